@@ -1,32 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* 03_append_commit.c - a cache in pages that is archived while it grows, through a crash */
-#define _POSIX_C_SOURCE 200809L
-#include <sys/types.h>
-#include <unistd.h>
-
 #include "example.h"
 
 enum { TOKENS = 400, PAGE = 16, PAGES = TOKENS / PAGE };
-
-static int put(void *fd, const void *bytes, size_t n, uint64_t at)
-{
-	return pwrite(*(int *)fd, bytes, n, (off_t)at) == (ssize_t)n ? 0 : -1;
-}
-
-static int64_t get(void *fd, void *bytes, size_t n, uint64_t at)
-{
-	return pread(*(int *)fd, bytes, n, (off_t)at);
-}
-
-static int put_on_disk(void *fd)
-{
-	return fsync(*(int *)fd);
-}
-
-static int cut(void *fd, uint64_t bytes)
-{
-	return ftruncate(*(int *)fd, (off_t)bytes);
-}
 
 /* Appends tokens [t0, end) page by page: a view of a page is enough, wherever the page is. */
 static void append(kvarc_writer *w, uint16_t *pool, size_t t0, size_t end)
@@ -47,10 +23,9 @@ static void append(kvarc_writer *w, uint16_t *pool, size_t t0, size_t end)
 
 int main(void)
 {
-	FILE *file = tmpfile();
-	int fd = file ? fileno(file) : -1;
-	kvarc_sink sink = { .write = put, .flush = put_on_disk, .opaque = &fd, .truncate = cut };
-	kvarc_source source = { .read = get, .opaque = &fd };
+	const char *path = "example-session.kva";
+	kvarc_sink sink;
+	kvarc_source source;
 	uint16_t *pool = example_cache(TOKENS);
 	kvarc_track track;
 	kvarc_tensor tensors[2 * LAYERS];
@@ -58,7 +33,8 @@ int main(void)
 	kvarc_writer *w;
 	kvarc_reader *r;
 
-	EXPECT(file != NULL);
+	/* A commit waits for the disk: the flush of this sink is fsync. */
+	CHECK(kvarc_sink_open_path(&sink, path, KVARC_SINK_TRUNCATE, NULL));
 	example_geometry(&geometry, &track, tensors);
 	CHECK(kvarc_writer_open(&w, &sink, NULL));
 	CHECK(kvarc_writer_set_geometry(w, &geometry));
@@ -66,11 +42,14 @@ int main(void)
 	CHECK(kvarc_writer_commit(w)); /* on the disk from here on */
 	append(w, pool, 150, 170);
 	kvarc_writer_abort(&w); /* the process dies, in the middle of a write */
-	source.size = (uint64_t)lseek(fd, 0, SEEK_END);
-	EXPECT(put(&fd, "half a frame", 12, source.size) == 0);
-	source.size += 12;
+	CHECK(kvarc_source_open_path(&source, path, NULL));
+	EXPECT(sink.write(sink.opaque, "half a frame", 12, source.size) == 0);
+	kvarc_source_close(&source);
+	CHECK(kvarc_sink_close(&sink, NULL));
 
 	/* Another process continues behind the last commit. */
+	CHECK(kvarc_source_open_path(&source, path, NULL));
+	CHECK(kvarc_sink_open_path(&sink, path, KVARC_SINK_KEEP, NULL));
 	CHECK(kvarc_writer_open_append(&w, &source, &sink, NULL));
 	EXPECT(kvarc_writer_tokens(w, 0) == 150);
 	append(w, pool, 150, 300);
@@ -78,14 +57,17 @@ int main(void)
 	CHECK(kvarc_writer_rewind(w, 0, 290)); /* the user edits the prompt */
 	append(w, pool, 290, TOKENS);
 	CHECK(kvarc_writer_close(&w));
+	CHECK(kvarc_sink_close(&sink, NULL));
+	kvarc_source_close(&source);
 
-	source.size = (uint64_t)lseek(fd, 0, SEEK_END);
+	CHECK(kvarc_source_open_path(&source, path, NULL));
 	CHECK(kvarc_reader_open(&r, &source, NULL));
 	CHECK(kvarc_reader_verify(r, NULL, NULL));
 	EXPECT(kvarc_reader_tokens(r, 0) == TOKENS);
 	printf("all %d tokens are there after the crash\n", TOKENS);
 	kvarc_reader_close(&r);
-	fclose(file);
+	kvarc_source_close(&source);
+	remove(path);
 	free(pool);
 	return 0;
 }

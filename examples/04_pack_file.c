@@ -6,33 +6,11 @@
  */
 #include "example.h"
 
-/* Where unpacked bytes go: a file in memory. */
-struct memory {
-	uint8_t *data;
-	uint64_t bytes;
-};
-
-static int memory_write(void *opaque, const void *buf, size_t bytes, uint64_t offset)
-{
-	struct memory *m = opaque;
-
-	if (offset > m->bytes || bytes > m->bytes - offset)
-		return -1;
-	memcpy(m->data + offset, buf, bytes);
-	return 0;
-}
-
 /* A kvarc_item_open: called for each file in the archive. */
 static int take_item(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 {
-	struct memory *m = opaque;
-
-	m->data = calloc(1, (size_t)item->bytes + 1);
-	m->bytes = item->bytes;
-	sink->write = memory_write;
-	sink->flush = NULL;
-	sink->opaque = m;
-	return m->data ? 0 : -1;
+	(void)item;
+	return kvarc_memory_sink(opaque, sink) == KVARC_OK ? 0 : -1;
 }
 
 static FILE *made_up_file(void)
@@ -50,39 +28,40 @@ int main(int argc, char **argv)
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
 	FILE *in = argc > 1 ? fopen(argv[1], "rb") : made_up_file();
-	FILE *packed = tmpfile();
-	kvarc_source source = { .read = example_read, .opaque = in, .size = 0 };
-	kvarc_sink sink = { .write = example_write, .opaque = packed };
-	struct memory back = { NULL, 0 };
+	kvarc_memory *packed, *back;
+	kvarc_source original, archive;
+	kvarc_sink sink;
 	kvarc_writer_stats stats;
 	kvarc_import *im;
 	kvarc_reader *r;
-	uint8_t *original;
+	uint8_t *bytes;
 
-	EXPECT(in != NULL && packed != NULL);
-	source.size = example_size(in);
-	CHECK(kvarc_import_open(&im, &source, "example", &io));
+	CHECK(kvarc_source_file(&original, in, NULL));
+	CHECK(kvarc_memory_open(&packed, NULL));
+	CHECK(kvarc_memory_open(&back, NULL));
+	CHECK(kvarc_memory_sink(packed, &sink));
+	CHECK(kvarc_import_open(&im, &original, "example", &io));
 	printf("%s\n", kvarc_import_format(im));
 	if (kvarc_import_note(im))
 		printf("kept as plain bytes: %s\n", kvarc_import_note(im));
 	CHECK(kvarc_pack(im, &sink, &wo, &stats));
 	kvarc_import_close(&im);
 
-	source.opaque = packed;
-	source.size = example_size(packed);
-	CHECK(kvarc_reader_open(&r, &source, NULL));
-	CHECK(kvarc_unpack(r, take_item, &back));
+	CHECK(kvarc_memory_source(packed, &archive));
+	CHECK(kvarc_reader_open(&r, &archive, NULL));
+	CHECK(kvarc_unpack(r, take_item, back));
 	kvarc_reader_close(&r);
 
-	original = malloc((size_t)back.bytes + 1);
-	EXPECT(original && example_size(in) == back.bytes);
-	EXPECT(example_read(in, original, (size_t)back.bytes, 0) == (int64_t)back.bytes);
-	EXPECT(memcmp(original, back.data, (size_t)back.bytes) == 0);
-	printf("%llu bytes became %llu and came back\n", (unsigned long long)back.bytes,
+	bytes = malloc((size_t)original.size + 1);
+	EXPECT(bytes && kvarc_memory_bytes(back) == original.size);
+	EXPECT(original.read(original.opaque, bytes, (size_t)original.size, 0) ==
+	       (int64_t)original.size);
+	EXPECT(memcmp(bytes, kvarc_memory_data(back), (size_t)original.size) == 0);
+	printf("%llu bytes became %llu and came back\n", (unsigned long long)original.size,
 	       (unsigned long long)stats.file_bytes);
-	free(original);
-	free(back.data);
-	fclose(packed);
+	free(bytes);
+	kvarc_memory_close(&back);
+	kvarc_memory_close(&packed);
 	fclose(in);
 	return 0;
 }

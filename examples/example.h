@@ -84,28 +84,26 @@ static inline void example_views(kvarc_view views[2 * LAYERS], uint16_t *cache, 
 	}
 }
 
-/* A kvarc_sink and a kvarc_source on a FILE. */
-static inline int example_write(void *opaque, const void *buf, size_t bytes, uint64_t offset)
+/* An archive of such a cache, in memory. */
+static inline kvarc_memory *example_archive(uint16_t *cache, size_t tokens)
 {
-	FILE *f = opaque;
+	kvarc_track track;
+	kvarc_tensor tensors[2 * LAYERS];
+	kvarc_geometry geometry;
+	kvarc_view views[2 * LAYERS];
+	kvarc_memory *archive;
+	kvarc_sink sink;
+	kvarc_writer *w;
 
-	return fseek(f, (long)offset, SEEK_SET) == 0 && fwrite(buf, 1, bytes, f) == bytes ? 0 : -1;
-}
-
-static inline int64_t example_read(void *opaque, void *buf, size_t bytes, uint64_t offset)
-{
-	FILE *f = opaque;
-
-	if (fseek(f, (long)offset, SEEK_SET) != 0)
-		return -1;
-	bytes = fread(buf, 1, bytes, f);
-	return ferror(f) ? -1 : (int64_t)bytes;
-}
-
-static inline uint64_t example_size(FILE *f)
-{
-	EXPECT(fflush(f) == 0 && fseek(f, 0, SEEK_END) == 0);
-	return (uint64_t)ftell(f);
+	example_geometry(&geometry, &track, tensors);
+	example_views(views, cache, tokens, 0);
+	CHECK(kvarc_memory_open(&archive, NULL));
+	CHECK(kvarc_memory_sink(archive, &sink));
+	CHECK(kvarc_writer_open(&w, &sink, NULL));
+	CHECK(kvarc_writer_set_geometry(w, &geometry));
+	CHECK(kvarc_writer_append(w, 0, tokens, NULL, NULL, views));
+	CHECK(kvarc_writer_close(&w));
+	return archive;
 }
 
 #endif

@@ -11,6 +11,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #define KVARC_H_INTERNAL 1
 
@@ -21,6 +22,7 @@ extern "C" {
 #include "kvarc/base.h"
 #include "kvarc/geometry.h"
 #include "kvarc/io.h"
+#include "kvarc/sources.h"
 #include "kvarc/profile.h"
 #include "kvarc/predictor.h"
 #include "kvarc/lossy.h"

@@ -159,6 +159,7 @@ unit_tests = \
 	tests/unit/test_seal \
 	tests/unit/test_self_test \
 	tests/unit/test_session \
+	tests/unit/test_sources \
 	tests/unit/test_stream \
 	tests/unit/test_stream_failures \
 	tests/unit/test_stream_items \

@@ -2,6 +2,7 @@
 /* frame_input.c - bounded reads and verified frames (spec 3.1, 3.2) */
 #include "frame_input.h"
 
+#include <errno.h>
 #include <string.h>
 
 /* From a pipe a frame is read in pieces of growing size, so that a length that
@@ -25,13 +26,14 @@ kvarc_ret kvi_input_read(const struct kvi_input *in, void *buf, size_t bytes, ui
 		return KVARC_OK;
 	}
 	while (*got < bytes) {
+		errno = 0;
 		int64_t n = s->read(s->opaque, (uint8_t *)buf + *got, bytes - *got, offset + *got);
 		if (n == 0)
 			break;
 		if (n < 0 || (uint64_t)n > bytes - *got)
-			return kvi_fail_at(e, KVARC_IO, offset + *got, KVARC_UNKNOWN,
-			                   "reading at offset %llu failed",
-			                   (unsigned long long)(offset + *got));
+			return kvi_fail_callback(e, offset + *got, KVARC_UNKNOWN,
+			                         "reading at offset %llu failed",
+			                         (unsigned long long)(offset + *got));
 		*got += (size_t)n;
 	}
 	return KVARC_OK;

@@ -2,9 +2,11 @@
 /* error.c - fills kvarc_error */
 #include "error.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "alloc.h"
 
@@ -65,6 +67,22 @@ kvarc_ret kvi_fail_track(kvarc_error *e, uint32_t track, size_t n)
 	if (e)
 		e->track = (uint32_t)n;
 	return kvi_reason(e, KVARC_REASON_NO_TRACK, KVARC_GEOMETRY);
+}
+
+kvarc_ret kvi_fail_callback(kvarc_error *e, uint64_t offset, uint64_t frame, const char *format,
+                            ...)
+{
+	const char *why = errno ? strerror(errno) : NULL;
+	va_list args;
+	if (!e)
+		return KVARC_IO;
+	va_start(args, format);
+	fill(e, KVARC_IO, offset, frame, format, args);
+	va_end(args);
+	size_t n = strlen(e->text);
+	if (why)
+		snprintf(e->text + n, sizeof e->text - n, ": %s", why);
+	return KVARC_IO;
 }
 
 kvarc_ret kvi_fail_alloc(kvarc_error *e, const struct kvi_alloc *alloc)

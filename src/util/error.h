@@ -27,6 +27,11 @@ kvarc_ret kvi_reason(kvarc_error *e, kvarc_reason reason, kvarc_ret ret);
 /* GEOMETRY: there is no such track among n. */
 kvarc_ret kvi_fail_track(kvarc_error *e, uint32_t track, size_t n);
 
+/* IO, at an offset of the file, for a callback of the caller that has failed. Behind the text comes
+ * that of errno, if it is not 0: the caller of the callback has set it to 0 before. */
+kvarc_ret kvi_fail_callback(kvarc_error *e, uint64_t offset, uint64_t frame, const char *format,
+                            ...) __attribute__((format(printf, 4, 5)));
+
 struct kvi_alloc;
 /* Fills *e, if e is not NULL, for a failed allocation of alloc. Returns MEM or MEMLIMIT. */
 KVI_SHARED kvarc_ret kvi_fail_alloc(kvarc_error *e, const struct kvi_alloc *alloc);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* writer_frames.c - writes frames, commits, index and footer (spec 3, 8, 9) */
+#include <errno.h>
+
 #include "format/params_header.h"
 #include "writer_state.h"
 
@@ -39,10 +41,11 @@ kvarc_ret kvi_writer_emit(kvarc_writer *w, uint16_t type, uint8_t *frame, uint32
 	struct kvi_h128 check = kvi_frame_check(frame, w->offset, payload, padded);
 	kvi_store_h128(payload + padded, check);
 	uint64_t bytes = kvi_frame_bytes(payload_bytes);
+	errno = 0;
 	if (w->sink.write(w->sink.opaque, frame, (size_t)bytes, w->offset))
-		return kvi_fail_at(w->error, KVARC_IO, w->offset, w->sequence,
-		                   "writing %llu bytes at offset %llu failed",
-		                   (unsigned long long)bytes, (unsigned long long)w->offset);
+		return kvi_fail_callback(w->error, w->offset, w->sequence,
+		                         "writing %llu bytes at offset %llu failed",
+		                         (unsigned long long)bytes, (unsigned long long)w->offset);
 	if (entry) {
 		entry->type = type > UINT8_MAX ? 0 : (uint8_t)type;
 		entry->offset = w->offset;

@@ -2,6 +2,7 @@
 /* writer_open.c - the writer's public calls: open, geometry, identity, commit, close */
 #include "config.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -298,9 +299,10 @@ static kvarc_ret write_superblock(kvarc_writer *w)
 		return kvi_fail(w->error, KVARC_IO,
 		                "no random bytes for the file id: give one in the options");
 	kvi_superblock_write(b, &sb);
+	errno = 0;
 	if (w->sink.write(w->sink.opaque, b, sizeof b, 0))
-		return kvi_fail_at(w->error, KVARC_IO, 0, KVARC_UNKNOWN,
-		                   "writing the first %zu bytes failed", sizeof b);
+		return kvi_fail_callback(w->error, 0, KVARC_UNKNOWN,
+		                         "writing the first %zu bytes failed", sizeof b);
 	w->sync = kvi_frame_sync(sb.file_id);
 	w->offset = sizeof b;
 	w->stats.file_bytes = w->offset;
@@ -355,9 +357,10 @@ kvarc_ret kvarc_writer_set_geometry(kvarc_writer *w, const kvarc_geometry *geome
 
 kvarc_ret kvi_writer_flush_sink(kvarc_writer *w)
 {
+	errno = 0;
 	if (w->sink.flush && w->sink.flush(w->sink.opaque))
-		return kvi_fail_at(w->error, KVARC_IO, w->offset, KVARC_UNKNOWN,
-		                   "flushing the output failed");
+		return kvi_fail_callback(w->error, w->offset, KVARC_UNKNOWN,
+		                         "flushing the output failed");
 	return KVARC_OK;
 }
 
