@@ -22,6 +22,38 @@ static kvarc_range range_of(struct fuzz_bytes *b, uint64_t tokens)
 	return g;
 }
 
+/* What a plan must be, whatever the index says: ascending, inside of the file, not empty. */
+static void plan(kvarc_reader *r, const kvarc_range *range, const kvarc_view *views)
+{
+	const kvarc_byte_range *p;
+	kvarc_info info;
+	size_t n;
+	uint64_t end = 0;
+	kvarc_ret ret = kvarc_reader_plan(r, range, views, &p, &n);
+	FUZZ_CHECK(kvarc_reader_get_info(r, &info) == KVARC_OK);
+	FUZZ_CHECK(ret == KVARC_OK || (!p && !n));
+	for (size_t i = 0; i < n; i++) {
+		FUZZ_CHECK(p[i].bytes && !p[i].buf && p[i].offset >= end);
+		FUZZ_CHECK(p[i].offset < info.file_bytes);
+		FUZZ_CHECK(p[i].bytes <= info.file_bytes - p[i].offset);
+		end = p[i].offset + p[i].bytes;
+	}
+}
+
+/* A kvarc_source.read_ranges over a fuzz_input. */
+static int read_ranges(void *opaque, const kvarc_byte_range *ranges, size_t n)
+{
+	struct fuzz_input *in = opaque;
+	uint64_t end = 0;
+	for (size_t i = 0; i < n; i++) {
+		FUZZ_CHECK(ranges[i].bytes && ranges[i].offset >= end && ranges[i].offset < in->n);
+		FUZZ_CHECK(ranges[i].bytes <= in->n - ranges[i].offset);
+		memcpy(ranges[i].buf, in->p + ranges[i].offset, (size_t)ranges[i].bytes);
+		end = ranges[i].offset + ranges[i].bytes;
+	}
+	return 0;
+}
+
 /* One block of memory and a view on it for every tensor of up to 1 MiB. */
 static void read_views(kvarc_reader *r, const kvarc_range *range)
 {
@@ -47,6 +79,7 @@ static void read_views(kvarc_reader *r, const kvarc_range *range)
 			views[i].token_stride = row;
 		}
 	}
+	plan(r, range, views);
 	kvarc_ret ret = kvarc_reader_read(r, range, views);
 	FUZZ_CHECK(ret != KVARC_END && ret != KVARC_FORMAT);
 	for (size_t i = 0; i < g->n_tensors; i++)
@@ -68,6 +101,9 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	kvarc_writer_options wopt = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_reader *r = NULL;
 	opt.common.threads = env->mode & 1 ? 2 : 0;
+	opt.request_cost = env->mode & 0x20 ? 1 : 0; /* files are small: else one request */
+	if (env->mode & 0x40)
+		source.read_ranges = read_ranges;
 	opt.flags = env->mode & 0x10 ? 0 : KVARC_READ_ALLOW_LOSSY;
 	wopt.common = env->common;
 	wopt.flags = KVARC_WRITE_FILE_ID;
@@ -82,6 +118,7 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 		read_views(r, &range);
 		break;
 	case 1:
+		plan(r, &range, NULL);
 		ret = kvarc_reader_read_deliver(r, &range, fuzz_deliver, &sum);
 		break;
 	case 2:

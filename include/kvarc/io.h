@@ -6,6 +6,13 @@
 #ifndef KVARC_IO_H
 #define KVARC_IO_H
 
+/* Bytes [offset, offset + bytes) of a source, and where they go; NULL in a plan
+ * (kvarc_reader_plan). */
+typedef struct kvarc_byte_range {
+	uint64_t offset, bytes;
+	void *buf;
+} kvarc_byte_range;
+
 /*
  * Where bytes come from; kvarc/sources.h has ready-made ones. read fills buf with up to bytes bytes
  * from the given offset and returns how many it got, 0 only at the end, -1 on failure (short
@@ -18,13 +25,17 @@
  * handles need read. What was checked is not kept: the bytes must stay where and
  * as they are until the reader is closed. Of a mapped file that becomes shorter
  * the caller gets SIGBUS, in any thread that reads; with read it is KVARC_DATA.
+ * read_ranges: NULL, or fills all of n ranges in one call, for sources where a request takes long:
+ * they ascend and do not overlap. 0 is success, anything else failure, with errno as for read. A
+ * kvarc_reader calls it for what it reads ahead (kvarc_reader_plan), and read for the rest.
  */
 typedef struct kvarc_source {
 	int64_t (*read)(void *opaque, void *buf, size_t bytes, uint64_t offset);
 	void *opaque;
 	uint64_t size;
 	const void *memory;
-	uint64_t reserved[3]; /* zero */
+	int (*read_ranges)(void *opaque, const kvarc_byte_range *ranges, size_t n);
+	uint64_t reserved[2]; /* zero */
 } kvarc_source;
 
 /*

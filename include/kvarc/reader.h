@@ -35,7 +35,11 @@ typedef struct kvarc_reader_options {
 	const kvarc_predictor *predictor;
 	/* number of the checkpoint to open the archive at, as if it ended there; 0: its end */
 	uint64_t checkpoint;
-	uint64_t reserved[3]; /* zero */
+	/* How many bytes of the source pass in the time that a request takes; 0: 65,536. Ranges
+	 * that lie closer are read in one request. A quarter of it is read at each end of the file
+	 * when it is opened. 1: nothing is read but what is needed. */
+	uint64_t request_cost;
+	uint64_t reserved[2]; /* zero */
 } kvarc_reader_options;
 #define KVARC_READER_OPTIONS_INIT KVARC_ZERO
 
@@ -239,6 +243,22 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read(kvarc_reader *r, const kv
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read_deliver(kvarc_reader *r,
                                                                const kvarc_range *range,
                                                                kvarc_deliver deliver, void *opaque);
+
+/*
+ * The bytes of the source that kvarc_reader_read of a range into views (NULL: of all tensors) will
+ * read, ascending, joined as kvarc_reader_options.request_cost says: to have them at hand, or on
+ * their way, when the reader asks for them. It asks for no others, but for chunks that chunks of
+ * the range repeat (spec codecs/repeat.md), for what a missing profile would have named, and after
+ * damage; for as many at once as the memory limit allows, through read_ranges if the source has it.
+ * Nothing is read twice within a call while the memory limit allows it. From call to call a reader
+ * keeps what it read to open the file, and parameters, which are not in the plan; but no chunks. An
+ * embedded profile is read now. *n is 0 for a source with `memory`. *ranges lives until the next
+ * call on the reader.
+ * Returns OK, MEM, MEMLIMIT, OPTIONS (pipe), GEOMETRY (range outside), IO, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_plan(kvarc_reader *r, const kvarc_range *range,
+                                                       const kvarc_view *views,
+                                                       const kvarc_byte_range **ranges, size_t *n);
 
 /*
  * In order, also from a pipe: moves to the next segment, END after the last.

@@ -9,6 +9,76 @@
  * is only announced costs no memory. */
 enum { PIPE_STEP = 1 << 20 };
 
+/* From the source itself. */
+static kvarc_ret read_source(const struct kvi_input *in, uint8_t *buf, size_t bytes,
+                             uint64_t offset, size_t *got, kvarc_error *e)
+{
+	const kvarc_source *s = &in->source;
+	*got = 0;
+	while (*got < bytes) {
+		errno = 0;
+		int64_t n = s->read(s->opaque, buf + *got, bytes - *got, offset + *got);
+		if (n == 0)
+			break;
+		if (n < 0 || (uint64_t)n > bytes - *got)
+			return kvi_fail_callback(e, offset + *got, KVARC_UNKNOWN,
+			                         "reading at offset %llu failed",
+			                         (unsigned long long)(offset + *got));
+		*got += (size_t)n;
+	}
+	return KVARC_OK;
+}
+
+/* What was read ahead, and the rest from the source. */
+static kvarc_ret read_stored(const struct kvi_input *in, uint8_t *buf, size_t bytes,
+                             uint64_t offset, size_t *got, kvarc_error *e)
+{
+	if (!in->ahead)
+		return read_source(in, buf, bytes, offset, got, e);
+	for (*got = 0; *got < bytes;) {
+		uint64_t at = offset + *got, until;
+		size_t n = kvi_ahead_copy(in->ahead, buf + *got, bytes - *got, at, &until);
+		size_t want = n ? n : (size_t)(until - at);
+		kvarc_ret ret = n ? KVARC_OK : read_source(in, buf + *got, want, at, &n, e);
+		*got += n;
+		if (ret || n < want)
+			return ret;
+	}
+	return KVARC_OK;
+}
+
+/* The next step of a read through a window: *n bytes. 0: the source ends. */
+static kvarc_ret read_window(const struct kvi_input *in, uint8_t *buf, size_t bytes,
+                             uint64_t offset, size_t *n, kvarc_error *e)
+{
+	enum { WINDOW = 1 << 20, SHARE = 16, SMALLEST = 4096 };
+	struct kvi_window *w = in->window;
+	const struct kvi_alloc *alloc = in->alloc->counted;
+	uint64_t until, used = atomic_load(&alloc->used);
+	*n = in->ahead ? kvi_ahead_copy(in->ahead, buf, bytes, offset, &until) : 0;
+	if (*n)
+		return KVARC_OK;
+	if (offset < w->offset || offset - w->offset >= w->bytes) {
+		uint64_t size = used < alloc->limit ? (alloc->limit - used) / SHARE : 0;
+		size = w->buffer.bytes ? w->buffer.bytes : size < WINDOW ? size : WINDOW;
+		w->bytes = 0;
+		if (bytes >= size || size < SMALLEST)
+			return read_stored(in, buf, bytes, offset, n, e);
+		if (!kvi_buffer_grow(&w->buffer, in->alloc, (size_t)size, 0))
+			return kvi_fail_alloc(e, in->alloc);
+		if (size > in->source.size - offset)
+			size = in->source.size - offset;
+		w->offset = offset;
+		kvarc_ret ret = read_stored(in, w->buffer.p, (size_t)size, offset, &w->bytes, e);
+		if (ret)
+			return ret;
+	}
+	*n = w->bytes - (size_t)(offset - w->offset);
+	*n = *n < bytes ? *n : bytes;
+	memcpy(buf, w->buffer.p + (offset - w->offset), *n);
+	return KVARC_OK;
+}
+
 kvarc_ret kvi_input_read(const struct kvi_input *in, void *buf, size_t bytes, uint64_t offset,
                          size_t *got, kvarc_error *e)
 {
@@ -25,16 +95,15 @@ kvarc_ret kvi_input_read(const struct kvi_input *in, void *buf, size_t bytes, ui
 		*got = bytes;
 		return KVARC_OK;
 	}
+	if (!in->window)
+		return read_stored(in, buf, bytes, offset, got, e);
 	while (*got < bytes) {
-		errno = 0;
-		int64_t n = s->read(s->opaque, (uint8_t *)buf + *got, bytes - *got, offset + *got);
-		if (n == 0)
-			break;
-		if (n < 0 || (uint64_t)n > bytes - *got)
-			return kvi_fail_callback(e, offset + *got, KVARC_UNKNOWN,
-			                         "reading at offset %llu failed",
-			                         (unsigned long long)(offset + *got));
-		*got += (size_t)n;
+		size_t n;
+		kvarc_ret ret = read_window(in, (uint8_t *)buf + *got, bytes - *got, offset + *got,
+		                            &n, e);
+		*got += n;
+		if (ret || n == 0)
+			return ret;
 	}
 	return KVARC_OK;
 }
@@ -94,13 +163,12 @@ static kvarc_ret read_head(const struct kvi_input *in, uint8_t *head, size_t byt
 	return KVARC_OK;
 }
 
-/* The rest of a frame whose header is at the start of buf; *frame: all of it,
+/* The rest of a frame of which buf has the first bytes; *frame: all of it,
  * there or in the source's memory. */
 static kvarc_ret read_rest(const struct kvi_input *in, struct kvi_buffer *buf, struct kvi_frame *f,
-                           size_t total, const uint8_t **frame, kvarc_error *e)
+                           size_t have, size_t total, const uint8_t **frame, kvarc_error *e)
 {
 	bool seekable = kvi_input_seekable(in);
-	size_t have = KVI_FRAME_HEAD_BYTES;
 	if (seekable && total > in->source.size - f->offset)
 		return fail_cut(f, e);
 	if (in->source.memory) {
@@ -124,19 +192,43 @@ static kvarc_ret read_rest(const struct kvi_input *in, struct kvi_buffer *buf, s
 	return KVARC_OK;
 }
 
+/* The first bytes of a frame into buf: all that are expected, where that is not too much. */
+static kvarc_ret read_first(const struct kvi_input *in, struct kvi_buffer *buf, struct kvi_frame *f,
+                            uint64_t expected, size_t *got, kvarc_error *e)
+{
+	const struct kvi_alloc *alloc = in->alloc->counted;
+	uint64_t used = atomic_load(&alloc->used), size = in->source.size;
+	uint64_t left = used < alloc->limit ? alloc->limit - used : 0;
+	size_t bytes = KVI_FRAME_HEAD_BYTES;
+	if (kvi_input_seekable(in) && !in->source.memory && f->offset < size) {
+		expected = expected < size - f->offset ? expected : size - f->offset;
+		/* An index may say anything: a buffer that large must be affordable. */
+		if (expected > bytes && (expected <= buf->bytes || expected <= left / 2) &&
+		    expected <= KVI_FRAME_MAX)
+			bytes = (size_t)expected;
+	}
+	if (!kvi_buffer_grow(buf, in->alloc, bytes, 0))
+		return kvi_fail_alloc(e, in->alloc);
+	return read_head(in, buf->p, bytes, f, got, e);
+}
+
 kvarc_ret kvi_frame_read(const struct kvi_input *in, uint64_t offset, struct kvi_buffer *buf,
                          struct kvi_frame *f, kvarc_error *e)
+{
+	return kvi_frame_read_expected(in, offset, 0, buf, f, e);
+}
+
+kvarc_ret kvi_frame_read_expected(const struct kvi_input *in, uint64_t offset, uint64_t expected,
+                                  struct kvi_buffer *buf, struct kvi_frame *f, kvarc_error *e)
 {
 	size_t got;
 	const uint8_t *frame = NULL;
 	*f = (struct kvi_frame){ .offset = offset };
-	if (!kvi_buffer_grow(buf, in->alloc, KVI_FRAME_HEAD_BYTES, 0))
-		return kvi_fail_alloc(e, in->alloc);
-	kvarc_ret ret = read_head(in, buf->p, KVI_FRAME_HEAD_BYTES, f, &got, e);
+	kvarc_ret ret = read_first(in, buf, f, expected, &got, e);
 	if (ret)
 		return ret;
 	size_t total = (size_t)kvi_frame_bytes(f->head.payload_bytes);
-	ret = read_rest(in, buf, f, total, &frame, e);
+	ret = read_rest(in, buf, f, got, total, &frame, e);
 	if (ret)
 		return ret;
 	size_t padded = kvi_frame_padded(f->head.payload_bytes);
@@ -174,7 +266,7 @@ kvarc_ret kvi_frame_peek(const struct kvi_input *in, uint64_t offset, uint8_t *h
 }
 
 /* Makes the window begin at an offset, if what is there ends before its header. */
-static kvarc_ret move_window(const struct kvi_input *in, struct kvi_frame_window *w, uint64_t at,
+static kvarc_ret move_window(const struct kvi_input *in, struct kvi_window *w, uint64_t at,
                              kvarc_error *e)
 {
 	enum { WINDOW = 64 << 10 };
@@ -186,7 +278,7 @@ static kvarc_ret move_window(const struct kvi_input *in, struct kvi_frame_window
 	return kvi_input_read(in, w->buffer.p, WINDOW, at, &w->bytes, e);
 }
 
-kvarc_ret kvi_frame_find(const struct kvi_input *in, uint64_t from, struct kvi_frame_window *w,
+kvarc_ret kvi_frame_find(const struct kvi_input *in, uint64_t from, struct kvi_window *w,
                          uint64_t *found, kvarc_error *e)
 {
 	const uint64_t size = in->source.size;

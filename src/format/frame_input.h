@@ -6,20 +6,30 @@
 #include <stdbool.h>
 
 #include "frame.h"
+#include "read_ahead.h"
 #include "util/error.h"
 #include "util/alloc.h"
+
+/* Memory of one frame; kept from frame to frame. */
+struct kvi_buffer {
+	uint8_t *p;
+	size_t bytes;
+};
+
+/* A part of the source, for one thread that goes through it in order. */
+struct kvi_window {
+	struct kvi_buffer buffer;
+	uint64_t offset; /* of its first byte */
+	size_t bytes;    /* 0: nothing has been read yet */
+};
 
 /* A source of frames of one file. */
 struct kvi_input {
 	kvarc_source source;
 	const struct kvi_alloc *alloc;
 	uint64_t sync;
-};
-
-/* Memory of one frame; kept from frame to frame. */
-struct kvi_buffer {
-	uint8_t *p;
-	size_t bytes;
+	struct kvi_ahead *ahead;   /* NULL: nothing is read ahead */
+	struct kvi_window *window; /* NULL, or: reads go through it, in requests of 1 MiB */
 };
 
 /* A frame that was read; payload and check point into memory of the buffer or of the source. */
@@ -38,7 +48,8 @@ static inline bool kvi_input_seekable(const struct kvi_input *in)
 	return in->source.size != KVARC_UNKNOWN;
 }
 
-/* Fills buf as far as the source goes. Returns OK, IO. */
+/* Fills buf as far as the source goes, with what is in memory and, for the rest, from the source.
+ * Returns OK, IO. */
 kvarc_ret kvi_input_read(const struct kvi_input *in, void *buf, size_t bytes, uint64_t offset,
                          size_t *got, kvarc_error *e);
 
@@ -50,24 +61,22 @@ kvarc_ret kvi_input_read(const struct kvi_input *in, void *buf, size_t bytes, ui
 kvarc_ret kvi_frame_read(const struct kvi_input *in, uint64_t offset, struct kvi_buffer *buf,
                          struct kvi_frame *f, kvarc_error *e);
 
+/* The same in one request where the frame has at most `expected` bytes; 0: that is not known. */
+kvarc_ret kvi_frame_read_expected(const struct kvi_input *in, uint64_t offset, uint64_t expected,
+                                  struct kvi_buffer *buf, struct kvi_frame *f, kvarc_error *e);
+
 /* Only the header and up to extra bytes behind it, not verified by the check;
  * head holds 32 + extra bytes. For listings. */
 kvarc_ret kvi_frame_peek(const struct kvi_input *in, uint64_t offset, uint8_t *head, size_t extra,
                          struct kvi_frame *f, kvarc_error *e);
 
-/* Where kvi_frame_find looks: a part of the source, kept from call to call. */
-struct kvi_frame_window {
-	struct kvi_buffer buffer;
-	uint64_t offset; /* of its first byte */
-	size_t bytes;    /* 0: nothing has been read yet */
-};
-
 /*
  * The first place at or behind from, a multiple of 16, with a good header of a frame that ends
  * inside the source; the size of the source when there is none. The frame's check is not verified.
- * The source can seek. window.buffer is the caller's to free. Returns OK, MEM, MEMLIMIT, IO.
+ * The source can seek. window is kept from call to call; its buffer is the caller's to free.
+ * Returns OK, MEM, MEMLIMIT, IO.
  */
-kvarc_ret kvi_frame_find(const struct kvi_input *in, uint64_t from, struct kvi_frame_window *window,
+kvarc_ret kvi_frame_find(const struct kvi_input *in, uint64_t from, struct kvi_window *window,
                          uint64_t *found, kvarc_error *e);
 
 /* Makes the buffer hold at least `bytes`; its contents are lost when keep is 0. */

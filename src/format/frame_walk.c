@@ -18,13 +18,21 @@ static kvarc_ret bad(const struct kvi_frame *f, kvarc_error *e, const char *what
 
 void kvi_walk_init(struct kvi_walk *w, const struct kvi_input *in, struct kvi_packer *packer)
 {
-	*w = (struct kvi_walk){ .in = in, .packer = packer, .offset = KVI_SUPERBLOCK_BYTES };
+	*w = (struct kvi_walk){ .own = *in, .packer = packer, .offset = KVI_SUPERBLOCK_BYTES };
+	w->in = &w->own;
+}
+
+void kvi_walk_all(struct kvi_walk *w)
+{
+	if (kvi_input_seekable(w->in))
+		w->own.window = &w->window;
 }
 
 void kvi_walk_free(struct kvi_walk *w)
 {
 	if (!w->in)
 		return;
+	kvi_free(w->in->alloc, w->window.buffer.p);
 	kvi_free(w->in->alloc, w->buffer.p);
 	kvi_free(w->in->alloc, w->owned);
 	kvi_free(w->in->alloc, w->tokens);

@@ -17,7 +17,9 @@ enum { KVI_SKIM_BYTES = 64 };
 
 /* A pass over the frames of a file in order, with all checks that follow from the order. */
 struct kvi_walk {
-	const struct kvi_input *in;
+	const struct kvi_input *in; /* its own */
+	struct kvi_input own;
+	struct kvi_window window;
 	struct kvi_packer *packer;
 	/* Set by the caller after the GEOMETRY frame, by kvi_walk_geometry. */
 	const kvarc_geometry *geometry;
@@ -63,8 +65,12 @@ struct kvi_walk {
 	uint64_t n_listed;
 };
 
-/* Starts before the first frame. in and packer belong to the caller and must outlive the walk. */
+/* Starts before the first frame. packer belongs to the caller and must outlive the walk, which must
+ * not be moved. */
 void kvi_walk_init(struct kvi_walk *w, const struct kvi_input *in, struct kvi_packer *packer);
+/* From now on a source that can seek is read in large requests: the caller goes through all frames.
+ */
+void kvi_walk_all(struct kvi_walk *w);
 /* Frees buffers and counts; the walk may not be used again. */
 void kvi_walk_free(struct kvi_walk *w);
 /* Gives the walk the content of the GEOMETRY frame and its order; both must outlive it. Returns OK,

@@ -17,5 +17,6 @@ libkvi_la_SOURCES += \
 	src/format/params_header.c src/format/params_header.h \
 	src/format/predictor_frame.c src/format/predictor_frame.h \
 	src/format/restore.c src/format/restore.h \
+	src/format/read_ahead.c src/format/read_ahead.h \
 	src/format/segment.c src/format/segment.h \
 	src/format/superblock.c src/format/superblock.h

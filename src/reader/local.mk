@@ -2,6 +2,7 @@
 libkvi_la_SOURCES += \
 	src/reader/params_store.c src/reader/params_store.h \
 	src/reader/reader_chain.c \
+	src/reader/reader_cover.c src/reader/reader_cover.h \
 	src/reader/reader_decode.c src/reader/reader_decode.h \
 	src/reader/reader_frames.c \
 	src/reader/reader_ids.c \
@@ -16,7 +17,9 @@ libkvi_la_SOURCES += \
 	src/reader/reader_repeat.c \
 	src/reader/reader_resume.c src/reader/reader_resume.h \
 	src/reader/reader_rewind.c \
+	src/reader/reader_scan.c \
 	src/reader/reader_seq.c \
+	src/reader/reader_refs.h \
 	src/reader/reader_salvage.h src/reader/reader_state.h \
 	src/reader/salvage_losses.c \
 	src/reader/salvage_read.c \

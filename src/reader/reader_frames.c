@@ -20,10 +20,31 @@ kvarc_ret kvi_reader_not_valid(const struct kvi_frame *f, kvarc_error *e)
 	                   (unsigned long long)f->offset);
 }
 
+/* How many bytes the index gives to a frame, 0: none. */
+static uint64_t expected_bytes(const kvarc_reader *r, uint64_t offset, uint16_t type,
+                               uint64_t sequence)
+{
+	const struct kvi_chunk_ref *c = type == KVI_FRAME_CHUNK
+	                                        ? kvi_index_chunk_at(&r->index, offset)
+	                                        : NULL;
+	const struct kvi_segment_ref *s = type == KVI_FRAME_SEGMENT
+	                                          ? kvi_index_segment(&r->index, sequence)
+	                                          : NULL;
+	const struct kvi_params_ref *p = type == KVI_FRAME_PARAMS
+	                                         ? kvi_index_params(&r->index, sequence)
+	                                         : NULL;
+	if (c)
+		return c->bytes;
+	if (s)
+		return s->bytes;
+	return p ? p->bytes : 0;
+}
+
 kvarc_ret kvi_reader_read_frame(kvarc_reader *r, uint64_t offset, uint16_t type, uint64_t sequence,
                                 struct kvi_buffer *buf, struct kvi_frame *f, kvarc_error *e)
 {
-	kvarc_ret ret = kvi_frame_read(&r->in, offset, buf, f, e);
+	uint64_t expected = expected_bytes(r, offset, type, sequence);
+	kvarc_ret ret = kvi_frame_read_expected(&r->in, offset, expected, buf, f, e);
 	if (ret == KVARC_END)
 		return kvi_fail_at(e, KVARC_DATA, offset, sequence,
 		                   "the file ends before the frame at offset %llu that it names",

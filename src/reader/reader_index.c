@@ -74,6 +74,21 @@ static kvarc_ret wrong_index(kvarc_reader *r, const struct kvi_index_entry *e)
 	                   (unsigned long long)e->sequence);
 }
 
+void kvi_index_end_frame(struct kvi_reader_index *x, uint64_t offset)
+{
+	uint64_t bytes = offset - x->unended_offset;
+	if (x->unended && offset > x->unended_offset)
+		*x->unended = bytes <= kvi_frame_bytes(KVI_FRAME_MAX) ? (uint32_t)bytes : 0;
+	x->unended = NULL;
+}
+
+/* The size of a frame of the lists is still to come. */
+static void begin_frame(struct kvi_reader_index *x, uint64_t offset, uint32_t *bytes)
+{
+	x->unended = bytes;
+	x->unended_offset = offset;
+}
+
 static kvarc_ret add_segment(kvarc_reader *r, const struct kvi_index_entry *e)
 {
 	if (e->tensor >= r->geometry.n_tracks || e->segment > r->index.tokens[e->tensor] ||
@@ -91,6 +106,7 @@ static kvarc_ret add_segment(kvarc_reader *r, const struct kvi_index_entry *e)
 		                       .track = e->tensor,
 		                       .n = e->n,
 		                       .chain = { e->has_chain, e->chain } };
+	begin_frame(&r->index, e->offset, &s->bytes);
 	kvi_index_link(&r->index);
 	kvi_reader_begin_set(r);
 	kvi_order_begin(&r->index.chunk_order, &r->order, e->tensor);
@@ -112,20 +128,21 @@ static kvarc_ret add_chunk(kvarc_reader *r, const struct kvi_index_entry *e)
 		return kvi_fail_alloc(r->error, &r->alloc);
 	const struct kvi_predictor_ref *x = kvi_reader_predictor_before(&r->predictors,
 	                                                                s->sequence);
-	*c = (struct kvi_chunk_ref){ e->offset,
-		                     e->sequence,
-		                     e->params,
-		                     e->tensor,
-		                     e->head,
-		                     e->heads,
-		                     x && x->sequence == e->params,
-		                     false };
+	*c = (struct kvi_chunk_ref){ .offset = e->offset,
+		                     .sequence = e->sequence,
+		                     .params = e->params,
+		                     .tensor = e->tensor,
+		                     .head = e->head,
+		                     .heads = e->heads,
+		                     .linear = x && x->sequence == e->params };
+	begin_frame(&r->index, e->offset, &c->bytes);
 	s->end = r->index.chunks.n;
 	return KVARC_OK;
 }
 
-static kvarc_ret add_entry(kvarc_reader *r, const struct kvi_index_entry *e)
+kvarc_ret kvi_index_add(kvarc_reader *r, const struct kvi_index_entry *e)
 {
+	kvi_index_end_frame(&r->index, e->offset);
 	if (e->type == KVI_FRAME_SEGMENT)
 		return add_segment(r, e);
 	if (e->type == KVI_FRAME_CHUNK)
@@ -137,13 +154,43 @@ static kvarc_ret add_entry(kvarc_reader *r, const struct kvi_index_entry *e)
 	struct kvi_params_ref *p = kvi_list_add(&r->index.params, &r->alloc, sizeof *p);
 	if (!p)
 		return kvi_fail_alloc(r->error, &r->alloc);
-	*p = (struct kvi_params_ref){ e->offset, e->sequence, e->params,
-		                      e->tensor, e->head,     e->heads };
+	*p = (struct kvi_params_ref){ .offset = e->offset,
+		                      .sequence = e->sequence,
+		                      .copy_of = e->params,
+		                      .tensor = e->tensor,
+		                      .head = e->head,
+		                      .heads = e->heads };
+	begin_frame(&r->index, e->offset, &p->bytes);
 	return KVARC_OK;
 }
 
-/* Frames that the index names but does not describe. */
-static kvarc_ret load_other(kvarc_reader *r, const struct kvi_index_entry *e)
+/* Reads [offset, end), or its first bytes, into a group. */
+static kvarc_ret read_part(kvarc_reader *r, uint64_t offset, uint64_t end,
+                           enum kvi_ahead_group group)
+{
+	enum { MOST = 1 << 20, CAPACITY = 8 };
+	const uint64_t size = r->in.source.size;
+	if (!r->in.ahead || offset >= size || end <= offset)
+		return KVARC_OK;
+	const uint64_t left = (end < size ? end : size) - offset;
+	kvarc_byte_range list[CAPACITY] = { { .offset = offset,
+		                              .bytes = left < MOST ? left : MOST } };
+	size_t n = kvi_ahead_join(r->in.ahead, list, 1, CAPACITY);
+	return kvi_ahead_fetch(r->in.ahead, &r->in.source, list, n, group, r->error);
+}
+
+/* Where the frame behind the last entry that was taken begins, in an INDEX at an offset. */
+static uint64_t next_offset(const struct kvi_index_reader *ir, uint64_t offset)
+{
+	struct kvi_index_reader look = *ir;
+	struct kvi_index_entry e;
+	return kvi_index_next(&look, &e) && e.offset < offset ? e.offset : offset;
+}
+
+/* Frames that the index names but does not describe. ir: behind the entry, in the INDEX at an
+ * offset. */
+static kvarc_ret load_other(kvarc_reader *r, const struct kvi_index_entry *e,
+                            const struct kvi_index_reader *ir, uint64_t index)
 {
 	struct kvi_buffer buf = { 0 };
 	struct kvi_frame f;
@@ -154,7 +201,11 @@ static kvarc_ret load_other(kvarc_reader *r, const struct kvi_index_entry *e)
 	case KVI_FRAME_IDENTITY:
 	case KVI_FRAME_PREDICTOR:
 	case KVI_FRAME_RESTORE:
-		ret = kvi_reader_read_frame(r, e->offset, e->type, e->sequence, &buf, &f, r->error);
+		ret = read_part(r, e->offset, next_offset(ir, index), KVI_AHEAD_EVEN);
+		if (ret == KVARC_OK)
+			ret = kvi_reader_read_frame(r, e->offset, e->type, e->sequence, &buf, &f,
+			                            r->error);
+		kvi_ahead_drop(&r->ahead, KVI_AHEAD_EVEN);
 		if (ret == KVARC_OK)
 			ret = kvi_frame_spend(&f, &r->meta.decode_left, r->error);
 		if (ret == KVARC_OK)
@@ -221,12 +272,13 @@ static kvarc_ret read_entries(kvarc_reader *r, const struct kvi_list *offsets,
 				return wrong_index(r, &e);
 			at = e.offset + 1;
 			after = e.sequence + 1;
-			ret = add_entry(r, &e);
+			ret = kvi_index_add(r, &e);
 			if (ret == KVARC_OK)
-				ret = load_other(r, &e);
+				ret = load_other(r, &e, &ir, offset);
 			if (ret)
 				return ret;
 		}
+		kvi_index_end_frame(&r->index, offset);
 		if (!kvi_index_is_there(r) && !kvi_index_end(&ir))
 			return KVARC_DATA;
 	}
@@ -284,8 +336,10 @@ static kvarc_ret load_index(kvarc_reader *r)
 			ret = at < end ? kvi_fail_alloc(r->error, &r->alloc) : KVARC_DATA;
 			break;
 		}
+		ret = read_part(r, at, end, KVI_AHEAD_OPENING); /* it is read twice */
 		*o = end = at;
-		ret = read_index(r, at, &buf, &owned, &ir, &sequence);
+		if (ret == KVARC_OK)
+			ret = read_index(r, at, &buf, &owned, &ir, &sequence);
 	}
 	if (ret == KVARC_OK)
 		ret = read_entries(r, &offsets, &buf, &owned);
@@ -305,124 +359,12 @@ static void forget(kvarc_reader *r)
 		kvi_restore_free(&KVI_LIST(struct kvi_item, r->meta.items, i)->restore, &r->alloc);
 	r->meta.items.n = r->index.chunks.n = r->index.segments.n = r->index.params.n = 0;
 	r->index.checkpoints.n = 0;
+	r->index.unended = NULL;
 	r->meta.first_item = 0;
 	r->meta.set_closed = false;
 	kvi_reader_forget_predictors(r);
 	kvi_identity_free(&r->meta.identity, &r->alloc);
 	kvi_index_settle(&r->index, r->geometry.n_tracks);
-}
-
-/* How much of the lists is committed. */
-struct index_mark {
-	size_t chunks, segments, params, checkpoints, items, first_item;
-	bool set_closed, any; /* any: there is a commit */
-};
-
-/* Drops what came after the last commit. */
-static void roll_back(kvarc_reader *r, const struct index_mark *m)
-{
-	r->index.segments.n = m->segments;
-	r->index.chunks.n = m->chunks;
-	r->index.params.n = m->params;
-	r->index.checkpoints.n = m->checkpoints;
-	while (m->any && r->meta.items.n > m->items)
-		kvi_restore_free(
-			&KVI_LIST(struct kvi_item, r->meta.items, --r->meta.items.n)->restore,
-			&r->alloc);
-	r->meta.first_item = m->any ? m->first_item : 0;
-	r->meta.set_closed = m->set_closed;
-}
-
-/* Whether the sync mark of the file is anywhere behind an offset. */
-static kvarc_ret has_sync(kvarc_reader *r, uint64_t offset, bool *found)
-{
-	enum { WINDOW = 64 << 10, MARK = 8 };
-	uint8_t mark[MARK];
-	uint8_t *window = kvi_malloc(&r->alloc, WINDOW);
-	kvarc_ret ret = window ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
-	size_t got = WINDOW;
-	kvi_store64(mark, r->in.sync);
-	*found = false;
-	for (; ret == KVARC_OK && got >= MARK && !*found; offset += WINDOW - MARK) {
-		ret = kvi_input_read(&r->in, window, WINDOW, offset, &got, r->error);
-		for (size_t i = 0; ret == KVARC_OK && i + MARK <= got && !*found; i++) {
-			const uint8_t *p = memchr(window + i, mark[0], got - MARK + 1 - i);
-			if (!p)
-				break;
-			i = (size_t)(p - window);
-			*found = memcmp(p, mark, MARK) == 0;
-		}
-	}
-	kvi_free(&r->alloc, window);
-	return ret;
-}
-
-/* Whether nothing but the remains of one write follows: the frame at an offset is not whole, and
- * none begins behind it, good or bad, aligned or shifted. */
-static kvarc_ret is_cut(kvarc_reader *r, uint64_t offset, bool *cut)
-{
-	struct kvi_buffer buf = { 0 };
-	struct kvi_frame f;
-	bool others = false;
-	kvarc_ret ret = kvi_frame_read(&r->in, offset, &buf, &f, NULL);
-	bool whole = ret == KVARC_OK;
-	kvi_free(&r->alloc, buf.p);
-	if (ret == KVARC_DATA)
-		ret = has_sync(r, offset + 1, &others);
-	*cut = !whole && !others;
-	return ret == KVARC_END ? KVARC_OK : ret;
-}
-
-/* The walk met something that is no good at an offset; m: what is committed. */
-static kvarc_ret stop_at(kvarc_reader *r, const struct kvi_walk *w, uint64_t offset,
-                         const struct index_mark *m)
-{
-	bool cut;
-	kvarc_ret ret = is_cut(r, offset, &cut);
-	roll_back(r, m);
-	r->state = cut ? KVARC_STATE_CUT : KVARC_STATE_DAMAGED;
-	r->seq.stop = w->commit_end;
-	r->totals.dropped = r->in.source.size - (r->seq.stop ? r->seq.stop : KVI_SUPERBLOCK_BYTES);
-	return ret;
-}
-
-/* Scans the file with a walk that has passed GEOMETRY. */
-static kvarc_ret scan(kvarc_reader *r, struct kvi_walk *w)
-{
-	struct index_mark m = { 0 };
-	uint64_t at = w->offset; /* of the frame in hand */
-	kvarc_ret ret;
-	while ((ret = kvi_walk_next(w, &r->seq.cut_error)) == KVARC_OK) {
-		ret = add_entry(r, &w->entry);
-		if (ret == KVARC_OK)
-			ret = kvi_reader_meta(r, &w->frame, w->content, w->content_bytes,
-			                      &r->seq.cut_error);
-		if (ret)
-			break;
-		if (w->frame.head.type == KVI_FRAME_COMMIT)
-			m = (struct index_mark){ r->index.chunks.n,  r->index.segments.n,
-				                 r->index.params.n,  r->index.checkpoints.n,
-				                 r->meta.items.n,    r->meta.first_item,
-				                 r->meta.set_closed, true };
-		at = w->offset;
-		if (kvi_index_is_there(r))
-			return KVARC_OK;
-	}
-	r->totals.frames = w->sequence;
-	if (r->options.checkpoint && (ret == KVARC_END || ret == KVARC_DATA))
-		return kvi_reader_no_checkpoint(r, r->error);
-	if (ret == KVARC_END)
-		ret = kvi_walk_end(w, &r->seq.cut_error);
-	if (ret == KVARC_OK) {
-		r->state = w->last_type == KVI_FRAME_FOOTER ? KVARC_STATE_CLOSED : KVARC_STATE_OPEN;
-		return KVARC_OK;
-	}
-	if (ret != KVARC_DATA) {
-		if (r->error && r->seq.cut_error.code)
-			*r->error = r->seq.cut_error;
-		return ret;
-	}
-	return stop_at(r, w, at, &m);
 }
 
 static kvarc_ret load(kvarc_reader *r, struct kvi_walk *w)
@@ -442,7 +384,7 @@ static kvarc_ret load(kvarc_reader *r, struct kvi_walk *w)
 	if (ret == KVARC_DATA) {
 		forget(r);
 		r->meta.decode_left = r->alloc.limit;
-		ret = scan(r, w);
+		ret = kvi_reader_scan(r, w);
 	} else {
 		r->state = KVARC_STATE_CLOSED;
 	}

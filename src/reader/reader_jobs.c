@@ -68,6 +68,7 @@ void kvi_reader_assign(kvarc_reader *r, struct kvi_decode_job *j, const struct k
                        uint32_t order_index)
 {
 	j->r = r;
+	j->batch = r->batch;
 	j->ref = *c;
 	j->segment_sequence = s->sequence;
 	j->segment = use;
@@ -87,6 +88,18 @@ void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *j)
 	j->busy = true;
 	j->segment->users++;
 	kvi_pool_submit(r->workers.pool, &j->job);
+}
+
+kvarc_ret kvi_reader_reap(kvarc_reader *r, unsigned batch)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (unsigned i = 0; r->workers.jobs && i < r->workers.n_jobs && !ret; i++) {
+		struct kvi_decode_job *j =
+			&r->workers.jobs[(r->workers.next_job + i) % r->workers.n_jobs];
+		if (j->busy && j->batch <= batch)
+			ret = reap(r, j);
+	}
+	return ret;
 }
 
 kvarc_ret kvi_reader_drain(kvarc_reader *r, kvarc_ret before)

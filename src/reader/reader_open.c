@@ -121,18 +121,39 @@ static kvarc_ret open_check(const kvarc_source *source, const kvarc_reader_optio
 	return KVARC_OK;
 }
 
+/* The first bytes, where GEOMETRY and IDENTITY are, and the last ones, with FOOTER, INDEX and the
+ * last COMMIT, in one or two requests. They stay. */
+static kvarc_ret read_ends(kvarc_reader *r)
+{
+	enum { SHARE = 4, CAPACITY = 4 };
+	if (!kvi_input_seekable(&r->in) || r->in.source.memory)
+		return KVARC_OK;
+	if (!kvi_ahead_open(&r->ahead, &r->alloc, r->options.request_cost))
+		return kvi_fail(r->error, KVARC_MEM, "out of memory");
+	r->in.ahead = &r->ahead;
+	const uint64_t size = r->in.source.size, end = r->ahead.cost / SHARE;
+	const uint64_t n = size < end ? size : end;
+	kvarc_byte_range list[CAPACITY] = { { .bytes = n }, { .offset = size - n, .bytes = n } };
+	return kvi_ahead_fetch(&r->ahead, &r->in.source, list,
+	                       kvi_ahead_join(&r->ahead, list, 2, CAPACITY), KVI_AHEAD_KEPT,
+	                       r->error);
+}
+
 static kvarc_ret open_file(kvarc_reader *r)
 {
 	r->predictors.has_lock = !pthread_mutex_init(&r->predictors.lock, NULL);
 	if (!r->predictors.has_lock || !kvi_params_store_init(&r->workers.store, &r->alloc))
 		return kvi_fail(r->error, KVARC_MEM, "out of memory");
-	kvarc_ret ret = read_superblock(r);
+	kvarc_ret ret = read_ends(r);
+	if (ret == KVARC_OK)
+		ret = read_superblock(r);
 	if (ret)
 		return ret;
 	if (!kvi_input_seekable(&r->in))
 		return kvi_reader_pipe_open(r);
 	ret = r->salvage ? kvi_salvage_load(r) : kvi_reader_load(r);
 	r->totals.progress_total = r->totals.raw_bytes;
+	kvi_ahead_drop(&r->ahead, KVI_AHEAD_OPENING);
 	return ret;
 }
 
@@ -201,6 +222,8 @@ void kvarc_reader_close(kvarc_reader **out)
 	kvi_order_free(&r->order, &r->alloc);
 	kvi_geometry_free(&r->geometry, &r->alloc);
 	kvi_packer_free(&r->packer);
+	kvi_free(&r->alloc, r->plan.p);
+	kvi_ahead_close(&r->ahead);
 	kvi_free(&r->alloc, r);
 	*out = NULL;
 }

@@ -67,18 +67,25 @@ static bool is_at(const struct kvi_predictor_ref *x, const struct kvi_segment_re
 	return s->t0 == 0 || (g && kvi_prediction_next(g) == s->t0);
 }
 
+struct kvi_predictor_ref *kvi_range_passes_model(kvarc_reader *r, const struct kvi_segment_ref *s,
+                                                 bool needed)
+{
+	struct kvi_predictor_ref *y = needed ? NULL : model_before(&r->predictors, s);
+	return y && !kvi_reader_load_predictor(r, y, NULL) && is_at(y, s) ? y : NULL;
+}
+
 /* The segment, with the features of its tensors if there are any. */
 static kvarc_ret load_segment(kvarc_reader *r, const struct kvi_segment_ref *s,
                               const struct kvi_range *g, struct kvi_segment_use **use)
 {
 	bool needed;
 	struct kvi_predictor_ref *x = kvi_range_predictor(r, s, g, &needed);
-	struct kvi_predictor_ref *y = needed ? NULL : model_before(&r->predictors, s);
 	/* Only its payload says whether a chunk needs positions: they are always read. */
 	kvarc_ret ret = kvi_segment_use_load(r, &r->packer, s, use, r->error);
 	/* A model goes through all segments, also where nothing needs it; a range that does not
 	 * need it at all is not led to. */
-	if (y && !kvi_reader_load_predictor(r, y, NULL) && is_at(y, s)) {
+	struct kvi_predictor_ref *y = kvi_range_passes_model(r, s, needed);
+	if (y) {
 		needed = true;
 		x = y;
 	}

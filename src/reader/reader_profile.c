@@ -59,7 +59,9 @@ kvarc_ret kvi_reader_add_part(kvarc_reader *r, uint64_t offset, uint64_t sequenc
 	struct kvi_blob_ref *part = kvi_list_add(&x->parts, &r->alloc, sizeof *part);
 	if (!part)
 		return kvi_fail_alloc(e, &r->alloc);
-	*part = (struct kvi_blob_ref){ offset, sequence };
+	*part = (struct kvi_blob_ref){ .offset = offset, .sequence = sequence };
+	r->index.unended = &part->bytes;
+	r->index.unended_offset = offset;
 	return KVARC_OK;
 }
 

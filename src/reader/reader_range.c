@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_range.c - part of an archive: only the chunks that a range touches */
-#include "reader_range.h"
+#include "reader_cover.h"
 #include "reader_salvage.h"
 #include "util/arguments.h"
 #include "util/view.h"
@@ -153,13 +153,15 @@ static kvarc_ret start_next(kvarc_reader *r, const struct kvi_range *g, struct k
 			continue;
 		if (c->heads != r->geometry.tensors[c->tensor].heads)
 			order_index = KVI_NO_ORDER_INDEX;
-		kvarc_ret ret = finish_overlaps(r, c, p);
+		kvarc_ret ret = p->cover ? kvi_cover(r, p->cover, p->index, p->next - 1) : KVARC_OK;
+		if (ret == KVARC_OK)
+			ret = finish_overlaps(r, c, p);
 		return ret ? ret : submit(r, g, s, c, p, order_index, deliver, opaque);
 	}
 	return KVARC_OK;
 }
 
-static bool any_wanted(const kvarc_reader *r, const struct kvi_range *g,
+bool kvi_range_touches(const kvarc_reader *r, const struct kvi_range *g,
                        const struct kvi_segment_ref *s)
 {
 	for (uint64_t i = s->first; i < s->end; i++)
@@ -202,7 +204,7 @@ kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r, const struct kvi_segment_re
 {
 	struct kvi_part part = { .s = s };
 	kvarc_ret ret = kvi_reader_start(r);
-	if (ret == KVARC_OK && any_wanted(r, g, s))
+	if (ret == KVARC_OK && kvi_range_touches(r, g, s))
 		ret = start_parts(r, g, &part, 1, deliver, opaque);
 	return kvi_reader_drain(r, ret);
 }
@@ -253,51 +255,86 @@ static uint64_t model_begins(kvarc_reader *r, const struct kvi_range *g)
 	return g->t0;
 }
 
+struct kvi_range kvi_range_lead(kvarc_reader *r, const struct kvi_range *g)
+{
+	return (struct kvi_range){ g->track, 0, g->layer_end, model_begins(r, g), g->t0, NULL };
+}
+
 /* Takes a model through the segments before a range. */
 static kvarc_ret lead_model(kvarc_reader *r, const struct kvi_range *g)
 {
-	uint64_t from = model_begins(r, g);
+	const struct kvi_range lead = kvi_range_lead(r, g);
+	const uint64_t from = lead.t0;
+	struct kvi_cover cover = { .g = &lead };
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);
-		struct kvi_part part = { .s = s };
+		struct kvi_part part = { .s = s, .index = i, .cover = &cover };
 		const struct kvi_range all = {
 			g->track, 0, g->layer_end, s->t0, s->t0 + s->n, NULL
 		};
 		if (!kvi_segment_has(s, g->track, from, g->t0) || s->t0 + s->left > g->t0)
 			continue;
-		ret = kvi_reader_drain(r, start_parts(r, &all, &part, 1, NULL, NULL));
+		ret = kvi_cover(r, &cover, i, s->first);
+		if (ret == KVARC_OK)
+			ret = start_parts(r, &all, &part, 1, NULL, NULL);
+		ret = kvi_reader_drain(r, ret);
 		kvi_reader_cut_models(r, s);
 	}
 	return ret;
+}
+
+/* As start_parts, with what they need in memory. A single part covers its later chunks when it
+ * comes to them; several take turns, so that what does not fit is read chunk by chunk. */
+static kvarc_ret start_covered(kvarc_reader *r, struct kvi_cover *cover, struct kvi_part *parts,
+                               size_t n, kvarc_deliver deliver, void *opaque)
+{
+	const size_t end = parts[n - 1].index + 1;
+	kvarc_ret ret = KVARC_OK;
+	if (n == 1) {
+		parts->cover = cover;
+		ret = kvi_cover(r, cover, parts->index, parts->s->first);
+	} else if (cover->segment < end) {
+		bool within = cover->segment >= parts->index;
+		ret = kvi_cover(r, cover, within ? cover->segment : parts->index,
+		                within ? cover->chunk : 0);
+		if (cover->segment < end)
+			*cover = (struct kvi_cover){ .g = cover->g, .segment = end };
+	}
+	return ret ? ret : start_parts(r, cover->g, parts, n, deliver, opaque);
 }
 
 static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *g, kvarc_deliver deliver,
                             void *opaque)
 {
 	struct kvi_part parts[PARTS_MAX];
+	if (g->t0 == g->t_end)
+		return KVARC_OK;
 	kvarc_ret ret = kvi_reader_start(r);
 	if (ret == KVARC_OK)
 		ret = lead_model(r, g);
+	struct kvi_cover cover = { .g = g };
 	size_t n = 0, most = kvi_reader_segments_at_once(r);
 	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);
-		if (!kvi_segment_has(s, g->track, g->t0, g->t_end) || !any_wanted(r, g, s))
+		if (!kvi_segment_has(s, g->track, g->t0, g->t_end) || !kvi_range_touches(r, g, s))
 			continue;
-		parts[n++] = (struct kvi_part){ .s = s };
+		parts[n++] = (struct kvi_part){ .s = s, .index = i };
 		if (n < most)
 			continue;
-		ret = start_parts(r, g, parts, n, deliver, opaque);
+		ret = start_covered(r, &cover, parts, n, deliver, opaque);
 		if (has_model(&r->predictors))
 			ret = kvi_reader_drain(r, ret);
 		kvi_reader_cut_models(r, s);
 		n = 0;
 	}
 	if (n && ret == KVARC_OK)
-		ret = start_parts(r, g, parts, n, deliver, opaque);
-	return kvi_reader_drain(r, ret);
+		ret = start_covered(r, &cover, parts, n, deliver, opaque);
+	ret = kvi_reader_drain(r, ret);
+	kvi_cover_end(r);
+	return ret;
 }
 
 /* Views as a deliver. */
@@ -317,8 +354,7 @@ static int deliver_views(void *opaque, uint32_t tensor, uint32_t head, uint32_t 
 	return 0;
 }
 
-/* What every public read of a range begins with. */
-static kvarc_ret begin_read(kvarc_reader *r, const kvarc_range *range, struct kvi_range *g)
+kvarc_ret kvi_range_check(kvarc_reader *r, const kvarc_range *range, struct kvi_range *g)
 {
 	if (!r)
 		return KVARC_PROG;
@@ -328,7 +364,7 @@ static kvarc_ret begin_read(kvarc_reader *r, const kvarc_range *range, struct kv
 kvarc_ret kvarc_reader_read(kvarc_reader *r, const kvarc_range *range, const kvarc_view *views)
 {
 	struct kvi_range g;
-	kvarc_ret ret = begin_read(r, range, &g);
+	kvarc_ret ret = kvi_range_check(r, range, &g);
 	if (ret)
 		return ret;
 	if (!views)
@@ -347,7 +383,7 @@ kvarc_ret kvarc_reader_read_deliver(kvarc_reader *r, const kvarc_range *range,
                                     kvarc_deliver deliver, void *opaque)
 {
 	struct kvi_range g;
-	kvarc_ret ret = begin_read(r, range, &g);
+	kvarc_ret ret = kvi_range_check(r, range, &g);
 	if (ret)
 		return ret;
 	if (!deliver)
@@ -387,15 +423,17 @@ kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r, uint32_t track, uint64_t t0,
 {
 	const kvarc_range range = { .track = track, .n_layers = UINT32_MAX, .t0 = t0, .n = n };
 	struct kvi_range g;
-	kvarc_ret ret = begin_read(r, &range, &g);
+	kvarc_ret ret = kvi_range_check(r, &range, &g);
 	if (ret)
 		return ret;
+	ret = kvi_cover_segments(r, &g);
 	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);
 		if (kvi_segment_has(s, g.track, g.t0, g.t_end))
 			ret = copy_tokens(r, s, &g, ids, positions);
 	}
+	kvi_cover_end(r);
 	/* That a file holds no ids, or a model does, is an answer, not a failure. */
 	return ret == KVARC_OPTIONS || ret == KVARC_PREDICTOR ? ret : kvi_reader_set_error(r, ret);
 }

@@ -12,62 +12,11 @@
 #include "predict/prediction.h"
 #include "params_store.h"
 #include "reader_internal.h"
+#include "reader_refs.h"
 #include "predict/token_coder.h"
 #include "format/frame_walk.h"
 #include "util/pool.h"
 #include "util/list.h"
-
-/* What is known of frames without reading them; in the order of the file. */
-struct kvi_chunk_ref {
-	uint64_t offset, sequence, params;
-	uint32_t tensor;
-	uint16_t head, heads;
-	bool linear; /* codec linear: params is that of a PREDICTOR frame */
-	bool lost;   /* salvage could not decode it, and it is in the list of losses */
-};
-/* The reference to a chunk whose frame was read. */
-static inline struct kvi_chunk_ref kvi_chunk_ref(const struct kvi_frame *f,
-                                                 const struct kvi_chunk_header *h)
-{
-	return (struct kvi_chunk_ref){ .offset = f->offset,
-		                       .sequence = f->head.sequence,
-		                       .params = h->params,
-		                       .tensor = h->tensor,
-		                       .head = h->head,
-		                       .heads = h->heads,
-		                       .linear = kvi_codec_predicts(h->codec) };
-}
-/* A segment of the index. */
-struct kvi_segment_ref {
-	uint64_t offset; /* 0: the SEGMENT frame was lost (salvage) */
-	uint64_t sequence, t0;
-	uint64_t first, end; /* its chunks */
-	uint32_t track, n;
-	uint32_t left;   /* tokens of it that rewinds have left (spec 6.2) */
-	uint64_t parent; /* 1 + that of the one that holds the token before it, 0: none */
-	struct kvi_chain chain, before; /* before: of that token, once it was passed in order */
-};
-/* Whether tokens t0 .. end - 1 of a track have some that are left of a segment. */
-static inline bool kvi_segment_has(const struct kvi_segment_ref *s, uint32_t track, uint64_t t0,
-                                   uint64_t end)
-{
-	return s->track == track && s->left && s->t0 < end && s->t0 + s->left > t0;
-}
-/* A COMMIT that is a checkpoint. */
-struct kvi_checkpoint_ref {
-	uint64_t offset, sequence, number;
-};
-/* A PARAMS frame of the index. */
-struct kvi_params_ref {
-	uint64_t offset, sequence, copy_of;
-	uint32_t tensor;
-	uint16_t head, heads;
-};
-
-/* A BLOB frame of the index. */
-struct kvi_blob_ref {
-	uint64_t offset, sequence;
-};
 
 /* A PREDICTOR frame and, once a chunk needed it, its profile. */
 struct kvi_predictor_ref {
@@ -115,6 +64,7 @@ struct kvi_decode_job {
 	uint32_t order_index; /* in the order of chunks */
 	bool features;        /* it has to do with segment->features */
 	struct kvi_params_use *params;
+	unsigned batch;    /* of frames that were read ahead (reader_cover.c) */
 	uint64_t t0, from; /* first token of the chunk, first wanted */
 	uint32_t n, count;
 	/* Tokens of the chunk that somebody needs, those of `from` and `count` among them;
@@ -175,6 +125,10 @@ struct kvi_reader_index {
 	uint64_t *tokens;                  /* committed tokens by track, also on a pipe */
 	uint64_t *last;                    /* by track: 1 + the last segment, 0: none */
 	struct kvi_list checkpoints;       /* struct kvi_checkpoint_ref */
+	/* The last frame that was added, if its size is wanted: that is known when the next one is
+	 * added. */
+	uint32_t *unended;
+	uint64_t unended_offset;
 };
 
 /* Metadata frames. */
@@ -259,6 +213,9 @@ struct kvarc_reader {
 	bool salvage;
 	bool allow_lossy; /* lossy chunks are decoded */
 	struct kvi_input in;
+	struct kvi_ahead ahead; /* of `in` */
+	unsigned batch;         /* the number of batches of frames that were read ahead */
+	struct kvi_list plan;   /* kvarc_byte_range: of kvarc_reader_plan */
 	struct kvi_packer packer;
 	struct kvi_superblock sb;
 	kvarc_geometry geometry;
@@ -393,6 +350,12 @@ kvarc_ret kvi_reader_check_root(kvarc_reader *r, kvarc_error *e);
 
 /* Fills chunks, segments, params, tokens and state of a source that can seek. */
 kvarc_ret kvi_reader_load(kvarc_reader *r);
+/* Scans the file with a walk that has passed GEOMETRY (reader_scan.c). */
+kvarc_ret kvi_reader_scan(kvarc_reader *r, struct kvi_walk *w);
+/* Adds the next frame of the file to the lists. Returns OK, MEM, MEMLIMIT, DATA. */
+kvarc_ret kvi_index_add(kvarc_reader *r, const struct kvi_index_entry *e);
+/* A frame begins at an offset: the one before ends there, at the latest. */
+void kvi_index_end_frame(struct kvi_reader_index *x, uint64_t offset);
 /* Takes GEOMETRY's content. */
 kvarc_ret kvi_reader_geometry(kvarc_reader *r, const struct kvi_frame *f, const uint8_t *content,
                               size_t bytes);
@@ -430,6 +393,8 @@ kvarc_ret kvi_reader_job(kvarc_reader *r, struct kvi_decode_job **job);
 void kvi_reader_assign(kvarc_reader *r, struct kvi_decode_job *j, const struct kvi_segment_ref *s,
                        const struct kvi_chunk_ref *c, struct kvi_segment_use *use,
                        uint32_t order_index);
+/* Waits for jobs that use frames of batches up to one. Returns OK, or the first failure. */
+kvarc_ret kvi_reader_reap(kvarc_reader *r, unsigned batch);
 /* Hands a job to the pool. */
 void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *job);
 /* Waits for all jobs, if there are any. Returns before, or else the first failure. */
@@ -454,7 +419,8 @@ kvarc_ret kvi_reader_params_content(kvarc_reader *r, const struct kvi_chunk_ref 
 kvarc_ret kvi_reader_read_segment(kvarc_reader *r, struct kvi_packer *packer,
                                   const struct kvi_segment_ref *ref, struct kvi_segment *s,
                                   kvarc_error *e);
-/* Reads a frame that must be of this type and sequence number. */
+/* Reads a frame that must be of this type and sequence number, in one request where the index has
+ * its size. */
 kvarc_ret kvi_reader_read_frame(kvarc_reader *r, uint64_t offset, uint16_t type, uint64_t sequence,
                                 struct kvi_buffer *buf, struct kvi_frame *f, kvarc_error *e);
 /* A metadata frame in memory; all zero: none yet. */

@@ -12,7 +12,7 @@ struct scan {
 	uint16_t last_good;
 	uint64_t *committed; /* a track: tokens of the COMMIT in hand */
 	struct kvi_buffer buffer;
-	struct kvi_frame_window window;
+	struct kvi_window window;
 	bool gap;          /* a frame of unknown type was lost ... */
 	bool gap_in_items; /* ... before a RESTORE frame */
 	bool has_index;
@@ -145,7 +145,11 @@ static kvarc_ret take_params(struct scan *s, const struct kvi_frame *f, const ui
 	struct kvi_params_ref *p = kvi_list_add(&r->index.params, &r->alloc, sizeof *p);
 	if (!p)
 		return no_memory(r);
-	*p = (struct kvi_params_ref){ f->offset, f->head.sequence, 0, h.tensor, h.head, h.heads };
+	*p = (struct kvi_params_ref){ .offset = f->offset,
+		                      .sequence = f->head.sequence,
+		                      .tensor = h.tensor,
+		                      .head = h.head,
+		                      .heads = h.heads };
 	return KVARC_OK;
 }
 
@@ -186,7 +190,7 @@ static kvarc_ret take_blob(struct scan *s, const struct kvi_frame *f)
 	struct kvi_blob_ref *b = kvi_list_add(&s->r->index.blobs, &s->r->alloc, sizeof *b);
 	if (!b)
 		return no_memory(s->r);
-	*b = (struct kvi_blob_ref){ f->offset, f->head.sequence };
+	*b = (struct kvi_blob_ref){ .offset = f->offset, .sequence = f->head.sequence };
 	return KVARC_OK;
 }
 

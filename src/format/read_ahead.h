@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* read_ahead.h - bytes of a source that are in memory before somebody asks for them */
+#ifndef KVI_READ_AHEAD_H
+#define KVI_READ_AHEAD_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "kvarc.h"
+#include "util/alloc.h"
+#include "util/list.h"
+
+/* What blocks are for, and so how long they stay. */
+enum kvi_ahead_group {
+	KVI_AHEAD_KEPT,    /* until close */
+	KVI_AHEAD_OPENING, /* while the file is opened */
+	KVI_AHEAD_EVEN,    /* the frames of a batch of segments, in turns: */
+	KVI_AHEAD_ODD,     /* the next batch is fetched while jobs decode this one */
+	KVI_AHEAD_GROUPS
+};
+
+/* What a request costs by default: with a round trip of 10 ms and 50 Mbit/s that many bytes pass in
+ * the time of one. */
+enum { KVI_AHEAD_COST = 64 << 10 };
+
+/* Bytes [offset, offset + bytes) of the source. */
+struct kvi_ahead_block {
+	uint64_t offset, bytes;
+	const uint8_t *p; /* in memory of its group */
+	enum kvi_ahead_group group;
+};
+
+/* The blocks of a source. One thread changes them, any may copy from them. */
+struct kvi_ahead {
+	const struct kvi_alloc *alloc;
+	uint64_t cost; /* of a request, in bytes: ranges that lie closer are read in one */
+	pthread_rwlock_t lock;
+	bool has_lock;
+	struct kvi_list blocks;                   /* ascending, disjoint */
+	struct kvi_list memory[KVI_AHEAD_GROUPS]; /* uint8_t *, what blocks point into */
+};
+
+/* cost 0: the default. False: the system gives no lock. */
+bool kvi_ahead_open(struct kvi_ahead *a, const struct kvi_alloc *alloc, uint64_t cost);
+/* Frees all blocks; also of one that is all zero. */
+void kvi_ahead_close(struct kvi_ahead *a);
+
+/* Copies the bytes that are there from an offset on, up to `bytes`; returns how many. 0: *until is
+ * the offset of the next byte that is there, or offset + bytes. Any thread. */
+size_t kvi_ahead_copy(struct kvi_ahead *a, void *buf, size_t bytes, uint64_t offset,
+                      uint64_t *until);
+
+/* How many bytes a fetch may have now: a share of the memory that the limit still allows. */
+uint64_t kvi_ahead_budget(const struct kvi_ahead *a);
+
+/*
+ * Makes the n ranges of a list (offsets and bytes, in any order, also overlapping) ascend, without
+ * what is there already; those that lie close together become one. Returns how many there are then;
+ * the list must have capacity for all pieces: 2 * n + the number of blocks is enough.
+ */
+size_t kvi_ahead_join(const struct kvi_ahead *a, kvarc_byte_range *list, size_t n, size_t capacity);
+
+/*
+ * Reads n ranges of such a list into a group, in one call where the source has read_ranges. What
+ * the budget does not cover is left out. Returns OK, MEM, IO.
+ */
+kvarc_ret kvi_ahead_fetch(struct kvi_ahead *a, const kvarc_source *source, kvarc_byte_range *list,
+                          size_t n, enum kvi_ahead_group group, kvarc_error *e);
+/* Drops the blocks of a group. */
+void kvi_ahead_drop(struct kvi_ahead *a, enum kvi_ahead_group group);
+
+#endif
