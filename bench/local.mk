@@ -58,3 +58,8 @@ bench_hostile_frames_LDADD = libkvitools.la libkvi.la
 noinst_PROGRAMS += bench/chunk_threads
 bench_chunk_threads_SOURCES = bench/chunk_threads.c
 bench_chunk_threads_LDADD = libkvarc.la
+
+# A range over a source where each request takes 30 ms; fails above its limits.
+noinst_PROGRAMS += bench/slow_range
+bench_slow_range_SOURCES = bench/slow_range.c
+bench_slow_range_LDADD = libkvarc.la

@@ -37,6 +37,13 @@ show speed
 show memory
 show wide
 show files || short=1
+slot=$here/../../shared/data/slots/smollm2-wiki-a-f16.bin
+if [ -f "$slot" ]; then
+	echo "== slow_range"
+	"$build/bench/slow_range" "$slot" || short=1
+else
+	echo "== slow_range: not measured, $slot is not there"
+fi
 show growth || short=1
 if [ -n "${CALIBRATION-}" ]; then
 	show profiles "$CALIBRATION" ${PROFILES:+"$PROFILES"}

@@ -11,6 +11,7 @@
 typedef struct kvarc_byte_range {
 	uint64_t offset, bytes;
 	void *buf;
+	uint64_t reserved[1]; /* zero */
 } kvarc_byte_range;
 
 /*

@@ -51,7 +51,7 @@ static kvarc_ret read_stored(const struct kvi_input *in, uint8_t *buf, size_t by
 static kvarc_ret read_window(const struct kvi_input *in, uint8_t *buf, size_t bytes,
                              uint64_t offset, size_t *n, kvarc_error *e)
 {
-	enum { WINDOW = 1 << 20, SHARE = 16, SMALLEST = 4096 };
+	enum { WINDOW = 1 << 20, SHARE = 64, SMALLEST = 4096 };
 	struct kvi_window *w = in->window;
 	const struct kvi_alloc *alloc = in->alloc->counted;
 	uint64_t until, used = atomic_load(&alloc->used);

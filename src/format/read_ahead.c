@@ -66,7 +66,7 @@ size_t kvi_ahead_copy(struct kvi_ahead *a, void *buf, size_t bytes, uint64_t off
 
 uint64_t kvi_ahead_budget(const struct kvi_ahead *a)
 {
-	enum { MOST = 8 << 20, SHARE = 16 };
+	enum { MOST = 8 << 20, SHARE = 32 };
 	const struct kvi_alloc *alloc = a->alloc->counted;
 	uint64_t used = atomic_load(&alloc->used);
 	uint64_t left = used < alloc->limit ? (alloc->limit - used) / SHARE : 0;

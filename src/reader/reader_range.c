@@ -101,6 +101,7 @@ static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g, const struct
 	j->need_from = p->need_from;
 	j->need_to = p->need_to;
 	j->helpers = p->helpers;
+	j->batch = p->cover ? r->batch : p->batch;
 	if (ret == KVARC_DATA && r->salvage) {
 		/* A chunk without order_index was marked as lost by the plan. */
 		if (j->features)
@@ -285,20 +286,30 @@ static kvarc_ret lead_model(kvarc_reader *r, const struct kvi_range *g)
 	return ret;
 }
 
-/* As start_parts, with what they need in memory. A single part covers its later chunks when it
- * comes to them; several take turns, so that what does not fit is read chunk by chunk. */
+/*
+ * As start_parts, with what they need in memory. A single part covers its later chunks when it
+ * comes to them. Several take turns: all that they need comes before, in the two batches that
+ * stay; what does not fit is read chunk by chunk.
+ */
 static kvarc_ret start_covered(kvarc_reader *r, struct kvi_cover *cover, struct kvi_part *parts,
                                size_t n, kvarc_deliver deliver, void *opaque)
 {
 	const size_t end = parts[n - 1].index + 1;
 	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < n; i++)
+		parts[i].batch = r->batch;
 	if (n == 1) {
 		parts->cover = cover;
 		ret = kvi_cover(r, cover, parts->index, parts->s->first);
 	} else if (cover->segment < end) {
-		bool within = cover->segment >= parts->index;
-		ret = kvi_cover(r, cover, within ? cover->segment : parts->index,
-		                within ? cover->chunk : 0);
+		bool within = cover->segment > parts->index ||
+		              (cover->segment == parts->index && cover->chunk);
+		if (!within)
+			ret = kvi_cover(r, cover, parts->index, 0);
+		for (size_t i = 0; i < n; i++)
+			parts[i].batch = r->batch;
+		if (ret == KVARC_OK && cover->segment < end)
+			ret = kvi_cover(r, cover, cover->segment, cover->chunk);
 		if (cover->segment < end)
 			*cover = (struct kvi_cover){ .g = cover->g, .segment = end };
 	}

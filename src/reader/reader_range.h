@@ -25,6 +25,7 @@ struct kvi_part {
 	unsigned helpers;            /* workers that wait while one of its chunks is decoded */
 	size_t index;                /* of s */
 	struct kvi_cover *cover;     /* NULL, or: to be asked before each chunk */
+	unsigned batch;              /* without cover: the first one that has frames of it */
 };
 
 /* What every public call with a range begins with: checks it. Returns OK, OPTIONS (a pipe),

@@ -70,6 +70,8 @@ static size_t twice(const struct account *a)
 /* The geometry of a small language model: 30 layers, 3 heads of 64 channels, f16. */
 enum { LAYERS = 30, HEADS = 3, CHANNELS = 64, WIDTH = HEADS * CHANNELS, TOKENS = 1168 };
 
+static bool all_equal; /* tensors: chunks repeat those of the first one */
+
 static kvarc_memory *make_archive(int level, uint64_t tokens, bool close)
 {
 	static kvarc_tensor tensors[2 * LAYERS];
@@ -94,8 +96,11 @@ static kvarc_memory *make_archive(int level, uint64_t tokens, bool close)
 			                     .dtype = KVARC_F16,
 			                     .heads = HEADS,
 			                     .channels = CHANNELS };
-		/* Other bytes in each tensor: equal chunks would be repeated. */
-		views[i] = (kvarc_view){ (uint8_t *)data + 2 * i, 2 * WIDTH, 0, WIDTH, 2 };
+		unsigned shift = all_equal ? 0 : i;
+		views[i] = (kvarc_view){ .data = data + shift,
+			                 .token_stride = 2 * WIDTH,
+			                 .block_elems = WIDTH,
+			                 .elem_stride = 2 };
 	}
 	assert_int_equal(kvarc_memory_open(&m, NULL), KVARC_OK);
 	assert_int_equal(kvarc_memory_sink(m, &sink), KVARC_OK);
@@ -161,7 +166,10 @@ static struct all_views views_make(const kvarc_reader *r)
 	uint8_t *at = t.p;
 	for (size_t i = 0; i < g->n_tensors; i++) {
 		uint32_t width = g->tensors[i].heads * g->tensors[i].channels;
-		t.views[i] = (kvarc_view){ at, 2 * width, 0, width, 2 };
+		t.views[i] = (kvarc_view){ .data = at,
+			                   .token_stride = 2 * width,
+			                   .block_elems = width,
+			                   .elem_stride = 2 };
 		at += tokens * width * 2;
 	}
 	return t;
@@ -189,7 +197,7 @@ static uint64_t chunk_bytes(kvarc_reader *r, const kvarc_range *g)
 	return sum;
 }
 
-static const kvarc_range four_layers = { 0, 4, 4, 100, 64 };
+static const kvarc_range four_layers = { .layer0 = 4, .n_layers = 4, .t0 = 100, .n = 64 };
 
 /* The range that every change of the reader is measured by: a few requests, few bytes. */
 static void test_few_requests(void **state)
@@ -286,17 +294,23 @@ static void check_plan(kvarc_memory *m, const kvarc_range *g, const kvarc_reader
 
 static void check_plans(kvarc_memory *m, bool closed)
 {
-	static const kvarc_range ranges[] = {
-		{ 0, 4, 4, 90, 64 },         { 0, 0, UINT32_MAX, 0, UINT64_MAX },
-		{ 0, 29, 1, 0, UINT64_MAX }, { 0, 0, 1, 60, 10 },
-		{ 0, 7, UINT32_MAX, 63, 2 }, { 0, 3, 2, 64, 0 },
+	static const struct {
+		uint32_t layer0, n_layers;
+		uint64_t t0, n;
+	} at[] = {
+		{ 4, 4, 90, 64 }, { 0, UINT32_MAX, 0, UINT64_MAX }, { 29, 1, 0, UINT64_MAX },
+		{ 0, 1, 60, 10 }, { 7, UINT32_MAX, 63, 2 },         { 3, 2, 64, 0 },
 	};
-	for (unsigned i = 0; i < sizeof ranges / sizeof *ranges; i++)
+	for (unsigned i = 0; i < sizeof at / sizeof *at; i++)
 		for (unsigned how = i; how < 24; how += 5) {
 			const kvarc_reader_options o = { .common.threads = how % 3 * 2,
 				                         .common.overlap = how / 3 % 2,
 				                         .request_cost = how / 6 % 2 };
-			check_plan(m, &ranges[i], &o, how & 1, closed);
+			const kvarc_range g = { .layer0 = at[i].layer0,
+				                .n_layers = at[i].n_layers,
+				                .t0 = at[i].t0,
+				                .n = at[i].n };
+			check_plan(m, &g, &o, how & 1, closed);
 		}
 }
 
@@ -344,14 +358,82 @@ static void test_whole_file(void **state)
 	}
 }
 
+/* What chunks repeat is not in the plan, and takes one request each: the index has its size. */
+static void test_repeats(void **state)
+{
+	(void)state;
+	all_equal = true;
+	kvarc_memory *m = make_archive(0, TOKENS, true);
+	all_equal = false;
+	struct account a;
+	kvarc_reader *r;
+	account_begin(&a, m);
+	const kvarc_source source = account_source(&a);
+	assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
+	struct all_views t = views_make(r);
+	a.requests = 0;
+	assert_int_equal(kvarc_reader_read(r, &four_layers, t.views), KVARC_OK);
+	assert_int_equal(a.requests, 1 + 2 * four_layers.n_layers);
+	views_free(&t);
+	kvarc_reader_close(&r);
+	free(a.seen);
+	kvarc_memory_close(&m);
+}
+
+/* An index in several frames: each is read once. */
+static void test_long_index(void **state)
+{
+	enum { STEPS = 45000 };
+	const kvarc_track track = { 0 };
+	const kvarc_tensor tensor = { .dtype = KVARC_F16, .heads = 1, .channels = 8 };
+	const kvarc_geometry g = {
+		.n_tracks = 1, .tracks = &track, .n_tensors = 1, .tensors = &tensor
+	};
+	const kvarc_writer_options o = stream_options(0, 1);
+	uint16_t row[8] = { 0 };
+	const kvarc_view view = {
+		.data = row, .token_stride = 16, .block_elems = 8, .elem_stride = 2
+	};
+	kvarc_memory *m;
+	kvarc_sink sink;
+	kvarc_writer *w;
+	kvarc_reader *r;
+	struct account a;
+	(void)state;
+	assert_int_equal(kvarc_memory_open(&m, NULL), KVARC_OK);
+	assert_int_equal(kvarc_memory_sink(m, &sink), KVARC_OK);
+	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
+	assert_int_equal(kvarc_writer_set_geometry(w, &g), KVARC_OK);
+	assert_int_equal(kvarc_writer_identity(w, 1, (const char *const[]){ "model" },
+	                                       (const char *const[]){ "test" }),
+	                 KVARC_OK);
+	for (int i = 0; i < STEPS; i++) {
+		row[i % 8] = (uint16_t)i;
+		assert_int_equal(kvarc_writer_append(w, 0, 1, NULL, NULL, &view), KVARC_OK);
+		assert_int_equal(kvarc_writer_commit(w), KVARC_OK);
+	}
+	assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
+	account_begin(&a, m);
+	const kvarc_source source = account_source(&a);
+	assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
+	assert_int_equal(kvarc_reader_tokens(r, 0), STEPS);
+	assert_int_equal(twice(&a), 0);
+	printf("%ld requests, %llu bytes\n", (long)a.requests, (unsigned long long)a.bytes);
+	assert_true(a.requests <= 6);
+	kvarc_reader_close(&r);
+	free(a.seen);
+	kvarc_memory_close(&m);
+}
+
 /* With little memory: smaller batches, then frame by frame, the same elements. */
 static void test_memory_limit(void **state)
 {
 	kvarc_memory *m = make_archive(1, TOKENS, true);
 	(void)state;
-	for (uint64_t limit = (uint64_t)64 << 20; limit >= 1 << 20; limit /= 2) {
+	for (uint64_t limit = (uint64_t)64 << 20, i = 0; limit >= 1 << 20; limit /= 1 + i++ % 2) {
 		const kvarc_range all = KVARC_RANGE_ALL(0);
-		const kvarc_reader_options o = { .common.memlimit = limit };
+		const kvarc_reader_options o = { .common.memlimit = limit,
+			                         .common.threads = i % 2 * 4 };
 		struct account a;
 		kvarc_reader *r;
 		account_begin(&a, m);
@@ -359,9 +441,13 @@ static void test_memory_limit(void **state)
 		assert_int_equal(kvarc_reader_open(&r, &source, &o), KVARC_OK);
 		struct all_views t = views_make(r);
 		kvarc_ret ret = kvarc_reader_read(r, &all, t.views);
-		assert_true(ret == KVARC_OK || (ret == KVARC_MEMLIMIT && limit < 3 << 20));
-		if (ret == KVARC_OK)
+		assert_true(ret == KVARC_OK || (ret == KVARC_MEMLIMIT && limit < 8 << 20));
+		if (ret == KVARC_OK) {
+			kvarc_info info;
 			assert_int_equal(twice(&a), 0);
+			assert_int_equal(kvarc_reader_get_info(r, &info), KVARC_OK);
+			assert_true((uint64_t)a.requests <= info.frames);
+		}
 		views_free(&t);
 		kvarc_reader_close(&r);
 		free(a.seen);
@@ -501,6 +587,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_few_requests),   cmocka_unit_test(test_plan),
 		cmocka_unit_test(test_plan_predicted), cmocka_unit_test(test_whole_file),
+		cmocka_unit_test(test_long_index),     cmocka_unit_test(test_repeats),
 		cmocka_unit_test(test_memory_limit),   cmocka_unit_test(test_failures),
 		cmocka_unit_test(test_misuse),         cmocka_unit_test(test_join),
 	};
