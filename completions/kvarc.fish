@@ -37,7 +37,7 @@ complete -c kvarc -n '__fish_seen_subcommand_from pack cut compact' -l verify -d
 complete -c kvarc -n '__fish_seen_subcommand_from pack cut compact' -l streamable -d 'write an archive that needs no seeking to be read'
 complete -c kvarc -n '__fish_seen_subcommand_from unpack' -l salvage -d 'recover what is intact in a damaged archive'
 complete -c kvarc -n '__fish_seen_subcommand_from unpack' -l salvage-tokens -x -a 'keep zero' -d 'of a salvaged slot: keep its whole leading tokens, or zero what is lost (keep)'
-complete -c kvarc -n '__fish_seen_subcommand_from unpack' -l to -x -a 'safetensors' -d 'write the tensors as FORMAT: safetensors'
+complete -c kvarc -n '__fish_seen_subcommand_from unpack cut' -l to -x -a 'safetensors llama' -d 'write the tensors as FORMAT: safetensors, or llama, a slot'
 complete -c kvarc -n '__fish_seen_subcommand_from unpack cut' -l layers -x -d 'only layers A to B, counted from 0, inclusive'
 complete -c kvarc -n '__fish_seen_subcommand_from unpack cut' -l tokens -x -d 'only tokens A to B, counted from 0, inclusive'
 complete -c kvarc -n '__fish_seen_subcommand_from unpack cut' -l track -x -d 'track (token axis) that --tokens counts on (0)'

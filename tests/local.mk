@@ -108,6 +108,7 @@ tests_unit_libunit_a_SOURCES = tests/unit/random.h \
 	tests/unit/models_util.c tests/unit/models_util.h \
 	tests/unit/prediction_util.c tests/unit/prediction_util.h \
 	tests/unit/profile_util.c tests/unit/profile_util.h \
+	tests/unit/slots_util.c tests/unit/slots_util.h \
 	tests/unit/small_model.c tests/unit/small_model.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 LDADD = tests/unit/libunit.a libkvitools.la libkvi.la $(CMOCKA_LIBS) $(ZSTD_LIBS) -lm
@@ -138,6 +139,7 @@ unit_tests = \
 	tests/unit/test_klt_below \
 	tests/unit/test_linear \
 	tests/unit/test_lossy \
+	tests/unit/test_llama_export \
 	tests/unit/test_matmul \
 	tests/unit/test_metadata \
 	tests/unit/test_model_codec \

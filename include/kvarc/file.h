@@ -127,9 +127,9 @@ KVARC_API kvarc_ret kvarc_reader_item(kvarc_reader *r, size_t i, kvarc_item *ite
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_unpack(kvarc_reader *r, kvarc_item_open open,
                                                   void *opaque);
 
-/* A llama.cpp slot that salvage shortens. */
+/* A llama.cpp slot that salvage or an export shortens. */
 typedef struct kvarc_slot_prefix {
-	uint64_t tokens;       /* of the slot that was packed */
+	uint64_t tokens;       /* of the slot that was packed; of an export: that were wanted */
 	uint64_t whole_tokens; /* leading tokens of the shorter slot: whole in all layers */
 	uint64_t bytes;        /* of the shorter slot */
 	const char *why;       /* OPTIONS: why it cannot be shortened, a clause; static storage */
@@ -157,8 +157,43 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_export_safetensors(kvarc_reader *r,
                                                               const kvarc_range *range,
                                                               const kvarc_sink *sink);
 
+/* Not a shorter file than was wanted: OPTIONS instead. */
+#define KVARC_LLAMA_EXACT 0x1u
+
+/* How a llama.cpp file is written; set unused members to 0. */
+typedef struct kvarc_llama_options {
+	uint64_t flags;       /* KVARC_LLAMA_* */
+	uint64_t reserved[3]; /* zero */
+} kvarc_llama_options;
+#define KVARC_LLAMA_OPTIONS_INIT KVARC_ZERO
+
 /*
- * Copies part of an archive (layers and tokens) into a new one, without RESTORE items. Segments
+ * Writes the first tokens of a track as a llama.cpp sequence file, or a session file where they
+ * come from one, which an engine restores: token list, cells, keys, values and checkpoints agree.
+ * The range begins at token 0 and has all layers; its track is the first one of the file in the
+ * archive. Archives of kvarc_cut have no files: there the file is made from the tensors, and from
+ * what the identity pair "llama_state", which kvarc_cut adds, says of it. Where the archive has
+ * the file, the file of all of its tokens is the one that was packed, byte for byte.
+ *
+ * Where a sliding window or a recurrent state cannot be rewound to these tokens, or some are lost
+ * (KVARC_READ_SALVAGE, which decodes the archive twice), the file has fewer: those up to the last
+ * context checkpoint before, or the leading ones that are whole. prefix, which may be NULL, says
+ * how many. options may be NULL.
+ *
+ * Needs a source that can seek; the sink takes writes at any offset, and each byte once. sink NULL:
+ * nothing is written, and prefix says what would be.
+ * Returns OK; OPTIONS: it cannot be done, and prefix->why says why not, or a pipe; nothing is
+ * written then, and the reader can still be used; PROG: a bad argument, or a member of options
+ * that is not known; GEOMETRY: no such track or tokens; as kvarc_reader_read.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_export_llama(kvarc_reader *r, const kvarc_range *range,
+                                                        const kvarc_sink *sink,
+                                                        const kvarc_llama_options *options,
+                                                        kvarc_slot_prefix *prefix);
+
+/*
+ * Copies part of an archive (layers and tokens) into a new one, without RESTORE items; of a track
+ * of a llama.cpp file the identity gets the pair "llama_state" (kvarc_export_llama). Segments
  * with chunks of a lossy tier that lie in the range as a whole keep their payloads, and readers
  * need no KVARC_READ_ALLOW_LOSSY for them, unless the options have a tier or a level of 4 and up;
  * parts of such segments are decoded (LOSSY without the flag) and coded again at the level of the

@@ -104,6 +104,10 @@ void cmd_cut(const struct options *o)
 		msg_error(NULL, "cut: give one archive");
 		return;
 	}
+	if (o->to) {
+		cmd_unpack_to(o);
+		return;
+	}
 	if (!paths_check_operands(o) || !profiles_check_level(o, false))
 		return;
 	if (paths_is_folder(o->output)) {

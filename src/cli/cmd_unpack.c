@@ -2,6 +2,7 @@
 /* cmd_unpack.c - kvarc unpack: the packed files, or tensors, out of archives */
 #include "config.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,9 +19,10 @@
 #include "report.h"
 #include "units.h"
 
-/* A value of --salvage-tokens. */
-enum { SALVAGE_ZERO = 2 };
+/* A value of --salvage-tokens, and one of --to. */
+enum { SALVAGE_ZERO = 2, TO_LLAMA = 2 };
 #define ZEROS "what was lost is zero in the output"
+#define WHOLE_TOKENS "only the first whole tokens of a slot are written"
 
 static void report(const struct options *o, const char *archive, const char *target, uint64_t bytes,
                    double seconds, const struct damage_list *damage, const kvarc_geometry *geometry,
@@ -69,7 +71,17 @@ static const char *after_salvage(const struct options *o, const struct items *s)
 	for (size_t i = 0; i < s->n; i++)
 		if (!s->list[i]->slot || o->salvage_tokens == SALVAGE_ZERO)
 			return ZEROS;
-	return "only the first whole tokens of a slot are written";
+	return WHOLE_TOKENS;
+}
+
+/* Ways out of an archive that holds no file. */
+static void show_formats(struct input *in, kvarc_reader *r)
+{
+	const kvarc_range all = KVARC_RANGE_ALL(0);
+	bool llama = kvarc_export_llama(r, &all, NULL, NULL, NULL) == KVARC_OK;
+
+	msg_error(in->name, "holds tensors but no file; use --to %ssafetensors",
+	          llama ? "llama or --to " : "");
 }
 
 static void unpack_items(const struct options *o, struct input *in, kvarc_reader *r,
@@ -81,6 +93,12 @@ static void unpack_items(const struct options *o, struct input *in, kvarc_reader
 	uint64_t tokens;
 	kvarc_ret ret;
 
+	kvarc_item first;
+
+	if (kvarc_reader_item(r, 0, &first) == KVARC_END) {
+		show_formats(in, r);
+		return;
+	}
 	if (!items_check(&s, r))
 		return;
 	/* What may differ from the file that was packed is as new as it is. */
@@ -92,13 +110,7 @@ static void unpack_items(const struct options *o, struct input *in, kvarc_reader
 	progress_phase(tokens ? "running the model, unpacking" : "unpacking");
 	ret = kvarc_unpack(r, items_open, &s);
 	progress_stop();
-	if (ret == KVARC_OPTIONS && s.n == 0) {
-		kvarc_item item;
-		if (kvarc_reader_item(r, 0, &item) == KVARC_END)
-			msg_error(in->name, "holds tensors but no file; use --to safetensors");
-		else
-			library_error(in->name, ret, error, in, NULL);
-	} else if (ret != KVARC_OK) {
+	if (ret != KVARC_OK) {
 		if (!s.failed)
 			library_error(in->name, ret, error, in, items_failed_output(&s));
 	} else {
@@ -127,7 +139,7 @@ static char *export_target(const struct options *o, const char *archive)
 		return strdup("-");
 	if (o->output && !paths_is_folder(o->output))
 		return strdup(o->output);
-	name = paths_stem(archive, ".safetensors");
+	name = paths_stem(archive, o->to == TO_LLAMA ? ".llama" : ".safetensors");
 	folder = o->output ? strdup(o->output) : paths_folder(archive);
 	path = name && folder ? paths_join(folder, name) : NULL;
 	free(name);
@@ -135,17 +147,30 @@ static char *export_target(const struct options *o, const char *archive)
 	return path;
 }
 
+/* What an engine does with a slot that is shorter than the range. */
+static void show_shorter(const char *target, const kvarc_slot_prefix *prefix)
+{
+	if (prefix->whole_tokens < prefix->tokens)
+		msg_warning(target,
+		            "an engine can go on from %" PRIu64 " of these %" PRIu64
+		            " tokens; the file has them, and the engine computes the others",
+		            prefix->whole_tokens, prefix->tokens);
+}
+
 static void export_tensors(const struct options *o, struct input *in, kvarc_reader *r,
-                           kvarc_error *error)
+                           kvarc_error *error, bool first)
 {
 	char *target = export_target(o, in->name);
 	struct damage_list damage = { 0 };
+	kvarc_slot_prefix prefix = { 0 };
+	struct item slot = { 0 };
 	double start = units_now();
 	struct output out;
 	kvarc_range range;
 	kvarc_sink sink;
 	kvarc_ret ret;
 
+	(void)first;
 	if (!target) {
 		msg_error(NULL, "out of memory");
 		return;
@@ -154,16 +179,22 @@ static void export_tensors(const struct options *o, struct input *in, kvarc_read
 	    output_open(&out, target, OUTPUT_RANDOM | paths_output_flags(o), in->mode)) {
 		sink = output_sink(&out);
 		progress_start(in->name, KVARC_UNKNOWN);
-		ret = kvarc_export_safetensors(r, &range, &sink);
+		ret = o->to == TO_LLAMA ? kvarc_export_llama(r, &range, &sink, NULL, &prefix)
+		                        : kvarc_export_safetensors(r, &range, &sink);
 		progress_stop();
+		slot.tokens = prefix.tokens;
+		slot.whole_tokens = prefix.whole_tokens;
 		if (ret != KVARC_OK) {
 			library_error(in->name, ret, error, in, &out);
 			output_abort(&out);
 		} else {
 			uint64_t bytes = out.size;
-			if (show_losses(o, in->name, r, &damage, ZEROS) && output_commit(&out))
+			const char *rest = o->to == TO_LLAMA ? WHOLE_TOKENS : ZEROS;
+			if (show_losses(o, in->name, r, &damage, rest) && output_commit(&out)) {
+				show_shorter(target, &prefix);
 				report(o, in->name, target, bytes, units_now() - start, &damage,
-				       kvarc_reader_geometry(r), NULL);
+				       kvarc_reader_geometry(r), &slot);
+			}
 		}
 	}
 	damage_free(&damage);
@@ -174,12 +205,21 @@ static void unpack_one(const struct options *o, struct input *in, kvarc_reader *
                        kvarc_error *error, bool first)
 {
 	(void)first;
-	(o->to ? export_tensors : unpack_items)(o, in, r, error);
+	unpack_items(o, in, r, error);
+}
+
+static void each(const struct options *o, library_fn *fn)
+{
+	if (paths_check_operands(o))
+		library_each(o, o->salvage || o->to, o->salvage ? KVARC_READ_SALVAGE : 0, fn);
+}
+
+void cmd_unpack_to(const struct options *o)
+{
+	each(o, export_tensors);
 }
 
 void cmd_unpack(const struct options *o)
 {
-	if (paths_check_operands(o))
-		library_each(o, o->salvage || o->to, o->salvage ? KVARC_READ_SALVAGE : 0,
-		             unpack_one);
+	each(o, o->to ? export_tensors : unpack_one);
 }

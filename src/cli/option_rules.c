@@ -45,8 +45,14 @@ static const struct rule rules[] = {
 	  M(range_given),
 	  NEEDS,
 	  { M(to) },
-	  "--layers, --tokens and --track need --to safetensors; 'kvarc cut' makes a smaller "
-	  "archive" },
+	  "--layers, --tokens and --track need --to safetensors or --to llama; 'kvarc cut' makes "
+	  "a smaller archive" },
+	{ VERB_CUT,
+	  M(to),
+	  EXCLUDES,
+	  { M(level_given), M(embed_profile), M(verify), M(streamable) },
+	  "--level, --embed-profile, --verify and --streamable are for archives, which --to does "
+	  "not write" },
 	{ VERB_BENCH,
 	  M(tiers.n),
 	  EXCLUDES,

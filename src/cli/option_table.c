@@ -17,7 +17,8 @@ const struct verb options_verbs[] = {
 	  "  kvarc unpack slot.bin.kva            writes slot.bin\n"
 	  "  kvarc unpack -o copy.bin slot.bin.kva\n"
 	  "  kvarc unpack --salvage damaged.kva   recovers what is intact\n"
-	  "  kvarc unpack --to safetensors a.kva  writes the tensors instead\n",
+	  "  kvarc unpack --to safetensors a.kva  writes the tensors instead\n"
+	  "  kvarc unpack --to llama --tokens 0-433 -o turn.bin session.kva\n",
 	  cmd_unpack },
 	{ "test", VERB_TEST, "ARCHIVE...", "decode everything and verify every check",
 	  "  kvarc test *.kva                     silent when all is well\n", cmd_test },
@@ -33,7 +34,9 @@ const struct verb options_verbs[] = {
 	  "  kvarc info --identity engine=llama.cpp slot.bin.kva\n",
 	  cmd_info },
 	{ "cut", VERB_CUT, "ARCHIVE", "copy some layers and tokens into a new archive",
-	  "  kvarc cut --tokens 0-511 -o prefix.kva session.kva\n", cmd_cut },
+	  "  kvarc cut --tokens 0-511 -o prefix.kva session.kva\n"
+	  "  kvarc cut --tokens 0-511 --to llama -o prefix.bin session.kva\n",
+	  cmd_cut },
 	{ "compact", VERB_COMPACT, "ARCHIVE",
 	  "write the last state of an archive as a smaller archive",
 	  "  kvarc compact -o small.kva session.kva\n"
@@ -140,8 +143,9 @@ const struct option_row options_rows[] = {
 	{ 0, "salvage-tokens", "WHAT", ARG_CHOICE, "keep zero", VERB_UNPACK,
 	  "of a salvaged slot: keep its whole leading tokens, or zero what is lost (keep)",
 	  CHOICE(salvage_tokens, "keep or zero") },
-	{ 0, "to", "FORMAT", ARG_CHOICE, "safetensors", VERB_UNPACK,
-	  "write the tensors as FORMAT: safetensors", CHOICE(to, "safetensors") },
+	{ 0, "to", "FORMAT", ARG_CHOICE, "safetensors llama", VERB_UNPACK | VERB_CUT,
+	  "write the tensors as FORMAT: safetensors, or llama, a slot",
+	  CHOICE(to, "safetensors or llama") },
 	{ 0, "layers", "A-B", ARG_VALUE, NULL, VERB_UNPACK | VERB_CUT,
 	  "only layers A to B, counted from 0, inclusive", CALL(options_set_layers) },
 	{ 0, "tokens", "A-B", ARG_VALUE, NULL, VERB_UNPACK | VERB_CUT,

@@ -63,7 +63,7 @@ struct options {
 	unsigned arithmetic, loop; /* kvarc_arithmetic, kvarc_loop */
 	unsigned blind;            /* as in kvarc_predictor_open_blind; 0: it sees the token */
 	unsigned token_ids;        /* 0, or 1 + kvarc_token_ids */
-	unsigned to;               /* 0, or 1: safetensors */
+	unsigned to;               /* 0; 1: safetensors, 2: llama */
 	unsigned salvage_tokens;   /* 0 or 1: keep the whole leading ones, 2: zero the lost ones */
 	bool allow_lossy, klt;
 	bool level_given, threads_given, range_given, dtype_given;

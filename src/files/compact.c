@@ -220,7 +220,7 @@ static kvarc_ret write_all(struct compacting *c)
 {
 	kvarc_ret ret = kvarc_writer_set_geometry(c->w, c->geometry);
 	if (!ret)
-		ret = kvi_transfer_identity(c->r, c->w);
+		ret = kvi_transfer_identity(c->r, c->w, NULL, NULL);
 	if (!ret)
 		ret = put_items(c);
 	for (uint32_t i = 0; i < c->geometry->n_tracks && !ret; i++)

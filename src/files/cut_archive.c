@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cut_archive.c - part of an archive as a new archive */
 #include "counted.h"
+#include "llama_describe.h"
 #include "reader/reader_internal.h"
 #include "reader_bounds.h"
 #include "transfer.h"
@@ -49,6 +50,16 @@ static kvarc_ret make_geometry(struct cutting *c)
 	return KVARC_OK;
 }
 
+/* All pairs, and what a llama.cpp file has beside tensors: the file is not copied. */
+static kvarc_ret copy_identity(struct cutting *c)
+{
+	char text[KVI_LLAMA_PAIR_BYTES];
+	kvarc_ret ret = kvi_llama_describe_track(c->r, c->range.track, text);
+	if (ret && ret != KVARC_END)
+		return kvi_reader_fail(c->r, ret, "not enough memory for the identity");
+	return kvi_transfer_identity(c->r, c->w, ret ? NULL : KVI_LLAMA_PAIR, text);
+}
+
 static kvarc_ret write_all(struct cutting *c)
 {
 	struct kvi_transfer t = { .r = c->r,
@@ -64,7 +75,7 @@ static kvarc_ret write_all(struct cutting *c)
 	if (!ret)
 		ret = kvarc_writer_set_geometry(c->w, &c->to);
 	if (!ret)
-		ret = kvi_transfer_identity(c->r, c->w);
+		ret = copy_identity(c);
 	if (!ret)
 		ret = kvi_transfer_begin(&t);
 	if (!ret)

@@ -58,3 +58,25 @@ const struct kvi_ggml_type *kvi_ggml_type(int32_t type)
 			return &types[i];
 	return NULL;
 }
+
+struct kvi_area_view kvi_ggml_view(const struct kvi_ggml_type *type,
+                                   const struct kvi_ggml_plane *plane,
+                                   const struct kvi_ggml_rows *rows)
+{
+	uint32_t es = (uint32_t)kvarc_dtype_bytes(plane->dtype);
+	struct kvi_area_view v = { .offset = plane->offset, .elem_stride = es };
+	if (rows->trans) {
+		v.token_stride = es;
+		v.block_elems = 1;
+		v.block_stride = (uint64_t)rows->n_cells * es;
+	} else if (type->block_elems == 1) { /* plain rows */
+		v.token_stride = rows->row_bytes;
+		v.block_elems = rows->width;
+		v.block_stride = rows->row_bytes;
+	} else {
+		v.token_stride = rows->row_bytes;
+		v.block_elems = plane->elems;
+		v.block_stride = type->block_bytes;
+	}
+	return v;
+}

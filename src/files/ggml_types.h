@@ -3,9 +3,11 @@
 #ifndef KVI_GGML_TYPES_H
 #define KVI_GGML_TYPES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "format/restore.h"
 #include "kvarc.h"
 
 /* Most fields of a block type. */
@@ -31,5 +33,16 @@ struct kvi_ggml_type {
 
 /* NULL for a type that no cache uses. */
 const struct kvi_ggml_type *kvi_ggml_type(int32_t type);
+
+/* A run of rows of `width` elements of one type; trans: of channels of n_cells elements. */
+struct kvi_ggml_rows {
+	uint32_t width, n_cells;
+	uint64_t row_bytes; /* trans: of one element */
+	bool trans;
+};
+/* The view of a plane of the rows; its tensor is not set. */
+struct kvi_area_view kvi_ggml_view(const struct kvi_ggml_type *type,
+                                   const struct kvi_ggml_plane *plane,
+                                   const struct kvi_ggml_rows *rows);
 
 #endif

@@ -47,34 +47,12 @@ static uint32_t model_heads(const struct kvi_gguf *g, uint32_t width, bool value
 	return width / channels;
 }
 
-/* The view of plane p of a matrix's rows, or of its channels. */
-static struct kvi_area_view view_of(const struct kvi_llama_matrix *m,
-                                    const struct kvi_ggml_type *type,
-                                    const struct kvi_ggml_plane *p, uint32_t n_cells)
-{
-	uint32_t es = (uint32_t)kvarc_dtype_bytes(p->dtype);
-	struct kvi_area_view v = { .offset = p->offset, .elem_stride = es };
-	if (m->trans) {
-		v.token_stride = es;
-		v.block_elems = 1;
-		v.block_stride = (uint64_t)n_cells * es;
-	} else if (type->block_elems == 1) { /* plain rows */
-		v.token_stride = m->row_bytes;
-		v.block_elems = m->width;
-		v.block_stride = m->row_bytes;
-	} else {
-		v.token_stride = m->row_bytes;
-		v.block_elems = p->elems;
-		v.block_stride = type->block_bytes;
-	}
-	return v;
-}
-
 /* The tensors of the last area: one a plane. */
 static kvarc_ret add_planes(kvarc_import *im, const struct kvi_llama_matrix *m, uint32_t n_cells,
                             const kvarc_tensor *like, const char *name)
 {
 	const struct kvi_ggml_type *type = kvi_ggml_type(m->type);
+	const struct kvi_ggml_rows rows = { m->width, n_cells, m->row_bytes, m->trans };
 	for (uint8_t i = 0; i < type->n_planes; i++) {
 		static const char *const suffix[] = { "", ".scale", ".minimum", ".payload",
 			                              ".high_bits" };
@@ -92,7 +70,7 @@ static kvarc_ret add_planes(kvarc_import *im, const struct kvi_llama_matrix *m, 
 		kvi_import_shape(&t->pub, (uint64_t)m->width / type->block_elems * p->elems,
 		                 like->heads);
 		snprintf(t->name, sizeof t->name, "%s%s", name, suffix[p->role]);
-		t->at = view_of(m, type, p, n_cells);
+		t->at = kvi_ggml_view(type, p, &rows);
 	}
 	return KVARC_OK;
 }

@@ -132,13 +132,14 @@ static bool kv_cells(struct kvi_llama_attempt *a, uint32_t n_cells)
 }
 
 static bool kv_section(struct kvi_llama_attempt *a, uint32_t blob, uint32_t stream,
-                       uint32_t n_cells)
+                       uint32_t n_streams, uint32_t n_cells)
 {
 	struct kvi_scan *s = a->s;
 	struct kvi_llama_section k;
 	memset(&k, 0, sizeof k);
 	k.blob = blob;
 	k.stream = stream;
+	k.n_streams = n_streams;
 	k.checkpoint = a->checkpoint;
 	k.n_cells = n_cells;
 	k.values = a->g->values[blob];
@@ -172,7 +173,7 @@ bool kvi_llama_kv_memory(struct kvi_llama_attempt *a, uint32_t blob)
 		return false;
 	for (uint32_t i = 0; i < streams; i++) {
 		uint32_t n_cells = kvi_scan32(s);
-		if (s->bad || (n_cells && !kv_section(a, blob, i, n_cells)))
+		if (s->bad || (n_cells && !kv_section(a, blob, i, streams, n_cells)))
 			return false;
 	}
 	return true;

@@ -32,6 +32,7 @@ struct kvi_llama_matrix {
  * if it has values; or recurrent states: n_layers R matrices, then as many S. */
 struct kvi_llama_section {
 	uint32_t blob, stream;
+	uint32_t n_streams;  /* of the memory, empty ones included */
 	uint32_t checkpoint; /* 0: of the slot itself, else 1 + number of the checkpoint */
 	bool recurrent;
 	uint32_t n_cells; /* never 0: empty streams make no section */

@@ -18,10 +18,16 @@ libkvi_la_SOURCES += \
 	src/files/input_hash.c src/files/input_hash.h \
 	src/files/literals.c src/files/literals.h \
 	src/files/llama_checkpoints.c \
+	src/files/llama_describe.c src/files/llama_describe.h \
+	src/files/llama_export.c \
+	src/files/llama_item.c src/files/llama_item.h \
 	src/files/llama_kv.c \
+	src/files/llama_map.c src/files/llama_map.h \
 	src/files/llama_memory.c src/files/llama_memory.h \
 	src/files/llama_parse.c src/files/llama_parse.h \
+	src/files/llama_rebuild.c src/files/llama_rebuild.h \
 	src/files/llama_share.c src/files/llama_share.h \
+	src/files/llama_shorten.c src/files/llama_shorten.h \
 	src/files/locked.c src/files/locked.h \
 	src/files/member_names.c src/files/member_names.h \
 	src/files/named.c src/files/named.h \
@@ -36,4 +42,5 @@ libkvi_la_SOURCES += \
 	src/files/st_import.c \
 	src/files/strided.c src/files/strided.h \
 	src/files/transfer.c src/files/transfer.h \
+	src/files/unpack_elements.h \
 	src/files/unpack_files.c

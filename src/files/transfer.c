@@ -15,17 +15,22 @@ enum {
 	AHEAD_BYTES = 32 << 20 /* more only when one segment needs it */
 };
 
-kvarc_ret kvi_transfer_identity(kvarc_reader *r, kvarc_writer *w)
+kvarc_ret kvi_transfer_identity(kvarc_reader *r, kvarc_writer *w, const char *key,
+                                const char *value)
 {
 	const struct kvi_alloc *alloc = kvi_reader_alloc(r);
-	const char **pairs = kvi_array(alloc, 2 * (size_t)PAIRS_MAX, sizeof *pairs);
+	const char **pairs = kvi_array(alloc, 2 * (size_t)PAIRS_MAX + 2, sizeof *pairs);
 	size_t n = 0;
 	if (!pairs)
 		return kvi_reader_fail(r, kvi_alloc_error(alloc),
 		                       "not enough memory for the identity");
-	const char **values = pairs + PAIRS_MAX;
+	const char **values = pairs + PAIRS_MAX + 1;
 	while (n < PAIRS_MAX && kvarc_reader_identity_at(r, n, &pairs[n], &values[n]) == KVARC_OK)
 		n++;
+	if (key) {
+		pairs[n] = key;
+		values[n++] = value;
+	}
 	kvarc_ret ret = n ? kvarc_writer_identity(w, n, pairs, values) : KVARC_OK;
 	kvi_free(alloc, (void *)pairs);
 	return ret;

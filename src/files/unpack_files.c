@@ -9,6 +9,7 @@
 #include "references.h"
 #include "locked.h"
 #include "strided.h"
+#include "unpack_elements.h"
 #include "reader/reader_internal.h"
 #include "util/ckd.h"
 #include "util/intervals.h"
@@ -36,6 +37,7 @@ struct unpacking {
 	kvarc_reader *r;
 	const kvarc_geometry *geometry;
 	const struct kvi_alloc *alloc;
+	const struct kvi_restore *plan; /* of the only item; NULL: those of the reader */
 	struct unpack_item *items;
 	size_t n_items, n_targets, n_areas;
 	struct target *targets;      /* by tensor */
@@ -140,7 +142,7 @@ static kvarc_ret prepare(struct unpacking *u)
 	if (!u->items || !u->first)
 		return kvi_alloc_error(u->alloc);
 	for (size_t i = 0; i < u->n_items; i++)
-		u->items[i].plan = kvi_reader_restore(u->r, i);
+		u->items[i].plan = u->plan ? u->plan : kvi_reader_restore(u->r, i);
 	size_t n = count_targets(u);
 	/* one more: never NULL, not even where no item has an area */
 	u->targets = kvi_array(u->alloc, n + 1, sizeof *u->targets);
@@ -149,7 +151,7 @@ static kvarc_ret prepare(struct unpacking *u)
 		return kvi_alloc_error(u->alloc);
 	fill_targets(u);
 	index_targets(u);
-	kvarc_ret ret = kvi_references_open(&u->references, u->r);
+	kvarc_ret ret = u->plan ? KVARC_OK : kvi_references_open(&u->references, u->r);
 	return ret ? ret : kvi_assembly_open(&u->assembly, u->alloc, u->n_areas);
 }
 
@@ -353,6 +355,11 @@ static kvarc_ret read_segments(struct unpacking *u)
 	}
 }
 
+enum {
+	ROUNDS = 4,          /* between two waits for all workers */
+	SEGMENT_TOKENS = 256 /* of most archives */
+};
+
 /* The same where segments are faster together: all frames pass in order and are
  * checked, what they hold is decoded a range behind. */
 static kvarc_ret read_ranges(struct unpacking *u, unsigned at_once)
@@ -383,7 +390,6 @@ static kvarc_ret read_ranges(struct unpacking *u, unsigned at_once)
 
 static kvarc_ret read_tokens(struct unpacking *u)
 {
-	enum { ROUNDS = 4 }; /* between two waits for all workers */
 	unsigned at_once = kvi_reader_segments_at_once(u->r);
 	if (at_once == 1 || kvi_reader_is_salvage(u->r) || !kvi_reader_can_seek(u->r))
 		return read_segments(u);
@@ -400,6 +406,34 @@ static kvarc_ret flush_items(struct unpacking *u)
 	return KVARC_OK;
 }
 
+/* What is wrong, in the caller's words, and the end of all but the sinks. */
+static kvarc_ret finish(struct unpacking *u, kvarc_ret ret)
+{
+	if (u->failed == KVARC_MEM || u->failed == KVARC_MEMLIMIT)
+		ret = kvi_reader_fail(u->r, u->failed,
+		                      "not enough memory to put the files together");
+	else if (u->failed)
+		ret = kvi_reader_fail(u->r, u->failed, "writing a file failed");
+	if (!ret)
+		ret = flush_items(u);
+	kvi_references_free(&u->references, u->alloc);
+	kvi_assembly_free(&u->assembly);
+	kvi_free(u->alloc, u->items);
+	kvi_free(u->alloc, u->targets);
+	kvi_free(u->alloc, u->tokens);
+	kvi_free(u->alloc, u->first);
+	pthread_mutex_destroy(&u->lock);
+	return ret;
+}
+
+static kvarc_ret start(struct unpacking *u)
+{
+	pthread_mutex_init(&u->lock, NULL);
+	kvarc_ret ret = prepare(u);
+	return ret ? kvi_reader_fail(u->r, ret, "not enough memory to put the files together")
+	           : KVARC_OK;
+}
+
 kvarc_ret kvarc_unpack(kvarc_reader *r, kvarc_item_open open, void *opaque)
 {
 	if (!r || !open || kvi_reader_started(r))
@@ -411,30 +445,39 @@ kvarc_ret kvarc_unpack(kvarc_reader *r, kvarc_item_open open, void *opaque)
 	if (u.n_items == 0)
 		return kvi_reader_fail(r, KVARC_OPTIONS,
 		                       "the archive holds no files; export its tensors instead");
-	pthread_mutex_init(&u.lock, NULL);
-	kvarc_ret ret = prepare(&u);
-	if (ret)
-		ret = kvi_reader_fail(r, ret, "not enough memory to put the files together");
+	kvarc_ret ret = start(&u);
 	if (!ret)
 		ret = open_items(&u, open, opaque);
 	kvi_reader_set_blob_handler(r, take_blob, &u);
 	if (!ret)
 		ret = read_tokens(&u);
 	kvi_reader_set_blob_handler(r, NULL, NULL);
-	if (u.failed == KVARC_MEM || u.failed == KVARC_MEMLIMIT)
-		ret = kvi_reader_fail(r, u.failed, "not enough memory to put the files together");
-	else if (u.failed)
-		ret = kvi_reader_fail(r, u.failed, "writing a file failed");
+	return finish(&u, ret);
+}
+
+kvarc_ret kvi_unpack_elements(kvarc_reader *r, const struct kvi_restore *plan,
+                              const kvarc_sink *sink, const struct kvi_token_span *spans)
+{
+	struct unpacking u = { .r = r,
+		               .geometry = kvarc_reader_geometry(r),
+		               .alloc = kvi_reader_alloc(r),
+		               .plan = plan,
+		               .n_items = 1 };
+	const uint64_t step = (uint64_t)ROUNDS * kvi_reader_segments_at_once(r) * SEGMENT_TOKENS;
+	kvarc_ret ret = start(&u);
 	if (!ret)
-		ret = flush_items(&u);
-	kvi_references_free(&u.references, u.alloc);
-	kvi_assembly_free(&u.assembly);
-	kvi_free(u.alloc, u.items);
-	kvi_free(u.alloc, u.targets);
-	kvi_free(u.alloc, u.tokens);
-	kvi_free(u.alloc, u.first);
-	pthread_mutex_destroy(&u.lock);
-	return ret;
+		u.items[0].sink = *sink;
+	for (uint32_t i = 0; i < u.geometry->n_tracks; i++) {
+		kvarc_range range = { .track = i, .n_layers = UINT32_MAX };
+		for (range.t0 = spans[i].begin; range.t0 < spans[i].end && !ret; range.t0 += step) {
+			uint64_t left = spans[i].end - range.t0;
+			range.n = left < step ? left : step;
+			ret = kvarc_reader_read_deliver(r, &range, deliver, &u);
+			if (!ret)
+				ret = flush_rows(&u);
+		}
+	}
+	return finish(&u, ret);
 }
 
 kvarc_ret kvarc_reader_item(kvarc_reader *r, size_t i, kvarc_item *item)

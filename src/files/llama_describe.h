@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * llama_describe.h - what a llama.cpp file has beside tensors, in an identity pair, so that it can
+ * be made again from an archive that holds no files
+ */
+#ifndef KVI_LLAMA_DESCRIBE_H
+#define KVI_LLAMA_DESCRIBE_H
+
+#include <stddef.h>
+
+#include "kvarc.h"
+#include "llama_parse.h"
+
+/* Key of the pair. */
+#define KVI_LLAMA_PAIR "llama_state"
+/* Most bytes of its value, and of an architecture, with a terminator. */
+enum { KVI_LLAMA_PAIR_BYTES = 320, KVI_LLAMA_ARCH_BYTES = 65 };
+
+/* Of one KV memory. Zero: a sequence file of one stream, with what its tensors say. */
+struct kvi_llama_description {
+	uint32_t session, version;
+	uint32_t packed;          /* the token list is the server's */
+	uint32_t streams, stream; /* their number, 0: not in the file; the one with the tokens */
+	uint32_t layers;          /* 0: not known */
+	uint32_t rotation_k, rotation_v;
+	uint32_t transposed; /* values are channel-major */
+	uint32_t memories;   /* of the file, this one included; 0: not known */
+	uint32_t extension;  /* bytes of a cell's M-RoPE position */
+	char arch[KVI_LLAMA_ARCH_BYTES];
+};
+
+/* Describes the file, and its section k. False: the architecture of a session is not plain text. */
+bool kvi_llama_describe(struct kvi_llama_description *d, const struct kvi_llama_file *f,
+                        const struct kvi_llama_section *k, struct kvi_scan *s);
+/* The value of the pair: names and numbers. */
+void kvi_llama_describe_print(const struct kvi_llama_description *d,
+                              char text[KVI_LLAMA_PAIR_BYTES]);
+/* Reads a value; names that are not known are passed over. False: it is not valid. */
+bool kvi_llama_describe_parse(struct kvi_llama_description *d, const char *text);
+
+/*
+ * The value of the pair for a reader's track that is copied without its file. Returns OK; END (the
+ * track is not the first one of a llama.cpp file, or the file cannot be described); MEM, MEMLIMIT.
+ */
+kvarc_ret kvi_llama_describe_track(kvarc_reader *r, uint32_t track,
+                                   char text[KVI_LLAMA_PAIR_BYTES]);
+
+#endif
