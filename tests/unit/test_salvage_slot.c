@@ -100,14 +100,16 @@ static void plain(void **unused)
 	salvage_everywhere(CORPUS "q8_0.slot", NULL, 0);
 }
 
-/* A window that has lost its beginning cannot be rewound, but to its checkpoints. */
+/* A window that has lost its beginning is put together from those of checkpoints; where these
+ * have lost theirs, or with a state, it goes back to one of them. */
 static void checkpoints(void **unused)
 {
-	static const unsigned lengths[] = { 28, 40, 44 };
+	static const unsigned rows[] = { 32 }, channels[] = { 32, 40, 44 },
+			      states[] = { 28, 40, 44 };
 	(void)unused;
-	salvage_everywhere("engine-checkpoints-window.bin", lengths, 1);
-	salvage_everywhere("engine-checkpoints-window-vtrans.bin", lengths, 3);
-	salvage_everywhere("engine-checkpoints-hybrid.bin", lengths, 3);
+	salvage_everywhere("engine-checkpoints-window.bin", rows, 1);
+	salvage_everywhere("engine-checkpoints-window-vtrans.bin", channels, 3);
+	salvage_everywhere("engine-checkpoints-hybrid.bin", states, 3);
 }
 
 int main(void)

@@ -6,9 +6,14 @@ import=$top/tests/data/import
 kv pack -q -o a.kva "$import/engine-checkpoints-window.bin"
 kv unpack --json --to llama -o all.bin a.kva | mask
 cmp all.bin "$import/engine-checkpoints-window.bin"
-# a window goes back to a context checkpoint
-kv unpack --json --to llama --tokens 0-39 -o exact.bin a.kva | mask
-kv cut --to llama --tokens 0-41 -o shorter.bin a.kva
+# a window of any prefix that the slot and its checkpoints have, with cut as with unpack
+kv unpack --json --to llama --tokens 0-38 -o 39.bin a.kva | mask
+kv cut --to llama --tokens 0-38 -o cut.bin a.kva
+cmp 39.bin cut.bin
+# a recurrent state goes back to a context checkpoint
+kv pack -q -o h.kva "$import/engine-checkpoints-hybrid.bin"
+kv unpack --json --to llama --tokens 0-39 -o exact.bin h.kva | mask
+kv cut --to llama --tokens 0-41 -o shorter.bin h.kva
 cmp exact.bin shorter.bin
 kv unpack --to llama --tokens 0-9 -o none.bin a.kva
 kv unpack --to llama --tokens 4-9 -o none.bin a.kva
