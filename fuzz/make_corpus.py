@@ -418,6 +418,13 @@ def main(corpus, kvarc=None, check=False):
         put('kept', name, struct.pack('<HB', at, 1) + bytes([mode, 0, 0, 0]))
     put('kept', 'whole', bytes(4))
     put('kept', 'cut', bytes([9]) + bytes(4))
+    put(st, 'batch.safetensors', safetensors(
+        [('layers.0.key', 'F16', [2, 2, 9, 4], values(144, f16)),
+         ('layers.0.value', 'F16', [2, 2, 9, 4], values(144, f16)),
+         ('ids', 'I32', [2, 9], bytes(72))]))
+    # how many tokens become a slot
+    for name, data, tokens in (('prefix', full, 50), ('prefix-window', damaged, 41)):
+        put('salvage_slot', name, data + bytes((0, 0, 0, 0, 0, tokens, 0)) + bytes(4))
     for i, c in enumerate(caches if kvarc else []):
         name = os.path.basename(c).replace('.', '-') + '.kva'
         os.makedirs(os.path.join(corpus, 'archive'), exist_ok=True)

@@ -22,8 +22,9 @@ typedef struct kvarc_import_options {
 	/* naming rule for safetensors and npy: literal text with {layer}, a decimal number, and
 	 * {K|V}, one of two words; NULL: "layers.{layer}.{key|value}" and other usual ones */
 	const char *kv_rule;
-	/* axes of those tensors, one letter per axis: t token, h head, c channel (last), 1 an axis
-	 * of size 1; NULL: guess ("htc", "thc", "1htc", "tc") */
+	/* axes of those tensors, one letter per axis: t token, h head, c channel (last), b batch
+	 * (first; each of its sequences becomes a track), 1 an axis of size 1; NULL: guess ("htc",
+	 * "thc", "bhtc", "bthc", "tc") */
 	const char *axes;
 	const char *rope; /* NULL, "auto": by fitting; "none"; "THETA[,half|interleaved][,DIMS]" */
 	const kvarc_source *model; /* a GGUF whose header has RoPE and identity, or NULL */

@@ -53,6 +53,7 @@ struct kvi_imp_track {
 	kvarc_track pub;
 	char label[48];
 	uint64_t n;
+	uint64_t row;             /* of a batch */
 	struct kvi_imp_run *runs; /* none: positions 0, 1, 2, ... */
 	size_t n_runs, cap_runs;
 	bool has_ids;

@@ -128,17 +128,17 @@ static const struct kvi_named *find_ids(const struct kvi_named *named, size_t n)
 	for (size_t k = 0; k < sizeof names / sizeof *names; k++)
 		for (size_t i = 0; i < n; i++) {
 			const struct kvi_named *x = &named[i];
-			bool flat = x->n_axes == 1 || (x->n_axes == 2 && x->shape[0] == 1);
-			if (x->int_bytes && flat && !strcmp(x->name, names[k]))
+			if (x->int_bytes && (x->n_axes == 1 || x->n_axes == 2) &&
+			    !strcmp(x->name, names[k]))
 				return x;
 		}
 	return NULL;
 }
 
 /*
- * The order of the axes: [heads, tokens, channels] unless more tensors are [tokens, heads,
- * channels] by the number of token ids, or without ids by more than 128 heads and more heads than
- * tokens.
+ * The order of the axes, behind a batch: [heads, tokens, channels] unless more tensors are [tokens,
+ * heads, channels] by the number of token ids, or without ids by more than 128 heads and more heads
+ * than tokens.
  */
 static const char *guess_axes(const struct name_found *f, size_t n, const struct kvi_named *ids)
 {
@@ -156,23 +156,28 @@ static const char *guess_axes(const struct name_found *f, size_t n, const struct
 }
 
 struct name_axes {
-	uint64_t tokens, heads, channels;
+	uint64_t batch, tokens, heads, channels;
 	bool heads_first;
 };
 
-/* Letters from the last axis on: t, h, c and 1; each letter at most once. */
+/* Letters from the last axis on: b (the first one), t, h, c and 1; each letter at most once. */
 static bool take_axes(const struct kvi_named *x, const char *letters, struct name_axes *a)
 {
 	size_t n = strlen(letters), at_h = n, at_t = n, at_c = n;
 	if (n != x->n_axes)
 		return false;
-	*a = (struct name_axes){ 1, 1, 1, false };
+	*a = (struct name_axes){ 1, 1, 1, 1, false };
 	for (size_t i = 0; i < n; i++) {
 		uint64_t size = x->shape[i];
 		switch (letters[i]) {
 		case '1':
 			if (size != 1)
 				return false;
+			break;
+		case 'b':
+			if (i > 0)
+				return false;
+			a->batch = size;
 			break;
 		case 't':
 			a->tokens = size;
@@ -192,9 +197,10 @@ static bool take_axes(const struct kvi_named *x, const char *letters, struct nam
 	}
 	a->heads_first = at_h < at_t;
 	/* channels are the innermost axis */
-	return at_t < n && at_c < n && at_t < at_c && (at_h == n || at_h < at_c) && a->tokens &&
-	       a->heads && a->channels && a->tokens <= UINT32_MAX && a->heads <= 65535 &&
-	       a->channels <= 65535 && a->heads * a->channels <= KVI_IMPORT_WIDTH_MAX;
+	return at_t < n && at_c < n && at_t < at_c && (at_h == n || at_h < at_c) && a->batch &&
+	       a->tokens && a->heads && a->channels && a->tokens <= UINT32_MAX &&
+	       a->heads <= 65535 && a->channels <= 65535 &&
+	       a->heads * a->channels <= KVI_IMPORT_WIDTH_MAX;
 }
 
 static bool axes_of(const kvarc_import *im, const struct kvi_named *x, const char *guess,
@@ -203,17 +209,26 @@ static bool axes_of(const kvarc_import *im, const struct kvi_named *x, const cha
 	char letters[8];
 	if (im->options.axes)
 		return take_axes(x, im->options.axes, a);
-	snprintf(letters, sizeof letters, "%s%s", x->n_axes == 4 ? "1" : "",
+	snprintf(letters, sizeof letters, "%s%s", x->n_axes == 4 ? "b" : "",
 	         x->n_axes == 2 ? "tc" : guess);
 	return take_axes(x, letters, a);
 }
 
-/* The track of this many tokens among those from `first` on. */
-static struct kvi_imp_track *track_for(kvarc_import *im, size_t first, uint64_t tokens,
-                                       const struct kvi_named *ids, uint32_t *index)
+/* How many ids each row of the batch has; 0: they are of other rows. */
+static uint64_t ids_of_row(const struct kvi_named *ids, const struct name_axes *a)
 {
+	if (!ids || (ids->n_axes == 2 ? ids->shape[0] : 1) != a->batch)
+		return 0;
+	return ids->shape[ids->n_axes - 1];
+}
+
+/* The track of a row of the batch and this many tokens among those from `first` on. */
+static struct kvi_imp_track *track_for(kvarc_import *im, size_t first, const struct name_axes *a,
+                                       uint64_t row, const struct kvi_named *ids, uint32_t *index)
+{
+	const uint64_t tokens = a->tokens;
 	for (size_t i = first; i < im->n_tracks; i++)
-		if (im->tracks[i].n == tokens) {
+		if (im->tracks[i].n == tokens && im->tracks[i].row == row) {
 			*index = (uint32_t)i;
 			return &im->tracks[i];
 		}
@@ -221,14 +236,18 @@ static struct kvi_imp_track *track_for(kvarc_import *im, size_t first, uint64_t 
 		return NULL;
 	struct kvi_imp_track *t = kvi_import_add_track(im, tokens);
 	*index = (uint32_t)im->n_tracks - 1;
-	uint64_t n_ids = ids ? ids->shape[ids->n_axes - 1] : 0;
+	uint64_t n_ids = ids_of_row(ids, a);
+	if (t && a->batch > 1) {
+		t->row = row;
+		snprintf(t->label, sizeof t->label, "sequence %u", (unsigned)row);
+	}
 	if (t && n_ids >= tokens) {
 		/* a shorter track is a window: the last tokens */
 		uint64_t skip = n_ids - tokens;
 		t->has_ids = true;
 		t->ids_item = ids->item;
 		t->ids_bytes = ids->int_bytes;
-		t->ids_at = ids->offset + skip * ids->int_bytes;
+		t->ids_at = ids->offset + (row * n_ids + skip) * ids->int_bytes;
 		if (skip) {
 			t->pub.kind = KVARC_TRACK_WINDOW;
 			if (kvi_import_position(im, t, (int64_t)skip))
@@ -240,11 +259,12 @@ static struct kvi_imp_track *track_for(kvarc_import *im, size_t first, uint64_t 
 }
 
 static kvarc_ret add(kvarc_import *im, const struct name_found *f, const struct name_axes *a,
-                     uint32_t track)
+                     uint64_t row, uint32_t track)
 {
 	const struct kvi_named *x = f->named;
 	uint64_t es = kvarc_dtype_bytes(x->dtype);
-	if (!kvi_import_add_area(im, x->item, track, x->offset, x->bytes))
+	uint64_t bytes = x->bytes / a->batch;
+	if (!kvi_import_add_area(im, x->item, track, x->offset + row * bytes, bytes))
 		return kvi_import_full(im);
 	struct kvi_imp_tensor *t = kvi_import_add_tensor(im);
 	if (!t)
@@ -269,6 +289,26 @@ static kvarc_ret add(kvarc_import *im, const struct name_found *f, const struct 
 	return KVARC_OK;
 }
 
+/* A tensor: each row of its batch is one of a track of its own. */
+static kvarc_ret add_rows(kvarc_import *im, const struct name_found *f, const struct name_axes *a,
+                          size_t first, const struct kvi_named *ids)
+{
+	for (uint64_t row = 0; row < a->batch; row++) {
+		uint32_t track;
+		if (!track_for(im, first, a, row, ids, &track)) {
+			if (im->n_tracks - first < TRACKS_PER_FILE)
+				return kvi_import_full(im);
+			kvi_import_note(im, "too many sequences, or different numbers of "
+			                    "tokens: some tensors kept as bytes");
+			return KVARC_OK;
+		}
+		kvarc_ret ret = add(im, f, a, row, track);
+		if (ret)
+			return ret;
+	}
+	return KVARC_OK;
+}
+
 static kvarc_ret add_all(kvarc_import *im, struct name_found *f, size_t n,
                          const struct kvi_named *ids, size_t *found)
 {
@@ -277,25 +317,18 @@ static kvarc_ret add_all(kvarc_import *im, struct name_found *f, size_t n,
 	qsort(f, n, sizeof *f, by_layer);
 	for (size_t i = 0; i < n; i++) {
 		struct name_axes a;
-		uint32_t track;
 		if (!axes_of(im, f[i].named, guess, &a)) {
 			kvi_import_note(im, "the shape of some keys and values "
 			                    "does not fit the axes: kept as bytes");
 			continue;
 		}
-		if (!track_for(im, first, a.tokens, ids, &track)) {
-			if (im->n_tracks - first < TRACKS_PER_FILE)
-				return kvi_import_full(im);
-			kvi_import_note(im, "too many different numbers of "
-			                    "tokens: some tensors kept as bytes");
-			continue;
-		}
-		kvarc_ret ret = add(im, &f[i], &a, track);
+		const size_t had = im->n_tensors;
+		kvarc_ret ret = add_rows(im, &f[i], &a, first, ids);
 		if (ret)
 			return ret;
 		snprintf(im->layout, sizeof im->layout, "%s",
 		         a.heads_first ? "head, token, channel" : "token, head, channel");
-		(*found)++;
+		*found += im->n_tensors > had;
 	}
 	return KVARC_OK;
 }

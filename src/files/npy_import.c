@@ -29,16 +29,17 @@ static const char *value_of(const char *text, const char *key)
 
 static bool take_dtype(const char *p, struct kvi_named *x, uint8_t *bytes)
 {
-	/* NumPy has no bf16: it is saved as two opaque bytes or as u2. */
+	/* NumPy has no bf16: it is saved as two opaque bytes or as integers. */
 	static const struct {
 		const char *descr;
 		uint8_t bytes, dtype, int_bytes;
 	} known[] = {
 		{ "'<f2'", 2, KVARC_F16, 0 },  { "'<f4'", 4, KVARC_F32, 0 },
 		{ "'|V2'", 2, KVARC_BF16, 0 }, { "'<V2'", 2, KVARC_BF16, 0 },
-		{ "'<u2'", 2, KVARC_BF16, 0 }, { "'|i1'", 1, KVARC_I8, 0 },
-		{ "'|u1'", 1, KVARC_U8, 0 },   { "'|V1'", 1, KVARC_U8, 0 },
-		{ "'<i4'", 4, 0, 4 },          { "'<i8'", 8, 0, 8 },
+		{ "'<u2'", 2, KVARC_BF16, 0 }, { "'<i2'", 2, KVARC_BF16, 0 },
+		{ "'|i1'", 1, KVARC_I8, 0 },   { "'|u1'", 1, KVARC_U8, 0 },
+		{ "'|V1'", 1, KVARC_U8, 0 },   { "'<i4'", 4, 0, 4 },
+		{ "'<i8'", 8, 0, 8 },
 	};
 	for (size_t i = 0; p && i < sizeof known / sizeof *known; i++)
 		if (!strncmp(p, known[i].descr, strlen(known[i].descr))) {

@@ -318,3 +318,9 @@ save('box-pax.tar', tarred(long, tarfile.PAX_FORMAT))
 save('bad-box-behind.tar', tarred(dots, tarfile.USTAR_FORMAT) + b'behind')
 save('bad-box-check.tar', tarred(dots, tarfile.USTAR_FORMAT).replace(b'sub/slot', b'sub/slut', 1))
 save('bad-box-cut.tar', tarred(dots, tarfile.USTAR_FORMAT)[:2000])
+
+# Batches: each row is a sequence.
+both = struct.pack('<10q', *ids5, *ids5[::-1])
+save('st-batch-bf16.safetensors', safetensors(layers('bf16', 'BF16', [2, 2, 5, 8]) + [('input_ids', 'I64', [2, 5], both)]))
+save('st-batch-one-ids.safetensors', safetensors(layers('f16', 'F16', [2, 2, 5, 8]) + [tokens5]))
+save('np-batch-i2.npz', zipped([(f'layers.{i}.{kv}.npy', npy('<i2', '(3, 2, 5, 8)', elements('bf16', 240))) for i in range(2) for kv in ('key', 'value')]))

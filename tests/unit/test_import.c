@@ -159,8 +159,12 @@ static void tokens_and_positions(void **unused)
 	needs_all_parts();
 	static const int32_t count[] = { 0, 1, 2, 3, 4 };
 	static const int32_t ids[] = { 11, 22, 33, 44, 55 };
-	static const int32_t mixed[] = { 4, 0, 1, 9, 8 };
+	static const int32_t mixed[] = { 4, 0, 1, 9, 8 }, back[] = { 55, 44, 33, 22, 11 };
 	(void)unused;
+	check_tokens("st-batch-bf16.safetensors", 0, count, ids, 5);
+	check_tokens("st-batch-bf16.safetensors", 1, count, back, 5);
+	check_tokens("st-batch-one-ids.safetensors", 0, count, NULL, 5);
+	check_tokens("np-batch-i2.npz", 2, count, NULL, 5);
 	check_tokens("ggsq2-f16.bin", 0, count, ids, 5);
 	check_tokens("ggsq4-f16.bin", 0, count, ids, 5);
 	check_tokens("ggsq3-mrope-media.bin", 0, count, NULL, 4);
