@@ -35,7 +35,7 @@ _kvarc()
         mapfile -t COMPREPLY < <(compgen -W 'keep zero' -- "$cur")
         return ;;
     --to)
-        mapfile -t COMPREPLY < <(compgen -W 'safetensors' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W 'safetensors llama' -- "$cur")
         return ;;
     --dtype)
         mapfile -t COMPREPLY < <(compgen -W 'f32 f16 bf16' -- "$cur")
@@ -50,7 +50,7 @@ _kvarc()
     test) words=' --profile --model --predict --checkpoint --threads -T --memory -M --isa --recursive -r --json --quiet -q --verbose -v --help -h' ;;
     list) words=' --profile --memory -M --recursive -r --json --quiet -q --verbose -v --help -h' ;;
     info) words=' --profile --plot --identity --memory -M --force -f --recursive -r --json --quiet -q --verbose -v --help -h' ;;
-    cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --allow-lossy --verify --streamable --layers --tokens --track --checkpoint --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
+    cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --allow-lossy --verify --streamable --to --layers --tokens --track --checkpoint --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     compact) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --allow-lossy --verify --streamable --checkpoint --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     train) words=' --output -o --level -0 -1 --profile --rope --model --arith --loop --predict --allow-lossy --kv-rule --axes --identity --held-out --measure --generate --seed --first-token --dtype --head-block --whole-layer --no-table --klt --group --no-stages --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     bench) words=' --level -0 -1 --profile --model --tier --allow-lossy --kv-rule --axes --repeat --link --prefill --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;

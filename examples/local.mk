@@ -3,7 +3,8 @@
 kv_examples = examples/01_pack_buffer examples/02_read_range \
 	examples/03_append_commit examples/04_pack_file \
 	examples/05_read_pipe examples/06_allocator \
-	examples/07_external_predictor examples/08_slow_source
+	examples/07_external_predictor examples/08_slow_source \
+	examples/09_threads
 examplesdir = $(docdir)
 nobase_dist_examples_DATA = $(kv_examples:=.c) examples/example.h examples/text_ids.py
 check_PROGRAMS += $(kv_examples)
@@ -26,3 +27,5 @@ examples_07_external_predictor_SOURCES = examples/07_external_predictor.c \
 examples_07_external_predictor_LDADD = libkvarc.la
 examples_08_slow_source_SOURCES = examples/08_slow_source.c examples/example.h
 examples_08_slow_source_LDADD = libkvarc.la
+examples_09_threads_SOURCES = examples/09_threads.c examples/example.h
+examples_09_threads_LDADD = libkvarc.la

@@ -170,8 +170,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_rewind(kvarc_writer *w, uint32
                                                          uint64_t tokens);
 
 /*
- * A commit that readers can open the archive at (kvarc_reader_options.checkpoint). label: text for
- * people, at most 65535 bytes, or NULL; time: milliseconds since 1970, UTC, 0: not known. *number,
+ * A commit that readers can open the archive at (kvarc_reader_options.checkpoint). label: readable
+ * text, at most 65535 bytes, or NULL; time: milliseconds since 1970, UTC, 0: not known. *number,
  * where number is not NULL, gets its number: 1, or that of the one before plus 1. Packed files
  * belong to this checkpoint; the next append begins a state without any.
  * Returns OK, MEM, MEMLIMIT, IO, PROG.

@@ -52,8 +52,8 @@ kvarc_ret kvi_transfer_tokens(struct kvi_transfer *c, uint64_t at, uint64_t end,
 /* Frees what begin made; the reader's kvarc_error is filled where fetch failed. */
 void kvi_transfer_end(struct kvi_transfer *c);
 
-/* The identity of the reader, and one more pair (key NULL: none), becomes that of the writer. Returns what kvarc_writer_identity does.
- */
+/* The identity of the reader, and one more pair (key NULL: none), becomes that of the writer.
+ * Returns what kvarc_writer_identity does. */
 kvarc_ret kvi_transfer_identity(kvarc_reader *r, kvarc_writer *w, const char *key,
                                 const char *value);
 
