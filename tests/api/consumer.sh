@@ -24,28 +24,38 @@ flags() {
 [ "$("$PKG_CONFIG" --modversion libkvarc)" = "$(sed -n \
 	's/.*KVARC_VERSION_STRING "\(.*\)"/\1/p' "$srcdir/include/kvarc/base.h")" ]
 
-build_and_run() { # WHAT COMPILER... -- LIBS...
+build_and_run() { # WHAT COMPILER...
 	what=$1
 	shift
 	cp "$srcdir/tests/api/consumer.c" "$stage/$source"
 	(cd "$stage" && "$@" -o consumer)
-	LD_LIBRARY_PATH=$lib "$stage/consumer" || fail "$what does not run"
+	LD_LIBRARY_PATH=$lib "$stage/consumer" > "$stage/log" || fail "$what does not run"
 	echo "ok: $what"
 }
 
 # shellcheck disable=SC2046,SC2086  # flags are words
-{
-	source=consumer.c
+links() { # STANDARD COMPILER...: with the shared and with the static library
+	std=$1
+	shift
+	set -- "$@" -std=$std -Wall -Wextra -pedantic-errors -Werror $(flags --cflags) $source
 	if [ -e "$lib/libkvarc.so" ]; then
-		build_and_run "C, shared" $CC $CFLAGS -std=c11 -Wall -Wextra -pedantic -Werror \
-			$(flags --cflags) consumer.c $(flags --libs) $LDFLAGS
+		build_and_run "$1, $std, shared" "$@" $(flags --libs) $LDFLAGS
 	fi
-	private=$(sed -n 's/^Requires.private: //p' "$pc")
 	if [ -e "$lib/libkvarc.a" ]; then
-		build_and_run "C, static" $CC $CFLAGS -std=c11 $(flags --cflags) \
-			consumer.c "$lib/libkvarc.a" $("$PKG_CONFIG" --libs $private) \
-			$(sed -n 's/^Libs.private: //p' "$pc") $LDFLAGS
+		build_and_run "$1, $std, static" "$@" "$lib/libkvarc.a" \
+			$("$PKG_CONFIG" --libs $private) $(sed -n 's/^Libs.private: //p' "$pc") $LDFLAGS
 	fi
+}
+
+# shellcheck disable=SC2046,SC2086  # flags are words
+{
+	private=$(sed -n 's/^Requires.private: //p' "$pc")
+	source=consumer.c
+	links c11 $CC $CFLAGS
+	# A library with sanitizers wants the compiler that made it.
+	others=$(command -v clang || true)
+	case $CFLAGS in *-fsanitize*) others= ;; esac
+	[ -z "$others" ] || links c11 clang
 	# libarchive's static library wants more packages than quickstart installs
 	behind=$("$PKG_CONFIG" --static --libs $private)
 	echo 'int main(void) { return 0; }' > "$stage/nothing.c"
@@ -55,11 +65,9 @@ build_and_run() { # WHAT COMPILER... -- LIBS...
 		build_and_run "C, with -static" $CC $CFLAGS -std=c11 -static $(flags --cflags) \
 			consumer.c $(flags --libs --static) $LDFLAGS
 	fi
-	if [ -n "$CXX" ] && [ -e "$lib/libkvarc.so" ]; then
-		source=consumer.cc
-		for std in c++11 c++17 c++20; do
-			build_and_run "$std, shared" $CXX -std=$std -Wall -Wextra -pedantic-errors \
-				-Werror $(flags --cflags) consumer.cc $(flags --libs) $LDFLAGS
-		done
-	fi
+	source=consumer.cc
+	for std in c++11 c++17 c++20; do
+		[ -z "$CXX" ] || links $std $CXX
+		[ -z "$others" ] || links $std clang++
+	done
 }
