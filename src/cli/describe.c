@@ -6,10 +6,13 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "library.h"
 #include "message.h"
+#include "times.h"
 
 uint32_t describe_channels(const kvarc_tensor *t)
 {
@@ -126,6 +129,43 @@ static void report_tracks(struct report *x, const struct shape *s, kvarc_reader 
 	report_end_array(x);
 }
 
+static void report_checkpoint(struct report *x, const kvarc_checkpoint *c)
+{
+	struct timespec t = { .tv_sec = (time_t)(c->time / 1000),
+		              .tv_nsec = (long)(c->time % 1000) * 1000000 };
+	char time[TIMES_BYTES] = "", when[32] = "";
+	char *label = malloc(c->label_bytes + 1);
+
+	if (label) {
+		memcpy(label, c->label, c->label_bytes);
+		label[c->label_bytes] = '\0';
+	}
+	if (c->time) {
+		times_local(when, sizeof(when), t);
+		if (!times_write(time, t))
+			time[0] = '\0';
+	}
+	report_object(x, NULL);
+	report_u64(x, "number", c->number);
+	report_string(x, "time", time);
+	report_string(x, "label", label ? label : "");
+	report_string(x, ".when", when);
+	report_print(x, "  checkpoint  {number}[, {.when}][: {label}]\n");
+	report_end_object(x);
+	free(label);
+}
+
+/* The states that --checkpoint reads. */
+static void report_checkpoints(struct report *x, kvarc_reader *r)
+{
+	kvarc_checkpoint c;
+
+	report_array(x, "checkpoints");
+	for (size_t i = 0; kvarc_reader_checkpoint(r, i, &c) == KVARC_OK; i++)
+		report_checkpoint(x, &c);
+	report_end_array(x);
+}
+
 static void report_identity(struct report *x, kvarc_reader *r)
 {
 	const char *key, *value;
@@ -218,5 +258,6 @@ void describe_archive(struct report *x, const char *file, const struct shape *s,
 	report_identity(x, r);
 	describe_predictors(x, r);
 	print_chunks(x, &s->total);
+	report_checkpoints(x, r);
 	report_checks(x, s);
 }

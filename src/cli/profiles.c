@@ -211,7 +211,8 @@ const char *profiles_looked_at(const kvarc_error *e)
 	if (e->reason == KVARC_REASON_MODEL_NEEDED) {
 		snprintf(out, sizeof(out),
 		         "; give it with --model FILE.gguf, or a "
-		         "folder with config.json and safetensors%s%s",
+		         "folder with config.json and safetensors, or its folder in "
+		         "KVARC_MODEL_PATH%s%s",
 		         e->blind ? ", and --predict " : "", e->blind ? predict : "");
 		return out;
 	}

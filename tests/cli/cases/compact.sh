@@ -2,6 +2,8 @@
 # shellcheck shell=sh
 # One state of an archive that grew token by token, as an archive of its own.
 "$MAKE_SESSION" "$SLOT" session.kva
+kv info session.kva | grep checkpoint
+kv info --json session.kva | grep -o '"checkpoints":.*]' | cut -d] -f1
 state() {
 	kv info --json "$1" 2> /dev/null | grep -o '"segments":[0-9]*\|"tokens":[0-9]*\|"state":"[a-z]*"' |
 		tr '\n' ' '
