@@ -281,6 +281,7 @@ static void test_crashes(void **state)
 	cache_as_text(&first);
 	cache_as_text(&next);
 	cache_mix(&first, &next, 0, 0);
+	cache_free(&next);
 	cache_make(&next, 0, 3);
 	cache_as_text(&next);
 	for (uint32_t i = 0; i < first.g.n_tensors; i++)

@@ -236,6 +236,7 @@ static void test_items(void **state)
 	cache_make(&other, 0, 2);
 	cache_mix(&other, &c, 0, 100);
 	cache_mix(&c, &other, 0, 0);
+	cache_free(&other);
 	cache_make(&other, 0, 2);
 	kvarc_writer *w = begin(&t, &c, NULL);
 	assert_int_equal(append_tokens(w, &c, 0, 0, 100), KVARC_OK);
