@@ -62,7 +62,7 @@ static void pack(kvarc_memory *to, const char *path, int level, const kvarc_prof
 	const kvarc_common common = { .error = e };
 	const kvarc_import_options io = { .common.error = e };
 	o.common.error = e;
-	o.level = level;
+	o.level = KVARC_LEVEL(level);
 	o.profile = profile;
 	check(kvarc_source_open_path(&source, path, &common), path, e);
 	check(kvarc_memory_sink(to, &sink), path, e);

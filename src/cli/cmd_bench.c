@@ -138,7 +138,7 @@ static bool run_tiers(const struct options *o, const char *file, struct bench_ca
 {
 	for (size_t i = 0; i < tiers->n; i++) {
 		const struct tier *t = &tiers->list[i];
-		struct bench_run run = { .level = t->writer.level,
+		struct bench_run run = { .level = t->writer.level < 0 ? 0 : t->writer.level,
 			                 .profile = t->writer.profile,
 			                 .tier = t };
 		if (!run_sets(o, file, c, run))
