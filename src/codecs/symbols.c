@@ -73,6 +73,20 @@ void kvi_table_params_serialise(const struct kvi_params *p, struct kvi_out *out)
 	kvi_put_bytes(out, t->table, kvi_params_channels(p));
 }
 
+bool kvi_params_may_encode(const struct kvi_params *p)
+{
+	const struct kvi_table_params *t = kvi_table_params_of(p);
+	if (kvi_codec_lossy(p->codec))
+		return false;
+	/* Bytes without a frequency are escaped; the tables of grid are the specification's. */
+	if (p->codec != KVI_CODEC_EXPONENT)
+		return true;
+	for (size_t i = 0; i < (size_t)t->freqs.n * t->freqs.symbols; i++)
+		if (!t->freqs.freq[i])
+			return false;
+	return true;
+}
+
 const struct kvi_tables *kvi_freqs_tables(struct kvi_coder *c, const struct kvi_freqs *f,
                                           unsigned stride, enum kvi_lut with)
 {

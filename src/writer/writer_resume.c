@@ -157,6 +157,11 @@ static kvarc_ret take_params(kvarc_writer *w, struct kvi_group *g, const struct 
 		                       content.n - KVI_PARAMS_HEADER_BYTES);
 		if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 			kvi_fail_alloc(w->error, &w->alloc);
+		/* Another encoder may have left out symbols that come now. */
+		if (!ret && !kvi_params_may_encode(g->params)) {
+			kvi_params_free(g->params);
+			g->params = NULL;
+		}
 	}
 	kvi_out_free(&content);
 	return ret == KVARC_DATA || ret == KVARC_OPTIONS ? KVARC_OK : ret;
