@@ -1,31 +1,44 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* read_ahead.c - blocks of a source: joined, fetched, copied from */
+#include "config.h"
+
 #include "read_ahead.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "util/error.h"
 
+/* In memory of its own: in strict C11 a pthread_rwlock_t wants config.h, and headers have none. */
+struct kvi_ahead_lock {
+	pthread_rwlock_t lock;
+};
+
 bool kvi_ahead_open(struct kvi_ahead *a, const struct kvi_alloc *alloc, uint64_t cost)
 {
 	*a = (struct kvi_ahead){ .alloc = alloc, .cost = cost ? cost : KVI_AHEAD_COST };
-	a->has_lock = !pthread_rwlock_init(&a->lock, NULL);
-	return a->has_lock;
+	a->lock = kvi_malloc(alloc, sizeof *a->lock);
+	if (a->lock && pthread_rwlock_init(&a->lock->lock, NULL)) {
+		kvi_free(alloc, a->lock);
+		a->lock = NULL;
+	}
+	return a->lock != NULL;
 }
 
 void kvi_ahead_close(struct kvi_ahead *a)
 {
-	if (!a->has_lock)
+	if (!a->lock)
 		return;
 	for (int g = 0; g < KVI_AHEAD_GROUPS; g++) {
 		kvi_ahead_drop(a, (enum kvi_ahead_group)g);
 		kvi_free(a->alloc, a->memory[g].p);
 	}
 	kvi_free(a->alloc, a->blocks.p);
-	pthread_rwlock_destroy(&a->lock);
-	a->has_lock = false;
+	pthread_rwlock_destroy(&a->lock->lock);
+	kvi_free(a->alloc, a->lock);
+	a->lock = NULL;
 }
 
 /* The first block that ends behind an offset; blocks.n: there is none. */
@@ -48,7 +61,7 @@ size_t kvi_ahead_copy(struct kvi_ahead *a, void *buf, size_t bytes, uint64_t off
 {
 	size_t n = 0;
 	*until = offset + bytes;
-	pthread_rwlock_rdlock(&a->lock);
+	pthread_rwlock_rdlock(&a->lock->lock);
 	size_t i = first_behind(a, offset);
 	if (i < a->blocks.n) {
 		const struct kvi_ahead_block *b = KVI_LIST(struct kvi_ahead_block, a->blocks, i);
@@ -60,7 +73,7 @@ size_t kvi_ahead_copy(struct kvi_ahead *a, void *buf, size_t bytes, uint64_t off
 			memcpy(buf, b->p + (offset - b->offset), n);
 		}
 	}
-	pthread_rwlock_unlock(&a->lock);
+	pthread_rwlock_unlock(&a->lock->lock);
 	return n;
 }
 
@@ -167,10 +180,10 @@ static bool reserve(struct kvi_ahead *a, size_t n, uint64_t bytes, enum kvi_ahea
                     uint8_t **memory)
 {
 	*memory = kvi_malloc(a->alloc, (size_t)bytes);
-	pthread_rwlock_wrlock(&a->lock);
+	pthread_rwlock_wrlock(&a->lock->lock);
 	bool good = kvi_array_reserve(a->alloc, &a->blocks.p, &a->blocks.cap, a->blocks.n,
 	                              a->blocks.n + n, sizeof(struct kvi_ahead_block));
-	pthread_rwlock_unlock(&a->lock);
+	pthread_rwlock_unlock(&a->lock->lock);
 	uint8_t **m = *memory && good ? kvi_list_add(&a->memory[group], a->alloc, sizeof *m) : NULL;
 	if (m)
 		*m = *memory;
@@ -200,7 +213,7 @@ kvarc_ret kvi_ahead_fetch(struct kvi_ahead *a, const kvarc_source *source, kvarc
 	kvarc_ret ret = read_all(source, list, fits, e);
 	if (ret)
 		return ret;
-	pthread_rwlock_wrlock(&a->lock);
+	pthread_rwlock_wrlock(&a->lock->lock);
 	struct kvi_ahead_block *b = a->blocks.p;
 	for (size_t i = 0; i < fits; i++) {
 		size_t at = first_behind(a, list[i].offset);
@@ -211,7 +224,7 @@ kvarc_ret kvi_ahead_fetch(struct kvi_ahead *a, const kvarc_source *source, kvarc
 			                          group };
 		a->blocks.n++;
 	}
-	pthread_rwlock_unlock(&a->lock);
+	pthread_rwlock_unlock(&a->lock->lock);
 	return KVARC_OK;
 }
 
@@ -221,12 +234,12 @@ void kvi_ahead_drop(struct kvi_ahead *a, enum kvi_ahead_group group)
 	size_t n = 0;
 	if (!a->memory[group].n)
 		return;
-	pthread_rwlock_wrlock(&a->lock);
+	pthread_rwlock_wrlock(&a->lock->lock);
 	for (size_t i = 0; i < a->blocks.n; i++)
 		if (b[i].group != group)
 			b[n++] = b[i];
 	a->blocks.n = n;
-	pthread_rwlock_unlock(&a->lock);
+	pthread_rwlock_unlock(&a->lock->lock);
 	while (a->memory[group].n)
 		kvi_free(a->alloc, *KVI_LIST(uint8_t *, a->memory[group], --a->memory[group].n));
 }

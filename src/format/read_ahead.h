@@ -3,7 +3,6 @@
 #ifndef KVI_READ_AHEAD_H
 #define KVI_READ_AHEAD_H
 
-#include <pthread.h>
 #include <stdbool.h>
 
 #include "kvarc.h"
@@ -34,13 +33,12 @@ struct kvi_ahead_block {
 struct kvi_ahead {
 	const struct kvi_alloc *alloc;
 	uint64_t cost; /* of a request, in bytes: ranges that lie closer are read in one */
-	pthread_rwlock_t lock;
-	bool has_lock;
+	struct kvi_ahead_lock *lock;              /* of many readers or one writer */
 	struct kvi_list blocks;                   /* ascending, disjoint */
 	struct kvi_list memory[KVI_AHEAD_GROUPS]; /* uint8_t *, what blocks point into */
 };
 
-/* cost 0: the default. False: the system gives no lock. */
+/* cost 0: the default. False: there is no lock, or no memory for it. */
 bool kvi_ahead_open(struct kvi_ahead *a, const struct kvi_alloc *alloc, uint64_t cost);
 /* Frees all blocks; also of one that is all zero. */
 void kvi_ahead_close(struct kvi_ahead *a);

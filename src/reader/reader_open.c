@@ -129,7 +129,7 @@ static kvarc_ret read_ends(kvarc_reader *r)
 	if (!kvi_input_seekable(&r->in) || r->in.source.memory)
 		return KVARC_OK;
 	if (!kvi_ahead_open(&r->ahead, &r->alloc, r->options.request_cost))
-		return kvi_fail(r->error, KVARC_MEM, "out of memory");
+		return kvi_fail_alloc(r->error, &r->alloc);
 	r->in.ahead = &r->ahead;
 	const uint64_t size = r->in.source.size, end = r->ahead.cost / SHARE;
 	const uint64_t n = size < end ? size : end;
