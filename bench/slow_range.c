@@ -6,6 +6,8 @@
  * chunks: the frames of CHUNK type that have tokens and layers of the range (levels 2 and 3: and of
  * layers that they are predicted from, which the plan names).
  */
+#include "config.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
