@@ -316,9 +316,9 @@ static kvarc_ret load_index(kvarc_reader *r)
 {
 	struct kvi_buffer buf = { 0 };
 	struct kvi_list offsets = { 0 };
-	struct kvi_index_reader ir;
+	struct kvi_index_reader ir = { 0 };
 	struct kvi_footer foot;
-	struct kvi_frame f;
+	struct kvi_frame f = { 0 };
 	uint8_t *owned = NULL;
 	uint64_t sequence, end = r->in.source.size - KVI_FOOTER_FRAME_BYTES;
 	if (r->in.source.size < KVI_SUPERBLOCK_BYTES + KVI_FOOTER_FRAME_BYTES ||
