@@ -10,6 +10,7 @@
 #include "progress.h"
 #include "report.h"
 #include "units.h"
+#include "watch.h"
 
 static void report(const struct options *o, const char *file, const kvarc_info *info,
                    const kvarc_writer_stats *stats, double seconds)
@@ -29,8 +30,20 @@ static void report(const struct options *o, const char *file, const kvarc_info *
 	report_end(&x);
 }
 
+/* What others append meanwhile must not be gone when the output replaces the archive. */
+static bool is_unchanged(const struct watch *w, const struct input *in)
+{
+	char what[96];
+
+	if (!watch_changed(w, in, what, sizeof(what)))
+		return true;
+	msg_error(in->name, "changed while it was compacted (%s): nothing was replaced; try again",
+	          what);
+	return false;
+}
+
 static void compact(const struct options *o, struct input *in, kvarc_reader *r, kvarc_error *error,
-                    bool first)
+                    const struct watch *watch)
 {
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_writer_stats stats;
@@ -40,7 +53,6 @@ static void compact(const struct options *o, struct input *in, kvarc_reader *r, 
 	kvarc_sink sink;
 	kvarc_ret ret;
 
-	(void)first;
 	/* One error for both handles: only one of them fails. */
 	library_common(o, &wo.common, error);
 	if (!profiles_writer(o, kvarc_reader_geometry(r), &wo) ||
@@ -56,8 +68,9 @@ static void compact(const struct options *o, struct input *in, kvarc_reader *r, 
 	if (ret == KVARC_OK)
 		ret = kvarc_compact(r, &sink, &wo, &stats);
 	progress_stop();
-	if (ret != KVARC_OK) {
-		library_error(in->name, ret, error, in, &out);
+	if (ret != KVARC_OK || !is_unchanged(watch, in)) {
+		if (ret != KVARC_OK)
+			library_error(in->name, ret, error, in, &out);
 		output_abort(&out);
 	} else if (output_commit(&out)) {
 		library_warn_state(in->name, &info, library_tokens(r));
@@ -78,5 +91,16 @@ void cmd_compact(const struct options *o)
 		msg_error(o->output, "is a folder; give a file name with -o");
 		return;
 	}
-	library_each(o, true, 0, compact);
+	struct input in;
+	struct watch watch;
+	kvarc_error error;
+
+	if (!input_open(&in, o->files[0], true))
+		return;
+	watch_start(&watch, &in);
+	kvarc_reader *r = library_open(o, &in, 0, &error);
+	if (r)
+		compact(o, &in, r, &error, &watch);
+	kvarc_reader_close(&r);
+	input_close(&in);
 }

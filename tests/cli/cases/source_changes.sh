@@ -45,3 +45,10 @@ changing append fsync:2 pack --rm a
 kv unpack -q -o back a.kva
 cmp back "$SLOT"
 names
+
+# An archive that grows while it is compacted in place keeps what was added.
+kv pack -q -f -o a "$SLOT"
+cp a before
+changing append pread:2 compact -q -f -o a a 2> errors
+sed 's/(.*)/(WHAT)/' errors
+head -c "$(wc -c < before)" a | cmp - before && echo "the archive is there"
