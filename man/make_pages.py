@@ -12,7 +12,10 @@ import sys
 import textwrap
 
 UMBRELLAS = ("tools",)
-TOOLS = ("train", "eval", "gate", "scores")
+# Headers whose calls are in another library than libkvarc: its name, and what programs include.
+LIBRARIES = {"store": ("libkvarc-store", "kvarc/store.h")}
+for tool in ("train", "eval", "gate", "scores"):
+    LIBRARIES[tool] = ("libkvarc-tools", "kvarc/tools.h")
 
 
 def blocks(text):
@@ -85,14 +88,13 @@ def page(name, text, date):
     parts = list(blocks(text))
     calls = [name_of(d) for _, d in parts if d.startswith("KVARC_API")]
     names = ["kvarc_" + name] + [c for c in calls if c != "kvarc_" + name]
-    tools = name in TOOLS
+    library, header = LIBRARIES.get(name, ("libkvarc", "kvarc.h"))
     out = [".\\\" SPDX-License-Identifier: BSD-3-Clause",
            ".\\\" From include/kvarc/%s.h by man/make_pages.py." % name,
            ".Dd %s" % date, ".Dt KVARC_%s 3" % name.upper(), ".Os", ".Sh NAME"]
     out += [".Nm %s ," % n for n in names[:-1]] + [".Nm " + names[-1]]
     out += [".Nd " + " ".join(purpose.split()), ".Sh LIBRARY",
-            "libkvarc-tools (-lkvarc-tools)" if tools else "libkvarc (-lkvarc)",
-            ".Sh SYNOPSIS", ".In %s" % ("kvarc/tools.h" if tools else "kvarc.h"),
+            "%s (-l%s)" % (library, library[3:]), ".Sh SYNOPSIS", ".In " + header,
             ".Sh DESCRIPTION"]
     constants = []
     for comment, declaration in parts:

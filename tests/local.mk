@@ -24,11 +24,11 @@ tests_api_scripts = tests/api/headers.sh tests/api/symbols.sh \
 TESTS += $(tests_api_scripts)
 # The dumps are of one compiler and of the default configuration: .ci/run runs check-abi.
 .PHONY: check-abi update-abi
-check-abi: libkvarc.la libkvarc-tools.la
+check-abi: libkvarc.la libkvarc-tools.la libkvarc-store.la
 	srcdir=$(srcdir) $(srcdir)/tests/api/abi.sh
-update-abi: libkvarc.la libkvarc-tools.la
+update-abi: libkvarc.la libkvarc-tools.la libkvarc-store.la
 	srcdir=$(srcdir) $(srcdir)/tests/api/abi.sh --accept
-EXTRA_DIST += tests/growth.sh tests/api/abi.sh tests/api/abi.suppr tests/api/libkvarc.abi tests/api/libkvarc-tools.abi
+EXTRA_DIST += tests/growth.sh tests/api/abi.sh tests/api/abi.suppr tests/api/libkvarc.abi tests/api/libkvarc-tools.abi tests/api/libkvarc-store.abi
 EXTRA_DIST += $(tests_api_scripts) tests/api/layers.txt tests/api/common.sh tests/api/consumer.c
 
 # The words of documents (tests/api/words.txt).
@@ -114,12 +114,13 @@ tests_unit_libunit_a_SOURCES = tests/unit/random.h \
 	tests/unit/slots_util.c tests/unit/slots_util.h \
 	tests/unit/small_model.c tests/unit/small_model.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
-LDADD = tests/unit/libunit.a libkvitools.la libkvi.la $(CMOCKA_LIBS) $(ZSTD_LIBS) -lm
+LDADD = tests/unit/libunit.a libkvistore.la libkvitools.la libkvi.la $(CMOCKA_LIBS) $(ZSTD_LIBS) -lm
 unit_tests = \
 	tests/unit/test_append \
 	tests/unit/test_architectures \
 	tests/unit/test_areas \
 	tests/unit/test_attention \
+	tests/unit/test_backends \
 	tests/unit/test_codecs \
 	tests/unit/test_compact \
 	tests/unit/test_container \

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* shared.h - marks what libkvarc-tools takes from libkvarc beyond the public calls */
+/* shared.h - marks what the other libraries take from libkvarc beyond the public calls */
 #ifndef KVI_SHARED_H
 #define KVI_SHARED_H
 
 /*
- * A function or table that libkvarc-tools uses: visible in libkvarc.so, in a private node of
- * src/libkvarc.map which names the version, since these may change in any release.
+ * A function or table that libkvarc-tools or libkvarc-store uses: visible in libkvarc.so, in a
+ * private node of src/libkvarc.map which names the version, since these may change in any release.
  */
 #if defined(__GNUC__)
 #define KVI_SHARED __attribute__((visibility("default")))

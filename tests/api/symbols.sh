@@ -20,16 +20,21 @@ done | tr ';' '\n' | grep KVARC_API |
 grep -v '_fn$' "$tmp/declared.all" > "$tmp/declared"
 [ "$(wc -l < "$tmp/declared")" -gt 30 ] || fail "headers were not understood"
 
-# Which of them are in libkvarc-tools
-for h in train scores eval gate; do
-	tr '\n' ' ' < "$srcdir/include/kvarc/$h.h" | sed 's|/\*|\n/*|g; s|\*/|*/\n|g' | grep -v '^/\*'
-done | tr ';' '\n' | grep KVARC_API | grep -o 'kvarc_[a-z0-9_]*(' | tr -d '(' |
-	grep -v '_fn$' | sort -u > "$tmp/declared.tools"
-comm -23 "$tmp/declared" "$tmp/declared.tools" > "$tmp/declared.kvarc"
+# Which of them are in libkvarc-tools and libkvarc-store
+calls_of() {
+	for h; do
+		tr '\n' ' ' < "$srcdir/include/kvarc/$h.h" |
+			sed 's|/\*|\n/*|g; s|\*/|*/\n|g' | grep -v '^/\*'
+	done | tr ';' '\n' | grep KVARC_API | grep -o 'kvarc_[a-z0-9_]*(' | tr -d '(' |
+		grep -v '_fn$' | sort -u
+}
+calls_of train scores eval gate > "$tmp/declared.tools"
+calls_of store > "$tmp/declared.store"
+sort "$tmp/declared.tools" "$tmp/declared.store" | comm -23 "$tmp/declared" - > "$tmp/declared.kvarc"
 
 listed() { sed -n "s/^[[:space:]]*\($2_[a-z0-9_]*\);\$/\1/p" "$srcdir/src/$1.map"; }
-for lib in kvarc tools; do
-	map=libkvarc$(echo "$lib" | sed 's/kvarc//; s/tools/-tools/')
+for lib in kvarc tools store; do
+	map=libkvarc$(echo "$lib" | sed 's/kvarc//; s/^[ts]/-&/')
 	listed "$map" kvarc > "$tmp/listed"
 	LC_ALL=C sort -c "$tmp/listed"
 	diff "$tmp/declared.$lib" "$tmp/listed" || fail "headers (<) and src/$map.map (>) differ"
@@ -42,15 +47,17 @@ for lib in kvarc tools; do
 	grep -v '^__\(asan\|ubsan\|tsan\|odr\)' "$tmp/exported" | diff "$tmp/wanted" - ||
 		fail "headers and private names (<) and $so (>) differ"
 done
-# The private names are what the tools need of the codec, and no more.
-tools=.libs/libkvitools.a
-if [ -e "$tools" ]; then
+# The private names are what these libraries need of the codec, and no more.
+others='.libs/libkvitools.a .libs/libkvistore.a'
+if [ -e .libs/libkvitools.a ]; then
 	names() { $NM "$@" 2> /dev/null | awk '{print $NF}' | grep '^kvi_' | sort -u; }
-	names --defined-only -g "$tools" > "$tmp/own"
-	names -u "$tools" | comm -23 - "$tmp/own" > "$tmp/needed"
+	# shellcheck disable=SC2086 # two files
+	names --defined-only -g $others > "$tmp/own"
+	# shellcheck disable=SC2086
+	names -u $others | comm -23 - "$tmp/own" > "$tmp/needed"
 	listed libkvarc kvi > "$tmp/private"
 	diff "$tmp/needed" "$tmp/private" ||
-		fail "what libkvitools.a needs (<) and the private node of libkvarc.map (>) differ"
+		fail "what $others need (<) and the private node of libkvarc.map (>) differ"
 	grep -q "^KVARC_PRIVATE_$(sed -n 's/.*KVARC_VERSION_STRING "\(.*\)"/\1/p' \
 		"$srcdir/include/kvarc/base.h") {" "$srcdir/src/libkvarc.map" ||
 		fail "the private node of libkvarc.map names another version"

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* backend.c - backends by URL, keys, and sources of objects */
+#include "config.h"
+
+#include "backend.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "util/alloc.h"
+#include "util/error.h"
+
+/* Whether c may be in a component of a key. */
+static int key_char(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+	       (c && strchr("._-%=", c));
+}
+
+int kvi_key_valid(const char *key)
+{
+	size_t n = strlen(key);
+	if (n == 0 || n > KVI_KEY_MAX || key[n - 1] == '/')
+		return 0;
+	for (size_t i = 0; i < n; i++) {
+		int starts = i == 0 || key[i - 1] == '/';
+		if (starts && (key[i] == '.' || key[i] == '/'))
+			return 0;
+		if (key[i] != '/' && !key_char(key[i]))
+			return 0;
+	}
+	return 1;
+}
+
+/* The rest of a URL behind its scheme; NULL: it has another one. */
+static const char *behind(const char *url, const char *scheme)
+{
+	size_t n = strlen(scheme);
+	return strncmp(url, scheme, n) == 0 ? url + n : NULL;
+}
+
+kvarc_ret kvi_backend_open(struct kvi_backend **b, const char *url,
+                           const struct kvi_backend_options *options, kvarc_error *e)
+{
+	const char *rest;
+	*b = NULL;
+	if ((rest = behind(url, "s3://")))
+		return kvi_backend_s3(b, rest, options, e);
+	if ((rest = behind(url, "redis://")))
+		return kvi_backend_redis(b, rest, options, e);
+	if ((rest = behind(url, "file://")) || (rest = behind(url, "file:")))
+		return kvi_backend_folder(b, rest, options, e);
+	if (strstr(url, "://"))
+		return kvi_fail(e, KVARC_OPTIONS,
+		                "store %.80s: this kind is not known; use a folder, s3:// or redis://",
+		                url);
+	return kvi_backend_folder(b, url, options, e);
+}
+
+void kvi_backend_close(struct kvi_backend **b)
+{
+	if (*b)
+		(*b)->calls->close(*b);
+	*b = NULL;
+}
+
+/* What a source of an object reads with. */
+struct object_source {
+	struct kvi_alloc alloc;
+	struct kvi_backend *b;
+	char key[KVI_KEY_MAX + 1];
+};
+
+static int64_t read_object(void *opaque, void *buf, size_t bytes, uint64_t offset)
+{
+	struct object_source *s = opaque;
+	size_t got = 0;
+	kvarc_ret ret = s->b->calls->get(s->b, s->key, offset, buf, bytes, &got, NULL);
+	if (ret == KVARC_END)
+		errno = ENOENT;
+	else if (ret)
+		errno = EIO;
+	return ret ? -1 : (int64_t)got;
+}
+
+kvarc_ret kvi_object_source(kvarc_source *source, struct kvi_backend *b, const char *key,
+                            kvarc_error *e)
+{
+	struct object_source *s;
+	struct kvi_object object;
+	kvarc_common common = { .error = e };
+	*source = (kvarc_source){ 0 };
+	kvarc_ret ret = b->calls->stat(b, key, &object, e);
+	if (!ret)
+		ret = kvi_handle_new(&s, sizeof *s, offsetof(struct object_source, alloc), &common, 0);
+	if (ret)
+		return ret;
+	s->b = b;
+	memcpy(s->key, key, strlen(key) + 1);
+	*source = (kvarc_source){ .read = read_object, .opaque = s, .size = object.bytes };
+	return KVARC_OK;
+}
+
+void kvi_object_source_close(kvarc_source *source)
+{
+	struct object_source *s = source->opaque;
+	if (s)
+		kvi_free(&s->alloc, s);
+	*source = (kvarc_source){ 0 };
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * backend.h - what holds the objects of a store: a folder, an S3-compatible service, Redis
+ *
+ * Five calls over immutable objects with keys of at most KVI_KEY_MAX bytes: components of letters,
+ * digits, '.', '_', '-', '%' and '=', separated by '/', none of which begins with a dot. A store
+ * asks for no locks: an object is put once, whole, and never changes; of two puts of one key one
+ * wins, and the other one learns of it.
+ *
+ * A handle may be used by one thread at a time. What an object holds is checked by its reader: a
+ * backend passes bytes on.
+ */
+#ifndef KVI_BACKEND_H
+#define KVI_BACKEND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvarc.h"
+
+enum { KVI_KEY_MAX = 512 };
+
+/* An object as list and stat give it. */
+struct kvi_object {
+	const char *key; /* until the call returns */
+	uint64_t bytes;
+	int64_t time; /* of its put, seconds since 1970; 0: not known */
+};
+
+/* Takes one object of a list; another return value than 0 ends the list, which returns IO. */
+typedef int (*kvi_object_fn)(void *opaque, const struct kvi_object *object);
+
+struct kvi_backend;
+
+/* What a kind of backend does. Errors go to *e, which may be NULL, in one line that names the key. */
+struct kvi_backend_calls {
+	/* Up to n bytes of an object from an offset on; *got is less at its end alone. Returns OK, END
+	 * (no such object), IO, MEM. */
+	kvarc_ret (*get)(struct kvi_backend *b, const char *key, uint64_t offset, void *data, size_t n,
+	                 size_t *got, kvarc_error *e);
+	/*
+	 * Puts all bytes of a source, whose size is known, under a key that has no object. Durable when
+	 * it returns OK, as far as the service promises that; after any other return nothing is
+	 * there, or what another put has put. Returns OK, END (the key has an object), IO, MEM.
+	 */
+	kvarc_ret (*put)(struct kvi_backend *b, const char *key, const kvarc_source *source,
+	                 kvarc_error *e);
+	/* Size and time of an object; object->key is `key`. Returns OK, END (no such object), IO. */
+	kvarc_ret (*stat)(struct kvi_backend *b, const char *key, struct kvi_object *object,
+	                  kvarc_error *e);
+	/* Removes an object, also one that is not there. Returns OK, IO. */
+	kvarc_ret (*remove)(struct kvi_backend *b, const char *key, kvarc_error *e);
+	/* All objects whose keys begin with a prefix, in any order. Objects that come or go
+	 * meanwhile may be in it or not. Returns OK, IO, MEM. */
+	kvarc_ret (*list)(struct kvi_backend *b, const char *prefix, kvi_object_fn fn, void *opaque,
+	                  kvarc_error *e);
+	void (*close)(struct kvi_backend *b);
+};
+
+/* Begins the handle of every kind. */
+struct kvi_backend {
+	const struct kvi_backend_calls *calls;
+};
+
+/* How a backend is opened; strings may be NULL, and are copied. */
+struct kvi_backend_options {
+	const kvarc_allocator *allocator; /* NULL: malloc */
+	int create;                       /* a folder is made when it is not there */
+	int no_sync;                      /* a folder: without fsync, for tests of many objects */
+	/* S3: credentials; without access_key requests are not signed. The URL's region and endpoint
+	 * have precedence over these. */
+	const char *access_key, *secret_key, *session_token;
+	const char *region;   /* NULL: us-east-1 */
+	const char *endpoint; /* "https://HOST[:PORT]"; NULL: that of AWS in the region */
+};
+
+/*
+ * Opens what a URL names: a path or file:PATH, s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME],
+ * redis://HOST[:PORT][/DB][?prefix=TEXT]. Returns OK; OPTIONS (a kind that is not known or was not
+ * built in; no such folder), IO, MEM. *b is NULL then.
+ */
+kvarc_ret kvi_backend_open(struct kvi_backend **b, const char *url,
+                           const struct kvi_backend_options *options, kvarc_error *e);
+/* NULL-safe; sets *b to NULL. */
+void kvi_backend_close(struct kvi_backend **b);
+
+/* The kinds, for kvi_backend_open alone: rest is the URL behind its scheme. */
+kvarc_ret kvi_backend_folder(struct kvi_backend **b, const char *path,
+                             const struct kvi_backend_options *options, kvarc_error *e);
+kvarc_ret kvi_backend_s3(struct kvi_backend **b, const char *rest,
+                         const struct kvi_backend_options *options, kvarc_error *e);
+kvarc_ret kvi_backend_redis(struct kvi_backend **b, const char *rest,
+                            const struct kvi_backend_options *options, kvarc_error *e);
+
+/* Whether a key is as this header demands. */
+int kvi_key_valid(const char *key);
+/* A source of an object, for readers; its size is asked once. b and key stay the caller's until
+ * kvi_object_source_close. Returns OK, END (no such object), IO, MEM. */
+kvarc_ret kvi_object_source(kvarc_source *source, struct kvi_backend *b, const char *key,
+                            kvarc_error *e);
+void kvi_object_source_close(kvarc_source *source); /* zeroed: nothing */
+
+#endif

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * backend_folder.c - objects as files of a folder: written under a temporary name, synchronised,
+ * linked to their key, and then the folder is synchronised
+ */
+#include "config.h"
+
+#include "backend.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "util/alloc.h"
+#include "util/error.h"
+#include "util/hash.h"
+
+/* Where files are until they are whole. */
+#define TEMP ".tmp"
+enum {
+	TEMP_NAME = 64,
+	COPY_BYTES = 1 << 20,
+	STALE_SECONDS = 24 * 3600, /* a temporary file that nobody has written to for that long */
+	NESTING_MAX = 32
+};
+
+struct folder {
+	struct kvi_backend base;
+	struct kvi_alloc alloc;
+	int root, temp;
+	int no_sync;
+	/* The file that was read last. */
+	int open_fd;
+	char open_key[KVI_KEY_MAX + 1];
+	uint64_t random; /* of temporary names */
+};
+
+static struct folder *folder_of(struct kvi_backend *b)
+{
+	return (struct folder *)b;
+}
+
+/* IO, or MEM, for a system call about a key that has failed. */
+static kvarc_ret fail_key(kvarc_error *e, const char *what, const char *key)
+{
+	return kvi_fail(e, errno == ENOMEM ? KVARC_MEM : KVARC_IO, "store: cannot %s %s: %s", what,
+	                key, strerror(errno));
+}
+
+/* fsync, where the file system has it. */
+static int synchronise(const struct folder *f, int fd)
+{
+	return f->no_sync || fsync(fd) == 0 || errno == EINVAL ? 0 : -1;
+}
+
+static void forget_open(struct folder *f)
+{
+	if (f->open_fd >= 0)
+		close(f->open_fd);
+	f->open_fd = -1;
+	f->open_key[0] = 0;
+}
+
+/* The file of a key, open to read; it stays open until another one is. -1: errno. */
+static int open_key(struct folder *f, const char *key)
+{
+	if (f->open_fd >= 0 && strcmp(f->open_key, key) == 0)
+		return f->open_fd;
+	int fd = openat(f->root, key, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	forget_open(f);
+	f->open_fd = fd;
+	memcpy(f->open_key, key, strlen(key) + 1);
+	return fd;
+}
+
+static int is_missing(void)
+{
+	return errno == ENOENT || errno == ENOTDIR;
+}
+
+static kvarc_ret folder_get(struct kvi_backend *b, const char *key, uint64_t offset, void *data,
+                            size_t n, size_t *got, kvarc_error *e)
+{
+	int fd = open_key(folder_of(b), key);
+	*got = 0;
+	if (fd < 0)
+		return is_missing() ? KVARC_END : fail_key(e, "open", key);
+	while (*got < n) {
+		ssize_t k = pread(fd, (char *)data + *got, n - *got, (off_t)(offset + *got));
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0)
+			return fail_key(e, "read", key);
+		if (k == 0)
+			break;
+		*got += (size_t)k;
+	}
+	return KVARC_OK;
+}
+
+static kvarc_ret folder_stat(struct kvi_backend *b, const char *key, struct kvi_object *object,
+                             kvarc_error *e)
+{
+	struct stat st;
+	if (fstatat(folder_of(b)->root, key, &st, AT_SYMLINK_NOFOLLOW) != 0)
+		return is_missing() ? KVARC_END : fail_key(e, "look at", key);
+	if (!S_ISREG(st.st_mode))
+		return kvi_fail(e, KVARC_IO, "store: %s is not a file", key);
+	*object = (struct kvi_object){ key, (uint64_t)st.st_size, st.st_mtime };
+	return KVARC_OK;
+}
+
+static int write_all(int fd, const char *p, size_t n)
+{
+	while (n > 0) {
+		ssize_t k = write(fd, p, n);
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k <= 0)
+			return -1;
+		p += k;
+		n -= (size_t)k;
+	}
+	return 0;
+}
+
+/* Copies all bytes of a source into a file. */
+static kvarc_ret copy_source(const struct folder *f, const kvarc_source *source, int fd,
+                             const char *key, kvarc_error *e)
+{
+	char *buffer = source->memory ? NULL : kvi_malloc(&f->alloc, COPY_BYTES);
+	kvarc_ret ret = KVARC_OK;
+	if (source->memory)
+		return write_all(fd, source->memory, (size_t)source->size) == 0
+		               ? KVARC_OK
+		               : fail_key(e, "write", key);
+	if (!buffer)
+		return kvi_fail_alloc(e, &f->alloc);
+	for (uint64_t at = 0; !ret && at < source->size;) {
+		uint64_t left = source->size - at;
+		int64_t k = source->read(source->opaque, buffer,
+		                         left < COPY_BYTES ? (size_t)left : COPY_BYTES, at);
+		if (k <= 0)
+			ret = kvi_fail(e, KVARC_IO, "store: what becomes %s ends at byte %llu", key,
+			               (unsigned long long)at);
+		else if (write_all(fd, buffer, (size_t)k) != 0)
+			ret = fail_key(e, "write", key);
+		else
+			at += (uint64_t)k;
+	}
+	kvi_free(&f->alloc, buffer);
+	return ret;
+}
+
+/* Makes the folders of a key. Each that is new is synchronised in the one above. */
+static int make_folders(const struct folder *f, const char *key)
+{
+	char path[KVI_KEY_MAX + 1];
+	for (const char *slash = strchr(key, '/'); slash; slash = strchr(slash + 1, '/')) {
+		size_t n = (size_t)(slash - key);
+		memcpy(path, key, n);
+		path[n] = 0;
+		if (mkdirat(f->root, path, 0700) != 0) {
+			if (errno != EEXIST)
+				return -1;
+			continue;
+		}
+		char *up = strrchr(path, '/');
+		if (up)
+			*up = 0;
+		int fd = openat(f->root, up ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		int bad = fd < 0 || synchronise(f, fd) != 0;
+		if (fd >= 0)
+			close(fd);
+		if (bad)
+			return -1;
+	}
+	return 0;
+}
+
+/* Gives a whole file its key. Returns OK, END (the key is taken), IO. */
+static kvarc_ret publish(struct folder *f, const char *temp, int fd, const char *key,
+                         kvarc_error *e)
+{
+	struct stat st;
+	if (make_folders(f, key) != 0)
+		return fail_key(e, "make the folder of", key);
+	if (linkat(f->temp, temp, f->root, key, 0) != 0) {
+		/* NFS may repeat a request that has been carried out */
+		int taken = errno == EEXIST && !(fstat(fd, &st) == 0 && st.st_nlink == 2);
+		if (taken)
+			return KVARC_END;
+		if (errno != EEXIST)
+			return fail_key(e, "make", key);
+	}
+	char path[KVI_KEY_MAX + 1];
+	memcpy(path, key, strlen(key) + 1);
+	char *slash = strrchr(path, '/');
+	if (slash)
+		*slash = 0;
+	int dir = openat(f->root, slash ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int bad = dir < 0 || synchronise(f, dir) != 0;
+	kvarc_ret ret = bad ? fail_key(e, "synchronise the folder of", key) : KVARC_OK;
+	if (dir >= 0)
+		close(dir);
+	return ret;
+}
+
+static kvarc_ret folder_put(struct kvi_backend *b, const char *key, const kvarc_source *source,
+                            kvarc_error *e)
+{
+	struct folder *f = folder_of(b);
+	struct stat st;
+	char temp[TEMP_NAME];
+	int fd = -1;
+	if (fstatat(f->root, key, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		return KVARC_END;
+	for (int tries = 0; fd < 0 && tries < 8; tries++) {
+		snprintf(temp, sizeof temp, "%ld-%016llx", (long)getpid(),
+		         (unsigned long long)kvi_splitmix64(&f->random));
+		fd = openat(f->temp, temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		if (fd < 0 && errno != EEXIST)
+			break;
+	}
+	if (fd < 0)
+		return fail_key(e, "make a temporary file for", key);
+	kvarc_ret ret = copy_source(f, source, fd, key, e);
+	if (!ret && synchronise(f, fd) != 0)
+		ret = fail_key(e, "synchronise", key);
+	if (!ret)
+		ret = publish(f, temp, fd, key, e);
+	if (close(fd) != 0 && !ret)
+		ret = fail_key(e, "close", key);
+	unlinkat(f->temp, temp, 0);
+	return ret;
+}
+
+/* Without fsync: an object that a crash brings back is removed again by who finds it. */
+static kvarc_ret folder_remove(struct kvi_backend *b, const char *key, kvarc_error *e)
+{
+	struct folder *f = folder_of(b);
+	if (strcmp(f->open_key, key) == 0)
+		forget_open(f);
+	if (unlinkat(f->root, key, 0) != 0 && !is_missing())
+		return fail_key(e, "remove", key);
+	return KVARC_OK;
+}
+
+/* A list on its way through the folders. */
+struct folder_list {
+	struct folder *f;
+	const char *prefix;
+	kvi_object_fn fn;
+	void *opaque;
+	kvarc_error *e;
+	char key[KVI_KEY_MAX + 1]; /* of the folder in hand, then of one of its entries */
+};
+
+static kvarc_ret list_folder(struct folder_list *l, size_t n, unsigned depth);
+
+/* One entry, whose name is at l->key + n. */
+static kvarc_ret list_entry(struct folder_list *l, size_t n, size_t name_bytes, unsigned depth)
+{
+	struct stat st;
+	size_t end = n + name_bytes, prefix = strlen(l->prefix);
+	size_t common = end < prefix ? end : prefix;
+	if (strncmp(l->key, l->prefix, common) != 0)
+		return KVARC_OK;
+	if (fstatat(l->f->root, l->key, &st, AT_SYMLINK_NOFOLLOW) != 0)
+		return is_missing() ? KVARC_OK : fail_key(l->e, "look at", l->key);
+	if (S_ISDIR(st.st_mode) && depth < NESTING_MAX && end < KVI_KEY_MAX) {
+		l->key[end] = '/';
+		l->key[end + 1] = 0;
+		return list_folder(l, end + 1, depth + 1);
+	}
+	if (!S_ISREG(st.st_mode) || end < prefix)
+		return KVARC_OK;
+	struct kvi_object object = { l->key, (uint64_t)st.st_size, st.st_mtime };
+	if (l->fn(l->opaque, &object) == 0)
+		return KVARC_OK;
+	return kvi_fail(l->e, KVARC_IO, "store: listing %s was ended", l->prefix);
+}
+
+/* The folder whose key with a '/' at its end is the n bytes of l->key; n = 0: the root. */
+static kvarc_ret list_folder(struct folder_list *l, size_t n, unsigned depth)
+{
+	const struct dirent *entry;
+	kvarc_ret ret = KVARC_OK;
+	int fd = openat(l->f->root, n ? l->key : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	if (!dir) {
+		ret = is_missing() ? KVARC_OK : fail_key(l->e, "list", n ? l->key : "the store");
+		if (fd >= 0)
+			close(fd);
+		return ret;
+	}
+	while (!ret && (errno = 0, entry = readdir(dir))) {
+		size_t bytes = strlen(entry->d_name);
+		if (n + bytes > KVI_KEY_MAX)
+			continue;
+		memcpy(l->key + n, entry->d_name, bytes + 1);
+		if (kvi_key_valid(l->key))
+			ret = list_entry(l, n, bytes, depth);
+	}
+	l->key[n] = 0;
+	if (!ret && errno)
+		ret = fail_key(l->e, "list", n ? l->key : "the store");
+	closedir(dir);
+	return ret;
+}
+
+static kvarc_ret folder_list(struct kvi_backend *b, const char *prefix, kvi_object_fn fn,
+                             void *opaque, kvarc_error *e)
+{
+	struct folder_list l = { folder_of(b), prefix, fn, opaque, e, { 0 } };
+	const char *slash = strrchr(prefix, '/');
+	size_t n = slash ? (size_t)(slash - prefix) + 1 : 0;
+	if (n > KVI_KEY_MAX)
+		return KVARC_OK;
+	memcpy(l.key, prefix, n);
+	return list_folder(&l, n, 0);
+}
+
+static void folder_close(struct kvi_backend *b)
+{
+	struct folder *f = folder_of(b);
+	forget_open(f);
+	if (f->temp >= 0)
+		close(f->temp);
+	if (f->root >= 0)
+		close(f->root);
+	kvi_free(&f->alloc, f);
+}
+
+static const struct kvi_backend_calls folder_calls = {
+	folder_get, folder_put, folder_stat, folder_remove, folder_list, folder_close,
+};
+
+/* Removes what killed processes have left; what cannot be removed stays. */
+static void remove_stale(const struct folder *f)
+{
+	const struct dirent *entry;
+	struct stat st;
+	time_t now = time(NULL);
+	int fd = openat(f->temp, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	while (dir && (entry = readdir(dir))) {
+		if (entry->d_name[0] != '.' &&
+		    fstatat(f->temp, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    S_ISREG(st.st_mode) && now - st.st_mtime > STALE_SECONDS)
+			unlinkat(f->temp, entry->d_name, 0);
+	}
+	if (dir)
+		closedir(dir);
+	else if (fd >= 0)
+		close(fd);
+}
+
+/* Makes a folder and those above it. */
+static int make_root(const char *path)
+{
+	char above[4096];
+	size_t n = strlen(path);
+	if (mkdir(path, 0700) == 0 || errno == EEXIST)
+		return 0;
+	if (errno != ENOENT || n >= sizeof above)
+		return -1;
+	memcpy(above, path, n + 1);
+	for (char *slash = strchr(above + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+		*slash = 0;
+		if (mkdir(above, 0700) != 0 && errno != EEXIST)
+			return -1;
+		*slash = '/';
+	}
+	return mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : -1;
+}
+
+kvarc_ret kvi_backend_folder(struct kvi_backend **b, const char *path,
+                             const struct kvi_backend_options *options, kvarc_error *e)
+{
+	static atomic_uint_fast64_t opened;
+	struct folder *f;
+	kvarc_common common = { .allocator = options->allocator, .error = e };
+	*b = NULL;
+	if (options->create && make_root(path) != 0)
+		return kvi_fail(e, KVARC_IO, "store %s: cannot be made: %s", path, strerror(errno));
+	kvarc_ret ret = kvi_handle_new(&f, sizeof *f, offsetof(struct folder, alloc), &common, 0);
+	if (ret)
+		return ret;
+	f->base.calls = &folder_calls;
+	f->no_sync = options->no_sync;
+	f->open_fd = f->temp = -1;
+	f->random = (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid() << 8 ^
+	            atomic_fetch_add(&opened, 1);
+	f->root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (f->root < 0) {
+		ret = is_missing() ? KVARC_OPTIONS : KVARC_IO;
+		ret = kvi_fail(e, ret, "store %s: %s", path, strerror(errno));
+	} else if (mkdirat(f->root, TEMP, 0700) != 0 && errno != EEXIST && errno != EROFS &&
+	           errno != EACCES) {
+		ret = kvi_fail(e, KVARC_IO, "store %s: %s", path, strerror(errno));
+	} else {
+		/* a store that cannot be written to can still be read: then there is none */
+		f->temp = openat(f->root, TEMP, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (f->temp >= 0)
+			remove_stale(f);
+	}
+	*b = &f->base;
+	if (ret)
+		kvi_backend_close(b);
+	return ret;
+}

@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * backend_redis.c - objects in a Redis or Valkey server
+ *
+ * An object is a string under PREFIX KEY: a head of HEAD_BYTES, then its bytes. A large object has
+ * its bytes in parts, strings under PREFIX "#" ID ":" NUMBER, which are written before the head.
+ * The head is written with NX, so that one put of a key wins, whole.
+ */
+#include "config.h"
+
+#include "backend.h"
+
+#include "util/error.h"
+
+#ifdef HAVE_HIREDIS
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <hiredis/hiredis.h>
+
+#include "util/alloc.h"
+#include "util/bytes.h"
+#include "util/hash.h"
+
+enum {
+	HEAD_BYTES = 40, /* u8[8] magic, u64 bytes, u64 time, u64 ID of its parts or 0, u64 zero */
+	PART_BYTES = 64 << 20,
+	PREFIX_MAX = 128,
+	NAME_MAX_BYTES = PREFIX_MAX + KVI_KEY_MAX + 64,
+	SCAN_COUNT = 1000,
+	SECONDS = 30
+};
+static const char magic[8] = { 'k', 'v', 'a', 'r', 'c', 'o', 'b', '1' };
+
+struct redis {
+	struct kvi_backend base;
+	struct kvi_alloc alloc;
+	redisContext *c;
+	char host[256], password[256], prefix[PREFIX_MAX + 1];
+	int port, db;
+	uint64_t random;
+	/* The head that was read last. */
+	char head_key[KVI_KEY_MAX + 1];
+	uint8_t head[HEAD_BYTES];
+};
+
+static struct redis *redis_of(struct kvi_backend *b)
+{
+	return (struct redis *)b;
+}
+
+/* An argument of a command. */
+struct argument {
+	const void *p;
+	size_t n;
+};
+#define TEXT(s) ((struct argument){ (s), strlen(s) })
+
+/* Makes the connection, if there is none. */
+static kvarc_ret connect_to(struct redis *r, kvarc_error *e);
+
+/* One command. On OK the caller frees *reply; an answer of the kind "error" is IO. */
+static kvarc_ret command(struct redis *r, redisReply **reply, size_t n, const struct argument *args,
+                         kvarc_error *e)
+{
+	enum { ARGUMENTS_MAX = 12 };
+	const char *argv[ARGUMENTS_MAX];
+	size_t sizes[ARGUMENTS_MAX];
+	*reply = NULL;
+	kvarc_ret ret = connect_to(r, e);
+	if (ret)
+		return ret;
+	for (size_t i = 0; i < n; i++) {
+		argv[i] = args[i].p;
+		sizes[i] = args[i].n;
+	}
+	*reply = redisCommandArgv(r->c, (int)n, argv, sizes);
+	if (!*reply) {
+		ret = kvi_fail(e, KVARC_IO, "store redis://%s:%d: %s: %s", r->host, r->port,
+		               (const char *)args[0].p, r->c->errstr);
+		redisFree(r->c);
+		r->c = NULL;
+		return ret;
+	}
+	if ((*reply)->type == REDIS_REPLY_ERROR) {
+		ret = kvi_fail(e, KVARC_IO, "store redis://%s:%d: %s: %.120s", r->host, r->port,
+		               (const char *)args[0].p, (*reply)->str);
+		freeReplyObject(*reply);
+		*reply = NULL;
+	}
+	return ret;
+}
+
+static kvarc_ret connect_to(struct redis *r, kvarc_error *e)
+{
+	redisReply *reply;
+	char number[16];
+	struct timeval patience = { SECONDS, 0 };
+	if (r->c)
+		return KVARC_OK;
+	r->c = redisConnectWithTimeout(r->host, r->port, patience);
+	if (!r->c || r->c->err) {
+		kvarc_ret ret = kvi_fail(e, KVARC_IO, "store redis://%s:%d: %s", r->host, r->port,
+		                         r->c ? r->c->errstr : "no memory");
+		if (r->c)
+			redisFree(r->c);
+		r->c = NULL;
+		return ret;
+	}
+	redisSetTimeout(r->c, patience);
+	kvarc_ret ret = KVARC_OK;
+	if (r->password[0]) {
+		ret = command(r, &reply, 2, (struct argument[]){ TEXT("AUTH"), TEXT(r->password) }, e);
+		freeReplyObject(reply);
+	}
+	snprintf(number, sizeof number, "%d", r->db);
+	if (!ret && r->db) {
+		ret = command(r, &reply, 2, (struct argument[]){ TEXT("SELECT"), TEXT(number) }, e);
+		freeReplyObject(reply);
+	}
+	return ret;
+}
+
+/* The name of a key. */
+static struct argument name_of(const struct redis *r, const char *key, char name[NAME_MAX_BYTES])
+{
+	int n = snprintf(name, NAME_MAX_BYTES, "%s%s", r->prefix, key);
+	return (struct argument){ name, (size_t)n };
+}
+
+/* The name of a part. */
+static struct argument part_name(const struct redis *r, uint64_t id, uint64_t number,
+                                 char name[NAME_MAX_BYTES])
+{
+	int n = snprintf(name, NAME_MAX_BYTES, "%s#%016llx:%llu", r->prefix, (unsigned long long)id,
+	                 (unsigned long long)number);
+	return (struct argument){ name, (size_t)n };
+}
+
+/* Bytes [from, from + n) of a string, into memory. *got: fewer at its end. */
+static kvarc_ret get_range(struct redis *r, struct argument name, uint64_t from, size_t n,
+                           void *data, size_t *got, kvarc_error *e)
+{
+	redisReply *reply;
+	char first[24], last[24];
+	*got = 0;
+	snprintf(first, sizeof first, "%llu", (unsigned long long)from);
+	snprintf(last, sizeof last, "%llu", (unsigned long long)(from + n - 1));
+	kvarc_ret ret = command(r, &reply, 4, (struct argument[]){ TEXT("GETRANGE"), name, TEXT(first),
+	                                                           TEXT(last) }, e);
+	if (ret)
+		return ret;
+	if (reply->type == REDIS_REPLY_STRING && reply->len <= n) {
+		memcpy(data, reply->str, reply->len);
+		*got = reply->len;
+	} else {
+		ret = kvi_fail(e, KVARC_IO, "store redis://%s:%d: an answer of another kind", r->host,
+		               r->port);
+	}
+	freeReplyObject(reply);
+	return ret;
+}
+
+/* Reads the head of an object. Returns OK, END (there is none), IO. */
+static kvarc_ret read_head(struct redis *r, const char *key, kvarc_error *e)
+{
+	char name[NAME_MAX_BYTES];
+	size_t got;
+	if (strcmp(r->head_key, key) == 0)
+		return KVARC_OK;
+	r->head_key[0] = 0;
+	kvarc_ret ret = get_range(r, name_of(r, key, name), 0, HEAD_BYTES, r->head, &got, e);
+	if (ret)
+		return ret;
+	if (got == 0)
+		return KVARC_END;
+	if (got < HEAD_BYTES || memcmp(r->head, magic, sizeof magic) != 0)
+		return kvi_fail(e, KVARC_IO, "store: %s in Redis was not put by kvarc", key);
+	memcpy(r->head_key, key, strlen(key) + 1);
+	return KVARC_OK;
+}
+
+static kvarc_ret redis_get(struct kvi_backend *b, const char *key, uint64_t offset, void *data,
+                           size_t n, size_t *got, kvarc_error *e)
+{
+	struct redis *r = redis_of(b);
+	char name[NAME_MAX_BYTES];
+	*got = 0;
+	kvarc_ret ret = read_head(r, key, e);
+	if (ret)
+		return ret;
+	uint64_t bytes = kvi_load64(r->head + 8), id = kvi_load64(r->head + 24);
+	uint64_t left = offset < bytes ? bytes - offset : 0;
+	n = left < n ? (size_t)left : n;
+	while (!ret && *got < n) {
+		uint64_t at = offset + *got, inside = id ? at % PART_BYTES : at;
+		uint64_t most = id ? PART_BYTES - inside : UINT64_MAX;
+		size_t want = n - *got, k = 0;
+		want = most < want ? (size_t)most : want;
+		struct argument from = id ? part_name(r, id, at / PART_BYTES, name)
+		                          : name_of(r, key, name);
+		ret = get_range(r, from, id ? inside : inside + HEAD_BYTES, want, (char *)data + *got,
+		                &k, e);
+		*got += k;
+		if (!ret && k < want)
+			ret = kvi_fail(e, KVARC_IO, "store: %s in Redis is shorter than it says", key);
+	}
+	return ret;
+}
+
+static kvarc_ret redis_stat(struct kvi_backend *b, const char *key, struct kvi_object *object,
+                            kvarc_error *e)
+{
+	struct redis *r = redis_of(b);
+	r->head_key[0] = 0;
+	kvarc_ret ret = read_head(r, key, e);
+	if (!ret)
+		*object = (struct kvi_object){ key, kvi_load64(r->head + 8),
+			                       (int64_t)kvi_load64(r->head + 16) };
+	return ret;
+}
+
+/* Removes parts 0 to n - 1 of an object. */
+static kvarc_ret remove_parts(struct redis *r, uint64_t id, uint64_t n, kvarc_error *e)
+{
+	char name[NAME_MAX_BYTES];
+	redisReply *reply;
+	kvarc_ret ret = KVARC_OK;
+	for (uint64_t i = 0; !ret && i < n; i++) {
+		ret = command(r, &reply, 2,
+		              (struct argument[]){ TEXT("DEL"), part_name(r, id, i, name) }, e);
+		freeReplyObject(reply);
+	}
+	return ret;
+}
+
+/* Reads bytes of a source into memory. */
+static kvarc_ret read_source(const kvarc_source *source, uint64_t at, uint8_t *to, size_t n,
+                             const char *key, kvarc_error *e)
+{
+	if (source->memory) {
+		memcpy(to, (const uint8_t *)source->memory + at, n);
+		return KVARC_OK;
+	}
+	while (n > 0) {
+		int64_t k = source->read(source->opaque, to, n, at);
+		if (k <= 0)
+			return kvi_fail(e, KVARC_IO, "store: what becomes %s ends at byte %llu", key,
+			                (unsigned long long)at);
+		to += k;
+		at += (uint64_t)k;
+		n -= (size_t)k;
+	}
+	return KVARC_OK;
+}
+
+/* Sets a string that nobody has. Returns OK, END (somebody has), IO. */
+static kvarc_ret set_new(struct redis *r, struct argument name, struct argument value,
+                         kvarc_error *e)
+{
+	redisReply *reply;
+	kvarc_ret ret = command(r, &reply, 4, (struct argument[]){ TEXT("SET"), name, value,
+	                                                           TEXT("NX") }, e);
+	if (!ret && reply->type == REDIS_REPLY_NIL)
+		ret = KVARC_END;
+	freeReplyObject(reply);
+	return ret;
+}
+
+/* The parts of a large object, by a buffer of PART_BYTES. */
+static kvarc_ret put_parts(struct redis *r, const char *key, uint64_t id, uint64_t *n_parts,
+                           const kvarc_source *source, uint8_t *buffer, kvarc_error *e)
+{
+	char name[NAME_MAX_BYTES];
+	kvarc_ret ret = KVARC_OK;
+	for (uint64_t at = 0; !ret && at < source->size; at += PART_BYTES) {
+		uint64_t left = source->size - at;
+		size_t n = left < PART_BYTES ? (size_t)left : PART_BYTES;
+		ret = read_source(source, at, buffer, n, key, e);
+		if (!ret)
+			ret = set_new(r, part_name(r, id, *n_parts, name),
+			              (struct argument){ buffer, n }, e);
+		if (ret == KVARC_END)
+			ret = kvi_fail(e, KVARC_IO, "store: a part of %s exists, try again", key);
+		*n_parts += !ret;
+	}
+	return ret;
+}
+
+static kvarc_ret redis_put(struct kvi_backend *b, const char *key, const kvarc_source *source,
+                           kvarc_error *e)
+{
+	struct redis *r = redis_of(b);
+	char name[NAME_MAX_BYTES];
+	int large = source->size > PART_BYTES;
+	uint64_t id = large ? kvi_splitmix64(&r->random) | 1 : 0, n_parts = 0;
+	size_t bytes = HEAD_BYTES + (large ? PART_BYTES : (size_t)source->size);
+	uint8_t *value = kvi_malloc(&r->alloc, bytes);
+	kvarc_ret ret = value ? KVARC_OK : kvi_fail_alloc(e, &r->alloc);
+	if (!ret && large)
+		ret = put_parts(r, key, id, &n_parts, source, value + HEAD_BYTES, e);
+	else if (!ret)
+		ret = read_source(source, 0, value + HEAD_BYTES, (size_t)source->size, key, e);
+	if (!ret) {
+		memcpy(value, magic, sizeof magic);
+		kvi_store64(value + 8, source->size);
+		kvi_store64(value + 16, (uint64_t)time(NULL));
+		kvi_store64(value + 24, id);
+		kvi_store64(value + 32, 0);
+		ret = set_new(r, name_of(r, key, name),
+		              (struct argument){ value, large ? HEAD_BYTES : bytes }, e);
+	}
+	kvi_free(&r->alloc, value);
+	/* the first failure is the one to report */
+	if (ret && n_parts)
+		(void)remove_parts(r, id, n_parts, NULL);
+	return ret;
+}
+
+static kvarc_ret redis_remove(struct kvi_backend *b, const char *key, kvarc_error *e)
+{
+	struct redis *r = redis_of(b);
+	char name[NAME_MAX_BYTES];
+	redisReply *reply;
+	r->head_key[0] = 0;
+	kvarc_ret ret = read_head(r, key, e);
+	if (ret)
+		return ret == KVARC_END ? KVARC_OK : ret;
+	uint64_t bytes = kvi_load64(r->head + 8), id = kvi_load64(r->head + 24);
+	r->head_key[0] = 0;
+	ret = command(r, &reply, 2, (struct argument[]){ TEXT("DEL"), name_of(r, key, name) }, e);
+	freeReplyObject(reply);
+	if (!ret && id)
+		ret = remove_parts(r, id, bytes / PART_BYTES + (bytes % PART_BYTES != 0), e);
+	return ret;
+}
+
+/* The keys of one answer to SCAN. */
+static kvarc_ret list_reply(struct redis *r, const redisReply *keys, kvi_object_fn fn, void *opaque,
+                            kvarc_error *e)
+{
+	size_t skip = strlen(r->prefix);
+	for (size_t i = 0; i < keys->elements; i++) {
+		const redisReply *name = keys->element[i];
+		char key[KVI_KEY_MAX + 1];
+		if (name->type != REDIS_REPLY_STRING || name->len < skip ||
+		    name->len - skip > KVI_KEY_MAX)
+			continue;
+		memcpy(key, name->str + skip, name->len - skip);
+		key[name->len - skip] = 0;
+		struct kvi_object object;
+		kvarc_ret ret = kvi_key_valid(key) ? redis_stat(&r->base, key, &object, e) : KVARC_END;
+		if (ret == KVARC_END)
+			continue;
+		if (ret)
+			return ret;
+		if (fn(opaque, &object) != 0)
+			return kvi_fail(e, KVARC_IO, "store: the list was ended");
+	}
+	return KVARC_OK;
+}
+
+static kvarc_ret redis_list(struct kvi_backend *b, const char *prefix, kvi_object_fn fn,
+                            void *opaque, kvarc_error *e)
+{
+	struct redis *r = redis_of(b);
+	char pattern[NAME_MAX_BYTES + 1], cursor[32] = "0", count[16];
+	snprintf(count, sizeof count, "%d", SCAN_COUNT);
+	/* keys and prefixes have none of the characters that patterns give a meaning */
+	if (strlen(prefix) > KVI_KEY_MAX || (prefix[0] && strpbrk(prefix, "*?[]\\")))
+		return KVARC_OK;
+	snprintf(pattern, sizeof pattern, "%s%s*", r->prefix, prefix);
+	do {
+		redisReply *reply;
+		kvarc_ret ret = command(r, &reply, 6,
+		                        (struct argument[]){ TEXT("SCAN"), TEXT(cursor), TEXT("MATCH"),
+		                                             TEXT(pattern), TEXT("COUNT"), TEXT(count) },
+		                        e);
+		if (ret)
+			return ret;
+		if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+		    reply->element[0]->type != REDIS_REPLY_STRING ||
+		    reply->element[0]->len >= sizeof cursor ||
+		    reply->element[1]->type != REDIS_REPLY_ARRAY)
+			ret = kvi_fail(e, KVARC_IO, "store redis://%s:%d: an answer of another kind",
+			               r->host, r->port);
+		if (!ret) {
+			memcpy(cursor, reply->element[0]->str, reply->element[0]->len + 1);
+			ret = list_reply(r, reply->element[1], fn, opaque, e);
+		}
+		freeReplyObject(reply);
+		if (ret)
+			return ret;
+	} while (strcmp(cursor, "0") != 0);
+	return KVARC_OK;
+}
+
+static void redis_close(struct kvi_backend *b)
+{
+	struct redis *r = redis_of(b);
+	if (r->c)
+		redisFree(r->c);
+	kvi_free(&r->alloc, r);
+}
+
+static const struct kvi_backend_calls redis_calls = {
+	redis_get, redis_put, redis_stat, redis_remove, redis_list, redis_close,
+};
+
+/* Parses "[:PASSWORD@]HOST[:PORT][/DB][?prefix=TEXT]". */
+static int parse_url(struct redis *r, const char *rest)
+{
+	char text[512], *at = text, *end;
+	if (snprintf(text, sizeof text, "%s", rest) >= (int)sizeof text)
+		return 0;
+	r->port = 6379;
+	snprintf(r->prefix, sizeof r->prefix, "kvarc:");
+	char *query = strchr(at, '?');
+	if (query) {
+		*query++ = 0;
+		if (strncmp(query, "prefix=", 7) != 0 || strpbrk(query, "*?[]\\# ") ||
+		    snprintf(r->prefix, sizeof r->prefix, "%s", query + 7) >= (int)sizeof r->prefix)
+			return 0;
+	}
+	char *user = strrchr(at, '@');
+	if (user) {
+		*user = 0;
+		if (at[0] != ':' ||
+		    snprintf(r->password, sizeof r->password, "%s", at + 1) >= (int)sizeof r->password)
+			return 0;
+		at = user + 1;
+	}
+	char *db = strchr(at, '/');
+	if (db) {
+		*db++ = 0;
+		r->db = *db ? (int)strtol(db, &end, 10) : 0;
+		if ((*db && *end) || r->db < 0)
+			return 0;
+	}
+	char *port = strrchr(at, ':');
+	if (port) {
+		*port++ = 0;
+		r->port = (int)strtol(port, &end, 10);
+		if (end == port || *end || r->port < 1 || r->port > 65535)
+			return 0;
+	}
+	return at[0] && snprintf(r->host, sizeof r->host, "%s", at) < (int)sizeof r->host;
+}
+
+kvarc_ret kvi_backend_redis(struct kvi_backend **b, const char *rest,
+                            const struct kvi_backend_options *options, kvarc_error *e)
+{
+	struct redis *r;
+	kvarc_common common = { .allocator = options->allocator, .error = e };
+	*b = NULL;
+	kvarc_ret ret = kvi_handle_new(&r, sizeof *r, offsetof(struct redis, alloc), &common, 0);
+	if (ret)
+		return ret;
+	r->base.calls = &redis_calls;
+	*b = &r->base;
+	if (!parse_url(r, rest))
+		ret = kvi_fail(e, KVARC_OPTIONS, "store redis://...: write "
+		                                 "redis://[:PASSWORD@]HOST[:PORT][/DB][?prefix=TEXT]");
+	if (!ret) {
+		r->random = (uint64_t)time(NULL) << 24 ^ (uint64_t)getpid() ^ (uint64_t)(uintptr_t)r;
+		ret = connect_to(r, e);
+	}
+	if (ret)
+		kvi_backend_close(b);
+	return ret;
+}
+
+#else
+
+kvarc_ret kvi_backend_redis(struct kvi_backend **b, const char *rest,
+                            const struct kvi_backend_options *options, kvarc_error *e)
+{
+	(void)rest;
+	(void)options;
+	*b = NULL;
+	return kvi_fail(e, KVARC_OPTIONS, "store redis://...: kvarc was built without hiredis");
+}
+
+#endif

@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* backend_s3.c - objects in a bucket of an S3-compatible service */
+#include "config.h"
+
+#include "backend.h"
+
+#include "util/error.h"
+
+#ifdef HAVE_LIBCURL
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "s3_list.h"
+#include "s3_request.h"
+#include "util/alloc.h"
+
+#define AWS_REGION "us-east-1"
+enum {
+	PART_BYTES = 64 << 20, /* an object of more is put in parts; the least size of a part */
+	PARTS_MAX = 10000,
+	PREFIX_MAX = 256,
+	/* A byte may become three. */
+	PATH_MAX_BYTES = 3 * (KVI_KEY_MAX + PREFIX_MAX) + 2,
+	QUERY_MAX = 3 * (KVI_S3_TOKEN_MAX + KVI_KEY_MAX + PREFIX_MAX) + 128,
+	HTTP_OK = 200,
+	HTTP_PARTIAL = 206,
+	HTTP_NO_CONTENT = 204,
+	HTTP_NOT_FOUND = 404,
+	HTTP_CONFLICT = 409,
+	HTTP_PRECONDITION = 412,
+	HTTP_RANGE = 416
+};
+
+struct s3 {
+	struct kvi_backend base;
+	struct kvi_alloc alloc;
+	struct kvi_s3_client *client;
+	char prefix[PREFIX_MAX + 1]; /* of all keys: "" or ".../" */
+};
+
+static struct s3 *s3_of(struct kvi_backend *b)
+{
+	return (struct s3 *)b;
+}
+
+/* Puts a text into an address as RFC 3986 and the signature demand. keep: a byte that stays. */
+static char *encode(char *to, const char *text, char keep)
+{
+	static const char digits[] = "0123456789ABCDEF";
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text;
+		if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+		    strchr("-._~", c) || (keep && c == (unsigned char)keep)) {
+			*to++ = (char)c;
+			continue;
+		}
+		*to++ = '%';
+		*to++ = digits[c >> 4];
+		*to++ = digits[c & 15];
+	}
+	*to = 0;
+	return to;
+}
+
+/* The path of a key behind the bucket. */
+static const char *path_of(const struct s3 *s, const char *key, char path[PATH_MAX_BYTES])
+{
+	char *at = path;
+	*at++ = '/';
+	at = encode(at, s->prefix, '/');
+	encode(at, key, '/');
+	return path;
+}
+
+/* IO for a status that is no answer to what was asked; the service's own words follow. */
+static kvarc_ret fail_status(const struct kvi_s3_request *r, const char *key, kvarc_error *e)
+{
+	char code[64] = "";
+	const char *from = r->text ? strstr(r->text, "<Code>") : NULL;
+	const char *to = from ? strstr(from, "</Code>") : NULL;
+	if (to && to - from - 6 < (long)sizeof code)
+		snprintf(code, sizeof code, " %.*s", (int)(to - from - 6), from + 6);
+	for (char *c = code; *c; c++) {
+		if (*c < ' ' || *c > '~')
+			*c = '?';
+	}
+	return kvi_fail(e, KVARC_IO, "store: %s of %s: the service answers %ld%s", r->method, key,
+	                r->status, code);
+}
+
+static kvarc_ret s3_get(struct kvi_backend *b, const char *key, uint64_t offset, void *data,
+                        size_t n, size_t *got, kvarc_error *e)
+{
+	struct s3 *s = s3_of(b);
+	char path[PATH_MAX_BYTES];
+	struct kvi_s3_request r = { .method = "GET", .path = path_of(s, key, path),
+		                    .range_offset = offset, .range_bytes = n, .out = data,
+		                    .out_capacity = n };
+	*got = 0;
+	if (n == 0)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
+	if (ret)
+		return ret;
+	if (r.status == HTTP_NOT_FOUND)
+		return KVARC_END;
+	if (r.status == HTTP_RANGE)
+		return KVARC_OK;
+	if (r.status != HTTP_PARTIAL && !(r.status == HTTP_OK && offset == 0))
+		return fail_status(&r, key, e);
+	*got = r.got;
+	return KVARC_OK;
+}
+
+static kvarc_ret s3_stat(struct kvi_backend *b, const char *key, struct kvi_object *object,
+                         kvarc_error *e)
+{
+	struct s3 *s = s3_of(b);
+	char path[PATH_MAX_BYTES];
+	struct kvi_s3_request r = { .method = "HEAD", .path = path_of(s, key, path) };
+	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
+	if (ret)
+		return ret;
+	if (r.status == HTTP_NOT_FOUND)
+		return KVARC_END;
+	if (r.status != HTTP_OK)
+		return fail_status(&r, key, e);
+	*object = (struct kvi_object){ key, r.content_bytes, r.time };
+	return KVARC_OK;
+}
+
+/* A put, or the end of one in parts, has been answered. Returns OK, END (the key is taken), IO. */
+static kvarc_ret put_result(const struct kvi_s3_request *r, const char *key, kvarc_error *e)
+{
+	if (r->status == HTTP_PRECONDITION)
+		return KVARC_END;
+	if (r->status == HTTP_CONFLICT)
+		return kvi_fail(e, KVARC_IO, "store: another put of %s is under way, try again", key);
+	if (r->status != HTTP_OK)
+		return fail_status(r, key, e);
+	return KVARC_OK;
+}
+
+/* Text that grows by formatted pieces. */
+struct growing {
+	char *p;
+	size_t n, capacity;
+};
+
+/* One part. Its ETag goes into the list that ends the upload. */
+static kvarc_ret put_part(struct s3 *s, const char *path, const char *upload, unsigned number,
+                          const kvarc_source *source, uint64_t offset, uint64_t bytes,
+                          struct growing *list, kvarc_error *e)
+{
+	char query[2 * KVI_S3_TOKEN_MAX];
+	snprintf(query, sizeof query, "partNumber=%u&uploadId=%s", number, upload);
+	struct kvi_s3_request r = { .method = "PUT", .path = path, .query = query, .body = source,
+		                    .body_offset = offset, .body_bytes = bytes };
+	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
+	if (ret)
+		return ret;
+	if (r.status != HTTP_OK)
+		return fail_status(&r, path, e);
+	list->n += (size_t)snprintf(list->p + list->n, list->capacity - list->n,
+	                            "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag></Part>",
+	                            number, r.etag);
+	return list->n < list->capacity ? KVARC_OK
+	                                : kvi_fail(e, KVARC_IO, "store: too many parts of %s", path);
+}
+
+/* Begins an upload in parts; upload gets its encoded name. */
+static kvarc_ret begin_parts(struct s3 *s, const char *path, char upload[KVI_S3_TOKEN_MAX],
+                             kvarc_error *e)
+{
+	const kvarc_source empty = { .memory = "" };
+	char id[KVI_S3_TOKEN_MAX / 3];
+	struct kvi_s3_request r = { .method = "POST", .path = path, .query = "uploads=",
+		                    .body = &empty };
+	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
+	if (ret)
+		return ret;
+	const char *from = r.status == HTTP_OK && r.text ? strstr(r.text, "<UploadId>") : NULL;
+	const char *to = from ? strstr(from, "</UploadId>") : NULL;
+	if (!to || (size_t)(to - from) >= sizeof id)
+		return fail_status(&r, path, e);
+	snprintf(id, sizeof id, "%.*s", (int)(to - from - 10), from + 10);
+	encode(upload, id, 0);
+	return KVARC_OK;
+}
+
+static kvarc_ret send_parts(struct s3 *s, const char *key, const char *path, const char *upload,
+                            const kvarc_source *source, struct growing *list, kvarc_error *e)
+{
+	char query[2 * KVI_S3_TOKEN_MAX];
+	uint64_t least = source->size / PARTS_MAX + 1;
+	uint64_t part = least > PART_BYTES ? least : PART_BYTES;
+	unsigned number = 0;
+	kvarc_ret ret = KVARC_OK;
+	list->n = (size_t)snprintf(list->p, list->capacity, "<CompleteMultipartUpload>");
+	for (uint64_t at = 0; !ret && at < source->size; at += part) {
+		uint64_t left = source->size - at;
+		ret = put_part(s, path, upload, ++number, source, at, left < part ? left : part,
+		               list, e);
+	}
+	if (ret)
+		return ret;
+	list->n += (size_t)snprintf(list->p + list->n, list->capacity - list->n,
+	                            "</CompleteMultipartUpload>");
+	if (list->n >= list->capacity)
+		return kvi_fail(e, KVARC_IO, "store: too many parts of %s", key);
+	const kvarc_source body = { .memory = list->p, .size = list->n };
+	snprintf(query, sizeof query, "uploadId=%s", upload);
+	struct kvi_s3_request r = { .method = "POST", .path = path, .query = query, .if_absent = 1,
+		                    .body = &body, .body_bytes = list->n };
+	ret = kvi_s3_send(s->client, &r, e);
+	/* this one may begin with 200 and fail later */
+	if (!ret && r.status == HTTP_OK && r.text && strstr(r.text, "<Error>"))
+		return fail_status(&r, key, e);
+	return ret ? ret : put_result(&r, key, e);
+}
+
+static kvarc_ret put_parts(struct s3 *s, const char *key, const char *path,
+                           const kvarc_source *source, kvarc_error *e)
+{
+	enum { PART_TEXT = 64 + KVI_S3_ETAG_MAX };
+	char upload[KVI_S3_TOKEN_MAX], query[2 * KVI_S3_TOKEN_MAX];
+	struct growing list = { .capacity = (size_t)(PARTS_MAX + 2) * PART_TEXT };
+	kvarc_ret ret = begin_parts(s, path, upload, e);
+	if (ret)
+		return ret;
+	list.p = kvi_malloc(&s->alloc, list.capacity);
+	ret = list.p ? send_parts(s, key, path, upload, source, &list, e)
+	             : kvi_fail_alloc(e, &s->alloc);
+	kvi_free(&s->alloc, list.p);
+	if (ret) {
+		snprintf(query, sizeof query, "uploadId=%s", upload);
+		struct kvi_s3_request r = { .method = "DELETE", .path = path, .query = query };
+		/* what stays of it the service removes by its own rules */
+		(void)kvi_s3_send(s->client, &r, NULL);
+	}
+	return ret;
+}
+
+static kvarc_ret s3_put(struct kvi_backend *b, const char *key, const kvarc_source *source,
+                        kvarc_error *e)
+{
+	struct s3 *s = s3_of(b);
+	char path[PATH_MAX_BYTES];
+	path_of(s, key, path);
+	if (source->size > PART_BYTES)
+		return put_parts(s, key, path, source, e);
+	struct kvi_s3_request r = { .method = "PUT", .path = path, .if_absent = 1, .body = source,
+		                    .body_bytes = source->size };
+	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
+	return ret ? ret : put_result(&r, key, e);
+}
+
+static kvarc_ret s3_remove(struct kvi_backend *b, const char *key, kvarc_error *e)
+{
+	struct s3 *s = s3_of(b);
+	char path[PATH_MAX_BYTES];
+	struct kvi_s3_request r = { .method = "DELETE", .path = path_of(s, key, path) };
+	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
+	if (ret)
+		return ret;
+	if (r.status != HTTP_NO_CONTENT && r.status != HTTP_OK && r.status != HTTP_NOT_FOUND)
+		return fail_status(&r, key, e);
+	return KVARC_OK;
+}
+
+/* The objects of one page, without the prefix of the store. */
+static kvarc_ret list_page(struct s3 *s, struct kvi_s3_page *page, kvi_object_fn fn, void *opaque,
+                           kvarc_error *e)
+{
+	struct kvi_s3_object found;
+	size_t skip = strlen(s->prefix);
+	int more;
+	while ((more = kvi_s3_page_next(page, &found)) > 0) {
+		if (strncmp(found.key, s->prefix, skip) != 0 || !kvi_key_valid(found.key + skip))
+			continue;
+		struct kvi_object object = { found.key + skip, found.bytes, found.time };
+		if (fn(opaque, &object) != 0)
+			return kvi_fail(e, KVARC_IO, "store: the list was ended");
+	}
+	return more == 0 ? KVARC_OK
+	                 : kvi_fail(e, KVARC_IO, "store: the service's list cannot be read");
+}
+
+static kvarc_ret s3_list(struct kvi_backend *b, const char *prefix, kvi_object_fn fn, void *opaque,
+                         kvarc_error *e)
+{
+	struct s3 *s = s3_of(b);
+	struct kvi_s3_page page = { .next = "" };
+	char query[QUERY_MAX];
+	if (strlen(prefix) > KVI_KEY_MAX)
+		return KVARC_OK;
+	do {
+		char *at = query;
+		if (page.next[0]) {
+			at += sprintf(at, "continuation-token=");
+			at = encode(at, page.next, 0);
+			*at++ = '&';
+		}
+		at += sprintf(at, "list-type=2&prefix=");
+		at = encode(at, s->prefix, 0);
+		encode(at, prefix, 0);
+		struct kvi_s3_request r = { .method = "GET", .path = "", .query = query };
+		kvarc_ret ret = kvi_s3_send(s->client, &r, e);
+		if (ret)
+			return ret;
+		if (r.status != HTTP_OK)
+			return fail_status(&r, "the list", e);
+		if (!r.text || kvi_s3_page_begin(&page, r.text, r.text_bytes) != 0)
+			return kvi_fail(e, KVARC_IO, "store: the service's list cannot be read");
+		ret = list_page(s, &page, fn, opaque, e);
+		if (ret)
+			return ret;
+	} while (page.next[0]);
+	return KVARC_OK;
+}
+
+static void s3_close(struct kvi_backend *b)
+{
+	struct s3 *s = s3_of(b);
+	kvi_s3_close(&s->client);
+	kvi_free(&s->alloc, s);
+}
+
+static const struct kvi_backend_calls s3_calls = {
+	s3_get, s3_put, s3_stat, s3_remove, s3_list, s3_close,
+};
+
+/* The parts of "BUCKET[/PREFIX][?endpoint=URL&region=NAME]". */
+struct s3_url {
+	char bucket[128], prefix[PREFIX_MAX + 1], endpoint[512], region[64];
+};
+
+/* Copies bytes [from, to) that all are printable. 0: they do not fit, or are not. */
+static int take(char *to, size_t capacity, const char *from, const char *end)
+{
+	size_t n = (size_t)(end - from);
+	if (n >= capacity)
+		return 0;
+	for (size_t i = 0; i < n; i++) {
+		if (from[i] <= ' ' || from[i] > '~')
+			return 0;
+	}
+	memcpy(to, from, n);
+	to[n] = 0;
+	return 1;
+}
+
+/* One "name=value" of the query. */
+static int take_setting(struct s3_url *u, const char *from, const char *end)
+{
+	const char *value = memchr(from, '=', (size_t)(end - from));
+	if (!value)
+		return 0;
+	size_t n = (size_t)(value - from);
+	if (n == 8 && memcmp(from, "endpoint", n) == 0)
+		return take(u->endpoint, sizeof u->endpoint, value + 1, end);
+	if (n == 6 && memcmp(from, "region", n) == 0)
+		return take(u->region, sizeof u->region, value + 1, end);
+	return 0;
+}
+
+static int parse_url(struct s3_url *u, const char *rest)
+{
+	const char *end = strchr(rest, '?');
+	const char *settings = end ? end + 1 : NULL;
+	if (!end)
+		end = rest + strlen(rest);
+	const char *slash = memchr(rest, '/', (size_t)(end - rest));
+	if (!take(u->bucket, sizeof u->bucket, rest, slash ? slash : end) || !u->bucket[0])
+		return 0;
+	while (slash && end > slash + 1 && end[-1] == '/')
+		end--;
+	if (slash && end > slash + 1) {
+		if (!take(u->prefix, sizeof u->prefix - 1, slash + 1, end) ||
+		    !kvi_key_valid(u->prefix))
+			return 0;
+		strcat(u->prefix, "/");
+	}
+	while (settings && *settings) {
+		const char *stop = strchr(settings, '&');
+		if (!stop)
+			stop = settings + strlen(settings);
+		if (!take_setting(u, settings, stop))
+			return 0;
+		settings = *stop ? stop + 1 : stop;
+	}
+	return 1;
+}
+
+/* What the URL does not say. */
+static void complete_url(struct s3_url *u, const struct kvi_backend_options *o)
+{
+	if (!u->region[0])
+		snprintf(u->region, sizeof u->region, "%s", o->region ? o->region : AWS_REGION);
+	if (!u->endpoint[0] && o->endpoint)
+		snprintf(u->endpoint, sizeof u->endpoint, "%s", o->endpoint);
+	if (!u->endpoint[0])
+		snprintf(u->endpoint, sizeof u->endpoint, "https://s3.%s.amazonaws.com", u->region);
+	size_t n = strlen(u->endpoint);
+	if (u->endpoint[n - 1] == '/')
+		u->endpoint[n - 1] = 0;
+}
+
+kvarc_ret kvi_backend_s3(struct kvi_backend **b, const char *rest,
+                         const struct kvi_backend_options *options, kvarc_error *e)
+{
+	struct s3 *s;
+	struct s3_url u = { "", "", "", "" };
+	kvarc_common common = { .allocator = options->allocator, .error = e };
+	*b = NULL;
+	if (!parse_url(&u, rest))
+		return kvi_fail(e, KVARC_OPTIONS,
+		                "store s3://%.80s: write s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME]",
+		                rest);
+	complete_url(&u, options);
+	kvarc_ret ret = kvi_handle_new(&s, sizeof *s, offsetof(struct s3, alloc), &common, 0);
+	if (ret)
+		return ret;
+	s->base.calls = &s3_calls;
+	memcpy(s->prefix, u.prefix, sizeof u.prefix);
+	*b = &s->base;
+	ret = kvi_s3_open(&s->client, options->allocator, u.endpoint, u.region, u.bucket,
+	                  options->access_key, options->secret_key, options->session_token, e);
+	if (ret)
+		kvi_backend_close(b);
+	return ret;
+}
+
+#else
+
+kvarc_ret kvi_backend_s3(struct kvi_backend **b, const char *rest,
+                         const struct kvi_backend_options *options, kvarc_error *e)
+{
+	(void)options;
+	*b = NULL;
+	return kvi_fail(e, KVARC_OPTIONS, "store s3://%.80s: kvarc was built without libcurl", rest);
+}
+
+#endif

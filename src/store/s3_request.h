@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* s3_request.h - one signed request to an S3-compatible service, by libcurl */
+#ifndef KVI_S3_REQUEST_H
+#define KVI_S3_REQUEST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvarc.h"
+#include "util/alloc.h"
+
+/* A connection, and who uses it. One thread. */
+struct kvi_s3_client;
+
+enum { KVI_S3_URL_MAX = 4096, KVI_S3_ETAG_MAX = 128 };
+
+/* A request, and its answer. */
+struct kvi_s3_request {
+	/* in */
+	const char *method; /* "GET", "HEAD", "PUT", "POST", "DELETE" */
+	const char *path;   /* encoded, of the object behind the bucket: "/..."; "": the bucket */
+	const char *query;  /* sorted by name, encoded; NULL: none */
+	uint64_t range_offset, range_bytes; /* GET; range_bytes 0: all */
+	int if_absent;            /* PUT, POST: fail with 412 when the object is there */
+	const kvarc_source *body; /* PUT, POST: its bytes from body_offset on */
+	uint64_t body_offset, body_bytes;
+	void *out; /* GET into memory of out_capacity bytes; more than that fails. NULL: into text */
+	size_t out_capacity;
+	/* out */
+	long status;      /* of HTTP */
+	size_t got;       /* bytes in out */
+	char *text;       /* of the answer, with a 0 behind; of the client, until the next request */
+	size_t text_bytes;
+	uint64_t content_bytes; /* of HEAD */
+	int64_t time;           /* Last-Modified, 0: none */
+	char etag[KVI_S3_ETAG_MAX];
+};
+
+/* The service of a bucket. All strings are copied. Returns OK, MEM, OPTIONS, IO. */
+kvarc_ret kvi_s3_open(struct kvi_s3_client **c, const kvarc_allocator *allocator,
+                      const char *endpoint, const char *region, const char *bucket,
+                      const char *access_key, const char *secret_key, const char *session_token,
+                      kvarc_error *e);
+void kvi_s3_close(struct kvi_s3_client **c); /* NULL-safe */
+
+/* Sends a request and waits for its answer. Requests that change nothing are sent three times
+ * before they fail. Returns OK with any HTTP status below 500, IO, MEM. */
+kvarc_ret kvi_s3_send(struct kvi_s3_client *c, struct kvi_s3_request *r, kvarc_error *e);
+
+#endif
