@@ -185,12 +185,29 @@ engines() { # quick|all
 	KV_ENGINES=$1 make -s -C "$top/build" check-engines
 }
 
-# Runs the step of the real server and counts what it did.
-step_engines() { # quick|all
-	local good bad
-	step "real server, $1" /nonexistent engines "$1"
-	read -r good bad < <(sed -n 's/^engines: \([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p' \
+# Runs a step that prints "WORD: N passed, N failed", and counts them.
+step_counts() { # WORD NAME COMMAND...
+	local word=$1 name=$2 good bad
+	shift 2
+	step "$name" /nonexistent "$@"
+	read -r good bad < <(sed -n "s/^$word: \([0-9]*\) passed, \([0-9]*\) failed\$/\1 \2/p" \
 		"$work/log"; echo 0 0)
 	passed=$((passed + good))
 	failed=$((failed + bad))
+}
+step_engines() { # quick|all
+	step_counts engines "real server, $1" engines "$1"
+}
+
+# Stores in Redis and, with all, in moto's S3 server.
+services() { # quick|all
+	install_missing "$(command -v redis-server || echo /nonexistent)" redis-server
+	[ "$1" = quick ] || python3 -c 'import ensurepip, venv' 2> /dev/null ||
+		install_missing /nonexistent python3-venv
+	cd "$top/build"
+	make -s -j"$jobs" tests/unit/test_backends
+	KV_SERVICES=$1 "$top/tests/store_services.sh" "$work/services"
+}
+step_services() { # quick|all
+	step_counts services "stores in services, $1" services "$1"
 }

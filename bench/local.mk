@@ -63,3 +63,9 @@ bench_chunk_threads_LDADD = libkvarc.la
 noinst_PROGRAMS += bench/slow_range
 bench_slow_range_SOURCES = bench/slow_range.c
 bench_slow_range_LDADD = libkvarc.la
+
+# Puts and gets of a store's backends next to their raw clients.
+noinst_PROGRAMS += bench/store_speed
+bench_store_speed_SOURCES = bench/store_speed.c
+bench_store_speed_CPPFLAGS = $(AM_CPPFLAGS) $(LIBCURL_CFLAGS) $(HIREDIS_CFLAGS)
+bench_store_speed_LDADD = libkvistore.la libkvi.la $(LIBCURL_LIBS) $(HIREDIS_LIBS)

@@ -418,6 +418,13 @@ def main(corpus, kvarc=None, check=False):
         put('kept', name, struct.pack('<HB', at, 1) + bytes([mode, 0, 0, 0]))
     put('kept', 'whole', bytes(4))
     put('kept', 'cut', bytes([9]) + bytes(4))
+    entry = (b'<Contents><Key>a/b%2Fc</Key><Size>12</Size><LastModified>2026-11-24T09:55:12.000Z'
+             b'</LastModified></Contents>')
+    page = b'<ListBucketResult><IsTruncated>%s</IsTruncated>%s%s</ListBucketResult>'
+    put('s3_list', 'last', page % (b'false', b'', 2 * entry))
+    put('s3_list', 'more', page % (
+        b'true', b'<NextContinuationToken>x/y=</NextContinuationToken>', entry))
+    put('s3_list', 'cut', (page % (b'false', b'', entry))[:-50])
     put(st, 'batch.safetensors', safetensors(
         [('layers.0.key', 'F16', [2, 2, 9, 4], values(144, f16)),
          ('layers.0.value', 'F16', [2, 2, 9, 4], values(144, f16)),

@@ -28,6 +28,7 @@ check-abi: libkvarc.la libkvarc-tools.la libkvarc-store.la
 	srcdir=$(srcdir) $(srcdir)/tests/api/abi.sh
 update-abi: libkvarc.la libkvarc-tools.la libkvarc-store.la
 	srcdir=$(srcdir) $(srcdir)/tests/api/abi.sh --accept
+EXTRA_DIST += tests/store_services.sh tests/moto_server.py
 EXTRA_DIST += tests/growth.sh tests/api/abi.sh tests/api/abi.suppr tests/api/libkvarc.abi tests/api/libkvarc-tools.abi tests/api/libkvarc-store.abi
 EXTRA_DIST += $(tests_api_scripts) tests/api/layers.txt tests/api/common.sh tests/api/consumer.c
 

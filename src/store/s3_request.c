@@ -208,7 +208,6 @@ static struct curl_slist *headers_of(const struct kvi_s3_client *c, const struct
 	                           : "x-amz-content-sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4"
 	                             "649b934ca495991b7852b855";
 	struct curl_slist *headers = curl_slist_append(NULL, body);
-	headers = with_header(headers, "Expect:");
 	if (r->if_absent)
 		headers = with_header(headers, "If-None-Match: *");
 	if (c->token)
