@@ -69,6 +69,9 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_import_read_tokens(const kvarc_import
                                                               int32_t *positions);
 /* "llama.cpp sequence file, version 4", ...; owned by the import. */
 KVARC_API const char *kvarc_import_format(const kvarc_import *im);
+/* How the file lays its tensors out, as the identity "layout" of its archive says; "": it says
+ * nothing. Owned by the import. */
+KVARC_API const char *kvarc_import_layout(const kvarc_import *im);
 /* With the option members: the number of files that are packed instead of their container, which
  * unpacking does not restore; 0: the file itself is packed. */
 KVARC_API size_t kvarc_import_members(const kvarc_import *im);

@@ -270,6 +270,11 @@ const char *kvarc_import_format(const kvarc_import *im)
 	return im ? im->format : NULL;
 }
 
+const char *kvarc_import_layout(const kvarc_import *im)
+{
+	return im ? im->layout : NULL;
+}
+
 size_t kvarc_import_members(const kvarc_import *im)
 {
 	return im ? im->n_members : 0;

@@ -7,13 +7,13 @@
 #ifdef HAVE_LIBCURL
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include <curl/curl.h>
 
+#include "curl_begin.h"
 #include "util/error.h"
 
 enum {
@@ -136,12 +136,6 @@ static size_t take_header(char *p, size_t size, size_t n, void *opaque)
 	return bytes;
 }
 
-static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
-static void begin_curl(void)
-{
-	curl_global_init(CURL_GLOBAL_DEFAULT);
-}
-
 kvarc_ret kvi_s3_open(struct kvi_s3_client **out, const kvarc_allocator *allocator,
                       const char *endpoint, const char *region, const char *bucket,
                       const char *access_key, const char *secret_key, const char *session_token,
@@ -150,7 +144,7 @@ kvarc_ret kvi_s3_open(struct kvi_s3_client **out, const kvarc_allocator *allocat
 	struct kvi_s3_client *c;
 	kvarc_common common = { .allocator = allocator, .error = e };
 	*out = NULL;
-	pthread_once(&curl_once, begin_curl);
+	kvi_curl_begin();
 	kvarc_ret ret = kvi_handle_new(&c, sizeof *c, offsetof(struct kvi_s3_client, alloc), &common, 0);
 	if (ret)
 		return ret;
