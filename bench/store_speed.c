@@ -148,7 +148,8 @@ static size_t ignore(char *from, size_t size, size_t n, void *opaque)
 static void curl_open(void)
 {
 	char bucket[128];
-	demand(sscanf(url, "s3://%127[^/?]%*[^=]=%255[^&]", bucket, base) == 2, "URL with endpoint");
+	demand(sscanf(url, "s3://%127[^/?]%*[^=]=%255[^&]", bucket, base) == 2,
+	       "URL with endpoint");
 	snprintf(base + strlen(base), sizeof base - strlen(base), "/%s/raw-", bucket);
 	if (getenv("AWS_ACCESS_KEY_ID"))
 		snprintf(user, sizeof user, "%s:%s", getenv("AWS_ACCESS_KEY_ID"),

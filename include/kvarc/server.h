@@ -20,8 +20,8 @@ typedef struct kvarc_server kvarc_server;
 /* How a server is reached; set unused members to 0. */
 typedef struct kvarc_server_options {
 	kvarc_common common;
-	const char *api_key;   /* of llama-server's --api-key, or NULL */
-	uint64_t timeout;      /* seconds without an answer; 0: 600 */
+	const char *api_key;  /* of llama-server's --api-key, or NULL */
+	uint64_t timeout;     /* seconds without an answer; 0: 600 */
 	uint64_t reserved[3]; /* zero */
 } kvarc_server_options;
 #define KVARC_SERVER_OPTIONS_INIT KVARC_ZERO
@@ -32,10 +32,10 @@ typedef struct kvarc_server_info {
 	const char *quantization;
 	const char *build;
 	uint64_t slots;
-	uint64_t context;      /* tokens that a slot can hold; 0: not known */
-	uint64_t vocabulary;   /* token ids are below it; 0: not known */
-	uint64_t parameters;   /* of the model; 0: not known */
-	uint64_t model_bytes;  /* of its tensors; 0: not known */
+	uint64_t context;     /* tokens that a slot can hold; 0: not known */
+	uint64_t vocabulary;  /* token ids are below it; 0: not known */
+	uint64_t parameters;  /* of the model; 0: not known */
+	uint64_t model_bytes; /* of its tensors; 0: not known */
 	uint64_t reserved[6];
 } kvarc_server_info;
 

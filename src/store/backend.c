@@ -51,9 +51,10 @@ kvarc_ret kvi_backend_open(struct kvi_backend **b, const char *url,
 	if ((rest = behind(url, "file://")) || (rest = behind(url, "file:")))
 		return kvi_backend_folder(b, rest, options, e);
 	if (strstr(url, "://"))
-		return kvi_fail(e, KVARC_OPTIONS,
-		                "store %.80s: this kind is not known; use a folder, s3:// or redis://",
-		                url);
+		return kvi_fail(
+			e, KVARC_OPTIONS,
+			"store %.80s: this kind is not known; use a folder, s3:// or redis://",
+			url);
 	return kvi_backend_folder(b, url, options, e);
 }
 
@@ -92,7 +93,8 @@ kvarc_ret kvi_object_source(kvarc_source *source, struct kvi_backend *b, const c
 	*source = (kvarc_source){ 0 };
 	kvarc_ret ret = b->calls->stat(b, key, &object, e);
 	if (!ret)
-		ret = kvi_handle_new(&s, sizeof *s, offsetof(struct object_source, alloc), &common, 0);
+		ret = kvi_handle_new(&s, sizeof *s, offsetof(struct object_source, alloc), &common,
+		                     0);
 	if (ret)
 		return ret;
 	s->b = b;

@@ -32,20 +32,23 @@ typedef int (*kvi_object_fn)(void *opaque, const struct kvi_object *object);
 
 struct kvi_backend;
 
-/* What a kind of backend does. Errors go to *e, which may be NULL, in one line that names the key. */
+/* What a kind of backend does. Errors go to *e, which may be NULL, in one line that names the
+ * key. */
 struct kvi_backend_calls {
-	/* Up to n bytes of an object from an offset on; *got is less at its end alone. Returns OK, END
-	 * (no such object), IO, MEM. */
-	kvarc_ret (*get)(struct kvi_backend *b, const char *key, uint64_t offset, void *data, size_t n,
-	                 size_t *got, kvarc_error *e);
+	/* Up to n bytes of an object from an offset on; *got is less at its end alone. Returns
+	 * OK, END (no such object), IO, MEM. */
+	kvarc_ret (*get)(struct kvi_backend *b, const char *key, uint64_t offset, void *data,
+	                 size_t n, size_t *got, kvarc_error *e);
 	/*
-	 * Puts all bytes of a source, whose size is known, under a key that has no object. Durable when
-	 * it returns OK, as far as the service promises that; after any other return nothing is
-	 * there, or what another put has put. Returns OK, END (the key has an object), IO, MEM.
+	 * Puts all bytes of a source, whose size is known, under a key that has no object.
+	 * Durable when it returns OK, as far as the service promises that; after any other
+	 * return nothing is there, or what another put has put. Returns OK, END (the key has an
+	 * object), IO, MEM.
 	 */
 	kvarc_ret (*put)(struct kvi_backend *b, const char *key, const kvarc_source *source,
 	                 kvarc_error *e);
-	/* Size and time of an object; object->key is `key`. Returns OK, END (no such object), IO. */
+	/* Size and time of an object; object->key is `key`. Returns OK, END (no such object),
+	 * IO. */
 	kvarc_ret (*stat)(struct kvi_backend *b, const char *key, struct kvi_object *object,
 	                  kvarc_error *e);
 	/* Removes an object, also one that is not there. Returns OK, IO. */
@@ -67,8 +70,8 @@ struct kvi_backend_options {
 	const kvarc_allocator *allocator; /* NULL: malloc */
 	int create;                       /* a folder is made when it is not there */
 	int no_sync;                      /* a folder: without fsync, for tests of many objects */
-	/* S3: credentials; without access_key requests are not signed. The URL's region and endpoint
-	 * have precedence over these. */
+	/* S3: credentials; without access_key requests are not signed. The URL's region and
+	 * endpoint have precedence over these. */
 	const char *access_key, *secret_key, *session_token;
 	const char *region;   /* NULL: us-east-1 */
 	const char *endpoint; /* "https://HOST[:PORT]"; NULL: that of AWS in the region */

@@ -116,7 +116,8 @@ static kvarc_ret connect_to(struct redis *r, kvarc_error *e)
 	redisSetTimeout(r->c, patience);
 	kvarc_ret ret = KVARC_OK;
 	if (r->password[0]) {
-		ret = command(r, &reply, 2, (struct argument[]){ TEXT("AUTH"), TEXT(r->password) }, e);
+		ret = command(r, &reply, 2, (struct argument[]){ TEXT("AUTH"), TEXT(r->password) },
+		              e);
 		freeReplyObject(reply);
 	}
 	snprintf(number, sizeof number, "%d", r->db);
@@ -152,16 +153,17 @@ static kvarc_ret get_range(struct redis *r, struct argument name, uint64_t from,
 	*got = 0;
 	snprintf(first, sizeof first, "%llu", (unsigned long long)from);
 	snprintf(last, sizeof last, "%llu", (unsigned long long)(from + n - 1));
-	kvarc_ret ret = command(r, &reply, 4, (struct argument[]){ TEXT("GETRANGE"), name, TEXT(first),
-	                                                           TEXT(last) }, e);
+	kvarc_ret ret =
+		command(r, &reply, 4,
+	                (struct argument[]){ TEXT("GETRANGE"), name, TEXT(first), TEXT(last) }, e);
 	if (ret)
 		return ret;
 	if (reply->type == REDIS_REPLY_STRING && reply->len <= n) {
 		memcpy(data, reply->str, reply->len);
 		*got = reply->len;
 	} else {
-		ret = kvi_fail(e, KVARC_IO, "store redis://%s:%d: an answer of another kind", r->host,
-		               r->port);
+		ret = kvi_fail(e, KVARC_IO, "store redis://%s:%d: an answer of another kind",
+		               r->host, r->port);
 	}
 	freeReplyObject(reply);
 	return ret;
@@ -205,11 +207,12 @@ static kvarc_ret redis_get(struct kvi_backend *b, const char *key, uint64_t offs
 		want = most < want ? (size_t)most : want;
 		struct argument from = id ? part_name(r, id, at / PART_BYTES, name)
 		                          : name_of(r, key, name);
-		ret = get_range(r, from, id ? inside : inside + HEAD_BYTES, want, (char *)data + *got,
-		                &k, e);
+		ret = get_range(r, from, id ? inside : inside + HEAD_BYTES, want,
+		                (char *)data + *got, &k, e);
 		*got += k;
 		if (!ret && k < want)
-			ret = kvi_fail(e, KVARC_IO, "store: %s in Redis is shorter than it says", key);
+			ret = kvi_fail(e, KVARC_IO, "store: %s in Redis is shorter than it says",
+			               key);
 	}
 	return ret;
 }
@@ -251,8 +254,8 @@ static kvarc_ret read_source(const kvarc_source *source, uint64_t at, uint8_t *t
 	while (n > 0) {
 		int64_t k = source->read(source->opaque, to, n, at);
 		if (k <= 0)
-			return kvi_fail(e, KVARC_IO, "store: what becomes %s ends at byte %llu", key,
-			                (unsigned long long)at);
+			return kvi_fail(e, KVARC_IO, "store: what becomes %s ends at byte %llu",
+			                key, (unsigned long long)at);
 		to += k;
 		at += (uint64_t)k;
 		n -= (size_t)k;
@@ -265,8 +268,8 @@ static kvarc_ret set_new(struct redis *r, struct argument name, struct argument 
                          kvarc_error *e)
 {
 	redisReply *reply;
-	kvarc_ret ret = command(r, &reply, 4, (struct argument[]){ TEXT("SET"), name, value,
-	                                                           TEXT("NX") }, e);
+	kvarc_ret ret = command(r, &reply, 4,
+	                        (struct argument[]){ TEXT("SET"), name, value, TEXT("NX") }, e);
 	if (!ret && reply->type == REDIS_REPLY_NIL)
 		ret = KVARC_END;
 	freeReplyObject(reply);
@@ -355,7 +358,8 @@ static kvarc_ret list_reply(struct redis *r, const redisReply *keys, kvi_object_
 		memcpy(key, name->str + skip, name->len - skip);
 		key[name->len - skip] = 0;
 		struct kvi_object object;
-		kvarc_ret ret = kvi_key_valid(key) ? redis_stat(&r->base, key, &object, e) : KVARC_END;
+		kvarc_ret ret = kvi_key_valid(key) ? redis_stat(&r->base, key, &object, e)
+		                                   : KVARC_END;
 		if (ret == KVARC_END)
 			continue;
 		if (ret)
@@ -379,8 +383,9 @@ static kvarc_ret redis_list(struct kvi_backend *b, const char *prefix, kvi_objec
 	do {
 		redisReply *reply;
 		kvarc_ret ret = command(r, &reply, 6,
-		                        (struct argument[]){ TEXT("SCAN"), TEXT(cursor), TEXT("MATCH"),
-		                                             TEXT(pattern), TEXT("COUNT"), TEXT(count) },
+		                        (struct argument[]){ TEXT("SCAN"), TEXT(cursor),
+		                                             TEXT("MATCH"), TEXT(pattern),
+		                                             TEXT("COUNT"), TEXT(count) },
 		                        e);
 		if (ret)
 			return ret;
@@ -388,8 +393,9 @@ static kvarc_ret redis_list(struct kvi_backend *b, const char *prefix, kvi_objec
 		    reply->element[0]->type != REDIS_REPLY_STRING ||
 		    reply->element[0]->len >= sizeof cursor ||
 		    reply->element[1]->type != REDIS_REPLY_ARRAY)
-			ret = kvi_fail(e, KVARC_IO, "store redis://%s:%d: an answer of another kind",
-			               r->host, r->port);
+			ret = kvi_fail(e, KVARC_IO,
+			               "store redis://%s:%d: an answer of another kind", r->host,
+			               r->port);
 		if (!ret) {
 			memcpy(cursor, reply->element[0]->str, reply->element[0]->len + 1);
 			ret = list_reply(r, reply->element[1], fn, opaque, e);
@@ -431,8 +437,8 @@ static int parse_url(struct redis *r, const char *rest)
 	char *user = strrchr(at, '@');
 	if (user) {
 		*user = 0;
-		if (at[0] != ':' ||
-		    snprintf(r->password, sizeof r->password, "%s", at + 1) >= (int)sizeof r->password)
+		if (at[0] != ':' || snprintf(r->password, sizeof r->password, "%s", at + 1) >=
+		                            (int)sizeof r->password)
 			return 0;
 		at = user + 1;
 	}
@@ -465,10 +471,12 @@ kvarc_ret kvi_backend_redis(struct kvi_backend **b, const char *rest,
 	r->base.calls = &redis_calls;
 	*b = &r->base;
 	if (!parse_url(r, rest))
-		ret = kvi_fail(e, KVARC_OPTIONS, "store redis://...: write "
-		                                 "redis://[:PASSWORD@]HOST[:PORT][/DB][?prefix=TEXT]");
+		ret = kvi_fail(e, KVARC_OPTIONS,
+		               "store redis://...: write "
+		               "redis://[:PASSWORD@]HOST[:PORT][/DB][?prefix=TEXT]");
 	if (!ret) {
-		r->random = (uint64_t)time(NULL) << 24 ^ (uint64_t)getpid() ^ (uint64_t)(uintptr_t)r;
+		r->random = (uint64_t)time(NULL) << 24 ^ (uint64_t)getpid() ^
+		            (uint64_t)(uintptr_t)r;
 		ret = connect_to(r, e);
 	}
 	if (ret)

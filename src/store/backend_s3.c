@@ -95,8 +95,11 @@ static kvarc_ret s3_get(struct kvi_backend *b, const char *key, uint64_t offset,
 {
 	struct s3 *s = s3_of(b);
 	char path[PATH_MAX_BYTES];
-	struct kvi_s3_request r = { .method = "GET", .path = path_of(s, key, path),
-		                    .range_offset = offset, .range_bytes = n, .out = data,
+	struct kvi_s3_request r = { .method = "GET",
+		                    .path = path_of(s, key, path),
+		                    .range_offset = offset,
+		                    .range_bytes = n,
+		                    .out = data,
 		                    .out_capacity = n };
 	*got = 0;
 	if (n == 0)
@@ -137,7 +140,8 @@ static kvarc_ret put_result(const struct kvi_s3_request *r, const char *key, kva
 	if (r->status == HTTP_PRECONDITION)
 		return KVARC_END;
 	if (r->status == HTTP_CONFLICT)
-		return kvi_fail(e, KVARC_IO, "store: another put of %s is under way, try again", key);
+		return kvi_fail(e, KVARC_IO, "store: another put of %s is under way, try again",
+		                key);
 	if (r->status != HTTP_OK)
 		return fail_status(r, key, e);
 	return KVARC_OK;
@@ -156,8 +160,12 @@ static kvarc_ret put_part(struct s3 *s, const char *path, const char *upload, un
 {
 	char query[2 * KVI_S3_TOKEN_MAX];
 	snprintf(query, sizeof query, "partNumber=%u&uploadId=%s", number, upload);
-	struct kvi_s3_request r = { .method = "PUT", .path = path, .query = query, .body = source,
-		                    .body_offset = offset, .body_bytes = bytes };
+	struct kvi_s3_request r = { .method = "PUT",
+		                    .path = path,
+		                    .query = query,
+		                    .body = source,
+		                    .body_offset = offset,
+		                    .body_bytes = bytes };
 	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
 	if (ret)
 		return ret;
@@ -166,8 +174,9 @@ static kvarc_ret put_part(struct s3 *s, const char *path, const char *upload, un
 	list->n += (size_t)snprintf(list->p + list->n, list->capacity - list->n,
 	                            "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag></Part>",
 	                            number, r.etag);
-	return list->n < list->capacity ? KVARC_OK
-	                                : kvi_fail(e, KVARC_IO, "store: too many parts of %s", path);
+	return list->n < list->capacity
+	               ? KVARC_OK
+	               : kvi_fail(e, KVARC_IO, "store: too many parts of %s", path);
 }
 
 /* Begins an upload in parts; upload gets its encoded name. */
@@ -176,8 +185,9 @@ static kvarc_ret begin_parts(struct s3 *s, const char *path, char upload[KVI_S3_
 {
 	const kvarc_source empty = { .memory = "" };
 	char id[KVI_S3_TOKEN_MAX / 3];
-	struct kvi_s3_request r = { .method = "POST", .path = path, .query = "uploads=",
-		                    .body = &empty };
+	struct kvi_s3_request r = {
+		.method = "POST", .path = path, .query = "uploads=", .body = &empty
+	};
 	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
 	if (ret)
 		return ret;
@@ -212,8 +222,12 @@ static kvarc_ret send_parts(struct s3 *s, const char *key, const char *path, con
 		return kvi_fail(e, KVARC_IO, "store: too many parts of %s", key);
 	const kvarc_source body = { .memory = list->p, .size = list->n };
 	snprintf(query, sizeof query, "uploadId=%s", upload);
-	struct kvi_s3_request r = { .method = "POST", .path = path, .query = query, .if_absent = 1,
-		                    .body = &body, .body_bytes = list->n };
+	struct kvi_s3_request r = { .method = "POST",
+		                    .path = path,
+		                    .query = query,
+		                    .if_absent = 1,
+		                    .body = &body,
+		                    .body_bytes = list->n };
 	ret = kvi_s3_send(s->client, &r, e);
 	/* this one may begin with 200 and fail later */
 	if (!ret && r.status == HTTP_OK && r.text && strstr(r.text, "<Error>"))
@@ -251,7 +265,10 @@ static kvarc_ret s3_put(struct kvi_backend *b, const char *key, const kvarc_sour
 	path_of(s, key, path);
 	if (source->size > PART_BYTES)
 		return put_parts(s, key, path, source, e);
-	struct kvi_s3_request r = { .method = "PUT", .path = path, .if_absent = 1, .body = source,
+	struct kvi_s3_request r = { .method = "PUT",
+		                    .path = path,
+		                    .if_absent = 1,
+		                    .body = source,
 		                    .body_bytes = source->size };
 	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
 	return ret ? ret : put_result(&r, key, e);
@@ -416,9 +433,10 @@ kvarc_ret kvi_backend_s3(struct kvi_backend **b, const char *rest,
 	kvarc_common common = { .allocator = options->allocator, .error = e };
 	*b = NULL;
 	if (!parse_url(&u, rest))
-		return kvi_fail(e, KVARC_OPTIONS,
-		                "store s3://%.80s: write s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME]",
-		                rest);
+		return kvi_fail(
+			e, KVARC_OPTIONS,
+			"store s3://%.80s: write s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME]",
+			rest);
 	complete_url(&u, options);
 	kvarc_ret ret = kvi_handle_new(&s, sizeof *s, offsetof(struct s3, alloc), &common, 0);
 	if (ret)
@@ -440,7 +458,8 @@ kvarc_ret kvi_backend_s3(struct kvi_backend **b, const char *rest,
 {
 	(void)options;
 	*b = NULL;
-	return kvi_fail(e, KVARC_OPTIONS, "store s3://%.80s: kvarc was built without libcurl", rest);
+	return kvi_fail(e, KVARC_OPTIONS, "store s3://%.80s: kvarc was built without libcurl",
+	                rest);
 }
 
 #endif

@@ -77,8 +77,12 @@ static int64_t time_of(const char *text)
 		v[i] = (int)x;
 		p = *end ? end + 1 : end;
 	}
-	struct tm tm = { .tm_year = v[0] - 1900, .tm_mon = v[1] - 1, .tm_mday = v[2],
-		         .tm_hour = v[3], .tm_min = v[4], .tm_sec = v[5] };
+	struct tm tm = { .tm_year = v[0] - 1900,
+		         .tm_mon = v[1] - 1,
+		         .tm_mday = v[2],
+		         .tm_hour = v[3],
+		         .tm_min = v[4],
+		         .tm_sec = v[5] };
 	time_t t = timegm(&tm);
 	return t < 0 ? 0 : (int64_t)t;
 }

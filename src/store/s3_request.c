@@ -145,7 +145,8 @@ kvarc_ret kvi_s3_open(struct kvi_s3_client **out, const kvarc_allocator *allocat
 	kvarc_common common = { .allocator = allocator, .error = e };
 	*out = NULL;
 	kvi_curl_begin();
-	kvarc_ret ret = kvi_handle_new(&c, sizeof *c, offsetof(struct kvi_s3_client, alloc), &common, 0);
+	kvarc_ret ret = kvi_handle_new(&c, sizeof *c, offsetof(struct kvi_s3_client, alloc),
+	                               &common, 0);
 	if (ret)
 		return ret;
 	c->bucket_url = joined(&c->alloc, endpoint, "/", bucket);
@@ -198,9 +199,10 @@ static struct curl_slist *with_header(struct curl_slist *headers, const char *he
 static struct curl_slist *headers_of(const struct kvi_s3_client *c, const struct kvi_s3_request *r)
 {
 	/* A body is not hashed: TLS protects it on its way, and readers check archives. */
-	const char *body = r->body ? "x-amz-content-sha256: UNSIGNED-PAYLOAD"
-	                           : "x-amz-content-sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4"
-	                             "649b934ca495991b7852b855";
+	const char *body =
+		r->body ? "x-amz-content-sha256: UNSIGNED-PAYLOAD"
+			: "x-amz-content-sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4"
+			  "649b934ca495991b7852b855";
 	struct curl_slist *headers = curl_slist_append(NULL, body);
 	if (r->if_absent)
 		headers = with_header(headers, "If-None-Match: *");
@@ -306,8 +308,8 @@ kvarc_ret kvi_s3_send(struct kvi_s3_client *c, struct kvi_s3_request *r, kvarc_e
 	curl_slist_free_all(headers);
 	c->request = NULL;
 	if (c->failed)
-		return kvi_fail(e, KVARC_IO, "store: %s %.120s: bytes could not be %s", r->method, url,
-		                r->body ? "read" : "taken");
+		return kvi_fail(e, KVARC_IO, "store: %s %.120s: bytes could not be %s", r->method,
+		                url, r->body ? "read" : "taken");
 	if (code != CURLE_OK)
 		return kvi_fail(e, KVARC_IO, "store: %s %.120s: %s", r->method, url,
 		                c->why[0] ? c->why : curl_easy_strerror(code));

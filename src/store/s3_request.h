@@ -21,15 +21,15 @@ struct kvi_s3_request {
 	const char *path;   /* encoded, of the object behind the bucket: "/..."; "": the bucket */
 	const char *query;  /* sorted by name, encoded; NULL: none */
 	uint64_t range_offset, range_bytes; /* GET; range_bytes 0: all */
-	int if_absent;            /* PUT, POST: fail with 412 when the object is there */
-	const kvarc_source *body; /* PUT, POST: its bytes from body_offset on */
+	int if_absent;                      /* PUT, POST: 412 when the object is there */
+	const kvarc_source *body;           /* PUT, POST: its bytes from body_offset on */
 	uint64_t body_offset, body_bytes;
-	void *out; /* GET into memory of out_capacity bytes; more than that fails. NULL: into text */
+	void *out; /* GET into out_capacity bytes, more fails; NULL: into text */
 	size_t out_capacity;
 	/* out */
-	long status;      /* of HTTP */
-	size_t got;       /* bytes in out */
-	char *text;       /* of the answer, with a 0 behind; of the client, until the next request */
+	long status; /* of HTTP */
+	size_t got;  /* bytes in out */
+	char *text;  /* of the answer, with a 0 behind; of the client, until the next request */
 	size_t text_bytes;
 	uint64_t content_bytes; /* of HEAD */
 	int64_t time;           /* Last-Modified, 0: none */

@@ -42,7 +42,8 @@ static kvarc_ret fail_answer(const kvarc_server *s, const char *path, long statu
 	char words[160];
 	copy_text(words, sizeof words, json_object_get(j, "error"), "message");
 	return kvi_fail(s->error, status / 100 == 4 ? KVARC_OPTIONS : KVARC_IO,
-	                "server: %s: it answers %ld%s%s", path, status, words[0] ? ": " : "", words);
+	                "server: %s: it answers %ld%s%s", path, status, words[0] ? ": " : "",
+	                words);
 }
 
 /* Sends a request; *j is the answer, which the caller releases. */
@@ -60,7 +61,8 @@ static kvarc_ret ask(kvarc_server *s, const char *path, const char *body, json_t
 		ret = fail_answer(s, path, status, *j);
 	else if (!*j)
 		ret = kvi_fail(s->error, KVARC_IO,
-		               "server: %s: its answer is not JSON; is it a llama.cpp server?", path);
+		               "server: %s: its answer is not JSON; is it a llama.cpp server?",
+		               path);
 	if (ret) {
 		json_decref(*j);
 		*j = NULL;
@@ -99,8 +101,8 @@ static kvarc_ret learn(kvarc_server *s)
 	ret = ask(s, "/v1/models", NULL, &models);
 	if (ret)
 		return ret;
-	const json_t *meta =
-		json_object_get(json_array_get(json_object_get(models, "data"), 0), "meta");
+	const json_t *meta = json_object_get(json_array_get(json_object_get(models, "data"), 0),
+	                                     "meta");
 	copy_text(s->quantization, sizeof s->quantization, meta, "ftype");
 	s->info.vocabulary = number_of(meta, "n_vocab");
 	s->info.parameters = number_of(meta, "n_params");
@@ -173,8 +175,8 @@ kvarc_ret kvi_server_slot(kvarc_server *s, unsigned slot, struct kvi_server_slot
 		ret = KVARC_OK;
 	}
 	json_decref(slots);
-	return ret ? kvi_fail(s->error, ret, "server: it has no slot %u; it has %llu, from 0 on", slot,
-	                      (unsigned long long)s->info.slots)
+	return ret ? kvi_fail(s->error, ret, "server: it has no slot %u; it has %llu, from 0 on",
+	                      slot, (unsigned long long)s->info.slots)
 	           : ret;
 }
 
@@ -185,7 +187,8 @@ static kvarc_ret need_slot(kvarc_server *s, unsigned slot)
 	kvarc_ret ret = kvi_server_slot(s, slot, &state);
 	if (!ret && state.busy)
 		ret = kvi_fail(s->error, KVARC_OPTIONS,
-		               "server: slot %u is at work; wait until its request has ended", slot);
+		               "server: slot %u is at work; wait until its request has ended",
+		               slot);
 	return ret;
 }
 
@@ -249,8 +252,8 @@ kvarc_ret kvarc_server_touch(kvarc_server *s, unsigned slot, int32_t token)
 	if (ret)
 		return ret;
 	snprintf(body, sizeof body,
-	         "{\"prompt\":[%d],\"n_predict\":1,\"id_slot\":%u,\"cache_prompt\":true}", (int)token,
-	         slot);
+	         "{\"prompt\":[%d],\"n_predict\":1,\"id_slot\":%u,\"cache_prompt\":true}",
+	         (int)token, slot);
 	ret = ask(s, "/completion", body, &j);
 	json_decref(j);
 	return ret;

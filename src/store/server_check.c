@@ -61,8 +61,8 @@ static void check_model(struct check *c)
 	const char *model = recorded(c, KEY_MODEL), *parameters = recorded(c, KEY_PARAMETERS);
 	const char *bytes = recorded(c, KEY_BYTES), *version = recorded(c, KEY_VERSION);
 	if (parameters && i->parameters && strtoull(parameters, NULL, 10) != i->parameters)
-		refuse(c, "it was computed by a model of %s parameters (%s), the server has %s", parameters,
-		       model ? model : "no name", i->model);
+		refuse(c, "it was computed by a model of %s parameters (%s), the server has %s",
+		       parameters, model ? model : "no name", i->model);
 	if (bytes && i->model_bytes && strtoull(bytes, NULL, 10) != i->model_bytes)
 		refuse(c, "it was computed by other weights (%s), the server has %s",
 		       model ? model : "no name", i->model);
@@ -71,7 +71,8 @@ static void check_model(struct check *c)
 	if (!parameters && !model)
 		warn(c, "it does not say which model it comes from");
 	if (version && i->build[0] && strcmp(version, i->build) != 0)
-		warn(c, "it was saved by build %s of the server, this one is %s", version, i->build);
+		warn(c, "it was saved by build %s of the server, this one is %s", version,
+		     i->build);
 }
 
 /* Every cell of the slot, and that all ids are of the vocabulary. */
@@ -120,16 +121,17 @@ static void compare_tensors(struct check *c, const kvarc_tensor *a, const kvarc_
 	if (same_tensor(a, b))
 		return;
 	if (a->dtype != b->dtype || a->source_type != b->source_type || a->role != b->role)
-		refuse(c, "its caches are of another type (%s; the server's: %s): set the server's -ctk "
-		          "and -ctv",
+		refuse(c,
+		       "its caches are of another type (%s; the server's: %s): set the "
+		       "server's -ctk and -ctv",
 		       one ? one : "?", other ? other : "?");
 	else if ((a->flags ^ b->flags) & KVARC_TENSOR_HADAMARD)
 		refuse(c, "the server %s its caches (LLAMA_ATTN_ROT_DISABLE), this file %s",
 		       b->flags & KVARC_TENSOR_HADAMARD ? "rotates" : "does not rotate",
 		       a->flags & KVARC_TENSOR_HADAMARD ? "is rotated" : "is not");
 	else
-		refuse(c, "layer %u has %u heads of %u channels, the server's has %u of %u", a->layer,
-		       a->heads, a->channels, b->heads, b->channels);
+		refuse(c, "layer %u has %u heads of %u channels, the server's has %u of %u",
+		       a->layer, a->heads, a->channels, b->heads, b->channels);
 }
 
 static void check_layout(struct check *c, const kvarc_import *file, const kvarc_import *probe)
@@ -137,16 +139,16 @@ static void check_layout(struct check *c, const kvarc_import *file, const kvarc_
 	const kvarc_geometry *a = kvarc_import_geometry(file), *b = kvarc_import_geometry(probe);
 	const char *one = kvarc_import_layout(file), *other = kvarc_import_layout(probe);
 	if (a->n_tracks != b->n_tracks)
-		refuse(c, "it has %zu memories, the server's caches have %zu (--swa-full?)", a->n_tracks,
-		       b->n_tracks);
+		refuse(c, "it has %zu memories, the server's caches have %zu (--swa-full?)",
+		       a->n_tracks, b->n_tracks);
 	for (size_t i = 0; i < a->n_tensors && i < b->n_tensors; i++)
 		compare_tensors(c, &a->tensors[i], &b->tensors[i]);
 	if (a->n_tensors != b->n_tensors)
-		refuse(c, "it has %zu tensors, the server's caches have %zu: another model", a->n_tensors,
-		       b->n_tensors);
+		refuse(c, "it has %zu tensors, the server's caches have %zu: another model",
+		       a->n_tensors, b->n_tensors);
 	if (strcmp(one, other) != 0)
-		refuse(c, "it lies in another way (%s; the server's: %s): set the server's -fa", one,
-		       other);
+		refuse(c, "it lies in another way (%s; the server's: %s): set the server's -fa",
+		       one, other);
 	if (strcmp(kvarc_import_format(file), kvarc_import_format(probe)) != 0)
 		refuse(c, "it is a %s, the server writes a %s", kvarc_import_format(file),
 		       kvarc_import_format(probe));
@@ -162,8 +164,9 @@ static void check_rewinds(struct check *c, const kvarc_geometry *g)
 {
 	for (size_t i = 0; i < g->n_tracks; i++) {
 		if (cannot_rewind(&g->tracks[i]))
-			warn(c, "its model has a sliding window or a state: only a request that begins "
-			        "with all of its tokens is continued");
+			warn(c,
+			     "its model has a sliding window or a state: only a request that "
+			     "begins with all of its tokens is continued");
 	}
 }
 

@@ -290,9 +290,20 @@ static void services(void **state)
 static void urls(void **state)
 {
 	static const char *const bad[] = {
-		"ftp://x", "s3://", "s3:///x", "s3://b?region", "s3://b?colour=red", "s3://b/../x",
-		"s3://b/a b", "redis://", "redis://h:0", "redis://h:70000", "redis://h/x",
-		"redis://u@h", "redis://h?prefix=a*", "/nonexistent/store",
+		"ftp://x",
+		"s3://",
+		"s3:///x",
+		"s3://b?region",
+		"s3://b?colour=red",
+		"s3://b/../x",
+		"s3://b/a b",
+		"redis://",
+		"redis://h:0",
+		"redis://h:70000",
+		"redis://h/x",
+		"redis://u@h",
+		"redis://h?prefix=a*",
+		"/nonexistent/store",
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
