@@ -26,6 +26,7 @@ extern "C" {
 #include "kvarc/profile.h"
 #include "kvarc/predictor.h"
 #include "kvarc/lossy.h"
+#include "kvarc/stored.h"
 #include "kvarc/writer.h"
 #include "kvarc/reader.h"
 #include "kvarc/file.h"

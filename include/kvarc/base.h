@@ -71,9 +71,11 @@ typedef enum kvarc_ret {
 	KVARC_AUTH = 9,      /* wrong or missing key (reserved) */
 	KVARC_IO = 10,       /* a source or sink callback failed */
 	KVARC_PROG = 11,     /* the caller broke a rule of this header: nothing was done */
-	KVARC_LOSSY = 12     /* the file is fine, but what was asked for was
+	KVARC_LOSSY = 12,    /* the file is fine, but what was asked for was
 	                      * changed by a lossy tier: read again with
 	                      * KVARC_READ_ALLOW_LOSSY if that will do */
+	KVARC_STORE = 13     /* the file is fine, but what was asked for lies in a store, which is
+	                      * not here, does not have it, or has something else */
 } kvarc_ret;
 
 /* Value of kvarc_error.offset and .frame when they are not known. */
@@ -99,7 +101,14 @@ typedef enum kvarc_reason {
 	/* GEOMETRY: the range ends behind the last layer; the number of layers is in layer */
 	KVARC_REASON_PAST_LAYERS = 8,
 	/* GEOMETRY: there is no such track; the number of tracks is in track */
-	KVARC_REASON_NO_TRACK = 9
+	KVARC_REASON_NO_TRACK = 9,
+	/* STORE: the options have no stored_read; digest is the key of the segment */
+	KVARC_REASON_NO_STORE = 10,
+	/* STORE: the store has nothing under the key, which is in digest */
+	KVARC_REASON_STORE_LACKS = 11,
+	/* STORE: what the store has under the key, which is in digest, has another content digest
+	 */
+	KVARC_REASON_STORE_DIFFERS = 12
 } kvarc_reason;
 
 /*

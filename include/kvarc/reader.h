@@ -39,6 +39,9 @@ typedef struct kvarc_reader_options {
 	 * that lie closer are read in one request. A quarter of it is read at each end of the file
 	 * when it is opened. 1: nothing is read but what is needed. */
 	uint64_t request_cost;
+	/* for archives with parts in a store; NULL: what needs them answers STORE */
+	kvarc_stored_read stored_read;
+	void *stored_opaque;
 	uint64_t reserved[2]; /* zero */
 } kvarc_reader_options;
 #define KVARC_READER_OPTIONS_INIT KVARC_ZERO
@@ -73,7 +76,8 @@ typedef struct kvarc_info {
 	/* tokens that a tier left out when files were packed, of all tracks; 0 when the archive
 	 * was cut later */
 	uint64_t dropped_tokens;
-	uint64_t reserved[6];
+	uint64_t stored_tokens; /* whose ids, positions and elements lie in a store, of all tracks */
+	uint64_t reserved[5];
 } kvarc_info;
 
 /* One chunk as kvarc_reader_chunk returns it. */
@@ -207,6 +211,16 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r, u
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_chain(kvarc_reader *r, uint32_t track,
                                                         uint64_t tokens, uint8_t chain[16]);
+
+#define KVARC_SEGMENT_STORED 0x1u /* it lies in a store: digest is set */
+#define KVARC_SEGMENT_CUT 0x2u    /* later segments have left its first tokens alone: see left */
+/*
+ * Segment i of the state that the reader was opened at, in the order of the file, without decoding
+ * anything; flags: KVARC_SEGMENT_*. Those of which no token is left are not counted. Ascending i is
+ * fast. Returns OK, END past the last, OPTIONS (a pipe), PROG.
+ */
+KVARC_API kvarc_ret kvarc_reader_segment_at(kvarc_reader *r, uint64_t i, kvarc_stored *segment,
+                                            unsigned *flags);
 
 /* A checkpoint (spec 9.1). */
 typedef struct kvarc_checkpoint {

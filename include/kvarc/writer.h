@@ -22,6 +22,9 @@ typedef struct kvarc_writer kvarc_writer;
 
 /* The profile is put into the archive, so that readers need no file of it. */
 #define KVARC_WRITE_EMBED_PROFILE 0x8u
+/* The archive may have parts in a store: kvarc_writer_append_stored. Readers without a store then
+ * know from its first bytes that they may lack something. */
+#define KVARC_WRITE_STORED 0x10u
 
 /* How token ids are kept. */
 typedef enum kvarc_token_ids {
@@ -151,6 +154,22 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_append_fetch(kvarc_writer *w, 
                                                                uint64_t n, const int32_t *ids,
                                                                const int32_t *positions,
                                                                kvarc_fetch fetch, void *opaque);
+
+/*
+ * Appends n segments that lie in a store: their keys and digests alone, and a commit. All are of
+ * one track, the first one begins behind its last token and each other one behind the one before;
+ * bytes and the chain values, where a segment has one, are compared with what they must be. ids
+ * (NULL: the segments have none) and positions (NULL: they go on) are of all of their tokens, and
+ * are not written. Appends follow as ever, at levels 0 to 3; after a kvarc_writer_rewind into a
+ * segment, too. Readers need the store, which has all segments for as long as the archive is.
+ * Needs KVARC_WRITE_STORED, or to append to an archive that has parts in a store.
+ * Returns OK, MEM, MEMLIMIT, IO, PROG, GEOMETRY (no such track; tokens, bytes or a chain value that
+ * do not fit).
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_append_stored(kvarc_writer *w, size_t n,
+                                                                const kvarc_stored *segments,
+                                                                const int32_t *ids,
+                                                                const int32_t *positions);
 
 /* Encodes waiting tokens as short segments, writes a commit record and calls
  * the sink's flush. Everything before it survives a cut. */

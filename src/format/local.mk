@@ -5,6 +5,7 @@ libkvi_la_SOURCES += \
 	src/format/chunk_order.c src/format/chunk_order.h \
 	src/format/codec_ids.c src/format/codec_ids.h \
 	src/format/commit.c src/format/commit.h \
+	src/format/content_digest.c src/format/content_digest.h \
 	src/format/frame.c src/format/frame.h \
 	src/format/frame_index.c src/format/frame_index.h \
 	src/format/frame_input.c src/format/frame_input.h \
@@ -19,4 +20,5 @@ libkvi_la_SOURCES += \
 	src/format/restore.c src/format/restore.h \
 	src/format/read_ahead.c src/format/read_ahead.h \
 	src/format/segment.c src/format/segment.h \
+	src/format/segment_keys.c \
 	src/format/superblock.c src/format/superblock.h

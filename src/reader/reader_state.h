@@ -125,6 +125,9 @@ struct kvi_reader_index {
 	uint64_t *tokens;                  /* committed tokens by track, also on a pipe */
 	uint64_t *last;                    /* by track: 1 + the last segment, 0: none */
 	struct kvi_list checkpoints;       /* struct kvi_checkpoint_ref */
+	/* Of kvarc_reader_segment_at: how many segments with tokens left come before this one. */
+	uint64_t listed;
+	size_t listed_at;
 	/* The last frame that was added, if its size is wanted: that is known when the next one is
 	 * added. */
 	uint32_t *unended;

@@ -92,6 +92,23 @@ struct kvi_h128 kvi_h128_2(const void *a, size_t na, const void *b, size_t nb)
 	return from(XXH3_128bits_digest(&st));
 }
 
+_Static_assert(sizeof(XXH3_state_t) <= sizeof(struct kvi_hasher), "a state fits");
+
+void kvi_hasher_begin(struct kvi_hasher *h)
+{
+	XXH3_128bits_reset((XXH3_state_t *)(void *)h->state);
+}
+
+void kvi_hasher_add(struct kvi_hasher *h, const void *p, size_t bytes)
+{
+	update((XXH3_state_t *)(void *)h->state, p, bytes);
+}
+
+struct kvi_h128 kvi_hasher_end(const struct kvi_hasher *h)
+{
+	return from(XXH3_128bits_digest((const XXH3_state_t *)(const void *)h->state));
+}
+
 struct kvi_h128 kvi_load_h128(const uint8_t in[16])
 {
 	return (struct kvi_h128){ kvi_load64(in), kvi_load64(in + 8) };

@@ -26,6 +26,17 @@ struct kvi_h128 kvi_h128(const void *p, size_t bytes);
 /* H128 of the bytes of a followed by those of b. */
 struct kvi_h128 kvi_h128_2(const void *a, size_t na, const void *b, size_t nb);
 
+/* H128 of bytes that come in parts; its fields are of hash.c alone. */
+struct kvi_hasher {
+	_Alignas(64) uint8_t state[576];
+};
+/* Begins with no bytes. */
+void kvi_hasher_begin(struct kvi_hasher *h);
+/* Adds bytes behind those that came before. */
+void kvi_hasher_add(struct kvi_hasher *h, const void *p, size_t bytes);
+/* H128 of all bytes that came; more may follow. */
+struct kvi_h128 kvi_hasher_end(const struct kvi_hasher *h);
+
 /* The 16 bytes that a file has: low, then high, little-endian. */
 struct kvi_h128 kvi_load_h128(const uint8_t in[16]);
 /* Stores the 16 bytes of a hash as kvi_load_h128 reads them. */

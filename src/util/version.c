@@ -41,6 +41,8 @@ const char *kvarc_strerror(kvarc_ret ret)
 		return "programming error";
 	case KVARC_LOSSY:
 		return "lossy";
+	case KVARC_STORE:
+		return "missing in the store";
 	}
 	return "unknown return code";
 }
