@@ -82,7 +82,8 @@ tests_check_kernels_LDADD = libkvitools.la libkvi.la
 
 # The specification: vectors, and random files, against the reference decoder.
 check_PROGRAMS += tests/reference/digest tests/reference/generate
-tests_reference_digest_SOURCES = tests/reference/digest.c
+tests_reference_digest_SOURCES = tests/reference/digest.c \
+	tests/reference/vector_store.c tests/reference/vector_store.h
 tests_reference_digest_LDADD = libkvarc.la
 tests_reference_generate_SOURCES = tests/reference/generate.c
 tests_reference_generate_LDADD = libkvarc.la -lm

@@ -65,6 +65,10 @@ typedef struct kvarc_writer_options {
 	/* the tier that may change keys and values; copied, its pointers must stay valid. NULL:
 	 * nothing changes. Level 0 or 1 codes the other tensors */
 	const kvarc_lossy *lossy;
+	/* of kvarc_writer_open_append, which has to know the ids and positions of stored segments
+	 * that it continues or cuts; NULL: there is no store */
+	kvarc_stored_read stored_read;
+	void *stored_opaque;
 	uint64_t reserved[3]; /* zero */
 } kvarc_writer_options;
 #define KVARC_WRITER_OPTIONS_INIT KVARC_ZERO

@@ -5,7 +5,7 @@
 #include "util/bytes.h"
 
 /* Types of parts that are not built in (spec/frames.md). */
-enum { TYPE_PARITY = 13, TYPE_ENCRYPTED = 14, TYPE_STOREREF = 15, TYPE_KEY = 16 };
+enum { TYPE_PARITY = 13, TYPE_ENCRYPTED = 14, TYPE_KEY = 16 };
 
 static const struct {
 	const char *name;
@@ -17,6 +17,7 @@ static const struct {
 	[KVI_FRAME_CHUNK] = { "CHUNK", true },         [KVI_FRAME_COMMIT] = { "COMMIT", true },
 	[KVI_FRAME_INDEX] = { "INDEX", false },        [KVI_FRAME_FOOTER] = { "FOOTER", false },
 	[KVI_FRAME_PREDICTOR] = { "PREDICTOR", true }, [KVI_FRAME_PROFILE] = { "PROFILE", false },
+	[KVI_FRAME_STOREREF] = { "STOREREF", true },
 };
 
 uint64_t kvi_frame_sync(const uint8_t file_id[16])
@@ -78,8 +79,8 @@ bool kvi_frame_head_parse(struct kvi_frame_head *h, const uint8_t in[KVI_FRAME_H
 }
 
 /* Spec 3.3: known types have one value of the critical flag, and so has PARITY, which is
- * skipped; of types that are not known the flag says whether they may be skipped. ENCRYPTED,
- * STOREREF and KEY need a feature bit with which no file is opened (rules R12.1, R12.16). */
+ * skipped; of types that are not known the flag says whether they may be skipped. ENCRYPTED and
+ * KEY need a feature bit with which no file is opened (rule R12.1). */
 kvarc_ret kvi_frame_head_check(const struct kvi_frame_head *h)
 {
 	bool critical = h->flags & KVI_FRAME_CRITICAL;
@@ -90,7 +91,7 @@ kvarc_ret kvi_frame_head_check(const struct kvi_frame_head *h)
 		return critical == types[h->type].critical ? KVARC_OK : KVARC_DATA;
 	if (h->type == TYPE_PARITY && critical)
 		return KVARC_DATA;
-	if (h->type >= TYPE_ENCRYPTED && h->type <= TYPE_KEY)
+	if (h->type == TYPE_ENCRYPTED || h->type == TYPE_KEY)
 		return KVARC_DATA;
 	return critical ? KVARC_OPTIONS : KVARC_OK;
 }

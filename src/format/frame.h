@@ -23,7 +23,8 @@ enum {
 	KVI_FRAME_INDEX = 9,
 	KVI_FRAME_FOOTER = 10,
 	KVI_FRAME_PREDICTOR = 11,
-	KVI_FRAME_PROFILE = 12
+	KVI_FRAME_PROFILE = 12,
+	KVI_FRAME_STOREREF = 15 /* where the superblock has its bit (spec frames 12.3) */
 };
 /* Sizes of a frame header and of the check behind a payload, the critical flag, alignment. */
 enum {

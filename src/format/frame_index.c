@@ -37,6 +37,11 @@ void kvi_index_put(struct kvi_out *out, struct kvi_index_delta *d, const struct 
 		kvi_put_varint(out, e->n);
 		put_chain(out, e);
 		break;
+	case KVI_FRAME_STOREREF:
+		kvi_put_varint(out, e->tensor);
+		kvi_put_varint(out, e->segment);
+		kvi_put_varint(out, e->n);
+		break;
 	case KVI_FRAME_COMMIT:
 		kvi_put_varint(out, e->number);
 		break;
@@ -96,6 +101,11 @@ static void get_fields(struct kvi_in *in, struct kvi_index_entry *e)
 		if (e->n == 0)
 			in->bad = true;
 		get_chain(in, e);
+		break;
+	case KVI_FRAME_STOREREF:
+		e->tensor = (uint32_t)kvi_get_varint(in, UINT32_MAX);
+		e->segment = kvi_get_varint(in, UINT64_MAX);
+		e->n = (uint32_t)kvi_get_varint(in, UINT32_MAX);
 		break;
 	case KVI_FRAME_COMMIT:
 		e->number = kvi_get_varint(in, KVI_NUMBER_MAX);

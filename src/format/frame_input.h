@@ -28,6 +28,7 @@ struct kvi_input {
 	kvarc_source source;
 	const struct kvi_alloc *alloc;
 	uint64_t sync;
+	bool stored;               /* STOREREF frames are allowed (spec frames R12.16) */
 	struct kvi_ahead *ahead;   /* NULL: nothing is read ahead */
 	struct kvi_window *window; /* NULL, or: reads go through it, in requests of 1 MiB */
 };

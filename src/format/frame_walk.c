@@ -6,9 +6,10 @@
 #include "commit.h"
 #include "predictor_frame.h"
 #include "restore.h"
+#include "storeref.h"
 #include "superblock.h"
 
-static kvarc_ret bad(const struct kvi_frame *f, kvarc_error *e, const char *what)
+kvarc_ret kvi_frame_bad(const struct kvi_frame *f, kvarc_error *e, const char *what)
 {
 	return kvi_fail_at(e, KVARC_DATA, f->offset, f->head.sequence,
 	                   "%s frame %llu at offset %llu is not valid: %s",
@@ -37,6 +38,7 @@ void kvi_walk_free(struct kvi_walk *w)
 	kvi_free(w->in->alloc, w->owned);
 	kvi_free(w->in->alloc, w->tokens);
 	kvi_free(w->in->alloc, w->committed);
+	kvi_free(w->in->alloc, w->stored.p);
 	*w = (struct kvi_walk){ 0 };
 }
 
@@ -62,7 +64,7 @@ kvarc_ret kvi_frame_meaning(const struct kvi_frame *f, kvarc_error *e)
 		                    "version of kvarc",
 		                    (unsigned long long)f->head.sequence,
 		                    (unsigned long long)f->offset, (unsigned)f->head.type));
-	return ret ? bad(f, e, "type, flags or sizes") : KVARC_OK;
+	return ret ? kvi_frame_bad(f, e, "type, flags or sizes") : KVARC_OK;
 }
 
 static bool is_packed(uint16_t type)
@@ -71,78 +73,17 @@ static bool is_packed(uint16_t type)
 	       kvi_frame_known(type);
 }
 
-/* What kvi_unpack returned, as an error. */
-static kvarc_ret unpacked(const struct kvi_packer *packer, const struct kvi_frame *f, kvarc_ret ret,
-                          kvarc_error *e)
-{
-	switch (ret) {
-	case KVARC_DATA:
-		return bad(f, e, "its content does not unpack");
-	case KVARC_OPTIONS:
-		return kvi_reason(
-			e, KVARC_REASON_NEWER,
-			kvi_fail_at(e, ret, f->offset, f->head.sequence,
-		                    "frame %llu at offset %llu is packed in a way that needs a "
-		                    "newer version of kvarc",
-		                    (unsigned long long)f->head.sequence,
-		                    (unsigned long long)f->offset));
-	case KVARC_OK:
-		return KVARC_OK;
-	default:
-		return kvi_fail_alloc(e, packer->alloc);
-	}
-}
-
-kvarc_ret kvi_frame_content(struct kvi_packer *packer, const struct kvi_frame *f,
-                            const uint8_t **content, uint8_t **owned, kvarc_error *e)
-{
-	return unpacked(packer, f,
-	                kvi_unpack(packer, f->payload, f->head.payload_bytes, f->head.decoded_bytes,
-	                           content, owned),
-	                e);
-}
-
-bool kvi_frame_skims(const struct kvi_frame_head *h)
-{
-	enum { LARGE = 64 << 10 };
-	return h->decoded_bytes > LARGE &&
-	       (h->type == KVI_FRAME_PARAMS || h->type == KVI_FRAME_BLOB ||
-	        h->type == KVI_FRAME_PROFILE);
-}
-
-kvarc_ret kvi_frame_skim(struct kvi_packer *packer, const struct kvi_frame *f,
-                         uint8_t head[KVI_SKIM_BYTES], kvarc_error *e)
-{
-	return unpacked(packer, f,
-	                kvi_unpack_head(packer, f->payload, f->head.payload_bytes,
-	                                f->head.decoded_bytes, head, KVI_SKIM_BYTES),
-	                e);
-}
-
-kvarc_ret kvi_frame_spend(const struct kvi_frame *f, uint64_t *left, kvarc_error *e)
-{
-	if (!left)
-		return KVARC_OK;
-	if (f->head.decoded_bytes > *left)
-		return kvi_fail_at(e, KVARC_MEMLIMIT, f->offset, f->head.sequence,
-		                   "the metadata of the archive, up to frame %llu, is larger than "
-		                   "the memory limit; raise it",
-		                   (unsigned long long)f->head.sequence);
-	*left -= f->head.decoded_bytes;
-	return KVARC_OK;
-}
-
 kvarc_ret kvi_chunk_check(const kvarc_geometry *g, const struct kvi_chunk_header *h,
                           const struct kvi_frame *f, kvarc_error *e)
 {
 	if (h->tensor >= g->n_tensors)
-		return bad(f, e, "its tensor does not exist");
+		return kvi_frame_bad(f, e, "its tensor does not exist");
 	const kvarc_tensor *t = &g->tensors[h->tensor];
 	if ((uint32_t)h->head + h->heads > t->heads)
-		return bad(f, e, "its heads do not exist");
+		return kvi_frame_bad(f, e, "its heads do not exist");
 	uint64_t bytes = (uint64_t)h->n * h->heads * t->channels * kvarc_dtype_bytes(t->dtype);
 	if (bytes != f->head.decoded_bytes)
-		return bad(f, e, "decoded_bytes does not fit its shape");
+		return kvi_frame_bad(f, e, "decoded_bytes does not fit its shape");
 	if (!kvi_codec_name(h->codec))
 		return kvi_reason(
 			e, KVARC_REASON_NEWER,
@@ -153,13 +94,13 @@ kvarc_ret kvi_chunk_check(const kvarc_geometry *g, const struct kvi_chunk_header
 		                    (unsigned long long)f->offset, (unsigned)h->codec));
 	bool params = kvi_codec_has_params(h->codec) || kvi_codec_predicts(h->codec);
 	if (params ? h->params == 0 || h->params >= f->head.sequence : h->params != 0)
-		return bad(f, e, "its PARAMS do not fit its codec");
+		return kvi_frame_bad(f, e, "its PARAMS do not fit its codec");
 	if (!kvi_codec_has_streams(h->codec) &&
 	    (h->cut.section_bytes ||
 	     (h->cut.stream_size != KVI_ONE_STREAM && h->codec != KVI_CODEC_REPEAT)))
-		return bad(f, e, "its streams do not fit its codec");
+		return kvi_frame_bad(f, e, "its streams do not fit its codec");
 	if (kvi_codec_predicts(h->codec) && h->heads != t->heads)
-		return bad(f, e, "its heads do not fit its codec");
+		return kvi_frame_bad(f, e, "its heads do not fit its codec");
 	return KVARC_OK;
 }
 
@@ -167,7 +108,7 @@ kvarc_ret kvi_params_check(const kvarc_geometry *g, const struct kvi_params_head
                            const struct kvi_frame *f, kvarc_error *e)
 {
 	if (h->tensor >= g->n_tensors || (uint32_t)h->head + h->heads > g->tensors[h->tensor].heads)
-		return bad(f, e, "its tensor or heads do not exist");
+		return kvi_frame_bad(f, e, "its tensor or heads do not exist");
 	if (!kvi_codec_name(h->codec))
 		return kvi_reason(
 			e, KVARC_REASON_NEWER,
@@ -176,7 +117,9 @@ kvarc_ret kvi_params_check(const kvarc_geometry *g, const struct kvi_params_head
 		                    "needs a newer version of kvarc",
 		                    (unsigned long long)f->head.sequence,
 		                    (unsigned long long)f->offset, (unsigned)h->codec));
-	return kvi_codec_has_params(h->codec) ? KVARC_OK : bad(f, e, "its codec has no parameters");
+	return kvi_codec_has_params(h->codec)
+	               ? KVARC_OK
+	               : kvi_frame_bad(f, e, "its codec has no parameters");
 }
 
 /* One frame's part in the INDEX, folded; the copied frame's number is not
@@ -205,7 +148,7 @@ static kvarc_ret on_params(struct kvi_walk *w, kvarc_error *e)
 {
 	const struct kvi_params_header *h = &w->params;
 	if (!kvi_params_header_parse(&w->params, w->content, w->content_bytes))
-		return bad(&w->frame, e, "it is too short");
+		return kvi_frame_bad(&w->frame, e, "it is too short");
 	w->entry.tensor = h->tensor;
 	w->entry.head = h->head;
 	w->entry.heads = h->heads;
@@ -213,29 +156,68 @@ static kvarc_ret on_params(struct kvi_walk *w, kvarc_error *e)
 	return kvi_params_check(w->geometry, h, &w->frame, e);
 }
 
-static kvarc_ret on_segment(struct kvi_walk *w, kvarc_error *e)
+/* The first token of a SEGMENT or STOREREF. */
+static kvarc_ret check_t0(const struct kvi_walk *w, uint32_t track, uint64_t t0, kvarc_error *e)
 {
-	struct kvi_segment *s = &w->segment;
-	if (w->in_segment)
-		return bad(&w->frame, e, "the segment before has no COMMIT");
-	if (!kvi_segment_parse(s, w->content, w->content_bytes))
-		return bad(&w->frame, e, "its fields");
-	if (s->track >= w->geometry->n_tracks || s->t0 > w->tokens[s->track] || s->t0 > UINT32_MAX)
-		return bad(&w->frame, e, "its track or first token");
-	if (s->t0 != w->tokens[s->track] && !kvi_input_seekable(w->in))
+	if (track >= w->geometry->n_tracks || t0 > w->tokens[track] || t0 > UINT32_MAX)
+		return kvi_frame_bad(&w->frame, e, "its track or first token");
+	if (t0 != w->tokens[track] && !kvi_input_seekable(w->in))
 		return kvi_reason(
 			e, KVARC_REASON_NEEDS_SEEK,
 			kvi_fail_at(e, KVARC_OPTIONS, w->frame.offset, w->frame.head.sequence,
 		                    "frame %llu replaces earlier tokens: the file needs a source "
 		                    "that can seek",
 		                    (unsigned long long)w->frame.head.sequence));
+	return KVARC_OK;
+}
+
+/* All of its segments, as if the first ones had a COMMIT each (spec frames 12.3). */
+static kvarc_ret on_storeref(struct kvi_walk *w, kvarc_error *e)
+{
+	if (!w->in->stored)
+		return kvi_frame_bad(&w->frame, e, "the superblock says that there are none");
+	if (w->in_segment)
+		return kvi_frame_bad(&w->frame, e, "the segment before has no COMMIT");
+	kvarc_ret ret = kvi_storeref_parse(&w->stored, w->in->alloc, w->geometry, w->order,
+	                                   w->content, w->content_bytes);
+	if (ret)
+		return ret == KVARC_DATA ? kvi_frame_bad(&w->frame, e, "its fields")
+		                         : kvi_fail_alloc(e, w->in->alloc);
+	const kvarc_stored *first = KVI_LIST(kvarc_stored, w->stored, 0);
+	const kvarc_stored *last = first + w->stored.n - 1;
+	ret = check_t0(w, first->track, first->t0, e);
+	if (ret)
+		return ret;
+	w->in_segment = true;
+	w->segment_sequence = w->frame.head.sequence;
+	w->segment_predictor = w->predictor;
+	w->segment_guided = w->predictor_guides;
+	w->segment.track = first->track;
+	w->segment_end = last->t0 + last->n;
+	w->entry.tensor = first->track;
+	w->entry.segment = first->t0;
+	w->entry.n = (uint32_t)(w->segment_end - first->t0);
+	return KVARC_OK;
+}
+
+static kvarc_ret on_segment(struct kvi_walk *w, kvarc_error *e)
+{
+	struct kvi_segment *s = &w->segment;
+	if (w->in_segment)
+		return kvi_frame_bad(&w->frame, e, "the segment before has no COMMIT");
+	if (!kvi_segment_parse(s, w->content, w->content_bytes))
+		return kvi_frame_bad(&w->frame, e, "its fields");
+	kvarc_ret ret = check_t0(w, s->track, s->t0, e);
+	if (ret)
+		return ret;
 	if (s->coded && !w->predictor_codes)
-		return bad(&w->frame, e,
+		return kvi_frame_bad(&w->frame, e,
 		           "its token ids are coded, and its PREDICTOR does not say so");
 	w->in_segment = true;
 	w->segment_sequence = w->frame.head.sequence;
 	w->segment_predictor = w->predictor;
 	w->segment_guided = w->predictor_guides;
+	w->segment_end = s->t0 + s->n;
 	kvi_order_begin(&w->chunks, w->order, s->track);
 	w->entry.tensor = s->track;
 	w->entry.segment = s->t0;
@@ -249,20 +231,20 @@ static kvarc_ret on_chunk(struct kvi_walk *w, kvarc_error *e)
 {
 	const struct kvi_chunk_header *h = &w->chunk;
 	if (!kvi_chunk_header_parse(&w->chunk, w->content, w->content_bytes))
-		return bad(&w->frame, e, "its header");
-	if (!w->in_segment || h->segment != w->segment_sequence || h->n != w->segment.n ||
-	    h->t0 != w->segment.t0)
-		return bad(&w->frame, e, "it does not fit its SEGMENT");
+		return kvi_frame_bad(&w->frame, e, "its header");
+	if (!w->in_segment || kvi_order_done(&w->chunks) || h->segment != w->segment_sequence ||
+	    h->n != w->segment.n || h->t0 != w->segment.t0)
+		return kvi_frame_bad(&w->frame, e, "it does not fit its SEGMENT");
 	kvarc_ret ret = kvi_chunk_check(w->geometry, h, &w->frame, e);
 	if (ret)
 		return ret;
 	if (kvi_codec_predicts(h->codec) &&
 	    (h->params != w->segment_predictor ||
 	     kvi_codec_uses_prediction(h->codec) != w->segment_guided))
-		return bad(&w->frame, e, "it does not name the PREDICTOR of its segment");
+		return kvi_frame_bad(&w->frame, e, "it does not name the PREDICTOR of its segment");
 	w->order_index = w->chunks.at;
 	if (!kvi_order_next(&w->chunks, w->order, w->geometry, h->tensor, h->head, h->heads))
-		return bad(&w->frame, e, "it is not the next chunk of its segment");
+		return kvi_frame_bad(&w->frame, e, "it is not the next chunk of its segment");
 	w->entry.tensor = h->tensor;
 	w->entry.head = h->head;
 	w->entry.heads = h->heads;
@@ -275,7 +257,7 @@ static kvarc_ret on_chunk(struct kvi_walk *w, kvarc_error *e)
 static kvarc_ret on_restore(struct kvi_walk *w, kvarc_error *e)
 {
 	if (w->in_segment)
-		return bad(&w->frame, e, "it stands in a segment");
+		return kvi_frame_bad(&w->frame, e, "it stands in a segment");
 	if (w->past_items && !kvi_input_seekable(w->in))
 		return kvi_reason(
 			e, KVARC_REASON_NEEDS_SEEK,
@@ -291,9 +273,9 @@ static kvarc_ret on_blob(struct kvi_walk *w, kvarc_error *e)
 {
 	struct kvi_blob b;
 	if (!kvi_blob_parse(&b, w->content, w->content_bytes))
-		return bad(&w->frame, e, "its fields");
+		return kvi_frame_bad(&w->frame, e, "its fields");
 	return b.item < w->n_items ? KVARC_OK
-	                           : bad(&w->frame, e, "its item does not come before it");
+	                           : kvi_frame_bad(&w->frame, e, "its item does not come before it");
 }
 
 static kvarc_ret on_predictor(struct kvi_walk *w, kvarc_error *e)
@@ -301,7 +283,7 @@ static kvarc_ret on_predictor(struct kvi_walk *w, kvarc_error *e)
 	struct kvi_predictor p;
 	kvarc_ret ret = kvi_predictor_parse(&p, w->in->alloc, w->content, w->content_bytes);
 	if (ret == KVARC_DATA)
-		return bad(&w->frame, e, "its fields");
+		return kvi_frame_bad(&w->frame, e, "its fields");
 	if (ret == KVARC_OPTIONS)
 		return kvi_reason(
 			e, KVARC_REASON_NEWER,
@@ -323,9 +305,9 @@ static kvarc_ret on_profile(struct kvi_walk *w, kvarc_error *e)
 {
 	struct kvi_profile_part p;
 	if (!kvi_profile_part_parse(&p, w->content, w->content_bytes))
-		return bad(&w->frame, e, "its fields");
+		return kvi_frame_bad(&w->frame, e, "its fields");
 	if (p.offset != w->profile_next || p.bytes > w->profile_bytes - w->profile_next)
-		return bad(&w->frame, e, "it is not the next part of a profile");
+		return kvi_frame_bad(&w->frame, e, "it is not the next part of a profile");
 	w->profile_next += p.bytes;
 	return KVARC_OK;
 }
@@ -335,17 +317,17 @@ static kvarc_ret on_commit(struct kvi_walk *w, kvarc_error *e)
 	struct kvi_commit c;
 	size_t n = w->geometry->n_tracks;
 	if (w->in_segment && !kvi_order_done(&w->chunks))
-		return bad(&w->frame, e, "chunks of its segment are missing");
+		return kvi_frame_bad(&w->frame, e, "chunks of its segment are missing");
 	if (w->in_segment)
-		w->tokens[w->segment.track] = w->segment.t0 + w->segment.n;
+		w->tokens[w->segment.track] = w->segment_end;
 	w->in_segment = false;
 	if (!kvi_commit_parse(&c, w->committed, n, w->content, w->content_bytes) ||
 	    c.frames != w->sequence || c.offset != w->frame.offset)
-		return bad(&w->frame, e, "its fields");
+		return kvi_frame_bad(&w->frame, e, "its fields");
 	if (memcmp(w->committed, w->tokens, n * sizeof *w->tokens))
-		return bad(&w->frame, e, "its token counts");
+		return kvi_frame_bad(&w->frame, e, "its token counts");
 	if (c.checkpoint.number && c.checkpoint.number <= w->checkpoint)
-		return bad(&w->frame, e, "the number of its checkpoint");
+		return kvi_frame_bad(&w->frame, e, "the number of its checkpoint");
 	if (c.checkpoint.number)
 		w->checkpoint = c.checkpoint.number;
 	w->entry.number = c.checkpoint.number;
@@ -361,15 +343,15 @@ static kvarc_ret on_index(struct kvi_walk *w, kvarc_error *e)
 	struct kvi_h128 c = { 0, 0 };
 	uint64_t n = 0;
 	if (!kvi_index_begin(&r, w->content, w->content_bytes))
-		return bad(&w->frame, e, "its fields");
+		return kvi_frame_bad(&w->frame, e, "its fields");
 	while (kvi_index_next(&r, &entry)) {
 		list(&c, &entry);
 		n++;
 	}
 	if (!kvi_index_end(&r) || r.previous != w->last_index)
-		return bad(&w->frame, e, "its fields");
+		return kvi_frame_bad(&w->frame, e, "its fields");
 	if (n != w->n_listed || !kvi_h128_equal(c, w->listed))
-		return bad(&w->frame, e, "it does not list the frames before it");
+		return kvi_frame_bad(&w->frame, e, "it does not list the frames before it");
 	w->last_index = w->frame.offset;
 	w->listed = (struct kvi_h128){ 0, 0 };
 	w->n_listed = 0;
@@ -380,10 +362,10 @@ static kvarc_ret on_footer(struct kvi_walk *w, kvarc_error *e)
 {
 	struct kvi_footer f;
 	if (!kvi_footer_parse(&f, w->content, w->content_bytes))
-		return bad(&w->frame, e, "its size");
+		return kvi_frame_bad(&w->frame, e, "its size");
 	if (w->uncommitted || w->n_listed || f.index != w->last_index ||
 	    f.commit != w->last_commit || f.frames != w->sequence)
-		return bad(&w->frame, e, "it does not fit the frames before");
+		return kvi_frame_bad(&w->frame, e, "it does not fit the frames before");
 	return KVARC_OK;
 }
 
@@ -400,10 +382,10 @@ static kvarc_ret interpret(struct kvi_walk *w, kvarc_error *e)
 	uint16_t type = w->frame.head.type;
 	if (w->profile_next < w->profile_bytes && type != KVI_FRAME_PROFILE &&
 	    kvi_frame_counts(type))
-		return bad(&w->frame, e, "PROFILE frames before it are missing");
+		return kvi_frame_bad(&w->frame, e, "PROFILE frames before it are missing");
 	switch (type) {
 	case KVI_FRAME_GEOMETRY:
-		return w->sequence ? bad(&w->frame, e, "there is one already") : KVARC_OK;
+		return w->sequence ? kvi_frame_bad(&w->frame, e, "there is one already") : KVARC_OK;
 	case KVI_FRAME_RESTORE:
 		return on_restore(w, e);
 	case KVI_FRAME_BLOB:
@@ -412,6 +394,8 @@ static kvarc_ret interpret(struct kvi_walk *w, kvarc_error *e)
 		return on_params(w, e);
 	case KVI_FRAME_SEGMENT:
 		return on_segment(w, e);
+	case KVI_FRAME_STOREREF:
+		return on_storeref(w, e);
 	case KVI_FRAME_CHUNK:
 		return on_chunk(w, e);
 	case KVI_FRAME_PREDICTOR:
@@ -445,7 +429,7 @@ static kvarc_ret get_content(struct kvi_walk *w, kvarc_error *e)
 	}
 	if ((f->head.type == KVI_FRAME_COMMIT || f->head.type == KVI_FRAME_FOOTER) &&
 	    f->head.decoded_bytes != f->head.payload_bytes)
-		return bad(f, e, "decoded_bytes");
+		return kvi_frame_bad(f, e, "decoded_bytes");
 	return KVARC_OK;
 }
 
@@ -460,9 +444,9 @@ kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *e)
 	if (ret)
 		return ret;
 	if (f->head.sequence != w->sequence)
-		return bad(f, e, "frames are missing or repeated before it");
+		return kvi_frame_bad(f, e, "frames are missing or repeated before it");
 	if (w->sequence == 0 && f->head.type != KVI_FRAME_GEOMETRY)
-		return bad(f, e, "the first frame must be GEOMETRY");
+		return kvi_frame_bad(f, e, "the first frame must be GEOMETRY");
 	w->entry = (struct kvi_index_entry){ .type = f->head.type > UINT8_MAX
 		                                             ? 0
 		                                             : (uint8_t)f->head.type,

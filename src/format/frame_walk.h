@@ -11,6 +11,7 @@
 #include "segment.h"
 #include "chunk_order.h"
 #include "frame_input.h"
+#include "util/list.h"
 
 /* Leading bytes of a large frame's content that say which tensor or item it belongs to. */
 enum { KVI_SKIM_BYTES = 64 };
@@ -31,7 +32,8 @@ struct kvi_walk {
 	const uint8_t *content; /* unpacked; of CHUNK, COMMIT, FOOTER: payload */
 	size_t content_bytes;
 	uint8_t *owned;
-	struct kvi_segment segment;      /* the last SEGMENT */
+	struct kvi_segment segment;      /* the last SEGMENT; of a STOREREF the track */
+	struct kvi_list stored;          /* kvarc_stored: of the last STOREREF */
 	struct kvi_chunk_header chunk;   /* CHUNK */
 	struct kvi_params_header params; /* PARAMS */
 	struct kvi_index_entry entry;    /* all but INDEX and FOOTER */
@@ -46,7 +48,7 @@ struct kvi_walk {
 	uint64_t offset, sequence;    /* of the next frame */
 	uint64_t *tokens, *committed; /* a track */
 	bool in_segment;
-	uint64_t segment_sequence;
+	uint64_t segment_sequence, segment_end;
 	uint64_t n_items;           /* RESTORE frames */
 	bool past_items;            /* on a pipe no RESTORE may come any more */
 	uint32_t order_index;       /* CHUNK: its tensor's, in the order */
@@ -104,6 +106,8 @@ kvarc_ret kvi_frame_skim(struct kvi_packer *packer, const struct kvi_frame *f,
  * Returns OK, MEMLIMIT. */
 kvarc_ret kvi_frame_spend(const struct kvi_frame *f, uint64_t *left, kvarc_error *e);
 
+/* DATA: what is wrong with a frame. */
+kvarc_ret kvi_frame_bad(const struct kvi_frame *f, kvarc_error *e, const char *what);
 /* Meaning of the header, as an error. */
 kvarc_ret kvi_frame_meaning(const struct kvi_frame *f, kvarc_error *e);
 

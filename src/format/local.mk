@@ -7,6 +7,7 @@ libkvi_la_SOURCES += \
 	src/format/commit.c src/format/commit.h \
 	src/format/content_digest.c src/format/content_digest.h \
 	src/format/frame.c src/format/frame.h \
+	src/format/frame_content.c \
 	src/format/frame_index.c src/format/frame_index.h \
 	src/format/frame_input.c src/format/frame_input.h \
 	src/format/frame_walk.c src/format/frame_walk.h \
@@ -21,4 +22,5 @@ libkvi_la_SOURCES += \
 	src/format/read_ahead.c src/format/read_ahead.h \
 	src/format/segment.c src/format/segment.h \
 	src/format/segment_keys.c \
+	src/format/storeref.c src/format/storeref.h \
 	src/format/superblock.c src/format/superblock.h

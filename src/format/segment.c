@@ -88,6 +88,7 @@ bool kvi_segment_parse(struct kvi_segment *s, const uint8_t *content, size_t byt
 	struct kvi_in in = kvi_in_make(content, bytes);
 	s->track = (uint32_t)kvi_get_varint(&in, UINT32_MAX);
 	s->t0 = kvi_get_varint(&in, UINT64_MAX);
+	s->part = 0;
 	s->n = s->left = (uint32_t)kvi_get_varint(&in, KVI_SEGMENT_TOKENS);
 	uint8_t flags = kvi_get8(&in);
 	if (in.bad || s->n == 0 || (flags & ~(FLAG_IDS | FLAG_CODED | FLAG_CHAIN)) ||

@@ -27,7 +27,8 @@ struct kvi_segment {
 	/* a reader's: n, or how many tokens a rewind has left of it (spec 6.2); of its frame */
 	uint32_t left;
 	uint64_t sequence;
-	bool has_ids; /* they are known */
+	uint32_t part; /* a reader's: its number in a STOREREF frame; 0 of a SEGMENT */
+	bool has_ids;  /* they are known */
 	bool coded;   /* in the file they are coded */
 	int32_t positions[KVI_SEGMENT_TOKENS];
 	int32_t ids[KVI_SEGMENT_TOKENS];

@@ -12,6 +12,9 @@
 /* Sizes of the superblock and of the magic number in front of it. */
 enum { KVI_SUPERBLOCK_BYTES = 64, KVI_MAGIC_BYTES = 8 };
 
+/* Bit of feature_incompat: parts of the archive lie in a store (spec frames 12.3). */
+enum { KVI_INCOMPAT_STORE = 2 };
+
 /* The fields of a superblock. */
 struct kvi_superblock {
 	uint16_t major, minor;

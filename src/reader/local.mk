@@ -19,7 +19,7 @@ libkvi_la_SOURCES += \
 	src/reader/reader_rewind.c \
 	src/reader/reader_scan.c \
 	src/reader/reader_seq.c \
-	src/reader/reader_stored.c \
+	src/reader/reader_stored.c src/reader/reader_stored.h \
 	src/reader/reader_refs.h \
 	src/reader/reader_salvage.h src/reader/reader_state.h \
 	src/reader/salvage_losses.c \

@@ -331,15 +331,41 @@ kvarc_ret kvi_reader_hand_over(struct kvi_decode_job *j)
 	return KVARC_OK;
 }
 
+/* Elements of a store stand in the place of a raw chunk (spec frames 12.3). */
+static void take_stored(struct kvi_decode_job *j, struct kvi_chunk_header *h)
+{
+	static const uint8_t no_payload[KVI_CHUNK_HEADER_BYTES];
+	const kvarc_tensor *t = &j->r->geometry.tensors[j->ref.tensor];
+	*h = (struct kvi_chunk_header){ .tensor = j->ref.tensor,
+		                        .heads = j->ref.heads,
+		                        .codec = KVI_CODEC_RAW,
+		                        .n = (uint16_t)j->n,
+		                        .t0 = (uint32_t)j->t0 };
+	j->frame = (struct kvi_frame){ .offset = j->ref.offset,
+		                       .head = { .type = KVI_FRAME_STOREREF,
+		                                 .payload_bytes = KVI_CHUNK_HEADER_BYTES,
+		                                 .sequence = j->ref.sequence },
+		                       .payload = no_payload };
+	j->raw_bytes = j->n * kvi_tensor_bytes(t);
+	j->raw = (uint8_t *)(uintptr_t)j->stored;
+	j->ret = KVARC_OK;
+	if (j->direct)
+		j->raw = memcpy(j->direct, j->stored, j->raw_bytes);
+}
+
 void kvi_reader_run_job(struct kvi_job *job, unsigned worker)
 {
 	struct kvi_decode_job *j = (struct kvi_decode_job *)job;
 	struct kvi_coder *coder = j->r->workers.coders[worker];
 	struct kvi_chunk_header h;
 	j->raw = NULL;
-	j->ret = get_frame(j, &h);
-	if (!j->ret)
-		j->ret = decode_chunk(j, coder, &h);
+	if (j->stored) {
+		take_stored(j, &h);
+	} else {
+		j->ret = get_frame(j, &h);
+		if (!j->ret)
+			j->ret = decode_chunk(j, coder, &h);
+	}
 	give_features(j, coder, &h);
 	/* What was not checked does not stay in the caller's memory. */
 	if (j->ret && j->direct && j->raw)

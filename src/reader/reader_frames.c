@@ -199,6 +199,8 @@ kvarc_ret kvi_reader_read_segment(kvarc_reader *r, struct kvi_packer *packer,
                                   kvarc_error *e)
 {
 	struct kvi_loaded x = { 0 };
+	if (ref->stored)
+		return kvi_stored_segment(r, ref, s, e);
 	kvarc_ret ret = kvi_reader_load_frame(r, packer, ref->offset, KVI_FRAME_SEGMENT,
 	                                      ref->sequence, &x, e);
 	if (ret == KVARC_OK &&
@@ -220,6 +222,8 @@ kvarc_ret kvi_segment_use_load(kvarc_reader *r, struct kvi_packer *packer,
 	if (!*use)
 		return kvi_fail_alloc(e, &r->alloc);
 	(*use)->known = ref->offset != 0;
+	if (ref->stored)
+		return kvi_stored_use(r, ref, *use, e);
 	return ref->offset ? kvi_reader_read_segment(r, packer, ref, &(*use)->segment, e)
 	                   : KVARC_OK;
 }

@@ -93,7 +93,7 @@ static kvarc_ret go(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_seg
 static kvarc_ret path_to(kvarc_reader *r, const struct kvi_segment *to, uint64_t from,
                          struct kvi_list *path, kvarc_error *e)
 {
-	const struct kvi_segment_ref *ref = kvi_index_segment(&r->index, to->sequence);
+	const struct kvi_segment_ref *ref = kvi_index_segment_of(&r->index, to);
 	while (ref && (ref = kvi_index_before(&r->index, ref)) && ref->t0 >= from) {
 		const struct kvi_segment_ref **p = kvi_list_add(path, &r->alloc, sizeof *p);
 		if (!p)
@@ -206,7 +206,7 @@ kvarc_ret kvarc_reader_coded_ids(kvarc_reader *r, uint64_t *tokens, uint64_t *by
 	for (size_t i = 0; i < r->index.segments.n && !ret; i++) {
 		const struct kvi_segment_ref *ref = KVI_LIST(struct kvi_segment_ref,
 		                                             r->index.segments, i);
-		if (!ref->offset || !kvi_reader_codes_ids(r, ref->sequence))
+		if (!ref->offset || ref->stored || !kvi_reader_codes_ids(r, ref->sequence))
 			continue;
 		ret = kvi_reader_read_segment(r, &r->packer, ref, s, r->error);
 		if (ret || !s->coded)

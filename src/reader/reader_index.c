@@ -48,6 +48,13 @@ struct kvi_segment_ref *kvi_index_segment(const struct kvi_reader_index *x, uint
 	return FIND(struct kvi_segment_ref, &x->segments, sequence, sequence);
 }
 
+struct kvi_segment_ref *kvi_index_segment_of(const struct kvi_reader_index *x,
+                                             const struct kvi_segment *s)
+{
+	struct kvi_segment_ref *first = kvi_index_segment(x, s->sequence);
+	return first ? first + s->part : NULL;
+}
+
 struct kvi_chunk_ref *kvi_index_chunk(const struct kvi_reader_index *x, uint64_t sequence)
 {
 	return FIND(struct kvi_chunk_ref, &x->chunks, sequence, sequence);
@@ -147,6 +154,9 @@ kvarc_ret kvi_index_add(kvarc_reader *r, const struct kvi_index_entry *e)
 		return add_segment(r, e);
 	if (e->type == KVI_FRAME_CHUNK)
 		return add_chunk(r, e);
+	if (e->type == KVI_FRAME_STOREREF && r->index.segments.n &&
+	    !kvi_order_done(&r->index.chunk_order))
+		return wrong_index(r, e);
 	if (e->type == KVI_FRAME_COMMIT && e->number)
 		return kvi_index_checkpoint(r, e);
 	if (e->type != KVI_FRAME_PARAMS)
@@ -201,6 +211,7 @@ static kvarc_ret load_other(kvarc_reader *r, const struct kvi_index_entry *e,
 	case KVI_FRAME_IDENTITY:
 	case KVI_FRAME_PREDICTOR:
 	case KVI_FRAME_RESTORE:
+	case KVI_FRAME_STOREREF:
 		ret = read_part(r, e->offset, next_offset(ir, index), KVI_AHEAD_EVEN);
 		if (ret == KVARC_OK)
 			ret = kvi_reader_read_frame(r, e->offset, e->type, e->sequence, &buf, &f,
@@ -210,7 +221,9 @@ static kvarc_ret load_other(kvarc_reader *r, const struct kvi_index_entry *e,
 			ret = kvi_frame_spend(&f, &r->meta.decode_left, r->error);
 		if (ret == KVARC_OK)
 			ret = kvi_frame_content(&r->packer, &f, &content, &owned, r->error);
-		if (ret == KVARC_OK)
+		if (ret == KVARC_OK && e->type == KVI_FRAME_STOREREF)
+			ret = kvi_reader_add_storeref(r, &f, content, e);
+		else if (ret == KVARC_OK)
 			ret = kvi_reader_meta(r, &f, content, f.head.decoded_bytes, r->error);
 		kvi_free(&r->alloc, owned);
 		kvi_free(&r->alloc, buf.p);
@@ -358,7 +371,7 @@ static void forget(kvarc_reader *r)
 	for (size_t i = 0; i < r->meta.items.n; i++)
 		kvi_restore_free(&KVI_LIST(struct kvi_item, r->meta.items, i)->restore, &r->alloc);
 	r->meta.items.n = r->index.chunks.n = r->index.segments.n = r->index.params.n = 0;
-	r->index.checkpoints.n = 0;
+	r->index.checkpoints.n = r->index.stored.n = 0;
 	r->index.unended = NULL;
 	r->meta.first_item = 0;
 	r->meta.set_closed = false;
@@ -391,6 +404,7 @@ static kvarc_ret load(kvarc_reader *r, struct kvi_walk *w)
 	kvi_index_settle(&r->index, r->geometry.n_tracks);
 	for (uint32_t i = 0; i < r->geometry.n_tracks && ret == KVARC_OK; i++)
 		kvi_reader_count(r, i, r->index.tokens[i]);
+	kvi_reader_count_stored(r);
 	r->totals.chunks = r->index.chunks.n;
 	r->totals.segments = r->index.segments.n;
 	return ret;

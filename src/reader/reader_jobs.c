@@ -7,6 +7,7 @@ struct kvi_segment_use *kvi_segment_use_new(kvarc_reader *r)
 	struct kvi_segment_use *use = kvi_malloc(&r->alloc, sizeof *use);
 	if (use) {
 		use->known = true;
+		use->stored = NULL;
 		use->features = NULL;
 		use->prediction = NULL;
 		use->predictor_ret = KVARC_OK;
@@ -20,6 +21,7 @@ void kvi_segment_use_release(kvarc_reader *r, struct kvi_segment_use *use)
 	if (!use || --use->users)
 		return;
 	kvi_feature_table_close(use->features);
+	kvi_stored_release(r, use->stored);
 	kvi_free(&r->alloc, use);
 }
 
@@ -78,6 +80,7 @@ void kvi_reader_assign(kvarc_reader *r, struct kvi_decode_job *j, const struct k
 	j->n = j->count = s->n;
 	j->need_from = j->need_to = 0;
 	j->helpers = 0;
+	j->stored = NULL;
 	j->deliver = NULL;
 	j->direct = NULL;
 }

@@ -163,7 +163,9 @@ kvarc_ret kvi_reader_pass_items(kvarc_reader *r, kvarc_error *e)
 	const uint64_t sequence = w->frame.head.sequence;
 	const uint16_t type = w->frame.head.type;
 	struct kvi_reader_meta *m = &r->meta;
-	if ((type == KVI_FRAME_SEGMENT || type == KVI_FRAME_RESTORE) && m->passed_closed) {
+	const bool begins = type == KVI_FRAME_SEGMENT || type == KVI_FRAME_RESTORE ||
+	                    type == KVI_FRAME_STOREREF;
+	if (begins && m->passed_closed) {
 		size_t end = items_before(r, sequence);
 		if (end > m->passed_first && !kvi_input_seekable(&r->in))
 			return kvi_reason(

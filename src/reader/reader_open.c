@@ -8,7 +8,8 @@
 
 kvarc_ret kvi_reader_set_error(kvarc_reader *r, kvarc_ret ret)
 {
-	if (ret != KVARC_OK && ret != KVARC_END && ret != KVARC_MEMLIMIT && !r->sticky)
+	if (ret != KVARC_OK && ret != KVARC_END && ret != KVARC_MEMLIMIT && ret != KVARC_STORE &&
+	    !r->sticky)
 		r->sticky = ret;
 	return ret;
 }
@@ -73,6 +74,7 @@ static kvarc_ret read_superblock(kvarc_reader *r)
 		                   "read");
 	ret = kvi_superblock_parse(&r->sb, b);
 	r->in.sync = kvi_frame_sync(r->sb.file_id);
+	r->in.stored = r->sb.incompat & KVI_INCOMPAT_STORE;
 	const char *lacks = ret == KVARC_OPTIONS ? kvi_superblock_lacks(&r->sb) : NULL;
 	if (lacks)
 		return kvi_fail_at(r->error, ret, 0, KVARC_UNKNOWN, "the archive %s", lacks);
@@ -195,6 +197,7 @@ void kvarc_reader_close(kvarc_reader **out)
 		return;
 	kvi_reader_free_workers(r);
 	kvi_segment_use_release(r, r->seq.segment);
+	kvi_stored_free(r);
 	kvi_walk_free(&r->seq.walk);
 	kvi_params_store_free(&r->workers.store);
 	for (size_t i = 0; i < r->meta.items.n; i++)
@@ -272,6 +275,7 @@ kvarc_ret kvarc_reader_get_info(const kvarc_reader *r, kvarc_info *info)
 		              .dropped_bytes = r->totals.dropped,
 		              .state = r->state,
 		              .n_items = kvi_reader_n_items(r),
+		              .stored_tokens = r->totals.stored_tokens,
 		              .fallbacks = kvi_reader_fallbacks(r) };
 	memcpy(info->file_id, r->sb.file_id, sizeof info->file_id);
 	info->dropped_tokens = dropped_tokens(r);

@@ -35,8 +35,9 @@ void kvi_reader_plan_features(const kvarc_reader *r, const struct kvi_segment_re
 {
 	struct kvi_feature_table *t = use->features;
 	uint32_t at = t->first, order_index;
-	for (uint64_t i = s->first; i < s->end; i++) {
-		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i);
+	const uint64_t end = kvi_segment_chunks_end(r, s);
+	for (uint64_t i = s->first; i < end; i++) {
+		const struct kvi_chunk_ref chunk = kvi_segment_chunk(r, s, i), *c = &chunk;
 		if (!kvi_reader_order_index(r, s, c, &at, &order_index))
 			continue;
 		uint8_t *flags = &kvi_feature_slot(t, order_index)->flags;
@@ -164,6 +165,7 @@ kvarc_ret kvi_range_prepare(kvarc_reader *r, const struct kvi_range *g, struct k
 	const struct kvi_segment_ref *s = p->s;
 	const uint64_t end = s->t0 + s->left < g->t_end ? s->t0 + s->left : g->t_end;
 	p->next = s->first;
+	p->end = kvi_segment_chunks_end(r, s);
 	p->order_index = r->order.first[s->track];
 	p->from = s->t0 < g->t0 ? (uint32_t)(g->t0 - s->t0) : 0;
 	p->to = (uint32_t)(end - s->t0);

@@ -113,6 +113,7 @@ static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g, const struct
 	if (ret)
 		return ret;
 	j->params = use;
+	j->stored = kvi_stored_elements(p->use, c->tensor);
 	j->direct = kvi_range_wants(r, g, c->tensor) ? direct_to(r, g, j) : NULL;
 	j->deliver = !j->direct && kvi_range_wants(r, g, c->tensor) ? deliver : NULL;
 	j->opaque = opaque;
@@ -142,9 +143,8 @@ static kvarc_ret start_next(kvarc_reader *r, const struct kvi_range *g, struct k
                             kvarc_deliver deliver, void *opaque)
 {
 	const struct kvi_segment_ref *s = p->s;
-	while (p->next < s->end) {
-		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks,
-		                                         p->next++);
+	while (p->next < p->end) {
+		const struct kvi_chunk_ref chunk = kvi_segment_chunk(r, s, p->next++), *c = &chunk;
 		uint32_t order_index = KVI_NO_ORDER_INDEX;
 		struct kvi_feature_slot *slot = NULL;
 		if (p->use && p->use->features &&
@@ -154,7 +154,9 @@ static kvarc_ret start_next(kvarc_reader *r, const struct kvi_range *g, struct k
 			continue;
 		if (c->heads != r->geometry.tensors[c->tensor].heads)
 			order_index = KVI_NO_ORDER_INDEX;
-		kvarc_ret ret = p->cover ? kvi_cover(r, p->cover, p->index, p->next - 1) : KVARC_OK;
+		kvarc_ret ret = p->cover && !s->stored
+		                        ? kvi_cover(r, p->cover, p->index, p->next - 1)
+		                        : KVARC_OK;
 		if (ret == KVARC_OK)
 			ret = finish_overlaps(r, c, p);
 		return ret ? ret : submit(r, g, s, c, p, order_index, deliver, opaque);
@@ -165,9 +167,9 @@ static kvarc_ret start_next(kvarc_reader *r, const struct kvi_range *g, struct k
 bool kvi_range_touches(const kvarc_reader *r, const struct kvi_range *g,
                        const struct kvi_segment_ref *s)
 {
-	for (uint64_t i = s->first; i < s->end; i++)
-		if (kvi_range_wants(r, g,
-		                    KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i)->tensor))
+	const uint64_t end = kvi_segment_chunks_end(r, s);
+	for (uint64_t i = s->first; i < end; i++)
+		if (kvi_range_wants(r, g, kvi_segment_chunk(r, s, i).tensor))
 			return true;
 	return false;
 }
@@ -186,13 +188,13 @@ static kvarc_ret start_parts(kvarc_reader *r, const struct kvi_range *g, struct 
 		struct kvi_part *p = &parts[i];
 		ret = kvi_range_prepare(r, g, p);
 		p->helpers = n < workers ? (unsigned)(workers / n) - 1 : 0;
-		left += p->next < p->s->end;
+		left += p->next < p->end;
 	}
 	while (left && ret == KVARC_OK) {
 		left = 0;
 		for (size_t i = 0; i < n && ret == KVARC_OK; i++) {
 			ret = start_next(r, g, &parts[i], deliver, opaque);
-			left += parts[i].next < parts[i].s->end;
+			left += parts[i].next < parts[i].end;
 		}
 	}
 	for (size_t i = 0; i < n; i++)
@@ -332,8 +334,14 @@ static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *g, kvarc_de
 		                                           r->index.segments, i);
 		if (!kvi_segment_has(s, g->track, g->t0, g->t_end) || !kvi_range_touches(r, g, s))
 			continue;
+		/* One that lies in a store is in memory as a whole. */
+		if (n && s->stored)
+			ret = start_covered(r, &cover, parts, n, deliver, opaque);
+		if (ret)
+			break;
+		n = s->stored ? 0 : n;
 		parts[n++] = (struct kvi_part){ .s = s, .index = i };
-		if (n < most)
+		if (n < most && !s->stored)
 			continue;
 		ret = start_covered(r, &cover, parts, n, deliver, opaque);
 		if (has_model(&r->predictors))

@@ -17,7 +17,7 @@ struct kvi_cover;
 struct kvi_part {
 	const struct kvi_segment_ref *s;
 	struct kvi_segment_use *use;
-	uint64_t next;               /* chunk */
+	uint64_t next, end;          /* chunks (kvi_segment_chunk) */
 	uint32_t order_index;        /* where to look for the next chunk */
 	uint64_t covered;            /* the end of the last chunk (reader_range.c) */
 	uint32_t from, to;           /* tokens of the segment that the range has */

@@ -38,6 +38,8 @@ struct kvi_segment_ref {
 	uint32_t track, n;
 	uint32_t bytes;  /* of the frame, at most; 0: not known */
 	uint32_t left;   /* tokens of it that rewinds have left (spec 6.2) */
+	uint32_t part;   /* its number in a STOREREF, whose offset and sequence these are */
+	uint64_t stored; /* 1 + its entry in kvi_reader_index.stored; 0: the file has it */
 	uint64_t parent; /* 1 + that of the one that holds the token before it, 0: none */
 	struct kvi_chain chain, before; /* before: of that token, once it was passed in order */
 };
@@ -47,6 +49,11 @@ static inline bool kvi_segment_has(const struct kvi_segment_ref *s, uint32_t tra
 {
 	return s->track == track && s->left && s->t0 < end && s->t0 + s->left > t0;
 }
+/* A segment that lies in a store. */
+struct kvi_stored_ref {
+	kvarc_stored segment;
+	size_t ns; /* in kvi_reader_index.namespaces */
+};
 /* A COMMIT that is a checkpoint. */
 struct kvi_checkpoint_ref {
 	uint64_t offset, sequence, number;

@@ -110,7 +110,7 @@ static kvarc_ret decode_linear(kvarc_reader *r, struct kvi_coder *coder, const s
 	const struct kvi_segment_ref *s = kvi_index_segment(&r->index, h->segment);
 	struct kvi_repeated *x = open_repeated(r);
 	kvarc_ret ret = KVARC_OK;
-	if (!s || s->n != h->n)
+	if (!s || s->stored || s->n != h->n)
 		return kvi_reader_bad(f, e, "its SEGMENT is missing");
 	if (!x)
 		return kvi_fail_alloc(e, &r->alloc);
@@ -160,7 +160,7 @@ static kvarc_ret decode_target(kvarc_reader *r, struct kvi_coder *coder, const s
 		segment = kvi_malloc(&r->alloc, sizeof *segment);
 		if (!segment)
 			ret = kvi_fail_alloc(e, &r->alloc);
-		else if (!ref || !ref->offset || ref->n != h.n)
+		else if (!ref || !ref->offset || ref->stored || ref->n != h.n)
 			ret = kvi_reader_bad(f, e, "its SEGMENT is missing");
 		else
 			ret = kvi_reader_read_segment(r, &packer, ref, segment, e);

@@ -230,10 +230,13 @@ kvarc_ret kvi_reader_track_end(kvarc_reader *r, uint32_t track, uint64_t t0,
 	*to = (struct kvi_track_end){ 0 };
 	if (!p)
 		return KVARC_OK;
+	/* Behind a whole segment its chain value is enough. */
+	to->no_position = p->stored && !r->options.stored_read && t0 == p->t0 + p->n;
 	struct kvi_segment *s = kvi_malloc(&r->alloc, sizeof *s);
-	kvarc_ret ret = s ? kvi_reader_read_segment(r, &r->packer, p, s, r->error)
-	                  : kvi_fail_alloc(r->error, &r->alloc);
-	if (!ret)
+	kvarc_ret ret = s ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
+	if (!ret && !to->no_position)
+		ret = kvi_reader_read_segment(r, &r->packer, p, s, r->error);
+	if (!ret && !to->no_position)
 		to->position = (int64_t)s->positions[t0 - 1 - p->t0] + 1;
 	if (!ret)
 		ret = chain_of(r, p, t0, s, &to->chain);

@@ -27,10 +27,11 @@ kvarc_ret kvi_reader_resume(kvarc_reader *r, struct kvi_resume *to);
 /* What the next token of a track follows. */
 struct kvi_track_end {
 	int64_t position;       /* of the token before it, plus 1; 0: there is none */
+	bool no_position;       /* it lies in a store, which is not here */
 	struct kvi_chain chain; /* of the tokens before it (spec 5.3) */
 };
 /* Behind the first t0 tokens of a track, which are there. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS,
- * IO. */
+ * IO, STORE. */
 kvarc_ret kvi_reader_track_end(kvarc_reader *r, uint32_t track, uint64_t t0,
                                struct kvi_track_end *to);
 /* How many tokens of a track the packed files of the last state need. */

@@ -45,7 +45,8 @@ void kvi_index_settle(struct kvi_reader_index *x, size_t n_tracks)
 void kvi_index_take_all(struct kvi_reader_index *x)
 {
 	for (uint64_t i = 1; i <= x->segments.n; i++)
-		segment(x, i)->left = segment(x, i)->n;
+		if (segment(x, i)->left || !segment(x, i)->stored)
+			segment(x, i)->left = segment(x, i)->n;
 }
 
 const struct kvi_segment_ref *kvi_index_before(const struct kvi_reader_index *x,

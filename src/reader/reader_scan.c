@@ -84,7 +84,9 @@ kvarc_ret kvi_reader_scan(kvarc_reader *r, struct kvi_walk *w)
 	kvi_walk_all(w);
 	while ((ret = kvi_walk_next(w, &r->seq.cut_error)) == KVARC_OK) {
 		ret = kvi_index_add(r, &w->entry);
-		if (ret == KVARC_OK)
+		if (ret == KVARC_OK && w->frame.head.type == KVI_FRAME_STOREREF)
+			ret = kvi_reader_add_storeref(r, &w->frame, w->content, &w->entry);
+		else if (ret == KVARC_OK)
 			ret = kvi_reader_meta(r, &w->frame, w->content, w->content_bytes,
 			                      &r->seq.cut_error);
 		if (ret)

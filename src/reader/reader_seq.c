@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_seq.c - segments in the order of the file, also from a pipe */
 #include "reader_salvage.h"
+#include "reader_stored.h"
 
 /* Behind the last commit of a file that was cut or is damaged there. */
 static bool at_stop(const kvarc_reader *r)
@@ -128,23 +129,14 @@ static kvarc_ret finish_cut(kvarc_reader *r)
 	return ret ? ret : KVARC_END;
 }
 
-static kvarc_ret begin_segment(kvarc_reader *r, kvarc_segment *segment)
+/* The segment in r->seq.segment, of the file or a store; ref: NULL on a pipe. */
+static kvarc_ret show_segment(kvarc_reader *r, struct kvi_segment_ref *ref, kvarc_segment *segment)
 {
-	kvi_segment_use_release(r, r->seq.segment);
-	r->seq.segment = kvi_segment_use_new(r);
-	if (!r->seq.segment)
-		return kvi_fail_alloc(r->error, &r->alloc);
-	r->seq.segment->segment = r->seq.walk.segment;
-	r->seq.in_segment = true;
-	struct kvi_segment_ref *ref = kvi_input_seekable(&r->in)
-	                                      ? kvi_index_segment(&r->index,
-	                                                          r->seq.walk.segment_sequence)
-	                                      : NULL;
 	struct kvi_segment *s = &r->seq.segment->segment;
+	r->seq.in_segment = true;
 	s->left = ref ? ref->left : s->n;
 	s->sequence = r->seq.walk.segment_sequence;
-	kvarc_ret ret = kvi_reader_pass_ids(
-		r, kvi_reader_codes_ids(r, r->seq.walk.segment_sequence), s, r->error);
+	kvarc_ret ret = kvi_reader_pass_ids(r, kvi_reader_codes_ids(r, s->sequence), s, r->error);
 	if (!ret || ret == KVARC_END)
 		ret = kvi_reader_check_chain(r, s, ref, r->error);
 	if (ret)
@@ -158,8 +150,57 @@ static kvarc_ret begin_segment(kvarc_reader *r, kvarc_segment *segment)
 	if (!kvi_input_seekable(&r->in)) {
 		kvi_reader_count(r, s->track, s->n);
 		r->totals.segments++;
+		r->totals.stored_tokens += r->seq.in_part ? s->n : 0;
 	}
 	return KVARC_OK;
+}
+
+/* In the index, of the segment in hand or the next one of a STOREREF; NULL: on a pipe. */
+static struct kvi_segment_ref *ref_of(const kvarc_reader *r, size_t part)
+{
+	struct kvi_segment_ref *ref = kvi_input_seekable(&r->in)
+	                                      ? kvi_index_segment(&r->index,
+	                                                          r->seq.walk.segment_sequence)
+	                                      : NULL;
+	return ref ? ref + part : NULL;
+}
+
+static kvarc_ret new_segment(kvarc_reader *r)
+{
+	kvi_segment_use_release(r, r->seq.segment);
+	r->seq.segment = kvi_segment_use_new(r);
+	return r->seq.segment ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
+}
+
+static kvarc_ret begin_segment(kvarc_reader *r, kvarc_segment *segment)
+{
+	kvarc_ret ret = new_segment(r);
+	if (ret)
+		return ret;
+	r->seq.segment->segment = r->seq.walk.segment;
+	r->seq.in_part = false;
+	return show_segment(r, ref_of(r, 0), segment);
+}
+
+/* The next segment of the STOREREF in hand. */
+static kvarc_ret begin_part(kvarc_reader *r, kvarc_segment *segment)
+{
+	const size_t part = r->seq.next_part++;
+	const kvarc_stored *key = KVI_LIST(kvarc_stored, r->seq.walk.stored, part);
+	struct kvi_segment_ref *ref = ref_of(r, part);
+	const char *ns = kvi_identity_get(&r->meta.identity, "namespace");
+	kvarc_ret ret = new_segment(r);
+	if (ret)
+		return ret;
+	struct kvi_segment_use *use = r->seq.segment;
+	ret = ref ? kvi_stored_get_ref(r, ref, &use->stored, r->error)
+	          : kvi_stored_get(r, key, ns ? ns : "", &use->stored, r->error);
+	if (ret)
+		return ret;
+	use->segment = use->stored->segment;
+	use->segment.part = (uint32_t)part;
+	r->seq.in_part = true;
+	return show_segment(r, ref, segment);
 }
 
 /* Whether a chunk has to do with the features of its segment. */
@@ -205,13 +246,47 @@ static kvarc_ret take_chunk(kvarc_reader *r, kvarc_deliver deliver, void *opaque
 	return KVARC_OK;
 }
 
-/* Goes to the end of the segment in hand. */
-static kvarc_ret pass_segment(kvarc_reader *r, bool decode, kvarc_deliver deliver, void *opaque)
+/* Hands the elements of a segment in a store to workers. */
+static kvarc_ret take_part(kvarc_reader *r, kvarc_deliver deliver, void *opaque)
 {
-	const uint64_t sequence = r->seq.walk.segment_sequence;
-	kvarc_ret ret = decode ? kvi_reader_start(r) : KVARC_OK;
-	if (ret == KVARC_OK && decode)
-		ret = kvi_reader_foresee(r, r->seq.walk.segment_predictor, r->seq.segment);
+	struct kvi_segment_use *use = r->seq.segment;
+	const struct kvi_segment *x = &use->segment;
+	const struct kvi_segment_ref s = { .offset = r->seq.walk.frame.offset,
+		                           .sequence = x->sequence,
+		                           .t0 = x->t0,
+		                           .track = x->track,
+		                           .n = x->n,
+		                           .stored = 1 };
+	const uint64_t end = kvi_segment_chunks_end(r, &s);
+	/* A model goes through all elements; a profile is of the chunks of the file alone. */
+	kvarc_ret ret = r->seq.walk.segment_guided
+	                        ? kvi_reader_foresee(r, r->seq.walk.segment_predictor, use)
+	                        : KVARC_OK;
+	for (uint64_t i = 0; i < end && !ret; i++) {
+		const struct kvi_chunk_ref c = kvi_segment_chunk(r, &s, i);
+		struct kvi_decode_job *j;
+		ret = kvi_reader_job(r, &j);
+		if (ret)
+			break;
+		kvi_reader_assign(r, j, &s, &c, use,
+		                  use->features ? r->order.first[x->track] + (uint32_t)i
+		                                : KVI_NO_ORDER_INDEX);
+		j->stored = kvi_stored_elements(use, c.tensor);
+		j->params = NULL;
+		j->count = x->left;
+		j->deliver = deliver;
+		j->opaque = opaque;
+		kvi_reader_submit(r, j);
+	}
+	return ret;
+}
+
+/* The frames of the segment in hand, up to its COMMIT. */
+static kvarc_ret take_frames(kvarc_reader *r, bool decode, kvarc_deliver deliver, void *opaque)
+{
+	kvarc_ret ret = decode ? kvi_reader_foresee(r, r->seq.walk.segment_predictor,
+	                                            r->seq.segment)
+	                       : KVARC_OK;
 	while (ret == KVARC_OK && r->seq.in_segment) {
 		ret = next_frame(r);
 		if (ret == KVARC_END)
@@ -227,20 +302,35 @@ static kvarc_ret pass_segment(kvarc_reader *r, bool decode, kvarc_deliver delive
 			ret = common_frame(r, true, r->error);
 		r->seq.in_segment = type != KVI_FRAME_COMMIT;
 	}
-	ret = decode ? kvi_reader_drain(r, ret) : ret;
-	if (decode && kvi_input_seekable(&r->in))
-		kvi_reader_cut_models(r, kvi_index_segment(&r->index, sequence));
 	return ret;
 }
 
-/* Whether a segment has no tokens that are left. */
-static bool is_replaced(const kvarc_reader *r)
+/* Goes to the end of the segment in hand. */
+static kvarc_ret pass_segment(kvarc_reader *r, bool decode, kvarc_deliver deliver, void *opaque)
 {
-	const struct kvi_segment_ref *ref =
-		kvi_input_seekable(&r->in)
-			? kvi_index_segment(&r->index, r->seq.walk.segment_sequence)
-			: NULL;
-	return ref && !ref->left;
+	const struct kvi_segment_ref *ref = ref_of(r, r->seq.segment->segment.part);
+	kvarc_ret ret = decode ? kvi_reader_start(r) : KVARC_OK;
+	if (ret == KVARC_OK && !r->seq.in_part)
+		ret = take_frames(r, decode, deliver, opaque);
+	else if (ret == KVARC_OK && decode)
+		ret = take_part(r, deliver, opaque);
+	if (r->seq.in_part)
+		r->seq.in_segment = false;
+	ret = decode ? kvi_reader_drain(r, ret) : ret;
+	if (decode)
+		kvi_reader_cut_models(r, ref);
+	return ret;
+}
+
+/* Whether there is a next segment of the STOREREF in hand that has tokens left; others are passed:
+ * a store need not have them. */
+static bool next_part(kvarc_reader *r)
+{
+	const struct kvi_segment_ref *ref = ref_of(r, 0);
+	const size_t n = r->seq.walk.stored.n;
+	while (r->seq.next_part < n && ref && !ref[r->seq.next_part].left)
+		r->seq.next_part++;
+	return r->seq.next_part < n;
 }
 
 static kvarc_ret next_segment(kvarc_reader *r, kvarc_segment *segment)
@@ -257,6 +347,8 @@ static kvarc_ret next_segment(kvarc_reader *r, kvarc_segment *segment)
 	if (ret == KVARC_OK && r->seq.in_segment)
 		ret = pass_segment(r, false, NULL, NULL);
 	while (ret == KVARC_OK) {
+		if (next_part(r))
+			return begin_part(r, segment);
 		if (at_stop(r) && r->state == KVARC_STATE_CUT)
 			return finish_cut(r);
 		ret = next_frame(r);
@@ -264,9 +356,12 @@ static kvarc_ret next_segment(kvarc_reader *r, kvarc_segment *segment)
 			return finish(r);
 		if (ret)
 			return ret;
-		if (r->seq.walk.frame.head.type != KVI_FRAME_SEGMENT)
+		const struct kvi_segment_ref *ref = ref_of(r, 0);
+		if (r->seq.walk.frame.head.type == KVI_FRAME_STOREREF)
+			r->seq.next_part = 0;
+		else if (r->seq.walk.frame.head.type != KVI_FRAME_SEGMENT)
 			ret = common_frame(r, true, r->error);
-		else if (!is_replaced(r))
+		else if (!ref || ref->left)
 			return begin_segment(r, segment);
 	}
 	return ret;

@@ -39,9 +39,11 @@ struct kvi_predictor_ref {
 	struct kvi_token_coder **coders; /* by track */
 };
 
+struct kvi_stored_copy;
 /* A segment's positions, shared by the chunks that are decoded. */
 struct kvi_segment_use {
 	struct kvi_segment segment;
+	struct kvi_stored_copy *stored;     /* its elements, from a store; NULL: the file has them */
 	bool known;                         /* false: lost, there are no ids and no positions */
 	struct kvi_feature_table *features; /* NULL: nothing is predicted */
 	struct kvi_prediction *prediction;  /* NULL: not by a model */
@@ -56,6 +58,7 @@ struct kvi_decode_job {
 	kvarc_reader *r;
 	bool busy, have_frame;
 	/* in */
+	const uint8_t *stored;           /* the elements, from a store; NULL: of a frame */
 	struct kvi_buffer buffer, other; /* the frame; a repeated one */
 	struct kvi_frame frame;          /* have_frame, else frame.offset */
 	struct kvi_chunk_ref ref;        /* what is expected */
@@ -119,6 +122,8 @@ struct kvi_item {
 struct kvi_reader_index {
 	struct kvi_list chunks;            /* struct kvi_chunk_ref */
 	struct kvi_list segments;          /* struct kvi_segment_ref */
+	struct kvi_list stored;            /* struct kvi_stored_ref */
+	struct kvi_list namespaces;        /* char * */
 	struct kvi_list params;            /* struct kvi_params_ref */
 	struct kvi_list blobs;             /* struct kvi_blob_ref; salvage alone */
 	struct kvi_order_walk chunk_order; /* while the index is built */
@@ -169,6 +174,9 @@ struct kvi_reader_sequence {
 	uint64_t stop;
 	kvarc_error cut_error;
 	size_t salvage_at; /* salvage: index of the next segment */
+	/* The STOREREF in hand: its next segment, and whether one of it is in hand. */
+	size_t next_part;
+	bool in_part;
 	struct kvi_segment_use *segment;
 };
 
@@ -201,9 +209,12 @@ struct kvi_reader_workers {
 	struct kvi_repeated *repeated; /* NULL until needed; predictors.lock */
 };
 
+/* The last segments that a store gave: at most so many that nobody uses. */
+enum { KVI_STORED_COPIES = 2 };
+
 /* Counts of the archive; on a pipe: so far. */
 struct kvi_reader_totals {
-	uint64_t frames, dropped, raw_bytes, elements, chunks, segments;
+	uint64_t frames, dropped, raw_bytes, elements, chunks, segments, stored_tokens;
 	uint64_t progress_done, progress_total; /* bytes of decoded elements */
 };
 
@@ -232,9 +243,10 @@ struct kvarc_reader {
 	struct kvi_reader_losses losses;
 	struct kvi_reader_workers workers;
 	struct kvi_reader_totals totals;
+	struct kvi_stored_copy *stored[KVI_STORED_COPIES]; /* the newest first; NULL: none */
 };
 
-/* Makes ret stick (all but OK, END and MEMLIMIT) and returns it. */
+/* Makes ret stick (all but OK, END, MEMLIMIT and STORE) and returns it. */
 kvarc_ret kvi_reader_set_error(kvarc_reader *r, kvarc_ret ret);
 
 /* Metadata frames (reader_meta.c). */
@@ -324,7 +336,8 @@ kvarc_ret kvi_reader_pass_ids(kvarc_reader *r, struct kvi_predictor_ref *x, stru
 void kvi_index_link(struct kvi_reader_index *x);
 /* What remains of each segment at the end of the list; tokens and last of all tracks. */
 void kvi_index_settle(struct kvi_reader_index *x, size_t n_tracks);
-/* All tokens of all segments are taken as left: to verify them. */
+/* All tokens of all segments are taken as left: to verify them. Of those that lie in a store, those
+ * that have some left: a store need not have others (spec frames 12.3). */
 void kvi_index_take_all(struct kvi_reader_index *x);
 /* The segment that holds the token before a segment. NULL: there is none. */
 const struct kvi_segment_ref *kvi_index_before(const struct kvi_reader_index *x,
@@ -364,8 +377,12 @@ kvarc_ret kvi_reader_geometry(kvarc_reader *r, const struct kvi_frame *f, const 
                               size_t bytes);
 /* The PARAMS frame with this sequence number. NULL: not in the index. */
 struct kvi_params_ref *kvi_index_params(const struct kvi_reader_index *x, uint64_t sequence);
-/* The SEGMENT frame with this sequence number. NULL: not in the index. */
+/* The SEGMENT frame with this sequence number, or the first segment of such a STOREREF frame. NULL:
+ * not in the index. */
 struct kvi_segment_ref *kvi_index_segment(const struct kvi_reader_index *x, uint64_t sequence);
+/* A segment of the index as it was read. NULL: not in the index. */
+struct kvi_segment_ref *kvi_index_segment_of(const struct kvi_reader_index *x,
+                                             const struct kvi_segment *s);
 /* The chunk with this sequence number. NULL: not in the index. */
 struct kvi_chunk_ref *kvi_index_chunk(const struct kvi_reader_index *x, uint64_t sequence);
 /* The chunk whose frame begins at this offset of the file. NULL: not in the index. */
@@ -452,6 +469,33 @@ kvarc_ret kvi_segment_use_load(kvarc_reader *r, struct kvi_packer *packer,
 struct kvi_segment_use *kvi_segment_use_new(kvarc_reader *r);
 /* Ends one user's use; the last one frees it. Any thread. */
 void kvi_segment_use_release(kvarc_reader *r, struct kvi_segment_use *use);
+
+/* Segments in a store (reader_stored.c); by the calling thread alone. */
+
+/* Adds the segments of a STOREREF frame to the index; entry: what the INDEX or a walk says of it;
+ * NULL: salvage, which takes what there is. Returns OK, MEM, MEMLIMIT, DATA. */
+kvarc_ret kvi_reader_add_storeref(kvarc_reader *r, const struct kvi_frame *f,
+                                  const uint8_t *content, const struct kvi_index_entry *entry);
+/* Counts the tokens of the state that lie in a store. */
+void kvi_reader_count_stored(kvarc_reader *r);
+/* A segment of the index that lies in a store. Returns as kvi_stored_get. */
+kvarc_ret kvi_stored_segment(kvarc_reader *r, const struct kvi_segment_ref *ref,
+                             struct kvi_segment *s, kvarc_error *e);
+/* The same, with its elements, as use->segment and use->stored. */
+kvarc_ret kvi_stored_use(kvarc_reader *r, const struct kvi_segment_ref *ref,
+                         struct kvi_segment_use *use, kvarc_error *e);
+/* Elements of a tensor of a use, packed; NULL: a chunk of the file has them. */
+const uint8_t *kvi_stored_elements(const struct kvi_segment_use *use, uint32_t tensor);
+/* Ends a use of a copy; NULL-safe. */
+void kvi_stored_release(kvarc_reader *r, struct kvi_stored_copy *copy);
+/* Frees all of it when the reader is closed. */
+void kvi_stored_free(kvarc_reader *r);
+/* Chunks of a segment: from s->first to here. Where it lies in a store, one a tensor of the track
+ * stands for its elements (spec frames 12.3). */
+uint64_t kvi_segment_chunks_end(const kvarc_reader *r, const struct kvi_segment_ref *s);
+/* Chunk i of these. */
+struct kvi_chunk_ref kvi_segment_chunk(const kvarc_reader *r, const struct kvi_segment_ref *s,
+                                       uint64_t i);
 
 /* A second, independent reader on the same source (verify.c), which decodes lossy chunks too: the
  * caller's own place in the file stays what it was. */

@@ -168,7 +168,7 @@ static kvarc_ret lost_around(struct kvi_loss_finder *f, size_t segment, uint64_t
 		explain(&r->losses, before, begin, &ids);
 		ret = kvi_salvage_lose(r, &ids, 0, 0);
 	}
-	return ret ? ret : lost_chunks(f, s, begin_of(&r->index, segment + 1));
+	return ret || s->stored ? ret : lost_chunks(f, s, begin_of(&r->index, segment + 1));
 }
 
 /* Tokens that the files in the archive are made of. */

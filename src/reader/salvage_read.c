@@ -19,6 +19,7 @@ kvarc_ret kvi_salvage_superblock(kvarc_reader *r)
 		                   "the start of the file is damaged so much that nothing can be "
 		                   "saved");
 	r->in.sync = kvi_load64(head);
+	r->in.stored = true; /* nobody knows */
 	struct kvi_region *g = kvi_list_add(&r->losses.regions, &r->alloc, sizeof *g);
 	if (!g)
 		return kvi_fail_alloc(r->error, &r->alloc);
@@ -56,6 +57,7 @@ kvarc_ret kvi_salvage_load(kvarc_reader *r)
 		ret = kvi_salvage_losses(r);
 	for (uint32_t i = 0; i < r->geometry.n_tracks && ret == KVARC_OK; i++)
 		kvi_reader_count(r, i, r->index.tokens[i]);
+	kvi_reader_count_stored(r);
 	r->totals.chunks = r->index.chunks.n;
 	r->totals.segments = r->index.segments.n;
 	return ret;

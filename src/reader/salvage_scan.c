@@ -70,8 +70,10 @@ static kvarc_ret segment_of(struct scan *s, const struct kvi_chunk_header *h,
 	                                       : NULL;
 	*out = last;
 	if (last && last->sequence == h->segment)
-		return last->track == track && last->t0 == h->t0 && last->n == h->n ? KVARC_OK
-		                                                                    : KVARC_DATA;
+		return !last->stored && last->track == track && last->t0 == h->t0 &&
+		                       last->n == h->n
+		               ? KVARC_OK
+		               : KVARC_DATA;
 	if (last && last->sequence > h->segment)
 		return KVARC_DATA;
 	*out = kvi_list_add(&r->index.segments, &r->alloc, sizeof **out);
@@ -178,7 +180,7 @@ static kvarc_ret take_index(struct scan *s, const uint8_t *content, size_t bytes
 			p->copy_of = e.params;
 		else if (e.type == KVI_FRAME_RESTORE)
 			ret = add_lost_item(s, e.sequence);
-		else if (e.type == KVI_FRAME_SEGMENT)
+		else if (e.type == KVI_FRAME_SEGMENT || e.type == KVI_FRAME_STOREREF)
 			expect_segment(r, &e);
 	}
 	s->has_index = true;
@@ -220,6 +222,8 @@ static kvarc_ret take_content(struct scan *s, const struct kvi_frame *f, const u
 		return take_params(s, f, content, bytes);
 	case KVI_FRAME_SEGMENT:
 		return take_segment(s, f, content, bytes);
+	case KVI_FRAME_STOREREF:
+		return kvi_reader_add_storeref(r, f, content, NULL);
 	case KVI_FRAME_INDEX:
 		return take_index(s, content, bytes);
 	case KVI_FRAME_BLOB:

@@ -10,4 +10,5 @@ libkvi_la_SOURCES += \
 	src/writer/writer_resume.c \
 	src/writer/writer_rewind.c \
 	src/writer/writer_segment.c \
+	src/writer/writer_stored.c \
 	src/writer/writer_state.h

@@ -19,7 +19,7 @@ enum { SEGMENT_TOKENS_MIN = 32 };
 enum { CHUNK_BYTES_DEFAULT = 1 << 20, CHUNK_BYTES_MIN = 64 << 10 };
 #define FLAGS_KNOWN                                                          \
 	(KVARC_WRITE_VERIFY | KVARC_WRITE_STREAMABLE | KVARC_WRITE_FILE_ID | \
-	 KVARC_WRITE_EMBED_PROFILE)
+	 KVARC_WRITE_EMBED_PROFILE | KVARC_WRITE_STORED)
 
 kvarc_ret kvi_writer_set_error(kvarc_writer *w, kvarc_ret ret)
 {
@@ -292,6 +292,7 @@ static kvarc_ret write_superblock(kvarc_writer *w)
 {
 	struct kvi_superblock sb = { .major = KVARC_FORMAT_MAJOR, .minor = KVARC_FORMAT_MINOR };
 	uint8_t b[KVI_SUPERBLOCK_BYTES];
+	sb.incompat = w->options.flags & KVARC_WRITE_STORED ? KVI_INCOMPAT_STORE : 0;
 	memcpy(sb.file_id, w->options.file_id, sizeof sb.file_id);
 	if (!(w->options.flags & KVARC_WRITE_FILE_ID) &&
 	    kvi_all_zero(sb.file_id, sizeof sb.file_id) &&

@@ -9,6 +9,8 @@ static kvarc_ret open_archive(kvarc_writer *w, const kvarc_source *source)
 	kvarc_reader_options o = { .common = w->options.common };
 	uint64_t used = atomic_load(&w->alloc.used);
 	o.common.progress = NULL;
+	o.stored_read = w->options.stored_read;
+	o.stored_opaque = w->options.stored_opaque;
 	o.common.memlimit = w->alloc.limit > used ? w->alloc.limit - used : 1;
 	kvarc_ret ret = kvi_check_source(w->error, "kvarc_writer_open_append", source, true);
 	if (ret)
@@ -86,7 +88,7 @@ static kvarc_ret take_tracks(kvarc_writer *w)
 		t->n_appended = t->n_total = t->n_written;
 		t->next_position = end.position;
 		t->chain = end.chain;
-		t->wants_positions = unknown && t->n_written;
+		t->wants_positions = (unknown && t->n_written) || end.no_position;
 		t->item_tokens = r->meta.set_closed ? 0 : kvi_reader_item_tokens(r, i);
 	}
 	return ret;

@@ -80,7 +80,7 @@ static kvarc_ret rewind_track(kvarc_writer *w, uint32_t track, uint64_t t0)
 	kvarc_ret ret = cut_kept(w, track, t0, &end);
 	t->n_written = t->n_submitted = t0;
 	t->next_position = end.position;
-	t->wants_positions = false;
+	t->wants_positions = end.no_position;
 	t->chain = end.chain;
 	return ret;
 }

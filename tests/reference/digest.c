@@ -2,10 +2,11 @@
 /*
  * digest.c - prints what `kvarc_ref.py digest` prints, through the public API
  *
- * digest [-p] [-l] [-c N] [-i ISA] [-P PROFILE] [-M MODEL] FILE: a line for each chunk in file
+ * digest [-p] [-l] [-c N] [-i ISA] [-P PROFILE] [-M MODEL] [-S STORE] FILE: a line for each chunk in file
  * order, then a line for each item; of checkpoint N. Exit 0; 1 with "data: ..." or "format: ..."; 3
  * with "unsupported: ..."; 4 with "predictor: ..."; 5 with "lossy: ...", which -l
- * asks for: lossy chunks are not welcome; 2 for everything else. -p reads as from a
+ * asks for: lossy chunks are not welcome; 7 with "store: ..."; 2 for everything else. STORE: a
+ * folder (spec/vectors/README.md). -p reads as from a
  * pipe: forward only, size not known. Prints no digests unless the whole file was
  * good.
  */
@@ -18,6 +19,8 @@
 #include <xxhash.h>
 
 #include <kvarc.h>
+
+#include "vector_store.h"
 
 struct digest_item {
 	uint8_t *p;
@@ -32,6 +35,7 @@ struct digest {
 	uint64_t checkpoint;
 	const kvarc_profile *profile;
 	kvarc_predictor *model;
+	struct vector_store store;
 	kvarc_error error;
 	const kvarc_geometry *geometry;
 	char *lines;
@@ -118,6 +122,8 @@ static kvarc_ret open_reader(struct digest *d, kvarc_reader **r)
 	options.n_profiles = d->profile != NULL;
 	options.predictor = d->model;
 	options.flags = d->lossless ? 0 : KVARC_READ_ALLOW_LOSSY;
+	options.stored_read = d->store.folder ? vector_store_read : NULL;
+	options.stored_opaque = &d->store;
 	if (fseek(d->file, 0, SEEK_END))
 		return KVARC_IO;
 	if (!d->pipe)
@@ -126,7 +132,7 @@ static kvarc_ret open_reader(struct digest *d, kvarc_reader **r)
 	d->at = 0;
 	kvarc_ret ret = kvarc_reader_open(r, &source, &options);
 	if (ret == KVARC_OK)
-		d->geometry = kvarc_reader_geometry(*r);
+		d->geometry = d->store.geometry = kvarc_reader_geometry(*r);
 	return ret;
 }
 
@@ -190,12 +196,14 @@ static int report(const struct digest *d, kvarc_ret ret)
 	                   : ret == KVARC_OPTIONS   ? "unsupported"
 	                   : ret == KVARC_PREDICTOR ? "predictor"
 	                   : ret == KVARC_LOSSY     ? "lossy"
+	                   : ret == KVARC_STORE     ? "store"
 	                                            : kvarc_strerror(ret);
 	printf("%s: %s\n", kind, d->error.text);
 	return ret == KVARC_FORMAT || ret == KVARC_DATA ? 1
 	       : ret == KVARC_OPTIONS                   ? 3
 	       : ret == KVARC_PREDICTOR                 ? 4
 	       : ret == KVARC_LOSSY                     ? 5
+	       : ret == KVARC_STORE                     ? 7
 	                                                : 2;
 }
 
@@ -257,12 +265,14 @@ int main(int argc, char **argv)
 			profile = fopen(argv[++i], "rb");
 		else if (!strcmp(argv[i], "-M") && i + 2 < argc)
 			model = argv[++i];
+		else if (!strcmp(argv[i], "-S") && i + 2 < argc)
+			d.store.folder = argv[++i];
 		else
 			break;
 	}
 	if (i != argc - 1 || !(d.file = fopen(argv[i], "rb"))) {
 		fprintf(stderr, "usage: digest [-p] [-l] [-c N] [-i ISA] [-P PROFILE] "
-		                "[-M MODEL] FILE\n");
+		                "[-M MODEL] [-S STORE] FILE\n");
 		return 2;
 	}
 	int rc = run(&d, profile, model);
