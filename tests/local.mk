@@ -115,6 +115,7 @@ tests_unit_libunit_a_SOURCES = tests/unit/random.h \
 	tests/unit/profile_util.c tests/unit/profile_util.h \
 	tests/unit/slots_util.c tests/unit/slots_util.h \
 	tests/unit/small_model.c tests/unit/small_model.h \
+	tests/unit/stored_util.c tests/unit/stored_util.h \
 	tests/unit/stream_util.c tests/unit/stream_util.h
 LDADD = tests/unit/libunit.a libkvistore.la libkvitools.la libkvi.la $(CMOCKA_LIBS) $(ZSTD_LIBS) -lm
 unit_tests = \
@@ -169,6 +170,8 @@ unit_tests = \
 	tests/unit/test_self_test \
 	tests/unit/test_session \
 	tests/unit/test_sources \
+	tests/unit/test_stored \
+	tests/unit/test_stored_files \
 	tests/unit/test_stream \
 	tests/unit/test_stream_failures \
 	tests/unit/test_stream_items \

@@ -230,7 +230,8 @@ unsigned kvi_reader_segments_at_once(const kvarc_reader *r)
 	unsigned workers = r->options.common.threads;
 	if (r->predictors.list.n == 0 || workers < 2)
 		return 1;
-	if (has_model(&r->predictors))
+	/* One that lies in a store is in memory as a whole. */
+	if (has_model(&r->predictors) || r->index.stored.n)
 		return 1;
 	return workers < PARTS_MAX ? workers : PARTS_MAX;
 }
@@ -334,14 +335,8 @@ static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *g, kvarc_de
 		                                           r->index.segments, i);
 		if (!kvi_segment_has(s, g->track, g->t0, g->t_end) || !kvi_range_touches(r, g, s))
 			continue;
-		/* One that lies in a store is in memory as a whole. */
-		if (n && s->stored)
-			ret = start_covered(r, &cover, parts, n, deliver, opaque);
-		if (ret)
-			break;
-		n = s->stored ? 0 : n;
 		parts[n++] = (struct kvi_part){ .s = s, .index = i };
-		if (n < most && !s->stored)
+		if (n < most)
 			continue;
 		ret = start_covered(r, &cover, parts, n, deliver, opaque);
 		if (has_model(&r->predictors))

@@ -370,7 +370,7 @@ static kvarc_ret next_segment(kvarc_reader *r, kvarc_segment *segment)
 /* In order a failure leaves us in the middle of the file: all of them stick. */
 static kvarc_ret stick(kvarc_reader *r, kvarc_ret ret)
 {
-	if (ret == KVARC_MEMLIMIT && !r->sticky)
+	if ((ret == KVARC_MEMLIMIT || ret == KVARC_STORE) && !r->sticky)
 		r->sticky = ret;
 	return kvi_reader_set_error(r, ret);
 }
