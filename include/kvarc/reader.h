@@ -76,7 +76,8 @@ typedef struct kvarc_info {
 	/* tokens that a tier left out when files were packed, of all tracks; 0 when the archive
 	 * was cut later */
 	uint64_t dropped_tokens;
-	uint64_t stored_tokens; /* whose ids, positions and elements lie in a store, of all tracks */
+	uint64_t
+		stored_tokens; /* whose ids, positions and elements lie in a store, of all tracks */
 	uint64_t reserved[5];
 } kvarc_info;
 
@@ -216,8 +217,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_chain(kvarc_reader *r, uint32_
 #define KVARC_SEGMENT_CUT 0x2u    /* later segments have left its first tokens alone: see left */
 /*
  * Segment i of the state that the reader was opened at, in the order of the file, without decoding
- * anything; flags: KVARC_SEGMENT_*. Those of which no token is left are not counted. Ascending i is
- * fast. Returns OK, END past the last, OPTIONS (a pipe), PROG.
+ * anything; flags: KVARC_SEGMENT_*, may be NULL. Segments of which no token is left are not
+ * counted. Ascending i is fast. Returns OK, END past the last, OPTIONS (a pipe), PROG.
  */
 KVARC_API kvarc_ret kvarc_reader_segment_at(kvarc_reader *r, uint64_t i, kvarc_stored *segment,
                                             unsigned *flags);

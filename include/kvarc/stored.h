@@ -56,11 +56,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_chain_next(const uint8_t before[16], 
  * they are. views has one entry a tensor of the geometry, those of other tracks are not looked at.
  * Returns OK, MEM, GEOMETRY (no such track, values out of range), PROG.
  */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_content_digest(const kvarc_geometry *geometry,
-                                                          uint32_t track, uint32_t n,
-                                                          const int32_t *ids,
-                                                          const int32_t *positions,
-                                                          const kvarc_view *views,
-                                                          uint8_t digest[16]);
+KVARC_API KVARC_MUST_CHECK kvarc_ret
+kvarc_content_digest(const kvarc_geometry *geometry, uint32_t track, uint32_t n, const int32_t *ids,
+                     const int32_t *positions, const kvarc_view *views, uint8_t digest[16]);
 
 #endif

@@ -8,11 +8,11 @@
 enum { PART_BYTES = 16 << 10 };
 
 /* The hash with ids, and the one without. */
-struct both {
+struct digest_pair {
 	struct kvi_hasher with, without;
 };
 
-static void add_both(struct both *b, const void *p, size_t bytes)
+static void add_both(struct digest_pair *b, const void *p, size_t bytes)
 {
 	kvi_hasher_add(&b->with, p, bytes);
 	kvi_hasher_add(&b->without, p, bytes);
@@ -27,7 +27,7 @@ static void add_numbers(struct kvi_hasher *h, const int32_t *p, uint32_t n)
 	}
 }
 
-static void begin(struct both *b, const struct kvi_content *c)
+static void begin(struct digest_pair *b, const struct kvi_content *c)
 {
 	uint8_t head[24] = "kvarc content 10";
 	kvi_store32(head + 16, c->n);
@@ -68,7 +68,8 @@ static struct kvi_h128 hash_head(const kvarc_view *v, const struct kvi_view_bloc
 	return kvi_hasher_end(&h);
 }
 
-static void add_tensor(struct both *b, const kvarc_tensor *t, const kvarc_view *v, uint32_t n)
+static void add_tensor(struct digest_pair *b, const kvarc_tensor *t, const kvarc_view *v,
+                       uint32_t n)
 {
 	uint8_t head[16] = { 0 }, hash[16];
 	kvi_store32(head, t->layer);
@@ -90,7 +91,7 @@ void kvi_content_digest(const kvarc_geometry *g, const struct kvi_order *order,
                         const struct kvi_content *c, struct kvi_h128 *with,
                         struct kvi_h128 *without)
 {
-	struct both b;
+	struct digest_pair b;
 	begin(&b, c);
 	for (uint32_t i = order->first[c->track]; i < order->first[c->track + 1]; i++) {
 		const uint32_t tensor = order->tensors[i];

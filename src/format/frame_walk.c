@@ -117,9 +117,8 @@ kvarc_ret kvi_params_check(const kvarc_geometry *g, const struct kvi_params_head
 		                    "needs a newer version of kvarc",
 		                    (unsigned long long)f->head.sequence,
 		                    (unsigned long long)f->offset, (unsigned)h->codec));
-	return kvi_codec_has_params(h->codec)
-	               ? KVARC_OK
-	               : kvi_frame_bad(f, e, "its codec has no parameters");
+	return kvi_codec_has_params(h->codec) ? KVARC_OK
+	                                      : kvi_frame_bad(f, e, "its codec has no parameters");
 }
 
 /* One frame's part in the INDEX, folded; the copied frame's number is not
@@ -212,7 +211,7 @@ static kvarc_ret on_segment(struct kvi_walk *w, kvarc_error *e)
 		return ret;
 	if (s->coded && !w->predictor_codes)
 		return kvi_frame_bad(&w->frame, e,
-		           "its token ids are coded, and its PREDICTOR does not say so");
+		                     "its token ids are coded, and its PREDICTOR does not say so");
 	w->in_segment = true;
 	w->segment_sequence = w->frame.head.sequence;
 	w->segment_predictor = w->predictor;
@@ -274,8 +273,9 @@ static kvarc_ret on_blob(struct kvi_walk *w, kvarc_error *e)
 	struct kvi_blob b;
 	if (!kvi_blob_parse(&b, w->content, w->content_bytes))
 		return kvi_frame_bad(&w->frame, e, "its fields");
-	return b.item < w->n_items ? KVARC_OK
-	                           : kvi_frame_bad(&w->frame, e, "its item does not come before it");
+	return b.item < w->n_items
+	               ? KVARC_OK
+	               : kvi_frame_bad(&w->frame, e, "its item does not come before it");
 }
 
 static kvarc_ret on_predictor(struct kvi_walk *w, kvarc_error *e)

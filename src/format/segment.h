@@ -29,7 +29,7 @@ struct kvi_segment {
 	uint64_t sequence;
 	uint32_t part; /* a reader's: its number in a STOREREF frame; 0 of a SEGMENT */
 	bool has_ids;  /* they are known */
-	bool coded;   /* in the file they are coded */
+	bool coded;    /* in the file they are coded */
 	int32_t positions[KVI_SEGMENT_TOKENS];
 	int32_t ids[KVI_SEGMENT_TOKENS];
 	bool has_chain;

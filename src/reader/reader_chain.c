@@ -37,9 +37,8 @@ static kvarc_ret cut_value(kvarc_reader *r, const struct kvi_segment_ref *p, uin
 	if (!s)
 		return kvi_fail_alloc(e, &r->alloc);
 	/* A store need not have what is replaced. */
-	kvarc_ret ret = p->stored && !p->left
-	                        ? KVARC_END
-	                        : kvi_reader_read_segment(r, &r->packer, p, s, e);
+	kvarc_ret ret = p->stored && !p->left ? KVARC_END
+	                                      : kvi_reader_read_segment(r, &r->packer, p, s, e);
 	if (!ret)
 		ret = kvi_reader_first_ids(r, kvi_reader_codes_ids(r, p->sequence), s, left, e);
 	if (!ret && p->before.known && s->has_ids) {

@@ -331,7 +331,7 @@ kvarc_ret kvi_reader_hand_over(struct kvi_decode_job *j)
 	return KVARC_OK;
 }
 
-/* Elements of a store stand in the place of a raw chunk (spec frames 12.3). */
+/* Elements of a store stand for a raw chunk (spec frames 12.3). */
 static void take_stored(struct kvi_decode_job *j, struct kvi_chunk_header *h)
 {
 	static const uint8_t no_payload[KVI_CHUNK_HEADER_BYTES];

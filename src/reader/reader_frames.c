@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_frames.c - frames that others name: parameters, segments */
 #include "reader_decode.h"
+#include "reader_stored.h"
 
 kvarc_ret kvi_reader_bad(const struct kvi_frame *f, kvarc_error *e, const char *what)
 {

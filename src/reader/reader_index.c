@@ -2,6 +2,7 @@
 /* reader_index.c - where the frames are: from the index, else by a scan (spec 9) */
 #include "format/commit.h"
 #include "reader_state.h"
+#include "reader_stored.h"
 
 kvarc_ret kvi_reader_geometry(kvarc_reader *r, const struct kvi_frame *f, const uint8_t *content,
                               size_t bytes)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "reader_salvage.h"
+#include "reader_stored.h"
 #include "util/arguments.h"
 
 kvarc_ret kvi_reader_set_error(kvarc_reader *r, kvarc_ret ret)

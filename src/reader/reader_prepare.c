@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_prepare.c - what a range needs of a segment: predictors, features, tokens */
 #include "reader_range.h"
+#include "reader_stored.h"
 
 bool kvi_range_wants(const kvarc_reader *r, const struct kvi_range *g, uint32_t tensor)
 {

@@ -2,6 +2,7 @@
 /* reader_range.c - part of an archive: only the chunks that a range touches */
 #include "reader_cover.h"
 #include "reader_salvage.h"
+#include "reader_stored.h"
 #include "util/arguments.h"
 #include "util/view.h"
 

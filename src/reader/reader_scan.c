@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_scan.c - the index of a file without a good one: from all frames in order (spec 9) */
 #include "reader_state.h"
+#include "reader_stored.h"
 
 /* How much of the lists is committed. */
 struct index_mark {

@@ -43,8 +43,8 @@ struct kvi_stored_copy;
 /* A segment's positions, shared by the chunks that are decoded. */
 struct kvi_segment_use {
 	struct kvi_segment segment;
-	struct kvi_stored_copy *stored;     /* its elements, from a store; NULL: the file has them */
-	bool known;                         /* false: lost, there are no ids and no positions */
+	struct kvi_stored_copy *stored; /* its elements, from a store; NULL: the file has them */
+	bool known;                     /* false: lost, there are no ids and no positions */
 	struct kvi_feature_table *features; /* NULL: nothing is predicted */
 	struct kvi_prediction *prediction;  /* NULL: not by a model */
 	kvarc_ret predictor_ret;            /* why codec linear cannot be decoded; a pipe */
@@ -209,7 +209,7 @@ struct kvi_reader_workers {
 	struct kvi_repeated *repeated; /* NULL until needed; predictors.lock */
 };
 
-/* The last segments that a store gave: at most so many that nobody uses. */
+/* The number of segments from a store that are kept, the last ones that it gave. */
 enum { KVI_STORED_COPIES = 2 };
 
 /* Counts of the archive; on a pipe: so far. */
@@ -469,33 +469,6 @@ kvarc_ret kvi_segment_use_load(kvarc_reader *r, struct kvi_packer *packer,
 struct kvi_segment_use *kvi_segment_use_new(kvarc_reader *r);
 /* Ends one user's use; the last one frees it. Any thread. */
 void kvi_segment_use_release(kvarc_reader *r, struct kvi_segment_use *use);
-
-/* Segments in a store (reader_stored.c); by the calling thread alone. */
-
-/* Adds the segments of a STOREREF frame to the index; entry: what the INDEX or a walk says of it;
- * NULL: salvage, which takes what there is. Returns OK, MEM, MEMLIMIT, DATA. */
-kvarc_ret kvi_reader_add_storeref(kvarc_reader *r, const struct kvi_frame *f,
-                                  const uint8_t *content, const struct kvi_index_entry *entry);
-/* Counts the tokens of the state that lie in a store. */
-void kvi_reader_count_stored(kvarc_reader *r);
-/* A segment of the index that lies in a store. Returns as kvi_stored_get. */
-kvarc_ret kvi_stored_segment(kvarc_reader *r, const struct kvi_segment_ref *ref,
-                             struct kvi_segment *s, kvarc_error *e);
-/* The same, with its elements, as use->segment and use->stored. */
-kvarc_ret kvi_stored_use(kvarc_reader *r, const struct kvi_segment_ref *ref,
-                         struct kvi_segment_use *use, kvarc_error *e);
-/* Elements of a tensor of a use, packed; NULL: a chunk of the file has them. */
-const uint8_t *kvi_stored_elements(const struct kvi_segment_use *use, uint32_t tensor);
-/* Ends a use of a copy; NULL-safe. */
-void kvi_stored_release(kvarc_reader *r, struct kvi_stored_copy *copy);
-/* Frees all of it when the reader is closed. */
-void kvi_stored_free(kvarc_reader *r);
-/* Chunks of a segment: from s->first to here. Where it lies in a store, one a tensor of the track
- * stands for its elements (spec frames 12.3). */
-uint64_t kvi_segment_chunks_end(const kvarc_reader *r, const struct kvi_segment_ref *s);
-/* Chunk i of these. */
-struct kvi_chunk_ref kvi_segment_chunk(const kvarc_reader *r, const struct kvi_segment_ref *s,
-                                       uint64_t i);
 
 /* A second, independent reader on the same source (verify.c), which decodes lossy chunks too: the
  * caller's own place in the file stays what it was. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reader_stored.c - segments as they are listed, and those that lie in a store (spec frames 12.3) */
+/* reader_stored.c - lists segments, gets those that lie in a store (spec frames 12.3) */
 #include <errno.h>
 
 #include "format/content_digest.h"
@@ -65,8 +65,7 @@ kvarc_ret kvi_reader_add_storeref(kvarc_reader *r, const struct kvi_frame *f,
 	struct kvi_list parts = { 0 };
 	size_t ns;
 	kvarc_ret ret = r->in.stored ? kvi_storeref_parse(&parts, &r->alloc, &r->geometry,
-	                                                  &r->order, content,
-	                                                  f->head.decoded_bytes)
+	                                                  &r->order, content, f->head.decoded_bytes)
 	                             : KVARC_DATA;
 	const kvarc_stored *p = parts.p;
 	if (!ret && entry &&
@@ -379,11 +378,12 @@ kvarc_ret kvarc_reader_segment_at(kvarc_reader *r, uint64_t i, kvarc_stored *seg
 	const struct kvi_segment_ref *s = segment_at(r, i);
 	if (!s)
 		return KVARC_END;
-	*segment = (kvarc_stored){ .track = s->track,
-		                   .n = s->n,
-		                   .t0 = s->t0,
-		                   .bytes = s->n * kvi_track_bytes(&r->geometry, &r->order, s->track),
-		                   .has_chain = s->chain.known };
+	*segment =
+		(kvarc_stored){ .track = s->track,
+		                .n = s->n,
+		                .t0 = s->t0,
+		                .bytes = s->n * kvi_track_bytes(&r->geometry, &r->order, s->track),
+		                .has_chain = s->chain.known };
 	if (s->chain.known)
 		kvi_store_h128(segment->chain, s->chain.value);
 	if (s->stored)

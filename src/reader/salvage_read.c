@@ -2,6 +2,7 @@
 /* salvage_read.c - reading the good frames of a damaged archive (spec 9.4) */
 #include "reader_range.h"
 #include "reader_salvage.h"
+#include "reader_stored.h"
 
 kvarc_ret kvi_salvage_superblock(kvarc_reader *r)
 {

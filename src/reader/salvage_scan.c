@@ -3,6 +3,7 @@
 #include "format/commit.h"
 #include "util/string_field.h"
 #include "reader_salvage.h"
+#include "reader_stored.h"
 
 struct scan {
 	kvarc_reader *r;
@@ -70,8 +71,7 @@ static kvarc_ret segment_of(struct scan *s, const struct kvi_chunk_header *h,
 	                                       : NULL;
 	*out = last;
 	if (last && last->sequence == h->segment)
-		return !last->stored && last->track == track && last->t0 == h->t0 &&
-		                       last->n == h->n
+		return !last->stored && last->track == track && last->t0 == h->t0 && last->n == h->n
 		               ? KVARC_OK
 		               : KVARC_DATA;
 	if (last && last->sequence > h->segment)

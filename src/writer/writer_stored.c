@@ -79,9 +79,9 @@ static void take_tokens(const kvarc_stored *from, struct stored_tokens *t, int64
 static kvarc_ret chain_before(kvarc_writer *w, const struct kvi_segment *s, struct kvi_chain *chain)
 {
 	chain->known = s->has_chain && (chain->known || s->t0 == 0);
-	return s->has_chain && s->t0 == 0 ? kvi_chain_root(&chain->value, &w->content,
-	                                                   w->geometry_hash, &w->identity)
-	                                  : KVARC_OK;
+	return s->has_chain && s->t0 == 0
+	               ? kvi_chain_root(&chain->value, &w->content, w->geometry_hash, &w->identity)
+	               : KVARC_OK;
 }
 
 /* That all chain values are what they must be; t: its own. */

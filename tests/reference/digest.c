@@ -2,13 +2,12 @@
 /*
  * digest.c - prints what `kvarc_ref.py digest` prints, through the public API
  *
- * digest [-p] [-l] [-c N] [-i ISA] [-P PROFILE] [-M MODEL] [-S STORE] FILE: a line for each chunk in file
- * order, then a line for each item; of checkpoint N. Exit 0; 1 with "data: ..." or "format: ..."; 3
- * with "unsupported: ..."; 4 with "predictor: ..."; 5 with "lossy: ...", which -l
+ * digest [-p] [-l] [-c N] [-i ISA] [-P PROFILE] [-M MODEL] [-S STORE] FILE: a line for each chunk
+ * in file order, then a line for each item; of checkpoint N. Exit 0; 1 with "data: ..." or
+ * "format: ..."; 3 with "unsupported: ..."; 4 with "predictor: ..."; 5 with "lossy: ...", which -l
  * asks for: lossy chunks are not welcome; 7 with "store: ..."; 2 for everything else. STORE: a
- * folder (spec/vectors/README.md). -p reads as from a
- * pipe: forward only, size not known. Prints no digests unless the whole file was
- * good.
+ * folder (spec/vectors/README.md). -p reads as from a pipe: forward only, size not known. Prints no
+ * digests unless the whole file was good.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -56,8 +56,7 @@ static int pair(struct search *s)
 		b = next_tensor(here, s->segment->track, b);
 		if ((a == UINT32_MAX) != (b == UINT32_MAX))
 			return 0;
-		if (a != UINT32_MAX &&
-		    !same_shape(&s->there->tensors[a], &here->tensors[b]))
+		if (a != UINT32_MAX && !same_shape(&s->there->tensors[a], &here->tensors[b]))
 			return 0;
 		if (a != UINT32_MAX)
 			s->to[a] = b;

@@ -14,8 +14,8 @@ struct vector_store {
 
 /*
  * A kvarc_stored_read of a struct vector_store: the segment of the object with the digest that is
- * asked for, whatever rewinds have left of it there; else any that has the same number of tokens and
- * shapes of tensors, which a reader must refuse.
+ * asked for, whatever rewinds have left of it there; else any that has the same number of tokens
+ * and shapes of tensors, which a reader must refuse.
  */
 int vector_store_read(void *opaque, const kvarc_stored *segment, const char *ns, int32_t *ids,
                       int32_t *positions, const kvarc_view *views);

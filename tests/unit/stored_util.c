@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* stored_util.c - a store that holds the segments of a cache, for the tests of segments in a store
- */
+/* stored_util.c - a store that holds the segments of a cache, for the tests of stored segments */
 #include "stored_util.h"
 
 static const char *const keys[] = { "model", "namespace" };
@@ -60,8 +59,8 @@ kvarc_reader_options shelf_options(struct shelf *s, unsigned threads)
 	return o;
 }
 
-size_t stored_segments(const struct cache *c, uint32_t track, uint64_t t0, uint64_t n, uint32_t most,
-                       bool text, uint8_t chain[16], kvarc_stored *to)
+size_t stored_segments(const struct cache *c, uint32_t track, uint64_t t0, uint64_t n,
+                       uint32_t most, bool text, uint8_t chain[16], kvarc_stored *to)
 {
 	size_t k = 0;
 	uint64_t row = 0;
@@ -79,9 +78,9 @@ size_t stored_segments(const struct cache *c, uint32_t track, uint64_t t0, uint6
 		                                      to[k].digest),
 		                 KVARC_OK);
 		if (text) {
-			assert_int_equal(kvarc_chain_next(chain, track, part, ids, positions,
-			                                  to[k].chain),
-			                 KVARC_OK);
+			assert_int_equal(
+				kvarc_chain_next(chain, track, part, ids, positions, to[k].chain),
+				KVARC_OK);
 			memcpy(chain, to[k].chain, 16);
 		}
 		t0 += part;

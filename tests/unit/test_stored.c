@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_stored.c - segments in a store: keys, reading, rewinds, what a store lacks (spec frames 12.3)
- */
+/* test_stored.c - segments in a store: keys, reading, what a store lacks (spec frames 12.3) */
 #include "stored_util.h"
 
 /* An archive whose tracks begin with stored segments of `most` tokens, up to half of the track, and
@@ -43,9 +42,9 @@ static void test_keys(void **state)
 		assert_int_equal(s.t0, t0);
 		assert_int_equal(s.left, s.n);
 		assert_int_equal(s.bytes, s.n * 256);
-		assert_int_equal(kvarc_chain_next(chain, 0, s.n, c.ids[0] + t0, c.positions[0] + t0,
-		                                  chain),
-		                 KVARC_OK);
+		assert_int_equal(
+			kvarc_chain_next(chain, 0, s.n, c.ids[0] + t0, c.positions[0] + t0, chain),
+			KVARC_OK);
 		assert_true(s.has_chain);
 		assert_memory_equal(s.chain, chain, 16);
 		assert_int_equal(kvarc_reader_chain(r, 0, t0 + s.n, there), KVARC_OK);
@@ -75,12 +74,12 @@ static void test_keys(void **state)
 				                 .token_stride = 32 * (uint64_t)apart,
 				                 .block_stride = 32 * (uint64_t)apart * N };
 		}
-		assert_int_equal(kvarc_content_digest(&c.g, 0, N, c.ids[0], c.positions[0], c.views,
-		                                      packed),
-		                 KVARC_OK);
-		assert_int_equal(kvarc_content_digest(&c.g, 0, N, c.ids[0], c.positions[0], views,
-		                                      strided),
-		                 KVARC_OK);
+		assert_int_equal(
+			kvarc_content_digest(&c.g, 0, N, c.ids[0], c.positions[0], c.views, packed),
+			KVARC_OK);
+		assert_int_equal(
+			kvarc_content_digest(&c.g, 0, N, c.ids[0], c.positions[0], views, strided),
+			KVARC_OK);
 		assert_memory_equal(packed, strided, 16);
 	}
 	assert_int_equal(kvarc_content_digest(&c.g, 0, N, NULL, c.positions[0], views, strided),
@@ -112,8 +111,7 @@ static void test_read(void **state)
 			cache_as_text(&c);
 		struct shelf s = SHELF(&c);
 		s.ns = k & 2 ? "mine" : "";
-		make(&t, &c, s.ns, k % 3 ? 100 : 33, text,
-		     stream_options(k & 1, (unsigned)k % 3));
+		make(&t, &c, s.ns, k % 3 ? 100 : 33, text, stream_options(k & 1, (unsigned)k % 3));
 		kvarc_reader_options o = shelf_options(&s, (unsigned)k % 3);
 		kvarc_error e = { 0 };
 		o.common.error = &e;
@@ -206,8 +204,8 @@ static void test_layers(void **state)
 	cache_free(&c);
 }
 
-/* What the store lacks or has otherwise is STORE, names the key, and nothing of it is given out; the
- * rest can be read, and so can all of it once the store has it. */
+/* What the store lacks or has otherwise is STORE, names the key, and nothing of it is given out;
+ * the rest can be read, and so can all of it once the store has it. */
 static void test_lacks(void **state)
 {
 	struct cache c, back;

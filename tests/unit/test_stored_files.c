@@ -4,7 +4,8 @@
 
 #include "stored_util.h"
 
-/* The state holds exactly the first n tokens of track 0 of a cache: verified, in order, by range. */
+/* The state holds exactly the first n tokens of track 0 of a cache: verified, in order, by range.
+ */
 static void check(struct torn *t, struct shelf *s, uint64_t n, uint64_t checkpoint)
 {
 	const struct cache *c = s->c;
@@ -85,7 +86,7 @@ static void test_rewind(void **state)
 		assert_int_equal(kvarc_writer_checkpoint(w, "second", 0, &number), KVARC_OK);
 		assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
 		check(&t, &s, 300, 1);
-		s.c = &c; /* stored ones are of the first text; segments 0 and 100 alone are needed */
+		/* Stored ones are of the first text; those at tokens 0 and 100 alone are needed. */
 		s.gone = 200;
 		kvarc_reader_options o = shelf_options(&s, 0);
 		kvarc_source source = torn_source(&t);
@@ -122,8 +123,8 @@ static void test_rewind(void **state)
 	}
 }
 
-/* Appends behind stored segments, level by level, with the store and without: then positions must be
- * given, and a rewind into them is STORE. */
+/* Appends behind stored segments, level by level, with the store and without: then positions must
+ * be given, and a rewind into them is STORE. */
 static void test_append(void **state)
 {
 	(void)state;
@@ -147,8 +148,9 @@ static void test_append(void **state)
 		w = append_open(&t, &wo);
 		cache_views_at(&c, 200, views);
 		if (!store)
-			assert_int_equal(kvarc_writer_append(w, 0, 100, c.ids[0] + 200, NULL, views),
-			                 KVARC_PROG);
+			assert_int_equal(
+				kvarc_writer_append(w, 0, 100, c.ids[0] + 200, NULL, views),
+				KVARC_PROG);
 		assert_int_equal(kvarc_writer_append(w, 0, 100, c.ids[0] + 200,
 		                                     store ? NULL : c.positions[0] + 200, views),
 		                 KVARC_OK);
@@ -156,7 +158,7 @@ static void test_append(void **state)
 		assert_int_equal(append_tokens(w, &c, 0, 400, 600), KVARC_OK);
 		assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
 		check(&t, &s, 600, 0);
-		/* The chain goes on behind a stored segment that has one, and not behind others. */
+		/* The chain continues behind a stored segment that has one, not behind others. */
 		kvarc_source source = torn_source(&t);
 		assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
 		assert_int_equal(kvarc_reader_chain(r, 0, 300, there), KVARC_OK);
@@ -368,7 +370,7 @@ static void test_flips(void **state)
 	cache_free(&c);
 }
 
-/* Salvage gives what the store has, and what is left of the archive's own. */
+/* Salvage gives what the store has, and the good frames of the archive. */
 static void test_salvage(void **state)
 {
 	struct cache c, back;
@@ -471,10 +473,10 @@ static void test_allocations(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rewind),   cmocka_unit_test(test_append),
-		cmocka_unit_test(test_plain),    cmocka_unit_test(test_frames),
-		cmocka_unit_test(test_refused),  cmocka_unit_test(test_flips),
-		cmocka_unit_test(test_salvage),  cmocka_unit_test(test_allocations),
+		cmocka_unit_test(test_rewind),  cmocka_unit_test(test_append),
+		cmocka_unit_test(test_plain),   cmocka_unit_test(test_frames),
+		cmocka_unit_test(test_refused), cmocka_unit_test(test_flips),
+		cmocka_unit_test(test_salvage), cmocka_unit_test(test_allocations),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
