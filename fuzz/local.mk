@@ -6,6 +6,8 @@ check_LTLIBRARIES += fuzz/libfuzzing.la
 fuzz_libfuzzing_la_SOURCES = fuzz/fuzz_common.c fuzz/fuzz_common.h \
 	fuzz/fuzz_read.c fuzz/fuzz_import.c fuzz/fuzz_import.h \
 	fuzz/fuzz_model.c fuzz/fuzz_model.h \
+	fuzz/fuzz_store.c fuzz/fuzz_store.h \
+	tests/reference/vector_store.c tests/reference/vector_store.h \
 	fuzz/seal.c fuzz/seal.h fuzz/seal_content.c fuzz/seal_content.h
 fuzz_libfuzzing_la_LIBADD = libkvistore.la libkvitools.la libkvi.la
 

@@ -119,6 +119,42 @@ static bool repair_segment(struct fuzz_contents *c, const uint8_t *content, size
 	return right;
 }
 
+static struct live_segment *add_part(struct fuzz_contents *c)
+{
+	struct live_segment *p = calloc(1, sizeof *p);
+	c->parts = realloc(c->parts, (c->n_parts + 1) * sizeof *c->parts);
+	FUZZ_CHECK(p && c->parts);
+	return c->parts[c->n_parts++] = p;
+}
+
+/* Segments in a store: their ids are not known here, and their chain values stay. */
+static void pass_storeref(struct fuzz_contents *c, const uint8_t *content, size_t bytes)
+{
+	struct kvi_in in = kvi_in_make(content, bytes);
+	const uint32_t track = (uint32_t)kvi_get_varint(&in, UINT32_MAX);
+	uint64_t t0 = kvi_get_varint(&in, UINT32_MAX);
+	const uint64_t n = kvi_get_varint(&in, 4096);
+	if (!in.bad)
+		rewind_to(c, track, t0);
+	for (uint64_t i = 0; i < n && !in.bad; i++) {
+		const uint32_t tokens = (uint32_t)kvi_get_varint(&in, KVI_SEGMENT_TOKENS);
+		const bool has_chain = kvi_get8(&in) & 1;
+		kvi_get_varint(&in, UINT64_MAX);
+		kvi_get_bytes(&in, 16);
+		const uint8_t *chain = has_chain ? kvi_get_bytes(&in, 16) : NULL;
+		if (in.bad)
+			return;
+		struct live_segment *p = add_part(c);
+		p->s.track = track;
+		p->s.t0 = t0;
+		p->s.n = p->s.left = tokens;
+		p->s.coded = true;
+		p->s.has_chain = has_chain;
+		p->s.chain = chain ? kvi_load_h128(chain) : (struct kvi_h128){ 0, 0 };
+		t0 += tokens;
+	}
+}
+
 /* Entry i is taken to be of frame i: mutations move frames more often than they add any. */
 static bool repair_index(struct fuzz_contents *c, const uint8_t *content, size_t bytes,
                          struct kvi_out *out)
@@ -168,13 +204,15 @@ bool fuzz_contents_repair(struct fuzz_contents *c, unsigned type, uint64_t offse
 	out->n = 0;
 	kvi_put8(out, 0); /* method 0 */
 	if ((type == KVI_FRAME_GEOMETRY || type == KVI_FRAME_IDENTITY ||
-	     type == KVI_FRAME_SEGMENT || type == KVI_FRAME_INDEX) &&
+	     type == KVI_FRAME_SEGMENT || type == KVI_FRAME_INDEX || type == KVI_FRAME_STOREREF) &&
 	    *decoded <= DECODED_MAX &&
 	    kvi_unpack(&c->packer, payload, bytes, *decoded, &content, &owned) == KVARC_OK) {
 		if (type == KVI_FRAME_GEOMETRY)
 			c->geometry = kvi_h128(content, *decoded);
 		else if (type == KVI_FRAME_IDENTITY)
 			kvi_identity_parse(&c->identity, &c->alloc, content, *decoded);
+		else if (type == KVI_FRAME_STOREREF)
+			pass_storeref(c, content, *decoded);
 		else if (type == KVI_FRAME_SEGMENT)
 			other = repair_segment(c, content, *decoded, out);
 		else

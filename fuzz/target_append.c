@@ -5,7 +5,7 @@
  *
  * The last 6 bytes of the data say what is appended.
  */
-#include "fuzz_common.h"
+#include "fuzz_store.h"
 #include "seal.h"
 
 const size_t fuzz_parameters = 6;
@@ -29,9 +29,12 @@ static bool verifies(const struct fuzz_file *f, struct fuzz_env *env, uint64_t *
 	struct fuzz_input in = { .p = f->p, .n = f->n };
 	kvarc_source source = fuzz_input_source(&in);
 	kvarc_reader_options opt = { .common = env->common, .flags = KVARC_READ_ALLOW_LOSSY };
+	struct fuzz_store store;
 	kvarc_reader *r;
+	fuzz_store_use(&store, &opt);
 	if (kvarc_reader_open(&r, &source, &opt) != KVARC_OK)
 		return false;
+	store.vectors.geometry = kvarc_reader_geometry(r);
 	*tokens = kvarc_reader_tokens(r, 0);
 	kvarc_ret ret = kvarc_reader_verify(r, NULL, NULL);
 	kvarc_reader_close(&r);
@@ -64,9 +67,12 @@ static void compact(const struct fuzz_file *f, struct fuzz_env *env, uint64_t to
 	kvarc_sink sink = fuzz_file_sink(&out);
 	kvarc_reader_options opt = { .common = env->common, .flags = KVARC_READ_ALLOW_LOSSY };
 	kvarc_writer_options wopt = { .common = env->common, .flags = KVARC_WRITE_FILE_ID };
+	struct fuzz_store store;
 	kvarc_reader *r;
 	uint64_t left;
+	fuzz_store_use(&store, &opt);
 	if (kvarc_reader_open(&r, &source, &opt) == KVARC_OK) {
+		store.vectors.geometry = kvarc_reader_geometry(r);
 		if (kvarc_compact(r, &sink, &wopt, NULL) == KVARC_OK)
 			FUZZ_CHECK((verifies(&out, env, &left) && left == tokens) || env->failing);
 		kvarc_reader_close(&r);
@@ -91,7 +97,9 @@ static void append(struct fuzz_file *f, const struct fuzz_input *in, struct fuzz
 	kvarc_sink sink = fuzz_file_sink(f);
 	kvarc_reader_options opt = { .common = env->common };
 	kvarc_writer_options wopt = { .common = env->common, .segment_tokens = 32 };
+	struct fuzz_store store;
 	sink.truncate = shorten;
+	fuzz_store_use(&store, &opt);
 	kvarc_reader *r;
 	kvarc_writer *w;
 	uint64_t tokens = 0;
@@ -99,6 +107,9 @@ static void append(struct fuzz_file *f, const struct fuzz_input *in, struct fuzz
 	wopt.level = KVARC_LEVEL(env->mode & 1);
 	if (kvarc_reader_open(&r, &source, &opt) != KVARC_OK)
 		return;
+	store.vectors.geometry = kvarc_reader_geometry(r);
+	wopt.stored_read = opt.stored_read;
+	wopt.stored_opaque = opt.stored_opaque;
 	kvarc_ret ret = kvarc_writer_open_append(&w, &source, &sink, &wopt);
 	if (!ret) {
 		ret = change(w, kvarc_reader_geometry(r), b);

@@ -3,7 +3,7 @@
  *
  * The last 12 bytes of the data say which range.
  */
-#include "fuzz_common.h"
+#include "fuzz_store.h"
 
 const size_t fuzz_parameters = 12;
 
@@ -99,7 +99,9 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	kvarc_sink sink = fuzz_file_sink(&out);
 	kvarc_reader_options opt = { .common = env->common };
 	kvarc_writer_options wopt = KVARC_WRITER_OPTIONS_INIT;
+	struct fuzz_store store;
 	kvarc_reader *r = NULL;
+	fuzz_store_use(&store, &opt);
 	opt.common.threads = env->mode & 1 ? 2 : 0;
 	opt.request_cost = env->mode & 0x20 ? 1 : 0; /* files are small: else one request */
 	if (env->mode & 0x40)
@@ -110,6 +112,7 @@ void fuzz_one(const uint8_t *data, size_t n, struct fuzz_env *env)
 	wopt.level = KVARC_LEVEL(env->mode >> 7);
 	if (kvarc_reader_open(&r, &source, &opt) != KVARC_OK)
 		return;
+	store.vectors.geometry = kvarc_reader_geometry(r);
 	kvarc_range range = range_of(&b, kvarc_reader_tokens(r, 0));
 	struct fuzz_sum sum = { kvarc_reader_geometry(r), 0 };
 	kvarc_ret ret = KVARC_OK;

@@ -4,7 +4,7 @@
  * model of the vectors at hand: $srcdir/spec/vectors/transformer.gguf, or tokens.gguf
  * where token ids may be coded
  */
-#include "fuzz_common.h"
+#include "fuzz_store.h"
 #include "seal.h"
 
 const size_t fuzz_parameters = 0;
@@ -59,7 +59,9 @@ static void read_one(const uint8_t *data, size_t n, struct fuzz_env *env, kvarc_
 	kvarc_reader_options opt = { .common = env->common };
 	kvarc_range range = KVARC_RANGE_ALL(0);
 	uint64_t ids, bytes;
+	struct fuzz_store store;
 	kvarc_reader *r = NULL;
+	fuzz_store_use(&store, &opt);
 	opt.predictor = model;
 	opt.flags = KVARC_READ_ALLOW_LOSSY;
 	if (how == 3)
@@ -71,6 +73,7 @@ static void read_one(const uint8_t *data, size_t n, struct fuzz_env *env, kvarc_
 	if (kvarc_reader_open(&r, &source, &opt) != KVARC_OK)
 		return;
 	struct fuzz_sum sum = { kvarc_reader_geometry(r), 0 };
+	store.vectors.geometry = sum.geometry;
 	kvarc_ret ret = KVARC_OK;
 	switch (how) {
 	case 0:

@@ -84,6 +84,7 @@ tests_check_kernels_LDADD = libkvitools.la libkvi.la
 check_PROGRAMS += tests/reference/digest tests/reference/generate
 tests_reference_digest_SOURCES = tests/reference/digest.c \
 	tests/reference/vector_store.c tests/reference/vector_store.h
+tests_reference_digest_CFLAGS = $(AM_CFLAGS) # objects of its own
 tests_reference_digest_LDADD = libkvarc.la
 tests_reference_generate_SOURCES = tests/reference/generate.c
 tests_reference_generate_LDADD = libkvarc.la -lm

@@ -79,12 +79,23 @@ static void report_chunks(struct report *x, const struct shape_cell *c)
 	report_string(x, ".generations", c->generation == 255 ? " or more" : "");
 }
 
+static uint64_t all_tokens(const kvarc_geometry *g, const kvarc_reader *r)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < g->n_tracks; i++)
+		n += kvarc_reader_tokens(r, i);
+	return n;
+}
+
 static void report_cache(struct report *x, const struct shape *s, kvarc_reader *r)
 {
 	const kvarc_tensor *t = s->total.tensor;
 	uint64_t ids, bytes;
 
 	report_u64(x, "dropped_tokens", s->dropped);
+	report_u64(x, "stored_tokens", s->info.stored_tokens);
+	report_u64(x, ".all_tokens", all_tokens(s->geometry, r));
 	report_u64(x, "tokens", s->tokens);
 	report_u64(x, "layers", s->n_layers);
 	report_u64(x, "heads", t ? t->heads : 0);
@@ -213,6 +224,8 @@ static void print_head(const struct report *x, const char *file, const struct sh
 	if (s->geometry->n_tensors)
 		report_print(x, "  tokens      {tokens:C}[ in {.tracks} tracks:{.track_tokens}]"
 		                "[, {dropped_tokens} left out; sizes are of all]\n"
+		                "[  store       {stored_tokens:C} of {.all_tokens:C} tokens lie in a "
+		                "store; sizes are of all\n]"
 		                "[  token ids   by the model, {.id_bits:.2f} bits each\n]");
 	report_print(x, "  size        {raw_bytes:B} -> {file_bytes:B}, {.ratio:.2fx}"
 	                "[, {bits_per_element:.2f} bits per element]\n");
