@@ -81,13 +81,15 @@ tests_check_kernels_SOURCES = tests/check_kernels.c tests/rans_cases.h \
 tests_check_kernels_LDADD = libkvitools.la libkvi.la
 
 # The specification: vectors, and random files, against the reference decoder.
-check_PROGRAMS += tests/reference/digest tests/reference/generate
+check_PROGRAMS += tests/reference/digest tests/reference/generate tests/reference/refer
 tests_reference_digest_SOURCES = tests/reference/digest.c \
 	tests/reference/vector_store.c tests/reference/vector_store.h
 tests_reference_digest_CFLAGS = $(AM_CFLAGS) # objects of its own
 tests_reference_digest_LDADD = libkvarc.la
 tests_reference_generate_SOURCES = tests/reference/generate.c
 tests_reference_generate_LDADD = libkvarc.la -lm
+tests_reference_refer_SOURCES = tests/reference/refer.c
+tests_reference_refer_LDADD = libkvarc.la
 TESTS += tests/vectors.sh tests/reference/random_files.sh tests/reference/misreadings.sh
 EXTRA_DIST += tests/vectors.sh tests/reference/random_files.sh \
 	tests/reference/random_files.py tests/reference/ref_all.py \

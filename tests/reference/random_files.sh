@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # random_files.sh - the C library and the reference decoder agree on random
-# files of the C writer, on those of the encoder of spec/vectors, and on which
+# files of the C writer, also with parts in a store, on those of the encoder of spec/vectors, and on which
 # of the latter are still valid after a random edit.
 # SEEDS="1 2 3" makes it take those; the default changes with nothing, so that a
 # failure comes back.
@@ -9,6 +9,7 @@ set -u
 srcdir=${srcdir:-.}
 digest=${DIGEST:-./tests/reference/digest}
 generate=${GENERATE:-./tests/reference/generate}
+refer=${REFER:-./tests/reference/refer}
 python=${PYTHON3:-}
 seeds=${SEEDS:-$(seq 1 80)}
 work=$(mktemp -d) || exit 99
@@ -20,24 +21,27 @@ if [ -z "$python" ] || ! command -v zstd >/dev/null; then
 	exit 77
 fi
 
-mkdir "$work/files" "$work/ref"
+mkdir "$work/files" "$work/store" "$work/ref"
 for seed in $seeds; do
 	"$generate" "$seed" "$work/files/c-$seed.kva" >"$work/c-$seed.kva.log" ||
+		exit 1
+	# The same with parts in a store, which is the folder; the objects stand behind it.
+	"$refer" "$seed" "$work/files/c-$seed.kva" "$work/store/stored-$seed.kva" "$work/store" ||
 		exit 1
 done
 # shellcheck disable=SC2086 # one argument a seed
 "$python" "$srcdir/tests/reference/random_files.py" \
 	"$srcdir/spec/vectors" "$work/files" $seeds || exit 1
 "$python" "$srcdir/tests/reference/ref_all.py" "$srcdir/spec/reference" \
-	"$work/ref" "$work/files"/*.kva || exit 1
+	"$work/ref" "$work/files"/*.kva "$work/store"/stored-*.kva || exit 1
 
 n=0
-for file in "$work/files"/*.kva; do
+for file in "$work/files"/*.kva "$work/store"/stored-*.kva; do
 	name=${file##*/}
 	n=$((n + 1))
 	profile=${file%.kva}.kvp
 	[ -f "$profile" ] || profile=
-	"$digest" ${profile:+-P "$profile"} "$file" >"$work/out" 2>&1
+	"$digest" ${profile:+-P "$profile"} -S "$work/store" "$file" >"$work/out" 2>&1
 	rc=$?
 	want=$work/ref/$name.out
 	ref_rc=$(cat "$work/ref/$name.rc")

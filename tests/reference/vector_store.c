@@ -90,10 +90,11 @@ static int is_right(const struct search *s, const int32_t *ids)
 static int look(struct search *s, const void *object, size_t bytes, int any)
 {
 	kvarc_source source = { .memory = object, .size = bytes };
+	kvarc_reader_options options = { .flags = KVARC_READ_ALLOW_LOSSY };
 	kvarc_segment segment;
 	kvarc_reader *r;
 	int found = 0;
-	if (kvarc_reader_open(&r, &source, NULL))
+	if (kvarc_reader_open(&r, &source, &options))
 		return 0;
 	s->there = kvarc_reader_geometry(r);
 	while (!found && kvarc_reader_next_segment(r, &segment) == KVARC_OK) {
