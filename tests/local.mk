@@ -175,6 +175,7 @@ unit_tests = \
 	tests/unit/test_sources \
 	tests/unit/test_stored \
 	tests/unit/test_stored_files \
+	tests/unit/test_stored_model \
 	tests/unit/test_stream \
 	tests/unit/test_stream_failures \
 	tests/unit/test_stream_items \
@@ -193,6 +194,7 @@ unit_tests = \
 	tests/unit/test_weights \
 	tests/unit/test_weights_bad
 tests_unit_test_seal_LDADD = fuzz/libfuzzing.la $(LDADD)
+tests_unit_test_stored_model_LDADD = fuzz/libfuzzing.la $(LDADD)
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
 endif

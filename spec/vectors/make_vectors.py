@@ -41,6 +41,7 @@ import limit_vectors  # noqa: E402
 import near_vectors  # noqa: E402
 import rate_vectors  # noqa: E402
 import rules  # noqa: E402
+import stored_vectors  # noqa: E402
 import transformer_data  # noqa: E402
 import tsc_vectors  # noqa: E402
 import unsupported_vectors  # noqa: E402,F401
@@ -130,7 +131,8 @@ def all_files():
                              + near_vectors.VECTORS
                              + good_lossy.VECTORS + good_klt.VECTORS
                              + tsc_vectors.GOOD + vq_vectors.GOOD
-                             + rate_vectors.GOOD + frame_vectors.GOOD):
+                             + rate_vectors.GOOD + frame_vectors.GOOD
+                             + stored_vectors.VECTORS):
         name = "good-" + name
         made = make()
         w = made[0] if isinstance(made, tuple) else made
@@ -140,6 +142,7 @@ def all_files():
             files["%s@%d.txt" % (name, number)] = text_then.encode()
         rows["good"].append((name, text))
     files.update(frame_vectors.objects())
+    files.update(stored_vectors.objects())
     repairs = []
     for name, text, make, repaired in frame_vectors.REPAIRS:
         repairs.append(("bad-" + name, repaired or "nothing"))

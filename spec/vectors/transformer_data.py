@@ -314,7 +314,7 @@ class Guided(Session):
 
 def archive(seed, data, level, segments, dtype=BF16, pairing=1, embed=True,
             arithmetic=None, positions=None, change=None, exact=False,
-            close=True, **models):
+            close=True, writer=None, **models):
     """-> Guided, of so many tokens a segment, closed. exact: of codec 9,
     with change(number, token, channel, P)."""
     rng = Random(seed)
@@ -323,7 +323,8 @@ def archive(seed, data, level, segments, dtype=BF16, pairing=1, embed=True,
     p = Profile(models_of(rng, data, min(level, 7), **models),
                 [freq] if freq else [])
     s = Guided(rng, p, caches(data, dtype), (pairing, w.rotary, freq)
-               if freq else None, data, level, arithmetic, embed=embed)
+               if freq else None, data, level, arithmetic, embed=embed,
+               writer=writer)
     for n in segments:
         s.segment(n, positions)
         if exact:

@@ -80,6 +80,7 @@ static kvarc_ret open_geometry(kvarc_reader *r)
 kvarc_ret kvi_reader_pipe_open(kvarc_reader *r)
 {
 	kvi_walk_init(&r->seq.walk, &r->in, &r->packer);
+	r->seq.next_part = SIZE_MAX; /* a STOREREF may be pending */
 	kvarc_ret ret = open_geometry(r);
 	while (ret == KVARC_OK) {
 		ret = kvi_walk_next(&r->seq.walk, &r->seq.pending_error);

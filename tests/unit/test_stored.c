@@ -200,6 +200,21 @@ static void test_layers(void **state)
 	}
 	cache_free(&back);
 	kvarc_reader_close(&r);
+	/* From a pipe each segment comes once. */
+	kvarc_segment segment;
+	uint64_t n = 0;
+	t.f.pipe = true;
+	source = memfile_source(&t.f);
+	s.asked = 0;
+	assert_int_equal(kvarc_reader_open(&r, &source, &o), KVARC_OK);
+	for (; kvarc_reader_next_segment(r, &segment) == KVARC_OK; n += segment.n)
+		assert_int_equal(segment.t0, n);
+	assert_int_equal(n, 600);
+	assert_int_equal(kvarc_reader_get_info(r, &info), KVARC_OK);
+	assert_int_equal(info.segments, 4);
+	assert_int_equal(info.stored_tokens, 300);
+	assert_int_equal(s.asked, 2);
+	kvarc_reader_close(&r);
 	torn_free(&t);
 	cache_free(&c);
 }
