@@ -123,6 +123,31 @@ static void test_rewind(void **state)
 	}
 }
 
+/* A segment that was cut and then replaced: what cut it is verified without it. */
+static void test_gone(void **state)
+{
+	struct cache c;
+	struct torn t = { .fail_at = -1, .f = { .fail_at = -1 } };
+	uint8_t chain[16];
+	(void)state;
+	cache_make(&c, 0, 1);
+	cache_as_text(&c);
+	kvarc_writer *w = stored_writer(&t, &c, "", stream_options(1, 0));
+	stored_root(&c, "", chain);
+	put_stored(w, &c, 0, 0, 200, 100, true, chain);
+	assert_int_equal(kvarc_writer_rewind(w, 0, 150), KVARC_OK);
+	assert_int_equal(append_tokens(w, &c, 0, 150, 300), KVARC_OK);
+	assert_int_equal(kvarc_writer_commit(w), KVARC_OK);
+	assert_int_equal(kvarc_writer_rewind(w, 0, 50), KVARC_OK);
+	assert_int_equal(append_tokens(w, &c, 0, 50, 600), KVARC_OK);
+	assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
+	struct shelf s = SHELF(&c);
+	s.gone = 100;
+	check(&t, &s, 600, 0);
+	torn_free(&t);
+	cache_free(&c);
+}
+
 /* Appends behind stored segments, level by level, with the store and without: then positions must
  * be given, and a rewind into them is STORE. */
 static void test_append(void **state)
@@ -473,10 +498,11 @@ static void test_allocations(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rewind),  cmocka_unit_test(test_append),
-		cmocka_unit_test(test_plain),   cmocka_unit_test(test_frames),
-		cmocka_unit_test(test_refused), cmocka_unit_test(test_flips),
-		cmocka_unit_test(test_salvage), cmocka_unit_test(test_allocations),
+		cmocka_unit_test(test_rewind),      cmocka_unit_test(test_gone),
+		cmocka_unit_test(test_append),      cmocka_unit_test(test_plain),
+		cmocka_unit_test(test_frames),      cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_flips),       cmocka_unit_test(test_salvage),
+		cmocka_unit_test(test_allocations),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
