@@ -11,8 +11,8 @@ struct fuzz_store {
 	char folder[4096];
 	struct vector_store vectors;
 };
-/* The reader of these options asks the store in $srcdir/spec/vectors, which has what the seeds refer
- * to, and checks what it is asked with. *s must outlive the reader. */
+/* The reader of these options asks the store in $srcdir/spec/vectors, which has what the seeds
+ * refer to, and checks what it is asked with. *s must outlive the reader. */
 void fuzz_store_use(struct fuzz_store *s, kvarc_reader_options *o);
 /* The kvarc_stored_read of a struct fuzz_store. */
 int fuzz_store_read(void *opaque, const kvarc_stored *segment, const char *ns, int32_t *ids,

@@ -224,8 +224,8 @@ static void print_head(const struct report *x, const char *file, const struct sh
 	if (s->geometry->n_tensors)
 		report_print(x, "  tokens      {tokens:C}[ in {.tracks} tracks:{.track_tokens}]"
 		                "[, {dropped_tokens} left out; sizes are of all]\n"
-		                "[  store       {stored_tokens:C} of {.all_tokens:C} tokens lie in a "
-		                "store; sizes are of all\n]"
+		                "[  store       {stored_tokens:C} of {.all_tokens:C} tokens lie in "
+		                "a store; sizes are of all\n]"
 		                "[  token ids   by the model, {.id_bits:.2f} bits each\n]");
 	report_print(x, "  size        {raw_bytes:B} -> {file_bytes:B}, {.ratio:.2fx}"
 	                "[, {bits_per_element:.2f} bits per element]\n");

@@ -265,7 +265,8 @@ kvarc_ret kvi_stored_get(kvarc_reader *r, const kvarc_stored *key, const char *n
 		return KVARC_OK;
 	}
 	if (!r->options.stored_read)
-		return missing(key, KVARC_REASON_NO_STORE, ", and no store is given; the key is", e);
+		return missing(key, KVARC_REASON_NO_STORE, ", and no store is given; the key is",
+		               e);
 	kvarc_ret ret = make_copy(r, key, copy, e);
 	if (!ret)
 		ret = ask(r, ns, *copy, e);

@@ -40,15 +40,15 @@ static void check(kvarc_ret ret, const kvarc_error *e, const char *what)
 }
 
 /* A file in memory. */
-struct bytes {
+struct archive_bytes {
 	uint8_t *p;
 	size_t n;
 };
 
-static struct bytes read_file(const char *path)
+static struct archive_bytes read_file(const char *path)
 {
 	FILE *f = checked(fopen(path, "rb"));
-	struct bytes b = { NULL, 0 };
+	struct archive_bytes b = { NULL, 0 };
 	if (fseek(f, 0, SEEK_END) == 0)
 		b.n = (size_t)ftell(f);
 	rewind(f);
@@ -60,7 +60,7 @@ static struct bytes read_file(const char *path)
 
 static int append_bytes(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
-	struct bytes *b = opaque;
+	struct archive_bytes *b = opaque;
 	if (offset != b->n)
 		return -1;
 	b->p = checked(realloc(b->p, b->n + bytes));
@@ -69,7 +69,7 @@ static int append_bytes(void *opaque, const void *buf, size_t bytes, uint64_t of
 	return 0;
 }
 
-static void write_file(const char *path, const struct bytes *b)
+static void write_file(const char *path, const struct archive_bytes *b)
 {
 	FILE *f = checked(fopen(path, "wb"));
 	if (fwrite(b->p, 1, b->n, f) != b->n || fclose(f)) {
@@ -84,7 +84,7 @@ struct referring {
 	kvarc_writer *w;
 	kvarc_error error;
 	const kvarc_geometry *g;
-	const struct bytes *object;
+	const struct archive_bytes *object;
 	const char *folder;
 	kvarc_view *views; /* of the track in hand, from its first token on */
 	kvarc_view *at;    /* the same from another one on */
@@ -201,7 +201,7 @@ static void put_track(struct referring *x, uint32_t track)
 
 int main(int argc, char **argv)
 {
-	struct bytes out = { NULL, 0 };
+	struct archive_bytes out = { NULL, 0 };
 	struct referring x = { .folder = argc == 5 ? argv[4] : NULL };
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
@@ -211,7 +211,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	random_state = strtoull(argv[1], NULL, 0) * 2 + 1;
-	struct bytes in = read_file(argv[2]);
+	struct archive_bytes in = read_file(argv[2]);
 	const kvarc_source source = { .memory = in.p, .size = in.n };
 	x.object = &in;
 	ro.flags = KVARC_READ_ALLOW_LOSSY;

@@ -6,7 +6,7 @@
 #include "stream_util.h"
 
 /* A reader of a vector, with its model and store. */
-struct opened {
+struct vector_reader {
 	kvarc_source source;
 	struct fuzz_store store;
 	kvarc_error error;
@@ -20,7 +20,7 @@ static void path_of(char *path, size_t bytes, const char *name)
 	snprintf(path, bytes, "%s/spec/vectors/%s", srcdir ? srcdir : ".", name);
 }
 
-static void open_vector(struct opened *x, const char *name, const char *model)
+static void open_vector(struct vector_reader *x, const char *name, const char *model)
 {
 	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
 	char path[4096];
@@ -36,7 +36,7 @@ static void open_vector(struct opened *x, const char *name, const char *model)
 	x->store.vectors.geometry = kvarc_reader_geometry(x->r);
 }
 
-static void close_vector(struct opened *x)
+static void close_vector(struct vector_reader *x)
 {
 	kvarc_reader_close(&x->r);
 	kvarc_predictor_close(&x->model);
@@ -59,7 +59,7 @@ static void check_range(const char *name, const char *model, const struct cache 
                         uint32_t layer)
 {
 	const kvarc_range range = { .layer0 = layer, .n_layers = 1, .t0 = t0, .n = 3 };
-	struct opened x;
+	struct vector_reader x;
 	struct cache part;
 	int32_t ids[3];
 	open_vector(&x, name, model);
@@ -82,7 +82,7 @@ static void check_range(const char *name, const char *model, const struct cache 
 
 static void check(const char *name, const char *model, uint64_t tokens)
 {
-	struct opened x;
+	struct vector_reader x;
 	struct cache all;
 	kvarc_segment segment;
 	kvarc_ret ret;
