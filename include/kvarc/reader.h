@@ -200,8 +200,8 @@ KVARC_API kvarc_ret kvarc_reader_identity_at(const kvarc_reader *r, size_t i, co
 /* Token ids and positions of [t0, t0+n) of a track; either pointer may be NULL. Ids that a model
  * has coded take it through all tokens from the first one on; they are kept until close.
  * Returns OK, OPTIONS (ids are not in the file: the reader can still be used; or a pipe),
- * PREDICTOR (the model is needed and not there: the same), GEOMETRY (range), DATA, IO, MEM,
- * MEMLIMIT. */
+ * PREDICTOR (the model is needed and not there: the same), STORE (the same), GEOMETRY (range),
+ * DATA, IO, MEM, MEMLIMIT. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r, uint32_t track,
                                                               uint64_t t0, uint64_t n, int32_t *ids,
                                                               int32_t *positions);
@@ -249,7 +249,10 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_coded_ids(kvarc_reader *r, uin
  * While it runs, views may hold bytes that are not checked yet: chunks are decoded in place
  * where a view is packed. After it, also after a failure, they hold checked tokens, zeros,
  * or what they held.
- * Returns OK, MEM, MEMLIMIT, OPTIONS (pipe), GEOMETRY (range outside), DATA, PREDICTOR, IO, PROG.
+ * Of segments in a store all of each is asked for, which takes memory, and the last two are kept;
+ * after STORE the reader can be used, and asks again.
+ * Returns OK, MEM, MEMLIMIT, OPTIONS (pipe), GEOMETRY (range outside), DATA, PREDICTOR, IO, PROG,
+ * STORE.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read(kvarc_reader *r, const kvarc_range *range,
                                                        const kvarc_view *views);
@@ -265,6 +268,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read_deliver(kvarc_reader *r,
  * their way, when the reader asks for them. It asks for no others, but for chunks that chunks of
  * the range repeat (spec codecs/repeat.md), for what a missing profile would have named, and after
  * damage; for as many at once as the memory limit allows, through read_ranges if the source has it.
+ * What lies in a store is not of the source.
  * Nothing is read twice within a call while the memory limit allows it. From call to call a reader
  * keeps what it read to open the file, and parameters, which are not in the plan; but no chunks. An
  * embedded profile is read now. *n is 0 for a source with `memory`. *ranges lives until the next
@@ -280,8 +284,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_plan(kvarc_reader *r, const kv
  * Where the source can seek and the archive was cut (KVARC_STATE_CUT), END comes after the last
  * committed segment, as for an archive that was not closed (KVARC_STATE_OPEN):
  * kvarc_reader_get_info returns the state. DATA: something is damaged, packed files need tokens
- * behind the cut (salvage reads those that are left), or a pipe ends inside a frame. Every failure
- * stays.
+ * behind the cut (salvage reads those that are left), or a pipe ends inside a frame. STORE: a
+ * segment lies in a store, which does not have it. Every failure stays.
  * Follow with kvarc_reader_segment_deliver to decode its chunks, or call again to skip it.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_next_segment(kvarc_reader *r,
@@ -301,7 +305,8 @@ KVARC_API kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i, kvarc_chunk_
  * KVARC_STATE_CLOSED means that nothing is missing, OK with OPEN or CUT that all committed tokens
  * are good. When packed files need more than was committed it is DATA. From a pipe a cut is always
  * DATA. damage may be NULL; with it the whole file is read and each damaged place
- * reported, and the return is still DATA when there was any.
+ * reported, and the return is still DATA when there was any. STORE when a store lacks a segment
+ * that has tokens left; others are not asked for.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_verify(kvarc_reader *r, kvarc_damage_fn damage,
                                                          void *opaque);

@@ -103,10 +103,11 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_open(kvarc_writer **w, const k
  * a full disk) the bytes behind the last commit are removed by sink.truncate; without that call
  * the return is OPTIONS, and nothing has changed. kvarc_writer_close writes a new footer.
  *
- * Where positions is NULL they follow those of the archive; if a tier has left tokens out,
- * positions must be given (PROG). kvarc_fetch counts from the first token that the archive holds of
- * the track. Chunks repeat what this writer wrote, not what was there before. Packed files can
- * still be restored when tokens follow; behind a checkpoint they belong to the checkpoint alone.
+ * Where positions is NULL they follow those of the archive; if a tier has left tokens out, or the
+ * last ones lie in a store that is not given, positions must be given (PROG). kvarc_fetch counts
+ * from the first token that the archive holds of the track. Chunks repeat what this writer wrote,
+ * not what was there before. Packed files can still be restored when tokens follow; behind a
+ * checkpoint they belong to the checkpoint alone.
  *
  * Levels 4 to 8 cannot continue (OPTIONS): a model would have to go through all tokens again.
  * Append at a level below to any archive, and use kvarc_compact for a smaller one. With
@@ -115,7 +116,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_open(kvarc_writer **w, const k
  * On failure *w is NULL and nothing was written. Returns OK, MEM, MEMLIMIT, IO, PROG, FORMAT,
  * OPTIONS (also a pipe, and features that forbid an append), DATA (damaged, or cut while files were
  * packed), PREDICTOR (as kvarc_writer_open and _set_geometry), LOSSY (a lossy tier is asked for,
- * but the identity of the archive has no "lossy": its tokens are unchanged).
+ * but the identity of the archive has no "lossy": its tokens are unchanged), STORE (the store that
+ * is given does not have the last tokens).
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_open_append(kvarc_writer **w,
                                                               const kvarc_source *source,
@@ -187,7 +189,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_commit(kvarc_writer *w);
  * lossy tier, or levels 4 to 8. Tokens of packed files can be replaced behind a checkpoint alone.
  * That a writer can rewind takes 4 bytes of memory per token, and a
  * little more.
- * Returns OK, MEM, MEMLIMIT, IO, DATA, PROG, GEOMETRY (no such track or token).
+ * Returns OK, MEM, MEMLIMIT, IO, DATA, PROG, GEOMETRY (no such track or token), STORE (into a
+ * segment of the archive that is appended to, which lies in a store that is not given).
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_rewind(kvarc_writer *w, uint32_t track,
                                                          uint64_t tokens);
