@@ -249,8 +249,9 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_coded_ids(kvarc_reader *r, uin
  * While it runs, views may hold bytes that are not checked yet: chunks are decoded in place
  * where a view is packed. After it, also after a failure, they hold checked tokens, zeros,
  * or what they held.
- * Of segments in a store all of each is asked for, which takes memory, and the last two are kept;
- * after STORE the reader can be used, and asks again.
+ * Of segments in a store all of each is asked for, which takes memory. The last ones are kept, at
+ * least two, at most 16 where they take a quarter of the memory limit. After STORE the reader can
+ * be used, and asks again.
  * Returns OK, MEM, MEMLIMIT, OPTIONS (pipe), GEOMETRY (range outside), DATA, PREDICTOR, IO, PROG,
  * STORE.
  */

@@ -29,7 +29,7 @@ typedef struct kvarc_stored {
  * tensors have no data. The reader computes the content digest of what it gets and compares it with
  * segment->digest before anybody sees it.
  * Returns 0; 1: the store has nothing under the key; another value: it failed, with errno as for a
- * source. One thread at a time, which is one that is in a call of the reader.
+ * source. Called in the thread of a call of the reader, which it must not call itself.
  */
 typedef int (*kvarc_stored_read)(void *opaque, const kvarc_stored *segment, const char *ns,
                                  int32_t *ids, int32_t *positions, const kvarc_view *views);

@@ -81,15 +81,16 @@ static bool has(const struct kvi_transfer *c, size_t tensor)
 	return c->tensors[tensor].track == c->track;
 }
 
-/* Allocates a buffer for a batch where blocks are decoded from others. Without that memory they are
- * read one by one, which is only slower. */
+/* Allocates a buffer for a batch where blocks are decoded from others, or lie in a store, which is
+ * asked for whole segments. Without that memory they are read one by one, which is only slower. */
 static void plan_ahead(struct kvi_transfer *c)
 {
 	uint32_t n = c->segment_tokens ? c->segment_tokens : KVI_SEGMENT_TOKENS;
 	kvarc_predictor_info p;
 	uint64_t row = 0;
 	c->batch = BATCH_TOKENS / n * n;
-	if (!c->short_segments && kvarc_reader_predictor(c->r, 0, &p) != KVARC_OK)
+	if (!c->short_segments && !kvi_reader_stored_tokens(c->r) &&
+	    kvarc_reader_predictor(c->r, 0, &p) != KVARC_OK)
 		return;
 	for (size_t i = 0; i < c->n_tensors; i++)
 		row += has(c, i) ? kvi_tensor_bytes(&c->tensors[i]) : 0;

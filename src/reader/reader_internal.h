@@ -48,6 +48,9 @@ bool kvi_reader_is_salvage(const kvarc_reader *r);
  * may have to wait for each other. 1: not so, or there is one thread. */
 unsigned kvi_reader_segments_at_once(const kvarc_reader *r);
 
+/* The number of tokens of the state that lie in a store. */
+uint64_t kvi_reader_stored_tokens(const kvarc_reader *r);
+
 /* The caller's, NULL: there is none. */
 kvarc_error *kvi_reader_error(const kvarc_reader *r);
 

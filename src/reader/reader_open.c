@@ -44,6 +44,11 @@ const kvarc_common *kvi_reader_common(const kvarc_reader *r)
 	return &r->options.common;
 }
 
+uint64_t kvi_reader_stored_tokens(const kvarc_reader *r)
+{
+	return r->totals.stored_tokens;
+}
+
 kvarc_error *kvi_reader_error(const kvarc_reader *r)
 {
 	return r->error;

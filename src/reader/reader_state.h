@@ -209,8 +209,8 @@ struct kvi_reader_workers {
 	struct kvi_repeated *repeated; /* NULL until needed; predictors.lock */
 };
 
-/* The number of segments from a store that are kept, the last ones that it gave. */
-enum { KVI_STORED_COPIES = 2 };
+/* The most segments from a store that are kept, the last ones that it gave. */
+enum { KVI_STORED_COPIES = 16 };
 
 /* Counts of the archive; on a pipe: so far. */
 struct kvi_reader_totals {

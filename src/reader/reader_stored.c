@@ -126,13 +126,21 @@ void kvi_stored_free(kvarc_reader *r)
 	kvi_free(&r->alloc, r->index.stored.p);
 }
 
-/* Makes a copy the newest one, with the reader as one of its users. */
+/* Makes a copy the newest one, with the reader as one of its users. More than LEAST stay where they
+ * take a SHARE-th of the memory limit. */
 static void keep_copy(kvarc_reader *r, struct kvi_stored_copy *c)
 {
+	enum { LEAST = 2, SHARE = 4 };
+	uint64_t bytes = 0;
 	forget_copies(r, KVI_STORED_COPIES - 1);
 	memmove(r->stored + 1, r->stored, (KVI_STORED_COPIES - 1) * sizeof *r->stored);
 	r->stored[0] = c;
 	c->users++;
+	for (unsigned i = 0; i < KVI_STORED_COPIES && r->stored[i]; i++) {
+		bytes += r->stored[i]->key.bytes;
+		if (i >= LEAST && bytes > r->alloc.limit / SHARE)
+			forget_copies(r, i);
+	}
 }
 
 static struct kvi_stored_copy *find_copy(kvarc_reader *r, const kvarc_stored *key)

@@ -29,7 +29,7 @@ int shelf_read(void *opaque, const kvarc_stored *x, const char *ns, int32_t *ids
 	s->busy = true;
 	if (s->ns)
 		assert_string_equal(ns, s->ns);
-	assert_true(s->asked < 64);
+	assert_true(s->asked < 256);
 	s->asked_t0[s->asked++] = x->t0;
 	assert_true(x->t0 + x->n <= c->n[x->track]);
 	if (!s->no_ids)

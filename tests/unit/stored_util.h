@@ -10,7 +10,7 @@ struct shelf {
 	const struct cache *c;
 	const char *ns;        /* the namespace that must be asked for; NULL: any */
 	unsigned asked;        /* how often it was */
-	uint64_t asked_t0[64]; /* which, in order */
+	uint64_t asked_t0[256]; /* which, in order */
 	uint64_t gone;         /* no segment that begins here is there; UINT64_MAX: all are */
 	uint64_t wrong;        /* a bit of that one is wrong: of ids, positions or elements */
 	enum { OF_IDS, OF_POSITIONS, OF_ELEMENTS } wrong_of;

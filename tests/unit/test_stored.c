@@ -200,6 +200,26 @@ static void test_layers(void **state)
 	}
 	cache_free(&back);
 	kvarc_reader_close(&r);
+	/* Short segments stay while memory allows it. */
+	struct torn shorter = { .fail_at = -1, .f = { .fail_at = -1 } };
+	make(&shorter, &c, "", 60, true, stream_options(1, 0));
+	source = torn_source(&shorter);
+	s.asked = 0;
+	assert_int_equal(kvarc_reader_open(&r, &source, &o), KVARC_OK);
+	cache_make_empty(&back, &c);
+	for (uint32_t layer = 0; layer < 2; layer++) {
+		kvarc_range range = KVARC_RANGE_ALL(0);
+		range.layer0 = layer;
+		range.n_layers = 1;
+		range.n = 300;
+		assert_int_equal(kvarc_reader_read(r, &range, back.views), KVARC_OK);
+	}
+	for (size_t i = 0; i < c.g.n_tensors; i++)
+		assert_memory_equal(back.data[i], c.data[i], 300 * 64);
+	assert_int_equal(s.asked, 5);
+	kvarc_reader_close(&r);
+	cache_free(&back);
+	torn_free(&shorter);
 	/* From a pipe each segment comes once. */
 	kvarc_segment segment;
 	uint64_t n = 0;
