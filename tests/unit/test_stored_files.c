@@ -201,6 +201,42 @@ static void test_append(void **state)
 	}
 }
 
+/* Archives that were not closed, or cut inside a frame: up to each commit, and continued. */
+static void test_cut(void **state)
+{
+	struct cache c;
+	struct torn whole = { .fail_at = -1, .f = { .fail_at = -1 } }, t;
+	uint8_t chain[16];
+	(void)state;
+	cache_make(&c, 5, 1);
+	cache_as_text(&c);
+	struct shelf s = SHELF(&c);
+	kvarc_writer_options wo = stream_options(1, 0);
+	kvarc_writer *w = stored_writer(&whole, &c, "", wo);
+	stored_root(&c, "", chain);
+	put_stored(w, &c, 0, 0, 10, 5, true, chain);
+	put_stored(w, &c, 0, 10, 8, 5, true, chain);
+	assert_int_equal(append_tokens(w, &c, 0, 18, 40), KVARC_OK);
+	assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
+	wo.stored_read = shelf_read;
+	wo.stored_opaque = &s;
+	for (size_t n = whole.commits[0]; n < whole.f.n; n += 7) {
+		const uint64_t tokens = n >= whole.commits[2]   ? 40
+		                        : n >= whole.commits[1] ? 18
+		                                                : 10;
+		torn_copy(&t, &whole.f, n);
+		check(&t, &s, tokens, 0);
+		w = append_open(&t, &wo);
+		assert_int_equal(kvarc_writer_tokens(w, 0), tokens);
+		assert_int_equal(append_tokens(w, &c, 0, tokens, 40), KVARC_OK);
+		assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
+		check(&t, &s, 40, 0);
+		torn_free(&t);
+	}
+	torn_free(&whole);
+	cache_free(&c);
+}
+
 /* A plain archive comes of a cut and of a compaction. */
 static void test_plain(void **state)
 {
@@ -499,11 +535,11 @@ static void test_allocations(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rewind),      cmocka_unit_test(test_gone),
-		cmocka_unit_test(test_append),      cmocka_unit_test(test_plain),
-		cmocka_unit_test(test_frames),      cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_flips),       cmocka_unit_test(test_salvage),
-		cmocka_unit_test(test_allocations),
+		cmocka_unit_test(test_rewind),  cmocka_unit_test(test_gone),
+		cmocka_unit_test(test_cut),     cmocka_unit_test(test_append),
+		cmocka_unit_test(test_plain),   cmocka_unit_test(test_frames),
+		cmocka_unit_test(test_refused), cmocka_unit_test(test_flips),
+		cmocka_unit_test(test_salvage), cmocka_unit_test(test_allocations),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
