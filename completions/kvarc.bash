@@ -7,14 +7,14 @@ _kvarc()
 
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W '--help --version pack unpack test list info cut compact train bench eval profiles weights help' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W '--help --version pack unpack test list info cut append log compact train bench eval profiles weights help' -- "$cur")
         return
     fi
     case $prev in
     --output|-o|--profile|--model|--scores|--plot|--measure|--link)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         return ;;
-    --rope|--tier|--max-error|--kv-rule|--axes|--layers|--tokens|--track|--checkpoint|--identity|--held-out|--generate|--seed|--first-token|--sequences|--prefix|--continue|--max-kl|--group|--repeat|--prefill|--threads|-T|--memory|-M)
+    --rope|--tier|--max-error|--kv-rule|--axes|--layers|--tokens|--track|--checkpoint|--label|--identity|--held-out|--generate|--seed|--first-token|--sequences|--prefix|--continue|--max-kl|--group|--repeat|--prefill|--threads|-T|--memory|-M)
         return ;;
     --level)
         mapfile -t COMPREPLY < <(compgen -W '0 1 2 3 4 5 6 7 8' -- "$cur")
@@ -51,13 +51,15 @@ _kvarc()
     list) words=' --profile --memory -M --recursive -r --json --quiet -q --verbose -v --help -h' ;;
     info) words=' --profile --plot --identity --memory -M --force -f --recursive -r --json --quiet -q --verbose -v --help -h' ;;
     cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --allow-lossy --verify --streamable --to --layers --tokens --track --checkpoint --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
+    append) words=' --level -0 -1 --profile --embed-profile --rope --model --kv-rule --axes --opaque --verify --label --identity --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
+    log) words=' --profile --memory -M --json --quiet -q --verbose -v --help -h' ;;
     compact) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --allow-lossy --verify --streamable --checkpoint --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     train) words=' --output -o --level -0 -1 --profile --rope --model --arith --loop --predict --allow-lossy --kv-rule --axes --identity --held-out --measure --generate --seed --first-token --dtype --head-block --whole-layer --no-table --klt --group --no-stages --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     bench) words=' --level -0 -1 --profile --model --tier --allow-lossy --kv-rule --axes --repeat --link --prefill --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     eval) words=' --profile --model --arith --tier --scores --plot --dtype --sequences --prefix --continue --max-kl --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     profiles) words=' --model --memory -M --json --quiet -q --verbose -v --help -h' ;;
     weights) words=' --json --quiet -q --verbose -v --help -h' ;;
-    help) words=' --help -h pack unpack test list info cut compact train bench eval profiles weights help' ;;
+    help) words=' --help -h pack unpack test list info cut append log compact train bench eval profiles weights help' ;;
     *) words= ;;
     esac
     if [[ $cur == -* || $verb == help ]]; then

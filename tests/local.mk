@@ -123,6 +123,7 @@ tests_unit_libunit_a_SOURCES = tests/unit/random.h \
 LDADD = tests/unit/libunit.a libkvistore.la libkvitools.la libkvi.la $(CMOCKA_LIBS) $(ZSTD_LIBS) -lm
 unit_tests = \
 	tests/unit/test_append \
+	tests/unit/test_append_import \
 	tests/unit/test_architectures \
 	tests/unit/test_areas \
 	tests/unit/test_attention \

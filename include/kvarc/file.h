@@ -106,6 +106,63 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_pack(kvarc_import *im, const kvarc_si
                                                 const kvarc_writer_options *options,
                                                 kvarc_writer_stats *stats);
 
+/* How a file is appended; set unused members to 0. */
+typedef struct kvarc_append_options {
+	/* level 0 to 3; its common options are those of all handles of the call */
+	kvarc_writer_options writer;
+	/* how earlier tokens are decoded where that is needed: profiles, find_profile, predictor;
+	 * the other members are not used */
+	kvarc_reader_options reader;
+	const char *label;    /* of the checkpoint, as kvarc_writer_checkpoint; NULL: none */
+	uint64_t time;        /* of the checkpoint: milliseconds since 1970, UTC; 0: not known */
+	uint64_t reserved[4]; /* zero */
+} kvarc_append_options;
+#define KVARC_APPEND_OPTIONS_INIT KVARC_ZERO
+
+/* What an append has done. Tokens are those of the longest track of the file. */
+typedef struct kvarc_append_result {
+	uint64_t tokens;          /* of the file */
+	uint64_t kept_tokens;     /* leading ones that the archive had, bit for bit */
+	uint64_t repeated_chunks; /* of others, whose bytes the archive had, too */
+	uint64_t checkpoint;      /* its number */
+	uint64_t file_bytes;      /* of all items of the import */
+	uint64_t written_bytes;   /* to the sink; 0: the last checkpoint is this file already */
+	uint64_t archive_bytes;   /* of the archive, now */
+	uint64_t reserved[5];
+} kvarc_append_result;
+
+/*
+ * Appends an import to an archive as its next checkpoint: a session that is saved after each turn
+ * is one archive, of which each checkpoint restores the file of its turn (kvarc_unpack of a reader
+ * with kvarc_reader_options.checkpoint), and each costs what is new in it. source reads the
+ * archive and must be able to seek; NULL: there is none yet, and the sink gets a new one, as from
+ * kvarc_pack but with a checkpoint and a random file id. sink writes behind the end of the archive,
+ * needs truncate where the last append was cut, and is flushed in front of the checkpoint, behind
+ * it, and around the footer: in this order a crash at any byte, with any of the unflushed writes
+ * lost, leaves the last checkpoint, and the next call removes what is behind it and not whole.
+ *
+ * Of each track the leading tokens are kept whose ids, positions and bytes are those of the last
+ * state. Bytes are compared by raw_check (spec 7), without decoding, up to the segment in which
+ * they first differ; with KVARC_WRITE_VERIFY all kept tokens are decoded and compared. The tokens
+ * behind the kept ones replace those of the archive (kvarc_writer_rewind). Bytes outside of tensors
+ * are references where earlier checkpoints have them. A file that is the last checkpoint, by name
+ * and bytes, is not written again unless it has a label.
+ *
+ * The import gives heads, channels and RoPE of its tensors up for those of the archive. The archive
+ * keeps its identity: pairs of the import that say the same, or that it does not have, are no
+ * fault. Of an archive without a checkpoint its last state becomes the first one.
+ *
+ * Returns OK; GEOMETRY: the import is of another model, cache type or layout, or its identity says
+ * so: nothing was written; OPTIONS: levels 4 to 8, a pipe, or an archive that cannot be continued;
+ * LOSSY: a tier was asked for, or has changed the archive's tokens; PROG: a bad argument; or what
+ * readers, writers and kvarc_pack return. result may be NULL.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_append_import(kvarc_import *im,
+                                                         const kvarc_source *source,
+                                                         const kvarc_sink *sink,
+                                                         const kvarc_append_options *options,
+                                                         kvarc_append_result *result);
+
 /* Unpacking. */
 typedef struct kvarc_item {
 	size_t index;

@@ -229,7 +229,10 @@ typedef struct kvarc_checkpoint {
 	uint64_t time;     /* milliseconds since 1970, UTC; 0: not known */
 	const char *label; /* label_bytes, not terminated; until the next call or close */
 	size_t label_bytes;
-	uint64_t reserved[4];
+	uint64_t tokens;     /* of the longest track */
+	uint64_t new_tokens; /* of these, those that were written since the checkpoint before */
+	uint64_t end;        /* bytes of the archive up to it */
+	uint64_t reserved[1];
 } kvarc_checkpoint;
 /* Checkpoint i in the order of the file, up to the one that it was opened at. Returns OK, END past
  * the last and on pipes, DATA, IO, MEM, MEMLIMIT, PROG. */

@@ -201,11 +201,39 @@ static void export_tensors(const struct options *o, struct input *in, kvarc_read
 	free(target);
 }
 
+/* The last checkpoint of an archive whose last state has no file: an append behind it did not end.
+ * 0: there is none, or no reason to look for it. */
+static uint64_t last_checkpoint(const struct options *o, kvarc_reader *r)
+{
+	kvarc_checkpoint c;
+	kvarc_item item;
+	uint64_t last = 0;
+
+	if (o->checkpoint || kvarc_reader_item(r, 0, &item) == KVARC_OK)
+		return 0;
+	for (size_t i = 0; kvarc_reader_checkpoint(r, i, &c) == KVARC_OK; i++)
+		last = c.number;
+	return last;
+}
+
 static void unpack_one(const struct options *o, struct input *in, kvarc_reader *r,
                        kvarc_error *error, bool first)
 {
+	struct options at = *o;
+
 	(void)first;
-	unpack_items(o, in, r, error);
+	at.checkpoint = last_checkpoint(o, r);
+	if (!at.checkpoint) {
+		unpack_items(o, in, r, error);
+		return;
+	}
+	msg_warning(in->name,
+	            "an append did not end; its last checkpoint, %" PRIu64 ", is unpacked",
+	            at.checkpoint);
+	r = library_open(&at, in, o->salvage ? KVARC_READ_SALVAGE : 0, error);
+	if (r)
+		unpack_items(&at, in, r, error);
+	kvarc_reader_close(&r);
 }
 
 static void each(const struct options *o, library_fn *fn)

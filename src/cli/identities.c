@@ -44,12 +44,18 @@ bool identities_record(const struct options *o, const struct input *in, kvarc_im
 	return ok;
 }
 
-struct timespec identities_time(const struct input *in, const kvarc_reader *r)
+struct timespec identities_time(const struct input *in, kvarc_reader *r)
 {
 	const char *recorded = kvarc_reader_identity(r, "time");
 	struct timespec t = in->mtime;
+	kvarc_checkpoint c;
 
 	if (recorded)
 		(void)times_read(recorded, &t);
+	for (size_t i = 0; kvarc_reader_checkpoint(r, i, &c) == KVARC_OK; i++) {
+		if (c.time)
+			t = (struct timespec){ .tv_sec = (time_t)(c.time / 1000),
+				               .tv_nsec = (long)(c.time % 1000) * 1000000 };
+	}
 	return t;
 }

@@ -15,8 +15,9 @@
  * shown. */
 bool identities_record(const struct options *o, const struct input *in, kvarc_import *im,
                        const kvarc_error *error);
-/* The time that restored files get: the one that the archive records, else that of its own file,
- * or none (zero) when it has no file. */
-struct timespec identities_time(const struct input *in, const kvarc_reader *r);
+/* The time that restored files get: that of the checkpoint that r was opened at, or the last one,
+ * else the one that the archive records, else that of its own file, or none (zero) when it has no
+ * file. */
+struct timespec identities_time(const struct input *in, kvarc_reader *r);
 
 #endif

@@ -77,7 +77,7 @@ static const struct rule rules[] = {
 	  EXCLUDES,
 	  { M(remove) },
 	  "-k keeps the source and --rm deletes it: give one of them" },
-	{ VERB_PACK,
+	{ VERB_PACK | VERB_APPEND,
 	  M(opaque),
 	  EXCLUDES,
 	  { M(members), M(kv_rule), M(axes), M(rope) },

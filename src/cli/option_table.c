@@ -37,6 +37,14 @@ const struct verb options_verbs[] = {
 	  "  kvarc cut --tokens 0-511 -o prefix.kva session.kva\n"
 	  "  kvarc cut --tokens 0-511 --to llama -o prefix.bin session.kva\n",
 	  cmd_cut },
+	{ "append", VERB_APPEND, "ARCHIVE FILE",
+	  "append what is new in a cache to an archive, as a checkpoint",
+	  "  kvarc append session.kva slot.bin    makes session.kva when there is none\n"
+	  "  kvarc append --label 'turn 7' session.kva slot.bin\n"
+	  "  kvarc unpack --checkpoint 1 -o first.bin session.kva\n",
+	  cmd_append },
+	{ "log", VERB_LOG, "ARCHIVE...", "show the checkpoints of an archive",
+	  "  kvarc log session.kva                a line for each checkpoint\n", cmd_log },
 	{ "compact", VERB_COMPACT, "ARCHIVE",
 	  "write the last state of an archive as a smaller archive",
 	  "  kvarc compact -o small.kva session.kva\n"
@@ -83,7 +91,7 @@ const struct verb options_verbs[] = {
 /* clang-format on */
 
 #define WRITES (VERB_PACK | VERB_UNPACK | VERB_CUT | VERB_COMPACT)
-#define CODES (WRITES | VERB_TEST | VERB_BENCH | VERB_TRAIN | VERB_EVAL)
+#define CODES (WRITES | VERB_APPEND | VERB_TEST | VERB_BENCH | VERB_TRAIN | VERB_EVAL)
 #define ISAS "scalar avx2 avx512 neon"
 
 const struct option_row options_rows[] = {
@@ -92,14 +100,15 @@ const struct option_row options_rows[] = {
 	{ 'c', "stdout", NULL, ARG_NONE, NULL, WRITES, "write to standard output",
 	  FLAG(to_stdout) },
 	{ 0, "level", "N", ARG_CHOICE, "0 1 2 3 4 5 6 7 8",
-	  VERB_PACK | VERB_CUT | VERB_COMPACT | VERB_BENCH | VERB_TRAIN,
+	  VERB_PACK | VERB_CUT | VERB_COMPACT | VERB_APPEND | VERB_BENCH | VERB_TRAIN,
 	  "0 fast, 1 small (default), 2-3 with a profile, 4-8 with a model",
 	  CALL(options_set_level) },
 	{ 0, "profile", "KVP", ARG_FILE, NULL, VERB_ALL & ~(VERB_PROFILES | VERB_WEIGHTS),
 	  "use this profile of the model; may be repeated", LIST(profiles) },
-	{ 0, "embed-profile", NULL, ARG_NONE, NULL, VERB_PACK | VERB_CUT | VERB_COMPACT,
+	{ 0, "embed-profile", NULL, ARG_NONE, NULL,
+	  VERB_PACK | VERB_CUT | VERB_COMPACT | VERB_APPEND,
 	  "put the profile into the archive", FLAG(embed_profile) },
-	{ 0, "rope", "SPEC", ARG_VALUE, NULL, VERB_PACK | VERB_TRAIN,
+	{ 0, "rope", "SPEC", ARG_VALUE, NULL, VERB_PACK | VERB_APPEND | VERB_TRAIN,
 	  "RoPE of keys: auto, none, THETA[,half|interleaved][,DIMS]", STRING(rope) },
 	{ 0, "model", "MODEL", ARG_FILE, NULL, CODES | VERB_PROFILES,
 	  "model: a GGUF, or a folder (config.json and safetensors)", STRING(model) },
@@ -111,7 +120,7 @@ const struct option_row options_rows[] = {
 	  VERB_PACK | VERB_CUT | VERB_COMPACT | VERB_TRAIN,
 	  "attend to predicted (open) or decoded (closed) values", CHOICE(loop, "open or closed") },
 	{ 0, "predict", "WHAT", ARG_CHOICE, "token top-1 top-4 top-16 embedding",
-	  CODES & ~(VERB_BENCH | VERB_EVAL),
+	  CODES & ~(VERB_APPEND | VERB_BENCH | VERB_EVAL),
 	  "predict with the current token (default) or without it", CALL(options_set_predict) },
 	{ 0, "token-ids", "HOW", ARG_CHOICE, "stored model", VERB_PACK,
 	  "token ids stored, or coded by the model (a third of the size)",
@@ -126,15 +135,17 @@ const struct option_row options_rows[] = {
 	{ 0, "allow-lossy", NULL, ARG_NONE, NULL,
 	  VERB_UNPACK | VERB_CUT | VERB_COMPACT | VERB_TRAIN | VERB_BENCH,
 	  "accept data that a lossy tier has changed", FLAG(allow_lossy) },
-	{ 0, "kv-rule", "RULE", ARG_VALUE, NULL, VERB_PACK | VERB_BENCH | VERB_TRAIN,
+	{ 0, "kv-rule", "RULE", ARG_VALUE, NULL,
+	  VERB_PACK | VERB_APPEND | VERB_BENCH | VERB_TRAIN,
 	  "pattern of tensor names, \"layers.{layer}.{key|value}\"", STRING(kv_rule) },
-	{ 0, "axes", "AXES", ARG_VALUE, NULL, VERB_PACK | VERB_BENCH | VERB_TRAIN,
+	{ 0, "axes", "AXES", ARG_VALUE, NULL, VERB_PACK | VERB_APPEND | VERB_BENCH | VERB_TRAIN,
 	  "order of their axes: head, token, channel; \"htc\"", STRING(axes) },
-	{ 0, "opaque", NULL, ARG_NONE, NULL, VERB_PACK,
+	{ 0, "opaque", NULL, ARG_NONE, NULL, VERB_PACK | VERB_APPEND,
 	  "do not parse the file, store it as plain bytes", FLAG(opaque) },
 	{ 0, "members", NULL, ARG_NONE, NULL, VERB_PACK,
 	  "pack the files of a tar or zip instead of it, deflated ones too", FLAG(members) },
-	{ 0, "verify", NULL, ARG_NONE, NULL, VERB_PACK | VERB_CUT | VERB_COMPACT,
+	{ 0, "verify", NULL, ARG_NONE, NULL,
+	  VERB_PACK | VERB_CUT | VERB_COMPACT | VERB_APPEND,
 	  "decode every chunk after encoding and compare", FLAG(verify) },
 	{ 0, "streamable", NULL, ARG_NONE, NULL, VERB_PACK | VERB_CUT | VERB_COMPACT,
 	  "write an archive that needs no seeking to be read", FLAG(streamable) },
@@ -155,9 +166,12 @@ const struct option_row options_rows[] = {
 	{ 0, "checkpoint", "N", ARG_VALUE, NULL, VERB_UNPACK | VERB_TEST | VERB_CUT | VERB_COMPACT,
 	  "read the archive as of this checkpoint, not its end",
 	  NUMBER(checkpoint, 1, UINT64_MAX, "a number, at least 1") },
+	{ 0, "label", "TEXT", ARG_VALUE, NULL, VERB_APPEND, "label of the checkpoint",
+	  STRING(label) },
 	{ 0, "plot", "SVG", ARG_FILE, NULL, VERB_INFO | VERB_EVAL,
 	  "plot bits per element by layer and stage, or KL by tier", STRING(plot) },
-	{ 0, "identity", "KEY=VALUE", ARG_VALUE, NULL, VERB_PACK | VERB_INFO | VERB_TRAIN,
+	{ 0, "identity", "KEY=VALUE", ARG_VALUE, NULL,
+	  VERB_PACK | VERB_APPEND | VERB_INFO | VERB_TRAIN,
 	  "record this identity, or require it (info)", CALL(options_add_identity) },
 	{ 0, "held-out", "PERCENT", ARG_VALUE, NULL, VERB_TRAIN,
 	  "measure, not fit, the last PERCENT of each input (10)",

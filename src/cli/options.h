@@ -22,7 +22,9 @@ enum {
 	VERB_PROFILES = 0x400,
 	VERB_WEIGHTS = 0x800,
 	VERB_COMPACT = 0x1000,
-	VERB_ALL = 0x1f7f,
+	VERB_APPEND = 0x2000,
+	VERB_LOG = 0x4000,
+	VERB_ALL = 0x7f7f,
 	/* take folders with -r */
 	VERB_WALKS = VERB_UNPACK | VERB_TEST | VERB_LIST | VERB_INFO
 };
@@ -44,6 +46,7 @@ struct options {
 	const char *link; /* bits per second, or a folder */
 	uint64_t prefill; /* tokens per second; 0: not given */
 	const char *rope, *model, *kv_rule, *axes, *plot;
+	const char *label; /* of a checkpoint */
 	struct option_list identity; /* "key=value" */
 	struct option_list profiles, measure;
 	struct option_list tiers; /* near:ERROR of --max-error among them */

@@ -260,7 +260,7 @@ kvarc_ret kvarc_compact(kvarc_reader *r, const kvarc_sink *sink,
 	kvarc_ret ret = kvi_check_sink(kvi_reader_error(r), "kvarc_compact", sink);
 	if (ret)
 		return ret;
-	struct kvi_counted counted = { *sink, 0 };
+	struct kvi_counted counted = { .to = *sink };
 	kvarc_sink counting = kvi_counted_sink(&counted);
 	struct compacting c = { .r = r,
 		                .alloc = kvi_reader_alloc(r),

@@ -8,6 +8,7 @@ static int counted_write(void *opaque, const void *buf, size_t bytes, uint64_t o
 {
 	struct kvi_counted *c = opaque;
 	c->bytes += bytes;
+	c->end = offset + bytes > c->end ? offset + bytes : c->end;
 	return c->to.write(c->to.opaque, buf, bytes, offset);
 }
 
@@ -17,9 +18,18 @@ static int counted_flush(void *opaque)
 	return c->to.flush ? c->to.flush(c->to.opaque) : 0;
 }
 
+static int counted_truncate(void *opaque, uint64_t bytes)
+{
+	struct kvi_counted *c = opaque;
+	return c->to.truncate(c->to.opaque, bytes);
+}
+
 kvarc_sink kvi_counted_sink(struct kvi_counted *c)
 {
-	return (kvarc_sink){ .write = counted_write, .flush = counted_flush, .opaque = c };
+	return (kvarc_sink){ .write = counted_write,
+		             .flush = counted_flush,
+		             .opaque = c,
+		             .truncate = c->to.truncate ? counted_truncate : NULL };
 }
 
 kvarc_ret kvi_counted_close(struct kvi_counted *c, kvarc_writer **w, kvarc_ret ret,

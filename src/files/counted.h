@@ -10,7 +10,7 @@
 /* A sink that counts the bytes which it passes on. */
 struct kvi_counted {
 	kvarc_sink to;
-	uint64_t bytes;
+	uint64_t bytes, end; /* end: of the furthest write */
 };
 
 /* A sink that writes to c->to. */

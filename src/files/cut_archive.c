@@ -92,7 +92,7 @@ kvarc_ret kvarc_cut(kvarc_reader *r, const kvarc_range *range, const kvarc_sink 
 	kvarc_ret ret = kvi_check_sink(kvi_reader_error(r), "kvarc_cut", sink);
 	if (ret)
 		return ret;
-	struct kvi_counted counted = { *sink, 0 };
+	struct kvi_counted counted = { .to = *sink };
 	kvarc_sink counting = kvi_counted_sink(&counted);
 	struct cutting c = { .r = r,
 		             .range = *range,

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvi_la_SOURCES += \
+	src/files/append_compare.c src/files/append_compare.h \
+	src/files/append_import.c \
+	src/files/append_items.c src/files/append_items.h \
+	src/files/append_match.c src/files/append_match.h \
 	src/files/archive_copy.c src/files/archive_copy.h \
 	src/files/archive_copy_find.c src/files/archive_copy_state.h \
 	src/files/assembly.c src/files/assembly.h \
@@ -16,6 +20,8 @@ libkvi_la_SOURCES += \
 	src/files/import_build.c \
 	src/files/import_internal.h \
 	src/files/input_hash.c src/files/input_hash.h \
+	src/files/item_put.c src/files/item_put.h \
+	src/files/literal_find.c src/files/literal_find.h \
 	src/files/literals.c src/files/literals.h \
 	src/files/llama_checkpoints.c \
 	src/files/llama_describe.c src/files/llama_describe.h \
@@ -34,7 +40,7 @@ libkvi_la_SOURCES += \
 	src/files/named.c src/files/named.h \
 	src/files/npy_import.c \
 	src/files/oneshot.c \
-	src/files/pack_files.c \
+	src/files/pack_files.c src/files/pack_files.h \
 	src/files/plan.c src/files/plan.h \
 	src/files/references.c src/files/references.h \
 	src/files/reader_bounds.c src/files/reader_bounds.h \

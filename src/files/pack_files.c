@@ -12,12 +12,13 @@
 #include "input_hash.h"
 #include "plan.h"
 #include "import_internal.h"
+#include "item_put.h"
+#include "pack_files.h"
 #include "util/arguments.h"
 #include "util/error.h"
 #include "writer/writer_internal.h"
 
 enum {
-	LITERAL_BYTES = 256 << 10, /* of one BLOB frame */
 	NOTE_BYTES = 512,
 	OWN_PAIRS = 5,
 	BATCH_SEGMENTS = 16 /* between two looks at the tokens */
@@ -27,6 +28,7 @@ struct packing {
 	kvarc_import *im;
 	kvarc_writer *w;
 	kvarc_writer_options options;
+	struct kvi_pack_checkpoint *checkpoint; /* NULL: none */
 	struct kvi_restore *plans; /* one an item */
 	const char **keys, **values;
 	size_t n_pairs, n_own;    /* own: those that do not come from the caller, at the front */
@@ -43,16 +45,16 @@ static void add_pair(struct packing *p, const char *key, const char *value)
 }
 
 /* Tokens that are appended at once. */
-static uint32_t batch_of(const struct packing *p)
+static uint32_t batch_of(const kvarc_writer_options *o)
 {
-	uint32_t segment = p->options.segment_tokens ? p->options.segment_tokens : 256;
+	uint32_t segment = o->segment_tokens ? o->segment_tokens : 256;
 	return segment * BATCH_SEGMENTS;
 }
 
 /* Of a track, as the writer will. */
 static uint64_t drops(const struct packing *p, uint64_t n)
 {
-	uint64_t batch = batch_of(p), dropped = 0;
+	uint64_t batch = batch_of(&p->options), dropped = 0;
 	for (uint64_t t0 = 0; t0 < n; t0 += batch) {
 		uint64_t end = n - t0 < batch ? n : t0 + batch;
 		for (uint64_t i = t0; i < end; i++)
@@ -112,9 +114,9 @@ static kvarc_ret make_plans(struct packing *p)
 	return KVARC_OK;
 }
 
-static kvarc_ret read_failed(struct packing *p)
+static kvarc_ret read_failed(const kvarc_writer_options *o)
 {
-	return kvi_fail(p->options.common.error, KVARC_IO, "reading the input failed");
+	return kvi_fail(o->common.error, KVARC_IO, "reading the input failed");
 }
 
 /* It decides what predictions are; models of levels 4 to 7 belong to it. */
@@ -237,7 +239,7 @@ static kvarc_ret derive_file_id(struct packing *p)
 		return ret;
 	ret = kvi_input_hash(p->im, &p->options.common, &c);
 	if (ret == KVARC_IO || ret == KVARC_END)
-		ret = read_failed(p);
+		ret = read_failed(&p->options);
 	else
 		ret = kvi_fail_memory(p->options.common.error, ret, &p->im->alloc);
 	if (!ret) {
@@ -250,102 +252,54 @@ static kvarc_ret derive_file_id(struct packing *p)
 static kvarc_ret put_restores(struct packing *p)
 {
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < p->im->n_items && !ret; i++) {
-		struct kvi_out out;
-		kvi_out_init(&out, &p->im->alloc);
-		kvi_restore_put(&out, &p->plans[i]);
-		if (out.failed)
-			ret = kvi_fail_alloc(p->options.common.error, &p->im->alloc);
-		else
-			ret = kvi_writer_frame(p->w, KVI_FRAME_RESTORE, out.p, out.n, true);
-		kvi_out_free(&out);
-	}
+	for (size_t i = 0; i < p->im->n_items && !ret; i++)
+		ret = kvi_item_put_plan(p->w, p->options.common.error, &p->im->alloc, &p->plans[i]);
 	return ret;
-}
-
-/* Literal bytes wait here until a BLOB is full. */
-struct pack_blob {
-	struct kvi_out out;
-	uint64_t item, offset; /* offset: of the blob's first literal byte */
-	size_t bytes;
-};
-
-static kvarc_ret put_blob(struct packing *p, struct pack_blob *b)
-{
-	kvarc_ret ret = KVARC_OK;
-	if (b->out.failed)
-		return kvi_fail_alloc(p->options.common.error, &p->im->alloc);
-	if (b->bytes)
-		ret = kvi_writer_frame(p->w, KVI_FRAME_BLOB, b->out.p, b->out.n, true);
-	b->offset += b->bytes;
-	b->bytes = 0;
-	b->out.n = 0;
-	return ret;
-}
-
-static kvarc_ret put_literal(struct packing *p, struct pack_blob *b, uint64_t at, uint64_t bytes)
-{
-	const kvarc_source *src = &p->im->items[b->item].src;
-	while (bytes) {
-		uint64_t capacity = LITERAL_BYTES - b->bytes;
-		size_t n = (size_t)(bytes < capacity ? bytes : capacity);
-		if (b->bytes == 0)
-			kvi_blob_put_head(&b->out, b->item, b->offset);
-		uint8_t *dst = kvi_out_reserve(&b->out, n);
-		if (!dst)
-			return kvi_fail_alloc(p->options.common.error, &p->im->alloc);
-		if (kvi_source_read(src, dst, n, at))
-			return read_failed(p);
-		b->out.n += n;
-		b->bytes += n;
-		at += n;
-		bytes -= n;
-		kvarc_ret ret = KVARC_OK;
-		if (b->bytes == LITERAL_BYTES)
-			ret = put_blob(p, b);
-		if (ret)
-			return ret;
-	}
-	return KVARC_OK;
 }
 
 static kvarc_ret put_literals(struct packing *p)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < p->im->n_items && !ret; i++) {
-		struct pack_blob b = { .item = i };
-		uint64_t at = 0;
-		kvi_out_init(&b.out, &p->im->alloc);
-		for (size_t k = 0; k < p->plans[i].n_pieces && !ret; k++) {
-			const struct kvi_piece *x = &p->plans[i].pieces[k];
-			if (x->type == KVI_PIECE_LITERAL)
-				ret = put_literal(p, &b, at, x->bytes);
-			at += x->bytes;
-		}
-		if (!ret)
-			ret = put_blob(p, &b);
-		kvi_out_free(&b.out);
+		struct kvi_item_put x;
+		kvi_item_put_begin(&x, p->w, p->options.common.error, &p->im->alloc, i);
+		ret = kvi_item_put_literals(&x, &p->plans[i], &p->im->items[i].src);
+		ret = kvi_item_put_end(&x, ret);
 	}
 	return ret;
 }
 
-static kvarc_ret put_track(struct packing *p, uint32_t track)
+/* A kvarc_fetch for a writer whose track begins before the import's. */
+struct shifted {
+	kvarc_import *im;
+	uint64_t shift;
+};
+
+static int fetch_shifted(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                         uint32_t n, void *dst)
 {
-	kvarc_import *im = p->im;
+	const struct shifted *s = opaque;
+	return kvarc_import_fetch(s->im, tensor, head, heads, t0 - s->shift, n, dst);
+}
+
+kvarc_ret kvi_pack_tokens(kvarc_import *im, kvarc_writer *w, const kvarc_writer_options *options,
+                          uint32_t track, uint64_t from, uint64_t shift)
+{
 	const struct kvi_imp_track *t = &im->tracks[track];
-	const uint32_t batch = batch_of(p);
+	const uint32_t batch = batch_of(options);
+	struct shifted s = { im, shift };
 	int32_t *positions = kvi_array(&im->alloc, batch, 2 * sizeof *positions);
 	kvarc_ret ret = KVARC_OK;
 	if (!positions)
-		return kvi_fail_alloc(p->options.common.error, &im->alloc);
+		return kvi_fail_alloc(options->common.error, &im->alloc);
 	int32_t *ids = positions + batch;
-	for (uint64_t t0 = 0; t0 < t->n && !ret; t0 += batch) {
+	for (uint64_t t0 = from; t0 < t->n && !ret; t0 += batch) {
 		uint32_t n = t->n - t0 < batch ? (uint32_t)(t->n - t0) : batch;
 		if (kvi_import_tokens(im, track, t0, n, positions, ids))
-			ret = read_failed(p);
+			ret = read_failed(options);
 		else
-			ret = kvarc_writer_append_fetch(p->w, track, n, t->has_ids ? ids : NULL,
-			                                positions, kvarc_import_fetch, im);
+			ret = kvarc_writer_append_fetch(w, track, n, t->has_ids ? ids : NULL,
+			                                positions, fetch_shifted, &s);
 	}
 	kvi_free(&im->alloc, positions);
 	return ret;
@@ -362,18 +316,22 @@ static kvarc_ret write_all(struct packing *p)
 	if (!ret && !p->dropped)
 		ret = put_literals(p);
 	for (uint32_t i = 0; i < p->im->n_tracks && !ret; i++)
-		ret = put_track(p, i);
+		ret = kvi_pack_tokens(p->im, p->w, &p->options, i, 0, 0);
+	if (!ret && p->checkpoint)
+		ret = kvarc_writer_checkpoint(p->w, p->checkpoint->label, p->checkpoint->time,
+		                              &p->checkpoint->number);
 	return ret;
 }
 
 static kvarc_ret run(struct packing *p, const kvarc_sink *to, kvarc_writer_stats *stats)
 {
-	struct kvi_counted counted = { *to, 0 };
+	struct kvi_counted counted = { .to = *to };
 	kvarc_sink sink = kvi_counted_sink(&counted);
 	kvarc_ret ret = make_identity(p);
 	if (!ret)
 		ret = make_plans(p);
-	if (!ret)
+	/* A file that will grow is not its first content: its id is random. */
+	if (!ret && !p->checkpoint)
 		ret = derive_file_id(p);
 	if (!ret)
 		ret = kvarc_writer_open(&p->w, &sink, &p->options);
@@ -382,13 +340,13 @@ static kvarc_ret run(struct packing *p, const kvarc_sink *to, kvarc_writer_stats
 	return kvi_counted_close(&counted, &p->w, ret, stats);
 }
 
-kvarc_ret kvarc_pack(kvarc_import *im, const kvarc_sink *sink, const kvarc_writer_options *options,
-                     kvarc_writer_stats *stats)
+static kvarc_ret pack(kvarc_import *im, const kvarc_sink *sink, const kvarc_writer_options *options,
+                      struct kvi_pack_checkpoint *checkpoint, kvarc_writer_stats *stats)
 {
 	static const kvarc_writer_options defaults = KVARC_WRITER_OPTIONS_INIT;
-	if (!im)
-		return KVARC_PROG;
-	struct packing p = { .im = im, .options = options ? *options : defaults };
+	struct packing p = { .im = im,
+		             .options = options ? *options : defaults,
+		             .checkpoint = checkpoint };
 	kvarc_ret ret = kvi_check_sink(p.options.common.error, "kvarc_pack", sink);
 	if (ret)
 		return ret;
@@ -401,4 +359,17 @@ kvarc_ret kvarc_pack(kvarc_import *im, const kvarc_sink *sink, const kvarc_write
 	kvi_free(&im->alloc, p.plans);
 	kvi_free(&im->alloc, p.keys);
 	return ret;
+}
+
+kvarc_ret kvarc_pack(kvarc_import *im, const kvarc_sink *sink, const kvarc_writer_options *options,
+                     kvarc_writer_stats *stats)
+{
+	return im ? pack(im, sink, options, NULL, stats) : KVARC_PROG;
+}
+
+kvarc_ret kvi_pack_checkpoint(kvarc_import *im, const kvarc_sink *sink,
+                              const kvarc_writer_options *options,
+                              struct kvi_pack_checkpoint *checkpoint, kvarc_writer_stats *stats)
+{
+	return pack(im, sink, options, checkpoint, stats);
 }

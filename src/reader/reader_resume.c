@@ -76,7 +76,8 @@ static kvarc_ret list_frame(kvarc_reader *r, const struct kvi_walk *w, struct kv
 /* Goes through the frames of an archive without a FOOTER, up to its last COMMIT. */
 static kvarc_ret walk(kvarc_reader *r, struct kvi_walk *w, struct kvi_resume *to)
 {
-	const uint64_t end = r->state == KVARC_STATE_CUT ? r->seq.stop : r->in.source.size;
+	const bool whole = r->state == KVARC_STATE_CLOSED || r->state == KVARC_STATE_OPEN;
+	const uint64_t end = whole ? r->in.source.size : r->seq.stop;
 	kvarc_ret ret = KVARC_OK;
 	kvi_identity_free(&r->meta.identity, &r->alloc);
 	do {
@@ -111,12 +112,54 @@ static kvarc_ret check_items(kvarc_reader *r, bool blobs)
 	                       "complete: pack them again");
 }
 
-kvarc_ret kvi_reader_resume(kvarc_reader *r, struct kvi_resume *to)
+/* A frame that was found; *is: it is a whole COMMIT that is a checkpoint. */
+static kvarc_ret is_checkpoint(kvarc_reader *r, uint64_t offset, struct kvi_buffer *buf,
+                               uint64_t *tokens, bool *is)
+{
+	struct kvi_commit c;
+	struct kvi_frame f;
+	kvarc_ret ret = kvi_frame_read(&r->in, offset, buf, &f, NULL);
+	*is = !ret && f.head.type == KVI_FRAME_COMMIT &&
+	      kvi_commit_parse(&c, tokens, r->geometry.n_tracks, f.payload,
+	                       f.head.payload_bytes) &&
+	      c.checkpoint.number;
+	return ret == KVARC_DATA || ret == KVARC_END ? KVARC_OK : ret;
+}
+
+/* Whether a checkpoint stands behind the commit at which a damaged file is left. */
+static kvarc_ret checkpoint_follows(kvarc_reader *r, bool *follows)
+{
+	struct kvi_window window = { 0 };
+	struct kvi_buffer buf = { 0 };
+	uint64_t *tokens = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *tokens);
+	uint64_t at = r->seq.stop;
+	kvarc_ret ret = tokens ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
+	*follows = false;
+	while (!ret && !*follows) {
+		ret = kvi_frame_find(&r->in, at, &window, &at, r->error);
+		if (ret || at >= r->in.source.size)
+			break;
+		ret = is_checkpoint(r, at, &buf, tokens, follows);
+		at += KVI_FRAME_ALIGN;
+	}
+	kvi_free(&r->alloc, window.buffer.p);
+	kvi_free(&r->alloc, buf.p);
+	kvi_free(&r->alloc, tokens);
+	return ret;
+}
+
+kvarc_ret kvi_reader_resume(kvarc_reader *r, bool lenient, struct kvi_resume *to)
 {
 	struct kvi_walk w;
+	bool lost = r->state == KVARC_STATE_DAMAGED;
 	*to = (struct kvi_resume){ 0 };
 	kvi_out_init(&to->index, &r->alloc);
-	if (r->state == KVARC_STATE_DAMAGED)
+	if (lost && lenient && r->seq.stop) {
+		kvarc_ret ret = checkpoint_follows(r, &lost);
+		if (ret)
+			return ret;
+	}
+	if (lost)
 		return kvi_reason(r->error, KVARC_REASON_SALVAGE,
 		                  kvi_fail(r->error, KVARC_DATA,
 		                           "the archive is damaged behind its last commit: salvage "

@@ -19,10 +19,11 @@ struct kvi_resume {
 /*
  * Of a reader that was just opened, at no checkpoint, on a source that can seek. An archive without
  * a COMMIT ends behind its GEOMETRY. The reader forgets the identity that frames behind the end
- * give. to->index is the caller's to free, also on failure. Returns OK, MEM, MEMLIMIT, DATA (a
+ * give. lenient: a damaged file ends behind its last COMMIT, too, where no checkpoint follows the
+ * damage. to->index is the caller's to free, also on failure. Returns OK, MEM, MEMLIMIT, DATA (a
  * damaged file, or one that was cut while files were packed), OPTIONS, IO.
  */
-kvarc_ret kvi_reader_resume(kvarc_reader *r, struct kvi_resume *to);
+kvarc_ret kvi_reader_resume(kvarc_reader *r, bool lenient, struct kvi_resume *to);
 
 /* What the next token of a track follows. */
 struct kvi_track_end {

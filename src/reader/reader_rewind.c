@@ -91,6 +91,29 @@ kvarc_ret kvi_reader_no_checkpoint(const kvarc_reader *r, kvarc_error *e)
 	                (unsigned long long)r->options.checkpoint);
 }
 
+/* The longest track of a state. */
+static uint32_t longest(const kvarc_reader *r, const uint64_t *tokens)
+{
+	uint32_t track = 0;
+	for (uint32_t i = 1; i < r->geometry.n_tracks; i++)
+		track = tokens[i] > tokens[track] ? i : track;
+	return track;
+}
+
+/* The first token of a track that was written between two frames; `none` where none was. */
+static uint64_t first_written(const kvarc_reader *r, uint32_t track, uint64_t after,
+                              uint64_t before, uint64_t none)
+{
+	uint64_t first = none;
+	for (size_t i = 0; i < r->index.segments.n; i++) {
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
+		                                           r->index.segments, i);
+		if (s->track == track && s->sequence > after && s->sequence < before)
+			first = s->t0 < first ? s->t0 : first;
+	}
+	return first;
+}
+
 kvarc_ret kvarc_reader_checkpoint(kvarc_reader *r, size_t i, kvarc_checkpoint *checkpoint)
 {
 	struct kvi_commit c;
@@ -102,19 +125,26 @@ kvarc_ret kvarc_reader_checkpoint(kvarc_reader *r, size_t i, kvarc_checkpoint *c
 	                                                r->index.checkpoints, i);
 	struct kvi_frame f;
 	size_t n = r->geometry.n_tracks;
-	uint64_t *tokens = kvi_calloc(&r->alloc, n, sizeof *tokens);
+	uint64_t *tokens = kvi_calloc(&r->alloc, n, sizeof *tokens), most, first;
 	kvarc_ret ret = tokens ? kvi_reader_read_frame(r, ref->offset, KVI_FRAME_COMMIT,
 	                                               ref->sequence, &r->meta.commit, &f, r->error)
 	                       : kvi_fail_alloc(r->error, &r->alloc);
 	if (!ret && (!kvi_commit_parse(&c, tokens, n, f.payload, f.head.payload_bytes) ||
 	             c.checkpoint.number != ref->number))
 		ret = kvi_reader_not_valid(&f, r->error);
+	uint32_t track = ret ? 0 : longest(r, tokens);
+	most = ret ? 0 : tokens[track];
 	kvi_free(&r->alloc, tokens);
 	if (ret)
 		return kvi_reader_set_error(r, ret);
+	first = first_written(r, track, i ? ref[-1].sequence : 0, ref->sequence, most);
 	*checkpoint = (kvarc_checkpoint){ .number = c.checkpoint.number,
 		                          .time = c.checkpoint.time,
 		                          .label = (const char *)c.checkpoint.label,
-		                          .label_bytes = c.checkpoint.label_bytes };
+		                          .label_bytes = c.checkpoint.label_bytes,
+		                          .tokens = most,
+		                          .new_tokens = most - first,
+		                          .end = ref->offset +
+		                                 kvi_frame_bytes(f.head.payload_bytes) };
 	return KVARC_OK;
 }

@@ -188,6 +188,9 @@ kvarc_ret kvi_writer_finish(kvarc_writer *w)
 		ret = kvi_writer_emit_commit(w, NULL);
 	if (ret == KVARC_OK && w->index_entries)
 		ret = emit_index(w);
+	/* A FOOTER shows the same, where a crash in between must not cost the state before. */
+	if (ret == KVARC_OK && (w->archive || w->checkpoint))
+		ret = kvi_writer_flush_sink(w);
 	if (ret)
 		return ret;
 	struct kvi_footer f = { w->last_index, w->last_commit, w->sequence };

@@ -17,6 +17,15 @@
 kvarc_ret kvi_writer_frame(kvarc_writer *w, uint16_t type, const void *content, size_t bytes,
                            bool packed);
 
+/*
+ * As kvarc_writer_open_append; lenient: where frames behind the last commit are damaged, and no
+ * checkpoint follows them, they are the remains of an append whose writes were lost in part, and
+ * removed like those of a cut. So it is where what a checkpoint is of was flushed before it.
+ */
+kvarc_ret kvi_writer_open_append(kvarc_writer **w, const kvarc_source *source,
+                                 const kvarc_sink *sink, const kvarc_writer_options *options,
+                                 bool lenient);
+
 /* The level of a writer's options as its number, INT_MIN: none. */
 int kvi_writer_level(const kvarc_writer_options *o);
 

@@ -204,12 +204,12 @@ static kvarc_ret end_file(kvarc_writer *w)
 	return kvi_writer_flush_sink(w);
 }
 
-static kvarc_ret resume(kvarc_writer *w, const kvarc_source *source)
+static kvarc_ret resume(kvarc_writer *w, const kvarc_source *source, bool lenient)
 {
 	struct kvi_resume end;
 	kvarc_ret ret = open_archive(w, source);
 	if (!ret)
-		ret = kvi_reader_resume(w->archive, &end);
+		ret = kvi_reader_resume(w->archive, lenient, &end);
 	else
 		return ret;
 	if (!ret)
@@ -233,13 +233,20 @@ static kvarc_ret resume(kvarc_writer *w, const kvarc_source *source)
 	return end_file(w);
 }
 
-kvarc_ret kvarc_writer_open_append(kvarc_writer **w, const kvarc_source *source,
-                                   const kvarc_sink *sink, const kvarc_writer_options *options)
+kvarc_ret kvi_writer_open_append(kvarc_writer **w, const kvarc_source *source,
+                                 const kvarc_sink *sink, const kvarc_writer_options *options,
+                                 bool lenient)
 {
 	kvarc_ret ret = kvarc_writer_open(w, sink, options);
 	if (!ret)
-		ret = resume(*w, source);
+		ret = resume(*w, source, lenient);
 	if (ret && w)
 		kvarc_writer_abort(w);
 	return ret;
+}
+
+kvarc_ret kvarc_writer_open_append(kvarc_writer **w, const kvarc_source *source,
+                                   const kvarc_sink *sink, const kvarc_writer_options *options)
+{
+	return kvi_writer_open_append(w, source, sink, options, false);
 }

@@ -150,6 +150,9 @@ kvarc_ret kvarc_writer_checkpoint(kvarc_writer *w, const char *label, uint64_t t
 		                "kvarc_writer_checkpoint: the label is longer than 65535 bytes, or "
 		                "time is 2^53 or more");
 	kvarc_ret ret = kvi_writer_flush_tracks(w);
+	/* A checkpoint shows that all before it was on the disk. */
+	if (!ret)
+		ret = kvi_writer_flush_sink(w);
 	if (!ret)
 		ret = kvi_writer_emit_commit(w, &c);
 	if (!ret)

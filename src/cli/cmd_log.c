@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cmd_log.c - kvarc log: a line for each checkpoint of an archive */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "library.h"
+#include "message.h"
+#include "paths.h"
+#include "report.h"
+#include "times.h"
+
+/* A checkpoint; before: bytes of the archive up to the one before. */
+static void report_one(struct report *x, const kvarc_checkpoint *c, uint64_t before)
+{
+	struct timespec t = { .tv_sec = (time_t)(c->time / 1000),
+		              .tv_nsec = (long)(c->time % 1000) * 1000000 };
+	char time[TIMES_BYTES] = "", when[32] = "-";
+	char *label = strndup(c->label, c->label_bytes);
+
+	if (c->time) {
+		times_local(when, sizeof(when), t);
+		if (!times_write(time, t))
+			time[0] = '\0';
+	}
+	report_object(x, NULL);
+	report_u64(x, "number", c->number);
+	report_string(x, "time", time);
+	report_string(x, "label", label ? label : "");
+	report_u64(x, "tokens", c->tokens);
+	report_u64(x, "new_tokens", c->new_tokens);
+	report_u64(x, "bytes", c->end - before);
+	report_string(x, ".when", when);
+	report_print(x, "{number:5}  {.when:-16}  {tokens:9C} tokens  {new_tokens:9C} new  "
+	                "{bytes:9B}[  {label}]\n");
+	report_end_object(x);
+	free(label);
+}
+
+static void log_one(const struct options *o, struct input *in, kvarc_reader *r, kvarc_error *error,
+                    bool first)
+{
+	kvarc_checkpoint c;
+	kvarc_info info;
+	struct report x;
+	uint64_t before = 0;
+	kvarc_ret ret;
+
+	if (!o->json && msg_level() < 0)
+		return;
+	report_start(&x, o->json);
+	report_string(&x, "file", in->name);
+	if (o->n_files > 1) {
+		report_string(&x, ".before", first ? "" : "\n");
+		report_print(&x, "{.before}{file}\n");
+	}
+	report_array(&x, "checkpoints");
+	for (size_t i = 0; (ret = kvarc_reader_checkpoint(r, i, &c)) == KVARC_OK; i++) {
+		report_one(&x, &c, before);
+		before = c.end;
+	}
+	report_end_array(&x);
+	report_end(&x);
+	if (ret != KVARC_END)
+		library_error(in->name, ret, error, in, NULL);
+	else if (before == 0)
+		msg_note(in->name, "has no checkpoint; 'kvarc append' makes them");
+	if (ret == KVARC_END && kvarc_reader_get_info(r, &info) == KVARC_OK)
+		library_warn_state(in->name, &info, library_tokens(r));
+}
+
+void cmd_log(const struct options *o)
+{
+	if (paths_check_operands(o))
+		library_each(o, true, 0, log_one);
+}

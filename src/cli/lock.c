@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* lock.c - one process at a time changes an archive in place */
+#include "config.h"
+
+#include "lock.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include "message.h"
+
+bool lock_file(int fd, const char *name)
+{
+	struct stat open_file, named;
+
+	if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+		if (errno == EWOULDBLOCK)
+			msg_error(name, "another process is changing it; try again when that has "
+			                "ended");
+		else
+			msg_error(name, "cannot lock: %s", strerror(errno));
+		return false;
+	}
+	/* What had the lock before may have replaced it. */
+	if (fstat(fd, &open_file) == 0 && stat(name, &named) == 0 &&
+	    open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino)
+		return true;
+	msg_error(name, "was replaced just now; try again");
+	return false;
+}

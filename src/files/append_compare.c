@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* append_compare.c - which tokens of an import an archive has already, by ids and bytes */
+#include "append_compare.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "codecs/streams.h"
+#include "import_internal.h"
+#include "reader/reader_state.h"
+#include "reader_bounds.h"
+
+enum { BATCH = 1024 }; /* tokens that are compared at once */
+
+struct comparing {
+	kvarc_reader *r;
+	kvarc_import *im;
+	uint32_t track;
+	uint64_t shift;
+	bool decode;
+	struct kvi_list segments; /* struct kvi_segment_ref *: of the last state, in order */
+	struct kvi_buffer rows;   /* of a chunk */
+	/* While segments are decoded: */
+	pthread_mutex_t lock;
+	uint64_t differs; /* the first token of the archive's track that is another one */
+	bool failed;      /* the import cannot be read */
+};
+
+static kvarc_ret no_input(const struct comparing *c)
+{
+	return kvi_reader_fail(c->r, KVARC_IO, "reading the input failed");
+}
+
+/* ----- token ids and positions ----------------------------------------- */
+
+/* Tokens of both sides, BATCH each. */
+struct token_pair {
+	int32_t ids[2][BATCH], positions[2][BATCH];
+};
+
+/* n tokens from token i of the import on; *same: how many leading ones are equal. */
+static kvarc_ret compare_batch(struct comparing *c, struct token_pair *t, uint64_t i, uint32_t n,
+                               bool ids, uint32_t *same)
+{
+	kvarc_ret ret = kvarc_reader_read_tokens(c->r, c->track, c->shift + i, n,
+	                                         ids ? t->ids[0] : NULL, t->positions[0]);
+	if (ret)
+		return ret;
+	if (kvarc_import_read_tokens(c->im, c->track, i, n, ids ? t->ids[1] : NULL,
+	                             t->positions[1]))
+		return no_input(c);
+	*same = 0;
+	while (*same < n && t->positions[0][*same] == t->positions[1][*same] &&
+	       (!ids || t->ids[0][*same] == t->ids[1][*same]))
+		++*same;
+	return KVARC_OK;
+}
+
+/* How many of the first n tokens of the import have the same ids and positions. */
+static kvarc_ret compare_tokens(struct comparing *c, struct token_pair *t, uint64_t n,
+                                uint64_t *equal)
+{
+	const kvarc_range first = { c->track, 0, UINT32_MAX, c->shift, 1, { 0 } };
+	const bool ids = c->im->tracks[c->track].has_ids;
+	bool stored = false;
+	*equal = 0;
+	kvarc_ret ret = n ? kvi_range_has_ids(c->r, &first, &stored) : KVARC_OK;
+	while (!ret && stored == ids && *equal < n) {
+		uint32_t k = n - *equal < BATCH ? (uint32_t)(n - *equal) : BATCH;
+		uint32_t same = 0;
+		ret = compare_batch(c, t, *equal, k, ids, &same);
+		if (ret == KVARC_OPTIONS)
+			return KVARC_OK; /* no ids in this part */
+		if (ret)
+			break;
+		*equal += same;
+		if (same < k)
+			break;
+	}
+	return ret;
+}
+
+/* The archive's token with the position of the import's first one: where a window begins. */
+static kvarc_ret find_shift(struct comparing *c, struct token_pair *t, uint64_t n)
+{
+	int32_t first;
+	c->shift = 0;
+	if (kvarc_import_read_tokens(c->im, c->track, 0, 1, NULL, &first))
+		return no_input(c);
+	for (uint64_t i = 0; i < n; i += BATCH) {
+		uint32_t k = n - i < BATCH ? (uint32_t)(n - i) : BATCH;
+		kvarc_ret ret = kvarc_reader_read_tokens(c->r, c->track, i, k, NULL,
+		                                         t->positions[0]);
+		if (ret)
+			return ret;
+		for (uint32_t j = 0; j < k; j++) {
+			if (t->positions[0][j] != first)
+				continue;
+			c->shift = i + j;
+			return KVARC_OK;
+		}
+		if (i == 0 && c->im->pub_tracks[c->track].kind != KVARC_TRACK_WINDOW)
+			break;
+	}
+	return KVARC_OK;
+}
+
+/* ----- bytes, by their checks ------------------------------------------- */
+
+/* Rows of the import that a chunk would hold, into c->rows; NULL: they cannot be read. */
+static const uint8_t *fetch_rows(struct comparing *c, const struct kvi_chunk_ref *ref, uint64_t t0,
+                                 uint32_t n, size_t bytes)
+{
+	if (!kvi_buffer_grow(&c->rows, &c->r->alloc, bytes, 0) ||
+	    kvarc_import_fetch(c->im, ref->tensor, ref->head, ref->heads, t0 - c->shift, n,
+	                       c->rows.p))
+		return NULL;
+	return c->rows.p;
+}
+
+/* The header of a chunk; nothing else of it is read. False: it is not as the index says. */
+static bool read_header(const struct comparing *c, const struct kvi_segment_ref *s,
+                        const struct kvi_chunk_ref *ref, struct kvi_chunk_header *h)
+{
+	uint8_t head[KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES];
+	struct kvi_frame f;
+	return kvi_frame_peek(&c->r->in, ref->offset, head, KVI_CHUNK_HEADER_BYTES, &f, NULL) ==
+	               KVARC_OK &&
+	       f.head.type == KVI_FRAME_CHUNK && f.head.sequence == ref->sequence &&
+	       f.head.payload_bytes >= KVI_CHUNK_HEADER_BYTES &&
+	       kvi_chunk_header_parse(h, f.payload, KVI_CHUNK_HEADER_BYTES) &&
+	       h->segment == s->sequence && h->tensor == ref->tensor && h->head == ref->head &&
+	       h->heads == ref->heads && h->t0 == s->t0 && h->n == s->n;
+}
+
+/* Whether raw_check is that of the import's rows. False also where constant rows of a chunk with
+ * several streams move their bounds, which only its payload says. */
+static kvarc_ret chunk_holds(struct comparing *c, const struct kvi_segment_ref *s,
+                             const struct kvi_chunk_ref *ref, bool *holds)
+{
+	const kvarc_tensor *t = &c->r->geometry.tensors[ref->tensor];
+	const size_t channels = (size_t)ref->heads * t->channels;
+	const unsigned size = (unsigned)kvarc_dtype_bytes(t->dtype);
+	struct kvi_mask all = { .T = s->n, .C = channels, .rows = s->n, .size = size };
+	uint64_t check[KVI_STREAMS_MAX];
+	struct kvi_chunk_header h;
+	struct kvi_streams streams;
+	*holds = false;
+	if (!read_header(c, s, ref, &h) ||
+	    !kvi_streams_cut(&streams, h.cut.stream_size, s->n))
+		return KVARC_OK;
+	const uint8_t *rows = fetch_rows(c, ref, s->t0, s->n, s->n * channels * size);
+	if (!rows)
+		return no_input(c);
+	*holds = kvi_streams_check(&streams, &all, rows, check) == h.raw_check;
+	return KVARC_OK;
+}
+
+static kvarc_ret segment_holds(struct comparing *c, const struct kvi_segment_ref *s, bool *holds)
+{
+	kvarc_ret ret = KVARC_OK;
+	*holds = s->first < s->end;
+	for (uint64_t i = s->first; i < s->end && *holds && !ret; i++)
+		ret = chunk_holds(c, s, KVI_LIST(struct kvi_chunk_ref, c->r->index.chunks, i),
+		                  holds);
+	return ret;
+}
+
+/* ----- bytes, decoded ---------------------------------------------------- */
+
+static void note_difference(struct comparing *c, bool failed, uint64_t token)
+{
+	pthread_mutex_lock(&c->lock);
+	c->failed = c->failed || failed;
+	if (!failed && token < c->differs)
+		c->differs = token;
+	pthread_mutex_unlock(&c->lock);
+}
+
+/* A kvarc_deliver: a decoded block beside that of the import. */
+static int compare_block(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                         uint32_t n, const void *src)
+{
+	struct comparing *c = opaque;
+	const kvarc_tensor *t = &c->r->geometry.tensors[tensor];
+	const size_t row = (size_t)heads * t->channels * kvarc_dtype_bytes(t->dtype);
+	uint8_t *rows = kvi_array(&c->r->alloc, n, row);
+	bool failed = !rows || kvarc_import_fetch(c->im, tensor, head, heads, t0 - c->shift, n,
+	                                          rows);
+	if (failed)
+		note_difference(c, true, 0);
+	for (uint32_t i = 0; i < n && !failed; i++) {
+		if (!memcmp(rows + i * row, (const uint8_t *)src + i * row, row))
+			continue;
+		note_difference(c, false, t0 + i);
+		break;
+	}
+	kvi_free(&c->r->alloc, rows);
+	return failed;
+}
+
+/* Decodes tokens of the archive's track. *end becomes the first one that differs, if one does. */
+static kvarc_ret compare_decoded(struct comparing *c, uint64_t t0, uint64_t *end)
+{
+	const kvarc_range range = { c->track, 0, UINT32_MAX, t0, *end - t0, { 0 } };
+	c->differs = UINT64_MAX;
+	kvarc_ret ret = kvarc_reader_read_deliver(c->r, &range, compare_block, c);
+	if (ret == KVARC_IO && c->failed)
+		return no_input(c);
+	if (!ret && c->differs < *end)
+		*end = c->differs;
+	return ret;
+}
+
+/* ----- a track ----------------------------------------------------------- */
+
+static kvarc_ret list_segments(struct comparing *c)
+{
+	const struct kvi_list *l = &c->r->index.segments;
+	for (size_t i = 0; i < l->n; i++) {
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, *l, i);
+		if (s->track != c->track || !s->left)
+			continue;
+		const struct kvi_segment_ref **to = kvi_list_add(&c->segments, &c->r->alloc,
+		                                                 sizeof *to);
+		if (!to)
+			return kvi_reader_fail(c->r, kvi_alloc_error(&c->r->alloc),
+			                       "not enough memory to compare the file");
+		*to = s;
+	}
+	return KVARC_OK;
+}
+
+/* Of tokens up to *end of the archive's track, whose ids are equal: where bytes first differ. */
+static kvarc_ret compare_bytes(struct comparing *c, uint64_t *end)
+{
+	kvarc_ret ret = list_segments(c);
+	for (size_t i = 0; i < c->segments.n && !ret; i++) {
+		const struct kvi_segment_ref *s = *KVI_LIST(const struct kvi_segment_ref *,
+		                                            c->segments, i);
+		uint64_t t0 = s->t0 > c->shift ? s->t0 : c->shift;
+		uint64_t to = s->t0 + s->left < *end ? s->t0 + s->left : *end;
+		bool whole = !c->decode && t0 == s->t0 && to == s->t0 + s->n, holds = false;
+		const uint64_t all = to;
+		if (t0 >= to)
+			continue;
+		if (whole)
+			ret = segment_holds(c, s, &holds);
+		if (!ret && !holds)
+			ret = compare_decoded(c, t0, &to);
+		if (ret || to == all)
+			continue;
+		*end = to;
+		break;
+	}
+	return ret;
+}
+
+static kvarc_ret compare(struct comparing *c, struct token_pair *t, struct kvi_append_track *to)
+{
+	const uint64_t there = kvarc_reader_tokens(c->r, c->track);
+	kvarc_ret ret = find_shift(c, t, there);
+	uint64_t equal = 0, n = there - c->shift < to->n ? there - c->shift : to->n;
+	if (!ret)
+		ret = compare_tokens(c, t, n, &equal);
+	uint64_t end = c->shift + equal;
+	if (!ret && equal)
+		ret = compare_bytes(c, &end);
+	to->kept = ret ? 0 : end - c->shift;
+	to->shift = to->kept ? c->shift : 0;
+	return ret;
+}
+
+kvarc_ret kvi_append_compare(kvarc_reader *r, kvarc_import *im, uint32_t track, bool decode,
+                             struct kvi_append_track *to)
+{
+	struct comparing c = { .r = r, .im = im, .track = track, .decode = decode };
+	*to = (struct kvi_append_track){ .n = im->tracks[track].n };
+	if (!to->n || !kvarc_reader_tokens(r, track))
+		return KVARC_OK;
+	struct token_pair *t = kvi_malloc(&r->alloc, sizeof *t);
+	if (!t)
+		return kvi_reader_fail(r, kvi_alloc_error(&r->alloc),
+		                       "not enough memory to compare the file");
+	pthread_mutex_init(&c.lock, NULL);
+	kvarc_ret ret = compare(&c, t, to);
+	pthread_mutex_destroy(&c.lock);
+	kvi_free(&r->alloc, t);
+	kvi_free(&r->alloc, c.rows.p);
+	kvi_free(&r->alloc, c.segments.p);
+	return ret;
+}
