@@ -100,6 +100,21 @@ EXTRA_DIST += tests/vectors.sh tests/reference/random_files.sh \
 TESTS += tests/hostile_memory.sh
 EXTRA_DIST += tests/hostile_memory.sh tests/hostile_memory.py
 
+# Crashes: what a disk may hold, calls that fail, processes that are killed.
+check_PROGRAMS += tests/crash/crash_states
+tests_crash_crash_states_SOURCES = tests/crash/crash_states.c
+tests_crash_crash_states_LDADD = libkvarc.la
+if ENABLE_SHARED
+check_LTLIBRARIES += tests/crash/file_calls.la
+endif
+tests_crash_file_calls_la_SOURCES = tests/crash/file_calls.c
+tests_crash_file_calls_la_LDFLAGS = -module -avoid-version -shared -rpath /nowhere
+tests_crash_file_calls_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
+tests_crash_file_calls_la_LIBADD = -ldl
+TESTS += tests/crash/states.sh tests/crash/faults.sh tests/crash/kills.sh
+EXTRA_DIST += tests/crash/states.sh tests/crash/faults.sh tests/crash/kills.sh \
+	tests/crash/kills.py
+
 # The static tables are what their script makes.
 TESTS += tests/tables.sh
 EXTRA_DIST += tests/tables.sh

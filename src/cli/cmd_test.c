@@ -71,6 +71,7 @@ static kvarc_reader *open_any(const struct options *o, struct input *in, kvarc_e
 
 	library_common(o, &ro.common, error);
 	profiles_reader(&ro);
+	ro.checkpoint = o->checkpoint;
 	ro.predictor = models_given();
 	*ret = kvarc_reader_open(&r, &source, &ro);
 	if (*ret == KVARC_OK && models_find(in->name, r)) {

@@ -30,7 +30,8 @@ static bool at_end(const kvarc_reader *r, const struct kvi_walk *w)
 {
 	if (r->options.checkpoint)
 		return w->checkpoint == r->options.checkpoint;
-	return w->offset >= (r->state == KVARC_STATE_CUT ? r->seq.stop : r->in.source.size);
+	const bool whole = r->state == KVARC_STATE_CLOSED || r->state == KVARC_STATE_OPEN;
+	return w->offset >= (whole ? r->in.source.size : r->seq.stop);
 }
 
 static kvarc_ret walk(struct kvi_literals *x, struct kvi_walk *w)

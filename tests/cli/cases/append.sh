@@ -54,6 +54,7 @@ kv append -q t.kva turn-159
 head -c $(((size + $(wc -c < t.kva)) / 2)) t.kva > cut.kva
 kv unpack -f -o back cut.kva 2>&1 | sed 's/, [0-9.]* [kM]*B after/, BYTES after/' >&2
 cmp back turn-59 && echo "the last checkpoint"
+kv test --checkpoint 1 cut.kva && echo "nothing behind it is looked at"
 kv append -q cut.kva turn-159
 kv test cut.kva
 kv unpack -q -f -o back cut.kva
