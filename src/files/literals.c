@@ -11,41 +11,20 @@ struct kvi_literal_blob {
 	uint64_t frame, sequence; /* frame: its offset in the file */
 };
 
-static kvarc_ret add_blob(struct kvi_literals *x, const struct kvi_walk *w)
+/* What a BLOB frame of the index has. */
+static kvarc_ret add_blob(struct kvi_literals *x, const struct kvi_blob_ref *ref)
 {
 	struct kvi_blob b;
-	if (w->frame.head.type != KVI_FRAME_BLOB ||
-	    !kvi_blob_parse(&b, w->content, w->content_bytes))
-		return KVARC_OK;
+	kvarc_ret ret = kvi_reader_content(x->r, ref->offset, KVI_FRAME_BLOB, ref->sequence,
+	                                   &x->content);
+	if (ret || !kvi_blob_parse(&b, x->content.p, x->content.n))
+		return ret ? ret : KVARC_DATA;
 	struct kvi_literal_blob *to = kvi_list_add(&x->blobs, &x->r->alloc, sizeof *to);
 	if (!to)
 		return kvi_fail_alloc(x->r->error, &x->r->alloc);
-	*to = (struct kvi_literal_blob){ b.item, b.offset, b.bytes, w->frame.offset,
-		                         w->frame.head.sequence };
+	*to = (struct kvi_literal_blob){ b.item, b.offset, b.bytes, ref->offset, ref->sequence };
+	x->loaded = ref->offset;
 	return KVARC_OK;
-}
-
-/* Whether the pass is at the end of the state that the reader was opened at. */
-static bool at_end(const kvarc_reader *r, const struct kvi_walk *w)
-{
-	if (r->options.checkpoint)
-		return w->checkpoint == r->options.checkpoint;
-	const bool whole = r->state == KVARC_STATE_CLOSED || r->state == KVARC_STATE_OPEN;
-	return w->offset >= (whole ? r->in.source.size : r->seq.stop);
-}
-
-static kvarc_ret walk(struct kvi_literals *x, struct kvi_walk *w)
-{
-	kvarc_reader *r = x->r;
-	kvarc_ret ret;
-	do {
-		ret = kvi_walk_next(w, r->error);
-		if (!ret && w->sequence == 1)
-			ret = kvi_walk_geometry(w, &r->geometry, &r->order, r->error);
-		if (!ret)
-			ret = add_blob(x, w);
-	} while (!ret && !at_end(r, w));
-	return kvi_reader_set_error(r, ret);
 }
 
 static int by_offset(const void *a, const void *b)
@@ -58,16 +37,15 @@ static int by_offset(const void *a, const void *b)
 
 kvarc_ret kvi_literals_open(struct kvi_literals *x, kvarc_reader *r)
 {
-	struct kvi_walk w;
+	const struct kvi_list *l = &r->index.blobs;
+	kvarc_ret ret = KVARC_OK;
 	*x = (struct kvi_literals){ .r = r };
 	kvi_out_init(&x->content, &r->alloc);
-	kvi_walk_init(&w, &r->in, &r->packer);
-	w.skim = true;
-	kvarc_ret ret = walk(x, &w);
-	kvi_walk_free(&w);
+	for (size_t i = 0; i < l->n && !ret; i++)
+		ret = add_blob(x, KVI_LIST(struct kvi_blob_ref, *l, i));
 	if (x->blobs.n)
 		qsort(x->blobs.p, x->blobs.n, sizeof(struct kvi_literal_blob), by_offset);
-	return ret;
+	return kvi_reader_set_error(r, ret);
 }
 
 void kvi_literals_free(struct kvi_literals *x)

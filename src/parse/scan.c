@@ -16,6 +16,7 @@ struct kvi_scan *kvi_scan_open(const struct kvi_alloc *alloc, const kvarc_source
 	s->end = src->size;
 	s->buf_n = 0;
 	s->buf_at = 0;
+	s->window = KVI_SCAN_BYTES;
 	s->io = false;
 	kvi_scan_seek(s, 0);
 	return s;
@@ -32,6 +33,25 @@ uint64_t kvi_scan_remaining(const struct kvi_scan *s)
 	return s->bad ? 0 : s->end - s->at;
 }
 
+/* Reads from s->at on: little behind a jump, where a few fields stand, more while that goes on. */
+static bool refill(struct kvi_scan *s)
+{
+	enum { AFTER_JUMP = 512, MORE = 8 };
+	const uint64_t left = s->end - s->at;
+	const bool jump = s->at != s->buf_at + s->buf_n;
+	size_t more = s->window > KVI_SCAN_BYTES / MORE ? KVI_SCAN_BYTES : MORE * s->window;
+	s->window = jump ? AFTER_JUMP : more;
+	const size_t want = left < s->window ? (size_t)left : s->window;
+	s->buf_n = 0;
+	if (kvi_source_read(s->src, s->buf, want, s->at)) {
+		s->io = s->bad = true;
+		return false;
+	}
+	s->buf_at = s->at;
+	s->buf_n = want;
+	return true;
+}
+
 bool kvi_scan_bytes(struct kvi_scan *s, void *dst, size_t n)
 {
 	uint8_t *out = dst;
@@ -40,17 +60,8 @@ bool kvi_scan_bytes(struct kvi_scan *s, void *dst, size_t n)
 		return false;
 	}
 	while (n) {
-		if (s->at < s->buf_at || s->at - s->buf_at >= s->buf_n) {
-			uint64_t left = s->end - s->at;
-			size_t want = left < KVI_SCAN_BYTES ? (size_t)left : KVI_SCAN_BYTES;
-			s->buf_n = 0;
-			if (kvi_source_read(s->src, s->buf, want, s->at)) {
-				s->io = s->bad = true;
-				return false;
-			}
-			s->buf_at = s->at;
-			s->buf_n = want;
-		}
+		if ((s->at < s->buf_at || s->at - s->buf_at >= s->buf_n) && !refill(s))
+			return false;
 		size_t skip = (size_t)(s->at - s->buf_at);
 		size_t k = s->buf_n - skip < n ? s->buf_n - skip : n;
 		memcpy(out, s->buf + skip, k);

@@ -23,6 +23,7 @@ struct kvi_scan {
 	bool bad, io;
 	uint64_t buf_at;
 	size_t buf_n;
+	size_t window; /* how much the last refill asked for */
 	uint8_t buf[KVI_SCAN_BYTES];
 };
 

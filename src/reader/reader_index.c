@@ -148,6 +148,15 @@ static kvarc_ret add_chunk(kvarc_reader *r, const struct kvi_index_entry *e)
 	return KVARC_OK;
 }
 
+static kvarc_ret add_blob(kvarc_reader *r, const struct kvi_index_entry *e)
+{
+	struct kvi_blob_ref *b = kvi_list_add(&r->index.blobs, &r->alloc, sizeof *b);
+	if (!b)
+		return kvi_fail_alloc(r->error, &r->alloc);
+	*b = (struct kvi_blob_ref){ .offset = e->offset, .sequence = e->sequence };
+	return KVARC_OK;
+}
+
 kvarc_ret kvi_index_add(kvarc_reader *r, const struct kvi_index_entry *e)
 {
 	kvi_index_end_frame(&r->index, e->offset);
@@ -160,6 +169,8 @@ kvarc_ret kvi_index_add(kvarc_reader *r, const struct kvi_index_entry *e)
 		return wrong_index(r, e);
 	if (e->type == KVI_FRAME_COMMIT && e->number)
 		return kvi_index_checkpoint(r, e);
+	if (e->type == KVI_FRAME_BLOB)
+		return add_blob(r, e);
 	if (e->type != KVI_FRAME_PARAMS)
 		return KVARC_OK;
 	struct kvi_params_ref *p = kvi_list_add(&r->index.params, &r->alloc, sizeof *p);
@@ -325,6 +336,14 @@ static kvarc_ret check_commit(kvarc_reader *r, const struct kvi_footer *foot,
 	return ret;
 }
 
+/* How far to read for an INDEX: the last one ends where the FOOTER begins, of earlier ones only
+ * the begin is known, and what an append wrote lies behind it. */
+static uint64_t index_end(const kvarc_reader *r, uint64_t at, uint64_t end)
+{
+	const bool last = end == r->in.source.size - KVI_FOOTER_FRAME_BYTES;
+	return last || end - at < r->ahead.cost ? end : at + r->ahead.cost;
+}
+
 /* Follows the footer. DATA: there is none, or what it leads to is not good. */
 static kvarc_ret load_index(kvarc_reader *r)
 {
@@ -350,7 +369,7 @@ static kvarc_ret load_index(kvarc_reader *r)
 			ret = at < end ? kvi_fail_alloc(r->error, &r->alloc) : KVARC_DATA;
 			break;
 		}
-		ret = read_part(r, at, end, KVI_AHEAD_OPENING); /* it is read twice */
+		ret = read_part(r, at, index_end(r, at, end), KVI_AHEAD_OPENING); /* it is read twice */
 		*o = end = at;
 		if (ret == KVARC_OK)
 			ret = read_index(r, at, &buf, &owned, &ir, &sequence);
@@ -372,7 +391,7 @@ static void forget(kvarc_reader *r)
 	for (size_t i = 0; i < r->meta.items.n; i++)
 		kvi_restore_free(&KVI_LIST(struct kvi_item, r->meta.items, i)->restore, &r->alloc);
 	r->meta.items.n = r->index.chunks.n = r->index.segments.n = r->index.params.n = 0;
-	r->index.checkpoints.n = r->index.stored.n = 0;
+	r->index.checkpoints.n = r->index.stored.n = r->index.blobs.n = 0;
 	r->index.unended = NULL;
 	r->meta.first_item = 0;
 	r->meta.set_closed = false;

@@ -5,7 +5,7 @@
 
 /* How much of the lists is committed. */
 struct index_mark {
-	size_t chunks, segments, params, checkpoints, items, first_item;
+	size_t chunks, segments, params, checkpoints, blobs, items, first_item;
 	bool set_closed, any; /* any: there is a commit */
 };
 
@@ -16,6 +16,7 @@ static void roll_back(kvarc_reader *r, const struct index_mark *m)
 	r->index.chunks.n = m->chunks;
 	r->index.params.n = m->params;
 	r->index.checkpoints.n = m->checkpoints;
+	r->index.blobs.n = m->blobs;
 	while (m->any && r->meta.items.n > m->items)
 		kvi_restore_free(
 			&KVI_LIST(struct kvi_item, r->meta.items, --r->meta.items.n)->restore,
@@ -95,8 +96,9 @@ kvarc_ret kvi_reader_scan(kvarc_reader *r, struct kvi_walk *w)
 		if (w->frame.head.type == KVI_FRAME_COMMIT)
 			m = (struct index_mark){ r->index.chunks.n,  r->index.segments.n,
 				                 r->index.params.n,  r->index.checkpoints.n,
-				                 r->meta.items.n,    r->meta.first_item,
-				                 r->meta.set_closed, true };
+				                 r->index.blobs.n,   r->meta.items.n,
+				                 r->meta.first_item, r->meta.set_closed,
+				                 true };
 		at = w->offset;
 		kvi_index_end_frame(&r->index, at);
 		if (kvi_index_is_there(r))

@@ -125,7 +125,7 @@ struct kvi_reader_index {
 	struct kvi_list stored;            /* struct kvi_stored_ref */
 	struct kvi_list namespaces;        /* char * */
 	struct kvi_list params;            /* struct kvi_params_ref */
-	struct kvi_list blobs;             /* struct kvi_blob_ref; salvage alone */
+	struct kvi_list blobs;             /* struct kvi_blob_ref */
 	struct kvi_order_walk chunk_order; /* while the index is built */
 	uint64_t *tokens;                  /* committed tokens by track, also on a pipe */
 	uint64_t *last;                    /* by track: 1 + the last segment, 0: none */

@@ -7,7 +7,8 @@ turns.py MODEL.gguf FOLDER TEXT restore TURN FILE
 
 make: each turn adds some 60 tokens of the file TEXT, from which the server continues with 24
 tokens (greedy); then it saves slot 0, of type F16, as FOLDER/turn-NN.bin. FOLDER/turns.json has
-the token ids of each request, and those that followed. restore: a new server restores FILE, which
+the token ids of each request, and those that followed; a folder that has some turns gets the
+others. restore: a new server restores FILE, which
 is the slot of turn TURN, and gets the request of the next turn: exit 1 unless it continues with
 the same tokens, and takes the restored ones from the cache. Prints a JSON line a turn. Listens on
 loopback only; ends by itself.
@@ -20,7 +21,7 @@ import time
 import urllib.request
 
 WORDS, PREDICTED, CONTEXT = 42, 24, 6144
-LIMIT_SECONDS = 900
+LIMIT_SECONDS = 1800
 
 
 class Server:
@@ -56,12 +57,23 @@ class Server:
         self.post('/slots/0?action=' + action, {'filename': name})
 
 
+def read_log(folder):
+    try:
+        with open(os.path.join(folder, 'turns.json'), encoding='utf-8') as f:
+            return json.load(f)
+    except FileNotFoundError:
+        return []
+
+
 def make(server, folder, text, turns):
-    words = open(text, encoding='utf-8').read().split()
-    ids, log = [], []
-    for turn in range(1, turns + 1):
-        part = words[(turn - 1) * WORDS:turn * WORDS]
-        ids += server.tokens(' ' + ' '.join(part))
+    with open(text, encoding='utf-8') as f:
+        words = f.read().split()
+    log = read_log(folder)
+    ids = log[-1]['ids'] + log[-1]['next'] if log else []
+    if log:
+        server.slot('restore', 'turn-%02d.bin' % len(log))
+    for turn in range(len(log) + 1, turns + 1):
+        ids += server.tokens(' ' + ' '.join(words[(turn - 1) * WORDS:turn * WORDS]))
         r = server.complete(ids)
         log.append({'ids': list(ids), 'next': r['tokens']})
         ids += r['tokens']
@@ -69,13 +81,12 @@ def make(server, folder, text, turns):
         server.slot('save', 'turn-%02d.bin' % turn)
         print(json.dumps({'turn': turn, 'tokens': len(ids), 'cached': r['timings']['cache_n'],
                           'save_seconds': round(time.monotonic() - start, 4)}), flush=True)
-    with open(os.path.join(folder, 'turns.json'), 'w') as f:
-        json.dump(log, f)
+        with open(os.path.join(folder, 'turns.json'), 'w', encoding='utf-8') as f:
+            json.dump(log, f)
 
 
 def restore(server, folder, turn, name):
-    with open(os.path.join(folder, 'turns.json')) as f:
-        log = json.load(f)
+    log = read_log(folder)
     had = len(log[turn - 1]['ids'])
     server.slot('restore', name)
     r = server.complete(log[turn]['ids'])
