@@ -4,7 +4,7 @@
 
 session_turns.py KVARC FOLDER [OPTION...]
 
-FOLDER has the slots turn-*.bin, in the order of their names (tests/engines/turns.py makes them).
+FOLDER has files turn-*.bin, in the order of their names; tests/engines/turns.py makes some.
 Each is appended to an archive with `kvarc append OPTION...`; then each checkpoint is unpacked and
 compared, the last slot packed by itself, and the archive compacted. The time of a turn is the
 fastest of RUNS (5) appends of it to a copy. Prints a line a turn, and the sums: bytes that the

@@ -9,8 +9,18 @@
 #include "import_internal.h"
 #include "reader/reader_state.h"
 #include "reader_bounds.h"
+#include "util/parallel.h"
 
 enum { BATCH = 1024 }; /* tokens that are compared at once */
+
+/* A segment of the last state. */
+struct compared_segment {
+	const struct kvi_segment_ref *s;
+	uint64_t t0, end; /* its tokens that are compared: none where end is not above */
+	bool whole;       /* all of it, by its checks */
+	bool holds;       /* they are right */
+	bool failed;      /* the import cannot be read */
+};
 
 struct comparing {
 	kvarc_reader *r;
@@ -18,13 +28,16 @@ struct comparing {
 	uint32_t track;
 	uint64_t shift;
 	bool decode;
-	struct kvi_list segments; /* struct kvi_segment_ref *: of the last state, in order */
-	struct kvi_buffer rows;   /* of a chunk */
+	struct kvi_list segments; /* struct compared_segment, in order */
+	struct kvi_pool *pool;
+	struct kvi_buffer *rows; /* of a chunk; by worker */
 	/* While segments are decoded: */
 	pthread_mutex_t lock;
 	uint64_t differs; /* the first token of the archive's track that is another one */
 	bool failed;      /* the import cannot be read */
 };
+
+static const char no_memory[] = "not enough memory to compare the file";
 
 static kvarc_ret no_input(const struct comparing *c)
 {
@@ -107,15 +120,16 @@ static kvarc_ret find_shift(struct comparing *c, struct token_pair *t, uint64_t 
 
 /* ----- bytes, by their checks ------------------------------------------- */
 
-/* Rows of the import that a chunk would hold, into c->rows; NULL: they cannot be read. */
-static const uint8_t *fetch_rows(struct comparing *c, const struct kvi_chunk_ref *ref, uint64_t t0,
-                                 uint32_t n, size_t bytes)
+/* Rows of the import that a chunk would hold; NULL: they cannot be read. */
+static const uint8_t *fetch_rows(const struct comparing *c, const struct kvi_chunk_ref *ref,
+                                 const struct kvi_segment_ref *s, size_t bytes,
+                                 struct kvi_buffer *rows)
 {
-	if (!kvi_buffer_grow(&c->rows, &c->r->alloc, bytes, 0) ||
-	    kvarc_import_fetch(c->im, ref->tensor, ref->head, ref->heads, t0 - c->shift, n,
-	                       c->rows.p))
+	if (!kvi_buffer_grow(rows, &c->r->alloc, bytes, 0) ||
+	    kvarc_import_fetch(c->im, ref->tensor, ref->head, ref->heads, s->t0 - c->shift, s->n,
+	                       rows->p))
 		return NULL;
-	return c->rows.p;
+	return rows->p;
 }
 
 /* The header of a chunk; nothing else of it is read. False: it is not as the index says. */
@@ -135,35 +149,33 @@ static bool read_header(const struct comparing *c, const struct kvi_segment_ref 
 
 /* Whether raw_check is that of the import's rows. False also where constant rows of a chunk with
  * several streams move their bounds, which only its payload says. */
-static kvarc_ret chunk_holds(struct comparing *c, const struct kvi_segment_ref *s,
-                             const struct kvi_chunk_ref *ref, bool *holds)
+static bool chunk_holds(const struct comparing *c, struct compared_segment *x,
+                        const struct kvi_chunk_ref *ref, struct kvi_buffer *rows)
 {
 	const kvarc_tensor *t = &c->r->geometry.tensors[ref->tensor];
 	const size_t channels = (size_t)ref->heads * t->channels;
 	const unsigned size = (unsigned)kvarc_dtype_bytes(t->dtype);
-	struct kvi_mask all = { .T = s->n, .C = channels, .rows = s->n, .size = size };
+	struct kvi_mask all = { .T = x->s->n, .C = channels, .rows = x->s->n, .size = size };
 	uint64_t check[KVI_STREAMS_MAX];
 	struct kvi_chunk_header h;
 	struct kvi_streams streams;
-	*holds = false;
-	if (!read_header(c, s, ref, &h) ||
-	    !kvi_streams_cut(&streams, h.cut.stream_size, s->n))
-		return KVARC_OK;
-	const uint8_t *rows = fetch_rows(c, ref, s->t0, s->n, s->n * channels * size);
-	if (!rows)
-		return no_input(c);
-	*holds = kvi_streams_check(&streams, &all, rows, check) == h.raw_check;
-	return KVARC_OK;
+	if (!read_header(c, x->s, ref, &h) ||
+	    !kvi_streams_cut(&streams, h.cut.stream_size, x->s->n))
+		return false;
+	const uint8_t *p = fetch_rows(c, ref, x->s, x->s->n * channels * size, rows);
+	x->failed = !p;
+	return p && kvi_streams_check(&streams, &all, p, check) == h.raw_check;
 }
 
-static kvarc_ret segment_holds(struct comparing *c, const struct kvi_segment_ref *s, bool *holds)
+/* A kvi_parallel_fn: the chunks of a segment. */
+static void check_segment(void *opaque, size_t i, unsigned worker)
 {
-	kvarc_ret ret = KVARC_OK;
-	*holds = s->first < s->end;
-	for (uint64_t i = s->first; i < s->end && *holds && !ret; i++)
-		ret = chunk_holds(c, s, KVI_LIST(struct kvi_chunk_ref, c->r->index.chunks, i),
-		                  holds);
-	return ret;
+	struct comparing *c = opaque;
+	struct compared_segment *x = KVI_LIST(struct compared_segment, c->segments, i);
+	x->holds = x->whole && x->s->first < x->s->end;
+	for (uint64_t k = x->s->first; k < x->s->end && x->holds; k++)
+		x->holds = chunk_holds(c, x, KVI_LIST(struct kvi_chunk_ref, c->r->index.chunks, k),
+		                       &c->rows[worker]);
 }
 
 /* ----- bytes, decoded ---------------------------------------------------- */
@@ -214,41 +226,57 @@ static kvarc_ret compare_decoded(struct comparing *c, uint64_t t0, uint64_t *end
 
 /* ----- a track ----------------------------------------------------------- */
 
-static kvarc_ret list_segments(struct comparing *c)
+/* The segments that hold tokens up to `end` of the archive's track. */
+static kvarc_ret list_segments(struct comparing *c, uint64_t end)
 {
 	const struct kvi_list *l = &c->r->index.segments;
 	for (size_t i = 0; i < l->n; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, *l, i);
-		if (s->track != c->track || !s->left)
+		if (!kvi_segment_has(s, c->track, c->shift, end))
 			continue;
-		const struct kvi_segment_ref **to = kvi_list_add(&c->segments, &c->r->alloc,
-		                                                 sizeof *to);
-		if (!to)
-			return kvi_reader_fail(c->r, kvi_alloc_error(&c->r->alloc),
-			                       "not enough memory to compare the file");
-		*to = s;
+		struct compared_segment *x = kvi_list_add(&c->segments, &c->r->alloc, sizeof *x);
+		if (!x)
+			return kvi_reader_fail(c->r, kvi_alloc_error(&c->r->alloc), no_memory);
+		*x = (struct compared_segment){ .s = s,
+			                        .t0 = s->t0 > c->shift ? s->t0 : c->shift,
+			                        .end = s->t0 + s->left < end ? s->t0 + s->left
+			                                                     : end };
+		x->whole = !c->decode && x->t0 == s->t0 && x->end == s->t0 + s->n;
 	}
 	return KVARC_OK;
+}
+
+static kvarc_ret check_segments(struct comparing *c)
+{
+	kvarc_ret ret = kvi_pool_open(&c->pool, &c->r->alloc, c->r->options.common.threads);
+	unsigned workers = ret ? 0 : kvi_pool_workers(c->pool);
+	c->rows = kvi_calloc(&c->r->alloc, workers + 1, sizeof *c->rows);
+	if (ret || !c->rows)
+		ret = kvi_reader_fail(c->r, ret ? ret : kvi_alloc_error(&c->r->alloc), no_memory);
+	else
+		kvi_parallel(c->pool, c->segments.n, check_segment, c);
+	kvi_pool_close(c->pool);
+	for (unsigned i = 0; c->rows && i < workers; i++)
+		kvi_free(&c->r->alloc, c->rows[i].p);
+	kvi_free(&c->r->alloc, c->rows);
+	return ret;
 }
 
 /* Of tokens up to *end of the archive's track, whose ids are equal: where bytes first differ. */
 static kvarc_ret compare_bytes(struct comparing *c, uint64_t *end)
 {
-	kvarc_ret ret = list_segments(c);
+	kvarc_ret ret = list_segments(c, *end);
+	if (!ret)
+		ret = check_segments(c);
 	for (size_t i = 0; i < c->segments.n && !ret; i++) {
-		const struct kvi_segment_ref *s = *KVI_LIST(const struct kvi_segment_ref *,
-		                                            c->segments, i);
-		uint64_t t0 = s->t0 > c->shift ? s->t0 : c->shift;
-		uint64_t to = s->t0 + s->left < *end ? s->t0 + s->left : *end;
-		bool whole = !c->decode && t0 == s->t0 && to == s->t0 + s->n, holds = false;
-		const uint64_t all = to;
-		if (t0 >= to)
-			continue;
-		if (whole)
-			ret = segment_holds(c, s, &holds);
-		if (!ret && !holds)
-			ret = compare_decoded(c, t0, &to);
-		if (ret || to == all)
+		const struct compared_segment *x = KVI_LIST(struct compared_segment, c->segments,
+		                                            i);
+		uint64_t to = x->end;
+		if (x->failed)
+			ret = no_input(c);
+		else if (!x->holds)
+			ret = compare_decoded(c, x->t0, &to);
+		if (ret || to == x->end)
 			continue;
 		*end = to;
 		break;
@@ -280,13 +308,11 @@ kvarc_ret kvi_append_compare(kvarc_reader *r, kvarc_import *im, uint32_t track, 
 		return KVARC_OK;
 	struct token_pair *t = kvi_malloc(&r->alloc, sizeof *t);
 	if (!t)
-		return kvi_reader_fail(r, kvi_alloc_error(&r->alloc),
-		                       "not enough memory to compare the file");
+		return kvi_reader_fail(r, kvi_alloc_error(&r->alloc), no_memory);
 	pthread_mutex_init(&c.lock, NULL);
 	kvarc_ret ret = compare(&c, t, to);
 	pthread_mutex_destroy(&c.lock);
 	kvi_free(&r->alloc, t);
-	kvi_free(&r->alloc, c.rows.p);
 	kvi_free(&r->alloc, c.segments.p);
 	return ret;
 }

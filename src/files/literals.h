@@ -16,8 +16,8 @@ struct kvi_literals {
 };
 
 /* Reads the BLOB frames of a reader that can seek, up to the state that it was opened at; those of
- * items of earlier states are among them. x is to be freed, also on failure. Returns OK, MEM, MEMLIMIT,
- * DATA, OPTIONS, IO. */
+ * items of earlier states are among them. x is to be freed, also on failure. Returns OK, MEM,
+ * MEMLIMIT, DATA, OPTIONS, IO. */
 kvarc_ret kvi_literals_open(struct kvi_literals *x, kvarc_reader *r);
 /* Frees the list. */
 void kvi_literals_free(struct kvi_literals *x);

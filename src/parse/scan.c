@@ -33,7 +33,7 @@ uint64_t kvi_scan_remaining(const struct kvi_scan *s)
 	return s->bad ? 0 : s->end - s->at;
 }
 
-/* Reads from s->at on: little behind a jump, where a few fields stand, more while that goes on. */
+/* Reads from s->at on: little behind a jump, where a few fields stand, more behind that. */
 static bool refill(struct kvi_scan *s)
 {
 	enum { AFTER_JUMP = 512, MORE = 8 };

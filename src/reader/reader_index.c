@@ -369,7 +369,8 @@ static kvarc_ret load_index(kvarc_reader *r)
 			ret = at < end ? kvi_fail_alloc(r->error, &r->alloc) : KVARC_DATA;
 			break;
 		}
-		ret = read_part(r, at, index_end(r, at, end), KVI_AHEAD_OPENING); /* it is read twice */
+		/* It is read twice. */
+		ret = read_part(r, at, index_end(r, at, end), KVI_AHEAD_OPENING);
 		*o = end = at;
 		if (ret == KVARC_OK)
 			ret = read_index(r, at, &buf, &owned, &ir, &sequence);
