@@ -37,6 +37,9 @@ _kvarc()
     --to)
         mapfile -t COMPREPLY < <(compgen -W 'safetensors llama' -- "$cur")
         return ;;
+    --keep)
+        mapfile -t COMPREPLY < <(compgen -W 'last labels' -- "$cur")
+        return ;;
     --dtype)
         mapfile -t COMPREPLY < <(compgen -W 'f32 f16 bf16' -- "$cur")
         return ;;
@@ -53,7 +56,7 @@ _kvarc()
     cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --allow-lossy --verify --streamable --to --layers --tokens --track --checkpoint --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     append) words=' --level -0 -1 --profile --embed-profile --rope --model --kv-rule --axes --opaque --verify --label --identity --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     log) words=' --profile --memory -M --json --quiet -q --verbose -v --help -h' ;;
-    compact) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --allow-lossy --verify --streamable --checkpoint --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
+    compact) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --allow-lossy --verify --streamable --checkpoint --keep --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     train) words=' --output -o --level -0 -1 --profile --rope --model --arith --loop --predict --allow-lossy --kv-rule --axes --identity --held-out --measure --generate --seed --first-token --dtype --head-block --whole-layer --no-table --klt --group --no-stages --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     bench) words=' --level -0 -1 --profile --model --tier --allow-lossy --kv-rule --axes --repeat --link --prefill --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     eval) words=' --profile --model --arith --tier --scores --plot --dtype --sequences --prefix --continue --max-kl --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;

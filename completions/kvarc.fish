@@ -44,6 +44,7 @@ complete -c kvarc -n '__fish_seen_subcommand_from unpack cut' -l layers -x -d 'o
 complete -c kvarc -n '__fish_seen_subcommand_from unpack cut' -l tokens -x -d 'only tokens A to B, counted from 0, inclusive'
 complete -c kvarc -n '__fish_seen_subcommand_from unpack cut' -l track -x -d 'track (token axis) that --tokens counts on (0)'
 complete -c kvarc -n '__fish_seen_subcommand_from unpack test cut compact' -l checkpoint -x -d 'read the archive as of this checkpoint, not its end'
+complete -c kvarc -n '__fish_seen_subcommand_from compact' -l keep -x -a 'last labels' -d 'checkpoints to keep: last (state), labels, or the last N'
 complete -c kvarc -n '__fish_seen_subcommand_from append' -l label -x -d 'label of the checkpoint'
 complete -c kvarc -n '__fish_seen_subcommand_from info eval' -l plot -r -F -d 'plot bits per element by layer and stage, or KL by tier'
 complete -c kvarc -n '__fish_seen_subcommand_from pack info append train' -l identity -x -d 'record this identity, or require it (info)'

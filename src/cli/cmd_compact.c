@@ -2,9 +2,14 @@
 /* cmd_compact.c - kvarc compact: one state of an archive as a new archive */
 #include "config.h"
 
+#include <sys/stat.h>
+
 #include "commands.h"
+#include "compact_states.h"
 #include "library.h"
+#include "lock.h"
 #include "message.h"
+#include "models.h"
 #include "paths.h"
 #include "profiles.h"
 #include "progress.h"
@@ -52,6 +57,7 @@ static void compact(const struct options *o, struct input *in, kvarc_reader *r, 
 	kvarc_info info;
 	kvarc_sink sink;
 	kvarc_ret ret;
+	bool ok = true;
 
 	/* One error for both handles: only one of them fails. */
 	library_common(o, &wo.common, error);
@@ -65,10 +71,12 @@ static void compact(const struct options *o, struct input *in, kvarc_reader *r, 
 	sink = output_sink(&out);
 	progress_start(in->name, KVARC_UNKNOWN);
 	ret = kvarc_reader_get_info(r, &info);
-	if (ret == KVARC_OK)
+	if (ret == KVARC_OK && compact_wants_states(o))
+		ok = compact_states(o, in, r, &out, &wo, &stats);
+	else if (ret == KVARC_OK)
 		ret = kvarc_compact(r, &sink, &wo, &stats);
 	progress_stop();
-	if (ret != KVARC_OK || !is_unchanged(watch, in)) {
+	if (ret != KVARC_OK || !ok || !is_unchanged(watch, in)) {
 		if (ret != KVARC_OK)
 			library_error(in->name, ret, error, in, &out);
 		output_abort(&out);
@@ -79,6 +87,14 @@ static void compact(const struct options *o, struct input *in, kvarc_reader *r, 
 	}
 }
 
+static bool is_same_file(const struct input *in, const char *output)
+{
+	struct stat a, b;
+
+	return fstat(in->fd, &a) == 0 && stat(output, &b) == 0 && a.st_dev == b.st_dev &&
+	       a.st_ino == b.st_ino;
+}
+
 void cmd_compact(const struct options *o)
 {
 	if (o->n_files > 1) {
@@ -87,6 +103,11 @@ void cmd_compact(const struct options *o)
 	}
 	if (!paths_check_operands(o) || !profiles_check_level(o, false))
 		return;
+	if (compact_wants_states(o) && (o->level >= LEVEL_MODEL || paths_to_stdout(o))) {
+		msg_error(NULL, "compact: several checkpoints are written at levels 0 to 3 to a "
+		                "file; --keep last is for levels 4 to 8 and for standard output");
+		return;
+	}
 	if (paths_is_folder(o->output)) {
 		msg_error(o->output, "is a folder; give a file name with -o");
 		return;
@@ -97,6 +118,11 @@ void cmd_compact(const struct options *o)
 
 	if (!input_open(&in, o->files[0], true))
 		return;
+	/* Nobody appends to what is replaced. */
+	if (is_same_file(&in, o->output) && !lock_file(in.fd, in.name)) {
+		input_close(&in);
+		return;
+	}
 	watch_start(&watch, &in);
 	kvarc_reader *r = library_open(o, &in, 0, &error);
 	if (r)

@@ -47,6 +47,7 @@ kvarc_SOURCES = \
 	src/cli/cmd_pack.c src/cli/cmd_unpack.c src/cli/cmd_test.c \
 	src/cli/cmd_list.c src/cli/list_table.c src/cli/list_table.h src/cli/cmd_info.c src/cli/cmd_cut.c \
 	src/cli/cmd_append.c src/cli/cmd_log.c src/cli/cmd_compact.c \
+	src/cli/compact_states.c src/cli/compact_states.h \
 	src/cli/lock.c src/cli/lock.h \
 	src/cli/cmd_train.c src/cli/train_report.c src/cli/train_report.h \
 	src/cli/bench_link.c src/cli/bench_link.h \

@@ -31,6 +31,11 @@ struct rule {
 static const struct rule rules[] = {
 	{ VERB_CUT, M(verb), NEEDS, { M(output) }, "say where to write it with -o FILE" },
 	{ VERB_COMPACT, M(verb), NEEDS, { M(output) }, "say where to write it with -o FILE" },
+	{ VERB_COMPACT,
+	  M(checkpoint),
+	  EXCLUDES,
+	  { M(keep_states) },
+	  "--checkpoint writes one state, and --keep says which: give one of them" },
 	{ VERB_TRAIN,
 	  M(verb),
 	  NEEDS,

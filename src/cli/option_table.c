@@ -48,7 +48,8 @@ const struct verb options_verbs[] = {
 	{ "compact", VERB_COMPACT, "ARCHIVE",
 	  "write the last state of an archive as a smaller archive",
 	  "  kvarc compact -o small.kva session.kva\n"
-	  "  kvarc compact -f -o session.kva session.kva     in place\n",
+	  "  kvarc compact -f -o session.kva session.kva     in place\n"
+	  "  kvarc compact --keep 3 -o small.kva session.kva the last three checkpoints\n",
 	  cmd_compact },
 	{ "train", VERB_TRAIN, "[FILE...]", "fit a profile to caches of a model, for levels 2 to 7",
 	  "  kvarc train -o model.kvp caches/*.safetensors\n"
@@ -166,6 +167,8 @@ const struct option_row options_rows[] = {
 	{ 0, "checkpoint", "N", ARG_VALUE, NULL, VERB_UNPACK | VERB_TEST | VERB_CUT | VERB_COMPACT,
 	  "read the archive as of this checkpoint, not its end",
 	  NUMBER(checkpoint, 1, UINT64_MAX, "a number, at least 1") },
+	{ 0, "keep", "WHAT", ARG_CHOICE, "last labels", VERB_COMPACT,
+	  "checkpoints to keep: last (state), labels, or the last N", STRING(keep_states) },
 	{ 0, "label", "TEXT", ARG_VALUE, NULL, VERB_APPEND, "label of the checkpoint",
 	  STRING(label) },
 	{ 0, "plot", "SVG", ARG_FILE, NULL, VERB_INFO | VERB_EVAL,

@@ -46,7 +46,8 @@ struct options {
 	const char *link; /* bits per second, or a folder */
 	uint64_t prefill; /* tokens per second; 0: not given */
 	const char *rope, *model, *kv_rule, *axes, *plot;
-	const char *label; /* of a checkpoint */
+	const char *label;       /* of a checkpoint */
+	const char *keep_states; /* "last", "labels", or a number of checkpoints */
 	struct option_list identity; /* "key=value" */
 	struct option_list profiles, measure;
 	struct option_list tiers; /* near:ERROR of --max-error among them */

@@ -54,11 +54,47 @@ kv append -q t.kva turn-159
 head -c $(((size + $(wc -c < t.kva)) / 2)) t.kva > cut.kva
 kv unpack -f -o back cut.kva 2>&1 | sed 's/, [0-9.]* [kM]*B after/, BYTES after/' >&2
 cmp back turn-59 && echo "the last checkpoint"
+# Its tokens are there, its file is not.
+end=-1
+for n in $(kv log --json t.kva | grep -o '"bytes":[0-9]*' | cut -d: -f2); do
+	end=$((end + n))
+done
+head -c $end t.kva > late.kva
+kv unpack -f -o back late.kva 2>&1 | sed 's/, [0-9.]* [kM]*B after/, BYTES after/' >&2
+cmp back turn-59 && echo "the last checkpoint"
+kv append late.kva turn-159 2>&1 | sizes
+kv unpack -q -f -o back late.kva
+cmp back turn-159 && rm late.kva
 kv test --checkpoint 1 cut.kva && echo "nothing behind it is looked at"
 kv append -q cut.kva turn-159
 kv test cut.kva
 kv unpack -q -f -o back cut.kva
 cmp back turn-159 && echo "and the next one"
+# Several checkpoints in a smaller archive; an archive that is replaced takes no append meanwhile.
+keeps() { # WHAT FILE...
+	kv compact -q -f --keep "$1" -o kept.kva s.kva
+	shift
+	n=0
+	for want; do
+		n=$((n + 1))
+		kv unpack -q -f --checkpoint $n -o back kept.kva
+		cmp back "$want"
+	done
+	kv log kept.kva | sed 's/[0-9.]* [kM]*B/BYTES/; s/ *BYTES/ BYTES/'
+}
+keeps 2 turn-59 turn-99
+keeps labels turn-99 turn-159
+keeps last
+kv compact -q --keep none -o kept.kva -f s.kva
+kv compact -q --keep 2 -5 -o kept.kva -f s.kva
+kv compact -q --keep 2 --checkpoint 1 -o kept.kva -f s.kva
+cp s.kva locked.kva
+(
+	flock -n 9 || echo "not locked"
+	kv compact -f -o locked.kva locked.kva
+) 9< locked.kva
+cmp s.kva locked.kva && echo "nothing was replaced"
+rm kept.kva locked.kva
 # One at a time.
 (
 	flock -n 9 || echo "not locked"

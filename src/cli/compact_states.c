@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* compact_states.c - several checkpoints of an archive as a new archive */
+#include "config.h"
+
+#include "compact_states.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "library.h"
+#include "message.h"
+#include "units.h"
+
+/* A checkpoint on its way into the new archive. */
+struct state_job {
+	const struct options *o;
+	struct input *in;
+	kvarc_reader *r; /* at the checkpoint */
+	struct output *out;
+	kvarc_append_options append;
+	kvarc_error error;
+	int fd; /* of its file, which has no name */
+	char *name;
+	kvarc_writer_stats *stats;
+};
+
+bool compact_wants_states(const struct options *o)
+{
+	return o->keep_states && strcmp(o->keep_states, "last") != 0;
+}
+
+/* A kvarc_item_open: the file goes to the temporary one. */
+static int open_file(void *opaque, const kvarc_item *item, kvarc_sink *sink)
+{
+	struct state_job *j = opaque;
+
+	j->name = strdup(item->name);
+	return j->name && kvarc_sink_fd(sink, j->fd, NULL) == KVARC_OK ? 0 : -1;
+}
+
+static bool has_one_file(struct state_job *j, uint64_t number)
+{
+	kvarc_item item;
+
+	if (kvarc_reader_item(j->r, 0, &item) == KVARC_OK &&
+	    kvarc_reader_item(j->r, 1, &item) == KVARC_END)
+		return true;
+	msg_error(j->in->name,
+	          "checkpoint %" PRIu64 " does not have one file: '--keep last', or "
+	          "'--checkpoint %" PRIu64 "', writes it alone",
+	          number, number);
+	return false;
+}
+
+/* What the archive says of its model is said of the new one. */
+static kvarc_ret copy_identity(const struct state_job *j, kvarc_import *im)
+{
+	static const char *const own[] = { "created_by", "layout", "lossy" };
+	const char *key, *value;
+	kvarc_ret ret = KVARC_OK;
+
+	for (size_t i = 0;
+	     ret == KVARC_OK && kvarc_reader_identity_at(j->r, i, &key, &value) == KVARC_OK; i++) {
+		bool skip = false;
+		for (size_t k = 0; k < sizeof(own) / sizeof(own[0]); k++)
+			skip = skip || strcmp(key, own[k]) == 0;
+		if (!skip)
+			ret = kvarc_import_identity(im, key, value);
+	}
+	return ret;
+}
+
+static kvarc_ret append_file(struct state_job *j)
+{
+	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
+	kvarc_source file = KVARC_ZERO, archive = KVARC_ZERO;
+	kvarc_sink sink = output_sink(j->out);
+	bool first = j->stats->file_bytes == 0;
+	kvarc_append_result result = { .reserved = { 0 } };
+	kvarc_import *im = NULL;
+	kvarc_ret ret = kvarc_source_fd(&file, j->fd, &j->append.writer.common);
+
+	library_import_options(j->o, &io, &j->error);
+	io.rope = first ? NULL : "none";
+	if (ret == KVARC_OK)
+		ret = kvarc_import_open(&im, &file, j->name, &io);
+	if (ret == KVARC_OK)
+		ret = copy_identity(j, im);
+	if (ret == KVARC_OK && !first)
+		ret = kvarc_source_fd(&archive, output_fd(j->out), &j->append.writer.common);
+	if (ret == KVARC_OK)
+		ret = kvarc_append_import(im, first ? NULL : &archive, &sink, &j->append, &result);
+	j->stats->raw_bytes = result.file_bytes;
+	j->stats->file_bytes = result.archive_bytes;
+	kvarc_import_close(&im);
+	kvarc_source_close(&archive);
+	kvarc_source_close(&file);
+	return ret;
+}
+
+static bool write_state(struct state_job *j, uint64_t number)
+{
+	struct options at = *j->o;
+	kvarc_ret ret = KVARC_MEM;
+	bool ok;
+
+	at.checkpoint = number;
+	j->r = library_open(&at, j->in, 0, &j->error);
+	ok = j->r && has_one_file(j, number);
+	if (ok) {
+		j->append.writer.common.error = &j->error;
+		ret = kvarc_unpack(j->r, open_file, j);
+		if (ret == KVARC_OK)
+			ret = append_file(j);
+		if (ret != KVARC_OK)
+			library_error(j->in->name, ret, &j->error, j->in, j->out);
+	}
+	free(j->name);
+	j->name = NULL;
+	kvarc_reader_close(&j->r);
+	return ok && ret == KVARC_OK;
+}
+
+/* How many checkpoints come before the last ones that are kept; UINT64_MAX: a message was shown. */
+static uint64_t first_kept(const struct options *o, kvarc_reader *r, bool labels)
+{
+	kvarc_checkpoint c;
+	uint64_t wanted = UINT64_MAX, n = 0;
+
+	if (!labels && (!units_parse_u64(o->keep_states, UINT32_MAX, &wanted) || wanted == 0)) {
+		msg_error(NULL, "compact: '%s' is not a value for --keep; give last, labels, or a "
+		                "number of checkpoints", o->keep_states);
+		return UINT64_MAX;
+	}
+	while (kvarc_reader_checkpoint(r, (size_t)n, &c) == KVARC_OK)
+		n++;
+	return n > wanted ? n - wanted : 0;
+}
+
+bool compact_states(const struct options *o, struct input *in, kvarc_reader *r, struct output *out,
+                    const kvarc_writer_options *options, kvarc_writer_stats *stats)
+{
+	const bool labels = strcmp(o->keep_states, "labels") == 0;
+	const uint64_t first = first_kept(o, r, labels);
+	struct state_job j = { .o = o, .in = in, .out = out, .stats = stats };
+	kvarc_checkpoint c;
+	bool ok = first != UINT64_MAX;
+
+	memset(stats, 0, sizeof(*stats));
+	j.append.writer = *options;
+	for (uint64_t i = first; ok && kvarc_reader_checkpoint(r, (size_t)i, &c) == KVARC_OK; i++) {
+		char *label = c.label_bytes ? strndup(c.label, c.label_bytes) : NULL;
+
+		if (!labels || label) {
+			j.append.label = label;
+			j.append.time = c.time;
+			j.fd = input_temporary();
+			ok = j.fd >= 0 && write_state(&j, c.number);
+			if (j.fd < 0)
+				msg_error(NULL, "cannot make a temporary file; set TMPDIR to a "
+				                "folder with space");
+			else
+				close(j.fd);
+		}
+		free(label);
+	}
+	if (ok && stats->file_bytes == 0) {
+		msg_error(in->name, "has no checkpoint%s to keep; 'kvarc log' lists them",
+		          labels ? " with a label" : "");
+		ok = false;
+	}
+	return ok;
+}
