@@ -67,8 +67,10 @@ def main(kvarc, folder, *options):
         print(f'{i + 1:4} {report["tokens"]:7} {new:6} {report["written_bytes"]:11} '
               f'{1000 * seconds:4.0f} {1e6 * rates[-1]:9.0f}', flush=True)
     good = True
+    profile = [o for i, o in enumerate(options) if '--profile' in options[max(i - 1, 0):i + 1]]
     for i, slot in enumerate(slots):
-        run(kvarc, 'unpack', '-q', '-f', '--checkpoint', str(i + 1), '-o', back, archive)
+        run(kvarc, 'unpack', '-q', '-f', *profile, '--checkpoint', str(i + 1), '-o', back,
+            archive)
         if not filecmp.cmp(back, slot, shallow=False):
             print(f'checkpoint {i + 1} is not {slot}')
             good = False

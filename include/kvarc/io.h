@@ -43,8 +43,9 @@ typedef struct kvarc_source {
  * Where bytes go; kvarc/sources.h has ready-made ones. write takes all bytes at the given offset;
  * 0 is success, anything else failure, with errno as for a source. An archive is written strictly
  * forward; a restored file (kvarc/file.h) at any offset inside its size. flush may be NULL; it is
- * called by kvarc_writer_commit and kvarc_writer_close, not after every segment. truncate may be
- * NULL; it makes the file shorter, for kvarc_writer_open_append.
+ * called by kvarc_writer_commit and kvarc_writer_close, not after every segment, and in front of
+ * and behind a checkpoint. truncate may be NULL; it makes the file shorter, for
+ * kvarc_writer_open_append.
  */
 typedef struct kvarc_sink {
 	int (*write)(void *opaque, const void *buf, size_t bytes, uint64_t offset);

@@ -16,7 +16,7 @@ kv test last.kva
 kv compact --checkpoint 1 -q -o first.kva session.kva
 state first.kva
 kv test first.kva
-kv test --checkpoint 3 session.kva
+kv test --checkpoint 2 session.kva
 # The tensors are those of the slot.
 kv pack -q -o all.kva "$SLOT"
 kv cut -q --tokens 0-64 -o want.kva all.kva
