@@ -4,6 +4,7 @@
 
 #include "fuzz_common.h"
 #include "seal_content.h"
+#include "format/crypt.h"
 #include "util/hash.h"
 
 enum {
@@ -14,7 +15,10 @@ enum {
 	T_CHUNK = 7,
 	T_COMMIT = 8,
 	T_INDEX = 9,
-	T_FOOTER = 10
+	T_FOOTER = 10,
+	T_PARITY = 13,
+	T_ENCRYPTED = 14,
+	T_KEY = 16
 };
 
 struct seal {
@@ -23,10 +27,17 @@ struct seal {
 	struct fuzz_contents *contents; /* NULL: contents stay as they are */
 	uint8_t *p;
 	size_t n, cap;
+	struct kvi_crypt *crypt; /* NULL: frames are not encrypted */
 	uint8_t sync[8];
 	uint64_t sequence;
 	uint64_t commit_at, index_at;
 };
+
+static const uint8_t key_bytes[KVARC_KEY_BYTES] = { 0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
+	                                            11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+	                                            22, 23, 24, 25, 26, 27, 28, 29, 30, 31 };
+static const kvarc_key key = { .kind = KVARC_KEY_GIVEN, .bytes = key_bytes, .n = KVARC_KEY_BYTES };
+const kvarc_keys fuzz_keys = { .list = &key, .n = 1 };
 
 /* n zeroed bytes behind what is there; s->n stays. */
 static uint8_t *reserve(struct seal *s, size_t n)
@@ -41,13 +52,14 @@ static uint8_t *reserve(struct seal *s, size_t n)
 }
 
 /* spec 2. An odd minor version: contents stay as they are, so that wrong ones are read, too. */
-static void seal_superblock(struct seal *s, const uint8_t *in, size_t n)
+static void seal_superblock(struct seal *s, const uint8_t *in, size_t n, bool encrypt)
 {
 	uint8_t *p = reserve(s, SUPERBLOCK);
 	static const uint8_t magic[8] = { 0x89, 'K', 'V', 'A', 13, 10, 26, 10 };
 	memcpy(p, in, n < SUPERBLOCK ? n : SUPERBLOCK);
 	s->contents = kvi_load16(p + 10) & 1 ? NULL : fuzz_contents_new();
 	memcpy(p, magic, sizeof magic);
+	p[20] |= encrypt;
 	kvi_store64(p + 56, kvi_h64(p, 56));
 	kvi_store64(s->sync, kvi_h64_2("kvarc frame sync", 16, p + 24, 16));
 	s->n = SUPERBLOCK;
@@ -69,6 +81,35 @@ static void fix_payload(struct seal *s, unsigned type, uint8_t *pay, size_t n)
 	} else if (type == T_CHUNK && n > 48 && pay[24] == 0) {
 		kvi_store64(pay + 32, kvi_h64(pay + 48, n - 48));
 	}
+}
+
+/* A frame with its payload at the end of the archive becomes an ENCRYPTED one, where it may. */
+static void encrypt_frame(struct seal *s, size_t n)
+{
+	uint8_t *p = s->p + s->n, *payload = malloc(n + 1);
+	const struct kvi_frame_head h = { kvi_load16(p + 8), kvi_load16(p + 10), (uint32_t)n,
+		                          kvi_load32(p + 24), s->sequence };
+	FUZZ_CHECK(payload);
+	memcpy(payload, p + HEAD, n);
+	p = reserve(s, (size_t)kvi_frame_bytes(h.payload_bytes + KVI_CRYPT_BYTES));
+	kvi_crypt_seal(s->crypt, p, &h, kvi_load64(s->sync), s->n, payload);
+	s->n += (size_t)kvi_frame_bytes(h.payload_bytes + KVI_CRYPT_BYTES);
+	s->sequence++;
+	free(payload);
+}
+
+/* frames.md 12.1 */
+static void put_keys(struct seal *s)
+{
+	const struct kvi_frame_head h = { T_KEY, 0, KVI_KEY_PAYLOAD_BYTES, KVI_KEY_PAYLOAD_BYTES,
+		                          s->sequence };
+	FUZZ_CHECK(!kvi_crypt_new(&s->crypt, &s->alloc, s->p + 24, &fuzz_keys, NULL));
+	uint8_t *p = reserve(s, (size_t)kvi_frame_bytes(KVI_KEY_PAYLOAD_BYTES));
+	kvi_frame_head_write(p, &h, kvi_load64(s->sync), s->n);
+	memcpy(p + HEAD, s->crypt->payloads[0], KVI_KEY_PAYLOAD_BYTES);
+	kvi_frame_close(p, s->n, KVI_KEY_PAYLOAD_BYTES);
+	s->n += (size_t)kvi_frame_bytes(KVI_KEY_PAYLOAD_BYTES);
+	s->sequence++;
 }
 
 /* spec 3.1; in: the frame as it was found, n bytes up to the next one */
@@ -95,6 +136,11 @@ static void seal_frame(struct seal *s, const uint8_t *in, size_t n)
 	kvi_store64(offset, s->n);
 	kvi_store32(p + 28, (uint32_t)kvi_h64_2(p, 28, offset, 8));
 	fix_payload(s, type, p + HEAD, pay);
+	if (s->crypt && type != T_FOOTER && type != T_PARITY && type != T_ENCRYPTED &&
+	    type != T_KEY) {
+		encrypt_frame(s, pay);
+		return;
+	}
 	/* the check covers header, offset, payload and padding */
 	uint8_t head[HEAD + 8];
 	memcpy(head, p, HEAD);
@@ -115,12 +161,14 @@ static size_t find_sync(const uint8_t *in, size_t n, size_t from, const uint8_t 
 	return n;
 }
 
-uint8_t *fuzz_seal(const uint8_t *in, size_t n, size_t *out_n)
+static uint8_t *seal(const uint8_t *in, size_t n, size_t *out_n, bool encrypt)
 {
 	struct seal s = { 0 };
 	kvi_alloc_init(&s.alloc, NULL, (uint64_t)1 << 30);
 	kvi_out_init(&s.content, &s.alloc);
-	seal_superblock(&s, in, n);
+	seal_superblock(&s, in, n, encrypt);
+	if (encrypt)
+		put_keys(&s);
 	size_t at = find_sync(in, n, 0, s.sync);
 	while (at < n) {
 		size_t next = find_sync(in, n, at + 8, s.sync);
@@ -130,6 +178,17 @@ uint8_t *fuzz_seal(const uint8_t *in, size_t n, size_t *out_n)
 	}
 	fuzz_contents_free(s.contents);
 	kvi_out_free(&s.content);
+	kvi_crypt_close(&s.crypt);
 	*out_n = s.n;
 	return s.p;
+}
+
+uint8_t *fuzz_seal(const uint8_t *in, size_t n, size_t *out_n)
+{
+	return seal(in, n, out_n, false);
+}
+
+uint8_t *fuzz_seal_encrypted(const uint8_t *in, size_t n, size_t *out_n)
+{
+	return seal(in, n, out_n, true);
 }

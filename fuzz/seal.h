@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kvarc.h"
+
 /*
  * Takes the input as superblock and frames, wherever its sync bytes stand,
  * and writes an archive of the same contents: frames moved to multiples of 16,
@@ -14,5 +16,10 @@
  * Returns malloc'ed bytes, their number in *out_n.
  */
 uint8_t *fuzz_seal(const uint8_t *in, size_t n, size_t *out_n);
+
+/* The same as an encrypted archive, which opens with fuzz_keys; what was encrypted stays. */
+uint8_t *fuzz_seal_encrypted(const uint8_t *in, size_t n, size_t *out_n);
+/* The bytes 0 to 31, as in the vectors. */
+extern const kvarc_keys fuzz_keys;
 
 #endif

@@ -20,7 +20,7 @@
 /* Targets whose input is an archive share these. */
 static const char *const archive_targets[] = { "decode",  "index",  "range_read",
 	                                       "salvage", "unpack", "sealed",
-	                                       "append" };
+	                                       "append", "encrypted" };
 static const char *const archive_folders[] = { "fuzz/corpus/archive", "spec/vectors" };
 static const char *const bare_ends[] = { ".kva", ".kvp", ".slot", ".safetensors", ".gguf",
 	                                 ".npy", ".npz", ".tar",  ".zip" };

@@ -22,6 +22,7 @@ extern "C" {
 #include "kvarc/base.h"
 #include "kvarc/geometry.h"
 #include "kvarc/io.h"
+#include "kvarc/keys.h"
 #include "kvarc/sources.h"
 #include "kvarc/profile.h"
 #include "kvarc/predictor.h"

@@ -17,6 +17,12 @@ tests_flips_vectors_SOURCES = tests/flips_vectors.c tests/synth.c tests/synth.h 
 	tests/workers.c tests/workers.h
 tests_flips_vectors_LDADD = libkvitools.la libkvi.la
 
+# Encrypted archives that somebody has changed.
+check_PROGRAMS += tests/tamper
+TESTS += tests/tamper
+tests_tamper_SOURCES = tests/tamper.c tests/synth.c tests/synth.h
+tests_tamper_LDADD = libkvitools.la libkvi.la
+
 # What others see: headers, symbols, the installed library; and the tree itself.
 tests_api_scripts = tests/api/headers.sh tests/api/symbols.sh \
 	tests/api/consumer.sh tests/api/tree.sh \
@@ -147,6 +153,7 @@ unit_tests = \
 	tests/unit/test_compact \
 	tests/unit/test_container \
 	tests/unit/test_copy \
+	tests/unit/test_crypt \
 	tests/unit/test_diverge \
 	tests/unit/test_divergence \
 	tests/unit/test_dropped \

@@ -68,7 +68,7 @@ typedef enum kvarc_ret {
 	                      * was done, call again with others */
 	KVARC_PREDICTOR = 8, /* the file is fine, its predictor is missing,
 	                      * different or inexact */
-	KVARC_AUTH = 9,      /* wrong or missing key (reserved) */
+	KVARC_AUTH = 9,      /* the archive is encrypted, and no key that was given opens it */
 	KVARC_IO = 10,       /* a source or sink callback failed */
 	KVARC_PROG = 11,     /* the caller broke a rule of this header: nothing was done */
 	KVARC_LOSSY = 12,    /* the file is fine, but what was asked for was

@@ -42,7 +42,8 @@ typedef struct kvarc_reader_options {
 	/* for archives with parts in a store; NULL: what needs them answers STORE */
 	kvarc_stored_read stored_read;
 	void *stored_opaque;
-	uint64_t reserved[2]; /* zero */
+	const kvarc_keys *keys; /* for archives that are encrypted; NULL: none */
+	uint64_t reserved[2];   /* zero */
 } kvarc_reader_options;
 #define KVARC_READER_OPTIONS_INIT KVARC_ZERO
 
@@ -78,6 +79,7 @@ typedef struct kvarc_info {
 	uint64_t dropped_tokens;
 	uint64_t
 		stored_tokens; /* whose ids, positions and elements lie in a store, of all tracks */
+	uint64_t encrypted; /* 1: its frames are encrypted */
 	uint64_t reserved[5];
 } kvarc_info;
 

@@ -69,6 +69,9 @@ typedef struct kvarc_writer_options {
 	 * that it continues or cuts; NULL: there is no store */
 	kvarc_stored_read stored_read;
 	void *stored_opaque;
+	/* The archive is encrypted; each of the keys opens it. Its file_id is random unless given,
+	 * and no two archives of the same content are the same. NULL: not encrypted */
+	const kvarc_keys *keys;
 	uint64_t reserved[3]; /* zero */
 } kvarc_writer_options;
 #define KVARC_WRITER_OPTIONS_INIT KVARC_ZERO

@@ -231,7 +231,8 @@ static kvarc_ret derive_file_id(struct packing *p)
 {
 	static const uint8_t zero[16];
 	struct kvi_h128 c;
-	if ((p->options.flags & KVARC_WRITE_FILE_ID) ||
+	/* Of an encrypted archive it would say what the content is. */
+	if (p->options.keys || (p->options.flags & KVARC_WRITE_FILE_ID) ||
 	    memcmp(p->options.file_id, zero, sizeof zero))
 		return KVARC_OK;
 	kvarc_ret ret = hash_settings(p, &c);

@@ -4,9 +4,6 @@
 
 #include "util/bytes.h"
 
-/* Types of parts that are not built in (spec/frames.md). */
-enum { TYPE_PARITY = 13, TYPE_ENCRYPTED = 14, TYPE_KEY = 16 };
-
 static const struct {
 	const char *name;
 	bool critical;
@@ -40,6 +37,9 @@ bool kvi_frame_counts(uint16_t type)
 
 const char *kvi_frame_name(uint16_t type)
 {
+	static const char *const around[] = { "PARITY", "ENCRYPTED", "STOREREF", "KEY" };
+	if (type >= KVI_FRAME_PARITY && type <= KVI_FRAME_KEY)
+		return around[type - KVI_FRAME_PARITY];
 	return kvi_frame_known(type) ? types[type].name : "unknown";
 }
 
@@ -79,8 +79,8 @@ bool kvi_frame_head_parse(struct kvi_frame_head *h, const uint8_t in[KVI_FRAME_H
 }
 
 /* Spec 3.3: known types have one value of the critical flag, and so has PARITY, which is
- * skipped; of types that are not known the flag says whether they may be skipped. ENCRYPTED and
- * KEY need a feature bit with which no file is opened (rule R12.1). */
+ * skipped; of types that are not known the flag says whether they may be skipped. ENCRYPTED and KEY
+ * need a feature bit (rule R12.1) with which kvi_crypt_frame looks at them. */
 kvarc_ret kvi_frame_head_check(const struct kvi_frame_head *h)
 {
 	bool critical = h->flags & KVI_FRAME_CRITICAL;
@@ -89,9 +89,9 @@ kvarc_ret kvi_frame_head_check(const struct kvi_frame_head *h)
 		return KVARC_DATA;
 	if (kvi_frame_known(h->type))
 		return critical == types[h->type].critical ? KVARC_OK : KVARC_DATA;
-	if (h->type == TYPE_PARITY && critical)
+	if (h->type == KVI_FRAME_PARITY && critical)
 		return KVARC_DATA;
-	if (h->type == TYPE_ENCRYPTED || h->type == TYPE_KEY)
+	if (h->type == KVI_FRAME_ENCRYPTED || h->type == KVI_FRAME_KEY)
 		return KVARC_DATA;
 	return critical ? KVARC_OPTIONS : KVARC_OK;
 }
@@ -103,6 +103,14 @@ struct kvi_h128 kvi_frame_check(const uint8_t head[KVI_FRAME_HEAD_BYTES], uint64
 	memcpy(b, head, KVI_FRAME_HEAD_BYTES);
 	kvi_store64(b + KVI_FRAME_HEAD_BYTES, offset);
 	return kvi_h128_2(b, sizeof b, padded, padded_bytes);
+}
+
+void kvi_frame_close(uint8_t *frame, uint64_t offset, uint32_t payload_bytes)
+{
+	const size_t padded = kvi_frame_padded(payload_bytes);
+	uint8_t *payload = frame + KVI_FRAME_HEAD_BYTES;
+	memset(payload + payload_bytes, 0, padded - payload_bytes);
+	kvi_store_h128(payload + padded, kvi_frame_check(frame, offset, payload, padded));
 }
 
 struct kvi_h128 kvi_h128_fold(struct kvi_h128 c, const void *b, size_t bytes)

@@ -24,7 +24,11 @@ enum {
 	KVI_FRAME_FOOTER = 10,
 	KVI_FRAME_PREDICTOR = 11,
 	KVI_FRAME_PROFILE = 12,
-	KVI_FRAME_STOREREF = 15 /* where the superblock has its bit (spec frames 12.3) */
+	/* spec/frames.md; they do not count for the order but for STOREREF */
+	KVI_FRAME_PARITY = 13,
+	KVI_FRAME_ENCRYPTED = 14,
+	KVI_FRAME_STOREREF = 15,
+	KVI_FRAME_KEY = 16
 };
 /* Sizes of a frame header and of the check behind a payload, the critical flag, alignment. */
 enum {
@@ -78,6 +82,8 @@ const char *kvi_frame_name(uint16_t type);
 /* The check behind a frame: head 32 bytes, padded: payload and padding. */
 struct kvi_h128 kvi_frame_check(const uint8_t head[KVI_FRAME_HEAD_BYTES], uint64_t offset,
                                 const uint8_t *padded, size_t padded_bytes);
+/* Zero padding and check behind the header and payload of a whole frame at an offset. */
+void kvi_frame_close(uint8_t *frame, uint64_t offset, uint32_t payload_bytes);
 /* c := H128( c || b ). */
 struct kvi_h128 kvi_h128_fold(struct kvi_h128 c, const void *b, size_t bytes);
 

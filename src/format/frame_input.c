@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "crypt.h"
+
 /* From a pipe a frame is read in pieces of growing size, so that a length that
  * is only announced costs no memory. */
 enum { PIPE_STEP = 1 << 20 };
@@ -156,6 +158,7 @@ static kvarc_ret read_head(const struct kvi_input *in, uint8_t *head, size_t byt
 				"are missing or were added; salvage may give the rest",
 				(unsigned long long)f->offset));
 	f->head_good = true;
+	f->bytes = kvi_frame_bytes(f->head.payload_bytes);
 	if (f->head.payload_bytes > KVI_FRAME_MAX || f->head.decoded_bytes > KVI_FRAME_MAX)
 		return kvi_fail_at(e, KVARC_DATA, f->offset, f->head.sequence,
 		                   "the frame at offset %llu announces more than 2^28 bytes",
@@ -171,7 +174,8 @@ static kvarc_ret read_rest(const struct kvi_input *in, struct kvi_buffer *buf, s
 	bool seekable = kvi_input_seekable(in);
 	if (seekable && total > in->source.size - f->offset)
 		return fail_cut(f, e);
-	if (in->source.memory) {
+	/* What is decrypted in place is copied first. */
+	if (in->source.memory && f->head.type != KVI_FRAME_ENCRYPTED) {
 		*frame = (const uint8_t *)in->source.memory + f->offset;
 		return KVARC_OK;
 	}
@@ -227,32 +231,55 @@ kvarc_ret kvi_frame_read_expected(const struct kvi_input *in, uint64_t offset, u
 	kvarc_ret ret = read_first(in, buf, f, expected, &got, e);
 	if (ret)
 		return ret;
-	size_t total = (size_t)kvi_frame_bytes(f->head.payload_bytes);
+	size_t total = (size_t)f->bytes;
 	ret = read_rest(in, buf, f, got, total, &frame, e);
 	if (ret)
 		return ret;
 	size_t padded = kvi_frame_padded(f->head.payload_bytes);
 	f->payload = frame + KVI_FRAME_HEAD_BYTES;
-	f->check = f->payload + padded;
 	static const uint8_t zero[KVI_FRAME_ALIGN];
-	if (!kvi_h128_equal(kvi_load_h128(f->check),
+	if (!kvi_h128_equal(kvi_load_h128(f->payload + padded),
 	                    kvi_frame_check(frame, offset, f->payload, padded)) ||
 	    memcmp(f->payload + f->head.payload_bytes, zero, padded - f->head.payload_bytes))
 		return kvi_reason(
 			e, KVARC_REASON_SALVAGE,
-			kvi_fail_at(
-				e, KVARC_DATA, offset, f->head.sequence,
-				"%s frame %llu at offset %llu is damaged; salvage may give "
-				"the rest",
-				kvi_frame_name(f->head.type), (unsigned long long)f->head.sequence,
-				(unsigned long long)offset));
-	return KVARC_OK;
+			kvi_fail_at(e, KVARC_DATA, offset, f->head.sequence,
+		                    "%s frame %llu at offset %llu is damaged; salvage may give "
+		                    "the rest",
+		                    kvi_frame_name(f->head.type),
+		                    (unsigned long long)f->head.sequence,
+		                    (unsigned long long)offset));
+	f->check_good = true;
+	return in->crypt ? kvi_crypt_frame(in->crypt, f, frame,
+	                                   f->head.type == KVI_FRAME_ENCRYPTED
+	                                           ? buf->p + KVI_FRAME_HEAD_BYTES
+	                                           : NULL,
+	                                   e)
+	                 : KVARC_OK;
+}
+
+/* Nothing of an encrypted frame is looked at before its tag. */
+static kvarc_ret peek_whole(const struct kvi_input *in, uint64_t offset, uint8_t *head,
+                            size_t extra, struct kvi_frame *f, kvarc_error *e)
+{
+	struct kvi_buffer buf = { 0 };
+	kvarc_ret ret = kvi_frame_read(in, offset, &buf, f, e);
+	if (ret == KVARC_OK) {
+		if (f->head.payload_bytes < extra)
+			extra = f->head.payload_bytes;
+		memcpy(head + KVI_FRAME_HEAD_BYTES, f->payload, extra);
+		f->payload = head + KVI_FRAME_HEAD_BYTES;
+	}
+	kvi_free(in->alloc, buf.p);
+	return ret;
 }
 
 kvarc_ret kvi_frame_peek(const struct kvi_input *in, uint64_t offset, uint8_t *head, size_t extra,
                          struct kvi_frame *f, kvarc_error *e)
 {
 	size_t got;
+	if (in->crypt)
+		return peek_whole(in, offset, head, extra, f, e);
 	*f = (struct kvi_frame){ .offset = offset };
 	kvarc_ret ret = read_head(in, head, KVI_FRAME_HEAD_BYTES + extra, f, &got, e);
 	if (ret)

@@ -23,6 +23,8 @@ struct kvi_window {
 	size_t bytes;    /* 0: nothing has been read yet */
 };
 
+struct kvi_crypt;
+
 /* A source of frames of one file. */
 struct kvi_input {
 	kvarc_source source;
@@ -31,16 +33,20 @@ struct kvi_input {
 	bool stored;               /* STOREREF frames are allowed (spec frames R12.16) */
 	struct kvi_ahead *ahead;   /* NULL: nothing is read ahead */
 	struct kvi_window *window; /* NULL, or: reads go through it, in requests of 1 MiB */
+	struct kvi_crypt *crypt;   /* NULL: the file is not encrypted */
 };
 
-/* A frame that was read; payload and check point into memory of the buffer or of the source. */
+/* A frame that was read; payload points into memory of the buffer or of the source. Of an encrypted
+ * file head and payload are those of the inner frame. */
 struct kvi_frame {
 	struct kvi_frame_head head;
 	uint64_t offset;
+	uint64_t bytes;         /* that it takes in the file */
 	const uint8_t *payload; /* in the buffer or the source's memory */
-	const uint8_t *check;   /* 16 bytes behind it */
 	bool head_good;         /* set also when the frame is not good */
+	bool check_good;        /* so is the check; an encrypted frame may be wrong still */
 	bool cut;               /* the file ends inside of it */
+	bool of_encrypted;      /* it was read from an encrypted file */
 };
 
 /* Whether the source has a size and takes any offset; a pipe does not. */
@@ -55,9 +61,10 @@ kvarc_ret kvi_input_read(const struct kvi_input *in, void *buf, size_t bytes, ui
                          size_t *got, kvarc_error *e);
 
 /*
- * Reads the frame at offset and verifies header, size and check; not what the
- * header means. END: the source ends exactly here. Safe from several threads
- * with a buffer each. Returns OK, END, MEM, MEMLIMIT, DATA, IO.
+ * Reads the frame at offset and verifies header, size and check, and opens it in an encrypted file
+ * (kvi_crypt_frame, whose answers come, too); not what the header means. END: the source ends
+ * exactly here. Safe from several threads with a buffer each. Returns OK, END, MEM, MEMLIMIT, DATA,
+ * IO.
  */
 kvarc_ret kvi_frame_read(const struct kvi_input *in, uint64_t offset, struct kvi_buffer *buf,
                          struct kvi_frame *f, kvarc_error *e);
@@ -67,7 +74,7 @@ kvarc_ret kvi_frame_read_expected(const struct kvi_input *in, uint64_t offset, u
                                   struct kvi_buffer *buf, struct kvi_frame *f, kvarc_error *e);
 
 /* Only the header and up to extra bytes behind it, not verified by the check;
- * head holds 32 + extra bytes. For listings. */
+ * head holds 32 + extra bytes. For listings. In an encrypted file the whole frame is read. */
 kvarc_ret kvi_frame_peek(const struct kvi_input *in, uint64_t offset, uint8_t *head, size_t extra,
                          struct kvi_frame *f, kvarc_error *e);
 

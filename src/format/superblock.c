@@ -2,12 +2,11 @@
 /* superblock.c - parses and writes the superblock (spec 2) */
 #include "superblock.h"
 
+#include "util/aead.h"
 #include "util/bytes.h"
 #include "util/hash.h"
 
 enum { CHECK_AT = 56 };
-/* Bit of feature_incompat (spec 2). */
-enum { ENCRYPTED = 1 };
 
 static const uint8_t magic[KVI_MAGIC_BYTES] = { 0x89, 'K', 'V', 'A', 0x0d, 0x0a, 0x1a, 0x0a };
 
@@ -42,17 +41,19 @@ kvarc_ret kvi_superblock_parse(struct kvi_superblock *sb, const uint8_t in[KVI_S
 	memcpy(sb->file_id, in + 24, sizeof sb->file_id);
 	if (kvi_load64(in + CHECK_AT) != kvi_h64(in, CHECK_AT))
 		return KVARC_DATA;
-	if (sb->major != KVARC_FORMAT_MAJOR || sb->incompat & ~(uint32_t)KVI_INCOMPAT_STORE)
+	if (sb->major != KVARC_FORMAT_MAJOR ||
+	    sb->incompat & ~(uint32_t)(KVI_INCOMPAT_ENCRYPTED | KVI_INCOMPAT_STORE) ||
+	    (sb->incompat & KVI_INCOMPAT_ENCRYPTED && !kvi_aead_ready()))
 		return KVARC_OPTIONS;
 	return memcmp(in + 40, zero, sizeof zero) ? KVARC_DATA : KVARC_OK;
 }
 
 const char *kvi_superblock_lacks(const struct kvi_superblock *sb)
 {
-	const uint32_t known = ENCRYPTED | KVI_INCOMPAT_STORE;
+	const uint32_t known = KVI_INCOMPAT_ENCRYPTED | KVI_INCOMPAT_STORE;
 	return sb->major == KVARC_FORMAT_MAJOR && !(sb->incompat & ~known) &&
-	                       sb->incompat & ENCRYPTED
-	               ? "is encrypted; this kvarc cannot read encrypted archives"
+	                       sb->incompat & KVI_INCOMPAT_ENCRYPTED && !kvi_aead_ready()
+	               ? "is encrypted; this kvarc was built without libsodium and cannot read it"
 	               : NULL;
 }
 

@@ -12,8 +12,8 @@
 /* Sizes of the superblock and of the magic number in front of it. */
 enum { KVI_SUPERBLOCK_BYTES = 64, KVI_MAGIC_BYTES = 8 };
 
-/* Bit of feature_incompat: parts of the archive lie in a store (spec frames 12.3). */
-enum { KVI_INCOMPAT_STORE = 2 };
+/* Bits of feature_incompat and feature_compat (spec 2). */
+enum { KVI_INCOMPAT_ENCRYPTED = 1, KVI_INCOMPAT_STORE = 2, KVI_COMPAT_PARITY = 1 };
 
 /* The fields of a superblock. */
 struct kvi_superblock {

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvi_la_SOURCES += \
+	src/reader/envelope.c \
 	src/reader/params_store.c src/reader/params_store.h \
 	src/reader/reader_chain.c \
 	src/reader/reader_cover.c src/reader/reader_cover.h \
@@ -22,6 +23,7 @@ libkvi_la_SOURCES += \
 	src/reader/reader_stored.c src/reader/reader_stored.h \
 	src/reader/reader_refs.h \
 	src/reader/reader_salvage.h src/reader/reader_state.h \
+	src/reader/salvage_keys.c \
 	src/reader/salvage_losses.c \
 	src/reader/salvage_read.c \
 	src/reader/salvage_scan.c \

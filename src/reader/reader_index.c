@@ -403,7 +403,7 @@ static void forget(kvarc_reader *r)
 
 static kvarc_ret load(kvarc_reader *r, struct kvi_walk *w)
 {
-	kvarc_ret ret = kvi_walk_next(w, r->error);
+	kvarc_ret ret = kvi_walk_first(w, r->error);
 	if (ret == KVARC_END)
 		return kvi_fail_at(r->error, KVARC_DATA, w->offset, 0,
 		                   "the file is cut after its first %d bytes",

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "format/crypt.h"
 #include "reader_salvage.h"
 #include "reader_stored.h"
 #include "util/arguments.h"
@@ -87,12 +88,11 @@ static kvarc_ret read_superblock(kvarc_reader *r)
 	if (ret == KVARC_OPTIONS)
 		return kvi_reason(
 			r->error, KVARC_REASON_NEWER,
-			kvi_fail_at(
-				r->error, ret, 0, KVARC_UNKNOWN,
-				"format version %u.%u, features %#x: a newer version of kvarc "
-				"is needed",
-				(unsigned)r->sb.major, (unsigned)r->sb.minor,
-				(unsigned)r->sb.incompat));
+			kvi_fail_at(r->error, ret, 0, KVARC_UNKNOWN,
+		                    "format version %u.%u, features %#x: a newer version of kvarc "
+		                    "is needed",
+		                    (unsigned)r->sb.major, (unsigned)r->sb.minor,
+		                    (unsigned)r->sb.incompat));
 	if (ret == KVARC_DATA && kvi_superblock_pre_release(b))
 		return kvi_fail_at(r->error, KVARC_OPTIONS, 0, KVARC_UNKNOWN,
 		                   "the archive was made by a pre-release of kvarc, whose layout "
@@ -114,6 +114,8 @@ static kvarc_ret open_check(const kvarc_source *source, const kvarc_reader_optio
 	if (!ret)
 		ret = KVI_CHECK_RESERVED(o->common.error, "kvarc_reader_open",
 		                         "kvarc_reader_options", o);
+	if (!ret)
+		ret = kvi_crypt_check(o->common.error, "kvarc_reader_open", o->keys, false);
 	if (ret)
 		return ret;
 	if (o->flags & ~(KVARC_READ_SALVAGE | KVARC_READ_ALLOW_LOSSY))
@@ -147,7 +149,18 @@ static kvarc_ret read_ends(kvarc_reader *r)
 	                       r->error);
 }
 
-static kvarc_ret open_file(kvarc_reader *r)
+/* Frames of an encrypted file are opened from here on. */
+static kvarc_ret open_crypt(kvarc_reader *r, const struct kvi_crypt *known)
+{
+	if (!(r->sb.incompat & KVI_INCOMPAT_ENCRYPTED))
+		return KVARC_OK;
+	return known ? kvi_crypt_open_known(&r->in.crypt, &r->alloc, known, r->error)
+	             : kvi_crypt_open(&r->in.crypt, &r->alloc, r->sb.file_id, r->options.keys,
+	                              r->error);
+}
+
+/* known: of another reader of the file, or NULL. */
+static kvarc_ret open_file(kvarc_reader *r, const struct kvi_crypt *known)
 {
 	r->predictors.has_lock = !pthread_mutex_init(&r->predictors.lock, NULL);
 	if (!r->predictors.has_lock || !kvi_params_store_init(&r->workers.store, &r->alloc))
@@ -155,6 +168,9 @@ static kvarc_ret open_file(kvarc_reader *r)
 	kvarc_ret ret = read_ends(r);
 	if (ret == KVARC_OK)
 		ret = read_superblock(r);
+	if (ret == KVARC_OK)
+		ret = open_crypt(r, known);
+	r->options.keys = NULL; /* the caller may wipe them */
 	if (ret)
 		return ret;
 	if (!kvi_input_seekable(&r->in))
@@ -165,8 +181,8 @@ static kvarc_ret open_file(kvarc_reader *r)
 	return ret;
 }
 
-kvarc_ret kvarc_reader_open(kvarc_reader **out, const kvarc_source *source,
-                            const kvarc_reader_options *options)
+kvarc_ret kvi_reader_open_known(kvarc_reader **out, const kvarc_source *source,
+                                const kvarc_reader_options *options, const struct kvi_crypt *known)
 {
 	static const kvarc_reader_options defaults = KVARC_READER_OPTIONS_INIT;
 	const kvarc_reader_options *o = options ? options : &defaults;
@@ -190,10 +206,16 @@ kvarc_ret kvarc_reader_open(kvarc_reader **out, const kvarc_source *source,
 	r->meta.decode_left = r->alloc.limit;
 	kvi_packer_init(&r->packer, &r->alloc);
 	kvi_out_init(&r->chains.scratch, &r->alloc);
-	ret = open_file(r);
+	ret = open_file(r, known);
 	if (ret)
 		kvarc_reader_close(out);
 	return ret;
+}
+
+kvarc_ret kvarc_reader_open(kvarc_reader **out, const kvarc_source *source,
+                            const kvarc_reader_options *options)
+{
+	return kvi_reader_open_known(out, source, options, NULL);
 }
 
 void kvarc_reader_close(kvarc_reader **out)
@@ -233,6 +255,7 @@ void kvarc_reader_close(kvarc_reader **out)
 	kvi_packer_free(&r->packer);
 	kvi_free(&r->alloc, r->plan.p);
 	kvi_ahead_close(&r->ahead);
+	kvi_crypt_close(&r->in.crypt);
 	kvi_free(&r->alloc, r);
 	*out = NULL;
 }
@@ -285,6 +308,7 @@ kvarc_ret kvarc_reader_get_info(const kvarc_reader *r, kvarc_info *info)
 		              .fallbacks = kvi_reader_fallbacks(r) };
 	memcpy(info->file_id, r->sb.file_id, sizeof info->file_id);
 	info->dropped_tokens = dropped_tokens(r);
+	info->encrypted = r->in.crypt != NULL;
 	for (size_t i = r->meta.first_item; i < r->meta.items.n; i++)
 		info->literal_bytes += KVI_LIST(struct kvi_item, r->meta.items, i)->literal_bytes;
 	return KVARC_OK;
@@ -331,7 +355,7 @@ kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i, kvarc_chunk_info *chun
 	const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i);
 	kvarc_ret ret = kvi_frame_peek(&r->in, c->offset, head, KVI_CHUNK_HEADER_BYTES, &f,
 	                               r->error);
-	if (ret == KVARC_IO)
+	if (ret == KVARC_IO || ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_reader_set_error(r, ret);
 	if (ret || f.head.type != KVI_FRAME_CHUNK || f.head.sequence != c->sequence ||
 	    !kvi_chunk_header_parse(&h, f.payload, f.head.payload_bytes) || h.tensor != c->tensor ||
@@ -352,7 +376,7 @@ kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i, kvarc_chunk_info *chun
 		                     .offset = c->offset,
 		                     .sequence = c->sequence,
 		                     .payload_bytes = f.head.payload_bytes,
-		                     .frame_bytes = kvi_frame_bytes(f.head.payload_bytes),
+		                     .frame_bytes = f.bytes,
 		                     .predicted_exactly = h.codec == KVI_CODEC_PREDICTED &&
 		                                          f.head.payload_bytes ==
 		                                                  KVI_CHUNK_HEADER_BYTES +

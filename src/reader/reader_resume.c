@@ -82,7 +82,7 @@ static kvarc_ret walk(kvarc_reader *r, struct kvi_walk *w, struct kvi_resume *to
 	kvi_identity_free(&r->meta.identity, &r->alloc);
 	do {
 		ret = kvi_walk_next(w, r->error);
-		if (!ret && w->sequence == 1)
+		if (!ret && w->frame.head.type == KVI_FRAME_GEOMETRY)
 			ret = kvi_walk_geometry(w, &r->geometry, &r->order, r->error);
 		if (!ret)
 			ret = take_frame(r, w);

@@ -9,6 +9,13 @@
 
 /* The first 64 bytes are damaged: finds the sync mark in the first frame. */
 kvarc_ret kvi_salvage_superblock(kvarc_reader *r);
+/* The same of an encrypted archive, whose file id a KEY frame has. Returns OK, MEM, MEMLIMIT, DATA,
+ * OPTIONS, IO. */
+kvarc_ret kvi_salvage_file_id(kvarc_reader *r);
+/* An encrypted archive: tries the keys on KEY frames wherever they are, until one fits. Offset and
+ * sequence number of the first ENCRYPTED frame, or what they were. Returns OK, MEM, MEMLIMIT,
+ * IO. */
+kvarc_ret kvi_salvage_keys(kvarc_reader *r, uint64_t *offset, uint64_t *sequence);
 /* Fills the index from whatever frames are good. */
 kvarc_ret kvi_salvage_load(kvarc_reader *r);
 /* As kvarc_reader_next_segment, of a reader that salvages. */

@@ -57,7 +57,7 @@ static kvarc_ret is_cut(kvarc_reader *r, uint64_t offset, bool *cut)
 	struct kvi_frame f;
 	bool others = false;
 	kvarc_ret ret = kvi_frame_read(&r->in, offset, &buf, &f, NULL);
-	bool whole = ret == KVARC_OK;
+	bool whole = f.check_good;
 	kvi_free(&r->alloc, buf.p);
 	if (ret == KVARC_DATA)
 		ret = has_sync(r, offset + 1, &others);

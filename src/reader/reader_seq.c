@@ -64,7 +64,7 @@ static kvarc_ret common_frame(kvarc_reader *r, bool deliver_blobs, kvarc_error *
 
 static kvarc_ret open_geometry(kvarc_reader *r)
 {
-	kvarc_ret ret = kvi_walk_next(&r->seq.walk, r->error);
+	kvarc_ret ret = kvi_walk_first(&r->seq.walk, r->error);
 	if (ret == KVARC_END)
 		return kvi_fail_at(r->error, KVARC_DATA, r->seq.walk.offset, 0,
 		                   "the file is cut after its first %d bytes",

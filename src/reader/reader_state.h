@@ -193,6 +193,7 @@ struct kvi_reader_losses {
 	struct kvi_list regions; /* struct kvi_region */
 	struct kvi_list list;    /* struct kvi_loss */
 	uint64_t *expected;      /* tokens by track that the archive had, from the good frames */
+	uint64_t geometry;       /* offset of the GEOMETRY frame */
 	bool end_known;          /* the archive had no more than `expected` */
 	kvarc_loss *sums;        /* by track, then of all tracks; or NULL */
 	bool final;              /* sums are those of verify */
@@ -245,6 +246,11 @@ struct kvarc_reader {
 	struct kvi_reader_totals totals;
 	struct kvi_stored_copy *stored[KVI_STORED_COPIES]; /* the newest first; NULL: none */
 };
+
+/* kvarc_reader_open; known: NULL, or the file key of another reader of the same file. */
+kvarc_ret kvi_reader_open_known(kvarc_reader **out, const kvarc_source *source,
+                                const kvarc_reader_options *options,
+                                const struct kvi_crypt *known);
 
 /* Makes ret stick (all but OK, END, MEMLIMIT and STORE) and returns it. */
 kvarc_ret kvi_reader_set_error(kvarc_reader *r, kvarc_ret ret);

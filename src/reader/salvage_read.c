@@ -26,7 +26,8 @@ kvarc_ret kvi_salvage_superblock(kvarc_reader *r)
 		return kvi_fail_alloc(r->error, &r->alloc);
 	g->bytes = KVI_SUPERBLOCK_BYTES;
 	r->totals.dropped = g->bytes;
-	return KVARC_OK;
+	return h.type == KVI_FRAME_KEY || h.type == KVI_FRAME_ENCRYPTED ? kvi_salvage_file_id(r)
+	                                                                : KVARC_OK;
 }
 
 /* The first frame; without it nothing makes sense. */
@@ -34,7 +35,10 @@ static kvarc_ret load_geometry(kvarc_reader *r)
 {
 	struct kvi_walk w;
 	kvi_walk_init(&w, &r->in, &r->packer);
-	kvarc_ret ret = kvi_walk_next(&w, r->error);
+	kvarc_ret ret = r->in.crypt ? kvi_salvage_keys(r, &w.offset, &w.sequence) : KVARC_OK;
+	r->losses.geometry = w.offset;
+	if (ret == KVARC_OK)
+		ret = kvi_walk_next(&w, r->error);
 	if (ret == KVARC_OK)
 		ret = kvi_reader_geometry(r, &w.frame, w.content, w.content_bytes);
 	if (ret == KVARC_DATA || ret == KVARC_END)

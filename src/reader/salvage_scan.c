@@ -255,7 +255,8 @@ static kvarc_ret take(struct scan *s, const struct kvi_frame *f)
 	case KVI_FRAME_FOOTER:
 		return KVARC_OK;
 	case KVI_FRAME_GEOMETRY:
-		return KVARC_DATA; /* the first one was taken before */
+		return f->offset == r->losses.geometry ? KVARC_OK
+		                                       : KVARC_DATA; /* it was taken before */
 	default:
 		break;
 	}
@@ -290,7 +291,7 @@ static kvarc_ret step(struct scan *s)
 		if (kvi_frame_counts(f.head.type))
 			s->last_type = s->last_good = f.head.type;
 		s->frames++;
-		s->offset += kvi_frame_bytes(f.head.payload_bytes);
+		s->offset += f.bytes;
 		return KVARC_OK;
 	}
 	if (ret != KVARC_DATA)
@@ -299,9 +300,9 @@ static kvarc_ret step(struct scan *s)
 		ret = add_lost_item(s, f.head.sequence);
 	else
 		ret = KVARC_OK;
-	if (!whole)
+	if (!whole || f.head.type == KVI_FRAME_ENCRYPTED)
 		s->gap = true;
-	next = s->offset + kvi_frame_bytes(f.head.payload_bytes);
+	next = s->offset + f.bytes;
 	if (ret == KVARC_OK && !whole)
 		ret = kvi_frame_find(&r->in, s->offset + KVI_FRAME_ALIGN, &s->window, &next,
 		                     r->error);
@@ -358,18 +359,9 @@ static kvarc_ret scan(struct scan *s)
 
 kvarc_ret kvi_salvage_scan(kvarc_reader *r)
 {
-	struct scan s = { .r = r, .next_sequence = 1, .frames = 1 };
-	uint8_t head[KVI_FRAME_HEAD_BYTES];
-	struct kvi_frame f;
-	/* GEOMETRY was read before; its frame ends where the rest begins. */
-	kvarc_ret ret = kvi_frame_peek(&r->in, KVI_SUPERBLOCK_BYTES, head, 0, &f, r->error);
+	struct scan s = { .r = r, .offset = KVI_SUPERBLOCK_BYTES };
 	s.committed = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *s.committed);
-	if (ret == KVARC_OK && !s.committed)
-		ret = no_memory(r);
-	if (ret == KVARC_OK) {
-		s.offset = KVI_SUPERBLOCK_BYTES + kvi_frame_bytes(f.head.payload_bytes);
-		ret = scan(&s);
-	}
+	kvarc_ret ret = s.committed ? scan(&s) : no_memory(r);
 	kvi_free(&r->alloc, s.buffer.p);
 	kvi_free(&r->alloc, s.window.buffer.p);
 	kvi_free(&r->alloc, s.committed);

@@ -40,7 +40,7 @@ kvarc_ret kvi_reader_open_again(kvarc_reader *r, unsigned flags, kvarc_reader **
 	/* Both together stay below the limit. */
 	uint64_t used = atomic_load(&r->alloc.used);
 	o.common.memlimit = r->alloc.limit > used ? r->alloc.limit - used : 1;
-	return kvarc_reader_open(to, &r->in.source, &o);
+	return kvi_reader_open_known(to, &r->in.source, &o, r->in.crypt);
 }
 
 /* Says each damaged place; returns how many. */

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvi_la_SOURCES += \
+	src/util/aead.c src/util/aead.h \
 	src/util/alloc.c src/util/alloc.h \
 	src/util/arguments.c src/util/arguments.h \
 	src/util/bytes.c src/util/bytes.h \

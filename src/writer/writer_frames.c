@@ -34,13 +34,15 @@ kvarc_ret kvi_writer_emit(kvarc_writer *w, uint16_t type, uint8_t *frame, uint32
 		                    .payload_bytes = payload_bytes,
 		                    .sequence = w->sequence,
 		                    .decoded_bytes = decoded_bytes };
-	size_t padded = kvi_frame_padded(payload_bytes);
-	uint8_t *payload = frame + KVI_FRAME_HEAD_BYTES;
-	kvi_frame_head_write(frame, &h, w->sync, w->offset);
-	memset(payload + payload_bytes, 0, padded - payload_bytes);
-	struct kvi_h128 check = kvi_frame_check(frame, w->offset, payload, padded);
-	kvi_store_h128(payload + padded, check);
 	uint64_t bytes = kvi_frame_bytes(payload_bytes);
+	kvarc_ret ret = KVARC_OK;
+	kvi_frame_head_write(frame, &h, w->sync, w->offset);
+	if (w->crypt && type != KVI_FRAME_KEY && type != KVI_FRAME_FOOTER)
+		ret = kvi_writer_seal(w, &h, &frame, &bytes);
+	else
+		kvi_frame_close(frame, w->offset, payload_bytes);
+	if (ret)
+		return ret;
 	errno = 0;
 	if (w->sink.write(w->sink.opaque, frame, (size_t)bytes, w->offset))
 		return kvi_fail_callback(w->error, w->offset, w->sequence,
@@ -54,7 +56,8 @@ kvarc_ret kvi_writer_emit(kvarc_writer *w, uint16_t type, uint8_t *frame, uint32
 		if (w->index.failed)
 			return kvi_fail_alloc(w->error, &w->alloc);
 		w->index_entries++;
-		w->uncommitted = type != KVI_FRAME_COMMIT;
+		if (kvi_frame_counts(type))
+			w->uncommitted = type != KVI_FRAME_COMMIT;
 	}
 	w->offset += bytes;
 	w->sequence++;
@@ -184,7 +187,9 @@ kvarc_ret kvi_writer_finish(kvarc_writer *w)
 	kvarc_ret ret = emit_copies(w);
 	if (ret == KVARC_OK)
 		ret = kvi_writer_emit_predictor_copy(w);
-	if (ret == KVARC_OK && w->uncommitted)
+	if (ret == KVARC_OK)
+		ret = kvi_writer_emit_keys(w);
+	if (ret == KVARC_OK && (w->uncommitted || w->crypt))
 		ret = kvi_writer_emit_commit(w, NULL);
 	if (ret == KVARC_OK && w->index_entries)
 		ret = emit_index(w);

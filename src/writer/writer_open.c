@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "format/crypt.h"
 #include "format/identity.h"
 #include "util/arguments.h"
 #include "util/string_field.h"
@@ -82,6 +83,8 @@ static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 	if (wrong)
 		return kvi_fail(e, KVARC_PROG, "kvarc_writer_open: %s", wrong);
 	kvarc_ret ret = KVI_CHECK_RESERVED(e, "kvarc_writer_open", "kvarc_writer_options", o);
+	if (!ret)
+		ret = kvi_crypt_check(e, "kvarc_writer_open", o->keys, true);
 	if (ret)
 		return ret;
 	if (o->lossy && !o->lossy->token_rate &&
@@ -155,6 +158,7 @@ kvarc_ret kvarc_writer_open(kvarc_writer **out, const kvarc_sink *sink,
 	kvi_packer_init(&w->packer, &w->alloc);
 	kvi_out_init(&w->scratch, &w->alloc);
 	kvi_out_init(&w->content, &w->alloc);
+	kvi_out_init(&w->sealed, &w->alloc);
 	kvi_out_init(&w->index, &w->alloc);
 	kvi_out_init(&w->copies, &w->alloc);
 	kvi_out_init(&w->copy_list, &w->alloc);
@@ -208,6 +212,8 @@ void kvarc_writer_abort(kvarc_writer **out)
 	kvi_packer_free(&w->packer);
 	kvi_out_free(&w->scratch);
 	kvi_out_free(&w->content);
+	kvi_out_free(&w->sealed);
+	kvi_crypt_close(&w->crypt);
 	kvi_out_free(&w->index);
 	kvi_out_free(&w->copies);
 	kvi_out_free(&w->copy_list);
@@ -299,6 +305,14 @@ static kvarc_ret write_superblock(kvarc_writer *w)
 	    getentropy(sb.file_id, sizeof sb.file_id))
 		return kvi_fail(w->error, KVARC_IO,
 		                "no random bytes for the file id: give one in the options");
+	if (w->options.keys) {
+		kvarc_ret ret = kvi_crypt_new(&w->crypt, &w->alloc, sb.file_id, w->options.keys,
+		                              w->error);
+		if (ret)
+			return ret;
+		sb.incompat |= KVI_INCOMPAT_ENCRYPTED;
+		w->options.keys = NULL; /* the caller may wipe them */
+	}
 	kvi_superblock_write(b, &sb);
 	errno = 0;
 	if (w->sink.write(w->sink.opaque, b, sizeof b, 0))
@@ -329,6 +343,8 @@ static kvarc_ret set_geometry(kvarc_writer *w, const kvarc_geometry *g)
 	kvarc_ret ret = kvi_writer_take_geometry(w, g);
 	if (ret == KVARC_OK)
 		ret = write_superblock(w);
+	if (ret == KVARC_OK)
+		ret = kvi_writer_emit_keys(w);
 	if (ret)
 		return ret;
 	w->has_geometry = true;

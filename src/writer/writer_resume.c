@@ -6,7 +6,7 @@
 
 static kvarc_ret open_archive(kvarc_writer *w, const kvarc_source *source)
 {
-	kvarc_reader_options o = { .common = w->options.common };
+	kvarc_reader_options o = { .common = w->options.common, .keys = w->options.keys };
 	uint64_t used = atomic_load(&w->alloc.used);
 	o.common.progress = NULL;
 	o.stored_read = w->options.stored_read;
@@ -228,9 +228,14 @@ static kvarc_ret resume(kvarc_writer *w, const kvarc_source *source, bool lenien
 	if (ret)
 		return ret;
 	take_predictor(w);
+	ret = kvi_writer_resume_crypt(w);
+	if (ret)
+		return ret;
+	w->options.keys = NULL; /* the caller may wipe them */
 	w->geometry_hash = w->archive->chains.geometry;
 	w->has_geometry = true;
-	return end_file(w);
+	ret = end_file(w);
+	return ret ? ret : kvi_writer_part_from_lost(w);
 }
 
 kvarc_ret kvi_writer_open_append(kvarc_writer **w, const kvarc_source *source,

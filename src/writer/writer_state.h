@@ -137,6 +137,8 @@ struct kvarc_writer {
 	kvarc_writer_stats stats;
 	struct kvi_packer packer;
 	struct kvi_out scratch, content; /* a frame, its content */
+	struct kvi_crypt *crypt;         /* NULL: the archive is not encrypted */
+	struct kvi_out sealed;           /* an encrypted frame */
 
 	bool has_geometry, started, uncommitted;
 	kvarc_geometry geometry;
@@ -188,6 +190,20 @@ kvarc_ret kvi_writer_take_geometry(kvarc_writer *w, const kvarc_geometry *g);
 kvarc_ret kvi_writer_flush_tracks(kvarc_writer *w);
 /* Calls the sink's flush. Returns OK, IO. */
 kvarc_ret kvi_writer_flush_sink(kvarc_writer *w);
+
+/* Encrypted archives (writer_crypt.c). */
+
+/* Makes the ENCRYPTED frame of the one in *frame, whose header is h: *frame and *bytes are of that,
+ * in memory of the writer, until the next call. Returns OK, MEM, MEMLIMIT, PROG. */
+kvarc_ret kvi_writer_seal(kvarc_writer *w, const struct kvi_frame_head *h, uint8_t **frame,
+                          uint64_t *bytes);
+/* The KEY frames of an encrypted archive, or copies of them. */
+kvarc_ret kvi_writer_emit_keys(kvarc_writer *w);
+/* The file key of the archive that is appended to. Returns OK, MEM, MEMLIMIT, OPTIONS. */
+kvarc_ret kvi_writer_resume_crypt(kvarc_writer *w);
+/* Behind a cut: a frame of a private type, so that what follows has other offsets than what was
+ * lost. */
+kvarc_ret kvi_writer_part_from_lost(kvarc_writer *w);
 
 /* Rewinds (writer_rewind.c). */
 

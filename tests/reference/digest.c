@@ -2,12 +2,12 @@
 /*
  * digest.c - prints what `kvarc_ref.py digest` prints, through the public API
  *
- * digest [-p] [-l] [-c N] [-i ISA] [-P PROFILE] [-M MODEL] [-S STORE] FILE: a line for each chunk
- * in file order, then a line for each item; of checkpoint N. Exit 0; 1 with "data: ..." or
- * "format: ..."; 3 with "unsupported: ..."; 4 with "predictor: ..."; 5 with "lossy: ...", which -l
- * asks for: lossy chunks are not welcome; 7 with "store: ..."; 2 for everything else. STORE: a
- * folder (spec/vectors/README.md). -p reads as from a pipe: forward only, size not known. Prints no
- * digests unless the whole file was good.
+ * digest [-p] [-l] [-c N] [-i ISA] [-P PROFILE] [-M MODEL] [-K KEY] [-S STORE] FILE: a line for
+ * each chunk in file order, then a line for each item; of checkpoint N. Exit 0; 1 with "data: ..."
+ * or "format: ..."; 3 with "unsupported: ..."; 4 with "predictor: ..."; 5 with "lossy: ...", which
+ * -l asks for: lossy chunks are not welcome; 6 with "key: ..."; 7 with "store: ..."; 2 for
+ * everything else. STORE: a folder (spec/vectors/README.md). -p reads as from a pipe: forward only,
+ * size not known. Prints no digests unless the whole file was good.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,6 +35,10 @@ struct digest {
 	const kvarc_profile *profile;
 	kvarc_predictor *model;
 	struct vector_store store;
+	char key_line[160]; /* of the file of -K: "key HEX", "passphrase TEXT"; or empty */
+	uint8_t key_bytes[KVARC_KEY_BYTES];
+	kvarc_key key;
+	kvarc_keys keys;
 	kvarc_error error;
 	const kvarc_geometry *geometry;
 	char *lines;
@@ -110,6 +114,34 @@ static int open_item(void *opaque, const kvarc_item *info, kvarc_sink *sink)
 	return 0;
 }
 
+static int take_key(struct digest *d, const char *path)
+{
+	static const char passphrase[] = "passphrase ";
+	FILE *file = fopen(path, "rb");
+	if (!file || !fgets(d->key_line, sizeof d->key_line, file))
+		return -1;
+	fclose(file);
+	d->key_line[strcspn(d->key_line, "\r\n")] = '\0';
+	d->keys = (kvarc_keys){ .list = &d->key, .n = 1 };
+	if (!strncmp(d->key_line, passphrase, sizeof passphrase - 1)) {
+		const char *text = d->key_line + sizeof passphrase - 1;
+		d->key = (kvarc_key){ .kind = KVARC_KEY_PASSPHRASE,
+			              .bytes = text,
+			              .n = strlen(text) };
+		return 0;
+	}
+	for (int i = 0; i < KVARC_KEY_BYTES; i++) {
+		unsigned byte;
+		if (sscanf(d->key_line + 4 + 2 * i, "%2x", &byte) != 1)
+			return -1;
+		d->key_bytes[i] = (uint8_t)byte;
+	}
+	d->key = (kvarc_key){ .kind = KVARC_KEY_GIVEN,
+		              .bytes = d->key_bytes,
+		              .n = sizeof d->key_bytes };
+	return 0;
+}
+
 static kvarc_ret open_reader(struct digest *d, kvarc_reader **r)
 {
 	kvarc_source source = { .read = read_file, .opaque = d, .size = KVARC_UNKNOWN };
@@ -120,6 +152,7 @@ static kvarc_ret open_reader(struct digest *d, kvarc_reader **r)
 	options.profiles = &d->profile;
 	options.n_profiles = d->profile != NULL;
 	options.predictor = d->model;
+	options.keys = d->keys.n ? &d->keys : NULL;
 	options.flags = d->lossless ? 0 : KVARC_READ_ALLOW_LOSSY;
 	options.stored_read = d->store.folder ? vector_store_read : NULL;
 	options.stored_opaque = &d->store;
@@ -196,6 +229,7 @@ static int report(const struct digest *d, kvarc_ret ret)
 	                   : ret == KVARC_PREDICTOR ? "predictor"
 	                   : ret == KVARC_LOSSY     ? "lossy"
 	                   : ret == KVARC_STORE     ? "store"
+	                   : ret == KVARC_AUTH      ? "key"
 	                                            : kvarc_strerror(ret);
 	printf("%s: %s\n", kind, d->error.text);
 	return ret == KVARC_FORMAT || ret == KVARC_DATA ? 1
@@ -203,6 +237,7 @@ static int report(const struct digest *d, kvarc_ret ret)
 	       : ret == KVARC_PREDICTOR                 ? 4
 	       : ret == KVARC_LOSSY                     ? 5
 	       : ret == KVARC_STORE                     ? 7
+	       : ret == KVARC_AUTH                      ? 6
 	                                                : 2;
 }
 
@@ -249,7 +284,7 @@ int main(int argc, char **argv)
 {
 	struct digest d = { 0 };
 	FILE *profile = NULL;
-	const char *model = NULL;
+	const char *model = NULL, *key = NULL;
 	int i = 1;
 	for (; i < argc - 1; i++) {
 		if (!strcmp(argv[i], "-p"))
@@ -266,12 +301,14 @@ int main(int argc, char **argv)
 			model = argv[++i];
 		else if (!strcmp(argv[i], "-S") && i + 2 < argc)
 			d.store.folder = argv[++i];
+		else if (!strcmp(argv[i], "-K") && i + 2 < argc)
+			key = argv[++i];
 		else
 			break;
 	}
-	if (i != argc - 1 || !(d.file = fopen(argv[i], "rb"))) {
+	if (i != argc - 1 || (key && take_key(&d, key)) || !(d.file = fopen(argv[i], "rb"))) {
 		fprintf(stderr, "usage: digest [-p] [-l] [-c N] [-i ISA] [-P PROFILE] "
-		                "[-M MODEL] [-S STORE] FILE\n");
+		                "[-M MODEL] [-K KEY] [-S STORE] FILE\n");
 		return 2;
 	}
 	int rc = run(&d, profile, model);

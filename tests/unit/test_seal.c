@@ -9,21 +9,27 @@
 enum { TOKENS = 5, SUPERBLOCK = 64, MINOR = 10, SEGMENT = 6 };
 
 /* What verify says of an archive, and the chain value of its last token. */
-static kvarc_ret verified(uint8_t *p, size_t n, uint8_t chain[16])
+static kvarc_ret verified_with(uint8_t *p, size_t n, uint8_t chain[16], const kvarc_keys *keys)
 {
 	struct memfile f = { .p = p, .n = n, .fail_at = -1 };
 	kvarc_source source = memfile_source(&f);
 	kvarc_reader *r;
 	kvarc_info info;
-	assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
+	const kvarc_reader_options o = { .keys = keys };
+	assert_int_equal(kvarc_reader_open(&r, &source, &o), KVARC_OK);
 	kvarc_ret ret = kvarc_reader_verify(r, NULL, NULL);
-	if (ret == KVARC_OK) {
+	if (ret == KVARC_OK || keys) {
 		assert_int_equal(kvarc_reader_get_info(r, &info), KVARC_OK);
 		assert_int_equal(info.state, KVARC_STATE_CLOSED);
 		assert_int_equal(kvarc_reader_chain(r, 0, TOKENS, chain), KVARC_OK);
 	}
 	kvarc_reader_close(&r);
 	return ret;
+}
+
+static kvarc_ret verified(uint8_t *p, size_t n, uint8_t chain[16])
+{
+	return verified_with(p, n, chain, NULL);
 }
 
 /* The last byte of the payload of the first SEGMENT, which is one of an id. */
@@ -62,6 +68,12 @@ static void test_chain_values(void **state)
 		*last_id(p, n) ^= 1;
 	}
 	assert_memory_equal(chain[1], chain[0], 16);
+	/* Encrypted it is opened by its index, and all segments are there. */
+	if (kvarc_has_encryption()) {
+		sealed = fuzz_seal_encrypted(p, n, &sealed_n);
+		verified_with(sealed, sealed_n, chain[2], &fuzz_keys);
+		free(sealed);
+	}
 	p[MINOR] = 1; /* contents stay */
 	sealed = fuzz_seal(p, n, &sealed_n);
 	assert_int_equal(verified(sealed, sealed_n, chain[1]), KVARC_OK);

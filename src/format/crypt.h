@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* crypt.h - KEY and ENCRYPTED frames: finds the file key, opens, seals (frames.md 12.1) */
+#ifndef KVI_CRYPT_H
+#define KVI_CRYPT_H
+
+#include "frame_input.h"
+#include "util/aead.h"
+
+/* What an ENCRYPTED frame has in front of its ciphertext, and in all beside it; a KEY payload. */
+enum {
+	KVI_CRYPT_HEAD_BYTES = 32,
+	KVI_CRYPT_BYTES = KVI_CRYPT_HEAD_BYTES + KVI_AEAD_TAG_BYTES,
+	KVI_KEY_PAYLOAD_BYTES = 152
+};
+
+/*
+ * The file key of an archive. While it is not known, one thread reads frames; afterwards nothing
+ * changes, and any thread may.
+ */
+struct kvi_crypt {
+	const struct kvi_alloc *alloc;
+	kvarc_keys keys;      /* the caller's, until the file key is known */
+	bool any_key;         /* there was a KEY frame of whatever kind */
+	bool known;           /* the file key */
+	unsigned derivations; /* by Argon2id */
+	uint64_t first;       /* offset of the first ENCRYPTED frame that was opened */
+	uint8_t file_id[16];
+	uint8_t file_key[KVI_AEAD_KEY_BYTES];
+	/* KEY payloads of known kinds in front of the first ENCRYPTED frame, for copies. */
+	size_t n_payloads;
+	uint8_t payloads[KVARC_KEYS_MAX][KVI_KEY_PAYLOAD_BYTES];
+};
+
+/* What keys must be. Returns OK, PROG; OPTIONS where libsodium is missing and there are keys. NULL:
+ * there are none. */
+kvarc_ret kvi_crypt_check(kvarc_error *e, const char *call, const kvarc_keys *keys, bool writes);
+
+/* For a reader; keys may be NULL. *c is NULL on failure. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_crypt_open(struct kvi_crypt **c, const struct kvi_alloc *alloc,
+                         const uint8_t file_id[16], const kvarc_keys *keys, kvarc_error *e);
+/* The same with the file key of another one of this file. */
+kvarc_ret kvi_crypt_open_known(struct kvi_crypt **c, const struct kvi_alloc *alloc,
+                               const struct kvi_crypt *known, kvarc_error *e);
+/* For a writer: a new file key, and a KEY payload for each key. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_crypt_new(struct kvi_crypt **c, const struct kvi_alloc *alloc,
+                        const uint8_t file_id[16], const kvarc_keys *keys, kvarc_error *e);
+/* Wipes and frees; *c becomes NULL. */
+void kvi_crypt_close(struct kvi_crypt **c);
+
+/*
+ * A frame of an encrypted file whose check holds. KEY frames are looked at; ENCRYPTED ones become
+ * the frame that they stand for: *f with head and payload of the inner frame, decrypted in place.
+ * head: the 32 bytes of the frame; text: its payload, of ENCRYPTED frames alone.
+ * Returns OK; AUTH: no key fits; DATA: a wrong tag or field, or a frame that must be encrypted;
+ * MEM, MEMLIMIT (Argon2id).
+ */
+kvarc_ret kvi_crypt_frame(struct kvi_crypt *c, struct kvi_frame *f, const uint8_t *head,
+                          uint8_t *text, kvarc_error *e);
+
+/*
+ * Makes the ENCRYPTED frame of an inner one at an offset: header, payload and check in `out`, which
+ * has kvi_frame_bytes(h->payload_bytes + KVI_CRYPT_BYTES) bytes. h, payload: of the inner frame,
+ * whose payload has up to KVI_FRAME_MAX - KVI_CRYPT_BYTES bytes.
+ */
+void kvi_crypt_seal(const struct kvi_crypt *c, uint8_t *out, const struct kvi_frame_head *h,
+                    uint64_t sync, uint64_t offset, const uint8_t *payload);
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* envelope.c - what shows of an archive without its keys (frames.md 12.1) */
+#include <string.h>
+
+#include "format/crypt.h"
+#include "format/superblock.h"
+#include "util/arguments.h"
+#include "util/bytes.h"
+
+/* Offsets of a KEY payload: kind, passes, memory. */
+enum { KEY_PASSES = 8, KEY_MEMORY = 12, KEY_SEEN = 16 };
+
+static void count_frame(kvarc_envelope *to, const struct kvi_frame *f)
+{
+	const uint8_t *p = f->payload;
+	to->frames++;
+	to->encrypted_frames += f->head.type == KVI_FRAME_ENCRYPTED;
+	to->parity_frames += f->head.type == KVI_FRAME_PARITY;
+	/* Copies behind the first encrypted frame are of the same keys. */
+	if (f->head.type != KVI_FRAME_KEY || to->encrypted_frames ||
+	    f->head.payload_bytes != KVI_KEY_PAYLOAD_BYTES)
+		return;
+	to->keys += p[0] == KVARC_KEY_GIVEN;
+	if (p[0] != KVARC_KEY_PASSPHRASE)
+		return;
+	if (!to->passphrases++) {
+		to->passes = kvi_load32(p + KEY_PASSES);
+		to->memory_kib = kvi_load32(p + KEY_MEMORY);
+	}
+}
+
+static kvarc_ret read_superblock(struct kvi_input *in, kvarc_envelope *to, kvarc_error *e)
+{
+	uint8_t b[KVI_SUPERBLOCK_BYTES];
+	struct kvi_superblock sb;
+	size_t got;
+	kvarc_ret ret = kvi_input_read(in, b, sizeof b, 0, &got, e);
+	if (ret)
+		return ret;
+	ret = got < sizeof b ? KVARC_FORMAT : kvi_superblock_parse(&sb, b);
+	if (ret == KVARC_FORMAT)
+		return kvi_fail_at(e, ret, 0, KVARC_UNKNOWN, "this is not a kvarc file");
+	/* What is too new to be read has the same fields. */
+	if (ret == KVARC_DATA)
+		return kvi_fail_at(e, ret, 0, KVARC_UNKNOWN, "the first 64 bytes are damaged");
+	to->format_major = sb.major;
+	to->format_minor = sb.minor;
+	memcpy(to->file_id, sb.file_id, sizeof to->file_id);
+	to->encrypted = sb.incompat & KVI_INCOMPAT_ENCRYPTED ? 1 : 0;
+	in->sync = kvi_frame_sync(sb.file_id);
+	return KVARC_OK;
+}
+
+kvarc_ret kvarc_read_envelope(const kvarc_source *source, const kvarc_common *common,
+                              kvarc_envelope *to)
+{
+	static const kvarc_common defaults = KVARC_COMMON_INIT;
+	const kvarc_common *c = common ? common : &defaults;
+	struct kvi_alloc alloc;
+	uint8_t head[KVI_FRAME_HEAD_BYTES + KEY_SEEN];
+	struct kvi_frame f;
+	if (!to)
+		return KVARC_PROG;
+	*to = (kvarc_envelope){ 0 };
+	kvarc_ret ret = kvi_check_common(c);
+	if (!ret)
+		ret = kvi_check_source(c->error, "kvarc_read_envelope", source, true);
+	if (!ret && source->size == KVARC_UNKNOWN)
+		ret = kvi_reason(c->error, KVARC_REASON_NEEDS_SEEK,
+		                 kvi_fail(c->error, KVARC_OPTIONS,
+		                          "kvarc_read_envelope needs a source that can seek, not a "
+		                          "pipe"));
+	if (ret)
+		return ret;
+	kvi_alloc_init(&alloc, c->allocator, c->memlimit);
+	struct kvi_input in = { .source = *source, .alloc = &alloc };
+	ret = read_superblock(&in, to, c->error);
+	to->file_bytes = source->size;
+	for (uint64_t at = KVI_SUPERBLOCK_BYTES; ret == KVARC_OK; at += f.bytes) {
+		ret = kvi_frame_peek(&in, at, head, KEY_SEEN, &f, c->error);
+		if (ret == KVARC_OK)
+			count_frame(to, &f);
+	}
+	/* Up to damage, or the end. */
+	return ret == KVARC_END || (ret == KVARC_DATA && to->frames) ? KVARC_OK : ret;
+}
