@@ -6,6 +6,7 @@
 
 #include "commands.h"
 #include "compact_states.h"
+#include "secrets.h"
 #include "library.h"
 #include "lock.h"
 #include "message.h"
@@ -56,13 +57,15 @@ static void compact(const struct options *o, struct input *in, kvarc_reader *r, 
 	struct output out;
 	kvarc_info info;
 	kvarc_sink sink;
-	kvarc_ret ret;
+	kvarc_ret ret = KVARC_OK;
 	bool ok = true;
 
 	/* One error for both handles: only one of them fails. */
 	library_common(o, &wo.common, error);
-	if (!profiles_writer(o, kvarc_reader_geometry(r), &wo) ||
-	    !output_open(&out, o->output, o->force ? OUTPUT_FORCE : 0, in->mode))
+	if (kvarc_reader_get_info(r, &info) != KVARC_OK ||
+	    !keys_writer(o, info.encrypted, &wo.keys) ||
+	    !profiles_writer(o, kvarc_reader_geometry(r), &wo) ||
+	    !output_open(&out, o->output, o->force ? OUTPUT_FORCE : 0, wo.keys ? 0600 : in->mode))
 		return;
 	if (o->verify)
 		wo.flags |= KVARC_WRITE_VERIFY;
@@ -70,10 +73,9 @@ static void compact(const struct options *o, struct input *in, kvarc_reader *r, 
 		wo.flags |= KVARC_WRITE_STREAMABLE;
 	sink = output_sink(&out);
 	progress_start(in->name, KVARC_UNKNOWN);
-	ret = kvarc_reader_get_info(r, &info);
-	if (ret == KVARC_OK && compact_wants_states(o))
+	if (compact_wants_states(o))
 		ok = compact_states(o, in, r, &out, &wo, &stats);
-	else if (ret == KVARC_OK)
+	else
 		ret = kvarc_compact(r, &sink, &wo, &stats);
 	progress_stop();
 	if (ret != KVARC_OK || !ok || !is_unchanged(watch, in)) {

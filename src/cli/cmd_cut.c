@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "secrets.h"
 #include "library.h"
 #include "message.h"
 #include "paths.h"
@@ -67,13 +68,16 @@ static void cut(const struct options *o, struct input *in, kvarc_reader *r, kvar
 	double start = units_now();
 	struct output out;
 	kvarc_range range;
+	kvarc_info info;
 	kvarc_sink sink;
 	kvarc_ret ret;
 
 	(void)first;
 	if (!ranges_from_options(o, in->name, r, &range))
 		return;
-	if (!output_open(&out, o->output, o->force ? OUTPUT_FORCE : 0, in->mode))
+	if (kvarc_reader_get_info(r, &info) != KVARC_OK ||
+	    !keys_writer(o, info.encrypted, &wo.keys) ||
+	    !output_open(&out, o->output, o->force ? OUTPUT_FORCE : 0, wo.keys ? 0600 : in->mode))
 		return;
 	/* One error for both handles: only one of them fails. */
 	library_common(o, &wo.common, error);

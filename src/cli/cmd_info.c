@@ -83,11 +83,14 @@ static void report(const struct options *o, const char *file, const struct shape
 	report_start(&x, o->json);
 	describe_archive(&x, file, s, r);
 	report_string(&x, "file_id", units_digest(id, s->info.file_id));
+	report_bool(&x, "encrypted", s->info.encrypted);
+	report_string(&x, ".encrypted", s->info.encrypted ? "XChaCha20-Poly1305" : NULL);
 	report_u64(&x, "segments", s->info.segments);
 	report_string(&x, "token_chain", chain->present ? chain->text : NULL);
 	report_string(&x, ".token_chain", chain->text);
 	report_u64(&x, ".frames", s->info.frames);
-	report_print(&x, "  file id     {file_id}\n"
+	report_print(&x, "[  encryption  {.encrypted}\n]"
+	                 "  file id     {file_id}\n"
 	                 "  checks      xxh3-128 of each of {.frames:C} frames and its offset, "
 	                 "its low half of each chunk's bytes\n"
 	                 "  token chain {.token_chain}\n");
@@ -146,6 +149,38 @@ static void plot(const struct options *o, const struct input *in, const struct s
 	stages_free(&stages);
 }
 
+/* Without its key, what shows of an archive. */
+static void info_envelope(const struct options *o, struct input *in, const kvarc_error *error,
+                          bool first)
+{
+	kvarc_source source = input_source(in);
+	kvarc_envelope e;
+
+	if (kvarc_read_envelope(&source, NULL, &e) == KVARC_OK && (o->json || msg_level() >= 0)) {
+		printf("%s", first || o->json ? "" : "\n");
+		describe_envelope(in->name, &e, o->json);
+	}
+	msg_flush();
+	library_error(in->name, KVARC_AUTH, error, in, NULL);
+}
+
+/* Opens the archive; NULL: what there is to show was shown. */
+static kvarc_reader *open_archive(const struct options *o, struct input *in, kvarc_error *error,
+                                  bool first)
+{
+	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+	kvarc_reader *r = NULL;
+	kvarc_ret ret;
+
+	library_common(o, &ro.common, error);
+	ret = library_reader(in, &ro, &r);
+	if (ret == KVARC_AUTH)
+		info_envelope(o, in, error, first);
+	else if (ret != KVARC_OK)
+		library_error(in->name, ret, error, in, NULL);
+	return r;
+}
+
 static void info_one(const struct options *o, const char *file, bool first)
 {
 	struct input in;
@@ -162,7 +197,7 @@ static void info_one(const struct options *o, const char *file, bool first)
 		input_close(&in);
 		return;
 	}
-	r = library_open(o, &in, 0, &error);
+	r = open_archive(o, &in, &error, first);
 	if (!r) {
 		input_close(&in);
 		return;

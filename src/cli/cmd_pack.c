@@ -10,6 +10,7 @@
 
 #include "commands.h"
 #include "identities.h"
+#include "secrets.h"
 #include "library.h"
 #include "message.h"
 #include "models.h"
@@ -41,6 +42,7 @@ struct pack_job {
 	int16_t *token_rates;
 	kvarc_gate *gate;
 	int level; /* of the archive */
+	const kvarc_keys *keys;
 };
 
 /* Level 0 has no use for the rotary embedding: not worth a search, which takes longer than all
@@ -248,6 +250,7 @@ static bool pack(struct pack_job *j)
 	/* What goes down a pipe must be readable from one. */
 	if (o->streamable || j->out.direct)
 		wo.flags |= KVARC_WRITE_STREAMABLE;
+	wo.keys = j->keys;
 	sink = output_sink(&j->out);
 	progress_start(j->in.name, j->tensor_bytes);
 	j->tokens = wo.level < LEVEL_MODEL ? 0 : models_tokens(NULL, j->im);
@@ -329,16 +332,17 @@ static bool open_target(struct pack_job *j)
 	if (!import(j))
 		return false;
 	if (!identities_record(o, &j->in, j->im, &j->error) || !paths_make_folder(o) ||
-	    !output_open(&j->out, j->target, paths_output_flags(o), j->in.mode))
+	    !output_open(&j->out, j->target, paths_output_flags(o), o->encrypt ? 0600 : j->in.mode))
 		return false;
 	output_set_time(&j->out, j->in.mtime);
 	return true;
 }
 
 static void pack_one(const struct options *o, const char *file, const kvarc_lossy *tier,
-                     double max_error)
+                     double max_error, const kvarc_keys *keys)
 {
 	struct pack_job j = { .o = o,
+		              .keys = keys,
 		              .model = { .fd = -1 },
 		              .start = units_now(),
 		              .tier = *tier,
@@ -423,6 +427,7 @@ static bool check_tiers(const struct options *o, kvarc_lossy *tier, double *max_
 void cmd_pack(const struct options *o)
 {
 	kvarc_lossy tier = { 0 };
+	const kvarc_keys *keys;
 	double max_error;
 
 	if (!paths_check_operands(o))
@@ -442,6 +447,8 @@ void cmd_pack(const struct options *o)
 		return;
 	if (!check_scores(o, &tier))
 		return;
+	if (!keys_writer(o, false, &keys))
+		return;
 	for (size_t i = 0; i < o->n_files; i++)
-		pack_one(o, o->files[i], &tier, max_error);
+		pack_one(o, o->files[i], &tier, max_error, keys);
 }

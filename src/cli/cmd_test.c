@@ -10,7 +10,6 @@
 #include "message.h"
 #include "models.h"
 #include "paths.h"
-#include "profiles.h"
 #include "progress.h"
 #include "report.h"
 #include "units.h"
@@ -70,15 +69,8 @@ static kvarc_reader *open_any(const struct options *o, struct input *in, kvarc_e
 	kvarc_reader *r;
 
 	library_common(o, &ro.common, error);
-	profiles_reader(&ro);
 	ro.checkpoint = o->checkpoint;
-	ro.predictor = models_given();
-	*ret = kvarc_reader_open(&r, &source, &ro);
-	if (*ret == KVARC_OK && models_find(in->name, r)) {
-		kvarc_reader_close(&r);
-		ro.predictor = models_given();
-		*ret = kvarc_reader_open(&r, &source, &ro);
-	}
+	*ret = library_reader(in, &ro, &r);
 	if (*ret == KVARC_DATA) {
 		/* Only the first error is shown. */
 		ro.common.error = NULL;

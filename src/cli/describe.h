@@ -22,4 +22,7 @@ uint32_t describe_channels(const kvarc_tensor *t);
 /* Writes a RoPE description to out (size bytes): "half-split pairs, 64 channels, theta 100000" */
 void describe_rope(char *out, size_t size, const kvarc_rope *rope);
 
+/* What shows of an encrypted archive without its key (describe_envelope.c). */
+void describe_envelope(const char *file, const kvarc_envelope *e, bool json);
+
 #endif

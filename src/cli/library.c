@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "secrets.h"
 #include "message.h"
 #include "models.h"
 #include "paths.h"
@@ -48,6 +49,8 @@ static const char *in_our_words(kvarc_ret ret, const kvarc_error *error)
 		return "; 'kvarc pack' makes archives";
 	case KVARC_DATA:
 		return reason == KVARC_REASON_SALVAGE ? ": 'kvarc unpack --salvage'" : "";
+	case KVARC_AUTH:
+		return ": --key-file or --passphrase-file";
 	case KVARC_PREDICTOR:
 		return error ? profiles_looked_at(error) : "";
 	case KVARC_LOSSY:
@@ -72,25 +75,40 @@ void library_error(const char *file, kvarc_ret ret, const kvarc_error *error,
 		msg_error(file, "%s%s", text, in_our_words(ret, error));
 }
 
+kvarc_ret library_reader(struct input *in, kvarc_reader_options *ro, kvarc_reader **r)
+{
+	kvarc_source source = input_source(in);
+	kvarc_ret ret;
+
+	profiles_reader(ro);
+	ro->predictor = models_given();
+	ro->keys = keys_given();
+	ret = kvarc_reader_open(r, &source, ro);
+	if (ret == KVARC_AUTH && in->seekable && keys_ask(in->name)) {
+		ro->keys = keys_given();
+		ret = kvarc_reader_open(r, &source, ro);
+	}
+	if (ret == KVARC_OK && in->seekable && models_find(in->name, *r)) {
+		kvarc_reader_close(r);
+		ro->predictor = models_given();
+		ret = kvarc_reader_open(r, &source, ro);
+	}
+	if (ret == KVARC_OK)
+		keys_note(in->name, *r);
+	return ret;
+}
+
 kvarc_reader *library_open(const struct options *o, struct input *in, unsigned flags,
                            kvarc_error *error)
 {
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
-	kvarc_source source = input_source(in);
 	kvarc_reader *r = NULL;
 	kvarc_ret ret;
 
 	library_common(o, &ro.common, error);
 	ro.flags = flags | (o->allow_lossy ? KVARC_READ_ALLOW_LOSSY : 0);
-	profiles_reader(&ro);
 	ro.checkpoint = o->checkpoint;
-	ro.predictor = models_given();
-	ret = kvarc_reader_open(&r, &source, &ro);
-	if (ret == KVARC_OK && in->seekable && models_find(in->name, r)) {
-		kvarc_reader_close(&r);
-		ro.predictor = models_given();
-		ret = kvarc_reader_open(&r, &source, &ro);
-	}
+	ret = library_reader(in, &ro, &r);
 	if (ret != KVARC_OK)
 		library_error(in->name, ret, error, in, NULL);
 	return r;

@@ -19,6 +19,9 @@ void library_common(const struct options *o, kvarc_common *c, kvarc_error *error
 void library_error(const char *file, kvarc_ret ret, const kvarc_error *error,
                    const struct input *in, const struct output *out);
 
+/* kvarc_reader_open with the keys, profiles and models of the command line; asks for a passphrase
+ * where one is missing. ro: the rest, filled on. */
+kvarc_ret library_reader(struct input *in, kvarc_reader_options *ro, kvarc_reader **r);
 /* Opens an archive for reading. flags as in kvarc_reader_options. */
 kvarc_reader *library_open(const struct options *o, struct input *in, unsigned flags,
                            kvarc_error *error);

@@ -49,6 +49,10 @@ kvarc_SOURCES = \
 	src/cli/cmd_append.c src/cli/cmd_log.c src/cli/cmd_compact.c \
 	src/cli/compact_states.c src/cli/compact_states.h \
 	src/cli/lock.c src/cli/lock.h \
+	src/cli/cmd_keygen.c \
+	src/cli/secrets.c src/cli/secrets.h \
+	src/cli/passphrase.c src/cli/passphrase.h \
+	src/cli/describe_envelope.c \
 	src/cli/cmd_train.c src/cli/train_report.c src/cli/train_report.h \
 	src/cli/bench_link.c src/cli/bench_link.h \
 	src/cli/disk_speed.c src/cli/disk_speed.h \

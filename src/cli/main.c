@@ -2,6 +2,7 @@
 /* main.c - the kvarc command: parse, run a verb, end with its status */
 #include "config.h"
 
+#include "secrets.h"
 #include "message.h"
 #include "models.h"
 #include "options.h"
@@ -15,7 +16,8 @@ static bool prepare(struct options *o)
 {
 	if ((o->verb->bit & VERB_WALKS) && !walk_folders(o))
 		return false;
-	return !o->nothing_left && weights_init(o) && profiles_open(o) && models_open(o);
+	return !o->nothing_left && keys_open(o) && weights_init(o) && profiles_open(o) &&
+	       models_open(o);
 }
 
 int main(int argc, char **argv)
@@ -31,6 +33,7 @@ int main(int argc, char **argv)
 	}
 	models_close();
 	profiles_close();
+	keys_close();
 	options_free(&o);
 	msg_finish();
 	return msg_status();

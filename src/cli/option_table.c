@@ -75,6 +75,10 @@ const struct verb options_verbs[] = {
 	  "  kvarc weights list\n"
 	  "  kvarc weights clear\n",
 	  cmd_weights },
+	{ "keygen", VERB_KEYGEN, "FILE", "make a key file for encrypted archives",
+	  "  kvarc keygen session.key\n"
+	  "  kvarc pack --encrypt --key-file session.key slot.bin\n",
+	  cmd_keygen },
 	{ "help", VERB_HELP, "[VERB]", "explain a verb", "", cmd_help },
 	{ NULL, 0, NULL, NULL, NULL, NULL }
 };
@@ -93,6 +97,10 @@ const struct verb options_verbs[] = {
 
 #define WRITES (VERB_PACK | VERB_UNPACK | VERB_CUT | VERB_COMPACT)
 #define CODES (WRITES | VERB_APPEND | VERB_TEST | VERB_BENCH | VERB_TRAIN | VERB_EVAL)
+/* Verbs that read archives which may be encrypted. */
+#define OPENS                                                                                    \
+	(VERB_UNPACK | VERB_TEST | VERB_LIST | VERB_INFO | VERB_CUT | VERB_COMPACT | VERB_TRAIN | \
+	 VERB_BENCH | VERB_EVAL | VERB_PROFILES | VERB_LOG)
 #define ISAS "scalar avx2 avx512 neon"
 
 const struct option_row options_rows[] = {
@@ -150,6 +158,14 @@ const struct option_row options_rows[] = {
 	  "decode every chunk after encoding and compare", FLAG(verify) },
 	{ 0, "streamable", NULL, ARG_NONE, NULL, VERB_PACK | VERB_CUT | VERB_COMPACT,
 	  "write an archive that needs no seeking to be read", FLAG(streamable) },
+	{ 0, "encrypt", NULL, ARG_NONE, NULL, VERB_PACK | VERB_CUT | VERB_COMPACT,
+	  "encrypt the archive, with a key, a passphrase or both", FLAG(encrypt) },
+	{ 0, "decrypt", NULL, ARG_NONE, NULL, VERB_CUT | VERB_COMPACT,
+	  "do not encrypt the new archive of an encrypted one", FLAG(decrypt) },
+	{ 0, "key-file", "FILE", ARG_FILE, NULL, VERB_PACK | OPENS,
+	  "key of encrypted archives: 32 bytes or 64 digits; may be repeated", LIST(key_files) },
+	{ 0, "passphrase-file", "FILE", ARG_FILE, NULL, VERB_PACK | OPENS,
+	  "passphrase of encrypted archives; may be repeated", LIST(passphrase_files) },
 	{ 0, "salvage", NULL, ARG_NONE, NULL, VERB_UNPACK,
 	  "recover what is intact in a damaged archive", FLAG(salvage) },
 	{ 0, "salvage-tokens", "WHAT", ARG_CHOICE, "keep zero", VERB_UNPACK,
@@ -237,16 +253,16 @@ const struct option_row options_rows[] = {
 	  "delete the source after success (implies --verify)", FLAG(remove) },
 	{ 0, "json", NULL, ARG_NONE, NULL, VERB_ALL, "print JSON, one object per line",
 	  FLAG(json) },
-	{ 'q', "quiet", NULL, ARG_NONE, NULL, VERB_ALL, "show errors only",
+	{ 'q', "quiet", NULL, ARG_NONE, NULL, VERB_ALL | VERB_KEYGEN, "show errors only",
 	  CALL(options_set_quiet) },
-	{ 'v', "verbose", NULL, ARG_NONE, NULL, VERB_ALL, "show more messages",
+	{ 'v', "verbose", NULL, ARG_NONE, NULL, VERB_ALL | VERB_KEYGEN, "show more messages",
 	  CALL(options_set_verbose) },
 	{ 'h',
 	  "help",
 	  NULL,
 	  ARG_NONE,
 	  NULL,
-	  VERB_ALL | VERB_HELP,
+	  VERB_ALL | VERB_KEYGEN | VERB_HELP,
 	  "show this help",
 	  { .type = OPTION_HELP } },
 	{ 0, NULL, NULL, ARG_NONE, NULL, 0, NULL, { .type = OPTION_HELP } }

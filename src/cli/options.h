@@ -24,6 +24,7 @@ enum {
 	VERB_COMPACT = 0x1000,
 	VERB_APPEND = 0x2000,
 	VERB_LOG = 0x4000,
+	VERB_KEYGEN = 0x8000, /* not in VERB_ALL: it has few options */
 	VERB_ALL = 0x7f7f,
 	/* take folders with -r */
 	VERB_WALKS = VERB_UNPACK | VERB_TEST | VERB_LIST | VERB_INFO
@@ -50,6 +51,7 @@ struct options {
 	const char *keep_states; /* "last", "labels", or a number of checkpoints */
 	struct option_list identity; /* "key=value" */
 	struct option_list profiles, measure;
+	struct option_list key_files, passphrase_files;
 	struct option_list tiers; /* near:ERROR of --max-error among them */
 	char *near_tier;
 	uint64_t sequences, prefix, continuation, group;
@@ -73,6 +75,7 @@ struct options {
 	bool level_given, threads_given, range_given, dtype_given;
 	bool embed_profile;
 	bool force, keep, remove, json, opaque, members, verify, streamable, salvage;
+	bool encrypt, decrypt;
 	bool head_block, whole_layer, no_table, no_stages;
 	bool to_stdout; /* -c */
 	bool recursive;

@@ -29,6 +29,7 @@ static size_t n_list, cap_list;
  * so that the handler does not wait for the thread that it interrupted. */
 static atomic_flag is_held = ATOMIC_FLAG_INIT;
 static sigset_t waited;
+static _Atomic(void (*)(void)) at_end;
 static const char *bus_error; /* the message */
 
 /* These two call nothing that is not safe in a handler. */
@@ -67,6 +68,8 @@ static void *wait_for_signal(void *unused)
 	/* Never released: nothing may be created from here on. */
 	signals_hold();
 	remove_all();
+	if (at_end)
+		at_end();
 	/* By the default action, so that the parent sees why we ended. */
 	signal(sig, SIG_DFL);
 	pthread_sigmask(SIG_UNBLOCK, &waited, NULL);
@@ -120,6 +123,11 @@ void signals_init(void)
 		pthread_sigmask(SIG_UNBLOCK, &waited, NULL);
 	else
 		pthread_detach(thread);
+}
+
+void signals_at_end(void (*fn)(void))
+{
+	at_end = fn;
 }
 
 void signals_hold(void)

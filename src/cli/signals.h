@@ -20,6 +20,9 @@ void signals_init(void);
  */
 void signals_explain_bus_error(const char *message);
 
+/* fn is called before a signal ends the command, in another thread. The last call counts. */
+void signals_at_end(void (*fn)(void));
+
 /* No file is removed between these two; hold them while a temporary file comes
  * or goes together with its registration. */
 void signals_hold(void);
