@@ -162,7 +162,7 @@ aarch64() { # TEST...
 	local emulator=./emulator
 	export QEMU_CPU=max DIGEST=./run-digest KVARC=./run-kvarc
 	configure aarch64 --host=aarch64-linux-gnu --enable-werror --disable-shared \
-		--without-libarchive --without-jansson --without-sodium \
+		--without-libarchive --without-jansson --without-sodium --without-isal \
 		PKG_CONFIG_LIBDIR=/usr/lib/aarch64-linux-gnu/pkgconfig
 	emulator emulator
 	emulated run-digest tests/reference/digest

@@ -14,8 +14,8 @@ fuzz_libfuzzing_la_LIBADD = libkvistore.la libkvitools.la libkvi.la
 fuzz_replays = \
 	fuzz/replay_decode fuzz/replay_index fuzz/replay_range_read \
 	fuzz/replay_salvage fuzz/replay_salvage_slot \
-	fuzz/replay_unpack fuzz/replay_sealed fuzz/replay_encrypted fuzz/replay_append \
-	fuzz/replay_turns \
+	fuzz/replay_unpack fuzz/replay_sealed fuzz/replay_encrypted fuzz/replay_repair \
+	fuzz/replay_append fuzz/replay_turns \
 	fuzz/replay_slot_import fuzz/replay_safetensors_import \
 	fuzz/replay_gguf fuzz/replay_npy fuzz/replay_container \
 	fuzz/replay_roundtrip fuzz/replay_params fuzz/replay_rans_tables \
@@ -45,6 +45,8 @@ fuzz_replay_sealed_SOURCES = fuzz/target_sealed.c fuzz/standalone.c
 fuzz_replay_sealed_LDADD = fuzz/libfuzzing.la
 fuzz_replay_encrypted_SOURCES = fuzz/target_encrypted.c fuzz/standalone.c
 fuzz_replay_encrypted_LDADD = fuzz/libfuzzing.la
+fuzz_replay_repair_SOURCES = fuzz/target_repair.c fuzz/standalone.c
+fuzz_replay_repair_LDADD = fuzz/libfuzzing.la
 fuzz_replay_slot_import_SOURCES = fuzz/target_slot_import.c fuzz/standalone.c
 fuzz_replay_slot_import_LDADD = fuzz/libfuzzing.la
 fuzz_replay_safetensors_import_SOURCES = fuzz/target_safetensors_import.c fuzz/standalone.c
@@ -80,8 +82,8 @@ if FUZZERS
 noinst_PROGRAMS += \
 	fuzz/fuzz_decode fuzz/fuzz_index fuzz/fuzz_range_read \
 	fuzz/fuzz_salvage fuzz/fuzz_salvage_slot \
-	fuzz/fuzz_unpack fuzz/fuzz_sealed fuzz/fuzz_encrypted fuzz/fuzz_append \
-	fuzz/fuzz_turns \
+	fuzz/fuzz_unpack fuzz/fuzz_sealed fuzz/fuzz_encrypted fuzz/fuzz_repair \
+	fuzz/fuzz_append fuzz/fuzz_turns \
 	fuzz/fuzz_slot_import fuzz/fuzz_safetensors_import fuzz/fuzz_gguf \
 	fuzz/fuzz_npy fuzz/fuzz_container fuzz/fuzz_roundtrip \
 	fuzz/fuzz_params fuzz/fuzz_rans_tables fuzz/fuzz_geometry \
@@ -117,6 +119,9 @@ fuzz_fuzz_sealed_LDFLAGS = -fsanitize=fuzzer
 fuzz_fuzz_encrypted_SOURCES = fuzz/target_encrypted.c
 fuzz_fuzz_encrypted_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_encrypted_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_repair_SOURCES = fuzz/target_repair.c
+fuzz_fuzz_repair_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_repair_LDFLAGS = -fsanitize=fuzzer
 fuzz_fuzz_slot_import_SOURCES = fuzz/target_slot_import.c
 fuzz_fuzz_slot_import_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_slot_import_LDFLAGS = -fsanitize=fuzzer

@@ -20,7 +20,8 @@
 /* Targets whose input is an archive share these. */
 static const char *const archive_targets[] = { "decode",  "index",  "range_read",
 	                                       "salvage", "unpack", "sealed",
-	                                       "append", "encrypted" };
+	                                       "append", "encrypted",
+	                                       "repair" };
 static const char *const archive_folders[] = { "fuzz/corpus/archive", "spec/vectors" };
 static const char *const bare_ends[] = { ".kva", ".kvp", ".slot", ".safetensors", ".gguf",
 	                                 ".npy", ".npz", ".tar",  ".zip" };

@@ -28,6 +28,7 @@ extern "C" {
 #include "kvarc/predictor.h"
 #include "kvarc/lossy.h"
 #include "kvarc/stored.h"
+#include "kvarc/repair.h"
 #include "kvarc/writer.h"
 #include "kvarc/reader.h"
 #include "kvarc/file.h"

@@ -187,6 +187,7 @@ unit_tests = \
 	tests/unit/test_profile_merge \
 	tests/unit/test_rans \
 	tests/unit/test_rates \
+	tests/unit/test_repair \
 	tests/unit/test_requests \
 	tests/unit/test_rope \
 	tests/unit/test_salvage \

@@ -72,6 +72,9 @@ typedef struct kvarc_writer_options {
 	/* The archive is encrypted; each of the keys opens it. Its file_id is random unless given,
 	 * and no two archives of the same content are the same. NULL: not encrypted */
 	const kvarc_keys *keys;
+	/* Frames from which kvarc_repair restores what is lost, of what this writer writes; behind
+	 * each commit and checkpoint they cover all before it. NULL: none */
+	const kvarc_parity *parity;
 	uint64_t reserved[3]; /* zero */
 } kvarc_writer_options;
 #define KVARC_WRITER_OPTIONS_INIT KVARC_ZERO

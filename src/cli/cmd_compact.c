@@ -52,6 +52,7 @@ static void compact(const struct options *o, struct input *in, kvarc_reader *r, 
                     const struct watch *watch)
 {
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
+	kvarc_parity parity;
 	kvarc_writer_stats stats;
 	double start = units_now();
 	struct output out;
@@ -71,6 +72,7 @@ static void compact(const struct options *o, struct input *in, kvarc_reader *r, 
 		wo.flags |= KVARC_WRITE_VERIFY;
 	if (o->streamable || out.direct)
 		wo.flags |= KVARC_WRITE_STREAMABLE;
+	library_parity(o, &parity, &wo);
 	sink = output_sink(&out);
 	progress_start(in->name, KVARC_UNKNOWN);
 	if (compact_wants_states(o))

@@ -64,6 +64,7 @@ static void cut(const struct options *o, struct input *in, kvarc_reader *r, kvar
                 bool first)
 {
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
+	kvarc_parity parity;
 	kvarc_writer_stats stats;
 	double start = units_now();
 	struct output out;
@@ -89,6 +90,7 @@ static void cut(const struct options *o, struct input *in, kvarc_reader *r, kvar
 		wo.flags |= KVARC_WRITE_VERIFY;
 	if (o->streamable || out.direct)
 		wo.flags |= KVARC_WRITE_STREAMABLE;
+	library_parity(o, &parity, &wo);
 	sink = output_sink(&out);
 	progress_start(in->name, KVARC_UNKNOWN);
 	ret = kvarc_cut(r, &range, &sink, &wo, &stats);

@@ -237,6 +237,7 @@ static bool pack(struct pack_job *j)
 {
 	const struct options *o = j->o;
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
+	kvarc_parity parity;
 	kvarc_sink sink;
 	kvarc_ret ret;
 
@@ -251,6 +252,7 @@ static bool pack(struct pack_job *j)
 	if (o->streamable || j->out.direct)
 		wo.flags |= KVARC_WRITE_STREAMABLE;
 	wo.keys = j->keys;
+	library_parity(o, &parity, &wo);
 	sink = output_sink(&j->out);
 	progress_start(j->in.name, j->tensor_bytes);
 	j->tokens = wo.level < LEVEL_MODEL ? 0 : models_tokens(NULL, j->im);

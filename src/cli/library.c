@@ -131,6 +131,13 @@ void library_each(const struct options *o, bool seek, unsigned flags, library_fn
 	}
 }
 
+void library_parity(const struct options *o, kvarc_parity *parity, kvarc_writer_options *wo)
+{
+	*parity = (kvarc_parity){ .pieces = o->parity_pieces, .rows = o->parity_rows };
+	if (o->parity_pieces)
+		wo->parity = parity;
+}
+
 void library_import_options(const struct options *o, kvarc_import_options *io, kvarc_error *error)
 {
 	library_common(o, &io->common, error);

@@ -34,6 +34,8 @@ typedef void library_fn(const struct options *o, struct input *in, kvarc_reader 
  * each. seek as in input_open, flags as in library_open; one that does not open has a
  * message instead. */
 void library_each(const struct options *o, bool seek, unsigned flags, library_fn *fn);
+/* What --parity asks for, in memory that stays as long as the options. */
+void library_parity(const struct options *o, kvarc_parity *parity, kvarc_writer_options *wo);
 /* What all verbs set for an importer: the common part, the rules for tensor names, the model, the
  * folder of temporary files. */
 void library_import_options(const struct options *o, kvarc_import_options *io, kvarc_error *error);

@@ -49,7 +49,7 @@ kvarc_SOURCES = \
 	src/cli/cmd_append.c src/cli/cmd_log.c src/cli/cmd_compact.c \
 	src/cli/compact_states.c src/cli/compact_states.h \
 	src/cli/lock.c src/cli/lock.h \
-	src/cli/cmd_keygen.c \
+	src/cli/cmd_keygen.c src/cli/cmd_repair.c \
 	src/cli/secrets.c src/cli/secrets.h \
 	src/cli/passphrase.c src/cli/passphrase.h \
 	src/cli/describe_envelope.c \

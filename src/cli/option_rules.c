@@ -36,6 +36,7 @@ static const struct rule rules[] = {
 	  EXCLUDES,
 	  { M(keep_states) },
 	  "--checkpoint writes one state, and --keep says which: give one of them" },
+	{ VERB_REPAIR, M(verb), NEEDS, { M(output) }, "say where to write it with -o FILE" },
 	{ VERB_TRAIN,
 	  M(verb),
 	  NEEDS,

@@ -75,6 +75,10 @@ const struct verb options_verbs[] = {
 	  "  kvarc weights list\n"
 	  "  kvarc weights clear\n",
 	  cmd_weights },
+	{ "repair", VERB_REPAIR, "ARCHIVE", "restore damaged bytes of an archive from its parity",
+	  "  kvarc pack --parity 6 slot.bin\n"
+	  "  kvarc repair -o fixed.kva slot.bin.kva\n",
+	  cmd_repair },
 	{ "keygen", VERB_KEYGEN, "FILE", "make a key file for encrypted archives",
 	  "  kvarc keygen session.key\n"
 	  "  kvarc pack --encrypt --key-file session.key slot.bin\n",
@@ -96,6 +100,7 @@ const struct verb options_verbs[] = {
 /* clang-format on */
 
 #define WRITES (VERB_PACK | VERB_UNPACK | VERB_CUT | VERB_COMPACT)
+#define MAKES (VERB_PACK | VERB_CUT | VERB_COMPACT)
 #define CODES (WRITES | VERB_APPEND | VERB_TEST | VERB_BENCH | VERB_TRAIN | VERB_EVAL)
 /* Verbs that read archives which may be encrypted. */
 #define OPENS                                                                                    \
@@ -104,7 +109,7 @@ const struct verb options_verbs[] = {
 #define ISAS "scalar avx2 avx512 neon"
 
 const struct option_row options_rows[] = {
-	{ 'o', "output", "FILE", ARG_FILE, NULL, WRITES | VERB_TRAIN,
+	{ 'o', "output", "FILE", ARG_FILE, NULL, WRITES | VERB_TRAIN | VERB_REPAIR,
 	  "write to FILE, or into the folder FILE", STRING(output) },
 	{ 'c', "stdout", NULL, ARG_NONE, NULL, WRITES, "write to standard output",
 	  FLAG(to_stdout) },
@@ -158,13 +163,16 @@ const struct option_row options_rows[] = {
 	  "decode every chunk after encoding and compare", FLAG(verify) },
 	{ 0, "streamable", NULL, ARG_NONE, NULL, VERB_PACK | VERB_CUT | VERB_COMPACT,
 	  "write an archive that needs no seeking to be read", FLAG(streamable) },
+	{ 0, "parity", "PERCENT", ARG_VALUE, NULL, MAKES,
+	  "add parity, from which kvarc repair restores lost bytes (6: one of 16)",
+	  CALL(options_set_parity) },
 	{ 0, "encrypt", NULL, ARG_NONE, NULL, VERB_PACK | VERB_CUT | VERB_COMPACT,
 	  "encrypt the archive, with a key, a passphrase or both", FLAG(encrypt) },
 	{ 0, "decrypt", NULL, ARG_NONE, NULL, VERB_CUT | VERB_COMPACT,
 	  "do not encrypt the new archive of an encrypted one", FLAG(decrypt) },
-	{ 0, "key-file", "FILE", ARG_FILE, NULL, VERB_PACK | OPENS,
+	{ 0, "key-file", "FILE", ARG_FILE, NULL, VERB_PACK | VERB_REPAIR | OPENS,
 	  "key of encrypted archives: 32 bytes or 64 digits; may be repeated", LIST(key_files) },
-	{ 0, "passphrase-file", "FILE", ARG_FILE, NULL, VERB_PACK | OPENS,
+	{ 0, "passphrase-file", "FILE", ARG_FILE, NULL, VERB_PACK | VERB_REPAIR | OPENS,
 	  "passphrase of encrypted archives; may be repeated", LIST(passphrase_files) },
 	{ 0, "salvage", NULL, ARG_NONE, NULL, VERB_UNPACK,
 	  "recover what is intact in a damaged archive", FLAG(salvage) },
@@ -239,11 +247,11 @@ const struct option_row options_rows[] = {
 	  NUMBER(prefill, 1, 1 << 30, "tokens per second") },
 	{ 'T', "threads", "N", ARG_VALUE, NULL, CODES,
 	  "number of threads, 0 for all cores (default: up to 4)", CALL(options_set_threads) },
-	{ 'M', "memory", "SIZE", ARG_VALUE, NULL, VERB_ALL & ~VERB_WEIGHTS,
+	{ 'M', "memory", "SIZE", ARG_VALUE, NULL, (VERB_ALL & ~VERB_WEIGHTS) | VERB_REPAIR,
 	  "memory limit, with K, M or G (256M)", CALL(options_set_memory) },
 	{ 0, "isa", "SET", ARG_CHOICE, ISAS, CODES,
 	  "use only these kernels: scalar, avx2, avx512, neon", CALL(options_set_isa) },
-	{ 'f', "force", NULL, ARG_NONE, NULL, WRITES | VERB_INFO | VERB_TRAIN | VERB_EVAL,
+	{ 'f', "force", NULL, ARG_NONE, NULL, WRITES | VERB_REPAIR | VERB_INFO | VERB_TRAIN | VERB_EVAL,
 	  "overwrite existing files", FLAG(force) },
 	{ 'r', "recursive", NULL, ARG_NONE, NULL, VERB_WALKS,
 	  "find the archives in folders and below", FLAG(recursive) },
@@ -251,18 +259,18 @@ const struct option_row options_rows[] = {
 	  "keep the sources (the default)", FLAG(keep) },
 	{ 0, "rm", NULL, ARG_NONE, NULL, VERB_PACK,
 	  "delete the source after success (implies --verify)", FLAG(remove) },
-	{ 0, "json", NULL, ARG_NONE, NULL, VERB_ALL, "print JSON, one object per line",
+	{ 0, "json", NULL, ARG_NONE, NULL, VERB_ALL | VERB_REPAIR, "print JSON, one object per line",
 	  FLAG(json) },
-	{ 'q', "quiet", NULL, ARG_NONE, NULL, VERB_ALL | VERB_KEYGEN, "show errors only",
+	{ 'q', "quiet", NULL, ARG_NONE, NULL, VERB_ALL | VERB_REPAIR | VERB_KEYGEN, "show errors only",
 	  CALL(options_set_quiet) },
-	{ 'v', "verbose", NULL, ARG_NONE, NULL, VERB_ALL | VERB_KEYGEN, "show more messages",
+	{ 'v', "verbose", NULL, ARG_NONE, NULL, VERB_ALL | VERB_REPAIR | VERB_KEYGEN, "show more messages",
 	  CALL(options_set_verbose) },
 	{ 'h',
 	  "help",
 	  NULL,
 	  ARG_NONE,
 	  NULL,
-	  VERB_ALL | VERB_KEYGEN | VERB_HELP,
+	  VERB_ALL | VERB_REPAIR | VERB_KEYGEN | VERB_HELP,
 	  "show this help",
 	  { .type = OPTION_HELP } },
 	{ 0, NULL, NULL, ARG_NONE, NULL, 0, NULL, { .type = OPTION_HELP } }

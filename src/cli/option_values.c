@@ -272,3 +272,16 @@ int options_set_repeat(struct options *o, const struct option_row *r, const char
 	o->repeat = n ? (unsigned)n : 1;
 	return 0;
 }
+
+int options_set_parity(struct options *o, const struct option_row *r, const char *value)
+{
+	enum { PIECES = 16, ALL = 100, FEW = 10 };
+	uint64_t percent;
+
+	if (!units_parse_u64(value, ALL, &percent) || percent < 1)
+		return bad_value(o, r, value, "a percentage, 1 to 100");
+	/* One row for many pieces; more rows where there is more of it. */
+	o->parity_pieces = percent < FEW ? (uint32_t)(ALL / percent) : PIECES;
+	o->parity_rows = percent < FEW ? 1 : (uint32_t)((PIECES * percent + ALL - 1) / ALL);
+	return 0;
+}

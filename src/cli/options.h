@@ -24,6 +24,7 @@ enum {
 	VERB_COMPACT = 0x1000,
 	VERB_APPEND = 0x2000,
 	VERB_LOG = 0x4000,
+	VERB_REPAIR = 0x10000, /* not in VERB_ALL, as the next one */
 	VERB_KEYGEN = 0x8000, /* not in VERB_ALL: it has few options */
 	VERB_ALL = 0x7f7f,
 	/* take folders with -r */
@@ -44,6 +45,7 @@ struct options {
 	char **walked; /* of these, those of folders (walk.h), which are freed */
 	size_t n_walked;
 	const char *output; /* -o; "-" with -c */
+	uint32_t parity_pieces, parity_rows; /* 0: none */
 	const char *link; /* bits per second, or a folder */
 	uint64_t prefill; /* tokens per second; 0: not given */
 	const char *rope, *model, *kv_rule, *axes, *plot;

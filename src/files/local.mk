@@ -44,6 +44,9 @@ libkvi_la_SOURCES += \
 	src/files/plan.c src/files/plan.h \
 	src/files/references.c src/files/references.h \
 	src/files/reader_bounds.c src/files/reader_bounds.h \
+	src/files/repair.c \
+	src/files/repair_groups.c src/files/repair_groups.h \
+	src/files/repair_view.c src/files/repair_view.h \
 	src/files/rope_find.c \
 	src/files/salvage_slot.c \
 	src/files/st_import.c \

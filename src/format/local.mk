@@ -17,6 +17,7 @@ libkvi_la_SOURCES += \
 	src/format/identity.c src/format/identity.h \
 	src/format/levels.h \
 	src/format/packed.c src/format/packed.h \
+	src/format/parity.c src/format/parity.h \
 	src/format/params_header.c src/format/params_header.h \
 	src/format/predictor_frame.c src/format/predictor_frame.h \
 	src/format/restore.c src/format/restore.h \

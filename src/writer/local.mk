@@ -6,6 +6,7 @@ libkvi_la_SOURCES += \
 	src/writer/writer_encode.c \
 	src/writer/writer_frames.c \
 	src/writer/writer_internal.h \
+	src/writer/writer_parity.c \
 	src/writer/writer_open.c \
 	src/writer/writer_profile.c \
 	src/writer/writer_resume.c \

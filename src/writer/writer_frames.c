@@ -37,7 +37,8 @@ kvarc_ret kvi_writer_emit(kvarc_writer *w, uint16_t type, uint8_t *frame, uint32
 	uint64_t bytes = kvi_frame_bytes(payload_bytes);
 	kvarc_ret ret = KVARC_OK;
 	kvi_frame_head_write(frame, &h, w->sync, w->offset);
-	if (w->crypt && type != KVI_FRAME_KEY && type != KVI_FRAME_FOOTER)
+	if (w->crypt && type != KVI_FRAME_KEY && type != KVI_FRAME_FOOTER &&
+	    type != KVI_FRAME_PARITY)
 		ret = kvi_writer_seal(w, &h, &frame, &bytes);
 	else
 		kvi_frame_close(frame, w->offset, payload_bytes);
@@ -63,7 +64,10 @@ kvarc_ret kvi_writer_emit(kvarc_writer *w, uint16_t type, uint8_t *frame, uint32
 	w->sequence++;
 	w->stats.frames++;
 	w->stats.file_bytes = w->offset;
-	return w->index_entries < KVI_INDEX_ENTRIES ? KVARC_OK : emit_index(w);
+	ret = kvi_writer_cover(w, type, frame, bytes, w->offset - bytes);
+	return ret || w->index_entries < KVI_INDEX_ENTRIES || kvi_writer_parity_busy(w)
+	               ? ret
+	               : emit_index(w);
 }
 
 kvarc_ret kvi_writer_emit_content(kvarc_writer *w, uint16_t type, const void *content, size_t bytes,
@@ -191,6 +195,8 @@ kvarc_ret kvi_writer_finish(kvarc_writer *w)
 		ret = kvi_writer_emit_keys(w);
 	if (ret == KVARC_OK && (w->uncommitted || w->crypt))
 		ret = kvi_writer_emit_commit(w, NULL);
+	if (ret == KVARC_OK)
+		ret = kvi_writer_parity_flush(w);
 	if (ret == KVARC_OK && w->index_entries)
 		ret = emit_index(w);
 	/* A FOOTER shows the same, where a crash in between must not cost the state before. */

@@ -85,6 +85,8 @@ static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
 	kvarc_ret ret = KVI_CHECK_RESERVED(e, "kvarc_writer_open", "kvarc_writer_options", o);
 	if (!ret)
 		ret = kvi_crypt_check(e, "kvarc_writer_open", o->keys, true);
+	if (!ret)
+		ret = kvi_writer_parity_check(o->parity, e);
 	if (ret)
 		return ret;
 	if (o->lossy && !o->lossy->token_rate &&
@@ -162,7 +164,10 @@ kvarc_ret kvarc_writer_open(kvarc_writer **out, const kvarc_sink *sink,
 	kvi_out_init(&w->index, &w->alloc);
 	kvi_out_init(&w->copies, &w->alloc);
 	kvi_out_init(&w->copy_list, &w->alloc);
-	return KVARC_OK;
+	ret = kvi_writer_parity_open(w);
+	if (ret)
+		kvarc_writer_abort(out);
+	return ret;
 }
 
 static void free_workers(kvarc_writer *w)
@@ -214,6 +219,7 @@ void kvarc_writer_abort(kvarc_writer **out)
 	kvi_out_free(&w->content);
 	kvi_out_free(&w->sealed);
 	kvi_crypt_close(&w->crypt);
+	kvi_writer_parity_close(w);
 	kvi_out_free(&w->index);
 	kvi_out_free(&w->copies);
 	kvi_out_free(&w->copy_list);
@@ -313,6 +319,8 @@ static kvarc_ret write_superblock(kvarc_writer *w)
 		sb.incompat |= KVI_INCOMPAT_ENCRYPTED;
 		w->options.keys = NULL; /* the caller may wipe them */
 	}
+	if (w->parity)
+		sb.compat |= KVI_COMPAT_PARITY;
 	kvi_superblock_write(b, &sb);
 	errno = 0;
 	if (w->sink.write(w->sink.opaque, b, sizeof b, 0))
@@ -321,7 +329,7 @@ static kvarc_ret write_superblock(kvarc_writer *w)
 	w->sync = kvi_frame_sync(sb.file_id);
 	w->offset = sizeof b;
 	w->stats.file_bytes = w->offset;
-	return KVARC_OK;
+	return kvi_writer_cover(w, 0, b, sizeof b, 0);
 }
 
 kvarc_ret kvi_writer_take_geometry(kvarc_writer *w, const kvarc_geometry *g)
@@ -446,6 +454,8 @@ static kvarc_ret commit(kvarc_writer *w)
 	kvarc_ret ret = kvi_writer_flush_tracks(w);
 	if (ret == KVARC_OK && w->uncommitted)
 		ret = kvi_writer_emit_commit(w, NULL);
+	if (ret == KVARC_OK)
+		ret = kvi_writer_parity_flush(w);
 	return ret ? ret : kvi_writer_flush_sink(w);
 }
 

@@ -156,6 +156,8 @@ kvarc_ret kvarc_writer_checkpoint(kvarc_writer *w, const char *label, uint64_t t
 	if (!ret)
 		ret = kvi_writer_emit_commit(w, &c);
 	if (!ret)
+		ret = kvi_writer_parity_flush(w);
+	if (!ret)
 		ret = kvi_writer_flush_sink(w);
 	if (ret)
 		return kvi_writer_set_error(w, ret);

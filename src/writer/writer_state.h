@@ -139,6 +139,7 @@ struct kvarc_writer {
 	struct kvi_out scratch, content; /* a frame, its content */
 	struct kvi_crypt *crypt;         /* NULL: the archive is not encrypted */
 	struct kvi_out sealed;           /* an encrypted frame */
+	struct kvi_writer_parity *parity; /* NULL: there is none */
 
 	bool has_geometry, started, uncommitted;
 	kvarc_geometry geometry;
@@ -204,6 +205,22 @@ kvarc_ret kvi_writer_resume_crypt(kvarc_writer *w);
 /* Behind a cut: a frame of a private type, so that what follows has other offsets than what was
  * lost. */
 kvarc_ret kvi_writer_part_from_lost(kvarc_writer *w);
+
+/* Parity (writer_parity.c). */
+
+/* What options may ask for; NULL: nothing. Returns OK, PROG. */
+kvarc_ret kvi_writer_parity_check(const kvarc_parity *p, kvarc_error *e);
+/* By the options; the second is also for a writer without. */
+kvarc_ret kvi_writer_parity_open(kvarc_writer *w);
+void kvi_writer_parity_close(kvarc_writer *w);
+/* Bytes of the superblock (type 0) or of a frame that were written. Rows may follow. Returns OK,
+ * MEM, MEMLIMIT, IO. */
+kvarc_ret kvi_writer_cover(kvarc_writer *w, uint16_t type, const uint8_t *bytes, uint64_t n,
+                           uint64_t offset);
+/* Writes the rows of all that was covered. Returns OK, MEM, MEMLIMIT, IO. */
+kvarc_ret kvi_writer_parity_flush(kvarc_writer *w);
+/* Whether the next frame is a row of the same group: nothing may come between. */
+bool kvi_writer_parity_busy(const kvarc_writer *w);
 
 /* Rewinds (writer_rewind.c). */
 

@@ -178,10 +178,10 @@ static void test_misuse(void **state)
 	(void)state;
 	cache_make(&c, 0, 1);
 	o.common.error = &e;
-	o.reserved[1] = 1;
+	o.reserved[0] = 1;
 	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_PROG);
 	assert_null(w);
-	o.reserved[1] = 0;
+	o.reserved[0] = 0;
 	o.level = KVARC_LEVEL_MAX + 1;
 	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OPTIONS);
 	o.level = KVARC_LEVEL(0);
