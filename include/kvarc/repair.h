@@ -7,11 +7,11 @@
 #define KVARC_REPAIR_H
 
 /*
- * How much parity a writer adds: `rows` rows for each `pieces` frames, from which any `rows` lost
- * ones of a group come back. Neighbouring frames are of different groups, 4 in turns (2 in front
- * of a commit of few frames), so that lost bytes in a row cost each group one piece. A writer holds
- * the largest frame of each of the 4, with more than one row all of their frames; larger frames
- * than 4 MiB are several pieces.
+ * How much parity a writer adds: `rows` rows for each `pieces` frames of the longest size, or more
+ * short ones, from which any `rows` lost ones of a group come back. Neighbouring frames are of
+ * different groups, 4 in turns (2 in front of a commit of few frames), so that lost bytes in a row
+ * cost each group one piece. A writer holds the largest frame of each of the 4, with more than one
+ * row all of their frames; larger frames than 4 MiB are several pieces.
  */
 typedef struct kvarc_parity {
 	uint32_t pieces;      /* 1 to 255; 0: 16 */
@@ -55,8 +55,8 @@ typedef struct kvarc_repair_report {
  * only with its own hash. It needs no superblock and no key. Restored bytes are held in memory,
  * within the limit, until all of the archive is written, in order. The sink must not be the source.
  * options may be NULL.
- * Returns OK, also where nothing was damaged or something is lost (see report); FORMAT (nothing that
- * looks like an archive is left), MEM, MEMLIMIT, IO, PROG, OPTIONS (a pipe).
+ * Returns OK, also where nothing was damaged or something is lost (see report); FORMAT (nothing
+ * that looks like an archive is left), MEM, MEMLIMIT, IO, PROG, OPTIONS (a pipe).
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_repair(const kvarc_source *source,
                                                   const kvarc_sink *sink,

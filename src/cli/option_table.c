@@ -103,7 +103,7 @@ const struct verb options_verbs[] = {
 #define MAKES (VERB_PACK | VERB_CUT | VERB_COMPACT)
 #define CODES (WRITES | VERB_APPEND | VERB_TEST | VERB_BENCH | VERB_TRAIN | VERB_EVAL)
 /* Verbs that read archives which may be encrypted. */
-#define OPENS                                                                                    \
+#define OPENS                                                                                     \
 	(VERB_UNPACK | VERB_TEST | VERB_LIST | VERB_INFO | VERB_CUT | VERB_COMPACT | VERB_TRAIN | \
 	 VERB_BENCH | VERB_EVAL | VERB_PROFILES | VERB_LOG)
 #define ISAS "scalar avx2 avx512 neon"
@@ -251,20 +251,21 @@ const struct option_row options_rows[] = {
 	  "memory limit, with K, M or G (256M)", CALL(options_set_memory) },
 	{ 0, "isa", "SET", ARG_CHOICE, ISAS, CODES,
 	  "use only these kernels: scalar, avx2, avx512, neon", CALL(options_set_isa) },
-	{ 'f', "force", NULL, ARG_NONE, NULL, WRITES | VERB_REPAIR | VERB_INFO | VERB_TRAIN | VERB_EVAL,
-	  "overwrite existing files", FLAG(force) },
+	{ 'f', "force", NULL, ARG_NONE, NULL,
+	  WRITES | VERB_REPAIR | VERB_INFO | VERB_TRAIN | VERB_EVAL, "overwrite existing files",
+	  FLAG(force) },
 	{ 'r', "recursive", NULL, ARG_NONE, NULL, VERB_WALKS,
 	  "find the archives in folders and below", FLAG(recursive) },
 	{ 'k', "keep", NULL, ARG_NONE, NULL, VERB_PACK | VERB_UNPACK,
 	  "keep the sources (the default)", FLAG(keep) },
 	{ 0, "rm", NULL, ARG_NONE, NULL, VERB_PACK,
 	  "delete the source after success (implies --verify)", FLAG(remove) },
-	{ 0, "json", NULL, ARG_NONE, NULL, VERB_ALL | VERB_REPAIR, "print JSON, one object per line",
-	  FLAG(json) },
-	{ 'q', "quiet", NULL, ARG_NONE, NULL, VERB_ALL | VERB_REPAIR | VERB_KEYGEN, "show errors only",
-	  CALL(options_set_quiet) },
-	{ 'v', "verbose", NULL, ARG_NONE, NULL, VERB_ALL | VERB_REPAIR | VERB_KEYGEN, "show more messages",
-	  CALL(options_set_verbose) },
+	{ 0, "json", NULL, ARG_NONE, NULL, VERB_ALL | VERB_REPAIR,
+	  "print JSON, one object per line", FLAG(json) },
+	{ 'q', "quiet", NULL, ARG_NONE, NULL, VERB_ALL | VERB_REPAIR | VERB_KEYGEN,
+	  "show errors only", CALL(options_set_quiet) },
+	{ 'v', "verbose", NULL, ARG_NONE, NULL, VERB_ALL | VERB_REPAIR | VERB_KEYGEN,
+	  "show more messages", CALL(options_set_verbose) },
 	{ 'h',
 	  "help",
 	  NULL,

@@ -9,10 +9,10 @@
 #include "util/arguments.h"
 
 /* What the frames of the result are like. */
-struct whole {
+struct repair_end {
 	uint64_t end, sequence;   /* behind the good frames from the first one on */
 	uint64_t lost_at, lost;   /* the last range that is no good frame */
-	uint64_t places;          /* how many there are */
+	uint64_t ranges;          /* the number of them */
 	uint16_t last, lost_type; /* types: of the last good frame before it; 0: not known */
 	bool others_behind;       /* frames but INDEX and FOOTER come behind it */
 	bool footer, footer_fits; /* a FOOTER comes; it counts one frame between */
@@ -38,7 +38,7 @@ static kvarc_ret copy(struct kvi_repair *x, const kvarc_sink *sink, uint64_t siz
 	return ret;
 }
 
-/* The sync mark: of the superblock, or of the first frame where that is damaged. FORMAT: neither. */
+/* The sync mark: of the superblock, or of the first frame where that is damaged; else FORMAT. */
 static kvarc_ret find_sync(struct kvi_repair *x, uint64_t *sync, bool *superblock, bool *encrypted)
 {
 	uint8_t b[KVI_SUPERBLOCK_BYTES + KVI_FRAME_HEAD_BYTES];
@@ -64,13 +64,13 @@ static kvarc_ret find_sync(struct kvi_repair *x, uint64_t *sync, bool *superbloc
 }
 
 /* A range without a good frame. */
-static void add_lost(struct kvi_repair *x, struct whole *w, uint64_t at, uint64_t next)
+static void add_lost(struct kvi_repair *x, struct repair_end *w, uint64_t at, uint64_t next)
 {
-	if (w->places && w->lost_at + w->lost == at) {
+	if (w->ranges && w->lost_at + w->lost == at) {
 		w->lost = next - w->lost_at;
 		return;
 	}
-	if (w->places++)
+	if (w->ranges++)
 		kvi_repair_found(x, w->lost_at, w->lost, false);
 	w->lost_at = at;
 	w->lost = next - at;
@@ -78,11 +78,11 @@ static void add_lost(struct kvi_repair *x, struct whole *w, uint64_t at, uint64_
 	w->lost_type = 0;
 }
 
-static void good_frame(struct whole *w, const struct kvi_frame *f)
+static void good_frame(struct repair_end *w, const struct kvi_frame *f)
 {
 	struct kvi_footer foot;
 	const uint16_t type = f->head.type;
-	if (!w->places) {
+	if (!w->ranges) {
 		w->end = f->offset + f->bytes;
 		w->sequence = f->head.sequence + 1;
 		w->last = type;
@@ -108,7 +108,7 @@ static kvarc_ret empty_row(struct kvi_repair *x, struct kvi_frame *f, uint64_t s
 }
 
 /* Goes through the frames of the result, whatever is in them. */
-static kvarc_ret walk(struct kvi_repair *x, struct whole *w, uint64_t sync)
+static kvarc_ret walk(struct kvi_repair *x, struct repair_end *w, uint64_t sync)
 {
 	const struct kvi_input in = { .source = kvi_view_source(&x->view, x->view.size),
 		                      .alloc = &x->alloc,
@@ -131,7 +131,7 @@ static kvarc_ret walk(struct kvi_repair *x, struct whole *w, uint64_t sync)
 			ret = f.head_good && !f.cut ? KVARC_OK
 			                            : kvi_frame_find(&in, at + KVI_FRAME_ALIGN,
 			                                             &window, &next, x->error);
-			const bool is_new = !w->places || w->lost_at + w->lost != at;
+			const bool is_new = !w->ranges || w->lost_at + w->lost != at;
 			if (!ret)
 				add_lost(x, w, at, next);
 			if (is_new && f.head_good)
@@ -145,24 +145,24 @@ static kvarc_ret walk(struct kvi_repair *x, struct whole *w, uint64_t sync)
 }
 
 /* Whether what is good ends in front of what is lost, so that an end can be put there. */
-static bool has_end(const struct whole *w)
+static bool has_end(const struct repair_end *w)
 {
-	return w->places ? w->places == 1 && !w->others_behind : w->last != KVI_FRAME_FOOTER;
+	return w->ranges ? w->ranges == 1 && !w->others_behind : w->last != KVI_FRAME_FOOTER;
 }
 
 /* Whether nothing but INDEX and FOOTER is lost, or missing. */
-static bool end_alone(const struct whole *w)
+static bool end_alone(const struct repair_end *w)
 {
-	if (!w->places)
+	if (!w->ranges)
 		return w->last != KVI_FRAME_FOOTER;
 	return w->lost_type == KVI_FRAME_INDEX || w->lost_type == KVI_FRAME_FOOTER ||
 	       (w->footer && w->footer_fits) ||
 	       (w->last == KVI_FRAME_INDEX && w->lost <= KVI_FOOTER_FRAME_BYTES);
 }
 
-/* INDEX and FOOTER behind the good frames, which were written. Returns OK; END: they cannot be made;
- * IO. */
-static kvarc_ret make_end(struct kvi_repair *x, const kvarc_sink *sink, const struct whole *w)
+/* INDEX and FOOTER behind the good frames, which were written. Returns OK; END: they cannot be
+ * made; IO. */
+static kvarc_ret make_end(struct kvi_repair *x, const kvarc_sink *sink, const struct repair_end *w)
 {
 	kvarc_source source = kvi_view_source(&x->view, w->end);
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
@@ -195,14 +195,14 @@ static int count_write(void *opaque, const void *buf, size_t bytes, uint64_t off
 	return c->to ? c->to->write(c->to->opaque, buf, bytes, offset) : 0;
 }
 
-static kvarc_ret write_result(struct kvi_repair *x, const kvarc_sink *sink, struct whole *w)
+static kvarc_ret write_result(struct kvi_repair *x, const kvarc_sink *sink, struct repair_end *w)
 {
 	struct counting_sink counted = { .size = 0 };
 	const kvarc_sink count = { .write = count_write, .opaque = &counted };
 	/* On trial first: a sink takes each byte once. */
 	bool end = x->options.flags & KVARC_REPAIR_END && has_end(w) &&
 	           make_end(x, &count, w) == KVARC_OK;
-	if (w->places && !(end && end_alone(w)))
+	if (w->ranges && !(end && end_alone(w)))
 		kvi_repair_found(x, w->lost_at, w->lost, false);
 	counted.to = sink;
 	kvarc_ret ret = copy(x, &count, end ? w->end : x->view.size);
@@ -219,7 +219,7 @@ static kvarc_ret write_result(struct kvi_repair *x, const kvarc_sink *sink, stru
 
 static kvarc_ret repair(struct kvi_repair *x, const kvarc_source *source, const kvarc_sink *sink)
 {
-	struct whole w = { .places = 0 };
+	struct repair_end w = { .ranges = 0 };
 	uint64_t sync;
 	bool superblock;
 	x->view = (struct kvi_repair_view){

@@ -8,7 +8,7 @@
 #include "util/bytes.h"
 
 /* A group in hand: the pieces of its table, and its rows by number. */
-struct group {
+struct repair_group {
 	const uint8_t *table; /* payload of its first row, without the row */
 	unsigned pieces, rows;
 	uint32_t row_bytes;
@@ -107,7 +107,7 @@ static kvarc_ret read_table(struct kvi_repair *x, const struct kvi_repair_row *r
 }
 
 /* The rows of the group whose first one that is there has index i. */
-static kvarc_ret gather_rows(struct kvi_repair *x, size_t i, struct group *g)
+static kvarc_ret gather_rows(struct kvi_repair *x, size_t i, struct repair_group *g)
 {
 	struct kvi_repair_row *rows = x->rows.p;
 	kvarc_ret ret = KVARC_OK;
@@ -131,7 +131,7 @@ static kvarc_ret gather_rows(struct kvi_repair *x, size_t i, struct group *g)
 	return ret;
 }
 
-static kvarc_ret find_lost(struct kvi_repair *x, struct group *g)
+static kvarc_ret find_lost(struct kvi_repair *x, struct repair_group *g)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (unsigned j = 0; j < g->pieces && !ret; j++) {
@@ -145,7 +145,7 @@ static kvarc_ret find_lost(struct kvi_repair *x, struct group *g)
 	return ret;
 }
 
-static bool is_lost(const struct group *g, unsigned j)
+static bool is_lost(const struct repair_group *g, unsigned j)
 {
 	for (unsigned i = 0; i < g->n_lost; i++)
 		if (g->lost[i] == j)
@@ -154,9 +154,9 @@ static bool is_lost(const struct group *g, unsigned j)
 }
 
 /* Adds what the pieces that are there have at [at, at + n) to a value of row r. */
-static kvarc_ret add_pieces(struct kvi_repair *x, const struct group *g, const unsigned *rows,
-                            unsigned n_rows, uint8_t *values, uint8_t *scratch, uint32_t at,
-                            uint32_t n)
+static kvarc_ret add_pieces(struct kvi_repair *x, const struct repair_group *g,
+                            const unsigned *rows, unsigned n_rows, uint8_t *values,
+                            uint8_t *scratch, uint32_t at, uint32_t n)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (unsigned j = 0; j < g->pieces && !ret; j++) {
@@ -190,7 +190,7 @@ static void solving_free(struct kvi_repair *x, struct solving *s, unsigned n)
 	kvi_free(&x->alloc, s->scratch);
 }
 
-static kvarc_ret solving_make(struct kvi_repair *x, const struct group *g, struct solving *s)
+static kvarc_ret solving_make(struct kvi_repair *x, const struct repair_group *g, struct solving *s)
 {
 	const unsigned n = g->n_lost;
 	unsigned used = 0;
@@ -213,7 +213,7 @@ static kvarc_ret solving_make(struct kvi_repair *x, const struct group *g, struc
 }
 
 /* Bytes [at, at + n) of all lost pieces. */
-static kvarc_ret solve_step(struct kvi_repair *x, const struct group *g, struct solving *s,
+static kvarc_ret solve_step(struct kvi_repair *x, const struct repair_group *g, struct solving *s,
                             uint32_t at, uint32_t n)
 {
 	const unsigned e = g->n_lost;
@@ -236,7 +236,7 @@ static kvarc_ret solve_step(struct kvi_repair *x, const struct group *g, struct 
 }
 
 /* The lost pieces, each with its hash, or none. *done: they are restored. */
-static kvarc_ret restore(struct kvi_repair *x, const struct group *g, bool *done)
+static kvarc_ret restore(struct kvi_repair *x, const struct repair_group *g, bool *done)
 {
 	struct solving s = { .inverse = NULL };
 	kvarc_ret ret = solving_make(x, g, &s);
@@ -264,8 +264,8 @@ static kvarc_ret restore(struct kvi_repair *x, const struct group *g, bool *done
 }
 
 /* Row r of a group whose pieces are all there, as a frame in `frame`. */
-static kvarc_ret make_row(struct kvi_repair *x, const struct group *g, uint8_t *frame, unsigned r,
-                          const struct kvi_repair_row *any, uint64_t offset)
+static kvarc_ret make_row(struct kvi_repair *x, const struct repair_group *g, uint8_t *frame,
+                          unsigned r, const struct kvi_repair_row *any, uint64_t offset)
 {
 	const size_t table = kvi_parity_table_bytes(g->pieces);
 	const struct kvi_frame_head h = { KVI_FRAME_PARITY, 0, any->payload_bytes,
@@ -307,7 +307,8 @@ static kvarc_ret has_frame(struct kvi_repair *x, uint64_t offset, bool *there)
 }
 
 /* Rows that are lost, of a group whose pieces are all there. */
-static kvarc_ret restore_rows(struct kvi_repair *x, const struct group *g, size_t first, bool *done)
+static kvarc_ret restore_rows(struct kvi_repair *x, const struct repair_group *g, size_t first,
+                              bool *done)
 {
 	const struct kvi_repair_row any = *KVI_LIST(struct kvi_repair_row, x->rows, first);
 	const uint64_t size = kvi_frame_bytes(any.payload_bytes);
@@ -340,9 +341,9 @@ static kvarc_ret restore_rows(struct kvi_repair *x, const struct group *g, size_
 static kvarc_ret repair_group(struct kvi_repair *x, size_t i, bool *changed)
 {
 	struct kvi_repair_row *first = KVI_LIST(struct kvi_repair_row, x->rows, i);
-	struct group g = { .pieces = first->pieces,
-		           .rows = first->rows,
-		           .row_bytes = first->row_bytes };
+	struct repair_group g = { .pieces = first->pieces,
+		                  .rows = first->rows,
+		                  .row_bytes = first->row_bytes };
 	uint8_t *table;
 	bool done = false;
 	kvarc_ret ret = read_table(x, first, &table);

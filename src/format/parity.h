@@ -6,8 +6,8 @@
 #include "frame.h"
 #include "util/alloc.h"
 
-/* Sizes of a PARITY payload: what is in front of the pieces, and of each piece; pieces and rows of a
- * group together; bytes of a piece. */
+/* Sizes of a PARITY payload: what is in front of the pieces, and of each piece; pieces and rows of
+ * a group together; bytes of a piece. */
 enum { KVI_PARITY_HEAD_BYTES = 16, KVI_PARITY_PIECE_BYTES = 32, KVI_PARITY_MOST = 256 };
 #define KVI_PARITY_PIECE_MAX ((uint32_t)1 << 28)
 
@@ -40,14 +40,16 @@ bool kvi_parity_parse(struct kvi_parity_head *h, const uint8_t *payload, uint32_
 /* Whether two payloads are rows of one group (rule R12.14). */
 bool kvi_parity_same_group(const uint8_t *a, const uint8_t *b, unsigned pieces);
 
-/* Elements of GF(2^8); the inverse of 0 is 0. */
+/* The product of two elements of GF(2^8). */
 uint8_t kvi_gf_times(uint8_t a, uint8_t b);
+/* The inverse of an element; 0: 0. */
 uint8_t kvi_gf_inverse(uint8_t a);
 /* c(r, j) of a group of k pieces. */
 uint8_t kvi_parity_factor(unsigned k, unsigned r, unsigned j);
 
-/* to += factor * from, n bytes: the definition in portable C, and the fastest there is. */
+/* to += factor * from, n bytes: the definition in portable C. */
 void kvi_parity_add_portable(uint8_t *to, uint8_t factor, const uint8_t *from, size_t n);
+/* The same with ISA-L where it is built in. */
 void kvi_parity_add(uint8_t *to, uint8_t factor, const uint8_t *from, size_t n);
 /* Inverts an n x n matrix in place, in memory of n x 2n bytes: the left half is it, the right half
  * becomes the inverse. False: it has none. */

@@ -13,6 +13,7 @@ enum { TURNS = 4, PIECE_MAX = 4 << 20, PIECES_DEFAULT = 16, PIECES_MOST = KVI_PA
 struct parity_group {
 	struct kvi_parity_piece pieces[PIECES_MOST];
 	unsigned n;
+	uint64_t bytes;     /* of all pieces */
 	uint32_t row_bytes; /* of the longest piece */
 	/* One row: the sum of the pieces so far, in `capacity` bytes. */
 	uint8_t *sum;
@@ -115,6 +116,7 @@ static kvarc_ret add_piece(kvarc_writer *w, struct parity_group *g, const uint8_
 	if (!ok)
 		return kvi_fail_alloc(w->error, &w->alloc);
 	g->pieces[g->n++] = (struct kvi_parity_piece){ offset, n, kvi_h128(bytes, n) };
+	g->bytes += n;
 	g->row_bytes = n > g->row_bytes ? n : g->row_bytes;
 	return KVARC_OK;
 }
@@ -168,12 +170,20 @@ static int by_offset(const void *a, const void *b)
 	return x->piece.offset < y->piece.offset ? -1 : x->piece.offset > y->piece.offset;
 }
 
+/* A group of that many pieces and bytes: short ones add little to what its rows cost, so that full
+ * is what has the bytes of `pieces` long ones. */
+static bool fits(const struct kvi_writer_parity *p, unsigned n, uint64_t bytes, uint64_t row_bytes)
+{
+	return n + p->rows <= KVI_PARITY_MOST && bytes <= p->pieces * row_bytes;
+}
+
 /* Makes one of two short groups. */
 static kvarc_ret join(kvarc_writer *w, struct parity_group *to, struct parity_group *from)
 {
 	struct sorted_piece all[PIECES_MOST];
 	const unsigned n = to->n + from->n;
-	if (!from->n || n > w->parity->pieces)
+	const uint64_t longest = from->row_bytes > to->row_bytes ? from->row_bytes : to->row_bytes;
+	if (!from->n || !fits(w->parity, n, to->bytes + from->bytes, longest))
 		return KVARC_OK;
 	if (from->sum && !add_to_sum(w, to, from->sum, from->row_bytes))
 		return kvi_fail_alloc(w->error, &w->alloc);
@@ -183,7 +193,8 @@ static kvarc_ret join(kvarc_writer *w, struct parity_group *to, struct parity_gr
 		all[i] = (struct sorted_piece){ g->pieces[k], g->data[k] };
 	}
 	qsort(all, n, sizeof *all, by_offset);
-	to->row_bytes = from->row_bytes > to->row_bytes ? from->row_bytes : to->row_bytes;
+	to->bytes += from->bytes;
+	to->row_bytes = (uint32_t)longest;
 	from->n = 0; /* its data are of the other one */
 	forget(w, from);
 	to->n = n;
@@ -209,6 +220,19 @@ kvarc_ret kvi_writer_parity_flush(kvarc_writer *w)
 	return ret;
 }
 
+/* Whether the groups, each of which has had its turn, are full. */
+static bool is_full(const struct kvi_writer_parity *p)
+{
+	uint64_t bytes = 0, rows = 0;
+	unsigned most = 0;
+	for (unsigned i = 0; i < TURNS; i++) {
+		bytes += p->groups[i].bytes;
+		rows += p->groups[i].row_bytes;
+		most = p->groups[i].n > most ? p->groups[i].n : most;
+	}
+	return !fits(p, most + 1, bytes + rows / 2, rows);
+}
+
 kvarc_ret kvi_writer_cover(kvarc_writer *w, uint16_t type, const uint8_t *bytes, uint64_t n,
                            uint64_t offset)
 {
@@ -223,7 +247,7 @@ kvarc_ret kvi_writer_cover(kvarc_writer *w, uint16_t type, const uint8_t *bytes,
 		offset += step;
 		n -= step;
 		p->turn = (p->turn + 1) % TURNS;
-		if (!ret && p->turn == 0 && p->groups[TURNS - 1].n == p->pieces)
+		if (!ret && p->turn == 0 && is_full(p))
 			ret = kvi_writer_parity_flush(w);
 	}
 	return ret;

@@ -210,8 +210,9 @@ kvarc_ret kvi_writer_part_from_lost(kvarc_writer *w);
 
 /* What options may ask for; NULL: nothing. Returns OK, PROG. */
 kvarc_ret kvi_writer_parity_check(const kvarc_parity *p, kvarc_error *e);
-/* By the options; the second is also for a writer without. */
+/* Makes what the options ask for. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_writer_parity_open(kvarc_writer *w);
+/* Frees it, if there is any. */
 void kvi_writer_parity_close(kvarc_writer *w);
 /* Bytes of the superblock (type 0) or of a frame that were written. Rows may follow. Returns OK,
  * MEM, MEMLIMIT, IO. */

@@ -96,12 +96,12 @@ static struct memfile repaired(struct memfile *f, unsigned flags, const kvarc_ke
 	return out;
 }
 
-struct frames {
+struct frame_list {
 	size_t at[600], bytes[600], n;
 	uint16_t type[600];
 };
 
-static void find_frames(const struct memfile *f, struct frames *x)
+static void find_frames(const struct memfile *f, struct frame_list *x)
 {
 	const uint64_t sync = kvi_frame_sync(f->p + 24);
 	struct kvi_frame_head h;
@@ -114,7 +114,7 @@ static void find_frames(const struct memfile *f, struct frames *x)
 	}
 }
 
-static size_t count(const struct frames *x, uint16_t type)
+static size_t count(const struct frame_list *x, uint16_t type)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < x->n; i++)
@@ -137,7 +137,7 @@ static void comes_back(struct memfile *damaged, const struct memfile *f, const c
 	kvarc_repair_report r;
 	struct memfile out = repaired(damaged, KVARC_REPAIR_END, NULL, &r);
 	if (out.n != f->n || memcmp(out.p, f->p, f->n) || r.lost_places)
-		fail_msg("%s %zu: not restored, %llu places lost", what, which,
+		fail_msg("%s %zu: not restored, %llu ranges lost", what, which,
 		         (unsigned long long)r.lost_places);
 	memfile_free(&out);
 	memfile_free(damaged);
@@ -173,7 +173,7 @@ static void each_frame(void **state)
 				continue;
 			struct memfile f = with_parity(3, shapes[s][0], shapes[s][1],
 			                               encrypt ? &keys : NULL);
-			struct frames x;
+			struct frame_list x;
 			find_frames(&f, &x);
 			assert_true(count(&x, KVI_FRAME_PARITY) > 0);
 			for (size_t i = 0; i < x.n; i++) {
@@ -194,7 +194,7 @@ static void each_frame(void **state)
 }
 
 /* Frames from i on are damaged, from the middle of the first to that of the last. */
-static void burst(const struct memfile *f, const struct frames *x, size_t i, size_t n)
+static void burst(const struct memfile *f, const struct frame_list *x, size_t i, size_t n)
 {
 	struct memfile d = copy_of(f);
 	const size_t last = i + n - 1, at = x->at[i] + 40;
@@ -206,16 +206,16 @@ static void burst(const struct memfile *f, const struct frames *x, size_t i, siz
 static void bursts(void **state)
 {
 	(void)state;
-	struct memfile f = with_parity(3, 2, 1, NULL);
-	struct frames x;
+	struct memfile f = with_parity(3, 1, 1, NULL);
+	struct frame_list x;
 	find_frames(&f, &x);
-	/* The superblock and 7 frames are the first 4 groups. */
-	for (size_t i = 0; i < 7; i++)
-		assert_int_not_equal(x.type[i], KVI_FRAME_PARITY);
-	for (size_t i = 7; i < 11; i++)
-		assert_int_equal(x.type[i], KVI_FRAME_PARITY);
-	for (size_t i = 0; i < 4; i++)
-		burst(&f, &x, i, 4);
+	/* The superblock and 3 frames are the first 4 groups. */
+	assert_true(x.type[2] != KVI_FRAME_PARITY && x.type[3] == KVI_FRAME_PARITY &&
+	            x.type[6] == KVI_FRAME_PARITY);
+	burst(&f, &x, 0, 3);
+	memfile_free(&f);
+	f = with_parity(3, 2, 1, NULL);
+	find_frames(&f, &x);
 	for (size_t i = 0; i + 3 < x.n; i++)
 		if (x.type[i] != KVI_FRAME_PARITY && x.type[i + 1] != KVI_FRAME_PARITY)
 			burst(&f, &x, i, 2);
@@ -237,7 +237,7 @@ static void too_much(void **state)
 {
 	(void)state;
 	struct memfile f = with_parity(3, 8, 1, NULL);
-	struct frames x;
+	struct frame_list x;
 	kvarc_repair_report r;
 	find_frames(&f, &x);
 	struct memfile d = copy_of(&f);
@@ -287,7 +287,7 @@ static void ends(void **state)
 {
 	(void)state;
 	struct memfile f = with_parity(3, 0, 0, NULL);
-	struct frames x;
+	struct frame_list x;
 	kvarc_repair_report r;
 	find_frames(&f, &x);
 	const size_t index = x.at[x.n - 2];
@@ -359,7 +359,7 @@ static void appended(void **state)
 	kvarc_writer_options o = stream_options(0, 1);
 	struct torn t = { .fail_at = -1, .f = { .fail_at = -1 } };
 	struct cache c;
-	struct frames x;
+	struct frame_list x;
 	cache_make(&c, 5, 5);
 	o.parity = &parity;
 	for (uint64_t at = 0; at < 40; at += 10) {
