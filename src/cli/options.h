@@ -24,8 +24,8 @@ enum {
 	VERB_COMPACT = 0x1000,
 	VERB_APPEND = 0x2000,
 	VERB_LOG = 0x4000,
-	VERB_REPAIR = 0x10000, /* not in VERB_ALL, as the next one */
 	VERB_KEYGEN = 0x8000, /* not in VERB_ALL: it has few options */
+	VERB_REPAIR = 0x10000, /* the same */
 	VERB_ALL = 0x7f7f,
 	/* take folders with -r */
 	VERB_WALKS = VERB_UNPACK | VERB_TEST | VERB_LIST | VERB_INFO
