@@ -18,6 +18,7 @@
 #include "profiles.h"
 #include "progress.h"
 #include "report.h"
+#include "secrets.h"
 #include "times.h"
 #include "units.h"
 #include "watch.h"
@@ -36,6 +37,7 @@ struct append_job {
 	struct output out; /* of a new archive */
 	kvarc_append_options options;
 	kvarc_append_result result;
+	kvarc_parity parity;
 	uint64_t tensor_bytes;
 	double start;
 };
@@ -104,7 +106,12 @@ static bool set_options(struct append_job *j)
 	bool set;
 
 	library_common(j->o, &a->writer.common, &j->error);
-	if (!times_of_environment(&t, &set) ||
+	library_parity(j->o, &j->parity, &a->writer);
+	/* an archive that is there stays as it is: encrypted or not */
+	if (j->fd >= 0)
+		a->reader.keys = a->writer.keys = keys_given();
+	if ((j->fd < 0 && !keys_writer(j->o, false, &a->writer.keys)) ||
+	    !times_of_environment(&t, &set) ||
 	    !profiles_writer(j->o, kvarc_import_geometry(j->im), &a->writer))
 		return false;
 	if ((set || j->in.has_mtime) && t.tv_sec >= 0)
@@ -151,7 +158,7 @@ static bool create(struct append_job *j)
 	kvarc_sink sink;
 	kvarc_ret ret;
 
-	if (!output_open(&j->out, j->archive, 0, j->in.mode))
+	if (!output_open(&j->out, j->archive, 0, j->options.writer.keys ? 0600 : j->in.mode))
 		return false;
 	if (j->out.direct) {
 		msg_error(j->archive, "is no regular file, and nothing can be appended to it");

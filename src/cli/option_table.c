@@ -100,12 +100,12 @@ const struct verb options_verbs[] = {
 /* clang-format on */
 
 #define WRITES (VERB_PACK | VERB_UNPACK | VERB_CUT | VERB_COMPACT)
-#define MAKES (VERB_PACK | VERB_CUT | VERB_COMPACT)
+#define MAKES (VERB_PACK | VERB_CUT | VERB_COMPACT | VERB_APPEND)
 #define CODES (WRITES | VERB_APPEND | VERB_TEST | VERB_BENCH | VERB_TRAIN | VERB_EVAL)
 /* Verbs that read archives which may be encrypted. */
 #define OPENS                                                                                     \
 	(VERB_UNPACK | VERB_TEST | VERB_LIST | VERB_INFO | VERB_CUT | VERB_COMPACT | VERB_TRAIN | \
-	 VERB_BENCH | VERB_EVAL | VERB_PROFILES | VERB_LOG)
+	 VERB_BENCH | VERB_EVAL | VERB_PROFILES | VERB_APPEND | VERB_LOG)
 #define ISAS "scalar avx2 avx512 neon"
 
 const struct option_row options_rows[] = {
@@ -166,7 +166,7 @@ const struct option_row options_rows[] = {
 	{ 0, "parity", "PERCENT", ARG_VALUE, NULL, MAKES,
 	  "add parity, from which kvarc repair restores lost bytes (6: one of 16)",
 	  CALL(options_set_parity) },
-	{ 0, "encrypt", NULL, ARG_NONE, NULL, VERB_PACK | VERB_CUT | VERB_COMPACT,
+	{ 0, "encrypt", NULL, ARG_NONE, NULL, MAKES,
 	  "encrypt the archive, with a key, a passphrase or both", FLAG(encrypt) },
 	{ 0, "decrypt", NULL, ARG_NONE, NULL, VERB_CUT | VERB_COMPACT,
 	  "do not encrypt the new archive of an encrypted one", FLAG(decrypt) },

@@ -18,6 +18,7 @@
 
 #include "kvarc.h"
 
+/* Bytes of a key. */
 enum { KVI_KEY_MAX = 512 };
 
 /* An object as list and stat give it. */
@@ -87,11 +88,13 @@ kvarc_ret kvi_backend_open(struct kvi_backend **b, const char *url,
 /* NULL-safe; sets *b to NULL. */
 void kvi_backend_close(struct kvi_backend **b);
 
-/* The kinds, for kvi_backend_open alone: rest is the URL behind its scheme. */
+/* The kinds, for kvi_backend_open alone, whose contract is theirs: a folder. */
 kvarc_ret kvi_backend_folder(struct kvi_backend **b, const char *path,
                              const struct kvi_backend_options *options, kvarc_error *e);
+/* rest: the URL behind s3://. */
 kvarc_ret kvi_backend_s3(struct kvi_backend **b, const char *rest,
                          const struct kvi_backend_options *options, kvarc_error *e);
+/* rest: the URL behind redis://. */
 kvarc_ret kvi_backend_redis(struct kvi_backend **b, const char *rest,
                             const struct kvi_backend_options *options, kvarc_error *e);
 

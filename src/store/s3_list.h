@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Bytes of a key and of a token that the service may answer with. */
 enum { KVI_S3_KEY_MAX = 1024, KVI_S3_TOKEN_MAX = 2048 };
 
 /* An object of the page. */

@@ -12,6 +12,7 @@
 /* A connection, and who uses it. One thread. */
 struct kvi_s3_client;
 
+/* Capacities for an address and an ETag. */
 enum { KVI_S3_URL_MAX = 4096, KVI_S3_ETAG_MAX = 128 };
 
 /* A request, and its answer. */

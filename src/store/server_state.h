@@ -16,12 +16,12 @@ struct kvarc_server {
 	kvarc_server_info info;
 };
 
-/* A slot as the server lists it. Returns OK, OPTIONS (there is none, or the server lists no
- * slots), IO, MEM. */
+/* A slot as the server lists it. */
 struct kvi_server_slot {
 	uint64_t context;
 	int busy;
 };
+/* Asks for one. Returns OK, OPTIONS (there is none, or the server lists no slots), IO, MEM. */
 kvarc_ret kvi_server_slot(kvarc_server *s, unsigned slot, struct kvi_server_slot *state);
 
 #endif

@@ -49,6 +49,12 @@ kv compact -q --encrypt --key-file a.key -f -o plain.kva plain.kva && ls -l plai
 kv test plain.kva
 kv compact -q --key-file a.key -f -o plain.kva --decrypt plain.kva
 kv test --key-file a.key plain.kva
+# An archive that grows: encrypted from its beginning, or not at all.
+kv append -q --encrypt --key-file a.key grown.kva "$SLOT"
+kv append -q grown.kva "$SLOT"
+kv append -q --key-file a.key --label again grown.kva "$SLOT"
+kv test --key-file a.key grown.kva
+kv append -q --key-file a.key plain.kva "$SLOT"
 # Damage, and salvage.
 flip key.kva 1000000
 kv test --key-file a.key key.kva 2>&1 | hide_offsets
