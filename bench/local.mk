@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 EXTRA_DIST += bench/METHOD.md bench/common.py bench/ratios.py bench/speed.py \
 	bench/memory.py bench/files.py bench/growth.py bench/profiles.py bench/models.py bench/wide.py bench/slots.py bench/blind.py bench/unseen.py \
-	bench/seeds.py bench/tokens.py bench/lossy.py bench/eval_ids.py \
+	bench/seeds.py bench/dedup_pairs.py bench/dedup_policies.py bench/tokens.py bench/lossy.py bench/eval_ids.py \
 	bench/table.py bench/prefill.py bench/make_caches.py bench/make_spread.py \
 	bench/make_slots.py bench/setup.sh bench/flips.sh bench/must-show.sh \
 	bench/compare_builds.py bench/compare_archives.sh bench/sizes.py \
@@ -37,6 +37,11 @@ bench_proxy_LDADD = libkvitools.la libkvi.la
 noinst_PROGRAMS += bench/areas
 bench_areas_SOURCES = bench/areas.c
 bench_areas_LDADD = libkvitools.la libkvi.la
+
+# Archives of a cache that another cache predicts.
+noinst_PROGRAMS += bench/delta
+bench_delta_SOURCES = bench/delta_archive.c
+bench_delta_LDADD = libkvarc.la
 
 # Slots of one session in one archive, over the last one alone.
 noinst_PROGRAMS += bench/session
