@@ -40,7 +40,7 @@ libkvi_la_SOURCES += \
 	src/files/named.c src/files/named.h \
 	src/files/npy_import.c \
 	src/files/oneshot.c \
-	src/files/pack_files.c src/files/pack_files.h \
+	src/files/pack_files.c src/files/pack_files.h src/files/pack_parts.h \
 	src/files/plan.c src/files/plan.h \
 	src/files/references.c src/files/references.h \
 	src/files/reader_bounds.c src/files/reader_bounds.h \

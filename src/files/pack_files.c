@@ -14,6 +14,7 @@
 #include "import_internal.h"
 #include "item_put.h"
 #include "pack_files.h"
+#include "pack_parts.h"
 #include "util/arguments.h"
 #include "util/error.h"
 #include "writer/writer_internal.h"
@@ -341,6 +342,50 @@ static kvarc_ret run(struct packing *p, const kvarc_sink *to, kvarc_writer_stats
 	return kvi_counted_close(&counted, &p->w, ret, stats);
 }
 
+static void free_parts(struct packing *p)
+{
+	for (size_t i = 0; p->plans && i < p->im->n_items; i++)
+		kvi_restore_free(&p->plans[i], &p->im->alloc);
+	kvi_free(&p->im->alloc, p->plans);
+	kvi_free(&p->im->alloc, p->keys);
+}
+
+kvarc_ret kvi_pack_chain_root(kvarc_import *im, uint8_t root[16], kvarc_error *e)
+{
+	struct packing p = { .im = im, .options.common.error = e };
+	kvarc_ret ret = make_identity(&p);
+	if (!ret) {
+		ret = kvarc_chain_root(&im->geometry, p.n_pairs, p.keys, p.values, root);
+		ret = kvi_fail_memory(e, ret, &im->alloc);
+	}
+	free_parts(&p);
+	return ret;
+}
+
+kvarc_ret kvi_pack_begin(kvarc_import *im, kvarc_writer *w, kvarc_error *e)
+{
+	struct packing p = { .im = im, .w = w, .options.common.error = e };
+	kvarc_ret ret = kvarc_writer_set_geometry(w, &im->geometry);
+	if (!ret)
+		ret = make_identity(&p);
+	if (!ret)
+		ret = kvarc_writer_identity(w, p.n_pairs, p.keys, p.values);
+	free_parts(&p);
+	return ret;
+}
+
+kvarc_ret kvi_pack_items(kvarc_import *im, kvarc_writer *w, kvarc_error *e)
+{
+	struct packing p = { .im = im, .w = w, .options.common.error = e };
+	kvarc_ret ret = make_plans(&p);
+	if (!ret)
+		ret = put_restores(&p);
+	if (!ret)
+		ret = put_literals(&p);
+	free_parts(&p);
+	return ret;
+}
+
 static kvarc_ret pack(kvarc_import *im, const kvarc_sink *sink, const kvarc_writer_options *options,
                       struct kvi_pack_checkpoint *checkpoint, kvarc_writer_stats *stats)
 {
@@ -355,10 +400,7 @@ static kvarc_ret pack(kvarc_import *im, const kvarc_sink *sink, const kvarc_writ
 		return kvi_fail(p.options.common.error, KVARC_PROG,
 		                "kvarc_pack: segment_tokens is at most 256");
 	ret = run(&p, sink, stats);
-	for (size_t i = 0; p.plans && i < im->n_items; i++)
-		kvi_restore_free(&p.plans[i], &im->alloc);
-	kvi_free(&im->alloc, p.plans);
-	kvi_free(&im->alloc, p.keys);
+	free_parts(&p);
 	return ret;
 }
 

@@ -67,6 +67,11 @@ struct kvi_profile;
 KVI_SHARED kvarc_ret kvi_reader_first_profile(kvarc_reader *r, unsigned highest, unsigned *level,
                                               const struct kvi_profile **profile);
 
+/* Reads every frame of the file, on a source that can seek, and verifies it with its check and its
+ * order; chunks are not decoded, and segments of a store not asked for. Returns OK, DATA, OPTIONS,
+ * IO, MEM, MEMLIMIT. */
+KVI_SHARED kvarc_ret kvi_reader_check_frames(kvarc_reader *r);
+
 /* Fills the caller's kvarc_error, without an offset, makes code stick to the reader, returns it. */
 kvarc_ret kvi_reader_fail(kvarc_reader *r, kvarc_ret code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -23,7 +23,7 @@ kvarc_ret kvi_vfail(kvarc_error *e, kvarc_ret code, const char *format, va_list 
 	__attribute__((format(printf, 3, 0)));
 /* Sets the reason in *e (NULL: nothing), which holds a failure, and returns ret:
  * return kvi_reason(e, KVARC_REASON_SALVAGE, kvi_fail(e, ...)); */
-kvarc_ret kvi_reason(kvarc_error *e, kvarc_reason reason, kvarc_ret ret);
+KVI_SHARED kvarc_ret kvi_reason(kvarc_error *e, kvarc_reason reason, kvarc_ret ret);
 /* GEOMETRY: there is no such track among n. */
 kvarc_ret kvi_fail_track(kvarc_error *e, uint32_t track, size_t n);
 

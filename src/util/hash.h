@@ -22,7 +22,7 @@ uint64_t kvi_h64_2(const void *a, size_t na, const void *b, size_t nb);
 /* Whether a header's check is that of versions before 1.0, whose H64 was another one. */
 bool kvi_h64_pre_release(const void *p, size_t bytes, uint64_t check);
 /* H128 of the bytes: XXH3, 128 bits, seed 0. */
-struct kvi_h128 kvi_h128(const void *p, size_t bytes);
+KVI_SHARED struct kvi_h128 kvi_h128(const void *p, size_t bytes);
 /* H128 of the bytes of a followed by those of b. */
 struct kvi_h128 kvi_h128_2(const void *a, size_t na, const void *b, size_t nb);
 

@@ -28,7 +28,8 @@ struct kvi_list {
 #define KVI_LIST(type, list, i) (&((type *)(list).p)[i])
 
 /* Adds one entry at the end, zeroed. NULL: no memory, and nothing changed. */
-void *kvi_list_add(struct kvi_list *l, const struct kvi_alloc *alloc, size_t entry_bytes);
+KVI_SHARED void *kvi_list_add(struct kvi_list *l, const struct kvi_alloc *alloc,
+                              size_t entry_bytes);
 
 /* The index of the first entry whose key is `value` or more; l->n: there is none. The
  * entries ascend by their keys: uint64_t members at byte `key` of each. */
