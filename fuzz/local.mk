@@ -21,7 +21,7 @@ fuzz_replays = \
 	fuzz/replay_roundtrip fuzz/replay_params fuzz/replay_rans_tables \
 	fuzz/replay_geometry fuzz/replay_profile \
 	fuzz/replay_model_gguf fuzz/replay_model_safetensors \
-	fuzz/replay_kept fuzz/replay_lossy fuzz/replay_s3_list
+	fuzz/replay_kept fuzz/replay_lossy fuzz/replay_manifest fuzz/replay_s3_list
 check_PROGRAMS += $(fuzz_replays)
 TESTS += $(fuzz_replays)
 
@@ -73,6 +73,8 @@ fuzz_replay_model_safetensors_SOURCES = fuzz/target_model_safetensors.c fuzz/sta
 fuzz_replay_model_safetensors_LDADD = fuzz/libfuzzing.la
 fuzz_replay_kept_SOURCES = fuzz/target_kept.c fuzz/standalone.c
 fuzz_replay_kept_LDADD = fuzz/libfuzzing.la
+fuzz_replay_manifest_SOURCES = fuzz/target_manifest.c fuzz/standalone.c
+fuzz_replay_manifest_LDADD = fuzz/libfuzzing.la
 fuzz_replay_s3_list_SOURCES = fuzz/target_s3_list.c fuzz/standalone.c
 fuzz_replay_s3_list_LDADD = fuzz/libfuzzing.la
 fuzz_replay_lossy_SOURCES = fuzz/target_lossy.c fuzz/standalone.c
@@ -88,7 +90,7 @@ noinst_PROGRAMS += \
 	fuzz/fuzz_npy fuzz/fuzz_container fuzz/fuzz_roundtrip \
 	fuzz/fuzz_params fuzz/fuzz_rans_tables fuzz/fuzz_geometry \
 	fuzz/fuzz_profile fuzz/fuzz_model_gguf fuzz/fuzz_model_safetensors \
-	fuzz/fuzz_kept fuzz/fuzz_lossy fuzz/fuzz_s3_list
+	fuzz/fuzz_kept fuzz/fuzz_lossy fuzz/fuzz_manifest fuzz/fuzz_s3_list
 fuzz_fuzz_decode_SOURCES = fuzz/target_decode.c
 fuzz_fuzz_decode_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_decode_LDFLAGS = -fsanitize=fuzzer
@@ -161,6 +163,9 @@ fuzz_fuzz_model_safetensors_LDFLAGS = -fsanitize=fuzzer
 fuzz_fuzz_kept_SOURCES = fuzz/target_kept.c
 fuzz_fuzz_kept_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_kept_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_manifest_SOURCES = fuzz/target_manifest.c
+fuzz_fuzz_manifest_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_manifest_LDFLAGS = -fsanitize=fuzzer
 fuzz_fuzz_s3_list_SOURCES = fuzz/target_s3_list.c
 fuzz_fuzz_s3_list_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_s3_list_LDFLAGS = -fsanitize=fuzzer

@@ -424,6 +424,14 @@ def main(corpus, kvarc=None, check=False):
     put('s3_list', 'last', page % (b'false', b'', 2 * entry))
     put('s3_list', 'more', page % (
         b'true', b'<NextContinuationToken>x/y=</NextContinuationToken>', entry))
+    lines = (b'kvarc-session=1\npack=' + b'0f' * 16 + b'\ntokens=590\ntime=1764000000000\n'
+             b'bytes=13603812\n')
+    put('manifest', 'short', lines)
+    put('manifest', 'fork', lines + b'chain=' + b'e1' * 16 + b'\nlabel=50 %25%0A of it\n'
+        b'parent=chat/1\nparent-version=7\n')
+    put('manifest', 'newer', lines.replace(b'=1\n', b'=2\n', 1))
+    put('manifest', 'unknown', lines + b'colour=blue\n')
+    put('manifest', 'twice', lines + lines)
     put('s3_list', 'cut', (page % (b'false', b'', entry))[:-50])
     put(st, 'batch.safetensors', safetensors(
         [('layers.0.key', 'F16', [2, 2, 9, 4], values(144, f16)),

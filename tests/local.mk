@@ -219,6 +219,11 @@ unit_tests = \
 	tests/unit/test_weights_bad
 tests_unit_test_seal_LDADD = fuzz/libfuzzing.la $(LDADD)
 tests_unit_test_stored_model_LDADD = fuzz/libfuzzing.la $(LDADD)
+if HAVE_SQLITE3
+tests_unit_libunit_a_SOURCES += tests/slots_made.c tests/slots_made.h \
+	tests/unit/store_util.c tests/unit/store_util.h
+unit_tests += tests/unit/test_store tests/unit/test_store_damage
+endif
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
 endif

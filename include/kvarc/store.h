@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* kvarc/store.h - stores of sessions: files that grow from save to save; in a folder, S3, Redis */
 /*
- * kvarc/store.h - stores of sessions, in a folder, S3 or Redis
- *
- * These calls are in libkvarc-store, which needs the libkvarc of the same version.
+ * These calls are in libkvarc-store, which needs the libkvarc of the same version. docs/store.md
+ * has the layout of a store and what it promises.
  */
 #ifndef KVARC_STORE_H
 #define KVARC_STORE_H
@@ -13,10 +13,223 @@
 extern "C" {
 #endif
 
+/*
+ * A store keeps versions of sessions. A version is a file (a slot of an engine, or any file) that
+ * loads byte for byte. Tokens that the store has already, with equal ids and equal elements, are
+ * not stored again. Any number of processes and machines may use a store at once, without locks.
+ * A handle serves one thread at a time. Names of sessions: 1 to 200 bytes, components separated by
+ * '/', none of which is empty, "." or ".."; no control characters, no leading '-', and no '@'
+ * before a number at the end. A call that gets another one returns PROG.
+ */
 typedef struct kvarc_store kvarc_store;
 
-/* Frees a store and sets *store to NULL; NULL-safe. */
-KVARC_API void kvarc_store_close(kvarc_store **store);
+/* A folder is made, with mode 0700, when it is not there. */
+#define KVARC_STORE_CREATE 0x1u
+/* A folder without fsync: what was saved may be lost in a power failure. */
+#define KVARC_STORE_NO_SYNC 0x2u
+
+/* How a store is opened; set unused members to 0. */
+typedef struct kvarc_store_options {
+	/* error must outlive the store. memlimit is for each archive that is open */
+	kvarc_common common;
+	unsigned flags; /* KVARC_STORE_* */
+	/* who may share what is stored: sessions, tokens and answers of other namespaces are
+	 * not visible. At most 64 bytes; NULL: "default" */
+	const char *name_space;
+	/* path of the index, a cache that may be removed at any time. NULL: index.sqlite in the
+	 * folder of a store in a folder, memory for others */
+	const char *index;
+	/* where archives are written before they are put into the store, in files without a name;
+	 * NULL: in memory */
+	const char *temp_dir;
+	/* profiles for archives of levels 2 and 3, as in kvarc_reader_options */
+	const kvarc_profile *const *profiles;
+	size_t n_profiles;
+	kvarc_find_profile find_profile;
+	void *find_opaque;
+	/* NULL, or called with one line about something that was mended: an index made again */
+	void (*note)(void *opaque, const char *text);
+	void *note_opaque;
+	uint64_t reserved[4]; /* zero */
+} kvarc_store_options;
+#define KVARC_STORE_OPTIONS_INIT KVARC_ZERO
+
+/*
+ * Opens what a URL names: a path or file:PATH, s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME],
+ * redis://HOST[:PORT][/DB][?prefix=TEXT]. options may be NULL, and what it points to must outlive
+ * the store. On failure *s is NULL.
+ * Returns OK, OPTIONS (a kind that is not known or was not built in, no such folder), IO, MEM,
+ * MEMLIMIT, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_open(kvarc_store **s, const char *url,
+                                                      const kvarc_store_options *options);
+/* NULL-safe; sets *s to NULL. */
+KVARC_API void kvarc_store_close(kvarc_store **s);
+
+/* How a version is saved; set unused members to 0. */
+typedef struct kvarc_save_options {
+	/* level, profile, flags, segment_tokens and threads of what is new. Levels 0 to 3; no tier,
+	 * no KVARC_WRITE_STREAMABLE, no file_id */
+	kvarc_writer_options writer;
+	const char *label; /* readable text, at most 1000 bytes; NULL: none */
+	uint64_t time;     /* milliseconds since 1970, UTC; 0: not known */
+	/* NULL, or asked once before the version becomes visible: 0 to go on, anything else to
+	 * stop with IO (the file has changed meanwhile) */
+	int (*confirm)(void *opaque);
+	void *confirm_opaque;
+	uint64_t reserved[4]; /* zero */
+} kvarc_save_options;
+#define KVARC_SAVE_OPTIONS_INIT KVARC_ZERO
+
+/* What a save did. Tokens and bytes of all tracks. */
+typedef struct kvarc_saved {
+	uint64_t version;
+	uint64_t tokens, kept_tokens, new_tokens; /* kept: that the store had */
+	uint64_t file_bytes;                      /* of the file that was saved */
+	uint64_t written_bytes;                   /* of the archive that was put */
+	uint64_t not_written_bytes;               /* of the elements of kept tokens */
+	uint64_t tries; /* 1, or more: what it shared was being removed meanwhile */
+	uint64_t reserved[4];
+} kvarc_saved;
+
+/*
+ * Saves the file of an import as the next version of a session. It is durable, as far as the kind
+ * of store promises that, when this returns OK; after any other return the session is as it was.
+ * The import gets the identity pair "namespace". options and saved may be NULL.
+ * Returns OK, OPTIONS (a level or option that stores do not have), MEM, MEMLIMIT, IO, DATA,
+ * PREDICTOR, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_save(kvarc_store *s, const char *session,
+                                                      kvarc_import *im,
+                                                      const kvarc_save_options *options,
+                                                      kvarc_saved *saved);
+
+/* A version of a session. Strings stay until the callback or call that gives it returns. */
+typedef struct kvarc_session_version {
+	const char *session;
+	uint64_t number; /* ascending, from 1 */
+	uint64_t time;   /* milliseconds since 1970; 0: not known */
+	uint64_t tokens; /* of the longest track */
+	uint64_t file_bytes;
+	const char *label;  /* "": none */
+	const char *parent; /* the session that it was forked from; "": none */
+	uint64_t parent_number;
+	uint8_t archive[16]; /* the file_id of its archive */
+	uint64_t reserved[4];
+} kvarc_session_version;
+/* Takes one version; not 0 ends the call, which returns IO. */
+typedef int (*kvarc_session_version_fn)(void *opaque, const kvarc_session_version *version);
+
+/*
+ * Restores the files of a version, number 0: the last one, as kvarc_unpack does. version, which may
+ * be NULL, is filled before `open` is called; its strings stay until the next call.
+ * Returns OK, END (no such session or version), STORE (an archive or a segment is missing or
+ * differs), and what kvarc_unpack returns.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_load(kvarc_store *s, const char *session,
+                                                      uint64_t number, kvarc_item_open open,
+                                                      void *opaque, kvarc_session_version *version);
+
+/* The versions of a session, ascending. Returns OK, END (there is none), DATA (a damaged one; the
+ * others were given), IO, MEM, PROG. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_log(kvarc_store *s, const char *session,
+                                                     kvarc_session_version_fn fn, void *opaque);
+
+/* The last version of every session, in the order of their names. Returns OK, DATA (a damaged one;
+ * the others were given), IO, MEM. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_list(kvarc_store *s, kvarc_session_version_fn fn,
+                                                      void *opaque);
+
+/*
+ * Makes a version, number 0: the last one, the first version of a session that has none: nothing is
+ * copied. Returns OK, END (no such version), OPTIONS (the new session has versions already),
+ * STORE (its archives are being removed), DATA, IO, MEM, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_fork(kvarc_store *s, const char *session,
+                                                      uint64_t number, const char *to);
+
+/* Removes all versions of a session, the oldest first; space is freed by kvarc_store_gc. A save
+ * meanwhile stays. *versions, which may be NULL: how many were removed. Returns OK, END (there is
+ * no such session), IO, MEM, PROG. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_remove(kvarc_store *s, const char *session,
+                                                        uint64_t *versions);
+
+/* A session that begins as a file does. */
+typedef struct kvarc_found {
+	const char *session; /* until the callback returns */
+	uint64_t number, tokens;
+	uint64_t common_tokens; /* leading tokens of the first track with equal ids */
+	uint64_t reserved[4];
+} kvarc_found;
+/* Takes one session; not 0 ends the call, which returns OK. */
+typedef int (*kvarc_found_fn)(void *opaque, const kvarc_found *found);
+
+/* The sessions whose last version has leading tokens in common with the first track of an import,
+ * the most first. Returns OK, OPTIONS (the file has no token ids), IO, MEM, DATA, PROG. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_find(kvarc_store *s, kvarc_import *im,
+                                                      kvarc_found_fn fn, void *opaque);
+
+/* What a store holds, of all namespaces. */
+typedef struct kvarc_store_sizes {
+	uint64_t sessions, versions;
+	uint64_t archives, archive_bytes;
+	uint64_t file_bytes;             /* of the files of all versions */
+	uint64_t segments;               /* that the archives hold */
+	uint64_t unnamed, unnamed_bytes; /* archives that no version needs */
+	uint64_t unreadable;             /* manifests and archives */
+	uint64_t reserved[4];
+} kvarc_store_sizes;
+/* Returns OK, IO, MEM. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_stat(kvarc_store *s, kvarc_store_sizes *sizes);
+
+/* What kvarc_store_gc does; set unused members to 0. */
+typedef struct kvarc_gc_options {
+	/* archives may take this many bytes: versions are removed until they do, those whose last
+	 * use is longest ago first, the last version of a session only when no other is left. 0: no
+	 * version is removed for it */
+	uint64_t budget;
+	uint64_t keep;  /* of each session this many last versions stay; 0: all */
+	uint64_t grace; /* archives younger than this many seconds are left alone; 0: 3600 */
+	int dry_run;    /* nothing is removed */
+	int no_grace;   /* grace is 0 seconds: no other process may save meanwhile */
+	/* NULL, or called with one line about each thing that cannot be read or was removed */
+	void (*report)(void *opaque, const char *text);
+	void *opaque;
+	uint64_t reserved[4]; /* zero */
+} kvarc_gc_options;
+#define KVARC_GC_OPTIONS_INIT KVARC_ZERO
+
+/* What it did, or would do. */
+typedef struct kvarc_gc_result {
+	uint64_t archives, archive_bytes; /* before */
+	uint64_t removed, removed_bytes;  /* archives */
+	uint64_t versions;                /* that were removed */
+	uint64_t young;                   /* archives that nothing needs, but that are too young */
+	uint64_t unreadable;              /* manifests and archives */
+	uint64_t reserved[4];
+} kvarc_gc_result;
+
+/*
+ * Removes archives that no version needs. While a manifest, or an archive that a version needs,
+ * cannot be read, nothing is removed, as what it names is not known: DATA.
+ * Returns OK, DATA, IO, MEM, MEMLIMIT, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_gc(kvarc_store *s, const kvarc_gc_options *options,
+                                                    kvarc_gc_result *result);
+
+/* One loss that kvarc_store_verify has found, as one line that names the archive or manifest, or
+ * the session that cannot be loaded. */
+typedef void (*kvarc_store_loss_fn)(void *opaque, const char *text);
+
+/* Reads every archive, checks all of it, and that every version can be loaded. *losses: how many
+ * were found. Returns OK (also with losses), IO, MEM, MEMLIMIT, PROG. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_verify(kvarc_store *s, kvarc_store_loss_fn fn,
+                                                        void *opaque, uint64_t *losses);
+
+/* Makes the index again from the archives. *archives, *segments, which may be NULL: how many are
+ * in it. Returns OK, IO, MEM, MEMLIMIT. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_rebuild(kvarc_store *s, uint64_t *archives,
+                                                         uint64_t *segments);
 
 #ifdef __cplusplus
 }

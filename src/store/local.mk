@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvistore_la_SOURCES += \
-	src/store/store_open.c src/store/store_state.h \
 	src/store/backend.c src/store/backend.h \
 	src/store/backend_folder.c \
 	src/store/backend_s3.c src/store/s3_request.c src/store/s3_request.h \
@@ -8,4 +7,26 @@ libkvistore_la_SOURCES += \
 	src/store/backend_redis.c \
 	src/store/curl_begin.c src/store/curl_begin.h \
 	src/store/server_http.c src/store/server_http.h \
-	src/store/server.c src/store/server_check.c src/store/server_state.h
+	src/store/server.c src/store/server_check.c src/store/server_state.h \
+	src/store/session_names.c src/store/session_names.h \
+	src/store/manifest.c src/store/manifest.h
+
+# The index is in SQLite: without it there are no stores.
+if HAVE_SQLITE3
+libkvistore_la_SOURCES += \
+	src/store/store_open.c src/store/store_state.h \
+	src/store/store_index.c src/store/store_index.h src/store/index_state.h \
+	src/store/index_changes.c src/store/index_queries.c \
+	src/store/index_fill.c src/store/index_refresh.c \
+	src/store/store_packs.c src/store/store_content.c \
+	src/store/sessions.c src/store/store_sessions.c \
+	src/store/protocol.c src/store/store_load.c \
+	src/store/save_plan.c src/store/save_plan.h src/store/save_partial.c \
+	src/store/save_archive.c src/store/save_archive.h \
+	src/store/store_save.c src/store/store_find.c \
+	src/store/store_map.c src/store/store_map.h src/store/store_stat.c \
+	src/store/store_gc.c src/store/gc_steps.c src/store/gc_steps.h \
+	src/store/store_verify.c
+else
+libkvistore_la_SOURCES += src/store/store_without.c
+endif

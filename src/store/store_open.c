@@ -1,15 +1,176 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_open.c - opens and closes a store */
+/* store_open.c - opening and closing a store, and its index */
 #include "config.h"
 
 #include "store_state.h"
 
-void kvarc_store_close(kvarc_store **store)
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "util/arguments.h"
+#include "util/hash.h"
+#include "util/string_field.h"
+
+#define INDEX_NAME "/index.sqlite"
+enum { NOTE_MOST = 256 };
+
+int64_t kvi_store_now(void)
 {
-	kvarc_store *s = store ? *store : NULL;
-	if (!s)
+	return (int64_t)time(NULL);
+}
+
+uint64_t kvi_name_space_key(const char *name_space)
+{
+	return kvi_h64(name_space, strlen(name_space));
+}
+
+void kvi_store_note(const struct kvarc_store *s, const char *format, ...)
+{
+	char text[NOTE_MOST];
+	va_list args;
+	if (!s->options.note)
 		return;
-	kvi_backend_close(&s->backend);
-	kvi_free(&s->alloc, s);
-	*store = NULL;
+	va_start(args, format);
+	vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	s->options.note(s->options.note_opaque, text);
+}
+
+kvarc_ret kvi_store_random(struct kvarc_store *s, uint8_t id[16])
+{
+	if (getrandom(id, 16, 0) != 16)
+		return kvi_fail(s->error, KVARC_IO,
+		                "store: no random bytes for the name of an archive");
+	return KVARC_OK;
+}
+
+/* ----- the index ------------------------------------------------ */
+
+static kvarc_ret fill_index(struct kvarc_store *s, const char *why)
+{
+	uint64_t unreadable = 0, packs = 0, segments = 0;
+	kvarc_ret ret = kvi_index_refresh(s, s->index, s->options.note, s->options.note_opaque,
+	                                  &unreadable);
+	if (!ret)
+		ret = kvi_index_counts(s->index, &packs, &segments);
+	if (!ret && (why || packs))
+		kvi_store_note(s, "the index%s%s: made again from %llu archive%s", why ? " " : "",
+		               why ? why : " was missing", (unsigned long long)packs,
+		               packs == 1 ? "" : "s");
+	return ret;
+}
+
+static kvarc_ret open_index(struct kvarc_store *s)
+{
+	bool made;
+	const char *why;
+	kvarc_ret ret = kvi_index_open(&s->index, s->index_path, s->options.common.allocator, &made,
+	                               &why, s->error);
+	return !ret && made ? fill_index(s, why) : ret;
+}
+
+bool kvi_store_mend(struct kvarc_store *s, kvarc_ret ret)
+{
+	if (ret != KVARC_DATA || !s->index || !kvi_index_damaged(s->index))
+		return false;
+	/* What is open of it is closed: then it is found to be damaged, and made again. */
+	kvi_index_close(&s->index);
+	if (s->index_path)
+		remove(s->index_path);
+	return open_index(s) == KVARC_OK;
+}
+
+/* ----- open and close ------------------------------------------------ */
+
+static kvarc_ret check(const char *url, const kvarc_store_options *o)
+{
+	static const char call[] = "kvarc_store_open";
+	kvarc_error *e = o->common.error;
+	const char *name_space = o->name_space ? o->name_space : KVI_NAMESPACE_DEFAULT;
+	kvarc_ret ret = kvi_check_common(&o->common);
+	if (!ret)
+		ret = KVI_CHECK_RESERVED(e, call, "options", o);
+	if (ret)
+		return ret;
+	if (!url || !*url)
+		return kvi_fail(e, KVARC_PROG, "%s: the URL is empty", call);
+	if (o->flags & ~(KVARC_STORE_CREATE | KVARC_STORE_NO_SYNC))
+		return kvi_fail(e, KVARC_PROG, "%s: unknown flags", call);
+	if (kvi_namespace_wrong(name_space))
+		return kvi_fail(e, KVARC_PROG, "%s: the namespace %s", call,
+		                kvi_namespace_wrong(name_space));
+	return KVARC_OK;
+}
+
+/* The path of a store in a folder; NULL: it is elsewhere. */
+static const char *folder_of_url(const char *url)
+{
+	if (strncmp(url, "file:", 5) == 0)
+		return url + 5;
+	const char *scheme = strstr(url, "://");
+	return scheme && scheme < strchr(url, '/') ? NULL : url;
+}
+
+static kvarc_ret find_index(struct kvarc_store *s, const char *url)
+{
+	const char *path = s->options.index, *folder = folder_of_url(url);
+	if (!path && !folder)
+		return KVARC_OK;
+	size_t bytes = path ? strlen(path) + 1 : strlen(folder) + sizeof INDEX_NAME;
+	s->index_path = kvi_malloc(&s->alloc, bytes);
+	if (!s->index_path)
+		return kvi_fail_alloc(s->error, &s->alloc);
+	snprintf(s->index_path, bytes, "%s%s", path ? path : folder, path ? "" : INDEX_NAME);
+	return KVARC_OK;
+}
+
+kvarc_ret kvarc_store_open(kvarc_store **out, const char *url, const kvarc_store_options *options)
+{
+	static const kvarc_store_options defaults = KVARC_STORE_OPTIONS_INIT;
+	struct kvarc_store *s;
+	if (!out)
+		return KVARC_PROG;
+	*out = NULL;
+	options = options ? options : &defaults;
+	kvarc_ret ret = check(url, options);
+	if (!ret)
+		ret = kvi_handle_new(&s, sizeof *s, offsetof(struct kvarc_store, alloc),
+		                     &options->common, options->common.memlimit);
+	if (ret)
+		return ret;
+	s->options = *options;
+	s->error = options->common.error ? options->common.error : &s->own_error;
+	snprintf(s->name_space, sizeof s->name_space, "%s",
+	         options->name_space ? options->name_space : KVI_NAMESPACE_DEFAULT);
+	s->name_space_key = kvi_name_space_key(s->name_space);
+	const struct kvi_backend_options bo = { .allocator = options->common.allocator,
+		                                .create = options->flags & KVARC_STORE_CREATE,
+		                                .no_sync = options->flags & KVARC_STORE_NO_SYNC };
+	ret = kvi_backend_open(&s->backend, url, &bo, s->error);
+	if (!ret)
+		ret = find_index(s, url);
+	if (!ret)
+		ret = open_index(s);
+	if (ret)
+		kvarc_store_close(&s);
+	*out = s;
+	return ret;
+}
+
+void kvarc_store_close(kvarc_store **s)
+{
+	if (!s || !*s)
+		return;
+	for (size_t i = 0; i < KVI_OPEN_PACKS; i++) {
+		kvarc_reader_close(&(*s)->packs[i].r);
+		kvi_object_source_close(&(*s)->packs[i].source);
+	}
+	kvi_index_close(&(*s)->index);
+	kvi_backend_close(&(*s)->backend);
+	kvi_free(&(*s)->alloc, (*s)->index_path);
+	kvi_free(&(*s)->alloc, *s);
+	*s = NULL;
 }

@@ -1,16 +1,188 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_state.h - the inside of a store, for its own sources */
+/* store_state.h - the insides of a store, shared by its sources */
 #ifndef KVI_STORE_STATE_H
 #define KVI_STORE_STATE_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "kvarc/store.h"
 #include "backend.h"
+#include "manifest.h"
+#include "session_names.h"
+#include "store_index.h"
 #include "util/alloc.h"
+#include "util/error.h"
+#include "util/list.h"
 
-/* A store. One thread uses it at a time. */
+/* Archives that stay open; tokens of a segment. */
+enum { KVI_OPEN_PACKS = 4, KVI_SEGMENT_MOST = 256 };
+
+/* An archive of the store that is open. */
+struct kvi_open_pack {
+	uint8_t id[16];
+	char key[KVI_PACK_KEY];
+	kvarc_source source;
+	kvarc_reader *r; /* NULL: none is open here */
+	kvarc_error error;
+	uint64_t used; /* ascends */
+};
+
+/* A store that is open. One thread uses it at a time. */
 struct kvarc_store {
 	struct kvi_alloc alloc;
+	kvarc_error own_error, *error; /* the caller's, or its own; never NULL */
+	kvarc_store_options options;
+	char name_space[KVI_NAMESPACE_MAX + 1];
+	uint64_t name_space_key; /* its H64, in the index */
+	char *index_path;        /* NULL: in memory */
 	struct kvi_backend *backend;
+	struct kvi_store_index *index;
+	struct kvi_open_pack packs[KVI_OPEN_PACKS];
+	uint64_t uses;
+	/* Of the version that the caller of kvarc_store_load has. */
+	struct kvi_manifest version;
+	struct kvi_session_key version_key;
 };
+
+/* Seconds since 1970. */
+int64_t kvi_store_now(void);
+/* One line for the caller's note, if it wants any. */
+void kvi_store_note(const struct kvarc_store *s, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+/* Whether a failure is of the index, which is then made again from the archives: try once more.
+ * Otherwise false, and the error stays. */
+bool kvi_store_mend(struct kvarc_store *s, kvarc_ret ret);
+/* H64 of a namespace, as the index has it. */
+uint64_t kvi_name_space_key(const char *name_space);
+/* 16 random bytes. Returns OK, IO. */
+kvarc_ret kvi_store_random(struct kvarc_store *s, uint8_t id[16]);
+
+/* Archives (store_packs.c). */
+
+/*
+ * The reader of an archive, which the store keeps open for a while: until three others were asked
+ * for, or kvi_pack_forget. It has no store: segments of other archives answer STORE. Returns OK;
+ * END (there is no such archive); what kvarc_reader_open does.
+ */
+kvarc_ret kvi_pack_reader(struct kvarc_store *s, const uint8_t id[16], kvarc_reader **r);
+/* Closes an archive that is about to be removed. */
+void kvi_pack_forget(struct kvarc_store *s, const uint8_t id[16]);
+struct kvi_store_content;
+/*
+ * Opens an archive for one caller, which closes it. content NULL: as kvi_pack_reader; else segments
+ * of other archives come from the store. p must stay where it is. Returns as kvi_pack_reader; then
+ * there is nothing to close.
+ */
+kvarc_ret kvi_pack_open(struct kvarc_store *s, struct kvi_open_pack *p, const uint8_t id[16],
+                        struct kvi_store_content *content);
+/* Closes what kvi_pack_open has opened. */
+void kvi_pack_close(struct kvi_open_pack *p);
+/* After a failure of its reader: IO becomes END where the archive was removed meanwhile. */
+kvarc_ret kvi_pack_gone(struct kvarc_store *s, const uint8_t id[16], kvarc_ret ret);
+/* Options for readers of a store's archives; e: their error. */
+void kvi_pack_reader_options(const struct kvarc_store *s, kvarc_reader_options *o, kvarc_error *e);
+
+/* Content (store_content.c): tokens of the store. */
+
+/* n tokens of a track in memory. */
+struct kvi_store_rows {
+	uint32_t n;
+	bool has_ids;
+	int32_t ids[KVI_SEGMENT_MOST], positions[KVI_SEGMENT_MOST];
+	const kvarc_geometry *geometry;
+	uint32_t track;
+	kvarc_view *views; /* one a tensor of the geometry, packed; data NULL: of another track */
+	uint8_t *data;
+};
+/* Memory for 256 tokens of a track. *rows is to be freed, also on failure. Returns OK, MEM,
+ * MEMLIMIT. */
+kvarc_ret kvi_rows_make(struct kvarc_store *s, struct kvi_store_rows *rows,
+                        const kvarc_geometry *geometry, uint32_t track);
+/* NULL-safe in all members. */
+void kvi_rows_free(struct kvarc_store *s, struct kvi_store_rows *rows);
+/* Ids, positions and, with elements, views of a row of the index: a whole segment. Returns OK;
+ * END: the archive is not there, or has other tensors; else what readers return. */
+kvarc_ret kvi_rows_read(struct kvarc_store *s, const struct kvi_index_row *row,
+                        struct kvi_store_rows *rows, bool elements);
+/* A row of a whole segment under a key with a content digest, which is read where it is not known.
+ * digest NULL: any. Returns OK, END (there is none), MEM, MEMLIMIT, IO, DATA. */
+kvarc_ret kvi_content_find(struct kvarc_store *s, const kvarc_geometry *geometry,
+                           uint64_t name_space, const uint8_t key[16], const uint8_t *digest,
+                           struct kvi_index_row *row);
+
+/* What a reader asks a store with. */
+struct kvi_store_content {
+	struct kvarc_store *s;
+	const kvarc_geometry *geometry; /* of the reader, once it is open */
+	kvarc_ret failed;               /* and s->error says why, where it is not OK or END */
+};
+/* For kvarc_reader_options.stored_read; opaque is a struct kvi_store_content. */
+int kvi_content_read(void *opaque, const kvarc_stored *segment, const char *ns, int32_t *ids,
+                     int32_t *positions, const kvarc_view *views);
+
+/* The index (index_fill.c). */
+
+/* What is known of segments of an archive beyond its INDEX. */
+struct kvi_known {
+	uint32_t track, n; /* the first n tokens of a segment */
+	uint64_t t0;
+	uint8_t digest[16];
+	uint8_t chain[16]; /* of those n tokens, where they are not the whole segment */
+	int32_t first;
+	bool has_first;
+};
+/* Adds an archive to an index, inside of its begin and end; nothing where it is there already.
+ * known may be empty. Returns OK; END: chain values of cut segments need archives that are not in
+ * the index yet (with `last` they are left out instead); DATA, IO, MEM, MEMLIMIT. */
+kvarc_ret kvi_index_fill(struct kvarc_store *s, struct kvi_store_index *x, const uint8_t id[16],
+                         uint64_t bytes, int64_t time, kvarc_reader *r,
+                         const struct kvi_list *known, bool last);
+/*
+ * Adds all archives that the store has and the index has not, and forgets those that are gone.
+ * report, which may be NULL, gets a line about each that cannot be read; *unreadable counts them.
+ */
+kvarc_ret kvi_index_refresh(struct kvarc_store *s, struct kvi_store_index *x,
+                            void (*report)(void *opaque, const char *text), void *opaque,
+                            uint64_t *unreadable);
+
+/* Sessions (sessions.c). */
+
+/* The numbers of a session's versions, ascending: entries of numbers are uint64_t. Returns OK, END
+ * (none), IO, MEM. */
+kvarc_ret kvi_session_numbers(struct kvarc_store *s, const char *session, struct kvi_list *numbers);
+/* Reads the manifest under a key. Returns OK, END (there is none), DATA, OPTIONS, IO, MEM. */
+kvarc_ret kvi_manifest_read(struct kvarc_store *s, const char *key, struct kvi_manifest *m);
+/* A version of a session of this namespace; number 0: the last one. *number: which it is. Returns
+ * OK, END, and as kvi_manifest_read. */
+kvarc_ret kvi_version_read(struct kvarc_store *s, const char *session, uint64_t *number,
+                           struct kvi_manifest *m);
+/* Puts a manifest. Returns OK, END (the version exists), IO, MEM. */
+kvarc_ret kvi_manifest_put(struct kvarc_store *s, const char *key, const struct kvi_manifest *m);
+/* One manifest of a list; not OK ends it, and is returned. wrong: not OK: it cannot be read, and
+ * s->error says why. */
+typedef kvarc_ret (*kvi_manifest_fn)(void *opaque, const char *key, const struct kvi_session_key *k,
+                                     const struct kvi_manifest *m, kvarc_ret wrong);
+/* All manifests under a prefix, by name and number. Those that go meanwhile are left out. */
+kvarc_ret kvi_manifests(struct kvarc_store *s, const char *prefix, kvi_manifest_fn fn,
+                        void *opaque);
+/* PROG where a session cannot be called that. */
+kvarc_ret kvi_session_check(struct kvarc_store *s, const char *call, const char *session);
+/* Fills what callers see; its strings are those of k and m. */
+void kvi_version_fill(kvarc_session_version *v, const struct kvi_session_key *k,
+                      const struct kvi_manifest *m);
+
+/* The protocol with gc (protocol.c, docs/store.md). */
+
+/*
+ * After a manifest was put: whether an archive, and all that it names, stay: none is retired, and
+ * each is there. Returns OK; END: one does not, and it was removed from the index; IO, MEM.
+ */
+kvarc_ret kvi_protocol_confirm(struct kvarc_store *s, const struct kvi_list *ids);
+/* The archives that hold what an archive of the index names, and itself: entries of ids are 16
+ * bytes. Returns OK; END: a segment is in none of them; IO, DATA, MEM. */
+kvarc_ret kvi_protocol_needs(struct kvarc_store *s, struct kvi_store_index *x, const uint8_t id[16],
+                             struct kvi_list *ids);
 
 #endif

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gc_steps.c - the steps in which gc removes an archive while others save (docs/store.md) */
+#include "config.h"
+
+#include "gc_steps.h"
+
+#include <string.h>
+
+/*
+ * A gc deletes within DELETE_SECONDS of its start, or not at all; another one takes its tombstones
+ * over after STALE_SECONDS. Between them lies what clocks may differ by.
+ */
+enum { DELETE_SECONDS = 1800, STALE_SECONDS = 7200 };
+
+static int64_t read_tombstone(void *opaque, void *buf, size_t bytes, uint64_t offset)
+{
+	memcpy(buf, (const char *)opaque + offset, bytes);
+	return (int64_t)bytes;
+}
+
+kvarc_ret kvi_gc_retire(struct kvi_gc *g, struct kvi_map_pack *p)
+{
+	static char text[] = "retired\n";
+	const struct kvi_backend_calls *calls = g->s->backend->calls;
+	kvarc_source source = {
+		.read = read_tombstone, .opaque = text, .size = sizeof text - 1, .memory = text
+	};
+	struct kvi_object object;
+	char key[KVI_PACK_KEY];
+	kvi_retired_key(key, p->id);
+	kvarc_ret ret = calls->put(g->s->backend, key, &source, g->s->error);
+	p->retired = ret == KVARC_OK;
+	if (ret != KVARC_END)
+		return ret;
+	ret = calls->stat(g->s->backend, key, &object, g->s->error);
+	if (!ret && object.time && object.time <= g->now - STALE_SECONDS)
+		p->retired = true;
+	return ret == KVARC_END ? KVARC_OK : ret;
+}
+
+/* ----- the second look ------------------------------------------------ */
+
+/* Archives that are needed now are needed in the first map. */
+static void count_again(struct kvi_gc *g, const struct kvi_store_map *again)
+{
+	for (size_t i = 0; i < again->packs.n; i++) {
+		const struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, again->packs, i);
+		struct kvi_map_pack *first = kvi_map_find(&g->map, p->id);
+		if (first)
+			first->needed += p->needed;
+	}
+}
+
+bool kvi_gc_version_there(struct kvi_gc *g, const struct kvi_map_version *v)
+{
+	struct kvi_manifest m;
+	char key[KVI_KEY_MAX + 1];
+	return kvi_version_key(key, v->key.name_space, v->key.name, v->key.number) &&
+	       kvi_manifest_read(g->s, key, &m) != KVARC_END;
+}
+
+bool kvi_gc_is_unreadable(struct kvi_gc *g, const struct kvi_map_version *v)
+{
+	struct kvi_object object;
+	char key[KVI_PACK_KEY];
+	kvi_pack_key(key, v->id);
+	return g->s->backend->calls->stat(g->s->backend, key, &object, NULL) != KVARC_END;
+}
+
+kvarc_ret kvi_gc_look_again(struct kvi_gc *g)
+{
+	struct kvi_store_map again = { 0 };
+	bool unknown = false;
+	kvarc_ret ret = kvi_map_make(&again, g->s, g->own, NULL, NULL);
+	for (size_t i = 0; i < again.versions.n && !ret; i++) {
+		const struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, again.versions,
+		                                           i);
+		unknown |= v->lost && kvi_gc_is_unreadable(g, v);
+	}
+	if (!ret && (again.unreadable || unknown))
+		ret = kvi_fail(
+			g->s->error, KVARC_DATA,
+			"store: no archive was removed, as a version that was saved meanwhile "
+			"cannot be read; try again");
+	if (!ret)
+		count_again(g, &again);
+	kvi_map_free(&again);
+	return ret;
+}
+
+/* ----- and out ------------------------------------------------ */
+
+static kvarc_ret remove_tombstone(struct kvi_gc *g, struct kvi_map_pack *p)
+{
+	char key[KVI_PACK_KEY];
+	kvi_retired_key(key, p->id);
+	kvarc_ret ret = g->s->backend->calls->remove(g->s->backend, key, g->s->error);
+	p->retired = false;
+	return ret;
+}
+
+static kvarc_ret delete_pack(struct kvi_gc *g, struct kvi_map_pack *p)
+{
+	char key[KVI_PACK_KEY];
+	kvi_pack_key(key, p->id);
+	kvi_pack_forget(g->s, p->id);
+	kvarc_ret ret = g->s->backend->calls->remove(g->s->backend, key, g->s->error);
+	if (ret)
+		return ret;
+	g->result->removed++;
+	g->result->removed_bytes += p->bytes;
+	/* It is a cache: a failure shows itself when it is used. */
+	if (kvi_index_begin_change(g->own) == KVARC_OK)
+		(void)kvi_index_end_change(g->own, kvi_index_remove_pack(g->own, p->id));
+	return remove_tombstone(g, p);
+}
+
+kvarc_ret kvi_gc_delete(struct kvi_gc *g)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < g->map.packs.n && !ret; i++) {
+		struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, g->map.packs, i);
+		if (!p->retired || p->needed)
+			continue;
+		if (kvi_store_now() - g->now > DELETE_SECONDS)
+			return kvi_fail(g->s->error, KVARC_IO,
+			                "store: gc took more than half an hour and stopped; run it "
+			                "again");
+		ret = delete_pack(g, p);
+	}
+	return ret;
+}
+
+kvarc_ret kvi_gc_undo(struct kvi_gc *g)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < g->map.packs.n; i++) {
+		struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, g->map.packs, i);
+		kvarc_ret one = p->retired ? remove_tombstone(g, p) : KVARC_OK;
+		ret = ret ? ret : one;
+	}
+	return ret;
+}
+
+/* ----- what an earlier gc has left ------------------------------------------------ */
+
+struct sweeping {
+	struct kvi_gc *g;
+	struct kvi_list ids;
+};
+
+static int see_tombstone(void *opaque, const struct kvi_object *object)
+{
+	struct sweeping *w = opaque;
+	uint8_t id[16], *to;
+	if (!kvi_retired_key_parse(id, object->key) || kvi_map_find(&w->g->map, id) ||
+	    !object->time || object->time > w->g->now - STALE_SECONDS)
+		return 0;
+	to = kvi_list_add(&w->ids, &w->g->s->alloc, 16);
+	if (to)
+		memcpy(to, id, 16);
+	return 0;
+}
+
+kvarc_ret kvi_gc_sweep(struct kvi_gc *g)
+{
+	struct kvi_backend *b = g->s->backend;
+	struct sweeping w = { .g = g };
+	kvarc_ret ret = b->calls->list(b, KVI_RETIRED, see_tombstone, &w, g->s->error);
+	for (size_t i = 0; i < w.ids.n && !ret; i++) {
+		char key[KVI_PACK_KEY];
+		kvi_retired_key(key, (const uint8_t *)w.ids.p + 16 * i);
+		ret = b->calls->remove(b, key, g->s->error);
+	}
+	kvi_free(&g->s->alloc, w.ids.p);
+	return ret;
+}

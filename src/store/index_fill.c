@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* index_fill.c - what the index of a store says of an archive, from the archive's own INDEX */
+#include "store_state.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "util/arguments.h"
+#include "util/bytes.h"
+
+/* How far a track has come: the chain value of its tokens so far. */
+struct fill_track {
+	uint64_t tokens;
+	bool known;
+	uint8_t chain[16];
+};
+
+struct filling {
+	struct kvarc_store *s;
+	struct kvi_store_index *x;
+	kvarc_reader *r;
+	const kvarc_geometry *g;
+	const struct kvi_list *known;
+	bool last;
+	const uint8_t *id; /* of the archive, */
+	int64_t pack;      /* and its number */
+	uint64_t name_space;
+	uint8_t root[16];
+	struct fill_track *tracks;
+};
+
+/* ----- chain values ------------------------------------------------ */
+
+static kvarc_ret find_root(struct filling *f)
+{
+	const char *key, *value, **pairs;
+	size_t n = 0, i = 0;
+	while (kvarc_reader_identity_at(f->r, n, &key, &value) == KVARC_OK)
+		n++;
+	pairs = kvi_array(&f->s->alloc, n + 1, 2 * sizeof *pairs);
+	if (!pairs)
+		return kvi_fail_alloc(f->s->error, &f->s->alloc);
+	while (i < n && kvarc_reader_identity_at(f->r, i, &pairs[i], &pairs[n + i]) == KVARC_OK)
+		i++;
+	kvarc_ret ret = kvarc_chain_root(f->g, i, pairs, pairs + n, f->root);
+	kvi_free(&f->s->alloc, (void *)pairs);
+	return kvi_fail_memory(f->s->error, ret, &f->s->alloc);
+}
+
+static const struct kvi_known *find_known(const struct filling *f, const kvarc_stored *st,
+                                          uint32_t n)
+{
+	for (size_t i = 0; f->known && i < f->known->n; i++) {
+		const struct kvi_known *k = KVI_LIST(struct kvi_known, *f->known, i);
+		if (k->track == st->track && k->t0 == st->t0 && k->n == n)
+			return k;
+	}
+	return NULL;
+}
+
+/* The chain value of the tokens before a segment; NULL: there is none. */
+static const uint8_t *chain_before(const struct filling *f, const kvarc_stored *st)
+{
+	const struct fill_track *t = &f->tracks[st->track];
+	if (st->t0 == 0)
+		return f->root;
+	return t->known && t->tokens == st->t0 ? t->chain : NULL;
+}
+
+/* The tokens that are left of a cut segment, from the archive that holds it. */
+static kvarc_ret read_cut(struct filling *f, const kvarc_stored *st, struct kvi_known *k)
+{
+	struct kvi_index_row row;
+	struct kvi_store_rows rows;
+	const uint8_t *before = chain_before(f, st);
+	kvarc_ret ret = kvi_content_find(f->s, NULL, f->name_space, st->chain, NULL, &row);
+	if (ret)
+		return ret;
+	ret = kvi_rows_make(f->s, &rows, f->g, st->track);
+	if (!ret)
+		ret = kvi_rows_read(f->s, &row, &rows, false);
+	if (!ret && (rows.n < st->left || !rows.has_ids))
+		ret = KVARC_END;
+	if (!ret) {
+		ret = kvarc_chain_next(before, st->track, st->left, rows.ids, rows.positions,
+		                       k->chain);
+		ret = kvi_fail_memory(f->s->error, ret, &f->s->alloc);
+		k->has_first = true;
+		k->first = rows.ids[0];
+	}
+	kvi_rows_free(f->s, &rows);
+	return ret;
+}
+
+/* ----- segments ------------------------------------------------ */
+
+static kvarc_ret add_row(struct filling *f, const kvarc_stored *st, const uint8_t *before,
+                         const struct kvi_known *k)
+{
+	struct kvi_index_row row = { .pack = f->pack,
+		                     .name_space = f->name_space,
+		                     .parent = before ? kvi_load64(before) : 0,
+		                     .track = st->track,
+		                     .n = st->left,
+		                     .t0 = st->t0,
+		                     .has_chain = st->has_chain };
+	memcpy(row.chain, st->chain, 16);
+	memcpy(row.id, f->id, 16);
+	if (k) {
+		row.has_first = k->has_first;
+		row.first = k->first;
+		row.has_digest = !kvi_all_zero(k->digest, 16);
+		memcpy(row.digest, k->digest, 16);
+	}
+	if (st->left < st->n) {
+		row.whole_n = st->n;
+		memcpy(row.whole_chain, st->chain, 16);
+		memcpy(row.whole_digest, st->digest, 16);
+		memcpy(row.chain, k->chain, 16);
+	}
+	return kvi_index_add_row(f->x, &row);
+}
+
+/* A segment of another archive. */
+static kvarc_ret add_named(struct filling *f, const kvarc_stored *st)
+{
+	struct fill_track *t = &f->tracks[st->track];
+	struct kvi_index_ref ref = { .pack = f->pack,
+		                     .name_space = f->name_space,
+		                     .track = st->track,
+		                     .n = st->n,
+		                     .left = st->left,
+		                     .t0 = st->t0,
+		                     .has_chain = st->has_chain };
+	const uint8_t *before = chain_before(f, st);
+	kvarc_ret ret;
+	memcpy(ref.key, st->has_chain ? st->chain : st->digest, 16);
+	memcpy(ref.digest, st->digest, 16);
+	ret = kvi_index_add_ref(f->x, &ref);
+	t->known = st->has_chain;
+	if (ret || st->left == st->n || !st->has_chain || !before) {
+		t->known = t->known && st->left == st->n;
+		memcpy(t->chain, st->chain, 16);
+		return ret;
+	}
+	struct kvi_known found = { 0 };
+	const struct kvi_known *k = find_known(f, st, st->left);
+	if (!k) {
+		ret = read_cut(f, st, &found);
+		k = &found;
+	}
+	if (!ret)
+		ret = add_row(f, st, before, k);
+	t->known = !ret;
+	memcpy(t->chain, k->chain, 16);
+	return ret && f->last && ret != KVARC_MEM && ret != KVARC_IO ? KVARC_OK : ret;
+}
+
+/* Content digests are the keys of segments without chain values: they are computed at once. */
+static kvarc_ret compute_digest(struct filling *f, const kvarc_stored *st, struct kvi_known *k)
+{
+	const kvarc_range range = { st->track, 0, UINT32_MAX, st->t0, st->n, { 0 } };
+	struct kvi_store_rows rows;
+	kvarc_ret ret = kvi_rows_make(f->s, &rows, f->g, st->track);
+	if (!ret)
+		ret = kvarc_reader_read_tokens(f->r, st->track, st->t0, st->n, rows.ids,
+		                               rows.positions);
+	rows.has_ids = ret == KVARC_OK;
+	if (ret == KVARC_OPTIONS)
+		ret = kvarc_reader_read_tokens(f->r, st->track, st->t0, st->n, NULL,
+		                               rows.positions);
+	if (!ret)
+		ret = kvarc_reader_read(f->r, &range, rows.views);
+	if (!ret)
+		ret = kvarc_content_digest(f->g, st->track, st->n, rows.has_ids ? rows.ids : NULL,
+		                           rows.positions, rows.views, k->digest);
+	kvi_rows_free(f->s, &rows);
+	return ret;
+}
+
+static kvarc_ret add_own(struct filling *f, const kvarc_stored *st)
+{
+	struct fill_track *t = &f->tracks[st->track];
+	struct kvi_known found = { 0 };
+	const struct kvi_known *k = find_known(f, st, st->n);
+	kvarc_ret ret = KVARC_OK;
+	if (!st->has_chain && !k) {
+		ret = compute_digest(f, st, &found);
+		k = &found;
+	}
+	if (!ret)
+		ret = add_row(f, st, st->has_chain ? chain_before(f, st) : NULL, k);
+	t->known = st->has_chain;
+	memcpy(t->chain, st->chain, 16);
+	return ret;
+}
+
+static kvarc_ret fill_segments(struct filling *f)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (uint64_t i = 0; !ret; i++) {
+		kvarc_stored st;
+		unsigned flags;
+		ret = kvarc_reader_segment_at(f->r, i, &st, &flags);
+		if (ret)
+			break;
+		if (flags & KVARC_SEGMENT_STORED)
+			ret = add_named(f, &st);
+		else if (st.left == st.n) /* others are not made by stores */
+			ret = add_own(f, &st);
+		f->tracks[st.track].tokens = st.t0 + st.left;
+		if (ret)
+			return ret;
+	}
+	return ret == KVARC_END ? KVARC_OK : ret;
+}
+
+kvarc_ret kvi_index_fill(struct kvarc_store *s, struct kvi_store_index *x, const uint8_t id[16],
+                         uint64_t bytes, int64_t time, kvarc_reader *r,
+                         const struct kvi_list *known, bool last)
+{
+	const char *name_space = kvarc_reader_identity(r, "namespace");
+	struct kvi_index_pack pack = { .bytes = bytes, .time = time };
+	struct filling f = { .s = s,
+		             .x = x,
+		             .r = r,
+		             .g = kvarc_reader_geometry(r),
+		             .known = known,
+		             .id = id,
+		             .last = last,
+		             .name_space = kvi_name_space_key(name_space ? name_space : "") };
+	memcpy(pack.id, id, 16);
+	kvarc_ret ret = kvi_index_find_pack(x, id, &f.pack);
+	if (ret != KVARC_END)
+		return ret;
+	f.tracks = kvi_calloc(&s->alloc, f.g->n_tracks + 1, sizeof *f.tracks);
+	ret = f.tracks ? find_root(&f) : kvi_fail_alloc(s->error, &s->alloc);
+	if (!ret)
+		ret = kvi_index_add_pack(x, &pack);
+	f.pack = pack.pack;
+	if (!ret)
+		ret = fill_segments(&f);
+	kvi_free(&s->alloc, f.tracks);
+	return ret;
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* index_queries.c - what the index of a store answers */
+#include "config.h"
+
+#include "index_state.h"
+
+#include <string.h>
+
+#include "util/bytes.h"
+
+static void bind_number(sqlite3_stmt *q, int at, uint64_t n)
+{
+	sqlite3_bind_int64(q, at, (sqlite3_int64)n);
+}
+
+static void bind_hash(sqlite3_stmt *q, int at, const uint8_t hash[16])
+{
+	sqlite3_bind_blob(q, at, hash, 16, SQLITE_STATIC);
+}
+
+/* False: there is none. */
+static bool get_hash(uint8_t out[16], sqlite3_stmt *q, int column)
+{
+	if (sqlite3_column_bytes(q, column) != 16) {
+		memset(out, 0, 16);
+		return false;
+	}
+	memcpy(out, sqlite3_column_blob(q, column), 16);
+	return true;
+}
+
+/* ----- questions ------------------------------------------------ */
+
+/* The number in the first column of the first row. */
+static kvarc_ret ask_number(struct kvi_store_index *x, sqlite3_stmt *q, int64_t *n)
+{
+	int code = sqlite3_step(q);
+	*n = code == SQLITE_ROW ? sqlite3_column_int64(q, 0) : 0;
+	return kvi_index_finish(x, q, code, code == SQLITE_DONE ? KVARC_END : KVARC_OK);
+}
+
+kvarc_ret kvi_index_find_pack(struct kvi_store_index *x, const uint8_t id[16], int64_t *pack)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = kvi_index_prepare(x, KVI_FIND_PACK, &ret);
+	if (!q)
+		return ret;
+	bind_hash(q, 1, id);
+	return ask_number(x, q, pack);
+}
+
+kvarc_ret kvi_index_last_use(struct kvi_store_index *x, const char *key, int64_t *time)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = kvi_index_prepare(x, KVI_LAST_USE, &ret);
+	*time = 0;
+	if (!q)
+		return ret;
+	sqlite3_bind_text(q, 1, key, -1, SQLITE_STATIC);
+	ret = ask_number(x, q, time);
+	return ret == KVARC_END ? KVARC_OK : ret;
+}
+
+kvarc_ret kvi_index_counts(struct kvi_store_index *x, uint64_t *packs, uint64_t *segments)
+{
+	int64_t n[2] = { 0, 0 };
+	kvarc_ret ret = KVARC_OK;
+	for (int i = 0; i < 2 && !ret; i++) {
+		sqlite3_stmt *q = kvi_index_prepare(x, i ? KVI_COUNT_ROWS : KVI_COUNT_PACKS, &ret);
+		if (q)
+			ret = ask_number(x, q, &n[i]);
+	}
+	*packs = (uint64_t)n[0];
+	*segments = (uint64_t)n[1];
+	return ret;
+}
+
+/* Numbers out of range become those that no search leads to. */
+static void get_row(struct kvi_index_row *r, sqlite3_stmt *q)
+{
+	memset(r, 0, sizeof *r);
+	r->row = sqlite3_column_int64(q, 0);
+	r->pack = sqlite3_column_int64(q, 1);
+	r->name_space = (uint64_t)sqlite3_column_int64(q, 2);
+	r->parent = (uint64_t)sqlite3_column_int64(q, 3);
+	r->has_first = sqlite3_column_type(q, 4) != SQLITE_NULL;
+	r->first = sqlite3_column_int(q, 4);
+	r->track = (uint32_t)sqlite3_column_int64(q, 5);
+	r->n = (uint32_t)sqlite3_column_int64(q, 6);
+	r->t0 = (uint64_t)sqlite3_column_int64(q, 7);
+	r->has_chain = get_hash(r->chain, q, 8);
+	r->has_digest = get_hash(r->digest, q, 9);
+	r->whole_n = (uint32_t)sqlite3_column_int64(q, 10);
+	get_hash(r->whole_chain, q, 11);
+	get_hash(r->whole_digest, q, 12);
+	get_hash(r->id, q, 13);
+}
+
+static kvarc_ret get_rows(struct kvi_store_index *x, sqlite3_stmt *q, struct kvi_index_row *rows,
+                          size_t most, size_t *n)
+{
+	int code = SQLITE_DONE;
+	*n = 0;
+	while (*n < most && (code = sqlite3_step(q)) == SQLITE_ROW)
+		get_row(&rows[(*n)++], q);
+	return kvi_index_finish(x, q, code, KVARC_OK);
+}
+
+kvarc_ret kvi_index_children(struct kvi_store_index *x, uint64_t name_space, uint64_t parent,
+                             int32_t first, struct kvi_index_row *rows, size_t most, size_t *n)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = kvi_index_prepare(x, KVI_CHILDREN, &ret);
+	*n = 0;
+	if (!q)
+		return ret;
+	bind_number(q, 1, parent);
+	sqlite3_bind_int(q, 2, first);
+	bind_number(q, 3, name_space);
+	bind_number(q, 4, most);
+	return get_rows(x, q, rows, most, n);
+}
+
+kvarc_ret kvi_index_lengths(struct kvi_store_index *x, uint64_t parent, uint32_t n[256],
+                            size_t *count)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = kvi_index_prepare(x, KVI_LENGTHS, &ret);
+	int code = SQLITE_DONE;
+	*count = 0;
+	if (!q)
+		return ret;
+	bind_number(q, 1, parent);
+	while (*count < 256 && (code = sqlite3_step(q)) == SQLITE_ROW) {
+		sqlite3_int64 length = sqlite3_column_int64(q, 0);
+		if (length > 0 && length <= 256)
+			n[(*count)++] = (uint32_t)length;
+	}
+	return kvi_index_finish(x, q, code, KVARC_OK);
+}
+
+/* The column `key` has 8 bytes of the key. */
+static void keep_equal(struct kvi_index_row *rows, size_t *n, const uint8_t key[16])
+{
+	size_t k = 0;
+	for (size_t i = 0; i < *n; i++)
+		if (memcmp(rows[i].has_chain ? rows[i].chain : rows[i].digest, key, 16) == 0)
+			rows[k++] = rows[i];
+	*n = k;
+}
+
+kvarc_ret kvi_index_match(struct kvi_store_index *x, uint64_t name_space, uint64_t parent,
+                          const uint8_t chain[16], struct kvi_index_row *rows, size_t most,
+                          size_t *n)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = kvi_index_prepare(x, KVI_MATCH, &ret);
+	*n = 0;
+	if (!q)
+		return ret;
+	bind_number(q, 1, kvi_load64(chain));
+	bind_number(q, 2, parent);
+	bind_number(q, 3, name_space);
+	bind_number(q, 4, most);
+	ret = get_rows(x, q, rows, most, n);
+	keep_equal(rows, n, chain);
+	return ret;
+}
+
+kvarc_ret kvi_index_holders(struct kvi_store_index *x, uint64_t name_space, const uint8_t key[16],
+                            struct kvi_index_row *rows, size_t most, size_t *n)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = kvi_index_prepare(x, KVI_HOLDERS, &ret);
+	*n = 0;
+	if (!q)
+		return ret;
+	bind_number(q, 1, kvi_load64(key));
+	bind_number(q, 2, name_space);
+	bind_number(q, 3, most);
+	ret = get_rows(x, q, rows, most, n);
+	keep_equal(rows, n, key);
+	return ret;
+}
+
+kvarc_ret kvi_index_packs(struct kvi_store_index *x, kvi_index_pack_fn fn, void *opaque)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = kvi_index_prepare(x, KVI_PACKS_ALL, &ret);
+	int code = SQLITE_DONE;
+	while (q && !ret && (code = sqlite3_step(q)) == SQLITE_ROW) {
+		struct kvi_index_pack p = { .pack = sqlite3_column_int64(q, 0),
+			                    .bytes = (uint64_t)sqlite3_column_int64(q, 2),
+			                    .time = sqlite3_column_int64(q, 3) };
+		get_hash(p.id, q, 1);
+		ret = fn(opaque, &p);
+	}
+	return q ? kvi_index_finish(x, q, code, ret) : ret;
+}
+
+kvarc_ret kvi_index_rows(struct kvi_store_index *x, int64_t pack, kvi_index_row_fn fn, void *opaque)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = kvi_index_prepare(x, KVI_ROWS, &ret);
+	int code = SQLITE_DONE;
+	if (q)
+		sqlite3_bind_int64(q, 1, pack);
+	while (q && !ret && (code = sqlite3_step(q)) == SQLITE_ROW) {
+		struct kvi_index_row r;
+		get_row(&r, q);
+		ret = fn(opaque, &r);
+	}
+	return q ? kvi_index_finish(x, q, code, ret) : ret;
+}
+
+kvarc_ret kvi_index_refs(struct kvi_store_index *x, int64_t pack, kvi_index_ref_fn fn, void *opaque)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = kvi_index_prepare(x, KVI_REFS, &ret);
+	int code = SQLITE_DONE;
+	if (q)
+		sqlite3_bind_int64(q, 1, pack);
+	while (q && !ret && (code = sqlite3_step(q)) == SQLITE_ROW) {
+		struct kvi_index_ref r = { .pack = sqlite3_column_int64(q, 0),
+			                   .name_space = (uint64_t)sqlite3_column_int64(q, 1),
+			                   .track = (uint32_t)sqlite3_column_int64(q, 2),
+			                   .n = (uint32_t)sqlite3_column_int64(q, 4),
+			                   .left = (uint32_t)sqlite3_column_int64(q, 5),
+			                   .t0 = (uint64_t)sqlite3_column_int64(q, 3),
+			                   .has_chain = sqlite3_column_int(q, 6) != 0 };
+		get_hash(r.key, q, 7);
+		get_hash(r.digest, q, 8);
+		ret = fn(opaque, &r);
+	}
+	return q ? kvi_index_finish(x, q, code, ret) : ret;
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* index_refresh.c - brings the index of a store up to date with the archives that are there */
+#include "store_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	BATCH = 64,       /* archives between two commits: others write to the index meanwhile */
+	BULK_LEAST = 256, /* archives from which on look-ups wait for all of them */
+	REPORT_MOST = 320
+};
+
+/* An archive that the store has. */
+struct listed_pack {
+	uint8_t id[16];
+	uint64_t bytes;
+	int64_t time;
+	bool in_index;
+};
+
+struct refreshing {
+	struct kvarc_store *s;
+	struct kvi_store_index *x;
+	struct kvi_list packs; /* struct listed_pack, by id */
+	struct kvi_list gone;  /* ids */
+	kvarc_ret ret;
+	void (*report)(void *opaque, const char *text);
+	void *opaque;
+	uint64_t unreadable;
+};
+
+/* ----- what is there ------------------------------------------------ */
+
+static int by_id(const void *a, const void *b)
+{
+	return memcmp(((const struct listed_pack *)a)->id, ((const struct listed_pack *)b)->id, 16);
+}
+
+static int add_listed(void *opaque, const struct kvi_object *object)
+{
+	struct refreshing *f = opaque;
+	struct listed_pack p = { .bytes = object->bytes, .time = object->time }, *to;
+	if (!kvi_pack_key_parse(p.id, object->key))
+		return 0;
+	to = kvi_list_add(&f->packs, &f->s->alloc, sizeof *to);
+	if (!to) {
+		f->ret = kvi_fail_alloc(f->s->error, &f->s->alloc);
+		return 1;
+	}
+	*to = p;
+	return 0;
+}
+
+static kvarc_ret list_packs(struct refreshing *f)
+{
+	kvarc_ret ret = f->s->backend->calls->list(f->s->backend, KVI_PACKS, add_listed, f,
+	                                           f->s->error);
+	if (f->ret)
+		ret = f->ret;
+	if (!ret && f->packs.n)
+		qsort(f->packs.p, f->packs.n, sizeof(struct listed_pack), by_id);
+	return ret;
+}
+
+static kvarc_ret compare(void *opaque, const struct kvi_index_pack *p)
+{
+	struct refreshing *f = opaque;
+	struct listed_pack key, *found = NULL;
+	memcpy(key.id, p->id, 16);
+	if (f->packs.n)
+		found = bsearch(&key, f->packs.p, f->packs.n, sizeof key, by_id);
+	if (found) {
+		found->in_index = true;
+		return KVARC_OK;
+	}
+	uint8_t *to = kvi_list_add(&f->gone, &f->s->alloc, 16);
+	if (!to)
+		return kvi_fail_alloc(f->s->error, &f->s->alloc);
+	memcpy(to, p->id, 16);
+	return KVARC_OK;
+}
+
+/* ----- changes ------------------------------------------------ */
+
+static void report_pack(struct refreshing *f)
+{
+	char text[REPORT_MOST];
+	f->unreadable++;
+	if (!f->report)
+		return;
+	snprintf(text, sizeof text, "%s", f->s->error->text);
+	f->report(f->opaque, text);
+}
+
+/* What an archive holds, which is open. */
+static kvarc_ret fill(struct refreshing *f, struct listed_pack *p, struct kvi_open_pack *open,
+                      bool last)
+{
+	kvarc_ret ret = kvi_index_fill(f->s, f->x, p->id, p->bytes, p->time, open->r, NULL, last);
+	if (ret && ret != KVARC_END && *open->error.text)
+		kvi_fail(f->s->error, ret, "store: %s: %s", open->key, open->error.text);
+	return ret;
+}
+
+/* Inside of a transaction. *later: it needs others to be in the index first. */
+static kvarc_ret add_pack(struct refreshing *f, struct listed_pack *p, bool last, bool *later)
+{
+	struct kvi_open_pack open;
+	kvarc_ret ret = kvi_pack_open(f->s, &open, p->id, NULL);
+	bool gone = ret == KVARC_END; /* removed since it was listed */
+	*later = false;
+	if (!ret) {
+		ret = fill(f, p, &open, last);
+		kvi_pack_close(&open);
+		*later = ret == KVARC_END;
+		gone = !*later && kvi_pack_gone(f->s, p->id, ret) == KVARC_END;
+	}
+	p->in_index = !*later;
+	if (!ret || (!gone && (ret == KVARC_MEM || ret == KVARC_IO || kvi_index_damaged(f->x))))
+		return ret;
+	if (!gone && !*later)
+		report_pack(f);
+	return kvi_index_remove_pack(f->x, p->id);
+}
+
+/* One go through those that are not in the index; *left: how many are to be tried again. */
+static kvarc_ret add_packs(struct refreshing *f, bool last, size_t *left)
+{
+	kvarc_ret ret = KVARC_OK;
+	*left = 0;
+	for (size_t i = 0; i < f->packs.n && !ret;) {
+		ret = kvi_index_begin_change(f->x);
+		if (ret)
+			break;
+		for (size_t k = 0; i < f->packs.n && k < BATCH && !ret; i++) {
+			struct listed_pack *p = KVI_LIST(struct listed_pack, f->packs, i);
+			bool later;
+			if (p->in_index)
+				continue;
+			k++;
+			ret = add_pack(f, p, last, &later);
+			*left += later;
+		}
+		ret = kvi_index_end_change(f->x, ret);
+	}
+	return ret;
+}
+
+/* Archives that name others are tried until those are in the index. */
+static kvarc_ret add_all(struct refreshing *f)
+{
+	size_t before = SIZE_MAX, left = 0;
+	kvarc_ret ret = add_packs(f, false, &left);
+	while (!ret && left && left < before) {
+		before = left;
+		ret = add_packs(f, false, &left);
+	}
+	return ret || !left ? ret : add_packs(f, true, &left);
+}
+
+static kvarc_ret remove_gone(struct refreshing *f)
+{
+	if (!f->gone.n)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_index_begin_change(f->x);
+	if (ret)
+		return ret;
+	for (size_t i = 0; i < f->gone.n && !ret; i++)
+		ret = kvi_index_remove_pack(f->x, (const uint8_t *)f->gone.p + 16 * i);
+	return kvi_index_end_change(f->x, ret);
+}
+
+static size_t missing(const struct refreshing *f)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < f->packs.n; i++)
+		n += !KVI_LIST(struct listed_pack, f->packs, i)->in_index;
+	return n;
+}
+
+kvarc_ret kvi_index_refresh(struct kvarc_store *s, struct kvi_store_index *x,
+                            void (*report)(void *opaque, const char *text), void *opaque,
+                            uint64_t *unreadable)
+{
+	struct refreshing f = { .s = s, .x = x, .report = report, .opaque = opaque };
+	kvarc_ret ret = list_packs(&f);
+	if (!ret)
+		ret = kvi_index_packs(x, compare, &f);
+	if (!ret)
+		ret = remove_gone(&f);
+	/* Cut segments need look-ups: they come in a second go. */
+	const bool bulk = !ret && missing(&f) >= BULK_LEAST && missing(&f) == f.packs.n;
+	size_t left = 0;
+	if (bulk)
+		ret = kvi_index_bulk(x, true);
+	if (bulk && !ret)
+		ret = add_packs(&f, false, &left);
+	if (bulk && !ret)
+		ret = kvi_index_bulk(x, false);
+	if (!ret)
+		ret = add_all(&f);
+	kvi_free(&s->alloc, f.packs.p);
+	kvi_free(&s->alloc, f.gone.p);
+	*unreadable = f.unreadable;
+	return ret;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* index_state.h - the insides of an index of a store, shared by its sources */
+#ifndef KVI_INDEX_STATE_H
+#define KVI_INDEX_STATE_H
+
+#include <sqlite3.h>
+
+#include "store_index.h"
+
+/* Statements, which are prepared when the index is opened. */
+enum kvi_index_statement {
+	KVI_ADD_PACK,
+	KVI_ADD_ROW,
+	KVI_ADD_REF,
+	KVI_SET_DIGEST,
+	KVI_SET_FIRST,
+	KVI_DROP_ROWS,
+	KVI_DROP_REFS,
+	KVI_DROP_PACK,
+	KVI_FIND_PACK,
+	KVI_LENGTHS,
+	KVI_MATCH,
+	KVI_CHILDREN,
+	KVI_HOLDERS,
+	KVI_PACKS_ALL,
+	KVI_ROWS,
+	KVI_REFS,
+	KVI_COUNT_PACKS,
+	KVI_COUNT_ROWS,
+	KVI_USE,
+	KVI_LAST_USE,
+	KVI_STATEMENTS
+};
+
+/* An index that is open. */
+struct kvi_store_index {
+	struct kvi_alloc alloc;
+	sqlite3 *db;
+	kvarc_error *error;
+	bool damaged;
+	sqlite3_stmt *statements[KVI_STATEMENTS];
+};
+
+/* Fills the error for a code of SQLite. Returns DATA, IO or MEM. */
+kvarc_ret kvi_index_fail(struct kvi_store_index *x, int code);
+/* A statement, ready to be bound; NULL: *ret says why. */
+sqlite3_stmt *kvi_index_prepare(struct kvi_store_index *x, enum kvi_index_statement which,
+                                kvarc_ret *ret);
+/* After the last step, whose code it gets: returns ret, or what the code means. */
+kvarc_ret kvi_index_finish(struct kvi_store_index *x, sqlite3_stmt *q, int code, kvarc_ret ret);
+
+#endif

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* manifest.c - the text that a store keeps for each version of a session */
+#include "manifest.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "util/hash.h"
+
+#define FIRST "kvarc-session="
+#define CHECK "check="
+enum { CHECK_BYTES = sizeof CHECK - 1 + 32 + 1 };
+
+/* ----- out ------------------------------------------------ */
+
+static size_t put_value(char *to, const char *key, const char *value)
+{
+	size_t n = (size_t)sprintf(to, "%s=", key);
+	for (; *value; value++)
+		if ((unsigned char)*value < 0x20 || *value == 0x7f || *value == '%')
+			n += (size_t)sprintf(to + n, "%%%02X", (unsigned)(unsigned char)*value);
+		else
+			to[n++] = *value;
+	to[n++] = '\n';
+	return n;
+}
+
+static void put_check(char hex[33], const char *text, size_t n)
+{
+	uint8_t sum[16];
+	kvi_store_h128(sum, kvi_h128(text, n));
+	kvi_hex(hex, sum);
+}
+
+size_t kvi_manifest_write(char text[KVI_MANIFEST_MAX], const struct kvi_manifest *m)
+{
+	char hex[33];
+	kvi_hex(hex, m->pack);
+	size_t n = (size_t)sprintf(
+		text, FIRST "1\npack=%s\ntokens=%" PRIu64 "\ntime=%" PRIu64 "\nbytes=%" PRIu64 "\n",
+		hex, m->tokens, m->time, m->bytes);
+	if (m->has_chain) {
+		kvi_hex(hex, m->chain);
+		n += put_value(text + n, "chain", hex);
+	}
+	if (*m->label)
+		n += put_value(text + n, "label", m->label);
+	if (*m->parent) {
+		n += put_value(text + n, "parent", m->parent);
+		n += (size_t)sprintf(text + n, "parent-version=%" PRIu64 "\n", m->parent_number);
+	}
+	put_check(hex, text, n);
+	return n + (size_t)sprintf(text + n, CHECK "%s\n", hex);
+}
+
+/* ----- in ------------------------------------------------ */
+
+/* The value of a line, up to `end`. */
+struct value {
+	const char *p, *end;
+};
+
+static bool get_text(char *to, size_t capacity, struct value v)
+{
+	size_t n = 0;
+	while (v.p < v.end) {
+		char c = *v.p++;
+		if (c == '%') {
+			static const char hex[] = "0123456789ABCDEF";
+			const char *high = v.end - v.p >= 2 && *v.p ? strchr(hex, v.p[0]) : NULL;
+			const char *low = high && v.p[1] ? strchr(hex, v.p[1]) : NULL;
+			if (!low || (high == hex && low == hex))
+				return false;
+			c = (char)((high - hex) << 4 | (low - hex));
+			v.p += 2;
+		}
+		if (n + 1 >= capacity || c == 0)
+			return false;
+		to[n++] = c;
+	}
+	to[n] = 0;
+	return true;
+}
+
+static bool get_number(uint64_t *n, struct value v)
+{
+	char text[24];
+	const char *end;
+	return get_text(text, sizeof text, v) && kvi_decimal(text, &end, n) && !*end;
+}
+
+static bool get_id(uint8_t id[16], struct value v)
+{
+	return v.end - v.p == 32 && kvi_unhex(id, v.p);
+}
+
+/* Lines that were there. */
+enum {
+	HAS_PACK = 1,
+	HAS_TOKENS = 2,
+	HAS_TIME = 4,
+	HAS_BYTES = 8,
+	HAS_CHAIN = 16,
+	HAS_LABEL = 32,
+	HAS_PARENT = 64,
+	HAS_NUMBER = 128,
+	NEEDED = 15
+};
+
+static bool is_key(const char *line, size_t n, const char *key)
+{
+	return strlen(key) == n && memcmp(line, key, n) == 0;
+}
+
+/* Returns which line it was, 0: another one, -1: not valid. */
+static int get_line(struct kvi_manifest *m, const char *key, size_t n, struct value v)
+{
+	int bit = 0;
+	bool good = true;
+	if (is_key(key, n, "pack"))
+		bit = HAS_PACK, good = get_id(m->pack, v);
+	else if (is_key(key, n, "tokens"))
+		bit = HAS_TOKENS, good = get_number(&m->tokens, v);
+	else if (is_key(key, n, "time"))
+		bit = HAS_TIME, good = get_number(&m->time, v);
+	else if (is_key(key, n, "bytes"))
+		bit = HAS_BYTES, good = get_number(&m->bytes, v);
+	else if (is_key(key, n, "chain"))
+		bit = HAS_CHAIN, good = get_id(m->chain, v);
+	else if (is_key(key, n, "label"))
+		bit = HAS_LABEL, good = get_text(m->label, sizeof m->label, v);
+	else if (is_key(key, n, "parent"))
+		bit = HAS_PARENT,
+		good = get_text(m->parent, sizeof m->parent, v) && !kvi_session_wrong(m->parent);
+	else if (is_key(key, n, "parent-version"))
+		bit = HAS_NUMBER, good = get_number(&m->parent_number, v);
+	return good ? bit : -1;
+}
+
+static kvarc_ret get_lines(struct kvi_manifest *m, const char *p, const char *end)
+{
+	int seen = 0;
+	while (p < end) {
+		const char *stop = memchr(p, '\n', (size_t)(end - p));
+		const char *equals = stop ? memchr(p, '=', (size_t)(stop - p)) : NULL;
+		if (!equals)
+			return KVARC_DATA;
+		int bit = get_line(m, p, (size_t)(equals - p), (struct value){ equals + 1, stop });
+		if (bit < 0 || (seen & bit))
+			return KVARC_DATA;
+		seen |= bit;
+		p = stop + 1;
+	}
+	m->has_chain = seen & HAS_CHAIN;
+	if ((seen & NEEDED) != NEEDED || !(seen & HAS_PARENT) != !(seen & HAS_NUMBER))
+		return KVARC_DATA;
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_manifest_parse(struct kvi_manifest *m, const char *text, size_t bytes)
+{
+	char hex[33];
+	memset(m, 0, sizeof *m);
+	if (bytes < sizeof FIRST + CHECK_BYTES || bytes > KVI_MANIFEST_MAX)
+		return KVARC_DATA;
+	const char *end = text + bytes - CHECK_BYTES;
+	put_check(hex, text, (size_t)(end - text));
+	if (end[-1] != '\n' || memcmp(end, CHECK, sizeof CHECK - 1) != 0 ||
+	    memcmp(end + sizeof CHECK - 1, hex, 32) != 0 || text[bytes - 1] != '\n' ||
+	    memcmp(text, FIRST, sizeof FIRST - 1) != 0)
+		return KVARC_DATA;
+	text += sizeof FIRST - 1;
+	if (end - text < 2 || text[0] != '1' || text[1] != '\n')
+		return KVARC_OPTIONS;
+	return get_lines(m, text + 2, end);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* manifest.h - the text that a store keeps for each version of a session */
+#ifndef KVI_MANIFEST_H
+#define KVI_MANIFEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "session_names.h"
+
+/* Limits. */
+enum {
+	KVI_LABEL_MAX = 1000,   /* bytes of a label */
+	KVI_MANIFEST_MAX = 8192 /* bytes of a manifest */
+};
+
+/*
+ * Lines KEY=VALUE, the first one "kvarc-session=1", the last one "check=" and the H128 of all lines
+ * before it. In values bytes below 0x20, 0x7F and '%' are %XX. Lines with other keys are skipped.
+ */
+struct kvi_manifest {
+	uint8_t pack[16];
+	uint64_t tokens, time, bytes;
+	bool has_chain;
+	uint8_t chain[16]; /* of the last token of the first track that has one */
+	char label[KVI_LABEL_MAX + 1];
+	char parent[KVI_SESSION_MAX + 1]; /* "": none */
+	uint64_t parent_number;
+};
+
+/* Writes the text of a manifest, terminated. Returns its bytes. */
+size_t kvi_manifest_write(char text[KVI_MANIFEST_MAX], const struct kvi_manifest *m);
+/* What a manifest says. Returns OK; OPTIONS: made by a newer version; DATA: damaged. */
+kvarc_ret kvi_manifest_parse(struct kvi_manifest *m, const char *text, size_t bytes);
+
+#endif

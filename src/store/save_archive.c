@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* save_archive.c - the archive of a save: what the store has is named, the rest is written */
+#include "config.h"
+
+#include "save_archive.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "files/pack_parts.h"
+
+enum { RUN_MOST = 1024, BATCH_SEGMENTS = 16, PATH_BYTES = 4096 };
+
+struct save_writing {
+	struct kvi_save_plan *p;
+	kvarc_writer *w;
+	struct kvi_list *known;
+	uint32_t segment_tokens;
+	/* Stored segments of one call, and their tokens. */
+	kvarc_stored *stored;
+	int32_t *ids, *positions;
+	size_t n, n_tokens;
+};
+
+/* ----- where it is written ------------------------------------------------ */
+
+/* A file without a name in a folder; -1: errno. */
+static int temporary(const char *folder)
+{
+	char path[PATH_BYTES];
+#ifdef O_TMPFILE
+	int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT))
+		return fd;
+#endif
+	if (snprintf(path, sizeof path, "%s/kvarc-XXXXXX", folder) >= (int)sizeof path) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	int named = mkstemp(path);
+	if (named >= 0) {
+		unlink(path);
+		(void)fcntl(named, F_SETFD, FD_CLOEXEC);
+	}
+	return named;
+}
+
+static kvarc_ret open_sink(struct kvi_save_archive *a, struct kvarc_store *s)
+{
+	kvarc_common common = s->options.common;
+	common.error = s->error;
+	if (!s->options.temp_dir) {
+		kvarc_ret ret = kvarc_memory_open(&a->memory, &common);
+		return ret ? ret : kvarc_memory_sink(a->memory, &a->sink);
+	}
+	a->fd = temporary(s->options.temp_dir);
+	if (a->fd < 0)
+		return kvi_fail(s->error, KVARC_IO, "store: no temporary file in %s: %s",
+		                s->options.temp_dir, strerror(errno));
+	kvarc_ret ret = kvarc_sink_fd(&a->sink, a->fd, &common);
+	a->sink.flush = NULL; /* what is put into the store is synchronised there */
+	return ret;
+}
+
+static kvarc_ret open_source(struct kvi_save_archive *a, struct kvarc_store *s)
+{
+	kvarc_common common = s->options.common;
+	common.error = s->error;
+	return a->memory ? kvarc_memory_source(a->memory, &a->source)
+	                 : kvarc_source_fd(&a->source, a->fd, &common);
+}
+
+void kvi_save_close(struct kvi_save_archive *a)
+{
+	kvarc_source_close(&a->source);
+	/* What was written is not needed any more. */
+	if (kvarc_sink_close(&a->sink, NULL))
+		a->bytes = 0;
+	kvarc_memory_close(&a->memory);
+	if (a->fd >= 0)
+		close(a->fd);
+	a->fd = -1;
+}
+
+/* ----- what the store has ------------------------------------------------ */
+
+static kvarc_ret flush_run(struct save_writing *x, uint32_t track)
+{
+	const bool ids = x->p->tracks[track].has_ids;
+	kvarc_ret ret = KVARC_OK;
+	if (x->n)
+		ret = kvarc_writer_append_stored(x->w, x->n, x->stored, ids ? x->ids : NULL,
+		                                 x->positions);
+	x->n = x->n_tokens = 0;
+	return ret;
+}
+
+static kvarc_ret add_stored(struct save_writing *x, uint32_t track, const struct kvi_piece_kept *k)
+{
+	struct kvi_store_rows *rows = &x->p->rows;
+	const uint32_t n = k->stored.n;
+	kvarc_ret ret = KVARC_OK;
+	if (x->n == RUN_MOST)
+		ret = flush_run(x, track);
+	if (!ret && !k->tokens)
+		ret = kvi_plan_read(x->p, track, k->stored.t0, n, false);
+	if (ret)
+		return ret;
+	memcpy(x->ids + x->n_tokens, k->tokens ? k->tokens : rows->ids, n * sizeof *x->ids);
+	memcpy(x->positions + x->n_tokens, k->tokens ? k->tokens + n : rows->positions,
+	       n * sizeof *x->ids);
+	x->stored[x->n++] = k->stored;
+	x->n_tokens += n;
+	return KVARC_OK;
+}
+
+static struct kvi_known *add_known(struct save_writing *x)
+{
+	struct kvi_known *k = kvi_list_add(x->known, &x->p->s->alloc, sizeof *k);
+	if (!k)
+		kvi_fail_alloc(x->p->s->error, &x->p->s->alloc);
+	return k;
+}
+
+static kvarc_ret know_cut(struct save_writing *x, uint32_t track, const struct kvi_piece_kept *k)
+{
+	struct kvi_known *known = add_known(x);
+	if (!known)
+		return kvi_alloc_error(&x->p->s->alloc);
+	known->track = track;
+	known->n = k->use;
+	known->t0 = k->stored.t0;
+	known->first = k->first;
+	known->has_first = true;
+	memcpy(known->digest, k->digest, 16);
+	memcpy(known->chain, k->chain, 16);
+	return KVARC_OK;
+}
+
+static kvarc_ret put_kept(struct save_writing *x, uint32_t track)
+{
+	const struct kvi_list *l = &x->p->tracks[track].pieces;
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < l->n && !ret; i++) {
+		const struct kvi_piece_kept *k = KVI_LIST(struct kvi_piece_kept, *l, i);
+		ret = add_stored(x, track, k);
+		if (ret || k->use == k->stored.n)
+			continue;
+		ret = flush_run(x, track);
+		if (!ret)
+			ret = kvarc_writer_rewind(x->w, track, k->stored.t0 + k->use);
+		if (!ret)
+			ret = know_cut(x, track, k);
+	}
+	return ret ? ret : flush_run(x, track);
+}
+
+/* ----- what is new ------------------------------------------------ */
+
+/* Content digests of the segments that the next append makes. */
+static kvarc_ret know_new(struct save_writing *x, uint32_t track, uint64_t t0, uint32_t n)
+{
+	for (uint32_t at = 0; at < n; at += x->segment_tokens) {
+		struct kvi_known *k = add_known(x);
+		uint32_t m = n - at < x->segment_tokens ? n - at : x->segment_tokens;
+		if (!k)
+			return kvi_alloc_error(&x->p->s->alloc);
+		kvarc_ret ret = kvi_plan_read(x->p, track, t0 + at, m, true);
+		if (!ret)
+			ret = kvi_plan_digest(x->p, m, k->digest);
+		if (ret)
+			return ret;
+		k->track = track;
+		k->n = m;
+		k->t0 = t0 + at;
+		k->has_first = x->p->rows.has_ids;
+		k->first = x->p->rows.has_ids ? x->p->rows.ids[0] : 0;
+	}
+	return KVARC_OK;
+}
+
+static kvarc_ret put_new(struct save_writing *x, uint32_t track)
+{
+	const struct kvi_track_plan *t = &x->p->tracks[track];
+	const uint32_t batch = x->segment_tokens * BATCH_SEGMENTS;
+	kvarc_ret ret = KVARC_OK;
+	for (uint64_t t0 = t->kept; t0 < t->tokens && !ret; t0 += batch) {
+		uint32_t n = t->tokens - t0 < batch ? (uint32_t)(t->tokens - t0) : batch;
+		ret = know_new(x, track, t0, n);
+		if (!ret)
+			ret = kvarc_import_read_tokens(x->p->im, track, t0, n,
+			                               t->has_ids ? x->ids : NULL, x->positions);
+		if (!ret)
+			ret = kvarc_writer_append_fetch(x->w, track, n, t->has_ids ? x->ids : NULL,
+			                                x->positions, kvarc_import_fetch, x->p->im);
+	}
+	return ret;
+}
+
+static kvarc_ret put_track(struct save_writing *x, uint32_t track)
+{
+	if (!x->p->tracks[track].tokens)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_rows_make(x->p->s, &x->p->rows, x->p->g, track);
+	if (!ret)
+		ret = put_kept(x, track);
+	if (!ret)
+		ret = put_new(x, track);
+	kvi_rows_free(x->p->s, &x->p->rows);
+	return ret;
+}
+
+/* ----- all of it ------------------------------------------------ */
+
+static kvarc_ret write_all(struct save_writing *x, const kvarc_save_options *o)
+{
+	kvarc_error *e = x->p->s->error;
+	kvarc_ret ret = kvi_pack_begin(x->p->im, x->w, e);
+	for (uint32_t i = 0; i < x->p->g->n_tracks && !ret; i++)
+		ret = put_track(x, i);
+	if (!ret)
+		ret = kvi_pack_items(x->p->im, x->w, e);
+	return ret ? ret : kvarc_writer_checkpoint(x->w, o->label, o->time, NULL);
+}
+
+static kvarc_ret open_writer(struct save_writing *x, struct kvi_save_archive *a,
+                             const kvarc_save_options *o)
+{
+	struct kvarc_store *s = x->p->s;
+	kvarc_writer_options wo = o->writer;
+	const size_t tokens = (size_t)RUN_MOST * KVI_SEGMENT_MOST;
+	x->stored = kvi_array(&s->alloc, RUN_MOST, sizeof *x->stored);
+	x->ids = kvi_array(&s->alloc, tokens, 2 * sizeof *x->ids);
+	if (!x->stored || !x->ids)
+		return kvi_fail_alloc(s->error, &s->alloc);
+	x->positions = x->ids + tokens;
+	memcpy(wo.file_id, a->id, sizeof wo.file_id);
+	wo.flags |= KVARC_WRITE_FILE_ID | KVARC_WRITE_STORED;
+	wo.common.error = s->error;
+	return kvarc_writer_open(&x->w, &a->sink, &wo);
+}
+
+kvarc_ret kvi_save_write(struct kvi_save_archive *a, struct kvi_save_plan *p,
+                         const kvarc_save_options *o, struct kvi_list *known)
+{
+	struct kvarc_store *s = p->s;
+	struct save_writing x = { .p = p, .known = known };
+	memset(a, 0, sizeof *a);
+	a->fd = -1;
+	x.segment_tokens = o->writer.segment_tokens ? o->writer.segment_tokens : KVI_SEGMENT_MOST;
+	kvarc_ret ret = kvi_store_random(s, a->id);
+	if (!ret)
+		ret = open_sink(a, s);
+	if (!ret)
+		ret = open_writer(&x, a, o);
+	if (!ret)
+		ret = write_all(&x, o);
+	if (ret)
+		kvarc_writer_abort(&x.w);
+	else
+		ret = kvarc_writer_close(&x.w);
+	if (!ret)
+		ret = open_source(a, s);
+	a->bytes = ret ? 0 : a->source.size;
+	kvi_free(&s->alloc, x.stored);
+	kvi_free(&s->alloc, x.ids);
+	return ret;
+}

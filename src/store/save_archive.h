@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* save_archive.h - the archive of a save, before it is put into the store */
+#ifndef KVI_SAVE_ARCHIVE_H
+#define KVI_SAVE_ARCHIVE_H
+
+#include "save_plan.h"
+
+/* An archive in a file without a name, or in memory. */
+struct kvi_save_archive {
+	uint8_t id[16];
+	int fd; /* -1: in memory */
+	kvarc_memory *memory;
+	kvarc_sink sink;
+	kvarc_source source; /* of all of it, once it is written */
+	uint64_t bytes;
+};
+
+/*
+ * Writes the archive of a plan: what the store has as STOREREF, the rest as segments, the files,
+ * a checkpoint. known gets what kvi_index_fill wants to know (struct kvi_known). a is to be closed,
+ * also on failure. Returns OK, MEM, MEMLIMIT, IO, and what writers return.
+ */
+kvarc_ret kvi_save_write(struct kvi_save_archive *a, struct kvi_save_plan *p,
+                         const kvarc_save_options *o, struct kvi_list *known);
+/* Closes what kvi_save_write has opened. */
+void kvi_save_close(struct kvi_save_archive *a);
+
+#endif

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* store_content.c - tokens that archives of a store hold */
+#include "store_state.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "util/ckd.h"
+
+enum { HOLDERS_MOST = 16 };
+
+static uint64_t token_bytes(const kvarc_tensor *t)
+{
+	return (uint64_t)t->heads * t->channels * kvarc_dtype_bytes(t->dtype);
+}
+
+kvarc_ret kvi_rows_make(struct kvarc_store *s, struct kvi_store_rows *rows, const kvarc_geometry *g,
+                        uint32_t track)
+{
+	uint64_t bytes = 0, at = 0;
+	memset(rows, 0, sizeof *rows);
+	rows->geometry = g;
+	rows->track = track;
+	for (size_t i = 0; i < g->n_tensors; i++)
+		if (g->tensors[i].track == track &&
+		    kvi_add(bytes, token_bytes(&g->tensors[i]), &bytes))
+			return kvi_fail(s->error, KVARC_GEOMETRY,
+			                "store: the tensors are too wide");
+	rows->views = kvi_calloc(&s->alloc, g->n_tensors + 1, sizeof *rows->views);
+	/* One byte more: there may be no tensor. */
+	rows->data = kvi_array(&s->alloc, KVI_SEGMENT_MOST, bytes + 1);
+	if (!rows->views || !rows->data)
+		return kvi_fail_alloc(s->error, &s->alloc);
+	for (size_t i = 0; i < g->n_tensors; i++) {
+		const kvarc_tensor *t = &g->tensors[i];
+		if (t->track != track)
+			continue;
+		rows->views[i].data = rows->data + at;
+		rows->views[i].token_stride = token_bytes(t);
+		rows->views[i].block_elems = t->heads * t->channels;
+		rows->views[i].elem_stride = (uint32_t)kvarc_dtype_bytes(t->dtype);
+		at += KVI_SEGMENT_MOST * token_bytes(t);
+	}
+	return KVARC_OK;
+}
+
+void kvi_rows_free(struct kvarc_store *s, struct kvi_store_rows *rows)
+{
+	kvi_free(&s->alloc, rows->views);
+	kvi_free(&s->alloc, rows->data);
+	rows->views = NULL;
+	rows->data = NULL;
+}
+
+/* Equal keys say so, unless the archive is a forgery: then views would be too small. */
+static bool same_tensors(const kvarc_geometry *a, const kvarc_geometry *b)
+{
+	if (a->n_tensors != b->n_tensors || a->n_tracks != b->n_tracks)
+		return false;
+	for (size_t i = 0; i < a->n_tensors; i++) {
+		const kvarc_tensor *x = &a->tensors[i], *y = &b->tensors[i];
+		if (x->track != y->track || x->heads != y->heads || x->channels != y->channels ||
+		    x->dtype != y->dtype || x->layer != y->layer || x->kind != y->kind)
+			return false;
+	}
+	return true;
+}
+
+/* The archive that an error of one of its calls is about. */
+static kvarc_ret fail_pack(struct kvarc_store *s, const uint8_t id[16], kvarc_ret ret)
+{
+	for (size_t i = 0; i < KVI_OPEN_PACKS; i++)
+		if (s->packs[i].r && memcmp(s->packs[i].id, id, 16) == 0) {
+			kvi_fail(s->error, ret, "store: %s: %s", s->packs[i].key,
+			         s->packs[i].error.text);
+			if (!kvarc_usable(ret))
+				kvi_pack_forget(s, id);
+			break;
+		}
+	return kvi_pack_gone(s, id, ret);
+}
+
+static kvarc_ret read_tokens(kvarc_reader *r, const struct kvi_index_row *row, int32_t *ids,
+                             int32_t *positions, bool *has_ids)
+{
+	kvarc_ret ret = kvarc_reader_read_tokens(r, row->track, row->t0, row->n, ids, positions);
+	*has_ids = ret != KVARC_OPTIONS;
+	return ret == KVARC_OPTIONS
+	               ? kvarc_reader_read_tokens(r, row->track, row->t0, row->n, NULL, positions)
+	               : ret;
+}
+
+/* Whether a segment of that length can lie there. */
+static bool fits(kvarc_reader *r, const struct kvi_index_row *row, const kvarc_geometry *g)
+{
+	uint64_t tokens = kvarc_reader_tokens(r, row->track);
+	return row->n >= 1 && row->n <= KVI_SEGMENT_MOST && row->t0 <= tokens &&
+	       row->n <= tokens - row->t0 && same_tensors(kvarc_reader_geometry(r), g);
+}
+
+static kvarc_ret read_row(struct kvarc_store *s, const struct kvi_index_row *row,
+                          const kvarc_geometry *g, int32_t *ids, int32_t *positions,
+                          const kvarc_view *views, bool *has_ids)
+{
+	kvarc_reader *r;
+	kvarc_ret ret = kvi_pack_reader(s, row->id, &r);
+	if (ret)
+		return ret;
+	if (!fits(r, row, g))
+		return KVARC_END;
+	ret = read_tokens(r, row, ids, positions, has_ids);
+	const kvarc_range range = { row->track, 0, UINT32_MAX, row->t0, row->n, { 0 } };
+	if (!ret && views)
+		ret = kvarc_reader_read(r, &range, views);
+	return ret ? fail_pack(s, row->id, ret) : KVARC_OK;
+}
+
+kvarc_ret kvi_rows_read(struct kvarc_store *s, const struct kvi_index_row *row,
+                        struct kvi_store_rows *rows, bool elements)
+{
+	rows->n = row->n;
+	return read_row(s, row, rows->geometry, rows->ids, rows->positions,
+	                elements ? rows->views : NULL, &rows->has_ids);
+}
+
+/* ----- what is under a key ------------------------------------------------ */
+
+/* A row whose digest is not in the index. */
+static kvarc_ret find_digest(struct kvarc_store *s, const kvarc_geometry *g,
+                             struct kvi_index_row *row)
+{
+	struct kvi_store_rows rows;
+	kvarc_ret ret = kvi_rows_make(s, &rows, g, row->track);
+	if (!ret)
+		ret = kvi_rows_read(s, row, &rows, true);
+	if (!ret) {
+		ret = kvarc_content_digest(g, row->track, row->n, rows.has_ids ? rows.ids : NULL,
+		                           rows.positions, rows.views, row->digest);
+		ret = kvi_fail_memory(s->error, ret, &s->alloc);
+	}
+	kvi_rows_free(s, &rows);
+	if (!ret) {
+		row->has_digest = true;
+		/* For the next time; where that fails (a full disk), nothing is lost. */
+		(void)kvi_index_set_digest(s->index, row->row, row->digest);
+	}
+	return ret;
+}
+
+/* Damage, or nothing there: another archive may have it. */
+static bool may_pass(kvarc_ret ret)
+{
+	return ret == KVARC_END || ret == KVARC_DATA || ret == KVARC_FORMAT ||
+	       ret == KVARC_PREDICTOR || ret == KVARC_STORE || ret == KVARC_GEOMETRY;
+}
+
+kvarc_ret kvi_content_find(struct kvarc_store *s, const kvarc_geometry *g, uint64_t name_space,
+                           const uint8_t key[16], const uint8_t *digest, struct kvi_index_row *row)
+{
+	struct kvi_index_row rows[HOLDERS_MOST];
+	size_t n;
+	kvarc_ret ret = kvi_index_holders(s->index, name_space, key, rows, HOLDERS_MOST, &n);
+	for (size_t i = 0; i < n && !ret; i++) {
+		if (digest && !rows[i].has_digest && g) {
+			ret = find_digest(s, g, &rows[i]);
+			if (ret && may_pass(ret) && !kvi_index_damaged(s->index)) {
+				ret = KVARC_OK;
+				continue;
+			}
+		}
+		if (!ret && (!digest || memcmp(rows[i].digest, digest, 16) == 0)) {
+			*row = rows[i];
+			return KVARC_OK;
+		}
+	}
+	return ret ? ret : KVARC_END;
+}
+
+/* One that other processes have put lately. */
+static kvarc_ret find_again(struct kvi_store_content *c, uint64_t name_space,
+                            const kvarc_stored *st, const uint8_t *key, struct kvi_index_row *row)
+{
+	uint64_t unreadable = 0;
+	kvarc_ret ret = kvi_content_find(c->s, c->geometry, name_space, key, st->digest, row);
+	if (ret != KVARC_END)
+		return ret;
+	ret = kvi_index_refresh(c->s, c->s->index, NULL, NULL, &unreadable);
+	return ret ? ret : kvi_content_find(c->s, c->geometry, name_space, key, st->digest, row);
+}
+
+int kvi_content_read(void *opaque, const kvarc_stored *st, const char *ns, int32_t *ids,
+                     int32_t *positions, const kvarc_view *views)
+{
+	struct kvi_store_content *c = opaque;
+	struct kvi_index_row row;
+	bool has_ids;
+	const uint8_t *key = st->has_chain ? st->chain : st->digest;
+	if (!c->geometry)
+		return 1;
+	kvarc_ret ret = find_again(c, kvi_name_space_key(ns), st, key, &row);
+	if (!ret && row.n != st->n)
+		ret = KVARC_END;
+	if (!ret)
+		ret = read_row(c->s, &row, c->geometry, ids, positions, views, &has_ids);
+	if (ret && !may_pass(ret)) {
+		c->failed = ret;
+		errno = 0;
+		return -1;
+	}
+	return ret ? 1 : 0;
+}

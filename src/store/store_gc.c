@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* store_gc.c - removes versions beyond a budget, and archives that no version needs */
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "gc_steps.h"
+#include "util/arguments.h"
+
+enum { GRACE_SECONDS = 3600 };
+
+/* ----- which versions go ------------------------------------------------ */
+
+/*
+ * The policy of a budget: a comparison for qsort over struct kvi_map_version pointers, those that
+ * go first in front. Another one can be put beside it.
+ */
+static int least_recently_used(const void *a, const void *b)
+{
+	const struct kvi_map_version *x = *(struct kvi_map_version *const *)a;
+	const struct kvi_map_version *y = *(struct kvi_map_version *const *)b;
+	if (x->last != y->last)
+		return x->last ? 1 : -1;
+	if (x->used != y->used)
+		return x->used < y->used ? -1 : 1;
+	return (x->key.number > y->key.number) - (x->key.number < y->key.number);
+}
+
+/* Versions before the last `keep` of their session. */
+static void keep_last(struct kvi_store_map *m, uint64_t keep)
+{
+	for (size_t end = m->versions.n, i = m->versions.n; i-- > 0;) {
+		struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, m->versions, i);
+		if (v->last)
+			end = i + 1;
+		if (end - i > keep)
+			kvi_map_remove(m, v);
+	}
+}
+
+static kvarc_ret meet_budget(struct kvi_store_map *m, uint64_t budget)
+{
+	struct kvi_map_version **order = kvi_array(&m->s->alloc, m->versions.n + 1, sizeof(void *));
+	if (!order)
+		return kvi_fail_alloc(m->s->error, &m->s->alloc);
+	for (size_t i = 0; i < m->versions.n; i++)
+		order[i] = KVI_LIST(struct kvi_map_version, m->versions, i);
+	qsort((void *)order, m->versions.n, sizeof *order, least_recently_used);
+	for (size_t i = 0; i < m->versions.n && kvi_map_needed_bytes(m) > budget; i++)
+		kvi_map_remove(m, order[i]);
+	kvi_free(&m->s->alloc, (void *)order);
+	return KVARC_OK;
+}
+
+static kvarc_ret evict(struct kvi_gc *g)
+{
+	kvarc_ret ret = KVARC_OK;
+	if (g->o->keep)
+		keep_last(&g->map, g->o->keep);
+	if (g->o->budget)
+		ret = meet_budget(&g->map, g->o->budget);
+	/* In the order of their numbers: if this ends early, a session has its last versions. */
+	for (size_t i = 0; i < g->map.versions.n && !ret; i++) {
+		struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, g->map.versions, i);
+		char key[KVI_KEY_MAX + 1];
+		if (!v->removed)
+			continue;
+		g->result->versions++;
+		if (!g->o->dry_run &&
+		    kvi_version_key(key, v->key.name_space, v->key.name, v->key.number))
+			ret = g->s->backend->calls->remove(g->s->backend, key, g->s->error);
+	}
+	return ret;
+}
+
+/* ----- which archives go ------------------------------------------------ */
+
+/* What cannot be read may name anything: then nothing is removed. */
+static kvarc_ret check_readable(struct kvi_gc *g)
+{
+	uint64_t unreadable = g->map.unreadable;
+	for (size_t i = 0; i < g->map.versions.n; i++) {
+		const struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, g->map.versions,
+		                                           i);
+		if ((!v->lost && !v->lacking) || !kvi_gc_version_there(g, v))
+			continue;
+		kvi_map_report(&g->map, "%s@%" PRIu64 ": an archive that it needs is missing",
+		               v->key.name, v->key.number);
+		unreadable += v->lost && kvi_gc_is_unreadable(g, v);
+	}
+	g->result->unreadable = g->map.unreadable + g->map.unreadable_packs;
+	if (!unreadable)
+		return KVARC_OK;
+	return kvi_fail(g->s->error, KVARC_DATA,
+	                "store: nothing was removed, as what names archives cannot be read: see "
+	                "'kvarc store verify'");
+}
+
+static uint64_t grace_of(const kvarc_gc_options *o)
+{
+	return o->no_grace ? 0 : o->grace ? o->grace : GRACE_SECONDS;
+}
+
+/* Archives that nothing needs and that are old enough, as far as their time is known. */
+static bool may_go(const struct kvi_gc *g, const struct kvi_map_pack *p)
+{
+	return !p->needed && p->time <= g->now - (int64_t)grace_of(g->o);
+}
+
+static void count(struct kvi_gc *g)
+{
+	for (size_t i = 0; i < g->map.packs.n; i++) {
+		const struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, g->map.packs, i);
+		g->result->archives++;
+		g->result->archive_bytes += p->bytes;
+		g->result->young += !p->needed && !may_go(g, p);
+	}
+}
+
+static kvarc_ret remove_packs(struct kvi_gc *g)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < g->map.packs.n && !ret; i++) {
+		struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, g->map.packs, i);
+		if (!may_go(g, p))
+			continue;
+		if (g->o->dry_run) {
+			g->result->removed++;
+			g->result->removed_bytes += p->bytes;
+		} else {
+			ret = kvi_gc_retire(g, p);
+		}
+	}
+	if (!ret && !g->o->dry_run)
+		ret = kvi_gc_look_again(g);
+	if (!ret && !g->o->dry_run)
+		ret = kvi_gc_delete(g);
+	/* Also after a failure: nobody is to wait for what does not come. */
+	kvarc_ret undone = g->o->dry_run ? KVARC_OK : kvi_gc_undo(g);
+	return ret ? ret : undone;
+}
+
+/* ----- all of it ------------------------------------------------ */
+
+static kvarc_ret run(struct kvi_gc *g)
+{
+	kvarc_ret ret = kvi_fresh_index(g->s, &g->own);
+	if (!ret)
+		ret = kvi_map_make(&g->map, g->s, g->own, g->o->report, g->o->opaque);
+	if (!ret)
+		ret = check_readable(g);
+	if (!ret)
+		ret = evict(g);
+	if (!ret) {
+		count(g);
+		ret = remove_packs(g);
+	}
+	if (!ret && !g->o->dry_run)
+		ret = kvi_gc_sweep(g);
+	return ret;
+}
+
+kvarc_ret kvarc_store_gc(kvarc_store *s, const kvarc_gc_options *options, kvarc_gc_result *result)
+{
+	static const kvarc_gc_options defaults = KVARC_GC_OPTIONS_INIT;
+	kvarc_gc_result unused;
+	if (!s)
+		return KVARC_PROG;
+	struct kvi_gc g = { .s = s,
+		            .o = options ? options : &defaults,
+		            .result = result ? result : &unused,
+		            .now = kvi_store_now() };
+	memset(g.result, 0, sizeof *g.result);
+	kvarc_ret ret = KVI_CHECK_RESERVED(s->error, "kvarc_store_gc", "options", g.o);
+	if (ret)
+		return ret;
+	g.own = s->index;
+	ret = run(&g);
+	kvi_map_free(&g.map);
+	kvi_own_index(s, &g.own);
+	return ret;
+}

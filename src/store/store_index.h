@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * store_index.h - the index of a store: which archive holds which tokens, in SQLite
+ *
+ * A cache: all of it but the times of last use can be made again from the archives. Several
+ * processes may use one file at once (WAL). Calls return OK, END, DATA (the file is damaged: make
+ * it again), IO, MEM, and fill the error of open.
+ */
+#ifndef KVI_STORE_INDEX_H
+#define KVI_STORE_INDEX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kvarc.h"
+#include "util/alloc.h"
+
+struct kvi_store_index;
+
+/*
+ * Tokens that can be named at a chain value. Those of a whole segment lie in `pack`; of a cut one
+ * (whole_n is not 0) they are the first n of the segment that the whole_ members name, which
+ * another pack may hold.
+ */
+struct kvi_index_row {
+	int64_t row, pack;
+	uint64_t name_space; /* H64 of its name */
+	uint64_t parent;     /* first 8 bytes of the chain value before; 0: has none */
+	bool has_first;
+	int32_t first; /* id of the first token, where it is known */
+	uint32_t track, n;
+	uint64_t t0;
+	bool has_chain, has_digest;
+	uint8_t chain[16], digest[16];
+	uint32_t whole_n;
+	uint8_t whole_chain[16], whole_digest[16];
+	uint8_t id[16]; /* of the pack */
+};
+
+/* A segment that an archive names, and another one holds. */
+struct kvi_index_ref {
+	int64_t pack;
+	uint64_t name_space;
+	uint32_t track, n, left;
+	uint64_t t0;
+	bool has_chain;
+	uint8_t key[16]; /* chain value, or content digest */
+	uint8_t digest[16];
+};
+
+/* An archive. */
+struct kvi_index_pack {
+	int64_t pack;
+	uint8_t id[16];
+	uint64_t bytes;
+	int64_t time;
+};
+
+/*
+ * Opens or makes a file, mode 0600; path NULL: in memory. A file of another version, or one that is
+ * damaged, is replaced by an empty one. *made: it is empty now and to be filled; *why: NULL, or
+ * a clause on why one that was there is not used. e gets the errors of all calls.
+ */
+kvarc_ret kvi_index_open(struct kvi_store_index **x, const char *path,
+                         const kvarc_allocator *allocator, bool *made, const char **why,
+                         kvarc_error *e);
+/* Whether a call has found that the file is damaged. */
+bool kvi_index_damaged(const struct kvi_store_index *x);
+/* NULL-safe; sets *x to NULL. */
+void kvi_index_close(struct kvi_store_index **x);
+
+/* All changes between begin and end happen, or (ret is not OK) none. Returns ret, or why not. */
+kvarc_ret kvi_index_begin_change(struct kvi_store_index *x);
+/* Ends what kvi_index_begin_change has begun. */
+kvarc_ret kvi_index_end_change(struct kvi_store_index *x, kvarc_ret ret);
+/* Removes everything but the times of use; inside of begin and end. */
+kvarc_ret kvi_index_clear(struct kvi_store_index *x);
+/* Between them many rows are added: `on` false makes what look-ups need. */
+kvarc_ret kvi_index_bulk(struct kvi_store_index *x, bool on);
+
+/* Adds a pack that is not there yet: p->pack is set. */
+kvarc_ret kvi_index_add_pack(struct kvi_store_index *x, struct kvi_index_pack *p);
+/* Adds tokens of a pack. */
+kvarc_ret kvi_index_add_row(struct kvi_store_index *x, const struct kvi_index_row *row);
+/* Adds what a pack names. */
+kvarc_ret kvi_index_add_ref(struct kvi_store_index *x, const struct kvi_index_ref *ref);
+/* The content digest of a row, once it is known. */
+kvarc_ret kvi_index_set_digest(struct kvi_store_index *x, int64_t row, const uint8_t digest[16]);
+/* The id of its first token. */
+kvarc_ret kvi_index_set_first(struct kvi_store_index *x, int64_t row, int32_t first);
+/* Forgets a pack and what it holds and names; one that is not there is fine. */
+kvarc_ret kvi_index_remove_pack(struct kvi_store_index *x, const uint8_t id[16]);
+
+/* The number of a pack; END: it is not there. */
+kvarc_ret kvi_index_find_pack(struct kvi_store_index *x, const uint8_t id[16], int64_t *pack);
+
+/* The lengths, in tokens, of the rows that follow a chain value (its first 8 bytes), descending. */
+kvarc_ret kvi_index_lengths(struct kvi_store_index *x, uint64_t parent, uint32_t n[256],
+                            size_t *count);
+/* Up to most rows of tokens that follow one chain value and end with another one. */
+kvarc_ret kvi_index_match(struct kvi_store_index *x, uint64_t name_space, uint64_t parent,
+                          const uint8_t chain[16], struct kvi_index_row *rows, size_t most,
+                          size_t *n);
+/* Up to most rows of whole segments that follow a chain value and begin with an id, or with one
+ * that is not known; long ones first. */
+kvarc_ret kvi_index_children(struct kvi_store_index *x, uint64_t name_space, uint64_t parent,
+                             int32_t first, struct kvi_index_row *rows, size_t most, size_t *n);
+/* Up to most rows of whole segments under a key: a chain value, or a content digest of segments
+ * without one. */
+kvarc_ret kvi_index_holders(struct kvi_store_index *x, uint64_t name_space, const uint8_t key[16],
+                            struct kvi_index_row *rows, size_t most, size_t *n);
+
+/* Called for each; not OK ends the call, which returns it. */
+typedef kvarc_ret (*kvi_index_pack_fn)(void *opaque, const struct kvi_index_pack *p);
+typedef kvarc_ret (*kvi_index_row_fn)(void *opaque, const struct kvi_index_row *row);
+typedef kvarc_ret (*kvi_index_ref_fn)(void *opaque, const struct kvi_index_ref *ref);
+/* All packs. */
+kvarc_ret kvi_index_packs(struct kvi_store_index *x, kvi_index_pack_fn fn, void *opaque);
+/* Of one pack, in the order of tracks and tokens; whole segments alone. */
+kvarc_ret kvi_index_rows(struct kvi_store_index *x, int64_t pack, kvi_index_row_fn fn,
+                         void *opaque);
+/* What a pack names, in the order of its file. */
+kvarc_ret kvi_index_refs(struct kvi_store_index *x, int64_t pack, kvi_index_ref_fn fn,
+                         void *opaque);
+
+/* The number of packs and of whole segments. */
+kvarc_ret kvi_index_counts(struct kvi_store_index *x, uint64_t *packs, uint64_t *segments);
+
+/* Notes that a version is used, seconds since 1970. key: of its manifest. */
+kvarc_ret kvi_index_use(struct kvi_store_index *x, const char *key, int64_t time);
+/* When it was used last; 0: not known. */
+kvarc_ret kvi_index_last_use(struct kvi_store_index *x, const char *key, int64_t *time);
+
+#endif

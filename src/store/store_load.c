@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* store_load.c - restores the files of a version of a session */
+#include "store_state.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Which version the caller asked for. */
+static kvarc_ret find_version(struct kvarc_store *s, const char *session, uint64_t number)
+{
+	struct kvi_session_key *k = &s->version_key;
+	kvarc_ret ret = kvi_session_check(s, "kvarc_store_load", session);
+	if (ret)
+		return ret;
+	memset(k, 0, sizeof *k);
+	k->number = number;
+	ret = kvi_version_read(s, session, &k->number, &s->version);
+	strcpy(k->name, session);
+	strcpy(k->name_space, s->name_space);
+	if (ret == KVARC_END && number)
+		kvi_fail(s->error, ret, "the session has no version %" PRIu64, number);
+	else if (ret == KVARC_END)
+		kvi_fail(s->error, ret, "there is no such session");
+	return ret;
+}
+
+/* A text for the failure of a reader, unless the store itself has failed. */
+static kvarc_ret explain(struct kvarc_store *s, const struct kvi_open_pack *p,
+                         const struct kvi_store_content *content, kvarc_ret ret)
+{
+	if (content->failed)
+		return content->failed;
+	if (ret == KVARC_IO && !*p->error.text)
+		return kvi_fail(s->error, ret, "writing the output failed");
+	kvarc_error *e = s->error;
+	*e = p->error;
+	return kvi_fail(e, ret, "store: %s: %s", p->key, p->error.text);
+}
+
+static kvarc_ret unpack(struct kvarc_store *s, kvarc_item_open open, void *opaque)
+{
+	struct kvi_store_content content = { .s = s };
+	struct kvi_open_pack p;
+	kvarc_ret ret = kvi_pack_open(s, &p, s->version.pack, &content);
+	if (ret == KVARC_END) {
+		char key[KVI_PACK_KEY];
+		kvi_pack_key(key, s->version.pack);
+		return kvi_fail(s->error, KVARC_STORE, "store: %s is missing: the version is lost",
+		                key);
+	}
+	if (ret)
+		return content.failed ? content.failed : ret;
+	ret = kvarc_unpack(p.r, open, opaque);
+	if (ret && kvi_pack_gone(s, s->version.pack, ret) == KVARC_END)
+		ret = kvi_fail(s->error, KVARC_STORE, "store: %s was removed meanwhile", p.key);
+	else if (ret)
+		ret = explain(s, &p, &content, ret);
+	kvi_pack_close(&p);
+	return ret;
+}
+
+/* For eviction; an index that cannot be written is no reason to fail. */
+static void note_use(struct kvarc_store *s)
+{
+	char key[KVI_KEY_MAX + 1];
+	if (kvi_version_key(key, s->name_space, s->version_key.name, s->version_key.number))
+		(void)kvi_index_use(s->index, key, kvi_store_now());
+}
+
+kvarc_ret kvarc_store_load(kvarc_store *s, const char *session, uint64_t number,
+                           kvarc_item_open open, void *opaque, kvarc_session_version *version)
+{
+	if (!s)
+		return KVARC_PROG;
+	if (!open)
+		return kvi_fail(s->error, KVARC_PROG, "kvarc_store_load: open is NULL");
+	kvarc_ret ret = find_version(s, session, number);
+	if (ret)
+		return ret;
+	if (version)
+		kvi_version_fill(version, &s->version_key, &s->version);
+	ret = unpack(s, open, opaque);
+	if (kvi_store_mend(s, ret))
+		ret = unpack(s, open, opaque);
+	if (!ret)
+		note_use(s);
+	return ret;
+}

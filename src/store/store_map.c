@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* store_map.c - all versions of a store, and which archives each needs */
+#include "config.h"
+
+#include "store_map.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REPORT_MOST = 512 };
+
+void kvi_map_report(const struct kvi_store_map *m, const char *format, ...)
+{
+	char text[REPORT_MOST];
+	va_list args;
+	if (!m->report)
+		return;
+	va_start(args, format);
+	vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	m->report(m->opaque, text);
+}
+
+/* ----- archives ------------------------------------------------ */
+
+static int by_id(const void *a, const void *b)
+{
+	return memcmp(((const struct kvi_map_pack *)a)->id, ((const struct kvi_map_pack *)b)->id,
+	              16);
+}
+
+static kvarc_ret add_pack(void *opaque, const struct kvi_index_pack *p)
+{
+	struct kvi_store_map *m = opaque;
+	struct kvi_map_pack *to = kvi_list_add(&m->packs, &m->s->alloc, sizeof *to);
+	if (!to)
+		return kvi_fail_alloc(m->s->error, &m->s->alloc);
+	memcpy(to->id, p->id, 16);
+	to->bytes = p->bytes;
+	to->time = p->time;
+	return KVARC_OK;
+}
+
+struct kvi_map_pack *kvi_map_find(const struct kvi_store_map *m, const uint8_t id[16])
+{
+	struct kvi_map_pack key;
+	memcpy(key.id, id, 16);
+	return m->packs.n ? bsearch(&key, m->packs.p, m->packs.n, sizeof key, by_id) : NULL;
+}
+
+uint64_t kvi_map_needed_bytes(const struct kvi_store_map *m)
+{
+	uint64_t bytes = 0;
+	for (size_t i = 0; i < m->packs.n; i++) {
+		const struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, m->packs, i);
+		bytes += p->needed ? p->bytes : 0;
+	}
+	return bytes;
+}
+
+/* ----- versions ------------------------------------------------ */
+
+static kvarc_ret add_version(void *opaque, const char *key, const struct kvi_session_key *k,
+                             const struct kvi_manifest *manifest, kvarc_ret wrong)
+{
+	struct kvi_store_map *m = opaque;
+	struct kvi_map_version *v;
+	if (wrong == KVARC_IO)
+		return wrong;
+	if (wrong) {
+		m->unreadable++;
+		kvi_map_report(m, "%s", m->s->error->text);
+		return KVARC_OK;
+	}
+	v = kvi_list_add(&m->versions, &m->s->alloc, sizeof *v);
+	if (!v)
+		return kvi_fail_alloc(m->s->error, &m->s->alloc);
+	v->key = *k;
+	v->bytes = manifest->bytes;
+	memcpy(v->id, manifest->pack, 16);
+	kvarc_ret ret = kvi_index_last_use(m->uses, key, &v->used);
+	if (v->used < (int64_t)(manifest->time / 1000))
+		v->used = (int64_t)(manifest->time / 1000);
+	return ret;
+}
+
+static void find_last(struct kvi_store_map *m)
+{
+	for (size_t i = 0; i < m->versions.n; i++) {
+		struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, m->versions, i);
+		const struct kvi_map_version *next = i + 1 < m->versions.n ? v + 1 : NULL;
+		v->last = !next || strcmp(next->key.name, v->key.name) != 0 ||
+		          strcmp(next->key.name_space, v->key.name_space) != 0;
+	}
+}
+
+/* Numbers of the archives with these ids, each counted. */
+static kvarc_ret count_needs(struct kvi_store_map *m, struct kvi_map_version *v,
+                             const struct kvi_list *ids)
+{
+	for (size_t i = 0; i < ids->n; i++) {
+		struct kvi_map_pack *p = kvi_map_find(m, (const uint8_t *)ids->p + 16 * i);
+		size_t *to = p ? kvi_list_add(&v->needs, &m->s->alloc, sizeof *to) : NULL;
+		if (p && !to)
+			return kvi_fail_alloc(m->s->error, &m->s->alloc);
+		if (p) {
+			*to = (size_t)(p - (struct kvi_map_pack *)m->packs.p);
+			p->needed++;
+		}
+	}
+	return KVARC_OK;
+}
+
+static kvarc_ret find_needs(struct kvi_store_map *m, struct kvi_map_version *v)
+{
+	struct kvi_list ids = { 0 };
+	kvarc_ret ret = kvi_protocol_needs(m->s, m->s->index, v->id, &ids);
+	if (ret == KVARC_END) {
+		v->lost = !ids.n;
+		v->lacking = !v->lost;
+		ret = KVARC_OK;
+	}
+	if (!ret)
+		ret = count_needs(m, v, &ids);
+	kvi_free(&m->s->alloc, ids.p);
+	return ret;
+}
+
+void kvi_map_remove(struct kvi_store_map *m, struct kvi_map_version *v)
+{
+	if (v->removed)
+		return;
+	v->removed = true;
+	for (size_t i = 0; i < v->needs.n; i++)
+		KVI_LIST(struct kvi_map_pack, m->packs, *KVI_LIST(size_t, v->needs, i))->needed--;
+}
+
+kvarc_ret kvi_map_make(struct kvi_store_map *m, struct kvarc_store *s, struct kvi_store_index *uses,
+                       void (*report)(void *opaque, const char *text), void *opaque)
+{
+	memset(m, 0, sizeof *m);
+	m->s = s;
+	m->uses = uses;
+	m->report = report;
+	m->opaque = opaque;
+	kvarc_ret ret = kvi_manifests(s, KVI_SESSIONS, add_version, m);
+	if (!ret)
+		ret = kvi_index_refresh(s, s->index, report, opaque, &m->unreadable_packs);
+	if (!ret)
+		ret = kvi_index_packs(s->index, add_pack, m);
+	if (ret)
+		return ret;
+	if (m->packs.n)
+		qsort(m->packs.p, m->packs.n, sizeof(struct kvi_map_pack), by_id);
+	find_last(m);
+	for (size_t i = 0; i < m->versions.n && !ret; i++)
+		ret = find_needs(m, KVI_LIST(struct kvi_map_version, m->versions, i));
+	return ret;
+}
+
+void kvi_map_free(struct kvi_store_map *m)
+{
+	if (!m->s)
+		return;
+	for (size_t i = 0; i < m->versions.n; i++)
+		kvi_free(&m->s->alloc, KVI_LIST(struct kvi_map_version, m->versions, i)->needs.p);
+	kvi_free(&m->s->alloc, m->versions.p);
+	kvi_free(&m->s->alloc, m->packs.p);
+	memset(m, 0, sizeof *m);
+}
+
+/* ----- the index ------------------------------------------------ */
+
+kvarc_ret kvi_fresh_index(struct kvarc_store *s, struct kvi_store_index **own)
+{
+	bool made;
+	const char *why;
+	struct kvi_store_index *x;
+	*own = s->index;
+	kvarc_ret ret = kvi_index_open(&x, NULL, s->options.common.allocator, &made, &why,
+	                               s->error);
+	if (!ret)
+		s->index = x;
+	return ret;
+}
+
+void kvi_own_index(struct kvarc_store *s, struct kvi_store_index **own)
+{
+	if (s->index != *own)
+		kvi_index_close(&s->index);
+	s->index = *own;
+}

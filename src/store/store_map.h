@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* store_map.h - all versions of a store, and which archives each needs */
+#ifndef KVI_STORE_MAP_H
+#define KVI_STORE_MAP_H
+
+#include "store_state.h"
+
+/* A version of any namespace. */
+struct kvi_map_version {
+	struct kvi_session_key key;
+	uint8_t id[16];        /* of its archive */
+	uint64_t bytes;        /* of the file */
+	int64_t used;          /* seconds since 1970 */
+	bool last;             /* of its session */
+	bool removed;          /* what it needs is not counted any more */
+	bool lost;             /* its archive is not there */
+	bool lacking;          /* a segment that it needs is not there */
+	struct kvi_list needs; /* size_t: numbers of archives */
+};
+
+/* An archive. */
+struct kvi_map_pack {
+	uint8_t id[16];
+	uint64_t bytes;
+	int64_t time;
+	uint64_t needed; /* by this many versions */
+	bool retired;    /* gc has put its tombstone */
+};
+
+/* The versions and archives of a store. */
+struct kvi_store_map {
+	struct kvarc_store *s;
+	struct kvi_store_index *uses;    /* has the times of last use */
+	struct kvi_list versions, packs; /* packs by id */
+	uint64_t unreadable;             /* manifests */
+	uint64_t unreadable_packs;
+	void (*report)(void *opaque, const char *text);
+	void *opaque;
+};
+
+/*
+ * Reads all manifests, and then brings the index of the store up to date, which has all archives
+ * that they need: those were put before. report, which may be NULL, gets a line about each manifest
+ * and archive that cannot be read. m is to be freed, also on failure. Returns OK, IO, MEM,
+ * MEMLIMIT, DATA (the index is damaged).
+ */
+kvarc_ret kvi_map_make(struct kvi_store_map *m, struct kvarc_store *s, struct kvi_store_index *uses,
+                       void (*report)(void *opaque, const char *text), void *opaque);
+/* Frees what kvi_map_make has made; all zero: nothing. */
+void kvi_map_free(struct kvi_store_map *m);
+/* What a version needs is not counted any more. */
+void kvi_map_remove(struct kvi_store_map *m, struct kvi_map_version *v);
+/* Bytes of the archives that are needed. */
+uint64_t kvi_map_needed_bytes(const struct kvi_store_map *m);
+/* The archive with an id; NULL: none. */
+struct kvi_map_pack *kvi_map_find(const struct kvi_store_map *m, const uint8_t id[16]);
+/* A line for the report of the map, if there is any. */
+void kvi_map_report(const struct kvi_store_map *m, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/*
+ * The store uses an empty index in memory until kvi_own_index, so that what is in it comes from the
+ * archives alone. *own: its own one. Returns OK, IO, MEM; kvi_own_index follows also after a
+ * failure.
+ */
+kvarc_ret kvi_fresh_index(struct kvarc_store *s, struct kvi_store_index **own);
+/* The store uses its own index again, and the other one is closed. */
+void kvi_own_index(struct kvarc_store *s, struct kvi_store_index **own);
+
+#endif

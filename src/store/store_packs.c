@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* store_packs.c - the archives of a store that are open to be read */
+#include "store_state.h"
+
+#include <string.h>
+
+void kvi_pack_reader_options(const struct kvarc_store *s, kvarc_reader_options *o, kvarc_error *e)
+{
+	static const kvarc_reader_options zero = KVARC_READER_OPTIONS_INIT;
+	*o = zero;
+	o->common = s->options.common;
+	o->common.error = e;
+	o->common.progress = NULL;
+	o->profiles = s->options.profiles;
+	o->n_profiles = s->options.n_profiles;
+	o->find_profile = s->options.find_profile;
+	o->find_opaque = s->options.find_opaque;
+}
+
+void kvi_pack_close(struct kvi_open_pack *p)
+{
+	kvarc_reader_close(&p->r);
+	kvi_object_source_close(&p->source);
+	memset(p, 0, sizeof *p);
+}
+
+kvarc_ret kvi_pack_gone(struct kvarc_store *s, const uint8_t id[16], kvarc_ret ret)
+{
+	struct kvi_object object;
+	char key[KVI_PACK_KEY];
+	if (ret != KVARC_IO)
+		return ret;
+	kvi_pack_key(key, id);
+	return s->backend->calls->stat(s->backend, key, &object, NULL) == KVARC_END ? KVARC_END
+	                                                                            : ret;
+}
+
+kvarc_ret kvi_pack_open(struct kvarc_store *s, struct kvi_open_pack *p, const uint8_t id[16],
+                        struct kvi_store_content *content)
+{
+	kvarc_reader_options o;
+	memset(p, 0, sizeof *p);
+	memcpy(p->id, id, sizeof p->id);
+	kvi_pack_key(p->key, id);
+	kvi_pack_reader_options(s, &o, &p->error);
+	if (content) {
+		o.stored_read = kvi_content_read;
+		o.stored_opaque = content;
+	}
+	kvarc_ret ret = kvi_object_source(&p->source, s->backend, p->key, s->error);
+	if (ret)
+		return ret;
+	ret = kvarc_reader_open(&p->r, &p->source, &o);
+	if (!ret && content)
+		content->geometry = kvarc_reader_geometry(p->r);
+	if (ret) {
+		kvi_fail(s->error, ret, "store: %s: %s", p->key, p->error.text);
+		kvi_pack_close(p);
+		ret = kvi_pack_gone(s, id, ret);
+	}
+	return ret;
+}
+
+kvarc_ret kvi_pack_reader(struct kvarc_store *s, const uint8_t id[16], kvarc_reader **r)
+{
+	struct kvi_open_pack *oldest = s->packs;
+	*r = NULL;
+	for (size_t i = 0; i < KVI_OPEN_PACKS; i++) {
+		struct kvi_open_pack *p = &s->packs[i];
+		if (p->r && memcmp(p->id, id, sizeof p->id) == 0) {
+			p->used = ++s->uses;
+			*r = p->r;
+			return KVARC_OK;
+		}
+		if (p->used < oldest->used)
+			oldest = p;
+	}
+	kvi_pack_close(oldest);
+	kvarc_ret ret = kvi_pack_open(s, oldest, id, NULL);
+	if (ret)
+		return ret;
+	oldest->used = ++s->uses;
+	*r = oldest->r;
+	return KVARC_OK;
+}
+
+void kvi_pack_forget(struct kvarc_store *s, const uint8_t id[16])
+{
+	for (size_t i = 0; i < KVI_OPEN_PACKS; i++)
+		if (s->packs[i].r && memcmp(s->packs[i].id, id, 16) == 0)
+			kvi_pack_close(&s->packs[i]);
+}

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* store_save.c - saves a file as the next version of a session */
+#include "config.h"
+
+#include "store_state.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "save_archive.h"
+#include "util/arguments.h"
+#include "util/bytes.h"
+
+enum {
+	TRIES_MOST = 8,    /* what a save shares is removed again and again */
+	RACES_MOST = 10000 /* others put the version that is next */
+};
+
+/* A save on its way. */
+struct saving {
+	struct kvarc_store *s;
+	const char *session;
+	kvarc_import *im;
+	const kvarc_save_options *o;
+	struct kvi_save_plan plan;
+	struct kvi_save_archive archive;
+	struct kvi_list known, needs; /* struct kvi_known; ids of archives */
+	struct kvi_manifest manifest;
+	uint64_t number; /* of the version that was put; 0: none */
+	bool confirmed;
+	kvarc_saved *saved;
+};
+
+/* ----- what it needs ------------------------------------------------ */
+
+/* Archives that its pieces lie in, and itself. */
+static kvarc_ret collect_needs(struct saving *v)
+{
+	struct kvarc_store *s = v->s;
+	v->needs.n = 0;
+	for (size_t i = 0; i <= v->plan.g->n_tracks; i++) {
+		const struct kvi_list *l = i < v->plan.g->n_tracks ? &v->plan.tracks[i].pieces
+		                                                   : NULL;
+		for (size_t k = 0; k < (l ? l->n : 1); k++) {
+			const uint8_t *id = l ? KVI_LIST(struct kvi_piece_kept, *l, k)->pack
+			                      : v->archive.id;
+			if (v->needs.n &&
+			    memcmp((uint8_t *)v->needs.p + 16 * (v->needs.n - 1), id, 16) == 0)
+				continue;
+			uint8_t *to = kvi_list_add(&v->needs, &s->alloc, 16);
+			if (!to)
+				return kvi_fail_alloc(s->error, &s->alloc);
+			memcpy(to, id, 16);
+		}
+	}
+	return KVARC_OK;
+}
+
+/* ----- putting ------------------------------------------------ */
+
+static void make_manifest(struct saving *v)
+{
+	struct kvi_manifest *m = &v->manifest;
+	uint64_t tensors;
+	memset(m, 0, sizeof *m);
+	memcpy(m->pack, v->archive.id, 16);
+	for (size_t i = 0; i < v->plan.g->n_tracks; i++)
+		if (v->plan.tracks[i].tokens > m->tokens)
+			m->tokens = v->plan.tracks[i].tokens;
+	kvarc_import_sizes(v->im, &m->bytes, &tensors);
+	m->time = v->o->time;
+	if (v->o->label)
+		strcpy(m->label, v->o->label);
+}
+
+/* Compare and swap: the version behind the last one, which nobody else has put. */
+static kvarc_ret put_version(struct saving *v)
+{
+	struct kvarc_store *s = v->s;
+	for (int i = 0; i < RACES_MOST; i++) {
+		char key[KVI_KEY_MAX + 1];
+		struct kvi_list numbers = { 0 };
+		uint64_t last = 0;
+		kvarc_ret ret = kvi_session_numbers(s, v->session, &numbers);
+		if (!ret)
+			last = *KVI_LIST(uint64_t, numbers, numbers.n - 1);
+		kvi_free(&s->alloc, numbers.p);
+		if (ret && ret != KVARC_END)
+			return ret;
+		if (last >= KVI_NUMBER_MAX ||
+		    !kvi_version_key(key, s->name_space, v->session, last + 1))
+			return kvi_fail(s->error, KVARC_PROG,
+			                "store: the session has no next version");
+		ret = kvi_manifest_put(s, key, &v->manifest);
+		if (ret != KVARC_END) {
+			v->number = ret ? 0 : last + 1;
+			return ret;
+		}
+	}
+	return kvi_fail(
+		s->error, KVARC_IO,
+		"store: other programs put versions of the session all the time; try again");
+}
+
+static kvarc_ret put_archive(struct saving *v)
+{
+	struct kvarc_store *s = v->s;
+	char key[KVI_PACK_KEY];
+	kvi_pack_key(key, v->archive.id);
+	kvarc_ret ret = s->backend->calls->put(s->backend, key, &v->archive.source, s->error);
+	return ret == KVARC_END
+	               ? kvi_fail(s->error, KVARC_IO, "store: %s is there already; try again", key)
+	               : ret;
+}
+
+/* A version that names what was removed. Its archive stays for gc: a fork may name it by now. */
+static void take_back(struct saving *v)
+{
+	struct kvi_backend *b = v->s->backend;
+	char key[KVI_KEY_MAX + 1];
+	if (kvi_version_key(key, v->s->name_space, v->session, v->number))
+		(void)b->calls->remove(b, key, NULL);
+	v->number = 0;
+}
+
+/* ----- the index ------------------------------------------------ */
+
+/* It is a cache: a save is good without it, and it is mended later. */
+static void add_to_index(struct saving *v)
+{
+	struct kvarc_store *s = v->s;
+	kvarc_reader_options o;
+	kvarc_error e = { .text = "" };
+	kvarc_reader *r = NULL;
+	char key[KVI_KEY_MAX + 1];
+	kvi_pack_reader_options(s, &o, &e);
+	kvarc_ret ret = kvarc_reader_open(&r, &v->archive.source, &o);
+	if (!ret && kvi_index_begin_change(s->index) == KVARC_OK) {
+		ret = kvi_index_fill(s, s->index, v->archive.id, v->archive.bytes, kvi_store_now(),
+		                     r, &v->known, true);
+		if (!ret && kvi_version_key(key, s->name_space, v->session, v->number))
+			ret = kvi_index_use(s->index, key, kvi_store_now());
+		ret = kvi_index_end_change(s->index, ret);
+	}
+	if (ret)
+		kvi_store_note(s, "the index was not updated: %.200s",
+		               *e.text ? e.text : s->error->text);
+	kvarc_reader_close(&r);
+}
+
+/* ----- all of it ------------------------------------------------ */
+
+static kvarc_ret confirm_file(struct saving *v)
+{
+	if (v->confirmed || !v->o->confirm)
+		return KVARC_OK;
+	v->confirmed = true;
+	return v->o->confirm(v->o->confirm_opaque)
+	               ? kvi_fail(v->s->error, KVARC_IO,
+	                          "store: stopped before the version was put")
+	               : KVARC_OK;
+}
+
+/* Puts archive and version. END: what they need is being removed. */
+static kvarc_ret publish(struct saving *v)
+{
+	kvarc_ret ret = confirm_file(v);
+	if (!ret)
+		ret = put_archive(v);
+	/* Before anybody sees the version, and again once gc can see it. */
+	if (!ret)
+		ret = kvi_protocol_confirm(v->s, &v->needs);
+	if (ret)
+		return ret;
+	make_manifest(v);
+	ret = put_version(v);
+	if (!ret)
+		ret = kvi_protocol_confirm(v->s, &v->needs);
+	if (ret && v->number)
+		take_back(v);
+	return ret;
+}
+
+static void report(struct saving *v, uint64_t tries)
+{
+	kvarc_saved *r = v->saved;
+	uint64_t tensors;
+	memset(r, 0, sizeof *r);
+	r->version = v->number;
+	r->tokens = v->plan.tokens;
+	r->kept_tokens = v->plan.kept;
+	r->new_tokens = v->plan.tokens - v->plan.kept;
+	kvarc_import_sizes(v->im, &r->file_bytes, &tensors);
+	r->written_bytes = v->archive.bytes;
+	r->not_written_bytes = v->plan.kept_bytes;
+	r->tries = tries;
+}
+
+static kvarc_ret save_once(struct saving *v)
+{
+	v->known.n = 0;
+	kvarc_ret ret = kvi_plan_save(&v->plan, v->s, v->im);
+	if (!ret)
+		ret = kvi_save_write(&v->archive, &v->plan, v->o, &v->known);
+	if (!ret)
+		ret = collect_needs(v);
+	if (!ret)
+		ret = publish(v);
+	if (!ret)
+		add_to_index(v);
+	return ret;
+}
+
+static kvarc_ret save(struct saving *v)
+{
+	kvarc_ret ret = KVARC_END;
+	uint64_t tries = 0;
+	v->archive.fd = -1;
+	while (ret == KVARC_END && tries < TRIES_MOST) {
+		kvi_save_close(&v->archive);
+		kvi_plan_free(&v->plan);
+		ret = save_once(v);
+		tries++;
+		if (kvi_store_mend(v->s, ret))
+			ret = KVARC_END;
+	}
+	if (ret == KVARC_END)
+		ret = kvi_fail(v->s->error, KVARC_IO,
+		               "store: what the session shares is removed by others all the time; "
+		               "try again");
+	if (!ret && v->saved)
+		report(v, tries);
+	kvi_save_close(&v->archive);
+	kvi_plan_free(&v->plan);
+	kvi_free(&v->s->alloc, v->known.p);
+	kvi_free(&v->s->alloc, v->needs.p);
+	return ret;
+}
+
+static kvarc_ret check(struct kvarc_store *s, const char *session, const kvarc_save_options *o)
+{
+	static const char call[] = "kvarc_store_save";
+	const int level = o->writer.level < 0 ? 0 : o->writer.level;
+	kvarc_ret ret = kvi_session_check(s, call, session);
+	if (!ret)
+		ret = KVI_CHECK_RESERVED(s->error, call, "options", o);
+	if (ret)
+		return ret;
+	if (o->label && strnlen(o->label, KVI_LABEL_MAX + 1) > KVI_LABEL_MAX)
+		return kvi_fail(s->error, KVARC_PROG, "%s: the label is longer than %d bytes", call,
+		                KVI_LABEL_MAX);
+	if (o->time > KVI_NUMBER_MAX)
+		return kvi_fail(s->error, KVARC_PROG, "%s: time is 2^53 or more", call);
+	if (level > 3 || o->writer.lossy || (o->writer.flags & KVARC_WRITE_STREAMABLE))
+		return kvi_fail(
+			s->error, KVARC_OPTIONS,
+			"a store takes levels 0 to 3, no lossy tier and no streamable archives: "
+			"a model would have to go through all tokens of each save");
+	if (o->writer.segment_tokens > KVI_SEGMENT_MOST)
+		return kvi_fail(s->error, KVARC_PROG, "%s: segment_tokens is at most 256", call);
+	return KVARC_OK;
+}
+
+/* The index may not know the session's last version, of another machine: then it learns of all. */
+static kvarc_ret refresh(struct kvarc_store *s, const char *session)
+{
+	struct kvi_manifest m;
+	uint64_t number = 0, unreadable = 0;
+	int64_t pack;
+	kvarc_ret ret = kvi_version_read(s, session, &number, &m);
+	/* A damaged one is no reason not to save the next. */
+	if (ret)
+		return ret == KVARC_MEM ? ret : KVARC_OK;
+	ret = kvi_index_find_pack(s->index, m.pack, &pack);
+	return ret == KVARC_END ? kvi_index_refresh(s, s->index, NULL, NULL, &unreadable) : ret;
+}
+
+kvarc_ret kvarc_store_save(kvarc_store *s, const char *session, kvarc_import *im,
+                           const kvarc_save_options *options, kvarc_saved *saved)
+{
+	static const kvarc_save_options defaults = KVARC_SAVE_OPTIONS_INIT;
+	if (!s)
+		return KVARC_PROG;
+	if (!im)
+		return kvi_fail(s->error, KVARC_PROG, "kvarc_store_save: the import is NULL");
+	struct saving v = { .s = s,
+		            .session = session,
+		            .im = im,
+		            .o = options ? options : &defaults,
+		            .saved = saved };
+	kvarc_ret ret = check(s, session, v.o);
+	if (!ret)
+		ret = kvarc_import_identity(im, "namespace", s->name_space);
+	if (!ret)
+		ret = refresh(s, session);
+	if (kvi_store_mend(s, ret))
+		ret = KVARC_OK;
+	return ret ? ret : save(&v);
+}

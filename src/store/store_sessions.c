@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* store_sessions.c - the versions of sessions: log, list, fork, remove */
+#include "store_state.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* ----- log, list ------------------------------------------------ */
+
+/* Versions for a callback of the caller. */
+struct showing {
+	struct kvarc_store *s;
+	const char *session; /* of this one all; NULL: of each the last */
+	kvarc_session_version_fn fn;
+	void *opaque;
+	uint64_t n;
+	kvarc_ret wrong; /* of a version that cannot be read */
+	kvarc_error error;
+	bool waits; /* the last version of a session so far */
+	struct kvi_session_key key;
+	struct kvi_manifest manifest;
+};
+
+static kvarc_ret show(struct showing *v)
+{
+	kvarc_session_version version;
+	if (!v->waits)
+		return KVARC_OK;
+	v->waits = false;
+	kvi_version_fill(&version, &v->key, &v->manifest);
+	if (v->fn(v->opaque, &version))
+		return kvi_fail(v->s->error, KVARC_IO, "stopped on request");
+	return KVARC_OK;
+}
+
+static kvarc_ret see(void *opaque, const char *key, const struct kvi_session_key *k,
+                     const struct kvi_manifest *m, kvarc_ret wrong)
+{
+	struct showing *v = opaque;
+	kvarc_ret ret = KVARC_OK;
+	(void)key;
+	if (strcmp(k->name_space, v->s->name_space) != 0 ||
+	    (v->session && strcmp(k->name, v->session) != 0))
+		return KVARC_OK;
+	v->n++;
+	if (wrong) {
+		if (!v->wrong) {
+			v->wrong = wrong;
+			v->error = *v->s->error;
+		}
+		return KVARC_OK;
+	}
+	if (v->session || strcmp(v->key.name, k->name) != 0)
+		ret = show(v);
+	v->waits = true;
+	v->key = *k;
+	v->manifest = *m;
+	return ret;
+}
+
+static kvarc_ret show_all(struct showing *v)
+{
+	char prefix[KVI_KEY_MAX + 1];
+	if (!kvi_session_prefix(prefix, v->s->name_space, v->session ? v->session : ""))
+		return KVARC_END;
+	kvarc_ret ret = kvi_manifests(v->s, prefix, see, v);
+	if (!ret)
+		ret = show(v);
+	if (!ret && v->wrong) {
+		*v->s->error = v->error;
+		ret = v->wrong;
+	}
+	return ret;
+}
+
+kvarc_ret kvarc_store_log(kvarc_store *s, const char *session, kvarc_session_version_fn fn,
+                          void *opaque)
+{
+	if (!s)
+		return KVARC_PROG;
+	if (!fn)
+		return kvi_fail(s->error, KVARC_PROG, "kvarc_store_log: fn is NULL");
+	struct showing v = { .s = s, .session = session, .fn = fn, .opaque = opaque };
+	kvarc_ret ret = kvi_session_check(s, "kvarc_store_log", session);
+	if (!ret)
+		ret = show_all(&v);
+	if (!ret && !v.n)
+		ret = kvi_fail(s->error, KVARC_END, "there is no such session");
+	return ret;
+}
+
+kvarc_ret kvarc_store_list(kvarc_store *s, kvarc_session_version_fn fn, void *opaque)
+{
+	if (!s)
+		return KVARC_PROG;
+	if (!fn)
+		return kvi_fail(s->error, KVARC_PROG, "kvarc_store_list: fn is NULL");
+	struct showing v = { .s = s, .fn = fn, .opaque = opaque };
+	return show_all(&v);
+}
+
+/* ----- fork ------------------------------------------------ */
+
+/* The version that is put names archives that gc may be about to remove (docs/store.md). */
+static kvarc_ret confirm(struct kvarc_store *s, const uint8_t id[16])
+{
+	struct kvi_list ids = { 0 };
+	uint64_t unreadable = 0;
+	kvarc_ret ret = kvi_protocol_needs(s, s->index, id, &ids);
+	if (ret == KVARC_END) {
+		ids.n = 0;
+		ret = kvi_index_refresh(s, s->index, NULL, NULL, &unreadable);
+		if (!ret)
+			ret = kvi_protocol_needs(s, s->index, id, &ids);
+	}
+	if (!ret)
+		ret = kvi_protocol_confirm(s, &ids);
+	kvi_free(&s->alloc, ids.p);
+	return ret == KVARC_END ? kvi_fail(s->error, KVARC_STORE,
+	                                   "store: archives of the version are missing, or being "
+	                                   "removed: nothing was forked")
+	                        : ret;
+}
+
+static kvarc_ret put_fork(struct kvarc_store *s, const char *to, struct kvi_manifest *m)
+{
+	char key[KVI_KEY_MAX + 1];
+	struct kvi_list numbers = { 0 };
+	kvarc_ret ret = kvi_session_numbers(s, to, &numbers);
+	kvi_free(&s->alloc, numbers.p);
+	if (ret && ret != KVARC_END)
+		return ret;
+	if (!kvi_version_key(key, s->name_space, to, 1))
+		return kvi_fail(s->error, KVARC_PROG, "kvarc_store_fork: the name is too long");
+	ret = ret ? kvi_manifest_put(s, key, m) : KVARC_END;
+	if (ret == KVARC_END)
+		return kvi_fail(s->error, KVARC_OPTIONS,
+		                "the session to fork to is there already: remove it, or take "
+		                "another name");
+	if (!ret)
+		ret = confirm(s, m->pack);
+	if (ret)
+		(void)s->backend->calls->remove(s->backend, key, NULL);
+	else
+		(void)kvi_index_use(s->index, key, kvi_store_now());
+	return ret;
+}
+
+kvarc_ret kvarc_store_fork(kvarc_store *s, const char *session, uint64_t number, const char *to)
+{
+	static const char call[] = "kvarc_store_fork";
+	struct kvi_manifest m;
+	if (!s)
+		return KVARC_PROG;
+	kvarc_ret ret = kvi_session_check(s, call, session);
+	if (!ret)
+		ret = kvi_session_check(s, call, to);
+	if (!ret)
+		ret = kvi_version_read(s, session, &number, &m);
+	if (ret == KVARC_END)
+		return kvi_fail(s->error, ret, "there is no such session or version");
+	if (ret)
+		return ret;
+	strcpy(m.parent, session);
+	m.parent_number = number;
+	ret = put_fork(s, to, &m);
+	return kvi_store_mend(s, ret) ? put_fork(s, to, &m) : ret;
+}
+
+/* ----- remove ------------------------------------------------ */
+
+kvarc_ret kvarc_store_remove(kvarc_store *s, const char *session, uint64_t *versions)
+{
+	struct kvi_list numbers = { 0 };
+	uint64_t n = 0;
+	if (!s)
+		return KVARC_PROG;
+	kvarc_ret ret = kvi_session_check(s, "kvarc_store_remove", session);
+	if (!ret)
+		ret = kvi_session_numbers(s, session, &numbers);
+	if (ret == KVARC_END)
+		kvi_fail(s->error, ret, "there is no such session");
+	/* The oldest first: if this ends early, the session still loads as it was. */
+	for (size_t i = 0; i < numbers.n && !ret; i++) {
+		char key[KVI_KEY_MAX + 1];
+		if (!kvi_version_key(key, s->name_space, session, *KVI_LIST(uint64_t, numbers, i)))
+			continue;
+		ret = s->backend->calls->remove(s->backend, key, s->error);
+		n += !ret;
+	}
+	kvi_free(&s->alloc, numbers.p);
+	if (versions)
+		*versions = n;
+	return ret;
+}

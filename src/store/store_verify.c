@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* store_verify.c - reads every archive of a store, and says which versions cannot be loaded */
+#include "config.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "store_map.h"
+#include "reader/reader_internal.h"
+
+struct verifying {
+	struct kvarc_store *s;
+	struct kvi_store_index *own;
+	struct kvi_store_map map;
+	kvarc_store_loss_fn fn;
+	void *opaque;
+	uint64_t losses;
+	struct kvi_list rows; /* struct kvi_index_row: of the archive in hand */
+};
+
+static void see_loss(void *opaque, const char *text)
+{
+	struct verifying *v = opaque;
+	v->losses++;
+	if (v->fn)
+		v->fn(v->opaque, text);
+}
+
+/* ----- archives ------------------------------------------------ */
+
+static kvarc_ret add_row(void *opaque, const struct kvi_index_row *row)
+{
+	struct verifying *v = opaque;
+	struct kvi_index_row *to = kvi_list_add(&v->rows, &v->s->alloc, sizeof *to);
+	if (!to)
+		return kvi_fail_alloc(v->s->error, &v->s->alloc);
+	*to = *row;
+	return KVARC_OK;
+}
+
+static bool is_final(kvarc_ret ret)
+{
+	return ret == KVARC_MEM || ret == KVARC_MEMLIMIT || ret == KVARC_IO;
+}
+
+/* A segment is decoded, and its content digest found: what names it wants this one. */
+static kvarc_ret verify_row(struct verifying *v, struct kvi_index_row *row)
+{
+	kvarc_reader *r;
+	struct kvi_store_rows rows = { 0 };
+	uint8_t digest[16];
+	kvarc_ret ret = kvi_pack_reader(v->s, row->id, &r);
+	if (!ret)
+		ret = kvi_rows_make(v->s, &rows, kvarc_reader_geometry(r), row->track);
+	if (!ret)
+		ret = kvi_rows_read(v->s, row, &rows, true);
+	if (!ret)
+		ret = kvarc_content_digest(rows.geometry, row->track, row->n,
+		                           rows.has_ids ? rows.ids : NULL, rows.positions,
+		                           rows.views, digest);
+	kvi_rows_free(v->s, &rows);
+	return ret ? ret : kvi_index_set_digest(v->s->index, row->row, digest);
+}
+
+static kvarc_ret verify_frames(struct verifying *v, const struct kvi_map_pack *p)
+{
+	struct kvi_open_pack open;
+	kvarc_ret ret = kvi_pack_open(v->s, &open, p->id, NULL);
+	if (ret)
+		return ret;
+	ret = kvi_reader_check_frames(open.r);
+	if (ret)
+		kvi_fail(v->s->error, ret, "store: %s: %s", open.key, open.error.text);
+	kvi_pack_close(&open);
+	return kvi_pack_gone(v->s, p->id, ret);
+}
+
+static kvarc_ret verify_rows(struct verifying *v, const struct kvi_map_pack *p)
+{
+	int64_t pack;
+	v->rows.n = 0;
+	kvarc_ret ret = kvi_index_find_pack(v->s->index, p->id, &pack);
+	if (!ret)
+		ret = kvi_index_rows(v->s->index, pack, add_row, v);
+	for (size_t i = 0; i < v->rows.n && !ret; i++)
+		ret = verify_row(v, KVI_LIST(struct kvi_index_row, v->rows, i));
+	return ret;
+}
+
+static kvarc_ret drop_pack(struct verifying *v, const struct kvi_map_pack *p)
+{
+	kvarc_ret ret = kvi_index_begin_change(v->s->index);
+	return ret ? ret
+	           : kvi_index_end_change(v->s->index, kvi_index_remove_pack(v->s->index, p->id));
+}
+
+/* One that is damaged is none that others can be loaded from. */
+static kvarc_ret verify_pack(struct verifying *v, const struct kvi_map_pack *p)
+{
+	kvarc_ret ret = verify_frames(v, p);
+	if (!ret)
+		ret = verify_rows(v, p);
+	if (!ret || is_final(ret) || kvi_index_damaged(v->s->index))
+		return ret;
+	if (ret != KVARC_END) /* removed meanwhile */
+		see_loss(v, v->s->error->text);
+	return drop_pack(v, p);
+}
+
+/* ----- versions ------------------------------------------------ */
+
+static kvarc_ret verify_versions(struct verifying *v)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < v->map.versions.n && !ret; i++) {
+		const struct kvi_map_version *x = KVI_LIST(struct kvi_map_version, v->map.versions,
+		                                           i);
+		struct kvi_list ids = { 0 };
+		ret = kvi_protocol_needs(v->s, v->s->index, x->id, &ids);
+		const bool lost = ret == KVARC_END && !ids.n;
+		if (ret == KVARC_END) {
+			char hex[33];
+			kvi_hex(hex, x->id);
+			kvi_map_report(&v->map, "session %s@%" PRIu64 ": cannot be loaded: %s %s",
+			               x->key.name, x->key.number,
+			               lost ? "its archive is missing or damaged:"
+			                    : "segments are missing or damaged that are named by",
+			               hex);
+			ret = KVARC_OK;
+		}
+		kvi_free(&v->s->alloc, ids.p);
+	}
+	return ret;
+}
+
+static kvarc_ret verify_all(struct verifying *v)
+{
+	kvarc_ret ret = kvi_fresh_index(v->s, &v->own);
+	if (!ret)
+		ret = kvi_map_make(&v->map, v->s, v->own, see_loss, v);
+	for (size_t i = 0; i < v->map.packs.n && !ret; i++)
+		ret = verify_pack(v, KVI_LIST(struct kvi_map_pack, v->map.packs, i));
+	return ret ? ret : verify_versions(v);
+}
+
+kvarc_ret kvarc_store_verify(kvarc_store *s, kvarc_store_loss_fn fn, void *opaque, uint64_t *losses)
+{
+	if (!s)
+		return KVARC_PROG;
+	struct verifying v = { .s = s, .own = s->index, .fn = fn, .opaque = opaque };
+	kvarc_ret ret = verify_all(&v);
+	kvi_free(&s->alloc, v.rows.p);
+	kvi_map_free(&v.map);
+	kvi_own_index(s, &v.own);
+	if (losses)
+		*losses = v.losses;
+	return ret;
+}

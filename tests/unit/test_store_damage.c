@@ -1,0 +1,624 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_store_damage.c - what is damaged, missing, removed or in the way in a store */
+#include "config.h"
+
+#include "store_util.h"
+
+#include <fcntl.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utime.h>
+
+#include "store/gc_steps.h"
+#include "store/manifest.h"
+#include "util/bytes.h"
+#include "util/hash.h"
+
+enum { NONE = UINT32_MAX };
+
+/* ----- files ------------------------------------------------ */
+
+/* Path number i of a pattern in the folder of the store. */
+static void find_file(struct test_store *t, const char *pattern, size_t i, char path[300])
+{
+	glob_t g;
+	char all[300];
+	snprintf(all, sizeof all, "%s/%s", t->folder, pattern);
+	assert_int_equal(glob(all, 0, NULL, &g), 0);
+	assert_true(i < g.gl_pathc);
+	snprintf(path, 300, "%s", g.gl_pathv[i]);
+	globfree(&g);
+}
+
+static void flip_byte(const char *path, long at)
+{
+	uint8_t b;
+	int fd = open(path, O_RDWR);
+	assert_true(fd >= 0 && pread(fd, &b, 1, at) == 1);
+	b ^= 0x10;
+	assert_int_equal(pwrite(fd, &b, 1, at), 1);
+	close(fd);
+}
+
+static long bytes_of(const char *path)
+{
+	struct stat st;
+	assert_int_equal(stat(path, &st), 0);
+	return (long)st.st_size;
+}
+
+/* ----- manifests ------------------------------------------------ */
+
+static void test_manifest(void **state)
+{
+	struct kvi_manifest m = { .tokens = 5, .time = 7, .bytes = 9, .has_chain = true }, n;
+	char text[KVI_MANIFEST_MAX], other[KVI_MANIFEST_MAX];
+	(void)state;
+	memset(m.pack, 0xab, 16);
+	memset(m.label, '\n', KVI_LABEL_MAX);
+	memset(m.parent, 'a', KVI_SESSION_MAX);
+	m.parent_number = KVI_NUMBER_MAX;
+	size_t bytes = kvi_manifest_write(text, &m);
+	assert_int_equal(kvi_manifest_parse(&n, text, bytes), KVARC_OK);
+	assert_memory_equal(&m, &n, sizeof m);
+	for (size_t i = 0; i < bytes; i++) {
+		memcpy(other, text, bytes);
+		other[i] ^= 1;
+		assert_int_equal(kvi_manifest_parse(&n, other, bytes), KVARC_DATA);
+		assert_int_equal(kvi_manifest_parse(&n, text, i), KVARC_DATA);
+	}
+}
+
+/* Manifests whose check is right, but nothing else is. */
+static kvarc_ret parse_lines(const char *lines)
+{
+	struct kvi_manifest m;
+	char text[1000], hex[33];
+	uint8_t sum[16];
+	size_t n = (size_t)snprintf(text, sizeof text, "%s", lines);
+	kvi_store_h128(sum, kvi_h128(text, n));
+	kvi_hex(hex, sum);
+	n += (size_t)sprintf(text + n, "check=%s\n", hex);
+	return kvi_manifest_parse(&m, text, n);
+}
+
+static void test_manifest_lines(void **state)
+{
+#define PACK "pack=000102030405060708090a0b0c0d0e0f\n"
+	(void)state;
+	assert_int_equal(parse_lines("kvarc-session=1\n" PACK "tokens=1\ntime=0\nbytes=2\n"),
+	                 KVARC_OK);
+	assert_int_equal(parse_lines("kvarc-session=1\n" PACK "new=1\ntokens=1\ntime=0\nbytes=2\n"),
+	                 KVARC_OK);
+	assert_int_equal(parse_lines("kvarc-session=2\n" PACK "tokens=1\ntime=0\nbytes=2\n"),
+	                 KVARC_OPTIONS);
+	static const char *const bad[] = {
+		"kvarc-session=1\n" PACK "tokens=1\ntime=0\n",
+		"kvarc-session=1\n" PACK "tokens=1\ntokens=1\ntime=0\nbytes=2\n",
+		"kvarc-session=1\n" PACK "tokens=01\ntime=0\nbytes=2\n",
+		"kvarc-session=1\n" PACK "tokens=-1\ntime=0\nbytes=2\n",
+		"kvarc-session=1\n" PACK "tokens=99999999999999999\ntime=0\nbytes=2\n",
+		"kvarc-session=1\n" PACK "tokens=1\ntime=0\nbytes=2\nparent=a\n",
+		"kvarc-session=1\n" PACK "tokens=1\ntime=0\nbytes=2\nparent-version=1\n",
+		"kvarc-session=1\n" PACK
+		"tokens=1\ntime=0\nbytes=2\nparent=../a\nparent-version=1\n",
+		"kvarc-session=1\n" PACK "tokens=1\ntime=0\nbytes=2\nlabel=%0\n",
+		"kvarc-session=1\n" PACK "tokens=1\ntime=0\nbytes=2\nlabel=%00\n",
+		"kvarc-session=1\n" PACK "tokens=1\ntime=0\nbytes=2\nx\n",
+		"kvarc-session=1\n" PACK "tokens=1\ntime=0\nbytes=2",
+		"pack=00\nkvarc-session=1\n",
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		assert_int_equal(parse_lines(bad[i]), KVARC_DATA);
+}
+
+static int see_version(void *opaque, const kvarc_session_version *v)
+{
+	*(uint64_t *)opaque += v->number;
+	return 0;
+}
+
+static void test_damaged_manifest(void **state)
+{
+	struct test_store t;
+	char path[300];
+	uint64_t sum = 0;
+	(void)state;
+	store_new(&t);
+	store_save_slot(t.s, "a", test_slot(300, NONE));
+	store_save_slot(t.s, "a", test_slot(400, NONE));
+	store_save_slot(t.s, "b", test_slot(500, NONE));
+	find_file(&t, "sessions/a/2", 0, path);
+	flip_byte(path, 20);
+	struct slot_made s = test_slot(400, NONE);
+	assert_int_equal(store_compare(t.s, "a", 0, &s), KVARC_DATA);
+	slot_free(&s);
+	store_check_slot(t.s, "a", 1, test_slot(300, NONE));
+	store_check_slot(t.s, "b", 0, test_slot(500, NONE));
+	assert_int_equal(kvarc_store_log(t.s, "a", see_version, &sum), KVARC_DATA);
+	assert_int_equal(sum, 1);
+	assert_int_equal(kvarc_store_list(t.s, see_version, &sum), KVARC_DATA);
+	assert_int_equal(sum, 3);
+	assert_int_equal(store_losses(t.s), 1);
+	/* what it names is not known: nothing is removed */
+	kvarc_gc_options o = KVARC_GC_OPTIONS_INIT;
+	kvarc_gc_result r;
+	o.no_grace = 1;
+	assert_int_equal(kvarc_store_remove(t.s, "b", NULL), KVARC_OK);
+	assert_int_equal(kvarc_store_gc(t.s, &o, &r), KVARC_DATA);
+	assert_int_equal(store_packs(&t), 3);
+	/* the next version is behind it */
+	assert_int_equal(store_save_slot(t.s, "a", test_slot(410, 290)).version, 3);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(store_gc_now(t.s).removed, 2);
+	store_check_slot(t.s, "a", 3, test_slot(410, 290));
+	store_remove(&t);
+}
+
+/* ----- archives ------------------------------------------------ */
+
+/* Every part of an archive: what loads are the bytes that were saved, or it does not load. */
+static void test_damaged_archive(void **state)
+{
+	struct test_store t;
+	char path[300];
+	int lost = 0;
+	(void)state;
+	store_new(&t);
+	store_save_slot(t.s, "a", test_slot(300, NONE));
+	store_save_slot(t.s, "b", test_slot(310, 0));
+	find_file(&t, "packs/*/*.kva", 0, path);
+	const long bytes = bytes_of(path), step = bytes / 61 + 1;
+	for (long at = 3; at < bytes; at += step) {
+		struct slot_made x[2] = { test_slot(300, NONE), test_slot(310, 0) };
+		flip_byte(path, at);
+		assert_int_equal(store_again(&t, NULL), KVARC_OK);
+		int now = (store_compare(t.s, "a", 0, &x[0]) != KVARC_OK) +
+		          (store_compare(t.s, "b", 0, &x[1]) != KVARC_OK);
+		assert_in_range(now, 0, 1);
+		/* one for the archive, one for the version; of the index frame perhaps the first */
+		assert_in_range(store_losses(t.s), now ? 2 : 1, 2);
+		lost += now;
+		flip_byte(path, at);
+		slot_free(&x[0]);
+		slot_free(&x[1]);
+	}
+	assert_true(lost > 40);
+	assert_int_equal(store_again(&t, NULL), KVARC_OK);
+	assert_int_equal(store_losses(t.s), 0);
+	store_remove(&t);
+}
+
+static void test_missing_archive(void **state)
+{
+	struct test_store t;
+	char first[300], path[300];
+	(void)state;
+	store_new(&t);
+	store_save_slot(t.s, "a", test_slot(300, NONE));
+	find_file(&t, "packs/*/*.kva", 0, first);
+	store_save_slot(t.s, "a", test_slot(400, NONE));
+	store_save_slot(t.s, "b", test_slot(400, 0));
+	assert_int_equal(unlink(first), 0);
+	for (int again = 0; again < 2; again++) {
+		struct slot_made s = test_slot(400, NONE);
+		assert_int_equal(store_compare(t.s, "a", 1, &s), KVARC_STORE);
+		assert_int_equal(store_compare(t.s, "a", 2, &s), KVARC_STORE);
+		store_check_slot(t.s, "b", 0, test_slot(400, 0));
+		assert_int_equal(store_losses(t.s), 2);
+		assert_int_equal(kvarc_store_fork(t.s, "a", 2, "c"), KVARC_STORE);
+		assert_int_equal(kvarc_store_fork(t.s, "a", 1, "c"), KVARC_STORE);
+		slot_free(&s);
+		assert_int_equal(kvarc_store_rebuild(t.s, NULL, NULL), KVARC_OK);
+	}
+	/* what is lost is no reason to remove the rest, or not to save again */
+	assert_int_equal(store_gc_now(t.s).removed, 0);
+	kvarc_saved r = store_save_slot(t.s, "a", test_slot(400, NONE));
+	assert_int_equal(r.version, 3);
+	store_check_slot(t.s, "a", 3, test_slot(400, NONE));
+	/* a file that is no archive, and one that is cut */
+	find_file(&t, "packs/*/*.kva", 0, path);
+	assert_int_equal(truncate(path, 100), 0);
+	assert_int_equal(store_again(&t, NULL), KVARC_OK);
+	assert_true(store_losses(t.s) >= 3);
+	store_remove(&t);
+}
+
+/* ----- the index ------------------------------------------------ */
+
+static void write_text(const char *path, const char *text)
+{
+	FILE *f = fopen(path, "w");
+	assert_non_null(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+static void test_index(void **state)
+{
+	struct test_store t;
+	char path[300];
+	struct stat st;
+	(void)state;
+	store_new(&t);
+	store_save_slot(t.s, "a", test_slot(600, NONE));
+	store_save_slot(t.s, "b", test_slot(700, 400));
+	find_file(&t, "index.sqlite", 0, path);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	for (int kind = 0; kind < 4; kind++) {
+		store_end(&t);
+		if (kind == 0)
+			unlink(path);
+		else if (kind == 1)
+			write_text(path, "no database at all, but a text that is long enough");
+		else if (kind == 2)
+			for (long at = 100; at < bytes_of(path); at += 97)
+				flip_byte(path, at);
+		else {
+			/* the version that SQLite keeps at byte 60 */
+			flip_byte(path, 63);
+		}
+		assert_int_equal(store_again(&t, NULL), KVARC_OK);
+		kvarc_saved r = store_save_slot(t.s, "b", test_slot(710 + (uint32_t)kind, 400));
+		assert_int_equal(r.kept_tokens, kind ? 709 + kind : 700);
+		assert_int_equal(t.notes, 1);
+		store_check_slot(t.s, "a", 0, test_slot(600, NONE));
+		assert_int_equal(store_losses(t.s), 0);
+	}
+	/* the same while it is open */
+	for (long at = 100; at < bytes_of(path); at += 97)
+		flip_byte(path, at);
+	for (uint32_t i = 0; i < 3; i++)
+		store_save_slot(t.s, "b", test_slot(720 + i, 400));
+	store_check_slot(t.s, "b", 0, test_slot(722, 400));
+	assert_int_equal(store_again(&t, NULL), KVARC_OK);
+	store_check_slot(t.s, "b", 0, test_slot(722, 400));
+	assert_int_equal(store_losses(t.s), 0);
+	store_remove(&t);
+}
+
+/* ----- gc ------------------------------------------------ */
+
+static void test_gc(void **state)
+{
+	struct test_store t;
+	kvarc_gc_options o = KVARC_GC_OPTIONS_INIT;
+	kvarc_gc_result r;
+	kvarc_store_sizes n;
+	(void)state;
+	store_new(&t);
+	store_save_slot(t.s, "a", test_slot(600, NONE));
+	store_save_slot(t.s, "b", test_slot(700, NONE));
+	store_save_slot(t.s, "c", test_slot(300, 0));
+	assert_int_equal(store_gc_now(t.s).removed, 0);
+	/* its tokens are needed by b */
+	assert_int_equal(kvarc_store_remove(t.s, "a", NULL), KVARC_OK);
+	assert_int_equal(store_gc_now(t.s).removed, 0);
+	assert_int_equal(kvarc_store_remove(t.s, "c", NULL), KVARC_OK);
+	assert_int_equal(kvarc_store_stat(t.s, &n), KVARC_OK);
+	assert_int_equal(n.sessions, 1);
+	assert_int_equal(n.archives, 3);
+	assert_int_equal(n.unnamed, 1);
+	/* too young, and a dry run */
+	assert_int_equal(kvarc_store_gc(t.s, NULL, &r), KVARC_OK);
+	assert_int_equal(r.young, 1);
+	assert_int_equal(r.removed, 0);
+	o.no_grace = o.dry_run = 1;
+	assert_int_equal(kvarc_store_gc(t.s, &o, &r), KVARC_OK);
+	assert_int_equal(r.removed, 1);
+	assert_int_equal(store_packs(&t), 3);
+	r = store_gc_now(t.s);
+	assert_int_equal(r.removed, 1);
+	assert_int_equal(r.removed_bytes, n.unnamed_bytes);
+	assert_int_equal(store_packs(&t), 2);
+	store_check_slot(t.s, "b", 0, test_slot(700, NONE));
+	/* what was removed is not named any more */
+	assert_int_equal(store_save_slot(t.s, "c", test_slot(300, 0)).kept_tokens, 0);
+	store_check_slot(t.s, "c", 0, test_slot(300, 0));
+	assert_int_equal(store_losses(t.s), 0);
+	store_remove(&t);
+}
+
+static uint64_t needed_bytes(struct test_store *t)
+{
+	kvarc_store_sizes n;
+	assert_int_equal(kvarc_store_stat(t->s, &n), KVARC_OK);
+	return n.archive_bytes;
+}
+
+static void test_budget(void **state)
+{
+	struct test_store t;
+	kvarc_gc_options o = KVARC_GC_OPTIONS_INIT;
+	kvarc_gc_result r;
+	kvarc_save_options so = KVARC_SAVE_OPTIONS_INIT;
+	(void)state;
+	store_new(&t);
+	/* Three sessions of two versions that share nothing; c was used last, then a, then b. */
+	for (uint32_t i = 0; i < 6; i++) {
+		static const char *const names[] = { "a", "b", "c" };
+		static const uint64_t times[] = { 2000000, 1000000, 3000000 };
+		struct slot_made s = test_slot(300 + i, i < 3 ? i + 1 : 0);
+		so.time = times[i % 3] + i;
+		assert_int_equal(store_save_bytes(t.s, names[i % 3], &s, &so, NULL), KVARC_OK);
+		slot_free(&s);
+	}
+	o.no_grace = 1;
+	o.keep = 1;
+	o.dry_run = 1;
+	assert_int_equal(kvarc_store_gc(t.s, &o, &r), KVARC_OK);
+	assert_int_equal(r.versions, 3);
+	o.keep = 0;
+	o.budget = 1;
+	assert_int_equal(kvarc_store_gc(t.s, &o, &r), KVARC_OK);
+	assert_int_equal(r.versions, 6);
+	/* a budget that is met removes nothing */
+	o.dry_run = 0;
+	o.budget = needed_bytes(&t);
+	assert_int_equal(kvarc_store_gc(t.s, &o, &r), KVARC_OK);
+	assert_int_equal(r.versions, 0);
+	o.budget = 0;
+	o.keep = 1;
+	assert_int_equal(kvarc_store_gc(t.s, &o, &r), KVARC_OK);
+	assert_int_equal(r.versions, 3);
+	for (uint32_t i = 3; i < 6; i++)
+		store_check_slot(t.s, i == 3 ? "a" : i == 4 ? "b" : "c", 2, test_slot(300 + i, 0));
+	assert_int_equal(store_losses(t.s), 0);
+	store_remove(&t);
+}
+
+/* ----- others at the same time ------------------------------------------------ */
+
+/* A gc that is run step by step, by another program. */
+struct stepped {
+	struct test_store t;
+	struct kvi_gc g;
+	kvarc_gc_options o;
+	kvarc_gc_result result;
+	int done, until;
+};
+
+static void gc_begin(struct stepped *x)
+{
+	assert_int_equal(kvi_fresh_index(x->g.s, &x->g.own), KVARC_OK);
+	assert_int_equal(kvi_map_make(&x->g.map, x->g.s, x->g.own, NULL, NULL), KVARC_OK);
+}
+
+static void gc_step(struct stepped *x)
+{
+	switch (x->done++) {
+	case 0:
+		x->g = (struct kvi_gc){
+			.s = x->t.s, .o = &x->o, .result = &x->result, .now = kvi_store_now()
+		};
+		gc_begin(x);
+		break;
+	case 1:
+		for (size_t i = 0; i < x->g.map.packs.n; i++) {
+			struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, x->g.map.packs, i);
+			if (!p->needed)
+				assert_int_equal(kvi_gc_retire(&x->g, p), KVARC_OK);
+		}
+		break;
+	case 2:
+		assert_int_equal(kvi_gc_look_again(&x->g), KVARC_OK);
+		break;
+	case 3:
+		assert_int_equal(kvi_gc_delete(&x->g), KVARC_OK);
+		assert_int_equal(kvi_gc_undo(&x->g), KVARC_OK);
+		break;
+	default:
+		kvi_map_free(&x->g.map);
+		kvi_own_index(x->g.s, &x->g.own);
+	}
+}
+
+enum { STEPS = 5 };
+
+static void gc_steps(void *opaque)
+{
+	struct stepped *x = opaque;
+	while (x->done < x->until)
+		gc_step(x);
+}
+
+/* Steps of gc before call `at` of a save, up to `until`; the others before it and behind it. */
+static int race(int first, int at, int until, bool fork)
+{
+	struct test_store t;
+	struct stepped x = { .o = { .no_grace = 1 } };
+	struct test_hook hook;
+	store_new(&t);
+	store_save_slot(t.s, "old", test_slot(300, NONE));
+	if (!fork)
+		assert_int_equal(kvarc_store_remove(t.s, "old", NULL), KVARC_OK);
+	strcpy(x.t.folder, t.folder);
+	assert_int_equal(store_again(&x.t, NULL), KVARC_OK);
+	x.until = fork ? 0 : first;
+	gc_steps(&x);
+	x.until = until;
+	hook_start(&hook, t.s, at, gc_steps, &x);
+	kvarc_ret ret = KVARC_OK;
+	if (fork) {
+		/* The version that is forked goes while it is. */
+		assert_int_equal(kvarc_store_remove(x.t.s, "old", NULL), KVARC_OK);
+		ret = kvarc_store_fork(t.s, "old", 0, "new");
+	} else {
+		store_save_slot(t.s, "new", test_slot(400, NONE));
+	}
+	const int calls = hook.calls;
+	hook_end(&hook, t.s);
+	x.until = STEPS;
+	gc_steps(&x);
+	if (!fork)
+		store_check_slot(t.s, "new", 0, test_slot(400, NONE));
+	else
+		assert_int_equal(ret, KVARC_END);
+	assert_int_equal(store_losses(t.s), 0);
+	assert_int_equal(store_again(&t, NULL), KVARC_OK);
+	if (!fork)
+		store_check_slot(t.s, "new", 0, test_slot(400, NONE));
+	store_end(&x.t);
+	store_remove(&t);
+	return calls;
+}
+
+static void test_race(void **state)
+{
+	int most = 1;
+	(void)state;
+	for (int first = 0; first < STEPS; first++)
+		for (int until = first + 1; until <= STEPS; until++)
+			for (int at = 0; at < most; at++) {
+				int calls = race(first, at, until, false);
+				most = calls > most ? calls : most;
+			}
+	assert_true(most > 8);
+}
+
+/* The same while a version is forked, and removed behind its back at each call. */
+struct remover {
+	struct test_store t;
+};
+
+static void remove_old(void *opaque)
+{
+	struct remover *x = opaque;
+	kvarc_ret ret = kvarc_store_remove(x->t.s, "old", NULL);
+	assert_true(ret == KVARC_OK || ret == KVARC_END);
+	store_gc_now(x->t.s);
+}
+
+static void test_fork_race(void **state)
+{
+	(void)state;
+	for (int at = 0, calls = 1; at < calls; at++) {
+		struct test_store t;
+		struct remover x = { .t = { .s = NULL } };
+		struct test_hook hook;
+		store_new(&t);
+		store_save_slot(t.s, "old", test_slot(300, NONE));
+		strcpy(x.t.folder, t.folder);
+		assert_int_equal(store_again(&x.t, NULL), KVARC_OK);
+		hook_start(&hook, t.s, at, remove_old, &x);
+		kvarc_ret ret = kvarc_store_fork(t.s, "old", 0, "new");
+		calls = hook.calls;
+		hook_end(&hook, t.s);
+		struct slot_made s = test_slot(300, NONE);
+		assert_int_equal(store_compare(t.s, "new", 0, &s), ret ? KVARC_END : KVARC_OK);
+		slot_free(&s);
+		store_end(&x.t);
+		store_remove(&t);
+	}
+}
+
+static void save_between(void *opaque)
+{
+	struct remover *x = opaque;
+	assert_in_range(store_save_slot(x->t.s, "a", test_slot(320, NONE)).version, 2, 3);
+}
+
+/* Two programs save the same session: both versions are there. */
+static void test_two_savers(void **state)
+{
+	(void)state;
+	for (int at = 0, calls = 1; at < calls; at++) {
+		struct test_store t;
+		struct remover x = { .t = { .s = NULL } };
+		struct test_hook hook;
+		store_new(&t);
+		store_save_slot(t.s, "a", test_slot(300, NONE));
+		strcpy(x.t.folder, t.folder);
+		assert_int_equal(store_again(&x.t, NULL), KVARC_OK);
+		hook_start(&hook, t.s, at, save_between, &x);
+		kvarc_saved r = store_save_slot(t.s, "a", test_slot(310, NONE));
+		calls = hook.calls;
+		hook_end(&hook, t.s);
+		if (r.version == 3)
+			store_check_slot(t.s, "a", 2, test_slot(320, NONE));
+		store_check_slot(t.s, "a", r.version, test_slot(310, NONE));
+		store_end(&x.t);
+		store_remove(&t);
+	}
+}
+
+/* A store that fails at each call: the session is as it was, and the next save is good. */
+static void test_failures(void **state)
+{
+	int failed = 0;
+	(void)state;
+	for (int at = 0, calls = 1; at < calls; at++) {
+		struct test_store t;
+		struct test_hook hook;
+		kvarc_saved r;
+		store_new(&t);
+		store_save_slot(t.s, "a", test_slot(300, NONE));
+		struct slot_made s = test_slot(410, 280);
+		hook_start(&hook, t.s, at, NULL, NULL);
+		hook.fails = true;
+		kvarc_ret ret = store_save_bytes(t.s, "a", &s, NULL, &r);
+		calls = hook.calls > at ? at + 2 : at;
+		hook_end(&hook, t.s);
+		failed += ret != KVARC_OK;
+		if (ret)
+			assert_int_equal(ret, KVARC_IO);
+		store_check_slot(t.s, "a", 1, test_slot(300, NONE));
+		if (ret) /* at most the version that could not be taken back */
+			assert_in_range(store_save_slot(t.s, "a", test_slot(410, 280)).version, 2,
+			                3);
+		assert_int_equal(store_compare(t.s, "a", 0, &s), KVARC_OK);
+		assert_int_equal(store_losses(t.s), 0);
+		slot_free(&s);
+		store_remove(&t);
+	}
+	assert_true(failed > 5);
+}
+
+static int stop(void *opaque)
+{
+	++*(int *)opaque;
+	return 1;
+}
+
+static void test_confirm(void **state)
+{
+	struct test_store t;
+	kvarc_save_options o = KVARC_SAVE_OPTIONS_INIT;
+	int n = 0;
+	(void)state;
+	store_new(&t);
+	struct slot_made s = test_slot(300, NONE);
+	o.confirm = stop;
+	o.confirm_opaque = &n;
+	assert_int_equal(store_save_bytes(t.s, "a", &s, &o, NULL), KVARC_IO);
+	assert_int_equal(n, 1);
+	assert_int_equal(store_packs(&t), 0);
+	assert_int_equal(store_compare(t.s, "a", 0, &s), KVARC_END);
+	slot_free(&s);
+	store_remove(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_manifest),
+		cmocka_unit_test(test_manifest_lines),
+		cmocka_unit_test(test_damaged_manifest),
+		cmocka_unit_test(test_damaged_archive),
+		cmocka_unit_test(test_missing_archive),
+		cmocka_unit_test(test_index),
+		cmocka_unit_test(test_gc),
+		cmocka_unit_test(test_budget),
+		cmocka_unit_test(test_race),
+		cmocka_unit_test(test_fork_race),
+		cmocka_unit_test(test_two_savers),
+		cmocka_unit_test(test_failures),
+		cmocka_unit_test(test_confirm),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
