@@ -14,6 +14,9 @@ kvarc_SOURCES = \
 	src/cli/models.c src/cli/models.h \
 	src/cli/model_search.c src/cli/model_search.h \
 	src/cli/cmd_profiles.c src/cli/cmd_weights.c \
+	src/cli/cmd_session.c src/cli/cmd_store.c \
+	src/cli/session_files.c src/cli/session_files.h \
+	src/cli/store_access.c src/cli/store_access.h \
 	src/cli/weights.c src/cli/weights.h \
 	src/cli/progress.c src/cli/progress.h \
 	src/cli/units.c src/cli/units.h \
@@ -63,4 +66,4 @@ kvarc_SOURCES = \
 # Its own flags give its objects their own names.
 kvarc_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/src/cli \
 	-DKVARC_PROFILE_DIR='"$(pkgdatadir)/profiles"'
-kvarc_LDADD = libkvarc-tools.la libkvarc.la $(XXHASH_LIBS) -lm
+kvarc_LDADD = libkvarc-tools.la libkvarc-store.la libkvarc.la $(XXHASH_LIBS) -lm

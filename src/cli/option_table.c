@@ -83,6 +83,25 @@ const struct verb options_verbs[] = {
 	  "  kvarc keygen session.key\n"
 	  "  kvarc pack --encrypt --key-file session.key slot.bin\n",
 	  cmd_keygen },
+	{ "session", VERB_SESSION,
+	  "save NAME FILE | load NAME[@N] -o FILE | log NAME | list |"
+	  " fork NAME[@N] NEW | rm NAME | find FILE",
+	  "save versions of files in a store, and load them",
+	  "  kvarc session save chat/42 slot.bin  stores what is new since the last save\n"
+	  "  kvarc session load chat/42 -o slot.bin\n"
+	  "  kvarc session log chat/42\n"
+	  "  kvarc session load chat/42@3 -o slot.bin     an earlier version\n"
+	  "  kvarc session fork chat/42@3 chat/43         takes no space\n"
+	  "  kvarc session find slot.bin          sessions that begin as it does\n",
+	  cmd_session },
+	{ "store", VERB_STORE, "stat | verify | gc | rebuild",
+	  "show, check and clean a store of sessions",
+	  "  kvarc store stat\n"
+	  "  kvarc store verify                   reads everything, names each loss\n"
+	  "  kvarc store gc --dry-run             what could be removed\n"
+	  "  kvarc store gc --budget 20G          removes versions that were used longest ago\n"
+	  "  kvarc store rebuild                  makes the index again\n",
+	  cmd_store },
 	{ "help", VERB_HELP, "[VERB]", "explain a verb", "", cmd_help },
 	{ NULL, 0, NULL, NULL, NULL, NULL }
 };
@@ -109,19 +128,20 @@ const struct verb options_verbs[] = {
 #define ISAS "scalar avx2 avx512 neon"
 
 const struct option_row options_rows[] = {
-	{ 'o', "output", "FILE", ARG_FILE, NULL, WRITES | VERB_TRAIN | VERB_REPAIR,
+	{ 'o', "output", "FILE", ARG_FILE, NULL, WRITES | VERB_TRAIN | VERB_REPAIR | VERB_SESSION,
 	  "write to FILE, or into the folder FILE", STRING(output) },
 	{ 'c', "stdout", NULL, ARG_NONE, NULL, WRITES, "write to standard output",
 	  FLAG(to_stdout) },
 	{ 0, "level", "N", ARG_CHOICE, "0 1 2 3 4 5 6 7 8",
-	  VERB_PACK | VERB_CUT | VERB_COMPACT | VERB_APPEND | VERB_BENCH | VERB_TRAIN,
+	  VERB_PACK | VERB_CUT | VERB_COMPACT | VERB_APPEND | VERB_BENCH | VERB_TRAIN |
+	          VERB_SESSION,
 	  "0 fast, 1 small (default), 2-3 with a profile, 4-8 with a model",
 	  CALL(options_set_level) },
 	{ 0, "profile", "KVP", ARG_FILE, NULL, VERB_ALL & ~(VERB_PROFILES | VERB_WEIGHTS),
 	  "use this profile of the model; may be repeated", LIST(profiles) },
 	{ 0, "embed-profile", NULL, ARG_NONE, NULL,
-	  VERB_PACK | VERB_CUT | VERB_COMPACT | VERB_APPEND,
-	  "put the profile into the archive", FLAG(embed_profile) },
+	  VERB_PACK | VERB_CUT | VERB_COMPACT | VERB_APPEND, "put the profile into the archive",
+	  FLAG(embed_profile) },
 	{ 0, "rope", "SPEC", ARG_VALUE, NULL, VERB_PACK | VERB_APPEND | VERB_TRAIN,
 	  "RoPE of keys: auto, none, THETA[,half|interleaved][,DIMS]", STRING(rope) },
 	{ 0, "model", "MODEL", ARG_FILE, NULL, CODES | VERB_PROFILES,
@@ -149,8 +169,7 @@ const struct option_row options_rows[] = {
 	{ 0, "allow-lossy", NULL, ARG_NONE, NULL,
 	  VERB_UNPACK | VERB_CUT | VERB_COMPACT | VERB_TRAIN | VERB_BENCH,
 	  "accept data that a lossy tier has changed", FLAG(allow_lossy) },
-	{ 0, "kv-rule", "RULE", ARG_VALUE, NULL,
-	  VERB_PACK | VERB_APPEND | VERB_BENCH | VERB_TRAIN,
+	{ 0, "kv-rule", "RULE", ARG_VALUE, NULL, VERB_PACK | VERB_APPEND | VERB_BENCH | VERB_TRAIN,
 	  "pattern of tensor names, \"layers.{layer}.{key|value}\"", STRING(kv_rule) },
 	{ 0, "axes", "AXES", ARG_VALUE, NULL, VERB_PACK | VERB_APPEND | VERB_BENCH | VERB_TRAIN,
 	  "order of their axes: head, token, channel; \"htc\"", STRING(axes) },
@@ -159,7 +178,7 @@ const struct option_row options_rows[] = {
 	{ 0, "members", NULL, ARG_NONE, NULL, VERB_PACK,
 	  "pack the files of a tar or zip instead of it, deflated ones too", FLAG(members) },
 	{ 0, "verify", NULL, ARG_NONE, NULL,
-	  VERB_PACK | VERB_CUT | VERB_COMPACT | VERB_APPEND,
+	  VERB_PACK | VERB_CUT | VERB_COMPACT | VERB_APPEND | VERB_SESSION,
 	  "decode every chunk after encoding and compare", FLAG(verify) },
 	{ 0, "streamable", NULL, ARG_NONE, NULL, VERB_PACK | VERB_CUT | VERB_COMPACT,
 	  "write an archive that needs no seeking to be read", FLAG(streamable) },
@@ -193,8 +212,8 @@ const struct option_row options_rows[] = {
 	  NUMBER(checkpoint, 1, UINT64_MAX, "a number, at least 1") },
 	{ 0, "keep", "WHAT", ARG_CHOICE, "last labels", VERB_COMPACT,
 	  "checkpoints to keep: last (state), labels, or the last N", STRING(keep_states) },
-	{ 0, "label", "TEXT", ARG_VALUE, NULL, VERB_APPEND, "label of the checkpoint",
-	  STRING(label) },
+	{ 0, "label", "TEXT", ARG_VALUE, NULL, VERB_APPEND | VERB_SESSION,
+	  "label of the checkpoint or version", STRING(label) },
 	{ 0, "plot", "SVG", ARG_FILE, NULL, VERB_INFO | VERB_EVAL,
 	  "plot bits per element by layer and stage, or KL by tier", STRING(plot) },
 	{ 0, "identity", "KEY=VALUE", ARG_VALUE, NULL,
@@ -245,15 +264,28 @@ const struct option_row options_rows[] = {
 	{ 0, "prefill", "N", ARG_VALUE, NULL, VERB_BENCH,
 	  "with --link: compare a prefill of N tokens per second",
 	  NUMBER(prefill, 1, 1 << 30, "tokens per second") },
-	{ 'T', "threads", "N", ARG_VALUE, NULL, CODES,
+	{ 0, "store", "URL", ARG_FILE, NULL, VERB_SESSION | VERB_STORE,
+	  "store: a folder, s3://BUCKET/PREFIX or redis://HOST", STRING(store) },
+	{ 0, "namespace", "NAME", ARG_VALUE, NULL, VERB_SESSION | VERB_STORE,
+	  "sessions of this namespace, which alone share tokens (default)", STRING(name_space) },
+	{ 0, "budget", "SIZE", ARG_VALUE, NULL, VERB_STORE,
+	  "gc: remove the least recently used versions down to SIZE", CALL(options_set_budget) },
+	{ 0, "keep-versions", "N", ARG_VALUE, NULL, VERB_STORE,
+	  "gc: of each session only the last N versions stay",
+	  NUMBER(keep_versions, 1, 1 << 30, "a number, at least 1") },
+	{ 0, "grace", "TIME", ARG_VALUE, NULL, VERB_STORE,
+	  "gc: leave archives younger than TIME alone (1h; 90s, 30m, 2d)",
+	  CALL(options_set_grace) },
+	{ 0, "dry-run", NULL, ARG_NONE, NULL, VERB_STORE, "gc: remove nothing", FLAG(dry_run) },
+	{ 'T', "threads", "N", ARG_VALUE, NULL, CODES | VERB_SESSION | VERB_STORE,
 	  "number of threads, 0 for all cores (default: up to 4)", CALL(options_set_threads) },
 	{ 'M', "memory", "SIZE", ARG_VALUE, NULL, (VERB_ALL & ~VERB_WEIGHTS) | VERB_REPAIR,
 	  "memory limit, with K, M or G (256M)", CALL(options_set_memory) },
 	{ 0, "isa", "SET", ARG_CHOICE, ISAS, CODES,
 	  "use only these kernels: scalar, avx2, avx512, neon", CALL(options_set_isa) },
 	{ 'f', "force", NULL, ARG_NONE, NULL,
-	  WRITES | VERB_REPAIR | VERB_INFO | VERB_TRAIN | VERB_EVAL, "overwrite existing files",
-	  FLAG(force) },
+	  WRITES | VERB_REPAIR | VERB_INFO | VERB_TRAIN | VERB_EVAL | VERB_SESSION,
+	  "overwrite existing files", FLAG(force) },
 	{ 'r', "recursive", NULL, ARG_NONE, NULL, VERB_WALKS,
 	  "find the archives in folders and below", FLAG(recursive) },
 	{ 'k', "keep", NULL, ARG_NONE, NULL, VERB_PACK | VERB_UNPACK,

@@ -134,6 +134,21 @@ int options_set_memory(struct options *o, const struct option_row *r, const char
 	return 0;
 }
 
+int options_set_budget(struct options *o, const struct option_row *r, const char *value)
+{
+	if (!units_parse_size(value, &o->budget) || o->budget == 0)
+		return bad_value(o, r, value, "a size such as 500M or 20G");
+	return 0;
+}
+
+int options_set_grace(struct options *o, const struct option_row *r, const char *value)
+{
+	if (!units_parse_seconds(value, &o->grace))
+		return bad_value(o, r, value, "a time such as 90s, 30m, 2h or 1d");
+	o->grace_given = true;
+	return 0;
+}
+
 int options_set_isa(struct options *o, const struct option_row *r, const char *value)
 {
 	static const struct {

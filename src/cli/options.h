@@ -24,9 +24,11 @@ enum {
 	VERB_COMPACT = 0x1000,
 	VERB_APPEND = 0x2000,
 	VERB_LOG = 0x4000,
-	VERB_KEYGEN = 0x8000, /* not in VERB_ALL: it has few options */
+	VERB_KEYGEN = 0x8000,  /* not in VERB_ALL: it has few options */
 	VERB_REPAIR = 0x10000, /* the same */
-	VERB_ALL = 0x7f7f,
+	VERB_SESSION = 0x20000,
+	VERB_STORE = 0x40000,
+	VERB_ALL = 0x67f7f,
 	/* take folders with -r */
 	VERB_WALKS = VERB_UNPACK | VERB_TEST | VERB_LIST | VERB_INFO
 };
@@ -44,13 +46,13 @@ struct options {
 	size_t n_files;
 	char **walked; /* of these, those of folders (walk.h), which are freed */
 	size_t n_walked;
-	const char *output; /* -o; "-" with -c */
+	const char *output;                  /* -o; "-" with -c */
 	uint32_t parity_pieces, parity_rows; /* 0: none */
-	const char *link; /* bits per second, or a folder */
-	uint64_t prefill; /* tokens per second; 0: not given */
+	const char *link;                    /* bits per second, or a folder */
+	uint64_t prefill;                    /* tokens per second; 0: not given */
 	const char *rope, *model, *kv_rule, *axes, *plot;
-	const char *label;       /* of a checkpoint */
-	const char *keep_states; /* "last", "labels", or a number of checkpoints */
+	const char *label;           /* of a checkpoint, or a version of a session */
+	const char *keep_states;     /* "last", "labels", or a number of checkpoints */
 	struct option_list identity; /* "key=value" */
 	struct option_list profiles, measure;
 	struct option_list key_files, passphrase_files;
@@ -65,7 +67,10 @@ struct options {
 	uint64_t memlimit, layer0, n_layers, token0, n_tokens, track;
 	uint32_t isa_mask;
 	uint64_t held_out;
-	uint64_t checkpoint; /* 0: the last state */
+	uint64_t checkpoint;                   /* 0: the last state */
+	const char *store, *name_space;        /* of sessions */
+	uint64_t budget, keep_versions, grace; /* of gc; grace in seconds */
+	bool grace_given, dry_run;
 	unsigned threads, repeat;
 	int level, verbosity;
 	unsigned arithmetic, loop; /* kvarc_arithmetic, kvarc_loop */

@@ -51,6 +51,21 @@ bool units_parse_size(const char *text, uint64_t *bytes)
 	return !checked_mul(*bytes, (uint64_t)1 << (10 * ((letter - letters) % 3 + 1)), bytes);
 }
 
+bool units_parse_seconds(const char *text, uint64_t *seconds)
+{
+	static const struct {
+		const char *unit;
+		uint64_t seconds;
+	} units[] = { { "", 1 }, { "s", 1 }, { "m", 60 }, { "h", 3600 }, { "d", 86400 } };
+	const char *end = digits(text, seconds);
+
+	for (size_t i = 0; end && i < sizeof(units) / sizeof(units[0]); i++) {
+		if (strcmp(units[i].unit, end) == 0)
+			return !checked_mul(*seconds, units[i].seconds, seconds);
+	}
+	return false;
+}
+
 bool units_parse_range(const char *text, uint64_t *first, uint64_t *n)
 {
 	uint64_t last;

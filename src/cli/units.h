@@ -11,6 +11,8 @@
 bool units_parse_u64(const char *text, uint64_t max, uint64_t *value);
 /* "64M", "1G", "4096", "1MiB": K, M and G are powers of 1024. */
 bool units_parse_size(const char *text, uint64_t *bytes);
+/* "90", "90s", "30m", "2h", "1d": seconds. */
+bool units_parse_seconds(const char *text, uint64_t *seconds);
 /* "100M", "2.5G", "1Gbit/s": bits per second, K, M, G and T are powers of 1000; gives bytes. */
 bool units_parse_bits(const char *text, double *bytes_per_second);
 /* "A-B" (both included), "A", "A-": n is UINT64_MAX for an open end. */

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cmd_store.c - kvarc store: what a store holds, its checks, its cleaning */
+#include "config.h"
+
+#include <string.h>
+
+#include "commands.h"
+#include "message.h"
+#include "report.h"
+#include "store_access.h"
+
+static void report_stat(const struct options *o, const char *url, const kvarc_store_sizes *n)
+{
+	struct report r;
+
+	report_start(&r, o->json);
+	report_string(&r, "store", url);
+	report_u64(&r, "sessions", n->sessions);
+	report_u64(&r, "versions", n->versions);
+	report_u64(&r, "file_bytes", n->file_bytes);
+	report_u64(&r, "archives", n->archives);
+	report_u64(&r, "archive_bytes", n->archive_bytes);
+	report_u64(&r, "segments", n->segments);
+	report_u64(&r, "unnamed", n->unnamed);
+	report_u64(&r, "unnamed_bytes", n->unnamed_bytes);
+	report_u64(&r, "unreadable", n->unreadable);
+	if (n->archive_bytes)
+		report_real(&r, ".factor", (double)n->file_bytes / (double)n->archive_bytes, 0);
+	else
+		report_u64(&r, ".factor", KVARC_UNKNOWN);
+	report_print(&r, "store       {store}\n"
+	                 "sessions    {sessions:C}, {versions:C} version{versions:s}\n"
+	                 "files       {file_bytes:B}\n"
+	                 "archives    {archives:C}, {archive_bytes:B}[, {.factor:.1fx} less], "
+	                 "{segments:C} segment{segments:s}\n"
+	                 "not needed  {unnamed:C}, {unnamed_bytes:B}\n");
+	report_end(&r);
+	if (n->unreadable)
+		msg_warning(url, "%llu object%s cannot be read: 'kvarc store verify' says which",
+		            (unsigned long long)n->unreadable, n->unreadable == 1 ? "" : "s");
+}
+
+static void run_stat(const struct options *o, struct store_access *a)
+{
+	kvarc_store_sizes n;
+	kvarc_ret ret = kvarc_store_stat(a->s, &n);
+
+	if (ret == KVARC_OK)
+		report_stat(o, a->url, &n);
+	else
+		store_access_error(a, a->url, ret);
+}
+
+static void show_loss(void *opaque, const char *text)
+{
+	(void)opaque;
+	msg_error(NULL, "%s", text);
+}
+
+static void run_verify(const struct options *o, struct store_access *a)
+{
+	struct report r;
+	uint64_t losses = 0;
+	kvarc_ret ret = kvarc_store_verify(a->s, show_loss, NULL, &losses);
+
+	if (ret != KVARC_OK) {
+		store_access_error(a, a->url, ret);
+		return;
+	}
+	report_start(&r, o->json);
+	report_string(&r, "store", a->url);
+	report_u64(&r, "losses", losses);
+	report_end(&r);
+}
+
+static void show_line(void *opaque, const char *text)
+{
+	(void)opaque;
+	msg_result(NULL, "%s", text);
+}
+
+static void report_gc(const struct options *o, const char *url, const kvarc_gc_result *n)
+{
+	struct report r;
+
+	report_start(&r, o->json);
+	report_string(&r, "store", url);
+	report_u64(&r, "archives", n->archives);
+	report_u64(&r, "archive_bytes", n->archive_bytes);
+	report_u64(&r, "removed", n->removed);
+	report_u64(&r, "removed_bytes", n->removed_bytes);
+	report_u64(&r, "versions", n->versions);
+	report_u64(&r, "young", n->young);
+	report_u64(&r, "unreadable", n->unreadable);
+	report_bool(&r, "dry_run", o->dry_run);
+	report_string(&r, ".would", o->dry_run ? "would be removed" : "removed");
+	report_result(
+		&r, url,
+		"{removed:C} of {archives:C} archive{archives:s} {.would}, {removed_bytes:B} of "
+		"{archive_bytes:B}[, {versions:C} version{versions:s}]"
+		"[; {young:C} not needed but too young]");
+	report_end(&r);
+}
+
+static void run_gc(const struct options *o, struct store_access *a)
+{
+	kvarc_gc_options go = KVARC_GC_OPTIONS_INIT;
+	kvarc_gc_result n;
+	kvarc_ret ret;
+
+	go.budget = o->budget;
+	go.keep = o->keep_versions;
+	go.grace = o->grace_given ? o->grace : 0;
+	go.no_grace = o->grace_given && o->grace == 0;
+	go.dry_run = o->dry_run;
+	go.report = show_line;
+	ret = kvarc_store_gc(a->s, &go, &n);
+	if (ret == KVARC_OK)
+		report_gc(o, a->url, &n);
+	else
+		store_access_error(a, a->url, ret);
+}
+
+static void run_rebuild(const struct options *o, struct store_access *a)
+{
+	struct report r;
+	uint64_t archives, segments;
+	kvarc_ret ret = kvarc_store_rebuild(a->s, &archives, &segments);
+
+	if (ret != KVARC_OK) {
+		store_access_error(a, a->url, ret);
+		return;
+	}
+	report_start(&r, o->json);
+	report_string(&r, "store", a->url);
+	report_u64(&r, "archives", archives);
+	report_u64(&r, "segments", segments);
+	report_result(
+		&r, a->url,
+		"the index has {archives:C} archive{archives:s}, {segments:C} segment{segments:s}");
+	report_end(&r);
+}
+
+static const struct store_action {
+	const char *name;
+	void (*run)(const struct options *o, struct store_access *a);
+} store_actions[] = {
+	{ "stat", run_stat },
+	{ "verify", run_verify },
+	{ "gc", run_gc },
+	{ "rebuild", run_rebuild },
+};
+
+void cmd_store(const struct options *o)
+{
+	const struct store_action *x = NULL;
+	struct store_access a;
+
+	for (size_t i = 0; i < sizeof(store_actions) / sizeof(store_actions[0]); i++)
+		if (o->n_files == 1 && strcmp(store_actions[i].name, o->files[0]) == 0)
+			x = &store_actions[i];
+	if (!x) {
+		msg_error(NULL, "store: give 'stat', 'verify', 'gc' or 'rebuild'");
+		return;
+	}
+	if ((o->budget || o->keep_versions || o->dry_run || o->grace_given) && x->run != run_gc) {
+		msg_error(NULL,
+		          "store %s: --budget, --keep-versions, --dry-run and --grace are for "
+		          "'store gc'",
+		          x->name);
+		return;
+	}
+	if (store_access_open(&a, o, false))
+		x->run(o, &a);
+	store_access_close(&a);
+}

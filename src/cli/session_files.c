@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* session_files.c - kvarc session save, load, find: files into a store, and out of it */
+#include "config.h"
+
+#include "session_files.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "identities.h"
+#include "library.h"
+#include "message.h"
+#include "paths.h"
+#include "profiles.h"
+#include "progress.h"
+#include "report.h"
+#include "units.h"
+#include "watch.h"
+
+bool session_split(const char *text, char **name, uint64_t *number)
+{
+	const char *at = strrchr(text, '@');
+	bool is_version = at && at[1] && at[1 + strspn(at + 1, "0123456789")] == '\0';
+
+	*number = 0;
+	*name = is_version ? strndup(text, (size_t)(at - text)) : strdup(text);
+	if (!*name)
+		msg_error(NULL, "out of memory");
+	else if (is_version && (!units_parse_u64(at + 1, UINT64_MAX, number) || *number == 0))
+		msg_error(text, "versions are numbered from 1");
+	else
+		return true;
+	free(*name);
+	return false;
+}
+
+/* ----- a file that is read ------------------------------------------------ */
+
+/* A file with the tokens that a session has or shares. */
+struct session_input {
+	struct input in;
+	struct watch watch;
+	kvarc_source source;
+	kvarc_import *im;
+	kvarc_error error;
+};
+
+static bool open_input(struct session_input *x, const struct options *o, const char *file)
+{
+	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
+	kvarc_ret ret;
+
+	memset(x, 0, sizeof(*x));
+	if (!input_open(&x->in, file, true))
+		return false;
+	watch_start(&x->watch, &x->in);
+	if (input_is_archive(&x->in)) {
+		msg_error(file, "is a kvarc archive: a session takes the file that was packed");
+		return false;
+	}
+	library_import_options(o, &io, &x->error);
+	/* Positions do not change from save to save: level 0 has no use for them. */
+	io.rope = o->level > 0 || o->profiles.n ? NULL : "none";
+	io.profiles = profiles_given(&io.n_profiles);
+	x->source = input_source(&x->in);
+	ret = kvarc_import_open(&x->im, &x->source, x->in.is_stdin ? NULL : paths_base(file), &io);
+	if (ret != KVARC_OK)
+		library_error(file, ret, &x->error, &x->in, NULL);
+	return ret == KVARC_OK;
+}
+
+static void close_input(struct session_input *x)
+{
+	kvarc_import_close(&x->im);
+	input_close(&x->in);
+}
+
+/* ----- save ------------------------------------------------ */
+
+static int is_changed(void *opaque)
+{
+	struct session_input *x = opaque;
+	char what[96];
+
+	if (!watch_changed(&x->watch, &x->in, what, sizeof(what)))
+		return 0;
+	msg_error(x->in.name, "changed while it was saved (%s): nothing was saved; try again",
+	          what);
+	return 1;
+}
+
+static void report_saved(const struct options *o, const char *name, const char *file,
+                         const kvarc_saved *s, double seconds)
+{
+	struct report r;
+
+	report_start(&r, o->json);
+	report_string(&r, "session", name);
+	report_u64(&r, "version", s->version);
+	report_string(&r, "file", file);
+	report_u64(&r, "tokens", s->tokens);
+	report_u64(&r, "kept_tokens", s->kept_tokens);
+	report_u64(&r, "new_tokens", s->new_tokens);
+	report_u64(&r, "file_bytes", s->file_bytes);
+	report_u64(&r, "written_bytes", s->written_bytes);
+	report_u64(&r, "not_written_bytes", s->not_written_bytes);
+	report_real(&r, "seconds", seconds, 4);
+	report_result(&r, name,
+	              s->tokens ? "version {version}: {tokens:C} tokens, {kept_tokens:C} kept, "
+	                          "{new_tokens:C} new: {written_bytes:B} written, "
+	                          "{not_written_bytes:B} not written"
+	                        : "version {version}: {file_bytes:B}, {written_bytes:B} written");
+	report_end(&r);
+}
+
+void session_save(const struct options *o, struct store_access *a, const char *name,
+                  const char *file)
+{
+	kvarc_save_options so = KVARC_SAVE_OPTIONS_INIT;
+	struct session_input x;
+	kvarc_saved saved;
+	double start = units_now();
+	kvarc_ret ret;
+
+	if (!open_input(&x, o, file) || !identities_record(o, &x.in, x.im, &x.error) ||
+	    !profiles_writer(o, kvarc_import_geometry(x.im), &so.writer)) {
+		close_input(&x);
+		return;
+	}
+	if (kvarc_import_note(x.im))
+		msg_warning(file, "%s", kvarc_import_note(x.im));
+	library_common(o, &so.writer.common, &x.error);
+	if (o->verify)
+		so.writer.flags |= KVARC_WRITE_VERIFY;
+	so.label = o->label;
+	so.time = (uint64_t)time(NULL) * 1000;
+	so.confirm = is_changed;
+	so.confirm_opaque = &x;
+	progress_start(name, KVARC_UNKNOWN);
+	ret = kvarc_store_save(a->s, name, x.im, &so, &saved);
+	progress_stop();
+	if (ret == KVARC_OK)
+		report_saved(o, name, file, &saved, units_now() - start);
+	else if (x.in.error)
+		library_error(file, ret, &x.error, &x.in, NULL);
+	else if (msg_status() != EXIT_ERROR)
+		store_access_error(a, name, ret);
+	close_input(&x);
+}
+
+/* ----- load ------------------------------------------------ */
+
+/* The file of a version on its way out. */
+struct session_output {
+	const struct options *o;
+	struct output out;
+	uint64_t bytes;
+	bool open, failed;
+};
+
+static int open_output(void *opaque, const kvarc_item *item, kvarc_sink *sink)
+{
+	struct session_output *x = opaque;
+
+	if (x->open) {
+		msg_error(x->o->output, "the version has several files, which is not one output");
+		x->failed = true;
+		return -1;
+	}
+	x->open = output_open(&x->out, x->o->output, OUTPUT_RANDOM | paths_output_flags(x->o), 0);
+	x->failed = !x->open;
+	if (x->failed)
+		return -1;
+	x->bytes = item->bytes;
+	*sink = output_sink(&x->out);
+	return 0;
+}
+
+static void report_loaded(const struct session_output *x, const kvarc_session_version *v,
+                          double seconds)
+{
+	struct report r;
+
+	report_start(&r, x->o->json);
+	report_string(&r, "session", v->session);
+	report_u64(&r, "version", v->number);
+	report_string(&r, "output", x->o->output);
+	report_u64(&r, "tokens", v->tokens);
+	report_u64(&r, "bytes", x->bytes);
+	report_real(&r, "seconds", seconds, 4);
+	report_note(&r, v->session,
+	            "version {version}[, {tokens:C} tokens]: {bytes:B} -> {output}");
+	report_end(&r);
+}
+
+void session_load(const struct options *o, struct store_access *a, const char *version)
+{
+	struct session_output x = { .o = o };
+	kvarc_session_version v;
+	double start = units_now();
+	uint64_t number;
+	char *name;
+	kvarc_ret ret;
+
+	if (!session_split(version, &name, &number))
+		return;
+	progress_start(name, KVARC_UNKNOWN);
+	ret = kvarc_store_load(a->s, name, number, open_output, &x, &v);
+	progress_stop();
+	if (ret != KVARC_OK) {
+		if (x.open && x.out.error)
+			output_report(&x.out);
+		else if (!x.failed)
+			store_access_error(a, version, ret);
+		if (x.open)
+			output_abort(&x.out);
+	} else if (x.open && output_commit(&x.out)) {
+		report_loaded(&x, &v, units_now() - start);
+	}
+	free(name);
+}
+
+/* ----- find ------------------------------------------------ */
+
+static int report_found(void *opaque, const kvarc_found *f)
+{
+	const struct options *o = opaque;
+	struct report r;
+
+	report_start(&r, o->json);
+	report_string(&r, "session", f->session);
+	report_u64(&r, "version", f->number);
+	report_u64(&r, "tokens", f->tokens);
+	report_u64(&r, "common_tokens", f->common_tokens);
+	report_print(&r, "{common_tokens:9C} of {tokens:C}  {session}@{version}\n");
+	report_end(&r);
+	return 0;
+}
+
+void session_find(const struct options *o, struct store_access *a, const char *file)
+{
+	struct session_input x;
+	kvarc_ret ret;
+
+	if (open_input(&x, o, file)) {
+		ret = kvarc_store_find(a->s, x.im, report_found, (void *)o);
+		if (ret != KVARC_OK)
+			store_access_error(a, file, ret);
+	}
+	close_input(&x);
+}

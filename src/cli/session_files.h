@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* session_files.h - kvarc session save, load, find: files into a store, and out of it */
+#ifndef KVARC_CLI_SESSION_FILES_H
+#define KVARC_CLI_SESSION_FILES_H
+
+#include "store_access.h"
+
+/* Splits "NAME@N": *name is allocated, *number 0 without "@N". false: a message was shown. */
+bool session_split(const char *text, char **name, uint64_t *number);
+
+/* Saves a file as the next version, and shows a report or messages. */
+void session_save(const struct options *o, struct store_access *a, const char *name,
+                  const char *file);
+/* Loads a version, "NAME[@N]", into the file of -o; likewise. */
+void session_load(const struct options *o, struct store_access *a, const char *version);
+/* Lists the sessions that begin as a file does; likewise. */
+void session_find(const struct options *o, struct store_access *a, const char *file);
+
+#endif

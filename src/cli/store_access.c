@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* store_access.c - the store that the command line or the environment names */
+#include "config.h"
+
+#include "store_access.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include "library.h"
+#include "message.h"
+#include "paths.h"
+#include "profiles.h"
+
+/* A folder below one that the environment names, or below the home folder. NULL: a message was
+ * shown. */
+static char *folder_of(const char *variable, const char *below_home, const char *name)
+{
+	const char *base = getenv(variable), *home = getenv("HOME");
+	char *folder, *path;
+
+	if (base && base[0] == '/')
+		return paths_join(base, name);
+	if (!home || home[0] != '/') {
+		msg_error(NULL, "no store: give one with --store URL or KVARC_STORE");
+		return NULL;
+	}
+	folder = paths_join(home, below_home);
+	path = folder ? paths_join(folder, name) : NULL;
+	free(folder);
+	return path;
+}
+
+/* All folders of a path. */
+static bool make_folders(char *path)
+{
+	for (char *p = path + 1; *p; p++) {
+		if (*p != '/')
+			continue;
+		*p = '\0';
+		if (mkdir(path, 0700) != 0 && errno != EEXIST) {
+			msg_error(path, "cannot make the folder: %s", strerror(errno));
+			return false;
+		}
+		*p = '/';
+	}
+	return true;
+}
+
+static char *find_url(const struct options *o, bool create)
+{
+	const char *given = o->store ? o->store : getenv("KVARC_STORE");
+	char *url;
+
+	if (given && *given)
+		return strdup(given);
+	url = folder_of("XDG_DATA_HOME", ".local/share", "kvarc/store");
+	if (url && create && !make_folders(url)) {
+		free(url);
+		return NULL;
+	}
+	return url;
+}
+
+/* The index of a store that is no folder: in the user's cache, by the URL. */
+static bool find_index(struct store_access *a)
+{
+	const char *scheme = strstr(a->url, "://");
+	char name[64];
+
+	if (!scheme || scheme > strchr(a->url, '/'))
+		return true;
+	snprintf(name, sizeof(name), "kvarc/%016llx/index.sqlite",
+	         (unsigned long long)XXH3_64bits(a->url, strlen(a->url)));
+	a->index = folder_of("XDG_CACHE_HOME", ".cache", name);
+	return a->index && make_folders(a->index);
+}
+
+static void show_note(void *opaque, const char *text)
+{
+	(void)opaque;
+	msg_note(NULL, "%s", text);
+}
+
+bool store_access_open(struct store_access *a, const struct options *o, bool create)
+{
+	kvarc_store_options so = KVARC_STORE_OPTIONS_INIT;
+	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+	kvarc_ret ret;
+
+	memset(a, 0, sizeof(*a));
+	a->url = find_url(o, create);
+	if (!a->url || !find_index(a))
+		return false;
+	library_common(o, &so.common, &a->error);
+	so.common.progress = NULL;
+	profiles_reader(&ro);
+	so.profiles = ro.profiles;
+	so.n_profiles = ro.n_profiles;
+	so.find_profile = ro.find_profile;
+	so.find_opaque = ro.find_opaque;
+	so.flags = create ? KVARC_STORE_CREATE : 0;
+	so.name_space = o->name_space;
+	so.index = a->index;
+	so.temp_dir = paths_temporary_folder();
+	so.note = show_note;
+	ret = kvarc_store_open(&a->s, a->url, &so);
+	if (ret != KVARC_OK)
+		store_access_error(a, a->url, ret);
+	return ret == KVARC_OK;
+}
+
+void store_access_close(struct store_access *a)
+{
+	kvarc_store_close(&a->s);
+	free(a->url);
+	free(a->index);
+}
+
+void store_access_error(const struct store_access *a, const char *what, kvarc_ret ret)
+{
+	library_error(what, ret, &a->error, NULL, NULL);
+}

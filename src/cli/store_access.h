@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* store_access.h - the store that the command line or the environment names */
+#ifndef KVARC_CLI_STORE_ACCESS_H
+#define KVARC_CLI_STORE_ACCESS_H
+
+#include <stdbool.h>
+
+#include "kvarc/store.h"
+#include "options.h"
+
+/* A store that is open, and what it uses. Must stay where it is. */
+struct store_access {
+	kvarc_store *s;
+	kvarc_error error;
+	char *url, *index;
+};
+
+/* Opens --store, $KVARC_STORE or the folder of the user. create: it is made when it is missing.
+ * false: a message was shown. */
+bool store_access_open(struct store_access *a, const struct options *o, bool create);
+/* Closes and frees. */
+void store_access_close(struct store_access *a);
+/* Shows what a call returned, about a session or a file; NULL: about the store. */
+void store_access_error(const struct store_access *a, const char *what, kvarc_ret ret);
+
+#endif
