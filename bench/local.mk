@@ -5,7 +5,7 @@ EXTRA_DIST += bench/METHOD.md bench/common.py bench/ratios.py bench/speed.py \
 	bench/table.py bench/prefill.py bench/make_caches.py bench/make_spread.py \
 	bench/make_slots.py bench/setup.sh bench/flips.sh bench/must-show.sh \
 	bench/compare_builds.py bench/compare_archives.sh bench/sizes.py \
-	bench/exactness.sh bench/exactness_digest.c
+	bench/exactness.sh bench/exactness_digest.c bench/store_forks.py
 
 # The table of `quickstart demo`: kvarc next to zstd on the same bytes.
 noinst_PROGRAMS += bench/peers
@@ -74,3 +74,10 @@ noinst_PROGRAMS += bench/store_speed
 bench_store_speed_SOURCES = bench/store_speed.c
 bench_store_speed_CPPFLAGS = $(AM_CPPFLAGS) $(LIBCURL_CFLAGS) $(HIREDIS_CFLAGS)
 bench_store_speed_LDADD = libkvistore.la libkvi.la $(LIBCURL_LIBS) $(HIREDIS_LIBS)
+
+# The index of a store: look-ups, and its making from archives.
+if HAVE_SQLITE3
+noinst_PROGRAMS += bench/store_index
+endif
+bench_store_index_SOURCES = bench/store_index_speed.c
+bench_store_index_LDADD = libkvistore.la libkvi.la

@@ -22,6 +22,14 @@ check_PROGRAMS += tests/tamper
 TESTS += tests/tamper
 tests_tamper_SOURCES = tests/tamper.c tests/synth.c tests/synth.h
 tests_tamper_LDADD = libkvitools.la libkvi.la
+# Several processes in one store.
+if HAVE_SQLITE3
+check_PROGRAMS += tests/store_processes
+TESTS += tests/store_processes tests/store_suite.sh
+endif
+EXTRA_DIST += tests/store_suite.sh
+tests_store_processes_SOURCES = tests/store_processes.c tests/slots_made.c tests/slots_made.h
+tests_store_processes_LDADD = libkvistore.la libkvi.la
 
 # What others see: headers, symbols, the installed library; and the tree itself.
 tests_api_scripts = tests/api/headers.sh tests/api/symbols.sh \

@@ -1,0 +1,105 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# What users do with a store, through the command: store_suite.sh [URL]; without one a new folder.
+# Needs an empty store. KVARC is the command (./kvarc).
+set -eu
+
+kvarc=${KVARC:-./kvarc}
+srcdir=${srcdir:-.}
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+url=${1:-$tmp/store}
+XDG_CACHE_HOME=$tmp/cache HOME=$tmp
+export XDG_CACHE_HOME HOME
+unset KVARC_STORE
+
+fail() {
+	echo "store_suite.sh: $*" >&2
+	exit 1
+}
+k() {
+	"$kvarc" "$@" --store "$url"
+}
+# status of a command that must fail, with one line that has this text
+refused() { # TEXT COMMAND...
+	text=$1
+	shift
+	if "$@" > "$tmp/out" 2> "$tmp/err"; then fail "not refused: $*"; fi
+	[ "$(wc -l < "$tmp/err")" -eq 1 ] || fail "not one line: $(cat "$tmp/err")"
+	grep -q "$text" "$tmp/err" || fail "another message: $(cat "$tmp/err")"
+}
+same() { # VERSION FILE [OPTION...]
+	k session load "$1" -f -q -o "$tmp/loaded" || fail "load $1"
+	cmp "$tmp/loaded" "$2" || fail "other bytes: $1"
+}
+field() { # NAME < JSON
+	sed -n "s/.*\"$1\":\\([0-9]*\\).*/\\1/p"
+}
+
+# Turns of one slot: its first 40, 100, 101 and 160 tokens.
+"$kvarc" pack -q -o "$tmp/slot.kva" "$srcdir/tests/data/sample/smollm2-135m-f16-160.slot"
+for n in 40 100 101 160; do
+	"$kvarc" unpack -q --to llama --tokens "0-$((n - 1))" -o "$tmp/turn-$n" "$tmp/slot.kva"
+done
+
+# A session that grows.
+k session save chat/1 "$tmp/turn-40" --json > "$tmp/json"
+[ "$(field version < "$tmp/json")" -eq 1 ] || fail "first version"
+k session save chat/1 "$tmp/turn-100" --label 'hundred % tokens' --json > "$tmp/json"
+[ "$(field kept_tokens < "$tmp/json")" -eq 40 ] || fail "kept $(cat "$tmp/json")"
+k session save chat/1 "$tmp/turn-101" -q
+k session save chat/1 "$tmp/turn-160" -0 --verify -q
+same chat/1 "$tmp/turn-160"
+for i in 1:40 2:100 3:101 4:160; do
+	same "chat/1@${i%:*}" "$tmp/turn-${i#*:}"
+done
+[ "$(k session log chat/1 | wc -l)" -eq 4 ] || fail "log"
+k session log chat/1 | grep -q 'hundred % tokens' || fail "label"
+
+# Forks, other namespaces, files that are no caches.
+k session fork chat/1@2 chat/2
+same chat/2 "$tmp/turn-100"
+k session save chat/2 "$tmp/turn-101" -q
+refused 'there already' k session fork chat/1 chat/2
+refused 'no such session' k session load nobody -o "$tmp/x"
+refused 'no version 9' k session load chat/1@9 -o "$tmp/x"
+[ ! -e "$tmp/x" ] || fail "an output of nothing"
+refused 'no such session' k session load chat/1 -o "$tmp/x" --namespace other
+k session save chat/1 "$tmp/turn-160" --namespace other --json > "$tmp/json"
+[ "$(field kept_tokens < "$tmp/json")" -eq 0 ] || fail "shared between namespaces"
+[ "$(field version < "$tmp/json")" -eq 1 ] || fail "another namespace has its versions"
+k session save notes "$0" -q 2> /dev/null || [ $? -eq 2 ]
+same notes "$0"
+[ "$(k session list | wc -l)" -eq 3 ] || fail "list: $(k session list)"
+k session find "$tmp/turn-101" > "$tmp/found"
+head -n 1 "$tmp/found" | grep -q '101 of' || fail "find: $(cat "$tmp/found")"
+
+# Names.
+refused 'component' k session save ../x "$tmp/turn-40"
+refused 'control' k session save "$(printf 'a\001b')" "$tmp/turn-40"
+refused 'longer than 200' k session save "$(printf '%4096s' '' | tr ' ' x)" "$tmp/turn-40"
+refused 'levels 0 to 3' k session save chat/1 "$tmp/turn-40" -4
+refused 'give' k session save chat/1
+
+# Checks, gc, and the index again.
+k store verify || fail "verify"
+k session rm chat/1 -q
+refused 'no such session' k session log chat/1
+k store gc --grace 0 --dry-run > "$tmp/out" 2>&1
+before=$(k store stat --json | field archives)
+k store gc --grace 0 -q
+k store gc --grace 0 --json > "$tmp/json"
+[ "$(field removed < "$tmp/json")" -eq 0 ] || fail "gc twice"
+[ "$(k store stat --json | field archives)" -lt "$before" ] || fail "gc removed nothing"
+same chat/2 "$tmp/turn-101"
+same chat/2@1 "$tmp/turn-100"
+rm -rf "$tmp/cache"
+k store rebuild -q
+k session save chat/2 "$tmp/turn-160" --json > "$tmp/json" 2> /dev/null
+[ "$(field kept_tokens < "$tmp/json")" -eq 101 ] || fail "kept behind a rebuild: $(cat "$tmp/json")"
+same chat/2 "$tmp/turn-160"
+k store gc --grace 0 --keep-versions 1 -q
+[ "$(k session log chat/2 | wc -l)" -eq 1 ] || fail "keep-versions"
+same chat/2 "$tmp/turn-160"
+k store verify || fail "verify at the end"
+echo "store $url: all is well"
