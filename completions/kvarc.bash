@@ -11,10 +11,10 @@ _kvarc()
         return
     fi
     case $prev in
-    --output|-o|--profile|--model|--scores|--key-file|--passphrase-file|--plot|--measure|--link|--store)
+    --output|-o|--profile|--model|--scores|--key-file|--passphrase-file|--plot|--measure|--link|--store|--slot-folder|--have)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         return ;;
-    --rope|--tier|--max-error|--kv-rule|--axes|--parity|--layers|--tokens|--track|--checkpoint|--label|--identity|--held-out|--generate|--seed|--first-token|--sequences|--prefix|--continue|--max-kl|--group|--repeat|--prefill|--namespace|--budget|--keep-versions|--grace|--threads|-T|--memory|-M)
+    --rope|--tier|--max-error|--kv-rule|--axes|--parity|--layers|--tokens|--track|--checkpoint|--label|--identity|--held-out|--generate|--seed|--first-token|--sequences|--prefix|--continue|--max-kl|--group|--repeat|--prefill|--namespace|--server|--slot|--budget|--keep-versions|--grace|--threads|-T|--memory|-M)
         return ;;
     --level)
         mapfile -t COMPREPLY < <(compgen -W '0 1 2 3 4 5 6 7 8' -- "$cur")
@@ -64,7 +64,7 @@ _kvarc()
     weights) words=' --json --quiet -q --verbose -v --help -h' ;;
     repair) words=' --output -o --key-file --passphrase-file --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
     keygen) words=' --quiet -q --verbose -v --help -h' ;;
-    session) words=' --output -o --level -0 -1 --profile --verify --label --store --namespace --threads -T --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
+    session) words=' --output -o --level -0 -1 --profile --verify --label --store --namespace --server --slot --slot-folder --have --threads -T --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
     store) words=' --profile --store --namespace --budget --keep-versions --grace --dry-run --threads -T --memory -M --json --quiet -q --verbose -v --help -h' ;;
     help) words=' --help -h pack unpack test list info cut append log compact train bench eval profiles weights repair keygen session store help' ;;
     *) words= ;;

@@ -74,6 +74,29 @@ same notes "$0"
 k session find "$tmp/turn-101" > "$tmp/found"
 head -n 1 "$tmp/found" | grep -q '101 of' || fail "find: $(cat "$tmp/found")"
 
+# To another store, which has a part of it, through a pipe that breaks.
+there() { "$kvarc" session "$@" --store "$tmp/there"; }
+k session send chat/1@2 | there receive moved -q
+there load moved -o "$tmp/moved" -q
+cmp "$tmp/moved" "$tmp/turn-100"
+"$kvarc" store have --store "$tmp/there" > "$tmp/have"
+k session send chat/1 --have "$tmp/have" -o "$tmp/stream" --json > "$tmp/json"
+[ "$(field left_out < "$tmp/json")" -ge 1 ] || fail "what the receiver has was sent: $(cat "$tmp/json" "$tmp/have")"
+for bytes in 9 600 $(($(wc -c < "$tmp/stream") / 2)); do
+	if head -c "$bytes" "$tmp/stream" | there receive moved 2> "$tmp/err"; then
+		fail "a stream of $bytes bytes is received"
+	fi
+	[ "$(wc -l < "$tmp/err")" -eq 1 ] || fail "$(cat "$tmp/err")"
+done
+there receive moved "$tmp/stream" -q
+there load moved -o "$tmp/moved" -q -f
+cmp "$tmp/moved" "$tmp/turn-160"
+if "$kvarc" session receive lone "$tmp/stream" --store "$tmp/nowhere" 2> "$tmp/err"; then
+	fail "a version without its archives is received"
+fi
+grep -q 'without --have' "$tmp/err" || fail "$(cat "$tmp/err")"
+"$kvarc" store verify --store "$tmp/there" || fail "verify of the receiver"
+
 # Names.
 refused 'component' k session save ../x "$tmp/turn-40"
 refused 'control' k session save "$(printf 'a\001b')" "$tmp/turn-40"

@@ -72,6 +72,9 @@ KVARC_API const char *kvarc_import_format(const kvarc_import *im);
 /* How the file lays its tensors out, as the identity "layout" of its archive says; "": it says
  * nothing. Owned by the import. */
 KVARC_API const char *kvarc_import_layout(const kvarc_import *im);
+/* Of a llama.cpp file: how many streams the caches of its server had, one for each of its parallel
+ * sequences, or 1 for all. 0: another file, or one that does not say. */
+KVARC_API uint32_t kvarc_import_streams(const kvarc_import *im);
 /* With the option members: the number of files that are packed instead of their container, which
  * unpacking does not restore; 0: the file itself is packed. */
 KVARC_API size_t kvarc_import_members(const kvarc_import *im);

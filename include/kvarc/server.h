@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* kvarc/server.h - slots of a running llama.cpp server: saved, checked, restored */
 /*
- * kvarc/server.h - slots of a running llama.cpp server: saved, checked, restored
- *
  * The server writes and reads the files of slots itself, in the folder of its --slot-save-path, so
  * the caller runs where that folder is. These calls are in libkvarc-store, and return OPTIONS where
  * it was built without libcurl or jansson.

@@ -50,6 +50,9 @@ typedef struct kvarc_store_options {
 	/* NULL, or called with one line about something that was mended: an index made again */
 	void (*note)(void *opaque, const char *text);
 	void *note_opaque;
+	/* S3, all may be NULL: credentials, without which requests are not signed, and what the URL
+	 * does not say: region (us-east-1), "https://HOST" of the service (that of AWS) */
+	const char *access_key, *secret_key, *session_token, *region, *endpoint;
 	uint64_t reserved[4]; /* zero */
 } kvarc_store_options;
 #define KVARC_STORE_OPTIONS_INIT KVARC_ZERO
@@ -130,6 +133,16 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_load(kvarc_store *s, const char
                                                       uint64_t number, kvarc_item_open open,
                                                       void *opaque, kvarc_session_version *version);
 
+/* Takes one pair of an identity; not 0 ends the call, which returns IO. */
+typedef int (*kvarc_identity_fn)(void *opaque, const char *key, const char *value);
+
+/* The identity of the archive of a version, number 0: the last one: which model its file comes
+ * from, and what else was recorded. Returns OK, END (no such version), STORE (its archive is
+ * missing), DATA, IO, MEM, PROG. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_identity(kvarc_store *s, const char *session,
+                                                          uint64_t number, kvarc_identity_fn fn,
+                                                          void *opaque);
+
 /* The versions of a session, ascending. Returns OK, END (there is none), DATA (a damaged one; the
  * others were given), IO, MEM, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_log(kvarc_store *s, const char *session,
@@ -153,6 +166,53 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_fork(kvarc_store *s, const char
  * no such session), IO, MEM, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_remove(kvarc_store *s, const char *session,
                                                         uint64_t *versions);
+
+/* Takes, or is asked for, an archive by its id. kvarc_store_have: not 0 ends the call, which returns
+ * IO; kvarc_store_send: not 0: the receiver has it. */
+typedef int (*kvarc_has_fn)(void *opaque, const uint8_t id[16]);
+
+/* The archives of a store, so that another one need not send them. Returns OK, IO, MEM, PROG. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_have(kvarc_store *s, kvarc_has_fn fn,
+                                                      void *opaque);
+
+/* What was sent. */
+typedef struct kvarc_sent {
+	uint64_t archives, archive_bytes;
+	uint64_t left_out; /* archives that the receiver has */
+	uint64_t bytes;    /* of the stream */
+	uint64_t reserved[4];
+} kvarc_sent;
+
+/*
+ * Writes a version, number 0: the last one, as a stream for kvarc_store_receive: a pax tar of the
+ * archives that it needs, but those that `has` (NULL: none) says the receiver has, and of its
+ * manifest at the end. The sink takes writes in order, a pipe for instance. sent may be NULL.
+ * Returns OK, END (no such version), STORE (archives are missing), OPTIONS (built without
+ * libarchive), IO, MEM, MEMLIMIT, DATA, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_send(kvarc_store *s, const char *session,
+                                                      uint64_t number, const kvarc_sink *sink,
+                                                      kvarc_has_fn has, void *opaque,
+                                                      kvarc_sent *sent);
+
+/* What was received. */
+typedef struct kvarc_received {
+	uint64_t version; /* of the session, 0: none */
+	uint64_t archives, archive_bytes;
+	uint64_t left_out; /* archives that were here already */
+	uint64_t reserved[4];
+} kvarc_received;
+
+/*
+ * Reads such a stream, also from a pipe, and puts what it brings as the next version of a session.
+ * Archives that came before a stream breaks stay: kvarc_store_have names them, and a sender need not
+ * send them again. received may be NULL, and is filled also on failure.
+ * Returns OK, DATA (the stream is damaged, or ends too soon), STORE (the version names archives that
+ * are nowhere), OPTIONS (as kvarc_store_send; a newer version), IO, MEM, MEMLIMIT, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_receive(kvarc_store *s, const char *session,
+                                                         const kvarc_source *source,
+                                                         kvarc_received *received);
 
 /* A session that begins as a file does. */
 typedef struct kvarc_found {

@@ -12,6 +12,8 @@
 #include "profiles.h"
 #include "report.h"
 #include "session_files.h"
+#include "session_server.h"
+#include "session_transfer.h"
 #include "times.h"
 #include "units.h"
 
@@ -19,7 +21,9 @@
 struct action {
 	const char *name, *operands;
 	size_t least, most;
-	bool creates, writes_file;
+	bool creates;
+	enum { NO_FILE, MAY_FILE, NEEDS_FILE } output; /* -o */
+	bool server;                                   /* with --server in place of a file */
 	void (*run)(const struct options *o, struct store_access *a);
 };
 
@@ -36,6 +40,21 @@ static void run_save(const struct options *o, struct store_access *a)
 static void run_load(const struct options *o, struct store_access *a)
 {
 	session_load(o, a, operand(o, 0));
+}
+
+static void run_save_slot(const struct options *o, struct store_access *a)
+{
+	session_save_slot(o, a, operand(o, 0));
+}
+
+static void run_load_slot(const struct options *o, struct store_access *a)
+{
+	session_load_slot(o, a, operand(o, 0));
+}
+
+static void run_check(const struct options *o, struct store_access *a)
+{
+	session_check_slot(o, a, operand(o, 0));
 }
 
 static void run_find(const struct options *o, struct store_access *a)
@@ -145,38 +164,61 @@ static void run_remove(const struct options *o, struct store_access *a)
 	report_end(&r);
 }
 
+static void run_send(const struct options *o, struct store_access *a)
+{
+	session_send(o, a, operand(o, 0));
+}
+
+static void run_receive(const struct options *o, struct store_access *a)
+{
+	session_receive(o, a, operand(o, 0), operand(o, 1));
+}
+
 static const struct action actions[] = {
-	{ "save", "NAME FILE", 2, 2, true, false, run_save },
-	{ "load", "NAME[@N] -o FILE", 1, 1, false, true, run_load },
-	{ "log", "NAME", 1, 1, false, false, run_log },
-	{ "list", "", 0, 0, false, false, run_list },
-	{ "fork", "NAME[@N] NEW", 2, 2, false, false, run_fork },
-	{ "rm", "NAME", 1, 1, false, false, run_remove },
-	{ "find", "FILE", 1, 1, false, false, run_find },
+	{ "save", "NAME FILE", 2, 2, true, NO_FILE, false, run_save },
+	{ "save", "NAME --server URL", 1, 1, true, NO_FILE, true, run_save_slot },
+	{ "load", "NAME[@N] -o FILE", 1, 1, false, NEEDS_FILE, false, run_load },
+	{ "load", "NAME[@N] --server URL", 1, 1, false, NO_FILE, true, run_load_slot },
+	{ "check", "NAME[@N] --server URL", 1, 1, false, NO_FILE, true, run_check },
+	{ "log", "NAME", 1, 1, false, NO_FILE, false, run_log },
+	{ "list", "", 0, 0, false, NO_FILE, false, run_list },
+	{ "fork", "NAME[@N] NEW", 2, 2, false, NO_FILE, false, run_fork },
+	{ "rm", "NAME", 1, 1, false, NO_FILE, false, run_remove },
+	{ "find", "FILE", 1, 1, false, NO_FILE, false, run_find },
+	{ "send", "NAME[@N]", 1, 1, false, MAY_FILE, false, run_send },
+	{ "receive", "NAME [FILE]", 1, 2, true, NO_FILE, false, run_receive },
 };
 
 static const struct action *find_action(const struct options *o)
 {
+	const struct action *known = NULL;
+
 	for (size_t i = 0; o->n_files && i < sizeof(actions) / sizeof(actions[0]); i++) {
 		const struct action *x = &actions[i];
 		if (strcmp(x->name, o->files[0]) != 0)
 			continue;
-		if (o->n_files - 1 >= x->least && o->n_files - 1 <= x->most)
-			return x;
-		msg_error(NULL, "session %s: give %s", x->name,
-		          *x->operands ? x->operands : "nothing behind it");
-		return NULL;
+		if (!known || x->server == (o->server != NULL))
+			known = x;
 	}
-	msg_error(NULL, "session: give 'save', 'load', 'log', 'list', 'fork', 'rm' or 'find'");
+	if (known && known->server == (o->server != NULL) && o->n_files - 1 >= known->least &&
+	    o->n_files - 1 <= known->most)
+		return known;
+	if (known)
+		msg_error(NULL, "session %s: give %s", known->name,
+		          *known->operands ? known->operands : "nothing behind it");
+	else
+		msg_error(NULL,
+		          "session: give 'save', 'load', 'check', 'log', 'list', 'fork', 'rm' "
+		          "or 'find'");
 	return NULL;
 }
 
 static bool check(const struct options *o, const struct action *x)
 {
-	if (x->writes_file && !o->output)
+	if (x->output == NEEDS_FILE && !o->output)
 		msg_error(NULL, "session %s: say where to write it with -o FILE", x->name);
-	else if (!x->writes_file && o->output)
-		msg_error(NULL, "session %s: -o is for 'session load'", x->name);
+	else if (x->output == NO_FILE && o->output)
+		msg_error(NULL, "session %s: -o is for 'session load' and 'session send'", x->name);
 	else if (o->level_given && o->level > 3)
 		msg_error(NULL, "session: a store takes levels 0 to 3: a model would have to go "
 		                "through all tokens of each save");

@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "message.h"
 #include "report.h"
+#include "session_transfer.h"
 #include "store_access.h"
 
 static void report_stat(const struct options *o, const char *url, const kvarc_store_sizes *n)
@@ -149,6 +150,7 @@ static const struct store_action {
 	{ "verify", run_verify },
 	{ "gc", run_gc },
 	{ "rebuild", run_rebuild },
+	{ "have", store_have },
 };
 
 void cmd_store(const struct options *o)
@@ -160,7 +162,7 @@ void cmd_store(const struct options *o)
 		if (o->n_files == 1 && strcmp(store_actions[i].name, o->files[0]) == 0)
 			x = &store_actions[i];
 	if (!x) {
-		msg_error(NULL, "store: give 'stat', 'verify', 'gc' or 'rebuild'");
+		msg_error(NULL, "store: give 'stat', 'verify', 'gc', 'rebuild' or 'have'");
 		return;
 	}
 	if ((o->budget || o->keep_versions || o->dry_run || o->grace_given) && x->run != run_gc) {

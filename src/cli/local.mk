@@ -16,6 +16,8 @@ kvarc_SOURCES = \
 	src/cli/cmd_profiles.c src/cli/cmd_weights.c \
 	src/cli/cmd_session.c src/cli/cmd_store.c \
 	src/cli/session_files.c src/cli/session_files.h \
+	src/cli/session_server.c src/cli/session_server.h \
+	src/cli/session_transfer.c src/cli/session_transfer.h \
 	src/cli/store_access.c src/cli/store_access.h \
 	src/cli/weights.c src/cli/weights.h \
 	src/cli/progress.c src/cli/progress.h \

@@ -85,16 +85,20 @@ const struct verb options_verbs[] = {
 	  cmd_keygen },
 	{ "session", VERB_SESSION,
 	  "save NAME FILE | load NAME[@N] -o FILE | log NAME | list |"
-	  " fork NAME[@N] NEW | rm NAME | find FILE",
+	  " fork NAME[@N] NEW | rm NAME | find FILE | check NAME[@N] |"
+	  " send NAME[@N] | receive NAME [FILE]",
 	  "save versions of files in a store, and load them",
 	  "  kvarc session save chat/42 slot.bin  stores what is new since the last save\n"
 	  "  kvarc session load chat/42 -o slot.bin\n"
 	  "  kvarc session log chat/42\n"
 	  "  kvarc session load chat/42@3 -o slot.bin     an earlier version\n"
 	  "  kvarc session fork chat/42@3 chat/43         takes no space\n"
-	  "  kvarc session find slot.bin          sessions that begin as it does\n",
+	  "  kvarc session find slot.bin          sessions that begin as it does\n"
+	  "  kvarc session save chat/42 --server http://127.0.0.1:8080 --slot-folder /slots\n"
+	  "  kvarc session load chat/42 --server http://127.0.0.1:8080 --slot-folder /slots\n"
+	  "  kvarc session send chat/42 | ssh host kvarc session receive chat/42\n",
 	  cmd_session },
-	{ "store", VERB_STORE, "stat | verify | gc | rebuild",
+	{ "store", VERB_STORE, "stat | verify | gc | rebuild | have",
 	  "show, check and clean a store of sessions",
 	  "  kvarc store stat\n"
 	  "  kvarc store verify                   reads everything, names each loss\n"
@@ -268,6 +272,14 @@ const struct option_row options_rows[] = {
 	  "store: a folder, s3://BUCKET/PREFIX or redis://HOST", STRING(store) },
 	{ 0, "namespace", "NAME", ARG_VALUE, NULL, VERB_SESSION | VERB_STORE,
 	  "sessions of this namespace, which alone share tokens (default)", STRING(name_space) },
+	{ 0, "server", "URL", ARG_VALUE, NULL, VERB_SESSION,
+	  "a llama.cpp server in place of a file: http://HOST:PORT", STRING(server) },
+	{ 0, "slot", "N", ARG_VALUE, NULL, VERB_SESSION, "slot of the server (0)",
+	  NUMBER(slot, 0, 1 << 20, "a number, from 0 on") },
+	{ 0, "slot-folder", "DIR", ARG_FILE, NULL, VERB_SESSION,
+	  "the folder of the server's --slot-save-path", STRING(slot_folder) },
+	{ 0, "have", "FILE", ARG_FILE, NULL, VERB_SESSION,
+	  "send: leave out the archives of this list, of 'store have'", STRING(have) },
 	{ 0, "budget", "SIZE", ARG_VALUE, NULL, VERB_STORE,
 	  "gc: remove the least recently used versions down to SIZE", CALL(options_set_budget) },
 	{ 0, "keep-versions", "N", ARG_VALUE, NULL, VERB_STORE,

@@ -69,6 +69,9 @@ struct options {
 	uint64_t held_out;
 	uint64_t checkpoint;                   /* 0: the last state */
 	const char *store, *name_space;        /* of sessions */
+	const char *server, *slot_folder;      /* of llama.cpp */
+	const char *have;                      /* what a receiver has */
+	uint64_t slot;
 	uint64_t budget, keep_versions, grace; /* of gc; grace in seconds */
 	bool grace_given, dry_run;
 	unsigned threads, repeat;

@@ -117,6 +117,12 @@ static void report_saved(const struct options *o, const char *name, const char *
 void session_save(const struct options *o, struct store_access *a, const char *name,
                   const char *file)
 {
+	session_save_from(o, a, name, file, NULL);
+}
+
+void session_save_from(const struct options *o, struct store_access *a, const char *name,
+                       const char *file, const kvarc_server *server)
+{
 	kvarc_save_options so = KVARC_SAVE_OPTIONS_INIT;
 	struct session_input x;
 	kvarc_saved saved;
@@ -124,6 +130,7 @@ void session_save(const struct options *o, struct store_access *a, const char *n
 	kvarc_ret ret;
 
 	if (!open_input(&x, o, file) || !identities_record(o, &x.in, x.im, &x.error) ||
+	    (server && kvarc_server_identity(server, x.im) != KVARC_OK) ||
 	    !profiles_writer(o, kvarc_import_geometry(x.im), &so.writer)) {
 		close_input(&x);
 		return;
@@ -194,31 +201,53 @@ static void report_loaded(const struct session_output *x, const kvarc_session_ve
 	report_end(&r);
 }
 
+/* Loads a version into a file; *v is what it is. */
+static bool load(struct session_output *x, struct store_access *a, const char *version,
+                 kvarc_session_version *v)
+{
+	uint64_t number;
+	char *name;
+	bool done = false;
+	kvarc_ret ret;
+
+	if (!session_split(version, &name, &number))
+		return false;
+	progress_start(name, KVARC_UNKNOWN);
+	ret = kvarc_store_load(a->s, name, number, open_output, x, v);
+	progress_stop();
+	if (ret != KVARC_OK) {
+		if (x->open && x->out.error)
+			output_report(&x->out);
+		else if (!x->failed)
+			store_access_error(a, version, ret);
+		if (x->open)
+			output_abort(&x->out);
+	} else {
+		done = x->open && output_commit(&x->out);
+	}
+	free(name);
+	return done;
+}
+
 void session_load(const struct options *o, struct store_access *a, const char *version)
 {
 	struct session_output x = { .o = o };
 	kvarc_session_version v;
 	double start = units_now();
-	uint64_t number;
-	char *name;
-	kvarc_ret ret;
 
-	if (!session_split(version, &name, &number))
-		return;
-	progress_start(name, KVARC_UNKNOWN);
-	ret = kvarc_store_load(a->s, name, number, open_output, &x, &v);
-	progress_stop();
-	if (ret != KVARC_OK) {
-		if (x.open && x.out.error)
-			output_report(&x.out);
-		else if (!x.failed)
-			store_access_error(a, version, ret);
-		if (x.open)
-			output_abort(&x.out);
-	} else if (x.open && output_commit(&x.out)) {
+	if (load(&x, a, version, &v))
 		report_loaded(&x, &v, units_now() - start);
-	}
-	free(name);
+}
+
+bool session_load_into(const struct options *o, struct store_access *a, const char *version,
+                       const char *path)
+{
+	struct options to = *o;
+	struct session_output x = { .o = &to };
+	kvarc_session_version v;
+
+	to.output = path;
+	return load(&x, a, version, &v);
 }
 
 /* ----- find ------------------------------------------------ */

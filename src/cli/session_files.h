@@ -3,6 +3,7 @@
 #ifndef KVARC_CLI_SESSION_FILES_H
 #define KVARC_CLI_SESSION_FILES_H
 
+#include "kvarc/server.h"
 #include "store_access.h"
 
 /* Splits "NAME@N": *name is allocated, *number 0 without "@N". false: a message was shown. */
@@ -13,6 +14,12 @@ void session_save(const struct options *o, struct store_access *a, const char *n
                   const char *file);
 /* Loads a version, "NAME[@N]", into the file of -o; likewise. */
 void session_load(const struct options *o, struct store_access *a, const char *version);
+/* The same of a file that a server has written, whose origin is recorded; server: NULL or that. */
+void session_save_from(const struct options *o, struct store_access *a, const char *name,
+                       const char *file, const kvarc_server *server);
+/* Loads a version into a file, and reports nothing. false: a message was shown. */
+bool session_load_into(const struct options *o, struct store_access *a, const char *version,
+                       const char *path);
 /* Lists the sessions that begin as a file does; likewise. */
 void session_find(const struct options *o, struct store_access *a, const char *file);
 

@@ -108,6 +108,11 @@ bool store_access_open(struct store_access *a, const struct options *o, bool cre
 	so.index = a->index;
 	so.temp_dir = paths_temporary_folder();
 	so.note = show_note;
+	so.access_key = getenv("AWS_ACCESS_KEY_ID");
+	so.secret_key = getenv("AWS_SECRET_ACCESS_KEY");
+	so.session_token = getenv("AWS_SESSION_TOKEN");
+	so.region = getenv("AWS_REGION");
+	so.endpoint = getenv("AWS_ENDPOINT_URL");
 	ret = kvarc_store_open(&a->s, a->url, &so);
 	if (ret != KVARC_OK)
 		store_access_error(a, a->url, ret);

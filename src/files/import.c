@@ -275,6 +275,11 @@ const char *kvarc_import_layout(const kvarc_import *im)
 	return im ? im->layout : NULL;
 }
 
+uint32_t kvarc_import_streams(const kvarc_import *im)
+{
+	return im ? im->streams : 0;
+}
+
 size_t kvarc_import_members(const kvarc_import *im)
 {
 	return im ? im->n_members : 0;

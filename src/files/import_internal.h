@@ -104,6 +104,7 @@ struct kvarc_import {
 	kvarc_tensor *pub_tensors;
 	char format[96];
 	char layout[48];            /* for the identity; "": nothing to say */
+	uint32_t streams; /* of a llama.cpp file; 0: it does not say */
 	const char *engine;         /* NULL: not known */
 	kvarc_source container;     /* when container_kind is not NULL */
 	const char *container_kind; /* "zip", "tar", or NULL */

@@ -287,6 +287,7 @@ static void describe(kvarc_import *im, const struct kvi_llama_file *f, const cha
 	snprintf(im->layout, sizeof im->layout, "%s",
 	         trans ? "token, head, channel; values: channel, token" : "token, head, channel");
 	im->engine = "llama.cpp";
+	im->streams = f->n_sections ? f->sections[0].n_streams : 0;
 }
 
 kvarc_ret kvi_import_llama(kvarc_import *im, uint32_t item)

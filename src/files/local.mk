@@ -40,6 +40,7 @@ libkvi_la_SOURCES += \
 	src/files/named.c src/files/named.h \
 	src/files/npy_import.c \
 	src/files/oneshot.c \
+	src/files/import_adopt.c src/files/import_adopt.h \
 	src/files/pack_files.c src/files/pack_files.h src/files/pack_parts.h \
 	src/files/plan.c src/files/plan.h \
 	src/files/references.c src/files/references.h \

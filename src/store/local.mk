@@ -20,13 +20,13 @@ libkvistore_la_SOURCES += \
 	src/store/index_fill.c src/store/index_refresh.c \
 	src/store/store_packs.c src/store/store_content.c \
 	src/store/sessions.c src/store/store_sessions.c \
-	src/store/protocol.c src/store/store_load.c \
+	src/store/protocol.c src/store/store_load.c src/store/store_identity.c \
 	src/store/save_plan.c src/store/save_plan.h src/store/save_partial.c \
 	src/store/save_archive.c src/store/save_archive.h \
 	src/store/store_save.c src/store/store_find.c \
 	src/store/store_map.c src/store/store_map.h src/store/store_stat.c \
 	src/store/store_gc.c src/store/gc_steps.c src/store/gc_steps.h \
-	src/store/store_verify.c
+	src/store/store_verify.c src/store/store_transfer.c
 else
 libkvistore_la_SOURCES += src/store/store_without.c
 endif

@@ -117,14 +117,12 @@ static int same_tensor(const kvarc_tensor *a, const kvarc_tensor *b)
 
 static void compare_tensors(struct check *c, const kvarc_tensor *a, const kvarc_tensor *b)
 {
-	const char *one = kvarc_dtype_name(a->dtype), *other = kvarc_dtype_name(b->dtype);
 	if (same_tensor(a, b))
 		return;
 	if (a->dtype != b->dtype || a->source_type != b->source_type || a->role != b->role)
 		refuse(c,
-		       "its caches are of another type (%s; the server's: %s): set the "
-		       "server's -ctk and -ctv",
-		       one ? one : "?", other ? other : "?");
+		       "its caches are of another type than the server's: set the server's -ctk and "
+		       "-ctv");
 	else if ((a->flags ^ b->flags) & KVARC_TENSOR_HADAMARD)
 		refuse(c, "the server %s its caches (LLAMA_ATTN_ROT_DISABLE), this file %s",
 		       b->flags & KVARC_TENSOR_HADAMARD ? "rotates" : "does not rotate",
@@ -141,6 +139,11 @@ static void check_layout(struct check *c, const kvarc_import *file, const kvarc_
 	if (a->n_tracks != b->n_tracks)
 		refuse(c, "it has %zu memories, the server's caches have %zu (--swa-full?)",
 		       a->n_tracks, b->n_tracks);
+	if (kvarc_import_streams(file) != kvarc_import_streams(probe))
+		refuse(c,
+		       "its server had caches of %u streams, this one has %u: set the server's -np, or "
+		       "-kvu",
+		       (unsigned)kvarc_import_streams(file), (unsigned)kvarc_import_streams(probe));
 	for (size_t i = 0; i < a->n_tensors && i < b->n_tensors; i++)
 		compare_tensors(c, &a->tensors[i], &b->tensors[i]);
 	if (a->n_tensors != b->n_tensors)

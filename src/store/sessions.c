@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* sessions.c - the manifests of sessions: reading, listing, putting */
 #include "store_state.h"
+#include "util/bytes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -164,4 +165,33 @@ kvarc_ret kvi_version_read(struct kvarc_store *s, const char *session, uint64_t 
 	if (!ret && !kvi_version_key(key, s->name_space, session, *number))
 		ret = KVARC_END;
 	return ret ? ret : kvi_manifest_read(s, key, m);
+}
+
+enum { RACES_MOST = 10000 }; /* others put the version that is next */
+
+kvarc_ret kvi_version_put(struct kvarc_store *s, const char *session, const struct kvi_manifest *m,
+                          uint64_t *number)
+{
+	*number = 0;
+	for (int i = 0; i < RACES_MOST; i++) {
+		char key[KVI_KEY_MAX + 1];
+		struct kvi_list numbers = { 0 };
+		uint64_t last = 0;
+		kvarc_ret ret = kvi_session_numbers(s, session, &numbers);
+		if (!ret)
+			last = *KVI_LIST(uint64_t, numbers, numbers.n - 1);
+		kvi_free(&s->alloc, numbers.p);
+		if (ret && ret != KVARC_END)
+			return ret;
+		if (last >= KVI_NUMBER_MAX || !kvi_version_key(key, s->name_space, session, last + 1))
+			return kvi_fail(s->error, KVARC_PROG,
+			                "store: the session has no next version");
+		ret = kvi_manifest_put(s, key, m);
+		if (ret != KVARC_END) {
+			*number = ret ? 0 : last + 1;
+			return ret;
+		}
+	}
+	return kvi_fail(s->error, KVARC_IO,
+	                "store: other programs put versions of the session all the time; try again");
 }

@@ -148,7 +148,12 @@ kvarc_ret kvarc_store_open(kvarc_store **out, const char *url, const kvarc_store
 	s->name_space_key = kvi_name_space_key(s->name_space);
 	const struct kvi_backend_options bo = { .allocator = options->common.allocator,
 		                                .create = options->flags & KVARC_STORE_CREATE,
-		                                .no_sync = options->flags & KVARC_STORE_NO_SYNC };
+		                                .no_sync = options->flags & KVARC_STORE_NO_SYNC,
+		                                .access_key = options->access_key,
+		                                .secret_key = options->secret_key,
+		                                .session_token = options->session_token,
+		                                .region = options->region,
+		                                .endpoint = options->endpoint };
 	ret = kvi_backend_open(&s->backend, url, &bo, s->error);
 	if (!ret)
 		ret = find_index(s, url);

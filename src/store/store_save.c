@@ -7,13 +7,13 @@
 #include <limits.h>
 #include <string.h>
 
+#include "files/import_adopt.h"
 #include "save_archive.h"
 #include "util/arguments.h"
 #include "util/bytes.h"
 
 enum {
-	TRIES_MOST = 8,    /* what a save shares is removed again and again */
-	RACES_MOST = 10000 /* others put the version that is next */
+	TRIES_MOST = 8 /* what a save shares is removed again and again */
 };
 
 /* A save on its way. */
@@ -71,35 +71,6 @@ static void make_manifest(struct saving *v)
 	m->time = v->o->time;
 	if (v->o->label)
 		strcpy(m->label, v->o->label);
-}
-
-/* Compare and swap: the version behind the last one, which nobody else has put. */
-static kvarc_ret put_version(struct saving *v)
-{
-	struct kvarc_store *s = v->s;
-	for (int i = 0; i < RACES_MOST; i++) {
-		char key[KVI_KEY_MAX + 1];
-		struct kvi_list numbers = { 0 };
-		uint64_t last = 0;
-		kvarc_ret ret = kvi_session_numbers(s, v->session, &numbers);
-		if (!ret)
-			last = *KVI_LIST(uint64_t, numbers, numbers.n - 1);
-		kvi_free(&s->alloc, numbers.p);
-		if (ret && ret != KVARC_END)
-			return ret;
-		if (last >= KVI_NUMBER_MAX ||
-		    !kvi_version_key(key, s->name_space, v->session, last + 1))
-			return kvi_fail(s->error, KVARC_PROG,
-			                "store: the session has no next version");
-		ret = kvi_manifest_put(s, key, &v->manifest);
-		if (ret != KVARC_END) {
-			v->number = ret ? 0 : last + 1;
-			return ret;
-		}
-	}
-	return kvi_fail(
-		s->error, KVARC_IO,
-		"store: other programs put versions of the session all the time; try again");
 }
 
 static kvarc_ret put_archive(struct saving *v)
@@ -173,7 +144,7 @@ static kvarc_ret publish(struct saving *v)
 	if (ret)
 		return ret;
 	make_manifest(v);
-	ret = put_version(v);
+	ret = kvi_version_put(v->s, v->session, &v->manifest, &v->number);
 	if (!ret)
 		ret = kvi_protocol_confirm(v->s, &v->needs);
 	if (ret && v->number)
@@ -211,10 +182,24 @@ static kvarc_ret save_once(struct saving *v)
 	return ret;
 }
 
+/* What an import finds out about heads and RoPEs depends on its tokens and options, and chain values
+ * on that: so the session's last version has precedence, unless a profile does. */
+static void adopt_geometry(struct saving *v)
+{
+	struct kvi_manifest last;
+	kvarc_reader *r;
+	uint64_t number = 0;
+	if (!v->o->writer.profile &&
+	    kvi_version_read(v->s, v->session, &number, &last) == KVARC_OK &&
+	    kvi_pack_reader(v->s, last.pack, &r) == KVARC_OK)
+		(void)kvi_import_adopt(v->im, kvarc_reader_geometry(r));
+}
+
 static kvarc_ret save(struct saving *v)
 {
 	kvarc_ret ret = KVARC_END;
 	uint64_t tries = 0;
+	adopt_geometry(v);
 	v->archive.fd = -1;
 	while (ret == KVARC_END && tries < TRIES_MOST) {
 		kvi_save_close(&v->archive);

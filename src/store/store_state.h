@@ -160,6 +160,10 @@ kvarc_ret kvi_version_read(struct kvarc_store *s, const char *session, uint64_t 
                            struct kvi_manifest *m);
 /* Puts a manifest. Returns OK, END (the version exists), IO, MEM. */
 kvarc_ret kvi_manifest_put(struct kvarc_store *s, const char *key, const struct kvi_manifest *m);
+/* Compare and swap: puts a manifest as the version behind the last one, which nobody else has put.
+ * *number: which it is; 0 unless the return is OK. Returns OK, IO, MEM, PROG. */
+kvarc_ret kvi_version_put(struct kvarc_store *s, const char *session, const struct kvi_manifest *m,
+                          uint64_t *number);
 /* One manifest of a list; not OK ends it, and is returned. wrong: not OK: it cannot be read, and
  * s->error says why. */
 typedef kvarc_ret (*kvi_manifest_fn)(void *opaque, const char *key, const struct kvi_session_key *k,

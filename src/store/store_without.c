@@ -87,3 +87,30 @@ kvarc_ret kvarc_store_rebuild(kvarc_store *s, uint64_t *archives, uint64_t *segm
 	(void)s, (void)archives, (void)segments;
 	return KVARC_PROG;
 }
+
+kvarc_ret kvarc_store_identity(kvarc_store *s, const char *session, uint64_t number,
+                               kvarc_identity_fn fn, void *opaque)
+{
+	(void)s, (void)session, (void)number, (void)fn, (void)opaque;
+	return KVARC_PROG;
+}
+
+kvarc_ret kvarc_store_have(kvarc_store *s, kvarc_has_fn fn, void *opaque)
+{
+	(void)s, (void)fn, (void)opaque;
+	return KVARC_PROG;
+}
+
+kvarc_ret kvarc_store_send(kvarc_store *s, const char *session, uint64_t number,
+                           const kvarc_sink *sink, kvarc_has_fn has, void *opaque, kvarc_sent *sent)
+{
+	(void)s, (void)session, (void)number, (void)sink, (void)has, (void)opaque, (void)sent;
+	return KVARC_PROG;
+}
+
+kvarc_ret kvarc_store_receive(kvarc_store *s, const char *session, const kvarc_source *source,
+                              kvarc_received *received)
+{
+	(void)s, (void)session, (void)source, (void)received;
+	return KVARC_PROG;
+}

@@ -158,6 +158,17 @@ for type in f16 q8_0; do
 		result FAILED "$what"
 	fi
 done
+
+# Slots go into a store and back into the running server, which refuses those of other servers.
+session() { # TYPE STREAMS ACTION NAME
+	OTHERS='q8 two' timeout 300 "$python" "$here/session.py" "$model" "$work/session" "$@" \
+		> "$work/said" 2> "$work/log" || { tail -n 20 "$work/log" >&2; return 1; }
+}
+if session q8_0 1 save q8 && session f16 2 save two && session f16 1 life chat; then
+	result ok "sessions of a running server: $(cat "$work/said")"
+else
+	result FAILED "sessions of a running server: $(cat "$work/said")"
+fi
 [ "${KV_ENGINES:-all}" = all ] || finish
 
 # prefix TYPE TOKENS CACHED: a slot of the first tokens of long.slot, from its archive and from one
