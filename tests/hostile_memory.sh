@@ -5,4 +5,6 @@
 case $CFLAGS in
 *-fsanitize*) exit 77 ;; # its own memory is more than the limit
 esac
+. "${srcdir:-.}/tests/libraries_lock.sh"
+libraries_lock -s
 exec "$PYTHON3" "${srcdir:-.}/tests/hostile_memory.py" ./kvarc

@@ -44,6 +44,7 @@ update-abi: libkvarc.la libkvarc-tools.la libkvarc-store.la
 	srcdir=$(srcdir) $(srcdir)/tests/api/abi.sh --accept
 EXTRA_DIST += tests/store_services.sh tests/moto_server.py
 EXTRA_DIST += tests/growth.sh tests/api/abi.sh tests/api/abi.suppr tests/api/libkvarc.abi tests/api/libkvarc-tools.abi tests/api/libkvarc-store.abi
+EXTRA_DIST += tests/libraries_lock.sh
 EXTRA_DIST += $(tests_api_scripts) tests/api/layers.txt tests/api/common.sh tests/api/consumer.c
 
 # The words of documents (tests/api/words.txt).

@@ -6,6 +6,8 @@ set -eu
 
 kvarc=${KVARC:-./kvarc}
 srcdir=${srcdir:-.}
+. "$srcdir/tests/libraries_lock.sh"
+libraries_lock -s
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 url=${1:-$tmp/store}

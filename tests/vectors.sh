@@ -10,6 +10,8 @@ vectors=$srcdir/spec/vectors
 digest=${DIGEST:-./tests/reference/digest}
 kvarc=${KVARC:-./kvarc}
 python=${PYTHON3:-}
+. "$srcdir/tests/libraries_lock.sh"
+libraries_lock -s
 work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 wrong=0

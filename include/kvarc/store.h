@@ -167,8 +167,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_fork(kvarc_store *s, const char
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_remove(kvarc_store *s, const char *session,
                                                         uint64_t *versions);
 
-/* Takes, or is asked for, an archive by its id. kvarc_store_have: not 0 ends the call, which returns
- * IO; kvarc_store_send: not 0: the receiver has it. */
+/* Takes, or is asked for, an archive by its id. kvarc_store_have: not 0 ends the call, which
+ * returns IO; kvarc_store_send: not 0: the receiver has it. */
 typedef int (*kvarc_has_fn)(void *opaque, const uint8_t id[16]);
 
 /* The archives of a store, so that another one need not send them. Returns OK, IO, MEM, PROG. */
@@ -204,11 +204,11 @@ typedef struct kvarc_received {
 } kvarc_received;
 
 /*
- * Reads such a stream, also from a pipe, and puts what it brings as the next version of a session.
- * Archives that came before a stream breaks stay: kvarc_store_have names them, and a sender need not
- * send them again. received may be NULL, and is filled also on failure.
- * Returns OK, DATA (the stream is damaged, or ends too soon), STORE (the version names archives that
- * are nowhere), OPTIONS (as kvarc_store_send; a newer version), IO, MEM, MEMLIMIT, PROG.
+ * Reads such a stream, also from a pipe, and puts what it brings as the next version of a
+ * session. Archives that came before a stream breaks stay: kvarc_store_have names them, and a
+ * sender need not send them again. received may be NULL, and is filled also on failure. Returns
+ * OK, DATA (the stream is damaged, or ends too soon), STORE (the version names archives that are
+ * nowhere), OPTIONS (as kvarc_store_send; a newer version), IO, MEM, MEMLIMIT, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_receive(kvarc_store *s, const char *session,
                                                          const kvarc_source *source,

@@ -29,7 +29,7 @@
 enum { NAME_BYTES = 64, IDENTITY_KEYS = 8, VALUE_BYTES = 256 };
 
 /* A file in the folder that the server shares with the command. */
-struct slot_file {
+struct shared_slot {
 	char name[NAME_BYTES];
 	char *path;
 	struct input in;
@@ -43,7 +43,7 @@ struct slot_access {
 	kvarc_server *server;
 	kvarc_error error;
 	int dirfd;
-	struct slot_file file, probe;
+	struct shared_slot file, probe;
 	/* What the archive of the version says of its origin. */
 	char keys[IDENTITY_KEYS][32], values[IDENTITY_KEYS][VALUE_BYTES];
 	size_t n_keys;
@@ -56,7 +56,7 @@ static void show_error(const struct slot_access *x, kvarc_ret ret)
 
 /* A name that nobody has in the folder, remembered so that its file goes when the command is
  * interrupted. */
-static bool name_file(struct slot_access *x, struct slot_file *f, const char *what)
+static bool name_file(struct slot_access *x, struct shared_slot *f, const char *what)
 {
 	struct timespec t;
 	bool remembered;
@@ -73,7 +73,7 @@ static bool name_file(struct slot_access *x, struct slot_file *f, const char *wh
 	return remembered;
 }
 
-static void remove_file(struct slot_file *f)
+static void remove_file(struct shared_slot *f)
 {
 	kvarc_import_close(&f->im);
 	if (f->in.name)
@@ -123,7 +123,7 @@ static void close_access(struct slot_access *x)
 		close(x->dirfd);
 }
 
-static bool open_import(struct slot_access *x, struct slot_file *f)
+static bool open_import(struct slot_access *x, struct shared_slot *f)
 {
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
 	kvarc_ret ret;
@@ -140,7 +140,7 @@ static bool open_import(struct slot_access *x, struct slot_file *f)
 }
 
 /* The server writes the slot. false: a message was shown. */
-static bool save_slot(struct slot_access *x, struct slot_file *f, const char *what,
+static bool save_slot(struct slot_access *x, struct shared_slot *f, const char *what,
                       uint64_t *tokens)
 {
 	kvarc_ret ret;

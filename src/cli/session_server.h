@@ -7,6 +7,7 @@
 
 /* Each shows its report and messages. version: "NAME" or "NAME@N". */
 void session_save_slot(const struct options *o, struct store_access *a, const char *name);
+/* Into the server, if it fits. */
 void session_load_slot(const struct options *o, struct store_access *a, const char *version);
 /* Whether a version could be restored, and the next request would use it. */
 void session_check_slot(const struct options *o, struct store_access *a, const char *version);

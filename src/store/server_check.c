@@ -121,8 +121,8 @@ static void compare_tensors(struct check *c, const kvarc_tensor *a, const kvarc_
 		return;
 	if (a->dtype != b->dtype || a->source_type != b->source_type || a->role != b->role)
 		refuse(c,
-		       "its caches are of another type than the server's: set the server's -ctk and "
-		       "-ctv");
+		       "its caches are of another type than the server's: set the server's "
+		       "-ctk and -ctv");
 	else if ((a->flags ^ b->flags) & KVARC_TENSOR_HADAMARD)
 		refuse(c, "the server %s its caches (LLAMA_ATTN_ROT_DISABLE), this file %s",
 		       b->flags & KVARC_TENSOR_HADAMARD ? "rotates" : "does not rotate",
@@ -141,8 +141,8 @@ static void check_layout(struct check *c, const kvarc_import *file, const kvarc_
 		       a->n_tracks, b->n_tracks);
 	if (kvarc_import_streams(file) != kvarc_import_streams(probe))
 		refuse(c,
-		       "its server had caches of %u streams, this one has %u: set the server's -np, or "
-		       "-kvu",
+		       "its server had caches of %u streams, this one has %u: set the server's "
+		       "-np, or -kvu",
 		       (unsigned)kvarc_import_streams(file), (unsigned)kvarc_import_streams(probe));
 	for (size_t i = 0; i < a->n_tensors && i < b->n_tensors; i++)
 		compare_tensors(c, &a->tensors[i], &b->tensors[i]);

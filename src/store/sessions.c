@@ -183,7 +183,8 @@ kvarc_ret kvi_version_put(struct kvarc_store *s, const char *session, const stru
 		kvi_free(&s->alloc, numbers.p);
 		if (ret && ret != KVARC_END)
 			return ret;
-		if (last >= KVI_NUMBER_MAX || !kvi_version_key(key, s->name_space, session, last + 1))
+		if (last >= KVI_NUMBER_MAX ||
+		    !kvi_version_key(key, s->name_space, session, last + 1))
 			return kvi_fail(s->error, KVARC_PROG,
 			                "store: the session has no next version");
 		ret = kvi_manifest_put(s, key, m);
@@ -192,6 +193,7 @@ kvarc_ret kvi_version_put(struct kvarc_store *s, const char *session, const stru
 			return ret;
 		}
 	}
-	return kvi_fail(s->error, KVARC_IO,
-	                "store: other programs put versions of the session all the time; try again");
+	return kvi_fail(
+		s->error, KVARC_IO,
+		"store: other programs put versions of the session all the time; try again");
 }

@@ -182,8 +182,8 @@ static kvarc_ret save_once(struct saving *v)
 	return ret;
 }
 
-/* What an import finds out about heads and RoPEs depends on its tokens and options, and chain values
- * on that: so the session's last version has precedence, unless a profile does. */
+/* What an import finds out about heads and RoPEs depends on its tokens and options, and chain
+ * values on that: so the session's last version has precedence, unless a profile does. */
 static void adopt_geometry(struct saving *v)
 {
 	struct kvi_manifest last;

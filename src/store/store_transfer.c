@@ -293,8 +293,8 @@ static kvarc_ret receive_all(struct receiving *x, const char *session)
 		if (got == ARCHIVE_EOF)
 			return kvi_fail(
 				x->s->error, KVARC_DATA,
-				"store: the stream ends before its version; what has come stays: send "
-				"the rest with --have");
+				"store: the stream ends before its version; what has "
+				"come stays: send the rest with --have");
 		if (got != ARCHIVE_OK)
 			return fail_tar(x->s, x->tar, "reading");
 		const char *name = archive_entry_pathname(entry);

@@ -8,9 +8,12 @@ set -eu
 [ -n "$PKG_CONFIG" ] || skip "no pkg-config"
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
+. "$srcdir/tests/libraries_lock.sh"
+libraries_lock -x
 # MAKEFLAGS of the outer make (jobs, overridden variables) is not for this one
 MAKEFLAGS='' ${MAKE:-make} -s install DESTDIR="$stage" > "$stage/log" 2>&1 ||
 	{ cat "$stage/log" >&2; exit 1; }
+exec 9>&- # others may go on
 
 pc=$(find "$stage" -name libkvarc.pc)
 lib=$(dirname "$(dirname "$pc")")

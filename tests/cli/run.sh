@@ -12,6 +12,8 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 KVARC=${KVARC:-$PWD/kvarc}
+. "$top/tests/libraries_lock.sh"
+libraries_lock -s
 accept=no
 [ "${1-}" != --accept ] || {
 	accept=yes

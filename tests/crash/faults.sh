@@ -9,6 +9,8 @@
 set -u
 
 here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../libraries_lock.sh"
+libraries_lock -s
 slot=$here/../data/import/ggsq4-long.bin
 kvarc=${KVARC:-$PWD/kvarc}
 # not the script around it
