@@ -7,8 +7,9 @@ kills.py KVARC SLOT COUNT [NAME SETUP RUN CHECK]...
 Each of COUNT rounds takes the next scenario. SETUP makes a state in an empty folder; RUN is killed
 at a moment between its start and the time that a whole run takes; CHECK must succeed then, and
 again behind a whole RUN. They are lines for sh, with $KVARC, $FIRST, $SECOND and $THIRD: slots of
-which each begins with the one before. Without scenarios of the caller: pack, pack -f and append.
-Exit 1 at the first check that fails; the folder stays.
+which each begins with the one before. Without scenarios of the caller: pack, pack -f, append, and
+with SQLite session save and store gc, in the store s. Exit 1 at the first check that fails; the
+folder stays.
 """
 import os
 import random
@@ -33,6 +34,23 @@ SCENARIOS = [
      '"$KVARC" unpack -q -f --checkpoint 2 -o back a.kva && cmp back "$SECOND" &&'
      'case $("$KVARC" log --json a.kva 2> log) in *\'"number":3\'*)'
      '"$KVARC" unpack -q -f --checkpoint 3 -o back a.kva && cmp back "$THIRD" ;; esac'),
+]
+LOADS = ('"$KVARC" session load -q -f -o back a@1 && cmp back "$FIRST" &&'
+         '"$KVARC" session load -q -f -o back a@2 && cmp back "$SECOND" && "$KVARC" store verify &&')
+# With SQLite.
+STORES = [
+    # Two versions are acknowledged; the third is there as a whole, or not.
+    ('session save',
+     '"$KVARC" session save -q a "$FIRST"; "$KVARC" session save -q a "$SECOND"',
+     '"$KVARC" session save -q a "$THIRD"',
+     LOADS + 'case $("$KVARC" session log --json a) in *\'"version":3\'*)'
+     '"$KVARC" session load -q -f -o back a@3 && cmp back "$THIRD" ;; esac'),
+    # What versions need stays; another session shares it, and is gone.
+    ('store gc',
+     '"$KVARC" session save -q a "$FIRST"; "$KVARC" session save -q b "$THIRD";'
+     '"$KVARC" session save -q a "$SECOND"; "$KVARC" session save -q c "$KVARC" 2> log;'
+     '"$KVARC" session rm -q b; "$KVARC" session rm -q c',
+     '"$KVARC" store gc -q --grace 0', LOADS + ':'),
 ]
 
 
@@ -85,7 +103,7 @@ def seconds_of(scenario, environment, folder):
 
 
 def make_slots(kvarc, slot, work):
-    environment = dict(os.environ, KVARC=os.path.abspath(kvarc), KVARC_CACHE='off')
+    environment = dict(os.environ, KVARC=os.path.abspath(kvarc), KVARC_CACHE='off', KVARC_STORE='s')
     for name in ('KVARC_MODEL_PATH', 'KVARC_PROFILE_PATH'):
         environment.pop(name, None)
     archive = os.path.join(work, 'all.kva')
@@ -98,10 +116,17 @@ def make_slots(kvarc, slot, work):
     return environment
 
 
+def has_stores(environment, work):
+    r = subprocess.run([environment['KVARC'], 'session', 'save', '-q', 'a', environment['FIRST'],
+                        '--store', os.path.join(work, 'probe')], env=environment, check=False)
+    return r.returncode == 0
+
+
 def main(kvarc, slot, count, *more):
-    scenarios = [tuple(more[i:i + 4]) for i in range(0, len(more), 4)] or SCENARIOS
     work = tempfile.mkdtemp(prefix='kvarc-kills.')
     environment = make_slots(kvarc, slot, work)
+    scenarios = [tuple(more[i:i + 4]) for i in range(0, len(more), 4)]
+    scenarios = scenarios or SCENARIOS + (STORES if has_stores(environment, work) else [])
     random.seed(int(os.environ.get('KILLS_SEED', '1')))
     took = [seconds_of(s, environment, os.path.join(work, 'whole')) for s in scenarios]
     ended = 0
