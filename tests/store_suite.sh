@@ -5,7 +5,7 @@
 set -eu
 
 kvarc=${KVARC:-./kvarc}
-srcdir=${srcdir:-.}
+srcdir=${srcdir:-$(dirname "$0")/..}
 . "$srcdir/tests/libraries_lock.sh"
 libraries_lock -s
 tmp=$(mktemp -d)

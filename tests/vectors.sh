@@ -122,7 +122,7 @@ for file in "$vectors"/good-*.kva "$vectors"/bad-*.kva \
 	esac
 	# The key in a file for the command.
 	key=${file%.kva}.key given=
-	[ -f "$key" ] || key=
+	[ -f "$key" ] && [ -n "$sodium" ] || key=
 	[ -z "$key" ] || {
 		read -r word secret <"$key"
 		given=--$word-file=$work/secret

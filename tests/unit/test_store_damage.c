@@ -36,7 +36,7 @@ static void find_file(struct test_store *t, const char *pattern, size_t i, char 
 
 static void flip_byte(const char *path, long at)
 {
-	uint8_t b;
+	uint8_t b = 0;
 	int fd = open(path, O_RDWR);
 	assert_true(fd >= 0 && pread(fd, &b, 1, at) == 1);
 	b ^= 0x10;
