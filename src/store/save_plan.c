@@ -334,7 +334,9 @@ kvarc_ret kvi_plan_save(struct kvi_save_plan *p, struct kvarc_store *s, kvarc_im
 
 void kvi_plan_free(struct kvi_save_plan *p)
 {
-	for (size_t i = 0; p->tracks && i < p->g->n_tracks; i++) {
+	if (!p->tracks)
+		return;
+	for (size_t i = 0; i < p->g->n_tracks; i++) {
 		struct kvi_list *l = &p->tracks[i].pieces;
 		for (size_t k = 0; k < l->n; k++)
 			kvi_free(&p->s->alloc, KVI_LIST(struct kvi_piece_kept, *l, k)->tokens);

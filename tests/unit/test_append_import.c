@@ -90,6 +90,8 @@ static bool shorten(struct blob *slot, uint64_t n, struct blob *out)
 	            prefix.whole_tokens == n;
 	kvarc_reader_close(&r);
 	blob_free(&archive);
+	if (!good)
+		blob_free(out);
 	return good;
 }
 
