@@ -208,8 +208,8 @@ static const struct action *find_action(const struct options *o)
 		          *known->operands ? known->operands : "nothing behind it");
 	else
 		msg_error(NULL,
-		          "session: give 'save', 'load', 'check', 'log', 'list', 'fork', 'rm' "
-		          "or 'find'");
+		          "session: give 'save', 'load', 'check', 'log', 'list', 'fork', 'rm', "
+		          "'find', 'send' or 'receive'");
 	return NULL;
 }
 
