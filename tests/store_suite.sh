@@ -90,6 +90,12 @@ for bytes in 9 600 $(($(wc -c < "$tmp/stream") / 2)); do
 	fi
 	[ "$(wc -l < "$tmp/err")" -eq 1 ] || fail "$(cat "$tmp/err")"
 done
+# a byte of a chunk differs
+cp "$tmp/stream" "$tmp/damaged"
+printf '\000\377\000\377' | dd of="$tmp/damaged" bs=1 seek=$(($(wc -c < "$tmp/stream") / 2)) \
+	conv=notrunc 2> /dev/null
+if there receive moved "$tmp/damaged" 2> "$tmp/err"; then fail "a damaged stream is received"; fi
+grep -q 'damaged; send it again' "$tmp/err" || fail "$(cat "$tmp/err")"
 there receive moved "$tmp/stream" -q
 there load moved -o "$tmp/moved" -q -f
 cmp "$tmp/moved" "$tmp/turn-160"

@@ -5,38 +5,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint_fields.h"
 #include "commands.h"
 #include "library.h"
 #include "message.h"
 #include "paths.h"
 #include "report.h"
-#include "times.h"
 
 /* A checkpoint; before: bytes of the archive up to the one before. */
 static void report_one(struct report *x, const kvarc_checkpoint *c, uint64_t before)
 {
-	struct timespec t = { .tv_sec = (time_t)(c->time / 1000),
-		              .tv_nsec = (long)(c->time % 1000) * 1000000 };
-	char time[TIMES_BYTES] = "", when[32] = "-";
-	char *label = strndup(c->label, c->label_bytes);
+	struct checkpoint_texts texts;
 
-	if (c->time) {
-		times_local(when, sizeof(when), t);
-		if (!times_write(time, t))
-			time[0] = '\0';
-	}
 	report_object(x, NULL);
-	report_u64(x, "number", c->number);
-	report_string(x, "time", time);
-	report_string(x, "label", label ? label : "");
+	checkpoint_fields(x, c, "-", &texts);
 	report_u64(x, "tokens", c->tokens);
 	report_u64(x, "new_tokens", c->new_tokens);
 	report_u64(x, "bytes", c->end - before);
-	report_string(x, ".when", when);
 	report_print(x, "{number:5}  {.when:-16}  {tokens:9C} tokens  {new_tokens:9C} new  "
 	                "{bytes:9B}[  {label}]\n");
 	report_end_object(x);
-	free(label);
+	free(texts.label);
 }
 
 static void log_one(const struct options *o, struct input *in, kvarc_reader *r, kvarc_error *error,

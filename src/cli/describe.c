@@ -10,9 +10,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "checkpoint_fields.h"
 #include "library.h"
 #include "message.h"
-#include "times.h"
 
 uint32_t describe_channels(const kvarc_tensor *t)
 {
@@ -142,28 +142,13 @@ static void report_tracks(struct report *x, const struct shape *s, kvarc_reader 
 
 static void report_checkpoint(struct report *x, const kvarc_checkpoint *c)
 {
-	struct timespec t = { .tv_sec = (time_t)(c->time / 1000),
-		              .tv_nsec = (long)(c->time % 1000) * 1000000 };
-	char time[TIMES_BYTES] = "", when[32] = "";
-	char *label = malloc(c->label_bytes + 1);
+	struct checkpoint_texts texts;
 
-	if (label) {
-		memcpy(label, c->label, c->label_bytes);
-		label[c->label_bytes] = '\0';
-	}
-	if (c->time) {
-		times_local(when, sizeof(when), t);
-		if (!times_write(time, t))
-			time[0] = '\0';
-	}
 	report_object(x, NULL);
-	report_u64(x, "number", c->number);
-	report_string(x, "time", time);
-	report_string(x, "label", label ? label : "");
-	report_string(x, ".when", when);
+	checkpoint_fields(x, c, "", &texts);
 	report_print(x, "  checkpoint  {number}[, {.when}][: {label}]\n");
 	report_end_object(x);
-	free(label);
+	free(texts.label);
 }
 
 /* The states that --checkpoint reads. */

@@ -44,6 +44,7 @@ kvarc_SOURCES = \
 	src/cli/damage_report.c src/cli/damage_report.h \
 	src/cli/shape.c src/cli/shape.h \
 	src/cli/describe.c src/cli/describe.h \
+	src/cli/checkpoint_fields.c src/cli/checkpoint_fields.h \
 	src/cli/describe_profile.c \
 	src/cli/chain.c src/cli/chain.h \
 	src/cli/plot.c src/cli/plot.h src/cli/plot_stages.c \

@@ -17,6 +17,8 @@
 #include <archive.h>
 #include <archive_entry.h>
 
+#include "reader/reader_internal.h"
+
 #define MANIFEST_NAME "session"
 enum { BLOCK_BYTES = 1 << 18 };
 
@@ -197,20 +199,25 @@ static int64_t read_entry(void *opaque, void *buf, size_t n, uint64_t offset)
 	return (int64_t)got;
 }
 
-/* That an archive which came is the one that its key says, and one at all. */
+/* Whether an archive that came is the one that its key says, in all frames: a tar has no checks. One
+ * that is damaged goes again; one that cannot be read now stays, as others may have found it. */
 static kvarc_ret confirm_pack(struct receiving *x, const char *key, const uint8_t id[16])
 {
-	kvarc_reader *r;
+	struct kvi_open_pack open;
 	kvarc_info info;
-	kvi_pack_forget(x->s, id);
-	kvarc_ret ret = kvi_pack_reader(x->s, id, &r);
-	if (!ret)
-		ret = kvarc_reader_get_info(r, &info);
-	if (!ret && memcmp(info.file_id, id, 16) != 0)
-		ret = KVARC_DATA;
-	if (!ret)
+	kvarc_ret ret = kvi_pack_open(x->s, &open, id, NULL);
+	if (!ret) {
+		ret = kvi_reader_check_frames(open.r);
+		if (!ret)
+			ret = kvarc_reader_get_info(open.r, &info);
+		if (!ret && memcmp(info.file_id, id, 16) != 0)
+			ret = KVARC_DATA;
+		if (ret)
+			kvi_fail(x->s->error, ret, "store: %s: %s", key, open.error.text);
+		kvi_pack_close(&open);
+	}
+	if (ret != KVARC_DATA && ret != KVARC_FORMAT)
 		return ret;
-	kvi_pack_forget(x->s, id);
 	(void)x->s->backend->calls->remove(x->s->backend, key, NULL);
 	return kvi_fail(x->s->error, KVARC_DATA,
 	                "store: %s in the stream is damaged; send it again", key);

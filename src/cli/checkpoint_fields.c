@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* checkpoint_fields.c - what reports say of every checkpoint */
+#include "config.h"
+
+#include "checkpoint_fields.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void checkpoint_fields(struct report *x, const kvarc_checkpoint *c, const char *unknown,
+                       struct checkpoint_texts *texts)
+{
+	const struct timespec t = { .tv_sec = (time_t)(c->time / 1000),
+		                    .tv_nsec = (long)(c->time % 1000) * 1000000 };
+
+	texts->time[0] = '\0';
+	snprintf(texts->when, sizeof(texts->when), "%s", unknown);
+	texts->label = strndup(c->label, c->label_bytes);
+	if (c->time) {
+		times_local(texts->when, sizeof(texts->when), t);
+		if (!times_write(texts->time, t))
+			texts->time[0] = '\0';
+	}
+	report_u64(x, "number", c->number);
+	report_string(x, "time", texts->time);
+	report_string(x, "label", texts->label ? texts->label : "");
+	report_string(x, ".when", texts->when);
+}
