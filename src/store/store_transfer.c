@@ -199,8 +199,9 @@ static int64_t read_entry(void *opaque, void *buf, size_t n, uint64_t offset)
 	return (int64_t)got;
 }
 
-/* Whether an archive that came is the one that its key says, in all frames: a tar has no checks. One
- * that is damaged goes again; one that cannot be read now stays, as others may have found it. */
+/* Whether an archive that came is the one that its key says, in all frames: a tar has no checks.
+ * One that is damaged goes again; one that cannot be read now stays, as others may have found
+ * it. */
 static kvarc_ret confirm_pack(struct receiving *x, const char *key, const uint8_t id[16])
 {
 	struct kvi_open_pack open;
