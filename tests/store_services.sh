@@ -84,7 +84,9 @@ if [ "${KV_SERVICES:-all}" = all ]; then
 	MOTO_PORT=$port "$folder/venv/bin/python" "$here/moto_server.py" > "$work/moto.log" 2>&1 &
 	moto=$!
 	wait_for grep -q '^ready ' "$work/moto.log"
-	read -r _ AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY < "$work/moto.log"
+	# behind the lines of its own log
+	sed -n 's/^ready //p' "$work/moto.log" > "$work/key"
+	read -r AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY < "$work/key"
 	export AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
 	check S3 "s3://bucket/a/prefix?endpoint=http://127.0.0.1:$port"
 	# signatures are checked: another secret is refused
