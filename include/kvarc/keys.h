@@ -8,19 +8,24 @@
 
 /* What the bytes of a key are. */
 typedef enum kvarc_key_kind {
-	KVARC_KEY_GIVEN = 1,     /* 32 random bytes */
-	KVARC_KEY_PASSPHRASE = 2 /* any bytes, 1 to 4096; the key comes from them by Argon2id */
+	KVARC_KEY_GIVEN = 1,      /* 32 random bytes */
+	KVARC_KEY_PASSPHRASE = 2, /* any bytes, 1 to 4096; the key comes from them by Argon2id */
+	/* 48 bytes: a salt of 16, and the key of 32 that Argon2id gives for a passphrase and this
+	 * salt. Opens and makes what the passphrase does, without its time for each archive */
+	KVARC_KEY_DERIVED = 3
 } kvarc_key_kind;
 
-/* Bytes of a key that is given, and the most keys of an archive. */
+/* Bytes of a key that is given and of one that is derived, and the most keys of an archive. */
 #define KVARC_KEY_BYTES 32
+#define KVARC_KEY_DERIVED_BYTES 48
 #define KVARC_KEYS_MAX 64
 
 /* A key or a passphrase. */
 typedef struct kvarc_key {
 	kvarc_key_kind kind;
 	/* Writers, passphrases: passes (1 to 64) and KiB of memory (8 to 2^22) of Argon2id, which
-	 * are what a reader needs, too. 0: 3 passes, 128 MiB. Readers: 0 */
+	 * are what a reader needs, too. 0: 3 passes, 128 MiB. Derived: those that it came from.
+	 * Readers: 0 */
 	uint32_t passes, memory_kib;
 	const void *bytes;
 	size_t n;

@@ -19,19 +19,21 @@ enum {
 	KEY_TAG = 136
 };
 enum { PASSES_MAX = 64, MEMORY_MIN = 8, MEMORY_MAX = 1 << 22 };
-enum { PASSES_DEFAULT = 3, MEMORY_DEFAULT = 128 << 10, PASSPHRASE_MAX = 4096 };
+enum { PASSPHRASE_MAX = 4096 };
 /* How often Argon2id runs for a file at most: each run may take seconds. */
 enum { DERIVATIONS_MAX = 64 };
 /* Bytes of the associated data of a file key and of a frame. */
+enum { SALT = KVI_AEAD_SALT_BYTES };
 enum { LABEL = 16, KEY_AD = LABEL + KEY_NONCE, FRAME_AD = 76 };
 
 static const char *wrong_key(const kvarc_key *k, bool writes)
 {
-	if (k->kind != KVARC_KEY_GIVEN && k->kind != KVARC_KEY_PASSPHRASE)
-		return "a key is neither given nor a passphrase";
-	if (!k->bytes || (k->kind == KVARC_KEY_GIVEN ? k->n != KVARC_KEY_BYTES
-	                                             : k->n < 1 || k->n > PASSPHRASE_MAX))
-		return "a key does not have 32 bytes, or a passphrase 1 to 4096";
+	if (k->kind < KVARC_KEY_GIVEN || k->kind > KVARC_KEY_DERIVED)
+		return "a key is neither given nor derived nor a passphrase";
+	if (!k->bytes || (k->kind == KVARC_KEY_GIVEN     ? k->n != KVARC_KEY_BYTES
+	                  : k->kind == KVARC_KEY_DERIVED ? k->n != KVARC_KEY_DERIVED_BYTES
+	                                                 : k->n < 1 || k->n > PASSPHRASE_MAX))
+		return "a key does not have 32 bytes, a derived one 48, or a passphrase 1 to 4096";
 	if (writes && (k->passes > PASSES_MAX || k->memory_kib > MEMORY_MAX ||
 	               (k->memory_kib && k->memory_kib < MEMORY_MIN)))
 		return "passes or memory of a passphrase are out of range";
@@ -86,6 +88,7 @@ kvarc_ret kvi_crypt_open_known(struct kvi_crypt **c, const struct kvi_alloc *all
 	if (ret)
 		return ret;
 	memcpy((*c)->file_key, known->file_key, sizeof known->file_key);
+	memcpy((*c)->domain, known->domain, sizeof known->domain);
 	(*c)->known = known->known;
 	return KVARC_OK;
 }
@@ -130,6 +133,11 @@ static void make_key_id(uint8_t id[32], const uint8_t file_id[16],
 	kvi_aead_keyed_hash(id, in, sizeof in, outer);
 }
 
+void kvi_crypt_domain(uint8_t domain[KVI_AEAD_KEY_BYTES], const uint8_t outer[KVI_AEAD_KEY_BYTES])
+{
+	kvi_aead_keyed_hash(domain, "kvarc domain 1.0", LABEL, outer);
+}
+
 static void file_key_ad(uint8_t ad[KEY_AD], const uint8_t *payload)
 {
 	memcpy(ad, "kvarc file key 1", LABEL);
@@ -143,7 +151,8 @@ static kvarc_ret outer_key(const struct kvi_crypt *c, uint8_t outer[KVI_AEAD_KEY
 	if (k->kind == KVARC_KEY_PASSPHRASE)
 		return derive(c, outer, k, payload + KEY_SALT, kvi_load32(payload + KEY_PASSES),
 		              kvi_load32(payload + KEY_MEMORY), e);
-	memcpy(outer, k->bytes, KVI_AEAD_KEY_BYTES);
+	memcpy(outer, (const uint8_t *)k->bytes + (k->kind == KVARC_KEY_DERIVED ? SALT : 0),
+	       KVI_AEAD_KEY_BYTES);
 	return KVARC_OK;
 }
 
@@ -152,12 +161,14 @@ static kvarc_ret key_payload(const struct kvi_crypt *c, uint8_t *p, const kvarc_
 {
 	uint8_t outer[KVI_AEAD_KEY_BYTES], ad[KEY_AD];
 	memset(p, 0, KVI_KEY_PAYLOAD_BYTES);
-	p[0] = (uint8_t)k->kind;
-	if (k->kind == KVARC_KEY_PASSPHRASE) {
-		kvi_store32(p + KEY_PASSES, k->passes ? k->passes : PASSES_DEFAULT);
-		kvi_store32(p + KEY_MEMORY, k->memory_kib ? k->memory_kib : MEMORY_DEFAULT);
-		kvi_aead_random(p + KEY_SALT, KVI_AEAD_SALT_BYTES);
+	p[0] = k->kind == KVARC_KEY_GIVEN ? KVARC_KEY_GIVEN : KVARC_KEY_PASSPHRASE;
+	if (p[0] == KVARC_KEY_PASSPHRASE) {
+		kvi_store32(p + KEY_PASSES, k->passes ? k->passes : KVI_PASSES_DEFAULT);
+		kvi_store32(p + KEY_MEMORY, k->memory_kib ? k->memory_kib : KVI_MEMORY_DEFAULT);
+		kvi_aead_random(p + KEY_SALT, SALT);
 	}
+	if (k->kind == KVARC_KEY_DERIVED)
+		memcpy(p + KEY_SALT, k->bytes, SALT);
 	kvarc_ret ret = outer_key(c, outer, k, p, e);
 	if (ret)
 		return ret;
@@ -212,6 +223,19 @@ static const char *wrong_payload(const struct kvi_crypt *c, const struct kvi_fra
 	return memcmp(p + KEY_FILE_ID, c->file_id, sizeof c->file_id) ? "its file id" : NULL;
 }
 
+/* Whether a key is of the kind of a KEY frame. A passphrase need not be derived for a salt for which
+ * the caller has done it. */
+static bool may_fit(const struct kvi_crypt *c, const kvarc_key *k, const uint8_t *p)
+{
+	if (k->kind == KVARC_KEY_DERIVED)
+		return p[0] == KVARC_KEY_PASSPHRASE && memcmp(k->bytes, p + KEY_SALT, SALT) == 0;
+	for (size_t i = 0; k->kind == KVARC_KEY_PASSPHRASE && i < c->keys.n; i++)
+		if (c->keys.list[i].kind == KVARC_KEY_DERIVED &&
+		    memcmp(c->keys.list[i].bytes, p + KEY_SALT, SALT) == 0)
+			return false;
+	return k->kind == p[0];
+}
+
 /* Whether one of the keys is that of a KEY frame, and the file key if it is (rule R12.6). */
 static kvarc_ret try_key(struct kvi_crypt *c, const kvarc_key *k, const struct kvi_frame *f,
                          kvarc_error *e)
@@ -219,7 +243,7 @@ static kvarc_ret try_key(struct kvi_crypt *c, const kvarc_key *k, const struct k
 	const uint8_t *p = f->payload;
 	uint8_t outer[KVI_AEAD_KEY_BYTES], id[32], ad[KEY_AD];
 	uint8_t sealed[KVI_AEAD_KEY_BYTES + KVI_AEAD_TAG_BYTES];
-	if (k->kind != p[0] ||
+	if (!may_fit(c, k, p) ||
 	    (k->kind == KVARC_KEY_PASSPHRASE && c->derivations++ >= DERIVATIONS_MAX))
 		return KVARC_OK;
 	kvarc_ret ret = outer_key(c, outer, k, p, e);
@@ -231,10 +255,12 @@ static kvarc_ret try_key(struct kvi_crypt *c, const kvarc_key *k, const struct k
 		file_key_ad(ad, p);
 		c->known = kvi_aead_open(sealed, KVI_AEAD_KEY_BYTES, ad, sizeof ad, p + KEY_NONCE,
 		                         outer);
-		if (c->known)
+		if (c->known) {
 			memcpy(c->file_key, sealed, sizeof c->file_key);
-		else
+			kvi_crypt_domain(c->domain, outer);
+		} else {
 			ret = bad(f, e, "the file key in it was changed");
+		}
 	}
 	kvi_aead_wipe(outer, sizeof outer);
 	kvi_aead_wipe(sealed, sizeof sealed);

@@ -12,6 +12,8 @@ enum {
 	KVI_CRYPT_BYTES = KVI_CRYPT_HEAD_BYTES + KVI_AEAD_TAG_BYTES,
 	KVI_KEY_PAYLOAD_BYTES = 152
 };
+/* Passes and KiB of Argon2id where a writer is given none. */
+enum { KVI_PASSES_DEFAULT = 3, KVI_MEMORY_DEFAULT = 128 << 10 };
 
 /*
  * The file key of an archive. While it is not known, one thread reads frames; afterwards nothing
@@ -26,6 +28,7 @@ struct kvi_crypt {
 	uint64_t first;       /* offset of the first ENCRYPTED frame that was opened */
 	uint8_t file_id[16];
 	uint8_t file_key[KVI_AEAD_KEY_BYTES];
+	uint8_t domain[KVI_AEAD_KEY_BYTES]; /* of the outer key, where a KEY frame was opened */
 	/* KEY payloads of known kinds in front of the first ENCRYPTED frame, for copies. */
 	size_t n_payloads;
 	uint8_t payloads[KVARC_KEYS_MAX][KVI_KEY_PAYLOAD_BYTES];
@@ -33,7 +36,13 @@ struct kvi_crypt {
 
 /* What keys must be. Returns OK, PROG; OPTIONS where libsodium is missing and there are keys. NULL:
  * there are none. */
-kvarc_ret kvi_crypt_check(kvarc_error *e, const char *call, const kvarc_keys *keys, bool writes);
+KVI_SHARED kvarc_ret kvi_crypt_check(kvarc_error *e, const char *call, const kvarc_keys *keys,
+                                     bool writes);
+
+/* A secret that all archives of an outer key have in common, for keyed hashes: no other keys come
+ * from it. */
+KVI_SHARED void kvi_crypt_domain(uint8_t domain[KVI_AEAD_KEY_BYTES],
+                                 const uint8_t outer[KVI_AEAD_KEY_BYTES]);
 
 /* For a reader; keys may be NULL. *c is NULL on failure. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_crypt_open(struct kvi_crypt **c, const struct kvi_alloc *alloc,

@@ -171,11 +171,52 @@ static void which_key(void **state)
 	cache_free(&c);
 }
 
+/* A passphrase after Argon2id, for its salt alone. */
+static void derived(void **state)
+{
+	uint8_t bytes[2][KVARC_KEY_DERIVED_BYTES];
+	const kvarc_key phrase = passphrase("first"), other = passphrase("second");
+	kvarc_key list[3] = { { .kind = KVARC_KEY_DERIVED, .passes = 1, .memory_kib = 1 << 10 } };
+	const kvarc_keys one = { .list = list, .n = 1 }, pair = { .list = list, .n = 2 };
+	const kvarc_keys first = { .list = &phrase, .n = 1 }, second = { .list = &other, .n = 1 };
+	kvarc_error e;
+	struct cache c;
+	(void)state;
+	cache_make(&c, 5, 5);
+	for (int i = 0; i < 2; i++) {
+		memset(bytes[i], 0x51 + i, KVI_AEAD_SALT_BYTES);
+		assert_int_equal(kvi_aead_derive(bytes[i] + KVI_AEAD_SALT_BYTES, phrase.bytes,
+		                                 phrase.n, bytes[i], 1, 1 << 10),
+		                 KVARC_OK);
+	}
+	list[0].bytes = bytes[0];
+	list[0].n = KVARC_KEY_DERIVED_BYTES;
+	struct memfile f = encrypted(&c, 0, 1, &one);
+	assert_int_equal(open_with(&f, &one, 0, &e), KVARC_OK);
+	assert_int_equal(open_with(&f, &first, 0, &e), KVARC_OK);
+	assert_int_equal(open_with(&f, &second, 0, &e), KVARC_AUTH);
+	/* without the memory of Argon2id, which the passphrase behind it is spared, too */
+	assert_int_equal(open_with(&f, &one, 1 << 20, &e), KVARC_OK);
+	list[1] = other;
+	assert_int_equal(open_with(&f, &pair, 1 << 20, &e), KVARC_OK);
+	memfile_free(&f);
+	list[0].bytes = bytes[1];
+	f = encrypted(&c, 0, 1, &one);
+	assert_int_equal(open_with(&f, &one, 0, &e), KVARC_OK);
+	list[0].bytes = bytes[0];
+	assert_int_equal(open_with(&f, &one, 0, &e), KVARC_AUTH);
+	list[1] = phrase;
+	assert_int_equal(open_with(&f, &pair, 0, &e), KVARC_OK);
+	memfile_free(&f);
+	cache_free(&c);
+}
+
 static void wrong_arguments(void **state)
 {
 	(void)state;
 	static const kvarc_key bad[] = {
-		{ .kind = (kvarc_key_kind)3, .bytes = key_bytes, .n = 32 },
+		{ .kind = (kvarc_key_kind)4, .bytes = key_bytes, .n = 32 },
+		{ .kind = KVARC_KEY_DERIVED, .bytes = key_bytes, .n = 32 },
 		{ .kind = KVARC_KEY_GIVEN, .bytes = key_bytes, .n = 31 },
 		{ .kind = KVARC_KEY_GIVEN, .n = 32 },
 		{ .kind = KVARC_KEY_PASSPHRASE, .bytes = "", .n = 0 },
@@ -460,7 +501,7 @@ int main(void)
 		cmocka_unit_test(which_key), cmocka_unit_test(wrong_arguments),
 		cmocka_unit_test(appended),  cmocka_unit_test(cut_and_appended),
 		cmocka_unit_test(salvaged),  cmocka_unit_test(envelope),
-		cmocka_unit_test(failures),
+		cmocka_unit_test(failures),  cmocka_unit_test(derived),
 	};
 	if (!kvarc_has_encryption())
 		return 77;
