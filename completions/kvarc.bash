@@ -64,8 +64,8 @@ _kvarc()
     weights) words=' --json --quiet -q --verbose -v --help -h' ;;
     repair) words=' --output -o --key-file --passphrase-file --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
     keygen) words=' --quiet -q --verbose -v --help -h' ;;
-    session) words=' --output -o --level -0 -1 --profile --verify --label --store --namespace --server --slot --slot-folder --have --threads -T --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
-    store) words=' --profile --store --namespace --budget --keep-versions --grace --dry-run --threads -T --memory -M --json --quiet -q --verbose -v --help -h' ;;
+    session) words=' --output -o --level -0 -1 --profile --verify --encrypt --decrypt --key-file --passphrase-file --label --store --namespace --server --slot --slot-folder --have --threads -T --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
+    store) words=' --profile --key-file --passphrase-file --store --namespace --budget --keep-versions --grace --dry-run --threads -T --memory -M --json --quiet -q --verbose -v --help -h' ;;
     help) words=' --help -h pack unpack test list info cut append log compact train bench eval profiles weights repair keygen session store help' ;;
     *) words= ;;
     esac

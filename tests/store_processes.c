@@ -4,6 +4,7 @@
  *
  * store_processes [OPERATIONS [URL]]: of 4 processes together (2,000), in a store (a new folder).
  * What a version must hold is in its label, so that every load can be compared byte for byte.
+ * Versions are encrypted at random, and one process has no key.
  */
 #include "config.h"
 
@@ -11,6 +12,7 @@
 #include <ftw.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +38,8 @@ struct store_worker {
 	kvarc_store *s;
 	kvarc_error error;
 	uint64_t random;
-	uint64_t saves, loads, forks, removals, gcs, tries, refused, wrong;
+	bool keyed;
+	uint64_t saves, loads, forks, removals, gcs, tries, refused, locked, wrong;
 };
 
 static uint32_t below(struct store_worker *w, uint32_t n)
@@ -82,6 +85,8 @@ static void save(struct store_worker *w)
 	snprintf(label, sizeof label, "%u %u", (unsigned)n, (unsigned)branch);
 	o.writer.level = KVARC_LEVEL(0);
 	o.label = label;
+	/* without encryption, as the last version is, or with a key */
+	o.encrypt = (int)below(w, w->keyed ? 3 : 2) - 1;
 	io.rope = "none"; /* a search takes longer than all the rest */
 	if (kvarc_import_open(&im, &source, NULL, &io))
 		abort();
@@ -92,6 +97,8 @@ static void save(struct store_worker *w)
 	w->tries += saved.tries > 1;
 	if (ret == KVARC_IO && strstr(w->error.text, "try again"))
 		w->refused++;
+	else if (ret == KVARC_AUTH && !w->keyed)
+		w->locked++;
 	else if (ret)
 		complain(w, "save", name, 0);
 }
@@ -134,6 +141,11 @@ static void compare(struct store_worker *w, const char *name, const kvarc_sessio
 	slot_free(&slot);
 }
 
+static bool is_answer(const struct store_worker *w, kvarc_ret ret)
+{
+	return ret == KVARC_OK || ret == KVARC_END || (ret == KVARC_AUTH && !w->keyed);
+}
+
 /* A version that others remove meanwhile may be gone in the middle of a load: it is gone the next
  * time, or there is another one. */
 static void load(struct store_worker *w)
@@ -142,7 +154,7 @@ static void load(struct store_worker *w)
 	kvarc_session_version v = { .number = 0 };
 	char name[16];
 	session_name(name, w);
-	for (int i = 0; i < LOADS_MOST && ret != KVARC_OK && ret != KVARC_END; i++) {
+	for (int i = 0; i < LOADS_MOST && !is_answer(w, ret); i++) {
 		struct loaded_file x = { NULL, 0 };
 		ret = kvarc_store_load(w->s, name, 0, take_item, &x, &v);
 		if (!ret)
@@ -150,7 +162,8 @@ static void load(struct store_worker *w)
 		free(x.p);
 	}
 	w->loads++;
-	if (ret != KVARC_OK && ret != KVARC_END)
+	w->locked += ret == KVARC_AUTH && !w->keyed;
+	if (!is_answer(w, ret))
 		complain(w, "load", name, v.number);
 }
 
@@ -206,7 +219,12 @@ static void operate(struct store_worker *w)
 
 static kvarc_ret open_store(struct store_worker *w, const char *url)
 {
+	static const uint8_t bytes[KVARC_KEY_BYTES] = "of all sessions";
+	static const kvarc_key key = { .kind = KVARC_KEY_GIVEN, .bytes = bytes, .n = sizeof bytes };
+	static const kvarc_keys keys = { .list = &key, .n = 1 };
 	kvarc_store_options o = KVARC_STORE_OPTIONS_INIT;
+	w->keyed = w->keyed && kvarc_has_encryption();
+	o.keys = w->keyed ? &keys : NULL;
 	o.common.error = &w->error;
 	o.flags = KVARC_STORE_CREATE | KVARC_STORE_NO_SYNC;
 	return kvarc_store_open(&w->s, url, &o);
@@ -214,7 +232,7 @@ static kvarc_ret open_store(struct store_worker *w, const char *url)
 
 static int work(const char *url, uint64_t operations, uint64_t seed)
 {
-	struct store_worker w = { .random = seed };
+	struct store_worker w = { .random = seed, .keyed = seed % PROCESSES != 0 };
 	if (open_store(&w, url)) {
 		fprintf(stderr, "open: %s\n", w.error.text);
 		return 1;
@@ -224,8 +242,8 @@ static int work(const char *url, uint64_t operations, uint64_t seed)
 	kvarc_store_close(&w.s);
 	printf("%" PRIu64 " saves (%" PRIu64 " tried again, %" PRIu64 " refused), %" PRIu64
 	       " loads, %" PRIu64 " forks, %" PRIu64 " removals, %" PRIu64 " gcs, %" PRIu64
-	       " wrong\n",
-	       w.saves, w.tries, w.refused, w.loads, w.forks, w.removals, w.gcs, w.wrong);
+	       " without their key, %" PRIu64 " wrong\n",
+	       w.saves, w.tries, w.refused, w.loads, w.forks, w.removals, w.gcs, w.locked, w.wrong);
 	return w.wrong != 0;
 }
 
@@ -237,7 +255,7 @@ static void print_loss(void *opaque, const char *text)
 
 static int check_all(const char *url)
 {
-	struct store_worker w = { .random = 0 };
+	struct store_worker w = { .random = 0, .keyed = true };
 	uint64_t losses = 0;
 	kvarc_ret ret = open_store(&w, url);
 	if (!ret)

@@ -133,4 +133,66 @@ k store gc --grace 0 --keep-versions 1 -q
 [ "$(k session log chat/2 | wc -l)" -eq 1 ] || fail "keep-versions"
 same chat/2 "$tmp/turn-160"
 k store verify || fail "verify at the end"
+
+# Encrypted versions beside the others: two keys, a passphrase, and none.
+if ! "$kvarc" keygen -q "$tmp/a.key" 2> "$tmp/err"; then
+	grep -q libsodium "$tmp/err" || fail "keygen: $(cat "$tmp/err")"
+	echo "store $url: all is well (built without libsodium)"
+	exit 0
+fi
+"$kvarc" keygen -q "$tmp/b.key"
+(umask 077; echo 'correct horse' > "$tmp/phrase")
+k session save secret "$tmp/turn-101" --encrypt --key-file "$tmp/a.key" --json > "$tmp/json"
+[ "$(field kept_tokens < "$tmp/json")" -eq 0 ] || fail "shared with what is not encrypted"
+k session save secret "$tmp/turn-160" --key-file "$tmp/a.key" --json > "$tmp/json"
+[ "$(field kept_tokens < "$tmp/json")" -eq 101 ] || fail "kept with a key: $(cat "$tmp/json")"
+k session save other "$tmp/turn-160" --encrypt --key-file "$tmp/b.key" --json > "$tmp/json"
+[ "$(field kept_tokens < "$tmp/json")" -eq 0 ] || fail "shared between keys"
+k session save phrase "$tmp/turn-40" --encrypt --passphrase-file "$tmp/phrase" -q
+k session save phrase "$tmp/turn-100" --passphrase-file "$tmp/phrase" --json > "$tmp/json"
+[ "$(field kept_tokens < "$tmp/json")" -eq 40 ] || fail "kept with a passphrase"
+with_key() { # VERSION FILE KEY...
+	k session load "$1" -f -q -o "$tmp/loaded" "$3" "$4" || fail "load $1"
+	cmp "$tmp/loaded" "$2" || fail "other bytes: $1"
+}
+with_key secret@1 "$tmp/turn-101" --key-file "$tmp/a.key"
+with_key secret "$tmp/turn-160" --key-file "$tmp/a.key"
+with_key other "$tmp/turn-160" --key-file "$tmp/b.key"
+with_key phrase "$tmp/turn-100" --passphrase-file "$tmp/phrase"
+rm -f "$tmp/x"
+refused 'no key was given' k session load secret -o "$tmp/x"
+refused 'no key or passphrase that was given opens it' \
+	k session load secret -o "$tmp/x" --key-file "$tmp/b.key"
+[ ! -e "$tmp/x" ] || fail "an output without the key"
+refused 'last version of the session is encrypted, and no key was given' \
+	k session save secret "$tmp/turn-160"
+refused 'needs --key-file or --passphrase-file' k session save new "$tmp/turn-40" --encrypt
+refused "are for 'session save'" k session load secret -o "$tmp/x" --encrypt --key-file "$tmp/a.key"
+same chat/2 "$tmp/turn-160"
+k session find "$tmp/turn-160" --key-file "$tmp/a.key" | grep -q 'secret@2' || fail "find with a key"
+if k session find "$tmp/turn-160" | grep -q secret; then fail "find without the key"; fi
+
+# Without a key: removal, what other stores get; not whether it can be read.
+k session fork secret forked -q
+k session rm secret -q
+k session send forked | there receive sealed -q
+there load sealed -o "$tmp/moved" -q -f --key-file "$tmp/a.key"
+cmp "$tmp/moved" "$tmp/turn-160"
+k session send forked -o "$tmp/stream" -q -f
+printf '\000\377\000\377' | dd of="$tmp/stream" bs=1 seek=$(($(wc -c < "$tmp/stream") / 2)) \
+	conv=notrunc 2> /dev/null
+if "$kvarc" session receive x "$tmp/stream" --store "$tmp/elsewhere" 2> "$tmp/err"; then
+	fail "a damaged encrypted archive is received"
+fi
+grep -q 'damaged; send it again' "$tmp/err" || fail "$(cat "$tmp/err")"
+k store gc --grace 0 -q
+with_key forked "$tmp/turn-160" --key-file "$tmp/a.key"
+[ "$(k store stat --json | field encrypted)" -eq 5 ] || fail "encrypted: $(k store stat)"
+if k store verify 2> "$tmp/err"; then fail "verify without the keys"; fi
+[ "$(grep -c 'no key was given' "$tmp/err")" -eq 5 ] || fail "verify: $(cat "$tmp/err")"
+k store verify --key-file "$tmp/a.key" --key-file "$tmp/b.key" \
+	--passphrase-file "$tmp/phrase" || fail "verify with all keys"
+k session save forked "$tmp/turn-160" --decrypt --json > "$tmp/json"
+[ "$(field kept_tokens < "$tmp/json")" -eq 160 ] || fail "decrypt: $(cat "$tmp/json")"
+same forked "$tmp/turn-160"
 echo "store $url: all is well"

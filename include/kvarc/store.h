@@ -53,7 +53,10 @@ typedef struct kvarc_store_options {
 	/* S3, all may be NULL: credentials, without which requests are not signed, and what the URL
 	 * does not say: region (us-east-1), "https://HOST" of the service (that of AWS) */
 	const char *access_key, *secret_key, *session_token, *region, *endpoint;
-	uint64_t reserved[4]; /* zero */
+	/* for archives that are encrypted, at most 32; the first one is that of saves that encrypt.
+	 * They and their bytes must stay until the store is closed. NULL: none */
+	const kvarc_keys *keys;
+	uint64_t reserved[3]; /* zero */
 } kvarc_store_options;
 #define KVARC_STORE_OPTIONS_INIT KVARC_ZERO
 
@@ -69,10 +72,13 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_open(kvarc_store **s, const cha
 /* NULL-safe; sets *s to NULL. */
 KVARC_API void kvarc_store_close(kvarc_store **s);
 
+#define KVARC_SAVE_ENCRYPT 1
+#define KVARC_SAVE_PLAIN (-1)
+
 /* How a version is saved; set unused members to 0. */
 typedef struct kvarc_save_options {
 	/* level, profile, flags, segment_tokens and threads of what is new. Levels 0 to 3; no tier,
-	 * no KVARC_WRITE_STREAMABLE, no file_id */
+	 * no KVARC_WRITE_STREAMABLE, no file_id, no keys */
 	kvarc_writer_options writer;
 	const char *label; /* readable text, at most 1000 bytes; NULL: none */
 	uint64_t time;     /* milliseconds since 1970, UTC; 0: not known */
@@ -80,7 +86,12 @@ typedef struct kvarc_save_options {
 	 * stop with IO (the file has changed meanwhile) */
 	int (*confirm)(void *opaque);
 	void *confirm_opaque;
-	uint64_t reserved[4]; /* zero */
+	/* KVARC_SAVE_ENCRYPT: the archive is encrypted with the first key of the store, and shares
+	 * tokens with archives of this key alone; KVARC_SAVE_PLAIN: not, and with archives that are
+	 * not. 0: as the last version of the session is, of which a key must open it; the first one
+	 * is not encrypted */
+	int encrypt;
+	uint64_t reserved[3]; /* zero */
 } kvarc_save_options;
 #define KVARC_SAVE_OPTIONS_INIT KVARC_ZERO
 
@@ -100,7 +111,8 @@ typedef struct kvarc_saved {
  * of store promises that, when this returns OK; after any other return the session is as it was.
  * The import gets the identity pair "namespace". options and saved may be NULL.
  * Returns OK, OPTIONS (a level or option that stores do not have), MEM, MEMLIMIT, IO, DATA,
- * PREDICTOR, PROG.
+ * AUTH (the session is encrypted, and no key opens it), PREDICTOR, PROG (also: KVARC_SAVE_ENCRYPT
+ * without a key).
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_save(kvarc_store *s, const char *session,
                                                       kvarc_import *im,
@@ -118,7 +130,8 @@ typedef struct kvarc_session_version {
 	const char *parent; /* the session that it was forked from; "": none */
 	uint64_t parent_number;
 	uint8_t archive[16]; /* the file_id of its archive */
-	uint64_t reserved[4];
+	uint64_t encrypted;  /* 1: its archive is */
+	uint64_t reserved[3];
 } kvarc_session_version;
 /* Takes one version; not 0 ends the call, which returns IO. */
 typedef int (*kvarc_session_version_fn)(void *opaque, const kvarc_session_version *version);
@@ -126,8 +139,8 @@ typedef int (*kvarc_session_version_fn)(void *opaque, const kvarc_session_versio
 /*
  * Restores the files of a version, number 0: the last one, as kvarc_unpack does. version, which may
  * be NULL, is filled before `open` is called; its strings stay until the next call.
- * Returns OK, END (no such session or version), STORE (an archive or a segment is missing or
- * differs), and what kvarc_unpack returns.
+ * Returns OK, END (no such session or version), AUTH (no key opens it), STORE (an archive or a
+ * segment is missing or differs), and what kvarc_unpack returns.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_load(kvarc_store *s, const char *session,
                                                       uint64_t number, kvarc_item_open open,
@@ -137,7 +150,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_load(kvarc_store *s, const char
 typedef int (*kvarc_identity_fn)(void *opaque, const char *key, const char *value);
 
 /* The identity of the archive of a version, number 0: the last one: which model its file comes
- * from, and what else was recorded. Returns OK, END (no such version), STORE (its archive is
+ * from, and what else was recorded. Returns OK, END (no such version), AUTH, STORE (its archive is
  * missing), DATA, IO, MEM, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_identity(kvarc_store *s, const char *session,
                                                           uint64_t number, kvarc_identity_fn fn,
@@ -237,7 +250,8 @@ typedef struct kvarc_store_sizes {
 	uint64_t segments;               /* that the archives hold */
 	uint64_t unnamed, unnamed_bytes; /* archives that no version needs */
 	uint64_t unreadable;             /* manifests and archives */
-	uint64_t reserved[4];
+	uint64_t encrypted;              /* archives */
+	uint64_t reserved[3];
 } kvarc_store_sizes;
 /* Returns OK, IO, MEM. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_stat(kvarc_store *s, kvarc_store_sizes *sizes);
@@ -270,8 +284,9 @@ typedef struct kvarc_gc_result {
 } kvarc_gc_result;
 
 /*
- * Removes archives that no version needs. While a manifest, or an archive that a version needs,
- * cannot be read, nothing is removed, as what it names is not known: DATA.
+ * Removes archives that no version needs; encrypted ones need no key for that. While a manifest, or
+ * an archive that a version needs, cannot be read, nothing is removed, as what it names is not
+ * known: DATA.
  * Returns OK, DATA, IO, MEM, MEMLIMIT, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_gc(kvarc_store *s, const kvarc_gc_options *options,
@@ -282,7 +297,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_gc(kvarc_store *s, const kvarc_
 typedef void (*kvarc_store_loss_fn)(void *opaque, const char *text);
 
 /* Reads every archive, checks all of it, and that every version can be loaded. *losses: how many
- * were found. Returns OK (also with losses), IO, MEM, MEMLIMIT, PROG. */
+ * were found; an archive that is encrypted, and that no key opens, counts as one, as nothing is
+ * known of it. Returns OK (also with losses), IO, MEM, MEMLIMIT, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_verify(kvarc_store *s, kvarc_store_loss_fn fn,
                                                         void *opaque, uint64_t *losses);
 

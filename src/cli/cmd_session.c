@@ -84,6 +84,7 @@ static void report_version(const struct options *o, const kvarc_session_version 
 	report_string(&r, "label", *v->label ? v->label : NULL);
 	report_string(&r, "parent", *v->parent ? parent : NULL);
 	report_string(&r, "archive", units_digest(archive, v->archive));
+	report_bool(&r, "encrypted", v->encrypted);
 	report_print(&r, template);
 	report_end(&r);
 }
@@ -219,6 +220,9 @@ static bool check(const struct options *o, const struct action *x)
 		msg_error(NULL, "session %s: say where to write it with -o FILE", x->name);
 	else if (x->output == NO_FILE && o->output)
 		msg_error(NULL, "session %s: -o is for 'session load' and 'session send'", x->name);
+	else if ((o->encrypt || o->decrypt) && strcmp(x->name, "save") != 0)
+		msg_error(NULL, "session %s: --encrypt and --decrypt are for 'session save'",
+		          x->name);
 	else if (o->level_given && o->level > 3)
 		msg_error(NULL, "session: a store takes levels 0 to 3: a model would have to go "
 		                "through all tokens of each save");

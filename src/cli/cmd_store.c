@@ -25,6 +25,8 @@ static void report_stat(const struct options *o, const char *url, const kvarc_st
 	report_u64(&r, "unnamed", n->unnamed);
 	report_u64(&r, "unnamed_bytes", n->unnamed_bytes);
 	report_u64(&r, "unreadable", n->unreadable);
+	report_u64(&r, "encrypted", n->encrypted);
+	report_u64(&r, ".sealed", n->encrypted ? n->encrypted : KVARC_UNKNOWN);
 	if (n->archive_bytes)
 		report_real(&r, ".factor", (double)n->file_bytes / (double)n->archive_bytes, 0);
 	else
@@ -34,7 +36,8 @@ static void report_stat(const struct options *o, const char *url, const kvarc_st
 	                 "files       {file_bytes:B}\n"
 	                 "archives    {archives:C}, {archive_bytes:B}[, {.factor:.1fx} less], "
 	                 "{segments:C} segment{segments:s}\n"
-	                 "not needed  {unnamed:C}, {unnamed_bytes:B}\n");
+	                 "not needed  {unnamed:C}, {unnamed_bytes:B}\n"
+	                 "[encrypted   {.sealed:C}\n]");
 	report_end(&r);
 	if (n->unreadable)
 		msg_warning(url, "%llu object%s cannot be read: 'kvarc store verify' says which",
@@ -146,11 +149,8 @@ static const struct store_action {
 	const char *name;
 	void (*run)(const struct options *o, struct store_access *a);
 } store_actions[] = {
-	{ "stat", run_stat },
-	{ "verify", run_verify },
-	{ "gc", run_gc },
-	{ "rebuild", run_rebuild },
-	{ "have", store_have },
+	{ "stat", run_stat },       { "verify", run_verify }, { "gc", run_gc },
+	{ "rebuild", run_rebuild }, { "have", store_have },
 };
 
 void cmd_store(const struct options *o)

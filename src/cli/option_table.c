@@ -128,7 +128,8 @@ const struct verb options_verbs[] = {
 /* Verbs that read archives which may be encrypted. */
 #define OPENS                                                                                     \
 	(VERB_UNPACK | VERB_TEST | VERB_LIST | VERB_INFO | VERB_CUT | VERB_COMPACT | VERB_TRAIN | \
-	 VERB_BENCH | VERB_EVAL | VERB_PROFILES | VERB_APPEND | VERB_LOG)
+	 VERB_BENCH | VERB_EVAL | VERB_PROFILES | VERB_APPEND | VERB_LOG | VERB_SESSION |         \
+	 VERB_STORE)
 #define ISAS "scalar avx2 avx512 neon"
 
 const struct option_row options_rows[] = {
@@ -189,10 +190,10 @@ const struct option_row options_rows[] = {
 	{ 0, "parity", "PERCENT", ARG_VALUE, NULL, MAKES,
 	  "add parity, from which kvarc repair restores lost bytes (6: one of 16)",
 	  CALL(options_set_parity) },
-	{ 0, "encrypt", NULL, ARG_NONE, NULL, MAKES,
+	{ 0, "encrypt", NULL, ARG_NONE, NULL, MAKES | VERB_SESSION,
 	  "encrypt the archive, with a key, a passphrase or both", FLAG(encrypt) },
-	{ 0, "decrypt", NULL, ARG_NONE, NULL, VERB_CUT | VERB_COMPACT,
-	  "do not encrypt the new archive of an encrypted one", FLAG(decrypt) },
+	{ 0, "decrypt", NULL, ARG_NONE, NULL, VERB_CUT | VERB_COMPACT | VERB_SESSION,
+	  "do not encrypt what follows an encrypted archive", FLAG(decrypt) },
 	{ 0, "key-file", "FILE", ARG_FILE, NULL, VERB_PACK | VERB_REPAIR | OPENS,
 	  "key of encrypted archives: 32 bytes or 64 digits; may be repeated", LIST(key_files) },
 	{ 0, "passphrase-file", "FILE", ARG_FILE, NULL, VERB_PACK | VERB_REPAIR | OPENS,

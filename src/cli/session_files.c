@@ -140,6 +140,7 @@ void session_save_from(const struct options *o, struct store_access *a, const ch
 	library_common(o, &so.writer.common, &x.error);
 	if (o->verify)
 		so.writer.flags |= KVARC_WRITE_VERIFY;
+	so.encrypt = o->encrypt ? KVARC_SAVE_ENCRYPT : o->decrypt ? KVARC_SAVE_PLAIN : 0;
 	so.label = o->label;
 	so.time = (uint64_t)time(NULL) * 1000;
 	so.confirm = is_changed;

@@ -15,6 +15,7 @@
 #include "message.h"
 #include "paths.h"
 #include "profiles.h"
+#include "secrets.h"
 
 /* A folder below one that the environment names, or below the home folder. NULL: a message was
  * shown. */
@@ -94,8 +95,10 @@ bool store_access_open(struct store_access *a, const struct options *o, bool cre
 
 	memset(a, 0, sizeof(*a));
 	a->url = find_url(o, create);
-	if (!a->url || !find_index(a))
+	/* --encrypt without a file asks for a passphrase. */
+	if (!a->url || !find_index(a) || !keys_writer(o, false, &so.keys))
 		return false;
+	so.keys = keys_given();
 	library_common(o, &so.common, &a->error);
 	so.common.progress = NULL;
 	profiles_reader(&ro);

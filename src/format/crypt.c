@@ -223,8 +223,8 @@ static const char *wrong_payload(const struct kvi_crypt *c, const struct kvi_fra
 	return memcmp(p + KEY_FILE_ID, c->file_id, sizeof c->file_id) ? "its file id" : NULL;
 }
 
-/* Whether a key is of the kind of a KEY frame. A passphrase need not be derived for a salt for which
- * the caller has done it. */
+/* Whether a key is of the kind of a KEY frame. A passphrase need not be derived for a salt for
+ * which the caller has done it. */
 static bool may_fit(const struct kvi_crypt *c, const kvarc_key *k, const uint8_t *p)
 {
 	if (k->kind == KVARC_KEY_DERIVED)

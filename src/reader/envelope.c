@@ -4,6 +4,7 @@
 
 #include "format/crypt.h"
 #include "format/superblock.h"
+#include "reader_internal.h"
 #include "util/arguments.h"
 #include "util/bytes.h"
 
@@ -49,6 +50,23 @@ static kvarc_ret read_superblock(struct kvi_input *in, kvarc_envelope *to, kvarc
 	to->encrypted = sb.incompat & KVI_INCOMPAT_ENCRYPTED ? 1 : 0;
 	in->sync = kvi_frame_sync(sb.file_id);
 	return KVARC_OK;
+}
+
+kvarc_ret kvi_envelope_check(const kvarc_source *source, const kvarc_common *common,
+                             uint8_t file_id[16])
+{
+	kvarc_envelope envelope = { 0 };
+	struct kvi_buffer buffer = { 0 };
+	struct kvi_frame f;
+	struct kvi_alloc alloc;
+	kvi_alloc_init(&alloc, common->allocator, common->memlimit);
+	struct kvi_input in = { .source = *source, .alloc = &alloc, .stored = true };
+	kvarc_ret ret = read_superblock(&in, &envelope, common->error);
+	for (uint64_t at = KVI_SUPERBLOCK_BYTES; ret == KVARC_OK; at += f.bytes)
+		ret = kvi_frame_read(&in, at, &buffer, &f, common->error);
+	kvi_free(&alloc, buffer.p);
+	memcpy(file_id, envelope.file_id, sizeof envelope.file_id);
+	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
 kvarc_ret kvarc_read_envelope(const kvarc_source *source, const kvarc_common *common,

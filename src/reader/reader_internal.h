@@ -72,6 +72,15 @@ KVI_SHARED kvarc_ret kvi_reader_first_profile(kvarc_reader *r, unsigned highest,
  * IO, MEM, MEMLIMIT. */
 KVI_SHARED kvarc_ret kvi_reader_check_frames(kvarc_reader *r);
 
+/* Reads every frame of an archive that is encrypted, without its key, and verifies its check alone.
+ * A source that can seek. Returns OK, DATA, FORMAT, IO, MEM, MEMLIMIT. */
+KVI_SHARED kvarc_ret kvi_envelope_check(const kvarc_source *source, const kvarc_common *common,
+                                        uint8_t file_id[16]);
+
+/* The domain of the outer key that opened an encrypted archive, 32 bytes (kvi_crypt_domain); NULL:
+ * it is not encrypted. */
+KVI_SHARED const uint8_t *kvi_reader_domain(const kvarc_reader *r);
+
 /* Fills the caller's kvarc_error, without an offset, makes code stick to the reader, returns it. */
 kvarc_ret kvi_reader_fail(kvarc_reader *r, kvarc_ret code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -314,6 +314,11 @@ kvarc_ret kvarc_reader_get_info(const kvarc_reader *r, kvarc_info *info)
 	return KVARC_OK;
 }
 
+const uint8_t *kvi_reader_domain(const kvarc_reader *r)
+{
+	return r->in.crypt ? r->in.crypt->domain : NULL;
+}
+
 /* The generation of the chunk at an offset (spec lossy 1), 0: it is not lossy, or damaged; and, of
  * a REPEAT, where what it repeats is, else the same offset. Returns OK, IO. */
 static kvarc_ret generation_at(kvarc_reader *r, uint64_t *offset, uint8_t *generation)

@@ -34,6 +34,7 @@ kvarc_ret kvi_index_add_pack(struct kvi_store_index *x, struct kvi_index_pack *p
 	bind_hash(q, 1, p->id);
 	bind_number(q, 2, p->bytes);
 	sqlite3_bind_int64(q, 3, p->time);
+	sqlite3_bind_int(q, 4, p->locked ? KVI_LOCKED : p->encrypted ? KVI_SEALED : 0);
 	ret = step_once(x, q);
 	p->pack = sqlite3_last_insert_rowid(x->db);
 	return ret;
@@ -117,7 +118,7 @@ kvarc_ret kvi_index_remove_pack(struct kvi_store_index *x, const uint8_t id[16])
 	static const enum kvi_index_statement drops[] = { KVI_DROP_ROWS, KVI_DROP_REFS,
 		                                          KVI_DROP_PACK };
 	int64_t pack;
-	kvarc_ret ret = kvi_index_find_pack(x, id, &pack);
+	kvarc_ret ret = kvi_index_find_any(x, id, &pack);
 	if (ret)
 		return ret == KVARC_END ? KVARC_OK : ret;
 	for (size_t i = 0; i < sizeof drops / sizeof *drops && !ret; i++) {

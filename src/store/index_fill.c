@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "reader/reader_internal.h"
 #include "util/arguments.h"
 #include "util/bytes.h"
 
@@ -25,6 +26,7 @@ struct filling {
 	const uint8_t *id; /* of the archive, */
 	int64_t pack;      /* and its number */
 	uint64_t name_space;
+	struct kvi_veil veil;
 	uint8_t root[16];
 	struct fill_track *tracks;
 };
@@ -73,7 +75,9 @@ static kvarc_ret read_cut(struct filling *f, const kvarc_stored *st, struct kvi_
 	struct kvi_index_row row;
 	struct kvi_store_rows rows;
 	const uint8_t *before = chain_before(f, st);
-	kvarc_ret ret = kvi_content_find(f->s, NULL, f->name_space, st->chain, NULL, &row);
+	uint8_t key[16];
+	kvi_veil_hash(&f->veil, key, st->chain);
+	kvarc_ret ret = kvi_content_find(f->s, NULL, f->name_space, key, NULL, &row);
 	if (ret)
 		return ret;
 	ret = kvi_rows_make(f->s, &rows, f->g, st->track);
@@ -99,24 +103,24 @@ static kvarc_ret add_row(struct filling *f, const kvarc_stored *st, const uint8_
 {
 	struct kvi_index_row row = { .pack = f->pack,
 		                     .name_space = f->name_space,
-		                     .parent = before ? kvi_load64(before) : 0,
+		                     .parent = before ? kvi_veil_word(&f->veil, before) : 0,
 		                     .track = st->track,
 		                     .n = st->left,
 		                     .t0 = st->t0,
 		                     .has_chain = st->has_chain };
-	memcpy(row.chain, st->chain, 16);
+	kvi_veil_hash(&f->veil, row.chain, st->chain);
 	memcpy(row.id, f->id, 16);
 	if (k) {
 		row.has_first = k->has_first;
-		row.first = k->first;
+		row.first = kvi_veil_first(&f->veil, row.parent, k->first);
 		row.has_digest = !kvi_all_zero(k->digest, 16);
-		memcpy(row.digest, k->digest, 16);
+		kvi_veil_hash(&f->veil, row.digest, k->digest);
 	}
 	if (st->left < st->n) {
 		row.whole_n = st->n;
-		memcpy(row.whole_chain, st->chain, 16);
-		memcpy(row.whole_digest, st->digest, 16);
-		memcpy(row.chain, k->chain, 16);
+		kvi_veil_hash(&f->veil, row.whole_chain, st->chain);
+		kvi_veil_hash(&f->veil, row.whole_digest, st->digest);
+		kvi_veil_hash(&f->veil, row.chain, k->chain);
 	}
 	return kvi_index_add_row(f->x, &row);
 }
@@ -134,8 +138,8 @@ static kvarc_ret add_named(struct filling *f, const kvarc_stored *st)
 		                     .has_chain = st->has_chain };
 	const uint8_t *before = chain_before(f, st);
 	kvarc_ret ret;
-	memcpy(ref.key, st->has_chain ? st->chain : st->digest, 16);
-	memcpy(ref.digest, st->digest, 16);
+	kvi_veil_hash(&f->veil, ref.key, st->has_chain ? st->chain : st->digest);
+	kvi_veil_hash(&f->veil, ref.digest, st->digest);
 	ret = kvi_index_add_ref(f->x, &ref);
 	t->known = st->has_chain;
 	if (ret || st->left == st->n || !st->has_chain || !before) {
@@ -227,11 +231,19 @@ kvarc_ret kvi_index_fill(struct kvarc_store *s, struct kvi_store_index *x, const
 		             .g = kvarc_reader_geometry(r),
 		             .known = known,
 		             .id = id,
-		             .last = last,
-		             .name_space = kvi_name_space_key(name_space ? name_space : "") };
+		             .last = last };
+	const uint8_t *domain = kvi_reader_domain(r);
 	memcpy(pack.id, id, 16);
 	kvarc_ret ret = kvi_index_find_pack(x, id, &f.pack);
 	if (ret != KVARC_END)
+		return ret;
+	f.veil.on = pack.encrypted = domain != NULL;
+	if (domain)
+		memcpy(f.veil.key, domain, sizeof f.veil.key);
+	f.name_space = kvi_veil_space(&f.veil, name_space ? name_space : "");
+	/* It may be there as one that could not be opened. */
+	ret = kvi_index_remove_pack(x, id);
+	if (ret)
 		return ret;
 	f.tracks = kvi_calloc(&s->alloc, f.g->n_tracks + 1, sizeof *f.tracks);
 	ret = f.tracks ? find_root(&f) : kvi_fail_alloc(s->error, &s->alloc);

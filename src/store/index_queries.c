@@ -39,14 +39,26 @@ static kvarc_ret ask_number(struct kvi_store_index *x, sqlite3_stmt *q, int64_t 
 	return kvi_index_finish(x, q, code, code == SQLITE_DONE ? KVARC_END : KVARC_OK);
 }
 
-kvarc_ret kvi_index_find_pack(struct kvi_store_index *x, const uint8_t id[16], int64_t *pack)
+static kvarc_ret find_pack(struct kvi_store_index *x, const uint8_t id[16], bool locked,
+                           int64_t *pack)
 {
 	kvarc_ret ret;
 	sqlite3_stmt *q = kvi_index_prepare(x, KVI_FIND_PACK, &ret);
 	if (!q)
 		return ret;
 	bind_hash(q, 1, id);
+	sqlite3_bind_int(q, 2, locked ? KVI_LOCKED : KVI_SEALED);
 	return ask_number(x, q, pack);
+}
+
+kvarc_ret kvi_index_find_pack(struct kvi_store_index *x, const uint8_t id[16], int64_t *pack)
+{
+	return find_pack(x, id, false, pack);
+}
+
+kvarc_ret kvi_index_find_any(struct kvi_store_index *x, const uint8_t id[16], int64_t *pack)
+{
+	return find_pack(x, id, true, pack);
 }
 
 kvarc_ret kvi_index_last_use(struct kvi_store_index *x, const char *key, int64_t *time)
@@ -191,7 +203,9 @@ kvarc_ret kvi_index_packs(struct kvi_store_index *x, kvi_index_pack_fn fn, void 
 	while (q && !ret && (code = sqlite3_step(q)) == SQLITE_ROW) {
 		struct kvi_index_pack p = { .pack = sqlite3_column_int64(q, 0),
 			                    .bytes = (uint64_t)sqlite3_column_int64(q, 2),
-			                    .time = sqlite3_column_int64(q, 3) };
+			                    .time = sqlite3_column_int64(q, 3),
+			                    .encrypted = sqlite3_column_int(q, 4) != 0,
+			                    .locked = sqlite3_column_int(q, 4) == KVI_LOCKED };
 		get_hash(p.id, q, 1);
 		ret = fn(opaque, &p);
 	}

@@ -72,7 +72,8 @@ static kvarc_ret compare(void *opaque, const struct kvi_index_pack *p)
 	if (f->packs.n)
 		found = bsearch(&key, f->packs.p, f->packs.n, sizeof key, by_id);
 	if (found) {
-		found->in_index = true;
+		/* One that is locked is tried again where there are keys. */
+		found->in_index = !p->locked || !f->s->options.keys;
 		return KVARC_OK;
 	}
 	uint8_t *to = kvi_list_add(&f->gone, &f->s->alloc, 16);
@@ -104,6 +105,18 @@ static kvarc_ret fill(struct refreshing *f, struct listed_pack *p, struct kvi_op
 	return ret;
 }
 
+/* It is known to be there, for gc, and what it holds is not. */
+static kvarc_ret add_locked(struct refreshing *f, struct listed_pack *p)
+{
+	struct kvi_index_pack pack = {
+		.bytes = p->bytes, .time = p->time, .encrypted = true, .locked = true
+	};
+	memcpy(pack.id, p->id, 16);
+	p->in_index = true;
+	kvarc_ret ret = kvi_index_remove_pack(f->x, p->id);
+	return ret ? ret : kvi_index_add_pack(f->x, &pack);
+}
+
 /* Inside of a transaction. *later: it needs others to be in the index first. */
 static kvarc_ret add_pack(struct refreshing *f, struct listed_pack *p, bool last, bool *later)
 {
@@ -111,6 +124,8 @@ static kvarc_ret add_pack(struct refreshing *f, struct listed_pack *p, bool last
 	kvarc_ret ret = kvi_pack_open(f->s, &open, p->id, NULL);
 	bool gone = ret == KVARC_END; /* removed since it was listed */
 	*later = false;
+	if (ret == KVARC_AUTH)
+		return add_locked(f, p);
 	if (!ret) {
 		ret = fill(f, p, &open, last);
 		kvi_pack_close(&open);

@@ -32,6 +32,9 @@ enum kvi_index_statement {
 	KVI_STATEMENTS
 };
 
+/* packs.sealed: encrypted, and known; and not known. */
+enum { KVI_SEALED = 1, KVI_LOCKED = 2 };
+
 /* An index that is open. */
 struct kvi_store_index {
 	struct kvi_alloc alloc;

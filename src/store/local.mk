@@ -19,6 +19,7 @@ libkvistore_la_SOURCES += \
 	src/store/index_changes.c src/store/index_queries.c \
 	src/store/index_fill.c src/store/index_refresh.c \
 	src/store/store_packs.c src/store/store_content.c \
+	src/store/veil.c src/store/veil.h src/store/store_keys.c \
 	src/store/sessions.c src/store/store_sessions.c \
 	src/store/protocol.c src/store/store_load.c src/store/store_identity.c \
 	src/store/save_plan.c src/store/save_plan.h src/store/save_partial.c \

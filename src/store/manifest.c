@@ -33,10 +33,23 @@ static void put_check(char hex[33], const char *text, size_t n)
 	kvi_hex(hex, sum);
 }
 
+/* "needs=" and the ids, a comma between two. */
+static size_t put_needs(char *to, const struct kvi_needs *needs)
+{
+	char hex[33];
+	size_t n = (size_t)sprintf(to, "needs=");
+	for (uint32_t i = 0; i < needs->n; i++) {
+		kvi_hex(hex, needs->others[i]);
+		n += (size_t)sprintf(to + n, "%s%s", i ? "," : "", hex);
+	}
+	to[n++] = '\n';
+	return n;
+}
+
 size_t kvi_manifest_write(char text[KVI_MANIFEST_MAX], const struct kvi_manifest *m)
 {
 	char hex[33];
-	kvi_hex(hex, m->pack);
+	kvi_hex(hex, m->needs.pack);
 	size_t n = (size_t)sprintf(
 		text, FIRST "1\npack=%s\ntokens=%" PRIu64 "\ntime=%" PRIu64 "\nbytes=%" PRIu64 "\n",
 		hex, m->tokens, m->time, m->bytes);
@@ -50,6 +63,8 @@ size_t kvi_manifest_write(char text[KVI_MANIFEST_MAX], const struct kvi_manifest
 		n += put_value(text + n, "parent", m->parent);
 		n += (size_t)sprintf(text + n, "parent-version=%" PRIu64 "\n", m->parent_number);
 	}
+	if (m->needs.encrypted)
+		n += put_needs(text + n, &m->needs);
 	put_check(hex, text, n);
 	return n + (size_t)sprintf(text + n, CHECK "%s\n", hex);
 }
@@ -105,8 +120,24 @@ enum {
 	HAS_LABEL = 32,
 	HAS_PARENT = 64,
 	HAS_NUMBER = 128,
+	HAS_NEEDS = 256,
 	NEEDED = 15
 };
+
+static bool get_needs(struct kvi_needs *needs, struct value v)
+{
+	needs->encrypted = true;
+	while (v.p < v.end) {
+		const struct value id = { v.p, v.p + 32 };
+		if (needs->n == KVI_NEEDS_MAX || v.end - v.p < 32 ||
+		    !get_id(needs->others[needs->n++], id))
+			return false;
+		v.p += 32;
+		if (v.p < v.end && (*v.p++ != ',' || v.p == v.end))
+			return false;
+	}
+	return true;
+}
 
 static bool is_key(const char *line, size_t n, const char *key)
 {
@@ -119,7 +150,7 @@ static int get_line(struct kvi_manifest *m, const char *key, size_t n, struct va
 	int bit = 0;
 	bool good = true;
 	if (is_key(key, n, "pack"))
-		bit = HAS_PACK, good = get_id(m->pack, v);
+		bit = HAS_PACK, good = get_id(m->needs.pack, v);
 	else if (is_key(key, n, "tokens"))
 		bit = HAS_TOKENS, good = get_number(&m->tokens, v);
 	else if (is_key(key, n, "time"))
@@ -135,6 +166,8 @@ static int get_line(struct kvi_manifest *m, const char *key, size_t n, struct va
 		good = get_text(m->parent, sizeof m->parent, v) && !kvi_session_wrong(m->parent);
 	else if (is_key(key, n, "parent-version"))
 		bit = HAS_NUMBER, good = get_number(&m->parent_number, v);
+	else if (is_key(key, n, "needs"))
+		bit = HAS_NEEDS, good = get_needs(&m->needs, v);
 	return good ? bit : -1;
 }
 

@@ -11,8 +11,17 @@
 
 /* Limits. */
 enum {
-	KVI_LABEL_MAX = 1000,   /* bytes of a label */
-	KVI_MANIFEST_MAX = 8192 /* bytes of a manifest */
+	KVI_LABEL_MAX = 1000,                        /* bytes of a label */
+	KVI_NEEDS_MAX = 256,                         /* archives that an encrypted one names */
+	KVI_MANIFEST_MAX = 8192 + 33 * KVI_NEEDS_MAX /* bytes of a manifest */
+};
+
+/* The archive of a version, and of an encrypted one those that it names: so gc needs no key. */
+struct kvi_needs {
+	uint8_t pack[16];
+	bool encrypted;
+	uint32_t n;
+	uint8_t others[KVI_NEEDS_MAX][16];
 };
 
 /*
@@ -20,7 +29,7 @@ enum {
  * before it. In values bytes below 0x20, 0x7F and '%' are %XX. Lines with other keys are skipped.
  */
 struct kvi_manifest {
-	uint8_t pack[16];
+	struct kvi_needs needs;
 	uint64_t tokens, time, bytes;
 	bool has_chain;
 	uint8_t chain[16]; /* of the last token of the first track that has one */

@@ -13,7 +13,7 @@ struct needs {
 	bool lacking;
 };
 
-static bool has_id(const struct kvi_list *ids, const uint8_t id[16])
+bool kvi_protocol_has(const struct kvi_list *ids, const uint8_t id[16])
 {
 	for (size_t i = 0; i < ids->n; i++)
 		if (memcmp((const uint8_t *)ids->p + 16 * i, id, 16) == 0)
@@ -23,7 +23,7 @@ static bool has_id(const struct kvi_list *ids, const uint8_t id[16])
 
 static kvarc_ret add_id(struct needs *n, const uint8_t id[16])
 {
-	if (has_id(n->ids, id))
+	if (kvi_protocol_has(n->ids, id))
 		return KVARC_OK;
 	uint8_t *to = kvi_list_add(n->ids, &n->s->alloc, 16);
 	if (!to)
@@ -45,7 +45,7 @@ static kvarc_ret add_holders(void *opaque, const struct kvi_index_ref *ref)
 	                                  &count);
 	for (size_t i = 0; i < count && !ret; i++) {
 		if (rows[i].has_digest && memcmp(rows[i].digest, ref->digest, 16) == 0 &&
-		    (best == HOLDERS_MOST || has_id(n->ids, rows[i].id)))
+		    (best == HOLDERS_MOST || kvi_protocol_has(n->ids, rows[i].id)))
 			best = i;
 	}
 	if (!ret && best < HOLDERS_MOST)
@@ -60,14 +60,31 @@ static kvarc_ret add_holders(void *opaque, const struct kvi_index_ref *ref)
 	return ret;
 }
 
-kvarc_ret kvi_protocol_needs(struct kvarc_store *s, struct kvi_store_index *x, const uint8_t id[16],
-                             struct kvi_list *ids)
+/* What a manifest lists, as far as it is there. */
+static kvarc_ret add_listed(struct needs *n, const struct kvi_needs *needs)
+{
+	int64_t pack;
+	kvarc_ret ret = kvi_index_find_any(n->x, needs->pack, &pack);
+	if (!ret)
+		ret = add_id(n, needs->pack);
+	for (uint32_t i = 0; i < needs->n && !ret; i++) {
+		ret = kvi_index_find_any(n->x, needs->others[i], &pack);
+		n->lacking |= ret == KVARC_END;
+		ret = ret == KVARC_END ? KVARC_OK : ret ? ret : add_id(n, needs->others[i]);
+	}
+	return ret ? ret : n->lacking ? KVARC_END : KVARC_OK;
+}
+
+kvarc_ret kvi_protocol_needs(struct kvarc_store *s, struct kvi_store_index *x,
+                             const struct kvi_needs *needs, struct kvi_list *ids)
 {
 	struct needs n = { .s = s, .x = x, .ids = ids };
 	int64_t pack;
-	kvarc_ret ret = kvi_index_find_pack(x, id, &pack);
+	if (needs->encrypted)
+		return add_listed(&n, needs);
+	kvarc_ret ret = kvi_index_find_pack(x, needs->pack, &pack);
 	if (!ret)
-		ret = add_id(&n, id);
+		ret = add_id(&n, needs->pack);
 	if (!ret)
 		ret = kvi_index_refs(x, pack, add_holders, &n);
 	return ret ? ret : n.lacking ? KVARC_END : KVARC_OK;
@@ -95,7 +112,7 @@ static int see_retired(void *opaque, const struct kvi_object *object)
 {
 	struct retired *r = opaque;
 	uint8_t id[16];
-	if (kvi_retired_key_parse(id, object->key) && has_id(r->ids, id))
+	if (kvi_retired_key_parse(id, object->key) && kvi_protocol_has(r->ids, id))
 		r->ret = add_found(r, id);
 	return r->ret != KVARC_OK;
 }

@@ -228,7 +228,7 @@ static kvarc_ret write_all(struct save_writing *x, const kvarc_save_options *o)
 }
 
 static kvarc_ret open_writer(struct save_writing *x, struct kvi_save_archive *a,
-                             const kvarc_save_options *o)
+                             const kvarc_save_options *o, const kvarc_keys *keys)
 {
 	struct kvarc_store *s = x->p->s;
 	kvarc_writer_options wo = o->writer;
@@ -241,11 +241,13 @@ static kvarc_ret open_writer(struct save_writing *x, struct kvi_save_archive *a,
 	memcpy(wo.file_id, a->id, sizeof wo.file_id);
 	wo.flags |= KVARC_WRITE_FILE_ID | KVARC_WRITE_STORED;
 	wo.common.error = s->error;
+	wo.keys = keys;
 	return kvarc_writer_open(&x->w, &a->sink, &wo);
 }
 
 kvarc_ret kvi_save_write(struct kvi_save_archive *a, struct kvi_save_plan *p,
-                         const kvarc_save_options *o, struct kvi_list *known)
+                         const kvarc_save_options *o, const kvarc_keys *keys,
+                         struct kvi_list *known)
 {
 	struct kvarc_store *s = p->s;
 	struct save_writing x = { .p = p, .known = known };
@@ -256,7 +258,7 @@ kvarc_ret kvi_save_write(struct kvi_save_archive *a, struct kvi_save_plan *p,
 	if (!ret)
 		ret = open_sink(a, s);
 	if (!ret)
-		ret = open_writer(&x, a, o);
+		ret = open_writer(&x, a, o, keys);
 	if (!ret)
 		ret = write_all(&x, o);
 	if (ret)

@@ -17,11 +17,13 @@ struct kvi_save_archive {
 
 /*
  * Writes the archive of a plan: what the store has as STOREREF, the rest as segments, the files,
- * a checkpoint. known gets what kvi_index_fill wants to know (struct kvi_known). a is to be closed,
- * also on failure. Returns OK, MEM, MEMLIMIT, IO, and what writers return.
+ * a checkpoint. keys NULL: not encrypted. known gets what kvi_index_fill wants to know (struct
+ * kvi_known). a is to be closed, also on failure. Returns OK, MEM, MEMLIMIT, IO, and what writers
+ * return.
  */
 kvarc_ret kvi_save_write(struct kvi_save_archive *a, struct kvi_save_plan *p,
-                         const kvarc_save_options *o, struct kvi_list *known);
+                         const kvarc_save_options *o, const kvarc_keys *keys,
+                         struct kvi_list *known);
 /* Closes what kvi_save_write has opened. */
 void kvi_save_close(struct kvi_save_archive *a);
 

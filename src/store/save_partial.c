@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "util/bytes.h"
-
 enum { CANDIDATES_MOST = 8, CHILDREN_MOST = 64 };
 
 /* The best one so far. */
@@ -23,7 +21,7 @@ static kvarc_ret find_first(struct kvi_save_plan *p, struct kvi_index_row *row)
 	if (!p->other.has_ids)
 		return KVARC_END;
 	row->has_first = true;
-	row->first = p->other.ids[0];
+	row->first = kvi_veil_first(p->veil, row->parent, p->other.ids[0]);
 	(void)kvi_index_set_first(p->s->index, row->row, row->first);
 	return KVARC_OK;
 }
@@ -79,11 +77,13 @@ static kvarc_ret find_best(struct kvi_save_plan *p, uint32_t track, struct kept_
 	size_t n = 0, compared = 0;
 	if (!rows)
 		return kvi_fail_alloc(p->s->error, &p->s->alloc);
-	kvarc_ret ret = kvi_index_children(p->s->index, p->s->name_space_key, kvi_load64(t->chain),
-	                                   p->rows.ids[0], rows, CHILDREN_MOST, &n);
+	const uint64_t parent = kvi_veil_word(p->veil, t->chain);
+	const int32_t first = kvi_veil_first(p->veil, parent, p->rows.ids[0]);
+	kvarc_ret ret = kvi_index_children(p->s->index, p->name_space, parent, first, rows,
+	                                   CHILDREN_MOST, &n);
 	for (size_t i = 0; i < n && !ret && compared < CANDIDATES_MOST; i++) {
 		ret = find_first(p, &rows[i]);
-		if (!ret && rows[i].first == p->rows.ids[0]) {
+		if (!ret && rows[i].first == first) {
 			ret = compare(p, &rows[i], best);
 			compared++;
 		}
@@ -107,12 +107,14 @@ static kvarc_ret add_piece(struct kvi_save_plan *p, uint32_t track,
 	k->stored.t0 = t->kept;
 	k->stored.bytes = kvi_plan_bytes(p, track, best->row.n);
 	k->stored.has_chain = 1;
-	memcpy(k->stored.chain, best->row.chain, 16);
 	memcpy(k->pack, best->row.id, 16);
 	k->first = p->rows.ids[0];
 	k->use = best->use;
 	kvarc_ret ret = kvarc_content_digest(p->g, track, best->row.n, p->other.ids,
 	                                     p->other.positions, p->other.views, k->stored.digest);
+	if (!ret)
+		ret = kvarc_chain_next(t->chain, track, best->row.n, p->other.ids,
+		                       p->other.positions, k->stored.chain);
 	if (!ret)
 		ret = kvarc_chain_next(t->chain, track, best->use, p->rows.ids, p->rows.positions,
 		                       k->chain);

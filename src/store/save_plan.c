@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "files/pack_parts.h"
-#include "util/bytes.h"
 
 enum { MATCHES_MOST = 16 };
 
@@ -84,7 +83,7 @@ kvarc_ret kvi_piece_cut(struct kvi_save_plan *p, struct kvi_piece_kept *k)
 }
 
 static kvarc_ret add_whole(struct kvi_save_plan *p, const struct kvi_index_row *row, uint32_t track,
-                           uint64_t t0, const uint8_t digest[16])
+                           uint64_t t0, const uint8_t *chain, const uint8_t digest[16])
 {
 	struct kvi_piece_kept *k = kvi_plan_add(p, track);
 	if (!k)
@@ -94,37 +93,56 @@ static kvarc_ret add_whole(struct kvi_save_plan *p, const struct kvi_index_row *
 	k->stored.t0 = t0;
 	k->stored.bytes = kvi_plan_bytes(p, track, row->n);
 	k->stored.has_chain = row->has_chain;
-	memcpy(k->stored.chain, row->chain, 16);
+	if (chain)
+		memcpy(k->stored.chain, chain, 16);
 	memcpy(k->stored.digest, digest, 16);
 	memcpy(k->pack, row->id, 16);
 	return KVARC_OK;
 }
 
+/* The hashes of a whole segment, which lies in p->other, as they are in its archive. END: they are
+ * not those of the index. */
+static kvarc_ret whole_hashes(struct kvi_save_plan *p, const struct kvi_index_row *row,
+                              kvarc_stored *st)
+{
+	const struct kvi_store_rows *o = &p->other;
+	if (!o->has_ids)
+		return KVARC_END;
+	kvarc_ret ret = kvarc_chain_next(p->tracks[st->track].chain, st->track, o->n, o->ids,
+	                                 o->positions, st->chain);
+	if (!ret)
+		ret = kvarc_content_digest(p->g, st->track, o->n, o->ids, o->positions, o->views,
+		                           st->digest);
+	if (!ret && (!kvi_veil_equal(p->veil, row->whole_chain, st->chain) ||
+	             !kvi_veil_equal(p->veil, row->whole_digest, st->digest)))
+		return KVARC_END;
+	return kvi_fail_memory(p->s->error, ret, &p->s->alloc);
+}
+
 /* Tokens that another version has cut off a segment: the segment is named, and cut again. Returns
  * END when it is in no archive any more. */
 static kvarc_ret add_cut(struct kvi_save_plan *p, const struct kvi_index_row *row, uint32_t track,
-                         uint64_t t0, const uint8_t digest[16])
+                         uint64_t t0, const uint8_t *chain, const uint8_t digest[16])
 {
 	struct kvi_index_row whole;
+	kvarc_stored st = { .track = track, .t0 = t0, .has_chain = 1 };
 	kvarc_ret ret = kvi_content_find(p->s, p->g, row->name_space, row->whole_chain,
 	                                 row->whole_digest, &whole);
 	if (!ret && whole.n != row->whole_n)
 		ret = KVARC_END;
 	if (!ret)
-		ret = kvi_rows_read(p->s, &whole, &p->other, false);
+		ret = kvi_rows_read(p->s, &whole, &p->other, true);
+	if (!ret)
+		ret = whole_hashes(p, row, &st);
 	struct kvi_piece_kept *k = ret ? NULL : kvi_plan_add(p, track);
 	if (!k)
 		return ret ? ret : kvi_alloc_error(&p->s->alloc);
-	k->stored.track = track;
-	k->stored.n = whole.n;
-	k->stored.t0 = t0;
-	k->stored.bytes = kvi_plan_bytes(p, track, whole.n);
-	k->stored.has_chain = 1;
-	memcpy(k->stored.chain, row->whole_chain, 16);
-	memcpy(k->stored.digest, row->whole_digest, 16);
+	st.n = whole.n;
+	st.bytes = kvi_plan_bytes(p, track, whole.n);
+	k->stored = st;
 	memcpy(k->pack, whole.id, 16);
 	memcpy(k->digest, digest, 16);
-	memcpy(k->chain, row->chain, 16);
+	memcpy(k->chain, chain, 16);
 	k->first = p->other.ids[0];
 	k->use = row->n;
 	return kvi_piece_cut(p, k);
@@ -158,13 +176,15 @@ static kvarc_ret row_digest(struct kvi_save_plan *p, struct kvi_index_row *row)
 		                           p->other.positions, p->other.views, row->digest);
 	row->has_digest = !ret;
 	if (!ret)
+		kvi_veil_hash(p->veil, row->digest, row->digest);
+	if (!ret)
 		(void)kvi_index_set_digest(p->s->index, row->row, row->digest);
 	return ret;
 }
 
 /* Uses one of the rows that has the elements of the file. END: none has. */
 static kvarc_ret use_row(struct kvi_save_plan *p, struct kvi_index_row *rows, size_t count,
-                         uint32_t track, uint32_t n)
+                         uint32_t track, uint32_t n, const uint8_t chain[16])
 {
 	struct kvi_track_plan *t = &p->tracks[track];
 	uint8_t digest[16];
@@ -175,9 +195,10 @@ static kvarc_ret use_row(struct kvi_save_plan *p, struct kvi_index_row *rows, si
 		return ret;
 	for (size_t i = 0; i < count; i++) {
 		ret = row_digest(p, &rows[i]);
-		if (!ret && memcmp(rows[i].digest, digest, 16) == 0) {
-			ret = rows[i].whole_n ? add_cut(p, &rows[i], track, t->kept, digest)
-			                      : add_whole(p, &rows[i], track, t->kept, digest);
+		if (!ret && kvi_veil_equal(p->veil, rows[i].digest, digest)) {
+			ret = rows[i].whole_n
+			              ? add_cut(p, &rows[i], track, t->kept, chain, digest)
+			              : add_whole(p, &rows[i], track, t->kept, chain, digest);
 			if (!ret)
 				return ret;
 		}
@@ -199,7 +220,7 @@ static kvarc_ret step_chain(struct kvi_save_plan *p, uint32_t track)
 {
 	struct kvi_track_plan *t = &p->tracks[track];
 	struct kvi_index_row rows[MATCHES_MOST];
-	const uint64_t left = t->tokens - t->kept, parent = kvi_load64(t->chain);
+	const uint64_t left = t->tokens - t->kept, parent = kvi_veil_word(p->veil, t->chain);
 	uint32_t lengths[KVI_SEGMENT_MOST];
 	size_t n_lengths, count;
 	kvarc_ret ret = kvi_index_lengths(p->s->index, parent, lengths, &n_lengths);
@@ -208,18 +229,19 @@ static kvarc_ret step_chain(struct kvi_save_plan *p, uint32_t track)
 		                    (uint32_t)(left < KVI_SEGMENT_MOST ? left : KVI_SEGMENT_MOST),
 		                    false);
 	for (size_t i = 0; i < n_lengths && !ret; i++) {
-		uint8_t chain[16];
+		uint8_t chain[16], veiled[16];
 		if (lengths[i] > left)
 			continue;
 		ret = kvarc_chain_next(t->chain, track, lengths[i], p->rows.ids, p->rows.positions,
 		                       chain);
 		ret = kvi_fail_memory(p->s->error, ret, &p->s->alloc);
+		kvi_veil_hash(p->veil, veiled, chain);
 		if (!ret)
-			ret = kvi_index_match(p->s->index, p->s->name_space_key, parent, chain,
-			                      rows, MATCHES_MOST, &count);
+			ret = kvi_index_match(p->s->index, p->name_space, parent, veiled, rows,
+			                      MATCHES_MOST, &count);
 		if (ret || !count)
 			continue;
-		ret = use_row(p, rows, count, track, lengths[i]);
+		ret = use_row(p, rows, count, track, lengths[i], chain);
 		if (ret == KVARC_END) {
 			ret = KVARC_OK;
 			continue;
@@ -241,16 +263,18 @@ static kvarc_ret step_digest(struct kvi_save_plan *p, uint32_t track)
 	const uint64_t left = t->tokens - t->kept;
 	const uint32_t n = left < KVI_SEGMENT_MOST ? (uint32_t)left : KVI_SEGMENT_MOST;
 	struct kvi_index_row row;
-	uint8_t digest[16];
+	uint8_t digest[16], veiled[16];
 	kvarc_ret ret = kvi_plan_read(p, track, t->kept, n, true);
 	if (!ret)
 		ret = kvi_plan_digest(p, n, digest);
-	if (!ret)
-		ret = kvi_content_find(p->s, p->g, p->s->name_space_key, digest, digest, &row);
+	if (ret)
+		return ret;
+	kvi_veil_hash(p->veil, veiled, digest);
+	ret = kvi_content_find(p->s, p->g, p->name_space, veiled, veiled, &row);
 	if (!ret && (row.n != n || row.has_chain))
 		ret = KVARC_END;
 	if (!ret)
-		ret = add_whole(p, &row, track, t->kept, digest);
+		ret = add_whole(p, &row, track, t->kept, NULL, digest);
 	if (!ret)
 		keep(p, track, n);
 	return ret;
@@ -307,20 +331,24 @@ static kvarc_ret plan_track(struct kvi_save_plan *p, uint32_t track)
 		ret = kvi_rows_make(p->s, &p->other, p->g, track);
 	if (!ret)
 		ret = find_chained(p, track);
-	while (!ret && t->kept < t->tokens)
+	while (!ret && !p->alone && t->kept < t->tokens)
 		ret = t->chained ? step_chain(p, track) : step_digest(p, track);
 	if (ret == KVARC_END)
 		ret = t->chained ? kvi_plan_partial(p, track) : KVARC_OK;
-	else if (!ret)
+	else if (!ret && !p->alone)
 		ret = end_with_token(p, track);
 	kvi_rows_free(p->s, &p->rows);
 	kvi_rows_free(p->s, &p->other);
 	return ret;
 }
 
-kvarc_ret kvi_plan_save(struct kvi_save_plan *p, struct kvarc_store *s, kvarc_import *im)
+kvarc_ret kvi_plan_save(struct kvi_save_plan *p, struct kvarc_store *s, kvarc_import *im,
+                        const struct kvi_veil *veil, bool alone)
 {
 	memset(p, 0, sizeof *p);
+	p->veil = veil;
+	p->alone = alone;
+	p->name_space = kvi_veil_space(veil, s->name_space);
 	p->s = s;
 	p->im = im;
 	p->g = kvarc_import_geometry(im);

@@ -31,15 +31,20 @@ struct kvi_save_plan {
 	struct kvarc_store *s;
 	kvarc_import *im;
 	const kvarc_geometry *g;
+	const struct kvi_veil *veil; /* of what may be shared */
+	uint64_t name_space;         /* as the index has it */
+	bool alone;                  /* nothing is looked for */
 	uint8_t root[16];
 	struct kvi_track_plan *tracks;
 	struct kvi_store_rows rows, other; /* of the track in hand: of the file, of the store */
 	uint64_t kept, tokens, kept_bytes;
 };
 
-/* Looks for the tokens of an import in the store. p is to be freed, also on failure. Returns OK,
- * MEM, MEMLIMIT, IO, DATA (the index is damaged). */
-kvarc_ret kvi_plan_save(struct kvi_save_plan *p, struct kvarc_store *s, kvarc_import *im);
+/* Looks for the tokens of an import in the archives of a store that have the same veil; alone: in
+ * none. p is to be freed, also on failure. Returns OK, MEM, MEMLIMIT, IO, DATA (the index is
+ * damaged). */
+kvarc_ret kvi_plan_save(struct kvi_save_plan *p, struct kvarc_store *s, kvarc_import *im,
+                        const struct kvi_veil *veil, bool alone);
 /* NULL-safe in all members. */
 void kvi_plan_free(struct kvi_save_plan *p);
 

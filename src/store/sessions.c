@@ -25,7 +25,8 @@ void kvi_version_fill(kvarc_session_version *v, const struct kvi_session_key *k,
 	v->label = m->label;
 	v->parent = m->parent;
 	v->parent_number = m->parent_number;
-	memcpy(v->archive, m->pack, sizeof v->archive);
+	memcpy(v->archive, m->needs.pack, sizeof v->archive);
+	v->encrypted = m->needs.encrypted;
 }
 
 /* ----- one ------------------------------------------------ */

@@ -69,14 +69,11 @@ static bool same_tensors(const kvarc_geometry *a, const kvarc_geometry *b)
 /* The archive that an error of one of its calls is about. */
 static kvarc_ret fail_pack(struct kvarc_store *s, const uint8_t id[16], kvarc_ret ret)
 {
-	for (size_t i = 0; i < KVI_OPEN_PACKS; i++)
-		if (s->packs[i].r && memcmp(s->packs[i].id, id, 16) == 0) {
-			kvi_fail(s->error, ret, "store: %s: %s", s->packs[i].key,
-			         s->packs[i].error.text);
-			if (!kvarc_usable(ret))
-				kvi_pack_forget(s, id);
-			break;
-		}
+	const struct kvi_open_pack *p = kvi_pack_find(s, id);
+	if (p)
+		kvi_fail(s->error, ret, "store: %s: %s", p->key, p->error.text);
+	if (p && !kvarc_usable(ret))
+		kvi_pack_forget(s, id);
 	return kvi_pack_gone(s, id, ret);
 }
 
@@ -90,12 +87,16 @@ static kvarc_ret read_tokens(kvarc_reader *r, const struct kvi_index_row *row, i
 	               : ret;
 }
 
-/* Whether a segment of that length can lie there. */
-static bool fits(kvarc_reader *r, const struct kvi_index_row *row, const kvarc_geometry *g)
+/* Whether a segment of that length can lie there, and the archive is of the namespace and the key
+ * that the index says: who can write to the index cannot exchange it for another archive. */
+static bool fits(struct kvarc_store *s, kvarc_reader *r, const struct kvi_index_row *row,
+                 const kvarc_geometry *g)
 {
-	uint64_t tokens = kvarc_reader_tokens(r, row->track);
-	return row->n >= 1 && row->n <= KVI_SEGMENT_MOST && row->t0 <= tokens &&
-	       row->n <= tokens - row->t0 && same_tensors(kvarc_reader_geometry(r), g);
+	const uint64_t tokens = kvarc_reader_tokens(r, row->track);
+	const struct kvi_open_pack *p = kvi_pack_find(s, row->id);
+	return p && p->name_space == row->name_space && row->n >= 1 && row->n <= KVI_SEGMENT_MOST &&
+	       row->t0 <= tokens && row->n <= tokens - row->t0 &&
+	       same_tensors(kvarc_reader_geometry(r), g);
 }
 
 static kvarc_ret read_row(struct kvarc_store *s, const struct kvi_index_row *row,
@@ -106,7 +107,7 @@ static kvarc_ret read_row(struct kvarc_store *s, const struct kvi_index_row *row
 	kvarc_ret ret = kvi_pack_reader(s, row->id, &r);
 	if (ret)
 		return ret;
-	if (!fits(r, row, g))
+	if (!fits(s, r, row, g))
 		return KVARC_END;
 	ret = read_tokens(r, row, ids, positions, has_ids);
 	const kvarc_range range = { row->track, 0, UINT32_MAX, row->t0, row->n, { 0 } };
@@ -140,6 +141,7 @@ static kvarc_ret find_digest(struct kvarc_store *s, const kvarc_geometry *g,
 	}
 	kvi_rows_free(s, &rows);
 	if (!ret) {
+		kvi_veil_hash(&kvi_pack_find(s, row->id)->veil, row->digest, row->digest);
 		row->has_digest = true;
 		/* For the next time; where that fails (a full disk), nothing is lost. */
 		(void)kvi_index_set_digest(s->index, row->row, row->digest);
@@ -177,15 +179,15 @@ kvarc_ret kvi_content_find(struct kvarc_store *s, const kvarc_geometry *g, uint6
 }
 
 /* One that other processes have put lately. */
-static kvarc_ret find_again(struct kvi_store_content *c, uint64_t name_space,
-                            const kvarc_stored *st, const uint8_t *key, struct kvi_index_row *row)
+static kvarc_ret find_again(struct kvi_store_content *c, uint64_t name_space, const uint8_t *key,
+                            const uint8_t *digest, struct kvi_index_row *row)
 {
 	uint64_t unreadable = 0;
-	kvarc_ret ret = kvi_content_find(c->s, c->geometry, name_space, key, st->digest, row);
+	kvarc_ret ret = kvi_content_find(c->s, c->geometry, name_space, key, digest, row);
 	if (ret != KVARC_END)
 		return ret;
 	ret = kvi_index_refresh(c->s, c->s->index, NULL, NULL, &unreadable);
-	return ret ? ret : kvi_content_find(c->s, c->geometry, name_space, key, st->digest, row);
+	return ret ? ret : kvi_content_find(c->s, c->geometry, name_space, key, digest, row);
 }
 
 int kvi_content_read(void *opaque, const kvarc_stored *st, const char *ns, int32_t *ids,
@@ -194,10 +196,12 @@ int kvi_content_read(void *opaque, const kvarc_stored *st, const char *ns, int32
 	struct kvi_store_content *c = opaque;
 	struct kvi_index_row row;
 	bool has_ids;
-	const uint8_t *key = st->has_chain ? st->chain : st->digest;
+	uint8_t key[16], digest[16];
 	if (!c->geometry)
 		return 1;
-	kvarc_ret ret = find_again(c, kvi_name_space_key(ns), st, key, &row);
+	kvi_veil_hash(&c->veil, key, st->has_chain ? st->chain : st->digest);
+	kvi_veil_hash(&c->veil, digest, st->digest);
+	kvarc_ret ret = find_again(c, kvi_veil_space(&c->veil, ns), key, digest, &row);
 	if (!ret && row.n != st->n)
 		ret = KVARC_END;
 	if (!ret)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* store_find.c - the sessions that begin with the token ids of a file */
+#include "config.h"
+
 #include "store_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "files/pack_parts.h"
-#include "util/bytes.h"
 
 /* A segment of a session's last version, on the first track. */
 struct found_segment {
@@ -20,6 +21,7 @@ struct found_session {
 	char name[KVI_SESSION_MAX + 1];
 	uint64_t number, tokens, common;
 	uint8_t id[16];
+	bool encrypted;
 };
 
 struct finding {
@@ -28,6 +30,8 @@ struct finding {
 	uint8_t root[16];
 	struct kvi_list sessions;   /* struct found_session */
 	struct kvi_list segments;   /* struct found_segment: of the session in hand */
+	struct kvi_veil veil;       /* of its archive, */
+	uint64_t name_space;        /* as the index has it */
 	struct kvi_store_rows rows; /* of the store */
 	int32_t ids[KVI_SEGMENT_MOST], positions[KVI_SEGMENT_MOST];
 	uint64_t tokens;
@@ -45,6 +49,7 @@ static int add_session(void *opaque, const kvarc_session_version *v)
 	to->number = v->number;
 	to->tokens = v->tokens;
 	memcpy(to->id, v->archive, 16);
+	to->encrypted = v->encrypted;
 	return 0;
 }
 
@@ -114,9 +119,9 @@ static kvarc_ret compare_ids(struct finding *f, const struct found_segment *x,
                              const uint8_t before[16], uint32_t n, uint32_t *common)
 {
 	struct kvi_index_row row;
-	kvarc_ret ret = kvi_content_find(f->s, NULL, f->s->name_space_key, x->key, NULL, &row);
+	kvarc_ret ret = kvi_content_find(f->s, NULL, f->name_space, x->key, NULL, &row);
 	*common = 0;
-	if (!ret && row.parent != kvi_load64(before))
+	if (!ret && row.parent != kvi_veil_word(&f->veil, before))
 		ret = KVARC_END;
 	if (!ret)
 		ret = kvi_rows_read(f->s, &row, &f->rows, false);
@@ -145,7 +150,7 @@ static kvarc_ret step(struct finding *f, const struct found_segment *x, uint8_t 
 		return ret;
 	if (n >= x->n && x->left == x->n) {
 		ret = kvarc_chain_next(chain, 0, x->n, f->ids, f->positions, next);
-		if (ret || memcmp(next, x->key, 16) == 0) {
+		if (ret || kvi_veil_equal(&f->veil, x->key, next)) {
 			memcpy(chain, next, 16);
 			*t += x->n;
 			return kvi_fail_memory(f->s->error, ret, &f->s->alloc);
@@ -162,12 +167,28 @@ static kvarc_ret step(struct finding *f, const struct found_segment *x, uint8_t 
 	                           : KVARC_END;
 }
 
+/* AUTH: it is encrypted, and no key opens it: nothing is in common. */
+static kvarc_ret find_veil(struct finding *f, const struct found_session *x)
+{
+	kvarc_reader *r;
+	kvarc_ret ret = KVARC_OK;
+	f->veil = (struct kvi_veil){ 0 };
+	if (x->encrypted)
+		ret = kvi_pack_reader(f->s, x->id, &r);
+	if (x->encrypted && !ret)
+		f->veil = kvi_pack_find(f->s, x->id)->veil;
+	f->name_space = kvi_veil_space(&f->veil, f->s->name_space);
+	return ret;
+}
+
 static kvarc_ret compare(struct finding *f, struct found_session *x)
 {
 	uint8_t chain[16];
 	uint64_t t = 0;
 	memcpy(chain, f->root, 16);
-	kvarc_ret ret = list_segments(f, x);
+	kvarc_ret ret = find_veil(f, x);
+	if (!ret)
+		ret = list_segments(f, x);
 	for (size_t i = 0; i < f->segments.n && !ret && t < f->tokens; i++) {
 		const struct found_segment *y = KVI_LIST(struct found_segment, f->segments, i);
 		ret = y->t0 == t && y->chained ? step(f, y, chain, &t) : KVARC_END;
@@ -236,6 +257,7 @@ kvarc_ret kvarc_store_find(kvarc_store *s, kvarc_import *im, kvarc_found_fn fn, 
 	kvi_rows_free(s, &f->rows);
 	kvi_free(&s->alloc, f->sessions.p);
 	kvi_free(&s->alloc, f->segments.p);
+	explicit_bzero(&f->veil, sizeof f->veil);
 	kvi_free(&s->alloc, f);
 	return ret;
 }

@@ -15,7 +15,7 @@ kvarc_ret kvarc_store_identity(kvarc_store *s, const char *session, uint64_t num
 	kvarc_ret ret = kvi_session_check(s, "kvarc_store_identity", session);
 	if (!ret)
 		ret = kvi_version_read(s, session, &number, &m);
-	if (!ret && (ret = kvi_pack_reader(s, m.pack, &r)) == KVARC_END)
+	if (!ret && (ret = kvi_pack_reader(s, m.needs.pack, &r)) == KVARC_END)
 		ret = kvi_fail(s->error, KVARC_STORE,
 		               "store: the archive of the version is missing: it is lost");
 	for (size_t i = 0; !ret; i++) {

@@ -13,12 +13,12 @@
 #include "util/error.h"
 
 /* Of the tables below, with the letters KVA in front. */
-#define INDEX_VERSION "1263943938"
+#define INDEX_VERSION "1263943939"
 enum { BUSY_MS = 60000, RETRY_MS = 10, NAME_BYTES = 4096 };
 
 static const char tables[] =
 	"CREATE TABLE packs(pack INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, bytes INTEGER,"
-	" time INTEGER);"
+	" time INTEGER, sealed INTEGER);"
 	"CREATE TABLE segments(seg INTEGER PRIMARY KEY, pack INTEGER NOT NULL, ns INTEGER,"
 	" key INTEGER, parent INTEGER, first INTEGER, track INTEGER, n INTEGER, t0 INTEGER,"
 	" chain BLOB, digest BLOB, wn INTEGER, wchain BLOB, wdigest BLOB, id BLOB);"
@@ -38,7 +38,7 @@ static const char drop_trees[] = "DROP INDEX IF EXISTS children; DROP INDEX IF E
 	" s.wchain, s.wdigest, s.id FROM segments s "
 
 static const char *const texts[KVI_STATEMENTS] = {
-	[KVI_ADD_PACK] = "INSERT INTO packs(id, bytes, time) VALUES(?1, ?2, ?3)",
+	[KVI_ADD_PACK] = "INSERT INTO packs(id, bytes, time, sealed) VALUES(?1, ?2, ?3, ?4)",
 	[KVI_ADD_ROW] = "INSERT INTO segments(pack, ns, key, parent, first, track, n, t0, chain,"
 			" digest, wn, wchain, wdigest, id)"
 			" VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
@@ -47,7 +47,7 @@ static const char *const texts[KVI_STATEMENTS] = {
 	[KVI_DROP_ROWS] = "DELETE FROM segments WHERE pack = ?1",
 	[KVI_DROP_REFS] = "DELETE FROM refs WHERE pack = ?1",
 	[KVI_DROP_PACK] = "DELETE FROM packs WHERE pack = ?1",
-	[KVI_FIND_PACK] = "SELECT pack FROM packs WHERE id = ?1",
+	[KVI_FIND_PACK] = "SELECT pack FROM packs WHERE id = ?1 AND sealed <= ?2",
 	[KVI_SET_FIRST] = "UPDATE segments SET first = ?2 WHERE seg = ?1",
 	[KVI_LENGTHS] = "SELECT DISTINCT n FROM segments WHERE parent = ?1 ORDER BY n DESC",
 	[KVI_MATCH] = "SELECT " COLUMNS "WHERE s.key = ?1 AND s.parent = ?2 AND s.ns = ?3"
@@ -57,7 +57,7 @@ static const char *const texts[KVI_STATEMENTS] = {
 			 " ORDER BY s.n DESC LIMIT ?4",
 	[KVI_HOLDERS] = "SELECT " COLUMNS "WHERE s.key = ?1 AND s.ns = ?2 AND s.wn = 0"
 			" LIMIT ?3",
-	[KVI_PACKS_ALL] = "SELECT pack, id, bytes, time FROM packs ORDER BY pack",
+	[KVI_PACKS_ALL] = "SELECT pack, id, bytes, time, sealed FROM packs ORDER BY pack",
 	[KVI_ROWS] = "SELECT " COLUMNS "WHERE s.pack = ?1 AND s.wn = 0 ORDER BY s.track, s.t0",
 	[KVI_REFS] = "SELECT pack, ns, track, t0, n, left, chained, key, digest FROM refs"
 		     " WHERE pack = ?1 ORDER BY track, rowid",

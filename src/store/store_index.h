@@ -2,9 +2,10 @@
 /*
  * store_index.h - the index of a store: which archive holds which tokens, in SQLite
  *
- * A cache: all of it but the times of last use can be made again from the archives. Several
- * processes may use one file at once (WAL). Calls return OK, END, DATA (the file is damaged: make
- * it again), IO, MEM, and fill the error of open.
+ * A cache: all of it but the times of last use can be made again from the archives. Hashes, first
+ * ids and namespaces of encrypted ones are veiled (veil.h). Several processes may use one file at
+ * once (WAL). Calls return OK, END, DATA (the file is damaged: make it again), IO, MEM, and fill
+ * the error of open.
  */
 #ifndef KVI_STORE_INDEX_H
 #define KVI_STORE_INDEX_H
@@ -54,6 +55,8 @@ struct kvi_index_pack {
 	uint8_t id[16];
 	uint64_t bytes;
 	int64_t time;
+	bool encrypted;
+	bool locked; /* and no key has opened it: what it holds is not there */
 };
 
 /*
@@ -91,8 +94,10 @@ kvarc_ret kvi_index_set_first(struct kvi_store_index *x, int64_t row, int32_t fi
 /* Forgets a pack and what it holds and names; one that is not there is fine. */
 kvarc_ret kvi_index_remove_pack(struct kvi_store_index *x, const uint8_t id[16]);
 
-/* The number of a pack; END: it is not there. */
+/* The number of a pack; END: it is not there, or locked. */
 kvarc_ret kvi_index_find_pack(struct kvi_store_index *x, const uint8_t id[16], int64_t *pack);
+/* The same, also of one that is locked. */
+kvarc_ret kvi_index_find_any(struct kvi_store_index *x, const uint8_t id[16], int64_t *pack);
 
 /* The lengths, in tokens, of the rows that follow a chain value (its first 8 bytes), descending. */
 kvarc_ret kvi_index_lengths(struct kvi_store_index *x, uint64_t parent, uint32_t n[256],

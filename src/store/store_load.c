@@ -41,17 +41,25 @@ static kvarc_ret unpack(struct kvarc_store *s, kvarc_item_open open, void *opaqu
 {
 	struct kvi_store_content content = { .s = s };
 	struct kvi_open_pack p;
-	kvarc_ret ret = kvi_pack_open(s, &p, s->version.pack, &content);
+	const struct kvi_needs *needs = &s->version.needs;
+	kvarc_ret ret = kvi_pack_open(s, &p, needs->pack, &content);
 	if (ret == KVARC_END) {
 		char key[KVI_PACK_KEY];
-		kvi_pack_key(key, s->version.pack);
+		kvi_pack_key(key, needs->pack);
 		return kvi_fail(s->error, KVARC_STORE, "store: %s is missing: the version is lost",
 		                key);
 	}
 	if (ret)
 		return content.failed ? content.failed : ret;
+	if (needs->encrypted && !p.veil.on) {
+		ret = kvi_fail(s->error, KVARC_STORE,
+		               "store: %s is not encrypted, but its version is: it was exchanged",
+		               p.key);
+		kvi_pack_close(&p);
+		return ret;
+	}
 	ret = kvarc_unpack(p.r, open, opaque);
-	if (ret && kvi_pack_gone(s, s->version.pack, ret) == KVARC_END)
+	if (ret && kvi_pack_gone(s, needs->pack, ret) == KVARC_END)
 		ret = kvi_fail(s->error, KVARC_STORE, "store: %s was removed meanwhile", p.key);
 	else if (ret)
 		ret = explain(s, &p, &content, ret);

@@ -41,6 +41,7 @@ static kvarc_ret add_pack(void *opaque, const struct kvi_index_pack *p)
 	memcpy(to->id, p->id, 16);
 	to->bytes = p->bytes;
 	to->time = p->time;
+	to->encrypted = p->encrypted;
 	return KVARC_OK;
 }
 
@@ -80,7 +81,14 @@ static kvarc_ret add_version(void *opaque, const char *key, const struct kvi_ses
 		return kvi_fail_alloc(m->s->error, &m->s->alloc);
 	v->key = *k;
 	v->bytes = manifest->bytes;
-	memcpy(v->id, manifest->pack, 16);
+	memcpy(v->id, manifest->needs.pack, 16);
+	v->encrypted = manifest->needs.encrypted;
+	for (uint32_t i = 0; i < manifest->needs.n; i++) {
+		uint8_t *to = kvi_list_add(&v->named, &m->s->alloc, 16);
+		if (!to)
+			return kvi_fail_alloc(m->s->error, &m->s->alloc);
+		memcpy(to, manifest->needs.others[i], 16);
+	}
 	kvarc_ret ret = kvi_index_last_use(m->uses, key, &v->used);
 	if (v->used < (int64_t)(manifest->time / 1000))
 		v->used = (int64_t)(manifest->time / 1000);
@@ -114,10 +122,20 @@ static kvarc_ret count_needs(struct kvi_store_map *m, struct kvi_map_version *v,
 	return KVARC_OK;
 }
 
+kvarc_ret kvi_map_needs(struct kvi_store_map *m, const struct kvi_map_version *v,
+                        struct kvi_list *ids)
+{
+	struct kvi_needs needs = { .encrypted = v->encrypted, .n = (uint32_t)v->named.n };
+	memcpy(needs.pack, v->id, 16);
+	if (needs.n)
+		memcpy(needs.others, v->named.p, 16 * v->named.n);
+	return kvi_protocol_needs(m->s, m->s->index, &needs, ids);
+}
+
 static kvarc_ret find_needs(struct kvi_store_map *m, struct kvi_map_version *v)
 {
 	struct kvi_list ids = { 0 };
-	kvarc_ret ret = kvi_protocol_needs(m->s, m->s->index, v->id, &ids);
+	kvarc_ret ret = kvi_map_needs(m, v, &ids);
 	if (ret == KVARC_END) {
 		v->lost = !ids.n;
 		v->lacking = !v->lost;
@@ -165,8 +183,11 @@ void kvi_map_free(struct kvi_store_map *m)
 {
 	if (!m->s)
 		return;
-	for (size_t i = 0; i < m->versions.n; i++)
-		kvi_free(&m->s->alloc, KVI_LIST(struct kvi_map_version, m->versions, i)->needs.p);
+	for (size_t i = 0; i < m->versions.n; i++) {
+		struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, m->versions, i);
+		kvi_free(&m->s->alloc, v->needs.p);
+		kvi_free(&m->s->alloc, v->named.p);
+	}
 	kvi_free(&m->s->alloc, m->versions.p);
 	kvi_free(&m->s->alloc, m->packs.p);
 	memset(m, 0, sizeof *m);

@@ -9,6 +9,8 @@
 struct kvi_map_version {
 	struct kvi_session_key key;
 	uint8_t id[16];        /* of its archive */
+	bool encrypted;        /* its manifest lists what it needs: */
+	struct kvi_list named; /* ids, and its own is not among them */
 	uint64_t bytes;        /* of the file */
 	int64_t used;          /* seconds since 1970 */
 	bool last;             /* of its session */
@@ -25,6 +27,7 @@ struct kvi_map_pack {
 	int64_t time;
 	uint64_t needed; /* by this many versions */
 	bool retired;    /* gc has put its tombstone */
+	bool encrypted;
 };
 
 /* The versions and archives of a store. */
@@ -48,6 +51,9 @@ kvarc_ret kvi_map_make(struct kvi_store_map *m, struct kvarc_store *s, struct kv
                        void (*report)(void *opaque, const char *text), void *opaque);
 /* Frees what kvi_map_make has made; all zero: nothing. */
 void kvi_map_free(struct kvi_store_map *m);
+/* The archives that a version needs, as kvi_protocol_needs does. */
+kvarc_ret kvi_map_needs(struct kvi_store_map *m, const struct kvi_map_version *v,
+                        struct kvi_list *ids);
 /* What a version needs is not counted any more. */
 void kvi_map_remove(struct kvi_store_map *m, struct kvi_map_version *v);
 /* Bytes of the archives that are needed. */

@@ -11,7 +11,6 @@
 #include <time.h>
 
 #include "util/arguments.h"
-#include "util/hash.h"
 #include "util/string_field.h"
 
 #define INDEX_NAME "/index.sqlite"
@@ -20,11 +19,6 @@ enum { NOTE_MOST = 256 };
 int64_t kvi_store_now(void)
 {
 	return (int64_t)time(NULL);
-}
-
-uint64_t kvi_name_space_key(const char *name_space)
-{
-	return kvi_h64(name_space, strlen(name_space));
 }
 
 void kvi_store_note(const struct kvarc_store *s, const char *format, ...)
@@ -145,7 +139,6 @@ kvarc_ret kvarc_store_open(kvarc_store **out, const char *url, const kvarc_store
 	s->error = options->common.error ? options->common.error : &s->own_error;
 	snprintf(s->name_space, sizeof s->name_space, "%s",
 	         options->name_space ? options->name_space : KVI_NAMESPACE_DEFAULT);
-	s->name_space_key = kvi_name_space_key(s->name_space);
 	const struct kvi_backend_options bo = { .allocator = options->common.allocator,
 		                                .create = options->flags & KVARC_STORE_CREATE,
 		                                .no_sync = options->flags & KVARC_STORE_NO_SYNC,
@@ -154,7 +147,9 @@ kvarc_ret kvarc_store_open(kvarc_store **out, const char *url, const kvarc_store
 		                                .session_token = options->session_token,
 		                                .region = options->region,
 		                                .endpoint = options->endpoint };
-	ret = kvi_backend_open(&s->backend, url, &bo, s->error);
+	ret = kvi_store_keys_open(s);
+	if (!ret)
+		ret = kvi_backend_open(&s->backend, url, &bo, s->error);
 	if (!ret)
 		ret = find_index(s, url);
 	if (!ret)
@@ -169,10 +164,9 @@ void kvarc_store_close(kvarc_store **s)
 {
 	if (!s || !*s)
 		return;
-	for (size_t i = 0; i < KVI_OPEN_PACKS; i++) {
-		kvarc_reader_close(&(*s)->packs[i].r);
-		kvi_object_source_close(&(*s)->packs[i].source);
-	}
+	for (size_t i = 0; i < KVI_OPEN_PACKS; i++)
+		kvi_pack_close(&(*s)->packs[i]);
+	kvi_store_keys_close(*s);
 	kvi_index_close(&(*s)->index);
 	kvi_backend_close(&(*s)->backend);
 	kvi_free(&(*s)->alloc, (*s)->index_path);

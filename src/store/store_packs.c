@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* store_packs.c - the archives of a store that are open to be read */
+#include "config.h"
+
 #include "store_state.h"
 
 #include <string.h>
+
+#include "reader/reader_internal.h"
 
 void kvi_pack_reader_options(const struct kvarc_store *s, kvarc_reader_options *o, kvarc_error *e)
 {
@@ -15,13 +19,48 @@ void kvi_pack_reader_options(const struct kvarc_store *s, kvarc_reader_options *
 	o->n_profiles = s->options.n_profiles;
 	o->find_profile = s->options.find_profile;
 	o->find_opaque = s->options.find_opaque;
+	o->keys = s->ready.n ? &s->ready : NULL;
 }
 
 void kvi_pack_close(struct kvi_open_pack *p)
 {
 	kvarc_reader_close(&p->r);
 	kvi_object_source_close(&p->source);
-	memset(p, 0, sizeof *p);
+	explicit_bzero(p, sizeof *p);
+}
+
+/* As the index has what the archive holds. */
+static void find_veil(struct kvi_open_pack *p)
+{
+	const char *name_space = kvarc_reader_identity(p->r, "namespace");
+	const uint8_t *domain = kvi_reader_domain(p->r);
+	p->veil.on = domain != NULL;
+	if (domain)
+		memcpy(p->veil.key, domain, sizeof p->veil.key);
+	p->name_space = kvi_veil_space(&p->veil, name_space ? name_space : "");
+}
+
+/* Passphrases take their time, and are derived when an archive needs them. */
+static kvarc_ret open_reader(struct kvarc_store *s, struct kvi_open_pack *p,
+                             struct kvi_store_content *content)
+{
+	kvarc_reader_options o;
+	kvarc_ret ret, more = KVARC_OK;
+	do {
+		kvi_pack_reader_options(s, &o, &p->error);
+		if (content) {
+			o.stored_read = kvi_content_read;
+			o.stored_opaque = content;
+		}
+		ret = kvarc_reader_open(&p->r, &p->source, &o);
+		if (ret == KVARC_AUTH)
+			more = kvi_store_keys_complete(s, false);
+	} while (ret == KVARC_AUTH && !more);
+	if (ret == KVARC_AUTH && more != KVARC_END) {
+		p->error = *s->error;
+		ret = more;
+	}
+	return ret;
 }
 
 kvarc_ret kvi_pack_gone(struct kvarc_store *s, const uint8_t id[16], kvarc_ret ret)
@@ -38,21 +77,19 @@ kvarc_ret kvi_pack_gone(struct kvarc_store *s, const uint8_t id[16], kvarc_ret r
 kvarc_ret kvi_pack_open(struct kvarc_store *s, struct kvi_open_pack *p, const uint8_t id[16],
                         struct kvi_store_content *content)
 {
-	kvarc_reader_options o;
 	memset(p, 0, sizeof *p);
 	memcpy(p->id, id, sizeof p->id);
 	kvi_pack_key(p->key, id);
-	kvi_pack_reader_options(s, &o, &p->error);
-	if (content) {
-		o.stored_read = kvi_content_read;
-		o.stored_opaque = content;
-	}
 	kvarc_ret ret = kvi_object_source(&p->source, s->backend, p->key, s->error);
 	if (ret)
 		return ret;
-	ret = kvarc_reader_open(&p->r, &p->source, &o);
-	if (!ret && content)
+	ret = open_reader(s, p, content);
+	if (!ret)
+		find_veil(p);
+	if (!ret && content) {
 		content->geometry = kvarc_reader_geometry(p->r);
+		content->veil = p->veil;
+	}
 	if (ret) {
 		kvi_fail(s->error, ret, "store: %s: %s", p->key, p->error.text);
 		kvi_pack_close(p);
@@ -81,6 +118,35 @@ kvarc_ret kvi_pack_reader(struct kvarc_store *s, const uint8_t id[16], kvarc_rea
 		return ret;
 	oldest->used = ++s->uses;
 	*r = oldest->r;
+	return KVARC_OK;
+}
+
+const struct kvi_open_pack *kvi_pack_find(const struct kvarc_store *s, const uint8_t id[16])
+{
+	for (size_t i = 0; i < KVI_OPEN_PACKS; i++)
+		if (s->packs[i].r && memcmp(s->packs[i].id, id, 16) == 0)
+			return &s->packs[i];
+	return NULL;
+}
+
+kvarc_ret kvi_pack_check_locked(struct kvarc_store *s, const uint8_t id[16])
+{
+	kvarc_common common = s->options.common;
+	kvarc_error e = { .text = "" };
+	kvarc_source source;
+	char key[KVI_PACK_KEY];
+	uint8_t found[16];
+	kvi_pack_key(key, id);
+	common.error = &e;
+	kvarc_ret ret = kvi_object_source(&source, s->backend, key, s->error);
+	if (ret)
+		return ret;
+	ret = kvi_envelope_check(&source, &common, found);
+	kvi_object_source_close(&source);
+	if (ret)
+		return kvi_fail(s->error, ret, "store: %s: %s", key, e.text);
+	if (memcmp(found, id, 16) != 0)
+		return kvi_fail(s->error, KVARC_DATA, "store: %s: is another archive", key);
 	return KVARC_OK;
 }
 

@@ -25,6 +25,10 @@ struct saving {
 	struct kvi_save_plan plan;
 	struct kvi_save_archive archive;
 	struct kvi_list known, needs; /* struct kvi_known; ids of archives */
+	struct kvi_veil plain;        /* all zero */
+	kvarc_key key;                /* of an encrypted one */
+	bool encrypt;
+	bool alone; /* it would need more archives than a manifest names */
 	struct kvi_manifest manifest;
 	uint64_t number; /* of the version that was put; 0: none */
 	bool confirmed;
@@ -44,8 +48,7 @@ static kvarc_ret collect_needs(struct saving *v)
 		for (size_t k = 0; k < (l ? l->n : 1); k++) {
 			const uint8_t *id = l ? KVI_LIST(struct kvi_piece_kept, *l, k)->pack
 			                      : v->archive.id;
-			if (v->needs.n &&
-			    memcmp((uint8_t *)v->needs.p + 16 * (v->needs.n - 1), id, 16) == 0)
+			if (kvi_protocol_has(&v->needs, id))
 				continue;
 			uint8_t *to = kvi_list_add(&v->needs, &s->alloc, 16);
 			if (!to)
@@ -63,7 +66,11 @@ static void make_manifest(struct saving *v)
 	struct kvi_manifest *m = &v->manifest;
 	uint64_t tensors;
 	memset(m, 0, sizeof *m);
-	memcpy(m->pack, v->archive.id, 16);
+	memcpy(m->needs.pack, v->archive.id, 16);
+	m->needs.encrypted = v->encrypt;
+	/* The last one is its own. */
+	for (size_t i = 0; v->encrypt && i + 1 < v->needs.n; i++)
+		memcpy(m->needs.others[m->needs.n++], (uint8_t *)v->needs.p + 16 * i, 16);
 	for (size_t i = 0; i < v->plan.g->n_tracks; i++)
 		if (v->plan.tracks[i].tokens > m->tokens)
 			m->tokens = v->plan.tracks[i].tokens;
@@ -170,11 +177,18 @@ static void report(struct saving *v, uint64_t tries)
 static kvarc_ret save_once(struct saving *v)
 {
 	v->known.n = 0;
-	kvarc_ret ret = kvi_plan_save(&v->plan, v->s, v->im);
+	const kvarc_keys keys = { .list = &v->key, .n = 1 };
+	kvarc_ret ret = kvi_plan_save(&v->plan, v->s, v->im,
+	                              v->encrypt ? &v->s->save_veil : &v->plain, v->alone);
 	if (!ret)
-		ret = kvi_save_write(&v->archive, &v->plan, v->o, &v->known);
+		ret = kvi_save_write(&v->archive, &v->plan, v->o, v->encrypt ? &keys : NULL,
+		                     &v->known);
 	if (!ret)
 		ret = collect_needs(v);
+	if (!ret && v->encrypt && v->needs.n > KVI_NEEDS_MAX + 1) {
+		v->alone = true;
+		return KVARC_END;
+	}
 	if (!ret)
 		ret = publish(v);
 	if (!ret)
@@ -191,7 +205,7 @@ static void adopt_geometry(struct saving *v)
 	uint64_t number = 0;
 	if (!v->o->writer.profile &&
 	    kvi_version_read(v->s, v->session, &number, &last) == KVARC_OK &&
-	    kvi_pack_reader(v->s, last.pack, &r) == KVARC_OK)
+	    kvi_pack_reader(v->s, last.needs.pack, &r) == KVARC_OK)
 		(void)kvi_import_adopt(v->im, kvarc_reader_geometry(r));
 }
 
@@ -241,22 +255,47 @@ static kvarc_ret check(struct kvarc_store *s, const char *session, const kvarc_s
 			s->error, KVARC_OPTIONS,
 			"a store takes levels 0 to 3, no lossy tier and no streamable archives: "
 			"a model would have to go through all tokens of each save");
+	if (o->encrypt < KVARC_SAVE_PLAIN || o->encrypt > KVARC_SAVE_ENCRYPT)
+		return kvi_fail(s->error, KVARC_PROG, "%s: encrypt is not valid", call);
+	if (o->writer.keys)
+		return kvi_fail(s->error, KVARC_PROG,
+		                "%s: keys are those of the store: set encrypt", call);
 	if (o->writer.segment_tokens > KVI_SEGMENT_MOST)
 		return kvi_fail(s->error, KVARC_PROG, "%s: segment_tokens is at most 256", call);
 	return KVARC_OK;
 }
 
-/* The index may not know the session's last version, of another machine: then it learns of all. */
-static kvarc_ret refresh(struct kvarc_store *s, const char *session)
+/* Unless the caller says it, a session stays as it is. */
+static kvarc_ret decide_encryption(struct saving *v, const struct kvi_needs *last)
 {
+	kvarc_reader *r;
+	kvarc_ret ret = KVARC_OK;
+	v->encrypt = v->o->encrypt ? v->o->encrypt > 0 : last && last->encrypted;
+	if (v->encrypt && !v->o->encrypt)
+		ret = kvi_pack_reader(v->s, last->pack, &r);
+	if (ret == KVARC_AUTH)
+		return kvi_fail(v->s->error, ret,
+		                "store: the last version of the session is encrypted, and %s",
+		                v->s->options.keys ? "no key that was given opens it"
+		                                   : "no key was given");
+	return v->encrypt ? kvi_store_save_key(v->s, &v->key) : KVARC_OK;
+}
+
+/* The index may not know the session's last version, of another machine: then it learns of all. */
+static kvarc_ret refresh(struct saving *v)
+{
+	struct kvarc_store *s = v->s;
 	struct kvi_manifest m;
 	uint64_t number = 0, unreadable = 0;
 	int64_t pack;
-	kvarc_ret ret = kvi_version_read(s, session, &number, &m);
+	kvarc_ret ret = kvi_version_read(s, v->session, &number, &m);
 	/* A damaged one is no reason not to save the next. */
 	if (ret)
-		return ret == KVARC_MEM ? ret : KVARC_OK;
-	ret = kvi_index_find_pack(s->index, m.pack, &pack);
+		return ret == KVARC_MEM ? ret : decide_encryption(v, NULL);
+	ret = decide_encryption(v, &m.needs);
+	if (ret)
+		return ret;
+	ret = kvi_index_find_pack(s->index, m.needs.pack, &pack);
 	return ret == KVARC_END ? kvi_index_refresh(s, s->index, NULL, NULL, &unreadable) : ret;
 }
 
@@ -277,7 +316,7 @@ kvarc_ret kvarc_store_save(kvarc_store *s, const char *session, kvarc_import *im
 	if (!ret)
 		ret = kvarc_import_identity(im, "namespace", s->name_space);
 	if (!ret)
-		ret = refresh(s, session);
+		ret = refresh(&v);
 	if (kvi_store_mend(s, ret))
 		ret = KVARC_OK;
 	return ret ? ret : save(&v);

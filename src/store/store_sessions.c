@@ -102,16 +102,16 @@ kvarc_ret kvarc_store_list(kvarc_store *s, kvarc_session_version_fn fn, void *op
 /* ----- fork ------------------------------------------------ */
 
 /* The version that is put names archives that gc may be about to remove (docs/store.md). */
-static kvarc_ret confirm(struct kvarc_store *s, const uint8_t id[16])
+static kvarc_ret confirm(struct kvarc_store *s, const struct kvi_needs *needs)
 {
 	struct kvi_list ids = { 0 };
 	uint64_t unreadable = 0;
-	kvarc_ret ret = kvi_protocol_needs(s, s->index, id, &ids);
+	kvarc_ret ret = kvi_protocol_needs(s, s->index, needs, &ids);
 	if (ret == KVARC_END) {
 		ids.n = 0;
 		ret = kvi_index_refresh(s, s->index, NULL, NULL, &unreadable);
 		if (!ret)
-			ret = kvi_protocol_needs(s, s->index, id, &ids);
+			ret = kvi_protocol_needs(s, s->index, needs, &ids);
 	}
 	if (!ret)
 		ret = kvi_protocol_confirm(s, &ids);
@@ -138,7 +138,7 @@ static kvarc_ret put_fork(struct kvarc_store *s, const char *to, struct kvi_mani
 		                "the session to fork to is there already: remove it, or take "
 		                "another name");
 	if (!ret)
-		ret = confirm(s, m->pack);
+		ret = confirm(s, &m->needs);
 	if (ret)
 		(void)s->backend->calls->remove(s->backend, key, NULL);
 	else

@@ -16,6 +16,7 @@ static void add_up(const struct kvi_store_map *m, kvarc_store_sizes *n)
 		const struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, m->packs, i);
 		n->archives++;
 		n->archive_bytes += p->bytes;
+		n->encrypted += p->encrypted;
 		n->unnamed += !p->needed;
 		n->unnamed_bytes += p->needed ? 0 : p->bytes;
 	}

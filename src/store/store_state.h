@@ -12,19 +12,25 @@
 #include "manifest.h"
 #include "session_names.h"
 #include "store_index.h"
+#include "veil.h"
 #include "util/alloc.h"
 #include "util/error.h"
 #include "util/list.h"
 
 /* Archives that stay open; tokens of a segment. */
 enum { KVI_OPEN_PACKS = 4, KVI_SEGMENT_MOST = 256 };
+/* Keys of a store at most; where the salt of its passphrases is. */
+enum { KVI_STORE_KEYS = 32 };
+#define KVI_SALT "salt"
 
 /* An archive of the store that is open. */
 struct kvi_open_pack {
 	uint8_t id[16];
 	char key[KVI_PACK_KEY];
 	kvarc_source source;
-	kvarc_reader *r; /* NULL: none is open here */
+	kvarc_reader *r;      /* NULL: none is open here */
+	struct kvi_veil veil; /* of what the index has of it, */
+	uint64_t name_space;  /* and of its namespace there */
 	kvarc_error error;
 	uint64_t used; /* ascends */
 };
@@ -35,12 +41,19 @@ struct kvarc_store {
 	kvarc_error own_error, *error; /* the caller's, or its own; never NULL */
 	kvarc_store_options options;
 	char name_space[KVI_NAMESPACE_MAX + 1];
-	uint64_t name_space_key; /* its H64, in the index */
-	char *index_path;        /* NULL: in memory */
+	char *index_path; /* NULL: in memory */
 	struct kvi_backend *backend;
 	struct kvi_store_index *index;
 	struct kvi_open_pack packs[KVI_OPEN_PACKS];
 	uint64_t uses;
+	/* Keys for readers: those that are given, then passphrases that were derived for the salt
+	 * of the store, then passphrases. */
+	kvarc_key keys[2 * KVI_STORE_KEYS];
+	size_t n_given;
+	kvarc_keys ready;           /* what archives are opened with so far */
+	bool keys_complete, salted; /* passphrases are in it; and have the salt of the store */
+	uint8_t derived[KVI_STORE_KEYS][KVARC_KEY_DERIVED_BYTES];
+	struct kvi_veil save_veil; /* of archives that are encrypted with the first key */
 	/* Of the version that the caller of kvarc_store_load has. */
 	struct kvi_manifest version;
 	struct kvi_session_key version_key;
@@ -54,10 +67,20 @@ void kvi_store_note(const struct kvarc_store *s, const char *format, ...)
 /* Whether a failure is of the index, which is then made again from the archives: try once more.
  * Otherwise false, and the error stays. */
 bool kvi_store_mend(struct kvarc_store *s, kvarc_ret ret);
-/* H64 of a namespace, as the index has it. */
-uint64_t kvi_name_space_key(const char *name_space);
 /* 16 random bytes. Returns OK, IO. */
 kvarc_ret kvi_store_random(struct kvarc_store *s, uint8_t id[16]);
+
+/* Keys (store_keys.c). */
+
+/* Checks the keys of the caller. Returns OK, PROG, OPTIONS (built without libsodium). */
+kvarc_ret kvi_store_keys_open(struct kvarc_store *s);
+void kvi_store_keys_close(struct kvarc_store *s); /* wipes */
+/* Derives the passphrases; make: the store gets a salt where it has none. Returns OK; END: that is
+ * done already, or there are none; IO, MEM, MEMLIMIT, DATA. */
+kvarc_ret kvi_store_keys_complete(struct kvarc_store *s, bool make);
+/* What an archive is encrypted with: the first key, in the store's memory; s->save_veil is set.
+ * Returns as kvi_store_keys_complete, but END; PROG: there is no key. */
+kvarc_ret kvi_store_save_key(struct kvarc_store *s, kvarc_key *key);
 
 /* Archives (store_packs.c). */
 
@@ -67,6 +90,8 @@ kvarc_ret kvi_store_random(struct kvarc_store *s, uint8_t id[16]);
  * END (there is no such archive); what kvarc_reader_open does.
  */
 kvarc_ret kvi_pack_reader(struct kvarc_store *s, const uint8_t id[16], kvarc_reader **r);
+/* The archive behind such a reader; NULL: it is not open. */
+const struct kvi_open_pack *kvi_pack_find(const struct kvarc_store *s, const uint8_t id[16]);
 /* Closes an archive that is about to be removed. */
 void kvi_pack_forget(struct kvarc_store *s, const uint8_t id[16]);
 struct kvi_store_content;
@@ -79,6 +104,9 @@ kvarc_ret kvi_pack_open(struct kvarc_store *s, struct kvi_open_pack *p, const ui
                         struct kvi_store_content *content);
 /* Closes what kvi_pack_open has opened. */
 void kvi_pack_close(struct kvi_open_pack *p);
+/* Checks the frames of an archive that no key opens, and its id. Returns OK, END (it is not there),
+ * DATA, FORMAT, IO, MEM, MEMLIMIT. */
+kvarc_ret kvi_pack_check_locked(struct kvarc_store *s, const uint8_t id[16]);
 /* After a failure of its reader: IO becomes END where the archive was removed meanwhile. */
 kvarc_ret kvi_pack_gone(struct kvarc_store *s, const uint8_t id[16], kvarc_ret ret);
 /* Options for readers of a store's archives; e: their error. */
@@ -106,8 +134,9 @@ void kvi_rows_free(struct kvarc_store *s, struct kvi_store_rows *rows);
  * END: the archive is not there, or has other tensors; else what readers return. */
 kvarc_ret kvi_rows_read(struct kvarc_store *s, const struct kvi_index_row *row,
                         struct kvi_store_rows *rows, bool elements);
-/* A row of a whole segment under a key with a content digest, which is read where it is not known.
- * digest NULL: any. Returns OK, END (there is none), MEM, MEMLIMIT, IO, DATA. */
+/* A row of a whole segment under a key with a content digest, which is read where it is not known;
+ * key and digest are veiled. digest NULL: any. Returns OK, END (there is none), MEM, MEMLIMIT, IO,
+ * DATA. */
 kvarc_ret kvi_content_find(struct kvarc_store *s, const kvarc_geometry *geometry,
                            uint64_t name_space, const uint8_t key[16], const uint8_t *digest,
                            struct kvi_index_row *row);
@@ -115,7 +144,8 @@ kvarc_ret kvi_content_find(struct kvarc_store *s, const kvarc_geometry *geometry
 /* What a reader asks a store with. */
 struct kvi_store_content {
 	struct kvarc_store *s;
-	const kvarc_geometry *geometry; /* of the reader, once it is open */
+	const kvarc_geometry *geometry; /* of the reader, once it is open, */
+	struct kvi_veil veil;           /* and what it finds is of the same key */
 	kvarc_ret failed;               /* and s->error says why, where it is not OK or END */
 };
 /* For kvarc_reader_options.stored_read; opaque is a struct kvi_store_content. */
@@ -184,9 +214,12 @@ void kvi_version_fill(kvarc_session_version *v, const struct kvi_session_key *k,
  * each is there. Returns OK; END: one does not, and it was removed from the index; IO, MEM.
  */
 kvarc_ret kvi_protocol_confirm(struct kvarc_store *s, const struct kvi_list *ids);
-/* The archives that hold what an archive of the index names, and itself: entries of ids are 16
- * bytes. Returns OK; END: a segment is in none of them; IO, DATA, MEM. */
-kvarc_ret kvi_protocol_needs(struct kvarc_store *s, struct kvi_store_index *x, const uint8_t id[16],
-                             struct kvi_list *ids);
+/* Whether an id is in a list of ids. */
+bool kvi_protocol_has(const struct kvi_list *ids, const uint8_t id[16]);
+/* The archives that a version needs, its own one first: what the manifest of an encrypted one
+ * lists, else those that hold what its archive names by the index. Entries of ids are 16 bytes.
+ * Returns OK; END: one is not in the index, or a segment is in none; IO, DATA, MEM. */
+kvarc_ret kvi_protocol_needs(struct kvarc_store *s, struct kvi_store_index *x,
+                             const struct kvi_needs *needs, struct kvi_list *ids);
 
 #endif

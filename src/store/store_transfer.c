@@ -142,7 +142,7 @@ kvarc_ret kvarc_store_send(kvarc_store *s, const char *session, uint64_t number,
 	if (!ret)
 		ret = kvi_index_refresh(s, s->index, NULL, NULL, &unreadable);
 	if (!ret)
-		ret = kvi_protocol_needs(s, s->index, m.pack, &ids);
+		ret = kvi_protocol_needs(s, s->index, &m.needs, &ids);
 	if (ret == KVARC_END)
 		ret = kvi_fail(s->error, KVARC_STORE, "store: the version needs what is missing");
 	x.block = ret ? NULL : kvi_malloc(&s->alloc, BLOCK_BYTES);
@@ -216,6 +216,8 @@ static kvarc_ret confirm_pack(struct receiving *x, const char *key, const uint8_
 		if (ret)
 			kvi_fail(x->s->error, ret, "store: %s: %s", key, open.error.text);
 		kvi_pack_close(&open);
+	} else if (ret == KVARC_AUTH) {
+		ret = kvi_pack_check_locked(x->s, id);
 	}
 	if (ret != KVARC_DATA && ret != KVARC_FORMAT)
 		return ret;
@@ -280,7 +282,7 @@ static kvarc_ret receive_version(struct receiving *x, uint64_t bytes, const char
 		return kvi_fail(x->s->error, ret, "store: the version in the stream is damaged");
 	ret = kvi_index_refresh(x->s, x->s->index, NULL, NULL, &unreadable);
 	if (!ret)
-		ret = kvi_protocol_needs(x->s, x->s->index, m.pack, &ids);
+		ret = kvi_protocol_needs(x->s, x->s->index, &m.needs, &ids);
 	if (ret == KVARC_END)
 		ret = kvi_fail(
 			x->s->error, KVARC_STORE,
@@ -299,10 +301,9 @@ static kvarc_ret receive_all(struct receiving *x, const char *session)
 	while (!ret) {
 		int got = archive_read_next_header(x->tar, &entry);
 		if (got == ARCHIVE_EOF)
-			return kvi_fail(
-				x->s->error, KVARC_DATA,
-				"store: the stream ends before its version; what has "
-				"come stays: send the rest with --have");
+			return kvi_fail(x->s->error, KVARC_DATA,
+			                "store: the stream ends before its version; what has "
+			                "come stays: send the rest with --have");
 		if (got != ARCHIVE_OK)
 			return fail_tar(x->s, x->tar, "reading");
 		const char *name = archive_entry_pathname(entry);

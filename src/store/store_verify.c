@@ -15,7 +15,8 @@ struct verifying {
 	kvarc_store_loss_fn fn;
 	void *opaque;
 	uint64_t losses;
-	struct kvi_list rows; /* struct kvi_index_row: of the archive in hand */
+	struct kvi_list rows; /* struct kvi_index_row: of the archive in hand, */
+	struct kvi_veil veil; /* and how the index has what it holds */
 };
 
 static void see_loss(void *opaque, const char *text)
@@ -59,6 +60,8 @@ static kvarc_ret verify_row(struct verifying *v, struct kvi_index_row *row)
 		                           rows.has_ids ? rows.ids : NULL, rows.positions,
 		                           rows.views, digest);
 	kvi_rows_free(v->s, &rows);
+	if (!ret)
+		kvi_veil_hash(&v->veil, digest, digest);
 	return ret ? ret : kvi_index_set_digest(v->s->index, row->row, digest);
 }
 
@@ -66,9 +69,18 @@ static kvarc_ret verify_frames(struct verifying *v, const struct kvi_map_pack *p
 {
 	struct kvi_open_pack open;
 	kvarc_ret ret = kvi_pack_open(v->s, &open, p->id, NULL);
+	if (ret == KVARC_AUTH) {
+		kvarc_error auth = *v->s->error;
+		ret = kvi_pack_check_locked(v->s, p->id);
+		if (ret)
+			return ret;
+		*v->s->error = auth;
+		return KVARC_AUTH;
+	}
 	if (ret)
 		return ret;
 	ret = kvi_reader_check_frames(open.r);
+	v->veil = open.veil;
 	if (ret)
 		kvi_fail(v->s->error, ret, "store: %s: %s", open.key, open.error.text);
 	kvi_pack_close(&open);
@@ -104,7 +116,8 @@ static kvarc_ret verify_pack(struct verifying *v, const struct kvi_map_pack *p)
 		return ret;
 	if (ret != KVARC_END) /* removed meanwhile */
 		see_loss(v, v->s->error->text);
-	return drop_pack(v, p);
+	/* Whether one without its key is lost is not known. */
+	return ret == KVARC_AUTH ? KVARC_OK : drop_pack(v, p);
 }
 
 /* ----- versions ------------------------------------------------ */
@@ -116,7 +129,7 @@ static kvarc_ret verify_versions(struct verifying *v)
 		const struct kvi_map_version *x = KVI_LIST(struct kvi_map_version, v->map.versions,
 		                                           i);
 		struct kvi_list ids = { 0 };
-		ret = kvi_protocol_needs(v->s, v->s->index, x->id, &ids);
+		ret = kvi_map_needs(&v->map, x, &ids);
 		const bool lost = ret == KVARC_END && !ids.n;
 		if (ret == KVARC_END) {
 			char hex[33];

@@ -20,6 +20,7 @@ struct test_store {
 	kvarc_error error;
 	char note[256]; /* the last one */
 	int notes;
+	const kvarc_keys *keys; /* of the next open; NULL: none */
 };
 
 /* A new folder. */

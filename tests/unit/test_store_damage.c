@@ -58,7 +58,10 @@ static void test_manifest(void **state)
 	struct kvi_manifest m = { .tokens = 5, .time = 7, .bytes = 9, .has_chain = true }, n;
 	char text[KVI_MANIFEST_MAX], other[KVI_MANIFEST_MAX];
 	(void)state;
-	memset(m.pack, 0xab, 16);
+	memset(m.needs.pack, 0xab, 16);
+	m.needs.encrypted = true;
+	m.needs.n = KVI_NEEDS_MAX;
+	memset(m.needs.others, 0xcd, sizeof m.needs.others);
 	memset(m.label, '\n', KVI_LABEL_MAX);
 	memset(m.parent, 'a', KVI_SESSION_MAX);
 	m.parent_number = KVI_NUMBER_MAX;
