@@ -36,6 +36,7 @@ complete -c kvarc -n '__fish_seen_subcommand_from pack' -l max-error -x -d 'larg
 complete -c kvarc -n '__fish_seen_subcommand_from pack eval' -l scores -r -F -d 'token scores for keep= of --tier: h2o, surprisal or FILE'
 complete -c kvarc -n '__fish_seen_subcommand_from unpack cut compact train bench' -l allow-lossy -d 'accept data that a lossy tier has changed'
 complete -c kvarc -n '__fish_seen_subcommand_from pack append train bench' -l kv-rule -x -d 'pattern of tensor names, "layers.{layer}.{key|value}"'
+complete -c kvarc -n '__fish_seen_subcommand_from pack append train bench' -l kv-rules -r -F -d 'such patterns from a file, one a line'
 complete -c kvarc -n '__fish_seen_subcommand_from pack append train bench' -l axes -x -d 'order of their axes: head, token, channel; "htc"'
 complete -c kvarc -n '__fish_seen_subcommand_from pack append' -l opaque -d 'do not parse the file, store it as plain bytes'
 complete -c kvarc -n '__fish_seen_subcommand_from pack' -l members -d 'pack the files of a tar or zip instead of it, deflated ones too'

@@ -58,7 +58,7 @@ EXTRA_DIST += tests/data/sample/README.md tests/data/sample/make_sample.py \
 	tests/data/sample/smollm2-135m-level2.kvp
 
 # Files in and out.
-EXTRA_DIST += tests/data/make_import_data.py \
+EXTRA_DIST += tests/data/make_import_data.py tests/data/engine_writers.py \
 	tests/data/make_engine_data.py tests/data/engine_models.py \
 	tests/data/import tests/data/models tests/data/pre_release
 
@@ -177,6 +177,7 @@ unit_tests = \
 	tests/unit/test_head \
 	tests/unit/test_import \
 	tests/unit/test_import_model \
+	tests/unit/test_kv_rules \
 	tests/unit/test_klt \
 	tests/unit/test_klt_below \
 	tests/unit/test_linear \

@@ -19,12 +19,17 @@ typedef struct kvarc_import kvarc_import;
 /* How a file is read; set unused members to 0. */
 typedef struct kvarc_import_options {
 	kvarc_common common;
-	/* naming rule for safetensors and npy: literal text with {layer}, a decimal number, and
-	 * {K|V}, one of two words; NULL: "layers.{layer}.{key|value}" and other usual ones */
+	/* rules for the names of tensors in safetensors and npy, one a line: PATTERN [AXES]
+	 * [if KEY=VALUE|VALUE]. A pattern is literal text with {layer} and {number}, decimal
+	 * numbers, and {K|V}, one of two words; axes are as below, or "-": kept as bytes; a test
+	 * of the metadata holds where the key has one of the values. kvarc(1) has all of it. They
+	 * are tried before those of known engines and "layers.{layer}.{key|value}" and other
+	 * usual names. At most 256 rules and 64 KiB; NULL: none */
 	const char *kv_rule;
-	/* axes of those tensors, one letter per axis: t token, h head, c channel (last), b batch
-	 * (first; each of its sequences becomes a track), 1 an axis of size 1; NULL: guess ("htc",
-	 * "thc", "bhtc", "bthc", "tc") */
+	/* axes of those tensors, one letter per axis, from the outermost on: b batch (first; each
+	 * of its sequences becomes a track), 2 keys and values, h head, t token, 1 an axis of size
+	 * 1, and last c channel, p channels of the key and as many of the value, or m channels of
+	 * an MLA latent; NULL: guess ("htc", "thc", "bhtc", "bthc", "tc") */
 	const char *axes;
 	const char *rope; /* NULL, "auto": by fitting; "none"; "THETA[,half|interleaved][,DIMS]" */
 	const kvarc_source *model; /* a GGUF whose header has RoPE and identity, or NULL */
@@ -51,7 +56,7 @@ typedef struct kvarc_import_options {
  * a change need not be noticed. Compare size, mtime, ctime and inode from before this call with
  * those after kvarc_pack, and discard the archive when they differ. On failure *im is NULL.
  * Returns OK, MEM, MEMLIMIT, OPTIONS (a part that was not built in), DATA (a container that cannot
- * be read), IO, PROG. */
+ * be read), IO, PROG (also a line of kv_rule that is no rule). */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_import_open(kvarc_import **im,
                                                        const kvarc_source *source, const char *name,
                                                        const kvarc_import_options *options);

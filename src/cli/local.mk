@@ -40,6 +40,7 @@ kvarc_SOURCES = \
 	src/cli/lost_ranges.c src/cli/lost_ranges.h \
 	src/cli/profiles.c src/cli/profiles.h \
 	src/cli/ranges.c src/cli/ranges.h \
+	src/cli/rule_options.c \
 	src/cli/score_files.c src/cli/score_files.h \
 	src/cli/damage_report.c src/cli/damage_report.h \
 	src/cli/shape.c src/cli/shape.h \

@@ -332,4 +332,5 @@ void options_free(struct options *o)
 	free(o->measure.p);
 	free(o->tiers.p);
 	free(o->near_tier);
+	free(o->kv_rule);
 }

@@ -50,7 +50,8 @@ struct options {
 	uint32_t parity_pieces, parity_rows; /* 0: none */
 	const char *link;                    /* bits per second, or a folder */
 	uint64_t prefill;                    /* tokens per second; 0: not given */
-	const char *rope, *model, *kv_rule, *axes, *plot;
+	const char *rope, *model, *axes, *plot;
+	char *kv_rule;               /* lines of --kv-rule and --kv-rules; NULL: none */
 	const char *label;           /* of a checkpoint, or a version of a session */
 	const char *keep_states;     /* "last", "labels", or a number of checkpoints */
 	struct option_list identity; /* "key=value" */

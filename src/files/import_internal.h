@@ -54,6 +54,8 @@ struct kvi_imp_track {
 	char label[48];
 	uint64_t n;
 	uint64_t row;             /* of a batch */
+	uint32_t item;            /* of named tensors: the file that it was made for */
+	bool one_layer;           /* that file has one layer, others beside it have others */
 	struct kvi_imp_run *runs; /* none: positions 0, 1, 2, ... */
 	size_t n_runs, cap_runs;
 	bool has_ids;

@@ -21,6 +21,7 @@ libkvi_la_SOURCES += \
 	src/files/import_internal.h \
 	src/files/input_hash.c src/files/input_hash.h \
 	src/files/item_put.c src/files/item_put.h \
+	src/files/kv_rules.c src/files/kv_rules.h \
 	src/files/literal_find.c src/files/literal_find.h \
 	src/files/literals.c src/files/literals.h \
 	src/files/llama_checkpoints.c \
@@ -38,6 +39,7 @@ libkvi_la_SOURCES += \
 	src/files/locked.c src/files/locked.h \
 	src/files/member_names.c src/files/member_names.h \
 	src/files/named.c src/files/named.h \
+	src/files/named_axes.c src/files/named_axes.h \
 	src/files/npy_import.c \
 	src/files/oneshot.c \
 	src/files/import_adopt.c src/files/import_adopt.h \
@@ -49,6 +51,7 @@ libkvi_la_SOURCES += \
 	src/files/repair_groups.c src/files/repair_groups.h \
 	src/files/repair_view.c src/files/repair_view.h \
 	src/files/rope_find.c \
+	src/files/rule_test.c src/files/rule_test.h \
 	src/files/salvage_slot.c \
 	src/files/st_import.c \
 	src/files/strided.c src/files/strided.h \

@@ -7,105 +7,74 @@
 #include <string.h>
 
 #include "import_internal.h"
+#include "kv_rules.h"
+#include "named_axes.h"
 #include "util/error.h"
-
-/* Tried in order when the user gives no rule; the first that fits a name wins. */
-static const char *const default_rules[] = {
-	"layers.{layer}.{key|value}",
-	"layers.{layer}.{keys|values}",
-	"layers.{layer}.{k|v}",
-	"layers.{layer}.{k_cache|v_cache}",
-	"layers.{layer}.{key_cache|value_cache}",
-	"layer.{layer}.{key|value}",
-	"layer.{layer}.{k|v}",
-	"layer_{layer}_{key|value}",
-	"layer_{layer}_{k|v}",
-	"past_key_values.{layer}.{key|value}",
-	"present.{layer}.{key|value}",
-	"{key|value}_cache.{layer}",
-	"{key|value}_cache_{layer}",
-	"{k|v}_cache.{layer}",
-	"{key|value}.{layer}",
-	"{key|value}_{layer}",
-	"{k|v}.{layer}",
-	"{k|v}_{layer}",
-	"{layer}.{key|value}",
-	"{layer}.{k|v}",
-};
 
 enum { TRACKS_PER_FILE = 64 };
 
-/* One of two words "A|B}" at *name: moves past it. */
-static bool match_word(const char **rule, const char **name, bool *value)
-{
-	const char *bar = strchr(*rule, '|'), *close = strchr(*rule, '}');
-	if (!bar || !close || bar > close)
-		return false;
-	size_t a = (size_t)(bar - *rule), b = (size_t)(close - bar - 1);
-	bool is_a = a && !strncmp(*name, *rule, a);
-	bool is_b = b && !strncmp(*name, bar + 1, b);
-	if (is_a && is_b) /* one is the start of the other */
-		is_a = a > b;
-	if (!is_a && !is_b)
-		return false;
-	*value = !is_a;
-	*name += is_a ? a : b;
-	*rule = close + 1;
-	return true;
-}
-
-static bool match_layer(const char **name, uint32_t *layer)
-{
-	const char *p = *name;
-	*layer = 0;
-	for (; *p >= '0' && *p <= '9'; p++) {
-		*layer = *layer * 10 + (uint32_t)(*p - '0');
-		if (*layer > KVI_IMPORT_LAYER_MAX)
-			return false;
-	}
-	if (p == *name)
-		return false;
-	*name = p;
-	return true;
-}
-
-bool kvi_named_match(const char *rule, const char *name, uint32_t *layer, bool *value)
-{
-	*layer = 0;
-	*value = false;
-	while (*rule) {
-		if (!strncmp(rule, "{layer}", 7)) {
-			if (!match_layer(&name, layer))
-				return false;
-			rule += 7;
-		} else if (*rule == '{') {
-			rule++;
-			if (!match_word(&rule, &name, value))
-				return false;
-		} else if (*rule++ != *name++) {
-			return false;
-		}
-	}
-	return *name == '\0';
-}
+/* The names and metadata of one file. */
+struct names {
+	kvarc_import *im;
+	struct kvi_rules rules;
+	struct kvi_rule_tests tests;
+	size_t first; /* of its tracks */
+	const struct kvi_named *ids;
+	bool misfit; /* the axes of a rule did not fit a tensor that it names */
+};
 
 /* A recognised tensor. */
 struct name_found {
 	const struct kvi_named *named;
+	const char *axes; /* NULL: guess */
+	const char *engine;
 	uint32_t layer;
 	bool value;
+	bool one_layer; /* of a file for one layer, whose name has the layer */
 };
 
-static bool recognise(const kvarc_import *im, const struct kvi_named *x, struct name_found *f)
+/* The axes of a rule, of the options before those of a known engine; NULL: guess. */
+static const char *letters_of(const struct names *names, size_t rule, const char *letters)
 {
-	f->named = x;
+	const char *given = names->im->options.axes;
+	return given && rule >= names->rules.n_own ? given : letters ? letters : given;
+}
+
+/* Whether a rule is about a tensor. *stop: no other rule is. f->named is NULL when the axes of a
+ * rule about it did not fit. */
+static bool follows(struct names *names, const struct kvi_named *x, size_t number,
+                    struct name_found *f, bool *stop)
+{
+	const struct kvi_rule *rule = kvi_rules_at(&names->rules, number);
+	struct kvi_rule_match m;
+	struct kvi_axes a;
+	*stop = !rule;
+	if (!rule || !kvi_rule_match(rule->pattern, x->name, &m) ||
+	    !kvi_rule_holds(&names->tests, rule, &m))
+		return false;
+	*stop = rule->axes && !strcmp(rule->axes, "-");
+	if (*stop)
+		return false;
+	*f = (struct name_found){ x, letters_of(names, number, rule->axes), rule->engine,
+		                  m.layer, m.value, false };
+	if (!m.has_layer)
+		f->one_layer = kvi_rule_layer_of_file(names->im->items[x->item].name, &f->layer);
+	if (!f->axes || kvi_axes_take(x, f->axes, &a))
+		return true;
+	f->named = NULL;
+	return false;
+}
+
+static bool recognise(struct names *names, const struct kvi_named *x, struct name_found *f)
+{
 	if (!x->dtype || !x->bytes)
 		return false;
-	if (im->options.kv_rule)
-		return kvi_named_match(im->options.kv_rule, x->name, &f->layer, &f->value);
-	for (size_t i = 0; i < sizeof default_rules / sizeof *default_rules; i++)
-		if (kvi_named_match(default_rules[i], x->name, &f->layer, &f->value))
+	bool stop = false;
+	f->named = x;
+	for (size_t i = 0; !stop; i++)
+		if (follows(names, x, i, f, &stop))
 			return true;
+	names->misfit = names->misfit || (!f->named && x->n_axes > 1);
 	return false;
 }
 
@@ -146,7 +115,7 @@ static const char *guess_axes(const struct name_found *f, size_t n, const struct
 	size_t htc = 0, thc = 0;
 	for (size_t i = 0; i < n; i++) {
 		const struct kvi_named *x = f[i].named;
-		if (x->n_axes < 3)
+		if (f[i].axes || x->n_axes < 3)
 			continue;
 		uint64_t a = x->shape[x->n_axes - 3], b = x->shape[x->n_axes - 2];
 		htc += ids ? b == n_ids : a <= 128 || a <= b;
@@ -155,88 +124,69 @@ static const char *guess_axes(const struct name_found *f, size_t n, const struct
 	return thc > htc ? "thc" : "htc";
 }
 
-struct name_axes {
-	uint64_t batch, tokens, heads, channels;
-	bool heads_first;
-};
-
-/* Letters from the last axis on: b (the first one), t, h, c and 1; each letter at most once. */
-static bool take_axes(const struct kvi_named *x, const char *letters, struct name_axes *a)
+static bool axes_of(const struct name_found *f, const char *guess, struct kvi_axes *a)
 {
-	size_t n = strlen(letters), at_h = n, at_t = n, at_c = n;
-	if (n != x->n_axes)
-		return false;
-	*a = (struct name_axes){ 1, 1, 1, 1, false };
-	for (size_t i = 0; i < n; i++) {
-		uint64_t size = x->shape[i];
-		switch (letters[i]) {
-		case '1':
-			if (size != 1)
-				return false;
-			break;
-		case 'b':
-			if (i > 0)
-				return false;
-			a->batch = size;
-			break;
-		case 't':
-			a->tokens = size;
-			at_t = i;
-			break;
-		case 'h':
-			a->heads = size;
-			at_h = i;
-			break;
-		case 'c':
-			a->channels = size;
-			at_c = i;
-			break;
-		default:
-			return false;
-		}
-	}
-	a->heads_first = at_h < at_t;
-	/* channels are the innermost axis */
-	return at_t < n && at_c < n && at_t < at_c && (at_h == n || at_h < at_c) && a->batch &&
-	       a->tokens && a->heads && a->channels && a->tokens <= UINT32_MAX &&
-	       a->heads <= 65535 && a->channels <= 65535 &&
-	       a->heads * a->channels <= KVI_IMPORT_WIDTH_MAX;
-}
-
-static bool axes_of(const kvarc_import *im, const struct kvi_named *x, const char *guess,
-                    struct name_axes *a)
-{
+	const struct kvi_named *x = f->named;
 	char letters[8];
-	if (im->options.axes)
-		return take_axes(x, im->options.axes, a);
+	if (f->axes)
+		return kvi_axes_take(x, f->axes, a);
 	snprintf(letters, sizeof letters, "%s%s", x->n_axes == 4 ? "b" : "",
 	         x->n_axes == 2 ? "tc" : guess);
-	return take_axes(x, letters, a);
+	return kvi_axes_take(x, letters, a);
 }
 
 /* How many ids each row of the batch has; 0: they are of other rows. */
-static uint64_t ids_of_row(const struct kvi_named *ids, const struct name_axes *a)
+static uint64_t ids_of_row(const struct kvi_named *ids, const struct kvi_axes *a)
 {
 	if (!ids || (ids->n_axes == 2 ? ids->shape[0] : 1) != a->batch)
 		return 0;
 	return ids->shape[ids->n_axes - 1];
 }
 
-/* The track of a row of the batch and this many tokens among those from `first` on. */
-static struct kvi_imp_track *track_for(kvarc_import *im, size_t first, const struct name_axes *a,
-                                       uint64_t row, const struct kvi_named *ids, uint32_t *index)
+/* Whether two items are files of one folder. */
+static bool is_beside(const kvarc_import *im, uint32_t item, uint32_t other)
 {
+	const char *x = im->items[item].name, *y = im->items[other].name;
+	const char *x_slash = strrchr(x, '/'), *y_slash = strrchr(y, '/');
+	size_t n = x_slash ? (size_t)(x_slash - x) : 0;
+	return n == (y_slash ? (size_t)(y_slash - y) : 0) && !memcmp(x, y, n);
+}
+
+/* A track of this file, or for a file of one layer, of one for another layer beside it. */
+static struct kvi_imp_track *find_track(const struct names *names, const struct name_found *f,
+                                        const struct kvi_axes *a, uint64_t row, uint32_t *index)
+{
+	kvarc_import *im = names->im;
+	for (size_t i = f->one_layer ? 0 : names->first; i < im->n_tracks; i++) {
+		struct kvi_imp_track *t = &im->tracks[i];
+		bool here = i >= names->first ||
+		            (t->one_layer && is_beside(im, f->named->item, t->item));
+		*index = (uint32_t)i;
+		if (here && t->n == a->tokens && t->row == row)
+			return t;
+	}
+	return NULL;
+}
+
+/* The track of a row of the batch and this many tokens. */
+static struct kvi_imp_track *track_for(const struct names *names, const struct name_found *f,
+                                       const struct kvi_axes *a, uint64_t row, uint32_t *index)
+{
+	kvarc_import *im = names->im;
+	const struct kvi_named *ids = names->ids;
 	const uint64_t tokens = a->tokens;
-	for (size_t i = first; i < im->n_tracks; i++)
-		if (im->tracks[i].n == tokens && im->tracks[i].row == row) {
-			*index = (uint32_t)i;
-			return &im->tracks[i];
-		}
-	if (im->n_tracks - first >= TRACKS_PER_FILE)
+	struct kvi_imp_track *t = find_track(names, f, a, row, index);
+	if (t)
+		return t;
+	if (im->n_tracks - names->first >= TRACKS_PER_FILE)
 		return NULL;
-	struct kvi_imp_track *t = kvi_import_add_track(im, tokens);
+	t = kvi_import_add_track(im, tokens);
 	*index = (uint32_t)im->n_tracks - 1;
 	uint64_t n_ids = ids_of_row(ids, a);
+	if (t) {
+		t->item = f->named->item;
+		t->one_layer = f->one_layer;
+	}
 	if (t && a->batch > 1) {
 		t->row = row;
 		snprintf(t->label, sizeof t->label, "sequence %u", (unsigned)row);
@@ -258,95 +208,149 @@ static struct kvi_imp_track *track_for(kvarc_import *im, size_t first, const str
 	return t;
 }
 
-static kvarc_ret add(kvarc_import *im, const struct name_found *f, const struct name_axes *a,
-                     uint64_t row, uint32_t track)
+/* A tensor of the last area. */
+static kvarc_ret add_part(kvarc_import *im, const struct name_found *f, const struct kvi_axes *a,
+                          bool value, uint64_t offset)
 {
 	const struct kvi_named *x = f->named;
 	uint64_t es = kvarc_dtype_bytes(x->dtype);
-	uint64_t bytes = x->bytes / a->batch;
-	if (!kvi_import_add_area(im, x->item, track, x->offset + row * bytes, bytes))
-		return kvi_import_full(im);
 	struct kvi_imp_tensor *t = kvi_import_add_tensor(im);
 	if (!t)
 		return kvi_import_full(im);
 	t->pub.layer = f->layer;
-	t->pub.kind = f->value ? KVARC_VALUE : KVARC_KEY;
-	t->pub.flags = (uint8_t)(f->value ? 0 : KVARC_TENSOR_POST_ROPE);
+	t->pub.kind = a->is_latent ? KVARC_MLA_LATENT : value ? KVARC_VALUE : KVARC_KEY;
+	t->pub.flags = (uint8_t)(value ? 0 : KVARC_TENSOR_POST_ROPE);
 	t->pub.dtype = x->dtype;
 	t->pub.heads = (uint32_t)a->heads;
 	t->pub.channels = (uint32_t)a->channels;
 	snprintf(t->name, sizeof t->name, "%s", x->name);
+	t->at.offset = offset * es;
 	t->at.elem_stride = es;
-	if (a->heads_first && a->heads > 1) {
-		t->at.block_elems = (uint32_t)a->channels;
-		t->at.token_stride = a->channels * es;
-		t->at.block_stride = a->tokens * a->channels * es;
-	} else {
+	t->at.token_stride = a->token_stride * es;
+	if (a->head_stride == a->channels) {
 		t->at.block_elems = (uint32_t)(a->heads * a->channels);
-		t->at.token_stride = a->heads * a->channels * es;
-		t->at.block_stride = t->at.token_stride;
+		t->at.block_stride = a->heads * a->channels * es;
+	} else {
+		t->at.block_elems = (uint32_t)a->channels;
+		t->at.block_stride = a->head_stride * es;
 	}
 	return KVARC_OK;
 }
 
-/* A tensor: each row of its batch is one of a track of its own. */
-static kvarc_ret add_rows(kvarc_import *im, const struct name_found *f, const struct name_axes *a,
-                          size_t first, const struct kvi_named *ids)
+/* A row of the batch: an area of keys, of values, or of both; or one after the other. */
+static kvarc_ret add_row(kvarc_import *im, const struct name_found *f, const struct kvi_axes *a,
+                         uint64_t row, uint32_t track)
 {
+	uint64_t bytes = f->named->bytes / a->batch;
+	uint64_t offset = f->named->offset + row * bytes;
+	const uint64_t areas = a->parts_apart ? 2 : 1;
+	kvarc_ret ret = KVARC_OK;
+	for (uint64_t i = 0; i < areas && !ret; i++) {
+		uint64_t part = bytes / areas;
+		if (!kvi_import_add_area(im, f->named->item, track, offset + i * part, part))
+			return kvi_import_full(im);
+		ret = add_part(im, f, a, f->value || i > 0, 0);
+		if (!ret && a->parts > areas)
+			ret = add_part(im, f, a, true, a->part_stride);
+	}
+	return ret;
+}
+
+/* A tensor: each row of its batch is one of a track of its own. */
+static kvarc_ret add_rows(const struct names *names, const struct name_found *f,
+                          const struct kvi_axes *a)
+{
+	kvarc_import *im = names->im;
 	for (uint64_t row = 0; row < a->batch; row++) {
 		uint32_t track;
-		if (!track_for(im, first, a, row, ids, &track)) {
-			if (im->n_tracks - first < TRACKS_PER_FILE)
+		if (!track_for(names, f, a, row, &track)) {
+			if (im->n_tracks - names->first < TRACKS_PER_FILE)
 				return kvi_import_full(im);
 			kvi_import_note(im, "too many sequences, or different numbers of "
 			                    "tokens: some tensors kept as bytes");
 			return KVARC_OK;
 		}
-		kvarc_ret ret = add(im, f, a, row, track);
+		kvarc_ret ret = add_row(im, f, a, row, track);
 		if (ret)
 			return ret;
 	}
 	return KVARC_OK;
 }
 
-static kvarc_ret add_all(kvarc_import *im, struct name_found *f, size_t n,
-                         const struct kvi_named *ids, size_t *found)
+static void describe(kvarc_import *im, const struct name_found *f, const struct kvi_axes *a)
 {
-	size_t first = im->n_tracks;
-	const char *guess = guess_axes(f, n, ids);
+	snprintf(im->layout, sizeof im->layout, "%s%s",
+	         a->heads_first ? "head, token, channel" : "token, head, channel",
+	         a->parts > 1 ? " of keys and values" : "");
+	if (f->engine)
+		im->engine = f->engine;
+}
+
+static kvarc_ret add_all(struct names *names, struct name_found *f, size_t n, size_t *found)
+{
+	kvarc_import *im = names->im;
+	const char *guess = guess_axes(f, n, names->ids);
 	qsort(f, n, sizeof *f, by_layer);
 	for (size_t i = 0; i < n; i++) {
-		struct name_axes a;
-		if (!axes_of(im, f[i].named, guess, &a)) {
-			kvi_import_note(im, "the shape of some keys and values "
-			                    "does not fit the axes: kept as bytes");
+		struct kvi_axes a;
+		if (!axes_of(&f[i], guess, &a)) {
+			names->misfit = true;
 			continue;
 		}
 		const size_t had = im->n_tensors;
-		kvarc_ret ret = add_rows(im, &f[i], &a, first, ids);
+		kvarc_ret ret = add_rows(names, &f[i], &a);
 		if (ret)
 			return ret;
-		snprintf(im->layout, sizeof im->layout, "%s",
-		         a.heads_first ? "head, token, channel" : "token, head, channel");
+		describe(im, &f[i], &a);
 		*found += im->n_tensors > had;
 	}
 	return KVARC_OK;
 }
 
+/* Why tensors with names of keys and values are none. */
+static void note_others(struct names *names, size_t found)
+{
+	if (names->misfit)
+		kvi_import_note(names->im, "the shape of some keys and values "
+		                           "does not fit the axes: kept as bytes");
+	else if (!found && names->tests.seen[0])
+		kvi_import_note(names->im,
+		                "the metadata say that the tensors are no keys and values (%s): "
+		                "kept as bytes",
+		                names->tests.seen);
+}
+
+kvarc_ret kvi_import_named_about(kvarc_import *im, const struct kvi_named *named, size_t n,
+                                 const struct kvi_metadata *metadata, size_t *found)
+{
+	struct names *names = kvi_calloc(&im->alloc, 1, sizeof *names);
+	struct name_found *f = kvi_array(&im->alloc, n ? n : 1, sizeof *f);
+	kvarc_ret ret;
+	*found = 0;
+	if (!names || !f) {
+		ret = kvi_fail_alloc(im->error, &im->alloc);
+		goto out;
+	}
+	names->im = im;
+	names->first = im->n_tracks;
+	names->ids = find_ids(named, n);
+	names->tests.metadata = metadata;
+	ret = kvi_rules_parse(&names->rules, &im->alloc, im->options.kv_rule, im->error);
+	size_t k = 0;
+	for (size_t i = 0; i < n && !ret; i++)
+		k += recognise(names, &named[i], &f[k]);
+	if (!ret && k)
+		ret = add_all(names, f, k, found);
+	if (!ret)
+		note_others(names, *found);
+	kvi_rules_free(&names->rules, &im->alloc);
+out:
+	kvi_free(&im->alloc, f);
+	kvi_free(&im->alloc, names);
+	return ret;
+}
+
 kvarc_ret kvi_import_named(kvarc_import *im, const struct kvi_named *named, size_t n, size_t *found)
 {
-	*found = 0;
-	if (n == 0)
-		return KVARC_OK;
-	struct name_found *f = kvi_array(&im->alloc, n, sizeof *f);
-	if (!f)
-		return kvi_fail_alloc(im->error, &im->alloc);
-	size_t k = 0;
-	for (size_t i = 0; i < n; i++)
-		k += recognise(im, &named[i], &f[k]);
-	kvarc_ret ret = KVARC_OK;
-	if (k)
-		ret = add_all(im, f, k, find_ids(named, n), found);
-	kvi_free(&im->alloc, f);
-	return ret;
+	return kvi_import_named_about(im, named, n, NULL, found);
 }

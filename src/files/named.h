@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "kvarc.h"
+#include "rule_test.h"
 
 /* Most axes of a named tensor. */
 enum { KVI_NAMED_AXES_MAX = 8 };
@@ -24,15 +25,15 @@ struct kvi_named {
 };
 
 /*
- * Adds those tensors that the naming rule knows, and token ids from a vector
- * of integers named tokens, input_ids or ids. *found: how many keys and values.
- * Others are left to be literal bytes.
+ * Adds those tensors that follow a rule (kv_rules.h), and token ids from a vector
+ * of integers named tokens, input_ids or ids. *found: how many have keys and values.
+ * Others are left to be literal bytes. Returns OK, END (a limit of the format), PROG (the rules in
+ * the options are none), MEM, MEMLIMIT.
  */
 kvarc_ret kvi_import_named(kvarc_import *im, const struct kvi_named *named, size_t n,
                            size_t *found);
-
-/* True if name follows the rule: literal text with {layer}, a decimal number,
- * and {K|V}, one of two words. */
-bool kvi_named_match(const char *rule, const char *name, uint32_t *layer, bool *value);
+/* The same for a file that has metadata, which rules may ask; NULL: none. */
+kvarc_ret kvi_import_named_about(kvarc_import *im, const struct kvi_named *named, size_t n,
+                                 const struct kvi_metadata *metadata, size_t *found);
 
 #endif

@@ -29,7 +29,8 @@ static const char *value_of(const char *text, const char *key)
 
 static bool take_dtype(const char *p, struct kvi_named *x, uint8_t *bytes)
 {
-	/* NumPy has no bf16: it is saved as two opaque bytes or as integers. */
+	/* NumPy has no bf16 and fp8: they are saved as opaque bytes or as integers; ml_dtypes
+	 * writes <V2 for bf16, <V1 for e4m3 and <f1 for e5m2. */
 	static const struct {
 		const char *descr;
 		uint8_t bytes, dtype, int_bytes;
@@ -38,7 +39,8 @@ static bool take_dtype(const char *p, struct kvi_named *x, uint8_t *bytes)
 		{ "'|V2'", 2, KVARC_BF16, 0 }, { "'<V2'", 2, KVARC_BF16, 0 },
 		{ "'<u2'", 2, KVARC_BF16, 0 }, { "'<i2'", 2, KVARC_BF16, 0 },
 		{ "'|i1'", 1, KVARC_I8, 0 },   { "'|u1'", 1, KVARC_U8, 0 },
-		{ "'|V1'", 1, KVARC_U8, 0 },   { "'<i4'", 4, 0, 4 },
+		{ "'|V1'", 1, KVARC_U8, 0 },   { "'<V1'", 1, KVARC_U8, 0 },
+		{ "'<f1'", 1, KVARC_E5M2, 0 }, { "'<i4'", 4, 0, 4 },
 		{ "'<i8'", 8, 0, 8 },
 	};
 	for (size_t i = 0; p && i < sizeof known / sizeof *known; i++)

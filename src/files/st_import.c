@@ -97,6 +97,11 @@ static bool disjoint(struct kvi_named *x, size_t n)
 	return true;
 }
 
+static const char *metadata_text(const void *opaque, const char *key)
+{
+	return json_string_value(json_object_get(opaque, key));
+}
+
 static kvarc_ret take_header(kvarc_import *im, uint32_t item, json_t *root, uint64_t data_at)
 {
 	size_t n = 0, found = 0, capacity = json_object_size(root);
@@ -120,15 +125,17 @@ static kvarc_ret take_header(kvarc_import *im, uint32_t item, json_t *root, uint
 		n++;
 	}
 	kvarc_ret ret = KVARC_END;
+	struct kvi_metadata about = { metadata_text, json_object_get(root, "__metadata__") };
 	if (good && disjoint(x, n))
-		ret = kvi_import_named(im, x, n, &found);
+		ret = kvi_import_named_about(im, x, n, &about, &found);
 	else
 		kvi_import_note(im, "the header of a safetensors file is not "
 		                    "valid: kept as an opaque file");
 	if (!ret) {
 		im->items[item].kind = KVI_ITEM_SAFETENSORS;
 		snprintf(im->format, sizeof im->format,
-		         "safetensors, %zu of %zu tensors are keys and values", found, n);
+		         "safetensors%s%s, %zu of %zu tensors are keys and values",
+		         im->engine ? " of " : "", im->engine ? im->engine : "", found, n);
 		if (!found)
 			kvi_import_note(im, "no tensor name follows the rule "
 			                    "for keys and values: kept as bytes");

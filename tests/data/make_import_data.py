@@ -16,6 +16,8 @@ import sys
 import tarfile
 import zipfile
 
+import engine_writers
+
 rng = random.Random(20261121)
 folder = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), 'import')
 os.makedirs(folder, exist_ok=True)
@@ -324,3 +326,29 @@ both = struct.pack('<10q', *ids5, *ids5[::-1])
 save('st-batch-bf16.safetensors', safetensors(layers('bf16', 'BF16', [2, 2, 5, 8]) + [('input_ids', 'I64', [2, 5], both)]))
 save('st-batch-one-ids.safetensors', safetensors(layers('f16', 'F16', [2, 2, 5, 8]) + [tokens5]))
 save('np-batch-i2.npz', zipped([(f'layers.{i}.{kv}.npy', npy('<i2', '(3, 2, 5, 8)', elements('bf16', 240))) for i in range(2) for kv in ('key', 'value')]))
+
+
+# Files of engines, as engine_writers.py has them.
+def some(tokens=5, n=2):
+    def part():
+        return elements('bf16', 2 * tokens * 8)
+    return engine_writers.Cache([(part(), part()) for _ in range(n)], 2, tokens, 8)
+
+
+kv = some()
+save('mlx-0.32.safetensors', engine_writers.mlx_0_32(kv))
+save('mlx-0.32-rotating.safetensors', engine_writers.mlx_0_32(kv.rotated(2), 'RotatingKVCache', 5))
+save('mlx-0.32-quantised.safetensors', engine_writers.mlx_quantised(some()))
+save('mlx-0.32-hybrid.safetensors', engine_writers.mlx_hybrid(some(), 32))
+save('mlx-0.31.safetensors', engine_writers.mlx_0_31(some()))
+save('mlx-0.31-arrays.safetensors', engine_writers.mlx_0_31(some(), 'ArraysCache'))
+save('mlx-0.31-hybrid.safetensors', engine_writers.mlx_hybrid(some(), 31))
+save('mlx-0.31-list.safetensors', engine_writers.mlx_0_31_list(some(), some()))
+for version in (2, 3):
+    save(f'omlx-{version}.safetensors', engine_writers.omlx(some(), version))
+    save(f'omlx-{version}-hybrid.safetensors', engine_writers.omlx(some(), version, True))
+save('vmlx.safetensors', engine_writers.vmlx(some()))
+save('vllm-packed.tar', engine_writers.vllm_folder(some(n=12), True))
+save('vllm-before.tar', engine_writers.vllm_folder(some(), False))
+save('model.layers.7.attn.safetensors', engine_writers.vllm_layer(some(), 1, True))
+save('np-ml-dtypes.npz', engine_writers.npz(some()))

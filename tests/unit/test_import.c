@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "files/import_internal.h"
-#include "files/named.h"
+#include "files/kv_rules.h"
 #include "files/plan.h"
 
 /* A small generator, the same numbers everywhere. */
@@ -298,19 +298,23 @@ static void user_options(void **unused)
 
 static void naming_rules(void **unused)
 {
-	uint32_t layer;
-	bool value;
+	struct kvi_rule_match m;
 	(void)unused;
-	assert_true(kvi_named_match("a.{layer}.{k|v}", "a.17.v", &layer, &value));
-	assert_int_equal(layer, 17);
-	assert_true(value);
-	assert_true(kvi_named_match("{k|kv}{layer}", "kv3", &layer, &value));
-	assert_true(value);
-	assert_false(kvi_named_match("a.{layer}.{k|v}", "a.17.vx", &layer, &value));
-	assert_false(kvi_named_match("a.{layer}.{k|v}", "a..v", &layer, &value));
-	assert_false(kvi_named_match("a.{layer}", "a.65536", &layer, &value));
-	assert_false(kvi_named_match("a.{layer", "a.1", &layer, &value));
-	assert_false(kvi_named_match("{|}", "x", &layer, &value));
+	assert_true(kvi_rule_match("a.{layer}.{k|v}", "a.17.v", &m));
+	assert_int_equal(m.layer, 17);
+	assert_true(m.value && m.has_layer);
+	assert_true(kvi_rule_match("{k|kv}{layer}", "kv3", &m));
+	assert_true(m.value);
+	assert_true(kvi_rule_match("{number}.x.{layer}", "4.x.5", &m));
+	assert_int_equal(m.number, 4);
+	assert_int_equal(m.layer, 5);
+	assert_true(kvi_rule_match("kv", "kv", &m));
+	assert_false(m.has_layer);
+	assert_false(kvi_rule_match("a.{layer}.{k|v}", "a.17.vx", &m));
+	assert_false(kvi_rule_match("a.{layer}.{k|v}", "a..v", &m));
+	assert_false(kvi_rule_match("a.{layer}", "a.65536", &m));
+	assert_false(kvi_rule_match("a.{layer", "a.1", &m));
+	assert_false(kvi_rule_match("{|}", "x", &m));
 }
 
 static void model_headers(void **unused)

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* kv_rules.c - rules by which named tensors of files are keys and values */
+#include "kv_rules.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "named_axes.h"
+#include "util/error.h"
+
+enum { NUMBER_MAX = 65535 };
+
+/* Caches of mlx-lm and of engines on top of it with keys and values [batch, head, token, channel],
+ * by the names of their classes. */
+#define MLX_CLASSES                                                                               \
+	"KVCache|RotatingKVCache|ChunkedKVCache|ConcatenateKVCache|BatchKVCache|"                  \
+	"BatchRotatingKVCache"
+
+static const struct kvi_rule default_rules[] = {
+	/* mlx-lm 0.32.2 saves the user's metadata, classes, scalars; before: states, the user's
+	 * metadata, classes. Other classes keep convolution states and parts of quantised caches
+	 * under names of the same form. */
+	{ "{layer}.{0|1}", "bhtc", "1.{layer}", MLX_CLASSES, false, "mlx-lm" },
+	{ "{layer}.{0|1}", "bhtc", "2.{layer}", MLX_CLASSES, false, "mlx-lm" },
+	/* caches in a CacheList, before 0.32.2 */
+	{ "{layer}.{number}.{0|1}", "bhtc", "0.{layer}.0.{number}", MLX_CLASSES, false, "mlx-lm" },
+	/* words, scales and biases; caches in a CacheList, whose classes are not in the metadata */
+	{ "{layer}.{number}.{0|1}", "-", "1.{layer}", "QuantizedKVCache", false, NULL },
+	{ "{layer}.{number}.{0|1}", "-", "2.{layer}", "QuantizedKVCache", false, NULL },
+	{ "{layer}.{number}.0.{0|1}", "-", "1.{layer}", "CacheList", false, NULL },
+	/* SSD blocks of oMLX, formats 3 and 2 */
+	{ "layer_{layer}_state_{0|1}", "bhtc", "layer_cache_types[{layer}]", MLX_CLASSES, false,
+	  "oMLX" },
+	{ "layer_{layer}_sub_{number}_state_{0|1}", "bhtc",
+	  "layer_{layer}_sub_{number}_state_class_name", MLX_CLASSES, false, "oMLX" },
+	{ "layer_{layer}_{keys|values}", "bhtc", "layer_cache_types[{layer}]", MLX_CLASSES, false,
+	  "oMLX" },
+	/* vmlx and others that have no word for their tensors in the metadata; not oMLX */
+	{ "layer_{layer}_{keys|values}", NULL, "omlx_cache_format_version", "", true, NULL },
+	{ "layer_{layer}_sub_{number}_{keys|values}", NULL, "omlx_cache_format_version", "", true,
+	  NULL },
+	/* a layer in a file of vLLM's ExampleConnector: keys and values, packed or one after the
+	 * other; latents of MLA */
+	{ "kv_cache", "2tc", NULL, NULL, false, "vLLM" },
+	{ "kv_cache", "2thc", NULL, NULL, false, "vLLM" },
+	{ "kv_cache", "thp", NULL, NULL, false, "vLLM" },
+	{ "kv_cache", "tm", NULL, NULL, false, "vLLM" },
+	/* usual names */
+	{ .pattern = "layers.{layer}.{key|value}" },
+	{ .pattern = "layers.{layer}.{keys|values}" },
+	{ .pattern = "layers.{layer}.{k|v}" },
+	{ .pattern = "layers.{layer}.{k_cache|v_cache}" },
+	{ .pattern = "layers.{layer}.{key_cache|value_cache}" },
+	{ .pattern = "layer.{layer}.{key|value}" },
+	{ .pattern = "layer.{layer}.{k|v}" },
+	{ .pattern = "layer_{layer}_{key|value}" },
+	{ .pattern = "layer_{layer}_{k|v}" },
+	{ .pattern = "past_key_values.{layer}.{key|value}" },
+	{ .pattern = "present.{layer}.{key|value}" },
+	{ .pattern = "{key|value}_cache.{layer}" },
+	{ .pattern = "{key|value}_cache_{layer}" },
+	{ .pattern = "{k|v}_cache.{layer}" },
+	{ .pattern = "{key|value}.{layer}" },
+	{ .pattern = "{key|value}_{layer}" },
+	{ .pattern = "{k|v}.{layer}" },
+	{ .pattern = "{k|v}_{layer}" },
+	{ .pattern = "{layer}.{key|value}" },
+	{ .pattern = "{layer}.{k|v}" },
+};
+
+/* ----- patterns -------------------------------------------------------- */
+
+/* One of two words "A|B}" at *name: moves past it. */
+static bool match_word(const char **rule, const char **name, bool *value)
+{
+	const char *bar = strchr(*rule, '|'), *close = strchr(*rule, '}');
+	if (!bar || !close || bar > close)
+		return false;
+	size_t a = (size_t)(bar - *rule), b = (size_t)(close - bar - 1);
+	bool is_a = a && !strncmp(*name, *rule, a);
+	bool is_b = b && !strncmp(*name, bar + 1, b);
+	if (is_a && is_b) /* one is the start of the other */
+		is_a = a > b;
+	if (!is_a && !is_b)
+		return false;
+	*value = !is_a;
+	*name += is_a ? a : b;
+	*rule = close + 1;
+	return true;
+}
+
+static bool match_number(const char **name, uint32_t *number)
+{
+	const char *p = *name;
+	*number = 0;
+	for (; *p >= '0' && *p <= '9'; p++) {
+		*number = *number * 10 + (uint32_t)(*p - '0');
+		if (*number > NUMBER_MAX)
+			return false;
+	}
+	if (p == *name)
+		return false;
+	*name = p;
+	return true;
+}
+
+bool kvi_rule_match(const char *pattern, const char *name, struct kvi_rule_match *m)
+{
+	*m = (struct kvi_rule_match){ 0 };
+	while (*pattern) {
+		if (!strncmp(pattern, "{layer}", 7)) {
+			if (!match_number(&name, &m->layer))
+				return false;
+			m->has_layer = true;
+			pattern += 7;
+		} else if (!strncmp(pattern, "{number}", 8)) {
+			if (!match_number(&name, &m->number))
+				return false;
+			pattern += 8;
+		} else if (*pattern == '{') {
+			pattern++;
+			if (!match_word(&pattern, &name, &m->value))
+				return false;
+		} else if (*pattern++ != *name++) {
+			return false;
+		}
+	}
+	return *name == '\0';
+}
+
+bool kvi_rule_layer_of_file(const char *name, uint32_t *layer)
+{
+	const char *slash = strrchr(name, '/');
+	size_t found = 0;
+	for (const char *p = slash ? slash + 1 : name; *p;) {
+		const char *end = p;
+		uint32_t n;
+		if (match_number(&end, &n) && (*end == '.' || *end == '\0')) {
+			*layer = n;
+			found++;
+		}
+		p += strcspn(p, ".");
+		p += *p == '.';
+	}
+	return found == 1;
+}
+
+/* ----- rules of a user ------------------------------------------------- */
+
+/* Ends the word at *p and goes to the next one; NULL: no more words. */
+static char *take_word(char **p)
+{
+	char *word = *p + strspn(*p, " \t\r");
+	size_t n = strcspn(word, " \t\r");
+	if (n == 0)
+		return NULL;
+	*p = word + n;
+	if (**p)
+		*(*p)++ = '\0';
+	return word;
+}
+
+/* Literal text and {layer}, {number}, {A|B} with two words that differ. */
+static bool is_pattern(const char *p)
+{
+	while (*p) {
+		if (*p == '}')
+			return false;
+		if (*p++ != '{')
+			continue;
+		const char *close = strchr(p, '}'), *bar = strchr(p, '|');
+		if (!close || memchr(p, '{', (size_t)(close - p)))
+			return false;
+		bool number = !strncmp(p, "layer}", 6) || !strncmp(p, "number}", 7);
+		if (!number && (!bar || bar > close || bar == p || bar + 1 == close))
+			return false;
+		p = close + 1;
+	}
+	return true;
+}
+
+/* "KEY=VALUES" or "KEY?=VALUES". */
+static bool take_test(struct kvi_rule *rule, char *text)
+{
+	char *equal = text ? strchr(text, '=') : NULL;
+	if (!equal || equal == text)
+		return false;
+	rule->may_lack = equal[-1] == '?';
+	equal[rule->may_lack ? -1 : 0] = '\0';
+	rule->key = text;
+	rule->values = equal + 1;
+	return *text != '\0';
+}
+
+/* A line without its end, which is cut into words. */
+static bool take_rule(struct kvi_rule *rule, char *line)
+{
+	char *word = take_word(&line);
+	*rule = (struct kvi_rule){ .pattern = word };
+	if (!is_pattern(word))
+		return false;
+	word = take_word(&line);
+	if (word && strcmp(word, "if") != 0) {
+		rule->axes = word;
+		if (strcmp(word, "-") != 0 && !kvi_axes_known(word))
+			return false;
+		word = take_word(&line);
+	}
+	if (word && (strcmp(word, "if") != 0 || !take_test(rule, take_word(&line))))
+		return false;
+	return !take_word(&line);
+}
+
+/* The next line of *at, which goes behind it; NULL: no more lines. */
+static char *next_line(char **at)
+{
+	char *line = *at;
+	if (*line == '\0')
+		return NULL;
+	char *end = line + strcspn(line, "\n");
+	*at = *end ? end + 1 : end;
+	*end = '\0';
+	return line;
+}
+
+static bool says_nothing(const char *line)
+{
+	line += strspn(line, " \t\r");
+	return *line == '\0' || *line == '#';
+}
+
+/* source: the text as it was given, for the message. */
+static kvarc_ret take_lines(struct kvi_rules *r, const char *source, kvarc_error *error)
+{
+	char *at = r->text, *line;
+	while ((line = next_line(&at))) {
+		const char *given = source + (line - r->text);
+		if (says_nothing(line))
+			continue;
+		if (r->n_own >= KVI_RULES_MAX)
+			return kvi_fail(error, KVARC_PROG, "more than %d rules for tensor names",
+			                KVI_RULES_MAX);
+		size_t n = strcspn(given, "\n");
+		if (!take_rule(&r->own[r->n_own], line))
+			return kvi_fail(error, KVARC_PROG,
+			                "'%.*s' is no rule for tensor names: give PATTERN [AXES] "
+			                "[if KEY=VALUES]",
+			                n > 80 ? 80 : (int)n, given);
+		r->n_own++;
+	}
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_rules_parse(struct kvi_rules *r, const struct kvi_alloc *alloc, const char *text,
+                          kvarc_error *error)
+{
+	*r = (struct kvi_rules){ 0 };
+	if (!text)
+		return KVARC_OK;
+	size_t n = strlen(text) + 1;
+	if (n > KVI_RULES_BYTES_MAX)
+		return kvi_fail(error, KVARC_PROG, "more than %d bytes of rules for tensor names",
+		                KVI_RULES_BYTES_MAX);
+	r->text = kvi_malloc(alloc, n);
+	r->own = kvi_array(alloc, KVI_RULES_MAX, sizeof *r->own);
+	kvarc_ret ret = KVARC_OK;
+	if (!r->text || !r->own) {
+		ret = kvi_fail_alloc(error, alloc);
+	} else {
+		memcpy(r->text, text, n);
+		ret = take_lines(r, text, error);
+	}
+	if (ret)
+		kvi_rules_free(r, alloc);
+	return ret;
+}
+
+void kvi_rules_free(struct kvi_rules *r, const struct kvi_alloc *alloc)
+{
+	kvi_free(alloc, r->own);
+	kvi_free(alloc, r->text);
+	*r = (struct kvi_rules){ 0 };
+}
+
+const struct kvi_rule *kvi_rules_at(const struct kvi_rules *r, size_t i)
+{
+	if (i < r->n_own)
+		return &r->own[i];
+	i -= r->n_own;
+	return i < sizeof default_rules / sizeof *default_rules ? &default_rules[i] : NULL;
+}
