@@ -20,6 +20,9 @@ import sys
 import tarfile
 import zipfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'tests', 'data'))
+import engine_writers  # noqa: E402
+
 rng = random.Random(1)
 F32, F16, Q4_0, Q8_0, BF16 = 0, 1, 2, 8, 30
 
@@ -437,6 +440,18 @@ def main(corpus, kvarc=None, check=False):
         [('layers.0.key', 'F16', [2, 2, 9, 4], values(144, f16)),
          ('layers.0.value', 'F16', [2, 2, 9, 4], values(144, f16)),
          ('ids', 'I32', [2, 9], bytes(72))]))
+    def some(layers):
+        parts = [(values(80, bf16), values(80, bf16)) for _ in range(layers)]
+        return engine_writers.Cache(parts, 2, 5, 8)
+    w = engine_writers
+    put(st, 'mlx.safetensors', w.mlx_0_32(some(2).rotated(2), 'RotatingKVCache', 5))
+    put(st, 'mlx-list.safetensors', w.mlx_0_31_list(some(1), some(1)))
+    put(st, 'mlx-quantised.safetensors', w.mlx_quantised(some(1)))
+    put(st, 'omlx.safetensors', w.omlx(some(2), 3, True))
+    put(st, 'vllm.safetensors', w.vllm_layer(some(1), 0, True))
+    put(st, 'rules', b'# rules\nx.{number} -\nlayer_{layer}_keys b2thc if '
+        b'layer_cache_types[{layer}]?=A|KVCache\nlayer_{layer}_values tp if num_layers=2\0\0' +
+        w.omlx(some(2), 2) + b'\x10\0\0\0')
     # how many tokens become a slot
     for name, data, tokens in (('prefix', full, 50), ('prefix-window', damaged, 41)):
         put('salvage_slot', name, data + bytes((0, 0, 0, 0, 0, tokens, 0)) + bytes(4))

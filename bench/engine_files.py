@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The same real cache as each engine writes it, level by level, with zstd -3 beside it.
+
+engine_files.py [CACHE.safetensors [PROFILE.kvp]]; the command is $KVARC. The profile is for
+level 2; default: the sample's. With the Python packages mlx and mlx-lm 0.32.2, files of mlx-lm are
+written by its own save_prompt_cache; all others, and those without the packages, by
+tests/data/engine_writers.py, which follows the engines' sources.
+
+Ratios are file bytes over archive bytes, the profile not counted; each archive is unpacked and
+compared. Exit status 1: a row is below 1.5 at level 1.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+import common as c
+
+sys.path.insert(0, os.path.join(c.TOP, 'tests', 'data'))
+import engine_writers as w  # noqa: E402
+
+TARGET = 1.5
+LEVELS = '0', '1', '2'
+
+
+def mlx_real(cache, path, kind):
+    """Writes a prompt cache with mlx-lm itself. False: it is not here."""
+    try:
+        import mlx.core as mx
+        from mlx_lm.models import cache as mlx
+    except ImportError:
+        return False
+    caches = []
+    for k, v in cache.layers:
+        made = mlx.KVCache() if kind == 'KVCache' else mlx.RotatingKVCache(cache.tokens, 4)
+        k, v = (mx.array(memoryview(x).cast('H')).view(mx.bfloat16).reshape(cache.shape)
+                for x in (k, v))
+        made.update_and_fetch(k, v)
+        if kind != 'KVCache':  # overwrites the oldest rows
+            for t in range(9):
+                made.update_and_fetch(k[:, :, t:t + 1], v[:, :, t:t + 1])
+        caches.append(made)
+    mlx.save_prompt_cache(path, caches, {'model': 'SmolLM2-135M-Instruct'})
+    return True
+
+
+def write(path, data):
+    with open(path, 'wb') as f:
+        f.write(data)
+    return path
+
+
+def mlx_files(cache, folder):
+    """Name of the row and files."""
+    for kind in 'KVCache', 'RotatingKVCache':
+        path = os.path.join(folder, kind + '.safetensors')
+        by = 'real writer'
+        if not mlx_real(cache, path, kind):
+            by = 'by its source'
+            ring = kind == 'RotatingKVCache'
+            write(path, w.mlx_0_32(cache.rotated(9) if ring else cache, kind, cache.tokens))
+        yield 'mlx-lm 0.32.2, %s (%s)' % (kind, by), [path]
+
+
+def blocks(cache, size, make, folder, name):
+    for first in range(0, cache.tokens, size):
+        part = cache.part(first, min(size, cache.tokens - first))
+        yield write(os.path.join(folder, '%s-%d' % (name, first)), make(part))
+
+
+def all_files(cache, folder):
+    yield from mlx_files(cache, folder)
+    single = {
+        'mlx-lm 0.31.3, KVCache': w.mlx_0_31(cache),
+        'vLLM ExampleConnector, packed': w.vllm_folder(cache, True),
+        'vLLM ExampleConnector, before': w.vllm_folder(cache, False),
+        'transformers, batch of 2': w.batch(cache),
+        'npz, bfloat16 of ml_dtypes': w.npz(cache),
+    }
+    for n, (name, data) in enumerate(single.items()):
+        yield name, [write(os.path.join(folder, 'f%d' % n), data)]
+    for name, make in (('oMLX, format 3', lambda x: w.omlx(x, 3)),
+                       ('oMLX, format 2', lambda x: w.omlx(x, 2)), ('vmlx', w.vmlx)):
+        yield name + ', blocks of 256', list(blocks(cache, 256, make, folder, name[-4:]))
+
+
+def packed(path, folder, *options):
+    """Bytes of the archive, which must bring the file back."""
+    out, back = os.path.join(folder, 'a.kva'), os.path.join(folder, 'back')
+    c.kvarc('pack', '-q', '-f', '-o', out, *options, path)
+    c.kvarc('unpack', '-q', '-f', '-o', back, *[o for o in options if not o[1].isdigit()], out)
+    with open(path, 'rb') as a, open(back, 'rb') as b:
+        if a.read() != b.read():
+            sys.exit('%s: not the same after unpack' % path)
+    return os.path.getsize(out)
+
+
+def zstd(path):
+    r = subprocess.run(['zstd', '-3', '-q', '-c', path], stdout=subprocess.PIPE, check=True)
+    return len(r.stdout)
+
+
+def main(arguments):
+    path, _ = c.cache_path(arguments)
+    profile = arguments[1] if len(arguments) > 1 else c.SAMPLE + 'level2.kvp'
+    cache = w.load(path)
+    print('# %s: %d tokens, %d layers; profile %s' % (os.path.basename(path), cache.tokens,
+                                                      len(cache.layers), os.path.basename(profile)))
+    print('| engine | bytes | zstd -3 | level 0 | level 1 | level 2 |')
+    print('|---|---|---|---|---|---|')
+    low = False
+    with tempfile.TemporaryDirectory() as folder:
+        for name, files in all_files(cache, folder):
+            size = sum(map(os.path.getsize, files))
+            ratios = [size / sum(map(zstd, files))]
+            for level in LEVELS:
+                options = ('-' + level,) + (('--profile', profile) if level == '2' else ())
+                ratios.append(size / sum(packed(f, folder, *options) for f in files))
+            print('| %s | %d | %s |' % (name, size, ' | '.join('%.2fx' % r for r in ratios)),
+                  flush=True)
+            low |= ratios[2] < TARGET
+    return int(low)
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))
