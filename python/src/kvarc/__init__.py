@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Lossless archives of transformer KV caches.
+
+    kvarc.save("session.kva", cache, tokens=ids, model="SmolLM2-135M")
+    cache = kvarc.load("session.kva")
+
+Every bit comes back, or there is an exception (kvarc.Error).
+"""
+from ._native import ffi as _ffi, lib as _lib
+from .archive import load, load_cache, save, to_cache
+from .cache import Cache, Layer
+from .errors import *  # noqa: F401,F403
+from .errors import __all__ as _errors
+from .geometry import Rope, Tensor, Track
+from .reader import Checkpoint, Damage, Reader
+from .writer import Writer
+
+__version__ = _ffi.string(_lib.kvarc_version()).decode()
+__all__ = ["save", "load", "load_cache", "to_cache", "Cache", "Layer", "Reader", "Writer",
+           "Rope", "Track", "Tensor", "Checkpoint", "Damage", *_errors]

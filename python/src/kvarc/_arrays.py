@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Arrays of numpy, torch and others as memory of the C library, without copies."""
+from __future__ import annotations
+
+from typing import Any, Optional, Tuple
+
+import numpy as np
+
+from ._native import ffi, lib
+
+# dtype names of the format, and the numpy dtype of their bits.
+BITS = {"bytes": np.uint8, "f32": np.float32, "f16": np.float16, "bf16": np.uint16,
+        "e4m3": np.uint8, "e5m2": np.uint8, "i8": np.int8, "u8": np.uint8}
+CODES = {"bytes": lib.KVARC_BYTES, "f32": lib.KVARC_F32, "f16": lib.KVARC_F16,
+         "bf16": lib.KVARC_BF16, "e4m3": lib.KVARC_E4M3, "e5m2": lib.KVARC_E5M2,
+         "i8": lib.KVARC_I8, "u8": lib.KVARC_U8}
+NAMES = {code: name for name, code in CODES.items()}
+_BY_NUMPY = {"float32": "f32", "float16": "f16", "int8": "i8", "uint8": "u8",
+             "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
+_TORCH_VIEWS = {"torch.bfloat16": ("bf16", "int16", np.uint16),
+                "torch.float8_e4m3fn": ("e4m3", "uint8", np.uint8),
+                "torch.float8_e5m2": ("e5m2", "uint8", np.uint8)}
+_ML_DTYPES = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
+
+
+def is_torch(obj: Any) -> bool:
+    return type(obj).__module__.split(".")[0] == "torch" and hasattr(obj, "detach")
+
+
+def _of_torch(tensor: Any) -> Tuple[np.ndarray, Optional[str]]:
+    import torch
+    tensor = tensor.detach()
+    if tensor.device.type != "cpu":
+        tensor = tensor.cpu()
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+    known = _TORCH_VIEWS.get(str(tensor.dtype))
+    if known is None:
+        return tensor.numpy(), None
+    name, bits, view = known
+    return tensor.view(getattr(torch, bits)).numpy().view(view), name
+
+
+def as_bits(obj: Any, dtype: Optional[str] = None) -> Tuple[np.ndarray, str]:
+    """An array as (bits, name of the dtype in the format), no copy where its memory can be
+    used as it is: numpy, torch (of the CPU), anything with the buffer protocol or DLPack.
+    dtype names what the bits are where the array's own dtype does not say it ("bf16" for
+    uint16). Raises TypeError for dtypes that caches do not have."""
+    if is_torch(obj):
+        array, name = _of_torch(obj)
+    else:
+        if not isinstance(obj, np.ndarray) and hasattr(obj, "__dlpack__") \
+                and not hasattr(obj, "__array__"):
+            obj = np.from_dlpack(obj)
+        array, name = np.asarray(obj), None
+    if not array.dtype.isnative:
+        raise TypeError(f"arrays of the other byte order ({array.dtype.str}) are not taken")
+    name = name or _BY_NUMPY.get(array.dtype.name)
+    if dtype is not None:
+        if dtype not in BITS:
+            raise TypeError(f"dtype {dtype!r} is not known: one of {', '.join(BITS)}")
+        if np.dtype(BITS[dtype]).itemsize != array.dtype.itemsize:
+            raise TypeError(f"elements of {array.dtype} are not {dtype}")
+        name = dtype
+    if name is None:
+        raise TypeError(f"arrays of {array.dtype} need dtype=, one of {', '.join(BITS)}")
+    if array.dtype != BITS[name]:
+        array = array.view(BITS[name])
+    return array, name
+
+
+def has_ml_dtypes() -> bool:
+    try:
+        import ml_dtypes  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def from_bits(array: np.ndarray, name: str, raw: bool = False) -> np.ndarray:
+    """Bits as an array of the dtype: bf16 and 8-bit floats are those of ml_dtypes where it is
+    installed, else (or with raw) uint16 and uint8."""
+    if raw or name not in _ML_DTYPES or not has_ml_dtypes():
+        return array
+    import ml_dtypes
+    return array.view(getattr(ml_dtypes, _ML_DTYPES[name]))
+
+
+def fits(array: np.ndarray) -> bool:
+    """Whether a view of the library can describe it: no negative strides, none too long."""
+    return all(s > 0 or n <= 1 for s, n in zip(array.strides, array.shape)) and \
+        abs(array.strides[2]) < 1 << 32
+
+
+def fill_view(view: Any, array: np.ndarray) -> np.ndarray:
+    """Fills a kvarc_view with an array [tokens, heads, channels] of any strides; returns the
+    array whose memory it is, which must stay."""
+    if not fits(array):
+        array = np.ascontiguousarray(array)
+    n, heads, channels = array.shape
+    token, head, element = (abs(s) for s in array.strides)
+    if array.size == 0:
+        view.data = ffi.NULL
+        return array
+    view.data = ffi.cast("void *", array.__array_interface__["data"][0])
+    view.token_stride = token
+    view.elem_stride = element
+    # one block where heads follow each other as channels do
+    whole = heads == 1 or head == element * channels
+    view.block_elems = heads * channels if whole else channels
+    view.block_stride = head * heads if whole else head
+    return array
+
+
+def int32(values: Any, n: int, what: str) -> np.ndarray:
+    """A contiguous int32 array of n values."""
+    if is_torch(values):
+        values = _of_torch(values)[0]
+    array = np.asarray(values)
+    if array.ndim != 1 or len(array) != n:
+        raise ValueError(f"{what}: shape {array.shape}, expected ({n},)")
+    if array.dtype.kind not in "iu" and array.size:
+        raise TypeError(f"{what}: integers are needed, not {array.dtype}")
+    if array.size and not (-2**31 <= int(array.min()) and int(array.max()) < 2**31):
+        raise ValueError(f"{what}: a value is outside of int32")
+    return np.ascontiguousarray(array, dtype=np.int32)

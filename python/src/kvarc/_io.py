@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Sources and sinks of the C library on paths, buffers and file-like objects."""
+from __future__ import annotations
+
+import io
+import os
+import threading
+from typing import Any, Callable, Optional
+
+from ._native import ffi, lib
+from .errors import Trouble
+
+UNKNOWN = lib.KVARC_UNKNOWN
+_MOST = 1 << 26  # bytes of one read of a file-like object
+
+
+def is_path(obj: Any) -> bool:
+    return isinstance(obj, (str, os.PathLike))
+
+
+def is_buffer(obj: Any) -> bool:
+    try:
+        memoryview(obj).release()
+    except TypeError:
+        return False
+    return True
+
+
+class _Bytes:
+    """Bytes in memory, which readers take without a copy."""
+
+    def __init__(self, data: Any) -> None:
+        self.view = memoryview(data).cast("B")
+
+    def read_into(self, buf: memoryview, offset: int) -> int:
+        part = self.view[offset:offset + len(buf)]
+        buf[:len(part)] = part
+        return len(part)
+
+
+class _File:
+    """A file-like object that can seek; one thread reads at a time."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+        self.lock = threading.Lock()
+        self.size = file.seek(0, os.SEEK_END)
+        if self.size is None:
+            self.size = file.tell()
+        self.into = hasattr(file, "readinto")
+        fs = getattr(file, "fs", None)
+        self.cat = getattr(fs, "cat_ranges", None) if hasattr(file, "path") else None
+
+    def read_into(self, buf: memoryview, offset: int) -> int:
+        with self.lock:
+            self.file.seek(offset)
+            if self.into:
+                return self.file.readinto(buf) or 0
+            data = self.file.read(len(buf))
+        buf[:len(data)] = data
+        return len(data)
+
+    def read_ranges(self, ranges: list) -> None:
+        """All of (offset, memoryview) in one request, where the file system has that."""
+        starts = [offset for offset, _ in ranges]
+        ends = [offset + len(buf) for offset, buf in ranges]
+        parts = self.cat([self.file.path] * len(ranges), starts, ends)
+        for (_, buf), part in zip(ranges, parts):
+            if isinstance(part, Exception):
+                raise part
+            if len(part) != len(buf):
+                raise EOFError("the file has become shorter")
+            buf[:] = part
+
+
+class Source:
+    """A kvarc_source. obj: a path, bytes or another buffer, or a binary file-like object (of a
+    pipe all is read into memory first). `c` lives until close."""
+
+    def __init__(self, obj: Any, trouble: Trouble) -> None:
+        self.c = ffi.new("kvarc_source *")
+        self.trouble = trouble
+        self.opened = False
+        self.of: Any = None
+        if is_path(obj):
+            common = ffi.new("kvarc_common *", {"error": trouble.c})
+            trouble.check(lib.kvarc_source_open_path(self.c, os.fsencode(obj), common),
+                          os.fspath(obj))
+            self.opened = True
+            return
+        if not is_buffer(obj):
+            if not hasattr(obj, "read"):
+                raise TypeError(f"a path, bytes or a binary file is needed, not {type(obj)}")
+            seekable = getattr(obj, "seekable", None)
+            if isinstance(obj, io.TextIOBase):
+                raise TypeError("a binary file is needed, not one of text")
+            if seekable is not None and not seekable():
+                obj = obj.read()
+        self.handle = ffi.new_handle(self)
+        self.c.opaque = self.handle
+        self.c.read = lib.kvpy_read
+        if is_buffer(obj):
+            self.of = _Bytes(obj)
+            self.pin = ffi.from_buffer(self.of.view) if self.of.view.nbytes else None
+            self.c.size = self.of.view.nbytes
+            self.c.memory = self.pin if self.pin is not None else ffi.NULL
+        else:
+            self.of = _File(obj)
+            self.c.size = self.of.size
+            if self.of.cat:
+                self.c.read_ranges = lib.kvpy_read_ranges
+
+    def close(self) -> None:
+        if self.opened:
+            lib.kvarc_source_close(self.c)
+            self.opened = False
+        self.of = None
+
+
+class Sink:
+    """A kvarc_sink. obj: a path, which is made or emptied (keep=True: kept, for an append), or a
+    binary file-like object that is written forward from its position on."""
+
+    def __init__(self, obj: Any, trouble: Trouble, *, keep: bool = False,
+                 overwrite: bool = True, sync: bool = True) -> None:
+        self.c = ffi.new("kvarc_sink *")
+        self.trouble = trouble
+        self.opened = False
+        if is_path(obj):
+            flags = lib.KVARC_SINK_KEEP if keep else \
+                lib.KVARC_SINK_TRUNCATE if overwrite else 0
+            common = ffi.new("kvarc_common *", {"error": trouble.c})
+            trouble.check(lib.kvarc_sink_open_path(self.c, os.fsencode(obj), flags, common),
+                          os.fspath(obj))
+            self.opened = True
+            if not sync:
+                self.c.flush = ffi.NULL
+            return
+        if not hasattr(obj, "write") or isinstance(obj, io.TextIOBase):
+            raise TypeError(f"a path or a binary file is needed, not {type(obj)}")
+        self.file = obj
+        self.begin = 0
+        self.at = 0
+        self.handle = ffi.new_handle(self)
+        self.c.opaque = self.handle
+        self.c.write = lib.kvpy_write
+        self.c.flush = lib.kvpy_flush
+        if keep:
+            self.c.truncate = lib.kvpy_truncate
+            self.at = -1
+        else:
+            try:
+                self.begin = obj.tell()
+            except (OSError, AttributeError):
+                self.begin = 0
+
+    def write(self, data: memoryview, offset: int) -> None:
+        if offset != self.at:
+            self.file.seek(self.begin + offset)
+        left = data
+        while len(left):
+            n = self.file.write(left)
+            left = left[len(left) if n is None else n:]
+        self.at = offset + len(data)
+
+    def flush(self) -> None:
+        flush = getattr(self.file, "flush", None)
+        if flush:
+            flush()
+
+    def truncate(self, size: int) -> None:
+        self.file.truncate(self.begin + size)
+        self.at = -1
+
+    def close(self) -> None:
+        if self.opened:
+            self.opened = False
+            self.trouble.check(lib.kvarc_sink_close(self.c, self.trouble.c))
+
+
+class MemorySinks:
+    """Sinks on bytearrays, for the files that an archive restores."""
+
+    class One:
+        def __init__(self, trouble: Trouble, size: int) -> None:
+            self.trouble = trouble
+            self.data = bytearray(size)
+            self.handle = ffi.new_handle(self)
+
+        def write(self, data: memoryview, offset: int) -> None:
+            self.data[offset:offset + len(data)] = data
+
+        def flush(self) -> None:
+            pass
+
+    def __init__(self, trouble: Trouble, want: Optional[Callable[[str], bool]] = None) -> None:
+        self.trouble = trouble
+        self.want = want
+        self.items: list = []  # (name, One)
+        self.handle = ffi.new_handle(self)
+
+    def open(self, item: Any, sink: Any) -> int:
+        name = ffi.string(item.name).decode("utf-8", "replace")
+        if self.want is not None and not self.want(name):
+            return 1
+        one = self.One(self.trouble, item.bytes)
+        self.items.append((name, one))
+        sink.opaque = one.handle
+        sink.write = lib.kvpy_write
+        sink.flush = lib.kvpy_flush
+        return 0
+
+
+class Progress:
+    """Progress of a handle. callback(done, total): bytes, total None where it is not known; a
+    true return value stops the call. callback True: a bar of tqdm."""
+
+    def __init__(self, callback: Any, trouble: Trouble) -> None:
+        self.trouble = trouble
+        self.bar: Any = None
+        if callback is True:
+            try:
+                from tqdm.auto import tqdm
+            except ImportError:
+                callback = None
+            else:
+                self.bar = tqdm(unit="B", unit_scale=True)
+                callback = self._step
+        self.callback = callback
+        self.handle = ffi.new_handle(self)
+
+    def _step(self, done: int, total: Optional[int]) -> None:
+        self.bar.total = total
+        self.bar.update(done - self.bar.n)
+
+    def set(self, common: Any) -> None:
+        if self.callback is not None:
+            common.progress = lib.kvpy_progress
+            common.progress_opaque = self.handle
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+
+def _guard(failed: int) -> Callable:
+    """A callback of C: what it raises goes to the Trouble of its object."""
+    def wrap(function: Callable) -> Callable:
+        def call(opaque: Any, *arguments: Any) -> int:
+            owner = ffi.from_handle(opaque)
+            try:
+                return function(owner, *arguments)
+            except BaseException as e:  # nothing may pass through C
+                owner.trouble.failed(e)
+                return failed
+        return call
+    return wrap
+
+
+def callback(name: str, failed: int = 1) -> Callable:
+    """Decorator of the Python side of a callback, whose first argument is its object."""
+    def wrap(function: Callable) -> Callable:
+        return ffi.def_extern(name=name, error=failed)(_guard(failed)(function))
+    return wrap
+
+
+@callback("kvpy_read", -1)
+def _read(source: Any, buf: Any, n: int, offset: int) -> int:
+    return source.of.read_into(memoryview(ffi.buffer(buf, min(n, _MOST))), offset)
+
+
+@callback("kvpy_read_ranges")
+def _read_ranges(source: Any, ranges: Any, n: int) -> int:
+    source.of.read_ranges([(ranges[i].offset, memoryview(ffi.buffer(ranges[i].buf,
+                                                                    ranges[i].bytes)))
+                           for i in range(n)])
+    return 0
+
+
+@callback("kvpy_write")
+def _write(sink: Any, buf: Any, n: int, offset: int) -> int:
+    sink.write(memoryview(ffi.buffer(buf, n)), offset)
+    return 0
+
+
+@callback("kvpy_flush")
+def _flush(sink: Any) -> int:
+    sink.flush()
+    return 0
+
+
+@callback("kvpy_truncate")
+def _truncate(sink: Any, size: int) -> int:
+    sink.truncate(size)
+    return 0
+
+
+@callback("kvpy_progress")
+def _progress(progress: Any, done: int, total: int) -> int:
+    return 1 if progress.callback(done, None if total == UNKNOWN else total) else 0
+
+
+@callback("kvpy_item_open", 2)
+def _item_open(sinks: Any, item: Any, sink: Any) -> int:
+    return sinks.open(item, sink)

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Options that writers, readers and others have in common, as structs of the library."""
+from __future__ import annotations
+
+import os
+from typing import Any, List, Optional, Sequence, Union
+
+from ._io import Progress
+from ._native import ffi, lib
+from .errors import Trouble
+
+Secret = Union[str, bytes]
+_MOST_THREADS = 8
+
+
+def default_threads() -> int:
+    """Processors of this process, 8 at most."""
+    try:
+        return min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+    except AttributeError:
+        return min(os.cpu_count() or 1, _MOST_THREADS)
+
+
+class Common:
+    """The kvarc_common of a handle, and what must stay as long as the handle."""
+
+    def __init__(self, *, threads: Optional[int] = None, memlimit: int = 0,
+                 progress: Any = None) -> None:
+        self.trouble = Trouble()
+        self.progress = Progress(progress, self.trouble)
+        self.threads = default_threads() if threads is None else threads
+        self.memlimit = memlimit
+        self.keep: List[Any] = []
+
+    def fill(self, c: Any) -> None:
+        """Fills a kvarc_common."""
+        c.error = self.trouble.c
+        c.memlimit = self.memlimit
+        c.threads = self.threads
+        self.progress.set(c)
+
+    def pointer(self) -> Any:
+        """A kvarc_common of its own."""
+        c = ffi.new("kvarc_common *")
+        self.fill(c)
+        self.keep.append(c)
+        return c
+
+    def text(self, s: Optional[str]) -> Any:
+        """A C string that stays, or NULL."""
+        if s is None:
+            return ffi.NULL
+        self.keep.append(ffi.new("char[]", s.encode("utf-8")))
+        return self.keep[-1]
+
+    def keys(self, key: Optional[bytes], passphrase: Optional[Secret]) -> Any:
+        """kvarc_keys of a key of 32 bytes, a passphrase or both; NULL without any."""
+        given = []
+        if key is not None:
+            given.append((lib.KVARC_KEY_GIVEN, bytes(key)))
+        if passphrase is not None:
+            text = passphrase.encode("utf-8") if isinstance(passphrase, str) else passphrase
+            given.append((lib.KVARC_KEY_PASSPHRASE, bytes(text)))
+        if not given:
+            return ffi.NULL
+        c = ffi.new("kvarc_keys *")
+        c.list = entries = ffi.new("kvarc_key[]", len(given))
+        c.n = len(given)
+        self.keep += [c, entries]
+        for entry, (kind, data) in zip(entries, given):
+            entry.kind = kind
+            self.keep.append(ffi.new("char[]", data))
+            entry.bytes, entry.n = self.keep[-1], len(data)
+        return c
+
+    def profiles(self, profiles: Sequence[Any]) -> Any:
+        """An array of kvarc_profile pointers."""
+        if not profiles:
+            return ffi.NULL
+        c = ffi.new("kvarc_profile *[]", [p.c for p in profiles])
+        self.keep += [c, list(profiles)]
+        return c
+
+
+def writer_options(common: Common, *, level: int = 1, verify: bool = False,
+                   segment_tokens: int = 0, profile: Any = None, predictor: Any = None,
+                   embed_profile: bool = False, parity: float = 0.0, file_id: bytes = b"",
+                   streamable: bool = False, tier: Optional[str] = None,
+                   key: Optional[bytes] = None, passphrase: Optional[Secret] = None) -> Any:
+    """A kvarc_writer_options; common keeps what it points to."""
+    c = ffi.new("kvarc_writer_options *")
+    common.keep.append(c)
+    common.fill(c.common)
+    c.level = level if level else -1
+    c.flags = (lib.KVARC_WRITE_VERIFY if verify else 0) | \
+        (lib.KVARC_WRITE_EMBED_PROFILE if embed_profile else 0) | \
+        (lib.KVARC_WRITE_STREAMABLE if streamable else 0) | \
+        (lib.KVARC_WRITE_FILE_ID if file_id else 0)
+    c.segment_tokens = segment_tokens
+    if file_id:
+        ffi.memmove(c.file_id, file_id, 16)
+    if profile is not None:
+        c.profile = profile.c
+        c.profile_name = common.text(profile.name or None)
+        common.keep.append(profile)
+    if predictor is not None:
+        c.predictor = predictor.c
+        c.predictor_name = common.text(predictor.name or None)
+        common.keep.append(predictor)
+    if parity:
+        if not 0 < parity <= 1:
+            raise ValueError("parity: a share of the archive is needed, above 0 and up to 1")
+        c.parity = rows = ffi.new("kvarc_parity *")
+        rows.pieces = max(1, min(64, round(1 / parity)))
+        rows.rows = max(1, round(parity * rows.pieces))
+        common.keep.append(rows)
+    if tier is not None:
+        c.lossy = lossy = ffi.new("kvarc_lossy *")
+        common.keep.append(lossy)
+        common.trouble.check(lib.kvarc_lossy_parse(lossy, tier.encode(), common.trouble.c))
+    c.keys = common.keys(key, passphrase)
+    return c
+
+
+def reader_options(common: Common, *, salvage: bool = False, allow_lossy: bool = False,
+                   profiles: Sequence[Any] = (), predictor: Any = None, checkpoint: int = 0,
+                   request_cost: int = 0, key: Optional[bytes] = None,
+                   passphrase: Optional[Secret] = None) -> Any:
+    """A kvarc_reader_options; common keeps what it points to."""
+    c = ffi.new("kvarc_reader_options *")
+    common.keep.append(c)
+    common.fill(c.common)
+    c.flags = (lib.KVARC_READ_SALVAGE if salvage else 0) | \
+        (lib.KVARC_READ_ALLOW_LOSSY if allow_lossy else 0)
+    c.profiles, c.n_profiles = common.profiles(profiles), len(profiles)
+    if predictor is not None:
+        c.predictor = predictor.c
+        common.keep.append(predictor)
+    c.checkpoint = checkpoint
+    c.request_cost = request_cost
+    c.keys = common.keys(key, passphrase)
+    return c

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Makes a Cache of what an archive holds."""
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, List, Optional, Tuple
+
+import numpy as np
+
+from . import _arrays
+from .cache import Cache, Layer
+from .errors import FormatError, OptionsError
+
+Span = Optional[Tuple[int, int]]
+
+
+def _bad(what: str) -> FormatError:
+    return FormatError(f"the description of the cache does not fit the archive: {what}")
+
+
+def _ints(value: Any, n: Optional[int], what: str) -> List[int]:
+    """A list of n (None: any number of) integers that are not negative."""
+    if not isinstance(value, list) or (n is not None and len(value) != n) or \
+            not all(isinstance(v, int) and 0 <= v < 1 << 62 for v in value):
+        raise _bad(what)
+    return value
+
+
+class Restore:
+    """Reads what the description says. tokens: of tracks of kind "self"."""
+
+    def __init__(self, reader: Any, found: dict, layers: Span, tokens: Span, raw: bool) -> None:
+        self.reader, self.found, self.raw = reader, found, raw
+        self.layers, self.tokens = layers, tokens
+        # by track: tensor, array to read into
+        self.out: Dict[int, Dict[int, np.ndarray]] = {}
+
+    def _tensor(self, index: int, dtype: Any, what: str) -> Any:
+        if index >= len(self.reader.tensors):
+            raise _bad(what)
+        tensor = self.reader.tensors[index]
+        if tensor.dtype != dtype or tensor.role:
+            raise _bad(what)
+        return tensor
+
+    def _array(self, entry: dict, what: str) -> np.ndarray:
+        """[batch, heads, tokens, channels], to be read."""
+        shape = _ints(entry.get("shape"), 4, what)
+        batch, heads, n, channels = shape
+        indices = _ints(entry.get("tensor", []), batch if heads and channels else 0, what)
+        dtype = entry.get("dtype")
+        if dtype not in _arrays.BITS:
+            raise _bad(what)
+        t0, count = 0, n
+        for index in indices:
+            tensor = self._tensor(index, dtype, what)
+            track = self.reader.tracks[tensor.track]
+            if (tensor.heads, tensor.channels, self.reader.tokens(tensor.track)) != \
+                    (heads, channels, n):
+                raise _bad(what)
+            if self.tokens is not None and track.kind != "cross":
+                if track.kind != "self":
+                    raise OptionsError("a range of tokens of a sliding window cannot be read "
+                                       "into a cache: use Reader.read")
+                t0, end = self.tokens
+                if end > n:
+                    raise ValueError(f"tokens: the cache has {n}, not {end}")
+                count = end - t0
+        if not indices and math.prod(shape):
+            raise _bad(what)
+        array = np.empty((batch, heads, count, channels), _arrays.BITS[dtype])
+        for b, index in enumerate(indices):
+            track = self.reader.tensors[index].track
+            if count:
+                self.out.setdefault(track, {})[index] = array[b].transpose(1, 0, 2)
+        return array
+
+    def _state(self, entry: dict, what: str) -> np.ndarray:
+        shape = _ints(entry.get("shape"), None, what)
+        dtype = entry.get("dtype")
+        if dtype not in _arrays.BITS or len(shape) > 32:
+            raise _bad(what)
+        kind = np.dtype(_arrays.BITS[dtype])
+        if "numpy" in entry:
+            try:
+                kind = np.dtype(entry["numpy"])
+            except (TypeError, ValueError, SyntaxError) as e:
+                raise _bad(what) from e
+            if kind.hasobject or not kind.itemsize or kind.fields:
+                raise _bad(what)
+        size = math.prod(shape)
+        if not size:
+            return np.empty(shape, kind)
+        index, = _ints([entry.get("tensor")], 1, what)
+        tensor = self._tensor(index, dtype, what)
+        bits = self.reader.read(tensor.track, tensors=[index], raw=True)[index].reshape(-1)
+        if bits.nbytes < size * kind.itemsize:
+            raise _bad(what)
+        return bits.view(np.uint8)[:size * kind.itemsize].view(kind).reshape(shape)
+
+    def _positions(self, entry: dict) -> Optional[np.ndarray]:
+        for tensor in entry["tensors"].values():
+            for index in tensor.get("tensor", []):
+                return self.reader.positions(self.reader.tensors[index].track)
+        return None
+
+    def layer(self, index: int, entry: dict) -> Layer:
+        layer = Layer(window=entry.get("window", 0), cross=entry.get("cross", False),
+                      metadata=entry.get("metadata", {}))
+        for name, tensor in entry["tensors"].items():
+            layer.tensors[name] = self._array(tensor, f"layer {index}, {name}")
+            layer.dtypes[name] = tensor["dtype"]
+        for name, state in entry["states"].items():
+            array = self._state(state, f"layer {index}, {name}")
+            if "numpy" not in state:
+                layer.dtypes[name] = state["dtype"]
+                array = _arrays.from_bits(array, state["dtype"], self.raw)
+            layer.states[name] = array
+        if entry.get("positions"):
+            layer.positions = self._positions(entry)
+        return layer
+
+    def _ids(self) -> Optional[np.ndarray]:
+        entry = self.found["tokens"]
+        if entry is None:
+            return None
+        if "state" in entry:
+            ids = self._state(entry["state"], "tokens")
+        else:
+            rows = []
+            for t in _ints(entry["tracks"], None, "tokens"):
+                if t >= len(self.reader.tracks):
+                    raise _bad("tokens")
+                rows.append(self.reader.ids(t))
+            try:
+                ids = np.stack(rows).reshape(_ints(entry["shape"], None, "tokens"))
+            except (TypeError, ValueError) as e:
+                raise _bad("tokens") from e
+        return ids if self.tokens is None else ids[..., slice(*self.tokens)]
+
+    def cache(self) -> Cache:
+        try:
+            entries = self.found["layers"]
+            first, end = self.layers or (0, len(entries))
+            if end > len(entries):
+                raise ValueError(f"layers: the cache has {len(entries)}, not {end}")
+            layers = [self.layer(first + i, e) for i, e in enumerate(entries[first:end])]
+            cache = Cache(layers, self._ids(), self.found["metadata"],
+                          self.reader.identity.get("model", ""), self.found["format"])
+        except (KeyError, TypeError, AttributeError) as e:
+            raise _bad(str(e)) from e
+        for track, arrays in self.out.items():
+            self.reader.read(track, tokens=self._span(track), out=arrays)
+        for layer in layers:
+            for name, array in layer.tensors.items():
+                layer.tensors[name] = _arrays.from_bits(array, layer.dtypes[name], self.raw)
+        return cache
+
+    def _span(self, track: int) -> Span:
+        return self.tokens if self.reader.tracks[track].kind == "self" else None
+
+
+def of_tensors(reader: Any, layers: Span, tokens: Span, raw: bool) -> Cache:
+    """The cache of an archive that was made from a file: its keys, values and others by layer,
+    of the first sequence."""
+    if any(t.role for t in reader.tensors):
+        raise OptionsError("quantised blocks cannot become arrays: use Reader.unpack for the "
+                           "file, or Reader.read for its planes")
+    first, end = layers or (0, reader.n_layers)
+    if end > reader.n_layers:
+        raise ValueError(f"layers: the cache has {reader.n_layers}, not {end}")
+    cache = Cache([Layer() for _ in range(first, end)], model=reader.identity.get("model", ""))
+    tracks: Dict[int, Dict[int, np.ndarray]] = {}
+    names = {"mla_latent": "latent", "kv_packed": "kv", "cross_key": "key", "cross_value": "value"}
+    for i, t in enumerate(reader.tensors):
+        track = reader.tracks[t.track]
+        layer = cache.layers[t.layer - first] if first <= t.layer < end else None
+        name = names.get(t.kind, t.kind)
+        if layer is None or name in layer.tensors or track.kind not in ("self", "window", "cross"):
+            continue
+        n = reader.tokens(t.track) if tokens is None else tokens[1] - tokens[0]
+        array = np.empty((1, t.heads, n, t.channels), _arrays.BITS[t.dtype])
+        tracks.setdefault(t.track, {})[i] = array[0].transpose(1, 0, 2)
+        layer.tensors[name], layer.dtypes[name] = array, t.dtype
+        layer.window, layer.cross = track.window, track.kind == "cross"
+    for track, arrays in tracks.items():
+        if next(iter(arrays.values())).shape[0]:
+            reader.read(track, tokens=tokens, out=arrays)
+    if reader.tracks:
+        cache.tokens = reader.ids(0, tokens)
+    for layer in cache.layers:
+        layer.tensors = {name: _arrays.from_bits(a, layer.dtypes[name], raw)
+                         for name, a in layer.tensors.items()}
+    return cache

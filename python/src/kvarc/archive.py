@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Whole caches: save and load."""
+from __future__ import annotations
+
+import os
+import secrets
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from . import _adapters, _arrays, _layout, _restore
+from ._io import is_path
+from .cache import Cache, Layer
+from .geometry import Rope
+from .reader import Reader
+from .writer import Writer
+
+__all__ = ["save", "load", "load_cache", "to_cache"]
+
+
+def _four(array: Any) -> Any:
+    """An array [heads, tokens, channels] or with a batch axis in front, with the batch axis."""
+    if array.ndim == 3:
+        return array[None]
+    if array.ndim != 4:
+        raise ValueError(f"an array of shape {tuple(array.shape)}: expected (heads, tokens, "
+                         "channels) or (batch, heads, tokens, channels)")
+    return array
+
+
+def _of_pairs(pairs: Sequence[Any], dtype: Optional[str]) -> Cache:
+    layers, axes = [], set()
+    for pair in pairs:
+        if len(pair) != 2:
+            raise TypeError("each layer is a pair of arrays: keys and values")
+        layer = Layer()
+        for name, array in zip(("key", "value"), pair):
+            bits, layer.dtypes[name] = _arrays.as_bits(array, dtype)
+            axes.add(bits.ndim)
+            layer.tensors[name] = _four(bits)
+        layers.append(layer)
+    if len(axes) > 1:
+        raise ValueError("some arrays have a batch axis, and others have none")
+    return Cache(layers, format="pairs", metadata={"axes": axes.pop() if axes else 4})
+
+
+def to_cache(cache: Any, *, tokens: Any = None, model: Any = None, dtype: Optional[str] = None,
+             metadata: Optional[Mapping[str, Any]] = None,
+             identity: Optional[Mapping[str, str]] = None, **keywords: Any) -> Cache:
+    """The Cache of what save() takes. keywords: of the adapter."""
+    if isinstance(cache, Cache):
+        made = cache
+    elif isinstance(cache, Mapping) and all(isinstance(k, int) for k in cache):
+        made = _of_pairs([cache[k] for k in sorted(cache)], dtype)
+        made.format = "pairs by layer"
+        made.metadata["layers"] = sorted(cache)
+    elif isinstance(cache, (list, tuple)):
+        made = _of_pairs(cache, dtype)
+    else:
+        adapter = _adapters.find(cache)
+        if adapter is None:
+            raise TypeError(f"{type(cache).__module__}.{type(cache).__name__} is no cache that "
+                            "is known: give pairs of arrays, or a kvarc.Cache")
+        made = adapter.to_cache(cache, tokens=tokens, model=model, **keywords)
+        keywords = {}
+    if keywords:
+        raise TypeError(f"options that are not known: {', '.join(keywords)}")
+    if tokens is not None and made.tokens is None:
+        made.tokens = tokens
+    if isinstance(model, str):
+        made.model = model
+    if metadata:
+        made.metadata = {**made.metadata, "user": dict(metadata)}
+    if identity:
+        made.identity = {**made.identity, **identity}
+    return made
+
+
+def _write(file: Any, cache: Cache, rope: Optional[Rope], options: Dict[str, Any]
+           ) -> Dict[str, int]:
+    layout = _layout.make(cache, rope)
+    identity = {**({"model": cache.model} if cache.model else {}), **cache.identity}
+    with Writer(file, layout.tracks, layout.tensors, identity=identity, **options) as w:
+        for t, arrays in enumerate(layout.arrays):
+            w.append(t, arrays, ids=layout.ids[t], positions=layout.positions[t])
+        w.commit()
+        return w.stats
+
+
+_WRITER = ("level", "verify", "segment_tokens", "profile", "predictor", "embed_profile",
+           "parity", "file_id", "streamable", "tier", "key", "passphrase", "threads", "memlimit",
+           "progress", "sync", "overwrite")
+
+
+def save(file: Any, cache: Any, *, tokens: Any = None, model: Any = None,
+         dtype: Optional[str] = None, metadata: Optional[Mapping[str, Any]] = None,
+         identity: Optional[Mapping[str, str]] = None, rope: Optional[Rope] = None,
+         **options: Any) -> Dict[str, int]:
+    """Saves a cache as an archive; returns raw_bytes, file_bytes and others.
+
+    file: a path, which appears only when the archive is complete, or a binary file-like object.
+    cache: a list of (keys, values), one pair of arrays for each layer, [heads, tokens, channels]
+    or [batch, heads, tokens, channels], numpy, ml_dtypes or torch; the same as a dict by layer
+    number; a kvarc.Cache; or a cache of a framework for which there is an adapter.
+    tokens: token ids, [tokens] or [batch, tokens]. model: the name of the model that made it,
+    which is recorded (adapters take the model itself, too). dtype: of elements whose array does
+    not say it: "bf16" for uint16. metadata: anything that JSON has, returned by load_cache.
+    identity: more text pairs for `kvarc info`. rope: of the keys (levels 2 and 3 need it).
+    Other options as of Writer, or of the adapter.
+    """
+    writer = {k: options.pop(k) for k in _WRITER if k in options}
+    made = to_cache(cache, tokens=tokens, model=model, dtype=dtype, metadata=metadata,
+                    identity=identity, **options)
+    if not is_path(file):
+        return _write(file, made, rope, writer)
+    path = os.path.abspath(os.fsdecode(os.fspath(file)))
+    if not writer.pop("overwrite", True) and os.path.lexists(path):
+        raise FileExistsError(17, "the file exists", path)
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
+    try:
+        stats = _write(temporary, made, rope, {**writer, "overwrite": False})
+        os.replace(temporary, path)
+    except BaseException:
+        try:
+            os.unlink(temporary)
+        except FileNotFoundError:
+            pass
+        raise
+    return stats
+
+
+def _pair(value: Any, what: str) -> Optional[Tuple[int, int]]:
+    if value is None:
+        return None
+    if isinstance(value, int):
+        value = (0, value)
+    first, end = value
+    if not 0 <= first <= end:
+        raise ValueError(f"{what}: {value} is not a range")
+    return first, end
+
+
+def load_cache(file: Any, *, layers: Any = None, tokens: Any = None, raw: bool = False,
+               **options: Any) -> Cache:
+    """The cache of an archive as a kvarc.Cache of numpy arrays [batch, heads, tokens, channels].
+
+    layers, tokens: a pair (first, end), or the number of leading ones; None: all. raw: bf16 and
+    8-bit floats as uint16 and uint8 whatever is installed; Layer.dtypes has the dtypes.
+    Other options as of Reader. An archive of `kvarc pack` gives its keys and values by layer.
+    """
+    with Reader(file, **options) as reader:
+        layers, tokens = _pair(layers, "layers"), _pair(tokens, "tokens")
+        found = _layout.find_json(reader)
+        if found is None:
+            return _restore.of_tensors(reader, layers, tokens, raw)
+        return _restore.Restore(reader, found, layers, tokens, raw).cache()
+
+
+_ADAPTER_FREE = ("pairs", "pairs by layer", "cache")
+_READER = ("layers", "tokens", "salvage", "allow_lossy", "profiles", "predictor", "checkpoint",
+           "request_cost", "key", "passphrase", "threads", "memlimit", "progress")
+
+
+def from_cache(cache: Cache, config: Any = None, **keywords: Any) -> Any:
+    """What load() returns of a Cache; with config one that was read with raw=True."""
+    if config is not None:
+        name = cache.format if cache.format not in _ADAPTER_FREE else "transformers"
+        adapter = _adapters.get(name)
+        if adapter is None:
+            raise TypeError(f"there is no adapter for caches of {name!r}")
+        return adapter.from_cache(cache, config, **keywords)
+    plain = all(list(layer.tensors) == ["key", "value"] and not layer.states
+                for layer in cache.layers)
+    if not cache.format.startswith("pairs") and not (cache.format == "cache" and plain):
+        return cache
+    pairs: List[Tuple[Any, Any]] = []
+    for layer in cache.layers:
+        k, v = layer.tensors["key"], layer.tensors["value"]
+        pairs.append((k[0], v[0]) if cache.metadata.get("axes", 3) == 3 and len(k) == 1
+                     else (k, v))
+    if cache.format == "pairs by layer":
+        return dict(zip(cache.metadata["layers"], pairs))
+    return pairs
+
+
+def load(file: Any, *, config: Any = None, raw: bool = False, **options: Any) -> Any:
+    """The cache of an archive, as it was given to save().
+
+    A list of pairs (or a dict of them) comes back as one, with arrays of the axes that it had;
+    an archive of `kvarc pack` as a list of pairs [heads, tokens, channels]. A cache of a
+    framework comes back as a kvarc.Cache of numpy arrays, or with config=model.config as a cache
+    of the framework. Options as of load_cache, or of the adapter.
+    """
+    reader = {k: options.pop(k) for k in _READER if k in options}
+    if options and config is None:
+        raise TypeError(f"options that are not known: {', '.join(options)}")
+    cache = load_cache(file, raw=raw or config is not None, **reader)
+    return from_cache(cache, config, **options)

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Reading an archive: ranges of layers and tokens, plans, verification."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from . import _arrays, geometry
+from ._io import MemorySinks, Source
+from ._native import ffi, lib
+from ._options import Common, reader_options
+from .errors import Trouble
+
+__all__ = ["Reader", "Checkpoint", "Damage"]
+
+Range = Union[None, int, slice, Tuple[int, int]]
+STATES = {lib.KVARC_STATE_CLOSED: "closed", lib.KVARC_STATE_OPEN: "open",
+          lib.KVARC_STATE_CUT: "cut", lib.KVARC_STATE_DAMAGED: "damaged",
+          lib.KVARC_STATE_UNKNOWN: "unknown"}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A state that the archive can be opened at. time: milliseconds since 1970, 0: not known;
+    tokens: of the longest track; end: bytes of the archive up to it."""
+
+    number: int
+    label: str
+    time: int
+    tokens: int
+    new_tokens: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A damaged place of an archive: bytes of the file, and the n tokens from t0 on that are
+    lost because of it; track and tensor are None where they are not known."""
+
+    offset: int
+    bytes: int
+    track: Optional[int]
+    tensor: Optional[int]
+    t0: int
+    n: int
+    what: str
+
+
+class _Damages:
+    def __init__(self, trouble: Trouble) -> None:
+        self.trouble = trouble
+        self.list: List[Damage] = []
+        self.handle = ffi.new_handle(self)
+
+
+def _index(value: int) -> Optional[int]:
+    return None if value == 0xFFFFFFFF else value
+
+
+@ffi.def_extern(name="kvpy_damage")
+def _damage(opaque: Any, c: Any) -> None:
+    ffi.from_handle(opaque).list.append(Damage(
+        c.offset, c.bytes, _index(c.track), _index(c.tensor), c.t0, c.n,
+        ffi.string(c.what).decode()))
+
+
+def _span(value: Range, total: int, what: str) -> Tuple[int, int]:
+    """First and number of a range. What lies behind the end is left to the library to refuse."""
+    if value is None:
+        return 0, total
+    if isinstance(value, slice):
+        if value.step not in (None, 1):
+            raise ValueError(f"{what}: ranges have no step")
+        first, end, _ = value.indices(total)
+        return first, max(end - first, 0)
+    if isinstance(value, tuple):
+        first, end = value
+        if not 0 <= first <= end:
+            raise ValueError(f"{what}: {value} is not a range")
+        return first, end - first
+    if value < 0:
+        raise ValueError(f"{what}: {value} is negative")
+    return value, 1
+
+
+class Reader:
+    """Reads an archive from a path, bytes or another buffer (without a copy), or a binary
+    file-like object that can seek, of fsspec for instance.
+
+    checkpoint: number of the state to open, 0: the last one. salvage: read what is undamaged of
+    a damaged archive. profiles: handles of Profile, predictor: of Predictor, for archives that
+    need them. request_cost: bytes that pass while a request takes, 0: 65536.
+    Other options as of Writer. One thread uses a Reader at a time; the GIL is released while the
+    library works. Every check of what is read was made when a call returns.
+    """
+
+    def __init__(self, file: Any, *, threads: Optional[int] = None, memlimit: int = 0,
+                 progress: Any = None, **options: Any) -> None:
+        self._c = ffi.new("kvarc_reader **")
+        self._common = common = Common(threads=threads, memlimit=memlimit, progress=progress)
+        c_options = reader_options(common, **options)
+        self._source: Optional[Source] = Source(file, common.trouble)
+        try:
+            self._check(lib.kvarc_reader_open(self._c, self._source.c, c_options))
+            self.tracks, self.tensors = geometry.from_c(lib.kvarc_reader_geometry(self._c[0]))
+        except BaseException:
+            self.close()
+            raise
+
+    def _check(self, ret: int) -> None:
+        self._common.trouble.check(ret)
+
+    def _handle(self) -> Any:
+        if self._c[0] == ffi.NULL:
+            raise ValueError("the reader is closed")
+        return self._c[0]
+
+    @property
+    def n_layers(self) -> int:
+        """1 + the highest layer of a tensor."""
+        return 1 + max((t.layer for t in self.tensors), default=-1)
+
+    def tokens(self, track: int = 0) -> int:
+        """Number of tokens of a track."""
+        return lib.kvarc_reader_tokens(self._handle(), track)
+
+    @property
+    def identity(self) -> Dict[str, str]:
+        """What was recorded of the archive: model, engine, ..."""
+        key, value = ffi.new("char **"), ffi.new("char **")
+        pairs: Dict[str, str] = {}
+        while lib.kvarc_reader_identity_at(self._handle(), len(pairs), key, value) == lib.KVARC_OK:
+            pairs[ffi.string(key[0]).decode()] = ffi.string(value[0]).decode("utf-8", "replace")
+        return pairs
+
+    @property
+    def info(self) -> Dict[str, Any]:
+        """Sizes in bytes, numbers of frames, chunks and segments, the state of the end."""
+        c = ffi.new("kvarc_info *")
+        self._check(lib.kvarc_reader_get_info(self._handle(), c))
+        names = ("format_major", "format_minor", "file_bytes", "raw_bytes", "elements",
+                 "literal_bytes", "frames", "chunks", "segments", "dropped_bytes", "n_items",
+                 "fallbacks", "dropped_tokens", "stored_tokens")
+        info: Dict[str, Any] = {name: getattr(c, name) for name in names}
+        info.update(file_id=bytes(ffi.buffer(c.file_id)).hex(), state=STATES[c.state],
+                    encrypted=bool(c.encrypted))
+        return info
+
+    @property
+    def checkpoints(self) -> List[Checkpoint]:
+        """States that the archive can be opened at, ascending."""
+        c, found = ffi.new("kvarc_checkpoint *"), []
+        while True:
+            ret = lib.kvarc_reader_checkpoint(self._handle(), len(found), c)
+            if ret == lib.KVARC_END:
+                return found
+            self._check(ret)
+            label = b"" if c.label == ffi.NULL else bytes(ffi.buffer(c.label, c.label_bytes))
+            found.append(Checkpoint(c.number, label.decode("utf-8", "replace"), c.time, c.tokens,
+                                    c.new_tokens, c.end))
+
+    @property
+    def items(self) -> List[Tuple[str, int]]:
+        """Names and bytes of the files that the archive restores."""
+        c, found = ffi.new("kvarc_item *"), []
+        while lib.kvarc_reader_item(self._handle(), len(found), c) == lib.KVARC_OK:
+            found.append((ffi.string(c.name).decode("utf-8", "replace"), c.bytes))
+        return found
+
+    def unpack(self, names: Optional[Sequence[str]] = None) -> Dict[str, bytearray]:
+        """The files that the archive restores, byte for byte, in memory; names: only these. Once,
+        before anything else is read."""
+        sinks = MemorySinks(self._common.trouble, None if names is None else
+                            lambda name: name in names)
+        self._check(lib.kvarc_unpack(self._handle(), lib.kvpy_item_open, sinks.handle))
+        return {name: one.data for name, one in sinks.items}
+
+    def _tokens(self, track: int, tokens: Range, want_ids: bool) -> np.ndarray:
+        t0, n = _span(tokens, self.tokens(track), "tokens")
+        out = np.empty(n, np.int32)
+        c = ffi.from_buffer("int32_t[]", out) if n else ffi.NULL
+        ids, positions = (c, ffi.NULL) if want_ids else (ffi.NULL, c)
+        self._check(lib.kvarc_reader_read_tokens(self._handle(), track, t0, n, ids, positions))
+        return out
+
+    def ids(self, track: int = 0, tokens: Range = None) -> Optional[np.ndarray]:
+        """Token ids of a track, int32 [tokens]; None: the archive has none."""
+        from .errors import OptionsError
+        try:
+            return self._tokens(track, tokens, True)
+        except OptionsError:
+            return None
+
+    def positions(self, track: int = 0, tokens: Range = None) -> np.ndarray:
+        """Positions of the tokens of a track, int32 [tokens]."""
+        return self._tokens(track, tokens, False)
+
+    def _range(self, track: int, layers: Range, tokens: Range) -> Any:
+        first, n = _span(layers, self.n_layers, "layers")
+        t0, n_tokens = _span(tokens, self.tokens(track), "tokens")
+        return ffi.new("kvarc_range *", {"track": track, "layer0": first, "n_layers": n,
+                                         "t0": t0, "n": n_tokens})
+
+    def _wanted(self, track: int, c: Any, tensors: Optional[Sequence[int]]) -> List[int]:
+        return [i for i, t in enumerate(self.tensors)
+                if t.track == track and c.layer0 <= t.layer < c.layer0 + c.n_layers
+                and (tensors is None or i in tensors)]
+
+    def read(self, track: int = 0, *, layers: Range = None, tokens: Range = None,
+             tensors: Optional[Sequence[int]] = None, raw: bool = False,
+             out: Optional[Mapping[int, np.ndarray]] = None) -> Dict[int, np.ndarray]:
+        """Elements of a track, by index of the tensor: arrays [tokens, heads, channels].
+
+        layers, tokens: a slice, a pair (first, end), a number, None: all. tensors: indices of
+        those that are wanted. bf16 and 8-bit floats come as dtypes of ml_dtypes where that is
+        installed, else (or with raw=True) as uint16 and uint8. out: arrays to read into, of the
+        same shapes, of any strides (in place of `tensors`); nothing is allocated then.
+        Only what the range touches is read from the file.
+        """
+        c = self._range(track, layers, tokens)
+        wanted = self._wanted(track, c, tensors if out is None else list(out))
+        views = ffi.new("kvarc_view[]", max(len(self.tensors), 1))
+        arrays: Dict[int, np.ndarray] = {}
+        keep = []
+        for i in wanted:
+            t = self.tensors[i]
+            shape = (c.n, t.heads, t.channels)
+            if out is None:
+                arrays[i] = bits = np.empty(shape, _arrays.BITS[t.dtype])
+            else:
+                arrays[i] = out[i]
+                bits = self._checked_out(out[i], t, shape)
+            keep.append(_arrays.fill_view(views[i], bits))
+        self._check(lib.kvarc_reader_read(self._handle(), c, views))
+        if out is not None:
+            return arrays
+        return {i: _arrays.from_bits(a, self.tensors[i].dtype, raw) for i, a in arrays.items()}
+
+    @staticmethod
+    def _checked_out(array: Any, tensor: geometry.Tensor, shape: Tuple[int, ...]) -> np.ndarray:
+        bits, _ = _arrays.as_bits(array, tensor.dtype)
+        if bits.shape != shape:
+            raise ValueError(f"out: shape {bits.shape}, expected {shape}")
+        if not bits.flags.writeable or not _arrays.fits(bits):
+            raise ValueError("out: not writeable, or with strides that are not positive")
+        return bits
+
+    def plan(self, track: int = 0, *, layers: Range = None, tokens: Range = None
+             ) -> List[Tuple[int, int]]:
+        """(offset, bytes) of the file that read() of this range will read, ascending. Empty for
+        a file that is in memory."""
+        c, n = self._range(track, layers, tokens), ffi.new("size_t *")
+        ranges = ffi.new("kvarc_byte_range **")
+        self._check(lib.kvarc_reader_plan(self._handle(), c, ffi.NULL, ranges, n))
+        return [(ranges[0][i].offset, ranges[0][i].bytes) for i in range(n[0])]
+
+    def verify(self) -> None:
+        """Decodes everything and checks every check; DamagedError when something is wrong."""
+        self._check(lib.kvarc_reader_verify(self._handle(), ffi.NULL, ffi.NULL))
+
+    def damage(self) -> List[Damage]:
+        """Reads all of the archive; every damaged place. Empty: nothing is damaged."""
+        damages = _Damages(self._common.trouble)
+        ret = lib.kvarc_reader_verify(self._handle(), lib.kvpy_damage, damages.handle)
+        if ret != lib.KVARC_DATA:
+            self._check(ret)
+        return damages.list
+
+    def lost(self) -> List[Damage]:
+        """With salvage: what could not be read so far."""
+        damages = _Damages(self._common.trouble)
+        lib.kvarc_reader_damage(self._handle(), lib.kvpy_damage, damages.handle)
+        return damages.list
+
+    def close(self) -> None:
+        """Nothing when it is closed already."""
+        lib.kvarc_reader_close(self._c)
+        self._common.progress.close()
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
+
+    def __enter__(self) -> "Reader":
+        return self
+
+    def __exit__(self, *unused: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_source", None) is not None:
+            self.close()
