@@ -14,6 +14,10 @@ import native_build  # noqa: E402
 class build_native(build_ext):
     """The extension for the stable ABI, and the command of the same build."""
 
+    def initialize_options(self):
+        super().initialize_options()
+        self.force = True  # another build folder is no newer file
+
     def run(self):
         super().run()
         package = os.path.dirname(self.get_ext_fullpath("kvarc._native"))

@@ -13,8 +13,9 @@ from .errors import *  # noqa: F401,F403
 from .errors import __all__ as _errors
 from .geometry import Rope, Tensor, Track
 from .reader import Checkpoint, Damage, Reader
+from .session import Appended, Session
 from .writer import Writer
 
 __version__ = _ffi.string(_lib.kvarc_version()).decode()
 __all__ = ["save", "load", "load_cache", "to_cache", "Cache", "Layer", "Reader", "Writer",
-           "Rope", "Track", "Tensor", "Checkpoint", "Damage", *_errors]
+           "Session", "Appended", "Rope", "Track", "Tensor", "Checkpoint", "Damage", *_errors]

@@ -126,6 +126,8 @@ class Sink:
         self.c = ffi.new("kvarc_sink *")
         self.trouble = trouble
         self.opened = False
+        self.path = obj if is_path(obj) else None
+        self.end = 0  # of what was written, in a file-like object
         if is_path(obj):
             flags = lib.KVARC_SINK_KEEP if keep else \
                 lib.KVARC_SINK_TRUNCATE if overwrite else 0
@@ -162,6 +164,11 @@ class Sink:
             n = self.file.write(left)
             left = left[len(left) if n is None else n:]
         self.at = offset + len(data)
+        self.end = max(self.end, self.at)
+
+    def size(self) -> int:
+        """Bytes of what was written."""
+        return os.path.getsize(self.path) if self.path is not None else self.end
 
     def flush(self) -> None:
         flush = getattr(self.file, "flush", None)

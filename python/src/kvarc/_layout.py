@@ -38,6 +38,8 @@ class Layout:
         self.ids: List[Optional[np.ndarray]] = []
         self.positions: List[Optional[np.ndarray]] = []
         self.sequence_of: List[int] = []  # -1: of no sequence of the batch
+        self.first: List[int] = []  # token of the archive's track where the cache begins
+        self.json: Dict[str, Any] = {}
         self._groups: Dict[Any, int] = {}
 
     def track(self, key: Any, track: Track, sequence: int = -1) -> int:
@@ -49,6 +51,7 @@ class Layout:
             self.ids.append(None)
             self.positions.append(None)
             self.sequence_of.append(sequence)
+            self.first.append(0)
         return self._groups[key]
 
     def tensor(self, tensor: Tensor, array: np.ndarray) -> int:
@@ -217,23 +220,28 @@ class _Maker:
             return {**entry, "tracks": tracks}
         return {**entry, "state": _add_state(self.out, 0, "tokens", array, None)}
 
-    def json(self, layers: List[dict]) -> None:
-        """The tensor of what is not in arrays."""
-        text = json.dumps({"version": VERSION, "format": self.cache.format,
-                           "tokens": self.tokens(), "layers": layers,
-                           "metadata": self.cache.metadata},
-                          separators=(",", ":"), allow_nan=False).encode("utf-8")
-        text += b" " * (-len(text) % _ROW)
-        t = self.out.track("json", Track("other", label=LABEL))
-        self.out.tensor(Tensor(0, "opaque", "bytes", 1, _ROW, t, LABEL),
-                        np.frombuffer(text, np.uint8).reshape(-1, 1, _ROW))
-
 
 def make(cache: Cache, rope: Optional[Rope] = None) -> Layout:
-    """The layout of a cache. Raises ValueError or TypeError where arrays do not fit."""
+    """The layout of a cache; describe() completes it. Raises ValueError or TypeError where arrays
+    do not fit."""
     maker = _Maker(cache, rope)
-    maker.json([maker.layer(i, layer) for i, layer in enumerate(cache.layers)])
-    return maker.out
+    out = maker.out
+    layers = [maker.layer(i, layer) for i, layer in enumerate(cache.layers)]
+    out.json = {"version": VERSION, "format": cache.format, "tokens": maker.tokens(),
+                "layers": layers, "metadata": cache.metadata}
+    t = out.track("json", Track("other", label=LABEL))
+    out.tensor(Tensor(0, "opaque", "bytes", 1, _ROW, t, LABEL), np.empty((0, 1, _ROW), np.uint8))
+    return out
+
+
+def describe(layout: Layout) -> None:
+    """Fills the tensor of what is not in arrays: the last one."""
+    first = {t: n for t, n in enumerate(layout.first) if n}
+    text = json.dumps({**layout.json, "first": first}, separators=(",", ":"),
+                      allow_nan=False).encode("utf-8")
+    text += b" " * (-len(text) % _ROW)
+    tensor = len(layout.tensors) - 1
+    layout.arrays[-1][tensor] = np.frombuffer(text, np.uint8).reshape(-1, 1, _ROW)
 
 
 def find_json(reader: Any) -> Optional[dict]:

@@ -32,8 +32,8 @@ class Restore:
     def __init__(self, reader: Any, found: dict, layers: Span, tokens: Span, raw: bool) -> None:
         self.reader, self.found, self.raw = reader, found, raw
         self.layers, self.tokens = layers, tokens
-        # by track: tensor, array to read into
-        self.out: Dict[int, Dict[int, np.ndarray]] = {}
+        # by track and tokens of it: tensor, array to read into
+        self.out: Dict[Tuple[int, int, int], Dict[int, np.ndarray]] = {}
 
     def _tensor(self, index: int, dtype: Any, what: str) -> Any:
         if index >= len(self.reader.tensors):
@@ -42,6 +42,11 @@ class Restore:
         if tensor.dtype != dtype or tensor.role:
             raise _bad(what)
         return tensor
+
+    def _first(self, track: int) -> int:
+        """The token of a track where the cache begins."""
+        first = self.found.get("first", {}).get(str(track), 0)
+        return _ints([first], 1, f"track {track}")[0]
 
     def _array(self, entry: dict, what: str) -> np.ndarray:
         """[batch, heads, tokens, channels], to be read."""
@@ -55,8 +60,8 @@ class Restore:
         for index in indices:
             tensor = self._tensor(index, dtype, what)
             track = self.reader.tracks[tensor.track]
-            if (tensor.heads, tensor.channels, self.reader.tokens(tensor.track)) != \
-                    (heads, channels, n):
+            if (tensor.heads, tensor.channels) != (heads, channels) or \
+                    self.reader.tokens(tensor.track) < self._first(tensor.track) + n:
                 raise _bad(what)
             if self.tokens is not None and track.kind != "cross":
                 if track.kind != "self":
@@ -71,8 +76,10 @@ class Restore:
         array = np.empty((batch, heads, count, channels), _arrays.BITS[dtype])
         for b, index in enumerate(indices):
             track = self.reader.tensors[index].track
+            begin = self._first(track) + t0
             if count:
-                self.out.setdefault(track, {})[index] = array[b].transpose(1, 0, 2)
+                self.out.setdefault((track, begin, begin + count), {})[index] = \
+                    array[b].transpose(1, 0, 2)
         return array
 
     def _state(self, entry: dict, what: str) -> np.ndarray:
@@ -101,7 +108,9 @@ class Restore:
     def _positions(self, entry: dict) -> Optional[np.ndarray]:
         for tensor in entry["tensors"].values():
             for index in tensor.get("tensor", []):
-                return self.reader.positions(self.reader.tensors[index].track)
+                track = self.reader.tensors[index].track
+                first = self._first(track)
+                return self.reader.positions(track, (first, first + tensor["shape"][2]))
         return None
 
     def layer(self, index: int, entry: dict) -> Layer:
@@ -128,12 +137,13 @@ class Restore:
             ids = self._state(entry["state"], "tokens")
         else:
             rows = []
+            shape = _ints(entry["shape"], None, "tokens")
             for t in _ints(entry["tracks"], None, "tokens"):
                 if t >= len(self.reader.tracks):
                     raise _bad("tokens")
-                rows.append(self.reader.ids(t))
+                rows.append(self.reader.ids(t, (0, shape[-1])))
             try:
-                ids = np.stack(rows).reshape(_ints(entry["shape"], None, "tokens"))
+                ids = np.stack(rows).reshape(shape)
             except (TypeError, ValueError) as e:
                 raise _bad("tokens") from e
         return ids if self.tokens is None else ids[..., slice(*self.tokens)]
@@ -147,17 +157,14 @@ class Restore:
             layers = [self.layer(first + i, e) for i, e in enumerate(entries[first:end])]
             cache = Cache(layers, self._ids(), self.found["metadata"],
                           self.reader.identity.get("model", ""), self.found["format"])
-        except (KeyError, TypeError, AttributeError) as e:
+        except (KeyError, TypeError, AttributeError, IndexError) as e:
             raise _bad(str(e)) from e
-        for track, arrays in self.out.items():
-            self.reader.read(track, tokens=self._span(track), out=arrays)
+        for (track, begin, end), arrays in self.out.items():
+            self.reader.read(track, tokens=(begin, end), out=arrays)
         for layer in layers:
             for name, array in layer.tensors.items():
                 layer.tensors[name] = _arrays.from_bits(array, layer.dtypes[name], self.raw)
         return cache
-
-    def _span(self, track: int) -> Span:
-        return self.tokens if self.reader.tracks[track].kind == "self" else None
 
 
 def of_tensors(reader: Any, layers: Span, tokens: Span, raw: bool) -> Cache:

@@ -77,12 +77,12 @@ def to_cache(cache: Any, *, tokens: Any = None, model: Any = None, dtype: Option
 def _write(file: Any, cache: Cache, rope: Optional[Rope], options: Dict[str, Any]
            ) -> Dict[str, int]:
     layout = _layout.make(cache, rope)
+    _layout.describe(layout)
     identity = {**({"model": cache.model} if cache.model else {}), **cache.identity}
     with Writer(file, layout.tracks, layout.tensors, identity=identity, **options) as w:
         for t, arrays in enumerate(layout.arrays):
             w.append(t, arrays, ids=layout.ids[t], positions=layout.positions[t])
-        w.commit()
-        return w.stats
+    return w.stats
 
 
 _WRITER = ("level", "verify", "segment_tokens", "profile", "predictor", "embed_profile",

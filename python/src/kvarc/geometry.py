@@ -137,6 +137,7 @@ def from_c(g: Any) -> Tuple[List[Track], List[Tensor]]:
         tensors.append(Tensor(
             t.layer, KIND_NAMES.get(t.kind, "opaque"), _arrays.NAMES.get(t.dtype, "bytes"),
             t.heads, t.channels, t.track, _text(t.name), ropes[t.rope - 1] if t.rope else None,
-            bool(t.flags & lib.KVARC_TENSOR_POST_ROPE), t.first_head, t.total_heads,
+            bool(t.flags & lib.KVARC_TENSOR_POST_ROPE) or not t.rope, t.first_head,
+            0 if t.first_head == 0 and t.total_heads == t.heads else t.total_heads,
             t.role, t.source_type))
     return tracks, tensors

@@ -12,8 +12,6 @@ from .geometry import Tensor, Track
 
 __all__ = ["Writer"]
 
-_LEFT_OUT = ("reserved",)
-
 
 class Writer:
     """Writes an archive to a path or a binary file-like object.
@@ -41,6 +39,7 @@ class Writer:
         self._common = common = Common(threads=threads, memlimit=memlimit, progress=progress)
         self._source: Optional[Source] = None
         self._sink: Optional[Sink] = None
+        self._last: Dict[str, int] = {}
         c_options = writer_options(common, **options)
         if append and (tracks or tensors):
             raise ValueError("an archive that is continued has its tracks and tensors")
@@ -143,18 +142,24 @@ class Writer:
 
     @property
     def stats(self) -> Dict[str, int]:
-        """raw_bytes, file_bytes, elements, chunks, frames, dropped_tokens since open."""
+        """raw_bytes, file_bytes, elements, chunks, frames, dropped_tokens since open; after
+        close() of the whole archive."""
+        if self._c[0] == ffi.NULL:
+            return self._last
         c = ffi.new("kvarc_writer_stats *")
         lib.kvarc_writer_get_stats(self._handle(), c)
-        return {name: getattr(c, name) for name in dir(c) if name not in _LEFT_OUT}
+        return {name: getattr(c, name) for name in dir(c) if name != "reserved"}
 
     def close(self) -> None:
         """Writes the end of the archive. Nothing when it is closed already."""
         if self._c[0] == ffi.NULL:
             return
         try:
-            ret = lib.kvarc_writer_close(self._c)
-            self._check(ret)
+            self.commit()  # so that stats has all
+            self._last = self.stats
+            self._check(lib.kvarc_writer_close(self._c))
+            if self._sink is not None:
+                self._last["file_bytes"] = self._sink.size()
         finally:
             self._release()
 
