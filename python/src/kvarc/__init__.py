@@ -7,15 +7,27 @@
 Every bit comes back, or there is an exception (kvarc.Error).
 """
 from ._native import ffi as _ffi, lib as _lib
-from .archive import load, load_cache, save, to_cache
+from .archive import from_cache, load, load_cache, save, to_cache
 from .cache import Cache, Layer
 from .errors import *  # noqa: F401,F403
 from .errors import __all__ as _errors
 from .geometry import Rope, Tensor, Track
+from .measure import Measured, bench, info
+from .models import External, Predictor, Profile
 from .reader import Checkpoint, Damage, Reader
 from .session import Appended, Session
+from .store import Collected, Found, Saved, Store, Version
+from .training import train
 from .writer import Writer
 
+
+def open(file, **options):  # noqa: A001
+    """A Reader of an archive: kvarc.open("session.kva"). Options as of Reader."""
+    return Reader(file, **options)
+
+
 __version__ = _ffi.string(_lib.kvarc_version()).decode()
-__all__ = ["save", "load", "load_cache", "to_cache", "Cache", "Layer", "Reader", "Writer",
-           "Session", "Appended", "Rope", "Track", "Tensor", "Checkpoint", "Damage", *_errors]
+__all__ = ["save", "load", "load_cache", "to_cache", "from_cache", "open", "info", "bench",
+           "train", "Cache", "Layer", "Reader", "Writer", "Session", "Appended", "Store",
+           "Version", "Saved", "Found", "Collected", "Profile", "Predictor", "External",
+           "Measured", "Rope", "Track", "Tensor", "Checkpoint", "Damage", *_errors]

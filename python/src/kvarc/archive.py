@@ -13,7 +13,7 @@ from .geometry import Rope
 from .reader import Reader
 from .writer import Writer
 
-__all__ = ["save", "load", "load_cache", "to_cache"]
+__all__ = ["save", "load", "load_cache", "to_cache", "from_cache"]
 
 
 def _four(array: Any) -> Any:

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What an archive is, and what levels give."""
+from __future__ import annotations
+
+import io
+import time
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Sequence
+
+import numpy as np
+
+from . import archive
+from ._io import is_buffer, is_path
+from .errors import Error
+from .reader import Reader
+
+__all__ = ["info", "bench", "Measured"]
+
+
+def info(file: Any, **options: Any) -> Dict[str, Any]:
+    """What an archive is and holds, as a dict: that of Reader.info with identity, tracks (kind,
+    window, label, tokens), tensors, checkpoints and items. Nothing is decoded. Options as of
+    Reader."""
+    with Reader(file, **options) as r:
+        found = r.info
+        found["identity"] = r.identity
+        found["tracks"] = [{"kind": t.kind, "window": t.window, "label": t.label,
+                            "tokens": r.tokens(i)} for i, t in enumerate(r.tracks)]
+        found["layers"] = r.n_layers
+        found["tensors"] = [{"layer": t.layer, "kind": t.kind, "dtype": t.dtype,
+                             "heads": t.heads, "channels": t.channels, "track": t.track,
+                             "name": t.name} for t in r.tensors]
+        found["checkpoints"] = [vars(c) for c in r.checkpoints]
+        found["items"] = r.items
+    return found
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a level gives: bytes of tensors and of the archive, their ratio, and the fastest of
+    the repeats in MB/s of raw bytes."""
+
+    level: int
+    raw_bytes: int
+    file_bytes: int
+    ratio: float
+    save_mb_s: float
+    load_mb_s: float
+
+
+def bench(cache: Any, *, levels: Sequence[int] = (0, 1), repeats: int = 3,
+          dtype: Optional[str] = None, threads: Optional[int] = 1, **options: Any
+          ) -> List[Measured]:
+    """Saves a cache to memory and loads it again at each level; every bit is compared.
+
+    cache: as save() takes it, or an archive of such a cache. threads: 1, as in the tables of the
+    README; None: the processors of this process. Options as of save().
+    """
+    if is_path(cache) or is_buffer(cache) and not isinstance(cache, np.ndarray):
+        made = archive.load_cache(cache, raw=True)
+    else:
+        made = archive.to_cache(cache, dtype=dtype)
+    rows = []
+    for level in levels:
+        save_s, load_s, stats, data = [], [], {}, b""
+        for _ in range(max(repeats, 1)):
+            file, start = io.BytesIO(), time.perf_counter()
+            stats = archive.save(file, made, level=level, threads=threads, **options)
+            save_s.append(time.perf_counter() - start)
+            data = file.getbuffer()
+            profiles = [options["profile"]] if options.get("profile") is not None else []
+            start = time.perf_counter()
+            back = archive.load_cache(data, raw=True, threads=threads, profiles=profiles,
+                                      predictor=options.get("predictor"))
+            load_s.append(time.perf_counter() - start)
+        _compare(made, back)
+        raw = stats["raw_bytes"]
+        rows.append(Measured(level, raw, len(data), raw / len(data), raw / min(save_s) / 1e6,
+                             raw / min(load_s) / 1e6))
+    return rows
+
+
+def _compare(made: Any, back: Any) -> None:
+    from ._arrays import as_bits
+    for i, (a, b) in enumerate(zip(made.layers, back.layers)):
+        for name, array in a.tensors.items():
+            bits, _ = as_bits(array, a.dtypes.get(name))
+            unsigned = f"u{bits.dtype.itemsize}"
+            if not np.array_equal(np.ascontiguousarray(bits).view(unsigned),
+                                  b.tensors[name].view(unsigned)):
+                raise Error(f"layer {i}, {name}: other bits came back; report this")

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Fitting a profile to caches of a model."""
+from __future__ import annotations
+
+import io
+import os
+from typing import Any, Iterable, List, Mapping, Optional, Sequence
+
+from . import archive
+from ._import import Import
+from ._io import is_path
+from ._native import ffi, lib
+from ._options import Common
+from .geometry import Rope
+from .models import Profile
+from .reader import Reader
+
+__all__ = ["train"]
+
+
+class _Caches:
+    """Readers and imports, open until the trainer has run."""
+
+    def __init__(self, common: Common, rope: Optional[Rope]) -> None:
+        self.common, self.rope = common, rope
+        self.open: List[Any] = []
+
+    def add(self, trainer: Any, cache: Any) -> None:
+        if is_path(cache) and not _is_archive(cache):
+            self.open.append(Import(cache, self.common))
+            ret = lib.kvarc_trainer_add_import(trainer, self.open[-1].c[0])
+        else:
+            if not is_path(cache):
+                file = io.BytesIO()
+                archive.save(file, cache, rope=self.rope, level=0, memlimit=self.common.memlimit)
+                cache = file.getvalue()
+            self.open.append(Reader(cache, memlimit=self.common.memlimit))
+            ret = lib.kvarc_trainer_add_reader(trainer, self.open[-1]._handle())
+        self.common.trouble.check(ret)
+
+    def close(self) -> None:
+        for one in self.open:
+            one.close()
+
+
+def _is_archive(path: Any) -> bool:
+    with open(path, "rb") as f:
+        return f.read(4) == b"\x89KVA" or os.fspath(path).endswith(".kva")
+
+
+def train(caches: Iterable[Any], out: Any = None, *, levels: Sequence[int] = (2, 3),
+          rope: Optional[Rope] = None, identity: Optional[Mapping[str, str]] = None,
+          held_out: int = 0, threads: Optional[int] = None, memlimit: int = 0,
+          progress: Any = None) -> Profile:
+    """Fits a profile for levels 2 and 3 to caches of one model.
+
+    caches: paths of archives or of files that `kvarc pack` takes, or caches as save() takes
+    them: then with rope, the RoPE of their keys, which linear models need. A few thousand tokens
+    are enough. out: the .kvp file that is written, a path or a binary file. held_out: percentage
+    of the tokens that is measured and not fitted, 1 to 50, 0: 10. The same caches give the same
+    profile on every machine.
+    """
+    common = Common(threads=threads, memlimit=memlimit, progress=progress)
+    trouble = common.trouble
+    options = ffi.new("kvarc_trainer_options *")
+    common.fill(options.common)
+    options.levels = sum(1 << n for n in set(levels))
+    options.held_out = held_out
+    trainer, opened = ffi.new("kvarc_trainer **"), _Caches(common, rope)
+    try:
+        trouble.check(lib.kvarc_trainer_open(trainer, options))
+        for key, value in (identity or {}).items():
+            trouble.check(lib.kvarc_trainer_identity(trainer[0], key.encode("utf-8"),
+                                                     value.encode("utf-8")))
+        for cache in caches:
+            opened.add(trainer[0], cache)
+        trouble.check(lib.kvarc_trainer_run(trainer[0]))
+        c = ffi.new("kvarc_profile **")
+        trouble.check(lib.kvarc_trainer_profile(trainer[0], c))
+    finally:
+        lib.kvarc_trainer_close(trainer)
+        opened.close()
+        common.progress.close()
+    profile = Profile._of_c(c)
+    if out is not None:
+        profile.write(out)
+        profile.name = os.path.basename(os.fspath(out)) if is_path(out) else ""
+    return profile
