@@ -62,6 +62,67 @@ void kvi_reader_plan_features(const kvarc_reader *r, const struct kvi_segment_re
 	kvi_feature_table_plan(t);
 }
 
+/* What a prediction session of a track is opened with. */
+static struct kvi_prediction_options prediction_options(const kvarc_reader *r,
+                                                        const struct kvi_predictor_ref *x,
+                                                        uint32_t track)
+{
+	return (struct kvi_prediction_options){
+		.predictor = r->options.predictor,
+		.description = &x->p,
+		.plan = x->plan,
+		.geometry = &r->geometry,
+		.order = &r->order,
+		.track = track,
+		.threads = r->options.common.threads,
+		.isa_mask = r->options.common.isa_mask,
+		.decodes = true,
+	};
+}
+
+/* Whether the model predicts tensors of a track: it has their layers and shapes. */
+static bool can_predict(const kvarc_reader *r, const struct kvi_predictor_ref *x,
+                            uint32_t track)
+{
+	const struct kvi_prediction_options o = prediction_options(r, x, track);
+	return x->sessions[track] || !kvi_prediction_fits(&o, NULL);
+}
+
+void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *x, uint32_t track,
+                                uint64_t t0, uint64_t layers, struct kvi_segment_use *use)
+{
+	if (x->p.kind != KVI_PREDICTOR_MODEL)
+		return;
+	const struct kvi_prediction_options o = prediction_options(r, x, track);
+	kvarc_error *e = &use->predictor_error;
+	kvarc_ret ret = kvi_reader_ids(r, x->p.codes_ids ? x : NULL, &use->segment, e);
+	/* In salvage each chunk that needs what is lost reports that itself. */
+	if (ret && !(ret == KVARC_DATA && r->salvage)) {
+		use->predictor_ret = ret == KVARC_END ? x->ids_ret : ret;
+		return;
+	}
+	if (!x->sessions[track]) {
+		use->predictor_ret = kvi_prediction_fits(&o, e);
+		if (!use->predictor_ret)
+			use->predictor_ret = kvi_prediction_open(&x->sessions[track], &o, e);
+	}
+	struct kvi_prediction *g = x->sessions[track];
+	if (g && t0 == 0)
+		kvi_prediction_restart(g, layers < SIZE_MAX ? (size_t)layers : SIZE_MAX);
+	else if (g && kvi_prediction_next(g) >= t0 &&
+	         (kvi_prediction_next(g) > t0 || kvi_prediction_is_lost(g)))
+		kvi_prediction_rewind(g, t0);
+	if (g && kvi_prediction_next(g) != t0) {
+		bool lost = r->salvage || kvi_prediction_is_lost(g);
+		use->predictor_ret = kvi_fail(e, lost ? KVARC_DATA : KVARC_OPTIONS,
+		                              lost ? "earlier tokens that the model needs are lost"
+		                                   : "segments that a model predicts are decoded "
+		                                     "one after the other, from the first one on");
+	}
+	if (!use->predictor_ret)
+		use->prediction = g;
+}
+
 /* Whether a model that nobody needs here can go through the segment. */
 static bool is_at(const struct kvi_predictor_ref *x, const struct kvi_segment_ref *s)
 {
@@ -73,7 +134,10 @@ struct kvi_predictor_ref *kvi_range_passes_model(kvarc_reader *r, const struct k
                                                  bool needed)
 {
 	struct kvi_predictor_ref *y = needed ? NULL : model_before(&r->predictors, s);
-	return y && !kvi_reader_load_predictor(r, y, NULL) && is_at(y, s) ? y : NULL;
+	return y && !kvi_reader_load_predictor(r, y, NULL) && is_at(y, s) &&
+	                       can_predict(r, y, s->track)
+	               ? y
+	               : NULL;
 }
 
 /* The segment, with the features of its tensors if there are any. */

@@ -292,51 +292,6 @@ static kvarc_ret look_for_model(kvarc_reader *r, struct kvi_predictor_ref *x)
 	return x->sessions ? KVARC_OK : kvi_fail_alloc(&x->error, &r->alloc);
 }
 
-void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *x, uint32_t track,
-                                uint64_t t0, uint64_t layers, struct kvi_segment_use *use)
-{
-	if (x->p.kind != KVI_PREDICTOR_MODEL)
-		return;
-	const struct kvi_prediction_options o = {
-		.predictor = r->options.predictor,
-		.description = &x->p,
-		.plan = x->plan,
-		.geometry = &r->geometry,
-		.order = &r->order,
-		.track = track,
-		.threads = r->options.common.threads,
-		.isa_mask = r->options.common.isa_mask,
-		.decodes = true,
-	};
-	kvarc_error *e = &use->predictor_error;
-	kvarc_ret ret = kvi_reader_ids(r, x->p.codes_ids ? x : NULL, &use->segment, e);
-	/* In salvage each chunk that needs what is lost reports that itself. */
-	if (ret && !(ret == KVARC_DATA && r->salvage)) {
-		use->predictor_ret = ret == KVARC_END ? x->ids_ret : ret;
-		return;
-	}
-	if (!x->sessions[track]) {
-		use->predictor_ret = kvi_prediction_fits(&o, e);
-		if (!use->predictor_ret)
-			use->predictor_ret = kvi_prediction_open(&x->sessions[track], &o, e);
-	}
-	struct kvi_prediction *g = x->sessions[track];
-	if (g && t0 == 0)
-		kvi_prediction_restart(g, layers < SIZE_MAX ? (size_t)layers : SIZE_MAX);
-	else if (g && kvi_prediction_next(g) >= t0 &&
-	         (kvi_prediction_next(g) > t0 || kvi_prediction_is_lost(g)))
-		kvi_prediction_rewind(g, t0);
-	if (g && kvi_prediction_next(g) != t0) {
-		bool lost = r->salvage || kvi_prediction_is_lost(g);
-		use->predictor_ret = kvi_fail(e, lost ? KVARC_DATA : KVARC_OPTIONS,
-		                              lost ? "earlier tokens that the model needs are lost"
-		                                   : "segments that a model predicts are decoded "
-		                                     "one after the other, from the first one on");
-	}
-	if (!use->predictor_ret)
-		use->prediction = g;
-}
-
 struct kvi_predictor_ref *kvi_reader_embedding(const struct kvi_reader_predictors *p,
                                                struct kvi_predictor_ref *x)
 {

@@ -2,8 +2,8 @@
 """What a cache looks like: tracks (token axes), tensors, RoPE."""
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
 from typing import Any, List, Optional, Sequence, Tuple
 
 from . import _arrays
@@ -21,7 +21,37 @@ TRACK_KINDS = {"self": lib.KVARC_TRACK_SELF, "window": lib.KVARC_TRACK_WINDOW,
                "cross": lib.KVARC_TRACK_CROSS, "state": lib.KVARC_TRACK_STATE,
                "other": lib.KVARC_TRACK_OTHER}
 TRACK_KIND_NAMES = {code: name for name, code in TRACK_KINDS.items()}
-_PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459")
+_FRACTION = 57  # bits of logarithms
+
+
+def _log2(theta: float) -> int:
+    """As src/numeric/rope_rotations.c, whose bits profiles depend on."""
+    bits, = struct.unpack("<Q", struct.pack("<d", theta))
+    log, y = (bits >> 52) - 1023, (bits << 11) & (1 << 64) - 1 | 1 << 63
+    for _ in range(_FRACTION):
+        y = y * y >> 64
+        log = log << 1 | y >> 63
+        if not y >> 63:
+            y <<= 1
+    return log
+
+
+def _exp2(x: int) -> int:
+    """2^x of 0 <= x < 1, in 2^-64; in 2^-63."""
+    y, one = x * 0xb17217f7d1cf79ac >> 64, 1 << 63
+    r = one
+    for k in range(20, 0, -1):
+        r = one + (r * y >> 64) // k
+    return r
+
+
+def _rotation(log: int, i: int, rotary: int) -> int:
+    e = log // rotary * (2 * i) + log % rotary * (2 * i) // rotary + 0x054d90e6931bbeeb
+    whole = (e >> _FRACTION) + 1
+    rest = (whole << _FRACTION) - e
+    f = (1 << 63) >> (whole - 2) if rest >> _FRACTION else \
+        _exp2(rest << (64 - _FRACTION)) >> (whole - 1)
+    return (f + (1 << 15)) >> 16 << 16
 
 
 @dataclass(frozen=True)
@@ -36,11 +66,8 @@ class Rope:
     @classmethod
     def of_theta(cls, theta: float, rotary: int, interleaved: bool = False) -> "Rope":
         """theta^(-2i/rotary) radians per position for pair i, without scaling."""
-        with localcontext() as context:
-            context.prec = 60
-            base = Decimal(theta).ln()
-            turns = ((-base * 2 * i / rotary).exp() / (2 * _PI) for i in range(rotary // 2))
-            return cls(tuple(int(t * 2**64 + Decimal("0.5")) for t in turns), interleaved)
+        log = _log2(float(theta))
+        return cls(tuple(_rotation(log, i, rotary) for i in range(rotary // 2)), interleaved)
 
 
 @dataclass(frozen=True)
