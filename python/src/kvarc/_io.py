@@ -82,6 +82,7 @@ class Source:
         self.trouble = trouble
         self.opened = False
         self.of: Any = None
+        self.pin: Any = None
         if is_path(obj):
             common = ffi.new("kvarc_common *", {"error": trouble.c})
             trouble.check(lib.kvarc_source_open_path(self.c, os.fsencode(obj), common),
@@ -101,9 +102,10 @@ class Source:
         self.c.read = lib.kvpy_read
         if is_buffer(obj):
             self.of = _Bytes(obj)
-            self.pin = ffi.from_buffer(self.of.view) if self.of.view.nbytes else None
             self.c.size = self.of.view.nbytes
-            self.c.memory = self.pin if self.pin is not None else ffi.NULL
+            if self.of.view.nbytes:
+                self.pin = ffi.from_buffer(self.of.view)
+                self.c.memory = self.pin
         else:
             self.of = _File(obj)
             self.c.size = self.of.size
@@ -114,6 +116,11 @@ class Source:
         if self.opened:
             lib.kvarc_source_close(self.c)
             self.opened = False
+        if self.pin is not None:
+            ffi.release(self.pin)
+            self.pin = None
+        if isinstance(self.of, _Bytes):
+            self.of.view.release()
         self.of = None
 
 

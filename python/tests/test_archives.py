@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Writers and readers: ranges, plans, damage, checkpoints, files of engines, other options."""
+import io
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import make_pairs, same, same_pairs
+
+import kvarc
+
+
+def write(file, pairs, **options):
+    heads, tokens, channels = pairs[0][0].shape
+    tensors = [kvarc.Tensor(i, kind, "bf16", heads, channels)
+               for i in range(len(pairs)) for kind in ("key", "value")]
+    with kvarc.Writer(file, [kvarc.Track()], tensors, **options) as w:
+        w.append(0, [a.transpose(1, 0, 2) for p in pairs for a in p], ids=np.arange(tokens))
+    return w
+
+
+def command(*words, **options):
+    return subprocess.run([sys.executable, "-m", "kvarc", *map(str, words)], check=False,
+                          capture_output=True, text=True, **options)
+
+
+@pytest.fixture
+def archive(pairs):
+    file = io.BytesIO()
+    write(file, pairs, identity={"model": "m"})
+    return file.getvalue()
+
+
+def test_read(archive, pairs):
+    with kvarc.open(archive) as r:
+        assert (r.n_layers, r.tokens(), r.identity["model"]) == (3, 300, "m")
+        part = r.read(layers=(1, 2), tokens=slice(250, 280), raw=True)
+        assert sorted(part) == [2, 3]
+        assert same(part[2], pairs[1][0][:, 250:280].transpose(1, 0, 2))
+        assert np.array_equal(r.ids(0, (5, 9)), [5, 6, 7, 8])
+        assert np.array_equal(r.positions()[-2:], [298, 299])
+        out = np.full((3, 300, 64), 9, np.uint16)
+        r.read(tensors=[4], out={4: out.transpose(1, 0, 2)})
+        assert same(out, pairs[2][0])
+        assert r.read(tokens=(3, 3))[0].shape == (0, 3, 64)
+        for bad in ({"tokens": (0, 301)}, {"layers": (0, 9)}, {"track": 1}):
+            with pytest.raises(kvarc.GeometryError):
+                r.read(**bad)
+        with pytest.raises(ValueError, match="expected"):
+            r.read(out={0: np.zeros((2, 2, 2), np.uint16)})
+        r.verify()
+        assert r.damage() == []
+    with pytest.raises(ValueError, match="closed"):
+        r.read()
+
+
+class Watched(io.BytesIO):
+    """A file that remembers what was read of it."""
+
+    def __init__(self, data):
+        super().__init__(data)
+        self.read_from = []
+
+    def readinto(self, buf):
+        at = self.tell()
+        n = super().readinto(buf)
+        self.read_from.append((at, n))
+        return n
+
+
+def test_plan(archive):
+    file = Watched(archive)
+    with kvarc.Reader(file, request_cost=1) as r:
+        plan = r.plan(layers=(2, 3), tokens=(0, 10))
+        assert 0 < sum(n for _, n in plan) < len(archive) / 2
+        file.read_from.clear()
+        r.read(layers=(2, 3), tokens=(0, 10))
+        for at, n in file.read_from:
+            assert any(a <= at and at + n <= a + b for a, b in plan), (at, n)
+    with kvarc.Reader(archive) as r:
+        assert r.plan() == []
+
+
+def test_damage(archive, pairs):
+    bad = bytearray(archive)
+    bad[len(bad) // 2] ^= 4
+    with kvarc.Reader(bad) as r:
+        with pytest.raises(kvarc.DamagedError) as e:
+            r.read()
+    assert e.value.code == 6 and 0 < e.value.offset < len(bad) and e.value.frame
+    with kvarc.Reader(bad) as r:
+        place, = [d for d in r.damage() if d.n]
+        assert place.tensor is not None and place.track == 0
+    with kvarc.Reader(bad, salvage=True) as r:
+        data = r.read(raw=True)
+        assert r.lost()
+    good = [i for i in data if i != place.tensor]
+    assert all(same(data[i], pairs[i // 2][i % 2].transpose(1, 0, 2)) for i in good)
+    for cut in (0, 5, 100, len(archive) - 40):
+        with pytest.raises((kvarc.FormatError, kvarc.DamagedError)):
+            with kvarc.Reader(archive[:cut]) as r:
+                r.verify()
+                assert r.info["state"] != "closed"
+                raise kvarc.DamagedError("cut, and known to be")
+
+
+def test_no_bit_is_wrong_in_silence(pairs):
+    file = io.BytesIO()
+    kvarc.save(file, pairs[:1], dtype="bf16")
+    data = file.getvalue()
+    rng = np.random.default_rng(4)
+    for at in rng.integers(0, len(data) * 8, 300):
+        bad = bytearray(data)
+        bad[at // 8] ^= 1 << at % 8
+        try:
+            back = kvarc.load(bytes(bad), raw=True)
+        except kvarc.Error:
+            continue
+        assert same_pairs(back, pairs[:1]), at
+
+
+def test_append(tmp_path, pairs):
+    path = tmp_path / "a.kva"
+    write(path, pairs)
+    rows = [a.transpose(1, 0, 2)[:10] for p in pairs for a in p]
+    with kvarc.Writer(path, append=True) as w:
+        assert w.tokens() == 300 and len(w.tensors) == 6
+        w.append(0, rows, ids=range(10))
+        assert w.checkpoint("one", 1000) == 1
+        w.rewind(0, 100)
+        w.append(0, dict(enumerate(rows)), ids=range(10))
+        assert w.checkpoint("zwei") == 2
+    with kvarc.Reader(path) as r:
+        assert [(c.number, c.label, c.time, c.tokens) for c in r.checkpoints] == \
+            [(1, "one", 1000, 310), (2, "zwei", 0, 110)]
+        assert same(r.read(tokens=(100, 110), raw=True)[3], rows[3])
+    with kvarc.Reader(path, checkpoint=1) as r:
+        assert r.tokens() == 310
+    with pytest.raises(kvarc.OptionsError):
+        kvarc.Reader(path, checkpoint=9)
+
+
+def test_crash_keeps_the_commit(tmp_path, pairs):
+    path = tmp_path / "a.kva"
+    tensors = [kvarc.Tensor(0, "key", "bf16", 3, 64)]
+    key = pairs[0][0].transpose(1, 0, 2)
+    with pytest.raises(RuntimeError):
+        with kvarc.Writer(path, [kvarc.Track()], tensors) as w:
+            w.append(0, [key[:200]])
+            w.commit()
+            w.append(0, [key[200:]])
+            raise RuntimeError
+    with kvarc.Reader(path) as r:
+        assert r.info["state"] in ("open", "cut") and same(r.read(raw=True)[0], key[:200])
+
+
+def test_writer_refuses(tmp_path, pairs):
+    with pytest.raises(kvarc.GeometryError):
+        kvarc.Writer(tmp_path / "b", [kvarc.Track()], [kvarc.Tensor(0, "key", "f16", 0, 4)])
+    tensors = [kvarc.Tensor(0, "key", "bf16", 3, 64)]
+    w = kvarc.Writer(io.BytesIO(), [kvarc.Track()], tensors)
+    for arrays in ([], [np.zeros((4, 3, 63), np.uint16)], {1: pairs[0][0]}):
+        with pytest.raises(ValueError):
+            w.append(0, arrays)
+    with pytest.raises(ValueError, match="int32"):
+        w.append(0, [np.zeros((1, 3, 64), np.uint16)], ids=[1 << 40])
+    w.abort()
+    with pytest.raises(ValueError, match="closed"):
+        w.commit()
+
+
+def test_encrypted(archive, pairs):
+    file, key = io.BytesIO(), bytes(range(32))
+    kvarc.save(file, pairs, dtype="bf16", key=key, passphrase="secret")
+    data = file.getvalue()
+    assert same_pairs(kvarc.load(data, key=key, raw=True), pairs)
+    assert same_pairs(kvarc.load(data, passphrase="secret", raw=True), pairs)
+    with pytest.raises(kvarc.AuthError):
+        kvarc.load(data)
+    with pytest.raises(kvarc.AuthError):
+        kvarc.load(data, key=bytes(32))
+
+
+def test_memlimit(archive):
+    with pytest.raises(kvarc.MemLimitError) as e:
+        kvarc.Reader(archive, memlimit=1000)
+    assert isinstance(e.value, MemoryError)
+
+
+def test_parity_and_tier(tmp_path, pairs):
+    path = tmp_path / "a.kva"
+    kvarc.save(path, pairs, dtype="bf16", parity=0.25)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(kvarc.DamagedError):
+        kvarc.load(path)
+    assert command("repair", "-o", tmp_path / "b.kva", path).returncode == 0
+    assert same_pairs(kvarc.load(tmp_path / "b.kva", raw=True), pairs)
+    kvarc.save(path, pairs, dtype="bf16", tier="had:4")
+    with pytest.raises(kvarc.LossyError):
+        kvarc.load(path)
+    assert not same_pairs(kvarc.load(path, allow_lossy=True, raw=True), pairs)
+
+
+def test_progress(archive):
+    seen = []
+    with kvarc.Reader(archive, progress=lambda done, total: seen.append((done, total))) as r:
+        r.read()
+    assert seen and seen[-1][0] > 0
+    with kvarc.Reader(archive, progress=lambda done, total: True) as r:
+        with pytest.raises(kvarc.InputOutputError):
+            r.read()
+
+    def interrupt(done, total):
+        raise KeyboardInterrupt
+    with kvarc.Reader(archive, progress=interrupt) as r:
+        with pytest.raises(KeyboardInterrupt):
+            r.read()
+
+
+@pytest.mark.parametrize("name", ["smollm2-135m-bf16-160.safetensors", "smollm2-135m-f16-160.slot"])
+def test_files_of_engines(tmp_path, sample, name):
+    path = tmp_path / "a.kva"
+    assert command("pack", "-o", path, sample(name)).returncode == 0
+    with kvarc.Reader(path) as r:
+        assert bytes(r.unpack()[name]) == open(sample(name), "rb").read()
+    pairs = kvarc.load(path, raw=True)
+    assert len(pairs) == 30 and pairs[0][0].shape == (3, 160, 64)
+    found = kvarc.info(path)
+    assert found["layers"] == 30 and found["items"][0][0] == name
+    if name.endswith(".slot"):
+        return
+    out = tmp_path / "b.kva"
+    kvarc.save(out, pairs, dtype="bf16", level=1)
+    assert 160 * 30 * 2 * 3 * 64 * 2 / os.path.getsize(out) > 1.45
+
+
+def test_command():
+    assert command("--version").stdout.startswith("kvarc " + kvarc.__version__)
+    assert command("nonsense").returncode != 0

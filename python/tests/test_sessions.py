@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Growing sessions, stores, profiles, predictors, measuring."""
+import fcntl
+import os
+
+import numpy as np
+import pytest
+from conftest import bf16, make_pairs, same, same_pairs
+
+import kvarc
+from kvarc import _layout, models
+
+
+def state(n, window=64, pairs=make_pairs(tokens=900, layers=2)):
+    """A cache after n tokens: full attention, a sliding window, a state."""
+    low, tag = max(0, n - window), {"key": "bf16", "value": "bf16"}
+    (k, v), (wk, wv) = pairs
+    return kvarc.Cache([
+        kvarc.Layer({"key": k[None, :, :n], "value": v[None, :, :n]},
+                    {"recurrent": np.full((1, 40, 8), n, np.float32)}, dtypes=tag),
+        kvarc.Layer({"key": wk[None, :, low:n], "value": wv[None, :, low:n]}, dtypes=tag,
+                    window=window, positions=np.arange(low, n), metadata={"n": n})],
+        tokens=np.arange(n) * 3)
+
+
+def check_state(a, b):
+    for x, y in zip(a.layers, b.layers):
+        assert all(same(x.tensors[n], y.tensors[n]) for n in ("key", "value"))
+        assert all(same(x.states[n], y.states[n]) for n in x.states)
+        assert x.metadata == y.metadata
+        assert x.positions is None or np.array_equal(x.positions, y.positions)
+    assert np.array_equal(a.tokens, b.tokens)
+
+
+def test_session(tmp_path):
+    session, steps = kvarc.Session(tmp_path / "s.kva"), (300, 340, 310, 310, 900, 5)
+    written = []
+    for i, n in enumerate(steps):
+        done = session.append(state(n), label=f"step {i}")
+        written.append(done.written_bytes)
+        assert done.checkpoint == i + 1 and done.tokens == n
+    assert written[1] < written[0] / 2 and written[2] < 6000
+    for i, n in enumerate(steps):
+        check_state(state(n), session.load(i + 1, raw=True))
+    check_state(state(5), session.load(raw=True))
+    assert [c.label for c in session.checkpoints] == [f"step {i}" for i in range(6)]
+    with kvarc.Reader(session.path) as r:
+        r.verify()
+
+
+def test_session_saves_nothing_twice(tmp_path):
+    session = kvarc.Session(tmp_path / "s.kva")
+    session.append(state(300))
+    size = os.path.getsize(session.path)
+    again = session.append(state(300))
+    assert again.written_bytes == 0 and again.checkpoint == 1
+    assert os.path.getsize(session.path) == size
+
+
+def test_session_compares_bits(tmp_path):
+    session = kvarc.Session(tmp_path / "s.kva")
+    session.append(state(300))
+    other = state(300)
+    key = other.layers[0].tensors["key"].copy()
+    key[0, 1, 250, 3] ^= 1
+    other.layers[0].tensors["key"] = key
+    assert session.append(other, compare=False).written_bytes == 0
+    assert session.append(other).new_tokens == 50
+    check_state(other, session.load(raw=True))
+    check_state(state(300), session.load(1, raw=True))
+
+
+def test_session_refuses(tmp_path):
+    session = kvarc.Session(tmp_path / "s.kva")
+    session.append(state(300))
+    with pytest.raises(kvarc.GeometryError, match="other layers"):
+        session.append(make_pairs(layers=1), dtype="bf16")
+    with open(session.path, "rb") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        with pytest.raises(BlockingIOError):
+            session.append(state(310))
+    assert len(session.checkpoints) == 1
+
+
+def test_store(tmp_path):
+    pairs, ids = make_pairs(tokens=900), np.arange(900) + 5
+
+    def first(n):
+        return [(k[:, :n], v[:, :n]) for k, v in pairs]
+    with kvarc.Store(tmp_path / "store") as store:
+        one = store.save("chat/1", first(600), tokens=ids[:600], dtype="bf16", label="one",
+                         model="m", time=12.5)
+        two = store.save("chat/1", pairs, tokens=ids, dtype="bf16", model="m")
+        assert (one.version, two.version, two.kept_tokens) == (1, 2, 600)
+        store.fork("chat/1", "chat/2", 1)
+        assert [v.session for v in store.list()] == ["chat/1", "chat/2"]
+        assert [(v.number, v.label) for v in store.log("chat/1")] == [(1, "one"), (2, "")]
+        assert store.log("chat/1")[0].time == 12500
+        assert store.identity("chat/2")["model"] == "m"
+        assert same_pairs(store.load("chat/1", raw=True), pairs)
+        assert same_pairs(store.load("chat/2", raw=True), first(600))
+        found = store.find(first(700), tokens=ids[:700], dtype="bf16", model="m")
+        assert (found[0].session, found[0].common_tokens) == ("chat/1", 700)
+        with pytest.raises(kvarc.NotFoundError):
+            store.load("nobody")
+        assert store.verify() == []
+        assert store.remove("chat/1") == 2 and store.gc(grace=0).removed == 1
+        assert same_pairs(store.load("chat/2", raw=True), first(600))
+        assert store.sizes()["sessions"] == 1
+    with pytest.raises(ValueError, match="closed"):
+        store.list()
+
+
+def test_store_of_a_hybrid_and_of_files(tmp_path, sample):
+    with kvarc.Store(tmp_path / "store") as store:
+        store.save("h", state(300))
+        check_state(state(300), store.load("h", raw=True))
+        store.save("f", sample("smollm2-135m-f16-160.slot"))
+        data, = store.load_files("f").values()
+        assert bytes(data) == open(sample("smollm2-135m-f16-160.slot"), "rb").read()
+        with pytest.raises(kvarc.FormatError, match="load_files"):
+            store.load("f")
+
+
+def test_train(tmp_path, sample):
+    rope = kvarc.Rope.of_theta(100000.0, 64)
+    given = kvarc.Profile(sample("smollm2-135m-level2.kvp"))
+    assert given.ropes == [rope]
+    profile = kvarc.train([sample("smollm2-135m-bf16-160.safetensors")], tmp_path / "p.kvp",
+                          levels=(2,), identity={"model": "x"})
+    assert profile.info["levels"] == [2] and profile.identity["model"] == "x"
+    assert kvarc.Profile(tmp_path / "p.kvp").info["digest"] == profile.info["digest"]
+    pairs = make_pairs()
+    own = kvarc.train([kvarc.to_cache(pairs, dtype="bf16")], rope=rope, levels=(2,))
+    path = tmp_path / "a.kva"
+    kvarc.save(path, pairs, dtype="bf16", rope=rope, level=2, profile=own)
+    assert same_pairs(kvarc.load(path, profiles=[own], raw=True), pairs)
+    with pytest.raises(kvarc.PredictorError) as e:
+        kvarc.load(path)
+    assert e.value.digest.hex() == own.info["digest"]
+
+
+class Knows(kvarc.External):
+    """Predicts what it was given, but for one element."""
+
+    pairs = make_pairs()
+    fails = False
+
+    def segment(self, ids, positions):
+        self.positions = positions.copy()
+
+    def predict(self, layer, k, v):
+        if self.fails:
+            raise RuntimeError("no model")
+        for out, bits in zip((k, v), self.pairs[layer]):
+            rows = bits.transpose(1, 0, 2)[self.positions].astype(np.uint32)
+            out[:] = (rows << 16).view(np.float32)
+        if layer == 1:
+            k[0, 0, 0] += 1
+
+    def restart(self):
+        pass
+
+
+def test_external_predictor(tmp_path):
+    made = kvarc.to_cache(Knows.pairs, tokens=np.arange(300), dtype="bf16")
+    layout = _layout.make(made)
+    profile = models.sizes_profile(8, layout.tracks, layout.tensors, layout.arrays[0])
+    predictor = kvarc.Predictor.external(b"0123456789abcdef", Knows, layers=3, heads=3,
+                                         channels=64, name="knows")
+    path = tmp_path / "a.kva"
+    kvarc.save(path, made, level=8, predictor=predictor, profile=profile, embed_profile=True)
+    assert os.path.getsize(path) < 300 * 3 * 2 * 3 * 64 * 2 / 50
+    assert same_pairs(kvarc.load(path, predictor=predictor, raw=True), Knows.pairs)
+    with pytest.raises(kvarc.PredictorError):
+        kvarc.load(path)
+    Knows.fails = True
+    try:
+        with pytest.raises(kvarc.PredictorError) as e:
+            kvarc.load(path, predictor=predictor)
+        assert isinstance(predictor.raised, RuntimeError)
+    finally:
+        Knows.fails = False
+
+
+def test_bench(sample):
+    rows = kvarc.bench(make_pairs(), dtype="bf16", repeats=1)
+    assert [r.level for r in rows] == [0, 1] and all(r.ratio > 1 and r.save_mb_s > 0
+                                                     for r in rows)
