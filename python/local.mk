@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# The Python package. It is built by its own tools, with what this Makefile has built.
+EXTRA_DIST += python/README.md python/pyproject.toml python/setup.py python/native_build.py \
+	python/native_cdef.py python/build_static.sh python/build_wheel.sh python/check_wheel.sh \
+	python/check.sh python/bench/overhead.py
+EXTRA_DIST += python/src/kvarc/__init__.py python/src/kvarc/__main__.py \
+	python/src/kvarc/_adapters.py python/src/kvarc/_arrays.py python/src/kvarc/_import.py \
+	python/src/kvarc/_io.py python/src/kvarc/_layout.py python/src/kvarc/_options.py \
+	python/src/kvarc/_restore.py python/src/kvarc/_safetensors.py \
+	python/src/kvarc/archive.py python/src/kvarc/cache.py python/src/kvarc/errors.py \
+	python/src/kvarc/geometry.py python/src/kvarc/measure.py python/src/kvarc/models.py \
+	python/src/kvarc/py.typed python/src/kvarc/reader.py python/src/kvarc/session.py \
+	python/src/kvarc/store.py python/src/kvarc/training.py python/src/kvarc/writer.py
+EXTRA_DIST += python/tests/conftest.py python/tests/test_archives.py \
+	python/tests/test_files.py python/tests/test_save_load.py python/tests/test_sessions.py
+
+# Tests of the package, in a virtual environment (network once): not part of `make check`.
+check-python: all
+	KVARC_BUILD=$(abs_builddir) $(srcdir)/python/check.sh $(abs_builddir)/python-check
+# A wheel in python-wheel/dist.
+wheel:
+	$(srcdir)/python/build_wheel.sh $(abs_builddir)/python-wheel
+# The wheel on a bare Debian 12 (as root).
+check-wheel:
+	$(srcdir)/python/check_wheel.sh $(abs_builddir)/python-wheel
+.PHONY: check-python wheel check-wheel
+
+# The C side of python/bench/overhead.py.
+EXTRA_PROGRAMS = python/bench/one_cache
+python_bench_one_cache_SOURCES = python/bench/one_cache.c
+python_bench_one_cache_LDADD = libkvarc.la
