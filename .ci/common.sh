@@ -212,3 +212,13 @@ services() { # quick|all
 step_services() { # quick|all
 	step_counts services "stores in services, $1" services "$1"
 }
+
+# The Python package against the build of quickstart.
+python_tests() {
+	python3 - <<-'END' 2> /dev/null || install_missing /nonexistent python3-venv python3-dev
+		import ensurepip, os, sysconfig, venv
+		assert os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
+	END
+	make -s -C "$top/build" check-python
+}
+step_python() { step_counts python "Python package" python_tests; }

@@ -25,6 +25,6 @@ rm -rf "$folder/tree/python/build" "$folder/tree/python/src/kvarc/_bin" \
 	"$folder"/tree/python/src/kvarc/_native.*
 KVARC_BUILD=$folder/static "$folder/venv/bin/python" -m build -q -n -w \
 	-o "$folder/raw" "$folder/tree/python"
-"$folder/venv/bin/auditwheel" -q repair --strip -w "$folder/dist" "$folder"/raw/*.whl
+PATH=$folder/venv/bin:$PATH "$folder/venv/bin/auditwheel" repair --strip -w "$folder/dist" "$folder"/raw/*.whl
 "$folder/venv/bin/auditwheel" show "$folder"/dist/*.whl
 ls -l "$folder"/dist/*.whl

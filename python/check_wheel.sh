@@ -30,8 +30,8 @@ mkdir "$bare/check"
 # the wheel and what it needs, fetched here: the chroot has no network to set up
 "$folder/venv/bin/pip" download -q --disable-pip-version-check --only-binary=:all: \
 	--python-version 3.11 --implementation cp --platform manylinux_2_28_x86_64 \
-	--platform manylinux_2_17_x86_64 --platform manylinux_2_36_x86_64 \
-	-d "$bare/check" "$folder"/dist/*.whl
+	--platform manylinux_2_17_x86_64 -d "$bare/check" numpy cffi
+cp "$folder"/dist/*.whl "$bare/check"
 cat > "$bare/check/two_lines.py" <<'END'
 import numpy as np
 import kvarc

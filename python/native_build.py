@@ -15,6 +15,9 @@ from native_cdef import declarations
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(HERE)
 BUILD = os.path.abspath(os.environ.get("KVARC_BUILD", os.path.join(TOP, "build")))
+# Static libraries of Debian that are not position-independent: auditwheel puts the shared one into
+# the wheel.
+NOT_PIC = {"-l:libjansson.a": "-ljansson"}
 LIBRARIES = ("kvarc-store", "kvarc-tools", "kvarc")
 
 
@@ -41,7 +44,7 @@ def link_arguments():
     words += [os.path.join(libs, f"lib{name}.a") for name in LIBRARIES]
     for name in ("XXHASH", "ZSTD", "LIBARCHIVE", "JANSSON", "SODIUM", "ISAL", "SQLITE3",
                  "LIBCURL", "HIREDIS"):
-        words += makefile_variable(name + "_LIBS")
+        words += [NOT_PIC.get(word, word) for word in makefile_variable(name + "_LIBS")]
     return words + ["-Wl,--end-group", "-lpthread", "-lm", "-ldl"]
 
 
