@@ -1,4 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Documents that README.md links to.
 docsdir = $(docdir)/docs
-dist_docs_DATA = docs/building.md docs/dedup.md docs/embedding.md docs/engines.md docs/limits.md docs/lossy.md docs/measured.md docs/profiles.md docs/store.md
+dist_docs_DATA = \
+	docs/building.md \
+	docs/dedup.md \
+	docs/embedding.md \
+	docs/engines.md \
+	docs/limits.md \
+	docs/lossy.md \
+	docs/measured.md \
+	docs/profiles.md \
+	docs/python.md \
+	docs/store.md

@@ -12,7 +12,7 @@ EXTRA_DIST += python/src/kvarc/__init__.py python/src/kvarc/__main__.py \
 	python/src/kvarc/py.typed python/src/kvarc/reader.py python/src/kvarc/session.py \
 	python/src/kvarc/store.py python/src/kvarc/training.py python/src/kvarc/writer.py
 EXTRA_DIST += python/tests/conftest.py python/tests/test_archives.py \
-	python/tests/test_files.py python/tests/test_save_load.py python/tests/test_sessions.py
+	python/tests/test_files.py python/tests/test_hostile.py python/tests/test_save_load.py python/tests/test_sessions.py
 
 # Tests of the package, in a virtual environment (network once): not part of `make check`.
 check-python: all

@@ -8,7 +8,7 @@ set -eu
 cd "$srcdir"
 list=tests/api/words.txt
 checked="README.md NEWS SECURITY.md CONTRIBUTING.md docs man spec src include predictors bench
-	examples tests gpu fuzz"
+	examples tests gpu fuzz python"
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 

@@ -25,6 +25,7 @@ _KINDS = {"key": "key", "value": "value", "latent": "mla_latent", "kv": "kv_pack
           "indexer_key": "indexer_key"}
 _STATE_KINDS = {"conv": "conv_state", "recurrent": "recurrent_state"}
 _ROW = 64           # elements of a row of what has no axis that would do, bytes of one of JSON
+_MOST_JSON = 1 << 20  # rows
 _MOST_ROW = 65535   # channels of a head
 
 
@@ -248,6 +249,8 @@ def find_json(reader: Any) -> Optional[dict]:
     """What the JSON of an archive says; None: it was not made from a Cache."""
     for i, tensor in enumerate(reader.tensors):
         if tensor.name == LABEL and tensor.kind == "opaque" and tensor.dtype == "bytes":
+            if reader.tokens(tensor.track) > _MOST_JSON or tensor.token_bytes != _ROW:
+                raise FormatError("the description of the cache is too long")
             text = reader.read(tensor.track, tensors=[i])[i].tobytes()
             try:
                 found = json.loads(text)
@@ -255,7 +258,7 @@ def find_json(reader: Any) -> Optional[dict]:
                     raise FormatError("the description of the cache is of a newer version of "
                                       "the Python package: install that one")
                 return found
-            except (ValueError, KeyError, TypeError) as e:
+            except (ValueError, KeyError, TypeError, RecursionError) as e:
                 if isinstance(e, FormatError):
                     raise
                 raise FormatError("the description of the cache cannot be read") from e

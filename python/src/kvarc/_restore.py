@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 import numpy as np
 
@@ -32,12 +32,14 @@ class Restore:
     def __init__(self, reader: Any, found: dict, layers: Span, tokens: Span, raw: bool) -> None:
         self.reader, self.found, self.raw = reader, found, raw
         self.layers, self.tokens = layers, tokens
+        self.used: Set[int] = set()  # tensors: no description takes more memory than its archive
         # by track and tokens of it: tensor, array to read into
         self.out: Dict[Tuple[int, int, int], Dict[int, np.ndarray]] = {}
 
     def _tensor(self, index: int, dtype: Any, what: str) -> Any:
-        if index >= len(self.reader.tensors):
+        if index >= len(self.reader.tensors) or index in self.used:
             raise _bad(what)
+        self.used.add(index)
         tensor = self.reader.tensors[index]
         if tensor.dtype != dtype or tensor.role:
             raise _bad(what)

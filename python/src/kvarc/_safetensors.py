@@ -113,6 +113,7 @@ def parse(data: Any) -> Cache:
                 layer.states[name] = array
             cache.layers.append(layer)
         return cache
-    except (KeyError, TypeError, ValueError, AttributeError, struct.error) as e:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError,
+            struct.error) as e:
         raise FormatError("the file of the session is no cache of the Python package: "
                           "use Store.load_files") from e
