@@ -13,6 +13,8 @@ import pytest
 from conftest import make_pairs, same_pairs
 
 import kvarc
+from kvarc._io import Sink
+from kvarc.errors import Trouble
 
 
 @pytest.fixture
@@ -41,6 +43,15 @@ def test_file_at_an_offset(data, pairs):
     file.seek(6)
     kvarc.save(file, pairs, dtype="bf16", file_id=b"a" * 16)
     assert same_pairs(kvarc.load(file.getvalue()[6:], raw=True), pairs)
+
+
+def test_sink_writes_back():
+    file = io.BytesIO(b"before")
+    file.seek(6)
+    sink = Sink(file, Trouble())
+    sink.write(memoryview(b"abc"), 0)
+    sink.write(memoryview(b"X"), 1)
+    assert file.getvalue() == b"beforeaXc" and sink.size() == 3
 
 
 def test_pipe(data, pairs):

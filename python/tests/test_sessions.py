@@ -44,6 +44,7 @@ def test_session(tmp_path):
         check_state(state(n), session.load(i + 1, raw=True))
     check_state(state(5), session.load(raw=True))
     assert [c.label for c in session.checkpoints] == [f"step {i}" for i in range(6)]
+    assert [c.tokens for c in session.checkpoints][:5] == list(steps[:5])
     with kvarc.Reader(session.path) as r:
         r.verify()
 
