@@ -282,6 +282,7 @@ void cmd_append(const struct options *o)
 	if (!profiles_check_level(o, false) || !input_open(&j.in, o->files[1], true))
 		return;
 	watch_start(&j.watch, &j.in);
+	input_map(&j.in);
 	if (!o->opaque && input_is_archive(&j.in))
 		msg_error(j.in.name, "is a kvarc archive; 'kvarc unpack' restores what to append");
 	else

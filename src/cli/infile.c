@@ -9,10 +9,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "message.h"
+#include "signals.h"
+
+/* More than this is not mapped: its page tables and pages would count for this process. */
+static const uint64_t map_max = (uint64_t)1 << 30;
 
 int input_temporary(void)
 {
@@ -45,6 +50,13 @@ static int64_t read_some(int fd, void *buf, size_t bytes)
 	return n;
 }
 
+/* Copies bytes from the map; false: they are not there. */
+static bool copy_mapped(const struct input *in, void *buf, size_t bytes, uint64_t at)
+{
+	return in->map && at <= in->map_bytes && bytes <= in->map_bytes - at &&
+	       signals_copy_mapped(buf, (const char *)in->map + at, bytes);
+}
+
 /* A kvarc_source read; pread, or read when the source only goes forward. */
 static int64_t read_at(void *opaque, void *buf, size_t bytes, uint64_t offset)
 {
@@ -58,6 +70,8 @@ static int64_t read_at(void *opaque, void *buf, size_t bytes, uint64_t offset)
 			return 0;
 		if (bytes > in->size - offset)
 			bytes = (size_t)(in->size - offset);
+		if (copy_mapped(in, buf, bytes, in->base + offset))
+			return (int64_t)bytes;
 		do {
 			n = pread(in->fd, buf, bytes, (off_t)(in->base + offset));
 		} while (n < 0 && errno == EINTR);
@@ -190,8 +204,27 @@ bool input_open(struct input *in, const char *name, bool seek)
 	return false;
 }
 
+void input_map(struct input *in)
+{
+	if (in->fd < 0 || !in->seekable || !in->size || in->base || in->size > map_max)
+		return;
+	void *p = mmap(NULL, (size_t)in->size, PROT_READ, MAP_SHARED, in->fd, 0);
+	if (p == MAP_FAILED)
+		return;
+	signals_catch_bus_error();
+	in->map = p;
+	in->map_bytes = (size_t)in->size;
+#ifdef MADV_POPULATE_READ
+	/* one call instead of a page fault for every few pages; without it they come */
+	(void)madvise(p, in->map_bytes, MADV_POPULATE_READ);
+#endif
+}
+
 void input_close(struct input *in)
 {
+	if (in->map)
+		munmap(in->map, in->map_bytes);
+	in->map = NULL;
 	if (in->fd >= 0)
 		close(in->fd);
 	in->fd = -1;

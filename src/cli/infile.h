@@ -23,6 +23,8 @@ struct input {
 	uint64_t base;         /* offset of its first byte */
 	uint64_t size;         /* KVARC_UNKNOWN when not seekable */
 	uint64_t position;
+	void *map; /* all of the file that is mapped; NULL: it is read */
+	size_t map_bytes;
 };
 
 /*
@@ -30,6 +32,12 @@ struct input {
  * unlinked temporary file. On failure a message was shown and nothing is open.
  */
 bool input_open(struct input *in, const char *name, bool seek);
+/*
+ * Maps a file that is read whole, from its first byte: the source copies from there, without a
+ * system call for each of many small parts, in several threads. Where there is nothing to map, or
+ * too much, and behind the end of a file that becomes shorter, it reads as without a map.
+ */
+void input_map(struct input *in);
 /* Closes the file; one that was never opened has fd -1. */
 void input_close(struct input *in);
 /* in must stay where it is while the source is in use. */

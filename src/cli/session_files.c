@@ -55,6 +55,7 @@ static bool open_input(struct session_input *x, const struct options *o, const c
 	if (!input_open(&x->in, file, true))
 		return false;
 	watch_start(&x->watch, &x->in);
+	input_map(&x->in);
 	if (input_is_archive(&x->in)) {
 		msg_error(file, "is a kvarc archive: a session takes the file that was packed");
 		return false;

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -30,7 +31,9 @@ static size_t n_list, cap_list;
 static atomic_flag is_held = ATOMIC_FLAG_INIT;
 static sigset_t waited;
 static _Atomic(void (*)(void)) at_end;
-static const char *bus_error; /* the message */
+static const char *bus_error; /* the message; NULL: none */
+/* Where a thread continues whose copy meets a page that is gone; NULL: it copies nothing. */
+static _Thread_local sigjmp_buf *volatile copying;
 
 /* These two call nothing that is not safe in a handler. */
 static void remove_numbered(int dirfd, unsigned number)
@@ -81,7 +84,9 @@ static void *wait_for_signal(void *unused)
 static void on_bus_error(int sig, siginfo_t *info, void *context)
 {
 	(void)sig, (void)context;
-	if (info->si_code != BUS_ADRERR) {
+	if (info->si_code == BUS_ADRERR && copying)
+		siglongjmp(*copying, 1);
+	if (info->si_code != BUS_ADRERR || !bus_error) {
 		/* The instruction is repeated, and ends the process. */
 		signal(SIGBUS, SIG_DFL);
 		return;
@@ -93,13 +98,33 @@ static void on_bus_error(int sig, siginfo_t *info, void *context)
 	_exit(EXIT_ERROR);
 }
 
-void signals_explain_bus_error(const char *message)
+void signals_catch_bus_error(void)
 {
-	struct sigaction act = { .sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO };
+	/* SA_NODEFER: a jump out of the handler leaves no signal blocked */
+	struct sigaction act = { .sa_sigaction = on_bus_error,
+		                 .sa_flags = SA_SIGINFO | SA_NODEFER };
 
-	bus_error = message;
 	sigemptyset(&act.sa_mask);
 	sigaction(SIGBUS, &act, NULL);
+}
+
+void signals_explain_bus_error(const char *message)
+{
+	bus_error = message;
+	signals_catch_bus_error();
+}
+
+bool signals_copy_mapped(void *to, const void *from, size_t bytes)
+{
+	sigjmp_buf here;
+	bool good = sigsetjmp(here, 0) == 0;
+
+	if (good) {
+		copying = &here;
+		memcpy(to, from, bytes);
+	}
+	copying = NULL;
+	return good;
 }
 
 void signals_init(void)

@@ -4,6 +4,7 @@
 #define KVARC_CLI_SIGNALS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /*
  * Call once, before any other thread starts. SIGINT, SIGTERM and SIGHUP, unless
@@ -19,6 +20,12 @@ void signals_init(void);
  * before a file is mapped.
  */
 void signals_explain_bus_error(const char *message);
+
+/* Makes signals_copy_mapped work, without a message for other mapped files. */
+void signals_catch_bus_error(void);
+/* Copies bytes of a mapped file, from any thread. False: they cannot be read, as above, and those
+ * at `to` are undefined. */
+bool signals_copy_mapped(void *to, const void *from, size_t bytes);
 
 /* fn is called before a signal ends the command, in another thread. The last call counts. */
 void signals_at_end(void (*fn)(void));

@@ -3,12 +3,13 @@
  * change_source.c - changes a file at a given system call of the command (LD_PRELOAD)
  *
  * CHANGE_FILE: the file. CHANGE_AT: "fsync:N" or "pread:N", before the Nth call (from 1) of that
- * function in the process. CHANGE_HOW: "append" a byte, or "overwrite" the last byte.
+ * function in the process. CHANGE_HOW: "append" a byte, "overwrite" the last byte, or "empty" it.
  */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,7 +29,9 @@ static void change(const char *file)
 
 	if (how && strcmp(how, "overwrite") == 0)
 		end--;
-	if (fd < 0 || end < 0 || pwrite(fd, "!", 1, end) != 1)
+	bool done = how && strcmp(how, "empty") == 0 ? ftruncate(fd, 0) == 0
+	                                             : end >= 0 && pwrite(fd, "!", 1, end) == 1;
+	if (!done)
 		abort();
 	close(fd);
 }

@@ -46,6 +46,18 @@ kv unpack -q -o back a.kva
 cmp back "$SLOT"
 names
 
+# An append copies from a map of its source: where the pages are gone it reads, and says why.
+rm a.kva
+kv append -q a.kva "$SLOT"
+cp a.kva before
+for how in empty append; do
+	for call in pread:2 pread:20; do
+		cp "$SLOT" a
+		changing $how $call append -q --label again a.kva a
+		cmp a.kva before
+	done
+done
+
 # An archive that grows while it is compacted in place keeps what was added.
 kv pack -q -f -o a "$SLOT"
 cp a before
