@@ -19,6 +19,8 @@ struct appending {
 	struct kvi_append_track *tracks;
 	struct kvi_append_items items;
 	struct kvi_counted counted;
+	bool wants_checkpoint; /* the last state has none yet, and would be lost */
+	uint64_t remove_to;    /* the size of a closed archive, 0: of one that is not closed */
 	kvarc_append_result result;
 };
 
@@ -94,12 +96,13 @@ static bool is_there(const struct appending *a)
 	return a->items.same && !a->options->label;
 }
 
-/* The last state has no checkpoint yet, and would be lost. */
-static bool wants_checkpoint(const struct appending *a)
+/* Notes what is asked of the reader after the writer has it. */
+static void note_end(struct appending *a)
 {
 	const struct kvarc_reader *r = a->r;
-	return !r->meta.set_closed && r->index.segments.n &&
-	       (kvi_reader_n_items(r) || !r->index.checkpoints.n);
+	a->wants_checkpoint = !r->meta.set_closed && r->index.segments.n &&
+	                      (kvi_reader_n_items(r) || !r->index.checkpoints.n);
+	a->remove_to = r->state == KVARC_STATE_CLOSED ? r->in.source.size : 0;
 }
 
 /* ----- what is new --------------------------------------------------------- */
@@ -123,7 +126,7 @@ static kvarc_ret put_track(struct appending *a, uint32_t track)
 static kvarc_ret write_all(struct appending *a)
 {
 	const kvarc_append_options *o = a->options;
-	kvarc_ret ret = wants_checkpoint(a) ? kvarc_writer_checkpoint(a->w, NULL, 0, NULL)
+	kvarc_ret ret = a->wants_checkpoint ? kvarc_writer_checkpoint(a->w, NULL, 0, NULL)
 	                                    : KVARC_OK;
 	for (uint32_t i = 0; i < a->im->n_tracks && !ret; i++)
 		ret = put_track(a, i);
@@ -137,14 +140,15 @@ static kvarc_ret write_all(struct appending *a)
 static void undo(struct appending *a)
 {
 	const kvarc_sink *to = &a->counted.to;
-	if (a->counted.end && to->truncate && a->r->state == KVARC_STATE_CLOSED)
-		(void)to->truncate(to->opaque, a->r->in.source.size);
+	if (a->counted.end && to->truncate && a->remove_to)
+		(void)to->truncate(to->opaque, a->remove_to);
 }
 
-static kvarc_ret extend(struct appending *a, const kvarc_source *source)
+static kvarc_ret extend(struct appending *a)
 {
 	kvarc_sink counting = kvi_counted_sink(&a->counted);
-	kvarc_ret ret = kvi_writer_open_append(&a->w, source, &counting, &a->options->writer, true);
+	note_end(a);
+	kvarc_ret ret = kvi_writer_open_behind(&a->w, &a->r, &counting, &a->options->writer);
 	if (!ret)
 		ret = write_all(a);
 	if (!ret)
@@ -167,7 +171,7 @@ static kvarc_ret continue_archive(struct appending *a, const kvarc_source *sourc
 		a->result.checkpoint = KVI_LIST(struct kvi_checkpoint_ref, *l, l->n - 1)->number;
 		a->result.archive_bytes = source->size;
 	} else if (!ret) {
-		ret = extend(a, source);
+		ret = extend(a);
 	}
 	kvi_append_items_free(&a->items);
 	kvi_free(&a->im->alloc, a->tracks);

@@ -18,13 +18,14 @@ kvarc_ret kvi_writer_frame(kvarc_writer *w, uint16_t type, const void *content, 
                            bool packed);
 
 /*
- * As kvarc_writer_open_append; lenient: where frames behind the last commit are damaged, and no
- * checkpoint follows them, they are the remains of an append whose writes were lost in part, and
- * removed like those of a cut. So it is where what a checkpoint is of was flushed before it.
+ * As kvarc_writer_open_append, of an archive that a reader has opened at its last checkpoint. The
+ * writer takes the reader, and *archive becomes NULL; on failure the caller may still have it.
+ * Where frames behind the last commit are damaged, and no checkpoint follows them, they are the
+ * remains of an append whose writes were lost in part, and removed like those of a cut. So it is
+ * where what a checkpoint is of was flushed before it.
  */
-kvarc_ret kvi_writer_open_append(kvarc_writer **w, const kvarc_source *source,
-                                 const kvarc_sink *sink, const kvarc_writer_options *options,
-                                 bool lenient);
+kvarc_ret kvi_writer_open_behind(kvarc_writer **w, kvarc_reader **archive, const kvarc_sink *sink,
+                                 const kvarc_writer_options *options);
 
 /* The level of a writer's options as its number, INT_MIN: none. */
 int kvi_writer_level(const kvarc_writer_options *o);

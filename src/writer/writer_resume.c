@@ -20,11 +20,14 @@ static kvarc_ret open_archive(kvarc_writer *w, const kvarc_source *source)
 		                  kvi_fail(w->error, KVARC_OPTIONS,
 		                           "kvarc_writer_open_append needs a source that can seek, "
 		                           "not a pipe"));
-	ret = kvarc_reader_open(&w->archive, source, &o);
-	if (ret)
-		return ret;
+	return kvarc_reader_open(&w->archive, source, &o);
+}
+
+/* What the reader of the archive leaves to the writer, and whether it may be appended to. */
+static kvarc_ret take_archive(kvarc_writer *w)
+{
 	/* Both together stay below the limit. */
-	used = atomic_load(&w->archive->alloc.used);
+	uint64_t used = atomic_load(&w->archive->alloc.used);
 	w->alloc.limit = w->alloc.limit > used ? w->alloc.limit - used : 1;
 	if (w->archive->sb.ro_compat)
 		return kvi_reason(w->error, KVARC_REASON_NEWER,
@@ -204,10 +207,11 @@ static kvarc_ret end_file(kvarc_writer *w)
 	return kvi_writer_flush_sink(w);
 }
 
-static kvarc_ret resume(kvarc_writer *w, const kvarc_source *source, bool lenient)
+/* Continues the archive that w->archive reads. */
+static kvarc_ret resume(kvarc_writer *w, bool lenient)
 {
 	struct kvi_resume end;
-	kvarc_ret ret = open_archive(w, source);
+	kvarc_ret ret = take_archive(w);
 	if (!ret)
 		ret = kvi_reader_resume(w->archive, lenient, &end);
 	else
@@ -238,13 +242,15 @@ static kvarc_ret resume(kvarc_writer *w, const kvarc_source *source, bool lenien
 	return ret ? ret : kvi_writer_part_from_lost(w);
 }
 
-kvarc_ret kvi_writer_open_append(kvarc_writer **w, const kvarc_source *source,
-                                 const kvarc_sink *sink, const kvarc_writer_options *options,
-                                 bool lenient)
+kvarc_ret kvi_writer_open_behind(kvarc_writer **w, kvarc_reader **archive, const kvarc_sink *sink,
+                                 const kvarc_writer_options *options)
 {
 	kvarc_ret ret = kvarc_writer_open(w, sink, options);
-	if (!ret)
-		ret = resume(*w, source, lenient);
+	if (!ret) {
+		(*w)->archive = *archive;
+		*archive = NULL;
+		ret = resume(*w, true);
+	}
 	if (ret && w)
 		kvarc_writer_abort(w);
 	return ret;
@@ -253,5 +259,12 @@ kvarc_ret kvi_writer_open_append(kvarc_writer **w, const kvarc_source *source,
 kvarc_ret kvarc_writer_open_append(kvarc_writer **w, const kvarc_source *source,
                                    const kvarc_sink *sink, const kvarc_writer_options *options)
 {
-	return kvi_writer_open_append(w, source, sink, options, false);
+	kvarc_ret ret = kvarc_writer_open(w, sink, options);
+	if (!ret)
+		ret = open_archive(*w, source);
+	if (!ret)
+		ret = resume(*w, false);
+	if (ret && w)
+		kvarc_writer_abort(w);
+	return ret;
 }
