@@ -23,6 +23,10 @@
 #include "units.h"
 #include "watch.h"
 
+/* Bytes of a local file that pass in the time of a call. The index frames of many checkpoints lie
+ * far apart, and are small. */
+enum { REQUEST_COST = 8 << 10 };
+
 /* A file on its way into an archive. */
 struct append_job {
 	const struct options *o;
@@ -119,6 +123,7 @@ static bool set_options(struct append_job *j)
 	a->label = j->o->label;
 	profiles_reader(&a->reader);
 	a->reader.predictor = models_given();
+	a->reader.request_cost = REQUEST_COST;
 	if (j->o->verify)
 		a->writer.flags |= KVARC_WRITE_VERIFY;
 	return true;
