@@ -12,6 +12,7 @@
 #include "identities.h"
 #include "secrets.h"
 #include "library.h"
+#include "lock.h"
 #include "message.h"
 #include "models.h"
 #include "paths.h"
@@ -30,6 +31,7 @@ struct pack_job {
 	kvarc_source source, model_source;
 	struct output out;
 	char *target;
+	int replaced; /* the locked file of that name, -1: none */
 	kvarc_import *im;
 	kvarc_profile *fitted;
 	kvarc_error error;
@@ -331,6 +333,8 @@ static bool open_target(struct pack_job *j)
 	/* Before the work, not after it. */
 	if (!output_check(j->target, o->force))
 		return false;
+	if (o->force && strcmp(j->target, "-") != 0 && !lock_replaced(j->target, &j->replaced))
+		return false;
 	if (!import(j))
 		return false;
 	if (!identities_record(o, &j->in, j->im, &j->error) || !paths_make_folder(o) ||
@@ -346,6 +350,7 @@ static void pack_one(const struct options *o, const char *file, const kvarc_loss
 	struct pack_job j = { .o = o,
 		              .keys = keys,
 		              .model = { .fd = -1 },
+		              .replaced = -1,
 		              .start = units_now(),
 		              .tier = *tier,
 		              .max_error = max_error };
@@ -367,6 +372,8 @@ static void pack_one(const struct options *o, const char *file, const kvarc_loss
 	free(j.token_rates);
 	kvarc_import_close(&j.im);
 	free(j.target);
+	if (j.replaced >= 0)
+		close(j.replaced);
 	input_close(&j.model);
 	input_close(&j.in);
 }

@@ -5,9 +5,11 @@
 #include "lock.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "message.h"
 
@@ -29,4 +31,20 @@ bool lock_file(int fd, const char *name)
 		return true;
 	msg_error(name, "was replaced just now; try again");
 	return false;
+}
+
+bool lock_replaced(const char *name, int *fd)
+{
+	struct stat st;
+
+	/* O_NONBLOCK: a pipe does not wait for its other end */
+	*fd = open(name, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	if (*fd < 0)
+		return true;
+	if (fstat(*fd, &st) == 0 && S_ISREG(st.st_mode) && !lock_file(*fd, name)) {
+		close(*fd);
+		*fd = -1;
+		return false;
+	}
+	return true;
 }

@@ -99,6 +99,10 @@ rm kept.kva locked.kva
 (
 	flock -n 9 || echo "not locked"
 	kv append s.kva turn-159
+	cp s.kva before.kva
+	kv pack -q -f -o s.kva turn-159
+	cmp s.kva before.kva
+	rm before.kva
 ) 9< s.kva
 kv log before all.kva | head -1
 kv log -v all.kva
