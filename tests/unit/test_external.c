@@ -302,7 +302,8 @@ enum {
 	WIDE_CHANNELS = 64,
 	WIDE = WIDE_HEADS * WIDE_CHANNELS,
 	WIDE_LAYERS = 4,
-	WIDE_TOKENS = 768
+	WIDE_TOKENS = 768,
+	OTHER_TOKENS = 300
 };
 
 static float hash(uint32_t tensor, size_t at)
@@ -338,12 +339,18 @@ static int wide_advance(void *sequence, uint32_t layer, const float *k, const fl
 	return 0;
 }
 
+/* With a second track, which no predictor can go through. */
 static void make_wide(struct cache *c)
 {
 	memset(c, 0, sizeof *c);
-	c->g.n_tracks = 1;
-	c->g.n_tensors = 2 * WIDE_LAYERS;
+	c->g.n_tracks = 2;
+	c->g.n_tensors = 2 * WIDE_LAYERS + 1;
 	c->n[0] = WIDE_TOKENS;
+	c->n[1] = OTHER_TOKENS;
+	c->tracks[1].kind = KVARC_TRACK_STATE;
+	c->tensors[2 * WIDE_LAYERS] = (kvarc_tensor){
+		.kind = KVARC_OPAQUE, .dtype = KVARC_U8, .heads = 1, .channels = 4, .track = 1
+	};
 	for (uint32_t i = 0; i < 2 * WIDE_LAYERS; i++)
 		c->tensors[i] = (kvarc_tensor){ .layer = i / 2,
 			                        .kind = i & 1 ? KVARC_VALUE : KVARC_KEY,
@@ -359,6 +366,10 @@ static void make_wide(struct cache *c)
 	for (int t = 0; t < WIDE_TOKENS; t++) {
 		c->positions[0][t] = t;
 		c->ids[0][t] = (int32_t)((uint32_t)t * 40503u % 50000u);
+	}
+	for (int t = 0; t < OTHER_TOKENS; t++) {
+		c->positions[1][t] = c->ids[1][t] = t;
+		memset(c->data[2 * WIDE_LAYERS] + 4 * t, t, 4);
 	}
 }
 
@@ -394,6 +405,10 @@ static void test_exact(void **state)
 	assert_true(f.n < raw / 500);
 	cache_make_empty(&back, &c);
 	assert_int_equal(cache_read_seq(&back, &f, &ro, NULL), KVARC_OK);
+	assert_true(cache_equal(&c, &back));
+	cache_free(&back);
+	cache_make_empty(&back, &c);
+	assert_int_equal(cache_read_range(&back, &f, &ro), KVARC_OK);
 	assert_true(cache_equal(&c, &back));
 	kvarc_profile_close(&sizes);
 	kvarc_predictor_close(&p);
