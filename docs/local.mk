@@ -11,4 +11,6 @@ dist_docs_DATA = \
 	docs/measured.md \
 	docs/profiles.md \
 	docs/python.md \
-	docs/store.md
+	docs/store.md \
+	docs/transformers.md \
+	docs/what-does-not-work.md

@@ -4,7 +4,8 @@
 # library in $KVARC_BUILD.
 #
 # In FOLDER, once: a virtual environment (network). The package is built in a copy of its sources;
-# the last line is "python: N passed, N failed".
+# the last line is "python: N passed, N failed". KVARC_TEST_PACKAGES: more packages, such as
+# "torch transformers mlx mlx-cpu mlx-lm", whose tests are skipped without them.
 set -eu
 
 folder=${1:?folder}
@@ -24,7 +25,7 @@ if [ ! -e "$folder/ready" ]; then
 		exit 77
 	}
 	timeout 600 "$folder/venv/bin/pip" install -q --disable-pip-version-check \
-		'setuptools >= 77' cffi numpy pytest ml_dtypes fsspec tqdm
+		'setuptools >= 77' cffi numpy pytest ml_dtypes fsspec tqdm ${KVARC_TEST_PACKAGES-}
 	touch "$folder/ready"
 fi
 python=$folder/venv/bin/python

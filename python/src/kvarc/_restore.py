@@ -157,8 +157,9 @@ class Restore:
             if end > len(entries):
                 raise ValueError(f"layers: the cache has {len(entries)}, not {end}")
             layers = [self.layer(first + i, e) for i, e in enumerate(entries[first:end])]
+            identity = self.reader.identity
             cache = Cache(layers, self._ids(), self.found["metadata"],
-                          self.reader.identity.get("model", ""), self.found["format"])
+                          identity.pop("model", ""), self.found["format"], identity)
         except (KeyError, TypeError, AttributeError, IndexError) as e:
             raise _bad(str(e)) from e
         for (track, begin, end), arrays in self.out.items():

@@ -104,11 +104,17 @@ def save(file: Any, cache: Any, *, tokens: Any = None, model: Any = None,
     which is recorded (adapters take the model itself, too). dtype: of elements whose array does
     not say it: "bf16" for uint16. metadata: anything that JSON has, returned by load_cache.
     identity: more text pairs for `kvarc info`. rope: of the keys (levels 2 and 3 need it).
+    replay: a model of transformers (with schedule=, the numbers of tokens that it took at once)
+    or a kvarc.replay.Recorder, which computes the cache again: only what differs is stored.
     Other options as of Writer, or of the adapter.
     """
     writer = {k: options.pop(k) for k in _WRITER if k in options}
+    replay = {k: options.pop(k) for k in ("replay", "schedule") if k in options}
     made = to_cache(cache, tokens=tokens, model=model, dtype=dtype, metadata=metadata,
                     identity=identity, **options)
+    if replay.get("replay") is not None:
+        from . import replay as engine
+        writer = {**writer, **engine.for_save(made, **replay)}
     if not is_path(file):
         return _write(file, made, rope, writer)
     path = os.path.abspath(os.fsdecode(os.fspath(file)))
@@ -182,16 +188,23 @@ def from_cache(cache: Cache, config: Any = None, **keywords: Any) -> Any:
     return pairs
 
 
-def load(file: Any, *, config: Any = None, raw: bool = False, **options: Any) -> Any:
+def load(file: Any, *, config: Any = None, raw: bool = False, replay: Any = None,
+         **options: Any) -> Any:
     """The cache of an archive, as it was given to save().
 
     A list of pairs (or a dict of them) comes back as one, with arrays of the axes that it had;
     an archive of `kvarc pack` as a list of pairs [heads, tokens, channels]. A cache of a
     framework comes back as a kvarc.Cache of numpy arrays, or with config=model.config as a cache
-    of the framework. Options as of load_cache, or of the adapter.
+    of the framework. replay: the model, for an archive that was saved with replay=.
+    Options as of load_cache, or of the adapter.
     """
     reader = {k: options.pop(k) for k in _READER if k in options}
     if options and config is None:
         raise TypeError(f"options that are not known: {', '.join(options)}")
-    cache = load_cache(file, raw=raw or config is not None, **reader)
+    if replay is not None:
+        from . import replay as engine
+        cache = engine.load_cache(file, replay, raw=raw or config is not None,
+                                  ignore=options.get("ignore", ()), **reader)
+    else:
+        cache = load_cache(file, raw=raw or config is not None, **reader)
     return from_cache(cache, config, **options)
