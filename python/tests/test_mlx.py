@@ -41,7 +41,7 @@ def test_load_prompt_cache(tmp_path):
     assert metadata == {"who": "test"}
     assert [type(c) for c in back] == [type(c) for c in made]
     for a, b in zip(direct, back):
-        assert a.meta_state == b.meta_state
+        assert a.offset == b.offset
         for x, y in zip(a.state, b.state):
             assert x.dtype == y.dtype and np.array_equal(raw(x), raw(y))
 
