@@ -3,7 +3,7 @@
 
 MODEL: a folder with model.safetensors (bf16, f16 or f32), or a GGUF file (needs the package
 gguf). For each matrix W of a layer and V of the same name in the layer before, in fp32:
-  delta  |W - V|^2 / |W|^2            what a plain difference leaves
+  delta  |W - V|^2 / |W|^2            energy of a plain difference
   scaled the same with the best factor, |W - a V|^2 / |W|^2
   zstd   bytes of W - V over bytes of W, in bf16, as planes of bytes, zstd -3
 1 or more: the difference is no smaller than the matrix. Mean over the layers, by matrix.

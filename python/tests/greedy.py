@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """64 greedy tokens: greedy.py save|load MODEL FOLDER, to compare two processes.
 
-save: prefills 300 tokens (some in single steps), saves the cache, goes on for 64 tokens and
+save: prefills 300 tokens (some in single steps), saves the cache, continues for 64 tokens and
 writes tokens and logits. load: loads the cache and does the same. MODEL: a name of MODELS, a
 folder, or a GGUF file.
 """

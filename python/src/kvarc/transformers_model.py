@@ -37,8 +37,8 @@ def _text(value: Any) -> str:
 
 
 def _weights_sample(model: Any) -> str:
-    """A digest of the names, shapes and some elements of all weights: it tells checkpoints of
-    one architecture apart, and reads next to nothing."""
+    """A digest of the names, shapes and some elements of all weights: other checkpoints of
+    one architecture have another one. It reads next to nothing."""
     import torch
     h = hashlib.sha256()
     with torch.no_grad():
