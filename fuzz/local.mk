@@ -21,7 +21,8 @@ fuzz_replays = \
 	fuzz/replay_roundtrip fuzz/replay_params fuzz/replay_rans_tables \
 	fuzz/replay_geometry fuzz/replay_profile \
 	fuzz/replay_model_gguf fuzz/replay_model_safetensors \
-	fuzz/replay_kept fuzz/replay_lossy fuzz/replay_manifest fuzz/replay_s3_list
+	fuzz/replay_kept fuzz/replay_lossy fuzz/replay_manifest fuzz/replay_s3_list \
+	fuzz/replay_oci
 check_PROGRAMS += $(fuzz_replays)
 TESTS += $(fuzz_replays)
 
@@ -77,6 +78,8 @@ fuzz_replay_manifest_SOURCES = fuzz/target_manifest.c fuzz/standalone.c
 fuzz_replay_manifest_LDADD = fuzz/libfuzzing.la
 fuzz_replay_s3_list_SOURCES = fuzz/target_s3_list.c fuzz/standalone.c
 fuzz_replay_s3_list_LDADD = fuzz/libfuzzing.la
+fuzz_replay_oci_SOURCES = fuzz/target_oci.c fuzz/standalone.c
+fuzz_replay_oci_LDADD = fuzz/libfuzzing.la
 fuzz_replay_lossy_SOURCES = fuzz/target_lossy.c fuzz/standalone.c
 fuzz_replay_lossy_LDADD = fuzz/libfuzzing.la
 
@@ -90,7 +93,8 @@ noinst_PROGRAMS += \
 	fuzz/fuzz_npy fuzz/fuzz_container fuzz/fuzz_roundtrip \
 	fuzz/fuzz_params fuzz/fuzz_rans_tables fuzz/fuzz_geometry \
 	fuzz/fuzz_profile fuzz/fuzz_model_gguf fuzz/fuzz_model_safetensors \
-	fuzz/fuzz_kept fuzz/fuzz_lossy fuzz/fuzz_manifest fuzz/fuzz_s3_list
+	fuzz/fuzz_kept fuzz/fuzz_lossy fuzz/fuzz_manifest fuzz/fuzz_s3_list \
+	fuzz/fuzz_oci
 fuzz_fuzz_decode_SOURCES = fuzz/target_decode.c
 fuzz_fuzz_decode_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_decode_LDFLAGS = -fsanitize=fuzzer
@@ -169,6 +173,9 @@ fuzz_fuzz_manifest_LDFLAGS = -fsanitize=fuzzer
 fuzz_fuzz_s3_list_SOURCES = fuzz/target_s3_list.c
 fuzz_fuzz_s3_list_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_s3_list_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_oci_SOURCES = fuzz/target_oci.c
+fuzz_fuzz_oci_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_oci_LDFLAGS = -fsanitize=fuzzer
 fuzz_fuzz_lossy_SOURCES = fuzz/target_lossy.c
 fuzz_fuzz_lossy_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_lossy_LDFLAGS = -fsanitize=fuzzer

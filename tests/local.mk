@@ -25,9 +25,9 @@ tests_tamper_LDADD = libkvitools.la libkvi.la
 # Several processes in one store.
 if HAVE_SQLITE3
 check_PROGRAMS += tests/store_processes
-TESTS += tests/store_processes tests/store_suite.sh
+TESTS += tests/store_processes tests/store_suite.sh tests/store_export.sh
 endif
-EXTRA_DIST += tests/store_suite.sh
+EXTRA_DIST += tests/store_suite.sh tests/store_export.sh
 tests_store_processes_SOURCES = tests/store_processes.c tests/slots_made.c tests/slots_made.h
 tests_store_processes_LDADD = libkvistore.la libkvi.la
 

@@ -9,6 +9,7 @@
 #include "report.h"
 #include "session_transfer.h"
 #include "store_access.h"
+#include "store_exchange.h"
 
 static void report_stat(const struct options *o, const char *url, const kvarc_store_sizes *n)
 {
@@ -145,34 +146,60 @@ static void run_rebuild(const struct options *o, struct store_access *a)
 	report_end(&r);
 }
 
+/* An action: whether it takes operands, and makes a store. */
 static const struct store_action {
 	const char *name;
 	void (*run)(const struct options *o, struct store_access *a);
+	bool operands, creates;
 } store_actions[] = {
-	{ "stat", run_stat },       { "verify", run_verify }, { "gc", run_gc },
-	{ "rebuild", run_rebuild }, { "have", store_have },
+	{ "stat", run_stat, false, false },     { "verify", run_verify, false, false },
+	{ "gc", run_gc, false, false },         { "rebuild", run_rebuild, false, false },
+	{ "have", store_have, false, false },   { "export", store_export, true, false },
+	{ "import", store_import, true, true },
 };
 
-void cmd_store(const struct options *o)
+static const struct store_action *find_action(const struct options *o)
 {
-	const struct store_action *x = NULL;
-	struct store_access a;
-
-	for (size_t i = 0; i < sizeof(store_actions) / sizeof(store_actions[0]); i++)
-		if (o->n_files == 1 && strcmp(store_actions[i].name, o->files[0]) == 0)
-			x = &store_actions[i];
-	if (!x) {
-		msg_error(NULL, "store: give 'stat', 'verify', 'gc', 'rebuild' or 'have'");
-		return;
+	for (size_t i = 0; i < sizeof(store_actions) / sizeof(store_actions[0]); i++) {
+		const struct store_action *x = &store_actions[i];
+		if (o->n_files && strcmp(x->name, o->files[0]) == 0 &&
+		    (o->n_files == 1 || x->operands))
+			return x;
 	}
-	if ((o->budget || o->keep_versions || o->dry_run || o->grace_given) && x->run != run_gc) {
+	msg_error(NULL, "store: give 'stat', 'verify', 'gc', 'rebuild', 'have', 'export' or "
+	                "'import'");
+	return NULL;
+}
+
+static bool check(const struct options *o, const struct store_action *x)
+{
+	const bool gc = o->budget || o->keep_versions || o->dry_run || o->grace_given;
+
+	if (gc && x->run != run_gc)
 		msg_error(NULL,
 		          "store %s: --budget, --keep-versions, --dry-run and --grace are for "
 		          "'store gc'",
 		          x->name);
+	else if (o->oci && !x->operands)
+		msg_error(NULL, "store %s: --oci is for 'store export' and 'store import'",
+		          x->name);
+	else if ((o->output || o->force) && x->run != store_export)
+		msg_error(NULL, "store %s: -o and -f are for 'store export'", x->name);
+	else
+		return x->run == store_export   ? store_export_check(o)
+		       : x->run == store_import ? store_import_check(o)
+		                                : true;
+	return false;
+}
+
+void cmd_store(const struct options *o)
+{
+	const struct store_action *x = find_action(o);
+	struct store_access a;
+
+	if (!x || !check(o, x))
 		return;
-	}
-	if (store_access_open(&a, o, false))
+	if (store_access_open(&a, o, x->creates))
 		x->run(o, &a);
 	store_access_close(&a);
 }

@@ -19,6 +19,7 @@ kvarc_SOURCES = \
 	src/cli/session_server.c src/cli/session_server.h \
 	src/cli/session_transfer.c src/cli/session_transfer.h \
 	src/cli/store_access.c src/cli/store_access.h \
+	src/cli/store_exchange.c src/cli/store_exchange.h \
 	src/cli/weights.c src/cli/weights.h \
 	src/cli/progress.c src/cli/progress.h \
 	src/cli/units.c src/cli/units.h \

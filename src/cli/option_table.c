@@ -98,13 +98,18 @@ const struct verb options_verbs[] = {
 	  "  kvarc session load chat/42 --server http://127.0.0.1:8080 --slot-folder /slots\n"
 	  "  kvarc session send chat/42 | ssh host kvarc session receive chat/42\n",
 	  cmd_session },
-	{ "store", VERB_STORE, "stat | verify | gc | rebuild | have",
+	{ "store", VERB_STORE,
+	  "stat | verify | gc | rebuild | have | export [NAME[@N]...] |"
+	  " import [FILE] [NAME...]",
 	  "show, check and clean a store of sessions",
 	  "  kvarc store stat\n"
 	  "  kvarc store verify                   reads everything, names each loss\n"
 	  "  kvarc store gc --dry-run             what could be removed\n"
 	  "  kvarc store gc --budget 20G          removes versions that were used longest ago\n"
-	  "  kvarc store rebuild                  makes the index again\n",
+	  "  kvarc store rebuild                  makes the index again\n"
+	  "  kvarc store export -o sessions.tar   all sessions, or those that are named\n"
+	  "  kvarc store import sessions.tar\n"
+	  "  kvarc store export --oci layout chat/42      for skopeo, oras and registries\n",
 	  cmd_store },
 	{ "help", VERB_HELP, "[VERB]", "explain a verb", "", cmd_help },
 	{ NULL, 0, NULL, NULL, NULL, NULL }
@@ -133,7 +138,8 @@ const struct verb options_verbs[] = {
 #define ISAS "scalar avx2 avx512 neon"
 
 const struct option_row options_rows[] = {
-	{ 'o', "output", "FILE", ARG_FILE, NULL, WRITES | VERB_TRAIN | VERB_REPAIR | VERB_SESSION,
+	{ 'o', "output", "FILE", ARG_FILE, NULL,
+	  WRITES | VERB_TRAIN | VERB_REPAIR | VERB_SESSION | VERB_STORE,
 	  "write to FILE, or into the folder FILE", STRING(output) },
 	{ 'c', "stdout", NULL, ARG_NONE, NULL, WRITES, "write to standard output",
 	  FLAG(to_stdout) },
@@ -283,6 +289,8 @@ const struct option_row options_rows[] = {
 	  "the folder of the server's --slot-save-path", STRING(slot_folder) },
 	{ 0, "have", "FILE", ARG_FILE, NULL, VERB_SESSION,
 	  "send: leave out the archives of this list, of 'store have'", STRING(have) },
+	{ 0, "oci", "DIR", ARG_FILE, NULL, VERB_STORE,
+	  "export, import: an OCI image layout in place of a tar", STRING(oci) },
 	{ 0, "budget", "SIZE", ARG_VALUE, NULL, VERB_STORE,
 	  "gc: remove the least recently used versions down to SIZE", CALL(options_set_budget) },
 	{ 0, "keep-versions", "N", ARG_VALUE, NULL, VERB_STORE,
@@ -299,7 +307,8 @@ const struct option_row options_rows[] = {
 	{ 0, "isa", "SET", ARG_CHOICE, ISAS, CODES,
 	  "use only these kernels: scalar, avx2, avx512, neon", CALL(options_set_isa) },
 	{ 'f', "force", NULL, ARG_NONE, NULL,
-	  WRITES | VERB_REPAIR | VERB_INFO | VERB_TRAIN | VERB_EVAL | VERB_SESSION,
+	  WRITES | VERB_REPAIR | VERB_INFO | VERB_TRAIN | VERB_EVAL | VERB_SESSION |
+	          VERB_STORE,
 	  "overwrite existing files", FLAG(force) },
 	{ 'r', "recursive", NULL, ARG_NONE, NULL, VERB_WALKS,
 	  "find the archives in folders and below", FLAG(recursive) },

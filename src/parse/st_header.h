@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "kvarc.h"
+#include "util/shared.h"
 
 /* Limits of the format and of the memory that parsing it may take. */
 enum {
@@ -34,8 +35,8 @@ struct json_t;
  * Release *root with json_decref; it is NULL on failure. Returns OK, DATA (too large, damaged),
  * MEMLIMIT.
  */
-kvarc_ret kvi_json_load(const uint8_t *p, size_t n, const char *name, uint64_t *budget,
-                        struct json_t **root, kvarc_error *error);
+KVI_SHARED kvarc_ret kvi_json_load(const uint8_t *p, size_t n, const char *name, uint64_t *budget,
+                                   struct json_t **root, kvarc_error *error);
 /* Takes {"dtype": "F16", "shape": [..], "data_offsets": [begin, end]}, which ends within
  * data_bytes; x->dtype points into v. False: not valid. */
 bool kvi_st_entry(const struct json_t *v, uint64_t data_bytes, struct kvi_st_entry *x);

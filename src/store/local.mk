@@ -27,7 +27,18 @@ libkvistore_la_SOURCES += \
 	src/store/store_save.c src/store/store_find.c \
 	src/store/store_map.c src/store/store_map.h src/store/store_stat.c \
 	src/store/store_gc.c src/store/gc_steps.c src/store/gc_steps.h \
-	src/store/store_verify.c src/store/store_transfer.c
+	src/store/store_verify.c src/store/store_transfer.c \
+	src/store/transfer_steps.c src/store/transfer_steps.h \
+	src/store/tar_stream.c src/store/tar_stream.h \
+	src/store/store_names.c src/store/store_names.h \
+	src/store/store_tar.c src/store/store_oci.c
+if HAVE_SODIUM
+if HAVE_JANSSON
+libkvistore_la_SOURCES += \
+	src/store/oci_json.c src/store/oci_json.h \
+	src/store/oci_folder.c src/store/oci_folder.h
+endif
+endif
 else
 libkvistore_la_SOURCES += src/store/store_without.c
 endif

@@ -54,12 +54,17 @@ static int64_t read_text(void *opaque, void *buf, size_t bytes, uint64_t offset)
 	return (int64_t)bytes;
 }
 
+kvarc_source kvi_text_source(const char *text, size_t n)
+{
+	return (kvarc_source){
+		.read = read_text, .opaque = (void *)text, .size = n, .memory = text
+	};
+}
+
 kvarc_ret kvi_manifest_put(struct kvarc_store *s, const char *key, const struct kvi_manifest *m)
 {
 	char text[KVI_MANIFEST_MAX];
-	kvarc_source source = { .read = read_text, .opaque = text };
-	source.size = kvi_manifest_write(text, m);
-	source.memory = text;
+	const kvarc_source source = kvi_text_source(text, kvi_manifest_write(text, m));
 	return s->backend->calls->put(s->backend, key, &source, s->error);
 }
 

@@ -188,6 +188,8 @@ kvarc_ret kvi_manifest_read(struct kvarc_store *s, const char *key, struct kvi_m
  * OK, END, and as kvi_manifest_read. */
 kvarc_ret kvi_version_read(struct kvarc_store *s, const char *session, uint64_t *number,
                            struct kvi_manifest *m);
+/* n bytes in memory, which stay the caller's, as a source. */
+kvarc_source kvi_text_source(const char *text, size_t n);
 /* Puts a manifest. Returns OK, END (the version exists), IO, MEM. */
 kvarc_ret kvi_manifest_put(struct kvarc_store *s, const char *key, const struct kvi_manifest *m);
 /* Compare and swap: puts a manifest as the version behind the last one, which nobody else has put.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* store_without.c - the calls of a store in a build without SQLite: none can be opened */
-#include "kvarc/store.h"
+#include "kvarc/exchange.h"
 #include "util/error.h"
 
 kvarc_ret kvarc_store_open(kvarc_store **s, const char *url, const kvarc_store_options *options)
@@ -112,5 +112,33 @@ kvarc_ret kvarc_store_receive(kvarc_store *s, const char *session, const kvarc_s
                               kvarc_received *received)
 {
 	(void)s, (void)session, (void)source, (void)received;
+	return KVARC_PROG;
+}
+
+kvarc_ret kvarc_store_export(kvarc_store *s, size_t n, const kvarc_version_name *versions,
+                             const kvarc_sink *sink, kvarc_exported *exported)
+{
+	(void)s, (void)n, (void)versions, (void)sink, (void)exported;
+	return KVARC_PROG;
+}
+
+kvarc_ret kvarc_store_import(kvarc_store *s, const kvarc_source *source, size_t n,
+                             const char *const *sessions, kvarc_imported_fn fn, void *opaque)
+{
+	(void)s, (void)source, (void)n, (void)sessions, (void)fn, (void)opaque;
+	return KVARC_PROG;
+}
+
+kvarc_ret kvarc_store_export_oci(kvarc_store *s, size_t n, const kvarc_version_name *versions,
+                                 const char *folder, kvarc_exported *exported)
+{
+	(void)s, (void)n, (void)versions, (void)folder, (void)exported;
+	return KVARC_PROG;
+}
+
+kvarc_ret kvarc_store_import_oci(kvarc_store *s, const char *folder, size_t n,
+                                 const char *const *sessions, kvarc_imported_fn fn, void *opaque)
+{
+	(void)s, (void)folder, (void)n, (void)sessions, (void)fn, (void)opaque;
 	return KVARC_PROG;
 }

@@ -29,7 +29,7 @@ calls_of() {
 		grep -v '_fn$' | sort -u
 }
 calls_of train scores eval gate > "$tmp/declared.tools"
-calls_of store server > "$tmp/declared.store"
+calls_of store server exchange > "$tmp/declared.store"
 sort "$tmp/declared.tools" "$tmp/declared.store" | comm -23 "$tmp/declared" - > "$tmp/declared.kvarc"
 
 listed() { sed -n "s/^[[:space:]]*\($2_[a-z0-9_]*\);\$/\1/p" "$srcdir/src/$1.map"; }

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* kvarc/exchange.h - sessions of a store as files: tars, and OCI image layouts for registries */
+/*
+ * These calls are in libkvarc-store, as those of <kvarc/store.h>. docs/store.md has both forms.
+ * What is imported is checked in all frames; checks find damage, not forgery, so whoever made a
+ * file is trusted as one who saves into the store.
+ */
+#ifndef KVARC_EXCHANGE_H
+#define KVARC_EXCHANGE_H
+
+#include <kvarc/store.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A version of a session; number 0: the last one. */
+typedef struct kvarc_version_name {
+	const char *session;
+	uint64_t number;
+	uint64_t reserved[2]; /* zero */
+} kvarc_version_name;
+
+/* What was exported. */
+typedef struct kvarc_exported {
+	uint64_t versions;
+	uint64_t archives, archive_bytes; /* that were written */
+	uint64_t left_out;                /* archives that a layout had */
+	uint64_t bytes;                   /* of a tar; 0: of a layout */
+	uint64_t reserved[4];
+} kvarc_exported;
+
+/* A version that was imported. Strings stay until the callback returns. */
+typedef struct kvarc_imported {
+	const char *session;
+	uint64_t version;
+	int was_here;                     /* the session had this very version */
+	uint64_t archives, archive_bytes; /* that came with it */
+	uint64_t reserved[4];
+} kvarc_imported;
+/* Takes one version; not 0 ends the call, which returns IO. */
+typedef int (*kvarc_imported_fn)(void *opaque, const kvarc_imported *version);
+
+/*
+ * Writes versions and all archives that they need, each once, as a pax tar for kvarc_store_import.
+ * n 0: the last version of every session. The sink takes writes in order, a pipe for instance.
+ * exported may be NULL.
+ * Returns OK, END (no such version, or no session at all), STORE (archives are missing), OPTIONS
+ * (built without libarchive), IO, MEM, MEMLIMIT, DATA, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_export(kvarc_store *s, size_t n,
+                                                        const kvarc_version_name *versions,
+                                                        const kvarc_sink *sink,
+                                                        kvarc_exported *exported);
+
+/*
+ * Reads such a tar, also from a pipe, and puts each version behind the last one of its session,
+ * unless the session has it already. n: sessions to import; 0: all. fn may be NULL. What came
+ * before a failure stays.
+ * Returns OK, END (none of these sessions is in it), DATA (damaged, or it ends too soon), STORE (it
+ * names archives that are nowhere), OPTIONS (as kvarc_store_export; a newer version), IO, MEM,
+ * MEMLIMIT, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_import(kvarc_store *s, const kvarc_source *source,
+                                                        size_t n, const char *const *sessions,
+                                                        kvarc_imported_fn fn, void *opaque);
+
+/*
+ * The same as an OCI image layout (image-spec 1.1) in a folder, which is made when it is not there:
+ * one artifact manifest a version, with the archives as layers; tools like skopeo and oras copy it
+ * to a registry. A layout that is there gets these versions beside what it has; one with the same
+ * name is replaced. Each file appears whole, index.json last.
+ * Returns as kvarc_store_export; OPTIONS: built without libsodium or jansson, or the folder is no
+ * layout.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_export_oci(kvarc_store *s, size_t n,
+                                                            const kvarc_version_name *versions,
+                                                            const char *folder,
+                                                            kvarc_exported *exported);
+
+/*
+ * Imports the versions in an OCI image layout, as kvarc_store_import does. Other images in it are
+ * left alone. Size and SHA-256 of each blob are compared before anything is put. Returns as
+ * kvarc_store_import.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_import_oci(kvarc_store *s, const char *folder,
+                                                            size_t n, const char *const *sessions,
+                                                            kvarc_imported_fn fn, void *opaque);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* transfer_steps.c - what leaves a store and what comes into one, in whatever form */
+#include "transfer_steps.h"
+
+#include <string.h>
+
+#include "reader/reader_internal.h"
+
+/* ----- what leaves ------------------------------------------------ */
+
+kvarc_ret kvi_leaving_find(struct kvi_leaving *x, struct kvarc_store *s, const char *call,
+                           const char *session, uint64_t number)
+{
+	uint64_t unreadable = 0;
+	memset(x, 0, sizeof *x);
+	x->number = number;
+	kvarc_ret ret = kvi_session_check(s, call, session);
+	if (!ret)
+		ret = kvi_version_read(s, session, &x->number, &x->m);
+	if (ret == KVARC_END)
+		return kvi_fail(s->error, ret, "there is no such session or version");
+	if (!ret)
+		ret = kvi_index_refresh(s, s->index, NULL, NULL, &unreadable);
+	if (!ret)
+		ret = kvi_protocol_needs(s, s->index, &x->m.needs, &x->ids);
+	if (ret == KVARC_END)
+		ret = kvi_fail(s->error, KVARC_STORE, "store: the version needs what is missing");
+	x->m.parent[0] = 0;
+	x->m.parent_number = 0;
+	return ret;
+}
+
+void kvi_leaving_free(struct kvi_leaving *x, struct kvarc_store *s)
+{
+	kvi_free(&s->alloc, x->ids.p);
+	x->ids = (struct kvi_list){ 0 };
+}
+
+const uint8_t *kvi_leaving_id(const struct kvi_leaving *x, size_t i)
+{
+	/* ids begin with the version's own archive */
+	return (const uint8_t *)x->ids.p + 16 * ((i + 1) % x->ids.n);
+}
+
+kvarc_ret kvi_leaving_source(struct kvarc_store *s, const char *key, kvarc_source *source)
+{
+	kvarc_ret ret = kvi_object_source(source, s->backend, key, s->error);
+	return ret == KVARC_END ? kvi_fail(s->error, KVARC_STORE, "store: %s is missing", key)
+	                        : ret;
+}
+
+/* ----- archives that come ------------------------------------------------ */
+
+/* Whether an archive that came is the one that its key says, in all frames: what brought it has no
+ * checks. One that is damaged goes again; one that cannot be read now stays, as others may have
+ * found it. */
+static kvarc_ret confirm_pack(struct kvarc_store *s, const char *key, const uint8_t id[16])
+{
+	struct kvi_open_pack open;
+	kvarc_info info;
+	kvarc_ret ret = kvi_pack_open(s, &open, id, NULL);
+	if (!ret) {
+		ret = kvi_reader_check_frames(open.r);
+		if (!ret)
+			ret = kvarc_reader_get_info(open.r, &info);
+		if (!ret && memcmp(info.file_id, id, 16) != 0)
+			ret = KVARC_DATA;
+		if (ret)
+			kvi_fail(s->error, ret, "store: %s: %s", key, open.error.text);
+		kvi_pack_close(&open);
+	} else if (ret == KVARC_AUTH) {
+		ret = kvi_pack_check_locked(s, id);
+	}
+	if (ret != KVARC_DATA && ret != KVARC_FORMAT)
+		return ret;
+	(void)s->backend->calls->remove(s->backend, key, NULL);
+	return kvi_fail(s->error, KVARC_DATA, "store: %s that came is damaged; send it again", key);
+}
+
+kvarc_ret kvi_arrive_pack(struct kvarc_store *s, const uint8_t id[16], const kvarc_source *source,
+                          kvarc_received *n)
+{
+	char key[KVI_PACK_KEY];
+	kvi_pack_key(key, id);
+	kvarc_ret ret = s->backend->calls->put(s->backend, key, source, s->error);
+	if (ret == KVARC_END) {
+		n->left_out++;
+		return KVARC_OK;
+	}
+	if (!ret)
+		ret = confirm_pack(s, key, id);
+	n->archives += !ret;
+	n->archive_bytes += ret ? 0 : source->size;
+	return ret;
+}
+
+/* ----- versions that come ------------------------------------------------ */
+
+/* As a save does it: gc may be about to remove what the version names (docs/store.md). */
+static kvarc_ret publish(struct kvarc_store *s, const char *session, const struct kvi_manifest *m,
+                         const struct kvi_list *ids, kvarc_received *n)
+{
+	char key[KVI_KEY_MAX + 1];
+	uint64_t number;
+	kvarc_ret ret = kvi_version_put(s, session, m, &number);
+	if (ret)
+		return ret;
+	ret = kvi_protocol_confirm(s, ids);
+	if (!ret)
+		n->version = number;
+	else if (kvi_version_key(key, s->name_space, session, number))
+		(void)s->backend->calls->remove(s->backend, key, NULL);
+	return ret == KVARC_END
+	               ? kvi_fail(s->error, KVARC_STORE,
+	                          "store: archives of the version are being removed; send it again")
+	               : ret;
+}
+
+/* The number of the version of a session with that archive, label and time; 0: there is none. */
+static kvarc_ret find_same(struct kvarc_store *s, const char *session, const struct kvi_manifest *m,
+                           uint64_t *number)
+{
+	struct kvi_list numbers = { 0 };
+	kvarc_ret ret = kvi_session_numbers(s, session, &numbers);
+	*number = 0;
+	for (size_t i = 0; i < numbers.n && !ret && !*number; i++) {
+		uint64_t at = *KVI_LIST(uint64_t, numbers, i);
+		struct kvi_manifest other;
+		ret = kvi_version_read(s, session, &at, &other);
+		if (!ret && !memcmp(other.needs.pack, m->needs.pack, 16) && other.time == m->time &&
+		    !strcmp(other.label, m->label))
+			*number = at;
+		if (ret == KVARC_END || ret == KVARC_DATA)
+			ret = KVARC_OK;
+	}
+	kvi_free(&s->alloc, numbers.p);
+	return ret == KVARC_END ? KVARC_OK : ret;
+}
+
+kvarc_ret kvi_arrive_version(struct kvarc_store *s, const char *session, const char *text,
+                             size_t bytes, bool once, kvarc_received *n)
+{
+	struct kvi_manifest m;
+	struct kvi_list ids = { 0 };
+	uint64_t unreadable = 0;
+	kvarc_ret ret = kvi_manifest_parse(&m, text, bytes);
+	if (ret)
+		return kvi_fail(s->error, ret,
+		                ret == KVARC_OPTIONS
+		                        ? "store: the version that came needs a newer kvarc"
+		                        : "store: the version that came is damaged");
+	ret = kvi_index_refresh(s, s->index, NULL, NULL, &unreadable);
+	if (!ret)
+		ret = kvi_protocol_needs(s, s->index, &m.needs, &ids);
+	if (ret == KVARC_END)
+		ret = kvi_fail(s->error, KVARC_STORE,
+		               "store: the version names archives that neither came nor are here; "
+		               "send it without --have");
+	if (!ret && once)
+		ret = find_same(s, session, &m, &n->version);
+	if (!ret && !n->version)
+		ret = publish(s, session, &m, &ids, n);
+	kvi_free(&s->alloc, ids.p);
+	return ret;
+}
