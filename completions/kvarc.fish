@@ -38,6 +38,7 @@ complete -c kvarc -n '__fish_seen_subcommand_from unpack cut compact train bench
 complete -c kvarc -n '__fish_seen_subcommand_from pack append train bench' -l kv-rule -x -d 'pattern of tensor names, "layers.{layer}.{key|value}"'
 complete -c kvarc -n '__fish_seen_subcommand_from pack append train bench' -l kv-rules -r -F -d 'such patterns from a file, one a line'
 complete -c kvarc -n '__fish_seen_subcommand_from pack append train bench' -l axes -x -d 'order of their axes: head, token, channel; "htc"'
+complete -c kvarc -n '__fish_seen_subcommand_from pack unpack append session' -l attach -r -F -d 'keep the folder DIR beside the cache; unpack, load: extract it'
 complete -c kvarc -n '__fish_seen_subcommand_from pack append' -l opaque -d 'do not parse the file, store it as plain bytes'
 complete -c kvarc -n '__fish_seen_subcommand_from pack' -l members -d 'pack the files of a tar or zip instead of it, deflated ones too'
 complete -c kvarc -n '__fish_seen_subcommand_from pack cut append compact session' -l verify -d 'decode every chunk after encoding and compare'

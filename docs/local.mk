@@ -2,6 +2,7 @@
 # Documents that README.md links to.
 docsdir = $(docdir)/docs
 dist_docs_DATA = \
+	docs/attachments.md \
 	docs/building.md \
 	docs/dedup.md \
 	docs/embedding.md \

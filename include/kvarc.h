@@ -32,6 +32,7 @@ extern "C" {
 #include "kvarc/writer.h"
 #include "kvarc/reader.h"
 #include "kvarc/file.h"
+#include "kvarc/workspace.h"
 
 #ifdef __cplusplus
 }

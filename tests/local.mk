@@ -22,6 +22,9 @@ check_PROGRAMS += tests/tamper
 TESTS += tests/tamper
 tests_tamper_SOURCES = tests/tamper.c tests/synth.c tests/synth.h
 tests_tamper_LDADD = libkvitools.la libkvi.la
+# Folders beside caches.
+TESTS += tests/attach.sh
+EXTRA_DIST += tests/attach.sh
 # Several processes in one store.
 if HAVE_SQLITE3
 check_PROGRAMS += tests/store_processes
@@ -226,7 +229,8 @@ unit_tests = \
 	tests/unit/test_weigh \
 	tests/unit/test_weight_cache \
 	tests/unit/test_weights \
-	tests/unit/test_weights_bad
+	tests/unit/test_weights_bad \
+	tests/unit/test_workspace
 tests_unit_test_seal_LDADD = fuzz/libfuzzing.la $(LDADD)
 tests_unit_test_stored_model_LDADD = fuzz/libfuzzing.la $(LDADD)
 if HAVE_SQLITE3

@@ -22,6 +22,7 @@
 #include "times.h"
 #include "units.h"
 #include "watch.h"
+#include "attach.h"
 
 /* Bytes of a local file that pass in the time of a call. The index frames of many checkpoints lie
  * far apart, and are small. */
@@ -44,6 +45,7 @@ struct append_job {
 	kvarc_parity parity;
 	uint64_t tensor_bytes;
 	double start;
+	struct workspace workspace;
 };
 
 static void report_failure(const struct append_job *j, kvarc_ret ret)
@@ -94,6 +96,9 @@ static bool import(struct append_job *j)
 		              NULL);
 		return false;
 	}
+	if (!workspace_attach(&j->workspace, j->o, j->im,
+	                      (const char *[]){ j->in.name, j->archive }, 2))
+		return false;
 	kvarc_import_sizes(j->im, NULL, &j->tensor_bytes);
 	if (!j->o->opaque && kvarc_import_note(j->im))
 		msg_warning(j->in.name, "%s", kvarc_import_note(j->im));
@@ -293,6 +298,7 @@ void cmd_append(const struct options *o)
 	else
 		append(&j);
 	kvarc_import_close(&j.im);
+	workspace_close(&j.workspace);
 	if (j.fd >= 0)
 		close(j.fd);
 	input_close(&j.model);

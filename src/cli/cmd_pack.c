@@ -22,6 +22,7 @@
 #include "score_files.h"
 #include "units.h"
 #include "watch.h"
+#include "attach.h"
 
 /* One file on its way into an archive. */
 struct pack_job {
@@ -44,6 +45,7 @@ struct pack_job {
 	int16_t *token_rates;
 	kvarc_gate *gate;
 	int level; /* of the archive */
+	struct workspace workspace;
 	const kvarc_keys *keys;
 };
 
@@ -105,6 +107,9 @@ static bool import(struct pack_job *j)
 		report_failure(j, ret, j->model.error ? &j->model : &j->in);
 		return false;
 	}
+	if (!workspace_attach(&j->workspace, o, j->im, (const char *[]){ j->in.name, j->target },
+	                      2))
+		return false;
 	kvarc_import_sizes(j->im, &j->raw_bytes, &j->tensor_bytes);
 	if (!o->opaque && kvarc_import_note(j->im))
 		msg_warning(j->in.name, "%s", kvarc_import_note(j->im));
@@ -371,6 +376,7 @@ static void pack_one(const struct options *o, const char *file, const kvarc_loss
 	kvarc_gate_close(&j.gate);
 	free(j.token_rates);
 	kvarc_import_close(&j.im);
+	workspace_close(&j.workspace);
 	free(j.target);
 	if (j.replaced >= 0)
 		close(j.replaced);

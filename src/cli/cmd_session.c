@@ -223,6 +223,9 @@ static bool check(const struct options *o, const struct action *x)
 	else if ((o->encrypt || o->decrypt) && strcmp(x->name, "save") != 0)
 		msg_error(NULL, "session %s: --encrypt and --decrypt are for 'session save'",
 		          x->name);
+	else if (o->attach && strcmp(x->name, "save") != 0 && strcmp(x->name, "load") != 0)
+		msg_error(NULL, "session %s: --attach is for 'session save' and 'session load'",
+		          x->name);
 	else if (o->level_given && o->level > 3)
 		msg_error(NULL, "session: a store takes levels 0 to 3: a model would have to go "
 		                "through all tokens of each save");

@@ -121,6 +121,12 @@ static void unpack_items(const struct options *o, struct input *in, kvarc_reader
 			ok = items_shorten(&s, r);
 		for (size_t i = 0; i < s.n; i++)
 			bytes += s.list[i]->bytes;
+		if (ok && damage.n && s.workspace.open) {
+			msg_error(in->name, "is damaged: its workspace is not extracted");
+			workspace_close(&s.workspace);
+		} else if (ok) {
+			ok = workspace_extract(&s.workspace, o, in->name);
+		}
 		if (ok && items_commit(&s))
 			report(o, in->name, s.n == 1 ? s.list[0]->path : o->output, bytes,
 			       units_now() - start, &damage, kvarc_reader_geometry(r),

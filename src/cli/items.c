@@ -70,7 +70,8 @@ static bool names_differ(const struct items *s, kvarc_reader *r, size_t n)
 		return false;
 	}
 	for (size_t i = 0; i < n; i++) {
-		if (kvarc_reader_item(r, i, &item) == KVARC_OK && item.kind)
+		if (kvarc_reader_item(r, i, &item) == KVARC_OK && item.kind &&
+		    item.kind != KVARC_ITEM_WORKSPACE)
 			names[used++] = item.name;
 	}
 	qsort((void *)names, used, sizeof(*names), by_name);
@@ -87,10 +88,12 @@ static bool names_differ(const struct items *s, kvarc_reader *r, size_t n)
 bool items_check(struct items *s, kvarc_reader *r)
 {
 	kvarc_item item;
-	size_t n = 0;
+	size_t n = 0, workspaces = 0;
 
 	while (kvarc_reader_item(r, n, &item) == KVARC_OK) {
-		if (into_folder(s) && item.name[0] && !paths_safe_path(item.name)) {
+		if (item.kind == KVARC_ITEM_WORKSPACE)
+			workspaces++;
+		else if (into_folder(s) && item.name[0] && !paths_safe_path(item.name)) {
 			msg_error(s->archive,
 			          "holds a file with the unsafe name "
 			          "'%s'; give a name with -o FILE",
@@ -99,11 +102,12 @@ bool items_check(struct items *s, kvarc_reader *r)
 		}
 		n++;
 	}
-	if (n > 1 && !into_folder(s)) {
-		msg_error(s->archive, "holds %zu files; give a folder for them, -o FOLDER/", n);
+	if (n - workspaces > 1 && !into_folder(s)) {
+		msg_error(s->archive, "holds %zu files; give a folder for them, -o FOLDER/",
+		          n - workspaces);
 		return false;
 	}
-	if (!names_differ(s, r, n))
+	if (!names_differ(s, r, n) || !workspace_check(s->o))
 		return false;
 	return n <= FEW || start_staging(s);
 }
@@ -261,6 +265,11 @@ int items_open(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 		msg_warning(s->archive, "nothing is left of its file %zu", item->index);
 		return 1;
 	}
+	if (item->kind == KVARC_ITEM_WORKSPACE) {
+		int ret = workspace_item(&s->workspace, s->o, s->archive, sink);
+		s->failed = s->failed || ret < 0;
+		return ret;
+	}
 	return add_item(s, item, sink) ? 0 : -1;
 }
 
@@ -384,4 +393,5 @@ void items_free(struct items *s)
 	}
 	free(s->list);
 	staging_close(s->staging);
+	workspace_close(&s->workspace);
 }

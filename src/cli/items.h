@@ -9,6 +9,7 @@
 #include "kvarc.h"
 #include "options.h"
 #include "outfile.h"
+#include "attach.h"
 
 /* A packed file that is being unpacked. */
 struct item {
@@ -31,6 +32,7 @@ struct items {
 	struct item **list;
 	size_t n;
 	struct staging *staging; /* of many; NULL: each has its temporary file */
+	struct workspace workspace;
 	bool failed;             /* a message was shown */
 };
 

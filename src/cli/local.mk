@@ -21,6 +21,7 @@ kvarc_SOURCES = \
 	src/cli/store_access.c src/cli/store_access.h \
 	src/cli/store_exchange.c src/cli/store_exchange.h \
 	src/cli/weights.c src/cli/weights.h \
+	src/cli/attach.c src/cli/attach.h \
 	src/cli/progress.c src/cli/progress.h \
 	src/cli/units.c src/cli/units.h \
 	src/cli/json_out.c src/cli/json_out.h \

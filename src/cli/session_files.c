@@ -17,6 +17,7 @@
 #include "report.h"
 #include "units.h"
 #include "watch.h"
+#include "attach.h"
 
 bool session_split(const char *text, char **name, uint64_t *number)
 {
@@ -44,6 +45,7 @@ struct session_input {
 	kvarc_source source;
 	kvarc_import *im;
 	kvarc_error error;
+	struct workspace workspace;
 };
 
 static bool open_input(struct session_input *x, const struct options *o, const char *file)
@@ -74,6 +76,7 @@ static bool open_input(struct session_input *x, const struct options *o, const c
 static void close_input(struct session_input *x)
 {
 	kvarc_import_close(&x->im);
+	workspace_close(&x->workspace);
 	input_close(&x->in);
 }
 
@@ -132,6 +135,7 @@ void session_save_from(const struct options *o, struct store_access *a, const ch
 
 	if (!open_input(&x, o, file) || !identities_record(o, &x.in, x.im, &x.error) ||
 	    (server && kvarc_server_identity(server, x.im) != KVARC_OK) ||
+	    !workspace_attach(&x.workspace, o, x.im, (const char *[]){ x.in.name, a->url }, 2) ||
 	    !profiles_writer(o, kvarc_import_geometry(x.im), &so.writer)) {
 		close_input(&x);
 		return;
@@ -166,12 +170,19 @@ struct session_output {
 	struct output out;
 	uint64_t bytes;
 	bool open, failed;
+	struct workspace workspace;
+	const char *version; /* for messages */
 };
 
 static int open_output(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 {
 	struct session_output *x = opaque;
 
+	if (item->kind == KVARC_ITEM_WORKSPACE) {
+		int skip = workspace_item(&x->workspace, x->o, x->version, sink);
+		x->failed = skip < 0;
+		return skip;
+	}
 	if (x->open) {
 		msg_error(x->o->output, "the version has several files, which is not one output");
 		x->failed = true;
@@ -212,8 +223,9 @@ static bool load(struct session_output *x, struct store_access *a, const char *v
 	bool done = false;
 	kvarc_ret ret;
 
-	if (!session_split(version, &name, &number))
+	if (!workspace_check(x->o) || !session_split(version, &name, &number))
 		return false;
+	x->version = version;
 	progress_start(name, KVARC_UNKNOWN);
 	ret = kvarc_store_load(a->s, name, number, open_output, x, v);
 	progress_stop();
@@ -225,8 +237,12 @@ static bool load(struct session_output *x, struct store_access *a, const char *v
 		if (x->open)
 			output_abort(&x->out);
 	} else {
-		done = x->open && output_commit(&x->out);
+		done = workspace_extract(&x->workspace, x->o, version);
+		if (x->open && !done)
+			output_abort(&x->out);
+		done = done && x->open && output_commit(&x->out);
 	}
+	workspace_close(&x->workspace);
 	free(name);
 	return done;
 }

@@ -142,7 +142,8 @@ static kvarc_ret take_version(struct kvi_importing *x, struct kvi_oci_folder *fo
 	uint8_t *text;
 	if (!kvi_session_key_parse(&k, v->key))
 		return kvi_fail(x->s->error, KVARC_DATA,
-		                "store: a manifest of the OCI layout has no valid name of a session");
+		                "store: a manifest of the OCI layout has no valid name of a "
+		                "session");
 	if (!kvi_import_wants(x, k.name))
 		return KVARC_OK;
 	kvarc_ret ret = kvi_oci_get_bytes(folder, &v->text, KVI_MANIFEST_MAX, &text);
