@@ -12,6 +12,7 @@ dist_docs_DATA = \
 	docs/measured.md \
 	docs/profiles.md \
 	docs/python.md \
+	docs/serving.md \
 	docs/store.md \
 	docs/transformers.md \
 	docs/what-does-not-work.md

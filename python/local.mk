@@ -2,22 +2,26 @@
 # The Python package. It is built by its own tools, with what this Makefile has built.
 EXTRA_DIST += python/README.md python/pyproject.toml python/setup.py python/native_build.py \
 	python/native_cdef.py python/build_static.sh python/build_wheel.sh python/check_wheel.sh \
-	python/check.sh python/bench/overhead.py \
+	python/check.sh python/check_serving.sh python/bench/overhead.py \
+	python/bench/blocks.py \
 	python/bench/replay.py
 EXTRA_DIST += python/src/kvarc/__init__.py python/src/kvarc/__main__.py \
-	python/src/kvarc/_adapters.py python/src/kvarc/_arrays.py python/src/kvarc/_import.py \
+	python/src/kvarc/_adapters.py python/src/kvarc/_arrays.py python/src/kvarc/_batches.py \
+	python/src/kvarc/_import.py \
 	python/src/kvarc/_io.py python/src/kvarc/_layout.py python/src/kvarc/_options.py \
 	python/src/kvarc/_restore.py python/src/kvarc/_safetensors.py \
-	python/src/kvarc/archive.py python/src/kvarc/cache.py python/src/kvarc/errors.py \
+	python/src/kvarc/archive.py python/src/kvarc/blocks.py python/src/kvarc/cache.py python/src/kvarc/errors.py \
 	python/src/kvarc/geometry.py python/src/kvarc/measure.py python/src/kvarc/models.py \
 	python/src/kvarc/py.typed python/src/kvarc/reader.py python/src/kvarc/session.py \
+	python/src/kvarc/lmcache.py python/src/kvarc/sglang.py python/src/kvarc/vllm.py \
 	python/src/kvarc/mlx.py python/src/kvarc/replay.py python/src/kvarc/replay_external.py \
 	python/src/kvarc/store.py python/src/kvarc/training.py python/src/kvarc/transformers.py \
 	python/src/kvarc/transformers_layers.py python/src/kvarc/transformers_model.py \
 	python/src/kvarc/writer.py
 EXTRA_DIST += python/tests/greedy.py python/tests/test_mlx.py python/tests/test_replay.py \
 	python/tests/test_transformers.py
-EXTRA_DIST += python/tests/conftest.py python/tests/test_archives.py \
+EXTRA_DIST += python/tests/conftest.py python/tests/test_archives.py python/tests/test_blocks.py \
+	python/tests/test_serving.py \
 	python/tests/test_files.py python/tests/test_hostile.py python/tests/test_save_load.py python/tests/test_sessions.py
 
 # Tests of the package, in a virtual environment (network once): not part of `make check`.

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Blocks of an engine's cache as records, and a folder that keeps them.
+
+Engines that offload their cache hand over blocks: memory of a fixed size and layout, and a key.
+encode() makes a record of one, an archive of variable size with the key in it; decode() fills the
+memory again, or raises. BlockFolder keeps records as files, within a budget. The adapters of
+engines (kvarc.lmcache, kvarc.vllm, kvarc.sglang) consist of these.
+"""
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import os
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from . import _arrays
+from .errors import DamagedError, Error
+from .geometry import Tensor, Track
+from .reader import Reader
+from .writer import Writer
+
+__all__ = ["Part", "BlockLayout", "rows_of", "encode", "decode", "BlockFolder"]
+
+_log = logging.getLogger("kvarc.blocks")
+_NAME = "kvarc.block"
+_ROW = 64           # bytes of a row of memory whose layout is not known
+
+
+@dataclass(frozen=True)
+class Part:
+    """Elements that follow each other in a block: dtype as in kvarc.Tensor; axes, a letter for
+    each of shape, of T (token, always there), L (layer), 2 (keys, then values), H (head), D
+    (channel). kind: what elements without an axis 2 are, as in kvarc.Tensor."""
+
+    dtype: str
+    axes: str
+    shape: Tuple[int, ...]
+    kind: str = "mla_latent"
+
+    def __post_init__(self) -> None:
+        if len(self.axes) != len(self.shape) or "T" not in self.axes or \
+                len(set(self.axes)) != len(self.axes) or set(self.axes) - set("2LTHD"):
+            raise ValueError(f"axes {self.axes!r} do not describe {len(self.shape)} axes")
+        if "2" in self.axes and self.shape[self.axes.index("2")] != 2:
+            raise ValueError(f"axis 2 of {self.axes!r} has {self.shape}")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the part."""
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(
+            _arrays.BITS[self.dtype]).itemsize
+
+    def of_bytes(self, flat: np.ndarray) -> np.ndarray:
+        """The elements' bits in the shape of the part, without a copy."""
+        return flat.view(_arrays.BITS[self.dtype]).reshape(self.shape)
+
+    def views(self, array: np.ndarray) -> Iterator[Tuple[int, int, np.ndarray]]:
+        """(layer, 0 or 1, [tokens, heads, channels]) of the part's elements, without copies."""
+        order, axes = [], self.axes
+        for letter in "2LTHD":
+            if letter not in axes:
+                array, axes = array[None], letter + axes
+            order.append(letter)
+        array = array.transpose([axes.index(letter) for letter in order])
+        for layer in range(array.shape[1]):
+            for value in range(array.shape[0]):
+                yield layer, value, array[value, layer]
+
+
+class BlockLayout:
+    """What is in a block of `size` bytes: parts, one behind the other, and bytes that are not
+    described behind them."""
+
+    def __init__(self, size: int, parts: Sequence[Part] = ()) -> None:
+        self.size = size
+        self.parts = tuple(p for p in parts if p.nbytes)
+        self.described = sum(p.nbytes for p in self.parts)
+        if self.described > size:
+            raise ValueError(f"parts of {self.described} bytes in a block of {size}")
+        self.tracks: List[Track] = []
+        self.tensors: List[Tensor] = []
+        for part in self.parts:
+            self.tracks.append(Track())
+            shape = dict(zip(part.axes, part.shape))
+            for layer in range(shape.get("L", 1)):
+                for value in range(shape.get("2", 1)):
+                    kind = part.kind if "2" not in part.axes else "value" if value else "key"
+                    self.tensors.append(Tensor(layer, kind, part.dtype, shape.get("H", 1),
+                                               shape.get("D", 1), len(self.tracks) - 1))
+        if self.described < size:
+            self.tracks.append(Track("other"))
+            self.tensors.append(Tensor(0, "opaque", "bytes", 1, _ROW, len(self.tracks) - 1))
+
+    def whole(self, array: Any) -> bool:
+        """Whether this is an array of the shape of the only part."""
+        return len(self.parts) == 1 and self.described == self.size and \
+            isinstance(array, np.ndarray) and array.shape == self.parts[0].shape and \
+            array.dtype == _arrays.BITS[self.parts[0].dtype]
+
+    def arrays(self, memory: np.ndarray) -> Tuple[List[List[np.ndarray]], Optional[np.ndarray]]:
+        """For each track its tensors' elements, views of the block's bytes; and those of bytes
+        that are not described where they had to be copied to make whole rows."""
+        if self.whole(memory):
+            return [[view for _, _, view in self.parts[0].views(memory)]], None
+        found, at = [], 0
+        for part in self.parts:
+            array = part.of_bytes(memory[at:at + part.nbytes])
+            found.append([view for _, _, view in part.views(array)])
+            at += part.nbytes
+        if at == self.size:
+            return found, None
+        rest, copy = memory[at:], None
+        if rest.size % _ROW:
+            copy = np.zeros(-(-rest.size // _ROW) * _ROW, np.uint8)
+            copy[:rest.size] = rest
+            rest = copy
+        found.append([rest.reshape(-1, 1, _ROW)])
+        return found, copy
+
+
+def rows_of(dtype: str, size: int, channels: int = 128) -> List[Part]:
+    """Parts of a block of which the dtype alone is known: rows of so many channels. Empty where
+    the size is no multiple of them."""
+    row = channels * np.dtype(_arrays.BITS[dtype]).itemsize
+    if size < row or size % row:
+        return []
+    return [Part(dtype, "TD", (size // row, channels), "opaque")]
+
+
+def _bytes_of(memory: Any, layout: BlockLayout, writeable: bool) -> np.ndarray:
+    flat = memory if layout.whole(memory) else np.frombuffer(memory, np.uint8)
+    if flat.nbytes != layout.size:
+        raise ValueError(f"memory of {flat.nbytes} bytes, the layout is of {layout.size}")
+    if writeable and not flat.flags.writeable:
+        raise ValueError("the memory is read-only")
+    return flat
+
+
+def encode(memory: Any, layout: BlockLayout, name: str, **options: Any) -> bytes:
+    """A record of a block. memory: a buffer of layout.size bytes, or an array of
+    bits of the shape of its only part and of any strides, not copied; name: what the
+    engine calls it. Options as of Writer, level 1 unless said otherwise. Raises kvarc.Error."""
+    options.setdefault("threads", 1)
+    arrays, _ = layout.arrays(_bytes_of(memory, layout, False))
+    out = io.BytesIO()
+    with Writer(out, layout.tracks, layout.tensors, identity={_NAME: name}, **options) as w:
+        for track, of_track in enumerate(arrays):
+            w.append(track, of_track)
+    return out.getvalue()
+
+
+def decode(record: Any, memory: Any, layout: BlockLayout, name: str, **options: Any) -> None:
+    """Fills the memory with the block of a record. Raises kvarc.Error when the record is damaged,
+    of another name or of another layout: what is in the memory then is nothing to use."""
+    options.setdefault("threads", 1)
+    flat = _bytes_of(memory, layout, True)
+    arrays, copy = layout.arrays(flat)
+    with Reader(record, **options) as r:
+        if r.identity.get(_NAME) != name:
+            raise DamagedError("the record is of another block")
+        if r.tracks != layout.tracks or r.tensors != layout.tensors or any(
+                r.tokens(t) != len(of_track[0]) for t, of_track in enumerate(arrays)):
+            raise DamagedError("the record is of another layout")
+        first = 0
+        for track, of_track in enumerate(arrays):
+            r.read(track, out={first + i: a for i, a in enumerate(of_track)})
+            first += len(of_track)
+    if copy is not None:
+        flat[layout.described:] = copy[:layout.size - layout.described]
+
+
+class BlockFolder:
+    """Records in files of a folder, named by their keys' hashes, each put whole or not at all.
+
+    budget: bytes of all of them, 0: no limit; those used longest ago are removed first. Several
+    processes may use one folder; each counts what it has found at its start and put since.
+    sync: files survive a crash of the machine, for some milliseconds a block. Options as of
+    Writer: level, profile, key, passphrase. Any number of threads may call it.
+
+    put(), get(), exists() and delete() never raise for what is wrong with files: a block that
+    cannot be read is a miss, is named in the log, and is removed when it is damaged.
+    """
+
+    def __init__(self, path: Any, *, budget: int = 0, sync: bool = False, profiles: Any = (),
+                 **options: Any) -> None:
+        self.path = os.path.abspath(os.fspath(path))
+        self.budget, self.sync, self.options = budget, sync, options
+        self._secrets = {k: options[k] for k in ("key", "passphrase") if k in options}
+        self._secrets["profiles"] = tuple(profiles)
+        self._lock = threading.Lock()
+        self._sizes: "OrderedDict[str, int]" = OrderedDict()  # by use, the oldest first
+        self.used = 0
+        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        self._scan()
+
+    def _scan(self) -> None:
+        found = []
+        for folder, _, names in os.walk(self.path):
+            for name in names:
+                if not name.endswith(".kva"):
+                    continue
+                try:
+                    stat = os.stat(os.path.join(folder, name))
+                except OSError:
+                    continue
+                found.append((stat.st_mtime_ns, name[:-4], stat.st_size))
+        for _, name, size in sorted(found):
+            self._sizes[name] = size
+            self.used += size
+
+    @staticmethod
+    def _name(key: str) -> str:
+        return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+    def _file(self, name: str) -> str:
+        return os.path.join(self.path, name[:2], name + ".kva")
+
+    def _count(self, name: str, size: Optional[int]) -> List[str]:
+        """Notes the size of a file, None: it is gone; returns what is above the budget."""
+        over = []
+        with self._lock:
+            self.used -= self._sizes.pop(name, 0)
+            if size is not None:
+                self._sizes[name] = size
+                self.used += size
+            while self.budget and self.used > self.budget and len(self._sizes) > 1:
+                oldest, bytes_ = self._sizes.popitem(last=False)
+                self.used -= bytes_
+                over.append(oldest)
+        return over
+
+    def _remove(self, name: str) -> None:
+        try:
+            os.unlink(self._file(name))
+        except OSError:
+            pass
+
+    def put(self, key: str, memory: Any, layout: BlockLayout) -> int:
+        """Stores a block; bytes of its record, 0 if it was there, -1 if it could not be stored."""
+        name = self._name(key)
+        try:
+            if self.exists(key):
+                return 0
+            record = encode(memory, layout, key, **self.options)
+            self._write(name, record)
+        except (Error, OSError, ValueError) as e:
+            _log.warning("%s: not stored: %s", key, e)
+            return -1
+        for oldest in self._count(name, len(record)):
+            self._remove(oldest)
+        return len(record)
+
+    def _write(self, name: str, record: bytes) -> None:
+        final = self._file(name)
+        folder = os.path.dirname(final)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        part = f"{final}.{os.getpid()}-{threading.get_ident()}.part"
+        try:
+            fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "wb") as f:
+                f.write(record)
+                if self.sync:
+                    f.flush()
+                    os.fsync(f.fileno())
+            os.replace(part, final)
+            if self.sync:
+                fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+        except BaseException:
+            try:
+                os.unlink(part)
+            except OSError:
+                pass
+            raise
+
+    def get(self, key: str, memory: Any, layout: BlockLayout) -> bool:
+        """Fills the memory with a block that was stored; False: a miss, and what is in the memory
+        is nothing to use."""
+        name = self._name(key)
+        try:
+            with open(self._file(name), "rb") as f:
+                record = f.read()
+        except FileNotFoundError:
+            self._count(name, None)
+            return False
+        except OSError as e:
+            _log.warning("%s: a miss: %s", key, e)
+            return False
+        try:
+            decode(record, memory, layout, key, **self._secrets)
+        except DamagedError as e:
+            _log.warning("%s: a miss, its file is removed: %s", key, e)
+            self._remove(name)
+            self._count(name, None)
+            return False
+        except (Error, ValueError) as e:
+            _log.warning("%s: a miss: %s", key, e)
+            return False
+        self._touch(name, len(record))
+        return True
+
+    def _touch(self, name: str, size: int) -> None:
+        self._count(name, size)
+        if self.budget:
+            try:
+                os.utime(self._file(name))
+            except OSError:
+                pass
+
+    def exists(self, key: str) -> bool:
+        """Whether there is a file of this key, which get() may still find damaged."""
+        return os.path.exists(self._file(self._name(key)))
+
+    def delete(self, key: str) -> int:
+        """Removes a block; bytes of its record, 0 if there was none."""
+        name = self._name(key)
+        try:
+            size = os.stat(self._file(name)).st_size
+            os.unlink(self._file(name))
+        except OSError:
+            size = 0
+        self._count(name, None)
+        return size

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""LMCache: an L2 adapter that keeps chunks as records of kvarc.
+
+    --l2-adapter '{"type": "plugin", "module_path": "kvarc.lmcache", "class_name": "KvarcL2Adapter",
+                   "adapter_params": {"path": "/var/cache/kvarc", "budget_bytes": 100000000000}}'
+
+adapter_params: path; level (1) and profile (a file, for levels 2 and 3); budget_bytes (0: none):
+LMCache evicts when it is reached; threads (4) that code chunks at once; sync (false).
+Written against LMCache 0.5.6. A chunk that cannot be read is a miss.
+"""
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any, Callable, Dict, List, Optional
+
+from lmcache.lmcache_native import Bitmap
+from lmcache.v1.distributed.internal_api import L2StoreResult
+from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
+from lmcache.v1.memory_management import MemoryFormat
+from lmcache.v1.platform import create_event_notifier
+
+from ._batches import Batches
+from .blocks import BlockFolder, BlockLayout, Part
+from .models import Profile
+
+__all__ = ["KvarcL2Adapter", "layout_of", "key_of"]
+
+_log = logging.getLogger("kvarc.lmcache")
+_DTYPES = {"torch.bfloat16": "bf16", "torch.float16": "f16", "torch.float32": "f32",
+           "torch.float8_e4m3fn": "e4m3", "torch.float8_e5m2": "e5m2", "torch.int8": "i8"}
+# Axes of the formats whose elements belong to tokens.
+_AXES = {MemoryFormat.KV_2LTD: "2LTD", MemoryFormat.KV_T2D: "T2D", MemoryFormat.KV_2TD: "2TD"}
+_AXES_OF_LATENTS = "LTD"
+_MOST_CHANNELS = 65535
+
+
+def key_of(key: Any) -> str:
+    """Text of an ObjectKey, another one for each."""
+    return "@".join(("lmcache", key.model_name, f"{key.kv_rank:#x}", f"{key.object_group_id:x}",
+                     key.chunk_hash.hex(), key.cache_salt))
+
+
+def _part(shape: Any, dtype: Any, fmt: Any) -> Optional[Part]:
+    """The part of one shape of an object; None: its elements are not known to be of a cache."""
+    name, shape = _DTYPES.get(str(dtype)), tuple(shape)
+    axes = _AXES.get(fmt)
+    if fmt == MemoryFormat.KV_MLA_FMT and len(shape) == 4 and shape[0] == 1:
+        axes, shape = _AXES_OF_LATENTS, shape[1:]
+    if name is None or axes is None or len(axes) != len(shape) or \
+            not 0 < shape[axes.index("D")] <= _MOST_CHANNELS:
+        return None
+    if "2" in axes and shape[axes.index("2")] != 2:
+        if axes != "2LTD" or shape[0] != 1:
+            return None
+        axes, shape = _AXES_OF_LATENTS, shape[1:]  # latents in the format of pairs
+    return Part(name, axes, shape)
+
+
+def layout_of(obj: Any) -> BlockLayout:
+    """The layout of a MemoryObj. What is not known of it is kept as bytes."""
+    size = obj.get_size()
+    shapes, dtypes = obj.metadata.shapes, obj.metadata.dtypes
+    if not shapes or not dtypes or len(shapes) != len(dtypes):
+        shapes, dtypes = [obj.get_shape()], [obj.get_dtype()]
+    parts: List[Part] = []
+    for shape, dtype in zip(shapes, dtypes):
+        part = _part(shape, dtype, obj.get_memory_format())
+        if part is None:
+            break
+        parts.append(part)
+    if sum(p.nbytes for p in parts) > size:
+        parts = []
+    return BlockLayout(size, parts)
+
+
+class _Tasks:
+    """Tasks of one kind: their results, each taken once, and an event that tells of them."""
+
+    def __init__(self) -> None:
+        self.event = create_event_notifier()
+        self.done: Dict[int, Any] = {}
+
+
+class KvarcL2Adapter(L2AdapterInterface):
+    """See the module."""
+
+    def __init__(self, params: Dict[str, Any], l1_memory_desc: Any = None) -> None:
+        known = {"path", "level", "profile", "budget_bytes", "threads", "sync"}
+        if not isinstance(params.get("path"), str) or not params["path"]:
+            raise ValueError("adapter_params: path, a folder, is missing")
+        if set(params) - known:
+            raise ValueError("adapter_params: not known: " + ", ".join(sorted(set(params) - known)))
+        budget = int(params.get("budget_bytes", 0))
+        super().__init__(budget)
+        options: Dict[str, Any] = {"level": int(params.get("level", 1))}
+        if params.get("profile"):
+            options["profile"] = Profile(params["profile"])
+            options["profiles"] = [options["profile"]]
+        # LMCache counts and evicts itself
+        self._folder = BlockFolder(params["path"], sync=bool(params.get("sync", False)), **options)
+        self._lock = threading.Lock()
+        self._next = 0
+        self._store, self._lookup, self._load = _Tasks(), _Tasks(), _Tasks()
+        self._batches = Batches(int(params.get("threads", 4)))
+
+    def get_store_event_fd(self) -> int:
+        return self._store.event.fileno()
+
+    def get_lookup_and_lock_event_fd(self) -> int:
+        return self._lookup.event.fileno()
+
+    def get_load_event_fd(self) -> int:
+        return self._load.event.fileno()
+
+    def _begin(self, tasks: _Tasks, keys: List[Any], one: Callable[[int], Any],
+               end: Callable[[List[Any]], Any], failed: Any) -> int:
+        """Runs one(i) for each key, in the pool, and keeps what end makes of the results."""
+        with self._lock:
+            task = self._next
+            self._next += 1
+
+        def finish(results: List[Any]) -> None:
+            try:
+                result = end(results)
+            except Exception:
+                _log.exception("task %d", task)
+                result = end([failed] * len(keys))
+            with self._lock:
+                tasks.done[task] = result
+                tasks.event.notify()
+
+        self._batches.submit(len(keys), one, finish, failed)
+        return task
+
+    def submit_store_task(self, keys: List[Any], objects: List[Any]) -> int:
+        def end(sizes: List[int]) -> L2StoreResult:
+            new = [(k, n) for k, n in zip(keys, sizes) if n > 0]
+            if new:
+                self._notify_keys_stored([k for k, _ in new], [n for _, n in new])
+            return L2StoreResult(all(n >= 0 for n in sizes), sum(n for _, n in new))
+
+        return self._begin(self._store, keys,
+                           lambda i: self._folder.put(key_of(keys[i]), objects[i].byte_array,
+                                                      layout_of(objects[i])), end, -1)
+
+    def pop_completed_store_tasks(self) -> Dict[int, L2StoreResult]:
+        with self._lock:
+            done, self._store.done = self._store.done, {}
+        return done
+
+    @staticmethod
+    def _bitmap(found: List[bool]) -> Bitmap:
+        bitmap = Bitmap(len(found))
+        for i, hit in enumerate(found):
+            if hit:
+                bitmap.set(i)
+        return bitmap
+
+    def submit_lookup_and_lock_task(self, keys: List[Any], group_layout_descs: Any) -> int:
+        return self._begin(self._lookup, keys, lambda i: self._folder.exists(key_of(keys[i])),
+                           self._bitmap, False)
+
+    def query_lookup_and_lock_result(self, task_id: int) -> Optional[Bitmap]:
+        with self._lock:
+            return self._lookup.done.pop(task_id, None)
+
+    def submit_unlock(self, keys: List[Any]) -> None:
+        """Nothing: a record that is removed between look-up and load is a miss."""
+
+    def submit_load_task(self, keys: List[Any], objects: List[Any]) -> int:
+        def end(found: List[bool]) -> Bitmap:
+            used = [k for k, hit in zip(keys, found) if hit]
+            if used:
+                self._notify_keys_accessed(used)
+            return self._bitmap(found)
+
+        return self._begin(self._load, keys,
+                           lambda i: self._folder.get(key_of(keys[i]), objects[i].byte_array,
+                                                      layout_of(objects[i])), end, False)
+
+    def query_load_result(self, task_id: int) -> Optional[Bitmap]:
+        with self._lock:
+            return self._load.done.pop(task_id, None)
+
+    def delete(self, keys: List[Any]) -> None:
+        sizes = [self._folder.delete(key_of(k)) for k in keys]
+        gone = [(k, n) for k, n in zip(keys, sizes) if n]
+        if gone:
+            self._notify_keys_deleted([k for k, _ in gone], [n for _, n in gone])
+
+    def report_status(self) -> Dict[str, Any]:
+        return {"is_healthy": True, "type": "KvarcL2Adapter",
+                "path": self._folder.path, "bytes": self._folder.used}
+
+    def close(self) -> None:
+        self._batches.close()
+        for tasks in (self._store, self._lookup, self._load):
+            tasks.event.close()

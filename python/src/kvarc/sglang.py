@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""SGLang: a storage backend of HiCache that keeps pages as records of kvarc.
+
+    --hicache-storage-backend dynamic --hicache-storage-backend-extra-config '{
+        "backend_name": "kvarc", "module_path": "kvarc.sglang", "class_name": "KvarcHiCache",
+        "interface_v1": 1, "file_storage_path": "/var/cache/kvarc"}'
+
+Beside the options of SGLang's own file backend, of which this is a subclass (folder, limits,
+eviction, ranks): kvarc_level (1) and kvarc_profile (a file, for levels 2 and 3). Files have the
+names of that backend, and another content: use a folder of its own. Written against SGLang
+0.5.23. A page that cannot be read is a miss.
+"""
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from typing import Any, Dict, List, Optional
+
+import torch
+from sglang.srt.mem_cache.hicache_storage import HiCacheFile
+
+from . import _arrays
+from .blocks import BlockLayout, Part, decode, encode, rows_of
+from .errors import Error
+from .models import Profile
+
+__all__ = ["KvarcHiCache"]
+
+_log = logging.getLogger("kvarc.sglang")
+# Axes of one page of a pool of keys and values; a 1 is an axis without extent.
+_AXES = {"layer_first": "2LTHD", "page_first": "2TLHD", "page_first_direct": "21LTHD",
+         "page_head": "21HTLD"}
+
+
+class KvarcHiCache(HiCacheFile):
+    """See the module."""
+
+    def __init__(self, storage_config: Any, kwargs: Optional[Dict[str, Any]] = None) -> None:
+        extra = storage_config.extra_config or {}
+        if not extra.get("file_storage_path"):
+            raise ValueError("file_storage_path, a folder for records of kvarc, is missing")
+        super().__init__(storage_config)
+        self.file_path = extra["file_storage_path"]
+        os.makedirs(self.file_path, exist_ok=True)
+        self._write: Dict[str, Any] = {"level": int(extra.get("kvarc_level", 1))}
+        self._read: Dict[str, Any] = {}
+        if extra.get("kvarc_profile"):
+            self._write["profile"] = Profile(extra["kvarc_profile"])
+            self._read["profiles"] = [self._write["profile"]]
+
+    def _layout(self, page: torch.Tensor, pool: Any) -> BlockLayout:
+        """The layout of a page, flat or not, of a pool."""
+        size = page.numel() * page.element_size()
+        try:
+            dtype = _arrays.as_bits(page.new_empty(0))[1]
+        except TypeError:
+            return BlockLayout(size)
+        axes = _AXES.get(getattr(pool, "layout", None), "")
+        extents = {"2": 2, "1": 1, "L": getattr(pool, "layer_num", None),
+                   "T": getattr(pool, "page_size", None), "H": getattr(pool, "head_num", None),
+                   "D": getattr(pool, "head_dim", None)}
+        shape = tuple(extents[letter] for letter in axes)
+        if axes and all(isinstance(n, int) and n > 0 for n in shape):
+            part = Part(dtype, axes.replace("1", ""),
+                        tuple(n for letter, n in zip(axes, shape) if letter != "1"))
+            if part.nbytes == size:
+                return BlockLayout(size, [part])
+        return BlockLayout(size, rows_of(dtype, size))
+
+    @staticmethod
+    def _memory(page: torch.Tensor, layout: BlockLayout) -> Any:
+        """The page's bits: an array of the shape of the layout, or flat bytes."""
+        if page.dim() > 1:
+            page = page.squeeze(1) if page.dim() == 6 else page
+            bits = _arrays.as_bits(page)[0]
+            if layout.whole(bits):
+                return bits
+        if not page.is_contiguous():
+            raise ValueError("a page that is not contiguous, of a layout that is not known")
+        return page.view(-1).view(torch.uint8).numpy()
+
+    def _file(self, name: str) -> str:
+        return os.path.join(self.file_path, name + ".bin")
+
+    def _load(self, name: str, page: torch.Tensor, pool: Any) -> bool:
+        """Fills a page; False: a miss."""
+        path, layout = self._file(name), self._layout(page, pool)
+        try:
+            with open(path, "rb") as f:
+                record = f.read()
+            decode(record, self._memory(page, layout), layout, name, **self._read)
+        except FileNotFoundError:
+            if self.metadata_cache is not None:
+                self.metadata_cache.remove(name)
+            return False
+        except (Error, OSError, ValueError) as e:
+            _log.warning("%s: a miss: %s", path, e)
+            return False
+        self._evictor.touch(name, path)
+        if self.metadata_cache is not None:
+            self.metadata_cache.add(name)
+        return True
+
+    def _store(self, name: str, page: torch.Tensor, pool: Any) -> bool:
+        path, layout = self._file(name), self._layout(page, pool)
+        if os.path.exists(path):
+            self._evictor.touch(name, path)
+            return True
+        part = os.path.join(self.file_path, f".{uuid.uuid4().hex}.tmp")
+        reserved = False
+        try:
+            record = encode(self._memory(page, layout), layout, name, **self._write)
+            if not self._evictor.reserve(name, len(record), key=name):
+                return False
+            reserved = True
+            with open(part, "xb") as f:
+                f.write(record)
+            os.replace(part, path)
+        except (Error, OSError, ValueError) as e:
+            _log.warning("%s: not stored: %s", path, e)
+            if reserved:
+                self._evictor.abort(name)
+            try:
+                os.unlink(part)
+            except OSError:
+                pass
+            return False
+        self._evictor.commit(name)
+        if self.metadata_cache is not None:
+            self.metadata_cache.add(name)
+        return True
+
+    def _kv_pool(self) -> Any:
+        return getattr(self, "mem_pool_host", None)
+
+    def get(self, key: str, target_location: Any = None, target_sizes: Any = None) -> Any:
+        found = self._load(self._get_suffixed_key(key), target_location, self._kv_pool())
+        return target_location if found else None
+
+    def set(self, key: str, value: Any = None, target_location: Any = None,
+            target_sizes: Any = None) -> bool:
+        return self._store(self._get_suffixed_key(key), value.contiguous(), self._kv_pool())
+
+    def _pages(self, keys: List[str], host_indices: torch.Tensor) -> List[torch.Tensor]:
+        """Memory of the pool, without copies, one page for each key."""
+        pool = self.mem_pool_host
+        return [pool.get_data_page(int(host_indices[i * pool.page_size]), flat=False)
+                for i in range(len(keys))]
+
+    def batch_get_v1(self, keys: List[str], host_indices: torch.Tensor,
+                     extra_info: Any = None) -> List[bool]:
+        return [self._load(self._get_suffixed_key(key), page, self.mem_pool_host)
+                for key, page in zip(keys, self._pages(keys, host_indices))]
+
+    def batch_set_v1(self, keys: List[str], host_indices: torch.Tensor,
+                     extra_info: Any = None) -> List[bool]:
+        return [self._store(self._get_suffixed_key(key), page, self.mem_pool_host)
+                for key, page in zip(keys, self._pages(keys, host_indices))]
+
+    def _read_page(self, pool_name: str, key: str, host_pool: Any, page_offset: int) -> bool:
+        page = host_pool.get_dummy_flat_data_page()
+        name = self._get_component_key(key, pool_name)
+        if not self._load(name, page, host_pool):
+            return False
+        host_pool.set_from_flat_data_page(page_offset, page)
+        return True
+
+    def _write_page(self, pool_name: str, key: str, host_pool: Any, page_offset: int) -> bool:
+        page = host_pool.get_data_page(page_offset, flat=True).contiguous()
+        return self._store(self._get_component_key(key, pool_name), page, host_pool)

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""vLLM: a secondary tier of the tiering offload connector that keeps chunks as records of kvarc.
+
+    "kv_connector_extra_config": {"secondary_tiers": [
+        {"type": "KvarcTier", "module_path": "kvarc.vllm", "root_dir": "/var/cache/kvarc",
+         "budget_bytes": 100000000000}]}
+
+root_dir; level (1) and profile (a file, for levels 2 and 3); budget_bytes (0: none), by last use;
+n_threads (4) that code chunks at once; sync (false). Written against vLLM 0.33.0, whose interface
+is experimental. A chunk that cannot be read is a miss: vLLM computes it again.
+"""
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Callable, ClassVar, Dict, Iterable, List, Optional
+
+import numpy as np
+from vllm.v1.kv_offload.base import (LookupResult, Medium, OffloadKey, ReqContext,
+                                     RequestOffloadingContext, ScheduleEndContext)
+from vllm.v1.kv_offload.file_mapper import FileMapper
+from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
+from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
+
+from ._batches import Batches
+from .blocks import BlockFolder, BlockLayout, Part, rows_of
+from .models import Profile
+
+__all__ = ["KvarcTier", "layout_of"]
+
+_DTYPES = {"bfloat16": "bf16", "float16": "f16", "half": "f16", "float32": "f32", "float": "f32",
+           "fp8": "e4m3", "fp8_e4m3": "e4m3", "float8_e4m3fn": "e4m3", "fp8_e5m2": "e5m2",
+           "float8_e5m2": "e5m2"}
+_BYTES = {"bf16": 2, "f16": 2, "f32": 4, "e4m3": 1, "e5m2": 1}
+_MOST_CHANNELS = 65535
+
+
+def layout_of(size: int, config: Any) -> BlockLayout:
+    """The layout of a chunk of `size` bytes by vLLM's OffloadingConfig. Of models with several
+    groups of layers the dtype alone is used; of a dtype that is not known nothing."""
+    dtype = _DTYPES.get(str(config.model.dtype).replace("torch.", ""))
+    if dtype is None:
+        return BlockLayout(size)
+    part = _part_of(size, config, dtype)
+    return BlockLayout(size, [part] if part else rows_of(dtype, size))
+
+
+def _part_of(size: int, config: Any, dtype: str) -> Optional[Part]:
+    """Pages of all layers, one layer behind the other, of all workers."""
+    if len(config.groups) != 1 or not config.groups[0].layer_names:
+        return None
+    layers, blocks = len(config.groups[0].layer_names), config.cache.blocks_per_chunk
+    tokens = config.groups[0].tokens_per_block
+    worker = config.worker_kv_bytes_per_block * blocks
+    if not worker or size % worker or worker % (layers * blocks * tokens * _BYTES[dtype]):
+        return None
+    layers *= size // worker
+    row = worker * (size // worker) // (layers * blocks * tokens * _BYTES[dtype])
+    if row > _MOST_CHANNELS:
+        return None
+    if (config.kv_cache_layout or "").endswith("HNC"):
+        # heads before tokens: how many there are is not said, so a page has one row a token of
+        # one head at least
+        return None
+    return Part(dtype, "LTD", (layers, blocks * tokens, row), "kv_packed")
+
+
+class _Lookups(AsyncLookupManager):
+    def __init__(self, tier: "KvarcTier") -> None:
+        super().__init__(tier_type=tier.tier_type)
+        self._tier = tier
+
+    def batch_lookup(self, keys: List[OffloadKey], req_context: ReqContext) -> Iterable[bool]:
+        return [self._tier.has(key) for key in keys]
+
+
+class KvarcTier(SecondaryTierManager):
+    """See the module."""
+
+    medium: ClassVar[Medium] = Medium.STORAGE
+
+    def __init__(self, offloading_spec: Any, primary_kv_view: memoryview, tier_type: str,
+                 root_dir: str, level: int = 1, profile: Optional[str] = None,
+                 budget_bytes: int = 0, n_threads: int = 4, sync: bool = False,
+                 locality: Optional[str] = None, backpressure_detector: Any = None) -> None:
+        super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
+        options: Dict[str, Any] = {"level": level}
+        if profile:
+            options["profile"] = Profile(profile)
+            options["profiles"] = [options["profile"]]
+        self._folder = BlockFolder(root_dir, budget=budget_bytes, sync=sync, **options)
+        # its names tell models, layouts and ranks apart
+        self._names = FileMapper.from_offloading_spec(
+            root_dir="vllm", offloading_spec=offloading_spec,
+            blocks_per_file=offloading_spec.blocks_per_chunk, parallel_agnostic=True)
+        self._rows = np.asarray(primary_kv_view)
+        self._rows = self._rows.reshape(len(self._rows), -1).view(np.uint8)
+        self._layout = layout_of(self.block_size_bytes, offloading_spec.config)
+        self._lock = threading.Lock()
+        self._finished: List[JobResult] = []
+        self._missed: List[OffloadKey] = []  # of promotions that have failed
+        self._batches = Batches(n_threads)
+        self._lookups = _Lookups(self)
+
+    def _key(self, key: OffloadKey) -> str:
+        return self._names.get_file_name(key)
+
+    def has(self, key: OffloadKey) -> bool:
+        """Whether there is a record of this key."""
+        return self._folder.exists(self._key(key))
+
+    def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
+        found = self._lookups.lookup(key, req_context)
+        if found is None:
+            return LookupResult.RETRY
+        return LookupResult.HIT if found else LookupResult.MISS
+
+    def _submit(self, job: TransferJob, one: Callable[[str, np.ndarray], bool]) -> None:
+        """Runs one(key, row) for each chunk of a job, in the pool."""
+        keys, begin = list(job.keys), time.monotonic()
+        rows = [self._rows[int(chunk)] for chunk in job.chunk_ids]
+
+        def finish(good: List[bool]) -> None:
+            stored = [key for key, ok in zip(keys, good) if ok]
+            result = JobResult(
+                job_id=job.job_id, success=all(good),
+                successful_keys=tuple(stored) if job.is_promotion and not all(good) else None,
+                transfer_time=time.monotonic() - begin,
+                transfer_bytes=len(stored) * self.block_size_bytes)
+            with self._lock:
+                self._finished.append(result)
+                if job.is_promotion:
+                    self._missed += [key for key, ok in zip(keys, good) if not ok]
+
+        self._batches.submit(len(keys), lambda i: one(self._key(keys[i]), rows[i]), finish, False)
+
+    def submit_store(self, job_metadata: TransferJob) -> None:
+        self._submit(job_metadata,
+                     lambda key, row: self._folder.put(key, row, self._layout) >= 0)
+
+    def submit_load(self, job_metadata: TransferJob) -> None:
+        self._submit(job_metadata, lambda key, row: self._folder.get(key, row, self._layout))
+
+    def get_finished_jobs(self) -> Iterable[JobResult]:
+        with self._lock:
+            finished, self._finished = self._finished, []
+            missed, self._missed = self._missed, []
+        if missed:
+            self._lookups.mark_miss(missed)
+        return finished
+
+    def has_pending_work(self) -> bool:
+        with self._lock:
+            finished = bool(self._finished)
+        return finished or self._batches.busy()
+
+    def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
+        return RequestOffloadingContext()
+
+    def on_request_finished(self, req_context: ReqContext) -> None:
+        self._lookups.cleanup(req_context.req_id)
+
+    def on_schedule_end(self, context: ScheduleEndContext) -> None:
+        self._lookups.flush()
+
+    def drain_jobs(self) -> None:
+        self._batches.drain()
+
+    def shutdown(self) -> None:
+        self._lookups.shutdown()
+        self._batches.close()

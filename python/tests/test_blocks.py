@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Blocks of engines as records, and the folder of them."""
+import logging
+import os
+import threading
+
+import numpy as np
+import pytest
+
+import kvarc
+from kvarc import blocks
+from conftest import bf16
+
+LETTERS = {"2": 2, "L": 3, "T": 40, "H": 2, "D": 32}
+
+
+def make_block(axes, seed=1, extra=0):
+    """(layout, bytearray) of a block of bf16, and so many bytes behind it."""
+    shape = tuple(LETTERS[a] for a in axes)
+    part = blocks.Part("bf16", axes, shape)
+    data = bf16(np.random.default_rng(seed).standard_normal(shape)).tobytes()
+    return blocks.BlockLayout(part.nbytes + extra, [part]), bytearray(data + b"x" * extra)
+
+
+@pytest.mark.parametrize("axes", ["2LTHD", "T2LHD", "LHT2D", "TD", "LTD", "2TD", "T", "HLT2D"])
+@pytest.mark.parametrize("extra", [0, 1, 64, 1000])
+def test_layouts(axes, extra):
+    layout, block = make_block(axes, extra=extra)
+    for level in 0, 1:
+        record = blocks.encode(block, layout, "a key", level=level)
+        back = bytearray(len(block))
+        blocks.decode(record, back, layout, "a key")
+        assert back == block
+
+
+def test_layout_says_what_is_a_layer():
+    layout, block = make_block("T2LHD")
+    record = blocks.encode(block, layout, "k")
+    with kvarc.open(record) as r:
+        value = r.read(layers=1, raw=True)
+    bits = np.frombuffer(block, np.uint16).reshape(40, 2, 3, 2, 32)
+    kinds = {r.tensors[i].kind: a for i, a in value.items()}
+    assert np.array_equal(kinds["key"], bits[:, 0, 1]) and \
+        np.array_equal(kinds["value"], bits[:, 1, 1])
+
+
+def test_array_of_any_strides():
+    layout, _ = make_block("2LTHD")
+    whole = bf16(np.random.default_rng(2).standard_normal((2, 3, 100, 2, 32)))
+    page, back = whole[:, :, 20:60], np.zeros_like(whole)
+    record = blocks.encode(page, layout, "k")
+    blocks.decode(record, back[:, :, 30:70], layout, "k")
+    assert np.array_equal(back[:, :, 30:70], page)
+    assert not back[:, :, :30].any() and not back[:, :, 70:].any()
+
+
+def test_what_is_not_its_record():
+    layout, block = make_block("2LTHD")
+    record = blocks.encode(block, layout, "k")
+    other, _ = make_block("LTD")
+    with pytest.raises(kvarc.DamagedError, match="another block"):
+        blocks.decode(record, bytearray(len(block)), layout, "j")
+    with pytest.raises(kvarc.DamagedError, match="layout"):
+        blocks.decode(record, bytearray(other.size), other, "k")
+    with pytest.raises(ValueError, match="bytes"):
+        blocks.decode(record, bytearray(7), layout, "k")
+    with pytest.raises(ValueError, match="read-only"):
+        blocks.decode(record, bytes(len(block)), layout, "k")
+
+
+def test_every_byte_of_a_record():
+    """A changed byte is noticed, or changes nothing."""
+    layout, block = make_block("TD")
+    record = blocks.encode(block, layout, "k")
+    noticed = 0
+    for at in range(len(record)):
+        changed = bytearray(record)
+        changed[at] ^= 0x10
+        back = bytearray(len(block))
+        try:
+            blocks.decode(changed, back, layout, "k")
+        except kvarc.Error:
+            noticed += 1
+        else:
+            assert back == block, at
+    assert noticed > len(record) * 0.9
+
+
+def test_folder(tmp_path, caplog):
+    layout, block = make_block("2LTHD")
+    folder = blocks.BlockFolder(tmp_path / "f", sync=True)
+    back = bytearray(len(block))
+    assert not folder.exists("k") and not folder.get("k", back, layout)
+    size = folder.put("k", block, layout)
+    assert 0 < size < len(block) and folder.put("k", block, layout) == 0
+    assert folder.exists("k") and folder.get("k", back, layout) and back == block
+    assert folder.used == size
+    [file] = [os.path.join(at, name) for at, _, names in os.walk(folder.path) for name in names]
+    assert os.stat(file).st_mode & 0o777 == 0o600 and os.path.getsize(file) == size
+    # found again by another process
+    assert blocks.BlockFolder(tmp_path / "f").used == size
+
+    with open(file, "r+b") as f:
+        f.seek(size // 2)
+        f.write(b"damage")
+    with caplog.at_level(logging.WARNING):
+        assert not folder.get("k", back, layout)
+    assert "k: a miss" in caplog.text
+    assert not folder.exists("k") and folder.used == 0
+    assert folder.put("k", block, layout) == size
+    assert folder.delete("k") == size and folder.delete("k") == 0 and folder.used == 0
+
+
+def test_cut_files_are_misses(tmp_path):
+    layout, block = make_block("TD")
+    folder = blocks.BlockFolder(tmp_path)
+    folder.put("k", block, layout)
+    [file] = [os.path.join(at, name) for at, _, names in os.walk(folder.path) for name in names]
+    whole = open(file, "rb").read()
+    misses = 0
+    for n in range(0, len(whole), 97):
+        with open(file, "wb") as f:
+            f.write(whole[:n])
+        back = bytearray(len(block))
+        if folder.get("k", back, layout):  # only the end, which repeats, is cut
+            assert back == block, n
+        else:
+            misses += 1
+    assert misses * 97 > len(whole) * 0.8
+
+
+def test_budget(tmp_path):
+    layout, block = make_block("2LTHD")
+    size = blocks.BlockFolder(tmp_path / "one").put("k", block, layout)
+    folder = blocks.BlockFolder(tmp_path / "some", budget=size * 3 + 500)
+    for i in range(3):
+        assert folder.put(f"k{i}", block, layout) > 0
+    back = bytearray(len(block))
+    assert folder.get("k0", back, layout)
+    folder.put("k3", block, layout)  # k1 was used longest ago
+    assert [folder.exists(f"k{i}") for i in range(4)] == [True, False, True, True]
+    assert folder.used <= folder.budget
+
+
+def test_full_disk(tmp_path, monkeypatch, caplog):
+    layout, block = make_block("TD")
+    folder = blocks.BlockFolder(tmp_path)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as m:
+        m.setattr(os, "replace", full)
+        assert folder.put("k", block, layout) == -1
+    assert "not stored" in caplog.text and not folder.exists("k")
+    assert [names for _, _, names in os.walk(folder.path) if names] == []
+    assert folder.put("k", block, layout) > 0
+
+
+def test_encrypted(tmp_path):
+    layout, block = make_block("TD")
+    back = bytearray(len(block))
+    assert blocks.BlockFolder(tmp_path, key=b"k" * 32).put("k", block, layout) > 0
+    assert blocks.BlockFolder(tmp_path, key=b"k" * 32).get("k", back, layout) and back == block
+    assert not blocks.BlockFolder(tmp_path, key=b"j" * 32).get("k", back, layout)
+
+
+def test_threads(tmp_path):
+    layout, _ = make_block("2LTHD")
+    folder = blocks.BlockFolder(tmp_path, budget=400000)
+    wrong = []
+
+    def work(seed):
+        for i in range(20):
+            name = (seed + i) % 10
+            _, block = make_block("2LTHD", seed=name)
+            folder.put(f"k{name}", block, layout)
+            back = bytearray(len(block))
+            if folder.get(f"k{name}", back, layout) and back != block:
+                wrong.append(name)
+
+    threads = [threading.Thread(target=work, args=(t,)) for t in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert wrong == [] and folder.used <= 400000
+
+
+def test_wrong_axes():
+    for axes, shape in ("LT", (2,)), ("LD", (2, 3)), ("TT", (2, 2)), ("2T", (3, 4)), ("XT", (1, 1)):
+        with pytest.raises(ValueError):
+            blocks.Part("bf16", axes, shape)
+    with pytest.raises(ValueError):
+        blocks.BlockLayout(10, [blocks.Part("bf16", "TD", (4, 4))])
