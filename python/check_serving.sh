@@ -23,8 +23,11 @@ if [ ! -e "$folder/ready" ]; then
 	install prometheus_client numba py-cpuinfo aiohttp cachetools aiofile aiofiles msgspec pyzmq \
 		awscrt cbor2 openai_harmony openai uvloop fastapi partial_json_parser llguidance dill \
 		sentencepiece pybase64 pillow starlette loguru opentelemetry-api psutil requests blake3 \
-		cloudpickle orjson ipython gguf
+		cloudpickle orjson ipython gguf sortedcontainers cryptography
 	install --no-deps nixl nixl-cu12 xgrammar apache-tvm-ffi
 	touch "$folder/ready"
 fi
+# an engine that cannot be imported is an error here
+KVARC_TEST_SERVING=1
+export KVARC_TEST_SERVING
 exec "$here/check.sh" "$folder" "$@"

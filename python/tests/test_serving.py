@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Adapters of LMCache, vLLM and SGLang, on the classes of the real packages. Skipped without them."""
 import glob
+import importlib
 import os
 import select
 import subprocess
@@ -11,6 +12,13 @@ import numpy as np
 import pytest
 
 from conftest import make_pairs
+
+def engine(module):
+    """The module of an engine; without it the test is skipped, or fails with KVARC_TEST_SERVING."""
+    if os.environ.get("KVARC_TEST_SERVING"):
+        return importlib.import_module(module)
+    return pytest.importorskip(module)
+
 
 TOKENS, PAGE, LAYERS, HEADS, CHANNELS = 256, 64, 3, 3, 64
 
@@ -48,7 +56,7 @@ def wait_for(fd):
 
 @pytest.fixture
 def lmcache_adapter(tmp_path):
-    pytest.importorskip("lmcache.v1.distributed.l2_adapters.base")
+    engine("lmcache.v1.distributed.l2_adapters.base")
     from kvarc.lmcache import KvarcL2Adapter
     adapter = KvarcL2Adapter({"path": str(tmp_path / "l2"), "threads": 2})
     yield adapter
@@ -105,7 +113,7 @@ def test_lmcache(lmcache_adapter, tmp_path):
 
 def test_lmcache_bench(tmp_path):
     """LMCache's own acceptance command."""
-    pytest.importorskip("lmcache.v1.distributed.l2_adapters.base")
+    engine("lmcache.v1.distributed.l2_adapters.base")
     path = str(tmp_path / "l2")
     spec = ('{"type": "plugin", "module_path": "kvarc.lmcache", "class_name": "KvarcL2Adapter", '
             '"adapter_params": {"path": "%s"}}' % path)
@@ -118,7 +126,7 @@ def test_lmcache_bench(tmp_path):
 
 
 def test_lmcache_wrong_parameters():
-    pytest.importorskip("lmcache.v1.distributed.l2_adapters.base")
+    engine("lmcache.v1.distributed.l2_adapters.base")
     from kvarc.lmcache import KvarcL2Adapter
     with pytest.raises(ValueError, match="path"):
         KvarcL2Adapter({})
@@ -133,7 +141,7 @@ BLOCK = 16
 
 @pytest.fixture
 def vllm_tier(tmp_path):
-    pytest.importorskip("vllm.v1.kv_offload.tiering.factory")
+    engine("vllm.v1.kv_offload.tiering.factory")
     from vllm.v1.kv_offload import config as c
     from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
     row = 2 * LAYERS * BLOCK * HEADS * CHANNELS * 2
@@ -204,7 +212,7 @@ def test_vllm(vllm_tier, tmp_path):
 def sglang_backend(request, tmp_path):
     """A backend, and a pool of the real class over memory that is not pinned."""
     torch = pytest.importorskip("torch")
-    pytest.importorskip("sglang.srt.mem_cache.pool_host.mha")
+    engine("sglang.srt.mem_cache.pool_host.mha")
     from sglang.srt.mem_cache.hicache_storage import HiCacheStorageConfig
     from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
     from sglang.srt.mem_cache.storage.backend_factory import StorageBackendFactory
