@@ -21,6 +21,7 @@ fuzz_replays = \
 	fuzz/replay_roundtrip fuzz/replay_params fuzz/replay_rans_tables \
 	fuzz/replay_geometry fuzz/replay_profile \
 	fuzz/replay_model_gguf fuzz/replay_model_safetensors \
+	fuzz/replay_pickle fuzz/replay_raw fuzz/replay_kvc \
 	fuzz/replay_kept fuzz/replay_lossy fuzz/replay_manifest fuzz/replay_s3_list \
 	fuzz/replay_oci
 check_PROGRAMS += $(fuzz_replays)
@@ -68,6 +69,12 @@ fuzz_replay_geometry_SOURCES = fuzz/target_geometry.c fuzz/standalone.c
 fuzz_replay_geometry_LDADD = fuzz/libfuzzing.la
 fuzz_replay_profile_SOURCES = fuzz/target_profile.c fuzz/standalone.c
 fuzz_replay_profile_LDADD = fuzz/libfuzzing.la
+fuzz_replay_pickle_SOURCES = fuzz/target_pickle.c fuzz/standalone.c
+fuzz_replay_pickle_LDADD = fuzz/libfuzzing.la
+fuzz_replay_raw_SOURCES = fuzz/target_raw.c fuzz/standalone.c
+fuzz_replay_raw_LDADD = fuzz/libfuzzing.la
+fuzz_replay_kvc_SOURCES = fuzz/target_kvc.c fuzz/standalone.c
+fuzz_replay_kvc_LDADD = fuzz/libfuzzing.la
 fuzz_replay_model_gguf_SOURCES = fuzz/target_model_gguf.c fuzz/standalone.c
 fuzz_replay_model_gguf_LDADD = fuzz/libfuzzing.la
 fuzz_replay_model_safetensors_SOURCES = fuzz/target_model_safetensors.c fuzz/standalone.c
@@ -93,6 +100,7 @@ noinst_PROGRAMS += \
 	fuzz/fuzz_npy fuzz/fuzz_container fuzz/fuzz_roundtrip \
 	fuzz/fuzz_params fuzz/fuzz_rans_tables fuzz/fuzz_geometry \
 	fuzz/fuzz_profile fuzz/fuzz_model_gguf fuzz/fuzz_model_safetensors \
+	fuzz/fuzz_pickle fuzz/fuzz_raw fuzz/fuzz_kvc \
 	fuzz/fuzz_kept fuzz/fuzz_lossy fuzz/fuzz_manifest fuzz/fuzz_s3_list \
 	fuzz/fuzz_oci
 fuzz_fuzz_decode_SOURCES = fuzz/target_decode.c
@@ -158,6 +166,15 @@ fuzz_fuzz_geometry_LDFLAGS = -fsanitize=fuzzer
 fuzz_fuzz_profile_SOURCES = fuzz/target_profile.c
 fuzz_fuzz_profile_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_profile_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_pickle_SOURCES = fuzz/target_pickle.c
+fuzz_fuzz_pickle_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_pickle_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_raw_SOURCES = fuzz/target_raw.c
+fuzz_fuzz_raw_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_raw_LDFLAGS = -fsanitize=fuzzer
+fuzz_fuzz_kvc_SOURCES = fuzz/target_kvc.c
+fuzz_fuzz_kvc_LDADD = fuzz/libfuzzing.la
+fuzz_fuzz_kvc_LDFLAGS = -fsanitize=fuzzer
 fuzz_fuzz_model_gguf_SOURCES = fuzz/target_model_gguf.c
 fuzz_fuzz_model_gguf_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_model_gguf_LDFLAGS = -fsanitize=fuzzer

@@ -264,6 +264,64 @@ def compare(path, data):
     return same
 
 
+def pickles():
+    """What torch.save puts into data.pkl, put together by hand."""
+    def text(s):
+        return b'X' + struct.pack('<I', len(s)) + s
+
+    def tensor(key, offset=0, size=(1, 2, 8, 16), stride=(256, 128, 16, 1), kind=b'BFloat16'):
+        def numbers(x):
+            return b'(' + b''.join(b'M' + struct.pack('<H', n) for n in x) + b't'
+        return (b'ctorch._utils\n_rebuild_tensor_v2\n((' + text(b'storage') + b'ctorch\n' + kind +
+                b'Storage\n' + text(key) + text(b'cpu') + b'M\0\4tQK' + bytes([offset]) +
+                numbers(size) + numbers(stride) + b'\x89ccollections\nOrderedDict\n)RtR')
+    pair = b'(' + tensor(b'0') + tensor(b'1') + b't'
+    head = b'\x80\2'
+    return [
+        ('pair', head + b'(' + pair + b't.'),
+        ('dict', head + b'}q\0(' + text(b'past_key_values') + b'(' + pair + b't' +
+         text(b'input_ids') + tensor(b'1', 0, (1, 8), (8, 1), b'Long') + b'u.'),
+        ('views', head + b'(' + tensor(b'0', 0, (1, 8, 2, 16), (256, 16, 128, 1)) + tensor(b'0') +
+         b't.'),
+        ('memo', head + b']q\0(h\0h\0eh\0a.'),
+        ('object', head + b'cm\nC\n)\x81}' + text(b'layers') + b'](' + b'cm\nL\n)\x81}(' +
+         text(b'keys') + tensor(b'0') + text(b'values') + tensor(b'1') + b'ubesb.'),
+        ('protocol4', b'\x80\4\x95' + bytes(8) + b'\x8c\5torch\x8c\1x\x93\x94\x8a\2\xff\1' + b'\x86.'),
+    ]
+
+
+def kvc(payload, ids, crc=0):
+    """As erllama writes it."""
+    tags = b''.join(struct.pack('<BI', t, len(v)) + v for t, v in (
+        (1, bytes(32)), (8, struct.pack('<I', len(ids))), (9, struct.pack('<%dI' % len(ids), *ids))))
+    behind = struct.pack('<I', 5) + b'hello' + struct.pack('<I', len(tags)) + tags
+    return (struct.pack('<3sBBBHIIIIQQQ', b'KVC', 1, 16, 1, 0, len(ids), 0, 512, 0, 1, 2, len(payload)) +
+            struct.pack('<QQII', 72 + len(behind), len(payload), crc, 0) + behind + payload)
+
+
+def more_imports(put):
+    before = rng.getstate()
+    for name, data in pickles():
+        put('pickle', name, data + bytes(4))
+    elements = rng.randbytes(2 * 2 * 3 * 4 * 2 * 8)
+    for name, text in (('2LTHD', b'bf16,2LTHD,L=2,H=2,D=8'), ('pages', b'f16,L2PBHD,L=2,B=3,H=2,D=8'),
+                       ('inner', b'bf16,PL2BHD,L=2,B=3,H=2,D=8'), ('latent', b'u8,TD,D=96'),
+                       ('heads', b'f32,2HTLD,T=3,L=2,H=2,D=8'), ('wrong', b'bf16,2LTHD,L=5,H=2,D=8')):
+        put('raw', name, text + bytes(1) + elements + bytes(4))
+    group = '{"tokens_per_block":16,"layer_names":["a","b"]}'
+    for name, text, config in (
+            ('vllm', b'vllm,D=8', '{"dtype":"torch.bfloat16","blocks_per_file":2,"kv_cache_groups":[%s,%s]}' % (group, group)),
+            ('model', b'sglang:page_first', '{"torch_dtype":"float16","num_hidden_layers":2,'
+             '"num_attention_heads":4,"num_key_value_heads":2,"hidden_size":64}'),
+            ('lmcache', b'lmcache,L=2,H=2,D=8', '')):
+        put('raw', 'layout-' + name, text + bytes(1) + config.encode() + bytes([16, 0, 0, 0]))
+    state = kv_blob(9, 2, 16, F16, 0, 4)
+    put('kvc', 'state', kvc(state, range(9)) + bytes(4))
+    put('kvc', 'magic', kvc(struct.pack('<II', 0xaf143cd8, 0) + state, range(9)) + bytes(4))
+    put('kvc', 'other', kvc(b'not a state', []) + bytes(4))
+    rng.setstate(before)
+
+
 def main(corpus, kvarc=None, check=False):
     wrong = []
 
@@ -342,6 +400,7 @@ def main(corpus, kvarc=None, check=False):
     put('container', 'pax.tar', t)
     z, t = bundle(members[:2], zipfile.ZIP_STORED, 'n' * 120 + '/', tarfile.GNU_FORMAT)
     put('container', 'gnu.tar', t)
+    more_imports(put)
     put('gguf', 'llama.gguf', gguf([
         ('general.architecture', 'llama'), ('general.name', 'a model'),
         ('llama.block_count', 2), ('llama.embedding_length', 64),

@@ -62,6 +62,7 @@ EXTRA_DIST += tests/data/sample/README.md tests/data/sample/make_sample.py \
 
 # Files in and out.
 EXTRA_DIST += tests/data/make_import_data.py tests/data/engine_writers.py \
+	tests/data/make_torch_data.py \
 	tests/data/make_engine_data.py tests/data/engine_models.py \
 	tests/data/import tests/data/models tests/data/pre_release
 
@@ -170,6 +171,7 @@ unit_tests = \
 	tests/unit/test_divergence \
 	tests/unit/test_dropped \
 	tests/unit/test_engine \
+	tests/unit/test_engine_files \
 	tests/unit/test_eval \
 	tests/unit/test_expect \
 	tests/unit/test_external \

@@ -47,7 +47,13 @@ typedef struct kvarc_import_options {
 	/* a model with layers like the file's, for RoPE and heads of each layer, scaled frequencies
 	 * included; it has precedence over profiles. It must outlive the import. NULL: none */
 	const kvarc_predictor *predictor;
-	uint64_t reserved[4]; /* zero */
+	/* the file is elements without a header: their type, the order of the axes (outermost
+	 * first), and extents, "bf16,2LTHD,L=30,H=3,D=64". 2: keys, then values; L layers, T tokens
+	 * or P pages of B tokens, H heads, D channels. One extent may be missing, it follows from
+	 * the size. Without 2 the tensors are latents (MLA), without H the heads are found. NULL:
+	 * the file is parsed */
+	const char *raw;
+	uint64_t reserved[3]; /* zero */
 } kvarc_import_options;
 #define KVARC_IMPORT_OPTIONS_INIT KVARC_ZERO
 
@@ -56,10 +62,25 @@ typedef struct kvarc_import_options {
  * a change need not be noticed. Compare size, mtime, ctime and inode from before this call with
  * those after kvarc_pack, and discard the archive when they differ. On failure *im is NULL.
  * Returns OK, MEM, MEMLIMIT, OPTIONS (a part that was not built in), DATA (a container that cannot
- * be read), IO, PROG (also a line of kv_rule that is no rule). */
+ * be read), GEOMETRY (the size of the file does not fit options.raw), IO, PROG (also a line of
+ * kv_rule that is no rule, or a description of options.raw that is none). */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_import_open(kvarc_import **im,
                                                        const kvarc_source *source, const char *name,
                                                        const kvarc_import_options *options);
+/*
+ * The text for kvarc_import_options.raw that describes the page files of an engine. layout: "vllm"
+ * (file system tier; also "vllm:hnd", "vllm:split", "vllm:mla"), "sglang:layer_first",
+ * "sglang:page_first", "sglang:page_first_direct", "sglang:page_head", "lmcache" (also
+ * "lmcache:t2d", "lmcache:mla"), and behind it a type and extents, "lmcache,bf16,L=30,H=3,D=64",
+ * which go before those of config: the config.json of the tier or of the model, or NULL; its size
+ * is known and at most 1 MiB. path: of the file, for what names say, or NULL. Writes at most
+ * `bytes` bytes to raw, with the 0 at the end: 160 suffice. error may be NULL.
+ * Returns OK, PROG (no such layout, or something is missing), DATA (config is not JSON), OPTIONS
+ * (no JSON was built in), IO, MEM; raw is not to be used then.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_raw_layout(const char *layout, const char *path,
+                                                      const kvarc_source *config, char *raw,
+                                                      size_t bytes, kvarc_error *error);
 /* Frees the import and sets *im to NULL; NULL-safe. */
 KVARC_API void kvarc_import_close(kvarc_import **im);
 /* The geometry of the cache in the file, owned by the import. */

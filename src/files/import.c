@@ -60,8 +60,9 @@ static void roll_back(kvarc_import *im, const struct mark *m)
 /* Asks the parsers in turn; what none of them knows stays opaque. */
 static kvarc_ret look_at(kvarc_import *im, uint32_t item)
 {
-	static kvarc_ret (*const parsers[])(kvarc_import *, uint32_t) = { kvi_import_llama,
-		                                                          kvi_import_safetensors };
+	static kvarc_ret (*const parsers[])(kvarc_import *, uint32_t) = {
+		kvi_import_llama, kvi_import_kvc, kvi_import_safetensors
+	};
 	struct mark m = { im->n_tracks, im->n_tensors, im->n_areas };
 	for (size_t i = 0; i < sizeof parsers / sizeof *parsers; i++) {
 		kvarc_ret ret = parsers[i](im, item);
@@ -81,7 +82,11 @@ static kvarc_ret look_at_all(kvarc_import *im)
 	if (ret)
 		return ret;
 	struct mark m = { im->n_tracks, im->n_tensors, im->n_areas };
-	ret = kvi_import_npy(im, 0);
+	ret = kvi_import_pt(im);
+	if (ret == KVARC_END) {
+		roll_back(im, &m);
+		ret = kvi_import_npy(im, 0);
+	}
 	if (ret == KVARC_END) {
 		roll_back(im, &m);
 		ret = KVARC_OK;
@@ -183,9 +188,23 @@ static kvarc_ret open_container(kvarc_import *im, const kvarc_source *src, const
 	return ret;
 }
 
+/* The caller said what the file is: nothing else is tried. */
+static kvarc_ret open_raw(kvarc_import *im, const kvarc_source *src, const char *name)
+{
+	kvarc_ret ret = open_single(im, src, name);
+	if (!ret)
+		ret = kvi_import_raw(im, 0);
+	if (ret == KVARC_END)
+		ret = kvi_fail(im->error, KVARC_GEOMETRY,
+		               "raw pages: more tensors than an archive can describe");
+	return ret ? ret : finish(im);
+}
+
 static kvarc_ret open_all(kvarc_import *im, const kvarc_source *src, const char *name)
 {
 	kvarc_ret ret = read_model(im);
+	if (!ret && im->options.raw)
+		return open_raw(im, src, name);
 	if (!ret && !im->options.opaque) {
 		ret = open_container(im, src, name);
 		if (ret != KVARC_END)

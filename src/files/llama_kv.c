@@ -290,6 +290,27 @@ static void describe(kvarc_import *im, const struct kvi_llama_file *f, const cha
 	im->streams = f->n_sections ? f->sections[0].n_streams : 0;
 }
 
+kvarc_ret kvi_import_llama_state(kvarc_import *im, uint32_t item, uint64_t at, uint64_t ids_at,
+                                 uint32_t n_ids)
+{
+	struct kvi_llama_file f;
+	const char *why = "";
+	struct kvi_scan *s = kvi_scan_open(&im->alloc, &im->items[item].src);
+	if (!s)
+		return kvi_import_full(im);
+	kvarc_ret ret = kvi_llama_parse_state(&f, &im->alloc, s, at, &why);
+	if (!ret) {
+		f.tokens_at = ids_at;
+		f.n_tokens = n_ids;
+		ret = add_sections(&(struct llama){ im, item, s, &f, { 0 } });
+		if (!ret)
+			describe(im, &f, "sequence");
+		kvi_llama_free(&f, &im->alloc);
+	}
+	kvi_free(&im->alloc, s);
+	return ret;
+}
+
 kvarc_ret kvi_import_llama(kvarc_import *im, uint32_t item)
 {
 	struct kvi_imp_item *it = &im->items[item];

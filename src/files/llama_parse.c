@@ -18,6 +18,7 @@ enum {
 	PACKED_VERSION = 1 /* of the server's token blob */
 };
 #define NULL_TOKEN UINT32_MAX
+#define STATE_MAGIC UINT32_C(0xaf143cd8) /* of a bare state; the number of its sequence follows */
 
 /* Old session files: u32 n, i32[n]; then twice u64 n, f32[n]. */
 static bool outputs(struct kvi_scan *s)
@@ -255,6 +256,24 @@ kvarc_ret kvi_llama_parse(struct kvi_llama_file *f, const struct kvi_alloc *allo
 	if (!header(f, s))
 		return s->io ? KVARC_IO : KVARC_END;
 	return try_all(f, alloc, s, why);
+}
+
+kvarc_ret kvi_llama_parse_state(struct kvi_llama_file *f, const struct kvi_alloc *alloc,
+                                struct kvi_scan *s, uint64_t at, const char **why)
+{
+	kvarc_ret ret = KVARC_END;
+	kvi_scan_seek(s, at);
+	if (kvi_scan32(s) == STATE_MAGIC)
+		at += 8;
+	for (uint32_t version = 4; version >= 2 && ret == KVARC_END; version--) {
+		memset(f, 0, sizeof *f);
+		if (s->io)
+			return KVARC_IO;
+		f->grammar.version = version;
+		f->memory_at = at;
+		ret = try_all(f, alloc, s, why);
+	}
+	return ret;
 }
 
 void kvi_llama_free(struct kvi_llama_file *f, const struct kvi_alloc *alloc)

@@ -92,6 +92,12 @@ struct kvi_llama_file {
  */
 kvarc_ret kvi_llama_parse(struct kvi_llama_file *f, const struct kvi_alloc *alloc,
                           struct kvi_scan *s, const char **why);
+/*
+ * The same of a bare state of one sequence (llama_state_seq_get_data), which begins at an offset
+ * and ends where the scan does: no version (the newest that fits is taken), no token ids.
+ */
+kvarc_ret kvi_llama_parse_state(struct kvi_llama_file *f, const struct kvi_alloc *alloc,
+                                struct kvi_scan *s, uint64_t at, const char **why);
 /* Frees what kvi_llama_parse allocated; *f is empty afterwards. */
 void kvi_llama_free(struct kvi_llama_file *f, const struct kvi_alloc *alloc);
 

@@ -22,6 +22,7 @@ libkvi_la_SOURCES += \
 	src/files/input_hash.c src/files/input_hash.h \
 	src/files/item_put.c src/files/item_put.h \
 	src/files/kv_rules.c src/files/kv_rules.h \
+	src/files/kvc_import.c \
 	src/files/literal_find.c src/files/literal_find.h \
 	src/files/literals.c src/files/literals.h \
 	src/files/llama_checkpoints.c \
@@ -45,7 +46,11 @@ libkvi_la_SOURCES += \
 	src/files/import_adopt.c src/files/import_adopt.h \
 	src/files/pack_files.c src/files/pack_files.h src/files/pack_parts.h \
 	src/files/plan.c src/files/plan.h \
+	src/files/pt_import.c \
+	src/files/pickle_tree.c src/files/pickle_tree.h \
 	src/files/references.c src/files/references.h \
+	src/files/raw_import.c src/files/raw_layout.c \
+	src/files/raw_pages.h src/files/raw_text.c \
 	src/files/reader_bounds.c src/files/reader_bounds.h \
 	src/files/repair.c \
 	src/files/repair_groups.c src/files/repair_groups.h \

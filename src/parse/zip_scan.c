@@ -78,9 +78,16 @@ static kvarc_ret parse_end(const kvarc_source *src, const uint8_t *p, uint64_t a
 	if (d->entries == UINT16_MAX || d->bytes == UINT32_MAX || d->at == UINT32_MAX)
 		return find_end64(src, at, d);
 	if (kvi_load16(p + 4) != 0 || kvi_load16(p + 6) != 0 || kvi_load16(p + 8) != d->entries ||
-	    d->at > at || d->bytes != at - d->at)
+	    d->at > at)
 		return KVARC_END;
-	return KVARC_OK;
+	if (d->bytes == at - d->at)
+		return KVARC_OK;
+	/* torch.save writes zip64 records also where nothing needs them. */
+	const struct directory own = *d;
+	kvarc_ret ret = find_end64(src, at, d);
+	if (!ret && (d->entries != own.entries || d->bytes != own.bytes || d->at != own.at))
+		ret = KVARC_END;
+	return ret;
 }
 
 /* The end record whose comment ends where the file does. */
