@@ -7,14 +7,14 @@ _kvarc()
 
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W '--help --version pack unpack test list info cut append log compact train bench eval profiles weights repair keygen session store help' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W '--help --version pack unpack test list info cut append log compact train bench eval profiles weights repair keygen session store watch help' -- "$cur")
         return
     fi
     case $prev in
     --output|-o|--profile|--model|--scores|--kv-rules|--attach|--key-file|--passphrase-file|--plot|--measure|--link|--store|--slot-folder|--have|--oci)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         return ;;
-    --rope|--tier|--max-error|--kv-rule|--axes|--parity|--layers|--tokens|--track|--checkpoint|--label|--identity|--held-out|--generate|--seed|--first-token|--sequences|--prefix|--continue|--max-kl|--group|--repeat|--prefill|--namespace|--server|--slot|--budget|--keep-versions|--grace|--threads|-T|--memory|-M)
+    --rope|--tier|--max-error|--kv-rule|--axes|--raw|--layout|--parity|--layers|--tokens|--track|--checkpoint|--label|--identity|--held-out|--generate|--seed|--first-token|--sequences|--prefix|--continue|--max-kl|--group|--repeat|--prefill|--namespace|--server|--slot|--budget|--keep-versions|--grace|--threads|-T|--memory|-M)
         return ;;
     --level)
         mapfile -t COMPREPLY < <(compgen -W '0 1 2 3 4 5 6 7 8' -- "$cur")
@@ -48,17 +48,17 @@ _kvarc()
         return ;;
     esac
     case $verb in
-    pack) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --rope --model --arith --loop --predict --token-ids --tier --max-error --scores --kv-rule --kv-rules --axes --attach --opaque --members --verify --streamable --parity --encrypt --key-file --passphrase-file --identity --max-kl --threads -T --memory -M --isa --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
+    pack) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --rope --model --arith --loop --predict --token-ids --tier --max-error --scores --kv-rule --kv-rules --axes --attach --raw --layout --opaque --members --verify --streamable --parity --encrypt --key-file --passphrase-file --identity --max-kl --threads -T --memory -M --isa --force -f --keep -k --rm --json --quiet -q --verbose -v --help -h' ;;
     unpack) words=' --output -o --stdout -c --profile --model --predict --allow-lossy --attach --key-file --passphrase-file --salvage --salvage-tokens --to --layers --tokens --track --checkpoint --threads -T --memory -M --isa --force -f --recursive -r --keep -k --json --quiet -q --verbose -v --help -h' ;;
     test) words=' --profile --model --predict --key-file --passphrase-file --checkpoint --threads -T --memory -M --isa --recursive -r --json --quiet -q --verbose -v --help -h' ;;
     list) words=' --profile --key-file --passphrase-file --memory -M --recursive -r --json --quiet -q --verbose -v --help -h' ;;
     info) words=' --profile --key-file --passphrase-file --plot --identity --memory -M --force -f --recursive -r --json --quiet -q --verbose -v --help -h' ;;
     cut) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --allow-lossy --verify --streamable --parity --encrypt --decrypt --key-file --passphrase-file --to --layers --tokens --track --checkpoint --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
-    append) words=' --level -0 -1 --profile --embed-profile --rope --model --kv-rule --kv-rules --axes --attach --opaque --verify --parity --encrypt --key-file --passphrase-file --label --identity --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
+    append) words=' --level -0 -1 --profile --embed-profile --rope --model --kv-rule --kv-rules --axes --attach --raw --layout --opaque --verify --parity --encrypt --key-file --passphrase-file --label --identity --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     log) words=' --profile --key-file --passphrase-file --memory -M --json --quiet -q --verbose -v --help -h' ;;
     compact) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --allow-lossy --verify --streamable --parity --encrypt --decrypt --key-file --passphrase-file --checkpoint --keep --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
-    train) words=' --output -o --level -0 -1 --profile --rope --model --arith --loop --predict --allow-lossy --kv-rule --kv-rules --axes --key-file --passphrase-file --identity --held-out --measure --generate --seed --first-token --dtype --head-block --whole-layer --no-table --klt --group --no-stages --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
-    bench) words=' --level -0 -1 --profile --model --tier --allow-lossy --kv-rule --kv-rules --axes --key-file --passphrase-file --repeat --link --prefill --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
+    train) words=' --output -o --level -0 -1 --profile --rope --model --arith --loop --predict --allow-lossy --kv-rule --kv-rules --axes --raw --layout --key-file --passphrase-file --identity --held-out --measure --generate --seed --first-token --dtype --head-block --whole-layer --no-table --klt --group --no-stages --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
+    bench) words=' --level -0 -1 --profile --model --tier --allow-lossy --kv-rule --kv-rules --axes --raw --layout --key-file --passphrase-file --repeat --link --prefill --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
     eval) words=' --profile --model --arith --tier --scores --key-file --passphrase-file --plot --dtype --sequences --prefix --continue --max-kl --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     profiles) words=' --model --key-file --passphrase-file --memory -M --json --quiet -q --verbose -v --help -h' ;;
     weights) words=' --json --quiet -q --verbose -v --help -h' ;;
@@ -66,7 +66,8 @@ _kvarc()
     keygen) words=' --quiet -q --verbose -v --help -h' ;;
     session) words=' --output -o --level -0 -1 --profile --attach --verify --encrypt --decrypt --key-file --passphrase-file --label --store --namespace --server --slot --slot-folder --have --threads -T --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
     store) words=' --output -o --profile --key-file --passphrase-file --store --namespace --oci --budget --keep-versions --grace --dry-run --threads -T --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
-    help) words=' --help -h pack unpack test list info cut append log compact train bench eval profiles weights repair keygen session store help' ;;
+    watch) words=' --output -o --level -0 -1 --profile --verify --encrypt --key-file --passphrase-file --store --namespace --threads -T --memory -M --once --poll --rm --json --quiet -q --verbose -v --help -h' ;;
+    help) words=' --help -h pack unpack test list info cut append log compact train bench eval profiles weights repair keygen session store watch help' ;;
     *) words= ;;
     esac
     if [[ $cur == -* || $verb == help ]]; then

@@ -10,6 +10,7 @@ dist_docs_DATA = \
 	docs/limits.md \
 	docs/lossy.md \
 	docs/measured.md \
+	docs/pages.md \
 	docs/profiles.md \
 	docs/python.md \
 	docs/serving.md \

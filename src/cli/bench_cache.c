@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "infile.h"
+#include "engine_files.h"
 #include "library.h"
 #include "message.h"
 #include "models.h"
@@ -179,6 +180,7 @@ static bool open_handles(struct bench_cache *c, const struct options *o, struct 
                          kvarc_source *source, kvarc_error *error)
 {
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
+	struct engine_file pages;
 	kvarc_ret ret;
 
 	if (input_is_archive(in)) {
@@ -190,6 +192,8 @@ static bool open_handles(struct bench_cache *c, const struct options *o, struct 
 	library_import_options(o, &io, error);
 	io.profiles = profiles_given(&io.n_profiles);
 	io.members = 1; /* compressed ones as well */
+	if (!engine_file_options(o, in->name, &pages, &io))
+		return false;
 	*source = input_source(in);
 	ret = kvarc_import_open(&c->im, source, NULL, &io);
 	if (ret != KVARC_OK) {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "commands.h"
+#include "engine_files.h"
 #include "identities.h"
 #include "library.h"
 #include "lock.h"
@@ -77,12 +78,16 @@ static bool import(struct append_job *j)
 {
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
 	const char *name = j->in.is_stdin ? NULL : paths_base(j->in.name);
+	struct engine_file pages;
 	kvarc_ret ret;
 
 	library_import_options(j->o, &io, &j->error);
 	io.rope = rope_of(j);
 	io.profiles = profiles_given(&io.n_profiles);
 	io.opaque = j->o->opaque;
+	if (!engine_file_options(j->o, j->in.name, &pages, &io) ||
+	    !engine_file_target(j->o, j->in.name, j->o->files[0]))
+		return false;
 	if (j->o->model && !models_is_folder(j->o)) {
 		if (!input_open(&j->model, j->o->model, true))
 			return false;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "commands.h"
+#include "engine_files.h"
 #include "identities.h"
 #include "secrets.h"
 #include "library.h"
@@ -88,6 +89,7 @@ static bool import(struct pack_job *j)
 	const struct options *o = j->o;
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
 	const char *name = j->in.is_stdin ? NULL : paths_base(j->in.name);
+	struct engine_file pages;
 	kvarc_ret ret;
 
 	library_import_options(o, &io, &j->error);
@@ -95,6 +97,8 @@ static bool import(struct pack_job *j)
 	io.profiles = profiles_given(&io.n_profiles);
 	io.opaque = o->opaque;
 	io.members = o->members;
+	if (!engine_file_options(o, j->in.name, &pages, &io))
+		return false;
 	if (o->model && !models_is_folder(o)) {
 		if (!input_open(&j->model, o->model, true))
 			return false;
@@ -336,7 +340,7 @@ static bool open_target(struct pack_job *j)
 		return false;
 	}
 	/* Before the work, not after it. */
-	if (!output_check(j->target, o->force))
+	if (!engine_file_target(o, j->in.name, j->target) || !output_check(j->target, o->force))
 		return false;
 	if (o->force && strcmp(j->target, "-") != 0 && !lock_replaced(j->target, &j->replaced))
 		return false;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "engine_files.h"
 #include "ids.h"
 #include "library.h"
 #include "message.h"
@@ -110,11 +111,14 @@ static kvarc_ret import(struct training *t, struct input_cache *c)
 {
 	const struct options *o = t->o;
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
+	struct engine_file pages;
 	kvarc_ret ret;
 
 	library_import_options(o, &io, &t->error);
 	io.rope = o->rope;
 	io.members = 1; /* compressed ones as well: nothing has to come back */
+	if (!engine_file_options(o, c->in.name, &pages, &io))
+		return KVARC_END;
 	io.model = t->model_source.opaque ? &t->model_source : NULL;
 	ret = kvarc_import_open(&c->import, &c->source, paths_base(c->in.name), &io);
 	if (ret == KVARC_OK && kvarc_import_note(c->import))

@@ -30,6 +30,9 @@ kvarc_SOURCES = \
 	src/cli/identities.c src/cli/identities.h \
 	src/cli/infile.c src/cli/infile.h \
 	src/cli/watch.c src/cli/watch.h \
+	src/cli/cmd_watch.c \
+	src/cli/slot_folder.c src/cli/slot_folder.h \
+	src/cli/folder_events.c src/cli/folder_events.h \
 	src/cli/walk.c src/cli/walk.h \
 	src/cli/times.c src/cli/times.h \
 	src/cli/ids.c src/cli/ids.h \
@@ -66,6 +69,7 @@ kvarc_SOURCES = \
 	src/cli/bench_link.c src/cli/bench_link.h \
 	src/cli/disk_speed.c src/cli/disk_speed.h \
 	src/cli/cmd_bench.c src/cli/bench_cache.c src/cli/bench_cache.h \
+	src/cli/engine_files.c src/cli/engine_files.h \
 	src/cli/cmd_eval.c src/cli/cmd_eval.h src/cli/eval_texts.c \
 	src/cli/eval_report.c src/cli/eval_plot.c src/cli/tiers.c src/cli/tiers.h \
 	src/cli/checked.h

@@ -13,6 +13,7 @@
 
 static int verbosity;
 static int status = EXIT_OK;
+static unsigned long n_errors;
 static int stdout_error; /* errno of the first failure */
 
 void msg_init(int level)
@@ -28,6 +29,11 @@ int msg_level(void)
 int msg_status(void)
 {
 	return status;
+}
+
+unsigned long msg_errors(void)
+{
+	return n_errors;
 }
 
 const char *msg_name(const char *file)
@@ -74,6 +80,7 @@ void msg_error(const char *file, const char *format, ...)
 {
 	va_list args;
 
+	n_errors++;
 	status = EXIT_ERROR;
 	va_start(args, format);
 	line("kvarc: ", file, format, args);

@@ -27,6 +27,8 @@ void msg_note(const char *file, const char *format, ...) __attribute__((format(p
 void msg_result(const char *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The exit status so far. */
 int msg_status(void);
+/* How many errors were shown so far. */
+unsigned long msg_errors(void);
 
 /* "-" is shown as "(stdin)". */
 const char *msg_name(const char *file);

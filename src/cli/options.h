@@ -28,7 +28,8 @@ enum {
 	VERB_REPAIR = 0x10000, /* the same */
 	VERB_SESSION = 0x20000,
 	VERB_STORE = 0x40000,
-	VERB_ALL = 0x67f7f,
+	VERB_WATCH = 0x80000,
+	VERB_ALL = 0xe7f7f,
 	/* take folders with -r */
 	VERB_WALKS = VERB_UNPACK | VERB_TEST | VERB_LIST | VERB_INFO
 };
@@ -52,6 +53,7 @@ struct options {
 	uint64_t prefill;                    /* tokens per second; 0: not given */
 	const char *rope, *model, *axes, *plot;
 	char *kv_rule;               /* lines of --kv-rule and --kv-rules; NULL: none */
+	const char *raw, *layout;    /* of pages of engines */
 	const char *label;           /* of a checkpoint, or a version of a session */
 	const char *keep_states;     /* "last", "labels", or a number of checkpoints */
 	struct option_list identity; /* "key=value" */
@@ -92,6 +94,7 @@ struct options {
 	bool head_block, whole_layer, no_table, no_stages;
 	bool to_stdout; /* -c */
 	bool recursive;
+	bool once, poll;   /* of watch */
 	bool nothing_left; /* of the files, after folders were walked */
 };
 

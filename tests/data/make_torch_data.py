@@ -45,3 +45,6 @@ save('one-storage', {'layers': [{'key': one[i, 0], 'value': one[i, 1], 'again': 
 save('other', {'pairs': pairs, 'x': fractions.Fraction(1, 3), 'y': 1 << 70, 'z': {1, 2},
                'w': bytearray(b'12345')}, pickle_protocol=5)
 save('legacy', pairs, _use_new_zipfile_serialization=False)
+# tensors with gaps, and one that two layers share: bytes, and once
+save('gaps', tuple(tuple(x[..., :4] for x in p) for p in pairs))
+save('twice', (pairs[0], pairs[0]))

@@ -111,6 +111,8 @@ const struct expected import_files[] = {
 	{ "torch-protocol4.pt", "zip archive of", NULL, 1, 1, 4, 640 },
 	{ "torch-views.pt", "zip archive of", NULL, 1, 1, 4, 640 },
 	{ "torch-one-storage.pt", "zip archive of", NULL, 1, 1, 4, 640 },
+	{ "torch-gaps.pt", OPAQUE, "no cache was found", 1, 1, 0, 0 },
+	{ "torch-twice.pt", "zip archive of", NULL, 1, 1, 2, 320 },
 	{ "torch-other.pt", OPAQUE, "data.pkl has more", 1, 1, 0, 0 },
 	{ "torch-legacy.pt", OPAQUE, NULL, 1, 1, 0, 0 },
 	{ "np-bf16.npz", OPAQUE, "5 of 5 members are compressed", 1, 1, 0, 0 },

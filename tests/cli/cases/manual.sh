@@ -17,7 +17,7 @@ awk '/^\.It Fl/ {
 		print item, $0
 	}' "$man" | sort > manual
 # Options of (nearly) all verbs say so by naming none.
-sed -E 's/ pack, unpack, test, list, info, cut, append, log, compact, train, bench, eval(, profiles)?(, weights)?(, repair)?(, keygen)?(, session, store)?(, help)?$/ */' table > table2
+sed -E 's/ pack, unpack, test, list, info, cut, append, log, compact, train, bench, eval(, profiles)?(, weights)?(, repair)?(, keygen)?(, session, store)?(, watch)?(, help)?$/ */' table > table2
 diff table2 manual
 if command -v mandoc > /dev/null; then
 	for page in "$top"/man/*.[135]; do
@@ -27,6 +27,6 @@ if command -v mandoc > /dev/null; then
 		mandoc -T ascii "$page" | grep '""'
 	done
 fi
-for verb in pack unpack test list info cut append log compact train bench eval profiles weights repair keygen session store help; do
+for verb in pack unpack test list info cut append log compact train bench eval profiles weights repair keygen session store watch help; do
 	grep -q "^\.It Cm $verb" "$man" || echo "no $verb"
 done

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=sh
+# Slot files are packed when they are complete, also those that are written slowly.
+sizes() {
+	sed 's/[0-9.]* [kM]*B written, .*/BYTES written, BYTES not written/' >&2
+}
+# until COMMAND...: for 20 seconds
+until_true() {
+	n=0
+	until "$@" 2> /dev/null; do
+		n=$((n + 1))
+		[ $n -lt 200 ] || {
+			echo "never: $*"
+			return 1
+		}
+		sleep .1
+	done
+}
+# is_whole ARCHIVE FILE
+is_whole() {
+	[ -e "$1" ] && "$KVARC" unpack -q -f -o was "$1" && cmp -s was "$2"
+}
+is_gone() {
+	[ ! -e "$1" ]
+}
+mkdir in out
+cp "$SLOT" in/a.bin
+head -c 300000 "$SLOT" > in/cut.bin
+echo text > in/readme
+cp "$SLOT" in/.hidden
+mkdir in/folder
+touch -d '2026-01-01' in/a.bin in/cut.bin in/readme
+kv watch --once in 2>&1 | sizes
+ls in
+is_whole in/a.bin.kva "$SLOT" && echo "the same"
+# nothing is new
+kv watch --once in 2>&1 | sizes
+rm in/cut.bin
+kv watch --once --store store in 2>&1 | sizes
+kv session log --store store a | wc -l
+kv watch --once --rm -o out/ in 2>&1 | sizes
+ls in out
+# slowly, with a pause, and moved in; the command ends when it is asked to
+for how in "" --poll; do
+	"$KVARC" watch -q $how -o out/ --rm in 2> err &
+	watcher=$!
+	sleep .3
+	{
+		head -c 400000 "$SLOT"
+		sleep 1.5
+		tail -c +400001 "$SLOT"
+	} > in/slow.bin
+	cp "$SLOT" in/.moved
+	mv in/.moved in/moved.bin
+	until_true is_whole out/slow.bin.kva "$SLOT"
+	until_true is_whole out/moved.bin.kva "$SLOT"
+	until_true is_gone in/slow.bin
+	until_true is_gone in/moved.bin
+	kill -TERM $watcher
+	{ wait $watcher; } 2> /dev/null
+	cat err >&2
+	ls in out
+	rm out/slow.bin.kva out/moved.bin.kva
+done
+kv watch
+kv watch missing
+kv watch --level 5 in
+kv watch -o missing in
+kv watch --namespace x in
+kv watch --store s -o out/ in
