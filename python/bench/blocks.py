@@ -41,7 +41,7 @@ def load(path):
 
 
 def cut(bits, axes, tokens):
-    """Blocks of so many tokens in the layout that the axes say; D without H: heads side by side,
+    """Blocks of a number of tokens in the layout of the axes; D without H: heads side by side,
     and without 2 keys and values of a head as well."""
     _, layers, n, heads, channels = bits.shape
     for t in range(0, n - tokens + 1, tokens):

@@ -15,7 +15,7 @@ LETTERS = {"2": 2, "L": 3, "T": 40, "H": 2, "D": 32}
 
 
 def make_block(axes, seed=1, extra=0):
-    """(layout, bytearray) of a block of bf16, and so many bytes behind it."""
+    """(layout, bytearray) of a block of bf16, with `extra` bytes behind it."""
     shape = tuple(LETTERS[a] for a in axes)
     part = blocks.Part("bf16", axes, shape)
     data = bf16(np.random.default_rng(seed).standard_normal(shape)).tobytes()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Adapters of LMCache, vLLM and SGLang, on the classes of the real packages. Skipped without them."""
+"""Adapters of LMCache, vLLM and SGLang, on the classes of the real packages, if installed."""
 import glob
 import importlib
 import os

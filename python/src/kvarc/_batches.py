@@ -11,7 +11,7 @@ _log = logging.getLogger("kvarc.blocks")
 
 
 class Batches:
-    """Threads that work on the blocks of batches, and tell when a batch is done. Nothing that a
+    """Threads that work on the blocks of batches, and a call when a batch is done. Nothing that a
     block raises passes: its result is `failed`."""
 
     def __init__(self, threads: int) -> None:

@@ -125,7 +125,7 @@ class BlockLayout:
 
 
 def rows_of(dtype: str, size: int, channels: int = 128) -> List[Part]:
-    """Parts of a block of which the dtype alone is known: rows of so many channels. Empty where
+    """Parts of a block of which the dtype alone is known: rows of `channels` elements. Empty where
     the size is no multiple of them."""
     row = channels * np.dtype(_arrays.BITS[dtype]).itemsize
     if size < row or size % row:

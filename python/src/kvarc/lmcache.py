@@ -75,7 +75,7 @@ def layout_of(obj: Any) -> BlockLayout:
 
 
 class _Tasks:
-    """Tasks of one kind: their results, each taken once, and an event that tells of them."""
+    """Tasks of one kind: their results, each taken once, and the event of a new one."""
 
     def __init__(self) -> None:
         self.event = create_event_notifier()

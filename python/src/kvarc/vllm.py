@@ -89,7 +89,7 @@ class KvarcTier(SecondaryTierManager):
             options["profile"] = Profile(profile)
             options["profiles"] = [options["profile"]]
         self._folder = BlockFolder(root_dir, budget=budget_bytes, sync=sync, **options)
-        # its names tell models, layouts and ranks apart
+        # its names are others for other models, layouts and ranks
         self._names = FileMapper.from_offloading_spec(
             root_dir="vllm", offloading_spec=offloading_spec,
             blocks_per_file=offloading_spec.blocks_per_chunk, parallel_agnostic=True)
