@@ -181,8 +181,10 @@ static void run(struct watching *w)
 
 static bool check(const struct options *o)
 {
-	if (o->n_files != 1 || !paths_is_folder(o->files[0]))
+	if (o->n_files != 1)
 		msg_error(NULL, "watch: give one folder: kvarc watch FOLDER");
+	else if (!paths_is_folder(o->files[0]))
+		msg_error(o->files[0], "there is no such folder to watch");
 	else if (o->output && !paths_is_folder(o->output))
 		msg_error(NULL, "watch: -o names no folder: end it with a slash, and it is made");
 	else if (o->level > 3)
