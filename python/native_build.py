@@ -32,7 +32,10 @@ def makefile_variable(name):
 
 
 def is_static():
-    return os.path.exists(os.path.join(BUILD, ".libs", "libkvarc.a"))
+    """Whether the build has static libraries alone: its command then is no script of libtool."""
+    libs = os.path.join(BUILD, ".libs")
+    return os.path.exists(os.path.join(libs, "libkvarc.a")) and \
+        not os.path.exists(os.path.join(libs, "libkvarc.so"))
 
 
 def link_arguments():

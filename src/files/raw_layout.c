@@ -61,12 +61,6 @@ static const char *dtype_of(const char *text, size_t n)
 	return NULL;
 }
 
-static void set(struct known *k, char letter, int64_t n)
-{
-	if (n > 0 && n <= UINT32_MAX)
-		k->extent[strchr(KVI_RAW_LETTERS, letter) - KVI_RAW_LETTERS] = (uint64_t)n;
-}
-
 /* "MODEL@...@bfloat16.pt": LMCache has the type in some of its names. */
 static void take_name(struct known *k, const char *path)
 {
@@ -79,6 +73,12 @@ static void take_name(struct known *k, const char *path)
 }
 
 #ifdef HAVE_JANSSON
+
+static void set(struct known *k, char letter, int64_t n)
+{
+	if (n > 0 && n <= UINT32_MAX)
+		k->extent[strchr(KVI_RAW_LETTERS, letter) - KVI_RAW_LETTERS] = (uint64_t)n;
+}
 
 /* ".../hh_g1/HASH.bin": the group of layers; 0 where the path has none. */
 static size_t group_of(const char *path)
