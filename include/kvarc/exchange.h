@@ -80,7 +80,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_export_oci(kvarc_store *s, size
 
 /*
  * Imports the versions in an OCI image layout, as kvarc_store_import does. Other images in it are
- * left alone. Size and SHA-256 of each blob are compared before anything is put. Returns as
+ * left alone. Size and SHA-256 of the blob of an archive are compared before it is put. Returns as
  * kvarc_store_import.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_import_oci(kvarc_store *s, const char *folder,

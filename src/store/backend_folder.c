@@ -21,6 +21,7 @@
 #include "util/alloc.h"
 #include "util/error.h"
 #include "util/hash.h"
+#include "write_file.h"
 
 /* Where files are until they are whole. */
 #define TEMP ".tmp"
@@ -54,10 +55,9 @@ static kvarc_ret fail_key(kvarc_error *e, const char *what, const char *key)
 	                key, strerror(errno));
 }
 
-/* fsync, where the file system has it. */
 static int synchronise(const struct folder *f, int fd)
 {
-	return f->no_sync || fsync(fd) == 0 || errno == EINVAL ? 0 : -1;
+	return f->no_sync ? 0 : kvi_sync_file(fd);
 }
 
 static void forget_open(struct folder *f)
@@ -119,20 +119,6 @@ static kvarc_ret folder_stat(struct kvi_backend *b, const char *key, struct kvi_
 	return KVARC_OK;
 }
 
-static int write_all(int fd, const char *p, size_t n)
-{
-	while (n > 0) {
-		ssize_t k = write(fd, p, n);
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k <= 0)
-			return -1;
-		p += k;
-		n -= (size_t)k;
-	}
-	return 0;
-}
-
 /* Copies all bytes of a source into a file. */
 static kvarc_ret copy_source(const struct folder *f, const kvarc_source *source, int fd,
                              const char *key, kvarc_error *e)
@@ -140,7 +126,7 @@ static kvarc_ret copy_source(const struct folder *f, const kvarc_source *source,
 	char *buffer = source->memory ? NULL : kvi_malloc(&f->alloc, COPY_BYTES);
 	kvarc_ret ret = KVARC_OK;
 	if (source->memory)
-		return write_all(fd, source->memory, (size_t)source->size) == 0
+		return kvi_write_file(fd, source->memory, (size_t)source->size) == 0
 		               ? KVARC_OK
 		               : fail_key(e, "write", key);
 	if (!buffer)
@@ -152,7 +138,7 @@ static kvarc_ret copy_source(const struct folder *f, const kvarc_source *source,
 		if (k <= 0)
 			ret = kvi_fail(e, KVARC_IO, "store: what becomes %s ends at byte %llu", key,
 			               (unsigned long long)at);
-		else if (write_all(fd, buffer, (size_t)k) != 0)
+		else if (kvi_write_file(fd, buffer, (size_t)k) != 0)
 			ret = fail_key(e, "write", key);
 		else
 			at += (uint64_t)k;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvistore_la_SOURCES += \
 	src/store/backend.c src/store/backend.h \
-	src/store/backend_folder.c \
+	src/store/backend_folder.c src/store/write_file.c src/store/write_file.h \
 	src/store/backend_s3.c src/store/s3_request.c src/store/s3_request.h \
 	src/store/s3_list.c src/store/s3_list.h \
 	src/store/backend_redis.c \

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "util/hash.h"
+#include "write_file.h"
 
 #define LAYOUT "oci-layout"
 #define INDEX "index.json"
@@ -35,20 +36,6 @@ static void write_hex(char hex[65], const uint8_t sum[crypto_hash_sha256_BYTES])
 
 /* ----- writing ------------------------------------------------ */
 
-static int write_all(int fd, const uint8_t *p, size_t n)
-{
-	while (n) {
-		ssize_t k = write(fd, p, n);
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k <= 0)
-			return -1;
-		p += k;
-		n -= (size_t)k;
-	}
-	return 0;
-}
-
 /* Copies a source into a file, and hashes it. */
 static kvarc_ret copy(struct kvi_oci_folder *x, const kvarc_source *source, int fd, char hex[65])
 {
@@ -68,7 +55,7 @@ static kvarc_ret copy(struct kvi_oci_folder *x, const kvarc_source *source, int 
 			               "store: what is exported cannot be read");
 		} else {
 			crypto_hash_sha256_update(&state, block, (unsigned long long)n);
-			if (fd >= 0 && write_all(fd, block, (size_t)n) != 0)
+			if (fd >= 0 && kvi_write_file(fd, block, (size_t)n) != 0)
 				ret = fail_file(x, "write", "a file");
 			at += (uint64_t)n;
 		}
@@ -77,11 +64,6 @@ static kvarc_ret copy(struct kvi_oci_folder *x, const kvarc_source *source, int 
 	write_hex(hex, sum);
 	kvi_free(&x->s->alloc, block);
 	return ret;
-}
-
-static int synchronise(int fd)
-{
-	return fsync(fd) == 0 || errno == EINVAL ? 0 : -1;
 }
 
 static int make_temporary(struct kvi_oci_folder *x, int dir, char name[TEMP_NAME])
@@ -111,7 +93,7 @@ static kvarc_ret put_file(struct kvi_oci_folder *x, int dir, const kvarc_source 
 	if (fd < 0)
 		return fail_file(x, "make", "a temporary file");
 	kvarc_ret ret = copy(x, source, fd, hex);
-	if (!ret && synchronise(fd) != 0)
+	if (!ret && kvi_sync_file(fd) != 0)
 		ret = fail_file(x, "synchronise", "a file");
 	if (close(fd) != 0 && !ret)
 		ret = fail_file(x, "write", "a file");
@@ -121,7 +103,7 @@ static kvarc_ret put_file(struct kvi_oci_folder *x, int dir, const kvarc_source 
 		ret = fail_file(x, "name", name ? name : "a blob");
 	if (ret || *had)
 		(void)unlinkat(dir, temp, 0);
-	if (!ret && synchronise(dir) != 0)
+	if (!ret && kvi_sync_file(dir) != 0)
 		ret = fail_file(x, "synchronise", "the folder");
 	return ret;
 }
