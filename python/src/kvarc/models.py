@@ -43,7 +43,7 @@ class Profile:
         return self
 
     def write(self, file: Any) -> None:
-        """Writes the .kvp file to a path or a binary file."""
+        """Writes the .kvp file to a path, which is made or emptied, or to a binary file."""
         sink = Sink(file, self._common.trouble)
         try:
             self._common.trouble.check(lib.kvarc_profile_write(self.c, sink.c))
