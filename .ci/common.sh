@@ -126,6 +126,9 @@ check_some() { # TEST...
 	local programs
 	programs=$(printf '%s\n' "$@" | grep -v '\.sh$')
 	case " $* " in *" tests/vectors.sh "*) programs="$programs tests/reference/digest" ;; esac
+	case " $* " in *" tests/gpu/decode.sh "*)
+		programs="$programs tests/gpu/check_decode tests/reference/generate" ;;
+	esac
 	# shellcheck disable=SC2086 # words
 	make -s -j"$jobs" check TESTS="$*" noinst_PROGRAMS= check_LTLIBRARIES= \
 		check_PROGRAMS="$(echo $programs)" \
@@ -135,6 +138,23 @@ check_some() { # TEST...
 abi_packages() { install_missing abidw abigail-tools; }
 musl_packages() { install_missing musl-gcc musl-tools; }
 clang_packages() { install_missing clang clang libclang-rt-14-dev; }
+
+# Sets what configure needs to compile the kernels of gpu/; nvcc cannot be installed here.
+gpu_tools() {
+	local tools="$work/gpu-tools"
+	command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ] || { echo "no nvcc (CUDA 13)"; return 1; }
+	command -v cuobjdump || [ -x /usr/local/cuda/bin/cuobjdump ] ||
+		[ -n "$(find "$tools" -name cuobjdump 2> /dev/null)" ] || {
+		python3 -m venv "$tools"
+		"$tools/bin/pip" install -q nvidia-cuda-cuobjdump
+	}
+}
+# Compiles them for some architectures and compares their instructions.
+gpu_kernels() { # ARCHITECTURE...
+	export PATH="$PATH:/usr/local/cuda/bin"
+	CUOBJDUMP=$(command -v cuobjdump || find "$work/gpu-tools" -name cuobjdump -type f) \
+		srcdir=$top gpu/check_gpu.sh "$@"
+}
 
 # A compiler and libraries for the other architecture, and what runs its programs.
 aarch64_packages() {

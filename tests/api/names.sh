@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Names: every C file of the tree has a name of its own, and so have include guards and the tags
+# Names: every C, C++ and CUDA file of the tree has a name of its own, and so have include guards and the tags
 # of structs, unions and enums.
 set -eu
 
@@ -13,7 +13,8 @@ for f in src predictors include tests fuzz bench examples gpu; do
 	[ ! -d "$f" ] || folders="$folders $f"
 done
 # shellcheck disable=SC2086 # a list
-find $folders -name '*.[ch]' ! -path '*/_build/*' ! -path '*/_inst/*' | sort > "$tmp/files"
+find $folders \( -name '*.[ch]' -o -name '*.cc' -o -name '*.cu' \) \
+	! -path '*/_build/*' ! -path '*/_inst/*' | sort > "$tmp/files"
 [ "$(wc -l < "$tmp/files")" -gt 300 ] || fail "tree not found"
 
 # NAME FILE lines: names that occur in two files

@@ -14,7 +14,7 @@ trap 'rm -rf "$tmp"' EXIT
 find . \( -name .git -o -name autom4te.cache -o -name build -o -name 'build-*' \
 	-o -name .deps -o -name .libs -o -name corpus -o -name __pycache__ \
 	-o -name vectors -o -name '_build' -o -name '_inst' -o -name 'kvarc-*' \) -prune -o -type f \
-	\( -name '*.[ch]' -o -name '*.cc' -o -name '*.py' -o -name '*.sh' -o -name '*.mk' \
+	\( -name '*.[ch]' -o -name '*.cc' -o -name '*.cu' -o -name '*.py' -o -name '*.sh' -o -name '*.mk' \
 	-o -name '*.am' -o -name '*.ac' -o -name 'kv_*.m4' -o -name '*.md' -o -name '*.map' \
 	-o -name '*.pc.in' -o -name quickstart -o -path './.ci/*' \) ! -name 'config.h*' \
 	! -path './confdefs.h' -print | sort > "$tmp/files"
@@ -38,7 +38,7 @@ while read -r f; do
 		;;
 	esac
 	case $f in
-	*.[ch] | *.cc)
+	*.[ch] | *.cc | *.cu)
 		lines=$(wc -l < "$f")
 		most=$lines_most
 		case $f in

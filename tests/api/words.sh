@@ -14,7 +14,7 @@ trap 'rm -rf "$tmp"' EXIT
 
 # files_of FOLDER_OR_FILE...: documents, sources and manuals
 files_of() {
-	find "$@" -type f \( -name '*.[ch]' -o -name '*.cc' -o -name '*.inc' -o -name '*.py' \
+	find "$@" -type f \( -name '*.[ch]' -o -name '*.cc' -o -name '*.cu' -o -name '*.inc' -o -name '*.py' \
 		-o -name '*.sh' -o -name '*.md' -o -name 'NEWS' -o -name '*.[135]' \) \
 		! -path '*/vectors/*' ! -path '*/corpus/*' ! -path '*/data/*' ! -path tests/api/words.sh | sort
 }
@@ -29,7 +29,7 @@ find_words() {
 		grep -HniE "(^|[^A-Za-z0-9_/.-])($pattern)(\$|[^A-Za-z0-9_./(-]|[./-](\$|[^A-Za-z0-9]))" "$@" |
 			grep -v '^CONTRIBUTING\.md:[0-9]*:|' > "$tmp/found" || true
 		if [ "$scope" = code ]; then
-			grep -E '^[^:]*\.(c|h|cc|inc|py|sh):' "$tmp/found" > "$tmp/code" || true
+			grep -E '^[^:]*\.(c|h|cc|cu|inc|py|sh):' "$tmp/found" > "$tmp/code" || true
 			mv "$tmp/code" "$tmp/found"
 		fi
 		sed "s|\$|    -> $wanted|" "$tmp/found"

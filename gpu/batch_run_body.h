@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* batch_run_body.h - the steps of a batch of chunks, each for one warp */
+#ifndef KVI_GPU_BATCH_RUN_BODY_H
+#define KVI_GPU_BATCH_RUN_BODY_H
+
+#include "chunk_finish_body.h"
+#include "exponent_decode_body.h"
+
+WARP_FN kvi_gpu_opened *opened_of(const kvi_gpu_chunk *c)
+{
+	return (kvi_gpu_opened *)(uintptr_t)c->opened;
+}
+WARP_FN const kvi_gpu_params *params_of(const kvi_gpu_chunk *c)
+{
+	return (const kvi_gpu_params *)(uintptr_t)c->params;
+}
+
+/* Step 1, a warp a chunk. */
+WARP_FN void run_open(const kvi_gpu_chunk *c)
+{
+	kvi_gpu_opened *o = opened_of(c);
+	o->status = open_chunk(c, o);
+}
+
+/* Whether step 2 of a codec and a format has work in a chunk. */
+WARP_FN bool runs(const kvi_gpu_chunk *c, uint32_t codec, uint32_t dtype)
+{
+	return c->codec == codec && c->dtype == dtype && opened_of(c)->status == KVI_GPU_OPEN &&
+	       opened_of(c)->n_streams;
+}
+
+/* Step 2 of codec 4: tables, then, behind a barrier, a warp a stream. */
+template <int D>
+WARP_FN void run_exponent_tables(const kvi_gpu_chunk *c, span<uint32_t> lut, span<uint32_t> ring,
+                                 uint32_t warp, uint32_t warps)
+{
+	exp_tables(lut, params_of(c), warp, warps);
+	exp_ring<D>(ring, params_of(c), opened_of(c),
+	            span_at<const uint32_t>(c->columns, opened_of(c)->columns), warp, warps);
+}
+template <int D>
+WARP_FN void run_exponent(const kvi_gpu_chunk *c, span<const uint32_t> lut,
+                          span<const uint32_t> ring, uint32_t number)
+{
+	kvi_gpu_opened *o = opened_of(c);
+	if (number < o->n_streams)
+		o->stream[number].good = exp_decode<D>(c, o, number, lut, ring);
+}
+
+/* Step 3, a warp a stream. */
+WARP_FN void run_finish(const kvi_gpu_chunk *c, uint32_t number)
+{
+	kvi_gpu_opened *o = opened_of(c);
+	const uint32_t size = element_bytes(c->dtype);
+	if (o->status != KVI_GPU_OPEN || number >= finished_streams(o))
+		return;
+	o->stream[number].good = size == 1   ? finish_stream<1>(c, o, number)
+				 : size == 2 ? finish_stream<2>(c, o, number)
+					     : finish_stream<4>(c, o, number);
+}
+
+/* Step 4, a warp a chunk. */
+WARP_FN void run_answer(const kvi_gpu_chunk *c, span<uint32_t> status, uint32_t number)
+{
+	kvi_gpu_opened *o = opened_of(c);
+	o->status = finish_chunk(c, o);
+	st_one(status, number, o->status);
+}
+
+/* Step 5, a warp a token. */
+WARP_FN void run_scatter(const kvi_gpu_chunk *c, uint32_t token)
+{
+	const kvi_gpu_opened *o = opened_of(c);
+	const uint32_t size = element_bytes(c->dtype);
+	if (o->status != KVI_GPU_OK || !c->view.base || token >= c->tokens)
+		return;
+	if (size == 1)
+		scatter_token<1>(c, o, token);
+	else if (size == 2)
+		scatter_token<2>(c, o, token);
+	else
+		scatter_token<4>(c, o, token);
+}
+
+#endif

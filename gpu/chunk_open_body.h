@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * chunk_open_body.h - reads the header, the mask, the table of streams and the heads of planes of a
+ * payload (spec 7, mask, rans 4, 5), a warp a chunk
+ *
+ * The payload is hostile: nothing in it is used before it was compared with payload_bytes.
+ */
+#ifndef KVI_GPU_CHUNK_OPEN_BODY_H
+#define KVI_GPU_CHUNK_OPEN_BODY_H
+
+#include "hash_body.h"
+#include "stream_words_body.h"
+
+enum { CODEC_RAW = 0, CODEC_CONSTANT = 2, CODEC_EXPONENT = 4, CODEC_GRID = 5 };
+enum { MASK_CHANNELS = 1, MASK_ROWS = 2, PLANE_STORED = 0, PLANE_ZSTD = 1, PLANE_CONSTANT = 2 };
+
+/* A payload and how far it was read. */
+struct payload_in {
+	span<const uint8_t> p;
+	span<const uint32_t> words;
+	uint32_t n, at;
+	bool bad;
+};
+
+WARP_FN uint32_t element_bytes(uint32_t dtype)
+{
+	return dtype == 1 ? 4 : dtype == 2 || dtype == 3 ? 2 : 1;
+}
+
+/* Skips n bytes; returns their offset, or 0 and marks the payload as bad. */
+WARP_FN uint32_t payload_skip(payload_in *in, uint32_t n)
+{
+	const uint32_t at = in->at;
+	if (in->bad || n > in->n - at) {
+		in->bad = true;
+		return 0;
+	}
+	in->at = at + n;
+	return at;
+}
+
+WARP_FN uint32_t payload_byte(payload_in *in)
+{
+	const uint32_t at = payload_skip(in, 1);
+	return in->bad ? 0 : ldg_one(in->p, at);
+}
+
+/* At a multiple of 4 of the payload. */
+WARP_FN uint32_t payload_word(payload_in *in)
+{
+	const uint32_t at = payload_skip(in, 4);
+	return in->bad ? 0 : ldg_one(in->words, at / 4);
+}
+
+/* The zeros to a multiple of 16. */
+WARP_FN void payload_padding(payload_in *in)
+{
+	const uint32_t n = (0 - in->at) % 16, at = payload_skip(in, n);
+	if (in->bad)
+		return;
+	in->bad = any_of(ldg_if(in->p, lanes() + at, lanes() < n)) != 0;
+}
+
+/* The bits of 32 members of a bitmap, from `first` on; at 0: none is set. */
+WARP_FN uint32_t bitmap_word(span<const uint8_t> p, uint32_t at, uint32_t first, uint32_t n)
+{
+	if (!at)
+		return 0;
+	const u32v i = lanes() + first;
+	return mask_of((ldg_if(p, (i >> 3) + at, i < n) >> (i & 7) & 1) != 0);
+}
+
+/* A bitmap of n bits and a value for each that is set; how many are. */
+WARP_FN uint32_t read_bitmap(payload_in *in, uint32_t n, uint32_t size, uint32_t *bits,
+                             uint32_t *values)
+{
+	uint32_t set = 0;
+	*bits = payload_skip(in, (n + 7) / 8);
+	if (in->bad)
+		return 0;
+	for (uint32_t i = 0; i < n; i += 32)
+		set += count(bitmap_word(in->p, *bits, i, n));
+	if (n % 8 && ldg_one(in->p, *bits + n / 8) >> n % 8)
+		in->bad = true;
+	*values = payload_skip(in, set * size);
+	in->bad |= set == 0;
+	return set;
+}
+
+/* The mask section, which ends at `end`; lists rows and columns that remain. */
+WARP_FN void read_mask(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_opened *o, uint32_t end)
+{
+	const uint32_t C = c->heads * c->head_channels, T = c->tokens;
+	const uint32_t size = element_bytes(c->dtype), flags = payload_byte(in);
+	uint32_t channels = 0, rows = 0, bits = 0, values = 0;
+	in->bad |= flags > (MASK_CHANNELS | MASK_ROWS);
+	o->row_bits = o->row_values = o->channel_bits = o->channel_values = 0;
+	if (flags & MASK_CHANNELS) {
+		channels = read_bitmap(in, C, size, &bits, &values);
+		o->channel_bits = bits;
+		o->channel_values = values;
+	}
+	if (flags & MASK_ROWS) {
+		rows = read_bitmap(in, T, size, &bits, &values);
+		o->row_bits = bits;
+		o->row_values = values;
+	}
+	in->bad |= in->at != end;
+	o->rows = T - rows;
+	o->columns = C - channels;
+	if (in->bad)
+		return;
+	span<uint32_t> columns = span_at<uint32_t>(c->columns, C);
+	for (uint32_t i = 0, n = 0; i < C; i += 32) {
+		const uint32_t m = ~bitmap_word(in->p, o->channel_bits, i, C);
+		const u32v at = lanes() + i;
+		const uint32_t left = m & mask_of(at < C);
+		st_if(columns, below(left) + n, at, lane_in(left));
+		n += count(left);
+	}
+	span<uint16_t> token = span_at<uint16_t>((uint64_t)(uintptr_t)o->token, KVI_GPU_TOKENS);
+	for (uint32_t i = 0, n = 0; i < T; i += 32) {
+		const uint32_t m = ~bitmap_word(in->p, o->row_bits, i, T);
+		const u32v at = lanes() + i;
+		const uint32_t left = m & mask_of(at < T);
+		st_if(token, below(left) + n, at, lane_in(left));
+		n += count(left);
+	}
+}
+
+/* Table, states and words of the streams (spec rans 4). */
+WARP_FN void read_streams(payload_in *in, kvi_gpu_opened *o)
+{
+	payload_padding(in);
+	for (uint32_t i = 0; i < o->n_streams; i++) {
+		o->stream[i].n_words = payload_word(in);
+		in->bad |= payload_word(in) != 0;
+		const uint32_t low = payload_word(in), high = payload_word(in);
+		o->check[i] = (uint64_t)high << 32 | low;
+		o->stream[i].good = 0;
+	}
+	in->bad |= o->n_streams == 1 && o->check[0];
+	for (uint32_t i = 0; i < o->n_streams && !in->bad; i++) {
+		o->stream[i].states = payload_skip(in, 4 * KVI_GPU_LANES);
+		if (!in->bad)
+			in->bad = mask_of(ldg(in->words, lanes() + o->stream[i].states / 4) <
+			                  STATE_LOW) != 0;
+	}
+	for (uint32_t i = 0; i < o->n_streams && !in->bad; i++) {
+		const uint32_t n = o->stream[i].n_words;
+		in->bad |= n > in->n / 2;
+		o->stream[i].words = payload_skip(in, 2 * n);
+		payload_padding(in);
+	}
+}
+
+/* A plane of n elements of k bits; KVI_GPU_HOST for one that Zstandard packed. */
+WARP_FN uint32_t read_plane(payload_in *in, uint32_t n, uint32_t k, kvi_gpu_plane *plane)
+{
+	const uint32_t head = in->at, bytes = (n * k + 7) / 8;
+	const uint32_t first = payload_word(in), stored = payload_word(in);
+	const uint32_t reserved = payload_word(in) | payload_word(in);
+	const uint32_t method = first & 255, value = first >> 8 & 255;
+	if (in->bad || first >> 16 || reserved || (method != PLANE_CONSTANT && value))
+		return KVI_GPU_DATA;
+	if (method == PLANE_ZSTD || method > PLANE_CONSTANT)
+		return KVI_GPU_HOST;
+	if (stored != (method == PLANE_STORED ? bytes : 0))
+		return KVI_GPU_DATA;
+	const uint32_t at = payload_skip(in, stored);
+	payload_padding(in);
+	if (in->bad)
+		return KVI_GPU_DATA;
+	plane->at = method == PLANE_STORED ? at : head + 1;
+	plane->keep = method == PLANE_STORED ? ~0u : 0;
+	const uint32_t used = n * k % 8;
+	const uint32_t last = method == PLANE_STORED ? ldg_one(in->p, at + bytes - 1) : value;
+	return used && last >> used ? KVI_GPU_DATA : KVI_GPU_OPEN;
+}
+
+/* All planes of a codec and a format (spec exponent 3, grid 6). */
+WARP_FN uint32_t read_planes(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_opened *o)
+{
+	const uint32_t n = o->rows * o->columns, dtype = c->dtype;
+	uint32_t left = dtype == 1 ? 24 : dtype == 2 ? 11 : dtype == 3 ? 8 : dtype == 4 ? 4 : 3;
+	uint32_t status = KVI_GPU_OPEN;
+	if (c->codec == CODEC_GRID)
+		left = dtype == 1 ? 16 : 0;
+	for (uint32_t i = 0; left && status == KVI_GPU_OPEN; i++) {
+		const uint32_t k = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+		status = read_plane(in, n, k, &o->plane[i]);
+		left -= k;
+	}
+	return status;
+}
+
+/* The payload of codecs 4 and 5 behind the header. */
+WARP_FN uint32_t open_streams(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_opened *o, uint32_t b,
+                              uint32_t section)
+{
+	if (section > in->n - in->at)
+		return KVI_GPU_DATA;
+	read_mask(in, c, o, in->at + section);
+	if (in->bad)
+		return KVI_GPU_DATA;
+	o->stream_tokens = KVI_GPU_LANES << b;
+	o->n_streams = o->columns ? (o->rows + o->stream_tokens - 1) / o->stream_tokens : 0;
+	if (o->n_streams < 2 && b != 3)
+		return KVI_GPU_DATA;
+	if (o->n_streams) {
+		read_streams(in, o);
+		const uint32_t status = in->bad ? (uint32_t)KVI_GPU_DATA : read_planes(in, c, o);
+		if (status != KVI_GPU_OPEN)
+			return status;
+	}
+	if (in->at != in->n)
+		return KVI_GPU_DATA;
+	return o->n_streams > 1 && hash_bytes((uint64_t)(uintptr_t)o->check, 8 * o->n_streams) !=
+					   o->raw_check
+		       ? KVI_GPU_DATA
+		       : KVI_GPU_OPEN;
+}
+
+/* Whether the header is the one that the index promises; gives byte 25 and section_bytes. */
+WARP_FN bool read_header(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_opened *o, uint32_t *b,
+                         uint32_t *section)
+{
+	bool good = true;
+	if (in->n < KVI_GPU_HEADER)
+		return false;
+	for (uint32_t i = 0; i < 8; i++) {
+		const uint32_t v = payload_word(in);
+		good &= (i == 6 ? v & 0xffff00ff : v) == c->head[i];
+		*b = i == 6 ? v >> 8 & 255 : *b;
+	}
+	const uint32_t low = payload_word(in), high = payload_word(in);
+	o->raw_check = (uint64_t)high << 32 | low;
+	*section = payload_word(in);
+	return good && payload_word(in) == 0 && *b <= 3;
+}
+
+/* Everything that is known before a stream is decoded. */
+WARP_FN uint32_t open_chunk(const kvi_gpu_chunk *c, kvi_gpu_opened *o)
+{
+	const uint32_t C = c->heads * c->head_channels, size = element_bytes(c->dtype);
+	payload_in in = { span_at<const uint8_t>(c->payload, c->payload_bytes),
+		          span_at<const uint32_t>(c->payload, c->payload_bytes / 4),
+		          c->payload_bytes, 0, false };
+	uint32_t b = 0, section = 0;
+	o->n_streams = 0;
+	o->row_bits = o->channel_bits = 0;
+	o->rows = c->tokens;
+	o->columns = C;
+	if (!read_header(&in, c, o, &b, &section))
+		return KVI_GPU_DATA;
+	if (c->codec == CODEC_RAW || c->codec == CODEC_CONSTANT) {
+		const uint32_t bytes = c->codec == CODEC_RAW ? c->tokens * C * size : size;
+		return b == 3 && !section && in.n - in.at == bytes ? KVI_GPU_OPEN : KVI_GPU_DATA;
+	}
+	if (C > KVI_GPU_CHANNELS || !c->params || c->codec == CODEC_GRID)
+		return KVI_GPU_HOST;
+	const kvi_gpu_params *p = (const kvi_gpu_params *)(uintptr_t)c->params;
+	if (p->n_tables > KVI_GPU_TABLES)
+		return KVI_GPU_HOST;
+	return open_streams(&in, c, o, b, section);
+}
+
+#endif

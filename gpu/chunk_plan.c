@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* chunk_plan.c - parameters, tables and chunks as kernels take them */
+#include "chunk_plan.h"
+
+#include <string.h>
+
+#include "codecs/grid/grid.h"
+#include "codecs/grid/grid_sets.h"
+#include "codecs/symbols.h"
+#include "numeric/rotate.h"
+
+/* Where arrays begin: at multiples of ALIGN. Work memory has SPARE bytes behind what is used. */
+enum { ALIGN = 16, SPARE = 16, COSINES = 4096, SCALES = 65 * 64, RING_MORE = 256 };
+
+static size_t aligned(size_t n)
+{
+	return (n + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+}
+
+/* A memory that is filled from its begin on. */
+struct param_arrays {
+	uint8_t *memory; /* NULL: sizes alone are wanted */
+	uint64_t address;
+	size_t n;
+};
+
+/* Appends an array; returns its address. */
+static uint64_t put(struct param_arrays *to, const void *from, size_t bytes)
+{
+	const size_t at = to->n;
+	if (to->memory)
+		memcpy(to->memory + at, from, bytes);
+	to->n += aligned(bytes);
+	return to->address + at;
+}
+
+static void put_tables(struct kvi_gpu_params *out, const struct kvi_table_params *p,
+                       struct param_arrays *to)
+{
+	const size_t C = kvi_params_channels(&p->common);
+	out->n_tables = p->freqs.n;
+	out->freq = put(to, p->freqs.freq, p->freqs.n * KVI_EXP_SYMBOLS * sizeof *p->freqs.freq);
+	out->table = put(to, p->table, C);
+	out->top = put(to, p->top, C);
+}
+
+static void put_grid(struct kvi_gpu_params *out, const struct kvi_grid_params *p,
+                     const kvarc_rope *rope, struct param_arrays *to)
+{
+	const size_t C = kvi_params_channels(&p->common);
+	out->k = put(to, p->k, C * sizeof *p->k);
+	out->mean = put(to, p->mean, C * sizeof *p->mean);
+	if (!p->common.rotates)
+		return;
+	out->rotary = rope->rotary;
+	out->interleaved = rope->pairing == KVARC_ROPE_INTERLEAVED;
+	out->rope = put(to, rope->freq, rope->rotary / 2 * sizeof *rope->freq);
+}
+
+static size_t put_params(struct kvi_gpu_params *out, const struct kvi_params *p,
+                         const kvarc_rope *rope, struct param_arrays to)
+{
+	*out = (struct kvi_gpu_params){ .channels = (uint32_t)kvi_params_channels(p),
+		                        .head_channels = p->head_channels };
+	if (p->codec == KVI_CODEC_EXPONENT)
+		put_tables(out, kvi_table_params_of(p), &to);
+	else
+		put_grid(out, kvi_grid_params_of(p), rope, &to);
+	return to.n;
+}
+
+size_t kvi_gpu_params_bytes(const struct kvi_params *p, const kvarc_rope *rope)
+{
+	struct kvi_gpu_params unused;
+	return put_params(&unused, p, rope, (struct param_arrays){ 0 });
+}
+
+void kvi_gpu_params_fill(struct kvi_gpu_params *out, const struct kvi_params *p,
+                         const kvarc_rope *rope, uint8_t *memory, uint64_t address)
+{
+	put_params(out, p, rope, (struct param_arrays){ memory, address, 0 });
+}
+
+size_t kvi_gpu_tables_bytes(void)
+{
+	return aligned(KVI_GRID_TABLES * KVI_GRID_SYMBOLS * sizeof(uint32_t)) +
+	       aligned(COSINES * sizeof(int16_t)) + aligned(SCALES);
+}
+
+void kvi_gpu_tables_fill(struct kvi_gpu_tables *out, uint8_t *memory, uint64_t address)
+{
+	uint32_t grid[KVI_GRID_TABLES * KVI_GRID_SYMBOLS];
+	struct param_arrays to = { memory, address, 0 };
+	for (size_t t = 0; t < KVI_GRID_TABLES; t++)
+		for (uint32_t s = 0, cum = 0; s < KVI_GRID_SYMBOLS; s++) {
+			const size_t at = t * KVI_GRID_SYMBOLS + s;
+			grid[at] = kvi_grid_set_0[at] | cum << 16;
+			cum += kvi_grid_set_0[at];
+		}
+	out->grid = put(&to, grid, sizeof grid);
+	out->cosine = put(&to, kvi_cos4096, COSINES * sizeof *kvi_cos4096);
+	out->scale = put(&to, kvi_rot_scale, SCALES);
+}
+
+struct kvi_gpu_work kvi_gpu_work_of(const struct kvi_chunk *shape, unsigned codec)
+{
+	const size_t C = kvi_chunk_channels(shape), n = C * shape->n_tokens;
+	const size_t elements = aligned(kvi_chunk_bytes(shape) + SPARE);
+	const size_t ring = 2 * C + RING_MORE;
+	struct kvi_gpu_work w = { 0 };
+	w.packed = aligned(sizeof(struct kvi_gpu_opened));
+	w.decoded = w.packed + elements;
+	w.contexts = w.decoded + elements;
+	w.columns = w.contexts;
+	if (codec == KVI_CODEC_GRID)
+		w.columns += aligned((n > ring ? n : ring) * sizeof(uint32_t) + SPARE);
+	w.bytes = w.columns + aligned(C * sizeof(uint32_t) + SPARE);
+	return w;
+}
+
+void kvi_gpu_chunk_fill(struct kvi_gpu_chunk *out, const struct kvi_chunk *shape,
+                        const struct kvi_chunk_header *header, uint32_t n)
+{
+	uint8_t head[KVI_CHUNK_HEADER_BYTES];
+	*out = (struct kvi_gpu_chunk){ .payload_bytes = n,
+		                       .dtype = shape->dtype,
+		                       .tokens = shape->n_tokens,
+		                       .heads = shape->heads,
+		                       .head_channels = shape->head_channels,
+		                       .codec = header->codec };
+	kvi_chunk_header_write(head, header);
+	head[25] = 0;
+	for (size_t i = 0; i < 8; i++)
+		out->head[i] = kvi_load32(head + 4 * i);
+}
+
+void kvi_gpu_chunk_place(struct kvi_gpu_chunk *out, const struct kvi_gpu_work *work,
+                         uint64_t address)
+{
+	out->opened = address + work->opened;
+	out->packed = address + work->packed;
+	out->decoded = address + work->decoded;
+	out->contexts = address + work->contexts;
+	out->columns = address + work->columns;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* chunk_plan.h - the host's part: what kernels are given about PARAMS frames and chunks */
+#ifndef KVI_GPU_CHUNK_PLAN_H
+#define KVI_GPU_CHUNK_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "codecs/codec.h"
+#include "device_job.h"
+
+/* Bytes of memory for the arrays of parameters; rope: of the tensor, NULL: none. */
+size_t kvi_gpu_params_bytes(const struct kvi_params *p, const kvarc_rope *rope);
+/*
+ * Fills *out and `memory` (kvi_gpu_params_bytes, aligned), which kernels find at `address`. The
+ * parameters are of codec 4 or 5.
+ */
+void kvi_gpu_params_fill(struct kvi_gpu_params *out, const struct kvi_params *p,
+                         const kvarc_rope *rope, uint8_t *memory, uint64_t address);
+
+/* Bytes of memory for the tables of all chunks. */
+size_t kvi_gpu_tables_bytes(void);
+/* Fills *out and `memory` (kvi_gpu_tables_bytes, aligned), which kernels find at `address`. */
+void kvi_gpu_tables_fill(struct kvi_gpu_tables *out, uint8_t *memory, uint64_t address);
+
+/* Offsets of the work memory of a chunk, and its size. */
+struct kvi_gpu_work {
+	size_t opened, packed, decoded, contexts, columns, bytes;
+};
+/* The work memory of a chunk of a codec; each part begins at a multiple of 16. */
+struct kvi_gpu_work kvi_gpu_work_of(const struct kvi_chunk *shape, unsigned codec);
+
+/*
+ * Fills *out, but for addresses and the view: header is that of the chunk, which the caller has
+ * compared with its tensor. n: bytes of the payload.
+ */
+void kvi_gpu_chunk_fill(struct kvi_gpu_chunk *out, const struct kvi_chunk *shape,
+                        const struct kvi_chunk_header *header, uint32_t n);
+/* Sets the addresses of work memory that kernels find at `address`. */
+void kvi_gpu_chunk_place(struct kvi_gpu_chunk *out, const struct kvi_gpu_work *work,
+                         uint64_t address);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* decode_kernels.cu - the kernels that decode a batch of chunks (batch_run_body.h) */
+#include "batch_run_body.h"
+
+/* Warps of a block of the steps that take a warp a chunk or a token. */
+enum { WARPS = 4 };
+
+static __device__ __forceinline__ uint32_t warp_of_grid(void)
+{
+	return blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+kvi_gpu_open(const kvi_gpu_chunk *chunks, uint32_t n)
+{
+	const uint32_t i = warp_of_grid();
+	if (i < n)
+		run_open(&chunks[i]);
+}
+
+/* A block a chunk, a warp a stream. Shared memory: the tables of `tables` tables, then the ring. */
+template <int D>
+static __device__ __forceinline__ void exponent_block(const kvi_gpu_chunk *chunks, uint32_t tables)
+{
+	extern __shared__ __align__(16) uint32_t shared[];
+	const kvi_gpu_chunk *c = &chunks[blockIdx.x];
+	if (!runs(c, CODEC_EXPONENT, D) || params_of(c)->n_tables > tables)
+		return;
+	span<uint32_t> lut = { shared }, ring = { shared + tables * SLOTS };
+	run_exponent_tables<D>(c, lut, ring, threadIdx.x / 32, blockDim.x / 32);
+	__syncthreads();
+	run_exponent<D>(c, span<const uint32_t>{ lut.p }, span<const uint32_t>{ ring.p },
+	                threadIdx.x / 32);
+}
+
+#define EXPONENT(name, dtype)                                             \
+	extern "C" __global__ void                                        \
+	__launch_bounds__(32 * KVI_GPU_STREAMS, 4)                        \
+	name(const kvi_gpu_chunk *chunks, uint32_t tables)                \
+	{                                                                 \
+		exponent_block<dtype>(chunks, tables);                    \
+	}
+EXPONENT(kvi_gpu_exponent_f32, 1)
+EXPONENT(kvi_gpu_exponent_f16, 2)
+EXPONENT(kvi_gpu_exponent_bf16, 3)
+EXPONENT(kvi_gpu_exponent_e4m3, 4)
+EXPONENT(kvi_gpu_exponent_e5m2, 5)
+
+/* A block a chunk, a warp a stream. */
+extern "C" __global__ void __launch_bounds__(32 * KVI_GPU_STREAMS)
+kvi_gpu_finish(const kvi_gpu_chunk *chunks)
+{
+	run_finish(&chunks[blockIdx.x], threadIdx.x / 32);
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+kvi_gpu_answer(const kvi_gpu_chunk *chunks, uint32_t n, uint32_t *status)
+{
+	const uint32_t i = warp_of_grid();
+	if (i < n)
+		run_answer(&chunks[i], span<uint32_t>{ status }, i);
+}
+
+/* blockIdx.y: the chunk. */
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+kvi_gpu_scatter(const kvi_gpu_chunk *chunks)
+{
+	run_scatter(&chunks[blockIdx.y], warp_of_grid());
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * device_job.h - input and results of kernels: C for callers, C++ for kernels
+ *
+ * Addresses are of device memory (of host memory where kernels run on the host); all of it is the
+ * caller's. What is called aligned is at a multiple of 16.
+ */
+#ifndef KVI_GPU_DEVICE_JOB_H
+#define KVI_GPU_DEVICE_JOB_H
+
+#include <stdint.h>
+
+/* The answer for a chunk; other values mean that its kernels have not run. */
+enum kvi_gpu_status {
+	KVI_GPU_OK = 0,
+	KVI_GPU_DATA = 1, /* damaged, or not valid */
+	KVI_GPU_HOST = 2, /* outside of the GPU subset (spec 3.6) or of the limits below */
+	KVI_GPU_OPEN = 3, /* the header is good, the elements are not there yet */
+	KVI_GPU_PAGE = 4  /* the page table names a page that the view does not have */
+};
+
+/* Sizes that the format fixes, and limits of these kernels. */
+enum {
+	KVI_GPU_LANES = 32,
+	KVI_GPU_STREAMS = 8,
+	KVI_GPU_TOKENS = 256,
+	KVI_GPU_HEADER = 48,    /* bytes of a chunk header (spec 7) */
+	KVI_GPU_TABLES = 8,     /* of a PARAMS frame of codec 4 (spec 3.6) */
+	KVI_GPU_CHANNELS = 8192 /* of a chunk */
+};
+
+/* A PARAMS frame that the host has checked (spec 8). Arrays are aligned. */
+struct kvi_gpu_params {
+	uint64_t freq;       /* codec 4: u16[n_tables][32] */
+	uint64_t table, top; /* codec 4: u8[channels] */
+	uint64_t k, mean;    /* codec 5: i16[channels] */
+	uint64_t rope;       /* codec 5: u64[rotary / 2] frequencies */
+	uint32_t n_tables;
+	uint32_t channels, head_channels;
+	uint32_t rotary; /* channels of a head whose means rotate; 0: none */
+	uint32_t interleaved;
+};
+
+/* Tables that are the same for all chunks. */
+struct kvi_gpu_tables {
+	uint64_t grid;   /* u32[192 * 41]: frequency | cumulative frequency << 16 (spec grid 5) */
+	uint64_t cosine; /* i16[4096] (spec grid 2) */
+	uint64_t scale;  /* i8[65 * 64] (spec grid 2) */
+};
+
+/*
+ * Where a chunk's elements go: that of token t and head h of the chunk and of channel c is at
+ * base + page * page_stride + slot * token_stride + h * head_stride + c * elem_stride, where
+ * n = first_token + t, page = pages[n / page_tokens], slot = n % page_tokens. Without a page table
+ * page is 0 and slot is n. Tokens of a page below 0 are not written.
+ */
+struct kvi_gpu_view {
+	uint64_t base;        /* 0: elements are not wanted, the chunk is checked alone */
+	uint64_t bytes;       /* of the memory at base: no element lies outside */
+	uint64_t page_table;  /* i32[n_table]; 0: contiguous */
+	uint64_t page_stride, token_stride, head_stride, elem_stride; /* bytes */
+	uint32_t n_table, page_tokens;
+	uint32_t n_pages; /* that the memory at base has */
+	uint32_t first_token;
+};
+
+/* A chunk to be decoded. */
+struct kvi_gpu_chunk {
+	uint64_t payload; /* of the CHUNK frame, aligned: header and codec payload */
+	uint32_t payload_bytes;
+	uint32_t dtype, tokens, heads, head_channels;
+	uint32_t codec;
+	uint32_t head[8];   /* bytes 0 to 31 of the header that the index promises; byte 25 is 0 */
+	uint64_t params;    /* kvi_gpu_params; 0: the codec has none */
+	uint64_t positions; /* i32[tokens]; 0: nothing rotates */
+	uint64_t opened;    /* kvi_gpu_opened */
+	/* Work memory, aligned, each 16 bytes more than: elements in coding order; decoded
+	 * elements; u32[elements or 2 * channels + 256] for contexts of codec 5; u32[channels]. */
+	uint64_t packed, decoded, contexts, columns;
+	struct kvi_gpu_view view;
+};
+
+/* What kernels know of a stream: offsets in the payload. */
+struct kvi_gpu_stream {
+	uint32_t states, words, n_words;
+	uint32_t good; /* decoded to its end */
+};
+
+/* A plane (spec rans 5): where its bytes are; of a constant plane where its value is. */
+struct kvi_gpu_plane {
+	uint32_t at;
+	uint32_t keep; /* ~0: a byte each; 0: the value serves for all */
+};
+
+/* What the first kernel finds in a payload, for those that follow. */
+struct kvi_gpu_opened {
+	uint32_t status;
+	uint32_t n_streams, stream_tokens; /* remaining tokens of a stream */
+	uint32_t rows, columns;            /* tokens and channels that the mask leaves */
+	uint32_t row_bits, row_values, channel_bits, channel_values; /* offsets; 0: none */
+	uint32_t ring; /* contexts repeat after this many elements; 0: never */
+	struct kvi_gpu_plane plane[3];
+	struct kvi_gpu_stream stream[KVI_GPU_STREAMS];
+	uint64_t raw_check;
+	uint64_t check[KVI_GPU_STREAMS];
+	uint16_t token[KVI_GPU_TOKENS]; /* of each remaining row */
+};
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* host_run.h - runs the kernels of a batch on the host, for tests */
+#ifndef KVI_GPU_HOST_RUN_H
+#define KVI_GPU_HOST_RUN_H
+
+#include "device_job.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Decodes n chunks as a GPU does, step by step, and writes the answer for each to status[n]. Each
+ * access is checked; a wrong one prints a line and aborts. tables: where a chunk has codec 5.
+ */
+void kvi_gpu_host_decode(const struct kvi_gpu_chunk *chunks, uint32_t n,
+                         const struct kvi_gpu_tables *tables, uint32_t *status);
+/* H64 of n bytes, 1 at least, as kernels make it. */
+uint64_t kvi_gpu_host_hash(const void *bytes, uint32_t n);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

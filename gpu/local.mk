@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Kernels for GPUs. Nothing else in the tree needs them: `make check` runs them on the host;
+# `make gpu-kernels` and `make check-gpu` need CUDA.
+
+gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_body.h \
+	gpu/stream_words_body.h gpu/exponent_decode_body.h gpu/hash_body.h \
+	gpu/chunk_open_body.h gpu/chunk_finish_body.h gpu/batch_run_body.h
+gpu_kernels = gpu/decode_kernels.cu
+EXTRA_DIST += $(gpu_sources) $(gpu_kernels) gpu/README.md gpu/check_gpu.sh gpu/sass_report.py \
+	gpu/ptx_scan.py gpu/sass.txt m4/kv_gpu.m4 tests/gpu/decode.sh
+
+if GPU_TESTS
+check_PROGRAMS += tests/gpu/check_decode
+TESTS += tests/gpu/decode.sh
+endif
+tests_gpu_check_decode_SOURCES = tests/gpu/check_decode.c \
+	tests/gpu/archive_chunks.c tests/gpu/archive_chunks.h \
+	gpu/chunk_plan.c gpu/chunk_plan.h gpu/host_run.cc gpu/host_run.h gpu/host_fault.h
+tests_gpu_check_decode_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
+tests_gpu_check_decode_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN)
+tests_gpu_check_decode_LDADD = libkvi.la
+# Nothing of the C++ library is used, and C has the flags of sanitizers.
+tests_gpu_check_decode_LINK = $(LINK)
+
+# All architectures, and PTX for later ones.
+gpu_architectures = 80 86 89 90a 100a 103a 120
+.PHONY: gpu-kernels check-gpu
+gpu-kernels: gpu/kvarc-kernels.fatbin
+gpu/kvarc-kernels.fatbin: $(gpu_kernels) $(gpu_sources)
+	@test -n '$(NVCC)' || { echo 'gpu-kernels: configure found no nvcc (--with-cuda=DIR)'; exit 1; }
+	@mkdir -p gpu
+	$(AM_V_GEN)codes=; \
+	for a in $(gpu_architectures); do codes="$$codes -gencode arch=compute_$$a,code=sm_$$a"; done; \
+	$(NVCC) -std=c++17 -O3 -fmad=false -fatbin -o $@ $$codes \
+		-gencode arch=compute_80,code=compute_80 $(top_srcdir)/gpu/decode_kernels.cu
+CLEANFILES += gpu/kvarc-kernels.fatbin
+
+# Instruction counts against gpu/sass.txt. ARCHITECTURES='90a' takes these alone.
+check-gpu:
+	srcdir=$(srcdir) NVCC='$(NVCC)' CUOBJDUMP='$(CUOBJDUMP)' PYTHON3='$(PYTHON3)' \
+		$(srcdir)/gpu/check_gpu.sh $${ARCHITECTURES:-$(gpu_architectures)}

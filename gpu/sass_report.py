@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""sass_report.py [--accept] RELEASE COMMITTED LIST: hot loops of kernels against committed numbers.
+
+LIST has lines "architecture SASS-file ptxas-log". The hot loop of a kernel is the smallest one that
+has an opcode as often as KERNELS says. Its usual path takes every conditional forward branch, as
+what these skip is rare (escapes, refills). Fails on spills, on floating-point arithmetic in a hot
+loop, on a count above its limit, and on one that is more than 2 % above that of COMMITTED, which
+--accept writes. With another release of nvcc than that of COMMITTED only limits count."""
+import collections
+import re
+import sys
+
+# Kernel: opcode that marks the hot loop and how often, steps in it, limit of instructions for 32
+# elements on sm_90a and elsewhere.
+KERNELS = {
+    "kvi_gpu_exponent_bf16": ("LDS", 8, 4, 49, 52),
+    "kvi_gpu_exponent_f16": ("LDS", 8, 4, 62, 66),
+    "kvi_gpu_exponent_f32": ("LDS", 8, 4, 62, 66),
+    "kvi_gpu_exponent_e4m3": ("LDS", 8, 4, 55, 58),
+    "kvi_gpu_exponent_e5m2": ("LDS", 8, 4, 62, 66),
+}
+FLOATING = ("FFMA", "FMUL", "FADD", "DFMA", "DMUL", "DADD", "HFMA", "MUFU")
+SPILLS = ("LDL", "STL")
+TOLERANCE = 1.02
+
+
+def functions(path):
+    """Instructions, (address, text), by function."""
+    found, name = collections.defaultdict(list), None
+    for line in open(path):
+        if "Function :" in line:
+            name = line.split(":")[1].strip()
+        m = re.match(r"\s+/\*([0-9a-f]{4,})\*/\s+(.*?);", line)
+        if name and m:
+            found[name].append((int(m[1], 16), m[2].strip()))
+    return found
+
+
+def registers(path):
+    """Registers by function, from what ptxas -v says."""
+    found, name = {}, None
+    for line in open(path):
+        m = re.search(r"Compiling entry function '(\w+)'", line)
+        name = m[1] if m else name
+        m = re.search(r"Used (\d+) registers", line)
+        if m:
+            found[name] = int(m[1])
+    return found
+
+
+def opcode(text):
+    return re.sub(r"^@!?U?P\w+\s+", "", text).split()[0]
+
+
+def floating(text):
+    """Whether an instruction computes with floating-point numbers. HFMA2 of zeros is a move."""
+    return opcode(text).startswith(FLOATING) and "-RZ, RZ" not in text
+
+
+def usual_path(code, mark, times):
+    """Instructions of the usual path through the hot loop."""
+    at = {a: i for i, (a, _) in enumerate(code)}
+
+    def target(text):
+        m = re.search(r"0x([0-9a-f]+)\s*$", text)
+        return at.get(int(m[1], 16)) if m and opcode(text) in ("BRA", "BRA.U") else None
+
+    loops = []
+    for i, (_, text) in enumerate(code):
+        j = target(text)
+        if j is not None and j < i:
+            marks = sum(opcode(t).split(".")[0] == mark for _, t in code[j:i])
+            if marks >= times:
+                loops.append((i - j, j, i))
+    if not loops:
+        return []
+    _, i, tail = min(loops)
+    path = []
+    while i <= tail:
+        text = code[i][1]
+        path.append(text)
+        j = target(text) if text.startswith("@") or "UP" in text else None
+        i = j if j is not None and i < j <= tail else i + 1
+    return path
+
+
+def measure(listing):
+    """(architecture, kernel): (instructions for 32 elements, registers); and what is wrong."""
+    numbers, bad = {}, []
+    for line in open(listing):
+        arch, sass, log = line.split()
+        used = registers(log)
+        for name, code in functions(sass).items():
+            where = f"sm_{arch} {name}"
+            if any(opcode(t).startswith(SPILLS) for _, t in code):
+                bad.append(f"{where}: local memory")
+            if name not in KERNELS:
+                continue
+            mark, times, steps, first, other = KERNELS[name]
+            path = usual_path(code, mark, times)
+            count = len(path) / steps
+            if not path:
+                bad.append(f"{where}: no hot loop")
+            if any(map(floating, path)):
+                bad.append(f"{where}: floating-point arithmetic in the hot loop")
+            if count > (first if arch == "90a" else other):
+                bad.append(f"{where}: {count} instructions for 32 elements, above the limit")
+            numbers[arch, name] = (count, used[name])
+    return numbers, bad
+
+
+def committed(path):
+    """The release of nvcc and the numbers of the file."""
+    numbers, release = {}, None
+    for line in open(path):
+        words = line.split()
+        if line.startswith("# nvcc"):
+            release = words[2]
+        elif words and not line.startswith("#"):
+            numbers[words[0], words[1]] = (float(words[2]), int(words[3]))
+    return release, numbers
+
+
+def accept(path, release, numbers):
+    with open(path, "w") as f:
+        f.write("# SPDX-License-Identifier: BSD-3-Clause\n"
+                "# What check_gpu.sh compares: architecture, kernel, instructions for 32 elements\n"
+                "# on the usual path of the hot loop, registers.\n"
+                f"# nvcc {release}\n")
+        for (arch, name), (count, used) in sorted(numbers.items()):
+            f.write(f"{arch} {name} {count:.2f} {used}\n")
+
+
+def main(arguments):
+    write = arguments[0] == "--accept"
+    release, path, listing = arguments[write:]
+    numbers, bad = measure(listing)
+    seen = {name for _, name in numbers}
+    bad += [f"{name}: not compiled" for name in KERNELS if name not in seen]
+    for (arch, name), (count, used) in sorted(numbers.items()):
+        print(f"sm_{arch} {name}: {count:.2f} instructions for 32 elements, {used} registers")
+    if write:
+        accept(path, release, numbers)
+    else:
+        of, before = committed(path)
+        if of != release:
+            print(f"{path} is of nvcc {of}, this is {release}: limits alone count")
+            before = {}
+        for key, (count, used) in numbers.items():
+            if of == release and key not in before:
+                bad.append(f"{key}: not in {path}; check_gpu.sh --accept")
+            elif key in before and (count > before[key][0] * TOLERANCE or
+                                    used > before[key][1] * TOLERANCE):
+                bad.append(f"{key}: {count} instructions, {used} registers; {path} has "
+                           f"{before[key]}")
+    for text in bad:
+        print("sass_report: " + text, file=sys.stderr)
+    return 1 if bad else 0
+
+
+sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* warp_host_body.h - warp.h on a host: a value of a warp is a vector of 32, memory is checked */
+#ifndef KVI_GPU_WARP_HOST_BODY_H
+#define KVI_GPU_WARP_HOST_BODY_H
+
+#include <string.h>
+
+#include "host_fault.h"
+
+#define WARP_OP static inline __attribute__((always_inline))
+#define WARP_FN static inline
+#define UNROLL
+
+typedef uint32_t u32v __attribute__((vector_size(128)));
+typedef uint64_t u64v __attribute__((vector_size(256)));
+typedef int32_t boolv __attribute__((vector_size(128)));
+
+#define EACH_LANE for (int l = 0; l < 32; l++)
+
+template <typename T> struct span {
+	T *p;
+	size_t n;
+};
+
+template <typename T> WARP_OP span<T> span_at(uint64_t address, size_t n)
+{
+	if (address % sizeof(T))
+		kvi_gpu_host_fault("misaligned", address, sizeof(T), n);
+	return span<T>{ (T *)(uintptr_t)address, n };
+}
+
+/* An access outside of a span ends the program: it is a fault of the kernel. */
+WARP_OP void bounds(size_t i, size_t n)
+{
+	if (__builtin_expect(i >= n, 0))
+		kvi_gpu_host_fault("out of bounds", i, 1, n);
+}
+
+WARP_OP u32v lanes(void)
+{
+	u32v r;
+	EACH_LANE
+		r[l] = (uint32_t)l;
+	return r;
+}
+WARP_OP u32v splat(uint32_t x)
+{
+	return u32v{} + x;
+}
+WARP_OP u64v splat64(uint64_t x)
+{
+	return u64v{} + x;
+}
+WARP_OP uint32_t mask_of(boolv b)
+{
+	uint32_t m = 0;
+	EACH_LANE
+		m |= (uint32_t)(b[l] != 0) << l;
+	return m;
+}
+WARP_OP u32v select(boolv b, u32v x, u32v y)
+{
+	return (x & (u32v)b) | (y & ~(u32v)b);
+}
+WARP_OP u64v select64(boolv b, u64v x, u64v y)
+{
+	u64v r;
+	EACH_LANE
+		r[l] = b[l] ? x[l] : y[l];
+	return r;
+}
+WARP_OP u32v shuffle(u32v v, u32v from)
+{
+	u32v r;
+	EACH_LANE
+		r[l] = v[from[l] & 31];
+	return r;
+}
+WARP_OP u64v shuffle64(u64v v, u32v from)
+{
+	u64v r;
+	EACH_LANE
+		r[l] = v[from[l] & 31];
+	return r;
+}
+WARP_OP u32v below(uint32_t mask)
+{
+	u32v r;
+	uint32_t n = 0;
+	EACH_LANE {
+		r[l] = n;
+		n += mask >> l & 1;
+	}
+	return r;
+}
+WARP_OP uint32_t count(uint32_t mask)
+{
+	return (uint32_t)__builtin_popcount(mask);
+}
+WARP_OP boolv lane_in(uint32_t mask)
+{
+	return (boolv)((splat(mask) >> lanes() & 1) != 0);
+}
+WARP_OP u32v bytes_of(u32v lo, u32v hi, u32v sel)
+{
+	u32v r;
+	EACH_LANE {
+		uint64_t both = (uint64_t)hi[l] << 32 | lo[l];
+		uint32_t v = 0;
+		for (int b = 0; b < 4; b++)
+			v |= (uint32_t)(both >> (sel[l] >> 4 * b & 7) * 8 & 255) << 8 * b;
+		r[l] = v;
+	}
+	return r;
+}
+WARP_OP uint32_t any_of(u32v v)
+{
+	uint32_t m = 0;
+	EACH_LANE
+		m |= v[l];
+	return m;
+}
+WARP_OP uint32_t uniform(uint32_t x)
+{
+	return x;
+}
+WARP_OP uint32_t first_lane(u32v v)
+{
+	return v[0];
+}
+WARP_OP uint64_t first_lane64(u64v v)
+{
+	return v[0];
+}
+WARP_OP u32v low_half(u64v v)
+{
+	u32v r;
+	EACH_LANE
+		r[l] = (uint32_t)v[l];
+	return r;
+}
+WARP_OP u64v wide(u32v v)
+{
+	u64v r;
+	EACH_LANE
+		r[l] = v[l];
+	return r;
+}
+WARP_OP u64v product(u32v a, u32v b)
+{
+	return wide(a) * wide(b);
+}
+WARP_OP uint64_t product_high(uint64_t a, uint64_t b)
+{
+	const uint64_t low = 0xffffffff;
+	const uint64_t middle = (a >> 32) * (b & low) + ((a & low) * (b & low) >> 32);
+	const uint64_t other = (a & low) * (b >> 32) + (middle & low);
+	return (a >> 32) * (b >> 32) + (middle >> 32) + (other >> 32);
+}
+WARP_OP u32v high_bit(u32v v)
+{
+	u32v r;
+	EACH_LANE
+		r[l] = v[l] ? 31 - (uint32_t)__builtin_clz(v[l]) : ~0u;
+	return r;
+}
+WARP_OP u32v low_zeros(u32v v)
+{
+	u32v r;
+	EACH_LANE
+		r[l] = v[l] ? (uint32_t)__builtin_ctz(v[l]) : ~0u;
+	return r;
+}
+WARP_OP u32v sar(u32v v, uint32_t n)
+{
+	return (u32v)((boolv)v >> (int32_t)n);
+}
+WARP_OP boolv less_signed(u32v a, u32v b)
+{
+	return (boolv)((boolv)a < (boolv)b);
+}
+WARP_OP u32v max_signed(u32v a, u32v b)
+{
+	return select(less_signed(a, b), b, a);
+}
+WARP_OP u32v min_signed(u32v a, u32v b)
+{
+	return select(less_signed(a, b), a, b);
+}
+WARP_OP u32v shift_right(u32v v, u32v n)
+{
+	u32v r;
+	EACH_LANE
+		r[l] = n[l] > 31 ? 0 : v[l] >> n[l];
+	return r;
+}
+WARP_OP u32v float_bits(u32v v)
+{
+	u32v r;
+	EACH_LANE {
+		float f = (float)(int32_t)v[l];
+		uint32_t bits;
+		memcpy(&bits, &f, sizeof bits);
+		r[l] = bits;
+	}
+	return r;
+}
+
+template <typename T> WARP_OP u32v ld(span<T> s, u32v i)
+{
+	u32v r;
+	EACH_LANE {
+		bounds(i[l], s.n);
+		r[l] = (uint32_t)s.p[i[l]];
+	}
+	return r;
+}
+template <typename T> WARP_OP u32v ld_if(span<T> s, u32v i, boolv ok)
+{
+	u32v r = {};
+	EACH_LANE
+		if (ok[l]) {
+			bounds(i[l], s.n);
+			r[l] = (uint32_t)s.p[i[l]];
+		}
+	return r;
+}
+template <typename T> WARP_OP void st(span<T> s, u32v i, u32v v)
+{
+	EACH_LANE {
+		bounds(i[l], s.n);
+		s.p[i[l]] = (T)v[l];
+	}
+}
+template <typename T> WARP_OP void st_if(span<T> s, u32v i, u32v v, boolv ok)
+{
+	EACH_LANE
+		if (ok[l]) {
+			bounds(i[l], s.n);
+			s.p[i[l]] = (T)v[l];
+		}
+}
+template <typename T> WARP_OP void st_once(span<T> s, u32v i, u32v v)
+{
+	st(s, i, v);
+}
+template <typename T> WARP_OP u32v ldg(span<T> s, u32v i)
+{
+	return ld(s, i);
+}
+template <typename T> WARP_OP u32v ldg_if(span<T> s, u32v i, boolv ok)
+{
+	return ld_if(s, i, ok);
+}
+WARP_OP u32v ld_byte_at(span<const uint32_t> s, u32v at)
+{
+	if (mask_of((at & 3) != 0))
+		kvi_gpu_host_fault("misaligned", at[0], 4, s.n);
+	return ld(s, at >> 2);
+}
+template <typename T> WARP_OP span<T> skip(span<T> s, uint32_t n)
+{
+	if (n > s.n)
+		kvi_gpu_host_fault("out of bounds", n, 0, s.n);
+	return span<T>{ s.p + n, s.n - n };
+}
+template <typename T> WARP_OP uint32_t ldg_one(span<T> s, uint32_t i)
+{
+	bounds(i, s.n);
+	return (uint32_t)s.p[i];
+}
+WARP_OP u64v ld64(span<const uint64_t> s, u32v i)
+{
+	u64v r;
+	EACH_LANE {
+		bounds(i[l], s.n);
+		r[l] = s.p[i[l]];
+	}
+	return r;
+}
+WARP_OP u64v ld64_if(span<const uint8_t> s, u32v at, boolv ok)
+{
+	u64v r = {};
+	EACH_LANE
+		if (ok[l]) {
+			uint64_t v;
+			bounds((size_t)at[l] + 7, s.n);
+			if ((uintptr_t)(s.p + at[l]) % 8)
+				kvi_gpu_host_fault("misaligned", at[l], 8, s.n);
+			memcpy(&v, s.p + at[l], 8);
+			r[l] = v;
+		}
+	return r;
+}
+template <typename T> WARP_OP void st_one(span<T> s, uint32_t i, uint64_t v)
+{
+	bounds(i, s.n);
+	s.p[i] = (T)v;
+}
+WARP_OP void warp_barrier(void)
+{
+}
+
+#endif

@@ -1,0 +1,47 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# decode.sh - the kernels of gpu/ on the host: all vectors, archives of the sample cache and random
+# ones, whole and damaged, and the fuzz corpora. Runs in the build folder.
+set -eu
+srcdir=${srcdir:-.}
+check=${CHECK_DECODE:-./tests/gpu/check_decode}
+kvarc=${KVARC:-./kvarc}
+generate=${GENERATE:-./tests/reference/generate}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+KVARC_CACHE=off
+export KVARC_CACHE
+
+# Checks files; all kinds of chunks that are named have to be there.
+check() { # NAME DAMAGE CODECS FILE...
+	name=$1
+	damage=$2
+	codecs=$3
+	shift 3
+	"$check" -d "$damage" "$@" > "$work/out" || { cat "$work/out"; exit 1; }
+	echo "$name: $(cat "$work/out")"
+	line=$(sed -n 's/^chunks of codecs 0, 2, 4, 5: \([^;]*\);.*/\1/p' "$work/out" | tr -d ,)
+	# shellcheck disable=SC2086 # four numbers
+	set -- $line
+	for codec in $codecs; do
+		case $codec in 0) n=$1 ;; 2) n=$2 ;; 4) n=$3 ;; *) n=$4 ;; esac
+		[ "$n" -gt 0 ] || { echo "$name: no chunk of codec $codec"; exit 1; }
+	done
+	# no damage may pass
+	noticed=$(sed -n 's/.*; \([0-9]*\) of \([0-9]*\) damaged ones noticed;.*/\1 \2/p' "$work/out")
+	[ "${noticed% *}" = "${noticed#* }" ] || { echo "$name: damage was not noticed"; exit 1; }
+}
+
+check vectors 10 '0 2 4 5' "$srcdir"/spec/vectors/*.kva
+for level in 0 1; do
+	for file in "$srcdir"/tests/data/sample/*.safetensors "$srcdir"/tests/data/sample/*.slot; do
+		"$kvarc" pack -q -f "-$level" -o "$work/sample.kva" "$file" || continue
+		check "level $level of ${file##*/}" 1 $((4 + level)) "$work/sample.kva"
+	done
+done
+mkdir "$work/random"
+for seed in $(seq 1 "${SEEDS:-80}"); do
+	"$generate" "$seed" "$work/random/$seed.kva" > "$work/out"
+done
+check random 5 '0 2 4 5' "$work"/random/*.kva
+check corpora 0 '' "$srcdir"/fuzz/corpus/*/*
