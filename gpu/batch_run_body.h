@@ -5,6 +5,7 @@
 
 #include "chunk_finish_body.h"
 #include "exponent_decode_body.h"
+#include "grid_decode_body.h"
 
 WARP_FN kvi_gpu_opened *opened_of(const kvi_gpu_chunk *c)
 {
@@ -45,6 +46,24 @@ WARP_FN void run_exponent(const kvi_gpu_chunk *c, span<const uint32_t> lut,
 	kvi_gpu_opened *o = opened_of(c);
 	if (number < o->n_streams)
 		o->stream[number].good = exp_decode<D>(c, o, number, lut, ring);
+}
+
+/* Step 2 of codec 5: contexts, as many warps as context_warps says. */
+template <int D>
+WARP_FN void run_contexts(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables, uint32_t warp)
+{
+	if (params_of(c)->rotary)
+		rotated_contexts<D>(c, opened_of(c), params_of(c), tables, warp);
+	else
+		ring_contexts<D>(c, opened_of(c), params_of(c), warp);
+}
+/* Then a warp a stream, in blocks that have the tables (grid_tables). */
+template <int D>
+WARP_FN void run_grid(const kvi_gpu_chunk *c, const grid_shared *t, uint32_t number)
+{
+	kvi_gpu_opened *o = opened_of(c);
+	if (number < o->n_streams)
+		o->stream[number].good = grid_decode<D>(c, o, number, t);
 }
 
 /* Step 3, a warp a stream. */

@@ -257,7 +257,7 @@ WARP_FN uint32_t open_chunk(const kvi_gpu_chunk *c, kvi_gpu_opened *o)
 		const uint32_t bytes = c->codec == CODEC_RAW ? c->tokens * C * size : size;
 		return b == 3 && !section && in.n - in.at == bytes ? KVI_GPU_OPEN : KVI_GPU_DATA;
 	}
-	if (C > KVI_GPU_CHANNELS || !c->params || c->codec == CODEC_GRID)
+	if (C > KVI_GPU_CHANNELS || !c->params)
 		return KVI_GPU_HOST;
 	const kvi_gpu_params *p = (const kvi_gpu_params *)(uintptr_t)c->params;
 	if (p->n_tables > KVI_GPU_TABLES)

@@ -2,8 +2,9 @@
 /* decode_kernels.cu - the kernels that decode a batch of chunks (batch_run_body.h) */
 #include "batch_run_body.h"
 
-/* Warps of a block of the steps that take a warp a chunk or a token. */
-enum { WARPS = 4 };
+/* Warps of a block of the steps that take a warp a chunk or a token; chunks of a block of codec 5,
+ * whose tables take 80 KB of shared memory. */
+enum { WARPS = 4, GRID_CHUNKS = 2 };
 
 static __device__ __forceinline__ uint32_t warp_of_grid(void)
 {
@@ -45,6 +46,52 @@ EXPONENT(kvi_gpu_exponent_f16, 2)
 EXPONENT(kvi_gpu_exponent_bf16, 3)
 EXPONENT(kvi_gpu_exponent_e4m3, 4)
 EXPONENT(kvi_gpu_exponent_e5m2, 5)
+
+/* blockIdx.y: the chunk. */
+template <int D>
+static __device__ __forceinline__ void contexts_block(const kvi_gpu_chunk *chunks,
+                                                      const kvi_gpu_tables *tables)
+{
+	const kvi_gpu_chunk *c = &chunks[blockIdx.y];
+	if (runs(c, CODEC_GRID, D))
+		run_contexts<D>(c, tables, warp_of_grid());
+}
+
+/* A block GRID_CHUNKS chunks, a warp a stream. Shared memory: enc, token, first. */
+template <int D>
+static __device__ __forceinline__ void grid_block(const kvi_gpu_chunk *chunks, uint32_t n,
+                                                  const kvi_gpu_tables *tables)
+{
+	extern __shared__ __align__(16) uint32_t shared[];
+	const grid_shared t = { { shared },
+		                { shared + GRID_TABLES * GRID_SYMBOLS },
+		                { (uint8_t *)(shared + GRID_TABLES * GRID_SYMBOLS + 64) } };
+	const uint32_t warp = threadIdx.x / 32;
+	const uint32_t at = blockIdx.x * GRID_CHUNKS + warp / KVI_GPU_STREAMS;
+	grid_tables(&t, tables, warp, blockDim.x / 32);
+	__syncthreads();
+	if (at < n && runs(&chunks[at], CODEC_GRID, D))
+		run_grid<D>(&chunks[at], &t, warp % KVI_GPU_STREAMS);
+}
+
+#define GRID(name, dtype)                                                             \
+	extern "C" __global__ void __launch_bounds__(32 * WARPS)                      \
+	kvi_gpu_contexts_##name(const kvi_gpu_chunk *chunks, const kvi_gpu_tables *t) \
+	{                                                                             \
+		contexts_block<dtype>(chunks, t);                                     \
+	}                                                                             \
+	extern "C" __global__ void                                                    \
+	__launch_bounds__(32 * GRID_CHUNKS * KVI_GPU_STREAMS, 2)                      \
+	kvi_gpu_grid_##name(const kvi_gpu_chunk *chunks, uint32_t n,                  \
+	                    const kvi_gpu_tables *t)                                  \
+	{                                                                             \
+		grid_block<dtype>(chunks, n, t);                                      \
+	}
+GRID(f32, 1)
+GRID(f16, 2)
+GRID(bf16, 3)
+GRID(e4m3, 4)
+GRID(e5m2, 5)
 
 /* A block a chunk, a warp a stream. */
 extern "C" __global__ void __launch_bounds__(32 * KVI_GPU_STREAMS)

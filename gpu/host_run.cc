@@ -46,10 +46,26 @@ template <int D> static void exponent_block(const kvi_gpu_chunk *c)
 		                span_at<const uint32_t>(ring, n_ring), w);
 }
 
+template <int D> static void grid_block(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables)
+{
+	if (!runs(c, CODEC_GRID, D))
+		return;
+	const size_t n_enc = GRID_TABLES * GRID_SYMBOLS, n_first = GRID_TABLES * GRID_FIRSTS;
+	shared_memory enc(n_enc * sizeof(uint32_t)), token(64 * sizeof(uint32_t)), first(n_first);
+	const grid_shared t = { span_at<uint32_t>((uint64_t)(uintptr_t)enc.p, n_enc),
+		                span_at<uint32_t>((uint64_t)(uintptr_t)token.p, 64),
+		                span_at<uint8_t>((uint64_t)(uintptr_t)first.p, n_first) };
+	for (uint32_t w = 0; w < context_warps(opened_of(c), params_of(c)); w++)
+		run_contexts<D>(c, tables, w);
+	for (uint32_t w = 0; w < KVI_GPU_STREAMS; w++)
+		grid_tables(&t, tables, w, KVI_GPU_STREAMS);
+	for (uint32_t w = 0; w < KVI_GPU_STREAMS; w++)
+		run_grid<D>(c, &t, w);
+}
+
 void kvi_gpu_host_decode(const struct kvi_gpu_chunk *chunks, uint32_t n,
                          const struct kvi_gpu_tables *tables, uint32_t *status)
 {
-	(void)tables;
 	for (uint32_t i = 0; i < n; i++) {
 		const kvi_gpu_chunk *c = &chunks[i];
 		run_open(c);
@@ -58,6 +74,11 @@ void kvi_gpu_host_decode(const struct kvi_gpu_chunk *chunks, uint32_t n,
 		exponent_block<3>(c);
 		exponent_block<4>(c);
 		exponent_block<5>(c);
+		grid_block<1>(c, tables);
+		grid_block<2>(c, tables);
+		grid_block<3>(c, tables);
+		grid_block<4>(c, tables);
+		grid_block<5>(c, tables);
 		for (uint32_t s = 0; s < KVI_GPU_STREAMS; s++)
 			run_finish(c, s);
 		run_answer(c, span_at<uint32_t>((uint64_t)(uintptr_t)status, n), i);

@@ -4,6 +4,7 @@
 
 gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_body.h \
 	gpu/stream_words_body.h gpu/exponent_decode_body.h gpu/hash_body.h \
+	gpu/grid_contexts_body.h gpu/grid_decode_body.h \
 	gpu/chunk_open_body.h gpu/chunk_finish_body.h gpu/batch_run_body.h
 gpu_kernels = gpu/decode_kernels.cu
 EXTRA_DIST += $(gpu_sources) $(gpu_kernels) gpu/README.md gpu/check_gpu.sh gpu/sass_report.py \

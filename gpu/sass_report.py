@@ -19,6 +19,13 @@ KERNELS = {
     "kvi_gpu_exponent_f32": ("LDS", 8, 4, 62, 66),
     "kvi_gpu_exponent_e4m3": ("LDS", 8, 4, 55, 58),
     "kvi_gpu_exponent_e5m2": ("LDS", 8, 4, 62, 66),
+    "kvi_gpu_grid_bf16": ("SHFL", 6, 2, 130, 136),
+    "kvi_gpu_grid_f16": ("SHFL", 6, 2, 145, 155),
+    "kvi_gpu_grid_f32": ("SHFL", 6, 2, 145, 155),
+    "kvi_gpu_grid_e4m3": ("SHFL", 6, 2, 145, 155),
+    "kvi_gpu_grid_e5m2": ("SHFL", 6, 2, 145, 155),
+    "kvi_gpu_contexts_bf16": ("I2F", 1, 1, 90, 100),
+    "kvi_gpu_contexts_f16": ("I2F", 1, 1, 90, 100),
 }
 FLOATING = ("FFMA", "FMUL", "FADD", "DFMA", "DMUL", "DADD", "HFMA", "MUFU")
 SPILLS = ("LDL", "STL")
@@ -70,7 +77,7 @@ def usual_path(code, mark, times):
     for i, (_, text) in enumerate(code):
         j = target(text)
         if j is not None and j < i:
-            marks = sum(opcode(t).split(".")[0] == mark for _, t in code[j:i])
+            marks = sum(opcode(t).startswith(mark) for _, t in code[j:i])
             if marks >= times:
                 loops.append((i - j, j, i))
     if not loops:

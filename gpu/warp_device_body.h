@@ -133,6 +133,11 @@ WARP_FN u32v shift_right(u32v v, u32v n)
 {
 	return __funnelshift_rc(v, 0, n);
 }
+/* By n modulo 32. */
+WARP_FN u32v shift_right_modulo(u32v v, u32v n)
+{
+	return __funnelshift_r(v, 0, n);
+}
 WARP_FN u32v float_bits(u32v v)
 {
 	return __float_as_uint(__int2float_rn((int32_t)v));

@@ -194,6 +194,10 @@ WARP_OP u32v shift_right(u32v v, u32v n)
 		r[l] = n[l] > 31 ? 0 : v[l] >> n[l];
 	return r;
 }
+WARP_OP u32v shift_right_modulo(u32v v, u32v n)
+{
+	return v >> (n & 31);
+}
 WARP_OP u32v float_bits(u32v v)
 {
 	u32v r;
