@@ -2,7 +2,6 @@
 /* planes.c - bits that are stored beside a stream (spec rans 5) */
 #include "planes.h"
 
-enum { STORED = 0, ZSTD = 1, CONSTANT = 2 };
 /* A plane whose sample has fewer bits per byte than this, in 1/256, is packed
  * by Zstandard. */
 enum { WORTH_ZSTD = 7 * 256 + 128 };
@@ -33,19 +32,19 @@ static uint8_t *put_head(uint8_t *to, unsigned method, uint8_t value, size_t byt
 uint8_t *kvi_plane_write(struct kvi_coder *c, const uint8_t *plane, size_t bytes, uint8_t *to)
 {
 	if (is_constant(plane, bytes))
-		return put_head(to, CONSTANT, plane[0], 0);
+		return put_head(to, KVI_PLANE_CONSTANT, plane[0], 0);
 	if (kvi_sample_entropy(c, plane, bytes) < WORTH_ZSTD && bytes > 64) {
 		uint8_t *packed = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, bytes);
 		size_t n = packed ? kvi_zstd_write(c, plane, bytes, packed, bytes - 8, 1) : 0;
 		if (n) {
-			to = put_head(to, ZSTD, 0, n);
+			to = put_head(to, KVI_PLANE_ZSTD, 0, n);
 			memcpy(to, packed, n);
 			return kvi_put_padding(to + n, n);
 		}
 	}
 	if (plane != to + KVI_PLANE_HEAD)
 		memcpy(to + KVI_PLANE_HEAD, plane, bytes);
-	to = put_head(to, STORED, 0, bytes);
+	to = put_head(to, KVI_PLANE_STORED, 0, bytes);
 	return kvi_put_padding(to + bytes, bytes);
 }
 
@@ -64,20 +63,20 @@ kvarc_ret kvi_plane_read(struct kvi_coder *c, struct kvi_in *in, size_t n, unsig
 	uint8_t value = kvi_get8(in);
 	unsigned zero = kvi_get16(in);
 	size_t stored = kvi_get32(in);
-	bool good = kvi_get64(in) == 0 && zero == 0 && (method == CONSTANT || !value);
+	bool good = kvi_get64(in) == 0 && zero == 0 && (method == KVI_PLANE_CONSTANT || !value);
 	const uint8_t *data = kvi_get_bytes(in, stored);
-	if (method > CONSTANT && !in->bad)
+	if (method > KVI_PLANE_CONSTANT && !in->bad)
 		return KVARC_OPTIONS;
 	if (!good || !data || !kvi_get_padding(in, stored))
 		return KVARC_DATA;
 	*plane = buffer;
-	if (method == ZSTD) {
+	if (method == KVI_PLANE_ZSTD) {
 		kvarc_ret ret = kvi_zstd_read(c, data, stored, buffer, bytes);
 		if (ret)
 			return ret;
-	} else if (stored != (method == STORED ? bytes : 0)) {
+	} else if (stored != (method == KVI_PLANE_STORED ? bytes : 0)) {
 		return KVARC_DATA;
-	} else if (method == STORED) {
+	} else if (method == KVI_PLANE_STORED) {
 		*plane = data;
 	} else {
 		memset(buffer, value, bytes);
@@ -92,7 +91,7 @@ kvarc_ret kvi_packed_put(struct kvi_coder *c, const uint8_t *from, size_t bytes,
 	if (!packed)
 		return kvi_alloc_error(c->alloc);
 	size_t n = kvi_zstd_write(c, from, bytes, packed, bytes, KVI_ZSTD_LEVEL);
-	kvi_put8(out, n ? ZSTD : STORED);
+	kvi_put8(out, n ? KVI_PLANE_ZSTD : KVI_PLANE_STORED);
 	if (n)
 		kvi_put_varint(out, n);
 	kvi_put_bytes(out, n ? packed : from, n ? n : bytes);
@@ -103,14 +102,14 @@ kvarc_ret kvi_packed_get(struct kvi_coder *c, struct kvi_in *in, size_t bytes, c
 {
 	unsigned method = kvi_get8(in);
 	size_t packed = bytes;
-	if (method > ZSTD)
+	if (method > KVI_PLANE_ZSTD)
 		return KVARC_OPTIONS;
-	if (method == ZSTD)
+	if (method == KVI_PLANE_ZSTD)
 		packed = (size_t)kvi_get_varint(in, SIZE_MAX / 2);
 	*to = packed ? kvi_get_bytes(in, packed) : NULL;
 	if (!*to)
 		return KVARC_DATA;
-	if (method == STORED)
+	if (method == KVI_PLANE_STORED)
 		return KVARC_OK;
 	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE, bytes);
 	if (!buffer)

@@ -23,8 +23,13 @@ static inline size_t kvi_plane_bytes(size_t n, unsigned bits)
 	return (n * bits + 7) / 8;
 }
 
-/* Bytes in front of the bytes of a plane. */
-enum { KVI_PLANE_HEAD = 16 };
+/* Bytes in front of the bytes of a plane, and its methods (spec rans 5). */
+enum {
+	KVI_PLANE_HEAD = 16,
+	KVI_PLANE_STORED = 0,
+	KVI_PLANE_ZSTD = 1,
+	KVI_PLANE_CONSTANT = 2
+};
 
 /* Bytes that the planes of r bits take at most once written. */
 size_t kvi_planes_capacity(size_t n, unsigned r);

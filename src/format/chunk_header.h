@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "util/shared.h"
+
 /* Sizes of the fixed part of a CHUNK payload and of the rest of a REPEAT chunk. */
 enum { KVI_CHUNK_HEADER_BYTES = 48, KVI_REPEAT_BYTES = 16 };
 
@@ -33,7 +35,8 @@ struct kvi_chunk_header {
 };
 
 /* Writes the fixed part; the values have to be valid. */
-void kvi_chunk_header_write(uint8_t out[KVI_CHUNK_HEADER_BYTES], const struct kvi_chunk_header *h);
+KVI_SHARED void kvi_chunk_header_write(uint8_t out[KVI_CHUNK_HEADER_BYTES],
+                                       const struct kvi_chunk_header *h);
 /* False: too short, or not valid on its own; codec may be any. */
 bool kvi_chunk_header_parse(struct kvi_chunk_header *h, const uint8_t *payload, size_t bytes);
 

@@ -9,7 +9,7 @@
 #include "kvarc.h"
 
 /* round(16384 cos(2 pi i / 4096)), 4096 entries; spec/tables/cos4096.txt */
-extern const int16_t kvi_cos4096[];
+KVI_SHARED extern const int16_t kvi_cos4096[];
 /* [D + 32][angle class], 65 x 64; spec/tables/rot.txt */
 KVI_SHARED extern const int8_t kvi_rot_scale[];
 

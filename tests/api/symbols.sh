@@ -20,7 +20,7 @@ done | tr ';' '\n' | grep KVARC_API |
 grep -v '_fn$' "$tmp/declared.all" > "$tmp/declared"
 [ "$(wc -l < "$tmp/declared")" -gt 30 ] || fail "headers were not understood"
 
-# Which of them are in libkvarc-tools and libkvarc-store
+# Which of them are in libkvarc-tools, libkvarc-store and libkvarc-device
 calls_of() {
 	for h; do
 		tr '\n' ' ' < "$srcdir/include/kvarc/$h.h" |
@@ -30,11 +30,12 @@ calls_of() {
 }
 calls_of train scores eval gate > "$tmp/declared.tools"
 calls_of store server exchange > "$tmp/declared.store"
-sort "$tmp/declared.tools" "$tmp/declared.store" | comm -23 "$tmp/declared" - > "$tmp/declared.kvarc"
+calls_of device > "$tmp/declared.device"
+sort "$tmp/declared.tools" "$tmp/declared.store" "$tmp/declared.device" | comm -23 "$tmp/declared" - > "$tmp/declared.kvarc"
 
 listed() { sed -n "s/^[[:space:]]*\($2_[a-z0-9_]*\);\$/\1/p" "$srcdir/src/$1.map"; }
-for lib in kvarc tools store; do
-	map=libkvarc$(echo "$lib" | sed 's/kvarc//; s/^[ts]/-&/')
+for lib in kvarc tools store device; do
+	map=libkvarc$(echo "$lib" | sed 's/kvarc//; s/^[tsd]/-&/')
 	listed "$map" kvarc > "$tmp/listed"
 	LC_ALL=C sort -c "$tmp/listed"
 	diff "$tmp/declared.$lib" "$tmp/listed" || fail "headers (<) and src/$map.map (>) differ"
@@ -48,7 +49,7 @@ for lib in kvarc tools store; do
 		fail "headers and private names (<) and $so (>) differ"
 done
 # The private names are what these libraries need of the codec, and no more.
-others='.libs/libkvitools.a .libs/libkvistore.a'
+others='.libs/libkvitools.a .libs/libkvistore.a .libs/libkvidevice.a'
 if [ -e .libs/libkvitools.a ]; then
 	names() { $NM "$@" 2> /dev/null | awk '{print $NF}' | grep '^kvi_' | sort -u; }
 	# shellcheck disable=SC2086 # two files

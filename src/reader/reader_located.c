@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reader_located.c - the chunks of a range, for a decoder that is not this library's */
+#include "reader_located.h"
+
+#include <string.h>
+
+#include "codecs/mask.h"
+#include "codecs/planes.h"
+#include "codecs/streams.h"
+#include "codecs/symbols.h"
+#include "format/codec_ids.h"
+#include "reader_range.h"
+#include "reader_stored.h"
+#include "util/arguments.h"
+#include "util/source.h"
+
+/* Bytes of a frame that are read at first; tables of a PARAMS frame in the GPU subset. */
+enum { FIRST_BYTES = 1024, SUBSET_TABLES = 8 };
+
+/* A walk through a range. */
+struct range_walk {
+	kvarc_reader *r;
+	struct kvi_range g;
+	struct kvi_buffer head, runs;
+	kvi_located_take take;
+	void *opaque;
+};
+
+kvarc_ret kvi_reader_bytes(kvarc_reader *r, void *to, size_t bytes, uint64_t offset)
+{
+	kvarc_ret ret = kvi_source_read(&r->in.source, to, bytes, offset);
+	if (ret == KVARC_END)
+		return kvi_fail_at(r->error, KVARC_DATA, offset, KVARC_UNKNOWN,
+		                   "the file ends inside a chunk");
+	return ret ? kvi_fail_callback(r->error, offset, KVARC_UNKNOWN, "reading a chunk") : ret;
+}
+
+/* ----- whether a chunk is of the subset ------------------------------------------------ */
+
+/* Whether all planes from `at` of the payload to its end are stored or constant. */
+static kvarc_ret planes_fit(struct range_walk *w, const struct kvi_located *p, uint64_t at,
+                            bool *fit)
+{
+	uint8_t head[KVI_PLANE_HEAD];
+	*fit = true;
+	while (at < p->bytes && *fit) {
+		*fit = p->bytes - at >= sizeof head;
+		kvarc_ret ret = *fit ? kvi_reader_bytes(w->r, head, sizeof head, p->offset + at)
+		                     : KVARC_OK;
+		if (ret)
+			return ret;
+		*fit = *fit && (head[0] == KVI_PLANE_STORED || head[0] == KVI_PLANE_CONSTANT);
+		at += sizeof head + kvi_frame_padded(kvi_load32(head + 4));
+	}
+	return KVARC_OK;
+}
+
+/* The payload of a codec with streams up to its table; *planes: where its planes begin. False: it
+ * is not valid, and decoding it says so. */
+static bool find_planes(struct range_walk *w, const struct kvi_located *p, uint64_t *planes)
+{
+	const size_t C = kvi_chunk_channels(&p->shape);
+	struct kvi_mask m = { .T = p->shape.n_tokens,
+		              .C = C,
+		              .size = (unsigned)kvarc_dtype_bytes(p->shape.dtype),
+		              .runs = (struct kvi_mask_run *)(void *)w->runs.p };
+	const uint8_t *from = w->head.p + KVI_CHUNK_HEADER_BYTES;
+	const size_t section = p->header.cut.section_bytes;
+	struct kvi_in in = kvi_in_make(from, section);
+	struct kvi_streams s;
+	if (!kvi_mask_parse(&m, &in) || in.bad)
+		return false;
+	if (!kvi_streams_cut(&s, p->header.cut.stream_size, m.channels ? m.rows : 0))
+		return false;
+	uint64_t at = kvi_frame_padded((uint32_t)section);
+	const uint64_t table = at;
+	at += (uint64_t)s.n * KVI_STREAM_ENTRY;
+	if (KVI_CHUNK_HEADER_BYTES + at > p->bytes)
+		return false;
+	for (unsigned i = 0; i < s.n; i++)
+		at += kvi_frame_padded(2 * (kvi_load32(from + table + 16 * i) & 0x7ffffffu));
+	*planes = KVI_CHUNK_HEADER_BYTES + at;
+	return true;
+}
+
+/* Makes w->head hold n bytes of the payload, all where it is shorter. */
+static kvarc_ret hold(struct range_walk *w, const struct kvi_located *p, uint64_t n)
+{
+	if (n > p->bytes)
+		n = p->bytes;
+	if (!kvi_buffer_grow(&w->head, &w->r->alloc, n + 16, 0))
+		return kvi_fail_alloc(w->r->error, &w->r->alloc);
+	return kvi_reader_bytes(w->r, w->head.p, n, p->offset);
+}
+
+static kvarc_ret streams_fit(struct range_walk *w, struct kvi_located *p)
+{
+	const size_t C = kvi_chunk_channels(&p->shape);
+	const struct kvi_table_params *t = kvi_table_params_of(p->params);
+	uint64_t planes;
+	if (t && t->freqs.n > SUBSET_TABLES)
+		return KVARC_OK;
+	if (!kvi_buffer_grow(&w->runs, &w->r->alloc,
+	                     kvi_mask_runs_max(C) * sizeof(struct kvi_mask_run), 0))
+		return kvi_fail_alloc(w->r->error, &w->r->alloc);
+	kvarc_ret ret = hold(w, p,
+	                     (uint64_t)KVI_CHUNK_HEADER_BYTES + p->header.cut.section_bytes +
+	                             KVI_FRAME_ALIGN + KVI_STREAMS_MAX * 16u);
+	if (ret || p->header.cut.section_bytes > p->bytes - KVI_CHUNK_HEADER_BYTES ||
+	    !find_planes(w, p, &planes))
+		return ret;
+	return planes_fit(w, p, planes, &p->decodable);
+}
+
+/* Reads the head of a chunk's frame and sets what it says. */
+static kvarc_ret read_head(struct range_walk *w, const struct kvi_segment_ref *s,
+                           const struct kvi_chunk_ref *c, struct kvi_located *p)
+{
+	uint8_t head[KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES];
+	struct kvi_frame f;
+	kvarc_reader *r = w->r;
+	kvarc_ret ret = kvi_frame_peek(&r->in, c->offset, head, KVI_CHUNK_HEADER_BYTES, &f,
+	                               r->error);
+	if (ret)
+		return ret;
+	if (f.head.type != KVI_FRAME_CHUNK || f.head.sequence != c->sequence ||
+	    f.head.payload_bytes < KVI_CHUNK_HEADER_BYTES ||
+	    !kvi_chunk_header_parse(&p->header, f.payload, KVI_CHUNK_HEADER_BYTES))
+		return kvi_fail_at(r->error, KVARC_DATA, c->offset, c->sequence,
+		                   "its header is not valid");
+	if (p->header.tensor != c->tensor || p->header.head != c->head ||
+	    p->header.heads != c->heads || p->header.params != c->params ||
+	    p->header.segment != s->sequence || p->header.t0 != s->t0 || p->header.n != s->n)
+		return kvi_fail_at(r->error, KVARC_DATA, c->offset, c->sequence,
+		                   "it is not what the index or its segment say");
+	p->offset = c->offset + KVI_FRAME_HEAD_BYTES;
+	p->bytes = f.head.payload_bytes;
+	return KVARC_OK;
+}
+
+/* Sets decodable, and what depends on it. */
+static kvarc_ret judge(struct range_walk *w, const struct kvi_segment_ref *s,
+                       const struct kvi_chunk_ref *c, const struct kvi_params *params,
+                       struct kvi_located *p)
+{
+	if (s->stored || c->linear || w->r->in.crypt)
+		return KVARC_OK;
+	kvarc_ret ret = read_head(w, s, c, p);
+	if (ret)
+		return ret;
+	switch (p->header.codec) {
+	case KVI_CODEC_RAW:
+	case KVI_CODEC_CONSTANT:
+		p->decodable = true;
+		return KVARC_OK;
+	case KVI_CODEC_EXPONENT:
+	case KVI_CODEC_GRID:
+		if (!params || params->codec != p->header.codec)
+			return KVARC_OK; /* decoding it says what is wrong */
+		p->params = params;
+		return streams_fit(w, p);
+	default:
+		return KVARC_OK;
+	}
+}
+
+/* ----- the walk ------------------------------------------------ */
+
+static kvarc_ret take_chunk(struct range_walk *w, const struct kvi_segment_ref *s,
+                            const struct kvi_segment *segment, const struct kvi_chunk_ref *c)
+{
+	kvarc_reader *r = w->r;
+	const kvarc_tensor *t = &r->geometry.tensors[c->tensor];
+	const uint64_t end = s->t0 + s->left < w->g.t_end ? s->t0 + s->left : w->g.t_end;
+	struct kvi_params_use *use = NULL;
+	struct kvi_located p = { .shape = { .dtype = t->dtype,
+		                            .n_tokens = s->n,
+		                            .heads = c->heads,
+		                            .head_channels = t->channels,
+		                            .positions = segment->positions,
+		                            .rope = kvi_tensor_rope(&r->geometry, t) },
+		                 .tensor = c->tensor,
+		                 .layer = t->layer,
+		                 .head = c->head,
+		                 .t0 = s->t0 };
+	p.shape.from = s->t0 < w->g.t0 ? (uint32_t)(w->g.t0 - s->t0) : 0;
+	p.shape.to = (uint32_t)(end - s->t0);
+	kvarc_ret ret = c->linear || s->stored
+	                        ? KVARC_OK
+	                        : kvi_reader_params(r, &r->packer, c, &use, r->error);
+	if (ret == KVARC_OK)
+		ret = judge(w, s, c, use ? use->params : NULL, &p);
+	if (ret == KVARC_OK)
+		ret = w->take(w->opaque, &p);
+	kvi_params_store_release(&r->workers.store, use);
+	return ret;
+}
+
+static kvarc_ret walk_segment(struct range_walk *w, const struct kvi_segment_ref *s)
+{
+	struct kvi_segment_use *use = NULL;
+	const uint64_t end = kvi_segment_chunks_end(w->r, s);
+	kvarc_ret ret = kvi_segment_use_load(w->r, &w->r->packer, s, &use, w->r->error);
+	for (uint64_t i = s->first; i < end && ret == KVARC_OK; i++) {
+		const struct kvi_chunk_ref c = kvi_segment_chunk(w->r, s, i);
+		if (kvi_range_wants(w->r, &w->g, c.tensor))
+			ret = take_chunk(w, s, &use->segment, &c);
+	}
+	kvi_segment_use_release(w->r, use);
+	return ret;
+}
+
+kvarc_ret kvi_reader_locate(kvarc_reader *r, const kvarc_range *range, kvi_located_take take,
+                            void *opaque)
+{
+	struct range_walk w = { .r = r, .take = take, .opaque = opaque };
+	kvarc_ret ret = kvi_range_check(r, range, &w.g);
+	if (ret == KVARC_OK && r->salvage)
+		return kvi_fail(r->error, KVARC_PROG,
+		                "a salvaged archive is read by kvarc_reader_read alone");
+	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
+		                                           r->index.segments, i);
+		if (kvi_segment_has(s, w.g.track, w.g.t0, w.g.t_end))
+			ret = walk_segment(&w, s);
+	}
+	kvi_free(&r->alloc, w.head.p);
+	kvi_free(&r->alloc, w.runs.p);
+	return ret;
+}
