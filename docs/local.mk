@@ -5,6 +5,7 @@ dist_docs_DATA = \
 	docs/attachments.md \
 	docs/building.md \
 	docs/dedup.md \
+	docs/device.md \
 	docs/embedding.md \
 	docs/engines.md \
 	docs/limits.md \

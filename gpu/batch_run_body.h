@@ -91,7 +91,7 @@ WARP_FN void run_scatter(const kvi_gpu_chunk *c, uint32_t token)
 {
 	const kvi_gpu_opened *o = opened_of(c);
 	const uint32_t size = element_bytes(c->dtype);
-	if (o->status != KVI_GPU_OK || !c->view.base || token >= c->tokens)
+	if (o->status != KVI_GPU_OK || !c->view.base || token < c->from || token >= c->to)
 		return;
 	if (size == 1)
 		scatter_token<1>(c, o, token);

@@ -148,7 +148,7 @@ WARP_FN uint32_t finish_chunk(const kvi_gpu_chunk *c, const kvi_gpu_opened *o)
 		return KVI_GPU_OK;
 	uint32_t wrong = 0;
 	for (uint32_t t = 0; t < c->tokens; t += 32) {
-		const boolv on = lanes() + t < c->tokens;
+		const boolv on = (lanes() + t >= c->from) & (lanes() + t < c->to);
 		u32v slot;
 		u32v page = page_of(&c->view, lanes() + (c->view.first_token + t), &slot, on);
 		wrong |= mask_of(on & !(page >> 31 != 0) & (page >= c->view.n_pages));

@@ -78,6 +78,7 @@ struct kvi_gpu_chunk {
 	 * elements; u32[elements or 2 * channels + 256] for contexts of codec 5; u32[channels]. */
 	uint64_t packed, decoded, contexts, columns;
 	struct kvi_gpu_view view;
+	uint32_t from, to; /* the tokens of the chunk that go there: from .. to - 1 */
 };
 
 /* What kernels know of a stream: offsets in the payload. */

@@ -35,6 +35,12 @@ gpu/kvarc-kernels.fatbin: $(gpu_kernels) $(gpu_sources)
 	$(NVCC) -std=c++17 -O3 -fmad=false -fatbin -o $@ $$codes \
 		-gencode arch=compute_80,code=compute_80 $(top_srcdir)/gpu/decode_kernels.cu
 CLEANFILES += gpu/kvarc-kernels.fatbin
+# Where libkvarc-device looks for them; only where they were made.
+install-exec-local:
+	test ! -f gpu/kvarc-kernels.fatbin || { $(MKDIR_P) "$(DESTDIR)$(pkglibdir)" && \
+		$(INSTALL_DATA) gpu/kvarc-kernels.fatbin "$(DESTDIR)$(pkglibdir)"; }
+uninstall-local:
+	rm -f "$(DESTDIR)$(pkglibdir)/kvarc-kernels.fatbin"
 
 # Instruction counts against gpu/sass.txt. ARCHITECTURES='90a' takes these alone.
 check-gpu:

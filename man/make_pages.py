@@ -15,7 +15,8 @@ UMBRELLAS = ("tools",)
 # Headers whose calls are in another library than libkvarc: its name, and what programs include.
 LIBRARIES = {"store": ("libkvarc-store", "kvarc/store.h"),
              "server": ("libkvarc-store", "kvarc/server.h"),
-             "exchange": ("libkvarc-store", "kvarc/exchange.h")}
+             "exchange": ("libkvarc-store", "kvarc/exchange.h"),
+             "device": ("libkvarc-device", "kvarc/device.h")}
 for tool in ("train", "eval", "gate", "scores"):
     LIBRARIES[tool] = ("libkvarc-tools", "kvarc/tools.h")
 

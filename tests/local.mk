@@ -41,12 +41,12 @@ tests_api_scripts = tests/api/headers.sh tests/api/symbols.sh \
 TESTS += $(tests_api_scripts)
 # The dumps are of one compiler and of the default configuration: .ci/run runs check-abi.
 .PHONY: check-abi update-abi
-check-abi: libkvarc.la libkvarc-tools.la libkvarc-store.la
+check-abi: libkvarc.la libkvarc-tools.la libkvarc-store.la libkvarc-device.la
 	srcdir=$(srcdir) $(srcdir)/tests/api/abi.sh
-update-abi: libkvarc.la libkvarc-tools.la libkvarc-store.la
+update-abi: libkvarc.la libkvarc-tools.la libkvarc-store.la libkvarc-device.la
 	srcdir=$(srcdir) $(srcdir)/tests/api/abi.sh --accept
 EXTRA_DIST += tests/store_services.sh tests/moto_server.py
-EXTRA_DIST += tests/growth.sh tests/api/abi.sh tests/api/abi.suppr tests/api/libkvarc.abi tests/api/libkvarc-tools.abi tests/api/libkvarc-store.abi
+EXTRA_DIST += tests/growth.sh tests/api/abi.sh tests/api/abi.suppr tests/api/libkvarc.abi tests/api/libkvarc-tools.abi tests/api/libkvarc-store.abi tests/api/libkvarc-device.abi
 EXTRA_DIST += tests/libraries_lock.sh
 EXTRA_DIST += $(tests_api_scripts) tests/api/layers.txt tests/api/common.sh tests/api/consumer.c
 
@@ -240,6 +240,19 @@ tests_unit_libunit_a_SOURCES += tests/slots_made.c tests/slots_made.h \
 	tests/unit/store_util.c tests/unit/store_util.h
 unit_tests += tests/unit/test_store tests/unit/test_store_damage tests/unit/test_store_keys
 endif
+# A stand-in of NVIDIA's driver, which runs the kernels on the host.
+if ENABLE_SHARED
+if GPU_TESTS
+check_LTLIBRARIES += tests/device/driver_stand_in.la
+unit_tests += tests/unit/test_device
+endif
+endif
+tests_device_driver_stand_in_la_SOURCES = tests/device/driver_stand_in.cc gpu/host_fault.h
+tests_device_driver_stand_in_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
+tests_device_driver_stand_in_la_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN) -fvisibility=default
+tests_device_driver_stand_in_la_LDFLAGS = -module -avoid-version -shared -rpath /nowhere
+tests_unit_test_device_SOURCES = tests/unit/test_device.c tests/synth.c tests/synth.h
+tests_unit_test_device_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
 endif

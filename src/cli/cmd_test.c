@@ -6,6 +6,7 @@
 
 #include "commands.h"
 #include "damage_report.h"
+#include "device_test.h"
 #include "library.h"
 #include "message.h"
 #include "models.h"
@@ -16,11 +17,16 @@
 
 /* Messages about what was found; a note if all is well. */
 static void show(const struct report *x, struct input *in, kvarc_reader *r, kvarc_ret ret,
-                 const kvarc_error *error, const kvarc_info *info, const struct damage_list *damage)
+                 const kvarc_error *error, const kvarc_info *info, const struct damage_list *damage,
+                 const struct device_sum *gpu)
 {
 	if (ret == KVARC_OK) {
 		library_warn_state(in->name, info, library_tokens(r));
-		if (info->state == KVARC_STATE_CLOSED)
+		if (info->state == KVARC_STATE_CLOSED && gpu->name)
+			report_note(x, in->name,
+			            "ok, {raw_bytes:B} in {chunks} chunks, {.rate:R}; also on "
+			            "{device}, {host_chunks} of them by the host");
+		else if (info->state == KVARC_STATE_CLOSED)
 			report_note(x, in->name, "ok, {raw_bytes:B} in {chunks} chunks, {.rate:R}");
 	} else if (damage->n) {
 		damage_show(in->name, damage, kvarc_reader_geometry(r), true);
@@ -31,7 +37,8 @@ static void show(const struct report *x, struct input *in, kvarc_reader *r, kvar
 }
 
 static void report(const struct options *o, struct input *in, kvarc_reader *r, kvarc_ret ret,
-                   const kvarc_error *error, double seconds, struct damage_list *damage)
+                   const kvarc_error *error, double seconds, struct damage_list *damage,
+                   const struct device_sum *gpu)
 {
 	static const kvarc_geometry none = { 0 };
 	kvarc_info info = { .state = KVARC_STATE_UNKNOWN };
@@ -55,9 +62,14 @@ static void report(const struct options *o, struct input *in, kvarc_reader *r, k
 	report_u64(&x, "chunks", info.chunks);
 	report_u64(&x, "dropped_bytes", info.dropped_bytes);
 	report_u64(&x, "tokens", damage->loss.tokens);
+	if (gpu->name) {
+		report_string(&x, "device", gpu->name);
+		report_u64(&x, "device_chunks", gpu->chunks);
+		report_u64(&x, "host_chunks", gpu->host_chunks);
+	}
 	damage_report(&x, damage, r ? kvarc_reader_geometry(r) : &none);
 	report_end(&x);
-	show(&x, in, r, ret, error, &info, damage);
+	show(&x, in, r, ret, error, &info, damage, gpu);
 }
 
 /* The damage in a file that does not open may still be found. */
@@ -84,6 +96,7 @@ static kvarc_reader *open_any(const struct options *o, struct input *in, kvarc_e
 static void test_one(const struct options *o, const char *file)
 {
 	struct damage_list damage = { 0 };
+	struct device_sum gpu = { 0 };
 	struct input in;
 	kvarc_error error;
 	kvarc_reader *r;
@@ -102,9 +115,12 @@ static void test_one(const struct options *o, const char *file)
 		verified = kvarc_reader_verify(r, damage_collect, &damage);
 	}
 	progress_stop();
+	const double seconds = units_now() - start;
 	if (ret == KVARC_OK)
 		ret = verified;
-	report(o, &in, r, ret, &error, units_now() - start, &damage);
+	if (ret == KVARC_OK)
+		ret = device_test_run(r, &error, &gpu);
+	report(o, &in, r, ret, &error, seconds, &damage, &gpu);
 	kvarc_reader_close(&r);
 	damage_free(&damage);
 	input_close(&in);
@@ -112,8 +128,9 @@ static void test_one(const struct options *o, const char *file)
 
 void cmd_test(const struct options *o)
 {
-	if (!paths_check_reading(o))
+	if (!paths_check_reading(o) || !device_test_open(o))
 		return;
 	for (size_t i = 0; i < o->n_files; i++)
 		test_one(o, o->files[i]);
+	device_test_close();
 }

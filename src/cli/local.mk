@@ -4,6 +4,7 @@
 bin_PROGRAMS += kvarc
 kvarc_SOURCES = \
 	src/cli/main.c src/cli/commands.h \
+	src/cli/device_test.c src/cli/device_test.h \
 	src/cli/options.c src/cli/options.h \
 	src/cli/option_rules.c src/cli/option_table.c src/cli/option_values.c \
 	src/cli/option_values.h \
@@ -76,4 +77,4 @@ kvarc_SOURCES = \
 # Its own flags give its objects their own names.
 kvarc_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/src/cli \
 	-DKVARC_PROFILE_DIR='"$(pkgdatadir)/profiles"'
-kvarc_LDADD = libkvarc-tools.la libkvarc-store.la libkvarc.la $(XXHASH_LIBS) -lm
+kvarc_LDADD = libkvarc-tools.la libkvarc-store.la libkvarc-device.la libkvarc.la $(XXHASH_LIBS) -lm

@@ -127,6 +127,14 @@ int options_set_threads(struct options *o, const struct option_row *r, const cha
 	return 0;
 }
 
+int options_set_device(struct options *o, const struct option_row *r, const char *value)
+{
+	if (strncmp(value, "cuda:", 5) || !units_parse_u64(value + 5, 1023, &o->device))
+		return bad_value(o, r, value, "cuda: and the number of a GPU, such as cuda:0");
+	o->device_given = true;
+	return 0;
+}
+
 int options_set_memory(struct options *o, const struct option_row *r, const char *value)
 {
 	if (!units_parse_size(value, &o->memlimit) || o->memlimit == 0)

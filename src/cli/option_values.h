@@ -18,7 +18,7 @@ option_set_fn options_set_quiet, options_set_verbose, options_set_level, options
 	options_set_track, options_add_max_error, options_add_identity, options_set_predict,
 	options_set_dtype, options_set_max_kl, options_set_first_token, options_set_repeat,
 	options_set_parity, options_set_budget, options_set_grace, options_add_rule,
-	options_add_rules;
+	options_add_rules, options_set_device;
 
 /* Checks which options may stand together (option_rules.c), before any file is opened.
  * Returns 0, or -1 after a message. */

@@ -77,6 +77,7 @@ struct options {
 	const char *attach;                    /* folder beside the cache */
 	const char *oci;                       /* folder of an OCI image layout */
 	uint64_t slot;
+	uint64_t device; /* number of a GPU */
 	uint64_t budget, keep_versions, grace; /* of gc; grace in seconds */
 	bool grace_given, dry_run;
 	unsigned threads, repeat;
@@ -94,6 +95,7 @@ struct options {
 	bool head_block, whole_layer, no_table, no_stages;
 	bool to_stdout; /* -c */
 	bool recursive;
+	bool device_given;
 	bool once, poll;   /* of watch */
 	bool nothing_left; /* of the files, after folders were walked */
 };

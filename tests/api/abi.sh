@@ -37,7 +37,7 @@ ours() {
 		}' | LC_ALL=C sort -u | tr '\001' '\n'
 }
 
-for lib in libkvarc libkvarc-tools libkvarc-store; do
+for lib in libkvarc libkvarc-tools libkvarc-store libkvarc-device; do
 	so=.libs/$lib.so
 	[ -e "$so" ] || skip "no $so"
 	readelf -S "$so" | grep -q '\.debug_info' || skip "$so has no debugging information"
@@ -52,4 +52,4 @@ for lib in libkvarc libkvarc-tools libkvarc-store; do
 			"then 'make update-abi'"
 	fi
 done
-echo "libkvarc, libkvarc-tools and libkvarc-store are as in their dumps: $(wc -l < "$here/libkvarc.abi") lines"
+echo "the four libraries are as in their dumps: $(wc -l < "$here/libkvarc.abi") lines"

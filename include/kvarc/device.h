@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* kvarc/device.h - a GPU: chunks of an archive decoded in its memory */
+/*
+ * These calls are in libkvarc-device, which needs the libkvarc of the same version. Nothing of CUDA
+ * is linked: kvarc_device_open loads NVIDIA's driver, so programs start without one.
+ */
+#ifndef KVARC_DEVICE_H
+#define KVARC_DEVICE_H
+
+#include <kvarc.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * A device: a GPU, a context of its driver, and the kernels in it. A handle serves one thread at a
+ * time. The context that is current in the thread is the same after each call as before it. No
+ * call waits for the device unless it says so, and none but kvarc_device_alloc allocates memory of
+ * it: the caller gives addresses (CUdeviceptr, or a pointer of the CUDA runtime) and a stream
+ * (CUstream, cudaStream_t; NULL: the default one).
+ */
+typedef struct kvarc_device kvarc_device;
+
+/* How a device is opened; set unused members to 0. */
+typedef struct kvarc_device_options {
+	/* error must outlive the device */
+	kvarc_common common;
+	/* number of the GPU, as the driver counts them; not looked at with a context */
+	uint64_t ordinal;
+	/* CUcontext to work in, which must outlive the device. NULL: the primary context of the
+	 * GPU, which the CUDA runtime and torch use, too */
+	void *context;
+	/* file of the driver. NULL: libcuda.so.1 */
+	const char *driver;
+	/* file of the kernels. NULL: the one that was installed with this library */
+	const char *kernels;
+	uint64_t reserved[8]; /* zero */
+} kvarc_device_options;
+#define KVARC_DEVICE_OPTIONS_INIT KVARC_ZERO
+
+/*
+ * Opens a GPU. options may be NULL. On failure *d is NULL.
+ * Returns OK, OPTIONS (no driver, no such GPU, no kernels, none for this architecture: the error
+ * says which, and the host can decode instead), IO (the driver failed otherwise), MEM (of the GPU,
+ * too), MEMLIMIT, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_open(kvarc_device **d,
+                                                       const kvarc_device_options *options);
+/* Waits for nothing: what was queued on streams must be done. NULL-safe; sets *d to NULL. */
+KVARC_API void kvarc_device_close(kvarc_device **d);
+
+/* What a device is. */
+typedef struct kvarc_device_info {
+	char name[96];            /* as the driver has it, printable ASCII */
+	uint64_t memory;          /* bytes */
+	uint32_t ordinal;         /* number of the GPU */
+	uint32_t major, minor;    /* compute capability: 9 and 0 of an H100 */
+	uint32_t multiprocessors; /* of the GPU */
+	uint32_t driver_version;  /* CUDA version of the driver, 13000 for 13.0 */
+	uint32_t unused;          /* zero */
+	uint64_t reserved[8];     /* zero */
+} kvarc_device_info;
+
+/* Returns OK, PROG. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_get_info(const kvarc_device *d,
+                                                           kvarc_device_info *info);
+
+/*
+ * Memory of the device for callers that have no allocator of their own, such as torch's or that of
+ * the CUDA runtime. *address is a multiple of 256. Returns OK, MEM (also of the GPU), IO, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_alloc(kvarc_device *d, uint64_t bytes,
+                                                        uint64_t *address);
+/* Waits for the device. 0 is nothing. */
+KVARC_API void kvarc_device_free(kvarc_device *d, uint64_t address);
+/* Waits for what was queued on the stream, then copies bytes to the host. Returns OK, IO (also of
+ * a kernel that failed), PROG. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_fetch(kvarc_device *d, void *to, uint64_t from,
+                                                        uint64_t bytes, void *stream);
+
+/*
+ * What reading a range into a device takes: kvarc_device_plan_read looks at the archive;
+ * kvarc_device_stage brings bytes of the file into staging memory; kvarc_device_place says where
+ * elements go; kvarc_device_decode launches kernels; and kvarc_device_plan_answer says what came of
+ * it. A plan serves one thread at a time, and the device and the reader must outlive it.
+ */
+typedef struct kvarc_device_plan kvarc_device_plan;
+
+/* What a plan needs, and what it will do. */
+typedef struct kvarc_device_plan_info {
+	/* memory of the device, aligned to 256: staging from kvarc_device_stage on, work while
+	 * kernels run, one uint32_t of status a chunk */
+	uint64_t staging_bytes, work_bytes, status_bytes;
+	uint64_t file_bytes, raw_bytes; /* of payloads that are read; of the elements of chunks */
+	uint32_t chunks;
+	/* of these, chunks that the host decodes in kvarc_device_stage: other codecs than 0, 2, 4
+	 * and 5, what is outside of the GPU subset (spec 3.6), encrypted, or in a store */
+	uint32_t host_chunks;
+	uint32_t layer0, n_layers; /* of the tensors that the range has */
+	uint64_t reserved[8];      /* zero */
+} kvarc_device_plan_info;
+
+/*
+ * Plans a range. r can seek and does not salvage. On failure *p is NULL.
+ * Returns OK, GEOMETRY (the range), OPTIONS, DATA, IO, MEM, MEMLIMIT, PROG. What the reader
+ * answers is in its error, everything else in that of the device.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_read(kvarc_device_plan **p, kvarc_device *d,
+                                                            kvarc_reader *r,
+                                                            const kvarc_range *range);
+/* NULL-safe; sets *p to NULL. What was queued for it must be done. */
+KVARC_API void kvarc_device_plan_close(kvarc_device_plan **p);
+/* Returns OK, PROG. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_get_info(const kvarc_device_plan *p,
+                                                                kvarc_device_plan_info *info);
+
+/*
+ * Reads the payloads and copies them into staging memory, in the order of the stream; decodes what
+ * the host has to decode. Waits for the file, and not for the device.
+ * Returns as kvarc_reader_read does, and IO (the driver). What the reader answers is in its error,
+ * everything else in that of the device.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_stage(kvarc_device_plan *p, uint64_t staging,
+                                                        void *stream);
+
+/*
+ * Where the elements of a tensor go. Token t of the range is row t - range.t0. Without pages the
+ * row's element (head, channel) is at base + row * token_stride + head * head_stride + channel *
+ * elem_stride; with pages row / page_tokens selects an entry of the page table, whose page begins
+ * at base + page * page_stride, and row % page_tokens is the row in it. A page below 0 is not
+ * written; one from n_pages on is not written either, and is an error of its chunks. Strides are
+ * in bytes, and multiples of the size of an element, as is base.
+ */
+typedef struct kvarc_device_view {
+	uint64_t base;       /* 0: the tensor is left alone */
+	uint64_t bytes;      /* of the memory at base, of which nothing outside is written */
+	uint64_t page_table; /* address of int32_t[n_table] in the device; 0: there are no pages */
+	uint64_t page_stride, token_stride, head_stride;
+	uint32_t elem_stride;
+	uint32_t page_tokens, n_pages, n_table;
+	uint64_t reserved[4]; /* zero */
+} kvarc_device_view;
+#define KVARC_DEVICE_VIEW_INIT KVARC_ZERO
+
+/*
+ * Says where everything is: views, one a tensor of the geometry; work memory; and status, which the
+ * kernels set to 0 for each chunk that was decoded and checked. Behind kvarc_device_stage; may be
+ * called again for other addresses. Copies some bytes in the order of the stream.
+ * Returns OK, GEOMETRY (a view is too small for the range, or not aligned: nothing was done), IO,
+ * MEM, MEMLIMIT, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_place(kvarc_device_plan *p,
+                                                        const kvarc_device_view *views,
+                                                        uint64_t work, uint64_t status,
+                                                        void *stream);
+
+/*
+ * Decodes the chunks of some layers of a plan that was staged and placed; n_layers UINT32_MAX: to
+ * the last. Only kernels are launched, in the order of the stream, so that a CUDA graph can record
+ * it. Work memory serves one decode at a time. Elements are written when the check of their chunk
+ * has held, and not otherwise. Returns OK, GEOMETRY (no such layers), IO, MEM, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_decode(kvarc_device_plan *p, uint32_t layer0,
+                                                         uint32_t n_layers, void *stream);
+
+/*
+ * What the status words of a decode of layers say; status: on the host, as many as the plan has
+ * chunks. Returns OK; DATA (a chunk is damaged, or was not decoded: the first one is in the error);
+ * GEOMETRY (its page table has a page that is not there), PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_answer(kvarc_device_plan *p, uint32_t layer0,
+                                                              uint32_t n_layers,
+                                                              const uint32_t *status);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* device_decode.c - launches the kernels that decode layers of a plan, and reads their answers */
+#include "config.h"
+
+#include "plan_state.h"
+
+#include "format/codec_ids.h"
+#include "util/error.h"
+
+/* Threads of a block: of kernels that take a warp a chunk or a token, and a warp a stream. */
+enum { WARP = 32, SMALL_WARPS = 4, SMALL_BLOCK = SMALL_WARPS * WARP, BLOCK = 8 * WARP };
+/* Chunks of a launch: the grid's second size has 16 bits. */
+enum { CHUNKS_MOST = 1 << 15 };
+
+/* Chunks of a layer on their way: their jobs lie one behind the other. */
+struct layer_launch {
+	struct kvarc_device *d;
+	void *stream;
+	uint64_t jobs, status; /* addresses of those of the first chunk */
+	uint64_t tables;       /* of struct kvi_gpu_tables */
+	uint32_t n;
+};
+
+/* One launch of a kernel. */
+struct kernel_launch {
+	const char *name;
+	uint32_t grid_x, grid_y, threads, shared_bytes;
+};
+
+static kvarc_ret launch(const struct layer_launch *l, const struct kernel_launch *k,
+                        void **arguments)
+{
+	const struct kvi_driver *v = &l->d->driver;
+	void *function;
+	int result = v->module_function(&function, l->d->module, k->name);
+	if (!result && k->shared_bytes > KVI_CU_SHARED_ALWAYS)
+		result = v->function_attribute(function, KVI_CU_MAX_SHARED, (int)k->shared_bytes);
+	if (!result)
+		result = v->launch(function, k->grid_x, k->grid_y, 1, k->threads, 1, 1,
+		                   k->shared_bytes, l->stream, arguments, NULL);
+	return result ? kvi_driver_fail(v, l->d->error, KVARC_IO, result, k->name) : KVARC_OK;
+}
+
+static uint32_t blocks_of(uint32_t warps)
+{
+	return (warps + SMALL_WARPS - 1) / SMALL_WARPS;
+}
+
+/* ----- the kernels of a batch ------------------------------------------------ */
+
+static kvarc_ret open_chunks(struct layer_launch *l)
+{
+	void *arguments[] = { &l->jobs, &l->n };
+	const struct kernel_launch k = { "kvi_gpu_open", blocks_of(l->n), 1, SMALL_BLOCK, 0 };
+	return launch(l, &k, arguments);
+}
+
+static kvarc_ret finish_chunks(struct layer_launch *l)
+{
+	void *of_jobs[] = { &l->jobs }, *of_answer[] = { &l->jobs, &l->n, &l->status };
+	const struct kernel_launch finish = { "kvi_gpu_finish", l->n, 1, BLOCK, 0 };
+	const struct kernel_launch answer = { "kvi_gpu_answer", blocks_of(l->n), 1, SMALL_BLOCK,
+		                              0 };
+	const struct kernel_launch scatter = { "kvi_gpu_scatter", blocks_of(KVI_GPU_TOKENS), l->n,
+		                               SMALL_BLOCK, 0 };
+	kvarc_ret ret = launch(l, &finish, of_jobs);
+	if (ret == KVARC_OK)
+		ret = launch(l, &answer, of_answer);
+	return ret ? ret : launch(l, &scatter, of_jobs);
+}
+
+/* Kernels of codecs with streams, one for a format. Each leaves the chunks of others alone. */
+struct stream_kernel {
+	const char *name, *contexts; /* contexts: one that runs before it; NULL: none */
+	uint32_t codec, dtype;
+};
+static const struct stream_kernel stream_kernels[] = {
+	{ "kvi_gpu_exponent_f32", NULL, KVI_CODEC_EXPONENT, KVARC_F32 },
+	{ "kvi_gpu_exponent_f16", NULL, KVI_CODEC_EXPONENT, KVARC_F16 },
+	{ "kvi_gpu_exponent_bf16", NULL, KVI_CODEC_EXPONENT, KVARC_BF16 },
+	{ "kvi_gpu_exponent_e4m3", NULL, KVI_CODEC_EXPONENT, KVARC_E4M3 },
+	{ "kvi_gpu_exponent_e5m2", NULL, KVI_CODEC_EXPONENT, KVARC_E5M2 },
+	{ "kvi_gpu_grid_f32", "kvi_gpu_contexts_f32", KVI_CODEC_GRID, KVARC_F32 },
+	{ "kvi_gpu_grid_f16", "kvi_gpu_contexts_f16", KVI_CODEC_GRID, KVARC_F16 },
+	{ "kvi_gpu_grid_bf16", "kvi_gpu_contexts_bf16", KVI_CODEC_GRID, KVARC_BF16 },
+	{ "kvi_gpu_grid_e4m3", "kvi_gpu_contexts_e4m3", KVI_CODEC_GRID, KVARC_E4M3 },
+	{ "kvi_gpu_grid_e5m2", "kvi_gpu_contexts_e5m2", KVI_CODEC_GRID, KVARC_E5M2 },
+};
+
+bool kvi_plan_has_kernel(uint32_t codec, uint32_t dtype)
+{
+	bool has = codec == KVI_CODEC_RAW || codec == KVI_CODEC_CONSTANT;
+	for (size_t i = 0; i < sizeof stream_kernels / sizeof *stream_kernels && !has; i++)
+		has = stream_kernels[i].codec == codec && stream_kernels[i].dtype == dtype;
+	return has;
+}
+
+/*
+ * What blocks share and take: bytes of a table of codec exponent; entries of a ring of channels
+ * beyond their number; bytes of the tables of codec grid, and chunks of a block of it.
+ */
+enum {
+	TABLE_BYTES = 2048 * 4,
+	RING_MORE = 127 + 128,
+	GRID_BYTES = 192 * 41 * 4 + 64 * 4 + 192 * 256,
+	GRID_CHUNKS = 2
+};
+
+/* The most of what the chunks of a kernel have. */
+struct most {
+	uint32_t tables, channels;
+	bool any;
+};
+
+static struct most find_most(const struct stream_kernel *s, const struct kvi_planned_chunk *c,
+                             size_t n)
+{
+	struct most most = { 0 };
+	for (size_t i = 0; i < n; i++) {
+		const struct kvi_gpu_chunk *j = &c[i].job;
+		const uint32_t channels = j->heads * j->head_channels;
+		if (j->codec != s->codec || j->dtype != s->dtype)
+			continue;
+		most.any = true;
+		most.tables = c[i].tables > most.tables ? c[i].tables : most.tables;
+		most.channels = channels > most.channels ? channels : most.channels;
+	}
+	return most;
+}
+
+static kvarc_ret decode_exponent(struct layer_launch *l, const struct stream_kernel *s,
+                                 struct most most)
+{
+	const uint32_t shared = most.tables * TABLE_BYTES + (most.channels + RING_MORE) * 4;
+	const struct kernel_launch k = { s->name, l->n, 1, BLOCK, shared };
+	void *arguments[] = { &l->jobs, &most.tables };
+	return launch(l, &k, arguments);
+}
+
+static kvarc_ret decode_grid(struct layer_launch *l, const struct stream_kernel *s,
+                             struct most most)
+{
+	const uint32_t warps = (most.channels + RING_MORE + WARP - 1) / WARP;
+	const struct kernel_launch contexts = { s->contexts, blocks_of(warps), l->n, SMALL_BLOCK,
+		                                0 };
+	const struct kernel_launch k = { s->name, (l->n + GRID_CHUNKS - 1) / GRID_CHUNKS, 1,
+		                         GRID_CHUNKS * BLOCK, GRID_BYTES };
+	void *of_contexts[] = { &l->jobs, &l->tables },
+	     *of_grid[] = { &l->jobs, &l->n, &l->tables };
+	kvarc_ret ret = launch(l, &contexts, of_contexts);
+	return ret ? ret : launch(l, &k, of_grid);
+}
+
+static kvarc_ret decode_streams(struct layer_launch *l, const struct kvi_planned_chunk *c, size_t n)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t k = 0; k < sizeof stream_kernels / sizeof *stream_kernels && !ret; k++) {
+		const struct stream_kernel *s = &stream_kernels[k];
+		const struct most most = find_most(s, c, n);
+		if (most.any)
+			ret = s->contexts ? decode_grid(l, s, most) : decode_exponent(l, s, most);
+	}
+	return ret;
+}
+
+/* ----- layers ------------------------------------------------ */
+
+/* The chunks number first to end - 1, which are of one layer. */
+static kvarc_ret decode_layer(struct kvarc_device_plan *p, size_t first, size_t end, void *stream)
+{
+	const struct kvi_planned_chunk *c = p->chunks.p;
+	struct layer_launch l = { .d = p->d,
+		                  .stream = stream,
+		                  .jobs = p->staging + p->jobs_at +
+		                          first * sizeof(struct kvi_gpu_chunk),
+		                  .status = p->status + first * sizeof(uint32_t),
+		                  .tables = p->staging + p->tables_at,
+		                  .n = (uint32_t)(end - first) };
+	kvarc_ret ret = open_chunks(&l);
+	if (ret == KVARC_OK)
+		ret = decode_streams(&l, c + first, end - first);
+	return ret ? ret : finish_chunks(&l);
+}
+
+kvarc_ret kvarc_device_decode(kvarc_device_plan *p, uint32_t layer0, uint32_t n_layers,
+                              void *stream)
+{
+	static const char call[] = "kvarc_device_decode";
+	size_t first, end;
+	if (!p)
+		return KVARC_PROG;
+	if (!p->staging || !p->work)
+		return kvi_fail(p->d->error, KVARC_PROG,
+		                "%s: call kvarc_device_stage and kvarc_device_place before it",
+		                call);
+	kvarc_ret ret = kvi_plan_layers(p, call, layer0, n_layers, &first, &end);
+	if (ret == KVARC_OK)
+		ret = kvi_device_enter(p->d);
+	if (ret)
+		return ret;
+	const struct kvi_planned_chunk *c = p->chunks.p;
+	for (size_t next; first < end && !ret; first = next) {
+		for (next = first + 1;
+		     next < end && c[next].layer == c[first].layer && next - first < CHUNKS_MOST;)
+			next++;
+		ret = decode_layer(p, first, next, stream);
+	}
+	kvi_device_leave(p->d);
+	return ret;
+}
+
+/* ----- answers ------------------------------------------------ */
+
+static kvarc_ret fail_chunk(const struct kvarc_device_plan *p, const struct kvi_planned_chunk *c,
+                            uint32_t status)
+{
+	const kvarc_ret ret = status == KVI_GPU_PAGE ? KVARC_GEOMETRY : KVARC_DATA;
+	const char *what = status == KVI_GPU_PAGE   ? "have a page that is not there"
+	                   : status == KVI_GPU_DATA ? "are damaged"
+	                                            : "were not decoded";
+	kvarc_error *e = p->d->error;
+	kvi_fail(e, ret, "the tokens from %llu on of tensor %u %s", (unsigned long long)c->t0,
+	         (unsigned)c->tensor, what);
+	if (e) {
+		e->layer = c->layer;
+		e->track = p->range.track;
+		e->offset = c->host ? KVARC_UNKNOWN : c->file_offset;
+	}
+	return ret;
+}
+
+kvarc_ret kvarc_device_plan_answer(kvarc_device_plan *p, uint32_t layer0, uint32_t n_layers,
+                                   const uint32_t *status)
+{
+	size_t first, end;
+	if (!p || !status)
+		return kvi_fail(p ? p->d->error : NULL, KVARC_PROG,
+		                "kvarc_device_plan_answer: an argument is NULL");
+	kvarc_ret ret = kvi_plan_layers(p, "kvarc_device_plan_answer", layer0, n_layers, &first,
+	                                &end);
+	for (; first < end && !ret; first++)
+		if (status[first] != KVI_GPU_OK)
+			ret = fail_chunk(p, KVI_LIST(struct kvi_planned_chunk, p->chunks, first),
+			                 status[first]);
+	return ret;
+}

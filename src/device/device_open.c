@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* device_open.c - opening and closing a device */
+#include "config.h"
+
+#include "device_state.h"
+
+#include <string.h>
+
+#include "util/arguments.h"
+#include "util/error.h"
+
+/* ----- its context ------------------------------------------------ */
+
+kvarc_ret kvi_device_enter(struct kvarc_device *d)
+{
+	const int result = d->driver.context_push(d->context);
+	return result ? kvi_driver_fail(&d->driver, d->error, KVARC_IO, result,
+	                                "the context of the device")
+	              : KVARC_OK;
+}
+
+void kvi_device_leave(struct kvarc_device *d)
+{
+	void *popped;
+	d->driver.context_pop(&popped);
+}
+
+kvarc_ret kvi_device_copy(const struct kvarc_device *d, uint64_t to, const void *from, size_t bytes,
+                          void *stream)
+{
+	const int result = d->driver.copy_to_device(to, from, bytes, stream);
+	return result ? kvi_driver_fail(&d->driver, d->error, KVARC_IO, result,
+	                                "copying to the device")
+	              : KVARC_OK;
+}
+
+/* The context of the caller, or the primary one of the GPU with the number that he gave. */
+static kvarc_ret find_context(struct kvarc_device *d, const kvarc_device_options *o)
+{
+	const struct kvi_driver *v = &d->driver;
+	int n = 0;
+	if (o->context) {
+		d->context = o->context;
+		return KVARC_OK;
+	}
+	int result = v->device_count(&n);
+	if (!result && o->ordinal >= (uint64_t)n)
+		return kvi_fail(d->error, KVARC_OPTIONS,
+		                "there is no GPU with the number %llu; the NVIDIA driver has %d",
+		                (unsigned long long)o->ordinal, n);
+	if (!result)
+		result = v->device_get(&d->device, (int)o->ordinal);
+	if (!result)
+		result = v->primary_retain(&d->context, d->device);
+	d->is_primary = !result;
+	return result ? kvi_driver_fail(v, d->error, KVARC_IO, result, "opening the GPU")
+	              : KVARC_OK;
+}
+
+/* ----- what it is ------------------------------------------------ */
+
+/* The number of a device among those of the driver; 0 when it is none of them. */
+static uint32_t ordinal_of(const struct kvi_driver *v, int device)
+{
+	int n = 0, other;
+	if (v->device_count(&n))
+		return 0;
+	for (int i = 0; i < n; i++)
+		if (!v->device_get(&other, i) && other == device)
+			return (uint32_t)i;
+	return 0;
+}
+
+static void keep_printable(char *s)
+{
+	for (; *s; s++)
+		if (*s < ' ' || *s > '~')
+			*s = '?';
+}
+
+static kvarc_ret describe(struct kvarc_device *d)
+{
+	const struct kvi_driver *v = &d->driver;
+	kvarc_device_info *info = &d->info;
+	size_t memory = 0;
+	int major = 0, minor = 0, multiprocessors = 0, version = 0;
+	int result = v->context_device(&d->device);
+	if (!result)
+		result = v->device_name(info->name, (int)sizeof info->name, d->device);
+	if (!result)
+		result = v->device_memory(&memory, d->device);
+	if (!result)
+		result = v->device_attribute(&major, KVI_CU_MAJOR, d->device);
+	if (!result)
+		result = v->device_attribute(&minor, KVI_CU_MINOR, d->device);
+	if (!result)
+		result = v->device_attribute(&multiprocessors, KVI_CU_MULTIPROCESSORS, d->device);
+	if (!result)
+		result = v->version(&version);
+	if (result)
+		return kvi_driver_fail(v, d->error, KVARC_IO, result, "asking the GPU what it is");
+	info->name[sizeof info->name - 1] = 0;
+	keep_printable(info->name);
+	info->memory = memory;
+	info->ordinal = ordinal_of(v, d->device);
+	info->major = (uint32_t)major;
+	info->minor = (uint32_t)minor;
+	info->multiprocessors = (uint32_t)multiprocessors;
+	info->driver_version = (uint32_t)version;
+	return KVARC_OK;
+}
+
+/* ----- open and close ------------------------------------------------ */
+
+static kvarc_ret start(struct kvarc_device *d, const kvarc_device_options *o)
+{
+	kvarc_ret ret = kvi_driver_load(&d->driver, o->driver, d->error);
+	if (!ret)
+		ret = find_context(d, o);
+	if (!ret)
+		ret = kvi_device_enter(d);
+	if (ret)
+		return ret;
+	ret = describe(d);
+	if (!ret)
+		ret = kvi_device_load_kernels(d, o->kernels);
+	kvi_device_leave(d);
+	return ret;
+}
+
+kvarc_ret kvarc_device_open(kvarc_device **d, const kvarc_device_options *options)
+{
+	static const kvarc_device_options defaults = KVARC_DEVICE_OPTIONS_INIT;
+	const kvarc_device_options *o = options ? options : &defaults;
+	if (!d)
+		return kvi_fail(o->common.error, KVARC_PROG, "kvarc_device_open: d is NULL");
+	*d = NULL;
+	kvarc_ret ret = KVI_CHECK_RESERVED(o->common.error, "kvarc_device_open", "options", o);
+	if (!ret)
+		ret = kvi_handle_new(d, sizeof **d, offsetof(struct kvarc_device, alloc),
+		                     &o->common, 0);
+	if (ret)
+		return ret;
+	(*d)->common = o->common;
+	(*d)->error = o->common.error;
+	ret = start(*d, o);
+	if (ret)
+		kvarc_device_close(d);
+	return ret;
+}
+
+void kvarc_device_close(kvarc_device **d)
+{
+	if (!d || !*d)
+		return;
+	struct kvarc_device *x = *d;
+	if (x->module && !kvi_device_enter(x)) {
+		x->driver.module_unload(x->module);
+		kvi_device_leave(x);
+	}
+	if (x->is_primary)
+		x->driver.primary_release(x->device);
+	kvi_driver_unload(&x->driver);
+	struct kvi_alloc alloc = x->alloc;
+	kvi_free(&alloc, x);
+	*d = NULL;
+}
+
+kvarc_ret kvarc_device_get_info(const kvarc_device *d, kvarc_device_info *info)
+{
+	if (!d || !info)
+		return kvi_fail(d ? d->error : NULL, KVARC_PROG,
+		                "kvarc_device_get_info: an argument is NULL");
+	*info = d->info;
+	return KVARC_OK;
+}

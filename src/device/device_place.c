@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* device_place.c - where elements go: checks the views, writes the jobs of kernels */
+#include "config.h"
+
+#include "plan_state.h"
+
+#include "util/arguments.h"
+#include "util/ckd.h"
+#include "util/error.h"
+
+/* ----- views ------------------------------------------------ */
+
+/* Bytes that n rows of a tensor take under a view without pages; false: too many for 64 bits. */
+static bool rows_extent(const kvarc_device_view *v, const kvarc_tensor *t, uint64_t n,
+                        uint64_t *bytes)
+{
+	uint64_t rows, heads, channels;
+	return !kvi_mul(n - 1, v->token_stride, &rows) &&
+	       !kvi_mul((uint64_t)t->heads - 1, v->head_stride, &heads) &&
+	       !kvi_mul((uint64_t)t->channels - 1, (uint64_t)v->elem_stride, &channels) &&
+	       !kvi_add(rows, heads, bytes) && !kvi_add(*bytes, channels, bytes) &&
+	       !kvi_add(*bytes, (uint64_t)kvarc_dtype_bytes(t->dtype), bytes);
+}
+
+/* Whether all elements that a view can name lie in its memory, and its entries in its table. */
+static bool view_holds(const kvarc_device_view *v, const kvarc_tensor *t, uint64_t tokens)
+{
+	uint64_t bytes, pages;
+	if (!v->page_table)
+		return rows_extent(v, t, tokens, &bytes) && bytes <= v->bytes;
+	if (!v->page_tokens || !v->n_pages ||
+	    (tokens + v->page_tokens - 1) / v->page_tokens > v->n_table)
+		return false;
+	return rows_extent(v, t, v->page_tokens, &bytes) &&
+	       !kvi_mul((uint64_t)v->n_pages - 1, v->page_stride, &pages) &&
+	       !kvi_add(bytes, pages, &bytes) && bytes <= v->bytes;
+}
+
+static bool view_aligned(const kvarc_device_view *v, size_t size)
+{
+	return (v->base | v->page_stride | v->token_stride | v->head_stride | v->elem_stride) %
+	                       size ==
+	               0 &&
+	       v->page_table % sizeof(int32_t) == 0;
+}
+
+static kvarc_ret check_views(const struct kvarc_device_plan *p, const kvarc_device_view *views)
+{
+	kvarc_error *e = p->d->error;
+	for (size_t i = 0; i < p->geometry->n_tensors; i++) {
+		const kvarc_device_view *v = &views[i];
+		const kvarc_tensor *t = &p->geometry->tensors[i];
+		kvarc_ret ret = KVI_CHECK_RESERVED(e, "kvarc_device_place", "kvarc_device_view", v);
+		if (ret)
+			return ret;
+		if (!v->base || !p->tokens)
+			continue;
+		if (!view_aligned(v, kvarc_dtype_bytes(t->dtype)))
+			return kvi_fail(e, KVARC_GEOMETRY,
+			                "the view of tensor %zu is not aligned to its elements", i);
+		if (!view_holds(v, t, p->tokens))
+			return kvi_fail(e, KVARC_GEOMETRY,
+			                "the view of tensor %zu does not hold the %llu tokens of "
+			                "the range",
+			                i, (unsigned long long)p->tokens);
+	}
+	return KVARC_OK;
+}
+
+/* ----- jobs ------------------------------------------------ */
+
+static struct kvi_gpu_view view_of(const struct kvarc_device_plan *p,
+                                   const struct kvi_planned_chunk *c, const kvarc_device_view *v)
+{
+	if (!v->base)
+		return (struct kvi_gpu_view){ 0 };
+	/* the rows of tokens before the range are not written: their numbers may wrap */
+	return (struct kvi_gpu_view){ .base = v->base + c->head * v->head_stride,
+		                      .bytes = v->bytes - c->head * v->head_stride,
+		                      .page_table = v->page_table,
+		                      .page_stride = v->page_stride,
+		                      .token_stride = v->token_stride,
+		                      .head_stride = v->head_stride,
+		                      .elem_stride = v->elem_stride,
+		                      .n_table = v->n_table,
+		                      .page_tokens = v->page_tokens,
+		                      .n_pages = v->n_pages,
+		                      .first_token = (uint32_t)(c->t0 - p->range.t0) };
+}
+
+static struct kvi_gpu_chunk job_of(const struct kvarc_device_plan *p,
+                                   const struct kvi_planned_chunk *c,
+                                   const kvarc_device_view *views, uint64_t work)
+{
+	struct kvi_gpu_chunk j = c->job;
+	j.payload += p->staging;
+	if (j.params)
+		j.params += p->staging;
+	if (j.positions)
+		j.positions += p->staging;
+	j.opened += work;
+	j.packed += work;
+	j.decoded += work;
+	j.contexts += work;
+	j.columns += work;
+	j.view = view_of(p, c, &views[c->tensor]);
+	return j;
+}
+
+static kvarc_ret place(struct kvarc_device_plan *p, const kvarc_device_view *views, uint64_t work,
+                       void *stream)
+{
+	const size_t n = p->chunks.n;
+	struct kvi_gpu_chunk *jobs = kvi_malloc(&p->d->alloc, n * sizeof *jobs);
+	if (!jobs)
+		return kvi_fail_alloc(p->d->error, &p->d->alloc);
+	for (size_t i = 0; i < n; i++)
+		jobs[i] = job_of(p, KVI_LIST(struct kvi_planned_chunk, p->chunks, i), views, work);
+	kvarc_ret ret = kvi_device_enter(p->d);
+	if (ret == KVARC_OK) {
+		ret = kvi_device_copy(p->d, p->staging + p->jobs_at, jobs, n * sizeof *jobs,
+		                      stream);
+		kvi_device_leave(p->d);
+	}
+	kvi_free(&p->d->alloc, jobs);
+	return ret;
+}
+
+kvarc_ret kvarc_device_place(kvarc_device_plan *p, const kvarc_device_view *views, uint64_t work,
+                             uint64_t status, void *stream)
+{
+	if (!p || !views || !work || !status || work % KVI_PLACE_ALIGN || status % KVI_PLACE_ALIGN)
+		return kvi_fail(p ? p->d->error : NULL, KVARC_PROG,
+		                "kvarc_device_place: work and status are not addresses that are "
+		                "aligned to %d bytes, or views is NULL",
+		                (int)KVI_PLACE_ALIGN);
+	if (!p->staging)
+		return kvi_fail(p->d->error, KVARC_PROG,
+		                "kvarc_device_place: call kvarc_device_stage before it");
+	kvarc_ret ret = check_views(p, views);
+	if (ret)
+		return ret;
+	p->work = 0;
+	if (p->chunks.n)
+		ret = place(p, views, work, stream);
+	if (ret == KVARC_OK) {
+		p->work = work;
+		p->status = status;
+	}
+	return ret;
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* device_plan.c - which chunks a range has, and where they will lie in the memory of a device */
+#include "config.h"
+
+#include "plan_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "util/arguments.h"
+#include "util/error.h"
+
+static uint64_t aligned(uint64_t n)
+{
+	return (n + KVI_PART_ALIGN - 1) & ~(uint64_t)(KVI_PART_ALIGN - 1);
+}
+
+/* ----- constants ------------------------------------------------ */
+
+/* Space for n bytes at the end of the constants; NULL: no memory. *at: its offset. */
+static uint8_t *reserve(struct kvarc_device_plan *p, size_t n, uint64_t *at)
+{
+	struct kvi_out *o = &p->constants;
+	static const uint8_t zeros[KVI_PART_ALIGN];
+	*at = o->n;
+	for (size_t left = (size_t)aligned(n); left && !o->failed; left -= KVI_PART_ALIGN)
+		kvi_put_bytes(o, zeros, KVI_PART_ALIGN);
+	return o->failed ? NULL : o->p + *at;
+}
+
+/* Offset 0 means none: the first 16 bytes serve nothing. */
+static kvarc_ret begin_constants(struct kvarc_device_plan *p)
+{
+	uint64_t none, at;
+	kvi_out_init(&p->constants, &p->d->alloc);
+	if (!reserve(p, 1, &none) || !reserve(p, sizeof p->tables, &p->tables_at))
+		return kvi_fail_alloc(p->d->error, &p->d->alloc);
+	uint8_t *to = reserve(p, kvi_gpu_tables_bytes(), &at);
+	if (!to)
+		return kvi_fail_alloc(p->d->error, &p->d->alloc);
+	kvi_gpu_tables_fill(&p->tables, to, at);
+	return KVARC_OK;
+}
+
+/* The offset of the parameters of a chunk, which are added at their first use. */
+static kvarc_ret add_params(struct kvarc_device_plan *p, const struct kvi_located *chunk,
+                            uint64_t *at, uint32_t *tables)
+{
+	const struct kvi_alloc *alloc = &p->d->alloc;
+	for (size_t i = p->params.n; i--;) {
+		const struct kvi_planned_params *x = KVI_LIST(struct kvi_planned_params, p->params,
+		                                              i);
+		if (x->sequence == chunk->header.params && x->tensor == chunk->tensor &&
+		    x->head == chunk->head) {
+			*at = x->at;
+			*tables = x->tables;
+			return KVARC_OK;
+		}
+		if (p->params.n - i > p->geometry->n_tensors)
+			break;
+	}
+	struct kvi_gpu_params params;
+	uint64_t arrays;
+	const size_t n = kvi_gpu_params_bytes(chunk->params, chunk->shape.rope);
+	uint8_t *to = reserve(p, n, &arrays);
+	if (to)
+		kvi_gpu_params_fill(&params, chunk->params, chunk->shape.rope, to, arrays);
+	to = to ? reserve(p, sizeof params, at) : NULL;
+	struct kvi_planned_params *x = to ? kvi_list_add(&p->params, alloc, sizeof *x) : NULL;
+	if (!x)
+		return kvi_fail_alloc(p->d->error, alloc);
+	memcpy(to, &params, sizeof params);
+	*tables = params.n_tables;
+	*x = (struct kvi_planned_params){ chunk->header.params, chunk->tensor, chunk->head, *at,
+		                          *tables };
+	return KVARC_OK;
+}
+
+/* ----- chunks ------------------------------------------------ */
+
+struct kvi_chunk_header kvi_planned_header(const struct kvi_planned_chunk *c, uint32_t heads,
+                                           uint32_t n)
+{
+	return (struct kvi_chunk_header){ .tensor = c->tensor,
+		                          .head = c->head,
+		                          .heads = (uint16_t)heads,
+		                          .codec = KVI_CODEC_RAW,
+		                          .cut = { .stream_size = KVI_ONE_STREAM },
+		                          .n = (uint16_t)n,
+		                          .t0 = (uint32_t)c->t0 };
+}
+
+/* A chunk that the host decodes is staged as one of codec 0. */
+static void as_raw(struct kvi_planned_chunk *c, const struct kvi_located *chunk)
+{
+	const struct kvi_chunk_header h = kvi_planned_header(c, chunk->shape.heads,
+	                                                     chunk->shape.n_tokens);
+	const size_t bytes = KVI_CHUNK_HEADER_BYTES + kvi_chunk_bytes(&chunk->shape);
+	c->host = true;
+	kvi_gpu_chunk_fill(&c->job, &chunk->shape, &h, (uint32_t)bytes);
+}
+
+/* What does not depend on other chunks. */
+static kvarc_ret fill_chunk(struct kvarc_device_plan *p, const struct kvi_located *chunk,
+                            struct kvi_planned_chunk *c)
+{
+	kvarc_ret ret = KVARC_OK;
+	uint64_t at;
+	if (!chunk->decodable || kvi_chunk_channels(&chunk->shape) > KVI_GPU_CHANNELS ||
+	    !kvi_plan_has_kernel(chunk->header.codec, chunk->shape.dtype)) {
+		as_raw(c, chunk);
+		return KVARC_OK;
+	}
+	kvi_gpu_chunk_fill(&c->job, &chunk->shape, &chunk->header, chunk->bytes);
+	c->file_offset = chunk->offset;
+	p->info.file_bytes += chunk->bytes;
+	if (!chunk->params)
+		return KVARC_OK;
+	ret = add_params(p, chunk, &c->job.params, &c->tables);
+	if (ret || chunk->header.codec != KVI_CODEC_GRID || !chunk->shape.rope)
+		return ret;
+	uint8_t *to = reserve(p, chunk->shape.n_tokens * sizeof(int32_t), &at);
+	if (!to)
+		return kvi_fail_alloc(p->d->error, &p->d->alloc);
+	memcpy(to, chunk->shape.positions, chunk->shape.n_tokens * sizeof(int32_t));
+	c->job.positions = at;
+	return KVARC_OK;
+}
+
+static kvarc_ret take(void *opaque, const struct kvi_located *chunk)
+{
+	struct kvarc_device_plan *p = opaque;
+	struct kvi_planned_chunk *c = kvi_list_add(&p->chunks, &p->d->alloc, sizeof *c);
+	if (!c)
+		return kvi_fail_alloc(p->d->error, &p->d->alloc);
+	c->tensor = chunk->tensor;
+	c->layer = chunk->layer;
+	c->head = chunk->head;
+	c->t0 = chunk->t0;
+	c->from = chunk->shape.from;
+	c->to = chunk->shape.to;
+	kvarc_ret ret = fill_chunk(p, chunk, c);
+	c->work = kvi_gpu_work_of(&chunk->shape, c->job.codec);
+	if (p->tokens < c->t0 + c->to - p->range.t0)
+		p->tokens = c->t0 + c->to - p->range.t0;
+	p->info.raw_bytes += kvi_chunk_bytes(&chunk->shape);
+	p->info.host_chunks += c->host;
+	return ret;
+}
+
+/* Chunks of one layer are together, in the order of the file. */
+static int by_layer(const void *a, const void *b)
+{
+	const struct kvi_planned_chunk *x = a, *y = b;
+	if (x->layer != y->layer)
+		return x->layer < y->layer ? -1 : 1;
+	if (x->t0 != y->t0)
+		return x->t0 < y->t0 ? -1 : 1;
+	if (x->tensor != y->tensor)
+		return x->tensor < y->tensor ? -1 : 1;
+	return x->head < y->head ? -1 : x->head > y->head;
+}
+
+/* Where payloads lie in staging memory, work in work memory; layers take turns in the latter. */
+static void lay_out(struct kvarc_device_plan *p)
+{
+	struct kvi_planned_chunk *c = p->chunks.p;
+	uint64_t at = p->constants.n, work = 0;
+	for (size_t i = 0; i < p->chunks.n; i++) {
+		if (i && c[i].layer != c[i - 1].layer)
+			work = 0;
+		c[i].job.payload = at;
+		at += aligned(c[i].job.payload_bytes);
+		kvi_gpu_chunk_place(&c[i].job, &c[i].work, work);
+		work += aligned(c[i].work.bytes);
+		if (work > p->info.work_bytes)
+			p->info.work_bytes = work;
+	}
+	p->jobs_at = at;
+	p->info.staging_bytes = at + p->chunks.n * sizeof(struct kvi_gpu_chunk);
+	p->info.status_bytes = p->chunks.n * sizeof(uint32_t);
+	p->info.chunks = (uint32_t)p->chunks.n;
+	if (p->chunks.n) {
+		p->info.layer0 = c[0].layer;
+		p->info.n_layers = c[p->chunks.n - 1].layer - c[0].layer + 1;
+	}
+}
+
+kvarc_ret kvi_plan_layers(const struct kvarc_device_plan *p, const char *call, uint32_t layer0,
+                          uint32_t n, size_t *first, size_t *end)
+{
+	const struct kvi_planned_chunk *c = p->chunks.p;
+	const uint64_t last = (uint64_t)p->info.layer0 + p->info.n_layers;
+	const uint64_t stop = n == UINT32_MAX ? last : (uint64_t)layer0 + n;
+	if (layer0 < p->info.layer0 || layer0 > last || stop > last)
+		return kvi_fail(p->d->error, KVARC_GEOMETRY, "%s: the plan has the layers %u to %u",
+		                call, p->info.layer0, (unsigned)last - 1);
+	for (*first = 0; *first < p->chunks.n && c[*first].layer < layer0;)
+		++*first;
+	for (*end = *first; *end < p->chunks.n && c[*end].layer < stop;)
+		++*end;
+	return KVARC_OK;
+}
+
+/* ----- open and close ------------------------------------------------ */
+
+static kvarc_ret fill(struct kvarc_device_plan *p)
+{
+	kvarc_ret ret = begin_constants(p);
+	if (ret == KVARC_OK)
+		ret = kvi_reader_locate(p->r, &p->range, take, p);
+	if (ret == KVARC_OK && p->chunks.n > UINT32_MAX / sizeof(struct kvi_gpu_chunk))
+		ret = kvi_fail(p->d->error, KVARC_GEOMETRY,
+		               "the range has too many chunks for one plan");
+	if (ret)
+		return ret;
+	if (p->chunks.n)
+		qsort(p->chunks.p, p->chunks.n, sizeof(struct kvi_planned_chunk), by_layer);
+	lay_out(p);
+	return KVARC_OK;
+}
+
+kvarc_ret kvarc_device_plan_read(kvarc_device_plan **out, kvarc_device *d, kvarc_reader *r,
+                                 const kvarc_range *range)
+{
+	if (!out || !d || !r || !range)
+		return kvi_fail(d ? d->error : NULL, KVARC_PROG,
+		                "kvarc_device_plan_read: an argument is NULL");
+	*out = NULL;
+	struct kvarc_device_plan *p = kvi_calloc(&d->alloc, 1, sizeof *p);
+	if (!p)
+		return kvi_fail_alloc(d->error, &d->alloc);
+	p->d = d;
+	p->r = r;
+	p->range = *range;
+	p->geometry = kvarc_reader_geometry(r);
+	kvarc_ret ret = fill(p);
+	*out = p;
+	if (ret)
+		kvarc_device_plan_close(out);
+	return ret;
+}
+
+void kvarc_device_plan_close(kvarc_device_plan **p)
+{
+	if (!p || !*p)
+		return;
+	const struct kvi_alloc *alloc = &(*p)->d->alloc;
+	kvi_free(alloc, (*p)->chunks.p);
+	kvi_free(alloc, (*p)->params.p);
+	kvi_out_free(&(*p)->constants);
+	kvi_free(alloc, *p);
+	*p = NULL;
+}
+
+kvarc_ret kvarc_device_plan_get_info(const kvarc_device_plan *p, kvarc_device_plan_info *info)
+{
+	if (!p || !info)
+		return kvi_fail(p ? p->d->error : NULL, KVARC_PROG,
+		                "kvarc_device_plan_get_info: an argument is NULL");
+	*info = p->info;
+	return KVARC_OK;
+}

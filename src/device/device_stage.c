@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* device_stage.c - brings payloads, and what the host has to decode, into staging memory */
+#include "config.h"
+
+#include "plan_state.h"
+
+#include <string.h>
+
+#include "format/chunk_header.h"
+#include "util/error.h"
+#include "util/hash.h"
+
+/* Payloads are copied together, as far as they are together in staging memory. */
+enum { BATCH_BYTES = 8 << 20 };
+
+/* ----- constants ------------------------------------------------ */
+
+static void move(uint64_t *address, uint64_t by)
+{
+	if (*address)
+		*address += by;
+}
+
+/* Turns offsets in the constants into addresses. */
+static void relocate(const struct kvarc_device_plan *p, uint8_t *image, uint64_t staging)
+{
+	struct kvi_gpu_tables tables = p->tables;
+	move(&tables.grid, staging);
+	move(&tables.cosine, staging);
+	move(&tables.scale, staging);
+	memcpy(image + p->tables_at, &tables, sizeof tables);
+	for (size_t i = 0; i < p->params.n; i++) {
+		uint8_t *at = image + KVI_LIST(struct kvi_planned_params, p->params, i)->at;
+		struct kvi_gpu_params x;
+		memcpy(&x, at, sizeof x);
+		move(&x.freq, staging);
+		move(&x.table, staging);
+		move(&x.top, staging);
+		move(&x.k, staging);
+		move(&x.mean, staging);
+		move(&x.rope, staging);
+		memcpy(at, &x, sizeof x);
+	}
+}
+
+static kvarc_ret stage_constants(struct kvarc_device_plan *p, uint64_t staging, void *stream)
+{
+	uint8_t *image = kvi_malloc(&p->d->alloc, p->constants.n);
+	if (!image)
+		return kvi_fail_alloc(p->d->error, &p->d->alloc);
+	memcpy(image, p->constants.p, p->constants.n);
+	relocate(p, image, staging);
+	kvarc_ret ret = kvi_device_copy(p->d, staging, image, p->constants.n, stream);
+	kvi_free(&p->d->alloc, image);
+	return ret;
+}
+
+/* ----- payloads ------------------------------------------------ */
+
+/* Where the elements of a chunk go that the host decodes. */
+struct decoding {
+	const struct kvi_planned_chunk *c;
+	uint8_t *to;
+	bool found;
+};
+
+static int keep(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                uint32_t n, const void *src)
+{
+	struct decoding *x = opaque;
+	const struct kvi_gpu_chunk *j = &x->c->job;
+	const size_t row = (size_t)j->heads * j->head_channels * kvarc_dtype_bytes(j->dtype);
+	if (tensor != x->c->tensor || head != x->c->head || heads != j->heads)
+		return 0;
+	if (t0 != x->c->t0 + x->c->from || n != x->c->to - x->c->from)
+		return 1;
+	memcpy(x->to + x->c->from * row, src, n * row);
+	x->found = true;
+	return 0;
+}
+
+/* Makes a raw chunk of what the host decodes; tokens that the range does not have are zero. */
+static kvarc_ret decode_on_host(struct kvarc_device_plan *p, const struct kvi_planned_chunk *c,
+                                uint8_t *to)
+{
+	struct decoding x = { c, to + KVI_CHUNK_HEADER_BYTES, false };
+	const kvarc_range range = { .track = p->range.track,
+		                    .layer0 = c->layer,
+		                    .n_layers = 1,
+		                    .t0 = c->t0 + c->from,
+		                    .n = c->to - c->from };
+	const size_t bytes = c->job.payload_bytes - KVI_CHUNK_HEADER_BYTES;
+	memset(to, 0, c->job.payload_bytes);
+	kvarc_ret ret = kvarc_reader_read_deliver(p->r, &range, keep, &x);
+	if (ret)
+		return ret;
+	if (!x.found)
+		return kvi_fail(p->d->error, KVARC_DATA, "a chunk is not where the plan has it");
+	struct kvi_chunk_header h = kvi_planned_header(c, c->job.heads, c->job.tokens);
+	h.raw_check = kvi_h64(x.to, bytes);
+	kvi_chunk_header_write(to, &h);
+	return KVARC_OK;
+}
+
+static kvarc_ret fetch(struct kvarc_device_plan *p, const struct kvi_planned_chunk *c, uint8_t *to)
+{
+	return c->host ? decode_on_host(p, c, to)
+	               : kvi_reader_bytes(p->r, to, c->job.payload_bytes, c->file_offset);
+}
+
+/* The bytes of a chunk in staging memory: to where the next one begins. */
+static uint64_t slot_bytes(const struct kvarc_device_plan *p, size_t i)
+{
+	const struct kvi_planned_chunk *c = p->chunks.p;
+	return (i + 1 < p->chunks.n ? c[i + 1].job.payload : p->jobs_at) - c[i].job.payload;
+}
+
+/* The chunks behind number i that fit into `most` bytes, one at least; *bytes: what they have. */
+static size_t batch_end(const struct kvarc_device_plan *p, size_t i, size_t *bytes)
+{
+	uint64_t sum = slot_bytes(p, i++);
+	while (i < p->chunks.n && sum + slot_bytes(p, i) <= BATCH_BYTES)
+		sum += slot_bytes(p, i++);
+	*bytes = (size_t)sum;
+	return i;
+}
+
+static kvarc_ret stage_batch(struct kvarc_device_plan *p, size_t first, size_t end, uint8_t *buffer,
+                             size_t bytes, uint64_t staging, void *stream)
+{
+	const struct kvi_planned_chunk *c = p->chunks.p;
+	const uint64_t at = c[first].job.payload;
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = first; i < end && !ret; i++)
+		ret = fetch(p, &c[i], buffer + (c[i].job.payload - at));
+	return ret ? ret : kvi_device_copy(p->d, staging + at, buffer, bytes, stream);
+}
+
+static kvarc_ret stage_payloads(struct kvarc_device_plan *p, uint64_t staging, void *stream)
+{
+	kvarc_ret ret = KVARC_OK;
+	uint8_t *buffer = NULL;
+	size_t cap = 0, bytes;
+	for (size_t i = 0, end; i < p->chunks.n && !ret; i = end) {
+		end = batch_end(p, i, &bytes);
+		if (bytes > cap) {
+			kvi_free(&p->d->alloc, buffer);
+			buffer = kvi_malloc(&p->d->alloc, bytes);
+			cap = buffer ? bytes : 0;
+		}
+		ret = buffer ? stage_batch(p, i, end, buffer, bytes, staging, stream)
+		             : kvi_fail_alloc(p->d->error, &p->d->alloc);
+	}
+	kvi_free(&p->d->alloc, buffer);
+	return ret;
+}
+
+kvarc_ret kvarc_device_stage(kvarc_device_plan *p, uint64_t staging, void *stream)
+{
+	if (!p || !staging || staging % KVI_PLACE_ALIGN)
+		return kvi_fail(p ? p->d->error : NULL, KVARC_PROG,
+		                "kvarc_device_stage: staging is not an address that is aligned to "
+		                "%d bytes",
+		                (int)KVI_PLACE_ALIGN);
+	p->staging = p->work = 0;
+	kvarc_ret ret = kvi_device_enter(p->d);
+	if (ret)
+		return ret;
+	ret = stage_constants(p, staging, stream);
+	if (ret == KVARC_OK)
+		ret = stage_payloads(p, staging, stream);
+	kvi_device_leave(p->d);
+	if (ret == KVARC_OK)
+		p->staging = staging;
+	return ret;
+}

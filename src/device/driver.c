@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* driver.c - loads NVIDIA's driver and finds its calls */
+#include "config.h"
+
+#include "driver.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "util/error.h"
+
+/* The file's name is that of Linux, where libcuda.so is for linking alone. */
+#define DRIVER_FILE "libcuda.so.1"
+
+/* A call of the driver, by the name of its newest form that drivers since CUDA 11 have. */
+struct call {
+	const char *name;
+	size_t at; /* offset of its pointer in struct kvi_driver */
+};
+#define CALL(name, member)                                \
+	{                                                 \
+		name, offsetof(struct kvi_driver, member) \
+	}
+
+static const struct call calls[] = {
+	CALL("cuInit", init),
+	CALL("cuDriverGetVersion", version),
+	CALL("cuGetErrorName", error_name),
+	CALL("cuGetErrorString", error_text),
+	CALL("cuDeviceGetCount", device_count),
+	CALL("cuDeviceGet", device_get),
+	CALL("cuDeviceGetName", device_name),
+	CALL("cuDeviceTotalMem_v2", device_memory),
+	CALL("cuDeviceGetAttribute", device_attribute),
+	CALL("cuDevicePrimaryCtxRetain", primary_retain),
+	CALL("cuDevicePrimaryCtxRelease_v2", primary_release),
+	CALL("cuCtxPushCurrent_v2", context_push),
+	CALL("cuCtxPopCurrent_v2", context_pop),
+	CALL("cuCtxGetDevice", context_device),
+	CALL("cuModuleLoadData", module_load),
+	CALL("cuModuleUnload", module_unload),
+	CALL("cuModuleGetFunction", module_function),
+	CALL("cuFuncSetAttribute", function_attribute),
+	CALL("cuLaunchKernel", launch),
+	CALL("cuMemcpyHtoDAsync_v2", copy_to_device),
+	CALL("cuMemcpyDtoHAsync_v2", copy_to_host),
+	CALL("cuStreamSynchronize", stream_wait),
+	CALL("cuMemAlloc_v2", memory_alloc),
+	CALL("cuMemFree_v2", memory_free),
+};
+
+/* POSIX says that a pointer of dlsym is that of a function; C does not, hence the copy. */
+static bool find_calls(struct kvi_driver *d, const char **missing)
+{
+	for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+		void *p = dlsym(d->library, calls[i].name);
+		if (!p) {
+			*missing = calls[i].name;
+			return false;
+		}
+		memcpy((char *)d + calls[i].at, &p, sizeof p);
+	}
+	return true;
+}
+
+kvarc_ret kvi_driver_fail(const struct kvi_driver *d, kvarc_error *e, kvarc_ret code, int result,
+                          const char *what)
+{
+	const char *name = NULL, *text = NULL;
+	if (d->error_name(result, &name) || !name)
+		name = "an error that it does not name";
+	if (d->error_text(result, &text) || !text)
+		text = "no text";
+	return kvi_fail(e, result == KVI_CU_OUT_OF_MEMORY ? KVARC_MEM : code,
+	                "%s: the NVIDIA driver says %s (%s)", what, name, text);
+}
+
+kvarc_ret kvi_driver_load(struct kvi_driver *d, const char *file, kvarc_error *e)
+{
+	const char *missing = NULL;
+	*d = (struct kvi_driver){ 0 };
+	if (!file)
+		file = DRIVER_FILE;
+	d->library = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	if (!d->library)
+		return kvi_fail(e, KVARC_OPTIONS,
+		                "no NVIDIA driver (%s); install one, or decode on the host",
+		                dlerror());
+	if (!find_calls(d, &missing))
+		return kvi_fail(e, KVARC_OPTIONS,
+		                "the NVIDIA driver in %s has no %s; install a newer one", file,
+		                missing);
+	const int result = d->init(0);
+	if (result == KVI_CU_NO_DEVICE)
+		return kvi_fail(e, KVARC_OPTIONS,
+		                "the NVIDIA driver finds no GPU; decode on the host");
+	return result ? kvi_driver_fail(d, e, KVARC_IO, result, "cuInit") : KVARC_OK;
+}
+
+void kvi_driver_unload(struct kvi_driver *d)
+{
+	if (d->library)
+		dlclose(d->library);
+	*d = (struct kvi_driver){ 0 };
+}

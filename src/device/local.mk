@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
+libkvidevice_la_SOURCES += \
+	src/device/driver.c src/device/driver.h \
+	src/device/device_open.c src/device/device_state.h \
+	src/device/device_kernels.c src/device/device_memory.c \
+	src/device/device_plan.c src/device/plan_state.h \
+	src/device/device_stage.c src/device/device_place.c \
+	src/device/device_decode.c \
+	gpu/chunk_plan.c gpu/chunk_plan.h gpu/device_job.h

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * driver_stand_in.cc - stands for NVIDIA's driver in tests, where there is no GPU: a mock, in whose
+ * "device" memory is the host's and kernels are the real ones, run on the host (gpu/warp.h)
+ *
+ * The environment variable KVARC_STAND_IN has what is to go wrong: "no-gpu", "no-binary",
+ * "no-memory" (copies fail), "no-launch".
+ */
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "batch_run_body.h"
+
+/* Results of the driver (cuda.h). */
+enum { SUCCESS = 0, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, NO_BINARY = 209,
+       NOT_FOUND = 500, LAUNCH_FAILED = 719 };
+
+void kvi_gpu_host_fault(const char *what, uint64_t at, size_t bytes, size_t limit)
+{
+	fprintf(stderr, "kernel: %s access of %zu at %llu, limit %zu\n", what, bytes,
+	        (unsigned long long)at, limit);
+	abort();
+}
+
+static bool wanted(const char *fault)
+{
+	const char *x = getenv("KVARC_STAND_IN");
+	return x && !strcmp(x, fault);
+}
+
+/* ----- kernels ------------------------------------------------ */
+
+/* A launch: what the kernels below need of it. */
+struct grid {
+	uint32_t x, y, warps; /* blocks; warps of a block */
+	void **arguments;
+};
+template <typename T> static T argument(const grid &g, int i)
+{
+	T x;
+	memcpy(&x, g.arguments[i], sizeof x);
+	return x;
+}
+static const kvi_gpu_chunk *chunks_of(const grid &g)
+{
+	return (const kvi_gpu_chunk *)(uintptr_t)argument<uint64_t>(g, 0);
+}
+
+static void run_kvi_gpu_open(const grid &g)
+{
+	const uint32_t n = argument<uint32_t>(g, 1);
+	for (uint32_t i = 0; i < g.x * g.warps; i++)
+		if (i < n)
+			run_open(&chunks_of(g)[i]);
+}
+
+template <int D> static void run_kvi_gpu_exponent(const grid &g)
+{
+	const uint32_t tables = argument<uint32_t>(g, 1);
+	for (uint32_t i = 0; i < g.x; i++) {
+		const kvi_gpu_chunk *c = &chunks_of(g)[i];
+		if (!runs(c, CODEC_EXPONENT, D) || params_of(c)->n_tables > tables)
+			continue;
+		const size_t n_lut = params_of(c)->n_tables * SLOTS;
+		const size_t n_ring = ring_length(opened_of(c)->columns) + 128;
+		uint32_t *p = (uint32_t *)aligned_alloc(16, (n_lut + n_ring + 3) / 4 * 16);
+		const uint64_t lut = (uint64_t)(uintptr_t)p, ring = lut + 4 * n_lut;
+		for (uint32_t w = 0; w < g.warps; w++)
+			run_exponent_tables<D>(c, span_at<uint32_t>(lut, n_lut),
+			                       span_at<uint32_t>(ring, n_ring), w, g.warps);
+		for (uint32_t w = 0; w < g.warps; w++)
+			run_exponent<D>(c, span_at<const uint32_t>(lut, n_lut),
+			                span_at<const uint32_t>(ring, n_ring), w);
+		free(p);
+	}
+}
+
+template <int D> static void run_kvi_gpu_contexts(const grid &g)
+{
+	const kvi_gpu_tables *tables =
+		(const kvi_gpu_tables *)(uintptr_t)argument<uint64_t>(g, 1);
+	for (uint32_t i = 0; i < g.y; i++)
+		for (uint32_t w = 0; w < g.x * g.warps; w++)
+			if (runs(&chunks_of(g)[i], CODEC_GRID, D))
+				run_contexts<D>(&chunks_of(g)[i], tables, w);
+}
+
+template <int D> static void run_kvi_gpu_grid(const grid &g)
+{
+	const uint32_t n = argument<uint32_t>(g, 1), each = g.warps / KVI_GPU_STREAMS;
+	const kvi_gpu_tables *tables =
+		(const kvi_gpu_tables *)(uintptr_t)argument<uint64_t>(g, 2);
+	const size_t n_enc = GRID_TABLES * GRID_SYMBOLS, n_first = GRID_TABLES * GRID_FIRSTS;
+	uint8_t *p = (uint8_t *)aligned_alloc(16, n_enc * 4 + 64 * 4 + n_first);
+	const uint64_t at = (uint64_t)(uintptr_t)p;
+	const grid_shared t = { span_at<uint32_t>(at, n_enc), span_at<uint32_t>(at + 4 * n_enc, 64),
+		                span_at<uint8_t>(at + 4 * n_enc + 4 * 64, n_first) };
+	for (uint32_t i = 0; i < g.x; i++) {
+		for (uint32_t w = 0; w < g.warps; w++)
+			grid_tables(&t, tables, w, g.warps);
+		for (uint32_t w = 0; w < g.warps; w++) {
+			const uint32_t c = i * each + w / KVI_GPU_STREAMS;
+			if (c < n && runs(&chunks_of(g)[c], CODEC_GRID, D))
+				run_grid<D>(&chunks_of(g)[c], &t, w % KVI_GPU_STREAMS);
+		}
+	}
+	free(p);
+}
+
+static void run_kvi_gpu_finish(const grid &g)
+{
+	for (uint32_t i = 0; i < g.x; i++)
+		for (uint32_t w = 0; w < g.warps; w++)
+			run_finish(&chunks_of(g)[i], w);
+}
+
+static void run_kvi_gpu_answer(const grid &g)
+{
+	const uint32_t n = argument<uint32_t>(g, 1);
+	for (uint32_t i = 0; i < g.x * g.warps; i++)
+		if (i < n)
+			run_answer(&chunks_of(g)[i], span_at<uint32_t>(argument<uint64_t>(g, 2), n),
+			           i);
+}
+
+static void run_kvi_gpu_scatter(const grid &g)
+{
+	for (uint32_t i = 0; i < g.y; i++)
+		for (uint32_t w = 0; w < g.x * g.warps; w++)
+			run_scatter(&chunks_of(g)[i], w);
+}
+
+struct kernel {
+	const char *name;
+	void (*run)(const grid &g);
+};
+static const kernel kernels[] = {
+	{ "kvi_gpu_open", run_kvi_gpu_open },
+	{ "kvi_gpu_exponent_f32", run_kvi_gpu_exponent<1> },
+	{ "kvi_gpu_exponent_f16", run_kvi_gpu_exponent<2> },
+	{ "kvi_gpu_exponent_bf16", run_kvi_gpu_exponent<3> },
+	{ "kvi_gpu_exponent_e4m3", run_kvi_gpu_exponent<4> },
+	{ "kvi_gpu_exponent_e5m2", run_kvi_gpu_exponent<5> },
+	{ "kvi_gpu_contexts_f32", run_kvi_gpu_contexts<1> },
+	{ "kvi_gpu_grid_f32", run_kvi_gpu_grid<1> },
+	{ "kvi_gpu_contexts_f16", run_kvi_gpu_contexts<2> },
+	{ "kvi_gpu_grid_f16", run_kvi_gpu_grid<2> },
+	{ "kvi_gpu_contexts_bf16", run_kvi_gpu_contexts<3> },
+	{ "kvi_gpu_grid_bf16", run_kvi_gpu_grid<3> },
+	{ "kvi_gpu_contexts_e4m3", run_kvi_gpu_contexts<4> },
+	{ "kvi_gpu_grid_e4m3", run_kvi_gpu_grid<4> },
+	{ "kvi_gpu_contexts_e5m2", run_kvi_gpu_contexts<5> },
+	{ "kvi_gpu_grid_e5m2", run_kvi_gpu_grid<5> },
+	{ "kvi_gpu_finish", run_kvi_gpu_finish },
+	{ "kvi_gpu_answer", run_kvi_gpu_answer },
+	{ "kvi_gpu_scatter", run_kvi_gpu_scatter },
+};
+
+/* ----- the driver ------------------------------------------------ */
+
+/* Contexts: one of the caller, one that is primary. How many are on the stack, and retained. */
+static int a_context, primary_context, modules;
+static int pushed, retained;
+
+extern "C" {
+
+int cuInit(unsigned)
+{
+	return wanted("no-gpu") ? NO_DEVICE : SUCCESS;
+}
+int cuDriverGetVersion(int *version)
+{
+	*version = 13000;
+	return SUCCESS;
+}
+int cuGetErrorName(int result, const char **name)
+{
+	*name = result == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_OF_STAND_IN";
+	return SUCCESS;
+}
+int cuGetErrorString(int, const char **text)
+{
+	*text = "as the test wanted";
+	return SUCCESS;
+}
+int cuDeviceGetCount(int *n)
+{
+	*n = 1;
+	return SUCCESS;
+}
+int cuDeviceGet(int *device, int ordinal)
+{
+	*device = 7;
+	return ordinal == 0 ? SUCCESS : INVALID_DEVICE;
+}
+int cuDeviceGetName(char *name, int bytes, int)
+{
+	snprintf(name, (size_t)bytes, "stand-in of a GPU");
+	return SUCCESS;
+}
+int cuDeviceTotalMem_v2(size_t *bytes, int)
+{
+	*bytes = (size_t)1 << 30;
+	return SUCCESS;
+}
+int cuDeviceGetAttribute(int *value, int attribute, int)
+{
+	*value = attribute == 75 ? 9 : attribute == 76 ? 0 : 132;
+	return SUCCESS;
+}
+int cuDevicePrimaryCtxRetain(void **context, int)
+{
+	*context = &primary_context;
+	retained++;
+	return SUCCESS;
+}
+int cuDevicePrimaryCtxRelease_v2(int)
+{
+	retained--;
+	return SUCCESS;
+}
+int cuCtxPushCurrent_v2(void *context)
+{
+	if (context != &primary_context && context != &a_context)
+		return INVALID_DEVICE;
+	pushed++;
+	return SUCCESS;
+}
+int cuCtxPopCurrent_v2(void **context)
+{
+	*context = &primary_context;
+	pushed--;
+	return SUCCESS;
+}
+int cuCtxGetDevice(int *device)
+{
+	*device = 7;
+	return pushed ? SUCCESS : INVALID_DEVICE;
+}
+int cuModuleLoadData(void **module, const void *)
+{
+	*module = &modules;
+	modules += !wanted("no-binary");
+	return !pushed ? INVALID_DEVICE : wanted("no-binary") ? NO_BINARY : SUCCESS;
+}
+int cuModuleUnload(void *)
+{
+	modules--;
+	return pushed ? SUCCESS : INVALID_DEVICE;
+}
+int cuModuleGetFunction(void **function, void *, const char *name)
+{
+	for (const kernel &k : kernels)
+		if (!strcmp(k.name, name)) {
+			*function = (void *)&k;
+			return SUCCESS;
+		}
+	return NOT_FOUND;
+}
+int cuFuncSetAttribute(void *, int, int)
+{
+	return SUCCESS;
+}
+int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned, unsigned block_x,
+                   unsigned, unsigned, unsigned, void *, void **arguments, void **)
+{
+	if (!pushed || wanted("no-launch"))
+		return LAUNCH_FAILED;
+	((const kernel *)function)->run(grid{ grid_x, grid_y, block_x / 32, arguments });
+	return SUCCESS;
+}
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *)
+{
+	if (!pushed || wanted("no-memory"))
+		return OUT_OF_MEMORY;
+	memcpy((void *)(uintptr_t)to, from, bytes);
+	return SUCCESS;
+}
+
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *)
+{
+	if (!pushed)
+		return INVALID_DEVICE;
+	memcpy(to, (const void *)(uintptr_t)from, bytes);
+	return SUCCESS;
+}
+int cuStreamSynchronize(void *)
+{
+	return SUCCESS;
+}
+int cuMemAlloc_v2(uint64_t *address, size_t bytes)
+{
+	void *p = wanted("no-memory") ? nullptr : aligned_alloc(256, (bytes + 255) / 256 * 256);
+	if (!p)
+		return OUT_OF_MEMORY;
+	memset(p, 0xa5, bytes);
+	*address = (uint64_t)(uintptr_t)p;
+	retained++;
+	return SUCCESS;
+}
+int cuMemFree_v2(uint64_t address)
+{
+	free((void *)(uintptr_t)address);
+	retained--;
+	return SUCCESS;
+}
+
+/* For tests: a context of the caller; how much is still held. */
+void *stand_in_context(void)
+{
+	return &a_context;
+}
+void *stand_in_left(void)
+{
+	return (void *)(intptr_t)(pushed + retained + modules);
+}
+}

@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_device.c - reading into a GPU: library and kernels behind a stand-in of the driver */
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <kvarc/device.h>
+
+#include "../synth.h"
+
+/* The stand-in (tests/device/driver_stand_in.cc), and a file that it takes for kernels. */
+#define DRIVER "tests/device/.libs/driver_stand_in.so"
+#define KERNELS "Makefile"
+
+/* Tokens of a page, tokens of a segment. */
+enum { PAGE = 16, SEGMENT = 96 };
+
+/* An archive and the cache that it was made of. */
+struct made_archive {
+	struct synth_cache c;
+	struct synth_file f;
+};
+
+static void make_archive(struct made_archive *m, const struct synth_shape *shape, int level)
+{
+	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
+	kvarc_view views[16];
+	kvarc_writer *w;
+	memset(m, 0, sizeof *m);
+	synth_make(&m->c, shape, 11);
+	o.level = KVARC_LEVEL(level);
+	o.segment_tokens = SEGMENT;
+	kvarc_sink sink = synth_sink(&m->f);
+	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
+	assert_int_equal(kvarc_writer_set_geometry(w, &m->c.geometry), KVARC_OK);
+	synth_views(&m->c, m->c.raw, 0, views);
+	assert_int_equal(kvarc_writer_append(w, 0, shape->tokens, m->c.ids, NULL, views), KVARC_OK);
+	assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
+}
+
+static void free_archive(struct made_archive *m)
+{
+	synth_free(&m->c);
+	free(m->f.p);
+}
+
+/* ----- a device ------------------------------------------------ */
+
+static kvarc_error error;
+
+static kvarc_device_options options_of(const char *driver, const char *kernels)
+{
+	kvarc_device_options o = KVARC_DEVICE_OPTIONS_INIT;
+	o.common.error = &error;
+	o.driver = driver;
+	o.kernels = kernels;
+	return o;
+}
+
+static kvarc_device *open_device(void)
+{
+	const kvarc_device_options o = options_of(DRIVER, KERNELS);
+	kvarc_device *d;
+	if (kvarc_device_open(&d, &o)) {
+		print_error("%s\n", error.text);
+		fail();
+	}
+	return d;
+}
+
+/* What a function of the stand-in returns. */
+static void *stand_in(const char *name)
+{
+	void *library = dlopen(DRIVER, RTLD_NOW);
+	void *p = library ? dlsym(library, name) : NULL;
+	void *(*f)(void);
+	assert_non_null(p);
+	memcpy(&f, &p, sizeof p);
+	return f();
+}
+
+/* What the driver has not got back. */
+static int left(void)
+{
+	return (int)(intptr_t)stand_in("stand_in_left");
+}
+
+static void refuse(const kvarc_device_options *o, kvarc_ret wanted, const char *text)
+{
+	kvarc_device *d = (kvarc_device *)(uintptr_t)1;
+	assert_int_equal(kvarc_device_open(&d, o), wanted);
+	assert_null(d);
+	if (!strstr(error.text, text)) {
+		print_error("\"%s\" is not in \"%s\"\n", text, error.text);
+		fail();
+	}
+}
+
+static void refuse_with(const char *fault, kvarc_ret wanted, const char *text)
+{
+	const kvarc_device_options o = options_of(DRIVER, KERNELS);
+	setenv("KVARC_STAND_IN", fault, 1);
+	refuse(&o, wanted, text);
+	unsetenv("KVARC_STAND_IN");
+}
+
+static void test_open(void **state)
+{
+	kvarc_device_options o = options_of("no-such-driver.so", KERNELS);
+	(void)state;
+	refuse(&o, KVARC_OPTIONS, "no NVIDIA driver");
+	o = options_of("libm.so.6", KERNELS);
+	refuse(&o, KVARC_OPTIONS, "has no cuInit");
+	o = options_of(DRIVER, "no-such-kernels.fatbin");
+	refuse(&o, KVARC_OPTIONS, "no kernels for GPUs: no-such-kernels.fatbin");
+	o = options_of(DRIVER, ".");
+	refuse(&o, KVARC_OPTIONS, "not a file of kernels");
+	o = options_of(DRIVER, KERNELS);
+	o.ordinal = 1;
+	refuse(&o, KVARC_OPTIONS, "no GPU with the number 1");
+	o = options_of(DRIVER, KERNELS);
+	o.reserved[3] = 1;
+	refuse(&o, KVARC_PROG, "reserved");
+	refuse_with("no-gpu", KVARC_OPTIONS, "finds no GPU");
+	refuse_with("no-binary", KVARC_OPTIONS,
+	            "has no kernels for stand-in of a GPU (compute capability 9.0)");
+	assert_int_equal(left(), 0);
+}
+
+static void test_info(void **state)
+{
+	kvarc_device_info info;
+	kvarc_device *d = open_device();
+	(void)state;
+	assert_int_equal(kvarc_device_get_info(d, &info), KVARC_OK);
+	assert_string_equal(info.name, "stand-in of a GPU");
+	assert_int_equal(info.major, 9);
+	assert_int_equal(info.minor, 0);
+	assert_int_equal(info.multiprocessors, 132);
+	assert_int_equal(info.driver_version, 13000);
+	assert_int_equal(info.ordinal, 0);
+	kvarc_device_close(&d);
+	assert_null(d);
+	kvarc_device_options o = options_of(DRIVER, KERNELS);
+	o.context = stand_in("stand_in_context");
+	assert_int_equal(kvarc_device_open(&d, &o), KVARC_OK);
+	assert_int_equal(left(), 1); /* the module */
+	kvarc_device_close(&d);
+	kvarc_device_close(&d);
+	assert_int_equal(left(), 0);
+}
+
+static void test_memory(void **state)
+{
+	kvarc_device *d = open_device();
+	unsigned char byte = 0;
+	uint64_t at;
+	(void)state;
+	assert_int_equal(kvarc_device_alloc(d, 1000, &at), KVARC_OK);
+	assert_int_equal(at % 256, 0);
+	assert_int_equal(kvarc_device_fetch(d, &byte, at + 999, 1, NULL), KVARC_OK);
+	assert_int_equal(byte, 0xa5);
+	kvarc_device_free(d, at);
+	assert_int_equal(kvarc_device_alloc(d, 0, &at), KVARC_PROG);
+	setenv("KVARC_STAND_IN", "no-memory", 1);
+	assert_int_equal(kvarc_device_alloc(d, 1000, &at), KVARC_MEM);
+	assert_int_equal(at, 0);
+	unsetenv("KVARC_STAND_IN");
+	kvarc_device_close(&d);
+	assert_int_equal(left(), 0);
+}
+
+/* ----- reading ------------------------------------------------ */
+
+/* "Device" memory: what a caller has for one plan. */
+struct device_memory {
+	void *staging, *work;
+	uint32_t *status;
+	kvarc_device_view views[16];
+	uint8_t *elements[16];
+	int32_t *pages;
+	size_t bytes; /* of the elements of a tensor */
+};
+
+static void *allocate(uint64_t bytes)
+{
+	void *p = aligned_alloc(256, (size_t)(bytes / 256 + 1) * 256);
+	assert_non_null(p);
+	memset(p, 0xa5, (size_t)(bytes / 256 + 1) * 256);
+	return p;
+}
+
+static uint64_t address(const void *p)
+{
+	return (uint64_t)(uintptr_t)p;
+}
+
+/* Memory for `tokens` tokens: in pages, heads outside of tokens, or packed. */
+static void make_memory(struct device_memory *m, const kvarc_device_plan *p,
+                        const struct synth_cache *c, uint32_t tokens, bool paged)
+{
+	const kvarc_tensor *t = c->geometry.tensors;
+	const uint32_t size = (uint32_t)kvarc_dtype_bytes(t->dtype), n = (tokens + PAGE - 1) / PAGE;
+	kvarc_device_plan_info info;
+	assert_int_equal(kvarc_device_plan_get_info(p, &info), KVARC_OK);
+	memset(m, 0, sizeof *m);
+	m->staging = allocate(info.staging_bytes);
+	m->work = allocate(info.work_bytes);
+	m->status = allocate(info.status_bytes);
+	m->pages = allocate(n * sizeof *m->pages);
+	for (uint32_t i = 0; i < n; i++)
+		m->pages[i] = (int32_t)(n - 1 - i);
+	m->bytes = (size_t)n * PAGE * c->row;
+	for (size_t i = 0; i < c->geometry.n_tensors; i++) {
+		const uint32_t row = t->channels * size;
+		m->elements[i] = allocate(m->bytes);
+		m->views[i] = (kvarc_device_view){ .base = address(m->elements[i]),
+			                           .bytes = m->bytes,
+			                           .token_stride = row,
+			                           .head_stride = (uint64_t)n * PAGE * row,
+			                           .elem_stride = size };
+		if (!paged)
+			continue;
+		m->views[i].page_table = address(m->pages);
+		m->views[i].page_stride = PAGE * c->row;
+		m->views[i].head_stride = (uint64_t)PAGE * row;
+		m->views[i].page_tokens = PAGE;
+		m->views[i].n_pages = m->views[i].n_table = n;
+	}
+}
+
+static void free_memory(struct device_memory *m)
+{
+	free(m->staging);
+	free(m->work);
+	free(m->status);
+	free(m->pages);
+	for (size_t i = 0; i < 16; i++)
+		free(m->elements[i]);
+}
+
+/* The row of a head in the memory of a tensor. */
+static const uint8_t *place(const struct device_memory *m, const kvarc_tensor *t, size_t tensor,
+                            uint32_t token, uint32_t head)
+{
+	const kvarc_device_view *v = &m->views[tensor];
+	uint64_t at = head * v->head_stride;
+	(void)t;
+	if (v->page_table)
+		at += (uint64_t)m->pages[token / PAGE] * v->page_stride +
+		      token % PAGE * v->token_stride;
+	else
+		at += token * v->token_stride;
+	return m->elements[tensor] + at;
+}
+
+/* Whether the tokens first .. end - 1 of a tensor are those of the cache; t0: token of row 0. */
+static bool holds(const struct device_memory *m, const struct synth_cache *c, size_t tensor,
+                  uint64_t t0, uint32_t first, uint32_t end)
+{
+	const kvarc_tensor *t = &c->geometry.tensors[tensor];
+	const size_t row = t->channels * kvarc_dtype_bytes(t->dtype);
+	for (uint32_t i = first; i < end; i++)
+		for (uint32_t h = 0; h < t->heads; h++)
+			if (memcmp(place(m, t, tensor, i, h),
+			           c->raw[tensor] + (t0 + i) * c->row + h * row, row))
+				return false;
+	return true;
+}
+
+static bool untouched(const struct device_memory *m, size_t tensor)
+{
+	for (size_t i = 0; i < m->bytes; i++)
+		if (m->elements[tensor][i] != 0xa5)
+			return false;
+	return true;
+}
+
+static kvarc_reader *open_reader(struct made_archive *m, kvarc_source *source)
+{
+	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
+	kvarc_reader *r;
+	*source = synth_source(&m->f);
+	o.common.error = &error;
+	assert_int_equal(kvarc_reader_open(&r, source, &o), KVARC_OK);
+	return r;
+}
+
+/* Reads a range and compares all of it; returns how many chunks the host decoded. */
+static uint32_t read_range(kvarc_device *d, struct made_archive *m, uint32_t t0, uint32_t n,
+                           bool paged)
+{
+	const kvarc_range range = { .n_layers = UINT32_MAX, .t0 = t0, .n = n };
+	kvarc_device_plan_info info;
+	kvarc_device_plan *p;
+	kvarc_source source;
+	struct device_memory mem;
+	kvarc_reader *r = open_reader(m, &source);
+	if (kvarc_device_plan_read(&p, d, r, &range)) {
+		print_error("%s\n", error.text);
+		fail();
+	}
+	assert_int_equal(kvarc_device_plan_get_info(p, &info), KVARC_OK);
+	make_memory(&mem, p, &m->c, n, paged);
+	assert_int_equal(kvarc_device_stage(p, address(mem.staging), NULL), KVARC_OK);
+	assert_int_equal(
+		kvarc_device_place(p, mem.views, address(mem.work), address(mem.status), NULL),
+		KVARC_OK);
+	for (uint32_t l = 0; l < m->c.shape.layers; l++) {
+		assert_int_equal(kvarc_device_decode(p, l, 1, NULL), KVARC_OK);
+		if (kvarc_device_plan_answer(p, l, 1, mem.status)) {
+			print_error("%s\n", error.text);
+			fail();
+		}
+		for (size_t i = 2 * l; i < m->c.geometry.n_tensors; i++)
+			assert_true(i < 2 * l + 2 ? holds(&mem, &m->c, i, t0, 0, n)
+			                          : untouched(&mem, i));
+	}
+	kvarc_device_plan_close(&p);
+	kvarc_reader_close(&r);
+	free_memory(&mem);
+	return info.host_chunks;
+}
+
+static void test_read(void **state)
+{
+	const uint8_t dtypes[] = { KVARC_F32, KVARC_F16, KVARC_BF16, KVARC_E4M3, KVARC_E5M2 };
+	kvarc_device *d = open_device();
+	(void)state;
+	for (size_t i = 0; i < sizeof dtypes; i++)
+		for (int kind = 0; kind < SYNTH_KINDS; kind++)
+			for (int level = 0; level < 2; level++) {
+				const struct synth_shape shape = {
+					dtypes[i], 2, 3, 32, 250, true, (enum synth_kind)kind
+				};
+				struct made_archive m;
+				make_archive(&m, &shape, level);
+				const uint32_t by_host = read_range(d, &m, 0, 250, false);
+				/* of bf16 no plane is worth packing: kernels decode all */
+				assert_true(dtypes[i] != KVARC_BF16 || kind != SYNTH_SMOOTH ||
+				            by_host == 0);
+				(void)read_range(d, &m, 0, 250, true);
+				(void)read_range(d, &m, 90, 110, kind % 2);
+				(void)read_range(d, &m, 100, 1, kind % 2);
+				free_archive(&m);
+			}
+	kvarc_device_close(&d);
+	assert_int_equal(left(), 0);
+}
+
+/* ----- what goes wrong ------------------------------------------------ */
+
+static const struct synth_shape plain = { KVARC_BF16, 2, 2, 32, 200, true, SYNTH_SMOOTH };
+
+/* A byte of the payload of a chunk: its chunk alone is not there. */
+static void test_damaged(void **state)
+{
+	const kvarc_range range = KVARC_RANGE_ALL(0);
+	kvarc_device *d = open_device();
+	kvarc_device_plan *p;
+	kvarc_source source;
+	struct device_memory mem;
+	struct made_archive m;
+	(void)state;
+	make_archive(&m, &plain, 0);
+	kvarc_reader *r = open_reader(&m, &source);
+	assert_int_equal(kvarc_device_plan_read(&p, d, r, &range), KVARC_OK);
+	make_memory(&mem, p, &m.c, 200, false);
+	/* the first chunk is the one of tensor 0 from token 0 on: the middle of its payload */
+	assert_int_equal(kvarc_device_stage(p, address(mem.staging), NULL), KVARC_OK);
+	kvarc_device_plan_info info;
+	assert_int_equal(kvarc_device_plan_get_info(p, &info), KVARC_OK);
+	uint8_t *staged = mem.staging;
+	for (size_t i = 0; i + 48 < info.staging_bytes; i += 16)
+		if (staged[i + 24] == 4 && staged[i + 26] == SEGMENT && staged[i + 27] == 0 &&
+		    !memcmp(staged + i, "\0\0\0\0\0\0\2\0", 8)) {
+			staged[i + 1024] ^= 4;
+			break;
+		}
+	assert_int_equal(
+		kvarc_device_place(p, mem.views, address(mem.work), address(mem.status), NULL),
+		KVARC_OK);
+	assert_int_equal(kvarc_device_decode(p, 0, UINT32_MAX, NULL), KVARC_OK);
+	assert_int_equal(kvarc_device_plan_answer(p, 0, UINT32_MAX, mem.status), KVARC_DATA);
+	assert_non_null(strstr(error.text, "the tokens from 0 on of tensor 0 are damaged"));
+	assert_int_equal(kvarc_device_plan_answer(p, 1, 1, mem.status), KVARC_OK);
+	assert_int_equal(mem.elements[0][0], 0xa5);
+	assert_true(holds(&mem, &m.c, 0, 0, SEGMENT, 200));
+	for (size_t i = 1; i < 4; i++)
+		assert_true(holds(&mem, &m.c, i, 0, 0, 200));
+	kvarc_device_plan_close(&p);
+	kvarc_reader_close(&r);
+	free_memory(&mem);
+	free_archive(&m);
+	kvarc_device_close(&d);
+}
+
+static void test_misuse(void **state)
+{
+	kvarc_range range = KVARC_RANGE_ALL(0);
+	kvarc_device *d = open_device();
+	kvarc_device_plan *p;
+	kvarc_source source;
+	struct device_memory mem;
+	struct made_archive m;
+	(void)state;
+	make_archive(&m, &plain, 0);
+	kvarc_reader *r = open_reader(&m, &source);
+	range.n = 201;
+	assert_int_equal(kvarc_device_plan_read(&p, d, r, &range), KVARC_GEOMETRY);
+	assert_null(p);
+	range.n = 200;
+	assert_int_equal(kvarc_device_plan_read(&p, d, r, &range), KVARC_OK);
+	make_memory(&mem, p, &m.c, 200, true);
+	const uint64_t staging = address(mem.staging), work = address(mem.work),
+		       status = address(mem.status);
+	assert_int_equal(kvarc_device_place(p, mem.views, work, status, NULL), KVARC_PROG);
+	assert_int_equal(kvarc_device_decode(p, 0, 1, NULL), KVARC_PROG);
+	assert_int_equal(kvarc_device_stage(p, staging + 16, NULL), KVARC_PROG);
+	setenv("KVARC_STAND_IN", "no-memory", 1);
+	assert_int_equal(kvarc_device_stage(p, staging, NULL), KVARC_MEM);
+	unsetenv("KVARC_STAND_IN");
+	assert_int_equal(kvarc_device_stage(p, staging, NULL), KVARC_OK);
+	const kvarc_device_view good = mem.views[3];
+	mem.views[3].n_table--;
+	assert_int_equal(kvarc_device_place(p, mem.views, work, status, NULL), KVARC_GEOMETRY);
+	mem.views[3] = good;
+	mem.views[3].bytes--;
+	assert_int_equal(kvarc_device_place(p, mem.views, work, status, NULL), KVARC_GEOMETRY);
+	assert_non_null(strstr(error.text, "tensor 3 does not hold"));
+	mem.views[3] = good;
+	mem.views[3].base++;
+	assert_int_equal(kvarc_device_place(p, mem.views, work, status, NULL), KVARC_GEOMETRY);
+	mem.views[3] = good;
+	mem.views[3].page_stride = UINT64_MAX / 2 - 1;
+	assert_int_equal(kvarc_device_place(p, mem.views, work, status, NULL), KVARC_GEOMETRY);
+	mem.views[3] = good;
+	assert_int_equal(kvarc_device_place(p, mem.views, work, status, NULL), KVARC_OK);
+	assert_int_equal(kvarc_device_decode(p, 2, 1, NULL), KVARC_GEOMETRY);
+	setenv("KVARC_STAND_IN", "no-launch", 1);
+	assert_int_equal(kvarc_device_decode(p, 0, 1, NULL), KVARC_IO);
+	unsetenv("KVARC_STAND_IN");
+	mem.pages[1] = 99;
+	assert_int_equal(kvarc_device_decode(p, 0, 2, NULL), KVARC_OK);
+	assert_int_equal(kvarc_device_plan_answer(p, 0, 2, mem.status), KVARC_GEOMETRY);
+	assert_non_null(strstr(error.text, "have a page that is not there"));
+	mem.pages[1] = -1;
+	assert_int_equal(kvarc_device_decode(p, 0, 2, NULL), KVARC_OK);
+	assert_int_equal(kvarc_device_plan_answer(p, 0, 2, mem.status), KVARC_OK);
+	kvarc_device_plan_close(&p);
+	kvarc_reader_close(&r);
+	free_memory(&mem);
+	free_archive(&m);
+	kvarc_device_close(&d);
+	assert_int_equal(left(), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_open),    cmocka_unit_test(test_info),
+		cmocka_unit_test(test_memory),  cmocka_unit_test(test_read),
+		cmocka_unit_test(test_damaged), cmocka_unit_test(test_misuse),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
