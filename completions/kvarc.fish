@@ -92,6 +92,7 @@ complete -c kvarc -n '__fish_seen_subcommand_from store' -l budget -x -d 'gc: re
 complete -c kvarc -n '__fish_seen_subcommand_from store' -l keep-versions -x -d 'gc: of each session only the last N versions stay'
 complete -c kvarc -n '__fish_seen_subcommand_from store' -l grace -x -d 'gc: leave archives younger than TIME alone (1h; 90s, 30m, 2d)'
 complete -c kvarc -n '__fish_seen_subcommand_from store' -l dry-run -d 'gc: remove nothing'
+complete -c kvarc -n '__fish_seen_subcommand_from store' -l no-repack -d 'gc: copy no archives of which little is needed'
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack test cut append compact train bench eval session store watch' -l threads -s T -x -d 'number of threads, 0 for all cores (default: up to 4)'
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack test list info cut append log compact train bench eval profiles repair session store watch' -l memory -s M -x -d 'memory limit, with K, M or G (256M)'
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack test cut append compact train bench eval' -l isa -x -a 'scalar avx2 avx512 neon' -d 'use only these kernels: scalar, avx2, avx512, neon'

@@ -269,7 +269,9 @@ typedef struct kvarc_gc_options {
 	/* NULL, or called with one line about each thing that cannot be read or was removed */
 	void (*report)(void *opaque, const char *text);
 	void *opaque;
-	uint64_t reserved[4]; /* zero */
+	/* not 0: archives that hold more than is needed stay as they are */
+	uint64_t no_repack;
+	uint64_t reserved[3]; /* zero */
 } kvarc_gc_options;
 #define KVARC_GC_OPTIONS_INIT KVARC_ZERO
 
@@ -280,13 +282,17 @@ typedef struct kvarc_gc_result {
 	uint64_t versions;                /* that were removed */
 	uint64_t young;                   /* archives that nothing needs, but that are too young */
 	uint64_t unreadable;              /* manifests and archives */
-	uint64_t reserved[4];
+	uint64_t repacked;                /* archives, in whose place a smaller one is */
+	uint64_t repacked_bytes;          /* that this has freed */
+	uint64_t reserved[2];
 } kvarc_gc_result;
 
 /*
  * Removes archives that no version needs; encrypted ones need no key for that. While a manifest, or
  * an archive that a version needs, cannot be read, nothing is removed, as what it names is not
- * known: DATA.
+ * known: DATA. Of archives that others need less than half of, and that no version has as its own,
+ * a copy of what is needed is put in their place, but not of encrypted ones; what cannot be copied
+ * is reported, and stays.
  * Returns OK, DATA, IO, MEM, MEMLIMIT, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_gc(kvarc_store *s, const kvarc_gc_options *options,

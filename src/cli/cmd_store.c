@@ -94,6 +94,8 @@ static void report_gc(const struct options *o, const char *url, const kvarc_gc_r
 	report_u64(&r, "archive_bytes", n->archive_bytes);
 	report_u64(&r, "removed", n->removed);
 	report_u64(&r, "removed_bytes", n->removed_bytes);
+	report_u64(&r, "repacked", n->repacked);
+	report_u64(&r, "repacked_bytes", n->repacked_bytes);
 	report_u64(&r, "versions", n->versions);
 	report_u64(&r, "young", n->young);
 	report_u64(&r, "unreadable", n->unreadable);
@@ -103,6 +105,7 @@ static void report_gc(const struct options *o, const char *url, const kvarc_gc_r
 		&r, url,
 		"{removed:C} of {archives:C} archive{archives:s} {.would}, {removed_bytes:B} of "
 		"{archive_bytes:B}[, {versions:C} version{versions:s}]"
+		"[, {repacked:C} repacked, which frees {repacked_bytes:B}]"
 		"[; {young:C} not needed but too young]");
 	report_end(&r);
 }
@@ -118,6 +121,7 @@ static void run_gc(const struct options *o, struct store_access *a)
 	go.grace = o->grace_given ? o->grace : 0;
 	go.no_grace = o->grace_given && o->grace == 0;
 	go.dry_run = o->dry_run;
+	go.no_repack = o->no_repack;
 	go.report = show_line;
 	ret = kvarc_store_gc(a->s, &go, &n);
 	if (ret == KVARC_OK)
@@ -173,12 +177,13 @@ static const struct store_action *find_action(const struct options *o)
 
 static bool check(const struct options *o, const struct store_action *x)
 {
-	const bool gc = o->budget || o->keep_versions || o->dry_run || o->grace_given;
+	const bool gc = o->budget || o->keep_versions || o->dry_run || o->grace_given ||
+	                o->no_repack;
 
 	if (gc && x->run != run_gc)
 		msg_error(NULL,
-		          "store %s: --budget, --keep-versions, --dry-run and --grace are for "
-		          "'store gc'",
+		          "store %s: --budget, --keep-versions, --dry-run, --grace and "
+		          "--no-repack are for 'store gc'",
 		          x->name);
 	else if (o->oci && !x->operands)
 		msg_error(NULL, "store %s: --oci is for 'store export' and 'store import'",

@@ -314,6 +314,8 @@ const struct option_row options_rows[] = {
 	  "gc: leave archives younger than TIME alone (1h; 90s, 30m, 2d)",
 	  CALL(options_set_grace) },
 	{ 0, "dry-run", NULL, ARG_NONE, NULL, VERB_STORE, "gc: remove nothing", FLAG(dry_run) },
+	{ 0, "no-repack", NULL, ARG_NONE, NULL, VERB_STORE,
+	  "gc: copy no archives of which little is needed", FLAG(no_repack) },
 	{ 'T', "threads", "N", ARG_VALUE, NULL, CODES | VERB_SESSION | VERB_STORE | VERB_WATCH,
 	  "number of threads, 0 for all cores (default: up to 4)", CALL(options_set_threads) },
 	{ 'M', "memory", "SIZE", ARG_VALUE, NULL, (VERB_ALL & ~VERB_WEIGHTS) | VERB_REPAIR,

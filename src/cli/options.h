@@ -79,7 +79,7 @@ struct options {
 	uint64_t slot;
 	uint64_t device; /* number of a GPU */
 	uint64_t budget, keep_versions, grace; /* of gc; grace in seconds */
-	bool grace_given, dry_run;
+	bool grace_given, dry_run, no_repack;
 	unsigned threads, repeat;
 	int level, verbosity;
 	unsigned arithmetic, loop; /* kvarc_arithmetic, kvarc_loop */

@@ -199,9 +199,10 @@ static kvarc_ret put_piece(struct kvi_copy *c, size_t i, const struct copy_piece
 	h->codec = p->h.codec;
 	h->cut = p->h.cut;
 	h->params = 0;
-	if (h->codec == KVI_CODEC_KLT && !serves(c, kvi_reader_find_predictor(c->r, p->h.params)))
+	if (kvi_codec_predicts(h->codec) &&
+	    !serves(c, kvi_reader_find_predictor(c->r, p->h.params)))
 		return bad(c, &p->frame, "it is not of the profile of its segment");
-	if (h->codec == KVI_CODEC_KLT)
+	if (kvi_codec_predicts(h->codec))
 		h->params = c->w->predictor_sequence;
 	else if (p->h.params)
 		ret = use_params(c, i, p, h);
@@ -276,7 +277,7 @@ static kvarc_ret find_predictor(struct kvi_copy *c, const struct kvi_segment_ref
 		if (c->to[ref->tensor] == KVI_COPY_OUT)
 			continue;
 		const struct kvi_chunk_ref *from = kvi_copy_resolve(c, ref, &h, &there);
-		kvarc_ret ret = from && there.codec == KVI_CODEC_KLT
+		kvarc_ret ret = from && kvi_codec_predicts(there.codec)
 		                        ? use_predictor(c, there.params)
 		                        : c->ret;
 		if (ret)

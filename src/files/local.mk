@@ -21,6 +21,7 @@ libkvi_la_SOURCES += \
 	src/files/import_internal.h \
 	src/files/input_hash.c src/files/input_hash.h \
 	src/files/item_put.c src/files/item_put.h \
+	src/files/keep_segments.c src/files/keep_segments.h \
 	src/files/kv_rules.c src/files/kv_rules.h \
 	src/files/kvc_import.c \
 	src/files/literal_find.c src/files/literal_find.h \

@@ -10,7 +10,31 @@
  * A gc deletes within DELETE_SECONDS of its start, or not at all; another one takes its tombstones
  * over after STALE_SECONDS. Between them lies what clocks may differ by.
  */
-enum { DELETE_SECONDS = 1800, STALE_SECONDS = 7200 };
+enum { GRACE_SECONDS = 3600, DELETE_SECONDS = 1800, STALE_SECONDS = 7200 };
+
+bool kvi_gc_is_old(const struct kvi_gc *g, const struct kvi_map_pack *p)
+{
+	const uint64_t grace = g->o->no_grace ? 0 : g->o->grace ? g->o->grace : GRACE_SECONDS;
+	return p->time <= g->now - (int64_t)grace;
+}
+
+/* The tombstone of an archive. *stale: its gc must have ended. Returns OK, END (there is none),
+ * IO. */
+static kvarc_ret find_tombstone(struct kvi_gc *g, const struct kvi_map_pack *p, bool *stale)
+{
+	struct kvi_object object;
+	char key[KVI_PACK_KEY];
+	kvi_retired_key(key, p->id);
+	kvarc_ret ret = g->s->backend->calls->stat(g->s->backend, key, &object, g->s->error);
+	*stale = !ret && object.time && object.time <= g->now - STALE_SECONDS;
+	return ret;
+}
+
+bool kvi_gc_is_taken(struct kvi_gc *g, const struct kvi_map_pack *p)
+{
+	bool stale;
+	return find_tombstone(g, p, &stale) != KVARC_END && !stale;
+}
 
 static int64_t read_tombstone(void *opaque, void *buf, size_t bytes, uint64_t offset)
 {
@@ -25,16 +49,12 @@ kvarc_ret kvi_gc_retire(struct kvi_gc *g, struct kvi_map_pack *p)
 	kvarc_source source = {
 		.read = read_tombstone, .opaque = text, .size = sizeof text - 1, .memory = text
 	};
-	struct kvi_object object;
 	char key[KVI_PACK_KEY];
 	kvi_retired_key(key, p->id);
 	kvarc_ret ret = calls->put(g->s->backend, key, &source, g->s->error);
 	p->retired = ret == KVARC_OK;
-	if (ret != KVARC_END)
-		return ret;
-	ret = calls->stat(g->s->backend, key, &object, g->s->error);
-	if (!ret && object.time && object.time <= g->now - STALE_SECONDS)
-		p->retired = true;
+	if (ret == KVARC_END)
+		ret = find_tombstone(g, p, &p->retired);
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
@@ -67,11 +87,16 @@ bool kvi_gc_is_unreadable(struct kvi_gc *g, const struct kvi_map_version *v)
 	return g->s->backend->calls->stat(g->s->backend, key, &object, NULL) != KVARC_END;
 }
 
+/* Tombstones are listed first: an archive whose tombstone is gone, too, is missing by then. */
 kvarc_ret kvi_gc_look_again(struct kvi_gc *g)
 {
 	struct kvi_store_map again = { 0 };
+	struct kvi_list retired = { 0 };
+	const struct kvi_holder_rank rank = { kvi_protocol_rank_listed, &retired };
 	bool unknown = false;
-	kvarc_ret ret = kvi_map_make(&again, g->s, g->own, NULL, NULL);
+	kvarc_ret ret = kvi_protocol_retired(g->s, &retired);
+	if (!ret)
+		ret = kvi_map_make(&again, g->s, g->own, &rank, NULL, NULL);
 	for (size_t i = 0; i < again.versions.n && !ret; i++) {
 		const struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, again.versions,
 		                                           i);
@@ -85,6 +110,7 @@ kvarc_ret kvi_gc_look_again(struct kvi_gc *g)
 	if (!ret)
 		count_again(g, &again);
 	kvi_map_free(&again);
+	kvi_free(&g->s->alloc, retired.p);
 	return ret;
 }
 
@@ -107,8 +133,10 @@ static kvarc_ret delete_pack(struct kvi_gc *g, struct kvi_map_pack *p)
 	kvarc_ret ret = g->s->backend->calls->remove(g->s->backend, key, g->s->error);
 	if (ret)
 		return ret;
-	g->result->removed++;
-	g->result->removed_bytes += p->bytes;
+	g->result->repacked += p->copy_bytes != 0;
+	g->result->repacked_bytes += p->copy_bytes ? p->bytes - p->copy_bytes : 0;
+	g->result->removed += !p->copy_bytes;
+	g->result->removed_bytes += p->copy_bytes ? 0 : p->bytes;
 	/* It is a cache: a failure shows itself when it is used. */
 	if (kvi_index_begin_change(g->own) == KVARC_OK)
 		(void)kvi_index_end_change(g->own, kvi_index_remove_pack(g->own, p->id));

@@ -15,6 +15,10 @@ struct kvi_gc {
 	int64_t now; /* when it began, seconds since 1970 */
 };
 
+/* Whether an archive is older than the grace period, as far as its time is known. */
+bool kvi_gc_is_old(const struct kvi_gc *g, const struct kvi_map_pack *p);
+/* Whether an archive has the tombstone of another gc that may be at work. */
+bool kvi_gc_is_taken(struct kvi_gc *g, const struct kvi_map_pack *p);
 /* Puts the tombstone of an archive, which is then p->retired; one of another gc is left alone,
  * unless that gc must have ended long ago. Returns OK, IO, MEM. */
 kvarc_ret kvi_gc_retire(struct kvi_gc *g, struct kvi_map_pack *p);
@@ -23,8 +27,8 @@ bool kvi_gc_version_there(struct kvi_gc *g, const struct kvi_map_version *v);
 /* Whether the archive of a version that is lost is there, but cannot be read: what it names is not
  * known. Of one that is gone nothing can be loaded any more, whatever it has named. */
 bool kvi_gc_is_unreadable(struct kvi_gc *g, const struct kvi_map_version *v);
-/* Lists all manifests again: what those that came meanwhile need is counted. Returns OK; DATA: one
- * cannot be read; IO, MEM. */
+/* Lists all manifests again: archives are needed that hold what no archive without a tombstone
+ * holds. Returns OK; DATA: a manifest cannot be read; IO, MEM. */
 kvarc_ret kvi_gc_look_again(struct kvi_gc *g);
 /* Deletes the archives that are retired and that nothing needs, and their tombstones. */
 kvarc_ret kvi_gc_delete(struct kvi_gc *g);

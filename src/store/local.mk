@@ -27,6 +27,8 @@ libkvistore_la_SOURCES += \
 	src/store/store_save.c src/store/store_find.c \
 	src/store/store_map.c src/store/store_map.h src/store/store_stat.c \
 	src/store/store_gc.c src/store/gc_steps.c src/store/gc_steps.h \
+	src/store/repack.c src/store/repack.h \
+	src/store/repack_plan.c src/store/repack_plan.h \
 	src/store/store_verify.c src/store/store_transfer.c \
 	src/store/transfer_steps.c src/store/transfer_steps.h \
 	src/store/tar_stream.c src/store/tar_stream.h \

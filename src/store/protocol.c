@@ -8,7 +8,6 @@
 
 struct needs {
 	struct kvarc_store *s;
-	struct kvi_store_index *x;
 	struct kvi_list *ids;
 	bool lacking;
 };
@@ -32,124 +31,260 @@ static kvarc_ret add_id(struct needs *n, const uint8_t id[16])
 	return KVARC_OK;
 }
 
-enum { HOLDERS_MOST = 16 };
+/* ----- which archive holds a segment ------------------------------------------------ */
 
-/* Of several archives that hold a segment one is enough: one that is needed anyway, else the oldest
- * in the index. One whose digest is not known may be another segment: all of these are needed. */
-static kvarc_ret add_holders(void *opaque, const struct kvi_index_ref *ref)
-{
-	struct needs *n = opaque;
+/* Looks: gc may put an archive in place of another one meanwhile. */
+enum { HOLDERS_MOST = 16, LOOKS_MOST = 3 };
+
+/* What an archive names, one segment after the other. */
+struct holders {
+	struct kvarc_store *s;
+	const struct kvi_holder_rank *rank;
+	const struct kvi_list *ids; /* that are needed anyway; NULL: none */
+	kvi_holder_fn fn;
+	void *opaque;
+	bool lacking;
+	/* Of the segment in hand. */
+	const struct kvi_index_ref *ref;
 	struct kvi_index_row rows[HOLDERS_MOST];
-	size_t count, best = HOLDERS_MOST;
-	kvarc_ret ret = kvi_index_holders(n->x, ref->name_space, ref->key, rows, HOLDERS_MOST,
-	                                  &count);
-	for (size_t i = 0; i < count && !ret; i++) {
-		if (rows[i].has_digest && memcmp(rows[i].digest, ref->digest, 16) == 0 &&
-		    (best == HOLDERS_MOST || kvi_protocol_has(n->ids, rows[i].id)))
-			best = i;
-	}
-	if (!ret && best < HOLDERS_MOST)
-		return add_id(n, rows[best].id);
-	bool any = false;
-	for (size_t i = 0; i < count && !ret; i++)
-		if (!rows[i].has_digest) {
-			any = true;
-			ret = add_id(n, rows[i].id);
-		}
-	n->lacking |= !any;
+	uint64_t ranks[HOLDERS_MOST];
+	size_t n;
+};
+
+static bool is_other(const struct holders *h, size_t i)
+{
+	return h->rows[i].has_digest && memcmp(h->rows[i].digest, h->ref->digest, 16) != 0;
+}
+
+/* Damage is no reason to stop: what cannot be compared may be the segment. */
+static kvarc_ret find_digest(struct holders *h, size_t i)
+{
+	kvarc_ret ret = h->rows[i].has_digest ? KVARC_OK : kvi_row_digest(h->s, &h->rows[i]);
+	return ret == KVARC_MEM || ret == KVARC_MEMLIMIT || ret == KVARC_IO ||
+	                       kvi_index_damaged(h->s->index)
+	               ? ret
+	               : KVARC_OK;
+}
+
+/* Those that may hold the segment. Where one of several is to be avoided, all are compared. */
+static kvarc_ret find_rows(struct holders *h)
+{
+	bool ranked = false;
+	size_t n = 0;
+	kvarc_ret ret = kvi_index_holders(h->s->index, h->ref->name_space, h->ref->key, h->rows,
+	                                  HOLDERS_MOST, &h->n);
+	for (size_t i = 0; i < h->n; i++)
+		ranked |= h->rank && h->rank->rank(h->rank->opaque, h->rows[i].id);
+	for (size_t i = 0; i < h->n && !ret && ranked && h->n > 1; i++)
+		ret = find_digest(h, i);
+	for (size_t i = 0; i < h->n; i++)
+		if (!is_other(h, i))
+			h->rows[n++] = h->rows[i];
+	h->n = n;
+	for (size_t i = 0; i < n; i++)
+		h->ranks[i] = h->rank ? h->rank->rank(h->rank->opaque, h->rows[i].id) : 0;
 	return ret;
+}
+
+/* Of those that surely hold it, and that are not to be avoided, one is enough: one that is needed
+ * anyway, else the first. */
+static const struct kvi_index_row *choose(const struct holders *h)
+{
+	const struct kvi_index_row *best = NULL;
+	for (size_t i = 0; i < h->n; i++)
+		if (h->rows[i].has_digest && !h->ranks[i] &&
+		    (!best || (h->ids && kvi_protocol_has(h->ids, h->rows[i].id))))
+			best = &h->rows[i];
+	return best;
+}
+
+static kvarc_ret take_holders(void *opaque, const struct kvi_index_ref *ref)
+{
+	struct holders *h = opaque;
+	uint64_t lowest = UINT64_MAX;
+	h->ref = ref;
+	kvarc_ret ret = find_rows(h);
+	if (ret)
+		return ret;
+	h->lacking |= !h->n;
+	const struct kvi_index_row *one = choose(h);
+	if (one)
+		return h->fn(h->opaque, one);
+	for (size_t i = 0; i < h->n; i++)
+		if (h->rows[i].has_digest && h->ranks[i] < lowest)
+			lowest = h->ranks[i];
+	for (size_t i = 0; i < h->n && !ret; i++)
+		if (!h->rows[i].has_digest || h->ranks[i] == lowest)
+			ret = h->fn(h->opaque, &h->rows[i]);
+	return ret;
+}
+
+static kvarc_ret find_holders(struct holders *h, const uint8_t id[16])
+{
+	int64_t pack;
+	kvarc_ret ret = kvi_index_find_pack(h->s->index, id, &pack);
+	return ret ? ret : kvi_index_refs(h->s->index, pack, take_holders, h);
+}
+
+kvarc_ret kvi_protocol_holders(struct kvarc_store *s, const uint8_t id[16],
+                               const struct kvi_holder_rank *rank, kvi_holder_fn fn, void *opaque)
+{
+	struct holders *h = kvi_calloc(&s->alloc, 1, sizeof *h);
+	if (!h)
+		return kvi_fail_alloc(s->error, &s->alloc);
+	*h = (struct holders){ .s = s, .rank = rank, .fn = fn, .opaque = opaque };
+	kvarc_ret ret = find_holders(h, id);
+	if (!ret && h->lacking)
+		ret = KVARC_END;
+	kvi_free(&s->alloc, h);
+	return ret;
+}
+
+/* ----- what a version needs ------------------------------------------------ */
+
+static kvarc_ret add_holder(void *opaque, const struct kvi_index_row *row)
+{
+	return add_id(opaque, row->id);
 }
 
 /* What a manifest lists, as far as it is there. */
 static kvarc_ret add_listed(struct needs *n, const struct kvi_needs *needs)
 {
 	int64_t pack;
-	kvarc_ret ret = kvi_index_find_any(n->x, needs->pack, &pack);
+	kvarc_ret ret = kvi_index_find_any(n->s->index, needs->pack, &pack);
 	if (!ret)
 		ret = add_id(n, needs->pack);
 	for (uint32_t i = 0; i < needs->n && !ret; i++) {
-		ret = kvi_index_find_any(n->x, needs->others[i], &pack);
+		ret = kvi_index_find_any(n->s->index, needs->others[i], &pack);
 		n->lacking |= ret == KVARC_END;
 		ret = ret == KVARC_END ? KVARC_OK : ret ? ret : add_id(n, needs->others[i]);
 	}
 	return ret ? ret : n->lacking ? KVARC_END : KVARC_OK;
 }
 
-kvarc_ret kvi_protocol_needs(struct kvarc_store *s, struct kvi_store_index *x,
-                             const struct kvi_needs *needs, struct kvi_list *ids)
+kvarc_ret kvi_protocol_needs(struct kvarc_store *s, const struct kvi_needs *needs,
+                             const struct kvi_holder_rank *rank, struct kvi_list *ids)
 {
-	struct needs n = { .s = s, .x = x, .ids = ids };
+	struct needs n = { .s = s, .ids = ids };
 	int64_t pack;
 	if (needs->encrypted)
 		return add_listed(&n, needs);
-	kvarc_ret ret = kvi_index_find_pack(x, needs->pack, &pack);
+	struct holders *h = kvi_calloc(&s->alloc, 1, sizeof *h);
+	if (!h)
+		return kvi_fail_alloc(s->error, &s->alloc);
+	*h = (struct holders){ .s = s, .rank = rank, .ids = ids, .fn = add_holder, .opaque = &n };
+	kvarc_ret ret = kvi_index_find_pack(s->index, needs->pack, &pack);
 	if (!ret)
 		ret = add_id(&n, needs->pack);
 	if (!ret)
-		ret = kvi_index_refs(x, pack, add_holders, &n);
-	return ret ? ret : n.lacking ? KVARC_END : KVARC_OK;
+		ret = find_holders(h, needs->pack);
+	if (!ret && h->lacking)
+		ret = KVARC_END;
+	kvi_free(&s->alloc, h);
+	return ret;
 }
 
 /* ----- whether they stay ------------------------------------------------ */
 
+static kvarc_ret add_copy(struct kvarc_store *s, struct kvi_list *ids, const uint8_t id[16])
+{
+	struct needs n = { .s = s, .ids = ids };
+	return add_id(&n, id);
+}
+
 struct retired {
 	struct kvarc_store *s;
-	const struct kvi_list *ids;
-	struct kvi_list found; /* ids that are retired or gone */
+	struct kvi_list *ids;
 	kvarc_ret ret;
 };
-
-static kvarc_ret add_found(struct retired *r, const uint8_t id[16])
-{
-	uint8_t *to = kvi_list_add(&r->found, &r->s->alloc, 16);
-	if (!to)
-		return kvi_fail_alloc(r->s->error, &r->s->alloc);
-	memcpy(to, id, 16);
-	return KVARC_OK;
-}
 
 static int see_retired(void *opaque, const struct kvi_object *object)
 {
 	struct retired *r = opaque;
 	uint8_t id[16];
-	if (kvi_retired_key_parse(id, object->key) && kvi_protocol_has(r->ids, id))
-		r->ret = add_found(r, id);
+	if (kvi_retired_key_parse(id, object->key))
+		r->ret = add_copy(r->s, r->ids, id);
 	return r->ret != KVARC_OK;
 }
 
-/* Tombstones first: an archive whose tombstone is gone, too, is missing by then. */
-static kvarc_ret find_retired(struct retired *r)
+kvarc_ret kvi_protocol_retired(struct kvarc_store *s, struct kvi_list *ids)
 {
-	struct kvi_backend *b = r->s->backend;
-	kvarc_ret ret = b->calls->list(b, KVI_RETIRED, see_retired, r, r->s->error);
-	if (r->ret)
-		ret = r->ret;
-	for (size_t i = 0; i < r->ids->n && !ret; i++) {
-		const uint8_t *id = (const uint8_t *)r->ids->p + 16 * i;
+	struct retired r = { .s = s, .ids = ids };
+	kvarc_ret ret = s->backend->calls->list(s->backend, KVI_RETIRED, see_retired, &r, s->error);
+	return r.ret ? r.ret : ret;
+}
+
+uint64_t kvi_protocol_rank_listed(void *opaque, const uint8_t id[16])
+{
+	return kvi_protocol_has(opaque, id);
+}
+
+/* Those of ids that are retired or gone. Tombstones first: an archive whose tombstone is gone, too,
+ * is missing by then. */
+static kvarc_ret find_retired(struct kvarc_store *s, const struct kvi_list *ids,
+                              struct kvi_list *found)
+{
+	struct kvi_backend *b = s->backend;
+	struct kvi_list retired = { 0 };
+	kvarc_ret ret = kvi_protocol_retired(s, &retired);
+	for (size_t i = 0; i < ids->n && !ret; i++) {
+		const uint8_t *id = (const uint8_t *)ids->p + 16 * i;
 		struct kvi_object object;
 		char key[KVI_PACK_KEY];
 		kvi_pack_key(key, id);
-		ret = b->calls->stat(b, key, &object, r->s->error);
+		ret = kvi_protocol_has(&retired, id) ? KVARC_END
+		                                     : b->calls->stat(b, key, &object, s->error);
 		if (ret == KVARC_END)
-			ret = add_found(r, id);
+			ret = add_copy(s, found, id);
 	}
+	kvi_free(&s->alloc, retired.p);
 	return ret;
 }
 
 kvarc_ret kvi_protocol_confirm(struct kvarc_store *s, const struct kvi_list *ids)
 {
-	struct retired r = { .s = s, .ids = ids };
-	kvarc_ret ret = find_retired(&r);
-	if (!ret && r.found.n) {
+	struct kvi_list found = { 0 };
+	kvarc_ret ret = find_retired(s, ids, &found);
+	if (!ret && found.n) {
 		ret = kvi_index_begin_change(s->index);
-		for (size_t i = 0; i < r.found.n && !ret; i++) {
-			const uint8_t *id = (const uint8_t *)r.found.p + 16 * i;
+		for (size_t i = 0; i < found.n && !ret; i++) {
+			const uint8_t *id = (const uint8_t *)found.p + 16 * i;
 			kvi_pack_forget(s, id);
 			ret = kvi_index_remove_pack(s->index, id);
 		}
 		ret = kvi_index_end_change(s->index, ret);
 		ret = ret ? ret : KVARC_END;
 	}
-	kvi_free(&s->alloc, r.found.p);
+	kvi_free(&s->alloc, found.p);
+	return ret;
+}
+
+/* One look: what is retired is chosen only where nothing else holds a segment. */
+static kvarc_ret look(struct kvarc_store *s, const struct kvi_needs *needs)
+{
+	struct kvi_list ids = { 0 }, retired = { 0 };
+	const struct kvi_holder_rank rank = { kvi_protocol_rank_listed, &retired };
+	uint64_t unreadable = 0;
+	kvarc_ret ret = kvi_protocol_retired(s, &retired);
+	if (!ret)
+		ret = kvi_protocol_needs(s, needs, &rank, &ids);
+	if (ret == KVARC_END) {
+		ids.n = 0;
+		ret = kvi_index_refresh(s, s->index, NULL, NULL, &unreadable);
+		if (!ret)
+			ret = kvi_protocol_needs(s, needs, &rank, &ids);
+	}
+	if (!ret)
+		ret = kvi_protocol_confirm(s, &ids);
+	kvi_free(&s->alloc, ids.p);
+	kvi_free(&s->alloc, retired.p);
+	return ret;
+}
+
+kvarc_ret kvi_protocol_stays(struct kvarc_store *s, const struct kvi_needs *needs)
+{
+	kvarc_ret ret = KVARC_END;
+	for (int i = 0; i < LOOKS_MOST && ret == KVARC_END; i++)
+		ret = look(s, needs);
 	return ret;
 }

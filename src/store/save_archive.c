@@ -66,12 +66,22 @@ static kvarc_ret open_sink(struct kvi_save_archive *a, struct kvarc_store *s)
 	return ret;
 }
 
-static kvarc_ret open_source(struct kvi_save_archive *a, struct kvarc_store *s)
+kvarc_ret kvi_save_begin(struct kvi_save_archive *a, struct kvarc_store *s)
+{
+	memset(a, 0, sizeof *a);
+	a->fd = -1;
+	kvarc_ret ret = kvi_store_random(s, a->id);
+	return ret ? ret : open_sink(a, s);
+}
+
+kvarc_ret kvi_save_end(struct kvi_save_archive *a, struct kvarc_store *s)
 {
 	kvarc_common common = s->options.common;
 	common.error = s->error;
-	return a->memory ? kvarc_memory_source(a->memory, &a->source)
-	                 : kvarc_source_fd(&a->source, a->fd, &common);
+	kvarc_ret ret = a->memory ? kvarc_memory_source(a->memory, &a->source)
+	                          : kvarc_source_fd(&a->source, a->fd, &common);
+	a->bytes = ret ? 0 : a->source.size;
+	return ret;
 }
 
 void kvi_save_close(struct kvi_save_archive *a)
@@ -251,12 +261,8 @@ kvarc_ret kvi_save_write(struct kvi_save_archive *a, struct kvi_save_plan *p,
 {
 	struct kvarc_store *s = p->s;
 	struct save_writing x = { .p = p, .known = known };
-	memset(a, 0, sizeof *a);
-	a->fd = -1;
 	x.segment_tokens = o->writer.segment_tokens ? o->writer.segment_tokens : KVI_SEGMENT_MOST;
-	kvarc_ret ret = kvi_store_random(s, a->id);
-	if (!ret)
-		ret = open_sink(a, s);
+	kvarc_ret ret = kvi_save_begin(a, s);
 	if (!ret)
 		ret = open_writer(&x, a, o, keys);
 	if (!ret)
@@ -266,8 +272,7 @@ kvarc_ret kvi_save_write(struct kvi_save_archive *a, struct kvi_save_plan *p,
 	else
 		ret = kvarc_writer_close(&x.w);
 	if (!ret)
-		ret = open_source(a, s);
-	a->bytes = ret ? 0 : a->source.size;
+		ret = kvi_save_end(a, s);
 	kvi_free(&s->alloc, x.stored);
 	kvi_free(&s->alloc, x.ids);
 	return ret;

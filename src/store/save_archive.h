@@ -15,6 +15,11 @@ struct kvi_save_archive {
 	uint64_t bytes;
 };
 
+/* Makes an id, and a sink for an archive. a is to be closed, also on failure. Returns OK, MEM,
+ * IO. */
+kvarc_ret kvi_save_begin(struct kvi_save_archive *a, struct kvarc_store *s);
+/* What was written to the sink, as a source. Returns OK, MEM, IO. */
+kvarc_ret kvi_save_end(struct kvi_save_archive *a, struct kvarc_store *s);
 /*
  * Writes the archive of a plan: what the store has as STOREREF, the rest as segments, the files,
  * a checkpoint. keys NULL: not encrypted. known gets what kvi_index_fill wants to know (struct

@@ -149,6 +149,13 @@ static kvarc_ret find_digest(struct kvarc_store *s, const kvarc_geometry *g,
 	return ret;
 }
 
+kvarc_ret kvi_row_digest(struct kvarc_store *s, struct kvi_index_row *row)
+{
+	kvarc_reader *r;
+	kvarc_ret ret = kvi_pack_reader(s, row->id, &r);
+	return ret ? ret : find_digest(s, kvarc_reader_geometry(r), row);
+}
+
 /* Damage, or nothing there: another archive may have it. */
 static bool may_pass(kvarc_ret ret)
 {
@@ -178,34 +185,50 @@ kvarc_ret kvi_content_find(struct kvarc_store *s, const kvarc_geometry *g, uint6
 	return ret ? ret : KVARC_END;
 }
 
-/* One that other processes have put lately. */
-static kvarc_ret find_again(struct kvi_store_content *c, uint64_t name_space, const uint8_t *key,
-                            const uint8_t *digest, struct kvi_index_row *row)
+/* A segment that an archive asks for, and where its tokens go. */
+struct asked_segment {
+	struct kvi_store_content *c;
+	uint64_t name_space;
+	uint8_t key[16], digest[16];
+	uint32_t n;
+	int32_t *ids, *positions;
+	const kvarc_view *views;
+};
+
+static kvarc_ret read_asked(const struct asked_segment *a)
 {
-	uint64_t unreadable = 0;
-	kvarc_ret ret = kvi_content_find(c->s, c->geometry, name_space, key, digest, row);
-	if (ret != KVARC_END)
-		return ret;
-	ret = kvi_index_refresh(c->s, c->s->index, NULL, NULL, &unreadable);
-	return ret ? ret : kvi_content_find(c->s, c->geometry, name_space, key, digest, row);
+	struct kvi_store_content *c = a->c;
+	struct kvi_index_row row;
+	bool has_ids;
+	kvarc_ret ret = kvi_content_find(c->s, c->geometry, a->name_space, a->key, a->digest, &row);
+	if (!ret && row.n != a->n)
+		ret = KVARC_END;
+	return ret ? ret
+	           : read_row(c->s, &row, c->geometry, a->ids, a->positions, a->views, &has_ids);
 }
 
 int kvi_content_read(void *opaque, const kvarc_stored *st, const char *ns, int32_t *ids,
                      int32_t *positions, const kvarc_view *views)
 {
 	struct kvi_store_content *c = opaque;
-	struct kvi_index_row row;
-	bool has_ids;
-	uint8_t key[16], digest[16];
+	struct asked_segment a = { .c = c,
+		                   .name_space = kvi_veil_space(&c->veil, ns),
+		                   .n = st->n,
+		                   .ids = ids,
+		                   .positions = positions,
+		                   .views = views };
+	uint64_t unreadable = 0;
 	if (!c->geometry)
 		return 1;
-	kvi_veil_hash(&c->veil, key, st->has_chain ? st->chain : st->digest);
-	kvi_veil_hash(&c->veil, digest, st->digest);
-	kvarc_ret ret = find_again(c, kvi_veil_space(&c->veil, ns), key, digest, &row);
-	if (!ret && row.n != st->n)
-		ret = KVARC_END;
-	if (!ret)
-		ret = read_row(c->s, &row, c->geometry, ids, positions, views, &has_ids);
+	kvi_veil_hash(&c->veil, a.key, st->has_chain ? st->chain : st->digest);
+	kvi_veil_hash(&c->veil, a.digest, st->digest);
+	kvarc_ret ret = read_asked(&a);
+	/* Other processes have put it lately, or gc has put another archive in place of one. */
+	if (ret == KVARC_END) {
+		ret = kvi_index_refresh(c->s, c->s->index, NULL, NULL, &unreadable);
+		if (!ret)
+			ret = read_asked(&a);
+	}
 	if (ret && !may_pass(ret)) {
 		c->failed = ret;
 		errno = 0;

@@ -7,10 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "gc_steps.h"
+#include "repack.h"
 #include "util/arguments.h"
-
-enum { GRACE_SECONDS = 3600 };
 
 /* ----- which versions go ------------------------------------------------ */
 
@@ -99,15 +97,10 @@ static kvarc_ret check_readable(struct kvi_gc *g)
 	                "'kvarc store verify'");
 }
 
-static uint64_t grace_of(const kvarc_gc_options *o)
-{
-	return o->no_grace ? 0 : o->grace ? o->grace : GRACE_SECONDS;
-}
-
 /* Archives that nothing needs and that are old enough, as far as their time is known. */
 static bool may_go(const struct kvi_gc *g, const struct kvi_map_pack *p)
 {
-	return !p->needed && p->time <= g->now - (int64_t)grace_of(g->o);
+	return !p->needed && kvi_gc_is_old(g, p);
 }
 
 static void count(struct kvi_gc *g)
@@ -122,7 +115,7 @@ static void count(struct kvi_gc *g)
 
 static kvarc_ret remove_packs(struct kvi_gc *g)
 {
-	kvarc_ret ret = KVARC_OK;
+	kvarc_ret ret = g->o->no_repack ? KVARC_OK : kvi_repack(g);
 	for (size_t i = 0; i < g->map.packs.n && !ret; i++) {
 		struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, g->map.packs, i);
 		if (!may_go(g, p))
@@ -149,7 +142,7 @@ static kvarc_ret run(struct kvi_gc *g)
 {
 	kvarc_ret ret = kvi_fresh_index(g->s, &g->own);
 	if (!ret)
-		ret = kvi_map_make(&g->map, g->s, g->own, g->o->report, g->o->opaque);
+		ret = kvi_map_make(&g->map, g->s, g->own, NULL, g->o->report, g->o->opaque);
 	if (!ret)
 		ret = check_readable(g);
 	if (!ret)

@@ -105,6 +105,16 @@ static void find_last(struct kvi_store_map *m)
 	}
 }
 
+/* Those of the archives that its manifest names are counted once more, or not any more. */
+static void count_named(struct kvi_store_map *m, const struct kvi_map_version *v, int by)
+{
+	for (size_t i = 0; i < v->needs.n && (v->encrypted || i == 0); i++) {
+		struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, m->packs,
+		                                  *KVI_LIST(size_t, v->needs, i));
+		p->named += (uint64_t)by;
+	}
+}
+
 /* Numbers of the archives with these ids, each counted. */
 static kvarc_ret count_needs(struct kvi_store_map *m, struct kvi_map_version *v,
                              const struct kvi_list *ids)
@@ -119,23 +129,25 @@ static kvarc_ret count_needs(struct kvi_store_map *m, struct kvi_map_version *v,
 			p->needed++;
 		}
 	}
+	count_named(m, v, 1);
 	return KVARC_OK;
 }
 
 kvarc_ret kvi_map_needs(struct kvi_store_map *m, const struct kvi_map_version *v,
-                        struct kvi_list *ids)
+                        const struct kvi_holder_rank *rank, struct kvi_list *ids)
 {
 	struct kvi_needs needs = { .encrypted = v->encrypted, .n = (uint32_t)v->named.n };
 	memcpy(needs.pack, v->id, 16);
 	if (needs.n)
 		memcpy(needs.others, v->named.p, 16 * v->named.n);
-	return kvi_protocol_needs(m->s, m->s->index, &needs, ids);
+	return kvi_protocol_needs(m->s, &needs, rank, ids);
 }
 
-static kvarc_ret find_needs(struct kvi_store_map *m, struct kvi_map_version *v)
+static kvarc_ret find_needs(struct kvi_store_map *m, struct kvi_map_version *v,
+                            const struct kvi_holder_rank *rank)
 {
 	struct kvi_list ids = { 0 };
-	kvarc_ret ret = kvi_map_needs(m, v, &ids);
+	kvarc_ret ret = kvi_map_needs(m, v, rank, &ids);
 	if (ret == KVARC_END) {
 		v->lost = !ids.n;
 		v->lacking = !v->lost;
@@ -152,11 +164,13 @@ void kvi_map_remove(struct kvi_store_map *m, struct kvi_map_version *v)
 	if (v->removed)
 		return;
 	v->removed = true;
+	count_named(m, v, -1);
 	for (size_t i = 0; i < v->needs.n; i++)
 		KVI_LIST(struct kvi_map_pack, m->packs, *KVI_LIST(size_t, v->needs, i))->needed--;
 }
 
 kvarc_ret kvi_map_make(struct kvi_store_map *m, struct kvarc_store *s, struct kvi_store_index *uses,
+                       const struct kvi_holder_rank *rank,
                        void (*report)(void *opaque, const char *text), void *opaque)
 {
 	memset(m, 0, sizeof *m);
@@ -175,7 +189,7 @@ kvarc_ret kvi_map_make(struct kvi_store_map *m, struct kvarc_store *s, struct kv
 		qsort(m->packs.p, m->packs.n, sizeof(struct kvi_map_pack), by_id);
 	find_last(m);
 	for (size_t i = 0; i < m->versions.n && !ret; i++)
-		ret = find_needs(m, KVI_LIST(struct kvi_map_version, m->versions, i));
+		ret = find_needs(m, KVI_LIST(struct kvi_map_version, m->versions, i), rank);
 	return ret;
 }
 

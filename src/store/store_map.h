@@ -17,7 +17,7 @@ struct kvi_map_version {
 	bool removed;          /* what it needs is not counted any more */
 	bool lost;             /* its archive is not there */
 	bool lacking;          /* a segment that it needs is not there */
-	struct kvi_list needs; /* size_t: numbers of archives */
+	struct kvi_list needs; /* size_t: numbers of archives, its own one first */
 };
 
 /* An archive. */
@@ -26,8 +26,13 @@ struct kvi_map_pack {
 	uint64_t bytes;
 	int64_t time;
 	uint64_t needed; /* by this many versions */
+	uint64_t named;  /* by the manifests of this many, as their own archive or in a list */
 	bool retired;    /* gc has put its tombstone */
 	bool encrypted;
+	/* Of a gc (repack_plan.h): it may go although it is needed, where another archive holds
+	 * what is; among those the lowest rank stays; 0: it may not. */
+	uint64_t rank;
+	uint64_t copy_bytes; /* of the copy that replaces it; 0: there is none */
 };
 
 /* The versions and archives of a store. */
@@ -44,16 +49,17 @@ struct kvi_store_map {
 /*
  * Reads all manifests, and then brings the index of the store up to date, which has all archives
  * that they need: those were put before. report, which may be NULL, gets a line about each manifest
- * and archive that cannot be read. m is to be freed, also on failure. Returns OK, IO, MEM,
- * MEMLIMIT, DATA (the index is damaged).
+ * and archive that cannot be read. rank: as for kvi_protocol_needs. m is to be freed, also on
+ * failure. Returns OK, IO, MEM, MEMLIMIT, DATA (the index is damaged).
  */
 kvarc_ret kvi_map_make(struct kvi_store_map *m, struct kvarc_store *s, struct kvi_store_index *uses,
+                       const struct kvi_holder_rank *rank,
                        void (*report)(void *opaque, const char *text), void *opaque);
 /* Frees what kvi_map_make has made; all zero: nothing. */
 void kvi_map_free(struct kvi_store_map *m);
 /* The archives that a version needs, as kvi_protocol_needs does. */
 kvarc_ret kvi_map_needs(struct kvi_store_map *m, const struct kvi_map_version *v,
-                        struct kvi_list *ids);
+                        const struct kvi_holder_rank *rank, struct kvi_list *ids);
 /* What a version needs is not counted any more. */
 void kvi_map_remove(struct kvi_store_map *m, struct kvi_map_version *v);
 /* Bytes of the archives that are needed. */

@@ -104,18 +104,7 @@ kvarc_ret kvarc_store_list(kvarc_store *s, kvarc_session_version_fn fn, void *op
 /* The version that is put names archives that gc may be about to remove (docs/store.md). */
 static kvarc_ret confirm(struct kvarc_store *s, const struct kvi_needs *needs)
 {
-	struct kvi_list ids = { 0 };
-	uint64_t unreadable = 0;
-	kvarc_ret ret = kvi_protocol_needs(s, s->index, needs, &ids);
-	if (ret == KVARC_END) {
-		ids.n = 0;
-		ret = kvi_index_refresh(s, s->index, NULL, NULL, &unreadable);
-		if (!ret)
-			ret = kvi_protocol_needs(s, s->index, needs, &ids);
-	}
-	if (!ret)
-		ret = kvi_protocol_confirm(s, &ids);
-	kvi_free(&s->alloc, ids.p);
+	kvarc_ret ret = kvi_protocol_stays(s, needs);
 	return ret == KVARC_END ? kvi_fail(s->error, KVARC_STORE,
 	                                   "store: archives of the version are missing, or being "
 	                                   "removed: nothing was forked")

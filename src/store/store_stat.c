@@ -27,7 +27,7 @@ static kvarc_ret find_sizes(struct kvarc_store *s, kvarc_store_sizes *sizes)
 	struct kvi_store_map m = { 0 };
 	uint64_t packs;
 	memset(sizes, 0, sizeof *sizes);
-	kvarc_ret ret = kvi_map_make(&m, s, s->index, NULL, NULL);
+	kvarc_ret ret = kvi_map_make(&m, s, s->index, NULL, NULL, NULL);
 	if (!ret)
 		ret = kvi_index_counts(s->index, &packs, &sizes->segments);
 	if (!ret) {

@@ -141,6 +141,10 @@ kvarc_ret kvi_content_find(struct kvarc_store *s, const kvarc_geometry *geometry
                            uint64_t name_space, const uint8_t key[16], const uint8_t *digest,
                            struct kvi_index_row *row);
 
+/* The content digest, veiled, of a row that has none, from its archive; the index gets it. Returns
+ * OK, and as kvi_rows_read. */
+kvarc_ret kvi_row_digest(struct kvarc_store *s, struct kvi_index_row *row);
+
 /* What a reader asks a store with. */
 struct kvi_store_content {
 	struct kvarc_store *s;
@@ -218,10 +222,32 @@ void kvi_version_fill(kvarc_session_version *v, const struct kvi_session_key *k,
 kvarc_ret kvi_protocol_confirm(struct kvarc_store *s, const struct kvi_list *ids);
 /* Whether an id is in a list of ids. */
 bool kvi_protocol_has(const struct kvi_list *ids, const uint8_t id[16]);
+/* The ids of all tombstones that are there are added to a list. Returns OK, IO, MEM. */
+kvarc_ret kvi_protocol_retired(struct kvarc_store *s, struct kvi_list *ids);
+
+/*
+ * Which of several archives that hold a segment counts: one of rank 0, or else all of the lowest
+ * rank; and all of which it is not known, as their segment cannot be read.
+ */
+struct kvi_holder_rank {
+	uint64_t (*rank)(void *opaque, const uint8_t id[16]);
+	void *opaque;
+};
+/* For kvi_holder_rank.rank: 1 of those in a struct kvi_list of ids, else 0. */
+uint64_t kvi_protocol_rank_listed(void *opaque, const uint8_t id[16]);
+/* A segment, whole, that an archive names, in the archive that counts. Not OK ends the call. */
+typedef kvarc_ret (*kvi_holder_fn)(void *opaque, const struct kvi_index_row *row);
+/* Those of all segments that an archive names, by the index. rank NULL: 0 of all. Returns OK; END:
+ * the archive is not in the index, or a segment is in none; IO, DATA, MEM, MEMLIMIT. */
+kvarc_ret kvi_protocol_holders(struct kvarc_store *s, const uint8_t id[16],
+                               const struct kvi_holder_rank *rank, kvi_holder_fn fn, void *opaque);
 /* The archives that a version needs, its own one first: what the manifest of an encrypted one
- * lists, else those that hold what its archive names by the index. Entries of ids are 16 bytes.
- * Returns OK; END: one is not in the index, or a segment is in none; IO, DATA, MEM. */
-kvarc_ret kvi_protocol_needs(struct kvarc_store *s, struct kvi_store_index *x,
-                             const struct kvi_needs *needs, struct kvi_list *ids);
+ * lists, else those that hold what its archive names, as kvi_protocol_holders gives them. Entries
+ * of ids are 16 bytes. Returns the same. */
+kvarc_ret kvi_protocol_needs(struct kvarc_store *s, const struct kvi_needs *needs,
+                             const struct kvi_holder_rank *rank, struct kvi_list *ids);
+/* After a manifest was put: whether what it needs stays, in whatever archives. Returns OK; END: it
+ * is missing, or being removed; IO, DATA, MEM, MEMLIMIT. */
+kvarc_ret kvi_protocol_stays(struct kvarc_store *s, const struct kvi_needs *needs);
 
 #endif

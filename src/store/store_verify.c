@@ -129,7 +129,7 @@ static kvarc_ret verify_versions(struct verifying *v)
 		const struct kvi_map_version *x = KVI_LIST(struct kvi_map_version, v->map.versions,
 		                                           i);
 		struct kvi_list ids = { 0 };
-		ret = kvi_map_needs(&v->map, x, &ids);
+		ret = kvi_map_needs(&v->map, x, NULL, &ids);
 		const bool lost = ret == KVARC_END && !ids.n;
 		if (ret == KVARC_END) {
 			char hex[33];
@@ -150,7 +150,7 @@ static kvarc_ret verify_all(struct verifying *v)
 {
 	kvarc_ret ret = kvi_fresh_index(v->s, &v->own);
 	if (!ret)
-		ret = kvi_map_make(&v->map, v->s, v->own, see_loss, v);
+		ret = kvi_map_make(&v->map, v->s, v->own, NULL, see_loss, v);
 	for (size_t i = 0; i < v->map.packs.n && !ret; i++)
 		ret = verify_pack(v, KVI_LIST(struct kvi_map_pack, v->map.packs, i));
 	return ret ? ret : verify_versions(v);

@@ -22,7 +22,7 @@ kvarc_ret kvi_leaving_find(struct kvi_leaving *x, struct kvarc_store *s, const c
 	if (!ret)
 		ret = kvi_index_refresh(s, s->index, NULL, NULL, &unreadable);
 	if (!ret)
-		ret = kvi_protocol_needs(s, s->index, &x->m.needs, &x->ids);
+		ret = kvi_protocol_needs(s, &x->m.needs, NULL, &x->ids);
 	if (ret == KVARC_END)
 		ret = kvi_fail(s->error, KVARC_STORE, "store: the version needs what is missing");
 	x->m.parent[0] = 0;
@@ -98,14 +98,14 @@ kvarc_ret kvi_arrive_pack(struct kvarc_store *s, const uint8_t id[16], const kva
 
 /* As a save does it: gc may be about to remove what the version names (docs/store.md). */
 static kvarc_ret publish(struct kvarc_store *s, const char *session, const struct kvi_manifest *m,
-                         const struct kvi_list *ids, kvarc_received *n)
+                         kvarc_received *n)
 {
 	char key[KVI_KEY_MAX + 1];
 	uint64_t number;
 	kvarc_ret ret = kvi_version_put(s, session, m, &number);
 	if (ret)
 		return ret;
-	ret = kvi_protocol_confirm(s, ids);
+	ret = kvi_protocol_stays(s, &m->needs);
 	if (!ret)
 		n->version = number;
 	else if (kvi_version_key(key, s->name_space, session, number))
@@ -151,7 +151,7 @@ kvarc_ret kvi_arrive_version(struct kvarc_store *s, const char *session, const c
 		                        : "store: the version that came is damaged");
 	ret = kvi_index_refresh(s, s->index, NULL, NULL, &unreadable);
 	if (!ret)
-		ret = kvi_protocol_needs(s, s->index, &m.needs, &ids);
+		ret = kvi_protocol_needs(s, &m.needs, NULL, &ids);
 	if (ret == KVARC_END)
 		ret = kvi_fail(s->error, KVARC_STORE,
 		               "store: the version names archives that neither came nor are here; "
@@ -159,7 +159,7 @@ kvarc_ret kvi_arrive_version(struct kvarc_store *s, const char *session, const c
 	if (!ret && once)
 		ret = find_same(s, session, &m, &n->version);
 	if (!ret && !n->version)
-		ret = publish(s, session, &m, &ids, n);
+		ret = publish(s, session, &m, n);
 	kvi_free(&s->alloc, ids.p);
 	return ret;
 }

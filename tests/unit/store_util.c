@@ -4,7 +4,9 @@
 
 #include "store_util.h"
 
+#include <fcntl.h>
 #include <ftw.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,6 +80,34 @@ uint64_t store_packs(struct test_store *t)
 	n_packs = 0;
 	nftw(t->folder, count_one, 16, FTW_PHYS);
 	return n_packs;
+}
+
+void store_file(struct test_store *t, const char *pattern, size_t i, char path[300])
+{
+	glob_t g;
+	char all[300];
+	snprintf(all, sizeof all, "%s/%s", t->folder, pattern);
+	assert_int_equal(glob(all, 0, NULL, &g), 0);
+	assert_true(i < g.gl_pathc);
+	snprintf(path, 300, "%s", g.gl_pathv[i]);
+	globfree(&g);
+}
+
+void store_flip(const char *path, long at)
+{
+	uint8_t b = 0;
+	int fd = open(path, O_RDWR);
+	assert_true(fd >= 0 && pread(fd, &b, 1, at) == 1);
+	b ^= 0x10;
+	assert_int_equal(pwrite(fd, &b, 1, at), 1);
+	close(fd);
+}
+
+long store_bytes(const char *path)
+{
+	struct stat st;
+	assert_int_equal(stat(path, &st), 0);
+	return (long)st.st_size;
 }
 
 /* ----- slots ------------------------------------------------ */

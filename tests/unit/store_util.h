@@ -51,6 +51,10 @@ uint64_t store_losses(kvarc_store *s);
 /* gc without a grace period. */
 kvarc_gc_result store_gc_now(kvarc_store *s);
 uint64_t store_packs(struct test_store *t); /* files below packs/ */
+/* Path number i of a pattern in the folder of the store. */
+void store_file(struct test_store *t, const char *pattern, size_t i, char path[300]);
+void store_flip(const char *path, long at); /* changes a byte of a file */
+long store_bytes(const char *path);         /* how many a file has */
 
 /* Calls of a store's backend: fn is called before call number `at`, counted from 0. */
 struct test_hook {

@@ -5,7 +5,6 @@
 #include "store_util.h"
 
 #include <fcntl.h>
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,37 +18,6 @@
 #include "util/hash.h"
 
 enum { NONE = UINT32_MAX };
-
-/* ----- files ------------------------------------------------ */
-
-/* Path number i of a pattern in the folder of the store. */
-static void find_file(struct test_store *t, const char *pattern, size_t i, char path[300])
-{
-	glob_t g;
-	char all[300];
-	snprintf(all, sizeof all, "%s/%s", t->folder, pattern);
-	assert_int_equal(glob(all, 0, NULL, &g), 0);
-	assert_true(i < g.gl_pathc);
-	snprintf(path, 300, "%s", g.gl_pathv[i]);
-	globfree(&g);
-}
-
-static void flip_byte(const char *path, long at)
-{
-	uint8_t b = 0;
-	int fd = open(path, O_RDWR);
-	assert_true(fd >= 0 && pread(fd, &b, 1, at) == 1);
-	b ^= 0x10;
-	assert_int_equal(pwrite(fd, &b, 1, at), 1);
-	close(fd);
-}
-
-static long bytes_of(const char *path)
-{
-	struct stat st;
-	assert_int_equal(stat(path, &st), 0);
-	return (long)st.st_size;
-}
 
 /* ----- manifests ------------------------------------------------ */
 
@@ -135,8 +103,8 @@ static void test_damaged_manifest(void **state)
 	store_save_slot(t.s, "a", test_slot(300, NONE));
 	store_save_slot(t.s, "a", test_slot(400, NONE));
 	store_save_slot(t.s, "b", test_slot(500, NONE));
-	find_file(&t, "sessions/a/2", 0, path);
-	flip_byte(path, 20);
+	store_file(&t, "sessions/a/2", 0, path);
+	store_flip(path, 20);
 	struct slot_made s = test_slot(400, NONE);
 	assert_int_equal(store_compare(t.s, "a", 0, &s), KVARC_DATA);
 	slot_free(&s);
@@ -174,11 +142,11 @@ static void test_damaged_archive(void **state)
 	store_new(&t);
 	store_save_slot(t.s, "a", test_slot(300, NONE));
 	store_save_slot(t.s, "b", test_slot(310, 0));
-	find_file(&t, "packs/*/*.kva", 0, path);
-	const long bytes = bytes_of(path), step = bytes / 61 + 1;
+	store_file(&t, "packs/*/*.kva", 0, path);
+	const long bytes = store_bytes(path), step = bytes / 61 + 1;
 	for (long at = 3; at < bytes; at += step) {
 		struct slot_made x[2] = { test_slot(300, NONE), test_slot(310, 0) };
-		flip_byte(path, at);
+		store_flip(path, at);
 		assert_int_equal(store_again(&t, NULL), KVARC_OK);
 		int now = (store_compare(t.s, "a", 0, &x[0]) != KVARC_OK) +
 		          (store_compare(t.s, "b", 0, &x[1]) != KVARC_OK);
@@ -186,7 +154,7 @@ static void test_damaged_archive(void **state)
 		/* one for the archive, one for the version; of the index frame perhaps the first */
 		assert_in_range(store_losses(t.s), now ? 2 : 1, 2);
 		lost += now;
-		flip_byte(path, at);
+		store_flip(path, at);
 		slot_free(&x[0]);
 		slot_free(&x[1]);
 	}
@@ -203,7 +171,7 @@ static void test_missing_archive(void **state)
 	(void)state;
 	store_new(&t);
 	store_save_slot(t.s, "a", test_slot(300, NONE));
-	find_file(&t, "packs/*/*.kva", 0, first);
+	store_file(&t, "packs/*/*.kva", 0, first);
 	store_save_slot(t.s, "a", test_slot(400, NONE));
 	store_save_slot(t.s, "b", test_slot(400, 0));
 	assert_int_equal(unlink(first), 0);
@@ -224,7 +192,7 @@ static void test_missing_archive(void **state)
 	assert_int_equal(r.version, 3);
 	store_check_slot(t.s, "a", 3, test_slot(400, NONE));
 	/* a file that is no archive, and one that is cut */
-	find_file(&t, "packs/*/*.kva", 0, path);
+	store_file(&t, "packs/*/*.kva", 0, path);
 	assert_int_equal(truncate(path, 100), 0);
 	assert_int_equal(store_again(&t, NULL), KVARC_OK);
 	assert_true(store_losses(t.s) >= 3);
@@ -250,7 +218,7 @@ static void test_index(void **state)
 	store_new(&t);
 	store_save_slot(t.s, "a", test_slot(600, NONE));
 	store_save_slot(t.s, "b", test_slot(700, 400));
-	find_file(&t, "index.sqlite", 0, path);
+	store_file(&t, "index.sqlite", 0, path);
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0600);
 	for (int kind = 0; kind < 4; kind++) {
@@ -260,11 +228,11 @@ static void test_index(void **state)
 		else if (kind == 1)
 			write_text(path, "no database at all, but a text that is long enough");
 		else if (kind == 2)
-			for (long at = 100; at < bytes_of(path); at += 97)
-				flip_byte(path, at);
+			for (long at = 100; at < store_bytes(path); at += 97)
+				store_flip(path, at);
 		else {
 			/* the version that SQLite keeps at byte 60 */
-			flip_byte(path, 63);
+			store_flip(path, 63);
 		}
 		assert_int_equal(store_again(&t, NULL), KVARC_OK);
 		kvarc_saved r = store_save_slot(t.s, "b", test_slot(710 + (uint32_t)kind, 400));
@@ -274,8 +242,8 @@ static void test_index(void **state)
 		assert_int_equal(store_losses(t.s), 0);
 	}
 	/* the same while it is open */
-	for (long at = 100; at < bytes_of(path); at += 97)
-		flip_byte(path, at);
+	for (long at = 100; at < store_bytes(path); at += 97)
+		store_flip(path, at);
 	for (uint32_t i = 0; i < 3; i++)
 		store_save_slot(t.s, "b", test_slot(720 + i, 400));
 	store_check_slot(t.s, "b", 0, test_slot(722, 400));
@@ -389,7 +357,7 @@ struct stepped {
 static void gc_begin(struct stepped *x)
 {
 	assert_int_equal(kvi_fresh_index(x->g.s, &x->g.own), KVARC_OK);
-	assert_int_equal(kvi_map_make(&x->g.map, x->g.s, x->g.own, NULL, NULL), KVARC_OK);
+	assert_int_equal(kvi_map_make(&x->g.map, x->g.s, x->g.own, NULL, NULL, NULL), KVARC_OK);
 }
 
 static void gc_step(struct stepped *x)

@@ -64,6 +64,8 @@ class Collected:
     removed_bytes: int
     versions: int
     young: int
+    repacked: int
+    repacked_bytes: int
 
 
 class _List:
@@ -229,16 +231,19 @@ class Store:
         return found.list
 
     def gc(self, *, budget: int = 0, keep: int = 0, grace: Optional[int] = None,
-           dry_run: bool = False) -> Collected:
+           dry_run: bool = False, repack: bool = True) -> Collected:
         """Removes archives that no version needs. budget: bytes that archives may take: versions
         are removed until they do; keep: last versions of each session that stay, 0: all. grace:
-        seconds, younger archives are left alone, None: an hour, 0: no other process may save."""
+        seconds, younger archives are left alone, None: an hour, 0: no other process may save.
+        repack: of archives of which less than half is needed that is copied."""
         options, result = ffi.new("kvarc_gc_options *"), ffi.new("kvarc_gc_result *")
         options.budget, options.keep, options.dry_run = budget, keep, dry_run
         options.grace, options.no_grace = grace or 0, grace == 0
+        options.no_repack = not repack
         self._check(lib.kvarc_store_gc(self._handle(), options, result))
         return Collected(result.archives, result.archive_bytes, result.removed,
-                         result.removed_bytes, result.versions, result.young)
+                         result.removed_bytes, result.versions, result.young, result.repacked,
+                         result.repacked_bytes)
 
     def verify(self) -> List[str]:
         """Reads and checks everything; one line for each loss, empty: nothing is lost."""

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* keep_segments.h - an archive of a store again, without elements that are not needed any more */
+#ifndef KVI_KEEP_SEGMENTS_H
+#define KVI_KEEP_SEGMENTS_H
+
+#include <stdbool.h>
+
+#include "kvarc.h"
+#include "util/shared.h"
+
+/* What becomes of a segment. */
+struct kvi_kept {
+	bool copied;        /* its payloads are copied as they are; else it is named as one of a */
+	uint8_t digest[16]; /* store: one that the archive has gets this content digest, */
+	bool has_ids;       /* and one of a store these tokens; without ids it has no chain value */
+	int32_t ids[256], positions[256];
+};
+/* Asked for each segment, in the order of the archive, with flags KVARC_SEGMENT_*; kept is all
+ * zero. Anything but OK ends the copy, which returns it. */
+typedef kvarc_ret (*kvi_keep_fn)(void *opaque, const kvarc_stored *segment, unsigned flags,
+                                 struct kvi_kept *kept);
+
+/*
+ * Writes geometry and identity of an archive, and of each track the segments that begin before
+ * token ends[track], as `keep` says; files and checkpoints are left out. Chain values stay as they
+ * are. r can seek, and is not started. options: KVARC_WRITE_STORED, a level below 4, no profile, no
+ * keys. Returns what readers, writers and `keep` return; OPTIONS: the archive is none that a store
+ * has made.
+ */
+KVI_SHARED kvarc_ret kvi_keep_segments(kvarc_reader *r, const kvarc_sink *sink,
+                                       const kvarc_writer_options *options, const uint64_t *ends,
+                                       kvi_keep_fn keep, void *opaque);
+
+#endif
