@@ -134,6 +134,46 @@ k store gc --grace 0 --keep-versions 1 -q
 same chat/2 "$tmp/turn-160"
 k store verify || fail "verify at the end"
 
+# A long file is gone, and one that begins with its rows needs one segment of five: that is copied.
+# ROWS rows of 128 bytes for each of two heads, keys and values: the first of those in $tmp/rows.
+make_tensors() {
+	bytes=$(($1 * 256)) at=0 header=
+	for name in key value; do
+		header="$header${header:+,}\"past_key_values.0.$name\":{\"dtype\":\"F16\","
+		header="$header\"shape\":[1,2,$1,64],\"data_offsets\":[$at,$((at + bytes))]}"
+		at=$((at + bytes))
+	done
+	header="{$header}"
+	while [ $((${#header} % 8)) -ne 0 ]; do header="$header "; done
+	printf "\\$(printf %03o ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header"
+	for i in 0 1 2 3; do
+		dd if="$tmp/rows" bs=128 skip=$((i * 1280)) count="$1" status=none
+	done
+}
+head -c $((4 * 1280 * 128)) /dev/urandom > "$tmp/rows"
+make_tensors 1280 > "$tmp/long"
+make_tensors 300 > "$tmp/short"
+k session save long "$tmp/long" -q
+k session save short "$tmp/short" --json > "$tmp/json"
+[ "$(field kept_tokens < "$tmp/json")" -eq 256 ] || fail "kept of a long file: $(cat "$tmp/json")"
+k session rm long -q
+k store gc --grace 0 --no-repack --json > "$tmp/json"
+[ "$(field repacked < "$tmp/json")" -eq 0 ] || fail "repacked: $(cat "$tmp/json")"
+k store gc --grace 0 --json --dry-run > "$tmp/dry" 2> "$tmp/err"
+grep -q 'a copy of what is needed takes' "$tmp/err" || fail "dry run: $(cat "$tmp/err")"
+before=$(k store stat --json | field archive_bytes)
+k store gc --grace 0 --json > "$tmp/json"
+[ "$(field repacked < "$tmp/json")" -eq 1 ] || fail "not repacked: $(cat "$tmp/json")"
+freed=$(field repacked_bytes < "$tmp/json")
+[ "$freed" -gt 500000 ] || fail "freed $freed bytes"
+[ "$(field repacked_bytes < "$tmp/dry")" -eq "$freed" ] || fail "dry run: $(cat "$tmp/dry")"
+[ "$(k store stat --json | field archive_bytes)" -eq $((before - freed)) ] ||
+	fail "stat: $(k store stat)"
+same short "$tmp/short"
+k store verify || fail "verify of a copy"
+k session rm short -q
+k store gc --grace 0 -q
+
 # Encrypted versions beside the others: two keys, a passphrase, and none.
 if ! "$kvarc" keygen -q "$tmp/a.key" 2> "$tmp/err"; then
 	grep -q libsodium "$tmp/err" || fail "keygen: $(cat "$tmp/err")"
