@@ -5,7 +5,7 @@ EXTRA_DIST += bench/METHOD.md bench/common.py bench/ratios.py bench/speed.py \
 	bench/engine_files.py bench/table.py bench/prefill.py bench/make_caches.py bench/make_spread.py \
 	bench/make_slots.py bench/setup.sh bench/flips.sh bench/must-show.sh \
 	bench/compare_builds.py bench/compare_archives.sh bench/sizes.py \
-	bench/exactness.sh bench/exactness_digest.c bench/store_forks.py bench/store_turns.py bench/weight_deltas.py
+	bench/exactness.sh bench/exactness_digest.c bench/store_forks.py bench/store_turns.py bench/store_repack.py bench/weight_deltas.py
 
 # The table of `quickstart demo`: kvarc next to zstd on the same bytes.
 noinst_PROGRAMS += bench/peers

@@ -32,6 +32,7 @@ kvarc_ret store_again(struct test_store *t, const char *name_space)
 	o.flags = KVARC_STORE_CREATE | KVARC_STORE_NO_SYNC;
 	o.name_space = name_space;
 	o.keys = t->keys;
+	o.index = t->index;
 	o.note = take_note;
 	o.note_opaque = t;
 	return kvarc_store_open(&t->s, t->folder, &o);

@@ -21,6 +21,7 @@ struct test_store {
 	char note[256]; /* the last one */
 	int notes;
 	const kvarc_keys *keys; /* of the next open; NULL: none */
+	const char *index;      /* the same; NULL: in the folder */
 };
 
 /* A new folder. */

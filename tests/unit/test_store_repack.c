@@ -301,13 +301,17 @@ static void act(void *opaque)
 	}
 }
 
-/* `first` runs, and `second` before its call `at`. Returns how many calls there were. */
-static int meet(int first, int second, int at)
+/* `first` runs, and `second` before its call `at`, on this machine, or (far) on another one, which
+ * has an index of its own. Returns how many calls there were. */
+static int meet(int first, int second, int at, bool far)
 {
 	struct other_program x = { .what = second }, y = { .what = first };
 	struct test_hook hook;
+	char index[100];
 	make_long(&y.t);
 	strcpy(x.t.folder, y.t.folder);
+	snprintf(index, sizeof index, "%s/far.sqlite", y.t.folder);
+	x.t.index = far ? index : NULL;
 	assert_int_equal(store_again(&x.t, NULL), KVARC_OK);
 	hook_start(&hook, y.t.s, at, act, &x);
 	act(&y);
@@ -337,8 +341,11 @@ static int meet(int first, int second, int at)
 static void meet_all(int first, int second)
 {
 	int calls = 1;
-	for (int at = 0; at < calls; at++)
-		calls = meet(first, second, at);
+	for (int at = 0; at < calls; at++) {
+		calls = meet(first, second, at, at % 2);
+		if (second == GC)
+			calls = meet(first, second, at, !(at % 2));
+	}
 	assert_true(calls > 2);
 }
 
