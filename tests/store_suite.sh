@@ -55,6 +55,9 @@ same chat/1 "$tmp/turn-160"
 for i in 1:40 2:100 3:101 4:160; do
 	same "chat/1@${i%:*}" "$tmp/turn-${i#*:}"
 done
+touch "$tmp/now"
+same chat/1 "$tmp/turn-160"
+[ "$tmp/loaded" -ot "$tmp/now" ] || fail "a loaded file is newer than its version"
 [ "$(k session log chat/1 | wc -l)" -eq 4 ] || fail "log"
 k session log chat/1 | grep -q 'hundred % tokens' || fail "label"
 

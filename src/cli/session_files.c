@@ -214,6 +214,16 @@ static void report_loaded(const struct session_output *x, const kvarc_session_ve
 	report_end(&r);
 }
 
+/* The file is as new as its version, as with unpack. */
+static bool commit(struct session_output *x, const kvarc_session_version *v)
+{
+	if (v->time)
+		output_set_time(&x->out,
+		                (struct timespec){ .tv_sec = (time_t)(v->time / 1000),
+		                                   .tv_nsec = (long)(v->time % 1000) * 1000000 });
+	return output_commit(&x->out);
+}
+
 /* Loads a version into a file; *v is what it is. */
 static bool load(struct session_output *x, struct store_access *a, const char *version,
                  kvarc_session_version *v)
@@ -240,7 +250,7 @@ static bool load(struct session_output *x, struct store_access *a, const char *v
 		done = workspace_extract(&x->workspace, x->o, version);
 		if (x->open && !done)
 			output_abort(&x->out);
-		done = done && x->open && output_commit(&x->out);
+		done = done && x->open && commit(x, v);
 	}
 	workspace_close(&x->workspace);
 	free(name);
