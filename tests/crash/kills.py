@@ -7,14 +7,17 @@ kills.py KVARC SLOT COUNT [NAME SETUP RUN CHECK]...
 Each of COUNT rounds takes the next scenario. SETUP makes a state in an empty folder; RUN is killed
 at a moment between its start and the time that a whole run takes; CHECK must succeed then, and
 again behind a whole RUN. They are lines for sh, with $KVARC, $FIRST, $SECOND and $THIRD: slots of
-which each begins with the one before. Without scenarios of the caller: pack, pack -f, append, and
-with SQLite session save and store gc, in the store s. Exit 1 at the first check that fails; the
-folder stays.
+which each begins with the one before; $LONG and $SHORT: tensors with 256 equal tokens in front.
+Without scenarios of the caller: pack, pack -f, append, and with SQLite session save and store gc,
+in the store s, and with libsodium session save with a key. Exit 1 at the first check that fails;
+the folder stays.
 """
+import json
 import os
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -51,6 +54,24 @@ STORES = [
      '"$KVARC" session save -q a "$SECOND"; "$KVARC" session save -q c "$KVARC" 2> log;'
      '"$KVARC" session rm -q b; "$KVARC" session rm -q c',
      '"$KVARC" store gc -q --grace 0', LOADS + ':'),
+    # Of an archive that goes one segment of five is needed.
+    ('store gc that copies',
+     '"$KVARC" session save -q a "$LONG"; "$KVARC" session save -q b "$SHORT";'
+     '"$KVARC" session rm -q a',
+     '"$KVARC" store gc -q --grace 0',
+     '"$KVARC" session load -q -f -o back b && cmp back "$SHORT" && "$KVARC" store verify'),
+]
+# With libsodium, too.
+KEYED = [
+    ('session save with a key',
+     '"$KVARC" keygen -q key; "$KVARC" session save -q a "$FIRST" --encrypt --key-file key;'
+     '"$KVARC" session save -q a "$SECOND" --key-file key',
+     '"$KVARC" session save -q a "$THIRD" --key-file key',
+     '"$KVARC" session load -q -f -o back a@1 --key-file key && cmp back "$FIRST" &&'
+     '"$KVARC" session load -q -f -o back a@2 --key-file key && cmp back "$SECOND" &&'
+     '"$KVARC" store verify --key-file key &&'
+     'case $("$KVARC" session log --json a) in *\'"version":3\'*)'
+     '"$KVARC" session load -q -f -o back a@3 --key-file key && cmp back "$THIRD" ;; esac'),
 ]
 
 
@@ -113,7 +134,27 @@ def make_slots(kvarc, slot, work):
         environment[name] = os.path.join(work, name.lower())
         subprocess.run(run + ['unpack', '-q', '--to', 'llama', '--tokens', f'0-{last}', '-o',
                               environment[name], archive], check=True)
+    rows = [os.urandom(128 * 1280) for _ in range(2)]
+    for name, tokens in (('LONG', 1280), ('SHORT', 300)):
+        environment[name] = os.path.join(work, name.lower())
+        make_tensors(environment[name], rows, tokens)
     return environment
+
+
+def make_tensors(path, rows, tokens):
+    """Keys and values of one head, of 64 F16 channels."""
+    size, header = 128 * tokens, {}
+    for i, name in enumerate(('key', 'value')):
+        header['past_key_values.0.' + name] = {'dtype': 'F16', 'shape': [1, 1, tokens, 64],
+                                               'data_offsets': [i * size, (i + 1) * size]}
+    text = json.dumps(header).encode()
+    with open(path, 'wb') as f:
+        f.write(struct.pack('<Q', len(text)) + text + rows[0][:size] + rows[1][:size])
+
+
+def has_keys(environment, work):
+    return subprocess.run([environment['KVARC'], 'keygen', '-q', os.path.join(work, 'key')],
+                          stderr=subprocess.DEVNULL, env=environment, check=False).returncode == 0
 
 
 def has_stores(environment, work):
@@ -126,7 +167,10 @@ def main(kvarc, slot, count, *more):
     work = tempfile.mkdtemp(prefix='kvarc-kills.')
     environment = make_slots(kvarc, slot, work)
     scenarios = [tuple(more[i:i + 4]) for i in range(0, len(more), 4)]
-    scenarios = scenarios or SCENARIOS + (STORES if has_stores(environment, work) else [])
+    if not scenarios:
+        scenarios = list(SCENARIOS)
+        if has_stores(environment, work):
+            scenarios += STORES + (KEYED if has_keys(environment, work) else [])
     random.seed(int(os.environ.get('KILLS_SEED', '1')))
     took = [seconds_of(s, environment, os.path.join(work, 'whole')) for s in scenarios]
     ended = 0
