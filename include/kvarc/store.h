@@ -102,14 +102,19 @@ typedef struct kvarc_saved {
 	uint64_t file_bytes;                      /* of the file that was saved */
 	uint64_t written_bytes;                   /* of the archive that was put */
 	uint64_t not_written_bytes;               /* of the elements of kept tokens */
-	uint64_t tries; /* 1, or more: what it shared was being removed meanwhile */
-	uint64_t reserved[4];
+	uint64_t tries; /* 1, or more: what it shared was being removed, or is damaged */
+	uint64_t unchanged; /* 1: the last version, `version`, is this file: there is no new one */
+	uint64_t reserved[3];
 } kvarc_saved;
 
 /*
  * Saves the file of an import as the next version of a session. It is durable, as far as the kind
  * of store promises that, when this returns OK; after any other return the session is as it was.
- * The import gets the identity pair "namespace". options and saved may be NULL.
+ * The import gets the identity pair "namespace". options and saved may be NULL. Where all tokens
+ * are in the store, the last version is decoded and compared: one that is the same file, with the
+ * same label or none given, stays the last one. With KVARC_WRITE_VERIFY a version is put only after
+ * it was decoded with all that it shares and compared with the file; what turns out to be damaged
+ * is stored again. Without it, archives that a version shares are there, but are not read.
  * Returns OK, OPTIONS (a level or option that stores do not have), MEM, MEMLIMIT, IO, DATA,
  * AUTH (the session is encrypted, and no key opens it), PREDICTOR, PROG (also: KVARC_SAVE_ENCRYPT
  * without a key).

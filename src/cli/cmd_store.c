@@ -76,6 +76,8 @@ static void run_verify(const struct options *o, struct store_access *a)
 	report_string(&r, "store", a->url);
 	report_u64(&r, "losses", losses);
 	report_end(&r);
+	if (losses)
+		msg_note(a->url, "the next save of a session stores what is lost again");
 }
 
 static void show_line(void *opaque, const char *text)

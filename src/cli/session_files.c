@@ -109,12 +109,14 @@ static void report_saved(const struct options *o, const char *name, const char *
 	report_u64(&r, "file_bytes", s->file_bytes);
 	report_u64(&r, "written_bytes", s->written_bytes);
 	report_u64(&r, "not_written_bytes", s->not_written_bytes);
+	report_bool(&r, "unchanged", s->unchanged);
 	report_real(&r, "seconds", seconds, 4);
 	report_result(&r, name,
-	              s->tokens ? "version {version}: {tokens:C} tokens, {kept_tokens:C} kept, "
-	                          "{new_tokens:C} new: {written_bytes:B} written, "
-	                          "{not_written_bytes:B} not written"
-	                        : "version {version}: {file_bytes:B}, {written_bytes:B} written");
+	              s->unchanged ? "nothing is new since version {version}"
+	              : s->tokens  ? "version {version}: {tokens:C} tokens, {kept_tokens:C} kept, "
+	                             "{new_tokens:C} new: {written_bytes:B} written, "
+	                             "{not_written_bytes:B} not written"
+	                           : "version {version}: {file_bytes:B}, {written_bytes:B} written");
 	report_end(&r);
 }
 

@@ -45,6 +45,7 @@ libkvi_la_SOURCES += \
 	src/files/npy_import.c \
 	src/files/oneshot.c \
 	src/files/import_adopt.c src/files/import_adopt.h \
+	src/files/import_compare.c src/files/import_compare.h \
 	src/files/pack_files.c src/files/pack_files.h src/files/pack_parts.h \
 	src/files/plan.c src/files/plan.h \
 	src/files/pt_import.c \

@@ -113,6 +113,28 @@ kvarc_ret kvi_index_set_first(struct kvi_store_index *x, int64_t row, int32_t fi
 	return step_once(x, q);
 }
 
+kvarc_ret kvi_index_set_doubt(struct kvi_store_index *x, int64_t row, bool doubt)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = kvi_index_prepare(x, KVI_SET_DOUBT, &ret);
+	if (!q)
+		return ret;
+	sqlite3_bind_int64(q, 1, row);
+	sqlite3_bind_int(q, 2, doubt ? KVI_DOUBTED : 0);
+	return step_once(x, q);
+}
+
+kvarc_ret kvi_index_trust(struct kvi_store_index *x, const uint8_t id[16])
+{
+	int64_t pack;
+	kvarc_ret ret = kvi_index_find_any(x, id, &pack);
+	sqlite3_stmt *q = ret ? NULL : kvi_index_prepare(x, KVI_TRUST_ROWS, &ret);
+	if (!q)
+		return ret == KVARC_END ? KVARC_OK : ret;
+	sqlite3_bind_int64(q, 1, pack);
+	return step_once(x, q);
+}
+
 kvarc_ret kvi_index_remove_pack(struct kvi_store_index *x, const uint8_t id[16])
 {
 	static const enum kvi_index_statement drops[] = { KVI_DROP_ROWS, KVI_DROP_REFS,

@@ -102,7 +102,7 @@ static void get_row(struct kvi_index_row *r, sqlite3_stmt *q)
 	r->t0 = (uint64_t)sqlite3_column_int64(q, 7);
 	r->has_chain = get_hash(r->chain, q, 8);
 	r->has_digest = get_hash(r->digest, q, 9);
-	r->whole_n = (uint32_t)sqlite3_column_int64(q, 10);
+	r->whole_n = sqlite3_column_int64(q, 10) < 0 ? 0 : (uint32_t)sqlite3_column_int64(q, 10);
 	get_hash(r->whole_chain, q, 11);
 	get_hash(r->whole_digest, q, 12);
 	get_hash(r->id, q, 13);
@@ -180,7 +180,7 @@ kvarc_ret kvi_index_match(struct kvi_store_index *x, uint64_t name_space, uint64
 }
 
 kvarc_ret kvi_index_holders(struct kvi_store_index *x, uint64_t name_space, const uint8_t key[16],
-                            struct kvi_index_row *rows, size_t most, size_t *n)
+                            bool doubted, struct kvi_index_row *rows, size_t most, size_t *n)
 {
 	kvarc_ret ret;
 	sqlite3_stmt *q = kvi_index_prepare(x, KVI_HOLDERS, &ret);
@@ -190,6 +190,7 @@ kvarc_ret kvi_index_holders(struct kvi_store_index *x, uint64_t name_space, cons
 	bind_number(q, 1, kvi_load64(key));
 	bind_number(q, 2, name_space);
 	bind_number(q, 3, most);
+	sqlite3_bind_int(q, 4, doubted ? KVI_DOUBTED : 0);
 	ret = get_rows(x, q, rows, most, n);
 	keep_equal(rows, n, key);
 	return ret;

@@ -14,6 +14,8 @@ enum kvi_index_statement {
 	KVI_ADD_REF,
 	KVI_SET_DIGEST,
 	KVI_SET_FIRST,
+	KVI_SET_DOUBT,
+	KVI_TRUST_ROWS,
 	KVI_DROP_ROWS,
 	KVI_DROP_REFS,
 	KVI_DROP_PACK,
@@ -35,12 +37,16 @@ enum kvi_index_statement {
 /* packs.sealed: encrypted, and known; and not known. */
 enum { KVI_SEALED = 1, KVI_LOCKED = 2 };
 
+/* segments.wn of a whole segment that is doubted. */
+enum { KVI_DOUBTED = -1 };
+
 /* An index that is open. */
 struct kvi_store_index {
 	struct kvi_alloc alloc;
 	sqlite3 *db;
 	kvarc_error *error;
 	bool damaged;
+	bool unusable; /* the file cannot be read or written */
 	sqlite3_stmt *statements[KVI_STATEMENTS];
 };
 

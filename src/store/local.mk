@@ -23,6 +23,7 @@ libkvistore_la_SOURCES += \
 	src/store/sessions.c src/store/store_sessions.c \
 	src/store/protocol.c src/store/store_load.c src/store/store_identity.c \
 	src/store/save_plan.c src/store/save_plan.h src/store/save_partial.c \
+	src/store/save_check.c src/store/save_check.h \
 	src/store/save_archive.c src/store/save_archive.h \
 	src/store/store_save.c src/store/store_find.c \
 	src/store/store_map.c src/store/store_map.h src/store/store_stat.c \

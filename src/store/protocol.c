@@ -71,8 +71,8 @@ static kvarc_ret find_rows(struct holders *h)
 {
 	bool ranked = false;
 	size_t n = 0;
-	kvarc_ret ret = kvi_index_holders(h->s->index, h->ref->name_space, h->ref->key, h->rows,
-	                                  HOLDERS_MOST, &h->n);
+	kvarc_ret ret = kvi_index_holders(h->s->index, h->ref->name_space, h->ref->key, false,
+	                                  h->rows, HOLDERS_MOST, &h->n);
 	for (size_t i = 0; i < h->n; i++)
 		ranked |= h->rank && h->rank->rank(h->rank->opaque, h->rows[i].id);
 	for (size_t i = 0; i < h->n && !ret && ranked && h->n > 1; i++)

@@ -168,7 +168,8 @@ kvarc_ret kvi_content_find(struct kvarc_store *s, const kvarc_geometry *g, uint6
 {
 	struct kvi_index_row rows[HOLDERS_MOST];
 	size_t n;
-	kvarc_ret ret = kvi_index_holders(s->index, name_space, key, rows, HOLDERS_MOST, &n);
+	kvarc_ret ret = kvi_index_holders(s->index, name_space, key, false, rows, HOLDERS_MOST,
+	                                  &n);
 	for (size_t i = 0; i < n && !ret; i++) {
 		if (digest && !rows[i].has_digest && g) {
 			ret = find_digest(s, g, &rows[i]);
@@ -207,6 +208,80 @@ static kvarc_ret read_asked(const struct asked_segment *a)
 	           : read_row(c->s, &row, c->geometry, a->ids, a->positions, a->views, &has_ids);
 }
 
+/* What a failure says of an archive, and not of anything else. */
+static bool is_damage(const struct kvarc_store *s, kvarc_ret ret)
+{
+	return (ret == KVARC_DATA || ret == KVARC_FORMAT) && !kvi_index_damaged(s->index);
+}
+
+/* One of several that may hold it. What is damaged is doubted from now on, what is whole not. */
+static kvarc_ret try_row(const struct asked_segment *a, struct kvi_index_row *row, bool doubted)
+{
+	struct kvi_store_content *c = a->c;
+	bool has_ids;
+	kvarc_ret ret = row->has_digest ? KVARC_OK : kvi_row_digest(c->s, row);
+	if (!ret && (row->n != a->n || memcmp(row->digest, a->digest, 16) != 0))
+		return KVARC_END;
+	if (!ret)
+		ret = read_row(c->s, row, c->geometry, a->ids, a->positions, a->views, &has_ids);
+	const bool damage = is_damage(c->s, ret);
+	if (damage) {
+		c->has_damaged = true;
+		memcpy(c->damaged, row->id, 16);
+	}
+	if (doubted ? !ret : damage)
+		(void)kvi_index_set_doubt(c->s->index, row->row, damage);
+	return damage ? KVARC_END : ret;
+}
+
+/* Damage of one archive is no reason to fail while another one holds the segment. */
+static kvarc_ret try_all(const struct asked_segment *a)
+{
+	struct kvi_index_row rows[HOLDERS_MOST];
+	kvarc_ret ret = KVARC_END;
+	for (int doubted = 0; doubted < 2 && ret == KVARC_END; doubted++) {
+		size_t n;
+		ret = kvi_index_holders(a->c->s->index, a->name_space, a->key, doubted, rows,
+		                        HOLDERS_MOST, &n);
+		ret = ret ? ret : KVARC_END;
+		for (size_t i = 0; i < n && ret == KVARC_END; i++)
+			ret = try_row(a, &rows[i], doubted);
+	}
+	return ret;
+}
+
+struct row_list {
+	struct kvarc_store *s;
+	struct kvi_list *list;
+};
+
+static kvarc_ret add_row(void *opaque, const struct kvi_index_row *row)
+{
+	struct row_list *l = opaque;
+	struct kvi_index_row *to = kvi_list_add(l->list, &l->s->alloc, sizeof *to);
+	if (!to)
+		return kvi_fail_alloc(l->s->error, &l->s->alloc);
+	*to = *row;
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_doubt_damaged(struct kvarc_store *s, const uint8_t id[16])
+{
+	struct kvi_list list = { 0 };
+	int64_t pack;
+	kvarc_ret ret = kvi_index_find_pack(s->index, id, &pack);
+	if (!ret)
+		ret = kvi_index_rows(s->index, pack, add_row, &(struct row_list){ s, &list });
+	for (size_t i = 0; i < list.n && !ret; i++) {
+		struct kvi_index_row *row = KVI_LIST(struct kvi_index_row, list, i);
+		ret = kvi_row_digest(s, row);
+		if (is_damage(s, ret))
+			ret = kvi_index_set_doubt(s->index, row->row, true);
+	}
+	kvi_free(&s->alloc, list.p);
+	return ret;
+}
+
 int kvi_content_read(void *opaque, const kvarc_stored *st, const char *ns, int32_t *ids,
                      int32_t *positions, const kvarc_view *views)
 {
@@ -229,6 +304,8 @@ int kvi_content_read(void *opaque, const kvarc_stored *st, const char *ns, int32
 		if (!ret)
 			ret = read_asked(&a);
 	}
+	if (ret == KVARC_END || is_damage(c->s, ret))
+		ret = try_all(&a);
 	if (ret && !may_pass(ret)) {
 		c->failed = ret;
 		errno = 0;

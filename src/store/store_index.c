@@ -12,7 +12,7 @@
 
 #include "util/error.h"
 
-/* Of the tables below, with the letters KVA in front. */
+/* Of the tables below (segments.wn: as whole_n of a row; -1: a whole one that is doubted), with the letters KVA in front. */
 #define INDEX_VERSION "1263943939"
 enum { BUSY_MS = 60000, RETRY_MS = 10, NAME_BYTES = 4096 };
 
@@ -49,13 +49,15 @@ static const char *const texts[KVI_STATEMENTS] = {
 	[KVI_DROP_PACK] = "DELETE FROM packs WHERE pack = ?1",
 	[KVI_FIND_PACK] = "SELECT pack FROM packs WHERE id = ?1 AND sealed <= ?2",
 	[KVI_SET_FIRST] = "UPDATE segments SET first = ?2 WHERE seg = ?1",
+	[KVI_SET_DOUBT] = "UPDATE segments SET wn = ?2 WHERE seg = ?1 AND wn <= 0",
+	[KVI_TRUST_ROWS] = "UPDATE segments SET wn = 0 WHERE pack = ?1 AND wn < 0",
 	[KVI_LENGTHS] = "SELECT DISTINCT n FROM segments WHERE parent = ?1 ORDER BY n DESC",
 	[KVI_MATCH] = "SELECT " COLUMNS "WHERE s.key = ?1 AND s.parent = ?2 AND s.ns = ?3"
-		      " LIMIT ?4",
+		      " AND s.wn >= 0 LIMIT ?4",
 	[KVI_CHILDREN] = "SELECT " COLUMNS "WHERE s.parent = ?1 AND s.n > 0"
 			 " AND (s.first = ?2 OR s.first IS NULL) AND s.wn = 0 AND s.ns = ?3"
 			 " ORDER BY s.n DESC LIMIT ?4",
-	[KVI_HOLDERS] = "SELECT " COLUMNS "WHERE s.key = ?1 AND s.ns = ?2 AND s.wn = 0"
+	[KVI_HOLDERS] = "SELECT " COLUMNS "WHERE s.key = ?1 AND s.ns = ?2 AND s.wn = ?4"
 			" LIMIT ?3",
 	[KVI_PACKS_ALL] = "SELECT pack, id, bytes, time, sealed FROM packs ORDER BY pack",
 	[KVI_ROWS] = "SELECT " COLUMNS "WHERE s.pack = ?1 AND s.wn = 0 ORDER BY s.track, s.t0",
@@ -81,6 +83,8 @@ kvarc_ret kvi_index_fail(struct kvi_store_index *x, int code)
 	         code == SQLITE_MISMATCH || code == SQLITE_CONSTRAINT)
 		ret = KVARC_DATA;
 	x->damaged |= ret == KVARC_DATA;
+	x->unusable |= code == SQLITE_FULL || code == SQLITE_IOERR || code == SQLITE_READONLY ||
+	               code == SQLITE_CANTOPEN;
 	return kvi_fail(x->error, ret, "store: its index: %s", text);
 }
 
@@ -259,6 +263,11 @@ kvarc_ret kvi_index_open(struct kvi_store_index **out, const char *path,
 bool kvi_index_damaged(const struct kvi_store_index *x)
 {
 	return x->damaged;
+}
+
+bool kvi_index_unusable(const struct kvi_store_index *x)
+{
+	return x->unusable;
 }
 
 void kvi_index_close(struct kvi_store_index **x)

@@ -69,6 +69,8 @@ kvarc_ret kvi_index_open(struct kvi_store_index **x, const char *path,
                          kvarc_error *e);
 /* Whether a call has found that the file is damaged. */
 bool kvi_index_damaged(const struct kvi_store_index *x);
+/* Whether a call has found that the file cannot be read or written: a full disk, no permission. */
+bool kvi_index_unusable(const struct kvi_store_index *x);
 /* NULL-safe; sets *x to NULL. */
 void kvi_index_close(struct kvi_store_index **x);
 
@@ -91,6 +93,11 @@ kvarc_ret kvi_index_add_ref(struct kvi_store_index *x, const struct kvi_index_re
 kvarc_ret kvi_index_set_digest(struct kvi_store_index *x, int64_t row, const uint8_t digest[16]);
 /* The id of its first token. */
 kvarc_ret kvi_index_set_first(struct kvi_store_index *x, int64_t row, int32_t first);
+/* Whether a row of a whole segment is doubted: its archive is damaged there, so that saves do not
+ * count on it, and loads try it last. */
+kvarc_ret kvi_index_set_doubt(struct kvi_store_index *x, int64_t row, bool doubt);
+/* No row of a pack is doubted any more. */
+kvarc_ret kvi_index_trust(struct kvi_store_index *x, const uint8_t id[16]);
 /* Forgets a pack and what it holds and names; one that is not there is fine. */
 kvarc_ret kvi_index_remove_pack(struct kvi_store_index *x, const uint8_t id[16]);
 
@@ -111,9 +118,9 @@ kvarc_ret kvi_index_match(struct kvi_store_index *x, uint64_t name_space, uint64
 kvarc_ret kvi_index_children(struct kvi_store_index *x, uint64_t name_space, uint64_t parent,
                              int32_t first, struct kvi_index_row *rows, size_t most, size_t *n);
 /* Up to most rows of whole segments under a key: a chain value, or a content digest of segments
- * without one. */
+ * without one; doubted: those that are, else those that are not. */
 kvarc_ret kvi_index_holders(struct kvi_store_index *x, uint64_t name_space, const uint8_t key[16],
-                            struct kvi_index_row *rows, size_t most, size_t *n);
+                            bool doubted, struct kvi_index_row *rows, size_t most, size_t *n);
 
 /* Called for each; not OK ends the call, which returns it. */
 typedef kvarc_ret (*kvi_index_pack_fn)(void *opaque, const struct kvi_index_pack *p);

@@ -24,17 +24,35 @@ static kvarc_ret find_version(struct kvarc_store *s, const char *session, uint64
 	return ret;
 }
 
-/* A text for the failure of a reader, unless the store itself has failed. */
+/* A text for the failure of a reader, unless the store itself has failed. What is damaged is stored
+ * again by the next save. */
 static kvarc_ret explain(struct kvarc_store *s, const struct kvi_open_pack *p,
                          const struct kvi_store_content *content, kvarc_ret ret)
 {
+	static const char next[] = "'kvarc store verify' says what is lost, and the next save "
+				   "stores it again";
+	const kvarc_error was = p->error;
+	char hex[33];
 	if (content->failed)
 		return content->failed;
-	if (ret == KVARC_IO && !*p->error.text)
+	if (ret == KVARC_IO && !*was.text)
 		return kvi_fail(s->error, ret, "writing the output failed");
-	kvarc_error *e = s->error;
-	*e = p->error;
-	return kvi_fail(e, ret, "store: %s: %s", p->key, p->error.text);
+	if (ret == KVARC_STORE && content->has_damaged) {
+		kvi_hex(hex, content->damaged);
+		return kvi_fail(s->error, ret, "the version needs archive %s, which is damaged: %s",
+		                hex, next);
+	}
+	if (ret == KVARC_STORE)
+		return kvi_fail(s->error, ret,
+		                "the version needs tokens that no archive of the store has: %s",
+		                next);
+	if (ret == KVARC_DATA || ret == KVARC_FORMAT) {
+		(void)kvi_doubt_damaged(s, p->id);
+		*s->error = was;
+		return kvi_fail(s->error, ret, "store: %s: %s: %s", p->key, was.text, next);
+	}
+	*s->error = was;
+	return kvi_fail(s->error, ret, "store: %s: %s", p->key, was.text);
 }
 
 static kvarc_ret unpack(struct kvarc_store *s, kvarc_item_open open, void *opaque)
@@ -48,6 +66,11 @@ static kvarc_ret unpack(struct kvarc_store *s, kvarc_item_open open, void *opaqu
 		kvi_pack_key(key, needs->pack);
 		return kvi_fail(s->error, KVARC_STORE, "store: %s is missing: the version is lost",
 		                key);
+	}
+	if (ret == KVARC_DATA || ret == KVARC_FORMAT) {
+		const kvarc_error was = *s->error;
+		(void)kvi_doubt_damaged(s, needs->pack);
+		*s->error = was;
 	}
 	if (ret)
 		return content.failed ? content.failed : ret;

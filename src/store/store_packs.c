@@ -42,7 +42,7 @@ static void find_veil(struct kvi_open_pack *p)
 
 /* Passphrases take their time, and are derived when an archive needs them. */
 static kvarc_ret open_reader(struct kvarc_store *s, struct kvi_open_pack *p,
-                             struct kvi_store_content *content)
+                             const kvarc_source *source, struct kvi_store_content *content)
 {
 	kvarc_reader_options o;
 	kvarc_ret ret, more = KVARC_OK;
@@ -52,7 +52,7 @@ static kvarc_ret open_reader(struct kvarc_store *s, struct kvi_open_pack *p,
 			o.stored_read = kvi_content_read;
 			o.stored_opaque = content;
 		}
-		ret = kvarc_reader_open(&p->r, &p->source, &o);
+		ret = kvarc_reader_open(&p->r, source, &o);
 		if (ret == KVARC_AUTH)
 			more = kvi_store_keys_complete(s, false);
 	} while (ret == KVARC_AUTH && !more);
@@ -74,16 +74,11 @@ kvarc_ret kvi_pack_gone(struct kvarc_store *s, const uint8_t id[16], kvarc_ret r
 	                                                                            : ret;
 }
 
-kvarc_ret kvi_pack_open(struct kvarc_store *s, struct kvi_open_pack *p, const uint8_t id[16],
-                        struct kvi_store_content *content)
+/* The reader of an archive, whose source stays where it is. */
+static kvarc_ret open_pack(struct kvarc_store *s, struct kvi_open_pack *p,
+                           const kvarc_source *source, struct kvi_store_content *content)
 {
-	memset(p, 0, sizeof *p);
-	memcpy(p->id, id, sizeof p->id);
-	kvi_pack_key(p->key, id);
-	kvarc_ret ret = kvi_object_source(&p->source, s->backend, p->key, s->error);
-	if (ret)
-		return ret;
-	ret = open_reader(s, p, content);
+	kvarc_ret ret = open_reader(s, p, source, content);
 	if (!ret)
 		find_veil(p);
 	if (!ret && content) {
@@ -93,9 +88,34 @@ kvarc_ret kvi_pack_open(struct kvarc_store *s, struct kvi_open_pack *p, const ui
 	if (ret) {
 		kvi_fail(s->error, ret, "store: %s: %s", p->key, p->error.text);
 		kvi_pack_close(p);
-		ret = kvi_pack_gone(s, id, ret);
 	}
 	return ret;
+}
+
+static void name_pack(struct kvi_open_pack *p, const uint8_t id[16])
+{
+	memset(p, 0, sizeof *p);
+	memcpy(p->id, id, sizeof p->id);
+	kvi_pack_key(p->key, id);
+}
+
+kvarc_ret kvi_pack_open(struct kvarc_store *s, struct kvi_open_pack *p, const uint8_t id[16],
+                        struct kvi_store_content *content)
+{
+	name_pack(p, id);
+	kvarc_ret ret = kvi_object_source(&p->source, s->backend, p->key, s->error);
+	if (!ret) {
+		ret = open_pack(s, p, &p->source, content);
+		ret = ret ? kvi_pack_gone(s, id, ret) : ret;
+	}
+	return ret;
+}
+
+kvarc_ret kvi_pack_open_source(struct kvarc_store *s, struct kvi_open_pack *p, const uint8_t id[16],
+                               const kvarc_source *source, struct kvi_store_content *content)
+{
+	name_pack(p, id);
+	return open_pack(s, p, source, content);
 }
 
 kvarc_ret kvi_pack_reader(struct kvarc_store *s, const uint8_t id[16], kvarc_reader **r)

@@ -9,6 +9,7 @@
 
 #include "files/import_adopt.h"
 #include "save_archive.h"
+#include "save_check.h"
 #include "util/arguments.h"
 #include "util/bytes.h"
 
@@ -30,7 +31,10 @@ struct saving {
 	bool encrypt;
 	bool alone; /* it would need more archives than a manifest names */
 	struct kvi_manifest manifest;
-	uint64_t number; /* of the version that was put; 0: none */
+	struct kvi_manifest last; /* the last version before, */
+	uint64_t last_number;     /* 0: there is none that can be read */
+	uint64_t number;          /* of the version that was put; 0: none */
+	bool unchanged;           /* that is the last one, which is the same file */
 	bool confirmed;
 	kvarc_saved *saved;
 };
@@ -139,6 +143,62 @@ static kvarc_ret confirm_file(struct saving *v)
 	               : KVARC_OK;
 }
 
+/* With KVARC_WRITE_VERIFY: what is about to be put loads as the file, with all that it names in
+ * other archives. END: one of these is damaged; saves do not count on it any more. */
+static kvarc_ret check_archive(struct saving *v)
+{
+	enum kvi_save_verdict verdict;
+	if (!(v->o->writer.flags & KVARC_WRITE_VERIFY))
+		return KVARC_OK;
+	kvarc_ret ret = kvi_save_check(v->s, v->archive.id, &v->archive.source, v->im, &verdict);
+	if (!ret && verdict == KVI_SAVE_OTHER) {
+		ret = confirm_file(v);
+		if (!ret)
+			ret = kvi_fail(v->s->error, KVARC_DATA,
+			               "store: the archive that was made does not give the file "
+			               "back: nothing was saved");
+	}
+	return ret ? ret : verdict == KVI_SAVE_DAMAGED ? KVARC_END : KVARC_OK;
+}
+
+/* Whether the last version may be the file: the store has all tokens, but perhaps one of each track
+ * that must follow a cut. */
+static bool may_be_last(const struct saving *v)
+{
+	uint64_t bytes, tensors;
+	kvarc_import_sizes(v->im, &bytes, &tensors);
+	return v->last_number && v->last.bytes == bytes &&
+	       v->plan.tokens - v->plan.kept <= v->plan.g->n_tracks &&
+	       v->last.needs.encrypted == v->encrypt &&
+	       (!v->o->label || strcmp(v->o->label, v->last.label) == 0);
+}
+
+/* It is decoded and compared: then nothing is put. END: it does not load, plan again. */
+static kvarc_ret compare_last(struct saving *v)
+{
+	enum kvi_save_verdict verdict;
+	struct kvi_manifest m;
+	uint64_t number = 0;
+	char key[KVI_KEY_MAX + 1];
+	kvarc_ret ret = kvi_save_check(v->s, v->last.needs.pack, NULL, v->im, &verdict);
+	if (ret)
+		return ret;
+	if (verdict != KVI_SAVE_SAME) {
+		v->last_number = 0;
+		return verdict == KVI_SAVE_DAMAGED ? KVARC_END : KVARC_OK;
+	}
+	ret = confirm_file(v);
+	/* It may have been removed meanwhile. */
+	if (ret || kvi_version_read(v->s, v->session, &number, &m) != KVARC_OK ||
+	    number != v->last_number)
+		return ret;
+	v->number = number;
+	v->unchanged = true;
+	if (kvi_version_key(key, v->s->name_space, v->session, number))
+		(void)kvi_index_use(v->s->index, key, kvi_store_now());
+	return KVARC_OK;
+}
+
 /* Puts archive and version. END: what they need is being removed. */
 static kvarc_ret publish(struct saving *v)
 {
@@ -166,10 +226,11 @@ static void report(struct saving *v, uint64_t tries)
 	memset(r, 0, sizeof *r);
 	r->version = v->number;
 	r->tokens = v->plan.tokens;
-	r->kept_tokens = v->plan.kept;
-	r->new_tokens = v->plan.tokens - v->plan.kept;
+	r->kept_tokens = v->unchanged ? v->plan.tokens : v->plan.kept;
+	r->new_tokens = r->tokens - r->kept_tokens;
 	kvarc_import_sizes(v->im, &r->file_bytes, &tensors);
-	r->written_bytes = v->archive.bytes;
+	r->unchanged = v->unchanged;
+	r->written_bytes = v->unchanged ? 0 : v->archive.bytes;
 	r->not_written_bytes = v->plan.kept_bytes;
 	r->tries = tries;
 }
@@ -180,15 +241,19 @@ static kvarc_ret save_once(struct saving *v)
 	const kvarc_keys keys = { .list = &v->key, .n = 1 };
 	kvarc_ret ret = kvi_plan_save(&v->plan, v->s, v->im,
 	                              v->encrypt ? &v->s->save_veil : &v->plain, v->alone);
-	if (!ret)
-		ret = kvi_save_write(&v->archive, &v->plan, v->o, v->encrypt ? &keys : NULL,
-		                     &v->known);
+	if (!ret && may_be_last(v))
+		ret = compare_last(v);
+	if (ret || v->unchanged)
+		return ret;
+	ret = kvi_save_write(&v->archive, &v->plan, v->o, v->encrypt ? &keys : NULL, &v->known);
 	if (!ret)
 		ret = collect_needs(v);
 	if (!ret && v->encrypt && v->needs.n > KVI_NEEDS_MAX + 1) {
 		v->alone = true;
 		return KVARC_END;
 	}
+	if (!ret)
+		ret = check_archive(v);
 	if (!ret)
 		ret = publish(v);
 	if (!ret)
@@ -292,6 +357,8 @@ static kvarc_ret refresh(struct saving *v)
 	/* A damaged one is no reason not to save the next. */
 	if (ret)
 		return ret == KVARC_MEM ? ret : decide_encryption(v, NULL);
+	v->last = m;
+	v->last_number = number;
 	ret = decide_encryption(v, &m.needs);
 	if (ret)
 		return ret;

@@ -102,6 +102,9 @@ struct kvi_store_content;
  */
 kvarc_ret kvi_pack_open(struct kvarc_store *s, struct kvi_open_pack *p, const uint8_t id[16],
                         struct kvi_store_content *content);
+/* The same of an archive that is not in the store yet; source stays the caller's. */
+kvarc_ret kvi_pack_open_source(struct kvarc_store *s, struct kvi_open_pack *p, const uint8_t id[16],
+                               const kvarc_source *source, struct kvi_store_content *content);
 /* Closes what kvi_pack_open has opened. */
 void kvi_pack_close(struct kvi_open_pack *p);
 /* Checks the frames of an archive that no key opens, and its id. Returns OK, END (it is not there),
@@ -151,10 +154,17 @@ struct kvi_store_content {
 	const kvarc_geometry *geometry; /* of the reader, once it is open, */
 	struct kvi_veil veil;           /* and what it finds is of the same key */
 	kvarc_ret failed;               /* and s->error says why, where it is not OK or END */
+	bool has_damaged;               /* an archive that has what it asked for is damaged: */
+	uint8_t damaged[16];            /* the last such one */
 };
 /* For kvarc_reader_options.stored_read; opaque is a struct kvi_store_content. */
 int kvi_content_read(void *opaque, const kvarc_stored *segment, const char *ns, int32_t *ids,
                      int32_t *positions, const kvarc_view *views);
+
+/* After damage was found in an archive: its segments that cannot be decoded are doubted in the
+ * index, so that the next save stores their tokens again. Returns OK, END (it is not in the index),
+ * IO, MEM, MEMLIMIT, DATA (the index is damaged). */
+kvarc_ret kvi_doubt_damaged(struct kvarc_store *s, const uint8_t id[16]);
 
 /* The index (index_fill.c). */
 

@@ -8,6 +8,12 @@
 #include "store_map.h"
 #include "reader/reader_internal.h"
 
+/* An archive that was read, and whether it is whole. */
+struct seen_pack {
+	uint8_t id[16];
+	bool whole;
+};
+
 struct verifying {
 	struct kvarc_store *s;
 	struct kvi_store_index *own;
@@ -15,6 +21,7 @@ struct verifying {
 	kvarc_store_loss_fn fn;
 	void *opaque;
 	uint64_t losses;
+	struct kvi_list seen; /* struct seen_pack */
 	struct kvi_list rows; /* struct kvi_index_row: of the archive in hand, */
 	struct kvi_veil veil; /* and how the index has what it holds */
 };
@@ -106,18 +113,49 @@ static kvarc_ret drop_pack(struct verifying *v, const struct kvi_map_pack *p)
 	           : kvi_index_end_change(v->s->index, kvi_index_remove_pack(v->s->index, p->id));
 }
 
+static kvarc_ret note_pack(struct verifying *v, const struct kvi_map_pack *p, bool whole)
+{
+	struct seen_pack *to = kvi_list_add(&v->seen, &v->s->alloc, sizeof *to);
+	if (!to)
+		return kvi_fail_alloc(v->s->error, &v->s->alloc);
+	memcpy(to->id, p->id, 16);
+	to->whole = whole;
+	return KVARC_OK;
+}
+
 /* One that is damaged is none that others can be loaded from. */
 static kvarc_ret verify_pack(struct verifying *v, const struct kvi_map_pack *p)
 {
 	kvarc_ret ret = verify_frames(v, p);
 	if (!ret)
 		ret = verify_rows(v, p);
-	if (!ret || is_final(ret) || kvi_index_damaged(v->s->index))
+	if (!ret)
+		return note_pack(v, p, true);
+	if (is_final(ret) || kvi_index_damaged(v->s->index))
 		return ret;
+	if (ret == KVARC_DATA || ret == KVARC_FORMAT) {
+		const kvarc_error was = *v->s->error;
+		if (note_pack(v, p, false))
+			return kvi_alloc_error(&v->s->alloc);
+		*v->s->error = was;
+	}
 	if (ret != KVARC_END) /* removed meanwhile */
 		see_loss(v, v->s->error->text);
 	/* Whether one without its key is lost is not known. */
 	return ret == KVARC_AUTH ? KVARC_OK : drop_pack(v, p);
+}
+
+/* What saves count on from now on: the store's own index learns of damage, and of its repair. It is
+ * a cache: where it cannot be written, the next load finds the damage again. */
+static void teach_index(struct verifying *v)
+{
+	for (size_t i = 0; i < v->seen.n; i++) {
+		const struct seen_pack *p = KVI_LIST(struct seen_pack, v->seen, i);
+		if (p->whole)
+			(void)kvi_index_trust(v->s->index, p->id);
+		else
+			(void)kvi_doubt_damaged(v->s, p->id);
+	}
 }
 
 /* ----- versions ------------------------------------------------ */
@@ -165,6 +203,9 @@ kvarc_ret kvarc_store_verify(kvarc_store *s, kvarc_store_loss_fn fn, void *opaqu
 	kvi_free(&s->alloc, v.rows.p);
 	kvi_map_free(&v.map);
 	kvi_own_index(s, &v.own);
+	if (!ret)
+		teach_index(&v);
+	kvi_free(&s->alloc, v.seen.p);
 	if (losses)
 		*losses = v.losses;
 	return ret;

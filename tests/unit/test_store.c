@@ -20,7 +20,7 @@ enum { NONE = UINT32_MAX };
 
 static void test_grows(void **state)
 {
-	static const uint32_t turns[] = { 300, 301, 560, 900, 900, 1200 };
+	static const uint32_t turns[] = { 300, 301, 560, 900, 901, 1200 };
 	struct test_store t;
 	(void)state;
 	store_new(&t);
@@ -48,6 +48,41 @@ static void test_grows(void **state)
 	store_remove(&t);
 }
 
+/* The last version is the same file: it stays the last one, unless it has another label. */
+static void test_unchanged(void **state)
+{
+	struct test_store t;
+	kvarc_save_options o = KVARC_SAVE_OPTIONS_INIT;
+	kvarc_saved r;
+	(void)state;
+	store_new(&t);
+	struct slot_made s = test_slot(600, NONE);
+	for (int again = 0; again < 3; again++) {
+		assert_int_equal(store_save_bytes(t.s, "a", &s, NULL, &r), KVARC_OK);
+		assert_int_equal(r.version, 1);
+		assert_int_equal(r.unchanged, again > 0);
+		assert_int_equal(r.written_bytes > 0, !again);
+		assert_int_equal(r.kept_tokens + r.new_tokens, 600);
+		assert_int_equal(store_again(&t, NULL), KVARC_OK);
+	}
+	assert_int_equal(store_packs(&t), 1);
+	for (int again = 0; again < 2; again++) {
+		o.label = "noon";
+		assert_int_equal(store_save_bytes(t.s, "a", &s, &o, &r), KVARC_OK);
+		assert_int_equal(r.version, 2);
+		assert_int_equal(r.unchanged, again);
+		assert_int_equal(r.kept_tokens, 600);
+	}
+	/* as many tokens, but not the same */
+	r = store_save_slot(t.s, "a", test_slot(600, 599));
+	assert_int_equal(r.version, 3);
+	r = store_save_slot(t.s, "a", test_slot_changed(600, 599));
+	assert_int_equal(r.version, 4);
+	store_check_slot(t.s, "a", 2, test_slot(600, NONE));
+	slot_free(&s);
+	store_remove(&t);
+}
+
 /* Sessions that differ in the middle of a segment, and those that follow them. */
 static void test_cuts(void **state)
 {
@@ -69,12 +104,14 @@ static void test_cuts(void **state)
 	r = store_save_slot(t.s, "a", test_slot(400, NONE));
 	assert_int_equal(r.kept_tokens, 399);
 	r = store_save_slot(t.s, "a", test_slot(400, NONE));
+	assert_int_equal(r.unchanged, 1);
+	r = store_save_slot(t.s, "e", test_slot(400, NONE));
 	assert_int_equal(r.kept_tokens, 399);
 	for (int again = 0; again < 2; again++) {
 		store_check_slot(t.s, "a", 1, test_slot(700, NONE));
 		store_check_slot(t.s, "a", 2, test_slot(600, NONE));
 		store_check_slot(t.s, "a", 3, test_slot(400, NONE));
-		store_check_slot(t.s, "a", 4, test_slot(400, NONE));
+		store_check_slot(t.s, "e", 1, test_slot(400, NONE));
 		store_check_slot(t.s, "b", 1, test_slot(750, 400));
 		store_check_slot(t.s, "b", 2, test_slot(800, 400));
 		store_check_slot(t.s, "c", 1, test_slot(820, 400));
@@ -220,7 +257,7 @@ static void test_names(void **state)
 	for (uint32_t i = 0; i < sizeof good / sizeof *good; i++)
 		store_save_slot(t.s, good[i], test_slot(3 + i, NONE));
 	for (uint32_t i = 0; i < sizeof good / sizeof *good; i++) {
-		kvarc_saved r = store_save_slot(t.s, good[i], test_slot(3 + i, NONE));
+		kvarc_saved r = store_save_slot(t.s, good[i], test_slot(4 + i, NONE));
 		assert_int_equal(r.version, 2);
 		store_check_slot(t.s, good[i], 1, test_slot(3 + i, NONE));
 	}
@@ -232,6 +269,7 @@ static void test_names(void **state)
 static void test_files(void **state)
 {
 	struct test_store t;
+	kvarc_save_options o = KVARC_SAVE_OPTIONS_INIT;
 	(void)state;
 	store_new(&t);
 	for (size_t i = 0; i < n_import_files; i++) {
@@ -239,7 +277,8 @@ static void test_files(void **state)
 		struct slot_made s = { b.p, b.n };
 		kvarc_saved r;
 		for (int again = 0; again < 2; again++) {
-			kvarc_ret ret = store_save_bytes(t.s, import_files[i].name, &s, NULL, &r);
+			o.label = again ? "again" : NULL;
+			kvarc_ret ret = store_save_bytes(t.s, import_files[i].name, &s, &o, &r);
 			if (ret)
 				print_message("%s: %s\n", import_files[i].name, t.error.text);
 			assert_int_equal(ret, KVARC_OK);
@@ -247,6 +286,12 @@ static void test_files(void **state)
 				assert_int_equal(r.kept_tokens, r.tokens);
 			assert_int_equal(store_compare(t.s, import_files[i].name, 0, &s), KVARC_OK);
 		}
+		o.label = NULL;
+		o.writer.flags = KVARC_WRITE_VERIFY;
+		assert_int_equal(store_save_bytes(t.s, import_files[i].name, &s, &o, &r), KVARC_OK);
+		assert_int_equal(r.unchanged, 1);
+		assert_int_equal(r.version, 2);
+		o.writer.flags = 0;
 		blob_free(&b);
 	}
 	assert_int_equal(kvarc_store_rebuild(t.s, NULL, NULL), KVARC_OK);
@@ -333,7 +378,8 @@ static void test_find(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_grows),        cmocka_unit_test(test_cuts),
+		cmocka_unit_test(test_grows),
+		cmocka_unit_test(test_unchanged),        cmocka_unit_test(test_cuts),
 		cmocka_unit_test(test_changed_rows), cmocka_unit_test(test_forks),
 		cmocka_unit_test(test_name_spaces),  cmocka_unit_test(test_names),
 		cmocka_unit_test(test_files),        cmocka_unit_test(test_options),

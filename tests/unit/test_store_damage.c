@@ -164,6 +164,94 @@ static void test_damaged_archive(void **state)
 	store_remove(&t);
 }
 
+/* The tokens of `a`, 600 of them, in one archive, which is damaged; its index is as it was. */
+static void damage(struct test_store *t, char path[300])
+{
+	store_new(t);
+	store_save_slot(t->s, "a", test_slot(600, NONE));
+	store_file(t, "packs/*/*.kva", 0, path);
+	store_flip(path, store_bytes(path) / 2);
+	assert_int_equal(store_again(t, NULL), KVARC_OK);
+}
+
+/* Whatever finds the damage: the next save stores again what is lost, and loads. */
+static void test_heals(void **state)
+{
+	for (int how = 0; how < 4; how++) {
+		struct test_store t;
+		char path[300];
+		struct slot_made s = test_slot(700, NONE);
+		kvarc_save_options o = KVARC_SAVE_OPTIONS_INIT;
+		kvarc_saved r;
+		(void)state;
+		damage(&t, path);
+		if (how == 0) {
+			/* a save counts on the index */
+			r = store_save_slot(t.s, "a", test_slot(650, NONE));
+			assert_int_equal(r.kept_tokens, 600);
+			assert_int_equal(store_compare(t.s, "a", 0, &s), KVARC_STORE);
+			assert_non_null(strstr(t.error.text, "is damaged: 'kvarc store verify'"));
+			assert_int_equal(store_compare(t.s, "a", 0, &s), KVARC_STORE);
+			assert_non_null(strstr(t.error.text, "is damaged: 'kvarc store verify'"));
+		} else if (how == 1) {
+			assert_true(store_losses(t.s) > 0);
+		} else if (how == 2) {
+			assert_int_equal(store_compare(t.s, "a", 0, &s), KVARC_DATA);
+			assert_non_null(strstr(t.error.text, "'kvarc store verify'"));
+		} else {
+			o.writer.flags = KVARC_WRITE_VERIFY;
+		}
+		assert_int_equal(store_again(&t, NULL), KVARC_OK);
+		assert_int_equal(store_save_bytes(t.s, "a", &s, &o, &r), KVARC_OK);
+		assert_true(r.kept_tokens < 600);
+		store_check_slot(t.s, "a", 0, test_slot(700, NONE));
+		/* an archive that is whole again is believed */
+		store_flip(path, store_bytes(path) / 2);
+		store_check_slot(t.s, "a", 1, test_slot(600, NONE));
+		assert_int_equal(store_losses(t.s), 0);
+		slot_free(&s);
+		store_remove(&t);
+	}
+}
+
+/* The same file again: what it was saved to is not counted on when it is damaged. */
+static void test_unchanged_damaged(void **state)
+{
+	struct test_store t;
+	char path[300];
+	(void)state;
+	damage(&t, path);
+	kvarc_saved r = store_save_slot(t.s, "a", test_slot(600, NONE));
+	assert_int_equal(r.version, 2);
+	assert_int_equal(r.unchanged, 0);
+	store_check_slot(t.s, "a", 0, test_slot(600, NONE));
+	store_remove(&t);
+}
+
+/* Of two archives that hold a segment the one that is whole is used. */
+static void test_held_twice(void **state)
+{
+	struct test_store t;
+	char path[300];
+	(void)state;
+	damage(&t, path);
+	assert_true(store_losses(t.s) > 0);
+	store_save_slot(t.s, "b", test_slot(600, NONE));
+	store_flip(path, store_bytes(path) / 2);
+	assert_int_equal(store_losses(t.s), 0);
+	store_save_slot(t.s, "c", test_slot(650, NONE));
+	for (int i = 0; i < 2; i++) {
+		store_file(&t, "packs/*/*.kva", (size_t)i, path);
+		if (store_bytes(path) < 100000)
+			continue;
+		store_flip(path, store_bytes(path) / 2);
+		assert_int_equal(store_again(&t, NULL), KVARC_OK);
+		store_check_slot(t.s, "c", 0, test_slot(650, NONE));
+		store_flip(path, store_bytes(path) / 2);
+	}
+	store_remove(&t);
+}
+
 static void test_missing_archive(void **state)
 {
 	struct test_store t;
@@ -581,6 +669,9 @@ int main(void)
 		cmocka_unit_test(test_manifest_lines),
 		cmocka_unit_test(test_damaged_manifest),
 		cmocka_unit_test(test_damaged_archive),
+		cmocka_unit_test(test_heals),
+		cmocka_unit_test(test_unchanged_damaged),
+		cmocka_unit_test(test_held_twice),
 		cmocka_unit_test(test_missing_archive),
 		cmocka_unit_test(test_index),
 		cmocka_unit_test(test_gc),

@@ -77,7 +77,7 @@ static void refused(struct test_store *t, const char *session, uint32_t n, kvarc
 
 static void test_grows(void **state)
 {
-	static const uint32_t turns[] = { 300, 301, 560, 900, 900, 1200 };
+	static const uint32_t turns[] = { 300, 301, 560, 900, 901, 1200 };
 	struct test_store t;
 	(void)state;
 	store_new(&t);
