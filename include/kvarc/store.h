@@ -37,7 +37,8 @@ typedef struct kvarc_store_options {
 	 * not visible. At most 64 bytes; NULL: "default" */
 	const char *name_space;
 	/* path of the index, a cache that may be removed at any time. NULL: index.sqlite in the
-	 * folder of a store in a folder, memory for others */
+	 * folder of a store in a folder, memory for others, and in place of a file that cannot be
+	 * written */
 	const char *index;
 	/* where archives are written before they are put into the store, in files without a name;
 	 * NULL: in memory */
@@ -218,7 +219,8 @@ typedef struct kvarc_received {
 	uint64_t version; /* of the session, 0: none */
 	uint64_t archives, archive_bytes;
 	uint64_t left_out; /* archives that were here already */
-	uint64_t reserved[4];
+	uint64_t was_here; /* 1: and so was the version, which is not put again */
+	uint64_t reserved[3];
 } kvarc_received;
 
 /*
@@ -264,8 +266,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_stat(kvarc_store *s, kvarc_stor
 /* What kvarc_store_gc does; set unused members to 0. */
 typedef struct kvarc_gc_options {
 	/* archives may take this many bytes: versions are removed until they do, those whose last
-	 * use is longest ago first, the last version of a session only when no other is left. 0: no
-	 * version is removed for it */
+	 * use is longest ago first, the last version of a session only when no other is left, and
+	 * none that was used within the grace period. 0: no version is removed for it */
 	uint64_t budget;
 	uint64_t keep;  /* of each session this many last versions stay; 0: all */
 	uint64_t grace; /* archives younger than this many seconds are left alone; 0: 3600 */

@@ -119,6 +119,11 @@ static bool set_options(struct append_job *j)
 	struct timespec t = j->in.mtime;
 	bool set;
 
+	if (j->fd < 0 && keys_given() && !j->o->encrypt) {
+		msg_error(j->archive, "is new, and a key was given without --encrypt: add "
+		                      "--encrypt, or give no key");
+		return false;
+	}
 	library_common(j->o, &a->writer.common, &j->error);
 	library_parity(j->o, &j->parity, &a->writer);
 	/* an archive that is there stays as it is: encrypted or not */

@@ -97,8 +97,13 @@ static int show_log(void *opaque, const kvarc_session_version *v)
 	return 0;
 }
 
+/* Of session list: those whose names begin with the operand. */
 static int show_session(void *opaque, const kvarc_session_version *v)
 {
+	const char *prefix = operand(opaque, 0);
+
+	if (prefix && strncmp(v->session, prefix, strlen(prefix)) != 0)
+		return 0;
 	report_version(opaque, v,
 	               "{version:6}  {.date:-16}  {tokens:9C}  {file_bytes:9B}  {session}\n");
 	return 0;
@@ -140,7 +145,7 @@ static void run_fork(const struct options *o, struct store_access *a)
 		report_string(&r, "session", to);
 		report_u64(&r, "version", 1);
 		report_string(&r, "parent", from);
-		report_note(&r, to, "version {version}: forked from {parent}");
+		report_result(&r, to, "version {version}: forked from {parent}");
 		report_end(&r);
 	}
 	free(name);
@@ -151,8 +156,14 @@ static void run_remove(const struct options *o, struct store_access *a)
 	const char *name = operand(o, 0);
 	struct report r;
 	uint64_t n = 0;
-	kvarc_ret ret = kvarc_store_remove(a->s, name, &n);
+	kvarc_ret ret;
 
+	if (session_is_version(name)) {
+		msg_error(name, "versions are not removed one by one: name the session, or use "
+		                "'kvarc store gc --keep-versions'");
+		return;
+	}
+	ret = kvarc_store_remove(a->s, name, &n);
 	if (ret != KVARC_OK) {
 		store_access_error(a, name, ret);
 		return;
@@ -160,8 +171,8 @@ static void run_remove(const struct options *o, struct store_access *a)
 	report_start(&r, o->json);
 	report_string(&r, "session", name);
 	report_u64(&r, "versions", n);
-	report_note(&r, name,
-	            "{versions} version{versions:s} removed; 'kvarc store gc' frees space");
+	report_result(&r, name,
+	              "{versions} version{versions:s} removed; 'kvarc store gc' frees space");
 	report_end(&r);
 }
 
@@ -182,7 +193,7 @@ static const struct action actions[] = {
 	{ "load", "NAME[@N] --server URL", 1, 1, false, NO_FILE, true, run_load_slot },
 	{ "check", "NAME[@N] --server URL", 1, 1, false, NO_FILE, true, run_check },
 	{ "log", "NAME", 1, 1, false, NO_FILE, false, run_log },
-	{ "list", "", 0, 0, false, NO_FILE, false, run_list },
+	{ "list", "[PREFIX]", 0, 1, false, NO_FILE, false, run_list },
 	{ "fork", "NAME[@N] NEW", 2, 2, false, NO_FILE, false, run_fork },
 	{ "rm", "NAME", 1, 1, false, NO_FILE, false, run_remove },
 	{ "find", "FILE", 1, 1, false, NO_FILE, false, run_find },
@@ -218,6 +229,8 @@ static bool check(const struct options *o, const struct action *x)
 {
 	if (x->output == NEEDS_FILE && !o->output)
 		msg_error(NULL, "session %s: say where to write it with -o FILE", x->name);
+	else if (x->output == NO_FILE && o->output && x->server)
+		msg_error(NULL, "session %s: -o does not go with --server", x->name);
 	else if (x->output == NO_FILE && o->output)
 		msg_error(NULL, "session %s: -o is for 'session load' and 'session send'", x->name);
 	else if ((o->encrypt || o->decrypt) && strcmp(x->name, "save") != 0)

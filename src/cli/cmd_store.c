@@ -77,7 +77,7 @@ static void run_verify(const struct options *o, struct store_access *a)
 	report_u64(&r, "losses", losses);
 	report_end(&r);
 	if (losses)
-		msg_note(a->url, "the next save of a session stores what is lost again");
+		msg_result(a->url, "the next save of a session stores what is lost again");
 }
 
 static void show_line(void *opaque, const char *text)

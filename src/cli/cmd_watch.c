@@ -183,6 +183,8 @@ static bool check(const struct options *o)
 {
 	if (o->n_files != 1)
 		msg_error(NULL, "watch: give one folder: kvarc watch FOLDER");
+	else if (!paths_is_folder(o->files[0]) && access(o->files[0], F_OK) == 0)
+		msg_error(o->files[0], "is a file: give its folder");
 	else if (!paths_is_folder(o->files[0]))
 		msg_error(o->files[0], "there is no such folder to watch");
 	else if (o->output && !paths_is_folder(o->output))

@@ -24,7 +24,7 @@ void help_overview(void)
 	       "1 error, 2 warning.\nEnvironment: KVARC_CACHE, the folder of the "
 	       "weight cache (~/.cache/kvarc; off:\nnone), KVARC_CACHE_SIZE, its size "
 	       "limit (8G), KVARC_PROFILE_PATH, folders of\nprofiles, KVARC_MODEL_PATH, folders of "
-	       "models. The manual is kvarc(1).\n");
+	       "models, KVARC_STORE, the store of sessions.\nThe manual is kvarc(1).\n");
 }
 
 static void help_option(const struct option_row *r)

@@ -94,6 +94,7 @@ static const struct rule rules[] = {
 	  EXCLUDES,
 	  { M(output) },
 	  "--store keeps sessions; -o is for archives" },
+	{ VERB_WATCH, M(index), NEEDS, { M(store) }, "--index is for --store" },
 	{ VERB_WATCH, M(name_space), NEEDS, { M(store) }, "--namespace is for --store" },
 	{ VERB_ALL, M(raw), EXCLUDES, { M(layout) }, "one of --raw and --layout at a time" },
 	{ VERB_ALL,

@@ -293,6 +293,8 @@ const struct option_row options_rows[] = {
 	  NUMBER(prefill, 1, 1 << 30, "tokens per second") },
 	{ 0, "store", "URL", ARG_FILE, NULL, VERB_SESSION | VERB_STORE | VERB_WATCH,
 	  "store: a folder, s3://BUCKET/PREFIX or redis://HOST", STRING(store) },
+	{ 0, "index", "PATH", ARG_FILE, NULL, VERB_SESSION | VERB_STORE | VERB_WATCH,
+	  "index of the store, on a local disk", STRING(index) },
 	{ 0, "namespace", "NAME", ARG_VALUE, NULL, VERB_SESSION | VERB_STORE | VERB_WATCH,
 	  "sessions of this namespace, which alone share tokens (default)", STRING(name_space) },
 	{ 0, "server", "URL", ARG_VALUE, NULL, VERB_SESSION,

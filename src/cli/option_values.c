@@ -144,8 +144,10 @@ int options_set_memory(struct options *o, const struct option_row *r, const char
 
 int options_set_budget(struct options *o, const struct option_row *r, const char *value)
 {
-	if (!units_parse_size(value, &o->budget) || o->budget == 0)
-		return bad_value(o, r, value, "a size such as 500M or 20G");
+	/* 20 would be 20 bytes, which nobody means. */
+	if (value[strspn(value, "0123456789")] == '\0' || !units_parse_size(value, &o->budget) ||
+	    o->budget == 0)
+		return bad_value(o, r, value, "a size with its unit, such as 500M or 20G");
 	return 0;
 }
 

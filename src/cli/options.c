@@ -94,6 +94,18 @@ static int choose_level(struct options *o)
 	return 0;
 }
 
+/* "--store --once": a value that was forgotten. */
+static int next_value(struct options *o, const struct option_row *r, const char *value)
+{
+	if (value[0] == '-' && value[1] == '-') {
+		msg_error(NULL, "%s: option '--%s' needs a value, and '%s' is none; one that "
+		                "begins with '--' is given as --%s=%s",
+		          o->verb->name, r->name, value, r->name, value);
+		return -1;
+	}
+	return options_set(o, r, value);
+}
+
 /* "--name", "--name=value", "--name value" at argv[*i]. */
 static int long_option(struct options *o, int argc, char **argv, int *i)
 {
@@ -131,7 +143,7 @@ static int long_option(struct options *o, int argc, char **argv, int *i)
 		          name, r->arg);
 		return -1;
 	}
-	return options_set(o, r, argv[++*i]);
+	return next_value(o, r, argv[++*i]);
 }
 
 static int unknown_letter(const struct verb *verb, char letter)
@@ -179,7 +191,7 @@ static int short_options(struct options *o, int argc, char **argv, int *i)
 			          *p, r->arg);
 			return -1;
 		} else {
-			return options_set(o, r, argv[++*i]);
+			return next_value(o, r, argv[++*i]);
 		}
 	}
 	return 0;

@@ -71,6 +71,7 @@ struct options {
 	uint32_t isa_mask;
 	uint64_t held_out;
 	uint64_t checkpoint;                   /* 0: the last state */
+	const char *index;                     /* of the store */
 	const char *store, *name_space;        /* of sessions */
 	const char *server, *slot_folder;      /* of llama.cpp */
 	const char *have;                      /* what a receiver has */

@@ -15,20 +15,30 @@
 #include "profiles.h"
 #include "progress.h"
 #include "report.h"
+#include "secrets.h"
 #include "units.h"
 #include "watch.h"
 #include "attach.h"
 
+bool session_is_version(const char *text)
+{
+	const char *at = strrchr(text, '@');
+
+	return at && at[1] && at[1 + strspn(at + 1, "0123456789")] == '\0';
+}
+
 bool session_split(const char *text, char **name, uint64_t *number)
 {
 	const char *at = strrchr(text, '@');
-	bool is_version = at && at[1] && at[1 + strspn(at + 1, "0123456789")] == '\0';
+	bool is_version = session_is_version(text);
 
 	*number = 0;
 	*name = is_version ? strndup(text, (size_t)(at - text)) : strdup(text);
 	if (!*name)
 		msg_error(NULL, "out of memory");
-	else if (is_version && (!units_parse_u64(at + 1, UINT64_MAX, number) || *number == 0))
+	else if (is_version && !units_parse_u64(at + 1, UINT64_MAX, number))
+		msg_error(text, "there is no such version");
+	else if (is_version && *number == 0)
 		msg_error(text, "versions are numbered from 1");
 	else
 		return true;
@@ -120,6 +130,29 @@ static void report_saved(const struct options *o, const char *name, const char *
 	report_end(&r);
 }
 
+static int see_encrypted(void *opaque, const kvarc_session_version *v)
+{
+	*(int *)opaque = v->encrypted ? 1 : 0;
+	return 0;
+}
+
+/* A key alone does not encrypt: a new session must not become plain because of that. */
+static bool check_key(const struct options *o, struct store_access *a, const char *name)
+{
+	int encrypted = -1;
+
+	if (!keys_given() || o->encrypt || o->decrypt)
+		return true;
+	/* What is wrong with the session is for the save to find out. */
+	(void)!kvarc_store_log(a->s, name, see_encrypted, &encrypted);
+	if (encrypted < 0)
+		msg_error(name, "is new, and a key was given without --encrypt: add --encrypt, or "
+		                "give no key");
+	else if (!encrypted)
+		msg_warning(name, "is not encrypted, and stays so; --encrypt changes that");
+	return encrypted >= 0;
+}
+
 void session_save(const struct options *o, struct store_access *a, const char *name,
                   const char *file)
 {
@@ -135,6 +168,8 @@ void session_save_from(const struct options *o, struct store_access *a, const ch
 	double start = units_now();
 	kvarc_ret ret;
 
+	if (!check_key(o, a, name))
+		return;
 	if (!open_input(&x, o, file) || !identities_record(o, &x.in, x.im, &x.error) ||
 	    (server && kvarc_server_identity(server, x.im) != KVARC_OK) ||
 	    !workspace_attach(&x.workspace, o, x.im, (const char *[]){ x.in.name, a->url }, 2) ||
@@ -211,8 +246,8 @@ static void report_loaded(const struct session_output *x, const kvarc_session_ve
 	report_u64(&r, "tokens", v->tokens);
 	report_u64(&r, "bytes", x->bytes);
 	report_real(&r, "seconds", seconds, 4);
-	report_note(&r, v->session,
-	            "version {version}[, {tokens:C} tokens]: {bytes:B} -> {output}");
+	report_result(&r, v->session,
+	              "version {version}[, {tokens:C} tokens]: {bytes:B} -> {output}");
 	report_end(&r);
 }
 
@@ -282,12 +317,19 @@ bool session_load_into(const struct options *o, struct store_access *a, const ch
 
 /* ----- find ------------------------------------------------ */
 
+/* Sessions on their way out. */
+struct session_search {
+	const struct options *o;
+	uint64_t n;
+};
+
 static int report_found(void *opaque, const kvarc_found *f)
 {
-	const struct options *o = opaque;
+	struct session_search *x = opaque;
 	struct report r;
 
-	report_start(&r, o->json);
+	x->n++;
+	report_start(&r, x->o->json);
 	report_string(&r, "session", f->session);
 	report_u64(&r, "version", f->number);
 	report_u64(&r, "tokens", f->tokens);
@@ -299,13 +341,16 @@ static int report_found(void *opaque, const kvarc_found *f)
 
 void session_find(const struct options *o, struct store_access *a, const char *file)
 {
+	struct session_search search = { o, 0 };
 	struct session_input x;
 	kvarc_ret ret;
 
 	if (open_input(&x, o, file)) {
-		ret = kvarc_store_find(a->s, x.im, report_found, (void *)o);
+		ret = kvarc_store_find(a->s, x.im, report_found, &search);
 		if (ret != KVARC_OK)
 			store_access_error(a, file, ret);
+		else if (!search.n)
+			msg_result(file, "no session begins with these tokens");
 	}
 	close_input(&x);
 }

@@ -6,6 +6,8 @@
 #include "kvarc/server.h"
 #include "store_access.h"
 
+/* Whether a text is "NAME@N". */
+bool session_is_version(const char *text);
 /* Splits "NAME@N": *name is allocated, *number 0 without "@N". false: a message was shown. */
 bool session_split(const char *text, char **name, uint64_t *number);
 

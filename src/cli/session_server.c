@@ -153,7 +153,8 @@ static bool save_slot(struct slot_access *x, struct shared_slot *f, const char *
 	} else if (access(f->path, R_OK) != 0) {
 		msg_error(f->path,
 		          "the server says that it wrote this file, but it cannot be read: %s; "
-		          "is --slot-folder its --slot-save-path?",
+		          "is --slot-folder its --slot-save-path? The file of that name is there "
+		          "now: remove it",
 		          strerror(errno));
 	} else {
 		return true;

@@ -156,9 +156,11 @@ void session_receive(const struct options *o, struct store_access *a, const char
 		report_u64(&r, "archives", n.archives);
 		report_u64(&r, "archive_bytes", n.archive_bytes);
 		report_u64(&r, "left_out", n.left_out);
-		report_note(&r, name,
-		            "version {version}: received {archives} archive{archives:s}, "
-		            "{archive_bytes:B}");
+		report_bool(&r, "was_here", n.was_here);
+		report_result(&r, name,
+		              n.was_here ? "version {version} was here already"
+		                         : "version {version}: received {archives} "
+		                           "archive{archives:s}, {archive_bytes:B}");
 		report_end(&r);
 	}
 	input_close(&in);

@@ -67,12 +67,14 @@ static char *find_url(const struct options *o, bool create)
 	return url;
 }
 
-/* The index of a store that is no folder: in the user's cache, by the URL. */
-static bool find_index(struct store_access *a)
+/* The index that --index names, or of a store that is no folder: in the user's cache, by the URL. */
+static bool find_index(struct store_access *a, const struct options *o)
 {
 	const char *scheme = strstr(a->url, "://");
 	char name[64];
 
+	if (o->index)
+		return (a->index = strdup(o->index)) != NULL;
 	if (!scheme || scheme > strchr(a->url, '/'))
 		return true;
 	snprintf(name, sizeof(name), "kvarc/%016llx/index.sqlite",
@@ -87,6 +89,13 @@ static void show_note(void *opaque, const char *text)
 	msg_note(NULL, "%s", text);
 }
 
+static bool is_missing(const char *url)
+{
+	struct stat st;
+
+	return stat(strncmp(url, "file:", 5) == 0 ? url + 5 : url, &st) != 0 && errno == ENOENT;
+}
+
 bool store_access_open(struct store_access *a, const struct options *o, bool create)
 {
 	kvarc_store_options so = KVARC_STORE_OPTIONS_INIT;
@@ -96,7 +105,7 @@ bool store_access_open(struct store_access *a, const struct options *o, bool cre
 	memset(a, 0, sizeof(*a));
 	a->url = find_url(o, create);
 	/* --encrypt without a file asks for a passphrase. */
-	if (!a->url || !find_index(a) || !keys_writer(o, false, &so.keys))
+	if (!a->url || !find_index(a, o) || !keys_writer(o, false, &so.keys))
 		return false;
 	so.keys = keys_given();
 	library_common(o, &so.common, &a->error);
@@ -117,7 +126,10 @@ bool store_access_open(struct store_access *a, const struct options *o, bool cre
 	so.region = getenv("AWS_REGION");
 	so.endpoint = getenv("AWS_ENDPOINT_URL");
 	ret = kvarc_store_open(&a->s, a->url, &so);
-	if (ret != KVARC_OK)
+	if (ret == KVARC_OPTIONS && !create && is_missing(a->url))
+		msg_error(NULL, "there is no store at %s yet: 'kvarc session save' makes it; --store "
+		                "or KVARC_STORE names another one", a->url);
+	else if (ret != KVARC_OK)
 		store_access_error(a, a->url, ret);
 	return ret == KVARC_OK;
 }

@@ -70,9 +70,9 @@ static void report_exported(const struct options *o, const char *target, const k
 	report_u64(&r, "archives", n->archives);
 	report_u64(&r, "archive_bytes", n->archive_bytes);
 	report_u64(&r, "left_out", n->left_out);
-	report_note(&r, target,
-	            "{versions:C} version{versions:s}, {archives:C} archive{archives:s}, "
-	            "{archive_bytes:B} written[; {left_out:C} were there]");
+	report_result(&r, target,
+	              "{versions:C} version{versions:s}, {archives:C} archive{archives:s}, "
+	              "{archive_bytes:B} written[; {left_out:C} were there]");
 	report_end(&r);
 }
 
@@ -140,11 +140,11 @@ static int show_imported(void *opaque, const kvarc_imported *v)
 	report_u64(&r, "archives", v->archives);
 	report_u64(&r, "archive_bytes", v->archive_bytes);
 	if (v->was_here)
-		report_note(&r, v->session, "version {version} was here already");
+		report_result(&r, v->session, "version {version} was here already");
 	else
-		report_note(&r, v->session,
-		            "version {version}: {archives} archive{archives:s} came, "
-		            "{archive_bytes:B}");
+		report_result(&r, v->session,
+		              "version {version}: {archives} archive{archives:s} came, "
+		              "{archive_bytes:B}");
 	report_end(&r);
 	return 0;
 }

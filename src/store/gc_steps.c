@@ -12,10 +12,14 @@
  */
 enum { GRACE_SECONDS = 3600, DELETE_SECONDS = 1800, STALE_SECONDS = 7200 };
 
+int64_t kvi_gc_grace(const struct kvi_gc *g)
+{
+	return g->o->no_grace ? 0 : g->o->grace ? (int64_t)g->o->grace : GRACE_SECONDS;
+}
+
 bool kvi_gc_is_old(const struct kvi_gc *g, const struct kvi_map_pack *p)
 {
-	const uint64_t grace = g->o->no_grace ? 0 : g->o->grace ? g->o->grace : GRACE_SECONDS;
-	return p->time <= g->now - (int64_t)grace;
+	return p->time <= g->now - kvi_gc_grace(g);
 }
 
 /* The tombstone of an archive. *stale: its gc must have ended. Returns OK, END (there is none),
@@ -52,6 +56,11 @@ kvarc_ret kvi_gc_retire(struct kvi_gc *g, struct kvi_map_pack *p)
 	char key[KVI_PACK_KEY];
 	kvi_retired_key(key, p->id);
 	kvarc_ret ret = calls->put(g->s->backend, key, &source, g->s->error);
+	/* A full disk may have a name left, though no block: what a tombstone says is its name. */
+	if (ret == KVARC_IO) {
+		source.size = 0;
+		ret = calls->put(g->s->backend, key, &source, g->s->error);
+	}
 	p->retired = ret == KVARC_OK;
 	if (ret == KVARC_END)
 		ret = find_tombstone(g, p, &p->retired);

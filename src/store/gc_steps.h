@@ -15,6 +15,8 @@ struct kvi_gc {
 	int64_t now; /* when it began, seconds since 1970 */
 };
 
+/* The grace period in seconds. */
+int64_t kvi_gc_grace(const struct kvi_gc *g);
 /* Whether an archive is older than the grace period, as far as its time is known. */
 bool kvi_gc_is_old(const struct kvi_gc *g, const struct kvi_map_pack *p);
 /* Whether an archive has the tombstone of another gc that may be at work. */

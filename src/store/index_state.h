@@ -50,6 +50,9 @@ struct kvi_store_index {
 	sqlite3_stmt *statements[KVI_STATEMENTS];
 };
 
+/* Fills an empty database in memory with that of a file, which is not changed. False: it cannot be
+ * read. */
+bool kvi_index_copy(sqlite3 *to, const char *path);
 /* Fills the error for a code of SQLite. Returns DATA, IO or MEM. */
 kvarc_ret kvi_index_fail(struct kvi_store_index *x, int code);
 /* A statement, ready to be bound; NULL: *ret says why. */

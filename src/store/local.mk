@@ -16,6 +16,7 @@ if HAVE_SQLITE3
 libkvistore_la_SOURCES += \
 	src/store/store_open.c src/store/store_state.h \
 	src/store/store_index.c src/store/store_index.h src/store/index_state.h \
+	src/store/index_copy.c \
 	src/store/index_changes.c src/store/index_queries.c \
 	src/store/index_fill.c src/store/index_refresh.c \
 	src/store/store_packs.c src/store/store_content.c \

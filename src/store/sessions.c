@@ -6,11 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-kvarc_ret kvi_session_check(struct kvarc_store *s, const char *call, const char *session)
+kvarc_ret kvi_session_check(struct kvarc_store *s, const char *session)
 {
 	const char *wrong = kvi_session_wrong(session);
-	return wrong ? kvi_fail(s->error, KVARC_PROG, "%s: the name of the session %s", call, wrong)
-	             : KVARC_OK;
+	return wrong ? kvi_fail(s->error, KVARC_PROG, "the name of a session %s", wrong) : KVARC_OK;
 }
 
 void kvi_version_fill(kvarc_session_version *v, const struct kvi_session_key *k,

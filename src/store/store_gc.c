@@ -39,16 +39,31 @@ static void keep_last(struct kvi_store_map *m, uint64_t keep)
 	}
 }
 
-static kvarc_ret meet_budget(struct kvi_store_map *m, uint64_t budget)
+/* One that was saved or loaded lately stays: a budget is no reason to remove what is in use. */
+static bool is_young(const struct kvi_gc *g, const struct kvi_map_version *v)
 {
+	return v->used > g->now - kvi_gc_grace(g);
+}
+
+static kvarc_ret meet_budget(struct kvi_gc *g)
+{
+	struct kvi_store_map *m = &g->map;
+	uint64_t young = 0;
 	struct kvi_map_version **order = kvi_array(&m->s->alloc, m->versions.n + 1, sizeof(void *));
 	if (!order)
 		return kvi_fail_alloc(m->s->error, &m->s->alloc);
 	for (size_t i = 0; i < m->versions.n; i++)
 		order[i] = KVI_LIST(struct kvi_map_version, m->versions, i);
 	qsort((void *)order, m->versions.n, sizeof *order, least_recently_used);
-	for (size_t i = 0; i < m->versions.n && kvi_map_needed_bytes(m) > budget; i++)
-		kvi_map_remove(m, order[i]);
+	for (size_t i = 0; i < m->versions.n && kvi_map_needed_bytes(m) > g->o->budget; i++) {
+		if (is_young(g, order[i]))
+			young++;
+		else
+			kvi_map_remove(m, order[i]);
+	}
+	if (kvi_map_needed_bytes(m) > g->o->budget && young)
+		kvi_map_report(m, "the budget is not met: %" PRIu64 " version%s used within the "
+		               "grace period", young, young == 1 ? " was" : "s were");
 	kvi_free(&m->s->alloc, (void *)order);
 	return KVARC_OK;
 }
@@ -59,7 +74,7 @@ static kvarc_ret evict(struct kvi_gc *g)
 	if (g->o->keep)
 		keep_last(&g->map, g->o->keep);
 	if (g->o->budget)
-		ret = meet_budget(&g->map, g->o->budget);
+		ret = meet_budget(g);
 	/* In the order of their numbers: if this ends early, a session has its last versions. */
 	for (size_t i = 0; i < g->map.versions.n && !ret; i++) {
 		struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, g->map.versions, i);
@@ -70,6 +85,10 @@ static kvarc_ret evict(struct kvi_gc *g)
 		if (!g->o->dry_run &&
 		    kvi_version_key(key, v->key.name_space, v->key.name, v->key.number))
 			ret = g->s->backend->calls->remove(g->s->backend, key, g->s->error);
+		if (!ret)
+			kvi_map_report(&g->map, "%s %s@%" PRIu64,
+			               g->o->dry_run ? "would remove" : "removed", v->key.name,
+			               v->key.number);
 	}
 	return ret;
 }
@@ -116,7 +135,8 @@ static void count(struct kvi_gc *g)
 static kvarc_ret remove_packs(struct kvi_gc *g)
 {
 	kvarc_ret ret = g->o->no_repack ? KVARC_OK : kvi_repack(g);
-	for (size_t i = 0; i < g->map.packs.n && !ret; i++) {
+	bool retired = false, full = false;
+	for (size_t i = 0; i < g->map.packs.n && !ret && !full; i++) {
 		struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, g->map.packs, i);
 		if (!may_go(g, p))
 			continue;
@@ -125,8 +145,14 @@ static kvarc_ret remove_packs(struct kvi_gc *g)
 			g->result->removed_bytes += p->bytes;
 		} else {
 			ret = kvi_gc_retire(g, p);
+			/* On a full disk those that are retired so far make space for the rest. */
+			full = ret == KVARC_IO && retired;
+			retired |= p->retired;
+			ret = full ? KVARC_OK : ret;
 		}
 	}
+	if (full)
+		kvi_map_report(&g->map, "%s; run gc again for the rest", g->s->error->text);
 	if (!ret && !g->o->dry_run)
 		ret = kvi_gc_look_again(g);
 	if (!ret && !g->o->dry_run)

@@ -12,9 +12,11 @@ kvarc_ret kvarc_store_identity(kvarc_store *s, const char *session, uint64_t num
 	const char *key, *value;
 	if (!s || !fn)
 		return KVARC_PROG;
-	kvarc_ret ret = kvi_session_check(s, "kvarc_store_identity", session);
+	kvarc_ret ret = kvi_session_check(s, session);
 	if (!ret)
 		ret = kvi_version_read(s, session, &number, &m);
+	if (ret == KVARC_END)
+		kvi_fail(s->error, ret, "there is no such session or version");
 	if (!ret && (ret = kvi_pack_reader(s, m.needs.pack, &r)) == KVARC_END)
 		ret = kvi_fail(s->error, KVARC_STORE,
 		               "store: the archive of the version is missing: it is lost");

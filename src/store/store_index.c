@@ -260,6 +260,23 @@ kvarc_ret kvi_index_open(struct kvi_store_index **out, const char *path,
 	return ret;
 }
 
+kvarc_ret kvi_index_open_copy(struct kvi_store_index **out, const char *path,
+                              const kvarc_allocator *allocator, bool *made, kvarc_error *e)
+{
+	const char *why;
+	sqlite3_int64 version = 0;
+	kvarc_ret ret = kvi_index_open(out, NULL, allocator, made, &why, e);
+	if (ret)
+		return ret;
+	struct kvi_store_index *x = *out;
+	*made = !kvi_index_copy(x->db, path) || read_version(x, &version) ||
+	        version != strtoll(INDEX_VERSION, NULL, 10) || try_statements(x);
+	if (!*made)
+		return KVARC_OK;
+	kvi_index_close(out);
+	return kvi_index_open(out, NULL, allocator, made, &why, e);
+}
+
 bool kvi_index_damaged(const struct kvi_store_index *x)
 {
 	return x->damaged;

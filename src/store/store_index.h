@@ -67,6 +67,10 @@ struct kvi_index_pack {
 kvarc_ret kvi_index_open(struct kvi_store_index **x, const char *path,
                          const kvarc_allocator *allocator, bool *made, const char **why,
                          kvarc_error *e);
+/* Makes one in memory with what a file has, which cannot be written. A file that cannot be read, of
+ * another version or damaged: *made, it is empty. Returns as kvi_index_open. */
+kvarc_ret kvi_index_open_copy(struct kvi_store_index **x, const char *path,
+                              const kvarc_allocator *allocator, bool *made, kvarc_error *e);
 /* Whether a call has found that the file is damaged. */
 bool kvi_index_damaged(const struct kvi_store_index *x);
 /* Whether a call has found that the file cannot be read or written: a full disk, no permission. */

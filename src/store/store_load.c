@@ -9,7 +9,7 @@
 static kvarc_ret find_version(struct kvarc_store *s, const char *session, uint64_t number)
 {
 	struct kvi_session_key *k = &s->version_key;
-	kvarc_ret ret = kvi_session_check(s, "kvarc_store_load", session);
+	kvarc_ret ret = kvi_session_check(s, session);
 	if (ret)
 		return ret;
 	memset(k, 0, sizeof *k);
@@ -17,10 +17,12 @@ static kvarc_ret find_version(struct kvarc_store *s, const char *session, uint64
 	ret = kvi_version_read(s, session, &k->number, &s->version);
 	strcpy(k->name, session);
 	strcpy(k->name_space, s->name_space);
-	if (ret == KVARC_END && number)
+	struct kvi_list numbers = { 0 };
+	if (ret == KVARC_END && number && kvi_session_numbers(s, session, &numbers) == KVARC_OK)
 		kvi_fail(s->error, ret, "the session has no version %" PRIu64, number);
 	else if (ret == KVARC_END)
 		kvi_fail(s->error, ret, "there is no such session");
+	kvi_free(&s->alloc, numbers.p);
 	return ret;
 }
 

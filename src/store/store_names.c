@@ -58,7 +58,7 @@ static kvarc_ret export_one(struct kvarc_store *s, const char *call,
 	kvarc_ret ret = KVI_CHECK_RESERVED(s->error, call, "kvarc_version_name", version);
 	if (ret)
 		return ret;
-	ret = kvi_leaving_find(&v, s, call, version->session, version->number);
+	ret = kvi_leaving_find(&v, s, version->session, version->number);
 	if (!ret)
 		ret = fn(opaque, version, &v);
 	kvi_leaving_free(&v, s);
@@ -95,20 +95,16 @@ kvarc_ret kvi_import_version(struct kvi_importing *x, const char *key, const cha
                              size_t bytes)
 {
 	struct kvi_session_key k;
-	uint64_t before = 0;
 	if (!kvi_session_key_parse(&k, key))
 		return kvi_fail(x->s->error, KVARC_DATA,
 		                "store: what is imported has an entry that is no version");
 	if (!kvi_import_wants(x, k.name))
 		return KVARC_OK;
 	x->found++;
-	kvarc_ret ret = kvi_version_read(x->s, k.name, &before, &(struct kvi_manifest){ 0 });
-	if (ret && ret != KVARC_END && ret != KVARC_DATA && ret != KVARC_OPTIONS)
-		return ret;
-	ret = kvi_arrive_version(x->s, k.name, text, bytes, true, &x->came);
+	kvarc_ret ret = kvi_arrive_version(x->s, k.name, text, bytes, &x->came);
 	const kvarc_imported v = { .session = k.name,
 		                   .version = x->came.version,
-		                   .was_here = x->came.version <= before,
+		                   .was_here = x->came.was_here != 0,
 		                   .archives = x->came.archives,
 		                   .archive_bytes = x->came.archive_bytes };
 	x->came = (kvarc_received){ 0 };

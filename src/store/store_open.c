@@ -57,17 +57,42 @@ static kvarc_ret fill_index(struct kvarc_store *s, const char *why)
 	return ret;
 }
 
+/* In memory, for this handle: loading and removing need no file. */
+static kvarc_ret replace_index(struct kvarc_store *s)
+{
+	struct kvi_store_index *x;
+	uint64_t unreadable = 0;
+	bool made;
+	kvi_store_note(s, "the index %s cannot be used (%.80s); it is a cache, and one in memory "
+	                  "takes its place", s->index_path, s->error->text);
+	kvarc_ret ret = kvi_index_open_copy(&x, s->index_path, s->options.common.allocator, &made,
+	                                    s->error);
+	kvi_index_close(&s->index);
+	kvi_free(&s->alloc, s->index_path);
+	s->index_path = NULL;
+	if (ret)
+		return ret;
+	s->index = x;
+	return made ? kvi_index_refresh(s, x, s->options.note, s->options.note_opaque, &unreadable)
+	            : KVARC_OK;
+}
+
 static kvarc_ret open_index(struct kvarc_store *s)
 {
 	bool made;
 	const char *why;
 	kvarc_ret ret = kvi_index_open(&s->index, s->index_path, s->options.common.allocator, &made,
 	                               &why, s->error);
-	return !ret && made ? fill_index(s, why) : ret;
+	if (!ret && made)
+		ret = fill_index(s, why);
+	const bool unusable = !s->index || kvi_index_unusable(s->index);
+	return ret == KVARC_IO && s->index_path && unusable ? replace_index(s) : ret;
 }
 
 bool kvi_store_mend(struct kvarc_store *s, kvarc_ret ret)
 {
+	if (ret == KVARC_IO && s->index && s->index_path && kvi_index_unusable(s->index))
+		return replace_index(s) == KVARC_OK;
 	if (ret != KVARC_DATA || !s->index || !kvi_index_damaged(s->index))
 		return false;
 	/* What is open of it is closed: then it is found to be damaged, and made again. */

@@ -305,7 +305,7 @@ static kvarc_ret check(struct kvarc_store *s, const char *session, const kvarc_s
 {
 	static const char call[] = "kvarc_store_save";
 	const int level = o->writer.level < 0 ? 0 : o->writer.level;
-	kvarc_ret ret = kvi_session_check(s, call, session);
+	kvarc_ret ret = kvi_session_check(s, session);
 	if (!ret)
 		ret = KVI_CHECK_RESERVED(s->error, call, "options", o);
 	if (ret)

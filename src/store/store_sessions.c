@@ -81,7 +81,7 @@ kvarc_ret kvarc_store_log(kvarc_store *s, const char *session, kvarc_session_ver
 	if (!fn)
 		return kvi_fail(s->error, KVARC_PROG, "kvarc_store_log: fn is NULL");
 	struct showing v = { .s = s, .session = session, .fn = fn, .opaque = opaque };
-	kvarc_ret ret = kvi_session_check(s, "kvarc_store_log", session);
+	kvarc_ret ret = kvi_session_check(s, session);
 	if (!ret)
 		ret = show_all(&v);
 	if (!ret && !v.n)
@@ -137,13 +137,12 @@ static kvarc_ret put_fork(struct kvarc_store *s, const char *to, struct kvi_mani
 
 kvarc_ret kvarc_store_fork(kvarc_store *s, const char *session, uint64_t number, const char *to)
 {
-	static const char call[] = "kvarc_store_fork";
 	struct kvi_manifest m;
 	if (!s)
 		return KVARC_PROG;
-	kvarc_ret ret = kvi_session_check(s, call, session);
+	kvarc_ret ret = kvi_session_check(s, session);
 	if (!ret)
-		ret = kvi_session_check(s, call, to);
+		ret = kvi_session_check(s, to);
 	if (!ret)
 		ret = kvi_version_read(s, session, &number, &m);
 	if (ret == KVARC_END)
@@ -164,7 +163,7 @@ kvarc_ret kvarc_store_remove(kvarc_store *s, const char *session, uint64_t *vers
 	uint64_t n = 0;
 	if (!s)
 		return KVARC_PROG;
-	kvarc_ret ret = kvi_session_check(s, "kvarc_store_remove", session);
+	kvarc_ret ret = kvi_session_check(s, session);
 	if (!ret)
 		ret = kvi_session_numbers(s, session, &numbers);
 	if (ret == KVARC_END)

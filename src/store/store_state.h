@@ -218,7 +218,7 @@ typedef kvarc_ret (*kvi_manifest_fn)(void *opaque, const char *key, const struct
 kvarc_ret kvi_manifests(struct kvarc_store *s, const char *prefix, kvi_manifest_fn fn,
                         void *opaque);
 /* PROG where a session cannot be called that. */
-kvarc_ret kvi_session_check(struct kvarc_store *s, const char *call, const char *session);
+kvarc_ret kvi_session_check(struct kvarc_store *s, const char *session);
 /* Fills what callers see; its strings are those of k and m. */
 void kvi_version_fill(kvarc_session_version *v, const struct kvi_session_key *k,
                       const struct kvi_manifest *m);

@@ -42,7 +42,7 @@ kvarc_ret kvarc_store_send(kvarc_store *s, const char *session, uint64_t number,
 		return KVARC_PROG;
 	sent = sent ? sent : &unused;
 	memset(sent, 0, sizeof *sent);
-	kvarc_ret ret = kvi_leaving_find(&v, s, "kvarc_store_send", session, number);
+	kvarc_ret ret = kvi_leaving_find(&v, s, session, number);
 	if (!ret) {
 		ret = kvi_tar_out_open(&x, s, sink);
 		if (!ret)
@@ -73,8 +73,7 @@ static kvarc_ret receive_all(struct kvi_tar_in *x, const char *session, kvarc_re
 		if (strcmp(name, MANIFEST_NAME) == 0) {
 			ret = kvi_tar_text(x, bytes, text, sizeof text);
 			return ret ? ret
-			           : kvi_arrive_version(x->s, session, text, (size_t)bytes, false,
-			                                n);
+			           : kvi_arrive_version(x->s, session, text, (size_t)bytes, n);
 		}
 		ret = kvi_tar_take_pack(x, name, bytes, n);
 	}
@@ -90,7 +89,7 @@ kvarc_ret kvarc_store_receive(kvarc_store *s, const char *session, const kvarc_s
 		return KVARC_PROG;
 	received = received ? received : &unused;
 	memset(received, 0, sizeof *received);
-	kvarc_ret ret = kvi_session_check(s, "kvarc_store_receive", session);
+	kvarc_ret ret = kvi_session_check(s, session);
 	if (ret)
 		return ret;
 	ret = kvi_tar_in_open(&x, s, source);

@@ -106,6 +106,13 @@ static la_ssize_t read_block(struct archive *tar, void *opaque, const void **p)
 	return (la_ssize_t)n;
 }
 
+static kvarc_ret fail_in(struct kvi_tar_in *x)
+{
+	return x->offset ? fail_tar(x->s, x->tar, "reading")
+	                 : kvi_fail(x->s->error, KVARC_DATA,
+	                            "store: the stream is empty: did the sender fail?");
+}
+
 kvarc_ret kvi_tar_in_open(struct kvi_tar_in *x, struct kvarc_store *s, const kvarc_source *source)
 {
 	*x = (struct kvi_tar_in){ .s = s, .source = source };
@@ -115,7 +122,7 @@ kvarc_ret kvi_tar_in_open(struct kvi_tar_in *x, struct kvarc_store *s, const kva
 	x->tar = archive_read_new();
 	if (!x->tar || archive_read_support_format_tar(x->tar) != ARCHIVE_OK ||
 	    archive_read_open(x->tar, x, NULL, read_block, NULL) != ARCHIVE_OK)
-		return fail_tar(s, x->tar, "reading");
+		return fail_in(x);
 	return KVARC_OK;
 }
 
@@ -126,7 +133,7 @@ kvarc_ret kvi_tar_next(struct kvi_tar_in *x, const char **name, uint64_t *bytes)
 	if (got == ARCHIVE_EOF)
 		return KVARC_END;
 	if (got != ARCHIVE_OK)
-		return fail_tar(x->s, x->tar, "reading");
+		return fail_in(x);
 	const int64_t size = archive_entry_size(entry);
 	*name = archive_entry_pathname(entry);
 	if (!*name || size < 0 || archive_entry_filetype(entry) != AE_IFREG)
@@ -144,6 +151,7 @@ static int64_t read_entry(void *opaque, void *buf, size_t n, uint64_t offset)
 		return -1;
 	la_ssize_t got = archive_read_data(x->tar, buf, n);
 	x->entry_offset += got > 0 ? (uint64_t)got : 0;
+	x->cut |= got <= 0;
 	return (int64_t)got;
 }
 
@@ -257,5 +265,10 @@ kvarc_ret kvi_tar_take_pack(struct kvi_tar_in *x, const char *name, uint64_t byt
 	if (!kvi_pack_key_parse(id, name))
 		return kvi_fail(x->s->error, KVARC_DATA,
 		                "store: the stream has an entry that is no archive of a store");
-	return kvi_arrive_pack(x->s, id, &entry, n);
+	kvarc_ret ret = kvi_arrive_pack(x->s, id, &entry, n);
+	return ret && x->cut
+	               ? kvi_fail(x->s->error, KVARC_DATA,
+	                          "store: the stream ends early; what came is kept: send the rest "
+	                          "with --have")
+	               : ret;
 }

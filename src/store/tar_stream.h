@@ -3,6 +3,7 @@
 #ifndef KVI_TAR_STREAM_H
 #define KVI_TAR_STREAM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -40,6 +41,7 @@ struct kvi_tar_in {
 	struct archive *tar;
 	uint8_t *block;
 	uint64_t entry_offset; /* of the entry in hand */
+	bool cut;              /* it ended before its size */
 };
 
 /* As kvi_tar_out_open. */

@@ -8,17 +8,17 @@
 
 /* ----- what leaves ------------------------------------------------ */
 
-kvarc_ret kvi_leaving_find(struct kvi_leaving *x, struct kvarc_store *s, const char *call,
+kvarc_ret kvi_leaving_find(struct kvi_leaving *x, struct kvarc_store *s,
                            const char *session, uint64_t number)
 {
 	uint64_t unreadable = 0;
 	memset(x, 0, sizeof *x);
 	x->number = number;
-	kvarc_ret ret = kvi_session_check(s, call, session);
+	kvarc_ret ret = kvi_session_check(s, session);
 	if (!ret)
 		ret = kvi_version_read(s, session, &x->number, &x->m);
 	if (ret == KVARC_END)
-		return kvi_fail(s->error, ret, "there is no such session or version");
+		return kvi_fail(s->error, ret, "there is no such session or version: '%s'", session);
 	if (!ret)
 		ret = kvi_index_refresh(s, s->index, NULL, NULL, &unreadable);
 	if (!ret)
@@ -138,7 +138,7 @@ static kvarc_ret find_same(struct kvarc_store *s, const char *session, const str
 }
 
 kvarc_ret kvi_arrive_version(struct kvarc_store *s, const char *session, const char *text,
-                             size_t bytes, bool once, kvarc_received *n)
+                             size_t bytes, kvarc_received *n)
 {
 	struct kvi_manifest m;
 	struct kvi_list ids = { 0 };
@@ -156,8 +156,9 @@ kvarc_ret kvi_arrive_version(struct kvarc_store *s, const char *session, const c
 		ret = kvi_fail(s->error, KVARC_STORE,
 		               "store: the version names archives that neither came nor are here; "
 		               "send it without --have");
-	if (!ret && once)
+	if (!ret)
 		ret = find_same(s, session, &m, &n->version);
+	n->was_here = n->version != 0;
 	if (!ret && !n->version)
 		ret = publish(s, session, &m, n);
 	kvi_free(&s->alloc, ids.p);

@@ -14,7 +14,7 @@ struct kvi_leaving {
 
 /* A version, number 0: the last one, and what it needs. *x is to be freed, also on failure. Returns
  * OK, END (no such version), STORE (archives are missing), PROG, DATA, IO, MEM. */
-kvarc_ret kvi_leaving_find(struct kvi_leaving *x, struct kvarc_store *s, const char *call,
+kvarc_ret kvi_leaving_find(struct kvi_leaving *x, struct kvarc_store *s,
                            const char *session, uint64_t number);
 /* Frees the ids. */
 void kvi_leaving_free(struct kvi_leaving *x, struct kvarc_store *s);
@@ -29,10 +29,10 @@ kvarc_ret kvi_leaving_source(struct kvarc_store *s, const char *key, kvarc_sourc
  * its frames; one that is damaged goes again. Counts in *n. Returns OK, DATA, IO, MEM, MEMLIMIT. */
 kvarc_ret kvi_arrive_pack(struct kvarc_store *s, const uint8_t id[16], const kvarc_source *source,
                           kvarc_received *n);
-/* Puts a version, of which `text` is the manifest, once its archives are there. once: it is not put
- * where the session has that very version. n->version says which it is. Returns OK, DATA, STORE
- * (archives are nowhere), OPTIONS (a newer manifest), IO, MEM. */
+/* Puts a version, of which `text` is the manifest, once its archives are there. It is not put
+ * where the session has that very version: n->was_here. n->version says which it is. Returns OK,
+ * DATA, STORE (archives are nowhere), OPTIONS (a newer manifest), IO, MEM. */
 kvarc_ret kvi_arrive_version(struct kvarc_store *s, const char *session, const char *text,
-                             size_t bytes, bool once, kvarc_received *n);
+                             size_t bytes, kvarc_received *n);
 
 #endif
