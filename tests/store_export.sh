@@ -81,7 +81,7 @@ refused 'session receive' into "$tmp/sent.tar"
 bytes=$(wc -c < "$tmp/all.tar")
 for n in 900 1536 $((bytes / 2)) $((bytes - 2048)); do
 	head -c "$n" "$tmp/all.tar" > "$tmp/cut.tar"
-	refused '' into "$tmp/cut.tar"
+	refused '' into "$tmp/cut.tar" -q
 done
 # cut between two versions, with a clean end
 head -c 512 "$tmp/all.tar" > "$tmp/cut.tar"
@@ -90,7 +90,7 @@ head -c 512 "$tmp/all.tar" > "$tmp/cut.tar"
 refused 'none of the sessions' into "$tmp/none.tar"
 { cat "$tmp/cut.tar"; printf 'kvarc-export=1\nversions=3\n'; head -c 486 /dev/zero
 	head -c 1024 /dev/zero; } > "$tmp/less.tar"
-refused 'it was cut' into "$tmp/less.tar"
+refused 'it was cut' into "$tmp/less.tar" -q
 
 # An OCI image layout.
 if ! from export --oci "$tmp/layout" --json > "$tmp/json" 2> "$tmp/err"; then

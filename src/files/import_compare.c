@@ -9,7 +9,7 @@
 
 enum { BLOCK_BYTES = 1 << 18 };
 
-struct comparing {
+struct import_comparing {
 	const kvarc_import *im;
 	struct compared_item *items; /* as many as the import has */
 	size_t n;                    /* of the archive */
@@ -19,7 +19,7 @@ struct comparing {
 
 /* A file, and how many bytes of it came. */
 struct compared_item {
-	struct comparing *c;
+	struct import_comparing *c;
 	const kvarc_source *file;
 	uint64_t bytes;
 };
@@ -42,7 +42,7 @@ static const uint8_t *read_file(struct compared_item *x, size_t n, uint64_t offs
 static int compare_bytes(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
 	struct compared_item *x = opaque;
-	struct comparing *c = x->c;
+	struct import_comparing *c = x->c;
 	c->differs |= offset > x->file->size || bytes > x->file->size - offset;
 	for (size_t at = 0; at < bytes && !c->differs && !c->unreadable;) {
 		const size_t n = bytes - at < BLOCK_BYTES ? bytes - at : BLOCK_BYTES;
@@ -57,7 +57,7 @@ static int compare_bytes(void *opaque, const void *buf, size_t bytes, uint64_t o
 
 static int open_item(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 {
-	struct comparing *c = opaque;
+	struct import_comparing *c = opaque;
 	c->n++;
 	c->differs |= item->index >= c->im->n_items ||
 	              item->kind != c->im->items[item->index].kind ||
@@ -72,7 +72,7 @@ static int open_item(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 }
 
 /* Every file came as a whole. */
-static bool is_complete(const struct comparing *c)
+static bool is_complete(const struct import_comparing *c)
 {
 	bool complete = c->n == c->im->n_items;
 	for (size_t i = 0; i < c->im->n_items && complete; i++)
@@ -82,7 +82,7 @@ static bool is_complete(const struct comparing *c)
 
 kvarc_ret kvi_import_compare(const kvarc_import *im, kvarc_reader *r, kvarc_error *e)
 {
-	struct comparing c = { .im = im };
+	struct import_comparing c = { .im = im };
 	kvarc_ret ret = KVARC_OK;
 	c.items = kvi_calloc(&im->alloc, im->n_items + 1, sizeof *c.items);
 	c.block = kvi_malloc(&im->alloc, BLOCK_BYTES);

@@ -12,7 +12,8 @@
 
 #include "util/error.h"
 
-/* Of the tables below (segments.wn: as whole_n of a row; -1: a whole one that is doubted), with the letters KVA in front. */
+/* segments.wn: as whole_n of a row; -1: a whole one that is doubted. */
+/* Of the tables below, with the letters KVA in front. */
 #define INDEX_VERSION "1263943939"
 enum { BUSY_MS = 60000, RETRY_MS = 10, NAME_BYTES = 4096 };
 

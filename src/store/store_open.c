@@ -63,8 +63,8 @@ static kvarc_ret replace_index(struct kvarc_store *s)
 	struct kvi_store_index *x;
 	uint64_t unreadable = 0;
 	bool made;
-	kvi_store_note(s, "the index %s cannot be used (%.80s); it is a cache, and one in memory "
-	                  "takes its place", s->index_path, s->error->text);
+	kvi_store_note(s, "the index %s cannot be used (%.80s): one in memory is used instead",
+	               s->index_path, s->error->text);
 	kvarc_ret ret = kvi_index_open_copy(&x, s->index_path, s->options.common.allocator, &made,
 	                                    s->error);
 	kvi_index_close(&s->index);

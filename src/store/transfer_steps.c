@@ -18,7 +18,8 @@ kvarc_ret kvi_leaving_find(struct kvi_leaving *x, struct kvarc_store *s,
 	if (!ret)
 		ret = kvi_version_read(s, session, &x->number, &x->m);
 	if (ret == KVARC_END)
-		return kvi_fail(s->error, ret, "there is no such session or version: '%s'", session);
+		return kvi_fail(s->error, ret, "there is no such session or version: '%s'",
+		                session);
 	if (!ret)
 		ret = kvi_index_refresh(s, s->index, NULL, NULL, &unreadable);
 	if (!ret)
