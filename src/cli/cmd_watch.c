@@ -61,14 +61,15 @@ static enum content look_into(const struct options *o, struct input *in, char *w
 	return tensors ? CACHE : *why ? NOT_COMPLETE : NO_CACHE;
 }
 
-/* The next checkpoint of the archive of that name. */
-static void append(const struct options *o, char *path, const char *name)
+/* The next checkpoint of the archive of that name. false: a message was shown. */
+static bool append(const struct options *o, char *path, const char *name)
 {
 	struct options one = *o;
 	char *folder = o->output ? strdup(o->output) : paths_folder(path);
 	char *ending = malloc(strlen(name) + sizeof(".kva"));
 	char *archive = NULL;
 	char *files[2];
+	const unsigned long errors = msg_errors();
 
 	if (folder && ending) {
 		strcpy(ending, name);
@@ -89,23 +90,27 @@ static void append(const struct options *o, char *path, const char *name)
 	free(folder);
 	free(ending);
 	free(archive);
+	return msg_errors() == errors;
 }
 
-/* The next version of the session that is called like the file, without its ending. */
-static void save(struct watching *w, const char *path, const char *name)
+/* The next version of the session that is called like the file, without its ending. false: nothing
+ * was saved, a message was shown. */
+static bool save(struct watching *w, const char *path, const char *name)
 {
 	struct options one = *w->o;
 	char *session = strdup(name);
 	char *dot = session ? strrchr(session, '.') : NULL;
+	bool saved = false;
 
 	one.verify = one.verify || one.remove;
 	if (dot && dot > session)
 		*dot = '\0';
 	if (session)
-		session_save(&one, &w->store, session, path);
+		saved = session_save(&one, &w->store, session, path);
 	else
 		msg_error(NULL, "out of memory");
 	free(session);
+	return saved;
 }
 
 static void remove_file(const struct watch *seen, const struct input *in)
@@ -120,9 +125,9 @@ static void remove_file(const struct watch *seen, const struct input *in)
 
 static void take_open(struct watching *w, struct folder_file *x, struct input *in, char *path)
 {
-	const unsigned long errors = msg_errors();
 	struct watch seen;
 	char why[200];
+	bool packed;
 
 	watch_start(&seen, in);
 	switch (look_into(w->o, in, why)) {
@@ -136,11 +141,8 @@ static void take_open(struct watching *w, struct folder_file *x, struct input *i
 			msg_error(path, "not packed: %s", why);
 		break;
 	case CACHE:
-		if (w->store.s)
-			save(w, path, x->name);
-		else
-			append(w->o, path, x->name);
-		if (w->o->remove && msg_errors() == errors)
+		packed = w->store.s ? save(w, path, x->name) : append(w->o, path, x->name);
+		if (packed && w->o->remove)
 			remove_file(&seen, in);
 		msg_flush();
 		break;

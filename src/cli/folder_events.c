@@ -35,7 +35,9 @@ static void report(const char *buf, size_t n, folder_event_fn *fn, void *opaque)
 
 	for (size_t at = 0; at + sizeof(x) <= n; at += sizeof(x) + x.len) {
 		memcpy(&x, buf + at, sizeof(x));
-		if (x.len)
+		if (x.mask & IN_Q_OVERFLOW)
+			fn(opaque, NULL, false);
+		else if (x.len)
 			fn(opaque, buf + at + sizeof(x), !(x.mask & IN_MODIFY));
 	}
 }

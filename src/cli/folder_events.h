@@ -11,7 +11,8 @@ struct folder_events {
 };
 
 /* closed: the file is complete as far as its writer is concerned, or has its final name now; else
- * it is being written. */
+ * it is being written. name NULL: there were more events than the system keeps, and some are
+ * lost. */
 typedef void folder_event_fn(void *opaque, const char *name, bool closed);
 
 /* Starts to listen, with inotify where there is one. Never fails. */

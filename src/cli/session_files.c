@@ -56,6 +56,7 @@ struct session_input {
 	kvarc_import *im;
 	kvarc_error error;
 	struct workspace workspace;
+	bool changed; /* while it was saved: a message was shown */
 };
 
 static bool open_input(struct session_input *x, const struct options *o, const char *file)
@@ -97,7 +98,8 @@ static int is_changed(void *opaque)
 	struct session_input *x = opaque;
 	char what[96];
 
-	if (!watch_changed(&x->watch, &x->in, what, sizeof(what)))
+	x->changed = watch_changed(&x->watch, &x->in, what, sizeof(what));
+	if (!x->changed)
 		return 0;
 	msg_error(x->in.name, "changed while it was saved (%s): nothing was saved; try again",
 	          what);
@@ -153,13 +155,13 @@ static bool check_key(const struct options *o, struct store_access *a, const cha
 	return encrypted >= 0;
 }
 
-void session_save(const struct options *o, struct store_access *a, const char *name,
+bool session_save(const struct options *o, struct store_access *a, const char *name,
                   const char *file)
 {
-	session_save_from(o, a, name, file, NULL);
+	return session_save_from(o, a, name, file, NULL);
 }
 
-void session_save_from(const struct options *o, struct store_access *a, const char *name,
+bool session_save_from(const struct options *o, struct store_access *a, const char *name,
                        const char *file, const kvarc_server *server)
 {
 	kvarc_save_options so = KVARC_SAVE_OPTIONS_INIT;
@@ -169,13 +171,13 @@ void session_save_from(const struct options *o, struct store_access *a, const ch
 	kvarc_ret ret;
 
 	if (!check_key(o, a, name))
-		return;
+		return false;
 	if (!open_input(&x, o, file) || !identities_record(o, &x.in, x.im, &x.error) ||
 	    (server && kvarc_server_identity(server, x.im) != KVARC_OK) ||
 	    !workspace_attach(&x.workspace, o, x.im, (const char *[]){ x.in.name, a->url }, 2) ||
 	    !profiles_writer(o, kvarc_import_geometry(x.im), &so.writer)) {
 		close_input(&x);
-		return;
+		return false;
 	}
 	if (kvarc_import_note(x.im))
 		msg_warning(file, "%s", kvarc_import_note(x.im));
@@ -194,9 +196,10 @@ void session_save_from(const struct options *o, struct store_access *a, const ch
 		report_saved(o, name, file, &saved, units_now() - start);
 	else if (x.in.error)
 		library_error(file, ret, &x.error, &x.in, NULL);
-	else if (msg_status() != EXIT_ERROR)
+	else if (!x.changed)
 		store_access_error(a, name, ret);
 	close_input(&x);
+	return ret == KVARC_OK;
 }
 
 /* ----- load ------------------------------------------------ */

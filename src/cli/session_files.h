@@ -11,13 +11,14 @@ bool session_is_version(const char *text);
 /* Splits "NAME@N": *name is allocated, *number 0 without "@N". false: a message was shown. */
 bool session_split(const char *text, char **name, uint64_t *number);
 
-/* Saves a file as the next version, and shows a report or messages. */
-void session_save(const struct options *o, struct store_access *a, const char *name,
+/* Saves a file as the next version, and shows a report. false: nothing was saved, a message was
+ * shown. */
+bool session_save(const struct options *o, struct store_access *a, const char *name,
                   const char *file);
 /* Loads a version, "NAME[@N]", into the file of -o; likewise. */
 void session_load(const struct options *o, struct store_access *a, const char *version);
 /* The same of a file that a server has written, whose origin is recorded; server: NULL or that. */
-void session_save_from(const struct options *o, struct store_access *a, const char *name,
+bool session_save_from(const struct options *o, struct store_access *a, const char *name,
                        const char *file, const kvarc_server *server);
 /* Loads a version into a file, and reports nothing. false: a message was shown. */
 bool session_load_into(const struct options *o, struct store_access *a, const char *version,

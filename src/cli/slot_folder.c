@@ -10,11 +10,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <xxhash.h>
 
 #include "message.h"
 
-/* Milliseconds; TRIED_AGAIN: after which what is not complete will not become so. */
-enum { QUIET = 1000, QUIET_CLOSED = 200, TRIED_AGAIN = 5000 };
+/* Milliseconds; TRIED_AGAIN: after which what is not complete will not become so. _OPEN: of a file
+ * that was not closed: truncate(2) does not report that, and events can be lost. */
+enum {
+	QUIET = 1000,
+	QUIET_CLOSED = 200,
+	TRIED_AGAIN = 5000,
+	QUIET_OPEN = 10000,
+	TRIED_AGAIN_OPEN = 30000
+};
 
 static int64_t now(clockid_t clock)
 {
@@ -24,34 +32,90 @@ static int64_t now(clockid_t clock)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
+/* ----- the list ------------------------------------------------ */
+
+/* Where a name is in the table, or would be. */
+static size_t slot_of(const struct slot_folder *f, const char *name)
+{
+	size_t i = (size_t)XXH3_64bits(name, strlen(name)) & (f->slots - 1);
+
+	while (f->table[i] && strcmp(f->list[f->table[i] - 1].name, name) != 0)
+		i = (i + 1) & (f->slots - 1);
+	return i;
+}
+
 static struct folder_file *find(struct slot_folder *f, const char *name)
 {
-	for (size_t i = 0; i < f->n; i++) {
-		if (strcmp(f->list[i].name, name) == 0)
-			return &f->list[i];
-	}
-	return NULL;
+	size_t number = f->slots ? f->table[slot_of(f, name)] : 0;
+
+	return number ? &f->list[number - 1] : NULL;
 }
+
+static void fill_table(struct slot_folder *f)
+{
+	memset(f->table, 0, f->slots * sizeof(*f->table));
+	for (size_t i = 0; i < f->n; i++)
+		f->table[slot_of(f, f->list[i].name)] = i + 1;
+}
+
+/* Capacity for one more file, in a table that is at most half full. */
+static bool reserve(struct slot_folder *f)
+{
+	const size_t cap = f->cap ? 2 * f->cap : 64;
+	struct folder_file *list;
+	size_t *table;
+
+	if (f->n < f->cap)
+		return true;
+	list = realloc(f->list, cap * sizeof(*list));
+	if (list)
+		f->list = list;
+	table = list ? malloc(2 * cap * sizeof(*table)) : NULL;
+	if (!table)
+		return false;
+	free(f->table);
+	f->table = table;
+	f->cap = cap;
+	f->slots = 2 * cap;
+	fill_table(f);
+	return true;
+}
+
+static struct folder_file *add(struct slot_folder *f, const char *name)
+{
+	char *copy = strdup(name);
+
+	if (!copy || !reserve(f)) {
+		free(copy);
+		return NULL;
+	}
+	f->list[f->n] = (struct folder_file){ .name = copy };
+	f->table[slot_of(f, name)] = f->n + 1;
+	return &f->list[f->n++];
+}
+
+static void drop_missing(struct slot_folder *f)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < f->n; i++) {
+		if (f->list[i].there)
+			f->list[n++] = f->list[i];
+		else
+			free(f->list[i].name);
+	}
+	if (n == f->n)
+		return;
+	f->n = n;
+	fill_table(f);
+}
+
+/* ----- what the folder has ------------------------------------------------ */
 
 static bool same(const struct stat *a, const struct stat *b)
 {
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
 	       a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
-}
-
-static struct folder_file *add(struct slot_folder *f, const char *name)
-{
-	struct folder_file *list = realloc(f->list, (f->n + 1) * sizeof(*list));
-	char *copy = strdup(name);
-
-	if (list)
-		f->list = list;
-	if (!list || !copy) {
-		free(copy);
-		return NULL;
-	}
-	list[f->n] = (struct folder_file){ .name = copy };
-	return &list[f->n++];
 }
 
 /* A file that was there before is as old as its last change says. */
@@ -76,19 +140,6 @@ static bool see(struct slot_folder *f, const char *name, const struct stat *st)
 	return true;
 }
 
-static void drop_missing(struct slot_folder *f)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < f->n; i++) {
-		if (f->list[i].there)
-			f->list[n++] = f->list[i];
-		else
-			free(f->list[i].name);
-	}
-	f->n = n;
-}
-
 bool slot_folder_scan(struct slot_folder *f)
 {
 	DIR *dir = opendir(f->path);
@@ -110,6 +161,7 @@ bool slot_folder_scan(struct slot_folder *f)
 	}
 	closedir(dir);
 	drop_missing(f);
+	f->next = 0;
 	if (!ok)
 		msg_error(NULL, "out of memory");
 	return ok;
@@ -117,10 +169,13 @@ bool slot_folder_scan(struct slot_folder *f)
 
 void slot_folder_event(void *opaque, const char *name, bool closed)
 {
-	struct folder_file *x = find(opaque, name);
+	struct slot_folder *f = opaque;
+	struct folder_file *x = name ? find(f, name) : NULL;
 
-	if (!x && name[0] != '.')
-		x = add(opaque, name);
+	for (size_t i = 0; i < f->n && !name; i++)
+		f->list[i].closed = f->list[i].open = false;
+	if (!x && name && name[0] != '.')
+		x = add(f, name);
 	if (!x)
 		return;
 	x->there = true; /* until the next scan */
@@ -132,17 +187,20 @@ static bool has_settled(const struct folder_file *x, int64_t at)
 {
 	int64_t quiet = x->tried ? TRIED_AGAIN : x->closed ? QUIET_CLOSED : QUIET;
 
-	return !x->taken && !x->open && x->since && at - x->since >= quiet;
+	if (x->open)
+		quiet = x->tried ? TRIED_AGAIN_OPEN : QUIET_OPEN;
+	return !x->taken && x->since && at - x->since >= quiet;
 }
 
 struct folder_file *slot_folder_next(struct slot_folder *f)
 {
 	int64_t at = now(CLOCK_MONOTONIC);
 
-	for (size_t i = 0; i < f->n; i++) {
-		if (has_settled(&f->list[i], at)) {
-			f->list[i].taken = true;
-			return &f->list[i];
+	while (f->next < f->n) {
+		struct folder_file *x = &f->list[f->next++];
+		if (has_settled(x, at)) {
+			x->taken = true;
+			return x;
 		}
 	}
 	return NULL;
@@ -168,6 +226,8 @@ void slot_folder_free(struct slot_folder *f)
 	for (size_t i = 0; i < f->n; i++)
 		free(f->list[i].name);
 	free(f->list);
+	free(f->table);
 	f->list = NULL;
-	f->n = 0;
+	f->table = NULL;
+	f->n = f->cap = f->slots = 0;
 }

@@ -14,7 +14,7 @@ struct folder_file {
 	struct stat st;
 	int64_t since; /* when it had this state first, in milliseconds */
 	bool closed;   /* its writer has closed it */
-	bool open;     /* it is being written: it does not settle before it is closed */
+	bool open;     /* it is being written, and its writer may pause for longer */
 	bool taken;    /* in this state */
 	bool tried;    /* it was given out in this state, and is to be given out once more */
 	bool there;    /* in the folder */
@@ -24,15 +24,19 @@ struct folder_file {
 struct slot_folder {
 	const char *path;
 	struct folder_file *list;
-	size_t n;
+	size_t n, cap;
+	size_t *table; /* by hashes of names: numbers in the list, plus 1; 0: free */
+	size_t slots;  /* of the table, a power of 2 */
+	size_t next;   /* that slot_folder_next looks at */
 };
 
 /* Reads the folder again. false: it cannot be read, a message was shown. */
 bool slot_folder_scan(struct slot_folder *f);
 /* An event of a file (folder_event_fn); opaque is the folder. */
 void slot_folder_event(void *opaque, const char *name, bool closed);
-/* The next file that has settled: unchanged for a second, or a fifth of one where it was closed.
- * It is not given out again before it changes, or slot_folder_again. NULL: there is none. It stays
+/* The next file that has settled: unchanged for a second, for a fifth of one where it was closed,
+ * or for ten where it is open, as the system may not report the end of that. It is not given out
+ * again before it changes, or slot_folder_again and another scan. NULL: there is none. It stays
  * valid until the next scan or event. */
 struct folder_file *slot_folder_next(struct slot_folder *f);
 /* Gives the file out once more, when it has stayed as it is for some seconds. */

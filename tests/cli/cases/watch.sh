@@ -40,6 +40,12 @@ kv watch --once --store store in 2>&1 | sizes
 kv session log --store store a | wc -l
 kv watch --once --rm -o out/ in 2>&1 | sizes
 ls in out
+# what is not saved stays: each of several, after an error, too
+mkdir names
+cp "$SLOT" names/x@3.bin
+cp "$SLOT" ./names/-o.bin
+kv watch --once --rm --store store names 2>&1 | sort >&2
+ls names
 # slowly, with a pause, and moved in; the command ends when it is asked to
 for how in "" --poll; do
 	"$KVARC" watch -q $how -o out/ --rm in 2> err &
@@ -62,6 +68,30 @@ for how in "" --poll; do
 	ls in out
 	rm out/slow.bin.kva out/moved.bin.kva
 done
+# a writer that stays, and one whose end is lost among more events than the system keeps
+most=$(cat /proc/sys/fs/inotify/max_queued_events 2> /dev/null || echo 0)
+"$KVARC" watch -q -o out/ in &
+watcher=$!
+sleep .5
+exec 3> in/open.bin 4> in/lost.bin
+cat "$SLOT" >&3
+cat "$SLOT" >&4
+sleep .5
+kill -STOP $watcher
+n=0
+while [ $n -le "$most" ]; do
+	: >> in/.x
+	: >> in/.y
+	n=$((n + 2))
+done
+exec 4>&-
+kill -CONT $watcher
+until_true is_whole out/lost.bin.kva "$SLOT"
+until_true is_whole out/open.bin.kva "$SLOT"
+exec 3>&-
+kill -TERM $watcher
+{ wait $watcher; } 2> /dev/null
+ls out
 kv watch
 kv watch missing
 kv watch --level 5 in
