@@ -160,6 +160,9 @@ cmp "$tmp/t" "$tmp/turn-1"
 alike "$work" "$tmp/at-load"
 "$kvarc" session load chat -f -o "$tmp/t" --attach "$tmp/at-load-2" --store "$tmp/live/store" -q
 [ ! -e "$tmp/at-load-2/store" ] || fail "the store is in the workspace"
+"$kvarc" session save chat "$tmp/slot.bin" --attach "$tmp/live" --store "file:$tmp/live/store" -q
+"$kvarc" session load chat -f -o "$tmp/t" --attach "$tmp/at-load-3" --store "$tmp/live/store" -q
+[ ! -e "$tmp/at-load-3/store" ] || fail "the store, by its URL, is in the workspace"
 "$kvarc" session load chat -f -o "$tmp/t" --store "$tmp/live/store" -q
 cmp "$tmp/t" "$tmp/slot.bin"
 

@@ -174,7 +174,8 @@ bool session_save_from(const struct options *o, struct store_access *a, const ch
 		return false;
 	if (!open_input(&x, o, file) || !identities_record(o, &x.in, x.im, &x.error) ||
 	    (server && kvarc_server_identity(server, x.im) != KVARC_OK) ||
-	    !workspace_attach(&x.workspace, o, x.im, (const char *[]){ x.in.name, a->url }, 2) ||
+	    !workspace_attach(&x.workspace, o, x.im,
+	                      (const char *[]){ x.in.name, store_access_folder(a) }, 2) ||
 	    !profiles_writer(o, kvarc_import_geometry(x.im), &so.writer)) {
 		close_input(&x);
 		return false;

@@ -134,6 +134,15 @@ bool store_access_open(struct store_access *a, const struct options *o, bool cre
 	return ret == KVARC_OK;
 }
 
+const char *store_access_folder(const struct store_access *a)
+{
+	const size_t skip = strncmp(a->url, "file://", 7) == 0 ? 7
+	                  : strncmp(a->url, "file:", 5) == 0   ? 5
+	                                                       : 0;
+
+	return a->url + skip;
+}
+
 void store_access_close(struct store_access *a)
 {
 	kvarc_store_close(&a->s);

@@ -20,6 +20,8 @@ struct store_access {
 bool store_access_open(struct store_access *a, const struct options *o, bool create);
 /* Closes and frees. */
 void store_access_close(struct store_access *a);
+/* The path of a store in a folder; of another one its URL, which is no path. Until it is closed. */
+const char *store_access_folder(const struct store_access *a);
 /* Shows what a call returned, about a session or a file; NULL: about the store. */
 void store_access_error(const struct store_access *a, const char *what, kvarc_ret ret);
 
