@@ -193,6 +193,7 @@ unit_tests = \
 	tests/unit/test_model_codec \
 	tests/unit/test_near \
 	tests/unit/test_oracle \
+	tests/unit/test_pickle_links \
 	tests/unit/test_predict \
 	tests/unit/test_predicted \
 	tests/unit/test_prediction \

@@ -192,13 +192,19 @@ static void join(char *to, const char *name, const char *child, size_t bytes)
 static void visit(struct pt_file *f, const struct kvi_pickle_node *x, const char *name,
                   unsigned depth);
 
+/* Counts a link that is walked: nodes are shared, so a short pickle may have no end of them. */
+static bool may_go_on(struct pt_file *f)
+{
+	return !f->ret && f->visits++ < VISITS_MAX;
+}
+
 static void visit_list(struct pt_file *f, const struct kvi_pickle_node *x, const char *name,
                        unsigned depth)
 {
 	static const char *const words[2] = { "key", "value" };
 	const bool pair = is_pair(f, x, name);
 	uint32_t i = 0;
-	for (uint32_t link = x->first; link && !f->ret; i++) {
+	for (uint32_t link = x->first; link && may_go_on(f); i++) {
 		const struct kvi_pickle_link *l = &f->p.links[link - 1];
 		char path[NAME_BYTES], digits[16];
 		snprintf(digits, sizeof digits, "%" PRIu32, i);
@@ -213,7 +219,7 @@ static void visit_dict(struct pt_file *f, const struct kvi_pickle_node *x, const
                        unsigned depth)
 {
 	const struct kvi_pickle_node *key = NULL;
-	for (uint32_t link = x->first; link && !f->ret;) {
+	for (uint32_t link = x->first; link && may_go_on(f);) {
 		const struct kvi_pickle_link *l = &f->p.links[link - 1];
 		const struct kvi_pickle_node *child = &f->p.nodes[l->node];
 		char path[NAME_BYTES], digits[24];
@@ -258,7 +264,7 @@ static void visit_call(struct pt_file *f, const struct kvi_pickle_node *x, const
 static void visit(struct pt_file *f, const struct kvi_pickle_node *x, const char *name,
                   unsigned depth)
 {
-	if (depth >= DEPTH_MAX || f->visits++ >= VISITS_MAX)
+	if (depth >= DEPTH_MAX)
 		return;
 	if (x->type == KVI_PICKLE_LIST)
 		visit_list(f, x, name, depth + 1);
