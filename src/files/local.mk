@@ -64,6 +64,6 @@ libkvi_la_SOURCES += \
 	src/files/strided.c src/files/strided.h \
 	src/files/transfer.c src/files/transfer.h \
 	src/files/unpack_elements.h \
-	src/files/unpack_files.c \
+	src/files/unpack_files.c src/files/reader_item.c \
 	src/files/workspace_extract.c src/files/workspace_pack.c \
 	src/files/workspace_tar.c src/files/workspace_tar.h

@@ -434,6 +434,19 @@ static kvarc_ret start(struct unpacking *u)
 	           : KVARC_OK;
 }
 
+/* The files come after the elements: those of one that was cut are behind its end. */
+static kvarc_ret fail_no_files(kvarc_reader *r)
+{
+	kvarc_info info;
+	kvarc_ret ret = kvarc_reader_get_info(r, &info);
+	if (!ret && info.state == KVARC_STATE_CUT)
+		return kvi_reader_fail(r, KVARC_DATA,
+		                       "the archive was cut, and ends before its files; "
+		                       "salvage or export its tensors");
+	return kvi_reader_fail(r, KVARC_OPTIONS,
+	                       "the archive holds no files; export its tensors instead");
+}
+
 kvarc_ret kvarc_unpack(kvarc_reader *r, kvarc_item_open open, void *opaque)
 {
 	if (!r || !open || kvi_reader_started(r))
@@ -443,8 +456,7 @@ kvarc_ret kvarc_unpack(kvarc_reader *r, kvarc_item_open open, void *opaque)
 		               .alloc = kvi_reader_alloc(r),
 		               .n_items = kvi_reader_n_items(r) };
 	if (u.n_items == 0)
-		return kvi_reader_fail(r, KVARC_OPTIONS,
-		                       "the archive holds no files; export its tensors instead");
+		return fail_no_files(r);
 	kvarc_ret ret = start(&u);
 	if (!ret)
 		ret = open_items(&u, open, opaque);
@@ -478,17 +490,4 @@ kvarc_ret kvi_unpack_elements(kvarc_reader *r, const struct kvi_restore *plan,
 		}
 	}
 	return finish(&u, ret);
-}
-
-kvarc_ret kvarc_reader_item(kvarc_reader *r, size_t i, kvarc_item *item)
-{
-	if (!r || !item)
-		return KVARC_PROG;
-	if (i >= kvi_reader_n_items(r))
-		return KVARC_END;
-	const struct kvi_restore *plan = kvi_reader_restore(r, i);
-	*item = (kvarc_item){
-		.index = i, .kind = plan->kind, .name = plan->name, .bytes = plan->file_bytes
-	};
-	return KVARC_OK;
 }
