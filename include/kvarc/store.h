@@ -89,8 +89,9 @@ typedef struct kvarc_save_options {
 	void *confirm_opaque;
 	/* KVARC_SAVE_ENCRYPT: the archive is encrypted with the first key of the store, and shares
 	 * tokens with archives of this key alone; KVARC_SAVE_PLAIN: not, and with archives that are
-	 * not. 0: as the last version of the session is, of which a key must open it; the first one
-	 * is not encrypted */
+	 * not. 0: as the archive of the last version of the session is, which a key must open; where
+	 * it cannot be read, or is not encrypted although the store has keys, OPTIONS; the first
+	 * one is not encrypted */
 	int encrypt;
 	uint64_t reserved[3]; /* zero */
 } kvarc_save_options;
@@ -116,9 +117,9 @@ typedef struct kvarc_saved {
  * same label or none given, stays the last one. With KVARC_WRITE_VERIFY a version is put only after
  * it was decoded with all that it shares and compared with the file; what turns out to be damaged
  * is stored again. Without it, archives that a version shares are there, but are not read.
- * Returns OK, OPTIONS (a level or option that stores do not have), MEM, MEMLIMIT, IO, DATA,
- * AUTH (the session is encrypted, and no key opens it), PREDICTOR, PROG (also: KVARC_SAVE_ENCRYPT
- * without a key).
+ * Returns OK, OPTIONS (a level or option that stores do not have; encrypt is needed), MEM,
+ * MEMLIMIT, IO, DATA, AUTH (the session is encrypted, and no key opens it), PREDICTOR, PROG (also:
+ * KVARC_SAVE_ENCRYPT without a key).
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_save(kvarc_store *s, const char *session,
                                                       kvarc_import *im,
@@ -146,7 +147,8 @@ typedef int (*kvarc_session_version_fn)(void *opaque, const kvarc_session_versio
  * Restores the files of a version, number 0: the last one, as kvarc_unpack does. version, which may
  * be NULL, is filled before `open` is called; its strings stay until the next call.
  * Returns OK, END (no such session or version), AUTH (no key opens it), STORE (an archive or a
- * segment is missing or differs), and what kvarc_unpack returns.
+ * segment is missing or differs; the version is not encrypted, and the store has keys), and what
+ * kvarc_unpack returns.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_load(kvarc_store *s, const char *session,
                                                       uint64_t number, kvarc_item_open open,

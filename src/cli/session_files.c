@@ -150,8 +150,6 @@ static bool check_key(const struct options *o, struct store_access *a, const cha
 	if (encrypted < 0)
 		msg_error(name, "is new, and a key was given without --encrypt: add --encrypt, or "
 		                "give no key");
-	else if (!encrypted)
-		msg_warning(name, "is not encrypted, and stays so; --encrypt changes that");
 	return encrypted >= 0;
 }
 

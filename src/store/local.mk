@@ -26,6 +26,7 @@ libkvistore_la_SOURCES += \
 	src/store/save_plan.c src/store/save_plan.h src/store/save_partial.c \
 	src/store/save_check.c src/store/save_check.h \
 	src/store/save_archive.c src/store/save_archive.h \
+	src/store/save_encryption.c src/store/save_encryption.h \
 	src/store/store_save.c src/store/store_find.c \
 	src/store/store_map.c src/store/store_map.h src/store/store_stat.c \
 	src/store/store_gc.c src/store/gc_steps.c src/store/gc_steps.h \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* store_load.c - restores the files of a version of a session */
-#include "store_state.h"
+#include "save_encryption.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -76,10 +76,8 @@ static kvarc_ret unpack(struct kvarc_store *s, kvarc_item_open open, void *opaqu
 	}
 	if (ret)
 		return content.failed ? content.failed : ret;
-	if (needs->encrypted && !p.veil.on) {
-		ret = kvi_fail(s->error, KVARC_STORE,
-		               "store: %s is not encrypted, but its version is: it was exchanged",
-		               p.key);
+	ret = kvi_load_allowed(s, needs, &p);
+	if (ret) {
 		kvi_pack_close(&p);
 		return ret;
 	}

@@ -10,6 +10,7 @@
 #include "files/import_adopt.h"
 #include "save_archive.h"
 #include "save_check.h"
+#include "save_encryption.h"
 #include "util/arguments.h"
 #include "util/bytes.h"
 
@@ -331,19 +332,10 @@ static kvarc_ret check(struct kvarc_store *s, const char *session, const kvarc_s
 }
 
 /* Unless the caller says it, a session stays as it is. */
-static kvarc_ret decide_encryption(struct saving *v, const struct kvi_needs *last)
+static kvarc_ret decide_encryption(struct saving *v, kvarc_ret read, const struct kvi_needs *last)
 {
-	kvarc_reader *r;
-	kvarc_ret ret = KVARC_OK;
-	v->encrypt = v->o->encrypt ? v->o->encrypt > 0 : last && last->encrypted;
-	if (v->encrypt && !v->o->encrypt)
-		ret = kvi_pack_reader(v->s, last->pack, &r);
-	if (ret == KVARC_AUTH)
-		return kvi_fail(v->s->error, ret,
-		                "store: the last version of the session is encrypted, and %s",
-		                v->s->options.keys ? "no key that was given opens it"
-		                                   : "no key was given");
-	return v->encrypt ? kvi_store_save_key(v->s, &v->key) : KVARC_OK;
+	kvarc_ret ret = kvi_save_encrypts(v->s, v->o->encrypt, read, last, &v->encrypt);
+	return !ret && v->encrypt ? kvi_store_save_key(v->s, &v->key) : ret;
 }
 
 /* The index may not know the session's last version, of another machine: then it learns of all. */
@@ -353,15 +345,13 @@ static kvarc_ret refresh(struct saving *v)
 	struct kvi_manifest m;
 	uint64_t number = 0, unreadable = 0;
 	int64_t pack;
-	kvarc_ret ret = kvi_version_read(s, v->session, &number, &m);
+	const kvarc_ret read = kvi_version_read(s, v->session, &number, &m);
+	kvarc_ret ret = decide_encryption(v, read, &m.needs);
 	/* A damaged one is no reason not to save the next. */
-	if (ret)
-		return ret == KVARC_MEM ? ret : decide_encryption(v, NULL);
+	if (ret || read)
+		return ret;
 	v->last = m;
 	v->last_number = number;
-	ret = decide_encryption(v, &m.needs);
-	if (ret)
-		return ret;
 	ret = kvi_index_find_pack(s->index, m.needs.pack, &pack);
 	return ret == KVARC_END ? kvi_index_refresh(s, s->index, NULL, NULL, &unreadable) : ret;
 }

@@ -138,6 +138,25 @@ static kvarc_ret find_same(struct kvarc_store *s, const char *session, const str
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
+/* A load refuses a version whose archive is not encrypted as its manifest says. */
+static kvarc_ret check_encrypted(struct kvarc_store *s, const struct kvi_needs *needs)
+{
+	kvarc_reader *r;
+	kvarc_ret ret = kvi_pack_reader(s, needs->pack, &r);
+	bool encrypted = ret == KVARC_AUTH;
+	/* What opens it, a profile for instance, may be on another machine. */
+	if (ret && !encrypted)
+		return ret == KVARC_MEM || ret == KVARC_IO ? ret : KVARC_OK;
+	if (!ret)
+		encrypted = kvi_pack_find(s, needs->pack)->veil.on;
+	return encrypted == needs->encrypted
+	               ? KVARC_OK
+	               : kvi_fail(s->error, KVARC_DATA,
+	                          "store: the manifest that came says that its archive is %s, "
+	                          "which it is not",
+	                          needs->encrypted ? "encrypted" : "not encrypted");
+}
+
 kvarc_ret kvi_arrive_version(struct kvarc_store *s, const char *session, const char *text,
                              size_t bytes, kvarc_received *n)
 {
@@ -156,7 +175,9 @@ kvarc_ret kvi_arrive_version(struct kvarc_store *s, const char *session, const c
 	if (ret == KVARC_END)
 		ret = kvi_fail(s->error, KVARC_STORE,
 		               "store: the version names archives that neither came nor are here; "
-		               "send it without --have");
+		               "send or export it again, all of it");
+	if (!ret)
+		ret = check_encrypted(s, &m.needs);
 	if (!ret)
 		ret = find_same(s, session, &m, &n->version);
 	n->was_here = n->version != 0;

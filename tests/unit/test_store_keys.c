@@ -12,6 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "store/transfer_steps.h"
+#include "util/bytes.h"
+#include "util/hash.h"
+
 enum { NONE = UINT32_MAX };
 
 static uint8_t bytes_a[KVARC_KEY_BYTES], bytes_b[KVARC_KEY_BYTES];
@@ -150,11 +154,10 @@ static void test_keys_apart(void **state)
 	two[1] = key_a;
 	with(&t, &both);
 	assert_int_equal(save(&t, "b2", 750, KVARC_SAVE_ENCRYPT).kept_tokens, 700);
-	assert_int_equal(save(&t, "plain", 750, 0).kept_tokens, 700);
+	assert_int_equal(save(&t, "plain", 750, KVARC_SAVE_PLAIN).kept_tokens, 700);
 	assert_int_equal(kvarc_store_rebuild(t.s, NULL, NULL), KVARC_OK);
 	assert_int_equal(save(&t, "b3", 760, KVARC_SAVE_ENCRYPT).kept_tokens, 750);
 	for (int i = 0; i < 2; i++) {
-		store_check_slot(t.s, "plain", 0, test_slot(750, NONE));
 		store_check_slot(t.s, "a", 0, test_slot(700, NONE));
 		store_check_slot(t.s, "b", 0, test_slot(700, NONE));
 		store_check_slot(t.s, "b2", 0, test_slot(750, NONE));
@@ -172,7 +175,9 @@ static void test_keys_apart(void **state)
 	assert_int_equal(try_save(&t, "a", 750, KVARC_SAVE_ENCRYPT, NULL), KVARC_PROG);
 	assert_int_equal(try_save(&t, "x", 750, 2, NULL), KVARC_PROG);
 	/* on request, and then the next one as well */
+	with(&t, &a);
 	assert_int_equal(save(&t, "a", 760, KVARC_SAVE_PLAIN).kept_tokens, 750);
+	with(&t, NULL);
 	assert_int_equal(save(&t, "a", 770, 0).kept_tokens, 760);
 	store_remove(&t);
 }
@@ -412,6 +417,138 @@ static void test_exchanged(void **state)
 	store_remove(&t);
 }
 
+/* What the text of a manifest has between two lines is removed, and its check is made again. */
+static void strip_line(struct test_store *t, const char *name, const char *from)
+{
+	char path[192], text[KVI_MANIFEST_MAX], hex[33];
+	uint8_t sum[16];
+	snprintf(path, sizeof path, "%s/sessions/%s", t->folder, name);
+	FILE *f = fopen(path, "rb");
+	assert_non_null(f);
+	text[fread(text, 1, sizeof text - 1, f)] = 0;
+	fclose(f);
+	char *line = strstr(text, from), *check = strstr(text, "check=");
+	assert_non_null(line);
+	assert_non_null(check);
+	memmove(line, strchr(line, '\n') + 1, (size_t)(check - strchr(line, '\n')));
+	check = strstr(text, "check=");
+	kvi_store_h128(sum, kvi_h128(text, (size_t)(check - text)));
+	kvi_hex(hex, sum);
+	assert_int_equal(chmod(path, 0600), 0);
+	f = fopen(path, "wb");
+	assert_non_null(f);
+	assert_true(fprintf(f, "%.*scheck=%s\n", (int)(check - text), text, hex) > 0);
+	assert_int_equal(fclose(f), 0);
+}
+
+static void save_refused(struct test_store *t, uint32_t n, kvarc_ret code, const char *text)
+{
+	assert_int_equal(try_save(t, "a", n, 0, NULL), code);
+	if (!strstr(t->error.text, text))
+		print_message("%s\n", t->error.text);
+	assert_non_null(strstr(t->error.text, text));
+}
+
+static uint64_t is_encrypted(struct test_store *t, uint64_t number)
+{
+	struct kvi_manifest m;
+	kvarc_reader *r;
+	assert_int_equal(kvi_version_read(t->s, "a", &number, &m), KVARC_OK);
+	assert_int_equal(kvi_pack_reader(t->s, m.needs.pack, &r), KVARC_OK);
+	assert_int_equal(kvi_pack_find(t->s, m.needs.pack)->veil.on, m.needs.encrypted);
+	return m.needs.encrypted;
+}
+
+/* A session of two versions, encrypted; number 2 is damaged in one of several ways, and the next
+ * save says nothing of encryption. */
+static void test_stays_encrypted(void **state)
+{
+	struct test_store t;
+	struct test_hook h;
+	char path[192];
+	(void)state;
+	for (int how = 0; how < 6; how++) {
+		store_new(&t);
+		with(&t, &a);
+		save(&t, "a", 300, KVARC_SAVE_ENCRYPT);
+		save(&t, "a", 330, 0);
+		snprintf(path, sizeof path, "%s/sessions/a/2", t.folder);
+		assert_int_equal(chmod(path, 0600), 0);
+		if (how == 0) /* damage */
+			flip(path, 20);
+		else if (how == 1) /* another version of the format */
+			flip(path, 14);
+		else if (how == 3) /* says that it is not encrypted */
+			strip_line(&t, "a/2", "needs=");
+		else if (how == 4) /* a version that is not, behind it */
+			save(&t, "a", 340, KVARC_SAVE_PLAIN);
+		else if (how == 5) { /* as 3, and its archive is gone */
+			pack_path(&t, "a", path);
+			strip_line(&t, "a/2", "needs=");
+			assert_int_equal(unlink(path), 0);
+		}
+		with(&t, &a);
+		if (how < 2)
+			save_refused(&t, 350, KVARC_OPTIONS, "--encrypt or --decrypt");
+		else if (how == 2) { /* it cannot be read now: nothing is tried behind that */
+			hook_start(&h, t.s, 1, NULL, NULL);
+			h.fails = true;
+			assert_int_equal(try_save(&t, "a", 350, 0, NULL), KVARC_IO);
+			assert_int_equal(h.calls, 2);
+			hook_end(&h, t.s);
+		} else if (how == 4)
+			save_refused(&t, 350, KVARC_OPTIONS, "is not encrypted");
+		else
+			save(&t, "a", 350, 0);
+		/* with what is asked for */
+		save(&t, "a", 360, KVARC_SAVE_ENCRYPT);
+		assert_int_equal(is_encrypted(&t, 0), 1);
+		if (how == 3 || how == 5)
+			assert_int_equal(is_encrypted(&t, 3), 1);
+		with(&t, NULL);
+		if (how == 3)
+			assert_int_equal(try_save(&t, "a", 370, 0, NULL), KVARC_AUTH);
+		store_remove(&t);
+	}
+}
+
+/* Versions and archives that somebody without the key has put. */
+static void test_forged(void **state)
+{
+	struct test_store t;
+	char from[192], to[192], command[512];
+	(void)state;
+	store_new(&t);
+	save(&t, "a", 300, 0);
+	with(&t, &a);
+	refused(&t, "a", 300, KVARC_STORE, "the version is not encrypted");
+	save(&t, "b", 310, KVARC_SAVE_ENCRYPT);
+	save(&t, "c", 320, KVARC_SAVE_ENCRYPT);
+	pack_path(&t, "b", from);
+	pack_path(&t, "c", to);
+	snprintf(command, sizeof command, "cp -f '%s' '%s'", from, to);
+	assert_int_equal(system(command), 0);
+	with(&t, &a);
+	refused(&t, "c", 310, KVARC_STORE, "is another archive");
+	with(&t, NULL);
+	store_check_slot(t.s, "a", 1, test_slot(300, NONE));
+	/* manifests that come, and that are not of their archives */
+	struct kvi_manifest m;
+	kvarc_received n = { 0 };
+	for (int i = 0; i < 2; i++) {
+		char text[KVI_MANIFEST_MAX];
+		uint64_t number = 1;
+		assert_int_equal(kvi_version_read(t.s, i ? "b" : "a", &number, &m), KVARC_OK);
+		m.needs.encrypted = !i;
+		assert_int_equal(kvi_arrive_version(t.s, "d", text, kvi_manifest_write(text, &m),
+		                                    false, &n),
+		                 KVARC_DATA);
+		assert_int_equal(n.version, 0);
+		assert_non_null(strstr(t.error.text, "that its archive is"));
+	}
+	store_remove(&t);
+}
+
 static int count_version(void *opaque, const kvarc_session_version *v)
 {
 	assert_int_equal(v->encrypted, 1);
@@ -492,6 +629,8 @@ int main(void)
 		cmocka_unit_test(test_gc_without_key),
 		cmocka_unit_test(test_tamper),
 		cmocka_unit_test(test_exchanged),
+		cmocka_unit_test(test_stays_encrypted),
+		cmocka_unit_test(test_forged),
 		cmocka_unit_test(test_index_forged),
 		cmocka_unit_test(test_many_archives),
 	};
