@@ -92,7 +92,19 @@ refused 'none of the sessions' into "$tmp/none.tar"
 	head -c 1024 /dev/zero; } > "$tmp/less.tar"
 refused 'it was cut' into "$tmp/less.tar" -q
 
-# An OCI image layout.
+# An archive with holes: the few bytes of a tar would fill a disk.
+mkdir -p "$tmp/holes/packs/00"
+printf 'kvarc-export=1\nversions=1\n' > "$tmp/holes/kvarc-export"
+id=00000000000000000000000000000000
+truncate -s 64M "$tmp/holes/packs/00/$id.kva"
+echo x >> "$tmp/holes/packs/00/$id.kva"
+tar -C "$tmp/holes" -S --format=gnu -cf "$tmp/holes.tar" kvarc-export "packs/00/$id.kva"
+[ "$(wc -c < "$tmp/holes.tar")" -lt 20000 ] || fail "no holes"
+refused 'unknown entry' into "$tmp/holes.tar"
+
+# An OCI image layout. The first export into one may fail.
+mkdir "$tmp/layout"
+"$kvarc" store export --oci "$tmp/layout" nosuch --store "$tmp/from" 2> "$tmp/err" || true
 if ! from export --oci "$tmp/layout" --json > "$tmp/json" 2> "$tmp/err"; then
 	grep -q 'built without' "$tmp/err" || fail "$(cat "$tmp/err")"
 	echo "built without libsodium or jansson"
@@ -115,6 +127,48 @@ from export --oci "$tmp/layout" chat/1@1 -q
 [ "$(grep -o 'ref.name' "$tmp/layout/index.json" | wc -l)" -eq 4 ] || fail "index.json"
 into --oci "$tmp/layout" chat/1 -q
 [ "$("$kvarc" session log chat/1 --store "$tmp/$to" | wc -l)" -eq 2 ] || fail "two versions"
+# four sessions whose names are one for registries, and an image of somebody else
+for session in 'a b' a-b a+b 'a*b'; do
+	"$kvarc" session fork plain "$session" --store "$tmp/from" -q
+	from export --oci "$tmp/names" "$session" -q
+done
+for n in 1 2; do
+	from export --oci "$tmp/names" 'a b' a-b a+b 'a*b' -q
+	[ "$(grep -o 'ref.name":"a-b' "$tmp/names/index.json" | wc -l)" -eq 4 ] ||
+		fail "names: $(cat "$tmp/names/index.json")"
+done
+into --oci "$tmp/names" -q
+for session in 'a b' a-b a+b 'a*b'; do
+	same "$to" "$session" "$srcdir/COPYING"
+	"$kvarc" session rm "$session" --store "$tmp/from" -q
+done
+cp -r "$tmp/layout" "$tmp/foreign"
+sed -i 's|"org.kvarc.key":"[^"]*"|"other":"x"|g' "$tmp/foreign/index.json"
+from export --oci "$tmp/foreign" plain -q
+[ "$(grep -o 'ref.name":"plain' "$tmp/foreign/index.json" | wc -l)" -eq 2 ] ||
+	fail "foreign: $(cat "$tmp/foreign/index.json")"
+# an export mends what is damaged in a layout
+cp -r "$tmp/layout" "$tmp/mended"
+for blob in "$tmp"/mended/blobs/sha256/*; do
+	printf 'X' | dd of="$blob" bs=1 conv=notrunc 2> /dev/null
+done
+from export --oci "$tmp/mended" --json > "$tmp/json"
+[ "$(field archives < "$tmp/json")" -eq 3 ] || fail "not mended: $(cat "$tmp/json")"
+from export --oci "$tmp/mended" chat/1@1 -q
+into --oci "$tmp/mended" -q
+same "$to" plain "$srcdir/COPYING"
+# entries that are there many times are taken once
+cp -r "$tmp/layout" "$tmp/often"
+list=$(sed 's|.*"manifests":\[\(.*\)\]}$|\1|' "$tmp/layout/index.json")
+{
+	sed 's|\("manifests":\[\).*|\1|' "$tmp/layout/index.json" | tr -d '\n'
+	for n in 1 2 3 4 5 6 7 8; do
+		printf '%s,%s,%s,%s,%s,%s,%s,' "$list" "$list" "$list" "$list" "$list" "$list" "$list"
+	done
+	printf '%s]}' "$list"
+} > "$tmp/often/index.json"
+into --oci "$tmp/often" --json > "$tmp/json"
+[ "$(wc -l < "$tmp/json")" -eq 4 ] || fail "often: $(wc -l < "$tmp/json")"
 refused 'no OCI layout\|cannot open' into --oci "$tmp/from"
 refused 'cannot open' into --oci "$tmp/nowhere"
 refused 'say where to' from export

@@ -41,6 +41,7 @@ if HAVE_SODIUM
 if HAVE_JANSSON
 libkvistore_la_SOURCES += \
 	src/store/oci_json.c src/store/oci_json.h \
+	src/store/oci_seen.c src/store/oci_seen.h \
 	src/store/oci_folder.c src/store/oci_folder.h
 endif
 endif

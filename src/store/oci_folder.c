@@ -83,12 +83,23 @@ static int make_temporary(struct kvi_oci_folder *x, int dir, char name[TEMP_NAME
 	return -1;
 }
 
+/* Whether a blob is there with the content that its name says: one that is not is written again. */
+static bool has_blob(struct kvi_oci_folder *x, const char *hex, uint64_t bytes)
+{
+	struct kvi_oci_blob blob = { .bytes = bytes };
+	struct kvi_oci_source source;
+	strcpy(blob.digest, hex);
+	if (kvi_oci_get(x, &blob, &source) != KVARC_OK)
+		return false;
+	kvi_oci_get_close(&source);
+	return true;
+}
+
 /* Writes a source under a name; name NULL: its SHA-256, which *hex gets, unless that is there. */
 static kvarc_ret put_file(struct kvi_oci_folder *x, int dir, const kvarc_source *source,
                           const char *name, char hex[65], bool *had)
 {
 	char temp[TEMP_NAME];
-	struct stat st;
 	int fd = make_temporary(x, dir, temp);
 	if (fd < 0)
 		return fail_file(x, "make", "a temporary file");
@@ -97,8 +108,7 @@ static kvarc_ret put_file(struct kvi_oci_folder *x, int dir, const kvarc_source 
 		ret = fail_file(x, "synchronise", "a file");
 	if (close(fd) != 0 && !ret)
 		ret = fail_file(x, "write", "a file");
-	*had = !ret && !name && fstatat(dir, hex, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-	       S_ISREG(st.st_mode) && (uint64_t)st.st_size == source->size;
+	*had = !ret && !name && has_blob(x, hex, source->size);
 	if (!ret && !*had && renameat(dir, temp, dir, name ? name : hex) != 0)
 		ret = fail_file(x, "name", name ? name : "a blob");
 	if (ret || *had)
@@ -265,7 +275,20 @@ static int open_folder(int at, const char *name, bool create)
 	              O_RDONLY | O_DIRECTORY | O_CLOEXEC | (at == AT_FDCWD ? 0 : O_NOFOLLOW));
 }
 
-static kvarc_ret load_layout(struct kvi_oci_folder *x)
+static bool lacks(const struct kvi_oci_folder *x, const char *name)
+{
+	struct stat st;
+	return fstatat(x->fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT;
+}
+
+static kvarc_ret new_index(struct kvi_oci_folder *x)
+{
+	x->index = kvi_oci_index_new();
+	return x->index ? KVARC_OK : kvi_fail(x->s->error, KVARC_MEM, "store: no memory");
+}
+
+/* create: the index may be missing, as the first export has failed before it. */
+static kvarc_ret load_layout(struct kvi_oci_folder *x, bool create)
 {
 	uint8_t *p;
 	size_t n;
@@ -276,6 +299,8 @@ static kvarc_ret load_layout(struct kvi_oci_folder *x)
 	kvi_free(&x->s->alloc, p);
 	if (ret)
 		return ret;
+	if (create && lacks(x, INDEX))
+		return new_index(x);
 	ret = read_file(x, INDEX, KVI_OCI_JSON_MAX, &p, &n);
 	if (!ret)
 		ret = kvi_oci_index_load(p, n, x->s->alloc.limit, &x->index, x->s->error);
@@ -285,9 +310,8 @@ static kvarc_ret load_layout(struct kvi_oci_folder *x)
 
 static kvarc_ret new_layout(struct kvi_oci_folder *x)
 {
-	x->index = kvi_oci_index_new();
-	return x->index ? put_text(x, LAYOUT, KVI_OCI_LAYOUT, sizeof KVI_OCI_LAYOUT - 1)
-	                : kvi_fail(x->s->error, KVARC_MEM, "store: no memory");
+	kvarc_ret ret = new_index(x);
+	return ret ? ret : put_text(x, LAYOUT, KVI_OCI_LAYOUT, sizeof KVI_OCI_LAYOUT - 1);
 }
 
 static kvarc_ret open_blobs(struct kvi_oci_folder *x, bool create)
@@ -307,7 +331,6 @@ static kvarc_ret open_blobs(struct kvi_oci_folder *x, bool create)
 kvarc_ret kvi_oci_open(struct kvi_oci_folder *x, struct kvarc_store *s, const char *path,
                        bool create)
 {
-	struct stat st;
 	*x = (struct kvi_oci_folder){ .s = s, .path = path, .fd = -1, .blobs = -1 };
 	x->fd = open_folder(AT_FDCWD, path, create);
 	if (x->fd < 0)
@@ -316,12 +339,12 @@ kvarc_ret kvi_oci_open(struct kvi_oci_folder *x, struct kvarc_store *s, const ch
 	if (create && flock(x->fd, LOCK_EX | LOCK_NB) != 0)
 		return kvi_fail(s->error, KVARC_IO,
 		                "store: another program writes the OCI layout %s; try again", path);
-	const bool made = create && fstatat(x->fd, LAYOUT, &st, AT_SYMLINK_NOFOLLOW) != 0;
-	if (made && fstatat(x->fd, INDEX, &st, AT_SYMLINK_NOFOLLOW) == 0)
+	const bool made = create && lacks(x, LAYOUT);
+	if (made && !lacks(x, INDEX))
 		return kvi_fail(s->error, KVARC_OPTIONS,
 		                "store: %s has an index.json but is no OCI layout", path);
 	kvarc_ret ret = open_blobs(x, create);
-	return ret ? ret : made ? new_layout(x) : load_layout(x);
+	return ret ? ret : made ? new_layout(x) : load_layout(x, create);
 }
 
 void kvi_oci_close(struct kvi_oci_folder *x)

@@ -13,6 +13,7 @@
 
 #include "parse/st_header.h"
 #include "util/error.h"
+#include "util/hash.h"
 
 #define INDEX_TYPE "application/vnd.oci.image.index.v1+json"
 #define MANIFEST_TYPE "application/vnd.oci.image.manifest.v1+json"
@@ -129,18 +130,54 @@ kvarc_ret kvi_oci_index_entry(const json_t *root, size_t i, struct kvi_oci_blob 
 	return get_blob(entry, blob) ? KVARC_OK : KVARC_DATA;
 }
 
-bool kvi_oci_index_add(json_t *root, const struct kvi_oci_blob *manifest, const char *name)
+/* Whether an entry is that of a version of a session. */
+static bool is_of(const json_t *entry, const char *session)
+{
+	struct kvi_session_key k;
+	return kvi_session_key_parse(&k, annotation_of(entry, OWN_KEY)) &&
+	       strcmp(k.name, session) == 0;
+}
+
+/* The entry with a name; json_array_size: there is none. */
+static size_t find_name(const json_t *manifests, const char *name)
+{
+	size_t i = 0;
+	while (i < json_array_size(manifests) &&
+	       strcmp(annotation_of(json_array_get(manifests, i), REF_NAME), name) != 0)
+		i++;
+	return i;
+}
+
+/* The first name that is free, or that the session has; *at: its entry. */
+static void find_free(const json_t *manifests, const struct kvi_session_key *k, bool numbered,
+                      char name[KVI_OCI_NAME_MAX], size_t *at)
+{
+	unsigned more = 0;
+	do {
+		kvi_oci_name(name, k->name, more++, numbered ? k->number : 0);
+		*at = find_name(manifests, name);
+	} while (*at < json_array_size(manifests) &&
+	         !is_of(json_array_get(manifests, *at), k->name));
+}
+
+bool kvi_oci_index_add(json_t *root, const struct kvi_oci_blob *manifest, const char *key,
+                       bool numbered)
 {
 	json_t *manifests = json_object_get(root, "manifests");
+	struct kvi_session_key k;
+	char name[KVI_OCI_NAME_MAX];
+	size_t at;
+	if (!kvi_session_key_parse(&k, key))
+		return false;
+	find_free(manifests, &k, numbered, name, &at);
 	json_t *entry = make_descriptor(MANIFEST_TYPE, manifest, REF_NAME, name);
-	if (entry && json_object_set_new(entry, "artifactType", json_string(ARTIFACT_TYPE))) {
+	if (json_object_set_new(json_object_get(entry, "annotations"), OWN_KEY, json_string(key)) ||
+	    json_object_set_new(entry, "artifactType", json_string(ARTIFACT_TYPE))) {
 		json_decref(entry);
 		return false;
 	}
-	for (size_t i = json_array_size(manifests); i-- > 0;)
-		if (!strcmp(annotation_of(json_array_get(manifests, i), REF_NAME), name))
-			json_array_remove(manifests, i);
-	return entry && json_array_append_new(manifests, entry) == 0;
+	return at < json_array_size(manifests) ? json_array_set_new(manifests, at, entry) == 0
+	                                       : json_array_append_new(manifests, entry) == 0;
 }
 
 bool kvi_oci_index_write(const json_t *root, struct kvi_out *out)
@@ -283,25 +320,29 @@ bool kvi_oci_layout_known(const uint8_t *p, size_t n)
 	return known;
 }
 
-void kvi_oci_name(char name[KVI_OCI_NAME_MAX], const char *session, uint64_t number)
+void kvi_oci_name(char name[KVI_OCI_NAME_MAX], const char *session, unsigned more, uint64_t number)
 {
-	const size_t most = KVI_OCI_NAME_MAX - 24;
+	const size_t most = KVI_OCI_NAME_MAX - 40;
+	const char *p = session;
 	size_t n = 0;
 	/* Letters and digits with single other characters between them. */
-	for (; *session && n < most; session++) {
-		const bool plain = isascii((unsigned char)*session) &&
-		                   isalnum((unsigned char)*session);
-		const bool may = n && isalnum((unsigned char)name[n - 1]) && session[1];
+	for (; *p && n < most; p++) {
+		const bool plain = isascii((unsigned char)*p) && isalnum((unsigned char)*p);
+		const bool may = n && isalnum((unsigned char)name[n - 1]) && p[1];
 		if (plain)
-			name[n++] = *session;
+			name[n++] = *p;
 		else if (may)
-			name[n++] = strchr("-._/", *session) ? *session : '-';
+			name[n++] = strchr("-._/", *p) ? *p : '-';
 	}
 	while (n && !isalnum((unsigned char)name[n - 1]))
 		n--;
 	if (!n)
 		name[n++] = 's';
 	name[n] = 0;
+	if (more)
+		n += (size_t)snprintf(
+			name + n, 12, "-%08" PRIx32,
+			(uint32_t)(kvi_h64(session, strlen(session)) + (more - 1)));
 	if (number)
 		snprintf(name + n, 24, "@%" PRIu64, number);
 }

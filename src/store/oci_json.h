@@ -43,8 +43,13 @@ struct json_t *kvi_oci_index_new(void);
 /* Entry i. Returns OK; END: there is none; OPTIONS: another kind of entry than an image manifest;
  * DATA: digest or size is not valid. */
 kvarc_ret kvi_oci_index_entry(const struct json_t *root, size_t i, struct kvi_oci_blob *blob);
-/* Adds an entry with a name, in place of one that has it. False: no memory. */
-bool kvi_oci_index_add(struct json_t *root, const struct kvi_oci_blob *manifest, const char *name);
+/*
+ * Adds an entry of the version with a key, in place of one with its name that is of the same
+ * session; where another entry has the name, a hash of that of the session is added to it.
+ * numbered: the name has the number of the version. False: no memory.
+ */
+bool kvi_oci_index_add(struct json_t *root, const struct kvi_oci_blob *manifest, const char *key,
+                       bool numbered);
 /* The text of an index. False: no memory. */
 bool kvi_oci_index_write(const struct json_t *root, struct kvi_out *out);
 /* NULL-safe. */
@@ -67,7 +72,8 @@ bool kvi_oci_layout_known(const uint8_t *p, size_t n);
 #define KVI_OCI_EMPTY "{}"
 
 /* A name for a version that tools take: that of its session, with '-' in place of what they do not,
- * and "@N" behind it unless number is 0. */
-void kvi_oci_name(char name[KVI_OCI_NAME_MAX], const char *session, uint64_t number);
+ * then, unless `more` is 0, "-" and a hash of the session and of `more`, and "@N" unless number
+ * is 0. */
+void kvi_oci_name(char name[KVI_OCI_NAME_MAX], const char *session, unsigned more, uint64_t number);
 
 #endif

@@ -9,11 +9,13 @@
 #include <string.h>
 
 #include "oci_folder.h"
+#include "oci_seen.h"
 
 /* ----- export ------------------------------------------------ */
 
 struct oci_export {
 	struct kvi_oci_folder folder;
+	struct kvi_oci_seen put; /* archives */
 	kvarc_exported *result;
 };
 
@@ -25,26 +27,39 @@ static kvarc_ret put_blob(struct oci_export *x, const char *text, size_t n,
 	return kvi_oci_put(&x->folder, &source, blob, &had);
 }
 
-static kvarc_ret put_layer(struct oci_export *x, struct kvi_oci_version *v, const uint8_t id[16])
+static kvarc_ret put_pack(struct oci_export *x, const uint8_t id[16], struct kvi_oci_blob *blob)
 {
 	struct kvarc_store *s = x->folder.s;
-	struct kvi_oci_layer *to = kvi_list_add(&v->layers, &s->alloc, sizeof *to);
 	char key[KVI_PACK_KEY];
 	kvarc_source source;
 	bool had = false;
-	if (!to)
-		return kvi_fail_alloc(s->error, &s->alloc);
-	memcpy(to->id, id, 16);
 	kvi_pack_key(key, id);
 	kvarc_ret ret = kvi_leaving_source(s, key, &source);
 	if (ret)
 		return ret;
-	ret = kvi_oci_put(&x->folder, &source, &to->blob, &had);
+	ret = kvi_oci_put(&x->folder, &source, blob, &had);
 	kvi_object_source_close(&source);
 	x->result->left_out += !ret && had;
 	x->result->archives += !ret && !had;
-	x->result->archive_bytes += ret || had ? 0 : to->blob.bytes;
+	x->result->archive_bytes += ret || had ? 0 : blob->bytes;
+	if (!ret && !kvi_oci_seen_add(&x->put, &s->alloc, id, blob))
+		ret = kvi_fail_alloc(s->error, &s->alloc);
 	return ret;
+}
+
+static kvarc_ret put_layer(struct oci_export *x, struct kvi_oci_version *v, const uint8_t id[16])
+{
+	struct kvarc_store *s = x->folder.s;
+	struct kvi_oci_layer *to = kvi_list_add(&v->layers, &s->alloc, sizeof *to);
+	const struct kvi_oci_blob *seen = kvi_oci_seen_find(&x->put, id, NULL);
+	if (!to)
+		return kvi_fail_alloc(s->error, &s->alloc);
+	memcpy(to->id, id, 16);
+	if (!seen)
+		return put_pack(x, id, &to->blob);
+	to->blob = *seen;
+	x->result->left_out++;
+	return KVARC_OK;
 }
 
 /* The chain value of the first track; one that is not known is left out, and so is that of an
@@ -77,7 +92,7 @@ static kvarc_ret put_version(void *opaque, const kvarc_version_name *version,
 	struct kvarc_store *s = x->folder.s;
 	struct kvi_oci_version v = { .tokens = leaving->m.tokens, .time = leaving->m.time };
 	struct kvi_oci_blob manifest;
-	char text[KVI_MANIFEST_MAX], name[KVI_OCI_NAME_MAX];
+	char text[KVI_MANIFEST_MAX];
 	kvarc_ret ret = KVARC_OK;
 	if (!kvi_version_key(v.key, KVI_NAMESPACE_DEFAULT, version->session, leaving->number))
 		return kvi_fail(s->error, KVARC_PROG, "store: a name is too long");
@@ -89,8 +104,7 @@ static kvarc_ret put_version(void *opaque, const kvarc_version_name *version,
 		ret = put_blob(x, text, kvi_manifest_write(text, &leaving->m), &v.text);
 	if (!ret)
 		ret = put_manifest(x, &v, &manifest);
-	kvi_oci_name(name, version->session, version->number);
-	if (!ret && !kvi_oci_index_add(x->folder.index, &manifest, name))
+	if (!ret && !kvi_oci_index_add(x->folder.index, &manifest, v.key, version->number != 0))
 		ret = kvi_fail(s->error, KVARC_MEM, "store: no memory");
 	x->result->versions += !ret;
 	kvi_oci_version_free(&v, &s->alloc);
@@ -113,31 +127,43 @@ kvarc_ret kvarc_store_export_oci(kvarc_store *s, size_t n, const kvarc_version_n
 		ret = kvi_export_each(s, "kvarc_store_export_oci", n, versions, put_version, &x);
 	if (!ret)
 		ret = kvi_oci_put_index(&x.folder);
+	kvi_free(&s->alloc, x.put.list.p);
 	kvi_oci_close(&x.folder);
 	return ret;
 }
 
 /* ----- import ------------------------------------------------ */
 
-static kvarc_ret take_layers(struct kvi_importing *x, struct kvi_oci_folder *folder,
-                             const struct kvi_oci_version *v)
+struct oci_import {
+	struct kvi_importing x;
+	struct kvi_oci_folder folder;
+	/* layers, and the manifests of entries of the index, whose id is 0: a short file can name
+	 * the same ones any number of times */
+	struct kvi_oci_seen layers, manifests;
+};
+
+static kvarc_ret take_layer(struct oci_import *im, const struct kvi_oci_layer *l)
 {
-	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < v->layers.n && !ret; i++) {
-		const struct kvi_oci_layer *l = KVI_LIST(struct kvi_oci_layer, v->layers, i);
-		struct kvi_oci_source source;
-		ret = kvi_oci_get(folder, &l->blob, &source);
-		if (ret)
-			break;
-		ret = kvi_arrive_pack(x->s, l->id, &source.source, &x->came);
-		kvi_oci_get_close(&source);
+	struct kvarc_store *s = im->x.s;
+	const struct kvi_oci_blob *seen = kvi_oci_seen_find(&im->layers, l->id, l->blob.digest);
+	struct kvi_oci_source source;
+	if (seen && seen->bytes == l->blob.bytes) {
+		im->x.came.left_out++;
+		return KVARC_OK;
 	}
+	kvarc_ret ret = kvi_oci_get(&im->folder, &l->blob, &source);
+	if (ret)
+		return ret;
+	ret = kvi_arrive_pack(s, l->id, &source.source, &im->x.came);
+	kvi_oci_get_close(&source);
+	if (!ret && !kvi_oci_seen_add(&im->layers, &s->alloc, l->id, &l->blob))
+		ret = kvi_fail_alloc(s->error, &s->alloc);
 	return ret;
 }
 
-static kvarc_ret take_version(struct kvi_importing *x, struct kvi_oci_folder *folder,
-                              const struct kvi_oci_version *v)
+static kvarc_ret take_version(struct oci_import *im, const struct kvi_oci_version *v)
 {
+	struct kvi_importing *x = &im->x;
 	struct kvi_session_key k;
 	uint8_t *text;
 	if (!kvi_session_key_parse(&k, v->key))
@@ -146,44 +172,51 @@ static kvarc_ret take_version(struct kvi_importing *x, struct kvi_oci_folder *fo
 		                "session");
 	if (!kvi_import_wants(x, k.name))
 		return KVARC_OK;
-	kvarc_ret ret = kvi_oci_get_bytes(folder, &v->text, KVI_MANIFEST_MAX, &text);
-	if (!ret)
-		ret = take_layers(x, folder, v);
+	kvarc_ret ret = kvi_oci_get_bytes(&im->folder, &v->text, KVI_MANIFEST_MAX, &text);
+	for (size_t i = 0; i < v->layers.n && !ret; i++)
+		ret = take_layer(im, KVI_LIST(struct kvi_oci_layer, v->layers, i));
 	if (!ret)
 		ret = kvi_import_version(x, v->key, (const char *)text, (size_t)v->text.bytes);
 	kvi_free(&x->s->alloc, text);
 	return ret;
 }
 
-static kvarc_ret take_image(struct kvi_importing *x, struct kvi_oci_folder *folder,
-                            const struct kvi_oci_blob *blob)
+static kvarc_ret take_image(struct oci_import *im, const struct kvi_oci_blob *blob)
 {
+	static const uint8_t none[16];
+	struct kvarc_store *s = im->x.s;
 	struct kvi_oci_version v = { .tokens = 0 };
 	uint8_t *p;
-	kvarc_ret ret = kvi_oci_get_bytes(folder, blob, KVI_OCI_JSON_MAX, &p);
+	const struct kvi_oci_blob *seen = kvi_oci_seen_find(&im->manifests, none, blob->digest);
+	if (seen && seen->bytes == blob->bytes)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_oci_get_bytes(&im->folder, blob, KVI_OCI_JSON_MAX, &p);
 	if (ret)
 		return ret;
-	ret = kvi_oci_version_load(&v, p, (size_t)blob->bytes, &x->s->alloc, x->s->error);
-	kvi_free(&x->s->alloc, p);
+	ret = kvi_oci_version_load(&v, p, (size_t)blob->bytes, &s->alloc, s->error);
+	kvi_free(&s->alloc, p);
 	if (!ret)
-		ret = take_version(x, folder, &v);
-	kvi_oci_version_free(&v, &x->s->alloc);
-	return ret == KVARC_END ? KVARC_OK : ret;
+		ret = take_version(im, &v);
+	kvi_oci_version_free(&v, &s->alloc);
+	if (ret && ret != KVARC_END)
+		return ret;
+	return kvi_oci_seen_add(&im->manifests, &s->alloc, none, blob)
+	               ? KVARC_OK
+	               : kvi_fail_alloc(s->error, &s->alloc);
 }
 
 kvarc_ret kvarc_store_import_oci(kvarc_store *s, const char *folder, size_t n,
                                  const char *const *sessions, kvarc_imported_fn fn, void *opaque)
 {
-	struct kvi_importing x = {
-		.s = s, .n = n, .sessions = sessions, .fn = fn, .opaque = opaque
+	struct oci_import im = {
+		.x = { .s = s, .n = n, .sessions = sessions, .fn = fn, .opaque = opaque }
 	};
-	struct kvi_oci_folder f;
 	struct kvi_oci_blob blob;
 	if (!s || !folder || (n && !sessions))
 		return KVARC_PROG;
-	kvarc_ret ret = kvi_oci_open(&f, s, folder, false);
+	kvarc_ret ret = kvi_oci_open(&im.folder, s, folder, false);
 	for (size_t i = 0; !ret; i++) {
-		ret = kvi_oci_index_entry(f.index, i, &blob);
+		ret = kvi_oci_index_entry(im.folder.index, i, &blob);
 		if (ret == KVARC_DATA)
 			ret = kvi_fail(s->error, ret,
 			               "store: index.json of the OCI layout has a digest or size "
@@ -191,10 +224,12 @@ kvarc_ret kvarc_store_import_oci(kvarc_store *s, const char *folder, size_t n,
 		else if (ret == KVARC_OPTIONS)
 			ret = KVARC_OK;
 		else if (!ret)
-			ret = take_image(&x, &f, &blob);
+			ret = take_image(&im, &blob);
 	}
-	kvi_oci_close(&f);
-	return ret == KVARC_END ? kvi_import_end(&x) : ret;
+	kvi_free(&s->alloc, im.layers.list.p);
+	kvi_free(&s->alloc, im.manifests.list.p);
+	kvi_oci_close(&im.folder);
+	return ret == KVARC_END ? kvi_import_end(&im.x) : ret;
 }
 
 #else

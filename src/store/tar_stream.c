@@ -136,7 +136,9 @@ kvarc_ret kvi_tar_next(struct kvi_tar_in *x, const char **name, uint64_t *bytes)
 		return fail_in(x);
 	const int64_t size = archive_entry_size(entry);
 	*name = archive_entry_pathname(entry);
-	if (!*name || size < 0 || archive_entry_filetype(entry) != AE_IFREG)
+	/* Holes would be written as zeros: a few bytes fill a disk. */
+	if (!*name || size < 0 || archive_entry_filetype(entry) != AE_IFREG ||
+	    archive_entry_sparse_count(entry) > 0)
 		return kvi_fail(x->s->error, KVARC_DATA,
 		                "store: the stream has an unknown entry");
 	*bytes = (uint64_t)size;
