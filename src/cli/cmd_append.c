@@ -178,7 +178,8 @@ static bool create(struct append_job *j)
 	kvarc_sink sink;
 	kvarc_ret ret;
 
-	if (!output_open(&j->out, j->archive, 0, j->options.writer.keys ? 0600 : j->in.mode))
+	if (!output_open(&j->out, j->archive, OUTPUT_APPENDS,
+	                 j->options.writer.keys ? 0600 : j->in.mode))
 		return false;
 	if (j->out.direct) {
 		msg_error(j->archive, "is no regular file, and nothing can be appended to it");

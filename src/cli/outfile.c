@@ -40,7 +40,9 @@ static const char *advice(int error)
 void output_report(const struct output *out)
 {
 	if (out->error == EEXIST) {
-		msg_error(out->name, "exists already; use -f to overwrite it");
+		msg_error(out->name, out->appends ? "another program has made it meanwhile, or it is "
+		                                    "a link to nothing; try again"
+		                                  : "exists already; use -f to overwrite it");
 		return;
 	}
 	msg_error(out->name, "cannot write: %s%s", strerror(out->error), advice(out->error));
@@ -126,6 +128,7 @@ bool output_open(struct output *out, const char *path, unsigned flags, mode_t mo
 	out->is_stdout = strcmp(path, "-") == 0;
 	out->name = out->is_stdout ? "(stdout)" : path;
 	out->force = flags & OUTPUT_FORCE;
+	out->appends = flags & OUTPUT_APPENDS;
 	out->mode = mode;
 	if (out->is_stdout)
 		return open_stream(out, path, random);
@@ -139,7 +142,7 @@ bool output_open(struct output *out, const char *path, unsigned flags, mode_t mo
 		if (!S_ISREG(st.st_mode))
 			return open_stream(out, path, random);
 	}
-	if (!(flags & OUTPUT_NEW) && !output_check(path, out->force))
+	if (!(flags & (OUTPUT_NEW | OUTPUT_APPENDS)) && !output_check(path, out->force))
 		return false;
 	return open_folder(out, path) && make_temporary(out);
 }

@@ -26,7 +26,7 @@ struct output {
 	int dirfd, fd;    /* fd is where bytes go */
 	int stream;       /* the copy's target, -1: none */
 	int error;        /* errno of a write that failed */
-	bool force, direct, is_stdout;
+	bool force, direct, is_stdout, appends;
 	mode_t mode;             /* of the finished file, 0: by the umask */
 	struct timespec mtime;   /* of the finished file; zero: that of its last write */
 	uint64_t position;       /* of a direct stream */
@@ -40,9 +40,10 @@ struct output {
 /*
  * FORCE: an existing file is replaced. RANDOM: writes come at any offset. NEW: of a name that the
  * user did not give: what has it already, be it a link, a pipe or a device, is never written to;
- * with FORCE it is replaced.
+ * with FORCE it is replaced. APPENDS: of a file that was not there just now, and is not replaced by
+ * the command: -f is no advice where it is there at the end.
  */
-enum { OUTPUT_FORCE = 1, OUTPUT_RANDOM = 2, OUTPUT_NEW = 4 };
+enum { OUTPUT_FORCE = 1, OUTPUT_RANDOM = 2, OUTPUT_NEW = 4, OUTPUT_APPENDS = 8 };
 
 /*
  * Opens "-" or a path. On failure a message was shown and nothing is left.

@@ -95,6 +95,10 @@ cp s.kva locked.kva
 ) 9< locked.kva
 cmp s.kva locked.kva && echo "nothing was replaced"
 rm kept.kva locked.kva
+# What has the name when a new archive is complete is not replaced.
+ln -s nothing link.kva
+kv append link.kva turn-159
+rm link.kva
 # One at a time.
 (
 	flock -n 9 || echo "not locked"
