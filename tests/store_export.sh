@@ -50,6 +50,11 @@ name=$(printf 'n\303\244me 7')
 "$kvarc" session fork chat/1@1 "$name" --store "$tmp/from" -q
 "$kvarc" session save plain "$srcdir/COPYING" --store "$tmp/from" -q
 
+# An archive of a store that was cut is not one without files.
+large=$(find "$tmp/from/packs" -type f -printf '%s %p\n' | sort -n | tail -1 | cut -d ' ' -f 2)
+head -c $(($(wc -c < "$large") / 2)) "$large" > "$tmp/cut.kva"
+refused 'was cut' "$kvarc" unpack -o "$tmp/x" "$tmp/cut.kva"
+
 # Tars: all, some, through a pipe; what is here already is not put again.
 from export -o "$tmp/all.tar" --json > "$tmp/json"
 [ "$(field versions < "$tmp/json")" -eq 3 ] || fail "versions: $(cat "$tmp/json")"

@@ -79,7 +79,14 @@ static void show_formats(struct input *in, kvarc_reader *r)
 {
 	const kvarc_range all = KVARC_RANGE_ALL(0);
 	bool llama = kvarc_export_llama(r, &all, NULL, NULL, NULL) == KVARC_OK;
+	kvarc_info info;
 
+	if (kvarc_reader_get_info(r, &info) == KVARC_OK && info.state == KVARC_STATE_CUT) {
+		msg_error(in->name, "was cut: it ends before its files; what it holds of their "
+		                    "tokens comes with --to %ssafetensors",
+		          llama ? "llama or --to " : "");
+		return;
+	}
 	msg_error(in->name, "holds tensors but no file; use --to %ssafetensors",
 	          llama ? "llama or --to " : "");
 }
