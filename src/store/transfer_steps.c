@@ -175,7 +175,7 @@ kvarc_ret kvi_arrive_version(struct kvarc_store *s, const char *session, const c
 	if (ret == KVARC_END)
 		ret = kvi_fail(s->error, KVARC_STORE,
 		               "store: the version names archives that neither came nor are here; "
-		               "send or export it again, all of it");
+		               "send it without --have, or export it again");
 	if (!ret)
 		ret = check_encrypted(s, &m.needs);
 	if (!ret)
