@@ -2,7 +2,7 @@
 # The Python package. It is built by its own tools, with what this Makefile has built.
 EXTRA_DIST += python/README.md python/pyproject.toml python/setup.py python/native_build.py \
 	python/native_cdef.py python/build_static.sh python/build_wheel.sh python/check_wheel.sh \
-	python/check.sh python/check_serving.sh python/bench/overhead.py \
+	python/check.sh python/check_models.sh python/check_serving.sh python/bench/overhead.py \
 	python/bench/blocks.py \
 	python/bench/replay.py
 EXTRA_DIST += python/src/kvarc/__init__.py python/src/kvarc/__main__.py \

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """64 greedy tokens: greedy.py save|load MODEL FOLDER, to compare two processes.
 
-save: prefills 300 tokens (some in single steps), saves the cache, continues for 64 tokens and
-writes tokens and logits. load: loads the cache and does the same. MODEL: a name of MODELS, a
-folder, or a GGUF file.
+save: prefills 300 tokens, of a model with a larger sliding window 100 more than the window (some in
+single steps), saves the cache, continues for 64 tokens and writes tokens and logits. load: loads
+the cache and does the same. MODEL: a name of MODELS, a folder, or a GGUF file.
 """
 import os
 import sys
@@ -62,8 +62,16 @@ def make(name, dtype=torch.bfloat16):
     return transformers.AutoModelForCausalLM.from_config(_config(name), dtype=dtype).eval()
 
 
-def prompt(model, n=PROMPT + STEPS, batch=1):
+def window(model):
+    """Tokens of the sliding window, 0: there is none."""
+    config = model.config.get_text_config()
+    sliding = "sliding_attention" in (getattr(config, "layer_types", None) or ())
+    return config.sliding_window if sliding else 0
+
+
+def prompt(model, n=0, batch=1):
     torch.manual_seed(11)
+    n = n or max(PROMPT + STEPS, window(model) + 100)
     return torch.randint(3, model.config.get_text_config().vocab_size, (batch, n))
 
 
@@ -96,7 +104,8 @@ def main(verb, name, folder):
         ids = prompt(model)
         first = prefill(model, ids, cache).argmax(-1)
         sizes = kvarc.save(archive, cache, tokens=ids, model=model)
-        print(f"{name}: {sizes['raw_bytes']} bytes to {sizes['file_bytes']}")
+        print(f"{os.path.basename(name)}: {ids.shape[1]} tokens, sliding window {window(model)}: "
+              f"{sizes['raw_bytes']} bytes to {sizes['file_bytes']}")
         tokens, logits = go_on(model, first, cache)
         torch.save({"tokens": tokens, "logits": logits}, result)
         return 0
@@ -105,7 +114,7 @@ def main(verb, name, folder):
     tokens, logits = go_on(model, was["tokens"][0], cache)
     same = torch.equal(tokens, was["tokens"]) and \
         torch.equal(logits.view(torch.int16), was["logits"].view(torch.int16))
-    print(f"{name}: {len(tokens) - 1} tokens, "
+    print(f"{os.path.basename(name)}: {len(tokens) - 1} greedy tokens, "
           f"{'the same' if same else 'NOT the same'} tokens and logits")
     return 0 if same else 1
 
