@@ -227,7 +227,7 @@ services() { # quick|all
 		install_missing /nonexistent python3-venv
 	cd "$top/build"
 	install_missing skopeo skopeo
-	make -s -j"$jobs" tests/unit/test_backends
+	make -s -j"$jobs" tests/unit/test_backends tests/unit/test_blocks
 	srcdir=$top "$top/tests/store_export.sh"
 	KV_SERVICES=$1 "$top/tests/store_services.sh" "$work/services"
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Manual pages; those of the calls come from the comments of the headers: make update-man
-call_pages = man/kvarc_base.3 man/kvarc_device.3 man/kvarc_eval.3 man/kvarc_exchange.3 man/kvarc_file.3 man/kvarc_gate.3 \
+call_pages = man/kvarc_base.3 man/kvarc_blocks.3 man/kvarc_device.3 man/kvarc_eval.3 man/kvarc_exchange.3 man/kvarc_file.3 man/kvarc_gate.3 \
 	man/kvarc_geometry.3 man/kvarc_io.3 man/kvarc_keys.3 man/kvarc_lossy.3 man/kvarc_predictor.3 \
 	man/kvarc_profile.3 man/kvarc_reader.3 man/kvarc_repair.3 man/kvarc_scores.3 \
 	man/kvarc_sources.3 man/kvarc_server.3 man/kvarc_store.3 man/kvarc_stored.3 \

@@ -239,8 +239,8 @@ tests_unit_test_stored_model_LDADD = fuzz/libfuzzing.la $(LDADD)
 if HAVE_SQLITE3
 tests_unit_libunit_a_SOURCES += tests/slots_made.c tests/slots_made.h \
 	tests/unit/store_util.c tests/unit/store_util.h
-unit_tests += tests/unit/test_store tests/unit/test_store_damage tests/unit/test_store_keys \
-	tests/unit/test_store_repack
+unit_tests += tests/unit/test_blocks tests/unit/test_store tests/unit/test_store_damage \
+	tests/unit/test_store_keys tests/unit/test_store_repack
 endif
 # A stand-in of NVIDIA's driver, which runs the kernels on the host.
 if ENABLE_SHARED

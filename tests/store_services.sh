@@ -3,7 +3,7 @@
 # Stores in real services: store_services.sh FOLDER, in the build folder.
 #
 # Starts redis-server (Debian: redis-server) and moto's S3 server, which checks signatures, on
-# free ports of the loopback, runs the five calls of the backends and the suite of the command
+# free ports of the loopback, runs the calls of backends and blocks and the suite of the command
 # against both, and stops them. FOLDER gets a virtual environment with moto once (network).
 #
 # KV_SERVICES=quick: Redis alone.
@@ -50,12 +50,14 @@ wait_for() { # COMMAND...
 	return 1
 }
 check() { # NAME URL
-	if KVARC_TEST_STORES=$2 tests/unit/test_backends > "$work/log" 2>&1; then
-		result ok "$1: the five calls"
-	else
-		tail -n 20 "$work/log"
-		result not "$1: the five calls"
-	fi
+	for test in backends blocks; do
+		if KVARC_TEST_STORES=$2 "tests/unit/test_$test" > "$work/log" 2>&1; then
+			result ok "$1: the calls of $test"
+		else
+			tail -n 20 "$work/log"
+			result not "$1: the calls of $test"
+		fi
+	done
 	if "$here/store_suite.sh" "$2" > "$work/log" 2>&1; then
 		result ok "$1: sessions, $(tail -n 1 "$work/log")"
 	else

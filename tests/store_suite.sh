@@ -238,4 +238,17 @@ k store verify --key-file "$tmp/a.key" --key-file "$tmp/b.key" \
 k session save forked "$tmp/turn-160" --decrypt --json > "$tmp/json"
 [ "$(field kept_tokens < "$tmp/json")" -eq 160 ] || fail "decrypt: $(cat "$tmp/json")"
 same forked "$tmp/turn-160"
+
+# Blocks of engines, as files of a folder.
+if [ $# -eq 0 ]; then
+	block=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
+	mkdir -p "$url/blocks/01"
+	cp "$(find "$tmp/there/packs" -name '*.kva' | sort | head -n 1)" "$url/blocks/01/$block.kva"
+	k store stat | grep -q '^blocks      1, ' || fail "blocks: $(k store stat)"
+	k store gc --grace 0 --budget 1 -q
+	[ "$(k store stat --json | field blocks)" -eq 1 ] || fail "gc removes blocks"
+	: > "$url/blocks/01/$block.kva"
+	if k store verify > /dev/null 2> "$tmp/err"; then fail "verify of a damaged block"; fi
+	grep -q "blocks/01/$block.kva" "$tmp/err" || fail "$(cat "$tmp/err")"
+fi
 echo "store $url: all is well"

@@ -260,16 +260,18 @@ typedef struct kvarc_store_sizes {
 	uint64_t unnamed, unnamed_bytes; /* archives that no version needs */
 	uint64_t unreadable;             /* manifests and archives */
 	uint64_t encrypted;              /* archives */
-	uint64_t reserved[3];
+	uint64_t blocks, block_bytes;    /* of engines (kvarc/blocks.h), not among the archives */
+	uint64_t reserved[1];
 } kvarc_store_sizes;
 /* Returns OK, IO, MEM. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_stat(kvarc_store *s, kvarc_store_sizes *sizes);
 
 /* What kvarc_store_gc does; set unused members to 0. */
 typedef struct kvarc_gc_options {
-	/* archives may take this many bytes: versions are removed until they do, those whose last
-	 * use is longest ago first, the last version of a session only when no other is left, and
-	 * none that was used within the grace period. 0: no version is removed for it */
+	/* archives, without blocks, may take this many bytes: versions are removed until they do,
+	 * those whose last use is longest ago first, the last version of a session only when no
+	 * other is left, and none that was used within the grace period. 0: no version is removed
+	 * for it */
 	uint64_t budget;
 	uint64_t keep;  /* of each session this many last versions stay; 0: all */
 	uint64_t grace; /* archives younger than this many seconds are left alone; 0: 3600 */
@@ -311,9 +313,10 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_gc(kvarc_store *s, const kvarc_
  * the session that cannot be loaded. */
 typedef void (*kvarc_store_loss_fn)(void *opaque, const char *text);
 
-/* Reads every archive, checks all of it, and that every version can be loaded. *losses: how many
- * were found; an archive that is encrypted, and that no key opens, counts as one, as nothing is
- * known of it. Returns OK (also with losses), IO, MEM, MEMLIMIT, PROG. */
+/* Reads every archive, checks all of it, and that every version can be loaded; of every block it
+ * checks the frames. *losses: how many were found; an archive or block that is encrypted, and that
+ * no key opens, counts as one, as nothing is known of it. Returns OK (also with losses), IO, MEM,
+ * MEMLIMIT, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_verify(kvarc_store *s, kvarc_store_loss_fn fn,
                                                         void *opaque, uint64_t *losses);
 

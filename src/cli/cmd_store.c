@@ -27,6 +27,9 @@ static void report_stat(const struct options *o, const char *url, const kvarc_st
 	report_u64(&r, "unnamed_bytes", n->unnamed_bytes);
 	report_u64(&r, "unreadable", n->unreadable);
 	report_u64(&r, "encrypted", n->encrypted);
+	report_u64(&r, "blocks", n->blocks);
+	report_u64(&r, "block_bytes", n->block_bytes);
+	report_u64(&r, ".blocks", n->blocks ? n->blocks : KVARC_UNKNOWN);
 	report_u64(&r, ".sealed", n->encrypted ? n->encrypted : KVARC_UNKNOWN);
 	if (n->archive_bytes)
 		report_real(&r, ".factor", (double)n->file_bytes / (double)n->archive_bytes, 0);
@@ -38,7 +41,8 @@ static void report_stat(const struct options *o, const char *url, const kvarc_st
 	                 "archives    {archives:C}, {archive_bytes:B}[, {.factor:.1fx} less], "
 	                 "{segments:C} segment{segments:s}\n"
 	                 "not needed  {unnamed:C}, {unnamed_bytes:B}\n"
-	                 "[encrypted   {.sealed:C}\n]");
+	                 "[encrypted   {.sealed:C}\n]"
+	                 "[blocks      {.blocks:C}, {block_bytes:B}\n]");
 	report_end(&r);
 	if (n->unreadable)
 		msg_warning(url, "%llu object%s cannot be read: 'kvarc store verify' says which",

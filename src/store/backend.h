@@ -36,8 +36,9 @@ struct kvi_backend;
 /* What a kind of backend does. Errors go to *e, which may be NULL, in one line that names the
  * key. */
 struct kvi_backend_calls {
-	/* Up to n bytes of an object from an offset on; *got is less at its end alone. Returns
-	 * OK, END (no such object), IO, MEM. */
+	/* Up to n bytes of an object from an offset on; *got is less at its end alone. From offset
+	 * 0 on it is the object that is there now; later ones may be of that one, also where it was
+	 * removed meanwhile. Returns OK, END (no such object), IO, MEM. */
 	kvarc_ret (*get)(struct kvi_backend *b, const char *key, uint64_t offset, void *data,
 	                 size_t n, size_t *got, kvarc_error *e);
 	/*
@@ -58,6 +59,9 @@ struct kvi_backend_calls {
 	 * meanwhile may be in it or not. Returns OK, IO, MEM. */
 	kvarc_ret (*list)(struct kvi_backend *b, const char *prefix, kvi_object_fn fn, void *opaque,
 	                  kvarc_error *e);
+	/* The time of an object becomes now. NULL: such objects keep the time of their put. Returns
+	 * OK, END (no such object), IO. */
+	kvarc_ret (*touch)(struct kvi_backend *b, const char *key, kvarc_error *e);
 	void (*close)(struct kvi_backend *b);
 };
 
@@ -76,6 +80,9 @@ struct kvi_backend_options {
 	const char *access_key, *secret_key, *session_token;
 	const char *region;   /* NULL: us-east-1 */
 	const char *endpoint; /* "https://HOST[:PORT]"; NULL: that of AWS in the region */
+	/* Milliseconds in which a service has answered a request, or the request, which is sent
+	 * once, fails with IO; 0: as long as bytes come, and minutes without any */
+	uint32_t timeout_ms;
 };
 
 /*

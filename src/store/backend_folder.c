@@ -90,6 +90,8 @@ static int is_missing(void)
 static kvarc_ret folder_get(struct kvi_backend *b, const char *key, uint64_t offset, void *data,
                             size_t n, size_t *got, kvarc_error *e)
 {
+	if (offset == 0)
+		forget_open(folder_of(b));
 	int fd = open_key(folder_of(b), key);
 	*got = 0;
 	if (fd < 0)
@@ -241,6 +243,13 @@ static kvarc_ret folder_remove(struct kvi_backend *b, const char *key, kvarc_err
 	return KVARC_OK;
 }
 
+static kvarc_ret folder_touch(struct kvi_backend *b, const char *key, kvarc_error *e)
+{
+	if (utimensat(folder_of(b)->root, key, NULL, AT_SYMLINK_NOFOLLOW) == 0)
+		return KVARC_OK;
+	return is_missing() ? KVARC_END : fail_key(e, "set the time of", key);
+}
+
 /* A list on its way through the folders. */
 struct folder_list {
 	struct folder *f;
@@ -328,7 +337,8 @@ static void folder_close(struct kvi_backend *b)
 }
 
 static const struct kvi_backend_calls folder_calls = {
-	folder_get, folder_put, folder_stat, folder_remove, folder_list, folder_close,
+	folder_get,  folder_put,   folder_stat,  folder_remove,
+	folder_list, folder_touch, folder_close,
 };
 
 /* Removes what killed processes have left; what cannot be removed stays. */

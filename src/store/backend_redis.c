@@ -14,16 +14,13 @@
 
 #ifdef HAVE_HIREDIS
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <hiredis/hiredis.h>
-
+#include "redis_command.h"
 #include "util/alloc.h"
 #include "util/bytes.h"
 #include "util/hash.h"
@@ -33,17 +30,15 @@ enum {
 	PART_BYTES = 64 << 20,
 	PREFIX_MAX = 128,
 	NAME_MAX_BYTES = PREFIX_MAX + KVI_KEY_MAX + 64,
-	SCAN_COUNT = 1000,
-	SECONDS = 30
+	SCAN_COUNT = 1000
 };
 static const char magic[8] = { 'k', 'v', 'a', 'r', 'c', 'o', 'b', '1' };
 
 struct redis {
 	struct kvi_backend base;
 	struct kvi_alloc alloc;
-	redisContext *c;
-	char host[256], password[256], prefix[PREFIX_MAX + 1];
-	int port, db;
+	struct kvi_redis at;
+	char prefix[PREFIX_MAX + 1];
 	uint64_t random;
 	/* The head that was read last. */
 	char head_key[KVI_KEY_MAX + 1];
@@ -55,97 +50,25 @@ static struct redis *redis_of(struct kvi_backend *b)
 	return (struct redis *)b;
 }
 
-/* An argument of a command. */
-struct argument {
-	const void *p;
-	size_t n;
-};
-#define TEXT(s) ((struct argument){ (s), strlen(s) })
-
-/* Makes the connection, if there is none. */
-static kvarc_ret connect_to(struct redis *r, kvarc_error *e);
-
-/* One command. On OK the caller frees *reply; an answer of the kind "error" is IO. */
-static kvarc_ret command(struct redis *r, redisReply **reply, size_t n, const struct argument *args,
-                         kvarc_error *e)
-{
-	enum { ARGUMENTS_MAX = 12 };
-	const char *argv[ARGUMENTS_MAX];
-	size_t sizes[ARGUMENTS_MAX];
-	*reply = NULL;
-	kvarc_ret ret = connect_to(r, e);
-	if (ret)
-		return ret;
-	for (size_t i = 0; i < n; i++) {
-		argv[i] = args[i].p;
-		sizes[i] = args[i].n;
-	}
-	*reply = redisCommandArgv(r->c, (int)n, argv, sizes);
-	if (!*reply) {
-		ret = kvi_fail(e, KVARC_IO, "store redis://%s:%d: %s: %s", r->host, r->port,
-		               (const char *)args[0].p, r->c->errstr);
-		redisFree(r->c);
-		r->c = NULL;
-		return ret;
-	}
-	if ((*reply)->type == REDIS_REPLY_ERROR) {
-		ret = kvi_fail(e, KVARC_IO, "store redis://%s:%d: %s: %.120s", r->host, r->port,
-		               (const char *)args[0].p, (*reply)->str);
-		freeReplyObject(*reply);
-		*reply = NULL;
-	}
-	return ret;
-}
-
-static kvarc_ret connect_to(struct redis *r, kvarc_error *e)
-{
-	redisReply *reply;
-	char number[16];
-	struct timeval patience = { SECONDS, 0 };
-	if (r->c)
-		return KVARC_OK;
-	r->c = redisConnectWithTimeout(r->host, r->port, patience);
-	if (!r->c || r->c->err) {
-		kvarc_ret ret = kvi_fail(e, KVARC_IO, "store redis://%s:%d: %s", r->host, r->port,
-		                         r->c ? r->c->errstr : "no memory");
-		if (r->c)
-			redisFree(r->c);
-		r->c = NULL;
-		return ret;
-	}
-	redisSetTimeout(r->c, patience);
-	kvarc_ret ret = KVARC_OK;
-	if (r->password[0]) {
-		ret = command(r, &reply, 2, (struct argument[]){ TEXT("AUTH"), TEXT(r->password) },
-		              e);
-		freeReplyObject(reply);
-	}
-	snprintf(number, sizeof number, "%d", r->db);
-	if (!ret && r->db) {
-		ret = command(r, &reply, 2, (struct argument[]){ TEXT("SELECT"), TEXT(number) }, e);
-		freeReplyObject(reply);
-	}
-	return ret;
-}
-
 /* The name of a key. */
-static struct argument name_of(const struct redis *r, const char *key, char name[NAME_MAX_BYTES])
+static struct kvi_redis_text name_of(const struct redis *r, const char *key,
+                                     char name[NAME_MAX_BYTES])
 {
 	int n = snprintf(name, NAME_MAX_BYTES, "%s%s", r->prefix, key);
-	return (struct argument){ name, (size_t)n };
+	return (struct kvi_redis_text){ name, (size_t)n };
 }
 
 /* The name of a part. */
-static struct argument part_name(const struct redis *r, uint64_t id, uint64_t number,
-                                 char name[NAME_MAX_BYTES])
+static struct kvi_redis_text part_name(const struct redis *r, uint64_t id, uint64_t number,
+                                       char name[NAME_MAX_BYTES])
 {
 	int n = snprintf(name, NAME_MAX_BYTES, "%s#%016llx:%llu", r->prefix, (unsigned long long)id,
 	                 (unsigned long long)number);
-	return (struct argument){ name, (size_t)n };
+	return (struct kvi_redis_text){ name, (size_t)n };
 }
 
 /* Bytes [from, from + n) of a string, into memory. *got: fewer at its end. */
-static kvarc_ret get_range(struct redis *r, struct argument name, uint64_t from, size_t n,
+static kvarc_ret get_range(struct redis *r, struct kvi_redis_text name, uint64_t from, size_t n,
                            void *data, size_t *got, kvarc_error *e)
 {
 	redisReply *reply;
@@ -153,9 +76,11 @@ static kvarc_ret get_range(struct redis *r, struct argument name, uint64_t from,
 	*got = 0;
 	snprintf(first, sizeof first, "%llu", (unsigned long long)from);
 	snprintf(last, sizeof last, "%llu", (unsigned long long)(from + n - 1));
-	kvarc_ret ret =
-		command(r, &reply, 4,
-	                (struct argument[]){ TEXT("GETRANGE"), name, TEXT(first), TEXT(last) }, e);
+	kvarc_ret ret = kvi_redis_command(&r->at, &reply, 4,
+	                                  (struct kvi_redis_text[]){ KVI_REDIS_TEXT("GETRANGE"),
+	                                                             name, KVI_REDIS_TEXT(first),
+	                                                             KVI_REDIS_TEXT(last) },
+	                                  e);
 	if (ret)
 		return ret;
 	if (reply->type == REDIS_REPLY_STRING && reply->len <= n) {
@@ -163,7 +88,7 @@ static kvarc_ret get_range(struct redis *r, struct argument name, uint64_t from,
 		*got = reply->len;
 	} else {
 		ret = kvi_fail(e, KVARC_IO, "store redis://%s:%d: an answer of another kind",
-		               r->host, r->port);
+		               r->at.host, r->at.port);
 	}
 	freeReplyObject(reply);
 	return ret;
@@ -194,6 +119,8 @@ static kvarc_ret redis_get(struct kvi_backend *b, const char *key, uint64_t offs
 	struct redis *r = redis_of(b);
 	char name[NAME_MAX_BYTES];
 	*got = 0;
+	if (offset == 0)
+		r->head_key[0] = 0;
 	kvarc_ret ret = read_head(r, key, e);
 	if (ret)
 		return ret;
@@ -205,8 +132,8 @@ static kvarc_ret redis_get(struct kvi_backend *b, const char *key, uint64_t offs
 		uint64_t most = id ? PART_BYTES - inside : UINT64_MAX;
 		size_t want = n - *got, k = 0;
 		want = most < want ? (size_t)most : want;
-		struct argument from = id ? part_name(r, id, at / PART_BYTES, name)
-		                          : name_of(r, key, name);
+		struct kvi_redis_text from = id ? part_name(r, id, at / PART_BYTES, name)
+		                                : name_of(r, key, name);
 		ret = get_range(r, from, id ? inside : inside + HEAD_BYTES, want,
 		                (char *)data + *got, &k, e);
 		*got += k;
@@ -236,8 +163,10 @@ static kvarc_ret remove_parts(struct redis *r, uint64_t id, uint64_t n, kvarc_er
 	redisReply *reply;
 	kvarc_ret ret = KVARC_OK;
 	for (uint64_t i = 0; !ret && i < n; i++) {
-		ret = command(r, &reply, 2,
-		              (struct argument[]){ TEXT("DEL"), part_name(r, id, i, name) }, e);
+		ret = kvi_redis_command(&r->at, &reply, 2,
+		                        (struct kvi_redis_text[]){ KVI_REDIS_TEXT("DEL"),
+		                                                   part_name(r, id, i, name) },
+		                        e);
 		freeReplyObject(reply);
 	}
 	return ret;
@@ -264,12 +193,14 @@ static kvarc_ret read_source(const kvarc_source *source, uint64_t at, uint8_t *t
 }
 
 /* Sets a string that nobody has. Returns OK, END (somebody has), IO. */
-static kvarc_ret set_new(struct redis *r, struct argument name, struct argument value,
+static kvarc_ret set_new(struct redis *r, struct kvi_redis_text name, struct kvi_redis_text value,
                          kvarc_error *e)
 {
 	redisReply *reply;
-	kvarc_ret ret = command(r, &reply, 4,
-	                        (struct argument[]){ TEXT("SET"), name, value, TEXT("NX") }, e);
+	kvarc_ret ret = kvi_redis_command(&r->at, &reply, 4,
+	                                  (struct kvi_redis_text[]){ KVI_REDIS_TEXT("SET"), name,
+	                                                             value, KVI_REDIS_TEXT("NX") },
+	                                  e);
 	if (!ret && reply->type == REDIS_REPLY_NIL)
 		ret = KVARC_END;
 	freeReplyObject(reply);
@@ -288,7 +219,7 @@ static kvarc_ret put_parts(struct redis *r, const char *key, uint64_t id, uint64
 		ret = read_source(source, at, buffer, n, key, e);
 		if (!ret)
 			ret = set_new(r, part_name(r, id, *n_parts, name),
-			              (struct argument){ buffer, n }, e);
+			              (struct kvi_redis_text){ buffer, n }, e);
 		if (ret == KVARC_END)
 			ret = kvi_fail(e, KVARC_IO, "store: a part of %s exists, try again", key);
 		*n_parts += !ret;
@@ -317,7 +248,7 @@ static kvarc_ret redis_put(struct kvi_backend *b, const char *key, const kvarc_s
 		kvi_store64(value + 24, id);
 		kvi_store64(value + 32, 0);
 		ret = set_new(r, name_of(r, key, name),
-		              (struct argument){ value, large ? HEAD_BYTES : bytes }, e);
+		              (struct kvi_redis_text){ value, large ? HEAD_BYTES : bytes }, e);
 	}
 	kvi_free(&r->alloc, value);
 	/* the first failure is the one to report */
@@ -337,7 +268,9 @@ static kvarc_ret redis_remove(struct kvi_backend *b, const char *key, kvarc_erro
 		return ret == KVARC_END ? KVARC_OK : ret;
 	uint64_t bytes = kvi_load64(r->head + 8), id = kvi_load64(r->head + 24);
 	r->head_key[0] = 0;
-	ret = command(r, &reply, 2, (struct argument[]){ TEXT("DEL"), name_of(r, key, name) }, e);
+	ret = kvi_redis_command(
+		&r->at, &reply, 2,
+		(struct kvi_redis_text[]){ KVI_REDIS_TEXT("DEL"), name_of(r, key, name) }, e);
 	freeReplyObject(reply);
 	if (!ret && id)
 		ret = remove_parts(r, id, bytes / PART_BYTES + (bytes % PART_BYTES != 0), e);
@@ -382,11 +315,12 @@ static kvarc_ret redis_list(struct kvi_backend *b, const char *prefix, kvi_objec
 	snprintf(pattern, sizeof pattern, "%s%s*", r->prefix, prefix);
 	do {
 		redisReply *reply;
-		kvarc_ret ret = command(r, &reply, 6,
-		                        (struct argument[]){ TEXT("SCAN"), TEXT(cursor),
-		                                             TEXT("MATCH"), TEXT(pattern),
-		                                             TEXT("COUNT"), TEXT(count) },
-		                        e);
+		kvarc_ret ret = kvi_redis_command(
+			&r->at, &reply, 6,
+			(struct kvi_redis_text[]){ KVI_REDIS_TEXT("SCAN"), KVI_REDIS_TEXT(cursor),
+		                                   KVI_REDIS_TEXT("MATCH"), KVI_REDIS_TEXT(pattern),
+		                                   KVI_REDIS_TEXT("COUNT"), KVI_REDIS_TEXT(count) },
+			e);
 		if (ret)
 			return ret;
 		if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
@@ -394,8 +328,8 @@ static kvarc_ret redis_list(struct kvi_backend *b, const char *prefix, kvi_objec
 		    reply->element[0]->len >= sizeof cursor ||
 		    reply->element[1]->type != REDIS_REPLY_ARRAY)
 			ret = kvi_fail(e, KVARC_IO,
-			               "store redis://%s:%d: an answer of another kind", r->host,
-			               r->port);
+			               "store redis://%s:%d: an answer of another kind", r->at.host,
+			               r->at.port);
 		if (!ret) {
 			memcpy(cursor, reply->element[0]->str, reply->element[0]->len + 1);
 			ret = list_reply(r, reply->element[1], fn, opaque, e);
@@ -410,13 +344,12 @@ static kvarc_ret redis_list(struct kvi_backend *b, const char *prefix, kvi_objec
 static void redis_close(struct kvi_backend *b)
 {
 	struct redis *r = redis_of(b);
-	if (r->c)
-		redisFree(r->c);
+	kvi_redis_close(&r->at);
 	kvi_free(&r->alloc, r);
 }
 
 static const struct kvi_backend_calls redis_calls = {
-	redis_get, redis_put, redis_stat, redis_remove, redis_list, redis_close,
+	redis_get, redis_put, redis_stat, redis_remove, redis_list, NULL, redis_close,
 };
 
 /* Parses "[:PASSWORD@]HOST[:PORT][/DB][?prefix=TEXT]". */
@@ -425,7 +358,7 @@ static int parse_url(struct redis *r, const char *rest)
 	char text[512], *at = text, *end;
 	if (snprintf(text, sizeof text, "%s", rest) >= (int)sizeof text)
 		return 0;
-	r->port = 6379;
+	r->at.port = 6379;
 	snprintf(r->prefix, sizeof r->prefix, "kvarc:");
 	char *query = strchr(at, '?');
 	if (query) {
@@ -437,26 +370,26 @@ static int parse_url(struct redis *r, const char *rest)
 	char *user = strrchr(at, '@');
 	if (user) {
 		*user = 0;
-		if (at[0] != ':' || snprintf(r->password, sizeof r->password, "%s", at + 1) >=
-		                            (int)sizeof r->password)
+		if (at[0] != ':' || snprintf(r->at.password, sizeof r->at.password, "%s", at + 1) >=
+		                            (int)sizeof r->at.password)
 			return 0;
 		at = user + 1;
 	}
 	char *db = strchr(at, '/');
 	if (db) {
 		*db++ = 0;
-		r->db = *db ? (int)strtol(db, &end, 10) : 0;
-		if ((*db && *end) || r->db < 0)
+		r->at.db = *db ? (int)strtol(db, &end, 10) : 0;
+		if ((*db && *end) || r->at.db < 0)
 			return 0;
 	}
 	char *port = strrchr(at, ':');
 	if (port) {
 		*port++ = 0;
-		r->port = (int)strtol(port, &end, 10);
-		if (end == port || *end || r->port < 1 || r->port > 65535)
+		r->at.port = (int)strtol(port, &end, 10);
+		if (end == port || *end || r->at.port < 1 || r->at.port > 65535)
 			return 0;
 	}
-	return at[0] && snprintf(r->host, sizeof r->host, "%s", at) < (int)sizeof r->host;
+	return at[0] && snprintf(r->at.host, sizeof r->at.host, "%s", at) < (int)sizeof r->at.host;
 }
 
 kvarc_ret kvi_backend_redis(struct kvi_backend **b, const char *rest,
@@ -475,9 +408,10 @@ kvarc_ret kvi_backend_redis(struct kvi_backend **b, const char *rest,
 		               "store redis://...: write "
 		               "redis://[:PASSWORD@]HOST[:PORT][/DB][?prefix=TEXT]");
 	if (!ret) {
+		r->at.timeout_ms = options->timeout_ms;
 		r->random = (uint64_t)time(NULL) << 24 ^ (uint64_t)getpid() ^
 		            (uint64_t)(uintptr_t)r;
-		ret = connect_to(r, e);
+		ret = kvi_redis_connect(&r->at, e);
 	}
 	if (ret)
 		kvi_backend_close(b);

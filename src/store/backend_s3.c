@@ -346,7 +346,7 @@ static void s3_close(struct kvi_backend *b)
 }
 
 static const struct kvi_backend_calls s3_calls = {
-	s3_get, s3_put, s3_stat, s3_remove, s3_list, s3_close,
+	s3_get, s3_put, s3_stat, s3_remove, s3_list, NULL, s3_close,
 };
 
 /* The parts of "BUCKET[/PREFIX][?endpoint=URL&region=NAME]". */
@@ -448,6 +448,8 @@ kvarc_ret kvi_backend_s3(struct kvi_backend **b, const char *rest,
 	                  options->access_key, options->secret_key, options->session_token, e);
 	if (ret)
 		kvi_backend_close(b);
+	else
+		kvi_s3_set_timeout(s->client, options->timeout_ms);
 	return ret;
 }
 

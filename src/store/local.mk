@@ -4,7 +4,8 @@ libkvistore_la_SOURCES += \
 	src/store/backend_folder.c src/store/write_file.c src/store/write_file.h \
 	src/store/backend_s3.c src/store/s3_request.c src/store/s3_request.h \
 	src/store/s3_list.c src/store/s3_list.h \
-	src/store/backend_redis.c \
+	src/store/backend_redis.c src/store/redis_command.c src/store/redis_command.h \
+	src/store/blocks.c \
 	src/store/curl_begin.c src/store/curl_begin.h \
 	src/store/server_http.c src/store/server_http.h \
 	src/store/server.c src/store/server_check.c src/store/server_state.h \
@@ -32,7 +33,7 @@ libkvistore_la_SOURCES += \
 	src/store/store_gc.c src/store/gc_steps.c src/store/gc_steps.h \
 	src/store/repack.c src/store/repack.h \
 	src/store/repack_plan.c src/store/repack_plan.h \
-	src/store/store_verify.c src/store/store_transfer.c \
+	src/store/store_verify.c src/store/store_blocks.c src/store/store_transfer.c \
 	src/store/transfer_steps.c src/store/transfer_steps.h \
 	src/store/tar_stream.c src/store/tar_stream.h \
 	src/store/store_names.c src/store/store_names.h \

@@ -30,6 +30,7 @@ struct kvi_s3_client {
 	char *bucket_url, *signing, *user, *token;
 	char *text;
 	size_t text_capacity;
+	uint32_t timeout_ms; /* 0: none */
 	char why[CURL_ERROR_SIZE];
 	/* of the request in hand */
 	struct kvi_s3_request *request;
@@ -187,6 +188,11 @@ void kvi_s3_close(struct kvi_s3_client **c)
 	*c = NULL;
 }
 
+void kvi_s3_set_timeout(struct kvi_s3_client *c, uint32_t timeout_ms)
+{
+	c->timeout_ms = timeout_ms;
+}
+
 /* One more header; frees all and returns NULL when memory ran out. */
 static struct curl_slist *with_header(struct curl_slist *headers, const char *header)
 {
@@ -255,6 +261,8 @@ static CURLcode perform(struct kvi_s3_client *c, struct kvi_s3_request *r, const
 	curl_easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(c->curl, CURLOPT_ERRORBUFFER, c->why);
 	curl_easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS);
+	/* 0: no limit */
+	curl_easy_setopt(c->curl, CURLOPT_TIMEOUT_MS, (long)c->timeout_ms);
 	curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
 	curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_TIME, (long)STALL_SECONDS);
 	curl_easy_setopt(c->curl, CURLOPT_BUFFERSIZE, 1L << 19);
@@ -289,7 +297,7 @@ static void wait_before(int try)
 kvarc_ret kvi_s3_send(struct kvi_s3_client *c, struct kvi_s3_request *r, kvarc_error *e)
 {
 	char url[KVI_S3_URL_MAX];
-	int tries = r->body || strcmp(r->method, "POST") == 0 ? 1 : TRIES;
+	int tries = r->body || c->timeout_ms || strcmp(r->method, "POST") == 0 ? 1 : TRIES;
 	CURLcode code = CURLE_OK;
 	int n = snprintf(url, sizeof url, "%s%s%s%s", c->bucket_url, r->path, r->query ? "?" : "",
 	                 r->query ? r->query : "");

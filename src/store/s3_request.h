@@ -43,9 +43,11 @@ kvarc_ret kvi_s3_open(struct kvi_s3_client **c, const kvarc_allocator *allocator
                       const char *access_key, const char *secret_key, const char *session_token,
                       kvarc_error *e);
 void kvi_s3_close(struct kvi_s3_client **c); /* NULL-safe */
+/* Milliseconds for a request and its answer; 0: no limit while bytes come. */
+void kvi_s3_set_timeout(struct kvi_s3_client *c, uint32_t timeout_ms);
 
 /* Sends a request and waits for its answer. Requests that change nothing are sent three times
- * before they fail. Returns OK with any HTTP status below 500, IO, MEM. */
+ * before they fail, but with a timeout once. Returns OK with any HTTP status below 500, IO, MEM. */
 kvarc_ret kvi_s3_send(struct kvi_s3_client *c, struct kvi_s3_request *r, kvarc_error *e);
 
 #endif

@@ -285,3 +285,25 @@ bool kvi_retired_key_parse(uint8_t id[16], const char *key)
 	kvi_retired_key(again, id);
 	return strcmp(again, key) == 0;
 }
+
+/* ----- blocks ------------------------------------------------ */
+
+bool kvi_block_key(char key[KVI_BLOCK_KEY], const char *name)
+{
+	if (strlen(name) != KVI_BLOCK_NAME ||
+	    strspn(name, "0123456789abcdef") != KVI_BLOCK_NAME)
+		return false;
+	snprintf(key, KVI_BLOCK_KEY, KVI_BLOCKS "%.2s/%s.kva", name, name);
+	return true;
+}
+
+bool kvi_block_key_parse(char name[KVI_BLOCK_NAME + 1], const char *key)
+{
+	char again[KVI_BLOCK_KEY];
+	const size_t at = strlen(KVI_BLOCKS) + 3;
+	if (strlen(key) < at + KVI_BLOCK_NAME)
+		return false;
+	memcpy(name, key + at, KVI_BLOCK_NAME);
+	name[KVI_BLOCK_NAME] = 0;
+	return kvi_block_key(again, name) && strcmp(again, key) == 0;
+}

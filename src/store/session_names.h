@@ -12,13 +12,16 @@
 enum {
 	KVI_SESSION_MAX = 200,  /* bytes of a name */
 	KVI_NAMESPACE_MAX = 64, /* of a namespace */
-	KVI_PACK_KEY = 48       /* capacity for the key of a pack */
+	KVI_PACK_KEY = 48,      /* capacity for the key of a pack */
+	KVI_BLOCK_NAME = 64,    /* digits of the name of a block */
+	KVI_BLOCK_KEY = 80      /* capacity for the key of a block */
 };
 /* Where namespaces differ from none. */
 #define KVI_NAMESPACE_DEFAULT "default"
 #define KVI_SESSIONS "sessions/"
 #define KVI_PACKS "packs/"
 #define KVI_RETIRED "retired/"
+#define KVI_BLOCKS "blocks/"
 
 /* NULL: a session may be called that (kvarc/store.h); else why not, a clause. */
 const char *kvi_session_wrong(const char *name);
@@ -53,6 +56,11 @@ void kvi_retired_key(char key[KVI_PACK_KEY], const uint8_t id[16]);
 bool kvi_pack_key_parse(uint8_t id[16], const char *key);
 /* The same of a tombstone. */
 bool kvi_retired_key_parse(uint8_t id[16], const char *key);
+
+/* blocks/XX/NAME.kva. False: not the name of a block (kvarc/blocks.h). */
+bool kvi_block_key(char key[KVI_BLOCK_KEY], const char *name);
+/* False: not the key of a block. */
+bool kvi_block_key_parse(char name[KVI_BLOCK_NAME + 1], const char *key);
 
 /* 32 hex digits, terminated. */
 void kvi_hex(char out[33], const uint8_t id[16]);

@@ -63,15 +63,21 @@ static kvarc_ret open_reader(struct kvarc_store *s, struct kvi_open_pack *p,
 	return ret;
 }
 
-kvarc_ret kvi_pack_gone(struct kvarc_store *s, const uint8_t id[16], kvarc_ret ret)
+/* After a failure of the reader of an object. */
+static kvarc_ret gone(struct kvarc_store *s, const char *key, kvarc_ret ret)
 {
 	struct kvi_object object;
-	char key[KVI_PACK_KEY];
 	if (ret != KVARC_IO)
 		return ret;
-	kvi_pack_key(key, id);
 	return s->backend->calls->stat(s->backend, key, &object, NULL) == KVARC_END ? KVARC_END
 	                                                                            : ret;
+}
+
+kvarc_ret kvi_pack_gone(struct kvarc_store *s, const uint8_t id[16], kvarc_ret ret)
+{
+	char key[KVI_PACK_KEY];
+	kvi_pack_key(key, id);
+	return gone(s, key, ret);
 }
 
 /* The reader of an archive, whose source stays where it is. */
@@ -92,6 +98,19 @@ static kvarc_ret open_pack(struct kvarc_store *s, struct kvi_open_pack *p,
 	return ret;
 }
 
+/* Opens the object under p->key, as kvi_pack_open. */
+static kvarc_ret open_key(struct kvarc_store *s, struct kvi_open_pack *p,
+                          struct kvi_store_content *content)
+{
+	char key[KVI_BLOCK_KEY];
+	memcpy(key, p->key, sizeof key);
+	kvarc_ret ret = kvi_object_source(&p->source, s->backend, key, s->error);
+	if (ret)
+		return ret;
+	ret = open_pack(s, p, &p->source, content);
+	return ret ? gone(s, key, ret) : KVARC_OK;
+}
+
 static void name_pack(struct kvi_open_pack *p, const uint8_t id[16])
 {
 	memset(p, 0, sizeof *p);
@@ -103,12 +122,7 @@ kvarc_ret kvi_pack_open(struct kvarc_store *s, struct kvi_open_pack *p, const ui
                         struct kvi_store_content *content)
 {
 	name_pack(p, id);
-	kvarc_ret ret = kvi_object_source(&p->source, s->backend, p->key, s->error);
-	if (!ret) {
-		ret = open_pack(s, p, &p->source, content);
-		ret = ret ? kvi_pack_gone(s, id, ret) : ret;
-	}
-	return ret;
+	return open_key(s, p, content);
 }
 
 kvarc_ret kvi_pack_open_source(struct kvarc_store *s, struct kvi_open_pack *p, const uint8_t id[16],
@@ -149,25 +163,52 @@ const struct kvi_open_pack *kvi_pack_find(const struct kvarc_store *s, const uin
 	return NULL;
 }
 
-kvarc_ret kvi_pack_check_locked(struct kvarc_store *s, const uint8_t id[16])
+/* As kvi_pack_check_locked, for a key; found: the id of the archive. */
+static kvarc_ret check_locked(struct kvarc_store *s, const char *key, uint8_t found[16])
 {
 	kvarc_common common = s->options.common;
 	kvarc_error e = { .text = "" };
 	kvarc_source source;
-	char key[KVI_PACK_KEY];
-	uint8_t found[16];
-	kvi_pack_key(key, id);
 	common.error = &e;
 	kvarc_ret ret = kvi_object_source(&source, s->backend, key, s->error);
 	if (ret)
 		return ret;
 	ret = kvi_envelope_check(&source, &common, found);
 	kvi_object_source_close(&source);
+	return ret ? kvi_fail(s->error, ret, "store: %s: %s", key, e.text) : KVARC_OK;
+}
+
+kvarc_ret kvi_pack_check_locked(struct kvarc_store *s, const uint8_t id[16])
+{
+	char key[KVI_PACK_KEY];
+	uint8_t found[16];
+	kvi_pack_key(key, id);
+	kvarc_ret ret = check_locked(s, key, found);
+	if (!ret && memcmp(found, id, 16) != 0)
+		ret = kvi_fail(s->error, KVARC_DATA, "store: %s: is another archive", key);
+	return ret;
+}
+
+kvarc_ret kvi_block_check(struct kvarc_store *s, const char *key)
+{
+	struct kvi_open_pack p = { .r = NULL };
+	uint8_t found[16];
+	memcpy(p.key, key, strlen(key) + 1);
+	kvarc_ret ret = open_key(s, &p, NULL);
+	if (ret == KVARC_AUTH) {
+		kvarc_error auth = *s->error;
+		ret = check_locked(s, key, found);
+		if (!ret)
+			*s->error = auth;
+		return ret ? ret : KVARC_AUTH;
+	}
 	if (ret)
-		return kvi_fail(s->error, ret, "store: %s: %s", key, e.text);
-	if (memcmp(found, id, 16) != 0)
-		return kvi_fail(s->error, KVARC_DATA, "store: %s: is another archive", key);
-	return KVARC_OK;
+		return ret;
+	ret = kvi_reader_check_frames(p.r);
+	if (ret)
+		kvi_fail(s->error, ret, "store: %s: %s", key, p.error.text);
+	kvi_pack_close(&p);
+	return gone(s, key, ret);
 }
 
 void kvi_pack_forget(struct kvarc_store *s, const uint8_t id[16])

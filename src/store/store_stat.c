@@ -33,6 +33,7 @@ static kvarc_ret find_sizes(struct kvarc_store *s, kvarc_store_sizes *sizes)
 	if (!ret) {
 		sizes->unreadable = m.unreadable + m.unreadable_packs;
 		add_up(&m, sizes);
+		ret = kvi_blocks_count(s, sizes);
 	}
 	kvi_map_free(&m);
 	return ret;

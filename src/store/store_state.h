@@ -26,7 +26,7 @@ enum { KVI_STORE_KEYS = 32 };
 /* An archive of the store that is open. */
 struct kvi_open_pack {
 	uint8_t id[16];
-	char key[KVI_PACK_KEY];
+	char key[KVI_BLOCK_KEY]; /* of a pack, or of a block */
 	kvarc_source source;
 	kvarc_reader *r;      /* NULL: none is open here */
 	struct kvi_veil veil; /* of what the index has of it, */
@@ -110,6 +110,9 @@ void kvi_pack_close(struct kvi_open_pack *p);
 /* Checks the frames of an archive that no key opens, and its id. Returns OK, END (it is not there),
  * DATA, FORMAT, IO, MEM, MEMLIMIT. */
 kvarc_ret kvi_pack_check_locked(struct kvarc_store *s, const uint8_t id[16]);
+/* Checks the frames of a block. AUTH: no key opens it, and its frames are sound. Returns OK, AUTH,
+ * END (it is not there), DATA, FORMAT, IO, MEM, MEMLIMIT. */
+kvarc_ret kvi_block_check(struct kvarc_store *s, const char *key);
 /* After a failure of its reader: IO becomes END where the archive was removed meanwhile. */
 kvarc_ret kvi_pack_gone(struct kvarc_store *s, const uint8_t id[16], kvarc_ret ret);
 /* Options for readers of a store's archives; e: their error. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_verify.c - reads every archive of a store, and says which versions cannot be loaded */
+/* store_verify.c - reads every archive and block of a store, and says what cannot be loaded */
 #include "config.h"
 
 #include <inttypes.h>
@@ -191,7 +191,9 @@ static kvarc_ret verify_all(struct verifying *v)
 		ret = kvi_map_make(&v->map, v->s, v->own, NULL, see_loss, v);
 	for (size_t i = 0; i < v->map.packs.n && !ret; i++)
 		ret = verify_pack(v, KVI_LIST(struct kvi_map_pack, v->map.packs, i));
-	return ret ? ret : verify_versions(v);
+	if (!ret)
+		ret = verify_versions(v);
+	return ret ? ret : kvi_blocks_verify(v->s, see_loss, v);
 }
 
 kvarc_ret kvarc_store_verify(kvarc_store *s, kvarc_store_loss_fn fn, void *opaque, uint64_t *losses)
