@@ -24,6 +24,7 @@ if [ ! -e "$folder/ready" ]; then
 		awscrt cbor2 openai_harmony openai uvloop fastapi partial_json_parser llguidance dill \
 		sentencepiece pybase64 pillow starlette loguru opentelemetry-api psutil requests blake3 \
 		cloudpickle orjson ipython gguf sortedcontainers cryptography
+	install 'moto[s3,server,iam]'
 	install --no-deps nixl nixl-cu12 xgrammar apache-tvm-ffi
 	touch "$folder/ready"
 fi

@@ -7,7 +7,7 @@ EXTRA_DIST += python/README.md python/pyproject.toml python/setup.py python/nati
 	python/bench/replay.py
 EXTRA_DIST += python/src/kvarc/__init__.py python/src/kvarc/__main__.py \
 	python/src/kvarc/_adapters.py python/src/kvarc/_arrays.py python/src/kvarc/_batches.py \
-	python/src/kvarc/_import.py \
+	python/src/kvarc/_block_objects.py python/src/kvarc/_import.py \
 	python/src/kvarc/_io.py python/src/kvarc/_layout.py python/src/kvarc/_options.py \
 	python/src/kvarc/_restore.py python/src/kvarc/_safetensors.py \
 	python/src/kvarc/archive.py python/src/kvarc/blocks.py python/src/kvarc/cache.py python/src/kvarc/errors.py \
@@ -18,7 +18,9 @@ EXTRA_DIST += python/src/kvarc/__init__.py python/src/kvarc/__main__.py \
 	python/src/kvarc/store.py python/src/kvarc/training.py python/src/kvarc/transformers.py \
 	python/src/kvarc/transformers_layers.py python/src/kvarc/transformers_model.py \
 	python/src/kvarc/writer.py
-EXTRA_DIST += python/tests/greedy.py python/tests/test_mlx.py python/tests/test_replay.py \
+EXTRA_DIST += python/tests/greedy.py python/tests/services.py python/tests/test_block_services.py \
+	python/tests/test_serving_services.py \
+	python/tests/test_mlx.py python/tests/test_replay.py \
 	python/tests/test_transformers.py
 EXTRA_DIST += python/tests/conftest.py python/tests/test_archives.py python/tests/test_blocks.py \
 	python/tests/test_serving.py \

@@ -57,7 +57,7 @@ def make_ffi():
     ffi.cdef(declarations(include))
     ffi.set_source(
         "kvarc._native",
-        '#include "kvarc.h"\n#include "kvarc/tools.h"\n#include "kvarc/store.h"\n',
+        '#include "kvarc.h"\n#include "kvarc/tools.h"\n#include "kvarc/blocks.h"\n',
         include_dirs=[include],
         extra_link_args=link_arguments(),
         py_limited_api=True,

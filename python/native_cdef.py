@@ -5,7 +5,7 @@ import re
 
 # In the order in which they need each other.
 HEADERS = ("base", "geometry", "io", "keys", "sources", "profile", "predictor", "lossy", "stored",
-           "repair", "writer", "reader", "file", "train", "store")
+           "repair", "writer", "reader", "file", "train", "store", "blocks")
 
 # Calls of the library into Python; void pointers are handles of cffi unless said otherwise.
 CALLBACKS = """
@@ -23,6 +23,7 @@ extern "Python" {
     int kvpy_pair(void *, const char *, const char *);
     int kvpy_found(void *, const kvarc_found *);
     void kvpy_line(void *, const char *);
+    int kvpy_block(void *, const kvarc_block *);
     int kvpy_external_open(void *, void **);
     void kvpy_external_close(void *);
     int kvpy_external_segment(void *, const int32_t *, const int32_t *, size_t);

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Blocks of engines as records, and the folder of them."""
+"""Blocks of engines as records, and a folder of them."""
 import logging
 import os
+import resource
 import threading
 
 import numpy as np
@@ -88,17 +89,17 @@ def test_every_byte_of_a_record():
 
 def test_folder(tmp_path, caplog):
     layout, block = make_block("2LTHD")
-    folder = blocks.BlockFolder(tmp_path / "f", sync=True)
+    folder = blocks.BlockStore(tmp_path / "f", sync=True)
     back = bytearray(len(block))
     assert not folder.exists("k") and not folder.get("k", back, layout)
     size = folder.put("k", block, layout)
     assert 0 < size < len(block) and folder.put("k", block, layout) == 0
     assert folder.exists("k") and folder.get("k", back, layout) and back == block
     assert folder.used == size
-    [file] = [os.path.join(at, name) for at, _, names in os.walk(folder.path) for name in names]
+    [file] = [os.path.join(at, name) for at, _, names in os.walk(folder.url) for name in names]
     assert os.stat(file).st_mode & 0o777 == 0o600 and os.path.getsize(file) == size
     # found again by another process
-    assert blocks.BlockFolder(tmp_path / "f").used == size
+    assert blocks.BlockStore(tmp_path / "f").used == size
 
     with open(file, "r+b") as f:
         f.seek(size // 2)
@@ -113,9 +114,9 @@ def test_folder(tmp_path, caplog):
 
 def test_cut_files_are_misses(tmp_path):
     layout, block = make_block("TD")
-    folder = blocks.BlockFolder(tmp_path)
+    folder = blocks.BlockStore(tmp_path)
     folder.put("k", block, layout)
-    [file] = [os.path.join(at, name) for at, _, names in os.walk(folder.path) for name in names]
+    [file] = [os.path.join(at, name) for at, _, names in os.walk(folder.url) for name in names]
     whole = open(file, "rb").read()
     misses = 0
     for n in range(0, len(whole), 97):
@@ -131,8 +132,8 @@ def test_cut_files_are_misses(tmp_path):
 
 def test_budget(tmp_path):
     layout, block = make_block("2LTHD")
-    size = blocks.BlockFolder(tmp_path / "one").put("k", block, layout)
-    folder = blocks.BlockFolder(tmp_path / "some", budget=size * 3 + 500)
+    size = blocks.BlockStore(tmp_path / "one").put("k", block, layout)
+    folder = blocks.BlockStore(tmp_path / "some", budget=size * 3 + 500)
     for i in range(3):
         assert folder.put(f"k{i}", block, layout) > 0
     back = bytearray(len(block))
@@ -142,32 +143,32 @@ def test_budget(tmp_path):
     assert folder.used <= folder.budget
 
 
-def test_full_disk(tmp_path, monkeypatch, caplog):
+def test_full_disk(tmp_path, caplog):
     layout, block = make_block("TD")
-    folder = blocks.BlockFolder(tmp_path)
+    folder = blocks.BlockStore(tmp_path)
 
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as m:
-        m.setattr(os, "replace", full)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
         assert folder.put("k", block, layout) == -1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "not stored" in caplog.text and not folder.exists("k")
-    assert [names for _, _, names in os.walk(folder.path) if names] == []
+    assert [names for _, _, names in os.walk(folder.url) if names] == []
     assert folder.put("k", block, layout) > 0
 
 
 def test_encrypted(tmp_path):
     layout, block = make_block("TD")
     back = bytearray(len(block))
-    assert blocks.BlockFolder(tmp_path, key=b"k" * 32).put("k", block, layout) > 0
-    assert blocks.BlockFolder(tmp_path, key=b"k" * 32).get("k", back, layout) and back == block
-    assert not blocks.BlockFolder(tmp_path, key=b"j" * 32).get("k", back, layout)
+    assert blocks.BlockStore(tmp_path, key=b"k" * 32).put("k", block, layout) > 0
+    assert blocks.BlockStore(tmp_path, key=b"k" * 32).get("k", back, layout) and back == block
+    assert not blocks.BlockStore(tmp_path, key=b"j" * 32).get("k", back, layout)
 
 
 def test_threads(tmp_path):
     layout, _ = make_block("2LTHD")
-    folder = blocks.BlockFolder(tmp_path, budget=400000)
+    folder = blocks.BlockStore(tmp_path, budget=400000)
     wrong = []
 
     def work(seed):

@@ -111,18 +111,21 @@ def test_lmcache(lmcache_adapter, tmp_path):
     assert load() == []
 
 
-def test_lmcache_bench(tmp_path):
+def lmcache_bench(path, **env):
     """LMCache's own acceptance command."""
     engine("lmcache.v1.distributed.l2_adapters.base")
-    path = str(tmp_path / "l2")
     spec = ('{"type": "plugin", "module_path": "kvarc.lmcache", "class_name": "KvarcL2Adapter", '
             '"adapter_params": {"path": "%s"}}' % path)
     done = subprocess.run(
         [sys.executable, "-m", "lmcache.cli.main", "bench", "l2", "--l2-adapter", spec,
          "--no-skip-verify", "--lookup-max-hit-rate", "0.5"], capture_output=True, text=True,
-        timeout=300, env={**os.environ, "LMCACHE_DISABLE_BANNER": "1"})
+        timeout=300, env={**os.environ, "LMCACHE_DISABLE_BANNER": "1", **env})
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All 32 keys data verified OK" in done.stdout
+
+
+def test_lmcache_bench(tmp_path):
+    lmcache_bench(str(tmp_path / "l2"))
 
 
 def test_lmcache_wrong_parameters():
@@ -139,8 +142,8 @@ def test_lmcache_wrong_parameters():
 BLOCK = 16
 
 
-@pytest.fixture
-def vllm_tier(tmp_path):
+def make_tier(root):
+    """A tier, its primary memory of 2 n chunks, the first ones filled, and n."""
     engine("vllm.v1.kv_offload.tiering.factory")
     from vllm.v1.kv_offload import config as c
     from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
@@ -159,10 +162,16 @@ def vllm_tier(tmp_path):
     pages = cache().reshape(2, LAYERS, n, BLOCK, HEADS, CHANNELS).transpose(2, 1, 3, 4, 0, 5)
     primary[:n] = np.ascontiguousarray(pages).view(np.int8).reshape(n, row)
     tier = SecondaryTierFactory.create_secondary_tier(
-        {"type": "KvarcTier", "module_path": "kvarc.vllm", "root_dir": str(tmp_path / "tier")},
+        {"type": "KvarcTier", "module_path": "kvarc.vllm", "root_dir": root},
         memoryview(primary), spec)
-    yield tier, primary, n
-    tier.shutdown()
+    return tier, primary, n
+
+
+@pytest.fixture
+def vllm_tier(tmp_path):
+    made = make_tier(str(tmp_path / "tier"))
+    yield made
+    made[0].shutdown()
 
 
 def test_vllm(vllm_tier, tmp_path):
@@ -208,15 +217,14 @@ def test_vllm(vllm_tier, tmp_path):
 
 # SGLang
 
-@pytest.fixture(params=["layer_first", "page_first", "page_first_direct", "page_head"])
-def sglang_backend(request, tmp_path):
+def make_hicache(layout, **extra):
     """A backend, and a pool of the real class over memory that is not pinned."""
     torch = pytest.importorskip("torch")
     engine("sglang.srt.mem_cache.pool_host.mha")
     from sglang.srt.mem_cache.hicache_storage import HiCacheStorageConfig
     from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
     from sglang.srt.mem_cache.storage.backend_factory import StorageBackendFactory
-    layout, pages, bits = request.param, TOKENS // PAGE, cache()
+    pages, bits = TOKENS // PAGE, cache()
     if layout == "page_first":
         bits = bits.transpose(0, 2, 1, 3, 4)
     elif layout != "layer_first":
@@ -232,11 +240,16 @@ def sglang_backend(request, tmp_path):
     config = HiCacheStorageConfig(
         0, 1, 0, 1, 0, 1, False, False, True, "a/model",
         extra_config={"backend_name": "kvarc", "module_path": "kvarc.sglang",
-                      "class_name": "KvarcHiCache", "file_storage_path": str(tmp_path / "hi")})
+                      "class_name": "KvarcHiCache", **extra})
     backend = StorageBackendFactory.create_backend("dynamic", config, pool)
     backend.register_mem_pool_host(pool)
     backend.register_mem_host_pool_v2(pool, "kv")
     return backend, pool
+
+
+@pytest.fixture(params=["layer_first", "page_first", "page_first_direct", "page_head"])
+def sglang_backend(request, tmp_path):
+    return make_hicache(request.param, file_storage_path=str(tmp_path / "hi"))
 
 
 def test_sglang(sglang_backend, tmp_path):

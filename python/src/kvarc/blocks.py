@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Blocks of an engine's cache as records, and a folder that keeps them.
+"""Blocks of an engine's cache as records, and a store that keeps them.
 
 Engines that offload their cache hand over blocks: memory of a fixed size and layout, and a key.
 encode() makes a record of one, an archive of variable size with the key in it; decode() fills the
-memory again, or raises. BlockFolder keeps records as files, within a budget. The adapters of
-engines (kvarc.lmcache, kvarc.vllm, kvarc.sglang) consist of these.
+memory again, or raises. BlockStore keeps records in a folder, S3 or Redis, within a budget. The
+adapters of engines (kvarc.lmcache, kvarc.vllm, kvarc.sglang) consist of these.
 """
 from __future__ import annotations
 
@@ -12,24 +12,28 @@ import hashlib
 import io
 import logging
 import os
+import re
 import threading
+import time
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from . import _arrays
-from .errors import DamagedError, Error
+from ._block_objects import BlockObjects
+from .errors import DamagedError, Error, FormatError, InputOutputError
 from .geometry import Tensor, Track
 from .reader import Reader
 from .writer import Writer
 
-__all__ = ["Part", "BlockLayout", "rows_of", "encode", "decode", "BlockFolder"]
+__all__ = ["Part", "BlockLayout", "rows_of", "encode", "decode", "BlockStore"]
 
 _log = logging.getLogger("kvarc.blocks")
 _NAME = "kvarc.block"
 _ROW = 64           # bytes of a row of memory whose layout is not known
+_OVERHEAD = 1 << 20  # bytes that a record may take beyond its block, and an eighth of it
 
 
 @dataclass(frozen=True)
@@ -175,42 +179,43 @@ def decode(record: Any, memory: Any, layout: BlockLayout, name: str, **options: 
         flat[layout.described:] = copy[:layout.size - layout.described]
 
 
-class BlockFolder:
-    """Records in files of a folder, named by their keys' hashes, each put whole or not at all.
+class BlockStore:
+    """Records as objects of a store, named by their keys' hashes, each put whole or not at all.
 
-    budget: bytes of all of them, 0: no limit; those used longest ago are removed first. Several
-    processes may use one folder; each counts what it has found at its start and put since.
-    sync: files survive a crash of the machine, for some milliseconds a block. Options as of
-    Writer: level, profile, key, passphrase. Any number of threads may call it.
+    url: a folder, s3://BUCKET/PREFIX or redis://HOST, as of kvarc.Store; its blocks are beside its
+    sessions, which it may have or not. budget: bytes of all records, 0: no limit; those used
+    longest ago are removed first. Several processes may use one store; each counts what it has
+    found at its start and put since, by their last use in a folder, by their put in S3 and Redis.
+    sync: in a folder, records survive a crash of the machine, for some milliseconds a block.
+    timeout: seconds in which S3 or Redis answer a request. s3: region, endpoint, access_key,
+    secret_key, session_token, or what AWS_REGION and so on say. Options as of Writer: level,
+    profile, key, passphrase. Any number of threads may call it.
 
-    put(), get(), exists() and delete() never raise for what is wrong with files: a block that
-    cannot be read is a miss, is named in the log, and is removed when it is damaged.
+    put(), get(), exists() and delete() never raise for what is wrong with records or services: a
+    block that cannot be read is a miss, is named in the log, and is removed when it is damaged.
+    After a service has not answered, all is a miss for PAUSE seconds, in which it is not asked.
+    place: the URL, to show it; used: bytes of the records that are counted.
     """
 
-    def __init__(self, path: Any, *, budget: int = 0, sync: bool = False, profiles: Any = (),
+    PAUSE = 10.0
+
+    def __init__(self, url: Any, *, budget: int = 0, sync: bool = False, timeout: float = 5.0,
+                 s3: Optional[Mapping[str, str]] = None, profiles: Any = (),
                  **options: Any) -> None:
-        self.path = os.path.abspath(os.fspath(path))
-        self.budget, self.sync, self.options = budget, sync, options
+        url = os.fspath(url)
+        self.remote = "://" in url and not url.startswith("file:")
+        self.url = url if self.remote or url.startswith("file:") else os.path.abspath(url)
+        self.place = re.sub("//[^/]*@", "//", self.url)  # without a password
+        self.budget, self.options = budget, options
         self._secrets = {k: options[k] for k in ("key", "passphrase") if k in options}
         self._secrets["profiles"] = tuple(profiles)
         self._lock = threading.Lock()
         self._sizes: "OrderedDict[str, int]" = OrderedDict()  # by use, the oldest first
         self.used = 0
-        os.makedirs(self.path, mode=0o700, exist_ok=True)
-        self._scan()
-
-    def _scan(self) -> None:
-        found = []
-        for folder, _, names in os.walk(self.path):
-            for name in names:
-                if not name.endswith(".kva"):
-                    continue
-                try:
-                    stat = os.stat(os.path.join(folder, name))
-                except OSError:
-                    continue
-                found.append((stat.st_mtime_ns, name[:-4], stat.st_size))
-        for _, name, size in sorted(found):
+        self._asked_from = 0.0  # monotonic time before which the service is not asked
+        self._objects = BlockObjects(self.url, sync=sync, timeout=timeout, **(s3 or {}))
+        # to list a service takes requests, which pay for a budget alone
+        for _, name, size in sorted(self._objects.list()) if budget or not self.remote else ():
             self._sizes[name] = size
             self.used += size
 
@@ -218,11 +223,17 @@ class BlockFolder:
     def _name(key: str) -> str:
         return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
-    def _file(self, name: str) -> str:
-        return os.path.join(self.path, name[:2], name + ".kva")
+    def _away(self) -> bool:
+        """Whether the service has not answered just now."""
+        return self.remote and time.monotonic() < self._asked_from
+
+    def _failed(self, key: str, what: str, e: Exception) -> None:
+        _log.warning("%s: %s: %s", key, what, e)
+        if self.remote and isinstance(e, InputOutputError):
+            self._asked_from = time.monotonic() + self.PAUSE
 
     def _count(self, name: str, size: Optional[int]) -> List[str]:
-        """Notes the size of a file, None: it is gone; returns what is above the budget."""
+        """Notes the size of a record, None: it is gone; returns what is above the budget."""
         over = []
         with self._lock:
             self.used -= self._sizes.pop(name, 0)
@@ -237,96 +248,86 @@ class BlockFolder:
 
     def _remove(self, name: str) -> None:
         try:
-            os.unlink(self._file(name))
-        except OSError:
-            pass
+            self._objects.remove(name)
+        except Error as e:
+            self._failed(name, "not removed", e)
 
     def put(self, key: str, memory: Any, layout: BlockLayout) -> int:
         """Stores a block; bytes of its record, 0 if it was there, -1 if it could not be stored."""
         name = self._name(key)
+        if self._away():
+            return -1
         try:
-            if self.exists(key):
+            if self._objects.size(name) is not None:
                 return 0
             record = encode(memory, layout, key, **self.options)
-            self._write(name, record)
-        except (Error, OSError, ValueError) as e:
-            _log.warning("%s: not stored: %s", key, e)
+            if not self._objects.put(name, record):
+                return 0
+        except (Error, ValueError) as e:
+            self._failed(key, "not stored", e)
             return -1
         for oldest in self._count(name, len(record)):
             self._remove(oldest)
         return len(record)
 
-    def _write(self, name: str, record: bytes) -> None:
-        final = self._file(name)
-        folder = os.path.dirname(final)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        part = f"{final}.{os.getpid()}-{threading.get_ident()}.part"
-        try:
-            fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "wb") as f:
-                f.write(record)
-                if self.sync:
-                    f.flush()
-                    os.fsync(f.fileno())
-            os.replace(part, final)
-            if self.sync:
-                fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-                try:
-                    os.fsync(fd)
-                finally:
-                    os.close(fd)
-        except BaseException:
-            try:
-                os.unlink(part)
-            except OSError:
-                pass
-            raise
-
     def get(self, key: str, memory: Any, layout: BlockLayout) -> bool:
         """Fills the memory with a block that was stored; False: a miss, and what is in the memory
         is nothing to use."""
         name = self._name(key)
-        try:
-            with open(self._file(name), "rb") as f:
-                record = f.read()
-        except FileNotFoundError:
-            self._count(name, None)
-            return False
-        except OSError as e:
-            _log.warning("%s: a miss: %s", key, e)
+        if self._away():
             return False
         try:
+            record = self._objects.get(name, layout.size + layout.size // 8 + _OVERHEAD)
+            if record is None:
+                self._count(name, None)
+                return False
             decode(record, memory, layout, key, **self._secrets)
-        except DamagedError as e:
-            _log.warning("%s: a miss, its file is removed: %s", key, e)
+        except (DamagedError, FormatError) as e:
+            _log.warning("%s: a miss, its record is removed: %s", key, e)
             self._remove(name)
             self._count(name, None)
             return False
         except (Error, ValueError) as e:
-            _log.warning("%s: a miss: %s", key, e)
+            self._failed(key, "a miss", e)
             return False
         self._touch(name, len(record))
         return True
 
     def _touch(self, name: str, size: int) -> None:
         self._count(name, size)
-        if self.budget:
+        if self.budget and not self.remote:
             try:
-                os.utime(self._file(name))
-            except OSError:
-                pass
+                self._objects.touch(name)
+            except Error:
+                pass  # its time is that of an earlier use
 
     def exists(self, key: str) -> bool:
-        """Whether there is a file of this key, which get() may still find damaged."""
-        return os.path.exists(self._file(self._name(key)))
+        """Whether there is a record of this key, which get() may still find damaged."""
+        try:
+            return not self._away() and self._objects.size(self._name(key)) is not None
+        except Error as e:
+            self._failed(key, "a miss", e)
+            return False
 
     def delete(self, key: str) -> int:
         """Removes a block; bytes of its record, 0 if there was none."""
         name = self._name(key)
         try:
-            size = os.stat(self._file(name)).st_size
-            os.unlink(self._file(name))
-        except OSError:
-            size = 0
+            size = 0 if self._away() else self._objects.size(name) or 0
+            if size:
+                self._objects.remove(name)
+        except Error as e:
+            self._failed(key, "not removed", e)
+            return 0
         self._count(name, None)
         return size
+
+    def clear(self) -> None:
+        """Removes all blocks of the store, of all who use it. Raises kvarc.Error."""
+        for _, name, _ in self._objects.list():
+            self._objects.remove(name)
+            self._count(name, None)
+
+    def close(self) -> None:
+        """Ends connections."""
+        self._objects.close()

@@ -4,8 +4,9 @@
     --l2-adapter '{"type": "plugin", "module_path": "kvarc.lmcache", "class_name": "KvarcL2Adapter",
                    "adapter_params": {"path": "/var/cache/kvarc", "budget_bytes": 100000000000}}'
 
-adapter_params: path; level (1) and profile (a file, for levels 2 and 3); budget_bytes (0: none):
-LMCache evicts when it is reached; threads (4) that code chunks at once; sync (false).
+adapter_params: path, a folder, or s3:// or redis:// as of kvarc.Store; level (1) and profile (a file, for levels 2 and 3); budget_bytes (0: none):
+LMCache evicts when it is reached; threads (4) that code chunks at once; sync (false); timeout (5),
+seconds in which S3 or Redis answer a request, before all is a miss for a while.
 Written against LMCache 0.5.6. A chunk that cannot be read is a miss.
 """
 from __future__ import annotations
@@ -21,7 +22,7 @@ from lmcache.v1.memory_management import MemoryFormat
 from lmcache.v1.platform import create_event_notifier
 
 from ._batches import Batches
-from .blocks import BlockFolder, BlockLayout, Part
+from .blocks import BlockLayout, BlockStore, Part
 from .models import Profile
 
 __all__ = ["KvarcL2Adapter", "layout_of", "key_of"]
@@ -86,9 +87,9 @@ class KvarcL2Adapter(L2AdapterInterface):
     """See the module."""
 
     def __init__(self, params: Dict[str, Any], l1_memory_desc: Any = None) -> None:
-        known = {"path", "level", "profile", "budget_bytes", "threads", "sync"}
+        known = {"path", "level", "profile", "budget_bytes", "threads", "sync", "timeout"}
         if not isinstance(params.get("path"), str) or not params["path"]:
-            raise ValueError("adapter_params: path, a folder, is missing")
+            raise ValueError("adapter_params: path, a folder or the URL of a store, is missing")
         if set(params) - known:
             raise ValueError("adapter_params: not known: " + ", ".join(sorted(set(params) - known)))
         budget = int(params.get("budget_bytes", 0))
@@ -98,7 +99,8 @@ class KvarcL2Adapter(L2AdapterInterface):
             options["profile"] = Profile(params["profile"])
             options["profiles"] = [options["profile"]]
         # LMCache counts and evicts itself
-        self._folder = BlockFolder(params["path"], sync=bool(params.get("sync", False)), **options)
+        self._records = BlockStore(params["path"], sync=bool(params.get("sync", False)),
+                                   timeout=float(params.get("timeout", 5)), **options)
         self._lock = threading.Lock()
         self._next = 0
         self._store, self._lookup, self._load = _Tasks(), _Tasks(), _Tasks()
@@ -141,7 +143,7 @@ class KvarcL2Adapter(L2AdapterInterface):
             return L2StoreResult(all(n >= 0 for n in sizes), sum(n for _, n in new))
 
         return self._begin(self._store, keys,
-                           lambda i: self._folder.put(key_of(keys[i]), objects[i].byte_array,
+                           lambda i: self._records.put(key_of(keys[i]), objects[i].byte_array,
                                                       layout_of(objects[i])), end, -1)
 
     def pop_completed_store_tasks(self) -> Dict[int, L2StoreResult]:
@@ -158,7 +160,7 @@ class KvarcL2Adapter(L2AdapterInterface):
         return bitmap
 
     def submit_lookup_and_lock_task(self, keys: List[Any], group_layout_descs: Any) -> int:
-        return self._begin(self._lookup, keys, lambda i: self._folder.exists(key_of(keys[i])),
+        return self._begin(self._lookup, keys, lambda i: self._records.exists(key_of(keys[i])),
                            self._bitmap, False)
 
     def query_lookup_and_lock_result(self, task_id: int) -> Optional[Bitmap]:
@@ -176,7 +178,7 @@ class KvarcL2Adapter(L2AdapterInterface):
             return self._bitmap(found)
 
         return self._begin(self._load, keys,
-                           lambda i: self._folder.get(key_of(keys[i]), objects[i].byte_array,
+                           lambda i: self._records.get(key_of(keys[i]), objects[i].byte_array,
                                                       layout_of(objects[i])), end, False)
 
     def query_load_result(self, task_id: int) -> Optional[Bitmap]:
@@ -184,16 +186,17 @@ class KvarcL2Adapter(L2AdapterInterface):
             return self._load.done.pop(task_id, None)
 
     def delete(self, keys: List[Any]) -> None:
-        sizes = [self._folder.delete(key_of(k)) for k in keys]
+        sizes = [self._records.delete(key_of(k)) for k in keys]
         gone = [(k, n) for k, n in zip(keys, sizes) if n]
         if gone:
             self._notify_keys_deleted([k for k, _ in gone], [n for _, n in gone])
 
     def report_status(self) -> Dict[str, Any]:
         return {"is_healthy": True, "type": "KvarcL2Adapter",
-                "path": self._folder.path, "bytes": self._folder.used}
+                "path": self._records.place, "bytes": self._records.used}
 
     def close(self) -> None:
         self._batches.close()
+        self._records.close()
         for tasks in (self._store, self._lookup, self._load):
             tasks.event.close()

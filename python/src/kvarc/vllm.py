@@ -5,9 +5,11 @@
         {"type": "KvarcTier", "module_path": "kvarc.vllm", "root_dir": "/var/cache/kvarc",
          "budget_bytes": 100000000000}]}
 
-root_dir; level (1) and profile (a file, for levels 2 and 3); budget_bytes (0: none), by last use;
-n_threads (4) that code chunks at once; sync (false). Written against vLLM 0.33.0, whose interface
-is experimental. A chunk that cannot be read is a miss: vLLM computes it again.
+root_dir, a folder, or s3:// or redis:// as of kvarc.Store; level (1) and profile (a file, for
+levels 2 and 3); budget_bytes (0: none), by last use; n_threads (4) that code chunks at once; sync
+(false); timeout (5), seconds in which S3 or Redis answer a request, before all is a miss for a
+while. Written against vLLM 0.33.0, whose interface is experimental. A chunk that cannot be read is
+a miss: vLLM computes it again.
 """
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
 
 from ._batches import Batches
-from .blocks import BlockFolder, BlockLayout, Part, rows_of
+from .blocks import BlockLayout, BlockStore, Part, rows_of
 from .models import Profile
 
 __all__ = ["KvarcTier", "layout_of"]
@@ -82,13 +84,15 @@ class KvarcTier(SecondaryTierManager):
     def __init__(self, offloading_spec: Any, primary_kv_view: memoryview, tier_type: str,
                  root_dir: str, level: int = 1, profile: Optional[str] = None,
                  budget_bytes: int = 0, n_threads: int = 4, sync: bool = False,
-                 locality: Optional[str] = None, backpressure_detector: Any = None) -> None:
+                 timeout: float = 5.0, locality: Optional[str] = None,
+                 backpressure_detector: Any = None) -> None:
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         options: Dict[str, Any] = {"level": level}
         if profile:
             options["profile"] = Profile(profile)
             options["profiles"] = [options["profile"]]
-        self._folder = BlockFolder(root_dir, budget=budget_bytes, sync=sync, **options)
+        self._records = BlockStore(root_dir, budget=budget_bytes, sync=sync, timeout=timeout,
+                                   **options)
         # its names are others for other models, layouts and ranks
         self._names = FileMapper.from_offloading_spec(
             root_dir="vllm", offloading_spec=offloading_spec,
@@ -107,7 +111,7 @@ class KvarcTier(SecondaryTierManager):
 
     def has(self, key: OffloadKey) -> bool:
         """Whether there is a record of this key."""
-        return self._folder.exists(self._key(key))
+        return self._records.exists(self._key(key))
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         found = self._lookups.lookup(key, req_context)
@@ -136,10 +140,10 @@ class KvarcTier(SecondaryTierManager):
 
     def submit_store(self, job_metadata: TransferJob) -> None:
         self._submit(job_metadata,
-                     lambda key, row: self._folder.put(key, row, self._layout) >= 0)
+                     lambda key, row: self._records.put(key, row, self._layout) >= 0)
 
     def submit_load(self, job_metadata: TransferJob) -> None:
-        self._submit(job_metadata, lambda key, row: self._folder.get(key, row, self._layout))
+        self._submit(job_metadata, lambda key, row: self._records.get(key, row, self._layout))
 
     def get_finished_jobs(self) -> Iterable[JobResult]:
         with self._lock:
@@ -169,3 +173,4 @@ class KvarcTier(SecondaryTierManager):
     def shutdown(self) -> None:
         self._lookups.shutdown()
         self._batches.close()
+        self._records.close()
