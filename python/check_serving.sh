@@ -5,6 +5,8 @@
 # $KVARC_BUILD. Some 8 GB in FOLDER, from the network, once. Arguments and last line as of check.sh.
 #
 # Engines are installed without what they need for GPUs: their storage classes are all that is used.
+# vLLM's own tests of its file tier, from its source package, then run with KvarcTier in the place
+# of that tier (python/tests/vllm_swapped.py).
 set -eu
 
 folder=${1:?folder}
@@ -28,7 +30,24 @@ if [ ! -e "$folder/ready" ]; then
 	install --no-deps nixl nixl-cu12 xgrammar apache-tvm-ffi
 	touch "$folder/ready"
 fi
+if [ ! -e "$folder/vllm/tests" ]; then
+	# pip unpacks the source package and cannot build it, which nobody needs
+	rm -rf "$folder/unpacked" "$folder/vllm"
+	mkdir "$folder/unpacked" "$folder/vllm"
+	TMPDIR=$folder/unpacked timeout 600 "$folder/venv/bin/pip" download -q --no-clean --no-deps \
+		--no-binary :all: --no-build-isolation --disable-pip-version-check -d "$folder/unpacked" \
+		vllm==0.33.0 > "$folder/vllm.log" 2>&1 || :
+	mv "$folder"/unpacked/*/vllm_*/tests "$folder/vllm/tests"
+	rm -rf "$folder/unpacked"
+fi
 # an engine that cannot be imported is an error here
 KVARC_TEST_SERVING=1
 export KVARC_TEST_SERVING
-exec "$here/check.sh" "$folder" "$@"
+status=0
+"$here/check.sh" "$folder" "$@" > "$folder/log" 2>&1 || status=$?
+grep -v '^python: ' "$folder/log"
+(cd "$folder/vllm" && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$folder/tree/python/src:$here/tests \
+	"$folder/venv/bin/python" -m pytest -q -rs -p no:cacheprovider --noconftest -p vllm_swapped \
+	tests/v1/kv_offload/tiering/test_fs_tier.py) || status=1
+grep '^python: ' "$folder/log"
+exit "$status"

@@ -174,6 +174,27 @@ def vllm_tier(tmp_path):
     made[0].shutdown()
 
 
+def test_vllm_layouts():
+    """Rows of a token where these follow each other, else the dtype alone."""
+    engine("vllm.v1.kv_offload.tiering.factory")
+    from kvarc.vllm import layout_of
+    size = 2 * LAYERS * BLOCK * HEADS * CHANNELS * 2
+    group = SimpleNamespace(layer_names=("a", "b", "c"), tokens_per_block=BLOCK)
+
+    def axes(layout, groups=(group,)):
+        [part] = layout_of(size, SimpleNamespace(
+            groups=groups, kv_cache_layout=layout, worker_kv_bytes_per_block=size,
+            model=SimpleNamespace(dtype="bfloat16"),
+            cache=SimpleNamespace(blocks_per_chunk=1))).parts
+        return part.axes, part.shape
+
+    for layout in "BLNHC", "LBNHC", None:
+        assert axes(layout) == ("LTD", (LAYERS, BLOCK, 2 * HEADS * CHANNELS))
+    for layout in "BLHNC", "LBHNC", "LHBNC", "BHLNC":
+        assert axes(layout) == ("TD", (size // 256, 128))
+    assert axes("BLNHC", (group, group)) == ("TD", (size // 256, 128))
+
+
 def test_vllm(vllm_tier, tmp_path):
     from vllm.v1.kv_offload.base import LookupResult, ReqContext, ScheduleEndContext, \
         make_offload_key

@@ -4,9 +4,10 @@
     --l2-adapter '{"type": "plugin", "module_path": "kvarc.lmcache", "class_name": "KvarcL2Adapter",
                    "adapter_params": {"path": "/var/cache/kvarc", "budget_bytes": 100000000000}}'
 
-adapter_params: path, a folder, or s3:// or redis:// as of kvarc.Store; level (1) and profile (a file, for levels 2 and 3); budget_bytes (0: none):
-LMCache evicts when it is reached; threads (4) that code chunks at once; sync (false); timeout (5),
-seconds in which S3 or Redis answer a request, before all is a miss for a while.
+adapter_params: path, a folder, or s3:// or redis:// as of kvarc.Store; level (1) and profile (a
+file, for levels 2 and 3); budget_bytes (0: none): LMCache evicts when it is reached; threads (4)
+that code chunks at once; sync (false); timeout (5), seconds in which S3 or Redis answer a request,
+before all is a miss for a while.
 Written against LMCache 0.5.6. A chunk that cannot be read is a miss.
 """
 from __future__ import annotations

@@ -54,7 +54,7 @@ class KvarcHiCache(HiCacheFile):
             self._write["profile"] = Profile(extra["kvarc_profile"])
             self._read["profiles"] = [self._write["profile"]]
         if os.environ.get(_ANOTHER_FOLDER):
-            raise ValueError(f"unset {_ANOTHER_FOLDER}: records of kvarc have a folder of their own")
+            raise ValueError(f"unset {_ANOTHER_FOLDER}: records have a folder of their own")
         self._records: Optional[BlockStore] = None
         if extra.get("kvarc_store"):
             self._open_store(storage_config, extra)

@@ -8,18 +8,20 @@
 root_dir, a folder, or s3:// or redis:// as of kvarc.Store; level (1) and profile (a file, for
 levels 2 and 3); budget_bytes (0: none), by last use; n_threads (4) that code chunks at once; sync
 (false); timeout (5), seconds in which S3 or Redis answer a request, before all is a miss for a
-while. Written against vLLM 0.33.0, whose interface is experimental. A chunk that cannot be read is
-a miss: vLLM computes it again.
+while; enable_kv_events (false): events of stored chunks, with locality ("LOCAL", "REMOTE"). Written
+against vLLM 0.33.0, whose interface is experimental. A chunk that cannot be read is a miss: vLLM
+computes it again.
 """
 from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, ClassVar, Dict, Iterable, List, Optional
 
 import numpy as np
-from vllm.v1.kv_offload.base import (LookupResult, Medium, OffloadKey, ReqContext,
-                                     RequestOffloadingContext, ScheduleEndContext)
+from vllm.v1.kv_offload.base import (Locality, LookupResult, Medium, OffloadingEvent, OffloadKey,
+                                     ReqContext, RequestOffloadingContext, ScheduleEndContext)
 from vllm.v1.kv_offload.file_mapper import FileMapper
 from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
@@ -35,6 +37,7 @@ _DTYPES = {"bfloat16": "bf16", "float16": "f16", "half": "f16", "float32": "f32"
            "float8_e5m2": "e5m2"}
 _BYTES = {"bf16": 2, "f16": 2, "f32": 4, "e4m3": 1, "e5m2": 1}
 _MOST_CHANNELS = 65535
+_REQUESTS = 8  # look-ups in a service, at once
 
 
 def layout_of(size: int, config: Any) -> BlockLayout:
@@ -60,10 +63,8 @@ def _part_of(size: int, config: Any, dtype: str) -> Optional[Part]:
     row = worker * (size // worker) // (layers * blocks * tokens * _BYTES[dtype])
     if row > _MOST_CHANNELS:
         return None
-    if (config.kv_cache_layout or "").endswith("HNC"):
-        # heads before tokens: how many there are is not said, so a page has one row a token of
-        # one head at least
-        return None
+    if not (config.kv_cache_layout or "NHC").endswith("NHC"):
+        return None  # heads before tokens: how many there are is not said
     return Part(dtype, "LTD", (layers, blocks * tokens, row), "kv_packed")
 
 
@@ -73,7 +74,7 @@ class _Lookups(AsyncLookupManager):
         self._tier = tier
 
     def batch_lookup(self, keys: List[OffloadKey], req_context: ReqContext) -> Iterable[bool]:
-        return [self._tier.has(key) for key in keys]
+        return self._tier.has_each(keys)
 
 
 class KvarcTier(SecondaryTierManager):
@@ -84,9 +85,13 @@ class KvarcTier(SecondaryTierManager):
     def __init__(self, offloading_spec: Any, primary_kv_view: memoryview, tier_type: str,
                  root_dir: str, level: int = 1, profile: Optional[str] = None,
                  budget_bytes: int = 0, n_threads: int = 4, sync: bool = False,
-                 timeout: float = 5.0, locality: Optional[str] = None,
-                 backpressure_detector: Any = None) -> None:
+                 timeout: float = 5.0, enable_kv_events: bool = False,
+                 locality: Optional[str] = None, backpressure_detector: Any = None) -> None:
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
+        self.locality = None if locality is None else Locality(locality)
+        self._events: Optional[List[OffloadingEvent]] = None
+        if enable_kv_events and offloading_spec.kv_events_config.enable_kv_cache_events:
+            self._events = []
         options: Dict[str, Any] = {"level": level}
         if profile:
             options["profile"] = Profile(profile)
@@ -104,6 +109,7 @@ class KvarcTier(SecondaryTierManager):
         self._finished: List[JobResult] = []
         self._missed: List[OffloadKey] = []  # of promotions that have failed
         self._batches = Batches(n_threads)
+        self._askers = ThreadPoolExecutor(_REQUESTS, "kvarc") if self._records.remote else None
         self._lookups = _Lookups(self)
 
     def _key(self, key: OffloadKey) -> str:
@@ -112,6 +118,10 @@ class KvarcTier(SecondaryTierManager):
     def has(self, key: OffloadKey) -> bool:
         """Whether there is a record of this key."""
         return self._records.exists(self._key(key))
+
+    def has_each(self, keys: List[OffloadKey]) -> List[bool]:
+        """has() of each key: in a service several at once, as requests take time."""
+        return list((self._askers.map if self._askers else map)(self.has, keys))
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         found = self._lookups.lookup(key, req_context)
@@ -122,21 +132,26 @@ class KvarcTier(SecondaryTierManager):
     def _submit(self, job: TransferJob, one: Callable[[str, np.ndarray], bool]) -> None:
         """Runs one(key, row) for each chunk of a job, in the pool."""
         keys, begin = list(job.keys), time.monotonic()
-        rows = [self._rows[int(chunk)] for chunk in job.chunk_ids]
+        chunks = [int(chunk) for chunk in job.chunk_ids]
 
         def finish(good: List[bool]) -> None:
             stored = [key for key, ok in zip(keys, good) if ok]
             result = JobResult(
                 job_id=job.job_id, success=all(good),
-                successful_keys=tuple(stored) if job.is_promotion and not all(good) else None,
+                successful_keys=tuple(stored) or None
+                if job.is_promotion and not all(good) else None,
                 transfer_time=time.monotonic() - begin,
                 transfer_bytes=len(stored) * self.block_size_bytes)
             with self._lock:
                 self._finished.append(result)
+                if self._events is not None and keys and result.success and not job.is_promotion:
+                    self._events.append(OffloadingEvent(
+                        keys=keys, medium=self.medium, removed=False, locality=self.locality))
                 if job.is_promotion:
                     self._missed += [key for key, ok in zip(keys, good) if not ok]
 
-        self._batches.submit(len(keys), lambda i: one(self._key(keys[i]), rows[i]), finish, False)
+        self._batches.submit(len(keys), lambda i: one(self._key(keys[i]), self._rows[chunks[i]]),
+                             finish, False)
 
     def submit_store(self, job_metadata: TransferJob) -> None:
         self._submit(job_metadata,
@@ -152,6 +167,11 @@ class KvarcTier(SecondaryTierManager):
         if missed:
             self._lookups.mark_miss(missed)
         return finished
+
+    def take_events(self) -> Iterable[OffloadingEvent]:
+        with self._lock:
+            taken, self._events = self._events, None if self._events is None else []
+        return taken or ()
 
     def has_pending_work(self) -> bool:
         with self._lock:
@@ -172,5 +192,7 @@ class KvarcTier(SecondaryTierManager):
 
     def shutdown(self) -> None:
         self._lookups.shutdown()
+        if self._askers:
+            self._askers.shutdown()
         self._batches.close()
         self._records.close()
