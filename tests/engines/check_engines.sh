@@ -13,7 +13,8 @@
 # these tokens. Slots of 433 of 700 tokens, from the archive and from one that was cut from it,
 # for all cache types: the server continues with the same tokens as after a fresh prefill. A model
 # with a sliding window: its slot has checkpoints, and prefixes are restored without being
-# computed again. Then caches of other architectures, with models of random weights: level 5 must
+# computed again. 'kvarc watch' on the folder of a running server keeps each turn of a slot, as
+# checkpoints and in a store. Then caches of other architectures, with models of random weights: level 5 must
 # predict them.
 #
 # KV_ENGINES=quick: only F16 and Q8_0 at level 1, and the archives that are cut; all, the
@@ -169,6 +170,17 @@ if session q8_0 1 save q8 && session f16 2 save two && session f16 1 life chat; 
 else
 	result FAILED "sessions of a running server: $(cat "$work/said")"
 fi
+# Slots that a running server saves again and again, under 'kvarc watch'.
+for form in archives store; do
+	what="kvarc watch on the folder of a running server, $form"
+	if timeout 300 "$python" "$here/watch.py" "$model" "$work" f16 $form > "$work/said" \
+		2> "$work/log"; then
+		result ok "$what: $(cat "$work/said")"
+	else
+		tail -n 20 "$work/log" >&2
+		result FAILED "$what: $(cat "$work/said")"
+	fi
+done
 [ "${KV_ENGINES:-all}" = all ] || finish
 
 # prefix TYPE TOKENS CACHED: a slot of the first tokens of long.slot, from its archive and from one
