@@ -494,6 +494,7 @@ def main(corpus, kvarc=None, check=False):
     put('manifest', 'newer', lines.replace(b'=1\n', b'=2\n', 1))
     put('manifest', 'unknown', lines + b'colour=blue\n')
     put('manifest', 'twice', lines + lines)
+    put('manifest', 'block', b'blocks/0f/' + b'0f' * 32 + b'.kva' + bytes(4))
     blob = b'{"mediaType":"%s","digest":"sha256:' + b'0f' * 32 + b'","size":624%s}'
     image = b'application/vnd.oci.image.manifest.v1+json'
     kvarc_type = b'application/vnd.kvarc.%s.v1'

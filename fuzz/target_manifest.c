@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* target_manifest.c - fuzz target: the manifest of a session, and keys of manifests */
+/* target_manifest.c - fuzz target: the manifest of a session, keys of manifests and of blocks */
 #include "store/manifest.h"
 #include "fuzz_common.h"
 #include "util/hash.h"
@@ -43,12 +43,14 @@ static void parse_sealed(const uint8_t *data, size_t n)
 
 static void parse_key(const uint8_t *data, size_t n)
 {
-	char key[KVI_KEY_MAX + 1], again[KVI_KEY_MAX + 1];
+	char key[KVI_KEY_MAX + 1], again[KVI_KEY_MAX + 1], name[KVI_BLOCK_NAME + 1];
 	struct kvi_session_key k;
 	if (n > KVI_KEY_MAX)
 		return;
 	memcpy(key, data, n);
 	key[n] = 0;
+	if (kvi_block_key_parse(name, key))
+		FUZZ_CHECK(kvi_block_key(again, name) && strcmp(again, key) == 0);
 	if (!kvi_session_key_parse(&k, key))
 		return;
 	FUZZ_CHECK(!kvi_session_wrong(k.name));

@@ -5,8 +5,8 @@
 # $KVARC_BUILD. Some 8 GB in FOLDER, from the network, once. Arguments and last line as of check.sh.
 #
 # Engines are installed without what they need for GPUs: their storage classes are all that is used.
-# vLLM's own tests of its file tier, from its source package, then run with KvarcTier in the place
-# of that tier (python/tests/vllm_swapped.py).
+# vLLM's own tests of its file tier, from its source package, then run with KvarcTier instead
+# (python/tests/vllm_swapped.py).
 set -eu
 
 folder=${1:?folder}

@@ -24,7 +24,7 @@ def opened(service, **options):
 
 
 def change(store, key, record):
-    """Another record in the place of that of a key."""
+    """Another record instead of that of a key."""
     name = store._name(key)
     store._objects.remove(name)
     assert store._objects.put(name, record)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A plug-in of pytest: vLLM's own tests of its file tier, with KvarcTier in its place.
+"""A plug-in of pytest: vLLM's own tests of its file tier, with KvarcTier instead of it.
 
     python -m pytest -p vllm_swapped VLLM/tests/v1/kv_offload/tiering/test_fs_tier.py
 
@@ -24,7 +24,7 @@ LEFT_OUT = {
     "test_mixed_job_results_emit_event_only_for_successful_job": INSIDES + "batch_store_block",
     "test_partially_failed_store_emits_no_event": INSIDES + "batch_store_block",
     "test_batched_load_first_block_fails_marks_whole_batch":
-        "vLLM's class ends a batch at the first bad block; KvarcTier goes on",
+        "vLLM's class ends a batch at the first bad block; KvarcTier continues",
     "test_wait_idle_blocks_until_tasks_complete": INSIDES + "the queues of its threads",
     "test_batch_lookup_c_extension": INSIDES + "its extension in C",
     # each runs twice, with vLLM's extension in C and without: once is enough
