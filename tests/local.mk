@@ -214,6 +214,7 @@ unit_tests = \
 	tests/unit/test_self_test \
 	tests/unit/test_session \
 	tests/unit/test_sources \
+	tests/unit/test_state \
 	tests/unit/test_stored \
 	tests/unit/test_stored_files \
 	tests/unit/test_stored_model \

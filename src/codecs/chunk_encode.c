@@ -19,6 +19,7 @@ struct attempt {
 	struct kvi_payload out;
 	size_t section_bytes;
 	uint64_t raw_check;        /* of several streams */
+	bool refers;               /* to the chunk's reference */
 	struct kvi_params *params; /* new ones, or NULL */
 	struct kvi_out content;    /* of the new PARAMS */
 	size_t params_bytes;       /* what they cost in the file */
@@ -49,17 +50,33 @@ static unsigned level_codec(int level, unsigned dtype)
 	return level == 0 ? KVI_CODEC_EXPONENT : KVI_CODEC_GRID;
 }
 
+/* Bytes in front of the mask. */
+static size_t head_bytes(unsigned codec)
+{
+	return codec == KVI_CODEC_STATE ? KVI_STATE_HEAD
+	                                : kvi_codec_uses_prediction(codec) ? CHECK : 0;
+}
+
+static void put_state_head(const struct kvi_coder_job *job, const struct attempt *a, uint8_t *to)
+{
+	kvi_store64(to, job->before ? job->chunk->before_sequence : 0);
+	kvi_store64(to + 8, job->before ? job->chunk->before_offset : 0);
+	to[16] = (uint8_t)(a->out.group - 1);
+}
+
 /* The section in front of the streams. */
 static void put_section(const struct kvi_coder_job *job, struct attempt *a)
 {
-	const bool expected = kvi_codec_uses_prediction(a->codec);
+	const size_t head = head_bytes(a->codec);
 	uint8_t *at;
-	a->section_bytes = job->section_bytes + (expected ? CHECK : 0);
+	a->section_bytes = job->section_bytes + head;
 	a->out.begin -= a->section_bytes + (-a->section_bytes & (KVI_STREAM_ALIGN - 1));
 	at = a->out.begin;
-	if (expected)
+	if (a->codec == KVI_CODEC_STATE)
+		put_state_head(job, a, at);
+	else if (head)
 		kvi_store64(at, kvi_expected_check(job->chunk->linear));
-	at += expected ? CHECK : 0;
+	at += head;
 	memcpy(at, job->section, job->section_bytes);
 	kvi_put_padding(at + job->section_bytes, a->section_bytes);
 }
@@ -70,12 +87,14 @@ static kvarc_ret write_payload(struct kvi_coder *c, struct kvi_coder_job *job, s
 {
 	const struct kvi_codec *row = kvi_codec_get(a->codec);
 	size_t n = kvi_mask_elements(&job->mask);
-	size_t head = job->section_bytes + CHECK + KVI_STREAMS_EXTRA + KVI_STREAM_ALIGN;
+	size_t head = job->section_bytes + head_bytes(a->codec) + KVI_STREAMS_EXTRA +
+	              KVI_STREAM_ALIGN;
 	size_t words = row->words_each * n * 2;
 	unsigned bits = row->plane_bits ? row->plane_bits(job->chunk->dtype) : 0;
 	uint64_t check[KVI_STREAMS_MAX];
 	head += -(head + words) & (KVI_STREAM_ALIGN - 1);
-	uint8_t *base = kvi_scratch(c, where, head + words + kvi_planes_capacity(n, bits));
+	size_t side = row->side_bytes ? row->side_bytes(&job->mask) : 0;
+	uint8_t *base = kvi_scratch(c, where, head + words + side + kvi_planes_capacity(n, bits));
 	if (!base)
 		return kvi_alloc_error(c->alloc);
 	a->out.words = base + head + words;
@@ -187,6 +206,7 @@ static void finish(struct attempt *a, struct kvi_encoded *out)
 	out->cut.stream_size = (uint8_t)a->out.streams.size;
 	out->cut.section_bytes = (uint32_t)a->section_bytes;
 	out->raw_check = a->raw_check;
+	out->refers = a->refers;
 	if (a->params) {
 		out->params = a->params;
 		out->params_content = a->content.p;
@@ -315,6 +335,41 @@ static kvarc_ret plain_may_win(struct kvi_coder *c, const struct kvi_chunk *chun
 	return ret;
 }
 
+/* Takes an attempt without parameters in place of the best one, where it is smaller. */
+static void replace(struct attempt *best, const struct attempt *a)
+{
+	if (best->out.begin && cost(best) <= cost(a))
+		return;
+	drop(best);
+	*best = *a;
+}
+
+/* Codec state, with and without the reference. */
+static kvarc_ret try_state(struct kvi_coder *c, struct kvi_coder_job *job, struct attempt *best)
+{
+	struct attempt plain = { .codec = KVI_CODEC_STATE };
+	struct attempt refers = { .codec = KVI_CODEC_STATE, .refers = true };
+	kvarc_ret ret = write_payload(c, job, &plain, KVI_SCRATCH_LINEAR_OUT);
+	if (ret)
+		return ret;
+	replace(best, &plain);
+	if (!job->chunk->before)
+		return KVARC_OK;
+	job->before = job->chunk->before;
+	ret = write_payload(c, job, &refers, KVI_SCRATCH_STATE_OUT);
+	job->before = NULL;
+	if (!ret)
+		replace(best, &refers);
+	return ret;
+}
+
+/* Whether a chunk is one of a state whose rows and columns have scales. */
+static bool is_state(const struct kvi_chunk *chunk, int level)
+{
+	return level > 0 && !chunk->linear && kvi_float_format(chunk->dtype) &&
+	       (chunk->kind == KVARC_CONV_STATE || chunk->kind == KVARC_RECURRENT_STATE);
+}
+
 /* At level 0 or 1; *bytes: with parameters. */
 static kvarc_ret encode_plain(struct kvi_coder *c, struct kvi_coder_job *job, int level,
                               const struct kvi_params *current, struct kvi_encoded *out,
@@ -324,6 +379,8 @@ static kvarc_ret encode_plain(struct kvi_coder *c, struct kvi_coder_job *job, in
 	kvarc_ret ret = KVARC_OK;
 	if (kvi_mask_elements(&job->mask))
 		ret = try_codec(c, job, level_codec(level, job->chunk->dtype), current, &best);
+	if (!ret && kvi_mask_elements(&job->mask) && is_state(job->chunk, level))
+		ret = try_state(c, job, &best);
 	if (!ret)
 		ret = choose(c, job, &best, out);
 	else

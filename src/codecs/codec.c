@@ -20,6 +20,7 @@ static const struct kvi_codec *const rows[KVI_N_CODECS] = {
 	[KVI_CODEC_VQ] = &kvi_codec_vq,
 	[KVI_CODEC_HAD] = &kvi_codec_had,
 	[KVI_CODEC_KLT] = &kvi_codec_klt,
+	[KVI_CODEC_STATE] = &kvi_codec_state,
 };
 
 const struct kvi_codec *kvi_codec_get(unsigned codec)
@@ -70,6 +71,8 @@ const struct kvi_codec kvi_codec_constant = { .takes = KVI_TAKES_ALL, .decode = 
 /* Whether the parameters, or the linear model, are for the chunk. */
 static kvarc_ret params_fit(const struct kvi_chunk_payload *p)
 {
+	if (p->codec == KVI_CODEC_STATE)
+		return KVARC_OK;
 	if (!kvi_codec_predicts(p->codec))
 		return kvi_params_match(p->params, p->chunk, p->codec) ? KVARC_OK : KVARC_DATA;
 	if (!kvi_linear_shape(p->chunk))
@@ -95,6 +98,20 @@ struct payload_coded {
 	bool observed; /* the codec fills the chunk's features */
 };
 
+/* What a payload of codec state has in front of its mask. */
+static kvarc_ret get_state_head(const struct kvi_chunk_payload *p, struct payload_coded *d)
+{
+	uint64_t sequence, offset;
+	if (kvi_state_reference(p->payload, p->payload_bytes, &sequence, &offset)) {
+		d->job.before = p->chunk->before;
+		if (!d->job.before)
+			return KVARC_DATA;
+	}
+	kvi_get_bytes(&d->in, KVI_STATE_HEAD - 1);
+	d->job.group = kvi_get8(&d->in) + 1u;
+	return d->in.bad ? KVARC_DATA : KVARC_OK;
+}
+
 /* The section in front of the streams. */
 static kvarc_ret get_section(struct kvi_coder *c, const struct kvi_chunk_payload *p,
                              struct payload_coded *d)
@@ -103,6 +120,8 @@ static kvarc_ret get_section(struct kvi_coder *c, const struct kvi_chunk_payload
 	kvarc_ret ret = KVARC_OK;
 	if (kvi_codec_uses_prediction(p->codec))
 		ret = check_expected(p->chunk, &d->in);
+	else if (p->codec == KVI_CODEC_STATE)
+		ret = get_state_head(p, d);
 	if (ret)
 		return ret;
 	m->runs = kvi_scratch(c, KVI_SCRATCH_RUNS, kvi_mask_runs_max(m->C) * sizeof *m->runs);

@@ -35,8 +35,13 @@ struct kvi_chunk {
 	uint32_t from, to;
 	/* For decoders: threads that wait for the chunk, as far as is known, and so will help. */
 	unsigned helpers;
-	/* For encoders of lossy chunks. */
+	/* Codec state: the elements of the chunk that it refers to, kvi_chunk_bytes; NULL: none.
+	 * Encoders may refer to it, and write the sequence number and offset of its frame. */
+	const uint8_t *before;
+	uint64_t before_sequence, before_offset;
+	/* For encoders. */
 	uint8_t kind; /* kvarc_kind */
+	/* For encoders of lossy chunks. */
 	uint64_t t0;  /* of the first token in its track */
 	uint64_t end; /* number of tokens of the track, as far as known; 0: not known */
 	/* Rate of each token above the tier's, in 1/16 bit; KVARC_LOSSY_NOTHING: stays exact. NULL:
@@ -109,6 +114,7 @@ struct kvi_encoded {
 	struct kvi_chunk_cut cut;
 	uint64_t raw_check; /* of the elements that a decoder makes (spec 7) */
 	bool uses_params;
+	bool refers; /* to chunk->before */
 	const uint8_t *payload; /* in the coder, until its next call */
 	size_t payload_bytes;
 	/* New parameters, to be written before the chunk; NULL: `current` serves. The caller owns
@@ -173,6 +179,12 @@ struct kvi_chunk_payload {
  */
 kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw,
                            uint64_t *raw_check);
+
+/* Bytes in front of the mask of a payload of codec state. */
+enum { KVI_STATE_HEAD = 17 };
+/* Whether a payload of codec state refers to another chunk, and to which. */
+bool kvi_state_reference(const uint8_t *payload, size_t bytes, uint64_t *sequence,
+                         uint64_t *offset);
 
 /*
  * Fills chunk->features from the elements of a chunk (needs chunk->linear), for chunks that no call

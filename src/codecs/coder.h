@@ -41,6 +41,7 @@ enum kvi_scratch {
 	KVI_SCRATCH_LINEAR, /* work of linear models */
 	KVI_SCRATCH_ROTATIONS,
 	KVI_SCRATCH_LINEAR_OUT,
+	KVI_SCRATCH_STATE_OUT, /* codec state, with a reference */
 	KVI_SCRATCH_SAMPLE, /* some tokens, to estimate the size at level 1 */
 	KVI_SCRATCH_LOSSY,  /* elements of a lossy chunk, before and after */
 	KVI_SCRATCH_LOSSY_OUT,
@@ -200,6 +201,10 @@ struct kvi_coder_job {
 	const struct kvi_params *params; /* NULL: the codec has none */
 	struct kvi_mask mask;
 	struct kvi_lanes lanes;
+	/* Codec state: the elements of the reference, T x C, NULL: it has none; of decoders: rows
+	 * of a group. */
+	const uint8_t *before;
+	unsigned group;
 	/* Decoders of codecs with streams. */
 	struct kvi_streams streams;
 	const struct kvi_streams_in *streams_in;
@@ -227,6 +232,7 @@ struct kvi_payload {
 	struct kvi_streams streams;
 	bool expected; /* linear, model: the elements are as far from their predictions as the
 	                * linear model predicts */
+	unsigned group; /* codec state: rows of a group */
 	/* Lossy codecs append here. refused: nothing was appended, some of job->refused are set. */
 	struct kvi_out *body;
 	bool refused;
@@ -255,6 +261,8 @@ struct kvi_codec {
 	 * that are stored in planes. */
 	unsigned words_each;
 	unsigned (*plane_bits)(unsigned dtype);
+	/* What other planes take at most; NULL: there are none. */
+	size_t (*side_bytes)(const struct kvi_mask *m);
 	/* To out; lossy codecs also to job->decoded. Lossy: END (not for these elements). */
 	kvarc_ret (*encode)(struct kvi_coder *c, const struct kvi_coder_job *job,
 	                    struct kvi_payload *out);
@@ -268,7 +276,7 @@ struct kvi_codec {
 const struct kvi_codec *kvi_codec_get(unsigned codec);
 extern const struct kvi_codec kvi_codec_raw, kvi_codec_zstd, kvi_codec_constant, kvi_codec_exponent,
 	kvi_codec_grid, kvi_codec_bytes, kvi_codec_linear, kvi_codec_predicted, kvi_codec_near,
-	kvi_codec_tsc, kvi_codec_vq, kvi_codec_had, kvi_codec_klt;
+	kvi_codec_tsc, kvi_codec_vq, kvi_codec_had, kvi_codec_klt, kvi_codec_state;
 
 /* Whether the linear model of a chunk is for chunks of its shape. */
 bool kvi_linear_shape(const struct kvi_chunk *chunk);

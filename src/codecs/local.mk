@@ -39,6 +39,8 @@ libkvi_la_SOURCES += \
 	src/codecs/near/near.c src/codecs/near/near.h \
 	src/codecs/planes.c src/codecs/planes.h \
 	src/codecs/predicted/predicted.c \
+	src/codecs/state/state.c src/codecs/state/state.h \
+	src/codecs/state/state_fit.c \
 	src/codecs/stream.c \
 	src/codecs/streams.c src/codecs/streams.h \
 	src/codecs/streams_decode.c \

@@ -22,7 +22,8 @@ enum {
 	KVI_CODEC_VQ = 12,
 	KVI_CODEC_HAD = 13,
 	KVI_CODEC_KLT = 14,
-	KVI_N_CODECS = 15
+	KVI_CODEC_STATE = 15,
+	KVI_N_CODECS = 16
 };
 
 /* Bytes of a payload of KVI_CODEC_PREDICTED whose elements are what is predicted; others have

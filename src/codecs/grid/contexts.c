@@ -150,8 +150,8 @@ void kvi_grid_contexts_fill(const struct kvi_grid_contexts *x, const struct kvi_
 {
 	const struct kvi_mask *m = &x->job->mask;
 	const struct kvi_chunk *chunk = x->job->chunk;
-	if (x->rings)
-		return; /* they are all there, and no rows */
+	if (!x->rows)
+		return; /* they are all there */
 	uint32_t *row = x->rows + number * row_entries(x->job);
 	uint16_t *angle = (uint16_t *)(void *)(row + m->C);
 	uint32_t *to = x->ctx + p->first * m->channels;

@@ -110,15 +110,6 @@ struct grid_work {
 	struct kvi_coded_planes planes; /* decoders */
 };
 
-static kvarc_ret open_work(struct kvi_coder *c, const struct kvi_coder_job *job,
-                           struct grid_work *w)
-{
-	w->kernels = c->kernels;
-	w->job = job;
-	return kvi_grid_contexts_open(c, job, kvi_grid_params_of(job->params),
-	                              &kvi_float_format(job->chunk->dtype)->grid, &w->x);
-}
-
 static void begin_parts(void *opaque, size_t rows, size_t last)
 {
 	struct grid_work *w = opaque;
@@ -142,18 +133,18 @@ static size_t encode_part(void *opaque, const struct kvi_stream_part *p, uint16_
 	return w->kernels->grid_encode(&g, w->elements + p->first * w->x.channels, end, state);
 }
 
-static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
-                        struct kvi_payload *out)
+kvarc_ret kvi_grid_encode(struct kvi_coder *c, const struct kvi_coder_job *job,
+                          const struct kvi_grid_contexts *x, uint8_t *planes,
+                          struct kvi_payload *out)
 {
 	const size_t n = kvi_mask_elements(&job->mask);
 	const unsigned dtype = job->chunk->dtype;
-	struct grid_work w;
+	struct grid_work w = { .kernels = c->kernels, .job = job, .x = *x };
 	w.elements = (uint16_t *)(uintptr_t)kvi_coded_elements(c, dtype, job->packed, n);
-	kvarc_ret ret = w.elements ? open_work(c, job, &w) : kvi_alloc_error(c->alloc);
-	if (ret)
-		return ret;
+	if (!w.elements)
+		return kvi_alloc_error(c->alloc);
 	kvi_pool_loop(c->pool, (job->mask.rows + KVI_LANES - 1) / KVI_LANES, fill_step, &w);
-	out->end = kvi_coded_planes(c, dtype, job->packed, n, out->words);
+	out->end = kvi_coded_planes(c, dtype, job->packed, n, planes);
 	const struct kvi_streams_encoder e = {
 		.opaque = &w,
 		.part = encode_part,
@@ -165,6 +156,15 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	out->streams.rows = job->mask.rows;
 	out->begin = kvi_streams_encode(c->pool, &out->streams, &e, out->words);
 	return KVARC_OK;
+}
+
+static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
+                        struct kvi_payload *out)
+{
+	struct kvi_grid_contexts x;
+	kvarc_ret ret = kvi_grid_contexts_open(c, job, kvi_grid_params_of(job->params),
+	                                       &kvi_float_format(job->chunk->dtype)->grid, &x);
+	return ret ? ret : kvi_grid_encode(c, job, &x, out->words, out);
 }
 
 static bool decode_two(const struct grid_work *w, const struct kvi_stream_part p[2],
@@ -208,25 +208,34 @@ static bool decode_some(void *opaque, unsigned first, unsigned n)
 	return true;
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
+kvarc_ret kvi_grid_decode(struct kvi_coder *c, const struct kvi_coder_job *job,
+                          const struct kvi_grid_contexts *x, struct kvi_in *in)
 {
 	const size_t n = kvi_mask_elements(&job->mask);
 	const unsigned dtype = job->chunk->dtype;
-	struct grid_work w;
+	struct grid_work w = { .kernels = c->kernels, .job = job, .x = *x };
 	const struct kvi_streams_decoder d = {
 		.opaque = &w,
 		.some = decode_some,
 		.most = c->kernels->grid_decode2 ? 2 : 1,
 	};
 	w.elements = kvi_coded_buffer(c, dtype, job->decoded, n);
-	kvarc_ret ret = w.elements ? open_work(c, job, &w) : kvi_alloc_error(c->alloc);
-	if (!ret)
-		ret = kvi_coded_planes_get(c, dtype, n, in, &w.planes);
+	if (!w.elements)
+		return kvi_alloc_error(c->alloc);
+	kvarc_ret ret = kvi_coded_planes_get(c, dtype, n, in, &w.planes);
 	if (ret)
 		return ret;
 	begin_parts(&w, kvi_stream_part_of(&job->streams, 0).rows,
 	            kvi_stream_part_of(&job->streams, job->streams.n - 1).rows);
 	return kvi_streams_decode(c, job, &d);
+}
+
+static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
+{
+	struct kvi_grid_contexts x;
+	kvarc_ret ret = kvi_grid_contexts_open(c, job, kvi_grid_params_of(job->params),
+	                                       &kvi_float_format(job->chunk->dtype)->grid, &x);
+	return ret ? ret : kvi_grid_decode(c, job, &x, in);
 }
 
 const struct kvi_codec kvi_codec_grid = {

@@ -44,7 +44,7 @@ struct kvi_grid_contexts {
 	uint32_t *rings; /* two buffers; NULL: there are none */
 	size_t ring;     /* entries of a buffer */
 	struct kvi_rings of;
-	/* Without rings: what kvi_grid_contexts_fill needs. */
+	/* Without rings: what kvi_grid_contexts_fill needs; rows NULL: they are all there. */
 	const struct kvi_kernels *kernels;
 	const struct kvi_coder_job *job;
 	const struct kvi_grid_params *p;
@@ -64,6 +64,16 @@ void kvi_grid_contexts_fill(const struct kvi_grid_contexts *x, const struct kvi_
 /* The kernels' job for a part. */
 struct kvi_grid_job kvi_grid_part(const struct kvi_grid_contexts *x,
                                   const struct kvi_stream_part *p);
+/*
+ * Encodes the elements of a job with these contexts, planes from `planes` on, which lies behind
+ * out->words where others stand between. Returns OK, MEM, MEMLIMIT.
+ */
+kvarc_ret kvi_grid_encode(struct kvi_coder *c, const struct kvi_coder_job *job,
+                          const struct kvi_grid_contexts *x, uint8_t *planes,
+                          struct kvi_payload *out);
+/* Decodes them; in: at their planes. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
+kvarc_ret kvi_grid_decode(struct kvi_coder *c, const struct kvi_coder_job *job,
+                          const struct kvi_grid_contexts *x, struct kvi_in *in);
 /* The kernels' job for the elements of a job in the order of tokens, with parameters p; fmt: that
  * of a lattice (near.h). Returns OK, MEM, MEMLIMIT, DATA (rotation without positions). */
 kvarc_ret kvi_grid_token_job(struct kvi_coder *c, const struct kvi_coder_job *job,
