@@ -335,10 +335,12 @@ static kvarc_ret plain_may_win(struct kvi_coder *c, const struct kvi_chunk *chun
 	return ret;
 }
 
-/* Takes an attempt without parameters in place of the best one, where it is smaller. */
+/* Takes an attempt without parameters in place of the best one, where it is smaller. A reference
+ * has to save a hundredth: a chunk without one is nearer to the next checkpoint. */
 static void replace(struct attempt *best, const struct attempt *a)
 {
-	if (best->out.begin && cost(best) <= cost(a))
+	size_t more = a->refers ? cost(a) / 100 : 0;
+	if (best->out.begin && cost(best) <= cost(a) + more)
 		return;
 	drop(best);
 	*best = *a;

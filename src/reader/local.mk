@@ -16,6 +16,7 @@ libkvi_la_SOURCES += \
 	src/reader/reader_prepare.c \
 	src/reader/reader_profile.c \
 	src/reader/reader_range.c src/reader/reader_range.h \
+	src/reader/reader_reference.c \
 	src/reader/reader_repeat.c \
 	src/reader/reader_resume.c src/reader/reader_resume.h \
 	src/reader/reader_rewind.c \

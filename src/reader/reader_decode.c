@@ -18,6 +18,7 @@ static kvarc_ret open_payload(const kvarc_reader *r, const struct kvi_chunk_piec
 		                     .to = p->to,
 		                     .helpers = p->helpers,
 		                     .linear = p->linear,
+		                     .before = p->before,
 		                     .features = p->features };
 	*payload =
 		(struct kvi_chunk_payload){ chunk,
@@ -282,7 +283,11 @@ static kvarc_ret decode_chunk(struct kvi_decode_job *j, struct kvi_coder *coder,
 	struct kvi_linear_in in;
 	if (h->codec == KVI_CODEC_REPEAT)
 		return kvi_reader_decode_repeat(j, coder, h);
-	kvarc_ret ret = kvi_codec_predicts(h->codec) ? find_model(j, &p, &in) : KVARC_OK;
+	kvarc_ret ret = KVARC_OK;
+	if (kvi_codec_predicts(h->codec))
+		ret = find_model(j, &p, &in);
+	else if (h->codec == KVI_CODEC_STATE)
+		ret = kvi_reader_reference(j, coder, h, &p.before);
 	if (ret == KVARC_OK)
 		ret = kvi_piece_decode(j->r, coder, &p, j->raw, &j->error);
 	if (ret == KVARC_OK && p.features) {

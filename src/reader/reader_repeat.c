@@ -130,9 +130,18 @@ static kvarc_ret decode_linear(kvarc_reader *r, struct kvi_coder *coder, const s
 	return ret;
 }
 
-/* Decodes the chunk that a REPEAT names (spec/codecs/repeat.md). */
-static kvarc_ret decode_target(kvarc_reader *r, struct kvi_coder *coder, const struct kvi_frame *f,
-                               uint8_t *raw, kvarc_error *e)
+/* Whether a chunk refers to another one (spec/codecs/state.md). */
+static bool refers(const struct kvi_frame *f, const struct kvi_chunk_header *h)
+{
+	uint64_t sequence, offset;
+	return h->codec == KVI_CODEC_STATE &&
+	       kvi_state_reference(f->payload + KVI_CHUNK_HEADER_BYTES,
+	                           f->head.payload_bytes - KVI_CHUNK_HEADER_BYTES, &sequence,
+	                           &offset);
+}
+
+kvarc_ret kvi_reader_decode_target(kvarc_reader *r, struct kvi_coder *coder,
+                                   const struct kvi_frame *f, uint8_t *raw, kvarc_error *e)
 {
 	struct kvi_packer packer;
 	struct kvi_params_use *use = NULL;
@@ -147,6 +156,9 @@ static kvarc_ret decode_target(kvarc_reader *r, struct kvi_coder *coder, const s
 		ret = kvi_chunk_check(&r->geometry, &h, f, e);
 	if (ret == KVARC_OK && kvi_codec_uses_prediction(h.codec))
 		ret = kvi_reader_bad(f, e, "a chunk that a model predicts cannot be repeated");
+	if (ret == KVARC_OK && refers(f, &h))
+		ret = kvi_reader_bad(f, e, "a chunk with a reference cannot be repeated, or be "
+		                           "one itself");
 	if (ret == KVARC_OK && kvi_codec_predicts(h.codec)) {
 		kvi_packer_free(&packer);
 		return decode_linear(r, coder, f, &h, raw, e);
@@ -175,6 +187,25 @@ static kvarc_ret decode_target(kvarc_reader *r, struct kvi_coder *coder, const s
 	return ret;
 }
 
+kvarc_ret kvi_reader_read_earlier(struct kvi_decode_job *j, uint64_t sequence, uint64_t offset,
+                                  struct kvi_frame *f)
+{
+	kvarc_reader *r = j->r;
+	if (!kvi_input_seekable(&r->in))
+		return kvi_reason(
+			&j->error, KVARC_REASON_NEEDS_SEEK,
+			kvi_fail_at(
+				&j->error, KVARC_OPTIONS, j->frame.offset, j->frame.head.sequence,
+				"the chunk at offset %llu needs an "
+				"earlier one: this file needs a source that can seek, not a pipe",
+				(unsigned long long)j->frame.offset));
+	if (sequence >= j->frame.head.sequence || offset >= j->frame.offset ||
+	    offset % KVI_FRAME_ALIGN)
+		return kvi_reader_bad(&j->frame, &j->error, "it names a later frame");
+	return kvi_reader_read_frame(r, offset, KVI_FRAME_CHUNK, sequence, &j->other, f,
+	                             &j->error);
+}
+
 kvarc_ret kvi_reader_decode_repeat(struct kvi_decode_job *j, struct kvi_coder *coder,
                                    const struct kvi_chunk_header *h)
 {
@@ -182,22 +213,9 @@ kvarc_ret kvi_reader_decode_repeat(struct kvi_decode_job *j, struct kvi_coder *c
 	const uint8_t *p = j->frame.payload + KVI_CHUNK_HEADER_BYTES;
 	struct kvi_chunk_header there;
 	struct kvi_frame f;
-	if (!kvi_input_seekable(&r->in))
-		return kvi_reason(
-			&j->error, KVARC_REASON_NEEDS_SEEK,
-			kvi_fail_at(
-				&j->error, KVARC_OPTIONS, j->frame.offset, j->frame.head.sequence,
-				"the chunk at offset %llu repeats an "
-				"earlier one: this file needs a source that can seek, not a pipe",
-				(unsigned long long)j->frame.offset));
 	if (j->frame.head.payload_bytes != KVI_CHUNK_HEADER_BYTES + KVI_REPEAT_BYTES)
 		return kvi_reader_bad(&j->frame, &j->error, "its size");
-	uint64_t sequence = kvi_load64(p), offset = kvi_load64(p + 8);
-	if (sequence >= j->frame.head.sequence || offset >= j->frame.offset ||
-	    offset % KVI_FRAME_ALIGN)
-		return kvi_reader_bad(&j->frame, &j->error, "it repeats a later frame");
-	kvarc_ret ret = kvi_reader_read_frame(r, offset, KVI_FRAME_CHUNK, sequence, &j->other, &f,
-	                                      &j->error);
+	kvarc_ret ret = kvi_reader_read_earlier(j, kvi_load64(p), kvi_load64(p + 8), &f);
 	if (ret)
 		return ret;
 	if (!kvi_chunk_header_parse(&there, f.payload, f.head.payload_bytes) ||
@@ -205,5 +223,5 @@ kvarc_ret kvi_reader_decode_repeat(struct kvi_decode_job *j, struct kvi_coder *c
 	    there.cut.stream_size != h->cut.stream_size || there.n != h->n ||
 	    f.head.decoded_bytes != j->frame.head.decoded_bytes)
 		return kvi_reader_bad(&j->frame, &j->error, "what it repeats differs");
-	return decode_target(r, coder, &f, j->raw, &j->error);
+	return kvi_reader_decode_target(r, coder, &f, j->raw, &j->error);
 }

@@ -59,7 +59,7 @@ struct kvi_decode_job {
 	bool busy, have_frame;
 	/* in */
 	const uint8_t *stored;           /* the elements, from a store; NULL: of a frame */
-	struct kvi_buffer buffer, other; /* the frame; a repeated one */
+	struct kvi_buffer buffer, other; /* the frame; one that it repeats or refers to */
 	struct kvi_frame frame;          /* have_frame, else frame.offset */
 	struct kvi_chunk_ref ref;        /* what is expected */
 	uint64_t segment_sequence;
@@ -79,7 +79,7 @@ struct kvi_decode_job {
 	uint8_t *direct; /* the caller's memory; NULL: to `scratch` */
 	/* out */
 	struct kvi_buffer scratch;
-	struct kvi_buffer expected; /* by a model */
+	struct kvi_buffer expected; /* by a model; elements that a state refers to */
 	bool observed;              /* the model knows what was there */
 	uint8_t *raw;               /* in one of the two */
 	uint32_t raw_bytes;

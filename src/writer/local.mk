@@ -9,6 +9,7 @@ libkvi_la_SOURCES += \
 	src/writer/writer_parity.c \
 	src/writer/writer_open.c \
 	src/writer/writer_profile.c \
+	src/writer/writer_references.c \
 	src/writer/writer_resume.c \
 	src/writer/writer_rewind.c \
 	src/writer/writer_segment.c \

@@ -205,6 +205,7 @@ void kvarc_writer_abort(kvarc_writer **out)
 		kvi_free(&w->alloc, w->tracks[i].kept.p);
 		kvi_out_free(&w->tracks[i].kept_contents);
 	}
+	kvi_writer_free_states(w);
 	for (size_t i = 0; w->groups && i < w->n_groups; i++)
 		kvi_params_free(w->groups[i].params);
 	kvi_free(&w->alloc, w->tracks);

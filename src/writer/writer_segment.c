@@ -175,8 +175,12 @@ static kvarc_ret write_chunk(struct kvi_encode_job *j)
 	/* Readers want what a repeated chunk is predicted from in place (spec
 	 * repeat). */
 	w->segment_repeats = w->segment_repeats || repeat;
-	if (w->repeats && !repeat && !model && !(linear && w->segment_repeats))
+	if (w->repeats && !repeat && !model && !j->coded.refers &&
+	    !(linear && w->segment_repeats))
 		kvi_repeat_add(w->repeats, &seen);
+	ret = repeat ? KVARC_OK : kvi_writer_keep_state(j, seen.sequence, seen.offset);
+	if (ret)
+		return ret;
 	return kvi_writer_count(w, g->tensor, j->raw_bytes);
 }
 
@@ -237,6 +241,10 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 		if (ret)
 			return ret;
 	}
+	const struct kvi_kept_state *before;
+	kvarc_ret ret = kvi_writer_reference(w, group, &s->s, &before);
+	if (ret)
+		return ret;
 	if (w->n_busy == 0)
 		w->first_job = 0; /* whose memory is still in caches */
 	struct kvi_encode_job *j = &w->jobs[(w->first_job + w->n_busy++) % w->n_jobs];
@@ -252,6 +260,7 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 	j->observed = j->exact = false;
 	j->fetch = fetch;
 	j->fetch_opaque = opaque;
+	j->before = before;
 	j->coded = (struct kvi_encoded){ 0 };
 	group->busy = true;
 	if (w->options.common.overlap)

@@ -29,6 +29,14 @@ struct kvi_group {
 	uint64_t params_sequence;
 	struct kvi_params *params;
 	bool busy; /* a job has it */
+	struct kvi_list states; /* struct kvi_kept_state: what later checkpoints may refer to */
+};
+
+/* Elements of a state, in a chunk that others may refer to; sequence 0: it is not known. */
+struct kvi_kept_state {
+	uint64_t t0, sequence, offset;
+	uint32_t n;
+	uint8_t *elements;
 };
 
 /* What a tier does with each token of a segment. */
@@ -102,6 +110,7 @@ struct kvi_encode_job {
 	struct kvi_prediction *prediction;  /* NULL: no model predicts it */
 	kvarc_fetch fetch;
 	void *fetch_opaque;
+	const struct kvi_kept_state *before; /* NULL: nothing to refer to */
 	/* out */
 	kvarc_ret ret;
 	kvarc_error error;
@@ -170,6 +179,7 @@ struct kvarc_writer {
 	struct kvi_out copy_list; /* struct kvi_params_copy */
 	bool too_many_copies;
 	struct kvi_repeat_table *repeats;
+	uint64_t kept_states; /* bytes of elements of all groups */
 	bool segment_repeats; /* a chunk of the segment in hand does */
 
 	struct kvi_pool *pool;
@@ -191,6 +201,19 @@ kvarc_ret kvi_writer_take_geometry(kvarc_writer *w, const kvarc_geometry *g);
 kvarc_ret kvi_writer_flush_tracks(kvarc_writer *w);
 /* Calls the sink's flush. Returns OK, IO. */
 kvarc_ret kvi_writer_flush_sink(kvarc_writer *w);
+
+/* States that later ones refer to (writer_references.c). */
+
+/* What a chunk of a group and segment may refer to, NULL: nothing. From the archive that is
+ * appended to, where this writer has written none. No job has the group. Returns OK, MEM, MEMLIMIT,
+ * IO. */
+kvarc_ret kvi_writer_reference(kvarc_writer *w, struct kvi_group *g, const struct kvi_segment *s,
+                               const struct kvi_kept_state **state);
+/* Keeps the elements of a job whose chunk was written, where others may refer to it. Returns OK,
+ * MEM, MEMLIMIT. */
+kvarc_ret kvi_writer_keep_state(struct kvi_encode_job *j, uint64_t sequence, uint64_t offset);
+/* Frees all of them. */
+void kvi_writer_free_states(kvarc_writer *w);
 
 /* Encrypted archives (writer_crypt.c). */
 
