@@ -215,6 +215,7 @@ unit_tests = \
 	tests/unit/test_session \
 	tests/unit/test_sources \
 	tests/unit/test_state \
+	tests/unit/test_state_archive \
 	tests/unit/test_stored \
 	tests/unit/test_stored_files \
 	tests/unit/test_stored_model \

@@ -32,6 +32,7 @@ import kvarc_had  # noqa: E402,F401 (adds itself to kvarc_lossy.CODECS)
 import kvarc_klt  # noqa: E402,F401
 import kvarc_lossy as lossy  # noqa: E402
 import kvarc_near  # noqa: E402,F401
+import kvarc_state as state  # noqa: E402
 import kvarc_tsc  # noqa: E402,F401
 import kvarc_vq  # noqa: E402,F401
 from kvarc_chain import Chains  # noqa: E402
@@ -66,7 +67,7 @@ PREDICTED = (7, 8, 9, 14)
 
 
 def known(codec):
-    return codec <= 9 or codec in lossy.CODECS
+    return codec <= 9 or codec == 15 or codec in lossy.CODECS
 
 
 def has_params(codec):
@@ -441,7 +442,7 @@ class Archive:
         size = n * heads * t.channels * codecs.ELEMENT_BYTES[t.dtype]
         demand(f.decoded == size, "decoded_bytes of a CHUNK")
         demand(known(codec), "codec %d" % codec, "unsupported")
-        p = None
+        p, refers = None, False
         if codec in PREDICTED:
             self.predictors.header(s, codec, heads, t, params)
         elif not has_params(codec):
@@ -459,6 +460,9 @@ class Archive:
         elif codec in lossy.CODECS:
             raw = lossy.decode_chunk(codec, cut, payload, t, heads, n, p,
                                      s.positions)
+        elif codec == 15:
+            refers, before = self.reference(payload, t, n, size)
+            raw = state.decode_chunk(cut, payload, t, heads, n, before)
         else:
             raw = codecs.decode_chunk(codec, cut, payload, t, heads, n, p,
                                       t.rope, s.positions)
@@ -468,7 +472,8 @@ class Archive:
         self.chunks.append(Record(
             tensor=tensor, first=first, heads=heads, t0=t0, n=n, codec=codec,
             sequence=f.sequence, offset=f.offset, raw=raw, params=params,
-            raw_check=raw_check, segment=segment, stream_size=cut.size))
+            raw_check=raw_check, segment=segment, stream_size=cut.size,
+            refers=refers))
         self.predictors.observe(tensor, s, heads, raw)
 
     def repeat(self, payload, cut, n, size, raw_check):
@@ -483,6 +488,7 @@ class Archive:
                        and (c.n, c.stream_size) == (n, cut.size)
                        and len(c.raw) == size and c.raw_check == raw_check,
                        "a repeat of another chunk")
+                demand(not c.refers, "a repeat of a chunk with a reference")
                 demand(c.codec not in (8, 9),
                        "a repeat of a chunk of codec 8 or 9")
                 demand(c.codec not in (7, 14) or all(
@@ -491,6 +497,21 @@ class Archive:
                     "a repeat of a chunk that repeats come before")
                 return c.raw
         raise Bad("data", "a repeat of nothing")
+
+    def reference(self, payload, t, n, size):
+        # state.md 3: whether there is one, and its decoded bytes
+        named = state.reference(payload)
+        if named is None:
+            return False, None
+        for c in self.chunks:
+            if (c.sequence, c.offset) == named:
+                demand((c.n, len(c.raw)) == (n, size)
+                       and self.geometry.tensors[c.tensor].dtype == t.dtype,
+                       "a reference to a chunk of another shape")
+                demand(c.codec in state.MAY_BE_REFERRED_TO and not c.refers,
+                       "a reference to a chunk that may not be one")
+                return True, c.raw
+        raise Bad("data", "a reference to nothing")
 
     def on_commit(self, f):
         # 9.1

@@ -58,6 +58,7 @@ VERIFIER = [
     r"had-(generation|step-.*|near.*|params-(nan|infinite)|state-low)",
     r"klt-(generation|step|near)", r"tsc-(generation|most-.*|code.*|step-.*)",
     r"near-state", r"vq-(scale-.*|state)",
+    r"state-(longer|head|offset|offset-alone|sequence|of-reference|of-repeat|repeated)",
     r"transformer-tokens-(long|zero)",
 ]
 _pattern = re.compile("bad-(%s)" % "|".join(VERIFIER))

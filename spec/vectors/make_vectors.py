@@ -41,6 +41,7 @@ import limit_vectors  # noqa: E402
 import near_vectors  # noqa: E402
 import rate_vectors  # noqa: E402
 import rules  # noqa: E402
+import state_vectors  # noqa: E402
 import stored_vectors  # noqa: E402
 import transformer_data  # noqa: E402
 import tsc_vectors  # noqa: E402
@@ -129,6 +130,7 @@ def all_files():
                              + good_transformer.VECTORS
                              + good_tokens.VECTORS
                              + near_vectors.VECTORS
+                             + state_vectors.VECTORS
                              + good_lossy.VECTORS + good_klt.VECTORS
                              + tsc_vectors.GOOD + vq_vectors.GOOD
                              + rate_vectors.GOOD + frame_vectors.GOOD

@@ -239,6 +239,10 @@ RULES = {
     "-repeat": [
         "bad-transformer-repeat bad-transformer-predicted-repeat",
     ],
+    "-state": [
+        "bad-state-of-reference bad-state-of-repeat",
+        "bad-state-repeated",
+    ],
     "-tokens": [
         "bad-transformer-tokens-announced bad-transformer-tokens-no-ids "
         "bad-transformer-tokens-word bad-transformer-tokens-position "

@@ -109,13 +109,27 @@ static bool sources_come_along(struct kvi_copy *c, const struct kvi_chunk_header
 	return true;
 }
 
+/* Whether a chunk of codec state refers to another one, which is elsewhere in a copy. */
+static bool refers(struct kvi_copy *c, const struct kvi_chunk_ref *ref,
+                   const struct kvi_chunk_header *there)
+{
+	uint8_t head[KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES + KVI_STATE_HEAD];
+	struct kvi_chunk_header h;
+	uint64_t sequence, offset;
+	return there->codec == KVI_CODEC_STATE &&
+	       (!peek(c, ref, head, KVI_STATE_HEAD, &h) ||
+	        kvi_state_reference(head + sizeof head - KVI_STATE_HEAD, KVI_STATE_HEAD, &sequence,
+	                            &offset));
+}
+
 /* The codec of a chunk or of what it repeats. *takes: it can be copied. */
 static unsigned look_at(struct kvi_copy *c, const struct kvi_chunk_ref *ref, bool *takes)
 {
 	struct kvi_chunk_header h, there;
 	const struct kvi_chunk_ref *from = kvi_copy_resolve(c, ref, &h, &there);
 	*takes = !from ||
-	         ((from == ref || may_repeat(c, from) || kvi_copy_same_shape(c, &h, &there)) &&
+	         (!refers(c, from, &there) &&
+	          (from == ref || may_repeat(c, from) || kvi_copy_same_shape(c, &h, &there)) &&
 	          (!kvi_codec_predicts(there.codec) ||
 	           (there.codec == KVI_CODEC_KLT && !c->w->plan && sources_come_along(c, &there))));
 	if (from == ref)
