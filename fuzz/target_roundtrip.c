@@ -43,6 +43,10 @@ static void job_init(struct roundtrip_job *j, struct fuzz_bytes *b, struct fuzz_
 	}
 	t[1] = t[0];
 	t[1].kind = KVARC_VALUE;
+	if (flags & 0x80) {
+		t[0].kind = KVARC_CONV_STATE;
+		t[1].kind = KVARC_RECURRENT_STATE;
+	}
 	t[1].rope = 0;
 	t[1].name = "value";
 	j->geometry.tracks = &j->track;
