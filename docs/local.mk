@@ -15,6 +15,7 @@ dist_docs_DATA = \
 	docs/profiles.md \
 	docs/python.md \
 	docs/serving.md \
+	docs/states.md \
 	docs/store.md \
 	docs/transformers.md \
 	docs/what-does-not-work.md

@@ -336,10 +336,10 @@ static kvarc_ret plain_may_win(struct kvi_coder *c, const struct kvi_chunk *chun
 }
 
 /* Takes an attempt without parameters in place of the best one, where it is smaller. A reference
- * has to save a hundredth: a chunk without one is nearer to the next checkpoint. */
+ * has to save 1/40: a chunk without one is nearer to the next checkpoint. */
 static void replace(struct attempt *best, const struct attempt *a)
 {
-	size_t more = a->refers ? cost(a) / 100 : 0;
+	size_t more = a->refers ? cost(a) / 40 : 0;
 	if (best->out.begin && cost(best) <= cost(a) + more)
 		return;
 	drop(best);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* writer_references.c - the states that later checkpoints are coded as differences from (spec state) */
+/* writer_references.c - the states that later checkpoints may refer to (spec state 3) */
 #include "reader/reader_decode.h"
 #include "writer_state.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_state.c - the codec of states: bit for bit with and without a reference, and hostile input */
+/* test_state.c - the codec of states: with and without a reference, and hostile input */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* state_fit.c - scales of rows and columns, and how much of an earlier state is left (spec state 4) */
+/* state_fit.c - fits scales of rows and columns, and the fraction that is left (spec state 4) */
 #include "state.h"
 
 #include "kernels/linear_formulas.h"
