@@ -67,7 +67,7 @@ static const struct kvi_chunk_ref *in_archive(const kvarc_reader *r, const struc
 	return NULL;
 }
 
-/* A chunk of the archive, or the one that it refers to. Damage is found by whoever reads it. */
+/* A chunk of the archive, or the one that it refers to. Damage is DATA. */
 static kvarc_ret read_chunk(kvarc_reader *r, uint64_t offset, uint64_t sequence,
                             struct kvi_buffer *buffer, struct kvi_frame *f,
                             struct kvi_chunk_header *h, kvarc_error *e)
