@@ -9,6 +9,7 @@ EXTRA_DIST += python/src/kvarc/__init__.py python/src/kvarc/__main__.py \
 	python/src/kvarc/_adapters.py python/src/kvarc/_arrays.py python/src/kvarc/_batches.py \
 	python/src/kvarc/_block_objects.py python/src/kvarc/_import.py \
 	python/src/kvarc/_io.py python/src/kvarc/_layout.py python/src/kvarc/_options.py \
+	python/src/kvarc/_profiles.py python/src/kvarc/_ranges.py \
 	python/src/kvarc/_restore.py python/src/kvarc/_safetensors.py \
 	python/src/kvarc/archive.py python/src/kvarc/blocks.py python/src/kvarc/cache.py python/src/kvarc/errors.py \
 	python/src/kvarc/geometry.py python/src/kvarc/measure.py python/src/kvarc/models.py \
@@ -23,7 +24,7 @@ EXTRA_DIST += python/tests/greedy.py python/tests/services.py python/tests/test_
 	python/tests/test_mlx.py python/tests/test_replay.py \
 	python/tests/test_transformers.py
 EXTRA_DIST += python/tests/conftest.py python/tests/test_archives.py python/tests/test_blocks.py \
-	python/tests/test_serving.py \
+	python/tests/test_serving.py python/tests/test_arguments.py python/tests/test_profiles.py \
 	python/tests/test_files.py python/tests/test_hostile.py python/tests/test_save_load.py python/tests/test_sessions.py
 
 # Tests of the package, in a virtual environment (network once): not part of `make check`.

@@ -31,6 +31,14 @@ def makefile_variable(name):
     return found.group(1).split() if found else []
 
 
+def profile_folder():
+    """Where the command of the build finds profiles that are installed for all."""
+    path = "$(pkgdatadir)"
+    while "$" in path:
+        path = re.sub(r"\$[({](\w+)[)}]", lambda m: " ".join(makefile_variable(m[1])), path)
+    return os.path.join(path, "profiles")
+
+
 def is_static():
     """Whether the build has static libraries alone: its command then is no script of libtool."""
     libs = os.path.join(BUILD, ".libs")
@@ -57,7 +65,8 @@ def make_ffi():
     ffi.cdef(declarations(include))
     ffi.set_source(
         "kvarc._native",
-        '#include "kvarc.h"\n#include "kvarc/tools.h"\n#include "kvarc/blocks.h"\n',
+        '#include "kvarc.h"\n#include "kvarc/tools.h"\n#include "kvarc/blocks.h"\n'
+        f'#define KVPY_PROFILE_DIR "{profile_folder()}"\n',
         include_dirs=[include],
         extra_link_args=link_arguments(),
         py_limited_api=True,

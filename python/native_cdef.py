@@ -17,6 +17,7 @@ extern "Python" {
     int kvpy_truncate(void *, uint64_t);
     int kvpy_progress(void *, uint64_t, uint64_t);
     int kvpy_fetch(void *, uint32_t, uint32_t, uint32_t, uint64_t, uint32_t, void *);
+    const kvarc_profile *kvpy_find_profile(void *, const uint8_t *, const char *);
     int kvpy_item_open(void *, const kvarc_item *, kvarc_sink *);
     void kvpy_damage(void *, const kvarc_damage *);
     int kvpy_version(void *, const kvarc_session_version *);
@@ -62,4 +63,4 @@ def _declarations(path):
 def declarations(include):
     """All of them, for ffi.cdef. include: the folder of kvarc.h."""
     parts = [_declarations(os.path.join(include, "kvarc", name + ".h")) for name in HEADERS]
-    return "\n".join(parts) + CALLBACKS
+    return "\n".join(parts) + CALLBACKS + "static const char *const KVPY_PROFILE_DIR;\n"

@@ -106,6 +106,56 @@ def test_damage(archive, pairs):
                 raise kvarc.DamagedError("cut, and known to be")
 
 
+def test_where_the_damage_is(archive, pairs, tmp_path):
+    """The error names layer and tokens; the same Reader reads on what is undamaged."""
+    bad = bytearray(archive)
+    bad[len(bad) // 2] ^= 4
+    with kvarc.Reader(archive) as r:
+        tensors = r.tensors
+    for options in ({}, {"salvage": True}):
+        with kvarc.Reader(bad, **options) as r:
+            with pytest.raises(kvarc.DamagedError) as e:
+                r.verify()
+                r.read()
+            e = e.value
+            place, = [d for d in r.damage() if d.n]
+            if not options:
+                with pytest.raises(kvarc.DamagedError) as again:
+                    r.read()
+                e = again.value
+            assert (e.tensor, e.track, e.layer) == \
+                (place.tensor, 0, tensors[place.tensor].layer)
+            assert e.tokens == range(place.t0, place.t0 + place.n)
+            assert f"layer {e.layer} {tensors[e.tensor].kind}, tokens {place.t0} to " in str(e)
+            good = next(i for i in range(3) if i != e.layer)
+            assert same(r.read(layers=good, raw=True)[2 * good],
+                        pairs[good][0].transpose(1, 0, 2))
+    (tmp_path / "a.kva").write_bytes(bad)
+    with pytest.raises(kvarc.DamagedError) as e:
+        kvarc.load(tmp_path / "a.kva")
+    assert e.value.tensor == place.tensor
+
+
+def test_the_rest_of_a_damaged_archive(archive, pairs):
+    """With salvage a read gives what is left, and zeros for what lost() names."""
+    bad = bytearray(archive)
+    bad[len(bad) // 2] ^= 4
+    with kvarc.Reader(bad, salvage=True) as r:
+        for checked in (False, True):
+            if checked:
+                assert r.damage()
+            data = r.read(raw=True)
+            lost = [d for d in r.lost() if d.tensor is not None]
+            assert len(lost) == 1
+            for i in range(6):
+                expected = pairs[i // 2][i % 2].transpose(1, 0, 2).copy()
+                for d in lost:
+                    if d.tensor == i:
+                        assert expected[d.t0:d.t0 + d.n].any()
+                        expected[d.t0:d.t0 + d.n] = 0
+                assert same(data[i], expected)
+
+
 def test_no_bit_is_wrong_in_silence(pairs):
     file = io.BytesIO()
     kvarc.save(file, pairs[:1], dtype="bf16")

@@ -66,6 +66,19 @@ def test_recorder(tmp_path, model, ids):
     assert recorder.pieces == [200] + [1] * 19
 
 
+def test_ids_of_generate(tmp_path, model, ids):
+    """docs/transformers.md: the last token that was generated is not in the cache."""
+    path, ids = tmp_path / "x.kva", ids[:, :50]
+    cache = transformers.DynamicCache(config=model.config)
+    with kvarc.replay.Recorder(model) as recorder:
+        out = model.generate(ids, past_key_values=cache, max_new_tokens=8, eos_token_id=None,
+                             pad_token_id=0)
+    with pytest.raises(kvarc.OptionsError, match="all 57 tokens, of 50 .*model.generate"):
+        kvarc.save(path, cache, tokens=ids, model=model, replay=recorder)
+    kvarc.save(path, cache, tokens=out[:, :cache.get_seq_length()], model=model, replay=recorder)
+    assert_same(cache, kvarc.load(path, config=model.config, replay=model))
+
+
 def test_other_weights(tmp_path, model, ids):
     """Another model is refused by its identity, and by the checks where that is ignored."""
     path = tmp_path / "x.kva"

@@ -122,10 +122,10 @@ def test_ranges(tmp_path, pairs):
     cache = kvarc.load_cache(tmp_path / "a.kva", layers=(1, 3), tokens=(20, 290), raw=True)
     assert len(cache.layers) == 2 and np.array_equal(cache.tokens, np.arange(20, 290))
     assert same(cache.layers[0].tensors["key"][0], pairs[1][0][:, 20:290])
-    with pytest.raises(ValueError, match="300"):
-        kvarc.load(tmp_path / "a.kva", tokens=301)
-    with pytest.raises(ValueError, match="has 3"):
-        kvarc.load(tmp_path / "a.kva", layers=4)
+    with pytest.raises(kvarc.GeometryError, match="there are 300"):
+        kvarc.load(tmp_path / "a.kva", tokens=(0, 301))
+    with pytest.raises(kvarc.GeometryError, match="there are 3"):
+        kvarc.load(tmp_path / "a.kva", layers=3)
     kvarc.save(tmp_path / "w.kva", hybrid())
     with pytest.raises(kvarc.OptionsError, match="sliding window"):
         kvarc.load(tmp_path / "w.kva", tokens=10)

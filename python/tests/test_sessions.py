@@ -2,6 +2,8 @@
 """Growing sessions, stores, profiles, predictors, measuring."""
 import fcntl
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -56,6 +58,19 @@ def test_session_saves_nothing_twice(tmp_path):
     again = session.append(state(300))
     assert again.written_bytes == 0 and again.checkpoint == 1
     assert os.path.getsize(session.path) == size
+    assert session.append(state(300), label="one").checkpoint == 2
+    for label in ("one", None):
+        again = session.append(state(300), label=label)
+        assert (again.checkpoint, again.written_bytes) == (2, 0)
+
+
+def test_crop_counts(tmp_path, pairs):
+    """The tokens of a cache are those that stay and those that are written."""
+    session = kvarc.Session(tmp_path / "s.kva")
+    for n in (300, 100, 200, 200):
+        done = session.append([(k[:, :n], v[:, :n]) for k, v in pairs], dtype="bf16")
+        assert done.kept_tokens + done.new_tokens == done.tokens == n
+        assert len(session.load(raw=True)[0][0][0]) == n
 
 
 def test_session_compares_bits(tmp_path):
@@ -119,8 +134,72 @@ def test_store_of_a_hybrid_and_of_files(tmp_path, sample):
         store.save("f", sample("smollm2-135m-f16-160.slot"))
         data, = store.load_files("f").values()
         assert bytes(data) == open(sample("smollm2-135m-f16-160.slot"), "rb").read()
-        with pytest.raises(kvarc.FormatError, match="load_files"):
-            store.load("f")
+        with kvarc.Store(tmp_path / "other") as other:
+            other.save("text", __file__)
+            with pytest.raises(kvarc.FormatError, match="load_files"):
+                other.load("text")
+
+
+def test_store_loads_what_the_command_saves(tmp_path, sample):
+    """The cache of a slot is what kvarc.load gives of an archive of the slot."""
+    slot, archive = sample("smollm2-135m-f16-160.slot"), str(tmp_path / "a.kva")
+    for words in (["session", "save", "s", slot, "--store", tmp_path / "store"],
+                  ["pack", slot, "-o", archive]):
+        subprocess.run([sys.executable, "-m", "kvarc", *words], check=True, capture_output=True)
+    with kvarc.Store(tmp_path / "store") as store:
+        pairs = store.load("s")
+        assert len(pairs) == 30 and same_pairs(pairs, kvarc.load(archive))
+        assert same_pairs(store.load("s", layers=(2, 4), tokens=slice(10)),
+                          [(k[:, :10], v[:, :10]) for k, v in pairs[2:4]])
+
+
+def test_store_is_made_by_a_save(tmp_path, pairs):
+    with kvarc.Store(tmp_path / "none") as store:
+        assert store.list() == [] and store.find(pairs, dtype="bf16") == []
+        for call in (store.load, store.log, store.remove, store.identity):
+            with pytest.raises(kvarc.NotFoundError, match="save.. makes it"):
+                call("a")
+        with pytest.raises(kvarc.NotFoundError):
+            store.sizes()
+        assert not os.listdir(tmp_path)
+        store.save("a", pairs, dtype="bf16")
+        assert [v.session for v in store.list()] == ["a"]
+    with pytest.raises(kvarc.OptionsError):
+        kvarc.Store(tmp_path / "other", create=False)
+    assert os.listdir(tmp_path) == ["none"]
+
+
+def test_default_store(tmp_path, pairs, monkeypatch):
+    monkeypatch.delenv("KVARC_STORE", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    with kvarc.Store() as store:
+        store.save("a", pairs, dtype="bf16")
+    assert os.listdir(tmp_path / "kvarc") == ["store"]
+    listed = subprocess.run([sys.executable, "-m", "kvarc", "session", "list"], check=True,
+                            capture_output=True, text=True).stdout
+    assert "a" in listed.split()
+    monkeypatch.setenv("KVARC_STORE", str(tmp_path / "kvarc/store"))
+    monkeypatch.delenv("XDG_DATA_HOME")
+    assert [v.session for v in kvarc.Store().list()] == ["a"]
+
+
+def test_versions_by_name(tmp_path, pairs):
+    with kvarc.Store(tmp_path / "s") as store:
+        store.save("a", pairs[:1], dtype="bf16", model="one")
+        store.save("a", pairs, dtype="bf16")
+        assert same_pairs(store.load("a@1", raw=True), pairs[:1])
+        assert list(store.load_files("a@1")) and store.identity("a@1")["model"] == "one"
+        store.fork("a@1", "b")
+        assert same_pairs(store.load("b", raw=True), pairs[:1])
+        with pytest.raises(kvarc.NotFoundError, match="a@3"):
+            store.load("a@3")
+        with pytest.raises(ValueError, match="version: -1"):
+            store.load("a", -1)
+        with pytest.raises(kvarc.UsageError, match="one by one"):
+            store.remove("a@1")
+        with pytest.raises(kvarc.UsageError) as e:
+            store.save("../x", pairs, dtype="bf16")
+        assert "kvarc_" not in str(e.value)
 
 
 def test_train(tmp_path, sample):

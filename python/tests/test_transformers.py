@@ -166,6 +166,17 @@ def test_session(tmp_path, models, name):
         assert_same(state, session.load(number, config=model.config))
 
 
+def test_model_alone(tmp_path, models):
+    """model= is enough: it has the configuration."""
+    model = models("llama")
+    cache, ids = filled(model)
+    kvarc.save(tmp_path / "x.kva", cache, tokens=ids, model=model)
+    assert_same(cache, kvarc.load(tmp_path / "x.kva", model=model))
+    with kvarc.Store(tmp_path / "store") as store:
+        store.save("a", cache, tokens=ids, model=model)
+        assert_same(cache, store.load("a", model=model))
+
+
 def test_refused(tmp_path, models):
     model = models("llama")
     for cls in ("QuantizedCache", "MtpCache"):

@@ -20,6 +20,7 @@ _BY_NUMPY = {"float32": "f32", "float16": "f16", "int8": "i8", "uint8": "u8",
 _TORCH_VIEWS = {"torch.bfloat16": ("bf16", "int16", np.uint16),
                 "torch.float8_e4m3fn": ("e4m3", "uint8", np.uint8),
                 "torch.float8_e5m2": ("e5m2", "uint8", np.uint8)}
+_FLOATS = ("f32", "f16", "bf16", "e4m3", "e5m2")  # whose arrays say themselves what they are
 _ML_DTYPES = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 
 
@@ -59,7 +60,8 @@ def as_bits(obj: Any, dtype: Optional[str] = None) -> Tuple[np.ndarray, str]:
     if dtype is not None:
         if dtype not in BITS:
             raise TypeError(f"dtype {dtype!r} is not known: one of {', '.join(BITS)}")
-        if np.dtype(BITS[dtype]).itemsize != array.dtype.itemsize:
+        if np.dtype(BITS[dtype]).itemsize != array.dtype.itemsize or \
+                dtype != "bytes" and name in _FLOATS and dtype != name:
             raise TypeError(f"elements of {array.dtype} are not {dtype}")
         name = dtype
     if name is None:

@@ -2,30 +2,41 @@
 """Files and caches as imports of the library: what stores save, and trainers learn from."""
 from __future__ import annotations
 
+import io
 import os
 from typing import Any, Mapping, Optional
 
-from ._io import Source, is_path
+from ._io import Sink, Source, is_path
 from ._native import ffi, lib
-from ._options import Common
+from ._options import Common, writer_options
+from .geometry import Rope, rope_of
+
+
+def _rope_text(rope: Any) -> Optional[str]:
+    rope_of(rope, 0)
+    if rope is False:
+        return "none"
+    return None if rope is None or isinstance(rope, Rope) else repr(float(rope))
 
 
 class Import:
-    """A kvarc_import of a path, bytes or a binary file. name: base name to record. rope: "auto",
-    "none", "THETA[,half|interleaved][,DIMS]". identity: text pairs."""
+    """A kvarc_import of a path, bytes or a binary file. name: base name to record. rope: theta of
+    a file that does not say it, False: none; a Rope must be what the file says. profiles: know
+    the RoPE of keys, too. identity: text pairs."""
 
     def __init__(self, file: Any, common: Common, *, name: Optional[str] = None,
-                 rope: Optional[str] = None, identity: Optional[Mapping[str, str]] = None,
+                 rope: Any = None, identity: Optional[Mapping[str, str]] = None,
                  profiles: Any = ()) -> None:
         self.c = ffi.new("kvarc_import **")
+        self.common = common
         self.source: Optional[Source] = Source(file, common.trouble)
         if name is None and is_path(file):
             name = os.path.basename(os.fspath(file))
         options = ffi.new("kvarc_import_options *")
         common.keep.append(options)
         common.fill(options.common)
-        options.rope = common.text(rope)
-        options.profiles, options.n_profiles = common.profiles(profiles), len(profiles)
+        options.rope = common.text(_rope_text(rope))
+        common.set_profiles(options, profiles)
         try:
             common.trouble.check(lib.kvarc_import_open(self.c, self.source.c, common.text(name),
                                                        options))
@@ -35,6 +46,14 @@ class Import:
         except BaseException:
             self.close()
             raise
+
+    def pack(self) -> Any:
+        """An archive of it in memory, of level 0."""
+        file, common = io.BytesIO(), self.common
+        sink = Sink(file, common.trouble)
+        common.trouble.check(lib.kvarc_pack(self.c[0], sink.c, writer_options(common, level=0),
+                                            ffi.NULL))
+        return file.getbuffer()
 
     def close(self) -> None:
         lib.kvarc_import_close(self.c)

@@ -86,7 +86,7 @@ class Source:
         if is_path(obj):
             common = ffi.new("kvarc_common *", {"error": trouble.c})
             trouble.check(lib.kvarc_source_open_path(self.c, os.fsencode(obj), common),
-                          os.fspath(obj))
+                          os.fsdecode(obj), path=True)
             self.opened = True
             return
         if not is_buffer(obj):
@@ -140,7 +140,7 @@ class Sink:
                 lib.KVARC_SINK_TRUNCATE if overwrite else 0
             common = ffi.new("kvarc_common *", {"error": trouble.c})
             trouble.check(lib.kvarc_sink_open_path(self.c, os.fsencode(obj), flags, common),
-                          os.fspath(obj))
+                          os.fsdecode(obj), path=True)
             self.opened = True
             if not sync:
                 self.c.flush = ffi.NULL

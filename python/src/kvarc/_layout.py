@@ -16,8 +16,8 @@ import numpy as np
 
 from . import _arrays
 from .cache import Cache, Layer
-from .errors import FormatError
-from .geometry import Rope, Tensor, Track
+from .errors import DamagedError, FormatError
+from .geometry import Tensor, Track, rope_of
 
 LABEL = "kvarc.python"
 VERSION = 1
@@ -145,7 +145,7 @@ def _ids_of(ids: Optional[np.ndarray], n: int, positions: Optional[np.ndarray]
 class _Maker:
     """Adds the layers of a cache to a layout."""
 
-    def __init__(self, cache: Cache, rope: Optional[Rope]) -> None:
+    def __init__(self, cache: Cache, rope: Any) -> None:
         self.cache, self.rope = cache, rope
         self.out = Layout()
 
@@ -199,7 +199,7 @@ class _Maker:
         tensor_kind = _KINDS.get(name, "opaque")
         if layer.cross and tensor_kind in ("key", "value"):
             tensor_kind = "cross_" + tensor_kind
-        rope = self.rope if tensor_kind == "key" else None
+        rope = rope_of(self.rope, channels) if tensor_kind == "key" else None
         if rope is not None and 2 * len(rope.freq) > channels:
             raise ValueError(f"layer {index}: RoPE of {2 * len(rope.freq)} channels, "
                              f"keys have {channels}")
@@ -222,9 +222,9 @@ class _Maker:
         return {**entry, "state": _add_state(self.out, 0, "tokens", array, None)}
 
 
-def make(cache: Cache, rope: Optional[Rope] = None) -> Layout:
-    """The layout of a cache; describe() completes it. Raises ValueError or TypeError where arrays
-    do not fit."""
+def make(cache: Cache, rope: Any = None) -> Layout:
+    """The layout of a cache, rope as of rope_of; describe() completes it. Raises ValueError or
+    TypeError where arrays do not fit."""
     maker = _Maker(cache, rope)
     out = maker.out
     layers = [maker.layer(i, layer) for i, layer in enumerate(cache.layers)]
@@ -252,6 +252,9 @@ def find_json(reader: Any) -> Optional[dict]:
             if reader.tokens(tensor.track) > _MOST_JSON or tensor.token_bytes != _ROW:
                 raise FormatError("the description of the cache is too long")
             text = reader.read(tensor.track, tensors=[i])[i].tobytes()
+            if not text and reader.info["state"] != "closed":
+                raise DamagedError("the file is cut: what describes the cache is missing; save "
+                                   "it again, or read what is left with kvarc.Reader")
             try:
                 found = json.loads(text)
                 if found["version"] != VERSION:

@@ -2,8 +2,9 @@
 """Options that writers, readers and others have in common, as structs of the library."""
 from __future__ import annotations
 
+import operator
 import os
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, List, Optional, Union
 
 from ._io import Progress
 from ._native import ffi, lib
@@ -21,6 +22,19 @@ def default_threads() -> int:
         return min(os.cpu_count() or 1, _MOST_THREADS)
 
 
+def count(value: Any, what: str, most: int = (1 << 63) - 1) -> int:
+    """A whole number from 0 to most; TypeError, ValueError in words for anything else."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        n = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what}: a whole number is needed, not {value!r}") from None
+    if not 0 <= n <= most:
+        raise ValueError(f"{what}: {n} is not a number from 0 to {most}")
+    return n
+
+
 class Common:
     """The kvarc_common of a handle, and what must stay as long as the handle."""
 
@@ -28,8 +42,9 @@ class Common:
                  progress: Any = None) -> None:
         self.trouble = Trouble()
         self.progress = Progress(progress, self.trouble)
-        self.threads = default_threads() if threads is None else threads
-        self.memlimit = memlimit
+        self.threads = default_threads() if threads is None else \
+            count(threads, "threads", (1 << 31) - 1)
+        self.memlimit = count(memlimit, "memlimit")
         self.keep: List[Any] = []
 
     def fill(self, c: Any) -> None:
@@ -57,9 +72,13 @@ class Common:
         """kvarc_keys of a key of 32 bytes, a passphrase or both; NULL without any."""
         given = []
         if key is not None:
+            if not isinstance(key, (bytes, bytearray, memoryview)) or len(bytes(key)) != 32:
+                raise ValueError("key: 32 bytes are needed; a text is a passphrase=")
             given.append((lib.KVARC_KEY_GIVEN, bytes(key)))
         if passphrase is not None:
             text = passphrase.encode("utf-8") if isinstance(passphrase, str) else passphrase
+            if not 1 <= len(text) <= 4096:
+                raise ValueError("passphrase: 1 to 4096 bytes are needed")
             given.append((lib.KVARC_KEY_PASSPHRASE, bytes(text)))
         if not given:
             return ffi.NULL
@@ -73,13 +92,23 @@ class Common:
             entry.bytes, entry.n = self.keep[-1], len(data)
         return c
 
-    def profiles(self, profiles: Sequence[Any]) -> Any:
-        """An array of kvarc_profile pointers."""
-        if not profiles:
-            return ffi.NULL
-        c = ffi.new("kvarc_profile *[]", [p.c for p in profiles])
-        self.keep += [c, list(profiles)]
-        return c
+    def set_profiles(self, options: Any, profiles: Any) -> None:
+        """Sets profiles and n_profiles of options: a Profile, what Profile takes (a path), or
+        a list of them."""
+        from .models import Profile
+        many = profiles is None or isinstance(profiles, (list, tuple))
+        found = [Profile.of(p, "profiles") for p in (profiles or () if many else [profiles])]
+        if not found:
+            return
+        options.profiles = c = ffi.new("kvarc_profile *[]", [p.c for p in found])
+        options.n_profiles = len(found)
+        self.keep += [c, found]
+
+    def find_profiles(self, options: Any) -> None:
+        """Lets a reader or store use profiles that are installed."""
+        from ._profiles import Finder
+        self.keep.append(Finder())
+        self.keep[-1].set(options)
 
 
 def writer_options(common: Common, *, level: int = 1, verify: bool = False,
@@ -88,22 +117,25 @@ def writer_options(common: Common, *, level: int = 1, verify: bool = False,
                    streamable: bool = False, tier: Optional[str] = None,
                    key: Optional[bytes] = None, passphrase: Optional[Secret] = None) -> Any:
     """A kvarc_writer_options; common keeps what it points to."""
+    from .models import Predictor, Profile
     c = ffi.new("kvarc_writer_options *")
     common.keep.append(c)
     common.fill(c.common)
-    c.level = level if level else -1
+    c.level = count(level, "level", lib.KVARC_LEVEL_MAX) or -1
     c.flags = (lib.KVARC_WRITE_VERIFY if verify else 0) | \
         (lib.KVARC_WRITE_EMBED_PROFILE if embed_profile else 0) | \
         (lib.KVARC_WRITE_STREAMABLE if streamable else 0) | \
         (lib.KVARC_WRITE_FILE_ID if file_id else 0)
-    c.segment_tokens = segment_tokens
+    c.segment_tokens = count(segment_tokens, "segment_tokens", (1 << 32) - 1)
     if file_id:
         ffi.memmove(c.file_id, file_id, 16)
     if profile is not None:
+        profile = Profile.of(profile, "profile")
         c.profile = profile.c
         c.profile_name = common.text(profile.name or None)
         common.keep.append(profile)
     if predictor is not None:
+        predictor = Predictor.of(predictor, "predictor")
         c.predictor = predictor.c
         c.predictor_name = common.text(predictor.name or None)
         common.keep.append(predictor)
@@ -123,20 +155,23 @@ def writer_options(common: Common, *, level: int = 1, verify: bool = False,
 
 
 def reader_options(common: Common, *, salvage: bool = False, allow_lossy: bool = False,
-                   profiles: Sequence[Any] = (), predictor: Any = None, checkpoint: int = 0,
+                   profiles: Any = (), predictor: Any = None, checkpoint: int = 0,
                    request_cost: int = 0, key: Optional[bytes] = None,
                    passphrase: Optional[Secret] = None) -> Any:
     """A kvarc_reader_options; common keeps what it points to."""
+    from .models import Predictor
     c = ffi.new("kvarc_reader_options *")
     common.keep.append(c)
     common.fill(c.common)
     c.flags = (lib.KVARC_READ_SALVAGE if salvage else 0) | \
         (lib.KVARC_READ_ALLOW_LOSSY if allow_lossy else 0)
-    c.profiles, c.n_profiles = common.profiles(profiles), len(profiles)
+    common.set_profiles(c, profiles)
+    common.find_profiles(c)
     if predictor is not None:
+        predictor = Predictor.of(predictor, "predictor")
         c.predictor = predictor.c
         common.keep.append(predictor)
-    c.checkpoint = checkpoint
-    c.request_cost = request_cost
+    c.checkpoint = count(checkpoint, "checkpoint")
+    c.request_cost = count(request_cost, "request_cost", (1 << 32) - 1)
     c.keys = common.keys(key, passphrase)
     return c

@@ -8,10 +8,10 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 import numpy as np
 
 from . import _arrays
+from ._ranges import Range, span
 from .cache import Cache, Layer
-from .errors import FormatError, OptionsError
+from .errors import FormatError, GeometryError, OptionsError
 
-Span = Optional[Tuple[int, int]]
 
 
 def _bad(what: str) -> FormatError:
@@ -27,11 +27,13 @@ def _ints(value: Any, n: Optional[int], what: str) -> List[int]:
 
 
 class Restore:
-    """Reads what the description says. tokens: of tracks of kind "self"."""
+    """Reads what the description says. layers, tokens: as of Reader.read; tokens of tracks of
+    kind "self"."""
 
-    def __init__(self, reader: Any, found: dict, layers: Span, tokens: Span, raw: bool) -> None:
+    def __init__(self, reader: Any, found: dict, layers: Range, tokens: Range, raw: bool) -> None:
         self.reader, self.found, self.raw = reader, found, raw
         self.layers, self.tokens = layers, tokens
+        self.span: Optional[Tuple[int, int]] = None
         self.used: Set[int] = set()  # tensors: no description takes more memory than its archive
         # by track and tokens of it: tensor, array to read into
         self.out: Dict[Tuple[int, int, int], Dict[int, np.ndarray]] = {}
@@ -49,6 +51,15 @@ class Restore:
         """The token of a track where the cache begins."""
         first = self.found.get("first", {}).get(str(track), 0)
         return _ints([first], 1, f"track {track}")[0]
+
+    def _chosen(self, n: int) -> Tuple[int, int]:
+        """First and number of the tokens of a sequence of n; the same ones of all."""
+        if self.span is None:
+            self.span = span(self.tokens, n, "tokens")
+        first, count = self.span
+        if first + count > n:
+            raise GeometryError(f"tokens: a layer has {n}, fewer than others: read it alone")
+        return self.span
 
     def _array(self, entry: dict, what: str) -> np.ndarray:
         """[batch, heads, tokens, channels], to be read."""
@@ -69,10 +80,7 @@ class Restore:
                 if track.kind != "self":
                     raise OptionsError("a range of tokens of a sliding window cannot be read "
                                        "into a cache: use Reader.read")
-                t0, end = self.tokens
-                if end > n:
-                    raise ValueError(f"tokens: the cache has {n}, not {end}")
-                count = end - t0
+                t0, count = self._chosen(n)
         if not indices and math.prod(shape):
             raise _bad(what)
         array = np.empty((batch, heads, count, channels), _arrays.BITS[dtype])
@@ -148,15 +156,16 @@ class Restore:
                 ids = np.stack(rows).reshape(shape)
             except (TypeError, ValueError) as e:
                 raise _bad("tokens") from e
-        return ids if self.tokens is None else ids[..., slice(*self.tokens)]
+        if self.tokens is None:
+            return ids
+        first, n = self._chosen(ids.shape[-1])
+        return ids[..., first:first + n]
 
     def cache(self) -> Cache:
         try:
             entries = self.found["layers"]
-            first, end = self.layers or (0, len(entries))
-            if end > len(entries):
-                raise ValueError(f"layers: the cache has {len(entries)}, not {end}")
-            layers = [self.layer(first + i, e) for i, e in enumerate(entries[first:end])]
+            first, n = span(self.layers, len(entries), "layers")
+            layers = [self.layer(first + i, e) for i, e in enumerate(entries[first:first + n])]
             identity = self.reader.identity
             cache = Cache(layers, self._ids(), self.found["metadata"],
                           identity.pop("model", ""), self.found["format"], identity)
@@ -170,25 +179,23 @@ class Restore:
         return cache
 
 
-def of_tensors(reader: Any, layers: Span, tokens: Span, raw: bool) -> Cache:
+def of_tensors(reader: Any, layers: Range, tokens: Range, raw: bool) -> Cache:
     """The cache of an archive that was made from a file: its keys, values and others by layer,
     of the first sequence."""
     if any(t.role for t in reader.tensors):
         raise OptionsError("quantised blocks cannot become arrays: use Reader.unpack for the "
                            "file, or Reader.read for its planes")
-    first, end = layers or (0, reader.n_layers)
-    if end > reader.n_layers:
-        raise ValueError(f"layers: the cache has {reader.n_layers}, not {end}")
-    cache = Cache([Layer() for _ in range(first, end)], model=reader.identity.get("model", ""))
+    first, n_layers = span(layers, reader.n_layers, "layers")
+    cache = Cache([Layer() for _ in range(n_layers)], model=reader.identity.get("model", ""))
     tracks: Dict[int, Dict[int, np.ndarray]] = {}
     names = {"mla_latent": "latent", "kv_packed": "kv", "cross_key": "key", "cross_value": "value"}
     for i, t in enumerate(reader.tensors):
         track = reader.tracks[t.track]
-        layer = cache.layers[t.layer - first] if first <= t.layer < end else None
+        layer = cache.layers[t.layer - first] if first <= t.layer < first + n_layers else None
         name = names.get(t.kind, t.kind)
         if layer is None or name in layer.tensors or track.kind not in ("self", "window", "cross"):
             continue
-        n = reader.tokens(t.track) if tokens is None else tokens[1] - tokens[0]
+        _, n = span(tokens, reader.tokens(t.track), "tokens")
         array = np.empty((1, t.heads, n, t.channels), _arrays.BITS[t.dtype])
         tracks.setdefault(t.track, {})[i] = array[0].transpose(1, 0, 2)
         layer.tensors[name], layer.dtypes[name] = array, t.dtype

@@ -2,14 +2,17 @@
 """Whole caches: save and load."""
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import _adapters, _arrays, _layout, _restore
 from ._io import is_path
+from ._ranges import Range, check
 from .cache import Cache, Layer
-from .geometry import Rope
+from .errors import InputOutputError, input_output, of_os_error
 from .reader import Reader
 from .writer import Writer
 
@@ -63,6 +66,9 @@ def to_cache(cache: Any, *, tokens: Any = None, model: Any = None, dtype: Option
         keywords = {}
     if keywords:
         raise TypeError(f"options that are not known: {', '.join(keywords)}")
+    if model is not None and not isinstance(model, str) and made.format in _ADAPTER_FREE:
+        raise TypeError(f"model: the name of the model is needed, not {model!r}: models "
+                        "themselves go with the caches of their framework")
     if tokens is not None and made.tokens is None:
         made.tokens = tokens
     if isinstance(model, str):
@@ -74,7 +80,7 @@ def to_cache(cache: Any, *, tokens: Any = None, model: Any = None, dtype: Option
     return made
 
 
-def _write(file: Any, cache: Cache, rope: Optional[Rope], options: Dict[str, Any]
+def _write(file: Any, cache: Cache, rope: Any, options: Dict[str, Any]
            ) -> Dict[str, int]:
     layout = _layout.make(cache, rope)
     _layout.describe(layout)
@@ -92,18 +98,20 @@ _WRITER = ("level", "verify", "segment_tokens", "profile", "predictor", "embed_p
 
 def save(file: Any, cache: Any, *, tokens: Any = None, model: Any = None,
          dtype: Optional[str] = None, metadata: Optional[Mapping[str, Any]] = None,
-         identity: Optional[Mapping[str, str]] = None, rope: Optional[Rope] = None,
+         identity: Optional[Mapping[str, str]] = None, rope: Any = None,
          **options: Any) -> Dict[str, int]:
     """Saves a cache as an archive; returns raw_bytes, file_bytes and others.
 
-    file: a path, which appears only when the archive is complete, or a binary file-like object.
+    file: a path, which appears only when the archive is complete (devices and named pipes are
+    written to), or a binary file-like object.
     cache: a list of (keys, values), one pair of arrays for each layer, [heads, tokens, channels]
     or [batch, heads, tokens, channels], numpy, ml_dtypes or torch; the same as a dict by layer
     number; a kvarc.Cache; or a cache of a framework for which there is an adapter.
     tokens: token ids, [tokens] or [batch, tokens]. model: the name of the model that made it,
     which is recorded (adapters take the model itself, too). dtype: of elements whose array does
     not say it: "bf16" for uint16. metadata: anything that JSON has, returned by load_cache.
-    identity: more text pairs for `kvarc info`. rope: of the keys (levels 2 and 3 need it).
+    identity: more text pairs for `kvarc info`. rope: of the keys (levels 2 and 3 need it): a
+    Rope, or theta (10000.0) where all channels are rotated.
     replay: a model of transformers (with schedule=, the numbers of tokens that it took at once)
     or a kvarc.replay.Recorder, which computes the cache again: only what differs is stored.
     Other options as of Writer, or of the adapter.
@@ -119,42 +127,68 @@ def save(file: Any, cache: Any, *, tokens: Any = None, model: Any = None,
         return _write(file, made, rope, writer)
     path = os.path.abspath(os.fsdecode(os.fspath(file)))
     if not writer.pop("overwrite", True) and os.path.lexists(path):
-        raise FileExistsError(17, "the file exists", path)
+        raise input_output(f"{path}: the file exists already", errno.EEXIST, path)
+    if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
+        return _write_special(path, made, rope, writer)
+    return _write_whole(path, made, rope, writer)
+
+
+def _write_special(path: str, cache: Cache, rope: Any, options: Dict[str, Any]) -> Dict[str, int]:
+    """Into a device or a named pipe, which is never replaced."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError as e:
+        raise of_os_error(e) from e
+    with os.fdopen(fd, "wb", buffering=0) as f:
+        try:
+            return _write(f, cache, rope, options)
+        except InputOutputError as e:
+            _name(e, path)
+            raise
+
+
+def _name(e: InputOutputError, path: str, temporary: str = "") -> None:
+    """Gives an error of the file that is written the name that the caller knows."""
+    if e.filename in (None, path, temporary):
+        text = str(e).replace(temporary, path) if temporary else str(e)
+        e.args, e.filename = (text if path in text else f"{path}: {text}",), path
+
+
+def _write_whole(path: str, cache: Cache, rope: Any, options: Dict[str, Any]) -> Dict[str, int]:
+    """Into a file that appears when it is complete."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
     try:
-        stats = _write(temporary, made, rope, {**writer, "overwrite": False})
+        stats = _write(temporary, cache, rope, {**options, "overwrite": False})
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as e:
         try:
             os.unlink(temporary)
-        except FileNotFoundError:
+        except OSError:
             pass
+        if isinstance(e, InputOutputError):
+            _name(e, path, temporary)
+        elif isinstance(e, OSError):
+            raise input_output(f"{path}: {e.strerror}", e.errno or 0, path) from e
         raise
     return stats
 
 
-def _pair(value: Any, what: str) -> Optional[Tuple[int, int]]:
-    if value is None:
-        return None
-    if isinstance(value, int):
-        value = (0, value)
-    first, end = value
-    if not 0 <= first <= end:
-        raise ValueError(f"{what}: {value} is not a range")
-    return first, end
-
-
-def load_cache(file: Any, *, layers: Any = None, tokens: Any = None, raw: bool = False,
+def load_cache(file: Any, *, layers: Range = None, tokens: Range = None, raw: bool = False,
                **options: Any) -> Cache:
     """The cache of an archive as a kvarc.Cache of numpy arrays [batch, heads, tokens, channels].
 
-    layers, tokens: a pair (first, end), or the number of leading ones; None: all. raw: bf16 and
+    layers, tokens: as of Reader.read: a slice, a range or a pair (first, end), an int for one
+    alone, None: all. raw: bf16 and
     8-bit floats as uint16 and uint8 whatever is installed; Layer.dtypes has the dtypes.
     Other options as of Reader. An archive of `kvarc pack` gives its keys and values by layer.
     """
+    check(layers, "layers")
+    check(tokens, "tokens")
+    if options.get("salvage"):
+        raise ValueError("salvage: a cache with gaps is none: Reader(salvage=True).read() has what "
+                         "is left")
     with Reader(file, **options) as reader:
-        layers, tokens = _pair(layers, "layers"), _pair(tokens, "tokens")
         found = _layout.find_json(reader)
         if found is None:
             return _restore.of_tensors(reader, layers, tokens, raw)
@@ -194,11 +228,14 @@ def load(file: Any, *, config: Any = None, raw: bool = False, replay: Any = None
 
     A list of pairs (or a dict of them) comes back as one, with arrays of the axes that it had;
     an archive of `kvarc pack` as a list of pairs [heads, tokens, channels]. A cache of a
-    framework comes back as a kvarc.Cache of numpy arrays, or with config=model.config as a cache
-    of the framework. replay: the model, for an archive that was saved with replay=.
+    framework comes back as a kvarc.Cache of numpy arrays, or with config=model.config, or
+    model=model, as a cache of the framework. replay: the model, for an archive that was saved
+    with replay=.
     Options as of load_cache, or of the adapter.
     """
     reader = {k: options.pop(k) for k in _READER if k in options}
+    if config is None and options.get("model") is not None:
+        config = getattr(options["model"], "config", None)
     if options and config is None:
         raise TypeError(f"options that are not known: {', '.join(options)}")
     if replay is not None:

@@ -8,7 +8,7 @@ from typing import Any, Dict, List
 __all__ = ["Cache", "Layer"]
 
 
-@dataclass
+@dataclass(repr=False)
 class Layer:
     """One layer of a cache.
 
@@ -30,8 +30,14 @@ class Layer:
     positions: Any = None
     metadata: Dict[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        arrays = {**self.tensors, **self.states}
+        shapes = ", ".join(f"{name} {tuple(array.shape)}" for name, array in arrays.items())
+        window = f", window of {self.window}" if self.window else ""
+        return f"<kvarc.Layer: {shapes or 'nothing'}{window}>"
 
-@dataclass
+
+@dataclass(repr=False)
 class Cache:
     """A cache. tokens: token ids, [tokens] or [batch, tokens], or None; they may be more than
     the layers hold. metadata: anything that JSON has. model: what is recorded as the identity
@@ -45,3 +51,8 @@ class Cache:
     model: str = ""
     format: str = "cache"
     identity: Dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        model = f" of {self.model}" if self.model else ""
+        first = f", the first one {self.layers[0]!r}" if self.layers else ""
+        return f"<kvarc.Cache{model}: {len(self.layers)} layers{first}>"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno as _errno
 import os as _os
-from typing import Optional
+import re as _re
+from typing import Optional, Union as _Union
 
 from ._native import ffi, lib
 
@@ -19,8 +20,10 @@ class Error(Exception):
     """What went wrong, as the library says it: the base of all exceptions of this package.
 
     offset: bytes from the start of the archive, frame: sequence number, track and layer: where
-    the fault lies; None where that is not known. name, digest: of the profile, model or segment
-    that is needed. bytes_needed: of MemLimitError, a limit that would have sufficed.
+    the fault lies; None where that is not known. tensor, tokens: of DamagedError the index of the
+    tensor, and a range of its tokens; of GeometryError tokens is the number that the track has.
+    name, digest: of the profile, model or segment that is needed. bytes_needed: of MemLimitError,
+    a limit that would have sufficed.
     """
 
     code = 0
@@ -28,7 +31,8 @@ class Error(Exception):
     frame: Optional[int] = None
     track: Optional[int] = None
     layer: Optional[int] = None
-    tokens: Optional[int] = None
+    tensor: Optional[int] = None
+    tokens: _Union[None, int, range] = None
     bytes_needed = 0
     name = ""
     digest = b""
@@ -83,9 +87,13 @@ class AuthError(Error):
 
 
 class InputOutputError(Error, OSError):
-    """Reading or writing failed; `__cause__` is the exception of a file-like object."""
+    """Reading or writing failed; `__cause__` is the exception of a file-like object. errno,
+    strerror and filename are set where they are known, and it is a FileNotFoundError,
+    PermissionError and so on, too, where that fits."""
 
     code = lib.KVARC_IO
+
+    __str__ = Exception.__str__
 
 
 class UsageError(Error, ValueError):
@@ -114,6 +122,36 @@ class NotFoundError(Error, KeyError):
     __str__ = Exception.__str__
 
 
+_TEXTS = {_os.strerror(n): n for n in sorted(_errno.errorcode, reverse=True)}
+
+
+def input_output(text: str, errno: int, filename: Optional[str] = None) -> InputOutputError:
+    """An InputOutputError of an errno, 0: not known."""
+    named = type(OSError(errno, "")) if errno else OSError
+    kind = InputOutputError if named is OSError else \
+        type("InputOutputError", (InputOutputError, named), {"__module__": __name__})
+    e = kind(text)
+    if errno:
+        e.errno, e.strerror = errno, _os.strerror(errno)
+    if filename:
+        e.filename = filename
+    return e
+
+
+def of_os_error(e: OSError) -> InputOutputError:
+    """An exception of the operating system as one of this package."""
+    name = None if e.filename is None else _os.fsdecode(e.filename)
+    text = e.strerror or str(e)
+    return input_output(f"{name}: {text}" if name else text, e.errno or 0, name)
+
+
+def _errno_of(text: str, cause: Optional[BaseException]) -> int:
+    """The errno of a failure that the library has put into words, 0: it is not known."""
+    if isinstance(cause, OSError) and cause.errno:
+        return cause.errno
+    return next((n for words, n in _TEXTS.items() if words in text), 0)
+
+
 _CLASSES = {c.code: c for c in list(globals().values())
             if isinstance(c, type) and issubclass(c, Error) and c is not Error}
 
@@ -136,8 +174,10 @@ class Trouble:
         ffi.errno = exception.errno if isinstance(exception, OSError) and exception.errno \
             else _errno.EIO
 
-    def exception(self, ret: int, what: str = "") -> Error:
-        """The exception of a return code."""
+    def exception(self, ret: int, what: str = "", cause: Optional[BaseException] = None, *,
+                  path: bool = False) -> Error:
+        """The exception of a return code. what: a name, or path (path=True); cause: what a
+        callback raised."""
         c = self.c
         filled = c.code == ret
         text = ffi.string(c.text).decode("utf-8", "replace") if filled else ""
@@ -145,7 +185,16 @@ class Trouble:
             text = ffi.string(lib.kvarc_strerror(ret)).decode()
             if ret == lib.KVARC_IO and ffi.errno:
                 text = _os.strerror(ffi.errno)
-        e = _CLASSES.get(ret, Error)(f"{what}: {text}" if what else text)
+        if filled and c.reason == lib.KVARC_REASON_PROFILE_NEEDED:
+            text += "; give it with profiles=[FILE], or install it with 'kvarc profiles install'"
+        # names of functions of C say nothing here, and one name of a file is enough
+        text = _re.sub(r"^kvarc_[a-z_0-9]+: ", "", text)
+        named = not what or text.startswith(what) or path and what in text
+        text = text if named else f"{what}: {text}"
+        if ret == lib.KVARC_IO:
+            e: Error = input_output(text, _errno_of(text, cause), what if path else "")
+        else:
+            e = _CLASSES.get(ret, Error)(text)
         e.code = ret
         if filled:
             e.offset, e.frame = _known(c.offset), _known(c.frame)
@@ -155,12 +204,12 @@ class Trouble:
             e.digest = bytes(ffi.buffer(c.digest))
         return e
 
-    def check(self, ret: int, what: str = "") -> None:
-        """Raises unless ret is OK."""
+    def check(self, ret: int, what: str = "", *, path: bool = False) -> None:
+        """Raises unless ret is OK; what, path as of exception."""
         if ret == lib.KVARC_OK:
             self.raised = None
             return
         cause, self.raised = self.raised, None
         if cause is not None and not isinstance(cause, Exception):
             raise cause
-        raise self.exception(ret, what) from cause
+        raise self.exception(ret, what, cause, path=path) from cause

@@ -2,6 +2,7 @@
 """What a cache looks like: tracks (token axes), tensors, RoPE."""
 from __future__ import annotations
 
+import functools
 import struct
 from dataclasses import dataclass
 from typing import Any, List, Optional, Sequence, Tuple
@@ -68,6 +69,28 @@ class Rope:
         """theta^(-2i/rotary) radians per position for pair i, without scaling."""
         log = _log2(float(theta))
         return cls(tuple(_rotation(log, i, rotary) for i in range(rotary // 2)), interleaved)
+
+
+    def __repr__(self) -> str:
+        return f"<kvarc.Rope of {2 * len(self.freq)} channels" \
+               f"{', interleaved' if self.interleaved else ''}>"
+
+
+@functools.lru_cache(maxsize=64)
+def _of_theta(theta: float, channels: int) -> Rope:
+    return Rope.of_theta(theta, channels)
+
+
+def rope_of(given: Any, channels: int) -> Optional[Rope]:
+    """The RoPE of keys with this many channels: a Rope, or theta (10000.0, for instance) where
+    all channels are rotated in halves; None and False: none."""
+    if given is None or given is False or isinstance(given, Rope):
+        return given or None
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or \
+            not 1 < given < float("inf"):
+        raise TypeError("rope: a kvarc.Rope, or the theta of one such as 10000.0, is needed, not "
+                        f"{given!r}")
+    return _of_theta(float(given), channels)
 
 
 @dataclass(frozen=True)

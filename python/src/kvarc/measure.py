@@ -12,6 +12,7 @@ import numpy as np
 from . import archive
 from ._io import is_buffer, is_path
 from .errors import Error
+from .models import Profile
 from .reader import Reader
 
 __all__ = ["info", "bench", "Measured"]
@@ -60,6 +61,8 @@ def bench(cache: Any, *, levels: Sequence[int] = (0, 1), repeats: int = 3,
         made = archive.load_cache(cache, raw=True)
     else:
         made = archive.to_cache(cache, dtype=dtype)
+    if options.get("profile") is not None:
+        options["profile"] = Profile.of(options["profile"])
     rows = []
     for level in levels:
         save_s, load_s, stats, data = [], [], {}, b""
@@ -68,9 +71,9 @@ def bench(cache: Any, *, levels: Sequence[int] = (0, 1), repeats: int = 3,
             stats = archive.save(file, made, level=level, threads=threads, **options)
             save_s.append(time.perf_counter() - start)
             data = file.getbuffer()
-            profiles = [options["profile"]] if options.get("profile") is not None else []
             start = time.perf_counter()
-            back = archive.load_cache(data, raw=True, threads=threads, profiles=profiles,
+            back = archive.load_cache(data, raw=True, threads=threads,
+                                      profiles=options.get("profile"),
                                       predictor=options.get("predictor"))
             load_s.append(time.perf_counter() - start)
         _compare(made, back)

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Sequence
 import numpy as np
 
 from . import _arrays
-from ._io import Sink, Source, callback, is_path
+from ._io import Sink, Source, callback, is_buffer, is_path
 from ._native import ffi, lib
 from ._options import Common
 from .geometry import Rope
@@ -31,6 +31,20 @@ class Profile:
         finally:
             source.close()
         self._own(c)
+
+    @classmethod
+    def of(cls, given: Any, what: str = "profile") -> "Profile":
+        """The Profile itself, or one of what Profile() takes; TypeError in words."""
+        if isinstance(given, cls):
+            return given
+        if is_path(given) or is_buffer(given) or hasattr(given, "read"):
+            return cls(given)
+        raise TypeError(f"{what}: a kvarc.Profile or the path of one is needed, not {given!r}")
+
+    def __repr__(self) -> str:
+        info = self.info
+        return f"<kvarc.Profile {self.name or info['digest']}, levels {info['levels']}, " \
+               f"{info['file_bytes']} bytes>"
 
     def _own(self, c: Any) -> None:
         self.c = ffi.gc(c[0], lambda p: lib.kvarc_profile_close(ffi.new("kvarc_profile **", p)))
@@ -123,6 +137,21 @@ class Predictor:
         c = ffi.new("kvarc_predictor **")
         common.trouble.check(lib.kvarc_predictor_open_model(c, os.fsencode(path), options))
         self._own(c)
+
+    @classmethod
+    def of(cls, given: Any, what: str = "predictor") -> "Predictor":
+        """The Predictor itself, or one of the model at a path; TypeError in words."""
+        if isinstance(given, cls):
+            return given
+        if is_path(given):
+            return cls(given)
+        raise TypeError(f"{what}: a kvarc.Predictor or the path of a model is needed, not "
+                        f"{given!r}")
+
+    def __repr__(self) -> str:
+        model = self.model
+        return f"<kvarc.Predictor {self.name or model['name'] or self.digest}, " \
+               f"{model['layers']} layers>"
 
     def _own(self, c: Any) -> None:
         self.c = ffi.gc(c[0],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -11,11 +11,11 @@ from . import _arrays, geometry
 from ._io import MemorySinks, Source
 from ._native import ffi, lib
 from ._options import Common, reader_options
-from .errors import Trouble
+from ._ranges import Range, span
+from .errors import DamagedError, OptionsError, Trouble
 
 __all__ = ["Reader", "Checkpoint", "Damage"]
 
-Range = Union[None, int, slice, Tuple[int, int]]
 STATES = {lib.KVARC_STATE_CLOSED: "closed", lib.KVARC_STATE_OPEN: "open",
           lib.KVARC_STATE_CUT: "cut", lib.KVARC_STATE_DAMAGED: "damaged",
           lib.KVARC_STATE_UNKNOWN: "unknown"}
@@ -66,32 +66,14 @@ def _damage(opaque: Any, c: Any) -> None:
         ffi.string(c.what).decode()))
 
 
-def _span(value: Range, total: int, what: str) -> Tuple[int, int]:
-    """First and number of a range. What lies behind the end is left to the library to refuse."""
-    if value is None:
-        return 0, total
-    if isinstance(value, slice):
-        if value.step not in (None, 1):
-            raise ValueError(f"{what}: ranges have no step")
-        first, end, _ = value.indices(total)
-        return first, max(end - first, 0)
-    if isinstance(value, tuple):
-        first, end = value
-        if not 0 <= first <= end:
-            raise ValueError(f"{what}: {value} is not a range")
-        return first, end - first
-    if value < 0:
-        raise ValueError(f"{what}: {value} is negative")
-    return value, 1
-
-
 class Reader:
     """Reads an archive from a path, bytes or another buffer (without a copy), or a binary
     file-like object that can seek, of fsspec for instance.
 
     checkpoint: number of the state to open, 0: the last one. salvage: read what is undamaged of
-    a damaged archive. profiles: handles of Profile, predictor: of Predictor, for archives that
-    need them. request_cost: bytes that pass while a request takes, 0: 65536.
+    a damaged archive. profiles: for archives that need one, a path or Profile, or some of them;
+    installed ones are found without it. predictor: a Predictor or the path of the model, for
+    levels 4 to 8. request_cost: bytes that pass while a request takes, 0: 65536.
     Other options as of Writer. One thread uses a Reader at a time; the GIL is released while the
     library works. Every check of what is read was made when a call returns.
     """
@@ -100,17 +82,65 @@ class Reader:
                  progress: Any = None, **options: Any) -> None:
         self._c = ffi.new("kvarc_reader **")
         self._common = common = Common(threads=threads, memlimit=memlimit, progress=progress)
-        c_options = reader_options(common, **options)
+        self._options = reader_options(common, **options)
+        self._salvage = bool(options.get("salvage"))
+        self._lost: List[Damage] = []
         self._source: Optional[Source] = Source(file, common.trouble)
         try:
-            self._check(lib.kvarc_reader_open(self._c, self._source.c, c_options))
+            self._check(lib.kvarc_reader_open(self._c, self._source.c, self._options))
             self.tracks, self.tensors = geometry.from_c(lib.kvarc_reader_geometry(self._c[0]))
         except BaseException:
             self.close()
             raise
 
+    def __repr__(self) -> str:
+        if self._c[0] == ffi.NULL:
+            return "<kvarc.Reader, closed>"
+        tokens = max((self.tokens(t) for t in range(len(self.tracks))), default=0)
+        return f"<kvarc.Reader of {self.n_layers} layers, {len(self.tensors)} tensors, " \
+               f"{tokens} tokens>"
+
     def _check(self, ret: int) -> None:
-        self._common.trouble.check(ret)
+        try:
+            self._common.trouble.check(ret)
+        except DamagedError as e:
+            self._again()
+            if e.offset is not None and self._c[0] != ffi.NULL:
+                self._locate(e)
+            raise
+
+    def _again(self) -> None:
+        """A handle that met damage reads nothing more: another one can read the rest."""
+        if self._c[0] == ffi.NULL or self._source is None:
+            return
+        self._lost = self.lost()
+        lib.kvarc_reader_close(self._c)
+        if lib.kvarc_reader_open(self._c, self._source.c, self._options) == lib.KVARC_OK and \
+                geometry.from_c(lib.kvarc_reader_geometry(self._c[0])) != \
+                (self.tracks, self.tensors):
+            lib.kvarc_reader_close(self._c)
+
+    def _chunk_at(self, offset: int) -> Optional[Tuple[int, int, int]]:
+        """Tensor, first token and number of tokens of what the bytes at an offset hold."""
+        for d in self._lost:
+            if d.tensor is not None and d.offset == offset:
+                return d.tensor, d.t0, d.n
+        c, i = ffi.new("kvarc_chunk_info *"), 0
+        while lib.kvarc_reader_chunk(self._c[0], i, c) == lib.KVARC_OK:
+            if c.offset <= offset < c.offset + c.frame_bytes and c.tensor < len(self.tensors):
+                return c.tensor, c.t0, c.n
+            i += 1
+        return None
+
+    def _locate(self, e: DamagedError) -> None:
+        """Says which layer and tokens are damaged, where that is known."""
+        found = self._chunk_at(e.offset or 0)
+        if found is None:
+            return
+        e.tensor, t0, n = found
+        tensor = self.tensors[e.tensor]
+        e.track, e.layer, e.tokens = tensor.track, tensor.layer, range(t0, t0 + n)
+        e.args = (f"{e.args[0]} (layer {tensor.layer} {tensor.kind}, tokens {t0} to {t0 + n - 1})",)
 
     def _handle(self) -> Any:
         if self._c[0] == ffi.NULL:
@@ -178,7 +208,7 @@ class Reader:
         return {name: one.data for name, one in sinks.items}
 
     def _tokens(self, track: int, tokens: Range, want_ids: bool) -> np.ndarray:
-        t0, n = _span(tokens, self.tokens(track), "tokens")
+        t0, n = span(tokens, self.tokens(track), "tokens")
         out = np.empty(n, np.int32)
         c = ffi.from_buffer("int32_t[]", out) if n else ffi.NULL
         ids, positions = (c, ffi.NULL) if want_ids else (ffi.NULL, c)
@@ -187,7 +217,6 @@ class Reader:
 
     def ids(self, track: int = 0, tokens: Range = None) -> Optional[np.ndarray]:
         """Token ids of a track, int32 [tokens]; None: the archive has none."""
-        from .errors import OptionsError
         try:
             return self._tokens(track, tokens, True)
         except OptionsError:
@@ -198,8 +227,8 @@ class Reader:
         return self._tokens(track, tokens, False)
 
     def _range(self, track: int, layers: Range, tokens: Range) -> Any:
-        first, n = _span(layers, self.n_layers, "layers")
-        t0, n_tokens = _span(tokens, self.tokens(track), "tokens")
+        first, n = span(layers, self.n_layers, "layers")
+        t0, n_tokens = span(tokens, self.tokens(track), "tokens")
         return ffi.new("kvarc_range *", {"track": track, "layer0": first, "n_layers": n,
                                          "t0": t0, "n": n_tokens})
 
@@ -213,9 +242,11 @@ class Reader:
              out: Optional[Mapping[int, np.ndarray]] = None) -> Dict[int, np.ndarray]:
         """Elements of a track, by index of the tensor: arrays [tokens, heads, channels].
 
-        layers, tokens: a slice, a pair (first, end), a number, None: all. tensors: indices of
-        those that are wanted. bf16 and 8-bit floats come as dtypes of ml_dtypes where that is
-        installed, else (or with raw=True) as uint16 and uint8. out: arrays to read into, of the
+        layers, tokens: a slice, a range or a pair (first, end): from first on, before end; an
+        int: that one alone; None: all. tensors: indices of those that are wanted. bf16 and 8-bit
+        floats come as dtypes of ml_dtypes where that is installed, else (or with raw=True) as
+        uint16 and uint8. With salvage what is lost is zero, and lost() names it. DamagedError:
+        the Reader can be used on, for other layers and tokens. out: arrays to read into, of the
         same shapes, of any strides (in place of `tensors`); nothing is allocated then.
         Only what the range touches is read from the file.
         """
@@ -228,7 +259,8 @@ class Reader:
             t = self.tensors[i]
             shape = (c.n, t.heads, t.channels)
             if out is None:
-                arrays[i] = bits = np.empty(shape, _arrays.BITS[t.dtype])
+                make = np.zeros if self._salvage else np.empty
+                arrays[i] = bits = make(shape, _arrays.BITS[t.dtype])
             else:
                 arrays[i] = out[i]
                 bits = self._checked_out(out[i], t, shape)
@@ -264,15 +296,17 @@ class Reader:
         """Reads all of the archive; every damaged place. Empty: nothing is damaged."""
         damages = _Damages(self._common.trouble)
         ret = lib.kvarc_reader_verify(self._handle(), lib.kvpy_damage, damages.handle)
-        if ret != lib.KVARC_DATA:
+        if ret == lib.KVARC_DATA:
+            self._again()
+        else:
             self._check(ret)
         return damages.list
 
     def lost(self) -> List[Damage]:
-        """With salvage: what could not be read so far."""
+        """With salvage: what could not be read so far; of these tokens read() gives zeros."""
         damages = _Damages(self._common.trouble)
         lib.kvarc_reader_damage(self._handle(), lib.kvpy_damage, damages.handle)
-        return damages.list
+        return list(dict.fromkeys([*self._lost, *damages.list]))
 
     def close(self) -> None:
         """Nothing when it is closed already."""

@@ -59,8 +59,9 @@ class Recorder:
     """Records how a model takes tokens while it is a context: for replay= of kvarc.save.
 
         with kvarc.replay.Recorder(model) as recorder:
-            model.generate(ids, past_key_values=cache)
-        kvarc.save("x.kva", cache, tokens=..., model=model, replay=recorder)
+            out = model.generate(ids, past_key_values=cache)
+        kvarc.save("x.kva", cache, tokens=out[:, :cache.get_seq_length()], model=model,
+                   replay=recorder)
 
     pieces: the number of tokens of each call since the cache was empty. threads: of torch then.
     """
@@ -166,7 +167,8 @@ def for_save(cache: Cache, replay: Union[Recorder, Any], schedule: Any = None) -
     n = len(pairs[0][0])
     ids = np.asarray(cache.tokens).reshape(-1)[:n]
     if len(ids) < n:
-        raise OptionsError(f"replay needs the ids of all {n} tokens")
+        raise OptionsError(f"replay needs the ids of all {n} tokens, of {len(ids)} they are given: "
+                           f"out[:, :{n}] of out = model.generate(...)")
     pieces = [n] if schedule is None else list(schedule)
     if sum(pieces) != n:
         raise OptionsError(f"the schedule has {sum(pieces)} tokens, the cache has {n}")

@@ -7,13 +7,13 @@ import os
 import time as _time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 
 from . import _layout, archive
 from ._layout import Layout
-from .errors import GeometryError
+from .errors import GeometryError, UsageError, of_os_error
 from .reader import Checkpoint, Reader
 from .writer import Writer
 
@@ -117,7 +117,12 @@ class Session:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        if os.path.exists(self.path) and not os.path.isfile(self.path):
+            raise UsageError(f"{self.path}: is not a file: a session needs one")
+        try:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as e:
+            raise of_os_error(e) from e
         try:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -132,7 +137,8 @@ class Session:
                time: Optional[float] = None, compare: bool = True, **keywords: Any) -> Appended:
         """Saves the state of a cache; see save() for cache, tokens and keywords.
 
-        label: readable text of the checkpoint. time: seconds since 1970, None: now.
+        label: readable text of the checkpoint. Of a state that is the last checkpoint already,
+        with the same label or None, nothing is written. time: seconds since 1970, None: now.
         compare: elements of the tokens that the archive has already are decoded and compared,
         and replaced where they differ in any bit. With compare=False equal token ids and
         positions count as equal tokens: faster, and right only where the caller never computes
@@ -171,13 +177,14 @@ class Session:
             whole = [t for t in range(len(layout.tracks)) if t not in kept and not state.same(t)]
             same = all(kept[t] == r.tokens(t) == layout.first[t] + _length(layout, t)
                        for t in kept)
-        if same and not whole and label is None and checkpoints:
+        if same and not whole and checkpoints and label in (None, checkpoints[-1].label):
             return Appended(checkpoints[-1].number, _longest(layout), sum(kept.values()), 0, 0)
         before = os.path.getsize(self.path)
         with Writer(self.path, append=True, **self.options) as w:
             new = 0
-            for t, n in kept.items():
-                new += self._replace(w, layout, t, n)
+            for t in list(kept):
+                kept[t], written = self._replace(w, layout, t, kept[t])
+                new += written
             for t in whole:
                 self._replace(w, layout, t, 0)
             number = w.checkpoint(label, time)
@@ -185,8 +192,8 @@ class Session:
                         os.path.getsize(self.path) - before)
 
     @staticmethod
-    def _replace(w: Writer, layout: Layout, track: int, kept: int) -> int:
-        """Writes the tokens of a track behind those that stay."""
+    def _replace(w: Writer, layout: Layout, track: int, kept: int) -> Tuple[int, int]:
+        """Writes the tokens of a track behind those that stay; how many stay, and were written."""
         if w.tokens(track) > kept == layout.first[track] + _length(layout, track) > 0:
             kept -= 1  # cropped: a rewind needs a token behind it
         skip = kept - layout.first[track]
@@ -194,8 +201,11 @@ class Session:
         ids, positions = layout.ids[track], layout.positions[track]
         if w.tokens(track) != kept:
             w.rewind(track, kept)
-        return w.append(track, arrays, ids=None if ids is None else ids[skip:],
-                        positions=None if positions is None else positions[skip:])
+        return kept, w.append(track, arrays, ids=None if ids is None else ids[skip:],
+                              positions=None if positions is None else positions[skip:])
+
+    def __repr__(self) -> str:
+        return f"kvarc.Session({self.path!r})"
 
     @property
     def checkpoints(self) -> List[Checkpoint]:

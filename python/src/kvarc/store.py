@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import time as _time
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from . import _arrays, _safetensors, archive
+from . import _arrays, _safetensors, archive, geometry
 from ._import import Import
 from ._io import MemorySinks, callback, is_path
 from ._native import ffi, lib
-from ._options import Common, writer_options
-from .errors import Trouble
+from ._options import Common, count, writer_options
+from ._profiles import why_unfit
+from .errors import Error, FormatError, NotFoundError, PredictorError, Trouble, UsageError
+from .models import Profile
 
 __all__ = ["Store", "Version", "Saved", "Found", "Collected"]
 
@@ -105,20 +108,47 @@ def _line(opaque: Any, text: Any) -> None:
     ffi.from_handle(opaque).list.append(_string(text))
 
 
+def _default() -> str:
+    """The store of the command: KVARC_STORE, or else a folder of the user."""
+    if os.environ.get("KVARC_STORE"):
+        return os.environ["KVARC_STORE"]
+    base = os.environ.get("XDG_DATA_HOME", "")
+    if not base.startswith("/"):
+        base = os.path.expanduser("~/.local/share")
+    return os.path.join(base, "kvarc", "store")
+
+
+def _folder(url: str) -> Optional[str]:
+    """The folder of a store in one, else None."""
+    if re.match(r"[a-z0-9+.-]+://", url):
+        return None
+    return url[5:] if url.startswith("file:") else url
+
+
+def _named(session: str, version: int) -> Tuple[bytes, int]:
+    """The name of a session and the number of a version of "NAME" or "NAME@NUMBER"."""
+    found = re.fullmatch(r"(.+)@([0-9]{1,18})", session, re.S) if version == 0 else None
+    if found:
+        session, version = found[1], int(found[2])
+    return session.encode("utf-8"), count(version, "version")
+
+
 class Store:
     """A store of sessions in a folder (or what else the library was built with: s3://, redis://).
 
-    url: a path, file:PATH, s3://BUCKET/PREFIX, redis://HOST. create: a folder is made when it is
-    not there. namespace: who may share what is stored. Tokens that the store has already, with
-    equal ids and equal elements, are not stored again. Any number of processes and machines use
-    a store at once; a Store serves one thread at a time.
+    url: a path, file:PATH, s3://BUCKET/PREFIX, redis://HOST; None: KVARC_STORE, or the default
+    store of the command. create: a folder that is not there is made by the first save, and is
+    an empty store until then. Sessions are named "chat/42"; where a version can be given
+    "chat/42@3" is one, too. namespace: who may share what is stored. Tokens that the store has
+    already, with equal ids and equal elements, are not stored again. Any number of processes and
+    machines use a store at once; a Store serves one thread at a time.
     """
 
-    def __init__(self, url: Any, *, create: bool = True, sync: bool = True,
-                 namespace: Optional[str] = None, profiles: Sequence[Any] = (),
-                 threads: Optional[int] = None, memlimit: int = 0, region: Optional[str] = None,
-                 endpoint: Optional[str] = None, access_key: Optional[str] = None,
-                 secret_key: Optional[str] = None, session_token: Optional[str] = None) -> None:
+    def __init__(self, url: Any = None, *, create: bool = True, sync: bool = True,
+                 namespace: Optional[str] = None, profiles: Any = (), threads: Optional[int] = None,
+                 memlimit: int = 0, region: Optional[str] = None, endpoint: Optional[str] = None,
+                 access_key: Optional[str] = None, secret_key: Optional[str] = None,
+                 session_token: Optional[str] = None) -> None:
         self._c = ffi.new("kvarc_store **")
         self._common = common = Common(threads=threads, memlimit=memlimit)
         options = ffi.new("kvarc_store_options *")
@@ -127,34 +157,59 @@ class Store:
         options.flags = (lib.KVARC_STORE_CREATE if create else 0) | \
             (0 if sync else lib.KVARC_STORE_NO_SYNC)
         options.name_space = common.text(namespace)
-        options.profiles, options.n_profiles = common.profiles(profiles), len(profiles)
+        common.set_profiles(options, profiles)
+        common.find_profiles(options)
         options.region, options.endpoint = common.text(region), common.text(endpoint)
         options.access_key, options.secret_key = common.text(access_key), common.text(secret_key)
         options.session_token = common.text(session_token)
-        self._check(lib.kvarc_store_open(self._c, common.text(os.fspath(url)), options))
+        self._url, self._options = _default() if url is None else os.fsdecode(url), options
+        self._folder = _folder(self._url)
+        self._waits = create and self._folder is not None and not os.path.exists(self._folder)
+        if not self._waits:
+            self._open()
+
+    def _open(self) -> None:
+        self._check(lib.kvarc_store_open(self._c, self._common.text(self._url), self._options))
+        self._waits = False
+
+    def __repr__(self) -> str:
+        return f"kvarc.Store({self._url!r})"
 
     def _check(self, ret: int, what: str = "") -> None:
         self._common.trouble.check(ret, what)
 
-    def _handle(self) -> Any:
+    def _handle(self, make: bool = False) -> Any:
+        if self._waits and (make or os.path.exists(self._folder or "")):
+            os.makedirs(os.path.dirname(os.path.abspath(self._folder or "")), 0o700, exist_ok=True)
+            self._open()
+        if self._waits:
+            raise NotFoundError(f"there is no store at {self._url} yet: save() makes it")
         if self._c[0] == ffi.NULL:
             raise ValueError("the store is closed")
         return self._c[0]
 
-    def _import(self, cache: Any, keywords: Mapping[str, Any]) -> Import:
+    def _is_empty(self) -> bool:
+        """Whether nothing was saved yet, so that there is no folder."""
+        return self._waits and not os.path.exists(self._folder or "")
+
+    def _import(self, cache: Any, keywords: Mapping[str, Any], rope: Any = None,
+                profile: Any = None) -> Import:
+        known = {"rope": rope, "profiles": profile}
         if is_path(cache):
-            return Import(cache, self._common, **keywords)
+            return Import(cache, self._common, **known, **keywords)
         made = archive.to_cache(cache, **keywords)
         identity = {**({"model": made.model} if made.model else {}), **made.identity}
         return Import(_safetensors.dump(made), self._common, name=_safetensors.NAME,
-                      identity=identity)
+                      identity=identity, **known)
 
     def save(self, session: str, cache: Any, *, label: Optional[str] = None,
              time: Optional[float] = None, level: int = 1, profile: Any = None,
-             verify: bool = False, **keywords: Any) -> Saved:
+             rope: Any = None, verify: bool = False, **keywords: Any) -> Saved:
         """Saves a cache, as kvarc.save takes it (with tokens=, or nothing is shared), or the
         file at a path, as the next version of a session. It is durable when the call returns.
-        time: seconds since 1970, None: now. keywords: of kvarc.save, of a file identity=."""
+        time: seconds since 1970, None: now. rope: theta of the keys, where the profile is for
+        several. keywords: of kvarc.save, of a file identity=."""
+        profile = None if profile is None else Profile.of(profile)
         options, saved = ffi.new("kvarc_save_options *"), ffi.new("kvarc_saved *")
         common = Common(threads=self._common.threads, memlimit=self._common.memlimit)
         ffi.memmove(ffi.addressof(options, "writer"),
@@ -162,27 +217,39 @@ class Store:
                     ffi.sizeof("kvarc_writer_options"))
         options.label = common.text(label)
         options.time = int((_time.time() if time is None else time) * 1000)
-        with self._import(cache, keywords) as im:
-            self._check(lib.kvarc_store_save(self._handle(), session.encode("utf-8"), im.c[0],
-                                             options, saved), session)
+        with self._import(cache, keywords, rope, profile) as im:
+            try:
+                self._check(lib.kvarc_store_save(self._handle(make=True), session.encode("utf-8"),
+                                                 im.c[0], options, saved), session)
+            except PredictorError as e:
+                tensors = geometry.from_c(lib.kvarc_import_geometry(im.c[0]))[1]
+                why = why_unfit(profile, tensors) if profile is not None else ""
+                if why:
+                    e.args = (f"{session}: {why}",)
+                raise
         return Saved(saved.version, saved.tokens, saved.kept_tokens, saved.new_tokens,
                      saved.file_bytes, saved.written_bytes)
 
     def load_files(self, session: str, version: int = 0) -> Dict[str, bytearray]:
         """The files of a version, byte for byte, by name; version 0: the last one. NotFoundError:
         there is no such version."""
-        sinks = MemorySinks(self._common.trouble)
-        self._check(lib.kvarc_store_load(self._handle(), session.encode("utf-8"), version,
-                                         lib.kvpy_item_open, sinks.handle, ffi.NULL),
+        sinks, (name, number) = MemorySinks(self._common.trouble), _named(session, version)
+        self._check(lib.kvarc_store_load(self._handle(), name, number, lib.kvpy_item_open,
+                                         sinks.handle, ffi.NULL),
                     f"{session}@{version}" if version else session)
         return {name: one.data for name, one in sinks.items}
 
     def load(self, session: str, version: int = 0, *, config: Any = None, raw: bool = False,
              **keywords: Any) -> Any:
-        """The cache of a version, as it was given to save(); config, keywords: as of kvarc.load.
-        FormatError: the version is another file, see load_files."""
+        """The cache of a version, as it was given to save(), or that of a file, as kvarc.load
+        gives it of an archive of `kvarc pack`; config, keywords: as of kvarc.load. FormatError:
+        no cache is known in it, see load_files."""
         files = self.load_files(session, version)
-        cache = _safetensors.parse(files.get(_safetensors.NAME, b""))
+        if config is None and keywords.get("model") is not None:
+            config = getattr(keywords["model"], "config", None)
+        if _safetensors.NAME not in files:
+            return archive.load(self._packed(session, files), config=config, raw=raw, **keywords)
+        cache = _safetensors.parse(files[_safetensors.NAME])
         for layer in cache.layers:
             for arrays in (layer.tensors, layer.states):
                 for name, array in arrays.items():
@@ -190,13 +257,27 @@ class Store:
                                                      raw or config is not None)
         return archive.from_cache(cache, config, **keywords)
 
+    def _packed(self, session: str, files: Dict[str, bytearray]) -> Any:
+        """An archive of the first of the files that has a cache."""
+        for name, data in files.items():
+            common = Common(threads=self._common.threads, memlimit=self._common.memlimit)
+            try:
+                with Import(data, common, name=name) as im:
+                    if lib.kvarc_import_geometry(im.c[0]).n_tensors:
+                        return im.pack()
+            except Error:
+                continue
+        raise FormatError(f"{session}: no cache is known in its files: use Store.load_files")
+
     def fork(self, session: str, to: str, version: int = 0) -> None:
         """Makes a version the first one of a new session; nothing is copied."""
-        self._check(lib.kvarc_store_fork(self._handle(), session.encode("utf-8"), version,
+        self._check(lib.kvarc_store_fork(self._handle(), *_named(session, version),
                                          to.encode("utf-8")), session)
 
     def remove(self, session: str) -> int:
         """Removes all versions of a session; returns how many. gc() frees their space."""
+        if _named(session, 0)[1]:
+            raise UsageError(f"{session}: versions cannot be removed one by one: give the session")
         n = ffi.new("uint64_t *")
         self._check(lib.kvarc_store_remove(self._handle(), session.encode("utf-8"), n), session)
         return n[0]
@@ -204,6 +285,8 @@ class Store:
     def list(self) -> List[Version]:
         """The last version of every session, by name."""
         found = _List(self._common.trouble)
+        if self._is_empty():
+            return []
         self._check(lib.kvarc_store_list(self._handle(), lib.kvpy_version, found.handle))
         return found.list
 
@@ -217,7 +300,7 @@ class Store:
     def identity(self, session: str, version: int = 0) -> Dict[str, str]:
         """What was recorded of a version: model, ..."""
         found = _List(self._common.trouble)
-        self._check(lib.kvarc_store_identity(self._handle(), session.encode("utf-8"), version,
+        self._check(lib.kvarc_store_identity(self._handle(), *_named(session, version),
                                              lib.kvpy_pair, found.handle), session)
         return dict(found.list)
 
@@ -225,6 +308,8 @@ class Store:
         """The sessions whose last version has leading tokens in common with a cache or a file,
         the most first. keywords: of kvarc.save."""
         found = _List(self._common.trouble, most)
+        if self._is_empty():
+            return []
         with self._import(cache, keywords) as im:
             self._check(lib.kvarc_store_find(self._handle(), im.c[0], lib.kvpy_found,
                                              found.handle))
@@ -259,6 +344,7 @@ class Store:
         return {name: getattr(c, name) for name in dir(c) if name != "reserved"}
 
     def close(self) -> None:
+        self._waits = False
         lib.kvarc_store_close(self._c)
 
     def __enter__(self) -> "Store":

@@ -6,12 +6,12 @@ import io
 import os
 from typing import Any, Iterable, List, Mapping, Optional, Sequence
 
-from . import archive
+from . import archive, geometry
 from ._import import Import
 from ._io import is_path
 from ._native import ffi, lib
 from ._options import Common
-from .geometry import Rope
+from .geometry import Tensor
 from .models import Profile
 from .reader import Reader
 
@@ -21,26 +21,47 @@ __all__ = ["train"]
 class _Caches:
     """Readers and imports, open until the trainer has run."""
 
-    def __init__(self, common: Common, rope: Optional[Rope]) -> None:
+    def __init__(self, common: Common, rope: Any) -> None:
         self.common, self.rope = common, rope
         self.open: List[Any] = []
 
     def add(self, trainer: Any, cache: Any) -> None:
+        what = os.fsdecode(cache) if is_path(cache) else "a cache"
         if is_path(cache) and not _is_archive(cache):
-            self.open.append(Import(cache, self.common))
-            ret = lib.kvarc_trainer_add_import(trainer, self.open[-1].c[0])
+            self.open.append(Import(cache, self.common, rope=self.rope))
+            c = self.open[-1].c[0]
+            self._known(what, geometry.from_c(lib.kvarc_import_geometry(c))[1])
+            ret = lib.kvarc_trainer_add_import(trainer, c)
         else:
-            if not is_path(cache):
-                file = io.BytesIO()
-                archive.save(file, cache, rope=self.rope, level=0, memlimit=self.common.memlimit)
-                cache = file.getvalue()
-            self.open.append(Reader(cache, memlimit=self.common.memlimit))
+            self.open.append(self._reader(cache))
+            self._known(what, self.open[-1].tensors)
             ret = lib.kvarc_trainer_add_reader(trainer, self.open[-1]._handle())
         self.common.trouble.check(ret)
+
+    def _reader(self, cache: Any) -> Reader:
+        """Of an archive whose keys have a RoPE, or of the same cache with the one given."""
+        if is_path(cache):
+            reader = Reader(cache, memlimit=self.common.memlimit)
+            if not self.rope or not _lack_rope(reader.tensors):
+                return reader
+            with reader:
+                cache = archive.load_cache(cache, raw=True, memlimit=self.common.memlimit)
+        file = io.BytesIO()
+        archive.save(file, cache, rope=self.rope, level=0, memlimit=self.common.memlimit)
+        return Reader(file.getvalue(), memlimit=self.common.memlimit)
+
+    def _known(self, what: str, tensors: Sequence[Tensor]) -> None:
+        if self.rope is None and _lack_rope(tensors):
+            raise ValueError(f"{what}: does not say the RoPE of its keys: give rope=THETA, or "
+                             "rope=False where the model has none")
 
     def close(self) -> None:
         for one in self.open:
             one.close()
+
+
+def _lack_rope(tensors: Sequence[Tensor]) -> bool:
+    return any(t.kind == "key" and t.rope is None for t in tensors)
 
 
 def _is_archive(path: Any) -> bool:
@@ -49,15 +70,16 @@ def _is_archive(path: Any) -> bool:
 
 
 def train(caches: Iterable[Any], out: Any = None, *, levels: Sequence[int] = (2, 3),
-          rope: Optional[Rope] = None, identity: Optional[Mapping[str, str]] = None,
+          rope: Any = None, identity: Optional[Mapping[str, str]] = None,
           held_out: int = 0, threads: Optional[int] = None, memlimit: int = 0,
           progress: Any = None) -> Profile:
     """Fits a profile for levels 2 and 3 to caches of one model.
 
     caches: paths of archives or of files that `kvarc pack` takes, or caches as save() takes
-    them: then with rope, the RoPE of their keys, which linear models need. 4000 tokens
-    are enough. out: the .kvp file that is written, a path or a binary file. held_out: percentage
-    of the tokens that is measured and not fitted, 1 to 50, 0: 10. The same caches give the same
+    them. rope: the RoPE of their keys, as of save(), which linear models need: for caches and
+    archives that do not say it, or False: the model has none. 4000 tokens are enough. out: the
+    .kvp file that is written, a path or a binary file. held_out: percentage of the tokens that is
+    measured and not fitted, 1 to 50, 0: 10. The same caches give the same
     profile on every machine.
     """
     common = Common(threads=threads, memlimit=memlimit, progress=progress)

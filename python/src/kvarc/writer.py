@@ -8,7 +8,10 @@ from . import _arrays, geometry
 from ._io import Sink, Source
 from ._native import ffi, lib
 from ._options import Common, writer_options
+from ._profiles import why_unfit
+from .errors import PredictorError
 from .geometry import Tensor, Track
+from .models import Profile
 
 __all__ = ["Writer"]
 
@@ -20,7 +23,8 @@ class Writer:
     append=True continues the archive at a path behind its last commit (tracks and tensors are
     those of the archive then, and must not be given).
 
-    level: 0 fast, 1 grid, 2 and 3 with a profile, 4 to 8 with a predictor. verify: every chunk
+    level: 0 fast, 1 grid, 2 and 3 with a profile (a Profile, or its path), 4 to 8 with a
+    predictor (a Predictor, or the path of its model), too. verify: every chunk
     is decoded again and compared. parity: share of the archive that is added for repair, 0.0625
     for instance. key (32 bytes), passphrase: the archive is encrypted. sync=False: no fsync.
     threads: None: the processors of this process, 8 at most. memlimit: bytes, 0: 256 MiB.
@@ -57,13 +61,27 @@ class Writer:
                 self.tracks, self.tensors = list(tracks), list(tensors)
                 self._check(lib.kvarc_writer_open(self._c, self._sink.c, c_options))
                 g, keep = geometry.to_c(self.tracks, self.tensors)
-                self._check(lib.kvarc_writer_set_geometry(self._c[0], g))
+                self._set_geometry(g, options.get("profile"))
             if identity:
                 self._identity(identity)
         except BaseException:
             self.abort()
             raise
         self._views = ffi.new("kvarc_view[]", max(len(self.tensors), 1))
+
+    def __repr__(self) -> str:
+        if self._c[0] == ffi.NULL:
+            return "<kvarc.Writer, closed>"
+        return f"<kvarc.Writer of {len(self.tracks)} tracks, {len(self.tensors)} tensors>"
+
+    def _set_geometry(self, g: Any, profile: Any) -> None:
+        try:
+            self._check(lib.kvarc_writer_set_geometry(self._c[0], g))
+        except PredictorError as e:
+            why = why_unfit(Profile.of(profile), self.tensors) if profile is not None else ""
+            if why:
+                e.args = (why,)
+            raise
 
     def _check(self, ret: int) -> None:
         self._common.trouble.check(ret)
