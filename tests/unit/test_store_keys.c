@@ -541,7 +541,7 @@ static void test_forged(void **state)
 		assert_int_equal(kvi_version_read(t.s, i ? "b" : "a", &number, &m), KVARC_OK);
 		m.needs.encrypted = !i;
 		assert_int_equal(kvi_arrive_version(t.s, "d", text, kvi_manifest_write(text, &m),
-		                                    false, &n),
+		                                    &n),
 		                 KVARC_DATA);
 		assert_int_equal(n.version, 0);
 		assert_non_null(strstr(t.error.text, "that its archive is"));
