@@ -5,7 +5,7 @@ KVARC_STORE=$PWD/st
 export KVARC_STORE
 # shellcheck disable=SC2317 # called by kv
 short() {
-	sed -E 's/[0-9.]+ [kM]?B /BYTES /g; s/[0-9a-f]{32}/ARCHIVE/g; s/chunk .*: .kvarc/chunk: '"'"'kvarc/
+	sed -E "s|$PWD|HERE|g" | sed -E 's/[0-9.]+ [kM]?B /BYTES /g; s/[0-9a-f]{32}/ARCHIVE/g; s/chunk .*: .kvarc/chunk: '"'"'kvarc/
 		s|packs/../|packs/XX/|; s|(ARCHIVE.kva: ).*(: .kvarc store)|\1WHY\2|' >&2
 }
 flip() { # the middle of the largest archive
