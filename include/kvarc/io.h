@@ -119,7 +119,17 @@ typedef struct kvarc_weight_cache {
 	uint64_t reserved[4]; /* zero */
 } kvarc_weight_cache;
 
-/* Options that all handles have in common. */
+/*
+ * Options that all handles have in common.
+ *
+ * A handle belongs to the process that opened it. What a child of fork() may do with a handle that
+ * it inherits: close or abort it, which frees its memory in the child, waits for no thread and
+ * writes nothing; and, if no call of it was at work at the fork, read with a reader, which then
+ * works in the calling thread, over a source whose reads have an offset (kvarc_source_open_path).
+ * Profiles and predictors can be used. A writer answers PROG to everything else, and so does its
+ * close: its parent goes on writing. Handles of stores, which have connections, are not for
+ * children.
+ */
 typedef struct kvarc_common {
 	const kvarc_allocator *allocator; /* NULL: malloc */
 	kvarc_error *error;               /* NULL, or filled on failure; must outlive the handle */

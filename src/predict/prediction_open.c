@@ -260,6 +260,7 @@ void kvi_prediction_close(struct kvi_prediction *g)
 {
 	if (!g)
 		return;
+	const bool inherited = kvi_pool_inherited(g->pool); /* threads that do not exist may wait */
 	if (g->run)
 		g->ops->close(g->run);
 	kvi_pool_close(g->pool);
@@ -275,9 +276,9 @@ void kvi_prediction_close(struct kvi_prediction *g)
 	kvi_free(g->alloc, g->turned);
 	kvi_free(g->alloc, g->channels);
 	kvi_free(g->alloc, g->elements);
-	if (g->has_changed)
+	if (g->has_changed && !inherited)
 		pthread_cond_destroy(&g->changed);
-	if (g->has_lock)
+	if (g->has_lock && !inherited)
 		pthread_mutex_destroy(&g->lock);
 	kvi_free(g->alloc, g);
 }

@@ -125,10 +125,21 @@ kvarc_ret kvi_reader_drain(kvarc_reader *r, kvarc_ret before)
 	return ret;
 }
 
+/* Each call takes the results of all its jobs before it returns. */
+static kvarc_ret check_rest(kvarc_reader *r)
+{
+	for (unsigned i = 0; i < r->workers.n_jobs; i++)
+		if (r->workers.jobs[i].busy)
+			return kvi_fail(r->error, KVARC_PROG,
+			                "another call of this reader is at work, or was when this "
+			                "process was forked: open another reader");
+	return KVARC_OK;
+}
+
 kvarc_ret kvi_reader_start(kvarc_reader *r)
 {
 	if (r->workers.jobs)
-		return KVARC_OK;
+		return check_rest(r);
 	const kvarc_common *c = &r->options.common;
 	if (!r->workers.pool && (c->overlap ? kvi_pool_open_beside : kvi_pool_open)(
 					&r->workers.pool, &r->alloc, c->threads))

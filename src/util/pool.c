@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* pool.c - a queue of jobs, the loops in them, and the threads that empty both */
+#include "config.h"
+
 #include "pool.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 /* More threads than this help nobody; it bounds what a caller can ask for. */
 enum { THREADS_MAX = 256 };
@@ -28,6 +31,7 @@ struct pool_loop {
 
 struct kvi_pool {
 	const struct kvi_alloc *alloc;
+	pid_t process; /* that has the threads */
 	pthread_mutex_t lock;
 	pthread_cond_t work, done;
 	pthread_cond_t finished; /* of a caller that runs no jobs */
@@ -46,6 +50,17 @@ struct kvi_pool {
 	unsigned n_workers; /* threads that run */
 	struct worker workers[];
 };
+
+bool kvi_pool_inherited(const struct kvi_pool *pool)
+{
+	return pool && pool->n_workers && pool->process != getpid();
+}
+
+/* Whether there are threads in this process. In a child of it the lock may be held for ever. */
+static bool has_threads(const struct kvi_pool *pool)
+{
+	return pool->n_workers && !kvi_pool_inherited(pool);
+}
 
 /* Others look again; the lock is held. */
 static void announce(struct kvi_pool *pool, pthread_cond_t *cond)
@@ -161,6 +176,7 @@ static kvarc_ret open_pool(struct kvi_pool **out, const struct kvi_alloc *alloc,
 	if (!pool)
 		return kvi_alloc_error(alloc);
 	pool->alloc = alloc;
+	pool->process = getpid();
 	pool->caller_works = caller_works;
 	pool->tail = &pool->head;
 	if (pthread_mutex_init(&pool->lock, NULL))
@@ -214,6 +230,10 @@ void kvi_pool_close(struct kvi_pool *pool)
 {
 	if (!pool)
 		return;
+	if (kvi_pool_inherited(pool)) {
+		kvi_free(pool->alloc, pool);
+		return;
+	}
 	pthread_mutex_lock(&pool->lock);
 	pool->stop = true;
 	announce(pool, &pool->work);
@@ -244,7 +264,7 @@ void kvi_pool_submit(struct kvi_pool *pool, struct kvi_job *job)
 {
 	job->next = NULL;
 	job->done = false;
-	if (pool->n_workers == 0) {
+	if (!has_threads(pool)) {
 		job->run(job, 0);
 		job->done = true;
 		return;
@@ -271,7 +291,7 @@ static void sleep_until(struct kvi_pool *pool, struct kvi_job *job)
 
 void kvi_pool_wait(struct kvi_pool *pool, struct kvi_job *job)
 {
-	if (pool->n_workers == 0)
+	if (!has_threads(pool))
 		return;
 	pthread_mutex_lock(&pool->lock);
 	if (!job->done && !pool->caller_works)
@@ -287,7 +307,7 @@ void kvi_pool_wait(struct kvi_pool *pool, struct kvi_job *job)
 
 unsigned kvi_pool_idle(struct kvi_pool *pool)
 {
-	if (!pool || pool->n_workers == 0)
+	if (!pool || !has_threads(pool))
 		return 0;
 	pthread_mutex_lock(&pool->lock);
 	unsigned idle = pool->idle;
@@ -306,7 +326,7 @@ static void close_loop(struct kvi_pool *pool, const struct pool_loop *l)
 
 void kvi_pool_loop(struct kvi_pool *pool, size_t n, kvi_pool_step step, void *opaque)
 {
-	if (!pool || pool->n_workers == 0 || n < 2) {
+	if (!pool || n < 2 || !has_threads(pool)) {
 		for (size_t i = 0; i < n; i++)
 			step(opaque, i);
 		return;
@@ -327,6 +347,8 @@ void kvi_pool_loop(struct kvi_pool *pool, size_t n, kvi_pool_step step, void *op
 
 void kvi_pool_until(struct kvi_pool *pool, bool (*ready)(void *opaque), void *opaque)
 {
+	if (kvi_pool_inherited(pool))
+		return;
 	pthread_mutex_lock(&pool->lock);
 	while (!ready(opaque))
 		if (!help(pool))
@@ -336,6 +358,8 @@ void kvi_pool_until(struct kvi_pool *pool, bool (*ready)(void *opaque), void *op
 
 void kvi_pool_wake(struct kvi_pool *pool)
 {
+	if (kvi_pool_inherited(pool))
+		return;
 	pthread_mutex_lock(&pool->lock);
 	announce(pool, &pool->done);
 	pthread_mutex_unlock(&pool->lock);

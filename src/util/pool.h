@@ -31,6 +31,12 @@ KVI_SHARED kvarc_ret kvi_pool_open(struct kvi_pool **pool, const struct kvi_allo
  * threads are made, at least one; where the system gives none, jobs run in kvi_pool_submit. */
 kvarc_ret kvi_pool_open_beside(struct kvi_pool **pool, const struct kvi_alloc *alloc,
                                unsigned threads);
+/*
+ * Whether the pool has threads, but in the process that this one was forked from. Jobs then run
+ * inside kvi_pool_submit, as without threads; one that was on its way at the fork is not done when
+ * kvi_pool_wait returns, and never will be; kvi_pool_close frees. pool NULL: false.
+ */
+bool kvi_pool_inherited(const struct kvi_pool *pool);
 /* Waits for all jobs, joins, frees. NULL-safe. */
 KVI_SHARED void kvi_pool_close(struct kvi_pool *pool);
 /* Number of workers, the calling thread included where it runs jobs; at least 1. */
@@ -41,7 +47,7 @@ unsigned kvi_pool_jobs(const struct kvi_pool *pool);
 /* Queues a job, which the pool's threads start in this order. The caller owns it and keeps it
  * until kvi_pool_wait returned. */
 void kvi_pool_submit(struct kvi_pool *pool, struct kvi_job *job);
-/* Returns when this job is done. */
+/* Returns when this job is done; see kvi_pool_inherited. */
 void kvi_pool_wait(struct kvi_pool *pool, struct kvi_job *job);
 
 /*

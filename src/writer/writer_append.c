@@ -295,7 +295,7 @@ kvarc_ret kvarc_writer_append(kvarc_writer *w, uint32_t track, uint64_t n, const
 {
 	if (!w)
 		return KVARC_PROG;
-	if (w->sticky)
+	if (kvi_writer_refuses(w))
 		return w->sticky;
 	struct view_source source = { &w->geometry, views, tokens_so_far(w, track) };
 	struct append a = { .track = track,
@@ -319,7 +319,7 @@ kvarc_ret kvarc_writer_append_fetch(kvarc_writer *w, uint32_t track, uint64_t n,
 {
 	if (!w)
 		return KVARC_PROG;
-	if (w->sticky)
+	if (kvi_writer_refuses(w))
 		return w->sticky;
 	struct append a = { .track = track,
 		            .t0 = tokens_so_far(w, track),

@@ -29,6 +29,15 @@ kvarc_ret kvi_writer_set_error(kvarc_writer *w, kvarc_ret ret)
 	return ret;
 }
 
+bool kvi_writer_refuses(kvarc_writer *w)
+{
+	if (w->process != getpid()) /* its parent goes on writing */
+		w->sticky = kvi_fail(w->error, KVARC_PROG,
+		                     "the writer belongs to the process that this one was forked "
+		                     "from: open another one, on another file");
+	return w->sticky != KVARC_OK;
+}
+
 kvarc_ret kvi_writer_fail(kvarc_writer *w, kvarc_ret code, const char *format, ...)
 {
 	va_list args;
@@ -142,6 +151,7 @@ kvarc_ret kvarc_writer_open(kvarc_writer **out, const kvarc_sink *sink,
 	if (ret)
 		return ret;
 	kvarc_writer *w = *out;
+	w->process = getpid();
 	w->error = e;
 	w->sink = *sink;
 	w->options = *o;
@@ -370,7 +380,7 @@ kvarc_ret kvarc_writer_set_geometry(kvarc_writer *w, const kvarc_geometry *geome
 {
 	if (!w)
 		return KVARC_PROG;
-	if (w->sticky)
+	if (kvi_writer_refuses(w))
 		return w->sticky;
 	if (w->has_geometry || !geometry)
 		return kvi_fail(w->error, KVARC_PROG, "kvarc_writer_set_geometry: %s",
@@ -402,7 +412,7 @@ kvarc_ret kvi_writer_frame(kvarc_writer *w, uint16_t type, const void *content, 
                            bool packed)
 {
 	struct kvi_index_entry entry = { 0 };
-	if (w->sticky)
+	if (kvi_writer_refuses(w))
 		return w->sticky;
 	if (!w->has_geometry || (w->started && type != KVI_FRAME_RESTORE && type != KVI_FRAME_BLOB))
 		return kvi_fail(w->error, KVARC_PROG,
@@ -420,7 +430,7 @@ kvarc_ret kvarc_writer_identity(kvarc_writer *w, size_t n, const char *const key
 	kvarc_ret ret = KVARC_OK;
 	if (!w)
 		return KVARC_PROG;
-	if (w->sticky)
+	if (kvi_writer_refuses(w))
 		return w->sticky;
 	if (n && (!keys || !values))
 		return kvi_fail(w->error, KVARC_PROG,
@@ -464,7 +474,7 @@ kvarc_ret kvarc_writer_commit(kvarc_writer *w)
 {
 	if (!w)
 		return KVARC_PROG;
-	if (w->sticky)
+	if (kvi_writer_refuses(w))
 		return w->sticky;
 	if (!w->has_geometry)
 		return kvi_fail(w->error, KVARC_PROG,
@@ -483,7 +493,7 @@ kvarc_ret kvarc_writer_close(kvarc_writer **out)
 	kvarc_writer *w = out ? *out : NULL;
 	if (!w)
 		return KVARC_PROG;
-	kvarc_ret ret = w->sticky;
+	kvarc_ret ret = kvi_writer_refuses(w) ? w->sticky : KVARC_OK;
 	if (ret == KVARC_OK && !w->has_geometry)
 		ret = kvi_fail(w->error, KVARC_PROG,
 		               "kvarc_writer_close: call kvarc_writer_set_geometry first");

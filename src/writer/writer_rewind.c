@@ -107,7 +107,7 @@ kvarc_ret kvarc_writer_rewind(kvarc_writer *w, uint32_t track, uint64_t tokens)
 {
 	if (!w)
 		return KVARC_PROG;
-	if (w->sticky)
+	if (kvi_writer_refuses(w))
 		return w->sticky;
 	if (!w->has_geometry)
 		return kvi_fail(w->error, KVARC_PROG,
@@ -137,7 +137,7 @@ kvarc_ret kvarc_writer_checkpoint(kvarc_writer *w, const char *label, uint64_t t
 {
 	if (!w)
 		return KVARC_PROG;
-	if (w->sticky)
+	if (kvi_writer_refuses(w))
 		return w->sticky;
 	label = label ? label : "";
 	const struct kvi_checkpoint c = { w->checkpoint + 1, time, (const uint8_t *)label,

@@ -3,6 +3,8 @@
 #ifndef KVI_WRITER_STATE_H
 #define KVI_WRITER_STATE_H
 
+#include <sys/types.h>
+
 #include "codecs/codec.h"
 #include "format/chain_value.h"
 #include "format/chunk_header.h"
@@ -139,6 +141,7 @@ struct kvarc_writer {
 	struct kvi_alloc alloc;
 	kvarc_error *error;
 	kvarc_ret sticky;
+	pid_t process; /* that writes; a child of it does not */
 	kvarc_sink sink;
 	kvarc_writer_options options;
 	kvarc_lossy lossy; /* options.lossy points here */
@@ -192,6 +195,9 @@ struct kvarc_writer {
 	unsigned next_segment;
 };
 
+/* Whether no call can use the writer any more: w->sticky then says why, an earlier failure or a
+ * fork. */
+bool kvi_writer_refuses(kvarc_writer *w);
 /* Makes ret stick and returns it. */
 kvarc_ret kvi_writer_set_error(kvarc_writer *w, kvarc_ret ret);
 /* Makes tracks, groups and models for a geometry, which is copied; writes nothing. Returns OK, MEM,

@@ -166,7 +166,7 @@ kvarc_ret kvarc_writer_append_stored(kvarc_writer *w, size_t n, const kvarc_stor
 {
 	if (!w)
 		return KVARC_PROG;
-	if (w->sticky)
+	if (kvi_writer_refuses(w))
 		return w->sticky;
 	kvarc_ret ret = check(w, n, segments);
 	if (ret || n == 0)
