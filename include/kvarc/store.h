@@ -89,9 +89,9 @@ typedef struct kvarc_save_options {
 	void *confirm_opaque;
 	/* KVARC_SAVE_ENCRYPT: the archive is encrypted with the first key of the store, and shares
 	 * tokens with archives of this key alone; KVARC_SAVE_PLAIN: not, and with archives that are
-	 * not. 0: as the archive of the last version of the session is, which a key must open; where
-	 * it cannot be read, or is not encrypted although the store has keys, OPTIONS; the first
-	 * one is not encrypted */
+	 * not. 0: as the archive of the last version of the session is, which a key must open;
+	 * OPTIONS where it cannot be read, or is not encrypted although the store has keys; the
+	 * first one is not encrypted */
 	int encrypt;
 	uint64_t reserved[3]; /* zero */
 } kvarc_save_options;

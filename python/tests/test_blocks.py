@@ -143,6 +143,39 @@ def test_budget(tmp_path):
     assert folder.used <= folder.budget
 
 
+def disk(folder):
+    return sum(os.path.getsize(os.path.join(at, name))
+               for at, _, names in os.walk(folder) for name in names)
+
+
+def test_budget_of_what_was_there(tmp_path):
+    """Records of other processes, and of a store that had no budget, do not outgrow it."""
+    layout, block = make_block("2LTHD")
+    free = blocks.BlockStore(tmp_path)
+    size = max(free.put(f"k{i}", block, layout) for i in range(20))
+    budget = size * 5
+    a = blocks.BlockStore(tmp_path, budget=budget)
+    assert a.used <= budget and disk(tmp_path) == a.used
+    assert sum(a.exists(f"k{i}") for i in range(20)) == 5
+    b = blocks.BlockStore(tmp_path, budget=size * 1000)
+    back = bytearray(len(block))
+    for i in range(20):
+        assert b.put(f"b{i}", block, layout) > 0
+        assert a.get(f"b{i}", back, layout)  # a counts it now
+    assert a.used <= budget and disk(tmp_path) == a.used
+
+
+def test_stale_files_are_removed(tmp_path):
+    """What a killed process was writing."""
+    blocks.BlockStore(tmp_path)
+    for name, age in ("1-old", 25 * 3600), ("2-new", 3600):
+        file = tmp_path / ".tmp" / name
+        file.write_bytes(b"x" * 1000)
+        os.utime(file, (file.stat().st_mtime - age,) * 2)
+    blocks.BlockStore(tmp_path, budget=1)
+    assert os.listdir(tmp_path / ".tmp") == ["2-new"]
+
+
 def test_full_disk(tmp_path, caplog):
     layout, block = make_block("TD")
     folder = blocks.BlockStore(tmp_path)
@@ -163,7 +196,13 @@ def test_encrypted(tmp_path):
     back = bytearray(len(block))
     assert blocks.BlockStore(tmp_path, key=b"k" * 32).put("k", block, layout) > 0
     assert blocks.BlockStore(tmp_path, key=b"k" * 32).get("k", back, layout) and back == block
-    assert not blocks.BlockStore(tmp_path, key=b"j" * 32).get("k", back, layout)
+    other = blocks.BlockStore(tmp_path, key=b"j" * 32)
+    assert other.put("k", block, layout) == 0
+    back = bytearray(len(block))
+    assert not other.get("k", back, layout)
+    size = other.put("k", block, layout)  # in the place of what it cannot read
+    assert size > 0 and other.used == size and other.put("k", block, layout) == 0
+    assert other.get("k", back, layout) and back == block
 
 
 def test_threads(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from conftest import bf16, make_pairs, same, same_pairs
 
 import kvarc
+from kvarc import _safetensors
 
 
 def test_pairs(tmp_path, pairs):
@@ -171,3 +172,34 @@ def test_overwrite(tmp_path, pairs):
     with pytest.raises(ValueError):
         kvarc.save(path, pairs, dtype="bf16", tokens=[1])
     assert len(kvarc.load(path)) == 1 and os.listdir(tmp_path) == ["a.kva"]
+
+
+@pytest.mark.parametrize("metadata", [{1: 2}, {"a": (1, 2)}, {"a": [{2: 3}]}, {"a": b"x"},
+                                      {"a": np.arange(2)}])
+def test_metadata_that_json_changes(pairs, metadata):
+    for cache, options in (pairs, {"metadata": metadata, "dtype": "bf16"}), \
+            (kvarc.Cache([kvarc.Layer(metadata=metadata)]), {}):
+        with pytest.raises(TypeError, match="metadata.*JSON"):
+            kvarc.save(io.BytesIO(), cache, **options)
+        with pytest.raises(TypeError, match="metadata.*JSON"):
+            _safetensors.dump(kvarc.to_cache(cache, **options))
+
+
+def test_states_of_any_dtype():
+    """What numpy can name comes back with its dtype, and the rest is refused."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    states = {"f8": np.arange(5.), "complex": np.arange(5) * 1j,
+              "date": np.array(["2020-01-01"], "M8[D]"), "big": np.arange(3, dtype=">f4"),
+              "text": np.array(["ab", "c"]), "void": np.zeros(3, "V7")}
+    file = io.BytesIO()
+    kvarc.save(file, kvarc.Cache([kvarc.Layer(states=states)]))
+    back = kvarc.load_cache(file.getvalue()).layers[0].states
+    for name, array in states.items():
+        assert back[name].dtype == array.dtype and same(back[name], array)
+    for dtype in ml_dtypes.float8_e8m0fnu, ml_dtypes.int4, ml_dtypes.float8_e4m3fnuz, \
+            [("a", "<i4"), ("b", "<f8")]:
+        cache = kvarc.Cache([kvarc.Layer(states={"x": np.zeros(128, dtype)})])
+        with pytest.raises(TypeError, match="view"):
+            kvarc.save(io.BytesIO(), cache)
+        with pytest.raises(TypeError, match="view"):
+            _safetensors.dump(cache)

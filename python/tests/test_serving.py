@@ -6,6 +6,7 @@ import os
 import select
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -122,6 +123,26 @@ def lmcache_bench(path, **env):
         timeout=300, env={**os.environ, "LMCACHE_DISABLE_BANNER": "1", **env})
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All 32 keys data verified OK" in done.stdout
+
+
+def test_lmcache_keys_differ():
+    from types import SimpleNamespace
+    engine("lmcache.lmcache_native")
+    from kvarc.lmcache import key_of
+
+    def text(**members):
+        return key_of(SimpleNamespace(**members))
+
+    plain = text(model_name="a/model", kv_rank=1, object_group_id=2, chunk_hash=b"\xaa",
+                 cache_salt="s")
+    assert plain == "lmcache@a/model@0x1@2@aa@s"
+    a = text(model_name="A", kv_rank=1, object_group_id=2, chunk_hash=b"\xaa",
+             cache_salt="0x3@4@bb@s")
+    b = text(model_name="A@0x1@2@aa", kv_rank=3, object_group_id=4, chunk_hash=b"\xbb",
+             cache_salt="s")
+    assert a != b
+    assert text(model_name="%40", kv_rank=1, object_group_id=2, chunk_hash=b"", cache_salt="") != \
+        text(model_name="@", kv_rank=1, object_group_id=2, chunk_hash=b"", cache_salt="")
 
 
 def test_lmcache_bench(tmp_path):
@@ -302,6 +323,10 @@ def test_sglang(sglang_backend, tmp_path):
 
     assert damage(str(tmp_path / "hi/*.bin")) == n + 1
     assert backend.batch_get_v1(keys, indices) == [False] * n
+    assert disk(str(tmp_path / "hi/*.bin")) < raw  # damaged ones are removed, and put again
+    assert backend.batch_exists(keys) == 0 and backend.batch_set_v1(keys, indices) == [True] * n
+    assert backend.batch_get_v1(keys, indices) == [True] * n
+    damage(str(tmp_path / "hi/*.bin"))
     assert backend.get("k1", page) is None
     assert backend.clear() and backend.batch_exists(keys) == 0
     assert backend.batch_set_v2(moved) == {"kv": [True] * n}
@@ -320,3 +345,27 @@ def test_sglang_failures_are_misses(sglang_backend):
         found = injected.batch_get_v1(keys, indices)
         assert found is None or set(found) <= {True, False}
     assert torch.equal(pool.kv_buffer.view(torch.int16), want.view(torch.int16))
+
+
+def test_sglang_empty_and_stale_files(tmp_path):
+    folder = tmp_path / "hi"
+    options = {"file_storage_path": str(folder), "max_size": "1000000000"}
+    backend, pool = make_hicache("layer_first", **options)
+    import torch
+    keys, indices = ["k0"], torch.arange(PAGE)
+    assert backend.batch_set_v1(keys, indices) == [True]
+    [file] = folder.glob("*.bin")
+    size = file.stat().st_size
+    file.write_bytes(b"")
+    assert backend.batch_get_v1(keys, indices) == [False] and not file.exists()
+    assert backend._evictor._total_bytes == 0
+    assert backend.batch_set_v1(keys, indices) == [True]
+    assert file.stat().st_size == size == backend._evictor._total_bytes
+    assert backend.batch_get_v1(keys, indices) == [True]
+
+    names = [f".{c * 32}.tmp" for c in "01"] + [".other.tmp"]
+    for name, age in zip(names, (25 * 3600, 3600, 25 * 3600)):
+        (folder / name).write_bytes(b"x")
+        os.utime(folder / name, (time.time() - age,) * 2)
+    make_hicache("layer_first", **options)
+    assert [name for name in names if (folder / name).exists()] == names[1:]

@@ -40,9 +40,10 @@ static const char *advice(int error)
 void output_report(const struct output *out)
 {
 	if (out->error == EEXIST) {
-		msg_error(out->name, out->appends ? "another program has made it meanwhile, or it is "
-		                                    "a link to nothing; try again"
-		                                  : "exists already; use -f to overwrite it");
+		msg_error(out->name, "%s",
+		          out->appends ? "another program has made it meanwhile, or it is a link "
+		                         "to nothing; try again"
+		                       : "exists already; use -f to overwrite it");
 		return;
 	}
 	msg_error(out->name, "cannot write: %s%s", strerror(out->error), advice(out->error));

@@ -2,13 +2,18 @@
 """Sources and sinks of the C library on paths, buffers and file-like objects."""
 from __future__ import annotations
 
+import errno
+import gc
 import io
+import operator
 import os
+import sys
 import threading
-from typing import Any, Callable, Optional
+from contextlib import ExitStack, contextmanager
+from typing import Any, Callable, Iterator, Optional
 
 from ._native import ffi, lib
-from .errors import Trouble
+from .errors import Trouble, UsageError
 
 UNKNOWN = lib.KVARC_UNKNOWN
 _MOST = 1 << 26  # bytes of one read of a file-like object
@@ -24,6 +29,33 @@ def is_buffer(obj: Any) -> bool:
     except TypeError:
         return False
     return True
+
+
+class Calls:
+    """The calls of a handle, of which one is at work at a time, in the process that opened it."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._process = what, os.getpid()
+        self._lock = threading.Lock()
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this is a child of that process. Who held the lock is not in it."""
+        return self._process != os.getpid()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """While a call, or close, is at work. UsageError: another one is, which may have called
+        back; nothing was done."""
+        if self.inherited:
+            yield
+            return
+        if not self._lock.acquire(False):
+            raise UsageError(f"another call of this {self._what} is at work")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
 
 class _Bytes:
@@ -166,12 +198,24 @@ class Sink:
     def write(self, data: memoryview, offset: int) -> None:
         if offset != self.at:
             self.file.seek(self.begin + offset)
-        left = data
-        while len(left):
-            n = self.file.write(left)
-            left = left[len(left) if n is None else n:]
+        done = 0
+        while done < len(data):
+            with data[done:] as left:
+                done += self._accepted(self.file.write(left), len(left))
         self.at = offset + len(data)
         self.end = max(self.end, self.at)
+
+    def _accepted(self, n: Any, most: int) -> int:
+        """Bytes that a write() has taken, by what it returned. A raw file may take a part."""
+        if n is None and not isinstance(self.file, io.RawIOBase):
+            return most
+        if n is None:
+            raise BlockingIOError(errno.EAGAIN, "the file does not wait until it can be written "
+                                  "to: make it blocking")
+        n = operator.index(n)
+        if not 0 < n <= most:
+            raise OSError(errno.EIO, f"write() of the file returned {n} for {most} bytes")
+        return n
 
     def size(self) -> int:
         """Bytes of what was written."""
@@ -278,22 +322,38 @@ def callback(name: str, failed: int = 1) -> Callable:
     return wrap
 
 
+@contextmanager
+def _memory(buf: Any, n: int) -> Iterator[memoryview]:
+    """Memory of the library, for the time of a callback. BufferError: somebody keeps a part."""
+    whole = ffi.buffer(buf, n)
+    unused = sys.getrefcount(whole)
+    with memoryview(whole) as memory:
+        yield memory
+    if sys.getrefcount(whole) > unused:
+        gc.collect()
+        if sys.getrefcount(whole) > unused:
+            raise BufferError("the file keeps memory that was lent to it for one call")
+
+
 @callback("kvpy_read", -1)
 def _read(source: Any, buf: Any, n: int, offset: int) -> int:
-    return source.of.read_into(memoryview(ffi.buffer(buf, min(n, _MOST))), offset)
+    with _memory(buf, min(n, _MOST)) as memory:
+        return source.of.read_into(memory, offset)
 
 
 @callback("kvpy_read_ranges")
 def _read_ranges(source: Any, ranges: Any, n: int) -> int:
-    source.of.read_ranges([(ranges[i].offset, memoryview(ffi.buffer(ranges[i].buf,
-                                                                    ranges[i].bytes)))
-                           for i in range(n)])
+    with ExitStack() as stack:
+        source.of.read_ranges([
+            (ranges[i].offset, stack.enter_context(_memory(ranges[i].buf, ranges[i].bytes)))
+            for i in range(n)])
     return 0
 
 
 @callback("kvpy_write")
 def _write(sink: Any, buf: Any, n: int, offset: int) -> int:
-    sink.write(memoryview(ffi.buffer(buf, n)), offset)
+    with _memory(buf, n) as memory:
+        sink.write(memory, offset)
     return 0
 
 

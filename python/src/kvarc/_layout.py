@@ -83,6 +83,14 @@ def rows_of(bits: np.ndarray) -> np.ndarray:
     return padded.reshape(-1, 1, _ROW)
 
 
+def numpy_name(dtype: np.dtype, where: str) -> str:
+    """The text of a dtype of numpy. TypeError where numpy would make another dtype of it."""
+    if np.dtype(dtype.str) != dtype:
+        raise TypeError(f"{where}: dtype {dtype} would not come back: give its bytes, "
+                        "array.view(np.uint8)")
+    return dtype.str
+
+
 def _add_state(out: Layout, layer: int, name: str, array: Any, dtype: Optional[str]) -> dict:
     try:
         bits, dtype = _arrays.as_bits(array, dtype)
@@ -93,7 +101,7 @@ def _add_state(out: Layout, layer: int, name: str, array: Any, dtype: Optional[s
         whole = array.detach().cpu().numpy() if _arrays.is_torch(array) else np.asarray(array)
         if whole.dtype.hasobject:
             raise
-        numpy, dtype = whole.dtype.str, "bytes"
+        numpy, dtype = numpy_name(whole.dtype, f"layer {layer}, state {name}"), "bytes"
         shape = whole.shape
         bits = np.ascontiguousarray(whole).reshape(-1).view(np.uint8)
     else:
@@ -142,6 +150,22 @@ def _ids_of(ids: Optional[np.ndarray], n: int, positions: Optional[np.ndarray]
     return ids[:n]
 
 
+def as_json(value: Any, where: str) -> Any:
+    """What JSON gives back as it was; TypeError where it would be something else."""
+    if isinstance(value, dict):
+        for key, of_key in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"{where}: the key {key!r} of a dict is no str, which JSON needs")
+            as_json(of_key, f"{where}[{key!r}]")
+    elif isinstance(value, list):
+        for i, one in enumerate(value):
+            as_json(one, f"{where}[{i}]")
+    elif not isinstance(value, (str, int, float, type(None))):
+        raise TypeError(f"{where}: JSON has no {type(value).__name__}: give a dict, list, str, "
+                        "number, bool or None")
+    return value
+
+
 class _Maker:
     """Adds the layers of a cache to a layout."""
 
@@ -177,7 +201,7 @@ class _Maker:
         if layer.positions is not None:
             entry["positions"] = True
         if layer.metadata:
-            entry["metadata"] = layer.metadata
+            entry["metadata"] = as_json(layer.metadata, f"layer {index}, metadata")
         return entry
 
     def sequence(self, index: int, layer: Layer, name: str, bits: np.ndarray, dtype: str,
@@ -229,7 +253,7 @@ def make(cache: Cache, rope: Any = None) -> Layout:
     out = maker.out
     layers = [maker.layer(i, layer) for i, layer in enumerate(cache.layers)]
     out.json = {"version": VERSION, "format": cache.format, "tokens": maker.tokens(),
-                "layers": layers, "metadata": cache.metadata}
+                "layers": layers, "metadata": as_json(cache.metadata, "metadata")}
     t = out.track("json", Track("other", label=LABEL))
     out.tensor(Tensor(0, "opaque", "bytes", 1, _ROW, t, LABEL), np.empty((0, 1, _ROW), np.uint8))
     return out

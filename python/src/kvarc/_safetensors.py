@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Tuple
 import numpy as np
 
 from . import _arrays
+from ._layout import as_json, numpy_name
 from .cache import Cache, Layer
 from .errors import FormatError
 
@@ -49,7 +50,8 @@ def dump(cache: Cache) -> bytearray:
     file, layers = _File(), []
     for i, layer in enumerate(cache.layers):
         entry: Dict[str, Any] = {"tensors": {}, "states": {}, "window": layer.window,
-                                 "cross": layer.cross, "metadata": layer.metadata}
+                                 "cross": layer.cross,
+                                 "metadata": as_json(layer.metadata, f"layer {i}, metadata")}
         for name, array in layer.tensors.items():
             bits, dtype = _arrays.as_bits(array, layer.dtypes.get(name))
             entry["tensors"][name] = dtype
@@ -63,7 +65,9 @@ def dump(cache: Cache) -> bytearray:
                     else np.asarray(array)
                 if bits.dtype.hasobject:
                     raise
-                entry["states"][name] = {"numpy": bits.dtype.str, "shape": list(bits.shape)}
+                entry["states"][name] = {
+                    "numpy": numpy_name(bits.dtype, f"layer {i}, state {name}"),
+                    "shape": list(bits.shape)}
                 bits, dtype = np.ascontiguousarray(bits).reshape(-1).view(np.uint8), "bytes"
             file.add(f"states.{i}.{name}", bits, _CODES[dtype])
         if layer.positions is not None:
@@ -73,7 +77,7 @@ def dump(cache: Cache) -> bytearray:
         file.add("tokens", np.asarray(cache.tokens, np.int32), "I32")
     file.header["__metadata__"] = {"kvarc": json.dumps(
         {"format": cache.format, "model": cache.model, "layers": layers,
-         "metadata": cache.metadata}, separators=(",", ":"), allow_nan=False)}
+         "metadata": as_json(cache.metadata, "metadata")}, separators=(",", ":"), allow_nan=False)}
     return file.bytes()
 
 

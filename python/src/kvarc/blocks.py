@@ -17,13 +17,14 @@ import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
 from . import _arrays
 from ._block_objects import BlockObjects
-from .errors import DamagedError, Error, FormatError, InputOutputError
+from .errors import (AuthError, DamagedError, Error, FormatError, InputOutputError,
+                     PredictorError)
 from .geometry import Tensor, Track
 from .reader import Reader
 from .writer import Writer
@@ -192,7 +193,8 @@ class BlockStore:
     profile, key, passphrase. Any number of threads may call it.
 
     put(), get(), exists() and delete() never raise for what is wrong with records or services: a
-    block that cannot be read is a miss, is named in the log, and is removed when it is damaged.
+    block that cannot be read is a miss, is named in the log, and is removed when it is damaged; one
+    that needs another key or profile is replaced by the next put() of its key.
     After a service has not answered, all is a miss for PAUSE seconds, in which it is not asked.
     place: the URL, to show it; used: bytes of the records that are counted.
     """
@@ -212,12 +214,14 @@ class BlockStore:
         self._lock = threading.Lock()
         self._sizes: "OrderedDict[str, int]" = OrderedDict()  # by use, the oldest first
         self.used = 0
+        self._replaced: Set[str] = set()  # by the next put: of another key or profile
         self._asked_from = 0.0  # monotonic time before which the service is not asked
         self._objects = BlockObjects(self.url, sync=sync, timeout=timeout, **(s3 or {}))
         # to list a service takes requests, which pay for a budget alone
         for _, name, size in sorted(self._objects.list()) if budget or not self.remote else ():
             self._sizes[name] = size
             self.used += size
+        self._trim()
 
     @staticmethod
     def _name(key: str) -> str:
@@ -232,19 +236,27 @@ class BlockStore:
         if self.remote and isinstance(e, InputOutputError):
             self._asked_from = time.monotonic() + self.PAUSE
 
-    def _count(self, name: str, size: Optional[int]) -> List[str]:
-        """Notes the size of a record, None: it is gone; returns what is above the budget."""
-        over = []
+    def _count(self, name: str, size: Optional[int]) -> None:
+        """Notes the size of a record that is used, None: it is gone. Removes what is above the
+        budget."""
         with self._lock:
             self.used -= self._sizes.pop(name, 0)
+            self._replaced.discard(name)
             if size is not None:
                 self._sizes[name] = size
                 self.used += size
+        self._trim()
+
+    def _trim(self) -> None:
+        """Removes the records used longest ago, but the last one, until the budget is kept."""
+        over = []
+        with self._lock:
             while self.budget and self.used > self.budget and len(self._sizes) > 1:
-                oldest, bytes_ = self._sizes.popitem(last=False)
-                self.used -= bytes_
+                oldest, size = self._sizes.popitem(last=False)
+                self.used -= size
                 over.append(oldest)
-        return over
+        for name in over:
+            self._remove(name)
 
     def _remove(self, name: str) -> None:
         try:
@@ -259,15 +271,16 @@ class BlockStore:
             return -1
         try:
             if self._objects.size(name) is not None:
-                return 0
+                if name not in self._replaced:
+                    return 0
+                self._objects.remove(name)
             record = encode(memory, layout, key, **self.options)
             if not self._objects.put(name, record):
                 return 0
         except (Error, ValueError) as e:
             self._failed(key, "not stored", e)
             return -1
-        for oldest in self._count(name, len(record)):
-            self._remove(oldest)
+        self._count(name, len(record))
         return len(record)
 
     def get(self, key: str, memory: Any, layout: BlockLayout) -> bool:
@@ -286,6 +299,10 @@ class BlockStore:
             _log.warning("%s: a miss, its record is removed: %s", key, e)
             self._remove(name)
             self._count(name, None)
+            return False
+        except (AuthError, PredictorError) as e:
+            self._replaced.add(name)
+            self._failed(key, "a miss, the next put replaces it", e)
             return False
         except (Error, ValueError) as e:
             self._failed(key, "a miss", e)

@@ -19,7 +19,7 @@ class Layer:
     dtypes: by name, for arrays whose own dtype does not say it: {"key": "bf16"} of uint16.
     window: tokens of a sliding window, 0: none. cross: of cross-attention. positions: [tokens],
     None: 0, 1, ...; of a window the positions of the tokens that it holds. metadata: anything
-    that JSON has; it comes back as it was.
+    that JSON has (dicts with keys of str, lists, no tuples); it comes back as it was.
     """
 
     tensors: Dict[str, Any] = field(default_factory=dict)

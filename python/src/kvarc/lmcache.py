@@ -38,9 +38,12 @@ _MOST_CHANNELS = 65535
 
 
 def key_of(key: Any) -> str:
-    """Text of an ObjectKey, another one for each."""
-    return "@".join(("lmcache", key.model_name, f"{key.kv_rank:#x}", f"{key.object_group_id:x}",
-                     key.chunk_hash.hex(), key.cache_salt))
+    """Text of an ObjectKey, another one for each: an @ of a name is written as %40."""
+    def part(text: str) -> str:
+        return text.replace("%", "%25").replace("@", "%40")
+
+    return "@".join(("lmcache", part(key.model_name), f"{key.kv_rank:#x}",
+                     f"{key.object_group_id:x}", key.chunk_hash.hex(), part(key.cache_salt)))
 
 
 def _part(shape: Any, dtype: Any, fmt: Any) -> Optional[Part]:

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from . import _arrays, geometry
-from ._io import MemorySinks, Source
+from ._io import Calls, MemorySinks, Source
 from ._native import ffi, lib
 from ._options import Common, reader_options
 from ._ranges import Range, span
@@ -75,12 +75,14 @@ class Reader:
     installed ones are found without it. predictor: a Predictor or the path of the model, for
     levels 4 to 8. request_cost: bytes that pass while a request takes, 0: 65536.
     Other options as of Writer. One thread uses a Reader at a time; the GIL is released while the
-    library works. Every check of what is read was made when a call returns.
+    library works. Every check of what is read was made when a call returns. UsageError: another
+    call of the Reader is at work, in another thread or because this one comes from its callback.
+    A process that was forked may read with a Reader of a path, in one thread, and close it.
     """
 
     def __init__(self, file: Any, *, threads: Optional[int] = None, memlimit: int = 0,
                  progress: Any = None, **options: Any) -> None:
-        self._c = ffi.new("kvarc_reader **")
+        self._c, self._calls = ffi.new("kvarc_reader **"), Calls("reader")
         self._common = common = Common(threads=threads, memlimit=memlimit, progress=progress)
         self._options = reader_options(common, **options)
         self._salvage = bool(options.get("salvage"))
@@ -147,6 +149,11 @@ class Reader:
             raise ValueError("the reader is closed")
         return self._c[0]
 
+    def _call(self, function: Any, *arguments: Any) -> int:
+        """A call of the library that reads, and so may call back; returns its code."""
+        with self._calls.one():
+            return function(self._handle(), *arguments)
+
     @property
     def n_layers(self) -> int:
         """1 + the highest layer of a tensor."""
@@ -204,7 +211,7 @@ class Reader:
         before anything else is read."""
         sinks = MemorySinks(self._common.trouble, None if names is None else
                             lambda name: name in names)
-        self._check(lib.kvarc_unpack(self._handle(), lib.kvpy_item_open, sinks.handle))
+        self._check(self._call(lib.kvarc_unpack, lib.kvpy_item_open, sinks.handle))
         return {name: one.data for name, one in sinks.items}
 
     def _tokens(self, track: int, tokens: Range, want_ids: bool) -> np.ndarray:
@@ -212,7 +219,7 @@ class Reader:
         out = np.empty(n, np.int32)
         c = ffi.from_buffer("int32_t[]", out) if n else ffi.NULL
         ids, positions = (c, ffi.NULL) if want_ids else (ffi.NULL, c)
-        self._check(lib.kvarc_reader_read_tokens(self._handle(), track, t0, n, ids, positions))
+        self._check(self._call(lib.kvarc_reader_read_tokens, track, t0, n, ids, positions))
         return out
 
     def ids(self, track: int = 0, tokens: Range = None) -> Optional[np.ndarray]:
@@ -265,7 +272,7 @@ class Reader:
                 arrays[i] = out[i]
                 bits = self._checked_out(out[i], t, shape)
             keep.append(_arrays.fill_view(views[i], bits))
-        self._check(lib.kvarc_reader_read(self._handle(), c, views))
+        self._check(self._call(lib.kvarc_reader_read, c, views))
         if out is not None:
             return arrays
         return {i: _arrays.from_bits(a, self.tensors[i].dtype, raw) for i, a in arrays.items()}
@@ -285,17 +292,17 @@ class Reader:
         a file that is in memory."""
         c, n = self._range(track, layers, tokens), ffi.new("size_t *")
         ranges = ffi.new("kvarc_byte_range **")
-        self._check(lib.kvarc_reader_plan(self._handle(), c, ffi.NULL, ranges, n))
+        self._check(self._call(lib.kvarc_reader_plan, c, ffi.NULL, ranges, n))
         return [(ranges[0][i].offset, ranges[0][i].bytes) for i in range(n[0])]
 
     def verify(self) -> None:
         """Decodes everything and checks every check; DamagedError when something is wrong."""
-        self._check(lib.kvarc_reader_verify(self._handle(), ffi.NULL, ffi.NULL))
+        self._check(self._call(lib.kvarc_reader_verify, ffi.NULL, ffi.NULL))
 
     def damage(self) -> List[Damage]:
         """Reads all of the archive; every damaged place. Empty: nothing is damaged."""
         damages = _Damages(self._common.trouble)
-        ret = lib.kvarc_reader_verify(self._handle(), lib.kvpy_damage, damages.handle)
+        ret = self._call(lib.kvarc_reader_verify, lib.kvpy_damage, damages.handle)
         if ret == lib.KVARC_DATA:
             self._again()
         else:
@@ -310,7 +317,8 @@ class Reader:
 
     def close(self) -> None:
         """Nothing when it is closed already."""
-        lib.kvarc_reader_close(self._c)
+        with self._calls.one():
+            lib.kvarc_reader_close(self._c)
         self._common.progress.close()
         source, self._source = self._source, None
         if source is not None:

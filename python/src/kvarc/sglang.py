@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import tempfile
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
@@ -30,7 +32,7 @@ from sglang.srt.mem_cache.hicache_storage import HiCacheFile
 
 from . import _arrays
 from .blocks import BlockLayout, BlockStore, Part, decode, encode, rows_of
-from .errors import Error
+from .errors import DamagedError, Error, FormatError, PredictorError
 from .models import Profile
 
 __all__ = ["KvarcHiCache"]
@@ -38,6 +40,8 @@ __all__ = ["KvarcHiCache"]
 _log = logging.getLogger("kvarc.sglang")
 _ANOTHER_FOLDER = "SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR"
 _REQUESTS = 8  # to a store, at once
+_TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")
+_STALE = 24 * 3600  # seconds in which nobody has written to a temporary file
 # Axes of one page of a pool of keys and values; a 1 is an axis without extent.
 _AXES = {"layer_first": "2LTHD", "page_first": "2TLHD", "page_first_direct": "21LTHD",
          "page_head": "21HTLD"}
@@ -56,6 +60,7 @@ class KvarcHiCache(HiCacheFile):
         if os.environ.get(_ANOTHER_FOLDER):
             raise ValueError(f"unset {_ANOTHER_FOLDER}: records have a folder of their own")
         self._records: Optional[BlockStore] = None
+        self._replaced: Set[str] = set()  # by the next set: pages of another profile
         if extra.get("kvarc_store"):
             self._open_store(storage_config, extra)
             return
@@ -64,6 +69,18 @@ class KvarcHiCache(HiCacheFile):
                              "a store, is missing")
         super().__init__(storage_config)
         os.makedirs(self.file_path, exist_ok=True)
+        self._remove_stale()
+
+    def _remove_stale(self) -> None:
+        """Removes temporary files of processes that were killed."""
+        now = time.time()
+        for entry in os.scandir(self.file_path):
+            try:
+                if _TEMPORARY.fullmatch(entry.name) and \
+                        now - entry.stat(follow_symlinks=False).st_mtime > _STALE:
+                    os.unlink(entry.path)
+            except OSError:
+                pass  # somebody else was faster, or it is not ours
 
     def _open_store(self, storage_config: Any, extra: Dict[str, Any]) -> None:
         """Names are those of SGLang's file backend, which gets a folder where nothing is."""
@@ -126,13 +143,31 @@ class KvarcHiCache(HiCacheFile):
             if self.metadata_cache is not None:
                 self.metadata_cache.remove(name)
             return False
+        except (DamagedError, FormatError) as e:
+            _log.warning("%s: a miss, it is removed: %s", path, e)
+            self._forget(name, path)
+            return False
         except (Error, OSError, ValueError) as e:
+            if isinstance(e, PredictorError):
+                self._replaced.add(name)
             _log.warning("%s: a miss: %s", path, e)
             return False
         self._evictor.touch(name, path)
         if self.metadata_cache is not None:
             self.metadata_cache.add(name)
         return True
+
+    def _forget(self, name: str, path: str) -> None:
+        """Removes the file of a page, and what is counted of it."""
+        try:
+            os.unlink(path)
+        except OSError as e:
+            _log.warning("%s: not removed: %s", path, e)
+            return
+        self._evictor.abort(name)
+        self._replaced.discard(name)
+        if self.metadata_cache is not None:
+            self.metadata_cache.remove(name)
 
     def _page_of_store(self, call: Any, name: str, page: torch.Tensor, layout: BlockLayout) -> Any:
         """put() or get() of the store; None: the page has no memory to give it."""
@@ -148,6 +183,8 @@ class KvarcHiCache(HiCacheFile):
         if self._records is not None:
             stored = self._page_of_store(self._records.put, name, page, layout)
             return stored is not None and stored >= 0
+        if name in self._replaced:
+            self._forget(name, path)
         if os.path.exists(path):
             self._evictor.touch(name, path)
             return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, Mapping, Optional, Sequence, Union
 
 from . import _arrays, geometry
-from ._io import Sink, Source
+from ._io import Calls, Sink, Source
 from ._native import ffi, lib
 from ._options import Common, writer_options
 from ._profiles import why_unfit
@@ -32,14 +32,16 @@ class Writer:
 
     The archive is complete only after close(), which a `with` block calls when it ends without
     an exception; otherwise the file ends at the last commit. One thread uses a Writer at a time;
-    the GIL is released while the library works.
+    the GIL is released while the library works. UsageError: another call of the Writer is at work,
+    in another thread or because this one comes from its callback; or this process was forked from
+    the one that writes, and can only close.
     """
 
     def __init__(self, file: Any, tracks: Sequence[Track] = (), tensors: Sequence[Tensor] = (), *,
                  identity: Optional[Mapping[str, str]] = None, append: bool = False,
                  overwrite: bool = True, sync: bool = True, threads: Optional[int] = None,
                  memlimit: int = 0, progress: Any = None, **options: Any) -> None:
-        self._c = ffi.new("kvarc_writer **")
+        self._c, self._calls = ffi.new("kvarc_writer **"), Calls("writer")
         self._common = common = Common(threads=threads, memlimit=memlimit, progress=progress)
         self._source: Optional[Source] = None
         self._sink: Optional[Sink] = None
@@ -89,14 +91,18 @@ class Writer:
     def _identity(self, identity: Mapping[str, str]) -> None:
         keys = [ffi.new("char[]", k.encode("utf-8")) for k in identity]
         values = [ffi.new("char[]", str(v).encode("utf-8")) for v in identity.values()]
-        self._check(lib.kvarc_writer_identity(self._handle(), len(keys),
-                                              ffi.new("char *[]", keys),
-                                              ffi.new("char *[]", values)))
+        self._call(lib.kvarc_writer_identity, len(keys), ffi.new("char *[]", keys),
+                   ffi.new("char *[]", values))
 
     def _handle(self) -> Any:
         if self._c[0] == ffi.NULL:
             raise ValueError("the writer is closed")
         return self._c[0]
+
+    def _call(self, function: Any, *arguments: Any) -> None:
+        """A call of the library that writes, and so may call back."""
+        with self._calls.one():
+            self._check(function(self._handle(), *arguments))
 
     def append(self, track: int,
                arrays: Union[Mapping[int, Any], Sequence[Any]], *,
@@ -108,7 +114,7 @@ class Writer:
         channels] transposed is not copied. ids: token ids, [tokens], or None. positions:
         [tokens], or None: they go on. Arrays may change once the call has returned.
         """
-        handle = self._handle()
+        self._handle()
         mine = [i for i, t in enumerate(self.tensors) if t.track == track]
         if not isinstance(arrays, Mapping):
             if len(arrays) != len(mine):
@@ -135,23 +141,23 @@ class Writer:
         if positions is not None:
             keep.append(_arrays.int32(positions, n, "positions"))
             c_positions = ffi.from_buffer("int32_t[]", keep[-1])
-        self._check(lib.kvarc_writer_append(handle, track, n, c_ids, c_positions, self._views))
+        self._call(lib.kvarc_writer_append, track, n, c_ids, c_positions, self._views)
         return n
 
     def rewind(self, track: int, tokens: int) -> None:
         """The next append to the track begins at this token and replaces those from there on."""
-        self._check(lib.kvarc_writer_rewind(self._handle(), track, tokens))
+        self._call(lib.kvarc_writer_rewind, track, tokens)
 
     def commit(self) -> None:
         """What was appended survives a crash from here on."""
-        self._check(lib.kvarc_writer_commit(self._handle()))
+        self._call(lib.kvarc_writer_commit)
 
     def checkpoint(self, label: Optional[str] = None, time: int = 0) -> int:
         """A commit that readers can open the archive at; returns its number. time: milliseconds
         since 1970, 0: not known."""
         number = ffi.new("uint64_t *")
         c_label = ffi.NULL if label is None else ffi.new("char[]", label.encode("utf-8"))
-        self._check(lib.kvarc_writer_checkpoint(self._handle(), c_label, time, number))
+        self._call(lib.kvarc_writer_checkpoint, c_label, time, number)
         return number[0]
 
     def tokens(self, track: int = 0) -> int:
@@ -169,22 +175,29 @@ class Writer:
         return {name: getattr(c, name) for name in dir(c) if name != "reserved"}
 
     def close(self) -> None:
-        """Writes the end of the archive. Nothing when it is closed already."""
+        """Writes the end of the archive. Nothing when it is closed already; in a process that was
+        forked no more than abort(), since its parent goes on writing."""
         if self._c[0] == ffi.NULL:
             return
-        try:
-            self.commit()  # so that stats has all
-            self._last = self.stats
-            self._check(lib.kvarc_writer_close(self._c))
-            if self._sink is not None:
-                self._last["file_bytes"] = self._sink.size()
-        finally:
-            self._release()
+        if self._calls.inherited:
+            self.abort()
+            return
+        with self._calls.one():
+            try:
+                self._check(lib.kvarc_writer_commit(self._c[0]))  # so that stats has all
+                self._last = self.stats
+                self._check(lib.kvarc_writer_close(self._c))
+                if self._sink is not None:
+                    self._last["file_bytes"] = self._sink.size()
+            finally:
+                lib.kvarc_writer_abort(self._c)  # of what has failed
+                self._release()
 
     def abort(self) -> None:
         """Ends without finishing: the file ends at the last commit."""
-        lib.kvarc_writer_abort(self._c)
-        self._release()
+        with self._calls.one():
+            lib.kvarc_writer_abort(self._c)
+            self._release()
 
     def _release(self) -> None:
         self._common.progress.close()
