@@ -126,8 +126,8 @@ check_some() { # TEST...
 	local programs
 	programs=$(printf '%s\n' "$@" | grep -v '\.sh$')
 	case " $* " in *" tests/vectors.sh "*) programs="$programs tests/reference/digest" ;; esac
-	case " $* " in *" tests/gpu/decode.sh "*)
-		programs="$programs tests/gpu/check_decode tests/reference/generate" ;;
+	case " $* " in *" tests/gpu/chunks.sh "*)
+		programs="$programs tests/gpu/check_chunks tests/reference/generate" ;;
 	esac
 	# shellcheck disable=SC2086 # words
 	make -s -j"$jobs" check TESTS="$*" noinst_PROGRAMS= check_LTLIBRARIES= \

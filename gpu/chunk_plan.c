@@ -108,7 +108,7 @@ struct kvi_gpu_work kvi_gpu_work_of(const struct kvi_chunk *shape, unsigned code
 	const size_t elements = aligned(kvi_chunk_bytes(shape) + SPARE);
 	const size_t ring = 2 * C + RING_MORE;
 	struct kvi_gpu_work w = { 0 };
-	w.packed = aligned(sizeof(struct kvi_gpu_opened));
+	w.packed = aligned(sizeof(struct kvi_gpu_encoding)); /* the larger one */
 	w.decoded = w.packed + elements;
 	w.contexts = w.decoded + elements;
 	w.columns = w.contexts;
@@ -144,4 +144,40 @@ void kvi_gpu_chunk_place(struct kvi_gpu_chunk *out, const struct kvi_gpu_work *w
 	out->decoded = address + work->decoded;
 	out->contexts = address + work->contexts;
 	out->columns = address + work->columns;
+}
+
+/* Most words of an element, as kernels reserve them. */
+enum { MOST_WORDS = 3 };
+
+size_t kvi_gpu_encode_bound(const struct kvi_chunk *shape)
+{
+	const size_t C = kvi_chunk_channels(shape), T = shape->n_tokens, n = C * T;
+	const size_t elem = kvarc_dtype_bytes(shape->dtype);
+	const size_t section = 1 + (C + 7) / 8 + (T + 7) / 8 + (C + T) * elem;
+	return KVI_CHUNK_HEADER_BYTES + aligned(section) +
+	       KVI_GPU_STREAMS * (KVI_GPU_ENTRY + ALIGN) + 2 * MOST_WORDS * n +
+	       KVI_GPU_PLANES * (size_t)(3 * ALIGN) + n * elem;
+}
+
+struct kvi_gpu_encode_work kvi_gpu_encode_work_of(const struct kvi_chunk *shape, unsigned codec)
+{
+	const size_t C = kvi_chunk_channels(shape), n = C * shape->n_tokens;
+	struct kvi_gpu_encode_work w = { .job = kvi_gpu_work_of(shape, codec) };
+	w.words = w.job.bytes;
+	w.planes = w.words +
+	           aligned(2 * (MOST_WORDS * n + (KVI_GPU_STREAMS + 1) * KVI_GPU_SPARE_WORDS));
+	w.channel_bits = w.planes + aligned(kvi_chunk_bytes(shape) + KVI_GPU_PLANES * 3 * ALIGN);
+	w.job.bytes = w.channel_bits + aligned((C + 31) / 32 * sizeof(uint32_t));
+	return w;
+}
+
+void kvi_gpu_encode_place(struct kvi_gpu_encode *out, const struct kvi_gpu_encode_work *work,
+                          uint64_t address)
+{
+	const uint64_t elements = out->job.decoded;
+	kvi_gpu_chunk_place(&out->job, &work->job, address);
+	out->job.decoded = elements;
+	out->words = address + work->words;
+	out->planes = address + work->planes;
+	out->channel_bits = address + work->channel_bits;
 }

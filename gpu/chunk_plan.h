@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 #include "codecs/codec.h"
-#include "device_job.h"
+#include "encode_job.h"
 
 /* Bytes of memory for the arrays of parameters; rope: of the tensor, NULL: none. */
 size_t kvi_gpu_params_bytes(const struct kvi_params *p, const kvarc_rope *rope);
@@ -39,5 +39,18 @@ void kvi_gpu_chunk_fill(struct kvi_gpu_chunk *out, const struct kvi_chunk *shape
 /* Sets the addresses of work memory that kernels find at `address`. */
 void kvi_gpu_chunk_place(struct kvi_gpu_chunk *out, const struct kvi_gpu_work *work,
                          uint64_t address);
+
+/* Most bytes of the payload of a chunk that kernels encode, its header included. */
+size_t kvi_gpu_encode_bound(const struct kvi_chunk *shape);
+/* Offsets of the work memory of a chunk to be encoded, and its size. */
+struct kvi_gpu_encode_work {
+	struct kvi_gpu_work job; /* bytes: of all parts */
+	size_t words, planes, channel_bits;
+};
+/* The work memory; each part begins at a multiple of 16. */
+struct kvi_gpu_encode_work kvi_gpu_encode_work_of(const struct kvi_chunk *shape, unsigned codec);
+/* Sets the addresses of work memory that kernels find at `address`; job.decoded stays. */
+void kvi_gpu_encode_place(struct kvi_gpu_encode *out, const struct kvi_gpu_encode_work *work,
+                          uint64_t address);
 
 #endif

@@ -11,31 +11,24 @@
 
 constexpr uint32_t GRID_TABLES = 192, GRID_SYMBOLS = 41, GRID_ESCAPE = 40, GRID_FIRSTS = 256;
 
-/* What a block has in shared memory. enc: frequency | cumulative frequency << 16; first: of every
- * eighth slot the symbol; token: 2^NB - 1 in bits 0 to 8, NB from bit 9 on, and from bit 16 on, with a
- * sign, LO or -LO - 1. */
+/*
+ * What a block has in shared memory. enc: frequency | cumulative frequency << 16; first: of every
+ * eighth slot the symbol; token: 2^NB - 1 in bits 0 to 8, NB from bit 9 on, and from bit 16 on LO
+ * or -LO - 1, with a sign.
+ */
 struct grid_shared {
 	span<uint32_t> enc, token;
 	span<uint8_t> first;
 };
 
-/* Phase 0, by all warps of a block. */
-WARP_FN void grid_tables(const grid_shared *s, const kvi_gpu_tables *tables, uint32_t warp,
+/* enc and token, by all warps of a block. */
+WARP_FN void grid_codes(const grid_shared *s, const kvi_gpu_tables *tables, uint32_t warp,
                          uint32_t warps)
 {
 	span<const uint32_t> from =
 		span_at<const uint32_t>(tables->grid, GRID_TABLES * GRID_SYMBOLS);
 	for (uint32_t i = warp * 32; i < GRID_TABLES * GRID_SYMBOLS; i += warps * 32)
 		st(s->enc, lanes() + i, ldg(from, lanes() + i));
-	for (uint32_t i = warp; i < GRID_TABLES * GRID_FIRSTS / 32; i += warps) {
-		const u32v slot = ((lanes() + i * 32) & (GRID_FIRSTS - 1)) * 8;
-		const uint32_t row = i * 32 / GRID_FIRSTS * GRID_SYMBOLS;
-		u32v symbol = splat(0);
-		for (uint32_t k = 1; k < GRID_SYMBOLS; k++)
-			symbol += select((ldg(from, splat(row + k)) >> 16) <= slot, splat(1),
-			                 splat(0));
-		st(s->first, lanes() + i * 32, symbol);
-	}
 	if (warp)
 		return;
 	for (uint32_t i = 0; i < 64; i += 32) {
@@ -49,6 +42,24 @@ WARP_FN void grid_tables(const grid_shared *s, const kvi_gpu_tables *tables, uin
 		const u32v base = select((symbol & 1) != 0, 0 - lo - 1, lo);
 		const u32v token = ((splat(1) << nb) - 1) | nb << 9 | base << 16;
 		st(s->token, symbol, select(t < 20, token, splat(0)));
+	}
+}
+
+/* Phase 0 of a decoder, by all warps of a block. */
+WARP_FN void grid_tables(const grid_shared *s, const kvi_gpu_tables *tables, uint32_t warp,
+                         uint32_t warps)
+{
+	span<const uint32_t> from =
+		span_at<const uint32_t>(tables->grid, GRID_TABLES * GRID_SYMBOLS);
+	grid_codes(s, tables, warp, warps);
+	for (uint32_t i = warp; i < GRID_TABLES * GRID_FIRSTS / 32; i += warps) {
+		const u32v slot = ((lanes() + i * 32) & (GRID_FIRSTS - 1)) * 8;
+		const uint32_t row = i * 32 / GRID_FIRSTS * GRID_SYMBOLS;
+		u32v symbol = splat(0);
+		for (uint32_t k = 1; k < GRID_SYMBOLS; k++)
+			symbol += select((ldg(from, splat(row + k)) >> 16) <= slot, splat(1),
+			                 splat(0));
+		st(s->first, lanes() + i * 32, symbol);
 	}
 }
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "batch_run_body.h"
+#include "payload_encode_body.h"
 
 void kvi_gpu_host_fault(const char *what, uint64_t at, size_t bytes, size_t limit)
 {
@@ -84,6 +84,84 @@ void kvi_gpu_host_decode(const struct kvi_gpu_chunk *chunks, uint32_t n,
 		run_answer(c, span_at<uint32_t>((uint64_t)(uintptr_t)status, n), i);
 		for (uint32_t t = 0; t < c->tokens; t++)
 			run_scatter(c, t);
+	}
+}
+
+/* What comes before streams: mask, gathered elements, planes. */
+template <int D> static void prepare_chunk(const kvi_gpu_encode *e)
+{
+	constexpr int size = format<D>::size;
+	kvi_gpu_opened *o = &encoding_of(e)->o;
+	for (uint32_t g = 0; g * 32 < channels_of(e); g++)
+		find_channels<size>(e, g);
+	list_columns(e);
+	for (uint32_t t = 0; t < e->job.tokens; t++)
+		find_row<size>(e, t);
+	write_section<size>(e);
+	if (o->status != KVI_GPU_OPEN)
+		return;
+	for (uint32_t r = 0; r < o->rows; r++)
+		gather_row<size>(e, r);
+	for (uint32_t s = 0; s * 32 < o->rows; s++)
+		write_planes<D>(e, s);
+}
+
+template <int D> static void encode_block(const kvi_gpu_encode *e, const kvi_gpu_tables *tables)
+{
+	const kvi_gpu_chunk *c = &e->job;
+	const kvi_gpu_opened *o = &encoding_of(e)->o;
+	const bool grid = c->codec == CODEC_GRID;
+	prepare_chunk<D>(e);
+	if (o->status != KVI_GPU_OPEN)
+		return;
+	const size_t n = grid ? GRID_TABLES * GRID_SYMBOLS : params_of(c)->n_tables * 32;
+	const size_t n_ring = ring_length(o->columns) + 128;
+	shared_memory enc(n * sizeof(uint32_t)), token(64 * sizeof(uint32_t)),
+		inverse(n * sizeof(uint32_t)), ring(n_ring * sizeof(uint32_t));
+	const span<uint32_t> e_span = span_at<uint32_t>((uint64_t)(uintptr_t)enc.p, n);
+	const encode_shared t = {
+		e_span,
+		span_at<uint32_t>((uint64_t)(uintptr_t)inverse.p, n),
+		span_at<uint32_t>((uint64_t)(uintptr_t)ring.p, n_ring),
+		{ e_span, span_at<uint32_t>((uint64_t)(uintptr_t)token.p, 64), {} },
+	};
+	for (uint32_t w = 0; grid && w < context_warps(o, params_of(c)); w++)
+		run_contexts<D>(c, tables, w);
+	for (uint32_t w = 0; w < KVI_GPU_STREAMS; w++)
+		if (grid)
+			grid_codes(&t.grid, tables, w, KVI_GPU_STREAMS);
+		else
+			exp_encode_shared<D>(e, &t, w, KVI_GPU_STREAMS);
+	for (uint32_t w = 0; w < KVI_GPU_STREAMS; w++)
+		inverse_tables(&t, (uint32_t)n, w, KVI_GPU_STREAMS);
+	if (grid)
+		choose_streams<D, true>(e, &t);
+	else
+		choose_streams<D, false>(e, &t);
+	for (uint32_t s = 0; s < o->n_streams; s++)
+		if (grid)
+			encode_stream<D, true>(e, &t, s);
+		else
+			encode_stream<D, false>(e, &t, s);
+	for (uint32_t s = 0; s < o->n_streams; s++)
+		check_stream(e, s);
+	for (uint32_t s = 0; s < o->n_streams; s++)
+		put_stream<D>(e, s);
+}
+
+void kvi_gpu_host_encode(const struct kvi_gpu_encode *chunks, uint32_t n,
+                         const struct kvi_gpu_tables *tables, uint32_t *status)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		const kvi_gpu_encode *e = &chunks[i];
+		switch (e->job.dtype) {
+		case 1: encode_block<1>(e, tables); break;
+		case 2: encode_block<2>(e, tables); break;
+		case 3: encode_block<3>(e, tables); break;
+		case 4: encode_block<4>(e, tables); break;
+		case 5: encode_block<5>(e, tables); break;
+		}
+		answer_encoded(e, span_at<uint32_t>((uint64_t)(uintptr_t)status, n), i);
 	}
 }
 

@@ -3,7 +3,7 @@
 #ifndef KVI_GPU_HOST_RUN_H
 #define KVI_GPU_HOST_RUN_H
 
-#include "device_job.h"
+#include "encode_job.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -14,6 +14,9 @@ extern "C" {
  * access is checked; a wrong one prints a line and aborts. tables: where a chunk has codec 5.
  */
 void kvi_gpu_host_decode(const struct kvi_gpu_chunk *chunks, uint32_t n,
+                         const struct kvi_gpu_tables *tables, uint32_t *status);
+/* The same for n chunks to be encoded. */
+void kvi_gpu_host_encode(const struct kvi_gpu_encode *chunks, uint32_t n,
                          const struct kvi_gpu_tables *tables, uint32_t *status);
 /* H64 of n bytes, 1 at least, as kernels make it. */
 uint64_t kvi_gpu_host_hash(const void *bytes, uint32_t n);

@@ -5,36 +5,42 @@
 gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_body.h \
 	gpu/stream_words_body.h gpu/exponent_decode_body.h gpu/hash_body.h \
 	gpu/grid_contexts_body.h gpu/grid_decode_body.h \
+	gpu/encode_job.h gpu/stream_encode_body.h gpu/chunk_encode_body.h \
+	gpu/payload_encode_body.h \
 	gpu/chunk_open_body.h gpu/chunk_finish_body.h gpu/batch_run_body.h
-gpu_kernels = gpu/decode_kernels.cu
+gpu_kernels = gpu/decode_kernels.cu gpu/encode_kernels.cu
 EXTRA_DIST += $(gpu_sources) $(gpu_kernels) gpu/README.md gpu/check_gpu.sh gpu/sass_report.py \
-	gpu/ptx_scan.py gpu/sass.txt m4/kv_gpu.m4 tests/gpu/decode.sh
+	gpu/ptx_scan.py gpu/sass.txt m4/kv_gpu.m4 tests/gpu/chunks.sh
 
 if GPU_TESTS
-check_PROGRAMS += tests/gpu/check_decode
-TESTS += tests/gpu/decode.sh
+check_PROGRAMS += tests/gpu/check_chunks
+TESTS += tests/gpu/chunks.sh
 endif
-tests_gpu_check_decode_SOURCES = tests/gpu/check_decode.c \
+tests_gpu_check_chunks_SOURCES = tests/gpu/check_chunks.c \
 	tests/gpu/archive_chunks.c tests/gpu/archive_chunks.h \
+	tests/gpu/encode_trial.c tests/gpu/encode_trial.h \
 	gpu/chunk_plan.c gpu/chunk_plan.h gpu/host_run.cc gpu/host_run.h gpu/host_fault.h
-tests_gpu_check_decode_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
-tests_gpu_check_decode_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN)
-tests_gpu_check_decode_LDADD = libkvi.la
+tests_gpu_check_chunks_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
+tests_gpu_check_chunks_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN)
+tests_gpu_check_chunks_LDADD = libkvi.la
 # Nothing of the C++ library is used, and C has the flags of sanitizers.
-tests_gpu_check_decode_LINK = $(LINK)
+tests_gpu_check_chunks_LINK = $(LINK)
 
 # All architectures, and PTX for later ones.
 gpu_architectures = 80 86 89 90a 100a 103a 120
 .PHONY: gpu-kernels check-gpu
-gpu-kernels: gpu/kvarc-kernels.fatbin
-gpu/kvarc-kernels.fatbin: $(gpu_kernels) $(gpu_sources)
+gpu-kernels: gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin
+gpu/kvarc-kernels.fatbin: gpu/decode_kernels.cu $(gpu_sources)
+gpu/kvarc-encoders.fatbin: gpu/encode_kernels.cu $(gpu_sources)
+gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin:
 	@test -n '$(NVCC)' || { echo 'gpu-kernels: configure found no nvcc (--with-cuda=DIR)'; exit 1; }
 	@mkdir -p gpu
-	$(AM_V_GEN)codes=; \
+	$(AM_V_GEN)codes=; source=decode_kernels.cu; \
+	case $@ in *encoders*) source=encode_kernels.cu ;; esac; \
 	for a in $(gpu_architectures); do codes="$$codes -gencode arch=compute_$$a,code=sm_$$a"; done; \
 	$(NVCC) -std=c++17 -O3 -fmad=false -fatbin -o $@ $$codes \
-		-gencode arch=compute_80,code=compute_80 $(top_srcdir)/gpu/decode_kernels.cu
-CLEANFILES += gpu/kvarc-kernels.fatbin
+		-gencode arch=compute_80,code=compute_80 $(top_srcdir)/gpu/$$source
+CLEANFILES += gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin
 # Where libkvarc-device looks for them; only where they were made.
 install-exec-local:
 	test ! -f gpu/kvarc-kernels.fatbin || { $(MKDIR_P) "$(DESTDIR)$(pkglibdir)" && \

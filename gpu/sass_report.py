@@ -24,6 +24,10 @@ KERNELS = {
     "kvi_gpu_grid_f32": ("SHFL", 6, 2, 145, 155),
     "kvi_gpu_grid_e4m3": ("SHFL", 6, 2, 145, 155),
     "kvi_gpu_grid_e5m2": ("SHFL", 6, 2, 145, 155),
+    "kvi_gpu_encode_exponent_bf16": ("ST.E.U16", 4, 2, 56, 60),
+    "kvi_gpu_encode_exponent_f16": ("ST.E.U16", 4, 2, 56, 60),
+    "kvi_gpu_encode_grid_bf16": ("ST.E.U16", 3, 1, 165, 180),
+    "kvi_gpu_encode_grid_f16": ("ST.E.U16", 3, 1, 165, 180),
     "kvi_gpu_contexts_bf16": ("I2F", 1, 1, 90, 100),
     "kvi_gpu_contexts_f16": ("I2F", 1, 1, 90, 100),
 }

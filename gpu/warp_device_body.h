@@ -100,6 +100,10 @@ WARP_FN u64v product(u32v a, u32v b)
 {
 	return (uint64_t)a * b;
 }
+WARP_FN u32v product_high32(u32v a, u32v b)
+{
+	return __umulhi(a, b);
+}
 WARP_FN uint64_t product_high(uint64_t a, uint64_t b)
 {
 	return __umul64hi(a, b);

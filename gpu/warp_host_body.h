@@ -150,6 +150,10 @@ WARP_OP u64v product(u32v a, u32v b)
 {
 	return wide(a) * wide(b);
 }
+WARP_OP u32v product_high32(u32v a, u32v b)
+{
+	return low_half(product(a, b) >> (uint64_t)32);
+}
 WARP_OP uint64_t product_high(uint64_t a, uint64_t b)
 {
 	const uint64_t low = 0xffffffff;

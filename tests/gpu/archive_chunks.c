@@ -22,7 +22,8 @@ struct seen_params {
 struct chunk_walk {
 	struct kvi_alloc alloc;
 	struct kvi_packer packer;
-	kvarc_geometry geometry;
+	kvarc_geometry geometry; /* of the first GEOMETRY frame */
+	bool has_geometry;
 	struct seen_params *params;
 	size_t n_params;
 	struct kvi_segment segment;
@@ -96,9 +97,10 @@ static void see_frame(struct chunk_walk *w, const struct kvi_frame_head *h, cons
 		return;
 	if (kvi_unpack(&w->packer, payload, h->payload_bytes, h->decoded_bytes, &content, &owned))
 		return;
-	if (h->type == KVI_FRAME_GEOMETRY && !w->geometry.n_tensors) {
+	if (h->type == KVI_FRAME_GEOMETRY && !w->has_geometry) {
+		w->has_geometry = true;
 		if (kvi_geometry_parse(&w->geometry, &w->alloc, content, h->decoded_bytes))
-			w->geometry.n_tensors = 0;
+			kvi_geometry_free(&w->geometry, &w->alloc);
 	} else if (h->type == KVI_FRAME_PARAMS) {
 		see_params(w, h, content, h->decoded_bytes);
 	} else if (h->type == KVI_FRAME_SEGMENT) {

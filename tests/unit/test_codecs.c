@@ -123,7 +123,7 @@ static void drop(struct kvi_encoded *e)
 }
 
 /* Decodes with every instruction set, with parameters read from their bytes. */
-static void check_decode(const struct kvi_chunk *chunk, const struct kvi_encoded *e,
+static void check_chunks(const struct kvi_chunk *chunk, const struct kvi_encoded *e,
                          const struct kvi_params *current, const uint8_t *raw)
 {
 	size_t n = kvi_chunk_bytes(chunk);
@@ -185,10 +185,10 @@ static void round_trip(struct kvi_chunk chunk, int level, enum pattern first, en
 	uint8_t *raw = malloc(kvi_chunk_bytes(&chunk));
 	fill(raw, &chunk, first);
 	check_encode(&chunk, level, NULL, raw, &a);
-	check_decode(&chunk, &a, NULL, raw);
+	check_chunks(&chunk, &a, NULL, raw);
 	fill(raw, &chunk, second);
 	check_encode(&chunk, level, a.params, raw, &b);
-	check_decode(&chunk, &b, a.params, raw);
+	check_chunks(&chunk, &b, a.params, raw);
 	drop(&a);
 	drop(&b);
 	free(raw);
@@ -268,7 +268,7 @@ static void test_rotation_pays(void **state)
 		                   .positions = positions,
 		                   .rope = &rope };
 	check_encode(&chunk, 1, NULL, (const uint8_t *)raw, &with);
-	check_decode(&chunk, &with, NULL, (const uint8_t *)raw);
+	check_chunks(&chunk, &with, NULL, (const uint8_t *)raw);
 	assert_true(kvi_params_rotates(with.params));
 	size_t bytes = with.payload_bytes;
 	chunk.rope = NULL;
@@ -427,7 +427,7 @@ static void test_streams(void **state)
 		struct kvi_encoded e;
 		fill(raw, &c, patterns[i / 2 % 4]);
 		check_encode(&c, (int)(i & 1), NULL, raw, &e);
-		check_decode(&c, &e, NULL, raw);
+		check_chunks(&c, &e, NULL, raw);
 		assert_true(e.cut.stream_size < KVI_ONE_STREAM || patterns[i / 2 % 4] != NORMAL ||
 		            c.n_tokens < 64);
 		if (e.cut.stream_size == KVI_ONE_STREAM) {

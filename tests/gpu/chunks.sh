@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# decode.sh - the kernels of gpu/ on the host: all vectors, archives of the sample cache and random
+# chunks.sh - the kernels of gpu/ on the host: all vectors, archives of the sample cache and random
 # ones, whole and damaged, and the fuzz corpora. Runs in the build folder.
 set -eu
 srcdir=${srcdir:-.}
-check=${CHECK_DECODE:-./tests/gpu/check_decode}
+check=${CHECK_CHUNKS:-./tests/gpu/check_chunks}
 kvarc=${KVARC:-./kvarc}
 generate=${GENERATE:-./tests/reference/generate}
 work=$(mktemp -d)
@@ -12,13 +12,16 @@ trap 'rm -rf "$work"' EXIT
 KVARC_CACHE=off
 export KVARC_CACHE
 
-# Checks files; all kinds of chunks that are named have to be there.
-check() { # NAME DAMAGE CODECS FILE...
+# Checks files; all kinds of chunks that are named have to be there. -e: of the library's writer,
+# which encodes as the kernels do.
+check() { # NAME DAMAGE [-e] CODECS FILE...
 	name=$1
 	damage=$2
+	encode=
+	[ "$3" != -e ] || { encode=-e; shift; }
 	codecs=$3
 	shift 3
-	"$check" -d "$damage" "$@" > "$work/out" || { cat "$work/out"; exit 1; }
+	"$check" -d "$damage" $encode "$@" > "$work/out" || { cat "$work/out"; exit 1; }
 	echo "$name: $(cat "$work/out")"
 	line=$(sed -n 's/^chunks of codecs 0, 2, 4, 5: \([^;]*\);.*/\1/p' "$work/out" | tr -d ,)
 	# shellcheck disable=SC2086 # four numbers
@@ -27,6 +30,8 @@ check() { # NAME DAMAGE CODECS FILE...
 		case $codec in 0) n=$1 ;; 2) n=$2 ;; 4) n=$3 ;; *) n=$4 ;; esac
 		[ "$n" -gt 0 ] || { echo "$name: no chunk of codec $codec"; exit 1; }
 	done
+	encoded=$(sed -n 's/.*; \([0-9]*\) encoded;.*/\1/p' "$work/out")
+	[ -z "$encode" ] || [ "$encoded" -gt 0 ] || { echo "$name: nothing was encoded"; exit 1; }
 	# no damage may pass
 	noticed=$(sed -n 's/.*; \([0-9]*\) of \([0-9]*\) damaged ones noticed;.*/\1 \2/p' "$work/out")
 	[ "${noticed% *}" = "${noticed#* }" ] || { echo "$name: damage was not noticed"; exit 1; }
@@ -36,12 +41,12 @@ check vectors 10 '0 2 4 5' "$srcdir"/spec/vectors/*.kva
 for level in 0 1; do
 	for file in "$srcdir"/tests/data/sample/*.safetensors "$srcdir"/tests/data/sample/*.slot; do
 		"$kvarc" pack -q -f "-$level" -o "$work/sample.kva" "$file" || continue
-		check "level $level of ${file##*/}" 1 $((4 + level)) "$work/sample.kva"
+		check "level $level of ${file##*/}" 1 -e $((4 + level)) "$work/sample.kva"
 	done
 done
 mkdir "$work/random"
 for seed in $(seq 1 "${SEEDS:-80}"); do
 	"$generate" "$seed" "$work/random/$seed.kva" > "$work/out"
 done
-check random 5 '0 2 4 5' "$work"/random/*.kva
+check random 5 -e '0 2 4 5' "$work"/random/*.kva
 check corpora 0 '' "$srcdir"/fuzz/corpus/*/*

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* chunk_encode_body.h - the mask, the planes and the streams of a chunk on its way out, by warps */
+#ifndef KVI_GPU_CHUNK_ENCODE_BODY_H
+#define KVI_GPU_CHUNK_ENCODE_BODY_H
+
+#include "batch_run_body.h"
+#include "encode_job.h"
+#include "stream_encode_body.h"
+
+WARP_FN kvi_gpu_encoding *encoding_of(const kvi_gpu_encode *e)
+{
+	return (kvi_gpu_encoding *)(uintptr_t)e->job.opened;
+}
+WARP_FN uint32_t channels_of(const kvi_gpu_encode *e)
+{
+	return e->job.heads * e->job.head_channels;
+}
+WARP_FN uint32_t padding(uint32_t n)
+{
+	return (0 - n) % 16;
+}
+
+/* All elements of a chunk. */
+template <int SIZE>
+WARP_FN span<const typename element_of<SIZE>::type> raw_of(const kvi_gpu_encode *e)
+{
+	typedef const typename element_of<SIZE>::type element;
+	return span_at<element>(e->job.decoded, e->job.tokens * channels_of(e));
+}
+
+/* Bits of 32 channels: which have one value in all of the tokens, if there are several. */
+template <int SIZE> WARP_FN void find_channels(const kvi_gpu_encode *e, uint32_t group)
+{
+	const uint32_t C = channels_of(e), T = e->job.tokens;
+	span<uint32_t> to = span_at<uint32_t>(e->channel_bits, (C + 31) / 32);
+	const u32v c = lanes() + group * 32;
+	const boolv on = c < C;
+	const u32v first = ldg_if(raw_of<SIZE>(e), c, on);
+	u32v other = splat(0);
+	for (uint32_t t = 1; t < T; t++)
+		other |= ldg_if(raw_of<SIZE>(e), c + t * C, on) ^ first;
+	const uint32_t set = mask_of(on & (other == 0));
+	st_one(to, group, T > 1 ? set : 0);
+}
+
+/* Lists the channels that remain. */
+WARP_FN void list_columns(const kvi_gpu_encode *e)
+{
+	const uint32_t C = channels_of(e);
+	kvi_gpu_opened *o = &encoding_of(e)->o;
+	span<const uint32_t> bits = span_at<const uint32_t>(e->channel_bits, (C + 31) / 32);
+	span<uint32_t> columns = span_at<uint32_t>(e->job.columns, C);
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < C; i += 32) {
+		const u32v c = lanes() + i;
+		const uint32_t left = ~ldg_one(bits, i / 32) & mask_of(c < C);
+		st_if(columns, below(left) + n, c, lane_in(left));
+		n += count(left);
+	}
+	o->columns = n;
+}
+
+/* Whether all elements of a token are equal, in several channels that remain. */
+template <int SIZE> WARP_FN void find_row(const kvi_gpu_encode *e, uint32_t token)
+{
+	const uint32_t C = channels_of(e), n = encoding_of(e)->o.columns;
+	span<const uint32_t> columns = span_at<const uint32_t>(e->job.columns, n);
+	uint32_t other = n < 2;
+	u32v first = splat(0);
+	for (uint32_t i = 0; i < n && !other; i += 32) {
+		const boolv on = lanes() + i < n;
+		const u32v c = ldg_if(columns, lanes() + i, on);
+		const u32v x = ldg_if(raw_of<SIZE>(e), c + token * C, on);
+		first = i ? first : shuffle(x, splat(0));
+		other = mask_of(on & (x != first));
+	}
+	encoding_of(e)->constant_row[token] = !other;
+}
+
+/* Writes a bitmap of n bits, 32 at a time, and the elements of those that are set. */
+struct bitmap_out {
+	span<uint8_t> to;
+	uint32_t bits, values;
+};
+
+template <int SIZE>
+WARP_FN void bitmap_put(bitmap_out *b, uint32_t at, uint32_t n, uint32_t set, u32v value)
+{
+	const u32v l = lanes();
+	st_if(b->to, (l & 3) + (b->bits + at / 8), splat(set) >> (l & 3) * 8,
+	      (l < 4) & ((l & 3) + at / 8 < (n + 7) / 8));
+	UNROLL
+	for (uint32_t i = 0; i < SIZE; i++)
+		st_if(b->to, below(set) * SIZE + (b->values + i), value >> 8 * i, lane_in(set));
+	b->values += count(set) * SIZE;
+}
+
+/* The mask section, behind the header; lists the tokens that remain. */
+template <int SIZE> WARP_FN void write_section(const kvi_gpu_encode *e)
+{
+	const uint32_t C = channels_of(e), T = e->job.tokens;
+	kvi_gpu_encoding *x = encoding_of(e);
+	kvi_gpu_opened *o = &x->o;
+	span<uint8_t> to = span_at<uint8_t>(e->job.payload, e->job.payload_bytes);
+	span<const uint32_t> groups = span_at<const uint32_t>(e->channel_bits, (C + 31) / 32);
+	span<const uint32_t> columns = span_at<const uint32_t>(e->job.columns, o->columns);
+	span<uint16_t> token = span_at<uint16_t>((uint64_t)(uintptr_t)o->token, KVI_GPU_TOKENS);
+	span<const uint8_t> flags = span_at<const uint8_t>((uint64_t)(uintptr_t)x->constant_row,
+	                                                   KVI_GPU_TOKENS);
+	bitmap_out b = { to, KVI_GPU_HEADER + 1, KVI_GPU_HEADER + 1 };
+	const uint32_t has_channels = o->columns < C;
+	if (has_channels) {
+		b.values += (C + 7) / 8;
+		for (uint32_t i = 0; i < C; i += 32) {
+			const u32v c = lanes() + i;
+			bitmap_put<SIZE>(&b, i, C, ldg_one(groups, i / 32),
+			                 ldg_if(raw_of<SIZE>(e), c, c < C));
+		}
+		b.bits = b.values;
+	}
+	uint32_t rows = 0;
+	for (uint32_t t = 0; t < T; t += 32) {
+		const u32v at = lanes() + t;
+		const uint32_t all = mask_of(at < T);
+		const uint32_t left = all & mask_of(ld_if(flags, at, at < T) == 0);
+		st_if(token, below(left) + rows, at, lane_in(left));
+		rows += count(left);
+	}
+	const uint32_t has_rows = rows < T;
+	if (has_rows) {
+		const uint32_t first = ldg_one(columns, 0);
+		b.values = b.bits + (T + 7) / 8;
+		for (uint32_t t = 0; t < T; t += 32) {
+			const u32v at = lanes() + t;
+			const uint32_t set = mask_of(ld_if(flags, at, at < T) != 0);
+			bitmap_put<SIZE>(&b, t, T, set,
+			                 ldg_if(raw_of<SIZE>(e), at * C + first, at < T));
+		}
+		b.bits = b.values;
+	}
+	st_one(to, KVI_GPU_HEADER, has_channels | has_rows << 1);
+	x->section_bytes = b.bits - KVI_GPU_HEADER;
+	o->rows = rows;
+	o->status = rows && o->columns ? KVI_GPU_OPEN : KVI_GPU_DATA;
+	o->n_streams = 1; /* contexts are wanted */
+	o->stream_tokens = KVI_GPU_TOKENS;
+}
+
+/* The elements of a remaining token, side by side. */
+template <int SIZE> WARP_FN void gather_row(const kvi_gpu_encode *e, uint32_t row)
+{
+	typedef typename element_of<SIZE>::type element;
+	const kvi_gpu_opened *o = &encoding_of(e)->o;
+	const uint32_t n = o->columns, from = o->token[row] * channels_of(e);
+	span<const uint32_t> columns = span_at<const uint32_t>(e->job.columns, n);
+	span<element> to = span_at<element>(e->job.packed + (uint64_t)row * n * SIZE, n);
+	for (uint32_t i = 0; i < n; i += 32) {
+		const boolv on = lanes() + i < n;
+		const u32v c = ldg_if(columns, lanes() + i, on);
+		st_if(to, lanes() + i, ldg_if(raw_of<SIZE>(e), c + from, on), on);
+	}
+}
+
+/* Planes of a codec and a format, and the bits of an element in each. */
+template <int D> WARP_FN uint32_t planes_of(uint32_t codec)
+{
+	return codec == CODEC_GRID ? (D == 1 ? 2 : 0) : format<D>::planes;
+}
+/* Where a plane is in work memory, and its bytes. */
+template <int D> WARP_FN uint32_t plane_size(const kvi_gpu_opened *o, uint32_t plane)
+{
+	return (o->rows * o->columns * plane_bits<D>((int)plane) + 7) / 8;
+}
+template <int D> WARP_FN uint64_t plane_memory(const kvi_gpu_encode *e, uint32_t plane)
+{
+	uint64_t at = e->planes;
+	for (uint32_t i = 0; i < plane; i++)
+		at += (plane_size<D>(&encoding_of(e)->o, i) + 31) / 16 * 16;
+	return at;
+}
+
+/* Bits of 32 elements for a plane of k bits: the byte of each lane that has one. */
+WARP_FN u32v plane_pack(u32v value, uint32_t k)
+{
+	if (k == 8)
+		return value & 255;
+	u32v byte = splat(0);
+	for (uint32_t b = 0; b < k; b++) {
+		const u32v m = splat(mask_of((value >> b & 1) != 0)) >> (lanes() * (8 / k) & 31);
+		for (uint32_t i = 0; i < 8 / k; i++)
+			byte |= (m >> i & 1) << (i * k + b);
+	}
+	return byte;
+}
+
+/* Sign and mantissa side by side (spec exponent 2); codec 5: the low half of f32. */
+template <int D> WARP_FN u32v rest_of(u32v x, uint32_t codec)
+{
+	constexpr uint32_t m = format<D>::m, e = format<D>::e;
+	return codec == CODEC_GRID ? x : x >> (m + e) << m | (x & ((1u << m) - 1));
+}
+
+/* The planes of 32 tokens, and whether their bytes are equal. */
+template <int D> WARP_FN void write_planes(const kvi_gpu_encode *e, uint32_t slice)
+{
+	typedef typename element_of<format<D>::size>::type element;
+	kvi_gpu_encoding *x = encoding_of(e);
+	const uint32_t C = x->o.columns, all = x->o.rows * C, first = slice * 32 * C;
+	const uint32_t end = first + 32 * C < all ? first + 32 * C : all;
+	span<const element> in = span_at<const element>(e->job.packed, all);
+	for (uint32_t p = 0, low = 0; p < planes_of<D>(e->job.codec); p++) {
+		const uint32_t k = plane_bits<D>((int)p), bytes = plane_size<D>(&x->o, p);
+		span<uint8_t> to = span_at<uint8_t>(plane_memory<D>(e, p), bytes);
+		u32v value = splat(0), other = splat(0);
+		for (uint32_t i = first; i < end; i += 32) {
+			const u32v at = lanes() + i;
+			const u32v v = ldg_if(in, at, at < end);
+			const u32v byte = plane_pack(rest_of<D>(v, e->job.codec) >> low, k);
+			const boolv on = (lanes() < 4 * k) & (lanes() + i / 8 * k < bytes);
+			st_if(to, lanes() + i / 8 * k, byte, on);
+			value = i == first ? shuffle(byte, splat(0)) : value;
+			other |= select(on, byte ^ value, splat(0));
+		}
+		x->slice[slice][p].same = any_of(other) == 0;
+		x->slice[slice][p].value = (uint8_t)first_lane(value);
+		low += k;
+	}
+}
+
+/* Whether a plane is one byte again and again. */
+WARP_FN bool plane_constant(const kvi_gpu_encoding *x, uint32_t plane)
+{
+	bool same = true;
+	for (uint32_t i = 0; i * 32 < x->o.rows; i++)
+		same = same && x->slice[i][plane].same &&
+		       x->slice[i][plane].value == x->slice[0][plane].value;
+	return same;
+}
+template <int D> WARP_FN uint32_t plane_stored(const kvi_gpu_encoding *x, uint32_t plane)
+{
+	const uint32_t n = plane_constant(x, plane) ? 0 : plane_size<D>(&x->o, plane);
+	return 16 + n + padding(n);
+}
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* encode_job.h - what encoding kernels are given and what they write (device_job.h) */
+#ifndef KVI_GPU_ENCODE_JOB_H
+#define KVI_GPU_ENCODE_JOB_H
+
+#include "device_job.h"
+
+/* Sizes of what the encoder writes (spec rans 4, 5), and of its work. */
+enum {
+	KVI_GPU_ENTRY = 144,      /* table entry and states of a stream */
+	KVI_GPU_SPARE_WORDS = 64, /* of a stream's memory, beyond those that elements take */
+	KVI_GPU_PLANES = 3
+};
+
+/* The bytes of a plane that one slice of 32 tokens makes. */
+struct kvi_gpu_plane_slice {
+	uint8_t same, value; /* whether all are equal, and to what */
+};
+
+/* State of a chunk on its way out. */
+struct kvi_gpu_encoding {
+	struct kvi_gpu_opened o; /* rows, columns, streams and contexts, as decoders have them */
+	uint32_t payload_bytes;  /* of the CHUNK frame, header included: the result */
+	uint32_t section_bytes, stream_size;
+	uint32_t n_words[KVI_GPU_STREAMS];
+	uint32_t state[KVI_GPU_STREAMS][KVI_GPU_LANES];
+	struct kvi_gpu_plane_slice slice[KVI_GPU_STREAMS][KVI_GPU_PLANES];
+	uint8_t constant_row[KVI_GPU_TOKENS];
+};
+
+/*
+ * A chunk to be encoded by codec 4 or 5 with parameters that are there. job: as for decoding, but
+ * payload is where the payload goes, payload_bytes its capacity (kvi_gpu_encode_bound), decoded has
+ * the elements, token-major, and opened is a kvi_gpu_encoding. The answer is OK, or DATA when the
+ * mask leaves no element: such a chunk is for other codecs.
+ */
+struct kvi_gpu_encode {
+	struct kvi_gpu_chunk job;
+	/* Work memory, aligned (kvi_gpu_encode_work): words of all streams, planes, u32 for each 32
+	 * channels. */
+	uint64_t words, planes, channel_bits;
+};
+
+#endif
