@@ -127,7 +127,7 @@ typedef struct kvarc_weight_cache {
  * writes nothing; and, if no call of it was at work at the fork, read with a reader, which then
  * works in the calling thread, over a source whose reads have an offset (kvarc_source_open_path).
  * Profiles and predictors can be used. A writer answers PROG to everything else, and so does its
- * close: its parent goes on writing. Handles of stores, which have connections, are not for
+ * close: its parent continues to write. Handles of stores, which have connections, are not for
  * children.
  */
 typedef struct kvarc_common {

@@ -200,7 +200,7 @@ def test_encrypted(tmp_path):
     assert other.put("k", block, layout) == 0
     back = bytearray(len(block))
     assert not other.get("k", back, layout)
-    size = other.put("k", block, layout)  # in the place of what it cannot read
+    size = other.put("k", block, layout)  # instead of what it cannot read
     assert size > 0 and other.used == size and other.put("k", block, layout) == 0
     assert other.get("k", back, layout) and back == block
 

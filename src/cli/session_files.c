@@ -128,7 +128,8 @@ static void report_saved(const struct options *o, const char *name, const char *
 	              : s->tokens  ? "version {version}: {tokens:C} tokens, {kept_tokens:C} kept, "
 	                             "{new_tokens:C} new: {written_bytes:B} written, "
 	                             "{not_written_bytes:B} not written"
-	                           : "version {version}: {file_bytes:B}, {written_bytes:B} written");
+	                          : "version {version}: {file_bytes:B}, "
+	                             "{written_bytes:B} written");
 	report_end(&r);
 }
 

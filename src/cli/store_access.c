@@ -67,7 +67,8 @@ static char *find_url(const struct options *o, bool create)
 	return url;
 }
 
-/* The index that --index names, or of a store that is no folder: in the user's cache, by the URL. */
+/* The index that --index names, or, of a store that is no folder, in the user's cache, by the
+ * URL. */
 static bool find_index(struct store_access *a, const struct options *o)
 {
 	const char *scheme = strstr(a->url, "://");
@@ -127,8 +128,10 @@ bool store_access_open(struct store_access *a, const struct options *o, bool cre
 	so.endpoint = getenv("AWS_ENDPOINT_URL");
 	ret = kvarc_store_open(&a->s, a->url, &so);
 	if (ret == KVARC_OPTIONS && !create && is_missing(a->url))
-		msg_error(NULL, "there is no store at %s yet: 'kvarc session save' makes it; --store "
-		                "or KVARC_STORE names another one", a->url);
+		msg_error(NULL,
+		          "there is no store at %s yet: 'kvarc session save' makes it; --store or "
+		          "KVARC_STORE names another one",
+		          a->url);
 	else if (ret != KVARC_OK)
 		store_access_error(a, a->url, ret);
 	return ret == KVARC_OK;
@@ -137,7 +140,7 @@ bool store_access_open(struct store_access *a, const struct options *o, bool cre
 const char *store_access_folder(const struct store_access *a)
 {
 	const size_t skip = strncmp(a->url, "file://", 7) == 0 ? 7
-	                  : strncmp(a->url, "file:", 5) == 0   ? 5
+	                    : strncmp(a->url, "file:", 5) == 0 ? 5
 	                                                       : 0;
 
 	return a->url + skip;

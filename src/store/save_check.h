@@ -14,8 +14,8 @@ enum kvi_save_verdict {
 
 /*
  * Loads an archive as kvarc_store_load does, with segments of other archives from the store, and
- * compares what comes with the files of an import. source NULL: the archive is in the store, else it
- * is not put yet. Returns OK (*verdict is set), IO, MEM, MEMLIMIT, AUTH, DATA (the index is
+ * compares what comes with the files of an import. source NULL: the archive is in the store, else
+ * it is not put yet. Returns OK (*verdict is set), IO, MEM, MEMLIMIT, AUTH, DATA (the index is
  * damaged), and what readers return of archives that are whole.
  */
 kvarc_ret kvi_save_check(struct kvarc_store *s, const uint8_t id[16], const kvarc_source *source,

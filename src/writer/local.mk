@@ -4,6 +4,7 @@ libkvi_la_SOURCES += \
 	src/writer/writer_append.c \
 	src/writer/writer_crypt.c \
 	src/writer/writer_encode.c \
+	src/writer/writer_errors.c \
 	src/writer/writer_frames.c \
 	src/writer/writer_internal.h \
 	src/writer/writer_parity.c \

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -21,36 +20,6 @@ enum { CHUNK_BYTES_DEFAULT = 1 << 20, CHUNK_BYTES_MIN = 64 << 10 };
 #define FLAGS_KNOWN                                                          \
 	(KVARC_WRITE_VERIFY | KVARC_WRITE_STREAMABLE | KVARC_WRITE_FILE_ID | \
 	 KVARC_WRITE_EMBED_PROFILE | KVARC_WRITE_STORED)
-
-kvarc_ret kvi_writer_set_error(kvarc_writer *w, kvarc_ret ret)
-{
-	if (ret && !w->sticky)
-		w->sticky = ret;
-	return ret;
-}
-
-bool kvi_writer_refuses(kvarc_writer *w)
-{
-	if (w->process != getpid()) /* its parent goes on writing */
-		w->sticky = kvi_fail(w->error, KVARC_PROG,
-		                     "the writer belongs to the process that this one was forked "
-		                     "from: open another one, on another file");
-	return w->sticky != KVARC_OK;
-}
-
-kvarc_ret kvi_writer_fail(kvarc_writer *w, kvarc_ret code, const char *format, ...)
-{
-	va_list args;
-	va_start(args, format);
-	kvi_vfail(w->error, code, format, args);
-	va_end(args);
-	return kvi_writer_set_error(w, code);
-}
-
-const struct kvi_alloc *kvi_writer_alloc(const kvarc_writer *w)
-{
-	return &w->alloc;
-}
 
 static bool has_level(const struct kvi_profile *p, unsigned level)
 {

@@ -106,7 +106,8 @@ static int child_writes(void *opaque)
 	const long calls = a->f->calls;
 	if (append_all(a) != KVARC_PROG || !strstr(a->e->text, "forked"))
 		return 1;
-	if (kvarc_writer_commit(a->w) != KVARC_PROG || kvarc_writer_rewind(a->w, 0, 0) != KVARC_PROG ||
+	if (kvarc_writer_commit(a->w) != KVARC_PROG ||
+	    kvarc_writer_rewind(a->w, 0, 0) != KVARC_PROG ||
 	    kvarc_writer_checkpoint(a->w, NULL, 0, NULL) != KVARC_PROG)
 		return 2;
 	if (a->aborts)
@@ -200,9 +201,9 @@ static void test_pool(void **state)
 		struct waiting_job w = { .job.run = run_waiting };
 		char c = 0;
 		assert_int_equal(pipe(w.began) | pipe(w.goes_on), 0);
-		assert_int_equal((beside ? kvi_pool_open_beside : kvi_pool_open)(
-					 &w.pool, &alloc, THREADS),
-		                 KVARC_OK);
+		assert_int_equal(
+			(beside ? kvi_pool_open_beside : kvi_pool_open)(&w.pool, &alloc, THREADS),
+			KVARC_OK);
 		assert_false(kvi_pool_inherited(w.pool));
 		kvi_pool_submit(w.pool, &w.job);
 		assert_int_equal(read(w.began[0], &c, 1), 1);

@@ -151,7 +151,7 @@ def _ids_of(ids: Optional[np.ndarray], n: int, positions: Optional[np.ndarray]
 
 
 def as_json(value: Any, where: str) -> Any:
-    """What JSON gives back as it was; TypeError where it would be something else."""
+    """What JSON keeps as it was; TypeError where it would be something else."""
     if isinstance(value, dict):
         for key, of_key in value.items():
             if not isinstance(key, str):

@@ -176,7 +176,7 @@ class Writer:
 
     def close(self) -> None:
         """Writes the end of the archive. Nothing when it is closed already; in a process that was
-        forked no more than abort(), since its parent goes on writing."""
+        forked no more than abort(), since its parent continues to write."""
         if self._c[0] == ffi.NULL:
             return
         if self._calls.inherited:
