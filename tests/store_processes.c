@@ -39,7 +39,7 @@ struct store_worker {
 	kvarc_error error;
 	uint64_t random;
 	bool keyed;
-	uint64_t saves, loads, forks, removals, gcs, tries, refused, locked, wrong;
+	uint64_t saves, loads, forks, removals, gcs, tries, refused, locked, plain, wrong;
 };
 
 static uint32_t below(struct store_worker *w, uint32_t n)
@@ -99,6 +99,8 @@ static void save(struct store_worker *w)
 		w->refused++;
 	else if (ret == KVARC_AUTH && !w->keyed)
 		w->locked++;
+	else if (ret == KVARC_OPTIONS && w->keyed && !o.encrypt)
+		w->plain++; /* the last version is not encrypted: the caller has to say it */
 	else if (ret)
 		complain(w, "save", name, 0);
 }
@@ -141,9 +143,16 @@ static void compare(struct store_worker *w, const char *name, const kvarc_sessio
 	slot_free(&slot);
 }
 
+/* With a key a version that is not encrypted is refused. */
+static bool is_plain(const struct store_worker *w, kvarc_ret ret)
+{
+	return ret == KVARC_STORE && w->keyed && strstr(w->error.text, "is not encrypted");
+}
+
 static bool is_answer(const struct store_worker *w, kvarc_ret ret)
 {
-	return ret == KVARC_OK || ret == KVARC_END || (ret == KVARC_AUTH && !w->keyed);
+	return ret == KVARC_OK || ret == KVARC_END || (ret == KVARC_AUTH && !w->keyed) ||
+	       is_plain(w, ret);
 }
 
 /* A version that others remove meanwhile may be gone in the middle of a load: it is gone the next
@@ -163,6 +172,7 @@ static void load(struct store_worker *w)
 	}
 	w->loads++;
 	w->locked += ret == KVARC_AUTH && !w->keyed;
+	w->plain += is_plain(w, ret);
 	if (!is_answer(w, ret))
 		complain(w, "load", name, v.number);
 }
@@ -242,8 +252,9 @@ static int work(const char *url, uint64_t operations, uint64_t seed)
 	kvarc_store_close(&w.s);
 	printf("%" PRIu64 " saves (%" PRIu64 " tried again, %" PRIu64 " refused), %" PRIu64
 	       " loads, %" PRIu64 " forks, %" PRIu64 " removals, %" PRIu64 " gcs, %" PRIu64
-	       " without their key, %" PRIu64 " wrong\n",
-	       w.saves, w.tries, w.refused, w.loads, w.forks, w.removals, w.gcs, w.locked, w.wrong);
+	       " without their key, %" PRIu64 " plain although there is a key, %" PRIu64 " wrong\n",
+	       w.saves, w.tries, w.refused, w.loads, w.forks, w.removals, w.gcs, w.locked, w.plain,
+	       w.wrong);
 	return w.wrong != 0;
 }
 

@@ -245,7 +245,7 @@ if [ $# -eq 0 ]; then
 	mkdir -p "$url/blocks/01"
 	cp "$(find "$tmp/there/packs" -name '*.kva' | sort | head -n 1)" "$url/blocks/01/$block.kva"
 	k store stat | grep -q '^blocks      1, ' || fail "blocks: $(k store stat)"
-	k store gc --grace 0 --budget 1 -q
+	k store gc --grace 0 --budget 1K -q
 	[ "$(k store stat --json | field blocks)" -eq 1 ] || fail "gc removes blocks"
 	: > "$url/blocks/01/$block.kva"
 	if k store verify > /dev/null 2> "$tmp/err"; then fail "verify of a damaged block"; fi

@@ -122,7 +122,7 @@ typedef struct kvarc_weight_cache {
 /*
  * Options that all handles have in common.
  *
- * A handle belongs to the process that opened it. What a child of fork() may do with a handle that
+ * A handle belongs to the process that opened it. What a forked child may do with a handle that
  * it inherits: close or abort it, which frees its memory in the child, waits for no thread and
  * writes nothing; and, if no call of it was at work at the fork, read with a reader, which then
  * works in the calling thread, over a source whose reads have an offset (kvarc_source_open_path).

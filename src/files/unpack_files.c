@@ -440,7 +440,7 @@ static kvarc_ret fail_no_files(kvarc_reader *r)
 	kvarc_info info;
 	kvarc_ret ret = kvarc_reader_get_info(r, &info);
 	if (!ret && info.state == KVARC_STATE_CUT)
-		return kvi_reader_fail(r, KVARC_DATA,
+		return kvi_reader_fail(r, KVARC_OPTIONS,
 		                       "the archive was cut, and ends before its files; "
 		                       "salvage or export its tensors");
 	return kvi_reader_fail(r, KVARC_OPTIONS,

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#define ASK "save with --encrypt or --decrypt (kvarc_save_options.encrypt)"
+#define ASK "save with --encrypt or --decrypt"
 
 /* What the archive of the last version shows, once it is known that it can be read. */
 static kvarc_ret look(struct kvarc_store *s, const struct kvi_needs *last, bool *encrypt)
