@@ -146,14 +146,16 @@ gpu_tools() {
 	command -v cuobjdump || [ -x /usr/local/cuda/bin/cuobjdump ] ||
 		[ -n "$(find "$tools" -name cuobjdump 2> /dev/null)" ] || {
 		python3 -m venv "$tools"
-		"$tools/bin/pip" install -q nvidia-cuda-cuobjdump
+		"$tools/bin/pip" install -q nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm
 	}
 }
 # Compiles them for some architectures and compares their instructions.
 gpu_kernels() { # ARCHITECTURE...
-	export PATH="$PATH:/usr/local/cuda/bin"
-	CUOBJDUMP=$(command -v cuobjdump || find "$work/gpu-tools" -name cuobjdump -type f) \
-		srcdir=$top gpu/check_gpu.sh "$@"
+	local tools
+	tools=$(find "$work/gpu-tools" -name cuobjdump -type f 2> /dev/null | head -n 1)
+	# cuobjdump runs nvdisasm, which is beside it.
+	export PATH="$PATH:/usr/local/cuda/bin${tools:+:${tools%/*}}"
+	srcdir=$top gpu/check_gpu.sh "$@"
 }
 
 # A compiler and libraries for the other architecture, and what runs its programs.

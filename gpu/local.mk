@@ -22,8 +22,8 @@ tests_gpu_check_chunks_SOURCES = tests/gpu/check_chunks.c \
 	gpu/chunk_plan.c gpu/chunk_plan.h gpu/host_run.cc gpu/host_run.h gpu/host_fault.h
 tests_gpu_check_chunks_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_gpu_check_chunks_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN)
-tests_gpu_check_chunks_LDADD = libkvi.la
-# Nothing of the C++ library is used, and C has the flags of sanitizers.
+tests_gpu_check_chunks_LDADD = libkvi.la -lstdc++
+# Nothing of the C++ library is used, but by sanitizers, whose flags C has.
 tests_gpu_check_chunks_LINK = $(LINK)
 
 # All architectures, and PTX for later ones.

@@ -82,9 +82,10 @@ def main(model, folder, kind, streams, action, name):
         sys.stdout.flush()
         os._exit(0)
     tokens, _ = resume()
-    kvarc('save', name)
     if 'kept' not in kvarc('save', name, '-v'):
         fail('a save does not say what it kept')
+    if 'nothing is new' not in kvarc('save', name, '-v'):
+        fail('a save of the same state does not say so')
     for other in os.environ['OTHERS'].split():
         text = kvarc('check', other, status=1) + kvarc('load', other, status=1)
         if 'not restored' not in text:
