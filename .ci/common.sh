@@ -143,8 +143,8 @@ clang_packages() { install_missing clang clang libclang-rt-14-dev; }
 gpu_tools() {
 	local tools="$work/gpu-tools"
 	command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ] || { echo "no nvcc (CUDA 13)"; return 1; }
-	command -v cuobjdump || [ -x /usr/local/cuda/bin/cuobjdump ] ||
-		[ -n "$(find "$tools" -name cuobjdump 2> /dev/null)" ] || {
+	command -v nvdisasm || [ -x /usr/local/cuda/bin/nvdisasm ] ||
+		[ -n "$(find "$tools" -name nvdisasm 2> /dev/null)" ] || {
 		python3 -m venv "$tools"
 		"$tools/bin/pip" install -q nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm
 	}
