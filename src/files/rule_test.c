@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* rule_test.c - what the metadata of a file say about a tensor */
+#include "config.h"
+
 #include "rule_test.h"
 
 #include <stdio.h>
