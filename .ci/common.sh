@@ -135,6 +135,21 @@ check_some() { # TEST...
 		${emulator:+LOG_COMPILER="$emulator" PYTHON3=}
 }
 
+# Unit tests that take more than 15 s under the sanitizers: left to the night.
+slow_sanitized='%/test_store_repack %/test_salvage %/test_stream_failures %/test_stream_parts
+	%/test_train_model'
+asan() { # quick|all
+	local flags="-O1 -gline-tables-only -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
+	configure asan --enable-werror --disable-shared CC=clang CXX=clang++ \
+		CFLAGS="$flags" CXXFLAGS="$flags"
+	local tests
+	tests=$(unit_tests)
+	[ "$1" = all ] || tests="\$(filter-out $slow_sanitized,$tests)" # for make
+	# The build of quickstart replays all inputs, and .ci/long does under the sanitizers; the
+	# long tests come first, so that none ends alone.
+	# shellcheck disable=SC2046,SC2086
+	FUZZ_STEP=5 SEEDS=20 check_some $(replays) $tests tests/gpu/chunks.sh
+}
 abi_packages() { install_missing abidw abigail-tools; }
 musl_packages() { install_missing musl-gcc musl-tools; }
 clang_packages() { install_missing clang clang libclang-rt-14-dev; }
@@ -195,10 +210,6 @@ aarch64() { # TEST...
 	qemu-aarch64-static tests/unit/test_self_test > self_test
 	grep neondot: self_test
 	QEMU_CPU=cortex-a53 qemu-aarch64-static tests/unit/test_matmul
-}
-aarch64_kernels() {
-	aarch64 tests/vectors.sh tests/check_kernels tests/unit/test_rans \
-		tests/unit/test_matmul tests/unit/test_self_test
 }
 
 # A real server saves and restores slots: $1 is quick or all.
