@@ -138,7 +138,7 @@ kvarc_ret kvarc_device_open(kvarc_device **d, const kvarc_device_options *option
 	kvarc_ret ret = KVI_CHECK_RESERVED(o->common.error, "kvarc_device_open", "options", o);
 	if (!ret)
 		ret = kvi_handle_new(d, sizeof **d, offsetof(struct kvarc_device, alloc),
-		                     &o->common, 0);
+		                     &o->common, o->common.memlimit);
 	if (ret)
 		return ret;
 	(*d)->common = o->common;

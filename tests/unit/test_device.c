@@ -127,6 +127,9 @@ static void test_open(void **state)
 	o = options_of(DRIVER, KERNELS);
 	o.reserved[3] = 1;
 	refuse(&o, KVARC_PROG, "reserved");
+	o = options_of(DRIVER, KERNELS);
+	o.common.memlimit = 64 << 10; /* the file of the kernels is larger */
+	refuse(&o, KVARC_MEMLIMIT, "memory");
 	refuse_with("no-gpu", KVARC_OPTIONS, "finds no GPU");
 	refuse_with("no-binary", KVARC_OPTIONS,
 	            "has no kernels for stand-in of a GPU (compute capability 9.0)");
