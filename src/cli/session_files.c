@@ -128,7 +128,7 @@ static void report_saved(const struct options *o, const char *name, const char *
 	              : s->tokens  ? "version {version}: {tokens:C} tokens, {kept_tokens:C} kept, "
 	                             "{new_tokens:C} new: {written_bytes:B} written, "
 	                             "{not_written_bytes:B} not written"
-	                          : "version {version}: {file_bytes:B}, "
+	                           : "version {version}: {file_bytes:B}, "
 	                             "{written_bytes:B} written");
 	report_end(&r);
 }
@@ -208,11 +208,27 @@ bool session_save_from(const struct options *o, struct store_access *a, const ch
 struct session_output {
 	const struct options *o;
 	struct output out;
+	char *path; /* of the file; NULL until it is open */
 	uint64_t bytes;
 	bool open, failed;
 	struct workspace workspace;
 	const char *version; /* for messages */
 };
+
+/* Where the file goes: where -o says, in a folder under the name that it was saved from. Allocated;
+ * NULL when out of memory. */
+static char *output_path(const struct session_output *x, const kvarc_item *item)
+{
+	const char *base = paths_base(item->name), *version = paths_base(x->version);
+	char *path, *name;
+
+	if (!paths_is_folder(x->o->output))
+		return strdup(x->o->output);
+	name = paths_safe_name(base) ? strdup(base) : strndup(version, strcspn(version, "@"));
+	path = name ? paths_join(x->o->output, name) : NULL;
+	free(name);
+	return path;
+}
 
 static int open_output(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 {
@@ -228,7 +244,12 @@ static int open_output(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 		x->failed = true;
 		return -1;
 	}
-	x->open = output_open(&x->out, x->o->output, OUTPUT_RANDOM | paths_output_flags(x->o), 0);
+	x->path = output_path(x, item);
+	if (!x->path)
+		msg_error(NULL, "out of memory");
+	else if (paths_make_folder(x->o))
+		x->open = output_open(&x->out, x->path, OUTPUT_RANDOM | paths_output_flags(x->o),
+		                      0);
 	x->failed = !x->open;
 	if (x->failed)
 		return -1;
@@ -245,7 +266,7 @@ static void report_loaded(const struct session_output *x, const kvarc_session_ve
 	report_start(&r, x->o->json);
 	report_string(&r, "session", v->session);
 	report_u64(&r, "version", v->number);
-	report_string(&r, "output", x->o->output);
+	report_string(&r, "output", x->path);
 	report_u64(&r, "tokens", v->tokens);
 	report_u64(&r, "bytes", x->bytes);
 	report_real(&r, "seconds", seconds, 4);
@@ -305,6 +326,7 @@ void session_load(const struct options *o, struct store_access *a, const char *v
 
 	if (load(&x, a, version, &v))
 		report_loaded(&x, &v, units_now() - start);
+	free(x.path);
 }
 
 bool session_load_into(const struct options *o, struct store_access *a, const char *version,
@@ -313,9 +335,12 @@ bool session_load_into(const struct options *o, struct store_access *a, const ch
 	struct options to = *o;
 	struct session_output x = { .o = &to };
 	kvarc_session_version v;
+	bool done;
 
 	to.output = path;
-	return load(&x, a, version, &v);
+	done = load(&x, a, version, &v);
+	free(x.path);
+	return done;
 }
 
 /* ----- find ------------------------------------------------ */

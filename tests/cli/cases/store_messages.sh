@@ -58,3 +58,7 @@ kv store gc --budget 1K --dry-run --grace 0s 2>&1 | short
 # another index, and none that can be written
 kv session list --index "$PWD/index" --json | grep -c session
 ls index
+# into a folder, under the name that it was saved from
+kv session load chat/1 -o out/
+kv session load chat/1 -o out
+ls out
