@@ -90,12 +90,16 @@ kvarc_ret kvi_fail_alloc(kvarc_error *e, const struct kvi_alloc *alloc)
 	kvarc_ret code = kvi_alloc_error(alloc);
 	/* Rounded: the limit of an inner handle is the remainder of the outer one's. */
 	uint64_t limit = alloc->limit + (1 << 19);
-	bool mib = alloc->limit >= (uint64_t)1 << 19;
+	bool mib = alloc->limit >= (uint64_t)1 << 19, kib = alloc->limit >= 1 << 10;
 	if (code == KVARC_MEMLIMIT) {
 		kvi_fail(e, code,
 		         "more memory than the limit of %llu %s is needed: raise the limit",
-		         (unsigned long long)(mib ? limit >> 20 : alloc->limit >> 10),
-		         mib ? "MiB" : "KiB");
+		         (unsigned long long)(mib   ? limit >> 20
+		                              : kib ? alloc->limit >> 10
+		                                    : alloc->limit),
+		         mib   ? "MiB"
+		         : kib ? "KiB"
+		               : "B");
 		if (e)
 			e->bytes_needed = atomic_load(&alloc->needed);
 		return code;

@@ -3,6 +3,7 @@
 # A limit that is too low ends in a message, and leaves no file.
 cp "$SLOT" slot
 kv pack -M 100K -o a.kva slot
+kv pack -M 1 -o a.kva slot
 kv pack -o a.kva slot
 kv unpack -M 100K -o back a.kva
 kv test -M 100K a.kva
