@@ -20,18 +20,21 @@
 #include "staging.h"
 #include "tempfile.h"
 
-static const char *advice(int error)
+/* appends: the command names its archive without -o. */
+static const char *advice(int error, bool appends)
 {
 	switch (error) {
 	case ENOSPC:
-		return "; free some space, or choose another place with -o";
+		return appends ? "; free some space"
+		               : "; free some space, or choose another place with -o";
 	case EDQUOT:
 		return "; your quota is used up";
 	case EFBIG:
 		return "; a file size limit is set (ulimit -f)";
 	case EROFS:
 	case EACCES:
-		return "; choose another place with -o";
+		return appends ? "; choose another place for the archive"
+		               : "; choose another place with -o";
 	default:
 		return "";
 	}
@@ -46,7 +49,8 @@ void output_report(const struct output *out)
 		                       : "exists already; use -f to overwrite it");
 		return;
 	}
-	msg_error(out->name, "cannot write: %s%s", strerror(out->error), advice(out->error));
+	msg_error(out->name, "cannot write: %s%s", strerror(out->error),
+	          advice(out->error, out->appends));
 }
 
 static bool fail(struct output *out, int error)

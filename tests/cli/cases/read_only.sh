@@ -18,4 +18,6 @@ cp slot.bin private
 chmod 600 private
 setpriv --reuid 65534 --clear-groups "$KVARC" pack private
 echo $?
+setpriv --reuid 65534 --clear-groups "$KVARC" append closed/a.kva slot.bin
+echo $?
 names
