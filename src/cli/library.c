@@ -192,8 +192,9 @@ void library_warn_state(const char *file, const kvarc_info *info, uint64_t token
 		            n);
 	else if (info->state == KVARC_STATE_CUT)
 		msg_warning(file,
-		            "the archive was cut; the %s tokens up to its last "
-		            "commit are here, %s after it are dropped",
+		            "the archive was cut, or something else was written behind it; "
+		            "the %s tokens up to its last commit are here, %s after it "
+		            "are dropped",
 		            n, dropped);
 	else if (info->state == KVARC_STATE_DAMAGED)
 		msg_warning(file,
