@@ -92,7 +92,7 @@ static void report_version(const struct options *o, const kvarc_session_version 
 static int show_log(void *opaque, const kvarc_session_version *v)
 {
 	report_version(opaque, v,
-	               "{version:6}  {.date:-16}  {tokens:9C}  {file_bytes:9B}[  {label}]"
+	               "{version:6}  {.date:-16}  {tokens:9C} tokens  {file_bytes:9B}[  {label}]"
 	               "[  from {parent}]\n");
 	return 0;
 }
@@ -104,8 +104,9 @@ static int show_session(void *opaque, const kvarc_session_version *v)
 
 	if (prefix && strncmp(v->session, prefix, strlen(prefix)) != 0)
 		return 0;
-	report_version(opaque, v,
-	               "{version:6}  {.date:-16}  {tokens:9C}  {file_bytes:9B}  {session}\n");
+	report_version(
+		opaque, v,
+		"{version:6}  {.date:-16}  {tokens:9C} tokens  {file_bytes:9B}  {session}\n");
 	return 0;
 }
 
