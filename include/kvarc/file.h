@@ -150,11 +150,13 @@ typedef struct kvarc_append_options {
 
 /* What an append has done. Tokens are those of the longest track of the file. */
 typedef struct kvarc_append_result {
-	uint64_t tokens;        /* of the file */
-	uint64_t kept_tokens;   /* leading ones that the archive had, bit for bit */
-	uint64_t checkpoint;    /* its number */
-	uint64_t file_bytes;    /* of all items of the import */
-	uint64_t written_bytes; /* to the sink; 0: the last checkpoint is this file already */
+	uint64_t tokens;      /* of the file */
+	uint64_t kept_tokens; /* leading ones that the archive had, bit for bit */
+	uint64_t checkpoint;  /* its number */
+	uint64_t file_bytes;  /* of all items of the import */
+	/* To the sink. 0: the last checkpoint is this file already, and the end of the archive is as
+	 * it should be; after a crash that end is written again. */
+	uint64_t written_bytes;
 	uint64_t archive_bytes; /* of the archive, now */
 	uint64_t reserved[6];
 } kvarc_append_result;

@@ -19,6 +19,7 @@ struct appending {
 	struct kvi_append_track *tracks;
 	struct kvi_append_items items;
 	struct kvi_counted counted;
+	bool same;             /* the last checkpoint is this very file */
 	bool wants_checkpoint; /* the last state has none yet, and would be lost */
 	uint64_t remove_to;    /* the size of a closed archive, 0: of one that is not closed */
 	kvarc_append_result result;
@@ -87,13 +88,15 @@ static kvarc_ret compare(struct appending *a)
 	return ret ? ret : kvi_append_items_make(&a->items, a->r, a->im, a->tracks);
 }
 
-/* Whether the last checkpoint is this very file. */
-static bool is_there(const struct appending *a)
+/* Notes whether the last checkpoint is this very file. */
+static void note_same(struct appending *a)
 {
+	const struct kvi_list *l = &a->r->index.checkpoints;
+	a->same = a->items.same && !a->options->label;
 	for (uint32_t i = 0; i < a->im->n_tracks; i++)
-		if (a->tracks[i].kept < a->tracks[i].n)
-			return false;
-	return a->items.same && !a->options->label;
+		a->same = a->same && a->tracks[i].kept >= a->tracks[i].n;
+	if (a->same)
+		a->result.checkpoint = KVI_LIST(struct kvi_checkpoint_ref, *l, l->n - 1)->number;
 }
 
 /* Notes what is asked of the reader after the writer has it. */
@@ -119,8 +122,7 @@ static kvarc_ret put_track(struct appending *a, uint32_t track)
 	if (from == t->n)
 		return KVARC_OK;
 	kvarc_ret ret = kvarc_writer_rewind(a->w, track, t->shift + from);
-	return ret ? ret
-	           : kvi_pack_tokens(a->im, a->w, &a->options->writer, track, from, t->shift);
+	return ret ? ret : kvi_pack_tokens(a->im, a->w, &a->options->writer, track, from, t->shift);
 }
 
 static kvarc_ret write_all(struct appending *a)
@@ -132,8 +134,7 @@ static kvarc_ret write_all(struct appending *a)
 		ret = put_track(a, i);
 	if (!ret)
 		ret = kvi_append_items_put(&a->items, a->w, error_of(a));
-	return ret ? ret
-	           : kvarc_writer_checkpoint(a->w, o->label, o->time, &a->result.checkpoint);
+	return ret ? ret : kvarc_writer_checkpoint(a->w, o->label, o->time, &a->result.checkpoint);
 }
 
 /* After a failure the archive has no remains of it, if the sink can do that much. */
@@ -149,7 +150,8 @@ static kvarc_ret extend(struct appending *a)
 	kvarc_sink counting = kvi_counted_sink(&a->counted);
 	note_end(a);
 	kvarc_ret ret = kvi_writer_open_behind(&a->w, &a->r, &counting, &a->options->writer);
-	if (!ret)
+	/* Of the same file alone the end of the archive is written again. */
+	if (!ret && !a->same)
 		ret = write_all(a);
 	if (!ret)
 		ret = kvarc_writer_close(&a->w);
@@ -166,13 +168,12 @@ static kvarc_ret continue_archive(struct appending *a, const kvarc_source *sourc
 	kvarc_ret ret = open_reader(a, source);
 	if (!ret)
 		ret = compare(a);
-	if (!ret && is_there(a)) {
-		const struct kvi_list *l = &a->r->index.checkpoints;
-		a->result.checkpoint = KVI_LIST(struct kvi_checkpoint_ref, *l, l->n - 1)->number;
+	if (!ret)
+		note_same(a);
+	if (!ret && a->same && a->r->state == KVARC_STATE_CLOSED)
 		a->result.archive_bytes = source->size;
-	} else if (!ret) {
+	else if (!ret)
 		ret = extend(a);
-	}
 	kvi_append_items_free(&a->items);
 	kvi_free(&a->im->alloc, a->tracks);
 	kvarc_reader_close(&a->r);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * crash_states.c - what a disk may hold after a crash in an append: crash_states SLOT STATES [SEED]
+ * crash_states.c - what a disk may hold after a crash in an append:
+ * crash_states SLOT STATES [SEED [encrypted]]
  *
- * Five slots, made of SLOT, are appended to an archive, and all writes, truncations and flushes
- * recorded. A crash behind any of them leaves what was flushed, and of the later operations any:
+ * Five slots, made of SLOT, are appended to an archive, an encrypted one if asked, and all writes,
+ * truncations and flushes recorded. A crash behind any of them leaves what was flushed, and of the later operations any:
  * each sector of 512 bytes of each write alone, the size of the file before or behind any of them.
  * Every prefix with nothing lost and STATES random states are replayed. Each opens, the last
  * checkpoint that an append had acknowledged restores its slot, and the next append succeeds, with
@@ -40,6 +41,10 @@ struct recorder {
 
 static struct disk_bytes turns[TURNS];
 static uint64_t seed = 1;
+static const uint8_t key_bytes[KVARC_KEY_BYTES] = { 1, 2, 3 };
+static const kvarc_key key = { .kind = KVARC_KEY_GIVEN, .bytes = key_bytes, .n = sizeof key_bytes };
+static const kvarc_keys key_list = { .list = &key, .n = 1 };
+static const kvarc_keys *keys; /* NULL: nothing is encrypted */
 
 static _Noreturn void die(const char *what, const char *why)
 {
@@ -151,6 +156,7 @@ static kvarc_ret append(struct disk_bytes *archive, const kvarc_sink *sink, stru
 	kvarc_import *im;
 	o.writer.common.error = io.common.error = e;
 	o.writer.segment_tokens = 64;
+	o.writer.keys = o.reader.keys = keys;
 	io.rope = "none";
 	kvarc_ret ret = kvarc_import_open(&im, &slot, "slot", &io);
 	if (!ret)
@@ -171,7 +177,9 @@ static const char *restores(struct disk_bytes *archive, size_t checkpoint)
 {
 	static kvarc_error e;
 	const struct disk_bytes *want = &turns[checkpoint - 1];
-	kvarc_reader_options o = { .checkpoint = checkpoint, .common = { .error = &e } };
+	kvarc_reader_options o = { .checkpoint = checkpoint,
+		                   .common = { .error = &e },
+		                   .keys = keys };
 	kvarc_source source = source_of(archive);
 	struct disk_bytes out = { 0 };
 	kvarc_reader *r;
@@ -191,7 +199,7 @@ static const char *check_state(struct disk_bytes *disk, size_t acknowledged)
 	kvarc_sink sink = { .write = write_bytes, .opaque = disk, .truncate = cut_bytes };
 	kvarc_source source = source_of(disk);
 	kvarc_reader *r;
-	kvarc_reader_options o = { .common = { .error = &e } };
+	kvarc_reader_options o = { .common = { .error = &e }, .keys = keys };
 	const char *why = NULL;
 	if (!acknowledged)
 		return NULL; /* a new archive has no name before it is complete */
@@ -372,9 +380,10 @@ int main(int argc, char **argv)
 {
 	static struct recorder r;
 	if (argc < 3)
-		die("usage", "crash_states SLOT STATES [SEED]");
+		die("usage", "crash_states SLOT STATES [SEED [encrypted]]");
 	const size_t states = (size_t)strtoull(argv[2], NULL, 10);
 	seed = argc > 3 ? strtoull(argv[3], NULL, 10) : 1;
+	keys = argc > 4 ? &key_list : NULL;
 	make_turns(argv[1]);
 	play(&r);
 	for (size_t i = r.acknowledged[0]; i <= r.n; i++)

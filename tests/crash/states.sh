@@ -1,7 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# states.sh - what a disk may hold after a crash (crash_states.c); CRASH_STATES: how many (1500)
+# states.sh - what a disk may hold after a crash (crash_states.c), of an archive that is plain and of
+# one that is encrypted; CRASH_STATES: how many of each (1500)
+set -eu
 . "${srcdir:-.}/tests/libraries_lock.sh"
 libraries_lock -s
-exec ./tests/crash/crash_states "${srcdir:-.}/tests/data/import/ggsq4-long.bin" \
-	"${CRASH_STATES:-1500}" "${CRASH_SEED:-1}"
+slot=${srcdir:-.}/tests/data/import/ggsq4-long.bin
+./tests/crash/crash_states "$slot" "${CRASH_STATES:-1500}" "${CRASH_SEED:-1}"
+! grep -q '^#define HAVE_SODIUM 1' config.h ||
+	./tests/crash/crash_states "$slot" "${CRASH_STATES:-1500}" "${CRASH_SEED:-1}" encrypted
