@@ -29,7 +29,8 @@ typedef struct kvarc_import_options {
 	/* axes of those tensors, one letter per axis, from the outermost on: b batch (first; each
 	 * of its sequences becomes a track), 2 keys and values, h head, t token, 1 an axis of size
 	 * 1, and last c channel, p channels of the key and as many of the value, or m channels of
-	 * an MLA latent; NULL: guess ("htc", "thc", "bhtc", "bthc", "tc") */
+	 * an MLA latent; or "s" alone, a state of any number of axes, of which the last one has the
+	 * channels; NULL: guess ("htc", "thc", "bhtc", "bthc", "tc") */
 	const char *axes;
 	const char *rope; /* NULL, "auto": by fitting; "none"; "THETA[,half|interleaved][,DIMS]" */
 	const kvarc_source *model; /* a GGUF whose header has RoPE and identity, or NULL */

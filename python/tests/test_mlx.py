@@ -50,6 +50,42 @@ def test_load_prompt_cache(tmp_path):
                 assert x == y
 
 
+def hybrid():
+    """Layers as those of hybrid models of mlx-lm, with states of their shapes."""
+    def state(i, shape, dtype):
+        return mx.random.normal(shape, key=mx.random.key(i)).astype(dtype)
+    made = [mlx_cache.ArraysCache(size=2), mlx_cache.KVCache(), mlx_cache.ArraysCache(size=2)]
+    made[0][0] = state(1, (1, 3, 192), mx.bfloat16)
+    made[0][1] = state(2, (1, 4, 32, 48), mx.float32)
+    made[1].update_and_fetch(*(state(i, (1, 2, 50, 16), mx.bfloat16) for i in (3, 4)))
+    made[2][0] = state(5, (1, 2, 64), mx.bfloat16)  # the other one was never set
+    return made
+
+
+def pack(path, name):
+    run = subprocess.run([sys.executable, "-m", "kvarc", "pack", "-q", "-o", str(path), name])
+    assert run.returncode == 0
+    with kvarc.Reader(path) as reader:
+        tensors = [(t.layer, t.kind, t.dtype, t.channels) for t in reader.tensors]
+        with open(name, "rb") as f:
+            assert reader.unpack([n for n, _ in reader.items])[reader.items[0][0]] == f.read()
+    return tensors
+
+
+def test_states(tmp_path):
+    name = str(tmp_path / "prompt.safetensors")
+    mlx_cache.save_prompt_cache(name, hybrid())
+    assert sorted(pack(tmp_path / "x.kva", name)) == [
+        (0, "conv_state", "bf16", 192), (0, "recurrent_state", "f32", 48),
+        (1, "key", "bf16", 16), (1, "value", "bf16", 16), (2, "conv_state", "bf16", 64)]
+    direct = mlx_cache.load_prompt_cache(name)
+    back = kvarc.mlx.load_prompt_cache(str(tmp_path / "x.kva"))
+    assert [type(c) for c in back] == [type(c) for c in direct]
+    for i in (0, 2):
+        for x, y in zip(direct[i].cache, back[i].cache):
+            assert x is y is None or x.dtype == y.dtype and bool(mx.array_equal(x, y))
+
+
 def test_other_archive(tmp_path):
     kvarc.save(tmp_path / "x.kva", [(np.zeros((1, 4, 8), np.float16),) * 2])
     with pytest.raises(kvarc.OptionsError, match="0 safetensors files"):

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* kv_rules.c - rules by which named tensors of files are keys and values */
+/* kv_rules.c - rules by which named tensors of files are keys, values and states */
 #include "kv_rules.h"
 
 #include <stdlib.h>
@@ -16,14 +16,21 @@ enum { NUMBER_MAX = 65535 };
 	"KVCache|RotatingKVCache|ChunkedKVCache|ConcatenateKVCache|BatchKVCache|"                  \
 	"BatchRotatingKVCache"
 
+/* Those that hold states of layers without keys and values, each an array of its own. */
+#define MLX_STATES "ArraysCache|MambaCache"
+
 static const struct kvi_rule default_rules[] = {
 	/* mlx-lm 0.32.2 saves the user's metadata, classes, scalars; before: states, the user's
-	 * metadata, classes. Other classes keep convolution states and parts of quantised caches
-	 * under names of the same form. */
+	 * metadata, classes. Other classes keep states and parts of quantised caches under names of
+	 * the same form. */
 	{ "{layer}.{0|1}", "bhtc", "1.{layer}", MLX_CLASSES, false, "mlx-lm" },
 	{ "{layer}.{0|1}", "bhtc", "2.{layer}", MLX_CLASSES, false, "mlx-lm" },
 	/* caches in a CacheList, before 0.32.2 */
 	{ "{layer}.{number}.{0|1}", "bhtc", "0.{layer}.0.{number}", MLX_CLASSES, false, "mlx-lm" },
+	/* states, in a CacheList, too */
+	{ "{layer}.0.{number}", "s", "1.{layer}", MLX_STATES, false, "mlx-lm" },
+	{ "{layer}.{number}", "s", "2.{layer}", MLX_STATES, false, "mlx-lm" },
+	{ "{layer}.{number}.{0|1}", "s", "0.{layer}.0.{number}", MLX_STATES, false, "mlx-lm" },
 	/* words, scales and biases; caches in a CacheList, whose classes are not in the metadata */
 	{ "{layer}.{number}.{0|1}", "-", "1.{layer}", "QuantizedKVCache", false, NULL },
 	{ "{layer}.{number}.{0|1}", "-", "2.{layer}", "QuantizedKVCache", false, NULL },
@@ -35,6 +42,12 @@ static const struct kvi_rule default_rules[] = {
 	  "layer_{layer}_sub_{number}_state_class_name", MLX_CLASSES, false, "oMLX" },
 	{ "layer_{layer}_{keys|values}", "bhtc", "layer_cache_types[{layer}]", MLX_CLASSES, false,
 	  "oMLX" },
+	{ "layer_{layer}_state_{number}", "s", "layer_cache_types[{layer}]", MLX_STATES, false,
+	  "oMLX" },
+	{ "layer_{layer}_sub_{number}_state_{0|1}", "s",
+	  "layer_{layer}_sub_{number}_state_class_name", MLX_STATES, false, "oMLX" },
+	{ "layer_{layer}_{keys|values}", "s", "layer_cache_types[{layer}]", MLX_STATES, false,
+	  "oMLX" },
 	/* vmlx and others that have no word for their tensors in the metadata; not oMLX */
 	{ "layer_{layer}_{keys|values}", NULL, "omlx_cache_format_version", "", true, NULL },
 	{ "layer_{layer}_sub_{number}_{keys|values}", NULL, "omlx_cache_format_version", "", true,
@@ -45,6 +58,10 @@ static const struct kvi_rule default_rules[] = {
 	{ "kv_cache", "2thc", NULL, NULL, false, "vLLM" },
 	{ "kv_cache", "thp", NULL, NULL, false, "vLLM" },
 	{ "kv_cache", "tm", NULL, NULL, false, "vLLM" },
+	/* states of a DynamicCache of transformers, as kvarc's Python package names them, too */
+	{ .pattern = "layers.{layer}.{conv_states|recurrent_states}", .axes = "s" },
+	{ .pattern = "layers.{layer}.{conv_states|recurrent_states}.{number}", .axes = "s" },
+	{ .pattern = "states.{layer}.{conv_states|recurrent_states}.{number}", .axes = "s" },
 	/* usual names */
 	{ .pattern = "layers.{layer}.{key|value}" },
 	{ .pattern = "layers.{layer}.{keys|values}" },

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* kv_rules.h - rules by which named tensors of files are keys and values */
+/* kv_rules.h - rules by which named tensors of files are keys, values and states */
 #ifndef KVI_KV_RULES_H
 #define KVI_KV_RULES_H
 

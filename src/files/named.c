@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* named.c - named dense tensors (safetensors, npy) recognised as keys and values */
+/* named.c - named dense tensors (safetensors, npy) recognised as keys, values and states */
 #include "named.h"
 
 #include <stdio.h>
@@ -37,6 +37,8 @@ struct name_found {
 static const char *letters_of(const struct names *names, size_t rule, const char *letters)
 {
 	const char *given = names->im->options.axes;
+	if (letters && kvi_axes_of_state(letters))
+		return letters; /* neither keys nor values, whose axes the options say */
 	return given && rule >= names->rules.n_own ? given : letters ? letters : given;
 }
 
@@ -78,9 +80,18 @@ static bool recognise(struct names *names, const struct kvi_named *x, struct nam
 	return false;
 }
 
+static bool is_state(const struct name_found *f)
+{
+	return f->axes && kvi_axes_of_state(f->axes);
+}
+
+/* States behind keys and values: the first track is one of tokens where there are any. */
 static int by_layer(const void *a, const void *b)
 {
 	const struct name_found *x = a, *y = b;
+	const bool x_state = is_state(x), y_state = is_state(y);
+	if (x_state != y_state)
+		return x_state ? 1 : -1;
 	if (x->layer != y->layer)
 		return x->layer < y->layer ? -1 : 1;
 	if (x->value != y->value)
@@ -162,7 +173,8 @@ static struct kvi_imp_track *find_track(const struct names *names, const struct 
 		bool here = i >= names->first ||
 		            (t->one_layer && is_beside(im, f->named->item, t->item));
 		*index = (uint32_t)i;
-		if (here && t->n == a->tokens && t->row == row)
+		bool state = t->pub.kind == KVARC_TRACK_STATE;
+		if (here && t->n == a->tokens && t->row == row && state == a->is_state)
 			return t;
 	}
 	return NULL;
@@ -182,7 +194,11 @@ static struct kvi_imp_track *track_for(const struct names *names, const struct n
 		return NULL;
 	t = kvi_import_add_track(im, tokens);
 	*index = (uint32_t)im->n_tracks - 1;
-	uint64_t n_ids = ids_of_row(ids, a);
+	uint64_t n_ids = a->is_state ? 0 : ids_of_row(ids, a);
+	if (t && a->is_state) {
+		t->pub.kind = KVARC_TRACK_STATE;
+		snprintf(t->label, sizeof t->label, "states");
+	}
 	if (t) {
 		t->item = f->named->item;
 		t->one_layer = f->one_layer;
@@ -208,6 +224,13 @@ static struct kvi_imp_track *track_for(const struct names *names, const struct n
 	return t;
 }
 
+static uint8_t kind_of(const struct kvi_axes *a, bool value)
+{
+	if (a->is_state)
+		return a->is_conv ? KVARC_CONV_STATE : KVARC_RECURRENT_STATE;
+	return a->is_latent ? KVARC_MLA_LATENT : value ? KVARC_VALUE : KVARC_KEY;
+}
+
 /* A tensor of the last area. */
 static kvarc_ret add_part(kvarc_import *im, const struct name_found *f, const struct kvi_axes *a,
                           bool value, uint64_t offset)
@@ -218,8 +241,8 @@ static kvarc_ret add_part(kvarc_import *im, const struct name_found *f, const st
 	if (!t)
 		return kvi_import_full(im);
 	t->pub.layer = f->layer;
-	t->pub.kind = a->is_latent ? KVARC_MLA_LATENT : value ? KVARC_VALUE : KVARC_KEY;
-	t->pub.flags = (uint8_t)(value ? 0 : KVARC_TENSOR_POST_ROPE);
+	t->pub.kind = kind_of(a, value);
+	t->pub.flags = (uint8_t)(value || a->is_state ? 0 : KVARC_TENSOR_POST_ROPE);
 	t->pub.dtype = x->dtype;
 	t->pub.heads = (uint32_t)a->heads;
 	t->pub.channels = (uint32_t)a->channels;
@@ -279,9 +302,10 @@ static kvarc_ret add_rows(const struct names *names, const struct name_found *f,
 
 static void describe(kvarc_import *im, const struct name_found *f, const struct kvi_axes *a)
 {
-	snprintf(im->layout, sizeof im->layout, "%s%s",
-	         a->heads_first ? "head, token, channel" : "token, head, channel",
-	         a->parts > 1 ? " of keys and values" : "");
+	if (!a->is_state)
+		snprintf(im->layout, sizeof im->layout, "%s%s",
+		         a->heads_first ? "head, token, channel" : "token, head, channel",
+		         a->parts > 1 ? " of keys and values" : "");
 	if (f->engine)
 		im->engine = f->engine;
 }
@@ -315,8 +339,8 @@ static void note_others(struct names *names, size_t found)
 		                           "does not fit the axes: kept as bytes");
 	else if (!found && names->tests.seen[0])
 		kvi_import_note(names->im,
-		                "the metadata say that the tensors are no keys and values (%s): "
-		                "kept as bytes",
+		                "the metadata say that the tensors are neither keys, values nor "
+		                "states (%s): kept as bytes",
 		                names->tests.seen);
 }
 
@@ -348,6 +372,16 @@ out:
 	kvi_free(&im->alloc, f);
 	kvi_free(&im->alloc, names);
 	return ret;
+}
+
+const char *kvi_import_named_what(const kvarc_import *im)
+{
+	bool states = false, others = false;
+	for (size_t i = 0; i < im->n_tracks; i++) {
+		states = states || im->tracks[i].pub.kind == KVARC_TRACK_STATE;
+		others = others || im->tracks[i].pub.kind != KVARC_TRACK_STATE;
+	}
+	return !states ? "keys and values" : others ? "keys, values and states" : "states";
 }
 
 kvarc_ret kvi_import_named(kvarc_import *im, const struct kvi_named *named, size_t n, size_t *found)

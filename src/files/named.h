@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* named.h - named dense tensors (safetensors, npy) recognised as keys and values */
+/* named.h - named dense tensors (safetensors, npy) recognised as keys, values and states */
 #ifndef KVI_NAMED_H
 #define KVI_NAMED_H
 
@@ -26,12 +26,14 @@ struct kvi_named {
 
 /*
  * Adds those tensors that follow a rule (kv_rules.h), and token ids from a vector
- * of integers named tokens, input_ids or ids. *found: how many have keys and values.
+ * of integers named tokens, input_ids or ids. *found: how many have keys, values or states.
  * Others are left to be literal bytes. Returns OK, END (a limit of the format), PROG (the rules in
  * the options are none), MEM, MEMLIMIT.
  */
 kvarc_ret kvi_import_named(kvarc_import *im, const struct kvi_named *named, size_t n,
                            size_t *found);
+/* What those tensors are, in words. */
+const char *kvi_import_named_what(const kvarc_import *im);
 /* The same for a file that has metadata, which rules may ask; NULL: none. */
 kvarc_ret kvi_import_named_about(kvarc_import *im, const struct kvi_named *named, size_t n,
                                  const struct kvi_metadata *metadata, size_t *found);

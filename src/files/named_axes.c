@@ -13,9 +13,16 @@ static size_t index_of(const char *letters, size_t n, char letter)
 	return p ? (size_t)(p - letters) : n;
 }
 
+bool kvi_axes_of_state(const char *letters)
+{
+	return !strcmp(letters, "s");
+}
+
 bool kvi_axes_known(const char *letters)
 {
 	size_t n = strlen(letters);
+	if (kvi_axes_of_state(letters))
+		return true;
 	if (n < 2 || n > KVI_NAMED_AXES_MAX)
 		return false;
 	char last = letters[n - 1];
@@ -74,10 +81,27 @@ static bool take_axis(struct kvi_axes *a, char letter, uint64_t size, uint64_t s
 	}
 }
 
+/* Rows of a matrix for each head, of a convolution the last inputs. */
+static bool take_state(const struct kvi_named *x, struct kvi_axes *a)
+{
+	if (x->n_axes < 2)
+		return false;
+	const uint64_t channels = x->shape[x->n_axes - 1];
+	*a = (struct kvi_axes){ .batch = 1, .parts = 1, .tokens = 1, .heads = 1 };
+	a->is_state = true;
+	a->channels = a->token_stride = a->head_stride = channels;
+	for (size_t i = 0; i + 1 < x->n_axes; i++)
+		a->tokens *= x->shape[i];
+	a->is_conv = x->n_axes <= 3 && x->shape[x->n_axes - 2] < channels;
+	return fits(a);
+}
+
 bool kvi_axes_take(const struct kvi_named *x, const char *letters, struct kvi_axes *a)
 {
 	size_t n = strlen(letters);
 	uint64_t stride = 1;
+	if (kvi_axes_of_state(letters))
+		return take_state(x, a);
 	if (n != x->n_axes || !kvi_axes_known(letters))
 		return false;
 	*a = (struct kvi_axes){ .batch = 1, .parts = 1, .heads = 1 };

@@ -145,8 +145,8 @@ kvarc_ret kvi_import_npy(kvarc_import *im, uint32_t first)
 	}
 	if (!ret && n) {
 		ret = kvi_import_named(im, x, n, &found);
-		snprintf(im->format, sizeof im->format,
-		         "npy, %zu of %zu arrays are keys and values", found, n);
+		snprintf(im->format, sizeof im->format, "npy, %zu of %zu arrays are %s", found, n,
+		         kvi_import_named_what(im));
 	}
 	kvi_free(&im->alloc, x);
 	kvi_free(&im->alloc, arrays);

@@ -134,8 +134,8 @@ static kvarc_ret take_header(kvarc_import *im, uint32_t item, json_t *root, uint
 	if (!ret) {
 		im->items[item].kind = KVI_ITEM_SAFETENSORS;
 		snprintf(im->format, sizeof im->format,
-		         "safetensors%s%s, %zu of %zu tensors are keys and values",
-		         im->engine ? " of " : "", im->engine ? im->engine : "", found, n);
+		         "safetensors%s%s, %zu of %zu tensors are %s", im->engine ? " of " : "",
+		         im->engine ? im->engine : "", found, n, kvi_import_named_what(im));
 		if (!found)
 			kvi_import_note(im, "no tensor name follows the rule "
 			                    "for keys and values: kept as bytes");

@@ -202,13 +202,13 @@ static void axes_of_parts(void **unused)
 		uint64_t shape[5];
 		struct kvi_axes want;
 	} cases[] = {
-		{ "thp", 3, { 5, 2, 16 }, { 1, 2, 5, 2, 8, 32, 16, 8, false, false, false } },
-		{ "2tc", 3, { 2, 5, 16 }, { 1, 2, 5, 1, 16, 16, 16, 80, false, true, false } },
-		{ "b2htc", 5, { 3, 2, 2, 5, 8 }, { 3, 2, 5, 2, 8, 8, 40, 80, true, true, false } },
-		{ "t2hc", 4, { 5, 2, 2, 8 }, { 1, 2, 5, 2, 8, 32, 8, 16, false, false, false } },
-		{ "h2tc", 4, { 2, 2, 5, 8 }, { 1, 2, 5, 2, 8, 8, 80, 40, true, false, false } },
-		{ "tm", 2, { 5, 72 }, { 1, 1, 5, 1, 72, 72, 72, 0, false, false, true } },
-		{ "1thc", 4, { 1, 5, 2, 8 }, { 1, 1, 5, 2, 8, 16, 8, 0, false, false, false } },
+		{ "thp", 3, { 5, 2, 16 }, { 1, 2, 5, 2, 8, 32, 16, 8, 0, 0, 0, 0, 0 } },
+		{ "2tc", 3, { 2, 5, 16 }, { 1, 2, 5, 1, 16, 16, 16, 80, 0, 1, 0, 0, 0 } },
+		{ "b2htc", 5, { 3, 2, 2, 5, 8 }, { 3, 2, 5, 2, 8, 8, 40, 80, 1, 1, 0, 0, 0 } },
+		{ "t2hc", 4, { 5, 2, 2, 8 }, { 1, 2, 5, 2, 8, 32, 8, 16, 0, 0, 0, 0, 0 } },
+		{ "h2tc", 4, { 2, 2, 5, 8 }, { 1, 2, 5, 2, 8, 8, 80, 40, 1, 0, 0, 0, 0 } },
+		{ "tm", 2, { 5, 72 }, { 1, 1, 5, 1, 72, 72, 72, 0, 0, 0, 1, 0, 0 } },
+		{ "1thc", 4, { 1, 5, 2, 8 }, { 1, 1, 5, 2, 8, 16, 8, 0, 0, 0, 0, 0, 0 } },
 	};
 	(void)unused;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -228,6 +228,7 @@ static void axes_of_parts(void **unused)
 		assert_int_equal(a.heads_first, w->heads_first);
 		assert_int_equal(a.parts_apart, w->parts_apart);
 		assert_int_equal(a.is_latent, w->is_latent);
+		assert_false(a.is_state);
 		x.shape[0] = 0;
 		assert_false(kvi_axes_take(&x, cases[i].letters, &a));
 	}
@@ -238,6 +239,39 @@ static void axes_of_parts(void **unused)
 	assert_false(kvi_axes_take(&three, "2tc", &a));
 	assert_false(kvi_axes_take(&three, "1tc", &a));
 	assert_false(kvi_axes_take(&three, "tc", &a));
+}
+
+static void axes_of_states(void **unused)
+{
+	static const struct {
+		uint8_t n;
+		uint64_t shape[4], rows;
+		bool is_conv;
+	} cases[] = {
+		{ 4, { 1, 5, 2, 8 }, 10, false },
+		{ 3, { 2, 5, 8 }, 10, true },
+		{ 3, { 2, 8, 8 }, 16, false },
+		{ 2, { 1, 8 }, 1, true },
+	};
+	struct kvi_axes a;
+	(void)unused;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct kvi_named x = { .n_axes = cases[i].n };
+		memcpy(x.shape, cases[i].shape, sizeof cases[i].shape);
+		assert_true(kvi_axes_take(&x, "s", &a));
+		assert_true(a.is_state && a.heads == 1 && a.batch == 1 && a.parts == 1);
+		assert_int_equal(a.tokens, cases[i].rows);
+		assert_int_equal(a.channels, 8);
+		assert_int_equal(a.token_stride, 8);
+		assert_int_equal(a.is_conv, cases[i].is_conv);
+		x.shape[0] = 0;
+		assert_false(kvi_axes_take(&x, "s", &a));
+	}
+	struct kvi_named flat = { .n_axes = 1, .shape = { 8 } };
+	struct kvi_named wide = { .n_axes = 2, .shape = { 8, 65536 } };
+	assert_false(kvi_axes_take(&flat, "s", &a));
+	assert_false(kvi_axes_take(&wide, "s", &a));
+	assert_false(kvi_axes_known("bs") || kvi_axes_known("st") || kvi_axes_known(""));
 }
 
 /* A tensor of the files below: two layers, 2 heads, 5 tokens, 8 channels, in bf16. */
@@ -293,6 +327,61 @@ static void elements(void **unused)
 					                    p + (t * c->token + h * c->head) * 2,
 					                    CHANNELS * 2);
 		}
+		kvarc_import_close(&im);
+		blob_free(&b);
+	}
+}
+
+/* Rows of the last axis, behind the tracks with tokens; bytes from the start of the data. */
+static void states(void **unused)
+{
+	static const struct {
+		const char *name;
+		bool conv, recurrent;
+		uint32_t tensors;
+	} cases[] = {
+		{ "mlx-0.32-hybrid.safetensors", true, true, 4 },
+		{ "mlx-0.31-hybrid.safetensors", true, true, 4 },
+		{ "omlx-2-hybrid.safetensors", true, true, 4 },
+		{ "omlx-3-hybrid.safetensors", true, true, 4 },
+		{ "mlx-0.31-arrays.safetensors", false, true, 4 },
+	};
+	(void)unused;
+	needs_all_parts();
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct blob b = blob_load(cases[i].name);
+		kvarc_import *im = open_file(&b, cases[i].name, NULL, NULL);
+		const kvarc_geometry *g = kvarc_import_geometry(im);
+		const uint8_t *data = b.p + 8 + kvi_load64(b.p);
+		bool conv = false, recurrent = false;
+		assert_int_equal(g->n_tensors, cases[i].tensors);
+		if (cases[i].conv)
+			assert_int_equal(g->tracks[0].kind, KVARC_TRACK_SELF);
+		for (uint32_t t = 0; t < g->n_tensors; t++) {
+			const kvarc_tensor *x = &g->tensors[t];
+			const uint32_t rows = (uint32_t)kvarc_import_tokens(im, x->track);
+			uint8_t got[640];
+			if (x->kind != KVARC_CONV_STATE && x->kind != KVARC_RECURRENT_STATE)
+				continue;
+			assert_int_equal(g->tracks[x->track].kind, KVARC_TRACK_STATE);
+			assert_true(x->heads == 1 && x->channels == CHANNELS && x->layer < 2);
+			assert_int_equal(kvarc_import_fetch(im, t, 0, 1, 0, rows, got), 0);
+			if (x->kind == KVARC_CONV_STATE) {
+				conv = true;
+				assert_int_equal(rows, 3);
+				assert_memory_equal(got, data, 48);
+			} else if (!recurrent && cases[i].conv) {
+				assert_int_equal(rows, 4);
+				assert_int_equal(x->dtype, KVARC_F32);
+				assert_memory_equal(got, data + 48, 128);
+			} else if (!recurrent) {
+				assert_int_equal(rows, 10);
+				assert_memory_equal(got, data, 160);
+			}
+			recurrent = recurrent || x->kind == KVARC_RECURRENT_STATE;
+		}
+		assert_int_equal(conv, cases[i].conv);
+		assert_int_equal(recurrent, cases[i].recurrent);
 		kvarc_import_close(&im);
 		blob_free(&b);
 	}
@@ -360,11 +449,13 @@ static void rules_of_a_user(void **unused)
 	                              NULL),
 	                 4);
 	/* what users say comes before what engines do, whose other tensors stay */
-	assert_int_equal(tensors_with(hybrid, NULL, NULL), 2);
-	assert_int_equal(tensors_with(hybrid, "layer_1_state_{0|1} -", NULL), 0);
-	assert_int_equal(tensors_with(hybrid, "layer_{layer}_state_{0|1} bthc if num_layers=2",
-	                              NULL),
-	                 3);
+	assert_int_equal(tensors_with(hybrid, NULL, NULL), 4);
+	assert_int_equal(tensors_with(hybrid, "layer_1_state_{0|1} -", NULL), 2);
+	assert_int_equal(
+		tensors_with(hybrid, "layer_{layer}_state_{0|1} bthc if num_layers=2", NULL), 4);
+	/* the axes of users are for keys and values */
+	assert_int_equal(tensors_with(hybrid, NULL, "bhtc"), 4);
+	assert_int_equal(tensors_with(st, "net/{layer}/attn_{key|value} s", NULL), 4);
 	assert_int_equal(tensors_with("omlx-2.safetensors", NULL, "1htc"), 4);
 	assert_int_equal(tensors_with("omlx-2.safetensors", NULL, "htc"), 0);
 
@@ -384,13 +475,11 @@ static void rules_of_a_user(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(texts),
-		cmocka_unit_test(layers_of_files),
-		cmocka_unit_test(metadata_tests),
-		cmocka_unit_test(long_lists),
-		cmocka_unit_test(axes_of_parts),
-		cmocka_unit_test(elements),
-		cmocka_unit_test(one_track_for_a_folder),
+		cmocka_unit_test(texts),           cmocka_unit_test(layers_of_files),
+		cmocka_unit_test(metadata_tests),  cmocka_unit_test(long_lists),
+		cmocka_unit_test(axes_of_parts),   cmocka_unit_test(elements),
+		cmocka_unit_test(axes_of_states),
+		cmocka_unit_test(states),          cmocka_unit_test(one_track_for_a_folder),
 		cmocka_unit_test(rules_of_a_user),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,19 +17,18 @@ there() {
 	cmp "$there_file" "$data/$there_file"
 	rm "$there_file" "$there_file.kva"
 }
-for f in mlx-0.32 mlx-0.32-rotating mlx-0.32-hybrid mlx-0.31 mlx-0.31-list omlx-2 omlx-3-hybrid \
-	vmlx model.layers.7.attn; do
+for f in mlx-0.32 mlx-0.32-rotating mlx-0.32-hybrid mlx-0.31 mlx-0.31-list mlx-0.31-arrays \
+	omlx-2 omlx-3-hybrid vmlx model.layers.7.attn; do
 	there "$f.safetensors"
 done
 there vllm-packed.tar
 there vllm-before.tar
 there np-ml-dtypes.npz
 # what the metadata say are no keys and values
-cp "$data/mlx-0.32-quantised.safetensors" "$data/mlx-0.31-arrays.safetensors" .
+cp "$data/mlx-0.32-quantised.safetensors" .
 kv pack ./*.safetensors
 kv unpack -f ./*.kva
 cmp mlx-0.32-quantised.safetensors "$data/mlx-0.32-quantised.safetensors"
-cmp mlx-0.31-arrays.safetensors "$data/mlx-0.31-arrays.safetensors"
 rm ./*
 
 # rules of users, from the command line and from a file
