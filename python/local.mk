@@ -5,7 +5,7 @@ EXTRA_DIST += python/README.md python/pyproject.toml python/setup.py python/nati
 	python/check.sh python/check_models.sh python/check_serving.sh python/bench/overhead.py \
 	python/bench/blocks.py \
 	python/bench/replay.py python/bench/make_states.py python/bench/states.py \
-	python/bench/mlx_states.py
+	python/bench/mlx_states.py python/bench/slot_states.py
 EXTRA_DIST += python/src/kvarc/__init__.py python/src/kvarc/__main__.py \
 	python/src/kvarc/_adapters.py python/src/kvarc/_arrays.py python/src/kvarc/_batches.py \
 	python/src/kvarc/_block_objects.py python/src/kvarc/_import.py \

@@ -3,8 +3,9 @@
 """Sizes of mlx-lm prompt caches with states: mlx_states.py STATES.npz..., needs mlx, mlx-lm, zstd.
 
 STATES.npz is of make_states.py. mlx-lm writes each as a prompt cache of ArraysCache layers, the
-recurrent states in f32 and in bf16. A line has the bytes of the file, of zstd -3, of an archive that
-keeps the file as bytes (--opaque), and of archives of level 0 and 1; each comes back byte for byte.
+recurrent states in f32 and in bf16. A line has the bytes of the file, of zstd -3, of an archive
+that keeps the file as bytes (--opaque), and of archives of level 0 and 1; each comes back byte for
+byte.
 """
 import os
 import subprocess

@@ -277,6 +277,7 @@ static kvarc_ret make_tracks(kvarc_writer *w)
 	w->n_groups = groups;
 	for (uint32_t i = 0; i < n; i++)
 		cut_groups(w, i, w->tracks[i].first_group, w->groups);
+	kvi_writer_link_states(w);
 	return KVARC_OK;
 }
 

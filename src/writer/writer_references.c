@@ -5,6 +5,8 @@
 
 /* Of the memory limit, what copies of states may take. */
 enum { SHARE = 4 };
+/* How many groups may lie between a state and that of another track. */
+enum { REACH = 4096 };
 
 static bool wants(const kvarc_writer *w, const struct kvi_group *g)
 {
@@ -123,15 +125,38 @@ static kvarc_ret take(kvarc_writer *w, struct kvi_group *g, const struct kvi_seg
 	return ret == KVARC_MEM || ret == KVARC_MEMLIMIT || ret == KVARC_IO ? ret : KVARC_OK;
 }
 
-kvarc_ret kvi_writer_reference(kvarc_writer *w, struct kvi_group *g, const struct kvi_segment *s,
-                               const struct kvi_kept_state **state)
+static bool is_like(const kvarc_geometry *geometry, const struct kvi_group *a,
+                    const struct kvi_group *b)
 {
-	*state = NULL;
+	const kvarc_tensor *x = &geometry->tensors[a->tensor], *y = &geometry->tensors[b->tensor];
+	return x->track != y->track && x->layer == y->layer && x->kind == y->kind &&
+	       x->dtype == y->dtype && x->channels == y->channels && a->head == b->head &&
+	       a->heads == b->heads;
+}
+
+void kvi_writer_link_states(kvarc_writer *w)
+{
+	for (size_t i = 0; i < w->n_groups; i++) {
+		struct kvi_group *g = &w->groups[i];
+		const size_t end = i < REACH ? 0 : i - REACH;
+		for (size_t k = i; wants(w, g) && !g->like && k-- > end;)
+			if (is_like(&w->geometry, g, &w->groups[k]))
+				g->like = &w->groups[k];
+	}
+}
+
+kvarc_ret kvi_writer_reference(kvarc_writer *w, struct kvi_group *g, const struct kvi_segment *s,
+                               struct kvi_kept_state *state)
+{
+	*state = (struct kvi_kept_state){ 0 };
 	if (!wants(w, g))
 		return KVARC_OK;
 	kvarc_ret ret = find(g, s) ? KVARC_OK : take(w, g, s);
-	const struct kvi_kept_state *k = find(g, s);
-	*state = k && k->sequence ? k : NULL;
+	for (; g && !state->elements; g = g->like) {
+		const struct kvi_kept_state *k = find(g, s);
+		if (k && k->sequence)
+			*state = *k;
+	}
 	return ret;
 }
 

@@ -241,7 +241,7 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 		if (ret)
 			return ret;
 	}
-	const struct kvi_kept_state *before;
+	struct kvi_kept_state before;
 	kvarc_ret ret = kvi_writer_reference(w, group, &s->s, &before);
 	if (ret)
 		return ret;

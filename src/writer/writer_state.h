@@ -32,6 +32,7 @@ struct kvi_group {
 	struct kvi_params *params;
 	bool busy; /* a job has it */
 	struct kvi_list states; /* struct kvi_kept_state: what later checkpoints may refer to */
+	struct kvi_group *like; /* of the same state on a track before, NULL: none */
 };
 
 /* Elements of a state, in a chunk that others may refer to; sequence 0: it is not known. */
@@ -112,7 +113,7 @@ struct kvi_encode_job {
 	struct kvi_prediction *prediction;  /* NULL: no model predicts it */
 	kvarc_fetch fetch;
 	void *fetch_opaque;
-	const struct kvi_kept_state *before; /* NULL: nothing to refer to */
+	struct kvi_kept_state before; /* without elements: nothing to refer to */
 	/* out */
 	kvarc_ret ret;
 	kvarc_error error;
@@ -210,11 +211,14 @@ kvarc_ret kvi_writer_flush_sink(kvarc_writer *w);
 
 /* States that later ones refer to (writer_references.c). */
 
-/* What a chunk of a group and segment may refer to, NULL: nothing. From the archive that is
- * appended to, where this writer has written none. No job has the group. Returns OK, MEM, MEMLIMIT,
+/* Sets `like` of all groups: files hold states of several checkpoints on tracks of their own. */
+void kvi_writer_link_states(kvarc_writer *w);
+/* What a chunk of a group and segment may refer to, without elements: nothing. From the archive
+ * that is appended to, where this writer has written none; else from a track before. No job has the
+ * group; jobs of other tracks have ended, as an append is for one. Returns OK, MEM, MEMLIMIT,
  * IO. */
 kvarc_ret kvi_writer_reference(kvarc_writer *w, struct kvi_group *g, const struct kvi_segment *s,
-                               const struct kvi_kept_state **state);
+                               struct kvi_kept_state *state);
 /* Keeps the elements of a job whose chunk was written, where others may refer to it. Returns OK,
  * MEM, MEMLIMIT. */
 kvarc_ret kvi_writer_keep_state(struct kvi_encode_job *j, uint64_t sequence, uint64_t offset);

@@ -147,6 +147,62 @@ static void test_checkpoints(void **state)
 	}
 }
 
+/* A state for each of four tracks, as files of engines hold several checkpoints; all of them refer
+ * to the first one. The third one is of another layer, which has none to refer to. */
+static void make_tracks(struct cache *c, struct cache states[4])
+{
+	uint64_t seed = 5;
+	struct cache text[20]; /* until states hold more than a step adds */
+	memset(c, 0, sizeof *c);
+	for (uint32_t i = 0; i < 20; i++)
+		decay(&text[i], i ? &text[i - 1] : NULL, &seed);
+	for (uint32_t i = 0; i < 4; i++) {
+		decay(&states[i], i ? &states[i - 1] : &text[19], &seed);
+		c->tracks[i] = states[i].tracks[0];
+		c->n[i] = ROWS;
+		c->tensors[i] = states[i].tensors[0];
+		c->tensors[i].track = i;
+		c->tensors[i].layer = i == 2;
+	}
+	c->g.n_tracks = c->g.n_tensors = 4;
+	cache_link(c);
+	for (uint32_t i = 0; i < 4; i++) {
+		memcpy(c->data[i], states[i].data[0], cache_bytes(c, i));
+		memcpy(c->positions[i], states[i].positions[0], ROWS * sizeof(int32_t));
+	}
+	for (uint32_t i = 0; i < 20; i++)
+		cache_free(&text[i]);
+}
+
+static void test_tracks(void **state)
+{
+	struct cache c, states[4];
+	struct memfile f[2] = { 0 };
+	struct torn t;
+	unsigned n, refer;
+	uint64_t key;
+	(void)state;
+	make_tracks(&c, states);
+	for (unsigned i = 0; i < 2; i++) {
+		const kvarc_writer_options o = stream_options(1, 1 + 3 * i);
+		f[i].fail_at = -1;
+		assert_int_equal(cache_write(&c, &f[i], &o), KVARC_OK);
+		append_check(&f[i], &c, c.n, 0);
+	}
+	/* whatever the threads do */
+	assert_int_equal(f[0].n, f[1].n);
+	assert_memory_equal(f[0].p, f[1].p, f[0].n);
+	torn_copy(&t, &f[0], f[0].n);
+	count_chunks(&t, 0, &n, &refer, &key);
+	assert_true(n >= 4 && refer == n / 2);
+	torn_free(&t);
+	for (unsigned i = 0; i < 2; i++)
+		memfile_free(&f[i]);
+	for (unsigned i = 0; i < 4; i++)
+		cache_free(&states[i]);
+	cache_free(&c);
+}
+
 /* Level 0 is fast, a small memory limit has no copies, and neither have pipes. */
 static void test_none(void **state)
 {
@@ -208,6 +264,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_checkpoints),
+		cmocka_unit_test(test_tracks),
 		cmocka_unit_test(test_none),
 		cmocka_unit_test(test_failures),
 	};
