@@ -6,7 +6,9 @@
 #
 # Engines are installed without what they need for GPUs: their storage classes are all that is used.
 # vLLM's own tests of its file tier, from its source package, then run with KvarcTier instead
-# (python/tests/vllm_swapped.py).
+# (python/tests/vllm_swapped.py). With KVARC_SGLANG_TESTS, a checkout of SGLang's public repository,
+# which no package has the tests of, those of its file backend run with KvarcHiCache instead
+# (python/tests/sglang_swapped.py).
 set -eu
 
 folder=${1:?folder}
@@ -27,6 +29,7 @@ if [ ! -e "$folder/ready" ]; then
 		sentencepiece pybase64 pillow starlette loguru opentelemetry-api psutil requests blake3 \
 		cloudpickle orjson ipython gguf sortedcontainers cryptography
 	install 'moto[s3,server,iam]'
+	install datasets
 	install --no-deps nixl nixl-cu12 xgrammar apache-tvm-ffi
 	touch "$folder/ready"
 fi
@@ -49,5 +52,11 @@ grep -v '^python: ' "$folder/log"
 (cd "$folder/vllm" && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$folder/tree/python/src:$here/tests \
 	"$folder/venv/bin/python" -m pytest -q -rs -p no:cacheprovider --noconftest -p vllm_swapped \
 	tests/v1/kv_offload/tiering/test_fs_tier.py) || status=1
+if [ -n "${KVARC_SGLANG_TESTS-}" ]; then
+	(cd "$KVARC_SGLANG_TESTS" && PYTHONDONTWRITEBYTECODE=1 \
+		PYTHONPATH=$folder/tree/python/src:$here/tests \
+		"$folder/venv/bin/python" -m pytest -q -rs -p no:cacheprovider --noconftest \
+		-p sglang_swapped test/registered/unit/mem_cache/test_hicache_file_lru_unit.py) || status=1
+fi
 grep '^python: ' "$folder/log"
 exit "$status"

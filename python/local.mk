@@ -22,6 +22,7 @@ EXTRA_DIST += python/src/kvarc/__init__.py python/src/kvarc/__main__.py \
 	python/src/kvarc/writer.py
 EXTRA_DIST += python/tests/greedy.py python/tests/services.py python/tests/test_block_services.py \
 	python/tests/test_serving_services.py python/tests/vllm_swapped.py \
+	python/tests/sglang_swapped.py \
 	python/tests/test_mlx.py python/tests/test_replay.py \
 	python/tests/test_transformers.py
 EXTRA_DIST += python/tests/conftest.py python/tests/test_archives.py python/tests/test_blocks.py \
