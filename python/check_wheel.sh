@@ -47,6 +47,16 @@ with kvarc.Store("store") as store:
     assert store.load("chat")[1][1].tobytes() == cache[1][1].tobytes()
 kvarc.save("secret.kva", cache, passphrase="x")
 assert len(kvarc.load("secret.kva", passphrase="x")) == 2
+try:  # no S3 in wheels: one line that says what to do
+    kvarc.Store("s3://bucket/prefix")
+    raise SystemExit("a store in S3")
+except kvarc.OptionsError as e:
+    assert "libcurl4-openssl-dev" in str(e), e
+try:  # Redis is there, and nobody listens
+    kvarc.Store("redis://127.0.0.1:1")
+    raise SystemExit("a store in Redis")
+except kvarc.Error as e:
+    assert "hiredis" not in str(e), e
 print("the same bits, kvarc", kvarc.__version__, "numpy", np.__version__)
 END
 mount -t proc proc "$bare/proc"

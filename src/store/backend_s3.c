@@ -460,7 +460,9 @@ kvarc_ret kvi_backend_s3(struct kvi_backend **b, const char *rest,
 {
 	(void)options;
 	*b = NULL;
-	return kvi_fail(e, KVARC_OPTIONS, "store s3://%.80s: kvarc was built without libcurl",
+	return kvi_fail(e, KVARC_OPTIONS,
+	                "store s3://%.80s: kvarc was built without libcurl, as Python wheels are: "
+	                "use a folder or redis://, or install libcurl4-openssl-dev and build kvarc",
 	                rest);
 }
 
