@@ -4,8 +4,9 @@
  * crash_states SLOT STATES [SEED [encrypted]]
  *
  * Five slots, made of SLOT, are appended to an archive, an encrypted one if asked, and all writes,
- * truncations and flushes recorded. A crash behind any of them leaves what was flushed, and of the later operations any:
- * each sector of 512 bytes of each write alone, the size of the file before or behind any of them.
+ * truncations and flushes recorded. A crash behind any of them leaves what was flushed, and of the
+ * later operations any: each sector of 512 bytes of each write alone, the size of the file before
+ * or behind any of them.
  * Every prefix with nothing lost and STATES random states are replayed. Each opens, the last
  * checkpoint that an append had acknowledged restores its slot, and the next append succeeds, with
  * which all of them restore theirs. Prints the number of states; exit 1 at the first that fails.
