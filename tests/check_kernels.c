@@ -700,6 +700,9 @@ static void check_others(const struct kvi_kernels *chosen, unsigned rounds)
 #if defined(KVI_AVX512VNNI)
 	if (chosen != &kvi_kernels_avx512vnni && __builtin_cpu_supports("avx512vnni"))
 		check_set(&kvi_kernels_avx512vnni, rounds);
+	if (chosen != &kvi_kernels_avx512vbmi && __builtin_cpu_supports("avx512vbmi") &&
+	    __builtin_cpu_supports("avx512vbmi2"))
+		check_set(&kvi_kernels_avx512vbmi, rounds);
 	if (chosen != &kvi_kernels_avx512gather && __builtin_cpu_supports("avx512vnni"))
 		check_set(&kvi_kernels_avx512gather, rounds);
 #endif

@@ -2,7 +2,7 @@
 /* exp_avx512.c - exponents on 2 x 16 lanes (spec exponent) */
 #include "config.h"
 
-#include "ops_avx512.h"
+#include "exp_run.h"
 
 INLINE __m256i exp_bytes_load(const uint8_t *top, bool per_step, uint32_t active)
 {
@@ -19,12 +19,6 @@ enum { EXP_STRIDE = 32 };
  * the low half of word i and lane i + 16 in its high half.
  */
 enum { SEARCHED = KVI_AVX512_EXP_SEARCHED };
-
-struct exp_search {
-	vec low[3];  /* by table, in each 128 bits */
-	vec mid[3];  /* by table and quarter */
-	vec last[4]; /* by table and pair */
-};
 
 static void search_make(struct exp_search *s, const struct kvi_tables *tables)
 {
@@ -132,13 +126,6 @@ INLINE __m256i search_take(struct parts *st, const struct exp_search *s, const u
 	return symbols_in_order(at.symbol);
 }
 
-/* Output of the next step: exponents, or bf16 elements made with the rest. */
-struct exp_out {
-	uint8_t *e;
-	const uint8_t *rest;
-	uint16_t *x;
-};
-
 INLINE void exp_put(struct exp_out *o, __m256i e, bool merged, unsigned lanes, uint32_t active)
 {
 	if (!merged) {
@@ -155,20 +142,6 @@ INLINE void exp_put(struct exp_out *o, __m256i e, bool merged, unsigned lanes, u
 	o->rest += lanes;
 	o->x += lanes;
 }
-
-/* A stream of exponents on its way through the full steps. */
-struct exp_run {
-	const struct kvi_exp_job *job;
-	struct exp_search search; /* when searched */
-	bool searched;
-	struct kvi_exp_ring ring;
-	struct kvi_feed feed;
-	const uint8_t *p;
-	struct exp_out out;
-	size_t steps; /* still to do */
-	uint32_t bad; /* not 0: a symbol gave E < 0 */
-	uint32_t state[KVI_LANES];
-};
 
 /* The symbols of a step as bytes. */
 INLINE __m256i lut_take(struct parts *st, const struct kvi_tables *tables, const uint8_t *tab,
@@ -236,8 +209,7 @@ INLINE bool exp_decode_span(struct exp_run *r, unsigned lanes, bool per_step, bo
 	return true;
 }
 
-/* False when the stream has too few words to begin with. */
-static bool exp_run_open(struct exp_run *r, const struct kvi_exp_job *job,
+bool kvi_avx512_exp_open(struct exp_run *r, const struct kvi_exp_job *job,
                          const struct kvi_stream *in, void *out)
 {
 	const struct kvi_exp_spans s = kvi_exp_spans(job, false);
@@ -269,7 +241,7 @@ static bool exp_run_span(struct exp_run *r, unsigned lanes, bool full)
 	                        : exp_decode_span(r, lanes, false, false, false, true);
 }
 
-static bool exp_run_finish(struct exp_run *r)
+bool kvi_avx512_exp_finish(struct exp_run *r)
 {
 	const struct kvi_exp_job *job = r->job;
 	const struct kvi_exp_spans s = kvi_exp_spans(job, false);
@@ -285,7 +257,7 @@ static bool exp_run_finish(struct exp_run *r)
 bool kvi_avx512_exp_decode(const struct kvi_exp_job *job, const struct kvi_stream *in, void *out)
 {
 	struct exp_run r;
-	return exp_run_open(&r, job, in, out) && exp_run_finish(&r);
+	return kvi_avx512_exp_open(&r, job, in, out) && kvi_avx512_exp_finish(&r);
 }
 
 /*
@@ -338,7 +310,7 @@ void kvi_avx512_exp_decode2(const struct kvi_exp_job *const job[2],
 {
 	struct exp_run r[2];
 	for (int i = 0; i < 2; i++)
-		ok[i] = exp_run_open(&r[i], job[i], in[i], out[i]);
+		ok[i] = kvi_avx512_exp_open(&r[i], job[i], in[i], out[i]);
 	bool both = ok[0] && ok[1] && r[0].searched == r[1].searched &&
 	            !job[0]->rest == !job[1]->rest;
 	if (both && r[0].searched && job[0]->rest)
@@ -348,7 +320,7 @@ void kvi_avx512_exp_decode2(const struct kvi_exp_job *const job[2],
 	else if (both && !job[0]->per_step && !job[1]->per_step)
 		exp_decode_both(&r[0], &r[1], false, false);
 	for (int i = 0; i < 2; i++)
-		ok[i] = ok[i] && exp_run_finish(&r[i]);
+		ok[i] = ok[i] && kvi_avx512_exp_finish(&r[i]);
 }
 
 /*

@@ -34,6 +34,11 @@ static bool have_avx512(void)
 #endif
 
 #if defined(KVI_AVX512VNNI)
+static bool have_vbmi(void)
+{
+	return __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2");
+}
+
 /*
  * A gather of 16 numbers takes 9 to 12 cycles on a Granite Rapids, 20 to 22 on a Zen 5. Intel's
  * processors before Sapphire Rapids, with AVX512_BF16, gather slowly since microcode mends a leak.
@@ -83,8 +88,11 @@ const struct kvi_kernels *kvi_kernels_get(uint32_t isa_mask)
 		isa &= isa_mask;
 #if defined(KVI_AVX512)
 #if defined(KVI_AVX512VNNI)
-	if (isa & KVARC_ISA_AVX512 && __builtin_cpu_supports("avx512vnni"))
-		return gathers_are_fast() ? &kvi_kernels_avx512gather : &kvi_kernels_avx512vnni;
+	if (isa & KVARC_ISA_AVX512 && __builtin_cpu_supports("avx512vnni")) {
+		if (gathers_are_fast())
+			return &kvi_kernels_avx512gather;
+		return have_vbmi() ? &kvi_kernels_avx512vbmi : &kvi_kernels_avx512vnni;
+	}
 #endif
 	if (isa & KVARC_ISA_AVX512)
 		return &kvi_kernels_avx512;

@@ -67,19 +67,24 @@ ROWS(slot_rows, dot_madd, )
 ROWS(slot_rows_vnni, _mm512_dpwssd_epi32, __attribute__((target("avx512vnni"))))
 #endif
 
-#define KERNELS                                                                                 \
-	BODY_KERNELS, KVI_MOVES(kvi_avx2),                                                      \
-		.name = "avx512", .isa = KVARC_ISA_AVX512, .grid_decode2 = grid_decode2
-#define SEARCH                                                                                   \
-	.exp_searched = KVI_AVX512_EXP_SEARCHED, .exp_encode = kvi_avx512_exp_encode,            \
-	.exp_decode = kvi_avx512_exp_decode, .exp_decode2 = kvi_avx512_exp_decode2
-#define GATHERS                                                                                  \
-	.exp_gathers = true, .exp_encode = kvi_gather_exp_encode,                                \
+#define KERNELS                                                                       \
+	BODY_KERNELS, KVI_MOVES(kvi_avx2), .name = "avx512", .isa = KVARC_ISA_AVX512, \
+					   .grid_decode2 = grid_decode2
+#define SEARCH                                                                        \
+	.exp_searched = KVI_AVX512_EXP_SEARCHED, .exp_encode = kvi_avx512_exp_encode, \
+	.exp_decode = kvi_avx512_exp_decode
+#define GATHERS                                                   \
+	.exp_gathers = true, .exp_encode = kvi_gather_exp_encode, \
 	.exp_decode = kvi_gather_exp_decode, .exp_decode2 = kvi_gather_exp_decode2
 
-const struct kvi_kernels kvi_kernels_avx512 = { KERNELS, SEARCH, .slot_rows = slot_rows };
+const struct kvi_kernels kvi_kernels_avx512 = { KERNELS, SEARCH,
+	                                        .exp_decode2 = kvi_avx512_exp_decode2,
+	                                        .slot_rows = slot_rows };
 #if defined(KVI_AVX512VNNI)
 #define VNNI .vnni = true, .slot_rows = slot_rows_vnni
-const struct kvi_kernels kvi_kernels_avx512vnni = { KERNELS, SEARCH, VNNI };
+const struct kvi_kernels kvi_kernels_avx512vnni = { KERNELS, SEARCH, VNNI,
+	                                            .exp_decode2 = kvi_avx512_exp_decode2 };
+const struct kvi_kernels kvi_kernels_avx512vbmi = { KERNELS, SEARCH, VNNI,
+	                                            .exp_decode2 = kvi_vbmi_exp_decode2 };
 const struct kvi_kernels kvi_kernels_avx512gather = { KERNELS, GATHERS, VNNI };
 #endif

@@ -44,6 +44,8 @@ noinst_LTLIBRARIES += libkvi_avx512.la
 libkvi_avx512_la_SOURCES = $(kernel_bodies) \
 	src/kernels/exp_avx512.c \
 	src/kernels/exp_gather.c \
+	src/kernels/exp_run.h \
+	src/kernels/exp_vbmi.c \
 	src/kernels/grid_avx512_body.h \
 	src/kernels/grid_pairs_body.h \
 	src/kernels/grid_words_body.h \

@@ -208,6 +208,11 @@ size_t kvi_avx512_exp_encode(const struct kvi_exp_job *job, const uint8_t *e, ui
 bool kvi_avx512_exp_decode(const struct kvi_exp_job *job, const struct kvi_stream *in, void *out);
 void kvi_avx512_exp_decode2(const struct kvi_exp_job *const job[2],
                             const struct kvi_stream *const in[2], void *const out[2], bool ok[2]);
+/* AVX-512 with VNNI, VBMI and VBMI2. */
+extern const struct kvi_kernels kvi_kernels_avx512vbmi;
+/* kvi_kernels.exp_decode2 of it. */
+void kvi_vbmi_exp_decode2(const struct kvi_exp_job *const job[2],
+                          const struct kvi_stream *const in[2], void *const out[2], bool ok[2]);
 /* AVX-512 with VNNI for processors where gathers are fast. */
 extern const struct kvi_kernels kvi_kernels_avx512gather;
 /* kvi_kernels.exp_encode of it. */

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * exp_vbmi.c - two streams of exponents at once (spec exponent) with AVX-512 VBMI and VBMI2
+ *
+ * The 32 states of a step are two vectors, low and high halves, lane i in word i: renormalisation
+ * is one expansion. The symbol of a slot is found without memory and without a search: a window of
+ * WINDOW symbols for each 128 slots, three bounds inside it, and the symbol itself for the last 32
+ * slots, where rare symbols are. What no window holds, and escapes, are taken lane by lane.
+ */
+#include "config.h"
+
+#include "exp_run.h"
+
+#include "escapes.h"
+#include "slots.h"
+
+#if defined(KVI_AVX512VNNI)
+
+#define VBMI __attribute__((target("avx512vbmi,avx512vbmi2")))
+#define SET16(x) _mm512_set1_epi16((short)(x))
+#define UNROLLED _Pragma("GCC unroll 8") for
+
+enum {
+	BOUNDS = 3,
+	WINDOW = BOUNDS + 1,
+	SPANS = 16,    /* windows a table */
+	SPAN_BITS = 7, /* of the slots of a window */
+	TAIL = 32,     /* slots whose symbols are known */
+	HELD = 128,    /* symbols of all tables that have numbers; 64 of each half of the tables */
+	SCALE = 5,     /* frequencies are multiples of 2^5: a total is 0 in 16 bits */
+	NARROW = 4,    /* up to this number of tables all symbols have numbers */
+	ESCAPE = KVI_EXP_SYMBOLS - 1
+};
+
+/* Tables in registers. A symbol's number is first[table] + symbol. */
+struct windows {
+	vec base[2];          /* by table and span: number of the window's last symbol */
+	vec bound[BOUNDS][2]; /* where its other symbols begin, in slots of the span, 0 to 128 */
+	vec tail[4];          /* numbers by table and slot */
+	vec from[4], freq[4]; /* by number; the frequency of the escape is 0 */
+	vec first;            /* by table */
+	vec upper;            /* the first table of the upper half */
+	bool wide;            /* more than NARROW tables */
+};
+
+/* The same in memory, while they are made. */
+struct windows_bytes {
+	uint8_t base[HELD], bound[BOUNDS][HELD], tail[2 * HELD];
+	uint16_t from[HELD], freq[HELD], first[KVI_LANES];
+};
+
+/* The numbers i, i + step, ... of 32 lanes. */
+INLINE vec ascending(unsigned i, unsigned step)
+{
+	uint16_t v[KVI_LANES];
+	for (unsigned l = 0; l < KVI_LANES; l++)
+		v[l] = (uint16_t)(i + step * l);
+	return v_load(v);
+}
+
+/* 32 numbers of 32 bits as 16 bits. */
+INLINE vec narrowed(vec a, vec b)
+{
+	return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(a)),
+	                          _mm512_cvtepi32_epi16(b), 1);
+}
+
+/* Table t, of whose symbols `held` have numbers. The window of a span is that which holds most of
+ * its slots. */
+static void table_make(struct windows_bytes *w, const uint32_t *enc, unsigned t, unsigned first,
+                       unsigned held)
+{
+	const vec a = v_load(enc), b = v_load(enc + 16);
+	const vec cum = narrowed(v_shr(a, 16), v_shr(b, 16));
+	const vec freq = _mm512_maskz_mov_epi16(~(1u << ESCAPE), narrowed(a, b));
+	const vec begin = ascending(0, 1 << SPAN_BITS), slots = ascending(KVI_PROB_TOTAL - TAIL, 1);
+	const vec end = _mm512_add_epi16(begin, SET16(1 << SPAN_BITS));
+	const __mmask32 kept = held < KVI_LANES ? (1u << held) - 1 : UINT32_MAX;
+	vec most = _mm512_setzero_si512(), window = most, tail = most;
+	for (unsigned s = 0; s + BOUNDS < held && s + BOUNDS < ESCAPE; s++) {
+		vec to = _mm512_min_epu16(end, SET16(enc[s + WINDOW] >> 16));
+		vec here = _mm512_subs_epu16(to, _mm512_max_epu16(begin, SET16(enc[s] >> 16)));
+		__mmask32 more = _mm512_cmpgt_epu16_mask(here, most);
+		most = _mm512_max_epu16(here, most);
+		window = _mm512_mask_mov_epi16(window, more, SET16(s));
+	}
+	for (unsigned s = 1; s < KVI_EXP_SYMBOLS; s++)
+		tail = _mm512_mask_mov_epi16(
+			tail, _mm512_cmpge_epu16_mask(slots, SET16(enc[s] >> 16)), SET16(s));
+	/* number 0 holds none of these slots */
+	tail = _mm512_maskz_mov_epi16(_mm512_cmplt_epu16_mask(tail, SET16(held)), tail);
+	_mm512_mask_storeu_epi16(w->from + first, kept, _mm512_slli_epi16(cum, SCALE));
+	_mm512_mask_storeu_epi16(w->freq + first, kept, _mm512_slli_epi16(freq, SCALE));
+	_mm256_storeu_si256((__m256i *)(w->tail + TAIL * t),
+	                    _mm512_cvtepi16_epi8(_mm512_add_epi16(tail, SET16(first))));
+	vec last = _mm512_add_epi16(window, SET16(first + BOUNDS));
+	_mm_storeu_si128(
+		(__m128i *)(w->base + SPANS * t),
+		_mm512_castsi512_si128(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(last))));
+	for (unsigned i = 0; i < BOUNDS; i++) {
+		vec at = _mm512_permutexvar_epi16(_mm512_add_epi16(window, SET16(i + 1)), cum);
+		at = _mm512_min_epu16(_mm512_subs_epu16(at, begin), SET16(1 << SPAN_BITS));
+		_mm_storeu_si128((__m128i *)(w->bound[i] + SPANS * t),
+		                 _mm256_castsi256_si128(_mm512_cvtepi16_epi8(at)));
+	}
+}
+
+static void windows_make(struct windows *x, const struct kvi_tables *tables)
+{
+	const unsigned half = tables->n_tables < 2 ? 1 : (unsigned)(tables->n_tables + 1) / 2;
+	const unsigned held = half <= 2 ? KVI_EXP_SYMBOLS : HELD / 2 / half;
+	struct windows_bytes w = { .first = { 0 } };
+	for (unsigned t = 0; t < tables->n_tables; t++) {
+		w.first[t] = (uint16_t)(t / half * (HELD / 2) + t % half * held);
+		table_make(&w, tables->enc + t * KVI_EXP_SYMBOLS, t, w.first[t], held);
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		x->base[i] = v_load(w.base + 64 * i);
+		for (unsigned k = 0; k < BOUNDS; k++)
+			x->bound[k][i] = v_load(w.bound[k] + 64 * i);
+	}
+	for (unsigned i = 0; i < 4; i++) {
+		x->tail[i] = v_load(w.tail + 64 * i);
+		x->from[i] = v_load(w.from + 32 * i);
+		x->freq[i] = v_load(w.freq + 32 * i);
+	}
+	x->first = v_load(w.first);
+	x->upper = SET16(half);
+	x->wide = tables->n_tables > NARROW;
+}
+
+/* Constants of all steps. */
+struct vbmi_masks {
+	__mmask64 low; /* low bytes of words */
+	vec part;      /* slot in its span */
+	vec high;      /* the bits of a low half above the slot */
+	vec symbol, one, field, twice;
+};
+
+INLINE struct vbmi_masks vbmi_masks_load(void)
+{
+	return (struct vbmi_masks){
+		.low = 0x5555555555555555,
+		.part = SET16((1 << SPAN_BITS) - 1),
+		.high = SET16(0x10000 - KVI_PROB_TOTAL),
+		.symbol = SET16(KVI_EXP_SYMBOLS - 1),
+		.one = SET16(1),
+		.field = SET16(0xff << 7),
+		.twice = ascending(0, 0x101),
+	};
+}
+
+/* 16-bit numbers of 64 each in the lower and the upper half of the tables. */
+INLINE vec VBMI held_find(const vec v[4], vec number, __mmask32 upper)
+{
+	vec a = _mm512_permutex2var_epi16(v[0], number, v[1]);
+	vec b = _mm512_permutex2var_epi16(v[2], number, v[3]);
+	return _mm512_mask_mov_epi16(a, upper, b);
+}
+
+/* A step's symbols, and where they begin and how long they are, times 2^SCALE. */
+struct vbmi_found {
+	vec symbol, from, freq;
+	uint32_t escaped;
+};
+
+/* Finds the symbols of lanes that no window holds. scaled: slots times 2^SCALE. */
+static void VBMI found_mend(struct vbmi_found *f, uint32_t lanes, vec scaled,
+                            const struct kvi_tables *tables, const uint8_t *tab)
+{
+	uint16_t slot[KVI_LANES];
+	v_store(slot, _mm512_srli_epi16(scaled, SCALE));
+	for (; lanes; lanes &= lanes - 1) {
+		const unsigned l = (unsigned)__builtin_ctz(lanes);
+		const uint32_t *enc = tables->enc + tab[l] * KVI_EXP_SYMBOLS, bit = 1u << l;
+		const vec most = SET((uint32_t)slot[l] << 16 | 0xffff);
+		unsigned s = (unsigned)_mm_popcnt_u32(_mm512_cmple_epu32_mask(v_load(enc), most));
+		s += (unsigned)_mm_popcnt_u32(_mm512_cmple_epu32_mask(v_load(enc + 16), most));
+		s--;
+		f->symbol = _mm512_mask_mov_epi16(f->symbol, bit, SET16(s));
+		f->from = _mm512_mask_mov_epi16(f->from, bit, SET16(enc[s] >> 16 << SCALE));
+		f->freq = _mm512_mask_mov_epi16(f->freq, bit, SET16(enc[s] << SCALE));
+		f->escaped |= s == ESCAPE ? bit : 0;
+	}
+}
+
+/* low: the low halves of the states. */
+INLINE struct vbmi_found VBMI windows_find(const struct windows *x, vec low, vec table,
+                                           const struct vbmi_masks *k, bool wide)
+{
+	const __mmask32 upper = _mm512_cmpge_epu16_mask(table, x->upper);
+	const vec scaled = _mm512_slli_epi16(low, SCALE);
+	const vec part = v_and(low, k->part);
+	struct vbmi_found f = { .escaped = 0 };
+	vec span = _mm512_shldi_epi16(table, scaled, 4);
+	vec number = _mm512_maskz_permutex2var_epi8(k->low, x->base[0], span, x->base[1]);
+	UNROLLED(unsigned i = 0; i < BOUNDS; i++)
+	{
+		vec at = _mm512_maskz_permutex2var_epi8(k->low, x->bound[i][0], span,
+		                                        x->bound[i][1]);
+		number = _mm512_add_epi16(number,
+		                          _mm512_srai_epi16(_mm512_sub_epi16(part, at), 15));
+	}
+	vec in_tail = _mm512_shldi_epi16(table, _mm512_slli_epi16(low, 11), 5);
+	vec tail = _mm512_maskz_permutex2var_epi8(k->low, x->tail[0], in_tail, x->tail[1]);
+	if (wide) {
+		vec more = _mm512_permutex2var_epi8(x->tail[2], in_tail, x->tail[3]);
+		__mmask64 far = _mm512_test_epi8_mask(in_tail, SET16(0x80));
+		tail = _mm512_mask_mov_epi8(tail, far, more);
+	}
+	number = _mm512_mask_mov_epi16(
+		number, _mm512_cmpge_epu16_mask(scaled, SET16((KVI_PROB_TOTAL - TAIL) << SCALE)),
+		tail);
+	f.from = held_find(x->from, number, upper);
+	f.freq = held_find(x->freq, number, upper);
+	f.symbol = wide ? _mm512_sub_epi16(number, _mm512_permutexvar_epi16(table, x->first))
+	                : v_and(number, k->symbol);
+	return f;
+}
+
+/* A stream on its way. */
+struct vbmi_run {
+	const struct kvi_tables *tables;
+	vec low, high;                                      /* halves of the states */
+	const uint8_t *p, *tab, *top, *tab_ring, *ring_end; /* tab, top: of the next step */
+	struct exp_out out;
+	vec bad; /* bit 15: a symbol gave E < 0 */
+};
+
+INLINE void halves_of(const uint32_t *st, vec *low, vec *high)
+{
+	const vec a = v_load(st), b = v_load(st + 16);
+	*low = narrowed(a, b);
+	*high = narrowed(v_shr(a, 16), v_shr(b, 16));
+}
+
+INLINE void halves_join(uint32_t *st, vec low, vec high)
+{
+	const vec a = _mm512_unpacklo_epi16(low, high), b = _mm512_unpackhi_epi16(low, high);
+	const vec even = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+	const vec odd = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+	v_store(st, _mm512_permutex2var_epi64(a, even, b));
+	v_store(st + 16, _mm512_permutex2var_epi64(a, odd, b));
+}
+
+/* Exponents of the lanes, with those that are escaped. */
+static vec escapes_of(struct vbmi_run *r, vec e, uint32_t escaped)
+{
+	uint32_t st[KVI_LANES];
+	uint8_t bytes[KVI_LANES];
+	halves_join(st, r->low, r->high);
+	r->p = kvi_escapes_take8(escaped, st, bytes, r->p);
+	halves_of(st, &r->low, &r->high);
+	return _mm512_mask_mov_epi16(
+		e, escaped, _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)bytes)));
+}
+
+INLINE void VBMI vbmi_put(struct exp_out *o, vec e, const struct vbmi_masks *k, bool merged)
+{
+	if (!merged) {
+		_mm256_storeu_si256((__m256i *)o->e, _mm512_cvtepi16_epi8(e));
+		o->e += KVI_LANES;
+		return;
+	}
+	/* each byte twice: one has the sign in its bit, the other the mantissa */
+	vec rest = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)o->rest));
+	rest = _mm512_permutexvar_epi8(k->twice, rest);
+	v_store(o->x, _mm512_ternarylogic_epi32(_mm512_slli_epi16(e, 7), rest, k->field, 0xe4));
+	o->rest += KVI_LANES;
+	o->x += KVI_LANES;
+}
+
+/*
+ * State s = 2^16 high + low becomes freq * (s >> 11) + slot - cum. With f = 2^5 freq that is
+ * f * high, of 32 bits, + (f * (low without its slot) >> 16) + slot - cum, below 2^16.
+ */
+INLINE void VBMI vbmi_step(struct vbmi_run *r, const struct windows *x, const struct vbmi_masks *k,
+                           bool merged, bool wide)
+{
+	vec table = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)r->tab));
+	vec top = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)r->top));
+	vec scaled = _mm512_slli_epi16(r->low, SCALE);
+	struct vbmi_found f = windows_find(x, r->low, table, k, wide);
+	vec off = _mm512_sub_epi16(scaled, f.from);
+	uint32_t missed = _mm512_cmpge_epu16_mask(off, f.freq);
+	if (__builtin_expect(missed != 0, 0)) {
+		struct vbmi_found mended = f; /* a copy, so that f stays in registers */
+		found_mend(&mended, missed, scaled, r->tables, r->tab);
+		f = mended;
+		off = _mm512_sub_epi16(scaled, f.from);
+	}
+	vec add = _mm512_add_epi16(_mm512_mulhi_epu16(f.freq, v_and(r->low, k->high)),
+	                           _mm512_srli_epi16(off, SCALE));
+	vec high = _mm512_mulhi_epu16(f.freq, r->high);
+	vec low = _mm512_add_epi16(_mm512_mullo_epi16(f.freq, r->high), add);
+	__mmask32 carry = _mm512_cmplt_epu16_mask(low, add);
+	__mmask32 short_of = _kandn_mask32(carry, _mm512_testn_epi16_mask(high, high));
+	high = _mm512_mask_add_epi16(high, carry, high, k->one);
+	r->high = _mm512_mask_mov_epi16(high, short_of, low);
+	vec words = v_load(r->p);
+	__asm__("" : "+v"(words)); /* expansion from memory is microcode */
+	r->low = _mm512_mask_expand_epi16(low, short_of, words);
+	r->p += 2 * (unsigned)_mm_popcnt_u32(short_of);
+	vec e = _mm512_sub_epi16(top, f.symbol);
+	if (__builtin_expect(f.escaped != 0, 0)) {
+		struct vbmi_run copy = *r;
+		e = escapes_of(&copy, e, f.escaped);
+		r->low = copy.low;
+		r->high = copy.high;
+		r->p = copy.p;
+	}
+	r->bad = v_or(r->bad, e);
+	vbmi_put(&r->out, e, k, merged);
+	r->tab += KVI_LANES;
+	r->top += KVI_LANES;
+	if (r->tab == r->ring_end) {
+		r->top -= r->ring_end - r->tab_ring;
+		r->tab = r->tab_ring;
+	}
+}
+
+INLINE struct vbmi_run vbmi_begin(const struct exp_run *r)
+{
+	const struct kvi_exp_ring *ring = &r->ring;
+	struct vbmi_run v = {
+		.tables = r->job->tables,
+		.p = r->p,
+		.tab = ring->tab + ring->at,
+		.top = ring->top + ring->at,
+		.tab_ring = ring->tab,
+		.ring_end = ring->tab + ring->size,
+		.out = r->out,
+		.bad = _mm512_setzero_si512(),
+	};
+	halves_of(r->state, &v.low, &v.high);
+	return v;
+}
+
+INLINE void vbmi_end(struct exp_run *r, const struct vbmi_run *v, size_t steps)
+{
+	halves_join(r->state, v->low, v->high);
+	r->ring.at = (size_t)(v->tab - v->tab_ring);
+	r->p = v->p;
+	r->out = v->out;
+	r->bad |= _mm512_movepi16_mask(v->bad);
+	r->steps -= steps;
+}
+
+/* Ends with the shorter stream, or near the end of the words of either. */
+INLINE void VBMI vbmi_both(struct exp_run *first, struct exp_run *second, bool merged, bool wide)
+{
+	const struct vbmi_masks k = vbmi_masks_load();
+	const size_t most = first->steps < second->steps ? first->steps : second->steps;
+	const uint8_t *const safe_a = first->feed.safe, *const safe_b = second->feed.safe;
+	struct windows x;
+	struct vbmi_run a = vbmi_begin(first), b = vbmi_begin(second);
+	size_t step = 0;
+	windows_make(&x, first->job->tables);
+	for (; step < most && a.p <= safe_a && b.p <= safe_b; step++) {
+		vbmi_step(&a, &x, &k, merged, wide);
+		vbmi_step(&b, &x, &k, merged, wide);
+	}
+	vbmi_end(first, &a, step);
+	vbmi_end(second, &b, step);
+}
+
+#define BOTH(name, merged, wide)                                             \
+	static void VBMI name(struct exp_run *first, struct exp_run *second) \
+	{                                                                    \
+		vbmi_both(first, second, merged, wide);                      \
+	}
+BOTH(merged_narrow, true, false)
+BOTH(merged_wide, true, true)
+BOTH(fields_narrow, false, false)
+BOTH(fields_wide, false, true)
+
+void kvi_vbmi_exp_decode2(const struct kvi_exp_job *const job[2],
+                          const struct kvi_stream *const in[2], void *const out[2], bool ok[2])
+{
+	struct exp_run r[2];
+	for (int i = 0; i < 2; i++)
+		ok[i] = kvi_avx512_exp_open(&r[i], job[i], in[i], out[i]);
+	const bool wide = job[0]->tables->n_tables > NARROW;
+	if (ok[0] && ok[1] && r[0].searched && r[1].searched && job[0]->tables == job[1]->tables &&
+	    !job[0]->rest == !job[1]->rest) {
+		if (job[0]->rest)
+			(wide ? merged_wide : merged_narrow)(&r[0], &r[1]);
+		else
+			(wide ? fields_wide : fields_narrow)(&r[0], &r[1]);
+	}
+	for (int i = 0; i < 2; i++)
+		ok[i] = ok[i] && kvi_avx512_exp_finish(&r[i]);
+}
+
+#endif
