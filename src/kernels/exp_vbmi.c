@@ -346,17 +346,29 @@ INLINE void vbmi_end(struct exp_run *r, const struct vbmi_run *v, size_t steps)
 	r->steps -= steps;
 }
 
-/* Ends with the shorter stream, or near the end of the words of either. */
+/* KVI_FEED_CHECK; false when the words do not suffice, which the last test of a stream finds. */
+INLINE bool words_suffice(struct vbmi_run *v, struct kvi_feed *feed)
+{
+	if (__builtin_expect(v->p <= feed->safe, 1))
+		return true;
+	const uint8_t *p = kvi_feed_move(feed, v->p);
+	if (p)
+		v->p = p;
+	return p;
+}
+
+/* Ends with the shorter stream, or where the words of either do not suffice. */
 INLINE void VBMI vbmi_both(struct exp_run *first, struct exp_run *second, bool merged, bool wide)
 {
 	const struct vbmi_masks k = vbmi_masks_load();
 	const size_t most = first->steps < second->steps ? first->steps : second->steps;
-	const uint8_t *const safe_a = first->feed.safe, *const safe_b = second->feed.safe;
 	struct windows x;
 	struct vbmi_run a = vbmi_begin(first), b = vbmi_begin(second);
 	size_t step = 0;
 	windows_make(&x, first->job->tables);
-	for (; step < most && a.p <= safe_a && b.p <= safe_b; step++) {
+	for (; step < most; step++) {
+		if (!words_suffice(&a, &first->feed) || !words_suffice(&b, &second->feed))
+			break;
 		vbmi_step(&a, &x, &k, merged, wide);
 		vbmi_step(&b, &x, &k, merged, wide);
 	}
