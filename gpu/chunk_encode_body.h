@@ -20,6 +20,49 @@ WARP_FN uint32_t padding(uint32_t n)
 	return (0 - n) % 16;
 }
 
+/* One token of a chunk, from its view to the others; zeros where it has no page. */
+template <int SIZE> WARP_FN void collect_token(const kvi_gpu_encode *e, uint32_t token)
+{
+	typedef typename element_of<SIZE>::type element;
+	const kvi_gpu_chunk *c = &e->job;
+	const kvi_gpu_view *v = &c->view;
+	const uint32_t n = c->head_channels;
+	u32v slot;
+	if (!v->base)
+		return;
+	const u32v page = page_of(v, splat(v->first_token + token), &slot, lanes() < 32);
+	const uint32_t number = first_lane(page);
+	const bool there = !v->page_table || number < v->n_pages;
+	const uint32_t readable = there ? n : 0;
+	const uint64_t at = number * v->page_stride + first_lane(slot) * v->token_stride;
+	const uint64_t out = c->decoded + (uint64_t)token * c->heads * n * SIZE;
+	span<element> to = span_at<element>(out, c->heads * n);
+	for (uint32_t h = 0; h < c->heads; h++) {
+		const uint64_t head = there ? at + h * v->head_stride : 0;
+		span<const element> in =
+			span_at<const element>(v->base + head, (v->bytes - head) / SIZE);
+		for (uint32_t i = 0; i < n; i += 32) {
+			const u32v l = lanes() + i;
+			const u32v x = ldg_if(in, l * (uint32_t)(v->elem_stride / SIZE),
+					      l < readable);
+			st_if(to, l + h * n, x, l < n);
+		}
+	}
+}
+
+/* Whether a token of a chunk has no page. */
+WARP_FN bool page_missing(const kvi_gpu_chunk *c)
+{
+	uint32_t missing = 0;
+	for (uint32_t t = 0; c->view.base && c->view.page_table && t < c->tokens; t += 32) {
+		const boolv on = lanes() + t < c->tokens;
+		u32v slot;
+		const u32v page = page_of(&c->view, lanes() + (c->view.first_token + t), &slot, on);
+		missing |= mask_of(on & (page >= c->view.n_pages));
+	}
+	return missing != 0;
+}
+
 /* All elements of a chunk. */
 template <int SIZE>
 WARP_FN span<const typename element_of<SIZE>::type> raw_of(const kvi_gpu_encode *e)
@@ -141,7 +184,9 @@ template <int SIZE> WARP_FN void write_section(const kvi_gpu_encode *e)
 	st_one(to, KVI_GPU_HEADER, has_channels | has_rows << 1);
 	x->section_bytes = b.bits - KVI_GPU_HEADER;
 	o->rows = rows;
-	o->status = rows && o->columns ? KVI_GPU_OPEN : KVI_GPU_DATA;
+	o->status = rows && o->columns ? KVI_GPU_OPEN : KVI_GPU_HOST;
+	if (page_missing(&e->job))
+		o->status = KVI_GPU_PAGE;
 	o->n_streams = 1; /* contexts are wanted */
 	o->stream_tokens = KVI_GPU_TOKENS;
 }

@@ -154,9 +154,7 @@ size_t kvi_gpu_encode_bound(const struct kvi_chunk *shape)
 	const size_t C = kvi_chunk_channels(shape), T = shape->n_tokens, n = C * T;
 	const size_t elem = kvarc_dtype_bytes(shape->dtype);
 	const size_t section = 1 + (C + 7) / 8 + (T + 7) / 8 + (C + T) * elem;
-	return KVI_CHUNK_HEADER_BYTES + aligned(section) +
-	       KVI_GPU_STREAMS * (KVI_GPU_ENTRY + ALIGN) + 2 * MOST_WORDS * n +
-	       KVI_GPU_PLANES * (size_t)(3 * ALIGN) + n * elem;
+	return KVI_CHUNK_HEADER_BYTES + aligned(section > n * elem ? section : n * elem);
 }
 
 struct kvi_gpu_encode_work kvi_gpu_encode_work_of(const struct kvi_chunk *shape, unsigned codec)
@@ -174,9 +172,7 @@ struct kvi_gpu_encode_work kvi_gpu_encode_work_of(const struct kvi_chunk *shape,
 void kvi_gpu_encode_place(struct kvi_gpu_encode *out, const struct kvi_gpu_encode_work *work,
                           uint64_t address)
 {
-	const uint64_t elements = out->job.decoded;
 	kvi_gpu_chunk_place(&out->job, &work->job, address);
-	out->job.decoded = elements;
 	out->words = address + work->words;
 	out->planes = address + work->planes;
 	out->channel_bits = address + work->channel_bits;

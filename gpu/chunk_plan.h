@@ -40,7 +40,8 @@ void kvi_gpu_chunk_fill(struct kvi_gpu_chunk *out, const struct kvi_chunk *shape
 void kvi_gpu_chunk_place(struct kvi_gpu_chunk *out, const struct kvi_gpu_work *work,
                          uint64_t address);
 
-/* Most bytes of the payload of a chunk that kernels encode, its header included. */
+/* Bytes of memory for the payload of a chunk that kernels encode, its header included: what is not
+ * smaller than the elements is not wanted. */
 size_t kvi_gpu_encode_bound(const struct kvi_chunk *shape);
 /* Offsets of the work memory of a chunk to be encoded, and its size. */
 struct kvi_gpu_encode_work {
@@ -49,7 +50,7 @@ struct kvi_gpu_encode_work {
 };
 /* The work memory; each part begins at a multiple of 16. */
 struct kvi_gpu_encode_work kvi_gpu_encode_work_of(const struct kvi_chunk *shape, unsigned codec);
-/* Sets the addresses of work memory that kernels find at `address`; job.decoded stays. */
+/* Sets the addresses of work memory that kernels find at `address`. */
 void kvi_gpu_encode_place(struct kvi_gpu_encode *out, const struct kvi_gpu_encode_work *work,
                           uint64_t address);
 

@@ -20,7 +20,7 @@ struct kvi_gpu_plane_slice {
 /* State of a chunk on its way out. */
 struct kvi_gpu_encoding {
 	struct kvi_gpu_opened o; /* rows, columns, streams and contexts, as decoders have them */
-	uint32_t payload_bytes;  /* of the CHUNK frame, header included: the result */
+	uint32_t payload_bytes;  /* as the answer has it */
 	uint32_t section_bytes, stream_size;
 	uint32_t n_words[KVI_GPU_STREAMS];
 	uint32_t state[KVI_GPU_STREAMS][KVI_GPU_LANES];
@@ -30,15 +30,29 @@ struct kvi_gpu_encoding {
 
 /*
  * A chunk to be encoded by codec 4 or 5 with parameters that are there. job: as for decoding, but
- * payload is where the payload goes, payload_bytes its capacity (kvi_gpu_encode_bound), decoded has
- * the elements, token-major, and opened is a kvi_gpu_encoding. The answer is OK, or DATA when the
- * mask leaves no element: such a chunk is for other codecs.
+ * payload is where the payload goes, payload_bytes its capacity (kvi_gpu_encode_bound), the view is
+ * where the elements come from, and opened is a kvi_gpu_encoding. A view without a base: decoded
+ * has the elements, token-major.
  */
 struct kvi_gpu_encode {
 	struct kvi_gpu_chunk job;
+	uint32_t hashed,
+		unused; /* hashed: whether the answer has the hash; 240 bytes are too few */
 	/* Work memory, aligned (kvi_gpu_encode_work): words of all streams, planes, u32 for each 32
 	 * channels. */
 	uint64_t words, planes, channel_bits;
+};
+
+/*
+ * The answer for a chunk. status: OK; HOST (the mask leaves no element, or the payload would not be
+ * smaller than its capacity: such a chunk is for other codecs); PAGE (a token has no page).
+ */
+struct kvi_gpu_encoded {
+	uint32_t status;
+	uint32_t payload_bytes; /* of the CHUNK frame, header included */
+	uint32_t elements;      /* that the mask leaves */
+	uint32_t unused;
+	uint64_t hash[2]; /* H128 of the elements, low and high half */
 };
 
 #endif

@@ -25,6 +25,15 @@ static __device__ __forceinline__ bool open(const kvi_gpu_encode *e)
 		}                                       \
 	} while (0)
 
+/* Step 0, blockIdx.y: the chunk; a warp a token. */
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+kvi_gpu_collect(const kvi_gpu_encode *chunks)
+{
+	const kvi_gpu_encode *e = &chunks[blockIdx.y];
+	if (warp_of_grid() < e->job.tokens)
+		BY_SIZE(e, collect_token, warp_of_grid());
+}
+
 /* Step 1, blockIdx.y: the chunk; a warp 32 channels. */
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
 kvi_gpu_find_channels(const kvi_gpu_encode *chunks)
@@ -195,8 +204,8 @@ ENCODE(e4m3, 4)
 ENCODE(e5m2, 5)
 
 /* Step 11, a warp a chunk. */
-KERNEL(WARPS, encoded, const kvi_gpu_encode *chunks, uint32_t n, uint32_t *status)
+KERNEL(WARPS, encoded, const kvi_gpu_encode *chunks, uint32_t n, kvi_gpu_encoded *answers)
 {
 	if (warp_of_grid() < n)
-		answer_encoded(&chunks[warp_of_grid()], span<uint32_t>{ status }, warp_of_grid());
+		answer_encoded(&chunks[warp_of_grid()], &answers[warp_of_grid()]);
 }

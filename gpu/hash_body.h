@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hash_body.h - H64 of the specification (spec 1.4), the low half of XXH3-128, by a warp */
+/* hash_body.h - H64 and H128 of the specification (spec 1.4), which are of XXH3-128, by a warp */
 #ifndef KVI_GPU_HASH_BODY_H
 #define KVI_GPU_HASH_BODY_H
 
@@ -160,8 +160,8 @@ WARP_FN u64v hash_start(void)
 	return select64(word == 7, splat64(PRIME32_1), acc);
 }
 
-/* More than 240 bytes. */
-template <bool ALIGNED> WARP_FN uint64_t hash_long(span<const uint8_t> in, uint32_t n)
+/* The accumulators of more than 240 bytes. */
+template <bool ALIGNED> WARP_FN u64v hash_accumulate(span<const uint8_t> in, uint32_t n)
 {
 	const u32v word = lanes() & 7, stripe = lanes() >> 3;
 	span<const uint64_t> secret = span_at<const uint64_t>((uint64_t)(uintptr_t)hash_secret, 24);
@@ -190,13 +190,24 @@ template <bool ALIGNED> WARP_FN uint64_t hash_long(span<const uint8_t> in, uint3
 	const boolv once = lanes() < 8;
 	const u64v last = ld64(secret, word + 15) >> (uint64_t)8 |
 			  ld64(secret, word + 16) << (uint64_t)56;
-	acc += hash_stripes(hash_load<false>(in, word * 8 + (n - HASH_STRIPE), once), last, once);
-	uint64_t h = n * PRIME64_1;
+	return acc +
+	       hash_stripes(hash_load<false>(in, word * 8 + (n - HASH_STRIPE), once), last, once);
+}
+
+/* A half of the hash, from the accumulators. */
+WARP_FN uint64_t hash_merge(u64v acc, uint32_t secret, uint64_t h)
+{
 	for (uint32_t i = 0; i < 4; i++)
-		h += hash_fold(first_lane64(shuffle64(acc, splat(2 * i))) ^ secret_at(11 + 16 * i),
+		h += hash_fold(first_lane64(shuffle64(acc, splat(2 * i))) ^
+				       secret_at(secret + 16 * i),
 			       first_lane64(shuffle64(acc, splat(2 * i + 1))) ^
-				       secret_at(19 + 16 * i));
+				       secret_at(secret + 8 + 16 * i));
 	return hash_avalanche(h);
+}
+
+WARP_FN uint64_t hash_low(u64v acc, uint32_t n)
+{
+	return hash_merge(acc, 11, n * PRIME64_1);
 }
 
 /* H64 of n bytes, 1 at least, that this kernel may have written. */
@@ -207,7 +218,16 @@ WARP_FN uint64_t hash_bytes(uint64_t address, uint32_t n)
 		return hash_to_16(in, n);
 	if (n <= HASH_SHORT)
 		return hash_to_240(in, n);
-	return address % 8 ? hash_long<false>(in, n) : hash_long<true>(in, n);
+	return hash_low(address % 8 ? hash_accumulate<false>(in, n) : hash_accumulate<true>(in, n),
+			n);
+}
+
+/* H128 of more than 240 bytes, at a multiple of 8; returns its low half. */
+WARP_FN uint64_t hash_both(uint64_t address, uint32_t n, uint64_t *high)
+{
+	const u64v acc = hash_accumulate<true>(span_at<const uint8_t>(address, n), n);
+	*high = hash_merge(acc, 117, ~(n * PRIME64_2));
+	return hash_low(acc, n);
 }
 
 #endif

@@ -92,6 +92,8 @@ template <int D> static void prepare_chunk(const kvi_gpu_encode *e)
 {
 	constexpr int size = format<D>::size;
 	kvi_gpu_opened *o = &encoding_of(e)->o;
+	for (uint32_t t = 0; t < e->job.tokens; t++)
+		collect_token<size>(e, t);
 	for (uint32_t g = 0; g * 32 < channels_of(e); g++)
 		find_channels<size>(e, g);
 	list_columns(e);
@@ -150,7 +152,7 @@ template <int D> static void encode_block(const kvi_gpu_encode *e, const kvi_gpu
 }
 
 void kvi_gpu_host_encode(const struct kvi_gpu_encode *chunks, uint32_t n,
-                         const struct kvi_gpu_tables *tables, uint32_t *status)
+                         const struct kvi_gpu_tables *tables, struct kvi_gpu_encoded *answers)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		const kvi_gpu_encode *e = &chunks[i];
@@ -161,7 +163,7 @@ void kvi_gpu_host_encode(const struct kvi_gpu_encode *chunks, uint32_t n,
 		case 4: encode_block<4>(e, tables); break;
 		case 5: encode_block<5>(e, tables); break;
 		}
-		answer_encoded(e, span_at<uint32_t>((uint64_t)(uintptr_t)status, n), i);
+		answer_encoded(e, &answers[i]);
 	}
 }
 

@@ -17,7 +17,7 @@ void kvi_gpu_host_decode(const struct kvi_gpu_chunk *chunks, uint32_t n,
                          const struct kvi_gpu_tables *tables, uint32_t *status);
 /* The same for n chunks to be encoded. */
 void kvi_gpu_host_encode(const struct kvi_gpu_encode *chunks, uint32_t n,
-                         const struct kvi_gpu_tables *tables, uint32_t *status);
+                         const struct kvi_gpu_tables *tables, struct kvi_gpu_encoded *answers);
 /* H64 of n bytes, 1 at least, as kernels make it. */
 uint64_t kvi_gpu_host_hash(const void *bytes, uint32_t n);
 

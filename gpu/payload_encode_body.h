@@ -153,10 +153,28 @@ WARP_FN uint32_t put_planes(const kvi_gpu_encode *e, span<uint8_t> to, span<uint
 	return at;
 }
 
+/* Bytes of the whole payload. */
+template <int D> WARP_FN uint32_t payload_size(const kvi_gpu_encode *e)
+{
+	const kvi_gpu_encoding *x = encoding_of(e);
+	const uint32_t section = KVI_GPU_HEADER + x->section_bytes;
+	uint32_t n = section + padding(section) + x->o.n_streams * KVI_GPU_ENTRY;
+	for (uint32_t i = 0; i < x->o.n_streams; i++)
+		n += 2 * x->n_words[i] + padding(2 * x->n_words[i]);
+	for (uint32_t p = 0; p < planes_of<D>(e->job.codec); p++)
+		n += plane_stored<D>(x, p);
+	return n;
+}
+
 /* A stream's part of the payload; the last one's also the planes. */
 template <int D> WARP_FN void put_stream(const kvi_gpu_encode *e, uint32_t number)
 {
 	kvi_gpu_encoding *x = encoding_of(e);
+	const bool fits = payload_size<D>(e) <= e->job.payload_bytes;
+	if (!fits && number == 0)
+		x->payload_bytes = 0;
+	if (!fits)
+		return;
 	const kvi_gpu_opened *o = &x->o;
 	const uint32_t S = o->n_streams, capacity = e->job.payload_bytes;
 	span<uint8_t> to = span_at<uint8_t>(e->job.payload, capacity);
@@ -181,13 +199,22 @@ template <int D> WARP_FN void put_stream(const kvi_gpu_encode *e, uint32_t numbe
 }
 
 /* The header and the answer, a warp a chunk. */
-WARP_FN void answer_encoded(const kvi_gpu_encode *e, span<uint32_t> status, uint32_t number)
+WARP_FN void answer_encoded(const kvi_gpu_encode *e, kvi_gpu_encoded *answer)
 {
-	kvi_gpu_opened *o = &encoding_of(e)->o;
-	if (o->status == KVI_GPU_OPEN)
+	const kvi_gpu_encoding *x = encoding_of(e);
+	const uint32_t raw = e->job.tokens * channels_of(e) * element_bytes(e->job.dtype);
+	kvi_gpu_encoded a = {};
+	a.status = x->o.status;
+	if (a.status == KVI_GPU_OPEN)
+		a.status = x->payload_bytes ? KVI_GPU_OK : KVI_GPU_HOST;
+	if (a.status == KVI_GPU_OK) {
 		put_header(e);
-	o->status = o->status == KVI_GPU_OPEN ? KVI_GPU_OK : KVI_GPU_DATA;
-	st_one(status, number, o->status);
+		a.payload_bytes = x->payload_bytes;
+		a.elements = x->o.rows * x->o.columns;
+		if (e->hashed)
+			a.hash[0] = hash_both(e->job.decoded, raw, &a.hash[1]);
+	}
+	*answer = a;
 }
 
 #endif

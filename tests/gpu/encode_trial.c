@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "host_run.h"
+#include "util/hash.h"
 
 /* Memory of this size alone, so that sanitizers see what is written behind it. */
 static uint8_t *memory(size_t bytes)
@@ -31,21 +32,23 @@ enum encode_result encode_trial(const struct archive_chunk *chunk, const uint8_t
 	const struct kvi_gpu_encode_work work = kvi_gpu_encode_work_of(&chunk->shape, codec);
 	const size_t n = kvi_chunk_bytes(&chunk->shape);
 	uint8_t *place = memory(work.job.bytes), *payload = memory(bound), *elements = memory(n);
-	const struct kvi_gpu_encoding *x = (const void *)(place + work.job.opened);
-	struct kvi_gpu_encode e;
-	uint32_t status = ~0u;
+	struct kvi_gpu_encode e = { .hashed = n > 240 };
+	struct kvi_gpu_encoded x = { .status = ~0u };
 	memcpy(elements, raw, n);
 	kvi_gpu_chunk_fill(&e.job, &chunk->shape, chunk->header, (uint32_t)bound);
 	e.job.payload = address(payload);
-	e.job.decoded = address(elements);
 	e.job.params = address(params);
 	e.job.positions = address(chunk->shape.positions);
 	kvi_gpu_encode_place(&e, &work, address(place));
-	kvi_gpu_host_encode(&e, 1, tables, &status);
+	e.job.decoded = address(elements);
+	kvi_gpu_host_encode(&e, 1, tables, &x);
+	const struct kvi_h128 hash = kvi_h128(raw, n);
 	enum encode_result result = ENCODED_OTHER;
-	if (status != KVI_GPU_OK)
+	if (x.status != KVI_GPU_OK)
 		result = ENCODED_NOT;
-	else if (x->payload_bytes == chunk->bytes && !memcmp(payload, chunk->payload, chunk->bytes))
+	else if (x.payload_bytes == chunk->bytes &&
+	         !memcmp(payload, chunk->payload, chunk->bytes) &&
+	         (!e.hashed || (x.hash[0] == hash.lo && x.hash[1] == hash.hi)))
 		result = ENCODED_SAME;
 	free(place);
 	free(payload);
