@@ -12,7 +12,6 @@
 #include "reader_range.h"
 #include "reader_stored.h"
 #include "util/arguments.h"
-#include "util/source.h"
 
 /* Bytes of a frame that are read at first; tables of a PARAMS frame in the GPU subset. */
 enum { FIRST_BYTES = 1024, SUBSET_TABLES = 8 };
@@ -28,11 +27,13 @@ struct range_walk {
 
 kvarc_ret kvi_reader_bytes(kvarc_reader *r, void *to, size_t bytes, uint64_t offset)
 {
-	kvarc_ret ret = kvi_source_read(&r->in.source, to, bytes, offset);
-	if (ret == KVARC_END)
-		return kvi_fail_at(r->error, KVARC_DATA, offset, KVARC_UNKNOWN,
-		                   "the file ends inside a chunk");
-	return ret ? kvi_fail_callback(r->error, offset, KVARC_UNKNOWN, "reading a chunk") : ret;
+	struct kvi_input in = r->in;
+	size_t got;
+	in.window = NULL;
+	kvarc_ret ret = kvi_input_read(&in, to, bytes, offset, &got, r->error);
+	return ret || got == bytes ? ret
+	                           : kvi_fail_at(r->error, KVARC_DATA, offset, KVARC_UNKNOWN,
+	                                         "the file ends inside a chunk");
 }
 
 /* ----- whether a chunk is of the subset ------------------------------------------------ */
