@@ -43,10 +43,13 @@ gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin:
 CLEANFILES += gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin
 # Where libkvarc-device looks for them; only where they were made.
 install-exec-local:
-	test ! -f gpu/kvarc-kernels.fatbin || { $(MKDIR_P) "$(DESTDIR)$(pkglibdir)" && \
-		$(INSTALL_DATA) gpu/kvarc-kernels.fatbin "$(DESTDIR)$(pkglibdir)"; }
+	for f in gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin; do \
+		test ! -f $$f || { $(MKDIR_P) "$(DESTDIR)$(pkglibdir)" && \
+			$(INSTALL_DATA) $$f "$(DESTDIR)$(pkglibdir)"; } || exit 1; \
+	done
 uninstall-local:
-	rm -f "$(DESTDIR)$(pkglibdir)/kvarc-kernels.fatbin"
+	rm -f "$(DESTDIR)$(pkglibdir)/kvarc-kernels.fatbin" \
+		"$(DESTDIR)$(pkglibdir)/kvarc-encoders.fatbin"
 
 # Instruction counts against gpu/sass.txt. ARCHITECTURES='90a' takes these alone.
 check-gpu:

@@ -250,15 +250,18 @@ endif
 if ENABLE_SHARED
 if GPU_TESTS
 check_LTLIBRARIES += tests/device/driver_stand_in.la
-unit_tests += tests/unit/test_device
+unit_tests += tests/unit/test_device tests/unit/test_device_encode
 endif
 endif
 tests_device_driver_stand_in_la_SOURCES = tests/device/driver_stand_in.cc gpu/host_fault.h
 tests_device_driver_stand_in_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_device_driver_stand_in_la_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN) -fvisibility=default
 tests_device_driver_stand_in_la_LDFLAGS = -module -avoid-version -shared -rpath /nowhere
-tests_unit_test_device_SOURCES = tests/unit/test_device.c tests/synth.c tests/synth.h
+device_util = tests/unit/device_util.c tests/unit/device_util.h tests/synth.c tests/synth.h
+tests_unit_test_device_SOURCES = tests/unit/test_device.c $(device_util)
 tests_unit_test_device_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
+tests_unit_test_device_encode_SOURCES = tests/unit/test_device_encode.c $(device_util)
+tests_unit_test_device_encode_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
 endif

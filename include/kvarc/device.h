@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* kvarc/device.h - a GPU: chunks of an archive decoded in its memory */
+/* kvarc/device.h - a GPU: chunks of an archive decoded, and encoded, in its memory */
 /*
  * These calls are in libkvarc-device, which needs the libkvarc of the same version. Nothing of CUDA
  * is linked: kvarc_device_open loads NVIDIA's driver, so programs start without one.
@@ -35,7 +35,10 @@ typedef struct kvarc_device_options {
 	const char *driver;
 	/* file of the kernels. NULL: the one that was installed with this library */
 	const char *kernels;
-	uint64_t reserved[8]; /* zero */
+	/* file of the kernels that encode, which the first plan that writes loads; must outlive the
+	 * device. NULL: the one that was installed with this library */
+	const char *encoders;
+	uint64_t reserved[7]; /* zero */
 } kvarc_device_options;
 #define KVARC_DEVICE_OPTIONS_INIT KVARC_ZERO
 
@@ -74,6 +77,11 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_alloc(kvarc_device *d, uint64_
                                                         uint64_t *address);
 /* Waits for the device. 0 is nothing. */
 KVARC_API void kvarc_device_free(kvarc_device *d, uint64_t address);
+/* Copies bytes of the host to the device, in the order of the stream; the caller may change them as
+ * soon as this returns. Returns OK, IO, MEM, PROG. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_send(kvarc_device *d, uint64_t to,
+                                                       const void *from, uint64_t bytes,
+                                                       void *stream);
 /* Waits for what was queued on the stream, then copies bytes to the host. Returns OK, IO (also of
  * a kernel that failed), PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_fetch(kvarc_device *d, void *to, uint64_t from,
@@ -83,19 +91,26 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_fetch(kvarc_device *d, void *t
  * What reading a range into a device takes: kvarc_device_plan_read looks at the archive;
  * kvarc_device_stage brings bytes of the file into staging memory; kvarc_device_place says where
  * elements go; kvarc_device_decode launches kernels; and kvarc_device_plan_answer says what came of
- * it. A plan serves one thread at a time, and the device and the reader must outlive it.
+ * it. What writing takes: kvarc_device_plan_write looks at the writer; kvarc_device_stage brings
+ * its parameters into staging memory; kvarc_device_place says where elements are;
+ * kvarc_device_encode launches kernels; and kvarc_device_append gives their payloads to the writer.
+ * A plan serves one thread at a time, and the device and the reader or writer must outlive it.
+ * Calls for plans of the other kind are PROG.
  */
 typedef struct kvarc_device_plan kvarc_device_plan;
 
 /* What a plan needs, and what it will do. */
 typedef struct kvarc_device_plan_info {
 	/* memory of the device, aligned to 256: staging from kvarc_device_stage on, work while
-	 * kernels run, one uint32_t of status a chunk */
+	 * kernels run; status: of a plan that reads one uint32_t a chunk */
 	uint64_t staging_bytes, work_bytes, status_bytes;
-	uint64_t file_bytes, raw_bytes; /* of payloads that are read; of the elements of chunks */
+	/* of payloads that are read, or that kvarc_device_append took; of the elements of chunks */
+	uint64_t file_bytes, raw_bytes;
 	uint32_t chunks;
 	/* of these, chunks that the host decodes in kvarc_device_stage: other codecs than 0, 2, 4
-	 * and 5, what is outside of the GPU subset (spec 3.6), encrypted, or in a store */
+	 * and 5, what is outside of the GPU subset (spec 3.6), encrypted, or in a store; or that it
+	 * encodes in kvarc_device_append: final behind that call, before it those that no kernel
+	 * will try */
 	uint32_t host_chunks;
 	uint32_t layer0, n_layers; /* of the tensors that the range has */
 	uint64_t reserved[8];      /* zero */
@@ -109,6 +124,24 @@ typedef struct kvarc_device_plan_info {
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_read(kvarc_device_plan **p, kvarc_device *d,
                                                             kvarc_reader *r,
                                                             const kvarc_range *range);
+/*
+ * Plans the append of n tokens, 1 or more, to a track of a writer. No token may wait for a full
+ * segment (kvarc_writer_commit); the last segment may be short, as in kvarc_writer_append_fetch.
+ * positions, of the n tokens, are copied; NULL: they go on.
+ *
+ * Kernels encode levels 0 and 1, without a lossy tier, with the parameters that the writer has: the
+ * host fits those of a tensor when it encodes its first segment. So a first plan of one segment is
+ * encoded by the host, and one of all further tokens by kernels. The host also encodes chunks that
+ * parameters no longer fit, constant ones, those that hardly become smaller, states of recurrent
+ * layers, other levels, and element types that are no floats.
+ *
+ * On failure *p is NULL. Returns OK, GEOMETRY, OPTIONS (no kernels that encode, none for this
+ * architecture), IO, MEM, MEMLIMIT, PROG. What the writer answers is in its error, everything else
+ * in that of the device.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_write(kvarc_device_plan **p, kvarc_device *d,
+                                                             kvarc_writer *w, uint32_t track,
+                                                             uint64_t n, const int32_t *positions);
 /* NULL-safe; sets *p to NULL. What was queued for it must be done. */
 KVARC_API void kvarc_device_plan_close(kvarc_device_plan **p);
 /* Returns OK, PROG. */
@@ -117,7 +150,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_get_info(const kvarc_devi
 
 /*
  * Reads the payloads and copies them into staging memory, in the order of the stream; decodes what
- * the host has to decode. Waits for the file, and not for the device.
+ * the host has to decode. Waits for the file, and not for the device. Of a plan that writes it
+ * copies parameters alone.
  * Returns as kvarc_reader_read does, and IO (the driver). What the reader answers is in its error,
  * everything else in that of the device.
  */
@@ -125,16 +159,18 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_stage(kvarc_device_plan *p, ui
                                                         void *stream);
 
 /*
- * Where the elements of a tensor go. Token t of the range is row t - range.t0. Without pages the
- * row's element (head, channel) is at base + row * token_stride + head * head_stride + channel *
- * elem_stride; with pages row / page_tokens selects an entry of the page table, whose page begins
- * at base + page * page_stride, and row % page_tokens is the row in it. A page below 0 is not
- * written; one from n_pages on is not written either, and is an error of its chunks. Strides are
- * in bytes, and multiples of the size of an element, as is base.
+ * Where the elements of a tensor go, or are. Token t of the range is row t - range.t0; of a plan
+ * that writes, row 0 is the first token of the append. Without pages the row's element (head,
+ * channel) is at base + row * token_stride + head * head_stride + channel * elem_stride; with pages
+ * row / page_tokens selects an entry of the page table, whose page begins at base + page *
+ * page_stride, and row % page_tokens is the row in it. A page below 0 is not written; one from
+ * n_pages on is not written either, and is an error of its chunks. A plan that writes needs a view
+ * of each tensor of the track, and all pages. Strides are in bytes, and multiples of the size of an
+ * element, as is base.
  */
 typedef struct kvarc_device_view {
 	uint64_t base;       /* 0: the tensor is left alone */
-	uint64_t bytes;      /* of the memory at base, of which nothing outside is written */
+	uint64_t bytes;      /* of the memory at base; nothing outside is read or written */
 	uint64_t page_table; /* address of int32_t[n_table] in the device; 0: there are no pages */
 	uint64_t page_stride, token_stride, head_stride;
 	uint32_t elem_stride;
@@ -144,9 +180,10 @@ typedef struct kvarc_device_view {
 #define KVARC_DEVICE_VIEW_INIT KVARC_ZERO
 
 /*
- * Says where everything is: views, one a tensor of the geometry; work memory; and status, which the
- * kernels set to 0 for each chunk that was decoded and checked. Behind kvarc_device_stage; may be
- * called again for other addresses. Copies some bytes in the order of the stream.
+ * Says where everything is: views, one a tensor of the geometry; work memory; and status, which
+ * kernels that decode set to 0 for each chunk that was decoded and checked. Behind
+ * kvarc_device_stage; may be called again for other addresses. Copies some bytes in the order of
+ * the stream.
  * Returns OK, GEOMETRY (a view is too small for the range, or not aligned: nothing was done), IO,
  * MEM, MEMLIMIT, PROG.
  */
@@ -172,6 +209,33 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_decode(kvarc_device_plan *p, u
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_answer(kvarc_device_plan *p, uint32_t layer0,
                                                               uint32_t n_layers,
                                                               const uint32_t *status);
+
+/*
+ * Encodes the chunks of some layers of a plan that writes and was staged and placed; n_layers
+ * UINT32_MAX: to the last. Only kernels are launched, in the order of the stream, so that a CUDA
+ * graph can record it. Work memory serves one encode at a time. Returns OK, GEOMETRY (no such
+ * layers), IO, MEM, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_encode(kvarc_device_plan *p, uint32_t layer0,
+                                                         uint32_t n_layers, void *stream);
+
+/*
+ * Appends the tokens of a plan to its writer, once, when all of its layers were encoded in the
+ * order of the stream: copies payloads to the host, and what the host has to encode. ids: as of
+ * kvarc_writer_append. Waits for the stream. The elements must be the same from
+ * kvarc_device_encode until this returns, and no other tokens may be appended to the track in
+ * between. Elements are checked as the writer's options say; the archive is the one that
+ * kvarc_writer_append_fetch makes of them, but for planes of f32, f16 and float8 that it packs with
+ * Zstandard: kernels store them. kvarc_device_plan_get_info then says how many chunks the host
+ * encoded.
+ *
+ * Returns OK; GEOMETRY (a page is not there: nothing was appended); IO (the driver, or kernels
+ * that have not run: nothing was appended either where they answer before the first chunk); PROG;
+ * and what kvarc_writer_append_fetch returns. What the writer answers is in its error, everything
+ * else in that of the device.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_append(kvarc_device_plan *p, const int32_t *ids,
+                                                         void *stream);
 
 #ifdef __cplusplus
 }

@@ -7,11 +7,6 @@
 #include "format/codec_ids.h"
 #include "util/error.h"
 
-/* Threads of a block: of kernels that take a warp a chunk or a token, and a warp a stream. */
-enum { WARP = 32, SMALL_WARPS = 4, SMALL_BLOCK = SMALL_WARPS * WARP, BLOCK = 8 * WARP };
-/* Chunks of a launch: the grid's second size has 16 bits. */
-enum { CHUNKS_MOST = 1 << 15 };
-
 /* Chunks of a layer on their way: their jobs lie one behind the other. */
 struct layer_launch {
 	struct kvarc_device *d;
@@ -21,29 +16,9 @@ struct layer_launch {
 	uint32_t n;
 };
 
-/* One launch of a kernel. */
-struct kernel_launch {
-	const char *name;
-	uint32_t grid_x, grid_y, threads, shared_bytes;
-};
-
-static kvarc_ret launch(const struct layer_launch *l, const struct kernel_launch *k,
-                        void **arguments)
+static kvarc_ret launch(const struct layer_launch *l, const struct kvi_launch *k, void **arguments)
 {
-	const struct kvi_driver *v = &l->d->driver;
-	void *function;
-	int result = v->module_function(&function, l->d->module, k->name);
-	if (!result && k->shared_bytes > KVI_CU_SHARED_ALWAYS)
-		result = v->function_attribute(function, KVI_CU_MAX_SHARED, (int)k->shared_bytes);
-	if (!result)
-		result = v->launch(function, k->grid_x, k->grid_y, 1, k->threads, 1, 1,
-		                   k->shared_bytes, l->stream, arguments, NULL);
-	return result ? kvi_driver_fail(v, l->d->error, KVARC_IO, result, k->name) : KVARC_OK;
-}
-
-static uint32_t blocks_of(uint32_t warps)
-{
-	return (warps + SMALL_WARPS - 1) / SMALL_WARPS;
+	return kvi_device_launch(l->d, l->d->module, k, arguments, l->stream);
 }
 
 /* ----- the kernels of a batch ------------------------------------------------ */
@@ -51,18 +26,18 @@ static uint32_t blocks_of(uint32_t warps)
 static kvarc_ret open_chunks(struct layer_launch *l)
 {
 	void *arguments[] = { &l->jobs, &l->n };
-	const struct kernel_launch k = { "kvi_gpu_open", blocks_of(l->n), 1, SMALL_BLOCK, 0 };
+	const struct kvi_launch k = { "kvi_gpu_open", kvi_blocks_of(l->n), 1, KVI_SMALL_BLOCK, 0 };
 	return launch(l, &k, arguments);
 }
 
 static kvarc_ret finish_chunks(struct layer_launch *l)
 {
 	void *of_jobs[] = { &l->jobs }, *of_answer[] = { &l->jobs, &l->n, &l->status };
-	const struct kernel_launch finish = { "kvi_gpu_finish", l->n, 1, BLOCK, 0 };
-	const struct kernel_launch answer = { "kvi_gpu_answer", blocks_of(l->n), 1, SMALL_BLOCK,
-		                              0 };
-	const struct kernel_launch scatter = { "kvi_gpu_scatter", blocks_of(KVI_GPU_TOKENS), l->n,
-		                               SMALL_BLOCK, 0 };
+	const struct kvi_launch finish = { "kvi_gpu_finish", l->n, 1, KVI_BLOCK, 0 };
+	const struct kvi_launch answer = { "kvi_gpu_answer", kvi_blocks_of(l->n), 1,
+		                           KVI_SMALL_BLOCK, 0 };
+	const struct kvi_launch scatter = { "kvi_gpu_scatter", kvi_blocks_of(KVI_GPU_TOKENS), l->n,
+		                            KVI_SMALL_BLOCK, 0 };
 	kvarc_ret ret = launch(l, &finish, of_jobs);
 	if (ret == KVARC_OK)
 		ret = launch(l, &answer, of_answer);
@@ -132,7 +107,7 @@ static kvarc_ret decode_exponent(struct layer_launch *l, const struct stream_ker
                                  struct most most)
 {
 	const uint32_t shared = most.tables * TABLE_BYTES + (most.channels + RING_MORE) * 4;
-	const struct kernel_launch k = { s->name, l->n, 1, BLOCK, shared };
+	const struct kvi_launch k = { s->name, l->n, 1, KVI_BLOCK, shared };
 	void *arguments[] = { &l->jobs, &most.tables };
 	return launch(l, &k, arguments);
 }
@@ -140,11 +115,11 @@ static kvarc_ret decode_exponent(struct layer_launch *l, const struct stream_ker
 static kvarc_ret decode_grid(struct layer_launch *l, const struct stream_kernel *s,
                              struct most most)
 {
-	const uint32_t warps = (most.channels + RING_MORE + WARP - 1) / WARP;
-	const struct kernel_launch contexts = { s->contexts, blocks_of(warps), l->n, SMALL_BLOCK,
-		                                0 };
-	const struct kernel_launch k = { s->name, (l->n + GRID_CHUNKS - 1) / GRID_CHUNKS, 1,
-		                         GRID_CHUNKS * BLOCK, GRID_BYTES };
+	const uint32_t warps = (most.channels + RING_MORE + KVI_WARP - 1) / KVI_WARP;
+	const struct kvi_launch contexts = { s->contexts, kvi_blocks_of(warps), l->n,
+		                             KVI_SMALL_BLOCK, 0 };
+	const struct kvi_launch k = { s->name, (l->n + GRID_CHUNKS - 1) / GRID_CHUNKS, 1,
+		                      GRID_CHUNKS * KVI_BLOCK, GRID_BYTES };
 	void *of_contexts[] = { &l->jobs, &l->tables },
 	     *of_grid[] = { &l->jobs, &l->n, &l->tables };
 	kvarc_ret ret = launch(l, &contexts, of_contexts);
@@ -187,21 +162,22 @@ kvarc_ret kvarc_device_decode(kvarc_device_plan *p, uint32_t layer0, uint32_t n_
 {
 	static const char call[] = "kvarc_device_decode";
 	size_t first, end;
-	if (!p)
-		return KVARC_PROG;
+	kvarc_ret ret = kvi_plan_check_use(p, call, false);
+	if (ret)
+		return ret;
 	if (!p->staging || !p->work)
 		return kvi_fail(p->d->error, KVARC_PROG,
 		                "%s: call kvarc_device_stage and kvarc_device_place before it",
 		                call);
-	kvarc_ret ret = kvi_plan_layers(p, call, layer0, n_layers, &first, &end);
+	ret = kvi_plan_layers(p, call, layer0, n_layers, &first, &end);
 	if (ret == KVARC_OK)
 		ret = kvi_device_enter(p->d);
 	if (ret)
 		return ret;
 	const struct kvi_planned_chunk *c = p->chunks.p;
 	for (size_t next; first < end && !ret; first = next) {
-		for (next = first + 1;
-		     next < end && c[next].layer == c[first].layer && next - first < CHUNKS_MOST;)
+		for (next = first + 1; next < end && c[next].layer == c[first].layer &&
+		                       next - first < KVI_CHUNKS_MOST;)
 			next++;
 		ret = decode_layer(p, first, next, stream);
 	}
@@ -232,12 +208,16 @@ static kvarc_ret fail_chunk(const struct kvarc_device_plan *p, const struct kvi_
 kvarc_ret kvarc_device_plan_answer(kvarc_device_plan *p, uint32_t layer0, uint32_t n_layers,
                                    const uint32_t *status)
 {
+	static const char call[] = "kvarc_device_plan_answer";
 	size_t first, end;
 	if (!p || !status)
-		return kvi_fail(p ? p->d->error : NULL, KVARC_PROG,
-		                "kvarc_device_plan_answer: an argument is NULL");
-	kvarc_ret ret = kvi_plan_layers(p, "kvarc_device_plan_answer", layer0, n_layers, &first,
-	                                &end);
+		return kvi_fail(p ? p->d->error : NULL, KVARC_PROG, "%s: an argument is NULL",
+		                call);
+	kvarc_ret ret = kvi_plan_check_use(p, call, false);
+	if (!ret)
+		ret = kvi_plan_layers(p, call, layer0, n_layers, &first, &end);
+	if (ret)
+		return ret;
 	for (; first < end && !ret; first++)
 		if (status[first] != KVI_GPU_OK)
 			ret = fail_chunk(p, KVI_LIST(struct kvi_planned_chunk, p->chunks, first),

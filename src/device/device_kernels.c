@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_kernels.c - reads the file of the kernels, and loads it into a device */
+/* device_kernels.c - reads files of kernels, loads them into a device, and launches kernels */
 #include "config.h"
 
 #include "device_state.h"
@@ -55,18 +55,43 @@ static kvarc_ret fail_module(const struct kvarc_device *d, const char *path, int
 	}
 }
 
-kvarc_ret kvi_device_load_kernels(struct kvarc_device *d, const char *file)
+static kvarc_ret load(struct kvarc_device *d, const char *path, void **module)
 {
-	const char *path = file ? file : KVARC_KERNELS_FILE;
 	void *image = NULL;
 	kvarc_ret ret = read_file(d, path, &image);
 	if (!ret) {
-		const int result = d->driver.module_load(&d->module, image);
+		const int result = d->driver.module_load(module, image);
 		if (result) {
-			d->module = NULL;
+			*module = NULL;
 			ret = fail_module(d, path, result);
 		}
 	}
 	kvi_free(&d->alloc, image);
 	return ret;
+}
+
+kvarc_ret kvi_device_load_kernels(struct kvarc_device *d, const char *file)
+{
+	return load(d, file ? file : KVARC_KERNELS_FILE, &d->module);
+}
+
+kvarc_ret kvi_device_load_encoders(struct kvarc_device *d)
+{
+	if (d->encoders)
+		return KVARC_OK;
+	return load(d, d->encoders_file ? d->encoders_file : KVARC_ENCODERS_FILE, &d->encoders);
+}
+
+kvarc_ret kvi_device_launch(const struct kvarc_device *d, void *module, const struct kvi_launch *k,
+                            void **arguments, void *stream)
+{
+	const struct kvi_driver *v = &d->driver;
+	void *function;
+	int result = v->module_function(&function, module, k->name);
+	if (!result && k->shared_bytes > KVI_CU_SHARED_ALWAYS)
+		result = v->function_attribute(function, KVI_CU_MAX_SHARED, (int)k->shared_bytes);
+	if (!result)
+		result = v->launch(function, k->grid_x, k->grid_y, 1, k->threads, 1, 1,
+		                   k->shared_bytes, stream, arguments, NULL);
+	return result ? kvi_driver_fail(v, d->error, KVARC_IO, result, k->name) : KVARC_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_memory.c - memory of a device, and copying from it */
+/* device_memory.c - memory of a device, and copying to and from it */
 #include "config.h"
 
 #include "device_state.h"
@@ -35,6 +35,19 @@ void kvarc_device_free(kvarc_device *d, uint64_t address)
 		return;
 	d->driver.memory_free(address);
 	kvi_device_leave(d);
+}
+
+kvarc_ret kvarc_device_send(kvarc_device *d, uint64_t to, const void *from, uint64_t bytes,
+                            void *stream)
+{
+	if (!d || !to || !from || bytes > SIZE_MAX)
+		return misused(d, "kvarc_device_send");
+	kvarc_ret ret = kvi_device_enter(d);
+	if (ret)
+		return ret;
+	ret = kvi_device_copy(d, to, from, (size_t)bytes, stream);
+	kvi_device_leave(d);
+	return ret;
 }
 
 kvarc_ret kvarc_device_fetch(kvarc_device *d, void *to, uint64_t from, uint64_t bytes, void *stream)

@@ -143,6 +143,7 @@ kvarc_ret kvarc_device_open(kvarc_device **d, const kvarc_device_options *option
 		return ret;
 	(*d)->common = o->common;
 	(*d)->error = o->common.error;
+	(*d)->encoders_file = o->encoders;
 	ret = start(*d, o);
 	if (ret)
 		kvarc_device_close(d);
@@ -156,6 +157,8 @@ void kvarc_device_close(kvarc_device **d)
 	struct kvarc_device *x = *d;
 	if (x->module && !kvi_device_enter(x)) {
 		x->driver.module_unload(x->module);
+		if (x->encoders)
+			x->driver.module_unload(x->encoders);
 		kvi_device_leave(x);
 	}
 	if (x->is_primary)

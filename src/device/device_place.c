@@ -4,6 +4,8 @@
 
 #include "plan_state.h"
 
+#include <string.h>
+
 #include "util/arguments.h"
 #include "util/ckd.h"
 #include "util/error.h"
@@ -53,8 +55,10 @@ static kvarc_ret check_views(const struct kvarc_device_plan *p, const kvarc_devi
 		kvarc_ret ret = KVI_CHECK_RESERVED(e, "kvarc_device_place", "kvarc_device_view", v);
 		if (ret)
 			return ret;
-		if (!v->base || !p->tokens)
+		if (!p->tokens || (p->w ? t->track != p->range.track : !v->base))
 			continue;
+		if (!v->base)
+			return kvi_fail(e, KVARC_GEOMETRY, "there is no view of tensor %zu", i);
 		if (!view_aligned(v, kvarc_dtype_bytes(t->dtype)))
 			return kvi_fail(e, KVARC_GEOMETRY,
 			                "the view of tensor %zu is not aligned to its elements", i);
@@ -69,14 +73,12 @@ static kvarc_ret check_views(const struct kvarc_device_plan *p, const kvarc_devi
 
 /* ----- jobs ------------------------------------------------ */
 
-static struct kvi_gpu_view view_of(const struct kvarc_device_plan *p,
-                                   const struct kvi_planned_chunk *c, const kvarc_device_view *v)
+struct kvi_gpu_view kvi_plan_view(const kvarc_device_view *v, uint16_t head, uint32_t row)
 {
 	if (!v->base)
 		return (struct kvi_gpu_view){ 0 };
-	/* the rows of tokens before the range are not written: their numbers may wrap */
-	return (struct kvi_gpu_view){ .base = v->base + c->head * v->head_stride,
-		                      .bytes = v->bytes - c->head * v->head_stride,
+	return (struct kvi_gpu_view){ .base = v->base + head * v->head_stride,
+		                      .bytes = v->bytes - head * v->head_stride,
 		                      .page_table = v->page_table,
 		                      .page_stride = v->page_stride,
 		                      .token_stride = v->token_stride,
@@ -85,7 +87,25 @@ static struct kvi_gpu_view view_of(const struct kvarc_device_plan *p,
 		                      .n_table = v->n_table,
 		                      .page_tokens = v->page_tokens,
 		                      .n_pages = v->n_pages,
-		                      .first_token = (uint32_t)(c->t0 - p->range.t0) };
+		                      .first_token = row };
+}
+
+static void move_work(struct kvi_gpu_chunk *j, uint64_t work)
+{
+	j->opened += work;
+	j->packed += work;
+	j->decoded += work;
+	j->contexts += work;
+	j->columns += work;
+}
+
+static void move_staged(struct kvi_gpu_chunk *j, uint64_t staging)
+{
+	j->payload += staging;
+	if (j->params)
+		j->params += staging;
+	if (j->positions)
+		j->positions += staging;
 }
 
 static struct kvi_gpu_chunk job_of(const struct kvarc_device_plan *p,
@@ -93,37 +113,74 @@ static struct kvi_gpu_chunk job_of(const struct kvarc_device_plan *p,
                                    const kvarc_device_view *views, uint64_t work)
 {
 	struct kvi_gpu_chunk j = c->job;
-	j.payload += p->staging;
-	if (j.params)
-		j.params += p->staging;
-	if (j.positions)
-		j.positions += p->staging;
-	j.opened += work;
-	j.packed += work;
-	j.decoded += work;
-	j.contexts += work;
-	j.columns += work;
-	j.view = view_of(p, c, &views[c->tensor]);
+	move_staged(&j, p->staging);
+	move_work(&j, work);
+	/* the rows of tokens before the range are not written: their numbers may wrap */
+	j.view = kvi_plan_view(&views[c->tensor], c->head, (uint32_t)(c->t0 - p->range.t0));
 	return j;
+}
+
+static struct kvi_gpu_encode output_of(const struct kvarc_device_plan *p,
+                                       const struct kvi_output_chunk *c,
+                                       const kvarc_device_view *views, uint64_t work)
+{
+	struct kvi_gpu_encode j = c->job;
+	move_staged(&j.job, p->staging);
+	move_work(&j.job, work);
+	j.words += work;
+	j.planes += work;
+	j.channel_bits += work;
+	j.job.view = kvi_plan_view(&views[c->tensor], c->head, c->row);
+	return j;
+}
+
+/* Jobs of chunks, or of outputs; the caller frees them. NULL: no memory. */
+static void *make_jobs(const struct kvarc_device_plan *p, const kvarc_device_view *views,
+                       uint64_t work, size_t *bytes)
+{
+	const size_t n = p->w ? p->outputs.n : p->chunks.n;
+	*bytes = n * (p->w ? sizeof(struct kvi_gpu_encode) : sizeof(struct kvi_gpu_chunk));
+	void *jobs = kvi_malloc(&p->d->alloc, *bytes);
+	struct kvi_gpu_chunk *in = jobs;
+	struct kvi_gpu_encode *out = jobs;
+	for (size_t i = 0; i < n && jobs; i++)
+		if (p->w)
+			out[i] = output_of(p, KVI_LIST(struct kvi_output_chunk, p->outputs, i),
+			                   views, work);
+		else
+			in[i] = job_of(p, KVI_LIST(struct kvi_planned_chunk, p->chunks, i), views,
+			               work);
+	return jobs;
 }
 
 static kvarc_ret place(struct kvarc_device_plan *p, const kvarc_device_view *views, uint64_t work,
                        void *stream)
 {
-	const size_t n = p->chunks.n;
-	struct kvi_gpu_chunk *jobs = kvi_malloc(&p->d->alloc, n * sizeof *jobs);
+	size_t bytes;
+	void *jobs = make_jobs(p, views, work, &bytes);
 	if (!jobs)
 		return kvi_fail_alloc(p->d->error, &p->d->alloc);
-	for (size_t i = 0; i < n; i++)
-		jobs[i] = job_of(p, KVI_LIST(struct kvi_planned_chunk, p->chunks, i), views, work);
 	kvarc_ret ret = kvi_device_enter(p->d);
 	if (ret == KVARC_OK) {
-		ret = kvi_device_copy(p->d, p->staging + p->jobs_at, jobs, n * sizeof *jobs,
-		                      stream);
+		ret = kvi_device_copy(p->d, p->staging + p->jobs_at, jobs, bytes, stream);
 		kvi_device_leave(p->d);
 	}
 	kvi_free(&p->d->alloc, jobs);
 	return ret;
+}
+
+/* A plan that writes needs the views again, for what the host encodes. */
+static kvarc_ret keep_views(struct kvarc_device_plan *p, const kvarc_device_view *views)
+{
+	const size_t n = p->geometry->n_tensors;
+	if (!p->views)
+		p->views = kvi_array(&p->d->alloc, n, sizeof *p->views);
+	if (!p->views)
+		return kvi_fail_alloc(p->d->error, &p->d->alloc);
+	memcpy(p->views, views, n * sizeof *p->views);
+	for (size_t i = 0; i < p->outputs.n; i++)
+		KVI_LIST(struct kvi_output_chunk, p->outputs, i)->launched = false;
+	return KVARC_OK;
 }
 
 kvarc_ret kvarc_device_place(kvarc_device_plan *p, const kvarc_device_view *views, uint64_t work,
@@ -141,7 +198,9 @@ kvarc_ret kvarc_device_place(kvarc_device_plan *p, const kvarc_device_view *view
 	if (ret)
 		return ret;
 	p->work = 0;
-	if (p->chunks.n)
+	if (p->w)
+		ret = keep_views(p, views);
+	if (!ret && (p->chunks.n || p->outputs.n))
 		ret = place(p, views, work, stream);
 	if (ret == KVARC_OK) {
 		p->work = work;

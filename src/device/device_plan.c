@@ -10,69 +10,59 @@
 #include "util/arguments.h"
 #include "util/error.h"
 
-static uint64_t aligned(uint64_t n)
-{
-	return (n + KVI_PART_ALIGN - 1) & ~(uint64_t)(KVI_PART_ALIGN - 1);
-}
-
 /* ----- constants ------------------------------------------------ */
 
-/* Space for n bytes at the end of the constants; NULL: no memory. *at: its offset. */
-static uint8_t *reserve(struct kvarc_device_plan *p, size_t n, uint64_t *at)
+uint8_t *kvi_plan_reserve(struct kvarc_device_plan *p, size_t n, uint64_t *at)
 {
 	struct kvi_out *o = &p->constants;
 	static const uint8_t zeros[KVI_PART_ALIGN];
 	*at = o->n;
-	for (size_t left = (size_t)aligned(n); left && !o->failed; left -= KVI_PART_ALIGN)
+	for (size_t left = (size_t)kvi_part_aligned(n); left && !o->failed; left -= KVI_PART_ALIGN)
 		kvi_put_bytes(o, zeros, KVI_PART_ALIGN);
 	return o->failed ? NULL : o->p + *at;
 }
 
 /* Offset 0 means none: the first 16 bytes serve nothing. */
-static kvarc_ret begin_constants(struct kvarc_device_plan *p)
+kvarc_ret kvi_plan_begin_constants(struct kvarc_device_plan *p)
 {
 	uint64_t none, at;
 	kvi_out_init(&p->constants, &p->d->alloc);
-	if (!reserve(p, 1, &none) || !reserve(p, sizeof p->tables, &p->tables_at))
+	if (!kvi_plan_reserve(p, 1, &none) || !kvi_plan_reserve(p, sizeof p->tables, &p->tables_at))
 		return kvi_fail_alloc(p->d->error, &p->d->alloc);
-	uint8_t *to = reserve(p, kvi_gpu_tables_bytes(), &at);
+	uint8_t *to = kvi_plan_reserve(p, kvi_gpu_tables_bytes(), &at);
 	if (!to)
 		return kvi_fail_alloc(p->d->error, &p->d->alloc);
 	kvi_gpu_tables_fill(&p->tables, to, at);
 	return KVARC_OK;
 }
 
-/* The offset of the parameters of a chunk, which are added at their first use. */
-static kvarc_ret add_params(struct kvarc_device_plan *p, const struct kvi_located *chunk,
-                            uint64_t *at, uint32_t *tables)
+kvarc_ret kvi_plan_add_params(struct kvarc_device_plan *p, struct kvi_planned_params *of,
+                              const struct kvi_params *params, const struct kvi_chunk *shape)
 {
 	const struct kvi_alloc *alloc = &p->d->alloc;
 	for (size_t i = p->params.n; i--;) {
 		const struct kvi_planned_params *x = KVI_LIST(struct kvi_planned_params, p->params,
 		                                              i);
-		if (x->sequence == chunk->header.params && x->tensor == chunk->tensor &&
-		    x->head == chunk->head) {
-			*at = x->at;
-			*tables = x->tables;
+		if (x->sequence == of->sequence && x->tensor == of->tensor && x->head == of->head) {
+			*of = *x;
 			return KVARC_OK;
 		}
 		if (p->params.n - i > p->geometry->n_tensors)
 			break;
 	}
-	struct kvi_gpu_params params;
+	struct kvi_gpu_params made;
 	uint64_t arrays;
-	const size_t n = kvi_gpu_params_bytes(chunk->params, chunk->shape.rope);
-	uint8_t *to = reserve(p, n, &arrays);
+	const size_t n = kvi_gpu_params_bytes(params, shape->rope);
+	uint8_t *to = kvi_plan_reserve(p, n, &arrays);
 	if (to)
-		kvi_gpu_params_fill(&params, chunk->params, chunk->shape.rope, to, arrays);
-	to = to ? reserve(p, sizeof params, at) : NULL;
+		kvi_gpu_params_fill(&made, params, shape->rope, to, arrays);
+	to = to ? kvi_plan_reserve(p, sizeof made, &of->at) : NULL;
 	struct kvi_planned_params *x = to ? kvi_list_add(&p->params, alloc, sizeof *x) : NULL;
 	if (!x)
 		return kvi_fail_alloc(p->d->error, alloc);
-	memcpy(to, &params, sizeof params);
-	*tables = params.n_tables;
-	*x = (struct kvi_planned_params){ chunk->header.params, chunk->tensor, chunk->head, *at,
-		                          *tables };
+	memcpy(to, &made, sizeof made);
+	of->tables = made.n_tables;
+	*x = *of;
 	return KVARC_OK;
 }
 
@@ -116,10 +106,13 @@ static kvarc_ret fill_chunk(struct kvarc_device_plan *p, const struct kvi_locate
 	p->info.file_bytes += chunk->bytes;
 	if (!chunk->params)
 		return KVARC_OK;
-	ret = add_params(p, chunk, &c->job.params, &c->tables);
+	struct kvi_planned_params of = { chunk->header.params, chunk->tensor, chunk->head, 0, 0 };
+	ret = kvi_plan_add_params(p, &of, chunk->params, &chunk->shape);
+	c->job.params = of.at;
+	c->tables = of.tables;
 	if (ret || chunk->header.codec != KVI_CODEC_GRID || !chunk->shape.rope)
 		return ret;
-	uint8_t *to = reserve(p, chunk->shape.n_tokens * sizeof(int32_t), &at);
+	uint8_t *to = kvi_plan_reserve(p, chunk->shape.n_tokens * sizeof(int32_t), &at);
 	if (!to)
 		return kvi_fail_alloc(p->d->error, &p->d->alloc);
 	memcpy(to, chunk->shape.positions, chunk->shape.n_tokens * sizeof(int32_t));
@@ -170,9 +163,9 @@ static void lay_out(struct kvarc_device_plan *p)
 		if (i && c[i].layer != c[i - 1].layer)
 			work = 0;
 		c[i].job.payload = at;
-		at += aligned(c[i].job.payload_bytes);
+		at += kvi_part_aligned(c[i].job.payload_bytes);
 		kvi_gpu_chunk_place(&c[i].job, &c[i].work, work);
-		work += aligned(c[i].work.bytes);
+		work += kvi_part_aligned(c[i].work.bytes);
 		if (work > p->info.work_bytes)
 			p->info.work_bytes = work;
 	}
@@ -186,15 +179,25 @@ static void lay_out(struct kvarc_device_plan *p)
 	}
 }
 
+kvarc_ret kvi_plan_has_layers(const struct kvarc_device_plan *p, const char *call, uint32_t layer0,
+                              uint32_t n, uint64_t *stop)
+{
+	const uint64_t last = (uint64_t)p->info.layer0 + p->info.n_layers;
+	*stop = n == UINT32_MAX ? last : (uint64_t)layer0 + n;
+	if (layer0 < p->info.layer0 || layer0 > last || *stop > last)
+		return kvi_fail(p->d->error, KVARC_GEOMETRY, "%s: the plan has the layers %u to %u",
+		                call, p->info.layer0, (unsigned)last - 1);
+	return KVARC_OK;
+}
+
 kvarc_ret kvi_plan_layers(const struct kvarc_device_plan *p, const char *call, uint32_t layer0,
                           uint32_t n, size_t *first, size_t *end)
 {
 	const struct kvi_planned_chunk *c = p->chunks.p;
-	const uint64_t last = (uint64_t)p->info.layer0 + p->info.n_layers;
-	const uint64_t stop = n == UINT32_MAX ? last : (uint64_t)layer0 + n;
-	if (layer0 < p->info.layer0 || layer0 > last || stop > last)
-		return kvi_fail(p->d->error, KVARC_GEOMETRY, "%s: the plan has the layers %u to %u",
-		                call, p->info.layer0, (unsigned)last - 1);
+	uint64_t stop;
+	kvarc_ret ret = kvi_plan_has_layers(p, call, layer0, n, &stop);
+	if (ret)
+		return ret;
 	for (*first = 0; *first < p->chunks.n && c[*first].layer < layer0;)
 		++*first;
 	for (*end = *first; *end < p->chunks.n && c[*end].layer < stop;)
@@ -206,7 +209,7 @@ kvarc_ret kvi_plan_layers(const struct kvarc_device_plan *p, const char *call, u
 
 static kvarc_ret fill(struct kvarc_device_plan *p)
 {
-	kvarc_ret ret = begin_constants(p);
+	kvarc_ret ret = kvi_plan_begin_constants(p);
 	if (ret == KVARC_OK)
 		ret = kvi_reader_locate(p->r, &p->range, take, p);
 	if (ret == KVARC_OK && p->chunks.n > UINT32_MAX / sizeof(struct kvi_gpu_chunk))
@@ -248,9 +251,22 @@ void kvarc_device_plan_close(kvarc_device_plan **p)
 	const struct kvi_alloc *alloc = &(*p)->d->alloc;
 	kvi_free(alloc, (*p)->chunks.p);
 	kvi_free(alloc, (*p)->params.p);
+	kvi_free(alloc, (*p)->outputs.p);
+	kvi_free(alloc, (*p)->positions);
+	kvi_free(alloc, (*p)->views);
 	kvi_out_free(&(*p)->constants);
 	kvi_free(alloc, *p);
 	*p = NULL;
+}
+
+kvarc_ret kvi_plan_check_use(const struct kvarc_device_plan *p, const char *call, bool writes)
+{
+	if (!p)
+		return KVARC_PROG;
+	if ((p->w != NULL) != writes)
+		return kvi_fail(p->d->error, KVARC_PROG, "%s: the plan %s", call,
+		                writes ? "reads" : "writes");
+	return KVARC_OK;
 }
 
 kvarc_ret kvarc_device_plan_get_info(const kvarc_device_plan *p, kvarc_device_plan_info *info)

@@ -17,10 +17,12 @@ struct kvarc_device {
 	kvarc_error *error;
 	struct kvi_driver driver;
 	kvarc_device_info info;
-	int device;      /* CUdevice */
-	void *context;   /* CUcontext */
-	bool is_primary; /* context is the primary one of the device, retained */
-	void *module;    /* CUmodule of the kernels */
+	int device;                /* CUdevice */
+	void *context;             /* CUcontext */
+	bool is_primary;           /* context is the primary one of the device, retained */
+	void *module;              /* CUmodule of the kernels */
+	void *encoders;            /* of those that encode; NULL: not loaded yet */
+	const char *encoders_file; /* NULL: the installed one */
 };
 
 /* Makes the context of d current in this thread. Returns OK, or IO: then nothing is to be left. */
@@ -36,5 +38,30 @@ kvarc_ret kvi_device_copy(const struct kvarc_device *d, uint64_t to, const void 
 /* Reads the file of the kernels (NULL: the installed one) and loads them into the context, which
  * is current. Returns OK, OPTIONS, IO, MEM, MEMLIMIT. */
 kvarc_ret kvi_device_load_kernels(struct kvarc_device *d, const char *file);
+/* The same for those that encode, at the first call. */
+kvarc_ret kvi_device_load_encoders(struct kvarc_device *d);
+
+/* One launch of a kernel; threads: of a block. */
+struct kvi_launch {
+	const char *name;
+	uint32_t grid_x, grid_y, threads, shared_bytes;
+};
+/* Threads of a block: of kernels that take a warp a chunk or a token, and a warp a stream. */
+enum {
+	KVI_WARP = 32,
+	KVI_SMALL_WARPS = 4,
+	KVI_SMALL_BLOCK = KVI_SMALL_WARPS * KVI_WARP,
+	KVI_BLOCK = 8 * KVI_WARP
+};
+/* Chunks of a launch: the grid's second size has 16 bits. */
+enum { KVI_CHUNKS_MOST = 1 << 15 };
+/* Blocks of KVI_SMALL_BLOCK threads for a number of warps. */
+static inline uint32_t kvi_blocks_of(uint32_t warps)
+{
+	return (warps + KVI_SMALL_WARPS - 1) / KVI_SMALL_WARPS;
+}
+/* Launches a kernel of a module in the context, which is current. Returns OK, IO, MEM. */
+kvarc_ret kvi_device_launch(const struct kvarc_device *d, void *module, const struct kvi_launch *k,
+                            void **arguments, void *stream);
 
 #endif

@@ -25,23 +25,6 @@ struct kvi_planned_chunk {
 	bool host; /* decoded by the host: a raw chunk is made of it */
 };
 
-/* A plan. Offsets are in staging memory: the constants, then payloads, then the jobs. */
-struct kvarc_device_plan {
-	struct kvarc_device *d;
-	kvarc_reader *r;
-	const kvarc_geometry *geometry;
-	kvarc_range range;
-	uint64_t tokens;          /* of the range */
-	struct kvi_list chunks;   /* struct kvi_planned_chunk, ascending by layer */
-	struct kvi_out constants; /* tables, parameters, positions; addresses are offsets */
-	struct kvi_list params;   /* struct kvi_planned_params */
-	struct kvi_gpu_tables tables;
-	uint64_t tables_at;             /* of struct kvi_gpu_tables */
-	uint64_t jobs_at;               /* of struct kvi_gpu_chunk, in the order of chunks */
-	uint64_t staging, work, status; /* addresses; 0: not staged, not placed */
-	kvarc_device_plan_info info;
-};
-
 /* Parameters in the constants. */
 struct kvi_planned_params {
 	uint64_t sequence; /* of their PARAMS frame */
@@ -51,14 +34,78 @@ struct kvi_planned_params {
 	uint32_t tables;
 };
 
+/* A chunk that kernels encode. */
+struct kvi_output_chunk {
+	struct kvi_gpu_encode job; /* addresses are offsets in staging, or in work memory */
+	struct kvi_gpu_encode_work work;
+	uint64_t params_sequence;
+	uint32_t tensor, layer;
+	uint32_t row; /* of its first token in the plan */
+	uint16_t head;
+	bool launched; /* its kernels are */
+};
+
+/* A plan. Offsets are in staging memory: the constants, then payloads, then the jobs. */
+struct kvarc_device_plan {
+	struct kvarc_device *d;
+	kvarc_reader *r;
+	kvarc_writer *w; /* NULL: the plan reads; else r is */
+	const kvarc_geometry *geometry;
+	kvarc_range range;
+	uint64_t tokens;          /* of the range */
+	struct kvi_list chunks;   /* struct kvi_planned_chunk, ascending by layer */
+	struct kvi_list outputs;  /* struct kvi_output_chunk, by layer, row, tensor, head */
+	struct kvi_out constants; /* tables, parameters, positions; addresses are offsets */
+	struct kvi_list params;   /* struct kvi_planned_params */
+	struct kvi_gpu_tables tables;
+	uint64_t tables_at;             /* of struct kvi_gpu_tables */
+	uint64_t jobs_at;               /* of the jobs, in the order of chunks or outputs */
+	uint64_t staging, work, status; /* addresses; 0: not staged, not placed */
+	kvarc_device_plan_info info;
+
+	/* Of plans that write. */
+	int32_t *positions;       /* of all tokens; NULL: they go on */
+	kvarc_device_view *views; /* as placed, one a tensor */
+	bool appended;
+};
+
 /* The header of the raw chunk of `heads` heads and n tokens that stands for one that the host
  * decodes; raw_check is 0. */
 struct kvi_chunk_header kvi_planned_header(const struct kvi_planned_chunk *c, uint32_t heads,
                                            uint32_t n);
 
+/* Space for n bytes at the end of the constants; NULL: no memory. *at: its offset. */
+uint8_t *kvi_plan_reserve(struct kvarc_device_plan *p, size_t n, uint64_t *at);
+/* The tables of all chunks, the first of the constants. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_plan_begin_constants(struct kvarc_device_plan *p);
+/* Parameters of a PARAMS frame for a tensor and head, added at their first use: fills at and
+ * tables. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_plan_add_params(struct kvarc_device_plan *p, struct kvi_planned_params *of,
+                              const struct kvi_params *params, const struct kvi_chunk *shape);
+/* n rounded up to a multiple of KVI_PART_ALIGN. */
+static inline uint64_t kvi_part_aligned(uint64_t n)
+{
+	return (n + KVI_PART_ALIGN - 1) & ~(uint64_t)(KVI_PART_ALIGN - 1);
+}
+
+/* Where elements that the host encodes are collected in work memory: behind their job. */
+enum { KVI_COLLECTED_AT = (sizeof(struct kvi_gpu_encode) + 255) / 256 * 256 };
+/* The order of outputs in a plan, as strcmp. */
+int kvi_output_compare(const struct kvi_output_chunk *a, const struct kvi_output_chunk *b);
+
+/* The view of a tensor as kernels take it: from a head and a row on. */
+struct kvi_gpu_view kvi_plan_view(const kvarc_device_view *v, uint16_t head, uint32_t row);
+
+/* Whether a plan reads, or writes; PROG: it does not. */
+kvarc_ret kvi_plan_check_use(const struct kvarc_device_plan *p, const char *call, bool writes);
+
 /* Whether there are kernels for chunks of a codec and a format. */
 bool kvi_plan_has_kernel(uint32_t codec, uint32_t dtype);
 
+/* Whether a plan has the layers layer0 .. layer0 + n - 1: *stop is behind the last. Returns OK,
+ * GEOMETRY. */
+kvarc_ret kvi_plan_has_layers(const struct kvarc_device_plan *p, const char *call, uint32_t layer0,
+                              uint32_t n, uint64_t *stop);
 /* The chunks of the layers layer0 .. layer0 + n - 1: *first to *end - 1. GEOMETRY: the plan does
  * not have these layers. */
 kvarc_ret kvi_plan_layers(const struct kvarc_device_plan *p, const char *call, uint32_t layer0,

@@ -2,6 +2,7 @@
 libkvi_la_SOURCES += \
 	src/writer/repeat.c src/writer/repeat.h \
 	src/writer/writer_append.c \
+	src/writer/writer_coded.c src/writer/writer_coded.h \
 	src/writer/writer_crypt.c \
 	src/writer/writer_encode.c \
 	src/writer/writer_errors.c \

@@ -246,27 +246,33 @@ static kvarc_ret append(kvarc_writer *w, struct append *a, bool keep_rest)
 	return kvi_writer_drain(w, ret);
 }
 
-/* What both appends ask of their arguments. */
-static kvarc_ret check(kvarc_writer *w, const struct append *a)
+kvarc_ret kvi_writer_may_append(const kvarc_writer *w, uint32_t track, uint64_t t0, uint64_t n,
+                                const int32_t *positions)
 {
 	if (!w->has_geometry)
 		return kvi_fail(w->error, KVARC_PROG,
 		                "append: call kvarc_writer_set_geometry first");
-	if (a->track >= w->geometry.n_tracks)
-		return kvi_fail_track(w->error, a->track, w->geometry.n_tracks);
+	if (track >= w->geometry.n_tracks)
+		return kvi_fail_track(w->error, track, w->geometry.n_tracks);
 	/* A chunk's t0 is 32 bits (spec 7). */
-	if (a->n > UINT32_MAX || a->t0 + a->n > UINT32_MAX)
+	if (n > UINT32_MAX || t0 + n > UINT32_MAX)
 		return kvi_fail(w->error, KVARC_GEOMETRY, "a track holds less than 2^32 tokens");
-	if (!a->positions && a->n &&
-	    w->tracks[a->track].next_position + (int64_t)a->n - 1 > INT32_MAX)
+	if (!positions && n && w->tracks[track].next_position + (int64_t)n - 1 > INT32_MAX)
 		return kvi_fail(w->error, KVARC_GEOMETRY, "positions would pass 2^31 - 1");
-	if (!a->positions && a->n && w->tracks[a->track].wants_positions)
+	if (!positions && n && w->tracks[track].wants_positions)
 		return kvi_fail(w->error, KVARC_PROG,
 		                "positions is NULL, and the archive does not say where they "
 		                "continue: a tier left tokens out");
-	if (a->n)
-		w->tracks[a->track].wants_positions = false;
 	return KVARC_OK;
+}
+
+/* What both appends ask of their arguments, and then know of their track. */
+static kvarc_ret check(kvarc_writer *w, const struct append *a)
+{
+	kvarc_ret ret = kvi_writer_may_append(w, a->track, a->t0, a->n, a->positions);
+	if (!ret && a->n)
+		w->tracks[a->track].wants_positions = false;
+	return ret;
 }
 
 static uint64_t tokens_so_far(const kvarc_writer *w, uint32_t track)

@@ -141,7 +141,7 @@ static kvarc_ret verify(struct kvi_encode_job *j, struct kvi_coder *coder,
 	kvarc_ret ret = kvi_chunk_decode(coder, &p, j->again, &check);
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_fail_alloc(&j->error, &j->w->alloc);
-	if (ret || check != c->raw_check || memcmp(j->raw, j->again, j->raw_bytes))
+	if (ret || check != c->raw_check || (!j->given && memcmp(j->raw, j->again, j->raw_bytes)))
 		return kvi_fail(&j->error, KVARC_DATA,
 		                "verification failed: a chunk of tensor %u "
 		                "does not decode to its input; check this machine's memory",
@@ -183,11 +183,13 @@ static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 	kvarc_writer *w = j->w;
 	struct kvi_chunk chunk = chunk_of(j);
 	struct kvi_linear_in in;
-	if (!w->options.common.overlap)
+	if (!j->fetched)
 		kvi_writer_get_elements(j);
 	if (!j->ret && j->features)
 		j->ret = use_model(j, coder, &chunk, &in);
-	if (j->ret)
+	if (!j->ret && j->given && j->again)
+		j->ret = verify(j, coder, &chunk);
+	if (j->ret || j->given)
 		return;
 	j->ret = code(j, coder, &chunk);
 	if (j->ret == KVARC_MEM || j->ret == KVARC_MEMLIMIT)

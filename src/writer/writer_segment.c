@@ -175,8 +175,7 @@ static kvarc_ret write_chunk(struct kvi_encode_job *j)
 	/* Readers want what a repeated chunk is predicted from in place (spec
 	 * repeat). */
 	w->segment_repeats = w->segment_repeats || repeat;
-	if (w->repeats && !repeat && !model && !j->coded.refers &&
-	    !(linear && w->segment_repeats))
+	if (w->repeats && !repeat && !model && !j->coded.refers && !(linear && w->segment_repeats))
 		kvi_repeat_add(w->repeats, &seen);
 	ret = repeat ? KVARC_OK : kvi_writer_keep_state(j, seen.sequence, seen.offset);
 	if (ret)
@@ -257,13 +256,15 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 	                                        KVI_SLOT_PREDICTION
 	                        ? w->tracks[s->s.track].prediction
 	                        : NULL;
-	j->observed = j->exact = false;
+	j->observed = j->exact = j->given = false;
+	j->fetched = w->options.common.overlap || w->coder;
 	j->fetch = fetch;
 	j->fetch_opaque = opaque;
 	j->before = before;
 	j->coded = (struct kvi_encoded){ 0 };
 	group->busy = true;
-	if (w->options.common.overlap)
+	j->ret = w->coder ? kvi_writer_take_coded(j) : KVARC_OK;
+	if (j->fetched && !j->given && !j->ret)
 		kvi_writer_get_elements(j);
 	kvi_pool_submit(w->pool, &j->job);
 	return KVARC_OK;

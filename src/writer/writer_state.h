@@ -19,6 +19,7 @@
 #include "predict/feature_table.h"
 #include "predict/prediction.h"
 #include "repeat.h"
+#include "writer_coded.h"
 #include "predict/token_coder.h"
 #include "writer_internal.h"
 #include "util/list.h"
@@ -30,7 +31,7 @@ struct kvi_group {
 	uint16_t head, heads;
 	uint64_t params_sequence;
 	struct kvi_params *params;
-	bool busy; /* a job has it */
+	bool busy;              /* a job has it */
 	struct kvi_list states; /* struct kvi_kept_state: what later checkpoints may refer to */
 	struct kvi_group *like; /* of the same state on a track before, NULL: none */
 };
@@ -124,6 +125,8 @@ struct kvi_encode_job {
 	uint8_t *raw, *again; /* again: with KVARC_WRITE_VERIFY */
 	int16_t *expected;    /* by the model, if there is one */
 	uint8_t *predicted;   /* the same, as elements; level 8 */
+	bool fetched;         /* raw, or the payload, is there before the job starts */
+	bool given;           /* the payload is another encoder's; raw is not filled */
 	bool exact;           /* the elements are what the model predicts */
 	bool observed;        /* the prediction session has the elements */
 	uint8_t *frame;       /* head, chunk header, payload, padding, check */
@@ -149,9 +152,9 @@ struct kvarc_writer {
 	uint64_t sync, offset, sequence;
 	kvarc_writer_stats stats;
 	struct kvi_packer packer;
-	struct kvi_out scratch, content; /* a frame, its content */
-	struct kvi_crypt *crypt;         /* NULL: the archive is not encrypted */
-	struct kvi_out sealed;           /* an encrypted frame */
+	struct kvi_out scratch, content;  /* a frame, its content */
+	struct kvi_crypt *crypt;          /* NULL: the archive is not encrypted */
+	struct kvi_out sealed;            /* an encrypted frame */
 	struct kvi_writer_parity *parity; /* NULL: there is none */
 
 	bool has_geometry, started, uncommitted;
@@ -194,6 +197,10 @@ struct kvarc_writer {
 	unsigned n_jobs, first_job, n_busy;
 	struct kvi_open_segment segments[2];
 	unsigned next_segment;
+
+	/* Of an append with another encoder; NULL: there is none. */
+	const struct kvi_append_coder *coder;
+	uint64_t coder_t0, coder_taken; /* its first token; chunks that were taken */
 };
 
 /* Whether no call can use the writer any more: w->sticky then says why, an earlier failure or a
@@ -333,7 +340,18 @@ kvarc_ret kvi_writer_emit_predictor(kvarc_writer *w, uint64_t content_bytes);
 /* PREDICTOR once more, so that a damaged one costs nothing. */
 kvarc_ret kvi_writer_emit_predictor_copy(kvarc_writer *w);
 
+/* Chunks of another encoder (writer_coded.c). */
+
+/* Takes what w->coder has of the chunk of a job, if the library's encoder would write the same:
+ * fills given, raw_bytes, raw_hash, coded. Returns OK, IO, DATA; then error is filled. */
+kvarc_ret kvi_writer_take_coded(struct kvi_encode_job *j);
+
 /* Appends (writer_append.c). */
+
+/* What an append asks of its arguments; t0: tokens that were appended before. Returns OK, PROG,
+ * GEOMETRY. */
+kvarc_ret kvi_writer_may_append(const kvarc_writer *w, uint32_t track, uint64_t t0, uint64_t n,
+                                const int32_t *positions);
 kvarc_ret kvi_writer_flush_track(kvarc_writer *w, uint32_t track);
 
 #endif

@@ -4,14 +4,15 @@
  * "device" memory is the host's and kernels are the real ones, run on the host (gpu/warp.h)
  *
  * The environment variable KVARC_STAND_IN has what is to go wrong: "no-gpu", "no-binary",
- * "no-memory" (copies fail), "no-launch".
+ * "no-memory" (copies to the device fail), "no-launch", "no-fetch" (copies from it fail),
+ * "one-payload" (only one copy of more than 4 KiB from it does not fail).
  */
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
-#include "batch_run_body.h"
+#include "payload_encode_body.h"
 
 /* Results of the driver (cuda.h). */
 enum { SUCCESS = 0, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, NO_BINARY = 209,
@@ -35,6 +36,7 @@ static bool wanted(const char *fault)
 /* A launch: what the kernels below need of it. */
 struct grid {
 	uint32_t x, y, warps; /* blocks; warps of a block */
+	uint32_t shared_bytes; /* of a block */
 	void **arguments;
 };
 template <typename T> static T argument(const grid &g, int i)
@@ -132,6 +134,207 @@ static void run_kvi_gpu_scatter(const grid &g)
 			run_scatter(&chunks_of(g)[i], w);
 }
 
+/* ----- kernels that encode ------------------------------------------------ */
+
+static const kvi_gpu_encode *outputs_of(const grid &g)
+{
+	return (const kvi_gpu_encode *)(uintptr_t)argument<uint64_t>(g, 0);
+}
+static bool is_open(const kvi_gpu_encode *e)
+{
+	return encoding_of(e)->o.status == KVI_GPU_OPEN;
+}
+
+/* Calls a step for each chunk (g.y) and each of the grid's warps below `limit` of it. */
+template <typename L, typename F> static void each_warp(const grid &g, L limit, F step)
+{
+	for (uint32_t i = 0; i < g.y; i++)
+		for (uint32_t w = 0; w < g.x * g.warps; w++)
+			if (w < limit(&outputs_of(g)[i]))
+				step(&outputs_of(g)[i], w);
+}
+#define BY_SIZE(e, call, argument)                       \
+	do {                                             \
+		switch (element_bytes((e)->job.dtype)) { \
+		case 1: call<1>(e, argument); break;     \
+		case 2: call<2>(e, argument); break;     \
+		default: call<4>(e, argument);           \
+		}                                        \
+	} while (0)
+
+static uint32_t tokens_of(const kvi_gpu_encode *e)
+{
+	return e->job.tokens;
+}
+static uint32_t channel_groups(const kvi_gpu_encode *e)
+{
+	return (channels_of(e) + 31) / 32;
+}
+static uint32_t open_rows(const kvi_gpu_encode *e)
+{
+	return is_open(e) ? encoding_of(e)->o.rows : 0;
+}
+static uint32_t open_slices(const kvi_gpu_encode *e)
+{
+	return (open_rows(e) + 31) / 32;
+}
+
+static void run_kvi_gpu_collect(const grid &g)
+{
+	each_warp(g, tokens_of, [](const kvi_gpu_encode *e, uint32_t w) {
+		BY_SIZE(e, collect_token, w);
+	});
+}
+static void run_kvi_gpu_find_channels(const grid &g)
+{
+	each_warp(g, channel_groups, [](const kvi_gpu_encode *e, uint32_t w) {
+		BY_SIZE(e, find_channels, w);
+	});
+}
+static void run_kvi_gpu_list_columns(const grid &g)
+{
+	for (uint32_t i = 0; i < argument<uint32_t>(g, 1) && i < g.x * g.warps; i++)
+		list_columns(&outputs_of(g)[i]);
+}
+static void run_kvi_gpu_find_rows(const grid &g)
+{
+	each_warp(g, tokens_of, [](const kvi_gpu_encode *e, uint32_t w) {
+		BY_SIZE(e, find_row, w);
+	});
+}
+static void run_kvi_gpu_write_section(const grid &g)
+{
+	for (uint32_t i = 0; i < argument<uint32_t>(g, 1) && i < g.x * g.warps; i++) {
+		const kvi_gpu_encode *e = &outputs_of(g)[i];
+		switch (element_bytes(e->job.dtype)) {
+		case 1: write_section<1>(e); break;
+		case 2: write_section<2>(e); break;
+		default: write_section<4>(e);
+		}
+	}
+}
+static void run_kvi_gpu_gather(const grid &g)
+{
+	each_warp(g, open_rows, [](const kvi_gpu_encode *e, uint32_t w) {
+		BY_SIZE(e, gather_row, w);
+	});
+}
+template <int D> static void run_kvi_gpu_planes(const grid &g)
+{
+	each_warp(g, open_slices, [](const kvi_gpu_encode *e, uint32_t w) {
+		if (e->job.dtype == D)
+			write_planes<D>(e, w);
+	});
+}
+template <int D> static void run_kvi_gpu_encode_contexts(const grid &g)
+{
+	const kvi_gpu_tables *tables =
+		(const kvi_gpu_tables *)(uintptr_t)argument<uint64_t>(g, 1);
+	for (uint32_t i = 0; i < g.y; i++)
+		for (uint32_t w = 0; w < g.x * g.warps; w++)
+			if (runs(&outputs_of(g)[i].job, CODEC_GRID, D))
+				run_contexts<D>(&outputs_of(g)[i].job, tables, w);
+}
+
+/* Shared memory of a block, with the bytes that the launch gave it. */
+struct shared_words {
+	uint32_t *p;
+	size_t n;
+	explicit shared_words(const grid &g)
+		: p((uint32_t *)aligned_alloc(16, (g.shared_bytes + 15) / 16 * 16)),
+		  n(g.shared_bytes / 4)
+	{
+	}
+	~shared_words()
+	{
+		free(p);
+	}
+	shared_words(const shared_words &) = delete;
+	shared_words &operator=(const shared_words &) = delete;
+	span<uint32_t> at(size_t from, size_t count) const
+	{
+		if (from + count > n)
+			kvi_gpu_host_fault("shared memory", from, count, n);
+		return span_at<uint32_t>((uint64_t)(uintptr_t)(p + from), count);
+	}
+};
+
+template <int D, bool CHOOSE> static void run_exponent_encode(const grid &g)
+{
+	const uint32_t entries = KVI_GPU_TABLES * 32;
+	const shared_words shared(g);
+	for (uint32_t i = 0; i < g.x; i++) {
+		const kvi_gpu_encode *e = &outputs_of(g)[i];
+		if (!runs(&e->job, CODEC_EXPONENT, D))
+			continue;
+		const encode_shared t = {
+			shared.at(0, entries),
+			shared.at(entries, entries),
+			shared.at(2 * entries, ring_length(encoding_of(e)->o.columns) + 128),
+			{},
+		};
+		for (uint32_t w = 0; w < g.warps; w++)
+			exp_encode_shared<D>(e, &t, w, g.warps);
+		for (uint32_t w = 0; w < g.warps; w++)
+			inverse_tables(&t, params_of(&e->job)->n_tables * 32, w, g.warps);
+		if (CHOOSE)
+			choose_streams<D, false>(e, &t);
+		for (uint32_t w = 0; !CHOOSE && w < g.warps; w++)
+			if (w < encoding_of(e)->o.n_streams)
+				encode_stream<D, false>(e, &t, w);
+	}
+}
+template <int D, bool CHOOSE> static void run_grid_encode(const grid &g)
+{
+	const uint32_t entries = GRID_TABLES * GRID_SYMBOLS, n = argument<uint32_t>(g, 1);
+	const uint32_t each = CHOOSE ? 1 : KVI_GPU_STREAMS;
+	const kvi_gpu_tables *tables =
+		(const kvi_gpu_tables *)(uintptr_t)argument<uint64_t>(g, 2);
+	const shared_words shared(g);
+	const encode_shared t = { shared.at(0, entries),
+		                  shared.at(entries, entries),
+		                  {},
+		                  { shared.at(0, entries), shared.at(2 * entries, 64), {} } };
+	for (uint32_t w = 0; w < g.warps; w++)
+		grid_codes(&t.grid, tables, w, g.warps);
+	for (uint32_t w = 0; w < g.warps; w++)
+		inverse_tables(&t, entries, w, g.warps);
+	for (uint32_t w = 0; w < g.x * g.warps; w++) {
+		const kvi_gpu_encode *e = &outputs_of(g)[w / each];
+		if (w / each >= n || !runs(&e->job, CODEC_GRID, D))
+			continue;
+		if (CHOOSE)
+			choose_streams<D, true>(e, &t);
+		else if (w % each < encoding_of(e)->o.n_streams)
+			encode_stream<D, true>(e, &t, w % each);
+	}
+}
+static void run_kvi_gpu_checks(const grid &g)
+{
+	for (uint32_t i = 0; i < g.x; i++)
+		for (uint32_t w = 0; w < g.warps; w++)
+			if (is_open(&outputs_of(g)[i]) &&
+			    w < encoding_of(&outputs_of(g)[i])->o.n_streams)
+				check_stream(&outputs_of(g)[i], w);
+}
+template <int D> static void run_kvi_gpu_put(const grid &g)
+{
+	for (uint32_t i = 0; i < g.x; i++)
+		for (uint32_t w = 0; w < g.warps; w++) {
+			const kvi_gpu_encode *e = &outputs_of(g)[i];
+			if (is_open(e) && e->job.dtype == D && w < encoding_of(e)->o.n_streams)
+				put_stream<D>(e, w);
+		}
+}
+static void run_kvi_gpu_encoded(const grid &g)
+{
+	kvi_gpu_encoded *answers = (kvi_gpu_encoded *)(uintptr_t)argument<uint64_t>(g, 2);
+	for (uint32_t i = 0; i < argument<uint32_t>(g, 1) && i < g.x * g.warps; i++)
+		answer_encoded(&outputs_of(g)[i], &answers[i]);
+}
+
+/* ----- all kernels ------------------------------------------------ */
+
 struct kernel {
 	const char *name;
 	void (*run)(const grid &g);
@@ -156,6 +359,29 @@ static const kernel kernels[] = {
 	{ "kvi_gpu_finish", run_kvi_gpu_finish },
 	{ "kvi_gpu_answer", run_kvi_gpu_answer },
 	{ "kvi_gpu_scatter", run_kvi_gpu_scatter },
+	{ "kvi_gpu_collect", run_kvi_gpu_collect },
+	{ "kvi_gpu_find_channels", run_kvi_gpu_find_channels },
+	{ "kvi_gpu_list_columns", run_kvi_gpu_list_columns },
+	{ "kvi_gpu_find_rows", run_kvi_gpu_find_rows },
+	{ "kvi_gpu_write_section", run_kvi_gpu_write_section },
+	{ "kvi_gpu_gather", run_kvi_gpu_gather },
+	{ "kvi_gpu_checks", run_kvi_gpu_checks },
+	{ "kvi_gpu_encoded", run_kvi_gpu_encoded },
+#define ENCODERS(f, D)                                                             \
+	{ "kvi_gpu_planes_" f, run_kvi_gpu_planes<D> },                            \
+		{ "kvi_gpu_encode_contexts_" f, run_kvi_gpu_encode_contexts<D> },  \
+		{ "kvi_gpu_choose_exponent_" f, run_exponent_encode<D, true> },    \
+		{ "kvi_gpu_encode_exponent_" f, run_exponent_encode<D, false> },   \
+		{ "kvi_gpu_choose_grid_" f, run_grid_encode<D, true> },            \
+		{ "kvi_gpu_encode_grid_" f, run_grid_encode<D, false> },           \
+	{                                                                          \
+		"kvi_gpu_put_" f, run_kvi_gpu_put<D>                               \
+	}
+	ENCODERS("f32", 1),
+	ENCODERS("f16", 2),
+	ENCODERS("bf16", 3),
+	ENCODERS("e4m3", 4),
+	ENCODERS("e5m2", 5),
 };
 
 /* ----- the driver ------------------------------------------------ */
@@ -264,11 +490,12 @@ int cuFuncSetAttribute(void *, int, int)
 	return SUCCESS;
 }
 int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned, unsigned block_x,
-                   unsigned, unsigned, unsigned, void *, void **arguments, void **)
+                   unsigned, unsigned, unsigned shared_bytes, void *, void **arguments, void **)
 {
 	if (!pushed || wanted("no-launch"))
 		return LAUNCH_FAILED;
-	((const kernel *)function)->run(grid{ grid_x, grid_y, block_x / 32, arguments });
+	const grid g = { grid_x, grid_y, block_x / 32, shared_bytes, arguments };
+	((const kernel *)function)->run(g);
 	return SUCCESS;
 }
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *)
@@ -281,7 +508,9 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *)
 
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *)
 {
-	if (!pushed)
+	static int payloads;
+	payloads = wanted("one-payload") ? payloads + (bytes > 4096) : 0;
+	if (!pushed || wanted("no-fetch") || payloads > 1)
 		return INVALID_DEVICE;
 	memcpy(to, (const void *)(uintptr_t)from, bytes);
 	return SUCCESS;

@@ -12,84 +12,9 @@
 #include <cmocka.h>
 #include <kvarc/device.h>
 
-#include "../synth.h"
-
-/* The stand-in (tests/device/driver_stand_in.cc), and a file that it takes for kernels. */
-#define DRIVER "tests/device/.libs/driver_stand_in.so"
-#define KERNELS "Makefile"
-
-/* Tokens of a page, tokens of a segment. */
-enum { PAGE = 16, SEGMENT = 96 };
-
-/* An archive and the cache that it was made of. */
-struct made_archive {
-	struct synth_cache c;
-	struct synth_file f;
-};
-
-static void make_archive(struct made_archive *m, const struct synth_shape *shape, int level)
-{
-	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
-	kvarc_view views[16];
-	kvarc_writer *w;
-	memset(m, 0, sizeof *m);
-	synth_make(&m->c, shape, 11);
-	o.level = KVARC_LEVEL(level);
-	o.segment_tokens = SEGMENT;
-	kvarc_sink sink = synth_sink(&m->f);
-	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
-	assert_int_equal(kvarc_writer_set_geometry(w, &m->c.geometry), KVARC_OK);
-	synth_views(&m->c, m->c.raw, 0, views);
-	assert_int_equal(kvarc_writer_append(w, 0, shape->tokens, m->c.ids, NULL, views), KVARC_OK);
-	assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
-}
-
-static void free_archive(struct made_archive *m)
-{
-	synth_free(&m->c);
-	free(m->f.p);
-}
+#include "device_util.h"
 
 /* ----- a device ------------------------------------------------ */
-
-static kvarc_error error;
-
-static kvarc_device_options options_of(const char *driver, const char *kernels)
-{
-	kvarc_device_options o = KVARC_DEVICE_OPTIONS_INIT;
-	o.common.error = &error;
-	o.driver = driver;
-	o.kernels = kernels;
-	return o;
-}
-
-static kvarc_device *open_device(void)
-{
-	const kvarc_device_options o = options_of(DRIVER, KERNELS);
-	kvarc_device *d;
-	if (kvarc_device_open(&d, &o)) {
-		print_error("%s\n", error.text);
-		fail();
-	}
-	return d;
-}
-
-/* What a function of the stand-in returns. */
-static void *stand_in(const char *name)
-{
-	void *library = dlopen(DRIVER, RTLD_NOW);
-	void *p = library ? dlsym(library, name) : NULL;
-	void *(*f)(void);
-	assert_non_null(p);
-	memcpy(&f, &p, sizeof p);
-	return f();
-}
-
-/* What the driver has not got back. */
-static int left(void)
-{
-	return (int)(intptr_t)stand_in("stand_in_left");
-}
 
 static void refuse(const kvarc_device_options *o, kvarc_ret wanted, const char *text)
 {
@@ -169,6 +94,12 @@ static void test_memory(void **state)
 	assert_int_equal(at % 256, 0);
 	assert_int_equal(kvarc_device_fetch(d, &byte, at + 999, 1, NULL), KVARC_OK);
 	assert_int_equal(byte, 0xa5);
+	byte = 3;
+	assert_int_equal(kvarc_device_send(d, at + 999, &byte, 1, NULL), KVARC_OK);
+	byte = 0;
+	assert_int_equal(kvarc_device_fetch(d, &byte, at + 999, 1, NULL), KVARC_OK);
+	assert_int_equal(byte, 3);
+	assert_int_equal(kvarc_device_send(d, 0, &byte, 1, NULL), KVARC_PROG);
 	kvarc_device_free(d, at);
 	assert_int_equal(kvarc_device_alloc(d, 0, &at), KVARC_PROG);
 	setenv("KVARC_STAND_IN", "no-memory", 1);
@@ -181,102 +112,6 @@ static void test_memory(void **state)
 
 /* ----- reading ------------------------------------------------ */
 
-/* "Device" memory: what a caller has for one plan. */
-struct device_memory {
-	void *staging, *work;
-	uint32_t *status;
-	kvarc_device_view views[16];
-	uint8_t *elements[16];
-	int32_t *pages;
-	size_t bytes; /* of the elements of a tensor */
-};
-
-static void *allocate(uint64_t bytes)
-{
-	void *p = aligned_alloc(256, (size_t)(bytes / 256 + 1) * 256);
-	assert_non_null(p);
-	memset(p, 0xa5, (size_t)(bytes / 256 + 1) * 256);
-	return p;
-}
-
-static uint64_t address(const void *p)
-{
-	return (uint64_t)(uintptr_t)p;
-}
-
-/* Memory for `tokens` tokens: in pages, heads outside of tokens, or packed. */
-static void make_memory(struct device_memory *m, const kvarc_device_plan *p,
-                        const struct synth_cache *c, uint32_t tokens, bool paged)
-{
-	const kvarc_tensor *t = c->geometry.tensors;
-	const uint32_t size = (uint32_t)kvarc_dtype_bytes(t->dtype), n = (tokens + PAGE - 1) / PAGE;
-	kvarc_device_plan_info info;
-	assert_int_equal(kvarc_device_plan_get_info(p, &info), KVARC_OK);
-	memset(m, 0, sizeof *m);
-	m->staging = allocate(info.staging_bytes);
-	m->work = allocate(info.work_bytes);
-	m->status = allocate(info.status_bytes);
-	m->pages = allocate(n * sizeof *m->pages);
-	for (uint32_t i = 0; i < n; i++)
-		m->pages[i] = (int32_t)(n - 1 - i);
-	m->bytes = (size_t)n * PAGE * c->row;
-	for (size_t i = 0; i < c->geometry.n_tensors; i++) {
-		const uint32_t row = t->channels * size;
-		m->elements[i] = allocate(m->bytes);
-		m->views[i] = (kvarc_device_view){ .base = address(m->elements[i]),
-			                           .bytes = m->bytes,
-			                           .token_stride = row,
-			                           .head_stride = (uint64_t)n * PAGE * row,
-			                           .elem_stride = size };
-		if (!paged)
-			continue;
-		m->views[i].page_table = address(m->pages);
-		m->views[i].page_stride = PAGE * c->row;
-		m->views[i].head_stride = (uint64_t)PAGE * row;
-		m->views[i].page_tokens = PAGE;
-		m->views[i].n_pages = m->views[i].n_table = n;
-	}
-}
-
-static void free_memory(struct device_memory *m)
-{
-	free(m->staging);
-	free(m->work);
-	free(m->status);
-	free(m->pages);
-	for (size_t i = 0; i < 16; i++)
-		free(m->elements[i]);
-}
-
-/* The row of a head in the memory of a tensor. */
-static const uint8_t *place(const struct device_memory *m, const kvarc_tensor *t, size_t tensor,
-                            uint32_t token, uint32_t head)
-{
-	const kvarc_device_view *v = &m->views[tensor];
-	uint64_t at = head * v->head_stride;
-	(void)t;
-	if (v->page_table)
-		at += (uint64_t)m->pages[token / PAGE] * v->page_stride +
-		      token % PAGE * v->token_stride;
-	else
-		at += token * v->token_stride;
-	return m->elements[tensor] + at;
-}
-
-/* Whether the tokens first .. end - 1 of a tensor are those of the cache; t0: token of row 0. */
-static bool holds(const struct device_memory *m, const struct synth_cache *c, size_t tensor,
-                  uint64_t t0, uint32_t first, uint32_t end)
-{
-	const kvarc_tensor *t = &c->geometry.tensors[tensor];
-	const size_t row = t->channels * kvarc_dtype_bytes(t->dtype);
-	for (uint32_t i = first; i < end; i++)
-		for (uint32_t h = 0; h < t->heads; h++)
-			if (memcmp(place(m, t, tensor, i, h),
-			           c->raw[tensor] + (t0 + i) * c->row + h * row, row))
-				return false;
-	return true;
-}
-
 static bool untouched(const struct device_memory *m, size_t tensor)
 {
 	for (size_t i = 0; i < m->bytes; i++)
@@ -285,11 +120,15 @@ static bool untouched(const struct device_memory *m, size_t tensor)
 	return true;
 }
 
+/* Whether readers get the archive as memory, and not by calls. */
+static bool as_memory;
+
 static kvarc_reader *open_reader(struct made_archive *m, kvarc_source *source)
 {
 	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
 	kvarc_reader *r;
-	*source = synth_source(&m->f);
+	*source = as_memory ? (kvarc_source){ .size = m->f.n, .memory = m->f.p }
+	                    : synth_source(&m->f);
 	o.common.error = &error;
 	assert_int_equal(kvarc_reader_open(&r, source, &o), KVARC_OK);
 	return r;
@@ -348,7 +187,9 @@ static void test_read(void **state)
 				/* of bf16 no plane is worth packing: kernels decode all */
 				assert_true(dtypes[i] != KVARC_BF16 || kind != SYNTH_SMOOTH ||
 				            by_host == 0);
+				as_memory = true;
 				(void)read_range(d, &m, 0, 250, true);
+				as_memory = false;
 				(void)read_range(d, &m, 90, 110, kind % 2);
 				(void)read_range(d, &m, 100, 1, kind % 2);
 				free_archive(&m);

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* device_append.c - brings payloads from a device to a writer, and what the host has to encode */
+#include "config.h"
+
+#include "plan_state.h"
+
+#include <stdlib.h>
+
+#include "format/chunk_header.h"
+#include "util/error.h"
+#include "writer/writer_coded.h"
+
+/* An append on its way. */
+struct device_append {
+	struct kvarc_device_plan *p;
+	void *stream;
+	struct kvi_gpu_encoded *answers; /* of all outputs */
+	size_t found;                    /* the output that find found last */
+};
+
+/* ----- what kernels answered ------------------------------------------------ */
+
+/* The pages of the plan's rows: kernels read what is there alone. */
+static kvarc_ret check_pages(struct kvarc_device_plan *p, size_t tensor, int32_t *table,
+                             void *stream)
+{
+	const kvarc_device_view *v = &p->views[tensor];
+	const size_t n = (size_t)((p->tokens + v->page_tokens - 1) / v->page_tokens);
+	kvarc_ret ret = kvarc_device_fetch(p->d, table, v->page_table, n * sizeof *table, stream);
+	for (size_t i = 0; i < n && !ret; i++)
+		if (table[i] < 0 || (uint32_t)table[i] >= v->n_pages)
+			ret = kvi_fail(p->d->error, KVARC_GEOMETRY,
+			               "the tokens from %llu on of tensor %zu have a page that is "
+			               "not there",
+			               (unsigned long long)(p->range.t0 + i * v->page_tokens),
+			               tensor);
+	return ret;
+}
+
+static bool same_table(const kvarc_device_view *a, const kvarc_device_view *b)
+{
+	return a->page_table == b->page_table && a->page_tokens == b->page_tokens &&
+	       a->n_pages == b->n_pages;
+}
+
+static kvarc_ret check_tables(struct kvarc_device_plan *p, void *stream)
+{
+	const kvarc_device_view *last = NULL;
+	kvarc_ret ret = KVARC_OK;
+	/* a page has a token or more */
+	int32_t *table = kvi_array(&p->d->alloc, (size_t)p->tokens, sizeof *table);
+	if (!table)
+		return kvi_fail_alloc(p->d->error, &p->d->alloc);
+	for (size_t i = 0; i < p->geometry->n_tensors && !ret; i++) {
+		const kvarc_device_view *v = &p->views[i];
+		if (p->geometry->tensors[i].track != p->range.track || !v->page_table ||
+		    (last && same_table(v, last)))
+			continue;
+		ret = check_pages(p, i, table, stream);
+		last = v;
+	}
+	kvi_free(&p->d->alloc, table);
+	return ret;
+}
+
+/* Whether kernels have answered for each output, in their own words. */
+static kvarc_ret check_answers(const struct device_append *a)
+{
+	for (size_t i = 0; i < a->p->outputs.n; i++) {
+		const struct kvi_gpu_encoded *x = &a->answers[i];
+		const struct kvi_output_chunk *c = KVI_LIST(struct kvi_output_chunk, a->p->outputs,
+		                                            i);
+		if (x->status == KVI_GPU_HOST || x->status == KVI_GPU_PAGE ||
+		    (x->status == KVI_GPU_OK && x->payload_bytes > KVI_CHUNK_HEADER_BYTES &&
+		     x->payload_bytes <= c->job.job.payload_bytes))
+			continue;
+		return kvi_fail(a->p->d->error, KVARC_IO,
+		                "the kernels that encode layer %u have not run, or failed",
+		                (unsigned)c->layer);
+	}
+	return KVARC_OK;
+}
+
+static kvarc_ret get_answers(struct device_append *a)
+{
+	struct kvarc_device_plan *p = a->p;
+	const size_t n = p->outputs.n;
+	if (!n)
+		return KVARC_OK;
+	a->answers = kvi_array(&p->d->alloc, n, sizeof *a->answers);
+	if (!a->answers)
+		return kvi_fail_alloc(p->d->error, &p->d->alloc);
+	kvarc_ret ret = kvarc_device_fetch(p->d, a->answers, p->status, n * sizeof *a->answers,
+	                                   a->stream);
+	return ret ? ret : check_answers(a);
+}
+
+/* ----- what the writer asks for ------------------------------------------------ */
+
+static bool find(void *opaque, uint32_t tensor, uint32_t head, uint32_t row,
+                 struct kvi_coded_chunk *c)
+{
+	struct device_append *a = opaque;
+	const struct kvarc_device_plan *p = a->p;
+	const struct kvi_output_chunk wanted = { .tensor = tensor,
+		                                 .layer = p->geometry->tensors[tensor].layer,
+		                                 .row = row,
+		                                 .head = (uint16_t)head };
+	size_t low = 0, high = p->outputs.n;
+	while (low < high) {
+		const size_t mid = low + (high - low) / 2;
+		if (kvi_output_compare(KVI_LIST(struct kvi_output_chunk, p->outputs, mid),
+		                       &wanted) < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	if (low == p->outputs.n)
+		return false;
+	const struct kvi_output_chunk *o = KVI_LIST(struct kvi_output_chunk, p->outputs, low);
+	if (kvi_output_compare(o, &wanted) || a->answers[low].status != KVI_GPU_OK)
+		return false;
+	const struct kvi_gpu_encoded *x = &a->answers[low];
+	*c = (struct kvi_coded_chunk){ .payload_bytes = x->payload_bytes,
+		                       .elements = x->elements,
+		                       .params_sequence = o->params_sequence,
+		                       .hash = { x->hash[0], x->hash[1] } };
+	a->found = low;
+	return true;
+}
+
+static int copy(void *opaque, uint8_t *to)
+{
+	struct device_append *a = opaque;
+	struct kvarc_device_plan *p = a->p;
+	const struct kvi_output_chunk *o = KVI_LIST(struct kvi_output_chunk, p->outputs, a->found);
+	const uint32_t bytes = a->answers[a->found].payload_bytes;
+	p->info.file_bytes += bytes;
+	return kvarc_device_fetch(p->d, to, p->staging + o->job.job.payload, bytes, a->stream);
+}
+
+/* A format of elements of the same size, which kernels know. */
+static uint32_t kernel_dtype(unsigned dtype)
+{
+	const size_t size = kvarc_dtype_bytes(dtype);
+	return size == 4 ? KVARC_F32 : size == 2 ? KVARC_BF16 : KVARC_E4M3;
+}
+
+/* Elements that the host encodes: the kernel that collects them, and a copy. */
+static int fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                 uint32_t n, void *dst)
+{
+	struct device_append *a = opaque;
+	struct kvarc_device_plan *p = a->p;
+	const kvarc_tensor *t = &p->geometry->tensors[tensor];
+	const uint64_t bytes = (uint64_t)n * heads * t->channels * kvarc_dtype_bytes(t->dtype);
+	const struct kvi_gpu_encode job = { .job = { .dtype = kernel_dtype(t->dtype),
+		                                     .tokens = n,
+		                                     .heads = heads,
+		                                     .head_channels = t->channels,
+		                                     .decoded = p->work + KVI_COLLECTED_AT,
+		                                     .view = kvi_plan_view(
+							     &p->views[tensor], (uint16_t)head,
+							     (uint32_t)(t0 - p->range.t0)) } };
+	const struct kvi_launch k = { "kvi_gpu_collect", kvi_blocks_of(n), 1, KVI_SMALL_BLOCK, 0 };
+	uint64_t at = p->work;
+	void *arguments[] = { &at };
+	if (kvi_device_enter(p->d))
+		return 1;
+	kvarc_ret ret = kvi_device_copy(p->d, p->work, &job, sizeof job, a->stream);
+	if (!ret)
+		ret = kvi_device_launch(p->d, p->d->encoders, &k, arguments, a->stream);
+	kvi_device_leave(p->d);
+	return ret ? ret
+	           : kvarc_device_fetch(p->d, dst, p->work + KVI_COLLECTED_AT, bytes, a->stream);
+}
+
+static kvarc_ret append(struct device_append *a, const int32_t *ids)
+{
+	struct kvarc_device_plan *p = a->p;
+	const struct kvi_append_coder coder = { fetch, find, copy, a };
+	uint64_t taken;
+	p->appended = true;
+	kvarc_ret ret = kvi_writer_append_coded(p->w, p->range.track, p->tokens, ids, p->positions,
+	                                        &coder, &taken);
+	p->info.host_chunks = p->info.chunks - (uint32_t)taken;
+	return ret;
+}
+
+static kvarc_ret check_use(const struct kvarc_device_plan *p)
+{
+	static const char call[] = "kvarc_device_append";
+	kvarc_ret ret = kvi_plan_check_use(p, call, true);
+	if (ret)
+		return ret;
+	if (p->appended)
+		return kvi_fail(p->d->error, KVARC_PROG, "%s: the tokens were appended already",
+		                call);
+	if (kvarc_writer_tokens(p->w, p->range.track) != p->range.t0)
+		return kvi_fail(p->d->error, KVARC_PROG,
+		                "%s: the track has other tokens than when the plan was made", call);
+	if (!p->work)
+		return kvi_fail(p->d->error, KVARC_PROG,
+		                "%s: call kvarc_device_stage and kvarc_device_place before it",
+		                call);
+	for (size_t i = 0; i < p->outputs.n; i++)
+		if (!KVI_LIST(struct kvi_output_chunk, p->outputs, i)->launched)
+			return kvi_fail(p->d->error, KVARC_PROG,
+			                "%s: call kvarc_device_encode for all layers before it",
+			                call);
+	return KVARC_OK;
+}
+
+kvarc_ret kvarc_device_append(kvarc_device_plan *p, const int32_t *ids, void *stream)
+{
+	struct device_append a = { .p = p, .stream = stream };
+	kvarc_ret ret = check_use(p);
+	if (ret)
+		return ret;
+	ret = check_tables(p, stream);
+	if (!ret)
+		ret = get_answers(&a);
+	if (!ret)
+		ret = append(&a, ids);
+	kvi_free(&p->d->alloc, a.answers);
+	return ret;
+}

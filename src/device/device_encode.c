@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* device_encode.c - launches the kernels that encode layers of a plan */
+#include "config.h"
+
+#include "plan_state.h"
+
+#include "format/codec_ids.h"
+#include "util/error.h"
+
+/* Outputs of a layer on their way: their jobs lie one behind the other. */
+struct output_launch {
+	struct kvarc_device *d;
+	void *stream;
+	uint64_t jobs, answers; /* addresses of those of the first output */
+	uint64_t tables;        /* of struct kvi_gpu_tables */
+	const struct kvi_output_chunk *outputs;
+	uint32_t n, channels; /* channels: of the largest chunk */
+};
+
+/* What blocks share: entries of the tables of codecs, each twice, and of a ring beyond channels. */
+enum {
+	EXPONENT_ENTRIES = KVI_GPU_TABLES * 32,
+	GRID_ENTRIES = 192 * 41,
+	GRID_TOKENS = 64,
+	RING_MORE = 127 + 128,
+	GRID_CHUNKS = 2 /* of a block */
+};
+
+static kvarc_ret launch(struct output_launch *l, const char *name, uint32_t grid_x, uint32_t grid_y,
+                        uint32_t threads, uint32_t shared, void **arguments)
+{
+	const struct kvi_launch k = { name, grid_x, grid_y, threads, shared };
+	return kvi_device_launch(l->d, l->d->encoders, &k, arguments, l->stream);
+}
+
+/* A kernel that takes a number of warps a chunk. */
+static kvarc_ret launch_each(struct output_launch *l, const char *name, uint32_t warps)
+{
+	void *arguments[] = { &l->jobs, &l->tables }; /* contexts alone take the second */
+	return launch(l, name, kvi_blocks_of(warps), l->n, KVI_SMALL_BLOCK, 0, arguments);
+}
+
+/* A kernel that takes a warp a chunk. */
+static kvarc_ret launch_one(struct output_launch *l, const char *name)
+{
+	void *arguments[] = { &l->jobs, &l->n, &l->answers };
+	return launch(l, name, kvi_blocks_of(l->n), 1, KVI_SMALL_BLOCK, 0, arguments);
+}
+
+/* A kernel that takes a block a chunk, a warp a stream. */
+static kvarc_ret launch_blocks(struct output_launch *l, const char *name)
+{
+	void *arguments[] = { &l->jobs };
+	return launch(l, name, l->n, 1, KVI_BLOCK, 0, arguments);
+}
+
+static bool has(const struct output_launch *l, uint32_t codec, uint32_t dtype)
+{
+	for (uint32_t i = 0; i < l->n; i++) {
+		const struct kvi_gpu_chunk *j = &l->outputs[i].job.job;
+		if (j->dtype == dtype && j->codec == codec)
+			return true;
+	}
+	return false;
+}
+
+/* Collects elements and removes those that are masked. */
+static kvarc_ret launch_mask(struct output_launch *l)
+{
+	kvarc_ret ret = launch_each(l, "kvi_gpu_collect", KVI_GPU_TOKENS);
+	if (!ret)
+		ret = launch_each(l, "kvi_gpu_find_channels",
+		                  (l->channels + KVI_WARP - 1) / KVI_WARP);
+	if (!ret)
+		ret = launch_one(l, "kvi_gpu_list_columns");
+	if (!ret)
+		ret = launch_each(l, "kvi_gpu_find_rows", KVI_GPU_TOKENS);
+	if (!ret)
+		ret = launch_one(l, "kvi_gpu_write_section");
+	return ret ? ret : launch_each(l, "kvi_gpu_gather", KVI_GPU_TOKENS);
+}
+
+/* Names of the kernels of a format. Each leaves the chunks of others alone. */
+struct output_kernels {
+	uint32_t dtype;
+	const char *planes, *contexts, *put;
+	const char *choose_exponent, *encode_exponent, *choose_grid, *encode_grid;
+};
+#define KERNELS(dtype, f)                                                                   \
+	{                                                                                   \
+		dtype, "kvi_gpu_planes_" f, "kvi_gpu_encode_contexts_" f, "kvi_gpu_put_" f, \
+			"kvi_gpu_choose_exponent_" f, "kvi_gpu_encode_exponent_" f,         \
+			"kvi_gpu_choose_grid_" f, "kvi_gpu_encode_grid_" f                  \
+	}
+static const struct output_kernels output_kernels[] = {
+	KERNELS(KVARC_F32, "f32"),   KERNELS(KVARC_F16, "f16"),   KERNELS(KVARC_BF16, "bf16"),
+	KERNELS(KVARC_E4M3, "e4m3"), KERNELS(KVARC_E5M2, "e5m2"),
+};
+
+static kvarc_ret encode_exponent(struct output_launch *l, const struct output_kernels *k)
+{
+	const uint32_t shared = (2 * EXPONENT_ENTRIES + l->channels + RING_MORE) * 4;
+	void *arguments[] = { &l->jobs };
+	kvarc_ret ret = launch(l, k->choose_exponent, l->n, 1, KVI_WARP, shared, arguments);
+	return ret ? ret : launch(l, k->encode_exponent, l->n, 1, KVI_BLOCK, shared, arguments);
+}
+
+static kvarc_ret encode_grid(struct output_launch *l, const struct output_kernels *k)
+{
+	enum { THREADS = GRID_CHUNKS * KVI_BLOCK, CHOSEN = THREADS / KVI_WARP };
+	const uint32_t shared = (2 * GRID_ENTRIES + GRID_TOKENS) * 4;
+	void *arguments[] = { &l->jobs, &l->n, &l->tables };
+	kvarc_ret ret = launch_each(l, k->contexts,
+	                            (l->channels + RING_MORE + KVI_WARP - 1) / KVI_WARP);
+	if (!ret)
+		ret = launch(l, k->choose_grid, (l->n + CHOSEN - 1) / CHOSEN, 1, THREADS, shared,
+		             arguments);
+	return ret ? ret
+	           : launch(l, k->encode_grid, (l->n + GRID_CHUNKS - 1) / GRID_CHUNKS, 1, THREADS,
+	                    shared, arguments);
+}
+
+/* Planes and streams. */
+static kvarc_ret launch_streams(struct output_launch *l)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < sizeof output_kernels / sizeof *output_kernels && !ret; i++) {
+		const struct output_kernels *k = &output_kernels[i];
+		const bool exponent = has(l, KVI_CODEC_EXPONENT, k->dtype);
+		const bool grid = has(l, KVI_CODEC_GRID, k->dtype);
+		if (exponent || grid)
+			ret = launch_each(l, k->planes, KVI_GPU_STREAMS);
+		if (!ret && exponent)
+			ret = encode_exponent(l, k);
+		if (!ret && grid)
+			ret = encode_grid(l, k);
+	}
+	return ret;
+}
+
+/* Payloads and answers. */
+static kvarc_ret launch_payloads(struct output_launch *l)
+{
+	kvarc_ret ret = launch_blocks(l, "kvi_gpu_checks");
+	for (size_t i = 0; i < sizeof output_kernels / sizeof *output_kernels && !ret; i++) {
+		const struct output_kernels *k = &output_kernels[i];
+		if (has(l, KVI_CODEC_EXPONENT, k->dtype) || has(l, KVI_CODEC_GRID, k->dtype))
+			ret = launch_blocks(l, k->put);
+	}
+	return ret ? ret : launch_one(l, "kvi_gpu_encoded");
+}
+
+/* The outputs number first to end - 1, which are of one layer. */
+static kvarc_ret encode_layer(struct kvarc_device_plan *p, size_t first, size_t end, void *stream)
+{
+	struct kvi_output_chunk *c = p->outputs.p;
+	struct output_launch l = { .d = p->d,
+		                   .stream = stream,
+		                   .jobs = p->staging + p->jobs_at +
+		                           first * sizeof(struct kvi_gpu_encode),
+		                   .answers = p->status + first * sizeof(struct kvi_gpu_encoded),
+		                   .tables = p->staging + p->tables_at,
+		                   .outputs = c + first,
+		                   .n = (uint32_t)(end - first) };
+	for (size_t i = first; i < end; i++) {
+		const uint32_t channels = c[i].job.job.heads * c[i].job.job.head_channels;
+		l.channels = channels > l.channels ? channels : l.channels;
+	}
+	kvarc_ret ret = launch_mask(&l);
+	if (!ret)
+		ret = launch_streams(&l);
+	if (!ret)
+		ret = launch_payloads(&l);
+	for (size_t i = first; i < end && !ret; i++)
+		c[i].launched = true;
+	return ret;
+}
+
+kvarc_ret kvarc_device_encode(kvarc_device_plan *p, uint32_t layer0, uint32_t n_layers,
+                              void *stream)
+{
+	static const char call[] = "kvarc_device_encode";
+	uint64_t stop;
+	kvarc_ret ret = kvi_plan_check_use(p, call, true);
+	if (ret)
+		return ret;
+	if (!p->staging || !p->work)
+		return kvi_fail(p->d->error, KVARC_PROG,
+		                "%s: call kvarc_device_stage and kvarc_device_place before it",
+		                call);
+	ret = kvi_plan_has_layers(p, call, layer0, n_layers, &stop);
+	if (ret == KVARC_OK)
+		ret = kvi_device_enter(p->d);
+	if (ret)
+		return ret;
+	const struct kvi_output_chunk *c = p->outputs.p;
+	for (size_t first = 0, next; first < p->outputs.n && !ret; first = next) {
+		for (next = first + 1; next < p->outputs.n && c[next].layer == c[first].layer &&
+		                       next - first < KVI_CHUNKS_MOST;)
+			next++;
+		if (c[first].layer >= layer0 && c[first].layer < stop)
+			ret = encode_layer(p, first, next, stream);
+	}
+	kvi_device_leave(p->d);
+	return ret;
+}

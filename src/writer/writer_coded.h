@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* writer_coded.h - appends of whose chunks some were encoded elsewhere */
+#ifndef KVI_WRITER_CODED_H
+#define KVI_WRITER_CODED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "codecs/codec.h"
+#include "kvarc.h"
+#include "util/hash.h"
+#include "util/shared.h"
+
+/* The geometry of a writer; NULL: it has none yet. */
+KVI_SHARED const kvarc_geometry *kvi_writer_geometry(const kvarc_writer *w);
+
+/* A chunk of an append to come. Pointers are good until kvi_append_chunk_take returns. */
+struct kvi_append_chunk {
+	struct kvi_chunk shape;
+	uint32_t tensor, layer;
+	uint16_t head;
+	uint32_t row; /* of its first token in the append */
+	/* What another encoder has to use, so that its payload is this library's (but for planes,
+	 * which it may store). params NULL: the chunk is for this library alone. */
+	const struct kvi_params *params;
+	uint64_t params_sequence; /* of the PARAMS frame */
+	uint8_t codec;            /* exponent or grid */
+	bool hashed; /* the writer wants H128 of the elements; they have 241 bytes or more */
+};
+
+/* Takes a chunk. What is not OK ends the walk, which returns it. */
+typedef kvarc_ret (*kvi_append_chunk_take)(void *opaque, const struct kvi_append_chunk *c);
+
+/*
+ * All chunks that the next append of n tokens, without tokens that wait, will have, segment after
+ * segment. positions: as of the append. Nothing is written. Returns OK, GEOMETRY, PROG (as the
+ * append would), or what take returned; the error is that of w.
+ */
+KVI_SHARED kvarc_ret kvi_writer_plan_append(kvarc_writer *w, uint32_t track, uint64_t n,
+                                            const int32_t *positions, kvi_append_chunk_take take,
+                                            void *opaque);
+
+/* What another encoder made of a chunk. */
+struct kvi_coded_chunk {
+	uint32_t payload_bytes; /* of the CHUNK frame, with a header whose sequence numbers are 0 */
+	uint32_t elements;      /* that the mask left */
+	uint64_t params_sequence;
+	struct kvi_h128 hash; /* of the elements, if it was wanted */
+};
+
+/* Another encoder, called in the thread of the append. */
+struct kvi_append_coder {
+	/* elements of chunks that it did not encode, or that parameters no longer serve */
+	kvarc_fetch fetch;
+	/* What it made of a chunk; false: nothing. row: as in struct kvi_append_chunk. */
+	bool (*find)(void *opaque, uint32_t tensor, uint32_t head, uint32_t row,
+	             struct kvi_coded_chunk *c);
+	/* Copies the payload that find found last; 0: done. */
+	int (*copy)(void *opaque, uint8_t *to);
+	void *opaque;
+};
+
+/*
+ * As kvarc_writer_append_fetch, with payloads of another encoder. A payload is taken where its
+ * parameters are in force, still fit and leave it small enough; the archive is then the one of
+ * kvarc_writer_append_fetch. *taken: the number of these chunks.
+ */
+KVI_SHARED kvarc_ret kvi_writer_append_coded(kvarc_writer *w, uint32_t track, uint64_t n,
+                                             const int32_t *ids, const int32_t *positions,
+                                             const struct kvi_append_coder *coder, uint64_t *taken);
+
+#endif
