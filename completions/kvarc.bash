@@ -58,7 +58,7 @@ _kvarc()
     log) words=' --profile --key-file --passphrase-file --memory -M --json --quiet -q --verbose -v --help -h' ;;
     compact) words=' --output -o --stdout -c --level -0 -1 --profile --embed-profile --model --arith --loop --predict --allow-lossy --verify --streamable --parity --encrypt --decrypt --key-file --passphrase-file --checkpoint --keep --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     train) words=' --output -o --level -0 -1 --profile --rope --model --arith --loop --predict --allow-lossy --kv-rule --kv-rules --axes --raw --layout --key-file --passphrase-file --identity --held-out --measure --generate --seed --first-token --dtype --head-block --whole-layer --no-table --klt --group --no-stages --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
-    bench) words=' --level -0 -1 --profile --model --tier --allow-lossy --kv-rule --kv-rules --axes --raw --layout --key-file --passphrase-file --repeat --link --prefill --threads -T --memory -M --isa --json --quiet -q --verbose -v --help -h' ;;
+    bench) words=' --level -0 -1 --profile --model --tier --allow-lossy --kv-rule --kv-rules --axes --raw --layout --key-file --passphrase-file --repeat --link --prefill --threads -T --memory -M --isa --device --json --quiet -q --verbose -v --help -h' ;;
     eval) words=' --profile --model --arith --tier --scores --key-file --passphrase-file --plot --dtype --sequences --prefix --continue --max-kl --threads -T --memory -M --isa --force -f --json --quiet -q --verbose -v --help -h' ;;
     profiles) words=' --model --key-file --passphrase-file --memory -M --json --quiet -q --verbose -v --help -h' ;;
     weights) words=' --json --quiet -q --verbose -v --help -h' ;;

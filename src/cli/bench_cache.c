@@ -68,6 +68,12 @@ static int write_memory(void *opaque, const void *buf, size_t bytes, uint64_t of
 	return 0;
 }
 
+kvarc_sink bench_cache_sink(struct bench_cache *c)
+{
+	c->archive_bytes = 0;
+	return (kvarc_sink){ .write = write_memory, .opaque = c };
+}
+
 /* Packed views of all tensors, one after another, in both areas. */
 static bool make_views(struct bench_cache *c, const char *file)
 {
@@ -270,7 +276,7 @@ static kvarc_ret encode(struct bench_cache *c, const kvarc_common *common,
                         const struct bench_run *run)
 {
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
-	kvarc_sink sink = { .write = write_memory, .opaque = c };
+	const kvarc_sink sink = bench_cache_sink(c);
 	kvarc_writer *w;
 	kvarc_ret ret;
 
@@ -280,7 +286,6 @@ static kvarc_ret encode(struct bench_cache *c, const kvarc_common *common,
 	wo.lossy = is_lossy(run) ? &run->tier->lossy : NULL;
 	wo.predictor = models_given();
 	wo.predictor_name = models_name();
-	c->archive_bytes = 0;
 	ret = kvarc_writer_open(&w, &sink, &wo);
 	if (ret == KVARC_OK)
 		ret = kvarc_writer_set_geometry(w, c->geometry);

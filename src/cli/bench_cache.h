@@ -33,13 +33,17 @@ struct bench_run {
 	const struct tier *tier;      /* NULL: the level's */
 	const kvarc_profile *profile; /* levels 2 to 7 */
 	uint32_t isa_mask;
+	const char *device; /* "cuda:0": coded there, and not by the threads; NULL */
 	unsigned threads;
 	double encode_seconds, decode_seconds; /* the fastest */
-	uint64_t memory_bytes;                 /* peak memory of the library */
+	uint64_t memory_bytes;                 /* peak memory of the library, or of the GPU */
+	uint64_t chunks, host_chunks;          /* device: encoded; of these by the host */
 };
 
 /* Imports a file, or reads an archive, into memory. false: a message was shown. */
 bool bench_cache_load(struct bench_cache *c, const struct options *o, const char *file);
+/* Writes to the archive of c. */
+kvarc_sink bench_cache_sink(struct bench_cache *c);
 /* One encode and one decode, compared; keeps the fastest times in run. */
 bool bench_cache_run(struct bench_cache *c, const struct options *o, const char *file,
                      struct bench_run *run);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "bench_cache.h"
+#include "bench_device.h"
 #include "bench_link.h"
 #include "commands.h"
 #include "message.h"
@@ -29,7 +30,7 @@ static void report(const struct options *o, const char *file, const struct bench
 		report_string(&r, "tier", run->tier->name);
 	else
 		report_u64(&r, "level", (uint64_t)run->level);
-	report_string(&r, "isa", kvarc_isa_name(run->isa_mask));
+	report_string(&r, "isa", run->device ? run->device : kvarc_isa_name(run->isa_mask));
 	report_u64(&r, "threads", run->threads);
 	report_real(&r, "encode_bytes_per_second", raw / run->encode_seconds, 0);
 	report_real(&r, "decode_bytes_per_second", raw / run->decode_seconds, 0);
@@ -39,11 +40,18 @@ static void report(const struct options *o, const char *file, const struct bench
 	report_u64(&r, "raw_bytes", c->raw_bytes);
 	report_u64(&r, "file_bytes", c->archive_bytes);
 	report_u64(&r, "elements", c->elements);
+	if (run->device) {
+		report_u64(&r, "device_chunks", run->chunks);
+		report_u64(&r, "host_chunks", run->host_chunks);
+	}
 	report_u64(&r, "repeat", o->repeat);
 	report_print(&r, run->tier ? "{tier:-12}" : "{level:5}");
 	report_print(&r, "  {isa:-7} {threads:7}  {encode_bytes_per_second:11R}  "
 	                 "{decode_bytes_per_second:11R}  {bits_per_element:8.3f}  {.ratio:7.3fx}  "
 	                 "{memory_bytes:9B}\n");
+	if (run->device && run->host_chunks)
+		report_print(&r,
+		             "       of {device_chunks} chunks the host encoded {host_chunks}\n");
 	report_end(&r);
 }
 
@@ -112,6 +120,29 @@ static bool run_levels(const struct options *o, const char *file, struct bench_c
 	return true;
 }
 
+/* The levels that kernels of a GPU encode. */
+static bool run_device(const struct options *o, const char *file, struct bench_cache *c,
+                       struct gpu *gpu)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "cuda:%" PRIu64, o->device);
+	for (int level = 0; level <= 1; level++) {
+		struct bench_run run;
+
+		if (!is_measured(o, c, level, &run))
+			continue;
+		run.device = name;
+		run.threads = o->threads;
+		for (unsigned i = 0; i < o->repeat; i++)
+			if (!bench_device_run(c, o, file, gpu, &run))
+				return false;
+		report(o, file, c, &run);
+		msg_flush();
+	}
+	return true;
+}
+
 /* As unpack does it: all kernels, the threads of the command line. */
 static bool run_link(const struct options *o, const char *file, struct bench_cache *c,
                      struct bench_link *link)
@@ -163,12 +194,13 @@ void cmd_bench(const struct options *o)
 {
 	struct tiers tiers = { 0 };
 	struct bench_link link;
+	struct gpu gpu;
 
 	if (!paths_check_reading(o) || !profiles_check_level(o, false))
 		return;
 	if (!bench_link_open(&link, o))
 		return;
-	if (!tiers_parse(&tiers, o)) {
+	if (!tiers_parse(&tiers, o) || !gpu_open(&gpu, o)) {
 		tiers_free(&tiers);
 		return;
 	}
@@ -183,9 +215,10 @@ void cmd_bench(const struct options *o)
 			run_link(o, o->files[i], &c, &link);
 		else if (tiers.n)
 			run_tiers(o, o->files[i], &c, &tiers);
-		else
-			run_levels(o, o->files[i], &c);
+		else if (run_levels(o, o->files[i], &c) && gpu.d)
+			run_device(o, o->files[i], &c, &gpu);
 		bench_cache_free(&c);
 	}
+	gpu_close(&gpu);
 	tiers_free(&tiers);
 }

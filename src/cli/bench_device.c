@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* bench_device.c - bench --device: a cache in the memory of a GPU, coded there */
+#include "config.h"
+
+#include "bench_device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "library.h"
+#include "message.h"
+#include "units.h"
+
+/* The host encodes the first segment of each track, whose parameters kernels then use. */
+enum { SEGMENT = 256 };
+
+/* A cache and its copies in the memory of the GPU. */
+struct device_cache {
+	struct bench_cache *c;
+	struct gpu *gpu;
+	struct gpu_memory from, to;
+	kvarc_device_view *views; /* one a tensor */
+	uint64_t chunks, host_chunks;
+};
+
+/* Where the tokens of a track from t0 on are in one of the copies. */
+static void set_views(struct device_cache *x, const struct gpu_memory *m, uint32_t track,
+                      uint64_t t0)
+{
+	const struct bench_cache *c = x->c;
+	const kvarc_geometry *g = c->geometry;
+
+	for (size_t i = 0; i < g->n_tensors; i++) {
+		const kvarc_tensor *t = &g->tensors[i];
+		const kvarc_view *v = &c->views[i];
+		const uint64_t at = (uint64_t)((const uint8_t *)v->data - c->data);
+		const uint64_t row = t->track == track ? t0 * v->token_stride : 0;
+
+		x->views[i] = (kvarc_device_view){
+			.base = m->at + at + row,
+			.bytes = c->tokens[t->track] * v->token_stride - row,
+			.token_stride = v->token_stride,
+			.head_stride = (uint64_t)t->channels * v->elem_stride,
+			.elem_stride = v->elem_stride,
+		};
+	}
+}
+
+static kvarc_ret append(struct device_cache *x, kvarc_writer *w, uint32_t track, uint64_t t0,
+                        uint64_t n)
+{
+	const struct bench_tokens *t = &x->c->of[track];
+	kvarc_device_plan_info info;
+	kvarc_device_plan *p;
+	kvarc_ret ret;
+
+	ret = kvarc_device_plan_write(&p, x->gpu->d, w, track, n, t->positions + t0);
+	if (ret)
+		return ret;
+	set_views(x, &x->from, track, t0);
+	ret = gpu_place(x->gpu, p, x->views, &info);
+	if (!ret)
+		ret = kvarc_device_encode(p, info.layer0, UINT32_MAX, NULL);
+	if (!ret)
+		ret = kvarc_device_append(p, t->ids ? t->ids + t0 : NULL, NULL);
+	if (!ret)
+		ret = kvarc_device_plan_get_info(p, &info);
+	x->chunks += info.chunks;
+	x->host_chunks += info.host_chunks;
+	kvarc_device_plan_close(&p);
+	return ret;
+}
+
+static kvarc_ret encode(struct device_cache *x, const kvarc_common *common,
+                        const struct bench_run *run)
+{
+	struct bench_cache *c = x->c;
+	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
+	const kvarc_sink sink = bench_cache_sink(c);
+	kvarc_writer *w;
+	kvarc_ret ret;
+
+	wo.common = *common;
+	wo.level = KVARC_LEVEL(run->level);
+	x->chunks = x->host_chunks = 0;
+	ret = kvarc_writer_open(&w, &sink, &wo);
+	if (!ret)
+		ret = kvarc_writer_set_geometry(w, c->geometry);
+	for (uint32_t i = 0; i < c->geometry->n_tracks && !ret; i++) {
+		for (uint64_t t = 0, n; t < c->tokens[i] && !ret; t += n) {
+			const uint64_t most = t ? GPU_TOKENS : SEGMENT;
+
+			n = c->tokens[i] - t < most ? c->tokens[i] - t : most;
+			ret = append(x, w, i, t, n);
+		}
+	}
+	if (!ret)
+		return kvarc_writer_close(&w);
+	kvarc_writer_abort(&w);
+	return ret;
+}
+
+static kvarc_ret decode_range(struct device_cache *x, kvarc_reader *r, const kvarc_range *range)
+{
+	kvarc_device_plan_info info;
+	kvarc_device_plan *p;
+	kvarc_ret ret = kvarc_device_plan_read(&p, x->gpu->d, r, range);
+
+	if (ret)
+		return ret;
+	set_views(x, &x->to, range->track, range->t0);
+	ret = gpu_place(x->gpu, p, x->views, &info);
+	if (!ret)
+		ret = gpu_decode(x->gpu, p, &info);
+	kvarc_device_plan_close(&p);
+	return ret;
+}
+
+static kvarc_ret decode(struct device_cache *x, const kvarc_common *common)
+{
+	struct bench_cache *c = x->c;
+	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+	kvarc_source source = { .size = c->archive_bytes, .memory = c->archive };
+	kvarc_reader *r;
+	kvarc_ret ret;
+
+	ro.common = *common;
+	ret = kvarc_reader_open(&r, &source, &ro);
+	for (uint32_t i = 0; i < c->geometry->n_tracks && !ret; i++) {
+		for (uint64_t t = 0; t < c->tokens[i] && !ret; t += GPU_TOKENS) {
+			const uint64_t left = c->tokens[i] - t;
+			const kvarc_range range = { .track = i,
+				                    .n_layers = UINT32_MAX,
+				                    .t0 = t,
+				                    .n = left < GPU_TOKENS ? left : GPU_TOKENS };
+			ret = decode_range(x, r, &range);
+		}
+	}
+	kvarc_reader_close(&r);
+	return ret;
+}
+
+static void keep_fastest(double *best, double start)
+{
+	const double seconds = units_now() - start;
+
+	if (*best == 0 || seconds < *best)
+		*best = seconds;
+}
+
+static kvarc_ret measure(struct device_cache *x, const kvarc_common *common, struct bench_run *run)
+{
+	struct bench_cache *c = x->c;
+	struct gpu *g = x->gpu;
+	double start;
+	kvarc_ret ret;
+
+	memset(c->decoded_data, 0, c->raw_bytes);
+	ret = gpu_reserve(g, &x->from, c->raw_bytes);
+	if (!ret)
+		ret = gpu_reserve(g, &x->to, c->raw_bytes);
+	if (!ret)
+		ret = kvarc_device_send(g->d, x->from.at, c->data, c->raw_bytes, NULL);
+	if (!ret)
+		ret = kvarc_device_send(g->d, x->to.at, c->decoded_data, c->raw_bytes, NULL);
+	if (ret)
+		return ret;
+	start = units_now();
+	ret = encode(x, common, run);
+	keep_fastest(&run->encode_seconds, start);
+	if (ret)
+		return ret;
+	start = units_now();
+	ret = decode(x, common);
+	keep_fastest(&run->decode_seconds, start);
+	run->memory_bytes = x->from.bytes + x->to.bytes + g->staging.bytes + g->work.bytes +
+	                    g->status.bytes;
+	run->host_chunks = x->host_chunks;
+	run->chunks = x->chunks;
+	return ret ? ret : kvarc_device_fetch(g->d, c->decoded_data, x->to.at, c->raw_bytes, NULL);
+}
+
+bool bench_device_run(struct bench_cache *c, const struct options *o, const char *file,
+                      struct gpu *gpu, struct bench_run *run)
+{
+	struct device_cache x = { .c = c, .gpu = gpu };
+	kvarc_common common;
+	kvarc_error error;
+	kvarc_ret ret;
+
+	library_common(o, &common, &error);
+	memset(&error, 0, sizeof error);
+	memset(&gpu->error, 0, sizeof gpu->error);
+	common.progress = NULL;
+	common.threads = run->threads;
+	x.views = calloc(c->geometry->n_tensors, sizeof *x.views);
+	ret = x.views ? measure(&x, &common, run) : KVARC_MEM;
+	free(x.views);
+	kvarc_device_free(gpu->d, x.from.at);
+	kvarc_device_free(gpu->d, x.to.at);
+	if (ret) {
+		library_error(file, ret, gpu->error.code ? &gpu->error : &error, NULL, NULL);
+		return false;
+	}
+	if (memcmp(c->data, c->decoded_data, c->raw_bytes) != 0) {
+		msg_error(file, "what the GPU decoded differs from the input; "
+		                "this is a bug in kvarc, please report it");
+		return false;
+	}
+	return true;
+}

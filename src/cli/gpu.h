@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gpu.h - the GPU of --device, and memory of it */
+#ifndef KVARC_CLI_GPU_H
+#define KVARC_CLI_GPU_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <kvarc/device.h>
+
+#include "options.h"
+
+/* Memory of the GPU that grows. */
+struct gpu_memory {
+	uint64_t at, bytes;
+};
+
+/* A GPU. d: NULL, there is none. */
+struct gpu {
+	kvarc_device *d;
+	kvarc_device_info info;
+	kvarc_error error; /* of d */
+	/* of the plan in hand; staging and work are its own, too */
+	struct gpu_memory staging, work, status;
+	void *words; /* a copy of status, status.bytes of it */
+};
+
+/* Tokens that are coded at once: what they take in the memory of a GPU is bounded. */
+enum { GPU_TOKENS = 2048 };
+
+/* Opens the GPU of --device; without one true, and nothing is done. false: a message was shown. */
+bool gpu_open(struct gpu *g, const struct options *o);
+/* Closes it, and frees its memory. */
+void gpu_close(struct gpu *g);
+
+/* Makes memory large enough; what was in it is lost. Returns OK, MEM, IO. */
+kvarc_ret gpu_reserve(struct gpu *g, struct gpu_memory *m, uint64_t bytes);
+/* Brings a plan's chunks, or parameters, to the GPU; info is that of the plan. Returns as
+ * kvarc_device_stage and kvarc_device_place do. */
+kvarc_ret gpu_place(struct gpu *g, kvarc_device_plan *p, const kvarc_device_view *views,
+                    kvarc_device_plan_info *info);
+/* Decodes a plan that is placed, and waits for its answers. Returns as kvarc_device_plan_answer. */
+kvarc_ret gpu_decode(struct gpu *g, kvarc_device_plan *p, const kvarc_device_plan_info *info);
+
+#endif
