@@ -250,7 +250,7 @@ endif
 if ENABLE_SHARED
 if GPU_TESTS
 check_LTLIBRARIES += tests/device/driver_stand_in.la
-unit_tests += tests/unit/test_device tests/unit/test_device_encode
+unit_tests += tests/unit/test_device tests/unit/test_device_encode tests/unit/test_device_damage
 endif
 endif
 tests_device_driver_stand_in_la_SOURCES = tests/device/driver_stand_in.cc gpu/host_fault.h
@@ -262,6 +262,9 @@ tests_unit_test_device_SOURCES = tests/unit/test_device.c $(device_util)
 tests_unit_test_device_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
 tests_unit_test_device_encode_SOURCES = tests/unit/test_device_encode.c $(device_util)
 tests_unit_test_device_encode_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
+tests_unit_test_device_damage_SOURCES = tests/unit/test_device_damage.c $(device_util) \
+	tests/gpu/archive_chunks.c tests/gpu/archive_chunks.h
+tests_unit_test_device_damage_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
 endif
