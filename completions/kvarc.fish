@@ -97,7 +97,7 @@ complete -c kvarc -n '__fish_seen_subcommand_from store' -l no-repack -d 'gc: co
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack test cut append compact train bench eval session store watch' -l threads -s T -x -d 'number of threads, 0 for all cores (default: up to 4)'
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack test list info cut append log compact train bench eval profiles repair session store watch' -l memory -s M -x -d 'memory limit, with K, M or G (256M)'
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack test cut append compact train bench eval' -l isa -x -a 'scalar avx2 avx512 neon' -d 'use only these kernels: scalar, avx2, avx512, neon'
-complete -c kvarc -n '__fish_seen_subcommand_from test bench' -l device -x -d 'code on a GPU as well: cuda:0, cuda:1, ...'
+complete -c kvarc -n '__fish_seen_subcommand_from pack unpack test bench' -l device -x -d 'code on a GPU: cuda:0, cuda:1, ...'
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack info cut compact train eval repair session store' -l force -s f -d 'overwrite existing files'
 complete -c kvarc -n '__fish_seen_subcommand_from unpack test list info' -l recursive -s r -d 'find the archives in folders and below'
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack' -l keep -s k -d 'keep the sources (the default)'

@@ -247,10 +247,12 @@ unit_tests += tests/unit/test_blocks tests/unit/test_store tests/unit/test_store
 	tests/unit/test_store_keys tests/unit/test_store_repack
 endif
 # A stand-in of NVIDIA's driver, which runs the kernels on the host.
+EXTRA_DIST += tests/device/command.sh
 if ENABLE_SHARED
 if GPU_TESTS
 check_LTLIBRARIES += tests/device/driver_stand_in.la
 unit_tests += tests/unit/test_device tests/unit/test_device_encode tests/unit/test_device_damage
+TESTS += tests/device/command.sh
 endif
 endif
 tests_device_driver_stand_in_la_SOURCES = tests/device/driver_stand_in.cc gpu/host_fault.h

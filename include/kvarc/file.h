@@ -194,6 +194,14 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_append_import(kvarc_import *im,
                                                          const kvarc_append_options *options,
                                                          kvarc_append_result *result);
 
+/* An append to a writer: arguments and answers are those of kvarc_writer_append_fetch. */
+typedef kvarc_ret (*kvarc_append_call)(void *opaque, kvarc_writer *w, uint32_t track, uint64_t n,
+                                       const int32_t *ids, const int32_t *positions,
+                                       kvarc_fetch fetch, void *fetch_opaque);
+/* kvarc_pack and kvarc_append_import of im append tokens by `append`, which may encode them on a
+ * GPU (kvarc/device.h), in place of kvarc_writer_append_fetch. append NULL: they do not. */
+KVARC_API void kvarc_import_append_by(kvarc_import *im, kvarc_append_call append, void *opaque);
+
 /* Unpacking. */
 typedef struct kvarc_item {
 	size_t index;
@@ -218,6 +226,16 @@ KVARC_API kvarc_ret kvarc_reader_item(kvarc_reader *r, size_t i, kvarc_item *ite
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_unpack(kvarc_reader *r, kvarc_item_open open,
                                                   void *opaque);
+
+/* Reads a range: arguments and answers are those of kvarc_reader_read_deliver; on any thread. */
+typedef kvarc_ret (*kvarc_read_call)(void *opaque, kvarc_reader *r, const kvarc_range *range,
+                                     kvarc_deliver deliver, void *deliver_opaque);
+/* As kvarc_unpack, with elements by `read`, which may decode them on a GPU (kvarc/device.h), in
+ * place of kvarc_reader_read_deliver. PROG, too, for a pipe, or with KVARC_READ_SALVAGE. read NULL:
+ * kvarc_unpack. */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_unpack_by(kvarc_reader *r, kvarc_item_open open,
+                                                     void *opaque, kvarc_read_call read,
+                                                     void *read_opaque);
 
 /* A llama.cpp slot that salvage or an export shortens. */
 typedef struct kvarc_slot_prefix {

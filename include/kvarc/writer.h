@@ -215,6 +215,10 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_checkpoint(kvarc_writer *w, co
  * and what was appended. 0 for a track that does not exist. */
 KVARC_API uint64_t kvarc_writer_tokens(const kvarc_writer *w, uint32_t track);
 
+/* Tokens of the segments of a track, but for its last one: segment_tokens of the options, or fewer
+ * where tokens are large. 0 without a geometry, or for a track that does not exist. */
+KVARC_API uint32_t kvarc_writer_segment_tokens(const kvarc_writer *w, uint32_t track);
+
 /* What was written so far. */
 KVARC_API void kvarc_writer_get_stats(const kvarc_writer *w, kvarc_writer_stats *stats);
 

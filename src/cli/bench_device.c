@@ -11,9 +11,6 @@
 #include "message.h"
 #include "units.h"
 
-/* The host encodes the first segment of each track, whose parameters kernels then use. */
-enum { SEGMENT = 256 };
-
 /* A cache and its copies in the memory of the GPU. */
 struct device_cache {
 	struct bench_cache *c;
@@ -87,8 +84,13 @@ static kvarc_ret encode(struct device_cache *x, const kvarc_common *common,
 	if (!ret)
 		ret = kvarc_writer_set_geometry(w, c->geometry);
 	for (uint32_t i = 0; i < c->geometry->n_tracks && !ret; i++) {
+		const uint32_t segment = kvarc_writer_segment_tokens(w, i);
+		const uint64_t many = segment < GPU_TOKENS ? GPU_TOKENS / segment * segment
+		                                           : segment;
+
 		for (uint64_t t = 0, n; t < c->tokens[i] && !ret; t += n) {
-			const uint64_t most = t ? GPU_TOKENS : SEGMENT;
+			/* the host encodes the first segment, whose parameters kernels use */
+			const uint64_t most = t ? many : segment;
 
 			n = c->tokens[i] - t < most ? c->tokens[i] - t : most;
 			ret = append(x, w, i, t, n);

@@ -10,6 +10,7 @@
 
 #include "commands.h"
 #include "engine_files.h"
+#include "gpu_files.h"
 #include "identities.h"
 #include "secrets.h"
 #include "library.h"
@@ -48,6 +49,8 @@ struct pack_job {
 	int level; /* of the archive */
 	struct workspace workspace;
 	const kvarc_keys *keys;
+	struct gpu *gpu; /* d NULL: there is none */
+	struct gpu_files on_gpu;
 };
 
 /* Level 0 has no use for the rotary embedding: not worth a search, which takes longer than all
@@ -269,10 +272,17 @@ static bool pack(struct pack_job *j)
 	j->tokens = wo.level < LEVEL_MODEL ? 0 : models_tokens(NULL, j->im);
 	progress_phase(j->tokens ? "running the model, packing" : "packing");
 	progress_tokens(j->tokens);
+	if (j->gpu->d) {
+		j->on_gpu.geometry = kvarc_import_geometry(j->im);
+		j->on_gpu.gpu = j->gpu;
+		kvarc_import_append_by(j->im, gpu_files_append, &j->on_gpu);
+	}
 	ret = kvarc_pack(j->im, &sink, &wo, &j->stats);
 	progress_stop();
-	if (ret != KVARC_OK)
+	if (ret != KVARC_OK) {
+		gpu_files_error(&j->on_gpu, &j->error);
 		report_failure(j, ret, &j->in);
+	}
 	if (ret != KVARC_OK || !is_unchanged(j)) {
 		output_abort(&j->out);
 		return false;
@@ -309,6 +319,11 @@ static void report(const struct pack_job *j)
 	report_real(&r, "seconds", j->seconds, 4);
 	report_real(&r, ".rate", (double)j->raw_bytes / j->seconds, 0);
 	report_real(&r, ".speed", (double)j->tokens / j->seconds, 0);
+	if (j->gpu->d) {
+		report_string(&r, "device", j->gpu->info.name);
+		report_u64(&r, "device_chunks", j->on_gpu.chunks);
+		report_u64(&r, "host_chunks", j->on_gpu.host_chunks);
+	}
 	report_string(&r, ".fitted", j->fitted ? " with a profile fitted to it" : "");
 	report_note(&r, j->in.name,
 	            "{raw_bytes:B} -> {file_bytes:B}, {.ratio:.2fx}"
@@ -317,6 +332,8 @@ static void report(const struct pack_job *j)
 	if (msg_level() > 0)
 		report_note(&r, j->in.name, "{input_format} -> {output}, level {level}{.fitted}");
 	report_end(&r);
+	if (j->gpu->d)
+		gpu_files_note(&j->on_gpu, j->in.name);
 }
 
 /* Only the file that was packed, not one that took its name or was written to meanwhile. */
@@ -354,9 +371,10 @@ static bool open_target(struct pack_job *j)
 }
 
 static void pack_one(const struct options *o, const char *file, const kvarc_lossy *tier,
-                     double max_error, const kvarc_keys *keys)
+                     double max_error, const kvarc_keys *keys, struct gpu *gpu)
 {
 	struct pack_job j = { .o = o,
+		              .gpu = gpu,
 		              .keys = keys,
 		              .model = { .fd = -1 },
 		              .replaced = -1,
@@ -378,6 +396,7 @@ static void pack_one(const struct options *o, const char *file, const kvarc_loss
 	}
 	kvarc_profile_close(&j.fitted);
 	kvarc_gate_close(&j.gate);
+	gpu_files_free(&j.on_gpu);
 	free(j.token_rates);
 	kvarc_import_close(&j.im);
 	workspace_close(&j.workspace);
@@ -448,6 +467,7 @@ void cmd_pack(const struct options *o)
 	kvarc_lossy tier = { 0 };
 	const kvarc_keys *keys;
 	double max_error;
+	struct gpu gpu;
 
 	if (!paths_check_operands(o))
 		return;
@@ -466,8 +486,9 @@ void cmd_pack(const struct options *o)
 		return;
 	if (!check_scores(o, &tier))
 		return;
-	if (!keys_writer(o, false, &keys))
+	if (!keys_writer(o, false, &keys) || !gpu_open(&gpu, o))
 		return;
 	for (size_t i = 0; i < o->n_files; i++)
-		pack_one(o, o->files[i], &tier, max_error, keys);
+		pack_one(o, o->files[i], &tier, max_error, keys, &gpu);
+	gpu_close(&gpu);
 }

@@ -8,6 +8,7 @@
 
 #include "commands.h"
 #include "damage_report.h"
+#include "gpu_files.h"
 #include "identities.h"
 #include "items.h"
 #include "library.h"
@@ -82,8 +83,9 @@ static void show_formats(struct input *in, kvarc_reader *r)
 	kvarc_info info;
 
 	if (kvarc_reader_get_info(r, &info) == KVARC_OK && info.state == KVARC_STATE_CUT) {
-		msg_error(in->name, "was cut: it ends before its files; what it holds of their "
-		                    "tokens comes with --to %ssafetensors",
+		msg_error(in->name,
+		          "was cut: it ends before its files; what it holds of their "
+		          "tokens comes with --to %ssafetensors",
 		          llama ? "llama or --to " : "");
 		return;
 	}
@@ -91,11 +93,15 @@ static void show_formats(struct input *in, kvarc_reader *r)
 	          llama ? "llama or --to " : "");
 }
 
+/* The GPU of --device; d NULL: there is none. */
+static struct gpu gpu;
+
 static void unpack_items(const struct options *o, struct input *in, kvarc_reader *r,
                          kvarc_error *error)
 {
 	struct items s = { .o = o, .archive = in->name, .mode = in->mode };
 	struct damage_list damage = { 0 };
+	struct gpu_files on_gpu = { .gpu = &gpu, .geometry = kvarc_reader_geometry(r) };
 	double start = units_now();
 	uint64_t tokens;
 	kvarc_ret ret;
@@ -115,10 +121,17 @@ static void unpack_items(const struct options *o, struct input *in, kvarc_reader
 	tokens = models_tokens(r, NULL);
 	progress_tokens(tokens);
 	progress_phase(tokens ? "running the model, unpacking" : "unpacking");
-	ret = kvarc_unpack(r, items_open, &s);
+	ret = gpu.d ? kvarc_unpack_by(r, items_open, &s, gpu_files_read, &on_gpu)
+	            : kvarc_unpack(r, items_open, &s);
 	progress_stop();
+	if (ret == KVARC_OK && gpu.d)
+		gpu_files_note(&on_gpu, in->name);
+	gpu_files_error(&on_gpu, error);
+	gpu_files_free(&on_gpu);
 	if (ret != KVARC_OK) {
-		if (!s.failed)
+		if (!s.failed && gpu.d && ret == KVARC_PROG)
+			msg_error(in->name, "is no file that can seek, which --device needs");
+		else if (!s.failed)
 			library_error(in->name, ret, error, in, items_failed_output(&s));
 	} else {
 		const char *rest = after_salvage(o, &s);
@@ -262,5 +275,8 @@ void cmd_unpack_to(const struct options *o)
 
 void cmd_unpack(const struct options *o)
 {
+	if (!gpu_open(&gpu, o))
+		return;
 	each(o, o->to ? export_tensors : unpack_one);
+	gpu_close(&gpu);
 }

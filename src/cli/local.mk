@@ -6,6 +6,7 @@ kvarc_SOURCES = \
 	src/cli/main.c src/cli/commands.h \
 	src/cli/device_test.c src/cli/device_test.h src/cli/gpu.c src/cli/gpu.h \
 	src/cli/bench_device.c src/cli/bench_device.h \
+	src/cli/gpu_files.c src/cli/gpu_files.h \
 	src/cli/options.c src/cli/options.h \
 	src/cli/option_rules.c src/cli/option_table.c src/cli/option_values.c \
 	src/cli/option_values.h \

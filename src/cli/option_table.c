@@ -324,8 +324,8 @@ const struct option_row options_rows[] = {
 	  "memory limit, with K, M or G (256M)", CALL(options_set_memory) },
 	{ 0, "isa", "SET", ARG_CHOICE, ISAS, CODES,
 	  "use only these kernels: scalar, avx2, avx512, neon", CALL(options_set_isa) },
-	{ 0, "device", "GPU", ARG_VALUE, NULL, VERB_TEST | VERB_BENCH,
-	  "code on a GPU as well: cuda:0, cuda:1, ...", CALL(options_set_device) },
+	{ 0, "device", "GPU", ARG_VALUE, NULL, VERB_TEST | VERB_BENCH | VERB_PACK | VERB_UNPACK,
+	  "code on a GPU: cuda:0, cuda:1, ...", CALL(options_set_device) },
 	{ 'f', "force", NULL, ARG_NONE, NULL,
 	  WRITES | VERB_REPAIR | VERB_INFO | VERB_TRAIN | VERB_EVAL | VERB_SESSION |
 	          VERB_STORE,

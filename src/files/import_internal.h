@@ -114,6 +114,8 @@ struct kvarc_import {
 	char note[200];             /* "": none */
 	/* given by kvarc_import_identity; an empty value leaves a key out */
 	struct kvi_identity identity;
+	kvarc_append_call append; /* NULL: kvarc_writer_append_fetch */
+	void *append_opaque;
 };
 
 /*

@@ -284,11 +284,28 @@ static int fetch_shifted(void *opaque, uint32_t tensor, uint32_t head, uint32_t 
 	return kvarc_import_fetch(s->im, tensor, head, heads, t0 - s->shift, n, dst);
 }
 
+static kvarc_ret append_fetch(void *opaque, kvarc_writer *w, uint32_t track, uint64_t n,
+                              const int32_t *ids, const int32_t *positions, kvarc_fetch fetch,
+                              void *fetch_opaque)
+{
+	(void)opaque;
+	return kvarc_writer_append_fetch(w, track, n, ids, positions, fetch, fetch_opaque);
+}
+
+void kvarc_import_append_by(kvarc_import *im, kvarc_append_call append, void *opaque)
+{
+	if (!im)
+		return;
+	im->append = append;
+	im->append_opaque = opaque;
+}
+
 kvarc_ret kvi_pack_tokens(kvarc_import *im, kvarc_writer *w, const kvarc_writer_options *options,
                           uint32_t track, uint64_t from, uint64_t shift)
 {
 	const struct kvi_imp_track *t = &im->tracks[track];
 	const uint32_t batch = batch_of(options);
+	const kvarc_append_call append = im->append ? im->append : append_fetch;
 	struct shifted s = { im, shift };
 	int32_t *positions = kvi_array(&im->alloc, batch, 2 * sizeof *positions);
 	kvarc_ret ret = KVARC_OK;
@@ -300,8 +317,8 @@ kvarc_ret kvi_pack_tokens(kvarc_import *im, kvarc_writer *w, const kvarc_writer_
 		if (kvi_import_tokens(im, track, t0, n, positions, ids))
 			ret = read_failed(options);
 		else
-			ret = kvarc_writer_append_fetch(w, track, n, t->has_ids ? ids : NULL,
-			                                positions, fetch_shifted, &s);
+			ret = append(im->append_opaque, w, track, n, t->has_ids ? ids : NULL,
+			             positions, fetch_shifted, &s);
 	}
 	kvi_free(&im->alloc, positions);
 	return ret;

@@ -20,4 +20,7 @@ struct kvi_token_span {
 kvarc_ret kvi_unpack_elements(kvarc_reader *r, const struct kvi_restore *plan,
                               const kvarc_sink *sink, const struct kvi_token_span *spans);
 
+/* The failure of an unpack of an archive that holds no files; the error is that of r. */
+kvarc_ret kvi_unpack_no_files(kvarc_reader *r);
+
 #endif

@@ -34,6 +34,8 @@ struct unpack_item {
 };
 
 struct unpacking {
+	kvarc_read_call read; /* of ranges; NULL: kvarc_reader_read_deliver */
+	void *read_opaque;
 	kvarc_reader *r;
 	const kvarc_geometry *geometry;
 	const struct kvi_alloc *alloc;
@@ -372,7 +374,9 @@ static kvarc_ret read_ranges(struct unpacking *u, unsigned at_once)
 		if (next && next != KVARC_END)
 			return next;
 		if (segments && (next || segments == at_once || s.track != range.track)) {
-			kvarc_ret ret = kvarc_reader_read_deliver(u->r, &range, deliver, u);
+			kvarc_ret ret = u->read ? u->read(u->read_opaque, u->r, &range, deliver, u)
+			                        : kvarc_reader_read_deliver(u->r, &range, deliver,
+			                                                    u);
 			ret = ret ? ret : flush_rows(u);
 			if (ret)
 				return ret;
@@ -391,7 +395,7 @@ static kvarc_ret read_ranges(struct unpacking *u, unsigned at_once)
 static kvarc_ret read_tokens(struct unpacking *u)
 {
 	unsigned at_once = kvi_reader_segments_at_once(u->r);
-	if (at_once == 1 || kvi_reader_is_salvage(u->r) || !kvi_reader_can_seek(u->r))
+	if (!u->read && (at_once == 1 || kvi_reader_is_salvage(u->r) || !kvi_reader_can_seek(u->r)))
 		return read_segments(u);
 	return read_ranges(u, ROUNDS * at_once);
 }
@@ -434,29 +438,25 @@ static kvarc_ret start(struct unpacking *u)
 	           : KVARC_OK;
 }
 
-/* The files come after the elements: those of one that was cut are behind its end. */
-static kvarc_ret fail_no_files(kvarc_reader *r)
-{
-	kvarc_info info;
-	kvarc_ret ret = kvarc_reader_get_info(r, &info);
-	if (!ret && info.state == KVARC_STATE_CUT)
-		return kvi_reader_fail(r, KVARC_OPTIONS,
-		                       "the archive was cut, and ends before its files; "
-		                       "salvage or export its tensors");
-	return kvi_reader_fail(r, KVARC_OPTIONS,
-	                       "the archive holds no files; export its tensors instead");
-}
-
 kvarc_ret kvarc_unpack(kvarc_reader *r, kvarc_item_open open, void *opaque)
 {
-	if (!r || !open || kvi_reader_started(r))
+	return kvarc_unpack_by(r, open, opaque, NULL, NULL);
+}
+
+kvarc_ret kvarc_unpack_by(kvarc_reader *r, kvarc_item_open open, void *opaque, kvarc_read_call read,
+                          void *read_opaque)
+{
+	if (!r || !open || kvi_reader_started(r) ||
+	    (read && (kvi_reader_is_salvage(r) || !kvi_reader_can_seek(r))))
 		return KVARC_PROG;
 	struct unpacking u = { .r = r,
+		               .read = read,
+		               .read_opaque = read_opaque,
 		               .geometry = kvarc_reader_geometry(r),
 		               .alloc = kvi_reader_alloc(r),
 		               .n_items = kvi_reader_n_items(r) };
 	if (u.n_items == 0)
-		return fail_no_files(r);
+		return kvi_unpack_no_files(r);
 	kvarc_ret ret = start(&u);
 	if (!ret)
 		ret = open_items(&u, open, opaque);

@@ -275,6 +275,13 @@ static kvarc_ret check(kvarc_writer *w, const struct append *a)
 	return ret;
 }
 
+uint32_t kvarc_writer_segment_tokens(const kvarc_writer *w, uint32_t track)
+{
+	return w && w->has_geometry && track < w->geometry.n_tracks
+	               ? w->tracks[track].segment_tokens
+	               : 0;
+}
+
 static uint64_t tokens_so_far(const kvarc_writer *w, uint32_t track)
 {
 	return w->has_geometry && track < w->geometry.n_tracks ? w->tracks[track].n_appended : 0;

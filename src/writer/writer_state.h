@@ -352,6 +352,7 @@ kvarc_ret kvi_writer_take_coded(struct kvi_encode_job *j);
  * GEOMETRY. */
 kvarc_ret kvi_writer_may_append(const kvarc_writer *w, uint32_t track, uint64_t t0, uint64_t n,
                                 const int32_t *positions);
+/* Writes the tokens of a track that wait. Returns OK, MEM, MEMLIMIT, IO. */
 kvarc_ret kvi_writer_flush_track(kvarc_writer *w, uint32_t track);
 
 #endif

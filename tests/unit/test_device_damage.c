@@ -73,9 +73,9 @@ static bool damage(struct synth_file *f, const struct payloads *p, enum damage k
 }
 
 /* What came of reading an archive. */
-enum outcome { NOTICED, RIGHT, WRONG };
+enum read_outcome { NOTICED, RIGHT, WRONG };
 
-static enum outcome decode(kvarc_device *d, kvarc_device_plan *p, const struct made_archive *m)
+static enum read_outcome decode(kvarc_device *d, kvarc_device_plan *p, const struct made_archive *m)
 {
 	struct device_memory mem;
 	kvarc_device_plan_info info;
@@ -97,13 +97,13 @@ static enum outcome decode(kvarc_device *d, kvarc_device_plan *p, const struct m
 	return ret ? NOTICED : same ? RIGHT : WRONG;
 }
 
-static enum outcome read_damaged(kvarc_device *d, struct synth_file *f,
-                                 const struct made_archive *m)
+static enum read_outcome read_damaged(kvarc_device *d, struct synth_file *f,
+                                      const struct made_archive *m)
 {
 	const kvarc_range range = { .n_layers = UINT32_MAX, .n = TOKENS };
 	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
 	kvarc_source source = synth_source(f);
-	enum outcome outcome = NOTICED;
+	enum read_outcome outcome = NOTICED;
 	kvarc_device_plan *p;
 	kvarc_reader *r;
 	o.common.error = &error;
@@ -131,7 +131,7 @@ static void damage_archive(kvarc_device *d, struct made_archive *m, unsigned n, 
 		memcpy(f.p, m->f.p, m->f.n);
 		f.n = m->f.n;
 		const bool other = damage(&f, &payloads, kind);
-		const enum outcome outcome = read_damaged(d, &f, m);
+		const enum read_outcome outcome = read_damaged(d, &f, m);
 		if (outcome == WRONG || (other && outcome != NOTICED)) {
 			print_error("damage %d, number %u: not noticed\n", (int)kind, i);
 			fail();

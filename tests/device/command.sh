@@ -1,0 +1,77 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# command.sh - pack, unpack, test and bench with --device: the kernels on the host, behind the
+# stand-in of the driver (driver_stand_in.cc). Runs in the build folder.
+set -eu
+srcdir=${srcdir:-.}
+kvarc=${KVARC:-./kvarc}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+KVARC_CACHE=off
+export KVARC_CACHE
+fail() {
+	echo "$*"
+	cat "$work"/*.out
+	exit 1
+}
+
+# Without a driver each says what is missing, in one line, and does nothing.
+for verb in "pack -o $work/none.kva" "unpack -o $work/none" test bench; do
+	# shellcheck disable=SC2086 # words
+	if "$kvarc" $verb --device cuda:0 "$srcdir/tests/data/sample/no-such-file" \
+		> "$work/none.out" 2>&1; then
+		fail "$verb: no failure"
+	fi
+	[ "$(wc -l < "$work/none.out")" = 1 ] || fail "$verb: not one line"
+	grep -q 'kvarc: --device: no NVIDIA driver' "$work/none.out" || fail "$verb: another reason"
+done
+
+stand_in=$PWD/tests/device/.libs/driver_stand_in.so
+[ -e "$stand_in" ] || { echo "no stand-in of the driver"; exit 77; }
+mkdir "$work/lib"
+ln -s "$stand_in" "$work/lib/libcuda.so.1"
+gpu() {
+	LD_LIBRARY_PATH="$work/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
+		KVARC_KERNELS=Makefile KVARC_ENCODERS=Makefile "$kvarc" "$@"
+}
+
+# Archives and files are those of the host.
+same() { # FILE OPTION...
+	file=$1
+	shift
+	"$kvarc" pack -q "$@" -o "$work/host.kva" "$file"
+	gpu pack "$@" --device cuda:0 -o "$work/gpu.kva" "$file" 2> "$work/pack.out"
+	grep -q 'stand-in of a GPU: of [0-9]* chunks the host coded [0-9]*$' "$work/pack.out" ||
+		fail "pack: does not say who coded"
+	cmp "$work/host.kva" "$work/gpu.kva"
+	gpu unpack --device cuda:0 -o "$work/file" "$work/gpu.kva" 2> "$work/unpack.out"
+	grep -q 'chunks the host coded' "$work/unpack.out" || fail "unpack: does not say who decoded"
+	cmp "$work/file" "$file"
+	gpu test --device cuda:0 -q "$work/gpu.kva"
+	rm "$work"/*.kva "$work/file"
+}
+for name in smollm2-135m-bf16-160.safetensors smollm2-135m-f16-160.slot; do
+	same "$srcdir/tests/data/sample/$name" -0
+	same "$srcdir/tests/data/sample/$name" -1
+done
+# Four segments, three of them for kernels.
+tail -c 524288 "$srcdir/tests/data/sample/smollm2-135m-bf16-160.safetensors" > "$work/page"
+for level in 0 1; do
+	same "$work/page" "-$level" --raw bf16,2LTHD,L=2,H=2,D=32
+	counts=$(sed -n 's/.*: of \([0-9]*\) chunks the host coded \([0-9]*\)$/\1 \2/p' "$work/pack.out")
+	[ "${counts% *}" = 16 ] && [ "${counts#* }" -lt 16 ] || fail "level $level: $counts"
+done
+
+# Rows of the GPU beside those of the host, and the same size.
+gpu bench --json --device cuda:0 --repeat 1 -T1 -1 --isa scalar \
+	"$srcdir/tests/data/sample/smollm2-135m-bf16-160.safetensors" > "$work/bench.out"
+[ "$(wc -l < "$work/bench.out")" = 2 ] || fail "bench: not two rows"
+grep -q '"isa":"cuda:0".*"device_chunks":60' "$work/bench.out" || fail "bench: no row of the GPU"
+[ "$(sed 's/.*"file_bytes":\([0-9]*\).*/\1/' "$work/bench.out" | sort -u | wc -l)" = 1 ] ||
+	fail "bench: archives of two sizes"
+
+# What --device cannot do.
+if gpu unpack --device cuda:0 --salvage "$work/none" 2> "$work/salvage.out"; then
+	fail "unpack --salvage: no failure"
+fi
+grep -q -- '--salvage and --to decode on the host' "$work/salvage.out" || fail "--salvage"
