@@ -3,9 +3,8 @@
 #ifndef KVI_GPU_BATCH_RUN_BODY_H
 #define KVI_GPU_BATCH_RUN_BODY_H
 
-#include "chunk_finish_body.h"
 #include "exponent_decode_body.h"
-#include "grid_decode_body.h"
+#include "linear_walk_body.h"
 
 WARP_FN kvi_gpu_opened *opened_of(const kvi_gpu_chunk *c)
 {
@@ -66,24 +65,86 @@ WARP_FN void run_grid(const kvi_gpu_chunk *c, const grid_shared *t, uint32_t num
 		o->stream[number].good = grid_decode<D>(c, o, number, t);
 }
 
+/* Whether there is work in a stage for a chunk with a model. */
+WARP_FN bool runs_linear(const kvi_gpu_chunk *c, uint32_t stage)
+{
+	if (!c->linear || c->stage != stage || opened_of(c)->status != KVI_GPU_OPEN)
+		return false;
+	return linear_of(c)->features != KVI_GPU_FEATURES_ALL || sources_good(linear_of(c));
+}
+
+/* Step 2 of codec 7, and of chunks that others are predicted from: angles and rows of the token
+ * table, a warp a pair of a rope and a warp 32 tokens; then bases and sums, a warp a panel and 32
+ * tokens. */
+WARP_FN void run_angles(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables, uint32_t stage,
+                        uint32_t warp)
+{
+	if (!runs_linear(c, stage))
+		return;
+	find_turns(c, tables, warp);
+	find_rows(c, warp);
+}
+WARP_FN void run_sums(const kvi_gpu_chunk *c, uint32_t stage, uint32_t step, uint32_t warp)
+{
+	if (!runs_linear(c, stage) || linear_of(c)->features != KVI_GPU_FEATURES_ALL)
+		return;
+	const kvi_gpu_model *m = model_of(linear_of(c));
+	const uint32_t panels = head_panels(m);
+	if (warp >= m->heads * panels || step * 32 >= c->tokens)
+		return;
+	const linear_panel p = panel_at(m, warp / panels, warp % panels);
+	find_bases(c, &p, step);
+	if (m->b)
+		find_sums(c, &p, step);
+}
+/* Whether streams of codec 7 are decoded in a stage; then a warp a stream. */
+WARP_FN bool decodes_linear(const kvi_gpu_chunk *c, uint32_t dtype, uint32_t stage)
+{
+	return runs(c, CODEC_LINEAR, dtype) && runs_linear(c, stage);
+}
+template <int D>
+WARP_FN void run_linear(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables,
+                        const grid_shared *codes, uint32_t number)
+{
+	kvi_gpu_opened *o = opened_of(c);
+	if (number < o->n_streams)
+		o->stream[number].good = linear_decode<D>(c, o, tables, codes, number);
+}
+
 /* Step 3, a warp a stream. */
-WARP_FN void run_finish(const kvi_gpu_chunk *c, uint32_t number)
+WARP_FN void run_finish(const kvi_gpu_chunk *c, uint32_t stage, uint32_t number)
 {
 	kvi_gpu_opened *o = opened_of(c);
 	const uint32_t size = element_bytes(c->dtype);
-	if (o->status != KVI_GPU_OPEN || number >= finished_streams(o))
+	if (c->stage != stage || o->status != KVI_GPU_OPEN || number >= finished_streams(o))
 		return;
 	o->stream[number].good = size == 1   ? finish_stream<1>(c, o, number)
 				 : size == 2 ? finish_stream<2>(c, o, number)
 					     : finish_stream<4>(c, o, number);
 }
 
+/* Then features of what codec 7 has not decoded, a warp 32 tokens. */
+template <int D>
+WARP_FN void run_features(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables, uint32_t stage,
+                          uint32_t step)
+{
+	const kvi_gpu_opened *o = opened_of(c);
+	if (c->dtype == D && runs_linear(c, stage) && step * 32 < c->tokens &&
+	    (c->codec != CODEC_LINEAR || !o->n_streams))
+		find_features<D>(c, o, tables, step);
+}
+
 /* Step 4, a warp a chunk. */
-WARP_FN void run_answer(const kvi_gpu_chunk *c, span<uint32_t> status, uint32_t number)
+WARP_FN void run_answer(const kvi_gpu_chunk *c, uint32_t stage, span<uint32_t> status,
+                        uint32_t number)
 {
 	kvi_gpu_opened *o = opened_of(c);
+	if (c->stage != stage)
+		return;
 	o->status = finish_chunk(c, o);
 	st_one(status, number, o->status);
+	if (c->linear)
+		keep_status(linear_of(c), o->status);
 }
 
 /* Step 5, a warp a token. */

@@ -6,17 +6,7 @@
 #ifndef KVI_GPU_CHUNK_FINISH_BODY_H
 #define KVI_GPU_CHUNK_FINISH_BODY_H
 
-#include "chunk_open_body.h"
-
-/* An element at any byte of a payload. */
-template <int SIZE> WARP_FN u32v payload_element(span<const uint8_t> p, u32v at, boolv on)
-{
-	u32v v = splat(0);
-	UNROLL
-	for (uint32_t i = 0; i < SIZE; i++)
-		v |= ldg_if(p, at + i, on) << 8 * i;
-	return v;
-}
+#include "linear_expand_body.h"
 
 WARP_FN bool has_mask(const kvi_gpu_opened *o)
 {
@@ -28,7 +18,8 @@ WARP_FN uint64_t elements_at(const kvi_gpu_chunk *c, const kvi_gpu_opened *o)
 {
 	if (c->codec == CODEC_RAW)
 		return c->payload + KVI_GPU_HEADER;
-	return c->codec == CODEC_CONSTANT || has_mask(o) ? c->decoded : c->packed;
+	return c->codec == CODEC_CONSTANT || c->codec == CODEC_LINEAR || has_mask(o) ? c->decoded
+	                                                                             : c->packed;
 }
 
 /* The number of the token behind the n-th one that the mask leaves. */
@@ -108,6 +99,9 @@ WARP_FN bool finish_stream(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, uint
 		return false;
 	if (c->codec == CODEC_CONSTANT)
 		fill_chunk<SIZE>(c);
+	else if (c->codec == CODEC_LINEAR)
+		for (uint32_t t = first; t < end; t++)
+			expand_slots<SIZE>(c, o, t);
 	else if (has_mask(o))
 		expand_tokens<SIZE>(c, o, number, first, end);
 	warp_barrier();
@@ -141,6 +135,8 @@ WARP_FN uint32_t finish_chunk(const kvi_gpu_chunk *c, const kvi_gpu_opened *o)
 {
 	if (o->status != KVI_GPU_OPEN)
 		return o->status;
+	if (c->codec == CODEC_LINEAR && !sources_good(linear_of(c)))
+		return KVI_GPU_SOURCE;
 	for (uint32_t i = 0; i < finished_streams(o); i++)
 		if (!o->stream[i].good)
 			return KVI_GPU_DATA;
@@ -154,6 +150,13 @@ WARP_FN uint32_t finish_chunk(const kvi_gpu_chunk *c, const kvi_gpu_opened *o)
 		wrong |= mask_of(on & !(page >> 31 != 0) & (page >= c->view.n_pages));
 	}
 	return wrong ? KVI_GPU_PAGE : KVI_GPU_OK;
+}
+
+/* The status that chunks see which are predicted from one: that it has no features counts, too. */
+WARP_FN void keep_status(const kvi_gpu_linear *l, uint32_t status)
+{
+	const bool lacks = l->features == KVI_GPU_FEATURES_ALL && !sources_good(l);
+	st_one(span_at<uint32_t>(l->kept, 1), 0, lacks ? (uint32_t)KVI_GPU_SOURCE : status);
 }
 
 /* Copies a token of a good chunk to its view. */

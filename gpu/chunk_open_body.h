@@ -11,7 +11,7 @@
 #include "hash_body.h"
 #include "stream_words_body.h"
 
-enum { CODEC_RAW = 0, CODEC_CONSTANT = 2, CODEC_EXPONENT = 4, CODEC_GRID = 5 };
+enum { CODEC_RAW = 0, CODEC_CONSTANT = 2, CODEC_EXPONENT = 4, CODEC_GRID = 5, CODEC_LINEAR = 7 };
 enum { MASK_CHANNELS = 1, MASK_ROWS = 2, PLANE_STORED = 0, PLANE_ZSTD = 1, PLANE_CONSTANT = 2 };
 
 /* A payload and how far it was read. */
@@ -128,6 +128,21 @@ WARP_FN void read_mask(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_opened *o
 	}
 }
 
+/* Of all channels, in place of the list of those that remain: where in the payload the value of a
+ * constant one is, 0 of the others. */
+WARP_FN void list_values(const kvi_gpu_chunk *c, const kvi_gpu_opened *o)
+{
+	const uint32_t C = c->heads * c->head_channels, size = element_bytes(c->dtype);
+	span<const uint8_t> p = span_at<const uint8_t>(c->payload, c->payload_bytes);
+	span<uint32_t> columns = span_at<uint32_t>(c->columns, C);
+	for (uint32_t i = 0, n = 0; i < C; i += 32) {
+		const uint32_t set = bitmap_word(p, o->channel_bits, i, C);
+		const u32v value = (below(set) + n) * size + o->channel_values;
+		st_if(columns, lanes() + i, select(lane_in(set), value, splat(0)), lanes() + i < C);
+		n += count(set);
+	}
+}
+
 /* Table, states and words of the streams (spec rans 4). */
 WARP_FN void read_streams(payload_in *in, kvi_gpu_opened *o)
 {
@@ -178,13 +193,13 @@ WARP_FN uint32_t read_plane(payload_in *in, uint32_t n, uint32_t k, kvi_gpu_plan
 	return used && last >> used ? KVI_GPU_DATA : KVI_GPU_OPEN;
 }
 
-/* All planes of a codec and a format (spec exponent 3, grid 6). */
+/* All planes of a codec and a format (spec exponent 3, grid 6, linear 5). */
 WARP_FN uint32_t read_planes(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_opened *o)
 {
 	const uint32_t n = o->rows * o->columns, dtype = c->dtype;
 	uint32_t left = dtype == 1 ? 24 : dtype == 2 ? 11 : dtype == 3 ? 8 : dtype == 4 ? 4 : 3;
 	uint32_t status = KVI_GPU_OPEN;
-	if (c->codec == CODEC_GRID)
+	if (c->codec != CODEC_EXPONENT)
 		left = dtype == 1 ? 16 : 0;
 	for (uint32_t i = 0; left && status == KVI_GPU_OPEN; i++) {
 		const uint32_t k = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
@@ -257,8 +272,14 @@ WARP_FN uint32_t open_chunk(const kvi_gpu_chunk *c, kvi_gpu_opened *o)
 		const uint32_t bytes = c->codec == CODEC_RAW ? c->tokens * C * size : size;
 		return b == 3 && !section && in.n - in.at == bytes ? KVI_GPU_OPEN : KVI_GPU_DATA;
 	}
-	if (C > KVI_GPU_CHANNELS || !c->params)
+	if (C > KVI_GPU_CHANNELS || !(c->codec == CODEC_LINEAR ? c->linear : c->params))
 		return KVI_GPU_HOST;
+	if (c->codec == CODEC_LINEAR) {
+		const uint32_t status = open_streams(&in, c, o, b, section);
+		if (status == KVI_GPU_OPEN)
+			list_values(c, o);
+		return status == KVI_GPU_OPEN && o->row_bits ? (uint32_t)KVI_GPU_DATA : status;
+	}
 	const kvi_gpu_params *p = (const kvi_gpu_params *)(uintptr_t)c->params;
 	if (p->n_tables > KVI_GPU_TABLES)
 		return KVI_GPU_HOST;

@@ -109,7 +109,8 @@ struct kvi_gpu_work kvi_gpu_work_of(const struct kvi_chunk *shape, unsigned code
 	const size_t ring = 2 * C + RING_MORE;
 	struct kvi_gpu_work w = { 0 };
 	w.packed = aligned(sizeof(struct kvi_gpu_encoding)); /* the larger one */
-	w.decoded = w.packed + elements;
+	/* slots of codec linear are elsewhere (linear_job.h) */
+	w.decoded = w.packed + (codec == KVI_CODEC_LINEAR ? 0 : elements);
 	w.contexts = w.decoded + elements;
 	w.columns = w.contexts;
 	if (codec == KVI_CODEC_GRID)

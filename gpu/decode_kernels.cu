@@ -57,15 +57,23 @@ static __device__ __forceinline__ void contexts_block(const kvi_gpu_chunk *chunk
 		run_contexts<D>(c, tables, warp_of_grid());
 }
 
+/* enc, token and first in shared memory. Not a function: on sm_80 to 89 a step of codec 5 would have
+ * 4 instructions more. */
+#define SHARED_CODES(shared)                                                 \
+	{                                                                    \
+		{ shared }, { shared + GRID_TABLES * GRID_SYMBOLS },         \
+		{                                                            \
+			(uint8_t *)(shared + GRID_TABLES * GRID_SYMBOLS + 64) \
+		}                                                            \
+	}
+
 /* A block GRID_CHUNKS chunks, a warp a stream. Shared memory: enc, token, first. */
 template <int D>
 static __device__ __forceinline__ void grid_block(const kvi_gpu_chunk *chunks, uint32_t n,
                                                   const kvi_gpu_tables *tables)
 {
 	extern __shared__ __align__(16) uint32_t shared[];
-	const grid_shared t = { { shared },
-		                { shared + GRID_TABLES * GRID_SYMBOLS },
-		                { (uint8_t *)(shared + GRID_TABLES * GRID_SYMBOLS + 64) } };
+	const grid_shared t = SHARED_CODES(shared);
 	const uint32_t warp = threadIdx.x / 32;
 	const uint32_t at = blockIdx.x * GRID_CHUNKS + warp / KVI_GPU_STREAMS;
 	grid_tables(&t, tables, warp, blockDim.x / 32);
@@ -93,19 +101,66 @@ GRID(bf16, 3)
 GRID(e4m3, 4)
 GRID(e5m2, 5)
 
-/* A block a chunk, a warp a stream. */
-extern "C" __global__ void __launch_bounds__(32 * KVI_GPU_STREAMS)
-kvi_gpu_finish(const kvi_gpu_chunk *chunks)
+/* blockIdx.y: the chunk, here and in the next one, whose blockIdx.z are 32 tokens. */
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+kvi_gpu_angles(const kvi_gpu_chunk *chunks, const kvi_gpu_tables *t, uint32_t stage)
 {
-	run_finish(&chunks[blockIdx.x], threadIdx.x / 32);
+	run_angles(&chunks[blockIdx.y], t, stage, warp_of_grid());
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-kvi_gpu_answer(const kvi_gpu_chunk *chunks, uint32_t n, uint32_t *status)
+kvi_gpu_sums(const kvi_gpu_chunk *chunks, uint32_t stage)
+{
+	run_sums(&chunks[blockIdx.y], stage, blockIdx.z, warp_of_grid());
+}
+
+/* A block a chunk, a warp a stream. Shared memory as of codec 5. */
+template <int D>
+static __device__ __forceinline__ void linear_block(const kvi_gpu_chunk *chunks,
+                                                    const kvi_gpu_tables *tables, uint32_t stage)
+{
+	extern __shared__ __align__(16) uint32_t shared[];
+	const kvi_gpu_chunk *c = &chunks[blockIdx.x];
+	if (!decodes_linear(c, D, stage))
+		return;
+	const grid_shared t = SHARED_CODES(shared);
+	grid_tables(&t, tables, threadIdx.x / 32, blockDim.x / 32);
+	__syncthreads();
+	run_linear<D>(c, tables, &t, threadIdx.x / 32);
+}
+
+#define LINEAR(name, dtype)                                                             \
+	extern "C" __global__ void __launch_bounds__(32 * KVI_GPU_STREAMS, 2)           \
+	kvi_gpu_linear_##name(const kvi_gpu_chunk *chunks, const kvi_gpu_tables *t,     \
+	                      uint32_t stage)                                           \
+	{                                                                               \
+		linear_block<dtype>(chunks, t, stage);                                  \
+	}                                                                               \
+	extern "C" __global__ void __launch_bounds__(32 * KVI_GPU_STREAMS)              \
+	kvi_gpu_features_##name(const kvi_gpu_chunk *chunks, const kvi_gpu_tables *t,   \
+	                        uint32_t stage)                                         \
+	{                                                                               \
+		run_features<dtype>(&chunks[blockIdx.x], t, stage, threadIdx.x / 32);   \
+	}
+LINEAR(f32, 1)
+LINEAR(f16, 2)
+LINEAR(bf16, 3)
+LINEAR(e4m3, 4)
+LINEAR(e5m2, 5)
+
+/* A block a chunk, a warp a stream. */
+extern "C" __global__ void __launch_bounds__(32 * KVI_GPU_STREAMS)
+kvi_gpu_finish(const kvi_gpu_chunk *chunks, uint32_t stage)
+{
+	run_finish(&chunks[blockIdx.x], stage, threadIdx.x / 32);
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+kvi_gpu_answer(const kvi_gpu_chunk *chunks, uint32_t n, uint32_t *status, uint32_t stage)
 {
 	const uint32_t i = warp_of_grid();
 	if (i < n)
-		run_answer(&chunks[i], span<uint32_t>{ status }, i);
+		run_answer(&chunks[i], stage, span<uint32_t>{ status }, i);
 }
 
 /* blockIdx.y: the chunk. */

@@ -13,10 +13,11 @@
 /* The answer for a chunk; other values mean that its kernels have not run. */
 enum kvi_gpu_status {
 	KVI_GPU_OK = 0,
-	KVI_GPU_DATA = 1, /* damaged, or not valid */
-	KVI_GPU_HOST = 2, /* outside of the GPU subset (spec 3.6) or of the limits below */
-	KVI_GPU_OPEN = 3, /* the header is good, the elements are not there yet */
-	KVI_GPU_PAGE = 4  /* the page table names a page that the view does not have */
+	KVI_GPU_DATA = 1,  /* damaged, or not valid */
+	KVI_GPU_HOST = 2,  /* outside of the GPU subset (spec 3.6) or of the limits below */
+	KVI_GPU_OPEN = 3,  /* the header is good, the elements are not there yet */
+	KVI_GPU_PAGE = 4,  /* the page table names a page that the view does not have */
+	KVI_GPU_SOURCE = 5 /* a chunk that it is predicted from is damaged */
 };
 
 /* Sizes that the format fixes, and limits of these kernels. */
@@ -55,9 +56,9 @@ struct kvi_gpu_tables {
  * page is 0 and slot is n. Tokens of a page below 0 are not written.
  */
 struct kvi_gpu_view {
-	uint64_t base;        /* 0: elements are not wanted, the chunk is checked alone */
-	uint64_t bytes;       /* of the memory at base: no element lies outside */
-	uint64_t page_table;  /* i32[n_table]; 0: contiguous */
+	uint64_t base;       /* 0: elements are not wanted, the chunk is checked alone */
+	uint64_t bytes;      /* of the memory at base: no element lies outside */
+	uint64_t page_table; /* i32[n_table]; 0: contiguous */
 	uint64_t page_stride, token_stride, head_stride, elem_stride; /* bytes */
 	uint32_t n_table, page_tokens;
 	uint32_t n_pages; /* that the memory at base has */
@@ -74,11 +75,14 @@ struct kvi_gpu_chunk {
 	uint64_t params;    /* kvi_gpu_params; 0: the codec has none */
 	uint64_t positions; /* i32[tokens]; 0: nothing rotates */
 	uint64_t opened;    /* kvi_gpu_opened */
+	uint64_t linear;    /* kvi_gpu_linear; 0: not predicted, and nothing is predicted from it */
 	/* Work memory, aligned, each 16 bytes more than: elements in coding order; decoded
 	 * elements; u32[elements or 2 * channels + 256] for contexts of codec 5; u32[channels]. */
 	uint64_t packed, decoded, contexts, columns;
 	struct kvi_gpu_view view;
 	uint32_t from, to; /* the tokens of the chunk that go there: from .. to - 1 */
+	uint32_t stage;    /* behind the chunks of its layer that it is predicted from */
+	uint32_t reserved;
 };
 
 /* What kernels know of a stream: offsets in the payload. */

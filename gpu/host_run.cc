@@ -80,8 +80,8 @@ void kvi_gpu_host_decode(const struct kvi_gpu_chunk *chunks, uint32_t n,
 		grid_block<4>(c, tables);
 		grid_block<5>(c, tables);
 		for (uint32_t s = 0; s < KVI_GPU_STREAMS; s++)
-			run_finish(c, s);
-		run_answer(c, span_at<uint32_t>((uint64_t)(uintptr_t)status, n), i);
+			run_finish(c, 0, s);
+		run_answer(c, 0, span_at<uint32_t>((uint64_t)(uintptr_t)status, n), i);
 		for (uint32_t t = 0; t < c->tokens; t++)
 			run_scatter(c, t);
 	}

@@ -5,17 +5,31 @@
 gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_body.h \
 	gpu/stream_words_body.h gpu/exponent_decode_body.h gpu/hash_body.h \
 	gpu/grid_contexts_body.h gpu/grid_decode_body.h \
+	gpu/linear_job.h gpu/linear_sums_body.h gpu/linear_expand_body.h gpu/linear_walk_body.h \
 	gpu/encode_job.h gpu/stream_encode_body.h gpu/chunk_encode_body.h \
 	gpu/payload_encode_body.h \
 	gpu/chunk_open_body.h gpu/chunk_finish_body.h gpu/batch_run_body.h
 gpu_kernels = gpu/decode_kernels.cu gpu/encode_kernels.cu
 EXTRA_DIST += $(gpu_sources) $(gpu_kernels) gpu/README.md gpu/check_gpu.sh gpu/sass_report.py \
-	gpu/ptx_scan.py gpu/sass.txt m4/kv_gpu.m4 tests/gpu/chunks.sh
+	gpu/ptx_scan.py gpu/sass.txt m4/kv_gpu.m4 tests/gpu/chunks.sh tests/gpu/plans.sh
 
 if GPU_TESTS
 check_PROGRAMS += tests/gpu/check_chunks
 TESTS += tests/gpu/chunks.sh
+if ENABLE_SHARED
+check_LTLIBRARIES += tests/device/driver_stand_in.la
+check_PROGRAMS += tests/gpu/check_plans
+TESTS += tests/gpu/plans.sh
 endif
+endif
+# A stand-in of NVIDIA's driver, which runs the kernels on the host.
+tests_device_driver_stand_in_la_SOURCES = tests/device/driver_stand_in.cc gpu/host_fault.h
+tests_device_driver_stand_in_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
+tests_device_driver_stand_in_la_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN) -fvisibility=default
+tests_device_driver_stand_in_la_LDFLAGS = -module -avoid-version -shared -rpath /nowhere
+tests_gpu_check_plans_SOURCES = tests/gpu/check_plans.c
+tests_gpu_check_plans_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
+tests_gpu_check_plans_LDADD = libkvidevice.la libkvi.la $(DL_LIBS)
 tests_gpu_check_chunks_SOURCES = tests/gpu/check_chunks.c \
 	tests/gpu/archive_chunks.c tests/gpu/archive_chunks.h \
 	tests/gpu/encode_trial.c tests/gpu/encode_trial.h \

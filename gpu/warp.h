@@ -15,8 +15,9 @@
  *   count(m) uniform(x) any_of(v)          bits; x, which is the same in all lanes; or of all lanes
  *   shuffle(v, from)                       v of lane from & 31
  *   bytes_of(lo, hi, sel)                  bytes of hi:lo by the four numbers of a selector
+ *   dot_low, dot_high                      products of 16-bit halves and bytes, added up
  *   ld, ld_if, st, st_if                   memory that this kernel may have written
- *   ldg, ldg_if                            memory that no kernel writes meanwhile
+ *   ldg, ldg_if, ldg_one, ldg_quad         memory that no kernel writes meanwhile
  *   ld_byte_at(s, at)                      a number of 4 bytes at a byte position
  *   span_at<T>(address, n) skip(s, n)      n elements of memory; a span without its first n
  */
@@ -25,6 +26,11 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+/* What ldg_quad loads. */
+struct quad {
+	uint32_t v[4];
+};
 
 #if defined(__CUDACC__)
 #include "warp_device_body.h"

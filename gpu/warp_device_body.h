@@ -147,6 +147,20 @@ WARP_FN u32v float_bits(u32v v)
 	return __float_as_uint(__int2float_rn((int32_t)v));
 }
 
+/* acc + both halves of v, with a sign, times bytes 0 and 1 of b; or bytes 2 and 3 with a sign. */
+WARP_FN u32v dot_low(u32v v, uint32_t b, u32v acc)
+{
+	u32v r;
+	asm("dp2a.lo.s32.u32 %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(b), "r"(acc));
+	return r;
+}
+WARP_FN u32v dot_high(u32v v, uint32_t b, u32v acc)
+{
+	u32v r;
+	asm("dp2a.hi.s32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(b), "r"(acc));
+	return r;
+}
+
 template <typename T> WARP_FN u32v ld(span<T> s, u32v i)
 {
 	return (uint32_t)s.p[i];
@@ -206,6 +220,12 @@ template <typename T> WARP_FN span<T> skip(span<T> s, uint32_t n)
 template <typename T> WARP_FN uint32_t ldg_one(span<T> s, uint32_t i)
 {
 	return ldg_value(s.p + i);
+}
+/* Four numbers from a multiple of four on. */
+WARP_FN quad ldg_quad(span<const uint32_t> s, uint32_t i)
+{
+	const uint4 v = __ldg((const uint4 *)(s.p + i));
+	return quad{ { v.x, v.y, v.z, v.w } };
 }
 WARP_FN u64v ld64(span<const uint64_t> s, u32v i)
 {

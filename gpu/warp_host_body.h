@@ -214,6 +214,16 @@ WARP_OP u32v float_bits(u32v v)
 	return r;
 }
 
+WARP_OP u32v dot_low(u32v v, uint32_t b, u32v acc)
+{
+	return acc + sar(v << 16, 16) * (b & 255) + sar(v, 16) * (b >> 8 & 255);
+}
+WARP_OP u32v dot_high(u32v v, uint32_t b, u32v acc)
+{
+	return acc + sar(v << 16, 16) * (uint32_t)(int8_t)(b >> 16) +
+	       sar(v, 16) * (uint32_t)(int8_t)(b >> 24);
+}
+
 template <typename T> WARP_OP u32v ld(span<T> s, u32v i)
 {
 	u32v r;
@@ -276,6 +286,13 @@ template <typename T> WARP_OP uint32_t ldg_one(span<T> s, uint32_t i)
 {
 	bounds(i, s.n);
 	return (uint32_t)s.p[i];
+}
+WARP_OP quad ldg_quad(span<const uint32_t> s, uint32_t i)
+{
+	bounds((size_t)i + 3, s.n);
+	if ((uintptr_t)(s.p + i) % 16)
+		kvi_gpu_host_fault("misaligned", i, 16, s.n);
+	return quad{ { s.p[i], s.p[i + 1], s.p[i + 2], s.p[i + 3] } };
 }
 WARP_OP u64v ld64(span<const uint64_t> s, u32v i)
 {

@@ -246,19 +246,14 @@ tests_unit_libunit_a_SOURCES += tests/slots_made.c tests/slots_made.h \
 unit_tests += tests/unit/test_blocks tests/unit/test_store tests/unit/test_store_damage \
 	tests/unit/test_store_keys tests/unit/test_store_repack
 endif
-# A stand-in of NVIDIA's driver, which runs the kernels on the host.
+# With a stand-in of NVIDIA's driver, which runs the kernels on the host (gpu/local.mk).
 EXTRA_DIST += tests/device/command.sh
 if ENABLE_SHARED
 if GPU_TESTS
-check_LTLIBRARIES += tests/device/driver_stand_in.la
 unit_tests += tests/unit/test_device tests/unit/test_device_encode tests/unit/test_device_damage
 TESTS += tests/device/command.sh
 endif
 endif
-tests_device_driver_stand_in_la_SOURCES = tests/device/driver_stand_in.cc gpu/host_fault.h
-tests_device_driver_stand_in_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
-tests_device_driver_stand_in_la_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN) -fvisibility=default
-tests_device_driver_stand_in_la_LDFLAGS = -module -avoid-version -shared -rpath /nowhere
 device_util = tests/unit/device_util.c tests/unit/device_util.h tests/synth.c tests/synth.h
 tests_unit_test_device_SOURCES = tests/unit/test_device.c $(device_util)
 tests_unit_test_device_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)

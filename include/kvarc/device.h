@@ -107,13 +107,15 @@ typedef struct kvarc_device_plan_info {
 	/* of payloads that are read, or that kvarc_device_append took; of the elements of chunks */
 	uint64_t file_bytes, raw_bytes;
 	uint32_t chunks;
-	/* of these, chunks that the host decodes in kvarc_device_stage: other codecs than 0, 2, 4
-	 * and 5, what is outside of the GPU subset (spec 3.6), encrypted, or in a store; or that it
-	 * encodes in kvarc_device_append: final behind that call, before it those that no kernel
-	 * will try */
+	/* of these, chunks that the host decodes in kvarc_device_stage: other codecs than 0, 2, 4,
+	 * 5 and 7, what is outside of the GPU subset (spec 3.6), encrypted, or in a store; of codec
+	 * 7 what is predicted from chunks that kernels do not have, such as those of lower layers
+	 * that are not in the range. Or that it encodes in kvarc_device_append: final behind that
+	 * call, before it those that no kernel will try */
 	uint32_t host_chunks;
 	uint32_t layer0, n_layers; /* of the tensors that the range has */
-	uint64_t reserved[8];      /* zero */
+	uint64_t profile_bytes;    /* of staging_bytes: models of a profile (levels 2 and 3) */
+	uint64_t reserved[7];      /* zero */
 } kvarc_device_plan_info;
 
 /*
@@ -196,7 +198,10 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_place(kvarc_device_plan *p,
  * Decodes the chunks of some layers of a plan that was staged and placed; n_layers UINT32_MAX: to
  * the last. Only kernels are launched, in the order of the stream, so that a CUDA graph can record
  * it. Work memory serves one decode at a time. Elements are written when the check of their chunk
- * has held, and not otherwise. Returns OK, GEOMETRY (no such layers), IO, MEM, PROG.
+ * has held, and those of all chunks that it is predicted from, and not otherwise. Where layers are
+ * predicted from lower ones (level 3), work memory holds what they need of each other: layers are
+ * decoded in ascending order, from the first one of the plan on, without a gap. Returns OK,
+ * GEOMETRY (no such layers), IO, MEM, PROG (also of layers out of order).
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_decode(kvarc_device_plan *p, uint32_t layer0,
                                                          uint32_t n_layers, void *stream);

@@ -162,7 +162,9 @@ static int fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, u
 		                                     .view = kvi_plan_view(
 							     &p->views[tensor], (uint16_t)head,
 							     (uint32_t)(t0 - p->range.t0)) } };
-	const struct kvi_launch k = { "kvi_gpu_collect", kvi_blocks_of(n), 1, KVI_SMALL_BLOCK, 0 };
+	const struct kvi_launch k = {
+		"kvi_gpu_collect", kvi_blocks_of(n), 1, KVI_SMALL_BLOCK, 0, 1
+	};
 	uint64_t at = p->work;
 	void *arguments[] = { &at };
 	if (kvi_device_enter(p->d))

@@ -26,22 +26,35 @@ static kvarc_ret launch(const struct layer_launch *l, const struct kvi_launch *k
 static kvarc_ret open_chunks(struct layer_launch *l)
 {
 	void *arguments[] = { &l->jobs, &l->n };
-	const struct kvi_launch k = { "kvi_gpu_open", kvi_blocks_of(l->n), 1, KVI_SMALL_BLOCK, 0 };
+	const struct kvi_launch k = {
+		"kvi_gpu_open", kvi_blocks_of(l->n), 1, KVI_SMALL_BLOCK, 0, 1
+	};
 	return launch(l, &k, arguments);
 }
 
-static kvarc_ret finish_chunks(struct layer_launch *l)
+static kvarc_ret finish_stage(struct layer_launch *l, uint32_t stage)
 {
-	void *of_jobs[] = { &l->jobs }, *of_answer[] = { &l->jobs, &l->n, &l->status };
-	const struct kvi_launch finish = { "kvi_gpu_finish", l->n, 1, KVI_BLOCK, 0 };
-	const struct kvi_launch answer = { "kvi_gpu_answer", kvi_blocks_of(l->n), 1,
-		                           KVI_SMALL_BLOCK, 0 };
-	const struct kvi_launch scatter = { "kvi_gpu_scatter", kvi_blocks_of(KVI_GPU_TOKENS), l->n,
-		                            KVI_SMALL_BLOCK, 0 };
-	kvarc_ret ret = launch(l, &finish, of_jobs);
-	if (ret == KVARC_OK)
-		ret = launch(l, &answer, of_answer);
-	return ret ? ret : launch(l, &scatter, of_jobs);
+	void *of_finish[] = { &l->jobs, &stage };
+	const struct kvi_launch finish = { "kvi_gpu_finish", l->n, 1, KVI_BLOCK, 0, 1 };
+	return launch(l, &finish, of_finish);
+}
+
+static kvarc_ret answer_stage(struct layer_launch *l, uint32_t stage)
+{
+	void *of_answer[] = { &l->jobs, &l->n, &l->status, &stage };
+	const struct kvi_launch answer = {
+		"kvi_gpu_answer", kvi_blocks_of(l->n), 1, KVI_SMALL_BLOCK, 0, 1
+	};
+	return launch(l, &answer, of_answer);
+}
+
+static kvarc_ret scatter_chunks(struct layer_launch *l)
+{
+	void *of_jobs[] = { &l->jobs };
+	const struct kvi_launch scatter = {
+		"kvi_gpu_scatter", kvi_blocks_of(KVI_GPU_TOKENS), l->n, KVI_SMALL_BLOCK, 0, 1
+	};
+	return launch(l, &scatter, of_jobs);
 }
 
 /* Kernels of codecs with streams, one for a format. Each leaves the chunks of others alone. */
@@ -62,9 +75,25 @@ static const struct stream_kernel stream_kernels[] = {
 	{ "kvi_gpu_grid_e5m2", "kvi_gpu_contexts_e5m2", KVI_CODEC_GRID, KVARC_E5M2 },
 };
 
+/* Those of chunks with a model: of codec linear, and of the features of others. */
+struct model_kernel {
+	const char *linear, *features;
+	uint32_t dtype;
+};
+static const struct model_kernel model_kernels[] = {
+	{ "kvi_gpu_linear_f32", "kvi_gpu_features_f32", KVARC_F32 },
+	{ "kvi_gpu_linear_f16", "kvi_gpu_features_f16", KVARC_F16 },
+	{ "kvi_gpu_linear_bf16", "kvi_gpu_features_bf16", KVARC_BF16 },
+	{ "kvi_gpu_linear_e4m3", "kvi_gpu_features_e4m3", KVARC_E4M3 },
+	{ "kvi_gpu_linear_e5m2", "kvi_gpu_features_e5m2", KVARC_E5M2 },
+};
+enum { MODEL_KERNELS = sizeof model_kernels / sizeof *model_kernels };
+
 bool kvi_plan_has_kernel(uint32_t codec, uint32_t dtype)
 {
 	bool has = codec == KVI_CODEC_RAW || codec == KVI_CODEC_CONSTANT;
+	for (size_t i = 0; i < MODEL_KERNELS && codec == KVI_CODEC_LINEAR && !has; i++)
+		has = model_kernels[i].dtype == dtype;
 	for (size_t i = 0; i < sizeof stream_kernels / sizeof *stream_kernels && !has; i++)
 		has = stream_kernels[i].codec == codec && stream_kernels[i].dtype == dtype;
 	return has;
@@ -107,7 +136,7 @@ static kvarc_ret decode_exponent(struct layer_launch *l, const struct stream_ker
                                  struct most most)
 {
 	const uint32_t shared = most.tables * TABLE_BYTES + (most.channels + RING_MORE) * 4;
-	const struct kvi_launch k = { s->name, l->n, 1, KVI_BLOCK, shared };
+	const struct kvi_launch k = { s->name, l->n, 1, KVI_BLOCK, shared, 1 };
 	void *arguments[] = { &l->jobs, &most.tables };
 	return launch(l, &k, arguments);
 }
@@ -116,10 +145,12 @@ static kvarc_ret decode_grid(struct layer_launch *l, const struct stream_kernel 
                              struct most most)
 {
 	const uint32_t warps = (most.channels + RING_MORE + KVI_WARP - 1) / KVI_WARP;
-	const struct kvi_launch contexts = { s->contexts, kvi_blocks_of(warps), l->n,
-		                             KVI_SMALL_BLOCK, 0 };
-	const struct kvi_launch k = { s->name, (l->n + GRID_CHUNKS - 1) / GRID_CHUNKS, 1,
-		                      GRID_CHUNKS * KVI_BLOCK, GRID_BYTES };
+	const struct kvi_launch contexts = { s->contexts, kvi_blocks_of(warps),
+		                             l->n,        KVI_SMALL_BLOCK,
+		                             0,           1 };
+	const struct kvi_launch k = { s->name,    (l->n + GRID_CHUNKS - 1) / GRID_CHUNKS,
+		                      1,          GRID_CHUNKS * KVI_BLOCK,
+		                      GRID_BYTES, 1 };
 	void *of_contexts[] = { &l->jobs, &l->tables },
 	     *of_grid[] = { &l->jobs, &l->n, &l->tables };
 	kvarc_ret ret = launch(l, &contexts, of_contexts);
@@ -138,6 +169,89 @@ static kvarc_ret decode_streams(struct layer_launch *l, const struct kvi_planned
 	return ret;
 }
 
+/* ----- chunks with a model ------------------------------------------------ */
+
+/* What the chunks of a stage with a model need. */
+struct stage_needs {
+	uint32_t angles, sums; /* warps of a chunk; 0: none */
+	bool linear[MODEL_KERNELS], features[MODEL_KERNELS];
+};
+
+/* 32 tokens of a chunk, at most; slots whose sums are made together. */
+enum { STEPS = KVI_GPU_TOKENS / KVI_WARP, PANEL = KVI_GPU_PANEL };
+
+static void add_needs(struct stage_needs *needs, const struct kvi_gpu_chunk *j)
+{
+	const uint32_t angles = (j->head_channels + 1) / 2;
+	const uint32_t sums = j->heads * ((j->head_channels + PANEL - 1) / PANEL);
+	needs->angles = angles > needs->angles ? angles : needs->angles;
+	needs->angles = needs->angles < STEPS ? (uint32_t)STEPS : needs->angles;
+	needs->sums = sums > needs->sums ? sums : needs->sums;
+	for (size_t i = 0; i < MODEL_KERNELS; i++)
+		if (model_kernels[i].dtype == j->dtype) {
+			/* those of codec linear without streams have known elements, too */
+			needs->linear[i] |= j->codec == KVI_CODEC_LINEAR;
+			needs->features[i] = true;
+		}
+}
+
+/* What is known before streams are decoded, then the streams of codec linear. */
+static kvarc_ret decode_models(struct layer_launch *l, const struct stage_needs *needs,
+                               uint32_t stage)
+{
+	void *of_angles[] = { &l->jobs, &l->tables, &stage }, *of_sums[] = { &l->jobs, &stage };
+	const struct kvi_launch angles = {
+		"kvi_gpu_angles", kvi_blocks_of(needs->angles), l->n, KVI_SMALL_BLOCK, 0, 1
+	};
+	const struct kvi_launch sums = {
+		"kvi_gpu_sums", kvi_blocks_of(needs->sums), l->n, KVI_SMALL_BLOCK, 0, STEPS
+	};
+	kvarc_ret ret = launch(l, &angles, of_angles);
+	if (ret == KVARC_OK)
+		ret = launch(l, &sums, of_sums);
+	for (size_t i = 0; i < MODEL_KERNELS && !ret; i++) {
+		const struct kvi_launch k = {
+			model_kernels[i].linear, l->n, 1, KVI_BLOCK, GRID_BYTES, 1
+		};
+		if (needs->linear[i])
+			ret = launch(l, &k, of_angles);
+	}
+	return ret;
+}
+
+static kvarc_ret find_features(struct layer_launch *l, const struct stage_needs *needs,
+                               uint32_t stage)
+{
+	void *arguments[] = { &l->jobs, &l->tables, &stage };
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < MODEL_KERNELS && !ret; i++) {
+		const struct kvi_launch k = { model_kernels[i].features, l->n, 1, KVI_BLOCK, 0, 1 };
+		if (needs->features[i])
+			ret = launch(l, &k, arguments);
+	}
+	return ret;
+}
+
+/* The chunks of a stage, which is behind those that they are predicted from. *more: there are
+ * chunks of later ones. */
+static kvarc_ret decode_stage(struct layer_launch *l, const struct kvi_planned_chunk *c, size_t n,
+                              uint32_t stage, bool *more)
+{
+	struct stage_needs needs = { 0 };
+	*more = false;
+	for (size_t i = 0; i < n; i++) {
+		*more |= c[i].job.stage > stage;
+		if (c[i].job.stage == stage && c[i].job.linear)
+			add_needs(&needs, &c[i].job);
+	}
+	kvarc_ret ret = needs.sums ? decode_models(l, &needs, stage) : KVARC_OK;
+	if (ret == KVARC_OK)
+		ret = finish_stage(l, stage);
+	if (ret == KVARC_OK)
+		ret = find_features(l, &needs, stage);
+	return ret ? ret : answer_stage(l, stage);
+}
+
 /* ----- layers ------------------------------------------------ */
 
 /* The chunks number first to end - 1, which are of one layer. */
@@ -154,7 +268,31 @@ static kvarc_ret decode_layer(struct kvarc_device_plan *p, size_t first, size_t 
 	kvarc_ret ret = open_chunks(&l);
 	if (ret == KVARC_OK)
 		ret = decode_streams(&l, c + first, end - first);
-	return ret ? ret : finish_chunks(&l);
+	bool more = true;
+	for (uint32_t stage = 0; more && !ret; stage++)
+		ret = decode_stage(&l, c + first, end - first, stage, &more);
+	return ret ? ret : scatter_chunks(&l);
+}
+
+/* The end of a launch from chunk `first` on: of the layer, or, of very many chunks, of a segment,
+ * as chunks of one segment are predicted from each other. */
+static size_t launch_end(const struct kvi_planned_chunk *c, size_t first, size_t end)
+{
+	size_t next = first + 1;
+	while (next < end && c[next].layer == c[first].layer && next - first < KVI_CHUNKS_MOST &&
+	       (next - first < KVI_CHUNKS_MOST / 2 || c[next].t0 == c[next - 1].t0))
+		next++;
+	return next;
+}
+
+/* Whether the layers from layer0 on may be decoded now. */
+static kvarc_ret check_order(const struct kvarc_device_plan *p, uint32_t layer0, const char *call)
+{
+	if (!p->reach || layer0 == p->info.layer0 || layer0 == p->next_layer)
+		return KVARC_OK;
+	return kvi_fail(p->d->error, KVARC_PROG,
+	                "%s: layer %u is the next one, as layers are predicted from lower ones",
+	                call, p->next_layer);
 }
 
 kvarc_ret kvarc_device_decode(kvarc_device_plan *p, uint32_t layer0, uint32_t n_layers,
@@ -171,17 +309,20 @@ kvarc_ret kvarc_device_decode(kvarc_device_plan *p, uint32_t layer0, uint32_t n_
 		                call);
 	ret = kvi_plan_layers(p, call, layer0, n_layers, &first, &end);
 	if (ret == KVARC_OK)
+		ret = check_order(p, layer0, call);
+	if (ret == KVARC_OK)
 		ret = kvi_device_enter(p->d);
 	if (ret)
 		return ret;
 	const struct kvi_planned_chunk *c = p->chunks.p;
 	for (size_t next; first < end && !ret; first = next) {
-		for (next = first + 1; next < end && c[next].layer == c[first].layer &&
-		                       next - first < KVI_CHUNKS_MOST;)
-			next++;
+		next = launch_end(c, first, end);
 		ret = decode_layer(p, first, next, stream);
 	}
 	kvi_device_leave(p->d);
+	if (ret == KVARC_OK)
+		p->next_layer = n_layers == UINT32_MAX ? p->info.layer0 + p->info.n_layers
+		                                       : layer0 + n_layers;
 	return ret;
 }
 
@@ -191,9 +332,10 @@ static kvarc_ret fail_chunk(const struct kvarc_device_plan *p, const struct kvi_
                             uint32_t status)
 {
 	const kvarc_ret ret = status == KVI_GPU_PAGE ? KVARC_GEOMETRY : KVARC_DATA;
-	const char *what = status == KVI_GPU_PAGE   ? "have a page that is not there"
-	                   : status == KVI_GPU_DATA ? "are damaged"
-	                                            : "were not decoded";
+	const char *what = status == KVI_GPU_PAGE     ? "have a page that is not there"
+	                   : status == KVI_GPU_DATA   ? "are damaged"
+	                   : status == KVI_GPU_SOURCE ? "are predicted from what is damaged"
+	                                              : "were not decoded";
 	kvarc_error *e = p->d->error;
 	kvi_fail(e, ret, "the tokens from %llu on of tensor %u %s", (unsigned long long)c->t0,
 	         (unsigned)c->tensor, what);

@@ -29,7 +29,7 @@ enum {
 static kvarc_ret launch(struct output_launch *l, const char *name, uint32_t grid_x, uint32_t grid_y,
                         uint32_t threads, uint32_t shared, void **arguments)
 {
-	const struct kvi_launch k = { name, grid_x, grid_y, threads, shared };
+	const struct kvi_launch k = { name, grid_x, grid_y, threads, shared, 1 };
 	return kvi_device_launch(l->d, l->d->encoders, &k, arguments, l->stream);
 }
 

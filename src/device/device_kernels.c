@@ -91,7 +91,7 @@ kvarc_ret kvi_device_launch(const struct kvarc_device *d, void *module, const st
 	if (!result && k->shared_bytes > KVI_CU_SHARED_ALWAYS)
 		result = v->function_attribute(function, KVI_CU_MAX_SHARED, (int)k->shared_bytes);
 	if (!result)
-		result = v->launch(function, k->grid_x, k->grid_y, 1, k->threads, 1, 1,
+		result = v->launch(function, k->grid_x, k->grid_y, k->grid_z, k->threads, 1, 1,
 		                   k->shared_bytes, stream, arguments, NULL);
 	return result ? kvi_driver_fail(v, d->error, KVARC_IO, result, k->name) : KVARC_OK;
 }

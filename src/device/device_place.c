@@ -114,6 +114,8 @@ static struct kvi_gpu_chunk job_of(const struct kvarc_device_plan *p,
 {
 	struct kvi_gpu_chunk j = c->job;
 	move_staged(&j, p->staging);
+	if (j.linear)
+		j.linear += p->staging;
 	move_work(&j, work);
 	/* the rows of tokens before the range are not written: their numbers may wrap */
 	j.view = kvi_plan_view(&views[c->tensor], c->head, (uint32_t)(c->t0 - p->range.t0));
@@ -134,32 +136,42 @@ static struct kvi_gpu_encode output_of(const struct kvarc_device_plan *p,
 	return j;
 }
 
-/* Jobs of chunks, or of outputs; the caller frees them. NULL: no memory. */
-static void *make_jobs(const struct kvarc_device_plan *p, const kvarc_device_view *views,
-                       uint64_t work, size_t *bytes)
+/* Those of chunks, and behind them, at their offsets, those of models. */
+static void fill_jobs(const struct kvarc_device_plan *p, const kvarc_device_view *views,
+                      uint64_t work, uint8_t *to)
 {
-	const size_t n = p->w ? p->outputs.n : p->chunks.n;
-	*bytes = n * (p->w ? sizeof(struct kvi_gpu_encode) : sizeof(struct kvi_gpu_chunk));
-	void *jobs = kvi_malloc(&p->d->alloc, *bytes);
-	struct kvi_gpu_chunk *in = jobs;
-	struct kvi_gpu_encode *out = jobs;
-	for (size_t i = 0; i < n && jobs; i++)
-		if (p->w)
-			out[i] = output_of(p, KVI_LIST(struct kvi_output_chunk, p->outputs, i),
-			                   views, work);
-		else
-			in[i] = job_of(p, KVI_LIST(struct kvi_planned_chunk, p->chunks, i), views,
-			               work);
-	return jobs;
+	for (size_t i = 0; i < p->chunks.n; i++) {
+		const struct kvi_planned_chunk *c = KVI_LIST(struct kvi_planned_chunk, p->chunks,
+		                                             i);
+		const struct kvi_gpu_chunk job = job_of(p, c, views, work);
+		memcpy(to + i * sizeof job, &job, sizeof job);
+		if (!c->job.linear)
+			continue;
+		struct kvi_gpu_linear linear = kvi_plan_linear_job(p, c);
+		kvi_gpu_linear_move(&linear, p->staging, work);
+		memcpy(to + (c->job.linear - p->jobs_at), &linear, sizeof linear);
+	}
+}
+
+static void fill_outputs(const struct kvarc_device_plan *p, const kvarc_device_view *views,
+                         uint64_t work, struct kvi_gpu_encode *to)
+{
+	for (size_t i = 0; i < p->outputs.n; i++)
+		to[i] = output_of(p, KVI_LIST(struct kvi_output_chunk, p->outputs, i), views, work);
 }
 
 static kvarc_ret place(struct kvarc_device_plan *p, const kvarc_device_view *views, uint64_t work,
                        void *stream)
 {
-	size_t bytes;
-	void *jobs = make_jobs(p, views, work, &bytes);
+	const size_t bytes = p->w ? p->outputs.n * sizeof(struct kvi_gpu_encode)
+	                          : (size_t)(p->info.staging_bytes - p->jobs_at);
+	void *jobs = kvi_calloc(&p->d->alloc, 1, bytes);
 	if (!jobs)
 		return kvi_fail_alloc(p->d->error, &p->d->alloc);
+	if (p->w)
+		fill_outputs(p, views, work, jobs);
+	else
+		fill_jobs(p, views, work, jobs);
 	kvarc_ret ret = kvi_device_enter(p->d);
 	if (ret == KVARC_OK) {
 		ret = kvi_device_copy(p->d, p->staging + p->jobs_at, jobs, bytes, stream);
@@ -205,6 +217,7 @@ kvarc_ret kvarc_device_place(kvarc_device_plan *p, const kvarc_device_view *view
 	if (ret == KVARC_OK) {
 		p->work = work;
 		p->status = status;
+		p->next_layer = p->info.layer0;
 	}
 	return ret;
 }

@@ -90,16 +90,17 @@ static void as_raw(struct kvi_planned_chunk *c, const struct kvi_located *chunk)
 	kvi_gpu_chunk_fill(&c->job, &chunk->shape, &h, (uint32_t)bytes);
 }
 
-/* What does not depend on other chunks. */
 static kvarc_ret fill_chunk(struct kvarc_device_plan *p, const struct kvi_located *chunk,
                             struct kvi_planned_chunk *c)
 {
-	kvarc_ret ret = KVARC_OK;
 	uint64_t at;
-	if (!chunk->decodable || kvi_chunk_channels(&chunk->shape) > KVI_GPU_CHANNELS ||
-	    !kvi_plan_has_kernel(chunk->header.codec, chunk->shape.dtype)) {
+	bool decodable = chunk->decodable &&
+	                 kvi_chunk_channels(&chunk->shape) <= KVI_GPU_CHANNELS &&
+	                 kvi_plan_has_kernel(chunk->header.codec, chunk->shape.dtype);
+	kvarc_ret ret = kvi_plan_add_model(p, chunk, c, &decodable);
+	if (ret || !decodable) {
 		as_raw(c, chunk);
-		return KVARC_OK;
+		return ret;
 	}
 	kvi_gpu_chunk_fill(&c->job, &chunk->shape, &chunk->header, chunk->bytes);
 	c->file_offset = chunk->offset;
@@ -154,23 +155,60 @@ static int by_layer(const void *a, const void *b)
 	return x->head < y->head ? -1 : x->head > y->head;
 }
 
-/* Where payloads lie in staging memory, work in work memory; layers take turns in the latter. */
-static void lay_out(struct kvarc_device_plan *p)
+/* Where payloads lie in staging memory. */
+static void lay_out_staging(struct kvarc_device_plan *p)
 {
 	struct kvi_planned_chunk *c = p->chunks.p;
-	uint64_t at = p->constants.n, work = 0;
+	uint64_t at = p->constants.n;
 	for (size_t i = 0; i < p->chunks.n; i++) {
-		if (i && c[i].layer != c[i - 1].layer)
-			work = 0;
 		c[i].job.payload = at;
 		at += kvi_part_aligned(c[i].job.payload_bytes);
-		kvi_gpu_chunk_place(&c[i].job, &c[i].work, work);
-		work += kvi_part_aligned(c[i].work.bytes);
-		if (work > p->info.work_bytes)
-			p->info.work_bytes = work;
 	}
 	p->jobs_at = at;
-	p->info.staging_bytes = at + p->chunks.n * sizeof(struct kvi_gpu_chunk);
+	p->linear_at = kvi_part_aligned(at + p->chunks.n * sizeof(struct kvi_gpu_chunk));
+}
+
+/* Memory of a layer: while it is decoded, and for other layers. */
+struct layer_bytes {
+	uint64_t work, kept;
+};
+
+/* Where the chunks of a layer, from number i on, have work memory. Layers take turns in it; behind
+ * it, from `ring` on, is what is kept for other layers, in as many turns as it is needed. Returns
+ * the number of the chunk behind them. */
+static size_t lay_out_layer(struct kvarc_device_plan *p, size_t i, uint64_t ring,
+                            struct layer_bytes *most, bool place)
+{
+	struct kvi_planned_chunk *c = p->chunks.p;
+	const uint32_t layer = c[i].layer;
+	const uint64_t turn = layer % (p->reach + 1) * most->kept;
+	struct layer_bytes at = { 0, 0 };
+	for (; i < p->chunks.n && c[i].layer == layer; i++) {
+		const struct kvi_gpu_linear_bytes more = kvi_plan_model_bytes(p, &c[i]);
+		const uint64_t own = at.work + kvi_part_aligned(c[i].work.bytes);
+		if (place) {
+			kvi_gpu_chunk_place(&c[i].job, &c[i].work, at.work);
+			kvi_plan_place_model(p, &c[i], own, ring + turn + at.kept);
+		}
+		at.work = own + more.work;
+		at.kept += more.kept;
+	}
+	most->work = at.work > most->work ? at.work : most->work;
+	most->kept = at.kept > most->kept ? at.kept : most->kept;
+	return i;
+}
+
+static void lay_out(struct kvarc_device_plan *p)
+{
+	const struct kvi_planned_chunk *c = p->chunks.p;
+	struct layer_bytes most = { 0, 0 };
+	lay_out_staging(p);
+	for (size_t i = 0; i < p->chunks.n;)
+		i = lay_out_layer(p, i, 0, &most, false);
+	for (size_t i = 0; i < p->chunks.n;)
+		i = lay_out_layer(p, i, most.work, &most, true);
+	p->info.work_bytes = most.work + (p->reach + 1) * most.kept;
+	p->info.staging_bytes = p->linear_at + p->n_linear * sizeof(struct kvi_gpu_linear);
 	p->info.status_bytes = p->chunks.n * sizeof(uint32_t);
 	p->info.chunks = (uint32_t)p->chunks.n;
 	if (p->chunks.n) {
@@ -219,8 +257,10 @@ static kvarc_ret fill(struct kvarc_device_plan *p)
 		return ret;
 	if (p->chunks.n)
 		qsort(p->chunks.p, p->chunks.n, sizeof(struct kvi_planned_chunk), by_layer);
-	lay_out(p);
-	return KVARC_OK;
+	ret = kvi_plan_models(p);
+	if (ret == KVARC_OK)
+		lay_out(p);
+	return ret;
 }
 
 kvarc_ret kvarc_device_plan_read(kvarc_device_plan **out, kvarc_device *d, kvarc_reader *r,
@@ -254,6 +294,8 @@ void kvarc_device_plan_close(kvarc_device_plan **p)
 	kvi_free(alloc, (*p)->outputs.p);
 	kvi_free(alloc, (*p)->positions);
 	kvi_free(alloc, (*p)->views);
+	kvi_free(alloc, (*p)->modelled.p);
+	kvi_free(alloc, (*p)->models.p);
 	kvi_out_free(&(*p)->constants);
 	kvi_free(alloc, *p);
 	*p = NULL;

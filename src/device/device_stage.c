@@ -41,6 +41,13 @@ static void relocate(const struct kvarc_device_plan *p, uint8_t *image, uint64_t
 		move(&x.rope, staging);
 		memcpy(at, &x, sizeof x);
 	}
+	for (size_t i = 0; i < p->models.n; i++) {
+		uint8_t *at = image + KVI_LIST(struct kvi_model_constants, p->models, i)->at;
+		struct kvi_gpu_model x;
+		memcpy(&x, at, sizeof x);
+		kvi_gpu_model_move(&x, staging);
+		memcpy(at, &x, sizeof x);
+	}
 }
 
 static kvarc_ret stage_constants(struct kvarc_device_plan *p, uint64_t staging, void *stream)

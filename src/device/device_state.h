@@ -44,7 +44,7 @@ kvarc_ret kvi_device_load_encoders(struct kvarc_device *d);
 /* One launch of a kernel; threads: of a block. */
 struct kvi_launch {
 	const char *name;
-	uint32_t grid_x, grid_y, threads, shared_bytes;
+	uint32_t grid_x, grid_y, threads, shared_bytes, grid_z;
 };
 /* Threads of a block: of kernels that take a warp a chunk or a token, and a warp a stream. */
 enum {

@@ -5,6 +5,7 @@
 
 #include "chunk_plan.h"
 #include "device_state.h"
+#include "linear_chunk_plan.h"
 #include "reader/reader_located.h"
 #include "util/bytes.h"
 #include "util/list.h"
@@ -21,8 +22,31 @@ struct kvi_planned_chunk {
 	uint32_t tensor, layer;
 	uint32_t tables;   /* of its parameters, codec exponent */
 	uint32_t from, to; /* the tokens of the chunk that the range has */
+	uint32_t modelled; /* 1 + its index in the plan's list; 0: no model */
 	uint16_t head;
 	bool host; /* decoded by the host: a raw chunk is made of it */
+};
+
+/* A chunk with a linear model. */
+struct kvi_planned_model {
+	const struct kvi_model *model;
+	const kvarc_rope *rope;
+	uint64_t t0, positions; /* positions: offset; 0: none */
+	uint32_t order_index, layer, tokens;
+	/* its sources, by their indices in the list; of a chunk that has r and w */
+	uint32_t lower[KVI_LOWER_MAX], same[KVI_SAME_MAX], scale;
+	bool coded;              /* of codec linear, decoded by kernels */
+	bool z_there, all_there; /* kernels can make them */
+	bool z;                  /* other layers need it */
+	uint8_t features;        /* KVI_GPU_FEATURES_* */
+	uint32_t stage;
+	struct kvi_gpu_linear job; /* offsets; sources are not set */
+};
+
+/* A model in the constants. */
+struct kvi_model_constants {
+	const struct kvi_model *model;
+	uint64_t at; /* of struct kvi_gpu_model */
 };
 
 /* Parameters in the constants. */
@@ -45,7 +69,7 @@ struct kvi_output_chunk {
 	bool launched; /* its kernels are */
 };
 
-/* A plan. Offsets are in staging memory: the constants, then payloads, then the jobs. */
+/* A plan. Offsets are in staging memory: the constants, payloads, the jobs, those of models. */
 struct kvarc_device_plan {
 	struct kvarc_device *d;
 	kvarc_reader *r;
@@ -63,6 +87,16 @@ struct kvarc_device_plan {
 	uint64_t staging, work, status; /* addresses; 0: not staged, not placed */
 	kvarc_device_plan_info info;
 
+	/* Of plans that read. */
+	uint64_t linear_at, n_linear; /* of struct kvi_gpu_linear, of chunks that have one */
+	struct kvi_list modelled;     /* struct kvi_planned_model, as the reader found them */
+	struct kvi_list models;       /* struct kvi_model_constants */
+	uint32_t reach;               /* how many layers below a source is, at most */
+	uint32_t next_layer;          /* that may be decoded next; with reach alone */
+	/* the last rope, and arrays of the last segment, in the constants; 0: none */
+	const kvarc_rope *rope;
+	uint64_t rope_at, segment_t0, segment_positions, segment_ids;
+
 	/* Of plans that write. */
 	int32_t *positions;       /* of all tokens; NULL: they go on */
 	kvarc_device_view *views; /* as placed, one a tensor */
@@ -74,7 +108,8 @@ struct kvarc_device_plan {
 struct kvi_chunk_header kvi_planned_header(const struct kvi_planned_chunk *c, uint32_t heads,
                                            uint32_t n);
 
-/* Space for n bytes at the end of the constants; NULL: no memory. *at: its offset. */
+/* Space for n bytes at the end of the constants, zeros at first; NULL: no memory. *at: its
+ * offset. */
 uint8_t *kvi_plan_reserve(struct kvarc_device_plan *p, size_t n, uint64_t *at);
 /* The tables of all chunks, the first of the constants. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_plan_begin_constants(struct kvarc_device_plan *p);
@@ -106,6 +141,27 @@ bool kvi_plan_has_kernel(uint32_t codec, uint32_t dtype);
  * GEOMETRY. */
 kvarc_ret kvi_plan_has_layers(const struct kvarc_device_plan *p, const char *call, uint32_t layer0,
                               uint32_t n, uint64_t *stop);
+
+/*
+ * Adds what a model says of a chunk, if it has one. *decodable: whether kernels take its codec;
+ * false on return where what a chunk of codec linear is predicted from is not in the plan. Returns
+ * OK, MEM, MEMLIMIT.
+ */
+kvarc_ret kvi_plan_add_model(struct kvarc_device_plan *p, const struct kvi_located *chunk,
+                             struct kvi_planned_chunk *c, bool *decodable);
+/* Once all chunks are there: which features are made, in which order, of which models. Returns
+ * OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_plan_models(struct kvarc_device_plan *p);
+/* The memory that the features of a chunk take. */
+struct kvi_gpu_linear_bytes kvi_plan_model_bytes(const struct kvarc_device_plan *p,
+                                                 const struct kvi_planned_chunk *c);
+/* Says where that is, and adds the chunk to those with a struct kvi_gpu_linear. */
+void kvi_plan_place_model(struct kvarc_device_plan *p, struct kvi_planned_chunk *c, uint64_t work,
+                          uint64_t kept);
+/* That of a chunk whose job has one, with its sources; offsets. */
+struct kvi_gpu_linear kvi_plan_linear_job(const struct kvarc_device_plan *p,
+                                          const struct kvi_planned_chunk *c);
+
 /* The chunks of the layers layer0 .. layer0 + n - 1: *first to *end - 1. GEOMETRY: the plan does
  * not have these layers. */
 kvarc_ret kvi_plan_layers(const struct kvarc_device_plan *p, const char *call, uint32_t layer0,

@@ -23,6 +23,10 @@ struct range_walk {
 	struct kvi_buffer head, runs;
 	kvi_located_take take;
 	void *opaque;
+	/* Of the segment in hand: its PREDICTOR, if chunks can be decoded with it; where the search
+	 * in the order of chunks is. */
+	const struct kvi_predictor_ref *predictor;
+	uint32_t order_at;
 };
 
 kvarc_ret kvi_reader_bytes(kvarc_reader *r, void *to, size_t bytes, uint64_t offset)
@@ -97,7 +101,7 @@ static kvarc_ret hold(struct range_walk *w, const struct kvi_located *p, uint64_
 static kvarc_ret streams_fit(struct range_walk *w, struct kvi_located *p)
 {
 	const size_t C = kvi_chunk_channels(&p->shape);
-	const struct kvi_table_params *t = kvi_table_params_of(p->params);
+	const struct kvi_table_params *t = p->params ? kvi_table_params_of(p->params) : NULL;
 	uint64_t planes;
 	if (t && t->freqs.n > SUBSET_TABLES)
 		return KVARC_OK;
@@ -144,7 +148,8 @@ static kvarc_ret judge(struct range_walk *w, const struct kvi_segment_ref *s,
                        const struct kvi_chunk_ref *c, const struct kvi_params *params,
                        struct kvi_located *p)
 {
-	if (s->stored || c->linear || w->r->in.crypt)
+	if (s->stored || w->r->in.crypt ||
+	    (c->linear && (!p->plan || w->predictor->sequence != c->params)))
 		return KVARC_OK;
 	kvarc_ret ret = read_head(w, s, c, p);
 	if (ret)
@@ -160,12 +165,29 @@ static kvarc_ret judge(struct range_walk *w, const struct kvi_segment_ref *s,
 			return KVARC_OK; /* decoding it says what is wrong */
 		p->params = params;
 		return streams_fit(w, p);
+	case KVI_CODEC_LINEAR:
+		if (!p->plan->of[p->order_index].complete)
+			return KVARC_OK; /* likewise */
+		return streams_fit(w, p);
 	default:
 		return KVARC_OK;
 	}
 }
 
 /* ----- the walk ------------------------------------------------ */
+
+/* Looks for the models of a segment's chunks. Why there are none is for those who decode them. */
+static void find_models(struct range_walk *w, const struct kvi_segment_ref *s)
+{
+	bool needed;
+	struct kvi_predictor_ref *x = kvi_range_predictor(w->r, s, &w->g, &needed);
+	w->order_at = w->r->order.first[s->track];
+	w->predictor = NULL;
+	if (x && !s->stored && x->p.kind == KVI_PREDICTOR_PROFILE &&
+	    (x->p.level == KVI_LEVEL_PROFILE || x->p.level == KVI_LEVEL_LOWER) &&
+	    !kvi_reader_load_predictor(w->r, x, NULL))
+		w->predictor = x;
+}
 
 static kvarc_ret take_chunk(struct range_walk *w, const struct kvi_segment_ref *s,
                             const struct kvi_segment *segment, const struct kvi_chunk_ref *c)
@@ -184,6 +206,10 @@ static kvarc_ret take_chunk(struct range_walk *w, const struct kvi_segment_ref *
 		                 .layer = t->layer,
 		                 .head = c->head,
 		                 .t0 = s->t0 };
+	if (w->predictor && kvi_reader_order_index(r, s, c, &w->order_at, &p.order_index)) {
+		p.plan = w->predictor->plan;
+		p.ids = segment->has_ids ? segment->ids : NULL;
+	}
 	p.shape.from = s->t0 < w->g.t0 ? (uint32_t)(w->g.t0 - s->t0) : 0;
 	p.shape.to = (uint32_t)(end - s->t0);
 	kvarc_ret ret = c->linear || s->stored
@@ -202,6 +228,7 @@ static kvarc_ret walk_segment(struct range_walk *w, const struct kvi_segment_ref
 	struct kvi_segment_use *use = NULL;
 	const uint64_t end = kvi_segment_chunks_end(w->r, s);
 	kvarc_ret ret = kvi_segment_use_load(w->r, &w->r->packer, s, &use, w->r->error);
+	find_models(w, s);
 	for (uint64_t i = s->first; i < end && ret == KVARC_OK; i++) {
 		const struct kvi_chunk_ref c = kvi_segment_chunk(w->r, s, i);
 		if (kvi_range_wants(w->r, &w->g, c.tensor))

@@ -10,6 +10,7 @@
 #include "codecs/codec.h"
 #include "format/chunk_header.h"
 #include "kvarc.h"
+#include "profile/linear_plan.h"
 #include "util/shared.h"
 
 /*
@@ -25,8 +26,14 @@ struct kvi_located {
 	uint32_t bytes;  /* of the payload */
 	struct kvi_chunk_header header;  /* of a chunk that is not decodable elsewhere: not set */
 	const struct kvi_params *params; /* NULL: the codec has none */
-	/* Whether it is of the GPU subset (spec 3.6) and of a codec that needs no other chunk:
-	 * raw, constant, exponent, grid. Others are for kvarc_reader_read_deliver. */
+	/* The models of the chunks of its segment, of level 2 or 3, if the profile is there; they
+	 * live as long as the reader. NULL: none. Its index in the order of chunks; the ids of its
+	 * tokens, NULL: not known. */
+	const struct kvi_linear_plan *plan;
+	uint32_t order_index;
+	const int32_t *ids;
+	/* Whether it is of the GPU subset (spec 3.6): raw, constant, exponent, grid; linear, where
+	 * the plan has its model. Others are for kvarc_reader_read_deliver. */
 	bool decodable;
 };
 

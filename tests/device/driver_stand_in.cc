@@ -35,8 +35,8 @@ static bool wanted(const char *fault)
 
 /* A launch: what the kernels below need of it. */
 struct grid {
-	uint32_t x, y, warps; /* blocks; warps of a block */
-	uint32_t shared_bytes; /* of a block */
+	uint32_t x, y, z, warps; /* blocks; warps of a block */
+	uint32_t shared_bytes;   /* of a block */
 	void **arguments;
 };
 template <typename T> static T argument(const grid &g, int i)
@@ -89,16 +89,35 @@ template <int D> static void run_kvi_gpu_contexts(const grid &g)
 				run_contexts<D>(&chunks_of(g)[i], tables, w);
 }
 
+/* The shared memory of a block of codec 5 or 7. */
+struct shared_codes {
+	uint8_t *p;
+	grid_shared t;
+	shared_codes()
+	{
+		const size_t n_enc = GRID_TABLES * GRID_SYMBOLS, n_first = GRID_TABLES *
+		                                                           GRID_FIRSTS;
+		p = (uint8_t *)aligned_alloc(16, n_enc * 4 + 64 * 4 + n_first);
+		const uint64_t at = (uint64_t)(uintptr_t)p;
+		t = grid_shared{ span_at<uint32_t>(at, n_enc),
+			         span_at<uint32_t>(at + 4 * n_enc, 64),
+			         span_at<uint8_t>(at + 4 * n_enc + 4 * 64, n_first) };
+	}
+	~shared_codes()
+	{
+		free(p);
+	}
+	shared_codes(const shared_codes &) = delete;
+	shared_codes &operator=(const shared_codes &) = delete;
+};
+
 template <int D> static void run_kvi_gpu_grid(const grid &g)
 {
 	const uint32_t n = argument<uint32_t>(g, 1), each = g.warps / KVI_GPU_STREAMS;
 	const kvi_gpu_tables *tables =
 		(const kvi_gpu_tables *)(uintptr_t)argument<uint64_t>(g, 2);
-	const size_t n_enc = GRID_TABLES * GRID_SYMBOLS, n_first = GRID_TABLES * GRID_FIRSTS;
-	uint8_t *p = (uint8_t *)aligned_alloc(16, n_enc * 4 + 64 * 4 + n_first);
-	const uint64_t at = (uint64_t)(uintptr_t)p;
-	const grid_shared t = { span_at<uint32_t>(at, n_enc), span_at<uint32_t>(at + 4 * n_enc, 64),
-		                span_at<uint8_t>(at + 4 * n_enc + 4 * 64, n_first) };
+	const shared_codes shared;
+	const grid_shared &t = shared.t;
 	for (uint32_t i = 0; i < g.x; i++) {
 		for (uint32_t w = 0; w < g.warps; w++)
 			grid_tables(&t, tables, w, g.warps);
@@ -108,14 +127,56 @@ template <int D> static void run_kvi_gpu_grid(const grid &g)
 				run_grid<D>(&chunks_of(g)[c], &t, w % KVI_GPU_STREAMS);
 		}
 	}
-	free(p);
+}
+
+/* The tables and the stage of kernels of chunks with a model. */
+static const kvi_gpu_tables *tables_of(const grid &g)
+{
+	return (const kvi_gpu_tables *)(uintptr_t)argument<uint64_t>(g, 1);
+}
+
+static void run_kvi_gpu_angles(const grid &g)
+{
+	for (uint32_t i = 0; i < g.y; i++)
+		for (uint32_t w = 0; w < g.x * g.warps; w++)
+			run_angles(&chunks_of(g)[i], tables_of(g), argument<uint32_t>(g, 2), w);
+}
+
+static void run_kvi_gpu_sums(const grid &g)
+{
+	for (uint32_t i = 0; i < g.y; i++)
+		for (uint32_t step = 0; step < g.z; step++)
+			for (uint32_t w = 0; w < g.x * g.warps; w++)
+				run_sums(&chunks_of(g)[i], argument<uint32_t>(g, 1), step, w);
+}
+
+template <int D> static void run_kvi_gpu_linear(const grid &g)
+{
+	const shared_codes shared;
+	for (uint32_t i = 0; i < g.x; i++) {
+		const kvi_gpu_chunk *c = &chunks_of(g)[i];
+		if (!decodes_linear(c, D, argument<uint32_t>(g, 2)))
+			continue;
+		for (uint32_t w = 0; w < g.warps; w++)
+			grid_tables(&shared.t, tables_of(g), w, g.warps);
+		for (uint32_t w = 0; w < g.warps; w++)
+			run_linear<D>(c, tables_of(g), &shared.t, w);
+	}
+}
+
+template <int D> static void run_kvi_gpu_features(const grid &g)
+{
+	for (uint32_t i = 0; i < g.x; i++)
+		for (uint32_t w = 0; w < g.warps; w++)
+			run_features<D>(&chunks_of(g)[i], tables_of(g), argument<uint32_t>(g, 2),
+			                w);
 }
 
 static void run_kvi_gpu_finish(const grid &g)
 {
 	for (uint32_t i = 0; i < g.x; i++)
 		for (uint32_t w = 0; w < g.warps; w++)
-			run_finish(&chunks_of(g)[i], w);
+			run_finish(&chunks_of(g)[i], argument<uint32_t>(g, 1), w);
 }
 
 static void run_kvi_gpu_answer(const grid &g)
@@ -123,8 +184,8 @@ static void run_kvi_gpu_answer(const grid &g)
 	const uint32_t n = argument<uint32_t>(g, 1);
 	for (uint32_t i = 0; i < g.x * g.warps; i++)
 		if (i < n)
-			run_answer(&chunks_of(g)[i], span_at<uint32_t>(argument<uint64_t>(g, 2), n),
-			           i);
+			run_answer(&chunks_of(g)[i], argument<uint32_t>(g, 3),
+			           span_at<uint32_t>(argument<uint64_t>(g, 2), n), i);
 }
 
 static void run_kvi_gpu_scatter(const grid &g)
@@ -356,6 +417,18 @@ static const kernel kernels[] = {
 	{ "kvi_gpu_grid_e4m3", run_kvi_gpu_grid<4> },
 	{ "kvi_gpu_contexts_e5m2", run_kvi_gpu_contexts<5> },
 	{ "kvi_gpu_grid_e5m2", run_kvi_gpu_grid<5> },
+	{ "kvi_gpu_angles", run_kvi_gpu_angles },
+	{ "kvi_gpu_sums", run_kvi_gpu_sums },
+	{ "kvi_gpu_linear_f32", run_kvi_gpu_linear<1> },
+	{ "kvi_gpu_features_f32", run_kvi_gpu_features<1> },
+	{ "kvi_gpu_linear_f16", run_kvi_gpu_linear<2> },
+	{ "kvi_gpu_features_f16", run_kvi_gpu_features<2> },
+	{ "kvi_gpu_linear_bf16", run_kvi_gpu_linear<3> },
+	{ "kvi_gpu_features_bf16", run_kvi_gpu_features<3> },
+	{ "kvi_gpu_linear_e4m3", run_kvi_gpu_linear<4> },
+	{ "kvi_gpu_features_e4m3", run_kvi_gpu_features<4> },
+	{ "kvi_gpu_linear_e5m2", run_kvi_gpu_linear<5> },
+	{ "kvi_gpu_features_e5m2", run_kvi_gpu_features<5> },
 	{ "kvi_gpu_finish", run_kvi_gpu_finish },
 	{ "kvi_gpu_answer", run_kvi_gpu_answer },
 	{ "kvi_gpu_scatter", run_kvi_gpu_scatter },
@@ -489,12 +562,13 @@ int cuFuncSetAttribute(void *, int, int)
 {
 	return SUCCESS;
 }
-int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned, unsigned block_x,
-                   unsigned, unsigned, unsigned shared_bytes, void *, void **arguments, void **)
+int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                   unsigned block_x, unsigned, unsigned, unsigned shared_bytes, void *,
+                   void **arguments, void **)
 {
 	if (!pushed || wanted("no-launch"))
 		return LAUNCH_FAILED;
-	const grid g = { grid_x, grid_y, block_x / 32, shared_bytes, arguments };
+	const grid g = { grid_x, grid_y, grid_z, block_x / 32, shared_bytes, arguments };
 	((const kernel *)function)->run(g);
 	return SUCCESS;
 }

@@ -11,21 +11,42 @@
 
 #include "device_util.h"
 
-void make_archive(struct made_archive *m, const struct synth_shape *shape, int level)
+/* Makes upper layers like the lowest one, so that they can be predicted from lower ones: but for
+ * low bits. */
+static void make_alike(struct synth_cache *c)
+{
+	const size_t size = kvarc_dtype_bytes(c->shape.dtype), n = c->shape.tokens * c->row;
+	for (size_t i = 2; i < c->geometry.n_tensors; i++)
+		for (size_t k = 0; k < n; k++)
+			c->raw[i][k] = c->raw[i - 2][k] ^
+			               (k % size == 0 ? (uint8_t)(k * (37 + i) >> 6 & 1) : 0);
+}
+
+void make_archive_with(struct made_archive *m, const struct synth_shape *shape, int level,
+                       const kvarc_profile *profile, bool alike)
 {
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_view views[16];
 	kvarc_writer *w;
 	memset(m, 0, sizeof *m);
 	synth_make(&m->c, shape, 11);
+	if (alike)
+		make_alike(&m->c);
 	o.level = KVARC_LEVEL(level);
 	o.segment_tokens = SEGMENT;
+	o.profile = profile;
+	o.flags = profile ? KVARC_WRITE_EMBED_PROFILE : 0;
 	kvarc_sink sink = synth_sink(&m->f);
 	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
 	assert_int_equal(kvarc_writer_set_geometry(w, &m->c.geometry), KVARC_OK);
 	synth_views(&m->c, m->c.raw, 0, views);
 	assert_int_equal(kvarc_writer_append(w, 0, shape->tokens, m->c.ids, NULL, views), KVARC_OK);
 	assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
+}
+
+void make_archive(struct made_archive *m, const struct synth_shape *shape, int level)
+{
+	make_archive_with(m, shape, level, NULL, false);
 }
 
 void free_archive(struct made_archive *m)

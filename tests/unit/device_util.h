@@ -22,7 +22,11 @@ struct made_archive {
 	struct synth_cache c;
 	struct synth_file f;
 };
-/* Makes an archive of a level. */
+/* Makes an archive of a level. profile: for levels 2 and 3, it is put into the archive; NULL: none.
+ * alike: upper layers can be predicted from lower ones. */
+void make_archive_with(struct made_archive *m, const struct synth_shape *shape, int level,
+                       const kvarc_profile *profile, bool alike);
+/* Without a profile. */
 void make_archive(struct made_archive *m, const struct synth_shape *shape, int level);
 void free_archive(struct made_archive *m);
 

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 #include <kvarc/device.h>
+#include <kvarc/tools.h>
 
 #include "device_util.h"
 
@@ -134,9 +135,9 @@ static kvarc_reader *open_reader(struct made_archive *m, kvarc_source *source)
 	return r;
 }
 
-/* Reads a range and compares all of it; returns how many chunks the host decoded. */
-static uint32_t read_range(kvarc_device *d, struct made_archive *m, uint32_t t0, uint32_t n,
-                           bool paged)
+/* Reads a range and compares all of it; what was planned. */
+static kvarc_device_plan_info read_range(kvarc_device *d, struct made_archive *m, uint32_t t0,
+                                         uint32_t n, bool paged)
 {
 	const kvarc_range range = { .n_layers = UINT32_MAX, .t0 = t0, .n = n };
 	kvarc_device_plan_info info;
@@ -167,7 +168,7 @@ static uint32_t read_range(kvarc_device *d, struct made_archive *m, uint32_t t0,
 	kvarc_device_plan_close(&p);
 	kvarc_reader_close(&r);
 	free_memory(&mem);
-	return info.host_chunks;
+	return info;
 }
 
 static void test_read(void **state)
@@ -183,7 +184,8 @@ static void test_read(void **state)
 				};
 				struct made_archive m;
 				make_archive(&m, &shape, level);
-				const uint32_t by_host = read_range(d, &m, 0, 250, false);
+				const uint32_t by_host =
+					read_range(d, &m, 0, 250, false).host_chunks;
 				/* of bf16 no plane is worth packing: kernels decode all */
 				assert_true(dtypes[i] != KVARC_BF16 || kind != SYNTH_SMOOTH ||
 				            by_host == 0);
@@ -194,6 +196,134 @@ static void test_read(void **state)
 				(void)read_range(d, &m, 100, 1, kind % 2);
 				free_archive(&m);
 			}
+	kvarc_device_close(&d);
+	assert_int_equal(left(), 0);
+}
+
+/* ----- levels 2 and 3 ------------------------------------------------ */
+
+/* A profile of a cache, for a level. */
+static kvarc_profile *make_profile(const struct synth_shape *shape, int level)
+{
+	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
+	struct made_archive m;
+	kvarc_source source;
+	kvarc_trainer *t;
+	kvarc_profile *profile;
+	make_archive_with(&m, shape, 0, NULL, level == 3);
+	kvarc_reader *r = open_reader(&m, &source);
+	o.levels = 1u << level;
+	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_OK);
+	assert_int_equal(kvarc_trainer_add_reader(t, r), KVARC_OK);
+	assert_int_equal(kvarc_trainer_run(t), KVARC_OK);
+	assert_int_equal(kvarc_trainer_profile(t, &profile), KVARC_OK);
+	kvarc_trainer_close(&t);
+	kvarc_reader_close(&r);
+	free_archive(&m);
+	return profile;
+}
+
+static struct synth_shape modelled_shape(uint8_t dtype, enum synth_kind kind)
+{
+	return (struct synth_shape){ dtype, 3, 2, 8, 250, true, kind };
+}
+
+static void make_modelled(struct made_archive *m, const struct synth_shape *shape, int level)
+{
+	kvarc_profile *profile = make_profile(shape, level);
+	make_archive_with(m, shape, level, profile, level == 3);
+	kvarc_profile_close(&profile);
+}
+
+static void test_models(void **state)
+{
+	const uint8_t dtypes[] = { KVARC_F32, KVARC_F16, KVARC_BF16, KVARC_E4M3, KVARC_E5M2 };
+	kvarc_device *d = open_device();
+	(void)state;
+	for (size_t i = 0; i < sizeof dtypes; i++)
+		for (int kind = SYNTH_SMOOTH; kind <= SYNTH_SPARSE; kind++)
+			for (int level = 2; level < 4; level++) {
+				const struct synth_shape shape =
+					modelled_shape(dtypes[i], (enum synth_kind)kind);
+				struct made_archive m;
+				make_modelled(&m, &shape, level);
+				const kvarc_device_plan_info info = read_range(d, &m, 0, 250,
+				                                               false);
+				if (dtypes[i] == KVARC_BF16 && kind == SYNTH_SMOOTH) {
+					assert_int_equal(info.host_chunks, 0);
+					assert_true(info.profile_bytes > 0);
+					assert_true(info.profile_bytes < info.staging_bytes);
+				}
+				(void)read_range(d, &m, 0, 250, true);
+				(void)read_range(d, &m, 90, 110, kind % 2);
+				(void)read_range(d, &m, 100, 1, kind % 2);
+				free_archive(&m);
+			}
+	kvarc_device_close(&d);
+	assert_int_equal(left(), 0);
+}
+
+/* The payload of the chunk of tensor 0 from token 0 on in staging memory. */
+static uint8_t *first_chunk(const struct device_memory *mem, const kvarc_device_plan *p,
+                            uint8_t codec)
+{
+	kvarc_device_plan_info info;
+	uint8_t *staged = mem->staging;
+	assert_int_equal(kvarc_device_plan_get_info(p, &info), KVARC_OK);
+	for (size_t i = 0; i + 48 < info.staging_bytes; i += 16)
+		if (staged[i + 24] == codec && staged[i + 26] == SEGMENT && staged[i + 27] == 0 &&
+		    !memcmp(staged + i, "\0\0\0\0\0\0\2\0", 8))
+			return staged + i;
+	fail();
+	return NULL;
+}
+
+/* What is predicted from a damaged chunk is not there either, and what has nothing to do with it
+ * is. Layers are decoded from the lowest one on. */
+static void test_damaged_source(void **state)
+{
+	const struct synth_shape shape = modelled_shape(KVARC_BF16, SYNTH_SMOOTH);
+	kvarc_range range = KVARC_RANGE_ALL(0);
+	kvarc_device *d = open_device();
+	kvarc_device_plan_info info;
+	kvarc_device_plan *p;
+	kvarc_source source;
+	struct device_memory mem;
+	struct made_archive m;
+	(void)state;
+	make_modelled(&m, &shape, 3);
+	kvarc_reader *r = open_reader(&m, &source);
+	assert_int_equal(kvarc_device_plan_read(&p, d, r, &range), KVARC_OK);
+	make_memory(&mem, p, &m.c, 250, false);
+	assert_int_equal(kvarc_device_stage(p, address(mem.staging), NULL), KVARC_OK);
+	first_chunk(&mem, p, 7)[250] ^= 4; /* words of its stream */
+	assert_int_equal(
+		kvarc_device_place(p, mem.views, address(mem.work), address(mem.status), NULL),
+		KVARC_OK);
+	assert_int_equal(kvarc_device_decode(p, 1, 1, NULL), KVARC_PROG);
+	assert_non_null(strstr(error.text, "layer 0 is the next one"));
+	assert_int_equal(kvarc_device_decode(p, 0, 1, NULL), KVARC_OK);
+	assert_int_equal(kvarc_device_decode(p, 2, 1, NULL), KVARC_PROG);
+	assert_int_equal(kvarc_device_decode(p, 1, UINT32_MAX, NULL), KVARC_OK);
+	assert_int_equal(kvarc_device_plan_answer(p, 0, 1, mem.status), KVARC_DATA);
+	assert_non_null(strstr(error.text, "the tokens from 0 on of tensor 0 are damaged"));
+	assert_int_equal(kvarc_device_plan_answer(p, 1, 1, mem.status), KVARC_DATA);
+	assert_non_null(strstr(error.text, "are predicted from what is damaged"));
+	for (size_t i = 0; i < m.c.geometry.n_tensors; i++) {
+		assert_int_equal(mem.elements[i][0], 0xa5);
+		assert_true(holds(&mem, &m.c, i, 0, SEGMENT, 250));
+	}
+	kvarc_device_plan_close(&p);
+	/* lower layers that the range does not have are for the host */
+	range.layer0 = 2;
+	range.n_layers = 1;
+	assert_int_equal(kvarc_device_plan_read(&p, d, r, &range), KVARC_OK);
+	assert_int_equal(kvarc_device_plan_get_info(p, &info), KVARC_OK);
+	assert_int_equal(info.host_chunks, info.chunks);
+	kvarc_device_plan_close(&p);
+	kvarc_reader_close(&r);
+	free_memory(&mem);
+	free_archive(&m);
 	kvarc_device_close(&d);
 	assert_int_equal(left(), 0);
 }
@@ -216,17 +346,8 @@ static void test_damaged(void **state)
 	kvarc_reader *r = open_reader(&m, &source);
 	assert_int_equal(kvarc_device_plan_read(&p, d, r, &range), KVARC_OK);
 	make_memory(&mem, p, &m.c, 200, false);
-	/* the first chunk is the one of tensor 0 from token 0 on: the middle of its payload */
 	assert_int_equal(kvarc_device_stage(p, address(mem.staging), NULL), KVARC_OK);
-	kvarc_device_plan_info info;
-	assert_int_equal(kvarc_device_plan_get_info(p, &info), KVARC_OK);
-	uint8_t *staged = mem.staging;
-	for (size_t i = 0; i + 48 < info.staging_bytes; i += 16)
-		if (staged[i + 24] == 4 && staged[i + 26] == SEGMENT && staged[i + 27] == 0 &&
-		    !memcmp(staged + i, "\0\0\0\0\0\0\2\0", 8)) {
-			staged[i + 1024] ^= 4;
-			break;
-		}
+	first_chunk(&mem, p, 4)[1024] ^= 4; /* the middle of its payload */
 	assert_int_equal(
 		kvarc_device_place(p, mem.views, address(mem.work), address(mem.status), NULL),
 		KVARC_OK);
@@ -310,6 +431,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_open),    cmocka_unit_test(test_info),
 		cmocka_unit_test(test_memory),  cmocka_unit_test(test_read),
+		cmocka_unit_test(test_models),  cmocka_unit_test(test_damaged_source),
 		cmocka_unit_test(test_damaged), cmocka_unit_test(test_misuse),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * linear_job.h - what kernels are given about linear models and what they predict from (spec
+ * linear, profile 3): C for callers, C++ for kernels
+ *
+ * Addresses as in device_job.h. Tokens are padded to whole steps of 32. A feature row has a pair of
+ * slots: u32[32] of a step, a lane a token, the even slot in bits 0 to 15. The rows of a tensor:
+ * step after step, head after head, pair after pair; a head of an odd number of channels has one
+ * half of a row that is 0. Addresses of work and kept memory are not 0, as far as there is any.
+ */
+#ifndef KVI_GPU_LINEAR_JOB_H
+#define KVI_GPU_LINEAR_JOB_H
+
+#include <stdint.h>
+
+/* Sizes that the format fixes, and slots whose sums are made together. */
+enum { KVI_GPU_LOWER = 8, KVI_GPU_SAME = 4, KVI_GPU_PANEL = 8 };
+
+/* Flags of a model (spec profile 3). */
+enum {
+	KVI_GPU_MODEL_SELF = 1,
+	KVI_GPU_MODEL_SELF_HEAD = 2,
+	KVI_GPU_MODEL_SCALE = 4,
+	KVI_GPU_MODEL_TABLE = 8
+};
+
+/* How much of the features of a chunk is made. */
+enum { KVI_GPU_FEATURES_NONE = 0, KVI_GPU_FEATURES_Z = 1, KVI_GPU_FEATURES_ALL = 2 };
+
+/*
+ * A model that the host has checked. Arrays are aligned, and by slot. Matrices: of each panel of a
+ * head, which has KVI_GPU_PANEL slots or fewer, and of each pair of features u32[KVI_GPU_PANEL]:
+ * of a slot's two coefficients the low bytes, then the high ones; 0 where there is none.
+ */
+struct kvi_gpu_model {
+	uint64_t step, k, mean; /* i16[channels] */
+	uint64_t qa, qb;        /* u8[channels] */
+	uint64_t a, b;          /* u32[panels][pairs][KVI_GPU_PANEL]; 0: no matrix */
+	uint64_t ids, table;    /* i32[n_ids], i8[n_ids][channels]; 0: none */
+	uint32_t a_pairs, b_pairs;
+	uint32_t n_ids, tshift, unknown;
+	uint32_t heads, head_channels, rotary;
+	uint32_t flags, n0, beta;
+	uint32_t n_lower, n_same;
+	uint32_t reserved;
+};
+
+/* What remains of a chunk for the chunks of other layers; z follows where it is wanted. */
+struct kvi_gpu_kept {
+	uint32_t status;
+	uint32_t reserved[3];
+};
+
+/* A chunk whose features another one needs. */
+struct kvi_gpu_source {
+	uint64_t features;     /* rows: of a lower layer z, of the same one r */
+	uint64_t kept;         /* kvi_gpu_kept */
+	uint32_t heads, pairs; /* of its tensor; rows of a head */
+	uint32_t scope;        /* 1: the slot's own head alone */
+	uint32_t reserved;
+};
+
+/* What a chunk needs that is predicted, or that others are predicted from. */
+struct kvi_gpu_linear {
+	uint64_t model;       /* kvi_gpu_model */
+	uint64_t ids;         /* of the tokens, i32[tokens]; 0: not known */
+	uint64_t frequencies; /* u64[rotary / 2] of the tensor's rope; 0: none */
+	/* Work memory: u16[channels][padded] elements of slots, i16 and i32 of the same shape:
+	 * bases, and sums of the predictions in the layer; rows r; u32[padded] distances w, and
+	 * rows of the table; of each rotated pair u32[padded] cosine and sine, u8[padded] class;
+	 * of two slots u32[2][3][padded]. */
+	uint64_t elements, bases, sums, r, w, rows, turns, classes, slots;
+	uint64_t kept;                /* kvi_gpu_kept */
+	uint64_t z;                   /* behind kept; 0: not wanted */
+	uint64_t scale_w, scale_kept; /* of the scale source; 0: none */
+	uint32_t scale_n;             /* its N */
+	uint32_t interleaved;
+	uint32_t features; /* KVI_GPU_FEATURES_*; all of a chunk of codec 7 */
+	uint32_t reserved;
+	struct kvi_gpu_source lower[KVI_GPU_LOWER], same[KVI_GPU_SAME];
+};
+
+#endif

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * device_models.c - chunks with a linear model: what kernels make of their features, and in which
+ * order (spec linear 6)
+ */
+#include "config.h"
+
+#include "plan_state.h"
+
+#include <string.h>
+
+#include "format/codec_ids.h"
+#include "reader/reader_located.h"
+#include "util/error.h"
+
+static struct kvi_planned_model *model_at(const struct kvarc_device_plan *p, uint32_t i)
+{
+	return KVI_LIST(struct kvi_planned_model, p->modelled, i);
+}
+
+/* ----- sources ------------------------------------------------ */
+
+/* The chunk of a segment with an index in the order of chunks; NULL: the plan has none. */
+static struct kvi_planned_model *find_chunk(const struct kvarc_device_plan *p, uint64_t t0,
+                                            uint32_t order_index, uint32_t *at)
+{
+	for (size_t i = p->modelled.n; i-- > 0;) {
+		struct kvi_planned_model *x = model_at(p, (uint32_t)i);
+		if (x->t0 != t0 || x->order_index < order_index)
+			return NULL;
+		*at = (uint32_t)i;
+		if (x->order_index == order_index)
+			return x;
+	}
+	return NULL;
+}
+
+/* Finds the sources of a chunk; whether r and w can be made of its elements. */
+static bool find_sources(const struct kvarc_device_plan *p, const struct kvi_planned *plan,
+                         struct kvi_planned_model *x)
+{
+	const struct kvi_model *m = x->model;
+	const struct kvi_planned_model *from;
+	for (unsigned i = 0; i < m->n_lower; i++) {
+		from = find_chunk(p, x->t0, plan->lower[i], &x->lower[i]);
+		if (!from || !from->z_there)
+			return false;
+	}
+	for (unsigned i = 0; i < m->n_same; i++) {
+		from = find_chunk(p, x->t0, plan->same[i], &x->same[i]);
+		if (!from || !from->all_there)
+			return false;
+	}
+	if (!m->scale_source)
+		return true;
+	from = find_chunk(p, x->t0, plan->scale, &x->scale);
+	return from && from->all_there;
+}
+
+/* Where all chunks of a segment find an array; it is added at its first use. */
+static kvarc_ret segment_array(struct kvarc_device_plan *p, const int32_t *from, uint32_t n,
+                               uint64_t *at)
+{
+	if (*at || !from)
+		return KVARC_OK;
+	uint8_t *to = kvi_plan_reserve(p, n * sizeof *from, at);
+	if (!to)
+		return kvi_fail_alloc(p->d->error, &p->d->alloc);
+	memcpy(to, from, n * sizeof *from);
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_plan_add_model(struct kvarc_device_plan *p, const struct kvi_located *chunk,
+                             struct kvi_planned_chunk *c, bool *decodable)
+{
+	const struct kvi_planned *plan = chunk->plan ? &chunk->plan->of[chunk->order_index] : NULL;
+	const struct kvi_model *m = plan ? plan->model : NULL;
+	const kvarc_tensor *t = &p->geometry->tensors[chunk->tensor];
+	const bool coded = *decodable && chunk->header.codec == KVI_CODEC_LINEAR;
+	const bool whole = chunk->shape.from == 0 && chunk->shape.to == chunk->shape.n_tokens;
+	if (coded)
+		*decodable = false;
+	if (!m || !kvi_gpu_model_taken(m) || chunk->shape.heads != t->heads ||
+	    (m->rotary && !chunk->shape.rope))
+		return KVARC_OK;
+	struct kvi_planned_model x = { .model = m,
+		                       .rope = chunk->shape.rope,
+		                       .order_index = chunk->order_index,
+		                       .layer = chunk->layer,
+		                       .t0 = chunk->t0,
+		                       .tokens = chunk->shape.n_tokens };
+	const bool all = plan->complete && find_sources(p, plan, &x);
+	x.coded = coded && all;
+	*decodable |= x.coded;
+	/* of what the host decodes there are the tokens of the range alone */
+	x.z_there = *decodable || whole;
+	x.all_there = all && x.z_there;
+	if (p->segment_t0 != x.t0 || !p->modelled.n)
+		p->segment_positions = p->segment_ids = 0;
+	p->segment_t0 = x.t0;
+	kvarc_ret ret = segment_array(p, m->rotary ? chunk->shape.positions : NULL, x.tokens,
+	                              &p->segment_positions);
+	if (ret == KVARC_OK)
+		ret = segment_array(p, m->flags & KVI_MODEL_TABLE ? chunk->ids : NULL, x.tokens,
+		                    &p->segment_ids);
+	x.positions = p->segment_positions;
+	x.job.ids = p->segment_ids;
+	struct kvi_planned_model *to = ret ? NULL
+	                                   : kvi_list_add(&p->modelled, &p->d->alloc, sizeof *to);
+	if (!to)
+		return ret ? ret : kvi_fail_alloc(p->d->error, &p->d->alloc);
+	*to = x;
+	c->modelled = (uint32_t)p->modelled.n;
+	return KVARC_OK;
+}
+
+/* ----- features ------------------------------------------------ */
+
+static void want(struct kvi_planned_model *x, unsigned features)
+{
+	if (x->features < features)
+		x->features = (uint8_t)features;
+}
+
+/* What chunks need of each other: sources come before what is predicted from them. */
+static void ask(struct kvarc_device_plan *p)
+{
+	for (size_t k = p->modelled.n; k-- > 0;) {
+		struct kvi_planned_model *x = model_at(p, (uint32_t)k);
+		const struct kvi_model *m = x->model;
+		if (x->coded)
+			want(x, KVI_GPU_FEATURES_ALL);
+		if (x->features != KVI_GPU_FEATURES_ALL)
+			continue;
+		for (unsigned i = 0; i < m->n_lower; i++) {
+			want(model_at(p, x->lower[i]), KVI_GPU_FEATURES_Z);
+			model_at(p, x->lower[i])->z = true;
+			if (m->lower[i].delta > p->reach)
+				p->reach = m->lower[i].delta;
+		}
+		for (unsigned i = 0; i < m->n_same; i++)
+			want(model_at(p, x->same[i]), KVI_GPU_FEATURES_ALL);
+		if (m->scale_source)
+			want(model_at(p, x->scale), KVI_GPU_FEATURES_ALL);
+	}
+}
+
+static void behind(struct kvi_planned_model *x, const struct kvi_planned_model *source)
+{
+	if (x->stage <= source->stage)
+		x->stage = source->stage + 1;
+}
+
+static void order(struct kvarc_device_plan *p)
+{
+	for (size_t k = 0; k < p->modelled.n; k++) {
+		struct kvi_planned_model *x = model_at(p, (uint32_t)k);
+		const struct kvi_model *m = x->model;
+		if (x->features != KVI_GPU_FEATURES_ALL)
+			continue;
+		for (unsigned i = 0; i < m->n_same; i++)
+			behind(x, model_at(p, x->same[i]));
+		if (m->scale_source)
+			behind(x, model_at(p, x->scale));
+	}
+}
+
+/* ----- constants ------------------------------------------------ */
+
+/* The model, which is added at its first use; *at: its offset. */
+static kvarc_ret add_model(struct kvarc_device_plan *p, const struct kvi_model *m, uint64_t *at)
+{
+	const size_t before = p->constants.n;
+	struct kvi_gpu_model model;
+	uint64_t arrays;
+	for (size_t i = p->models.n; i-- > 0;) {
+		const struct kvi_model_constants *x = KVI_LIST(struct kvi_model_constants,
+		                                               p->models, i);
+		*at = x->at;
+		if (x->model == m)
+			return KVARC_OK;
+	}
+	uint8_t *to = kvi_plan_reserve(p, kvi_gpu_model_bytes(m), &arrays);
+	if (to)
+		kvi_gpu_model_fill(&model, m, to, arrays);
+	to = to ? kvi_plan_reserve(p, sizeof model, at) : NULL;
+	struct kvi_model_constants *x = to ? kvi_list_add(&p->models, &p->d->alloc, sizeof *x)
+	                                   : NULL;
+	if (!x)
+		return kvi_fail_alloc(p->d->error, &p->d->alloc);
+	memcpy(to, &model, sizeof model);
+	*x = (struct kvi_model_constants){ m, *at };
+	p->info.profile_bytes += p->constants.n - before;
+	return KVARC_OK;
+}
+
+/* The same of the frequencies of a rope. */
+static kvarc_ret add_rope(struct kvarc_device_plan *p, const kvarc_rope *rope, uint64_t *at)
+{
+	const size_t bytes = rope->rotary / 2 * sizeof *rope->freq;
+	if (p->rope == rope) {
+		*at = p->rope_at;
+		return KVARC_OK;
+	}
+	uint8_t *to = kvi_plan_reserve(p, bytes, at);
+	if (!to)
+		return kvi_fail_alloc(p->d->error, &p->d->alloc);
+	memcpy(to, rope->freq, bytes);
+	p->rope = rope;
+	p->rope_at = *at;
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_plan_models(struct kvarc_device_plan *p)
+{
+	kvarc_ret ret = KVARC_OK;
+	ask(p);
+	order(p);
+	for (size_t i = 0; i < p->modelled.n && !ret; i++) {
+		struct kvi_planned_model *x = model_at(p, (uint32_t)i);
+		if (!x->features)
+			continue;
+		ret = add_model(p, x->model, &x->job.model);
+		if (!ret && x->model->rotary) {
+			x->job.interleaved = x->rope->pairing == KVARC_ROPE_INTERLEAVED;
+			ret = add_rope(p, x->rope, &x->job.frequencies);
+		}
+	}
+	return ret;
+}
+
+/* ----- memory ------------------------------------------------ */
+
+static struct kvi_gpu_linear_shape shape_of(const struct kvi_planned_model *x)
+{
+	return (struct kvi_gpu_linear_shape){ x->model, x->tokens, x->coded, x->z, x->features };
+}
+
+struct kvi_gpu_linear_bytes kvi_plan_model_bytes(const struct kvarc_device_plan *p,
+                                                 const struct kvi_planned_chunk *c)
+{
+	const struct kvi_planned_model *x = c->modelled ? model_at(p, c->modelled - 1) : NULL;
+	if (!x || !x->features)
+		return (struct kvi_gpu_linear_bytes){ 0, 0 };
+	const struct kvi_gpu_linear_shape s = shape_of(x);
+	return kvi_gpu_linear_place(NULL, &s, 0, 0);
+}
+
+void kvi_plan_place_model(struct kvarc_device_plan *p, struct kvi_planned_chunk *c, uint64_t work,
+                          uint64_t kept)
+{
+	struct kvi_planned_model *x = c->modelled ? model_at(p, c->modelled - 1) : NULL;
+	if (!x || !x->features)
+		return;
+	const struct kvi_gpu_linear_shape s = shape_of(x);
+	kvi_gpu_linear_place(&x->job, &s, work, kept);
+	c->job.stage = x->stage;
+	c->job.linear = p->linear_at + p->n_linear++ * sizeof x->job;
+	if (!c->job.positions)
+		c->job.positions = x->positions;
+}
+
+struct kvi_gpu_linear kvi_plan_linear_job(const struct kvarc_device_plan *p,
+                                          const struct kvi_planned_chunk *c)
+{
+	const struct kvi_planned_model *x = model_at(p, c->modelled - 1);
+	const struct kvi_model *m = x->model;
+	struct kvi_gpu_linear job = x->job;
+	if (x->features != KVI_GPU_FEATURES_ALL)
+		return job;
+	for (unsigned i = 0; i < m->n_lower; i++)
+		job.lower[i] = kvi_gpu_source_of(&m->lower[i], &model_at(p, x->lower[i])->job);
+	for (unsigned i = 0; i < m->n_same; i++)
+		job.same[i] = kvi_gpu_source_of(&m->same[i], &model_at(p, x->same[i])->job);
+	if (m->scale_source) {
+		job.scale_w = model_at(p, x->scale)->job.w;
+		job.scale_kept = model_at(p, x->scale)->job.kept;
+		job.scale_n = kvi_gpu_scale_n(m->scale_source);
+	}
+	return job;
+}

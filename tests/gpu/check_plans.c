@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * check_plans.c - whole archives through libkvarc-device and the kernels of gpu/ on the host,
+ * behind the stand-in of the driver, against the library's reader
+ *
+ * check_plans [-p PROFILE] [-d N] FILE...: all tracks of the files, as they are, and N times with a
+ * damaged chunk: it, and those that are predicted from it, must be noticed and leave their elements
+ * alone, and no others. What the reader does not read is left out.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <kvarc/device.h>
+
+#include "device/plan_state.h"
+#include "format/codec_ids.h"
+#include "util/hash.h"
+
+/* The stand-in, and a file that it takes for kernels. */
+#define DRIVER "tests/device/.libs/driver_stand_in.so"
+#define KERNELS "Makefile"
+
+enum { UNTOUCHED = 0xa5 };
+
+static struct {
+	kvarc_device *d;
+	kvarc_error error;
+	kvarc_profile *profile;
+	unsigned damage;
+	uint64_t random;
+	const char *file;
+	unsigned long archives, chunks, linear, features, host, damaged, followed, wrong;
+} t;
+
+__attribute__((format(printf, 1, 2))) static void wrong(const char *text, ...)
+{
+	va_list args;
+	va_start(args, text);
+	fprintf(stderr, "%s: ", t.file);
+	vfprintf(stderr, text, args);
+	fputc('\n', stderr);
+	va_end(args);
+	t.wrong++;
+}
+
+static uint32_t below(uint32_t n)
+{
+	return (uint32_t)(kvi_splitmix64(&t.random) % n);
+}
+
+static void *memory(uint64_t bytes)
+{
+	void *p = aligned_alloc(256, (size_t)(bytes / 256 + 1) * 256);
+	if (!p)
+		abort();
+	memset(p, UNTOUCHED, (size_t)(bytes / 256 + 1) * 256);
+	return p;
+}
+
+static uint64_t address(const void *p)
+{
+	return (uint64_t)(uintptr_t)p;
+}
+
+/* A track on its way through both readers. */
+struct track_trial {
+	kvarc_reader *r;
+	const kvarc_geometry *g;
+	uint32_t track;
+	uint64_t tokens;
+	kvarc_device_plan *p;
+	uint8_t **raw, **elements; /* by tensor */
+	kvarc_device_view *views;
+	uint8_t *staging, *work;
+	uint32_t *status;
+};
+
+static size_t row_bytes(const kvarc_tensor *x)
+{
+	return (size_t)x->heads * x->channels * kvarc_dtype_bytes(x->dtype);
+}
+
+/* Elements of a chunk that the views have. */
+static size_t elements_at(const struct track_trial *x, const struct kvi_planned_chunk *c,
+                          uint32_t token, uint32_t head)
+{
+	const kvarc_tensor *s = &x->g->tensors[c->tensor];
+	return (size_t)(c->t0 + token) * row_bytes(s) +
+	       (c->head + head) * s->channels * kvarc_dtype_bytes(s->dtype);
+}
+
+/* Whether the elements of a chunk are those of the library, or none where it is bad. */
+static bool chunk_holds(const struct track_trial *x, const struct kvi_planned_chunk *c, bool good)
+{
+	const kvarc_tensor *s = &x->g->tensors[c->tensor];
+	const size_t n = s->channels * kvarc_dtype_bytes(s->dtype);
+	for (uint32_t i = c->from; i < c->to; i++)
+		for (uint32_t h = 0; h < c->job.heads; h++) {
+			const size_t at = elements_at(x, c, i, h);
+			const uint8_t *e = x->elements[c->tensor] + at;
+			for (size_t k = 0; k < n; k++)
+				if (e[k] != (good ? x->raw[c->tensor][at + k] : UNTOUCHED))
+					return false;
+		}
+	return true;
+}
+
+/* Decodes all layers, and compares statuses and elements; bad: of each chunk the status that it has
+ * to have. */
+static void decode_and_compare(struct track_trial *x, const uint8_t *bad, const char *what)
+{
+	kvarc_device_plan_info info;
+	if (kvarc_device_plan_get_info(x->p, &info))
+		abort();
+	for (size_t i = 0; i < x->g->n_tensors; i++)
+		if (x->elements[i])
+			memset(x->elements[i], UNTOUCHED, x->tokens * row_bytes(&x->g->tensors[i]));
+	memset(x->work, UNTOUCHED, info.work_bytes);
+	for (uint32_t l = 0; l < info.n_layers; l++)
+		if (kvarc_device_decode(x->p, info.layer0 + l, 1, NULL)) {
+			wrong("%s: %s", what, t.error.text);
+			return;
+		}
+	for (size_t i = 0; i < x->p->chunks.n; i++) {
+		const struct kvi_planned_chunk *c = KVI_LIST(struct kvi_planned_chunk, x->p->chunks,
+		                                             i);
+		/* damage may look like what is for the host to decode */
+		const bool same = x->status[i] == bad[i] ||
+		                  (bad[i] == KVI_GPU_DATA && x->status[i] == KVI_GPU_HOST);
+		if (!same)
+			wrong("%s: chunk %zu of codec %u, tensor %u, token %llu: answer %u, not %u",
+			      what, i, c->job.codec, c->tensor, (unsigned long long)c->t0,
+			      x->status[i], bad[i]);
+		else if (!chunk_holds(x, c, !bad[i]))
+			wrong("%s: chunk %zu of codec %u, tensor %u: other elements", what, i,
+			      c->job.codec, c->tensor);
+	}
+}
+
+/* ----- damage ------------------------------------------------ */
+
+static bool source_bad(const bool *bad, const uint32_t *sources, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (bad[sources[i]])
+			return true;
+	return false;
+}
+
+/* The statuses that follow from a chunk that is damaged. */
+static void spread(const struct track_trial *x, size_t damaged, uint8_t *status)
+{
+	const struct kvarc_device_plan *p = x->p;
+	const struct kvi_planned_chunk *c = p->chunks.p;
+	bool *bad = calloc(p->modelled.n + 1, sizeof *bad);
+	if (!bad)
+		abort();
+	memset(status, KVI_GPU_OK, p->chunks.n);
+	if (c[damaged].modelled)
+		bad[c[damaged].modelled - 1] = true;
+	for (size_t i = 0; i < p->modelled.n; i++) {
+		const struct kvi_planned_model *m = KVI_LIST(struct kvi_planned_model, p->modelled,
+		                                             i);
+		if (m->features == KVI_GPU_FEATURES_ALL)
+			bad[i] |= source_bad(bad, m->lower, m->model->n_lower) ||
+			          source_bad(bad, m->same, m->model->n_same) ||
+			          (m->model->scale_source && bad[m->scale]);
+	}
+	for (size_t i = 0; i < p->chunks.n; i++)
+		if (c[i].modelled && bad[c[i].modelled - 1] && c[i].job.codec == KVI_CODEC_LINEAR)
+			status[i] = KVI_GPU_SOURCE;
+	for (size_t i = 0; i < p->chunks.n; i++)
+		t.followed += i != damaged && status[i];
+	status[damaged] = KVI_GPU_DATA;
+	free(bad);
+}
+
+/* Flips one to three bits of a chunk in staging memory. */
+static void damage(struct track_trial *x)
+{
+	const struct kvi_planned_chunk *all = x->p->chunks.p;
+	const size_t i = below((uint32_t)x->p->chunks.n);
+	const struct kvi_planned_chunk *c = &all[i];
+	const uint32_t n = c->job.payload_bytes;
+	uint8_t *payload = x->staging + c->job.payload;
+	uint8_t *copy = malloc(n), *status = malloc(x->p->chunks.n);
+	if (!copy || !status)
+		abort();
+	memcpy(copy, payload, n);
+	for (uint32_t k = 1 + below(3); k-- > 0;)
+		payload[below(below(2) && n > 1024 ? 1024 : n)] ^= 1u << below(8);
+	if (memcmp(payload, copy, n)) {
+		t.damaged++;
+		spread(x, i, status);
+		decode_and_compare(x, status, "damaged");
+	}
+	memcpy(payload, copy, n);
+	free(copy);
+	free(status);
+}
+
+/* ----- whole archives ------------------------------------------------ */
+
+/* What is made of the chunks of a plan. */
+static void count_chunks(const struct kvarc_device_plan *p)
+{
+	const struct kvi_planned_chunk *c = p->chunks.p;
+	for (size_t i = 0; i < p->chunks.n; i++) {
+		t.chunks++;
+		t.host += c[i].host;
+		t.linear += c[i].job.codec == KVI_CODEC_LINEAR;
+		t.features += c[i].job.linear && c[i].job.codec != KVI_CODEC_LINEAR;
+	}
+}
+
+static void check_plan(struct track_trial *x)
+{
+	kvarc_device_plan_info info;
+	if (kvarc_device_plan_get_info(x->p, &info))
+		abort();
+	x->staging = memory(info.staging_bytes);
+	x->work = memory(info.work_bytes);
+	x->status = memory(info.status_bytes);
+	uint8_t *status = calloc(1, x->p->chunks.n + 1);
+	if (!status)
+		abort();
+	if (kvarc_device_stage(x->p, address(x->staging), NULL) ||
+	    kvarc_device_place(x->p, x->views, address(x->work), address(x->status), NULL)) {
+		wrong("staging: %s", t.error.text);
+	} else {
+		count_chunks(x->p);
+		decode_and_compare(x, status, "whole");
+		for (unsigned i = 0; i < t.damage && x->p->chunks.n; i++)
+			damage(x);
+	}
+	free(status);
+	free(x->staging);
+	free(x->work);
+	free(x->status);
+}
+
+/* Memory for the elements of the track, and what the library reads into it. */
+static bool read_track(struct track_trial *x)
+{
+	const kvarc_range range = { .track = x->track, .n_layers = UINT32_MAX, .n = x->tokens };
+	kvarc_view *views = calloc(x->g->n_tensors, sizeof *views);
+	if (!views)
+		abort();
+	for (size_t i = 0; i < x->g->n_tensors; i++) {
+		const kvarc_tensor *s = &x->g->tensors[i];
+		const size_t size = kvarc_dtype_bytes(s->dtype), row = row_bytes(s);
+		if (s->track != x->track)
+			continue;
+		x->raw[i] = memory(x->tokens * row);
+		x->elements[i] = memory(x->tokens * row);
+		views[i] = (kvarc_view){ .data = x->raw[i],
+			                 .token_stride = row,
+			                 .block_stride = s->channels * size,
+			                 .block_elems = s->channels,
+			                 .elem_stride = (uint32_t)size };
+		x->views[i] = (kvarc_device_view){ .base = address(x->elements[i]),
+			                           .bytes = x->tokens * row,
+			                           .token_stride = row,
+			                           .head_stride = s->channels * size,
+			                           .elem_stride = (uint32_t)size };
+	}
+	const bool good = kvarc_reader_read(x->r, &range, views) == KVARC_OK;
+	free(views);
+	return good;
+}
+
+static void check_track(kvarc_reader *r, uint32_t track)
+{
+	struct track_trial x = { .r = r, .g = kvarc_reader_geometry(r), .track = track };
+	x.tokens = kvarc_reader_tokens(r, track);
+	const size_t n = x.g->n_tensors;
+	const kvarc_range range = KVARC_RANGE_ALL(track);
+	x.raw = calloc(n, sizeof *x.raw);
+	x.elements = calloc(n, sizeof *x.elements);
+	x.views = calloc(n, sizeof *x.views);
+	if (!x.raw || !x.elements || !x.views)
+		abort();
+	if (x.tokens && read_track(&x)) {
+		if (kvarc_device_plan_read(&x.p, t.d, r, &range))
+			wrong("plan: %s", t.error.text);
+		else
+			check_plan(&x);
+		kvarc_device_plan_close(&x.p);
+		t.archives++;
+	}
+	for (size_t i = 0; i < n; i++) {
+		free(x.raw[i]);
+		free(x.elements[i]);
+	}
+	free(x.raw);
+	free(x.elements);
+	free(x.views);
+}
+
+static void check_file(const char *name)
+{
+	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
+	const kvarc_profile *profiles[1] = { t.profile };
+	kvarc_source source;
+	kvarc_reader *r;
+	t.file = name;
+	o.common.error = &t.error;
+	o.common.threads = 1;
+	o.profiles = profiles;
+	o.n_profiles = t.profile != NULL;
+	if (kvarc_source_open_path(&source, name, &o.common)) {
+		wrong("%s", t.error.text);
+		return;
+	}
+	if (!kvarc_reader_open(&r, &source, &o))
+		for (uint32_t i = 0; i < kvarc_reader_geometry(r)->n_tracks; i++)
+			check_track(r, i);
+	kvarc_reader_close(&r);
+	kvarc_source_close(&source);
+}
+
+static void open_profile(const char *name)
+{
+	const kvarc_common common = { .error = &t.error };
+	kvarc_source source;
+	if (kvarc_source_open_path(&source, name, &common) ||
+	    kvarc_profile_open(&t.profile, &source, &common)) {
+		fprintf(stderr, "%s: %s\n", name, t.error.text);
+		exit(99);
+	}
+	kvarc_source_close(&source);
+}
+
+int main(int argc, char **argv)
+{
+	kvarc_device_options o = KVARC_DEVICE_OPTIONS_INIT;
+	int i = 1;
+	t.random = 20261125;
+	for (; i + 1 < argc && argv[i][0] == '-'; i += 2)
+		if (!strcmp(argv[i], "-p"))
+			open_profile(argv[i + 1]);
+		else
+			t.damage = (unsigned)atoi(argv[i + 1]);
+	o.common.error = &t.error;
+	o.driver = DRIVER;
+	o.kernels = KERNELS;
+	if (kvarc_device_open(&t.d, &o)) {
+		fprintf(stderr, "%s\n", t.error.text);
+		return 99;
+	}
+	for (; i < argc; i++)
+		check_file(argv[i]);
+	printf("%lu tracks; %lu chunks, %lu of them linear, features of %lu others, %lu by the "
+	       "host; %lu damaged, %lu predicted from them; %lu wrong\n",
+	       t.archives, t.chunks, t.linear, t.features, t.host, t.damaged, t.followed, t.wrong);
+	kvarc_device_close(&t.d);
+	kvarc_profile_close(&t.profile);
+	return t.wrong != 0;
+}
