@@ -20,7 +20,7 @@ fail() {
 "$here/build_wheel.sh" "$folder"
 if [ ! -e "$bare/ready" ]; then
 	rm -rf "$bare"
-	debootstrap -q --variant=minbase --include=python3-venv bookworm "$bare" \
+	debootstrap --variant=minbase --include=python3-venv bookworm "$bare" \
 		"${DEBIAN_MIRROR:-http://deb.debian.org/debian}" > "$folder/debootstrap.log" 2>&1 ||
 		fail "debootstrap failed, see $folder/debootstrap.log"
 	touch "$bare/ready"
