@@ -57,8 +57,8 @@ static __device__ __forceinline__ void contexts_block(const kvi_gpu_chunk *chunk
 		run_contexts<D>(c, tables, warp_of_grid());
 }
 
-/* enc, token and first in shared memory. Not a function: on sm_80 to 89 a step of codec 5 would have
- * 4 instructions more. */
+/* enc, token and first in shared memory. Not a function: on sm_80 to 89 a step of codec 5 would
+ * have 4 instructions more. */
 #define SHARED_CODES(shared)                                                 \
 	{                                                                    \
 		{ shared }, { shared + GRID_TABLES * GRID_SYMBOLS },         \

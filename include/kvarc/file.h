@@ -155,8 +155,8 @@ typedef struct kvarc_append_result {
 	uint64_t kept_tokens; /* leading ones that the archive had, bit for bit */
 	uint64_t checkpoint;  /* its number */
 	uint64_t file_bytes;  /* of all items of the import */
-	/* To the sink. 0: the last checkpoint is this file already, and the end of the archive is as
-	 * it should be; after a crash that end is written again. */
+	/* to the sink. 0: the last checkpoint is this file already, and the archive ends as it
+	 * should; after a crash its end is written again */
 	uint64_t written_bytes;
 	uint64_t archive_bytes; /* of the archive, now */
 	uint64_t reserved[6];
