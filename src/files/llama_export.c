@@ -85,7 +85,8 @@ static kvarc_ret choose(struct llama_export *x)
 		ret = kvi_llama_choose(s);
 	if (ret)
 		return ret;
-	x->prefix->tokens = s->f.n_tokens < s->limit ? s->f.n_tokens : s->limit;
+	/* where all cells are wanted the list comes whole, which may name more tokens than these */
+	x->prefix->tokens = s->all || s->f.n_tokens < s->limit ? s->f.n_tokens : s->limit;
 	why = s->all && kvi_llama_all_whole(s, true) ? NULL : kvi_llama_obstacle(s);
 	if (!why && s->tokens == 0)
 		why = s->base ? "the sliding window or the recurrent state that goes with these "
