@@ -71,7 +71,8 @@ kvarc_ret gpu_place(struct gpu *g, kvarc_device_plan *p, const kvarc_device_view
 
 kvarc_ret gpu_decode(struct gpu *g, kvarc_device_plan *p, const kvarc_device_plan_info *info)
 {
-	void *words = realloc(g->words, info->status_bytes);
+	/* one more: a plan may have no chunks, and realloc to nothing frees */
+	void *words = realloc(g->words, info->status_bytes + 1);
 
 	if (!words)
 		return KVARC_MEM;
