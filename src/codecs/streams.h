@@ -118,6 +118,10 @@ struct kvi_streams_encoder {
 	 * after the last one. Several threads call it at once, for different parts. */
 	size_t (*part)(void *opaque, const struct kvi_stream_part *p, uint16_t *end,
 	               uint32_t state[KVI_LANES]);
+	/* Two parts, each in words and with a state of its own. NULL: one after the other is as
+	 * fast. */
+	void (*two)(void *opaque, const struct kvi_stream_part p[2], uint16_t *const end[2],
+	            size_t n[2], uint32_t *const state[2]);
 	/* Before parts of `rows` tokens, the last one of `last`; NULL: not wanted. */
 	void (*begin)(void *opaque, size_t rows, size_t last);
 	size_t trial;       /* tokens from whose words all are estimated; whole steps */

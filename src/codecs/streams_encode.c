@@ -46,19 +46,53 @@ struct streams_out {
 	uint32_t state[KVI_STREAMS_MAX][KVI_LANES], n_words[KVI_STREAMS_MAX];
 };
 
+/* Moves the n bytes below `from` to stand, with padding, below `end`; returns where they begin. */
+static uint8_t *put_words(uint8_t *end, const uint8_t *from, size_t n)
+{
+	const size_t pad = -n % KVI_STREAM_ALIGN;
+	memmove(end - pad - n, from - n, n);
+	memset(end - pad, 0, pad);
+	return end - pad - n;
+}
+
+/* Bytes that a part may need while it is made. */
+static size_t part_room(const struct kvi_streams_encoder *e, const struct kvi_stream_part *p)
+{
+	const size_t bytes = 2 * (e->token_words * p->rows + KVI_SPARE_WORDS);
+	return bytes + (-bytes & (KVI_STREAM_ALIGN - 1));
+}
+
+/* Streams i and i - 1, below `end`; returns where they begin. */
+static uint8_t *encode_two(struct streams_out *x, unsigned i, uint8_t *end)
+{
+	const struct kvi_stream_part p[2] = { kvi_stream_part_of(x->s, i),
+		                              kvi_stream_part_of(x->s, i - 1) };
+	uint8_t *below[2] = { end, end - part_room(x->e, &p[0]) };
+	size_t n[2];
+	x->e->two(x->e->opaque, p, (uint16_t *const[2]){ (void *)below[0], (void *)below[1] }, n,
+	          (uint32_t *const[2]){ x->state[i], x->state[i - 1] });
+	for (unsigned k = 0; k < 2; k++) {
+		x->n_words[i - k] = (uint32_t)n[k];
+		end = put_words(end, below[k], 2 * n[k]);
+	}
+	return end;
+}
+
 static void encode_group(void *opaque, size_t number)
 {
 	struct streams_out *x = opaque;
 	struct streams_group *g = &x->group[number];
 	uint8_t *end = g->to;
-	for (unsigned i = g->end; i-- > g->first;) {
-		const struct kvi_stream_part p = kvi_stream_part_of(x->s, i);
-		size_t n = 2 * x->e->part(x->e->opaque, &p, (uint16_t *)(void *)end, x->state[i]);
-		const size_t pad = -n % KVI_STREAM_ALIGN;
-		x->n_words[i] = (uint32_t)(n / 2);
-		memmove(end - pad - n, end - n, n);
-		memset(end - pad, 0, pad);
-		end -= n + pad;
+	for (unsigned i = g->end; i > g->first;) {
+		if (x->e->two && i - g->first > 1) {
+			i -= 2;
+			end = encode_two(x, i + 1, end);
+			continue;
+		}
+		const struct kvi_stream_part p = kvi_stream_part_of(x->s, --i);
+		size_t n = x->e->part(x->e->opaque, &p, (uint16_t *)(void *)end, x->state[i]);
+		x->n_words[i] = (uint32_t)n;
+		end = put_words(end, end, 2 * n);
 	}
 	g->from = end;
 }

@@ -418,21 +418,45 @@ INLINE uint16_t *exp_encode_span(const struct kvi_exp_job *job, const struct kvi
 	return w;
 }
 
+void kvi_avx512_exp_encode_open(struct exp_encode_run *r, const struct kvi_exp_job *job,
+                                const uint8_t *e, uint16_t *end)
+{
+	const struct kvi_exp_spans s = kvi_exp_spans(job, true);
+	*r = (struct exp_encode_run){
+		.job = job,
+		.ring = s.ring,
+		.x = e + s.full.steps * KVI_LANES,
+		.w = end,
+		.end = end,
+		.steps = s.full.steps,
+	};
+	kvi_states_start(r->state);
+	if (s.tail.steps)
+		r->w = exp_encode_span(job, &s.tail, s.tail_ring, r->x, r->state, r->w,
+		                       job->per_step, false, false);
+}
+
+size_t kvi_avx512_exp_encode_finish(struct exp_encode_run *r, uint32_t state[KVI_LANES])
+{
+	const struct kvi_exp_job *job = r->job;
+	const struct kvi_span span = { .steps = r->steps, .lanes = KVI_LANES };
+	const uint8_t *e = r->x - r->steps * KVI_LANES;
+	const bool held = job->tables->n_tables <= EXP_HELD;
+	uint16_t *w = r->w;
+	if (job->per_step)
+		w = exp_encode_span(job, &span, r->ring, e, r->state, w, true, true, false);
+	else if (held)
+		w = exp_encode_span(job, &span, r->ring, e, r->state, w, false, true, true);
+	else
+		w = exp_encode_span(job, &span, r->ring, e, r->state, w, false, true, false);
+	memcpy(state, r->state, sizeof(r->state));
+	return (size_t)(r->end - w);
+}
+
 size_t kvi_avx512_exp_encode(const struct kvi_exp_job *job, const uint8_t *e, uint16_t *end,
                              uint32_t state[KVI_LANES])
 {
-	const struct kvi_exp_spans s = kvi_exp_spans(job, true);
-	uint16_t *w = end;
-	kvi_states_start(state);
-	if (s.tail.steps)
-		w = exp_encode_span(job, &s.tail, s.tail_ring, e + s.full.steps * KVI_LANES, state,
-		                    w, job->per_step, false, false);
-	bool held = job->tables->n_tables <= EXP_HELD;
-	if (job->per_step)
-		w = exp_encode_span(job, &s.full, s.ring, e, state, w, true, true, false);
-	else if (held)
-		w = exp_encode_span(job, &s.full, s.ring, e, state, w, false, true, true);
-	else
-		w = exp_encode_span(job, &s.full, s.ring, e, state, w, false, true, false);
-	return (size_t)(end - w);
+	struct exp_encode_run r;
+	kvi_avx512_exp_encode_open(&r, job, e, end);
+	return kvi_avx512_exp_encode_finish(&r, state);
 }

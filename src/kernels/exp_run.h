@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * exp_run.h - a stream of exponents on its way through a decoder in AVX-512
+ * exp_run.h - a stream of exponents on its way through a decoder or an encoder in AVX-512
  *
- * What exp_avx512.c and exp_vbmi.c share, which take turns with a stream.
+ * What exp_avx512.c shares with exp_vbmi.c and exp_vbmi_encode.c, which take turns with a stream.
  */
 #ifndef KVI_EXP_RUN_H
 #define KVI_EXP_RUN_H
@@ -45,5 +45,22 @@ bool kvi_avx512_exp_open(struct exp_run *r, const struct kvi_exp_job *job,
                          const struct kvi_stream *in, void *out);
 /* Takes what remains of a stream, and tests its end; false when it is not valid. */
 bool kvi_avx512_exp_finish(struct exp_run *r);
+
+/* A stream of exponents on its way through the full steps of an encoder, from the last one. */
+struct exp_encode_run {
+	const struct kvi_exp_job *job;
+	struct kvi_exp_ring ring; /* behind the next step */
+	const uint8_t *x;         /* fields behind those of the next step */
+	uint16_t *w, *end;        /* the words so far */
+	size_t steps;             /* still to do */
+	uint32_t state[KVI_LANES];
+};
+
+/* Begins a stream with its tail; arguments as those of kvi_kernels.exp_encode, which outlive the
+ * run. */
+void kvi_avx512_exp_encode_open(struct exp_encode_run *r, const struct kvi_exp_job *job,
+                                const uint8_t *e, uint16_t *end);
+/* Takes what remains of a stream; returns the number of its words. */
+size_t kvi_avx512_exp_encode_finish(struct exp_encode_run *r, uint32_t state[KVI_LANES]);
 
 #endif

@@ -12,12 +12,11 @@
 #include "exp_run.h"
 
 #include "escapes.h"
+#include "halves_vbmi.h"
 #include "slots.h"
 
 #if defined(KVI_AVX512VNNI)
 
-#define VBMI __attribute__((target("avx512vbmi,avx512vbmi2")))
-#define SET16(x) _mm512_set1_epi16((short)(x))
 #define UNROLLED _Pragma("GCC unroll 8") for
 
 enum {
@@ -27,7 +26,6 @@ enum {
 	SPAN_BITS = 7, /* of the slots of a window */
 	TAIL = 32,     /* slots whose symbols are known */
 	HELD = 128,    /* symbols of all tables that have numbers; 64 of each half of the tables */
-	SCALE = 5,     /* frequencies are multiples of 2^5: a total is 0 in 16 bits */
 	NARROW = 4,    /* up to this number of tables all symbols have numbers */
 	ESCAPE = KVI_EXP_SYMBOLS - 1
 };
@@ -56,13 +54,6 @@ INLINE vec ascending(unsigned i, unsigned step)
 	for (unsigned l = 0; l < KVI_LANES; l++)
 		v[l] = (uint16_t)(i + step * l);
 	return v_load(v);
-}
-
-/* 32 numbers of 32 bits as 16 bits. */
-INLINE vec narrowed(vec a, vec b)
-{
-	return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(a)),
-	                          _mm512_cvtepi32_epi16(b), 1);
 }
 
 /* Table t, of whose symbols `held` have numbers. The window of a span is that which holds most of
@@ -184,40 +175,6 @@ static void VBMI found_mend(struct vbmi_found *f, uint32_t lanes, vec scaled,
 	}
 }
 
-/* low: the low halves of the states. */
-INLINE struct vbmi_found VBMI windows_find(const struct windows *x, vec low, vec table,
-                                           const struct vbmi_masks *k, bool wide)
-{
-	const __mmask32 upper = _mm512_cmpge_epu16_mask(table, x->upper);
-	const vec scaled = _mm512_slli_epi16(low, SCALE);
-	const vec part = v_and(low, k->part);
-	struct vbmi_found f = { .escaped = 0 };
-	vec span = _mm512_shldi_epi16(table, scaled, 4);
-	vec number = _mm512_maskz_permutex2var_epi8(k->low, x->base[0], span, x->base[1]);
-	UNROLLED(unsigned i = 0; i < BOUNDS; i++)
-	{
-		vec at = _mm512_maskz_permutex2var_epi8(k->low, x->bound[i][0], span,
-		                                        x->bound[i][1]);
-		number = _mm512_add_epi16(number,
-		                          _mm512_srai_epi16(_mm512_sub_epi16(part, at), 15));
-	}
-	vec in_tail = _mm512_shldi_epi16(table, _mm512_slli_epi16(low, 11), 5);
-	vec tail = _mm512_maskz_permutex2var_epi8(k->low, x->tail[0], in_tail, x->tail[1]);
-	if (wide) {
-		vec more = _mm512_permutex2var_epi8(x->tail[2], in_tail, x->tail[3]);
-		__mmask64 far = _mm512_test_epi8_mask(in_tail, SET16(0x80));
-		tail = _mm512_mask_mov_epi8(tail, far, more);
-	}
-	number = _mm512_mask_mov_epi16(
-		number, _mm512_cmpge_epu16_mask(scaled, SET16((KVI_PROB_TOTAL - TAIL) << SCALE)),
-		tail);
-	f.from = held_find(x->from, number, upper);
-	f.freq = held_find(x->freq, number, upper);
-	f.symbol = wide ? _mm512_sub_epi16(number, _mm512_permutexvar_epi16(table, x->first))
-	                : v_and(number, k->symbol);
-	return f;
-}
-
 /* A stream on its way. */
 struct vbmi_run {
 	const struct kvi_tables *tables;
@@ -226,22 +183,6 @@ struct vbmi_run {
 	struct exp_out out;
 	vec bad; /* bit 15: a symbol gave E < 0 */
 };
-
-INLINE void halves_of(const uint32_t *st, vec *low, vec *high)
-{
-	const vec a = v_load(st), b = v_load(st + 16);
-	*low = narrowed(a, b);
-	*high = narrowed(v_shr(a, 16), v_shr(b, 16));
-}
-
-INLINE void halves_join(uint32_t *st, vec low, vec high)
-{
-	const vec a = _mm512_unpacklo_epi16(low, high), b = _mm512_unpackhi_epi16(low, high);
-	const vec even = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
-	const vec odd = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-	v_store(st, _mm512_permutex2var_epi64(a, even, b));
-	v_store(st + 16, _mm512_permutex2var_epi64(a, odd, b));
-}
 
 /* Exponents of the lanes, with those that are escaped. */
 static vec escapes_of(struct vbmi_run *r, vec e, uint32_t escaped)
@@ -270,29 +211,67 @@ INLINE void VBMI vbmi_put(struct exp_out *o, vec e, const struct vbmi_masks *k, 
 	o->x += KVI_LANES;
 }
 
+/* A step of a stream. */
+struct vbmi_work {
+	vec table, scaled; /* scaled: slots times 2^SCALE */
+	vec number, off;   /* off: of a slot in its symbol, times 2^SCALE */
+	__mmask32 missed;  /* lanes that no window holds */
+	struct vbmi_found f;
+};
+
+/* Numbers of the symbols, by the windows and the tails of the tables. */
+INLINE void VBMI numbers_find(struct vbmi_work *s, const struct vbmi_run *r,
+                              const struct windows *x, const struct vbmi_masks *k, bool wide)
+{
+	s->table = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)r->tab));
+	s->scaled = _mm512_slli_epi16(r->low, SCALE);
+	const vec part = v_and(r->low, k->part);
+	const vec span = _mm512_shldi_epi16(s->table, s->scaled, 4);
+	const vec in_tail = _mm512_shldi_epi16(s->table, _mm512_slli_epi16(r->low, 11), 5);
+	vec number = _mm512_maskz_permutex2var_epi8(k->low, x->base[0], span, x->base[1]);
+	UNROLLED(unsigned i = 0; i < BOUNDS; i++)
+	{
+		vec at = _mm512_maskz_permutex2var_epi8(k->low, x->bound[i][0], span,
+		                                        x->bound[i][1]);
+		number = _mm512_add_epi16(number,
+		                          _mm512_srai_epi16(_mm512_sub_epi16(part, at), 15));
+	}
+	vec tail = _mm512_maskz_permutex2var_epi8(k->low, x->tail[0], in_tail, x->tail[1]);
+	if (wide) {
+		vec more = _mm512_permutex2var_epi8(x->tail[2], in_tail, x->tail[3]);
+		__mmask64 far = _mm512_test_epi8_mask(in_tail, SET16(0x80));
+		tail = _mm512_mask_mov_epi8(tail, far, more);
+	}
+	const vec least = SET16((KVI_PROB_TOTAL - TAIL) << SCALE);
+	s->number = _mm512_mask_mov_epi16(number, _mm512_cmpge_epu16_mask(s->scaled, least), tail);
+}
+
+/* What stands at the numbers. */
+INLINE void VBMI windows_find(struct vbmi_work *s, const struct windows *x,
+                              const struct vbmi_masks *k, bool wide)
+{
+	const __mmask32 upper = _mm512_cmpge_epu16_mask(s->table, x->upper);
+	s->f.from = held_find(x->from, s->number, upper);
+	s->f.freq = held_find(x->freq, s->number, upper);
+	s->f.symbol = wide ? _mm512_sub_epi16(s->number,
+	                                      _mm512_permutexvar_epi16(s->table, x->first))
+	                   : v_and(s->number, k->symbol);
+	s->f.escaped = 0;
+	s->off = _mm512_sub_epi16(s->scaled, s->f.from);
+	s->missed = _mm512_cmpge_epu16_mask(s->off, s->f.freq);
+}
+
 /*
  * State s = 2^16 high + low becomes freq * (s >> 11) + slot - cum. With f = 2^5 freq that is
  * f * high, of 32 bits, + (f * (low without its slot) >> 16) + slot - cum, below 2^16.
  */
-INLINE void VBMI vbmi_step(struct vbmi_run *r, const struct windows *x, const struct vbmi_masks *k,
-                           bool merged, bool wide)
+INLINE void VBMI state_take(struct vbmi_run *r, const struct vbmi_work *s,
+                            const struct vbmi_masks *k)
 {
-	vec table = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)r->tab));
-	vec top = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)r->top));
-	vec scaled = _mm512_slli_epi16(r->low, SCALE);
-	struct vbmi_found f = windows_find(x, r->low, table, k, wide);
-	vec off = _mm512_sub_epi16(scaled, f.from);
-	uint32_t missed = _mm512_cmpge_epu16_mask(off, f.freq);
-	if (__builtin_expect(missed != 0, 0)) {
-		struct vbmi_found mended = f; /* a copy, so that f stays in registers */
-		found_mend(&mended, missed, scaled, r->tables, r->tab);
-		f = mended;
-		off = _mm512_sub_epi16(scaled, f.from);
-	}
-	vec add = _mm512_add_epi16(_mm512_mulhi_epu16(f.freq, v_and(r->low, k->high)),
-	                           _mm512_srli_epi16(off, SCALE));
-	vec high = _mm512_mulhi_epu16(f.freq, r->high);
-	vec low = _mm512_add_epi16(_mm512_mullo_epi16(f.freq, r->high), add);
+	vec add = _mm512_add_epi16(_mm512_mulhi_epu16(s->f.freq, v_and(r->low, k->high)),
+	                           _mm512_srli_epi16(s->off, SCALE));
+	vec high = _mm512_mulhi_epu16(s->f.freq, r->high);
+	vec low = _mm512_add_epi16(_mm512_mullo_epi16(s->f.freq, r->high), add);
 	__mmask32 carry = _mm512_cmplt_epu16_mask(low, add);
 	__mmask32 short_of = _kandn_mask32(carry, _mm512_testn_epi16_mask(high, high));
 	high = _mm512_mask_add_epi16(high, carry, high, k->one);
@@ -301,21 +280,56 @@ INLINE void VBMI vbmi_step(struct vbmi_run *r, const struct windows *x, const st
 	__asm__("" : "+v"(words)); /* expansion from memory is microcode */
 	r->low = _mm512_mask_expand_epi16(low, short_of, words);
 	r->p += 2 * (unsigned)_mm_popcnt_u32(short_of);
-	vec e = _mm512_sub_epi16(top, f.symbol);
-	if (__builtin_expect(f.escaped != 0, 0)) {
-		struct vbmi_run copy = *r;
-		e = escapes_of(&copy, e, f.escaped);
-		r->low = copy.low;
-		r->high = copy.high;
-		r->p = copy.p;
-	}
-	r->bad = v_or(r->bad, e);
-	vbmi_put(&r->out, e, k, merged);
+}
+
+INLINE void vbmi_advance(struct vbmi_run *r)
+{
 	r->tab += KVI_LANES;
 	r->top += KVI_LANES;
 	if (r->tab == r->ring_end) {
 		r->top -= r->ring_end - r->tab_ring;
 		r->tab = r->tab_ring;
+	}
+}
+
+/* A step of both streams, part by part: a processor looks for work less than a step ahead. Copies
+ * of what rare calls change keep the rest in registers. */
+INLINE void VBMI vbmi_step(struct vbmi_run r[2], const struct windows *x,
+                           const struct vbmi_masks *k, bool merged, bool wide)
+{
+	struct vbmi_work s[2];
+	vec e[2];
+	BOTH
+		numbers_find(&s[i], &r[i], x, k, wide);
+	BOTH
+		windows_find(&s[i], x, k, wide);
+	if (__builtin_expect((s[0].missed | s[1].missed) != 0, 0)) {
+		BOTH {
+			struct vbmi_found mended = s[i].f;
+			found_mend(&mended, s[i].missed, s[i].scaled, r[i].tables, r[i].tab);
+			s[i].f = mended;
+			s[i].off = _mm512_sub_epi16(s[i].scaled, mended.from);
+		}
+	}
+	BOTH
+		state_take(&r[i], &s[i], k);
+	BOTH {
+		e[i] = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)r[i].top));
+		e[i] = _mm512_sub_epi16(e[i], s[i].f.symbol);
+	}
+	if (__builtin_expect((s[0].f.escaped | s[1].f.escaped) != 0, 0)) {
+		BOTH {
+			struct vbmi_run copy = r[i];
+			e[i] = escapes_of(&copy, e[i], s[i].f.escaped);
+			r[i].low = copy.low;
+			r[i].high = copy.high;
+			r[i].p = copy.p;
+		}
+	}
+	BOTH {
+		r[i].bad = v_or(r[i].bad, e[i]);
+		vbmi_put(&r[i].out, e[i], k, merged);
+		vbmi_advance(&r[i]);
 	}
 }
 
@@ -363,28 +377,27 @@ INLINE void VBMI vbmi_both(struct exp_run *first, struct exp_run *second, bool m
 	const struct vbmi_masks k = vbmi_masks_load();
 	const size_t most = first->steps < second->steps ? first->steps : second->steps;
 	struct windows x;
-	struct vbmi_run a = vbmi_begin(first), b = vbmi_begin(second);
+	struct vbmi_run r[2] = { vbmi_begin(first), vbmi_begin(second) };
 	size_t step = 0;
 	windows_make(&x, first->job->tables);
 	for (; step < most; step++) {
-		if (!words_suffice(&a, &first->feed) || !words_suffice(&b, &second->feed))
+		if (!words_suffice(&r[0], &first->feed) || !words_suffice(&r[1], &second->feed))
 			break;
-		vbmi_step(&a, &x, &k, merged, wide);
-		vbmi_step(&b, &x, &k, merged, wide);
+		vbmi_step(r, &x, &k, merged, wide);
 	}
-	vbmi_end(first, &a, step);
-	vbmi_end(second, &b, step);
+	vbmi_end(first, &r[0], step);
+	vbmi_end(second, &r[1], step);
 }
 
-#define BOTH(name, merged, wide)                                             \
+#define LOOP(name, merged, wide)                                             \
 	static void VBMI name(struct exp_run *first, struct exp_run *second) \
 	{                                                                    \
 		vbmi_both(first, second, merged, wide);                      \
 	}
-BOTH(merged_narrow, true, false)
-BOTH(merged_wide, true, true)
-BOTH(fields_narrow, false, false)
-BOTH(fields_wide, false, true)
+LOOP(merged_narrow, true, false)
+LOOP(merged_wide, true, true)
+LOOP(fields_narrow, false, false)
+LOOP(fields_wide, false, true)
 
 void kvi_vbmi_exp_decode2(const struct kvi_exp_job *const job[2],
                           const struct kvi_stream *const in[2], void *const out[2], bool ok[2])

@@ -3,7 +3,8 @@
  * grid_pairs_body.h - two streams of the grid codec at once; kvi_kernels.grid_decode2
  *
  * Included after grid_spans_body.h. A step of bf16 waits longer for its own table look-ups and
- * words than its instructions take; steps of two streams alternately fill these gaps.
+ * words than its instructions take; a step of another stream, part by part beside it, fills these
+ * gaps: a processor looks for work less than a step ahead.
  */
 #ifndef KVI_GRID_PAIRS_BODY_H
 #define KVI_GRID_PAIRS_BODY_H
@@ -29,16 +30,42 @@ INLINE void grid_run_open(struct grid_run *r, const struct kvi_grid_job *job,
 	r->st = states_load(in->state);
 }
 
-INLINE void grid_run_step(struct grid_run *r, const token_tables *tokens)
+/* A step of both. */
+INLINE void grid_pair_step(struct grid_run r[2], const struct words_tables *t)
 {
-	vec y[PARTS];
-	struct parts c = contexts_load(r->c, false, ALL_LANES);
-	r->p = step_take(&r->st, c.v, r->job->tables->lut, tokens, &bf16_numbers, KVI_LANES, r->p,
-	                 r->x, y);
-	r->x += KVI_LANES;
-	r->c += KVI_LANES;
-	if (r->c == r->wrap)
-		r->c = r->job->ctx;
+	struct parts ctx[2], entry[2];
+	struct words_cells a[2];
+	BOTH
+		ctx[i] = contexts_load(r[i].c, false, ALL_LANES);
+	BOTH
+		entry[i] = words_symbols_take(&r[i].st, ctx[i].v, r[i].job->tables->lut, t);
+	BOTH
+		r[i].p = words_renorm(&r[i].st, NULL, t, ALL_LANES, r[i].p);
+	BOTH
+		a[i] = words_cells_find(halves_low(r[i].st.v[0], r[i].st.v[1]),
+		                        halves_low(entry[i].v[0], entry[i].v[1]), ctx[i].v, t);
+	BOTH
+		words_bits_find(&a[i], t);
+	const uint32_t escaped = a[0].escaped | a[1].escaped;
+	if (__builtin_expect(escaped != 0, 0)) {
+		BOTH
+			words_escapes_mend(&a[i]);
+	}
+	BOTH
+		r[i].p = words_renorm(&r[i].st, &a[i].bits, t, ALL_LANES, r[i].p);
+	BOTH
+		v_store(r[i].x, _mm512_permutexvar_epi16(t->order, words_elements(&a[i], t)));
+	if (__builtin_expect(escaped != 0, 0)) {
+		BOTH
+			r[i].p = escapes_take16(&r[i].st, halves_lanes(a[i].escaped), r[i].x, 16,
+			                        r[i].p);
+	}
+	BOTH {
+		r[i].x += KVI_LANES;
+		r[i].c += KVI_LANES;
+		if (r[i].c == r[i].wrap)
+			r[i].c = r[i].job->ctx;
+	}
 }
 
 static bool grid_run_finish(struct grid_run *r, size_t steps, uint16_t *elements)
@@ -53,22 +80,20 @@ static void grid_decode2(const struct kvi_grid_job *const job[2],
                          const struct kvi_stream *const in[2], uint16_t *const elements[2],
                          bool ok[2])
 {
-	struct grid_run a, b;
-	const token_tables tokens = token_tables_load();
+	struct grid_run r[2];
+	const struct words_tables t = words_tables_load();
 	size_t steps = 0, most = job[0]->steps.full_steps;
 	if (job[1]->steps.full_steps < most)
 		most = job[1]->steps.full_steps;
 	for (int i = 0; i < 2; i++)
 		if (job[i]->fmt->emin != bf16_numbers.emin || job[i]->per_step)
 			most = 0;
-	grid_run_open(&a, job[0], in[0], elements[0]);
-	grid_run_open(&b, job[1], in[1], elements[1]);
-	for (; steps < most && a.p <= a.feed.safe && b.p <= b.feed.safe; steps++) {
-		grid_run_step(&a, &tokens);
-		grid_run_step(&b, &tokens);
-	}
-	ok[0] = grid_run_finish(&a, steps, elements[0]);
-	ok[1] = grid_run_finish(&b, steps, elements[1]);
+	BOTH
+		grid_run_open(&r[i], job[i], in[i], elements[i]);
+	for (; steps < most && r[0].p <= r[0].feed.safe && r[1].p <= r[1].feed.safe; steps++)
+		grid_pair_step(r, &t);
+	BOTH
+		ok[i] = grid_run_finish(&r[i], steps, elements[i]);
 }
 
 #endif

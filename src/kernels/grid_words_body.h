@@ -65,64 +65,106 @@ INLINE struct words_tables words_tables_load(void)
 	return t;
 }
 
-/* What phase 2 makes of a step, in halves. */
-struct words_taken {
-	vec x, bits; /* elements; raw bits to take from the states */
+/* A step in phase 2, in halves. */
+struct words_cells {
+	vec grid, high;  /* of the contexts: G, and M with neg above it */
+	vec st, nb;      /* low halves of the states; NB */
+	vec zeros;       /* raw bits that say the binade of a cell at zero, 0 of others */
+	vec j, lz;       /* the cells, at least 1; leading zeros, of low halves 16 more */
+	vec up, bits;    /* raw bits inside the cells, and all */
+	__mmask32 below; /* signs are not those of the means */
 	__mmask32 escaped;
 };
 
-/* Phase 2. st: the low halves of the states; symbol: numbers of 6 bits, any bits above. */
-INLINE struct words_taken words_take(vec st, vec symbol, const vec *ctx,
-                                     const struct words_tables *t)
+/* Phase 2 up to the cells. st: low halves; symbol: numbers of 6 bits, any bits above. */
+INLINE struct words_cells words_cells_find(vec st, vec symbol, const vec *ctx,
+                                           const struct words_tables *t)
 {
-	const vec grid = _mm512_srli_epi16(halves_low(ctx[0], ctx[1]), 8);
-	const vec high = halves_high(ctx[0], ctx[1]);
-	const vec mean = _mm512_andnot_si512(t->high, high);
-	const vec all = SET(-1);
-	struct words_taken a;
-	vec pair = _mm512_srli_epi16(symbol, 1);
-	vec lo = _mm512_permutexvar_epi16(pair, t->lo), nb = _mm512_permutexvar_epi16(pair, t->nb);
+	struct words_cells a = { .grid = _mm512_srli_epi16(halves_low(ctx[0], ctx[1]), 8),
+		                 .high = halves_high(ctx[0], ctx[1]) };
+	const vec mean = _mm512_andnot_si512(t->high, a.high), all = SET(-1);
+	vec pair = _mm512_srli_epi16(symbol, 1), lo = _mm512_permutexvar_epi16(pair, t->lo);
+	a.nb = _mm512_permutexvar_epi16(pair, t->nb);
 	__mmask32 side = _mm512_test_epi16_mask(symbol, t->one);
 	/* symbols of NB < 2, and 40 */
 	__mmask32 near = _mm512_cmplt_epu16_mask(lo, t->far), escape = _mm512_movepi16_mask(lo);
-	vec e = _mm512_add_epi16(lo, _mm512_andnot_si512(_mm512_sllv_epi16(all, nb), st));
-	st = _mm512_srlv_epi16(st, nb);
+	vec e = _mm512_add_epi16(lo, _mm512_andnot_si512(_mm512_sllv_epi16(all, a.nb), st));
+	a.st = _mm512_srlv_epi16(st, a.nb);
 	/* the zeros that say the binade of a cell at zero, and the 1 that ends them */
-	vec zeros = _mm512_permutexvar_epi16(st, t->zeros);
-	__mmask32 deep = _mm512_testn_epi16_mask(zeros, zeros);
-	zeros = _mm512_mask_permutexvar_epi16(zeros, deep, _mm512_srli_epi16(st, 5), t->zeros2);
+	a.zeros = _mm512_permutexvar_epi16(a.st, t->zeros);
+	__mmask32 deep = _mm512_testn_epi16_mask(a.zeros, a.zeros);
+	a.zeros = _mm512_mask_permutexvar_epi16(a.zeros, deep, _mm512_srli_epi16(a.st, 5),
+	                                        t->zeros2);
 
 	/* M + e, or M - e - 1, which is below 0 where e >= M */
-	__mmask32 below = _mm512_mask_cmpge_epu16_mask(side, e, mean);
+	a.below = _mm512_mask_cmpge_epu16_mask(side, e, mean);
 	vec j = _mm512_add_epi16(mean, e);
 	j = _mm512_mask_sub_epi16(j, side, _mm512_add_epi16(mean, all), e);
-	j = _mm512_mask_sub_epi16(j, below, all, j);
+	j = _mm512_mask_sub_epi16(j, a.below, all, j);
 
 	/* After its zeros a cell at zero is as cell 1 that many binades lower. */
 	__mmask32 at_zero = _mm512_mask_testn_epi16_mask(near, j, j);
-	zeros = _mm512_maskz_mov_epi16(at_zero, zeros);
+	a.zeros = _mm512_maskz_mov_epi16(at_zero, a.zeros);
 	a.escaped = _kor_mask32(_kandn_mask32(near, _mm512_testn_epi16_mask(j, j)), escape);
-	a.escaped = _kor_mask32(a.escaped, _mm512_movepi16_mask(zeros));
-	vec some = _mm512_max_epu16(j, t->one);
-	/* leading zeros, of low halves 16 more */
-	vec lz = _mm512_lzcnt_epi32(_mm512_maskz_mov_epi16(LOW_HALVES, some));
-	lz = _mm512_or_si512(lz, _mm512_slli_epi32(_mm512_lzcnt_epi32(some), 16));
-	vec up = _mm512_subs_epu16(lz, t->m_lz), down = _mm512_subs_epu16(t->m_lz, lz);
-	a.bits = _mm512_add_epi16(_mm512_add_epi16(nb, zeros), up);
-	if (__builtin_expect(a.escaped != 0, 0)) {
-		a.bits = _mm512_mask_sub_epi16(a.bits, a.escaped, a.bits, up);
-		a.bits = _mm512_and_si512(a.bits, SET16(31));
-	}
+	a.escaped = _kor_mask32(a.escaped, _mm512_movepi16_mask(a.zeros));
+	a.j = _mm512_max_epu16(j, t->one);
+	return a;
+}
 
-	st = _mm512_srlv_epi16(st, zeros);
-	vec full = _mm512_or_si512(_mm512_sllv_epi16(some, up),
-	                           _mm512_andnot_si512(_mm512_sllv_epi16(all, up), st));
-	vec level = _mm512_sub_epi16(_mm512_add_epi16(grid, t->level), _mm512_add_epi16(lz, zeros));
+/* How many raw bits there are. */
+INLINE void words_bits_find(struct words_cells *a, const struct words_tables *t)
+{
+	vec lz = _mm512_lzcnt_epi32(_mm512_maskz_mov_epi16(LOW_HALVES, a->j));
+	a->lz = _mm512_or_si512(lz, _mm512_slli_epi32(_mm512_lzcnt_epi32(a->j), 16));
+	a->up = _mm512_subs_epu16(a->lz, t->m_lz);
+	a->bits = _mm512_add_epi16(_mm512_add_epi16(a->nb, a->zeros), a->up);
+}
+
+/* The same of escaped lanes. */
+INLINE void words_escapes_mend(struct words_cells *a)
+{
+	a->bits = _mm512_mask_sub_epi16(a->bits, a->escaped, a->bits, a->up);
+	a->bits = _mm512_and_si512(a->bits, SET16(31));
+}
+
+/* The elements, in halves. */
+INLINE vec words_elements(const struct words_cells *a, const struct words_tables *t)
+{
+	vec st = _mm512_srlv_epi16(a->st, a->zeros), down = _mm512_subs_epu16(t->m_lz, a->lz);
+	vec own = _mm512_andnot_si512(_mm512_sllv_epi16(SET(-1), a->up), st);
+	vec full = _mm512_or_si512(_mm512_sllv_epi16(a->j, a->up), own);
+	vec level = _mm512_sub_epi16(_mm512_add_epi16(a->grid, t->level),
+	                             _mm512_add_epi16(a->lz, a->zeros));
 	vec magnitude = _mm512_add_epi16(_mm512_slli_epi16(level, WORDS_M),
 	                                 _mm512_srlv_epi16(full, down));
-	vec sign = _mm512_mask_add_epi16(high, below, high, t->high);
-	a.x = _mm512_ternarylogic_epi32(magnitude, sign, t->high, 0xf8);
-	return a;
+	vec sign = _mm512_mask_add_epi16(a->high, a->below, a->high, t->high);
+	return _mm512_ternarylogic_epi32(magnitude, sign, t->high, 0xf8);
+}
+
+/* Phase 1 without its words: entries of the symbols, and the states behind them. */
+INLINE struct parts words_symbols_take(struct parts *st, const vec *ctx, const uint32_t *lut,
+                                       const struct words_tables *t)
+{
+	struct parts entry;
+	EACH {
+		vec row = _mm512_slli_epi32(_mm512_and_si512(ctx[h], t->byte), KVI_PROB_BITS);
+		entry.v[h] = v_gather(lut, _mm512_ternarylogic_epi32(row, st->v[h], t->slot, 0xf8));
+	}
+	EACH
+		st->v[h] = symbol_take(st->v[h], entry.v[h], t->slot);
+	return entry;
+}
+
+/* Takes the words that the states want; without their raw bits, if there are. */
+INLINE const uint8_t *words_renorm(struct parts *st, const vec *bits, const struct words_tables *t,
+                                   active_lanes active, const uint8_t *p)
+{
+	const struct parts n = halves_widen(bits ? *bits : SET(0));
+	EACH {
+		vec left = bits ? _mm512_srlv_epi32(st->v[h], n.v[h]) : st->v[h];
+		st->v[h] = renorm(left, t->least, ACTIVE(active, h), &p);
+	}
+	return p;
 }
 
 /* step_take of bf16 (contract in grid_body.h). */
@@ -131,23 +173,17 @@ INLINE const uint8_t *words_step_take(struct parts *st, const vec *ctx, const ui
                                       const uint8_t *p, uint16_t *x, vec *y)
 {
 	const active_lanes active = first_active(lanes);
-	vec entry[2];
-	EACH {
-		vec row = _mm512_slli_epi32(_mm512_and_si512(ctx[h], t->byte), KVI_PROB_BITS);
-		entry[h] = v_gather(lut, _mm512_ternarylogic_epi32(row, st->v[h], t->slot, 0xf8));
-	}
-	EACH
-		st->v[h] = symbol_take(st->v[h], entry[h], t->slot);
-	EACH
-		st->v[h] = renorm(st->v[h], t->least, ACTIVE(active, h), &p);
-	struct words_taken a = words_take(halves_low(st->v[0], st->v[1]),
-	                                  halves_low(entry[0], entry[1]), ctx, t);
-	const struct parts bits = halves_widen(a.bits);
-	EACH
-		st->v[h] = renorm(_mm512_srlv_epi32(st->v[h], bits.v[h]), t->least,
-		                  ACTIVE(active, h), &p);
-	_mm512_mask_storeu_epi16(x, active, _mm512_permutexvar_epi16(t->order, a.x));
-	const struct parts widened = halves_widen(a.x);
+	struct parts entry = words_symbols_take(st, ctx, lut, t);
+	p = words_renorm(st, NULL, t, active, p);
+	struct words_cells a = words_cells_find(halves_low(st->v[0], st->v[1]),
+	                                        halves_low(entry.v[0], entry.v[1]), ctx, t);
+	words_bits_find(&a, t);
+	if (__builtin_expect(a.escaped != 0, 0))
+		words_escapes_mend(&a);
+	p = words_renorm(st, &a.bits, t, active, p);
+	const vec elements = words_elements(&a, t);
+	_mm512_mask_storeu_epi16(x, active, _mm512_permutexvar_epi16(t->order, elements));
+	const struct parts widened = halves_widen(elements);
 	EACH
 		y[h] = _mm512_maskz_mov_epi32(ACTIVE(active, h), widened.v[h]);
 	if (__builtin_expect(a.escaped != 0, 0)) {

@@ -46,9 +46,11 @@ libkvi_avx512_la_SOURCES = $(kernel_bodies) \
 	src/kernels/exp_gather.c \
 	src/kernels/exp_run.h \
 	src/kernels/exp_vbmi.c \
+	src/kernels/exp_vbmi_encode.c \
 	src/kernels/grid_avx512_body.h \
 	src/kernels/grid_pairs_body.h \
 	src/kernels/grid_words_body.h \
+	src/kernels/halves_vbmi.h \
 	src/kernels/kernels_avx512.c \
 	src/kernels/ops_avx512.h
 libkvi_avx512_la_CFLAGS = $(AM_CFLAGS) $(AVX512_CFLAGS)

@@ -96,6 +96,8 @@
 /* All parts of a step; gcc -O2 keeps them in memory without the pragma. */
 #define EACH KVI_UNROLL(8) for (int h = 0; h < PARTS; h++)
 #define EACH_BACK KVI_UNROLL(8) for (int h = PARTS - 1; h >= 0; h--)
+/* Both of two streams whose steps are taken part by part, side by side. */
+#define BOTH KVI_UNROLL(2) for (int i = 0; i < 2; i++)
 
 /* Lanes of a vector. */
 enum { WIDTH = KVI_LANES / PARTS };

@@ -126,6 +126,17 @@ static size_t encode_part(void *opaque, const struct kvi_stream_part *p, uint16_
 	return w->kernels->exp_encode(&e, w->fields + p->first * w->channels, end, state);
 }
 
+static void encode_two(void *opaque, const struct kvi_stream_part p[2], uint16_t *const end[2],
+                       size_t n[2], uint32_t *const state[2])
+{
+	const struct exponent_work *w = opaque;
+	const struct kvi_exp_job e[2] = { job_of(w, &p[0]), job_of(w, &p[1]) };
+	w->kernels->exp_encode2((const struct kvi_exp_job *const[2]){ &e[0], &e[1] },
+	                        (const uint8_t *const[2]){ w->fields + p[0].first * w->channels,
+	                                                   w->fields + p[1].first * w->channels },
+	                        end, n, state);
+}
+
 static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
                         struct kvi_payload *out)
 {
@@ -142,6 +153,7 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	const struct kvi_streams_encoder e = {
 		.opaque = &w,
 		.part = encode_part,
+		.two = c->kernels->exp_encode2 ? encode_two : NULL,
 		.begin = begin_parts,
 		.trial = kvi_ring_trial(w.channels),
 		.token_words = EXPONENT_WORDS * w.channels,
