@@ -12,6 +12,12 @@ noinst_PROGRAMS += bench/peers
 bench_peers_SOURCES = bench/peers.c
 bench_peers_LDADD = libkvarc.la $(ZSTD_LIBS)
 
+# Speed of the kernels that code elements.
+noinst_PROGRAMS += bench/kernels
+bench_kernels_SOURCES = bench/kernels_speed.c tests/rans_cases.h
+bench_kernels_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
+bench_kernels_LDADD = libkvitools.la libkvi.la
+
 # Speed of exact products next to the peak of the processor.
 noinst_PROGRAMS += bench/matmul
 bench_matmul_SOURCES = bench/matmul_speed.c

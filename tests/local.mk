@@ -93,7 +93,7 @@ tests_cli_change_source_la_LIBADD = -ldl
 TESTS += tests/cli/run.sh
 EXTRA_DIST += tests/cli/run.sh tests/cli/lib.sh tests/cli/cases
 
-# Vector kernels against scalar C; with "bench": their speeds.
+# Vector kernels against scalar C.
 check_PROGRAMS += tests/check_kernels
 TESTS += tests/check_kernels
 tests_check_kernels_SOURCES = tests/check_kernels.c tests/rans_cases.h \

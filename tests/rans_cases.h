@@ -486,4 +486,11 @@ static const uint32_t case_isas[] = { KVARC_ISA_SCALAR, KVARC_ISA_AVX2, KVARC_IS
 	                              KVARC_ISA_NEON };
 enum { CASE_ISAS = sizeof(case_isas) / sizeof(case_isas[0]) };
 
+/* Whether na words and the states of a are the nb words and the states of b. */
+static inline int same_words(const struct coded *a, size_t na, const struct coded *b, size_t nb)
+{
+	return na == nb && memcmp(a->end - na, b->end - nb, 2 * na) == 0 &&
+	       memcmp(a->stream.state, b->stream.state, sizeof(a->stream.state)) == 0;
+}
+
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * grid_pairs_body.h - two streams of the grid codec at once; kvi_kernels.grid_decode2
+ * grid_pairs_body.h - two streams of the grid codec at once; kvi_kernels.grid_decode2,
+ * grid_encode2
  *
  * Included after grid_spans_body.h. A step of bf16 waits longer for its own table look-ups and
  * words than its instructions take; a step of another stream, part by part beside it, fills these
@@ -94,6 +95,76 @@ static void grid_decode2(const struct kvi_grid_job *const job[2],
 		grid_pair_step(r, &t);
 	BOTH
 		ok[i] = grid_run_finish(&r[i], steps, elements[i]);
+}
+
+/* A stream on its way through the full steps, from the last one. */
+struct grid_encode_run {
+	const struct kvi_grid_job *job;
+	const uint32_t *c, *wrap; /* contexts behind those of the next step; end of the ring */
+	const uint16_t *x;        /* elements, likewise */
+	uint16_t *w;
+	struct parts st;
+};
+
+INLINE void grid_encode_run_open(struct grid_encode_run *r, const struct kvi_grid_job *job,
+                                 const uint16_t *elements, uint16_t *w, const uint32_t *state)
+{
+	const size_t full = job->steps.full_steps;
+	r->job = job;
+	r->c = job->ctx + full % job->ctx_steps * KVI_LANES;
+	r->wrap = job->ctx + job->ctx_steps * KVI_LANES;
+	r->x = elements + full * KVI_LANES;
+	r->w = w;
+	r->st = states_load(state);
+}
+
+/* A step of both. */
+INLINE void grid_encode_pair_step(struct grid_encode_run r[2], const struct words_encoder *t)
+{
+	struct parts ctx[2], entry[2];
+	struct words_code c[2];
+	BOTH {
+		if (r[i].c == r[i].job->ctx)
+			r[i].c = r[i].wrap;
+		r[i].c -= KVI_LANES;
+		r[i].x -= KVI_LANES;
+		ctx[i] = contexts_load(r[i].c, false, ALL_LANES);
+		c[i] = words_code(_mm512_permutexvar_epi16(t->order, v_load(r[i].x)), ctx[i].v, t);
+	}
+	if (__builtin_expect((c[0].escaped | c[1].escaped) != 0, 0)) {
+		BOTH
+			words_escapes_put(&c[i], &r[i].st, r[i].x, &r[i].w);
+	}
+	BOTH
+		entry[i] = words_entries(c[i].symbol, ctx[i].v, r[i].job->tables);
+	BOTH
+		words_raw_put(&r[i].st, &c[i], &r[i].w);
+	BOTH
+		symbols_put(&r[i].st, &entry[i], ALL_LANES, &r[i].w);
+}
+
+/* The steps of the shorter stream, and as many of the other one, are common. */
+static void grid_encode2(const struct kvi_grid_job *const job[2], const uint16_t *const elements[2],
+                         uint16_t *const end[2], size_t n[2], uint32_t *const state[2])
+{
+	struct grid_encode_run r[2];
+	const struct words_encoder t = words_encoder_load();
+	const size_t steps[2] = { job[0]->steps.full_steps, job[1]->steps.full_steps };
+	size_t common = steps[0] < steps[1] ? steps[0] : steps[1];
+	BOTH {
+		if (job[i]->fmt->emin != bf16_numbers.emin || job[i]->per_step)
+			common = 0;
+		kvi_states_start(state[i]);
+		uint16_t *w = grid_encode_tail(job[i], elements[i], end[i], state[i]);
+		grid_encode_run_open(&r[i], job[i], elements[i], w, state[i]);
+	}
+	for (size_t step = 0; step < common; step++)
+		grid_encode_pair_step(r, &t);
+	BOTH {
+		states_store(state[i], &r[i].st, ALL_LANES);
+		r[i].w = grid_encode_rest(job[i], steps[i] - common, elements[i], r[i].w, state[i]);
+		n[i] = (size_t)(end[i] - r[i].w);
+	}
 }
 
 #endif

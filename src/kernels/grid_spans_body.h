@@ -103,26 +103,41 @@ INLINE uint16_t *grid_encode_span(const struct kvi_grid_job *job, const struct k
 #define ENCODE(span, ctx, x, f, per_step, full) \
 	grid_encode_span(job, span, ctx, x, state, w, f, per_step, full)
 
+/* The tail of a stream, whose words begin at w; returns where they begin then. */
+static uint16_t *grid_encode_tail(const struct kvi_grid_job *job, const uint16_t *elements,
+                                  uint16_t *w, uint32_t state[KVI_LANES])
+{
+	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
+	const struct grid_numbers f = numbers_of(job->fmt);
+	if (!tail.steps)
+		return w;
+	return ENCODE(&tail, job->ctx_tail, elements + job->steps.full_steps * KVI_LANES, &f,
+	              job->per_step, false);
+}
+
+/* The first full steps of a stream, `steps` of them, likewise. */
+static uint16_t *grid_encode_rest(const struct kvi_grid_job *job, size_t steps,
+                                  const uint16_t *elements, uint16_t *w, uint32_t state[KVI_LANES])
+{
+	struct kvi_span full = kvi_span_full(&job->steps, job->ctx_steps, job->per_step);
+	const struct grid_numbers f = numbers_of(job->fmt);
+	const bool is_bf16 = f.emin == bf16_numbers.emin;
+	full.steps = steps;
+	if (is_bf16 && job->per_step)
+		return ENCODE(&full, job->ctx, elements, &bf16_numbers, true, true);
+	if (is_bf16)
+		return ENCODE(&full, job->ctx, elements, &bf16_numbers, false, true);
+	if (job->per_step)
+		return ENCODE(&full, job->ctx, elements, &f, true, true);
+	return ENCODE(&full, job->ctx, elements, &f, false, true);
+}
+
 static size_t grid_encode(const struct kvi_grid_job *job, const uint16_t *elements, uint16_t *end,
                           uint32_t state[KVI_LANES])
 {
-	const struct kvi_span full = kvi_span_full(&job->steps, job->ctx_steps, job->per_step);
-	const struct kvi_span tail = kvi_span_tail(&job->steps, job->per_step);
-	const struct grid_numbers f = numbers_of(job->fmt);
-	const bool is_bf16 = f.emin == bf16_numbers.emin;
-	uint16_t *w = end;
 	kvi_states_start(state);
-	if (tail.steps)
-		w = ENCODE(&tail, job->ctx_tail, elements + full.steps * KVI_LANES, &f,
-		           job->per_step, false);
-	if (is_bf16 && job->per_step)
-		w = ENCODE(&full, job->ctx, elements, &bf16_numbers, true, true);
-	else if (is_bf16)
-		w = ENCODE(&full, job->ctx, elements, &bf16_numbers, false, true);
-	else if (job->per_step)
-		w = ENCODE(&full, job->ctx, elements, &f, true, true);
-	else
-		w = ENCODE(&full, job->ctx, elements, &f, false, true);
+	uint16_t *w = grid_encode_tail(job, elements, end, state);
+	w = grid_encode_rest(job, job->steps.full_steps, elements, w, state);
 	return (size_t)(end - w);
 }
 

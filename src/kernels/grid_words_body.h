@@ -284,28 +284,47 @@ INLINE struct words_code words_code(vec x, const vec *ctx, const struct words_en
 	return c;
 }
 
-/* step_put of bf16 (contract in grid_body.h) for all lanes. */
-INLINE void words_step_put(struct parts *st, const vec *ctx, const uint16_t *x,
-                           const struct kvi_tables *tables, const struct words_encoder *t,
-                           uint16_t **w)
+/* Takes the escaped lanes out of a step, and puts their elements x. */
+INLINE void words_escapes_put(struct words_code *c, struct parts *st, const uint16_t *x,
+                              uint16_t **w)
+{
+	c->raw = _mm512_maskz_mov_epi16(~c->escaped, c->raw);
+	c->bits = _mm512_maskz_mov_epi16(~c->escaped, c->bits);
+	c->symbol = _mm512_mask_mov_epi16(c->symbol, c->escaped, SET16(KVI_GRID_SYMBOLS - 1));
+	escapes_put16(st, halves_lanes(c->escaped), x, 16, w);
+}
+
+/* Entries of the symbols. */
+INLINE struct parts words_entries(vec symbols, const vec *ctx, const struct kvi_tables *tables)
 {
 	const __m128i stride = _mm_cvtsi32_si128(__builtin_ctz((unsigned)tables->stride));
-	struct words_code c = words_code(_mm512_permutexvar_epi16(t->order, v_load(x)), ctx, t);
-	if (__builtin_expect(c.escaped != 0, 0)) {
-		c.raw = _mm512_maskz_mov_epi16(~c.escaped, c.raw);
-		c.bits = _mm512_maskz_mov_epi16(~c.escaped, c.bits);
-		c.symbol = _mm512_mask_mov_epi16(c.symbol, c.escaped, SET16(KVI_GRID_SYMBOLS - 1));
-		escapes_put16(st, halves_lanes(c.escaped), x, 16, w);
-	}
-	const struct parts symbol = halves_widen(c.symbol);
-	const struct parts raw = halves_widen(c.raw), bits = halves_widen(c.bits);
+	const struct parts symbol = halves_widen(symbols);
 	struct parts entry;
 	EACH {
 		vec row = _mm512_sll_epi32(_mm512_and_si512(ctx[h], SET(255)), stride);
 		entry.v[h] = v_gather(tables->enc, v_add(row, symbol.v[h]));
 	}
+	return entry;
+}
+
+/* Phase 2. */
+INLINE void words_raw_put(struct parts *st, const struct words_code *c, uint16_t **w)
+{
+	const struct parts raw = halves_widen(c->raw), bits = halves_widen(c->bits);
 	EACH_BACK
 	st->v[h] = raw_put(st->v[h], raw.v[h], bits.v[h], ACTIVE(ALL_LANES, h), w);
+}
+
+/* step_put of bf16 (contract in grid_body.h) for all lanes. */
+INLINE void words_step_put(struct parts *st, const vec *ctx, const uint16_t *x,
+                           const struct kvi_tables *tables, const struct words_encoder *t,
+                           uint16_t **w)
+{
+	struct words_code c = words_code(_mm512_permutexvar_epi16(t->order, v_load(x)), ctx, t);
+	if (__builtin_expect(c.escaped != 0, 0))
+		words_escapes_put(&c, st, x, w);
+	const struct parts entry = words_entries(c.symbol, ctx, tables);
+	words_raw_put(st, &c, w);
 	symbols_put(st, &entry, ALL_LANES, w);
 }
 

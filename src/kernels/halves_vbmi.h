@@ -22,6 +22,7 @@ INLINE vec narrowed(vec a, vec b)
 	                          _mm512_cvtepi32_epi16(b), 1);
 }
 
+/* The halves of 32 states in memory. */
 INLINE void halves_of(const uint32_t *st, vec *low, vec *high)
 {
 	const vec a = v_load(st), b = v_load(st + 16);
@@ -29,6 +30,7 @@ INLINE void halves_of(const uint32_t *st, vec *low, vec *high)
 	*high = narrowed(v_shr(a, 16), v_shr(b, 16));
 }
 
+/* The inverse: 32 states to memory. */
 INLINE void halves_join(uint32_t *st, vec low, vec high)
 {
 	const vec a = _mm512_unpacklo_epi16(low, high), b = _mm512_unpackhi_epi16(low, high);

@@ -210,6 +210,10 @@ struct kvi_kernels {
 	void (*grid_decode2)(const struct kvi_grid_job *const job[2],
 	                     const struct kvi_stream *const in[2], uint16_t *const elements[2],
 	                     bool ok[2]);
+	/* grid_encode of two streams, likewise. */
+	void (*grid_encode2)(const struct kvi_grid_job *const job[2],
+	                     const uint16_t *const elements[2], uint16_t *const end[2],
+	                     size_t n[2], uint32_t *const state[2]);
 	/* kvi_grid_context of n elements. */
 	void (*grid_contexts)(uint32_t *ctx, const uint32_t *mu_bits, const int16_t *k, size_t n,
 	                      const struct kvi_grid_format *fmt);

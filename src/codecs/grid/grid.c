@@ -133,6 +133,19 @@ static size_t encode_part(void *opaque, const struct kvi_stream_part *p, uint16_
 	return w->kernels->grid_encode(&g, w->elements + p->first * w->x.channels, end, state);
 }
 
+static void encode_two(void *opaque, const struct kvi_stream_part p[2], uint16_t *const end[2],
+                       size_t n[2], uint32_t *const state[2])
+{
+	const struct grid_work *w = opaque;
+	const size_t C = w->x.channels;
+	const struct kvi_grid_job g[2] = { kvi_grid_part(&w->x, &p[0]),
+		                           kvi_grid_part(&w->x, &p[1]) };
+	w->kernels->grid_encode2((const struct kvi_grid_job *const[2]){ &g[0], &g[1] },
+	                         (const uint16_t *const[2]){ w->elements + p[0].first * C,
+	                                                     w->elements + p[1].first * C },
+	                         end, n, state);
+}
+
 kvarc_ret kvi_grid_encode(struct kvi_coder *c, const struct kvi_coder_job *job,
                           const struct kvi_grid_contexts *x, uint8_t *planes,
                           struct kvi_payload *out)
@@ -148,6 +161,7 @@ kvarc_ret kvi_grid_encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	const struct kvi_streams_encoder e = {
 		.opaque = &w,
 		.part = encode_part,
+		.two = c->kernels->grid_encode2 ? encode_two : NULL,
 		.begin = begin_parts,
 		.trial = kvi_ring_trial(w.x.channels),
 		.token_words = KVI_GRID_WORDS * w.x.channels,

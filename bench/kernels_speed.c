@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * kernels_speed.c - speeds of the kernels of each instruction set, or of one: kernels [SET]
+ *
+ * On data that fits the tables; GB/s of elements, the best of the runs of 0.4 s each.
+ */
+#include "config.h"
+
+#include <time.h>
+
+#include "kernels/rans.h"
+#include "rans_cases.h"
+
+static double now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Best of several runs of `run`, as GB/s of `bytes`. */
+#define BEST(bytes, run)                                 \
+	__extension__({                                  \
+		double best_ = 1e9, stop_ = now() + 0.4; \
+		do {                                     \
+			double t_ = now();               \
+			run;                             \
+			t_ = now() - t_;                 \
+			best_ = t_ < best_ ? t_ : best_; \
+		} while (now() < stop_);                 \
+		(double)(bytes) / best_ / 1e9;           \
+	})
+
+enum { BENCH_TOKENS = 256, BENCH_CHANNELS = 1024 };
+
+static void bench_grid(const struct kvi_kernels *k, const struct kvi_tables *t, const char *what,
+                       unsigned format, size_t ring, int per_step)
+{
+	struct kvi_steps steps = { BENCH_TOKENS * BENCH_CHANNELS / KVI_LANES, 0, 0 };
+	struct grid_case c;
+	struct coded a;
+	grid_case_new(&c, format, GRID_MODEL, steps, ring, per_step, t);
+	coded_new(&a, c.n);
+	uint16_t *y = must_alloc(c.n, 2);
+	size_t n = 0, bytes = c.n * (unsigned)c.job.fmt->elem_bits / 8;
+	double enc = BEST(bytes, n = k->grid_encode(&c.job, c.x, a.end, a.stream.state));
+	a.stream.words = a.end - n;
+	a.stream.n_words = n;
+	int ok = 1;
+	double dec = BEST(bytes, ok &= k->grid_decode(&c.job, &a.stream, y));
+	printf("%-7s grid %-24s encode %6.3f  decode %6.3f GB/s  %.3f bits%s\n", k->name, what, enc,
+	       dec, 16.0 * (double)n / (double)c.n,
+	       ok && !memcmp(y, c.x, 2 * c.n) ? "" : "  WRONG");
+	if (k->grid_decode2) {
+		uint16_t *z = must_alloc(c.n, 2);
+		bool both[2] = { false, false };
+		dec = BEST(
+			2 * bytes,
+			k->grid_decode2((const struct kvi_grid_job *const[]){ &c.job, &c.job },
+		                        (const struct kvi_stream *const[]){ &a.stream, &a.stream },
+		                        (uint16_t *const[]){ y, z }, both));
+		printf("%-7s grid %-24s two at once     decode %6.3f GB/s%s\n", k->name, what, dec,
+		       both[0] && both[1] && !memcmp(y, c.x, 2 * c.n) && !memcmp(z, c.x, 2 * c.n)
+		               ? ""
+		               : "  WRONG");
+		free(z);
+	}
+	if (k->grid_encode2) {
+		struct coded b;
+		size_t both[2] = { 0, 0 };
+		coded_new(&b, c.n);
+		enc = BEST(2 * bytes,
+		           k->grid_encode2((const struct kvi_grid_job *const[]){ &c.job, &c.job },
+		                           (const uint16_t *const[]){ c.x, c.x },
+		                           (uint16_t *const[]){ a.end, b.end }, both,
+		                           (uint32_t *const[]){ a.stream.state, b.stream.state }));
+		printf("%-7s grid %-24s two at once     encode %6.3f GB/s%s\n", k->name, what, enc,
+		       both[0] == n && same_words(&a, n, &b, both[1]) ? "" : "  WRONG");
+		free(b.buf);
+	}
+	free(y);
+	free(a.buf);
+	grid_case_free(&c);
+}
+
+static void bench_exp(const struct kvi_kernels *k, size_t n_tables, int per_step, const char *what)
+{
+	struct kvi_steps steps = { BENCH_TOKENS * BENCH_CHANNELS / KVI_LANES, 0, 0 };
+	struct kvi_tables t = tables_new(n_tables, KVI_EXP_SYMBOLS);
+	uint16_t freq[16 * KVI_EXP_SYMBOLS];
+	for (size_t i = 0; i < n_tables; i++) {
+		double w[KVI_EXP_SYMBOLS];
+		for (int s = 0; s < KVI_EXP_SYMBOLS; s++)
+			w[s] = normal_mass(s, s + 1, 0, 3);
+		quantize_table(freq + i * KVI_EXP_SYMBOLS, w, KVI_EXP_SYMBOLS, 1);
+	}
+	if (!kvi_tables_build(&t, freq))
+		exit(99);
+	struct byte_case c;
+	struct coded a;
+	byte_case_new(&c, steps, per_step ? BENCH_CHANNELS : BENCH_CHANNELS / 32, per_step, 3, &t);
+	struct kvi_exp_job job = exp_job(&c, &t);
+	coded_new(&a, c.n);
+	uint8_t *y = must_alloc(c.n, 1), *z = must_alloc(c.n, 1);
+	size_t n = 0;
+	struct exp_forms forms;
+	exp_forms_new(&forms, k, &job);
+	double enc = BEST(2 * c.n, n = k->exp_encode(&job, c.e, a.end, a.stream.state));
+	a.stream.words = a.end - n;
+	a.stream.n_words = n;
+	int ok = 1;
+	double dec = BEST(2 * c.n, ok &= k->exp_decode(&job, &a.stream, y));
+	printf("%-7s exp  %-24s encode %6.3f  decode %6.3f GB/s  %.3f bits%s\n", k->name, what, enc,
+	       dec, 16.0 * (double)n / (double)c.n, ok && !memcmp(y, c.e, c.n) ? "" : "  WRONG");
+	if (k->exp_decode2) {
+		bool both[2] = { false, false };
+		dec = BEST(
+			4 * c.n,
+			k->exp_decode2((const struct kvi_exp_job *const[]){ &job, &job },
+		                       (const struct kvi_stream *const[]){ &a.stream, &a.stream },
+		                       (void *const[]){ y, z }, both));
+		printf("%-7s exp  %-24s two at once     decode %6.3f GB/s%s\n", k->name, what, dec,
+		       both[0] && both[1] && !memcmp(y, c.e, c.n) && !memcmp(z, c.e, c.n)
+		               ? ""
+		               : "  WRONG");
+	}
+	if (k->exp_encode2) {
+		struct coded b;
+		size_t both[2] = { 0, 0 };
+		coded_new(&b, c.n);
+		enc = BEST(4 * c.n,
+		           k->exp_encode2((const struct kvi_exp_job *const[]){ &job, &job },
+		                          (const uint8_t *const[]){ c.e, c.e },
+		                          (uint16_t *const[]){ a.end, b.end }, both,
+		                          (uint32_t *const[]){ a.stream.state, b.stream.state }));
+		printf("%-7s exp  %-24s two at once     encode %6.3f GB/s%s\n", k->name, what, enc,
+		       both[0] == n && same_words(&a, n, &b, both[1]) ? "" : "  WRONG");
+		free(b.buf);
+	}
+	exp_forms_free(&forms);
+	free(y);
+	free(z);
+	free(a.buf);
+	byte_case_free(&c);
+	tables_free(&t);
+}
+
+static void bench_sym(const struct kvi_kernels *k)
+{
+	struct kvi_steps steps = { BENCH_TOKENS * BENCH_CHANNELS / KVI_LANES, 0, 0 };
+	struct kvi_tables t = tables_random(16, KVI_BYTE_SYMBOLS, 1);
+	struct byte_case c;
+	struct coded a;
+	byte_case_new(&c, steps, BENCH_CHANNELS / 32, 0, 30, &t);
+	struct kvi_sym_job job = sym_job(&c, &t);
+	coded_new(&a, c.n);
+	uint16_t *y = must_alloc(c.n, 2);
+	uint8_t *esc = must_alloc(c.n, 1);
+	size_t n = 0;
+	double enc = BEST(c.n, n = k->sym_encode(&job, c.sym, c.esc, a.end, a.stream.state));
+	a.stream.words = a.end - n;
+	a.stream.n_words = n;
+	int ok = 1;
+	double dec = BEST(c.n, ok &= k->sym_decode(&job, &a.stream, y, esc));
+	printf("%-7s sym  %-24s encode %6.3f  decode %6.3f GB/s%s\n", k->name, "bytes, 16 tables",
+	       enc, dec, ok && !memcmp(y, c.sym, 2 * c.n) ? "" : "  WRONG");
+	free(y);
+	free(esc);
+	free(a.buf);
+	byte_case_free(&c);
+	tables_free(&t);
+}
+
+static void bench_moves(const struct kvi_kernels *k)
+{
+	size_t rows = 32, cols = BENCH_CHANNELS, n = rows * cols;
+	uint16_t *x = must_alloc(n, 2), *y = must_alloc(n, 2);
+	uint8_t *e = must_alloc(n, 1), *r = must_alloc(n, 1);
+	struct grid_case c;
+	struct kvi_steps steps = { cols, 0, 0 };
+	grid_case_new(&c, CASE_BF16, GRID_MODEL, steps, cols, 0, NULL);
+	printf("%-7s split %.2f  merge %.2f  transpose8 %.2f %.2f  "
+	       "transpose16 %.2f %.2f  contexts %.2f GB/s\n",
+	       k->name, BEST(2 * n, k->bf16_split(e, r, x, n)),
+	       BEST(2 * n, k->bf16_merge(x, e, r, n)), BEST(2 * n, k->transpose8(r, e, rows, cols)),
+	       BEST(2 * n, k->transpose8(r, e, cols, rows)),
+	       BEST(2 * n, k->transpose16(y, x, rows, cols)),
+	       BEST(2 * n, k->transpose16(y, x, cols, rows)),
+	       BEST(2 * n, k->grid_contexts(c.ctx, c.mu, c.k, n, c.job.fmt)));
+	grid_case_free(&c);
+	free(x);
+	free(y);
+	free(e);
+	free(r);
+}
+
+static void bench_rotation(const struct kvi_kernels *k)
+{
+	enum { HEADS = 8, PAIRS = 64, N = HEADS * 2 * PAIRS };
+	static int16_t mean[N], scale_class[N], cosines[4096];
+	static int8_t scales[65 * 64];
+	static uint16_t angle[PAIRS];
+	static uint32_t ctx[N];
+	struct kvi_rotation r = { &case_formats[CASE_BF16],
+		                  PAIRS,
+		                  false,
+		                  angle,
+		                  mean,
+		                  scale_class,
+		                  cosines,
+		                  scales,
+		                  HEADS,
+		                  2 * PAIRS };
+	for (int i = 0; i < N; i++) {
+		mean[i] = (int16_t)rng();
+		scale_class[i] = (int16_t)rng_below(16);
+	}
+	for (int i = 0; i < PAIRS; i++)
+		angle[i] = (uint16_t)(rng() & 4095);
+	printf("%-7s rotated contexts %.2f GB/s of 2-byte elements\n", k->name,
+	       BEST(2 * N * 100, for (int i = 0; i < 100; i++) k->rotated_contexts(ctx, &r)));
+}
+
+static void bench_set(const struct kvi_kernels *k)
+{
+	struct kvi_tables model = tables_model();
+	size_t all = BENCH_TOKENS * BENCH_CHANNELS / KVI_LANES;
+	bench_grid(k, &model, "bf16 order 1 per step", CASE_BF16, BENCH_CHANNELS, 1);
+	bench_grid(k, &model, "bf16 order 0 per channel", CASE_BF16, BENCH_CHANNELS / 32, 0);
+	bench_grid(k, &model, "bf16 per element", CASE_BF16, all, 0);
+	bench_grid(k, &model, "f16 per element", CASE_F16, all, 0);
+	bench_grid(k, &model, "e4m3 per element", CASE_E4M3, all, 0);
+	tables_free(&model);
+	bench_exp(k, 1, 0, "1 table, order 0");
+	bench_exp(k, 5, 0, "5 tables, order 0");
+	bench_exp(k, 1, 1, "1 table, order 1");
+	bench_exp(k, 16, 0, "16 tables, order 0");
+	bench_exp(k, 16, 1, "16 tables, order 1");
+	bench_sym(k);
+	bench_moves(k);
+	bench_rotation(k);
+}
+
+int main(int argc, char **argv)
+{
+	uint32_t available = kvarc_isa_available();
+	for (int i = 0; i < CASE_ISAS; i++) {
+		const struct kvi_kernels *k = kvi_kernels_get(case_isas[i]);
+		if (available & case_isas[i] && (argc < 2 || !strcmp(argv[1], k->name)))
+			bench_set(k);
+	}
+	return 0;
+}
