@@ -33,14 +33,16 @@ def mlx_real(cache, path, kind):
         return False
     caches = []
     for k, v in cache.layers:
-        made = mlx.KVCache() if kind == 'KVCache' else mlx.RotatingKVCache(cache.tokens, 4)
+        made = mlx.RotatingKVCache(cache.tokens, 4) if kind == 'RotatingKVCache' else mlx.KVCache()
         k, v = (mx.array(memoryview(x).cast('H')).view(mx.bfloat16).reshape(cache.shape)
                 for x in (k, v))
         made.update_and_fetch(k, v)
-        if kind != 'KVCache':  # overwrites the oldest rows
+        if kind == 'RotatingKVCache':  # overwrites the oldest rows
             for t in range(9):
                 made.update_and_fetch(k[:, :, t:t + 1], v[:, :, t:t + 1])
         caches.append(made)
+    if kind == 'CacheList':  # two layers in one, as models with two attentions a layer have them
+        caches = [mlx.CacheList(*caches[i:i + 2]) for i in range(0, len(caches), 2)]
     mlx.save_prompt_cache(path, caches, {'model': 'SmolLM2-135M-Instruct'})
     return True
 
@@ -53,10 +55,12 @@ def write(path, data):
 
 def mlx_files(cache, folder):
     """Name of the row and files."""
-    for kind in 'KVCache', 'RotatingKVCache':
+    for kind in 'KVCache', 'RotatingKVCache', 'CacheList':
         path = os.path.join(folder, kind + '.safetensors')
         by = 'real writer'
         if not mlx_real(cache, path, kind):
+            if kind == 'CacheList':
+                continue
             by = 'by its source'
             ring = kind == 'RotatingKVCache'
             write(path, w.mlx_0_32(cache.rotated(9) if ring else cache, kind, cache.tokens))

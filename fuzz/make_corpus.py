@@ -520,6 +520,9 @@ def main(corpus, kvarc=None, check=False):
     w = engine_writers
     put(st, 'mlx.safetensors', w.mlx_0_32(some(2).rotated(2), 'RotatingKVCache', 5))
     put(st, 'mlx-list.safetensors', w.mlx_0_31_list(some(1), some(1)))
+    part = bytes(range(160))
+    put(st, 'mlx-list-text.safetensors',
+        w.mlx_0_32_list(w.Cache([(part, part[::-1]) for _ in range(2)], 2, 5, 8)))
     put(st, 'mlx-quantised.safetensors', w.mlx_quantised(some(1)))
     put(st, 'omlx.safetensors', w.omlx(some(2), 3, True))
     put(st, 'vllm.safetensors', w.vllm_layer(some(1), 0, True))

@@ -11,6 +11,8 @@ import kvarc
 
 mx = pytest.importorskip("mlx.core")
 mlx_cache = pytest.importorskip("mlx_lm.models.cache")
+from mlx.utils import tree_flatten  # noqa: E402
+
 import kvarc.mlx  # noqa: E402
 
 
@@ -84,6 +86,57 @@ def test_states(tmp_path):
     for i in (0, 2):
         for x, y in zip(direct[i].cache, back[i].cache):
             assert x is y is None or x.dtype == y.dtype and bool(mx.array_equal(x, y))
+
+
+def cache_lists():
+    """Caches of several parts, as falcon_h1, deepseek_v32 and baichuan_m1 of mlx-lm make them."""
+    def random(i, shape, dtype=mx.bfloat16):
+        return mx.random.normal(shape, key=mx.random.key(i)).astype(dtype)
+
+    def filled(one, i, heads=2, channels=(16, 16)):
+        one.update_and_fetch(*(random(2 * i + j, (1, heads, 50, c)) for j, c in enumerate(channels)))
+        return one
+    states = mlx_cache.ArraysCache(size=2)
+    states[0], states[1] = random(1, (1, 3, 192)), random(2, (1, 4, 32, 48), mx.float32)
+    return [
+        mlx_cache.CacheList(states, filled(mlx_cache.KVCache(), 2)),
+        # latents, and an indexer that has keys alone
+        mlx_cache.CacheList(filled(mlx_cache.KVCache(), 3, 1, (64, 8)),
+                            filled(mlx_cache.KVCache(), 4, 1, (24, 0))),
+        mlx_cache.CacheList(filled(mlx_cache.RotatingKVCache(max_size=64, keep=4), 5),
+                            mlx_cache.KVCache()),  # never used
+    ]
+
+
+def arrays_of(caches):
+    return [x for _, x in tree_flatten([c.state for c in caches]) if isinstance(x, mx.array)]
+
+
+def test_cache_lists(tmp_path):
+    name = str(tmp_path / "prompt.safetensors")
+    made = cache_lists()
+    mlx_cache.save_prompt_cache(name, made)
+    assert sorted(pack(tmp_path / "x.kva", name)) == [
+        (0, "conv_state", "bf16", 192), (0, "key", "bf16", 16), (0, "recurrent_state", "f32", 48),
+        (0, "value", "bf16", 16), (1, "key", "bf16", 24), (1, "key", "bf16", 64),
+        (1, "value", "bf16", 8), (2, "key", "bf16", 16), (2, "value", "bf16", 16)]
+    back = kvarc.mlx.load_prompt_cache(str(tmp_path / "x.kva"))
+    direct = mlx_cache.load_prompt_cache(name)
+    assert [[type(c) for c in one.caches] for one in back] == [
+        [type(c) for c in one.caches] for one in direct] == [
+        [type(c) for c in one.caches] for one in made]
+    for x, y in zip(arrays_of(direct), arrays_of(back), strict=True):
+        assert x.dtype == y.dtype and bool(mx.array_equal(x, y))
+
+
+def test_quantised_in_a_list(tmp_path):
+    """Stays bytes; the cache beside it does not."""
+    one = mlx_cache.KVCache()
+    one.update_and_fetch(*(mx.random.normal((1, 2, 50, 64), key=mx.random.key(i)).astype(mx.bfloat16)
+                           for i in (0, 1)))
+    name = str(tmp_path / "prompt.safetensors")
+    mlx_cache.save_prompt_cache(name, [mlx_cache.CacheList(one.to_quantized(64, 8), one)])
+    assert sorted(pack(tmp_path / "x.kva", name)) == [(0, "key", "bf16", 64), (0, "value", "bf16", 64)]
 
 
 def test_other_archive(tmp_path):

@@ -27,14 +27,17 @@ static const struct kvi_rule default_rules[] = {
 	{ "{layer}.{0|1}", "bhtc", "2.{layer}", MLX_CLASSES, false, "mlx-lm" },
 	/* caches in a CacheList, before 0.32.2 */
 	{ "{layer}.{number}.{0|1}", "bhtc", "0.{layer}.0.{number}", MLX_CLASSES, false, "mlx-lm" },
+	/* as of it: beside the state of each of its caches, the class as a tensor */
+	{ "{layer}.{number}.0.{0|1}", "bhtc", "@{layer}.{number}.1", MLX_CLASSES, false, "mlx-lm" },
 	/* states, in a CacheList, too */
 	{ "{layer}.0.{number}", "s", "1.{layer}", MLX_STATES, false, "mlx-lm" },
+	{ "{layer}.{number}.0.0.{number}", "s", "@{layer}.{number}.1", MLX_STATES, false,
+	  "mlx-lm" },
 	{ "{layer}.{number}", "s", "2.{layer}", MLX_STATES, false, "mlx-lm" },
 	{ "{layer}.{number}.{0|1}", "s", "0.{layer}.0.{number}", MLX_STATES, false, "mlx-lm" },
-	/* words, scales and biases; caches in a CacheList, whose classes are not in the metadata */
+	/* words, scales and biases */
 	{ "{layer}.{number}.{0|1}", "-", "1.{layer}", "QuantizedKVCache", false, NULL },
 	{ "{layer}.{number}.{0|1}", "-", "2.{layer}", "QuantizedKVCache", false, NULL },
-	{ "{layer}.{number}.0.{0|1}", "-", "1.{layer}", "CacheList", false, NULL },
 	/* SSD blocks of oMLX, formats 3 and 2 */
 	{ "layer_{layer}_state_{0|1}", "bhtc", "layer_cache_types[{layer}]", MLX_CLASSES, false,
 	  "oMLX" },
@@ -123,6 +126,8 @@ static bool match_number(const char **name, uint32_t *number)
 
 bool kvi_rule_match(const char *pattern, const char *name, struct kvi_rule_match *m)
 {
+	bool has_number = false;
+	uint32_t number;
 	*m = (struct kvi_rule_match){ 0 };
 	while (*pattern) {
 		if (!strncmp(pattern, "{layer}", 7)) {
@@ -131,8 +136,11 @@ bool kvi_rule_match(const char *pattern, const char *name, struct kvi_rule_match
 			m->has_layer = true;
 			pattern += 7;
 		} else if (!strncmp(pattern, "{number}", 8)) {
-			if (!match_number(&name, &m->number))
+			if (!match_number(&name, &number))
 				return false;
+			if (!has_number)
+				m->number = number;
+			has_number = true;
 			pattern += 8;
 		} else if (*pattern == '{') {
 			pattern++;

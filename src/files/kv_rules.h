@@ -26,7 +26,7 @@ struct kvi_rule {
 	const char *engine; /* that writes such tensors, or NULL */
 };
 
-/* What a name says by a rule. */
+/* What a name says by a rule; number: the first {number}. */
 struct kvi_rule_match {
 	uint32_t layer, number;
 	bool value, has_layer;

@@ -79,9 +79,21 @@ static bool element(struct kvi_rule_tests *t, const char *text, uint32_t i, stru
 	return true;
 }
 
-/* What stands at a key, which may end with [N]. */
+/* The text in a tensor. */
+static bool find_spelled(struct kvi_rule_tests *t, const char *name, struct text_part *x)
+{
+	const struct kvi_metadata *m = t->metadata;
+	if (!m || !m->spell || !m->spell(m->opaque, name, t->spelled))
+		return false;
+	*x = (struct text_part){ t->spelled, strlen(t->spelled) };
+	return true;
+}
+
+/* What stands at a key, which may end with [N], or begin with @. */
 static bool find(struct kvi_rule_tests *t, char *key, struct text_part *x)
 {
+	if (key[0] == '@')
+		return find_spelled(t, key + 1, x);
 	char *open = strrchr(key, '[');
 	size_t n = strlen(key);
 	unsigned i;

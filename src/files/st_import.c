@@ -97,9 +97,38 @@ static bool disjoint(struct kvi_named *x, size_t n)
 	return true;
 }
 
+/* What rules for tensor names may ask a header for. */
+struct st_about {
+	const json_t *root, *metadata;
+	const kvarc_source *src;
+	uint64_t data_at;
+};
+
 static const char *metadata_text(const void *opaque, const char *key)
 {
-	return json_string_value(json_object_get(opaque, key));
+	const struct st_about *about = opaque;
+	return json_string_value(json_object_get(about->metadata, key));
+}
+
+static bool tensor_text(const void *opaque, const char *name, char text[KVI_SPELLED_BYTES])
+{
+	const struct st_about *about = opaque;
+	const json_t *v = json_object_get(about->root, name);
+	uint8_t data[4 * (KVI_SPELLED_BYTES - 1)];
+	struct kvi_named x = { 0 };
+	if (!v || !get_tensor(v, about->data_at, about->src->size - about->data_at, &x) ||
+	    x.int_bytes != 4 || x.n_axes != 1 || x.bytes > sizeof data ||
+	    kvi_source_read(about->src, data, (size_t)x.bytes, x.offset))
+		return false;
+	const size_t n = (size_t)x.bytes / 4;
+	for (size_t i = 0; i < n; i++) {
+		const uint32_t c = kvi_load32(data + 4 * i);
+		if (c < ' ' || c > '~')
+			return false;
+		text[i] = (char)c;
+	}
+	text[n] = '\0';
+	return true;
 }
 
 static kvarc_ret take_header(kvarc_import *im, uint32_t item, json_t *root, uint64_t data_at)
@@ -125,9 +154,11 @@ static kvarc_ret take_header(kvarc_import *im, uint32_t item, json_t *root, uint
 		n++;
 	}
 	kvarc_ret ret = KVARC_END;
-	struct kvi_metadata about = { metadata_text, json_object_get(root, "__metadata__") };
+	const struct st_about about = { root, json_object_get(root, "__metadata__"),
+		                        &im->items[item].src, data_at };
+	const struct kvi_metadata metadata = { metadata_text, tensor_text, &about };
 	if (good && disjoint(x, n))
-		ret = kvi_import_named_about(im, x, n, &about, &found);
+		ret = kvi_import_named_about(im, x, n, &metadata, &found);
 	else
 		kvi_import_note(im, "the header of a safetensors file is not "
 		                    "valid: kept as an opaque file");

@@ -139,28 +139,71 @@ def mlx_0_31_list(cache, other):
     return safetensors(tensors, metadata)
 
 
-def mlx_quantised(cache):
+def quantised(cache, name, layer):
     """8 bits in groups of 64: words, scales and biases for keys and for values (not real ones)."""
-    heads, tokens = cache.heads, cache.tokens
+    words = [1, cache.heads, cache.tokens, cache.channels // 4]
+    scales = [1, cache.heads, cache.tokens, 1]
+    n = cache.heads * cache.tokens * 2
+    for j, x in enumerate(layer):
+        yield '%s.%d.0' % (name, j), 'U32', words, x[:len(x) // 2]
+        yield '%s.%d.1' % (name, j), 'BF16', scales, x[:n]
+        yield '%s.%d.2' % (name, j), 'BF16', scales, x[-n:]
+
+
+def mlx_quantised(cache):
     metadata, tensors = {'2.0': ''}, []
-    words = [1, heads, tokens, cache.channels // 4]
-    scales = [1, heads, tokens, 1]
     for i, layer in enumerate(cache.layers):
         metadata['1.%d' % i] = 'QuantizedKVCache'
-        for j, x in enumerate(layer):
-            n = heads * tokens * 2
-            tensors += [('%d.%d.0' % (i, j), 'U32', words, x[:len(x) // 2]),
-                        ('%d.%d.1' % (i, j), 'BF16', scales, x[:n]),
-                        ('%d.%d.2' % (i, j), 'BF16', scales, x[-n:])]
+        tensors += quantised(cache, str(i), layer)
+    return safetensors(tensors, metadata)
+
+
+def two_states(cache):
+    """A convolution and a recurrent state."""
+    return [('BF16', [1, 3, cache.channels], cache.layers[0][0][:3 * cache.channels * 2]),
+            ('F32', [1, cache.heads, 2, cache.channels], bytes(cache.heads * 2 * cache.channels * 4))]
+
+
+def mlx_0_32_list(cache):
+    """A CacheList a layer: an ArraysCache and a KVCache; in odd layers a quantised one and a KVCache.
+
+    The state of each of them, and behind it its class: a text, which is a tensor of code points.
+    """
+    metadata, tensors, scalars = {}, [], []
+
+    def text(name, value):
+        tensors.append((name, 'I32', [len(value)], b''.join(i32(ord(c)) for c in value)))
+        scalars.append((name, 'string'))
+
+    def number(name, value):
+        tensors.append((name, 'I32', [], i32(value)))
+        scalars.append((name, 'scalar'))
+    for i, (k, v) in enumerate(cache.layers):
+        metadata['1.%d' % i] = 'CacheList'
+        if i % 2 == 0:
+            tensors += [('%d.0.0.0.%d' % (i, j), *a) for j, a in enumerate(two_states(cache))]
+            for j in 1, 2:  # no left padding, no lengths
+                tensors.append(('%d.0.0.%d' % (i, j), 'F32', [0], b''))
+                scalars.append((tensors[-1][0], 'none'))
+            text('%d.0.1' % i, 'ArraysCache')
+        else:
+            tensors += quantised(cache, '%d.0.0' % i, (k, v))
+            for j, value in enumerate((cache.tokens, 64, 8), 2):
+                number('%d.0.0.%d' % (i, j), value)
+            text('%d.0.1' % i, 'QuantizedKVCache')
+        tensors += [('%d.1.0.0' % i, 'BF16', cache.shape, k), ('%d.1.0.1' % i, 'BF16', cache.shape, v)]
+        number('%d.1.0.2' % i, cache.tokens)
+        text('%d.1.1' % i, 'KVCache')
+    metadata['2.0'] = ''
+    for n, (name, kind) in enumerate(scalars, 1):
+        metadata.update({'2.%d.0' % n: name, '2.%d.1' % n: kind})
     return safetensors(tensors, metadata)
 
 
 def mlx_hybrid(cache, version):
     """Layer 0 is an ArraysCache of convolution and recurrent state, the others are a KVCache."""
-    arrays = [('BF16', [1, 3, cache.channels], cache.layers[0][0][:3 * cache.channels * 2]),
-              ('F32', [1, cache.heads, 2, cache.channels], bytes(cache.heads * 2 * cache.channels * 4))]
     form = '0.0.%d' if version >= 32 else '0.%d'
-    tensors = [(form % j, *a) for j, a in enumerate(arrays)]
+    tensors = [(form % j, *a) for j, a in enumerate(two_states(cache))]
     tensors += [t for t in pairs(cache, ('{}.0', '{}.1')) if not t[0].startswith('0.')]
     where = '1' if version >= 32 else '2'
     return safetensors(tensors, {'%s.%d' % (where, i): 'KVCache' if i else 'ArraysCache'

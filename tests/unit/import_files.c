@@ -91,6 +91,7 @@ const struct expected import_files[] = {
 	{ "mlx-0.32-rotating.safetensors", "safetensors of mlx-lm, 4 of 12", NULL, 1, 1, 4, 640 },
 	{ "mlx-0.32-quantised.safetensors", ST "0 of 12", "(QuantizedKVCache)", 1, 1, 0, 0 },
 	{ "mlx-0.32-hybrid.safetensors", "safetensors of mlx-lm, 4 of 4", NULL, 1, 3, 4, 496 },
+	{ "mlx-0.32-list.safetensors", "safetensors of mlx-lm, 6 of 23", NULL, 1, 3, 6, 816 },
 	{ "mlx-0.31.safetensors", "safetensors of mlx-lm, 4 of 4", NULL, 1, 1, 4, 640 },
 	{ "mlx-0.31-arrays.safetensors", "safetensors of mlx-lm, 4 of 4", NULL, 1, 1, 4, 640 },
 	{ "mlx-0.31-hybrid.safetensors", "safetensors of mlx-lm, 4 of 4", NULL, 1, 3, 4, 496 },

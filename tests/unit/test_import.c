@@ -308,6 +308,8 @@ static void naming_rules(void **unused)
 	assert_true(kvi_rule_match("{number}.x.{layer}", "4.x.5", &m));
 	assert_int_equal(m.number, 4);
 	assert_int_equal(m.layer, 5);
+	assert_true(kvi_rule_match("{number}.{layer}.{number}", "7.5.6", &m));
+	assert_int_equal(m.number, 7);
 	assert_true(kvi_rule_match("kv", "kv", &m));
 	assert_false(m.has_layer);
 	assert_false(kvi_rule_match("a.{layer}.{k|v}", "a.17.vx", &m));

@@ -109,6 +109,16 @@ static const char *get_text(const void *opaque, const char *key)
 	return NULL;
 }
 
+/* One tensor has a text. */
+static bool spell(const void *opaque, const char *name, char text[KVI_SPELLED_BYTES])
+{
+	(void)opaque;
+	if (strcmp(name, "3.4.1") != 0)
+		return false;
+	strcpy(text, "KV[1]");
+	return true;
+}
+
 static void metadata_tests(void **unused)
 {
 	static const char *const pairs[] = { "1.3",   "KV",
@@ -137,9 +147,14 @@ static void metadata_tests(void **unused)
 		{ "open[0]", "A", false, false, "" },
 		{ "quote[0]", "A", false, false, "" },
 		{ "none[0]", "A", true, true, "" },
+		{ "@{layer}.{number}.1", "KV|KV[1]", false, true, "KV[1]" },
+		{ "@{layer}.{number}.1", "KV", true, false, "KV[1]" },
+		{ "@3.4", "KV[1]", false, false, "" },
+		{ "@3.4", "KV[1]", true, true, "" },
+		{ "3.4.1", "KV[1]", false, false, "" },
 	};
 	const struct kvi_rule_match m = { .layer = 3, .number = 4 };
-	const struct kvi_metadata about = { get_text, pairs };
+	const struct kvi_metadata about = { get_text, spell, pairs };
 	(void)unused;
 	struct kvi_rule_tests *t = calloc(1, sizeof *t);
 	assert_non_null(t);
@@ -169,7 +184,7 @@ static void long_lists(void **unused)
 	char *text = calloc(n + 8, 1);
 	struct kvi_rule_tests *t = calloc(1, sizeof *t);
 	const char *pairs[] = { "x", text, NULL };
-	const struct kvi_metadata about = { get_text, pairs };
+	const struct kvi_metadata about = { get_text, NULL, pairs };
 	const struct kvi_rule rule = { .key = "x[0]", .values = "A" };
 	const struct kvi_rule_match m = { 0 };
 	(void)unused;
@@ -341,6 +356,7 @@ static void states(void **unused)
 		uint32_t tensors;
 	} cases[] = {
 		{ "mlx-0.32-hybrid.safetensors", true, true, 4 },
+		{ "mlx-0.32-list.safetensors", true, true, 6 },
 		{ "mlx-0.31-hybrid.safetensors", true, true, 4 },
 		{ "omlx-2-hybrid.safetensors", true, true, 4 },
 		{ "omlx-3-hybrid.safetensors", true, true, 4 },

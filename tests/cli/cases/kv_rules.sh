@@ -17,8 +17,8 @@ there() {
 	cmp "$there_file" "$data/$there_file"
 	rm "$there_file" "$there_file.kva"
 }
-for f in mlx-0.32 mlx-0.32-rotating mlx-0.32-hybrid mlx-0.31 mlx-0.31-list mlx-0.31-arrays \
-	omlx-2 omlx-3-hybrid vmlx model.layers.7.attn; do
+for f in mlx-0.32 mlx-0.32-rotating mlx-0.32-hybrid mlx-0.32-list mlx-0.31 mlx-0.31-list \
+	mlx-0.31-arrays omlx-2 omlx-3-hybrid vmlx model.layers.7.attn; do
 	there "$f.safetensors"
 done
 there vllm-packed.tar
