@@ -90,11 +90,15 @@ static void show_note(void *opaque, const char *text)
 	msg_note(NULL, "%s", text);
 }
 
+/* Whether a store in a folder has no folder. */
 static bool is_missing(const char *url)
 {
+	const bool is_file = strncmp(url, "file:", 5) == 0;
 	struct stat st;
 
-	return stat(strncmp(url, "file:", 5) == 0 ? url + 5 : url, &st) != 0 && errno == ENOENT;
+	if (!is_file && strstr(url, "://"))
+		return false;
+	return stat(is_file ? url + 5 : url, &st) != 0 && errno == ENOENT;
 }
 
 bool store_access_open(struct store_access *a, const struct options *o, bool create)

@@ -7,6 +7,7 @@ short() {
 "$KVARC" keygen -q key 2> /dev/null || skip "built without encryption"
 kv session list --store st 2>&1 | short
 kv store stat --store "$PWD/st" 2>&1 | short
+XDG_CACHE_HOME=$PWD/cache kv store stat --store ftp://host/st
 KVARC_STORE=st
 export KVARC_STORE
 cp "$SLOT" slot.bin
