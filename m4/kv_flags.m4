@@ -115,21 +115,30 @@ AC_DEFUN([KV_SIMD], [
   kv_simd_summary="avx2 $kv_avx2, avx512 $kv_avx512, neon $kv_neon, neon with dot products $kv_neondot"
 ])
 
-# KV_OPTIONAL(NAME, VAR, MODULE, DEBIAN-PACKAGE, PURPOSE)
-# --without-NAME leaves it out; --with-NAME insists; the default takes it if present.
+# KV_OPTIONAL(NAME, VAR, MODULE, DEBIAN-PACKAGE, PURPOSE, [FILE])
+# --without-NAME leaves it out; --with-NAME insists; the default takes it if present. With FILE,
+# --with-NAME=dlopen takes the headers alone: the program opens the host's FILE when it needs it.
 AC_DEFUN([KV_OPTIONAL], [
   AC_ARG_WITH([$1],
-    [AS_HELP_STRING([--without-$1], [do without $1 ($5)])],
+    [AS_HELP_STRING([--without-$1], [do without $1 ($5)])m4_ifval([$6], [
+AS_HELP_STRING([--with-$1=dlopen], [do not link $1 but open $6 at the first use])])],
     [], [with_$1=check])
   kv_with_$1=no
   AS_IF([test "x$with_$1" != xno], [
     PKG_CHECK_MODULES([$2], [$3], [kv_with_$1=yes], [
-      AS_IF([test "x$with_$1" = xyes],
+      AS_IF([test "x$with_$1" != xcheck],
         [AC_MSG_ERROR([$1 was asked for but not found (Debian: $4)])],
         [AC_MSG_WARN([$1 not found (Debian: $4): kvarc is built without $5])])])])
-  AS_VAR_IF([kv_with_$1], [yes],
+  m4_ifval([$6], [
+    AS_IF([test "x$with_$1" = xdlopen], [
+      kv_with_$1=dlopen
+      $2_LIBS=
+      AC_DEFINE([$2_DLOPEN], [1], [$1 is opened at the first use])])], [
+    AS_IF([test "x$with_$1" = xdlopen],
+      [AC_MSG_ERROR([$1 can be linked, but not opened at the first use])])])
+  AS_VAR_IF([kv_with_$1], [no], [],
     [AC_DEFINE([HAVE_$2], [1], [$1 is there: $5])])
-  AM_CONDITIONAL([HAVE_$2], [test "x$kv_with_$1" = xyes])
+  AM_CONDITIONAL([HAVE_$2], [test "x$kv_with_$1" != xno])
 ])
 
 # KV_XXH_DISPATCH: whether libxxhash chooses its vector code at run time.

@@ -46,7 +46,7 @@ typedef int (*kvarc_imported_fn)(void *opaque, const kvarc_imported *version);
  * n 0: the last version of every session. The sink takes writes in order, a pipe for instance.
  * exported may be NULL.
  * Returns OK, END (no such version, or no session at all), STORE (archives are missing), OPTIONS
- * (built without libarchive), IO, MEM, MEMLIMIT, DATA, PROG.
+ * (no libarchive), IO, MEM, MEMLIMIT, DATA, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_export(kvarc_store *s, size_t n,
                                                         const kvarc_version_name *versions,

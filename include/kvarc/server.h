@@ -3,7 +3,7 @@
 /*
  * The server writes and reads the files of slots itself, in the folder of its --slot-save-path, so
  * the caller runs where that folder is. These calls are in libkvarc-store, and return OPTIONS where
- * it was built without libcurl or jansson.
+ * there is no libcurl, or it was built without jansson.
  */
 #ifndef KVARC_SERVER_H
 #define KVARC_SERVER_H

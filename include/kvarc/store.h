@@ -208,7 +208,7 @@ typedef struct kvarc_sent {
  * Writes a version, number 0: the last one, as a stream for kvarc_store_receive: a pax tar of the
  * archives that it needs, but those that `has` (NULL: none) says the receiver has, and of its
  * manifest at the end. The sink takes writes in order, a pipe for instance. sent may be NULL.
- * Returns OK, END (no such version), STORE (archives are missing), OPTIONS (built without
+ * Returns OK, END (no such version), STORE (archives are missing), OPTIONS (no
  * libarchive), IO, MEM, MEMLIMIT, DATA, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_send(kvarc_store *s, const char *session,

@@ -52,7 +52,7 @@ typedef struct kvarc_workspace_result {
  * owner. Links are kept as links and not followed; several names of one file are several files.
  * Extended attributes are not kept, and setuid, setgid and sticky bits neither. The sink takes
  * writes in order. result may be NULL.
- * Returns OK; OPTIONS (no such folder; built without libarchive; more than 64 folders deep); IO (a
+ * Returns OK; OPTIONS (no such folder; no libarchive; more than 64 folders deep); IO (a
  * file cannot be read, or changed meanwhile); MEM, MEMLIMIT, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_workspace_pack(const char *folder,
@@ -68,7 +68,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_workspace_pack(const char *folder,
  * nothing outside of the folder. Folders get at least mode 0700. The source can seek. result may be
  * NULL.
  * Returns OK; DATA (damaged, or it has what must not be extracted: nothing was written); OPTIONS
- * (the folder is not empty; built without libarchive); IO, MEM, MEMLIMIT, PROG.
+ * (the folder is not empty; no libarchive); IO, MEM, MEMLIMIT, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_workspace_extract(const kvarc_source *source,
                                                              const char *folder,

@@ -5,25 +5,20 @@
 #include "driver.h"
 
 #include <dlfcn.h>
-#include <stdbool.h>
-#include <string.h>
 
 #include "util/error.h"
+#include "util/shared_library.h"
 
 /* The file's name is that of Linux, where libcuda.so is for linking alone. */
 #define DRIVER_FILE "libcuda.so.1"
 
-/* A call of the driver, by the name of its newest form that drivers since CUDA 11 have. */
-struct call {
-	const char *name;
-	size_t at; /* offset of its pointer in struct kvi_driver */
-};
+/* By the names of their newest forms that drivers since CUDA 11 have. */
 #define CALL(name, member)                                \
 	{                                                 \
 		name, offsetof(struct kvi_driver, member) \
 	}
 
-static const struct call calls[] = {
+static const struct kvi_library_call calls[] = {
 	CALL("cuInit", init),
 	CALL("cuDriverGetVersion", version),
 	CALL("cuGetErrorName", error_name),
@@ -50,20 +45,6 @@ static const struct call calls[] = {
 	CALL("cuMemFree_v2", memory_free),
 };
 
-/* POSIX says that a pointer of dlsym is that of a function; C does not, hence the copy. */
-static bool find_calls(struct kvi_driver *d, const char **missing)
-{
-	for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-		void *p = dlsym(d->library, calls[i].name);
-		if (!p) {
-			*missing = calls[i].name;
-			return false;
-		}
-		memcpy((char *)d + calls[i].at, &p, sizeof p);
-	}
-	return true;
-}
-
 kvarc_ret kvi_driver_fail(const struct kvi_driver *d, kvarc_error *e, kvarc_ret code, int result,
                           const char *what)
 {
@@ -78,16 +59,16 @@ kvarc_ret kvi_driver_fail(const struct kvi_driver *d, kvarc_error *e, kvarc_ret 
 
 kvarc_ret kvi_driver_load(struct kvi_driver *d, const char *file, kvarc_error *e)
 {
-	const char *missing = NULL;
+	const char *missing;
 	*d = (struct kvi_driver){ 0 };
 	if (!file)
 		file = DRIVER_FILE;
-	d->library = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	d->library = kvi_library_open(file, calls, sizeof calls / sizeof *calls, d, &missing);
 	if (!d->library)
 		return kvi_fail(e, KVARC_OPTIONS,
 		                "no NVIDIA driver (%s); install one, or decode on the host",
 		                dlerror());
-	if (!find_calls(d, &missing))
+	if (missing)
 		return kvi_fail(e, KVARC_OPTIONS,
 		                "the NVIDIA driver in %s has no %s; install a newer one", file,
 		                missing);

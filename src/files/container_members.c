@@ -12,10 +12,7 @@
 #include "container.h"
 #include "member_names.h"
 #include "util/error.h"
-#ifdef HAVE_LIBARCHIVE
-#include <archive.h>
-#include <archive_entry.h>
-#endif
+#include "util/libarchive.h"
 
 /* What members may grow to: more than deflate can do with this many bytes. */
 #define EXPANSION_MAX ((uint64_t)1100)
@@ -213,7 +210,9 @@ out:
 
 static const char *why_no_inflate(const kvarc_import *im)
 {
-	return im->options.temp_dir ? NULL : "no folder for temporary files was given";
+	if (!im->options.temp_dir)
+		return "no folder for temporary files was given";
+	return kvi_libarchive(NULL) ? NULL : "libarchive is missing (package libarchive13)";
 }
 
 #else

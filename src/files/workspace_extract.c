@@ -12,14 +12,14 @@
 
 #ifdef HAVE_LIBARCHIVE
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "util/libarchive.h"
 
 /* A tar on its way into a folder. */
 struct extracting {

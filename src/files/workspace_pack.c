@@ -6,8 +6,6 @@
 
 #ifdef HAVE_LIBARCHIVE
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "util/libarchive.h"
 #include "util/list.h"
 
 /* A folder on its way into a tar. */

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* workspace_tar.c - what packing and extracting a workspace share, and attachments of imports */
+#include "config.h"
+
 #include "workspace_tar.h"
 
 #include <string.h>
 
 #include "import_internal.h"
 #include "util/arguments.h"
+#include "util/libarchive.h"
 
 kvarc_ret kvi_workspace_begin(struct kvi_workspace *w, const char *call,
                               const kvarc_workspace_options *options,
@@ -22,13 +25,15 @@ kvarc_ret kvi_workspace_begin(struct kvi_workspace *w, const char *call,
 		ret = KVI_CHECK_RESERVED(w->error, call, "kvarc_workspace_options", &w->options);
 	if (!ret && w->options.n_exclude && !w->options.exclude)
 		ret = kvi_fail(w->error, KVARC_PROG, "%s: exclude is NULL", call);
+	if (!ret && !kvi_libarchive(w->error))
+		ret = KVARC_OPTIONS;
 	return ret;
 }
 
 kvarc_ret kvi_workspace_without(const kvarc_workspace_options *options)
 {
-	return kvi_fail(options ? options->common.error : NULL, KVARC_OPTIONS,
-	                "workspace: kvarc was built without libarchive, which tars need");
+	(void)kvi_libarchive(options ? options->common.error : NULL);
+	return KVARC_OPTIONS;
 }
 
 /* A component of a path, n bytes. */

@@ -20,11 +20,12 @@ struct kvi_workspace {
 	struct kvi_alloc alloc;
 };
 
-/* Takes options and result, which may be NULL. *w must not move. Returns OK, PROG. */
+/* Takes options and result, which may be NULL. *w must not move. Returns OK, PROG,
+ * OPTIONS (libarchive is not there). */
 kvarc_ret kvi_workspace_begin(struct kvi_workspace *w, const char *call,
                               const kvarc_workspace_options *options,
                               kvarc_workspace_result *result);
-/* OPTIONS: libarchive is not there. */
+/* OPTIONS: it was not built in. */
 kvarc_ret kvi_workspace_without(const kvarc_workspace_options *options);
 /* Whether a name of an entry may become a file (spec 10.1). */
 bool kvi_workspace_name_safe(const char *name);

@@ -461,7 +461,7 @@ kvarc_ret kvi_backend_s3(struct kvi_backend **b, const char *rest,
 	(void)options;
 	*b = NULL;
 	return kvi_fail(e, KVARC_OPTIONS,
-	                "store s3://%.80s: kvarc was built without libcurl, as Python wheels are: "
+	                "store s3://%.80s: kvarc was built without libcurl: "
 	                "use a folder or redis://, or install libcurl4-openssl-dev and build kvarc",
 	                rest);
 }

@@ -6,7 +6,7 @@ libkvistore_la_SOURCES += \
 	src/store/s3_list.c src/store/s3_list.h \
 	src/store/backend_redis.c src/store/redis_command.c src/store/redis_command.h \
 	src/store/blocks.c \
-	src/store/curl_begin.c src/store/curl_begin.h \
+	src/store/libcurl.c src/store/libcurl.h \
 	src/store/server_http.c src/store/server_http.h \
 	src/store/server.c src/store/server_check.c src/store/server_state.h \
 	src/store/session_names.c src/store/session_names.h \

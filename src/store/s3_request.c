@@ -11,9 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#include <curl/curl.h>
-
-#include "curl_begin.h"
+#include "libcurl.h"
 #include "util/error.h"
 
 enum {
@@ -145,7 +143,8 @@ kvarc_ret kvi_s3_open(struct kvi_s3_client **out, const kvarc_allocator *allocat
 	struct kvi_s3_client *c;
 	kvarc_common common = { .allocator = allocator, .error = e };
 	*out = NULL;
-	kvi_curl_begin();
+	if (!kvi_libcurl(e))
+		return KVARC_OPTIONS;
 	kvarc_ret ret = kvi_handle_new(&c, sizeof *c, offsetof(struct kvi_s3_client, alloc),
 	                               &common, 0);
 	if (ret)

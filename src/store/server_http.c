@@ -11,9 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <curl/curl.h>
-
-#include "curl_begin.h"
+#include "libcurl.h"
 #include "util/alloc.h"
 
 enum { CONNECT_SECONDS = 10, URL_MAX = 1024, KEY_MAX = 512 };
@@ -80,7 +78,8 @@ kvarc_ret kvi_http_open(struct kvi_http **out, const char *url, const char *api_
 		return kvi_fail(e, KVARC_OPTIONS, "server %.80s: write http://HOST:PORT", url);
 	if (api_key && (strlen(api_key) > KEY_MAX || strpbrk(api_key, "\r\n")))
 		return kvi_fail(e, KVARC_OPTIONS, "server: the API key is not valid");
-	kvi_curl_begin();
+	if (!kvi_libcurl(e))
+		return KVARC_OPTIONS;
 	kvarc_ret ret = kvi_handle_new(&h, sizeof *h, offsetof(struct kvi_http, alloc), &common, 0);
 	if (ret)
 		return ret;

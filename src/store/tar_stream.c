@@ -7,11 +7,9 @@
 #include <string.h>
 
 #include "transfer_steps.h"
+#include "util/libarchive.h"
 
 #ifdef HAVE_LIBARCHIVE
-
-#include <archive.h>
-#include <archive_entry.h>
 
 enum { BLOCK_BYTES = 1 << 18 };
 
@@ -43,6 +41,8 @@ static la_ssize_t write_block(struct archive *tar, void *opaque, const void *p, 
 kvarc_ret kvi_tar_out_open(struct kvi_tar_out *x, struct kvarc_store *s, const kvarc_sink *sink)
 {
 	*x = (struct kvi_tar_out){ .s = s, .sink = sink };
+	if (!kvi_libarchive(s->error))
+		return KVARC_OPTIONS;
 	kvarc_ret ret = make_block(s, &x->block);
 	if (ret)
 		return ret;
@@ -116,6 +116,8 @@ static kvarc_ret fail_in(struct kvi_tar_in *x)
 kvarc_ret kvi_tar_in_open(struct kvi_tar_in *x, struct kvarc_store *s, const kvarc_source *source)
 {
 	*x = (struct kvi_tar_in){ .s = s, .source = source };
+	if (!kvi_libarchive(s->error))
+		return KVARC_OPTIONS;
 	kvarc_ret ret = make_block(s, &x->block);
 	if (ret)
 		return ret;
@@ -185,7 +187,8 @@ void kvi_tar_in_close(struct kvi_tar_in *x)
 
 static kvarc_ret fail_without(struct kvarc_store *s)
 {
-	return kvi_fail(s->error, KVARC_OPTIONS, "store: kvarc was built without libarchive");
+	(void)kvi_libarchive(s->error);
+	return KVARC_OPTIONS;
 }
 
 kvarc_ret kvi_tar_out_open(struct kvi_tar_out *x, struct kvarc_store *s, const kvarc_sink *sink)

@@ -21,7 +21,7 @@ struct kvi_tar_out {
 };
 
 /* Begins a tar; the sink takes writes in order, and stays until close. To be closed, also on
- * failure. Returns OK, OPTIONS (built without libarchive), IO, MEM, MEMLIMIT. */
+ * failure. Returns OK, OPTIONS (no libarchive), IO, MEM, MEMLIMIT. */
 kvarc_ret kvi_tar_out_open(struct kvi_tar_out *x, struct kvarc_store *s, const kvarc_sink *sink);
 /* One entry: all bytes of a source of known size. Returns OK, IO, MEM, MEMLIMIT. */
 kvarc_ret kvi_tar_put(struct kvi_tar_out *x, const char *name, const kvarc_source *source);
