@@ -3,10 +3,10 @@
 # Builds the library for a wheel: build_static.sh FOLDER [CONFIGURE-ARGUMENT...]
 #
 # The libraries and the command in FOLDER need glibc alone: what they use of other libraries is
-# linked statically (Debian's -dev packages have these). libcurl and libarchive need too many
-# others: stores in S3, sending and receiving sessions, and deflated members of npz files are left
-# out. Debian's static libcurl asks for 14 libraries, of which Kerberos, LDAP, RTMP, SSH and HTTP/2
-# are shared ones alone, and for the certificates of Debian's own place.
+# linked statically (Debian's -dev packages have these). libcurl and libarchive, which need too many
+# others, are those of the host, opened when they are needed: Debian's static libcurl asks for 14
+# libraries, of which Kerberos, LDAP, RTMP, SSH and HTTP/2 are shared ones alone, and for the
+# certificates of Debian's own folder.
 set -eu
 
 folder=${1:?folder}
@@ -14,7 +14,7 @@ shift
 top=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$folder"
 cd "$folder"
-"$top/configure" -q --disable-shared --with-pic --without-libarchive --without-libcurl \
+"$top/configure" -q --disable-shared --with-pic --with-libarchive=dlopen --with-libcurl=dlopen \
 	--without-isal --without-cmocka \
 	XXHASH_CFLAGS=' ' XXHASH_LIBS=-l:libxxhash.a \
 	ZSTD_CFLAGS=' ' ZSTD_LIBS=-l:libzstd.a \
