@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # check_gpu.sh [--accept] ARCHITECTURE...: compiles the kernels, scans their PTX and compares what
-# SASS shows with gpu/sass.txt; --accept writes that file. Runs in the build folder.
+# SASS shows with gpu/sass.txt and, of the architectures of the cost model, with
+# gpu/sass_loops.txt; --accept writes these files. Runs in the build folder.
 set -eu
 srcdir=${srcdir:-.}
 nvcc=${NVCC:-nvcc}
@@ -32,4 +33,9 @@ for arch; do
 		echo "$arch $work/$name.sass $work/$name.log" >> "$work/list"
 	done
 done
+# shellcheck disable=SC2086 # a word, or none
 "$python" "$srcdir/gpu/sass_report.py" $accept "$release" "$srcdir/gpu/sass.txt" "$work/list"
+grep -E '^(89|90a|100a) ' "$work/list" > "$work/modelled" || exit 0
+# shellcheck disable=SC2086 # a word, or none
+"$python" "$srcdir/gpu/sass_loops.py" $accept "$release" "$srcdir/gpu/sass_loops.txt" \
+	"$work/modelled"

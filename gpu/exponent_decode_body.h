@@ -30,6 +30,7 @@ WARP_FN void exp_tables(span<uint32_t> lut, const kvi_gpu_params *p, uint32_t wa
 		cum -= f;
 		/* the last symbol that begins at or before the slot: one of frequency 0 does not
 		 * matter, as the next one begins there, too */
+		HAPPENS(table, SLOTS / 32);
 		for (uint32_t s = 0; s < SLOTS; s += 32) {
 			u32v slot = lanes() + s, sym = splat(0);
 			for (uint32_t d = 16; d; d /= 2) {
@@ -64,6 +65,7 @@ template <int D, bool ALL>
 WARP_FN u32v exp_step(words_in *w, u32v *state, span<const uint32_t> lut, u32v ring, u32v *bad,
                       boolv active)
 {
+	HAPPENS(step, 1);
 	u32v s = *state;
 	u32v e = ld_byte_at(lut, (s & 2047) * 4 + (ring & 0xffff));
 	u32v next = (e & 2047) * (s >> 11) + (e >> 21);
@@ -76,6 +78,7 @@ WARP_FN u32v exp_step(words_in *w, u32v *state, span<const uint32_t> lut, u32v r
 		escaped = escaped & active;
 	uint32_t mask = mask_of(escaped);
 	if (mask) { /* rare */
+		HAPPENS(escape, 1);
 		words_refill(w);
 		u32v raw = s & 255;
 		s = select(escaped, s >> 8, s);

@@ -53,6 +53,7 @@ WARP_FN void grid_tables(const grid_shared *s, const kvi_gpu_tables *tables, uin
 		span_at<const uint32_t>(tables->grid, GRID_TABLES * GRID_SYMBOLS);
 	grid_codes(s, tables, warp, warps);
 	for (uint32_t i = warp; i < GRID_TABLES * GRID_FIRSTS / 32; i += warps) {
+		HAPPENS(table, 1);
 		const u32v slot = ((lanes() + i * 32) & (GRID_FIRSTS - 1)) * 8;
 		const uint32_t row = i * 32 / GRID_FIRSTS * GRID_SYMBOLS;
 		u32v symbol = splat(0);
@@ -129,6 +130,7 @@ WARP_FN u32v grid_symbols(words_in *w, u32v *state, const grid_shared *t, u32v t
 	u32v e = ld(t->enc, at), rest = slot - (e >> 16);
 	boolv on = rest >= (e & 0xffff);
 	while (mask_of(on)) {
+		HAPPENS(search, 1);
 		at += select(on, splat(1), splat(0));
 		e = ld(t->enc, at);
 		rest = slot - (e >> 16);
@@ -146,6 +148,7 @@ template <int D, bool ALL>
 WARP_FN u32v grid_step(words_in *w, u32v *state, const grid_shared *t, u32v context, boolv active)
 {
 	constexpr uint32_t width = grid_format<D>::bits;
+	HAPPENS(step, 1);
 	const u32v symbol = grid_symbols<ALL>(w, state, t, context & 255, active);
 	u32v s = *state;
 	const u32v token = ld(t->token, symbol), more = s & token & 511, side = sar(token, 31);
@@ -167,6 +170,7 @@ WARP_FN u32v grid_step(words_in *w, u32v *state, const grid_shared *t, u32v cont
 		escaped = escaped & active;
 	const uint32_t mask = mask_of(escaped);
 	if (mask) { /* rare */
+		HAPPENS(escape, 1);
 		words_refill(w);
 		out = select(escaped, s & ((1u << width) - 1), out);
 		s = select(escaped, s >> width, s);

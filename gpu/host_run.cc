@@ -167,6 +167,12 @@ void kvi_gpu_host_encode(const struct kvi_gpu_encode *chunks, uint32_t n,
 	}
 }
 
+void kvi_gpu_host_events(uint64_t *events)
+{
+	memcpy(events, kvi_gpu_happened, sizeof kvi_gpu_happened);
+	memset(kvi_gpu_happened, 0, sizeof kvi_gpu_happened);
+}
+
 uint64_t kvi_gpu_host_hash(const void *bytes, uint32_t n)
 {
 	return hash_bytes((uint64_t)(uintptr_t)bytes, n);

@@ -162,6 +162,7 @@ WARP_FN void add_rows(panel_sums *s, span<const uint32_t> rows, span<const uint3
                       uint32_t n)
 {
 	const u32v l = lanes();
+	HAPPENS(row, n);
 	for (uint32_t p = 0; p < n; p++) {
 		const u32v f = ld(rows, l);
 		const quad x = ldg_quad(coefficients, 0), y = ldg_quad(coefficients, 4);

@@ -191,6 +191,7 @@ WARP_FN u32v slot_predicted(const linear_walk *x, const linear_slot *s, uint32_t
 		span<const uint32_t> b = skip(own_coefficients(x, &s->panel),
 		                              before * PANEL + s->at + i);
 		span<const uint32_t> f = rows_at(x->l->r, t / 32, x->rows, s->near, s->n_near);
+		HAPPENS(near, s->n_near);
 		for (uint32_t p = 0; p < s->n_near; p++) {
 			const u32v row = ld(skip(f, 32 * p), lanes());
 			const uint32_t pair = ldg_one(skip(b, PANEL * p), 0);

@@ -3,6 +3,7 @@
 # `make gpu-kernels` and `make check-gpu` need CUDA.
 
 gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_body.h \
+	gpu/host_events.h \
 	gpu/stream_words_body.h gpu/exponent_decode_body.h gpu/hash_body.h \
 	gpu/grid_contexts_body.h gpu/grid_decode_body.h \
 	gpu/linear_job.h gpu/linear_sums_body.h gpu/linear_expand_body.h gpu/linear_walk_body.h \
@@ -10,8 +11,10 @@ gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_b
 	gpu/payload_encode_body.h \
 	gpu/chunk_open_body.h gpu/chunk_finish_body.h gpu/batch_run_body.h
 gpu_kernels = gpu/decode_kernels.cu gpu/encode_kernels.cu
-EXTRA_DIST += $(gpu_sources) $(gpu_kernels) gpu/README.md gpu/check_gpu.sh gpu/sass_report.py \
-	gpu/ptx_scan.py gpu/sass.txt m4/kv_gpu.m4 tests/gpu/chunks.sh tests/gpu/plans.sh
+EXTRA_DIST += $(gpu_sources) $(gpu_kernels) gpu/README.md gpu/check_gpu.sh gpu/sass_report.py gpu/sass_code.py \
+	gpu/sass_loops.py gpu/sass_loops.txt gpu/cost_model.py gpu/events.txt \
+	gpu/ptx_scan.py gpu/sass.txt m4/kv_gpu.m4 tests/gpu/chunks.sh tests/gpu/plans.sh \
+	tests/gpu/cost.sh
 
 if GPU_TESTS
 check_PROGRAMS += tests/gpu/check_chunks
@@ -19,7 +22,7 @@ TESTS += tests/gpu/chunks.sh
 if ENABLE_SHARED
 check_LTLIBRARIES += tests/device/driver_stand_in.la
 check_PROGRAMS += tests/gpu/check_plans
-TESTS += tests/gpu/plans.sh
+TESTS += tests/gpu/plans.sh tests/gpu/cost.sh
 endif
 endif
 # A stand-in of NVIDIA's driver, which runs the kernels on the host.
@@ -27,12 +30,14 @@ tests_device_driver_stand_in_la_SOURCES = tests/device/driver_stand_in.cc gpu/ho
 tests_device_driver_stand_in_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_device_driver_stand_in_la_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN) -fvisibility=default
 tests_device_driver_stand_in_la_LDFLAGS = -module -avoid-version -shared -rpath /nowhere
-tests_gpu_check_plans_SOURCES = tests/gpu/check_plans.c
+tests_gpu_check_plans_SOURCES = tests/gpu/check_plans.c \
+	tests/gpu/event_report.c tests/gpu/event_report.h
 tests_gpu_check_plans_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_gpu_check_plans_LDADD = libkvidevice.la libkvi.la $(DL_LIBS)
 tests_gpu_check_chunks_SOURCES = tests/gpu/check_chunks.c \
 	tests/gpu/archive_chunks.c tests/gpu/archive_chunks.h \
 	tests/gpu/encode_trial.c tests/gpu/encode_trial.h \
+	tests/gpu/event_report.c tests/gpu/event_report.h \
 	gpu/chunk_plan.c gpu/chunk_plan.h gpu/host_run.cc gpu/host_run.h gpu/host_fault.h
 tests_gpu_check_chunks_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_gpu_check_chunks_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN)

@@ -104,6 +104,7 @@ WARP_FN uint32_t put_bytes(span<uint8_t> to, uint32_t at, uint64_t from, uint32_
 {
 	span<const uint8_t> in = span_at<const uint8_t>(from, n);
 	const uint32_t end = n + padding(n);
+	HAPPENS(copy, (end + 31) / 32);
 	for (uint32_t i = 0; i < end; i += 32) {
 		const u32v l = lanes() + i;
 		st_if(to, l + at, ldg_if(in, l, l < n), l < end);

@@ -7,9 +7,10 @@ has an opcode as often as KERNELS says. Its usual path takes every conditional f
 what these skip is rare (escapes, refills). Fails on spills, on floating-point arithmetic in a hot
 loop, on a count above its limit, and on one that is more than 2 % above that of COMMITTED, which
 --accept writes. With another release of nvcc than that of COMMITTED only limits count."""
-import collections
 import re
 import sys
+
+from sass_code import Code, functions, opcode
 
 # Kernel: opcode that marks the hot loop and how often, steps in it, limit of instructions for 32
 # elements on sm_90a and elsewhere.
@@ -40,18 +41,6 @@ SPILLS = ("LDL", "STL")
 TOLERANCE = 1.02
 
 
-def functions(path):
-    """Instructions, (address, text), by function."""
-    found, name = collections.defaultdict(list), None
-    for line in open(path):
-        if "Function :" in line:
-            name = line.split(":")[1].strip()
-        m = re.match(r"\s+/\*([0-9a-f]{4,})\*/\s+(.*?);", line)
-        if name and m:
-            found[name].append((int(m[1], 16), m[2].strip()))
-    return found
-
-
 def registers(path):
     """Registers by function, from what ptxas -v says."""
     found, name = {}, None
@@ -64,40 +53,15 @@ def registers(path):
     return found
 
 
-def opcode(text):
-    return re.sub(r"^@!?U?P\w+\s+", "", text).split()[0]
-
-
 def floating(text):
     """Whether an instruction computes with floating-point numbers. HFMA2 of zeros is a move."""
     return opcode(text).startswith(FLOATING) and "-RZ, RZ" not in text
 
 
-def usual_path(code, mark, times):
+def hot_path(code, mark, times):
     """Instructions of the usual path through the hot loop."""
-    at = {a: i for i, (a, _) in enumerate(code)}
-
-    def target(text):
-        m = re.search(r"0x([0-9a-f]+)\s*$", text)
-        return at.get(int(m[1], 16)) if m and opcode(text) in ("BRA", "BRA.U") else None
-
-    loops = []
-    for i, (_, text) in enumerate(code):
-        j = target(text)
-        if j is not None and j < i:
-            marks = sum(opcode(t).startswith(mark) for _, t in code[j:i])
-            if marks >= times:
-                loops.append((i - j, j, i))
-    if not loops:
-        return []
-    _, i, tail = min(loops)
-    path = []
-    while i <= tail:
-        text = code[i][1]
-        path.append(text)
-        j = target(text) if text.startswith("@") or "UP" in text else None
-        i = j if j is not None and i < j <= tail else i + 1
-    return path
+    loop = code.loop(mark, times)
+    return [code.text[i] for i in code.usual_path(*loop)[0]] if loop else []
 
 
 def measure(listing):
@@ -113,7 +77,7 @@ def measure(listing):
             if name not in KERNELS:
                 continue
             mark, times, steps, first, other = KERNELS[name]
-            path = usual_path(code, mark, times)
+            path = hot_path(Code(code), mark, times)
             count = len(path) / steps
             if not path:
                 bad.append(f"{where}: no hot loop")
@@ -174,4 +138,5 @@ def main(arguments):
     return 1 if bad else 0
 
 
-sys.exit(main(sys.argv[1:]))
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -89,8 +89,11 @@ WARP_FN u32v exp_encode_step(words_out *w, u32v s, const encode_shared *t, u32v 
 	boolv escaped = symbol == EXP_ESCAPE;
 	if (!ALL)
 		escaped = escaped & active;
-	if (mask_of(escaped)) /* rare */
+	HAPPENS(step, 1);
+	if (mask_of(escaped)) { /* rare */
+		HAPPENS(escape, 1);
 		s = bits_out(w, s, splat(8), e, escaped);
+	}
 	/* bit 13 on of a ring's entry: the table */
 	return symbol_out<ALL>(w, s, t, symbol + ((ring & 0xffff) >> 13) * EXP_SYMBOLS, active);
 }
@@ -200,8 +203,11 @@ WARP_FN u32v grid_encode_step(words_out *w, u32v s, const encode_shared *t, u32v
 	x = D == 1 ? x >> 16 : x;
 	grid_code code = grid_encode_element<D>(x, context, &t->grid);
 	const boolv escaped = (code.symbol == GRID_ESCAPE) & active;
-	if (mask_of(escaped)) /* rare */
+	HAPPENS(step, 1);
+	if (mask_of(escaped)) { /* rare */
+		HAPPENS(escape, 1);
 		s = bits_out(w, s, splat(grid_format<D>::bits), x, escaped);
+	}
 	s = bits_out(w, s, code.bits, code.raw, active);
 	return symbol_out<ALL>(w, s, t, (context & 255) * GRID_SYMBOLS + code.symbol, active);
 }

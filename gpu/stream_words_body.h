@@ -86,6 +86,7 @@ WARP_FN u32v renorm(words_in *w, u32v st, boolv need)
 WARP_FN void words_refill(words_in *w)
 {
 	if (w->off >= 32) {
+		HAPPENS(refill, 1);
 		w->off -= 32;
 		w->window = w->window >> 16 | w->next << 16;
 		w->at += 32;

@@ -20,6 +20,7 @@
  *   ldg, ldg_if, ldg_one, ldg_quad         memory that no kernel writes meanwhile
  *   ld_byte_at(s, at)                      a number of 4 bytes at a byte position
  *   span_at<T>(address, n) skip(s, n)      n elements of memory; a span without its first n
+ *   HAPPENS(event, n)                      counts an event (host_events.h); nothing on a GPU
  */
 #ifndef KVI_GPU_WARP_H
 #define KVI_GPU_WARP_H
@@ -33,6 +34,7 @@ struct quad {
 };
 
 #if defined(__CUDACC__)
+#define HAPPENS(event, n) ((void)0)
 #include "warp_device_body.h"
 #else
 #include "warp_host_body.h"

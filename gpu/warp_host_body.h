@@ -5,7 +5,12 @@
 
 #include <string.h>
 
+#include "host_events.h"
 #include "host_fault.h"
+
+/* How often each event has happened, in all kernels. */
+inline uint64_t kvi_gpu_happened[KVI_GPU_EVENTS];
+#define HAPPENS(event, n) (kvi_gpu_happened[KVI_GPU_EVENT_##event] += (n))
 
 #define WARP_OP static inline __attribute__((always_inline))
 #define WARP_FN static inline

@@ -2,10 +2,12 @@
 /*
  * check_chunks.c - the kernels of gpu/ on the host against the library: same answers, same elements
  *
- * check_chunks [-d N] [-e] FILE...: all chunks of the files, as they are and N times damaged.
+ * check_chunks [-d N] [-e] [-c NAME] FILE...: all chunks of the files, as they are and N times
+ * damaged.
  * Elements go to pages in random order; nothing else may change. With -e the files are of the
  * library's writer, and the kernels have to make the same payloads of the elements; those with
- * planes of Zstandard, which kernels do not make, are left out.
+ * planes of Zstandard, which kernels do not make, are left out. With -c, and without damage, lines
+ * with this name say what the kernels of codecs 4 and 5 have counted.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,6 +16,7 @@
 
 #include "archive_chunks.h"
 #include "encode_trial.h"
+#include "event_report.h"
 #include "host_run.h"
 #include "util/hash.h"
 
@@ -27,7 +30,9 @@ static struct {
 	unsigned damage;
 	bool encode;
 	uint64_t random;
-	const char *file;
+	const char *file, *counts; /* counts: their name; NULL: none */
+	struct event_totals totals[2];
+	uint64_t events[2][KVI_GPU_EVENTS];
 	unsigned long chunks[CODECS], bytes, host, damaged, noticed, wrong, encoded;
 } t;
 
@@ -98,8 +103,8 @@ static void make_view(struct trial *x, uint32_t elem)
 	struct kvi_gpu_view *v = &x->job.view;
 	v->page_tokens = 1 + below(16);
 	v->first_token = below(v->page_tokens);
-	v->n_table = v->n_pages =
-		(v->first_token + s->n_tokens + v->page_tokens - 1) / v->page_tokens;
+	v->n_table = v->n_pages = (v->first_token + s->n_tokens + v->page_tokens - 1) /
+	                          v->page_tokens;
 	v->elem_stride = elem * (1 + below(2));
 	v->token_stride = (uint64_t)v->elem_stride * s->head_channels + elem * below(3);
 	v->head_stride = v->token_stride * v->page_tokens + elem * below(5);
@@ -165,6 +170,25 @@ static bool compare(struct trial *x, const char *what)
 	return good;
 }
 
+enum { DECODED, ENCODED };
+
+/* Adds what a chunk took since the last call. */
+static void count_events(int done, const struct archive_chunk *chunk)
+{
+	uint64_t events[KVI_GPU_EVENTS];
+	struct event_totals *x = &t.totals[done];
+	const size_t bytes = kvi_chunk_bytes(&chunk->shape);
+	kvi_gpu_host_events(events);
+	if (!chunk->params)
+		return;
+	x->chunks++;
+	x->elements += bytes / kvarc_dtype_bytes(chunk->shape.dtype);
+	x->raw_bytes += bytes;
+	x->payload_bytes += chunk->bytes;
+	for (int i = 0; i < KVI_GPU_EVENTS; i++)
+		t.events[done][i] += events[i];
+}
+
 /* Flips one to three bits of a good chunk, more often in its first kilobyte. */
 static void damage(struct trial *x)
 {
@@ -206,11 +230,13 @@ static void check_chunk(void *opaque, const struct archive_chunk *chunk)
 	t.bytes += kvi_chunk_bytes(s);
 	const unsigned long host = t.host;
 	const bool good = compare(&x, "whole");
+	count_events(DECODED, chunk);
 	if (good && t.encode && chunk->params && host == t.host) {
 		t.encoded++;
 		if (encode_trial(chunk, x.raw, &params, &t.device) != ENCODED_SAME)
 			wrong("chunk of codec %u, tensor %u: encoded otherwise",
 			      chunk->header->codec, chunk->header->tensor);
+		count_events(ENCODED, chunk);
 	}
 	if (good)
 		damage(&x);
@@ -265,6 +291,10 @@ int main(int argc, char **argv)
 		t.encode = true;
 		i++;
 	}
+	if (i + 1 < argc && !strcmp(argv[i], "-c")) {
+		t.counts = argv[i + 1];
+		i += 2;
+	}
 	kvi_alloc_init(&t.alloc, NULL, 0);
 	if (kvi_coder_tables_open(&t.tables, &t.alloc) ||
 	    kvi_coder_open(&t.coder, &t.alloc, t.tables, 0))
@@ -278,6 +308,10 @@ int main(int argc, char **argv)
 	       "%lu of %lu damaged ones noticed; %lu encoded; %lu wrong\n",
 	       t.chunks[0], t.chunks[2], t.chunks[4], t.chunks[5], t.bytes, t.host, t.noticed,
 	       t.damaged, t.encoded, t.wrong);
+	if (t.counts) {
+		event_report(t.counts, "decode", &t.totals[DECODED], t.events[DECODED]);
+		event_report(t.counts, "encode", &t.totals[ENCODED], t.events[ENCODED]);
+	}
 	free(tables);
 	kvi_coder_close(t.coder);
 	kvi_coder_tables_close(t.tables);

@@ -3,10 +3,14 @@
  * check_plans.c - whole archives through libkvarc-device and the kernels of gpu/ on the host,
  * behind the stand-in of the driver, against the library's reader
  *
- * check_plans [-p PROFILE] [-d N] FILE...: all tracks of the files, as they are, and N times with a
- * damaged chunk: it, and those that are predicted from it, must be noticed and leave their elements
- * alone, and no others. What the reader does not read is left out.
+ * check_plans [-p PROFILE] [-d N] [-c NAME] FILE...: all tracks of the files, as they are, and N
+ * times with a damaged chunk: it, and those that are predicted from it, must be noticed and leave
+ * their elements alone, and no others. What the reader does not read is left out. With -c, and
+ * without damage, a line with this name says what the kernels have counted.
  */
+#include "config.h"
+
+#include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +19,7 @@
 #include <kvarc/device.h>
 
 #include "device/plan_state.h"
+#include "event_report.h"
 #include "format/codec_ids.h"
 #include "util/hash.h"
 
@@ -30,7 +35,8 @@ static struct {
 	kvarc_profile *profile;
 	unsigned damage;
 	uint64_t random;
-	const char *file;
+	const char *file, *counts; /* counts: their name; NULL: none */
+	struct event_totals totals;
 	unsigned long archives, chunks, linear, features, host, damaged, followed, wrong;
 } t;
 
@@ -204,7 +210,7 @@ static void damage(struct track_trial *x)
 /* ----- whole archives ------------------------------------------------ */
 
 /* What is made of the chunks of a plan. */
-static void count_chunks(const struct kvarc_device_plan *p)
+static void count_chunks(const struct kvarc_device_plan *p, const kvarc_device_plan_info *info)
 {
 	const struct kvi_planned_chunk *c = p->chunks.p;
 	for (size_t i = 0; i < p->chunks.n; i++) {
@@ -212,7 +218,12 @@ static void count_chunks(const struct kvarc_device_plan *p)
 		t.host += c[i].host;
 		t.linear += c[i].job.codec == KVI_CODEC_LINEAR;
 		t.features += c[i].job.linear && c[i].job.codec != KVI_CODEC_LINEAR;
+		t.totals.elements += (uint64_t)c[i].job.tokens * c[i].job.heads *
+		                     c[i].job.head_channels;
 	}
+	t.totals.chunks += info->chunks;
+	t.totals.raw_bytes += info->raw_bytes;
+	t.totals.payload_bytes += info->file_bytes;
 }
 
 static void check_plan(struct track_trial *x)
@@ -230,7 +241,7 @@ static void check_plan(struct track_trial *x)
 	    kvarc_device_place(x->p, x->views, address(x->work), address(x->status), NULL)) {
 		wrong("staging: %s", t.error.text);
 	} else {
-		count_chunks(x->p);
+		count_chunks(x->p, &info);
 		decode_and_compare(x, status, "whole");
 		for (unsigned i = 0; i < t.damage && x->p->chunks.n; i++)
 			damage(x);
@@ -333,6 +344,19 @@ static void open_profile(const char *name)
 	kvarc_source_close(&source);
 }
 
+/* Prints what the kernels have counted, in the stand-in. */
+static void report_events(void)
+{
+	void *library = dlopen(DRIVER, RTLD_NOW);
+	void *p = library ? dlsym(library, "stand_in_events") : NULL;
+	void *(*events)(void);
+	if (!p)
+		abort();
+	memcpy(&events, &p, sizeof p);
+	event_report(t.counts, "decode", &t.totals, events());
+	dlclose(library);
+}
+
 int main(int argc, char **argv)
 {
 	kvarc_device_options o = KVARC_DEVICE_OPTIONS_INIT;
@@ -341,6 +365,8 @@ int main(int argc, char **argv)
 	for (; i + 1 < argc && argv[i][0] == '-'; i += 2)
 		if (!strcmp(argv[i], "-p"))
 			open_profile(argv[i + 1]);
+		else if (!strcmp(argv[i], "-c"))
+			t.counts = argv[i + 1];
 		else
 			t.damage = (unsigned)atoi(argv[i + 1]);
 	o.common.error = &t.error;
@@ -355,6 +381,8 @@ int main(int argc, char **argv)
 	printf("%lu tracks; %lu chunks, %lu of them linear, features of %lu others, %lu by the "
 	       "host; %lu damaged, %lu predicted from them; %lu wrong\n",
 	       t.archives, t.chunks, t.linear, t.features, t.host, t.damaged, t.followed, t.wrong);
+	if (t.counts)
+		report_events();
 	kvarc_device_close(&t.d);
 	kvarc_profile_close(&t.profile);
 	return t.wrong != 0;

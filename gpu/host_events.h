@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* host_events.h - what kernels count when they run on a host, for cost_model.py */
+#ifndef KVI_GPU_HOST_EVENTS_H
+#define KVI_GPU_HOST_EVENTS_H
+
+/*
+ * Events of a warp: a step of a stream (32 elements); a refill of its window of words; a further
+ * step of the search for a symbol; a step with escapes; 32 entries of a table that a block makes
+ * for itself; a feature row, added to the sums of a panel; a feature row, added to one slot; 32
+ * bytes of a payload, copied.
+ */
+#define KVI_GPU_EVENT_LIST(X) \
+	X(step)               \
+	X(refill)             \
+	X(search)             \
+	X(escape)             \
+	X(table)              \
+	X(row)                \
+	X(near)               \
+	X(copy)
+
+enum kvi_gpu_event {
+#define KVI_GPU_EVENT(name) KVI_GPU_EVENT_##name,
+	KVI_GPU_EVENT_LIST(KVI_GPU_EVENT)
+#undef KVI_GPU_EVENT
+		KVI_GPU_EVENTS
+};
+
+#endif
