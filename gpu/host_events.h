@@ -19,6 +19,7 @@
 	X(near)               \
 	X(copy)
 
+/* Their numbers, in the order of the list, and how many there are. */
 enum kvi_gpu_event {
 #define KVI_GPU_EVENT(name) KVI_GPU_EVENT_##name,
 	KVI_GPU_EVENT_LIST(KVI_GPU_EVENT)

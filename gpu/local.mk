@@ -20,7 +20,8 @@ if GPU_TESTS
 check_PROGRAMS += tests/gpu/check_chunks
 TESTS += tests/gpu/chunks.sh
 if ENABLE_SHARED
-check_LTLIBRARIES += tests/device/driver_stand_in.la
+driver_stand_in = tests/device/driver_stand_in.la
+check_LTLIBRARIES += $(driver_stand_in)
 check_PROGRAMS += tests/gpu/check_plans
 TESTS += tests/gpu/plans.sh tests/gpu/cost.sh
 endif

@@ -23,4 +23,4 @@ cd "$folder"
 	SQLITE3_CFLAGS=' ' SQLITE3_LIBS='-l:libsqlite3.a -lm -lpthread -ldl' \
 	HIREDIS_CFLAGS=' ' HIREDIS_LIBS=-l:libhiredis.a \
 	"$@"
-make -s -j"${JOBS:-$(nproc)}" libkvarc.la libkvarc-tools.la libkvarc-store.la kvarc
+make -s -j"${JOBS:-$(nproc)}" libkvarc.la libkvarc-tools.la libkvarc-store.la libkvarc-device.la kvarc

@@ -12,6 +12,8 @@ EXTRA_DIST += python/src/kvarc/__init__.py python/src/kvarc/__main__.py \
 	python/src/kvarc/_io.py python/src/kvarc/_layout.py python/src/kvarc/_options.py \
 	python/src/kvarc/_profiles.py python/src/kvarc/_ranges.py \
 	python/src/kvarc/_restore.py python/src/kvarc/_safetensors.py \
+	python/src/kvarc/_dlpack.py python/src/kvarc/_device_memory.py \
+	python/src/kvarc/_device_cache.py python/src/kvarc/device.py \
 	python/src/kvarc/archive.py python/src/kvarc/blocks.py python/src/kvarc/cache.py python/src/kvarc/errors.py \
 	python/src/kvarc/geometry.py python/src/kvarc/measure.py python/src/kvarc/models.py \
 	python/src/kvarc/py.typed python/src/kvarc/reader.py python/src/kvarc/session.py \
@@ -25,13 +27,13 @@ EXTRA_DIST += python/tests/greedy.py python/tests/services.py python/tests/test_
 	python/tests/sglang_swapped.py \
 	python/tests/test_mlx.py python/tests/test_replay.py \
 	python/tests/test_transformers.py
-EXTRA_DIST += python/tests/conftest.py python/tests/test_archives.py python/tests/test_blocks.py \
+EXTRA_DIST += python/tests/conftest.py python/tests/test_archives.py python/tests/test_blocks.py python/tests/test_device.py \
 	python/tests/test_serving.py python/tests/test_arguments.py python/tests/test_profiles.py \
 	python/tests/test_files.py python/tests/test_handles.py python/tests/test_hostile.py \
 	python/tests/test_save_load.py python/tests/test_sessions.py
 
 # Tests of the package, in a virtual environment (network once): not part of `make check`.
-check-python: all
+check-python: all $(driver_stand_in)
 	KVARC_BUILD=$(abs_builddir) $(srcdir)/python/check.sh $(abs_builddir)/python-check
 # A wheel in python-wheel/dist.
 wheel:

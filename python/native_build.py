@@ -18,7 +18,7 @@ BUILD = os.path.abspath(os.environ.get("KVARC_BUILD", os.path.join(TOP, "build")
 # Static libraries of Debian that are not position-independent: auditwheel puts the shared one into
 # the wheel.
 NOT_PIC = {"-l:libjansson.a": "-ljansson"}
-LIBRARIES = ("kvarc-store", "kvarc-tools", "kvarc")
+LIBRARIES = ("kvarc-device", "kvarc-store", "kvarc-tools", "kvarc")
 
 
 def makefile_variable(name):
@@ -66,6 +66,7 @@ def make_ffi():
     ffi.set_source(
         "kvarc._native",
         '#include "kvarc.h"\n#include "kvarc/tools.h"\n#include "kvarc/blocks.h"\n'
+        '#include "kvarc/device.h"\n'
         f'#define KVPY_PROFILE_DIR "{profile_folder()}"\n',
         include_dirs=[include],
         extra_link_args=link_arguments(),

@@ -94,7 +94,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_fetch(kvarc_device *d, void *t
  * it. What writing takes: kvarc_device_plan_write looks at the writer; kvarc_device_stage brings
  * its parameters into staging memory; kvarc_device_place says where elements are;
  * kvarc_device_encode launches kernels; and kvarc_device_append gives their payloads to the writer.
- * A plan serves one thread at a time, and the device and the reader or writer must outlive it.
+ * A plan serves one thread at a time. The device must outlive it, and so must the writer; the
+ * reader has to be there until the last kvarc_device_stage and kvarc_device_place have returned.
  * Calls for plans of the other kind are PROG.
  */
 typedef struct kvarc_device_plan kvarc_device_plan;

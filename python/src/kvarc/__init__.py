@@ -9,6 +9,7 @@ Every bit comes back, or there is an exception (kvarc.Error).
 from ._native import ffi as _ffi, lib as _lib
 from .archive import from_cache, load, load_cache, save, to_cache
 from .cache import Cache, Layer
+from .device import Device, DeviceArray, Plan
 from .errors import *  # noqa: F401,F403
 from .errors import __all__ as _errors
 from .geometry import Rope, Tensor, Track
@@ -30,4 +31,4 @@ __version__ = _ffi.string(_lib.kvarc_version()).decode()
 __all__ = ["save", "load", "load_cache", "to_cache", "from_cache", "open", "info", "bench",
            "train", "Cache", "Layer", "Reader", "Writer", "Session", "Appended", "Store",
            "Version", "Saved", "Found", "Collected", "Profile", "Predictor", "External",
-           "Measured", "Rope", "Track", "Tensor", "Checkpoint", "Damage", *_errors]
+           "Measured", "Device", "DeviceArray", "Plan", "Rope", "Track", "Tensor", "Checkpoint", "Damage", *_errors]

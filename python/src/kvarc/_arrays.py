@@ -28,6 +28,11 @@ def is_torch(obj: Any) -> bool:
     return type(obj).__module__.split(".")[0] == "torch" and hasattr(obj, "detach")
 
 
+def is_on_device(obj: Any) -> bool:
+    """Whether this is a DeviceArray."""
+    return getattr(obj, "is_on_device", False) is True
+
+
 def _of_torch(tensor: Any) -> Tuple[np.ndarray, Optional[str]]:
     import torch
     tensor = tensor.detach()
@@ -46,7 +51,12 @@ def as_bits(obj: Any, dtype: Optional[str] = None) -> Tuple[np.ndarray, str]:
     """An array as (bits, name of the dtype in the format), no copy where its memory can be
     used as it is: numpy, torch (of the CPU), anything with the buffer protocol or DLPack.
     dtype names what the bits are where the array's own dtype does not say it ("bf16" for
-    uint16). Raises TypeError for dtypes that caches do not have."""
+    uint16). Raises TypeError for dtypes that caches do not have. A DeviceArray, which save() makes
+    with device= alone, stays one."""
+    if is_on_device(obj):
+        if dtype not in (None, obj.dtype):
+            raise TypeError(f"elements of {obj.dtype} are not {dtype}")
+        return obj, obj.dtype
     if is_torch(obj):
         array, name = _of_torch(obj)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -12,6 +12,27 @@ from ._ranges import Range, span
 from .cache import Cache, Layer
 from .errors import FormatError, GeometryError, OptionsError
 
+class Host:
+    """Where the arrays of a cache are made: in memory of the host."""
+
+    def __init__(self, raw: bool) -> None:
+        self.raw = raw
+
+    @staticmethod
+    def make(shape: Sequence[int], dtype: str) -> np.ndarray:
+        return np.empty(shape, _arrays.BITS[dtype])
+
+    @staticmethod
+    def rows(array: np.ndarray, sequence: int) -> np.ndarray:
+        """A sequence of [batch, heads, tokens, channels] as [tokens, heads, channels]."""
+        return array[sequence].transpose(1, 0, 2)
+
+    @staticmethod
+    def read(reader: Any, track: int, tokens: Range, out: Mapping[int, np.ndarray]) -> None:
+        reader.read(track, tokens=tokens, out=out)
+
+    def finished(self, array: np.ndarray, dtype: str) -> np.ndarray:
+        return _arrays.from_bits(array, dtype, self.raw)
 
 
 def _bad(what: str) -> FormatError:
@@ -28,15 +49,17 @@ def _ints(value: Any, n: Optional[int], what: str) -> List[int]:
 
 class Restore:
     """Reads what the description says. layers, tokens: as of Reader.read; tokens of tracks of
-    kind "self"."""
+    kind "self". target: a Host, or what has its methods; states and token ids are arrays of the
+    host."""
 
-    def __init__(self, reader: Any, found: dict, layers: Range, tokens: Range, raw: bool) -> None:
-        self.reader, self.found, self.raw = reader, found, raw
+    def __init__(self, reader: Any, found: dict, layers: Range, tokens: Range, raw: bool,
+                 target: Any) -> None:
+        self.reader, self.found, self.raw, self.target = reader, found, raw, target
         self.layers, self.tokens = layers, tokens
         self.span: Optional[Tuple[int, int]] = None
         self.used: Set[int] = set()  # tensors: no description takes more memory than its archive
         # by track and tokens of it: tensor, array to read into
-        self.out: Dict[Tuple[int, int, int], Dict[int, np.ndarray]] = {}
+        self.out: Dict[Tuple[int, int, int], Dict[int, Any]] = {}
 
     def _tensor(self, index: int, dtype: Any, what: str) -> Any:
         if index >= len(self.reader.tensors) or index in self.used:
@@ -61,7 +84,7 @@ class Restore:
             raise GeometryError(f"tokens: a layer has {n}, fewer than others: read it alone")
         return self.span
 
-    def _array(self, entry: dict, what: str) -> np.ndarray:
+    def _array(self, entry: dict, what: str) -> Any:
         """[batch, heads, tokens, channels], to be read."""
         shape = _ints(entry.get("shape"), 4, what)
         batch, heads, n, channels = shape
@@ -83,13 +106,13 @@ class Restore:
                 t0, count = self._chosen(n)
         if not indices and math.prod(shape):
             raise _bad(what)
-        array = np.empty((batch, heads, count, channels), _arrays.BITS[dtype])
+        array = self.target.make((batch, heads, count, channels), dtype)
         for b, index in enumerate(indices):
             track = self.reader.tensors[index].track
             begin = self._first(track) + t0
             if count:
                 self.out.setdefault((track, begin, begin + count), {})[index] = \
-                    array[b].transpose(1, 0, 2)
+                    self.target.rows(array, b)
         return array
 
     def _state(self, entry: dict, what: str) -> np.ndarray:
@@ -172,14 +195,14 @@ class Restore:
         except (KeyError, TypeError, AttributeError, IndexError) as e:
             raise _bad(str(e)) from e
         for (track, begin, end), arrays in self.out.items():
-            self.reader.read(track, tokens=(begin, end), out=arrays)
+            self.target.read(self.reader, track, (begin, end), arrays)
         for layer in layers:
             for name, array in layer.tensors.items():
-                layer.tensors[name] = _arrays.from_bits(array, layer.dtypes[name], self.raw)
+                layer.tensors[name] = self.target.finished(array, layer.dtypes[name])
         return cache
 
 
-def of_tensors(reader: Any, layers: Range, tokens: Range, raw: bool) -> Cache:
+def of_tensors(reader: Any, layers: Range, tokens: Range, target: Any) -> Cache:
     """The cache of an archive that was made from a file: its keys, values and others by layer,
     of the first sequence."""
     if any(t.role for t in reader.tensors):
@@ -187,7 +210,7 @@ def of_tensors(reader: Any, layers: Range, tokens: Range, raw: bool) -> Cache:
                            "file, or Reader.read for its planes")
     first, n_layers = span(layers, reader.n_layers, "layers")
     cache = Cache([Layer() for _ in range(n_layers)], model=reader.identity.get("model", ""))
-    tracks: Dict[int, Dict[int, np.ndarray]] = {}
+    tracks: Dict[int, Dict[int, Any]] = {}
     names = {"mla_latent": "latent", "kv_packed": "kv", "cross_key": "key", "cross_value": "value"}
     for i, t in enumerate(reader.tensors):
         track = reader.tracks[t.track]
@@ -196,16 +219,16 @@ def of_tensors(reader: Any, layers: Range, tokens: Range, raw: bool) -> Cache:
         if layer is None or name in layer.tensors or track.kind not in ("self", "window", "cross"):
             continue
         _, n = span(tokens, reader.tokens(t.track), "tokens")
-        array = np.empty((1, t.heads, n, t.channels), _arrays.BITS[t.dtype])
-        tracks.setdefault(t.track, {})[i] = array[0].transpose(1, 0, 2)
+        array = target.make((1, t.heads, n, t.channels), t.dtype)
+        tracks.setdefault(t.track, {})[i] = target.rows(array, 0)
         layer.tensors[name], layer.dtypes[name] = array, t.dtype
         layer.window, layer.cross = track.window, track.kind == "cross"
     for track, arrays in tracks.items():
         if next(iter(arrays.values())).shape[0]:
-            reader.read(track, tokens=tokens, out=arrays)
+            target.read(reader, track, tokens, arrays)
     if reader.tracks:
         cache.tokens = reader.ids(0, tokens)
     for layer in cache.layers:
-        layer.tensors = {name: _arrays.from_bits(a, layer.dtypes[name], raw)
+        layer.tensors = {name: target.finished(a, layer.dtypes[name])
                          for name, a in layer.tensors.items()}
     return cache

@@ -6,7 +6,9 @@ import errno
 import os
 import secrets
 import stat
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from . import _adapters, _arrays, _layout, _restore
 from ._io import is_path
@@ -80,14 +82,31 @@ def to_cache(cache: Any, *, tokens: Any = None, model: Any = None, dtype: Option
     return made
 
 
-def _write(file: Any, cache: Cache, rope: Any, options: Dict[str, Any]
-           ) -> Dict[str, int]:
+@contextmanager
+def _opened(device: Any) -> Iterator[Any]:
+    """A Device, which is closed behind it if this opens it; None: none."""
+    if device is None:
+        yield None
+        return
+    from .device import Device
+    found = device if isinstance(device, Device) else Device(device)
+    try:
+        yield found
+    finally:
+        if found is not device:
+            found.close()
+
+
+def _write(file: Any, cache: Cache, rope: Any, options: Dict[str, Any]) -> Dict[str, int]:
+    device = options.pop("device")
     layout = _layout.make(cache, rope)
     _layout.describe(layout)
     identity = {**({"model": cache.model} if cache.model else {}), **cache.identity}
     with Writer(file, layout.tracks, layout.tensors, identity=identity, **options) as w:
         for t, arrays in enumerate(layout.arrays):
-            w.append(t, arrays, ids=layout.ids[t], positions=layout.positions[t])
+            append = w.append if not all(map(_arrays.is_on_device, arrays.values())) else \
+                partial(device.append, w)
+            append(t, arrays, ids=layout.ids[t], positions=layout.positions[t])
     return w.stats
 
 
@@ -98,7 +117,7 @@ _WRITER = ("level", "verify", "segment_tokens", "profile", "predictor", "embed_p
 
 def save(file: Any, cache: Any, *, tokens: Any = None, model: Any = None,
          dtype: Optional[str] = None, metadata: Optional[Mapping[str, Any]] = None,
-         identity: Optional[Mapping[str, str]] = None, rope: Any = None,
+         identity: Optional[Mapping[str, str]] = None, rope: Any = None, device: Any = None,
          **options: Any) -> Dict[str, int]:
     """Saves a cache as an archive; returns raw_bytes, file_bytes and others.
 
@@ -114,15 +133,28 @@ def save(file: Any, cache: Any, *, tokens: Any = None, model: Any = None,
     Rope, or theta (10000.0) where all channels are rotated.
     replay: a model of transformers (with schedule=, the numbers of tokens that it took at once)
     or a kvarc.replay.Recorder, which computes the cache again: only what differs is stored.
+    device: a Device, or "cuda:0": pairs, and the tensors of a kvarc.Cache, that are arrays of this
+    GPU (torch, or others that have DLPack) are encoded there, as of Device.append; without it,
+    and what else is in a GPU, they are copied to the host first.
     Other options as of Writer, or of the adapter.
     """
-    writer = {k: options.pop(k) for k in _WRITER if k in options}
-    replay = {k: options.pop(k) for k in ("replay", "schedule") if k in options}
-    made = to_cache(cache, tokens=tokens, model=model, dtype=dtype, metadata=metadata,
-                    identity=identity, **options)
-    if replay.get("replay") is not None:
-        from . import replay as engine
-        writer = {**writer, **engine.for_save(made, **replay)}
+    with _opened(device) as found:
+        if found is not None:
+            from ._device_cache import borrow_cache
+            cache = borrow_cache(found, cache, dtype)
+        writer = {k: options.pop(k) for k in _WRITER if k in options}
+        replay = {k: options.pop(k) for k in ("replay", "schedule") if k in options}
+        made = to_cache(cache, tokens=tokens, model=model, dtype=dtype, metadata=metadata,
+                        identity=identity, **options)
+        if replay.get("replay") is not None:
+            if found is not None:
+                raise ValueError("device: a cache that is replayed is encoded on the host")
+            from . import replay as engine
+            writer = {**writer, **engine.for_save(made, **replay)}
+        return _to_file(file, made, rope, {**writer, "device": found})
+
+
+def _to_file(file: Any, made: Cache, rope: Any, writer: Dict[str, Any]) -> Dict[str, int]:
     if not is_path(file):
         return _write(file, made, rope, writer)
     path = os.path.abspath(os.fsdecode(os.fspath(file)))
@@ -174,13 +206,27 @@ def _write_whole(path: str, cache: Cache, rope: Any, options: Dict[str, Any]) ->
     return stats
 
 
+@contextmanager
+def _target(device: Any, raw: bool) -> Iterator[Any]:
+    """Where arrays are made: on the host, or in a GPU."""
+    if device is None:
+        yield _restore.Host(raw)
+        return
+    from . import _device_cache, _device_memory
+    _device_memory.torch_with_cuda(load=True)
+    with _opened(device) as found:
+        yield _device_cache.Target(found)
+
+
 def load_cache(file: Any, *, layers: Range = None, tokens: Range = None, raw: bool = False,
-               **options: Any) -> Cache:
+               device: Any = None, **options: Any) -> Cache:
     """The cache of an archive as a kvarc.Cache of numpy arrays [batch, heads, tokens, channels].
 
     layers, tokens: as of Reader.read: a slice, a range or a pair (first, end), an int for one
     alone, None: all. raw: bf16 and
     8-bit floats as uint16 and uint8 whatever is installed; Layer.dtypes has the dtypes.
+    device: a Device, or "cuda:0": the arrays are decoded in this GPU, and are torch tensors where
+    torch is installed, else of kvarc.DeviceArray; states and token ids are arrays of the host.
     Other options as of Reader. An archive of `kvarc pack` gives its keys and values by layer.
     """
     check(layers, "layers")
@@ -188,11 +234,11 @@ def load_cache(file: Any, *, layers: Range = None, tokens: Range = None, raw: bo
     if options.get("salvage"):
         raise ValueError("salvage: a cache with gaps is none: Reader(salvage=True).read() has what "
                          "is left")
-    with Reader(file, **options) as reader:
+    with _target(device, raw) as target, Reader(file, **options) as reader:
         found = _layout.find_json(reader)
         if found is None:
-            return _restore.of_tensors(reader, layers, tokens, raw)
-        return _restore.Restore(reader, found, layers, tokens, raw).cache()
+            return _restore.of_tensors(reader, layers, tokens, target)
+        return _restore.Restore(reader, found, layers, tokens, raw, target).cache()
 
 
 _ADAPTER_FREE = ("pairs", "pairs by layer", "cache")
@@ -230,12 +276,15 @@ def load(file: Any, *, config: Any = None, raw: bool = False, replay: Any = None
     an archive of `kvarc pack` as a list of pairs [heads, tokens, channels]. A cache of a
     framework comes back as a kvarc.Cache of numpy arrays, or with config=model.config, or
     model=model, as a cache of the framework. replay: the model, for an archive that was saved
-    with replay=.
+    with replay=. device: a Device, or "cuda:0": decoded in this GPU, into tensors of torch
+    where it is installed; with config= the host decodes, and the adapter moves what it makes.
     Options as of load_cache, or of the adapter.
     """
     reader = {k: options.pop(k) for k in _READER if k in options}
     if config is None and options.get("model") is not None:
         config = getattr(options["model"], "config", None)
+    if config is None and replay is None and "device" in options:
+        reader["device"] = options.pop("device")
     if options and config is None:
         raise TypeError(f"options that are not known: {', '.join(options)}")
     if replay is not None:

@@ -104,6 +104,18 @@ class Writer:
         with self._calls.one():
             self._check(function(self._handle(), *arguments))
 
+    def _of_track(self, track: int, arrays: Union[Mapping[int, Any], Sequence[Any]]
+                  ) -> Dict[int, Any]:
+        """One array for each tensor of a track, by its index, ascending."""
+        mine = [i for i, t in enumerate(self.tensors) if t.track == track]
+        if not isinstance(arrays, Mapping):
+            if len(arrays) != len(mine):
+                raise ValueError(f"track {track} has {len(mine)} tensors, not {len(arrays)}")
+            arrays = dict(zip(mine, arrays))
+        if sorted(arrays) != mine:
+            raise ValueError(f"track {track} has the tensors {mine}, not {sorted(arrays)}")
+        return {i: arrays[i] for i in mine}
+
     def append(self, track: int,
                arrays: Union[Mapping[int, Any], Sequence[Any]], *,
                ids: Any = None, positions: Any = None) -> int:
@@ -115,17 +127,10 @@ class Writer:
         [tokens], or None: they go on. Arrays may change once the call has returned.
         """
         self._handle()
-        mine = [i for i, t in enumerate(self.tensors) if t.track == track]
-        if not isinstance(arrays, Mapping):
-            if len(arrays) != len(mine):
-                raise ValueError(f"track {track} has {len(mine)} tensors, not {len(arrays)}")
-            arrays = dict(zip(mine, arrays))
-        if sorted(arrays) != mine:
-            raise ValueError(f"track {track} has the tensors {mine}, not {sorted(arrays)}")
         n, keep = -1, []
-        for i in mine:
+        for i, array in self._of_track(track, arrays).items():
             t = self.tensors[i]
-            bits, _ = _arrays.as_bits(arrays[i], t.dtype)
+            bits, _ = _arrays.as_bits(array, t.dtype)
             if bits.ndim != 3 or bits.shape[1:] != (t.heads, t.channels) or \
                     (n >= 0 and len(bits) != n):
                 raise ValueError(f"tensor {i}: shape {bits.shape}, expected "
