@@ -86,16 +86,8 @@ WARP_FN void run_angles(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables, ui
 }
 WARP_FN void run_sums(const kvi_gpu_chunk *c, uint32_t stage, uint32_t step, uint32_t warp)
 {
-	if (!runs_linear(c, stage) || linear_of(c)->features != KVI_GPU_FEATURES_ALL)
-		return;
-	const kvi_gpu_model *m = model_of(linear_of(c));
-	const uint32_t panels = head_panels(m);
-	if (warp >= m->heads * panels || step * 32 >= c->tokens)
-		return;
-	const linear_panel p = panel_at(m, warp / panels, warp % panels);
-	find_bases(c, &p, step);
-	if (m->b)
-		find_sums(c, &p, step);
+	if (runs_linear(c, stage))
+		find_panel(c, step, warp);
 }
 /* Whether streams of codec 7 are decoded in a stage; then a warp a stream. */
 WARP_FN bool decodes_linear(const kvi_gpu_chunk *c, uint32_t dtype, uint32_t stage)
@@ -119,8 +111,8 @@ WARP_FN void run_finish(const kvi_gpu_chunk *c, uint32_t stage, uint32_t number)
 	if (c->stage != stage || o->status != KVI_GPU_OPEN || number >= finished_streams(o))
 		return;
 	o->stream[number].good = size == 1   ? finish_stream<1>(c, o, number)
-				 : size == 2 ? finish_stream<2>(c, o, number)
-					     : finish_stream<4>(c, o, number);
+	                         : size == 2 ? finish_stream<2>(c, o, number)
+	                                     : finish_stream<4>(c, o, number);
 }
 
 /* Then features of what codec 7 has not decoded, a warp 32 tokens. */
@@ -131,7 +123,7 @@ WARP_FN void run_features(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables, 
 	const kvi_gpu_opened *o = opened_of(c);
 	if (c->dtype == D && runs_linear(c, stage) && step * 32 < c->tokens &&
 	    (c->codec != CODEC_LINEAR || !o->n_streams))
-		find_features<D>(c, o, tables, step);
+		find_features<D>(c, tables, elements_at(c, o), false, step);
 }
 
 /* Step 4, a warp a chunk. */

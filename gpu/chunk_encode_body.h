@@ -39,12 +39,12 @@ template <int SIZE> WARP_FN void collect_token(const kvi_gpu_encode *e, uint32_t
 	span<element> to = span_at<element>(out, c->heads * n);
 	for (uint32_t h = 0; h < c->heads; h++) {
 		const uint64_t head = there ? at + h * v->head_stride : 0;
-		span<const element> in =
-			span_at<const element>(v->base + head, (v->bytes - head) / SIZE);
+		span<const element> in = span_at<const element>(v->base + head,
+		                                                (v->bytes - head) / SIZE);
 		for (uint32_t i = 0; i < n; i += 32) {
 			const u32v l = lanes() + i;
 			const u32v x = ldg_if(in, l * (uint32_t)(v->elem_stride / SIZE),
-					      l < readable);
+			                      l < readable);
 			st_if(to, l + h * n, x, l < n);
 		}
 	}
@@ -184,18 +184,22 @@ template <int SIZE> WARP_FN void write_section(const kvi_gpu_encode *e)
 	st_one(to, KVI_GPU_HEADER, has_channels | has_rows << 1);
 	x->section_bytes = b.bits - KVI_GPU_HEADER;
 	o->rows = rows;
-	o->status = rows && o->columns ? KVI_GPU_OPEN : KVI_GPU_HOST;
+	/* codec 7 takes no rows out; of codec 0 features alone are wanted */
+	const bool coded = e->job.codec == CODEC_LINEAR ? !has_rows : e->job.codec != CODEC_RAW;
+	o->status = coded && rows && o->columns ? KVI_GPU_OPEN : KVI_GPU_HOST;
 	if (page_missing(&e->job))
 		o->status = KVI_GPU_PAGE;
 	o->n_streams = 1; /* contexts are wanted */
 	o->stream_tokens = KVI_GPU_TOKENS;
 }
 
-/* The elements of a remaining token, side by side. */
+/* The elements of a remaining token, side by side; codec 7 needs them for planes alone. */
 template <int SIZE> WARP_FN void gather_row(const kvi_gpu_encode *e, uint32_t row)
 {
 	typedef typename element_of<SIZE>::type element;
 	const kvi_gpu_opened *o = &encoding_of(e)->o;
+	if (e->job.codec == CODEC_LINEAR && SIZE < 4)
+		return;
 	const uint32_t n = o->columns, from = o->token[row] * channels_of(e);
 	span<const uint32_t> columns = span_at<const uint32_t>(e->job.columns, n);
 	span<element> to = span_at<element>(e->job.packed + (uint64_t)row * n * SIZE, n);
@@ -209,7 +213,7 @@ template <int SIZE> WARP_FN void gather_row(const kvi_gpu_encode *e, uint32_t ro
 /* Planes of a codec and a format, and the bits of an element in each. */
 template <int D> WARP_FN uint32_t planes_of(uint32_t codec)
 {
-	return codec == CODEC_GRID ? (D == 1 ? 2 : 0) : format<D>::planes;
+	return codec != CODEC_EXPONENT ? (D == 1 ? 2 : 0) : format<D>::planes;
 }
 /* Where a plane is in work memory, and its bytes. */
 template <int D> WARP_FN uint32_t plane_size(const kvi_gpu_opened *o, uint32_t plane)
@@ -238,11 +242,11 @@ WARP_FN u32v plane_pack(u32v value, uint32_t k)
 	return byte;
 }
 
-/* Sign and mantissa side by side (spec exponent 2); codec 5: the low half of f32. */
+/* Sign and mantissa side by side (spec exponent 2); codecs 5 and 7: the low half of f32. */
 template <int D> WARP_FN u32v rest_of(u32v x, uint32_t codec)
 {
 	constexpr uint32_t m = format<D>::m, e = format<D>::e;
-	return codec == CODEC_GRID ? x : x >> (m + e) << m | (x & ((1u << m) - 1));
+	return codec != CODEC_EXPONENT ? x : x >> (m + e) << m | (x & ((1u << m) - 1));
 }
 
 /* The planes of 32 tokens, and whether their bytes are equal. */

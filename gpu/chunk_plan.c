@@ -7,6 +7,7 @@
 #include "codecs/grid/grid.h"
 #include "codecs/grid/grid_sets.h"
 #include "codecs/symbols.h"
+#include "numeric/rope_angles.h"
 #include "numeric/rotate.h"
 
 /* Where arrays begin: at multiples of ALIGN. Work memory has SPARE bytes behind what is used. */
@@ -162,6 +163,13 @@ struct kvi_gpu_encode_work kvi_gpu_encode_work_of(const struct kvi_chunk *shape,
 {
 	const size_t C = kvi_chunk_channels(shape), n = C * shape->n_tokens;
 	struct kvi_gpu_encode_work w = { .job = kvi_gpu_work_of(shape, codec) };
+	if (codec == KVI_CODEC_LINEAR) { /* whose decoders need neither */
+		w.job.packed = w.job.bytes;
+		if (shape->dtype == KVARC_F32)
+			w.job.bytes += aligned(kvi_chunk_bytes(shape) + SPARE);
+		w.job.contexts = w.job.bytes;
+		w.job.bytes += aligned(C * kvi_padded_tokens(shape->n_tokens) * sizeof(uint32_t));
+	}
 	w.words = w.job.bytes;
 	w.planes = w.words +
 	           aligned(2 * (MOST_WORDS * n + (KVI_GPU_STREAMS + 1) * KVI_GPU_SPARE_WORDS));

@@ -29,10 +29,11 @@ struct kvi_gpu_encoding {
 };
 
 /*
- * A chunk to be encoded by codec 4 or 5 with parameters that are there. job: as for decoding, but
- * payload is where the payload goes, payload_bytes its capacity (kvi_gpu_encode_bound), the view is
- * where the elements come from, and opened is a kvi_gpu_encoding. A view without a base: decoded
- * has the elements, token-major.
+ * A chunk to be encoded by codec 4 or 5 with parameters that are there, or by codec 7 with its
+ * model; codec 0: its features alone are wanted. job: as for decoding, but payload is where the
+ * payload goes, payload_bytes its capacity (kvi_gpu_encode_bound), the view is where the elements
+ * come from, opened is a kvi_gpu_encoding, and contexts of codec 7 are u32[channels][tokens, padded
+ * to whole steps of 32]. A view without a base: decoded has the elements, token-major.
  */
 struct kvi_gpu_encode {
 	struct kvi_gpu_chunk job;
@@ -44,14 +45,15 @@ struct kvi_gpu_encode {
 };
 
 /*
- * The answer for a chunk. status: OK; HOST (the mask leaves no element, or the payload would not be
- * smaller than its capacity: such a chunk is for other codecs); PAGE (a token has no page).
+ * The answer for a chunk. status: OK; HOST (the mask leaves no element or, of codec 7, not all
+ * tokens, or the payload would not be smaller than its capacity: such a chunk is for other codecs);
+ * PAGE (a token has no page).
  */
 struct kvi_gpu_encoded {
 	uint32_t status;
 	uint32_t payload_bytes; /* of the CHUNK frame, header included */
 	uint32_t elements;      /* that the mask leaves */
-	uint32_t unused;
+	uint32_t fits;          /* codec 7: whether level 1 need not be tried, as the model fits */
 	uint64_t hash[2]; /* H128 of the elements, low and high half */
 };
 

@@ -101,6 +101,18 @@ static __device__ __forceinline__ void encode_contexts(const kvi_gpu_encode *chu
 		run_contexts<D>(c, tables, warp_of_grid());
 }
 
+/* Features and contexts of codec 7, before step 7; blockIdx.y: the chunk. Stage after stage. */
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+kvi_gpu_encode_angles(const kvi_gpu_encode *chunks, const kvi_gpu_tables *t, uint32_t stage)
+{
+	encode_angles(&chunks[blockIdx.y], t, stage, warp_of_grid());
+}
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+kvi_gpu_encode_sums(const kvi_gpu_encode *chunks, uint32_t stage)
+{
+	encode_sums(&chunks[blockIdx.y], stage, blockIdx.z, warp_of_grid());
+}
+
 /* Steps 7 and 8, a warp a chunk and a warp a stream: with tables in shared memory. */
 template <int D, bool CHOOSE>
 static __device__ __forceinline__ void exponent_block(const kvi_gpu_encode *chunks)
@@ -117,11 +129,11 @@ static __device__ __forceinline__ void exponent_block(const kvi_gpu_encode *chun
 	inverse_tables(&t, params_of(&e->job)->n_tables * EXP_SYMBOLS, warp, warps);
 	__syncthreads();
 	if (CHOOSE && warp == 0)
-		choose_streams<D, false>(e, &t);
+		choose_streams<D, CODEC_EXPONENT>(e, &t);
 	if (!CHOOSE && warp < encoding_of(e)->o.n_streams)
-		encode_stream<D, false>(e, &t, warp);
+		encode_stream<D, CODEC_EXPONENT>(e, &t, warp);
 }
-template <int D, bool CHOOSE>
+template <int D, uint32_t CODEC, bool CHOOSE>
 static __device__ __forceinline__ void grid_block(const kvi_gpu_encode *chunks, uint32_t n,
                                                   const kvi_gpu_tables *tables)
 {
@@ -137,12 +149,12 @@ static __device__ __forceinline__ void grid_block(const kvi_gpu_encode *chunks, 
 	__syncthreads();
 	inverse_tables(&t, entries, warp, blockDim.x / 32);
 	__syncthreads();
-	if (at >= n || !runs(&chunks[at].job, CODEC_GRID, D))
+	if (at >= n || !runs(&chunks[at].job, CODEC, D))
 		return;
 	if (CHOOSE)
-		choose_streams<D, true>(&chunks[at], &t);
+		choose_streams<D, CODEC>(&chunks[at], &t);
 	else if (warp % each < encoding_of(&chunks[at])->o.n_streams)
-		encode_stream<D, true>(&chunks[at], &t, warp % each);
+		encode_stream<D, CODEC>(&chunks[at], &t, warp % each);
 }
 
 /* Step 9, a block a chunk, a warp a stream. */
@@ -165,6 +177,18 @@ template <int D> static __device__ __forceinline__ void put_block(const kvi_gpu_
 
 #define KERNEL(threads, name, ...) \
 	extern "C" __global__ void __launch_bounds__(32 * (threads), 2) kvi_gpu_##name(__VA_ARGS__)
+/* The kernels of codec CODEC, 5 or 7. */
+#define OF_GRID(codec, name, dtype, CODEC)                                                   \
+	KERNEL(GRID_CHUNKS *KVI_GPU_STREAMS, choose_##codec##_##name, const kvi_gpu_encode *c, \
+	       uint32_t n, const kvi_gpu_tables *t)                                          \
+	{                                                                                    \
+		grid_block<dtype, CODEC, true>(c, n, t);                                     \
+	}                                                                                    \
+	KERNEL(GRID_CHUNKS *KVI_GPU_STREAMS, encode_##codec##_##name, const kvi_gpu_encode *c, \
+	       uint32_t n, const kvi_gpu_tables *t)                                          \
+	{                                                                                    \
+		grid_block<dtype, CODEC, false>(c, n, t);                                    \
+	}
 #define ENCODE(name, dtype)                                                             \
 	KERNEL(WARPS, planes_##name, const kvi_gpu_encode *c)                           \
 	{                                                                               \
@@ -175,6 +199,11 @@ template <int D> static __device__ __forceinline__ void put_block(const kvi_gpu_
 	{                                                                               \
 		encode_contexts<dtype>(c, t);                                           \
 	}                                                                               \
+	KERNEL(KVI_GPU_STREAMS, encode_walk_##name, const kvi_gpu_encode *c,            \
+	       const kvi_gpu_tables *t, uint32_t stage)                                 \
+	{                                                                               \
+		encode_walk<dtype>(&c[blockIdx.x], t, stage, threadIdx.x / 32);         \
+	}                                                                               \
 	KERNEL(1, choose_exponent_##name, const kvi_gpu_encode *c)                      \
 	{                                                                               \
 		exponent_block<dtype, true>(c);                                         \
@@ -183,16 +212,8 @@ template <int D> static __device__ __forceinline__ void put_block(const kvi_gpu_
 	{                                                                               \
 		exponent_block<dtype, false>(c);                                        \
 	}                                                                               \
-	KERNEL(GRID_CHUNKS *KVI_GPU_STREAMS, choose_grid_##name, const kvi_gpu_encode *c, \
-	       uint32_t n, const kvi_gpu_tables *t)                                     \
-	{                                                                               \
-		grid_block<dtype, true>(c, n, t);                                       \
-	}                                                                               \
-	KERNEL(GRID_CHUNKS *KVI_GPU_STREAMS, encode_grid_##name, const kvi_gpu_encode *c, \
-	       uint32_t n, const kvi_gpu_tables *t)                                     \
-	{                                                                               \
-		grid_block<dtype, false>(c, n, t);                                      \
-	}                                                                               \
+	OF_GRID(grid, name, dtype, CODEC_GRID)                                          \
+	OF_GRID(linear, name, dtype, CODEC_LINEAR)                                      \
 	KERNEL(KVI_GPU_STREAMS, put_##name, const kvi_gpu_encode *c)                    \
 	{                                                                               \
 		put_block<dtype>(c);                                                    \

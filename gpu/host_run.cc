@@ -137,14 +137,14 @@ template <int D> static void encode_block(const kvi_gpu_encode *e, const kvi_gpu
 	for (uint32_t w = 0; w < KVI_GPU_STREAMS; w++)
 		inverse_tables(&t, (uint32_t)n, w, KVI_GPU_STREAMS);
 	if (grid)
-		choose_streams<D, true>(e, &t);
+		choose_streams<D, CODEC_GRID>(e, &t);
 	else
-		choose_streams<D, false>(e, &t);
+		choose_streams<D, CODEC_EXPONENT>(e, &t);
 	for (uint32_t s = 0; s < o->n_streams; s++)
 		if (grid)
-			encode_stream<D, true>(e, &t, s);
+			encode_stream<D, CODEC_GRID>(e, &t, s);
 		else
-			encode_stream<D, false>(e, &t, s);
+			encode_stream<D, CODEC_EXPONENT>(e, &t, s);
 	for (uint32_t s = 0; s < o->n_streams; s++)
 		check_stream(e, s);
 	for (uint32_t s = 0; s < o->n_streams; s++)

@@ -268,4 +268,20 @@ WARP_FN void find_sums(const kvi_gpu_chunk *c, const linear_panel *p, uint32_t s
 	}
 }
 
+/* Bases and sums of a panel, by its number in the chunk, at 32 tokens; where there is none, or
+ * they are not wanted, nothing. */
+WARP_FN void find_panel(const kvi_gpu_chunk *c, uint32_t step, uint32_t number)
+{
+	const kvi_gpu_linear *l = linear_of(c);
+	const kvi_gpu_model *m = model_of(l);
+	const uint32_t panels = head_panels(m);
+	if (l->features != KVI_GPU_FEATURES_ALL || number >= m->heads * panels ||
+	    step * 32 >= c->tokens)
+		return;
+	const linear_panel p = panel_at(m, number / panels, number % panels);
+	find_bases(c, &p, step);
+	if (m->b)
+		find_sums(c, &p, step);
+}
+
 #endif

@@ -22,9 +22,10 @@ struct linear_walk {
 	uint32_t first, steps;           /* tokens from first on, 32 a step */
 	boolv active;                    /* lanes of a step; where not all: of the only one */
 	bool predicts;                   /* else z alone is wanted */
+	bool keeps;                      /* known elements and their contexts, by slot */
 	span<const int16_t> step, k, mean, bases;
 	span<const uint8_t> qb;
-	span<uint32_t> sums, r, z, w, slots;
+	span<uint32_t> sums, r, z, w, slots, contexts;
 	span<uint16_t> elements;
 	span<const uint32_t> columns;
 	uint64_t known; /* the elements, token after token; 0: in the stream */
@@ -61,6 +62,7 @@ WARP_FN void walk_open(linear_walk *x, const kvi_gpu_chunk *c, const kvi_gpu_tab
 	x->elements = span_at<uint16_t>(l->elements, C * n);
 	x->columns = span_at<const uint32_t>(c->columns, C);
 	x->known = 0;
+	x->keeps = false;
 }
 
 /* Channel of a slot of a head (spec linear 1). */
@@ -81,8 +83,8 @@ template <int D> WARP_FN u32v linear_integer(u32v x, uint32_t step)
 	const u32v man = (magnitude << (23 - m) & 0x7fffff) |
 	                 select(field != 0, splat(0x800000), splat(0));
 	const u32v exponent = max_signed(field, splat(1));
-	const u32v sh = max_signed(min_signed((24 + grid_format<D>::least + step) - exponent,
-	                                      splat(31)), splat(1));
+	const u32v sh = max_signed(
+		min_signed((24 + grid_format<D>::least + step) - exponent, splat(31)), splat(1));
 	const u32v v = min_signed((man + (splat(1) << (sh - 1))) >> sh, splat(LINEAR_LIMIT));
 	return select((x >> top & 1) != 0, 0 - v, v);
 }
@@ -116,10 +118,10 @@ WARP_FN u32v row_of(u32v even, u32v odd)
 /* A slot, or the two of a rotated pair. */
 struct linear_slot {
 	linear_panel panel;
-	uint32_t at; /* in the panel */
-	uint32_t c;  /* of all slots */
-	uint32_t n;  /* 2: a pair */
-	uint32_t row; /* its feature row in a step */
+	uint32_t at;           /* in the panel */
+	uint32_t c;            /* of all slots */
+	uint32_t n;            /* 2: a pair */
+	uint32_t row;          /* its feature row in a step */
 	uint32_t near, n_near; /* the first row of its panel; rows of it before this one */
 };
 
@@ -223,8 +225,7 @@ template <int D> WARP_FN void predict_one(linear_walk *x, const linear_slot *s, 
 	b.expected = slot_predicted(x, s, 0, t);
 	b.k = ldg_one(x->k, s->c) + unknown_of(x, t);
 	b.context = grid_context<D>(scaled_bits(b.expected, splat(ldg_one(x->step, s->c))),
-	                            linear_class(b.k, ld(x->w, lanes() + t),
-	                                         scale_start(x, s->c),
+	                            linear_class(b.k, ld(x->w, lanes() + t), scale_start(x, s->c),
 	                                         x->m->flags & KVI_GPU_MODEL_SCALE));
 	before_store(x, 0, t, &b);
 }
@@ -281,10 +282,9 @@ WARP_FN u32v known_elements(const linear_walk *x, const linear_slot *s, uint32_t
 {
 	typedef typename element_of<format<D>::size>::type element;
 	const uint32_t slot = s->panel.first + s->at + i;
-	const uint32_t channel = s->c + i - slot +
-	                         slot_channel(x->m, x->l->interleaved != 0, slot);
-	span<const element> from =
-		span_at<const element>(x->known, (size_t)x->c->tokens * x->channels);
+	const uint32_t channel = s->c + i - slot + slot_channel(x->m, x->l->interleaved != 0, slot);
+	span<const element> from = span_at<const element>(x->known,
+	                                                  (size_t)x->c->tokens * x->channels);
 	const u32v v = ldg_if(from, (lanes() + t) * x->channels + channel, x->active);
 	return D == 1 ? v >> 16 : v;
 }
@@ -295,8 +295,7 @@ WARP_FN void decode_slot(linear_walk *x, const linear_slot *s, uint32_t i)
 {
 	constexpr uint32_t size = format<D>::size;
 	const uint32_t slot = s->panel.first + s->at + i;
-	const uint32_t channel = s->c + i - slot +
-	                         slot_channel(x->m, x->l->interleaved != 0, slot);
+	const uint32_t channel = s->c + i - slot + slot_channel(x->m, x->l->interleaved != 0, slot);
 	const uint32_t value = ldg_one(x->columns, channel), c = s->c + i;
 	const uint32_t end = x->first + 32 * x->steps;
 	if (value) {
@@ -313,6 +312,16 @@ WARP_FN void decode_slot(linear_walk *x, const linear_slot *s, uint32_t i)
 		                                 x->active);
 		st(x->elements, lanes() + (t + c * x->padded),
 		   v & ((1u << grid_format<D>::bits) - 1));
+	}
+}
+
+/* Stores what an encoder needs of slot i of *s, which is predicted: its elements and contexts. */
+template <int D> WARP_FN void keep_slot(linear_walk *x, const linear_slot *s, uint32_t i)
+{
+	for (uint32_t t = x->first; t < x->first + 32 * x->steps; t += 32) {
+		const u32v at = lanes() + (t + (s->c + i) * x->padded);
+		st(x->elements, at, known_elements<D>(x, s, i, t));
+		st(x->contexts, at, ld(x->slots, before_index(x, i, 0, t)));
 	}
 }
 
@@ -389,6 +398,8 @@ template <int D, bool ALL> WARP_FN void walk_slot(linear_walk *x, const linear_s
 			predict_one<D>(x, s, t);
 	for (uint32_t i = 0; i < s->n && !x->known; i++)
 		decode_slot<D, ALL>(x, s, i);
+	for (uint32_t i = 0; i < s->n && x->keeps; i++)
+		keep_slot<D>(x, s, i);
 	for (uint32_t t = x->first; t < end; t += 32)
 		observe<D>(x, s, t);
 }
@@ -461,14 +472,18 @@ WARP_FN bool linear_decode(const kvi_gpu_chunk *c, const kvi_gpu_opened *o,
 	return stream_ended(&x.words, x.state);
 }
 
-/* The features of 32 tokens of a chunk whose elements are there. */
+/* The features of 32 tokens of a chunk whose elements are at `known`, token after token. keeps:
+ * elements and contexts are stored, too, for an encoder, in the order of slots. */
 template <int D>
-WARP_FN void find_features(const kvi_gpu_chunk *c, const kvi_gpu_opened *o,
-                           const kvi_gpu_tables *tables, uint32_t step)
+WARP_FN void find_features(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables, uint64_t known,
+                           bool keeps, uint32_t step)
 {
 	linear_walk x;
 	walk_open(&x, c, tables);
-	x.known = elements_at(c, o);
+	x.known = known;
+	x.keeps = keeps;
+	if (keeps)
+		x.contexts = span_at<uint32_t>(c->contexts, x.channels * x.padded);
 	x.first = 32 * step;
 	x.steps = 1;
 	x.active = lanes() + x.first < c->tokens;

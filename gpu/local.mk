@@ -8,13 +8,13 @@ gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_b
 	gpu/grid_contexts_body.h gpu/grid_decode_body.h \
 	gpu/linear_job.h gpu/linear_sums_body.h gpu/linear_expand_body.h gpu/linear_walk_body.h \
 	gpu/encode_job.h gpu/stream_encode_body.h gpu/chunk_encode_body.h \
-	gpu/payload_encode_body.h \
+	gpu/linear_encode_body.h gpu/payload_encode_body.h \
 	gpu/chunk_open_body.h gpu/chunk_finish_body.h gpu/batch_run_body.h
 gpu_kernels = gpu/decode_kernels.cu gpu/encode_kernels.cu
 EXTRA_DIST += $(gpu_sources) $(gpu_kernels) gpu/README.md gpu/check_gpu.sh gpu/sass_report.py gpu/sass_code.py \
 	gpu/sass_loops.py gpu/sass_loops.txt gpu/cost_model.py gpu/events.txt \
 	gpu/ptx_scan.py gpu/sass.txt m4/kv_gpu.m4 tests/gpu/chunks.sh tests/gpu/plans.sh \
-	tests/gpu/cost.sh
+	tests/gpu/cost.sh tests/gpu/outputs.sh
 
 if GPU_TESTS
 check_PROGRAMS += tests/gpu/check_chunks
@@ -22,8 +22,8 @@ TESTS += tests/gpu/chunks.sh
 if ENABLE_SHARED
 driver_stand_in = tests/device/driver_stand_in.la
 check_LTLIBRARIES += $(driver_stand_in)
-check_PROGRAMS += tests/gpu/check_plans
-TESTS += tests/gpu/plans.sh tests/gpu/cost.sh
+check_PROGRAMS += tests/gpu/check_plans tests/gpu/check_outputs
+TESTS += tests/gpu/plans.sh tests/gpu/cost.sh tests/gpu/outputs.sh
 endif
 endif
 # A stand-in of NVIDIA's driver, which runs the kernels on the host.
@@ -35,6 +35,9 @@ tests_gpu_check_plans_SOURCES = tests/gpu/check_plans.c \
 	tests/gpu/event_report.c tests/gpu/event_report.h
 tests_gpu_check_plans_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_gpu_check_plans_LDADD = libkvidevice.la libkvi.la $(DL_LIBS)
+tests_gpu_check_outputs_SOURCES = tests/gpu/check_outputs.c tests/synth.c tests/synth.h
+tests_gpu_check_outputs_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
+tests_gpu_check_outputs_LDADD = libkvidevice.la libkvi.la $(DL_LIBS) -lm
 tests_gpu_check_chunks_SOURCES = tests/gpu/check_chunks.c \
 	tests/gpu/archive_chunks.c tests/gpu/archive_chunks.h \
 	tests/gpu/encode_trial.c tests/gpu/encode_trial.h \

@@ -3,19 +3,29 @@
 #ifndef KVI_GPU_PAYLOAD_ENCODE_BODY_H
 #define KVI_GPU_PAYLOAD_ENCODE_BODY_H
 
-#include "chunk_encode_body.h"
+#include "linear_encode_body.h"
+
+/* Most words of an element of a codec. */
+template <uint32_t CODEC> WARP_FN uint32_t words_each(void)
+{
+	return CODEC == CODEC_EXPONENT ? 2 : 3;
+}
 
 /* Words of rows from first_row on, in memory from word `from` on; how many, and the states. */
-template <int D, bool GRID>
+template <int D, uint32_t CODEC>
 WARP_FN u32v encode_rows(const kvi_gpu_encode *e, const encode_shared *t, uint32_t first_row,
                          uint32_t rows, uint32_t from, uint32_t *begin, uint32_t *n)
 {
 	const kvi_gpu_opened *o = &encoding_of(e)->o;
-	constexpr uint32_t each = GRID ? 3 : 2;
-	const uint32_t end = from + rows * o->columns * each + KVI_GPU_SPARE_WORDS;
+	const uint32_t end = from + rows * o->columns * words_each<CODEC>() + KVI_GPU_SPARE_WORDS;
 	words_out w = { span_at<uint16_t>(e->words, end), end };
-	const u32v s = GRID ? grid_encode<D>(&e->job, o, t, first_row, rows, &w)
-	                    : exp_encode<D>(&e->job, o, t, first_row, rows, &w);
+	u32v s;
+	if (CODEC == CODEC_LINEAR)
+		s = linear_encode<D>(e, t, first_row, rows, &w);
+	else if (CODEC == CODEC_GRID)
+		s = grid_encode<D>(&e->job, o, t, first_row, rows, &w);
+	else
+		s = exp_encode<D>(&e->job, o, t, first_row, rows, &w);
 	*begin = w.at;
 	*n = end - w.at;
 	return s;
@@ -33,7 +43,7 @@ WARP_FN void exp_encode_shared(const kvi_gpu_encode *e, const encode_shared *t, 
 	            span_at<const uint32_t>(e->job.columns, o->columns), warp, warps);
 }
 
-/* Tokens from whose words all are estimated (spec rans 6). */
+/* Tokens from whose words all are estimated (spec rans 6), of codecs 4 and 5. */
 WARP_FN uint32_t trial_tokens(uint32_t columns)
 {
 	const uint32_t common = columns & (0 - columns);
@@ -45,18 +55,18 @@ WARP_FN uint32_t trial_tokens(uint32_t columns)
 }
 
 /* The stream size, a warp a chunk. */
-template <int D, bool GRID>
+template <int D, uint32_t CODEC>
 WARP_FN void choose_streams(const kvi_gpu_encode *e, const encode_shared *t)
 {
 	kvi_gpu_encoding *x = encoding_of(e);
 	kvi_gpu_opened *o = &x->o;
 	uint32_t size = 3;
 	if (o->rows > 32) {
-		const uint32_t trial = trial_tokens(o->columns);
+		const uint32_t trial = CODEC == CODEC_LINEAR ? 32 : trial_tokens(o->columns);
 		uint32_t begin, words;
 		uint64_t bytes = 0;
 		const uint32_t first = (o->rows - trial) / 2 / 32 * 32;
-		encode_rows<D, GRID>(e, t, first, trial, 0, &begin, &words);
+		encode_rows<D, CODEC>(e, t, first, trial, 0, &begin, &words);
 		for (uint32_t p = 0; p < planes_of<D>(e->job.codec); p++)
 			bytes += plane_stored<D>(x, p);
 		bytes += 2 * (uint64_t)words * o->rows / trial;
@@ -72,16 +82,17 @@ WARP_FN void choose_streams(const kvi_gpu_encode *e, const encode_shared *t)
 }
 
 /* Words and states of a stream. */
-template <int D, bool GRID>
+template <int D, uint32_t CODEC>
 WARP_FN void encode_stream(const kvi_gpu_encode *e, const encode_shared *t, uint32_t number)
 {
 	kvi_gpu_encoding *x = encoding_of(e);
 	kvi_gpu_opened *o = &x->o;
 	const uint32_t first = number * o->stream_tokens, left = o->rows - first;
 	uint32_t begin, n;
-	const u32v s = encode_rows<D, GRID>(
+	const u32v s = encode_rows<D, CODEC>(
 		e, t, first, left < o->stream_tokens ? left : o->stream_tokens,
-		first * o->columns * (GRID ? 3 : 2) + number * KVI_GPU_SPARE_WORDS, &begin, &n);
+		first * o->columns * words_each<CODEC>() + number * KVI_GPU_SPARE_WORDS, &begin,
+		&n);
 	o->stream[number].words = begin;
 	x->n_words[number] = n;
 	st(span_at<uint32_t>((uint64_t)(uintptr_t)x->state[number], 32), lanes(), s);
@@ -93,10 +104,8 @@ WARP_FN void check_stream(const kvi_gpu_encode *e, uint32_t number)
 	kvi_gpu_opened *o = &encoding_of(e)->o;
 	const uint32_t row = channels_of(e) * element_bytes(e->job.dtype);
 	const uint32_t from = stream_begin(o, number);
-	const uint32_t to =
-		number + 1 < o->n_streams ? stream_begin(o, number + 1) : e->job.tokens;
-	o->check[number] =
-		hash_bytes(e->job.decoded + (uint64_t)from * row, (to - from) * row);
+	const uint32_t to = number + 1 < o->n_streams ? stream_begin(o, number + 1) : e->job.tokens;
+	o->check[number] = hash_bytes(e->job.decoded + (uint64_t)from * row, (to - from) * row);
 }
 
 /* Copies n bytes, and zeros to a multiple of 16. */
@@ -125,8 +134,8 @@ WARP_FN void put_header(const kvi_gpu_encode *e)
 	const kvi_gpu_encoding *x = encoding_of(e);
 	const kvi_gpu_opened *o = &x->o;
 	const uint64_t check = o->n_streams > 1
-				       ? hash_bytes((uint64_t)(uintptr_t)o->check, 8 * o->n_streams)
-				       : o->check[0];
+	                               ? hash_bytes((uint64_t)(uintptr_t)o->check, 8 * o->n_streams)
+	                               : o->check[0];
 	for (uint32_t i = 0; i < 8; i++)
 		put_word(to, 4 * i, i == 6 ? e->job.head[i] | x->stream_size << 8 : e->job.head[i]);
 	put_word(to, 32, (uint32_t)check);
@@ -212,6 +221,7 @@ WARP_FN void answer_encoded(const kvi_gpu_encode *e, kvi_gpu_encoded *answer)
 		put_header(e);
 		a.payload_bytes = x->payload_bytes;
 		a.elements = x->o.rows * x->o.columns;
+		a.fits = e->job.codec == CODEC_LINEAR && model_fits(e);
 		if (e->hashed)
 			a.hash[0] = hash_both(e->job.decoded, raw, &a.hash[1]);
 	}

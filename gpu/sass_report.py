@@ -29,6 +29,8 @@ KERNELS = {
     "kvi_gpu_encode_exponent_f16": ("ST.E.U16", 4, 2, 56, 60),
     "kvi_gpu_encode_grid_bf16": ("ST.E.U16", 3, 1, 165, 180),
     "kvi_gpu_encode_grid_f16": ("ST.E.U16", 3, 1, 165, 180),
+    "kvi_gpu_encode_linear_bf16": ("ST.E.U16", 3, 1, 165, 180),
+    "kvi_gpu_encode_linear_f16": ("ST.E.U16", 3, 1, 165, 180),
     # of codec 7: a step of a stream; a feature row of a panel of 8 slots
     "kvi_gpu_linear_bf16": ("SHFL", 3, 1, 175, 190),
     "kvi_gpu_linear_f16": ("SHFL", 3, 1, 190, 205),

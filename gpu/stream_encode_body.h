@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* stream_encode_body.h - encodes streams of codecs 4 and 5 (spec rans 6, grid 7), by warps */
+/* stream_encode_body.h - encodes streams of codecs 4 and 5 (spec rans 6, grid 7), by warps, and the
+ * elements of codec 7 as those of codec 5 */
 #ifndef KVI_GPU_STREAM_ENCODE_BODY_H
 #define KVI_GPU_STREAM_ENCODE_BODY_H
 
@@ -111,8 +112,8 @@ WARP_FN u32v exp_encode(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, const e
 {
 	typedef typename element_of<format<D>::size>::type element;
 	const uint32_t C = o->columns, n = uniform(rows * C), ring = uniform(ring_length(C));
-	span<const element> in = span_at<const element>(
-		c->packed + (uint64_t)first_row * C * format<D>::size, n);
+	span<const element> in =
+		span_at<const element>(c->packed + (uint64_t)first_row * C * format<D>::size, n);
 	const u32v l = lanes();
 	const boolv all = l < 32;
 	uint32_t at = n / 32 * 32, r = at % ring;
@@ -158,8 +159,7 @@ WARP_FN void grid_code_zero(u32v magnitude, u32v start, boolv zero, grid_code *c
 }
 
 /* The inverse of a decoder's step. */
-template <int D>
-WARP_FN grid_code grid_encode_element(u32v x, u32v context, const grid_shared *t)
+template <int D> WARP_FN grid_code grid_encode_element(u32v x, u32v context, const grid_shared *t)
 {
 	constexpr uint32_t m = grid_format<D>::m, width = grid_format<D>::bits;
 	const u32v start = (context >> 8 & 255) - (BIAS - grid_format<D>::least);
@@ -195,12 +195,11 @@ WARP_FN grid_code grid_encode_element(u32v x, u32v context, const grid_shared *t
 	return code;
 }
 
-/* One step of codec 5. */
+/* One step of codecs 5 and 7; x: elements, of f32 their high halves. */
 template <int D, bool ALL>
 WARP_FN u32v grid_encode_step(words_out *w, u32v s, const encode_shared *t, u32v context, u32v x,
                               boolv active)
 {
-	x = D == 1 ? x >> 16 : x;
 	grid_code code = grid_encode_element<D>(x, context, &t->grid);
 	const boolv escaped = (code.symbol == GRID_ESCAPE) & active;
 	HAPPENS(step, 1);
@@ -210,6 +209,12 @@ WARP_FN u32v grid_encode_step(words_out *w, u32v s, const encode_shared *t, u32v
 	}
 	s = bits_out(w, s, code.bits, code.raw, active);
 	return symbol_out<ALL>(w, s, t, (context & 255) * GRID_SYMBOLS + code.symbol, active);
+}
+
+/* An element as grid_encode_step takes it. */
+template <int D> WARP_FN u32v grid_high(u32v x)
+{
+	return D == 1 ? x >> 16 : x;
 }
 
 /* As exp_encode; the contexts are there. */
@@ -230,12 +235,13 @@ WARP_FN u32v grid_encode(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, const 
 	if (at < n) {
 		const boolv active = l + at < n;
 		s = grid_encode_step<D, false>(w, s, t, ldg_if(contexts, l + r, active),
-		                               ldg_if(in, l + at, active), active);
+		                               grid_high<D>(ldg_if(in, l + at, active)), active);
 	}
 	while (at) {
 		at -= 32;
 		r = ring ? ring_back(r, ring) : r - 32;
-		s = grid_encode_step<D, true>(w, s, t, ldg(contexts, l + r), ldg(in, l + at), all);
+		s = grid_encode_step<D, true>(w, s, t, ldg(contexts, l + r),
+		                              grid_high<D>(ldg(in, l + at)), all);
 	}
 	return s;
 }

@@ -130,13 +130,16 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_read(kvarc_device_plan **
 /*
  * Plans the append of n tokens, 1 or more, to a track of a writer. No token may wait for a full
  * segment (kvarc_writer_commit); the last segment may be short, as in kvarc_writer_append_fetch.
- * positions, of the n tokens, are copied; NULL: they go on.
+ * ids and positions, as of kvarc_writer_append, of the n tokens, are copied; NULL: they are not
+ * known, and they go on.
  *
- * Kernels encode levels 0 and 1, without a lossy tier, with the parameters that the writer has: the
- * host fits those of a tensor when it encodes its first segment. So a first plan of one segment is
- * encoded by the host, and one of all further tokens by kernels. The host also encodes chunks that
- * parameters no longer fit, constant ones, those that hardly become smaller, states of recurrent
- * layers, other levels, and element types that are no floats.
+ * Kernels encode levels 0 to 3, without a lossy tier. Levels 0 and 1 take the parameters that the
+ * writer has: the host fits those of a tensor when it encodes its first segment. So a first plan of
+ * one segment is encoded by the host, and one of all further tokens by kernels; at levels 2 and 3
+ * that is so of tensors without a model in the writer's profile alone. The host also encodes chunks
+ * that parameters or the model do not fit well, constant ones, those that hardly become smaller or
+ * have constant tokens beside a model, states of recurrent layers, other levels, and element types
+ * that are no floats.
  *
  * On failure *p is NULL. Returns OK, GEOMETRY, OPTIONS (no kernels that encode, none for this
  * architecture), IO, MEM, MEMLIMIT, PROG. What the writer answers is in its error, everything else
@@ -144,7 +147,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_read(kvarc_device_plan **
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_write(kvarc_device_plan **p, kvarc_device *d,
                                                              kvarc_writer *w, uint32_t track,
-                                                             uint64_t n, const int32_t *positions);
+                                                             uint64_t n, const int32_t *ids,
+                                                             const int32_t *positions);
 /* NULL-safe; sets *p to NULL. What was queued for it must be done. */
 KVARC_API void kvarc_device_plan_close(kvarc_device_plan **p);
 /* Returns OK, PROG. */
@@ -154,7 +158,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_get_info(const kvarc_devi
 /*
  * Reads the payloads and copies them into staging memory, in the order of the stream; decodes what
  * the host has to decode. Waits for the file, and not for the device. Of a plan that writes it
- * copies parameters alone.
+ * copies parameters and models alone.
  * Returns as kvarc_reader_read does, and IO (the driver). What the reader answers is in its error,
  * everything else in that of the device.
  */
@@ -219,16 +223,17 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_answer(kvarc_device_plan 
 /*
  * Encodes the chunks of some layers of a plan that writes and was staged and placed; n_layers
  * UINT32_MAX: to the last. Only kernels are launched, in the order of the stream, so that a CUDA
- * graph can record it. Work memory serves one encode at a time. Returns OK, GEOMETRY (no such
- * layers), IO, MEM, PROG.
+ * graph can record it. Work memory serves one encode at a time. Layers that are predicted from
+ * lower ones (level 3) are encoded in ascending order, as they are decoded. Returns OK, GEOMETRY
+ * (no such layers), IO, MEM, PROG (also of layers out of order).
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_encode(kvarc_device_plan *p, uint32_t layer0,
                                                          uint32_t n_layers, void *stream);
 
 /*
  * Appends the tokens of a plan to its writer, once, when all of its layers were encoded in the
- * order of the stream: copies payloads to the host, and what the host has to encode. ids: as of
- * kvarc_writer_append. Waits for the stream. The elements must be the same from
+ * order of the stream: copies payloads to the host, and what the host has to encode, or what that
+ * is predicted from. Waits for the stream. The elements must be the same from
  * kvarc_device_encode until this returns, and no other tokens may be appended to the track in
  * between. Elements are checked as the writer's options say; the archive is the one that
  * kvarc_writer_append_fetch makes of them, but for planes of f32, f16 and float8 that it packs with
@@ -240,8 +245,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_encode(kvarc_device_plan *p, u
  * and what kvarc_writer_append_fetch returns. What the writer answers is in its error, everything
  * else in that of the device.
  */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_append(kvarc_device_plan *p, const int32_t *ids,
-                                                         void *stream);
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_append(kvarc_device_plan *p, void *stream);
 
 #ifdef __cplusplus
 }

@@ -9,6 +9,7 @@
 
 #include "library.h"
 #include "message.h"
+#include "profiles.h"
 #include "units.h"
 
 /* A cache and its copies in the memory of the GPU. */
@@ -51,7 +52,8 @@ static kvarc_ret append(struct device_cache *x, kvarc_writer *w, uint32_t track,
 	kvarc_device_plan *p;
 	kvarc_ret ret;
 
-	ret = kvarc_device_plan_write(&p, x->gpu->d, w, track, n, t->positions + t0);
+	ret = kvarc_device_plan_write(&p, x->gpu->d, w, track, n, t->ids ? t->ids + t0 : NULL,
+	                              t->positions + t0);
 	if (ret)
 		return ret;
 	set_views(x, &x->from, track, t0);
@@ -59,7 +61,7 @@ static kvarc_ret append(struct device_cache *x, kvarc_writer *w, uint32_t track,
 	if (!ret)
 		ret = kvarc_device_encode(p, info.layer0, UINT32_MAX, NULL);
 	if (!ret)
-		ret = kvarc_device_append(p, t->ids ? t->ids + t0 : NULL, NULL);
+		ret = kvarc_device_append(p, NULL);
 	if (!ret)
 		ret = kvarc_device_plan_get_info(p, &info);
 	x->chunks += info.chunks;
@@ -79,6 +81,7 @@ static kvarc_ret encode(struct device_cache *x, const kvarc_common *common,
 
 	wo.common = *common;
 	wo.level = KVARC_LEVEL(run->level);
+	wo.profile = run->profile;
 	x->chunks = x->host_chunks = 0;
 	ret = kvarc_writer_open(&w, &sink, &wo);
 	if (!ret)
@@ -127,6 +130,7 @@ static kvarc_ret decode(struct device_cache *x, const kvarc_common *common)
 	kvarc_ret ret;
 
 	ro.common = *common;
+	profiles_reader(&ro);
 	ret = kvarc_reader_open(&r, &source, &ro);
 	for (uint32_t i = 0; i < c->geometry->n_tracks && !ret; i++) {
 		for (uint64_t t = 0; t < c->tokens[i] && !ret; t += GPU_TOKENS) {

@@ -90,7 +90,7 @@ static kvarc_ret append(struct gpu_files *f, kvarc_writer *w, uint32_t track, ui
 {
 	kvarc_device_plan_info info = { 0 };
 	kvarc_device_plan *p;
-	kvarc_ret ret = kvarc_device_plan_write(&p, f->gpu->d, w, track, n, positions);
+	kvarc_ret ret = kvarc_device_plan_write(&p, f->gpu->d, w, track, n, ids, positions);
 
 	if (ret)
 		return ret;
@@ -98,7 +98,7 @@ static kvarc_ret append(struct gpu_files *f, kvarc_writer *w, uint32_t track, ui
 	if (!ret)
 		ret = kvarc_device_encode(p, info.layer0, UINT32_MAX, NULL);
 	if (!ret)
-		ret = kvarc_device_append(p, ids, NULL);
+		ret = kvarc_device_append(p, NULL);
 	if (!ret)
 		ret = kvarc_device_plan_get_info(p, &info);
 	f->chunks += info.chunks;

@@ -121,7 +121,9 @@ static bool find(void *opaque, uint32_t tensor, uint32_t head, uint32_t row,
 	if (kvi_output_compare(o, &wanted) || a->answers[low].status != KVI_GPU_OK)
 		return false;
 	const struct kvi_gpu_encoded *x = &a->answers[low];
-	*c = (struct kvi_coded_chunk){ .payload_bytes = x->payload_bytes,
+	*c = (struct kvi_coded_chunk){ .codec = (uint8_t)o->job.job.codec,
+		                       .fits = x->fits != 0,
+		                       .payload_bytes = x->payload_bytes,
 		                       .elements = x->elements,
 		                       .params_sequence = o->params_sequence,
 		                       .hash = { x->hash[0], x->hash[1] } };
@@ -177,14 +179,14 @@ static int fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, u
 	           : kvarc_device_fetch(p->d, dst, p->work + KVI_COLLECTED_AT, bytes, a->stream);
 }
 
-static kvarc_ret append(struct device_append *a, const int32_t *ids)
+static kvarc_ret append(struct device_append *a)
 {
 	struct kvarc_device_plan *p = a->p;
 	const struct kvi_append_coder coder = { fetch, find, copy, a };
 	uint64_t taken;
 	p->appended = true;
-	kvarc_ret ret = kvi_writer_append_coded(p->w, p->range.track, p->tokens, ids, p->positions,
-	                                        &coder, &taken);
+	kvarc_ret ret = kvi_writer_append_coded(p->w, p->range.track, p->tokens, p->ids,
+	                                        p->positions, &coder, &taken);
 	p->info.host_chunks = p->info.chunks - (uint32_t)taken;
 	return ret;
 }
@@ -213,7 +215,7 @@ static kvarc_ret check_use(const struct kvarc_device_plan *p)
 	return KVARC_OK;
 }
 
-kvarc_ret kvarc_device_append(kvarc_device_plan *p, const int32_t *ids, void *stream)
+kvarc_ret kvarc_device_append(kvarc_device_plan *p, void *stream)
 {
 	struct device_append a = { .p = p, .stream = stream };
 	kvarc_ret ret = check_use(p);
@@ -223,7 +225,7 @@ kvarc_ret kvarc_device_append(kvarc_device_plan *p, const int32_t *ids, void *st
 	if (!ret)
 		ret = get_answers(&a);
 	if (!ret)
-		ret = append(&a, ids);
+		ret = append(&a);
 	kvi_free(&p->d->alloc, a.answers);
 	return ret;
 }

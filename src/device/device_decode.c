@@ -173,20 +173,13 @@ static kvarc_ret decode_streams(struct layer_launch *l, const struct kvi_planned
 
 /* What the chunks of a stage with a model need. */
 struct stage_needs {
-	uint32_t angles, sums; /* warps of a chunk; 0: none */
+	struct kvi_model_warps warps;
 	bool linear[MODEL_KERNELS], features[MODEL_KERNELS];
 };
 
-/* 32 tokens of a chunk, at most; slots whose sums are made together. */
-enum { STEPS = KVI_GPU_TOKENS / KVI_WARP, PANEL = KVI_GPU_PANEL };
-
 static void add_needs(struct stage_needs *needs, const struct kvi_gpu_chunk *j)
 {
-	const uint32_t angles = (j->head_channels + 1) / 2;
-	const uint32_t sums = j->heads * ((j->head_channels + PANEL - 1) / PANEL);
-	needs->angles = angles > needs->angles ? angles : needs->angles;
-	needs->angles = needs->angles < STEPS ? (uint32_t)STEPS : needs->angles;
-	needs->sums = sums > needs->sums ? sums : needs->sums;
+	kvi_model_warps_add(&needs->warps, j);
 	for (size_t i = 0; i < MODEL_KERNELS; i++)
 		if (model_kernels[i].dtype == j->dtype) {
 			/* those of codec linear without streams have known elements, too */
@@ -201,10 +194,11 @@ static kvarc_ret decode_models(struct layer_launch *l, const struct stage_needs 
 {
 	void *of_angles[] = { &l->jobs, &l->tables, &stage }, *of_sums[] = { &l->jobs, &stage };
 	const struct kvi_launch angles = {
-		"kvi_gpu_angles", kvi_blocks_of(needs->angles), l->n, KVI_SMALL_BLOCK, 0, 1
+		"kvi_gpu_angles", kvi_blocks_of(needs->warps.angles), l->n, KVI_SMALL_BLOCK, 0, 1
 	};
 	const struct kvi_launch sums = {
-		"kvi_gpu_sums", kvi_blocks_of(needs->sums), l->n, KVI_SMALL_BLOCK, 0, STEPS
+		"kvi_gpu_sums", kvi_blocks_of(needs->warps.sums), l->n, KVI_SMALL_BLOCK, 0,
+		KVI_PLAN_STEPS
 	};
 	kvarc_ret ret = launch(l, &angles, of_angles);
 	if (ret == KVARC_OK)
@@ -244,7 +238,7 @@ static kvarc_ret decode_stage(struct layer_launch *l, const struct kvi_planned_c
 		if (c[i].job.stage == stage && c[i].job.linear)
 			add_needs(&needs, &c[i].job);
 	}
-	kvarc_ret ret = needs.sums ? decode_models(l, &needs, stage) : KVARC_OK;
+	kvarc_ret ret = needs.warps.sums ? decode_models(l, &needs, stage) : KVARC_OK;
 	if (ret == KVARC_OK)
 		ret = finish_stage(l, stage);
 	if (ret == KVARC_OK)
@@ -285,16 +279,6 @@ static size_t launch_end(const struct kvi_planned_chunk *c, size_t first, size_t
 	return next;
 }
 
-/* Whether the layers from layer0 on may be decoded now. */
-static kvarc_ret check_order(const struct kvarc_device_plan *p, uint32_t layer0, const char *call)
-{
-	if (!p->reach || layer0 == p->info.layer0 || layer0 == p->next_layer)
-		return KVARC_OK;
-	return kvi_fail(p->d->error, KVARC_PROG,
-	                "%s: layer %u is the next one, as layers are predicted from lower ones",
-	                call, p->next_layer);
-}
-
 kvarc_ret kvarc_device_decode(kvarc_device_plan *p, uint32_t layer0, uint32_t n_layers,
                               void *stream)
 {
@@ -309,7 +293,7 @@ kvarc_ret kvarc_device_decode(kvarc_device_plan *p, uint32_t layer0, uint32_t n_
 		                call);
 	ret = kvi_plan_layers(p, call, layer0, n_layers, &first, &end);
 	if (ret == KVARC_OK)
-		ret = check_order(p, layer0, call);
+		ret = kvi_plan_check_order(p, layer0, call);
 	if (ret == KVARC_OK)
 		ret = kvi_device_enter(p->d);
 	if (ret)
@@ -321,8 +305,7 @@ kvarc_ret kvarc_device_decode(kvarc_device_plan *p, uint32_t layer0, uint32_t n_
 	}
 	kvi_device_leave(p->d);
 	if (ret == KVARC_OK)
-		p->next_layer = n_layers == UINT32_MAX ? p->info.layer0 + p->info.n_layers
-		                                       : layer0 + n_layers;
+		kvi_plan_next_layer(p, layer0, n_layers);
 	return ret;
 }
 

@@ -83,19 +83,68 @@ static kvarc_ret launch_mask(struct output_launch *l)
 /* Names of the kernels of a format. Each leaves the chunks of others alone. */
 struct output_kernels {
 	uint32_t dtype;
-	const char *planes, *contexts, *put;
-	const char *choose_exponent, *encode_exponent, *choose_grid, *encode_grid;
+	const char *planes, *contexts, *walk, *put;
+	const char *choose_exponent, *encode_exponent;
+	const char *choose_grid, *encode_grid, *choose_linear, *encode_linear;
 };
-#define KERNELS(dtype, f)                                                                   \
-	{                                                                                   \
-		dtype, "kvi_gpu_planes_" f, "kvi_gpu_encode_contexts_" f, "kvi_gpu_put_" f, \
-			"kvi_gpu_choose_exponent_" f, "kvi_gpu_encode_exponent_" f,         \
-			"kvi_gpu_choose_grid_" f, "kvi_gpu_encode_grid_" f                  \
+#define KERNELS(dtype, f)                                                                         \
+	{                                                                                         \
+		dtype, "kvi_gpu_planes_" f, "kvi_gpu_encode_contexts_" f,                         \
+			"kvi_gpu_encode_walk_" f, "kvi_gpu_put_" f, "kvi_gpu_choose_exponent_" f, \
+			"kvi_gpu_encode_exponent_" f, "kvi_gpu_choose_grid_" f,                   \
+			"kvi_gpu_encode_grid_" f, "kvi_gpu_choose_linear_" f,                     \
+			"kvi_gpu_encode_linear_" f                                                \
 	}
 static const struct output_kernels output_kernels[] = {
 	KERNELS(KVARC_F32, "f32"),   KERNELS(KVARC_F16, "f16"),   KERNELS(KVARC_BF16, "bf16"),
 	KERNELS(KVARC_E4M3, "e4m3"), KERNELS(KVARC_E5M2, "e5m2"),
 };
+enum { KERNELS_N = sizeof output_kernels / sizeof *output_kernels };
+
+/* ----- features ------------------------------------------------ */
+
+/* The features of the chunks of a stage. *more: there are chunks of later ones. */
+static kvarc_ret launch_stage(struct output_launch *l, uint32_t stage, bool *more)
+{
+	struct kvi_model_warps warps = { 0 };
+	bool walks[KERNELS_N] = { false };
+	void *of_sums[] = { &l->jobs, &stage }, *of_others[] = { &l->jobs, &l->tables, &stage };
+	*more = false;
+	for (uint32_t i = 0; i < l->n; i++) {
+		const struct kvi_gpu_chunk *j = &l->outputs[i].job.job;
+		*more |= j->stage > stage;
+		if (j->stage != stage || !j->linear)
+			continue;
+		kvi_model_warps_add(&warps, j);
+		for (size_t k = 0; k < KERNELS_N; k++)
+			walks[k] |= output_kernels[k].dtype == j->dtype;
+	}
+	if (!warps.sums)
+		return KVARC_OK;
+	kvarc_ret ret = launch(l, "kvi_gpu_encode_angles", kvi_blocks_of(warps.angles), l->n,
+	                       KVI_SMALL_BLOCK, 0, of_others);
+	const struct kvi_launch sums = {
+		"kvi_gpu_encode_sums", kvi_blocks_of(warps.sums), l->n, KVI_SMALL_BLOCK, 0,
+		KVI_PLAN_STEPS
+	};
+	if (!ret)
+		ret = kvi_device_launch(l->d, l->d->encoders, &sums, of_sums, l->stream);
+	for (size_t k = 0; k < KERNELS_N && !ret; k++)
+		if (walks[k])
+			ret = launch(l, output_kernels[k].walk, l->n, 1, KVI_BLOCK, 0, of_others);
+	return ret;
+}
+
+static kvarc_ret launch_features(struct output_launch *l)
+{
+	kvarc_ret ret = KVARC_OK;
+	bool more = true;
+	for (uint32_t stage = 0; more && !ret; stage++)
+		ret = launch_stage(l, stage, &more);
+	return ret;
+}
+
+/* ----- streams ------------------------------------------------ */
 
 static kvarc_ret encode_exponent(struct output_launch *l, const struct output_kernels *k)
 {
@@ -105,36 +154,45 @@ static kvarc_ret encode_exponent(struct output_launch *l, const struct output_ke
 	return ret ? ret : launch(l, k->encode_exponent, l->n, 1, KVI_BLOCK, shared, arguments);
 }
 
-static kvarc_ret encode_grid(struct output_launch *l, const struct output_kernels *k)
+/* Streams of codecs grid and linear, whose contexts are there. */
+static kvarc_ret encode_grid(struct output_launch *l, const char *choose, const char *encode)
 {
 	enum { THREADS = GRID_CHUNKS * KVI_BLOCK, CHOSEN = THREADS / KVI_WARP };
 	const uint32_t shared = (2 * GRID_ENTRIES + GRID_TOKENS) * 4;
 	void *arguments[] = { &l->jobs, &l->n, &l->tables };
-	kvarc_ret ret = launch_each(l, k->contexts,
-	                            (l->channels + RING_MORE + KVI_WARP - 1) / KVI_WARP);
-	if (!ret)
-		ret = launch(l, k->choose_grid, (l->n + CHOSEN - 1) / CHOSEN, 1, THREADS, shared,
-		             arguments);
+	kvarc_ret ret = launch(l, choose, (l->n + CHOSEN - 1) / CHOSEN, 1, THREADS, shared,
+	                       arguments);
 	return ret ? ret
-	           : launch(l, k->encode_grid, (l->n + GRID_CHUNKS - 1) / GRID_CHUNKS, 1, THREADS,
-	                    shared, arguments);
+	           : launch(l, encode, (l->n + GRID_CHUNKS - 1) / GRID_CHUNKS, 1, THREADS, shared,
+	                    arguments);
 }
 
-/* Planes and streams. */
+/* Planes and streams of a format. */
+static kvarc_ret encode_format(struct output_launch *l, const struct output_kernels *k)
+{
+	const bool exponent = has(l, KVI_CODEC_EXPONENT, k->dtype);
+	const bool grid = has(l, KVI_CODEC_GRID, k->dtype);
+	const bool linear = has(l, KVI_CODEC_LINEAR, k->dtype);
+	kvarc_ret ret = KVARC_OK;
+	if (exponent || grid || linear)
+		ret = launch_each(l, k->planes, KVI_GPU_STREAMS);
+	if (!ret && exponent)
+		ret = encode_exponent(l, k);
+	if (!ret && grid)
+		ret = launch_each(l, k->contexts,
+		                  (l->channels + RING_MORE + KVI_WARP - 1) / KVI_WARP);
+	if (!ret && grid)
+		ret = encode_grid(l, k->choose_grid, k->encode_grid);
+	if (!ret && linear)
+		ret = encode_grid(l, k->choose_linear, k->encode_linear);
+	return ret;
+}
+
 static kvarc_ret launch_streams(struct output_launch *l)
 {
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < sizeof output_kernels / sizeof *output_kernels && !ret; i++) {
-		const struct output_kernels *k = &output_kernels[i];
-		const bool exponent = has(l, KVI_CODEC_EXPONENT, k->dtype);
-		const bool grid = has(l, KVI_CODEC_GRID, k->dtype);
-		if (exponent || grid)
-			ret = launch_each(l, k->planes, KVI_GPU_STREAMS);
-		if (!ret && exponent)
-			ret = encode_exponent(l, k);
-		if (!ret && grid)
-			ret = encode_grid(l, k);
-	}
+	for (size_t i = 0; i < KERNELS_N && !ret; i++)
+		ret = encode_format(l, &output_kernels[i]);
 	return ret;
 }
 
@@ -142,13 +200,16 @@ static kvarc_ret launch_streams(struct output_launch *l)
 static kvarc_ret launch_payloads(struct output_launch *l)
 {
 	kvarc_ret ret = launch_blocks(l, "kvi_gpu_checks");
-	for (size_t i = 0; i < sizeof output_kernels / sizeof *output_kernels && !ret; i++) {
+	for (size_t i = 0; i < KERNELS_N && !ret; i++) {
 		const struct output_kernels *k = &output_kernels[i];
-		if (has(l, KVI_CODEC_EXPONENT, k->dtype) || has(l, KVI_CODEC_GRID, k->dtype))
+		if (has(l, KVI_CODEC_EXPONENT, k->dtype) || has(l, KVI_CODEC_GRID, k->dtype) ||
+		    has(l, KVI_CODEC_LINEAR, k->dtype))
 			ret = launch_blocks(l, k->put);
 	}
 	return ret ? ret : launch_one(l, "kvi_gpu_encoded");
 }
+
+/* ----- layers ------------------------------------------------ */
 
 /* The outputs number first to end - 1, which are of one layer. */
 static kvarc_ret encode_layer(struct kvarc_device_plan *p, size_t first, size_t end, void *stream)
@@ -168,12 +229,26 @@ static kvarc_ret encode_layer(struct kvarc_device_plan *p, size_t first, size_t 
 	}
 	kvarc_ret ret = launch_mask(&l);
 	if (!ret)
+		ret = launch_features(&l);
+	if (!ret)
 		ret = launch_streams(&l);
 	if (!ret)
 		ret = launch_payloads(&l);
 	for (size_t i = first; i < end && !ret; i++)
 		c[i].launched = true;
 	return ret;
+}
+
+/* The end of a launch, as of a plan that reads (device_decode.c). */
+static size_t launch_end(const struct kvarc_device_plan *p, size_t first)
+{
+	const struct kvi_output_chunk *c = p->outputs.p;
+	size_t next = first + 1;
+	while (next < p->outputs.n && c[next].layer == c[first].layer &&
+	       next - first < KVI_CHUNKS_MOST &&
+	       (next - first < KVI_CHUNKS_MOST / 2 || c[next].row == c[next - 1].row))
+		next++;
+	return next;
 }
 
 kvarc_ret kvarc_device_encode(kvarc_device_plan *p, uint32_t layer0, uint32_t n_layers,
@@ -190,17 +265,19 @@ kvarc_ret kvarc_device_encode(kvarc_device_plan *p, uint32_t layer0, uint32_t n_
 		                call);
 	ret = kvi_plan_has_layers(p, call, layer0, n_layers, &stop);
 	if (ret == KVARC_OK)
+		ret = kvi_plan_check_order(p, layer0, call);
+	if (ret == KVARC_OK)
 		ret = kvi_device_enter(p->d);
 	if (ret)
 		return ret;
 	const struct kvi_output_chunk *c = p->outputs.p;
 	for (size_t first = 0, next; first < p->outputs.n && !ret; first = next) {
-		for (next = first + 1; next < p->outputs.n && c[next].layer == c[first].layer &&
-		                       next - first < KVI_CHUNKS_MOST;)
-			next++;
+		next = launch_end(p, first);
 		if (c[first].layer >= layer0 && c[first].layer < stop)
 			ret = encode_layer(p, first, next, stream);
 	}
 	kvi_device_leave(p->d);
+	if (!ret)
+		kvi_plan_next_layer(p, layer0, n_layers);
 	return ret;
 }

@@ -71,13 +71,14 @@ static kvarc_ret segment_array(struct kvarc_device_plan *p, const int32_t *from,
 }
 
 kvarc_ret kvi_plan_add_model(struct kvarc_device_plan *p, const struct kvi_located *chunk,
-                             struct kvi_planned_chunk *c, bool *decodable)
+                             uint32_t *modelled, bool *decodable)
 {
 	const struct kvi_planned *plan = chunk->plan ? &chunk->plan->of[chunk->order_index] : NULL;
 	const struct kvi_model *m = plan ? plan->model : NULL;
 	const kvarc_tensor *t = &p->geometry->tensors[chunk->tensor];
 	const bool coded = *decodable && chunk->header.codec == KVI_CODEC_LINEAR;
 	const bool whole = chunk->shape.from == 0 && chunk->shape.to == chunk->shape.n_tokens;
+	*modelled = 0;
 	if (coded)
 		*decodable = false;
 	if (!m || !kvi_gpu_model_taken(m) || chunk->shape.heads != t->heads ||
@@ -110,7 +111,7 @@ kvarc_ret kvi_plan_add_model(struct kvarc_device_plan *p, const struct kvi_locat
 	if (!to)
 		return ret ? ret : kvi_fail_alloc(p->d->error, &p->d->alloc);
 	*to = x;
-	c->modelled = (uint32_t)p->modelled.n;
+	*modelled = (uint32_t)p->modelled.n;
 	return KVARC_OK;
 }
 
@@ -229,41 +230,62 @@ kvarc_ret kvi_plan_models(struct kvarc_device_plan *p)
 	return ret;
 }
 
-/* ----- memory ------------------------------------------------ */
+/* ----- memory and warps ------------------------------------------------ */
+
+void kvi_model_warps_add(struct kvi_model_warps *w, const struct kvi_gpu_chunk *j)
+{
+	enum { PANEL = KVI_GPU_PANEL };
+	const uint32_t pairs = (j->head_channels + 1) / 2;
+	const uint32_t angles = pairs < KVI_PLAN_STEPS ? (uint32_t)KVI_PLAN_STEPS : pairs;
+	const uint32_t sums = j->heads * ((j->head_channels + PANEL - 1) / PANEL);
+	w->angles = angles > w->angles ? angles : w->angles;
+	w->sums = sums > w->sums ? sums : w->sums;
+}
 
 static struct kvi_gpu_linear_shape shape_of(const struct kvi_planned_model *x)
 {
 	return (struct kvi_gpu_linear_shape){ x->model, x->tokens, x->coded, x->z, x->features };
 }
 
-struct kvi_gpu_linear_bytes kvi_plan_model_bytes(const struct kvarc_device_plan *p,
-                                                 const struct kvi_planned_chunk *c)
+/* What has features of number `modelled` less 1; NULL: nothing. */
+static struct kvi_planned_model *made_of(const struct kvarc_device_plan *p, uint32_t modelled)
 {
-	const struct kvi_planned_model *x = c->modelled ? model_at(p, c->modelled - 1) : NULL;
-	if (!x || !x->features)
+	struct kvi_planned_model *x = modelled ? model_at(p, modelled - 1) : NULL;
+	return x && x->features ? x : NULL;
+}
+
+bool kvi_plan_makes_features(const struct kvarc_device_plan *p, uint32_t modelled)
+{
+	return made_of(p, modelled) != NULL;
+}
+
+struct kvi_gpu_linear_bytes kvi_plan_model_bytes(const struct kvarc_device_plan *p,
+                                                 uint32_t modelled)
+{
+	const struct kvi_planned_model *x = made_of(p, modelled);
+	if (!x)
 		return (struct kvi_gpu_linear_bytes){ 0, 0 };
 	const struct kvi_gpu_linear_shape s = shape_of(x);
 	return kvi_gpu_linear_place(NULL, &s, 0, 0);
 }
 
-void kvi_plan_place_model(struct kvarc_device_plan *p, struct kvi_planned_chunk *c, uint64_t work,
-                          uint64_t kept)
+void kvi_plan_place_model(struct kvarc_device_plan *p, uint32_t modelled, struct kvi_gpu_chunk *job,
+                          const struct kvi_work_part *at)
 {
-	struct kvi_planned_model *x = c->modelled ? model_at(p, c->modelled - 1) : NULL;
-	if (!x || !x->features)
+	struct kvi_planned_model *x = made_of(p, modelled);
+	if (!x)
 		return;
 	const struct kvi_gpu_linear_shape s = shape_of(x);
-	kvi_gpu_linear_place(&x->job, &s, work, kept);
-	c->job.stage = x->stage;
-	c->job.linear = p->linear_at + p->n_linear++ * sizeof x->job;
-	if (!c->job.positions)
-		c->job.positions = x->positions;
+	kvi_gpu_linear_place(&x->job, &s, at->model, at->kept);
+	job->stage = x->stage;
+	job->linear = p->linear_at + p->n_linear++ * sizeof x->job;
+	if (!job->positions)
+		job->positions = x->positions;
 }
 
-struct kvi_gpu_linear kvi_plan_linear_job(const struct kvarc_device_plan *p,
-                                          const struct kvi_planned_chunk *c)
+struct kvi_gpu_linear kvi_plan_linear_job(const struct kvarc_device_plan *p, uint32_t modelled)
 {
-	const struct kvi_planned_model *x = model_at(p, c->modelled - 1);
+	const struct kvi_planned_model *x = model_at(p, modelled - 1);
 	const struct kvi_model *m = x->model;
 	struct kvi_gpu_linear job = x->job;
 	if (x->features != KVI_GPU_FEATURES_ALL)

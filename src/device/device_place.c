@@ -106,6 +106,8 @@ static void move_staged(struct kvi_gpu_chunk *j, uint64_t staging)
 		j->params += staging;
 	if (j->positions)
 		j->positions += staging;
+	if (j->linear)
+		j->linear += staging;
 }
 
 static struct kvi_gpu_chunk job_of(const struct kvarc_device_plan *p,
@@ -114,8 +116,6 @@ static struct kvi_gpu_chunk job_of(const struct kvarc_device_plan *p,
 {
 	struct kvi_gpu_chunk j = c->job;
 	move_staged(&j, p->staging);
-	if (j.linear)
-		j.linear += p->staging;
 	move_work(&j, work);
 	/* the rows of tokens before the range are not written: their numbers may wrap */
 	j.view = kvi_plan_view(&views[c->tensor], c->head, (uint32_t)(c->t0 - p->range.t0));
@@ -136,7 +136,17 @@ static struct kvi_gpu_encode output_of(const struct kvarc_device_plan *p,
 	return j;
 }
 
-/* Those of chunks, and behind them, at their offsets, those of models. */
+/* The job of a model, at its offset behind those of chunks. */
+static void fill_linear(const struct kvarc_device_plan *p, uint32_t modelled,
+                        const struct kvi_gpu_chunk *job, uint64_t work, uint8_t *to)
+{
+	if (!job->linear)
+		return;
+	struct kvi_gpu_linear linear = kvi_plan_linear_job(p, modelled);
+	kvi_gpu_linear_move(&linear, p->staging, work);
+	memcpy(to + (job->linear - p->jobs_at), &linear, sizeof linear);
+}
+
 static void fill_jobs(const struct kvarc_device_plan *p, const kvarc_device_view *views,
                       uint64_t work, uint8_t *to)
 {
@@ -145,26 +155,25 @@ static void fill_jobs(const struct kvarc_device_plan *p, const kvarc_device_view
 		                                             i);
 		const struct kvi_gpu_chunk job = job_of(p, c, views, work);
 		memcpy(to + i * sizeof job, &job, sizeof job);
-		if (!c->job.linear)
-			continue;
-		struct kvi_gpu_linear linear = kvi_plan_linear_job(p, c);
-		kvi_gpu_linear_move(&linear, p->staging, work);
-		memcpy(to + (c->job.linear - p->jobs_at), &linear, sizeof linear);
+		fill_linear(p, c->modelled, &c->job, work, to);
 	}
 }
 
 static void fill_outputs(const struct kvarc_device_plan *p, const kvarc_device_view *views,
-                         uint64_t work, struct kvi_gpu_encode *to)
+                         uint64_t work, uint8_t *to)
 {
-	for (size_t i = 0; i < p->outputs.n; i++)
-		to[i] = output_of(p, KVI_LIST(struct kvi_output_chunk, p->outputs, i), views, work);
+	for (size_t i = 0; i < p->outputs.n; i++) {
+		const struct kvi_output_chunk *c = KVI_LIST(struct kvi_output_chunk, p->outputs, i);
+		const struct kvi_gpu_encode job = output_of(p, c, views, work);
+		memcpy(to + i * sizeof job, &job, sizeof job);
+		fill_linear(p, c->modelled, &c->job.job, work, to);
+	}
 }
 
 static kvarc_ret place(struct kvarc_device_plan *p, const kvarc_device_view *views, uint64_t work,
                        void *stream)
 {
-	const size_t bytes = p->w ? p->outputs.n * sizeof(struct kvi_gpu_encode)
-	                          : (size_t)(p->info.staging_bytes - p->jobs_at);
+	const size_t bytes = (size_t)(p->info.staging_bytes - p->jobs_at);
 	void *jobs = kvi_calloc(&p->d->alloc, 1, bytes);
 	if (!jobs)
 		return kvi_fail_alloc(p->d->error, &p->d->alloc);

@@ -97,7 +97,7 @@ static kvarc_ret fill_chunk(struct kvarc_device_plan *p, const struct kvi_locate
 	bool decodable = chunk->decodable &&
 	                 kvi_chunk_channels(&chunk->shape) <= KVI_GPU_CHANNELS &&
 	                 kvi_plan_has_kernel(chunk->header.codec, chunk->shape.dtype);
-	kvarc_ret ret = kvi_plan_add_model(p, chunk, c, &decodable);
+	kvarc_ret ret = kvi_plan_add_model(p, chunk, &c->modelled, &decodable);
 	if (ret || !decodable) {
 		as_raw(c, chunk);
 		return ret;
@@ -168,46 +168,22 @@ static void lay_out_staging(struct kvarc_device_plan *p)
 	p->linear_at = kvi_part_aligned(at + p->chunks.n * sizeof(struct kvi_gpu_chunk));
 }
 
-/* Memory of a layer: while it is decoded, and for other layers. */
-struct layer_bytes {
-	uint64_t work, kept;
-};
-
-/* Where the chunks of a layer, from number i on, have work memory. Layers take turns in it; behind
- * it, from `ring` on, is what is kept for other layers, in as many turns as it is needed. Returns
- * the number of the chunk behind them. */
-static size_t lay_out_layer(struct kvarc_device_plan *p, size_t i, uint64_t ring,
-                            struct layer_bytes *most, bool place)
-{
-	struct kvi_planned_chunk *c = p->chunks.p;
-	const uint32_t layer = c[i].layer;
-	const uint64_t turn = layer % (p->reach + 1) * most->kept;
-	struct layer_bytes at = { 0, 0 };
-	for (; i < p->chunks.n && c[i].layer == layer; i++) {
-		const struct kvi_gpu_linear_bytes more = kvi_plan_model_bytes(p, &c[i]);
-		const uint64_t own = at.work + kvi_part_aligned(c[i].work.bytes);
-		if (place) {
-			kvi_gpu_chunk_place(&c[i].job, &c[i].work, at.work);
-			kvi_plan_place_model(p, &c[i], own, ring + turn + at.kept);
-		}
-		at.work = own + more.work;
-		at.kept += more.kept;
-	}
-	most->work = at.work > most->work ? at.work : most->work;
-	most->kept = at.kept > most->kept ? at.kept : most->kept;
-	return i;
-}
-
 static void lay_out(struct kvarc_device_plan *p)
 {
-	const struct kvi_planned_chunk *c = p->chunks.p;
-	struct layer_bytes most = { 0, 0 };
+	struct kvi_planned_chunk *c = p->chunks.p;
+	struct kvi_work_layout l = { .reach = p->reach };
 	lay_out_staging(p);
-	for (size_t i = 0; i < p->chunks.n;)
-		i = lay_out_layer(p, i, 0, &most, false);
-	for (size_t i = 0; i < p->chunks.n;)
-		i = lay_out_layer(p, i, most.work, &most, true);
-	p->info.work_bytes = most.work + (p->reach + 1) * most.kept;
+	for (size_t i = 0; i < p->chunks.n; i++)
+		kvi_work_take(&l, c[i].layer, c[i].work.bytes,
+		              kvi_plan_model_bytes(p, c[i].modelled));
+	kvi_work_again(&l);
+	for (size_t i = 0; i < p->chunks.n; i++) {
+		const struct kvi_work_part at = kvi_work_take(
+			&l, c[i].layer, c[i].work.bytes, kvi_plan_model_bytes(p, c[i].modelled));
+		kvi_gpu_chunk_place(&c[i].job, &c[i].work, at.own);
+		kvi_plan_place_model(p, c[i].modelled, &c[i].job, &at);
+	}
+	p->info.work_bytes = kvi_work_bytes(&l);
 	p->info.staging_bytes = p->linear_at + p->n_linear * sizeof(struct kvi_gpu_linear);
 	p->info.status_bytes = p->chunks.n * sizeof(uint32_t);
 	p->info.chunks = (uint32_t)p->chunks.n;
@@ -226,6 +202,15 @@ kvarc_ret kvi_plan_has_layers(const struct kvarc_device_plan *p, const char *cal
 		return kvi_fail(p->d->error, KVARC_GEOMETRY, "%s: the plan has the layers %u to %u",
 		                call, p->info.layer0, (unsigned)last - 1);
 	return KVARC_OK;
+}
+
+kvarc_ret kvi_plan_check_order(const struct kvarc_device_plan *p, uint32_t layer0, const char *call)
+{
+	if (!p->reach || layer0 == p->info.layer0 || layer0 == p->next_layer)
+		return KVARC_OK;
+	return kvi_fail(p->d->error, KVARC_PROG,
+	                "%s: layer %u is the next one, as layers are predicted from lower ones",
+	                call, p->next_layer);
 }
 
 kvarc_ret kvi_plan_layers(const struct kvarc_device_plan *p, const char *call, uint32_t layer0,
@@ -293,6 +278,7 @@ void kvarc_device_plan_close(kvarc_device_plan **p)
 	kvi_free(alloc, (*p)->params.p);
 	kvi_free(alloc, (*p)->outputs.p);
 	kvi_free(alloc, (*p)->positions);
+	kvi_free(alloc, (*p)->ids);
 	kvi_free(alloc, (*p)->views);
 	kvi_free(alloc, (*p)->modelled.p);
 	kvi_free(alloc, (*p)->models.p);

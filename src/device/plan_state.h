@@ -9,6 +9,7 @@
 #include "reader/reader_located.h"
 #include "util/bytes.h"
 #include "util/list.h"
+#include "work_layout.h"
 
 /* Addresses of the caller, and parts of staging memory, are multiples of these. */
 enum { KVI_PLACE_ALIGN = 256, KVI_PART_ALIGN = 16 };
@@ -64,8 +65,10 @@ struct kvi_output_chunk {
 	struct kvi_gpu_encode_work work;
 	uint64_t params_sequence;
 	uint32_t tensor, layer;
-	uint32_t row; /* of its first token in the plan */
+	uint32_t row;      /* of its first token in the plan */
+	uint32_t modelled; /* as in struct kvi_planned_chunk */
 	uint16_t head;
+	bool coded;    /* else its features alone are made */
 	bool launched; /* its kernels are */
 };
 
@@ -87,18 +90,18 @@ struct kvarc_device_plan {
 	uint64_t staging, work, status; /* addresses; 0: not staged, not placed */
 	kvarc_device_plan_info info;
 
-	/* Of plans that read. */
+	/* Of models. */
 	uint64_t linear_at, n_linear; /* of struct kvi_gpu_linear, of chunks that have one */
-	struct kvi_list modelled;     /* struct kvi_planned_model, as the reader found them */
+	struct kvi_list modelled;     /* struct kvi_planned_model, in the order of chunks */
 	struct kvi_list models;       /* struct kvi_model_constants */
 	uint32_t reach;               /* how many layers below a source is, at most */
-	uint32_t next_layer;          /* that may be decoded next; with reach alone */
+	uint32_t next_layer;          /* that may be next; with reach alone */
 	/* the last rope, and arrays of the last segment, in the constants; 0: none */
 	const kvarc_rope *rope;
 	uint64_t rope_at, segment_t0, segment_positions, segment_ids;
 
 	/* Of plans that write. */
-	int32_t *positions;       /* of all tokens; NULL: they go on */
+	int32_t *ids, *positions; /* of all tokens; NULL: not known, they go on */
 	kvarc_device_view *views; /* as placed, one a tensor */
 	bool appended;
 };
@@ -143,24 +146,44 @@ kvarc_ret kvi_plan_has_layers(const struct kvarc_device_plan *p, const char *cal
                               uint32_t n, uint64_t *stop);
 
 /*
- * Adds what a model says of a chunk, if it has one. *decodable: whether kernels take its codec;
- * false on return where what a chunk of codec linear is predicted from is not in the plan. Returns
- * OK, MEM, MEMLIMIT.
+ * Adds what a model says of a chunk, if it has one: *modelled is 1 more than its number in the
+ * list, or 0. *decodable: whether kernels take its codec; false on return where what a chunk of
+ * codec linear is predicted from is not in the plan. Returns OK, MEM, MEMLIMIT.
  */
 kvarc_ret kvi_plan_add_model(struct kvarc_device_plan *p, const struct kvi_located *chunk,
-                             struct kvi_planned_chunk *c, bool *decodable);
+                             uint32_t *modelled, bool *decodable);
 /* Once all chunks are there: which features are made, in which order, of which models. Returns
  * OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_plan_models(struct kvarc_device_plan *p);
-/* The memory that the features of a chunk take. */
+/* Whether features of a chunk are made. */
+bool kvi_plan_makes_features(const struct kvarc_device_plan *p, uint32_t modelled);
+/* The memory that they take. */
 struct kvi_gpu_linear_bytes kvi_plan_model_bytes(const struct kvarc_device_plan *p,
-                                                 const struct kvi_planned_chunk *c);
+                                                 uint32_t modelled);
 /* Says where that is, and adds the chunk to those with a struct kvi_gpu_linear. */
-void kvi_plan_place_model(struct kvarc_device_plan *p, struct kvi_planned_chunk *c, uint64_t work,
-                          uint64_t kept);
+void kvi_plan_place_model(struct kvarc_device_plan *p, uint32_t modelled, struct kvi_gpu_chunk *job,
+                          const struct kvi_work_part *at);
 /* That of a chunk whose job has one, with its sources; offsets. */
-struct kvi_gpu_linear kvi_plan_linear_job(const struct kvarc_device_plan *p,
-                                          const struct kvi_planned_chunk *c);
+struct kvi_gpu_linear kvi_plan_linear_job(const struct kvarc_device_plan *p, uint32_t modelled);
+
+/* Whether the layers from layer0 on may be decoded, or encoded, now. Returns OK, PROG. */
+kvarc_ret kvi_plan_check_order(const struct kvarc_device_plan *p, uint32_t layer0,
+                               const char *call);
+/* They are: those behind them are next. */
+static inline void kvi_plan_next_layer(struct kvarc_device_plan *p, uint32_t layer0, uint32_t n)
+{
+	p->next_layer = n == UINT32_MAX ? p->info.layer0 + p->info.n_layers : layer0 + n;
+}
+
+/* 32 tokens of a chunk, at most. */
+enum { KVI_PLAN_STEPS = KVI_GPU_TOKENS / KVI_WARP };
+/* Warps of the kernels that make angles and rows of token tables, and sums: the most that a chunk
+ * has; 0: no chunk has a model. */
+struct kvi_model_warps {
+	uint32_t angles, sums;
+};
+/* Adds a chunk that has a model. */
+void kvi_model_warps_add(struct kvi_model_warps *w, const struct kvi_gpu_chunk *j);
 
 /* The chunks of the layers layer0 .. layer0 + n - 1: *first to *end - 1. GEOMETRY: the plan does
  * not have these layers. */

@@ -15,16 +15,31 @@ const kvarc_geometry *kvi_writer_geometry(const kvarc_writer *w)
 
 /* ----- what an append will have ------------------------------------------------ */
 
+/* Whether the models of a plan are those of codec linear, and one predicts a chunk. */
+static bool is_predicted(const kvarc_writer *w, const struct kvi_group *g)
+{
+	return w->plan && w->options.level < KVI_LEVEL_MODEL && !w->options.lossy &&
+	       w->plan->of[g->order_index].complete;
+}
+
 /* Whether another encoder makes the same of a chunk at this level. */
 static bool may_be_coded(const kvarc_writer *w, const struct kvi_group *g,
                          const struct kvi_append_chunk *c)
 {
 	const uint8_t kind = c->shape.kind;
-	return w->options.level <= 1 && !w->options.lossy && kvi_float_format(c->shape.dtype) &&
-	       kind != KVARC_CONV_STATE && kind != KVARC_RECURRENT_STATE &&
-	       kvi_params_serve(g->params, &c->shape, c->codec) &&
-	       !kvi_params_drifted(g->params, 0, 1) &&
+	return w->options.level < KVI_LEVEL_MODEL && !w->options.lossy &&
+	       kvi_float_format(c->shape.dtype) && kind != KVARC_CONV_STATE &&
+	       kind != KVARC_RECURRENT_STATE &&
+	       (c->codec == KVI_CODEC_LINEAR || (kvi_params_serve(g->params, &c->shape, c->codec) &&
+	                                         !kvi_params_drifted(g->params, 0, 1))) &&
 	       (!c->hashed || kvi_chunk_bytes(&c->shape) >= HASHED_BYTES);
+}
+
+static uint8_t codec_of(const kvarc_writer *w, const struct kvi_group *g)
+{
+	if (w->options.level == 0)
+		return KVI_CODEC_EXPONENT;
+	return is_predicted(w, g) ? KVI_CODEC_LINEAR : KVI_CODEC_GRID;
 }
 
 static struct kvi_append_chunk chunk_of(const kvarc_writer *w, const struct kvi_group *g,
@@ -42,12 +57,13 @@ static struct kvi_append_chunk chunk_of(const kvarc_writer *w, const struct kvi_
 		                      .layer = t->layer,
 		                      .head = g->head,
 		                      .row = row,
+		                      .plan = w->options.level < KVI_LEVEL_MODEL ? w->plan : NULL,
+		                      .order_index = g->order_index,
+		                      .codec = codec_of(w, g),
+		                      .params = g->params,
 		                      .params_sequence = g->params_sequence,
-		                      .codec = w->options.level == 0 ? KVI_CODEC_EXPONENT
-		                                                     : KVI_CODEC_GRID,
-		                      .hashed = w->repeats };
-	if (may_be_coded(w, g, &c))
-		c.params = g->params;
+		                      .hashed = !(w->options.flags & KVARC_WRITE_STREAMABLE) };
+	c.elsewhere = may_be_coded(w, g, &c);
 	return c;
 }
 
@@ -84,23 +100,51 @@ kvarc_ret kvi_writer_plan_append(kvarc_writer *w, uint32_t track, uint64_t n,
 
 /* Whether the library's own encoder would keep a payload with these parameters, and neither fit new
  * ones nor try Zstandard (chunk_encode.c). */
-static bool fits(const struct kvi_encode_job *j, const struct kvi_coded_chunk *c)
+static bool fits(const struct kvi_group *g, const struct kvi_coded_chunk *c, size_t raw_bytes)
 {
-	const struct kvi_params *p = j->group->params;
+	const struct kvi_params *p = g->params;
 	const size_t bytes = c->payload_bytes - KVI_CHUNK_HEADER_BYTES;
-	return p && j->group->params_sequence == c->params_sequence && c->elements &&
-	       bytes <= j->raw_bytes - j->raw_bytes / 16 &&
+	if (c->payload_bytes <= KVI_CHUNK_HEADER_BYTES || !c->elements ||
+	    bytes > raw_bytes - raw_bytes / 16)
+		return false;
+	if (c->codec == KVI_CODEC_LINEAR)
+		return c->fits;
+	return p && p->codec == c->codec && g->params_sequence == c->params_sequence &&
 	       !kvi_params_drifted(p, bytes, c->elements);
 }
 
-/* The payload's own header says how it is cut, and its check. */
-static kvarc_ret take_header(struct kvi_encode_job *j, size_t bytes)
+static uint32_t raw_bytes_of(const kvarc_writer *w, const struct kvi_group *g,
+                             const struct kvi_segment *s)
 {
+	const kvarc_tensor *t = &w->geometry.tensors[g->tensor];
+	return s->n * g->heads * t->channels * (uint32_t)kvarc_dtype_bytes(t->dtype);
+}
+
+/* What the other encoder has of a chunk, if it is to be taken. */
+static bool find(const kvarc_writer *w, const struct kvi_group *g, const struct kvi_segment *s,
+                 struct kvi_coded_chunk *c)
+{
+	return w->coder->find(w->coder->opaque, g->tensor, g->head, (uint32_t)(s->t0 - w->coder_t0),
+	                      c) &&
+	       fits(g, c, raw_bytes_of(w, g, s));
+}
+
+bool kvi_writer_is_predicted_elsewhere(const kvarc_writer *w, const struct kvi_group *g,
+                                       const struct kvi_segment *s)
+{
+	struct kvi_coded_chunk c;
+	return w->coder && is_predicted(w, g) && find(w, g, s, &c) && c.codec == KVI_CODEC_LINEAR;
+}
+
+/* The payload's own header says how it is cut, and its check. */
+static kvarc_ret take_header(struct kvi_encode_job *j, const struct kvi_coded_chunk *c)
+{
+	const size_t bytes = c->payload_bytes;
 	const struct kvi_group *g = j->group;
 	struct kvi_chunk_header h;
 	if (!kvi_chunk_header_parse(&h, j->frame + KVI_FRAME_HEAD_BYTES, bytes) ||
 	    h.tensor != g->tensor || h.head != g->head || h.heads != g->heads ||
-	    h.n != j->segment->s.n || h.codec != g->params->codec)
+	    h.n != j->segment->s.n || h.codec != c->codec)
 		return kvi_fail(&j->error, KVARC_DATA,
 		                "the encoder of tensor %u gave a chunk that is not the one that "
 		                "was asked for",
@@ -108,7 +152,7 @@ static kvarc_ret take_header(struct kvi_encode_job *j, size_t bytes)
 	j->coded = (struct kvi_encoded){ .codec = h.codec,
 		                         .cut = h.cut,
 		                         .raw_check = h.raw_check,
-		                         .uses_params = true,
+		                         .uses_params = h.codec != KVI_CODEC_LINEAR,
 		                         .payload = j->frame + KVI_CHUNK_PAYLOAD_AT,
 		                         .payload_bytes = bytes - KVI_CHUNK_HEADER_BYTES };
 	return KVARC_OK;
@@ -119,13 +163,9 @@ kvarc_ret kvi_writer_take_coded(struct kvi_encode_job *j)
 	kvarc_writer *w = j->w;
 	const struct kvi_append_coder *x = w->coder;
 	const struct kvi_group *g = j->group;
-	const kvarc_tensor *t = &w->geometry.tensors[g->tensor];
 	struct kvi_coded_chunk c;
-	j->raw_bytes = j->segment->s.n * g->heads * t->channels *
-	               (uint32_t)kvarc_dtype_bytes(t->dtype);
-	if (!x->find(x->opaque, g->tensor, g->head, (uint32_t)(j->segment->s.t0 - w->coder_t0),
-	             &c) ||
-	    c.payload_bytes <= KVI_CHUNK_HEADER_BYTES || !fits(j, &c))
+	j->raw_bytes = raw_bytes_of(w, g, &j->segment->s);
+	if (!find(w, g, &j->segment->s, &c))
 		return KVARC_OK;
 	if (x->copy(x->opaque, j->frame + KVI_FRAME_HEAD_BYTES))
 		return kvi_fail(&j->error, KVARC_IO,
@@ -134,7 +174,7 @@ kvarc_ret kvi_writer_take_coded(struct kvi_encode_job *j)
 	j->raw_hash = c.hash;
 	j->given = true;
 	w->coder_taken++;
-	return take_header(j, c.payload_bytes);
+	return take_header(j, &c);
 }
 
 kvarc_ret kvi_writer_append_coded(kvarc_writer *w, uint32_t track, uint64_t n, const int32_t *ids,

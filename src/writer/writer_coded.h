@@ -9,6 +9,7 @@
 
 #include "codecs/codec.h"
 #include "kvarc.h"
+#include "profile/linear_plan.h"
 #include "util/hash.h"
 #include "util/shared.h"
 
@@ -21,11 +22,17 @@ struct kvi_append_chunk {
 	uint32_t tensor, layer;
 	uint16_t head;
 	uint32_t row; /* of its first token in the append */
+	/* The models of the writer's profile, which live as long as it does; NULL: none. The
+	 * chunk's index in the order of chunks. Others may be predicted from it, whatever its codec
+	 * is. */
+	const struct kvi_linear_plan *plan;
+	uint32_t order_index;
 	/* What another encoder has to use, so that its payload is this library's (but for planes,
-	 * which it may store). params NULL: the chunk is for this library alone. */
-	const struct kvi_params *params;
-	uint64_t params_sequence; /* of the PARAMS frame */
-	uint8_t codec;            /* exponent or grid */
+	 * which it may store). */
+	bool elsewhere;                  /* else the chunk is for this library alone */
+	uint8_t codec;                   /* exponent, grid, or linear */
+	const struct kvi_params *params; /* of exponent and grid */
+	uint64_t params_sequence;        /* of the PARAMS frame */
 	bool hashed; /* the writer wants H128 of the elements; they have 241 bytes or more */
 };
 
@@ -43,6 +50,8 @@ KVI_SHARED kvarc_ret kvi_writer_plan_append(kvarc_writer *w, uint32_t track, uin
 
 /* What another encoder made of a chunk. */
 struct kvi_coded_chunk {
+	uint8_t codec;
+	bool fits;              /* codec linear: the scale says so, and level 1 need not be tried */
 	uint32_t payload_bytes; /* of the CHUNK frame, with a header whose sequence numbers are 0 */
 	uint32_t elements;      /* that the mask left */
 	uint64_t params_sequence;
@@ -63,8 +72,9 @@ struct kvi_append_coder {
 
 /*
  * As kvarc_writer_append_fetch, with payloads of another encoder. A payload is taken where its
- * parameters are in force, still fit and leave it small enough; the archive is then the one of
- * kvarc_writer_append_fetch. *taken: the number of these chunks.
+ * parameters are in force and still fit, or its model does, and it is small enough; the archive is
+ * then the one of kvarc_writer_append_fetch. Elements that others are predicted from are fetched,
+ * too. *taken: the number of these chunks.
  */
 KVI_SHARED kvarc_ret kvi_writer_append_coded(kvarc_writer *w, uint32_t track, uint64_t n,
                                              const int32_t *ids, const int32_t *positions,

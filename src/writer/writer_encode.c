@@ -49,7 +49,7 @@ static kvarc_ret make_features(struct kvi_encode_job *j, struct kvi_coder *coder
                                struct kvi_chunk *chunk)
 {
 	uint32_t order_index = j->group->order_index;
-	if (!kvi_feature_slot(j->features, order_index)->asked)
+	if (!kvi_writer_asks_features(j))
 		return KVARC_OK;
 	kvarc_ret ret = kvi_feature_table_make(j->features, order_index, chunk->n_tokens,
 	                                       &chunk->features);
@@ -118,10 +118,11 @@ static kvarc_ret use_model(struct kvi_encode_job *j, struct kvi_coder *coder,
 	kvarc_ret ret = later ? KVARC_OK : make_features(j, coder, chunk);
 	if (ret)
 		return ret;
-	if (kvi_feature_slot(j->features, j->group->order_index)->asked != KVI_FEATURES_ALL)
+	const struct kvi_feature_slot *slot = kvi_feature_slot(j->features, j->group->order_index);
+	if (slot->asked != KVI_FEATURES_ALL)
 		chunk->features = NULL; /* z was all */
-	if (!x->complete)
-		chunk->linear = NULL;
+	if (!slot->reads)
+		chunk->linear = NULL; /* nothing predicts it here */
 	else if (!kvi_feature_table_wait(j->features, j->group->order_index, in))
 		return KVARC_END; /* an earlier job failed and has the reason */
 	return request_prediction(j, in);
@@ -178,6 +179,24 @@ void kvi_writer_get_elements(struct kvi_encode_job *j)
 		                  (unsigned)j->group->tensor);
 }
 
+/* What is left to do of a chunk that was encoded elsewhere: the features that others need, and
+ * verification. */
+static kvarc_ret take_given(struct kvi_encode_job *j, struct kvi_coder *coder)
+{
+	struct kvi_chunk chunk = chunk_of(j);
+	struct kvi_linear_in in;
+	kvarc_ret ret = KVARC_OK;
+	if (j->features && (j->again || kvi_writer_asks_features(j)))
+		ret = use_model(j, coder, &chunk, &in);
+	if (!ret && chunk.features) {
+		if (kvi_chunk_features(coder, &chunk, j->raw, false))
+			return kvi_fail_alloc(&j->error, &j->w->alloc);
+		features_made(j);
+		chunk.features = NULL;
+	}
+	return ret || !j->again ? ret : verify(j, coder, &chunk);
+}
+
 static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 {
 	kvarc_writer *w = j->w;
@@ -185,10 +204,10 @@ static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 	struct kvi_linear_in in;
 	if (!j->fetched)
 		kvi_writer_get_elements(j);
-	if (!j->ret && j->features)
+	if (!j->ret && j->given)
+		j->ret = take_given(j, coder);
+	else if (!j->ret && j->features)
 		j->ret = use_model(j, coder, &chunk, &in);
-	if (!j->ret && j->given && j->again)
-		j->ret = verify(j, coder, &chunk);
 	if (j->ret || j->given)
 		return;
 	j->ret = code(j, coder, &chunk);

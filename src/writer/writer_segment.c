@@ -208,26 +208,39 @@ static kvarc_ret finish_job(kvarc_writer *w, kvarc_ret before)
 	return ret ? ret : kvi_writer_end_segment(w, s);
 }
 
-/* The features of a segment's tensors; NULL when no tensor of the track has a model. */
-static kvarc_ret open_features(kvarc_writer *w, uint32_t track, struct kvi_feature_table **features)
+/* What a tensor with a model does in a segment. What was encoded elsewhere needs no sources, unless
+ * it is verified; its elements are wanted where others need its features. */
+static uint8_t slot_flags(const kvarc_writer *w, const struct kvi_group *g,
+                          const struct kvi_segment *s)
 {
-	uint32_t first = w->order.first[track], end = w->order.first[track + 1];
+	const struct kvi_prediction *p = w->tracks[s->track].prediction;
+	if (!(w->options.flags & KVARC_WRITE_VERIFY) && kvi_writer_is_predicted_elsewhere(w, g, s))
+		return KVI_SLOT_WHOLE;
+	return KVI_SLOT_WANTED | KVI_SLOT_LINEAR | KVI_SLOT_WHOLE |
+	       (p && kvi_prediction_covers(p, g->order_index) ? KVI_SLOT_PREDICTION : 0);
+}
+
+/* The features of a segment's tensors; NULL when no tensor of the track has a model. */
+static kvarc_ret open_features(kvarc_writer *w, const struct kvi_segment *s,
+                               struct kvi_feature_table **features)
+{
+	const struct kvi_writer_track *t = &w->tracks[s->track];
+	uint32_t first = w->order.first[s->track], end = w->order.first[s->track + 1];
 	bool any = false;
 	*features = NULL;
 	for (uint32_t i = first; w->plan && i < end; i++)
 		any = any || w->plan->of[i].complete;
 	if (!any)
 		return KVARC_OK;
-	kvarc_ret ret = kvi_feature_table_open(features, &w->alloc, w->plan, &w->order, track);
+	kvarc_ret ret = kvi_feature_table_open(features, &w->alloc, w->plan, &w->order, s->track);
 	if (ret)
 		return kvi_fail_alloc(w->error, &w->alloc);
 	(*features)->pool = w->pool;
-	const struct kvi_prediction *g = w->tracks[track].prediction;
-	for (uint32_t i = first; i < end; i++)
-		if (w->plan->of[i].model)
-			kvi_feature_slot(*features, i)->flags =
-				KVI_SLOT_WANTED | KVI_SLOT_LINEAR | KVI_SLOT_WHOLE |
-				(g && kvi_prediction_covers(g, i) ? KVI_SLOT_PREDICTION : 0);
+	for (uint32_t i = t->first_group; i < t->end_group; i++) {
+		const struct kvi_group *g = &w->groups[i];
+		if (w->plan->of[g->order_index].model)
+			kvi_feature_slot(*features, g->order_index)->flags = slot_flags(w, g, s);
+	}
 	kvi_feature_table_plan(*features);
 	return KVARC_OK;
 }
@@ -264,7 +277,7 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 	j->coded = (struct kvi_encoded){ 0 };
 	group->busy = true;
 	j->ret = w->coder ? kvi_writer_take_coded(j) : KVARC_OK;
-	if (j->fetched && !j->given && !j->ret)
+	if (j->fetched && !j->ret && (!j->given || kvi_writer_asks_features(j)))
 		kvi_writer_get_elements(j);
 	kvi_pool_submit(w->pool, &j->job);
 	return KVARC_OK;
@@ -318,7 +331,7 @@ kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
 	}
 	ret = code_ids(w, &s->s);
 	if (!ret)
-		ret = open_features(w, s->s.track, &s->features);
+		ret = open_features(w, &s->s, &s->features);
 	if (ret)
 		return ret;
 	s->left = t->end_group - t->first_group;

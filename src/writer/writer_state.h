@@ -296,6 +296,11 @@ kvarc_ret kvi_writer_finish(kvarc_writer *w);
 /* Gets the elements of a chunk, before its job starts where the caller overlaps with workers, else
  * as part of it: fills raw, raw_bytes; ret and error when that failed. */
 void kvi_writer_get_elements(struct kvi_encode_job *j);
+/* Whether others need features of the chunk, and so its elements. */
+static inline bool kvi_writer_asks_features(const struct kvi_encode_job *j)
+{
+	return j->features && kvi_feature_slot(j->features, j->group->order_index)->asked;
+}
 /* Encodes the chunk of a struct kvi_encode_job: fills its out members. */
 void kvi_writer_encode(struct kvi_job *job, unsigned worker);
 /* Elements of tokens, and the call that gets them. */
@@ -345,6 +350,10 @@ kvarc_ret kvi_writer_emit_predictor_copy(kvarc_writer *w);
 /* Takes what w->coder has of the chunk of a job, if the library's encoder would write the same:
  * fills given, raw_bytes, raw_hash, coded. Returns OK, IO, DATA; then error is filled. */
 kvarc_ret kvi_writer_take_coded(struct kvi_encode_job *j);
+/* Whether it has that of a chunk of a segment, of codec linear: then this library needs nothing
+ * that the chunk is predicted from. */
+bool kvi_writer_is_predicted_elsewhere(const kvarc_writer *w, const struct kvi_group *g,
+                                       const struct kvi_segment *s);
 
 /* Appends (writer_append.c). */
 

@@ -39,15 +39,17 @@ gpu() {
 same() { # FILE OPTION...
 	file=$1
 	shift
+	with= # what readers need, too
+	[ "${2-}" != --profile ] || with="--profile $3"
 	"$kvarc" pack -q "$@" -o "$work/host.kva" "$file"
 	gpu pack "$@" --device cuda:0 -o "$work/gpu.kva" "$file" 2> "$work/pack.out"
 	grep -q 'stand-in of a GPU: of [0-9]* chunks the host coded [0-9]*$' "$work/pack.out" ||
 		fail "pack: does not say who coded"
 	cmp "$work/host.kva" "$work/gpu.kva"
-	gpu unpack --device cuda:0 -o "$work/file" "$work/gpu.kva" 2> "$work/unpack.out"
+	gpu unpack $with --device cuda:0 -o "$work/file" "$work/gpu.kva" 2> "$work/unpack.out"
 	grep -q 'chunks the host coded' "$work/unpack.out" || fail "unpack: does not say who decoded"
 	cmp "$work/file" "$file"
-	gpu test --device cuda:0 -q "$work/gpu.kva"
+	gpu test $with --device cuda:0 -q "$work/gpu.kva"
 	rm "$work"/*.kva "$work/file"
 }
 for name in smollm2-135m-bf16-160.safetensors smollm2-135m-f16-160.slot; do
@@ -60,6 +62,14 @@ for level in 0 1; do
 	same "$work/page" "-$level" --raw bf16,2LTHD,L=2,H=2,D=32
 	counts=$(sed -n 's/.*: of \([0-9]*\) chunks the host coded \([0-9]*\)$/\1 \2/p' "$work/pack.out")
 	[ "${counts% *}" = 16 ] && [ "${counts#* }" -lt 16 ] || fail "level $level: $counts"
+done
+
+# Levels with a profile: kernels code all that a model fits, the first segment too.
+profile=$srcdir/tests/data/sample/smollm2-135m-level2.kvp
+for name in smollm2-135m-bf16-160.safetensors smollm2-135m-f16-160.slot; do
+	same "$srcdir/tests/data/sample/$name" -2 --profile "$profile"
+	counts=$(sed -n 's/.*: of \([0-9]*\) chunks the host coded \([0-9]*\)$/\1 \2/p' "$work/pack.out")
+	[ "${counts% *}" = 60 ] && [ "${counts#* }" -lt 20 ] || fail "level 2: $counts"
 done
 
 # Rows of the GPU beside those of the host, and the same size.

@@ -297,6 +297,27 @@ template <int D> static void run_kvi_gpu_encode_contexts(const grid &g)
 				run_contexts<D>(&outputs_of(g)[i].job, tables, w);
 }
 
+static void run_kvi_gpu_encode_angles(const grid &g)
+{
+	for (uint32_t i = 0; i < g.y; i++)
+		for (uint32_t w = 0; w < g.x * g.warps; w++)
+			encode_angles(&outputs_of(g)[i], tables_of(g), argument<uint32_t>(g, 2), w);
+}
+static void run_kvi_gpu_encode_sums(const grid &g)
+{
+	for (uint32_t i = 0; i < g.y; i++)
+		for (uint32_t step = 0; step < g.z; step++)
+			for (uint32_t w = 0; w < g.x * g.warps; w++)
+				encode_sums(&outputs_of(g)[i], argument<uint32_t>(g, 1), step, w);
+}
+template <int D> static void run_kvi_gpu_encode_walk(const grid &g)
+{
+	for (uint32_t i = 0; i < g.x; i++)
+		for (uint32_t w = 0; w < g.warps; w++)
+			encode_walk<D>(&outputs_of(g)[i], tables_of(g), argument<uint32_t>(g, 2),
+			               w);
+}
+
 /* Shared memory of a block, with the bytes that the launch gave it. */
 struct shared_words {
 	uint32_t *p;
@@ -339,13 +360,13 @@ template <int D, bool CHOOSE> static void run_exponent_encode(const grid &g)
 		for (uint32_t w = 0; w < g.warps; w++)
 			inverse_tables(&t, params_of(&e->job)->n_tables * 32, w, g.warps);
 		if (CHOOSE)
-			choose_streams<D, false>(e, &t);
+			choose_streams<D, CODEC_EXPONENT>(e, &t);
 		for (uint32_t w = 0; !CHOOSE && w < g.warps; w++)
 			if (w < encoding_of(e)->o.n_streams)
-				encode_stream<D, false>(e, &t, w);
+				encode_stream<D, CODEC_EXPONENT>(e, &t, w);
 	}
 }
-template <int D, bool CHOOSE> static void run_grid_encode(const grid &g)
+template <int D, uint32_t CODEC, bool CHOOSE> static void run_grid_encode(const grid &g)
 {
 	const uint32_t entries = GRID_TABLES * GRID_SYMBOLS, n = argument<uint32_t>(g, 1);
 	const uint32_t each = CHOOSE ? 1 : KVI_GPU_STREAMS;
@@ -362,12 +383,12 @@ template <int D, bool CHOOSE> static void run_grid_encode(const grid &g)
 		inverse_tables(&t, entries, w, g.warps);
 	for (uint32_t w = 0; w < g.x * g.warps; w++) {
 		const kvi_gpu_encode *e = &outputs_of(g)[w / each];
-		if (w / each >= n || !runs(&e->job, CODEC_GRID, D))
+		if (w / each >= n || !runs(&e->job, CODEC, D))
 			continue;
 		if (CHOOSE)
-			choose_streams<D, true>(e, &t);
+			choose_streams<D, CODEC>(e, &t);
 		else if (w % each < encoding_of(e)->o.n_streams)
-			encode_stream<D, true>(e, &t, w % each);
+			encode_stream<D, CODEC>(e, &t, w % each);
 	}
 }
 static void run_kvi_gpu_checks(const grid &g)
@@ -438,6 +459,8 @@ static const kernel kernels[] = {
 	{ "kvi_gpu_find_rows", run_kvi_gpu_find_rows },
 	{ "kvi_gpu_write_section", run_kvi_gpu_write_section },
 	{ "kvi_gpu_gather", run_kvi_gpu_gather },
+	{ "kvi_gpu_encode_angles", run_kvi_gpu_encode_angles },
+	{ "kvi_gpu_encode_sums", run_kvi_gpu_encode_sums },
 	{ "kvi_gpu_checks", run_kvi_gpu_checks },
 	{ "kvi_gpu_encoded", run_kvi_gpu_encoded },
 #define ENCODERS(f, D)                                                             \
@@ -445,8 +468,11 @@ static const kernel kernels[] = {
 		{ "kvi_gpu_encode_contexts_" f, run_kvi_gpu_encode_contexts<D> },  \
 		{ "kvi_gpu_choose_exponent_" f, run_exponent_encode<D, true> },    \
 		{ "kvi_gpu_encode_exponent_" f, run_exponent_encode<D, false> },   \
-		{ "kvi_gpu_choose_grid_" f, run_grid_encode<D, true> },            \
-		{ "kvi_gpu_encode_grid_" f, run_grid_encode<D, false> },           \
+		{ "kvi_gpu_encode_walk_" f, run_kvi_gpu_encode_walk<D> },          \
+		{ "kvi_gpu_choose_grid_" f, run_grid_encode<D, CODEC_GRID, true> }, \
+		{ "kvi_gpu_encode_grid_" f, run_grid_encode<D, CODEC_GRID, false> }, \
+		{ "kvi_gpu_choose_linear_" f, run_grid_encode<D, CODEC_LINEAR, true> }, \
+		{ "kvi_gpu_encode_linear_" f, run_grid_encode<D, CODEC_LINEAR, false> }, \
 	{                                                                          \
 		"kvi_gpu_put_" f, run_kvi_gpu_put<D>                               \
 	}

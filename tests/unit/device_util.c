@@ -8,12 +8,11 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <kvarc/tools.h>
 
 #include "device_util.h"
 
-/* Makes upper layers like the lowest one, so that they can be predicted from lower ones: but for
- * low bits. */
-static void make_alike(struct synth_cache *c)
+void make_alike(struct synth_cache *c)
 {
 	const size_t size = kvarc_dtype_bytes(c->shape.dtype), n = c->shape.tokens * c->row;
 	for (size_t i = 2; i < c->geometry.n_tensors; i++)
@@ -53,6 +52,28 @@ void free_archive(struct made_archive *m)
 {
 	synth_free(&m->c);
 	free(m->f.p);
+}
+
+kvarc_profile *train_profile(const struct synth_shape *shape, int level)
+{
+	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
+	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+	struct made_archive m;
+	kvarc_profile *profile;
+	kvarc_trainer *t;
+	kvarc_reader *r;
+	make_archive_with(&m, shape, 0, NULL, level == 3);
+	kvarc_source source = synth_source(&m.f);
+	assert_int_equal(kvarc_reader_open(&r, &source, &ro), KVARC_OK);
+	o.levels = 1u << level;
+	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_OK);
+	assert_int_equal(kvarc_trainer_add_reader(t, r), KVARC_OK);
+	assert_int_equal(kvarc_trainer_run(t), KVARC_OK);
+	assert_int_equal(kvarc_trainer_profile(t, &profile), KVARC_OK);
+	kvarc_trainer_close(&t);
+	kvarc_reader_close(&r);
+	free_archive(&m);
+	return profile;
 }
 
 kvarc_error error;

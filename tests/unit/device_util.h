@@ -29,6 +29,12 @@ void make_archive_with(struct made_archive *m, const struct synth_shape *shape, 
 /* Without a profile. */
 void make_archive(struct made_archive *m, const struct synth_shape *shape, int level);
 void free_archive(struct made_archive *m);
+/* Makes upper layers like the lowest one, so that they can be predicted from lower ones: but for
+ * low bits. */
+void make_alike(struct synth_cache *c);
+/* A profile of a cache of a shape, for level 2 or 3, whose upper layers then are alike. The caller
+ * closes it. */
+kvarc_profile *train_profile(const struct synth_shape *shape, int level);
 
 /* Of all handles of a test. */
 extern kvarc_error error;

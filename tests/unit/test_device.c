@@ -202,27 +202,6 @@ static void test_read(void **state)
 
 /* ----- levels 2 and 3 ------------------------------------------------ */
 
-/* A profile of a cache, for a level. */
-static kvarc_profile *make_profile(const struct synth_shape *shape, int level)
-{
-	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
-	struct made_archive m;
-	kvarc_source source;
-	kvarc_trainer *t;
-	kvarc_profile *profile;
-	make_archive_with(&m, shape, 0, NULL, level == 3);
-	kvarc_reader *r = open_reader(&m, &source);
-	o.levels = 1u << level;
-	assert_int_equal(kvarc_trainer_open(&t, &o), KVARC_OK);
-	assert_int_equal(kvarc_trainer_add_reader(t, r), KVARC_OK);
-	assert_int_equal(kvarc_trainer_run(t), KVARC_OK);
-	assert_int_equal(kvarc_trainer_profile(t, &profile), KVARC_OK);
-	kvarc_trainer_close(&t);
-	kvarc_reader_close(&r);
-	free_archive(&m);
-	return profile;
-}
-
 static struct synth_shape modelled_shape(uint8_t dtype, enum synth_kind kind)
 {
 	return (struct synth_shape){ dtype, 3, 2, 8, 250, true, kind };
@@ -230,7 +209,7 @@ static struct synth_shape modelled_shape(uint8_t dtype, enum synth_kind kind)
 
 static void make_modelled(struct made_archive *m, const struct synth_shape *shape, int level)
 {
-	kvarc_profile *profile = make_profile(shape, level);
+	kvarc_profile *profile = train_profile(shape, level);
 	make_archive_with(m, shape, level, profile, level == 3);
 	kvarc_profile_close(&profile);
 }

@@ -20,11 +20,12 @@ struct made_writer {
 };
 
 static void open_writer(struct made_writer *m, const struct synth_cache *c, int level,
-                        unsigned flags)
+                        unsigned flags, const kvarc_profile *profile)
 {
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
 	o.common.error = &error;
 	o.level = KVARC_LEVEL(level);
+	o.profile = profile;
 	o.segment_tokens = SEGMENT;
 	o.flags = KVARC_WRITE_FILE_ID | flags;
 	memset(&m->f, 0, sizeof m->f);
@@ -54,7 +55,7 @@ static void plan(struct planned_append *x, kvarc_device *d, kvarc_writer *w,
 {
 	const kvarc_tensor *t = c->geometry.tensors;
 	const size_t row = t->channels * kvarc_dtype_bytes(t->dtype);
-	if (kvarc_device_plan_write(&x->p, d, w, 0, n, NULL)) {
+	if (kvarc_device_plan_write(&x->p, d, w, 0, n, c->ids + t0, NULL)) {
 		print_error("%s\n", error.text);
 		fail();
 	}
@@ -90,11 +91,11 @@ static uint32_t append_range(kvarc_device *d, kvarc_writer *w, const struct synt
 	assert_int_equal(stage_and_place(&x), KVARC_OK);
 	for (uint32_t l = 0; l < c->shape.layers; l++)
 		assert_int_equal(kvarc_device_encode(x.p, l, 1, NULL), KVARC_OK);
-	if (kvarc_device_append(x.p, c->ids + t0, NULL)) {
+	if (kvarc_device_append(x.p, NULL)) {
 		print_error("%s\n", error.text);
 		fail();
 	}
-	assert_int_equal(kvarc_device_append(x.p, c->ids + t0, NULL), KVARC_PROG);
+	assert_int_equal(kvarc_device_append(x.p, NULL), KVARC_PROG);
 	assert_int_equal(kvarc_device_plan_get_info(x.p, &info), KVARC_OK);
 	assert_int_equal(info.chunks, c->geometry.n_tensors * ((n + SEGMENT - 1) / SEGMENT));
 	assert_true((info.file_bytes > 0) == (info.chunks > info.host_chunks));
@@ -103,7 +104,8 @@ static uint32_t append_range(kvarc_device *d, kvarc_writer *w, const struct synt
 }
 
 /* Whether an archive holds the cache. */
-static bool reads_as(struct synth_file *f, const struct synth_cache *c)
+static bool reads_as(struct synth_file *f, const struct synth_cache *c,
+                     const kvarc_profile *profile)
 {
 	const kvarc_range range = KVARC_RANGE_ALL(0);
 	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
@@ -113,6 +115,8 @@ static bool reads_as(struct synth_file *f, const struct synth_cache *c)
 	kvarc_reader *r;
 	bool same = true;
 	o.common.error = &error;
+	o.profiles = &profile;
+	o.n_profiles = profile != NULL;
 	assert_int_equal(kvarc_reader_open(&r, &source, &o), KVARC_OK);
 	for (size_t i = 0; i < c->geometry.n_tensors; i++)
 		got[i] = allocate(c->shape.tokens * c->row);
@@ -126,24 +130,31 @@ static bool reads_as(struct synth_file *f, const struct synth_cache *c)
 	return same;
 }
 
-/* Both archives of a cache; returns how many chunks kernels encoded, *same: whether the files are
- * equal. */
-static uint32_t compare(kvarc_device *d, const struct synth_cache *c, int level, unsigned flags,
-                        bool paged, bool *same)
+/* How both archives of a cache are made. */
+struct both_archives {
+	int level;
+	unsigned flags;
+	const kvarc_profile *profile; /* of levels 2 and 3 */
+	bool paged;
+};
+
+/* Makes them; returns how many chunks kernels encoded of the first segment, *n: of the others,
+ * *same: whether the files are equal. */
+static uint32_t compare(kvarc_device *d, const struct synth_cache *c, const struct both_archives *b,
+                        uint32_t *n, bool *same)
 {
 	struct made_writer host, device;
-	open_writer(&host, c, level, flags);
+	open_writer(&host, c, b->level, b->flags, b->profile);
 	write_on_host(&host, c);
-	open_writer(&device, c, level, flags);
-	/* the parameters are those of the first segment */
-	assert_int_equal(append_range(d, device.w, c, 0, SEGMENT, paged), 0);
-	const uint32_t n = append_range(d, device.w, c, SEGMENT, c->shape.tokens - SEGMENT, paged);
+	open_writer(&device, c, b->level, b->flags, b->profile);
+	const uint32_t first = append_range(d, device.w, c, 0, SEGMENT, b->paged);
+	*n = append_range(d, device.w, c, SEGMENT, c->shape.tokens - SEGMENT, b->paged);
 	assert_int_equal(kvarc_writer_close(&device.w), KVARC_OK);
-	assert_true(reads_as(&device.f, c));
+	assert_true(reads_as(&device.f, c, b->profile));
 	*same = host.f.n == device.f.n && !memcmp(host.f.p, device.f.p, host.f.n);
 	free(host.f.p);
 	free(device.f.p);
-	return n;
+	return first;
 }
 
 static void test_equal(void **state)
@@ -158,10 +169,13 @@ static void test_equal(void **state)
 					dtypes[i], 2, 3, 32, 250, true, (enum synth_kind)kind
 				};
 				struct synth_cache c;
+				const struct both_archives how = { .level = level,
+					                           .paged = (kind + level) % 2 };
+				uint32_t n;
 				bool same;
 				synth_make(&c, &shape, 11);
-				const uint32_t n = compare(d, &c, level, 0, (kind + level) % 2,
-				                           &same);
+				/* the parameters are those of the first segment */
+				assert_int_equal(compare(d, &c, &how, &n, &same), 0);
 				/* of some f32 the host finds that other parameters pay */
 				if (kind == SYNTH_SMOOTH)
 					assert_true(n == 8 || (dtypes[i] != KVARC_BF16 && n >= 4));
@@ -186,23 +200,128 @@ static void test_repeats(void **state)
 	const struct synth_shape shape = { KVARC_BF16, 2, 3, 32, 250, false, SYNTH_SMOOTH };
 	kvarc_device *d = open_device();
 	struct made_writer streamable;
+	const struct both_archives how = { .flags = KVARC_WRITE_VERIFY, .paged = true };
 	struct synth_cache c;
+	uint32_t n;
 	bool same;
 	(void)state;
 	synth_make(&c, &shape, 11);
 	for (size_t i = 0; i < c.geometry.n_tensors; i++)
 		memcpy(c.raw[i] + SEGMENT * c.row, c.raw[i], SEGMENT * c.row);
-	assert_int_equal(compare(d, &c, 0, KVARC_WRITE_VERIFY, true, &same), 8);
+	assert_int_equal(compare(d, &c, &how, &n, &same), 0);
+	assert_int_equal(n, 8);
 	assert_true(same);
-	open_writer(&streamable, &c, 0, KVARC_WRITE_STREAMABLE);
+	open_writer(&streamable, &c, 0, KVARC_WRITE_STREAMABLE, NULL);
 	write_on_host(&streamable, &c);
 	struct made_writer host;
-	open_writer(&host, &c, 0, 0);
+	open_writer(&host, &c, 0, 0, NULL);
 	write_on_host(&host, &c);
 	assert_true(host.f.n < streamable.f.n);
 	free(host.f.p);
 	free(streamable.f.p);
 	synth_free(&c);
+	kvarc_device_close(&d);
+}
+
+/* ----- levels 2 and 3 ------------------------------------------------ */
+
+/* One layer is not as the model expects, so that the host encodes it, from features of others that
+ * kernels encode. */
+static void spoil_layer(struct synth_cache *c, uint32_t layer)
+{
+	const size_t n = c->shape.tokens * c->row;
+	for (size_t i = 2 * layer; i < 2 * layer + 2; i++)
+		for (size_t k = 0; k < n; k++)
+			c->raw[i][k] ^= (uint8_t)(k * k >> 3);
+}
+
+/* Chunks that kernels encode: of caches as the model expects them, and with a layer that is not. */
+struct encoded_chunks {
+	uint32_t expected, spoiled;
+};
+
+static void compare_models(kvarc_device *d, const struct synth_shape *shape, int level,
+                           const kvarc_profile *profile, struct encoded_chunks *sum)
+{
+	/* Zstandard packs planes of these, where they are alike */
+	const bool packs = shape->dtype == KVARC_F32 && shape->kind == SYNTH_SPARSE;
+	for (unsigned i = 0; i < 4; i++) {
+		const struct both_archives how = { .level = level,
+			                           .flags = i == 3 ? KVARC_WRITE_VERIFY : 0,
+			                           .profile = profile,
+			                           .paged = i % 2 };
+		struct synth_cache c;
+		uint32_t n;
+		bool same;
+		synth_make(&c, shape, 11);
+		if (level == 3)
+			make_alike(&c);
+		if (i > 1)
+			spoil_layer(&c, 1);
+		const uint32_t first = compare(d, &c, &how, &n, &same);
+		*(i > 1 ? &sum->spoiled : &sum->expected) += first + n;
+		if (!same && !packs) {
+			print_error("dtype %u, kind %d, level %d: other bytes\n", shape->dtype,
+			            (int)shape->kind, level);
+			fail();
+		}
+		synth_free(&c);
+	}
+}
+
+static void test_models(void **state)
+{
+	const uint8_t dtypes[] = { KVARC_F32, KVARC_F16, KVARC_BF16, KVARC_E4M3, KVARC_E5M2 };
+	struct encoded_chunks sum = { 0 };
+	kvarc_device *d = open_device();
+	(void)state;
+	for (size_t i = 0; i < sizeof dtypes; i++)
+		for (int level = 2; level < 4; level++) {
+			for (int kind = SYNTH_SMOOTH; kind <= SYNTH_SPARSE; kind++) {
+				const struct synth_shape shape = { dtypes[i],
+					                           3,
+					                           2,
+					                           level == 2 ? 32 : 8,
+					                           250,
+					                           true,
+					                           (enum synth_kind)kind };
+				kvarc_profile *profile = train_profile(&shape, level);
+				compare_models(d, &shape, level, profile, &sum);
+				kvarc_profile_close(&profile);
+			}
+		}
+	print_message("kernels encoded %u chunks, %u of caches with another layer\n", sum.expected,
+	              sum.spoiled);
+	assert_true(sum.spoiled >= 20 && sum.spoiled < sum.expected);
+	kvarc_device_close(&d);
+	assert_int_equal(left(), 0);
+}
+
+/* Layers are encoded from the lowest one on. */
+static void test_order(void **state)
+{
+	const struct synth_shape shape = { KVARC_BF16, 3, 2, 8, 250, true, SYNTH_SMOOTH };
+	kvarc_profile *profile = train_profile(&shape, 3);
+	kvarc_device *d = open_device();
+	struct planned_append x;
+	struct made_writer m;
+	struct synth_cache c;
+	(void)state;
+	synth_make(&c, &shape, 11);
+	open_writer(&m, &c, 3, 0, profile);
+	plan(&x, d, m.w, &c, 0, 250, false);
+	assert_int_equal(stage_and_place(&x), KVARC_OK);
+	assert_int_equal(kvarc_device_encode(x.p, 1, 1, NULL), KVARC_PROG);
+	assert_non_null(strstr(error.text, "layer 0 is the next one"));
+	assert_int_equal(kvarc_device_encode(x.p, 0, 1, NULL), KVARC_OK);
+	assert_int_equal(kvarc_device_encode(x.p, 2, 1, NULL), KVARC_PROG);
+	assert_int_equal(kvarc_device_encode(x.p, 1, 2, NULL), KVARC_OK);
+	assert_int_equal(kvarc_device_append(x.p, NULL), KVARC_OK);
+	drop(&x);
+	kvarc_writer_abort(&m.w);
+	free(m.f.p);
+	synth_free(&c);
+	kvarc_profile_close(&profile);
 	kvarc_device_close(&d);
 }
 
@@ -223,7 +342,7 @@ static void begin(struct second_plan *s, bool paged)
 {
 	s->d = open_device();
 	synth_make(&s->c, &plain, 11);
-	open_writer(&s->m, &s->c, 0, 0);
+	open_writer(&s->m, &s->c, 0, 0, NULL);
 	append_range(s->d, s->m.w, &s->c, 0, SEGMENT, paged);
 	plan(&s->x, s->d, s->m.w, &s->c, SEGMENT, 200 - SEGMENT, paged);
 	s->written = s->m.f.n;
@@ -251,7 +370,7 @@ static void says(const char *text)
 static kvarc_ret append_with(struct second_plan *s, const char *fault)
 {
 	setenv("KVARC_STAND_IN", fault, 1);
-	const kvarc_ret ret = kvarc_device_append(s->x.p, s->c.ids + SEGMENT, NULL);
+	const kvarc_ret ret = kvarc_device_append(s->x.p, NULL);
 	unsetenv("KVARC_STAND_IN");
 	return ret;
 }
@@ -266,13 +385,13 @@ static void test_misuse(void **state)
 	(void)state;
 	begin(&s, false);
 	struct device_memory *m = &s.x.mem;
-	assert_int_equal(kvarc_device_plan_write(&p, s.d, s.m.w, 0, 0, NULL), KVARC_PROG);
-	assert_int_equal(kvarc_device_plan_write(&p, s.d, s.m.w, 1, 5, NULL), KVARC_GEOMETRY);
+	assert_int_equal(kvarc_device_plan_write(&p, s.d, s.m.w, 0, 0, NULL, NULL), KVARC_PROG);
+	assert_int_equal(kvarc_device_plan_write(&p, s.d, s.m.w, 1, 5, NULL, NULL), KVARC_GEOMETRY);
 	assert_null(p);
-	assert_int_equal(kvarc_device_plan_write(&p, s.d, s.m.w, 0, UINT32_MAX, NULL),
+	assert_int_equal(kvarc_device_plan_write(&p, s.d, s.m.w, 0, UINT32_MAX, NULL, NULL),
 	                 KVARC_GEOMETRY);
 	assert_int_equal(kvarc_device_encode(s.x.p, 0, 1, NULL), KVARC_PROG);
-	assert_int_equal(kvarc_device_append(s.x.p, NULL, NULL), KVARC_PROG);
+	assert_int_equal(kvarc_device_append(s.x.p, NULL), KVARC_PROG);
 	says("kvarc_device_stage");
 	assert_int_equal(kvarc_device_stage(s.x.p, address(m->staging), NULL), KVARC_OK);
 	assert_int_equal(
@@ -285,15 +404,15 @@ static void test_misuse(void **state)
 	assert_int_equal(kvarc_device_plan_answer(s.x.p, 0, 1, m->status), KVARC_PROG);
 	assert_int_equal(kvarc_device_encode(s.x.p, 2, 1, NULL), KVARC_GEOMETRY);
 	assert_int_equal(kvarc_device_encode(s.x.p, 0, 1, NULL), KVARC_OK);
-	assert_int_equal(kvarc_device_append(s.x.p, NULL, NULL), KVARC_PROG);
+	assert_int_equal(kvarc_device_append(s.x.p, NULL), KVARC_PROG);
 	says("kvarc_device_encode for all layers");
 	assert_int_equal(kvarc_device_encode(s.x.p, 1, UINT32_MAX, NULL), KVARC_OK);
 	/* other tokens in between, which wait */
 	synth_views(&s.c, s.c.raw, 0, host);
 	assert_int_equal(kvarc_writer_append(s.m.w, 0, 5, s.c.ids, NULL, host), KVARC_OK);
-	assert_int_equal(kvarc_device_append(s.x.p, NULL, NULL), KVARC_PROG);
+	assert_int_equal(kvarc_device_append(s.x.p, NULL), KVARC_PROG);
 	says("other tokens");
-	assert_int_equal(kvarc_device_plan_write(&p, s.d, s.m.w, 0, 5, NULL), KVARC_PROG);
+	assert_int_equal(kvarc_device_plan_write(&p, s.d, s.m.w, 0, 5, NULL, NULL), KVARC_PROG);
 	says("commit first");
 	end(&s);
 }
@@ -309,16 +428,15 @@ static void test_pages(void **state)
 		const int32_t good = s.x.mem.pages[2];
 		s.x.mem.pages[2] = bad;
 		assert_int_equal(kvarc_device_encode(s.x.p, 0, UINT32_MAX, NULL), KVARC_OK);
-		assert_int_equal(kvarc_device_append(s.x.p, s.c.ids + SEGMENT, NULL),
-		                 KVARC_GEOMETRY);
+		assert_int_equal(kvarc_device_append(s.x.p, NULL), KVARC_GEOMETRY);
 		says("the tokens from 128 on of tensor 0 have a page that is not there");
 		assert_int_equal(s.m.f.n, s.written);
 		s.x.mem.pages[2] = good;
 	}
 	/* what kernels did not see is encoded by the host */
-	assert_int_equal(kvarc_device_append(s.x.p, s.c.ids + SEGMENT, NULL), KVARC_OK);
+	assert_int_equal(kvarc_device_append(s.x.p, NULL), KVARC_OK);
 	assert_int_equal(kvarc_writer_close(&s.m.w), KVARC_OK);
-	assert_true(reads_as(&s.m.f, &s.c));
+	assert_true(reads_as(&s.m.f, &s.c, NULL));
 	end(&s);
 }
 
@@ -363,7 +481,7 @@ static void test_damaged(void **state)
 	kvarc_device *d = open_device();
 	(void)state;
 	synth_make(&c, &plain, 11);
-	open_writer(&m, &c, 0, KVARC_WRITE_VERIFY);
+	open_writer(&m, &c, 0, KVARC_WRITE_VERIFY, NULL);
 	append_range(d, m.w, &c, 0, SEGMENT, false);
 	plan(&x, d, m.w, &c, SEGMENT, 200 - SEGMENT, false);
 	assert_int_equal(stage_and_place(&x), KVARC_OK);
@@ -377,7 +495,7 @@ static void test_damaged(void **state)
 			staged[i + 1000] ^= 4;
 			break;
 		}
-	assert_int_equal(kvarc_device_append(x.p, c.ids + SEGMENT, NULL), KVARC_DATA);
+	assert_int_equal(kvarc_device_append(x.p, NULL), KVARC_DATA);
 	says("verification failed");
 	drop(&x);
 	kvarc_writer_abort(&m.w);
@@ -390,6 +508,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_equal),  cmocka_unit_test(test_repeats),
+		cmocka_unit_test(test_models), cmocka_unit_test(test_order),
 		cmocka_unit_test(test_misuse), cmocka_unit_test(test_pages),
 		cmocka_unit_test(test_faults), cmocka_unit_test(test_damaged),
 	};

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * check_outputs.c - tracks of archives written again through libkvarc-device and the kernels of
+ * gpu/ on the host, behind the stand-in of the driver, against the library's writer
+ *
+ * check_outputs -l LEVEL [-p PROFILE] [-m N] FILE...: all tracks of the files, as they are, short
+ * ones with their tokens again and again, and N times with other elements: random bits, infinities
+ * and NaN, dead channels, constant tokens and tensors. The profile is the option's, or that in the
+ * file; at levels 2 and 3 a file without one is left out. Both writers have to make the same bytes.
+ * Then all payloads of codec linear are taken that kernels made, also where their model fits badly
+ * and the library would choose another codec: these have to decode to the elements. What the reader
+ * does not read is left out.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <kvarc/device.h>
+
+#include "../synth.h"
+#include "device/plan_state.h"
+#include "format/codec_ids.h"
+#include "profile/profile_handle.h"
+#include "reader/reader_located.h"
+#include "util/hash.h"
+
+/* The stand-in, and a file that it takes for kernels. */
+#define DRIVER "tests/device/.libs/driver_stand_in.so"
+#define KERNELS "Makefile"
+
+/* The least number of tokens of a track that is written: two segments. */
+enum { LEAST_TOKENS = 300 };
+
+static struct {
+	kvarc_device *d;
+	kvarc_error error;
+	kvarc_profile *profile; /* of the option */
+	unsigned changes;
+	int level;
+	uint64_t random;
+	const char *file;
+	unsigned long tracks, chunks, host, linear, badly, wrong;
+} t;
+
+__attribute__((format(printf, 1, 2))) static void wrong(const char *text, ...)
+{
+	va_list args;
+	va_start(args, text);
+	fprintf(stderr, "%s: ", t.file);
+	vfprintf(stderr, text, args);
+	fputc('\n', stderr);
+	va_end(args);
+	t.wrong++;
+}
+
+static uint32_t below(uint32_t n)
+{
+	return (uint32_t)(kvi_splitmix64(&t.random) % n);
+}
+
+static void *memory(uint64_t bytes)
+{
+	void *p = aligned_alloc(256, (size_t)(bytes / 256 + 1) * 256);
+	REQUIRE(p);
+	memset(p, 0xa5, (size_t)(bytes / 256 + 1) * 256);
+	return p;
+}
+
+static uint64_t address(const void *p)
+{
+	return (uint64_t)(uintptr_t)p;
+}
+
+/* A track, and what is made of it. */
+struct output_trial {
+	kvarc_reader *r;
+	const kvarc_geometry *g;
+	const kvarc_profile *profile;
+	uint32_t track;
+	uint64_t stored, tokens;  /* of the archive; with those that are repeated */
+	uint8_t **raw;            /* by tensor */
+	int32_t *ids, *positions; /* ids NULL: not known */
+	kvarc_view *views;
+	kvarc_device_view *device_views;
+};
+
+static size_t row_bytes(const kvarc_tensor *x)
+{
+	return (size_t)x->heads * x->channels * kvarc_dtype_bytes(x->dtype);
+}
+
+/* ----- other elements ------------------------------------------------ */
+
+/* Some elements of a tensor become anything, or such as a model does not expect. */
+static void spoil(uint8_t *raw, size_t n, size_t size, uint32_t rare)
+{
+	for (size_t i = below(rare); i < n; i += 1 + below(rare))
+		for (size_t k = 0; k < size; k++)
+			raw[i * size + k] = below(4) ? (uint8_t)kvi_splitmix64(&t.random) : 0xff;
+}
+
+/* A channel, or a token, has one value. */
+static void flatten(uint8_t *raw, size_t n, size_t stride, size_t size)
+{
+	for (size_t i = 1; i < n; i++)
+		memcpy(raw + i * stride, raw, size);
+}
+
+static void change(const struct output_trial *x)
+{
+	for (size_t i = 0; i < x->g->n_tensors; i++) {
+		const kvarc_tensor *s = &x->g->tensors[i];
+		const size_t row = row_bytes(s), size = kvarc_dtype_bytes(s->dtype);
+		const size_t C = row / size, n = (size_t)x->tokens;
+		if (!x->raw[i] || !C)
+			continue;
+		switch (below(8)) {
+		case 0:
+			spoil(x->raw[i], n * C, size, 2000);
+			break;
+		case 1:
+			spoil(x->raw[i], n * C, size, 8);
+			break;
+		case 2:
+			flatten(x->raw[i] + below((uint32_t)C) * size, n, row, size);
+			break;
+		case 3:
+			flatten(x->raw[i] + below((uint32_t)n) * row, C, size, size);
+			break;
+		case 4:
+			if (!below(4))
+				flatten(x->raw[i], n * C, size, size);
+			break;
+		default:
+			break;
+		}
+	}
+}
+
+/* ----- both writers ------------------------------------------------ */
+
+static kvarc_ret open_writer(const struct output_trial *x, struct synth_file *f, kvarc_sink *sink,
+                             unsigned flags, kvarc_writer **w)
+{
+	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
+	o.common.error = &t.error;
+	o.common.threads = 2;
+	o.level = KVARC_LEVEL(t.level);
+	o.flags = KVARC_WRITE_FILE_ID | flags;
+	o.profile = x->profile;
+	memset(f, 0, sizeof *f);
+	*sink = synth_sink(f);
+	kvarc_ret ret = kvarc_writer_open(w, sink, &o);
+	return ret ? ret : kvarc_writer_set_geometry(*w, x->g);
+}
+
+/* Where a model says that it fits badly the answer is changed, if `taken`. */
+static void count_answers(const kvarc_device_plan *p, struct kvi_gpu_encoded *answers, bool taken)
+{
+	for (size_t i = 0; i < p->outputs.n; i++) {
+		const struct kvi_output_chunk *c = KVI_LIST(struct kvi_output_chunk, p->outputs, i);
+		if (c->job.job.codec != KVI_CODEC_LINEAR || answers[i].status != KVI_GPU_OK)
+			continue;
+		t.linear += taken;
+		t.badly += taken && !answers[i].fits;
+		if (taken)
+			answers[i].fits = 1;
+	}
+}
+
+/* Appends n tokens from t0 on. */
+static kvarc_ret append(const struct output_trial *x, kvarc_writer *w, uint64_t t0, uint64_t n,
+                        bool taken)
+{
+	kvarc_device_plan_info info;
+	kvarc_device_plan *p;
+	kvarc_ret ret = kvarc_device_plan_write(&p, t.d, w, x->track, n,
+	                                        x->ids ? x->ids + t0 : NULL, x->positions + t0);
+	if (ret)
+		return ret;
+	for (size_t i = 0; i < x->g->n_tensors; i++) {
+		const kvarc_tensor *s = &x->g->tensors[i];
+		const size_t size = kvarc_dtype_bytes(s->dtype), row = row_bytes(s);
+		if (x->raw[i])
+			x->device_views[i] =
+				(kvarc_device_view){ .base = address(x->raw[i]) + t0 * row,
+				                     .bytes = n * row,
+				                     .token_stride = row,
+				                     .head_stride = s->channels * size,
+				                     .elem_stride = (uint32_t)size };
+	}
+	REQUIRE(kvarc_device_plan_get_info(p, &info) == KVARC_OK);
+	void *staging = memory(info.staging_bytes), *work = memory(info.work_bytes);
+	void *status = memory(info.status_bytes);
+	ret = kvarc_device_stage(p, address(staging), NULL);
+	if (!ret)
+		ret = kvarc_device_place(p, x->device_views, address(work), address(status), NULL);
+	for (uint32_t l = 0; l < info.n_layers && !ret; l++)
+		ret = kvarc_device_encode(p, info.layer0 + l, 1, NULL);
+	if (!ret) {
+		count_answers(p, status, taken);
+		ret = kvarc_device_append(p, NULL);
+	}
+	REQUIRE(kvarc_device_plan_get_info(p, &info) == KVARC_OK);
+	t.chunks += taken ? 0 : info.chunks;
+	t.host += taken ? 0 : info.host_chunks;
+	free(staging);
+	free(work);
+	free(status);
+	kvarc_device_plan_close(&p);
+	return ret;
+}
+
+static bool write_on_host(const struct output_trial *x, struct synth_file *f)
+{
+	kvarc_sink sink;
+	kvarc_writer *w;
+	kvarc_ret ret = open_writer(x, f, &sink, 0, &w);
+	if (!ret)
+		ret = kvarc_writer_append(w, x->track, x->tokens, x->ids, x->positions, x->views);
+	if (!ret)
+		return kvarc_writer_close(&w) == KVARC_OK;
+	/* the profile is of another model, say */
+	kvarc_writer_abort(&w);
+	return false;
+}
+
+/* The first segment and the others, so that levels without models have parameters. */
+static void write_on_device(const struct output_trial *x, struct synth_file *f, unsigned flags,
+                            bool taken)
+{
+	kvarc_sink sink;
+	kvarc_writer *w;
+	kvarc_ret ret = open_writer(x, f, &sink, flags, &w);
+	const uint32_t segment = ret ? 0 : kvarc_writer_segment_tokens(w, x->track);
+	const uint64_t first = x->tokens < segment ? x->tokens : segment;
+	if (!ret)
+		ret = append(x, w, 0, first, taken);
+	if (!ret && first < x->tokens)
+		ret = append(x, w, first, x->tokens - first, taken);
+	if (!ret)
+		ret = kvarc_writer_close(&w);
+	if (ret)
+		wrong("track %u: %s", x->track, t.error.text);
+	kvarc_writer_abort(&w);
+}
+
+/* Whether an archive has the elements. */
+static bool reads_as(const struct output_trial *x, struct synth_file *f)
+{
+	const kvarc_range range = KVARC_RANGE_ALL(x->track);
+	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
+	kvarc_source source = synth_source(f);
+	kvarc_view *views = calloc(x->g->n_tensors, sizeof *views);
+	kvarc_reader *r;
+	o.profiles = &x->profile;
+	o.n_profiles = x->profile != NULL;
+	REQUIRE(views);
+	for (size_t i = 0; i < x->g->n_tensors; i++) {
+		views[i] = x->views[i];
+		if (x->raw[i])
+			views[i].data = memory(x->tokens * row_bytes(&x->g->tensors[i]));
+	}
+	bool same = kvarc_reader_open(&r, &source, &o) == KVARC_OK &&
+	            kvarc_reader_read(r, &range, views) == KVARC_OK;
+	for (size_t i = 0; i < x->g->n_tensors; i++) {
+		same = same && (!x->raw[i] || !memcmp(views[i].data, x->raw[i],
+		                                      x->tokens * row_bytes(&x->g->tensors[i])));
+		free(views[i].data);
+	}
+	free(views);
+	kvarc_reader_close(&r);
+	return same;
+}
+
+static void check_elements(const struct output_trial *x, const char *what)
+{
+	struct synth_file host, device, all;
+	if (write_on_host(x, &host)) {
+		t.tracks++;
+		write_on_device(x, &device, 0, false);
+		if (host.n != device.n || memcmp(host.p, device.p, host.n))
+			wrong("%s: track %u: other bytes", what, x->track);
+		write_on_device(x, &all, KVARC_WRITE_VERIFY | KVARC_WRITE_STREAMABLE, true);
+		if (!reads_as(x, &all))
+			wrong("%s: track %u: other elements", what, x->track);
+		free(device.p);
+		free(all.p);
+	}
+	free(host.p);
+}
+
+/* ----- tracks ------------------------------------------------ */
+
+/* A copy of the profile that chunks of codec linear are decoded with. */
+static kvarc_ret take_profile(void *opaque, const struct kvi_located *chunk)
+{
+	kvarc_profile **to = opaque;
+	struct kvi_alloc alloc;
+	struct kvi_out out;
+	if (!chunk->plan)
+		return KVARC_OK;
+	kvi_alloc_init(&alloc, NULL, 0);
+	kvi_out_init(&out, &alloc);
+	REQUIRE(kvi_profile_write_file(chunk->plan->profile, &out) == KVARC_OK);
+	struct synth_file f = { out.p, out.n, out.n };
+	const kvarc_source source = synth_source(&f);
+	REQUIRE(kvarc_profile_open(to, &source, NULL) == KVARC_OK);
+	kvi_out_free(&out);
+	return KVARC_END;
+}
+
+/* The tokens behind those of the archive. */
+static void repeat_tokens(struct output_trial *x)
+{
+	for (size_t i = (size_t)x->stored; i < x->tokens; i++) {
+		const size_t from = i - (size_t)x->stored;
+		if (x->ids)
+			x->ids[i] = x->ids[from];
+		x->positions[i] = x->positions[from];
+		for (size_t k = 0; k < x->g->n_tensors; k++) {
+			const size_t row = row_bytes(&x->g->tensors[k]);
+			if (x->raw[k])
+				memcpy(x->raw[k] + i * row, x->raw[k] + from * row, row);
+		}
+	}
+}
+
+static bool read_track(struct output_trial *x)
+{
+	const kvarc_range range = KVARC_RANGE_ALL(x->track);
+	const size_t n = (size_t)x->tokens, stored = (size_t)x->stored;
+	for (size_t i = 0; i < x->g->n_tensors; i++) {
+		const kvarc_tensor *s = &x->g->tensors[i];
+		const size_t size = kvarc_dtype_bytes(s->dtype), row = row_bytes(s);
+		if (s->track != x->track)
+			continue;
+		x->raw[i] = memory(x->tokens * row);
+		x->views[i] = (kvarc_view){ .data = x->raw[i],
+			                    .token_stride = row,
+			                    .block_stride = s->channels * size,
+			                    .block_elems = s->channels,
+			                    .elem_stride = (uint32_t)size };
+	}
+	x->ids = memory(n * sizeof *x->ids);
+	x->positions = memory(n * sizeof *x->positions);
+	if (kvarc_reader_read(x->r, &range, x->views))
+		return false;
+	if (kvarc_reader_read_tokens(x->r, x->track, 0, stored, x->ids, x->positions)) {
+		free(x->ids);
+		x->ids = NULL;
+		if (kvarc_reader_read_tokens(x->r, x->track, 0, stored, NULL, x->positions))
+			return false;
+	}
+	repeat_tokens(x);
+	return true;
+}
+
+static void check_track(kvarc_reader *r, uint32_t track)
+{
+	struct output_trial x = { .r = r, .g = kvarc_reader_geometry(r), .track = track };
+	const kvarc_range range = KVARC_RANGE_ALL(track);
+	kvarc_profile *own = NULL;
+	x.stored = kvarc_reader_tokens(r, track);
+	x.tokens = x.stored && x.stored < LEAST_TOKENS ? (uint64_t)LEAST_TOKENS : x.stored;
+	x.raw = calloc(x.g->n_tensors, sizeof *x.raw);
+	x.views = calloc(x.g->n_tensors, sizeof *x.views);
+	x.device_views = calloc(x.g->n_tensors, sizeof *x.device_views);
+	REQUIRE(x.raw && x.views && x.device_views);
+	if (x.tokens && t.level > 1 && !t.profile)
+		(void)kvi_reader_locate(r, &range, take_profile, &own);
+	x.profile = t.level < 2 ? NULL : t.profile ? t.profile : own;
+	if (x.tokens && (t.level < 2 || x.profile) && read_track(&x)) {
+		check_elements(&x, "whole");
+		for (unsigned i = 0; i < t.changes; i++) {
+			change(&x);
+			check_elements(&x, "changed");
+		}
+	}
+	for (size_t i = 0; i < x.g->n_tensors; i++)
+		free(x.raw[i]);
+	free(x.raw);
+	free(x.ids);
+	free(x.positions);
+	free(x.views);
+	free(x.device_views);
+	kvarc_profile_close(&own);
+}
+
+static void check_file(const char *name)
+{
+	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
+	const kvarc_profile *profiles[1] = { t.profile };
+	kvarc_source source;
+	kvarc_reader *r;
+	t.file = name;
+	o.common.error = &t.error;
+	o.common.threads = 1;
+	o.profiles = profiles;
+	o.n_profiles = t.profile != NULL;
+	if (kvarc_source_open_path(&source, name, &o.common)) {
+		wrong("%s", t.error.text);
+		return;
+	}
+	if (!kvarc_reader_open(&r, &source, &o))
+		for (uint32_t i = 0; i < kvarc_reader_geometry(r)->n_tracks; i++)
+			check_track(r, i);
+	kvarc_reader_close(&r);
+	kvarc_source_close(&source);
+}
+
+static void open_profile(const char *name)
+{
+	const kvarc_common common = { .error = &t.error };
+	kvarc_source source;
+	REQUIRE(kvarc_source_open_path(&source, name, &common) == KVARC_OK);
+	REQUIRE(kvarc_profile_open(&t.profile, &source, &common) == KVARC_OK);
+	kvarc_source_close(&source);
+}
+
+int main(int argc, char **argv)
+{
+	kvarc_device_options o = KVARC_DEVICE_OPTIONS_INIT;
+	int i = 1;
+	t.random = 20261126;
+	for (; i + 1 < argc && argv[i][0] == '-'; i += 2)
+		switch (argv[i][1]) {
+		case 'p':
+			open_profile(argv[i + 1]);
+			break;
+		case 'l':
+			t.level = atoi(argv[i + 1]);
+			break;
+		default:
+			t.changes = (unsigned)atoi(argv[i + 1]);
+			break;
+		}
+	o.common.error = &t.error;
+	o.driver = DRIVER;
+	o.kernels = KERNELS;
+	o.encoders = KERNELS;
+	REQUIRE(kvarc_device_open(&t.d, &o) == KVARC_OK);
+	for (; i < argc; i++)
+		check_file(argv[i]);
+	printf("%lu tracks; %lu chunks, %lu by the host; %lu linear payloads, %lu of models that "
+	       "fit badly; %lu wrong\n",
+	       t.tracks, t.chunks, t.host, t.linear, t.badly, t.wrong);
+	kvarc_device_close(&t.d);
+	kvarc_profile_close(&t.profile);
+	return t.wrong != 0;
+}

@@ -1,0 +1,60 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# outputs.sh - tracks written again through libkvarc-device and the kernels of gpu/ on the host: all
+# vectors, the sample cache and random archives at all levels that kernels encode, as they are and
+# with other elements. Runs in the build folder.
+set -eu
+srcdir=${srcdir:-.}
+check=${CHECK_OUTPUTS:-./tests/gpu/check_outputs}
+kvarc=${KVARC:-./kvarc}
+generate=${GENERATE:-./tests/reference/generate}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+KVARC_CACHE=off
+export KVARC_CACHE
+sample=$srcdir/tests/data/sample
+
+# Checks files. LEAST: numbers of linear payloads, and of those of models that fit badly, which have
+# to be there.
+check() { # NAME LEAST -l LEVEL [-p PROFILE] [-m N] FILE...
+	name=$1
+	least=$2
+	shift 2
+	"$check" "$@" > "$work/out" || { cat "$work/out"; exit 1; }
+	echo "$name: $(cat "$work/out")"
+	# shellcheck disable=SC2046 # numbers
+	set -- $(sed 's/.* \([0-9]*\) linear payloads, \([0-9]*\) of models.*/\1 \2/' "$work/out")
+	for n in $least; do
+		[ "$1" -ge "$n" ] || { echo "$name: too few payloads of a kind"; exit 1; }
+		shift
+	done
+}
+
+for level in 0 1; do
+	check "vectors at level $level" '0 0' -l "$level" -m 1 "$srcdir"/spec/vectors/good-*.kva
+done
+for level in 2 3; do
+	check "vectors at level $level" '40 20' -l "$level" -m 5 "$srcdir"/spec/vectors/good-*.kva
+done
+check 'vectors with profiles' '2 0' -l 2 -p "$srcdir/spec/vectors/good-linear-interleaved.kvp" \
+	-m 5 "$srcdir/spec/vectors/good-linear-interleaved.kva"
+
+# 2: so few tokens fit it badly
+"$kvarc" train -q -3 -o "$work/3.kvp" "$sample"/*.safetensors || [ $? -eq 2 ]
+cp "$sample/smollm2-135m-level2.kvp" "$work/2.kvp"
+for file in "$sample"/*.safetensors "$sample"/*.slot; do
+	for level in 2 3; do
+		# the geometry has the rope of the profile
+		"$kvarc" pack -q -f "-$level" --profile "$work/$level.kvp" -o "$work/sample.kva" "$file"
+		check "level $level of ${file##*/}" '200 2' -l "$level" -p "$work/$level.kvp" -m 2 \
+			"$work/sample.kva"
+	done
+done
+
+mkdir "$work/random"
+for seed in $(seq 1 "${SEEDS:-20}"); do
+	"$generate" "$seed" "$work/random/$seed.kva" > "$work/out"
+done
+for level in 0 1; do # they have no profiles
+	check "random at level $level" '0 0' -l "$level" -m 1 "$work"/random/*.kva
+done
