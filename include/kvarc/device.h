@@ -137,9 +137,10 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_read(kvarc_device_plan **
  * writer has: the host fits those of a tensor when it encodes its first segment. So a first plan of
  * one segment is encoded by the host, and one of all further tokens by kernels; at levels 2 and 3
  * that is so of tensors without a model in the writer's profile alone. The host also encodes chunks
- * that parameters or the model do not fit well, constant ones, those that hardly become smaller or
- * have constant tokens beside a model, states of recurrent layers, other levels, and element types
- * that are no floats.
+ * that parameters no longer fit, constant ones, those that hardly become smaller or have constant
+ * tokens beside a model, states of recurrent layers, other levels, and element types that are no
+ * floats. Where a model fits badly it looks whether level 1 is smaller, by a sample of the tokens;
+ * of f32 it encodes such a chunk.
  *
  * On failure *p is NULL. Returns OK, GEOMETRY, OPTIONS (no kernels that encode, none for this
  * architecture), IO, MEM, MEMLIMIT, PROG. What the writer answers is in its error, everything else

@@ -53,8 +53,9 @@ static unsigned level_codec(int level, unsigned dtype)
 /* Bytes in front of the mask. */
 static size_t head_bytes(unsigned codec)
 {
-	return codec == KVI_CODEC_STATE ? KVI_STATE_HEAD
-	                                : kvi_codec_uses_prediction(codec) ? CHECK : 0;
+	return codec == KVI_CODEC_STATE           ? KVI_STATE_HEAD
+	       : kvi_codec_uses_prediction(codec) ? CHECK
+	                                          : 0;
 }
 
 static void put_state_head(const struct kvi_coder_job *job, const struct attempt *a, uint8_t *to)
@@ -183,23 +184,6 @@ static kvarc_ret store_raw(struct kvi_coder *c, const uint8_t *raw, size_t n,
 	return KVARC_OK;
 }
 
-/*
- * Zstandard finds repeated strings, which the other codecs do not look for. Tried
- * where those win little, and on bytes when a sample of them packs well.
- */
-static bool zstd_may_win(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,
-                         size_t n, size_t bytes)
-{
-	enum { SAMPLE = 16384 };
-	if (bytes > n - n / 16)
-		return true;
-	if (kvi_float_format(chunk->dtype) || n < 2 * SAMPLE)
-		return !kvi_float_format(chunk->dtype);
-	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, SAMPLE);
-	size_t got = buffer ? kvi_zstd_write(c, raw, SAMPLE, buffer, SAMPLE, 1) : 0;
-	return got && (uint64_t)got * n < (uint64_t)bytes * SAMPLE;
-}
-
 static void finish(struct attempt *a, struct kvi_encoded *out)
 {
 	set_payload(out, a->codec, a->out.begin, payload_bytes(a));
@@ -222,7 +206,7 @@ static kvarc_ret choose(struct kvi_coder *c, struct kvi_coder_job *job, struct a
 	size_t n = kvi_chunk_bytes(job->chunk);
 	size_t bytes = best->out.begin ? cost(best) : n;
 	bytes = bytes < n ? bytes : n;
-	if (zstd_may_win(c, job->chunk, job->raw, n, bytes)) {
+	if (kvi_zstd_may_win(c, job->chunk, job->raw, bytes)) {
 		uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_OUT3, n);
 		size_t got = buffer ? kvi_zstd_write(c, job->raw, n, buffer, bytes - 1,
 		                                     KVI_ZSTD_LEVEL)
@@ -303,7 +287,7 @@ static struct kvi_coder_job job_of(const struct kvi_chunk *chunk, const uint8_t 
  */
 static kvarc_ret plain_may_win(struct kvi_coder *c, const struct kvi_chunk *chunk,
                                const struct kvi_params *current, const uint8_t *raw,
-                               const struct attempt *linear, bool *may)
+                               const struct kvi_linear_payload *linear, bool *may)
 {
 	enum { SAMPLE = 32 };
 	size_t n = kvi_chunk_bytes(chunk), row = n / chunk->n_tokens;
@@ -311,8 +295,8 @@ static kvarc_ret plain_may_win(struct kvi_coder *c, const struct kvi_chunk *chun
 	int32_t positions[SAMPLE];
 	struct kvi_chunk some = *chunk;
 	struct attempt a = { .codec = KVI_CODEC_RAW };
-	*may = cost(linear) > n - n / 16 || !linear->out.expected;
-	if (!*may || step < 2 || cost(linear) > n - n / 16)
+	*may = linear->bytes > n - n / 16 || !linear->fits;
+	if (!*may || step < 2 || linear->bytes > n - n / 16)
 		return KVARC_OK;
 	uint8_t *rows = kvi_scratch(c, KVI_SCRATCH_SAMPLE, SAMPLE * row);
 	if (!rows)
@@ -330,7 +314,7 @@ static kvarc_ret plain_may_win(struct kvi_coder *c, const struct kvi_chunk *chun
 		ret = try_codec(c, &job, level_codec(1, chunk->dtype), current, &a);
 	if (!ret && a.out.begin)
 		*may = (payload_bytes(&a) - KVI_STREAM_ENTRY) * step + a.params_bytes <
-		       cost(linear);
+		       linear->bytes;
 	drop(&a);
 	return ret;
 }
@@ -397,6 +381,41 @@ static void drop_params(const struct kvi_coder *c, struct kvi_encoded *out)
 	kvi_free(c->alloc, out->params_content);
 }
 
+/* At level 0 or 1, where that is smaller than `linear`, or there is none (NULL): else out->payload
+ * stays NULL. The job is masked. */
+static kvarc_ret encode_beside(struct kvi_coder *c, struct kvi_coder_job *job, int level,
+                               const struct kvi_params *current,
+                               const struct kvi_linear_payload *linear, struct kvi_encoded *out)
+{
+	size_t bytes;
+	bool may = true;
+	kvarc_ret ret = KVARC_OK;
+	if (linear)
+		ret = plain_may_win(c, job->chunk, current, job->raw, linear, &may);
+	if (!ret && may && linear)
+		ret = mask_chunk(c, job); /* its memory was lent */
+	if (ret || !may)
+		return ret;
+	ret = encode_plain(c, job, level, current, out, &bytes);
+	if (ret || !linear || bytes <= linear->bytes)
+		return ret;
+	drop_params(c, out);
+	set_payload(out, KVI_CODEC_RAW, NULL, 0);
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_chunk_encode_beside(struct kvi_coder *c, const struct kvi_chunk *chunk, int level,
+                                  const struct kvi_params *current, const uint8_t *raw,
+                                  const struct kvi_linear_payload *linear, struct kvi_encoded *out)
+{
+	struct kvi_coder_job job = job_of(chunk, raw);
+	set_payload(out, KVI_CODEC_RAW, NULL, 0);
+	kvarc_ret ret = encode_beside(c, &job, level, current, linear, out);
+	if (!ret && out->payload && out->cut.stream_size == KVI_ONE_STREAM)
+		out->raw_check = kvi_h64(raw, kvi_chunk_bytes(chunk));
+	return ret;
+}
+
 /* With the chunk's linear model where it has one and that is smaller. */
 static kvarc_ret encode_chunk(struct kvi_coder *c, const struct kvi_chunk *chunk, int level,
                               const struct kvi_params *current, const uint8_t *raw,
@@ -404,25 +423,18 @@ static kvarc_ret encode_chunk(struct kvi_coder *c, const struct kvi_chunk *chunk
 {
 	struct kvi_coder_job job = job_of(chunk, raw);
 	struct attempt linear;
-	size_t bytes = SIZE_MAX;
-	bool both = true;
 	kvarc_ret ret = mask_chunk(c, &job);
 	if (!ret)
 		ret = try_linear(c, &job, level, &linear);
 	if (ret)
 		return ret;
 	*observed = linear.out.begin;
-	if (*observed)
-		ret = plain_may_win(c, chunk, current, raw, &linear, &both);
-	if (!ret && *observed && both)
-		ret = mask_chunk(c, &job); /* its memory was lent */
-	if (!ret && both)
-		ret = encode_plain(c, &job, level, current, out, &bytes);
-	if (ret || !*observed || bytes <= cost(&linear))
-		return ret;
-	drop_params(c, out);
-	finish(&linear, out);
-	return KVARC_OK;
+	const struct kvi_linear_payload made = { *observed ? payload_bytes(&linear) : 0,
+		                                 linear.out.expected };
+	ret = encode_beside(c, &job, level, current, *observed ? &made : NULL, out);
+	if (!ret && !out->payload)
+		finish(&linear, out);
+	return ret;
 }
 
 /* The predicted codec in place of `out`, where that is smaller and P is known. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* chunk_sample.c - a cheap guess at what a general compressor would make of bytes */
+/* chunk_sample.c - cheap guesses at what a general compressor would make of bytes */
 #include "coder.h"
 
 enum { SAMPLE = 2048, STRETCHES = 8 };
@@ -21,4 +21,19 @@ unsigned kvi_sample_entropy(const struct kvi_coder *c, const uint8_t *p, size_t 
 			bits += (uint64_t)counts[v] *
 			        c->tables->cost[counts[v] * (size_t)2048 / taken];
 	return (unsigned)(bits / taken);
+}
+
+/* Tried where the other codecs win little, and on bytes when a sample of them packs well. */
+bool kvi_zstd_may_win(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,
+                      size_t bytes)
+{
+	enum { STRETCH = 16384 };
+	const size_t n = kvi_chunk_bytes(chunk);
+	if (bytes > n - n / 16)
+		return true;
+	if (kvi_float_format(chunk->dtype) || n < 2 * STRETCH)
+		return !kvi_float_format(chunk->dtype);
+	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, STRETCH);
+	size_t got = buffer ? kvi_zstd_write(c, raw, STRETCH, buffer, STRETCH, 1) : 0;
+	return got && (uint64_t)got * n < (uint64_t)bytes * STRETCH;
 }

@@ -42,8 +42,8 @@ enum kvi_scratch {
 	KVI_SCRATCH_ROTATIONS,
 	KVI_SCRATCH_LINEAR_OUT,
 	KVI_SCRATCH_STATE_OUT, /* codec state, with a reference */
-	KVI_SCRATCH_SAMPLE, /* some tokens, to estimate the size at level 1 */
-	KVI_SCRATCH_LOSSY,  /* elements of a lossy chunk, before and after */
+	KVI_SCRATCH_SAMPLE,    /* some tokens, to estimate the size at level 1 */
+	KVI_SCRATCH_LOSSY,     /* elements of a lossy chunk, before and after */
 	KVI_SCRATCH_LOSSY_OUT,
 	KVI_SCRATCH_COEFFICIENTS,
 	KVI_SCRATCH_PREDICTION, /* predicted elements, codec klt */
@@ -100,6 +100,10 @@ size_t kvi_zstd_write(struct kvi_coder *c, const uint8_t *from, size_t n, uint8_
 
 /* Mean code length of a sample of bytes, order 0, in 1/256 bit per byte. */
 unsigned kvi_sample_entropy(const struct kvi_coder *c, const uint8_t *p, size_t n);
+/* Whether Zstandard, which finds repeated strings, may make less than `bytes` bytes of the elements
+ * of a chunk, which is what other codecs make of them. */
+bool kvi_zstd_may_win(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,
+                      size_t bytes);
 
 /* Whether a chunk keeps the limits of spec 4.2 and 7. */
 bool kvi_chunk_valid(const struct kvi_chunk *chunk);
@@ -230,7 +234,7 @@ struct kvi_payload {
 	uint8_t *words;
 	uint8_t *begin, *end;
 	struct kvi_streams streams;
-	bool expected; /* linear, model: the elements are as far from their predictions as the
+	bool expected;  /* linear, model: the elements are as far from their predictions as the
 	                * linear model predicts */
 	unsigned group; /* codec state: rows of a group */
 	/* Lossy codecs append here. refused: nothing was appended, some of job->refused are set. */

@@ -137,7 +137,6 @@ static int copy(void *opaque, uint8_t *to)
 	struct kvarc_device_plan *p = a->p;
 	const struct kvi_output_chunk *o = KVI_LIST(struct kvi_output_chunk, p->outputs, a->found);
 	const uint32_t bytes = a->answers[a->found].payload_bytes;
-	p->info.file_bytes += bytes;
 	return kvarc_device_fetch(p->d, to, p->staging + o->job.job.payload, bytes, a->stream);
 }
 
@@ -183,11 +182,12 @@ static kvarc_ret append(struct device_append *a)
 {
 	struct kvarc_device_plan *p = a->p;
 	const struct kvi_append_coder coder = { fetch, find, copy, a };
-	uint64_t taken;
+	struct kvi_coded_taken taken;
 	p->appended = true;
 	kvarc_ret ret = kvi_writer_append_coded(p->w, p->range.track, p->tokens, p->ids,
 	                                        p->positions, &coder, &taken);
-	p->info.host_chunks = p->info.chunks - (uint32_t)taken;
+	p->info.host_chunks = p->info.chunks - (uint32_t)taken.chunks;
+	p->info.file_bytes = taken.bytes;
 	return ret;
 }
 

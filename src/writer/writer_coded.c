@@ -98,19 +98,26 @@ kvarc_ret kvi_writer_plan_append(kvarc_writer *w, uint32_t track, uint64_t n,
 
 /* ----- the append ------------------------------------------------ */
 
-/* Whether the library's own encoder would keep a payload with these parameters, and neither fit new
- * ones nor try Zstandard (chunk_encode.c). */
-static bool fits(const struct kvi_group *g, const struct kvi_coded_chunk *c, size_t raw_bytes)
+/* Whether the library's encoder tries no other codec for want of space. */
+static bool is_small(size_t bytes, size_t raw_bytes)
+{
+	return bytes <= raw_bytes - raw_bytes / 16;
+}
+
+/* Whether it would keep a payload with these parameters, and neither fit new ones nor try Zstandard
+ * (chunk_encode.c). One of codec linear is compared with others later, but where it has planes, of
+ * which the library's may be smaller. */
+static bool fits(const struct kvi_group *g, const struct kvi_coded_chunk *c, unsigned dtype,
+                 size_t raw_bytes)
 {
 	const struct kvi_params *p = g->params;
 	const size_t bytes = c->payload_bytes - KVI_CHUNK_HEADER_BYTES;
-	if (c->payload_bytes <= KVI_CHUNK_HEADER_BYTES || !c->elements ||
-	    bytes > raw_bytes - raw_bytes / 16)
+	if (c->payload_bytes <= KVI_CHUNK_HEADER_BYTES || !c->elements)
 		return false;
 	if (c->codec == KVI_CODEC_LINEAR)
-		return c->fits;
+		return (c->fits && is_small(bytes, raw_bytes)) || !kvi_coded_plane_bits(dtype);
 	return p && p->codec == c->codec && g->params_sequence == c->params_sequence &&
-	       !kvi_params_drifted(p, bytes, c->elements);
+	       is_small(bytes, raw_bytes) && !kvi_params_drifted(p, bytes, c->elements);
 }
 
 static uint32_t raw_bytes_of(const kvarc_writer *w, const struct kvi_group *g,
@@ -126,7 +133,7 @@ static bool find(const kvarc_writer *w, const struct kvi_group *g, const struct 
 {
 	return w->coder->find(w->coder->opaque, g->tensor, g->head, (uint32_t)(s->t0 - w->coder_t0),
 	                      c) &&
-	       fits(g, c, raw_bytes_of(w, g, s));
+	       fits(g, c, w->geometry.tensors[g->tensor].dtype, raw_bytes_of(w, g, s));
 }
 
 bool kvi_writer_is_predicted_elsewhere(const kvarc_writer *w, const struct kvi_group *g,
@@ -173,17 +180,19 @@ kvarc_ret kvi_writer_take_coded(struct kvi_encode_job *j)
 		                (unsigned)g->tensor);
 	j->raw_hash = c.hash;
 	j->given = true;
-	w->coder_taken++;
+	j->linear = (struct kvi_linear_payload){ c.payload_bytes - KVI_CHUNK_HEADER_BYTES, c.fits };
+	j->beside = c.codec == KVI_CODEC_LINEAR &&
+	            (!c.fits || !is_small(j->linear.bytes, j->raw_bytes));
 	return take_header(j, &c);
 }
 
 kvarc_ret kvi_writer_append_coded(kvarc_writer *w, uint32_t track, uint64_t n, const int32_t *ids,
                                   const int32_t *positions, const struct kvi_append_coder *coder,
-                                  uint64_t *taken)
+                                  struct kvi_coded_taken *taken)
 {
 	w->coder = coder;
 	w->coder_t0 = kvarc_writer_tokens(w, track);
-	w->coder_taken = 0;
+	w->coder_taken = (struct kvi_coded_taken){ 0 };
 	kvarc_ret ret = kvarc_writer_append_fetch(w, track, n, ids, positions, coder->fetch,
 	                                          coder->opaque);
 	*taken = w->coder_taken;

@@ -70,14 +70,19 @@ struct kvi_append_coder {
 	void *opaque;
 };
 
+/* Chunks whose payloads were taken, and their bytes, headers included. */
+struct kvi_coded_taken {
+	uint64_t chunks, bytes;
+};
 /*
  * As kvarc_writer_append_fetch, with payloads of another encoder. A payload is taken where its
  * parameters are in force and still fit, or its model does, and it is small enough; the archive is
  * then the one of kvarc_writer_append_fetch. Elements that others are predicted from are fetched,
- * too. *taken: the number of these chunks.
+ * too. *taken: these chunks.
  */
 KVI_SHARED kvarc_ret kvi_writer_append_coded(kvarc_writer *w, uint32_t track, uint64_t n,
                                              const int32_t *ids, const int32_t *positions,
-                                             const struct kvi_append_coder *coder, uint64_t *taken);
+                                             const struct kvi_append_coder *coder,
+                                             struct kvi_coded_taken *taken);
 
 #endif

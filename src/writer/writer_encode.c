@@ -179,6 +179,30 @@ void kvi_writer_get_elements(struct kvi_encode_job *j)
 		                  (unsigned)j->group->tensor);
 }
 
+/* The coder's buffer lives until its next job only. */
+static void keep_payload(struct kvi_encode_job *j)
+{
+	memcpy(j->frame + KVI_CHUNK_PAYLOAD_AT, j->coded.payload, j->coded.payload_bytes);
+	j->coded.payload = j->frame + KVI_CHUNK_PAYLOAD_AT;
+}
+
+/* Level 1 in place of a payload that was encoded elsewhere, where that is smaller. */
+static kvarc_ret encode_beside(struct kvi_encode_job *j, struct kvi_coder *coder)
+{
+	const struct kvi_chunk chunk = chunk_of(j);
+	struct kvi_encoded plain;
+	kvarc_ret ret = kvi_chunk_encode_beside(coder, &chunk, j->w->options.level,
+	                                        j->group->params, j->raw, &j->linear, &plain);
+	if (ret)
+		return kvi_fail_alloc(&j->error, &j->w->alloc);
+	if (!plain.payload)
+		return KVARC_OK;
+	j->given = false;
+	j->coded = plain;
+	keep_payload(j);
+	return KVARC_OK;
+}
+
 /* What is left to do of a chunk that was encoded elsewhere: the features that others need, and
  * verification. */
 static kvarc_ret take_given(struct kvi_encode_job *j, struct kvi_coder *coder)
@@ -204,11 +228,14 @@ static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 	struct kvi_linear_in in;
 	if (!j->fetched)
 		kvi_writer_get_elements(j);
-	if (!j->ret && j->given)
+	const bool given = j->given;
+	if (!j->ret && j->beside)
+		j->ret = encode_beside(j, coder);
+	if (!j->ret && given)
 		j->ret = take_given(j, coder);
 	else if (!j->ret && j->features)
 		j->ret = use_model(j, coder, &chunk, &in);
-	if (j->ret || j->given)
+	if (j->ret || given)
 		return;
 	j->ret = code(j, coder, &chunk);
 	if (j->ret == KVARC_MEM || j->ret == KVARC_MEMLIMIT)
@@ -227,9 +254,7 @@ static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 	}
 	if (w->repeats)
 		j->raw_hash = kvi_h128(j->raw, j->raw_bytes);
-	/* The coder's buffer lives until its next job only. */
-	memcpy(j->frame + KVI_CHUNK_PAYLOAD_AT, j->coded.payload, j->coded.payload_bytes);
-	j->coded.payload = j->frame + KVI_CHUNK_PAYLOAD_AT;
+	keep_payload(j);
 	struct kvi_features *made = chunk.features;
 	chunk.features = NULL;
 	if (j->again)

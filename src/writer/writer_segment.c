@@ -129,11 +129,21 @@ kvarc_ret kvi_writer_count(kvarc_writer *w, uint32_t tensor, uint32_t raw_bytes)
 	return KVARC_OK;
 }
 
+/* What of another encoder is written. */
+static void count_given(const struct kvi_encode_job *j)
+{
+	if (!j->given)
+		return;
+	j->w->coder_taken.chunks++;
+	j->w->coder_taken.bytes += KVI_CHUNK_HEADER_BYTES + j->coded.payload_bytes;
+}
+
 static kvarc_ret write_chunk(struct kvi_encode_job *j)
 {
 	kvarc_writer *w = j->w;
 	const struct kvi_group *g = j->group;
 	const struct kvi_segment *s = &j->segment->s;
+	count_given(j);
 	bool repeat = try_repeat(j);
 	const bool model = kvi_codec_uses_prediction(j->coded.codec);
 	const bool linear = kvi_codec_predicts(j->coded.codec);
@@ -269,7 +279,7 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 	                                        KVI_SLOT_PREDICTION
 	                        ? w->tracks[s->s.track].prediction
 	                        : NULL;
-	j->observed = j->exact = j->given = false;
+	j->observed = j->exact = j->given = j->beside = false;
 	j->fetched = w->options.common.overlap || w->coder;
 	j->fetch = fetch;
 	j->fetch_opaque = opaque;
@@ -277,7 +287,7 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 	j->coded = (struct kvi_encoded){ 0 };
 	group->busy = true;
 	j->ret = w->coder ? kvi_writer_take_coded(j) : KVARC_OK;
-	if (j->fetched && !j->ret && (!j->given || kvi_writer_asks_features(j)))
+	if (j->fetched && !j->ret && (!j->given || j->beside || kvi_writer_asks_features(j)))
 		kvi_writer_get_elements(j);
 	kvi_pool_submit(w->pool, &j->job);
 	return KVARC_OK;

@@ -122,14 +122,16 @@ struct kvi_encode_job {
 	struct kvi_h128 raw_hash;
 	struct kvi_encoded coded; /* payload: in frame */
 	/* memory */
-	uint8_t *raw, *again; /* again: with KVARC_WRITE_VERIFY */
-	int16_t *expected;    /* by the model, if there is one */
-	uint8_t *predicted;   /* the same, as elements; level 8 */
-	bool fetched;         /* raw, or the payload, is there before the job starts */
-	bool given;           /* the payload is another encoder's; raw is not filled */
-	bool exact;           /* the elements are what the model predicts */
-	bool observed;        /* the prediction session has the elements */
-	uint8_t *frame;       /* head, chunk header, payload, padding, check */
+	uint8_t *raw, *again;             /* again: with KVARC_WRITE_VERIFY */
+	int16_t *expected;                /* by the model, if there is one */
+	uint8_t *predicted;               /* the same, as elements; level 8 */
+	bool fetched;                     /* raw, or the payload, is there before the job starts */
+	bool given;                       /* the payload is another encoder's */
+	bool beside;                      /* of codec linear, and level 1 may be smaller */
+	struct kvi_linear_payload linear; /* with beside */
+	bool exact;                       /* the elements are what the model predicts */
+	bool observed;                    /* the prediction session has the elements */
+	uint8_t *frame;                   /* head, chunk header, payload, padding, check */
 };
 
 /* A PARAMS frame that is kept to be written again. */
@@ -200,7 +202,8 @@ struct kvarc_writer {
 
 	/* Of an append with another encoder; NULL: there is none. */
 	const struct kvi_append_coder *coder;
-	uint64_t coder_t0, coder_taken; /* its first token; chunks that were taken */
+	uint64_t coder_t0; /* its first token */
+	struct kvi_coded_taken coder_taken;
 };
 
 /* Whether no call can use the writer any more: w->sticky then says why, an earlier failure or a
