@@ -102,6 +102,7 @@ def main(model, folder, text, action, *arguments):
     server = Server(model, folder)
     same = True
     if action == 'make':
+        os.makedirs(folder, exist_ok=True)
         make(server, folder, text, int(arguments[0]))
     else:
         same = restore(server, folder, int(arguments[0]), arguments[1])

@@ -321,8 +321,8 @@ class Device:
                *, ids: Any = None, positions: Any = None, stream: Any = None) -> int:
         """Appends tokens, whose elements are in the GPU, to a track; returns how many.
 
-        As Writer.append. The host encodes the first segment, whose parameters kernels use, and
-        chunks and levels that they do not encode (docs/device.md). Waits for the stream. No token
+        As Writer.append. The host encodes the first segment at levels 0 and 1, whose parameters
+        kernels use, and chunks and levels that they do not encode (docs/device.md). Waits for the stream. No token
         of the track may wait for a full segment: commit() after appends of the host.
         """
         self._handle()
@@ -386,7 +386,7 @@ class _Output:
             device._check(ret, self)
         try:
             check(lib.kvarc_device_plan_write(self._c, device._handle(), self._reader._handle(),
-                                              track, n, c_positions))
+                                              track, n, c_ids, c_positions))
             c = ffi.new("kvarc_device_plan_info *")
             check(lib.kvarc_device_plan_get_info(self._c[0], c))
             staging, work, status = (device._pool.bytes(size, self.stream, keep) for size in
@@ -394,6 +394,6 @@ class _Output:
             check(lib.kvarc_device_stage(self._c[0], staging, stream))
             check(lib.kvarc_device_place(self._c[0], views, work, status, stream))
             check(lib.kvarc_device_encode(self._c[0], c.layer0, 0xFFFFFFFF, stream))
-            check(lib.kvarc_device_append(self._c[0], c_ids, stream))
+            check(lib.kvarc_device_append(self._c[0], stream))
         finally:
             self.close()
