@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # outputs.sh - tracks written again through libkvarc-device and the kernels of gpu/ on the host: all
 # vectors, the sample cache and random archives at all levels that kernels encode, as they are and
-# with other elements. Runs in the build folder.
+# with other elements. Runs in the build folder. CASES=all: the sample cache of f16, too.
 set -eu
 srcdir=${srcdir:-.}
 check=${CHECK_OUTPUTS:-./tests/gpu/check_outputs}
@@ -42,7 +42,9 @@ check 'vectors with profiles' '2 0' -l 2 -p "$srcdir/spec/vectors/good-linear-in
 # 2: so few tokens fit it badly
 "$kvarc" train -q -3 -o "$work/3.kvp" "$sample"/*.safetensors || [ $? -eq 2 ]
 cp "$sample/smollm2-135m-level2.kvp" "$work/2.kvp"
-for file in "$sample"/*.safetensors "$sample"/*.slot; do
+files=$sample/smollm2-135m-bf16-160.safetensors
+[ "${CASES-}" != all ] || files="$files $sample/smollm2-135m-f16-160.slot"
+for file in $files; do
 	for level in 2 3; do
 		# the geometry has the rope of the profile
 		"$kvarc" pack -q -f "-$level" --profile "$work/$level.kvp" -o "$work/sample.kva" "$file"
@@ -52,7 +54,7 @@ for file in "$sample"/*.safetensors "$sample"/*.slot; do
 done
 
 mkdir "$work/random"
-for seed in $(seq 1 "${SEEDS:-20}"); do
+for seed in $(seq 1 "${SEEDS:-10}"); do
 	"$generate" "$seed" "$work/random/$seed.kva" > "$work/out"
 done
 for level in 0 1; do # they have no profiles
