@@ -36,6 +36,8 @@ template <int SIZE> WARP_FN void collect_token(const kvi_gpu_encode *e, uint32_t
 	const uint32_t readable = there ? n : 0;
 	const uint64_t at = number * v->page_stride + first_lane(slot) * v->token_stride;
 	const uint64_t out = c->decoded + (uint64_t)token * c->heads * n * SIZE;
+	if (there && copy_wide<SIZE, false>(c, at, out))
+		return;
 	span<element> to = span_at<element>(out, c->heads * n);
 	for (uint32_t h = 0; h < c->heads; h++) {
 		const uint64_t head = there ? at + h * v->head_stride : 0;

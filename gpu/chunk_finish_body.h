@@ -7,6 +7,7 @@
 #define KVI_GPU_CHUNK_FINISH_BODY_H
 
 #include "linear_expand_body.h"
+#include "wide_copy_body.h"
 
 WARP_FN bool has_mask(const kvi_gpu_opened *o)
 {
@@ -173,6 +174,8 @@ WARP_FN void scatter_token(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, uint
 		return;
 	const uint64_t at = number * v->page_stride + first_lane(slot) * v->token_stride;
 	const uint64_t from = elements_at(c, o) + (uint64_t)token * c->heads * n * SIZE;
+	if (copy_wide<SIZE, true>(c, at, from))
+		return;
 	span<const element> in = span_at<const element>(from, c->heads * n);
 	for (uint32_t h = 0; h < c->heads; h++) {
 		const uint64_t head = at + h * v->head_stride;

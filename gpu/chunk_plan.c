@@ -12,6 +12,8 @@
 
 /* Where arrays begin: at multiples of ALIGN. Work memory has SPARE bytes behind what is used. */
 enum { ALIGN = 16, SPARE = 16, COSINES = 4096, SCALES = 65 * 64, RING_MORE = 256 };
+/* Slots of a table of codec grid whose symbols kernels look up: every EACH-th one. */
+enum { EACH = 8, FIRSTS = 2048 / EACH };
 
 static size_t aligned(size_t n)
 {
@@ -85,7 +87,20 @@ void kvi_gpu_params_fill(struct kvi_gpu_params *out, const struct kvi_params *p,
 size_t kvi_gpu_tables_bytes(void)
 {
 	return aligned(KVI_GRID_TABLES * KVI_GRID_SYMBOLS * sizeof(uint32_t)) +
-	       aligned(COSINES * sizeof(int16_t)) + aligned(SCALES);
+	       KVI_GRID_TABLES * aligned(FIRSTS) + aligned(COSINES * sizeof(int16_t)) +
+	       aligned(SCALES);
+}
+
+/* The symbols of every EACH-th slot of a table, whose cumulative frequencies are in `grid`. */
+static uint64_t put_firsts(struct param_arrays *to, const uint32_t *grid)
+{
+	uint8_t first[FIRSTS];
+	for (uint32_t i = 0, symbol = 0; i < FIRSTS; i++) {
+		while (symbol + 1 < KVI_GRID_SYMBOLS && grid[symbol + 1] >> 16 <= i * EACH)
+			symbol++;
+		first[i] = (uint8_t)symbol;
+	}
+	return put(to, first, sizeof first);
 }
 
 void kvi_gpu_tables_fill(struct kvi_gpu_tables *out, uint8_t *memory, uint64_t address)
@@ -99,6 +114,10 @@ void kvi_gpu_tables_fill(struct kvi_gpu_tables *out, uint8_t *memory, uint64_t a
 			cum += kvi_grid_set_0[at];
 		}
 	out->grid = put(&to, grid, sizeof grid);
+	for (size_t t = 0; t < KVI_GRID_TABLES; t++) {
+		const uint64_t at = put_firsts(&to, grid + t * KVI_GRID_SYMBOLS);
+		out->first = t ? out->first : at;
+	}
 	out->cosine = put(&to, kvi_cos4096, COSINES * sizeof *kvi_cos4096);
 	out->scale = put(&to, kvi_rot_scale, SCALES);
 }

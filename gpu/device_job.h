@@ -45,6 +45,7 @@ struct kvi_gpu_params {
 /* Tables that are the same for all chunks. */
 struct kvi_gpu_tables {
 	uint64_t grid;   /* u32[192 * 41]: frequency | cumulative frequency << 16 (spec grid 5) */
+	uint64_t first;  /* u8[192 * 256]: the symbol of every eighth slot */
 	uint64_t cosine; /* i16[4096] (spec grid 2) */
 	uint64_t scale;  /* i8[65 * 64] (spec grid 2) */
 };

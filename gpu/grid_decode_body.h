@@ -49,18 +49,12 @@ WARP_FN void grid_codes(const grid_shared *s, const kvi_gpu_tables *tables, uint
 WARP_FN void grid_tables(const grid_shared *s, const kvi_gpu_tables *tables, uint32_t warp,
                          uint32_t warps)
 {
-	span<const uint32_t> from =
-		span_at<const uint32_t>(tables->grid, GRID_TABLES * GRID_SYMBOLS);
+	span<const uint8_t> from =
+		span_at<const uint8_t>(tables->first, GRID_TABLES * GRID_FIRSTS);
 	grid_codes(s, tables, warp, warps);
 	for (uint32_t i = warp; i < GRID_TABLES * GRID_FIRSTS / 32; i += warps) {
 		HAPPENS(table, 1);
-		const u32v slot = ((lanes() + i * 32) & (GRID_FIRSTS - 1)) * 8;
-		const uint32_t row = i * 32 / GRID_FIRSTS * GRID_SYMBOLS;
-		u32v symbol = splat(0);
-		for (uint32_t k = 1; k < GRID_SYMBOLS; k++)
-			symbol += select((ldg(from, splat(row + k)) >> 16) <= slot, splat(1),
-			                 splat(0));
-		st(s->first, lanes() + i * 32, symbol);
+		st(s->first, lanes() + i * 32, ldg(from, lanes() + i * 32));
 	}
 }
 

@@ -9,7 +9,7 @@ gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_b
 	gpu/linear_job.h gpu/linear_sums_body.h gpu/linear_expand_body.h gpu/linear_walk_body.h \
 	gpu/encode_job.h gpu/stream_encode_body.h gpu/chunk_encode_body.h \
 	gpu/linear_encode_body.h gpu/payload_encode_body.h \
-	gpu/chunk_open_body.h gpu/chunk_finish_body.h gpu/batch_run_body.h
+	gpu/chunk_open_body.h gpu/chunk_finish_body.h gpu/wide_copy_body.h gpu/batch_run_body.h
 gpu_kernels = gpu/decode_kernels.cu gpu/encode_kernels.cu
 EXTRA_DIST += $(gpu_sources) $(gpu_kernels) gpu/README.md gpu/check_gpu.sh gpu/sass_report.py gpu/sass_code.py \
 	gpu/sass_loops.py gpu/sass_loops.txt gpu/cost_model.py gpu/events.txt \

@@ -16,12 +16,11 @@ import sass_code
 # with those of `path`, of the few smallest loops; `unit`: an opcode, and how often a unit has it.
 Loop = collections.namedtuple("Loop", "kernel has path unit")
 LOOPS = {
-    # decoders; 32 entries of a table, a KiB that is checked, 32 elements of a head of 128
+    # decoders; 32 entries of a table, a KiB that is checked, 32 elements of a token of 1024
     "table_exponent": Loop("exponent_bf16", {"SHFL": 7}, {"SHFL": 7}, ("SHFL", 7)),
-    "table_grid": Loop("grid_bf16", {"LDG": 40}, {"LDG": 40}, ("LDG", 40)),
+    "table_grid": Loop("grid_bf16", {"LDG.E.U8": 1}, {"LDG.E.U8": 1}, ("LDG.E.U8", 1)),
     "hash": Loop("finish", {"LD.E.64": 4, "SHFL": 24}, {"SHFL": 24}, ("SHFL", 24)),
-    "scatter": Loop("scatter", {"=LDG.E": 1, "ST.E.U16": 1}, {"ST.E.U16": 4, "=LDG.E": 1},
-                    ("ST.E.U16", 1)),
+    "scatter": Loop("scatter", {}, {"LDG.E.128": 4, "ST.E.128": 4}, ("ST.E.128", 1 / 8)),
     "contexts": Loop("contexts_bf16", {"I2F": 1}, {"I2F": 1}, ("I2F", 1)),
     # codec 7: a slot of a stream of 32 tokens; a further row of it; of 8 slots what is no row
     "pair": Loop("linear_bf16", {"I2F": 7, "LDS": 3},
@@ -32,8 +31,7 @@ LOOPS = {
     "panel": Loop("sums", {}, {"ST.E.U16": 8, "ST.E": 16}, ("ST.E.U16", 1)),
     "expand": Loop("finish", {"MUFU": 1, "ST.E.U16": 1}, {"ST.E.U16": 1}, ("ST.E.U16", 1)),
     # encoders
-    "collect": Loop("collect", {"=LDG.E": 1, "ST.E.U16": 1}, {"ST.E.U16": 4, "=LDG.E": 1},
-                    ("ST.E.U16", 1)),
+    "collect": Loop("collect", {}, {"LDG.E.128": 4, "ST.E.128": 4}, ("ST.E.128", 1 / 8)),
     "find_channels": Loop("find_channels", {"LDG.E.U16": 4}, {"LDG.E.U16": 4}, ("LDG.E.U16", 1)),
     "gather": Loop("gather", {"ST.E.U16": 1}, {"ST.E.U16": 1}, ("ST.E.U16", 1)),
     "planes": Loop("planes_bf16", {"LDG.E.U16": 1}, {"ST.E.U8": 1}, ("ST.E.U8", 1)),

@@ -18,6 +18,7 @@
  *   dot_low, dot_high                      products of 16-bit halves and bytes, added up
  *   ld, ld_if, st, st_if                   memory that this kernel may have written
  *   ldg, ldg_if, ldg_one, ldg_quad         memory that no kernel writes meanwhile
+ *   ldg_quads_if, st_quads_if              16 bytes of each lane, numbered as such
  *   ld_byte_at(s, at)                      a number of 4 bytes at a byte position
  *   span_at<T>(address, n) skip(s, n)      n elements of memory; a span without its first n
  *   HAPPENS(event, n)                      counts an event (host_events.h); nothing on a GPU

@@ -5,6 +5,7 @@
 
 #define WARP_FN static __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
+#define UNROLL_TWICE _Pragma("unroll 2")
 
 typedef uint32_t u32v;
 typedef uint64_t u64v;
@@ -226,6 +227,17 @@ WARP_FN quad ldg_quad(span<const uint32_t> s, uint32_t i)
 {
 	const uint4 v = __ldg((const uint4 *)(s.p + i));
 	return quad{ { v.x, v.y, v.z, v.w } };
+}
+/* Those of each lane; i is in units of 16 bytes. */
+typedef uint4 quads;
+WARP_FN quads ldg_quads_if(span<const uint32_t> s, u32v i, boolv ok)
+{
+	return ok ? __ldg((const uint4 *)s.p + i) : make_uint4(0, 0, 0, 0);
+}
+WARP_FN void st_quads_if(span<uint32_t> s, u32v i, quads q, boolv ok)
+{
+	if (ok)
+		((uint4 *)s.p)[i] = q;
 }
 WARP_FN u64v ld64(span<const uint64_t> s, u32v i)
 {

@@ -15,6 +15,7 @@ inline uint64_t kvi_gpu_happened[KVI_GPU_EVENTS];
 #define WARP_OP static inline __attribute__((always_inline))
 #define WARP_FN static inline
 #define UNROLL
+#define UNROLL_TWICE
 
 typedef uint32_t u32v __attribute__((vector_size(128)));
 typedef uint64_t u64v __attribute__((vector_size(256)));
@@ -298,6 +299,35 @@ WARP_OP quad ldg_quad(span<const uint32_t> s, uint32_t i)
 	if ((uintptr_t)(s.p + i) % 16)
 		kvi_gpu_host_fault("misaligned", i, 16, s.n);
 	return quad{ { s.p[i], s.p[i + 1], s.p[i + 2], s.p[i + 3] } };
+}
+struct quads {
+	u32v v[4];
+};
+template <typename T> WARP_OP void bounds_quad(span<T> s, uint32_t i)
+{
+	bounds((size_t)i * 4 + 3, s.n);
+	if ((uintptr_t)s.p % 16)
+		kvi_gpu_host_fault("misaligned", i, 16, s.n);
+}
+WARP_OP quads ldg_quads_if(span<const uint32_t> s, u32v i, boolv ok)
+{
+	quads q = {};
+	EACH_LANE
+		if (ok[l]) {
+			bounds_quad(s, i[l]);
+			for (int k = 0; k < 4; k++)
+				q.v[k][l] = s.p[(size_t)i[l] * 4 + k];
+		}
+	return q;
+}
+WARP_OP void st_quads_if(span<uint32_t> s, u32v i, quads q, boolv ok)
+{
+	EACH_LANE
+		if (ok[l]) {
+			bounds_quad(s, i[l]);
+			for (int k = 0; k < 4; k++)
+				s.p[(size_t)i[l] * 4 + k] = q.v[k][l];
+		}
 }
 WARP_OP u64v ld64(span<const uint64_t> s, u32v i)
 {

@@ -26,6 +26,7 @@ static void relocate(const struct kvarc_device_plan *p, uint8_t *image, uint64_t
 {
 	struct kvi_gpu_tables tables = p->tables;
 	move(&tables.grid, staging);
+	move(&tables.first, staging);
 	move(&tables.cosine, staging);
 	move(&tables.scale, staging);
 	memcpy(image + p->tables_at, &tables, sizeof tables);

@@ -95,8 +95,9 @@ static bool library_decodes(struct trial *x)
 	return kvi_chunk_decode(t.coder, &in, x->raw, &check) == KVARC_OK && check == h.raw_check;
 }
 
-/* Pages of 1 to 16 tokens, in random order, heads before tokens in a page; every eighth trial has
- * tokens that are not wanted. */
+/* Pages of 1 to 16 tokens, in random order, heads before tokens in a page; half of the trials have
+ * no gaps, so that kernels copy 16 bytes at once; every eighth one has tokens that are not
+ * wanted. */
 static void make_view(struct trial *x, uint32_t elem)
 {
 	const struct kvi_chunk *s = &x->chunk->shape;
@@ -105,9 +106,10 @@ static void make_view(struct trial *x, uint32_t elem)
 	v->first_token = below(v->page_tokens);
 	v->n_table = v->n_pages = (v->first_token + s->n_tokens + v->page_tokens - 1) /
 	                          v->page_tokens;
-	v->elem_stride = elem * (1 + below(2));
-	v->token_stride = (uint64_t)v->elem_stride * s->head_channels + elem * below(3);
-	v->head_stride = v->token_stride * v->page_tokens + elem * below(5);
+	const uint32_t gaps = below(2);
+	v->elem_stride = elem * (1 + gaps * below(2));
+	v->token_stride = (uint64_t)v->elem_stride * s->head_channels + elem * gaps * below(3);
+	v->head_stride = v->token_stride * v->page_tokens + elem * gaps * below(5);
 	v->page_stride = v->head_stride * s->heads;
 	v->bytes = v->page_stride * v->n_pages;
 	for (uint32_t i = 0; i < v->n_pages; i++) {
