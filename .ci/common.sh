@@ -137,7 +137,7 @@ check_some() { # TEST...
 
 # Unit tests that take more than 15 s under the sanitizers: left to the night.
 slow_sanitized='%/test_store_repack %/test_salvage %/test_stream_failures %/test_stream_parts
-	%/test_train_model %/test_fork %/test_append_import'
+	%/test_train_model %/test_append_import'
 asan() { # quick|all
 	local flags="-O1 -gline-tables-only -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 	configure asan --enable-werror --disable-shared CC=clang CXX=clang++ \

@@ -8,6 +8,7 @@
 #include "stream_util.h"
 
 #include "util/pool.h"
+#include "util/unroll.h"
 
 enum { THREADS = 4, SECONDS = 60 };
 
@@ -221,6 +222,11 @@ static void test_pool(void **state)
 
 int main(void)
 {
+#if defined(KVI_SANITIZED)
+	/* Locks of its allocator stay as another thread had them: malloc may wait for ever. */
+	puts("left out: children of threads cannot allocate under this sanitizer");
+	return 77;
+#endif
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_reader),
 		                            cmocka_unit_test(test_writer),
 		                            cmocka_unit_test(test_pool) };
