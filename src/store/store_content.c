@@ -52,7 +52,8 @@ void kvi_rows_free(struct kvarc_store *s, struct kvi_store_rows *rows)
 	rows->data = NULL;
 }
 
-/* Equal keys say so, unless the archive is a forgery: then views would be too small. */
+/* Equal chain values say so, unless the archive is a forgery: then views would be too small.
+ * Content digests, keys of segments without ids, do not: they are of the tensors of one track. */
 static bool same_tensors(const kvarc_geometry *a, const kvarc_geometry *b)
 {
 	if (a->n_tensors != b->n_tensors || a->n_tracks != b->n_tracks)
@@ -163,10 +164,19 @@ static bool may_pass(kvarc_ret ret)
 	       ret == KVARC_PREDICTOR || ret == KVARC_STORE || ret == KVARC_GEOMETRY;
 }
 
+/* Whether the archive of a row has the tensors of g, so that a segment can be read from it. */
+static bool holder_fits(struct kvarc_store *s, const struct kvi_index_row *row,
+                        const kvarc_geometry *g)
+{
+	kvarc_reader *r;
+	return kvi_pack_reader(s, row->id, &r) == KVARC_OK && fits(s, r, row, g);
+}
+
 kvarc_ret kvi_content_find(struct kvarc_store *s, const kvarc_geometry *g, uint64_t name_space,
                            const uint8_t key[16], const uint8_t *digest, struct kvi_index_row *row)
 {
 	struct kvi_index_row rows[HOLDERS_MOST];
+	const bool by_content = g && digest && memcmp(key, digest, 16) == 0;
 	size_t n;
 	kvarc_ret ret = kvi_index_holders(s->index, name_space, key, false, rows, HOLDERS_MOST,
 	                                  &n);
@@ -178,7 +188,8 @@ kvarc_ret kvi_content_find(struct kvarc_store *s, const kvarc_geometry *g, uint6
 				continue;
 			}
 		}
-		if (!ret && (!digest || memcmp(rows[i].digest, digest, 16) == 0)) {
+		if (!ret && (!digest || memcmp(rows[i].digest, digest, 16) == 0) &&
+		    (!by_content || holder_fits(s, &rows[i], g))) {
 			*row = rows[i];
 			return KVARC_OK;
 		}
