@@ -39,6 +39,7 @@ enum { HOLDERS_MOST = 16, LOOKS_MOST = 3 };
 /* What an archive names, one segment after the other. */
 struct holders {
 	struct kvarc_store *s;
+	const uint8_t *id; /* of the archive that names them */
 	const struct kvi_holder_rank *rank;
 	const struct kvi_list *ids; /* that are needed anyway; NULL: none */
 	kvi_holder_fn fn;
@@ -51,9 +52,12 @@ struct holders {
 	size_t n;
 };
 
+/* Content without token ids may be that of a cache with other tensors, which serves nobody else. */
 static bool is_other(const struct holders *h, size_t i)
 {
-	return h->rows[i].has_digest && memcmp(h->rows[i].digest, h->ref->digest, 16) != 0;
+	if (h->rows[i].has_digest && memcmp(h->rows[i].digest, h->ref->digest, 16) != 0)
+		return true;
+	return !h->ref->has_chain && h->n > 1 && !kvi_packs_alike(h->s, h->id, h->rows[i].id);
 }
 
 /* Damage is no reason to stop: what cannot be compared may be the segment. */
@@ -80,7 +84,7 @@ static kvarc_ret find_rows(struct holders *h)
 	for (size_t i = 0; i < h->n; i++)
 		if (!is_other(h, i))
 			h->rows[n++] = h->rows[i];
-	h->n = n;
+	h->n = n; /* not before: is_other looks at it */
 	for (size_t i = 0; i < n; i++)
 		h->ranks[i] = h->rank ? h->rank->rank(h->rank->opaque, h->rows[i].id) : 0;
 	return ret;
@@ -122,6 +126,7 @@ static kvarc_ret take_holders(void *opaque, const struct kvi_index_ref *ref)
 static kvarc_ret find_holders(struct holders *h, const uint8_t id[16])
 {
 	int64_t pack;
+	h->id = id;
 	kvarc_ret ret = kvi_index_find_pack(h->s->index, id, &pack);
 	return ret ? ret : kvi_index_refs(h->s->index, pack, take_holders, h);
 }

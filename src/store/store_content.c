@@ -67,6 +67,14 @@ static bool same_tensors(const kvarc_geometry *a, const kvarc_geometry *b)
 	return true;
 }
 
+bool kvi_packs_alike(struct kvarc_store *s, const uint8_t a[16], const uint8_t b[16])
+{
+	kvarc_reader *x, *y;
+	if (kvi_pack_reader(s, a, &x) || kvi_pack_reader(s, b, &y))
+		return true;
+	return same_tensors(kvarc_reader_geometry(x), kvarc_reader_geometry(y));
+}
+
 /* The archive that an error of one of its calls is about. */
 static kvarc_ret fail_pack(struct kvarc_store *s, const uint8_t id[16], kvarc_ret ret)
 {

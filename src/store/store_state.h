@@ -146,6 +146,9 @@ kvarc_ret kvi_rows_read(struct kvarc_store *s, const struct kvi_index_row *row,
 kvarc_ret kvi_content_find(struct kvarc_store *s, const kvarc_geometry *geometry,
                            uint64_t name_space, const uint8_t key[16], const uint8_t *digest,
                            struct kvi_index_row *row);
+/* Whether two archives have the same tensors, so that tokens of one can be read in place of those
+ * of the other. true, too, where one cannot be opened. */
+bool kvi_packs_alike(struct kvarc_store *s, const uint8_t a[16], const uint8_t b[16]);
 
 /* The content digest, veiled, of a row that has none, from its archive; the index gets it. Returns
  * OK, and as kvi_rows_read. */
