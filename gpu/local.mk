@@ -11,10 +11,10 @@ gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_b
 	gpu/linear_encode_body.h gpu/payload_encode_body.h \
 	gpu/chunk_open_body.h gpu/chunk_finish_body.h gpu/wide_copy_body.h gpu/batch_run_body.h
 gpu_kernels = gpu/decode_kernels.cu gpu/encode_kernels.cu
-EXTRA_DIST += $(gpu_sources) $(gpu_kernels) gpu/README.md gpu/check_gpu.sh gpu/sass_report.py gpu/sass_code.py \
-	gpu/sass_loops.py gpu/sass_loops.txt gpu/cost_model.py gpu/events.txt \
+EXTRA_DIST += $(gpu_sources) $(gpu_kernels) gpu/README.md gpu/check_gpu.sh gpu/sass_report.py \
+	gpu/sass_code.py gpu/sass_loops.py gpu/sass_loops.txt gpu/cost_model.py gpu/events.txt \
 	gpu/ptx_scan.py gpu/sass.txt m4/kv_gpu.m4 tests/gpu/chunks.sh tests/gpu/plans.sh \
-	tests/gpu/cost.sh tests/gpu/outputs.sh
+	tests/gpu/cost.sh tests/gpu/outputs.sh tests/gpu/runs.sh
 
 if GPU_TESTS
 check_PROGRAMS += tests/gpu/check_chunks
@@ -32,10 +32,12 @@ tests_device_driver_stand_in_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_device_driver_stand_in_la_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN) -fvisibility=default
 tests_device_driver_stand_in_la_LDFLAGS = -module -avoid-version -shared -rpath /nowhere
 tests_gpu_check_plans_SOURCES = tests/gpu/check_plans.c \
+	tests/gpu/device_trial.c tests/gpu/device_trial.h \
 	tests/gpu/event_report.c tests/gpu/event_report.h
 tests_gpu_check_plans_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_gpu_check_plans_LDADD = libkvidevice.la libkvi.la $(DL_LIBS)
-tests_gpu_check_outputs_SOURCES = tests/gpu/check_outputs.c tests/synth.c tests/synth.h
+tests_gpu_check_outputs_SOURCES = tests/gpu/check_outputs.c \
+	tests/gpu/device_trial.c tests/gpu/device_trial.h tests/synth.c tests/synth.h
 tests_gpu_check_outputs_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_gpu_check_outputs_LDADD = libkvidevice.la libkvi.la $(DL_LIBS) -lm
 tests_gpu_check_chunks_SOURCES = tests/gpu/check_chunks.c \

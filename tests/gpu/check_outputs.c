@@ -11,66 +11,26 @@
  * and the library would choose another codec: these have to decode to the elements. What the reader
  * does not read is left out.
  */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <kvarc/device.h>
-
 #include "../synth.h"
 #include "device/plan_state.h"
+#include "device_trial.h"
 #include "format/codec_ids.h"
 #include "profile/profile_handle.h"
 #include "reader/reader_located.h"
 #include "util/hash.h"
 
-/* The stand-in, and a file that it takes for kernels. */
-#define DRIVER "tests/device/.libs/driver_stand_in.so"
-#define KERNELS "Makefile"
-
 /* The least number of tokens of a track that is written: two segments. */
 enum { LEAST_TOKENS = 300 };
 
 static struct {
-	kvarc_device *d;
-	kvarc_error error;
-	kvarc_profile *profile; /* of the option */
 	unsigned changes;
 	int level;
-	uint64_t random;
-	const char *file;
-	unsigned long tracks, chunks, host, linear, badly, wrong;
+	unsigned long tracks, chunks, host, linear, badly;
 } t;
-
-__attribute__((format(printf, 1, 2))) static void wrong(const char *text, ...)
-{
-	va_list args;
-	va_start(args, text);
-	fprintf(stderr, "%s: ", t.file);
-	vfprintf(stderr, text, args);
-	fputc('\n', stderr);
-	va_end(args);
-	t.wrong++;
-}
-
-static uint32_t below(uint32_t n)
-{
-	return (uint32_t)(kvi_splitmix64(&t.random) % n);
-}
-
-static void *memory(uint64_t bytes)
-{
-	void *p = aligned_alloc(256, (size_t)(bytes / 256 + 1) * 256);
-	REQUIRE(p);
-	memset(p, 0xa5, (size_t)(bytes / 256 + 1) * 256);
-	return p;
-}
-
-static uint64_t address(const void *p)
-{
-	return (uint64_t)(uintptr_t)p;
-}
 
 /* A track, and what is made of it. */
 struct output_trial {
@@ -97,7 +57,8 @@ static void spoil(uint8_t *raw, size_t n, size_t size, uint32_t rare)
 {
 	for (size_t i = below(rare); i < n; i += 1 + below(rare))
 		for (size_t k = 0; k < size; k++)
-			raw[i * size + k] = below(4) ? (uint8_t)kvi_splitmix64(&t.random) : 0xff;
+			raw[i * size + k] = below(4) ? (uint8_t)kvi_splitmix64(&trial.random)
+			                             : 0xff;
 }
 
 /* A channel, or a token, has one value. */
@@ -144,7 +105,7 @@ static kvarc_ret open_writer(const struct output_trial *x, struct synth_file *f,
                              unsigned flags, kvarc_writer **w)
 {
 	kvarc_writer_options o = KVARC_WRITER_OPTIONS_INIT;
-	o.common.error = &t.error;
+	o.common.error = &trial.error;
 	o.common.threads = 2;
 	o.level = KVARC_LEVEL(t.level);
 	o.flags = KVARC_WRITE_FILE_ID | flags;
@@ -175,7 +136,7 @@ static kvarc_ret append(const struct output_trial *x, kvarc_writer *w, uint64_t 
 {
 	kvarc_device_plan_info info;
 	kvarc_device_plan *p;
-	kvarc_ret ret = kvarc_device_plan_write(&p, t.d, w, x->track, n,
+	kvarc_ret ret = kvarc_device_plan_write(&p, trial.d, w, x->track, n,
 	                                        x->ids ? x->ids + t0 : NULL, x->positions + t0);
 	if (ret)
 		return ret;
@@ -242,7 +203,7 @@ static void write_on_device(const struct output_trial *x, struct synth_file *f, 
 	if (!ret)
 		ret = kvarc_writer_close(&w);
 	if (ret)
-		wrong("track %u: %s", x->track, t.error.text);
+		wrong("track %u: %s", x->track, trial.error.text);
 	kvarc_writer_abort(&w);
 }
 
@@ -368,9 +329,9 @@ static void check_track(kvarc_reader *r, uint32_t track)
 	x.views = calloc(x.g->n_tensors, sizeof *x.views);
 	x.device_views = calloc(x.g->n_tensors, sizeof *x.device_views);
 	REQUIRE(x.raw && x.views && x.device_views);
-	if (x.tokens && t.level > 1 && !t.profile)
+	if (x.tokens && t.level > 1 && !trial.profile)
 		(void)kvi_reader_locate(r, &range, take_profile, &own);
-	x.profile = t.level < 2 ? NULL : t.profile ? t.profile : own;
+	x.profile = t.level < 2 ? NULL : trial.profile ? trial.profile : own;
 	if (x.tokens && (t.level < 2 || x.profile) && read_track(&x)) {
 		check_elements(&x, "whole");
 		for (unsigned i = 0; i < t.changes; i++) {
@@ -388,46 +349,15 @@ static void check_track(kvarc_reader *r, uint32_t track)
 	kvarc_profile_close(&own);
 }
 
-static void check_file(const char *name)
-{
-	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
-	const kvarc_profile *profiles[1] = { t.profile };
-	kvarc_source source;
-	kvarc_reader *r;
-	t.file = name;
-	o.common.error = &t.error;
-	o.common.threads = 1;
-	o.profiles = profiles;
-	o.n_profiles = t.profile != NULL;
-	if (kvarc_source_open_path(&source, name, &o.common)) {
-		wrong("%s", t.error.text);
-		return;
-	}
-	if (!kvarc_reader_open(&r, &source, &o))
-		for (uint32_t i = 0; i < kvarc_reader_geometry(r)->n_tracks; i++)
-			check_track(r, i);
-	kvarc_reader_close(&r);
-	kvarc_source_close(&source);
-}
-
-static void open_profile(const char *name)
-{
-	const kvarc_common common = { .error = &t.error };
-	kvarc_source source;
-	REQUIRE(kvarc_source_open_path(&source, name, &common) == KVARC_OK);
-	REQUIRE(kvarc_profile_open(&t.profile, &source, &common) == KVARC_OK);
-	kvarc_source_close(&source);
-}
-
 int main(int argc, char **argv)
 {
-	kvarc_device_options o = KVARC_DEVICE_OPTIONS_INIT;
+	const char *profile = NULL;
 	int i = 1;
-	t.random = 20261126;
+	trial.random = 20261126;
 	for (; i + 1 < argc && argv[i][0] == '-'; i += 2)
 		switch (argv[i][1]) {
 		case 'p':
-			open_profile(argv[i + 1]);
+			profile = argv[i + 1];
 			break;
 		case 'l':
 			t.level = atoi(argv[i + 1]);
@@ -436,17 +366,10 @@ int main(int argc, char **argv)
 			t.changes = (unsigned)atoi(argv[i + 1]);
 			break;
 		}
-	o.common.error = &t.error;
-	o.driver = DRIVER;
-	o.kernels = KERNELS;
-	o.encoders = KERNELS;
-	REQUIRE(kvarc_device_open(&t.d, &o) == KVARC_OK);
-	for (; i < argc; i++)
-		check_file(argv[i]);
+	trial_open(profile, 1);
+	trial_files(argv + i, (size_t)(argc - i), check_track);
 	printf("%lu tracks; %lu chunks, %lu by the host; %lu linear payloads, %lu of models that "
 	       "fit badly; %lu wrong\n",
-	       t.tracks, t.chunks, t.host, t.linear, t.badly, t.wrong);
-	kvarc_device_close(&t.d);
-	kvarc_profile_close(&t.profile);
-	return t.wrong != 0;
+	       t.tracks, t.chunks, t.host, t.linear, t.badly, trial.wrong);
+	return trial_close();
 }

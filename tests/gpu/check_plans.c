@@ -11,64 +11,22 @@
 #include "config.h"
 
 #include <dlfcn.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <kvarc/device.h>
-
 #include "device/plan_state.h"
+#include "device_trial.h"
 #include "event_report.h"
 #include "format/codec_ids.h"
 #include "util/hash.h"
 
-/* The stand-in, and a file that it takes for kernels. */
-#define DRIVER "tests/device/.libs/driver_stand_in.so"
-#define KERNELS "Makefile"
-
-enum { UNTOUCHED = 0xa5 };
-
 static struct {
-	kvarc_device *d;
-	kvarc_error error;
-	kvarc_profile *profile;
 	unsigned damage;
-	uint64_t random;
-	const char *file, *counts; /* counts: their name; NULL: none */
+	const char *counts; /* their name; NULL: none */
 	struct event_totals totals;
-	unsigned long archives, chunks, linear, features, host, damaged, followed, wrong;
+	unsigned long archives, chunks, linear, features, host, damaged, followed;
 } t;
-
-__attribute__((format(printf, 1, 2))) static void wrong(const char *text, ...)
-{
-	va_list args;
-	va_start(args, text);
-	fprintf(stderr, "%s: ", t.file);
-	vfprintf(stderr, text, args);
-	fputc('\n', stderr);
-	va_end(args);
-	t.wrong++;
-}
-
-static uint32_t below(uint32_t n)
-{
-	return (uint32_t)(kvi_splitmix64(&t.random) % n);
-}
-
-static void *memory(uint64_t bytes)
-{
-	void *p = aligned_alloc(256, (size_t)(bytes / 256 + 1) * 256);
-	if (!p)
-		abort();
-	memset(p, UNTOUCHED, (size_t)(bytes / 256 + 1) * 256);
-	return p;
-}
-
-static uint64_t address(const void *p)
-{
-	return (uint64_t)(uintptr_t)p;
-}
 
 /* A track on its way through both readers. */
 struct track_trial {
@@ -126,7 +84,7 @@ static void decode_and_compare(struct track_trial *x, const uint8_t *bad, const 
 	memset(x->work, UNTOUCHED, info.work_bytes);
 	for (uint32_t l = 0; l < info.n_layers; l++)
 		if (kvarc_device_decode(x->p, info.layer0 + l, 1, NULL)) {
-			wrong("%s: %s", what, t.error.text);
+			wrong("%s: %s", what, trial.error.text);
 			return;
 		}
 	for (size_t i = 0; i < x->p->chunks.n; i++) {
@@ -239,7 +197,7 @@ static void check_plan(struct track_trial *x)
 		abort();
 	if (kvarc_device_stage(x->p, address(x->staging), NULL) ||
 	    kvarc_device_place(x->p, x->views, address(x->work), address(x->status), NULL)) {
-		wrong("staging: %s", t.error.text);
+		wrong("staging: %s", trial.error.text);
 	} else {
 		count_chunks(x->p, &info);
 		decode_and_compare(x, status, "whole");
@@ -294,8 +252,8 @@ static void check_track(kvarc_reader *r, uint32_t track)
 	if (!x.raw || !x.elements || !x.views)
 		abort();
 	if (x.tokens && read_track(&x)) {
-		if (kvarc_device_plan_read(&x.p, t.d, r, &range))
-			wrong("plan: %s", t.error.text);
+		if (kvarc_device_plan_read(&x.p, trial.d, r, &range))
+			wrong("plan: %s", trial.error.text);
 		else
 			check_plan(&x);
 		kvarc_device_plan_close(&x.p);
@@ -308,40 +266,6 @@ static void check_track(kvarc_reader *r, uint32_t track)
 	free(x.raw);
 	free(x.elements);
 	free(x.views);
-}
-
-static void check_file(const char *name)
-{
-	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
-	const kvarc_profile *profiles[1] = { t.profile };
-	kvarc_source source;
-	kvarc_reader *r;
-	t.file = name;
-	o.common.error = &t.error;
-	o.common.threads = 1;
-	o.profiles = profiles;
-	o.n_profiles = t.profile != NULL;
-	if (kvarc_source_open_path(&source, name, &o.common)) {
-		wrong("%s", t.error.text);
-		return;
-	}
-	if (!kvarc_reader_open(&r, &source, &o))
-		for (uint32_t i = 0; i < kvarc_reader_geometry(r)->n_tracks; i++)
-			check_track(r, i);
-	kvarc_reader_close(&r);
-	kvarc_source_close(&source);
-}
-
-static void open_profile(const char *name)
-{
-	const kvarc_common common = { .error = &t.error };
-	kvarc_source source;
-	if (kvarc_source_open_path(&source, name, &common) ||
-	    kvarc_profile_open(&t.profile, &source, &common)) {
-		fprintf(stderr, "%s: %s\n", name, t.error.text);
-		exit(99);
-	}
-	kvarc_source_close(&source);
 }
 
 /* Prints what the kernels have counted, in the stand-in. */
@@ -359,31 +283,23 @@ static void report_events(void)
 
 int main(int argc, char **argv)
 {
-	kvarc_device_options o = KVARC_DEVICE_OPTIONS_INIT;
+	const char *profile = NULL;
 	int i = 1;
-	t.random = 20261125;
+	trial.random = 20261125;
 	for (; i + 1 < argc && argv[i][0] == '-'; i += 2)
 		if (!strcmp(argv[i], "-p"))
-			open_profile(argv[i + 1]);
+			profile = argv[i + 1];
 		else if (!strcmp(argv[i], "-c"))
 			t.counts = argv[i + 1];
 		else
 			t.damage = (unsigned)atoi(argv[i + 1]);
-	o.common.error = &t.error;
-	o.driver = DRIVER;
-	o.kernels = KERNELS;
-	if (kvarc_device_open(&t.d, &o)) {
-		fprintf(stderr, "%s\n", t.error.text);
-		return 99;
-	}
-	for (; i < argc; i++)
-		check_file(argv[i]);
+	trial_open(profile, 0);
+	trial_files(argv + i, (size_t)(argc - i), check_track);
 	printf("%lu tracks; %lu chunks, %lu of them linear, features of %lu others, %lu by the "
 	       "host; %lu damaged, %lu predicted from them; %lu wrong\n",
-	       t.archives, t.chunks, t.linear, t.features, t.host, t.damaged, t.followed, t.wrong);
+	       t.archives, t.chunks, t.linear, t.features, t.host, t.damaged, t.followed,
+	       trial.wrong);
 	if (t.counts)
 		report_events();
-	kvarc_device_close(&t.d);
-	kvarc_profile_close(&t.profile);
-	return t.wrong != 0;
+	return trial_close();
 }

@@ -3,14 +3,8 @@
 # chunks.sh - the kernels of gpu/ on the host: all vectors, archives of the sample cache and random
 # ones, whole and damaged, and the fuzz corpora. Runs in the build folder.
 set -eu
-srcdir=${srcdir:-.}
+. "${srcdir:-.}/tests/gpu/runs.sh"
 check=${CHECK_CHUNKS:-./tests/gpu/check_chunks}
-kvarc=${KVARC:-./kvarc}
-generate=${GENERATE:-./tests/reference/generate}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-KVARC_CACHE=off
-export KVARC_CACHE
 
 # Checks files; all kinds of chunks that are named have to be there. -e: of the library's writer,
 # which encodes as the kernels do.
@@ -39,14 +33,11 @@ check() { # NAME DAMAGE [-e] CODECS FILE...
 
 check vectors 10 '0 2 4 5' "$srcdir"/spec/vectors/*.kva
 for level in 0 1; do
-	for file in "$srcdir"/tests/data/sample/*.safetensors "$srcdir"/tests/data/sample/*.slot; do
+	for file in "$sample"/*.safetensors "$sample"/*.slot; do
 		"$kvarc" pack -q -f "-$level" -o "$work/sample.kva" "$file" || continue
 		check "level $level of ${file##*/}" 1 -e $((4 + level)) "$work/sample.kva"
 	done
 done
-mkdir "$work/random"
-for seed in $(seq 1 "${SEEDS:-80}"); do
-	"$generate" "$seed" "$work/random/$seed.kva" > "$work/out"
-done
+make_random 80
 check random 5 -e '0 2 4 5' "$work"/random/*.kva
 check corpora 0 '' "$srcdir"/fuzz/corpus/*/*

@@ -3,16 +3,10 @@
 # cost.sh [--accept] - what the kernels count for the sample cache against gpu/events.txt, and the
 # table of gpu/cost_model.py against gpu/README.md. --accept writes both. Runs in the build folder.
 set -eu
-srcdir=${srcdir:-.}
-kvarc=${KVARC:-./kvarc}
+. "${srcdir:-.}/tests/gpu/runs.sh"
 python=${PYTHON3:-python3}
-sample=$srcdir/tests/data/sample
 accept=${1-}
 command -v "$python" > /dev/null || { echo "no Python"; exit 77; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-KVARC_CACHE=off
-export KVARC_CACHE
 
 cat > "$work/events" << 'END'
 # SPDX-License-Identifier: BSD-3-Clause

@@ -4,15 +4,8 @@
 # vectors, the sample cache and random archives at all levels that kernels encode, as they are and
 # with other elements. Runs in the build folder. CASES=all: the sample cache of f16, too.
 set -eu
-srcdir=${srcdir:-.}
+. "${srcdir:-.}/tests/gpu/runs.sh"
 check=${CHECK_OUTPUTS:-./tests/gpu/check_outputs}
-kvarc=${KVARC:-./kvarc}
-generate=${GENERATE:-./tests/reference/generate}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-KVARC_CACHE=off
-export KVARC_CACHE
-sample=$srcdir/tests/data/sample
 
 # Checks files. LEAST: numbers of linear payloads, and of those of models that fit badly, which have
 # to be there.
@@ -20,14 +13,8 @@ check() { # NAME LEAST -l LEVEL [-p PROFILE] [-m N] FILE...
 	name=$1
 	least=$2
 	shift 2
-	"$check" "$@" > "$work/out" || { cat "$work/out"; exit 1; }
-	echo "$name: $(cat "$work/out")"
-	# shellcheck disable=SC2046 # numbers
-	set -- $(sed 's/.* \([0-9]*\) linear payloads, \([0-9]*\) of models.*/\1 \2/' "$work/out")
-	for n in $least; do
-		[ "$1" -ge "$n" ] || { echo "$name: too few payloads of a kind"; exit 1; }
-		shift
-	done
+	check_least "$name" "$least" \
+		's/.* \([0-9]*\) linear payloads, \([0-9]*\) of models.*/\1 \2/' "$@"
 }
 
 for level in 0 1; do
@@ -53,10 +40,7 @@ for file in $files; do
 	done
 done
 
-mkdir "$work/random"
-for seed in $(seq 1 "${SEEDS:-10}"); do
-	"$generate" "$seed" "$work/random/$seed.kva" > "$work/out"
-done
+make_random
 for level in 0 1; do # they have no profiles
 	check "random at level $level" '0 0' -l "$level" -m 1 "$work"/random/*.kva
 done

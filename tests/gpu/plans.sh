@@ -4,15 +4,8 @@
 # sample cache at all levels that kernels decode, random archives and the fuzz corpora, whole and
 # damaged. Runs in the build folder. CASES=all: the sample cache of f16, too.
 set -eu
-srcdir=${srcdir:-.}
+. "${srcdir:-.}/tests/gpu/runs.sh"
 check=${CHECK_PLANS:-./tests/gpu/check_plans}
-kvarc=${KVARC:-./kvarc}
-generate=${GENERATE:-./tests/reference/generate}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-KVARC_CACHE=off
-export KVARC_CACHE
-sample=$srcdir/tests/data/sample
 
 # Checks files. LEAST: numbers of linear chunks, of others with features, and of chunks that were
 # predicted from a damaged one, which have to be there.
@@ -20,14 +13,8 @@ check() { # NAME LEAST [-p PROFILE] [-d N] FILE...
 	name=$1
 	least=$2
 	shift 2
-	"$check" "$@" > "$work/out" || { cat "$work/out"; exit 1; }
-	echo "$name: $(cat "$work/out")"
-	# shellcheck disable=SC2046 # numbers
-	set -- $(sed 's/.* \([0-9]*\) of them linear, features of \([0-9]*\) others.*, \([0-9]*\) predicted from them.*/\1 \2 \3/' "$work/out")
-	for n in $least; do
-		[ "$1" -ge "$n" ] || { echo "$name: too few chunks of a kind"; exit 1; }
-		shift
-	done
+	check_least "$name" "$least" \
+		's/.* \([0-9]*\) of them linear, features of \([0-9]*\) others.*, \([0-9]*\) predicted from them.*/\1 \2 \3/' "$@"
 }
 
 check vectors '40 8 100' -d 10 "$srcdir"/spec/vectors/*.kva
@@ -52,8 +39,5 @@ for file in $files; do
 	check "level 3 of ${file##*/}" '60 0 1' -d 8 "$work/sample.kva"
 done
 
-mkdir "$work/random"
-for seed in $(seq 1 "${SEEDS:-10}"); do
-	"$generate" "$seed" "$work/random/$seed.kva" > "$work/out"
-done
+make_random
 check random '0 0 0' -d 2 "$work"/random/*.kva

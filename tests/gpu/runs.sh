@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=sh
+# runs.sh - what the scripts of this folder share; they source it and run in the build folder.
+#
+# Sets srcdir, kvarc, generate, sample (the folder of the sample cache) and work, a folder that is
+# removed at the end.
+srcdir=${srcdir:-.}
+kvarc=${KVARC:-./kvarc}
+# shellcheck disable=SC2034 # for those that source this
+generate=${GENERATE:-./tests/reference/generate}
+# shellcheck disable=SC2034
+sample=$srcdir/tests/data/sample
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+KVARC_CACHE=off
+export KVARC_CACHE
+
+# Runs $check. LEAST: numbers that its line must reach, of what EXPRESSION, an expression of sed
+# with a group for each, finds in it.
+check_least() { # NAME LEAST EXPRESSION ARGUMENT...
+	name=$1
+	least=$2
+	expression=$3
+	shift 3
+	"$check" "$@" > "$work/out" || { cat "$work/out"; exit 1; }
+	echo "$name: $(cat "$work/out")"
+	# shellcheck disable=SC2046 # numbers
+	set -- $(sed "$expression" "$work/out")
+	for n in $least; do
+		[ "$1" -ge "$n" ] || { echo "$name: too few of a kind"; exit 1; }
+		shift
+	done
+}
+# Makes random archives in $work/random, by default 10.
+make_random() { # [NUMBER]
+	mkdir "$work/random"
+	for seed in $(seq 1 "${SEEDS:-${1:-10}}"); do
+		"$generate" "$seed" "$work/random/$seed.kva" > "$work/out"
+	done
+}
