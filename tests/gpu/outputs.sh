@@ -40,7 +40,7 @@ for file in $files; do
 	done
 done
 
-make_random
+make_random 10
 for level in 0 1; do # they have no profiles
 	check "random at level $level" '0 0' -l "$level" -m 1 "$work"/random/*.kva
 done

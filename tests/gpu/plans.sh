@@ -39,5 +39,5 @@ for file in $files; do
 	check "level 3 of ${file##*/}" '60 0 1' -d 8 "$work/sample.kva"
 done
 
-make_random
+make_random 10
 check random '0 0 0' -d 2 "$work"/random/*.kva

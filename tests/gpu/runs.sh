@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# shellcheck shell=sh
+# shellcheck shell=sh disable=SC2034,SC2154 # variables for, and of, those that source this
 # runs.sh - what the scripts of this folder share; they source it and run in the build folder.
 #
 # Sets srcdir, kvarc, generate, sample (the folder of the sample cache) and work, a folder that is
 # removed at the end.
 srcdir=${srcdir:-.}
 kvarc=${KVARC:-./kvarc}
-# shellcheck disable=SC2034 # for those that source this
 generate=${GENERATE:-./tests/reference/generate}
-# shellcheck disable=SC2034
 sample=$srcdir/tests/data/sample
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -31,10 +29,10 @@ check_least() { # NAME LEAST EXPRESSION ARGUMENT...
 		shift
 	done
 }
-# Makes random archives in $work/random, by default 10.
-make_random() { # [NUMBER]
+# Makes NUMBER random archives, or $SEEDS of them, in $work/random.
+make_random() { # NUMBER
 	mkdir "$work/random"
-	for seed in $(seq 1 "${SEEDS:-${1:-10}}"); do
+	for seed in $(seq 1 "${SEEDS:-$1}"); do
 		"$generate" "$seed" "$work/random/$seed.kva" > "$work/out"
 	done
 }
