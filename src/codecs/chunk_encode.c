@@ -110,7 +110,16 @@ static kvarc_ret write_payload(struct kvi_coder *c, struct kvi_coder_job *job, s
 	return KVARC_OK;
 }
 
-/* Fits parameters and computes the bytes that they take once they are packed. */
+/* Bytes that the parameters take once they are packed. 0: no memory. */
+static size_t packed_bytes(struct kvi_coder *c, const struct kvi_out *content)
+{
+	const size_t n = content->n;
+	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, n);
+	const size_t packed = buffer ? kvi_zstd_write(c, content->p, n, buffer, n, 1) : 0;
+	return packed || !buffer ? packed : n;
+}
+
+/* Fits parameters and computes the bytes that they take. */
 static kvarc_ret make_params(struct kvi_coder *c, const struct kvi_coder_job *job,
                              struct attempt *a)
 {
@@ -119,14 +128,12 @@ static kvarc_ret make_params(struct kvi_coder *c, const struct kvi_coder_job *jo
 		ret = kvi_params_write(a->params, c->alloc, &a->content);
 	if (ret)
 		return ret;
-	size_t n = a->content.n;
-	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, n);
+	size_t n = packed_bytes(c, &a->content);
 	/* Without memory no other choice is made: the same input gives the
 	 * same bytes, or none. */
-	if (!buffer)
+	if (!n)
 		return kvi_alloc_error(c->alloc);
-	size_t packed = kvi_zstd_write(c, a->content.p, n, buffer, n, KVI_ZSTD_LEVEL);
-	a->params_bytes = (packed ? packed : n) + PARAMS_FRAME;
+	a->params_bytes = n + PARAMS_FRAME;
 	return KVARC_OK;
 }
 

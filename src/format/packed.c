@@ -8,7 +8,10 @@
 #include <zstd_errors.h>
 
 enum { METHOD_STORED = 0, METHOD_ZSTD = 1 };
-enum { LEVEL = 6, WINDOW_LOG_MAX = 23, WORTH_TRYING = 64 };
+enum { WINDOW_LOG_MAX = 23, WORTH_TRYING = 64 };
+/* A short content is one of many, parameters mostly: level 6 takes twice the time of level 1 there
+ * and saves 4 % of their bytes, 0.01 % of an archive. */
+enum { SHORT_CONTENT = 16384, LEVEL_SHORT = 1, LEVEL = 6 };
 
 static void *zstd_alloc(void *opaque, size_t bytes)
 {
@@ -49,7 +52,8 @@ static kvarc_ret try_zstd(struct kvi_packer *p, struct kvi_out *out, const void 
 	}
 	ZSTD_CCtx *ctx = p->compress;
 	ZSTD_CCtx_reset(ctx, ZSTD_reset_session_and_parameters);
-	ZSTD_CCtx_setParameter(ctx, ZSTD_c_compressionLevel, LEVEL);
+	ZSTD_CCtx_setParameter(ctx, ZSTD_c_compressionLevel,
+	                       bytes < SHORT_CONTENT ? LEVEL_SHORT : LEVEL);
 	ZSTD_CCtx_setParameter(ctx, ZSTD_c_windowLog, 21);
 	/* The buffer is smaller than the content: a frame that needs more does not pay. */
 	size_t n = ZSTD_compress2(ctx, out->p + out->n, bytes - 1, content, bytes);
