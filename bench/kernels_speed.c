@@ -197,17 +197,16 @@ static void bench_moves(const struct kvi_kernels *k)
 static void bench_rotation(const struct kvi_kernels *k)
 {
 	enum { HEADS = 8, PAIRS = 64, N = HEADS * 2 * PAIRS };
-	static int16_t mean[N], scale_class[N], cosines[4096];
-	static int8_t scales[65 * 64];
-	static uint16_t angle[PAIRS];
-	static uint32_t ctx[N];
+	static int16_t mean[N], scale_class[N];
+	static uint16_t scales[KVI_SCALE_PAIRS], angle_class[PAIRS];
+	static uint32_t ctx[N], turn[PAIRS];
 	struct kvi_rotation r = { &case_formats[CASE_BF16],
 		                  PAIRS,
 		                  false,
-		                  angle,
+		                  turn,
+		                  angle_class,
 		                  mean,
 		                  scale_class,
-		                  cosines,
 		                  scales,
 		                  HEADS,
 		                  2 * PAIRS };
@@ -215,8 +214,10 @@ static void bench_rotation(const struct kvi_kernels *k)
 		mean[i] = (int16_t)rng();
 		scale_class[i] = (int16_t)rng_below(16);
 	}
-	for (int i = 0; i < PAIRS; i++)
-		angle[i] = (uint16_t)(rng() & 4095);
+	for (int i = 0; i < PAIRS; i++) {
+		turn[i] = (uint32_t)rng();
+		angle_class[i] = (uint16_t)rng_below(64);
+	}
 	printf("%-7s rotated contexts %.2f GB/s of 2-byte elements\n", k->name,
 	       BEST(2 * N * 100, for (int i = 0; i < 100; i++) k->rotated_contexts(ctx, &r)));
 }

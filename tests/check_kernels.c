@@ -470,38 +470,40 @@ static void check_rotation(const struct kvi_kernels *ref, const struct kvi_kerne
 	size_t heads = rng_below(4), stride = 2 * pairs + rng_below(5);
 	size_t n = heads ? heads * stride : 2 * pairs;
 	int16_t *mean = must_alloc(n, 2), *k = must_alloc(n, 2);
-	uint16_t *angle = must_alloc(pairs, 2);
-	int16_t *cosines = must_alloc(4096, 2);
-	int8_t *scales = must_alloc(65 * 64, 1);
+	uint32_t *turn = must_alloc(pairs, 4);
+	uint16_t *angle_class = must_alloc(pairs, 2), *scales = must_alloc(KVI_SCALE_PAIRS, 2);
 	uint32_t *a = must_alloc(n, 4), *b = must_alloc(n, 4);
 	struct kvi_rotation r = { &case_formats[round % CASE_GRID_FORMATS],
 		                  pairs,
 		                  rng_below(2) != 0,
-		                  angle,
+		                  turn,
+		                  angle_class,
 		                  mean,
 		                  k,
-		                  cosines,
 		                  scales,
 		                  heads,
 		                  stride };
-	for (int i = 0; i < 4096; i++)
-		cosines[i] = (int16_t)lround(16384 * cos(6.283185307179586 * i / 4096));
-	for (int i = 0; i < 65 * 64; i++)
-		scales[i] = (int8_t)((int)rng_below(66) - 33);
+	for (int i = 0; i < KVI_SCALE_PAIRS; i++)
+		scales[i] = (uint16_t)(((rng_below(66) - 33) & 255) << 8 |
+		                       ((rng_below(66) - 33) & 255));
 	int narrow = rng_below(2) != 0;
 	for (size_t i = 0; i < n; i++) {
 		mean[i] = (int16_t)(rng() >> rng_below(16));
 		k[i] = (int16_t)(narrow ? (int)rng_below(40) - 20 : (int)rng_below(801) - 400);
 	}
-	for (size_t i = 0; i < pairs; i++)
-		angle[i] = (uint16_t)(rng() & 4095);
+	for (size_t i = 0; i < pairs; i++) {
+		const double angle = 6.283185307179586 * rng_below(4096) / 4096;
+		const int16_t sine = (int16_t)lround(16384 * sin(angle));
+		turn[i] = (uint16_t)lround(16384 * cos(angle)) | (uint32_t)(uint16_t)sine << 16;
+		angle_class[i] = (uint16_t)rng_below(64);
+	}
 	ref->rotated_contexts(a, &r);
 	fast->rotated_contexts(b, &r);
 	check(!memcmp(a, b, 4 * n), fast->name, "rotated_contexts", round);
 	free(mean);
 	free(k);
-	free(angle);
-	free(cosines);
+	free(turn);
+	free(angle_class);
 	free(scales);
 	free(a);
 	free(b);

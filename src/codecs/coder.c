@@ -3,6 +3,7 @@
 #include "coder.h"
 
 #include "codecs/grid/grid_sets.h"
+#include "numeric/rotate.h"
 
 enum { ENC_STRIDE = 64 };
 
@@ -58,6 +59,9 @@ kvarc_ret kvi_coder_tables_open(struct kvi_coder_tables **out, const struct kvi_
 	}
 	for (uint32_t f = 0; f <= KVI_PROB_TOTAL; f++)
 		t->cost[f] = cost_of(f);
+	for (unsigned i = 0; i + 1 < KVI_SCALE_PAIRS; i++)
+		t->scale_pairs[i] = (uint16_t)((uint8_t)kvi_rot_scale[i] |
+		                               (uint8_t)kvi_rot_scale[i ^ 32] << 8);
 	*out = t;
 	return KVARC_OK;
 }
@@ -112,6 +116,20 @@ const struct kvi_rotations *kvi_coder_rotations(struct kvi_coder *c, const kvarc
 		return NULL;
 	kvi_rotations_make(&c->turns, buffer, rope, positions, n);
 	return &c->turns;
+}
+
+const struct kvi_token_turns *kvi_coder_token_turns(struct kvi_coder *c, const kvarc_rope *rope,
+                                                    const int32_t *positions, size_t n)
+{
+	if (kvi_token_turns_equal(&c->token_turns, rope, positions, n))
+		return &c->token_turns;
+	void *buffer = kvi_scratch(c, KVI_SCRATCH_TURNS,
+	                           kvi_token_turns_bytes(rope->rotary / 2, n));
+	c->token_turns = (struct kvi_token_turns){ .pairs = 0 };
+	if (!buffer)
+		return NULL;
+	kvi_token_turns_make(&c->token_turns, buffer, rope, positions, n);
+	return &c->token_turns;
 }
 
 void *kvi_scratch(struct kvi_coder *c, enum kvi_scratch which, size_t bytes)

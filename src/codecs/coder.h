@@ -40,6 +40,7 @@ enum kvi_scratch {
 	KVI_SCRATCH_SLOTS,  /* elements by slot, codecs linear and model */
 	KVI_SCRATCH_LINEAR, /* work of linear models */
 	KVI_SCRATCH_ROTATIONS,
+	KVI_SCRATCH_TURNS,
 	KVI_SCRATCH_LINEAR_OUT,
 	KVI_SCRATCH_STATE_OUT, /* codec state, with a reference */
 	KVI_SCRATCH_SAMPLE,    /* some tokens, to estimate the size at level 1 */
@@ -54,9 +55,10 @@ enum kvi_scratch {
 /* Tables that do not depend on a chunk, shared by all coders. */
 struct kvi_coder_tables {
 	const struct kvi_alloc *alloc;
-	struct kvi_tables grid;            /* table set 0 */
-	struct kvi_tables codes;           /* of lossy chunks; lut NULL: not made */
-	uint16_t cost[KVI_PROB_TOTAL + 1]; /* of a frequency, in 1/256 bit */
+	struct kvi_tables grid;                /* table set 0 */
+	struct kvi_tables codes;               /* of lossy chunks; lut NULL: not made */
+	uint16_t cost[KVI_PROB_TOTAL + 1];     /* of a frequency, in 1/256 bit */
+	uint16_t scale_pairs[KVI_SCALE_PAIRS]; /* as kvi_rotation has them */
 };
 
 /* A coder: the scratch memory and state of one thread. */
@@ -70,8 +72,10 @@ struct kvi_coder {
 		void *p;
 		size_t bytes;
 	} scratch[KVI_N_SCRATCH];
-	struct kvi_tables lut;      /* of a chunk's parameters (tables.h) */
-	struct kvi_rotations turns; /* of the last chunk that rotated by them */
+	struct kvi_tables lut; /* of a chunk's parameters (tables.h) */
+	/* Of the last chunk that rotated by them. */
+	struct kvi_rotations turns;
+	struct kvi_token_turns token_turns;
 };
 
 /* Allocates and builds n tables of `symbols` from their frequencies; the caller frees
@@ -88,6 +92,10 @@ uint8_t *kvi_scratch_end(struct kvi_coder *c, enum kvi_scratch which, size_t byt
 /* Cosines and sines of n tokens, until the next call; NULL without memory. */
 const struct kvi_rotations *kvi_coder_rotations(struct kvi_coder *c, const kvarc_rope *rope,
                                                 const int32_t *positions, size_t n);
+
+/* The same by token, rounded (spec grid 2). */
+const struct kvi_token_turns *kvi_coder_token_turns(struct kvi_coder *c, const kvarc_rope *rope,
+                                                    const int32_t *positions, size_t n);
 
 /* Frees the Zstandard contexts of a coder. */
 void kvi_zstd_close(struct kvi_coder *c);

@@ -55,17 +55,16 @@ static void rotate_head(uint32_t *ctx, const int16_t *mean, const int16_t *k,
 	for (size_t i = first; i < r->pairs; i++) {
 		size_t a = r->interleaved ? 2 * i : i;
 		size_t b = r->interleaved ? a + 1 : a + r->pairs;
-		unsigned angle = r->angle[i] & 4095, h = angle >> 5 & 63;
-		int32_t c = r->cosines[angle];
-		int32_t s = r->cosines[(angle + 3072) & 4095];
+		int32_t c = (int16_t)r->turn[i], s = (int16_t)(r->turn[i] >> 16);
 		int32_t ma = mean[a], mb = mean[b];
 		int ka = k[a], kb = k[b];
 		int e = kvi_quarter(max_int(ka, kb)) - 12;
-		const int8_t *scale = r->scales + (kvi_clamp(ka - kb, -32, 32) + 32) * 64;
-		ctx[a] = kvi_grid_context(kvi_scaled_bits((ma * c - mb * s) >> 6, e), kb + scale[h],
-		                          r->fmt);
+		unsigned scales =
+			r->scales[(kvi_clamp(ka - kb, -32, 32) + 32) * 64 + r->angle_class[i]];
+		ctx[a] = kvi_grid_context(kvi_scaled_bits((ma * c - mb * s) >> 6, e),
+		                          kb + (int8_t)scales, r->fmt);
 		ctx[b] = kvi_grid_context(kvi_scaled_bits((mb * c + ma * s) >> 6, e),
-		                          kb + scale[(h + 32) & 63], r->fmt);
+		                          kb + (int8_t)(scales >> 8), r->fmt);
 	}
 }
 

@@ -50,9 +50,8 @@
  *   v_load_bytes(p)         32 numbers of 8 bits as the vectors of a step
  *   v_store_u16(p, v)       numbers below 2^16, narrowed
  *   v_gather(base, i)       base[i], 32 bits each
- *   v_lookup_i16, v_lookup_i8(table, i)
- *                           the same of signed numbers; may read the aligned 32-bit words of
- *                           `table` in which they are
+ *   v_lookup_u16(table, i)  table[i], 16 bits each, and anything in the high halves; reads the
+ *                           entry behind it
  *   v_pick(a, b, c, d, k)   one of four numbers, by the lowest two bits of k
  *   first_lanes(n)          some_lanes: the first n lanes of a vector, or all (n >= WIDTH)
  *   LANES_DONE(n)           the lanes that loops with some_lanes take, of n; scalar C takes the

@@ -143,18 +143,9 @@ INLINE vec v_gather(const uint32_t *base, vec index)
 	return _mm256_inserti128_si256(_mm256_castsi128_si256(lo), hi, 1);
 }
 
-INLINE vec v_lookup_i16(const int16_t *table, vec index)
+INLINE vec v_lookup_u16(const uint16_t *table, vec index)
 {
-	vec word = _mm256_i32gather_epi32((const int *)(const void *)table, v_shr(index, 1), 4);
-	vec up = v_shl(v_except(index, SET(1)), 4);
-	return v_sar(v_shl_each(word, up), 16);
-}
-
-INLINE vec v_lookup_i8(const int8_t *table, vec index)
-{
-	vec word = _mm256_i32gather_epi32((const int *)(const void *)table, v_shr(index, 2), 4);
-	vec up = v_shl(v_except(index, SET(3)), 3);
-	return v_sar(v_shl_each(word, up), 24);
+	return _mm256_i32gather_epi32((const int *)(const void *)table, index, 2);
 }
 
 INLINE vec v_pick(int a, int b, int c, int d, vec k)

@@ -100,18 +100,9 @@ INLINE vec v_gather(const uint32_t *base, vec index)
 	return _mm512_i32gather_epi32(index, base, 4);
 }
 
-INLINE vec v_lookup_i16(const int16_t *table, vec index)
+INLINE vec v_lookup_u16(const uint16_t *table, vec index)
 {
-	vec word = _mm512_i32gather_epi32(v_shr(index, 1), table, 4);
-	vec up = v_shl(_mm512_andnot_si512(index, SET(1)), 4);
-	return v_sar(_mm512_sllv_epi32(word, up), 16);
-}
-
-INLINE vec v_lookup_i8(const int8_t *table, vec index)
-{
-	vec word = _mm512_i32gather_epi32(v_shr(index, 2), table, 4);
-	vec up = v_shl(_mm512_andnot_si512(index, SET(3)), 3);
-	return v_sar(_mm512_sllv_epi32(word, up), 24);
+	return _mm512_i32gather_epi32(index, table, 2);
 }
 
 INLINE vec v_pick(int a, int b, int c, int d, vec k)

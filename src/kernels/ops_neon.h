@@ -175,20 +175,12 @@ INLINE vec v_gather(const uint32_t *base, vec index)
 	return vsetq_lane_u32(base[vgetq_lane_u32(index, 3)], v, 3);
 }
 
-INLINE vec v_lookup_i16(const int16_t *table, vec index)
+INLINE vec v_lookup_u16(const uint16_t *table, vec index)
 {
-	int32x4_t v = vdupq_n_s32(table[vgetq_lane_u32(index, 0)]);
-	v = vsetq_lane_s32(table[vgetq_lane_u32(index, 1)], v, 1);
-	v = vsetq_lane_s32(table[vgetq_lane_u32(index, 2)], v, 2);
-	return UNSIGNED(vsetq_lane_s32(table[vgetq_lane_u32(index, 3)], v, 3));
-}
-
-INLINE vec v_lookup_i8(const int8_t *table, vec index)
-{
-	int32x4_t v = vdupq_n_s32(table[vgetq_lane_u32(index, 0)]);
-	v = vsetq_lane_s32(table[vgetq_lane_u32(index, 1)], v, 1);
-	v = vsetq_lane_s32(table[vgetq_lane_u32(index, 2)], v, 2);
-	return UNSIGNED(vsetq_lane_s32(table[vgetq_lane_u32(index, 3)], v, 3));
+	vec v = SET(table[vgetq_lane_u32(index, 0)]);
+	v = vsetq_lane_u32(table[vgetq_lane_u32(index, 1)], v, 1);
+	v = vsetq_lane_u32(table[vgetq_lane_u32(index, 2)], v, 2);
+	return vsetq_lane_u32(table[vgetq_lane_u32(index, 3)], v, 3);
 }
 
 INLINE vec v_pick(uint32_t a, uint32_t b, uint32_t c, uint32_t d, vec k)

@@ -143,20 +143,23 @@ struct kvi_exp_job {
 
 /*
  * Means and classes of the rotating channels of heads at one position (spec grid 2): 2 * pairs
- * channels a head, pair i is (i, i + pairs), or (2i, 2i + 1) when interleaved. angle[i] is the
- * pair's angle in 1/4096 of a revolution, the same for all heads. cosines (4096) and scales
- * (65 * 64) are the tables of grid 2. mean, k and the contexts of the next head follow
- * head_channels further on. Many heads in one call are faster: they share the cosines. heads = 0
- * means one.
+ * channels a head, pair i is (i, i + pairs), or (2i, 2i + 1) when interleaved. turn[i] has the
+ * cosine of the pair's angle in its low half and the sine in its high half, in 1/16384, the same
+ * for all heads, angle_class[i] the class. scales: the table of grid 2 by difference of classes
+ * and class of the angle, the entry of channel a in the low byte and that of channel b, whose
+ * angle is a quarter turn further, in the high byte; an entry more lies behind them. mean, k and
+ * the contexts of the next head follow head_channels further on. Many heads in one call are
+ * faster: they share the turns. heads = 0 means one.
  */
+enum { KVI_SCALE_PAIRS = 65 * 64 + 1 };
 struct kvi_rotation {
 	const struct kvi_grid_format *fmt;
 	size_t pairs;
 	bool interleaved;
-	const uint16_t *angle;
+	const uint32_t *turn;
+	const uint16_t *angle_class;
 	const int16_t *mean, *k;
-	const int16_t *cosines;
-	const int8_t *scales;
+	const uint16_t *scales;
 	size_t heads, head_channels;
 };
 
@@ -212,8 +215,8 @@ struct kvi_kernels {
 	                     bool ok[2]);
 	/* grid_encode of two streams, likewise. */
 	void (*grid_encode2)(const struct kvi_grid_job *const job[2],
-	                     const uint16_t *const elements[2], uint16_t *const end[2],
-	                     size_t n[2], uint32_t *const state[2]);
+	                     const uint16_t *const elements[2], uint16_t *const end[2], size_t n[2],
+	                     uint32_t *const state[2]);
 	/* kvi_grid_context of n elements. */
 	void (*grid_contexts)(uint32_t *ctx, const uint32_t *mu_bits, const int16_t *k, size_t n,
 	                      const struct kvi_grid_format *fmt);

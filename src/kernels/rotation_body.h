@@ -3,8 +3,8 @@
  * rotation_body.h - contexts of arrays and of rotating channels (spec grid 2, 3);
  * kvi_kernels.grid_contexts, rotated_contexts
  *
- * Included after context_body.h. Uses, beside what that does: v_mul, v_xor, v_lookup_i16,
- * v_lookup_i8, first_lanes, LANES_DONE, v_load_some, v_load_i16_some, v_store_some, v_store_pairs
+ * Included after context_body.h. Uses, beside what that does: v_madd, v_negated_high, v_exchanged,
+ * v_lookup_u16, first_lanes, LANES_DONE, v_load_some, v_load_i16_some, v_store_some, v_store_pairs
  * (contracts in ops.h).
  */
 #ifndef KVI_ROTATION_BODY_H
@@ -46,6 +46,15 @@ INLINE struct pair_channels channels_load(const int16_t *p, const struct kvi_rot
 	return c;
 }
 
+/* The same side by side: a in the low halves, b in the high halves. */
+INLINE vec means_load(const int16_t *p, const struct kvi_rotation *r, size_t i, some_lanes some)
+{
+	if (r->interleaved)
+		return v_load_some(p + 2 * i, some);
+	return v_low_high(v_load_i16_some(p + i, some),
+	                  v_shl(v_load_i16_some(p + r->pairs + i, some), 16));
+}
+
 INLINE void channels_store(uint32_t *ctx, const struct kvi_rotation *r, size_t i, some_lanes some,
                            const struct pair_channels *c)
 {
@@ -57,21 +66,17 @@ INLINE void channels_store(uint32_t *ctx, const struct kvi_rotation *r, size_t i
 	}
 }
 
-/* What pairs have in common in all heads: cosine, sine, angle classes of a and b. */
-struct pair_angles {
-	vec c, s, class_a, class_b;
+/* What pairs have in common in all heads: (cosine, -sine) and (sine, cosine) in halves of lanes,
+ * the angle class. */
+struct pair_turns {
+	vec a, b, angle_class;
 };
 
-INLINE struct pair_angles angles_of(const struct kvi_rotation *r, size_t i, some_lanes some)
+INLINE struct pair_turns turns_load(const struct kvi_rotation *r, size_t i, some_lanes some)
 {
-	struct pair_angles t;
-	vec angle = v_and(v_load_i16_some((const int16_t *)r->angle + i, some), SET(4095));
-	t.c = v_lookup_i16(r->cosines, angle);
-	t.s = v_lookup_i16(r->cosines, v_and(v_add(angle, SET(3072)), SET(4095)));
-	t.class_a = v_and(v_shr(angle, 5), SET(63));
-	/* 32 further, modulo 64 */
-	t.class_b = v_xor(t.class_a, SET(32));
-	return t;
+	vec turn = v_load_some(r->turn + i, some);
+	return (struct pair_turns){ v_negated_high(turn), v_exchanged(turn),
+		                    v_load_i16_some((const int16_t *)r->angle_class + i, some) };
 }
 
 /* v: 64 times the expectations of one channel, k: its classes. */
@@ -80,20 +85,16 @@ INLINE vec rotated(vec v, vec e, vec k, const struct kvi_rotation *r)
 	return contexts_of(scaled_bits(v_sar(v, 6), e), k, r->fmt);
 }
 
-INLINE struct pair_channels rotate(const struct pair_channels *mean, const struct pair_channels *k,
-                                   const struct pair_angles *t, const struct kvi_rotation *r)
+/* mean: a in the low halves, b in the high halves. */
+INLINE struct pair_channels rotate(vec mean, const struct pair_channels *k,
+                                   const struct pair_turns *t, const struct kvi_rotation *r)
 {
-	struct pair_channels out;
-	vec va = v_sub(v_mul(mean->a, t->c), v_mul(mean->b, t->s));
-	vec vb = v_add(v_mul(mean->b, t->c), v_mul(mean->a, t->s));
 	vec e = v_sub(v_sar(v_max(k->a, k->b), 2), SET(12));
-	vec row = clamp(v_sub(k->a, k->b), 32);
-	row = v_shl(v_add(row, SET(32)), 6);
-	vec sa = v_lookup_i8(r->scales, v_or(row, t->class_a));
-	vec sb = v_lookup_i8(r->scales, v_or(row, t->class_b));
-	out.a = rotated(va, e, v_add(k->b, sa), r);
-	out.b = rotated(vb, e, v_add(k->b, sb), r);
-	return out;
+	vec row = v_shl(v_add(clamp(v_sub(k->a, k->b), 32), SET(32)), 6);
+	vec scales = v_lookup_u16(r->scales, v_or(row, t->angle_class));
+	vec sa = v_sar(v_shl(scales, 24), 24), sb = v_sar(v_shl(scales, 16), 24);
+	return (struct pair_channels){ rotated(v_madd(mean, t->a), e, v_add(k->b, sa), r),
+		                       rotated(v_madd(mean, t->b), e, v_add(k->b, sb), r) };
 }
 
 static void rotated_contexts(uint32_t *ctx, const struct kvi_rotation *r)
@@ -102,12 +103,12 @@ static void rotated_contexts(uint32_t *ctx, const struct kvi_rotation *r)
 	size_t i = 0;
 	for (; i < LANES_DONE(r->pairs); i += WIDTH) {
 		some_lanes some = first_lanes(r->pairs - i);
-		struct pair_angles t = angles_of(r, i, some);
+		struct pair_turns t = turns_load(r, i, some);
 		for (size_t h = 0; h < heads; h++) {
 			size_t at = h * r->head_channels;
-			struct pair_channels mean = channels_load(r->mean + at, r, i, some);
+			vec mean = means_load(r->mean + at, r, i, some);
 			struct pair_channels k = channels_load(r->k + at, r, i, some);
-			struct pair_channels out = rotate(&mean, &k, &t, r);
+			struct pair_channels out = rotate(mean, &k, &t, r);
 			channels_store(ctx + at, r, i, some, &out);
 		}
 	}

@@ -50,10 +50,49 @@ void kvi_rotations_make(struct kvi_rotations *t, void *memory, const kvarc_rope 
 		}
 }
 
+static bool equal(const uint64_t *freq, const kvarc_rope *rope, const int32_t *at,
+                  const int32_t *positions, size_t n_tokens)
+{
+	return !memcmp(freq, rope->freq, rope->rotary / 2 * sizeof *freq) &&
+	       !memcmp(at, positions, n_tokens * sizeof *at);
+}
+
 bool kvi_rotations_equal(const struct kvi_rotations *t, const kvarc_rope *rope,
                          const int32_t *positions, size_t n_tokens)
 {
 	return t->pairs == rope->rotary / 2 && t->n_tokens == n_tokens &&
-	       !memcmp(t->freq, rope->freq, t->pairs * sizeof *t->freq) &&
-	       !memcmp(t->positions, positions, n_tokens * sizeof *positions);
+	       equal(t->freq, rope, t->positions, positions, n_tokens);
+}
+
+size_t kvi_token_turns_bytes(size_t pairs, size_t n_tokens)
+{
+	return pairs * sizeof(uint64_t) + n_tokens * sizeof(int32_t) +
+	       pairs * n_tokens * (sizeof(uint32_t) + sizeof(uint16_t));
+}
+
+void kvi_token_turns_make(struct kvi_token_turns *t, void *memory, const kvarc_rope *rope,
+                          const int32_t *positions, size_t n_tokens)
+{
+	t->pairs = rope->rotary / 2;
+	t->n_tokens = n_tokens;
+	t->freq = memory;
+	t->positions = (int32_t *)(void *)(t->freq + t->pairs);
+	t->turn = (uint32_t *)(void *)(t->positions + n_tokens);
+	t->angle_class = (uint16_t *)(void *)(t->turn + t->pairs * n_tokens);
+	memcpy(t->freq, rope->freq, t->pairs * sizeof *t->freq);
+	memcpy(t->positions, positions, n_tokens * sizeof *positions);
+	for (size_t i = 0, at = 0; i < n_tokens; i++)
+		for (size_t p = 0; p < t->pairs; p++, at++) {
+			const uint32_t angle = kvi_rotate_angle(rope->freq[p], positions[i]);
+			const uint16_t sine = (uint16_t)kvi_cos4096[(angle + 3072) & 4095];
+			t->turn[at] = (uint16_t)kvi_cos4096[angle] | (uint32_t)sine << 16;
+			t->angle_class[at] = kvi_angle_class(angle);
+		}
+}
+
+bool kvi_token_turns_equal(const struct kvi_token_turns *t, const kvarc_rope *rope,
+                           const int32_t *positions, size_t n_tokens)
+{
+	return t->pairs == rope->rotary / 2 && t->n_tokens == n_tokens &&
+	       equal(t->freq, rope, t->positions, positions, n_tokens);
 }

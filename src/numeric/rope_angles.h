@@ -40,6 +40,28 @@ struct kvi_rotations {
 	int16_t *turn;
 	uint8_t *angle_class;
 };
+/*
+ * The same rounded to 1/4096 of a turn (spec grid 2), by token and pair: cosines in the low halves
+ * and sines in the high halves, in 1/16384; angle classes.
+ */
+struct kvi_token_turns {
+	size_t pairs, n_tokens;
+	uint64_t *freq;
+	int32_t *positions;
+	uint32_t *turn;
+	uint16_t *angle_class;
+};
+/* Bytes of memory, 8-aligned, for kvi_token_turns_make. */
+KVI_SHARED size_t kvi_token_turns_bytes(size_t pairs, size_t n_tokens);
+/* Fills *t for n_tokens positions under a RoPE; buffer: kvi_token_turns_bytes, which t points
+ * into. */
+KVI_SHARED void kvi_token_turns_make(struct kvi_token_turns *t, void *buffer,
+                                     const kvarc_rope *rope, const int32_t *positions,
+                                     size_t n_tokens);
+/* Whether t is already what kvi_token_turns_make would make. */
+bool kvi_token_turns_equal(const struct kvi_token_turns *t, const kvarc_rope *rope,
+                           const int32_t *positions, size_t n_tokens);
+
 /* Bytes of memory, 64-aligned, for kvi_rotations_make. */
 KVI_SHARED size_t kvi_rotations_bytes(size_t pairs, size_t n_tokens);
 /* Fills *t for n_tokens positions under a RoPE; buffer: kvi_rotations_bytes, which t points

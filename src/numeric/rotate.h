@@ -42,13 +42,6 @@ static inline size_t kvi_rope_channel(const kvarc_rope *rope, size_t slot)
 	return slot & 1 ? b : a;
 }
 
-/* Angles of all pairs at a position. */
-static inline void kvi_rotate_angles(const kvarc_rope *rope, int32_t position, uint16_t *angle)
-{
-	for (uint32_t i = 0; i < rope->rotary / 2; i++)
-		angle[i] = (uint16_t)kvi_rotate_angle(rope->freq[i], position);
-}
-
 /* Bit pattern of mean * 2^(floor(k/4) - 4), exact. */
 uint32_t kvi_fixed_mean(int mean, int k);
 

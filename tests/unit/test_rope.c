@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "kernels/rans.h"
+#include "numeric/rope_angles.h"
 #include "numeric/rope_search.h"
 #include "numeric/rotate.h"
 
@@ -176,19 +177,25 @@ static void test_quarter_turns(void **state)
 	static const float b[4] = { -8, 16, 8, -16 };
 	(void)state;
 	for (int p = 0; p < 4; p++) {
-		uint16_t angle;
+		uint64_t memory[4];
 		uint32_t ctx[2], bits_a, bits_b;
+		struct kvi_token_turns turns;
+		uint16_t scales[KVI_SCALE_PAIRS] = { 0 };
 		struct kvi_rotation r = {
 			.fmt = &bf16,
 			.pairs = 1,
 			.interleaved = true,
-			.angle = &angle,
 			.mean = mean,
 			.k = k,
-			.cosines = kvi_cos4096,
-			.scales = kvi_rot_scale,
+			.scales = scales,
 		};
-		kvi_rotate_angles(&rope, p, &angle);
+		assert_true(kvi_token_turns_bytes(1, 1) <= sizeof memory);
+		kvi_token_turns_make(&turns, memory, &rope, (int32_t[]){ p }, 1);
+		r.turn = turns.turn;
+		r.angle_class = turns.angle_class;
+		for (size_t i = 0; i + 1 < KVI_SCALE_PAIRS; i++)
+			scales[i] = (uint16_t)((uint8_t)kvi_rot_scale[i] |
+			                       (uint8_t)kvi_rot_scale[i ^ 32] << 8);
 		kvi_kernels_get(KVARC_ISA_SCALAR)->rotated_contexts(ctx, &r);
 		memcpy(&bits_a, &a[p], sizeof bits_a);
 		memcpy(&bits_b, &b[p], sizeof bits_b);

@@ -66,36 +66,29 @@ static uint32_t *fixed(struct kvi_coder *c, const struct kvi_coder_job *job,
 	return channels;
 }
 
-void kvi_grid_rotate_row(const struct kvi_kernels *kernels, const struct kvi_grid_params *p,
+void kvi_grid_rotate_row(const struct kvi_coder *c, const struct kvi_grid_params *p,
                          const struct kvi_grid_format *fmt, const kvarc_rope *rope,
-                         int32_t position, uint16_t *angle, uint32_t *ctx)
+                         const struct kvi_token_turns *turns, size_t t, uint32_t *ctx)
 {
 	size_t n = p->common.head_channels, heads = p->common.heads, rest = n - rope->rotary;
 	const struct kvi_rotation r = {
 		.fmt = fmt,
 		.pairs = rope->rotary / 2,
 		.interleaved = rope->pairing == KVARC_ROPE_INTERLEAVED,
-		.angle = angle,
-		.cosines = kvi_cos4096,
-		.scales = kvi_rot_scale,
+		.turn = turns->turn + t * turns->pairs,
+		.angle_class = turns->angle_class + t * turns->pairs,
+		.scales = c->tables->scale_pairs,
 		.mean = p->mean,
 		.k = p->k,
 		.heads = heads,
 		.head_channels = n,
 	};
-	kvi_rotate_angles(rope, position, angle);
-	kernels->rotated_contexts(ctx, &r);
+	c->kernels->rotated_contexts(ctx, &r);
 	for (size_t h = 0; fmt->whole && h < heads; h++)
 		half_up(ctx + h * n, rope->rotary, fmt->mant_bits);
 	for (size_t h = 0; rest && h < heads; h++)
 		memcpy(ctx + h * n + rope->rotary, p->ctx + h * n + rope->rotary,
 		       rest * sizeof *ctx);
-}
-
-/* Entries of the buffer of a row: contexts of all channels and angles of pairs. */
-static size_t row_entries(const struct kvi_coder_job *job)
-{
-	return job->mask.C + (job->mask.C + 1) / 2;
 }
 
 /* Memory for contexts of all elements, token-major, and of `more` others, and for `rows` rows. */
@@ -106,8 +99,10 @@ static kvarc_ret open_rotating(struct kvi_coder *c, const struct kvi_coder_job *
 	if (!job->chunk->rope || !job->chunk->positions)
 		return KVARC_DATA;
 	x->ctx = kvi_scratch(c, KVI_SCRATCH_CONTEXT, (n + more) * sizeof *x->ctx);
-	x->rows = kvi_scratch(c, KVI_SCRATCH_CHANNELS, rows * row_entries(job) * sizeof *x->rows);
-	return x->ctx && x->rows ? KVARC_OK : kvi_alloc_error(c->alloc);
+	x->rows = kvi_scratch(c, KVI_SCRATCH_CHANNELS, rows * job->mask.C * sizeof *x->rows);
+	x->turns = kvi_coder_token_turns(c, job->chunk->rope, job->chunk->positions,
+	                                 job->chunk->n_tokens);
+	return x->ctx && x->rows && x->turns ? KVARC_OK : kvi_alloc_error(c->alloc);
 }
 
 static struct kvi_grid_contexts contexts_of(const struct kvi_coder *c,
@@ -119,7 +114,7 @@ static struct kvi_grid_contexts contexts_of(const struct kvi_coder *c,
 		.fmt = fmt,
 		.tables = &c->tables->grid,
 		.channels = job->mask.channels,
-		.kernels = c->kernels,
+		.coder = c,
 		.job = job,
 		.p = p,
 	};
@@ -149,17 +144,15 @@ void kvi_grid_contexts_fill(const struct kvi_grid_contexts *x, const struct kvi_
                             unsigned number)
 {
 	const struct kvi_mask *m = &x->job->mask;
-	const struct kvi_chunk *chunk = x->job->chunk;
 	if (!x->rows)
 		return; /* they are all there */
-	uint32_t *row = x->rows + number * row_entries(x->job);
-	uint16_t *angle = (uint16_t *)(void *)(row + m->C);
+	uint32_t *row = x->rows + number * m->C;
 	uint32_t *to = x->ctx + p->first * m->channels;
 	for (size_t t = kvi_mask_token(m, p->first), n = 0; n < p->rows; t++) {
 		if (kvi_bit(m->row_bits, t))
 			continue;
-		kvi_grid_rotate_row(x->kernels, x->p, x->fmt, chunk->rope, chunk->positions[t],
-		                    angle, m->channel_bits ? row : to);
+		kvi_grid_rotate_row(x->coder, x->p, x->fmt, x->job->chunk->rope, x->turns, t,
+		                    m->channel_bits ? row : to);
 		if (m->channel_bits)
 			kvi_mask_channels(m, sizeof *row, row, to);
 		to += m->channels;

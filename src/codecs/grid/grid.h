@@ -45,9 +45,10 @@ struct kvi_grid_contexts {
 	size_t ring;     /* entries of a buffer */
 	struct kvi_rings of;
 	/* Without rings: what kvi_grid_contexts_fill needs; rows NULL: they are all there. */
-	const struct kvi_kernels *kernels;
+	const struct kvi_coder *coder;
 	const struct kvi_coder_job *job;
 	const struct kvi_grid_params *p;
+	const struct kvi_token_turns *turns;
 	uint32_t *rows; /* a buffer for each stream that a chunk can have */
 };
 /* fmt: that of the dtype. Contexts are there once kvi_grid_contexts_cut and, of each part,
@@ -80,11 +81,11 @@ kvarc_ret kvi_grid_token_job(struct kvi_coder *c, const struct kvi_coder_job *jo
                              const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
                              struct kvi_grid_job *g);
 
-/* Contexts of all channels of one token under a rope; angle: a buffer for the angles of its
- * pairs. */
-void kvi_grid_rotate_row(const struct kvi_kernels *kernels, const struct kvi_grid_params *p,
+/* Contexts of all channels of token t of those that have turns under a rope; c: its kernels and
+ * tables are read. */
+void kvi_grid_rotate_row(const struct kvi_coder *c, const struct kvi_grid_params *p,
                          const struct kvi_grid_format *fmt, const kvarc_rope *rope,
-                         int32_t position, uint16_t *angle, uint32_t *ctx);
+                         const struct kvi_token_turns *turns, size_t t, uint32_t *ctx);
 /* Contexts of all channels without rotation. */
 void kvi_grid_fixed_contexts(const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
                              uint32_t *ctx);

@@ -23,8 +23,10 @@ struct fit {
 	size_t rows, C, step;
 	float *v;
 	double *mean, *var;
-	/* cosines and sines of the pairs of a rope at one position */
+	/* cosines and sines of the pairs of a rope at one position, converted from those of the
+	 * tokens */
 	float *turn;
+	const struct kvi_token_turns *turns;
 };
 
 /*
@@ -50,16 +52,16 @@ static void unrotate_halves(size_t n, const float *cosine, const float *sine, fl
 	}
 }
 
-/* Removes RoPE from the pairs of one token. */
-static void unrotate_row(const struct fit *f, const kvarc_rope *rope, int32_t position,
+/* Removes RoPE from the pairs of token t. */
+static void unrotate_row(const struct fit *f, const kvarc_rope *rope, size_t t,
                          size_t head_channels, float *v)
 {
 	size_t pairs = rope->rotary / 2;
+	const uint32_t *turn = f->turns->turn + t * pairs;
 	float *cosine = f->turn, *sine = f->turn + pairs;
 	for (size_t i = 0; i < pairs; i++) {
-		uint32_t angle = kvi_rotate_angle(rope->freq[i], position);
-		cosine[i] = (float)kvi_cos4096[angle] * (1 / 16384.0f);
-		sine[i] = (float)kvi_cos4096[(angle + 3072) & 4095] * (1 / 16384.0f);
+		cosine[i] = (float)(int16_t)turn[i] * (1 / 16384.0f);
+		sine[i] = (float)(int16_t)(turn[i] >> 16) * (1 / 16384.0f);
 	}
 	bool half = rope->pairing == KVARC_ROPE_HALF;
 	size_t step = half ? 1 : 2, other = half ? pairs : 1;
@@ -261,7 +263,7 @@ static void load(struct fit *f, const struct kvi_coder_job *job, const kvarc_rop
 		for (size_t i = width; i < f->C; i++)
 			v[i] = 0;
 		if (rope)
-			unrotate_row(f, rope, chunk->positions[t], chunk->head_channels, v);
+			unrotate_row(f, rope, t, chunk->head_channels, v);
 	}
 }
 
@@ -292,6 +294,8 @@ static kvarc_ret fit_params(struct kvi_coder *c, uint8_t codec, const struct kvi
 	heads = heads < 1 ? 1 : heads > chunk->heads ? chunk->heads : heads;
 	size_t C = (heads * n + BLOCK - 1) / BLOCK * BLOCK;
 	struct fit f = { .C = C, .step = step };
+	if (rope && !(f.turns = kvi_coder_token_turns(c, rope, chunk->positions, chunk->n_tokens)))
+		return kvi_alloc_error(c->alloc);
 	double *d = kvi_scratch(c, KVI_SCRATCH_FIT,
 	                        2 * C * sizeof *d + (rows + 1) * C * sizeof(float));
 	struct kvi_grid_params *p = d ? kvi_grid_params_new(c->alloc, codec, chunk) : NULL;
@@ -321,16 +325,18 @@ static kvarc_ret rate(struct kvi_coder *c, const struct kvi_coder_job *job,
 {
 	const struct kvi_chunk *chunk = job->chunk;
 	size_t C = job->mask.C;
-	uint32_t *row = kvi_scratch(c, KVI_SCRATCH_CHANNELS, C * 6);
-	if (!row)
+	uint32_t *row = kvi_scratch(c, KVI_SCRATCH_CHANNELS, C * sizeof *row);
+	const struct kvi_token_turns *turns = NULL;
+	if (p->common.rotates)
+		turns = kvi_coder_token_turns(c, chunk->rope, chunk->positions, chunk->n_tokens);
+	if (!row || (p->common.rotates && !turns))
 		return kvi_alloc_error(c->alloc);
 	*sum = 0;
 	for (size_t t = 0; t < job->mask.T; t += step) {
 		const uint32_t *ctx = p->ctx;
-		if (p->common.rotates) {
-			kvi_grid_rotate_row(c->kernels, p, &kvi_float_format(p->common.dtype)->grid,
-			                    chunk->rope, chunk->positions[t],
-			                    (uint16_t *)(void *)(row + C), row);
+		if (turns) {
+			kvi_grid_rotate_row(c, p, &kvi_float_format(p->common.dtype)->grid,
+			                    chunk->rope, turns, t, row);
 			ctx = row;
 		}
 		for (size_t i = 0; i < C; i++)

@@ -99,7 +99,7 @@ static kvarc_ret make_contexts(struct kvi_coder *c, const struct kvi_coder_job *
 		.tables = &c->tables->grid,
 		.channels = s->channels,
 		.ctx = kvi_scratch(c, KVI_SCRATCH_CONTEXT, n * sizeof *x->ctx),
-		.kernels = c->kernels,
+		.coder = c,
 		.job = job,
 	};
 	if (!mu || !x->ctx)
