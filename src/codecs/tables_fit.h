@@ -7,6 +7,7 @@
 
 /* counts[channel][symbol] to frequencies and the table of each channel. */
 struct kvi_tables_fit {
+	const struct kvi_kernels *kernels;
 	const uint16_t *cost; /* of kvi_coder_tables */
 	size_t channels;
 	unsigned symbols; /* without the escape, which is symbol `symbols` */

@@ -67,10 +67,10 @@ ROWS(slot_rows, dot_madd, )
 ROWS(slot_rows_vnni, _mm512_dpwssd_epi32, __attribute__((target("avx512vnni"))))
 #endif
 
-#define KERNELS                                                                       \
-	BODY_KERNELS, KVI_MOVES(kvi_avx2), .name = "avx512", .isa = KVARC_ISA_AVX512, \
-					   .grid_decode2 = grid_decode2,              \
-					   .grid_encode2 = grid_encode2
+#define KERNELS                                                                          \
+	BODY_KERNELS, KVI_MOVES(kvi_avx2), KVI_FITS(kvi_avx2),                           \
+		.name = "avx512", .isa = KVARC_ISA_AVX512, .grid_decode2 = grid_decode2, \
+		.grid_encode2 = grid_encode2
 #define SEARCH                                                                        \
 	.exp_searched = KVI_AVX512_EXP_SEARCHED, .exp_encode = kvi_avx512_exp_encode, \
 	.exp_decode = kvi_avx512_exp_decode

@@ -65,6 +65,7 @@ const struct kvi_kernels kvi_kernels_neon = {
 	.isa = KVARC_ISA_NEON,
 	BODY_KERNELS,
 	KVI_MOVES(kvi_scalar),
+	KVI_FITS(kvi_scalar),
 	.exp_encode = exp_encode,
 	.exp_decode = exp_decode,
 	.slot_rows = slot_rows,

@@ -3,6 +3,9 @@ libkvi_la_SOURCES += \
 	src/kernels/context.c \
 	src/kernels/escapes.h \
 	src/kernels/feed.h \
+	src/kernels/fits.h \
+	src/kernels/fits_body.h \
+	src/kernels/fits_scalar.c \
 	src/kernels/grid_numbers.h \
 	src/kernels/grid_scalar.c \
 	src/kernels/kernel_sets.c \
@@ -33,6 +36,7 @@ kernel_bodies = \
 if SIMD_AVX2
 noinst_LTLIBRARIES += libkvi_avx2.la
 libkvi_avx2_la_SOURCES = $(kernel_bodies) \
+	src/kernels/fits_avx2.c \
 	src/kernels/kernels_avx2.c \
 	src/kernels/moves_avx2.c \
 	src/kernels/ops_avx2.h

@@ -166,6 +166,8 @@ struct kvi_rotation {
 struct kvi_rows; /* slots.h */
 struct kvi_slot_block;
 struct kvi_slot_job;
+struct kvi_near; /* fits.h */
+struct kvi_near_sums;
 
 /*
  * The kernels of a set of instructions: pure functions for any thread, whose memory is all the
@@ -237,6 +239,32 @@ struct kvi_kernels {
 	 * rows = 32 (or T' % 32) tokens; the inverse has rows and cols exchanged. */
 	void (*transpose8)(uint8_t *dst, const uint8_t *src, size_t rows, size_t cols);
 	void (*transpose16)(uint16_t *dst, const uint16_t *src, size_t rows, size_t cols);
+	/* Fits (fits.h), of matrices of channels or rows x channels, the same numbers in all sets.
+	 * top[c]: the largest exponent field of a channel that is not above `last`, or 0. */
+	void (*exp_tops)(const uint8_t *fields, size_t rows, size_t channels, uint8_t last,
+	                 uint8_t *top);
+	/* counts[c * KVI_FIT_STRIDE + d]: how many fields of at most 256 rows, every other one of
+	 * KVI_FIT_ROWS or more, are d below the channel's top. The entry of KVI_FIT_DISTANCES means
+	 * nothing. */
+	void (*exp_counts)(const uint8_t *fields, size_t rows, size_t channels, const uint8_t *top,
+	                   uint16_t *counts);
+	/* Adds the counts of each channel to the sums of its table. stride: entries of a channel
+	 * and of a table, a multiple of 32. */
+	void (*tables_add)(const uint16_t *counts, size_t channels, size_t stride,
+	                   const uint8_t *table, uint32_t *sum);
+	/* Moves channels to the best of their table and its two neighbours; cost: what they take
+	 * there, in 1/256 bit. lengths: of the symbols by table. Counts of a channel: 256 together
+	 * at most. */
+	void (*tables_choose)(const uint16_t *counts, size_t channels, size_t stride,
+	                      const uint16_t *lengths, unsigned n_tables, uint8_t *table,
+	                      uint32_t *cost);
+	/* Sorts the KVI_FIT_SAMPLE finite values of each of KVI_FIT_FLOATS channels, which are side
+	 * by side. */
+	void (*sort_floats)(float *v);
+	/* Of KVI_FIT_FLOATS channels of a matrix of rows with `row` channels; what is not a number
+	 * does not count. */
+	void (*near_sums)(const float *v, size_t rows, size_t row, const struct kvi_near *x,
+	                  struct kvi_near_sums *to);
 	/* The linear codec's dot products and slots (slots.h). slot: false when the words of
 	 * the reader's stream do not suffice. */
 	void (*slot_rows)(const struct kvi_rows *r);

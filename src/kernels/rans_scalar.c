@@ -228,6 +228,7 @@ const struct kvi_kernels kvi_kernels_scalar = {
 	.grid_price = kvi_scalar_grid_price,
 	.rotated_contexts = rotated_contexts,
 	KVI_MOVES(kvi_scalar),
+	KVI_FITS(kvi_scalar),
 	.slot_rows = kvi_scalar_slot_rows,
 	.slot = kvi_scalar_slot,
 };

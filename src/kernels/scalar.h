@@ -176,12 +176,31 @@ void kvi_scalar_f16_merge(uint16_t *x, const uint8_t *e, const uint8_t *const pl
 /* kvi_kernels.transpose8 and transpose16. */
 void kvi_scalar_transpose8(uint8_t *dst, const uint8_t *src, size_t rows, size_t cols);
 void kvi_scalar_transpose16(uint16_t *dst, const uint16_t *src, size_t rows, size_t cols);
+/* kvi_kernels.exp_tops, exp_counts, tables_add, tables_choose, sort_floats and near_sums. */
+void kvi_scalar_exp_tops(const uint8_t *fields, size_t rows, size_t channels, uint8_t last,
+                         uint8_t *top);
+void kvi_scalar_exp_counts(const uint8_t *fields, size_t rows, size_t channels, const uint8_t *top,
+                           uint16_t *counts);
+void kvi_scalar_tables_add(const uint16_t *counts, size_t channels, size_t stride,
+                           const uint8_t *table, uint32_t *sum);
+void kvi_scalar_tables_choose(const uint16_t *counts, size_t channels, size_t stride,
+                              const uint16_t *lengths, unsigned n_tables, uint8_t *table,
+                              uint32_t *cost);
+void kvi_scalar_sort_floats(float *v);
+void kvi_scalar_near_sums(const float *v, size_t rows, size_t row, const struct kvi_near *x,
+                          struct kvi_near_sums *to);
 
 /* The members of struct kvi_kernels for moves, of functions with a prefix. */
 #define KVI_MOVES(prefix)                                                     \
 	.bf16_split = prefix##_bf16_split, .bf16_merge = prefix##_bf16_merge, \
 	.f16_split = prefix##_f16_split, .f16_merge = prefix##_f16_merge,     \
 	.transpose8 = prefix##_transpose8, .transpose16 = prefix##_transpose16
+
+/* The same for fits. */
+#define KVI_FITS(prefix)                                                            \
+	.exp_tops = prefix##_exp_tops, .exp_counts = prefix##_exp_counts,           \
+	.tables_add = prefix##_tables_add, .tables_choose = prefix##_tables_choose, \
+	.sort_floats = prefix##_sort_floats, .near_sums = prefix##_near_sums
 
 #if defined(KVI_AVX2)
 extern const struct kvi_kernels kvi_kernels_avx2;
@@ -196,6 +215,19 @@ void kvi_avx2_f16_merge(uint16_t *x, const uint8_t *e, const uint8_t *const plan
 /* kvi_kernels.transpose8 and transpose16. */
 void kvi_avx2_transpose8(uint8_t *dst, const uint8_t *src, size_t rows, size_t cols);
 void kvi_avx2_transpose16(uint16_t *dst, const uint16_t *src, size_t rows, size_t cols);
+/* kvi_kernels.exp_tops, exp_counts, tables_add, tables_choose, sort_floats and near_sums. */
+void kvi_avx2_exp_tops(const uint8_t *fields, size_t rows, size_t channels, uint8_t last,
+                       uint8_t *top);
+void kvi_avx2_exp_counts(const uint8_t *fields, size_t rows, size_t channels, const uint8_t *top,
+                         uint16_t *counts);
+void kvi_avx2_tables_add(const uint16_t *counts, size_t channels, size_t stride,
+                         const uint8_t *table, uint32_t *sum);
+void kvi_avx2_tables_choose(const uint16_t *counts, size_t channels, size_t stride,
+                            const uint16_t *lengths, unsigned n_tables, uint8_t *table,
+                            uint32_t *cost);
+void kvi_avx2_sort_floats(float *v);
+void kvi_avx2_near_sums(const float *v, size_t rows, size_t row, const struct kvi_near *x,
+                        struct kvi_near_sums *to);
 #endif
 #if defined(KVI_AVX512)
 extern const struct kvi_kernels kvi_kernels_avx512;

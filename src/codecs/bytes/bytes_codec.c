@@ -35,6 +35,7 @@ static kvarc_ret fit(struct kvi_coder *c, const struct kvi_coder_job *job, struc
 		for (size_t i = 0; i < C; i++)
 			counts[i * VALUES + *packed++]++;
 	struct kvi_tables_fit f = {
+		.kernels = c->kernels,
 		.cost = c->tables->cost,
 		.channels = C,
 		.symbols = VALUES,

@@ -7,9 +7,10 @@
  */
 #include "grid.h"
 
+#include "kernels/fits.h"
 #include "numeric/rotate.h"
 
-enum { SAMPLE = 16, K_MIN = -400, K_MAX = 400, PASSES = 2, BLOCK = 4 };
+enum { SAMPLE = KVI_FIT_SAMPLE, K_MIN = -400, K_MAX = 400, PASSES = 2, BLOCK = KVI_FIT_FLOATS };
 /* Values farther from the mean than this many sigma do not count; the second
  * pass knows sigma better. */
 static const float clip[PASSES] = { 8, 6 };
@@ -19,6 +20,7 @@ static const float clip[PASSES] = { 8, 6 };
  * and variance of their channels.
  */
 struct fit {
+	const struct kvi_kernels *kernels;
 	size_t first_head, heads;
 	size_t rows, C, step;
 	float *v;
@@ -34,7 +36,6 @@ struct fit {
  * on every machine, which compilers turn into whatever vectors it has.
  */
 typedef float lanes __attribute__((vector_size(BLOCK * sizeof(float))));
-typedef int32_t masks __attribute__((vector_size(BLOCK * sizeof(float))));
 
 /* Removes RoPE from n pairs (a[i], b[i]), BLOCK at a time. */
 static void unrotate_halves(size_t n, const float *cosine, const float *sine, float *a, float *b)
@@ -102,38 +103,18 @@ static double power(int e)
 	return v;
 }
 
-/* Sorts SAMPLE values of BLOCK channels each: Batcher's merge exchange. */
-static void sort(lanes *v)
-{
-	for (size_t p = SAMPLE / 2; p > 0; p /= 2) {
-		size_t q = SAMPLE / 2, r = 0, d = p;
-		for (;; d = q - p, q /= 2, r = p) {
-			for (size_t i = 0; i + d < SAMPLE; i++) {
-				if ((i & p) != r)
-					continue;
-				masks x = (masks)v[i], y = (masks)v[i + d];
-				masks more = v[i] > v[i + d];
-				masks swap = (x ^ y) & more;
-				v[i] = (lanes)(x ^ swap);
-				v[i + d] = (lanes)(y ^ swap);
-			}
-			if (q == p)
-				break;
-		}
-	}
-}
-
 /* A first mean and variance that outliers do not move: median and quartiles
  * of a sample. */
 static void start_block(struct fit *f, size_t at)
 {
-	lanes s[SAMPLE], zero = { 0 };
+	float s[SAMPLE][BLOCK];
 	for (size_t i = 0; i < SAMPLE; i++) {
-		memcpy(&s[i], f->v + i * f->rows / SAMPLE * f->C + at, sizeof s[i]);
-		/* what is not finite counts as 0 */
-		s[i] = (lanes)((masks)s[i] & (s[i] - s[i] == zero));
+		const float *v = f->v + i * f->rows / SAMPLE * f->C + at;
+		for (size_t k = 0; k < BLOCK; k++)
+			/* what is not finite counts as 0 */
+			s[i][k] = v[k] - v[k] == 0 ? v[k] : 0;
 	}
-	sort(s);
+	f->kernels->sort_floats(s[0]);
 	for (size_t i = 0; i < BLOCK; i++) {
 		double lo = s[SAMPLE / 4][i], hi = s[SAMPLE * 3 / 4][i];
 		double scale = (hi - lo) * 0.7413;
@@ -155,31 +136,23 @@ static float unit(double var)
 /* Mean and variance of BLOCK channels from the values near the mean. */
 static void refine_block(struct fit *f, size_t at, float clip_at)
 {
-	lanes n = { 0 }, s1 = { 0 }, s2 = { 0 }, mean, scale, limit, one;
+	struct kvi_near x;
+	struct kvi_near_sums sum;
 	for (size_t i = 0; i < BLOCK; i++) {
-		mean[i] = (float)f->mean[at + i];
-		scale[i] = unit(f->var[at + i]);
-		limit[i] = (float)(f->var[at + i] * scale[i] * scale[i]) * clip_at * clip_at;
-		one[i] = 1;
+		const float scale = unit(f->var[at + i]);
+		x.mean[i] = (float)f->mean[at + i];
+		x.scale[i] = scale;
+		x.limit[i] = (float)(f->var[at + i] * scale * scale) * clip_at * clip_at;
 	}
-	const float *v = f->v + at;
-	for (size_t t = 0; t < f->rows; t++, v += f->C) {
-		lanes x;
-		memcpy(&x, v, sizeof x);
-		lanes d = (x - mean) * scale, d2 = d * d;
-		/* no bit is set for what is not a number, too */
-		masks in = d2 <= limit;
-		n += (lanes)((masks)one & in);
-		s1 += (lanes)((masks)d & in);
-		s2 += (lanes)((masks)d2 & in);
-	}
+	f->kernels->near_sums(f->v + at, f->rows, f->C, &x, &sum);
 	for (size_t i = 0; i < BLOCK; i++) {
-		if (n[i] < 1)
+		if (sum.n[i] < 1)
 			continue;
-		double m = (double)s1[i] / n[i];
-		double var = (s2[i] - m * s1[i]) / (n[i] > 1 ? n[i] - 1 : n[i]);
-		f->mean[at + i] = mean[i] + m / scale[i];
-		f->var[at + i] = var > 0 ? var / scale[i] / scale[i] : 0;
+		double m = (double)sum.s1[i] / sum.n[i];
+		const double var = (sum.s2[i] - m * sum.s1[i]) /
+		                   (sum.n[i] > 1 ? sum.n[i] - 1 : sum.n[i]);
+		f->mean[at + i] = x.mean[i] + m / x.scale[i];
+		f->var[at + i] = var > 0 ? var / x.scale[i] / x.scale[i] : 0;
 	}
 }
 
@@ -293,7 +266,7 @@ static kvarc_ret fit_params(struct kvi_coder *c, uint8_t codec, const struct kvi
 	size_t n = chunk->head_channels, heads = FLOATS / (rows * n);
 	heads = heads < 1 ? 1 : heads > chunk->heads ? chunk->heads : heads;
 	size_t C = (heads * n + BLOCK - 1) / BLOCK * BLOCK;
-	struct fit f = { .C = C, .step = step };
+	struct fit f = { .kernels = c->kernels, .C = C, .step = step };
 	if (rope && !(f.turns = kvi_coder_token_turns(c, rope, chunk->positions, chunk->n_tokens)))
 		return kvi_alloc_error(c->alloc);
 	double *d = kvi_scratch(c, KVI_SCRATCH_FIT,

@@ -115,7 +115,8 @@ static void fit_stage(struct kvi_coder *c, struct means *m, int8_t *book, uint16
 			m->x[i * m->dim + d] = m->x[i * m->dim + d] -
 			                       m->centre[(size_t)m->nearest[i] * m->dim + d];
 	}
-	struct kvi_tables_fit f = { .cost = c->tables->cost,
+	struct kvi_tables_fit f = { .kernels = c->kernels,
+		                    .cost = c->tables->cost,
 		                    .channels = 1,
 		                    .symbols = KVI_VQ_ENTRIES,
 		                    .stride = KVI_VQ_ENTRIES,
