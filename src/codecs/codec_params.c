@@ -49,9 +49,10 @@ uint64_t kvi_params_rate(size_t bytes, size_t elements)
 
 bool kvi_params_drifted(const struct kvi_params *p, size_t bytes, size_t elements)
 {
-	/* Of what it has to save: a fit takes as long as encoding, and the chunk is encoded again. */
-	enum { WORTH = 256 };
-	const uint64_t least = p->expected / WORTH + kvi_params_rate(p->refit_bytes, elements);
+	/* What they have to save: a fit takes as long as encoding, and the chunk is encoded again.
+	 * Level 0 is the one for speed. */
+	const unsigned worth = p->codec == KVI_CODEC_EXPONENT ? 128 : 256;
+	const uint64_t least = p->expected / worth + kvi_params_rate(p->refit_bytes, elements);
 	return !p->expected || kvi_params_rate(bytes, elements) > p->expected + least;
 }
 
