@@ -8,6 +8,7 @@
 #include "config.h"
 
 #include "check_slots.h"
+#include "kernels/fits.h"
 #include "kernels/slots.h"
 #include "rans_cases.h"
 
@@ -509,6 +510,85 @@ static void check_rotation(const struct kvi_kernels *ref, const struct kvi_kerne
 	free(b);
 }
 
+/* Tops and counts of exponents, and what tables make of them. */
+static void check_exponent_fits(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
+                                unsigned round)
+{
+	enum { STRIDE = KVI_FIT_STRIDE, TABLES = 5 };
+	const size_t rows = 1 + rng_below(256), channels = 1 + rng_below(200), n = rows * channels;
+	uint8_t *fields = must_alloc(n, 1), *top = must_alloc(2 * channels, 1);
+	uint8_t *table = must_alloc(2 * channels, 1);
+	uint16_t *counts = must_alloc(2 * channels * STRIDE, 2), lengths[TABLES * STRIDE];
+	uint32_t *cost = must_alloc(2 * channels, 4), sum[2][TABLES * STRIDE] = { { 0 } };
+	const unsigned wide = rng_below(2) ? 256 : 40;
+	for (size_t i = 0; i < n; i++)
+		fields[i] = (uint8_t)rng_below(wide);
+	for (size_t i = 0; i < TABLES * STRIDE; i++)
+		lengths[i] = (uint16_t)rng_below(5632);
+	const struct kvi_kernels *const set[2] = { ref, fast };
+	for (size_t c = 0; c < channels; c++)
+		table[c] = table[channels + c] = (uint8_t)rng_below(TABLES);
+	for (int k = 0; k < 2; k++) {
+		uint16_t *of = counts + k * channels * STRIDE;
+		set[k]->exp_tops(fields, rows, channels, 254, top + k * channels);
+		set[k]->exp_counts(fields, rows, channels, top + k * channels, of);
+		for (size_t c = 0; c < channels; c++)
+			of[c * STRIDE + KVI_FIT_DISTANCES] = 0;
+		set[k]->tables_choose(of, channels, STRIDE, lengths, TABLES, table + k * channels,
+		                      cost + k * channels);
+		set[k]->tables_add(of, channels, STRIDE, table + k * channels, sum[k]);
+	}
+	check(!memcmp(top, top + channels, channels), fast->name, "exp_tops", round);
+	check(!memcmp(counts, counts + channels * STRIDE, 2 * channels * STRIDE), fast->name,
+	      "exp_counts", round);
+	check(!memcmp(table, table + channels, channels) &&
+	              !memcmp(cost, cost + channels, 4 * channels),
+	      fast->name, "tables_choose", round);
+	check(!memcmp(sum[0], sum[1], sizeof sum[0]), fast->name, "tables_add", round);
+	free(fields);
+	free(top);
+	free(table);
+	free(counts);
+	free(cost);
+}
+
+/* Floats of all kinds, a few of them not numbers. */
+static float random_float(void)
+{
+	const uint32_t kind = rng_below(50);
+	const float v = ((float)rng_below(1 << 24) - (1 << 23)) * 0x1p-20f;
+	return kind == 0 ? NAN : kind == 1 ? INFINITY : kind == 2 ? v * 0x1p120f : v;
+}
+
+static void check_float_fits(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
+                             unsigned round)
+{
+	enum { FLOATS = KVI_FIT_FLOATS, SAMPLE = KVI_FIT_SAMPLE };
+	const size_t rows = rng_below(80), row = FLOATS + rng_below(40);
+	float *v = must_alloc((rows + 1) * row, sizeof *v), sorted[2][SAMPLE * FLOATS];
+	struct kvi_near_sums sums[2];
+	struct kvi_near x;
+	for (size_t i = 0; i < rows * row; i++)
+		v[i] = random_float();
+	for (int i = 0; i < FLOATS; i++) {
+		x.mean[i] = (float)rng_below(8) - 4;
+		x.scale[i] = 1.0f / (float)(1 + rng_below(8));
+		x.limit[i] = (float)rng_below(64);
+	}
+	for (int i = 0; i < SAMPLE * FLOATS; i++)
+		sorted[0][i] = sorted[1][i] = (float)rng_below(32) - 16;
+	ref->near_sums(v, rows, row, &x, &sums[0]);
+	fast->near_sums(v, rows, row, &x, &sums[1]);
+	check(!memcmp(&sums[0], &sums[1], sizeof sums[0]), fast->name, "near_sums", round);
+	ref->sort_floats(sorted[0]);
+	fast->sort_floats(sorted[1]);
+	int in_order = !memcmp(sorted[0], sorted[1], sizeof sorted[0]);
+	for (int i = FLOATS; i < SAMPLE * FLOATS; i++)
+		in_order = in_order && sorted[0][i - FLOATS] <= sorted[0][i];
+	check(in_order, fast->name, "sort_floats", round);
+	free(v);
+}
+
 static void check_set(const struct kvi_kernels *fast, unsigned rounds)
 {
 	const struct kvi_kernels *ref = kvi_kernels_get(KVARC_ISA_SCALAR);
@@ -531,6 +611,8 @@ static void check_set(const struct kvi_kernels *fast, unsigned rounds)
 			check_sym(ref, fast, &bytes, j);
 			check_moves(ref, fast, j);
 			check_rotation(ref, fast, j);
+			check_exponent_fits(ref, fast, j);
+			check_float_fits(ref, fast, j);
 			const char *slots = check_slots(ref, fast, j & 1 ? &model : &grid);
 			check(!slots, fast->name, slots, j);
 		}

@@ -5,7 +5,7 @@ kv pack -o a.kva "$SLOT"
 size=$(wc -c < a.kva)
 head -c $((size - 1)) a.kva > b.kva
 head -c $((size / 2)) a.kva > c.kva
-head -c 1000 a.kva > d.kva
+head -c 1200 a.kva > d.kva
 for f in b c d; do
 	kv test $f.kva 2>&1 | hide_offsets >&2
 	kv unpack -o out $f.kva 2>&1 | hide_offsets >&2
