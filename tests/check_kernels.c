@@ -311,19 +311,21 @@ static void check_exp_encode2(const struct kvi_kernels *ref, const struct kvi_ke
 	}
 }
 
-/* Two streams in one call, each of them good or not, against one by one. */
-static void check_exp2(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
-                       const struct kvi_tables *tables, unsigned round)
+/* Two or four streams in one call, each of them good or not, against one by one. */
+static void check_exp_many(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
+                           const struct kvi_tables *tables, int n_streams, unsigned round)
 {
-	struct byte_case c[2];
-	struct coded a[2];
-	struct kvi_exp_job job[2];
-	uint8_t *words[2], *x[2], *y[2], *z[2];
-	bool ok[2], expected[2];
-	struct exp_to to[2];
-	struct exp_forms forms[2];
-	void *out[2];
-	for (int i = 0; i < 2; i++) {
+	struct byte_case c[4];
+	struct coded a[4];
+	struct kvi_exp_job job[4];
+	uint8_t *words[4], *x[4], *y[4], *z[4];
+	bool ok[4], expected[4];
+	struct exp_to to[4];
+	struct exp_forms forms[4];
+	void *out[4];
+	const struct kvi_exp_job *jobs[4];
+	const struct kvi_stream *streams[4];
+	for (int i = 0; i < n_streams; i++) {
 		struct kvi_steps steps = random_steps();
 		byte_case_new(&c[i], steps, random_ring(&steps), rng_below(4) == 0,
 		              (int)rng_below(4) * 4, tables);
@@ -342,16 +344,16 @@ static void check_exp2(const struct kvi_kernels *ref, const struct kvi_kernels *
 		exp_decode(fast, &job[i], &a[i].stream, x[i], c[i].n, round);
 		out[i] = exp_to_new(&to[i], &job[i], fast, y[i], c[i].n);
 		exp_forms_new(&forms[i], fast, &job[i]);
+		jobs[i] = &job[i];
+		streams[i] = &a[i].stream;
 	}
-	fast->exp_decode2((const struct kvi_exp_job *const[]){ job, job + 1 },
-	                  (const struct kvi_stream *const[]){ &a[0].stream, &a[1].stream }, out,
-	                  ok);
-	for (int i = 0; i < 2; i++) {
+	(n_streams == 2 ? fast->exp_decode2 : fast->exp_decode4)(jobs, streams, out, ok);
+	for (int i = 0; i < n_streams; i++) {
 		exp_to_end(&to[i], fast, ok[i], round);
 		exp_forms_free(&forms[i]);
 		check(ok[i] == expected[i] && (!ok[i] || memcmp(y[i], z[i], c[i].n) == 0) &&
 		              memcmp(y[i], x[i], c[i].n) == 0,
-		      fast->name, "exp_decode2", round);
+		      fast->name, n_streams == 2 ? "exp_decode2" : "exp_decode4", round);
 		free(words[i]);
 		free(x[i]);
 		free(y[i]);
@@ -605,7 +607,9 @@ static void check_set(const struct kvi_kernels *fast, unsigned rounds)
 				check_grid_encode2(ref, fast, j & 1 ? &model : &grid, j);
 			check_exp(ref, fast, &exps, j);
 			if (fast->exp_decode2)
-				check_exp2(ref, fast, &exps, j);
+				check_exp_many(ref, fast, &exps, 2, j);
+			if (fast->exp_decode4)
+				check_exp_many(ref, fast, &exps, 4, j);
 			if (fast->exp_encode2)
 				check_exp_encode2(ref, fast, &exps, j);
 			check_sym(ref, fast, &bytes, j);

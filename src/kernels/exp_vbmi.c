@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * exp_vbmi.c - two streams of exponents at once (spec exponent) with AVX-512 VBMI and VBMI2
+ * exp_vbmi.c - two or four streams of exponents at once (spec exponent) with AVX-512 VBMI and VBMI2
  *
  * The 32 states of a step are two vectors, low and high halves, lane i in word i: renormalisation
  * is one expansion. The symbol of a slot is found without memory and without a search: a window of
@@ -18,6 +18,8 @@
 #if defined(KVI_AVX512VNNI)
 
 #define UNROLLED _Pragma("GCC unroll 8") for
+/* All of n streams whose steps are taken part by part, n a constant. */
+#define OF_ALL KVI_UNROLL(4) for (unsigned i = 0; i < n; i++)
 
 enum {
 	BOUNDS = 3,
@@ -27,7 +29,8 @@ enum {
 	TAIL = 32,     /* slots whose symbols are known */
 	HELD = 128,    /* symbols of all tables that have numbers; 64 of each half of the tables */
 	NARROW = 4,    /* up to this number of tables all symbols have numbers */
-	ESCAPE = KVI_EXP_SYMBOLS - 1
+	ESCAPE = KVI_EXP_SYMBOLS - 1,
+	MOST = 4 /* streams at once */
 };
 
 /* Tables in registers. A symbol's number is first[table] + symbol. */
@@ -292,33 +295,42 @@ INLINE void vbmi_advance(struct vbmi_run *r)
 	}
 }
 
-/* A step of both streams, part by part: a processor looks for work less than a step ahead. Copies
- * of what rare calls change keep the rest in registers. */
-INLINE void VBMI vbmi_step(struct vbmi_run r[2], const struct windows *x,
+/* A step of n streams, part by part: a processor looks for work less than a step ahead. Copies of
+ * what rare calls change keep the rest in registers. */
+INLINE void VBMI vbmi_step(struct vbmi_run *r, const unsigned n, const struct windows *x,
                            const struct vbmi_masks *k, bool merged, bool wide)
 {
-	struct vbmi_work s[2];
-	vec e[2];
-	BOTH
-		numbers_find(&s[i], &r[i], x, k, wide);
-	BOTH
+	struct vbmi_work s[MOST];
+	vec e[MOST];
+	__mmask32 missed = 0;
+	uint32_t escaped = 0;
+	OF_ALL
+	numbers_find(&s[i], &r[i], x, k, wide);
+	OF_ALL
+	{
 		windows_find(&s[i], x, k, wide);
-	if (__builtin_expect((s[0].missed | s[1].missed) != 0, 0)) {
-		BOTH {
+		missed |= s[i].missed;
+	}
+	if (__builtin_expect(missed != 0, 0)) {
+		OF_ALL
+		{
 			struct vbmi_found mended = s[i].f;
 			found_mend(&mended, s[i].missed, s[i].scaled, r[i].tables, r[i].tab);
 			s[i].f = mended;
 			s[i].off = _mm512_sub_epi16(s[i].scaled, mended.from);
+			escaped |= mended.escaped;
 		}
 	}
-	BOTH
-		state_take(&r[i], &s[i], k);
-	BOTH {
+	OF_ALL
+	state_take(&r[i], &s[i], k);
+	OF_ALL
+	{
 		e[i] = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)r[i].top));
 		e[i] = _mm512_sub_epi16(e[i], s[i].f.symbol);
 	}
-	if (__builtin_expect((s[0].f.escaped | s[1].f.escaped) != 0, 0)) {
-		BOTH {
+	if (__builtin_expect(escaped != 0, 0)) {
+		OF_ALL
+		{
 			struct vbmi_run copy = r[i];
 			e[i] = escapes_of(&copy, e[i], s[i].f.escaped);
 			r[i].low = copy.low;
@@ -326,7 +338,8 @@ INLINE void VBMI vbmi_step(struct vbmi_run r[2], const struct windows *x,
 			r[i].p = copy.p;
 		}
 	}
-	BOTH {
+	OF_ALL
+	{
 		r[i].bad = v_or(r[i].bad, e[i]);
 		vbmi_put(&r[i].out, e[i], k, merged);
 		vbmi_advance(&r[i]);
@@ -371,50 +384,75 @@ INLINE bool words_suffice(struct vbmi_run *v, struct kvi_feed *feed)
 	return p;
 }
 
-/* Ends with the shorter stream, or where the words of either do not suffice. */
-INLINE void VBMI vbmi_both(struct exp_run *first, struct exp_run *second, bool merged, bool wide)
+/* Ends with the shortest stream, or where the words of one do not suffice. */
+INLINE void VBMI vbmi_all(struct exp_run *run, const unsigned n, bool merged, bool wide)
 {
 	const struct vbmi_masks k = vbmi_masks_load();
-	const size_t most = first->steps < second->steps ? first->steps : second->steps;
 	struct windows x;
-	struct vbmi_run r[2] = { vbmi_begin(first), vbmi_begin(second) };
-	size_t step = 0;
-	windows_make(&x, first->job->tables);
-	for (; step < most; step++) {
-		if (!words_suffice(&r[0], &first->feed) || !words_suffice(&r[1], &second->feed))
-			break;
-		vbmi_step(r, &x, &k, merged, wide);
+	struct vbmi_run r[MOST];
+	size_t most = SIZE_MAX, step = 0;
+	OF_ALL
+	{
+		r[i] = vbmi_begin(&run[i]);
+		most = run[i].steps < most ? run[i].steps : most;
 	}
-	vbmi_end(first, &r[0], step);
-	vbmi_end(second, &r[1], step);
+	windows_make(&x, run->job->tables);
+	for (; step < most; step++) {
+		bool suffice = true;
+		OF_ALL
+		suffice = suffice && words_suffice(&r[i], &run[i].feed);
+		if (!suffice)
+			break;
+		vbmi_step(r, n, &x, &k, merged, wide);
+	}
+	OF_ALL
+	vbmi_end(&run[i], &r[i], step);
 }
 
-#define LOOP(name, merged, wide)                                             \
-	static void VBMI name(struct exp_run *first, struct exp_run *second) \
-	{                                                                    \
-		vbmi_both(first, second, merged, wide);                      \
+#define LOOP(name, n, merged, wide)                \
+	static void VBMI name(struct exp_run *run) \
+	{                                          \
+		vbmi_all(run, n, merged, wide);    \
 	}
-LOOP(merged_narrow, true, false)
-LOOP(merged_wide, true, true)
-LOOP(fields_narrow, false, false)
-LOOP(fields_wide, false, true)
+LOOP(merged_narrow2, 2, true, false)
+LOOP(merged_wide2, 2, true, true)
+LOOP(fields_narrow2, 2, false, false)
+LOOP(fields_wide2, 2, false, true)
+LOOP(merged_narrow4, 4, true, false)
+LOOP(merged_wide4, 4, true, true)
+LOOP(fields_narrow4, 4, false, false)
+LOOP(fields_wide4, 4, false, true)
+
+static void decode_all(const struct kvi_exp_job *const *job, const struct kvi_stream *const *in,
+                       void *const *out, bool *ok, const unsigned n)
+{
+	static void (*const loop[2][2][2])(struct exp_run *) = {
+		{ { fields_narrow2, fields_wide2 }, { merged_narrow2, merged_wide2 } },
+		{ { fields_narrow4, fields_wide4 }, { merged_narrow4, merged_wide4 } }
+	};
+	struct exp_run r[MOST];
+	bool alike = true;
+	for (unsigned i = 0; i < n; i++) {
+		ok[i] = kvi_avx512_exp_open(&r[i], job[i], in[i], out[i]);
+		alike = alike && ok[i] && r[i].searched && job[i]->tables == job[0]->tables &&
+		        !job[i]->rest == !job[0]->rest;
+	}
+	if (alike)
+		loop[n > 2][job[0]->rest != NULL][job[0]->tables->n_tables > NARROW](r);
+	for (unsigned i = 0; i < n; i++)
+		ok[i] = ok[i] && kvi_avx512_exp_finish(&r[i]);
+}
 
 void kvi_vbmi_exp_decode2(const struct kvi_exp_job *const job[2],
                           const struct kvi_stream *const in[2], void *const out[2], bool ok[2])
 {
-	struct exp_run r[2];
-	for (int i = 0; i < 2; i++)
-		ok[i] = kvi_avx512_exp_open(&r[i], job[i], in[i], out[i]);
-	const bool wide = job[0]->tables->n_tables > NARROW;
-	if (ok[0] && ok[1] && r[0].searched && r[1].searched && job[0]->tables == job[1]->tables &&
-	    !job[0]->rest == !job[1]->rest) {
-		if (job[0]->rest)
-			(wide ? merged_wide : merged_narrow)(&r[0], &r[1]);
-		else
-			(wide ? fields_wide : fields_narrow)(&r[0], &r[1]);
-	}
-	for (int i = 0; i < 2; i++)
-		ok[i] = ok[i] && kvi_avx512_exp_finish(&r[i]);
+	decode_all(job, in, out, ok, 2);
+}
+
+void kvi_vbmi_exp_decode4(const struct kvi_exp_job *const job[4],
+                          const struct kvi_stream *const in[4], void *const out[4], bool ok[4])
+{
+	decode_all(job, in, out, ok, 4);
 }
 
 #endif

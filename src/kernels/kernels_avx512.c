@@ -87,6 +87,7 @@ const struct kvi_kernels kvi_kernels_avx512vnni = { KERNELS, SEARCH, VNNI,
 	                                            .exp_decode2 = kvi_avx512_exp_decode2 };
 const struct kvi_kernels kvi_kernels_avx512vbmi = { KERNELS, SEARCH, VNNI,
 	                                            .exp_decode2 = kvi_vbmi_exp_decode2,
+	                                            .exp_decode4 = kvi_vbmi_exp_decode4,
 	                                            .exp_encode2 = kvi_vbmi_exp_encode2 };
 const struct kvi_kernels kvi_kernels_avx512gather = { KERNELS, GATHERS, VNNI };
 #endif

@@ -208,6 +208,9 @@ struct kvi_kernels {
 	/* Two streams at once, the results in ok. NULL: one after the other is as fast. */
 	void (*exp_decode2)(const struct kvi_exp_job *const job[2],
 	                    const struct kvi_stream *const in[2], void *const out[2], bool ok[2]);
+	/* The same of four; NULL: two at a time. */
+	void (*exp_decode4)(const struct kvi_exp_job *const job[4],
+	                    const struct kvi_stream *const in[4], void *const out[4], bool ok[4]);
 	/* exp_encode of two streams, each in words of its own; n: how many. NULL: likewise. */
 	void (*exp_encode2)(const struct kvi_exp_job *const job[2], const uint8_t *const e[2],
 	                    uint16_t *const end[2], size_t n[2], uint32_t *const state[2]);

@@ -245,6 +245,9 @@ extern const struct kvi_kernels kvi_kernels_avx512vbmi;
 /* kvi_kernels.exp_decode2 of it. */
 void kvi_vbmi_exp_decode2(const struct kvi_exp_job *const job[2],
                           const struct kvi_stream *const in[2], void *const out[2], bool ok[2]);
+/* kvi_kernels.exp_decode4 of it. */
+void kvi_vbmi_exp_decode4(const struct kvi_exp_job *const job[4],
+                          const struct kvi_stream *const in[4], void *const out[4], bool ok[4]);
 /* kvi_kernels.exp_encode2 of it. */
 void kvi_vbmi_exp_encode2(const struct kvi_exp_job *const job[2], const uint8_t *const e[2],
                           uint16_t *const end[2], size_t n[2], uint32_t *const state[2]);

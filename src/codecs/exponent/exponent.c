@@ -5,8 +5,8 @@
 #include "codecs/planes.h"
 #include "codecs/symbols.h"
 
-/* Most words that an element takes in a stream. */
-enum { EXPONENT_WORDS = 2 };
+/* Most words that an element takes in a stream; streams that are decoded at once. */
+enum { EXPONENT_WORDS = 2, AT_ONCE = 4 };
 
 static unsigned plane_bits(unsigned dtype)
 {
@@ -178,15 +178,25 @@ static bool decode_one(const struct exponent_work *w, const struct kvi_stream_pa
 	return w->kernels->exp_decode(&e, in, place_of(w, p));
 }
 
-static bool decode_two(const struct exponent_work *w, const struct kvi_stream_part p[2],
-                       const struct kvi_stream in[2])
+/* Two streams, or four. */
+static bool decode_many(const struct exponent_work *w, const struct kvi_stream_part *p,
+                        const struct kvi_stream *in, unsigned n)
 {
-	const struct kvi_exp_job e[2] = { job_of(w, &p[0]), job_of(w, &p[1]) };
-	bool ok[2];
-	w->kernels->exp_decode2((const struct kvi_exp_job *const[2]){ &e[0], &e[1] },
-	                        (const struct kvi_stream *const[2]){ &in[0], &in[1] },
-	                        (void *const[2]){ place_of(w, &p[0]), place_of(w, &p[1]) }, ok);
-	return ok[0] && ok[1];
+	struct kvi_exp_job e[AT_ONCE];
+	const struct kvi_exp_job *job[AT_ONCE];
+	const struct kvi_stream *stream[AT_ONCE];
+	void *out[AT_ONCE];
+	bool ok[AT_ONCE], all = true;
+	for (unsigned i = 0; i < n; i++) {
+		e[i] = job_of(w, &p[i]);
+		job[i] = &e[i];
+		stream[i] = &in[i];
+		out[i] = place_of(w, &p[i]);
+	}
+	(n == 2 ? w->kernels->exp_decode2 : w->kernels->exp_decode4)(job, stream, out, ok);
+	for (unsigned i = 0; i < n; i++)
+		all = all && ok[i];
+	return all;
 }
 
 /* The elements of a part to the job's `decoded`. */
@@ -203,16 +213,22 @@ static bool place(const struct exponent_work *w, const struct kvi_stream_part *p
 	return true;
 }
 
-/* One stream or two. */
+/* Up to four streams. */
 static bool decode_some(void *opaque, unsigned first, unsigned n)
 {
 	const struct exponent_work *w = opaque;
 	const struct kvi_stream *in = w->job->streams_in->stream + first;
-	const struct kvi_stream_part p[2] = { kvi_stream_part_of(&w->job->streams, first),
-		                              kvi_stream_part_of(&w->job->streams, first + 1) };
-	if (n == 2)
-		return decode_two(w, p, in) && place(w, &p[0]) && place(w, &p[1]);
-	return decode_one(w, p, in) && place(w, p);
+	struct kvi_stream_part p[AT_ONCE];
+	bool ok = true;
+	for (unsigned i = 0; i < n; i++)
+		p[i] = kvi_stream_part_of(&w->job->streams, first + i);
+	for (unsigned i = 0, some; i < n && ok; i += some) {
+		some = n - i == AT_ONCE ? AT_ONCE : n - i > 1 ? 2 : 1;
+		ok = some == 1 ? decode_one(w, p + i, in + i) : decode_many(w, p + i, in + i, some);
+	}
+	for (unsigned i = 0; i < n && ok; i++)
+		ok = place(w, &p[i]);
+	return ok;
 }
 
 static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
@@ -233,7 +249,9 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, st
 	const struct kvi_streams_decoder d = {
 		.opaque = &w,
 		.some = decode_some,
-		.most = c->kernels->exp_decode2 ? 2 : 1,
+		.most = c->kernels->exp_decode4   ? AT_ONCE
+		        : c->kernels->exp_decode2 ? 2
+		                                  : 1,
 	};
 	begin_parts(&w, kvi_stream_part_of(&job->streams, 0).rows,
 	            kvi_stream_part_of(&job->streams, job->streams.n - 1).rows);
