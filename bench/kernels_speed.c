@@ -2,7 +2,7 @@
 /*
  * kernels_speed.c - speeds of the kernels of each instruction set, or of one: kernels [SET]
  *
- * On data that fits the tables; GB/s of elements, the best of the runs of 0.4 s each.
+ * On data that fits the tables; GB/s of elements, the best of the runs of 0.4 s each; the clock.
  */
 #include "config.h"
 
@@ -242,6 +242,20 @@ static void bench_set(const struct kvi_kernels *k)
 	bench_rotation(k);
 }
 
+/* The clock, by additions that each wait for the one before. */
+static void print_clock(void)
+{
+#if defined(__x86_64__)
+	enum { MANY = 1000000 };
+	uint64_t x = 0;
+	printf("clock %.2f GHz\n",
+	       BEST(8 * MANY, for (int i = 0; i < MANY; i++) __asm__ volatile(
+				      "add $1, %0\n\tadd $1, %0\n\tadd $1, %0\n\tadd $1, %0\n\t"
+				      "add $1, %0\n\tadd $1, %0\n\tadd $1, %0\n\tadd $1, %0"
+				      : "+r"(x))));
+#endif
+}
+
 int main(int argc, char **argv)
 {
 	uint32_t available = kvarc_isa_available();
@@ -250,5 +264,6 @@ int main(int argc, char **argv)
 		if (available & case_isas[i] && (argc < 2 || !strcmp(argv[1], k->name)))
 			bench_set(k);
 	}
+	print_clock();
 	return 0;
 }
