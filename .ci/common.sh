@@ -135,20 +135,24 @@ check_some() { # TEST...
 		${emulator:+LOG_COMPILER="$emulator" PYTHON3=}
 }
 
-# Unit tests that take more than 15 s under the sanitizers: left to the night.
+# Unit tests that take more than 10 s under the sanitizers: left to the night.
 slow_sanitized='%/test_store_repack %/test_salvage %/test_stream_failures %/test_stream_parts
-	%/test_train_model %/test_append_import'
+	%/test_train_model %/test_append_import %/test_requests %/test_store_keys
+	%/test_stored_files %/test_token_blind'
 asan() { # quick|all
 	local flags="-O1 -gline-tables-only -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 	configure asan --enable-werror --disable-shared CC=clang CXX=clang++ \
 		CFLAGS="$flags" CXXFLAGS="$flags"
-	local tests
+	local tests step=5
 	tests=$(unit_tests)
-	[ "$1" = all ] || tests="\$(filter-out $slow_sanitized,$tests)" # for make
-	# The build of quickstart replays all inputs, and .ci/long does under the sanitizers; the
-	# long tests come first, so that none ends alone.
+	[ "$1" = all ] || {
+		tests="\$(filter-out $slow_sanitized,$tests)" # for make
+		step=10
+	}
+	# The build of quickstart replays all inputs, and the fuzzing of .ci/long begins with all of
+	# them; the long tests come first, so that none ends alone.
 	# shellcheck disable=SC2046,SC2086
-	FUZZ_STEP=5 SEEDS=20 check_some $(replays) $tests tests/gpu/chunks.sh
+	FUZZ_STEP=$step SEEDS=20 check_some $(replays) $tests tests/gpu/chunks.sh
 }
 abi_packages() { install_missing abidw abigail-tools; }
 musl_packages() { install_missing musl-gcc musl-tools; }

@@ -11,7 +11,7 @@ digest=${DIGEST:-./tests/reference/digest}
 generate=${GENERATE:-./tests/reference/generate}
 refer=${REFER:-./tests/reference/refer}
 python=${PYTHON3:-}
-seeds=${SEEDS:-$(seq 1 80)}
+seeds=${SEEDS:-$(seq 1 50)}
 work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 wrong=0
