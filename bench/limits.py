@@ -26,7 +26,9 @@ GROUPS = (('left out', ('libc:memcmp', 'libc:memset')),
           ('copies', ('libc:memmove', 'libc:memcpy')),
           ('operating system', ('[kernel',)),
           ('decoder', ('exp_decode', 'exp_run', 'merged_', 'fields_', 'grid_decode')),
-          ('encoder', ('exp_encode', 'grid_encode')),
+          ('encoder', ('exp_encode', 'encode_both', 'grid_encode')),
+          ('fit', ('_fit', 'exp_tops', 'exp_counts', 'tables_', 'near_sums', 'sort_floats',
+                   'fit_params', 'make_tables')),
           ('contexts', ('rotated_contexts', 'rotate_row')),
           ('other', ('',)))
 
