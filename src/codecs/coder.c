@@ -2,6 +2,8 @@
 /* coder.c - scratch memory and shared tables of the codecs */
 #include "coder.h"
 
+#include <pthread.h>
+
 #include "codecs/grid/grid_sets.h"
 #include "numeric/rotate.h"
 
@@ -44,6 +46,57 @@ kvarc_ret kvi_coder_table_make(struct kvi_tables *t, const struct kvi_alloc *all
 	return KVARC_PROG;
 }
 
+/* Tables of decoders, which coders of any thread ask for. */
+struct kvi_late_tables {
+	pthread_mutex_t lock;
+	struct kvi_tables grid; /* lut NULL: not made */
+};
+
+static void late_close(const struct kvi_alloc *alloc, struct kvi_late_tables *late)
+{
+	if (!late)
+		return;
+	pthread_mutex_destroy(&late->lock);
+	kvi_free(alloc, late->grid.lut);
+	kvi_free(alloc, late);
+}
+
+static struct kvi_late_tables *late_open(const struct kvi_alloc *alloc)
+{
+	struct kvi_late_tables *late = kvi_calloc(alloc, 1, sizeof *late);
+	if (late && pthread_mutex_init(&late->lock, NULL)) {
+		kvi_free(alloc, late);
+		return NULL;
+	}
+	return late;
+}
+
+bool kvi_grid_decodes(struct kvi_coder *c)
+{
+	struct kvi_late_tables *late = c->tables->late;
+	if (c->grid.lut)
+		return true;
+	pthread_mutex_lock(&late->lock);
+	if (!late->grid.lut)
+		kvi_coder_table_make(&late->grid, c->tables->alloc, KVI_GRID_TABLES,
+		                     KVI_GRID_SYMBOLS, ENC_STRIDE, kvi_grid_set_0);
+	if (late->grid.lut)
+		c->grid = late->grid;
+	pthread_mutex_unlock(&late->lock);
+	return c->grid.lut;
+}
+
+/* Table set 0 for encoders. */
+static bool grid_open(struct kvi_tables *grid, const struct kvi_alloc *alloc)
+{
+	uint32_t *enc = kvi_array(alloc, (size_t)KVI_GRID_TABLES * ENC_STRIDE, sizeof *enc);
+	*grid = (struct kvi_tables){ .n_tables = KVI_GRID_TABLES,
+		                     .symbols = KVI_GRID_SYMBOLS,
+		                     .stride = ENC_STRIDE,
+		                     .enc = enc };
+	return enc && kvi_tables_build(grid, kvi_grid_set_0);
+}
+
 kvarc_ret kvi_coder_tables_open(struct kvi_coder_tables **out, const struct kvi_alloc *alloc)
 {
 	struct kvi_coder_tables *t = kvi_calloc(alloc, 1, sizeof *t);
@@ -51,11 +104,10 @@ kvarc_ret kvi_coder_tables_open(struct kvi_coder_tables **out, const struct kvi_
 	if (!t)
 		return kvi_alloc_error(alloc);
 	t->alloc = alloc;
-	kvarc_ret ret = kvi_coder_table_make(&t->grid, alloc, KVI_GRID_TABLES, KVI_GRID_SYMBOLS,
-	                                     ENC_STRIDE, kvi_grid_set_0);
-	if (ret) {
+	t->late = late_open(alloc);
+	if (!t->late || !grid_open(&t->grid, alloc)) {
 		kvi_coder_tables_close(t);
-		return ret;
+		return kvi_alloc_error(alloc);
 	}
 	for (uint32_t f = 0; f <= KVI_PROB_TOTAL; f++)
 		t->cost[f] = cost_of(f);
@@ -70,7 +122,8 @@ void kvi_coder_tables_close(struct kvi_coder_tables *t)
 {
 	if (!t)
 		return;
-	kvi_free(t->alloc, t->grid.lut);
+	late_close(t->alloc, t->late);
+	kvi_free(t->alloc, t->grid.enc);
 	kvi_free(t->alloc, t->codes.lut);
 	kvi_free(t->alloc, t);
 }
@@ -84,6 +137,7 @@ kvarc_ret kvi_coder_open(struct kvi_coder **out, const struct kvi_alloc *alloc,
 		return kvi_alloc_error(alloc);
 	c->alloc = alloc;
 	c->tables = tables;
+	c->grid = tables->grid;
 	c->kernels = kvi_kernels_get(isa_mask);
 	return KVARC_OK;
 }

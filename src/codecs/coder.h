@@ -55,7 +55,8 @@ enum kvi_scratch {
 /* Tables that do not depend on a chunk, shared by all coders. */
 struct kvi_coder_tables {
 	const struct kvi_alloc *alloc;
-	struct kvi_tables grid;                /* table set 0 */
+	struct kvi_tables grid;                /* table set 0, for encoders: lut NULL */
+	struct kvi_late_tables *late;          /* the same for decoders, made when first needed */
 	struct kvi_tables codes;               /* of lossy chunks; lut NULL: not made */
 	uint16_t cost[KVI_PROB_TOTAL + 1];     /* of a frequency, in 1/256 bit */
 	uint16_t scale_pairs[KVI_SCALE_PAIRS]; /* as kvi_rotation has them */
@@ -72,7 +73,8 @@ struct kvi_coder {
 		void *p;
 		size_t bytes;
 	} scratch[KVI_N_SCRATCH];
-	struct kvi_tables lut; /* of a chunk's parameters (tables.h) */
+	struct kvi_tables lut;  /* of a chunk's parameters (tables.h) */
+	struct kvi_tables grid; /* table set 0; lut NULL until kvi_grid_decodes */
 	/* Of the last chunk that rotated by them. */
 	struct kvi_rotations turns;
 	struct kvi_token_turns token_turns;
@@ -82,6 +84,10 @@ struct kvi_coder {
  * t->lut. Returns OK, MEM, MEMLIMIT, PROG (frequencies that are not valid). */
 kvarc_ret kvi_coder_table_make(struct kvi_tables *t, const struct kvi_alloc *alloc, unsigned n,
                                unsigned symbols, unsigned stride, const uint16_t *freq);
+
+/* Makes c->grid fit for decoders: their table takes 1.5 MB, and more time than a small archive of
+ * level 0. False: no memory (kvi_alloc_error says which). */
+bool kvi_grid_decodes(struct kvi_coder *c);
 
 /* At least `bytes` of uninitialised memory, until the next call for the same
  * purpose. NULL: no memory (kvi_alloc_error says which). */

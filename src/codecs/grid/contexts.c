@@ -112,7 +112,7 @@ static struct kvi_grid_contexts contexts_of(const struct kvi_coder *c,
 {
 	return (struct kvi_grid_contexts){
 		.fmt = fmt,
-		.tables = &c->tables->grid,
+		.tables = &c->grid,
 		.channels = job->mask.channels,
 		.coder = c,
 		.job = job,
@@ -185,10 +185,12 @@ kvarc_ret kvi_grid_token_job(struct kvi_coder *c, const struct kvi_coder_job *jo
                              struct kvi_grid_job *g)
 {
 	const size_t n = kvi_mask_elements(&job->mask);
+	if (!kvi_grid_decodes(c))
+		return kvi_alloc_error(c->alloc);
 	*g = (struct kvi_grid_job){
 		.steps = kvi_token_steps(&job->lanes),
 		.fmt = fmt,
-		.tables = &c->tables->grid,
+		.tables = &c->grid,
 		.per_step = !p->common.rotates,
 	};
 	if (g->per_step) {

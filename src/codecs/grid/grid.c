@@ -228,6 +228,8 @@ kvarc_ret kvi_grid_decode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	const size_t n = kvi_mask_elements(&job->mask);
 	const unsigned dtype = job->chunk->dtype;
 	struct grid_work w = { .kernels = c->kernels, .job = job, .x = *x };
+	if (!kvi_grid_decodes(c))
+		return kvi_alloc_error(c->alloc);
 	const struct kvi_streams_decoder d = {
 		.opaque = &w,
 		.some = decode_some,

@@ -89,7 +89,7 @@ static kvarc_ret begin(struct kvi_coder *c, const struct kvi_chunk *chunk,
 	w->by_channel = w->row + mask->C;
 	w->linear.in = in;
 	w->linear.kernels = c->kernels;
-	w->linear.tables = &c->tables->grid;
+	w->linear.tables = &c->grid;
 	w->linear.out = &w->out;
 	if (m->rotary &&
 	    !(w->linear.turns = kvi_coder_rotations(c, in->rope, in->positions, in->n_tokens)))
@@ -400,7 +400,7 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, st
 		.helpers = chained ? job->chunk->helpers : 0,
 	};
 	x.elements = kvi_coded_buffer(c, dtype, job->decoded, n);
-	if (!x.elements)
+	if (!x.elements || !kvi_grid_decodes(c))
 		return kvi_alloc_error(c->alloc);
 	kvarc_ret ret = begin(c, job->chunk, &job->mask, &x.w);
 	if (!ret)

@@ -96,7 +96,7 @@ static kvarc_ret make_contexts(struct kvi_coder *c, const struct kvi_coder_job *
 	int16_t *k = mu ? (int16_t *)(void *)(mu + s->channels) : NULL;
 	*x = (struct kvi_grid_contexts){
 		.fmt = &kvi_float_format(job->chunk->dtype)->grid,
-		.tables = &c->tables->grid,
+		.tables = &c->grid,
 		.channels = s->channels,
 		.ctx = kvi_scratch(c, KVI_SCRATCH_CONTEXT, n * sizeof *x->ctx),
 		.coder = c,
