@@ -7,6 +7,7 @@
 
 enum {
 	PARAMS_FRAME = 64, /* bytes around the content of a PARAMS frame */
+	PARAMS_LEVEL = 1,  /* of Zstandard, as kvi_pack has it */
 	ROWS_TO_FIT = 4,   /* fewer never pay for parameters */
 	LINEAR_LEVEL = 2,
 	LEVEL_MAX = 8,
@@ -110,16 +111,7 @@ static kvarc_ret write_payload(struct kvi_coder *c, struct kvi_coder_job *job, s
 	return KVARC_OK;
 }
 
-/* Bytes that the parameters take once they are packed. 0: no memory. */
-static size_t packed_bytes(struct kvi_coder *c, const struct kvi_out *content)
-{
-	const size_t n = content->n;
-	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, n);
-	const size_t packed = buffer ? kvi_zstd_write(c, content->p, n, buffer, n, 1) : 0;
-	return packed || !buffer ? packed : n;
-}
-
-/* Fits parameters and computes the bytes that they take. */
+/* Fits parameters and computes the bytes that they take once they are packed. */
 static kvarc_ret make_params(struct kvi_coder *c, const struct kvi_coder_job *job,
                              struct attempt *a)
 {
@@ -128,12 +120,14 @@ static kvarc_ret make_params(struct kvi_coder *c, const struct kvi_coder_job *jo
 		ret = kvi_params_write(a->params, c->alloc, &a->content);
 	if (ret)
 		return ret;
-	size_t n = packed_bytes(c, &a->content);
+	size_t n = a->content.n;
+	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, n);
 	/* Without memory no other choice is made: the same input gives the
 	 * same bytes, or none. */
-	if (!n)
+	if (!buffer)
 		return kvi_alloc_error(c->alloc);
-	a->params_bytes = n + PARAMS_FRAME;
+	size_t packed = kvi_zstd_write(c, a->content.p, n, buffer, n, PARAMS_LEVEL);
+	a->params_bytes = (packed ? packed : n) + PARAMS_FRAME;
 	return KVARC_OK;
 }
 

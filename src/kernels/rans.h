@@ -141,6 +141,9 @@ struct kvi_exp_job {
 	const uint8_t *rest;
 };
 
+/* Entries of kvi_rotation.scales. */
+enum { KVI_SCALE_PAIRS = 65 * 64 + 1 };
+
 /*
  * Means and classes of the rotating channels of heads at one position (spec grid 2): 2 * pairs
  * channels a head, pair i is (i, i + pairs), or (2i, 2i + 1) when interleaved. turn[i] has the
@@ -151,7 +154,6 @@ struct kvi_exp_job {
  * the contexts of the next head follow head_channels further on. Many heads in one call are
  * faster: they share the turns. heads = 0 means one.
  */
-enum { KVI_SCALE_PAIRS = 65 * 64 + 1 };
 struct kvi_rotation {
 	const struct kvi_grid_format *fmt;
 	size_t pairs;

@@ -176,17 +176,22 @@ void kvi_scalar_f16_merge(uint16_t *x, const uint8_t *e, const uint8_t *const pl
 /* kvi_kernels.transpose8 and transpose16. */
 void kvi_scalar_transpose8(uint8_t *dst, const uint8_t *src, size_t rows, size_t cols);
 void kvi_scalar_transpose16(uint16_t *dst, const uint16_t *src, size_t rows, size_t cols);
-/* kvi_kernels.exp_tops, exp_counts, tables_add, tables_choose, sort_floats and near_sums. */
+/* kvi_kernels.exp_tops. */
 void kvi_scalar_exp_tops(const uint8_t *fields, size_t rows, size_t channels, uint8_t last,
                          uint8_t *top);
+/* kvi_kernels.exp_counts. */
 void kvi_scalar_exp_counts(const uint8_t *fields, size_t rows, size_t channels, const uint8_t *top,
                            uint16_t *counts);
+/* kvi_kernels.tables_add. */
 void kvi_scalar_tables_add(const uint16_t *counts, size_t channels, size_t stride,
                            const uint8_t *table, uint32_t *sum);
+/* kvi_kernels.tables_choose. */
 void kvi_scalar_tables_choose(const uint16_t *counts, size_t channels, size_t stride,
                               const uint16_t *lengths, unsigned n_tables, uint8_t *table,
                               uint32_t *cost);
+/* kvi_kernels.sort_floats. */
 void kvi_scalar_sort_floats(float *v);
+/* kvi_kernels.near_sums. */
 void kvi_scalar_near_sums(const float *v, size_t rows, size_t row, const struct kvi_near *x,
                           struct kvi_near_sums *to);
 
@@ -215,17 +220,22 @@ void kvi_avx2_f16_merge(uint16_t *x, const uint8_t *e, const uint8_t *const plan
 /* kvi_kernels.transpose8 and transpose16. */
 void kvi_avx2_transpose8(uint8_t *dst, const uint8_t *src, size_t rows, size_t cols);
 void kvi_avx2_transpose16(uint16_t *dst, const uint16_t *src, size_t rows, size_t cols);
-/* kvi_kernels.exp_tops, exp_counts, tables_add, tables_choose, sort_floats and near_sums. */
+/* kvi_kernels.exp_tops. */
 void kvi_avx2_exp_tops(const uint8_t *fields, size_t rows, size_t channels, uint8_t last,
                        uint8_t *top);
+/* kvi_kernels.exp_counts. */
 void kvi_avx2_exp_counts(const uint8_t *fields, size_t rows, size_t channels, const uint8_t *top,
                          uint16_t *counts);
+/* kvi_kernels.tables_add. */
 void kvi_avx2_tables_add(const uint16_t *counts, size_t channels, size_t stride,
                          const uint8_t *table, uint32_t *sum);
+/* kvi_kernels.tables_choose. */
 void kvi_avx2_tables_choose(const uint16_t *counts, size_t channels, size_t stride,
                             const uint16_t *lengths, unsigned n_tables, uint8_t *table,
                             uint32_t *cost);
+/* kvi_kernels.sort_floats. */
 void kvi_avx2_sort_floats(float *v);
+/* kvi_kernels.near_sums. */
 void kvi_avx2_near_sums(const float *v, size_t rows, size_t row, const struct kvi_near *x,
                         struct kvi_near_sums *to);
 #endif

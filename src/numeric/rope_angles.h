@@ -52,12 +52,11 @@ struct kvi_token_turns {
 	uint16_t *angle_class;
 };
 /* Bytes of memory, 8-aligned, for kvi_token_turns_make. */
-KVI_SHARED size_t kvi_token_turns_bytes(size_t pairs, size_t n_tokens);
+size_t kvi_token_turns_bytes(size_t pairs, size_t n_tokens);
 /* Fills *t for n_tokens positions under a RoPE; buffer: kvi_token_turns_bytes, which t points
  * into. */
-KVI_SHARED void kvi_token_turns_make(struct kvi_token_turns *t, void *buffer,
-                                     const kvarc_rope *rope, const int32_t *positions,
-                                     size_t n_tokens);
+void kvi_token_turns_make(struct kvi_token_turns *t, void *buffer, const kvarc_rope *rope,
+                          const int32_t *positions, size_t n_tokens);
 /* Whether t is already what kvi_token_turns_make would make. */
 bool kvi_token_turns_equal(const struct kvi_token_turns *t, const kvarc_rope *rope,
                            const int32_t *positions, size_t n_tokens);
