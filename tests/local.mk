@@ -228,6 +228,7 @@ unit_tests = \
 	tests/unit/test_token_ids \
 	tests/unit/test_train \
 	tests/unit/test_train_fit \
+	tests/unit/test_train_kernels \
 	tests/unit/test_train_klt \
 	tests/unit/test_train_model \
 	tests/unit/test_transform \

@@ -46,22 +46,22 @@ static void factor_block(struct factor_job *j, const double *diagonal)
 	}
 }
 
-/* Some rows below the block. */
+/* Some rows below the block, which become columns: so several are in one vector. */
 static void factor_rows(void *arg, size_t i)
 {
 	struct factor_job *j = arg;
-	size_t below = j->n - j->end;
-	size_t first = j->end + i * PART, last = least(first + PART, j->n);
-	for (size_t r = first; r < last; r++) {
-		double *row = j->a + r * j->stride;
-		for (size_t c = j->at; c < j->end; c++) {
-			const double *l = j->a + c * j->stride;
-			double s = row[c];
-			for (size_t k = j->at; k < c; k++)
-				s -= row[k] * l[k];
-			row[c] = s / l[c];
-			j->panel[(c - j->at) * below + r - j->end] = row[c];
-		}
+	size_t below = j->n - j->end, first = i * PART, rows = least(PART, below - first);
+	double *row = j->a + (j->end + first) * j->stride, *columns = j->panel + first;
+	for (size_t r = 0; r < rows; r++)
+		for (size_t c = j->at; c < j->end; c++)
+			columns[(c - j->at) * below + r] = row[r * j->stride + c];
+	for (size_t c = j->at; c < j->end; c++) {
+		const double *l = j->a + c * j->stride;
+		double *to = columns + (c - j->at) * below;
+		j->kernels->subtract(to, below, l + j->at, j->stride, columns, below, 1, rows,
+		                     c - j->at);
+		for (size_t r = 0; r < rows; r++)
+			row[r * j->stride + c] = to[r] /= l[c];
 	}
 }
 

@@ -11,15 +11,13 @@ enum { UNIT = 400, ROWS = 32 };
 struct gram_job {
 	const struct kvi_train_kernels *kernels;
 	const struct kvi_train_feature *f;
-	size_t n, capacity; /* capacity: n rounded up to tiles */
+	size_t n, capacity; /* capacity: n and the weights, rounded up to tiles */
 	const float *w;     /* of the tokens of the block */
 	const size_t *token;
-	size_t count;                  /* of them, rest zero */
-	int16_t *rows;                 /* capacity x KVI_GRAM_TOKENS */
-	int16_t ones[KVI_GRAM_TOKENS]; /* the weights as a row */
-	float one;                     /* their unit */
-	int64_t *first;                /* rows x ones */
-	int64_t *sums;                 /* capacity^2, tiles on and above the diagonal */
+	size_t count;  /* of them, rest zero */
+	int16_t *rows; /* capacity x KVI_GRAM_TOKENS; row n: the weights */
+	float one;     /* their unit */
+	int64_t *sums; /* capacity^2, tiles on and above the diagonal */
 	double *g, *mean, norm;
 };
 
@@ -28,22 +26,15 @@ static float unit_of(const struct kvi_train_feature *f)
 	return f->sigma > 0 ? (float)(UNIT / f->sigma) : 0;
 }
 
-static int16_t entry(float v)
-{
-	v = v > KVI_GRAM_LIMIT ? KVI_GRAM_LIMIT : v < -KVI_GRAM_LIMIT ? -KVI_GRAM_LIMIT : v;
-	return (int16_t)(v + copysignf(0.5f, v)); /* signs are not to be foreseen */
-}
-
 static void fill_row(void *arg, size_t r)
 {
 	const struct gram_job *j = arg;
-	int16_t *to = j->rows + r * KVI_GRAM_TOKENS;
-	const int16_t *z = j->f[r].z;
-	float unit = unit_of(&j->f[r]);
-	for (size_t i = 0; i < j->count; i++) {
-		to[i] = entry((float)z[j->token[i]] * unit * j->w[i]);
-		j->first[r] += to[i] * j->ones[i];
-	}
+	int16_t *to = j->rows + r * KVI_GRAM_TOKENS, some[KVI_GRAM_TOKENS];
+	const int16_t *z = j->f[r].z + j->token[0];
+	const bool gaps = j->token[j->count - 1] - j->token[0] >= j->count;
+	for (size_t i = 0; gaps && i < j->count; i++)
+		some[i] = j->f[r].z[j->token[i]];
+	j->kernels->entries(to, gaps ? some : z, j->w, unit_of(&j->f[r]), j->count);
 	memset(to + j->count, 0, (KVI_GRAM_TOKENS - j->count) * sizeof *to);
 }
 
@@ -69,26 +60,27 @@ static void finish_mean(void *arg, size_t r)
 {
 	const struct gram_job *j = arg;
 	double f = (double)unit_of(&j->f[r]) * j->one * j->norm;
-	j->mean[r] = f > 0 ? (double)j->first[r] / f : 0;
+	j->mean[r] = f > 0 ? (double)j->sums[r * j->capacity + j->n] / f : 0;
 }
 
+/* Row r from the diagonal on, and column r. */
 static void finish_row(void *arg, size_t r)
 {
 	const struct gram_job *j = arg;
-	for (size_t c = 0; c < j->n; c++) {
-		size_t lo = r < c ? r : c, hi = r < c ? c : r;
+	for (size_t c = r; c < j->n; c++) {
 		double f = (double)unit_of(&j->f[r]) * unit_of(&j->f[c]);
-		j->g[r * j->n + c] = f > 0 ? (double)j->sums[lo * j->capacity + hi] / f / j->norm -
-		                                     j->mean[r] * j->mean[c]
-		                           : 0;
+		double sum = (double)j->sums[r * j->capacity + c];
+		double moment = f > 0 ? sum / f / j->norm - j->mean[r] * j->mean[c] : 0;
+		j->g[r * j->n + c] = j->g[c * j->n + r] = moment;
 	}
 }
 
 /* One block of tokens. */
 static void add_block(kvarc_trainer *t, struct gram_job *j)
 {
-	for (size_t i = 0; i < j->count; i++)
-		j->ones[i] = entry(j->w[i] * j->one);
+	int16_t *weights = j->rows + j->n * KVI_GRAM_TOKENS;
+	for (size_t i = 0; i < KVI_GRAM_TOKENS; i++)
+		weights[i] = i < j->count ? kvi_gram_entry(j->w[i] * j->one) : 0;
 	kvi_train_parallel(t, j->n, fill_row, j);
 	kvi_train_parallel(t, (j->capacity + ROWS - 1) / ROWS, add_rows, j);
 	j->count = 0;
@@ -97,7 +89,7 @@ static void add_block(kvarc_trainer *t, struct gram_job *j)
 kvarc_ret kvi_train_gram(kvarc_trainer *t, const struct kvi_train_feature *f, size_t n,
                          const float *w, size_t n_tokens, double *g, double *mean)
 {
-	size_t capacity = (n + KVI_GRAM_TILE - 1) / KVI_GRAM_TILE * KVI_GRAM_TILE;
+	size_t capacity = (n + KVI_GRAM_TILE) / KVI_GRAM_TILE * KVI_GRAM_TILE;
 	float weights[KVI_GRAM_TOKENS], most = 0;
 	size_t token[KVI_GRAM_TOKENS];
 	struct gram_job j = { .kernels = t->kernels,
@@ -110,8 +102,7 @@ kvarc_ret kvi_train_gram(kvarc_trainer *t, const struct kvi_train_feature *f, si
 		              .mean = mean };
 	j.rows = kvi_calloc(&t->alloc, capacity, KVI_GRAM_TOKENS * sizeof *j.rows);
 	j.sums = kvi_calloc(&t->alloc, capacity, capacity * sizeof *j.sums);
-	j.first = kvi_calloc(&t->alloc, n, sizeof *j.first);
-	bool ok = j.rows && j.sums && j.first;
+	bool ok = j.rows && j.sums;
 	for (size_t v = 0; v < n_tokens; v++)
 		most = w[v] > most ? w[v] : most;
 	j.one = most > 0 ? KVI_GRAM_LIMIT / most : 0;
@@ -130,6 +121,5 @@ kvarc_ret kvi_train_gram(kvarc_trainer *t, const struct kvi_train_feature *f, si
 	}
 	kvi_free(&t->alloc, j.rows);
 	kvi_free(&t->alloc, j.sums);
-	kvi_free(&t->alloc, j.first);
 	return ok ? KVARC_OK : kvi_train_no_memory(t);
 }

@@ -149,9 +149,8 @@ static void list_rows(struct fit_group *g, size_t head, struct variable *v,
 
 struct rows_job {
 	struct fit_group *g;
-	const double *s; /* covariance of the targets, for B its factor too */
-	const double *l;
-	size_t stride, n;
+	const double *l;        /* for B: the factor of the targets' covariance */
+	const double *diagonal; /* of the second moments of what the rows are fitted to */
 	atomic_bool failed;
 };
 
@@ -206,6 +205,7 @@ static void store_a(void *arg, size_t y)
 		const struct kvi_train_row r = { g->g,
 			                         d,
 			                         g->n_x,
+			                         j->diagonal,
 			                         target,
 			                         g->task->plan.ridge_a,
 			                         all,
@@ -232,6 +232,12 @@ static void store_a(void *arg, size_t y)
 	kvi_free(&g->t->alloc, q);
 }
 
+static void take_diagonal(double *to, const double *s, size_t stride, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = s[i * stride + i];
+}
+
 static void transpose(double *to, const double *from, size_t stride, size_t m, size_t n)
 {
 	for (size_t i = 0; i < m; i++)
@@ -247,8 +253,11 @@ static kvarc_ret fit_lower(struct fit_group *g)
 	size_t most = nx > ny ? nx : ny;
 	double *l = kvi_array(&t->alloc, nx, nx * sizeof *l);
 	double *w = kvi_array(&t->alloc, nx, most * sizeof *w);
-	struct rows_job j = { .g = g };
-	bool ok = l && w;
+	double *diagonal = kvi_array(&t->alloc, nx, sizeof *diagonal);
+	struct rows_job j = { .g = g, .diagonal = diagonal };
+	bool ok = l && w && diagonal;
+	if (ok)
+		take_diagonal(diagonal, g->g, d, nx);
 	for (size_t r = 0; ok && r < nx; r++) {
 		memcpy(l + r * nx, g->g + r * d, nx * sizeof *l);
 		l[r * nx + r] *= 1 + g->task->plan.ridge_a;
@@ -279,6 +288,7 @@ static kvarc_ret fit_lower(struct fit_group *g)
 	}
 	kvi_free(&t->alloc, l);
 	kvi_free(&t->alloc, w);
+	kvi_free(&t->alloc, diagonal);
 	return ok && !atomic_load(&j.failed) ? KVARC_OK : kvi_train_no_memory(t);
 }
 
@@ -309,6 +319,7 @@ static void store_b(void *arg, size_t y)
 		const struct kvi_train_row r = { g->s,
 			                         g->n_y,
 			                         p,
+			                         j->diagonal,
 			                         g->s + y * g->n_y,
 			                         g->task->plan.ridge_b,
 			                         g->s[y * g->n_y + y],
@@ -337,10 +348,12 @@ static kvarc_ret fit_self(struct fit_group *g)
 {
 	kvarc_trainer *t = g->t;
 	size_t n = g->n_y;
-	double *l = kvi_array(&t->alloc, n, n * sizeof *l);
+	double *l = kvi_array(&t->alloc, n, (n + 1) * sizeof *l);
 	struct rows_job j = { .g = g, .l = l };
 	bool ok = l;
 	if (ok) {
+		j.diagonal = l + n * n;
+		take_diagonal(l + n * n, g->s, n, n);
 		memcpy(l, g->s, n * n * sizeof *l);
 		for (size_t i = 0; i < n; i++)
 			l[i * n + i] *= 1 + g->task->plan.ridge_b;

@@ -23,7 +23,7 @@ static void gram(int64_t sums[16], const int16_t *a, const int16_t *b, size_t st
 		}
 }
 
-const struct kvi_train_kernels kvi_train_kernels_scalar = { gram, subtract, add, weigh };
+const struct kvi_train_kernels kvi_train_kernels_scalar = KERNELS;
 
 const struct kvi_train_kernels *kvi_train_kernels_get(uint32_t isa_mask)
 {

@@ -8,8 +8,11 @@
 #ifndef KVI_TRAIN_KERNELS_H
 #define KVI_TRAIN_KERNELS_H
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+
+struct kvi_grid_format;
 
 /* Tile sizes and limits of the kernels. */
 enum {
@@ -24,6 +27,13 @@ enum {
 /* In front of a short loop over what is to stay in registers. */
 #define KVI_UNROLL _Pragma("GCC unroll 8")
 
+/* A weighted feature in units of the Gram matrix, rounded and limited to KVI_GRAM_LIMIT. */
+static inline int16_t kvi_gram_entry(float v)
+{
+	v = v > KVI_GRAM_LIMIT ? KVI_GRAM_LIMIT : v < -KVI_GRAM_LIMIT ? -KVI_GRAM_LIMIT : v;
+	return (int16_t)(v + copysignf(0.5f, v)); /* signs are not to be foreseen */
+}
+
 /* One instruction set's kernels; every set gives the same numbers. Pure; the caller owns all
  * memory. */
 struct kvi_train_kernels {
@@ -37,6 +47,17 @@ struct kvi_train_kernels {
 	/* acc[t] += sum over j of coef[j] * rows[j * stride + t]; wraps. n: a multiple of 32. */
 	void (*weigh)(int32_t *acc, const int16_t *coef, const int16_t *rows, size_t stride,
 	              size_t n_rows, size_t n);
+	/* to[t] = kvi_linear_integer(x[t], fmt, step) */
+	void (*integers)(int32_t *to, const uint16_t *x, const struct kvi_grid_format *fmt,
+	                 int step, size_t n);
+	/* z[t] = kvi_linear_limited(u[t] - mean - less[t]); less NULL: zeros. */
+	void (*centred)(int16_t *z, const int32_t *u, const int16_t *less, int32_t mean, size_t n);
+	/* z[t] = kvi_linear_limited(z[t] - by) */
+	void (*shifted)(int16_t *z, int32_t by, size_t n);
+	/* sum[t] += |z[t]| * f */
+	void (*sizes)(float *sum, const int16_t *z, float f, size_t n);
+	/* to[t] = kvi_gram_entry(z[t] * unit * w[t]) */
+	void (*entries)(int16_t *to, const int16_t *z, const float *w, float unit, size_t n);
 };
 
 /* The best set that the processor and isa_mask allow. Static memory. */

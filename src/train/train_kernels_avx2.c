@@ -75,4 +75,4 @@ static void gram(int64_t sums[16], const int16_t *a, const int16_t *b, size_t st
 	half_tile(sums + 8, a + 2 * stride, b, stride, n);
 }
 
-const struct kvi_train_kernels kvi_train_kernels_avx2 = { gram, subtract, add, weigh };
+const struct kvi_train_kernels kvi_train_kernels_avx2 = KERNELS;

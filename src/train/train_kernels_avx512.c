@@ -61,4 +61,4 @@ static void gram(int64_t sums[16], const int16_t *a, const int16_t *b, size_t st
 		sums[i * KVI_GRAM_TILE + j] = sum_of(s[i][j]);
 }
 
-const struct kvi_train_kernels kvi_train_kernels_avx512 = { gram, subtract, add, weigh };
+const struct kvi_train_kernels kvi_train_kernels_avx512 = KERNELS;

@@ -64,7 +64,8 @@ static kvarc_ret load(kvarc_trainer *t, const struct kvi_train_stack *s, size_t 
 	return ret;
 }
 
-uint32_t kvi_train_element(unsigned dtype, const uint8_t *raw, size_t i)
+/* Element i as the grid codec codes it. */
+static uint32_t element(unsigned dtype, const uint8_t *raw, size_t i)
 {
 	switch (dtype) {
 	case KVARC_F32:
@@ -77,27 +78,37 @@ uint32_t kvi_train_element(unsigned dtype, const uint8_t *raw, size_t i)
 	}
 }
 
-/* X and U (spec linear 2) of tokens [t0, t0 + n) of cache k; rows of KVI_TRAIN_BLOCK. */
-void kvi_train_integers(const struct kvi_train_stack *s, size_t k, size_t shape,
-                        const struct kvi_train_tensor *x, size_t t0, size_t n, int32_t *X,
-                        int32_t *U)
+void kvi_train_channels(const kvarc_trainer *t, unsigned dtype, const uint8_t *raw, size_t n,
+                        size_t width, uint16_t *to)
+{
+	if (kvarc_dtype_bytes(dtype) == sizeof *to) {
+		const uint16_t *from = (const uint16_t *)(const void *)raw;
+		kvi_kernels_get(t->options.common.isa_mask)->transpose16(to, from, n, width);
+		return;
+	}
+	for (size_t v = 0; v < n; v++, raw += width * kvarc_dtype_bytes(dtype))
+		for (size_t c = 0; c < width; c++)
+			to[c * n + v] = (uint16_t)element(dtype, raw, c);
+}
+
+void kvi_train_integers(const kvarc_trainer *t, const struct kvi_train_stack *s, size_t k,
+                        size_t shape, const struct kvi_train_tensor *x, size_t t0, size_t n,
+                        int32_t *X, int32_t *U)
 {
 	const struct kvi_train_cache *c = s->caches[k];
 	const kvarc_tensor *g = kvi_train_tensor_of(c, shape);
 	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, g);
 	const struct kvi_grid_format *f = &kvi_float_format(g->dtype)->grid;
 	size_t head_rows = kvi_train_head_stride(x->shape), channels = g->channels;
-	size_t row_bytes = kvi_tensor_bytes(g);
-	const uint8_t *raw = x->raw + x->raw_at[k] + t0 * row_bytes;
+	const uint8_t *raw = x->raw + x->raw_at[k] + t0 * kvi_tensor_bytes(g);
+	uint16_t *elements = (uint16_t *)(void *)U; /* U follows from X */
+	kvi_train_channels(t, g->dtype, raw, n, kvi_tensor_width(g), elements);
 	for (size_t h = 0; h < g->heads; h++)
 		for (size_t i = 0; i < channels; i++) {
 			size_t row = h * head_rows + i;
 			size_t at = h * channels + kvi_rope_channel(rope, i);
-			int32_t *to = X + row * KVI_TRAIN_BLOCK;
-			for (size_t v = 0; v < n; v++)
-				to[v] = kvi_linear_integer(
-					kvi_train_element(g->dtype, raw + v * row_bytes, at), f,
-					x->step[row]);
+			t->kernels->integers(X + row * KVI_TRAIN_BLOCK, elements + at * n, f,
+			                     x->step[row], n);
 		}
 	kvi_train_remove_rope(s, k, shape, x, t0, n, X, U);
 }
@@ -156,15 +167,13 @@ struct blocks_job {
 	atomic_bool failed;
 };
 
-void kvi_train_fill_z(struct kvi_train_tensor *x, size_t at, size_t n, const int32_t *U)
+void kvi_train_fill_z(const struct kvi_train_kernels *kernels, struct kvi_train_tensor *x,
+                      size_t at, size_t n, const int32_t *U)
 {
-	for (size_t r = 0; r < x->rows; r++) {
-		const int32_t *u = U + r * KVI_TRAIN_BLOCK;
-		const int16_t *e = x->expected ? x->expected + r * x->capacity + at : NULL;
-		int16_t *z = x->z + r * x->capacity + at;
-		for (size_t v = 0; v < n; v++)
-			z[v] = (int16_t)kvi_train_clamp(u[v] - x->mean[r] - (e ? e[v] : 0), LIMIT);
-	}
+	for (size_t r = 0; r < x->rows; r++)
+		kernels->centred(x->z + r * x->capacity + at, U + r * KVI_TRAIN_BLOCK,
+		                 x->expected ? x->expected + r * x->capacity + at : NULL,
+		                 x->mean[r], n);
 }
 
 /* z of cache k */
@@ -181,13 +190,14 @@ static void fill_z(void *arg, size_t k)
 	}
 	for (size_t t0 = 0; t0 < c->n; t0 += KVI_TRAIN_BLOCK) {
 		size_t n = c->n - t0 < KVI_TRAIN_BLOCK ? c->n - t0 : KVI_TRAIN_BLOCK;
-		kvi_train_integers(j->stack, k, j->shape, x, t0, n, X, X + entries);
-		kvi_train_fill_z(x, c->first + t0, n, X + entries);
+		kvi_train_integers(j->t, j->stack, k, j->shape, x, t0, n, X, X + entries);
+		kvi_train_fill_z(j->t->kernels, x, c->first + t0, n, X + entries);
 	}
 	kvi_free(&j->t->alloc, X);
 }
 
-double kvi_train_sum_sizes(const struct kvi_train_layer *l, size_t n, float *sum)
+double kvi_train_sum_sizes(const struct kvi_train_kernels *kernels, const struct kvi_train_layer *l,
+                           size_t n, float *sum)
 {
 	double count = 0;
 	memset(sum, 0, n * sizeof *sum);
@@ -197,10 +207,8 @@ double kvi_train_sum_sizes(const struct kvi_train_layer *l, size_t n, float *sum
 			const int16_t *z = x->z + r * x->capacity;
 			if (!(x->sigma[r] > 0))
 				continue;
-			float f = (float)(1 / x->sigma[r]);
 			count++;
-			for (size_t v = 0; v < n; v++)
-				sum[v] += (float)(z[v] < 0 ? -z[v] : z[v]) * f;
+			kernels->sizes(sum, z, (float)(1 / x->sigma[r]), n);
 		}
 	}
 	return count;
@@ -209,10 +217,11 @@ double kvi_train_sum_sizes(const struct kvi_train_layer *l, size_t n, float *sum
 /* One over mean |z| / sigma of each token over all channels of the layer. In the lowest layer all
  * count the same: what is large there is large for a token's id, not by chance, and was measured
  * to be worth 0.05 bit. */
-void kvi_train_weigh_tokens(const struct kvi_train_layer *l, const struct kvi_train_stack *s,
+void kvi_train_weigh_tokens(const struct kvi_train_kernels *kernels,
+                            const struct kvi_train_layer *l, const struct kvi_train_stack *s,
                             bool lowest, struct kvi_train_weights *w)
 {
-	double count = lowest ? 0 : kvi_train_sum_sizes(l, s->n_tokens, w->w);
+	double count = lowest ? 0 : kvi_train_sum_sizes(kernels, l, s->n_tokens, w->w);
 	for (size_t v = 0; v < s->n_tokens; v++) {
 		/* a normal deviate is 0.8 sigma in the mean */
 		float scale = count > 0 ? w->w[v] / (float)count * 1.25f : 1;
@@ -224,6 +233,7 @@ void kvi_train_weigh_tokens(const struct kvi_train_layer *l, const struct kvi_tr
 }
 
 struct mean_job {
+	const struct kvi_train_kernels *kernels;
 	const struct kvi_train_stack *stack;
 	struct kvi_train_tensor *x;
 	const float *w;
@@ -235,12 +245,11 @@ int32_t kvi_train_shifted(int32_t mean, double by)
 	return kvi_train_clamp(mean + (int32_t)(by < 0 ? by - 0.5 : by + 0.5), LIMIT);
 }
 
-void kvi_train_centre_row(struct kvi_train_tensor *x, size_t r, int32_t mean, size_t n_tokens)
+void kvi_train_centre_row(const struct kvi_train_kernels *kernels, struct kvi_train_tensor *x,
+                          size_t r, int32_t mean, size_t n_tokens)
 {
-	int16_t *z = x->z + r * x->capacity;
-	int32_t by = mean - x->mean[r];
-	for (size_t v = 0; by && v < n_tokens; v++)
-		z[v] = (int16_t)kvi_train_clamp(z[v] - by, LIMIT);
+	if (mean != x->mean[r])
+		kernels->shifted(x->z + r * x->capacity, mean - x->mean[r], n_tokens);
 }
 
 /* The mean that tokens have by weight becomes the mean of the model. */
@@ -258,7 +267,7 @@ static void centre(void *arg, size_t r)
 	if (!(s0 > 0))
 		return;
 	int32_t mean = kvi_train_shifted(x->mean[r], s1 / s0);
-	kvi_train_centre_row(x, r, mean, j->stack->n_tokens);
+	kvi_train_centre_row(j->kernels, x, r, mean, j->stack->n_tokens);
 	x->mean[r] = mean;
 }
 
@@ -335,9 +344,9 @@ kvarc_ret kvi_train_layer_load(kvarc_trainer *t, const struct kvi_train_stack *s
 			ret = make_z(t, s, first + i, x);
 	}
 	if (!ret)
-		kvi_train_weigh_tokens(l, s, first == 0 && !t->predictor, w);
+		kvi_train_weigh_tokens(t->kernels, l, s, first == 0 && !t->predictor, w);
 	for (size_t i = 0; i < n && !ret; i++) {
-		struct mean_job j = { s, &l->tensors[i], w->w };
+		struct mean_job j = { t->kernels, s, &l->tensors[i], w->w };
 		kvi_train_parallel(t, l->tensors[i].rows, centre, &j);
 	}
 	return ret;

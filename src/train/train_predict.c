@@ -342,7 +342,7 @@ static void fill_taught(void *arg, size_t cache)
 		size_t n = c->n - t0 < KVI_TRAIN_BLOCK ? c->n - t0 : KVI_TRAIN_BLOCK;
 		kvi_train_units(x, rows + (c->first + t0) * p->kv, p->kv, n, X);
 		kvi_train_remove_rope(j->stack, cache, j->shape, x, t0, n, X, X + entries);
-		kvi_train_fill_z(x, c->first + t0, n, X + entries);
+		kvi_train_fill_z(j->t->kernels, x, c->first + t0, n, X + entries);
 	}
 	kvi_free(&j->t->alloc, X);
 }
@@ -386,7 +386,7 @@ static kvarc_ret teach(kvarc_trainer *t, struct kvi_train_task *k,
 	w.w = kvi_calloc(&t->alloc, s->n_tokens, sizeof *w.w);
 	kvarc_ret ret = KVARC_OK;
 	if (w.bad && w.w) {
-		kvi_train_weigh_tokens(taught, s, false, &w);
+		kvi_train_weigh_tokens(t->kernels, taught, s, false, &w);
 		memset(w.w + end, 0, (s->n_tokens - end) * sizeof *w.w);
 		ret = kvi_train_correct_fit(t, k, taught, w.w);
 	} else {

@@ -15,8 +15,10 @@ static const double BITS = 0.7213475;
 
 double kvi_train_rate(int32_t v)
 {
+	static const double of_bits[] = { 0.5, 3,     4.25, 5.5,   6.75, 8,     9.25, 10.5, 11.75,
+		                          13,  14.25, 15.5, 16.75, 18,   19.25, 20.5, 21.75 };
 	uint32_t m = (uint32_t)(v < 0 ? -v : v);
-	return v ? 3 + 1.25 * (31 - __builtin_clz(m)) : 0.5;
+	return of_bits[32 - __builtin_clz(m | 1) - (m == 0)];
 }
 
 /* The q at which a digit more costs as much as it saves. */
@@ -24,7 +26,7 @@ static int choose_shift(const struct kvi_train_row *r, const double *b)
 {
 	double noise = 0, count = 0, worth = r->tokens * BITS / r->left;
 	for (size_t i = 0; i < r->p; i++) {
-		double var = r->s[i * r->stride + i];
+		double var = r->diagonal[i];
 		if (worth * var * b[i] * b[i] < 1)
 			continue; /* will be zero */
 		noise += worth * var / 12;
@@ -57,22 +59,41 @@ static int32_t magnitude(int32_t v)
 	return v < 0 ? -v : v;
 }
 
-/* The best integer for coefficient i, whose optimum is u. */
+/* An integer for a coefficient whose optimum is u, and what it costs. */
+struct rounding {
+	int32_t v;
+	double cost;
+};
+
+static void consider(struct rounding *best, int32_t v, double u, double worth)
+{
+	double cost = worth * (v - u) * (v - u) + kvi_train_rate(v);
+	if (cost < best->cost)
+		*best = (struct rounding){ v, cost };
+}
+
+/* The best integer for a coefficient, whose optimum is u: the nearest one, the largest one of one
+ * bit less if that is next to it, or zero. */
 static int32_t choose(double u, double worth, int32_t now)
 {
-	int32_t near = (int32_t)(u + copysign(0.5, u));
-	int32_t tries[3] = { near, near > 0 ? near - 1 : near < 0 ? near + 1 : 0, 0 };
-	int32_t best = now;
-	double least = worth * (now - u) * (now - u) + kvi_train_rate(now);
-	for (int k = 0; k < 3; k++) {
-		double d = tries[k] - u;
-		double cost = worth * d * d + kvi_train_rate(tries[k]);
-		if (cost < least) {
-			least = cost;
-			best = tries[k];
-		}
-	}
-	return best;
+	int32_t near = (int32_t)(u + copysign(0.5, u)), m = magnitude(near);
+	struct rounding best = { now, worth * (now - u) * (now - u) + kvi_train_rate(now) };
+	if (near != now)
+		consider(&best, near, u, worth);
+	if (m > 1 && (m & (m - 1)) == 0)
+		consider(&best, near > 0 ? near - 1 : near + 1, u, worth);
+	if (m)
+		consider(&best, 0, u, worth);
+	return best.v;
+}
+
+/* Whether that is `now`, which is the nearest integer, and nothing nearer to zero is worth it: any
+ * optimum within a half of it is at least that half above the smaller ones. */
+static bool stays(double worth, int32_t now)
+{
+	double m = magnitude(now);
+	bool one_bit_less = (magnitude(now) & (magnitude(now) - 1)) == 0;
+	return now == 0 || (!one_bit_less && worth * m * (m - 1) > kvi_train_rate(now));
 }
 
 /* One pass over the coefficients; h: as in set_rest. True when one changed. */
@@ -81,12 +102,11 @@ static bool sweep(const struct kvi_train_kernels *kernels, const struct kvi_trai
 {
 	bool changed = false;
 	for (size_t i = 0; i < r->p; i++) {
-		const double *row = r->s + i * r->stride;
-		double var = row[i] * (1 + r->ridge);
+		double var = r->diagonal[i] * (1 + r->ridge);
 		if (!(var > 0))
 			continue;
-		if (!to[i] && h[i] < 0.5 * var && h[i] > -0.5 * var)
-			continue; /* zero is the nearest integer, and the cheapest */
+		if (h[i] < 0.5 * var && h[i] > -0.5 * var && stays(worth * var, to[i]))
+			continue;
 		double u = to[i] + h[i] / var;
 		u = u > INT16_MAX ? INT16_MAX : u < -INT16_MAX ? -INT16_MAX : u;
 		int32_t v = choose(u, worth * var, to[i]);
@@ -94,8 +114,8 @@ static bool sweep(const struct kvi_train_kernels *kernels, const struct kvi_trai
 		if (v == to[i] || other + (uint64_t)magnitude(v) > KVI_COEF_SUM_MAX)
 			continue;
 		int32_t d = v - to[i];
-		kernels->add(h, row, -d, r->p);
-		h[i] -= d * row[i] * r->ridge;
+		kernels->add(h, r->s + i * r->stride, -d, r->p);
+		h[i] -= d * r->diagonal[i] * r->ridge;
 		to[i] = (int16_t)v;
 		*sum = other + (uint64_t)magnitude(v);
 		changed = true;
@@ -111,9 +131,8 @@ static void set_rest(const struct kvi_train_kernels *kernels, const struct kvi_t
 		h[i] = r->g[i] / unit;
 	for (size_t i = 0; i < r->p; i++)
 		if (to[i]) {
-			const double *row = r->s + i * r->stride;
-			kernels->add(h, row, -to[i], r->p);
-			h[i] -= to[i] * row[i] * r->ridge;
+			kernels->add(h, r->s + i * r->stride, -to[i], r->p);
+			h[i] -= to[i] * r->diagonal[i] * r->ridge;
 		}
 }
 

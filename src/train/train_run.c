@@ -280,13 +280,14 @@ static kvarc_ret fit_tables(kvarc_trainer *t, struct kvi_train_task *k)
 }
 
 /* Upper layers see a tensor about the mean of its model of level 3. */
-static void take_means(const struct kvi_train_task *k)
+static void take_means(const kvarc_trainer *t, const struct kvi_train_task *k)
 {
 	for (size_t i = 0; i < k->layer->n; i++) {
 		const struct kvi_model *m = k->models[1][i];
 		for (size_t c = 0; c < m->C; c++)
-			kvi_train_centre_row(&k->layer->tensors[i], kvi_train_row_of(m, c),
-			                     m->mean[c], k->stack->n_tokens);
+			kvi_train_centre_row(t->kernels, &k->layer->tensors[i],
+			                     kvi_train_row_of(m, c), m->mean[c],
+			                     k->stack->n_tokens);
 	}
 }
 
@@ -308,7 +309,7 @@ static kvarc_ret fit_models(kvarc_trainer *t, struct kvi_train_task *k, bool low
 		ret = fit_tables(t, k);
 	kvi_free(&t->alloc, ids.id);
 	if (!ret && t->options.levels >> 3 & 1)
-		take_means(k);
+		take_means(t, k);
 	return ret;
 }
 

@@ -191,14 +191,14 @@ static void copy_elements(const struct sample_work *w, size_t i)
 	const kvarc_rope *rope = kvi_tensor_rope(&cache->geometry, g);
 	const struct kvi_train_tensor *x = &w->task->layer->tensors[i];
 	const uint8_t *raw = x->raw + x->raw_at[p->cache] + p->t0 * kvi_tensor_bytes(g);
-	for (size_t v = 0; v < p->n; v++, raw += kvi_tensor_bytes(g)) {
-		view->dtype[p->at + v] = g->dtype;
-		for (size_t c = 0; c < m->C; c++) {
-			size_t h = c / g->channels, s = c % g->channels;
-			size_t at = h * g->channels + kvi_rope_channel(rope, s);
-			view->element[c * view->capacity + p->at + v] =
-				(uint16_t)kvi_train_element(g->dtype, raw, at);
-		}
+	uint16_t *elements = (uint16_t *)(void *)w->num[i].X; /* which is not needed any more */
+	kvi_train_channels(w->t, g->dtype, raw, p->n, m->C, elements);
+	memset(view->dtype + p->at, g->dtype, p->n);
+	for (size_t c = 0; c < m->C; c++) {
+		size_t h = c / g->channels, s = c % g->channels;
+		size_t at = h * g->channels + kvi_rope_channel(rope, s);
+		memcpy(view->element + c * view->capacity + p->at, elements + at * p->n,
+		       p->n * sizeof *elements);
 	}
 }
 
@@ -207,8 +207,8 @@ static void apply(struct sample_work *w, size_t i)
 	const struct kvi_model *m = w->views[i].model;
 	const struct kvi_train_tensor *x = &w->task->layer->tensors[i];
 	int32_t base[2 * KVI_TRAIN_BLOCK], pred[2 * KVI_TRAIN_BLOCK];
-	kvi_train_integers(w->task->stack, w->piece->cache, w->task->first + i, x, w->piece->t0,
-	                   w->piece->n, w->num[i].X, w->num[i].U);
+	kvi_train_integers(w->t, w->task->stack, w->piece->cache, w->task->first + i, x,
+	                   w->piece->t0, w->piece->n, w->num[i].X, w->num[i].U);
 	for (size_t c = 0; c < m->C;) {
 		bool pair = c % m->head_channels < m->rotary;
 		size_t n = pair ? 2 : 1;

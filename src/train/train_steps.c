@@ -23,7 +23,7 @@ struct sample {
 	const struct kvi_train_stack *stack;
 	size_t shape, n, every;
 	struct kvi_train_tensor *x;
-	float *v;  /* rows x n */
+	float *v;  /* rows x n, then a token */
 	bool left; /* v holds residuals */
 };
 
@@ -34,6 +34,7 @@ static void gather(const struct sample *p, const uint8_t *bad, size_t h)
 	size_t head_rows = kvi_train_head_stride(x->shape), at = 0, count = 0;
 	size_t channels = x->shape->channels;
 	float *v = p->v + h * head_rows * p->n;
+	float *token = p->v + x->rows * p->n + h * head_rows;
 	for (size_t k = 0; k < p->stack->n_caches; k++) {
 		const struct kvi_train_cache *c = p->stack->caches[k];
 		const kvarc_tensor *g = kvi_train_tensor_of(c, p->shape);
@@ -45,9 +46,9 @@ static void gather(const struct sample *p, const uint8_t *bad, size_t h)
 			const uint8_t *raw = x->raw + x->raw_at[k] + i * kvi_tensor_bytes(g) +
 			                     h * channels * size;
 			float *to = v + at++;
+			kvi_floats_widen(g->dtype, raw, channels, token);
 			for (size_t q = 0; q < channels; q++)
-				kvi_floats_widen(g->dtype, raw + kvi_rope_channel(rope, q) * size,
-				                 1, to + q * p->n);
+				to[q * p->n] = token[kvi_rope_channel(rope, q)];
 			for (size_t q = 0; rope && q < rope->rotary; q += 2) {
 				struct kvi_pair_rotation w = kvi_pair_rotation(rope->freq[q / 2],
 				                                               c->positions[i]);
@@ -194,7 +195,7 @@ kvarc_ret kvi_train_fit_steps(kvarc_trainer *t, const struct kvi_train_stack *s,
 	if (w->fitted == 0)
 		return KVARC_OK;
 	j.sample.n = (w->fitted + j.sample.every - 1) / j.sample.every;
-	j.sample.v = kvi_calloc(&t->alloc, x->rows, j.sample.n * sizeof *j.sample.v);
+	j.sample.v = kvi_calloc(&t->alloc, x->rows, (j.sample.n + 1) * sizeof *j.sample.v);
 	double *m = kvi_calloc(&t->alloc, 4 * x->rows, sizeof *m);
 	j.m = (struct moments){ m, m + x->rows, m, m + x->rows };
 	if (x->predicted) {

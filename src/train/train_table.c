@@ -166,10 +166,11 @@ static void subtract_slot(void *arg, size_t c)
 }
 
 /* Weights each token by the inverse of its mean residual: known ids count as much as others. */
-static void weigh_left(struct kvi_train_residual *left, const struct kvi_train_weights *w, size_t n)
+static void weigh_left(const struct kvi_train_kernels *kernels, struct kvi_train_residual *left,
+                       const struct kvi_train_weights *w, size_t n)
 {
 	float *to = left->weights.w;
-	double count = kvi_train_sum_sizes(&left->layer, n, to);
+	double count = kvi_train_sum_sizes(kernels, &left->layer, n, to);
 	for (size_t v = 0; v < n; v++) {
 		float scale = count > 0 ? to[v] / (float)count : 1;
 		to[v] = !(w->w[v] > 0) ? 0 : 1 / (scale < 0.005f ? 0.005f : scale);
@@ -206,7 +207,7 @@ kvarc_ret kvi_train_tables(kvarc_trainer *t, struct kvi_train_task *k,
 			kvi_train_parallel(t, j.m->C, subtract_slot, &l);
 	}
 	if (!ret)
-		weigh_left(left, k->weights, n);
+		weigh_left(t->kernels, left, k->weights, n);
 	kvi_free(&t->alloc, row);
 	kvi_free(&t->alloc, count);
 	return ret;
