@@ -74,6 +74,12 @@ def kvarc(*arguments):
     return r.stdout.decode()
 
 
+def levels_of(profile):
+    """The levels of its models."""
+    models = json.loads(kvarc('info', '--json', profile))['models']
+    return sorted({m['level'] for m in models})
+
+
 def bench(path, level, isa, threads, repeat=3, options=()):
     """One line of `kvarc bench --json`."""
     out = kvarc('bench', '--json', '-%d' % level, '-T', str(threads), '--isa',

@@ -8,7 +8,7 @@
 
 #include <time.h>
 
-#include "kernels/rans.h"
+#include "kernels/slots.h"
 #include "rans_cases.h"
 
 static double now(void)
@@ -222,6 +222,34 @@ static void bench_rotation(const struct kvi_kernels *k)
 	       BEST(2 * N * 100, for (int i = 0; i < 100; i++) k->rotated_contexts(ctx, &r)));
 }
 
+/* The sums of a panel of the linear codec over half the slots of a layer of 384. */
+static void bench_rows(const struct kvi_kernels *k)
+{
+	enum { PAIRS = 96, STEPS = KVI_BLOCK_TOKENS / KVI_LANES };
+	static int16_t features[STEPS * PAIRS * KVI_PAIR_STEP] __attribute__((aligned(64)));
+	static int16_t coef[KVI_PANEL * 2 * PAIRS];
+	static int32_t sum[STEPS * KVI_PANEL * KVI_LANES] __attribute__((aligned(64)));
+	const uint8_t q[KVI_PANEL] = { 0 };
+	const struct kvi_rows_part part = { features, PAIRS, PAIRS * KVI_PAIR_STEP };
+	const struct kvi_rows r = {
+		.sum = sum,
+		.coef = coef,
+		.q = q,
+		.part = &part,
+		.n_parts = 1,
+		.rows = KVI_PANEL,
+		.steps = STEPS,
+		.sum_step = KVI_PANEL * KVI_LANES,
+		.coef_row = 2 * PAIRS,
+	};
+	for (size_t i = 0; i < STEPS * PAIRS * KVI_PAIR_STEP; i++)
+		features[i] = (int16_t)(rng() & 1023);
+	for (size_t i = 0; i < KVI_PANEL * 2 * PAIRS; i++)
+		coef[i] = (int16_t)(rng() & 31);
+	printf("%-7s sums over slots %.1f G products/s\n", k->name,
+	       BEST(2.0 * PAIRS * KVI_PANEL * KVI_BLOCK_TOKENS, k->slot_rows(&r)));
+}
+
 static void bench_set(const struct kvi_kernels *k)
 {
 	struct kvi_tables model = tables_model();
@@ -240,6 +268,7 @@ static void bench_set(const struct kvi_kernels *k)
 	bench_sym(k);
 	bench_moves(k);
 	bench_rotation(k);
+	bench_rows(k);
 }
 
 /* The clock, by additions that each wait for the one before. */

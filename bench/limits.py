@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where the time of levels 0 and 1 goes: shares of samples of `kvarc bench`.
+"""Where the time of levels 0 to 3 goes: shares of samples of `kvarc bench`.
 
-limits.py [CACHE.safetensors]; the command is $KVARC. Needs perf; its software clock
-suffices. Comparing and clearing the decoded elements, which `kvarc bench` does between
-its measurements, is left out. The rate of the hash alone is beside them: every decoded
-byte and every stored byte is hashed once, to write and to read.
+limits.py [CACHE.safetensors [PROFILE.kvp]]; the command is $KVARC. Levels 2 and 3 are
+measured as far as the profile has them; without one it is that of the sample, which has
+level 2. Needs perf; its software clock suffices. Comparing and clearing the decoded
+elements, which `kvarc bench` does between its measurements, is left out. The rate of the
+hash alone is beside them: every decoded byte and every stored byte is hashed once, to
+write and to read.
 """
 import ctypes
 import ctypes.util
@@ -29,6 +31,9 @@ GROUPS = (('left out', ('libc:memcmp', 'libc:memset')),
           ('encoder', ('exp_encode', 'encode_both', 'grid_encode')),
           ('fit', ('_fit', 'exp_tops', 'exp_counts', 'tables_', 'near_sums', 'sort_floats',
                    'fit_params', 'make_tables')),
+          ('sums of predictions', ('slot_rows',)),
+          ('slots, decoded', ('bf16_read',)),
+          ('slots, to encode', ('bf16_known',)),
           ('contexts', ('rotated_contexts', 'rotate_row')),
           ('other', ('',)))
 
@@ -42,13 +47,14 @@ def group_of(library, name):
     return 'other'
 
 
-def shares(path, level):
+def shares(path, level, profile):
     """Samples by group, without those that are left out."""
+    options = ('--profile', profile) if level > 1 else ()
     with tempfile.TemporaryDirectory() as folder:
         data = os.path.join(folder, 'perf.data')
         subprocess.run(['perf', 'record', '-q', '-e', 'cpu-clock', '-F', '4000', '-o', data,
                         c.KVARC, 'bench', '-%d' % level, '-T', '1', '--isa', 'avx512',
-                        '--repeat', str(REPEAT), path], stdout=subprocess.DEVNULL,
+                        '--repeat', str(REPEAT), *options, path], stdout=subprocess.DEVNULL,
                        stderr=subprocess.DEVNULL, check=True)
         out = subprocess.run(['perf', 'report', '-i', data, '--stdio', '-F', 'sample,dso,sym',
                               '-t', '|'], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -81,8 +87,9 @@ def main():
     path, _ = c.cache_path(sys.argv[1:])
     c.machine()
     print('%-52s %10.1f GB/s' % ('XXH3 of 96 KiB in the cache', hash_rate()))
-    for level in (0, 1):
-        got = shares(path, level)
+    profile = sys.argv[2] if len(sys.argv) > 2 else c.SAMPLE + 'level2.kvp'
+    for level in (0, 1, *c.levels_of(profile)):
+        got = shares(path, level, profile)
         total = sum(got.values())
         for group, n in sorted(got.items(), key=lambda x: -x[1]):
             print('%-52s %10.1f %%' % ('level %d, %s' % (level, group), 100 * n / total))

@@ -10,7 +10,6 @@ Every round runs each contestant once (fastest of 3), so that drift of the
 machine hits all of them. Rates are raw bytes a second; a row shows the median of
 the rounds and half their range in percent.
 """
-import json
 import os
 import subprocess
 import sys
@@ -72,11 +71,6 @@ def two_at_once(path, isa):
     return sum(sums[0]), sum(sums[1])
 
 
-def levels_of(path):
-    models = json.loads(c.kvarc('info', '--json', path))['models']
-    return sorted({m['level'] for m in models})
-
-
 def measure(path, raw, sets, levels):
     runs = {'ZipNN': lambda z=c.peer_zipnn('bfloat16'): fastest(z, raw),
             'zstd -3': lambda z=c.peer_zstd(3): fastest(z, raw, 1)}
@@ -98,7 +92,7 @@ def main():
     global profile
     path, judged = c.cache_path(sys.argv[1:])
     profile = sys.argv[2] if len(sys.argv) > 2 else c.SAMPLE + 'level2.kvp'
-    levels = [0, 1] + levels_of(profile)
+    levels = [0, 1] + c.levels_of(profile)
     raw = c.tensors(path)
     c.machine()
     sets = available(path)

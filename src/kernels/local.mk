@@ -29,7 +29,10 @@ kernel_bodies = \
 	src/kernels/ops.h \
 	src/kernels/rotation_body.h \
 	src/kernels/slots_body.h \
+	src/kernels/slot_formulas_body.h \
 	src/kernels/slot_integers_body.h \
+	src/kernels/slot_contexts_body.h \
+	src/kernels/slot_pairs_body.h \
 	src/kernels/slot_reading_body.h \
 	src/kernels/step_body.h \
 	src/kernels/sym_body.h

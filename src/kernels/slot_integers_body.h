@@ -36,12 +36,11 @@ INLINE vec integers_of(vec x, const struct kvi_grid_format *fmt, int step)
 }
 
 #ifdef HALVES
-/* A step of bf16 as halves: mantissas are shifted down from bit 15, and rounded by an average. */
-INLINE void integers_bf16(struct parts *y, int step)
+/* A step of bf16, in halves: mantissas are shifted down from bit 15, and rounded by an average. */
+INLINE struct parts integers_bf16(vec x, int step)
 {
 	const vec zero = _mm512_setzero_si512();
 	const vec most = _mm512_set1_epi16((short)(23 + 126 - 8 + step));
-	vec x = halves_low(y->v[0], y->v[1]);
 	vec field = _mm512_srli_epi16(_mm512_add_epi16(x, x), 8);
 	vec man = _mm512_or_si512(_mm512_slli_epi16(x, 8), _mm512_set1_epi16((short)0x8000));
 	vec v = _mm512_srlv_epi16(man, _mm512_subs_epu16(most, field));
@@ -49,8 +48,8 @@ INLINE void integers_bf16(struct parts *y, int step)
 	v = _mm512_mask_mov_epi16(v, _mm512_cmpgt_epu16_mask(field, most),
 	                          _mm512_set1_epi16(LIMIT));
 	v = _mm512_mask_sub_epi16(v, _mm512_movepi16_mask(x), zero, v);
-	y->v[0] = v_sar(v_shl(v, 16), 16);
-	y->v[1] = v_sar(v, 16);
+	struct parts y = { { v_sar(v_shl(v, 16), 16), v_sar(v, 16) } };
+	return y;
 }
 #endif
 
@@ -59,7 +58,7 @@ INLINE void integers(struct parts *y, const struct kvi_grid_format *fmt, int ste
 {
 #ifdef HALVES
 	if (fmt->emin == bf16_format.emin) {
-		integers_bf16(y, step);
+		*y = integers_bf16(halves_low(y->v[0], y->v[1]), step);
 		return;
 	}
 #endif

@@ -62,12 +62,14 @@ INLINE bool reading_ready(struct slot_reading *r, struct kvi_slot_reader *in, si
 /* The order of a block's steps: one of each part, then the next of each, so that steps that follow
  * each other do not wait for each other. `more`: more are left. */
 struct step_order {
-	size_t step, first, part, steps;
+	size_t step, first, end, part, steps; /* first: of the first part, which ends before end */
 };
 
-INLINE struct step_order first_step(const struct kvi_slot_block *b)
+/* From the part on that begins with step `from`. */
+INLINE struct step_order steps_from(const struct kvi_slot_block *b, size_t from)
 {
-	struct step_order o = { 0, 0, (size_t)1 << b->part_shift, kvi_slot_steps(b) };
+	const size_t part = (size_t)1 << b->part_shift;
+	struct step_order o = { from, from, from + part, part, kvi_slot_steps(b) };
 	return o;
 }
 
@@ -81,7 +83,7 @@ INLINE void next_step(struct step_order *o)
 	o->step += o->part;
 	if (o->step >= o->steps) {
 		o->first++;
-		o->step = o->first < o->part ? o->first : o->steps;
+		o->step = o->first < o->end ? o->first : o->steps;
 	}
 }
 

@@ -6,113 +6,20 @@
  * arithmetic, v_load, v_store, v_load_u8, v_load_u16, v_load_i16, v_pick, the pairs of 16-bit
  * numbers, class_row, class_row_load, class_of, token_tables and token_tables_load of ops.h;
  * step_take (contract in grid_body.h); first_active, states_load, states_store (in step_body.h);
- * contexts_of, scaled_bits, clamp (in context_body.h).
+ * contexts_of, clamp (in context_body.h). HALVES: the set has bodies of its own for bf16.
  */
 #ifndef KVI_SLOTS_BODY_H
 #define KVI_SLOTS_BODY_H
 
-#include "slot_integers_body.h"
+#include "slot_formulas_body.h"
 #include "slot_reading_body.h"
+
+#ifdef HALVES
+#include "slot_contexts_body.h"
+#endif
 
 #define UNROLL KVI_UNROLL(8)
 #define NOINLINE __attribute__((noinline))
-
-/* ----------------------------------------------------------- prediction */
-
-/* The index of token t in sums. */
-INLINE size_t sum_at(size_t sum_step, size_t t)
-{
-	return t / KVI_LANES * sum_step + t % KVI_LANES;
-}
-
-/* The index of token t in feature rows. */
-INLINE size_t feature_at(const struct kvi_slot_job *j, size_t t)
-{
-	return t / KVI_LANES * j->feature_step + 2 * (t % KVI_LANES);
-}
-
-/* Two coefficients of a row, for all lanes. */
-INLINE vec coefficients(const int16_t *p)
-{
-	int32_t both;
-	memcpy(&both, p, sizeof(both));
-	return SET(both);
-}
-
-/* The base of a slot (spec linear 3): the prediction of tokens from t on without the same layer. */
-INLINE vec base_of(const struct kvi_slot *s, size_t t)
-{
-	vec base = SET(s->mean);
-	if (s->table)
-		base = v_add(base, v_load_i16(s->table + t));
-	if (s->below)
-		base = v_add(base, v_sar_by(v_load(s->below + sum_at(s->below_step, t)), s->qa));
-	return clamp(base, LIMIT);
-}
-
-/* The prediction of those tokens, with the same layer and without its limits. */
-INLINE vec pred_of(const struct kvi_slot *s, const struct kvi_slot_job *j, size_t t, vec base)
-{
-	if (!s->sum)
-		return base;
-	vec sum = v_load(s->sum + sum_at(s->sum_step, t));
-	const int16_t *f = j->near + feature_at(j, t);
-	for (size_t p = 0; p < j->n_near; p++, f += KVI_PAIR_STEP)
-		sum = v_add(sum, v_madd(v_load(f), coefficients(s->coef + 2 * p)));
-	return v_add(base, v_sar_by(sum, s->qb));
-}
-
-/* o of spec linear 4; start: bits(13 n) - 2^20. */
-INLINE vec token_class(const struct kvi_slot_block *b, size_t t, vec start)
-{
-	if (!b->w)
-		return SET(0);
-	vec d = v_sub(v_float_bits(v_load(b->w + t)), start);
-	return v_max(v_sar(d, 21), SET(-32));
-}
-
-/* The start for token_class(), the same for all tokens of a job. */
-INLINE vec token_start(const struct kvi_slot_job *j)
-{
-	return v_sub(v_float_bits(SET(13 * j->n)), SET(1 << 20));
-}
-
-/* more: the class of the token. */
-INLINE vec context_of(vec mu, vec k, vec more, const struct kvi_grid_format *fmt)
-{
-	return contexts_of(mu, clamp(v_add(k, more), 400), fmt);
-}
-
-/* ---------------------------------------------------------- observation */
-
-/* v of spec linear 4; shifts beyond 31 give 0 as 31 does. */
-INLINE vec distance(vec x, vec expected, vec k, int step)
-{
-	vec far = v_min(v_abs(v_sub(x, expected)), SET(65535));
-	vec sh = v_max(v_add(v_sar(k, 2), SET(11 - step)), SET(0));
-	vec scaled = v_mul(far, v_pick(32768, 27554, 23170, 19484, k));
-	return v_min(v_shr_any(scaled, sh), SET(127));
-}
-
-/* Adds distances to w from token t on, where the job wants that. */
-INLINE void scale_add(const struct kvi_slot_block *b, const struct kvi_slot_job *j, size_t t, vec v)
-{
-	if (b->w && j->grow)
-		v_store(b->w + t, v_add(v_load(b->w + t), v));
-}
-
-/* Stores one slot of a feature row; the second one must follow the first one. */
-INLINE void store_half(int16_t *row, unsigned half, vec v)
-{
-	v = clamp(v, LIMIT);
-	v_store(row, half ? v_side_by_side(v_load(row), v) : v_and(v, SET(0xffff)));
-}
-
-/* Stores both slots of a feature row. */
-INLINE void store_both(int16_t *row, vec a, vec b)
-{
-	v_store(row, v_side_by_side_limited(a, b));
-}
 
 /* ---------------------------------------------------------------- slots */
 
@@ -127,7 +34,42 @@ struct slot_setting {
 	struct kvi_grid_format fmt;
 	struct grid_numbers f;
 	bool all_known, all_read;
+#ifdef HALVES
+	struct context_numbers context; /* of those functions */
+#endif
 };
+
+/* Whether elements are bf16 in vectors of halves until they are integers. */
+INLINE bool in_halves(const struct slot_setting *e)
+{
+#ifdef HALVES
+	return e->all_known || e->all_read;
+#else
+	(void)e;
+	return false;
+#endif
+}
+
+/* What k of a slot, and of its tokens, are larger by than the classes that they stand for. */
+INLINE int class_bias(const struct slot_setting *e)
+{
+#ifdef HALVES
+	return in_halves(e) ? CLASS_BIAS : 0;
+#else
+	return (void)e, 0;
+#endif
+}
+
+/* more: the class of the token. */
+INLINE vec context_of(const struct slot_setting *e, vec mu, vec k, vec more)
+{
+	k = v_add(k, more);
+#ifdef HALVES
+	if (in_halves(e))
+		return bf16_contexts(&e->context, mu, k);
+#endif
+	return contexts_of(mu, clamp(k, KVI_LINEAR_K_LIMIT), &e->fmt);
+}
 
 /* Known elements; stores their contexts ctx where the slot wants them. */
 INLINE struct parts known_take(const struct slot_setting *e, const struct kvi_slot *s, size_t step,
@@ -178,10 +120,32 @@ INLINE bool elements(const struct slot_setting *e, struct slot_reading *r, const
 /* The state of the tokens of a block before a slot, or a pair, is observed. */
 struct slot_before {
 	uint32_t ctx[2][KVI_BLOCK_TOKENS];
-	int32_t x[2][KVI_BLOCK_TOKENS]; /* elements, then integers */
+	/* Elements. In halves: 32 of 16 bits a step, in the first half of these numbers, and only
+	 * those that were read. */
+	int32_t x[2][KVI_BLOCK_TOKENS];
 	int32_t k[2][KVI_BLOCK_TOKENS], expected[2][KVI_BLOCK_TOKENS];
 	int32_t base[2][KVI_BLOCK_TOKENS];
 };
+
+#ifdef HALVES
+#include "slot_pairs_body.h"
+#endif
+
+/* The first steps of slot i, in pairs of parts, where that is faster: *n of them. */
+INLINE bool paired_elements(const struct slot_setting *e, struct slot_reading *r,
+                            struct slot_before *m, unsigned i, size_t *n)
+{
+	*n = 0;
+#ifdef HALVES
+	const size_t two = (size_t)2 << e->b.part_shift;
+	for (; e->all_read && *n + two <= kvi_slot_steps(&e->b); *n += two)
+		if (!two_parts(e, r, m, i, *n >> e->b.part_shift))
+			return false;
+#else
+	(void)e, (void)r, (void)m, (void)i;
+#endif
+	return true;
+}
 
 /* The elements of slot i, all steps of it: predictions and observations are loops of their own, so
  * that a processor sees steps of different streams at once. */
@@ -189,49 +153,86 @@ INLINE bool all_elements(const struct slot_setting *e, struct slot_reading *r,
                          struct slot_before *m, unsigned i)
 {
 	const struct kvi_slot *s = &e->j.slot[i];
-	for (struct step_order o = first_step(&e->b); more_steps(&o); next_step(&o)) {
+	size_t n;
+	if (in_halves(e) && e->all_known)
+		return true;
+	if (!paired_elements(e, r, m, i, &n))
+		return false;
+	for (struct step_order o = steps_from(&e->b, n); more_steps(&o); next_step(&o)) {
 		const size_t at = o.step * KVI_LANES;
 		struct parts ctx, y;
 		EACH
 			ctx.v[h] = v_load(m->ctx[i] + at + WIDTH * (size_t)h);
 		if (!elements(e, r, s, o.step, &ctx, &y))
 			return false;
+#ifdef HALVES
+		if (in_halves(e)) {
+			v_store(m->x[i] + at / 2, halves_low(y.v[0], y.v[1]));
+			continue;
+		}
+#endif
 		EACH
 			v_store(m->x[i] + at + WIDTH * (size_t)h, y.v[h]);
 	}
 	return true;
 }
 
-/* The integers of a step of slot i; adds their distances to w. */
-INLINE struct parts observed(const struct slot_setting *e, struct slot_before *m, size_t step,
+/* The integers of a step of slot i. */
+INLINE struct parts integers_at(const struct slot_setting *e, const struct slot_before *m,
+                                size_t step, unsigned i)
+{
+	const struct kvi_slot *s = &e->j.slot[i];
+	struct parts y;
+#ifdef HALVES
+	if (in_halves(e)) {
+		vec x = e->all_known ? _mm512_permutexvar_epi16(
+					       halves_order(false),
+					       v_load(s->x + kvi_slot_index(&e->b, step)))
+		                     : v_load(m->x[i] + step * (KVI_LANES / 2));
+		return integers_bf16(x, s->step);
+	}
+#endif
+	EACH
+		y.v[h] = v_load(m->x[i] + step * KVI_LANES + WIDTH * (size_t)h);
+	integers(&y, &e->fmt, s->step);
+	return y;
+}
+
+/* The same; adds their distances to w. */
+INLINE struct parts observed(const struct slot_setting *e, const struct slot_before *m, size_t step,
                              unsigned i)
 {
 	const int unit = e->j.slot[i].step;
-	struct parts y;
-	EACH
-		y.v[h] = v_load(m->x[i] + step * KVI_LANES + WIDTH * (size_t)h);
-	integers(&y, &e->fmt, unit);
+	const struct parts y = integers_at(e, m, step, i);
 	EACH {
 		size_t t = step * KVI_LANES + WIDTH * (size_t)h;
 		scale_add(&e->b, &e->j, t,
-		          distance(y.v[h], v_load(m->expected[i] + t), v_load(m->k[i] + t), unit));
+		          distance(y.v[h], v_load(m->expected[i] + t), v_load(m->k[i] + t),
+		                   class_bias(e), unit));
 	}
 	return y;
 }
 
-/* Predicts a slot alone for the tokens from t on. start: token_start(). */
-INLINE void predict_one(const struct slot_setting *e, struct slot_before *m, size_t t, vec start)
+/* Where the contexts of slot i go. Known elements want them in the order of the block, or not. */
+INLINE uint32_t *contexts_to(const struct slot_setting *e, struct slot_before *m, unsigned i)
+{
+	return in_halves(e) && e->all_known && e->j.slot[i].ctx ? e->j.slot[i].ctx : m->ctx[i];
+}
+
+/* Predicts a slot alone for the tokens from t on. ctx: contexts_to(); start: token_start(). */
+INLINE void predict_one(const struct slot_setting *e, struct slot_before *m, uint32_t *const ctx[2],
+                        size_t t, vec start)
 {
 	const struct kvi_slot *s = &e->j.slot[0];
-	vec base = base_of(s, t), k = SET(s->k);
+	vec base = base_of(s, t), k = SET(s->k + class_bias(e));
 	vec pred = clamp(pred_of(s, &e->j, t, base), LIMIT);
 	if (e->b.unknown)
 		k = v_add(k, v_load_i16(e->b.unknown + t));
 	v_store(m->base[0] + t, base);
 	v_store(m->expected[0] + t, pred);
 	v_store(m->k[0] + t, k);
-	v_store(m->ctx[0] + t,
-	        context_of(v_scaled(pred, s->step), k, token_class(&e->b, t, start), &e->fmt));
+	v_store(ctx[0] + t,
+	        context_of(e, v_scaled(pred, s->step), k, token_class(&e->b, t, start)));
 }
 
 /* Observes it. v: integers. */
@@ -249,8 +250,9 @@ INLINE bool slot_alone(const struct slot_setting *e, struct slot_reading *r)
 {
 	const vec start = token_start(&e->j);
 	struct slot_before m;
+	uint32_t *const ctx[2] = { contexts_to(e, &m, 0), NULL };
 	for (size_t t = 0; t < e->b.tokens; t += WIDTH)
-		predict_one(e, &m, t, start);
+		predict_one(e, &m, ctx, t, start);
 	if (!all_elements(e, r, &m, 0))
 		return false;
 	for (size_t step = 0; step < kvi_slot_steps(&e->b); step++) {
@@ -262,8 +264,8 @@ INLINE bool slot_alone(const struct slot_setting *e, struct slot_reading *r)
 }
 
 /* Predicts both slots of a rotated pair for the tokens from t on. */
-INLINE void predict_pair(const struct slot_setting *e, struct slot_before *m, size_t t, vec start,
-                         const class_row *classes)
+INLINE void predict_pair(const struct slot_setting *e, struct slot_before *m,
+                         uint32_t *const ctx[2], size_t t, vec start, const class_row *classes)
 {
 	const struct kvi_slot_job *j = &e->j;
 	const struct kvi_slot *a = &j->slot[0], *b = &j->slot[1];
@@ -276,7 +278,7 @@ INLINE void predict_pair(const struct slot_setting *e, struct slot_before *m, si
 	vec vb = v_madd(pred, v_exchanged(cs));
 	va = v_sar(v_add(va, round), 8);
 	vb = v_sar(v_add(vb, round), 8);
-	vec angle = v_load_u8(j->angle_class + t), kb = SET(b->k);
+	vec angle = v_load_u8(j->angle_class + t), kb = SET(b->k + class_bias(e));
 	if (e->b.unknown)
 		kb = v_add(kb, v_load_i16(e->b.unknown + t));
 	vec ka = v_add(kb, class_of(classes, angle));
@@ -288,8 +290,8 @@ INLINE void predict_pair(const struct slot_setting *e, struct slot_before *m, si
 	v_store(m->k[1] + t, kb);
 	v_store(m->expected[0] + t, v_sar(v_add(va, SET(32)), 6));
 	v_store(m->expected[1] + t, v_sar(v_add(vb, SET(32)), 6));
-	v_store(m->ctx[0] + t, context_of(v_scaled(va, step), ka, o, &e->fmt));
-	v_store(m->ctx[1] + t, context_of(v_scaled(vb, step), kb, o, &e->fmt));
+	v_store(ctx[0] + t, context_of(e, v_scaled(va, step), ka, o));
+	v_store(ctx[1] + t, context_of(e, v_scaled(vb, step), kb, o));
 }
 
 /* Observes it. xa, xb: integers. */
@@ -317,8 +319,9 @@ INLINE bool slot_pair(const struct slot_setting *e, struct slot_reading *r)
 	const class_row classes = class_row_load(e->j.scales);
 	const vec start = token_start(&e->j);
 	struct slot_before m;
+	uint32_t *const ctx[2] = { contexts_to(e, &m, 0), contexts_to(e, &m, 1) };
 	for (size_t t = 0; t < e->b.tokens; t += WIDTH)
-		predict_pair(e, &m, t, start, &classes);
+		predict_pair(e, &m, ctx, t, start, &classes);
 	if (!all_elements(e, r, &m, 0) || !all_elements(e, r, &m, 1))
 		return false;
 	for (size_t step = 0; step < kvi_slot_steps(&e->b); step++) {
@@ -372,6 +375,10 @@ INLINE bool slot_with(const struct kvi_slot_block *b, const struct kvi_slot_job 
 		                  .f = *f,
 		                  .all_known = usual && known,
 		                  .all_read = usual && !known };
+#ifdef HALVES
+	if (usual)
+		e.context = context_numbers_load();
+#endif
 	struct slot_reading r;
 	const bool reads = usual ? !known : b->reader != NULL;
 	if (usual)

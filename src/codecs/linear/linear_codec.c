@@ -230,22 +230,22 @@ static void gather(const struct linear_source *s, const uint16_t *x, const uint3
 	}
 }
 
-static size_t encode_part(void *opaque, const struct kvi_stream_part *p, uint16_t *end,
-                          uint32_t state[KVI_LANES])
+/* A part for the kernels of the grid codec, in memory of its own; returns its elements. */
+static const uint16_t *part_job(const struct linear_source *s, const struct kvi_stream_part *p,
+                                struct kvi_grid_job *g)
 {
-	const struct linear_source *s = opaque;
 	const struct kvi_mask *m = s->w->mask;
 	const struct kvi_stream_part all = all_tokens(s->w);
 	const size_t whole = full_of(&all), full = full_of(p), lanes = p->rows - full;
 	const bool as_it_is = p->rows == m->T && s->w->in_order;
-	const size_t at = m->channels * p->first; /* parts have memory of their own */
+	const size_t at = m->channels * p->first;
 	const uint32_t *ctx = as_it_is ? s->ctx : s->part_ctx + at;
 	if (!as_it_is) {
 		gather(s, s->w->x + p->first, s->ctx + p->first, whole, full, at);
 		gather(s, s->w->x + m->C * whole, s->ctx + m->channels * whole, m->T - whole, lanes,
 		       at + m->channels * full);
 	}
-	struct kvi_grid_job g = {
+	*g = (struct kvi_grid_job){
 		.steps = { full / KVI_LANES * m->channels, lanes ? m->channels : 0,
 		           (unsigned)lanes },
 		.fmt = s->fmt,
@@ -253,9 +253,27 @@ static size_t encode_part(void *opaque, const struct kvi_stream_part *p, uint16_
 		.ctx = ctx,
 		.ctx_tail = ctx + m->channels * full,
 	};
-	g.ctx_steps = g.steps.full_steps ? g.steps.full_steps : 1;
-	return s->w->linear.kernels->grid_encode(&g, as_it_is ? s->w->x : s->part_x + at, end,
-	                                         state);
+	g->ctx_steps = g->steps.full_steps ? g->steps.full_steps : 1;
+	return as_it_is ? s->w->x : s->part_x + at;
+}
+
+static size_t encode_part(void *opaque, const struct kvi_stream_part *p, uint16_t *end,
+                          uint32_t state[KVI_LANES])
+{
+	const struct linear_source *s = opaque;
+	struct kvi_grid_job g;
+	const uint16_t *x = part_job(s, p, &g);
+	return s->w->linear.kernels->grid_encode(&g, x, end, state);
+}
+
+static void encode_two(void *opaque, const struct kvi_stream_part p[2], uint16_t *const end[2],
+                       size_t n[2], uint32_t *const state[2])
+{
+	const struct linear_source *s = opaque;
+	struct kvi_grid_job g[2];
+	const uint16_t *const x[2] = { part_job(s, &p[0], &g[0]), part_job(s, &p[1], &g[1]) };
+	s->w->linear.kernels->grid_encode2((const struct kvi_grid_job *const[2]){ &g[0], &g[1] }, x,
+	                                   end, n, state);
 }
 
 /* Judged by the scale that adapts to the tokens: W / N is 13 where the model fits. */
@@ -283,6 +301,7 @@ static kvarc_ret put(struct kvi_coder *c, const struct kvi_coder_job *job, struc
 	const struct kvi_streams_encoder e = {
 		.opaque = s,
 		.part = encode_part,
+		.two = c->kernels->grid_encode2 ? encode_two : NULL,
 		.trial = KVI_LANES,
 		.token_words = LINEAR_WORDS * job->mask.channels,
 		.plane_bytes = (size_t)(out->end - out->words),
