@@ -17,8 +17,8 @@ EXTRA_DIST += $(gpu_sources) $(gpu_kernels) gpu/README.md gpu/check_gpu.sh gpu/s
 	tests/gpu/cost.sh tests/gpu/outputs.sh tests/gpu/runs.sh
 
 if GPU_TESTS
-check_PROGRAMS += tests/gpu/check_chunks
-TESTS += tests/gpu/chunks.sh
+check_PROGRAMS += tests/gpu/check_chunks tests/gpu/check_products
+TESTS += tests/gpu/chunks.sh tests/gpu/check_products
 if ENABLE_SHARED
 driver_stand_in = tests/device/driver_stand_in.la
 check_LTLIBRARIES += $(driver_stand_in)
@@ -50,6 +50,10 @@ tests_gpu_check_chunks_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN)
 tests_gpu_check_chunks_LDADD = libkvi.la -lstdc++
 # Nothing of the C++ library is used, but by sanitizers, whose flags C has.
 tests_gpu_check_chunks_LINK = $(LINK)
+
+tests_gpu_check_products_SOURCES = tests/gpu/check_products.cc gpu/host_fault.h
+tests_gpu_check_products_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
+tests_gpu_check_products_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN)
 
 # All architectures, and PTX for later ones.
 gpu_architectures = 80 86 89 90a 100a 103a 120

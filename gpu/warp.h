@@ -16,6 +16,7 @@
  *   shuffle(v, from)                       v of lane from & 31
  *   bytes_of(lo, hi, sel)                  bytes of hi:lo by the four numbers of a selector
  *   dot_low, dot_high                      products of 16-bit halves and bytes, added up
+ *   add_products<A, B>(c, a, b)            a product of matrices of bytes, added to c; see below
  *   ld, ld_if, st, st_if                   memory that this kernel may have written
  *   ldg, ldg_if, ldg_one, ldg_quad         memory that no kernel writes meanwhile
  *   ldg_quads_if, st_quads_if              16 bytes of each lane, numbered as such
@@ -34,6 +35,15 @@ struct quad {
 	uint32_t v[4];
 };
 
+/*
+ * add_products: a has 16 rows of 32 bytes, b 8 columns of 32 bytes, c 16 rows of 8 numbers of 32
+ * bits. A, B: whether bytes of a, of b have signs. Sums are exact modulo 2^32. Words of lane
+ * 4 * g + i, i below 4; byte 0 is in the low bits:
+ *
+ *   a[0] a[2]   row g, bytes 4 * i to 4 * i + 3, and those 16 bytes further; a[1] a[3]: row g + 8
+ *   b[0] b[1]   column g, bytes 4 * i to 4 * i + 3, and those 16 bytes further
+ *   c[0] c[1]   row g, columns 2 * i and 2 * i + 1; c[2] c[3]: row g + 8
+ */
 #if defined(__CUDACC__)
 #define HAPPENS(event, n) ((void)0)
 #include "warp_device_body.h"

@@ -162,6 +162,25 @@ WARP_FN u32v dot_high(u32v v, uint32_t b, u32v acc)
 	return r;
 }
 
+#define PRODUCTS(types)                                                            \
+	asm("mma.sync.aligned.m16n8k32.row.col.s32." types                         \
+	    ".s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+	    : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])                       \
+	    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+template <bool A, bool B>
+WARP_FN void add_products(u32v c[4], const u32v a[4], const u32v b[2])
+{
+	if (A && B)
+		PRODUCTS("s8.s8");
+	else if (A)
+		PRODUCTS("s8.u8");
+	else if (B)
+		PRODUCTS("u8.s8");
+	else
+		PRODUCTS("u8.u8");
+}
+#undef PRODUCTS
+
 template <typename T> WARP_FN u32v ld(span<T> s, u32v i)
 {
 	return (uint32_t)s.p[i];

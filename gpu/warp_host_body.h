@@ -230,6 +230,33 @@ WARP_OP u32v dot_high(u32v v, uint32_t b, u32v acc)
 	       sar(v, 16) * (uint32_t)(int8_t)(b >> 24);
 }
 
+/* The four bytes of a word, with signs or without. */
+template <bool SIGNED> WARP_OP void unpack_bytes(int32_t *to, uint32_t word)
+{
+	for (int b = 0; b < 4; b++)
+		to[b] = SIGNED ? (int8_t)(word >> 8 * b) : (int32_t)(word >> 8 * b & 255);
+}
+template <bool A, bool B>
+WARP_FN void add_products(u32v c[4], const u32v a[4], const u32v b[2])
+{
+	int32_t row[16][32], column[8][32];
+	EACH_LANE {
+		const int g = l / 4, first = l % 4 * 4;
+		for (int i = 0; i < 4; i++)
+			unpack_bytes<A>(&row[g + i % 2 * 8][first + i / 2 * 16], a[i][l]);
+		for (int i = 0; i < 2; i++)
+			unpack_bytes<B>(&column[g][first + i * 16], b[i][l]);
+	}
+	EACH_LANE
+		for (int i = 0; i < 4; i++) {
+			const int32_t *x = row[l / 4 + i / 2 * 8], *y = column[l % 4 * 2 + i % 2];
+			int32_t sum = 0; /* below 2^22 */
+			for (int k = 0; k < 32; k++)
+				sum += x[k] * y[k];
+			c[i][l] += (uint32_t)sum;
+		}
+}
+
 template <typename T> WARP_OP u32v ld(span<T> s, u32v i)
 {
 	u32v r;
