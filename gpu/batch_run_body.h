@@ -74,8 +74,8 @@ WARP_FN bool runs_linear(const kvi_gpu_chunk *c, uint32_t stage)
 }
 
 /* Step 2 of codec 7, and of chunks that others are predicted from: angles and rows of the token
- * table, a warp a pair of a rope and a warp 32 tokens; then bases and sums, a warp a panel and 32
- * tokens. */
+ * table, a warp a pair of a rope and a warp 32 tokens; then bases and sums, a warp two panels and
+ * 32 tokens. */
 WARP_FN void run_angles(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables, uint32_t stage,
                         uint32_t warp)
 {
@@ -87,7 +87,7 @@ WARP_FN void run_angles(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables, ui
 WARP_FN void run_sums(const kvi_gpu_chunk *c, uint32_t stage, uint32_t step, uint32_t warp)
 {
 	if (runs_linear(c, stage))
-		find_panel(c, step, warp);
+		find_panels(c, step, warp);
 }
 /* Whether streams of codec 7 are decoded in a stage; then a warp a stream. */
 WARP_FN bool decodes_linear(const kvi_gpu_chunk *c, uint32_t dtype, uint32_t stage)

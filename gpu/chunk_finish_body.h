@@ -101,8 +101,8 @@ WARP_FN bool finish_stream(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, uint
 	if (c->codec == CODEC_CONSTANT)
 		fill_chunk<SIZE>(c);
 	else if (c->codec == CODEC_LINEAR)
-		for (uint32_t t = first; t < end; t++)
-			expand_slots<SIZE>(c, o, t);
+		for (uint32_t t = first; t < end; t += EXPANDED)
+			expand_slots<SIZE>(c, o, t, end - t < EXPANDED ? end : t + EXPANDED);
 	else if (has_mask(o))
 		expand_tokens<SIZE>(c, o, number, first, end);
 	warp_barrier();

@@ -25,7 +25,9 @@ SCHEDULERS = 4
 # kernel that has a warp for a chunk.
 ISSUE, BANDWIDTH, GAP, RESIDENT, SMALL = 0.7, 0.9, 3.0, 48 * 128, 4000
 # The cache: bf16, 8 heads of 128 channels, chunks of 256 tokens of all heads in 8 streams.
-CHANNELS, CHUNK, STREAMS, BYTES = 1024, 256, 8, 2
+CHANNELS, HEADS, CHUNK, STREAMS, BYTES = 1024, 8, 256, 8, 2
+# Slots of a panel of codec 7, and what a slot takes whose z other layers want.
+PANEL, Z = 8, 8
 STEPS = CHUNK * CHANNELS // 32
 STREAM_STEPS = STEPS // STREAMS
 STREAM_KIB = CHUNK * CHANNELS * BYTES // STREAMS // 1024
@@ -36,6 +38,15 @@ Pass = collections.namedtuple("Pass", "instructions traffic blocks chain kernels
 # A row of the table: what the issue that asked for the kernels wants, in GB/s on an H200 (0: no
 # number), all and one layer.
 Row = collections.namedtuple("Row", "name passes wanted wanted_layer")
+
+
+# Of a panel of slots of codec 7: blocks of features of earlier slots and of sources; sources;
+# whether there are layers below.
+Sums = collections.namedtuple("Sums", "own source sources below")
+
+
+def mean(numbers):
+    return sum(numbers) / len(numbers)
 
 
 class Counts:
@@ -114,20 +125,36 @@ def decode_1(c, n):
             finish(c, n), small(1), scatter(c, n)]
 
 
-def decode_2(more):
-    """more: how many times the rows of a slot are those of the sample's profile."""
+def sums_of_sample(c):
+    """The sums of the sample's profile of level 2, whose slots see all heads."""
+    return Sums(c.rate("l2", "own") * PANEL, c.rate("l2", "source") * PANEL, 0.5, False)
+
+
+def sums_of(heads, below):
+    """Slots see earlier ones of that many heads, values the keys, and both tensors of `below` lower
+    layers; these with a table of tokens."""
+    panels = heads * CHANNELS // HEADS // PANEL
+    sources = 2 * below + 0.5
+    return lambda _: Sums(mean([math.ceil(n / 4) for n in range(panels)]),
+                          sources * math.ceil(panels / 4), sources, below > 0)
+
+
+def decode_7(make_sums):
     def passes(c, n):
-        row = c.instructions("sums")
+        x = make_sums(c)
         steps = {}
         for kind in ("pair", "one"):
-            # one row of the panel is in the path
-            near = max(c.rate("l2", "near") - 1, 0)
-            rare = [sum(c.rate("l2", k) * c.loops[f"linear_{k}"][i]
-                        for k in ("refill", "search", "escape")) for i in (0, 1)]
-            steps[kind] = tuple(c.loops[kind][i] + near * c.loops["near"][i] + rare[i]
-                                for i in (0, 1))
+            # of the slot, of its panel, and what is rare
+            parts = [c.loops[kind][i] + (
+                c.loops["before"][i] - c.loops["one"][i] + (x.own - 1) * c.loops["own"][i]) / PANEL
+                     + sum(c.rate("l2", k) * c.loops[f"linear_{k}"][i]
+                           for k in ("refill", "search", "escape")) for i in (0, 1)]
+            steps[kind] = [part + (Z if x.below else 0) for part in parts]
         table, table_chain = tables(c, "l2", "table_grid", 1)
-        sums = c.rate("l2", "row") * more * row + c.instructions("panel")
+        block = c.instructions("block")
+        more = max(x.sources - 1, 0) * (c.instructions("source") - block)
+        more += max(x.source - 1, 0) * block
+        sums = c.instructions("panel_table" if x.below else "panel") + more / PANEL
         size = c.rate("l2", "payload", "raw")
         work = []
         for kind in steps:  # keys, then values: each the half of the elements, and of the layer
@@ -176,8 +203,10 @@ def encode(run, name):
 ROWS = (
     Row("level 0, decode", decode_0, 600, 200),
     Row("level 1, decode", decode_1, 180, 0),
-    Row("level 2, decode: sums of the sample's profile", decode_2(1), 75, 0),
-    Row("level 2, decode: twice as many rows", decode_2(2), 75, 0),
+    Row("level 2, decode: sums of the sample's profile", decode_7(sums_of_sample), 75, 0),
+    Row("level 2, decode: slots see 8 heads", decode_7(sums_of(8, 0)), 75, 0),
+    Row("level 3, decode: slots see their own head", decode_7(sums_of(1, 2)), 50, 0),
+    Row("level 3, decode: slots see 8 heads", decode_7(sums_of(8, 2)), 50, 0),
     Row("level 0, encode", encode("l0", "encode_exponent"), 300, 0),
     Row("level 1, encode", encode("l1", "encode_grid"), 0, 0),
 )

@@ -6,8 +6,9 @@
 /*
  * Events of a warp: a step of a stream (32 elements); a refill of its window of words; a further
  * step of the search for a symbol; a step with escapes; 32 entries of a table that a block makes
- * for itself; a feature row, added to the sums of a panel; a feature row, added to one slot; 32
- * bytes of a payload, copied.
+ * for itself; a block of four panels of features of a source, added to the sums of a panel; one of
+ * earlier slots of the tensor itself; a slot to which those of its own panel are added; 32 bytes of
+ * a payload, copied.
  */
 #define KVI_GPU_EVENT_LIST(X) \
 	X(step)               \
@@ -15,7 +16,8 @@
 	X(search)             \
 	X(escape)             \
 	X(table)              \
-	X(row)                \
+	X(source)             \
+	X(own)                \
 	X(near)               \
 	X(copy)
 

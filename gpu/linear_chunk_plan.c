@@ -7,17 +7,40 @@
 #include "device_job.h"
 #include "numeric/rope_angles.h"
 
-/* Arrays begin at multiples of ALIGN. MEMBERS: of two slots, in work memory. */
-enum { ALIGN = 16, MEMBERS = 2 * 3 };
+/* Arrays begin at multiples of ALIGN. MEMBERS: of two slots, in work memory. FEATURES: panels of
+ * features of a block of a matrix; LANES: of a warp; FEATURE_BYTES: what a lane has of a block;
+ * FEATURE_ZERO: the feature that stands for 0. */
+enum {
+	ALIGN = 16,
+	MEMBERS = 2 * 3,
+	SLOT_BYTES = 4 * sizeof(uint32_t),
+	FEATURES = 4,
+	LANES = 32,
+	FEATURE_BYTES = 2 * KVI_GPU_PANEL,
+	BLOCK_BYTES = LANES * FEATURE_BYTES,
+	FEATURE_ZERO = 32768
+};
 
 static size_t aligned(size_t n)
 {
 	return (n + ALIGN - 1) & ~(size_t)(ALIGN - 1);
 }
 
+static size_t at_most(size_t n, size_t limit)
+{
+	return n < limit ? n : limit;
+}
+
+static size_t panels_of(const struct kvi_model *m)
+{
+	return ((size_t)m->head_channels + KVI_GPU_PANEL - 1) / KVI_GPU_PANEL;
+}
+
+/* Heads of few channels fill their panels badly: matrices would be much larger than the model. */
 bool kvi_gpu_model_taken(const struct kvi_model *m)
 {
-	return m->C <= KVI_GPU_CHANNELS && (uint64_t)m->n_ids * m->C <= UINT32_MAX &&
+	return (uint64_t)m->heads * panels_of(m) * KVI_GPU_PANEL <= KVI_GPU_CHANNELS &&
+	       (uint64_t)m->n_ids * m->C <= UINT32_MAX &&
 	       !(m->flags & (KVI_MODEL_CORRECTS | KVI_MODEL_BASIS));
 }
 
@@ -49,43 +72,171 @@ static uint64_t put(struct model_arrays *to, const void *from, size_t bytes)
 	return address;
 }
 
-static uint64_t put_means(struct model_arrays *to, const struct kvi_model *m)
+/* The binary32 pattern of n, which is at least 1 and below 2^24. */
+static uint32_t float_pattern(uint32_t n)
+{
+	uint32_t exponent = 127 + 23;
+	for (; n < 1u << 23; n <<= 1)
+		exponent--;
+	return exponent << 23 | (n & 0x7fffff);
+}
+
+/* The numbers of slots. */
+static uint64_t put_slots(struct model_arrays *to, const struct kvi_model *m)
 {
 	uint64_t address;
-	uint8_t *p = next_array(to, m->C * sizeof(int16_t), &address);
-	for (size_t c = 0; p && c < m->C; c++, p += 2)
-		kvi_store16(p, (uint16_t)m->mean[c]); /* |mean| is at most 32767 */
+	uint8_t *p = next_array(to, m->C * SLOT_BYTES, &address);
+	for (size_t c = 0; p && c < m->C; c++, p += SLOT_BYTES) {
+		const uint32_t qa = m->a_stride ? m->qa[c] : 0, qb = m->b_stride ? m->qb[c] : 0;
+		kvi_store32(p, (uint32_t)m->step[c]);
+		kvi_store32(p + 4, (uint16_t)m->k[c] | (uint32_t)m->mean[c] << 16);
+		kvi_store32(p + 8, qa | qb << 8);
+		kvi_store32(p + 12, m->flags & KVI_MODEL_SCALE
+		                            ? (1u << 20) - float_pattern(13 * (m->n0 + (uint32_t)c))
+		                            : 0);
+	}
 	return address;
 }
 
-/* Two coefficients: the low bytes, then the high ones. */
-static uint32_t split(const int16_t c[2])
+/* What is added to a slot's sum: half a unit of q fraction bits, less what features have more. */
+static uint32_t offset_of(unsigned q, const int16_t *row, size_t n)
 {
-	const uint32_t a = (uint16_t)c[0], b = (uint16_t)c[1];
-	return (a & 255) | (b & 255) << 8 | a >> 8 << 16 | b >> 8 << 24;
+	int64_t sum = 0;
+	for (size_t i = 0; i < n; i++)
+		sum += row[i];
+	return (1u << q >> 1) - (uint32_t)(FEATURE_ZERO * sum);
 }
 
-/* The rows of a panel, pair after pair. */
-static void put_panel(uint8_t *to, const int16_t *rows, size_t stride, size_t slots)
+static uint64_t put_offsets(struct model_arrays *to, const struct kvi_model *m)
 {
-	for (size_t pair = 0; pair < stride / 2; pair++)
-		for (size_t i = 0; i < KVI_GPU_PANEL; i++, to += sizeof(uint32_t))
-			kvi_store32(to, i < slots ? split(rows + i * stride + 2 * pair) : 0);
+	uint64_t address;
+	uint8_t *p = next_array(to, m->C * 2 * sizeof(uint32_t), &address);
+	for (size_t c = 0; p && c < m->C; c++, p += 2 * sizeof(uint32_t)) {
+		const size_t a = m->a_stride, b = m->b_stride;
+		kvi_store32(p, a ? offset_of(m->qa[c], m->a + c * a, a) : 0);
+		kvi_store32(p + 4, b ? offset_of(m->qb[c], m->b + c * b, b) : 0);
+	}
+	return address;
 }
 
-static uint64_t put_matrix(struct model_arrays *to, const struct kvi_model *m, const int16_t *rows,
-                           size_t stride)
+/* The low byte of a coefficient goes to `low`, the high one to `high`. */
+static void put_coefficient(uint8_t *low, uint8_t *high, int16_t coefficient)
 {
-	const size_t n = m->head_channels, panels = (n + KVI_GPU_PANEL - 1) / KVI_GPU_PANEL;
-	const size_t panel = stride / 2 * KVI_GPU_PANEL * sizeof(uint32_t);
+	*low = (uint8_t)coefficient;
+	*high = (uint8_t)((uint16_t)coefficient >> 8);
+}
+
+/* Slots of a panel of a head. */
+static size_t slots_of(const struct kvi_model *m, size_t panel)
+{
+	return at_most(m->head_channels - panel * KVI_GPU_PANEL, KVI_GPU_PANEL);
+}
+
+/* Blocks of the panels of some heads. */
+static size_t blocks_of(const struct kvi_model *m, size_t heads)
+{
+	return (heads * panels_of(m) + FEATURES - 1) / FEATURES;
+}
+
+static size_t heads_in_scope(const struct kvi_source *s)
+{
+	return s->scope ? 1 : s->model->heads;
+}
+
+/* Own heads that a slot sees, its own one and others before it. */
+static size_t own_heads(const struct kvi_model *m)
+{
+	if (!(m->flags & KVI_MODEL_SELF))
+		return 0;
+	return m->flags & KVI_MODEL_SELF_HEAD ? 1 : m->heads;
+}
+
+static size_t sources_blocks(const struct kvi_source *s, unsigned n)
+{
+	size_t blocks = 0;
+	for (unsigned i = 0; i < n; i++)
+		blocks += blocks_of(s[i].model, heads_in_scope(&s[i]));
+	return blocks;
+}
+
+/* A panel of slots, while its coefficients are put. */
+struct slot_panel {
+	uint8_t *to;         /* its next block */
+	const int16_t *from; /* those of its first slot for the next source */
+	size_t stride;       /* to the next slot's */
+	size_t slots;
+};
+
+/* Puts the coefficients for the first `panels` panels of `heads` heads of a tensor. */
+static void put_blocks(struct slot_panel *p, const struct kvi_model *of, size_t heads,
+                       size_t panels)
+{
+	const size_t each = panels_of(of), head = kvi_head_stride(of);
+	for (size_t f = 0; f < panels; f++) {
+		const int16_t *from = p->from + f / each * head + f % each * KVI_GPU_PANEL;
+		uint8_t *to = p->to + (f / FEATURES * LANES + f % FEATURES) * FEATURE_BYTES;
+		for (size_t i = 0; i < p->slots * KVI_GPU_PANEL; i++) {
+			const size_t slot = i / KVI_GPU_PANEL, k = i % KVI_GPU_PANEL;
+			uint8_t *lane = to + slot * FEATURES * FEATURE_BYTES;
+			if (k < slots_of(of, f % each))
+				put_coefficient(lane + k, lane + KVI_GPU_PANEL + k,
+				                from[slot * p->stride + k]);
+		}
+	}
+	p->to += blocks_of(of, heads) * BLOCK_BYTES;
+	p->from += heads * head;
+}
+
+static void put_sources(struct slot_panel *p, const struct kvi_source *s, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		const size_t heads = heads_in_scope(&s[i]);
+		put_blocks(p, s[i].model, heads, heads * panels_of(s[i].model));
+	}
+}
+
+/* Puts a matrix of sources and, `own`, of the tensor's own slots. */
+static uint64_t put_matrix(struct model_arrays *to, const struct kvi_model *m, bool own,
+                           size_t blocks)
+{
+	const size_t each = panels_of(m), bytes = m->heads * each * blocks * BLOCK_BYTES;
+	const size_t stride = own ? m->b_stride : m->a_stride;
 	uint64_t address;
 	if (!stride)
 		return 0;
-	uint8_t *p = next_array(to, m->heads * panels * panel, &address);
-	for (size_t h = 0; p && h < m->heads; h++)
-		for (size_t first = 0; first < n; first += KVI_GPU_PANEL, p += panel)
-			put_panel(p, rows + (h * n + first) * stride, stride,
-			          n - first < KVI_GPU_PANEL ? n - first : KVI_GPU_PANEL);
+	uint8_t *p = next_array(to, bytes, &address);
+	if (p)
+		memset(p, 0, bytes);
+	for (size_t i = 0; p && i < m->heads * each; i++, p += blocks * BLOCK_BYTES) {
+		const size_t c = i / each * m->head_channels + i % each * KVI_GPU_PANEL;
+		struct slot_panel x = { p, (own ? m->b : m->a) + c * stride, stride,
+			                slots_of(m, i % each) };
+		put_sources(&x, own ? m->same : m->lower, own ? m->n_same : m->n_lower);
+		if (own && own_heads(m))
+			put_blocks(&x, m, own_heads(m), own_heads(m) > 1 ? i : i % each);
+	}
+	return address;
+}
+
+/* Puts the coefficients of slots for those before them in their panel. */
+static uint64_t put_near(struct model_arrays *to, const struct kvi_model *m)
+{
+	const size_t heads = own_heads(m);
+	uint64_t address;
+	if (!heads)
+		return 0;
+	uint8_t *p = next_array(to, m->C * FEATURE_BYTES, &address);
+	for (size_t c = 0; p && c < m->C; c++, p += FEATURE_BYTES) {
+		const size_t slot = c % m->head_channels, at = slot % KVI_GPU_PANEL;
+		const size_t n = slot < m->rotary ? at & ~(size_t)1 : at;
+		const size_t later = heads > 1 ? heads - c / m->head_channels : 1;
+		const int16_t *row = m->b + (c + 1) * m->b_stride - later * kvi_head_stride(m);
+		memset(p, 0, FEATURE_BYTES);
+		for (size_t i = 0; i < n; i++) {
+			const size_t f = KVI_GPU_PANEL - n + i, word = f / 4 * 8;
+			put_coefficient(p + word + f % 4, p + word + 4 + f % 4, row[slot - at + i]);
+		}
+	}
 	return address;
 }
 
@@ -93,8 +244,9 @@ static size_t put_model(struct kvi_gpu_model *out, const struct kvi_model *m,
                         struct model_arrays to)
 {
 	*out = (struct kvi_gpu_model){
-		.a_pairs = (uint32_t)m->a_stride / 2,
-		.b_pairs = (uint32_t)m->b_stride / 2,
+		.a_blocks = (uint32_t)sources_blocks(m->lower, m->n_lower),
+		.b_blocks =
+			(uint32_t)(sources_blocks(m->same, m->n_same) + blocks_of(m, own_heads(m))),
 		.n_ids = m->n_ids,
 		.tshift = m->tshift,
 		.unknown = m->unknown,
@@ -107,13 +259,11 @@ static size_t put_model(struct kvi_gpu_model *out, const struct kvi_model *m,
 		.n_lower = m->n_lower,
 		.n_same = m->n_same,
 	};
-	out->step = put(&to, m->step, m->C * sizeof *m->step);
-	out->k = put(&to, m->k, m->C * sizeof *m->k);
-	out->mean = put_means(&to, m);
-	out->qa = put(&to, m->qa, m->a_stride ? m->C : 0);
-	out->qb = put(&to, m->qb, m->b_stride ? m->C : 0);
-	out->a = put_matrix(&to, m, m->a, m->a_stride);
-	out->b = put_matrix(&to, m, m->b, m->b_stride);
+	out->slots = put_slots(&to, m);
+	out->offsets = put_offsets(&to, m);
+	out->a = put_matrix(&to, m, false, out->a_blocks);
+	out->b = put_matrix(&to, m, true, out->b_blocks);
+	out->near = put_near(&to, m);
 	if (m->n_ids) {
 		out->ids = put(&to, m->ids, m->n_ids * sizeof *m->ids);
 		out->table = put(&to, m->table, m->n_ids * m->C);
@@ -141,8 +291,9 @@ static void move(uint64_t *address, uint64_t by)
 
 void kvi_gpu_model_move(struct kvi_gpu_model *m, uint64_t by)
 {
-	uint64_t *const all[] = { &m->step, &m->k, &m->mean, &m->qa,   &m->qb,
-		                  &m->a,    &m->b, &m->ids,  &m->table };
+	uint64_t *const all[] = {
+		&m->slots, &m->offsets, &m->a, &m->b, &m->near, &m->ids, &m->table
+	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		move(all[i], by);
 }
@@ -164,7 +315,7 @@ struct kvi_gpu_linear_bytes kvi_gpu_linear_place(struct kvi_gpu_linear *out,
 	const struct kvi_model *m = s->model;
 	const bool all = s->features == KVI_GPU_FEATURES_ALL;
 	const size_t n = kvi_padded_tokens(s->tokens), pairs = m->rotary / 2;
-	const size_t rows = m->heads * kvi_head_stride(m) / 2 * n * sizeof(uint32_t);
+	const size_t features = m->heads * panels_of(m) * n * FEATURE_BYTES;
 	struct kvi_gpu_linear unused, *l = out ? out : &unused;
 	uint64_t at = work, to = kept;
 	l->features = s->features;
@@ -173,12 +324,12 @@ struct kvi_gpu_linear_bytes kvi_gpu_linear_place(struct kvi_gpu_linear *out,
 	l->elements = take(&at, s->coded ? m->C * n * sizeof(uint16_t) : 0);
 	l->bases = take(&at, all ? m->C * n * sizeof(int16_t) : 0);
 	l->sums = take(&at, all && m->b_stride ? m->C * n * sizeof(int32_t) : 0);
-	l->r = take(&at, all ? rows : 0);
+	l->r = take(&at, all ? features : 0);
 	l->w = take(&at, all ? n * sizeof(uint32_t) : 0);
 	l->rows = take(&at, m->flags & KVI_MODEL_TABLE ? n * sizeof(uint32_t) : 0);
 	l->slots = take(&at, all ? MEMBERS * n * sizeof(uint32_t) : 0);
 	l->kept = take(&to, sizeof(struct kvi_gpu_kept));
-	l->z = s->z ? take(&to, rows) : 0;
+	l->z = s->z ? take(&to, features) : 0;
 	return (struct kvi_gpu_linear_bytes){ (size_t)(at - work), (size_t)(to - kept) };
 }
 
@@ -208,7 +359,7 @@ struct kvi_gpu_source kvi_gpu_source_of(const struct kvi_source *s,
 	return (struct kvi_gpu_source){ .features = s->delta ? from->z : from->r,
 		                        .kept = from->kept,
 		                        .heads = s->model->heads,
-		                        .pairs = (uint32_t)kvi_head_stride(s->model) / 2,
+		                        .panels = (uint32_t)panels_of(s->model),
 		                        .scope = s->scope };
 }
 

@@ -11,7 +11,8 @@
 #include "linear_job.h"
 #include "profile/profile_tensors.h"
 
-/* Whether kernels take a model of levels 2 and 3: its size, and that of its token table. */
+/* Whether kernels take a model of levels 2 and 3: its size, with heads of whole panels, and that of
+ * its token table. */
 bool kvi_gpu_model_taken(const struct kvi_model *m);
 /* Bytes of memory for the arrays of a model. */
 size_t kvi_gpu_model_bytes(const struct kvi_model *m);

@@ -29,11 +29,11 @@ WARP_FN void encode_angles(const kvi_gpu_encode *e, const kvi_gpu_tables *tables
 	find_rows(&e->job, warp);
 }
 
-/* Bases and sums, a warp a panel and 32 tokens. */
+/* Bases and sums, a warp two panels and 32 tokens. */
 WARP_FN void encode_sums(const kvi_gpu_encode *e, uint32_t stage, uint32_t step, uint32_t warp)
 {
 	if (models_in(e, stage))
-		find_panel(&e->job, step, warp);
+		find_panels(&e->job, step, warp);
 }
 
 /* Features and, of a chunk of codec 7, contexts; a warp 32 tokens. */
@@ -67,25 +67,25 @@ WARP_FN bool model_fits(const kvi_gpu_encode *e)
 
 /* What an encoder of a stream reads: elements and contexts by slot, constant channels. */
 struct linear_coded {
-	const kvi_gpu_model *m;
 	span<const uint16_t> elements;
 	span<const uint32_t> contexts, constant;
-	uint32_t padded, heads, head_channels;
+	uint32_t padded, heads, head_channels, rotary;
 	bool interleaved;
 };
 
 WARP_FN linear_coded linear_coded_of(const kvi_gpu_encode *e)
 {
 	const kvi_gpu_linear *l = linear_of(&e->job);
+	const kvi_gpu_model *m = model_of(l);
 	const uint32_t C = channels_of(e), n = uniform(padded_tokens(&e->job));
 	linear_coded x;
-	x.m = model_of(l);
 	x.elements = span_at<const uint16_t>(l->elements, C * n);
 	x.contexts = span_at<const uint32_t>(e->job.contexts, C * n);
 	x.constant = span_at<const uint32_t>(e->channel_bits, (C + 31) / 32);
 	x.padded = n;
-	x.heads = uniform(x.m->heads);
-	x.head_channels = uniform(x.m->head_channels);
+	x.heads = uniform(m->heads);
+	x.head_channels = uniform(m->head_channels);
+	x.rotary = m->rotary;
 	x.interleaved = l->interleaved != 0;
 	return x;
 }
@@ -98,7 +98,7 @@ WARP_FN u32v linear_encode_slots(const linear_coded *x, const encode_shared *t, 
 	for (uint32_t h = x->heads; h-- > 0;)
 		for (uint32_t i = x->head_channels; i-- > 0;) {
 			const uint32_t begin = h * x->head_channels;
-			const uint32_t channel = begin + slot_channel(x->m, x->interleaved, i);
+			const uint32_t channel = begin + slot_channel(x->rotary, x->interleaved, i);
 			const uint32_t bits = ldg_one(x->constant, channel / 32);
 			if (uniform(bits >> channel % 32 & 1))
 				continue;

@@ -2,54 +2,11 @@
 /*
  * linear_sums_body.h - what is known of predictions before a stream is decoded (spec linear 2, 3):
  * angles, rows of the token table, bases, sums over sources
- *
- * A lane is a token. Sums are exact, so that their order does not matter: coefficients are split
- * into bytes, whose products with the halves of feature rows are added up apart.
  */
 #ifndef KVI_GPU_LINEAR_SUMS_BODY_H
 #define KVI_GPU_LINEAR_SUMS_BODY_H
 
-#include "device_job.h"
-#include "linear_job.h"
-#include "warp.h"
-
-constexpr uint32_t PANEL = KVI_GPU_PANEL, LINEAR_LIMIT = 32767, NO_ROW = ~0u;
-
-WARP_FN const kvi_gpu_linear *linear_of(const kvi_gpu_chunk *c)
-{
-	return (const kvi_gpu_linear *)(uintptr_t)c->linear;
-}
-WARP_FN const kvi_gpu_model *model_of(const kvi_gpu_linear *l)
-{
-	return (const kvi_gpu_model *)(uintptr_t)l->model;
-}
-
-WARP_FN uint32_t padded_tokens(const kvi_gpu_chunk *c)
-{
-	return (c->tokens + 31) & ~31u;
-}
-
-/* Feature rows of a head, and panels. */
-WARP_FN uint32_t head_pairs(const kvi_gpu_model *m)
-{
-	return (m->head_channels + 1) / 2;
-}
-WARP_FN uint32_t head_panels(const kvi_gpu_model *m)
-{
-	return (m->head_channels + PANEL - 1) / PANEL;
-}
-
-/* v limited to -n .. n. */
-WARP_FN u32v limited(u32v v, uint32_t n)
-{
-	return max_signed(min_signed(v, splat(n)), splat(0 - n));
-}
-
-/* Half of a unit of a sum with q fraction bits, q at most 16. */
-WARP_FN uint32_t half_of(uint32_t q)
-{
-	return 1u << q >> 1;
-}
+#include "linear_products_body.h"
 
 WARP_FN bool source_good(uint64_t kept)
 {
@@ -124,93 +81,43 @@ WARP_FN void find_rows(const kvi_gpu_chunk *c, uint32_t step)
 
 /* ----- sums ------------------------------------------------ */
 
-/* Slots of a head: `first` is in it, c among those of all heads. */
-struct linear_panel {
-	uint32_t number, head, first, c, slots;
+/* Two panels of a head that are next to each other, so that features are read once for both; the
+ * second one has no slots where the head has no more. */
+struct panel_pair {
+	linear_panel panel[2];
+	uint32_t more; /* 1: there is a second one */
 };
 
-WARP_FN linear_panel panel_at(const kvi_gpu_model *m, uint32_t head, uint32_t number)
+WARP_FN panel_pair panels_at(uint32_t head_channels, uint32_t head, uint32_t number)
 {
-	linear_panel p;
-	p.number = head * head_panels(m) + number;
-	p.head = head;
-	p.first = number * PANEL;
-	p.c = head * m->head_channels + p.first;
-	p.slots = m->head_channels - p.first < PANEL ? m->head_channels - p.first : PANEL;
+	panel_pair p;
+	p.more = number + 1 < panels_of(head_channels);
+	p.panel[0] = panel_at(head_channels, head, number);
+	p.panel[1] = panel_at(head_channels, head, number + p.more);
+	p.panel[1].slots = p.more ? p.panel[1].slots : 0;
 	return p;
 }
 
-/* Sums of the slots of a panel: of low bytes, of high bytes. */
-struct panel_sums {
-	u32v low[PANEL], high[PANEL];
-};
-
-WARP_FN void sums_begin(panel_sums *s)
+/* Adds what n sources give to two panels, of a matrix of `blocks` blocks a panel. */
+WARP_FN void add_sources(panel_sums *s, const kvi_gpu_source *from, uint32_t n, uint32_t step,
+                         const panel_pair *p, uint64_t matrix, uint32_t blocks)
 {
-	UNROLL
-	for (uint32_t i = 0; i < PANEL; i++)
-		s->low[i] = s->high[i] = splat(0);
-}
-
-WARP_FN u32v sum_of(const panel_sums *s, uint32_t i)
-{
-	return s->low[i] + (s->high[i] << 8);
-}
-
-/* Adds n feature rows, whose coefficients are the next n * PANEL words. */
-WARP_FN void add_rows(panel_sums *s, span<const uint32_t> rows, span<const uint32_t> coefficients,
-                      uint32_t n)
-{
-	const u32v l = lanes();
-	HAPPENS(row, n);
-	for (uint32_t p = 0; p < n; p++) {
-		const u32v f = ld(rows, l);
-		const quad x = ldg_quad(coefficients, 0), y = ldg_quad(coefficients, 4);
-		rows = skip(rows, 32);
-		coefficients = skip(coefficients, PANEL);
-		UNROLL
-		for (uint32_t i = 0; i < 4; i++) {
-			s->low[i] = dot_low(f, x.v[i], s->low[i]);
-			s->high[i] = dot_high(f, x.v[i], s->high[i]);
-			s->low[i + 4] = dot_low(f, y.v[i], s->low[i + 4]);
-			s->high[i + 4] = dot_high(f, y.v[i], s->high[i + 4]);
-		}
-	}
-}
-
-/* Feature rows `first` to first + n - 1 of a step of a tensor that has `all` of them a step. */
-WARP_FN span<const uint32_t> rows_at(uint64_t features, uint32_t step, uint32_t all, uint32_t first,
-                                     uint32_t n)
-{
-	return span_at<const uint32_t>(
-		features + ((uint64_t)step * all + first) * (32 * sizeof(uint32_t)), n * 32);
-}
-
-/* Adds what n sources give to a panel; returns how many rows they have. */
-WARP_FN uint32_t add_sources(panel_sums *s, const kvi_gpu_source *from, uint32_t n, uint32_t head,
-                             uint32_t step, span<const uint32_t> coefficients)
-{
-	uint32_t sum = 0;
+	const uint32_t head = p->panel[0].head, stride = p->more * blocks * BLOCK_QUADS * 4;
+	span<const uint32_t> coefficients = coefficients_of(matrix, blocks, p->panel[0].number, 0,
+	                                                    p->more);
 	for (uint32_t i = 0; i < n; i++) {
 		const kvi_gpu_source *x = &from[i];
-		const uint32_t pairs = x->scope ? x->pairs : x->heads * x->pairs;
-		const uint32_t first = x->scope ? head % x->heads * x->pairs : 0;
-		add_rows(s, rows_at(x->features, step, x->heads * x->pairs, first, pairs),
-		         skip(coefficients, sum * PANEL), pairs);
-		sum += pairs;
+		const uint32_t all = x->heads * x->panels, seen = x->scope ? x->panels : all;
+		const uint32_t first = x->scope ? head % x->heads * x->panels : 0;
+		HAPPENS(source, 2 * blocks_of(seen));
+		add_panels<2>(s, step_features(x->features, step, all), first, seen, coefficients,
+		              stride);
+		coefficients = skip(coefficients, blocks_of(seen) * BLOCK_QUADS * 4);
 	}
-	return sum;
 }
 
-/* The coefficients of a panel. */
-WARP_FN span<const uint32_t> coefficients_of(uint64_t matrix, uint32_t pairs, uint32_t panel)
-{
-	return span_at<const uint32_t>(matrix + (uint64_t)panel * pairs * PANEL * sizeof(uint32_t),
-	                               pairs * PANEL);
-}
-
-/* What the token table says of slot c, from the rows of the tokens. */
-WARP_FN u32v table_of(const kvi_gpu_model *m, u32v row, uint32_t c)
+/* What the token table says of slots, from the rows of the tokens. */
+WARP_FN u32v table_of(const kvi_gpu_model *m, u32v row, u32v c)
 {
 	const uint32_t C = m->heads * m->head_channels;
 	span<const int8_t> table = span_at<const int8_t>(m->table, m->n_ids * C);
@@ -219,69 +126,86 @@ WARP_FN u32v table_of(const kvi_gpu_model *m, u32v row, uint32_t c)
 }
 
 /* The bases of a panel's slots at 32 tokens. */
-WARP_FN void find_bases(const kvi_gpu_chunk *c, const linear_panel *p, uint32_t step)
+WARP_FN void store_bases(const kvi_gpu_chunk *c, const linear_panel *p, uint32_t step,
+                         const panel_sums *s)
 {
 	const kvi_gpu_linear *l = linear_of(c);
 	const kvi_gpu_model *m = model_of(l);
 	const uint32_t C = m->heads * m->head_channels, n = padded_tokens(c);
-	const u32v at = lanes() + step * 32;
-	panel_sums s;
-	sums_begin(&s);
-	if (m->a)
-		add_sources(&s, l->lower, m->n_lower, p->head, step,
-		            coefficients_of(m->a, m->a_pairs, p->number));
-	u32v row = splat(NO_ROW);
-	if (m->flags & KVI_GPU_MODEL_TABLE)
-		row = ld(span_at<const uint32_t>(l->rows, n), at);
-	span<const uint8_t> qa = span_at<const uint8_t>(m->qa, m->a ? C : 0);
-	span<const int16_t> mean = span_at<const int16_t>(m->mean, C);
+	span<const uint32_t> numbers = span_at<const uint32_t>(m->slots, C * 4);
+	span<const uint32_t> offsets = span_at<const uint32_t>(m->offsets, C * 2);
+	span<const uint32_t> rows = span_at<const uint32_t>(l->rows, n);
 	span<int16_t> bases = span_at<int16_t>(l->bases, C * n);
+	const bool table = (m->flags & KVI_GPU_MODEL_TABLE) != 0;
 	UNROLL
-	for (uint32_t i = 0; i < PANEL; i++) {
-		const boolv on = splat(i) < p->slots;
-		const uint32_t slot = p->c + (i < p->slots ? i : 0);
-		const uint32_t q = m->a ? ldg_one(qa, slot) : 0;
-		const u32v a = sar(sum_of(&s, i) + half_of(q), q);
-		const u32v base = a + table_of(m, row, slot) + ldg_one(mean, slot);
-		st_if(bases, at + slot * n, limited(base, LINEAR_LIMIT), on);
+	for (uint32_t i = 0; i < 2; i++) {
+		const boolv on = own_slot(i) < p->slots;
+		const u32v slot = select(on, own_slot(i), splat(0)) + p->c;
+		const u32v mean = sar(ldg(numbers, slot * 4 + 1), 16);
+		const u32v q = ldg(numbers, slot * 4 + 2) & 255, offset = ldg(offsets, slot * 2);
+		UNROLL
+		for (uint32_t j = 0; j < 4; j++) {
+			const u32v at = own_token(j) + step * STEP_TOKENS;
+			u32v base = sar_each(sum_of(s, i, j) + offset, q) + mean;
+			if (table)
+				base += table_of(m, ld(rows, at), slot);
+			st_if(bases, at + slot * n, limited(base, LINEAR_LIMIT), on);
+		}
 	}
 }
 
-/* The sums over sources of the same layer, with what rounds them. */
-WARP_FN void find_sums(const kvi_gpu_chunk *c, const linear_panel *p, uint32_t step)
+/* The sums over sources of the same layer of a panel's slots, with offsets. */
+WARP_FN void store_sums(const kvi_gpu_chunk *c, const linear_panel *p, uint32_t step,
+                        const panel_sums *s)
 {
 	const kvi_gpu_linear *l = linear_of(c);
 	const kvi_gpu_model *m = model_of(l);
 	const uint32_t C = m->heads * m->head_channels, n = padded_tokens(c);
-	const u32v at = lanes() + step * 32;
-	panel_sums s;
-	sums_begin(&s);
-	add_sources(&s, l->same, m->n_same, p->head, step,
-	            coefficients_of(m->b, m->b_pairs, p->number));
-	span<const uint8_t> qb = span_at<const uint8_t>(m->qb, C);
+	span<const uint32_t> offsets = span_at<const uint32_t>(m->offsets, C * 2);
 	span<uint32_t> sums = span_at<uint32_t>(l->sums, C * n);
 	UNROLL
-	for (uint32_t i = 0; i < PANEL; i++) {
-		const uint32_t slot = p->c + (i < p->slots ? i : 0);
-		st_if(sums, at + slot * n, sum_of(&s, i) + half_of(ldg_one(qb, slot)),
-		      splat(i) < p->slots);
+	for (uint32_t i = 0; i < 2; i++) {
+		const boolv on = own_slot(i) < p->slots;
+		const u32v slot = select(on, own_slot(i), splat(0)) + p->c;
+		const u32v offset = ldg(offsets, slot * 2 + 1);
+		UNROLL
+		for (uint32_t j = 0; j < 4; j++)
+			st_if(sums, own_token(j) + (step * STEP_TOKENS) + slot * n,
+			      sum_of(s, i, j) + offset, on);
 	}
 }
 
-/* Bases and sums of a panel, by its number in the chunk, at 32 tokens; where there is none, or
- * they are not wanted, nothing. */
-WARP_FN void find_panel(const kvi_gpu_chunk *c, uint32_t step, uint32_t number)
+WARP_FN void sums_begin_both(panel_sums *s)
+{
+	sums_begin(&s[0]);
+	sums_begin(&s[1]);
+}
+
+/* Bases and sums of two panels, by their number in the chunk, at 32 tokens; where there are none,
+ * or they are not wanted, nothing. */
+WARP_FN void find_panels(const kvi_gpu_chunk *c, uint32_t step, uint32_t number)
 {
 	const kvi_gpu_linear *l = linear_of(c);
 	const kvi_gpu_model *m = model_of(l);
-	const uint32_t panels = head_panels(m);
-	if (l->features != KVI_GPU_FEATURES_ALL || number >= m->heads * panels ||
+	const uint32_t pairs = (panels_of(m->head_channels) + 1) / 2;
+	if (l->features != KVI_GPU_FEATURES_ALL || number >= m->heads * pairs ||
 	    step * 32 >= c->tokens)
 		return;
-	const linear_panel p = panel_at(m, number / panels, number % panels);
-	find_bases(c, &p, step);
-	if (m->b)
-		find_sums(c, &p, step);
+	const panel_pair p = panels_at(m->head_channels, number / pairs, number % pairs * 2);
+	panel_sums s[2];
+	sums_begin_both(s);
+	if (m->a)
+		add_sources(s, l->lower, m->n_lower, step, &p, m->a, m->a_blocks);
+	UNROLL
+	for (uint32_t i = 0; i < 2; i++)
+		store_bases(c, &p.panel[i], step, &s[i]);
+	if (!m->b)
+		return;
+	sums_begin_both(s);
+	add_sources(s, l->same, m->n_same, step, &p, m->b, m->b_blocks);
+	UNROLL
+	for (uint32_t i = 0; i < 2; i++)
+		store_sums(c, &p.panel[i], step, &s[i]);
 }
 
 #endif

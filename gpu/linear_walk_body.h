@@ -3,447 +3,386 @@
  * linear_walk_body.h - the slots of a tensor, one after the other: predicted, decoded or known, and
  * observed (spec linear 2 to 4)
  *
- * A lane is a token. All memory but the words of a stream is a lane's own: what a lane reads here
- * it has written itself, or an earlier kernel has.
+ * Behind a panel its features are in memory, where all lanes read them: tensor cores add them to
+ * the sums of later panels.
  */
 #ifndef KVI_GPU_LINEAR_WALK_BODY_H
 #define KVI_GPU_LINEAR_WALK_BODY_H
 
-#include "chunk_finish_body.h"
-
-constexpr uint32_t CLASS_LIMIT = 400, DISTANCE_START = 13;
-
-/* Tokens on their way through the slots. */
-struct linear_walk {
-	const kvi_gpu_chunk *c;
-	const kvi_gpu_linear *l;
-	const kvi_gpu_model *m;
-	uint32_t channels, padded, rows; /* rows: feature rows of a step */
-	uint32_t first, steps;           /* tokens from first on, 32 a step */
-	boolv active;                    /* lanes of a step; where not all: of the only one */
-	bool predicts;                   /* else z alone is wanted */
-	bool keeps;                      /* known elements and their contexts, by slot */
-	span<const int16_t> step, k, mean, bases;
-	span<const uint8_t> qb;
-	span<uint32_t> sums, r, z, w, slots, contexts;
-	span<uint16_t> elements;
-	span<const uint32_t> columns;
-	uint64_t known; /* the elements, token after token; 0: in the stream */
-	const kvi_gpu_tables *tables;
-	const grid_shared *codes;
-	words_in words;
-	u32v state;
-};
-
-WARP_FN void walk_open(linear_walk *x, const kvi_gpu_chunk *c, const kvi_gpu_tables *tables)
-{
-	const kvi_gpu_linear *l = linear_of(c);
-	const kvi_gpu_model *m = model_of(l);
-	const uint32_t C = m->heads * m->head_channels, n = padded_tokens(c);
-	const uint32_t rows = m->heads * head_pairs(m);
-	x->c = c;
-	x->l = l;
-	x->m = m;
-	x->channels = C;
-	x->padded = n;
-	x->rows = rows;
-	x->tables = tables;
-	x->predicts = l->features == KVI_GPU_FEATURES_ALL;
-	x->step = span_at<const int16_t>(m->step, C);
-	x->k = span_at<const int16_t>(m->k, C);
-	x->mean = span_at<const int16_t>(m->mean, C);
-	x->qb = span_at<const uint8_t>(m->qb, m->b ? C : 0);
-	x->bases = span_at<const int16_t>(l->bases, C * n);
-	x->sums = span_at<uint32_t>(l->sums, m->b ? C * n : 0);
-	x->r = span_at<uint32_t>(l->r, rows * n);
-	x->z = span_at<uint32_t>(l->z, l->z ? rows * n : 0);
-	x->w = span_at<uint32_t>(l->w, n);
-	x->slots = span_at<uint32_t>(l->slots, 2 * 3 * n);
-	x->elements = span_at<uint16_t>(l->elements, C * n);
-	x->columns = span_at<const uint32_t>(c->columns, C);
-	x->known = 0;
-	x->keeps = false;
-}
-
-/* Channel of a slot of a head (spec linear 1). */
-WARP_FN uint32_t slot_channel(const kvi_gpu_model *m, bool interleaved, uint32_t slot)
-{
-	if (slot >= m->rotary || interleaved)
-		return slot;
-	return slot / 2 + (slot & 1 ? m->rotary / 2 : 0);
-}
-
-/* ----- formulas ------------------------------------------------ */
-
-/* Elements as integers in units of 2^step (spec linear 2). */
-template <int D> WARP_FN u32v linear_integer(u32v x, uint32_t step)
-{
-	constexpr uint32_t m = grid_format<D>::m, top = grid_format<D>::bits - 1;
-	const u32v magnitude = x & ((1u << top) - 1), field = magnitude >> m;
-	const u32v man = (magnitude << (23 - m) & 0x7fffff) |
-	                 select(field != 0, splat(0x800000), splat(0));
-	const u32v exponent = max_signed(field, splat(1));
-	const u32v sh = max_signed(
-		min_signed((24 + grid_format<D>::least + step) - exponent, splat(31)), splat(1));
-	const u32v v = min_signed((man + (splat(1) << (sh - 1))) >> sh, splat(LINEAR_LIMIT));
-	return select((x >> top & 1) != 0, 0 - v, v);
-}
-
-/* How far elements are from what was predicted (spec linear 4); d: X - M. */
-WARP_FN u32v linear_distance(u32v d, u32v k, uint32_t step)
-{
-	const u32v far = min_signed(max_signed(d, 0 - d), splat(65535));
-	u32v factor = select((k & 1) != 0, splat(27554), splat(32768));
-	factor = select((k & 2) != 0, select((k & 1) != 0, splat(19484), splat(23170)), factor);
-	const u32v shift = max_signed(min_signed(sar(k, 2) + (11 - step), splat(31)), splat(0));
-	const u32v v = far * factor >> shift;
-	return select(v < 127, v, splat(127));
-}
-
-/* The class of elements: k' with what the token adds; start: bits(13 * n). */
-WARP_FN u32v linear_class(u32v k, u32v w, uint32_t start, bool follows)
-{
-	const u32v o = sar(float_bits(w) - start + (1u << 20), 21);
-	return limited(follows ? k + max_signed(o, splat(0u - 32)) : k, CLASS_LIMIT);
-}
-
-/* The halves of a feature row. */
-WARP_FN u32v row_of(u32v even, u32v odd)
-{
-	return (even & 0xffff) | odd << 16;
-}
+#include "linear_token_body.h"
 
 /* ----- predictions ------------------------------------------------ */
 
-/* A slot, or the two of a rotated pair. */
-struct linear_slot {
-	linear_panel panel;
-	uint32_t at;           /* in the panel */
-	uint32_t c;            /* of all slots */
-	uint32_t n;            /* 2: a pair */
-	uint32_t row;          /* its feature row in a step */
-	uint32_t near, n_near; /* the first row of its panel; rows of it before this one */
-};
-
-/* What is known of a slot at 32 tokens before it is decoded. */
-struct linear_before {
-	u32v context, expected, k;
-};
-
-/* In x->slots. */
-WARP_FN u32v before_index(const linear_walk *x, uint32_t i, uint32_t member, uint32_t t)
-{
-	return lanes() + ((i * 3 + member) * x->padded + t);
-}
-WARP_FN void before_store(linear_walk *x, uint32_t i, uint32_t t, const linear_before *b)
-{
-	st(x->slots, before_index(x, i, 0, t), b->context);
-	st(x->slots, before_index(x, i, 1, t), b->expected);
-	st(x->slots, before_index(x, i, 2, t), b->k);
-}
-
-/* The rows of the tensor itself that all slots of a panel see; *first: the first one of a step. */
-WARP_FN uint32_t rows_before(const kvi_gpu_model *m, const linear_panel *p, uint32_t *first)
-{
-	const bool own = (m->flags & KVI_GPU_MODEL_SELF_HEAD) != 0;
-	*first = own ? p->head * head_pairs(m) : 0;
-	return (own ? 0 : p->head * head_pairs(m)) + p->first / 2;
-}
-
-/* The coefficients of a panel for the rows of the tensor itself. */
-WARP_FN span<const uint32_t> own_coefficients(const linear_walk *x, const linear_panel *p)
+/* Adds the panels before a panel to its sums. */
+template <bool ONE> WARP_FN void add_before(const linear_walk *x, const linear_panel *p)
 {
 	const kvi_gpu_model *m = x->m;
-	const uint32_t all = m->flags & KVI_GPU_MODEL_SELF_HEAD ? head_pairs(m) : x->rows;
-	return skip(coefficients_of(m->b, m->b_pairs, p->number), (m->b_pairs - all) * PANEL);
-}
-
-/* Adds the rows of earlier panels to the sums of a panel. */
-WARP_FN void add_before(linear_walk *x, const linear_panel *p)
-{
-	uint32_t first;
-	const uint32_t n = rows_before(x->m, p, &first);
+	const uint32_t own = x->own_panels, n = p->number % own;
 	if (!n)
 		return;
-	for (uint32_t t = x->first; t < x->first + 32 * x->steps; t += 32) {
+	const span<const uint32_t> coefficients = coefficients_of(m->b, m->b_blocks, p->number,
+	                                                          m->b_blocks - blocks_of(own), 0);
+	for (uint32_t k = 0; k < steps_of<ONE>(x); k++) {
+		const uint32_t t = x->first + 32 * k;
 		panel_sums s;
 		sums_begin(&s);
-		add_rows(&s, rows_at(x->l->r, t / 32, x->rows, first, n), own_coefficients(x, p),
-		         n);
+		HAPPENS(own, blocks_of(n));
+		add_panels<1>(&s, step_features(x->l->r, t / STEP_TOKENS, x->panels), p->number - n,
+		              n, coefficients, 0);
 		UNROLL
-		for (uint32_t i = 0; i < PANEL; i++) {
-			const boolv on = splat(i) < p->slots;
-			const u32v at = lanes() + (t + (p->c + i) * x->padded);
-			st_if(x->sums, at, ld_if(x->sums, at, on) + sum_of(&s, i), on);
+		for (uint32_t i = 0; i < 2; i++) {
+			const boolv on = own_slot(i) < p->slots;
+			const u32v slot = (own_slot(i) + p->c) * x->padded;
+			UNROLL
+			for (uint32_t j = 0; j < 4; j++) {
+				const u32v at = slot + own_token(j) + t;
+				st_if(x->sums, at, ld_if(x->sums, at, on) + sum_of(&s, i, j), on);
+			}
 		}
 	}
+}
+
+WARP_FN u32v find_base(const linear_walk *x, const linear_slot *s, uint32_t i, uint32_t t)
+{
+	return ld(x->bases, lanes() + (t + (s->c + i) * x->padded));
+}
+template <bool ONE>
+WARP_FN u32v base_of(const linear_walk *x, const linear_slot *s, uint32_t i, uint32_t t)
+{
+	return ONE ? x->now.base[i] : find_base(x, s, i, t);
 }
 
 /* The prediction of slot i of *s at the tokens from t on. */
+template <bool ONE>
 WARP_FN u32v slot_predicted(const linear_walk *x, const linear_slot *s, uint32_t i, uint32_t t)
 {
 	const uint32_t c = s->c + i;
-	const u32v at = lanes() + (t + c * x->padded), base = ld(x->bases, at);
-	if (!x->m->b)
+	const u32v at = lanes() + (t + c * x->padded), base = base_of<ONE>(x, s, i, t);
+	if (!x->adds)
 		return base;
-	u32v low = ld(x->sums, at), high = splat(0);
-	if (s->n_near) {
-		uint32_t first;
-		const uint32_t before = rows_before(x->m, &s->panel, &first);
-		span<const uint32_t> b = skip(own_coefficients(x, &s->panel),
-		                              before * PANEL + s->at + i);
-		span<const uint32_t> f = rows_at(x->l->r, t / 32, x->rows, s->near, s->n_near);
-		HAPPENS(near, s->n_near);
-		for (uint32_t p = 0; p < s->n_near; p++) {
-			const u32v row = ld(skip(f, 32 * p), lanes());
-			const uint32_t pair = ldg_one(skip(b, PANEL * p), 0);
-			low = dot_low(row, pair, low);
-			high = dot_high(row, pair, high);
+	u32v low = ld(x->sums, at), middle = splat(0), high = splat(0);
+	if (s->at && x->sees_own) {
+		const quads f = features_of<ONE>(x, x->l->r, &x->now.r, &s->panel, t);
+		const quad b = ldg_quad(x->near, c * 4);
+		HAPPENS(near, 1);
+		UNROLL
+		for (uint32_t k = 0; k < 4; k += 2) {
+			low = dot_bytes<false>(f.v[k], b.v[k], low);
+			middle = dot_bytes<false>(f.v[k + 1], b.v[k], middle);
+			middle = dot_bytes<true>(f.v[k], b.v[k + 1], middle);
+			high = dot_bytes<true>(f.v[k + 1], b.v[k + 1], high);
 		}
 	}
-	return limited(base + sar(low + (high << 8), ldg_one(x->qb, c)), LINEAR_LIMIT);
+	const u32v sum = low + ((middle + (high << 8)) << 8);
+	return limited(base + sar(sum, shift_of(s, i)), LINEAR_LIMIT);
 }
 
 /* What unknown tokens add to k'. */
-WARP_FN u32v unknown_of(const linear_walk *x, uint32_t t)
+WARP_FN u32v find_unknown(const linear_walk *x, uint32_t t)
 {
 	if (!(x->m->flags & KVI_GPU_MODEL_TABLE) || !x->m->unknown)
 		return splat(0);
 	const u32v row = ld(span_at<const uint32_t>(x->l->rows, x->padded), lanes() + t);
 	return select(row == NO_ROW, splat(x->m->unknown), splat(0));
 }
-
-/* The bits of 13 * n before a slot; n grows by 1 a slot, as a chunk has fewer than 65536. */
-WARP_FN uint32_t scale_start(const linear_walk *x, uint32_t c)
+template <bool ONE> WARP_FN u32v unknown_of(const linear_walk *x, uint32_t t)
 {
-	return first_lane(float_bits(splat(DISTANCE_START * (x->m->n0 + c))));
+	return ONE ? x->now.unknown : find_unknown(x, t);
 }
 
-template <int D> WARP_FN void predict_one(linear_walk *x, const linear_slot *s, uint32_t t)
+/* Where a pair is in the arrays of angles. */
+WARP_FN u32v turn_index(const linear_walk *x, const linear_slot *s, uint32_t t)
 {
-	linear_before b;
-	b.expected = slot_predicted(x, s, 0, t);
-	b.k = ldg_one(x->k, s->c) + unknown_of(x, t);
-	b.context = grid_context<D>(scaled_bits(b.expected, splat(ldg_one(x->step, s->c))),
-	                            linear_class(b.k, ld(x->w, lanes() + t), scale_start(x, s->c),
-	                                         x->m->flags & KVI_GPU_MODEL_SCALE));
-	before_store(x, 0, t, &b);
+	return lanes() + ((s->panel.first + s->at) / 2 * x->padded + t);
 }
-
-/* Cosine and sine of a pair. */
-struct linear_turn {
-	u32v cosine, sine;
-	u32v at; /* in the arrays of turns and classes */
-};
-WARP_FN linear_turn turn_of(const linear_walk *x, const linear_slot *s, uint32_t t)
+WARP_FN linear_turn find_turn(const linear_walk *x, const linear_slot *s, uint32_t t)
 {
-	const uint32_t pair = (s->panel.first + s->at) / 2, n = x->m->rotary / 2 * x->padded;
+	const uint32_t n = x->rotary / 2 * x->padded;
+	const u32v both = ld(span_at<const uint32_t>(x->l->turns, n), turn_index(x, s, t));
 	linear_turn r;
-	r.at = lanes() + (pair * x->padded + t);
-	const u32v both = ld(span_at<const uint32_t>(x->l->turns, n), r.at);
 	r.cosine = sar(both << 16, 16);
 	r.sine = sar(both, 16);
 	return r;
 }
-
-template <int D> WARP_FN void predict_pair(linear_walk *x, const linear_slot *s, uint32_t t)
+template <bool ONE>
+WARP_FN linear_turn turn_of(const linear_walk *x, const linear_slot *s, uint32_t t)
 {
-	const uint32_t e = ldg_one(x->step, s->c) - 6, start = scale_start(x, s->c);
-	const bool follows = (x->m->flags & KVI_GPU_MODEL_SCALE) != 0;
-	const linear_turn r = turn_of(x, s, t);
-	const u32v a = slot_predicted(x, s, 0, t), b = slot_predicted(x, s, 1, t);
+	return ONE ? x->now.turn : find_turn(x, s, t);
+}
+
+template <int D, bool ONE>
+WARP_FN void predict_one(linear_walk *x, const linear_slot *s, uint32_t t)
+{
+	linear_before b;
+	b.expected = slot_predicted<ONE>(x, s, 0, t);
+	b.k = k_of(s, 0) + unknown_of<ONE>(x, t);
+	b.context = grid_context<D>(scaled_bits(b.expected, splat(step_of(s, 0))),
+	                            linear_class(b.k, w_of<ONE>(x, t), offset_of(s), x->follows));
+	keep_before<ONE>(x, 0, t, b);
+}
+
+template <int D, bool ONE>
+WARP_FN void predict_pair(linear_walk *x, const linear_slot *s, uint32_t t)
+{
+	const u32v e = splat(step_of(s, 0) - 6);
+	const linear_turn r = turn_of<ONE>(x, s, t);
+	const u32v a = slot_predicted<ONE>(x, s, 0, t), b = slot_predicted<ONE>(x, s, 1, t);
 	const u32v va = sar(a * r.cosine - b * r.sine + 128, 8);
 	const u32v vb = sar(b * r.cosine + a * r.sine + 128, 8);
-	const uint32_t ka = ldg_one(x->k, s->c), kb = ldg_one(x->k, s->c + 1);
+	const uint32_t ka = k_of(s, 0), kb = k_of(s, 1);
 	const int32_t d = (int32_t)(ka - kb);
 	const uint32_t scales = (uint32_t)((d < -32 ? -32 : d > 32 ? 32 : d) + 32) * 64;
 	span<const int8_t> scale = span_at<const int8_t>(x->tables->scale, 65 * 64);
-	const uint32_t n = x->m->rotary / 2 * x->padded;
-	const u32v h = ld(span_at<const uint8_t>(x->l->classes, n), r.at);
-	const u32v least = unknown_of(x, t) + kb, w = ld(x->w, lanes() + t);
+	const uint32_t n = x->rotary / 2 * x->padded;
+	const u32v h = ld(span_at<const uint8_t>(x->l->classes, n), turn_index(x, s, t));
+	const u32v least = unknown_of<ONE>(x, t) + kb, w = w_of<ONE>(x, t);
 	linear_before one, two;
 	one.k = least + ldg(scale, h + scales);
 	two.k = least + ldg(scale, (h ^ 32) + scales);
 	one.expected = sar(va + 32, 6);
 	two.expected = sar(vb + 32, 6);
-	one.context = grid_context<D>(scaled_bits(va, splat(e)),
-	                              linear_class(one.k, w, start, follows));
-	two.context = grid_context<D>(scaled_bits(vb, splat(e)),
-	                              linear_class(two.k, w, start, follows));
-	before_store(x, 0, t, &one);
-	before_store(x, 1, t, &two);
+	one.context = grid_context<D>(scaled_bits(va, e),
+	                              linear_class(one.k, w, offset_of(s), x->follows));
+	two.context = grid_context<D>(scaled_bits(vb, e),
+	                              linear_class(two.k, w, offset_of(s), x->follows));
+	keep_before<ONE>(x, 0, t, one);
+	keep_before<ONE>(x, 1, t, two);
 }
 
 /* ----- elements ------------------------------------------------ */
+
+WARP_FN uint32_t channel_of(const linear_walk *x, const linear_slot *s, uint32_t i)
+{
+	const uint32_t slot = s->panel.first + s->at + i;
+	return s->c + i - slot + slot_channel(x->rotary, x->interleaved, slot);
+}
 
 /* The elements of slot i of *s at the tokens from t on, which are there. */
 template <int D>
 WARP_FN u32v known_elements(const linear_walk *x, const linear_slot *s, uint32_t i, uint32_t t)
 {
 	typedef typename element_of<format<D>::size>::type element;
-	const uint32_t slot = s->panel.first + s->at + i;
-	const uint32_t channel = s->c + i - slot + slot_channel(x->m, x->l->interleaved != 0, slot);
 	span<const element> from = span_at<const element>(x->known,
 	                                                  (size_t)x->c->tokens * x->channels);
-	const u32v v = ldg_if(from, (lanes() + t) * x->channels + channel, x->active);
+	const u32v v = ldg_if(from, (lanes() + t) * x->channels + channel_of(x, s, i), x->active);
 	return D == 1 ? v >> 16 : v;
 }
 
+template <bool ONE>
+WARP_FN void keep_elements(linear_walk *x, const linear_slot *s, uint32_t i, uint32_t k, u32v v)
+{
+	st(x->elements, lanes() + (x->first + 32 * k + (s->c + i) * x->padded), v);
+	if (ONE)
+		x->now.element[i] = v;
+}
+
 /* Decodes slot i of *s at all tokens, unless its channel is constant. */
-template <int D, bool ALL>
+template <int D, bool ALL, bool ONE>
 WARP_FN void decode_slot(linear_walk *x, const linear_slot *s, uint32_t i)
 {
-	constexpr uint32_t size = format<D>::size;
-	const uint32_t slot = s->panel.first + s->at + i;
-	const uint32_t channel = s->c + i - slot + slot_channel(x->m, x->l->interleaved != 0, slot);
-	const uint32_t value = ldg_one(x->columns, channel), c = s->c + i;
-	const uint32_t end = x->first + 32 * x->steps;
+	constexpr uint32_t size = format<D>::size, bits = grid_format<D>::bits;
+	const uint32_t value = uniform(ldg_one(x->columns, channel_of(x, s, i)));
 	if (value) {
 		const u32v v = payload_element<size>(
 			span_at<const uint8_t>(x->c->payload, x->c->payload_bytes), splat(value),
 			lanes() < 32);
-		for (uint32_t t = x->first; t < end; t += 32)
-			st(x->elements, lanes() + (t + c * x->padded), D == 1 ? v >> 16 : v);
+		for (uint32_t k = 0; k < steps_of<ONE>(x); k++)
+			keep_elements<ONE>(x, s, i, k, D == 1 ? v >> 16 : v);
 		return;
 	}
-	for (uint32_t t = x->first; t < end; t += 32) {
-		const u32v context = ld(x->slots, before_index(x, i, 0, t));
+	for (uint32_t k = 0; k < steps_of<ONE>(x); k++) {
+		const u32v context = before_of<ONE>(x, i, x->first + 32 * k).context;
 		const u32v v = grid_step<D, ALL>(&x->words, &x->state, x->codes, context,
 		                                 x->active);
-		st(x->elements, lanes() + (t + c * x->padded),
-		   v & ((1u << grid_format<D>::bits) - 1));
+		keep_elements<ONE>(x, s, i, k, v & ((1u << bits) - 1));
 	}
 }
 
-/* Stores what an encoder needs of slot i of *s, which is predicted: its elements and contexts. */
-template <int D> WARP_FN void keep_slot(linear_walk *x, const linear_slot *s, uint32_t i)
+/* The elements of slot i of *s, which are known; stores them and contexts for an encoder. */
+template <int D> WARP_FN void know_slot(linear_walk *x, const linear_slot *s, uint32_t i)
 {
-	for (uint32_t t = x->first; t < x->first + 32 * x->steps; t += 32) {
-		const u32v at = lanes() + (t + (s->c + i) * x->padded);
-		st(x->elements, at, known_elements<D>(x, s, i, t));
-		st(x->contexts, at, ld(x->slots, before_index(x, i, 0, t)));
+	const u32v at = lanes() + (x->first + (s->c + i) * x->padded);
+	x->now.element[i] = known_elements<D>(x, s, i, x->first);
+	if (x->keeps) {
+		st(x->elements, at, x->now.element[i]);
+		st(x->contexts, at, x->now.before[i].context);
 	}
-}
-
-/* Slot i of *s as integers. */
-template <int D>
-WARP_FN u32v slot_integers(const linear_walk *x, const linear_slot *s, uint32_t i, uint32_t t)
-{
-	const uint32_t c = s->c + i;
-	const u32v v = x->known ? known_elements<D>(x, s, i, t)
-	                        : ld(x->elements, lanes() + (t + c * x->padded));
-	return linear_integer<D>(v, ldg_one(x->step, c));
 }
 
 /* ----- observations ------------------------------------------------ */
 
+/* Slot i of *s as integers. */
+template <int D, bool ONE>
+WARP_FN u32v slot_integers(const linear_walk *x, const linear_slot *s, uint32_t i, uint32_t t)
+{
+	const u32v at = lanes() + (t + (s->c + i) * x->padded);
+	return linear_integer<D>(ONE ? x->now.element[i] : ld(x->elements, at), step_of(s, i));
+}
+
 /* The distances of the slots of *s, in integers v, are added to w. */
+template <bool ONE, uint32_t N>
 WARP_FN void observe_scale(linear_walk *x, const linear_slot *s, uint32_t t, const u32v *v)
 {
-	u32v w = ld(x->w, lanes() + t);
-	for (uint32_t i = 0; i < s->n; i++) {
-		const u32v m = ld(x->slots, before_index(x, i, 1, t));
-		const u32v k = ld(x->slots, before_index(x, i, 2, t));
-		w += linear_distance(v[i] - m, k, ldg_one(x->step, s->c + i));
+	u32v w = w_of<ONE>(x, t);
+	UNROLL
+	for (uint32_t i = 0; i < N; i++) {
+		const linear_before b = before_of<ONE>(x, i, t);
+		const u32v distance = linear_distance(v[i] - b.expected, b.k, step_of(s, i));
+		w += x->follows ? distance : splat(0);
 	}
-	st(x->w, lanes() + t, w);
+	keep_w<ONE>(x, t, w);
+}
+
+/* u less `from`, limited, as a feature. */
+WARP_FN u32v feature_of(u32v u, u32v from)
+{
+	const u32v v = u - from + (LINEAR_LIMIT + 1);
+	return max_signed(min_signed(v, splat(2 * LINEAR_LIMIT + 1)), splat(1));
+}
+
+/* Puts u less `from` behind the features of the panel. */
+template <uint32_t N> WARP_FN quads features_behind(quads f, const u32v *u, const u32v *from)
+{
+	const u32v a = feature_of(u[0], from[0]);
+	return N == 1 ? feature_behind(f, a) : pair_behind(f, a, feature_of(u[N - 1], from[N - 1]));
 }
 
 /* Stores what a slot, or a pair, gives to others: u less the base, u less the mean. */
-WARP_FN void observe_rows(linear_walk *x, const linear_slot *s, uint32_t t, const u32v *u)
+template <bool ONE, uint32_t N>
+WARP_FN void observe_features(linear_walk *x, const linear_slot *s, uint32_t t, const u32v *u)
 {
-	const bool odd = s->n == 1 && (s->panel.first + s->at) % 2;
-	const u32v at = lanes() + (t / 32 * x->rows + s->row) * 32;
-	u32v r[2] = { splat(0), splat(0) }, z[2] = { splat(0), splat(0) };
-	for (uint32_t i = 0; i < s->n; i++) {
-		const uint32_t c = s->c + i;
-		z[i] = limited(u[i] - ldg_one(x->mean, c), LINEAR_LIMIT);
-		if (x->predicts)
-			r[i] = limited(u[i] - ld(x->bases, lanes() + (t + c * x->padded)),
-			               LINEAR_LIMIT);
+	const linear_panel *p = &s->panel;
+	if (x->predicts) {
+		const quads f = features_of<ONE>(x, x->l->r, &x->now.r, p, t);
+		const u32v base[2] = { base_of<ONE>(x, s, 0, t), base_of<ONE>(x, s, N - 1, t) };
+		keep_features<ONE>(x, x->l->r, &x->now.r, p, t, features_behind<N>(f, u, base));
 	}
-	if (x->predicts)
-		st(x->r, at, odd ? row_of(ld(x->r, at), r[0]) : row_of(r[0], r[1]));
-	if (x->l->z)
-		st(x->z, at, odd ? row_of(ld(x->z, at), z[0]) : row_of(z[0], z[1]));
+	if (x->gives_z) {
+		const quads f = features_of<ONE>(x, x->l->z, &x->now.z, p, t);
+		const u32v mean[2] = { splat(mean_of(s, 0)), splat(mean_of(s, N - 1)) };
+		keep_features<ONE>(x, x->l->z, &x->now.z, p, t, features_behind<N>(f, u, mean));
+	}
 }
 
-template <int D> WARP_FN void observe(linear_walk *x, const linear_slot *s, uint32_t t)
+template <int D, bool ONE, uint32_t N>
+WARP_FN void observe(linear_walk *x, const linear_slot *s, uint32_t t)
 {
-	u32v v[2] = { slot_integers<D>(x, s, 0, t), splat(0) };
-	if (s->n == 2)
-		v[1] = slot_integers<D>(x, s, 1, t);
-	if (x->predicts && x->m->flags & KVI_GPU_MODEL_SCALE)
-		observe_scale(x, s, t, v);
-	if (s->n == 2) {
-		const linear_turn r = turn_of(x, s, t);
-		const u32v a = v[0] * r.cosine + v[1] * r.sine + 8192;
-		const u32v b = v[1] * r.cosine - v[0] * r.sine + 8192;
+	u32v v[N];
+	UNROLL
+	for (uint32_t i = 0; i < N; i++)
+		v[i] = slot_integers<D, ONE>(x, s, i, t);
+	if (x->predicts)
+		observe_scale<ONE, N>(x, s, t, v);
+	if (N == 2) {
+		const linear_turn r = turn_of<ONE>(x, s, t);
+		const u32v a = v[0] * r.cosine + v[N - 1] * r.sine + 8192;
+		const u32v b = v[N - 1] * r.cosine - v[0] * r.sine + 8192;
 		v[0] = sar(a, 14);
-		v[1] = sar(b, 14);
+		v[N - 1] = sar(b, 14);
 	}
-	observe_rows(x, s, t, v);
+	observe_features<ONE, N>(x, s, t, v);
 }
 
 /* ----- all slots ------------------------------------------------ */
 
-/* A slot, or a pair, of which elements may be known. */
-template <int D, bool ALL> WARP_FN void walk_slot(linear_walk *x, const linear_slot *s)
+/* N slots, one or a pair, of which elements may be known. */
+template <int D, bool ALL, bool ONE, uint32_t N>
+WARP_FN void walk_slot(linear_walk *x, linear_slot *s)
 {
-	const uint32_t end = x->first + 32 * x->steps;
-	for (uint32_t t = x->first; t < end && x->predicts; t += 32)
-		if (s->n == 2)
-			predict_pair<D>(x, s, t);
+	s->c = s->panel.c + s->at;
+	if (ONE && N == 2)
+		x->now.turn = find_turn(x, s, x->first);
+	UNROLL
+	for (uint32_t i = 0; i < N; i++) {
+		s->number[i] = ldg_quad(x->numbers, (s->c + i) * 4);
+		if (ONE && x->predicts)
+			x->now.base[i] = find_base(x, s, i, x->first);
+	}
+	for (uint32_t k = 0; k < steps_of<ONE>(x) && x->predicts; k++)
+		if (N == 2)
+			predict_pair<D, ONE>(x, s, x->first + 32 * k);
 		else
-			predict_one<D>(x, s, t);
-	for (uint32_t i = 0; i < s->n && !x->known; i++)
-		decode_slot<D, ALL>(x, s, i);
-	for (uint32_t i = 0; i < s->n && x->keeps; i++)
-		keep_slot<D>(x, s, i);
-	for (uint32_t t = x->first; t < end; t += 32)
-		observe<D>(x, s, t);
+			predict_one<D, ONE>(x, s, x->first + 32 * k);
+	UNROLL
+	for (uint32_t i = 0; i < N; i++)
+		if (x->known)
+			know_slot<D>(x, s, i);
+		else
+			decode_slot<D, ALL, ONE>(x, s, i);
+	for (uint32_t k = 0; k < steps_of<ONE>(x); k++)
+		observe<D, ONE, N>(x, s, x->first + 32 * k);
+	s->at += N;
 }
 
-/* w of all tokens before the first slot (spec linear 4). */
-WARP_FN void scale_begin(linear_walk *x)
+/* What is known of tokens before the first slot; w: spec linear 4. */
+template <bool ONE> WARP_FN void tokens_begin(linear_walk *x)
 {
 	const kvi_gpu_model *m = x->m;
-	const bool follows = (m->flags & KVI_GPU_MODEL_SCALE) != 0;
-	const uint32_t n0 = follows ? m->n0 : 1;
-	for (uint32_t t = x->first; t < x->first + 32 * x->steps; t += 32) {
+	const uint32_t n0 = x->follows ? m->n0 : 1;
+	for (uint32_t k = 0; k < steps_of<ONE>(x); k++) {
+		const uint32_t t = x->first + 32 * k;
 		u32v w = splat(DISTANCE_START * n0);
-		if (follows && x->l->scale_w) {
+		if (x->follows && x->l->scale_w) {
 			span<const uint32_t> from = span_at<const uint32_t>(x->l->scale_w,
 			                                                    x->padded);
 			const u32v q = ld(from, lanes() + t) / x->l->scale_n;
 			w = (q * m->beta + DISTANCE_START * (16 - m->beta)) * n0 >> 4;
 		}
-		st(x->w, lanes() + t, w);
+		keep_w<ONE>(x, t, w);
+	}
+	if (ONE)
+		x->now.unknown = find_unknown(x, x->first);
+}
+
+/* Stores the features of a panel, which may have fewer slots, where all lanes read them. */
+template <bool ONE>
+WARP_FN void store_features(linear_walk *x, uint64_t memory, const quads *now,
+                            const linear_panel *p)
+{
+	for (uint32_t k = 0; k < steps_of<ONE>(x); k++) {
+		const uint32_t t = x->first + 32 * k;
+		quads f = features_of<ONE>(x, memory, now, p, t);
+		for (uint32_t i = p->slots; i < PANEL; i++)
+			f = feature_behind(f, splat(0));
+		st_quads_if(features_at(x, memory), features_index(x, p, t), f, lanes() < 32);
 	}
 }
 
-/* All slots of the tokens. */
-template <int D, bool ALL> WARP_FN void walk_slots(linear_walk *x)
+template <int D, bool ALL, bool ONE> WARP_FN void walk_panel(linear_walk *x, const linear_panel *p)
 {
-	const kvi_gpu_model *m = x->m;
-	const bool own = x->predicts && m->flags & KVI_GPU_MODEL_SELF;
+	linear_slot s;
+	s.panel = *p;
+	if (x->predicts && x->sees_own) {
+		warp_barrier();
+		add_before<ONE>(x, p);
+		warp_barrier();
+	}
+	for (s.at = 0; s.at < p->slots;)
+		if (p->first + s.at < x->rotary)
+			walk_slot<D, ALL, ONE, 2>(x, &s);
+		else
+			walk_slot<D, ALL, ONE, 1>(x, &s);
+	if (x->predicts && (ONE || p->slots < PANEL))
+		store_features<ONE>(x, x->l->r, &x->now.r, p);
+	if (x->gives_z && (ONE || p->slots < PANEL))
+		store_features<ONE>(x, x->l->z, &x->now.z, p);
+}
+
+/* All slots of the tokens. */
+template <int D, bool ALL, bool ONE> WARP_FN void walk_slots(linear_walk *x)
+{
+	UNROLL
+	for (uint32_t i = 0; i < 4 && ONE; i++)
+		x->now.r.v[i] = x->now.z.v[i] = splat(0);
 	if (x->predicts)
-		scale_begin(x);
-	for (uint32_t h = 0; h < m->heads; h++)
-		for (uint32_t i = 0; i < head_panels(m); i++) {
-			linear_slot s;
-			s.panel = panel_at(m, h, i);
-			s.near = h * head_pairs(m) + s.panel.first / 2;
-			if (own)
-				add_before(x, &s.panel);
-			for (s.at = 0; s.at < s.panel.slots; s.at += s.n) {
-				s.c = s.panel.c + s.at;
-				s.n = s.panel.first + s.at < m->rotary ? 2 : 1;
-				s.row = s.near + s.at / 2;
-				s.n_near = own ? (s.at + 1) / 2 : 0;
-				walk_slot<D, ALL>(x, &s);
-			}
+		tokens_begin<ONE>(x);
+	for (uint32_t h = 0; h < x->heads; h++)
+		for (uint32_t i = 0; i < panels_of(x->head_channels); i++) {
+			const linear_panel p = panel_at(x->head_channels, h, i);
+			walk_panel<D, ALL, ONE>(x, &p);
 		}
+	if (ONE && x->predicts)
+		st(w_at(x), lanes() + x->first, x->now.w);
 }
 
 /* Decodes a stream of codec 7. Whether the stream was good. */
@@ -452,23 +391,25 @@ WARP_FN bool linear_decode(const kvi_gpu_chunk *c, const kvi_gpu_opened *o,
                            const kvi_gpu_tables *tables, const grid_shared *codes, uint32_t number)
 {
 	const uint32_t first = number * o->stream_tokens, left = c->tokens - first;
-	const uint32_t n = left < o->stream_tokens ? left : o->stream_tokens;
+	const uint32_t n = uniform(left < o->stream_tokens ? left : o->stream_tokens);
 	linear_walk x;
 	walk_open(&x, c, tables);
 	x.codes = codes;
 	words_open(&x.words, c->payload + o->stream[number].words,
 	           uniform(o->stream[number].n_words));
 	x.state = ldg(span_at<const uint32_t>(c->payload + o->stream[number].states, 32), lanes());
+	x.predicts = true;
 	x.first = first;
-	x.steps = n / 32;
-	x.active = lanes() < 32;
-	if (x.steps)
-		walk_slots<D, true>(&x);
-	x.first += 32 * x.steps;
-	x.steps = 1;
-	x.active = lanes() < n % 32;
-	if (n % 32)
-		walk_slots<D, false>(&x);
+	x.steps = n < 64 ? 0 : n / 32;
+	if (x.steps) {
+		x.active = lanes() < 32;
+		walk_slots<D, true, false>(&x);
+	}
+	for (uint32_t t = 32 * x.steps; t < n; t += 32) {
+		x.first = first + t;
+		x.active = lanes() < n - t;
+		walk_slots<D, false, true>(&x);
+	}
 	return stream_ended(&x.words, x.state);
 }
 
@@ -485,9 +426,8 @@ WARP_FN void find_features(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables,
 	if (keeps)
 		x.contexts = span_at<uint32_t>(c->contexts, x.channels * x.padded);
 	x.first = 32 * step;
-	x.steps = 1;
 	x.active = lanes() + x.first < c->tokens;
-	walk_slots<D, false>(&x);
+	walk_slots<D, false, true>(&x);
 }
 
 #endif

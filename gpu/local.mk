@@ -6,7 +6,9 @@ gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_b
 	gpu/host_events.h \
 	gpu/stream_words_body.h gpu/exponent_decode_body.h gpu/hash_body.h \
 	gpu/grid_contexts_body.h gpu/grid_decode_body.h \
-	gpu/linear_job.h gpu/linear_sums_body.h gpu/linear_expand_body.h gpu/linear_walk_body.h \
+	gpu/linear_job.h gpu/linear_products_body.h gpu/linear_sums_body.h \
+	gpu/linear_formulas_body.h gpu/linear_expand_body.h gpu/linear_token_body.h \
+	gpu/linear_walk_body.h \
 	gpu/encode_job.h gpu/stream_encode_body.h gpu/chunk_encode_body.h \
 	gpu/linear_encode_body.h gpu/payload_encode_body.h \
 	gpu/chunk_open_body.h gpu/chunk_finish_body.h gpu/wide_copy_body.h gpu/batch_run_body.h

@@ -12,8 +12,9 @@ import sys
 
 import sass_code
 
-# A loop has each opcode of `has` so often (no `has`: the whole kernel); its path is the shortest one
-# with those of `path`, of the few smallest loops; `unit`: an opcode, and how often a unit has it.
+# A loop has each opcode of `has` so often (no `has`: the whole kernel); its path is the shortest
+# one with those of `path`, of the few smallest loops that with the fewest instructions a unit; `unit`:
+# an opcode, and how often a unit has it.
 Loop = collections.namedtuple("Loop", "kernel has path unit")
 LOOPS = {
     # decoders; 32 entries of a table, a KiB that is checked, 32 elements of a token of 1024
@@ -22,14 +23,23 @@ LOOPS = {
     "hash": Loop("finish", {"LD.E.64": 4, "SHFL": 24}, {"SHFL": 24}, ("SHFL", 24)),
     "scatter": Loop("scatter", {}, {"LDG.E.128": 4, "ST.E.128": 4}, ("ST.E.128", 1 / 8)),
     "contexts": Loop("contexts_bf16", {"I2F": 1}, {"I2F": 1}, ("I2F", 1)),
-    # codec 7: a slot of a stream of 32 tokens; a further row of it; of 8 slots what is no row
-    "pair": Loop("linear_bf16", {"I2F": 7, "LDS": 3},
-                 {"I2F": 4, "IDP": 4, "LDS.U8": 2, "LD.E.U16": 2, "=ST.E": 8}, ("LDS.U8", 1)),
-    "one": Loop("linear_bf16", {"I2F": 7, "LDS": 3},
-                {"I2F": 3, "IDP": 2, "LDS.U8": 1, "LD.E.U16": 1, "=ST.E": 5}, ("LDS.U8", 1)),
-    "near": Loop("linear_bf16", {"IDP": 8, "LDG.E.CONSTANT": 4}, {"IDP": 8}, ("IDP", 2)),
-    "panel": Loop("sums", {}, {"ST.E.U16": 8, "ST.E": 16}, ("ST.E.U16", 1)),
-    "expand": Loop("finish", {"MUFU": 1, "ST.E.U16": 1}, {"ST.E.U16": 1}, ("ST.E.U16", 1)),
+    # codec 7: a slot of a stream of 32 tokens, of a pair or alone; what precedes the slots of a
+    # panel, with a block of earlier panels and one slot; such a block; sums of slots over a source,
+    # with a block of it; these with the token table; a further source of a panel, with a block; a
+    # further block of it
+    "pair": Loop("linear_bf16", {"I2F": 5, "LDS": 3},
+                 {"I2F": 3, "IDP": 16, "LDS.U8": 2}, ("LDS.U8", 1)),
+    "one": Loop("linear_bf16", {"I2F": 5, "LDS": 3},
+                {"I2F": 2, "IDP": 8, "LDS.U8": 1}, ("LDS.U8", 1)),
+    "before": Loop("linear_bf16", {"I2F": 6, "LDS": 3, "IMMA": 8},
+                   {"IMMA": 8, "=ST.E": 8, "IDP": 8, "LDS.U8": 1, "ST.E.128": 1}, ("LDS.U8", 1)),
+    "own": Loop("linear_bf16", {"IMMA": 8}, {"IMMA": 8}, ("IMMA", 8)),
+    "panel": Loop("sums", {}, {"ST.E.U16": 16, "=ST.E": 16, "IMMA": 16}, ("ST.E.U16", 1)),
+    "panel_table": Loop("sums", {}, {"ST.E.U16": 16, "=ST.E": 16, "IMMA": 16, "LDG.E.S8": 16},
+                        ("ST.E.U16", 1)),
+    "source": Loop("sums", {"IMMA": 16, "MUFU": 1}, {"IMMA": 16}, ("IMMA", 8)),
+    "block": Loop("sums", {"IMMA": 16}, {"IMMA": 16}, ("IMMA", 8)),
+    "expand": Loop("finish", {"MUFU": 1, "ST.E.U16": 8}, {"ST.E.U16": 8}, ("ST.E.U16", 1)),
     # encoders
     "collect": Loop("collect", {}, {"LDG.E.128": 4, "ST.E.128": 4}, ("ST.E.128", 1 / 8)),
     "find_channels": Loop("find_channels", {"LDG.E.U16": 4}, {"LDG.E.U16": 4}, ("LDG.E.U16", 1)),
@@ -53,9 +63,9 @@ STREAMS = {
 # Loads are from the second cache, which has the elements of a layer; in WARM, whose arrays are
 # small, from the first one.
 LATENCIES = (("LDS", 29), ("SHFL", 23), ("VOTE", 10), ("POPC", 10), ("FLO", 10), ("BREV", 10),
-             ("I2F", 14), ("S2UR", 20))
+             ("I2F", 14), ("S2UR", 20), ("IMMA", 35))
 LOAD, LOAD_WARM, ARITHMETIC, TAKEN_BRANCH = 300, 40, 4, 10
-WARM = ("pair", "one", "near", "linear")
+WARM = ("pair", "one", "before", "linear")
 
 
 def registers(operand):
@@ -82,7 +92,8 @@ def uses(text):
             at = 2 if more and code.startswith(("IADD3", "IMAD", "VOTE")) else 1
         for operand in operands[:at]:
             written += registers(operand)
-    wide = 4 if ".128" in code else 2 if ".WIDE" in code or ".64" in code else 1
+    four = ".128" in code or code.startswith("IMMA")
+    wide = 4 if four else 2 if ".WIDE" in code or ".64" in code else 1
     first = next((r for r in written if r[0] == "R"), None)
     if first:
         written += [f"R{int(first[1:]) + i}" for i in range(1, wide)]
@@ -127,11 +138,11 @@ def loop_numbers(name, code, loop):
         found = [(0, 0, i) for i, t in enumerate(code.text) if t.startswith("EXIT")]
     paths = [code.shortest_path(first, last, loop.path)
              for _, first, last in found[:CANDIDATES]]
-    path = min(filter(None, paths), key=len, default=None)
-    if not path:
-        return None
-    units = sum(code.marks(i, i, loop.unit[0]) for i in path) / loop.unit[1]
-    return len(path) / units, cycles(code, path, units, load_of(name))
+    units = [sum(code.marks(i, i, loop.unit[0]) for i in path or ()) / loop.unit[1]
+             for path in paths]
+    best = min(((len(p), n, p) for p, n in zip(paths, units) if p), default=None,
+               key=lambda x: x[0] / x[1])
+    return best and (best[0] / best[1], cycles(code, best[2], best[1], load_of(name)))
 
 
 def stream_numbers(name, code, stream):
@@ -144,8 +155,10 @@ def stream_numbers(name, code, stream):
     yield name, (len(path) / stream.steps, cycles(code, path, stream.steps, load_of(name)))
     escapes = [s for s in skipped if code.marks(*s, stream.escape)]
     refills = [s for s in skipped if s not in escapes and code.marks(*s, "LDG")]
+    usual = [(i, i) for i in path] + [s for s in skipped if s not in escapes]
     searches = [(j, i) for j, i in code.loops()
-                if first < j and i < last and i in path and code.marks(j, i, "LDS")]
+                if first < j and i < last and code.marks(j, i, "LDS")
+                and any(a <= i <= b for a, b in usual)]
     for kind, blocks in (("escape", [code.usual_path(*s)[0] for s in escapes]),
                          ("refill", [range(a, b + 1) for a, b in refills]),
                          ("search", [range(a, b + 1) for a, b in searches])):

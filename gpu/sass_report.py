@@ -31,10 +31,11 @@ KERNELS = {
     "kvi_gpu_encode_grid_f16": ("ST.E.U16", 3, 1, 165, 180),
     "kvi_gpu_encode_linear_bf16": ("ST.E.U16", 3, 1, 165, 180),
     "kvi_gpu_encode_linear_f16": ("ST.E.U16", 3, 1, 165, 180),
-    # of codec 7: a step of a stream; a feature row of a panel of 8 slots
+    # of codec 7: a step of a stream; a block of features for a panel of 8 slots, in a loop that
+    # nvcc unrolls for some architectures (sm_103a and sm_120: with NOPs)
     "kvi_gpu_linear_bf16": ("SHFL", 3, 1, 175, 190),
     "kvi_gpu_linear_f16": ("SHFL", 3, 1, 190, 205),
-    "kvi_gpu_sums": ("IDP", 64, 4, 26, 28),
+    "kvi_gpu_sums": ("IMMA", 16, 2, 22, 48),
     "kvi_gpu_contexts_bf16": ("I2F", 1, 1, 90, 100),
     "kvi_gpu_contexts_f16": ("I2F", 1, 1, 90, 100),
 }
@@ -66,6 +67,11 @@ def hot_path(code, mark, times):
     return [code.text[i] for i in code.usual_path(*loop)[0]] if loop else []
 
 
+def rounds(path):
+    """How often a loop of products repeats what KERNELS says of it."""
+    return sum(opcode(t).startswith("IMMA") for t in path) / KERNELS["kvi_gpu_sums"][1] or 1
+
+
 def measure(listing):
     """(architecture, kernel): (instructions for 32 elements, registers); and what is wrong."""
     numbers, bad = {}, []
@@ -80,7 +86,7 @@ def measure(listing):
                 continue
             mark, times, steps, first, other = KERNELS[name]
             path = hot_path(Code(code), mark, times)
-            count = len(path) / steps
+            count = len(path) / steps / rounds(path)
             if not path:
                 bad.append(f"{where}: no hot loop")
             if any(map(floating, path)):

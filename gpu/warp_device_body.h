@@ -121,6 +121,11 @@ WARP_FN u32v sar(u32v v, uint32_t n)
 {
 	return (uint32_t)((int32_t)v >> n);
 }
+/* By n of each lane, n below 32. */
+WARP_FN u32v sar_each(u32v v, u32v n)
+{
+	return (uint32_t)((int32_t)v >> n);
+}
 WARP_FN u32v max_signed(u32v a, u32v b)
 {
 	return (uint32_t)max((int32_t)a, (int32_t)b);
@@ -148,17 +153,13 @@ WARP_FN u32v float_bits(u32v v)
 	return __float_as_uint(__int2float_rn((int32_t)v));
 }
 
-/* acc + both halves of v, with a sign, times bytes 0 and 1 of b; or bytes 2 and 3 with a sign. */
-WARP_FN u32v dot_low(u32v v, uint32_t b, u32v acc)
+template <bool B> WARP_FN u32v dot_bytes(u32v v, uint32_t b, u32v acc)
 {
 	u32v r;
-	asm("dp2a.lo.s32.u32 %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(b), "r"(acc));
-	return r;
-}
-WARP_FN u32v dot_high(u32v v, uint32_t b, u32v acc)
-{
-	u32v r;
-	asm("dp2a.hi.s32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(b), "r"(acc));
+	if (B)
+		asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(b), "r"(acc));
+	else
+		asm("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(b), "r"(acc));
 	return r;
 }
 
@@ -248,15 +249,25 @@ WARP_FN quad ldg_quad(span<const uint32_t> s, uint32_t i)
 	return quad{ { v.x, v.y, v.z, v.w } };
 }
 /* Those of each lane; i is in units of 16 bytes. */
-typedef uint4 quads;
+typedef struct {
+	u32v v[4];
+} quads;
+WARP_FN quads quads_of(uint4 v)
+{
+	return quads{ { v.x, v.y, v.z, v.w } };
+}
+template <typename T> WARP_FN quads ld_quads_if(span<T> s, u32v i, boolv ok)
+{
+	return quads_of(ok ? ((const uint4 *)s.p)[i] : make_uint4(0, 0, 0, 0));
+}
 WARP_FN quads ldg_quads_if(span<const uint32_t> s, u32v i, boolv ok)
 {
-	return ok ? __ldg((const uint4 *)s.p + i) : make_uint4(0, 0, 0, 0);
+	return quads_of(ok ? __ldg((const uint4 *)s.p + i) : make_uint4(0, 0, 0, 0));
 }
 WARP_FN void st_quads_if(span<uint32_t> s, u32v i, quads q, boolv ok)
 {
 	if (ok)
-		((uint4 *)s.p)[i] = q;
+		((uint4 *)s.p)[i] = make_uint4(q.v[0], q.v[1], q.v[2], q.v[3]);
 }
 WARP_FN u64v ld64(span<const uint64_t> s, u32v i)
 {

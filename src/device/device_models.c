@@ -234,10 +234,10 @@ kvarc_ret kvi_plan_models(struct kvarc_device_plan *p)
 
 void kvi_model_warps_add(struct kvi_model_warps *w, const struct kvi_gpu_chunk *j)
 {
-	enum { PANEL = KVI_GPU_PANEL };
+	enum { PANELS = 2 * KVI_GPU_PANEL }; /* slots of a warp of sums */
 	const uint32_t pairs = (j->head_channels + 1) / 2;
 	const uint32_t angles = pairs < KVI_PLAN_STEPS ? (uint32_t)KVI_PLAN_STEPS : pairs;
-	const uint32_t sums = j->heads * ((j->head_channels + PANEL - 1) / PANEL);
+	const uint32_t sums = j->heads * ((j->head_channels + PANELS - 1) / PANELS);
 	w->angles = angles > w->angles ? angles : w->angles;
 	w->sums = sums > w->sums ? sums : w->sums;
 }
