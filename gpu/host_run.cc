@@ -2,17 +2,9 @@
 /* host_run.cc - the steps of a batch, one warp after the other (batch_run_body.h) */
 #include "host_run.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "payload_encode_body.h"
-
-void kvi_gpu_host_fault(const char *what, uint64_t at, size_t bytes, size_t limit)
-{
-	fprintf(stderr, "kernel: %s access of %zu at %llu, limit %zu\n", what, bytes,
-	        (unsigned long long)at, limit);
-	abort();
-}
 
 /* Shared memory of a block, of its exact size. */
 struct shared_memory {

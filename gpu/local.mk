@@ -11,16 +11,21 @@ gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_b
 	gpu/linear_walk_body.h \
 	gpu/encode_job.h gpu/stream_encode_body.h gpu/chunk_encode_body.h \
 	gpu/linear_encode_body.h gpu/payload_encode_body.h \
-	gpu/chunk_open_body.h gpu/chunk_finish_body.h gpu/wide_copy_body.h gpu/batch_run_body.h
-gpu_kernels = gpu/decode_kernels.cu gpu/encode_kernels.cu
+	gpu/chunk_open_body.h gpu/chunk_finish_body.h gpu/wide_copy_body.h gpu/batch_run_body.h \
+	gpu/warp_float.h gpu/warp_float_device_body.h gpu/warp_float_host_body.h \
+	gpu/exact_job.h gpu/exact_product_body.h gpu/exact_quantise_body.h \
+	gpu/exact_rows_body.h gpu/exact_attention_body.h
+gpu_kernels = gpu/decode_kernels.cu gpu/encode_kernels.cu gpu/exact_kernels.cu
 EXTRA_DIST += $(gpu_sources) $(gpu_kernels) gpu/README.md gpu/check_gpu.sh gpu/sass_report.py \
 	gpu/sass_code.py gpu/sass_loops.py gpu/sass_loops.txt gpu/cost_model.py gpu/events.txt \
 	gpu/ptx_scan.py gpu/sass.txt m4/kv_gpu.m4 tests/gpu/chunks.sh tests/gpu/plans.sh \
-	tests/gpu/cost.sh tests/gpu/outputs.sh tests/gpu/runs.sh
+	tests/gpu/cost.sh tests/gpu/outputs.sh tests/gpu/runs.sh tests/gpu/engine.sh
 
 if GPU_TESTS
 check_PROGRAMS += tests/gpu/check_chunks tests/gpu/check_products
 TESTS += tests/gpu/chunks.sh tests/gpu/check_products
+check_PROGRAMS += tests/gpu/check_engine
+TESTS += tests/gpu/engine.sh
 if ENABLE_SHARED
 driver_stand_in = tests/device/driver_stand_in.la
 check_LTLIBRARIES += $(driver_stand_in)
@@ -29,7 +34,8 @@ TESTS += tests/gpu/plans.sh tests/gpu/cost.sh tests/gpu/outputs.sh
 endif
 endif
 # A stand-in of NVIDIA's driver, which runs the kernels on the host.
-tests_device_driver_stand_in_la_SOURCES = tests/device/driver_stand_in.cc gpu/host_fault.h
+tests_device_driver_stand_in_la_SOURCES = tests/device/driver_stand_in.cc \
+	gpu/host_fault.cc gpu/host_fault.h
 tests_device_driver_stand_in_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_device_driver_stand_in_la_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN) -fvisibility=default
 tests_device_driver_stand_in_la_LDFLAGS = -module -avoid-version -shared -rpath /nowhere
@@ -46,7 +52,7 @@ tests_gpu_check_chunks_SOURCES = tests/gpu/check_chunks.c \
 	tests/gpu/archive_chunks.c tests/gpu/archive_chunks.h \
 	tests/gpu/encode_trial.c tests/gpu/encode_trial.h \
 	tests/gpu/event_report.c tests/gpu/event_report.h \
-	gpu/chunk_plan.c gpu/chunk_plan.h gpu/host_run.cc gpu/host_run.h gpu/host_fault.h
+	gpu/chunk_plan.c gpu/chunk_plan.h gpu/host_run.cc gpu/host_run.h gpu/host_fault.cc gpu/host_fault.h
 tests_gpu_check_chunks_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_gpu_check_chunks_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN)
 tests_gpu_check_chunks_LDADD = libkvi.la -lstdc++
@@ -56,6 +62,17 @@ tests_gpu_check_chunks_LINK = $(LINK)
 tests_gpu_check_products_SOURCES = tests/gpu/check_products.cc gpu/host_fault.h
 tests_gpu_check_products_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_gpu_check_products_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN)
+
+# The exact engine: its kernels on the host against the library.
+tests_gpu_check_engine_SOURCES = tests/gpu/check_engine.c \
+	tests/gpu/engine_trial.c tests/gpu/engine_trial.h \
+	tests/gpu/made_model.c tests/gpu/made_model.h \
+	gpu/exact_plan.c gpu/exact_plan.h \
+	gpu/exact_host_run.cc gpu/exact_host_run.h gpu/host_fault.cc gpu/host_fault.h
+tests_gpu_check_engine_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
+tests_gpu_check_engine_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN)
+tests_gpu_check_engine_LDADD = libkvi.la -lm
+tests_gpu_check_engine_LINK = $(LINK)
 
 # All architectures, and PTX for later ones.
 gpu_architectures = 80 86 89 90a 100a 103a 120

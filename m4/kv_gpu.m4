@@ -7,7 +7,7 @@ AC_DEFUN([KV_GPU_TESTS], [
     [AS_HELP_STRING([--without-gpu-tests],
       [do not run the kernels of gpu/ on the host in `make check'; they need a C++17 compiler])],
     [], [with_gpu_tests=auto])
-  KV_CXXFLAGS="-std=c++17 -fno-exceptions -fno-rtti -fno-strict-aliasing"
+  KV_CXXFLAGS="-std=c++17 -fno-exceptions -fno-rtti -fno-strict-aliasing -ffp-contract=off"
   KV_CXXWARN="-Wall -Wextra -Wshadow -Wno-psabi -Wno-unused-function"
   AS_VAR_IF([enable_werror], [yes], [KV_CXXWARN="$KV_CXXWARN -Werror"])
   kv_gpu_tests=no

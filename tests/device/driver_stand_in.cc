@@ -18,13 +18,6 @@
 enum { SUCCESS = 0, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, NO_BINARY = 209,
        NOT_FOUND = 500, LAUNCH_FAILED = 719 };
 
-void kvi_gpu_host_fault(const char *what, uint64_t at, size_t bytes, size_t limit)
-{
-	fprintf(stderr, "kernel: %s access of %zu at %llu, limit %zu\n", what, bytes,
-	        (unsigned long long)at, limit);
-	abort();
-}
-
 static bool wanted(const char *fault)
 {
 	const char *x = getenv("KVARC_STAND_IN");
