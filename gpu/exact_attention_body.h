@@ -100,6 +100,7 @@ WARP_FN void score_keys(const kvi_gpu_attention *p, const attention_tile *t, uin
 		UNROLL
 	for (int i = 0; i < sums; i++)
 		begin_products(&c[n][i], KEYS == KEYS_8 ? EXACT_MAGIC_BITS : 0);
+	UNROLL_NONE
 	for (uint32_t chunk = 0; chunk * CHUNK_BYTES < p->stride; chunk++) {
 		exact_piece q[2][2];
 		UNROLL

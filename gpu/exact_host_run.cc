@@ -38,9 +38,10 @@ void kvi_gpu_host_values(const struct kvi_gpu_values *v)
 template <int LIMBS, int PLANES, int STEPS, bool MINIMA>
 static void all_tiles(const kvi_gpu_product *p)
 {
+	constexpr int ns = PLANES == 2 ? 4 : 8; /* as in exact_kernels.cu */
 	for (uint32_t r = 0; r * KVI_GPU_TILE_ROWS < p->rows; r++)
-		for (uint32_t n = 0; n * KVI_GPU_TILE_OUTPUTS < p->outputs; n++)
-			run_product<LIMBS, PLANES, STEPS, MINIMA>(p, r, n);
+		for (uint32_t n = 0; n * ns * 8 < p->outputs; n++)
+			run_product<LIMBS, PLANES, STEPS, MINIMA, ns>(p, r, n);
 }
 
 template <int LIMBS> static void product_of(const kvi_gpu_product *p)
@@ -64,6 +65,12 @@ void kvi_gpu_host_product(const struct kvi_gpu_product *p)
 		product_of<2>(p);
 	else
 		product_of<1>(p);
+}
+
+void kvi_gpu_host_embed(const struct kvi_gpu_embed *e)
+{
+	for (uint32_t t = 0; t < e->tokens; t++)
+		run_embed(e, t);
 }
 
 void kvi_gpu_host_norm(const struct kvi_gpu_norm *n)

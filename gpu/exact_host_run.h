@@ -21,6 +21,8 @@ void kvi_gpu_host_quantise(const struct kvi_gpu_quantise *q);
 void kvi_gpu_host_values(const struct kvi_gpu_values *v);
 /* A product. */
 void kvi_gpu_host_product(const struct kvi_gpu_product *p);
+/* Rows of tables. */
+void kvi_gpu_host_embed(const struct kvi_gpu_embed *e);
 /* Norms. */
 void kvi_gpu_host_norm(const struct kvi_gpu_norm *n);
 /* RoPE. */

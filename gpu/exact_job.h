@@ -94,6 +94,17 @@ struct kvi_gpu_product {
 	uint32_t y_stride;
 };
 
+/* Rows of tables: y = row of the token's id * scale, plus the row of its position where the model
+ * has such rows (spec/arithmetic.md 8). */
+struct kvi_gpu_embed {
+	uint64_t table, ids;              /* rows of `columns` numbers; i32 below `rows` */
+	uint64_t positions, position_ids; /* the same of positions; 0: none */
+	uint64_t y;
+	uint32_t tokens, columns, y_stride;
+	uint32_t rows, position_rows; /* of the tables */
+	float scale;
+};
+
 /* Norms of rows, `parts` of a token (spec/arithmetic.md 4); y may be x. */
 struct kvi_gpu_norm {
 	uint64_t x, y;

@@ -75,11 +75,11 @@ template <int LIMBS> WARP_FN f32v float_of_sum(u32v sum)
 /* Parts of a warp's tile: of 16 rows, of 8 outputs. */
 constexpr int TILE_MS = KVI_GPU_TILE_ROWS / 16, TILE_NS = KVI_GPU_TILE_OUTPUTS / 8;
 
-/* What a tile reads. */
-template <int LIMBS, int PLANES> struct exact_tile {
+/* What a warp reads: NS parts of a tile of outputs. */
+template <int LIMBS, int PLANES, int NS> struct exact_tile {
 	span<const uint32_t> a[LIMBS], w[PLANES], a_scale, w_scale, a_sum, w_minimum;
-	uint32_t row_tile, output_tile;
-	f32v acc[TILE_MS][TILE_NS][4];
+	uint32_t row_tile, output_tile, first; /* part of the tile */
+	f32v acc[TILE_MS][NS][4];
 };
 
 /* The integers of a group by 8 outputs; half: that of a chunk where the group begins. */
@@ -110,16 +110,18 @@ WARP_FN void load_row_numbers(span<const uint32_t> s, uint32_t tile, uint32_t gr
 	ldg_words(s, lane_row() + (tile * groups + group) * 8, 0, to);
 }
 
-/* Numbers of 4 outputs: of parts n and n + 1, n even. */
-WARP_FN void load_output_numbers(span<const uint32_t> s, uint32_t tile, uint32_t groups,
-                                 uint32_t group, int n, u32v to[4])
+/* Numbers of 4 outputs: of parts n and n + 1 of the warp, n even. */
+template <int LIMBS, int PLANES, int NS>
+WARP_FN void load_output_numbers(const exact_tile<LIMBS, PLANES, NS> *t, span<const uint32_t> s,
+                                 uint32_t groups, uint32_t group, int n, u32v to[4])
 {
-	ldg_words(s, lane_column() * 4 + (tile * groups + group) * 16, n / 2, to);
+	const uint32_t first = (t->output_tile * groups + group) * 16 + t->first / 2;
+	ldg_words(s, lane_column() * 4 + first, n / 2, to);
 }
 
 /* acc = fma(f(integers), scale, acc); up: 128 for the first of two planes. */
-template <int LIMBS>
-WARP_FN void scale_group(f32v acc[TILE_MS][TILE_NS][4], int n, const f32v f[TILE_MS][4],
+template <int LIMBS, int NS>
+WARP_FN void scale_group(f32v acc[TILE_MS][NS][4], int n, const f32v f[TILE_MS][4],
                          const u32v sa[2 * TILE_MS], const u32v scale[4], float up)
 {
 	UNROLL
@@ -136,8 +138,8 @@ WARP_FN void scale_group(f32v acc[TILE_MS][TILE_NS][4], int n, const f32v f[TILE
 }
 
 /* Adds the minima of a group. */
-template <int LIMBS, int PLANES>
-WARP_FN void add_minima(exact_tile<LIMBS, PLANES> *t, uint32_t groups, uint32_t group,
+template <int LIMBS, int PLANES, int NS>
+WARP_FN void add_minima(exact_tile<LIMBS, PLANES, NS> *t, uint32_t groups, uint32_t group,
                         const u32v sa[2 * TILE_MS])
 {
 	u32v sum[2 * TILE_MS];
@@ -149,16 +151,16 @@ WARP_FN void add_minima(exact_tile<LIMBS, PLANES> *t, uint32_t groups, uint32_t 
 	for (int e = 0; e < 4; e++)
 		f[m][e] = f_int(sum[2 * m + e / 2]);
 	UNROLL
-	for (int n = 0; n < TILE_NS; n++) {
+	for (int n = 0; n < NS; n++) {
 		u32v minimum[4];
-		load_output_numbers(t->w_minimum, t->output_tile, groups, group, n & ~1, minimum);
-		scale_group<LIMBS>(t->acc, n, f, sa, minimum, 1);
+		load_output_numbers(t, t->w_minimum, groups, group, n & ~1, minimum);
+		scale_group<LIMBS, NS>(t->acc, n, f, sa, minimum, 1);
 	}
 }
 
 /* Group `group` of a tile. A group of one step is half a chunk. */
-template <int LIMBS, int PLANES, int STEPS, bool MINIMA>
-WARP_FN void add_group(exact_tile<LIMBS, PLANES> *t, const kvi_gpu_product *p, uint32_t group,
+template <int LIMBS, int PLANES, int STEPS, bool MINIMA, int NS>
+WARP_FN void add_group(exact_tile<LIMBS, PLANES, NS> *t, const kvi_gpu_product *p, uint32_t group,
                        int half)
 {
 	const uint32_t rows = t->row_tile * (p->stride / 32) + group * STEPS;
@@ -175,9 +177,9 @@ WARP_FN void add_group(exact_tile<LIMBS, PLANES> *t, const kvi_gpu_product *p, u
 	if (LIMBS == 1)
 		load_row_numbers(t->a_scale, t->row_tile, p->groups, group, sa);
 	UNROLL
-	for (int n = 0; n < TILE_NS; n++) {
+	for (int n = 0; n < NS; n++) {
 		if (n % 2 == 0)
-			load_output_numbers(t->w_scale, t->output_tile, p->groups, group, n, scale);
+			load_output_numbers(t, t->w_scale, p->groups, group, n, scale);
 		UNROLL
 		for (int plane = 0; plane < PLANES; plane++) {
 			exact_piece w[(STEPS + 1) / 2];
@@ -185,23 +187,25 @@ WARP_FN void add_group(exact_tile<LIMBS, PLANES> *t, const kvi_gpu_product *p, u
 			f32v f[TILE_MS][4];
 			UNROLL
 			for (int k = 0; k < (STEPS + 1) / 2; k++)
-				w[k] = load_piece(t->w[plane], outputs * TILE_NS, k * TILE_NS + n);
+				w[k] = load_piece(t->w[plane], outputs * TILE_NS + t->first,
+				                  k * TILE_NS + n);
 			sum_group<LIMBS, STEPS>(c, a, w, half);
 			UNROLL
 			for (int m = 0; m < TILE_MS; m++)
 				UNROLL
 			for (int e = 0; e < 4; e++)
 				f[m][e] = float_of_sum<LIMBS>(c[m].v[e]);
-			scale_group<LIMBS>(t->acc, n, f, sa, scale, plane + 1 < PLANES ? 128 : 1);
+			scale_group<LIMBS, NS>(t->acc, n, f, sa, scale,
+			                       plane + 1 < PLANES ? 128 : 1);
 		}
 	}
 	if (MINIMA)
 		add_minima(t, p->groups, group, sa);
 }
 
-/* Writes 32 rows of 64 outputs. */
-template <int LIMBS, int PLANES>
-WARP_FN void store_tile(const exact_tile<LIMBS, PLANES> *t, const kvi_gpu_product *p)
+/* Writes 32 rows of 8 * NS outputs. */
+template <int LIMBS, int PLANES, int NS>
+WARP_FN void store_tile(const exact_tile<LIMBS, PLANES, NS> *t, const kvi_gpu_product *p)
 {
 	span<uint32_t> y = span_at<uint32_t>(p->y, (size_t)p->rows * p->y_stride);
 	span<const uint32_t> bias = span_at<const uint32_t>(p->bias, p->bias ? p->outputs : 0);
@@ -214,11 +218,11 @@ WARP_FN void store_tile(const exact_tile<LIMBS, PLANES> *t, const kvi_gpu_produc
 		const boolv here = row < p->rows;
 		const f32v sa = LIMBS == 2 ? ldg_float_if(scale, row, here) : f_splat(1);
 		UNROLL
-		for (int n = 0; n < TILE_NS; n++)
+		for (int n = 0; n < NS; n++)
 			UNROLL
 		for (int e = 0; e < 2; e++) {
-			const u32v at = lane_column() * 2 + t->output_tile * TILE_OUTPUTS + n * 8 +
-			                e;
+			const u32v at = lane_column() * 2 + t->output_tile * TILE_OUTPUTS +
+			                t->first * 8 + n * 8 + e;
 			const boolv ok = here & (at < p->outputs);
 			f32v v = t->acc[m][n][half * 2 + e];
 			if (LIMBS == 2)
@@ -231,24 +235,24 @@ WARP_FN void store_tile(const exact_tile<LIMBS, PLANES> *t, const kvi_gpu_produc
 }
 
 /*
- * y of TILE_ROWS rows and TILE_OUTPUTS outputs, by a warp. LIMBS: 2 of A12 and A15;
- * PLANES: 2 of W15; STEPS: 32 columns of a group. Groups come in ascending order, as the sum has
- * one order.
+ * y of TILE_ROWS rows and 8 * NS outputs, by a warp. LIMBS: 2 of A12 and A15; PLANES: 2 of W15;
+ * STEPS: 32 columns of a group. Groups come in ascending order, as the sum has one order.
  */
-template <int LIMBS, int PLANES, int STEPS, bool MINIMA>
-WARP_FN void run_product(const kvi_gpu_product *p, uint32_t row_tile, uint32_t output_tile)
+template <int LIMBS, int PLANES, int STEPS, bool MINIMA, int NS>
+WARP_FN void run_product(const kvi_gpu_product *p, uint32_t row_tile, uint32_t output_part)
 {
 	const uint32_t row_tiles = (p->rows + TILE_ROWS - 1) / TILE_ROWS;
 	const uint32_t output_tiles = (p->outputs + TILE_OUTPUTS - 1) / TILE_OUTPUTS;
-	if (row_tile >= row_tiles || output_tile >= output_tiles)
+	if (row_tile >= row_tiles || output_part * NS >= output_tiles * TILE_NS)
 		return;
 	const size_t a_words = (size_t)row_tiles * TILE_ROWS * (p->stride / 4);
 	const size_t w_words = (size_t)output_tiles * TILE_OUTPUTS * (p->stride / 4);
 	const size_t a_numbers = (size_t)row_tiles * p->groups * TILE_ROWS;
 	const size_t w_numbers = (size_t)output_tiles * p->groups * TILE_OUTPUTS;
-	exact_tile<LIMBS, PLANES> t;
+	exact_tile<LIMBS, PLANES, NS> t;
 	t.row_tile = row_tile;
-	t.output_tile = output_tile;
+	t.output_tile = output_part * NS / TILE_NS;
+	t.first = output_part * NS % TILE_NS;
 	for (int i = 0; i < LIMBS; i++)
 		t.a[i] = span_at<const uint32_t>(p->a[i], a_words);
 	for (int i = 0; i < PLANES; i++)
@@ -260,7 +264,7 @@ WARP_FN void run_product(const kvi_gpu_product *p, uint32_t row_tile, uint32_t o
 	UNROLL
 	for (int m = 0; m < TILE_MS; m++)
 		UNROLL
-	for (int n = 0; n < TILE_NS; n++)
+	for (int n = 0; n < NS; n++)
 		UNROLL
 	for (int e = 0; e < 4; e++)
 		t.acc[m][n][e] = f_splat(0);
@@ -269,7 +273,7 @@ WARP_FN void run_product(const kvi_gpu_product *p, uint32_t row_tile, uint32_t o
 		UNROLL
 		for (int i = 0; i < together; i++)
 			if (g + i < p->groups)
-				add_group<LIMBS, PLANES, STEPS, MINIMA>(&t, p, g + i, i);
+				add_group<LIMBS, PLANES, STEPS, MINIMA, NS>(&t, p, g + i, i);
 	}
 	store_tile(&t, p);
 }

@@ -248,7 +248,7 @@ WARP_FN void run_values(const kvi_gpu_values *q, uint32_t head, uint32_t step)
 	const size_t rows = (size_t)q->heads * q->blocks * q->v_rows;
 	const size_t words = rows * (KEY_BLOCK / 4);
 	const span<uint32_t> top = span_at<uint32_t>(q->to[0], words);
-	const span<uint32_t> low = span_at<uint32_t>(q->to[wide], words);
+	const span<uint32_t> low = span_at<uint32_t>(wide ? q->to[1] : q->to[0], words);
 	span<uint32_t> scales = span_at<uint32_t>(q->scale,
 	                                          (size_t)q->heads * q->blocks * KEY_BLOCK);
 	span<const uint32_t> x = span_at<const uint32_t>(q->x, (size_t)q->tokens * q->x_stride);

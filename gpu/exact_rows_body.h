@@ -42,6 +42,31 @@ WARP_FN f32v exact_gelu(f32v x)
 	return f_mul(f_mul(f_splat(0.5f), x), f_add(one, t));
 }
 
+/* A token, by a warp. */
+WARP_FN void run_embed(const kvi_gpu_embed *p, uint32_t token)
+{
+	if (token >= p->tokens)
+		return;
+	const bool more = p->positions != 0;
+	span<const uint32_t> ids = span_at<const uint32_t>(p->ids, p->tokens);
+	span<const uint32_t> at = span_at<const uint32_t>(p->position_ids, more ? p->tokens : 0);
+	span<const uint32_t> table = span_at<const uint32_t>(p->table,
+	                                                     (size_t)p->rows * p->columns);
+	span<const uint32_t> positions = span_at<const uint32_t>(
+		p->positions, more ? (size_t)p->position_rows * p->columns : 0);
+	span<uint32_t> y = span_at<uint32_t>(p->y, (size_t)p->tokens * p->y_stride);
+	const uint32_t row = ldg_one(ids, token) * p->columns;
+	const uint32_t position = more ? ldg_one(at, token) * p->columns : 0;
+	for (uint32_t c = 0; c < p->columns; c += 32) {
+		const u32v column = lanes() + c;
+		const boolv ok = column < p->columns;
+		f32v v = f_mul(ldg_float_if(table, column + row, ok), f_splat(p->scale));
+		if (more)
+			v = f_add(v, ldg_float_if(positions, column + position, ok));
+		st_float_if(y, column + token * p->y_stride, v, ok);
+	}
+}
+
 /* Half a warp has a row, in the 16 lanes of sum16. */
 constexpr uint32_t NORM_LANES = 16, NORM_ROWS = 2;
 

@@ -18,6 +18,7 @@ gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_b
 gpu_kernels = gpu/decode_kernels.cu gpu/encode_kernels.cu gpu/exact_kernels.cu
 EXTRA_DIST += $(gpu_sources) $(gpu_kernels) gpu/README.md gpu/check_gpu.sh gpu/sass_report.py \
 	gpu/sass_code.py gpu/sass_loops.py gpu/sass_loops.txt gpu/cost_model.py gpu/events.txt \
+	gpu/exact_sass.py gpu/exact_sass.txt gpu/exact_cost.py \
 	gpu/ptx_scan.py gpu/sass.txt m4/kv_gpu.m4 tests/gpu/chunks.sh tests/gpu/plans.sh \
 	tests/gpu/cost.sh tests/gpu/outputs.sh tests/gpu/runs.sh tests/gpu/engine.sh
 

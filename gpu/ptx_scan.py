@@ -9,12 +9,12 @@ import sys
 FORBIDDEN = re.compile(r"\bfma\.|\.approx\b|\.ftz\b|\b(?:red|atom)\.[\w.]*\.(?:f|bf)\d+")
 ENTRY = re.compile(r"\.entry (\w+)")
 SUM = "fma.rn.f32"
-# Sums of a lane's outputs (64 of a tile of 32 rows by 64 outputs) in the text of the kernel: by
+# Sums of a lane's outputs (64 of a tile of 32 rows by 64 outputs, half of them of W15) in the text of the kernel: by
 # plane, by group of a chunk, and those of minima. Of attention the second plane of keys.
 FUSED = {
     "kvi_gpu_product_w8a8": 64,
     "kvi_gpu_product_w8a15": 64,
-    "kvi_gpu_product_w15a15": 2 * 64,
+    "kvi_gpu_product_w15a15": 2 * 32,
     "kvi_gpu_product_groups_a8": 2 * 64,
     "kvi_gpu_product_groups_a15": 2 * 64,
     "kvi_gpu_product_minima_a8": 4 * 64,

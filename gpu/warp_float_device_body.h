@@ -3,6 +3,9 @@
 #ifndef KVI_GPU_WARP_FLOAT_DEVICE_BODY_H
 #define KVI_GPU_WARP_FLOAT_DEVICE_BODY_H
 
+/* In front of loops that are not worth more instructions. */
+#define UNROLL_NONE _Pragma("unroll 1")
+
 typedef float f32v;
 
 WARP_FN f32v f_splat(float x)

@@ -9,6 +9,8 @@
 #error "fast-math changes results: build without it"
 #endif
 
+#define UNROLL_NONE
+
 typedef float f32v __attribute__((vector_size(128)));
 
 WARP_OP f32v f_splat(float x)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # cost.sh [--accept] - what the kernels count for the sample cache against gpu/events.txt, and the
-# table of gpu/cost_model.py against gpu/README.md. --accept writes both. Runs in the build folder.
+# tables of gpu/cost_model.py and gpu/exact_cost.py against gpu/README.md. --accept writes all. Runs in the build folder.
 set -eu
 . "${srcdir:-.}/tests/gpu/runs.sh"
 python=${PYTHON3:-python3}
@@ -39,3 +39,5 @@ fi
 # shellcheck disable=SC2086 # a word, or none
 "$python" "$srcdir/gpu/cost_model.py" $accept "$srcdir/gpu/sass.txt" "$srcdir/gpu/sass_loops.txt" \
 	"$srcdir/gpu/events.txt" "$srcdir/gpu/README.md"
+# shellcheck disable=SC2086 # a word, or none
+"$python" "$srcdir/gpu/exact_cost.py" $accept "$srcdir/gpu/exact_sass.txt" "$srcdir/gpu/README.md"

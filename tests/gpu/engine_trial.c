@@ -44,18 +44,43 @@ static size_t whole(size_t n, size_t of)
 	return (n + of - 1) / of * of;
 }
 
-static void embed(struct engine_trial *t, size_t token, int32_t id, int32_t position)
+/* All rows of a matrix in fp32; NULL: it has none. */
+static float *table_of(const struct kvi_matrix *m)
 {
-	float *h = t->h + token * t->width, *x = t->x + token * t->width;
-	bool good = kvi_matrix_row(&t->m->embedding, (uint64_t)id, h);
-	for (size_t i = 0; i < t->m->width; i++)
-		h[i] = h[i] * t->m->embedding_scale;
-	if (t->m->positions.data)
-		good = good && kvi_matrix_row(&t->m->positions, (uint64_t)position, x);
-	if (!good) {
-		fputs("check_engine: no row of the embedding\n", stderr);
-		exit(2);
-	}
+	float *x = m->data ? memory(m->rows * m->columns * sizeof(float)) : NULL;
+	for (uint64_t r = 0; x && r < m->rows; r++)
+		if (!kvi_matrix_row(m, r, x + r * m->columns)) {
+			fputs("check_engine: a row of the embedding is not finite\n", stderr);
+			exit(2);
+		}
+	return x;
+}
+
+static void embed(const struct engine_trial *t, const int32_t *ids, const int32_t *positions)
+{
+	const struct kvi_model_file *m = t->m;
+	float *table = table_of(&m->embedding), *more = table_of(&m->positions);
+	int32_t *id = memory(t->n * sizeof *id), *position = memory(t->n * sizeof *position);
+	memcpy(id, ids, t->n * sizeof *id);
+	memcpy(position, positions, t->n * sizeof *position);
+	const struct kvi_gpu_embed p = {
+		.table = address(table),
+		.ids = address(id),
+		.positions = address(more),
+		.position_ids = address(position),
+		.y = address(t->h),
+		.tokens = (uint32_t)t->n,
+		.columns = m->width,
+		.y_stride = (uint32_t)t->width,
+		.rows = m->vocabulary,
+		.position_rows = (uint32_t)m->positions.rows,
+		.scale = m->embedding_scale,
+	};
+	kvi_gpu_host_embed(&p);
+	free(table);
+	free(more);
+	free(id);
+	free(position);
 }
 
 static struct kvi_gpu_rows rows_of(const struct engine_trial *t, float *x, const float *y,
@@ -104,13 +129,7 @@ struct engine_trial *engine_trial_open(const struct kvi_engine *e, const int32_t
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
 		*rows[i].p = memory(n * rows[i].n * sizeof(float));
-	for (size_t i = 0; i < n; i++)
-		embed(t, i, ids[i], positions[i]);
-	if (m->positions.data) {
-		const struct kvi_gpu_rows add = rows_of(t, t->h, t->x, m->width, t->width,
-		                                        KVI_GPU_ADD);
-		kvi_gpu_host_rows(&add);
-	}
+	embed(t, ids, positions);
 	open_turns(t, positions);
 	return t;
 }
