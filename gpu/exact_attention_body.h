@@ -84,8 +84,9 @@ template <int KEYS> WARP_FN f32v score_of(const exact_sums c[4], int e, f32v sa,
 	return f_mul(f_fma(f_int((c[2].v[e] << 7) + c[3].v[e]), sk, high), sa);
 }
 
-/* Scores of keys 8 * part to 8 * part + 16 of block b; returns the maxima so far. */
-template <int KEYS>
+/* Scores of keys 8 * part to 8 * part + 16 of block b, and the maxima so far. ALL: all rows see all
+ * keys of the block. */
+template <int KEYS, bool ALL>
 WARP_FN void score_keys(const kvi_gpu_attention *p, const attention_tile *t, uint32_t b,
                         uint32_t part, const f32v sa[2], f32v most[2])
 {
@@ -130,12 +131,13 @@ WARP_FN void score_keys(const kvi_gpu_attention *p, const attention_tile *t, uin
 	for (int e = 0; e < 4; e++) {
 		const u32v at = lane_column() * 2 + n * 8 + e % 2;
 		const f32v sk = f_of_bits(ldg(t->k_scale, at + key));
-		const u32v row = lane_row() + t->first + e / 2 * 8;
-		const f32v z = f_mul(score_of<KEYS>(c[n], e, sa[e / 2], sk), f_splat(p->scale));
-		const f32v seen = f_choose(is_seen(p, row, at + b * KEY_BLOCK + part * 8), z,
-		                           f_splat(NO_SCORE));
-		most[e / 2] = f_max(seen, most[e / 2]);
-		st(t->own, own_at((part + n) * 4 + e), f_bits(seen));
+		f32v z = f_mul(score_of<KEYS>(c[n], e, sa[e / 2], sk), f_splat(p->scale));
+		if (!ALL)
+			z = f_choose(is_seen(p, lane_row() + t->first + e / 2 * 8,
+			                     at + b * KEY_BLOCK + part * 8),
+			             z, f_splat(NO_SCORE));
+		most[e / 2] = f_max(z, most[e / 2]);
+		st(t->own, own_at((part + n) * 4 + e), f_bits(z));
 	}
 }
 
@@ -154,6 +156,7 @@ struct probabilities {
 };
 
 /* Scores become p_j * sv_j; parts: of keys that have scores. */
+template <bool ALL>
 WARP_FN void weigh_scores(const kvi_gpu_attention *p, const attention_tile *t, uint32_t b,
                           uint32_t parts, probabilities *to)
 {
@@ -163,11 +166,12 @@ WARP_FN void weigh_scores(const kvi_gpu_attention *p, const attention_tile *t, u
 		UNROLL
 		for (int e = 0; e < 4; e++) {
 			const u32v at = lane_column() * 2 + part * 8 + e % 2;
-			const boolv seen = is_seen(p, lane_row() + t->first + e / 2 * 8,
-			                           at + b * KEY_BLOCK);
 			const f32v z = ld_float(t->own, own_at(part * 4 + e));
 			f32v x = exact_exp(f_sub(z, to->m[e / 2]));
-			x = f_choose(seen, x, f_splat(0));
+			if (!ALL)
+				x = f_choose(is_seen(p, lane_row() + t->first + e / 2 * 8,
+				                     at + b * KEY_BLOCK),
+				             x, f_splat(0));
 			const f32v i = f_add(f_mul(x, f_splat(0x1p20f)), f_splat(EXACT_MAGIC));
 			total[e / 2] += f_bits(i) - EXACT_MAGIC_BITS;
 			x = f_mul(x, f_of_bits(ldg(t->v_scale, at + values)));
@@ -296,23 +300,34 @@ WARP_FN void blend_part(const kvi_gpu_attention *p, const attention_tile *t, uin
 	}
 }
 
+/* Probabilities of `parts` of block b, with their sums, in the lane's memory. */
+template <int KEYS, bool ALL>
+WARP_FN void score_block(const kvi_gpu_attention *p, const attention_tile *t, uint32_t b,
+                         uint32_t parts, const f32v sa[2], probabilities *to)
+{
+	f32v most[2] = { f_splat(NO_SCORE), f_splat(NO_SCORE) };
+	for (uint32_t part = 0; part < parts; part += NEAR_PARTS)
+		score_keys<KEYS, ALL>(p, t, b, part, sa, most);
+	for (int r = 0; r < 2; r++)
+		to->m[r] = most_of_row_lanes(most[r]);
+	weigh_scores<ALL>(p, t, b, parts, to);
+}
+
 template <int KEYS, int VALUES>
 WARP_FN void attend_block(const kvi_gpu_attention *p, attention_tile *t, uint32_t b,
                           const f32v sa[2])
 {
 	constexpr int limbs = values_form<VALUES>::limbs;
-	const uint32_t left = t->first + KVI_GPU_QUERY_ROWS -
-	                      b * KEY_BLOCK; /* behind them nothing is seen */
-	const uint32_t keys = left < KEY_BLOCK ? left : KEY_BLOCK;
+	/* behind the last row nothing is seen */
+	const uint32_t start = b * KEY_BLOCK, last = t->first + KVI_GPU_QUERY_ROWS - 1;
+	const uint32_t keys = last - start < KEY_BLOCK ? last - start + 1 : KEY_BLOCK;
 	const uint32_t parts = (keys + 15) / 16 * NEAR_PARTS;
-	f32v most[2] = { f_splat(NO_SCORE), f_splat(NO_SCORE) };
 	probabilities from;
 	exact_weights<limbs> w;
-	for (uint32_t part = 0; part < parts; part += NEAR_PARTS)
-		score_keys<KEYS>(p, t, b, part, sa, most);
-	for (int r = 0; r < 2; r++)
-		from.m[r] = most_of_row_lanes(most[r]);
-	weigh_scores(p, t, b, parts, &from);
+	if (start + KEY_BLOCK <= t->first + 1 && (!p->window || last - start < p->window))
+		score_block<KEYS, true>(p, t, b, parts, sa, &from);
+	else
+		score_block<KEYS, false>(p, t, b, parts, sa, &from);
 	quantise_weights<limbs>(p, t, parts, &from, &w);
 	const attention_blend by = blend_of(p, t, b, &from);
 	for (uint32_t part = 0; part < p->v_rows / 8; part++)

@@ -3,50 +3,52 @@
 """exact_sass.py [--accept] RELEASE COMMITTED LIST: instructions of the loops of the exact engine's
 kernels, for exact_cost.py. LIST is that of sass_report.py.
 
-A line of COMMITTED has an architecture, a loop, instructions a unit of work without those of loops
-inside it, and the registers of the kernel. Fails on what is more than 2 % above COMMITTED, of the
-same release of nvcc; --accept writes it."""
+A line of COMMITTED has an architecture, a loop, instructions a unit of work, and the registers of the
+kernel. Fails on what is more than 2 % above COMMITTED, of the same release of nvcc; --accept writes
+it."""
 import collections
 import sys
 
 import sass_code
 import sass_report
 
-# The smallest loop of a kernel that has each opcode so often, and none of STS where `loads`; the
-# loops inside it; units in it.
-Loop = collections.namedtuple("Loop", "kernel has inside units loads", defaults=(False,))
+# The smallest loop of a kernel that has each opcode so often, and none of STS where `loads`; `own`:
+# without the loops inside it; units in it.
+Loop = collections.namedtuple("Loop", "kernel has units own loads", defaults=(1, False, False))
 LOOPS = {}
 # An IMMA. Loops of GGUF types have two groups.
 for _name, _count in (("w8a8", 32), ("w8a15", 64), ("w15a15", 128), ("groups_a8", 32),
                       ("groups_a15", 64), ("minima_a8", 32), ("minima_a15", 64)):
-    LOOPS[_name] = Loop("product_" + _name, {"IMMA": _count}, (), _count)
-# 16 tokens of a head: a chunk of 16 keys; 16 keys; 8 keys; 8 channels; a block of 256 keys.
+    LOOPS[_name] = Loop("product_" + _name, {"IMMA": _count}, _count)
+# 16 tokens of a head: a chunk of 16 keys; 16 keys; 8 keys; 8 channels; a block of 256 keys. The
+# first three exist twice: the smaller ones are for blocks of which all keys are seen.
 for _name, _count in (("8", 4), ("12", 16), ("12_15", 16), ("15", 16)):
     _kernel = "attention_" + _name
-    LOOPS[_kernel + "_chunk"] = Loop(_kernel, {"IMMA": _count, "LDG": 4}, (), 1,
-                                     True)
-    LOOPS[_kernel + "_scores"] = Loop(_kernel, {"IMMA": _count, "STS": 8},
-                                      (_kernel + "_chunk",), 1)
-    LOOPS[_kernel + "_weights"] = Loop(_kernel, {"LDS": 4, "STS": 4, "FMUL": 40}, (), 1)
-    LOOPS[_kernel + "_values"] = Loop(_kernel, {"IMMA": 8, "LDS": 4, "STS": 4}, (), 1)
-    LOOPS[_kernel + "_block"] = Loop(_kernel, {"IMMA": _count + 8, "LDS": 128},
-                                     tuple(f"{_kernel}_{x}" for x in
-                                           ("scores", "weights", "values")), 1)
+    LOOPS[_kernel + "_chunk"] = Loop(_kernel, {"IMMA": _count, "LDG": 4}, loads=True)
+    LOOPS[_kernel + "_scores"] = Loop(_kernel, {"IMMA": _count, "STS": 8}, own=True)
+    LOOPS[_kernel + "_weights"] = Loop(_kernel, {"LDS": 4, "STS": 4, "FMUL": 40})
+    LOOPS[_kernel + "_values"] = Loop(_kernel, {"IMMA": 8, "LDS": 4, "STS": 4})
+    LOOPS[_kernel + "_block"] = Loop(_kernel, {"IMMA": _count + 8, "LDS": 128}, own=True)
 # 256 numbers; 32 numbers; of norms a lane has every sixteenth number of a row.
-LOOPS["quantise"] = Loop("quantise", {"LDG": 10, "SHFL": 2}, (), 1)
-LOOPS["silu"] = Loop("silu", {"MUFU": 1}, (), 1)
-LOOPS["add"] = Loop("add", {"FADD": 1}, (), 1)
-LOOPS["norm_sum"] = Loop("norm", {"LD": 4, "FMUL": 4}, (), 4)
-LOOPS["norm_gain"] = Loop("norm", {"LD": 2, "ST": 1, "FMUL": 2}, (), 1)
+LOOPS["quantise"] = Loop("quantise", {"LDG": 10, "SHFL": 2})
+LOOPS["silu"] = Loop("silu", {"MUFU": 1})
+LOOPS["add"] = Loop("add", {"FADD": 1})
+LOOPS["norm_sum"] = Loop("norm", {"LD": 4, "FMUL": 4}, 4)
+LOOPS["norm_gain"] = Loop("norm", {"LD": 2, "ST": 1, "FMUL": 2})
 TOLERANCE = 1.02
 
 
-def smallest(code, loop):
+def instructions(code, loop):
     """Instructions of the loop; None: there is none."""
-    found = [last - first + 1 for first, last in code.loops()
+    found = [(last - first, first, last) for first, last in code.loops()
              if all(code.marks(first, last, m) >= n for m, n in loop.has.items()) and
              not (loop.loads and code.marks(first, last, "STS"))]
-    return min(found) if found else None
+    if not found:
+        return None
+    _, first, last = min(found)
+    inside = {i for a, b in code.loops() if loop.own and first < a and b < last
+              for i in range(a, b + 1)}
+    return last - first + 1 - len(inside)
 
 
 def measure(listing):
@@ -56,17 +58,13 @@ def measure(listing):
     for arch, sass, log in lines:
         code = {n: sass_code.Code(c) for n, c in sass_code.functions(sass).items()}
         used = sass_report.registers(log)
-        sizes = {}
         for name, loop in LOOPS.items():
             kernel = "kvi_gpu_" + loop.kernel
-            if kernel not in code:
-                continue
-            sizes[name] = smallest(code[kernel], loop)
-            if not sizes[name] or not all(sizes[i] for i in loop.inside):
+            count = instructions(code[kernel], loop) if kernel in code else None
+            if count:
+                numbers[arch, name] = (count / loop.units, used[kernel])
+            else:
                 bad.append(f"sm_{arch} {kernel}: no loop as of {name}")
-                continue
-            own = sizes[name] - sum(sizes[i] for i in loop.inside)
-            numbers[arch, name] = (own / loop.units, used[kernel])
     return numbers, bad
 
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { WIDTH = 330, FFN = 200, HEADS = 4, KV_HEADS = 2, VOCABULARY = 29, WINDOW = 40 };
+enum { WIDTH = 330, FFN = 200, HEADS = 4, KV_HEADS = 2, VOCABULARY = 29, WINDOW = 300 };
 
 static float made_noise(struct made_model *m)
 {
