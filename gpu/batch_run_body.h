@@ -5,6 +5,7 @@
 
 #include "exponent_decode_body.h"
 #include "linear_walk_body.h"
+#include "lossy_elements_body.h"
 
 WARP_FN kvi_gpu_opened *opened_of(const kvi_gpu_chunk *c)
 {
@@ -19,7 +20,7 @@ WARP_FN const kvi_gpu_params *params_of(const kvi_gpu_chunk *c)
 WARP_FN void run_open(const kvi_gpu_chunk *c)
 {
 	kvi_gpu_opened *o = opened_of(c);
-	o->status = open_chunk(c, o);
+	o->status = is_lossy(c) ? open_lossy(c, o) : open_chunk(c, o);
 }
 
 /* Whether step 2 of a codec and a format has work in a chunk. */
@@ -70,7 +71,8 @@ WARP_FN bool runs_linear(const kvi_gpu_chunk *c, uint32_t stage)
 {
 	if (!c->linear || c->stage != stage || opened_of(c)->status != KVI_GPU_OPEN)
 		return false;
-	return linear_of(c)->features != KVI_GPU_FEATURES_ALL || sources_good(linear_of(c));
+	const kvi_gpu_linear *l = linear_of(c);
+	return !l->predicts || sources_good(l);
 }
 
 /* Step 2 of codec 7, and of chunks that others are predicted from: angles and rows of the token
@@ -103,6 +105,44 @@ WARP_FN void run_linear(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables,
 		o->stream[number].good = linear_decode<D>(c, o, tables, codes, number);
 }
 
+/*
+ * Step 2 of codecs 13 and 14: angles of the pairs of a rope, a warp a pair, and codes, in blocks
+ * that have the tables (code_tables), a warp a body; then coefficients, a warp a head or a panel
+ * and 32 tokens; then elements, a warp 32 channels and 32 tokens, or an exact token. Codec 14 has
+ * its angles and bases from the kernels of models.
+ */
+WARP_FN void run_lossy_turns(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables,
+                             uint32_t stage, uint32_t warp)
+{
+	if (c->codec == CODEC_HAD && runs_lossy(c, opened_of(c), stage))
+		find_lossy_turns(c, tables, warp);
+}
+WARP_FN void run_codes(const kvi_gpu_chunk *c, const code_shared *t, uint32_t stage,
+                       uint32_t number)
+{
+	kvi_gpu_opened *o = opened_of(c);
+	if (runs_lossy(c, o, stage) && number < o->n_bodies)
+		o->body[number].good = decode_codes(c, o, number, t);
+}
+WARP_FN void run_transform(const kvi_gpu_chunk *c, uint32_t stage, uint32_t block, uint32_t warp)
+{
+	const kvi_gpu_opened *o = opened_of(c);
+	if (!runs_lossy(c, o, stage) || block >= lossy_blocks(o) || warp >= transform_warps(c))
+		return;
+	if (c->codec == CODEC_HAD)
+		transform_head(c, o, block, warp);
+	else
+		transform_panel(c, o, block, warp);
+}
+template <int D>
+WARP_FN void run_elements(const kvi_gpu_chunk *c, uint32_t stage, uint32_t warp,
+                          span<uint32_t> tile)
+{
+	const kvi_gpu_opened *o = opened_of(c);
+	if (c->dtype == D && runs_lossy(c, o, stage) && bodies_good(o))
+		store_elements<D>(c, o, warp, tile);
+}
+
 /* Step 3, a warp a stream. */
 WARP_FN void run_finish(const kvi_gpu_chunk *c, uint32_t stage, uint32_t number)
 {
@@ -122,7 +162,7 @@ WARP_FN void run_features(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables, 
 {
 	const kvi_gpu_opened *o = opened_of(c);
 	if (c->dtype == D && runs_linear(c, stage) && step * 32 < c->tokens &&
-	    (c->codec != CODEC_LINEAR || !o->n_streams))
+	    linear_of(c)->features && (c->codec != CODEC_LINEAR || !o->n_streams))
 		find_features<D>(c, tables, elements_at(c, o), false, step);
 }
 

@@ -88,6 +88,15 @@ template <int SIZE> WARP_FN void fill_chunk(const kvi_gpu_chunk *c)
 		st_if(to, lanes() + i, v, lanes() + i < n);
 }
 
+/* Whether all bodies of a lossy chunk were decoded to their ends. */
+WARP_FN bool bodies_good(const kvi_gpu_opened *o)
+{
+	bool good = true;
+	for (uint32_t i = 0; i < o->n_bodies; i++)
+		good &= o->body[i].good != 0;
+	return good;
+}
+
 /* All elements of a stream's tokens, and their check: whether the stream is good. A chunk without
  * streams is treated as if it had one. */
 template <int SIZE>
@@ -96,7 +105,7 @@ WARP_FN bool finish_stream(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, uint
 	const uint32_t row = c->heads * c->head_channels * SIZE, S = o->n_streams;
 	const uint32_t first = S ? stream_begin(o, number) : 0;
 	const uint32_t end = number + 1 < S ? stream_begin(o, number + 1) : c->tokens;
-	if (S && !o->stream[number].good)
+	if ((S && !o->stream[number].good) || !bodies_good(o))
 		return false;
 	if (c->codec == CODEC_CONSTANT)
 		fill_chunk<SIZE>(c);
@@ -136,7 +145,7 @@ WARP_FN uint32_t finish_chunk(const kvi_gpu_chunk *c, const kvi_gpu_opened *o)
 {
 	if (o->status != KVI_GPU_OPEN)
 		return o->status;
-	if (c->codec == CODEC_LINEAR && !sources_good(linear_of(c)))
+	if ((c->codec == CODEC_LINEAR || c->codec == CODEC_KLT) && !sources_good(linear_of(c)))
 		return KVI_GPU_SOURCE;
 	for (uint32_t i = 0; i < finished_streams(o); i++)
 		if (!o->stream[i].good)

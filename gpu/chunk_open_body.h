@@ -11,7 +11,8 @@
 #include "hash_body.h"
 #include "stream_words_body.h"
 
-enum { CODEC_RAW = 0, CODEC_CONSTANT = 2, CODEC_EXPONENT = 4, CODEC_GRID = 5, CODEC_LINEAR = 7 };
+enum { CODEC_RAW = 0, CODEC_CONSTANT = 2, CODEC_EXPONENT = 4, CODEC_GRID = 5, CODEC_LINEAR = 7,
+       CODEC_HAD = 13, CODEC_KLT = 14 };
 enum { MASK_CHANNELS = 1, MASK_ROWS = 2, PLANE_STORED = 0, PLANE_ZSTD = 1, PLANE_CONSTANT = 2 };
 
 /* A payload and how far it was read. */
@@ -25,6 +26,28 @@ struct payload_in {
 WARP_FN uint32_t element_bytes(uint32_t dtype)
 {
 	return dtype == 1 ? 4 : dtype == 2 || dtype == 3 ? 2 : 1;
+}
+
+WARP_FN bool is_lossy(const kvi_gpu_chunk *c)
+{
+	return c->codec == CODEC_HAD || c->codec == CODEC_KLT;
+}
+
+/* An element at any byte of a payload. */
+template <int SIZE> WARP_FN u32v payload_element(span<const uint8_t> p, u32v at, boolv on)
+{
+	u32v v = splat(0);
+	UNROLL
+	for (uint32_t i = 0; i < SIZE; i++)
+		v |= ldg_if(p, at + i, on) << 8 * i;
+	return v;
+}
+
+WARP_FN payload_in payload_of(const kvi_gpu_chunk *c)
+{
+	return payload_in{ span_at<const uint8_t>(c->payload, c->payload_bytes),
+		           span_at<const uint32_t>(c->payload, c->payload_bytes / 4),
+		           c->payload_bytes, 0, false };
 }
 
 /* Skips n bytes; returns their offset, or 0 and marks the payload as bad. */
@@ -254,18 +277,22 @@ WARP_FN bool read_header(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_opened 
 	return good && payload_word(in) == 0 && *b <= 3;
 }
 
+/* A chunk of which nothing is known: without a mask, streams and bodies. */
+WARP_FN void open_whole(const kvi_gpu_chunk *c, kvi_gpu_opened *o)
+{
+	o->n_streams = o->n_bodies = o->exact = 0;
+	o->row_bits = o->channel_bits = 0;
+	o->rows = c->tokens;
+	o->columns = c->heads * c->head_channels;
+}
+
 /* Everything that is known before a stream is decoded. */
 WARP_FN uint32_t open_chunk(const kvi_gpu_chunk *c, kvi_gpu_opened *o)
 {
 	const uint32_t C = c->heads * c->head_channels, size = element_bytes(c->dtype);
-	payload_in in = { span_at<const uint8_t>(c->payload, c->payload_bytes),
-		          span_at<const uint32_t>(c->payload, c->payload_bytes / 4),
-		          c->payload_bytes, 0, false };
+	payload_in in = payload_of(c);
 	uint32_t b = 0, section = 0;
-	o->n_streams = 0;
-	o->row_bits = o->channel_bits = 0;
-	o->rows = c->tokens;
-	o->columns = C;
+	open_whole(c, o);
 	if (!read_header(&in, c, o, &b, &section))
 		return KVI_GPU_DATA;
 	if (c->codec == CODEC_RAW || c->codec == CODEC_CONSTANT) {

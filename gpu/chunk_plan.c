@@ -6,6 +6,7 @@
 
 #include "codecs/grid/grid.h"
 #include "codecs/grid/grid_sets.h"
+#include "codecs/had/had.h"
 #include "codecs/symbols.h"
 #include "numeric/rope_angles.h"
 #include "numeric/rotate.h"
@@ -14,6 +15,8 @@
 enum { ALIGN = 16, SPARE = 16, COSINES = 4096, SCALES = 65 * 64, RING_MORE = 256 };
 /* Slots of a table of codec grid whose symbols kernels look up: every EACH-th one. */
 enum { EACH = 8, FIRSTS = 2048 / EACH };
+/* Entries of all tables of codes, at most: kernels have as much shared memory for them. */
+enum { CODES_MOST = 2048 };
 
 static size_t aligned(size_t n)
 {
@@ -47,17 +50,32 @@ static void put_tables(struct kvi_gpu_params *out, const struct kvi_table_params
 	out->top = put(to, p->top, C);
 }
 
+static void put_rope(struct kvi_gpu_params *out, const kvarc_rope *rope, struct param_arrays *to)
+{
+	out->rotary = rope->rotary;
+	out->interleaved = rope->pairing == KVARC_ROPE_INTERLEAVED;
+	out->rope = put(to, rope->freq, rope->rotary / 2 * sizeof *rope->freq);
+}
+
 static void put_grid(struct kvi_gpu_params *out, const struct kvi_grid_params *p,
                      const kvarc_rope *rope, struct param_arrays *to)
 {
 	const size_t C = kvi_params_channels(&p->common);
 	out->k = put(to, p->k, C * sizeof *p->k);
 	out->mean = put(to, p->mean, C * sizeof *p->mean);
-	if (!p->common.rotates)
-		return;
-	out->rotary = rope->rotary;
-	out->interleaved = rope->pairing == KVARC_ROPE_INTERLEAVED;
-	out->rope = put(to, rope->freq, rope->rotary / 2 * sizeof *rope->freq);
+	if (p->common.rotates)
+		put_rope(out, rope, to);
+}
+
+static void put_had(struct kvi_gpu_params *out, const struct kvi_had_params *p,
+                    const kvarc_rope *rope, struct param_arrays *to)
+{
+	const size_t C = kvi_params_channels(&p->common);
+	out->k = put(to, p->k, C * sizeof *p->k);
+	out->mean = put(to, p->mean, C * sizeof *p->mean);
+	out->hadamard = p->hadamard;
+	if (p->common.rotates)
+		put_rope(out, rope, to);
 }
 
 static size_t put_params(struct kvi_gpu_params *out, const struct kvi_params *p,
@@ -67,6 +85,8 @@ static size_t put_params(struct kvi_gpu_params *out, const struct kvi_params *p,
 		                        .head_channels = p->head_channels };
 	if (p->codec == KVI_CODEC_EXPONENT)
 		put_tables(out, kvi_table_params_of(p), &to);
+	else if (p->codec == KVI_CODEC_HAD)
+		put_had(out, kvi_had_params_of(p), rope, &to);
 	else
 		put_grid(out, kvi_grid_params_of(p), rope, &to);
 	return to.n;
@@ -84,29 +104,51 @@ void kvi_gpu_params_fill(struct kvi_gpu_params *out, const struct kvi_params *p,
 	put_params(out, p, rope, (struct param_arrays){ memory, address, 0 });
 }
 
-size_t kvi_gpu_tables_bytes(void)
-{
-	return aligned(KVI_GRID_TABLES * KVI_GRID_SYMBOLS * sizeof(uint32_t)) +
-	       KVI_GRID_TABLES * aligned(FIRSTS) + aligned(COSINES * sizeof(int16_t)) +
-	       aligned(SCALES);
-}
-
-/* The symbols of every EACH-th slot of a table, whose cumulative frequencies are in `grid`. */
-static uint64_t put_firsts(struct param_arrays *to, const uint32_t *grid)
+/* The symbols of every EACH-th slot of a table of n, whose cumulative frequencies it has. */
+static uint64_t put_firsts(struct param_arrays *to, const uint32_t *table, uint32_t n)
 {
 	uint8_t first[FIRSTS];
 	for (uint32_t i = 0, symbol = 0; i < FIRSTS; i++) {
-		while (symbol + 1 < KVI_GRID_SYMBOLS && grid[symbol + 1] >> 16 <= i * EACH)
+		while (symbol + 1 < n && table[symbol + 1] >> 16 <= i * EACH)
 			symbol++;
 		first[i] = (uint8_t)symbol;
 	}
 	return put(to, first, sizeof first);
 }
 
-void kvi_gpu_tables_fill(struct kvi_gpu_tables *out, uint8_t *memory, uint64_t address)
+/* A table of codes: of its symbols, then of the escape. Returns how many these are. */
+static uint32_t code_table(const uint16_t *freq, uint32_t count, uint32_t *to)
+{
+	uint32_t cum = 0, n = 0;
+	for (uint32_t q = 0; q < count; q++)
+		for (uint32_t sign = 0; sign < (q ? 2 : 1); sign++) {
+			to[n++] = freq[q] | cum << 16;
+			cum += freq[q];
+		}
+	to[n++] = (KVI_PROB_TOTAL - cum) | cum << 16;
+	return n;
+}
+
+/* The tables of codes (spec lossy 4). */
+static void put_codes(struct kvi_gpu_tables *out, struct param_arrays *to)
+{
+	uint32_t codes[CODES_MOST], at[KVI_GPU_CLASSES + 1] = { 0 };
+	const uint16_t *freq = kvi_code_freq;
+	for (size_t k = 0; k < KVI_GPU_CLASSES; freq += kvi_code_counts[k++])
+		at[k + 1] = at[k] + code_table(freq, kvi_code_counts[k], codes + at[k]);
+	out->n_codes = at[KVI_GPU_CLASSES];
+	out->codes = put(to, codes, out->n_codes * sizeof *codes);
+	out->code_at = put(to, at, sizeof at);
+	for (size_t k = 0; k < KVI_GPU_CLASSES; k++) {
+		const uint64_t first = put_firsts(to, codes + at[k], at[k + 1] - at[k]);
+		out->code_first = k ? out->code_first : first;
+	}
+}
+
+static size_t put_fixed(struct kvi_gpu_tables *out, struct param_arrays to)
 {
 	uint32_t grid[KVI_GRID_TABLES * KVI_GRID_SYMBOLS];
-	struct param_arrays to = { memory, address, 0 };
+	*out = (struct kvi_gpu_tables){ 0 };
 	for (size_t t = 0; t < KVI_GRID_TABLES; t++)
 		for (uint32_t s = 0, cum = 0; s < KVI_GRID_SYMBOLS; s++) {
 			const size_t at = t * KVI_GRID_SYMBOLS + s;
@@ -115,15 +157,50 @@ void kvi_gpu_tables_fill(struct kvi_gpu_tables *out, uint8_t *memory, uint64_t a
 		}
 	out->grid = put(&to, grid, sizeof grid);
 	for (size_t t = 0; t < KVI_GRID_TABLES; t++) {
-		const uint64_t at = put_firsts(&to, grid + t * KVI_GRID_SYMBOLS);
+		const uint64_t at = put_firsts(&to, grid + t * KVI_GRID_SYMBOLS, KVI_GRID_SYMBOLS);
 		out->first = t ? out->first : at;
 	}
 	out->cosine = put(&to, kvi_cos4096, COSINES * sizeof *kvi_cos4096);
 	out->scale = put(&to, kvi_rot_scale, SCALES);
+	put_codes(out, &to);
+	return to.n;
+}
+
+size_t kvi_gpu_tables_bytes(void)
+{
+	struct kvi_gpu_tables unused;
+	return put_fixed(&unused, (struct param_arrays){ 0 });
+}
+
+void kvi_gpu_tables_fill(struct kvi_gpu_tables *out, uint8_t *memory, uint64_t address)
+{
+	put_fixed(out, (struct param_arrays){ memory, address, 0 });
+}
+
+uint32_t kvi_gpu_lossy_blocks(uint32_t tokens)
+{
+	const uint32_t most = (tokens + KVI_GPU_BODIES * (KVI_GPU_LANES - 1)) / KVI_GPU_LANES;
+	return most < tokens ? most : tokens;
+}
+
+/* Of the codecs had and klt: elements, points, coefficients, angles. */
+static struct kvi_gpu_work lossy_work(const struct kvi_chunk *shape)
+{
+	const size_t C = kvi_chunk_channels(shape), head = (shape->head_channels + 1) / 2;
+	const size_t block = kvi_gpu_lossy_blocks(shape->n_tokens) * KVI_GPU_LANES;
+	const size_t pairs = shape->rope ? shape->rope->rotary / 2 : 0;
+	struct kvi_gpu_work w = { .packed = aligned(sizeof(struct kvi_gpu_opened)) };
+	w.decoded = w.packed + aligned(kvi_chunk_bytes(shape) + SPARE);
+	w.contexts = w.decoded + block * shape->heads * head * sizeof(uint32_t);
+	w.columns = w.contexts + block * C * sizeof(int32_t);
+	w.bytes = w.columns + pairs * kvi_padded_tokens(shape->n_tokens) * sizeof(uint32_t);
+	return w;
 }
 
 struct kvi_gpu_work kvi_gpu_work_of(const struct kvi_chunk *shape, unsigned codec)
 {
+	if (codec == KVI_CODEC_HAD || codec == KVI_CODEC_KLT)
+		return lossy_work(shape);
 	const size_t C = kvi_chunk_channels(shape), n = C * shape->n_tokens;
 	const size_t elements = aligned(kvi_chunk_bytes(shape) + SPARE);
 	const size_t ring = 2 * C + RING_MORE;

@@ -13,7 +13,7 @@
 size_t kvi_gpu_params_bytes(const struct kvi_params *p, const kvarc_rope *rope);
 /*
  * Fills *out and `memory` (kvi_gpu_params_bytes, aligned), which kernels find at `address`. The
- * parameters are of codec 4 or 5.
+ * parameters are of codec 4, 5 or 13.
  */
 void kvi_gpu_params_fill(struct kvi_gpu_params *out, const struct kvi_params *p,
                          const kvarc_rope *rope, uint8_t *memory, uint64_t address);
@@ -22,6 +22,9 @@ void kvi_gpu_params_fill(struct kvi_gpu_params *out, const struct kvi_params *p,
 size_t kvi_gpu_tables_bytes(void);
 /* Fills *out and `memory` (kvi_gpu_tables_bytes, aligned), which kernels find at `address`. */
 void kvi_gpu_tables_fill(struct kvi_gpu_tables *out, uint8_t *memory, uint64_t address);
+
+/* Blocks of 32 tokens of the bodies of a lossy chunk, at most. */
+uint32_t kvi_gpu_lossy_blocks(uint32_t tokens);
 
 /* Offsets of the work memory of a chunk, and its size. */
 struct kvi_gpu_work {

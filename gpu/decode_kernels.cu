@@ -4,7 +4,7 @@
 
 /* Warps of a block of the steps that take a warp a chunk or a token; chunks of a block of codec 5,
  * whose tables take 80 KB of shared memory. */
-enum { WARPS = 4, GRID_CHUNKS = 2 };
+enum { WARPS = 4, GRID_CHUNKS = 2, LOSSY_CHUNKS = 2 };
 
 static __device__ __forceinline__ uint32_t warp_of_grid(void)
 {
@@ -147,6 +147,50 @@ LINEAR(f16, 2)
 LINEAR(bf16, 3)
 LINEAR(e4m3, 4)
 LINEAR(e5m2, 5)
+
+/* blockIdx.y: the chunk. */
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+kvi_gpu_lossy_turns(const kvi_gpu_chunk *chunks, const kvi_gpu_tables *t, uint32_t stage)
+{
+	run_lossy_turns(&chunks[blockIdx.y], t, stage, warp_of_grid());
+}
+
+/* A block LOSSY_CHUNKS chunks, a warp a body. */
+extern "C" __global__ void __launch_bounds__(32 * LOSSY_CHUNKS * KVI_GPU_BODIES)
+kvi_gpu_codes(const kvi_gpu_chunk *chunks, uint32_t n, const kvi_gpu_tables *tables,
+              uint32_t stage)
+{
+	__shared__ uint32_t enc[CODES_MOST], starts[CODE_STARTS];
+	__shared__ uint8_t first[KVI_GPU_CLASSES * CODE_FIRSTS];
+	const code_shared t = { { enc }, { starts }, { first } };
+	const uint32_t warp = threadIdx.x / 32;
+	const uint32_t at = blockIdx.x * LOSSY_CHUNKS + warp / KVI_GPU_BODIES;
+	code_tables(&t, tables, warp, blockDim.x / 32);
+	__syncthreads();
+	if (at < n)
+		run_codes(&chunks[at], &t, stage, warp % KVI_GPU_BODIES);
+}
+
+/* blockIdx.y: the chunk, here and in the next ones; blockIdx.z: 32 tokens. */
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+kvi_gpu_transform(const kvi_gpu_chunk *chunks, uint32_t stage)
+{
+	run_transform(&chunks[blockIdx.y], stage, blockIdx.z, warp_of_grid());
+}
+
+#define ELEMENTS(name, dtype)                                                           \
+	extern "C" __global__ void __launch_bounds__(32 * WARPS)                        \
+	kvi_gpu_elements_##name(const kvi_gpu_chunk *chunks, uint32_t stage)            \
+	{                                                                               \
+		__shared__ uint32_t tiles[WARPS * TILE_WORDS];                          \
+		run_elements<dtype>(&chunks[blockIdx.y], stage, warp_of_grid(),         \
+		                    { tiles + threadIdx.x / 32 * TILE_WORDS });         \
+	}
+ELEMENTS(f32, 1)
+ELEMENTS(f16, 2)
+ELEMENTS(bf16, 3)
+ELEMENTS(e4m3, 4)
+ELEMENTS(e5m2, 5)
 
 /* A block a chunk, a warp a stream. */
 extern "C" __global__ void __launch_bounds__(32 * KVI_GPU_STREAMS)

@@ -40,8 +40,7 @@ static size_t panels_of(const struct kvi_model *m)
 bool kvi_gpu_model_taken(const struct kvi_model *m)
 {
 	return (uint64_t)m->heads * panels_of(m) * KVI_GPU_PANEL <= KVI_GPU_CHANNELS &&
-	       (uint64_t)m->n_ids * m->C <= UINT32_MAX &&
-	       !(m->flags & (KVI_MODEL_CORRECTS | KVI_MODEL_BASIS));
+	       (uint64_t)m->n_ids * m->C <= UINT32_MAX && !(m->flags & KVI_MODEL_CORRECTS);
 }
 
 /* ----- models ------------------------------------------------ */
@@ -240,6 +239,35 @@ static uint64_t put_near(struct model_arrays *to, const struct kvi_model *m)
 	return address;
 }
 
+/* Puts a pair of coefficients of a basis for each slot of a panel: low bytes, then high ones. */
+static void put_pair(uint8_t *to, const int16_t *from, size_t stride, size_t slots)
+{
+	for (size_t i = 0; i < slots; i++)
+		for (size_t k = 0; k < 2; k++)
+			put_coefficient(to + 4 * i + k, to + 4 * i + 2 + k, from[i * stride + k]);
+}
+
+/* Puts the basis of codec 14. */
+static uint64_t put_basis(struct model_arrays *to, const struct kvi_model *m)
+{
+	const size_t each = panels_of(m), pairs = m->m_stride / 2;
+	const size_t pair_bytes = KVI_GPU_PANEL * sizeof(uint32_t);
+	const size_t bytes = m->heads * each * pairs * pair_bytes;
+	uint64_t address;
+	if (!m->m_stride)
+		return 0;
+	uint8_t *p = next_array(to, bytes, &address);
+	if (p)
+		memset(p, 0, bytes);
+	for (size_t i = 0; p && i < m->heads * each; i++) {
+		const size_t c = i / each * m->head_channels + i % each * KVI_GPU_PANEL;
+		for (size_t k = 0; k < pairs; k++, p += pair_bytes)
+			put_pair(p, m->m + c * m->m_stride + 2 * k, m->m_stride,
+			         slots_of(m, i % each));
+	}
+	return address;
+}
+
 static size_t put_model(struct kvi_gpu_model *out, const struct kvi_model *m,
                         struct model_arrays to)
 {
@@ -264,6 +292,8 @@ static size_t put_model(struct kvi_gpu_model *out, const struct kvi_model *m,
 	out->a = put_matrix(&to, m, false, out->a_blocks);
 	out->b = put_matrix(&to, m, true, out->b_blocks);
 	out->near = put_near(&to, m);
+	out->basis = put_basis(&to, m);
+	out->qm = put(&to, m->qm, m->m_stride ? m->C : 0);
 	if (m->n_ids) {
 		out->ids = put(&to, m->ids, m->n_ids * sizeof *m->ids);
 		out->table = put(&to, m->table, m->n_ids * m->C);
@@ -291,9 +321,8 @@ static void move(uint64_t *address, uint64_t by)
 
 void kvi_gpu_model_move(struct kvi_gpu_model *m, uint64_t by)
 {
-	uint64_t *const all[] = {
-		&m->slots, &m->offsets, &m->a, &m->b, &m->near, &m->ids, &m->table
-	};
+	uint64_t *const all[] = { &m->slots, &m->offsets, &m->a,   &m->b,    &m->near,
+		                  &m->basis, &m->qm,      &m->ids, &m->table };
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		move(all[i], by);
 }
@@ -313,16 +342,17 @@ struct kvi_gpu_linear_bytes kvi_gpu_linear_place(struct kvi_gpu_linear *out,
                                                  uint64_t work, uint64_t kept)
 {
 	const struct kvi_model *m = s->model;
-	const bool all = s->features == KVI_GPU_FEATURES_ALL;
+	const bool all = s->features == KVI_GPU_FEATURES_ALL, predicts = all || s->transforms;
 	const size_t n = kvi_padded_tokens(s->tokens), pairs = m->rotary / 2;
 	const size_t features = m->heads * panels_of(m) * n * FEATURE_BYTES;
 	struct kvi_gpu_linear unused, *l = out ? out : &unused;
 	uint64_t at = work, to = kept;
 	l->features = s->features;
+	l->predicts = predicts;
 	l->turns = take(&at, pairs * n * sizeof(uint32_t));
 	l->classes = take(&at, pairs * n);
 	l->elements = take(&at, s->coded ? m->C * n * sizeof(uint16_t) : 0);
-	l->bases = take(&at, all ? m->C * n * sizeof(int16_t) : 0);
+	l->bases = take(&at, predicts ? m->C * n * sizeof(int16_t) : 0);
 	l->sums = take(&at, all && m->b_stride ? m->C * n * sizeof(int32_t) : 0);
 	l->r = take(&at, all ? features : 0);
 	l->w = take(&at, all ? n * sizeof(uint32_t) : 0);
@@ -356,7 +386,8 @@ void kvi_gpu_linear_move(struct kvi_gpu_linear *l, uint64_t constants, uint64_t 
 struct kvi_gpu_source kvi_gpu_source_of(const struct kvi_source *s,
                                         const struct kvi_gpu_linear *from)
 {
-	return (struct kvi_gpu_source){ .features = s->delta ? from->z : from->r,
+	const bool z = s->delta || s->model->level == KVI_LEVEL_BASIS;
+	return (struct kvi_gpu_source){ .features = z ? from->z : from->r,
 		                        .kept = from->kept,
 		                        .heads = s->model->heads,
 		                        .panels = (uint32_t)panels_of(s->model),

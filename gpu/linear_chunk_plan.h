@@ -11,8 +11,8 @@
 #include "linear_job.h"
 #include "profile/profile_tensors.h"
 
-/* Whether kernels take a model of levels 2 and 3: its size, with heads of whole panels, and that of
- * its token table. */
+/* Whether kernels take a model of levels 2, 3 or 9: its size, with heads of whole panels, and that
+ * of its token table. */
 bool kvi_gpu_model_taken(const struct kvi_model *m);
 /* Bytes of memory for the arrays of a model. */
 size_t kvi_gpu_model_bytes(const struct kvi_model *m);
@@ -27,6 +27,7 @@ struct kvi_gpu_linear_shape {
 	const struct kvi_model *model;
 	uint32_t tokens;
 	bool coded;        /* of codec linear */
+	bool transforms;   /* of codec klt */
 	bool z;            /* other layers need z */
 	uint32_t features; /* KVI_GPU_FEATURES_* */
 };

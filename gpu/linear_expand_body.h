@@ -7,16 +7,6 @@
 #include "grid_decode_body.h"
 #include "linear_sums_body.h"
 
-/* An element at any byte of a payload. */
-template <int SIZE> WARP_FN u32v payload_element(span<const uint8_t> p, u32v at, boolv on)
-{
-	u32v v = splat(0);
-	UNROLL
-	for (uint32_t i = 0; i < SIZE; i++)
-		v |= ldg_if(p, at + i, on) << 8 * i;
-	return v;
-}
-
 /* The slots of channels (spec linear 1). */
 WARP_FN u32v channel_slot(const kvi_gpu_model *m, bool interleaved, u32v channel)
 {

@@ -43,12 +43,16 @@ enum { KVI_GPU_FEATURES_NONE = 0, KVI_GPU_FEATURES_Z = 1, KVI_GPU_FEATURES_ALL =
  * block, and so do earlier slots of the tensor itself: of these, `b` has the panels before a slot's
  * own. `near` has, of each slot, those in its own panel: as many as there are before it (a pair is
  * one step), at the end of the panel; in four words as features. 0 where there is none.
+ *
+ * The basis of codec 14 has, of each panel of slots and each pair of a head's coefficients, of a
+ * slot's two the low bytes, then the high ones; `qm` is 128 more than the exponents of gains.
  */
 struct kvi_gpu_model {
 	uint64_t slots;      /* i32[channels][4] */
 	uint64_t offsets;    /* u32[channels][2] */
 	uint64_t a, b;       /* u32[panels][blocks][32][4]; 0: no matrix */
 	uint64_t near;       /* u32[channels][4]; 0: none */
+	uint64_t basis, qm;  /* u32[panels][pairs][KVI_GPU_PANEL], u8[channels]; 0: none */
 	uint64_t ids, table; /* i32[n_ids], i8[n_ids][channels]; 0: none */
 	uint32_t a_blocks, b_blocks;
 	uint32_t n_ids, tshift, unknown;
@@ -89,7 +93,7 @@ struct kvi_gpu_linear {
 	uint32_t scale_n;             /* its N */
 	uint32_t interleaved;
 	uint32_t features; /* KVI_GPU_FEATURES_*; all of a chunk of codec 7 */
-	uint32_t reserved;
+	uint32_t predicts; /* 1: bases are made, as features are all, or the codec is 14 */
 	struct kvi_gpu_source lower[KVI_GPU_LOWER], same[KVI_GPU_SAME];
 };
 

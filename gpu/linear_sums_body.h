@@ -28,6 +28,27 @@ WARP_FN bool sources_good(const kvi_gpu_linear *l)
 
 /* ----- angles, rows of the token table ------------------------------------------------ */
 
+/* Cosine and sine of the angles of 32 tokens, in units of 2^-14, for a frequency of a rope; *angle:
+ * in 1/4096 turns. */
+WARP_FN u32v turns_at(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables, u64v f, uint32_t token,
+                      u32v *angle)
+{
+	span<const int16_t> cosine = span_at<const int16_t>(tables->cosine, 4096);
+	span<const int32_t> positions = span_at<const int32_t>(c->positions, c->tokens);
+	const u32v at = lanes() + token;
+	const u32v position = ldg_if(positions, at, at < c->tokens);
+	const u64v below_0 = select64(position >> 31 != 0, f << (uint64_t)32, splat64(0));
+	const u64v turn = wide(position) * f - below_0;
+	const u32v i = ((low_half(turn >> (uint64_t)51) + 1) >> 1) & 4095;
+	const u32v rest = low_half((turn - (wide(i) << (uint64_t)52)) >> (uint64_t)36);
+	const u32v d = sar(rest << 4, 4);
+	const u32v c0 = ldg(cosine, i), s0 = ldg(cosine, (i + 3072) & 4095);
+	const u32v cs = c0 - sar(sar(s0 * d, 15) * 1608 + (1u << 20), 21);
+	const u32v sn = s0 + sar(sar(c0 * d, 15) * 1608 + (1u << 20), 21);
+	*angle = i;
+	return (cs & 0xffff) | sn << 16;
+}
+
 /* Cosines, sines and classes of the angles of a rotated pair at all tokens. */
 WARP_FN void find_turns(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables, uint32_t pair)
 {
@@ -35,24 +56,14 @@ WARP_FN void find_turns(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables, ui
 	const uint32_t pairs = model_of(l)->rotary / 2, n = padded_tokens(c);
 	if (pair >= pairs)
 		return;
-	span<const int16_t> cosine = span_at<const int16_t>(tables->cosine, 4096);
-	span<const int32_t> positions = span_at<const int32_t>(c->positions, c->tokens);
 	span<uint32_t> turns = span_at<uint32_t>(l->turns, pairs * n);
 	span<uint8_t> classes = span_at<uint8_t>(l->classes, pairs * n);
 	const u64v f = ld64(span_at<const uint64_t>(l->frequencies, pairs), splat(pair));
 	for (uint32_t t = 0; t < n; t += 32) {
-		const u32v at = lanes() + t;
-		const u32v position = ldg_if(positions, at, at < c->tokens);
-		const u64v below_0 = select64(position >> 31 != 0, f << (uint64_t)32, splat64(0));
-		const u64v turn = wide(position) * f - below_0;
-		const u32v i = ((low_half(turn >> (uint64_t)51) + 1) >> 1) & 4095;
-		const u32v rest = low_half((turn - (wide(i) << (uint64_t)52)) >> (uint64_t)36);
-		const u32v d = sar(rest << 4, 4);
-		const u32v c0 = ldg(cosine, i), s0 = ldg(cosine, (i + 3072) & 4095);
-		const u32v cs = c0 - sar(sar(s0 * d, 15) * 1608 + (1u << 20), 21);
-		const u32v sn = s0 + sar(sar(c0 * d, 15) * 1608 + (1u << 20), 21);
-		st(turns, at + pair * n, (cs & 0xffff) | sn << 16);
-		st(classes, at + pair * n, i >> 5 & 63);
+		const u32v at = lanes() + (pair * n + t);
+		u32v angle;
+		st(turns, at, turns_at(c, tables, f, t, &angle));
+		st(classes, at, angle >> 5 & 63);
 	}
 }
 
@@ -188,8 +199,7 @@ WARP_FN void find_panels(const kvi_gpu_chunk *c, uint32_t step, uint32_t number)
 	const kvi_gpu_linear *l = linear_of(c);
 	const kvi_gpu_model *m = model_of(l);
 	const uint32_t pairs = (panels_of(m->head_channels) + 1) / 2;
-	if (l->features != KVI_GPU_FEATURES_ALL || number >= m->heads * pairs ||
-	    step * 32 >= c->tokens)
+	if (!l->predicts || number >= m->heads * pairs || step * 32 >= c->tokens)
 		return;
 	const panel_pair p = panels_at(m->head_channels, number / pairs, number % pairs * 2);
 	panel_sums s[2];

@@ -15,6 +15,7 @@
  *   count(m) uniform(x) any_of(v)          bits; x, which is the same in all lanes; or of all lanes
  *   shuffle(v, from)                       v of lane from & 31
  *   bytes_of(lo, hi, sel)                  bytes of hi:lo by the four numbers of a selector
+ *   dot_low, dot_high                      products of 16-bit halves and bytes, added up
  *   dot_bytes<B>(v, b, acc)                acc + products of four bytes of v and b; of b with signs
  *   add_products<A, B>(c, a, b)            a product of matrices of bytes, added to c; see below
  *   ld, ld_if, st, st_if                   memory that this kernel may have written

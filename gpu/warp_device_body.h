@@ -153,6 +153,20 @@ WARP_FN u32v float_bits(u32v v)
 	return __float_as_uint(__int2float_rn((int32_t)v));
 }
 
+/* acc + both halves of v, with a sign, times bytes 0 and 1 of b; or bytes 2 and 3 with a sign. */
+WARP_FN u32v dot_low(u32v v, uint32_t b, u32v acc)
+{
+	u32v r;
+	asm("dp2a.lo.s32.u32 %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(b), "r"(acc));
+	return r;
+}
+WARP_FN u32v dot_high(u32v v, uint32_t b, u32v acc)
+{
+	u32v r;
+	asm("dp2a.hi.s32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(b), "r"(acc));
+	return r;
+}
+
 template <bool B> WARP_FN u32v dot_bytes(u32v v, uint32_t b, u32v acc)
 {
 	u32v r;

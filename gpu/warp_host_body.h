@@ -224,6 +224,16 @@ WARP_OP u32v float_bits(u32v v)
 	return r;
 }
 
+WARP_OP u32v dot_low(u32v v, uint32_t b, u32v acc)
+{
+	return acc + sar(v << 16, 16) * (b & 255) + sar(v, 16) * (b >> 8 & 255);
+}
+WARP_OP u32v dot_high(u32v v, uint32_t b, u32v acc)
+{
+	return acc + sar(v << 16, 16) * (uint32_t)(int8_t)(b >> 16) +
+	       sar(v, 16) * (uint32_t)(int8_t)(b >> 24);
+}
+
 /* The four bytes of a word, with signs or without. */
 template <bool SIGNED> WARP_OP void unpack_bytes(int32_t *to, uint32_t word)
 {

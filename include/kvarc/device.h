@@ -109,13 +109,14 @@ typedef struct kvarc_device_plan_info {
 	uint64_t file_bytes, raw_bytes;
 	uint32_t chunks;
 	/* of these, chunks that the host decodes in kvarc_device_stage: other codecs than 0, 2, 4,
-	 * 5 and 7, what is outside of the GPU subset (spec 3.6), encrypted, or in a store; of codec
-	 * 7 what is predicted from chunks that kernels do not have, such as those of lower layers
-	 * that are not in the range. Or that it encodes in kvarc_device_append: final behind that
-	 * call, before it those that no kernel will try */
+	 * 5, 7, 13 and 14, what is outside of the GPU subset (spec 3.6) of codecs 0 to 7,
+	 * encrypted, or in a store; of codecs 7 and 14 what is predicted from chunks that kernels
+	 * do not have, such as those of lower layers that are not in the range. Or that it encodes
+	 * in kvarc_device_append: final behind that call, before it those that no kernel will
+	 * try */
 	uint32_t host_chunks;
 	uint32_t layer0, n_layers; /* of the tensors that the range has */
-	uint64_t profile_bytes;    /* of staging_bytes: models of a profile (levels 2 and 3) */
+	uint64_t profile_bytes;    /* of staging_bytes: models of a profile (levels 2, 3, klt) */
 	uint64_t reserved[7];      /* zero */
 } kvarc_device_plan_info;
 

@@ -89,11 +89,30 @@ static const struct model_kernel model_kernels[] = {
 };
 enum { MODEL_KERNELS = sizeof model_kernels / sizeof *model_kernels };
 
+/* Those that make elements of the codecs had and klt. */
+struct lossy_kernel {
+	const char *name;
+	uint32_t dtype;
+};
+static const struct lossy_kernel lossy_kernels[] = {
+	{ "kvi_gpu_elements_f32", KVARC_F32 },   { "kvi_gpu_elements_f16", KVARC_F16 },
+	{ "kvi_gpu_elements_bf16", KVARC_BF16 }, { "kvi_gpu_elements_e4m3", KVARC_E4M3 },
+	{ "kvi_gpu_elements_e5m2", KVARC_E5M2 },
+};
+enum { LOSSY_KERNELS = sizeof lossy_kernels / sizeof *lossy_kernels };
+
+static bool is_lossy(uint32_t codec)
+{
+	return codec == KVI_CODEC_HAD || codec == KVI_CODEC_KLT;
+}
+
 bool kvi_plan_has_kernel(uint32_t codec, uint32_t dtype)
 {
 	bool has = codec == KVI_CODEC_RAW || codec == KVI_CODEC_CONSTANT;
 	for (size_t i = 0; i < MODEL_KERNELS && codec == KVI_CODEC_LINEAR && !has; i++)
 		has = model_kernels[i].dtype == dtype;
+	for (size_t i = 0; i < LOSSY_KERNELS && is_lossy(codec) && !has; i++)
+		has = lossy_kernels[i].dtype == dtype;
 	for (size_t i = 0; i < sizeof stream_kernels / sizeof *stream_kernels && !has; i++)
 		has = stream_kernels[i].codec == codec && stream_kernels[i].dtype == dtype;
 	return has;
@@ -101,13 +120,15 @@ bool kvi_plan_has_kernel(uint32_t codec, uint32_t dtype)
 
 /*
  * What blocks share and take: bytes of a table of codec exponent; entries of a ring of channels
- * beyond their number; bytes of the tables of codec grid, and chunks of a block of it.
+ * beyond their number; bytes of the tables of codec grid, and chunks of a block of it; and of
+ * codes of lossy chunks.
  */
 enum {
 	TABLE_BYTES = 2048 * 4,
 	RING_MORE = 127 + 128,
 	GRID_BYTES = 192 * 41 * 4 + 64 * 4 + 192 * 256,
-	GRID_CHUNKS = 2
+	GRID_CHUNKS = 2,
+	LOSSY_CHUNKS = 2
 };
 
 /* The most of what the chunks of a kernel have. */
@@ -165,6 +186,77 @@ static kvarc_ret decode_streams(struct layer_launch *l, const struct kvi_planned
 		const struct most most = find_most(s, c, n);
 		if (most.any)
 			ret = s->contexts ? decode_grid(l, s, most) : decode_exponent(l, s, most);
+	}
+	return ret;
+}
+
+/* ----- lossy chunks ------------------------------------------------ */
+
+/* The most warps that a chunk has of each step, and 32 tokens of it. */
+struct lossy_needs {
+	uint32_t turns, transforms, elements, blocks;
+	bool dtype[LOSSY_KERNELS];
+};
+
+static void add_most(uint32_t *most, uint32_t n)
+{
+	*most = n > *most ? n : *most;
+}
+
+static struct lossy_needs find_lossy(const struct kvi_planned_chunk *c, size_t n, uint32_t stage)
+{
+	enum { PANEL = KVI_GPU_PANEL };
+	struct lossy_needs needs = { 0 };
+	for (size_t i = 0; i < n; i++) {
+		const struct kvi_gpu_chunk *j = &c[i].job;
+		const uint32_t C = j->heads * j->head_channels;
+		const uint32_t blocks = kvi_gpu_lossy_blocks(j->tokens);
+		const uint32_t panels = (j->head_channels + PANEL - 1) / PANEL;
+		if (!is_lossy(j->codec) || j->stage != stage)
+			continue;
+		add_most(&needs.turns, j->codec == KVI_CODEC_HAD ? j->head_channels / 2 : 0);
+		add_most(&needs.transforms, j->heads * (j->codec == KVI_CODEC_KLT ? panels : 1));
+		add_most(&needs.elements, blocks * ((C + KVI_WARP - 1) / KVI_WARP) + j->tokens);
+		add_most(&needs.blocks, blocks);
+		for (size_t k = 0; k < LOSSY_KERNELS; k++)
+			needs.dtype[k] |= lossy_kernels[k].dtype == j->dtype;
+	}
+	return needs;
+}
+
+/* Codes, coefficients, elements; behind the bases and angles of models. */
+static kvarc_ret decode_lossy(struct layer_launch *l, const struct lossy_needs *needs,
+                              uint32_t stage)
+{
+	void *of_jobs[] = { &l->jobs, &stage }, *of_tables[] = { &l->jobs, &l->tables, &stage },
+	     *of_codes[] = { &l->jobs, &l->n, &l->tables, &stage };
+	const struct kvi_launch turns = {
+		"kvi_gpu_lossy_turns", kvi_blocks_of(needs->turns), l->n, KVI_SMALL_BLOCK, 0, 1
+	};
+	const struct kvi_launch codes = { "kvi_gpu_codes",
+		                          (l->n + LOSSY_CHUNKS - 1) / LOSSY_CHUNKS,
+		                          1,
+		                          LOSSY_CHUNKS * KVI_GPU_BODIES * KVI_WARP,
+		                          0,
+		                          1 };
+	const struct kvi_launch transform = {
+		"kvi_gpu_transform", kvi_blocks_of(needs->transforms), l->n, KVI_SMALL_BLOCK, 0,
+		needs->blocks
+	};
+	kvarc_ret ret = needs->turns ? launch(l, &turns, of_tables) : KVARC_OK;
+	if (ret == KVARC_OK)
+		ret = launch(l, &codes, of_codes);
+	if (ret == KVARC_OK)
+		ret = launch(l, &transform, of_jobs);
+	for (size_t k = 0; k < LOSSY_KERNELS && !ret; k++) {
+		const struct kvi_launch elements = { lossy_kernels[k].name,
+			                             kvi_blocks_of(needs->elements),
+			                             l->n,
+			                             KVI_SMALL_BLOCK,
+			                             0,
+			                             1 };
+		if (needs->dtype[k])
+			ret = launch(l, &elements, of_jobs);
 	}
 	return ret;
 }
@@ -238,7 +330,10 @@ static kvarc_ret decode_stage(struct layer_launch *l, const struct kvi_planned_c
 		if (c[i].job.stage == stage && c[i].job.linear)
 			add_needs(&needs, &c[i].job);
 	}
+	const struct lossy_needs lossy = find_lossy(c, n, stage);
 	kvarc_ret ret = needs.warps.sums ? decode_models(l, &needs, stage) : KVARC_OK;
+	if (ret == KVARC_OK && lossy.blocks)
+		ret = decode_lossy(l, &lossy, stage);
 	if (ret == KVARC_OK)
 		ret = finish_stage(l, stage);
 	if (ret == KVARC_OK)

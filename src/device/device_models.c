@@ -76,7 +76,8 @@ kvarc_ret kvi_plan_add_model(struct kvarc_device_plan *p, const struct kvi_locat
 	const struct kvi_planned *plan = chunk->plan ? &chunk->plan->of[chunk->order_index] : NULL;
 	const struct kvi_model *m = plan ? plan->model : NULL;
 	const kvarc_tensor *t = &p->geometry->tensors[chunk->tensor];
-	const bool coded = *decodable && chunk->header.codec == KVI_CODEC_LINEAR;
+	const bool transforms = chunk->header.codec == KVI_CODEC_KLT;
+	const bool coded = *decodable && (transforms || chunk->header.codec == KVI_CODEC_LINEAR);
 	const bool whole = chunk->shape.from == 0 && chunk->shape.to == chunk->shape.n_tokens;
 	*modelled = 0;
 	if (coded)
@@ -92,6 +93,7 @@ kvarc_ret kvi_plan_add_model(struct kvarc_device_plan *p, const struct kvi_locat
 		                       .tokens = chunk->shape.n_tokens };
 	const bool all = plan->complete && find_sources(p, plan, &x);
 	x.coded = coded && all;
+	x.transforms = x.coded && transforms;
 	*decodable |= x.coded;
 	/* of what the host decodes there are the tokens of the range alone */
 	x.z_there = *decodable || whole;
@@ -123,15 +125,21 @@ static void want(struct kvi_planned_model *x, unsigned features)
 		x->features = (uint8_t)features;
 }
 
+/* Whether kernels need the sources of a chunk. */
+static bool predicts(const struct kvi_planned_model *x)
+{
+	return x->transforms || x->features == KVI_GPU_FEATURES_ALL;
+}
+
 /* What chunks need of each other: sources come before what is predicted from them. */
 static void ask(struct kvarc_device_plan *p)
 {
 	for (size_t k = p->modelled.n; k-- > 0;) {
 		struct kvi_planned_model *x = model_at(p, (uint32_t)k);
 		const struct kvi_model *m = x->model;
-		if (x->coded)
+		if (x->coded && !x->transforms)
 			want(x, KVI_GPU_FEATURES_ALL);
-		if (x->features != KVI_GPU_FEATURES_ALL)
+		if (!predicts(x))
 			continue;
 		for (unsigned i = 0; i < m->n_lower; i++) {
 			want(model_at(p, x->lower[i]), KVI_GPU_FEATURES_Z);
@@ -157,8 +165,11 @@ static void order(struct kvarc_device_plan *p)
 	for (size_t k = 0; k < p->modelled.n; k++) {
 		struct kvi_planned_model *x = model_at(p, (uint32_t)k);
 		const struct kvi_model *m = x->model;
-		if (x->features != KVI_GPU_FEATURES_ALL)
+		if (!predicts(x))
 			continue;
+		for (unsigned i = 0; i < m->n_lower; i++)
+			if (!m->lower[i].delta) /* of codec klt alone */
+				behind(x, model_at(p, x->lower[i]));
 		for (unsigned i = 0; i < m->n_same; i++)
 			behind(x, model_at(p, x->same[i]));
 		if (m->scale_source)
@@ -219,7 +230,7 @@ kvarc_ret kvi_plan_models(struct kvarc_device_plan *p)
 	order(p);
 	for (size_t i = 0; i < p->modelled.n && !ret; i++) {
 		struct kvi_planned_model *x = model_at(p, (uint32_t)i);
-		if (!x->features)
+		if (!x->features && !x->transforms)
 			continue;
 		ret = add_model(p, x->model, &x->job.model);
 		if (!ret && x->model->rotary) {
@@ -244,14 +255,19 @@ void kvi_model_warps_add(struct kvi_model_warps *w, const struct kvi_gpu_chunk *
 
 static struct kvi_gpu_linear_shape shape_of(const struct kvi_planned_model *x)
 {
-	return (struct kvi_gpu_linear_shape){ x->model, x->tokens, x->coded, x->z, x->features };
+	return (struct kvi_gpu_linear_shape){ .model = x->model,
+		                              .tokens = x->tokens,
+		                              .coded = x->coded && !x->transforms,
+		                              .transforms = x->transforms,
+		                              .z = x->z,
+		                              .features = x->features };
 }
 
 /* What has features of number `modelled` less 1; NULL: nothing. */
 static struct kvi_planned_model *made_of(const struct kvarc_device_plan *p, uint32_t modelled)
 {
 	struct kvi_planned_model *x = modelled ? model_at(p, modelled - 1) : NULL;
-	return x && x->features ? x : NULL;
+	return x && (x->features || x->transforms) ? x : NULL;
 }
 
 bool kvi_plan_makes_features(const struct kvarc_device_plan *p, uint32_t modelled)
@@ -288,7 +304,7 @@ struct kvi_gpu_linear kvi_plan_linear_job(const struct kvarc_device_plan *p, uin
 	const struct kvi_planned_model *x = model_at(p, modelled - 1);
 	const struct kvi_model *m = x->model;
 	struct kvi_gpu_linear job = x->job;
-	if (x->features != KVI_GPU_FEATURES_ALL)
+	if (!predicts(x))
 		return job;
 	for (unsigned i = 0; i < m->n_lower; i++)
 		job.lower[i] = kvi_gpu_source_of(&m->lower[i], &model_at(p, x->lower[i])->job);

@@ -102,8 +102,11 @@ static kvarc_ret fill_chunk(struct kvarc_device_plan *p, const struct kvi_locate
 		as_raw(c, chunk);
 		return ret;
 	}
-	kvi_gpu_chunk_fill(&c->job, &chunk->shape, &chunk->header, chunk->bytes);
+	kvi_gpu_chunk_fill(&c->job, &chunk->shape, &chunk->header,
+	                   kvi_unpacked_bytes(&chunk->packed, chunk->bytes));
 	c->file_offset = chunk->offset;
+	c->file_bytes = chunk->bytes;
+	c->packed = chunk->packed;
 	p->info.file_bytes += chunk->bytes;
 	if (!chunk->params)
 		return KVARC_OK;
@@ -111,7 +114,7 @@ static kvarc_ret fill_chunk(struct kvarc_device_plan *p, const struct kvi_locate
 	ret = kvi_plan_add_params(p, &of, chunk->params, &chunk->shape);
 	c->job.params = of.at;
 	c->tables = of.tables;
-	if (ret || chunk->header.codec != KVI_CODEC_GRID || !chunk->shape.rope)
+	if (ret || chunk->header.codec == KVI_CODEC_EXPONENT || !chunk->shape.rope)
 		return ret;
 	uint8_t *to = kvi_plan_reserve(p, chunk->shape.n_tokens * sizeof(int32_t), &at);
 	if (!to)

@@ -29,6 +29,9 @@ static void relocate(const struct kvarc_device_plan *p, uint8_t *image, uint64_t
 	move(&tables.first, staging);
 	move(&tables.cosine, staging);
 	move(&tables.scale, staging);
+	move(&tables.codes, staging);
+	move(&tables.code_at, staging);
+	move(&tables.code_first, staging);
 	memcpy(image + p->tables_at, &tables, sizeof tables);
 	for (size_t i = 0; i < p->params.n; i++) {
 		uint8_t *at = image + KVI_LIST(struct kvi_planned_params, p->params, i)->at;
@@ -113,7 +116,7 @@ static kvarc_ret decode_on_host(struct kvarc_device_plan *p, const struct kvi_pl
 static kvarc_ret fetch(struct kvarc_device_plan *p, const struct kvi_planned_chunk *c, uint8_t *to)
 {
 	return c->host ? decode_on_host(p, c, to)
-	               : kvi_reader_bytes(p->r, to, c->job.payload_bytes, c->file_offset);
+	               : kvi_reader_payload(p->r, to, c->file_bytes, c->file_offset, &c->packed);
 }
 
 /* The bytes of a chunk in staging memory: to where the next one begins. */

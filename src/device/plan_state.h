@@ -19,7 +19,9 @@ struct kvi_planned_chunk {
 	struct kvi_gpu_chunk job; /* addresses are offsets in staging, or in work memory */
 	struct kvi_gpu_work work;
 	uint64_t file_offset; /* of its payload */
-	uint64_t t0;          /* in the track */
+	uint32_t file_bytes;
+	struct kvi_packed_exact packed;
+	uint64_t t0; /* in the track */
 	uint32_t tensor, layer;
 	uint32_t tables;   /* of its parameters, codec exponent */
 	uint32_t from, to; /* the tokens of the chunk that the range has */
@@ -36,7 +38,8 @@ struct kvi_planned_model {
 	uint32_t order_index, layer, tokens;
 	/* its sources, by their indices in the list; of a chunk that has r and w */
 	uint32_t lower[KVI_LOWER_MAX], same[KVI_SAME_MAX], scale;
-	bool coded;              /* of codec linear, decoded by kernels */
+	bool coded;              /* of codec linear or klt, decoded by kernels */
+	bool transforms;         /* of codec klt */
 	bool z_there, all_there; /* kernels can make them */
 	bool z;                  /* other layers need it */
 	uint8_t features;        /* KVI_GPU_FEATURES_* */

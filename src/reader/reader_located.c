@@ -143,6 +143,21 @@ static kvarc_ret read_head(struct range_walk *w, const struct kvi_segment_ref *s
 	return KVARC_OK;
 }
 
+/* Whether the PREDICTOR in hand has models of a codec: of level 9, or of a lower one. */
+static bool has_models(const struct range_walk *w, const struct kvi_located *p)
+{
+	const bool basis = w->predictor && w->predictor->p.level == KVI_LEVEL_BASIS;
+	return p->plan && p->plan->of[p->order_index].complete &&
+	       basis == (p->header.codec == KVI_CODEC_KLT);
+}
+
+/* A chunk of the codec had or klt. */
+static kvarc_ret judge_lossy(struct range_walk *w, struct kvi_located *p)
+{
+	p->decodable = w->r->allow_lossy;
+	return kvi_reader_find_exact(w->r, &p->shape, p->offset, p->bytes, &p->packed);
+}
+
 /* Sets decodable, and what depends on it. */
 static kvarc_ret judge(struct range_walk *w, const struct kvi_segment_ref *s,
                        const struct kvi_chunk_ref *c, const struct kvi_params *params,
@@ -166,9 +181,14 @@ static kvarc_ret judge(struct range_walk *w, const struct kvi_segment_ref *s,
 		p->params = params;
 		return streams_fit(w, p);
 	case KVI_CODEC_LINEAR:
-		if (!p->plan->of[p->order_index].complete)
-			return KVARC_OK; /* likewise */
-		return streams_fit(w, p);
+		return has_models(w, p) ? streams_fit(w, p) : KVARC_OK; /* likewise */
+	case KVI_CODEC_HAD:
+		if (!params || params->codec != p->header.codec)
+			return KVARC_OK;
+		p->params = params;
+		return judge_lossy(w, p);
+	case KVI_CODEC_KLT:
+		return has_models(w, p) ? judge_lossy(w, p) : KVARC_OK;
 	default:
 		return KVARC_OK;
 	}
@@ -184,7 +204,8 @@ static void find_models(struct range_walk *w, const struct kvi_segment_ref *s)
 	w->order_at = w->r->order.first[s->track];
 	w->predictor = NULL;
 	if (x && !s->stored && x->p.kind == KVI_PREDICTOR_PROFILE &&
-	    (x->p.level == KVI_LEVEL_PROFILE || x->p.level == KVI_LEVEL_LOWER) &&
+	    (x->p.level == KVI_LEVEL_PROFILE || x->p.level == KVI_LEVEL_LOWER ||
+	     x->p.level == KVI_LEVEL_BASIS) &&
 	    !kvi_reader_load_predictor(w->r, x, NULL))
 		w->predictor = x;
 }

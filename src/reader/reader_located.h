@@ -11,6 +11,7 @@
 #include "format/chunk_header.h"
 #include "kvarc.h"
 #include "profile/linear_plan.h"
+#include "reader_exact.h"
 #include "util/shared.h"
 
 /*
@@ -24,6 +25,7 @@ struct kvi_located {
 	uint64_t t0;     /* its first token in the track */
 	uint64_t offset; /* of its payload in the file; 0: it lies elsewhere, or is encrypted */
 	uint32_t bytes;  /* of the payload */
+	struct kvi_packed_exact packed;  /* of a lossy chunk */
 	struct kvi_chunk_header header;  /* of a chunk that is not decodable elsewhere: not set */
 	const struct kvi_params *params; /* NULL: the codec has none */
 	/* The models of the chunks of its segment, of level 2 or 3, if the profile is there; they
@@ -33,7 +35,8 @@ struct kvi_located {
 	uint32_t order_index;
 	const int32_t *ids;
 	/* Whether it is of the GPU subset (spec 3.6): raw, constant, exponent, grid; linear, where
-	 * the plan has its model. Others are for kvarc_reader_read_deliver. */
+	 * the plan has its model. Or had, and klt where it has, of a reader that accepts lossy
+	 * chunks. Others are for kvarc_reader_read_deliver. */
 	bool decodable;
 };
 
@@ -49,6 +52,6 @@ KVI_SHARED kvarc_ret kvi_reader_locate(kvarc_reader *r, const kvarc_range *range
                                        kvi_located_take take, void *opaque);
 
 /* Reads bytes of the file of r. Returns OK, DATA (it is shorter), IO; the error is that of r. */
-KVI_SHARED kvarc_ret kvi_reader_bytes(kvarc_reader *r, void *to, size_t bytes, uint64_t offset);
+kvarc_ret kvi_reader_bytes(kvarc_reader *r, void *to, size_t bytes, uint64_t offset);
 
 #endif

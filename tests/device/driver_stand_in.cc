@@ -165,6 +165,51 @@ template <int D> static void run_kvi_gpu_features(const grid &g)
 			                w);
 }
 
+/* ----- kernels of lossy chunks ------------------------------------------------ */
+
+static void run_kvi_gpu_lossy_turns(const grid &g)
+{
+	for (uint32_t i = 0; i < g.y; i++)
+		for (uint32_t w = 0; w < g.x * g.warps; w++)
+			run_lossy_turns(&chunks_of(g)[i], tables_of(g), argument<uint32_t>(g, 2),
+			                w);
+}
+static void run_kvi_gpu_codes(const grid &g)
+{
+	const uint32_t n = argument<uint32_t>(g, 1);
+	const kvi_gpu_tables *tables =
+		(const kvi_gpu_tables *)(uintptr_t)argument<uint64_t>(g, 2);
+	const size_t n_first = KVI_GPU_CLASSES * CODE_FIRSTS, n_words = CODES_MOST + CODE_STARTS;
+	uint8_t *p = (uint8_t *)aligned_alloc(16, (n_words * 4 + n_first + 15) / 16 * 16);
+	const uint64_t at = (uint64_t)(uintptr_t)p;
+	const code_shared t = { span_at<uint32_t>(at, CODES_MOST),
+		                span_at<uint32_t>(at + 4 * CODES_MOST, CODE_STARTS),
+		                span_at<uint8_t>(at + 4 * n_words, n_first) };
+	for (uint32_t w = 0; w < g.warps; w++)
+		code_tables(&t, tables, w, g.warps);
+	for (uint32_t w = 0; w < g.x * g.warps; w++)
+		if (w / KVI_GPU_BODIES < n)
+			run_codes(&chunks_of(g)[w / KVI_GPU_BODIES], &t, argument<uint32_t>(g, 3),
+			          w % KVI_GPU_BODIES);
+	free(p);
+}
+static void run_kvi_gpu_transform(const grid &g)
+{
+	for (uint32_t i = 0; i < g.y; i++)
+		for (uint32_t block = 0; block < g.z; block++)
+			for (uint32_t w = 0; w < g.x * g.warps; w++)
+				run_transform(&chunks_of(g)[i], argument<uint32_t>(g, 1), block, w);
+}
+template <int D> static void run_kvi_gpu_elements(const grid &g)
+{
+	uint32_t *p = (uint32_t *)aligned_alloc(16, (TILE_WORDS * 4 + 15) / 16 * 16);
+	const span<uint32_t> tile = span_at<uint32_t>((uint64_t)(uintptr_t)p, TILE_WORDS);
+	for (uint32_t i = 0; i < g.y; i++)
+		for (uint32_t w = 0; w < g.x * g.warps; w++)
+			run_elements<D>(&chunks_of(g)[i], argument<uint32_t>(g, 1), w, tile);
+	free(p);
+}
+
 static void run_kvi_gpu_finish(const grid &g)
 {
 	for (uint32_t i = 0; i < g.x; i++)
@@ -443,6 +488,14 @@ static const kernel kernels[] = {
 	{ "kvi_gpu_features_e4m3", run_kvi_gpu_features<4> },
 	{ "kvi_gpu_linear_e5m2", run_kvi_gpu_linear<5> },
 	{ "kvi_gpu_features_e5m2", run_kvi_gpu_features<5> },
+	{ "kvi_gpu_lossy_turns", run_kvi_gpu_lossy_turns },
+	{ "kvi_gpu_codes", run_kvi_gpu_codes },
+	{ "kvi_gpu_transform", run_kvi_gpu_transform },
+	{ "kvi_gpu_elements_f32", run_kvi_gpu_elements<1> },
+	{ "kvi_gpu_elements_f16", run_kvi_gpu_elements<2> },
+	{ "kvi_gpu_elements_bf16", run_kvi_gpu_elements<3> },
+	{ "kvi_gpu_elements_e4m3", run_kvi_gpu_elements<4> },
+	{ "kvi_gpu_elements_e5m2", run_kvi_gpu_elements<5> },
 	{ "kvi_gpu_finish", run_kvi_gpu_finish },
 	{ "kvi_gpu_answer", run_kvi_gpu_answer },
 	{ "kvi_gpu_scatter", run_kvi_gpu_scatter },

@@ -69,7 +69,8 @@ static void see_chunk(struct chunk_walk *w, const uint8_t *payload, size_t n)
 		.payload = payload,
 		.bytes = n,
 	};
-	const bool wants = h.codec == KVI_CODEC_EXPONENT || h.codec == KVI_CODEC_GRID;
+	const bool wants = h.codec == KVI_CODEC_EXPONENT || h.codec == KVI_CODEC_GRID ||
+	                   h.codec == KVI_CODEC_HAD;
 	if (h.head + h.heads > t->heads ||
 	    (!wants && h.codec != KVI_CODEC_RAW && h.codec != KVI_CODEC_CONSTANT))
 		return;

@@ -3,10 +3,11 @@
  * check_plans.c - whole archives through libkvarc-device and the kernels of gpu/ on the host,
  * behind the stand-in of the driver, against the library's reader
  *
- * check_plans [-p PROFILE] [-d N] [-c NAME] FILE...: all tracks of the files, as they are, and N
- * times with a damaged chunk: it, and those that are predicted from it, must be noticed and leave
- * their elements alone, and no others. What the reader does not read is left out. With -c, and
- * without damage, a line with this name says what the kernels have counted.
+ * check_plans [-p PROFILE] [-d N] [-c NAME] [-r N] FILE...: all tracks of the files, as they are,
+ * and N times with a damaged chunk: it, and those that are predicted from it, must be noticed and
+ * leave their elements alone, and no others. What the reader does not read is left out. With -r 1
+ * the reader does not accept lossy chunks, and neither may staging. With -c, and without damage, a
+ * line with this name says what the kernels have counted.
  */
 #include "config.h"
 
@@ -25,7 +26,8 @@ static struct {
 	unsigned damage;
 	const char *counts; /* their name; NULL: none */
 	struct event_totals totals;
-	unsigned long archives, chunks, linear, features, host, damaged, followed;
+	unsigned long archives, chunks, linear, lossy, unpacked, features, host, refused;
+	unsigned long damaged, followed;
 } t;
 
 /* A track on its way through both readers. */
@@ -127,18 +129,29 @@ static void spread(const struct track_trial *x, size_t damaged, uint8_t *status)
 	for (size_t i = 0; i < p->modelled.n; i++) {
 		const struct kvi_planned_model *m = KVI_LIST(struct kvi_planned_model, p->modelled,
 		                                             i);
-		if (m->features == KVI_GPU_FEATURES_ALL)
+		if (m->features == KVI_GPU_FEATURES_ALL || m->transforms)
 			bad[i] |= source_bad(bad, m->lower, m->model->n_lower) ||
 			          source_bad(bad, m->same, m->model->n_same) ||
 			          (m->model->scale_source && bad[m->scale]);
 	}
 	for (size_t i = 0; i < p->chunks.n; i++)
-		if (c[i].modelled && bad[c[i].modelled - 1] && c[i].job.codec == KVI_CODEC_LINEAR)
+		if (c[i].modelled && bad[c[i].modelled - 1] &&
+		    (c[i].job.codec == KVI_CODEC_LINEAR || c[i].job.codec == KVI_CODEC_KLT))
 			status[i] = KVI_GPU_SOURCE;
 	for (size_t i = 0; i < p->chunks.n; i++)
 		t.followed += i != damaged && status[i];
 	status[damaged] = KVI_GPU_DATA;
 	free(bad);
+}
+
+/* A byte of a payload of n bytes, more often in the first kilobyte. Of lossy chunks one of the
+ * header or of the last quarter, a stream: a generation, for one, changes no element. */
+static uint32_t damaged_byte(const struct kvi_planned_chunk *c, uint32_t n)
+{
+	const bool front = below(2) && n > 1024;
+	if (kvi_codec_lossy(c->job.codec))
+		return front ? below(KVI_CHUNK_HEADER_BYTES) : n - 1 - below(n / 4);
+	return below(front ? 1024 : n);
 }
 
 /* Flips one to three bits of a chunk in staging memory. */
@@ -154,7 +167,7 @@ static void damage(struct track_trial *x)
 		abort();
 	memcpy(copy, payload, n);
 	for (uint32_t k = 1 + below(3); k-- > 0;)
-		payload[below(below(2) && n > 1024 ? 1024 : n)] ^= 1u << below(8);
+		payload[damaged_byte(c, n)] ^= 1u << below(8);
 	if (memcmp(payload, copy, n)) {
 		t.damaged++;
 		spread(x, i, status);
@@ -175,7 +188,9 @@ static void count_chunks(const struct kvarc_device_plan *p, const kvarc_device_p
 		t.chunks++;
 		t.host += c[i].host;
 		t.linear += c[i].job.codec == KVI_CODEC_LINEAR;
-		t.features += c[i].job.linear && c[i].job.codec != KVI_CODEC_LINEAR;
+		t.lossy += kvi_codec_lossy(c[i].job.codec);
+		t.unpacked += c[i].packed.at != 0;
+		t.features += c[i].job.linear && !kvi_codec_predicts(c[i].job.codec);
 		t.totals.elements += (uint64_t)c[i].job.tokens * c[i].job.heads *
 		                     c[i].job.head_channels;
 	}
@@ -211,7 +226,7 @@ static void check_plan(struct track_trial *x)
 }
 
 /* Memory for the elements of the track, and what the library reads into it. */
-static bool read_track(struct track_trial *x)
+static kvarc_ret read_track(struct track_trial *x)
 {
 	const kvarc_range range = { .track = x->track, .n_layers = UINT32_MAX, .n = x->tokens };
 	kvarc_view *views = calloc(x->g->n_tensors, sizeof *views);
@@ -235,9 +250,23 @@ static bool read_track(struct track_trial *x)
 			                           .head_stride = s->channels * size,
 			                           .elem_stride = (uint32_t)size };
 	}
-	const bool good = kvarc_reader_read(x->r, &range, views) == KVARC_OK;
+	const kvarc_ret ret = kvarc_reader_read(x->r, &range, views);
 	free(views);
-	return good;
+	return ret;
+}
+
+/* A reader that does not accept lossy chunks answers the same to a plan as without one. */
+static void check_refused(struct track_trial *x)
+{
+	kvarc_device_plan_info info;
+	if (kvarc_device_plan_get_info(x->p, &info))
+		abort();
+	x->staging = memory(info.staging_bytes);
+	const kvarc_ret ret = kvarc_device_stage(x->p, address(x->staging), NULL);
+	if ((ret == KVARC_LOSSY) != (read_track(x) == KVARC_LOSSY))
+		wrong("lossy chunks that are not accepted: answer %d", (int)ret);
+	t.refused += ret == KVARC_LOSSY;
+	free(x->staging);
 }
 
 static void check_track(kvarc_reader *r, uint32_t track)
@@ -251,9 +280,12 @@ static void check_track(kvarc_reader *r, uint32_t track)
 	x.views = calloc(n, sizeof *x.views);
 	if (!x.raw || !x.elements || !x.views)
 		abort();
-	if (x.tokens && read_track(&x)) {
+	const bool accepts = trial.reader_flags & KVARC_READ_ALLOW_LOSSY;
+	if (x.tokens && (!accepts || read_track(&x) == KVARC_OK)) {
 		if (kvarc_device_plan_read(&x.p, trial.d, r, &range))
 			wrong("plan: %s", trial.error.text);
+		else if (!accepts)
+			check_refused(&x);
 		else
 			check_plan(&x);
 		kvarc_device_plan_close(&x.p);
@@ -286,19 +318,23 @@ int main(int argc, char **argv)
 	const char *profile = NULL;
 	int i = 1;
 	trial.random = 20261125;
+	trial.reader_flags = KVARC_READ_ALLOW_LOSSY;
 	for (; i + 1 < argc && argv[i][0] == '-'; i += 2)
 		if (!strcmp(argv[i], "-p"))
 			profile = argv[i + 1];
 		else if (!strcmp(argv[i], "-c"))
 			t.counts = argv[i + 1];
+		else if (!strcmp(argv[i], "-r"))
+			trial.reader_flags = atoi(argv[i + 1]) ? 0 : KVARC_READ_ALLOW_LOSSY;
 		else
 			t.damage = (unsigned)atoi(argv[i + 1]);
 	trial_open(profile, 0);
 	trial_files(argv + i, (size_t)(argc - i), check_track);
-	printf("%lu tracks; %lu chunks, %lu of them linear, features of %lu others, %lu by the "
-	       "host; %lu damaged, %lu predicted from them; %lu wrong\n",
-	       t.archives, t.chunks, t.linear, t.features, t.host, t.damaged, t.followed,
-	       trial.wrong);
+	printf("%lu tracks, %lu refused; %lu chunks, %lu of them linear, %lu lossy, %lu with exact "
+	       "tokens unpacked, features of %lu others, %lu by the host; %lu damaged, %lu "
+	       "predicted from them; %lu wrong\n",
+	       t.archives, t.refused, t.chunks, t.linear, t.lossy, t.unpacked, t.features, t.host,
+	       t.damaged, t.followed, trial.wrong);
 	if (t.counts)
 		report_events();
 	return trial_close();

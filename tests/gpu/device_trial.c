@@ -83,6 +83,7 @@ static void check_file(const char *name, void (*check)(kvarc_reader *r, uint32_t
 	trial.file = name;
 	o.common.error = &trial.error;
 	o.common.threads = 1;
+	o.flags = trial.reader_flags;
 	o.profiles = profiles;
 	o.n_profiles = trial.profile != NULL;
 	if (kvarc_source_open_path(&source, name, &o.common)) {

@@ -24,6 +24,7 @@ extern struct device_trial {
 	kvarc_device *d;
 	kvarc_error error;      /* of all calls */
 	kvarc_profile *profile; /* of all readers; NULL: none */
+	uint32_t reader_flags;  /* of all readers */
 	uint64_t random;        /* what below() takes its numbers from */
 	const char *file;       /* in hand */
 	unsigned long wrong;    /* how often wrong() was called */

@@ -7,19 +7,40 @@ set -eu
 . "${srcdir:-.}/tests/gpu/runs.sh"
 check=${CHECK_PLANS:-./tests/gpu/check_plans}
 
-# Checks files. LEAST: numbers of linear chunks, of others with features, and of chunks that were
-# predicted from a damaged one, which have to be there.
+# Checks files. LEAST: numbers of linear chunks, of others with features, of chunks that were
+# predicted from a damaged one, and of lossy chunks, all and those whose exact tokens were unpacked,
+# which have to be there.
 check() { # NAME LEAST [-p PROFILE] [-d N] FILE...
 	name=$1
 	least=$2
 	shift 2
 	check_least "$name" "$least" \
-		's/.* \([0-9]*\) of them linear, features of \([0-9]*\) others.*, \([0-9]*\) predicted from them.*/\1 \2 \3/' "$@"
+		's/.* \([0-9]*\) of them linear, \([0-9]*\) lossy, \([0-9]*\) with .* features of \([0-9]*\) others.*, \([0-9]*\) predicted from them.*/\1 \4 \5 \2 \3/' "$@"
 }
 
-check vectors '40 8 100' -d 10 "$srcdir"/spec/vectors/*.kva
-check 'vectors with profiles' '4 0 1' -p "$srcdir/spec/vectors/good-linear-interleaved.kvp" -d 20 \
-	"$srcdir/spec/vectors/good-linear-interleaved.kva"
+# Packs a file with a tier; with klt the profile goes into the archive.
+lossy() { # TIER FILE
+	case $1 in
+	klt*)
+		set -- "$1" "$2" --profile "$work/klt.kvp" --embed-profile
+		[ -e "$work/klt.kvp" ] || "$kvarc" train -q --klt -o "$work/klt.kvp" "$sample"/*.safetensors
+		;;
+	esac
+	tier=$1
+	file=$2
+	shift 2
+	"$kvarc" pack -q -f --tier "$tier" "$@" -o "$work/sample.kva" "$file"
+}
+
+check vectors '40 8 100 50 2' -d 10 "$srcdir"/spec/vectors/*.kva
+check_least 'lossy vectors, not accepted' 10 's/.* tracks, \([0-9]*\) refused;.*/\1/' \
+	-r 1 "$srcdir"/spec/vectors/good-had-*.kva "$srcdir"/spec/vectors/good-klt-*.kva
+with_profile() { # NAME LEAST
+	check "$1 with its profile" "$2" -p "$srcdir/spec/vectors/good-$1.kvp" -d 20 \
+		"$srcdir/spec/vectors/good-$1.kva"
+}
+with_profile linear-interleaved '4 0 1'
+with_profile klt-extremes '0 0 0 3'
 
 # 2: so few tokens fit it badly
 "$kvarc" train -q -3 -o "$work/3.kvp" "$sample"/*.safetensors || [ $? -eq 2 ]
@@ -37,6 +58,12 @@ for file in $files; do
 	check "level 2 of ${file##*/} without its profile" '0 0 0' "$work/sample.kva"
 	"$kvarc" pack -q -f -3 --profile "$work/3.kvp" --embed-profile -o "$work/sample.kva" "$file"
 	check "level 3 of ${file##*/}" '60 0 1' -d 8 "$work/sample.kva"
+	for tier in had:4 had:2.5,exact=0 had:3,identity had:4,no-unrope klt:1 klt:4,exact=0; do
+		least=60
+		[ "${tier#*exact=0}" = "$tier" ] || least=0
+		lossy "$tier" "$file"
+		check "$tier of ${file##*/}" "0 0 0 60 $least" -d 2 "$work/sample.kva"
+	done
 done
 
 make_random 10
