@@ -105,7 +105,7 @@ WARP_FN bool finish_stream(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, uint
 	const uint32_t row = c->heads * c->head_channels * SIZE, S = o->n_streams;
 	const uint32_t first = S ? stream_begin(o, number) : 0;
 	const uint32_t end = number + 1 < S ? stream_begin(o, number + 1) : c->tokens;
-	if ((S && !o->stream[number].good) || !bodies_good(o))
+	if (S && !o->stream[number].good)
 		return false;
 	if (c->codec == CODEC_CONSTANT)
 		fill_chunk<SIZE>(c);
@@ -150,6 +150,8 @@ WARP_FN uint32_t finish_chunk(const kvi_gpu_chunk *c, const kvi_gpu_opened *o)
 	for (uint32_t i = 0; i < finished_streams(o); i++)
 		if (!o->stream[i].good)
 			return KVI_GPU_DATA;
+	if (!bodies_good(o)) /* elements are what the memory had */
+		return KVI_GPU_DATA;
 	if (!c->view.base || !c->view.page_table)
 		return KVI_GPU_OK;
 	uint32_t wrong = 0;

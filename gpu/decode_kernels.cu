@@ -156,7 +156,7 @@ kvi_gpu_lossy_turns(const kvi_gpu_chunk *chunks, const kvi_gpu_tables *t, uint32
 }
 
 /* A block LOSSY_CHUNKS chunks, a warp a body. */
-extern "C" __global__ void __launch_bounds__(32 * LOSSY_CHUNKS * KVI_GPU_BODIES)
+extern "C" __global__ void __launch_bounds__(32 * LOSSY_CHUNKS * KVI_GPU_BODIES, 4)
 kvi_gpu_codes(const kvi_gpu_chunk *chunks, uint32_t n, const kvi_gpu_tables *tables,
               uint32_t stage)
 {
