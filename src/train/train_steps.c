@@ -197,14 +197,12 @@ kvarc_ret kvi_train_fit_steps(kvarc_trainer *t, const struct kvi_train_stack *s,
 	j.sample.n = (w->fitted + j.sample.every - 1) / j.sample.every;
 	j.sample.v = kvi_calloc(&t->alloc, x->rows, (j.sample.n + 1) * sizeof *j.sample.v);
 	double *m = kvi_calloc(&t->alloc, 4 * x->rows, sizeof *m);
-	j.m = (struct moments){ m, m + x->rows, m, m + x->rows };
-	if (x->predicted) {
-		j.m.mean += 2 * x->rows;
-		j.m.sigma += 2 * x->rows;
-	}
+	const size_t own = x->predicted ? 2 * x->rows : 0;
 	bool ok = j.sample.v && m;
-	if (ok)
+	if (ok) {
+		j.m = (struct moments){ m, m + x->rows, m + own, m + own + x->rows };
 		kvi_train_parallel(t, x->shape->heads, fit_head, &j);
+	}
 	kvi_free(&t->alloc, j.sample.v);
 	kvi_free(&t->alloc, m);
 	return ok ? KVARC_OK : kvi_train_no_memory(t);
