@@ -231,6 +231,14 @@ static bool decode_some(void *opaque, unsigned first, unsigned n)
 	return ok;
 }
 
+/* Two where others help: a thread that is woken comes too late for the second of two large pieces. */
+static unsigned streams_at_once(const struct kvi_coder *c)
+{
+	if (c->kernels->exp_decode4 && !kvi_pool_idle(c->pool))
+		return AT_ONCE;
+	return c->kernels->exp_decode2 ? 2 : 1;
+}
+
 static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
 {
 	const size_t n = kvi_mask_elements(&job->mask);
@@ -249,9 +257,7 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, st
 	const struct kvi_streams_decoder d = {
 		.opaque = &w,
 		.some = decode_some,
-		.most = c->kernels->exp_decode4   ? AT_ONCE
-		        : c->kernels->exp_decode2 ? 2
-		                                  : 1,
+		.most = streams_at_once(c),
 	};
 	begin_parts(&w, kvi_stream_part_of(&job->streams, 0).rows,
 	            kvi_stream_part_of(&job->streams, job->streams.n - 1).rows);
