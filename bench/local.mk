@@ -4,7 +4,8 @@ EXTRA_DIST += bench/METHOD.md bench/common.py bench/ratios.py bench/speed.py \
 	bench/seeds.py bench/dedup_pairs.py bench/dedup_policies.py bench/tokens.py bench/lossy.py bench/eval_ids.py \
 	bench/engine_files.py bench/table.py bench/prefill.py bench/make_caches.py bench/make_spread.py \
 	bench/make_slots.py bench/setup.sh bench/flips.sh bench/must-show.sh \
-	bench/compare_builds.py bench/limits.py bench/compare_archives.sh bench/sizes.py \
+	bench/compare_builds.py bench/limits.py bench/port_limits.py \
+	bench/session_turns.py bench/peers_dedup.sh bench/compare_archives.sh bench/sizes.py \
 	bench/exactness.sh bench/exactness_digest.c bench/store_forks.py bench/store_turns.py bench/store_repack.py bench/weight_deltas.py
 
 # The table of `quickstart demo`: kvarc next to zstd on the same bytes.
