@@ -278,24 +278,27 @@ def counted(path):
     return found
 
 
-MARKED = re.compile(r"(<!-- cost_model.py -->\n)(.*?)(<!-- end -->\n)", re.S)
+def show(name, text, readme, write):
+    """Prints the table of a script and writes it into README, or compares it: the exit status."""
+    marked = re.compile(r"(<!-- %s.py -->\n)(.*?)(<!-- end -->\n)" % name, re.S)
+    print(text, end="")
+    with open(readme, encoding="utf-8") as f:
+        before = f.read()
+    after = marked.sub(lambda m: m[1] + text + m[3], before)
+    if write:
+        with open(readme, "w", encoding="utf-8") as f:
+            f.write(after)
+    elif after != before or not marked.search(before):
+        print(f"{name}: {readme} has another table; {name}.py --accept", file=sys.stderr)
+        return 1
+    return 0
 
 
 def main(arguments):
     write = arguments[0] == "--accept"
     sass, loops, events, readme = arguments[write:]
     text = table(numbers(sass), numbers(loops), counted(events))
-    print(text, end="")
-    with open(readme, encoding="utf-8") as f:
-        before = f.read()
-    after = MARKED.sub(lambda m: m[1] + text + m[3], before)
-    if write:
-        with open(readme, "w", encoding="utf-8") as f:
-            f.write(after)
-    elif after != before or not MARKED.search(before):
-        print(f"cost_model: {readme} has another table; cost_model.py --accept", file=sys.stderr)
-        return 1
-    return 0
+    return show("cost_model", text, readme, write)
 
 
 if __name__ == "__main__":

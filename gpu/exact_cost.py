@@ -6,7 +6,6 @@ slots, tensor cores and memory, with the assumptions of cost_model.py.
 
 Prints the table that README has between two comments; --accept writes it there; without it, another
 table in README is a failure. No number of it was measured on a GPU."""
-import re
 import sys
 
 import cost_model
@@ -104,24 +103,10 @@ def table(sass):
     return "\n".join(lines) + "\n"
 
 
-MARKED = re.compile(r"(<!-- exact_cost.py -->\n)(.*?)(<!-- end -->\n)", re.S)
-
-
 def main(arguments):
     write = arguments[0] == "--accept"
     sass, readme = arguments[write:]
-    text = table(cost_model.numbers(sass))
-    print(text, end="")
-    with open(readme, encoding="utf-8") as f:
-        before = f.read()
-    after = MARKED.sub(lambda m: m[1] + text + m[3], before)
-    if write:
-        with open(readme, "w", encoding="utf-8") as f:
-            f.write(after)
-    elif after != before or not MARKED.search(before):
-        print(f"exact_cost: {readme} has another table; exact_cost.py --accept", file=sys.stderr)
-        return 1
-    return 0
+    return cost_model.show("exact_cost", table(cost_model.numbers(sass)), readme, write)
 
 
 if __name__ == "__main__":
