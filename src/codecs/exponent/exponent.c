@@ -231,7 +231,7 @@ static bool decode_some(void *opaque, unsigned first, unsigned n)
 	return ok;
 }
 
-/* Two where others help: a thread that is woken comes too late for the second of two large pieces. */
+/* Two where others help: a woken thread comes too late for the second of two large pieces. */
 static unsigned streams_at_once(const struct kvi_coder *c)
 {
 	if (c->kernels->exp_decode4 && !kvi_pool_idle(c->pool))
