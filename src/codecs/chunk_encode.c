@@ -1,47 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* chunk_encode.c - chooses codec and parameters of a chunk */
-#include "coder.h"
+#include "chunk_attempt.h"
 
-#include "codecs/planes.h"
 #include "util/hash.h"
 
-enum {
-	PARAMS_FRAME = 64, /* bytes around the content of a PARAMS frame */
-	PARAMS_LEVEL = 1,  /* of Zstandard, as kvi_pack has it */
-	ROWS_TO_FIT = 4,   /* fewer never pay for parameters */
-	LINEAR_LEVEL = 2,
-	LEVEL_MAX = 8,
-	CHECK = 8 /* bytes in front of the mask of the model codec */
-};
-
-/* One way to write a chunk. */
-struct attempt {
-	unsigned codec;
-	struct kvi_payload out;
-	size_t section_bytes;
-	uint64_t raw_check;        /* of several streams */
-	bool refers;               /* to the chunk's reference */
-	struct kvi_params *params; /* new ones, or NULL */
-	struct kvi_out content;    /* of the new PARAMS */
-	size_t params_bytes;       /* what they cost in the file */
-};
-
-static size_t payload_bytes(const struct attempt *a)
-{
-	return (size_t)(a->out.end - a->out.begin);
-}
-
-static size_t cost(const struct attempt *a)
-{
-	return payload_bytes(a) + a->params_bytes;
-}
-
-static void drop(struct attempt *a)
-{
-	kvi_params_free(a->params);
-	kvi_out_free(&a->content);
-	a->params = NULL;
-}
+enum { LINEAR_LEVEL = 2, LEVEL_MAX = 8 };
 
 /* The level's codec for a dtype (spec 7). */
 static unsigned level_codec(int level, unsigned dtype)
@@ -49,119 +12,6 @@ static unsigned level_codec(int level, unsigned dtype)
 	if (!kvi_float_format(dtype))
 		return KVI_CODEC_BYTES;
 	return level == 0 ? KVI_CODEC_EXPONENT : KVI_CODEC_GRID;
-}
-
-/* Bytes in front of the mask. */
-static size_t head_bytes(unsigned codec)
-{
-	return codec == KVI_CODEC_STATE           ? KVI_STATE_HEAD
-	       : kvi_codec_uses_prediction(codec) ? CHECK
-	                                          : 0;
-}
-
-static void put_state_head(const struct kvi_coder_job *job, const struct attempt *a, uint8_t *to)
-{
-	kvi_store64(to, job->before ? job->chunk->before_sequence : 0);
-	kvi_store64(to + 8, job->before ? job->chunk->before_offset : 0);
-	to[16] = (uint8_t)(a->out.group - 1);
-}
-
-/* The section in front of the streams. */
-static void put_section(const struct kvi_coder_job *job, struct attempt *a)
-{
-	const size_t head = head_bytes(a->codec);
-	uint8_t *at;
-	a->section_bytes = job->section_bytes + head;
-	a->out.begin -= a->section_bytes + (-a->section_bytes & (KVI_STREAM_ALIGN - 1));
-	at = a->out.begin;
-	if (a->codec == KVI_CODEC_STATE)
-		put_state_head(job, a, at);
-	else if (head)
-		kvi_store64(at, kvi_expected_check(job->chunk->linear));
-	at += head;
-	memcpy(at, job->section, job->section_bytes);
-	kvi_put_padding(at + job->section_bytes, a->section_bytes);
-}
-
-/* Section, streams and planes, in scratch memory `where`. */
-static kvarc_ret write_payload(struct kvi_coder *c, struct kvi_coder_job *job, struct attempt *a,
-                               enum kvi_scratch where)
-{
-	const struct kvi_codec *row = kvi_codec_get(a->codec);
-	size_t n = kvi_mask_elements(&job->mask);
-	size_t head = job->section_bytes + head_bytes(a->codec) + KVI_STREAMS_EXTRA +
-	              KVI_STREAM_ALIGN;
-	size_t words = row->words_each * n * 2;
-	unsigned bits = row->plane_bits ? row->plane_bits(job->chunk->dtype) : 0;
-	uint64_t check[KVI_STREAMS_MAX];
-	head += -(head + words) & (KVI_STREAM_ALIGN - 1);
-	size_t side = row->side_bytes ? row->side_bytes(&job->mask) : 0;
-	uint8_t *base = kvi_scratch(c, where, head + words + side + kvi_planes_capacity(n, bits));
-	if (!base)
-		return kvi_alloc_error(c->alloc);
-	a->out.words = base + head + words;
-	kvarc_ret ret = row->encode(c, job, &a->out);
-	if (ret)
-		return ret;
-	if (a->out.streams.n > 1) {
-		a->raw_check = kvi_streams_check(&a->out.streams, &job->mask, job->raw, check);
-		kvi_streams_set_checks(&a->out.streams, a->out.begin, check);
-	}
-	put_section(job, a);
-	return KVARC_OK;
-}
-
-/* Fits parameters and computes the bytes that they take once they are packed. */
-static kvarc_ret make_params(struct kvi_coder *c, const struct kvi_coder_job *job,
-                             struct attempt *a)
-{
-	kvarc_ret ret = kvi_codec_get(a->codec)->fit(c, job, &a->params);
-	if (!ret)
-		ret = kvi_params_write(a->params, c->alloc, &a->content);
-	if (ret)
-		return ret;
-	size_t n = a->content.n;
-	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, n);
-	/* Without memory no other choice is made: the same input gives the
-	 * same bytes, or none. */
-	if (!buffer)
-		return kvi_alloc_error(c->alloc);
-	size_t packed = kvi_zstd_write(c, a->content.p, n, buffer, n, PARAMS_LEVEL);
-	a->params_bytes = (packed ? packed : n) + PARAMS_FRAME;
-	return KVARC_OK;
-}
-
-/*
- * The best of the parameters in force and new ones. Leaves best->out empty
- * when neither can be used.
- */
-static kvarc_ret try_codec(struct kvi_coder *c, struct kvi_coder_job *job, unsigned codec,
-                           const struct kvi_params *current, struct attempt *best)
-{
-	size_t n = kvi_mask_elements(&job->mask);
-	struct attempt fresh = { .codec = codec };
-	kvarc_ret ret;
-	*best = fresh;
-	if (kvi_params_serve(current, job->chunk, codec)) {
-		job->params = current;
-		ret = write_payload(c, job, best, KVI_SCRATCH_OUT);
-		if (ret || !kvi_params_drifted(current, payload_bytes(best), n))
-			return ret;
-	}
-	if (job->mask.rows < ROWS_TO_FIT)
-		return KVARC_OK;
-	ret = make_params(c, job, &fresh);
-	job->params = fresh.params;
-	if (!ret)
-		ret = write_payload(c, job, &fresh,
-		                    best->out.begin ? KVI_SCRATCH_OUT2 : KVI_SCRATCH_OUT);
-	if (!ret && (!best->out.begin || cost(&fresh) < cost(best))) {
-		fresh.params->expected = kvi_params_rate(payload_bytes(&fresh), n);
-		*best = fresh;
-		return KVARC_OK;
-	}
-	drop(&fresh);
-	return ret;
 }
 
 static void set_payload(struct kvi_encoded *out, unsigned codec, const uint8_t *payload,
@@ -185,9 +35,10 @@ static kvarc_ret store_raw(struct kvi_coder *c, const uint8_t *raw, size_t n,
 	return KVARC_OK;
 }
 
-static void finish(struct attempt *a, struct kvi_encoded *out)
+static void finish(struct kvi_attempt *a, struct kvi_encoded *out)
 {
-	set_payload(out, a->codec, a->out.begin, payload_bytes(a));
+	set_payload(out, a->codec, a->out.begin, kvi_attempt_bytes(a));
+	out->free_around = true;
 	out->cut.stream_size = (uint8_t)a->out.streams.size;
 	out->cut.section_bytes = (uint32_t)a->section_bytes;
 	out->raw_check = a->raw_check;
@@ -201,11 +52,19 @@ static void finish(struct attempt *a, struct kvi_encoded *out)
 }
 
 /* Coded, as Zstandard or raw: the smallest of them. */
-static kvarc_ret choose(struct kvi_coder *c, struct kvi_coder_job *job, struct attempt *best,
+static kvarc_ret choose(struct kvi_coder *c, struct kvi_coder_job *job, struct kvi_attempt *best,
                         struct kvi_encoded *out)
 {
 	size_t n = kvi_chunk_bytes(job->chunk);
-	size_t bytes = best->out.begin ? cost(best) : n;
+	size_t bytes = best->out.begin ? kvi_attempt_cost(best) : n;
+	if (bytes > kvi_zstd_never_wins(job->chunk)) {
+		kvarc_ret ret = kvi_attempt_price(c, best);
+		if (ret) {
+			kvi_attempt_drop(best);
+			return ret;
+		}
+		bytes = best->out.begin ? kvi_attempt_cost(best) : n;
+	}
 	bytes = bytes < n ? bytes : n;
 	if (kvi_zstd_may_win(c, job->chunk, job->raw, bytes)) {
 		uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_OUT3, n);
@@ -213,16 +72,16 @@ static kvarc_ret choose(struct kvi_coder *c, struct kvi_coder_job *job, struct a
 		                                     KVI_ZSTD_LEVEL)
 		                    : 0;
 		if (got) {
-			drop(best);
+			kvi_attempt_drop(best);
 			set_payload(out, KVI_CODEC_ZSTD, buffer, got);
 			return KVARC_OK;
 		}
 	}
-	if (best->out.begin && cost(best) < n) {
+	if (best->out.begin && kvi_attempt_cost(best) < n) {
 		finish(best, out);
 		return KVARC_OK;
 	}
-	drop(best);
+	kvi_attempt_drop(best);
 	return store_raw(c, job->raw, n, out);
 }
 
@@ -259,15 +118,15 @@ static bool may_expect(const struct kvi_coder_job *job)
 
 /* With the chunk's linear model; a->out stays empty where that is not possible. */
 static kvarc_ret try_linear(struct kvi_coder *c, struct kvi_coder_job *job, int level,
-                            struct attempt *a)
+                            struct kvi_attempt *a)
 {
-	*a = (struct attempt){ .codec = KVI_CODEC_LINEAR };
+	*a = (struct kvi_attempt){ .codec = KVI_CODEC_LINEAR };
 	if (level < LINEAR_LEVEL || !job->chunk->linear || !kvi_mask_elements(&job->mask) ||
 	    job->mask.row_bits || !kvi_linear_shape(job->chunk) ||
 	    !kvi_linear_sources(job->chunk) || !may_expect(job))
 		return KVARC_OK;
 	a->codec = kvi_linear_codec(job->chunk);
-	return write_payload(c, job, a, KVI_SCRATCH_LINEAR_OUT);
+	return kvi_attempt_write(c, job, a, KVI_SCRATCH_LINEAR_OUT);
 }
 
 static struct kvi_coder_job job_of(const struct kvi_chunk *chunk, const uint8_t *raw)
@@ -295,7 +154,7 @@ static kvarc_ret plain_may_win(struct kvi_coder *c, const struct kvi_chunk *chun
 	size_t step = chunk->n_tokens / SAMPLE;
 	int32_t positions[SAMPLE];
 	struct kvi_chunk some = *chunk;
-	struct attempt a = { .codec = KVI_CODEC_RAW };
+	struct kvi_attempt a = { .codec = KVI_CODEC_RAW };
 	*may = linear->bytes > n - n / 16 || !linear->fits;
 	if (!*may || step < 2 || linear->bytes > n - n / 16)
 		return KVARC_OK;
@@ -312,38 +171,42 @@ static kvarc_ret plain_may_win(struct kvi_coder *c, const struct kvi_chunk *chun
 	struct kvi_coder_job job = job_of(&some, rows);
 	kvarc_ret ret = mask_chunk(c, &job);
 	if (!ret && kvi_mask_elements(&job.mask))
-		ret = try_codec(c, &job, level_codec(1, chunk->dtype), current, &a);
+		ret = kvi_attempt_codec(c, &job, level_codec(1, chunk->dtype), current, &a);
+	if (!ret)
+		ret = kvi_attempt_price(c, &a);
 	if (!ret && a.out.begin)
-		*may = (payload_bytes(&a) - KVI_STREAM_ENTRY) * step + a.params_bytes <
+		*may = (kvi_attempt_bytes(&a) - KVI_STREAM_ENTRY) * step + a.params_bytes <
 		       linear->bytes;
-	drop(&a);
+	kvi_attempt_drop(&a);
 	return ret;
 }
 
 /* Takes an attempt without parameters in place of the best one, where it is smaller. A reference
  * has to save 1/40: a chunk without one is nearer to the next checkpoint. */
-static void replace(struct attempt *best, const struct attempt *a)
+static void replace(struct kvi_attempt *best, const struct kvi_attempt *a)
 {
-	size_t more = a->refers ? cost(a) / 40 : 0;
-	if (best->out.begin && cost(best) <= cost(a) + more)
+	size_t more = a->refers ? kvi_attempt_cost(a) / 40 : 0;
+	if (best->out.begin && kvi_attempt_cost(best) <= kvi_attempt_cost(a) + more)
 		return;
-	drop(best);
+	kvi_attempt_drop(best);
 	*best = *a;
 }
 
 /* Codec state, with and without the reference. */
-static kvarc_ret try_state(struct kvi_coder *c, struct kvi_coder_job *job, struct attempt *best)
+static kvarc_ret try_state(struct kvi_coder *c, struct kvi_coder_job *job, struct kvi_attempt *best)
 {
-	struct attempt plain = { .codec = KVI_CODEC_STATE };
-	struct attempt refers = { .codec = KVI_CODEC_STATE, .refers = true };
-	kvarc_ret ret = write_payload(c, job, &plain, KVI_SCRATCH_LINEAR_OUT);
+	struct kvi_attempt plain = { .codec = KVI_CODEC_STATE };
+	struct kvi_attempt refers = { .codec = KVI_CODEC_STATE, .refers = true };
+	kvarc_ret ret = kvi_attempt_price(c, best);
+	if (!ret)
+		ret = kvi_attempt_write(c, job, &plain, KVI_SCRATCH_LINEAR_OUT);
 	if (ret)
 		return ret;
 	replace(best, &plain);
 	if (!job->chunk->before)
 		return KVARC_OK;
 	job->before = job->chunk->before;
-	ret = write_payload(c, job, &refers, KVI_SCRATCH_STATE_OUT);
+	ret = kvi_attempt_write(c, job, &refers, KVI_SCRATCH_STATE_OUT);
 	job->before = NULL;
 	if (!ret)
 		replace(best, &refers);
@@ -357,22 +220,26 @@ static bool is_state(const struct kvi_chunk *chunk, int level)
 	       (chunk->kind == KVARC_CONV_STATE || chunk->kind == KVARC_RECURRENT_STATE);
 }
 
-/* At level 0 or 1; *bytes: with parameters. */
+/* At level 0 or 1; *bytes: with parameters; NULL: not asked. */
 static kvarc_ret encode_plain(struct kvi_coder *c, struct kvi_coder_job *job, int level,
                               const struct kvi_params *current, struct kvi_encoded *out,
                               size_t *bytes)
 {
-	struct attempt best = { .codec = KVI_CODEC_RAW };
+	struct kvi_attempt best = { .codec = KVI_CODEC_RAW };
 	kvarc_ret ret = KVARC_OK;
 	if (kvi_mask_elements(&job->mask))
-		ret = try_codec(c, job, level_codec(level, job->chunk->dtype), current, &best);
+		ret = kvi_attempt_codec(c, job, level_codec(level, job->chunk->dtype), current,
+		                        &best);
 	if (!ret && kvi_mask_elements(&job->mask) && is_state(job->chunk, level))
 		ret = try_state(c, job, &best);
+	if (!ret && bytes)
+		ret = kvi_attempt_price(c, &best);
 	if (!ret)
 		ret = choose(c, job, &best, out);
 	else
-		drop(&best);
-	*bytes = out->payload_bytes + (out->params ? best.params_bytes : 0);
+		kvi_attempt_drop(&best);
+	if (bytes)
+		*bytes = out->payload_bytes + (out->params ? best.params_bytes : 0);
 	return ret;
 }
 
@@ -397,7 +264,7 @@ static kvarc_ret encode_beside(struct kvi_coder *c, struct kvi_coder_job *job, i
 		ret = mask_chunk(c, job); /* its memory was lent */
 	if (ret || !may)
 		return ret;
-	ret = encode_plain(c, job, level, current, out, &bytes);
+	ret = encode_plain(c, job, level, current, out, linear ? &bytes : NULL);
 	if (ret || !linear || bytes <= linear->bytes)
 		return ret;
 	drop_params(c, out);
@@ -423,14 +290,14 @@ static kvarc_ret encode_chunk(struct kvi_coder *c, const struct kvi_chunk *chunk
                               struct kvi_encoded *out, bool *observed)
 {
 	struct kvi_coder_job job = job_of(chunk, raw);
-	struct attempt linear;
+	struct kvi_attempt linear;
 	kvarc_ret ret = mask_chunk(c, &job);
 	if (!ret)
 		ret = try_linear(c, &job, level, &linear);
 	if (ret)
 		return ret;
 	*observed = linear.out.begin;
-	const struct kvi_linear_payload made = { *observed ? payload_bytes(&linear) : 0,
+	const struct kvi_linear_payload made = { *observed ? kvi_attempt_bytes(&linear) : 0,
 		                                 linear.out.expected };
 	ret = encode_beside(c, &job, level, current, *observed ? &made : NULL, out);
 	if (!ret && !out->payload)

@@ -16,11 +16,19 @@ unsigned kvi_sample_entropy(const struct kvi_coder *c, const uint8_t *p, size_t 
 		taken += to - from;
 	}
 	uint64_t bits = 0;
-	for (unsigned v = 0; v < 256; v++)
-		if (counts[v])
-			bits += (uint64_t)counts[v] *
-			        c->tables->cost[counts[v] * (size_t)2048 / taken];
+	for (unsigned v = 0; v < 256; v++) {
+		/* Of a whole sample: without a division. */
+		const size_t freq = taken == SAMPLE ? counts[v]
+		                                    : counts[v] * (size_t)SAMPLE / taken;
+		bits += (uint64_t)counts[v] * c->tables->cost[freq];
+	}
 	return (unsigned)(bits / taken);
+}
+
+size_t kvi_zstd_never_wins(const struct kvi_chunk *chunk)
+{
+	const size_t n = kvi_chunk_bytes(chunk);
+	return kvi_float_format(chunk->dtype) ? n - n / 16 : 0;
 }
 
 /* Tried where the other codecs win little, and on bytes when a sample of them packs well. */
@@ -29,10 +37,10 @@ bool kvi_zstd_may_win(struct kvi_coder *c, const struct kvi_chunk *chunk, const 
 {
 	enum { STRETCH = 16384 };
 	const size_t n = kvi_chunk_bytes(chunk);
-	if (bytes > n - n / 16)
+	if (bytes <= kvi_zstd_never_wins(chunk))
+		return false;
+	if (bytes > n - n / 16 || n < 2 * STRETCH)
 		return true;
-	if (kvi_float_format(chunk->dtype) || n < 2 * STRETCH)
-		return !kvi_float_format(chunk->dtype);
 	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, STRETCH);
 	size_t got = buffer ? kvi_zstd_write(c, raw, STRETCH, buffer, STRETCH, 1) : 0;
 	return got && (uint64_t)got * n < (uint64_t)bytes * STRETCH;

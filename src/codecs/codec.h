@@ -108,6 +108,9 @@ void kvi_coder_share(struct kvi_coder *c, struct kvi_pool *pool);
 /* Frees the coder; NULL-safe. */
 void kvi_coder_close(struct kvi_coder *c);
 
+/* Bytes around a payload with free_around, where a frame can be made. */
+enum { KVI_ENCODED_FRONT = 80, KVI_ENCODED_BEHIND = 32 };
+
 /* An encoded chunk. */
 struct kvi_encoded {
 	uint8_t codec;
@@ -116,6 +119,7 @@ struct kvi_encoded {
 	bool uses_params;
 	bool refers;            /* to chunk->before */
 	const uint8_t *payload; /* in the coder, until its next call */
+	bool free_around;       /* bytes in front of it and behind it are the caller's */
 	size_t payload_bytes;
 	/* New parameters, to be written before the chunk; NULL: `current` serves. The caller owns
 	 * both then (kvi_params_free, kvi_free with the coder's allocator). */

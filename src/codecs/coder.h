@@ -118,6 +118,8 @@ unsigned kvi_sample_entropy(const struct kvi_coder *c, const uint8_t *p, size_t 
  * of a chunk, which is what other codecs make of them. */
 bool kvi_zstd_may_win(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,
                       size_t bytes);
+/* The most bytes of other codecs for which it says no, whatever the elements are. */
+size_t kvi_zstd_never_wins(const struct kvi_chunk *chunk);
 
 /* Whether a chunk keeps the limits of spec 4.2 and 7. */
 bool kvi_chunk_valid(const struct kvi_chunk *chunk);

@@ -29,6 +29,21 @@ static uint16_t *lengths(const struct kvi_tables_fit *f)
 	return (uint16_t *)(void *)(sums(f) + f->n_tables * f->stride);
 }
 
+/* Takes one after the other from the most frequent of n > 1 symbols, `most`, until another one is
+ * more frequent, which it returns, or the sum is 2048. */
+static uint32_t reduce(uint16_t *freq, unsigned n, uint32_t most, uint32_t *sum)
+{
+	uint32_t second = most ? 0 : 1;
+	for (uint32_t s = 0; s < n; s++)
+		if (s != most && freq[s] > freq[second])
+			second = s;
+	const uint32_t lead = (uint32_t)freq[most] - freq[second], more = *sum - KVI_PROB_TOTAL;
+	const uint32_t less = more < lead ? more : lead ? lead : 1;
+	freq[most] = (uint16_t)(freq[most] - less);
+	*sum -= less;
+	return lead ? most : second;
+}
+
 /* Frequencies of a total of 2048 from counts; the escape gets what is due to
  * something that was not seen. */
 static void quantise(const struct kvi_tables_fit *f, const uint32_t *counts, uint16_t *freq)
@@ -40,7 +55,9 @@ static void quantise(const struct kvi_tables_fit *f, const uint32_t *counts, uin
 	uint32_t sum = 1, most = 0;
 	freq[n] = 1;
 	for (unsigned s = 0; s < n; s++) {
-		uint64_t v = total ? ((uint64_t)counts[s] * KVI_PROB_TOTAL + total / 2) / total : 0;
+		uint64_t v = 0; /* of most symbols: without a division */
+		if (counts[s])
+			v = ((uint64_t)counts[s] * KVI_PROB_TOTAL + total / 2) / total;
 		if (v == 0 && (counts[s] || f->all_symbols))
 			v = 1;
 		freq[s] = (uint16_t)v;
@@ -48,14 +65,9 @@ static void quantise(const struct kvi_tables_fit *f, const uint32_t *counts, uin
 		if (freq[s] > freq[most])
 			most = s;
 	}
+	while (sum > KVI_PROB_TOTAL)
+		most = reduce(freq, n, most, &sum);
 	/* A table without any count: all to one symbol. */
-	while (sum > KVI_PROB_TOTAL) {
-		freq[most]--;
-		sum--;
-		for (unsigned s = 0; s < n; s++)
-			if (freq[s] > freq[most])
-				most = s;
-	}
 	freq[most] = (uint16_t)(freq[most] + KVI_PROB_TOTAL - sum);
 	if (freq[most] >= KVI_PROB_TOTAL)
 		freq[most] = KVI_PROB_TOTAL - 1;

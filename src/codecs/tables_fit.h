@@ -10,7 +10,7 @@ struct kvi_tables_fit {
 	const struct kvi_kernels *kernels;
 	const uint16_t *cost; /* of kvi_coder_tables */
 	size_t channels;
-	unsigned symbols; /* without the escape, which is symbol `symbols` */
+	unsigned symbols; /* at least 2, without the escape, which is symbol `symbols` */
 	unsigned stride;  /* of counts: symbols, up to a multiple of 32;
 	                       * what is between does not matter */
 	unsigned n_tables;

@@ -2,7 +2,8 @@
 /*
  * fits_body.h - the loops over elements of fits of parameters, in vectors of FIT_BYTES
  *
- * Included once a file, after FIT(name), which gives a function its name, and FIT_BYTES, 16 or 32.
+ * Included once a file, after FIT(name), which gives a function its name, and FIT_BYTES, 16 or 32;
+ * after FIT_PRICE where the file has a `price` of its own.
  * Channels side by side, in the compiler's own vectors: integers, or floats of one rounding an
  * operation, so that all widths give the same numbers.
  */
@@ -114,6 +115,7 @@ void FIT(tables_add)(const uint16_t *counts, size_t channels, size_t stride, con
 	}
 }
 
+#if !defined(FIT_PRICE)
 /* Sum of lanes, none of which carries: it is less than 2^16. */
 static inline uint32_t across(fit_words v)
 {
@@ -141,6 +143,7 @@ static inline uint32_t price(const uint16_t *counts, const uint16_t *lengths, si
 	}
 	return across(low) + (across(high) << 8);
 }
+#endif
 
 void FIT(tables_choose)(const uint16_t *counts, size_t channels, size_t stride,
                         const uint16_t *lengths, unsigned n_tables, uint8_t *table, uint32_t *cost)

@@ -179,11 +179,20 @@ void kvi_writer_get_elements(struct kvi_encode_job *j)
 		                  (unsigned)j->group->tensor);
 }
 
-/* The coder's buffer lives until its next job only. */
+/* The coder's buffer lives until its next call only. */
 static void keep_payload(struct kvi_encode_job *j)
 {
-	memcpy(j->frame + KVI_CHUNK_PAYLOAD_AT, j->coded.payload, j->coded.payload_bytes);
-	j->coded.payload = j->frame + KVI_CHUNK_PAYLOAD_AT;
+	memcpy(j->memory + KVI_CHUNK_PAYLOAD_AT, j->coded.payload, j->coded.payload_bytes);
+	j->coded.payload = j->memory + KVI_CHUNK_PAYLOAD_AT;
+}
+
+/* Makes the frame where the payload is, when that is written before another job begins. */
+static void frame_payload(struct kvi_encode_job *j)
+{
+	if (j->w->n_jobs == 1 && j->coded.free_around && !j->again)
+		j->frame = (uint8_t *)(uintptr_t)j->coded.payload - KVI_CHUNK_PAYLOAD_AT;
+	else
+		keep_payload(j);
 }
 
 /* Level 1 in place of a payload that was encoded elsewhere, where that is smaller. */
@@ -254,7 +263,7 @@ static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 	}
 	if (w->repeats)
 		j->raw_hash = kvi_h128(j->raw, j->raw_bytes);
-	keep_payload(j);
+	frame_payload(j);
 	struct kvi_features *made = chunk.features;
 	chunk.features = NULL;
 	if (j->again)

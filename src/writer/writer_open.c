@@ -155,7 +155,7 @@ static void free_workers(kvarc_writer *w)
 	for (unsigned i = 0; w->jobs && i < w->n_jobs; i++) {
 		kvi_free(&w->alloc, w->jobs[i].raw);
 		kvi_free(&w->alloc, w->jobs[i].again);
-		kvi_free(&w->alloc, w->jobs[i].frame);
+		kvi_free(&w->alloc, w->jobs[i].memory);
 		kvi_free(&w->alloc, w->jobs[i].expected);
 		kvi_free(&w->alloc, w->jobs[i].predicted);
 	}

@@ -285,6 +285,7 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 	j->fetch_opaque = opaque;
 	j->before = before;
 	j->coded = (struct kvi_encoded){ 0 };
+	j->frame = j->memory;
 	group->busy = true;
 	j->ret = w->coder ? kvi_writer_take_coded(j) : KVARC_OK;
 	if (j->fetched && !j->ret && (!j->given || j->beside || kvi_writer_asks_features(j)))
@@ -363,14 +364,14 @@ static kvarc_ret start_jobs(kvarc_writer *w)
 		struct kvi_encode_job *j = &w->jobs[i];
 		j->w = w;
 		j->raw = kvi_malloc(&w->alloc, w->chunk_max);
-		j->frame = kvi_malloc(&w->alloc, capacity);
+		j->memory = kvi_malloc(&w->alloc, capacity);
 		if (w->options.flags & KVARC_WRITE_VERIFY)
 			j->again = kvi_malloc(&w->alloc, w->chunk_max);
 		if (w->options.level >= KVI_LEVEL_MODEL)
 			j->expected = kvi_array(&w->alloc, w->chunk_max, sizeof *j->expected);
 		if (w->options.level >= KVI_LEVEL_PREDICTED)
 			j->predicted = kvi_malloc(&w->alloc, w->chunk_max);
-		if (!j->raw || !j->frame ||
+		if (!j->raw || !j->memory ||
 		    (!j->predicted && w->options.level >= KVI_LEVEL_PREDICTED) ||
 		    (!j->again && w->options.flags & KVARC_WRITE_VERIFY) ||
 		    (!j->expected && w->options.level >= KVI_LEVEL_MODEL))

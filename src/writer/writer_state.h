@@ -100,8 +100,11 @@ struct kvi_open_segment {
 	uint64_t sequence;
 };
 
-/* Offset of the payload in a job's frame buffer. */
+/* Offset of the payload in a frame of a chunk. */
 enum { KVI_CHUNK_PAYLOAD_AT = KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES };
+_Static_assert((int)KVI_ENCODED_FRONT >= (int)KVI_CHUNK_PAYLOAD_AT &&
+                       (int)KVI_ENCODED_BEHIND >= KVI_FRAME_CHECK_BYTES + KVI_FRAME_ALIGN,
+               "a frame fits around a payload");
 
 /* One chunk on its way through a worker. */
 struct kvi_encode_job {
@@ -121,6 +124,8 @@ struct kvi_encode_job {
 	uint32_t raw_bytes;
 	struct kvi_h128 raw_hash;
 	struct kvi_encoded coded; /* payload: in frame */
+	uint8_t *frame;           /* head, chunk header, payload, padding, check: in `memory`, or
+	                           * around the payload in the coder */
 	/* memory */
 	uint8_t *raw, *again;             /* again: with KVARC_WRITE_VERIFY */
 	int16_t *expected;                /* by the model, if there is one */
@@ -131,7 +136,7 @@ struct kvi_encode_job {
 	struct kvi_linear_payload linear; /* with beside */
 	bool exact;                       /* the elements are what the model predicts */
 	bool observed;                    /* the prediction session has the elements */
-	uint8_t *frame;                   /* head, chunk header, payload, padding, check */
+	uint8_t *memory;                  /* of a frame */
 };
 
 /* A PARAMS frame that is kept to be written again. */

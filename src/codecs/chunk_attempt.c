@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* chunk_attempt.c - payload and parameters of a chunk, by one of the codecs */
+#include "chunk_attempt.h"
+
+#include "codecs/planes.h"
+
+enum {
+	PARAMS_FRAME = 64, /* bytes around the content of a PARAMS frame */
+	PARAMS_LEVEL = 1,  /* of Zstandard, as kvi_pack has it */
+	ROWS_TO_FIT = 4,   /* fewer never pay for parameters */
+	CHECK = 8          /* bytes in front of the mask of the model codec */
+};
+
+void kvi_attempt_drop(struct kvi_attempt *a)
+{
+	kvi_params_free(a->params);
+	kvi_out_free(&a->content);
+	a->params = NULL;
+}
+
+/* Bytes in front of the mask. */
+static size_t head_bytes(unsigned codec)
+{
+	return codec == KVI_CODEC_STATE           ? KVI_STATE_HEAD
+	       : kvi_codec_uses_prediction(codec) ? CHECK
+	                                          : 0;
+}
+
+static void put_state_head(const struct kvi_coder_job *job, const struct kvi_attempt *a,
+                           uint8_t *to)
+{
+	kvi_store64(to, job->before ? job->chunk->before_sequence : 0);
+	kvi_store64(to + 8, job->before ? job->chunk->before_offset : 0);
+	to[16] = (uint8_t)(a->out.group - 1);
+}
+
+/* The section in front of the streams. */
+static void put_section(const struct kvi_coder_job *job, struct kvi_attempt *a)
+{
+	const size_t head = head_bytes(a->codec);
+	uint8_t *at;
+	a->section_bytes = job->section_bytes + head;
+	a->out.begin -= a->section_bytes + (-a->section_bytes & (KVI_STREAM_ALIGN - 1));
+	at = a->out.begin;
+	if (a->codec == KVI_CODEC_STATE)
+		put_state_head(job, a, at);
+	else if (head)
+		kvi_store64(at, kvi_expected_check(job->chunk->linear));
+	at += head;
+	memcpy(at, job->section, job->section_bytes);
+	kvi_put_padding(at + job->section_bytes, a->section_bytes);
+}
+
+kvarc_ret kvi_attempt_write(struct kvi_coder *c, struct kvi_coder_job *job, struct kvi_attempt *a,
+                            enum kvi_scratch where)
+{
+	const struct kvi_codec *row = kvi_codec_get(a->codec);
+	size_t n = kvi_mask_elements(&job->mask);
+	size_t head = KVI_ENCODED_FRONT + job->section_bytes + head_bytes(a->codec) +
+	              KVI_STREAMS_EXTRA + KVI_STREAM_ALIGN;
+	size_t words = row->words_each * n * 2;
+	unsigned bits = row->plane_bits ? row->plane_bits(job->chunk->dtype) : 0;
+	uint64_t check[KVI_STREAMS_MAX];
+	head += -(head + words) & (KVI_STREAM_ALIGN - 1);
+	size_t side = row->side_bytes ? row->side_bytes(&job->mask) : 0;
+	size_t tail = side + kvi_planes_capacity(n, bits) + KVI_ENCODED_BEHIND;
+	uint8_t *base = kvi_scratch(c, where, head + words + tail);
+	if (!base)
+		return kvi_alloc_error(c->alloc);
+	a->out.words = base + head + words;
+	kvarc_ret ret = row->encode(c, job, &a->out);
+	if (ret)
+		return ret;
+	if (a->out.streams.n > 1) {
+		a->raw_check = kvi_streams_check(&a->out.streams, &job->mask, job->raw, check);
+		kvi_streams_set_checks(&a->out.streams, a->out.begin, check);
+	}
+	put_section(job, a);
+	return KVARC_OK;
+}
+
+static kvarc_ret make_params(struct kvi_coder *c, const struct kvi_coder_job *job,
+                             struct kvi_attempt *a)
+{
+	kvarc_ret ret = kvi_codec_get(a->codec)->fit(c, job, &a->params);
+	if (!ret)
+		ret = kvi_params_write(a->params, c->alloc, &a->content);
+	a->params_bytes = a->content.n + PARAMS_FRAME;
+	return ret;
+}
+
+kvarc_ret kvi_attempt_price(struct kvi_coder *c, struct kvi_attempt *a)
+{
+	if (!a->params || a->priced)
+		return KVARC_OK;
+	size_t n = a->content.n;
+	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, n);
+	/* Without memory no other choice is made: the same input gives the
+	 * same bytes, or none. */
+	if (!buffer)
+		return kvi_alloc_error(c->alloc);
+	size_t packed = kvi_zstd_write(c, a->content.p, n, buffer, n, PARAMS_LEVEL);
+	a->params_bytes = (packed ? packed : n) + PARAMS_FRAME;
+	a->priced = true;
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_attempt_codec(struct kvi_coder *c, struct kvi_coder_job *job, unsigned codec,
+                            const struct kvi_params *current, struct kvi_attempt *best)
+{
+	size_t n = kvi_mask_elements(&job->mask);
+	struct kvi_attempt fresh = { .codec = codec };
+	kvarc_ret ret;
+	*best = fresh;
+	if (kvi_params_serve(current, job->chunk, codec)) {
+		job->params = current;
+		ret = kvi_attempt_write(c, job, best, KVI_SCRATCH_OUT);
+		if (ret || !kvi_params_drifted(current, kvi_attempt_bytes(best), n))
+			return ret;
+	}
+	if (job->mask.rows < ROWS_TO_FIT)
+		return KVARC_OK;
+	ret = make_params(c, job, &fresh);
+	job->params = fresh.params;
+	if (!ret)
+		ret = kvi_attempt_write(c, job, &fresh,
+		                        best->out.begin ? KVI_SCRATCH_OUT2 : KVI_SCRATCH_OUT);
+	if (!ret && best->out.begin)
+		ret = kvi_attempt_price(c, &fresh);
+	if (!ret && (!best->out.begin || kvi_attempt_cost(&fresh) < kvi_attempt_cost(best))) {
+		fresh.params->expected = kvi_params_rate(kvi_attempt_bytes(&fresh), n);
+		*best = fresh;
+		return KVARC_OK;
+	}
+	kvi_attempt_drop(&fresh);
+	return ret;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* chunk_attempt.h - payload and parameters of a chunk, by one of the codecs */
+#ifndef KVI_CHUNK_ATTEMPT_H
+#define KVI_CHUNK_ATTEMPT_H
+
+#include "coder.h"
+
+/* One way to write a chunk. */
+struct kvi_attempt {
+	unsigned codec;
+	struct kvi_payload out; /* out.begin NULL: there is none */
+	size_t section_bytes;
+	uint64_t raw_check;        /* of several streams */
+	bool refers;               /* to the chunk's reference */
+	struct kvi_params *params; /* new ones, or NULL */
+	struct kvi_out content;    /* of the new PARAMS */
+	size_t params_bytes;       /* what they cost in the file */
+	bool priced;               /* else they cost that at most */
+};
+
+/* Bytes of the payload. */
+static inline size_t kvi_attempt_bytes(const struct kvi_attempt *a)
+{
+	return (size_t)(a->out.end - a->out.begin);
+}
+/* With what new parameters cost. */
+static inline size_t kvi_attempt_cost(const struct kvi_attempt *a)
+{
+	return kvi_attempt_bytes(a) + a->params_bytes;
+}
+/* Frees new parameters. */
+void kvi_attempt_drop(struct kvi_attempt *a);
+/* Section, streams and planes by a->codec and job->params, in scratch memory `where`. Returns OK,
+ * MEM, MEMLIMIT. */
+kvarc_ret kvi_attempt_write(struct kvi_coder *c, struct kvi_coder_job *job, struct kvi_attempt *a,
+                            enum kvi_scratch where);
+/* Computes the bytes that new parameters take once they are packed. Packing takes as long as an
+ * eighth of a chunk of level 0: only where that decides something. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_attempt_price(struct kvi_coder *c, struct kvi_attempt *a);
+/*
+ * The best of the parameters in force and new ones. Leaves best->out empty
+ * when neither can be used. Returns OK, MEM, MEMLIMIT.
+ */
+kvarc_ret kvi_attempt_codec(struct kvi_coder *c, struct kvi_coder_job *job, unsigned codec,
+                            const struct kvi_params *current, struct kvi_attempt *best);
+
+#endif
