@@ -194,6 +194,25 @@ static void bench_moves(const struct kvi_kernels *k)
 	free(r);
 }
 
+/* The same of many tokens at once; r: of one. */
+static void bench_tokens(const struct kvi_kernels *k, const struct kvi_rotation *r)
+{
+	enum { TOKENS = 32, MOST = 1024 };
+	static uint32_t ctx[TOKENS * MOST], turn[TOKENS * MOST / 2];
+	static uint16_t classes[2 * TOKENS * MOST / 2];
+	const size_t row = r->heads * r->head_channels;
+	const struct kvi_rotated all = { TOKENS, row, 2 * TOKENS, classes };
+	struct kvi_rotation many = *r;
+	many.turn = turn;
+	for (size_t i = 0; i < TOKENS * r->pairs; i++) {
+		turn[i] = (uint32_t)rng();
+		classes[i] = (uint16_t)rng_below(64);
+	}
+	printf("%-7s rotated contexts, 32 tokens %.2f GB/s of 2-byte elements\n", k->name,
+	       BEST(2 * TOKENS * row * 4,
+	            for (int i = 0; i < 4; i++) k->rotated_tokens(ctx, &many, &all)));
+}
+
 static void bench_rotation(const struct kvi_kernels *k)
 {
 	enum { HEADS = 8, PAIRS = 64, N = HEADS * 2 * PAIRS };
@@ -220,6 +239,8 @@ static void bench_rotation(const struct kvi_kernels *k)
 	}
 	printf("%-7s rotated contexts %.2f GB/s of 2-byte elements\n", k->name,
 	       BEST(2 * N * 100, for (int i = 0; i < 100; i++) k->rotated_contexts(ctx, &r)));
+	if (k->rotated_tokens)
+		bench_tokens(k, &r);
 }
 
 /* The sums of a panel of the linear codec over half the slots of a layer of 384. */

@@ -34,7 +34,7 @@ GROUPS = (('left out', ('libc:memcmp', 'libc:memset')),
           ('sums of predictions', ('slot_rows',)),
           ('slots, decoded', ('bf16_read',)),
           ('slots, to encode', ('bf16_known',)),
-          ('contexts', ('rotated_contexts', 'rotate_row')),
+          ('contexts', ('rotated_tokens', 'rotated_contexts', 'rotate_row')),
           ('other', ('',)))
 
 

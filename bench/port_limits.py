@@ -22,7 +22,7 @@ LOOPS = (('merged_wide2', 64, 'exp  5 tables, order 0 ', 'two', 'decode'),
          ('encode_both', 64, 'exp  5 tables, order 0 ', 'two', 'encode'),
          ('grid_decode2', 64, 'grid bf16 per element', 'two', 'decode'),
          ('grid_encode2', 64, 'grid bf16 per element', 'two', 'encode'),
-         ('rotated_contexts', 32, 'rotated contexts', '', ''))
+         ('rotated_tokens', 32, 'rotated contexts, 32 tokens', '', 'tokens'))
 
 
 def run(*command):

@@ -468,51 +468,97 @@ static void check_moves(const struct kvi_kernels *ref, const struct kvi_kernels 
 	free(r2);
 }
 
-/* Tables of any numbers serve here: both kernels use the same ones. */
+/* Numbers for rotated contexts; n: of all channels. Any scales serve: both kernels use the same. */
+struct rotation_case {
+	struct kvi_rotation r;
+	int16_t *mean, *k;
+	uint32_t *turn;
+	uint16_t *angle_class, *scales;
+	size_t n;
+};
+
+static struct rotation_case rotation_case_make(unsigned round, size_t pairs, size_t tokens)
+{
+	const size_t heads = rng_below(4), stride = 2 * pairs + rng_below(5);
+	struct rotation_case x = { .n = heads ? heads * stride : 2 * pairs };
+	x.mean = must_alloc(x.n, 2);
+	x.k = must_alloc(x.n, 2);
+	x.turn = must_alloc(tokens * pairs, 4);
+	x.angle_class = must_alloc(tokens * pairs, 2);
+	x.scales = must_alloc(KVI_SCALE_PAIRS, 2);
+	x.r = (struct kvi_rotation){ &case_formats[round % CASE_GRID_FORMATS],
+		                     pairs,
+		                     rng_below(2) != 0,
+		                     x.turn,
+		                     x.angle_class,
+		                     x.mean,
+		                     x.k,
+		                     x.scales,
+		                     heads,
+		                     stride };
+	for (int i = 0; i < KVI_SCALE_PAIRS; i++)
+		x.scales[i] = (uint16_t)(((rng_below(66) - 33) & 255) << 8 |
+		                         ((rng_below(66) - 33) & 255));
+	int narrow = rng_below(2) != 0;
+	for (size_t i = 0; i < x.n; i++) {
+		x.mean[i] = (int16_t)(rng() >> rng_below(16));
+		x.k[i] = (int16_t)(narrow ? (int)rng_below(40) - 20 : (int)rng_below(801) - 400);
+	}
+	for (size_t i = 0; i < tokens * pairs; i++) {
+		const double angle = 6.283185307179586 * rng_below(4096) / 4096;
+		const int16_t sine = (int16_t)lround(16384 * sin(angle));
+		x.turn[i] = (uint16_t)lround(16384 * cos(angle)) | (uint32_t)(uint16_t)sine << 16;
+		x.angle_class[i] = (uint16_t)rng_below(64);
+	}
+	return x;
+}
+
+static void rotation_case_free(struct rotation_case *x)
+{
+	free(x->mean);
+	free(x->k);
+	free(x->turn);
+	free(x->angle_class);
+	free(x->scales);
+}
+
 static void check_rotation(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
                            unsigned round)
 {
-	size_t pairs = 1 + rng_below(100);
-	size_t heads = rng_below(4), stride = 2 * pairs + rng_below(5);
-	size_t n = heads ? heads * stride : 2 * pairs;
-	int16_t *mean = must_alloc(n, 2), *k = must_alloc(n, 2);
-	uint32_t *turn = must_alloc(pairs, 4);
-	uint16_t *angle_class = must_alloc(pairs, 2), *scales = must_alloc(KVI_SCALE_PAIRS, 2);
-	uint32_t *a = must_alloc(n, 4), *b = must_alloc(n, 4);
-	struct kvi_rotation r = { &case_formats[round % CASE_GRID_FORMATS],
-		                  pairs,
-		                  rng_below(2) != 0,
-		                  turn,
-		                  angle_class,
-		                  mean,
-		                  k,
-		                  scales,
-		                  heads,
-		                  stride };
-	for (int i = 0; i < KVI_SCALE_PAIRS; i++)
-		scales[i] = (uint16_t)(((rng_below(66) - 33) & 255) << 8 |
-		                       ((rng_below(66) - 33) & 255));
-	int narrow = rng_below(2) != 0;
-	for (size_t i = 0; i < n; i++) {
-		mean[i] = (int16_t)(rng() >> rng_below(16));
-		k[i] = (int16_t)(narrow ? (int)rng_below(40) - 20 : (int)rng_below(801) - 400);
-	}
-	for (size_t i = 0; i < pairs; i++) {
-		const double angle = 6.283185307179586 * rng_below(4096) / 4096;
-		const int16_t sine = (int16_t)lround(16384 * sin(angle));
-		turn[i] = (uint16_t)lround(16384 * cos(angle)) | (uint32_t)(uint16_t)sine << 16;
-		angle_class[i] = (uint16_t)rng_below(64);
-	}
-	ref->rotated_contexts(a, &r);
-	fast->rotated_contexts(b, &r);
-	check(!memcmp(a, b, 4 * n), fast->name, "rotated_contexts", round);
-	free(mean);
-	free(k);
-	free(turn);
-	free(angle_class);
-	free(scales);
+	struct rotation_case x = rotation_case_make(round, 1 + rng_below(100), 1);
+	uint32_t *a = must_alloc(x.n, 4), *b = must_alloc(x.n, 4);
+	ref->rotated_contexts(a, &x.r);
+	fast->rotated_contexts(b, &x.r);
+	check(!memcmp(a, b, 4 * x.n), fast->name, "rotated_contexts", round);
+	rotation_case_free(&x);
 	free(a);
 	free(b);
+}
+
+static void check_rotated_tokens(const struct kvi_kernels *ref, const struct kvi_kernels *fast,
+                                 unsigned round)
+{
+	enum { MOST = 32 };
+	const size_t tokens = 1 + rng_below(MOST), pairs = 16 * (1 + rng_below(6));
+	struct rotation_case x = rotation_case_make(round, pairs, tokens);
+	const size_t row = x.n + rng_below(5), stride = tokens + rng_below(5) + MOST;
+	uint32_t *a = must_alloc(tokens * row, 4), *b = must_alloc(tokens * row, 4);
+	uint16_t *by_pair = must_alloc(pairs * stride, 2);
+	for (size_t t = 0; t < tokens; t++) {
+		struct kvi_rotation r = x.r;
+		r.turn += t * pairs;
+		r.angle_class += t * pairs;
+		for (size_t p = 0; p < pairs; p++)
+			by_pair[p * stride + t] = r.angle_class[p];
+		ref->rotated_contexts(a + t * row, &r);
+	}
+	const struct kvi_rotated all = { tokens, row, stride, by_pair };
+	fast->rotated_tokens(b, &x.r, &all);
+	check(!memcmp(a, b, 4 * tokens * row), fast->name, "rotated_tokens", round);
+	rotation_case_free(&x);
+	free(a);
+	free(b);
+	free(by_pair);
 }
 
 /* Tops and counts of exponents, and what tables make of them. */
@@ -618,6 +664,8 @@ static void check_set(const struct kvi_kernels *fast, unsigned rounds)
 			check_sym(ref, fast, &bytes, j);
 			check_moves(ref, fast, j);
 			check_rotation(ref, fast, j);
+			if (fast->rotated_tokens)
+				check_rotated_tokens(ref, fast, j);
 			check_exponent_fits(ref, fast, j);
 			check_float_fits(ref, fast, j);
 			const char *slots = check_slots(ref, fast, j & 1 ? &model : &grid);

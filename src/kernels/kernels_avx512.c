@@ -11,6 +11,7 @@
 #include "context_body.h"
 #include "rotation_body.h"
 #include "slots_body.h"
+#include "rotated_tokens_body.h"
 
 INLINE vec dot_madd(vec sum, vec features, vec coef)
 {
@@ -70,7 +71,7 @@ ROWS(slot_rows_vnni, _mm512_dpwssd_epi32, __attribute__((target("avx512vnni"))))
 #define KERNELS                                                                          \
 	BODY_KERNELS, KVI_MOVES(kvi_avx2), KVI_FITS(kvi_avx2),                           \
 		.name = "avx512", .isa = KVARC_ISA_AVX512, .grid_decode2 = grid_decode2, \
-		.grid_encode2 = grid_encode2
+		.grid_encode2 = grid_encode2, .rotated_tokens = rotated_tokens
 #define SEARCH                                                                        \
 	.exp_searched = KVI_AVX512_EXP_SEARCHED, .exp_encode = kvi_avx512_exp_encode, \
 	.exp_decode = kvi_avx512_exp_decode

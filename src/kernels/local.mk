@@ -27,6 +27,7 @@ kernel_bodies = \
 	src/kernels/grid_spans_body.h \
 	src/kernels/grid_price_body.h \
 	src/kernels/ops.h \
+	src/kernels/rotated_tokens_body.h \
 	src/kernels/rotation_body.h \
 	src/kernels/slots_body.h \
 	src/kernels/slot_formulas_body.h \

@@ -164,6 +164,13 @@ struct kvi_rotation {
 	const uint16_t *scales;
 	size_t heads, head_channels;
 };
+/* Up to 32 tokens whose contexts are wanted at once: those of the next one stand `row` further on,
+ * its turns `pairs`. classes: of pair p and token t of them at p * stride + t; of each pair 32 can
+ * be read. */
+struct kvi_rotated {
+	size_t n, row, stride;
+	const uint16_t *classes;
+};
 
 struct kvi_rows; /* slots.h */
 struct kvi_slot_block;
@@ -233,6 +240,10 @@ struct kvi_kernels {
 	                       const uint32_t *ctx, const uint16_t *elements, size_t n);
 	/* Contexts of rotated channels. */
 	void (*rotated_contexts)(uint32_t *ctx, const struct kvi_rotation *r);
+	/* Of many tokens, where there are whole vectors of 16 pairs; angle_class is not used. NULL:
+	 * the set has none. */
+	void (*rotated_tokens)(uint32_t *ctx, const struct kvi_rotation *r,
+	                       const struct kvi_rotated *tokens);
 	/* n bf16 elements <-> exponent fields, and sign << 7 | mantissa. */
 	void (*bf16_split)(uint8_t *e, uint8_t *rest, const uint16_t *x, size_t n);
 	void (*bf16_merge)(uint16_t *x, const uint8_t *e, const uint8_t *rest, size_t n);

@@ -85,13 +85,24 @@ INLINE vec rotated(vec v, vec e, vec k, const struct kvi_rotation *r)
 	return contexts_of(scaled_bits(v_sar(v, 6), e), k, r->fmt);
 }
 
+/* The exponent that means of a pair share. */
+INLINE vec pair_exponent(const struct pair_channels *k)
+{
+	return v_sub(v_sar(v_max(k->a, k->b), 2), SET(12));
+}
+
+/* Where the pair's row begins in the table of scales. */
+INLINE vec pair_row(const struct pair_channels *k)
+{
+	return v_shl(v_add(clamp(v_sub(k->a, k->b), 32), SET(32)), 6);
+}
+
 /* mean: a in the low halves, b in the high halves. */
 INLINE struct pair_channels rotate(vec mean, const struct pair_channels *k,
                                    const struct pair_turns *t, const struct kvi_rotation *r)
 {
-	vec e = v_sub(v_sar(v_max(k->a, k->b), 2), SET(12));
-	vec row = v_shl(v_add(clamp(v_sub(k->a, k->b), 32), SET(32)), 6);
-	vec scales = v_lookup_u16(r->scales, v_or(row, t->angle_class));
+	vec e = pair_exponent(k);
+	vec scales = v_lookup_u16(r->scales, v_or(pair_row(k), t->angle_class));
 	vec sa = v_sar(v_shl(scales, 24), 24), sb = v_sar(v_shl(scales, 16), 24);
 	return (struct pair_channels){ rotated(v_madd(mean, t->a), e, v_add(k->b, sa), r),
 		                       rotated(v_madd(mean, t->b), e, v_add(k->b, sb), r) };

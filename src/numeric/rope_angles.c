@@ -64,10 +64,30 @@ bool kvi_rotations_equal(const struct kvi_rotations *t, const kvarc_rope *rope,
 	       equal(t->freq, rope, t->positions, positions, n_tokens);
 }
 
+/* Tokens that a pair has memory for; 0: its classes are not there. */
+static size_t stride_of(size_t n_tokens)
+{
+	return n_tokens < KVI_TURNED ? 0 : n_tokens + KVI_TURNED;
+}
+
 size_t kvi_token_turns_bytes(size_t pairs, size_t n_tokens)
 {
 	return pairs * sizeof(uint64_t) + n_tokens * sizeof(int32_t) +
-	       pairs * n_tokens * (sizeof(uint32_t) + sizeof(uint16_t));
+	       pairs * n_tokens * (sizeof(uint32_t) + sizeof(uint16_t)) +
+	       pairs * stride_of(n_tokens) * sizeof(uint16_t);
+}
+
+/* Classes by pair, in memory behind those by token. */
+static void order_by_pair(struct kvi_token_turns *t)
+{
+	t->stride = stride_of(t->n_tokens);
+	t->by_pair = t->stride ? t->angle_class + t->pairs * t->n_tokens : NULL;
+	if (!t->by_pair)
+		return;
+	memset(t->by_pair, 0, t->pairs * t->stride * sizeof *t->by_pair);
+	for (size_t i = 0; i < t->n_tokens; i++)
+		for (size_t p = 0; p < t->pairs; p++)
+			t->by_pair[p * t->stride + i] = t->angle_class[i * t->pairs + p];
 }
 
 void kvi_token_turns_make(struct kvi_token_turns *t, void *memory, const kvarc_rope *rope,
@@ -88,6 +108,7 @@ void kvi_token_turns_make(struct kvi_token_turns *t, void *memory, const kvarc_r
 			t->turn[at] = (uint16_t)kvi_cos4096[angle] | (uint32_t)sine << 16;
 			t->angle_class[at] = kvi_angle_class(angle);
 		}
+	order_by_pair(t);
 }
 
 bool kvi_token_turns_equal(const struct kvi_token_turns *t, const kvarc_rope *rope,

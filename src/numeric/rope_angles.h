@@ -42,15 +42,20 @@ struct kvi_rotations {
 };
 /*
  * The same rounded to 1/4096 of a turn (spec grid 2), by token and pair: cosines in the low halves
- * and sines in the high halves, in 1/16384; angle classes.
+ * and sines in the high halves, in 1/16384; angle classes; these by pair and token, too, from
+ * KVI_TURNED tokens on, else NULL: `stride` tokens a pair, so that behind each one
+ * KVI_TURNED - 1 others can be read.
  */
 struct kvi_token_turns {
 	size_t pairs, n_tokens;
 	uint64_t *freq;
 	int32_t *positions;
 	uint32_t *turn;
-	uint16_t *angle_class;
+	uint16_t *angle_class, *by_pair;
+	size_t stride;
 };
+/* Fewer tokens are rotated one by one. */
+enum { KVI_TURNED = 32 };
 /* Bytes of memory, 8-aligned, for kvi_token_turns_make. */
 size_t kvi_token_turns_bytes(size_t pairs, size_t n_tokens);
 /* Fills *t for n_tokens positions under a RoPE; buffer: kvi_token_turns_bytes, which t points

@@ -66,12 +66,12 @@ static uint32_t *fixed(struct kvi_coder *c, const struct kvi_coder_job *job,
 	return channels;
 }
 
-void kvi_grid_rotate_row(const struct kvi_coder *c, const struct kvi_grid_params *p,
-                         const struct kvi_grid_format *fmt, const kvarc_rope *rope,
-                         const struct kvi_token_turns *turns, size_t t, uint32_t *ctx)
+/* What rotates at token t. */
+static struct kvi_rotation rotation_at(const struct kvi_coder *c, const struct kvi_grid_params *p,
+                                       const struct kvi_grid_format *fmt, const kvarc_rope *rope,
+                                       const struct kvi_token_turns *turns, size_t t)
 {
-	size_t n = p->common.head_channels, heads = p->common.heads, rest = n - rope->rotary;
-	const struct kvi_rotation r = {
+	return (struct kvi_rotation){
 		.fmt = fmt,
 		.pairs = rope->rotary / 2,
 		.interleaved = rope->pairing == KVARC_ROPE_INTERLEAVED,
@@ -80,15 +80,57 @@ void kvi_grid_rotate_row(const struct kvi_coder *c, const struct kvi_grid_params
 		.scales = c->tables->scale_pairs,
 		.mean = p->mean,
 		.k = p->k,
-		.heads = heads,
-		.head_channels = n,
+		.heads = p->common.heads,
+		.head_channels = p->common.head_channels,
 	};
-	c->kernels->rotated_contexts(ctx, &r);
+}
+
+/* The contexts of a token that do not rotate, and what is left to do of the others. */
+static void finish_row(const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
+                       const kvarc_rope *rope, uint32_t *ctx)
+{
+	size_t n = p->common.head_channels, heads = p->common.heads, rest = n - rope->rotary;
 	for (size_t h = 0; fmt->whole && h < heads; h++)
 		half_up(ctx + h * n, rope->rotary, fmt->mant_bits);
 	for (size_t h = 0; rest && h < heads; h++)
 		memcpy(ctx + h * n + rope->rotary, p->ctx + h * n + rope->rotary,
 		       rest * sizeof *ctx);
+}
+
+void kvi_grid_rotate_row(const struct kvi_coder *c, const struct kvi_grid_params *p,
+                         const struct kvi_grid_format *fmt, const kvarc_rope *rope,
+                         const struct kvi_token_turns *turns, size_t t, uint32_t *ctx)
+{
+	const struct kvi_rotation r = rotation_at(c, p, fmt, rope, turns, t);
+	c->kernels->rotated_contexts(ctx, &r);
+	finish_row(p, fmt, rope, ctx);
+}
+
+/* Tokens from t on, of `left`, whose contexts the set makes at once and that all have whole rows;
+ * 0: none. Fewer than MANY are faster one by one. */
+static size_t rows_at_once(const struct kvi_grid_contexts *x, size_t t, size_t left)
+{
+	enum { MANY = 8, PAIRS = 16 };
+	const struct kvi_mask *m = &x->job->mask;
+	size_t n = 0;
+	if (!x->coder->kernels->rotated_tokens || !x->turns->by_pair || m->channel_bits ||
+	    x->turns->pairs % PAIRS)
+		return 0;
+	while (n < left && n < KVI_TURNED && !kvi_bit(m->row_bits, t + n))
+		n++;
+	return n < MANY ? 0 : n;
+}
+
+/* Of n tokens from t on. */
+static void rotate_rows(const struct kvi_grid_contexts *x, size_t t, size_t n, uint32_t *ctx)
+{
+	const kvarc_rope *rope = x->job->chunk->rope;
+	const size_t row = x->job->mask.channels;
+	const struct kvi_rotation r = rotation_at(x->coder, x->p, x->fmt, rope, x->turns, t);
+	const struct kvi_rotated tokens = { n, row, x->turns->stride, x->turns->by_pair + t };
+	x->coder->kernels->rotated_tokens(ctx, &r, &tokens);
+	for (size_t i = 0; i < n; i++)
+		finish_row(x->p, x->fmt, rope, ctx + i * row);
 }
 
 /* Memory for contexts of all elements, token-major, and of `more` others, and for `rows` rows. */
@@ -148,15 +190,22 @@ void kvi_grid_contexts_fill(const struct kvi_grid_contexts *x, const struct kvi_
 		return; /* they are all there */
 	uint32_t *row = x->rows + number * m->C;
 	uint32_t *to = x->ctx + p->first * m->channels;
-	for (size_t t = kvi_mask_token(m, p->first), n = 0; n < p->rows; t++) {
+	for (size_t t = kvi_mask_token(m, p->first), n = 0, some; n < p->rows; t += some) {
+		some = 1;
 		if (kvi_bit(m->row_bits, t))
 			continue;
-		kvi_grid_rotate_row(x->coder, x->p, x->fmt, x->job->chunk->rope, x->turns, t,
-		                    m->channel_bits ? row : to);
+		some = rows_at_once(x, t, p->rows - n);
+		if (some) {
+			rotate_rows(x, t, some, to);
+		} else {
+			some = 1;
+			kvi_grid_rotate_row(x->coder, x->p, x->fmt, x->job->chunk->rope, x->turns,
+			                    t, m->channel_bits ? row : to);
+		}
 		if (m->channel_bits)
 			kvi_mask_channels(m, sizeof *row, row, to);
-		to += m->channels;
-		n++;
+		to += some * m->channels;
+		n += some;
 	}
 }
 
