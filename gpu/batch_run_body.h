@@ -6,6 +6,7 @@
 #include "exponent_decode_body.h"
 #include "linear_walk_body.h"
 #include "lossy_elements_body.h"
+#include "model_correct_body.h"
 
 WARP_FN kvi_gpu_opened *opened_of(const kvi_gpu_chunk *c)
 {
@@ -23,10 +24,11 @@ WARP_FN void run_open(const kvi_gpu_chunk *c)
 	o->status = is_lossy(c) ? open_lossy(c, o) : open_chunk(c, o);
 }
 
-/* Whether step 2 of a codec and a format has work in a chunk. */
+/* Whether step 2 of a codec, 7 stands for 8, too, and a format has work in a chunk. */
 WARP_FN bool runs(const kvi_gpu_chunk *c, uint32_t codec, uint32_t dtype)
 {
-	return c->codec == codec && c->dtype == dtype && opened_of(c)->status == KVI_GPU_OPEN &&
+	const uint32_t as = is_linear(c->codec) ? (uint32_t)CODEC_LINEAR : c->codec;
+	return as == codec && c->dtype == dtype && opened_of(c)->status == KVI_GPU_OPEN &&
 	       opened_of(c)->n_streams;
 }
 
@@ -162,7 +164,7 @@ WARP_FN void run_features(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables, 
 {
 	const kvi_gpu_opened *o = opened_of(c);
 	if (c->dtype == D && runs_linear(c, stage) && step * 32 < c->tokens &&
-	    linear_of(c)->features && (c->codec != CODEC_LINEAR || !o->n_streams))
+	    linear_of(c)->features && (!is_linear(c->codec) || !o->n_streams))
 		find_features<D>(c, tables, elements_at(c, o), false, step);
 }
 
@@ -177,6 +179,39 @@ WARP_FN void run_answer(const kvi_gpu_chunk *c, uint32_t stage, span<uint32_t> s
 	st_one(status, number, o->status);
 	if (c->linear)
 		keep_status(linear_of(c), o->status);
+}
+
+/*
+ * What chunks have of the exact engine. Before step 2: E, a warp a token; hashes of it, a warp a
+ * chunk; checks, a warp a chunk. Behind step 4: numbers for attention, a warp a token; corrections
+ * of the hidden state, a warp 16 numbers of it and 32 tokens.
+ */
+WARP_FN void run_expect_check(const kvi_gpu_chunk *c)
+{
+	check_expected(c, opened_of(c));
+}
+/* Whether a chunk has elements, with a model. */
+WARP_FN bool has_elements(const kvi_gpu_chunk *c)
+{
+	const uint32_t status = opened_of(c)->status;
+	return c->linear && (status == KVI_GPU_OK || status == KVI_GPU_PAGE);
+}
+WARP_FN void run_numbers(const kvi_gpu_chunk *c, uint32_t token)
+{
+	if (has_elements(c))
+		number_elements(c, elements_at(c, opened_of(c)), token);
+}
+WARP_FN void run_correct(const kvi_gpu_chunk *c, uint32_t step, uint32_t warp)
+{
+	if (has_elements(c) && source_good(linear_of(c)->kept))
+		correct_panels(c, step, warp);
+}
+/* Behind all chunks of a layer: what depends on one that has no elements, a warp a chunk. */
+WARP_FN void run_lose(const kvi_gpu_chunk *c)
+{
+	const kvi_gpu_expects x = expects_of(c);
+	if (x.lost && !has_elements(c))
+		lower_one(span_at<uint32_t>(x.lost, 1), 0, x.t0);
 }
 
 /* Step 5, a warp a token. */

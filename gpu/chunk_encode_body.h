@@ -105,6 +105,19 @@ WARP_FN void list_columns(const kvi_gpu_encode *e)
 	o->columns = n;
 }
 
+/* Whether a token has elements that are not finite: codec 8 is not for them (spec model 4). */
+template <int SIZE> WARP_FN bool row_special(const kvi_gpu_encode *e, uint32_t token)
+{
+	const uint32_t C = channels_of(e), special = special_bits(e->job.dtype);
+	uint32_t found = 0;
+	for (uint32_t i = 0; i < C; i += 32) {
+		const boolv on = lanes() + i < C;
+		const u32v x = ldg_if(raw_of<SIZE>(e), lanes() + (token * C + i), on);
+		found |= mask_of(on & ((x & special) == special));
+	}
+	return found != 0;
+}
+
 /* Whether all elements of a token are equal, in several channels that remain. */
 template <int SIZE> WARP_FN void find_row(const kvi_gpu_encode *e, uint32_t token)
 {
@@ -120,6 +133,8 @@ template <int SIZE> WARP_FN void find_row(const kvi_gpu_encode *e, uint32_t toke
 		other = mask_of(on & (x != first));
 	}
 	encoding_of(e)->constant_row[token] = !other;
+	if (e->job.codec == CODEC_MODEL)
+		encoding_of(e)->special_row[token] = row_special<SIZE>(e, token);
 }
 
 /* Writes a bitmap of n bits, 32 at a time, and the elements of those that are set. */
@@ -140,6 +155,19 @@ WARP_FN void bitmap_put(bitmap_out *b, uint32_t at, uint32_t n, uint32_t set, u3
 	b->values += count(set) * SIZE;
 }
 
+/* Whether any token has elements that are not finite. */
+WARP_FN bool has_special(const kvi_gpu_encode *e)
+{
+	span<const uint8_t> flags = span_at<const uint8_t>(
+		(uint64_t)(uintptr_t)encoding_of(e)->special_row, KVI_GPU_TOKENS);
+	uint32_t found = 0;
+	for (uint32_t t = 0; t < e->job.tokens; t += 32) {
+		const boolv on = lanes() + t < e->job.tokens;
+		found |= mask_of(ld_if(flags, lanes() + t, on) != 0);
+	}
+	return found != 0;
+}
+
 /* The mask section, behind the header; lists the tokens that remain. */
 template <int SIZE> WARP_FN void write_section(const kvi_gpu_encode *e)
 {
@@ -152,7 +180,9 @@ template <int SIZE> WARP_FN void write_section(const kvi_gpu_encode *e)
 	span<uint16_t> token = span_at<uint16_t>((uint64_t)(uintptr_t)o->token, KVI_GPU_TOKENS);
 	span<const uint8_t> flags = span_at<const uint8_t>((uint64_t)(uintptr_t)x->constant_row,
 	                                                   KVI_GPU_TOKENS);
-	bitmap_out b = { to, KVI_GPU_HEADER + 1, KVI_GPU_HEADER + 1 };
+	/* the check of codec 8 comes first (payload_encode_body.h) */
+	const uint32_t begin = KVI_GPU_HEADER + (e->job.codec == CODEC_MODEL ? 8 : 0);
+	bitmap_out b = { to, begin + 1, begin + 1 };
 	const uint32_t has_channels = o->columns < C;
 	if (has_channels) {
 		b.values += (C + 7) / 8;
@@ -183,11 +213,13 @@ template <int SIZE> WARP_FN void write_section(const kvi_gpu_encode *e)
 		}
 		b.bits = b.values;
 	}
-	st_one(to, KVI_GPU_HEADER, has_channels | has_rows << 1);
+	st_one(to, begin, has_channels | has_rows << 1);
 	x->section_bytes = b.bits - KVI_GPU_HEADER;
 	o->rows = rows;
-	/* codec 7 takes no rows out; of codec 0 features alone are wanted */
-	const bool coded = e->job.codec == CODEC_LINEAR ? !has_rows : e->job.codec != CODEC_RAW;
+	/* codecs 7 and 8 take no rows out; of codec 0 features alone are wanted */
+	bool coded = is_linear(e->job.codec) ? !has_rows : e->job.codec != CODEC_RAW;
+	if (e->job.codec == CODEC_MODEL)
+		coded = coded && !has_special(e);
 	o->status = coded && rows && o->columns ? KVI_GPU_OPEN : KVI_GPU_HOST;
 	if (page_missing(&e->job))
 		o->status = KVI_GPU_PAGE;
@@ -195,12 +227,12 @@ template <int SIZE> WARP_FN void write_section(const kvi_gpu_encode *e)
 	o->stream_tokens = KVI_GPU_TOKENS;
 }
 
-/* The elements of a remaining token, side by side; codec 7 needs them for planes alone. */
+/* The elements of a remaining token, side by side; codecs 7 and 8 need them for planes alone. */
 template <int SIZE> WARP_FN void gather_row(const kvi_gpu_encode *e, uint32_t row)
 {
 	typedef typename element_of<SIZE>::type element;
 	const kvi_gpu_opened *o = &encoding_of(e)->o;
-	if (e->job.codec == CODEC_LINEAR && SIZE < 4)
+	if (is_linear(e->job.codec) && SIZE < 4)
 		return;
 	const uint32_t n = o->columns, from = o->token[row] * channels_of(e);
 	span<const uint32_t> columns = span_at<const uint32_t>(e->job.columns, n);
@@ -244,7 +276,7 @@ WARP_FN u32v plane_pack(u32v value, uint32_t k)
 	return byte;
 }
 
-/* Sign and mantissa side by side (spec exponent 2); codecs 5 and 7: the low half of f32. */
+/* Sign and mantissa side by side (spec exponent 2); codecs 5, 7, 8: the low half of f32. */
 template <int D> WARP_FN u32v rest_of(u32v x, uint32_t codec)
 {
 	constexpr uint32_t m = format<D>::m, e = format<D>::e;

@@ -19,7 +19,7 @@ WARP_FN uint64_t elements_at(const kvi_gpu_chunk *c, const kvi_gpu_opened *o)
 {
 	if (c->codec == CODEC_RAW)
 		return c->payload + KVI_GPU_HEADER;
-	return c->codec == CODEC_CONSTANT || c->codec == CODEC_LINEAR || has_mask(o) ? c->decoded
+	return c->codec == CODEC_CONSTANT || is_linear(c->codec) || has_mask(o) ? c->decoded
 	                                                                             : c->packed;
 }
 
@@ -109,7 +109,7 @@ WARP_FN bool finish_stream(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, uint
 		return false;
 	if (c->codec == CODEC_CONSTANT)
 		fill_chunk<SIZE>(c);
-	else if (c->codec == CODEC_LINEAR)
+	else if (is_linear(c->codec))
 		for (uint32_t t = first; t < end; t += EXPANDED)
 			expand_slots<SIZE>(c, o, t, end - t < EXPANDED ? end : t + EXPANDED);
 	else if (has_mask(o))
@@ -145,7 +145,7 @@ WARP_FN uint32_t finish_chunk(const kvi_gpu_chunk *c, const kvi_gpu_opened *o)
 {
 	if (o->status != KVI_GPU_OPEN)
 		return o->status;
-	if ((c->codec == CODEC_LINEAR || c->codec == CODEC_KLT) && !sources_good(linear_of(c)))
+	if ((is_linear(c->codec) || c->codec == CODEC_KLT) && !sources_good(linear_of(c)))
 		return KVI_GPU_SOURCE;
 	for (uint32_t i = 0; i < finished_streams(o); i++)
 		if (!o->stream[i].good)

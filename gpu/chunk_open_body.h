@@ -9,10 +9,11 @@
 #define KVI_GPU_CHUNK_OPEN_BODY_H
 
 #include "hash_body.h"
+#include "linear_products_body.h"
 #include "stream_words_body.h"
 
 enum { CODEC_RAW = 0, CODEC_CONSTANT = 2, CODEC_EXPONENT = 4, CODEC_GRID = 5, CODEC_LINEAR = 7,
-       CODEC_HAD = 13, CODEC_KLT = 14 };
+       CODEC_MODEL = 8, CODEC_HAD = 13, CODEC_KLT = 14 };
 enum { MASK_CHANNELS = 1, MASK_ROWS = 2, PLANE_STORED = 0, PLANE_ZSTD = 1, PLANE_CONSTANT = 2 };
 
 /* A payload and how far it was read. */
@@ -31,6 +32,12 @@ WARP_FN uint32_t element_bytes(uint32_t dtype)
 WARP_FN bool is_lossy(const kvi_gpu_chunk *c)
 {
 	return c->codec == CODEC_HAD || c->codec == CODEC_KLT;
+}
+
+/* Whether a codec is that of linear models, without an engine's predictions or with them. */
+WARP_FN bool is_linear(uint32_t codec)
+{
+	return codec == CODEC_LINEAR || codec == CODEC_MODEL;
 }
 
 /* An element at any byte of a payload. */
@@ -232,13 +239,18 @@ WARP_FN uint32_t read_planes(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_ope
 	return status;
 }
 
-/* The payload of codecs 4 and 5 behind the header. */
+/* The payload of codecs 4, 5, 7 and 8 behind the header. */
 WARP_FN uint32_t open_streams(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_opened *o, uint32_t b,
                               uint32_t section)
 {
 	if (section > in->n - in->at)
 		return KVI_GPU_DATA;
-	read_mask(in, c, o, in->at + section);
+	const uint32_t end = in->at + section;
+	if (c->codec == CODEC_MODEL) {
+		const uint32_t low = payload_word(in), high = payload_word(in);
+		o->expected_check = (uint64_t)high << 32 | low;
+	}
+	read_mask(in, c, o, end);
 	if (in->bad)
 		return KVI_GPU_DATA;
 	o->stream_tokens = KVI_GPU_LANES << b;
@@ -286,6 +298,15 @@ WARP_FN void open_whole(const kvi_gpu_chunk *c, kvi_gpu_opened *o)
 	o->columns = c->heads * c->head_channels;
 }
 
+/* Whether there are the parameters or the model that a codec needs, the latter with predictions of
+ * an engine or without. */
+WARP_FN bool needs_there(const kvi_gpu_chunk *c)
+{
+	if (!is_linear(c->codec))
+		return c->params != 0;
+	return c->linear && (linear_of(c)->expects.e != 0) == (c->codec == CODEC_MODEL);
+}
+
 /* Everything that is known before a stream is decoded. */
 WARP_FN uint32_t open_chunk(const kvi_gpu_chunk *c, kvi_gpu_opened *o)
 {
@@ -299,9 +320,9 @@ WARP_FN uint32_t open_chunk(const kvi_gpu_chunk *c, kvi_gpu_opened *o)
 		const uint32_t bytes = c->codec == CODEC_RAW ? c->tokens * C * size : size;
 		return b == 3 && !section && in.n - in.at == bytes ? KVI_GPU_OPEN : KVI_GPU_DATA;
 	}
-	if (C > KVI_GPU_CHANNELS || !(c->codec == CODEC_LINEAR ? c->linear : c->params))
+	if (C > KVI_GPU_CHANNELS || !needs_there(c))
 		return KVI_GPU_HOST;
-	if (c->codec == CODEC_LINEAR) {
+	if (is_linear(c->codec)) {
 		const uint32_t status = open_streams(&in, c, o, b, section);
 		if (status == KVI_GPU_OPEN)
 			list_values(c, o);

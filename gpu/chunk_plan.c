@@ -197,6 +197,11 @@ static struct kvi_gpu_work lossy_work(const struct kvi_chunk *shape)
 	return w;
 }
 
+static bool is_linear(unsigned codec)
+{
+	return codec == KVI_CODEC_LINEAR || codec == KVI_CODEC_MODEL;
+}
+
 struct kvi_gpu_work kvi_gpu_work_of(const struct kvi_chunk *shape, unsigned codec)
 {
 	if (codec == KVI_CODEC_HAD || codec == KVI_CODEC_KLT)
@@ -206,8 +211,8 @@ struct kvi_gpu_work kvi_gpu_work_of(const struct kvi_chunk *shape, unsigned code
 	const size_t ring = 2 * C + RING_MORE;
 	struct kvi_gpu_work w = { 0 };
 	w.packed = aligned(sizeof(struct kvi_gpu_encoding)); /* the larger one */
-	/* slots of codec linear are elsewhere (linear_job.h) */
-	w.decoded = w.packed + (codec == KVI_CODEC_LINEAR ? 0 : elements);
+	/* slots of the codecs linear and model are elsewhere (linear_job.h) */
+	w.decoded = w.packed + (is_linear(codec) ? 0 : elements);
 	w.contexts = w.decoded + elements;
 	w.columns = w.contexts;
 	if (codec == KVI_CODEC_GRID)
@@ -251,7 +256,7 @@ size_t kvi_gpu_encode_bound(const struct kvi_chunk *shape)
 {
 	const size_t C = kvi_chunk_channels(shape), T = shape->n_tokens, n = C * T;
 	const size_t elem = kvarc_dtype_bytes(shape->dtype);
-	const size_t section = 1 + (C + 7) / 8 + (T + 7) / 8 + (C + T) * elem;
+	const size_t section = 8 + 1 + (C + 7) / 8 + (T + 7) / 8 + (C + T) * elem;
 	return KVI_CHUNK_HEADER_BYTES + aligned(section > n * elem ? section : n * elem);
 }
 
@@ -259,7 +264,7 @@ struct kvi_gpu_encode_work kvi_gpu_encode_work_of(const struct kvi_chunk *shape,
 {
 	const size_t C = kvi_chunk_channels(shape), n = C * shape->n_tokens;
 	struct kvi_gpu_encode_work w = { .job = kvi_gpu_work_of(shape, codec) };
-	if (codec == KVI_CODEC_LINEAR) { /* whose decoders need neither */
+	if (is_linear(codec)) { /* whose decoders need neither */
 		w.job.packed = w.job.bytes;
 		if (shape->dtype == KVARC_F32)
 			w.job.bytes += aligned(kvi_chunk_bytes(shape) + SPARE);

@@ -207,6 +207,56 @@ kvi_gpu_answer(const kvi_gpu_chunk *chunks, uint32_t n, uint32_t *status, uint32
 		run_answer(&chunks[i], stage, span<uint32_t>{ status }, i);
 }
 
+/* E, hashes and checks of what the exact engine predicts. blockIdx.y: the chunk; a warp a token. */
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+kvi_gpu_expect(const kvi_gpu_chunk *chunks)
+{
+	expect_token(&chunks[blockIdx.y], warp_of_grid());
+}
+
+/* A warp a chunk, here and in the next one. */
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+kvi_gpu_expect_hash(const kvi_gpu_chunk *chunks, uint32_t n)
+{
+	if (warp_of_grid() < n)
+		hash_expected(&chunks[warp_of_grid()]);
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+kvi_gpu_expect_check(const kvi_gpu_chunk *chunks, uint32_t n)
+{
+	if (warp_of_grid() < n)
+		run_expect_check(&chunks[warp_of_grid()]);
+}
+
+/* What attention looks at. blockIdx.y: the chunk; a warp a token. */
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+kvi_gpu_numbers(const kvi_gpu_chunk *chunks)
+{
+	run_numbers(&chunks[blockIdx.y], warp_of_grid());
+}
+
+/* blockIdx.y: the chunk; blockIdx.z: 32 tokens. */
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+kvi_gpu_correct(const kvi_gpu_chunk *chunks)
+{
+	run_correct(&chunks[blockIdx.y], blockIdx.z, warp_of_grid());
+}
+
+/* A warp a chunk. */
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+kvi_gpu_lose(const kvi_gpu_chunk *chunks, uint32_t n)
+{
+	if (warp_of_grid() < n)
+		run_lose(&chunks[warp_of_grid()]);
+}
+
+/* One thread. */
+extern "C" __global__ void kvi_gpu_lose_nothing(uint32_t *lost)
+{
+	*lost = ~0u;
+}
+
 /* blockIdx.y: the chunk. */
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
 kvi_gpu_scatter(const kvi_gpu_chunk *chunks)

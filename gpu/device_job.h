@@ -13,11 +13,12 @@
 /* The answer for a chunk; other values mean that its kernels have not run. */
 enum kvi_gpu_status {
 	KVI_GPU_OK = 0,
-	KVI_GPU_DATA = 1,  /* damaged, or not valid */
-	KVI_GPU_HOST = 2,  /* outside of the GPU subset (spec 3.6) or of the limits below */
-	KVI_GPU_OPEN = 3,  /* the header is good, the elements are not there yet */
-	KVI_GPU_PAGE = 4,  /* the page table names a page that the view does not have */
-	KVI_GPU_SOURCE = 5 /* a chunk that it is predicted from is damaged */
+	KVI_GPU_DATA = 1,     /* damaged, or not valid */
+	KVI_GPU_HOST = 2,     /* outside of the GPU subset (spec 3.6) or of the limits below */
+	KVI_GPU_OPEN = 3,     /* the header is good, the elements are not there yet */
+	KVI_GPU_PAGE = 4,     /* the page table names a page that the view does not have */
+	KVI_GPU_SOURCE = 5,   /* a chunk that it is predicted from is damaged */
+	KVI_GPU_PREDICTOR = 6 /* codec 8: the engine predicts something else than the writer's */
 };
 
 /* Sizes that the format fixes, and limits of these kernels. */
@@ -111,14 +112,14 @@ struct kvi_gpu_plane {
 
 /* A body of a lossy chunk (spec had 2, klt 1): its tokens are some of the chunk's. */
 struct kvi_gpu_body {
-	uint32_t step;          /* fp32 pattern */
+	uint32_t step; /* fp32 pattern */
 	int32_t shift;
 	uint32_t near[2];       /* with a sign */
 	uint32_t states, words; /* offsets in the payload, at any byte */
 	uint32_t n_words;
-	uint32_t row, rows;  /* its tokens: numbers in kvi_gpu_opened.token */
-	uint32_t block;      /* its first block of 32 tokens, among those of all bodies */
-	uint32_t good;       /* decoded to its end */
+	uint32_t row, rows; /* its tokens: numbers in kvi_gpu_opened.token */
+	uint32_t block;     /* its first block of 32 tokens, among those of all bodies */
+	uint32_t good;      /* decoded to its end */
 };
 
 /* What the first kernel finds in a payload, for those that follow. */
@@ -131,6 +132,7 @@ struct kvi_gpu_opened {
 	struct kvi_gpu_plane plane[3];
 	struct kvi_gpu_stream stream[KVI_GPU_STREAMS];
 	uint64_t raw_check;
+	uint64_t expected_check; /* of codec 8 */
 	uint64_t check[KVI_GPU_STREAMS];
 	/* of each remaining row; of a lossy chunk those of all bodies, then those that are exact */
 	uint16_t token[KVI_GPU_TOKENS];

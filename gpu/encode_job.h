@@ -26,14 +26,16 @@ struct kvi_gpu_encoding {
 	uint32_t state[KVI_GPU_STREAMS][KVI_GPU_LANES];
 	struct kvi_gpu_plane_slice slice[KVI_GPU_STREAMS][KVI_GPU_PLANES];
 	uint8_t constant_row[KVI_GPU_TOKENS];
+	uint8_t special_row[KVI_GPU_TOKENS]; /* of codec 8: what is not finite is in it */
 };
 
 /*
- * A chunk to be encoded by codec 4 or 5 with parameters that are there, or by codec 7 with its
+ * A chunk to be encoded by codec 4 or 5 with parameters that are there, or by codec 7 or 8 with its
  * model; codec 0: its features alone are wanted. job: as for decoding, but payload is where the
  * payload goes, payload_bytes its capacity (kvi_gpu_encode_bound), the view is where the elements
- * come from, opened is a kvi_gpu_encoding, and contexts of codec 7 are u32[channels][tokens, padded
- * to whole steps of 32]. A view without a base: decoded has the elements, token-major.
+ * come from, opened is a kvi_gpu_encoding, and contexts of codecs 7 and 8 are
+ * u32[channels][tokens, padded to whole steps of 32]. A view without a base: decoded has the
+ * elements, token-major.
  */
 struct kvi_gpu_encode {
 	struct kvi_gpu_chunk job;
@@ -45,15 +47,15 @@ struct kvi_gpu_encode {
 };
 
 /*
- * The answer for a chunk. status: OK; HOST (the mask leaves no element or, of codec 7, not all
- * tokens, or the payload would not be smaller than its capacity: such a chunk is for other codecs);
- * PAGE (a token has no page).
+ * The answer for a chunk. status: OK; HOST (the mask leaves no element or, of codecs 7 and 8, not
+ * all tokens, or an element of codec 8 is not finite, or the payload would not be smaller than its
+ * capacity: such a chunk is for other codecs); PAGE (a token has no page).
  */
 struct kvi_gpu_encoded {
 	uint32_t status;
 	uint32_t payload_bytes; /* of the CHUNK frame, header included */
 	uint32_t elements;      /* that the mask leaves */
-	uint32_t fits;          /* codec 7: whether level 1 need not be tried, as the model fits */
+	uint32_t fits;          /* codecs 7, 8: the model fits, so that level 1 need not be tried */
 	uint64_t hash[2]; /* H128 of the elements, low and high half */
 };
 

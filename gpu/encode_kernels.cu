@@ -101,7 +101,33 @@ static __device__ __forceinline__ void encode_contexts(const kvi_gpu_encode *chu
 		run_contexts<D>(c, tables, warp_of_grid());
 }
 
-/* Features and contexts of codec 7, before step 7; blockIdx.y: the chunk. Stage after stage. */
+/* E of what the exact engine predicts, and its hashes, before features; numbers for attention and
+ * corrections behind them. As in decode_kernels.cu. */
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+kvi_gpu_encode_expect(const kvi_gpu_encode *chunks)
+{
+	expect_token(&chunks[blockIdx.y].job, warp_of_grid());
+}
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+kvi_gpu_encode_expect_hash(const kvi_gpu_encode *chunks, uint32_t n)
+{
+	if (warp_of_grid() < n)
+		hash_expected(&chunks[warp_of_grid()].job);
+}
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+kvi_gpu_encode_numbers(const kvi_gpu_encode *chunks)
+{
+	const kvi_gpu_chunk *c = &chunks[blockIdx.y].job;
+	number_elements(c, c->decoded, warp_of_grid());
+}
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+kvi_gpu_encode_correct(const kvi_gpu_encode *chunks)
+{
+	correct_panels(&chunks[blockIdx.y].job, blockIdx.z, warp_of_grid());
+}
+
+/* Features and contexts of codecs 7 and 8, before step 7; blockIdx.y: the chunk. Stage after
+ * stage. */
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
 kvi_gpu_encode_angles(const kvi_gpu_encode *chunks, const kvi_gpu_tables *t, uint32_t stage)
 {

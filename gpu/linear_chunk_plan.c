@@ -40,7 +40,7 @@ static size_t panels_of(const struct kvi_model *m)
 bool kvi_gpu_model_taken(const struct kvi_model *m)
 {
 	return (uint64_t)m->heads * panels_of(m) * KVI_GPU_PANEL <= KVI_GPU_CHANNELS &&
-	       (uint64_t)m->n_ids * m->C <= UINT32_MAX && !(m->flags & KVI_MODEL_CORRECTS);
+	       (uint64_t)m->n_ids * m->C <= UINT32_MAX;
 }
 
 /* ----- models ------------------------------------------------ */
@@ -186,12 +186,16 @@ static void put_blocks(struct slot_panel *p, const struct kvi_model *of, size_t 
 	p->from += heads * head;
 }
 
+/* Puts those for all panels of `heads` heads. */
+static void put_all(struct slot_panel *p, const struct kvi_model *of, size_t heads)
+{
+	put_blocks(p, of, heads, heads * panels_of(of));
+}
+
 static void put_sources(struct slot_panel *p, const struct kvi_source *s, unsigned n)
 {
-	for (unsigned i = 0; i < n; i++) {
-		const size_t heads = heads_in_scope(&s[i]);
-		put_blocks(p, s[i].model, heads, heads * panels_of(s[i].model));
-	}
+	for (unsigned i = 0; i < n; i++)
+		put_all(p, s[i].model, heads_in_scope(&s[i]));
 }
 
 /* Puts a matrix of sources and, `own`, of the tensor's own slots. */
@@ -239,6 +243,53 @@ static uint64_t put_near(struct model_arrays *to, const struct kvi_model *m)
 	return address;
 }
 
+/* Blocks of a row of a correction: of all slots of the sources and of the tensor itself. */
+static size_t correction_blocks(const struct kvi_model *m)
+{
+	size_t blocks = blocks_of(m, m->heads);
+	for (unsigned i = 0; i < m->n_same; i++)
+		blocks += blocks_of(m->same[i].model, m->same[i].model->heads);
+	return m->d_stride ? blocks : 0;
+}
+
+static size_t correction_panels(const struct kvi_model *m)
+{
+	return ((size_t)m->width + KVI_GPU_PANEL - 1) / KVI_GPU_PANEL;
+}
+
+/* Puts the matrix of a correction. */
+static uint64_t put_correction(struct model_arrays *to, const struct kvi_model *m, size_t blocks)
+{
+	const size_t bytes = correction_panels(m) * blocks * BLOCK_BYTES;
+	uint64_t address;
+	uint8_t *p = next_array(to, bytes, &address);
+	if (p)
+		memset(p, 0, bytes);
+	for (size_t i = 0; p && i < m->width; i += KVI_GPU_PANEL, p += blocks * BLOCK_BYTES) {
+		struct slot_panel x = { p, m->d + i * m->d_stride, m->d_stride,
+			                at_most(m->width - i, KVI_GPU_PANEL) };
+		for (unsigned k = 0; k < m->n_same; k++)
+			put_all(&x, m->same[k].model, m->same[k].model->heads);
+		put_all(&x, m, m->heads);
+	}
+	return address;
+}
+
+/* Puts what is added to the sums of a correction, and what they are multiplied by. */
+static uint64_t put_correction_rows(struct model_arrays *to, const struct kvi_model *m)
+{
+	const size_t bytes = correction_panels(m) * KVI_GPU_PANEL * 2 * sizeof(uint32_t);
+	uint64_t address;
+	uint8_t *p = next_array(to, bytes, &address);
+	if (p)
+		memset(p, 0, bytes);
+	for (size_t i = 0; p && i < m->width; i++, p += 2 * sizeof(uint32_t)) {
+		kvi_store32(p, offset_of(0, m->d + i * m->d_stride, m->d_stride));
+		kvi_store32(p + 4, (uint32_t)(127 - m->e[i]) << 23);
+	}
+	return address;
+}
+
 /* Puts a pair of coefficients of a basis for each slot of a panel: low bytes, then high ones. */
 static void put_pair(uint8_t *to, const int16_t *from, size_t stride, size_t slots)
 {
@@ -275,6 +326,8 @@ static size_t put_model(struct kvi_gpu_model *out, const struct kvi_model *m,
 		.a_blocks = (uint32_t)sources_blocks(m->lower, m->n_lower),
 		.b_blocks =
 			(uint32_t)(sources_blocks(m->same, m->n_same) + blocks_of(m, own_heads(m))),
+		.d_blocks = (uint32_t)correction_blocks(m),
+		.width = m->d_stride ? m->width : 0,
 		.n_ids = m->n_ids,
 		.tshift = m->tshift,
 		.unknown = m->unknown,
@@ -294,6 +347,10 @@ static size_t put_model(struct kvi_gpu_model *out, const struct kvi_model *m,
 	out->near = put_near(&to, m);
 	out->basis = put_basis(&to, m);
 	out->qm = put(&to, m->qm, m->m_stride ? m->C : 0);
+	if (m->d_stride) {
+		out->d = put_correction(&to, m, out->d_blocks);
+		out->d_rows = put_correction_rows(&to, m);
+	}
 	if (m->n_ids) {
 		out->ids = put(&to, m->ids, m->n_ids * sizeof *m->ids);
 		out->table = put(&to, m->table, m->n_ids * m->C);
@@ -321,13 +378,19 @@ static void move(uint64_t *address, uint64_t by)
 
 void kvi_gpu_model_move(struct kvi_gpu_model *m, uint64_t by)
 {
-	uint64_t *const all[] = { &m->slots, &m->offsets, &m->a,   &m->b,    &m->near,
-		                  &m->basis, &m->qm,      &m->ids, &m->table };
+	uint64_t *const all[] = { &m->slots, &m->offsets, &m->a,     &m->b, &m->near,  &m->basis,
+		                  &m->qm,    &m->ids,     &m->table, &m->d, &m->d_rows };
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		move(all[i], by);
 }
 
 /* ----- chunks ------------------------------------------------ */
+
+/* Whether bases begin with the predictions of an engine. */
+static bool expects(const struct kvi_model *m)
+{
+	return m->level >= KVI_LEVEL_MODEL && m->level != KVI_LEVEL_BASIS;
+}
 
 /* Takes `bytes` of a memory that is taken up to *at; returns their address. */
 static uint64_t take(uint64_t *at, size_t bytes)
@@ -358,6 +421,10 @@ struct kvi_gpu_linear_bytes kvi_gpu_linear_place(struct kvi_gpu_linear *out,
 	l->w = take(&at, all ? n * sizeof(uint32_t) : 0);
 	l->rows = take(&at, m->flags & KVI_MODEL_TABLE ? n * sizeof(uint32_t) : 0);
 	l->slots = take(&at, all ? MEMBERS * n * sizeof(uint32_t) : 0);
+	l->expects.e = take(&at, all && expects(m) ? m->C * s->tokens * sizeof(int16_t) : 0);
+	l->expects.hashes = take(&at, all && expects(m) ? KVI_GPU_HASHES * sizeof(uint64_t) : 0);
+	if (!all || !expects(m))
+		l->expects.e = l->expects.hashes = 0;
 	l->kept = take(&to, sizeof(struct kvi_gpu_kept));
 	l->z = s->z ? take(&to, features) : 0;
 	return (struct kvi_gpu_linear_bytes){ (size_t)(at - work), (size_t)(to - kept) };
@@ -366,9 +433,13 @@ struct kvi_gpu_linear_bytes kvi_gpu_linear_place(struct kvi_gpu_linear *out,
 void kvi_gpu_linear_move(struct kvi_gpu_linear *l, uint64_t constants, uint64_t work)
 {
 	uint64_t *const given[] = { &l->model, &l->ids, &l->frequencies };
-	uint64_t *const own[] = { &l->elements, &l->bases,   &l->sums,      &l->r,     &l->w,
-		                  &l->rows,     &l->turns,   &l->classes,   &l->slots, &l->kept,
-		                  &l->z,        &l->scale_w, &l->scale_kept };
+	struct kvi_gpu_expects *e = &l->expects;
+	uint64_t *const own[] = { &l->elements,   &l->bases,        &l->sums,  &l->r,
+		                  &l->w,          &l->rows,         &l->turns, &l->classes,
+		                  &l->slots,      &l->kept,         &l->z,     &l->scale_w,
+		                  &l->scale_kept, &l->scale_hashes, &e->p,     &e->e,
+		                  &e->hashes,     &e->numbers,      &e->h,     &e->root,
+		                  &e->lost };
 	for (size_t i = 0; i < sizeof given / sizeof *given; i++)
 		move(given[i], constants);
 	for (size_t i = 0; i < sizeof own / sizeof *own; i++)
@@ -380,6 +451,7 @@ void kvi_gpu_linear_move(struct kvi_gpu_linear *l, uint64_t constants, uint64_t 
 	for (size_t i = 0; i < KVI_GPU_SAME; i++) {
 		move(&l->same[i].features, work);
 		move(&l->same[i].kept, work);
+		move(&l->same[i].hashes, work);
 	}
 }
 
@@ -389,6 +461,7 @@ struct kvi_gpu_source kvi_gpu_source_of(const struct kvi_source *s,
 	const bool z = s->delta || s->model->level == KVI_LEVEL_BASIS;
 	return (struct kvi_gpu_source){ .features = z ? from->z : from->r,
 		                        .kept = from->kept,
+		                        .hashes = from->expects.hashes,
 		                        .heads = s->model->heads,
 		                        .panels = (uint32_t)panels_of(s->model),
 		                        .scope = s->scope };

@@ -11,8 +11,8 @@
 #include "linear_job.h"
 #include "profile/profile_tensors.h"
 
-/* Whether kernels take a model of levels 2, 3 or 9: its size, with heads of whole panels, and that
- * of its token table. */
+/* Whether kernels take a model: its size, with heads of whole panels, and that of its token
+ * table. */
 bool kvi_gpu_model_taken(const struct kvi_model *m);
 /* Bytes of memory for the arrays of a model. */
 size_t kvi_gpu_model_bytes(const struct kvi_model *m);
@@ -26,7 +26,7 @@ void kvi_gpu_model_move(struct kvi_gpu_model *m, uint64_t by);
 struct kvi_gpu_linear_shape {
 	const struct kvi_model *model;
 	uint32_t tokens;
-	bool coded;        /* of codec linear */
+	bool coded;        /* of codec linear or model */
 	bool transforms;   /* of codec klt */
 	bool z;            /* other layers need z */
 	uint32_t features; /* KVI_GPU_FEATURES_* */
@@ -35,13 +35,14 @@ struct kvi_gpu_linear_shape {
 struct kvi_gpu_linear_bytes {
 	size_t work, kept;
 };
-/* Sets the addresses of work and kept memory, and `features`, in *out; work and kept are aligned.
+/* Sets the addresses of work and kept memory, and `features`, in *out; of `expects` those of work
+ * memory alone, the others are the caller's. work and kept are aligned.
  * out NULL: the size alone is wanted. Returns how much memory that is. */
 struct kvi_gpu_linear_bytes kvi_gpu_linear_place(struct kvi_gpu_linear *out,
                                                  const struct kvi_gpu_linear_shape *s,
                                                  uint64_t work, uint64_t kept);
 /* Adds `constants` to the addresses of the model, ids and frequencies, and `work` to all others,
- * but to those that are 0. */
+ * those of the engine's memory, too, but to those that are 0. */
 void kvi_gpu_linear_move(struct kvi_gpu_linear *l, uint64_t constants, uint64_t work);
 
 /* A source, with features of `from`, which is placed. */

@@ -36,14 +36,14 @@ WARP_FN void encode_sums(const kvi_gpu_encode *e, uint32_t stage, uint32_t step,
 		find_panels(&e->job, step, warp);
 }
 
-/* Features and, of a chunk of codec 7, contexts; a warp 32 tokens. */
+/* Features and, of a chunk of codec 7 or 8, contexts; a warp 32 tokens. */
 template <int D>
 WARP_FN void encode_walk(const kvi_gpu_encode *e, const kvi_gpu_tables *tables, uint32_t stage,
                          uint32_t step)
 {
 	const kvi_gpu_chunk *c = &e->job;
 	if (models_in(e, stage) && c->dtype == D && step * 32 < c->tokens)
-		find_features<D>(c, tables, c->decoded, c->codec == CODEC_LINEAR, step);
+		find_features<D>(c, tables, c->decoded, is_linear(c->codec), step);
 }
 
 /* Whether the scale that adapts to the tokens is as it is where the model fits: W / N is 13. A

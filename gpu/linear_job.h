@@ -13,7 +13,7 @@
 #ifndef KVI_GPU_LINEAR_JOB_H
 #define KVI_GPU_LINEAR_JOB_H
 
-#include <stdint.h>
+#include "model_job.h"
 
 /* Sizes that the format fixes, and slots whose sums are made together. */
 enum { KVI_GPU_LOWER = 8, KVI_GPU_SAME = 4, KVI_GPU_PANEL = 8 };
@@ -44,6 +44,10 @@ enum { KVI_GPU_FEATURES_NONE = 0, KVI_GPU_FEATURES_Z = 1, KVI_GPU_FEATURES_ALL =
  * own. `near` has, of each slot, those in its own panel: as many as there are before it (a pair is
  * one step), at the end of the panel; in four words as features. 0 where there is none.
  *
+ * The matrix `d` of a correction is as `b`, its slots are numbers of the hidden state, its sources
+ * those of the same layer, of all heads, then the tensor itself; `d_rows` has two words for each of
+ * these: as in `offsets`, and the fp32 pattern of 2^-e. Both have whole panels.
+ *
  * The basis of codec 14 has, of each panel of slots and each pair of a head's coefficients, of a
  * slot's two the low bytes, then the high ones; `qm` is 128 more than the exponents of gains.
  */
@@ -54,7 +58,9 @@ struct kvi_gpu_model {
 	uint64_t near;       /* u32[channels][4]; 0: none */
 	uint64_t basis, qm;  /* u32[panels][pairs][KVI_GPU_PANEL], u8[channels]; 0: none */
 	uint64_t ids, table; /* i32[n_ids], i8[n_ids][channels]; 0: none */
-	uint32_t a_blocks, b_blocks;
+	uint64_t d, d_rows;  /* u32[panels][blocks][32][4], u32[panels * 8][2]; 0: no correction */
+	uint32_t a_blocks, b_blocks, d_blocks;
+	uint32_t width; /* of the hidden state that is corrected; 0: none */
 	uint32_t n_ids, tshift, unknown;
 	uint32_t heads, head_channels, rotary;
 	uint32_t flags, n0, beta;
@@ -72,6 +78,7 @@ struct kvi_gpu_kept {
 struct kvi_gpu_source {
 	uint64_t features;      /* of a lower layer z, of the same one r */
 	uint64_t kept;          /* kvi_gpu_kept */
+	uint64_t hashes;        /* of its E (model_job.h); 0: it has none */
 	uint32_t heads, panels; /* of its tensor; panels of a head */
 	uint32_t scope;         /* 1: the slot's own head alone */
 	uint32_t reserved;
@@ -87,14 +94,15 @@ struct kvi_gpu_linear {
 	 * rows of the table; of each rotated pair u32[padded] cosine and sine, u8[padded] class;
 	 * of two slots u32[2][3][padded]. */
 	uint64_t elements, bases, sums, r, w, rows, turns, classes, slots;
-	uint64_t kept;                /* kvi_gpu_kept */
-	uint64_t z;                   /* behind kept; 0: not wanted */
-	uint64_t scale_w, scale_kept; /* of the scale source; 0: none */
-	uint32_t scale_n;             /* its N */
+	uint64_t kept;                              /* kvi_gpu_kept */
+	uint64_t z;                                 /* behind kept; 0: not wanted */
+	uint64_t scale_w, scale_kept, scale_hashes; /* of the scale source; 0: none */
+	uint32_t scale_n;                           /* its N */
 	uint32_t interleaved;
-	uint32_t features; /* KVI_GPU_FEATURES_*; all of a chunk of codec 7 */
+	uint32_t features; /* KVI_GPU_FEATURES_*; all of a chunk of codec 7 or 8 */
 	uint32_t predicts; /* 1: bases are made, as features are all, or the codec is 14 */
 	struct kvi_gpu_source lower[KVI_GPU_LOWER], same[KVI_GPU_SAME];
+	struct kvi_gpu_expects expects;
 };
 
 #endif

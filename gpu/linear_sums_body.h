@@ -109,6 +109,15 @@ WARP_FN panel_pair panels_at(uint32_t head_channels, uint32_t head, uint32_t num
 	return p;
 }
 
+/* Adds what some of the panels of a source give to two panels; returns the coefficients behind. */
+WARP_FN span<const uint32_t> add_source(panel_sums *s, uint64_t features, uint32_t all,
+                                        uint32_t first, uint32_t seen, uint32_t step,
+                                        span<const uint32_t> coefficients, uint32_t stride)
+{
+	add_panels<2>(s, step_features(features, step, all), first, seen, coefficients, stride);
+	return skip(coefficients, blocks_of(seen) * BLOCK_QUADS * 4);
+}
+
 /* Adds what n sources give to two panels, of a matrix of `blocks` blocks a panel. */
 WARP_FN void add_sources(panel_sums *s, const kvi_gpu_source *from, uint32_t n, uint32_t step,
                          const panel_pair *p, uint64_t matrix, uint32_t blocks)
@@ -121,9 +130,8 @@ WARP_FN void add_sources(panel_sums *s, const kvi_gpu_source *from, uint32_t n, 
 		const uint32_t all = x->heads * x->panels, seen = x->scope ? x->panels : all;
 		const uint32_t first = x->scope ? head % x->heads * x->panels : 0;
 		HAPPENS(source, 2 * blocks_of(seen));
-		add_panels<2>(s, step_features(x->features, step, all), first, seen, coefficients,
-		              stride);
-		coefficients = skip(coefficients, blocks_of(seen) * BLOCK_QUADS * 4);
+		coefficients = add_source(s, x->features, all, first, seen, step, coefficients,
+		                          stride);
 	}
 }
 
@@ -147,7 +155,9 @@ WARP_FN void store_bases(const kvi_gpu_chunk *c, const linear_panel *p, uint32_t
 	span<const uint32_t> offsets = span_at<const uint32_t>(m->offsets, C * 2);
 	span<const uint32_t> rows = span_at<const uint32_t>(l->rows, n);
 	span<int16_t> bases = span_at<int16_t>(l->bases, C * n);
-	const bool table = (m->flags & KVI_GPU_MODEL_TABLE) != 0;
+	span<const int16_t> expected =
+		span_at<const int16_t>(l->expects.e, l->expects.e ? C * c->tokens : 0);
+	const bool table = (m->flags & KVI_GPU_MODEL_TABLE) != 0, expects = l->expects.e != 0;
 	UNROLL
 	for (uint32_t i = 0; i < 2; i++) {
 		const boolv on = own_slot(i) < p->slots;
@@ -160,6 +170,8 @@ WARP_FN void store_bases(const kvi_gpu_chunk *c, const linear_panel *p, uint32_t
 			u32v base = sar_each(sum_of(s, i, j) + offset, q) + mean;
 			if (table)
 				base += table_of(m, ld(rows, at), slot);
+			if (expects)
+				base += ldg_if(expected, at * C + slot, on & (at < c->tokens));
 			st_if(bases, at + slot * n, limited(base, LINEAR_LIMIT), on);
 		}
 	}

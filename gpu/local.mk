@@ -6,9 +6,9 @@ gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_b
 	gpu/host_events.h \
 	gpu/stream_words_body.h gpu/exponent_decode_body.h gpu/hash_body.h \
 	gpu/grid_contexts_body.h gpu/grid_decode_body.h \
-	gpu/linear_job.h gpu/linear_products_body.h gpu/linear_sums_body.h \
+	gpu/model_job.h gpu/linear_job.h gpu/linear_products_body.h gpu/linear_sums_body.h \
 	gpu/linear_formulas_body.h gpu/linear_expand_body.h gpu/linear_token_body.h \
-	gpu/linear_walk_body.h \
+	gpu/linear_walk_body.h gpu/model_expect_body.h gpu/model_correct_body.h \
 	gpu/encode_job.h gpu/stream_encode_body.h gpu/chunk_encode_body.h \
 	gpu/linear_encode_body.h gpu/payload_encode_body.h \
 	gpu/lossy_open_body.h gpu/lossy_codes_body.h gpu/lossy_transform_body.h \
@@ -38,6 +38,7 @@ endif
 endif
 # A stand-in of NVIDIA's driver, which runs the kernels on the host.
 tests_device_driver_stand_in_la_SOURCES = tests/device/driver_stand_in.cc \
+	tests/device/stand_in_grid.h tests/device/stand_in_model.h \
 	gpu/host_fault.cc gpu/host_fault.h
 tests_device_driver_stand_in_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_device_driver_stand_in_la_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN) -fvisibility=default

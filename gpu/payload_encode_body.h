@@ -127,7 +127,7 @@ WARP_FN void put_word(span<uint32_t> to, uint32_t at, uint32_t v)
 	st_one(to, at / 4, v);
 }
 
-/* The header of a chunk (spec 7). */
+/* The header of a chunk (spec 7), and the check of what is predicted of it (spec model 4). */
 WARP_FN void put_header(const kvi_gpu_encode *e)
 {
 	span<uint32_t> to = span_at<uint32_t>(e->job.payload, e->job.payload_bytes / 4);
@@ -142,6 +142,11 @@ WARP_FN void put_header(const kvi_gpu_encode *e)
 	put_word(to, 36, (uint32_t)(check >> 32));
 	put_word(to, 40, x->section_bytes);
 	put_word(to, 44, 0);
+	if (e->job.codec == CODEC_MODEL) {
+		const uint64_t expected = expected_check(linear_of(&e->job));
+		put_word(to, 48, (uint32_t)expected);
+		put_word(to, 52, (uint32_t)(expected >> 32));
+	}
 }
 
 /* The planes from byte `at` on; returns their end. */
@@ -221,7 +226,7 @@ WARP_FN void answer_encoded(const kvi_gpu_encode *e, kvi_gpu_encoded *answer)
 		put_header(e);
 		a.payload_bytes = x->payload_bytes;
 		a.elements = x->o.rows * x->o.columns;
-		a.fits = e->job.codec == CODEC_LINEAR && model_fits(e);
+		a.fits = is_linear(e->job.codec) && model_fits(e);
 		if (e->hashed)
 			a.hash[0] = hash_both(e->job.decoded, raw, &a.hash[1]);
 	}

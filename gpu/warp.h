@@ -21,6 +21,7 @@
  *   ld, ld_if, st, st_if                   memory that this kernel may have written
  *   ldg, ldg_if, ldg_one, ldg_quad         memory that no kernel writes meanwhile
  *   ld_quads_if, ldg_quads_if, st_quads_if 16 bytes of each lane, numbered as such
+ *   lower_one(s, i, v)                     number i becomes v of all lanes, if that is less
  *   ld_byte_at(s, at)                      a number of 4 bytes at a byte position
  *   span_at<T>(address, n) skip(s, n)      n elements of memory; a span without its first n
  *   HAPPENS(event, n)                      counts an event (host_events.h); nothing on a GPU

@@ -296,6 +296,11 @@ template <typename T> WARP_FN void st_one(span<T> s, uint32_t i, uint64_t v)
 {
 	s.p[i] = (T)v;
 }
+WARP_FN void lower_one(span<uint32_t> s, uint32_t i, uint32_t v)
+{
+	if ((threadIdx.x & 31) == 0)
+		atomicMin(s.p + i, v);
+}
 /* What lanes wrote before it, others read after it. */
 WARP_FN void warp_barrier(void)
 {

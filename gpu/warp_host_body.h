@@ -402,6 +402,11 @@ template <typename T> WARP_OP void st_one(span<T> s, uint32_t i, uint64_t v)
 	bounds(i, s.n);
 	s.p[i] = (T)v;
 }
+WARP_OP void lower_one(span<uint32_t> s, uint32_t i, uint32_t v)
+{
+	bounds(i, s.n);
+	s.p[i] = v < s.p[i] ? v : s.p[i];
+}
 WARP_OP void warp_barrier(void)
 {
 }

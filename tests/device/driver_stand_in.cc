@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "payload_encode_body.h"
+#include "stand_in_model.h"
 
 /* Results of the driver (cuda.h). */
 enum { SUCCESS = 0, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, NO_BINARY = 209,
@@ -25,23 +25,6 @@ static bool wanted(const char *fault)
 }
 
 /* ----- kernels ------------------------------------------------ */
-
-/* A launch: what the kernels below need of it. */
-struct grid {
-	uint32_t x, y, z, warps; /* blocks; warps of a block */
-	uint32_t shared_bytes;   /* of a block */
-	void **arguments;
-};
-template <typename T> static T argument(const grid &g, int i)
-{
-	T x;
-	memcpy(&x, g.arguments[i], sizeof x);
-	return x;
-}
-static const kvi_gpu_chunk *chunks_of(const grid &g)
-{
-	return (const kvi_gpu_chunk *)(uintptr_t)argument<uint64_t>(g, 0);
-}
 
 static void run_kvi_gpu_open(const grid &g)
 {
@@ -235,10 +218,6 @@ static void run_kvi_gpu_scatter(const grid &g)
 
 /* ----- kernels that encode ------------------------------------------------ */
 
-static const kvi_gpu_encode *outputs_of(const grid &g)
-{
-	return (const kvi_gpu_encode *)(uintptr_t)argument<uint64_t>(g, 0);
-}
 static bool is_open(const kvi_gpu_encode *e)
 {
 	return encoding_of(e)->o.status == KVI_GPU_OPEN;
@@ -455,10 +434,6 @@ static void run_kvi_gpu_encoded(const grid &g)
 
 /* ----- all kernels ------------------------------------------------ */
 
-struct kernel {
-	const char *name;
-	void (*run)(const grid &g);
-};
 static const kernel kernels[] = {
 	{ "kvi_gpu_open", run_kvi_gpu_open },
 	{ "kvi_gpu_exponent_f32", run_kvi_gpu_exponent<1> },
@@ -528,6 +503,14 @@ static const kernel kernels[] = {
 	ENCODERS("e4m3", 4),
 	ENCODERS("e5m2", 5),
 };
+
+template <size_t N> static const kernel *find_kernel(const char *name, const kernel (&all)[N])
+{
+	for (const kernel &k : all)
+		if (!strcmp(k.name, name))
+			return &k;
+	return nullptr;
+}
 
 /* ----- the driver ------------------------------------------------ */
 
@@ -623,12 +606,11 @@ int cuModuleUnload(void *)
 }
 int cuModuleGetFunction(void **function, void *, const char *name)
 {
-	for (const kernel &k : kernels)
-		if (!strcmp(k.name, name)) {
-			*function = (void *)&k;
-			return SUCCESS;
-		}
-	return NOT_FOUND;
+	const kernel *found = find_kernel(name, kernels);
+	if (!found)
+		found = find_kernel(name, model_kernels);
+	*function = (void *)(uintptr_t)found;
+	return found ? SUCCESS : NOT_FOUND;
 }
 int cuFuncSetAttribute(void *, int, int)
 {

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* stand_in_grid.h - launches of the stand-in of the driver, as its kernels take them */
+#ifndef KVI_TEST_STAND_IN_GRID_H
+#define KVI_TEST_STAND_IN_GRID_H
+
+#include <cstdint>
+#include <cstring>
+
+#include "payload_encode_body.h"
+
+/* A launch: what kernels need of it. */
+struct grid {
+	uint32_t x, y, z, warps; /* blocks; warps of a block */
+	uint32_t shared_bytes;   /* of a block */
+	void **arguments;
+};
+/* A kernel by its name. */
+struct kernel {
+	const char *name;
+	void (*run)(const grid &g);
+};
+
+/* Number i of the arguments. */
+template <typename T> static T argument(const grid &g, int i)
+{
+	T x;
+	memcpy(&x, g.arguments[i], sizeof x);
+	return x;
+}
+/* Jobs, the first argument. */
+static inline const kvi_gpu_chunk *chunks_of(const grid &g)
+{
+	return (const kvi_gpu_chunk *)(uintptr_t)argument<uint64_t>(g, 0);
+}
+static inline const kvi_gpu_encode *outputs_of(const grid &g)
+{
+	return (const kvi_gpu_encode *)(uintptr_t)argument<uint64_t>(g, 0);
+}
+
+#endif
