@@ -155,9 +155,7 @@ WARP_FN void store_bases(const kvi_gpu_chunk *c, const linear_panel *p, uint32_t
 	span<const uint32_t> offsets = span_at<const uint32_t>(m->offsets, C * 2);
 	span<const uint32_t> rows = span_at<const uint32_t>(l->rows, n);
 	span<int16_t> bases = span_at<int16_t>(l->bases, C * n);
-	span<const int16_t> expected =
-		span_at<const int16_t>(l->expects.e, l->expects.e ? C * c->tokens : 0);
-	const bool table = (m->flags & KVI_GPU_MODEL_TABLE) != 0, expects = l->expects.e != 0;
+	const bool table = (m->flags & KVI_GPU_MODEL_TABLE) != 0;
 	UNROLL
 	for (uint32_t i = 0; i < 2; i++) {
 		const boolv on = own_slot(i) < p->slots;
@@ -170,9 +168,30 @@ WARP_FN void store_bases(const kvi_gpu_chunk *c, const linear_panel *p, uint32_t
 			u32v base = sar_each(sum_of(s, i, j) + offset, q) + mean;
 			if (table)
 				base += table_of(m, ld(rows, at), slot);
-			if (expects)
-				base += ldg_if(expected, at * C + slot, on & (at < c->tokens));
 			st_if(bases, at + slot * n, limited(base, LINEAR_LIMIT), on);
+		}
+	}
+}
+
+/* The same where an engine predicts the slots (spec model 2): there are no lower sources then. */
+WARP_FN void store_expected(const kvi_gpu_chunk *c, const linear_panel *p, uint32_t step)
+{
+	const kvi_gpu_linear *l = linear_of(c);
+	const kvi_gpu_model *m = model_of(l);
+	const uint32_t C = m->heads * m->head_channels, n = padded_tokens(c);
+	span<const uint32_t> numbers = span_at<const uint32_t>(m->slots, C * 4);
+	span<const int16_t> expected = span_at<const int16_t>(l->expects.e, C * c->tokens);
+	span<int16_t> bases = span_at<int16_t>(l->bases, C * n);
+	UNROLL
+	for (uint32_t i = 0; i < 2; i++) {
+		const boolv on = own_slot(i) < p->slots;
+		const u32v slot = select(on, own_slot(i), splat(0)) + p->c;
+		const u32v mean = sar(ldg(numbers, slot * 4 + 1), 16);
+		UNROLL
+		for (uint32_t j = 0; j < 4; j++) {
+			const u32v at = own_token(j) + step * STEP_TOKENS;
+			const u32v e = ldg_if(expected, at * C + slot, on & (at < c->tokens));
+			st_if(bases, at + slot * n, limited(mean + e, LINEAR_LIMIT), on);
 		}
 	}
 }
@@ -204,6 +223,24 @@ WARP_FN void sums_begin_both(panel_sums *s)
 	sums_begin(&s[1]);
 }
 
+/* The bases of two panels, in one way or the other. */
+WARP_FN void find_bases(const kvi_gpu_chunk *c, const panel_pair *p, uint32_t step, panel_sums *s)
+{
+	const kvi_gpu_linear *l = linear_of(c);
+	const kvi_gpu_model *m = model_of(l);
+	sums_begin_both(s);
+	if (m->a)
+		add_sources(s, l->lower, m->n_lower, step, p, m->a, m->a_blocks);
+	UNROLL
+	for (uint32_t i = 0; i < 2; i++)
+		store_bases(c, &p->panel[i], step, &s[i]);
+}
+WARP_FN void store_both_expected(const kvi_gpu_chunk *c, const panel_pair *p, uint32_t step)
+{
+	store_expected(c, &p->panel[0], step);
+	store_expected(c, &p->panel[1], step);
+}
+
 /* Bases and sums of two panels, by their number in the chunk, at 32 tokens; where there are none,
  * or they are not wanted, nothing. */
 WARP_FN void find_panels(const kvi_gpu_chunk *c, uint32_t step, uint32_t number)
@@ -215,12 +252,10 @@ WARP_FN void find_panels(const kvi_gpu_chunk *c, uint32_t step, uint32_t number)
 		return;
 	const panel_pair p = panels_at(m->head_channels, number / pairs, number % pairs * 2);
 	panel_sums s[2];
-	sums_begin_both(s);
-	if (m->a)
-		add_sources(s, l->lower, m->n_lower, step, &p, m->a, m->a_blocks);
-	UNROLL
-	for (uint32_t i = 0; i < 2; i++)
-		store_bases(c, &p.panel[i], step, &s[i]);
+	if (l->expects.e)
+		store_both_expected(c, &p, step);
+	else
+		find_bases(c, &p, step, s);
 	if (!m->b)
 		return;
 	sums_begin_both(s);

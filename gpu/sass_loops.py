@@ -25,8 +25,8 @@ LOOPS = {
     "contexts": Loop("contexts_bf16", {"I2F": 1}, {"I2F": 1}, ("I2F", 1)),
     # codec 7: a slot of a stream of 32 tokens, of a pair or alone; what precedes the slots of a
     # panel, with a block of earlier panels and one slot; such a block; sums of slots over a source,
-    # with a block of it; these with the token table; a further source of a panel, with a block; a
-    # further block of it
+    # with a block of it (the shifts are those of levels 2 and 3); these with the token table; a
+    # further source of a panel, with a block; a further block of it
     "pair": Loop("linear_bf16", {"I2F": 5, "LDS": 3},
                  {"I2F": 3, "IDP": 16, "LDS.U8": 2}, ("LDS.U8", 1)),
     "one": Loop("linear_bf16", {"I2F": 5, "LDS": 3},
@@ -34,7 +34,8 @@ LOOPS = {
     "before": Loop("linear_bf16", {"I2F": 6, "LDS": 3, "IMMA": 8},
                    {"IMMA": 8, "=ST.E": 8, "IDP": 8, "LDS.U8": 1, "ST.E.128": 1}, ("LDS.U8", 1)),
     "own": Loop("linear_bf16", {"IMMA": 8}, {"IMMA": 8}, ("IMMA", 8)),
-    "panel": Loop("sums", {}, {"ST.E.U16": 16, "=ST.E": 16, "IMMA": 16}, ("ST.E.U16", 1)),
+    "panel": Loop("sums", {}, {"ST.E.U16": 16, "=ST.E": 16, "IMMA": 16, "SHF.R.S32": 16},
+                  ("ST.E.U16", 1)),
     "panel_table": Loop("sums", {}, {"ST.E.U16": 16, "=ST.E": 16, "IMMA": 16, "LDG.E.S8": 16},
                         ("ST.E.U16", 1)),
     "source": Loop("sums", {"IMMA": 16, "MUFU": 1}, {"IMMA": 16}, ("IMMA", 8)),

@@ -148,6 +148,7 @@ tests_unit_libunit_a_SOURCES = tests/unit/random.h \
 	tests/unit/import_files.c tests/unit/import_files.h \
 	tests/unit/layers_util.c tests/unit/layers_util.h \
 	tests/unit/made_caches.c tests/unit/made_caches.h \
+	tests/unit/model_world.c tests/unit/model_world.h \
 	tests/unit/models_util.c tests/unit/models_util.h \
 	tests/unit/prediction_util.c tests/unit/prediction_util.h \
 	tests/unit/profile_util.c tests/unit/profile_util.h \
@@ -251,7 +252,8 @@ endif
 EXTRA_DIST += tests/device/command.sh
 if ENABLE_SHARED
 if GPU_TESTS
-unit_tests += tests/unit/test_device tests/unit/test_device_encode tests/unit/test_device_damage
+unit_tests += tests/unit/test_device tests/unit/test_device_encode tests/unit/test_device_damage \
+	tests/unit/test_device_model
 TESTS += tests/device/command.sh
 endif
 endif
@@ -260,6 +262,9 @@ tests_unit_test_device_SOURCES = tests/unit/test_device.c $(device_util)
 tests_unit_test_device_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
 tests_unit_test_device_encode_SOURCES = tests/unit/test_device_encode.c $(device_util)
 tests_unit_test_device_encode_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
+tests_unit_test_device_model_SOURCES = tests/unit/test_device_model.c $(device_util)
+tests_unit_test_device_model_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
+tests_unit_test_device_model_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
 tests_unit_test_device_damage_SOURCES = tests/unit/test_device_damage.c $(device_util) \
 	tests/gpu/archive_chunks.c tests/gpu/archive_chunks.h
 tests_unit_test_device_damage_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
