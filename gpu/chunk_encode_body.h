@@ -118,7 +118,10 @@ template <int SIZE> WARP_FN bool row_special(const kvi_gpu_encode *e, uint32_t t
 	return found != 0;
 }
 
-/* Whether all elements of a token are equal, in several channels that remain. */
+constexpr uint32_t ROW_CONSTANT = 1, ROW_SPECIAL = 2;
+
+/* Whether all elements of a token are equal, in several channels that remain; of codec 8 also
+ * whether some are not finite. */
 template <int SIZE> WARP_FN void find_row(const kvi_gpu_encode *e, uint32_t token)
 {
 	const uint32_t C = channels_of(e), n = encoding_of(e)->o.columns;
@@ -132,9 +135,8 @@ template <int SIZE> WARP_FN void find_row(const kvi_gpu_encode *e, uint32_t toke
 		first = i ? first : shuffle(x, splat(0));
 		other = mask_of(on & (x != first));
 	}
-	encoding_of(e)->constant_row[token] = !other;
-	if (e->job.codec == CODEC_MODEL)
-		encoding_of(e)->special_row[token] = row_special<SIZE>(e, token);
+	const bool special = e->job.codec == CODEC_MODEL && row_special<SIZE>(e, token);
+	encoding_of(e)->row_flags[token] = (other ? 0 : ROW_CONSTANT) | (special ? ROW_SPECIAL : 0);
 }
 
 /* Writes a bitmap of n bits, 32 at a time, and the elements of those that are set. */
@@ -155,20 +157,13 @@ WARP_FN void bitmap_put(bitmap_out *b, uint32_t at, uint32_t n, uint32_t set, u3
 	b->values += count(set) * SIZE;
 }
 
-/* Whether any token has elements that are not finite. */
-WARP_FN bool has_special(const kvi_gpu_encode *e)
+/* Where the mask begins: behind the header and the check of codec 8 (payload_encode_body.h). */
+WARP_FN uint32_t mask_begin(const kvi_gpu_encode *e)
 {
-	span<const uint8_t> flags = span_at<const uint8_t>(
-		(uint64_t)(uintptr_t)encoding_of(e)->special_row, KVI_GPU_TOKENS);
-	uint32_t found = 0;
-	for (uint32_t t = 0; t < e->job.tokens; t += 32) {
-		const boolv on = lanes() + t < e->job.tokens;
-		found |= mask_of(ld_if(flags, lanes() + t, on) != 0);
-	}
-	return found != 0;
+	return KVI_GPU_HEADER + (e->job.codec == CODEC_MODEL ? 8 : 0);
 }
 
-/* The mask section, behind the header; lists the tokens that remain. */
+/* The mask section; lists the tokens that remain. */
 template <int SIZE> WARP_FN void write_section(const kvi_gpu_encode *e)
 {
 	const uint32_t C = channels_of(e), T = e->job.tokens;
@@ -178,11 +173,9 @@ template <int SIZE> WARP_FN void write_section(const kvi_gpu_encode *e)
 	span<const uint32_t> groups = span_at<const uint32_t>(e->channel_bits, (C + 31) / 32);
 	span<const uint32_t> columns = span_at<const uint32_t>(e->job.columns, o->columns);
 	span<uint16_t> token = span_at<uint16_t>((uint64_t)(uintptr_t)o->token, KVI_GPU_TOKENS);
-	span<const uint8_t> flags = span_at<const uint8_t>((uint64_t)(uintptr_t)x->constant_row,
+	span<const uint8_t> flags = span_at<const uint8_t>((uint64_t)(uintptr_t)x->row_flags,
 	                                                   KVI_GPU_TOKENS);
-	/* the check of codec 8 comes first (payload_encode_body.h) */
-	const uint32_t begin = KVI_GPU_HEADER + (e->job.codec == CODEC_MODEL ? 8 : 0);
-	bitmap_out b = { to, begin + 1, begin + 1 };
+	bitmap_out b = { to, mask_begin(e) + 1, mask_begin(e) + 1 };
 	const uint32_t has_channels = o->columns < C;
 	if (has_channels) {
 		b.values += (C + 7) / 8;
@@ -193,11 +186,11 @@ template <int SIZE> WARP_FN void write_section(const kvi_gpu_encode *e)
 		}
 		b.bits = b.values;
 	}
-	uint32_t rows = 0;
+	uint32_t rows = 0, special = 0;
 	for (uint32_t t = 0; t < T; t += 32) {
-		const u32v at = lanes() + t;
-		const uint32_t all = mask_of(at < T);
-		const uint32_t left = all & mask_of(ld_if(flags, at, at < T) == 0);
+		const u32v at = lanes() + t, flag = ld_if(flags, at, at < T);
+		const uint32_t left = mask_of((at < T) & ((flag & ROW_CONSTANT) == 0));
+		special |= mask_of((flag & ROW_SPECIAL) != 0);
 		st_if(token, below(left) + rows, at, lane_in(left));
 		rows += count(left);
 	}
@@ -207,19 +200,19 @@ template <int SIZE> WARP_FN void write_section(const kvi_gpu_encode *e)
 		b.values = b.bits + (T + 7) / 8;
 		for (uint32_t t = 0; t < T; t += 32) {
 			const u32v at = lanes() + t;
-			const uint32_t set = mask_of(ld_if(flags, at, at < T) != 0);
+			const u32v flag = ld_if(flags, at, at < T);
+			const uint32_t set = mask_of((flag & ROW_CONSTANT) != 0);
 			bitmap_put<SIZE>(&b, t, T, set,
 			                 ldg_if(raw_of<SIZE>(e), at * C + first, at < T));
 		}
 		b.bits = b.values;
 	}
-	st_one(to, begin, has_channels | has_rows << 1);
+	st_one(to, mask_begin(e), has_channels | has_rows << 1);
 	x->section_bytes = b.bits - KVI_GPU_HEADER;
 	o->rows = rows;
 	/* codecs 7 and 8 take no rows out; of codec 0 features alone are wanted */
-	bool coded = is_linear(e->job.codec) ? !has_rows : e->job.codec != CODEC_RAW;
-	if (e->job.codec == CODEC_MODEL)
-		coded = coded && !has_special(e);
+	const bool coded = is_linear(e->job.codec) ? !has_rows && !special
+						   : e->job.codec != CODEC_RAW;
 	o->status = coded && rows && o->columns ? KVI_GPU_OPEN : KVI_GPU_HOST;
 	if (page_missing(&e->job))
 		o->status = KVI_GPU_PAGE;

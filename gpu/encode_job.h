@@ -25,8 +25,8 @@ struct kvi_gpu_encoding {
 	uint32_t n_words[KVI_GPU_STREAMS];
 	uint32_t state[KVI_GPU_STREAMS][KVI_GPU_LANES];
 	struct kvi_gpu_plane_slice slice[KVI_GPU_STREAMS][KVI_GPU_PLANES];
-	uint8_t constant_row[KVI_GPU_TOKENS];
-	uint8_t special_row[KVI_GPU_TOKENS]; /* of codec 8: what is not finite is in it */
+	/* 1: all elements of the token are equal; 2, of codec 8: not all of them are finite */
+	uint8_t row_flags[KVI_GPU_TOKENS];
 };
 
 /*

@@ -36,6 +36,8 @@ KERNELS = {
     "kvi_gpu_linear_bf16": ("SHFL", 3, 1, 175, 190),
     "kvi_gpu_linear_f16": ("SHFL", 3, 1, 190, 205),
     "kvi_gpu_sums": ("IMMA", 16, 2, 22, 48),
+    # of codec 8: such a block for 8 numbers of the hidden state
+    "kvi_gpu_correct": ("IMMA", 16, 2, 22, 48),
     "kvi_gpu_contexts_bf16": ("I2F", 1, 1, 90, 100),
     "kvi_gpu_contexts_f16": ("I2F", 1, 1, 90, 100),
     # of lossy tiers: a step of codes; a row of a pass of butterflies; a channel without RoPE

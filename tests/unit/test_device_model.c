@@ -630,7 +630,7 @@ static void test_chunks(void **state)
 /* E of numbers that are none, or far away, or between two. */
 static void test_limits(void **state)
 {
-	static const uint32_t infinite = 0x7f800000, negative = 0xff800000, none = 0x7fc00000;
+	static const uint32_t infinite = 0x7f800000, negative = 0xff800000, none = 0x7fc01235;
 	struct device_world d;
 	(void)state;
 	for (unsigned round = 0; round < 8; round++) {
