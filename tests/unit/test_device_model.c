@@ -447,7 +447,10 @@ static uint32_t library_answer(const struct device_world *d, size_t i)
 	struct kvi_chunk_header h;
 	uint64_t check = 0;
 	chunk.features = NULL;
-	assert_true(kvi_chunk_header_parse(&h, d->payload[i], d->bytes[i]));
+	if (!kvi_chunk_header_parse(&h, d->payload[i], d->bytes[i])) {
+		free(raw);
+		return KVI_GPU_DATA;
+	}
 	const struct kvi_chunk_payload in = {
 		.chunk = &chunk,
 		.codec = h.codec,
@@ -537,13 +540,35 @@ static void notices_predictor(struct device_world *d, size_t i)
 	d->lost = UINT32_MAX;
 }
 
-/* Bits of a payload behind the header, of its check at first. */
+/* A byte of a payload: how streams are cut; the check of the chunk, how long the section is; the
+ * check of predictions; the mask or the states; any one. */
+static uint32_t damaged_byte(const struct device_world *d, size_t i, unsigned k)
+{
+	enum { CUT = 25, CHECK = 32, SECTION = 40 };
+	const uint32_t n = (uint32_t)d->bytes[i], first = KVI_CHUNK_HEADER_BYTES;
+	const uint32_t near = n - first < 300 ? n - first : 300;
+	switch (k % 6) {
+	case 0:
+		return CUT;
+	case 1:
+		return CHECK + below(first - CHECK);
+	case 2:
+		return SECTION;
+	case 3:
+		return first + below(8);
+	case 4:
+		return first + below(near);
+	default:
+		return first + below(n - first);
+	}
+}
+
+/* Bits of a payload. */
 static void notices_damage(struct device_world *d, size_t i)
 {
-	for (unsigned k = 0; k < 6; k++) {
-		const uint32_t n = (uint32_t)d->bytes[i] - KVI_CHUNK_HEADER_BYTES;
-		uint8_t *bytes = d->payload[i] + KVI_CHUNK_HEADER_BYTES;
-		const uint32_t at = below(k == 0 ? 8 : k % 2 ? n : n < 300 ? n : 300);
+	for (unsigned k = 0; k < 12; k++) {
+		uint8_t *bytes = d->payload[i];
+		const uint32_t at = damaged_byte(d, i, k);
 		const uint8_t bit = (uint8_t)(1 << below(8));
 		bytes[at] ^= bit;
 		const uint32_t status = library_answer(d, i);
