@@ -201,7 +201,9 @@ WARP_FN void run_quantise(const kvi_gpu_quantise *q, uint32_t row)
 	}
 	for (uint32_t first = 0; first * UNIT < q->columns; first += 32) {
 		const u32v unit = lanes() + first, group = unit / g.units;
-		const boolv ok = group < g.n, leads = ok & (unit % g.units == 0);
+		/* of keys what no column has is 0, too, up to the end of the chunk */
+		const boolv ok = unit < (q->keys ? q->stride / UNIT : g.n * g.units);
+		const boolv leads = (group < g.n) & (unit % g.units == 0);
 		const u32v at = (group + tile * g.n) * TILE_ROWS + in_tile;
 		u32v x[UNIT];
 		load_unit(q, &r, unit, x);

@@ -38,7 +38,8 @@ endif
 endif
 # A stand-in of NVIDIA's driver, which runs the kernels on the host.
 tests_device_driver_stand_in_la_SOURCES = tests/device/driver_stand_in.cc \
-	tests/device/stand_in_grid.h tests/device/stand_in_model.h \
+	tests/device/stand_in_exact.cc tests/device/stand_in_grid.h \
+	tests/device/stand_in_model.h \
 	gpu/host_fault.cc gpu/host_fault.h
 tests_device_driver_stand_in_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_device_driver_stand_in_la_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN) -fvisibility=default
@@ -71,7 +72,8 @@ tests_gpu_check_products_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN)
 tests_gpu_check_engine_SOURCES = tests/gpu/check_engine.c \
 	tests/gpu/engine_trial.c tests/gpu/engine_trial.h \
 	tests/gpu/made_model.c tests/gpu/made_model.h \
-	gpu/exact_plan.c gpu/exact_plan.h \
+	gpu/exact_plan.c gpu/exact_plan.h gpu/exact_model.c gpu/exact_model.h \
+	gpu/exact_run.c gpu/exact_run.h \
 	gpu/exact_host_run.cc gpu/exact_host_run.h gpu/host_fault.cc gpu/host_fault.h
 tests_gpu_check_engine_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_gpu_check_engine_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN)
@@ -81,27 +83,29 @@ tests_gpu_check_engine_LINK = $(LINK)
 # All architectures, and PTX for later ones.
 gpu_architectures = 80 86 89 90a 100a 103a 120
 .PHONY: gpu-kernels check-gpu
-gpu-kernels: gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin
+gpu-kernels: gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin gpu/kvarc-exact.fatbin
 gpu/kvarc-kernels.fatbin: gpu/decode_kernels.cu $(gpu_sources)
 gpu/kvarc-encoders.fatbin: gpu/encode_kernels.cu $(gpu_sources)
-gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin:
+gpu/kvarc-exact.fatbin: gpu/exact_kernels.cu $(gpu_sources)
+gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin gpu/kvarc-exact.fatbin:
 	@test -n '$(NVCC)' || { echo 'gpu-kernels: configure found no nvcc (--with-cuda=DIR)'; exit 1; }
 	@mkdir -p gpu
 	$(AM_V_GEN)codes=; source=decode_kernels.cu; \
-	case $@ in *encoders*) source=encode_kernels.cu ;; esac; \
+	case $@ in *encoders*) source=encode_kernels.cu ;; *exact*) source=exact_kernels.cu ;; esac; \
 	for a in $(gpu_architectures); do codes="$$codes -gencode arch=compute_$$a,code=sm_$$a"; done; \
 	$(NVCC) -std=c++17 -O3 -fmad=false -fatbin -o $@ $$codes \
 		-gencode arch=compute_80,code=compute_80 $(top_srcdir)/gpu/$$source
-CLEANFILES += gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin
+CLEANFILES += gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin gpu/kvarc-exact.fatbin
 # Where libkvarc-device looks for them; only where they were made.
 install-exec-local:
-	for f in gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin; do \
+	for f in gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin gpu/kvarc-exact.fatbin; do \
 		test ! -f $$f || { $(MKDIR_P) "$(DESTDIR)$(pkglibdir)" && \
 			$(INSTALL_DATA) $$f "$(DESTDIR)$(pkglibdir)"; } || exit 1; \
 	done
 uninstall-local:
 	rm -f "$(DESTDIR)$(pkglibdir)/kvarc-kernels.fatbin" \
-		"$(DESTDIR)$(pkglibdir)/kvarc-encoders.fatbin"
+		"$(DESTDIR)$(pkglibdir)/kvarc-encoders.fatbin" \
+		"$(DESTDIR)$(pkglibdir)/kvarc-exact.fatbin"
 
 # Instruction counts against gpu/sass.txt. ARCHITECTURES='90a' takes these alone.
 check-gpu:

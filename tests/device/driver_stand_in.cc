@@ -609,6 +609,8 @@ int cuModuleGetFunction(void **function, void *, const char *name)
 	const kernel *found = find_kernel(name, kernels);
 	if (!found)
 		found = find_kernel(name, model_kernels);
+	if (!found)
+		found = exact_kernel(name);
 	*function = (void *)(uintptr_t)found;
 	return found ? SUCCESS : NOT_FOUND;
 }

@@ -20,6 +20,9 @@ struct kernel {
 	void (*run)(const grid &g);
 };
 
+/* A kernel of the exact engine (stand_in_exact.cc); NULL: none has this name. */
+const kernel *exact_kernel(const char *name);
+
 /* Number i of the arguments. */
 template <typename T> static T argument(const grid &g, int i)
 {
