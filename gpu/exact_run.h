@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * exact_run.h - the host's part: the jobs that take all tokens of a sequence through the layers of a
- * model, one after the other (spec/arithmetic.md 8)
+ * exact_run.h - the host's part: the jobs that take all tokens of a sequence through the layers of
+ * a model, one after the other (spec/arithmetic.md 8)
  */
 #ifndef KVI_GPU_EXACT_RUN_H
 #define KVI_GPU_EXACT_RUN_H

@@ -9,8 +9,9 @@
 /* An engine with this arithmetic, with a head if the predictor needs one (blind.h), made at the
  * first call and kept, after a test of the kernels that are to run it. Safe in threads.
  * Returns as kvi_engine_open, kvi_exact_test and kvi_engine_add_head. */
-kvarc_ret kvi_predictor_engine(const kvarc_predictor *p, const struct kvi_arithmetic *a,
-                               uint32_t isa_mask, const struct kvi_engine **e, kvarc_error *error);
+KVI_SHARED kvarc_ret kvi_predictor_engine(const kvarc_predictor *p, const struct kvi_arithmetic *a,
+                                          uint32_t isa_mask, const struct kvi_engine **e,
+                                          kvarc_error *error);
 /* The same with a head (head.h), which is made at the first such call and kept. Others that run
  * the engine meanwhile are not disturbed. Returns as kvi_predictor_engine, and as
  * kvi_engine_add_head. */

@@ -38,7 +38,9 @@ typedef struct kvarc_device_options {
 	/* file of the kernels that encode, which the first plan that writes loads; must outlive the
 	 * device. NULL: the one that was installed with this library */
 	const char *encoders;
-	uint64_t reserved[7]; /* zero */
+	/* the same of those of the exact engine, which the first kvarc_device_model loads */
+	const char *exact;
+	uint64_t reserved[6]; /* zero */
 } kvarc_device_options;
 #define KVARC_DEVICE_OPTIONS_INIT KVARC_ZERO
 
@@ -50,7 +52,8 @@ typedef struct kvarc_device_options {
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_open(kvarc_device **d,
                                                        const kvarc_device_options *options);
-/* Waits for nothing: what was queued on streams must be done. NULL-safe; sets *d to NULL. */
+/* Waits for nothing: what was queued on streams must be done, and its models closed. NULL-safe;
+ * sets *d to NULL. */
 KVARC_API void kvarc_device_close(kvarc_device **d);
 
 /* What a device is. */
@@ -88,6 +91,34 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_fetch(kvarc_device *d, void *t
                                                         uint64_t bytes, void *stream);
 
 /*
+ * A model whose predictions kernels make (levels 4 to 8): its weights in the arithmetic of an
+ * archive, in memory of the device. They are loaded once, for all plans of the device that are
+ * opened from then on and read archives that were made with this model in this arithmetic.
+ */
+typedef struct kvarc_device_model kvarc_device_model;
+/*
+ * Opens the model that an archive was made with, which r has (kvarc_reader_options.predictor).
+ * *bytes: of the memory that its weights take. The device must outlive the model; the predictor is
+ * needed until kvarc_device_model_load has returned, r is not. On failure *m is NULL.
+ * Returns OK; OPTIONS (the archive needs no model, or one that kernels do not compute: E4M3,
+ * products or attention in other forms than those of levels 4 to 8, numbers in the embedding that
+ * are not finite; or there are no kernels: the host can decode); PREDICTOR (r does not have the
+ * model or the profile); DATA, IO, MEM, MEMLIMIT, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_model_open(kvarc_device_model **m,
+                                                             kvarc_device *d, kvarc_reader *r,
+                                                             uint64_t *bytes);
+/*
+ * Copies the weights to memory, aligned to 256, in the order of the stream, once. The memory must
+ * stay as it is until the model is closed. Plans that were opened before do not use it.
+ * Returns OK, OPTIONS (as kvarc_device_model_open), IO, MEM, MEMLIMIT, PROG.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_model_load(kvarc_device_model *m, uint64_t memory,
+                                                             void *stream);
+/* Plans that use the model must be closed. NULL-safe; sets *m to NULL. */
+KVARC_API void kvarc_device_model_close(kvarc_device_model **m);
+
+/*
  * What reading a range into a device takes: kvarc_device_plan_read looks at the archive;
  * kvarc_device_stage brings bytes of the file into staging memory; kvarc_device_place says where
  * elements go; kvarc_device_decode launches kernels; and kvarc_device_plan_answer says what came of
@@ -109,11 +140,13 @@ typedef struct kvarc_device_plan_info {
 	uint64_t file_bytes, raw_bytes;
 	uint32_t chunks;
 	/* of these, chunks that the host decodes in kvarc_device_stage: other codecs than 0, 2, 4,
-	 * 5, 7, 13 and 14, what is outside of the GPU subset (spec 3.6) of codecs 0 to 7,
-	 * encrypted, or in a store; of codecs 7 and 14 what is predicted from chunks that kernels
-	 * do not have, such as those of lower layers that are not in the range. Or that it encodes
-	 * in kvarc_device_append: final behind that call, before it those that no kernel will
-	 * try */
+	 * 5, 7, 8, 13 and 14, what is outside of the GPU subset (spec 3.6) of codecs 0 to 8,
+	 * encrypted, or in a store; of codecs 7, 8 and 14 what is predicted from chunks that
+	 * kernels do not have, such as those of lower layers that are not in the range; and codec 8
+	 * where the device does not have the model, or the range does not begin with the first
+	 * token and layer, or the model cannot go through all tokens at once (rewinds). Or that it
+	 * encodes in kvarc_device_append: final behind that call, before it those that no kernel
+	 * will try */
 	uint32_t host_chunks;
 	uint32_t layer0, n_layers; /* of the tensors that the range has */
 	uint64_t profile_bytes;    /* of staging_bytes: models of a profile (levels 2, 3, klt) */
@@ -206,9 +239,9 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_place(kvarc_device_plan *p,
  * the last. Only kernels are launched, in the order of the stream, so that a CUDA graph can record
  * it. Work memory serves one decode at a time. Elements are written when the check of their chunk
  * has held, and those of all chunks that it is predicted from, and not otherwise. Where layers are
- * predicted from lower ones (level 3), work memory holds what they need of each other: layers are
- * decoded in ascending order, from the first one of the plan on, without a gap. Returns OK,
- * GEOMETRY (no such layers), IO, MEM, PROG (also of layers out of order).
+ * predicted from lower ones (level 3; levels 4 to 8 by kernels), work memory holds what they need
+ * of each other: layers are decoded in ascending order, from the first one of the plan on, without
+ * a gap. Returns OK, GEOMETRY (no such layers), IO, MEM, PROG (also of layers out of order).
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_decode(kvarc_device_plan *p, uint32_t layer0,
                                                          uint32_t n_layers, void *stream);
@@ -216,7 +249,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_decode(kvarc_device_plan *p, u
 /*
  * What the status words of a decode of layers say; status: on the host, as many as the plan has
  * chunks. Returns OK; DATA (a chunk is damaged, or was not decoded: the first one is in the error);
- * GEOMETRY (its page table has a page that is not there), PROG.
+ * PREDICTOR (the model predicts something else than when the archive was written); GEOMETRY (its
+ * page table has a page that is not there), PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_answer(kvarc_device_plan *p, uint32_t layer0,
                                                               uint32_t n_layers,

@@ -97,7 +97,7 @@ kvarc_ret kvi_engine_open(struct kvi_engine **e, const struct kvi_alloc *alloc,
                           kvarc_error *error);
 KVI_SHARED void kvi_engine_close(struct kvi_engine **e); /* NULL-safe */
 /* The model file that the engine was made of. */
-const struct kvi_model_file *kvi_engine_model(const struct kvi_engine *e);
+KVI_SHARED const struct kvi_model_file *kvi_engine_model(const struct kvi_engine *e);
 /* Of the weights as they are in the file, the same for GGUF and safetensors files of
  * the same numbers (spec/arithmetic.md 9). */
 struct kvi_h128 kvi_engine_digest(const struct kvi_engine *e);

@@ -111,7 +111,7 @@ bool kvi_model_file_stamp(const struct kvi_model_file *m, struct kvi_h128 *stamp
 
 /* Row r of a matrix in fp32: exact for floats, w * s (+ m) of quantised types, each
  * operation rounded. columns floats. False: one of them, or a scale, is not finite. */
-bool kvi_matrix_row(const struct kvi_matrix *m, uint64_t r, float *x);
+KVI_SHARED bool kvi_matrix_row(const struct kvi_matrix *m, uint64_t r, float *x);
 
 /* What a quantised type is made of: columns of a group, whether there are minima. group 0: a
  * type of floats. */

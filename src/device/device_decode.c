@@ -2,59 +2,46 @@
 /* device_decode.c - launches the kernels that decode layers of a plan, and reads their answers */
 #include "config.h"
 
+#include "batch_launch.h"
 #include "plan_state.h"
 
 #include "format/codec_ids.h"
 #include "util/error.h"
 
-/* Chunks of a layer on their way: their jobs lie one behind the other. */
-struct layer_launch {
-	struct kvarc_device *d;
-	void *stream;
-	uint64_t jobs, status; /* addresses of those of the first chunk */
-	uint64_t tables;       /* of struct kvi_gpu_tables */
-	uint32_t n;
-};
-
-static kvarc_ret launch(const struct layer_launch *l, const struct kvi_launch *k, void **arguments)
-{
-	return kvi_device_launch(l->d, l->d->module, k, arguments, l->stream);
-}
-
 /* ----- the kernels of a batch ------------------------------------------------ */
 
-static kvarc_ret open_chunks(struct layer_launch *l)
+static kvarc_ret open_chunks(struct kvi_batch_launch *l)
 {
 	void *arguments[] = { &l->jobs, &l->n };
 	const struct kvi_launch k = {
 		"kvi_gpu_open", kvi_blocks_of(l->n), 1, KVI_SMALL_BLOCK, 0, 1
 	};
-	return launch(l, &k, arguments);
+	return kvi_batch_kernel(l, &k, arguments);
 }
 
-static kvarc_ret finish_stage(struct layer_launch *l, uint32_t stage)
+static kvarc_ret finish_stage(struct kvi_batch_launch *l, uint32_t stage)
 {
 	void *of_finish[] = { &l->jobs, &stage };
 	const struct kvi_launch finish = { "kvi_gpu_finish", l->n, 1, KVI_BLOCK, 0, 1 };
-	return launch(l, &finish, of_finish);
+	return kvi_batch_kernel(l, &finish, of_finish);
 }
 
-static kvarc_ret answer_stage(struct layer_launch *l, uint32_t stage)
+static kvarc_ret answer_stage(struct kvi_batch_launch *l, uint32_t stage)
 {
 	void *of_answer[] = { &l->jobs, &l->n, &l->status, &stage };
 	const struct kvi_launch answer = {
 		"kvi_gpu_answer", kvi_blocks_of(l->n), 1, KVI_SMALL_BLOCK, 0, 1
 	};
-	return launch(l, &answer, of_answer);
+	return kvi_batch_kernel(l, &answer, of_answer);
 }
 
-static kvarc_ret scatter_chunks(struct layer_launch *l)
+static kvarc_ret scatter_chunks(struct kvi_batch_launch *l)
 {
 	void *of_jobs[] = { &l->jobs };
 	const struct kvi_launch scatter = {
 		"kvi_gpu_scatter", kvi_blocks_of(KVI_GPU_TOKENS), l->n, KVI_SMALL_BLOCK, 0, 1
 	};
-	return launch(l, &scatter, of_jobs);
+	return kvi_batch_kernel(l, &scatter, of_jobs);
 }
 
 /* Kernels of codecs with streams, one for a format. Each leaves the chunks of others alone. */
@@ -109,7 +96,7 @@ static bool is_lossy(uint32_t codec)
 bool kvi_plan_has_kernel(uint32_t codec, uint32_t dtype)
 {
 	bool has = codec == KVI_CODEC_RAW || codec == KVI_CODEC_CONSTANT;
-	for (size_t i = 0; i < MODEL_KERNELS && codec == KVI_CODEC_LINEAR && !has; i++)
+	for (size_t i = 0; i < MODEL_KERNELS && kvi_plan_is_linear(codec) && !has; i++)
 		has = model_kernels[i].dtype == dtype;
 	for (size_t i = 0; i < LOSSY_KERNELS && is_lossy(codec) && !has; i++)
 		has = lossy_kernels[i].dtype == dtype;
@@ -153,16 +140,16 @@ static struct most find_most(const struct stream_kernel *s, const struct kvi_pla
 	return most;
 }
 
-static kvarc_ret decode_exponent(struct layer_launch *l, const struct stream_kernel *s,
+static kvarc_ret decode_exponent(struct kvi_batch_launch *l, const struct stream_kernel *s,
                                  struct most most)
 {
 	const uint32_t shared = most.tables * TABLE_BYTES + (most.channels + RING_MORE) * 4;
 	const struct kvi_launch k = { s->name, l->n, 1, KVI_BLOCK, shared, 1 };
 	void *arguments[] = { &l->jobs, &most.tables };
-	return launch(l, &k, arguments);
+	return kvi_batch_kernel(l, &k, arguments);
 }
 
-static kvarc_ret decode_grid(struct layer_launch *l, const struct stream_kernel *s,
+static kvarc_ret decode_grid(struct kvi_batch_launch *l, const struct stream_kernel *s,
                              struct most most)
 {
 	const uint32_t warps = (most.channels + RING_MORE + KVI_WARP - 1) / KVI_WARP;
@@ -174,11 +161,12 @@ static kvarc_ret decode_grid(struct layer_launch *l, const struct stream_kernel 
 		                      GRID_BYTES, 1 };
 	void *of_contexts[] = { &l->jobs, &l->tables },
 	     *of_grid[] = { &l->jobs, &l->n, &l->tables };
-	kvarc_ret ret = launch(l, &contexts, of_contexts);
-	return ret ? ret : launch(l, &k, of_grid);
+	kvarc_ret ret = kvi_batch_kernel(l, &contexts, of_contexts);
+	return ret ? ret : kvi_batch_kernel(l, &k, of_grid);
 }
 
-static kvarc_ret decode_streams(struct layer_launch *l, const struct kvi_planned_chunk *c, size_t n)
+static kvarc_ret decode_streams(struct kvi_batch_launch *l, const struct kvi_planned_chunk *c,
+                                size_t n)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (size_t k = 0; k < sizeof stream_kernels / sizeof *stream_kernels && !ret; k++) {
@@ -225,7 +213,7 @@ static struct lossy_needs find_lossy(const struct kvi_planned_chunk *c, size_t n
 }
 
 /* Codes, coefficients, elements; behind the bases and angles of models. */
-static kvarc_ret decode_lossy(struct layer_launch *l, const struct lossy_needs *needs,
+static kvarc_ret decode_lossy(struct kvi_batch_launch *l, const struct lossy_needs *needs,
                               uint32_t stage)
 {
 	void *of_jobs[] = { &l->jobs, &stage }, *of_tables[] = { &l->jobs, &l->tables, &stage },
@@ -243,11 +231,11 @@ static kvarc_ret decode_lossy(struct layer_launch *l, const struct lossy_needs *
 		"kvi_gpu_transform", kvi_blocks_of(needs->transforms), l->n, KVI_SMALL_BLOCK, 0,
 		needs->blocks
 	};
-	kvarc_ret ret = needs->turns ? launch(l, &turns, of_tables) : KVARC_OK;
+	kvarc_ret ret = needs->turns ? kvi_batch_kernel(l, &turns, of_tables) : KVARC_OK;
 	if (ret == KVARC_OK)
-		ret = launch(l, &codes, of_codes);
+		ret = kvi_batch_kernel(l, &codes, of_codes);
 	if (ret == KVARC_OK)
-		ret = launch(l, &transform, of_jobs);
+		ret = kvi_batch_kernel(l, &transform, of_jobs);
 	for (size_t k = 0; k < LOSSY_KERNELS && !ret; k++) {
 		const struct kvi_launch elements = { lossy_kernels[k].name,
 			                             kvi_blocks_of(needs->elements),
@@ -256,7 +244,7 @@ static kvarc_ret decode_lossy(struct layer_launch *l, const struct lossy_needs *
 			                             0,
 			                             1 };
 		if (needs->dtype[k])
-			ret = launch(l, &elements, of_jobs);
+			ret = kvi_batch_kernel(l, &elements, of_jobs);
 	}
 	return ret;
 }
@@ -274,14 +262,14 @@ static void add_needs(struct stage_needs *needs, const struct kvi_gpu_chunk *j)
 	kvi_model_warps_add(&needs->warps, j);
 	for (size_t i = 0; i < MODEL_KERNELS; i++)
 		if (model_kernels[i].dtype == j->dtype) {
-			/* those of codec linear without streams have known elements, too */
-			needs->linear[i] |= j->codec == KVI_CODEC_LINEAR;
+			/* those without streams have known elements, too */
+			needs->linear[i] |= kvi_plan_is_linear(j->codec);
 			needs->features[i] = true;
 		}
 }
 
 /* What is known before streams are decoded, then the streams of codec linear. */
-static kvarc_ret decode_models(struct layer_launch *l, const struct stage_needs *needs,
+static kvarc_ret decode_models(struct kvi_batch_launch *l, const struct stage_needs *needs,
                                uint32_t stage)
 {
 	void *of_angles[] = { &l->jobs, &l->tables, &stage }, *of_sums[] = { &l->jobs, &stage };
@@ -292,20 +280,20 @@ static kvarc_ret decode_models(struct layer_launch *l, const struct stage_needs 
 		"kvi_gpu_sums", kvi_blocks_of(needs->warps.sums), l->n, KVI_SMALL_BLOCK, 0,
 		KVI_PLAN_STEPS
 	};
-	kvarc_ret ret = launch(l, &angles, of_angles);
+	kvarc_ret ret = kvi_batch_kernel(l, &angles, of_angles);
 	if (ret == KVARC_OK)
-		ret = launch(l, &sums, of_sums);
+		ret = kvi_batch_kernel(l, &sums, of_sums);
 	for (size_t i = 0; i < MODEL_KERNELS && !ret; i++) {
 		const struct kvi_launch k = {
 			model_kernels[i].linear, l->n, 1, KVI_BLOCK, GRID_BYTES, 1
 		};
 		if (needs->linear[i])
-			ret = launch(l, &k, of_angles);
+			ret = kvi_batch_kernel(l, &k, of_angles);
 	}
 	return ret;
 }
 
-static kvarc_ret find_features(struct layer_launch *l, const struct stage_needs *needs,
+static kvarc_ret find_features(struct kvi_batch_launch *l, const struct stage_needs *needs,
                                uint32_t stage)
 {
 	void *arguments[] = { &l->jobs, &l->tables, &stage };
@@ -313,15 +301,15 @@ static kvarc_ret find_features(struct layer_launch *l, const struct stage_needs 
 	for (size_t i = 0; i < MODEL_KERNELS && !ret; i++) {
 		const struct kvi_launch k = { model_kernels[i].features, l->n, 1, KVI_BLOCK, 0, 1 };
 		if (needs->features[i])
-			ret = launch(l, &k, arguments);
+			ret = kvi_batch_kernel(l, &k, arguments);
 	}
 	return ret;
 }
 
 /* The chunks of a stage, which is behind those that they are predicted from. *more: there are
  * chunks of later ones. */
-static kvarc_ret decode_stage(struct layer_launch *l, const struct kvi_planned_chunk *c, size_t n,
-                              uint32_t stage, bool *more)
+static kvarc_ret decode_stage(struct kvi_batch_launch *l, const struct kvi_planned_chunk *c,
+                              size_t n, uint32_t stage, bool *more)
 {
 	struct stage_needs needs = { 0 };
 	*more = false;
@@ -343,24 +331,43 @@ static kvarc_ret decode_stage(struct layer_launch *l, const struct kvi_planned_c
 
 /* ----- layers ------------------------------------------------ */
 
+/* Whether the engine predicts a layer. */
+static bool predicts(const struct kvarc_device_plan *p, uint32_t layer)
+{
+	return p->engine.model && layer < p->engine.model->m.n_layers;
+}
+
+static struct kvi_batch_launch launch_of(struct kvarc_device_plan *p, size_t first, size_t end,
+                                         void *stream)
+{
+	return (struct kvi_batch_launch){ .d = p->d,
+		                          .stream = stream,
+		                          .jobs = p->staging + p->jobs_at +
+		                                  first * sizeof(struct kvi_gpu_chunk),
+		                          .status = p->status + first * sizeof(uint32_t),
+		                          .tables = p->staging + p->tables_at,
+		                          .n = (uint32_t)(end - first) };
+}
+
 /* The chunks number first to end - 1, which are of one layer. */
-static kvarc_ret decode_layer(struct kvarc_device_plan *p, size_t first, size_t end, void *stream)
+static kvarc_ret decode_chunks(struct kvarc_device_plan *p, size_t first, size_t end, void *stream)
 {
 	const struct kvi_planned_chunk *c = p->chunks.p;
-	struct layer_launch l = { .d = p->d,
-		                  .stream = stream,
-		                  .jobs = p->staging + p->jobs_at +
-		                          first * sizeof(struct kvi_gpu_chunk),
-		                  .status = p->status + first * sizeof(uint32_t),
-		                  .tables = p->staging + p->tables_at,
-		                  .n = (uint32_t)(end - first) };
+	const bool predicted = predicts(p, c[first].layer);
+	struct kvi_batch_launch l = launch_of(p, first, end, stream);
 	kvarc_ret ret = open_chunks(&l);
+	if (ret == KVARC_OK && predicted)
+		ret = kvi_batch_expect(&l);
 	if (ret == KVARC_OK)
 		ret = decode_streams(&l, c + first, end - first);
 	bool more = true;
 	for (uint32_t stage = 0; more && !ret; stage++)
 		ret = decode_stage(&l, c + first, end - first, stage, &more);
-	return ret ? ret : scatter_chunks(&l);
+	if (ret == KVARC_OK)
+		ret = scatter_chunks(&l);
+	if (ret || !predicted || !p->engine.of.closed)
+		return ret;
+	return kvi_batch_observe(&l, p->engine.model->m.width);
 }
 
 /* The end of a launch from chunk `first` on: of the layer, or, of very many chunks, of a segment,
@@ -370,6 +377,51 @@ static size_t launch_end(const struct kvi_planned_chunk *c, size_t first, size_t
 	size_t next = first + 1;
 	while (next < end && c[next].layer == c[first].layer && next - first < KVI_CHUNKS_MOST &&
 	       (next - first < KVI_CHUNKS_MOST / 2 || c[next].t0 == c[next - 1].t0))
+		next++;
+	return next;
+}
+
+/* What is lost of a layer that is done. */
+static kvarc_ret lose_chunks(struct kvarc_device_plan *p, size_t first, size_t end, void *stream)
+{
+	const struct kvi_planned_chunk *c = p->chunks.p;
+	kvarc_ret ret = KVARC_OK;
+	for (size_t next; first < end && !ret; first = next) {
+		next = launch_end(c, first, end);
+		struct kvi_batch_launch l = launch_of(p, first, next, stream);
+		ret = kvi_batch_lose(&l);
+	}
+	return ret;
+}
+
+/* Chunks number first to end - 1 are those of a layer; `more` layers follow in the plan. */
+static kvarc_ret decode_layer(struct kvarc_device_plan *p, size_t first, size_t end, bool more,
+                              void *stream)
+{
+	const struct kvi_planned_chunk *c = p->chunks.p;
+	const uint32_t layer = c[first].layer;
+	const bool predicted = predicts(p, layer);
+	struct kvi_batch_launch none = launch_of(p, first, first, stream);
+	kvarc_ret ret = predicted && !layer
+	                        ? kvi_batch_lose_nothing(&none, p->work + p->engine.lost)
+	                        : KVARC_OK;
+	if (ret == KVARC_OK && predicted)
+		ret = kvi_plan_engine_enter(p, layer, stream);
+	for (size_t at = first, next; at < end && !ret; at = next) {
+		next = launch_end(c, at, end);
+		ret = decode_chunks(p, at, next, stream);
+	}
+	if (ret || !predicted || !more)
+		return ret;
+	if (p->engine.of.closed)
+		ret = lose_chunks(p, first, end, stream);
+	return ret ? ret : kvi_plan_engine_leave(p, layer, stream);
+}
+
+static size_t layer_end(const struct kvi_planned_chunk *c, size_t first, size_t end)
+{
+	size_t next = first + 1;
+	while (next < end && c[next].layer == c[first].layer)
 		next++;
 	return next;
 }
@@ -395,52 +447,11 @@ kvarc_ret kvarc_device_decode(kvarc_device_plan *p, uint32_t layer0, uint32_t n_
 		return ret;
 	const struct kvi_planned_chunk *c = p->chunks.p;
 	for (size_t next; first < end && !ret; first = next) {
-		next = launch_end(c, first, end);
-		ret = decode_layer(p, first, next, stream);
+		next = layer_end(c, first, end);
+		ret = decode_layer(p, first, next, next < p->chunks.n, stream);
 	}
 	kvi_device_leave(p->d);
 	if (ret == KVARC_OK)
 		kvi_plan_next_layer(p, layer0, n_layers);
-	return ret;
-}
-
-/* ----- answers ------------------------------------------------ */
-
-static kvarc_ret fail_chunk(const struct kvarc_device_plan *p, const struct kvi_planned_chunk *c,
-                            uint32_t status)
-{
-	const kvarc_ret ret = status == KVI_GPU_PAGE ? KVARC_GEOMETRY : KVARC_DATA;
-	const char *what = status == KVI_GPU_PAGE     ? "have a page that is not there"
-	                   : status == KVI_GPU_DATA   ? "are damaged"
-	                   : status == KVI_GPU_SOURCE ? "are predicted from what is damaged"
-	                                              : "were not decoded";
-	kvarc_error *e = p->d->error;
-	kvi_fail(e, ret, "the tokens from %llu on of tensor %u %s", (unsigned long long)c->t0,
-	         (unsigned)c->tensor, what);
-	if (e) {
-		e->layer = c->layer;
-		e->track = p->range.track;
-		e->offset = c->host ? KVARC_UNKNOWN : c->file_offset;
-	}
-	return ret;
-}
-
-kvarc_ret kvarc_device_plan_answer(kvarc_device_plan *p, uint32_t layer0, uint32_t n_layers,
-                                   const uint32_t *status)
-{
-	static const char call[] = "kvarc_device_plan_answer";
-	size_t first, end;
-	if (!p || !status)
-		return kvi_fail(p ? p->d->error : NULL, KVARC_PROG, "%s: an argument is NULL",
-		                call);
-	kvarc_ret ret = kvi_plan_check_use(p, call, false);
-	if (!ret)
-		ret = kvi_plan_layers(p, call, layer0, n_layers, &first, &end);
-	if (ret)
-		return ret;
-	for (; first < end && !ret; first++)
-		if (status[first] != KVI_GPU_OK)
-			ret = fail_chunk(p, KVI_LIST(struct kvi_planned_chunk, p->chunks, first),
-			                 status[first]);
 	return ret;
 }

@@ -82,6 +82,13 @@ kvarc_ret kvi_device_load_encoders(struct kvarc_device *d)
 	return load(d, d->encoders_file ? d->encoders_file : KVARC_ENCODERS_FILE, &d->encoders);
 }
 
+kvarc_ret kvi_device_load_exact(struct kvarc_device *d)
+{
+	if (d->exact)
+		return KVARC_OK;
+	return load(d, d->exact_file ? d->exact_file : KVARC_EXACT_FILE, &d->exact);
+}
+
 kvarc_ret kvi_device_launch(const struct kvarc_device *d, void *module, const struct kvi_launch *k,
                             void **arguments, void *stream)
 {

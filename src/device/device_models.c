@@ -77,7 +77,7 @@ kvarc_ret kvi_plan_add_model(struct kvarc_device_plan *p, const struct kvi_locat
 	const struct kvi_model *m = plan ? plan->model : NULL;
 	const kvarc_tensor *t = &p->geometry->tensors[chunk->tensor];
 	const bool transforms = chunk->header.codec == KVI_CODEC_KLT;
-	const bool coded = *decodable && (transforms || chunk->header.codec == KVI_CODEC_LINEAR);
+	const bool coded = *decodable && (transforms || kvi_plan_is_linear(chunk->header.codec));
 	const bool whole = chunk->shape.from == 0 && chunk->shape.to == chunk->shape.n_tokens;
 	*modelled = 0;
 	if (coded)
@@ -90,8 +90,12 @@ kvarc_ret kvi_plan_add_model(struct kvarc_device_plan *p, const struct kvi_locat
 		                       .order_index = chunk->order_index,
 		                       .layer = chunk->layer,
 		                       .t0 = chunk->t0,
-		                       .tokens = chunk->shape.n_tokens };
-	const bool all = plan->complete && find_sources(p, plan, &x);
+		                       .tokens = chunk->shape.n_tokens,
+		                       .predicted = chunk->predicted,
+		                       .exact = chunk->exact,
+		                       .kind = t->kind };
+	const bool all = plan->complete && find_sources(p, plan, &x) &&
+	                 (chunk->predicted || m->level < KVI_LEVEL_MODEL || transforms);
 	x.coded = coded && all;
 	x.transforms = x.coded && transforms;
 	*decodable |= x.coded;
@@ -137,7 +141,7 @@ static void ask(struct kvarc_device_plan *p)
 	for (size_t k = p->modelled.n; k-- > 0;) {
 		struct kvi_planned_model *x = model_at(p, (uint32_t)k);
 		const struct kvi_model *m = x->model;
-		if (x->coded && !x->transforms)
+		if ((x->coded && !x->transforms) || x->corrects)
 			want(x, KVI_GPU_FEATURES_ALL);
 		if (!predicts(x))
 			continue;
@@ -174,6 +178,27 @@ static void order(struct kvarc_device_plan *p)
 			behind(x, model_at(p, x->same[i]));
 		if (m->scale_source)
 			behind(x, model_at(p, x->scale));
+	}
+}
+
+/* Whether a chunk has a job for its model; elements of predicted chunks are what attention sees. */
+static bool is_made(const struct kvi_planned_model *x)
+{
+	return x->features || x->transforms || x->predicted;
+}
+
+/* Which chunks correct the hidden state of the engine: not where both of a layer are what was
+ * predicted (spec predicted 3). */
+static void correct(struct kvarc_device_plan *p)
+{
+	for (size_t k = 0; k < p->modelled.n && p->engine.of.closed; k++) {
+		struct kvi_planned_model *x = model_at(p, (uint32_t)k);
+		x->corrects = x->predicted && x->model->flags & KVI_MODEL_CORRECTS;
+		for (size_t i = k; i-- > 0 && model_at(p, (uint32_t)i)->t0 == x->t0;) {
+			struct kvi_planned_model *y = model_at(p, (uint32_t)i);
+			if (y->layer == x->layer && x->exact && y->exact)
+				x->corrects = y->corrects = false;
+		}
 	}
 }
 
@@ -226,11 +251,12 @@ static kvarc_ret add_rope(struct kvarc_device_plan *p, const kvarc_rope *rope, u
 kvarc_ret kvi_plan_models(struct kvarc_device_plan *p)
 {
 	kvarc_ret ret = KVARC_OK;
+	correct(p);
 	ask(p);
 	order(p);
 	for (size_t i = 0; i < p->modelled.n && !ret; i++) {
 		struct kvi_planned_model *x = model_at(p, (uint32_t)i);
-		if (!x->features && !x->transforms)
+		if (!is_made(x))
 			continue;
 		ret = add_model(p, x->model, &x->job.model);
 		if (!ret && x->model->rotary) {
@@ -267,7 +293,7 @@ static struct kvi_gpu_linear_shape shape_of(const struct kvi_planned_model *x)
 static struct kvi_planned_model *made_of(const struct kvarc_device_plan *p, uint32_t modelled)
 {
 	struct kvi_planned_model *x = modelled ? model_at(p, modelled - 1) : NULL;
-	return x && (x->features || x->transforms) ? x : NULL;
+	return x && is_made(x) ? x : NULL;
 }
 
 bool kvi_plan_makes_features(const struct kvarc_device_plan *p, uint32_t modelled)
@@ -293,6 +319,7 @@ void kvi_plan_place_model(struct kvarc_device_plan *p, uint32_t modelled, struct
 		return;
 	const struct kvi_gpu_linear_shape s = shape_of(x);
 	kvi_gpu_linear_place(&x->job, &s, at->model, at->kept);
+	kvi_plan_engine_expects(p, x, &x->job.expects);
 	job->stage = x->stage;
 	job->linear = p->linear_at + p->n_linear++ * sizeof x->job;
 	if (!job->positions)
@@ -313,6 +340,7 @@ struct kvi_gpu_linear kvi_plan_linear_job(const struct kvarc_device_plan *p, uin
 	if (m->scale_source) {
 		job.scale_w = model_at(p, x->scale)->job.w;
 		job.scale_kept = model_at(p, x->scale)->job.kept;
+		job.scale_hashes = model_at(p, x->scale)->job.expects.hashes;
 		job.scale_n = kvi_gpu_scale_n(m->scale_source);
 	}
 	return job;

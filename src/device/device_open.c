@@ -144,6 +144,7 @@ kvarc_ret kvarc_device_open(kvarc_device **d, const kvarc_device_options *option
 	(*d)->common = o->common;
 	(*d)->error = o->common.error;
 	(*d)->encoders_file = o->encoders;
+	(*d)->exact_file = o->exact;
 	ret = start(*d, o);
 	if (ret)
 		kvarc_device_close(d);
@@ -159,6 +160,8 @@ void kvarc_device_close(kvarc_device **d)
 		x->driver.module_unload(x->module);
 		if (x->encoders)
 			x->driver.module_unload(x->encoders);
+		if (x->exact)
+			x->driver.module_unload(x->exact);
 		kvi_device_leave(x);
 	}
 	if (x->is_primary)

@@ -137,6 +137,8 @@ static kvarc_ret take(void *opaque, const struct kvi_located *chunk)
 	c->from = chunk->shape.from;
 	c->to = chunk->shape.to;
 	kvarc_ret ret = fill_chunk(p, chunk, c);
+	if (ret == KVARC_OK)
+		ret = kvi_plan_engine_add(p, chunk, c->modelled, c->host);
 	c->work = kvi_gpu_work_of(&chunk->shape, c->job.codec);
 	if (p->tokens < c->t0 + c->to - p->range.t0)
 		p->tokens = c->t0 + c->to - p->range.t0;
@@ -180,13 +182,13 @@ static void lay_out(struct kvarc_device_plan *p)
 		kvi_work_take(&l, c[i].layer, c[i].work.bytes,
 		              kvi_plan_model_bytes(p, c[i].modelled));
 	kvi_work_again(&l);
+	p->info.work_bytes = kvi_plan_engine_place(p, kvi_work_bytes(&l));
 	for (size_t i = 0; i < p->chunks.n; i++) {
 		const struct kvi_work_part at = kvi_work_take(
 			&l, c[i].layer, c[i].work.bytes, kvi_plan_model_bytes(p, c[i].modelled));
 		kvi_gpu_chunk_place(&c[i].job, &c[i].work, at.own);
 		kvi_plan_place_model(p, c[i].modelled, &c[i].job, &at);
 	}
-	p->info.work_bytes = kvi_work_bytes(&l);
 	p->info.staging_bytes = p->linear_at + p->n_linear * sizeof(struct kvi_gpu_linear);
 	p->info.status_bytes = p->chunks.n * sizeof(uint32_t);
 	p->info.chunks = (uint32_t)p->chunks.n;
@@ -209,7 +211,7 @@ kvarc_ret kvi_plan_has_layers(const struct kvarc_device_plan *p, const char *cal
 
 kvarc_ret kvi_plan_check_order(const struct kvarc_device_plan *p, uint32_t layer0, const char *call)
 {
-	if (!p->reach || layer0 == p->info.layer0 || layer0 == p->next_layer)
+	if ((!p->reach && !p->engine.model) || layer0 == p->info.layer0 || layer0 == p->next_layer)
 		return KVARC_OK;
 	return kvi_fail(p->d->error, KVARC_PROG,
 	                "%s: layer %u is the next one, as layers are predicted from lower ones",
@@ -233,11 +235,41 @@ kvarc_ret kvi_plan_layers(const struct kvarc_device_plan *p, const char *call, u
 
 /* ----- open and close ------------------------------------------------ */
 
-static kvarc_ret fill(struct kvarc_device_plan *p)
+/* Frees what chunks have. */
+static void empty(struct kvarc_device_plan *p)
 {
+	const struct kvi_alloc *alloc = &p->d->alloc;
+	struct kvi_list *const lists[] = { &p->chunks, &p->params, &p->outputs, &p->modelled,
+		                           &p->models };
+	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+		kvi_free(alloc, lists[i]->p);
+		*lists[i] = (struct kvi_list){ 0 };
+	}
+	kvi_out_free(&p->constants);
+	kvi_plan_engine_free(p);
+}
+
+/* Goes through the chunks of the range. */
+static kvarc_ret locate(struct kvarc_device_plan *p)
+{
+	p->rope = NULL;
+	p->tokens = 0;
+	p->info = (kvarc_device_plan_info){ 0 };
 	kvarc_ret ret = kvi_plan_begin_constants(p);
 	if (ret == KVARC_OK)
-		ret = kvi_reader_locate(p->r, &p->range, take, p);
+		ret = kvi_reader_locate(p->r, &p->range, kvi_plan_engine_walks(p), take, p);
+	return ret ? ret : kvi_plan_engine_settle(p);
+}
+
+static kvarc_ret fill(struct kvarc_device_plan *p)
+{
+	kvi_plan_engine_find(p);
+	kvarc_ret ret = locate(p);
+	if (ret == KVARC_OK && p->engine.unfit) {
+		/* the host decodes what needs the model */
+		empty(p);
+		ret = locate(p);
+	}
 	if (ret == KVARC_OK && p->chunks.n > UINT32_MAX / sizeof(struct kvi_gpu_chunk))
 		ret = kvi_fail(p->d->error, KVARC_GEOMETRY,
 		               "the range has too many chunks for one plan");
@@ -277,15 +309,10 @@ void kvarc_device_plan_close(kvarc_device_plan **p)
 	if (!p || !*p)
 		return;
 	const struct kvi_alloc *alloc = &(*p)->d->alloc;
-	kvi_free(alloc, (*p)->chunks.p);
-	kvi_free(alloc, (*p)->params.p);
-	kvi_free(alloc, (*p)->outputs.p);
+	empty(*p);
 	kvi_free(alloc, (*p)->positions);
 	kvi_free(alloc, (*p)->ids);
 	kvi_free(alloc, (*p)->views);
-	kvi_free(alloc, (*p)->modelled.p);
-	kvi_free(alloc, (*p)->models.p);
-	kvi_out_free(&(*p)->constants);
 	kvi_free(alloc, *p);
 	*p = NULL;
 }

@@ -22,7 +22,10 @@ struct kvarc_device {
 	bool is_primary;           /* context is the primary one of the device, retained */
 	void *module;              /* CUmodule of the kernels */
 	void *encoders;            /* of those that encode; NULL: not loaded yet */
+	void *exact;               /* of those of the exact engine, likewise */
 	const char *encoders_file; /* NULL: the installed one */
+	const char *exact_file;
+	struct kvarc_device_model *models; /* that are open */
 };
 
 /* Makes the context of d current in this thread. Returns OK, or IO: then nothing is to be left. */
@@ -40,6 +43,8 @@ kvarc_ret kvi_device_copy(const struct kvarc_device *d, uint64_t to, const void 
 kvarc_ret kvi_device_load_kernels(struct kvarc_device *d, const char *file);
 /* The same for those that encode, at the first call. */
 kvarc_ret kvi_device_load_encoders(struct kvarc_device *d);
+/* The same for those of the exact engine. */
+kvarc_ret kvi_device_load_exact(struct kvarc_device *d);
 
 /* One launch of a kernel; threads: of a block. */
 struct kvi_launch {

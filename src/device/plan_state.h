@@ -5,7 +5,9 @@
 
 #include "chunk_plan.h"
 #include "device_state.h"
+#include "format/codec_ids.h"
 #include "linear_chunk_plan.h"
+#include "plan_engine.h"
 #include "reader/reader_located.h"
 #include "util/bytes.h"
 #include "util/list.h"
@@ -38,10 +40,13 @@ struct kvi_planned_model {
 	uint32_t order_index, layer, tokens;
 	/* its sources, by their indices in the list; of a chunk that has r and w */
 	uint32_t lower[KVI_LOWER_MAX], same[KVI_SAME_MAX], scale;
-	bool coded;              /* of codec linear or klt, decoded by kernels */
+	bool coded;              /* of codec linear, model or klt, decoded by kernels */
 	bool transforms;         /* of codec klt */
 	bool z_there, all_there; /* kernels can make them */
 	bool z;                  /* other layers need it */
+	bool predicted, exact;   /* as in struct kvi_located */
+	bool corrects;           /* the hidden state of the engine */
+	uint8_t kind;            /* KVARC_KEY, KVARC_VALUE */
 	uint8_t features;        /* KVI_GPU_FEATURES_* */
 	uint32_t stage;
 	struct kvi_gpu_linear job; /* offsets; sources are not set */
@@ -103,6 +108,8 @@ struct kvarc_device_plan {
 	const kvarc_rope *rope;
 	uint64_t rope_at, segment_t0, segment_positions, segment_ids;
 
+	struct kvi_planned_engine engine;
+
 	/* Of plans that write. */
 	int32_t *ids, *positions; /* of all tokens; NULL: not known, they go on */
 	kvarc_device_view *views; /* as placed, one a tensor */
@@ -140,6 +147,11 @@ struct kvi_gpu_view kvi_plan_view(const kvarc_device_view *v, uint16_t head, uin
 /* Whether a plan reads, or writes; PROG: it does not. */
 kvarc_ret kvi_plan_check_use(const struct kvarc_device_plan *p, const char *call, bool writes);
 
+/* Whether chunks of a codec are decoded by a linear model, with or without the engine. */
+static inline bool kvi_plan_is_linear(uint32_t codec)
+{
+	return codec == KVI_CODEC_LINEAR || codec == KVI_CODEC_MODEL;
+}
 /* Whether there are kernels for chunks of a codec and a format. */
 bool kvi_plan_has_kernel(uint32_t codec, uint32_t dtype);
 

@@ -62,10 +62,9 @@ void kvi_reader_plan_features(const kvarc_reader *r, const struct kvi_segment_re
 	kvi_feature_table_plan(t);
 }
 
-/* What a prediction session of a track is opened with. */
-static struct kvi_prediction_options prediction_options(const kvarc_reader *r,
-                                                        const struct kvi_predictor_ref *x,
-                                                        uint32_t track)
+struct kvi_prediction_options kvi_reader_prediction_options(const kvarc_reader *r,
+                                                            const struct kvi_predictor_ref *x,
+                                                            uint32_t track)
 {
 	return (struct kvi_prediction_options){
 		.predictor = r->options.predictor,
@@ -84,7 +83,7 @@ static struct kvi_prediction_options prediction_options(const kvarc_reader *r,
 static bool can_predict(const kvarc_reader *r, const struct kvi_predictor_ref *x,
                             uint32_t track)
 {
-	const struct kvi_prediction_options o = prediction_options(r, x, track);
+	const struct kvi_prediction_options o = kvi_reader_prediction_options(r, x, track);
 	return x->sessions[track] || !kvi_prediction_fits(&o, NULL);
 }
 
@@ -93,7 +92,7 @@ void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *x, ui
 {
 	if (x->p.kind != KVI_PREDICTOR_MODEL)
 		return;
-	const struct kvi_prediction_options o = prediction_options(r, x, track);
+	const struct kvi_prediction_options o = kvi_reader_prediction_options(r, x, track);
 	kvarc_error *e = &use->predictor_error;
 	kvarc_ret ret = kvi_reader_ids(r, x->p.codes_ids ? x : NULL, &use->segment, e);
 	/* In salvage each chunk that needs what is lost reports that itself. */

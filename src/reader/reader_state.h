@@ -304,6 +304,10 @@ uint64_t kvi_reader_fallbacks(const kvarc_reader *r);
 kvarc_ret kvi_reader_open_features(kvarc_reader *r, uint32_t track,
                                    const struct kvi_linear_plan *plan,
                                    struct kvi_feature_table **features, kvarc_error *e);
+/* What a prediction session of a track is opened with, once a PREDICTOR of kind 2 is loaded. */
+struct kvi_prediction_options kvi_reader_prediction_options(const kvarc_reader *r,
+                                                            const struct kvi_predictor_ref *x,
+                                                            uint32_t track);
 /* The model that predicts a segment, at its first token, as use->prediction; for the first `layers`
  * layers. NULL: none does, or use->predictor_ret says why it cannot. */
 void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *x, uint32_t track,

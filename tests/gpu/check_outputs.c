@@ -330,7 +330,7 @@ static void check_track(kvarc_reader *r, uint32_t track)
 	x.device_views = calloc(x.g->n_tensors, sizeof *x.device_views);
 	REQUIRE(x.raw && x.views && x.device_views);
 	if (x.tokens && t.level > 1 && !trial.profile)
-		(void)kvi_reader_locate(r, &range, take_profile, &own);
+		(void)kvi_reader_locate(r, &range, NULL, take_profile, &own);
 	x.profile = t.level < 2 ? NULL : trial.profile ? trial.profile : own;
 	if (x.tokens && (t.level < 2 || x.profile) && read_track(&x)) {
 		check_elements(&x, "whole");

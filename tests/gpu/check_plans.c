@@ -3,9 +3,10 @@
  * check_plans.c - whole archives through libkvarc-device and the kernels of gpu/ on the host,
  * behind the stand-in of the driver, against the library's reader
  *
- * check_plans [-p PROFILE] [-d N] [-c NAME] [-r N] FILE...: all tracks of the files, as they are,
- * and N times with a damaged chunk: it, and those that are predicted from it, must be noticed and
- * leave their elements alone, and no others. What the reader does not read is left out. With -r 1
+ * check_plans [-p PROFILE] [-m MODEL] [-d N] [-c NAME] [-r N] FILE...: all tracks of the files, as
+ * they are, and N times with a damaged chunk: it, and those that are predicted from it, must be
+ * noticed and leave their elements alone, and no others. What the reader does not read is left out.
+ * With -m the model is in the device, and parts of tracks are checked, too. With -r 1
  * the reader does not accept lossy chunks, and neither may staging. With -c, and without damage, a
  * line with this name says what the kernels have counted.
  */
@@ -26,7 +27,7 @@ static struct {
 	unsigned damage;
 	const char *counts; /* their name; NULL: none */
 	struct event_totals totals;
-	unsigned long archives, chunks, linear, lossy, unpacked, features, host, refused;
+	unsigned long archives, engines, chunks, linear, lossy, unpacked, features, host, refused;
 	unsigned long damaged, followed;
 } t;
 
@@ -94,9 +95,12 @@ static void decode_and_compare(struct track_trial *x, const uint8_t *bad, const 
 	for (size_t i = 0; i < x->p->chunks.n; i++) {
 		const struct kvi_planned_chunk *c = KVI_LIST(struct kvi_planned_chunk, x->p->chunks,
 		                                             i);
-		/* damage may look like what is for the host to decode */
+		/* damage may look like what is for the host to decode, or like the check of other
+		 * predictions */
 		const bool same = x->status[i] == bad[i] ||
-		                  (bad[i] == KVI_GPU_DATA && x->status[i] == KVI_GPU_HOST);
+		                  (bad[i] == KVI_GPU_DATA && (x->status[i] == KVI_GPU_HOST ||
+		                                              (x->status[i] == KVI_GPU_PREDICTOR &&
+		                                               c->job.codec == KVI_CODEC_MODEL)));
 		if (!same)
 			wrong("%s: chunk %zu of codec %u, tensor %u, token %llu: answer %u, not %u",
 			      what, i, c->job.codec, c->tensor, (unsigned long long)c->t0,
@@ -117,6 +121,21 @@ static bool source_bad(const bool *bad, const uint32_t *sources, unsigned n)
 	return false;
 }
 
+/* Whether the engine, in a closed loop, predicts chunk i of the models from chunks of lower layers
+ * that have no elements. */
+static bool engine_lost(const struct kvarc_device_plan *p, const bool *bad, size_t damaged,
+                        size_t i)
+{
+	const struct kvi_planned_model *m = p->modelled.p;
+	if (!p->engine.model || !p->engine.of.closed || !m[i].predicted || !m[i].coded)
+		return false;
+	for (size_t k = 0; k < p->modelled.n; k++)
+		if (bad[k] && (m[k].coded || k == damaged) && m[k].predicted &&
+		    m[k].layer < m[i].layer && m[k].t0 <= m[i].t0)
+			return true;
+	return false;
+}
+
 /* The statuses that follow from a chunk that is damaged. */
 static void spread(const struct track_trial *x, size_t damaged, uint8_t *status)
 {
@@ -126,8 +145,9 @@ static void spread(const struct track_trial *x, size_t damaged, uint8_t *status)
 	if (!bad)
 		abort();
 	memset(status, KVI_GPU_OK, p->chunks.n);
+	const size_t first = c[damaged].modelled - (size_t)1; /* of the models; too large: none */
 	if (c[damaged].modelled)
-		bad[c[damaged].modelled - 1] = true;
+		bad[first] = true;
 	for (size_t i = 0; i < p->modelled.n; i++) {
 		const struct kvi_planned_model *m = KVI_LIST(struct kvi_planned_model, p->modelled,
 		                                             i);
@@ -135,10 +155,11 @@ static void spread(const struct track_trial *x, size_t damaged, uint8_t *status)
 			bad[i] |= source_bad(bad, m->lower, m->model->n_lower) ||
 			          source_bad(bad, m->same, m->model->n_same) ||
 			          (m->model->scale_source && bad[m->scale]);
+		bad[i] |= engine_lost(p, bad, first, i);
 	}
 	for (size_t i = 0; i < p->chunks.n; i++)
 		if (c[i].modelled && bad[c[i].modelled - 1] &&
-		    (c[i].job.codec == KVI_CODEC_LINEAR || c[i].job.codec == KVI_CODEC_KLT))
+		    (kvi_plan_is_linear(c[i].job.codec) || c[i].job.codec == KVI_CODEC_KLT))
 			status[i] = KVI_GPU_SOURCE;
 	for (size_t i = 0; i < p->chunks.n; i++)
 		t.followed += i != damaged && status[i];
@@ -189,7 +210,7 @@ static void count_chunks(const struct kvarc_device_plan *p, const kvarc_device_p
 	for (size_t i = 0; i < p->chunks.n; i++) {
 		t.chunks++;
 		t.host += c[i].host;
-		t.linear += c[i].job.codec == KVI_CODEC_LINEAR;
+		t.linear += kvi_plan_is_linear(c[i].job.codec);
 		t.lossy += kvi_codec_lossy(c[i].job.codec);
 		t.unpacked += c[i].packed.at != 0;
 		t.features += c[i].job.linear && !kvi_codec_predicts(c[i].job.codec);
@@ -271,6 +292,47 @@ static void check_refused(struct track_trial *x)
 	free(x->staging);
 }
 
+/* Part of a track. The engine takes it only where it begins with the first token and layer. */
+static void check_part(struct track_trial *x, const kvarc_range *range)
+{
+	const size_t n = x->g->n_tensors;
+	for (size_t i = 0; i < n; i++)
+		if (x->views[i].base) {
+			x->views[i].base += range->t0 * x->views[i].token_stride;
+			x->views[i].bytes -= range->t0 * x->views[i].token_stride;
+		}
+	if (kvarc_device_plan_read(&x->p, trial.d, x->r, range)) {
+		wrong("plan of a part: %s", trial.error.text);
+	} else {
+		if (x->p->engine.model && (range->t0 || range->layer0))
+			wrong("a part that the engine cannot take");
+		t.engines += x->p->engine.model != NULL;
+		check_plan(x);
+	}
+	kvarc_device_plan_close(&x->p);
+	for (size_t i = 0; i < n; i++)
+		if (x->views[i].base) {
+			x->views[i].base -= range->t0 * x->views[i].token_stride;
+			x->views[i].bytes += range->t0 * x->views[i].token_stride;
+		}
+}
+
+/* Parts of a track that a model predicts. */
+static void check_parts(struct track_trial *x)
+{
+	const kvarc_range parts[] = {
+		{ .track = x->track, .layer0 = 1, .n_layers = UINT32_MAX, .n = x->tokens },
+		{ .track = x->track, .n_layers = 1, .n = x->tokens },
+		{ .track = x->track, .n_layers = UINT32_MAX, .n = (x->tokens + 1) / 2 },
+		{ .track = x->track,
+		  .n_layers = UINT32_MAX,
+		  .t0 = x->tokens / 2,
+		  .n = x->tokens - x->tokens / 2 },
+	};
+	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+		check_part(x, &parts[i]);
+}
+
 static void check_track(kvarc_reader *r, uint32_t track)
 {
 	struct track_trial x = { .r = r, .g = kvarc_reader_geometry(r), .track = track };
@@ -290,7 +352,10 @@ static void check_track(kvarc_reader *r, uint32_t track)
 			check_refused(&x);
 		else
 			check_plan(&x);
+		t.engines += x.p && x.p->engine.model;
 		kvarc_device_plan_close(&x.p);
+		if (trial.predictor)
+			check_parts(&x);
 		t.archives++;
 	}
 	for (size_t i = 0; i < n; i++) {
@@ -317,13 +382,15 @@ static void report_events(void)
 
 int main(int argc, char **argv)
 {
-	const char *profile = NULL;
+	const char *profile = NULL, *model = NULL;
 	int i = 1;
 	trial.random = 20261125;
 	trial.reader_flags = KVARC_READ_ALLOW_LOSSY;
 	for (; i + 1 < argc && argv[i][0] == '-'; i += 2)
 		if (!strcmp(argv[i], "-p"))
 			profile = argv[i + 1];
+		else if (!strcmp(argv[i], "-m"))
+			model = argv[i + 1];
 		else if (!strcmp(argv[i], "-c"))
 			t.counts = argv[i + 1];
 		else if (!strcmp(argv[i], "-r"))
@@ -331,12 +398,15 @@ int main(int argc, char **argv)
 		else
 			t.damage = (unsigned)atoi(argv[i + 1]);
 	trial_open(profile, 0);
+	if (model)
+		trial_open_model(model);
 	trial_files(argv + i, (size_t)(argc - i), check_track);
-	printf("%lu tracks, %lu refused; %lu chunks, %lu of them linear, %lu lossy, %lu with exact "
-	       "tokens unpacked, features of %lu others, %lu by the host; %lu damaged, %lu "
-	       "predicted from them; %lu wrong\n",
-	       t.archives, t.refused, t.chunks, t.linear, t.lossy, t.unpacked, t.features, t.host,
-	       t.damaged, t.followed, trial.wrong);
+	printf("%lu tracks, %lu refused, %lu plans with a model in the device; "
+	       "%lu chunks, %lu of them linear, %lu lossy, %lu with exact tokens unpacked, "
+	       "features of %lu others, %lu by the host; "
+	       "%lu damaged, %lu predicted from them; %lu wrong\n",
+	       t.archives, t.refused, t.engines, t.chunks, t.linear, t.lossy, t.unpacked,
+	       t.features, t.host, t.damaged, t.followed, trial.wrong);
 	if (t.counts)
 		report_events();
 	return trial_close();

@@ -22,12 +22,14 @@ enum { UNTOUCHED = 0xa5 };
 /* The program's own state. */
 extern struct device_trial {
 	kvarc_device *d;
-	kvarc_error error;      /* of all calls */
-	kvarc_profile *profile; /* of all readers; NULL: none */
-	uint32_t reader_flags;  /* of all readers */
-	uint64_t random;        /* what below() takes its numbers from */
-	const char *file;       /* in hand */
-	unsigned long wrong;    /* how often wrong() was called */
+	kvarc_error error;          /* of all calls */
+	kvarc_profile *profile;     /* of all readers; NULL: none */
+	kvarc_predictor *predictor; /* likewise */
+	unsigned long models;       /* how often it was loaded into the device */
+	uint32_t reader_flags;      /* of all readers */
+	uint64_t random;            /* what below() takes its numbers from */
+	const char *file;           /* in hand */
+	unsigned long wrong;        /* how often wrong() was called */
 } trial;
 
 /* Prints the file and what is wrong with it, a line, and counts it. */
@@ -43,6 +45,8 @@ uint64_t address(const void *p);
 /* Opens the device, with or without kernels that encode, and a profile unless the name is NULL.
  * Ends the program with a line when that fails. */
 void trial_open(const char *profile, int encodes);
+/* Opens a model for all readers, and for the device as far as kernels have it. */
+void trial_open_model(const char *path);
 /* Calls `check` for each track of each of n files; those that the reader refuses are left out. */
 void trial_files(char *const names[], size_t n, void (*check)(kvarc_reader *r, uint32_t track));
 /* Closes both; returns the exit status of the program. */

@@ -33,7 +33,7 @@ lossy() { # TIER FILE
 }
 
 check vectors '40 8 100 50 2' -d 10 "$srcdir"/spec/vectors/*.kva
-check_least 'lossy vectors, not accepted' 10 's/.* tracks, \([0-9]*\) refused;.*/\1/' \
+check_least 'lossy vectors, not accepted' 10 's/.* tracks, \([0-9]*\) refused,.*/\1/' \
 	-r 1 "$srcdir"/spec/vectors/good-had-*.kva "$srcdir"/spec/vectors/good-klt-*.kva
 with_profile() { # NAME LEAST
 	check "$1 with its profile" "$2" -p "$srcdir/spec/vectors/good-$1.kvp" -d 20 \
@@ -41,6 +41,31 @@ with_profile() { # NAME LEAST
 }
 with_profile linear-interleaved '4 0 1'
 with_profile klt-extremes '0 0 0 3'
+
+# Levels 4 to 8: the model is in the device, and goes through the layers as they are decoded.
+with_model() { # LEAST MODEL VECTOR...
+	least=$1
+	model=$srcdir/spec/vectors/$2.gguf
+	shift 2
+	for vector; do
+		given=$srcdir/spec/vectors/good-transformer-$vector.kvp
+		[ -e "$given" ] || given=
+		check_least "$vector with its model" "$least" \
+			's/.*, \([0-9]*\) plans with a model.* \([0-9]*\) of them linear.*, \([0-9]*\) predicted from them.*/\1 \2 \3/' \
+			${given:+-p "$given"} -m "$model" -d 10 "$srcdir/spec/vectors/good-transformer-$vector.kva"
+	done
+}
+with_model '3 10 13' transformer 4 6 extremes
+with_model '3 16 40' transformer 7
+with_model '6 36 90' transformer tracks
+for vector in 5 attention gpt2 tokens-output; do with_model '3 16 40' "good-transformer-$vector" "$vector"; done
+for vector in quantised qwen2; do with_model '3 10 30' "good-transformer-$vector" "$vector"; done
+with_model '1 2 1' transformer others rewind
+with_model '2 0 0' transformer predicted predicted-8 predicted-e4m3 predicted-others
+with_model '3 0 0' transformer predicted-open
+with_model '3 0 0' tokens tokens-tracks
+# arithmetics that kernels do not have
+for vector in open windows; do with_model '0 0 0' "good-transformer-$vector" "$vector"; done
 
 # 2: so few tokens fit it badly
 "$kvarc" train -q -3 -o "$work/3.kvp" "$sample"/*.safetensors || [ $? -eq 2 ]

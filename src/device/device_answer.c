@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* device_answer.c - what the status words of a plan that reads say */
+#include "config.h"
+
+#include "plan_state.h"
+
+#include "util/error.h"
+
+static kvarc_ret fail_chunk(const struct kvarc_device_plan *p, const struct kvi_planned_chunk *c,
+                            uint32_t status)
+{
+	const kvarc_ret ret = status == KVI_GPU_PAGE        ? KVARC_GEOMETRY
+	                      : status == KVI_GPU_PREDICTOR ? KVARC_PREDICTOR
+	                                                    : KVARC_DATA;
+	const char *what = status == KVI_GPU_PAGE     ? "have a page that is not there"
+	                   : status == KVI_GPU_DATA   ? "are damaged"
+	                   : status == KVI_GPU_SOURCE ? "are predicted from what is damaged"
+	                   : status == KVI_GPU_PREDICTOR
+	                           ? "are not what the model predicts here: this machine's "
+	                             "predictor is not exact, or that of the machine that wrote "
+	                             "the archive was not"
+	                           : "were not decoded";
+	kvarc_error *e = p->d->error;
+	kvi_fail(e, ret, "the tokens from %llu on of tensor %u %s", (unsigned long long)c->t0,
+	         (unsigned)c->tensor, what);
+	if (e) {
+		e->layer = c->layer;
+		e->track = p->range.track;
+		e->offset = c->host ? KVARC_UNKNOWN : c->file_offset;
+	}
+	return ret;
+}
+
+kvarc_ret kvarc_device_plan_answer(kvarc_device_plan *p, uint32_t layer0, uint32_t n_layers,
+                                   const uint32_t *status)
+{
+	static const char call[] = "kvarc_device_plan_answer";
+	size_t first, end;
+	if (!p || !status)
+		return kvi_fail(p ? p->d->error : NULL, KVARC_PROG, "%s: an argument is NULL",
+		                call);
+	kvarc_ret ret = kvi_plan_check_use(p, call, false);
+	if (!ret)
+		ret = kvi_plan_layers(p, call, layer0, n_layers, &first, &end);
+	if (ret)
+		return ret;
+	for (; first < end && !ret; first++)
+		if (status[first] != KVI_GPU_OK)
+			ret = fail_chunk(p, KVI_LIST(struct kvi_planned_chunk, p->chunks, first),
+			                 status[first]);
+	return ret;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* device_model.c - brings the weights of a model into the memory of a device */
+#include "config.h"
+
+#include "device_model.h"
+
+#include "predictor_handle.h"
+#include "reader/reader_located.h"
+#include "util/ckd.h"
+#include "util/error.h"
+
+/* Rows of a table that are copied together; parts of memory are multiples of MODEL_PART. */
+enum { TABLE_ROWS = 1024, MODEL_PART = 256 };
+
+static uint64_t part_bytes(uint64_t n)
+{
+	return (n + MODEL_PART - 1) / MODEL_PART * MODEL_PART;
+}
+
+static uint64_t table_bytes(const struct kvi_matrix *t)
+{
+	return t->data ? part_bytes(t->rows * t->columns * sizeof(float)) : 0;
+}
+
+/* ----- open and close ------------------------------------------------ */
+
+static kvarc_ret measure(struct kvarc_device_model *m)
+{
+	const struct kvi_model_file *file = kvi_engine_model(m->engine);
+	m->bytes = table_bytes(&file->embedding) + table_bytes(&file->positions);
+	for (size_t l = 0; l < file->n_layers; l++)
+		if (kvi_add(m->bytes, part_bytes(kvi_gpu_exact_layer_bytes(m->engine, l)),
+		            &m->bytes))
+			return kvi_fail_alloc(m->d->error, &m->d->alloc);
+	return KVARC_OK;
+}
+
+/* The engine that the archive was made with, in a form that kernels take. */
+static kvarc_ret find_engine(struct kvarc_device_model *m, kvarc_reader *r)
+{
+	struct kvarc_device *d = m->d;
+	struct kvi_located_model of;
+	kvarc_ret ret = kvi_reader_model(r, &of, d->error);
+	if (ret == KVARC_END)
+		return kvi_fail(d->error, KVARC_OPTIONS,
+		                "the archive was not made with a model that kernels compute");
+	if (!ret)
+		ret = kvi_predictor_engine(of.predictor, &of.arithmetic, d->common.isa_mask,
+		                           &m->engine, d->error);
+	if (ret)
+		return ret;
+	if (!kvi_gpu_exact_model_of(&m->m, m->engine))
+		return kvi_fail(d->error, KVARC_OPTIONS,
+		                "there are no kernels for the arithmetic of the archive, or for "
+		                "the weights of its model; decode on the host");
+	m->digest = of.weights;
+	return KVARC_OK;
+}
+
+static kvarc_ret open_model(struct kvarc_device_model *m, kvarc_reader *r)
+{
+	struct kvarc_device *d = m->d;
+	kvarc_ret ret = find_engine(m, r);
+	if (!ret)
+		ret = measure(m);
+	if (!ret)
+		ret = kvi_device_enter(d);
+	if (ret)
+		return ret;
+	ret = kvi_device_load_exact(d);
+	kvi_device_leave(d);
+	m->m.layers = ret ? NULL : kvi_calloc(&d->alloc, m->m.n_layers, sizeof *m->m.layers);
+	return ret || m->m.layers ? ret : kvi_fail_alloc(d->error, &d->alloc);
+}
+
+kvarc_ret kvarc_device_model_open(kvarc_device_model **out, kvarc_device *d, kvarc_reader *r,
+                                  uint64_t *bytes)
+{
+	if (!out || !d || !r || !bytes)
+		return kvi_fail(d ? d->error : NULL, KVARC_PROG,
+		                "kvarc_device_model_open: an argument is NULL");
+	*out = NULL;
+	*bytes = 0;
+	struct kvarc_device_model *m = kvi_calloc(&d->alloc, 1, sizeof *m);
+	if (!m)
+		return kvi_fail_alloc(d->error, &d->alloc);
+	m->d = d;
+	m->next = d->models;
+	d->models = m;
+	kvarc_ret ret = open_model(m, r);
+	*bytes = m->bytes;
+	*out = m;
+	if (ret)
+		kvarc_device_model_close(out);
+	return ret;
+}
+
+void kvarc_device_model_close(kvarc_device_model **m)
+{
+	if (!m || !*m)
+		return;
+	struct kvarc_device *d = (*m)->d;
+	struct kvarc_device_model **at = &d->models;
+	while (*at != *m)
+		at = &(*at)->next;
+	*at = (*m)->next;
+	kvi_free(&d->alloc, (*m)->m.layers);
+	kvi_free(&d->alloc, *m);
+	*m = NULL;
+}
+
+const struct kvarc_device_model *kvi_device_find_model(const struct kvarc_device *d,
+                                                       struct kvi_h128 digest,
+                                                       const struct kvi_arithmetic *a)
+{
+	const struct kvarc_device_model *m = d->models;
+	while (m && !(m->loaded && kvi_h128_equal(m->digest, digest) &&
+	              kvi_arithmetic_equal(&m->m.arithmetic, a)))
+		m = m->next;
+	return m;
+}
+
+/* ----- weights ------------------------------------------------ */
+
+/* Copies a table in fp32 to *at, which then is behind it; *to: where it is. */
+static kvarc_ret load_table(const struct kvarc_device_model *m, const struct kvi_matrix *t,
+                            uint64_t *at, uint64_t *to, float *rows, void *stream)
+{
+	const size_t row = (size_t)t->columns * sizeof *rows;
+	kvarc_ret ret = KVARC_OK;
+	if (!t->data)
+		return KVARC_OK;
+	*to = *at;
+	for (uint64_t first = 0; first < t->rows && !ret; first += TABLE_ROWS) {
+		const uint64_t left = t->rows - first, n = left < TABLE_ROWS ? left : TABLE_ROWS;
+		for (uint64_t i = 0; i < n; i++)
+			if (!kvi_matrix_row(t, first + i, rows + i * t->columns))
+				return kvi_fail(m->d->error, KVARC_OPTIONS,
+				                "the embedding of the model has numbers that are "
+				                "not finite; decode on the host");
+		ret = kvi_device_copy(m->d, *to + first * row, rows, (size_t)n * row, stream);
+	}
+	*at += table_bytes(t);
+	return ret;
+}
+
+static kvarc_ret load_tables(struct kvarc_device_model *m, uint64_t *at, void *stream)
+{
+	const struct kvi_model_file *file = kvi_engine_model(m->engine);
+	float *rows = kvi_array(&m->d->alloc, (size_t)TABLE_ROWS * file->width, sizeof *rows);
+	if (!rows)
+		return kvi_fail_alloc(m->d->error, &m->d->alloc);
+	kvarc_ret ret = load_table(m, &file->embedding, at, &m->m.embedding, rows, stream);
+	if (!ret)
+		ret = load_table(m, &file->positions, at, &m->m.positions, rows, stream);
+	kvi_free(&m->d->alloc, rows);
+	return ret;
+}
+
+static kvarc_ret load_layer(struct kvarc_device_model *m, size_t l, uint64_t *at, void *stream)
+{
+	const uint64_t bytes = kvi_gpu_exact_layer_bytes(m->engine, l);
+	uint8_t *memory = bytes > SIZE_MAX ? NULL : kvi_malloc(&m->d->alloc, (size_t)bytes);
+	if (!memory)
+		return kvi_fail_alloc(m->d->error, &m->d->alloc);
+	kvi_gpu_exact_layer_fill(&m->m.layers[l], m->engine, l, memory, *at);
+	kvarc_ret ret = kvi_device_copy(m->d, *at, memory, (size_t)bytes, stream);
+	kvi_free(&m->d->alloc, memory);
+	*at += part_bytes(bytes);
+	return ret;
+}
+
+kvarc_ret kvarc_device_model_load(kvarc_device_model *m, uint64_t memory, void *stream)
+{
+	if (!m || !memory || memory % MODEL_PART || m->loaded)
+		return kvi_fail(m ? m->d->error : NULL, KVARC_PROG,
+		                "kvarc_device_model_load: memory is not an address that is aligned "
+		                "to %d bytes, or the model was loaded before",
+		                (int)MODEL_PART);
+	kvarc_ret ret = kvi_device_enter(m->d);
+	if (ret)
+		return ret;
+	ret = load_tables(m, &memory, stream);
+	for (size_t l = 0; l < m->m.n_layers && !ret; l++)
+		ret = load_layer(m, l, &memory, stream);
+	kvi_device_leave(m->d);
+	m->loaded = !ret;
+	return ret;
+}
