@@ -121,8 +121,10 @@ static void unpack_items(const struct options *o, struct input *in, kvarc_reader
 	tokens = models_tokens(r, NULL);
 	progress_tokens(tokens);
 	progress_phase(tokens ? "running the model, unpacking" : "unpacking");
-	ret = gpu.d ? kvarc_unpack_by(r, items_open, &s, gpu_files_read, &on_gpu)
-	            : kvarc_unpack(r, items_open, &s);
+	ret = gpu.d ? gpu_load_model(&gpu, r) : KVARC_OK;
+	if (!ret)
+		ret = gpu.d ? kvarc_unpack_by(r, items_open, &s, gpu_files_read, &on_gpu)
+		            : kvarc_unpack(r, items_open, &s);
 	progress_stop();
 	if (ret == KVARC_OK && gpu.d)
 		gpu_files_note(&on_gpu, in->name);

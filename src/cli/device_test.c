@@ -56,15 +56,17 @@ kvarc_ret device_test_run(kvarc_reader *r, kvarc_error *error, struct device_sum
 		return KVARC_OK;
 	sum->name = gpu.info.name;
 	memset(error, 0, sizeof *error);
-	memset(&gpu.error, 0, sizeof gpu.error);
+	ret = gpu_load_model(&gpu, r);
+	memset(&gpu.error, 0, ret ? 0 : sizeof gpu.error);
+	/* a model goes through a track from its first token on */
+	const uint64_t most = gpu.model ? UINT64_MAX : GPU_TOKENS;
 	for (uint32_t t = 0; t < kvarc_reader_geometry(r)->n_tracks && !ret; t++) {
 		const uint64_t n = kvarc_reader_tokens(r, t);
-		for (uint64_t at = 0; at < n && !ret; at += GPU_TOKENS) {
-			const kvarc_range range = { .track = t,
-				                    .n_layers = UINT32_MAX,
-				                    .t0 = at,
-				                    .n = n - at < GPU_TOKENS ? n - at
-				                                             : GPU_TOKENS };
+		for (uint64_t at = 0, some; at < n && !ret; at += some) {
+			some = n - at < most ? n - at : most;
+			const kvarc_range range = {
+				.track = t, .n_layers = UINT32_MAX, .t0 = at, .n = some
+			};
 			ret = run_range(r, &range, sum);
 		}
 	}

@@ -20,6 +20,7 @@ bool gpu_open(struct gpu *g, const struct options *o)
 	d.ordinal = o->device;
 	d.kernels = getenv("KVARC_KERNELS");
 	d.encoders = getenv("KVARC_ENCODERS");
+	d.exact = getenv("KVARC_EXACT");
 	if (kvarc_device_open(&g->d, &d) || kvarc_device_get_info(g->d, &g->info)) {
 		msg_error(NULL, "--device: %s", g->error.text);
 		gpu_close(g);
@@ -36,6 +37,8 @@ static void drop(struct gpu *g, struct gpu_memory *m)
 
 void gpu_close(struct gpu *g)
 {
+	kvarc_device_model_close(&g->model);
+	drop(g, &g->weights);
 	drop(g, &g->staging);
 	drop(g, &g->work);
 	drop(g, &g->status);
@@ -52,6 +55,24 @@ kvarc_ret gpu_reserve(struct gpu *g, struct gpu_memory *m, uint64_t bytes)
 	kvarc_ret ret = kvarc_device_alloc(g->d, bytes, &m->at);
 	m->bytes = ret ? 0 : bytes;
 	return ret;
+}
+
+kvarc_ret gpu_load_model(struct gpu *g, kvarc_reader *r)
+{
+	uint64_t bytes;
+
+	kvarc_device_model_close(&g->model);
+	kvarc_ret ret = kvarc_device_model_open(&g->model, g->d, r, &bytes);
+	/* the host decodes what needs it, or says why not */
+	if (ret == KVARC_OPTIONS || ret == KVARC_PREDICTOR || ret == KVARC_DATA)
+		return KVARC_OK;
+	if (!ret)
+		ret = gpu_reserve(g, &g->weights, bytes);
+	if (!ret)
+		ret = kvarc_device_model_load(g->model, g->weights.at, NULL);
+	if (ret)
+		kvarc_device_model_close(&g->model);
+	return ret == KVARC_OPTIONS ? KVARC_OK : ret;
 }
 
 kvarc_ret gpu_place(struct gpu *g, kvarc_device_plan *p, const kvarc_device_view *views,

@@ -23,6 +23,9 @@ struct gpu {
 	/* of the plan in hand; staging and work are its own, too */
 	struct gpu_memory staging, work, status;
 	void *words; /* a copy of status, status.bytes of it */
+	/* of the archive in hand; NULL: none, or none that kernels compute */
+	kvarc_device_model *model;
+	struct gpu_memory weights;
 };
 
 /* Tokens that are coded at once: what they take in the memory of a GPU is bounded. */
@@ -35,6 +38,9 @@ void gpu_close(struct gpu *g);
 
 /* Makes memory large enough; what was in it is lost. Returns OK, MEM, IO. */
 kvarc_ret gpu_reserve(struct gpu *g, struct gpu_memory *m, uint64_t bytes);
+/* Brings the model of an archive to the GPU, in place of the one before; where the archive needs
+ * none, or kernels do not have it, there is none. Returns OK, IO, MEM, MEMLIMIT. */
+kvarc_ret gpu_load_model(struct gpu *g, kvarc_reader *r);
 /* Brings a plan's chunks, or parameters, to the GPU; info is that of the plan. Returns as
  * kvarc_device_stage and kvarc_device_place do. */
 kvarc_ret gpu_place(struct gpu *g, kvarc_device_plan *p, const kvarc_device_view *views,

@@ -132,9 +132,10 @@ kvarc_ret gpu_files_append(void *opaque, kvarc_writer *w, uint32_t track, uint64
 
 /* ----- unpack ------------------------------------------------ */
 
-/* Brings the elements of a range from the GPU to where they are wanted. */
-static kvarc_ret fetch(struct gpu_files *f, const kvarc_range *range, kvarc_deliver deliver,
-                       void *opaque)
+/* Brings the elements of a range from the GPU, where those from token `first` on are, to where they
+ * are wanted. */
+static kvarc_ret fetch(struct gpu_files *f, const kvarc_range *range, uint64_t first,
+                       kvarc_deliver deliver, void *opaque)
 {
 	kvarc_ret ret = KVARC_OK;
 
@@ -144,8 +145,9 @@ static kvarc_ret fetch(struct gpu_files *f, const kvarc_range *range, kvarc_deli
 
 		if (t->track != range->track)
 			continue;
-		ret = kvarc_device_fetch(f->gpu->d, f->host, f->views[i].base, range->n * row,
-		                         NULL);
+		ret = kvarc_device_fetch(f->gpu->d, f->host,
+		                         f->views[i].base + (range->t0 - first) * row,
+		                         range->n * row, NULL);
 		for (uint64_t at = 0; at < range->n && !ret; at += PIECE) {
 			const uint32_t some = range->n - at < PIECE ? (uint32_t)(range->n - at)
 			                                            : PIECE;
@@ -158,16 +160,14 @@ static kvarc_ret fetch(struct gpu_files *f, const kvarc_range *range, kvarc_deli
 	return ret;
 }
 
-kvarc_ret gpu_files_read(void *opaque, kvarc_reader *r, const kvarc_range *range,
-                         kvarc_deliver deliver, void *deliver_opaque)
+/* Decodes a range into the memory of the GPU. *any: it has chunks. */
+static kvarc_ret decode(struct gpu_files *f, kvarc_reader *r, const kvarc_range *range, bool *any)
 {
-	struct gpu_files *f = opaque;
 	kvarc_device_plan_info info = { 0 };
 	kvarc_device_plan *p;
-	kvarc_ret ret;
+	kvarc_ret ret = make_views(f, range->track, range->n);
 
-	memset(&f->gpu->error, 0, sizeof(f->gpu->error));
-	ret = make_views(f, range->track, range->n);
+	f->tokens = 0;
 	if (!ret)
 		ret = kvarc_device_plan_read(&p, f->gpu->d, r, range);
 	if (ret)
@@ -180,7 +180,32 @@ kvarc_ret gpu_files_read(void *opaque, kvarc_reader *r, const kvarc_range *range
 	kvarc_device_plan_close(&p);
 	f->chunks += info.chunks;
 	f->host_chunks += info.host_chunks;
-	return ret || !info.chunks ? ret : fetch(f, range, deliver, deliver_opaque);
+	*any = info.chunks != 0;
+	return ret;
+}
+
+kvarc_ret gpu_files_read(void *opaque, kvarc_reader *r, const kvarc_range *range,
+                         kvarc_deliver deliver, void *deliver_opaque)
+{
+	struct gpu_files *f = opaque;
+	kvarc_range all = *range;
+	bool any = false;
+	kvarc_ret ret;
+
+	memset(&f->gpu->error, 0, sizeof(f->gpu->error));
+	if (f->tokens && f->track == range->track && range->t0 + range->n <= f->tokens)
+		return fetch(f, range, 0, deliver, deliver_opaque);
+	/* a model goes through all tokens of the track at once */
+	if (f->gpu->model && !range->t0)
+		all.n = kvarc_reader_tokens(r, range->track);
+	ret = decode(f, r, &all, &any);
+	if (ret || !any)
+		return ret;
+	if (f->gpu->model && !range->t0) {
+		f->track = range->track;
+		f->tokens = all.n;
+	}
+	return fetch(f, range, all.t0, deliver, deliver_opaque);
 }
 
 /* ----- both ------------------------------------------------ */

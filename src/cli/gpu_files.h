@@ -13,6 +13,9 @@ struct gpu_files {
 	uint8_t *host;              /* the same, or a part */
 	size_t host_bytes;
 	kvarc_device_view *views;
+	/* Where a model predicts tokens: those that elements has, from the first one on. */
+	uint32_t track;
+	uint64_t tokens;
 	uint64_t chunks, host_chunks; /* that were coded; of these by the host */
 };
 

@@ -32,7 +32,7 @@ mkdir "$work/lib"
 ln -s "$stand_in" "$work/lib/libcuda.so.1"
 gpu() {
 	LD_LIBRARY_PATH="$work/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
-		KVARC_KERNELS=Makefile KVARC_ENCODERS=Makefile "$kvarc" "$@"
+		KVARC_KERNELS=Makefile KVARC_ENCODERS=Makefile KVARC_EXACT=Makefile "$kvarc" "$@"
 }
 
 # Archives and files are those of the host.
@@ -70,6 +70,29 @@ for name in smollm2-135m-bf16-160.safetensors smollm2-135m-f16-160.slot; do
 	same "$srcdir/tests/data/sample/$name" -2 --profile "$profile"
 	counts=$(sed -n 's/.*: of \([0-9]*\) chunks the host coded \([0-9]*\)$/\1 \2/p' "$work/pack.out")
 	[ "${counts% *}" = 60 ] && [ "${counts#* }" -lt 20 ] || fail "level 2: $counts"
+done
+
+# Levels with a model, which goes to the GPU, too: kernels decode three segments.
+# shellcheck source=tests/cli/lib.sh
+. "$srcdir/tests/cli/lib.sh"
+small_cache 600 > "$work/cache.safetensors"
+model=$srcdir/tests/data/models/llama.gguf
+for level in 4 5 6 7 8; do
+	models=$level # of the profile
+	[ "$level" -lt 8 ] || models=7
+	"$kvarc" train -q -o "$work/model.kvp" --level "$models" --model "$model" \
+		"$work/cache.safetensors" > "$work/train.out" 2>&1 || [ $? -eq 2 ] || fail "train"
+	"$kvarc" pack -q "-$level" --model "$model" --profile "$work/model.kvp" \
+		-o "$work/host.kva" "$work/cache.safetensors"
+	gpu unpack --model "$model" --profile "$work/model.kvp" --device cuda:0 -o "$work/file" \
+		"$work/host.kva" 2> "$work/unpack.out"
+	grep -q 'of 6 chunks the host coded 0$' "$work/unpack.out" || fail "level $level: the host"
+	cmp "$work/file" "$work/cache.safetensors"
+	gpu test --json --model "$model" --profile "$work/model.kvp" --device cuda:0 \
+		"$work/host.kva" > "$work/test.out"
+	grep -q '"device_chunks":6,"host_chunks":0' "$work/test.out" ||
+		fail "level $level: test"
+	rm "$work"/*.kva "$work/file" "$work/model.kvp"
 done
 
 # Rows of the GPU beside those of the host, and the same size.
