@@ -85,6 +85,7 @@ kvarc_device_options options_of(const char *driver, const char *kernels)
 	o.driver = driver;
 	o.kernels = kernels;
 	o.encoders = kernels;
+	o.exact = kernels;
 	return o;
 }
 

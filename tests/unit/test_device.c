@@ -405,13 +405,176 @@ static void test_misuse(void **state)
 	assert_int_equal(left(), 0);
 }
 
+/* ----- a model in the device ------------------------------------------------ */
+
+/* A vector of level 7, of two layers, and its model. */
+struct model_vector {
+	kvarc_source source;
+	kvarc_predictor *predictor;
+	kvarc_reader *r;
+};
+
+static void vector_path(char *path, size_t bytes, const char *name)
+{
+	const char *srcdir = getenv("srcdir"); /* set by `make check' */
+	snprintf(path, bytes, "%s/spec/vectors/%s", srcdir ? srcdir : ".", name);
+}
+
+static void open_vector(struct model_vector *v, const char *name, bool with_model)
+{
+	const kvarc_common common = { .error = &error };
+	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
+	char path[512];
+	*v = (struct model_vector){ .r = NULL };
+	vector_path(path, sizeof path, "transformer.gguf");
+	if (with_model)
+		assert_int_equal(kvarc_predictor_open_model(&v->predictor, path, &common),
+		                 KVARC_OK);
+	vector_path(path, sizeof path, name);
+	o.common = common;
+	o.predictor = v->predictor;
+	assert_int_equal(kvarc_source_open_path(&v->source, path, &common), KVARC_OK);
+	assert_int_equal(kvarc_reader_open(&v->r, &v->source, &o), KVARC_OK);
+}
+
+static void close_vector(struct model_vector *v)
+{
+	kvarc_reader_close(&v->r);
+	kvarc_predictor_close(&v->predictor);
+	kvarc_source_close(&v->source);
+}
+
+/* Opens the model that a vector needs; what comes of it. */
+static kvarc_ret open_model_of(kvarc_device *d, const char *name, bool with_model)
+{
+	kvarc_device_model *m = (kvarc_device_model *)(uintptr_t)1;
+	struct model_vector v;
+	uint64_t bytes;
+	open_vector(&v, name, with_model);
+	const kvarc_ret ret = kvarc_device_model_open(&m, d, v.r, &bytes);
+	assert_true(ret ? !m : bytes > 0);
+	kvarc_device_model_close(&m);
+	close_vector(&v);
+	return ret;
+}
+
+static void test_model_open(void **state)
+{
+	kvarc_device_options o = options_of(DRIVER, KERNELS);
+	kvarc_device *d;
+	(void)state;
+	o.exact = "no-such-kernels.fatbin";
+	assert_int_equal(kvarc_device_open(&d, &o), KVARC_OK);
+	assert_int_equal(open_model_of(d, "good-transformer-7.kva", true), KVARC_OPTIONS);
+	assert_non_null(strstr(error.text, "no kernels for GPUs: no-such-kernels.fatbin"));
+	kvarc_device_close(&d);
+	d = open_device();
+	assert_int_equal(open_model_of(d, "good-transformer-7.kva", true), KVARC_OK);
+	assert_int_equal(open_model_of(d, "good-transformer-7.kva", false), KVARC_PREDICTOR);
+	assert_int_equal(open_model_of(d, "good-linear-level2.kva", true), KVARC_OPTIONS);
+	assert_non_null(strstr(error.text, "not made with a model"));
+	assert_int_equal(kvarc_device_model_open(NULL, d, NULL, NULL), KVARC_PROG);
+	kvarc_device_model_close(NULL);
+	kvarc_device_close(&d);
+	assert_int_equal(left(), 0);
+}
+
+static uint32_t host_chunks_of(kvarc_device *d, struct model_vector *v)
+{
+	const kvarc_range range = KVARC_RANGE_ALL(0);
+	kvarc_device_plan_info info;
+	kvarc_device_plan *p;
+	assert_int_equal(kvarc_device_plan_read(&p, d, v->r, &range), KVARC_OK);
+	assert_int_equal(kvarc_device_plan_get_info(p, &info), KVARC_OK);
+	kvarc_device_plan_close(&p);
+	return info.host_chunks;
+}
+
+static void test_model_load(void **state)
+{
+	kvarc_device *d = open_device();
+	kvarc_device_model *m, *other;
+	struct model_vector v;
+	uint64_t bytes;
+	(void)state;
+	open_vector(&v, "good-transformer-7.kva", true);
+	assert_int_equal(kvarc_device_model_open(&m, d, v.r, &bytes), KVARC_OK);
+	assert_int_equal(kvarc_device_model_open(&other, d, v.r, &bytes), KVARC_OK);
+	uint8_t *memory = allocate(bytes);
+	assert_int_equal(kvarc_device_model_load(m, 0, NULL), KVARC_PROG);
+	assert_int_equal(kvarc_device_model_load(m, address(memory) + 16, NULL), KVARC_PROG);
+	assert_int_equal(host_chunks_of(d, &v), 8);
+	setenv("KVARC_STAND_IN", "no-memory", 1);
+	assert_int_equal(kvarc_device_model_load(m, address(memory), NULL), KVARC_MEM);
+	unsetenv("KVARC_STAND_IN");
+	assert_int_equal(host_chunks_of(d, &v), 8);
+	assert_int_equal(kvarc_device_model_load(m, address(memory), NULL), KVARC_OK);
+	assert_int_equal(kvarc_device_model_load(m, address(memory), NULL), KVARC_PROG);
+	assert_int_equal(host_chunks_of(d, &v), 0);
+	kvarc_device_model_close(&m); /* the first one of two */
+	assert_null(m);
+	assert_int_equal(host_chunks_of(d, &v), 8);
+	kvarc_device_model_close(&other);
+	free(memory);
+	close_vector(&v);
+	kvarc_device_close(&d);
+	assert_int_equal(left(), 0);
+}
+
+static void test_model_order(void **state)
+{
+	const kvarc_range range = KVARC_RANGE_ALL(0);
+	kvarc_device *d = open_device();
+	struct device_memory x = { 0 };
+	kvarc_device_plan_info info;
+	kvarc_device_model *m;
+	kvarc_device_plan *p;
+	struct model_vector v;
+	uint64_t bytes;
+	(void)state;
+	open_vector(&v, "good-transformer-7.kva", true);
+	assert_int_equal(kvarc_device_model_open(&m, d, v.r, &bytes), KVARC_OK);
+	void *memory = allocate(bytes);
+	assert_int_equal(kvarc_device_model_load(m, address(memory), NULL), KVARC_OK);
+	assert_int_equal(kvarc_device_plan_read(&p, d, v.r, &range), KVARC_OK);
+	assert_int_equal(kvarc_device_plan_get_info(p, &info), KVARC_OK);
+	x.staging = allocate(info.staging_bytes);
+	x.work = allocate(info.work_bytes);
+	x.status = allocate(info.status_bytes);
+	/* elements go nowhere, chunks are checked */
+	assert_int_equal(kvarc_device_stage(p, address(x.staging), NULL), KVARC_OK);
+	assert_int_equal(kvarc_device_place(p, x.views, address(x.work), address(x.status), NULL),
+	                 KVARC_OK);
+	assert_int_equal(kvarc_device_decode(p, 1, 1, NULL), KVARC_PROG);
+	assert_non_null(strstr(error.text, "layer 0 is the next one"));
+	setenv("KVARC_STAND_IN", "no-launch", 1);
+	assert_int_equal(kvarc_device_decode(p, 0, UINT32_MAX, NULL), KVARC_IO);
+	unsetenv("KVARC_STAND_IN");
+	for (int again = 0; again < 2; again++)
+		assert_int_equal(kvarc_device_decode(p, 0, UINT32_MAX, NULL), KVARC_OK);
+	assert_int_equal(kvarc_device_plan_answer(p, 0, UINT32_MAX, x.status), KVARC_OK);
+	/* another layer's weights are another model */
+	memset((uint8_t *)memory + bytes / 2, 1, bytes / 4);
+	assert_int_equal(kvarc_device_decode(p, 0, UINT32_MAX, NULL), KVARC_OK);
+	assert_int_equal(kvarc_device_plan_answer(p, 0, UINT32_MAX, x.status), KVARC_PREDICTOR);
+	kvarc_device_plan_close(&p);
+	kvarc_device_model_close(&m);
+	free_memory(&x);
+	free(memory);
+	close_vector(&v);
+	kvarc_device_close(&d);
+	assert_int_equal(left(), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_open),    cmocka_unit_test(test_info),
-		cmocka_unit_test(test_memory),  cmocka_unit_test(test_read),
-		cmocka_unit_test(test_models),  cmocka_unit_test(test_damaged_source),
-		cmocka_unit_test(test_damaged), cmocka_unit_test(test_misuse),
+		cmocka_unit_test(test_open),        cmocka_unit_test(test_info),
+		cmocka_unit_test(test_memory),      cmocka_unit_test(test_read),
+		cmocka_unit_test(test_models),      cmocka_unit_test(test_damaged_source),
+		cmocka_unit_test(test_damaged),     cmocka_unit_test(test_misuse),
+		cmocka_unit_test(test_model_open),  cmocka_unit_test(test_model_load),
+		cmocka_unit_test(test_model_order),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
