@@ -443,6 +443,33 @@ def test_nothing_is_left(archive):
     assert (left() or 0) == before
 
 
+def vector(name):
+    return os.path.join(os.path.dirname(__file__), "..", "..", "spec", "vectors", name)
+
+
+def test_model(archive):
+    """A plan keeps the model that it uses; without it the host decodes."""
+    device = kvarc.Device(driver=DRIVER, kernels=KERNELS, exact=KERNELS)
+    path, model = vector("good-transformer-7.kva"), vector("transformer.gguf")
+    with kvarc.open(path, predictor=model) as r:
+        assert device.plan(r).info["host_chunks"] == 8
+        assert device.load_model(r) > 0
+        plan = device.plan(r)
+        assert plan.info["host_chunks"] == 0
+        device.unload_models()
+        gc.collect()
+        assert device.plan(r).info["host_chunks"] == 0  # the plan before still has it
+        plan.decode(2)
+        read, host = plan.finish(), r.read(raw=True)
+        assert all(same(bits(read[i]), host[i]) for i in host)
+        plan.close()
+        gc.collect()
+        assert device.plan(r).info["host_chunks"] == 8
+    with kvarc.open(archive) as r, pytest.raises(kvarc.OptionsError, match="not made with a model"):
+        device.load_model(r)
+    device.close()
+
+
 def test_no_gpu(archive, monkeypatch):
     with pytest.raises(kvarc.OptionsError, match="no-such-driver"):
         kvarc.Device(driver="/no-such-driver")

@@ -6,9 +6,10 @@
  * check_plans [-p PROFILE] [-m MODEL] [-d N] [-c NAME] [-r N] FILE...: all tracks of the files, as
  * they are, and N times with a damaged chunk: it, and those that are predicted from it, must be
  * noticed and leave their elements alone, and no others. What the reader does not read is left out.
- * With -m the model is in the device, and parts of tracks are checked, too. With -r 1
- * the reader does not accept lossy chunks, and neither may staging. With -c, and without damage, a
- * line with this name says what the kernels have counted.
+ * With -m the model is in the device, parts of tracks are checked, too, and kernels must stay in
+ * their memory whatever the reader says of a track (they count as unread). With -r 1 the reader does
+ * not accept lossy chunks, and neither may staging. With -c, and without damage, a line with this
+ * name says what the kernels have counted.
  */
 #include "config.h"
 
@@ -27,7 +28,8 @@ static struct {
 	unsigned damage;
 	const char *counts; /* their name; NULL: none */
 	struct event_totals totals;
-	unsigned long archives, engines, chunks, linear, lossy, unpacked, features, host, refused;
+	unsigned long archives, engines, unread, chunks, linear, lossy, unpacked, features, host,
+		refused;
 	unsigned long damaged, followed;
 } t;
 
@@ -292,6 +294,30 @@ static void check_refused(struct track_trial *x)
 	free(x->staging);
 }
 
+/* A track that the library may not read: kernels are launched as far as planning and staging take
+ * it, and must stay in their memory. Elements go nowhere. */
+static void check_unread(struct track_trial *x, const kvarc_range *range)
+{
+	kvarc_device_plan_info info;
+	if (kvarc_device_plan_read(&x->p, trial.d, x->r, range))
+		return;
+	if (kvarc_device_plan_get_info(x->p, &info))
+		abort();
+	x->staging = memory(info.staging_bytes);
+	x->work = memory(info.work_bytes);
+	x->status = memory(info.status_bytes);
+	if (!kvarc_device_stage(x->p, address(x->staging), NULL) &&
+	    !kvarc_device_place(x->p, x->views, address(x->work), address(x->status), NULL)) {
+		if (kvarc_device_decode(x->p, info.layer0, UINT32_MAX, NULL))
+			wrong("kernels: %s", trial.error.text);
+		t.unread += x->p->engine.model != NULL;
+	}
+	free(x->staging);
+	free(x->work);
+	free(x->status);
+	kvarc_device_plan_close(&x->p);
+}
+
 /* Part of a track. The engine takes it only where it begins with the first token and layer. */
 static void check_part(struct track_trial *x, const kvarc_range *range)
 {
@@ -345,6 +371,8 @@ static void check_track(kvarc_reader *r, uint32_t track)
 	if (!x.raw || !x.elements || !x.views)
 		abort();
 	const bool accepts = trial.reader_flags & KVARC_READ_ALLOW_LOSSY;
+	if (x.tokens && trial.predictor)
+		check_unread(&x, &range);
 	if (x.tokens && (!accepts || read_track(&x) == KVARC_OK)) {
 		if (kvarc_device_plan_read(&x.p, trial.d, r, &range))
 			wrong("plan: %s", trial.error.text);
@@ -401,11 +429,11 @@ int main(int argc, char **argv)
 	if (model)
 		trial_open_model(model);
 	trial_files(argv + i, (size_t)(argc - i), check_track);
-	printf("%lu tracks, %lu refused, %lu plans with a model in the device; "
+	printf("%lu tracks, %lu refused, %lu plans with a model in the device, %lu unread; "
 	       "%lu chunks, %lu of them linear, %lu lossy, %lu with exact tokens unpacked, "
 	       "features of %lu others, %lu by the host; "
 	       "%lu damaged, %lu predicted from them; %lu wrong\n",
-	       t.archives, t.refused, t.engines, t.chunks, t.linear, t.lossy, t.unpacked,
+	       t.archives, t.refused, t.engines, t.unread, t.chunks, t.linear, t.lossy, t.unpacked,
 	       t.features, t.host, t.damaged, t.followed, trial.wrong);
 	if (t.counts)
 		report_events();

@@ -64,6 +64,9 @@ with_model '1 2 1' transformer others rewind
 with_model '2 0 0' transformer predicted predicted-8 predicted-e4m3 predicted-others
 with_model '3 0 0' transformer predicted-open
 with_model '3 0 0' tokens tokens-tracks
+check_least 'vectors that are not valid, with their model' 6 's/.*, \([0-9]*\) unread;.*/\1/' \
+	-m "$srcdir/spec/vectors/transformer.gguf" "$srcdir"/spec/vectors/bad-transformer-*.kva \
+	"$srcdir"/spec/vectors/predictor-transformer-*.kva
 # arithmetics that kernels do not have
 for vector in open windows; do with_model '0 0 0' "good-transformer-$vector" "$vector"; done
 

@@ -135,7 +135,7 @@ class Plan:
         self.info: Dict[str, int] = {}
         self.layers = range(0)
         elements = _Elements("out", device.ordinal, stream, written=True)
-        self._keep.append(elements)
+        self._keep += [elements, *device._models]  # models are closed behind the plan, too
         self._views = ffi.new("kvarc_device_view[]", max(len(reader.tensors), 1))
         for i, array in arrays.items():
             taken = elements.take(i, array, reader.tensors[i])
@@ -219,13 +219,37 @@ class Plan:
             self.close()
 
 
+class _Model:
+    """Weights in the GPU; plans that use them keep them."""
+
+    def __init__(self, device: "Device", reader: Reader, stream: int) -> None:
+        self._reader, self._own = reader, device._own
+        self._c = ffi.new("kvarc_device_model **")
+        self._keep: List[Any] = []
+        size = ffi.new("uint64_t *")
+        device._check(lib.kvarc_device_model_open(self._c, device._handle(), reader._handle(),
+                                                  size), self)
+        self.bytes = size[0]
+        at = device._pool.bytes(self.bytes, stream, self._keep)
+        device._check(lib.kvarc_device_model_load(self._c[0], at, ffi.cast("void *", stream)),
+                      self)
+        self._own.fetch(at, 1, stream)  # plans of other streams find all of it
+        self._reader = None
+
+    def _locate(self, e: DamagedError) -> None:
+        """The profile is damaged, which has no place among tokens."""
+
+    def __del__(self, close: Any = lib.kvarc_device_model_close) -> None:
+        close(self._c)
+
+
 class Device:
     """A GPU with the kernels of this package: "cuda:0", a number, or a torch.device.
 
     OptionsError: no NVIDIA driver, no such GPU, no kernels, none for its architecture; then the
-    host can decode. driver, kernels, encoders: files; None: libcuda.so.1, those of KVARC_KERNELS
-    and KVARC_ENCODERS, or the ones that were installed with the library. memlimit: bytes of the
-    host.
+    host can decode. driver, kernels, encoders, exact: files; None: libcuda.so.1, those of
+    KVARC_KERNELS, KVARC_ENCODERS and KVARC_EXACT, or the ones that were installed with the library.
+    memlimit: bytes of the host.
 
     Arrays are torch tensors where torch was imported and has CUDA, else DeviceArray. Those that
     are given are of any library that has DLPack, and are not copied. stream: an int, or a stream
@@ -235,8 +259,9 @@ class Device:
 
     def __init__(self, device: Any = "cuda:0", *, driver: Optional[str] = None,
                  kernels: Optional[str] = None, encoders: Optional[str] = None,
-                 memlimit: int = 0) -> None:
+                 exact: Optional[str] = None, memlimit: int = 0) -> None:
         self._calls = Calls("device")
+        self._models: List[_Model] = []
         self._common = common = Common(threads=1, memlimit=memlimit)
         self.ordinal = _ordinal(device)
         own = Handle(common.trouble)
@@ -245,7 +270,8 @@ class Device:
         common.fill(options.common)
         options.ordinal = self.ordinal
         for name, file, variable in (("driver", driver, ""), ("kernels", kernels, "KVARC_KERNELS"),
-                                     ("encoders", encoders, "KVARC_ENCODERS")):
+                                     ("encoders", encoders, "KVARC_ENCODERS"),
+                                     ("exact", exact, "KVARC_EXACT")):
             path = os.environ.get(variable) if file is None else os.fspath(file)
             setattr(options, name, common.text(path))
         own.keep = common  # texts of the options, and the error: as long as arrays are there
@@ -281,6 +307,23 @@ class Device:
             raise
         finally:
             trouble.c.code = 0
+
+    def load_model(self, reader: Reader, *, stream: Any = None) -> int:
+        """Brings the model to the GPU that an archive of levels 4 to 8 was made with, and that the
+        reader has (predictor=), until unload_models() or close(). Plans that are made from then on
+        decode with it, where they begin with the first token and layer. Returns its bytes there.
+
+        OptionsError: the archive needs no model, or one that kernels do not compute; the host can
+        decode. Waits for the stream.
+        """
+        self._handle()
+        with self._calls.one(), reader._calls.one():
+            self._models.append(_Model(self, reader, stream_of(stream, self.ordinal)))
+        return self._models[-1].bytes
+
+    def unload_models(self) -> None:
+        """Their memory is free once no plan uses them any more."""
+        self._models.clear()
 
     def plan(self, reader: Reader, track: int = 0, *, layers: Range = None, tokens: Range = None,
              tensors: Optional[Sequence[int]] = None, out: Optional[Mapping[int, Any]] = None,
@@ -350,6 +393,7 @@ class Device:
 
     def close(self) -> None:
         """Nothing when it is closed already; arrays stay."""
+        self._models.clear()
         self._own = self._pool = None
 
     def __enter__(self) -> "Device":
