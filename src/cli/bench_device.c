@@ -9,6 +9,7 @@
 
 #include "library.h"
 #include "message.h"
+#include "models.h"
 #include "profiles.h"
 #include "units.h"
 
@@ -82,6 +83,8 @@ static kvarc_ret encode(struct device_cache *x, const kvarc_common *common,
 	wo.common = *common;
 	wo.level = KVARC_LEVEL(run->level);
 	wo.profile = run->profile;
+	wo.predictor = models_given();
+	wo.predictor_name = models_name();
 	x->chunks = x->host_chunks = 0;
 	ret = kvarc_writer_open(&w, &sink, &wo);
 	if (!ret)
@@ -121,24 +124,45 @@ static kvarc_ret decode_range(struct device_cache *x, kvarc_reader *r, const kva
 	return ret;
 }
 
+/* Opens the archive. */
+static kvarc_ret open_archive(const struct bench_cache *c, const kvarc_common *common,
+                              kvarc_reader **r)
+{
+	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+	kvarc_source source = { .size = c->archive_bytes, .memory = c->archive };
+
+	ro.common = *common;
+	ro.predictor = models_given();
+	profiles_reader(&ro);
+	return kvarc_reader_open(r, &source, &ro);
+}
+
+/* Brings the model of the archive to the GPU, if it needs one. */
+static kvarc_ret load_model(struct device_cache *x, const kvarc_common *common)
+{
+	kvarc_reader *r;
+	kvarc_ret ret = open_archive(x->c, common, &r);
+
+	if (!ret)
+		ret = gpu_load_model(x->gpu, r);
+	kvarc_reader_close(&r);
+	return ret;
+}
+
 static kvarc_ret decode(struct device_cache *x, const kvarc_common *common)
 {
 	struct bench_cache *c = x->c;
-	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
-	kvarc_source source = { .size = c->archive_bytes, .memory = c->archive };
+	/* a model goes through a track from its first token on */
+	const uint64_t most = x->gpu->model ? UINT64_MAX : GPU_TOKENS;
 	kvarc_reader *r;
-	kvarc_ret ret;
+	kvarc_ret ret = open_archive(c, common, &r);
 
-	ro.common = *common;
-	profiles_reader(&ro);
-	ret = kvarc_reader_open(&r, &source, &ro);
 	for (uint32_t i = 0; i < c->geometry->n_tracks && !ret; i++) {
-		for (uint64_t t = 0; t < c->tokens[i] && !ret; t += GPU_TOKENS) {
-			const uint64_t left = c->tokens[i] - t;
-			const kvarc_range range = { .track = i,
-				                    .n_layers = UINT32_MAX,
-				                    .t0 = t,
-				                    .n = left < GPU_TOKENS ? left : GPU_TOKENS };
+		for (uint64_t t = 0, n; t < c->tokens[i] && !ret; t += n) {
+			n = c->tokens[i] - t < most ? c->tokens[i] - t : most;
+			const kvarc_range range = {
+				.track = i, .n_layers = UINT32_MAX, .t0 = t, .n = n
+			};
 			ret = decode_range(x, r, &range);
 		}
 	}
@@ -174,13 +198,15 @@ static kvarc_ret measure(struct device_cache *x, const kvarc_common *common, str
 	start = units_now();
 	ret = encode(x, common, run);
 	keep_fastest(&run->encode_seconds, start);
+	if (!ret)
+		ret = load_model(x, common);
 	if (ret)
 		return ret;
 	start = units_now();
 	ret = decode(x, common);
 	keep_fastest(&run->decode_seconds, start);
 	run->memory_bytes = x->from.bytes + x->to.bytes + g->staging.bytes + g->work.bytes +
-	                    g->status.bytes;
+	                    g->status.bytes + (g->model ? g->weights.bytes : 0);
 	run->host_chunks = x->host_chunks;
 	run->chunks = x->chunks;
 	return ret ? ret : kvarc_device_fetch(g->d, c->decoded_data, x->to.at, c->raw_bytes, NULL);

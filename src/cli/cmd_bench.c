@@ -120,14 +120,14 @@ static bool run_levels(const struct options *o, const char *file, struct bench_c
 	return true;
 }
 
-/* The levels that kernels of a GPU encode: those without a model. */
+/* All levels; those with a model are encoded by the host. */
 static bool run_device(const struct options *o, const char *file, struct bench_cache *c,
                        struct gpu *gpu)
 {
 	char name[32];
 
 	snprintf(name, sizeof(name), "cuda:%" PRIu64, o->device);
-	for (int level = 0; level < LEVEL_MODEL; level++) {
+	for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
 		struct bench_run run;
 
 		if (!is_measured(o, c, level, &run))

@@ -92,6 +92,10 @@ for level in 4 5 6 7 8; do
 		"$work/host.kva" > "$work/test.out"
 	grep -q '"device_chunks":6,"host_chunks":0' "$work/test.out" ||
 		fail "level $level: test"
+	gpu bench --json --device cuda:0 --repeat 1 -T1 "-$level" --isa scalar --model "$model" \
+		--profile "$work/model.kvp" "$work/cache.safetensors" > "$work/bench.out"
+	grep -q '"isa":"cuda:0".*"device_chunks":6,"host_chunks":6' "$work/bench.out" ||
+		fail "level $level: bench"
 	rm "$work"/*.kva "$work/file" "$work/model.kvp"
 done
 
