@@ -30,7 +30,7 @@ TESTS += tests/gpu/chunks.sh tests/gpu/check_products
 check_PROGRAMS += tests/gpu/check_engine
 TESTS += tests/gpu/engine.sh
 if ENABLE_SHARED
-driver_stand_in = tests/device/driver_stand_in.la
+driver_stand_in = tests/device/driver_stand_in.la tests/device/cufile_stand_in.la
 check_LTLIBRARIES += $(driver_stand_in)
 check_PROGRAMS += tests/gpu/check_plans tests/gpu/check_outputs
 TESTS += tests/gpu/plans.sh tests/gpu/cost.sh tests/gpu/outputs.sh
@@ -44,6 +44,10 @@ tests_device_driver_stand_in_la_SOURCES = tests/device/driver_stand_in.cc \
 tests_device_driver_stand_in_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_device_driver_stand_in_la_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN) -fvisibility=default
 tests_device_driver_stand_in_la_LDFLAGS = -module -avoid-version -shared -rpath /nowhere
+# A stand-in of cuFile, which reads into memory of the host.
+tests_device_cufile_stand_in_la_SOURCES = tests/device/cufile_stand_in.c
+tests_device_cufile_stand_in_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
+tests_device_cufile_stand_in_la_LDFLAGS = -module -avoid-version -shared -rpath /nowhere
 tests_gpu_check_plans_SOURCES = tests/gpu/check_plans.c \
 	tests/gpu/device_trial.c tests/gpu/device_trial.h \
 	tests/gpu/event_report.c tests/gpu/event_report.h

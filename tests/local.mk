@@ -253,13 +253,16 @@ EXTRA_DIST += tests/device/command.sh
 if ENABLE_SHARED
 if GPU_TESTS
 unit_tests += tests/unit/test_device tests/unit/test_device_encode tests/unit/test_device_damage \
-	tests/unit/test_device_model
+	tests/unit/test_device_model \
+	tests/unit/test_device_direct
 TESTS += tests/device/command.sh
 endif
 endif
 device_util = tests/unit/device_util.c tests/unit/device_util.h tests/synth.c tests/synth.h
 tests_unit_test_device_SOURCES = tests/unit/test_device.c $(device_util)
 tests_unit_test_device_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
+tests_unit_test_device_direct_SOURCES = tests/unit/test_device_direct.c $(device_util)
+tests_unit_test_device_direct_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
 tests_unit_test_device_encode_SOURCES = tests/unit/test_device_encode.c $(device_util)
 tests_unit_test_device_encode_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
 tests_unit_test_device_model_SOURCES = tests/unit/test_device_model.c $(device_util)

@@ -40,6 +40,10 @@ typedef struct kvarc_device_options {
 	const char *encoders;
 	/* the same of those of the exact engine, which the first kvarc_device_model loads */
 	const char *exact;
+	/* file of NVIDIA's cuFile (GPUDirect Storage), with which kvarc_device_stage reads local
+	 * files; must outlive the device. NULL: libcufile.so.0, if the kernel has nvidia-fs; "":
+	 * none. Where it is missing the host reads */
+	const char *cufile;
 	uint64_t reserved[6]; /* zero */
 } kvarc_device_options;
 #define KVARC_DEVICE_OPTIONS_INIT KVARC_ZERO
@@ -150,7 +154,8 @@ typedef struct kvarc_device_plan_info {
 	uint32_t host_chunks;
 	uint32_t layer0, n_layers; /* of the tensors that the range has */
 	uint64_t profile_bytes;    /* of staging_bytes: models of a profile (levels 2, 3, klt) */
-	uint64_t reserved[7];      /* zero */
+	uint64_t direct_bytes;     /* of file_bytes: cuFile read them in kvarc_device_stage */
+	uint64_t reserved[6];      /* zero */
 } kvarc_device_plan_info;
 
 /*
@@ -194,6 +199,11 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_get_info(const kvarc_devi
  * Reads the payloads and copies them into staging memory, in the order of the stream; decodes what
  * the host has to decode. Waits for the file, and not for the device. Of a plan that writes it
  * copies parameters and models alone.
+ *
+ * Where there is cuFile, and the source of the reader is a regular file on a path or a descriptor
+ * (kvarc/sources.h), cuFile reads payloads into staging memory, past the page cache. Then this
+ * also waits for what was queued on the stream before it. What cuFile does not read, for any
+ * reason, is read without it: results and errors are the same.
  * Returns as kvarc_reader_read does, and IO (the driver). What the reader answers is in its error,
  * everything else in that of the device.
  */

@@ -34,6 +34,14 @@ kvarc_ret kvi_device_copy(const struct kvarc_device *d, uint64_t to, const void 
 	              : KVARC_OK;
 }
 
+kvarc_ret kvi_device_wait(const struct kvarc_device *d, void *stream)
+{
+	const int result = d->driver.stream_wait(stream);
+	return result ? kvi_driver_fail(&d->driver, d->error, KVARC_IO, result,
+	                                "waiting for the device")
+	              : KVARC_OK;
+}
+
 /* The context of the caller, or the primary one of the GPU with the number that he gave. */
 static kvarc_ret find_context(struct kvarc_device *d, const kvarc_device_options *o)
 {
@@ -145,6 +153,7 @@ kvarc_ret kvarc_device_open(kvarc_device **d, const kvarc_device_options *option
 	(*d)->error = o->common.error;
 	(*d)->encoders_file = o->encoders;
 	(*d)->exact_file = o->exact;
+	(*d)->cufile_file = o->cufile;
 	ret = start(*d, o);
 	if (ret)
 		kvarc_device_close(d);

@@ -126,11 +126,20 @@ static uint64_t slot_bytes(const struct kvarc_device_plan *p, size_t i)
 	return (i + 1 < p->chunks.n ? c[i + 1].job.payload : p->jobs_at) - c[i].job.payload;
 }
 
-/* The chunks behind number i that fit into `most` bytes, one at least; *bytes: what they have. */
-static size_t batch_end(const struct kvarc_device_plan *p, size_t i, size_t *bytes)
+/* Whether the payload of a chunk is as in the file. */
+static bool is_as_filed(const struct kvarc_device_plan *p, size_t i)
+{
+	const struct kvi_planned_chunk *c = KVI_LIST(struct kvi_planned_chunk, p->chunks, i);
+	return !c->host && !c->packed.at;
+}
+
+/* The chunks behind number i that fit into `most` bytes, one at least; *bytes: what they have.
+ * filed: those too whose payloads are as in the file. */
+static size_t batch_end(const struct kvarc_device_plan *p, size_t i, bool filed, size_t *bytes)
 {
 	uint64_t sum = slot_bytes(p, i++);
-	while (i < p->chunks.n && sum + slot_bytes(p, i) <= BATCH_BYTES)
+	while (i < p->chunks.n && sum + slot_bytes(p, i) <= BATCH_BYTES &&
+	       (filed || !is_as_filed(p, i)))
 		sum += slot_bytes(p, i++);
 	*bytes = (size_t)sum;
 	return i;
@@ -147,13 +156,50 @@ static kvarc_ret stage_batch(struct kvarc_device_plan *p, size_t first, size_t e
 	return ret ? ret : kvi_device_copy(p->d, staging + at, buffer, bytes, stream);
 }
 
+/* Opens the file of the reader for cuFile, which writes to memory now, and not in the order of the
+ * stream: what may still use that memory has to be done. */
+static kvarc_ret open_direct(struct kvarc_device_plan *p, struct kvi_direct_file *file,
+                             void *stream)
+{
+	const int descriptor = kvi_reader_descriptor(p->r);
+	size_t i = 0;
+	while (i < p->chunks.n && !is_as_filed(p, i))
+		i++;
+	if (i == p->chunks.n || descriptor < 0 ||
+	    !kvi_cufile_load(&p->d->cufile, p->d->cufile_file) ||
+	    !kvi_direct_open(file, &p->d->cufile, descriptor))
+		return KVARC_OK;
+	return kvi_device_wait(p->d, stream);
+}
+
+/* Reads the payload of a chunk without the host, if that is possible. Where it is not, it will not
+ * be for others. */
+static bool stage_direct(struct kvarc_device_plan *p, struct kvi_direct_file *file, size_t i,
+                         uint64_t staging)
+{
+	const struct kvi_planned_chunk *c = KVI_LIST(struct kvi_planned_chunk, p->chunks, i);
+	if (!file->cufile || !is_as_filed(p, i))
+		return false;
+	if (!kvi_direct_read(file, staging, c->job.payload, c->file_bytes, c->file_offset)) {
+		kvi_direct_close(file);
+		return false;
+	}
+	p->info.direct_bytes += c->file_bytes;
+	return true;
+}
+
 static kvarc_ret stage_payloads(struct kvarc_device_plan *p, uint64_t staging, void *stream)
 {
-	kvarc_ret ret = KVARC_OK;
+	struct kvi_direct_file file = { 0 };
 	uint8_t *buffer = NULL;
 	size_t cap = 0, bytes;
+	p->info.direct_bytes = 0;
+	kvarc_ret ret = p->w ? KVARC_OK : open_direct(p, &file, stream);
 	for (size_t i = 0, end; i < p->chunks.n && !ret; i = end) {
-		end = batch_end(p, i, &bytes);
+		end = i + 1;
+		if (stage_direct(p, &file, i, staging))
+			continue;
+		end = batch_end(p, i, !file.cufile, &bytes);
 		if (bytes > cap) {
 			kvi_free(&p->d->alloc, buffer);
 			buffer = kvi_malloc(&p->d->alloc, bytes);
@@ -163,6 +209,7 @@ static kvarc_ret stage_payloads(struct kvarc_device_plan *p, uint64_t staging, v
 		             : kvi_fail_alloc(p->d->error, &p->d->alloc);
 	}
 	kvi_free(&p->d->alloc, buffer);
+	kvi_direct_close(&file);
 	return ret;
 }
 

@@ -7,6 +7,7 @@
 
 #include <kvarc/device.h>
 
+#include "cufile.h"
 #include "driver.h"
 #include "util/alloc.h"
 
@@ -26,6 +27,8 @@ struct kvarc_device {
 	const char *encoders_file; /* NULL: the installed one */
 	const char *exact_file;
 	struct kvarc_device_model *models; /* that are open */
+	struct kvi_cufile cufile;  /* loaded by the first plan that can use it */
+	const char *cufile_file;   /* as the option of that name */
 };
 
 /* Makes the context of d current in this thread. Returns OK, or IO: then nothing is to be left. */
@@ -37,6 +40,10 @@ void kvi_device_leave(struct kvarc_device *d);
  * use them as soon as it returns. Returns OK, IO, MEM. */
 kvarc_ret kvi_device_copy(const struct kvarc_device *d, uint64_t to, const void *from, size_t bytes,
                           void *stream);
+
+/* Waits for what was queued on a stream of the context, which is current. Returns OK, IO (also of a
+ * kernel that failed), MEM. */
+kvarc_ret kvi_device_wait(const struct kvarc_device *d, void *stream);
 
 /* Reads the file of the kernels (NULL: the installed one) and loads them into the context, which
  * is current. Returns OK, OPTIONS, IO, MEM, MEMLIMIT. */

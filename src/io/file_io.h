@@ -29,7 +29,9 @@ static inline int kvi_opaque_fd(const void *opaque)
 /* Whether a descriptor takes any offset; *bytes: the size of what it is, then. errno on failure.
  * Returns OK, IO. */
 kvarc_ret kvi_fd_size(int fd, bool *seekable, uint64_t *bytes);
-/* The same for a FILE, whose position moves. */
+/* The descriptor of a source on one that takes any offset; -1: the source is none. */
+int kvi_source_descriptor(const kvarc_source *source);
+/* Size and offsets of a FILE, as of a descriptor; its position moves. */
 kvarc_ret kvi_file_size(FILE *file, bool *seekable, uint64_t *bytes);
 /* Moves a FILE to an offset. False: errno says why. */
 bool kvi_file_seek(FILE *file, uint64_t offset);

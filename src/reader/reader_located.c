@@ -9,6 +9,7 @@
 #include "codecs/streams.h"
 #include "codecs/symbols.h"
 #include "format/codec_ids.h"
+#include "io/file_io.h"
 #include "reader_range.h"
 #include "reader_stored.h"
 #include "util/arguments.h"
@@ -29,6 +30,11 @@ struct range_walk {
 	const struct kvi_predictor_ref *predictor;
 	uint32_t order_at;
 };
+
+int kvi_reader_descriptor(const kvarc_reader *r)
+{
+	return kvi_source_descriptor(&r->in.source);
+}
 
 kvarc_ret kvi_reader_bytes(kvarc_reader *r, void *to, size_t bytes, uint64_t offset)
 {

@@ -87,6 +87,10 @@ KVI_SHARED kvarc_ret kvi_reader_locate(kvarc_reader *r, const kvarc_range *range
                                        const struct kvi_located_model *model, kvi_located_take take,
                                        void *opaque);
 
+/* The descriptor that r reads its file by at any offset, which stays its source's; -1: there is
+ * none. Any thread. */
+KVI_SHARED int kvi_reader_descriptor(const kvarc_reader *r);
+
 /* Reads bytes of the file of r. Returns OK, DATA (it is shorter), IO; the error is that of r. */
 kvarc_ret kvi_reader_bytes(kvarc_reader *r, void *to, size_t bytes, uint64_t offset);
 

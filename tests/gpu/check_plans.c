@@ -3,12 +3,14 @@
  * check_plans.c - whole archives through libkvarc-device and the kernels of gpu/ on the host,
  * behind the stand-in of the driver, against the library's reader
  *
- * check_plans [-p PROFILE] [-m MODEL] [-d N] [-c NAME] [-r N] FILE...: all tracks of the files, as
+ * check_plans [-p PROFILE] [-m MODEL] [-d N] [-c NAME] [-r N] [-f CUFILE]
+ * FILE...: all tracks of the files, as
  * they are, and N times with a damaged chunk: it, and those that are predicted from it, must be
  * noticed and leave their elements alone, and no others. What the reader does not read is left out.
  * With -m the model is in the device, parts of tracks are checked, too, and kernels must stay in
  * their memory whatever the reader says of a track (they count as unread). With -r 1 the reader
- * does not accept lossy chunks, and neither may staging. With -c, and without damage, a line with
+ * does not accept lossy chunks, and neither may staging. With -f that cuFile, or its stand-in,
+ * reads payloads. With -c, and without damage, a line with
  * this name says what the kernels have counted.
  */
 #include "config.h"
@@ -31,6 +33,7 @@ static struct {
 	unsigned long archives, engines, unread, chunks, linear, lossy, unpacked, features, host,
 		refused;
 	unsigned long damaged, followed;
+	unsigned long long direct; /* bytes that cuFile read */
 } t;
 
 /* A track on its way through both readers. */
@@ -239,6 +242,9 @@ static void check_plan(struct track_trial *x)
 	    kvarc_device_place(x->p, x->views, address(x->work), address(x->status), NULL)) {
 		wrong("staging: %s", trial.error.text);
 	} else {
+		if (kvarc_device_plan_get_info(x->p, &info))
+			abort();
+		t.direct += info.direct_bytes;
 		count_chunks(x->p, &info);
 		decode_and_compare(x, status, "whole");
 		for (unsigned i = 0; i < t.damage && x->p->chunks.n; i++)
@@ -421,6 +427,8 @@ int main(int argc, char **argv)
 			model = argv[i + 1];
 		else if (!strcmp(argv[i], "-c"))
 			t.counts = argv[i + 1];
+		else if (!strcmp(argv[i], "-f"))
+			trial.cufile = argv[i + 1];
 		else if (!strcmp(argv[i], "-r"))
 			trial.reader_flags = atoi(argv[i + 1]) ? 0 : KVARC_READ_ALLOW_LOSSY;
 		else
@@ -432,9 +440,9 @@ int main(int argc, char **argv)
 	printf("%lu tracks, %lu refused, %lu plans with a model in the device, %lu unread; "
 	       "%lu chunks, %lu of them linear, %lu lossy, %lu with exact tokens unpacked, "
 	       "features of %lu others, %lu by the host; "
-	       "%lu damaged, %lu predicted from them; %lu wrong\n",
+	       "%lu damaged, %lu predicted from them; %llu bytes by cuFile; %lu wrong\n",
 	       t.archives, t.refused, t.engines, t.unread, t.chunks, t.linear, t.lossy, t.unpacked,
-	       t.features, t.host, t.damaged, t.followed, trial.wrong);
+	       t.features, t.host, t.damaged, t.followed, t.direct, trial.wrong);
 	if (t.counts)
 		report_events();
 	return trial_close();

@@ -72,6 +72,7 @@ void trial_open(const char *profile, int encodes)
 	o.kernels = KERNELS;
 	o.encoders = encodes ? KERNELS : NULL;
 	o.exact = KERNELS;
+	o.cufile = trial.cufile ? trial.cufile : "";
 	require(kvarc_device_open(&trial.d, &o), "the device");
 }
 

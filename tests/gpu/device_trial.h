@@ -27,6 +27,7 @@ extern struct device_trial {
 	kvarc_predictor *predictor; /* likewise */
 	unsigned long models;       /* how often it was loaded into the device */
 	uint32_t reader_flags;      /* of all readers */
+	const char *cufile;         /* file of cuFile, or of its stand-in; NULL: none is used */
 	uint64_t random;            /* what below() takes its numbers from */
 	const char *file;           /* in hand */
 	unsigned long wrong;        /* how often wrong() was called */

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # plans.sh - archives through libkvarc-device and the kernels of gpu/ on the host: all vectors, the
 # sample cache at all levels that kernels decode, random archives and the fuzz corpora, whole and
-# damaged. Runs in the build folder. CASES=all: the sample cache of f16, too.
+# damaged, and with a stand-in of cuFile. Runs in the build folder. CASES=all: the sample cache of f16, too.
 set -eu
 . "${srcdir:-.}/tests/gpu/runs.sh"
 check=${CHECK_PLANS:-./tests/gpu/check_plans}
@@ -93,6 +93,31 @@ for file in $files; do
 		check "$tier of ${file##*/}" "0 0 0 60 $least" -d 2 "$work/sample.kva"
 	done
 done
+
+# With a stand-in of cuFile, which reads payloads, all or the first ones of a file.
+direct() { # NAME LEAST ARGUMENT...
+	name=$1
+	least=$2
+	shift 2
+	check_least "$name, by cuFile" "$least" 's/.*; \([0-9]*\) bytes by cuFile.*/\1/' \
+		-f tests/device/.libs/cufile_stand_in.so "$@"
+}
+if dd if=/dev/zero of="$work/block" bs=4096 count=1 oflag=direct 2> "$work/out"; then
+	file=$sample/smollm2-135m-bf16-160.safetensors
+	"$kvarc" pack -q -f -1 -o "$work/sample.kva" "$file"
+	direct vectors 10000 "$srcdir"/spec/vectors/*.kva
+	direct 'level 1' 2000000 -d 1 "$work/sample.kva"
+	for fault in short error nothing no-driver; do
+		KVARC_CUFILE_STAND_IN=$fault
+		export KVARC_CUFILE_STAND_IN
+		least=1000
+		[ $fault != no-driver ] || least=0
+		direct "level 1, $fault" $least "$work/sample.kva"
+	done
+	unset KVARC_CUFILE_STAND_IN
+else
+	echo "no file system here reads past the page cache"
+fi
 
 make_random 10
 check random '0 0 0' -d 2 "$work"/random/*.kva

@@ -41,7 +41,8 @@ extern kvarc_error error;
 kvarc_device_options options_of(const char *driver, const char *kernels);
 /* The stand-in. */
 kvarc_device *open_device(void);
-/* What a function of the stand-in returns. */
+/* What a function of a stand-in returns: of one in a file, of that of the driver. */
+void *stand_in_of(const char *file, const char *name);
 void *stand_in(const char *name);
 /* What the driver has not got back. */
 int left(void);
