@@ -254,7 +254,7 @@ if ENABLE_SHARED
 if GPU_TESTS
 unit_tests += tests/unit/test_device tests/unit/test_device_encode tests/unit/test_device_damage \
 	tests/unit/test_device_model \
-	tests/unit/test_device_direct
+	tests/unit/test_device_direct tests/unit/test_device_kept
 TESTS += tests/device/command.sh
 endif
 endif
@@ -263,6 +263,8 @@ tests_unit_test_device_SOURCES = tests/unit/test_device.c $(device_util)
 tests_unit_test_device_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
 tests_unit_test_device_direct_SOURCES = tests/unit/test_device_direct.c $(device_util)
 tests_unit_test_device_direct_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
+tests_unit_test_device_kept_SOURCES = tests/unit/test_device_kept.c $(device_util)
+tests_unit_test_device_kept_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
 tests_unit_test_device_encode_SOURCES = tests/unit/test_device_encode.c $(device_util)
 tests_unit_test_device_encode_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
 tests_unit_test_device_model_SOURCES = tests/unit/test_device_model.c $(device_util)

@@ -121,6 +121,17 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_model_load(kvarc_device_model 
                                                              void *stream);
 /* Plans that use the model must be closed. NULL-safe; sets *m to NULL. */
 KVARC_API void kvarc_device_model_close(kvarc_device_model **m);
+/*
+ * Gives the device memory of its own, of `bytes` from an address on that is aligned to 256, in
+ * which models of profiles (levels 2, 3, klt) stay between plans: those of plans that are made from
+ * now on, as far as they fit. A model that is there, of a profile with the same digest, is not a
+ * part of staging memory, and is not copied again. The memory stays the caller's, who leaves it
+ * alone: until other memory is given, none (0 bytes), or the device is closed, and what plans have
+ * queued is done. Of a plan that has no model there, profile_bytes says how much they take.
+ * Returns OK; PROG (also while a plan that uses such memory is open: nothing changes).
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_keep_models(kvarc_device *d, uint64_t address,
+                                                              uint64_t bytes);
 
 /*
  * What reading a range into a device takes: kvarc_device_plan_read looks at the archive;
@@ -203,7 +214,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_get_info(const kvarc_devi
  * Where there is cuFile, and the source of the reader is a regular file on a path or a descriptor
  * (kvarc/sources.h), cuFile reads payloads into staging memory, past the page cache. Then this
  * also waits for what was queued on the stream before it. What cuFile does not read, for any
- * reason, is read without it: results and errors are the same.
+ * reason, is read without it: results and errors are the same. The first plan with models that stay
+ * (kvarc_device_keep_models) waits until they are there.
  * Returns as kvarc_reader_read does, and IO (the driver). What the reader answers is in its error,
  * everything else in that of the device.
  */

@@ -86,6 +86,7 @@ kvarc_ret kvi_plan_add_model(struct kvarc_device_plan *p, const struct kvi_locat
 	    (m->rotary && !chunk->shape.rope))
 		return KVARC_OK;
 	struct kvi_planned_model x = { .model = m,
+		                       .profile = chunk->plan->profile,
 		                       .rope = chunk->shape.rope,
 		                       .order_index = chunk->order_index,
 		                       .layer = chunk->layer,
@@ -204,12 +205,15 @@ static void correct(struct kvarc_device_plan *p)
 
 /* ----- constants ------------------------------------------------ */
 
-/* The model, which is added at its first use; *at: its offset. */
-static kvarc_ret add_model(struct kvarc_device_plan *p, const struct kvi_model *m, uint64_t *at)
+/* The model of a chunk, unless it stays in the device; it is added at its first use. */
+static kvarc_ret add_model(struct kvarc_device_plan *p, struct kvi_planned_model *of)
 {
+	const struct kvi_model *m = of->model;
 	const size_t before = p->constants.n;
 	struct kvi_gpu_model model;
-	uint64_t arrays;
+	uint64_t arrays, *at = &of->job.model;
+	if (kvi_kept_take(p, of))
+		return KVARC_OK;
 	for (size_t i = p->models.n; i-- > 0;) {
 		const struct kvi_model_constants *x = KVI_LIST(struct kvi_model_constants,
 		                                               p->models, i);
@@ -258,7 +262,7 @@ kvarc_ret kvi_plan_models(struct kvarc_device_plan *p)
 		struct kvi_planned_model *x = model_at(p, (uint32_t)i);
 		if (!is_made(x))
 			continue;
-		ret = add_model(p, x->model, &x->job.model);
+		ret = add_model(p, x);
 		if (!ret && x->model->rotary) {
 			x->job.interleaved = x->rope->pairing == KVARC_ROPE_INTERLEAVED;
 			ret = add_rope(p, x->rope, &x->job.frequencies);
@@ -331,6 +335,8 @@ struct kvi_gpu_linear kvi_plan_linear_job(const struct kvarc_device_plan *p, uin
 	const struct kvi_planned_model *x = model_at(p, modelled - 1);
 	const struct kvi_model *m = x->model;
 	struct kvi_gpu_linear job = x->job;
+	if (x->kept) /* an offset like others, which may wrap */
+		job.model = kvi_kept_address(p, x) - p->staging;
 	if (!predicts(x))
 		return job;
 	for (unsigned i = 0; i < m->n_lower; i++)

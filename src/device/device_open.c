@@ -177,6 +177,7 @@ void kvarc_device_close(kvarc_device **d)
 		x->driver.primary_release(x->device);
 	kvi_driver_unload(&x->driver);
 	struct kvi_alloc alloc = x->alloc;
+	kvi_free(&alloc, x->kept.models.p);
 	kvi_free(&alloc, x);
 	*d = NULL;
 }

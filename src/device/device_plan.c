@@ -309,6 +309,7 @@ void kvarc_device_plan_close(kvarc_device_plan **p)
 	if (!p || !*p)
 		return;
 	const struct kvi_alloc *alloc = &(*p)->d->alloc;
+	kvi_kept_release(*p);
 	empty(*p);
 	kvi_free(alloc, (*p)->positions);
 	kvi_free(alloc, (*p)->ids);

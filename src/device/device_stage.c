@@ -224,7 +224,9 @@ kvarc_ret kvarc_device_stage(kvarc_device_plan *p, uint64_t staging, void *strea
 	kvarc_ret ret = kvi_device_enter(p->d);
 	if (ret)
 		return ret;
-	ret = stage_constants(p, staging, stream);
+	ret = kvi_kept_stage(p, stream);
+	if (ret == KVARC_OK)
+		ret = stage_constants(p, staging, stream);
 	if (ret == KVARC_OK)
 		ret = stage_payloads(p, staging, stream);
 	kvi_device_leave(p->d);

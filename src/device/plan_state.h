@@ -35,6 +35,7 @@ struct kvi_planned_chunk {
 /* A chunk with a linear model. */
 struct kvi_planned_model {
 	const struct kvi_model *model;
+	const struct kvi_profile *profile; /* that has it */
 	const kvarc_rope *rope;
 	uint64_t t0, positions; /* positions: offset; 0: none */
 	uint32_t order_index, layer, tokens;
@@ -49,6 +50,8 @@ struct kvi_planned_model {
 	uint8_t kind;            /* KVARC_KEY, KVARC_VALUE */
 	uint8_t features;        /* KVI_GPU_FEATURES_* */
 	uint32_t stage;
+	uint32_t kept; /* 1 + the number of its model among those of the device that stay; 0: it is
+	                * in the constants */
 	struct kvi_gpu_linear job; /* offsets; sources are not set */
 };
 
@@ -104,6 +107,7 @@ struct kvarc_device_plan {
 	struct kvi_list models;       /* struct kvi_model_constants */
 	uint32_t reach;               /* how many layers below a source is, at most */
 	uint32_t next_layer;          /* that may be next; with reach alone */
+	bool keeps;                   /* some of its models stay in the device */
 	/* the last rope, and arrays of the last segment, in the constants; 0: none */
 	const kvarc_rope *rope;
 	uint64_t rope_at, segment_t0, segment_positions, segment_ids;
@@ -170,6 +174,16 @@ kvarc_ret kvi_plan_add_model(struct kvarc_device_plan *p, const struct kvi_locat
 /* Once all chunks are there: which features are made, in which order, of which models. Returns
  * OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_plan_models(struct kvarc_device_plan *p);
+/* Finds the model of a chunk in the memory that stays between plans, or reserves space for it
+ * there; fills x->kept. False: there is none, the model is for the constants. */
+bool kvi_kept_take(struct kvarc_device_plan *p, struct kvi_planned_model *x);
+/* The address of struct kvi_gpu_model of a chunk that has `kept`. */
+uint64_t kvi_kept_address(const struct kvarc_device_plan *p, const struct kvi_planned_model *x);
+/* Copies the models of a plan that are not in that memory yet, and waits until they are. The
+ * context is current. Returns OK, IO, MEM, MEMLIMIT. */
+kvarc_ret kvi_kept_stage(struct kvarc_device_plan *p, void *stream);
+/* The plan does not use that memory any more. */
+void kvi_kept_release(struct kvarc_device_plan *p);
 /* Whether features of a chunk are made. */
 bool kvi_plan_makes_features(const struct kvarc_device_plan *p, uint32_t modelled);
 /* The memory that they take. */

@@ -517,6 +517,7 @@ template <size_t N> static const kernel *find_kernel(const char *name, const ker
 /* Contexts: one of the caller, one that is primary. How many are on the stack, and retained. */
 static int a_context, primary_context, modules;
 static int pushed, retained;
+static uint64_t copied, waits; /* bytes to the device; for streams */
 
 extern "C" {
 
@@ -633,6 +634,7 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *)
 	if (!pushed || wanted("no-memory"))
 		return OUT_OF_MEMORY;
 	memcpy((void *)(uintptr_t)to, from, bytes);
+	copied += bytes;
 	return SUCCESS;
 }
 
@@ -647,6 +649,7 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *)
 }
 int cuStreamSynchronize(void *)
 {
+	waits++;
 	return SUCCESS;
 }
 int cuMemAlloc_v2(uint64_t *address, size_t bytes)
@@ -666,7 +669,8 @@ int cuMemFree_v2(uint64_t address)
 	return SUCCESS;
 }
 
-/* For tests: a context of the caller; how much is still held; counts of host_events.h. */
+/* For tests: a context of the caller; how much is still held; counts of host_events.h; bytes that
+ * were copied to the device, and waits for streams, since the last call. */
 void *stand_in_context(void)
 {
 	return &a_context;
@@ -678,5 +682,17 @@ void *stand_in_left(void)
 void *stand_in_events(void)
 {
 	return kvi_gpu_happened;
+}
+void *stand_in_copied(void)
+{
+	const uint64_t n = copied;
+	copied = 0;
+	return (void *)(uintptr_t)n;
+}
+void *stand_in_waits(void)
+{
+	const uint64_t n = waits;
+	waits = 0;
+	return (void *)(uintptr_t)n;
 }
 }

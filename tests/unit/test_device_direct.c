@@ -129,7 +129,9 @@ static void test_used(void **state)
 		struct direct x;
 		begin(&x, level, CUFILE);
 		(void)direct_stand_in("stand_in_bytes");
+		(void)stand_in("stand_in_waits");
 		assert_int_equal(stage(&x), KVARC_OK);
+		assert_int_equal((uintptr_t)stand_in("stand_in_waits"), 1);
 		assert_true(x.info.file_bytes > 0);
 		assert_int_equal(x.info.host_chunks, 0);
 		assert_int_equal(x.info.direct_bytes, x.info.file_bytes);

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "device_util.h"
+#include "profile/profile_handle.h"
 
 /* A writer of a cache. */
 struct made_writer {
@@ -297,6 +298,71 @@ static void test_models(void **state)
 	assert_int_equal(left(), 0);
 }
 
+/* Models that stay in the device: the same archive, and fewer bytes that are copied. */
+static void test_kept_models(void **state)
+{
+	const struct synth_shape shape = { KVARC_BF16, 3, 2, 8, 250, true, SYNTH_SMOOTH };
+	(void)state;
+	for (int level = 2; level < 4; level++) {
+		kvarc_profile *profile = train_profile(&shape, level);
+		const struct both_archives how = { .level = level, .profile = profile };
+		kvarc_device *d = open_device();
+		uint64_t copied[3];
+		struct synth_cache c;
+		uint32_t n;
+		bool same;
+		synth_make(&c, &shape, 11);
+		if (level == 3)
+			make_alike(&c);
+		void *memory = allocate(1 << 20);
+		(void)stand_in("stand_in_copied");
+		for (int i = 0; i < 3; i++) {
+			if (i == 1)
+				assert_int_equal(
+					kvarc_device_keep_models(d, address(memory), 1 << 20),
+					KVARC_OK);
+			(void)compare(d, &c, &how, &n, &same);
+			assert_true(same);
+			copied[i] = (uint64_t)(uintptr_t)stand_in("stand_in_copied");
+		}
+		/* two plans without them, one with, none */
+		assert_true(copied[2] < copied[1]);
+		assert_int_equal(copied[0] - copied[1], copied[1] - copied[2]);
+		synth_free(&c);
+		kvarc_device_close(&d);
+		kvarc_profile_close(&profile);
+		free(memory);
+	}
+}
+
+/* A profile that says it is another one, whose models have other sizes: its own are used. */
+static void test_false_digest(void **state)
+{
+	const struct synth_shape shape = { KVARC_BF16, 3, 2, 8, 250, true, SYNTH_SMOOTH };
+	kvarc_profile *profiles[] = { train_profile(&shape, 2), train_profile(&shape, 3) };
+	kvarc_device *d = open_device();
+	void *memory = allocate(1 << 20);
+	(void)state;
+	assert_int_equal(kvarc_device_keep_models(d, address(memory), 1 << 20), KVARC_OK);
+	profiles[1]->profile->digest = profiles[0]->profile->digest;
+	for (int i = 0; i < 2; i++) {
+		const struct both_archives how = { .level = i + 2, .profile = profiles[i] };
+		struct synth_cache c;
+		uint32_t n;
+		bool same;
+		synth_make(&c, &shape, 11);
+		if (i)
+			make_alike(&c);
+		assert_true(compare(d, &c, &how, &n, &same) > 0);
+		assert_true(same);
+		synth_free(&c);
+	}
+	kvarc_device_close(&d);
+	for (int i = 0; i < 2; i++)
+		kvarc_profile_close(&profiles[i]);
+	free(memory);
+}
+
 /* Layers are encoded from the lowest one on. */
 static void test_order(void **state)
 {
@@ -507,10 +573,11 @@ static void test_damaged(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_equal),  cmocka_unit_test(test_repeats),
-		cmocka_unit_test(test_models), cmocka_unit_test(test_order),
-		cmocka_unit_test(test_misuse), cmocka_unit_test(test_pages),
-		cmocka_unit_test(test_faults), cmocka_unit_test(test_damaged),
+		cmocka_unit_test(test_equal),       cmocka_unit_test(test_repeats),
+		cmocka_unit_test(test_models),      cmocka_unit_test(test_order),
+		cmocka_unit_test(test_misuse),      cmocka_unit_test(test_pages),
+		cmocka_unit_test(test_faults),      cmocka_unit_test(test_damaged),
+		cmocka_unit_test(test_kept_models), cmocka_unit_test(test_false_digest),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
