@@ -59,6 +59,18 @@ class ReadOnly(CudaMemory):
         return _dlpack._new(ctypes.addressof(self.made), b"dltensor_versioned", None)
 
 
+@pytest.fixture(autouse=True)
+def no_cufile(monkeypatch):
+    """Not that of the system, which knows no memory of a stand-in."""
+    monkeypatch.setenv("KVARC_CUFILE", "")
+
+
+def stand_in(name):
+    function = getattr(ctypes.CDLL(DRIVER), "stand_in_" + name)
+    function.restype = ctypes.c_void_p
+    return function() or 0
+
+
 @pytest.fixture
 def device():
     with kvarc.Device(driver=DRIVER, kernels=KERNELS, encoders=KERNELS) as d:
@@ -117,8 +129,85 @@ def test_profile(tmp_path, device, sample):
                     "-o", path, sample("smollm2-135m-bf16-160.safetensors")], check=True)
     assert same_pairs(pairs_of(kvarc.load(path, device=device, profiles=profile)),
                       kvarc.load(path, raw=True, profiles=profile))
-    with kvarc.open(path, profiles=profile) as r, device.plan(r) as plan:
+    with kvarc.Device(driver=DRIVER, kernels=KERNELS, models=0) as plain, \
+            kvarc.open(path, profiles=profile) as r, plain.plan(r) as plan:
         assert plan.info["host_chunks"] == 0 and plan.info["profile_bytes"] > 0
+
+
+def test_models_stay(tmp_path, device, sample):
+    """Models of a profile come into the GPU for the second plan, and are there for the third."""
+    profile, path = sample("smollm2-135m-level2.kvp"), str(tmp_path / "2.kva")
+    subprocess.run([sys.executable, "-m", "kvarc", "pack", "-q", "-2", "--profile", profile,
+                    "-o", path, sample("smollm2-135m-bf16-160.safetensors")], check=True)
+
+    def read(**options):
+        stand_in("copied")
+        with kvarc.open(path, profiles=profile) as r, device.plan(r, **options) as plan:
+            plan.decode(len(plan.layers))
+            plan.finish()
+        return plan.info["profile_bytes"], stand_in("copied")
+    few, _ = read(layers=(0, 2))
+    more, copied = read()  # of more layers than there is memory for
+    assert 0 < few < more
+    assert read() == (0, copied)  # all of them, into memory that is larger
+    assert read() == (0, copied - few - more)
+    with kvarc.open(path, profiles=profile) as r, device.plan(r) as first:
+        # memory does not change while a plan is open
+        device._models.missing = 1 << 20
+        before = device._models.bytes
+        with device.plan(r) as second:
+            assert second.info["profile_bytes"] == 0 and device._models.bytes == before
+        assert first.info["profile_bytes"] == 0
+    assert read()[0] == 0 and device._models.bytes == before + (1 << 20)
+    device._models.missing, device._models.most = 1 << 20, before
+    assert read() == (0, copied - few - more)
+
+
+def test_models_without_memory(tmp_path, device, sample, monkeypatch):
+    """There is no memory in which they could stay: each plan has its own."""
+    profile, path = sample("smollm2-135m-level2.kvp"), str(tmp_path / "2.kva")
+    subprocess.run([sys.executable, "-m", "kvarc", "pack", "-q", "-2", "--profile", profile,
+                    "-o", path, sample("smollm2-135m-bf16-160.safetensors")], check=True)
+    taken = device._pool.bytes
+
+    def bytes_of(n, stream, keep):
+        if n == needed:
+            raise kvarc.OutOfMemoryError("none")
+        return taken(n, stream, keep)
+    monkeypatch.setattr(device._pool, "bytes", bytes_of)
+    needed = -1
+    with kvarc.open(path, profiles=profile) as r:
+        for _ in range(2):
+            with device.plan(r) as plan:
+                plan.decode(len(plan.layers))
+                plan.finish()
+            needed = plan.info["profile_bytes"]
+            assert needed > 0
+    assert device._models.bytes == device._models.most == 0
+
+
+def test_cufile(archive, pairs, monkeypatch, tmp_path):
+    """A stand-in of cuFile: a mock, which reads into memory of the host."""
+    cufile = os.path.join(os.path.dirname(DRIVER), "cufile_stand_in.so")
+    try:
+        os.close(os.open(tmp_path / "block", os.O_RDWR | os.O_CREAT | os.O_DIRECT))
+    except OSError:
+        pytest.skip("this file system does not read past the page cache")
+
+    def direct(**options):
+        with kvarc.Device(driver=DRIVER, kernels=KERNELS, **options) as device, \
+                kvarc.open(archive) as r, device.plan(r) as plan:
+            plan.decode(3)
+            arrays = plan.finish()
+            assert same(bits(arrays[4]).transpose(1, 0, 2), pairs[2][0])
+            assert plan.info["file_bytes"] > 0
+            return plan.info["direct_bytes"] / plan.info["file_bytes"]
+    assert direct() == direct(cufile="/no/such/file") == 0
+    assert direct(cufile=cufile) == 1
+    monkeypatch.setenv("KVARC_CUFILE", cufile)
+    assert direct() == 1 and direct(cufile="") == 0
+    monkeypatch.setenv("KVARC_CUFILE_STAND_IN", "short")
+    assert 0 < direct() < 0.5
 
 
 def test_batches_and_states(tmp_path, device):

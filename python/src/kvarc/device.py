@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from . import _arrays, _dlpack
-from ._device_memory import DeviceArray, Handle, Pool, torch_with_cuda
+from ._device_memory import DeviceArray, Handle, Models, Pool, torch_with_cuda
 from ._io import Calls
 from ._native import ffi, lib
 from ._options import Common, count
@@ -22,6 +22,7 @@ from .writer import Writer
 __all__ = ["Device", "DeviceArray", "Plan"]
 
 _PLAN_TOKENS = 2048  # of a plan that writes
+_MODELS = 1 << 28    # bytes of models that stay, at most
 _DEVICES = {1: "the CPU", 2: "CUDA", 3: "pinned memory of the CPU", 10: "ROCm",
             13: "managed memory of CUDA"}
 
@@ -131,6 +132,7 @@ class Plan:
         self._own = device._own  # closed behind the plan, even where the Device is closed before
         self._c = ffi.new("kvarc_device_plan **")
         self._keep: List[Any] = []
+        self._kept: Any = None
         self.arrays = arrays
         self.info: Dict[str, int] = {}
         self.layers = range(0)
@@ -153,6 +155,8 @@ class Plan:
 
     def _open(self, range_: Any) -> None:
         device, stream = self._device, ffi.cast("void *", self._stream)
+        device._kept.begin(self._stream)
+        self._kept = device._kept
         with self._reader._calls.one():
             self._check(lib.kvarc_device_plan_read(self._c, device._handle(),
                                                    self._reader._handle(), range_))
@@ -160,10 +164,13 @@ class Plan:
             self._check(lib.kvarc_device_plan_get_info(self._c[0], c))
             self.info = {name: getattr(c, name) for name in dir(c) if name != "reserved"}
             self.layers = range(c.layer0, c.layer0 + c.n_layers)
+            self._kept.planned(c.profile_bytes)
             staging, work, self._status = (
                 device._pool.bytes(n, self._stream, self._keep)
                 for n in (c.staging_bytes, c.work_bytes, c.status_bytes))
             self._check(lib.kvarc_device_stage(self._c[0], staging, stream))
+            self._check(lib.kvarc_device_plan_get_info(self._c[0], c))
+            self.info["direct_bytes"] = c.direct_bytes
             self._check(lib.kvarc_device_place(self._c[0], self._views, work, self._status,
                                                stream))
 
@@ -206,6 +213,9 @@ class Plan:
     def close(self) -> None:
         """What was queued must be done, as it is behind finish()."""
         lib.kvarc_device_plan_close(self._c)
+        if self._kept is not None:
+            self._kept.end()
+            self._kept = None
         self._keep.clear()
 
     def __enter__(self) -> "Plan":
@@ -249,7 +259,9 @@ class Device:
     OptionsError: no NVIDIA driver, no such GPU, no kernels, none for its architecture; then the
     host can decode. driver, kernels, encoders, exact: files; None: libcuda.so.1, those of
     KVARC_KERNELS, KVARC_ENCODERS and KVARC_EXACT, or the ones that were installed with the library.
-    memlimit: bytes of the host.
+    cufile: the file of cuFile (GPUDirect Storage), "": none; None: that of KVARC_CUFILE, or
+    libcufile.so.0 where the kernel has nvidia-fs. memlimit: bytes of the host. models: of the GPU,
+    at most, for models of profiles that stay there from the second plan on; 0: none do.
 
     Arrays are torch tensors where torch was imported and has CUDA, else DeviceArray. Those that
     are given are of any library that has DLPack, and are not copied. stream: an int, or a stream
@@ -259,7 +271,8 @@ class Device:
 
     def __init__(self, device: Any = "cuda:0", *, driver: Optional[str] = None,
                  kernels: Optional[str] = None, encoders: Optional[str] = None,
-                 exact: Optional[str] = None, memlimit: int = 0) -> None:
+                 exact: Optional[str] = None, cufile: Optional[str] = None, memlimit: int = 0,
+                 models: int = _MODELS) -> None:
         self._calls = Calls("device")
         self._models: List[_Model] = []
         self._common = common = Common(threads=1, memlimit=memlimit)
@@ -271,7 +284,8 @@ class Device:
         options.ordinal = self.ordinal
         for name, file, variable in (("driver", driver, ""), ("kernels", kernels, "KVARC_KERNELS"),
                                      ("encoders", encoders, "KVARC_ENCODERS"),
-                                     ("exact", exact, "KVARC_EXACT")):
+                                     ("exact", exact, "KVARC_EXACT"),
+                                     ("cufile", cufile, "KVARC_CUFILE")):
             path = os.environ.get(variable) if file is None else os.fspath(file)
             setattr(options, name, common.text(path))
         own.keep = common  # texts of the options, and the error: as long as arrays are there
@@ -281,7 +295,8 @@ class Device:
         self.name = ffi.string(c.name).decode("utf-8", "replace")
         self.memory, self.capability = c.memory, (c.major, c.minor)
         self._own: Any = own
-        self._pool = Pool(own)
+        self._pool: Any = Pool(own)
+        self._kept: Any = Models(self._pool, count(models, "models", 1 << 48))
 
     def __repr__(self) -> str:
         return f"<kvarc.Device cuda:{self.ordinal}, {self.name}>"
@@ -394,7 +409,7 @@ class Device:
     def close(self) -> None:
         """Nothing when it is closed already; arrays stay."""
         self._models.clear()
-        self._own = self._pool = None
+        self._own = self._pool = self._kept = None
 
     def __enter__(self) -> "Device":
         return self
@@ -428,11 +443,14 @@ class _Output:
 
         def check(ret: int) -> None:
             device._check(ret, self)
+        models = device._kept
+        models.begin(self.stream)
         try:
             check(lib.kvarc_device_plan_write(self._c, device._handle(), self._reader._handle(),
                                               track, n, c_ids, c_positions))
             c = ffi.new("kvarc_device_plan_info *")
             check(lib.kvarc_device_plan_get_info(self._c[0], c))
+            models.planned(c.profile_bytes)
             staging, work, status = (device._pool.bytes(size, self.stream, keep) for size in
                                      (c.staging_bytes, c.work_bytes, c.status_bytes))
             check(lib.kvarc_device_stage(self._c[0], staging, stream))
@@ -441,3 +459,4 @@ class _Output:
             check(lib.kvarc_device_append(self._c[0], stream))
         finally:
             self.close()
+            models.end()
