@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Caches of transformers: every attribute comes back, and models go on with the same bits."""
+import contextlib
 import copy
 import json
 import os
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -15,6 +17,9 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", "5")
 import greedy  # noqa: E402
 from transformers import cache_utils  # noqa: E402
+
+import kvarc.device  # noqa: E402
+from test_device import DRIVER, KERNELS, damaged_copy  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -273,3 +278,85 @@ def test_new_process(tmp_path, name):
 def test_real_models(tmp_path):
     for name in os.environ["KVARC_TEST_MODELS"].split(":"):
         _two_processes(name, str(tmp_path))
+
+
+class OnGpu(torch.Tensor):
+    """A mock of a tensor in a GPU: memory of the host, as in the stand-in of the driver."""
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    def __dlpack__(self, **unused):
+        return self.as_subclass(torch.Tensor).__dlpack__()
+
+    def to(self, device):
+        assert device == "cuda:0"
+        return self
+
+
+OnGpu.__module__ = "torch"
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """torch as if it had CUDA, and a Device of it."""
+    if not os.path.exists(DRIVER):
+        pytest.skip("no stand-in of the driver")
+    empty = torch.empty
+
+    def empty_there(*shape, device=None, **options):
+        made = empty(*shape, **options)
+        return made.as_subclass(OnGpu) if device == "cuda:0" else made
+    monkeypatch.setenv("KVARC_CUFILE", "")
+    monkeypatch.setattr(torch, "empty", empty_there)
+    for name, mock in (("is_available", lambda: True), ("stream", contextlib.nullcontext),
+                       ("current_stream", lambda n: types.SimpleNamespace(cuda_stream=9)),
+                       ("ExternalStream", lambda handle, device: None)):
+        monkeypatch.setattr(torch.cuda, name, mock)
+    with kvarc.Device(driver=DRIVER, kernels=KERNELS) as device:
+        yield device
+
+
+@pytest.mark.parametrize("name", ("llama", "gemma3"))
+@pytest.mark.parametrize("batch", (1, 3))
+def test_decoded_by_kernels(tmp_path, models, gpu, name, batch):
+    """config= and a GPU: kernels decode, into tensors that the cache has."""
+    model = models(name)
+    cache, ids = filled(model, batch)
+    path = tmp_path / "x.kva"
+    kvarc.save(path, cache, model=model, tokens=ids)
+    back = kvarc.load(path, config=model.config, model=model, device=gpu)
+    assert_same(cache, back)
+    assert all(type(t) is OnGpu for layer in back.layers for t in (layer.keys, layer.values))
+    assert_same(cache, kvarc.load(path, model=model, device=gpu, threads=1))
+
+
+def test_damaged_in_gpu(tmp_path, models, gpu):
+    model = models("llama")
+    cache, _ = filled(model)
+    kvarc.save(tmp_path / "x.kva", cache, model=model)
+    path, _ = damaged_copy(str(tmp_path / "x.kva"), tmp_path, 1)
+    with pytest.raises(kvarc.DamagedError):
+        kvarc.load(path, model=model, device=gpu)
+
+
+def test_decoder(gpu, monkeypatch):
+    """Which devices decode for config=."""
+    decoder = kvarc.archive._decoder
+    assert decoder(gpu) is gpu
+    for other in (None, "cpu", "meta", torch.device("cpu")):
+        assert decoder(other) is None
+    made = []
+
+    def of_driver(self, device="cuda:0", **options):
+        made.append(device)
+        if device == 2:
+            raise kvarc.OptionsError("no kernels")
+    monkeypatch.setattr(kvarc.Device, "__init__", of_driver)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    assert decoder("cuda") is not None and decoder("cuda:0") is not None
+    assert decoder(torch.device("cuda", 2)) is None and made == [1, 0, 2]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert decoder("cuda:0") is None and made == [1, 0, 2]
+    with pytest.raises(kvarc.OptionsError, match="no CUDA"):
+        decoder(gpu)

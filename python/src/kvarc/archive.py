@@ -8,13 +8,13 @@ import secrets
 import stat
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from . import _adapters, _arrays, _layout, _restore
 from ._io import is_path
 from ._ranges import Range, check
 from .cache import Cache, Layer
-from .errors import InputOutputError, input_output, of_os_error
+from .errors import InputOutputError, OptionsError, input_output, of_os_error
 from .reader import Reader
 from .writer import Writer
 
@@ -218,6 +218,23 @@ def _target(device: Any, raw: bool) -> Iterator[Any]:
         yield _device_cache.Target(found)
 
 
+def _load(file: Any, layers: Range, tokens: Range, raw: bool, device_of: Callable[[str], Any],
+          options: Dict[str, Any]) -> Cache:
+    """load_cache; device_of: the device for a cache of a format, None: the host."""
+    check(layers, "layers")
+    check(tokens, "tokens")
+    if options.get("salvage"):
+        raise ValueError("salvage: a cache with gaps is none: Reader(salvage=True).read() has what "
+                         "is left")
+    with Reader(file, **options) as reader:
+        found = _layout.find_json(reader)
+        name = found.get("format") if isinstance(found, dict) else None
+        with _target(device_of(name if isinstance(name, str) else ""), raw) as target:
+            if found is None:
+                return _restore.of_tensors(reader, layers, tokens, target)
+            return _restore.Restore(reader, found, layers, tokens, raw, target).cache()
+
+
 def load_cache(file: Any, *, layers: Range = None, tokens: Range = None, raw: bool = False,
                device: Any = None, **options: Any) -> Cache:
     """The cache of an archive as a kvarc.Cache of numpy arrays [batch, heads, tokens, channels].
@@ -229,16 +246,7 @@ def load_cache(file: Any, *, layers: Range = None, tokens: Range = None, raw: bo
     torch is installed, else of kvarc.DeviceArray; states and token ids are arrays of the host.
     Other options as of Reader. An archive of `kvarc pack` gives its keys and values by layer.
     """
-    check(layers, "layers")
-    check(tokens, "tokens")
-    if options.get("salvage"):
-        raise ValueError("salvage: a cache with gaps is none: Reader(salvage=True).read() has what "
-                         "is left")
-    with _target(device, raw) as target, Reader(file, **options) as reader:
-        found = _layout.find_json(reader)
-        if found is None:
-            return _restore.of_tensors(reader, layers, tokens, target)
-        return _restore.Restore(reader, found, layers, tokens, raw, target).cache()
+    return _load(file, layers, tokens, raw, lambda name: device, options)
 
 
 _ADAPTER_FREE = ("pairs", "pairs by layer", "cache")
@@ -246,11 +254,16 @@ _READER = ("layers", "tokens", "salvage", "allow_lossy", "profiles", "predictor"
            "request_cost", "key", "passphrase", "threads", "memlimit", "progress")
 
 
+def _adapter_of(name: str) -> Any:
+    """The adapter that makes caches of a framework from a Cache of a format, None: none does."""
+    return _adapters.get(name if name not in _ADAPTER_FREE else "transformers")
+
+
 def from_cache(cache: Cache, config: Any = None, **keywords: Any) -> Any:
     """What load() returns of a Cache; with config one that was read with raw=True."""
     if config is not None:
-        name = cache.format if cache.format not in _ADAPTER_FREE else "transformers"
-        adapter = _adapters.get(name)
+        name = cache.format
+        adapter = _adapter_of(name)
         if adapter is None:
             raise TypeError(f"there is no adapter for caches of {name!r}")
         return adapter.from_cache(cache, config, **keywords)
@@ -268,6 +281,39 @@ def from_cache(cache: Cache, config: Any = None, **keywords: Any) -> Any:
     return pairs
 
 
+def _decoder(device: Any) -> Any:
+    """The Device that decodes into tensors of a device of torch; None: the host does."""
+    from . import _device_memory
+    from .device import Device
+    torch = _device_memory.torch_with_cuda()
+    if isinstance(device, Device):
+        if torch is None:
+            raise OptionsError("device: tensors cannot be made there, since this torch has no "
+                               "CUDA")
+        return device
+    where = torch.device(device) if torch is not None and device is not None else None
+    if where is None or where.type != "cuda":
+        return None
+    try:
+        return Device(torch.cuda.current_device() if where.index is None else where.index)
+    except OptionsError:
+        return None
+
+
+def _load_for(file: Any, config: Any, reader: Dict[str, Any], keywords: Dict[str, Any]) -> Any:
+    """load() with config=. keywords: of the adapter."""
+    from .device import Device
+    device = keywords.get("device")
+    if isinstance(device, Device):
+        keywords = {**keywords, "device": f"cuda:{device.ordinal}"}
+
+    def device_of(name: str) -> Any:
+        takes = getattr(_adapter_of(name), "takes_tensors", False)
+        return _decoder(device) if takes else None
+    layers, tokens = reader.pop("layers", None), reader.pop("tokens", None)
+    return from_cache(_load(file, layers, tokens, True, device_of, reader), config, **keywords)
+
+
 def load(file: Any, *, config: Any = None, raw: bool = False, replay: Any = None,
          **options: Any) -> Any:
     """The cache of an archive, as it was given to save().
@@ -277,7 +323,8 @@ def load(file: Any, *, config: Any = None, raw: bool = False, replay: Any = None
     framework comes back as a kvarc.Cache of numpy arrays, or with config=model.config, or
     model=model, as a cache of the framework. replay: the model, for an archive that was saved
     with replay=. device: a Device, or "cuda:0": decoded in this GPU, into tensors of torch
-    where it is installed; with config= the host decodes, and the adapter moves what it makes.
+    where it is installed. With config= any device of torch: where it is no GPU, or has no kernels
+    here, the host decodes, and the adapter moves what it makes.
     Options as of load_cache, or of the adapter.
     """
     reader = {k: options.pop(k) for k in _READER if k in options}
@@ -287,10 +334,12 @@ def load(file: Any, *, config: Any = None, raw: bool = False, replay: Any = None
         reader["device"] = options.pop("device")
     if options and config is None:
         raise TypeError(f"options that are not known: {', '.join(options)}")
+    if config is not None and replay is None:
+        return _load_for(file, config, reader, options)
     if replay is not None:
         from . import replay as engine
         cache = engine.load_cache(file, replay, raw=raw or config is not None,
                                   ignore=options.get("ignore", ()), **reader)
     else:
-        cache = load_cache(file, raw=raw or config is not None, **reader)
+        cache = load_cache(file, raw=raw, **reader)
     return from_cache(cache, config, **options)

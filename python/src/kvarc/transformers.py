@@ -121,6 +121,7 @@ class _Adapter:
     """What kvarc.save and kvarc.load ask."""
 
     name = NAME
+    takes_tensors = True
 
     @staticmethod
     def matches(obj: Any) -> bool:

@@ -145,9 +145,11 @@ def _bools(record: Any, key: str) -> List[bool]:
     return values
 
 
-def to_torch(array: np.ndarray, dtype: Optional[str], device: Any) -> torch.Tensor:
+def to_torch(array: Any, dtype: Optional[str], device: Any) -> torch.Tensor:
     """An array of bits as the tensor of the dtype that archives name so; shares its memory on
-    the CPU."""
+    the CPU. Tensors, which a GPU has decoded, as they are."""
+    if isinstance(array, torch.Tensor):
+        return array.to(device)
     if array.dtype == np.uint16:
         array = array.view(np.int16)
     tensor = torch.from_numpy(array)
