@@ -21,6 +21,7 @@ bool gpu_open(struct gpu *g, const struct options *o)
 	d.kernels = getenv("KVARC_KERNELS");
 	d.encoders = getenv("KVARC_ENCODERS");
 	d.exact = getenv("KVARC_EXACT");
+	d.cufile = getenv("KVARC_CUFILE");
 	if (kvarc_device_open(&g->d, &d) || kvarc_device_get_info(g->d, &g->info)) {
 		msg_error(NULL, "--device: %s", g->error.text);
 		gpu_close(g);

@@ -5,6 +5,7 @@
 #include "gpu_files.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -177,6 +178,9 @@ static kvarc_ret decode(struct gpu_files *f, kvarc_reader *r, const kvarc_range 
 		ret = gpu_place(f->gpu, p, f->views, &info);
 	if (!ret && info.chunks)
 		ret = gpu_decode(f->gpu, p, &info);
+	if (!ret)
+		ret = kvarc_device_plan_get_info(p, &info);
+	f->direct_bytes += info.direct_bytes;
 	kvarc_device_plan_close(&p);
 	f->chunks += info.chunks;
 	f->host_chunks += info.host_chunks;
@@ -212,8 +216,12 @@ kvarc_ret gpu_files_read(void *opaque, kvarc_reader *r, const kvarc_range *range
 
 void gpu_files_note(const struct gpu_files *f, const char *file)
 {
-	msg_result(file, "%s: of %" PRIu64 " chunks the host coded %" PRIu64, f->gpu->info.name,
-	           f->chunks, f->host_chunks);
+	char direct[64] = "";
+
+	if (f->direct_bytes)
+		snprintf(direct, sizeof direct, "; cuFile read %" PRIu64 " bytes", f->direct_bytes);
+	msg_result(file, "%s: of %" PRIu64 " chunks the host coded %" PRIu64 "%s",
+	           f->gpu->info.name, f->chunks, f->host_chunks, direct);
 }
 
 void gpu_files_error(const struct gpu_files *f, kvarc_error *error)

@@ -91,8 +91,10 @@ static int64_t read_at(void *opaque, void *buf, size_t bytes, uint64_t offset)
 
 kvarc_source input_source(struct input *in)
 {
-	kvarc_source s = { .read = read_at, .opaque = in, .size = in->size };
+	kvarc_source s;
 
+	if (!in->direct || !in->seekable || in->base || kvarc_source_fd(&s, in->fd, NULL))
+		s = (kvarc_source){ .read = read_at, .opaque = in, .size = in->size };
 	return s;
 }
 

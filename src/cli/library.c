@@ -123,6 +123,7 @@ void library_each(const struct options *o, bool seek, unsigned flags, library_fn
 
 		if (!input_open(&in, o->files[i], seek))
 			continue;
+		in.direct = o->device_given;
 		r = library_open(o, &in, flags, &error);
 		if (r)
 			fn(o, &in, r, &error, i == 0);

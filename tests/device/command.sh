@@ -8,7 +8,8 @@ kvarc=${KVARC:-./kvarc}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 KVARC_CACHE=off
-export KVARC_CACHE
+KVARC_CUFILE=
+export KVARC_CACHE KVARC_CUFILE
 fail() {
 	echo "$*"
 	cat "$work"/*.out
@@ -63,6 +64,19 @@ for level in 0 1; do
 	counts=$(sed -n 's/.*: of \([0-9]*\) chunks the host coded \([0-9]*\)$/\1 \2/p' "$work/pack.out")
 	[ "${counts% *}" = 16 ] && [ "${counts#* }" -lt 16 ] || fail "level $level: $counts"
 done
+
+# With a stand-in of cuFile, where files can be read past the page cache.
+if dd if=/dev/zero of="$work/block" bs=4096 count=1 oflag=direct 2> "$work/direct.out"; then
+	"$kvarc" pack -q -1 -o "$work/gpu.kva" "$work/page" --raw bf16,2LTHD,L=2,H=2,D=32
+	KVARC_CUFILE=tests/device/.libs/cufile_stand_in.so
+	gpu unpack --device cuda:0 -o "$work/file" "$work/gpu.kva" 2> "$work/unpack.out"
+	gpu test --device cuda:0 -q "$work/gpu.kva"
+	KVARC_CUFILE=
+	grep -q 'chunks the host coded 0; cuFile read [0-9]* bytes$' "$work/unpack.out" ||
+		fail "unpack: does not say what cuFile read"
+	cmp "$work/file" "$work/page"
+	rm "$work/gpu.kva" "$work/file"
+fi
 
 # Levels with a profile: kernels code all that a model fits, the first segment too.
 profile=$srcdir/tests/data/sample/smollm2-135m-level2.kvp

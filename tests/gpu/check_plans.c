@@ -3,15 +3,14 @@
  * check_plans.c - whole archives through libkvarc-device and the kernels of gpu/ on the host,
  * behind the stand-in of the driver, against the library's reader
  *
- * check_plans [-p PROFILE] [-m MODEL] [-d N] [-c NAME] [-r N] [-f CUFILE]
- * FILE...: all tracks of the files, as
- * they are, and N times with a damaged chunk: it, and those that are predicted from it, must be
- * noticed and leave their elements alone, and no others. What the reader does not read is left out.
- * With -m the model is in the device, parts of tracks are checked, too, and kernels must stay in
- * their memory whatever the reader says of a track (they count as unread). With -r 1 the reader
- * does not accept lossy chunks, and neither may staging. With -f that cuFile, or its stand-in,
- * reads payloads. With -c, and without damage, a line with
- * this name says what the kernels have counted.
+ * check_plans [-p PROFILE] [-m MODEL] [-d N] [-c NAME] [-r N] [-f CUFILE] FILE...: all tracks of
+ * the files, as they are, and N times with a damaged chunk: it, and those that are predicted from
+ * it, must be noticed and leave their elements alone, and no others. What the reader does not read
+ * is left out. With -m the model is in the device, parts of tracks are checked, too, and kernels
+ * must stay in their memory whatever the reader says of a track (they count as unread). With -r 1
+ * the reader does not accept lossy chunks, and neither may staging. With -f that cuFile, or its
+ * stand-in, reads payloads. With -c, and without damage, a line with this name says what the
+ * kernels have counted.
  */
 #include "config.h"
 
