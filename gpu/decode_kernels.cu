@@ -3,8 +3,8 @@
 #include "batch_run_body.h"
 
 /* Warps of a block of the steps that take a warp a chunk or a token; chunks of a block of codec 5,
- * whose tables take 80 KB of shared memory. */
-enum { WARPS = 4, GRID_CHUNKS = 2, LOSSY_CHUNKS = 2 };
+ * whose tables take 80 KB of shared memory; warps of a block of corrections, at most. */
+enum { WARPS = 4, GRID_CHUNKS = 2, LOSSY_CHUNKS = 2, CORRECT_WARPS = 8 };
 
 static __device__ __forceinline__ uint32_t warp_of_grid(void)
 {
@@ -236,11 +236,13 @@ kvi_gpu_numbers(const kvi_gpu_chunk *chunks)
 	run_numbers(&chunks[blockIdx.y], warp_of_grid());
 }
 
-/* blockIdx.y: the chunk; blockIdx.z: 32 tokens. */
-extern "C" __global__ void __launch_bounds__(32 * WARPS)
+/* blockIdx.y: the chunk; blockIdx.x and z: parts of correct_part_of. */
+extern "C" __global__ void __launch_bounds__(32 * CORRECT_WARPS)
 kvi_gpu_correct(const kvi_gpu_chunk *chunks)
 {
-	run_correct(&chunks[blockIdx.y], blockIdx.z, warp_of_grid());
+	const correct_part p = correct_part_of(blockIdx.x, blockIdx.z, threadIdx.x / 32,
+	                                       blockDim.x / 32);
+	run_correct(&chunks[blockIdx.y], p.step, p.pair);
 }
 
 /* A warp a chunk. */

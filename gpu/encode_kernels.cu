@@ -3,7 +3,7 @@
 #include "payload_encode_body.h"
 
 /* As in decode_kernels.cu. */
-enum { WARPS = 4, GRID_CHUNKS = 2 };
+enum { WARPS = 4, GRID_CHUNKS = 2, CORRECT_WARPS = 8 };
 
 static __device__ __forceinline__ uint32_t warp_of_grid(void)
 {
@@ -120,10 +120,12 @@ kvi_gpu_encode_numbers(const kvi_gpu_encode *chunks)
 	const kvi_gpu_chunk *c = &chunks[blockIdx.y].job;
 	number_elements(c, c->decoded, warp_of_grid());
 }
-extern "C" __global__ void __launch_bounds__(32 * WARPS)
+extern "C" __global__ void __launch_bounds__(32 * CORRECT_WARPS)
 kvi_gpu_encode_correct(const kvi_gpu_encode *chunks)
 {
-	correct_panels(&chunks[blockIdx.y].job, blockIdx.z, warp_of_grid());
+	const correct_part p = correct_part_of(blockIdx.x, blockIdx.z, threadIdx.x / 32,
+	                                       blockDim.x / 32);
+	correct_panels(&chunks[blockIdx.y].job, p.step, p.pair);
 }
 
 /* Features and contexts of codecs 7 and 8, before step 7; blockIdx.y: the chunk. Stage after

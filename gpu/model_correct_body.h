@@ -6,6 +6,22 @@
 
 #include "model_expect_body.h"
 
+/*
+ * Warps of a block are next to each other, as many as CORRECT_PAIRS side by side: they find what
+ * another one has loaded in the first cache, coefficients of the same two panels and features of
+ * the same 32 tokens.
+ */
+constexpr uint32_t CORRECT_PAIRS = 4;
+struct correct_part {
+	uint32_t pair, step; /* of panels; 32 tokens */
+};
+/* What warp `warp` of `warps`, a multiple of CORRECT_PAIRS or fewer, of block x, z has. */
+WARP_FN correct_part correct_part_of(uint32_t x, uint32_t z, uint32_t warp, uint32_t warps)
+{
+	const uint32_t pairs = warps < CORRECT_PAIRS ? warps : CORRECT_PAIRS;
+	return correct_part{ x * pairs + warp % pairs, z * (warps / pairs) + warp / pairs };
+}
+
 /* Adds the sums of a panel of the hidden state to 32 tokens. */
 WARP_FN void correct_panel(const kvi_gpu_chunk *c, uint32_t number, uint32_t step,
                            const panel_sums *s)

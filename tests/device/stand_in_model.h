@@ -21,6 +21,18 @@ template <typename J, typename F> static void each_alone(const grid &g, J jobs, 
 		step(&jobs[i]);
 }
 
+/* The same of corrections: steps and pairs of panels. */
+template <typename J, typename F> static void each_part(const grid &g, J jobs, F step)
+{
+	for (uint32_t i = 0; i < g.y; i++)
+		for (uint32_t z = 0; z < g.z; z++)
+			for (uint32_t w = 0; w < g.x * g.warps; w++) {
+				const correct_part p =
+					correct_part_of(w / g.warps, z, w % g.warps, g.warps);
+				step(&jobs[i], p.step, p.pair);
+			}
+}
+
 static void run_kvi_gpu_expect(const grid &g)
 {
 	each_job(g, chunks_of(g), [](const kvi_gpu_chunk *c, uint32_t, uint32_t w) {
@@ -43,7 +55,7 @@ static void run_kvi_gpu_numbers(const grid &g)
 }
 static void run_kvi_gpu_correct(const grid &g)
 {
-	each_job(g, chunks_of(g), run_correct);
+	each_part(g, chunks_of(g), run_correct);
 }
 static void run_kvi_gpu_lose(const grid &g)
 {
@@ -73,8 +85,8 @@ static void run_kvi_gpu_encode_numbers(const grid &g)
 }
 static void run_kvi_gpu_encode_correct(const grid &g)
 {
-	each_job(g, outputs_of(g), [](const kvi_gpu_encode *e, uint32_t z, uint32_t w) {
-		correct_panels(&e->job, z, w);
+	each_part(g, outputs_of(g), [](const kvi_gpu_encode *e, uint32_t step, uint32_t pair) {
+		correct_panels(&e->job, step, pair);
 	});
 }
 

@@ -210,7 +210,7 @@ void model_world_make(struct model_world *w, unsigned round)
 		                   .pattern = (enum model_pattern)(round % PATTERNS),
 		                   .step = between(-10, -8),
 		                   .noise = -5,
-		                   .width = round % 3 ? 1 + below(40) : 0 };
+		                   .width = round % 3 ? 1 + below(round % 7 ? 40 : 300) : 0 };
 	int32_t at = (int32_t)below(100000);
 	for (uint32_t t = 0; t < w->n_tokens; t++)
 		w->positions[t] = below(50) ? at++ : (int32_t)rnd();

@@ -291,6 +291,17 @@ static void each(struct model_launch *l, const char *name, uint32_t warps, uint3
 	void *of_stage[] = { &l->jobs, &l->stage };
 	launch(&k, l, of_stage);
 }
+/* Corrections: two steps of 32 tokens a block, or one. */
+static void correct(struct model_launch *l, const char *name, uint32_t width)
+{
+	const uint32_t steps = 1 + below(2);
+	const uint32_t pairs = (width + 2 * KVI_GPU_PANEL - 1) / (2 * KVI_GPU_PANEL);
+	const struct kvi_launch k = { name, kvi_blocks_of(pairs), l->n, steps * KVI_SMALL_BLOCK,
+		                      0,    SOME_WARPS / steps };
+	void *arguments[] = { &l->jobs };
+	if (pairs)
+		launch(&k, l, arguments);
+}
 /* A kernel with `warps` warps a chunk that takes the tables, and the stage. */
 static void each_of_tables(struct model_launch *l, const char *name, uint32_t warps)
 {
@@ -357,7 +368,7 @@ static void decode(struct device_world *d)
 	}
 	each(&l, "kvi_gpu_scatter", KVI_GPU_TOKENS, 1);
 	each(&l, "kvi_gpu_numbers", KVI_GPU_TOKENS, 1);
-	each(&l, "kvi_gpu_correct", warps, SOME_WARPS);
+	correct(&l, "kvi_gpu_correct", d->w.width);
 	alone(&l, "kvi_gpu_lose", NULL);
 }
 
@@ -383,7 +394,7 @@ static void encode(struct device_world *d)
 		blocks(&l, "kvi_gpu_encode_walk_%s", 0, of_tables);
 	}
 	each(&l, "kvi_gpu_encode_numbers", KVI_GPU_TOKENS, 1);
-	each(&l, "kvi_gpu_encode_correct", warps, SOME_WARPS);
+	correct(&l, "kvi_gpu_encode_correct", d->w.width);
 	char planes[32];
 	snprintf(planes, sizeof planes, "kvi_gpu_planes_%s", l.dtype);
 	each(&l, planes, SOME_WARPS, 1);
