@@ -77,6 +77,8 @@ WARP_FN span<const typename element_of<SIZE>::type> raw_of(const kvi_gpu_encode 
 template <int SIZE> WARP_FN void find_channels(const kvi_gpu_encode *e, uint32_t group)
 {
 	const uint32_t C = channels_of(e), T = e->job.tokens;
+	if (is_lossy(&e->job))
+		return;
 	span<uint32_t> to = span_at<uint32_t>(e->channel_bits, (C + 31) / 32);
 	const u32v c = lanes() + group * 32;
 	const boolv on = c < C;
@@ -93,6 +95,8 @@ WARP_FN void list_columns(const kvi_gpu_encode *e)
 {
 	const uint32_t C = channels_of(e);
 	kvi_gpu_opened *o = &encoding_of(e)->o;
+	if (is_lossy(&e->job))
+		return;
 	span<const uint32_t> bits = span_at<const uint32_t>(e->channel_bits, (C + 31) / 32);
 	span<uint32_t> columns = span_at<uint32_t>(e->job.columns, C);
 	uint32_t n = 0;
@@ -125,6 +129,8 @@ constexpr uint32_t ROW_CONSTANT = 1, ROW_SPECIAL = 2;
 template <int SIZE> WARP_FN void find_row(const kvi_gpu_encode *e, uint32_t token)
 {
 	const uint32_t C = channels_of(e), n = encoding_of(e)->o.columns;
+	if (is_lossy(&e->job))
+		return;
 	span<const uint32_t> columns = span_at<const uint32_t>(e->job.columns, n);
 	uint32_t other = n < 2;
 	u32v first = splat(0);
@@ -139,6 +145,14 @@ template <int SIZE> WARP_FN void find_row(const kvi_gpu_encode *e, uint32_t toke
 	encoding_of(e)->row_flags[token] = (other ? 0 : ROW_CONSTANT) | (special ? ROW_SPECIAL : 0);
 }
 
+/* Writes 32 bits of a bitmap of n, number `at` and those behind it. */
+WARP_FN void bits_put(span<uint8_t> to, uint32_t bitmap, uint32_t at, uint32_t n, uint32_t set)
+{
+	const u32v l = lanes();
+	st_if(to, (l & 3) + (bitmap + at / 8), splat(set) >> (l & 3) * 8,
+	      (l < 4) & ((l & 3) + at / 8 < (n + 7) / 8));
+}
+
 /* Writes a bitmap of n bits, 32 at a time, and the elements of those that are set. */
 struct bitmap_out {
 	span<uint8_t> to;
@@ -148,9 +162,7 @@ struct bitmap_out {
 template <int SIZE>
 WARP_FN void bitmap_put(bitmap_out *b, uint32_t at, uint32_t n, uint32_t set, u32v value)
 {
-	const u32v l = lanes();
-	st_if(b->to, (l & 3) + (b->bits + at / 8), splat(set) >> (l & 3) * 8,
-	      (l < 4) & ((l & 3) + at / 8 < (n + 7) / 8));
+	bits_put(b->to, b->bits, at, n, set);
 	UNROLL
 	for (uint32_t i = 0; i < SIZE; i++)
 		st_if(b->to, below(set) * SIZE + (b->values + i), value >> 8 * i, lane_in(set));
@@ -163,12 +175,18 @@ WARP_FN uint32_t mask_begin(const kvi_gpu_encode *e)
 	return KVI_GPU_HEADER + (e->job.codec == CODEC_MODEL ? 8 : 0);
 }
 
-/* The mask section; lists the tokens that remain. */
+/* The mask section, behind the header; lists the tokens that remain. A lossy chunk has neither
+ * (list_exact). */
 template <int SIZE> WARP_FN void write_section(const kvi_gpu_encode *e)
 {
 	const uint32_t C = channels_of(e), T = e->job.tokens;
 	kvi_gpu_encoding *x = encoding_of(e);
 	kvi_gpu_opened *o = &x->o;
+	if (is_lossy(&e->job)) {
+		o->status = page_missing(&e->job) ? KVI_GPU_PAGE : KVI_GPU_HOST;
+		o->n_streams = 0;
+		return;
+	}
 	span<uint8_t> to = span_at<uint8_t>(e->job.payload, e->job.payload_bytes);
 	span<const uint32_t> groups = span_at<const uint32_t>(e->channel_bits, (C + 31) / 32);
 	span<const uint32_t> columns = span_at<const uint32_t>(e->job.columns, o->columns);

@@ -10,6 +10,7 @@
 #include "codecs/symbols.h"
 #include "numeric/rope_angles.h"
 #include "numeric/rotate.h"
+#include "util/fpmode.h"
 
 /* Where arrays begin: at multiples of ALIGN. Work memory has SPARE bytes behind what is used. */
 enum { ALIGN = 16, SPARE = 16, COSINES = 4096, SCALES = 65 * 64, RING_MORE = 256 };
@@ -183,15 +184,19 @@ uint32_t kvi_gpu_lossy_blocks(uint32_t tokens)
 	return most < tokens ? most : tokens;
 }
 
-/* Of the codecs had and klt: elements, points, coefficients, angles. */
-static struct kvi_gpu_work lossy_work(const struct kvi_chunk *shape)
+/* Of the codecs had and klt: elements, points, coefficients, angles. An encoder has the elements
+ * that it is given where points will be. */
+static struct kvi_gpu_work lossy_work(const struct kvi_chunk *shape, bool encodes)
 {
+	const size_t elements = aligned(kvi_chunk_bytes(shape) + SPARE);
 	const size_t C = kvi_chunk_channels(shape), head = (shape->head_channels + 1) / 2;
 	const size_t block = kvi_gpu_lossy_blocks(shape->n_tokens) * KVI_GPU_LANES;
 	const size_t pairs = shape->rope ? shape->rope->rotary / 2 : 0;
-	struct kvi_gpu_work w = { .packed = aligned(sizeof(struct kvi_gpu_opened)) };
-	w.decoded = w.packed + aligned(kvi_chunk_bytes(shape) + SPARE);
-	w.contexts = w.decoded + block * shape->heads * head * sizeof(uint32_t);
+	const size_t points = block * shape->heads * head * sizeof(uint32_t);
+	struct kvi_gpu_work w = { .packed = aligned(encodes ? sizeof(struct kvi_gpu_encoding)
+		                                            : sizeof(struct kvi_gpu_opened)) };
+	w.decoded = w.packed + elements;
+	w.contexts = w.decoded + (encodes && elements > points ? elements : points);
 	w.columns = w.contexts + block * C * sizeof(int32_t);
 	w.bytes = w.columns + pairs * kvi_padded_tokens(shape->n_tokens) * sizeof(uint32_t);
 	return w;
@@ -205,7 +210,7 @@ static bool is_linear(unsigned codec)
 struct kvi_gpu_work kvi_gpu_work_of(const struct kvi_chunk *shape, unsigned codec)
 {
 	if (codec == KVI_CODEC_HAD || codec == KVI_CODEC_KLT)
-		return lossy_work(shape);
+		return lossy_work(shape, false);
 	const size_t C = kvi_chunk_channels(shape), n = C * shape->n_tokens;
 	const size_t elements = aligned(kvi_chunk_bytes(shape) + SPARE);
 	const size_t ring = 2 * C + RING_MORE;
@@ -250,7 +255,7 @@ void kvi_gpu_chunk_place(struct kvi_gpu_chunk *out, const struct kvi_gpu_work *w
 }
 
 /* Most words of an element, as kernels reserve them. */
-enum { MOST_WORDS = 3 };
+enum { MOST_WORDS = 3, CODE_WORDS = 2 };
 
 size_t kvi_gpu_encode_bound(const struct kvi_chunk *shape)
 {
@@ -260,10 +265,25 @@ size_t kvi_gpu_encode_bound(const struct kvi_chunk *shape)
 	return KVI_CHUNK_HEADER_BYTES + aligned(section > n * elem ? section : n * elem);
 }
 
+/* Of the codec had: words, codes, which tokens are refused. */
+static struct kvi_gpu_encode_work lossy_encode_work(const struct kvi_chunk *shape)
+{
+	const size_t n = kvi_chunk_channels(shape) * kvi_padded_tokens(shape->n_tokens);
+	const size_t blocks = kvi_padded_tokens(shape->n_tokens) / KVI_GPU_LANES;
+	struct kvi_gpu_encode_work w = { .job = lossy_work(shape, true) };
+	w.words = aligned(w.job.bytes);
+	w.planes = w.words + aligned(2 * (CODE_WORDS * n + KVI_GPU_SPARE_WORDS));
+	w.channel_bits = w.planes + aligned(n);
+	w.job.bytes = w.channel_bits + aligned(blocks * shape->heads * sizeof(uint32_t));
+	return w;
+}
+
 struct kvi_gpu_encode_work kvi_gpu_encode_work_of(const struct kvi_chunk *shape, unsigned codec)
 {
 	const size_t C = kvi_chunk_channels(shape), n = C * shape->n_tokens;
 	struct kvi_gpu_encode_work w = { .job = kvi_gpu_work_of(shape, codec) };
+	if (codec == KVI_CODEC_HAD)
+		return lossy_encode_work(shape);
 	if (is_linear(codec)) { /* whose decoders need neither */
 		w.job.packed = w.job.bytes;
 		if (shape->dtype == KVARC_F32)
@@ -277,6 +297,35 @@ struct kvi_gpu_encode_work kvi_gpu_encode_work_of(const struct kvi_chunk *shape,
 	w.channel_bits = w.planes + aligned(kvi_chunk_bytes(shape) + KVI_GPU_PLANES * 3 * ALIGN);
 	w.job.bytes = w.channel_bits + aligned((C + 31) / 32 * sizeof(uint32_t));
 	return w;
+}
+
+static uint32_t pattern_of(float v)
+{
+	uint32_t b;
+	memcpy(&b, &v, sizeof b);
+	return b;
+}
+
+void kvi_gpu_quantiser_fill(struct kvi_gpu_quantiser *out, const struct kvi_chunk *shape,
+                            const kvarc_lossy *tier, const struct kvi_params *params)
+{
+	const uint32_t T = shape->n_tokens;
+	const uint64_t first = shape->t0 < tier->exact_tokens ? tier->exact_tokens - shape->t0 : 0;
+	const uint64_t behind = shape->end - (shape->t0 + T);
+	const uint64_t last = behind < tier->tail_tokens ? tier->tail_tokens - behind : 0;
+	const float rms = kvi_had_params_of(params)->rms;
+	const uint64_t mode = kvi_fp_exact();
+	const float step = kvi_step_of(tier, shape, rms);
+	*out = (struct kvi_gpu_quantiser){
+		.step = pattern_of(step),
+		.inverse = pattern_of(1.0f / step),
+		.offset = pattern_of(kvi_offset_of(rms, step)),
+		.shift = kvi_quarter_log(step) - KVI_CODE_UNIT,
+		.generation = kvi_lossy_next_generation(tier),
+		.exact_first = (uint32_t)(first < T ? first : T),
+		.exact_last = (uint32_t)(last < T ? last : T),
+	};
+	kvi_fp_restore(mode);
 }
 
 void kvi_gpu_encode_place(struct kvi_gpu_encode *out, const struct kvi_gpu_encode_work *work,

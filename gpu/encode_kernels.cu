@@ -252,6 +252,73 @@ ENCODE(bf16, 3)
 ENCODE(e4m3, 4)
 ENCODE(e5m2, 5)
 
+/* ----- lossy tiers, behind the gathering of others ------------------------------------------- */
+
+/* blockIdx.y: the chunk; a warp a token. */
+KERNEL(WARPS, look_at_tokens, const kvi_gpu_encode *chunks)
+{
+	if (warp_of_grid() < chunks[blockIdx.y].job.tokens)
+		look_at_lossy(&chunks[blockIdx.y], warp_of_grid());
+}
+/* A warp a chunk. */
+KERNEL(WARPS, list_exact, const kvi_gpu_encode *chunks, uint32_t n)
+{
+	if (warp_of_grid() < n)
+		list_exact(&chunks[warp_of_grid()]);
+}
+/* blockIdx.y: the chunk; a warp a pair of a rope. */
+KERNEL(WARPS, encode_turns, const kvi_gpu_encode *chunks, const kvi_gpu_tables *tables)
+{
+	encode_turns(&chunks[blockIdx.y], tables, warp_of_grid());
+}
+/* blockIdx.y: the chunk, here and below; blockIdx.z: 32 tokens; a warp a head. */
+KERNEL(WARPS, analyse, const kvi_gpu_encode *chunks)
+{
+	analyse_head(&chunks[blockIdx.y], blockIdx.z, warp_of_grid());
+}
+KERNEL(WARPS, synthesise, const kvi_gpu_encode *chunks)
+{
+	synthesise_head(&chunks[blockIdx.y], blockIdx.z, warp_of_grid());
+}
+/* A warp a chunk, here and below. */
+KERNEL(WARPS, choose_points, const kvi_gpu_encode *chunks, uint32_t n)
+{
+	if (warp_of_grid() < n)
+		choose_points(&chunks[warp_of_grid()]);
+}
+KERNEL(WARPS, encode_codes, const kvi_gpu_encode *chunks, uint32_t n, const kvi_gpu_tables *tables)
+{
+	__shared__ uint32_t enc[CODES_MOST], inverse[CODES_MOST], starts[CODE_STARTS];
+	const code_shared codes = { { enc }, { starts }, {} };
+	const encode_shared t = { { enc }, { inverse }, {}, {} };
+	const uint32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
+	code_entries(&codes, tables, warp, warps);
+	__syncthreads();
+	inverse_tables(&t, tables->n_codes, warp, warps);
+	__syncthreads();
+	if (warp_of_grid() < n)
+		encode_codes(&chunks[warp_of_grid()], &codes, &t);
+}
+/* blockIdx.y: the chunk; a warp 32 channels and 32 tokens, or an exact token. */
+#define OF_LOSSY(name, dtype)                                                        \
+	KERNEL(WARPS, encode_numbers_##name, const kvi_gpu_encode *chunks)            \
+	{                                                                            \
+		__shared__ uint32_t tiles[WARPS * TILE_WORDS];                       \
+		encode_numbers<dtype>(&chunks[blockIdx.y], warp_of_grid(),            \
+		                      { tiles + threadIdx.x / 32 * TILE_WORDS });    \
+	}                                                                            \
+	KERNEL(WARPS, encode_elements_##name, const kvi_gpu_encode *chunks)           \
+	{                                                                            \
+		__shared__ uint32_t tiles[WARPS * TILE_WORDS];                       \
+		encode_elements<dtype>(&chunks[blockIdx.y], warp_of_grid(),           \
+		                       { tiles + threadIdx.x / 32 * TILE_WORDS });   \
+	}
+OF_LOSSY(f32, 1)
+OF_LOSSY(f16, 2)
+OF_LOSSY(bf16, 3)
+OF_LOSSY(e4m3, 4)
+OF_LOSSY(e5m2, 5)
+
 /* Step 11, a warp a chunk. */
 KERNEL(WARPS, encoded, const kvi_gpu_encode *chunks, uint32_t n, kvi_gpu_encoded *answers)
 {

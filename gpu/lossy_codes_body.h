@@ -22,22 +22,28 @@ struct code_shared {
 	span<uint8_t> first;
 };
 
-/* Fills it, by all warps of a block. */
-WARP_FN void code_tables(const code_shared *s, const kvi_gpu_tables *tables, uint32_t warp,
-                         uint32_t warps)
+/* Fills enc and at, by all warps of a block. */
+WARP_FN void code_entries(const code_shared *s, const kvi_gpu_tables *tables, uint32_t warp,
+                          uint32_t warps)
 {
 	span<const uint32_t> enc = span_at<const uint32_t>(tables->codes, tables->n_codes);
 	span<const uint32_t> at = span_at<const uint32_t>(tables->code_at, KVI_GPU_CLASSES + 1);
-	span<const uint8_t> first = span_at<const uint8_t>(tables->code_first,
-	                                                   KVI_GPU_CLASSES * CODE_FIRSTS);
 	for (uint32_t i = warp * 32; i < tables->n_codes; i += warps * 32) {
 		const boolv on = lanes() + i < tables->n_codes;
 		st_if(s->enc, lanes() + i, ldg_if(enc, lanes() + i, on), on);
 	}
-	for (uint32_t i = warp * 32; i < KVI_GPU_CLASSES * CODE_FIRSTS; i += warps * 32)
-		st(s->first, lanes() + i, ldg(first, lanes() + i));
 	for (uint32_t i = warp * 32; i < CODE_STARTS; i += warps * 32)
 		st(s->at, lanes() + i, ldg_if(at, lanes() + i, lanes() + i < KVI_GPU_CLASSES + 1u));
+}
+/* Fills all of it. */
+WARP_FN void code_tables(const code_shared *s, const kvi_gpu_tables *tables, uint32_t warp,
+                         uint32_t warps)
+{
+	span<const uint8_t> first = span_at<const uint8_t>(tables->code_first,
+	                                                   KVI_GPU_CLASSES * CODE_FIRSTS);
+	code_entries(s, tables, warp, warps);
+	for (uint32_t i = warp * 32; i < KVI_GPU_CLASSES * CODE_FIRSTS; i += warps * 32)
+		st(s->first, lanes() + i, ldg(first, lanes() + i));
 }
 
 /* Blocks of all bodies. */

@@ -9,27 +9,11 @@
 #define KVI_GPU_LOSSY_ELEMENTS_BODY_H
 
 #include "lossy_transform_body.h"
-#include "warp_float.h"
 
 /* Words that a warp has in shared memory: a row is a channel, of 32 tokens, and one word more, so
  * that columns are in different banks, too. */
 constexpr uint32_t TILE_ROW = 33, TILE_WORDS = 32 * TILE_ROW;
 constexpr uint32_t FLIPPED_LOW = 0x7f4a7c15, FLIPPED_HIGH = 0x9e3779b9, ROOT_HALF = 0x3f3504f3;
-
-WARP_FN u32v float_product(u32v a, u32v b)
-{
-	return f_bits(f_mul(f_of_bits(a), f_of_bits(b)));
-}
-WARP_FN u32v float_sum(u32v a, u32v b)
-{
-	return f_bits(f_add(f_of_bits(a), f_of_bits(b)));
-}
-
-/* 2^e, -149 .. 127; 0 for others. */
-WARP_FN uint32_t power_of(int32_t e)
-{
-	return e < -149 || e > 127 ? 0 : e < -126 ? 1u << (149 + e) : (uint32_t)(127 + e) << 23;
-}
 
 /* The least exponent of a format, its largest finite pattern. */
 template <int D> struct lossy_format;
@@ -135,18 +119,28 @@ WARP_FN void tile_model(lossy_tile *x, const kvi_gpu_chunk *c)
 	x->turns = span_at<const uint32_t>(l->turns, x->rotary / 2 * x->padded);
 }
 
+/* Whether the sign of channel n of a head changes before it is transformed. */
+WARP_FN bool is_flipped(uint32_t n)
+{
+	return (n & 32 ? FLIPPED_HIGH : FLIPPED_LOW) >> (n & 31) & 1;
+}
+
+/* The gain of a transform of 2^m channels times 2^-e, without rounding: 2^(-m/2 - e), or the root
+ * of a half times 2^(-(m - 1)/2 - e). */
+WARP_FN uint32_t gain_of(uint32_t m, uint32_t e)
+{
+	e += m / 2;
+	return m & 1 ? ROOT_HALF - (e << 23) : power_of(-(int32_t)e);
+}
+
 /* Channel n of a head before RoPE, codec 13; head: its first channel. */
 WARP_FN u32v had_number(const lossy_tile *x, uint32_t head, uint32_t n)
 {
 	const uint32_t m = x->hadamard ? part_of(x->channels, n) : 0;
-	const uint32_t flips = n & 32 ? FLIPPED_HIGH : FLIPPED_LOW;
 	u32v z = ld(x->z, lanes() + (head + n) * 32);
-	if (x->hadamard && flips >> (n & 31) & 1)
+	if (x->hadamard && is_flipped(n))
 		z = 0 - z; /* before it is a float: there is no -0 */
-	/* 2^-(5 + m/2), or the root of a half times 2^-(5 + (m - 1)/2), without rounding */
-	const uint32_t e = 5 + m / 2;
-	const uint32_t unit = m & 1 ? ROOT_HALF - (e << 23) : power_of(-(int32_t)e);
-	const u32v gain = float_product(splat(x->step), splat(unit));
+	const u32v gain = float_product(splat(x->step), splat(gain_of(m, 5)));
 	return float_sum(float_product(float_bits(z), gain), splat(ldg_one(x->mean, head + n)));
 }
 
@@ -169,7 +163,18 @@ template <uint32_t CODEC> WARP_FN u32v tile_number(const lossy_tile *x, uint32_t
 	return CODEC == CODEC_HAD ? had_number(x, head, n) : klt_number(x, head, n);
 }
 
-/* The same with RoPE. */
+/* Cosines and sines of 32 tokens, as fp32 in patterns. */
+struct turn_numbers {
+	u32v cosine, sine;
+};
+WARP_FN turn_numbers turn_of(u32v both)
+{
+	const u32v unit = splat(power_of(-14));
+	return { float_product(float_bits(sar(both << 16, 16)), unit),
+		 float_product(float_bits(sar(both, 16)), unit) };
+}
+
+/* Channel n of a head, with RoPE. */
 template <uint32_t CODEC> WARP_FN u32v tile_rotated(const lossy_tile *x, uint32_t head, uint32_t n)
 {
 	const uint32_t half = x->rotary / 2;
@@ -180,12 +185,10 @@ template <uint32_t CODEC> WARP_FN u32v tile_rotated(const lossy_tile *x, uint32_
 	const uint32_t pair = x->interleaved ? n / 2 : second ? n - half : n;
 	const uint32_t away = x->interleaved ? 1 : half;
 	const u32v other = tile_number<CODEC>(x, head, second ? n - away : n + away);
-	const u32v both = ld(x->turns, x->token + pair * x->padded), unit = splat(power_of(-14));
-	const u32v cosine = float_product(float_bits(sar(both << 16, 16)), unit);
-	const u32v sine = float_product(float_bits(sar(both, 16)), unit);
+	const turn_numbers t = turn_of(ld(x->turns, x->token + pair * x->padded));
 	/* a cos - b sin, b cos + a sin */
-	const u32v more = float_product(other, sine);
-	return float_sum(float_product(one, cosine), second ? more : more ^ 0x80000000);
+	const u32v more = float_product(other, t.sine);
+	return float_sum(float_product(one, t.cosine), second ? more : more ^ 0x80000000);
 }
 
 /* Elements of n channels from number `first` on, of a block, in the rows of `tile`. */

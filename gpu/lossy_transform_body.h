@@ -7,6 +7,27 @@
 #define KVI_GPU_LOSSY_TRANSFORM_BODY_H
 
 #include "lossy_codes_body.h"
+#include "warp_float.h"
+
+/* Numbers in patterns. */
+WARP_FN u32v float_product(u32v a, u32v b)
+{
+	return f_bits(f_mul(f_of_bits(a), f_of_bits(b)));
+}
+WARP_FN u32v float_sum(u32v a, u32v b)
+{
+	return f_bits(f_add(f_of_bits(a), f_of_bits(b)));
+}
+WARP_FN u32v float_difference(u32v a, u32v b)
+{
+	return f_bits(f_sub(f_of_bits(a), f_of_bits(b)));
+}
+
+/* 2^e, -149 .. 127; 0 for others. */
+WARP_FN uint32_t power_of(int32_t e)
+{
+	return e < -149 || e > 127 ? 0 : e < -126 ? 1u << (149 + e) : (uint32_t)(127 + e) << 23;
+}
 
 /* The length, as a power of two, of the part that has channel n of a head of `channels`: parts are
  * the bits of that number, so that n differs from it in none above. */
@@ -31,8 +52,9 @@ WARP_FN u32v load_point(span<const uint32_t> from, uint32_t n)
 }
 
 /* The butterflies of 2^STAGES rows that are `step` rows apart, over distances of step, 2 * step and
- * so on. points: rows of the head, where the transform begins; then n is the channel. */
-template <uint32_t STAGES>
+ * so on. points: rows of the head, where the transform begins; then n is the channel. FLOATS: rows
+ * are fp32 numbers, which are there. */
+template <uint32_t STAGES, bool FLOATS>
 WARP_FN void mix_rows(span<uint32_t> z, uint32_t step, span<const uint32_t> points, bool begins,
                       uint32_t n)
 {
@@ -40,15 +62,16 @@ WARP_FN void mix_rows(span<uint32_t> z, uint32_t step, span<const uint32_t> poin
 	u32v v[R];
 	UNROLL
 	for (uint32_t i = 0; i < R; i++)
-		v[i] = begins ? load_point(points, n + i) : ld(z, lanes() + i * step * 32);
+		v[i] = !FLOATS && begins ? load_point(points, n + i)
+		                         : ld(z, lanes() + i * step * 32);
 	UNROLL
 	for (uint32_t s = 0; s < STAGES; s++)
 		UNROLL
 	for (uint32_t i = 0; i < R; i++)
 		if (!(i >> s & 1)) {
 			const u32v a = v[i], b = v[i + (1u << s)];
-			v[i] = a + b;
-			v[i + (1u << s)] = a - b;
+			v[i] = FLOATS ? float_sum(a, b) : a + b;
+			v[i + (1u << s)] = FLOATS ? float_difference(a, b) : a - b;
 		}
 	UNROLL
 	for (uint32_t i = 0; i < R; i++)
@@ -56,28 +79,29 @@ WARP_FN void mix_rows(span<uint32_t> z, uint32_t step, span<const uint32_t> poin
 }
 
 /* One pass of STAGES stages over the 2^m rows of a part; done: stages before it. */
-template <uint32_t STAGES>
+template <uint32_t STAGES, bool FLOATS>
 WARP_FN void mix_pass(span<uint32_t> z, span<const uint32_t> points, uint32_t first, uint32_t m,
                       uint32_t done)
 {
 	const uint32_t step = 1u << done;
 	for (uint32_t i = 0; i < 1u << (m - STAGES); i++) {
 		const uint32_t n = (i >> done << (done + STAGES)) + (i & (step - 1));
-		mix_rows<STAGES>(skip(z, n * 32), step, points, !done, first + n);
+		mix_rows<STAGES, FLOATS>(skip(z, n * 32), step, points, !done, first + n);
 	}
 }
 
 /* The transform of a part of a head, whose rows are z; first: its first channel. */
+template <bool FLOATS>
 WARP_FN void mix_part(span<uint32_t> z, span<const uint32_t> points, uint32_t first, uint32_t m)
 {
 	uint32_t done = 0;
 	for (; m - done >= 3; done += 3)
-		mix_pass<3>(z, points, first, m, done);
+		mix_pass<3, FLOATS>(z, points, first, m, done);
 	if (m - done == 2)
-		mix_pass<2>(z, points, first, m, done);
+		mix_pass<2, FLOATS>(z, points, first, m, done);
 	if (m - done == 1)
-		mix_pass<1>(z, points, first, m, done);
-	if (!m)
+		mix_pass<1, FLOATS>(z, points, first, m, done);
+	if (!m && !FLOATS)
 		st(z, lanes(), load_point(points, first));
 }
 
@@ -96,7 +120,7 @@ WARP_FN void transform_head(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, uin
 	}
 	for (uint32_t n = 0; n < hc;) {
 		const uint32_t m = part_of(hc, n);
-		mix_part(skip(z, n * 32), points, n, m);
+		mix_part<false>(skip(z, n * 32), points, n, m);
 		n += 1u << m;
 	}
 }

@@ -4,6 +4,7 @@
 #define KVI_GPU_PAYLOAD_ENCODE_BODY_H
 
 #include "linear_encode_body.h"
+#include "lossy_encode_body.h"
 
 /* Most words of an element of a codec. */
 template <uint32_t CODEC> WARP_FN uint32_t words_each(void)
@@ -213,6 +214,16 @@ template <int D> WARP_FN void put_stream(const kvi_gpu_encode *e, uint32_t numbe
 		x->payload_bytes = put_planes<D>(e, to, words, at);
 }
 
+/* What the header and the answer have of a lossy chunk; raw: bytes of its elements. */
+WARP_FN void finish_lossy(const kvi_gpu_encode *e, uint32_t raw, kvi_gpu_encoded *a)
+{
+	kvi_gpu_encoding *x = encoding_of(e);
+	x->stream_size = 3; /* no streams of their own */
+	x->section_bytes = 0;
+	x->o.check[0] = hash_bytes(e->job.packed, raw);
+	a->body_bytes = x->payload_bytes - (x->o.body[0].states - BODY_HEAD);
+}
+
 /* The header and the answer, a warp a chunk. */
 WARP_FN void answer_encoded(const kvi_gpu_encode *e, kvi_gpu_encoded *answer)
 {
@@ -223,12 +234,16 @@ WARP_FN void answer_encoded(const kvi_gpu_encode *e, kvi_gpu_encoded *answer)
 	if (a.status == KVI_GPU_OPEN)
 		a.status = x->payload_bytes ? KVI_GPU_OK : KVI_GPU_HOST;
 	if (a.status == KVI_GPU_OK) {
+		const bool lossy = is_lossy(&e->job);
+		const uint64_t elements = lossy ? e->job.packed : e->job.decoded;
+		if (lossy)
+			finish_lossy(e, raw, &a);
 		put_header(e);
 		a.payload_bytes = x->payload_bytes;
 		a.elements = x->o.rows * x->o.columns;
 		a.fits = is_linear(e->job.codec) && model_fits(e);
 		if (e->hashed)
-			a.hash[0] = hash_both(e->job.decoded, raw, &a.hash[1]);
+			a.hash[0] = hash_both(elements, raw, &a.hash[1]);
 	}
 	*answer = a;
 }

@@ -125,6 +125,7 @@ static bool find(void *opaque, uint32_t tensor, uint32_t head, uint32_t row,
 		                       .fits = x->fits != 0,
 		                       .payload_bytes = x->payload_bytes,
 		                       .elements = x->elements,
+		                       .body_bytes = x->body_bytes,
 		                       .params_sequence = o->params_sequence,
 		                       .hash = { x->hash[0], x->hash[1] } };
 	a->found = low;

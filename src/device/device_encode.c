@@ -2,20 +2,10 @@
 /* device_encode.c - launches the kernels that encode layers of a plan */
 #include "config.h"
 
-#include "plan_state.h"
+#include "output_launch.h"
 
 #include "format/codec_ids.h"
 #include "util/error.h"
-
-/* Outputs of a layer on their way: their jobs lie one behind the other. */
-struct output_launch {
-	struct kvarc_device *d;
-	void *stream;
-	uint64_t jobs, answers; /* addresses of those of the first output */
-	uint64_t tables;        /* of struct kvi_gpu_tables */
-	const struct kvi_output_chunk *outputs;
-	uint32_t n, channels; /* channels: of the largest chunk */
-};
 
 /* What blocks share: entries of the tables of codecs, each twice, and of a ring beyond channels. */
 enum {
@@ -26,35 +16,35 @@ enum {
 	GRID_CHUNKS = 2 /* of a block */
 };
 
-static kvarc_ret launch(struct output_launch *l, const char *name, uint32_t grid_x, uint32_t grid_y,
-                        uint32_t threads, uint32_t shared, void **arguments)
+static kvarc_ret launch(struct kvi_output_launch *l, const char *name, uint32_t grid_x,
+                        uint32_t grid_y, uint32_t threads, uint32_t shared, void **arguments)
 {
 	const struct kvi_launch k = { name, grid_x, grid_y, threads, shared, 1 };
 	return kvi_device_launch(l->d, l->d->encoders, &k, arguments, l->stream);
 }
 
 /* A kernel that takes a number of warps a chunk. */
-static kvarc_ret launch_each(struct output_launch *l, const char *name, uint32_t warps)
+static kvarc_ret launch_each(struct kvi_output_launch *l, const char *name, uint32_t warps)
 {
 	void *arguments[] = { &l->jobs, &l->tables }; /* contexts alone take the second */
 	return launch(l, name, kvi_blocks_of(warps), l->n, KVI_SMALL_BLOCK, 0, arguments);
 }
 
 /* A kernel that takes a warp a chunk. */
-static kvarc_ret launch_one(struct output_launch *l, const char *name)
+static kvarc_ret launch_one(struct kvi_output_launch *l, const char *name)
 {
 	void *arguments[] = { &l->jobs, &l->n, &l->answers };
 	return launch(l, name, kvi_blocks_of(l->n), 1, KVI_SMALL_BLOCK, 0, arguments);
 }
 
 /* A kernel that takes a block a chunk, a warp a stream. */
-static kvarc_ret launch_blocks(struct output_launch *l, const char *name)
+static kvarc_ret launch_blocks(struct kvi_output_launch *l, const char *name)
 {
 	void *arguments[] = { &l->jobs };
 	return launch(l, name, l->n, 1, KVI_BLOCK, 0, arguments);
 }
 
-static bool has(const struct output_launch *l, uint32_t codec, uint32_t dtype)
+static bool has(const struct kvi_output_launch *l, uint32_t codec, uint32_t dtype)
 {
 	for (uint32_t i = 0; i < l->n; i++) {
 		const struct kvi_gpu_chunk *j = &l->outputs[i].job.job;
@@ -65,7 +55,7 @@ static bool has(const struct output_launch *l, uint32_t codec, uint32_t dtype)
 }
 
 /* Collects elements and removes those that are masked. */
-static kvarc_ret launch_mask(struct output_launch *l)
+static kvarc_ret launch_mask(struct kvi_output_launch *l)
 {
 	kvarc_ret ret = launch_each(l, "kvi_gpu_collect", KVI_GPU_TOKENS);
 	if (!ret)
@@ -104,7 +94,7 @@ enum { KERNELS_N = sizeof output_kernels / sizeof *output_kernels };
 /* ----- features ------------------------------------------------ */
 
 /* The features of the chunks of a stage. *more: there are chunks of later ones. */
-static kvarc_ret launch_stage(struct output_launch *l, uint32_t stage, bool *more)
+static kvarc_ret launch_stage(struct kvi_output_launch *l, uint32_t stage, bool *more)
 {
 	struct kvi_model_warps warps = { 0 };
 	bool walks[KERNELS_N] = { false };
@@ -135,7 +125,7 @@ static kvarc_ret launch_stage(struct output_launch *l, uint32_t stage, bool *mor
 	return ret;
 }
 
-static kvarc_ret launch_features(struct output_launch *l)
+static kvarc_ret launch_features(struct kvi_output_launch *l)
 {
 	kvarc_ret ret = KVARC_OK;
 	bool more = true;
@@ -146,7 +136,7 @@ static kvarc_ret launch_features(struct output_launch *l)
 
 /* ----- streams ------------------------------------------------ */
 
-static kvarc_ret encode_exponent(struct output_launch *l, const struct output_kernels *k)
+static kvarc_ret encode_exponent(struct kvi_output_launch *l, const struct output_kernels *k)
 {
 	const uint32_t shared = (2 * EXPONENT_ENTRIES + l->channels + RING_MORE) * 4;
 	void *arguments[] = { &l->jobs };
@@ -155,7 +145,7 @@ static kvarc_ret encode_exponent(struct output_launch *l, const struct output_ke
 }
 
 /* Streams of codecs grid and linear, whose contexts are there. */
-static kvarc_ret encode_grid(struct output_launch *l, const char *choose, const char *encode)
+static kvarc_ret encode_grid(struct kvi_output_launch *l, const char *choose, const char *encode)
 {
 	enum { THREADS = GRID_CHUNKS * KVI_BLOCK, CHOSEN = THREADS / KVI_WARP };
 	const uint32_t shared = (2 * GRID_ENTRIES + GRID_TOKENS) * 4;
@@ -168,7 +158,7 @@ static kvarc_ret encode_grid(struct output_launch *l, const char *choose, const 
 }
 
 /* Planes and streams of a format. */
-static kvarc_ret encode_format(struct output_launch *l, const struct output_kernels *k)
+static kvarc_ret encode_format(struct kvi_output_launch *l, const struct output_kernels *k)
 {
 	const bool exponent = has(l, KVI_CODEC_EXPONENT, k->dtype);
 	const bool grid = has(l, KVI_CODEC_GRID, k->dtype);
@@ -188,7 +178,7 @@ static kvarc_ret encode_format(struct output_launch *l, const struct output_kern
 	return ret;
 }
 
-static kvarc_ret launch_streams(struct output_launch *l)
+static kvarc_ret launch_streams(struct kvi_output_launch *l)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < KERNELS_N && !ret; i++)
@@ -197,7 +187,7 @@ static kvarc_ret launch_streams(struct output_launch *l)
 }
 
 /* Payloads and answers. */
-static kvarc_ret launch_payloads(struct output_launch *l)
+static kvarc_ret launch_payloads(struct kvi_output_launch *l)
 {
 	kvarc_ret ret = launch_blocks(l, "kvi_gpu_checks");
 	for (size_t i = 0; i < KERNELS_N && !ret; i++) {
@@ -215,14 +205,15 @@ static kvarc_ret launch_payloads(struct output_launch *l)
 static kvarc_ret encode_layer(struct kvarc_device_plan *p, size_t first, size_t end, void *stream)
 {
 	struct kvi_output_chunk *c = p->outputs.p;
-	struct output_launch l = { .d = p->d,
-		                   .stream = stream,
-		                   .jobs = p->staging + p->jobs_at +
-		                           first * sizeof(struct kvi_gpu_encode),
-		                   .answers = p->status + first * sizeof(struct kvi_gpu_encoded),
-		                   .tables = p->staging + p->tables_at,
-		                   .outputs = c + first,
-		                   .n = (uint32_t)(end - first) };
+	struct kvi_output_launch l = {
+		.d = p->d,
+		.stream = stream,
+		.jobs = p->staging + p->jobs_at + first * sizeof(struct kvi_gpu_encode),
+		.answers = p->status + first * sizeof(struct kvi_gpu_encoded),
+		.tables = p->staging + p->tables_at,
+		.outputs = c + first,
+		.n = (uint32_t)(end - first)
+	};
 	for (size_t i = first; i < end; i++) {
 		const uint32_t channels = c[i].job.job.heads * c[i].job.job.head_channels;
 		l.channels = channels > l.channels ? channels : l.channels;
@@ -232,6 +223,8 @@ static kvarc_ret encode_layer(struct kvarc_device_plan *p, size_t first, size_t 
 		ret = launch_features(&l);
 	if (!ret)
 		ret = launch_streams(&l);
+	if (!ret)
+		ret = kvi_output_launch_lossy(&l);
 	if (!ret)
 		ret = launch_payloads(&l);
 	for (size_t i = first; i < end && !ret; i++)

@@ -81,6 +81,8 @@ static void fill_output(struct kvi_output_chunk *o, const struct kvi_append_chun
 	o->head = c->head;
 	o->work = kvi_gpu_encode_work_of(&c->shape, codec);
 	o->job.hashed = o->coded && c->hashed;
+	if (codec == KVI_CODEC_HAD)
+		kvi_gpu_quantiser_fill(&o->job.lossy, &c->shape, &c->tier, c->params);
 	kvi_gpu_chunk_fill(&o->job.job, &c->shape, &h, (uint32_t)kvi_gpu_encode_bound(&c->shape));
 }
 
@@ -94,7 +96,7 @@ static kvarc_ret add_params(struct output_walk *x, const struct kvi_append_chunk
 	kvarc_ret ret = kvi_plan_add_params(x->p, &params, c->params, &c->shape);
 	o->coded = params.tables <= KVI_GPU_TABLES;
 	o->job.job.params = params.at;
-	if (ret || c->codec != KVI_CODEC_GRID || !c->shape.rope)
+	if (ret || (c->codec != KVI_CODEC_GRID && c->codec != KVI_CODEC_HAD) || !c->shape.rope)
 		return ret;
 	ret = add_positions(x, c);
 	o->job.job.positions = x->positions;

@@ -2,11 +2,11 @@
 /* writer_coded.c - appends of whose chunks some were encoded elsewhere */
 #include "writer_coded.h"
 
-#include "codecs/coder.h"
+#include "codecs/lossy/lossy_codec.h"
 #include "writer_state.h"
 
-/* Fewer bytes than these have another hash than kernels make. */
-enum { HASHED_BYTES = 241 };
+/* Fewer bytes than HASHED_BYTES have another hash than kernels make. */
+enum { HASHED_BYTES = 241, PACKED_MORE = 4 };
 
 const kvarc_geometry *kvi_writer_geometry(const kvarc_writer *w)
 {
@@ -22,12 +22,21 @@ static bool is_predicted(const kvarc_writer *w, const struct kvi_group *g)
 	       w->plan->of[g->order_index].complete;
 }
 
-/* Whether another encoder makes the same of a chunk at this level. */
+/* Whether another encoder makes the same of a chunk with this tier. */
+static bool tier_may_be_coded(const kvarc_lossy *tier)
+{
+	return tier->tier == KVARC_TIER_HAD && !tier->outliers;
+}
+
+/* Whether another encoder makes the same of a chunk at this level. Where a tier leaves tokens out,
+ * rows of an append are not those of segments. */
 static bool may_be_coded(const kvarc_writer *w, const struct kvi_group *g,
                          const struct kvi_append_chunk *c)
 {
 	const uint8_t kind = c->shape.kind;
-	return w->options.level < KVI_LEVEL_MODEL && !w->options.lossy &&
+	return w->options.level < KVI_LEVEL_MODEL &&
+	       !(w->options.lossy && w->options.lossy->token_rate) &&
+	       (!kvi_codec_lossy(c->codec) || tier_may_be_coded(&c->tier)) &&
 	       kvi_float_format(c->shape.dtype) && kind != KVARC_CONV_STATE &&
 	       kind != KVARC_RECURRENT_STATE &&
 	       (c->codec == KVI_CODEC_LINEAR || (kvi_params_serve(g->params, &c->shape, c->codec) &&
@@ -35,34 +44,49 @@ static bool may_be_coded(const kvarc_writer *w, const struct kvi_group *g,
 	       (!c->hashed || kvi_chunk_bytes(&c->shape) >= HASHED_BYTES);
 }
 
-static uint8_t codec_of(const kvarc_writer *w, const struct kvi_group *g)
+/* The codec of a chunk, but where it does not take the elements; *tier: of its layer, if that codes
+ * it. */
+static uint8_t codec_of(const kvarc_writer *w, const struct kvi_group *g,
+                        const struct kvi_chunk *shape, kvarc_lossy *tier)
 {
+	if (kvi_writer_tier(w, g->tensor, tier) && kvi_lossy_takes(tier, shape))
+		return (uint8_t)tier->tier;
 	if (w->options.level == 0)
 		return KVI_CODEC_EXPONENT;
 	return is_predicted(w, g) ? KVI_CODEC_LINEAR : KVI_CODEC_GRID;
 }
 
+/* Tokens of an append: n of all. */
+struct kvi_append_rows {
+	uint32_t first, n;
+	uint64_t all;
+};
+
 static struct kvi_append_chunk chunk_of(const kvarc_writer *w, const struct kvi_group *g,
-                                        uint32_t row, uint32_t n, const int32_t *positions)
+                                        const struct kvi_append_rows *rows,
+                                        const int32_t *positions)
 {
 	const kvarc_tensor *t = &w->geometry.tensors[g->tensor];
+	const uint64_t t0 = kvarc_writer_tokens(w, t->track);
 	struct kvi_append_chunk c = { .shape = { .dtype = t->dtype,
-		                                 .n_tokens = n,
+		                                 .n_tokens = rows->n,
 		                                 .heads = g->heads,
 		                                 .head_channels = t->channels,
 		                                 .positions = positions,
 		                                 .rope = kvi_tensor_rope(&w->geometry, t),
-		                                 .kind = t->kind },
+		                                 .kind = t->kind,
+		                                 .t0 = t0 + rows->first,
+		                                 .end = t0 + rows->all },
 		                      .tensor = g->tensor,
 		                      .layer = t->layer,
 		                      .head = g->head,
-		                      .row = row,
+		                      .row = rows->first,
 		                      .plan = w->options.level < KVI_LEVEL_MODEL ? w->plan : NULL,
 		                      .order_index = g->order_index,
-		                      .codec = codec_of(w, g),
 		                      .params = g->params,
 		                      .params_sequence = g->params_sequence,
 		                      .hashed = !(w->options.flags & KVARC_WRITE_STREAMABLE) };
+	c.codec = codec_of(w, g, &c.shape, &c.tier);
 	c.elsewhere = may_be_coded(w, g, &c);
 	return c;
 }
@@ -88,8 +112,8 @@ kvarc_ret kvi_writer_plan_append(kvarc_writer *w, uint32_t track, uint64_t n,
 			at[i] = positions ? positions[row + i]
 			                  : (int32_t)(t->next_position + (int64_t)(row + i));
 		for (uint32_t g = t->first_group; g < t->end_group && !ret; g++) {
-			const struct kvi_append_chunk c = chunk_of(w, &w->groups[g], (uint32_t)row,
-			                                           count, at);
+			const struct kvi_append_rows rows = { (uint32_t)row, count, n };
+			const struct kvi_append_chunk c = chunk_of(w, &w->groups[g], &rows, at);
 			ret = take(opaque, &c);
 		}
 	}
@@ -105,19 +129,22 @@ static bool is_small(size_t bytes, size_t raw_bytes)
 }
 
 /* Whether it would keep a payload with these parameters, and neither fit new ones nor try Zstandard
- * (chunk_encode.c). One of codec linear is compared with others later, but where it has planes, of
- * which the library's may be smaller. */
+ * (chunk_encode.c, lossy_encode.c). One of codec linear is compared with others later, but where it
+ * has planes, of which the library's may be smaller. Exact tokens of a tier take PACKED_MORE bytes
+ * more at most once they are packed. */
 static bool fits(const struct kvi_group *g, const struct kvi_coded_chunk *c, unsigned dtype,
                  size_t raw_bytes)
 {
 	const struct kvi_params *p = g->params;
 	const size_t bytes = c->payload_bytes - KVI_CHUNK_HEADER_BYTES;
+	const bool lossy = kvi_codec_lossy(c->codec);
 	if (c->payload_bytes <= KVI_CHUNK_HEADER_BYTES || !c->elements)
 		return false;
 	if (c->codec == KVI_CODEC_LINEAR)
 		return (c->fits && is_small(bytes, raw_bytes)) || !kvi_coded_plane_bits(dtype);
 	return p && p->codec == c->codec && g->params_sequence == c->params_sequence &&
-	       is_small(bytes, raw_bytes) && !kvi_params_drifted(p, bytes, c->elements);
+	       (lossy ? bytes + PACKED_MORE < raw_bytes : is_small(bytes, raw_bytes)) &&
+	       !kvi_params_drifted(p, lossy ? c->body_bytes : bytes, c->elements);
 }
 
 static uint32_t raw_bytes_of(const kvarc_writer *w, const struct kvi_group *g,
@@ -159,7 +186,7 @@ static kvarc_ret take_header(struct kvi_encode_job *j, const struct kvi_coded_ch
 	j->coded = (struct kvi_encoded){ .codec = h.codec,
 		                         .cut = h.cut,
 		                         .raw_check = h.raw_check,
-		                         .uses_params = h.codec != KVI_CODEC_LINEAR,
+		                         .uses_params = kvi_codec_has_params(h.codec),
 		                         .payload = j->frame + KVI_CHUNK_PAYLOAD_AT,
 		                         .payload_bytes = bytes - KVI_CHUNK_HEADER_BYTES };
 	return KVARC_OK;

@@ -30,8 +30,9 @@ struct kvi_append_chunk {
 	/* What another encoder has to use, so that its payload is this library's (but for planes,
 	 * which it may store). */
 	bool elsewhere;                  /* else the chunk is for this library alone */
-	uint8_t codec;                   /* exponent, grid, or linear */
-	const struct kvi_params *params; /* of exponent and grid */
+	uint8_t codec;                   /* exponent, grid, linear, or that of a tier */
+	kvarc_lossy tier;                /* of the chunk's layer, where codec is a tier's */
+	const struct kvi_params *params; /* of exponent, grid and had */
 	uint64_t params_sequence;        /* of the PARAMS frame */
 	bool hashed; /* the writer wants H128 of the elements; they have 241 bytes or more */
 };
@@ -53,9 +54,10 @@ struct kvi_coded_chunk {
 	uint8_t codec;
 	bool fits;              /* codec linear: the scale says so, and level 1 need not be tried */
 	uint32_t payload_bytes; /* of the CHUNK frame, with a header whose sequence numbers are 0 */
-	uint32_t elements;      /* that the mask left */
+	uint32_t elements;      /* that the mask left; of a tier: that are not exact */
+	uint32_t body_bytes; /* of a tier: of the payload behind exact tokens, which are stored */
 	uint64_t params_sequence;
-	struct kvi_h128 hash; /* of the elements, if it was wanted */
+	struct kvi_h128 hash; /* of the elements that a decoder makes, if it was wanted */
 };
 
 /* Another encoder, called in the thread of the append. */
@@ -77,8 +79,8 @@ struct kvi_coded_taken {
 /*
  * As kvarc_writer_append_fetch, with payloads of another encoder. A payload is taken where its
  * parameters are in force and still fit, or its model does, and it is small enough; the archive is
- * then the one of kvarc_writer_append_fetch. Elements that others are predicted from are fetched,
- * too. *taken: these chunks.
+ * then the one of kvarc_writer_append_fetch. Exact tokens of a tier are packed here. Elements
+ * that others are predicted from are fetched, too. *taken: these chunks.
  */
 KVI_SHARED kvarc_ret kvi_writer_append_coded(kvarc_writer *w, uint32_t track, uint64_t n,
                                              const int32_t *ids, const int32_t *positions,

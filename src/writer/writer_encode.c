@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* writer_encode.c - encodes one chunk, in a worker: elements, prediction, codec, verification */
+#include "codecs/lossy/payload_parts.h"
 #include "writer_state.h"
 
 static struct kvi_chunk chunk_of(const struct kvi_encode_job *j)
@@ -150,15 +151,21 @@ static kvarc_ret verify(struct kvi_encode_job *j, struct kvi_coder *coder,
 	return KVARC_OK;
 }
 
+bool kvi_writer_tier(const kvarc_writer *w, uint32_t tensor, kvarc_lossy *tier)
+{
+	const kvarc_tensor *t = &w->geometry.tensors[tensor];
+	const kvarc_lossy *all = w->options.lossy;
+	/* Parts of quantised blocks, such as their scales, stay as they are. */
+	return all && t->role == KVARC_WHOLE && kvi_lossy_of_layer(all, t->layer, tier);
+}
+
 static kvarc_ret code(struct kvi_encode_job *j, struct kvi_coder *coder,
                       const struct kvi_chunk *chunk)
 {
 	const kvarc_writer_options *o = &j->w->options;
 	const struct kvi_params *current = j->group->params;
-	const kvarc_tensor *t = &j->w->geometry.tensors[j->group->tensor];
 	kvarc_lossy tier;
-	/* Parts of quantised blocks, such as their scales, stay as they are. */
-	if (o->lossy && t->role == KVARC_WHOLE && kvi_lossy_of_layer(o->lossy, t->layer, &tier))
+	if (kvi_writer_tier(j->w, j->group->tensor, &tier))
 		return kvi_chunk_encode_lossy(coder, chunk, o->level, &tier, current, j->raw,
 		                              &j->coded);
 	return kvi_chunk_encode(coder, chunk, o->level, current, j->raw, &j->coded);
@@ -212,14 +219,29 @@ static kvarc_ret encode_beside(struct kvi_encode_job *j, struct kvi_coder *coder
 	return KVARC_OK;
 }
 
-/* What is left to do of a chunk that was encoded elsewhere: the features that others need, and
- * verification. */
+/* Packs the exact tokens of a lossy chunk that was encoded elsewhere. */
+static kvarc_ret pack_exact(struct kvi_encode_job *j, struct kvi_coder *coder,
+                            const struct kvi_chunk *chunk)
+{
+	kvarc_ret ret = kvi_exact_pack(coder, chunk, j->frame + KVI_CHUNK_PAYLOAD_AT,
+	                               &j->coded.payload_bytes);
+	if (ret == KVARC_DATA)
+		return kvi_fail(&j->error, KVARC_DATA,
+		                "the encoder of tensor %u gave a chunk that is damaged",
+		                (unsigned)j->group->tensor);
+	return ret ? kvi_fail_alloc(&j->error, &j->w->alloc) : KVARC_OK;
+}
+
+/* What is left to do of a chunk that was encoded elsewhere: exact tokens, the features that others
+ * need, and verification. */
 static kvarc_ret take_given(struct kvi_encode_job *j, struct kvi_coder *coder)
 {
 	struct kvi_chunk chunk = chunk_of(j);
 	struct kvi_linear_in in;
 	kvarc_ret ret = KVARC_OK;
-	if (j->features && (j->again || kvi_writer_asks_features(j)))
+	if (kvi_codec_lossy(j->coded.codec))
+		ret = pack_exact(j, coder, &chunk);
+	if (!ret && j->features && (j->again || kvi_writer_asks_features(j)))
 		ret = use_model(j, coder, &chunk, &in);
 	if (!ret && chunk.features) {
 		if (kvi_chunk_features(coder, &chunk, j->raw, false))

@@ -309,6 +309,8 @@ static inline bool kvi_writer_asks_features(const struct kvi_encode_job *j)
 {
 	return j->features && kvi_feature_slot(j->features, j->group->order_index)->asked;
 }
+/* The tier of a tensor's layer; false: the tensor stays lossless. */
+bool kvi_writer_tier(const kvarc_writer *w, uint32_t tensor, kvarc_lossy *tier);
 /* Encodes the chunk of a struct kvi_encode_job: fills its out members. */
 void kvi_writer_encode(struct kvi_job *job, unsigned worker);
 /* Elements of tokens, and the call that gets them. */

@@ -432,6 +432,85 @@ static void run_kvi_gpu_encoded(const grid &g)
 		answer_encoded(&outputs_of(g)[i], &answers[i]);
 }
 
+/* ----- kernels that encode lossy chunks ------------------------------------------------ */
+
+static void run_kvi_gpu_look_at_tokens(const grid &g)
+{
+	each_warp(g, tokens_of, look_at_lossy);
+}
+/* Calls a step for each of the grid's warps that has a chunk. */
+template <typename F> static void each_chunk(const grid &g, F step)
+{
+	const uint32_t n = argument<uint32_t>(g, 1);
+	for (uint32_t i = 0; i < n && i < g.x * g.warps; i++)
+		step(&outputs_of(g)[i]);
+}
+static void run_kvi_gpu_list_exact(const grid &g)
+{
+	each_chunk(g, list_exact);
+}
+static void run_kvi_gpu_encode_turns(const grid &g)
+{
+	for (uint32_t i = 0; i < g.y; i++)
+		for (uint32_t w = 0; w < g.x * g.warps; w++)
+			encode_turns(&outputs_of(g)[i], tables_of(g), w);
+}
+/* Calls a step for all chunks, blocks of 32 tokens and warps. */
+template <typename F> static void each_block(const grid &g, F step)
+{
+	for (uint32_t i = 0; i < g.y; i++)
+		for (uint32_t block = 0; block < g.z; block++)
+			for (uint32_t w = 0; w < g.x * g.warps; w++)
+				step(&outputs_of(g)[i], block, w);
+}
+static void run_kvi_gpu_analyse(const grid &g)
+{
+	each_block(g, analyse_head);
+}
+static void run_kvi_gpu_synthesise(const grid &g)
+{
+	each_block(g, synthesise_head);
+}
+static void run_kvi_gpu_choose_points(const grid &g)
+{
+	each_chunk(g, choose_points);
+}
+static void run_kvi_gpu_encode_codes(const grid &g)
+{
+	const kvi_gpu_tables *tables =
+		(const kvi_gpu_tables *)(uintptr_t)argument<uint64_t>(g, 2);
+	const size_t n_words = 2 * CODES_MOST + CODE_STARTS;
+	uint32_t *p = (uint32_t *)aligned_alloc(16, (n_words * 4 + 15) / 16 * 16);
+	const uint64_t at = (uint64_t)(uintptr_t)p;
+	const span<uint32_t> enc = span_at<uint32_t>(at, CODES_MOST);
+	const code_shared codes = { enc, span_at<uint32_t>(at + 8 * CODES_MOST, CODE_STARTS), {} };
+	const encode_shared t = { enc, span_at<uint32_t>(at + 4 * CODES_MOST, CODES_MOST), {}, {} };
+	for (uint32_t w = 0; w < g.warps; w++)
+		code_entries(&codes, tables, w, g.warps);
+	for (uint32_t w = 0; w < g.warps; w++)
+		inverse_tables(&t, tables->n_codes, w, g.warps);
+	each_chunk(g, [&](const kvi_gpu_encode *e) { encode_codes(e, &codes, &t); });
+	free(p);
+}
+/* Calls a step for all chunks and warps, each with a tile of shared memory. */
+template <typename F> static void each_tile(const grid &g, F step)
+{
+	uint32_t *p = (uint32_t *)aligned_alloc(16, (TILE_WORDS * 4 + 15) / 16 * 16);
+	const span<uint32_t> tile = span_at<uint32_t>((uint64_t)(uintptr_t)p, TILE_WORDS);
+	for (uint32_t i = 0; i < g.y; i++)
+		for (uint32_t w = 0; w < g.x * g.warps; w++)
+			step(&outputs_of(g)[i], w, tile);
+	free(p);
+}
+template <int D> static void run_kvi_gpu_encode_numbers(const grid &g)
+{
+	each_tile(g, encode_numbers<D>);
+}
+template <int D> static void run_kvi_gpu_encode_elements(const grid &g)
+{
+	each_tile(g, encode_elements<D>);
+}
+
 /* ----- all kernels ------------------------------------------------ */
 
 static const kernel kernels[] = {
@@ -484,6 +563,13 @@ static const kernel kernels[] = {
 	{ "kvi_gpu_encode_sums", run_kvi_gpu_encode_sums },
 	{ "kvi_gpu_checks", run_kvi_gpu_checks },
 	{ "kvi_gpu_encoded", run_kvi_gpu_encoded },
+	{ "kvi_gpu_look_at_tokens", run_kvi_gpu_look_at_tokens },
+	{ "kvi_gpu_list_exact", run_kvi_gpu_list_exact },
+	{ "kvi_gpu_encode_turns", run_kvi_gpu_encode_turns },
+	{ "kvi_gpu_analyse", run_kvi_gpu_analyse },
+	{ "kvi_gpu_choose_points", run_kvi_gpu_choose_points },
+	{ "kvi_gpu_encode_codes", run_kvi_gpu_encode_codes },
+	{ "kvi_gpu_synthesise", run_kvi_gpu_synthesise },
 #define ENCODERS(f, D)                                                             \
 	{ "kvi_gpu_planes_" f, run_kvi_gpu_planes<D> },                            \
 		{ "kvi_gpu_encode_contexts_" f, run_kvi_gpu_encode_contexts<D> },  \
@@ -494,6 +580,8 @@ static const kernel kernels[] = {
 		{ "kvi_gpu_encode_grid_" f, run_grid_encode<D, CODEC_GRID, false> }, \
 		{ "kvi_gpu_choose_linear_" f, run_grid_encode<D, CODEC_LINEAR, true> }, \
 		{ "kvi_gpu_encode_linear_" f, run_grid_encode<D, CODEC_LINEAR, false> }, \
+		{ "kvi_gpu_encode_numbers_" f, run_kvi_gpu_encode_numbers<D> },      \
+		{ "kvi_gpu_encode_elements_" f, run_kvi_gpu_encode_elements<D> },    \
 	{                                                                          \
 		"kvi_gpu_put_" f, run_kvi_gpu_put<D>                               \
 	}

@@ -3,13 +3,14 @@
  * check_outputs.c - tracks of archives written again through libkvarc-device and the kernels of
  * gpu/ on the host, behind the stand-in of the driver, against the library's writer
  *
- * check_outputs -l LEVEL [-p PROFILE] [-m N] FILE...: all tracks of the files, as they are, short
- * ones with their tokens again and again, and N times with other elements: random bits, infinities
- * and NaN, dead channels, constant tokens and tensors. The profile is the option's, or that in the
- * file; at levels 2 and 3 a file without one is left out. Both writers have to make the same bytes.
- * Then all payloads of codec linear are taken that kernels made, also where their model fits badly
- * and the library would choose another codec: these have to decode to the elements. What the reader
- * does not read is left out.
+ * check_outputs -l LEVEL [-t TIER] [-p PROFILE] [-m N] FILE...: all tracks of the files, as they
+ * are, short ones with their tokens again and again, and N times with other elements: random bits,
+ * infinities and NaN, dead channels, constant tokens and tensors. The profile is the option's, or
+ * that in the file; at levels 2 and 3 a file without one is left out. Both writers have to make the
+ * same bytes. Then all payloads of codec linear are taken that kernels made, also where their model
+ * fits badly and the library would choose another codec: these have to decode to the elements. With
+ * a tier both archives have to decode to the same elements. What the reader does not read is left
+ * out.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,13 +24,15 @@
 #include "reader/reader_located.h"
 #include "util/hash.h"
 
-/* The least number of tokens of a track that is written: two segments. */
-enum { LEAST_TOKENS = 300 };
+/* The least number of tokens of a track that is written: two segments; with a tier three. */
+enum { LEAST_TOKENS = 300, LEAST_OF_TIER = 600 };
 
 static struct {
 	unsigned changes;
 	int level;
-	unsigned long tracks, chunks, host, linear, badly;
+	kvarc_lossy tier; /* if lossy */
+	bool lossy;
+	unsigned long tracks, chunks, host, linear, badly, coded, taken;
 } t;
 
 /* A track, and what is made of it. */
@@ -110,18 +113,23 @@ static kvarc_ret open_writer(const struct output_trial *x, struct synth_file *f,
 	o.level = KVARC_LEVEL(t.level);
 	o.flags = KVARC_WRITE_FILE_ID | flags;
 	o.profile = x->profile;
+	o.lossy = t.lossy ? &t.tier : NULL;
 	memset(f, 0, sizeof *f);
 	*sink = synth_sink(f);
 	kvarc_ret ret = kvarc_writer_open(w, sink, &o);
 	return ret ? ret : kvarc_writer_set_geometry(*w, x->g);
 }
 
-/* Where a model says that it fits badly the answer is changed, if `taken`. */
+/* Where a model says that it fits badly the answer is changed, if `taken`. Lossy chunks are counted
+ * where they are not. */
 static void count_answers(const kvarc_device_plan *p, struct kvi_gpu_encoded *answers, bool taken)
 {
 	for (size_t i = 0; i < p->outputs.n; i++) {
 		const struct kvi_output_chunk *c = KVI_LIST(struct kvi_output_chunk, p->outputs, i);
-		if (c->job.job.codec != KVI_CODEC_LINEAR || answers[i].status != KVI_GPU_OK)
+		if (answers[i].status != KVI_GPU_OK)
+			continue;
+		t.coded += !taken && kvi_codec_lossy(c->job.job.codec);
+		if (c->job.job.codec != KVI_CODEC_LINEAR)
 			continue;
 		t.linear += taken;
 		t.badly += taken && !answers[i].fits;
@@ -166,6 +174,7 @@ static kvarc_ret append(const struct output_trial *x, kvarc_writer *w, uint64_t 
 	REQUIRE(kvarc_device_plan_get_info(p, &info) == KVARC_OK);
 	t.chunks += taken ? 0 : info.chunks;
 	t.host += taken ? 0 : info.host_chunks;
+	t.taken += taken || !t.lossy ? 0 : info.chunks - info.host_chunks;
 	free(staging);
 	free(work);
 	free(status);
@@ -173,13 +182,41 @@ static kvarc_ret append(const struct output_trial *x, kvarc_writer *w, uint64_t 
 	return ret;
 }
 
+/* Appends n tokens from t0 on. */
+static kvarc_ret append_views(const struct output_trial *x, kvarc_writer *w, uint64_t t0,
+                              uint64_t n)
+{
+	kvarc_view *views = calloc(x->g->n_tensors, sizeof *views);
+	REQUIRE(views);
+	for (size_t i = 0; i < x->g->n_tensors; i++) {
+		views[i] = x->views[i];
+		if (x->raw[i])
+			views[i].data = x->raw[i] + t0 * row_bytes(&x->g->tensors[i]);
+	}
+	kvarc_ret ret = kvarc_writer_append(w, x->track, n, x->ids ? x->ids + t0 : NULL,
+	                                    x->positions + t0, views);
+	free(views);
+	return ret;
+}
+
+/* The tokens of the first append. */
+static uint64_t first_tokens(const struct output_trial *x, const kvarc_writer *w)
+{
+	const uint32_t segment = kvarc_writer_segment_tokens(w, x->track);
+	return x->tokens < segment ? x->tokens : segment;
+}
+
+/* In as many appends as on the device: last tokens of a track may stay exact. */
 static bool write_on_host(const struct output_trial *x, struct synth_file *f)
 {
 	kvarc_sink sink;
 	kvarc_writer *w;
 	kvarc_ret ret = open_writer(x, f, &sink, 0, &w);
+	const uint64_t first = ret ? 0 : first_tokens(x, w);
 	if (!ret)
-		ret = kvarc_writer_append(w, x->track, x->tokens, x->ids, x->positions, x->views);
+		ret = append_views(x, w, 0, first);
+	if (!ret && first < x->tokens)
+		ret = append_views(x, w, first, x->tokens - first);
 	if (!ret)
 		return kvarc_writer_close(&w) == KVARC_OK;
 	/* the profile is of another model, say */
@@ -194,8 +231,7 @@ static void write_on_device(const struct output_trial *x, struct synth_file *f, 
 	kvarc_sink sink;
 	kvarc_writer *w;
 	kvarc_ret ret = open_writer(x, f, &sink, flags, &w);
-	const uint32_t segment = ret ? 0 : kvarc_writer_segment_tokens(w, x->track);
-	const uint64_t first = x->tokens < segment ? x->tokens : segment;
+	const uint64_t first = ret ? 0 : first_tokens(x, w);
 	if (!ret)
 		ret = append(x, w, 0, first, taken);
 	if (!ret && first < x->tokens)
@@ -207,14 +243,15 @@ static void write_on_device(const struct output_trial *x, struct synth_file *f, 
 	kvarc_writer_abort(&w);
 }
 
-/* Whether an archive has the elements. */
-static bool reads_as(const struct output_trial *x, struct synth_file *f)
+/* Views of all elements of an archive, which the caller frees; NULL: they cannot be read. */
+static kvarc_view *read_elements(const struct output_trial *x, struct synth_file *f)
 {
 	const kvarc_range range = KVARC_RANGE_ALL(x->track);
 	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
 	kvarc_source source = synth_source(f);
 	kvarc_view *views = calloc(x->g->n_tensors, sizeof *views);
 	kvarc_reader *r;
+	o.flags = t.lossy ? KVARC_READ_ALLOW_LOSSY : 0;
 	o.profiles = &x->profile;
 	o.n_profiles = x->profile != NULL;
 	REQUIRE(views);
@@ -223,15 +260,35 @@ static bool reads_as(const struct output_trial *x, struct synth_file *f)
 		if (x->raw[i])
 			views[i].data = memory(x->tokens * row_bytes(&x->g->tensors[i]));
 	}
-	bool same = kvarc_reader_open(&r, &source, &o) == KVARC_OK &&
+	bool good = kvarc_reader_open(&r, &source, &o) == KVARC_OK &&
 	            kvarc_reader_read(r, &range, views) == KVARC_OK;
-	for (size_t i = 0; i < x->g->n_tensors; i++) {
-		same = same && (!x->raw[i] || !memcmp(views[i].data, x->raw[i],
-		                                      x->tokens * row_bytes(&x->g->tensors[i])));
-		free(views[i].data);
-	}
-	free(views);
 	kvarc_reader_close(&r);
+	if (good)
+		return views;
+	for (size_t i = 0; i < x->g->n_tensors; i++)
+		if (x->raw[i])
+			free(views[i].data);
+	free(views);
+	return NULL;
+}
+
+/* Whether an archive has the elements, or, of a tier, those of the other archive. */
+static bool reads_as(const struct output_trial *x, struct synth_file *f, struct synth_file *other)
+{
+	kvarc_view *a = read_elements(x, f), *b = t.lossy ? read_elements(x, other) : NULL;
+	bool same = a && (b || !t.lossy);
+	for (size_t i = 0; i < x->g->n_tensors; i++) {
+		if (!x->raw[i])
+			continue;
+		same = same && !memcmp(a[i].data, b ? b[i].data : x->raw[i],
+		                       x->tokens * row_bytes(&x->g->tensors[i]));
+		if (a)
+			free(a[i].data);
+		if (b)
+			free(b[i].data);
+	}
+	free(a);
+	free(b);
 	return same;
 }
 
@@ -244,7 +301,7 @@ static void check_elements(const struct output_trial *x, const char *what)
 		if (host.n != device.n || memcmp(host.p, device.p, host.n))
 			wrong("%s: track %u: other bytes", what, x->track);
 		write_on_device(x, &all, KVARC_WRITE_VERIFY | KVARC_WRITE_STREAMABLE, true);
-		if (!reads_as(x, &all))
+		if (!reads_as(x, &all, &host))
 			wrong("%s: track %u: other elements", what, x->track);
 		free(device.p);
 		free(all.p);
@@ -324,7 +381,8 @@ static void check_track(kvarc_reader *r, uint32_t track)
 	const kvarc_range range = KVARC_RANGE_ALL(track);
 	kvarc_profile *own = NULL;
 	x.stored = kvarc_reader_tokens(r, track);
-	x.tokens = x.stored && x.stored < LEAST_TOKENS ? (uint64_t)LEAST_TOKENS : x.stored;
+	const uint64_t least = t.lossy ? LEAST_OF_TIER : LEAST_TOKENS;
+	x.tokens = x.stored && x.stored < least ? least : x.stored;
 	x.raw = calloc(x.g->n_tensors, sizeof *x.raw);
 	x.views = calloc(x.g->n_tensors, sizeof *x.views);
 	x.device_views = calloc(x.g->n_tensors, sizeof *x.device_views);
@@ -356,6 +414,10 @@ int main(int argc, char **argv)
 	trial.random = 20261126;
 	for (; i + 1 < argc && argv[i][0] == '-'; i += 2)
 		switch (argv[i][1]) {
+		case 't':
+			REQUIRE(kvarc_lossy_parse(&t.tier, argv[i + 1], NULL) == KVARC_OK);
+			t.lossy = true;
+			break;
 		case 'p':
 			profile = argv[i + 1];
 			break;
@@ -368,8 +430,8 @@ int main(int argc, char **argv)
 		}
 	trial_open(profile, 1);
 	trial_files(argv + i, (size_t)(argc - i), check_track);
-	printf("%lu tracks; %lu chunks, %lu by the host; %lu linear payloads, %lu of models that "
-	       "fit badly; %lu wrong\n",
-	       t.tracks, t.chunks, t.host, t.linear, t.badly, trial.wrong);
+	printf("%lu tracks; %lu chunks, %lu by the host; %lu lossy payloads, %lu taken; %lu linear "
+	       "payloads, %lu of models that fit badly; %lu wrong\n",
+	       t.tracks, t.chunks, t.host, t.coded, t.taken, t.linear, t.badly, trial.wrong);
 	return trial_close();
 }

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # outputs.sh - tracks written again through libkvarc-device and the kernels of gpu/ on the host: all
-# vectors, the sample cache and random archives at all levels that kernels encode, as they are and
-# with other elements. Runs in the build folder. CASES=all: the sample cache of f16, too.
+# vectors, the sample cache and random archives at all levels and tiers that kernels encode, as they
+# are and with other elements. Runs in the build folder. CASES=all: the sample cache of f16, too.
 set -eu
 . "${srcdir:-.}/tests/gpu/runs.sh"
 check=${CHECK_OUTPUTS:-./tests/gpu/check_outputs}
@@ -15,6 +15,15 @@ check() { # NAME LEAST -l LEVEL [-p PROFILE] [-m N] FILE...
 	shift 2
 	check_least "$name" "$least" \
 		's/.* \([0-9]*\) linear payloads, \([0-9]*\) of models.*/\1 \2/' "$@"
+}
+
+# Checks files with a tier. LEAST: numbers of lossy payloads, and of those that writers take.
+check_tier() { # LEAST TIER [-m N] FILE...
+	least=$1
+	tier=$2
+	shift 2
+	check_least "$tier" "$least" \
+		's/.* \([0-9]*\) lossy payloads, \([0-9]*\) taken.*/\1 \2/' -l 1 -t "$tier" "$@"
 }
 
 for level in 0 1; do
@@ -40,7 +49,16 @@ for file in $files; do
 	done
 done
 
+check_tier '80 20' had:4 -m 2 "$srcdir"/spec/vectors/good-*.kva
+for file in $files; do
+	"$kvarc" pack -q -f -1 -o "$work/sample.kva" "$file"
+	for tier in had:4 had:2.5,keys=+1,exact=0 had:4,tail=7 had:3,identity had:6.5,no-unrope; do
+		check_tier '100 40' "$tier" -m 2 "$work/sample.kva"
+	done
+done
+
 make_random 10
 for level in 0 1; do # they have no profiles
 	check "random at level $level" '0 0' -l "$level" -m 1 "$work"/random/*.kva
 done
+check_tier '0 0' had:3 -m 1 "$work"/random/*.kva

@@ -19,6 +19,13 @@ static inline bool kvi_lossy_rotations(const kvarc_lossy *tier, const struct kvi
 	       chunk->kind == KVARC_KEY;
 }
 
+/* How many times elements have been coded lossily once a tier has coded them. */
+static inline uint8_t kvi_lossy_next_generation(const kvarc_lossy *tier)
+{
+	enum { MOST = 255 };
+	return tier->generation < MOST ? (uint8_t)(tier->generation + 1) : MOST;
+}
+
 /* The number of bits per element of tiers with whole bits. */
 static inline int kvi_lossy_bits(const kvarc_lossy *tier, const struct kvi_chunk *chunk)
 {

@@ -10,10 +10,7 @@
 #include "util/fpmode.h"
 #include "util/hash.h"
 
-enum {
-	GENERATION_MAX = 255,
-	TRIES = 4 /* until a codec refuses no token */
-};
+enum { TRIES = 4 /* until a codec refuses no token */ };
 
 /* Keeps tokens exact whose norm is far above the mean norm of the tokens that are not exact. */
 static void find_outliers(struct kvi_parts *p, const kvarc_lossy *tier, const uint8_t *raw)
@@ -174,10 +171,9 @@ static size_t elements_of(const struct kvi_parts *p)
 static kvarc_ret put_payload(struct kvi_coder *c, const struct kvi_parts *p,
                              const struct lossy_attempt *a, const uint8_t *raw, struct kvi_out *out)
 {
-	const unsigned before = a->tier->generation;
 	const bool exact = kvi_parts_count(p, KVI_EXACT) > 0;
 	kvarc_ret ret = KVARC_OK;
-	kvi_put8(out, before < GENERATION_MAX ? (uint8_t)(before + 1) : GENERATION_MAX);
+	kvi_put8(out, kvi_lossy_next_generation(a->tier));
 	kvi_put8(out,
 	         (uint8_t)((exact ? KVI_FLAG_EXACT : 0) | (p->n_rates > 1 ? KVI_FLAG_RATES : 0)));
 	if (exact)
