@@ -299,6 +299,8 @@ template <int D> WARP_FN void write_planes(const kvi_gpu_encode *e, uint32_t sli
 {
 	typedef typename element_of<format<D>::size>::type element;
 	kvi_gpu_encoding *x = encoding_of(e);
+	if (is_lossy(&e->job))
+		return;
 	const uint32_t C = x->o.columns, all = x->o.rows * C, first = slice * 32 * C;
 	const uint32_t end = first + 32 * C < all ? first + 32 * C : all;
 	span<const element> in = span_at<const element>(e->job.packed, all);

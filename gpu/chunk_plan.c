@@ -10,6 +10,7 @@
 #include "codecs/symbols.h"
 #include "numeric/rope_angles.h"
 #include "numeric/rotate.h"
+#include "linear_job.h"
 #include "util/fpmode.h"
 
 /* Where arrays begin: at multiples of ALIGN. Work memory has SPARE bytes behind what is used. */
@@ -265,16 +266,18 @@ size_t kvi_gpu_encode_bound(const struct kvi_chunk *shape)
 	return KVI_CHUNK_HEADER_BYTES + aligned(section > n * elem ? section : n * elem);
 }
 
-/* Of the codec had: words, codes, which tokens are refused. */
-static struct kvi_gpu_encode_work lossy_encode_work(const struct kvi_chunk *shape)
+/* Of the codecs had and klt: words, codes, which tokens are refused, units of slots. */
+static struct kvi_gpu_encode_work lossy_encode_work(const struct kvi_chunk *shape, unsigned codec)
 {
+	const size_t panels = (shape->head_channels + KVI_GPU_PANEL - 1) / KVI_GPU_PANEL;
+	const size_t each = codec == KVI_CODEC_HAD ? 1 : panels + KVI_GPU_LANES;
 	const size_t n = kvi_chunk_channels(shape) * kvi_padded_tokens(shape->n_tokens);
 	const size_t blocks = kvi_padded_tokens(shape->n_tokens) / KVI_GPU_LANES;
 	struct kvi_gpu_encode_work w = { .job = lossy_work(shape, true) };
 	w.words = aligned(w.job.bytes);
 	w.planes = w.words + aligned(2 * (CODE_WORDS * n + KVI_GPU_SPARE_WORDS));
 	w.channel_bits = w.planes + aligned(n);
-	w.job.bytes = w.channel_bits + aligned(blocks * shape->heads * sizeof(uint32_t));
+	w.job.bytes = w.channel_bits + aligned(blocks * shape->heads * each * sizeof(uint32_t));
 	return w;
 }
 
@@ -282,8 +285,8 @@ struct kvi_gpu_encode_work kvi_gpu_encode_work_of(const struct kvi_chunk *shape,
 {
 	const size_t C = kvi_chunk_channels(shape), n = C * shape->n_tokens;
 	struct kvi_gpu_encode_work w = { .job = kvi_gpu_work_of(shape, codec) };
-	if (codec == KVI_CODEC_HAD)
-		return lossy_encode_work(shape);
+	if (codec == KVI_CODEC_HAD || codec == KVI_CODEC_KLT)
+		return lossy_encode_work(shape, codec);
 	if (is_linear(codec)) { /* whose decoders need neither */
 		w.job.packed = w.job.bytes;
 		if (shape->dtype == KVARC_F32)
@@ -313,7 +316,8 @@ void kvi_gpu_quantiser_fill(struct kvi_gpu_quantiser *out, const struct kvi_chun
 	const uint64_t first = shape->t0 < tier->exact_tokens ? tier->exact_tokens - shape->t0 : 0;
 	const uint64_t behind = shape->end - (shape->t0 + T);
 	const uint64_t last = behind < tier->tail_tokens ? tier->tail_tokens - behind : 0;
-	const float rms = kvi_had_params_of(params)->rms;
+	/* coefficients of a profile have a standard deviation of about 1 */
+	const float rms = tier->tier == KVARC_TIER_HAD ? kvi_had_params_of(params)->rms : 1;
 	const uint64_t mode = kvi_fp_exact();
 	const float step = kvi_step_of(tier, shape, rms);
 	*out = (struct kvi_gpu_quantiser){

@@ -53,8 +53,8 @@ struct kvi_gpu_encode_work {
 };
 /* The work memory; each part begins at a multiple of 16. */
 struct kvi_gpu_encode_work kvi_gpu_encode_work_of(const struct kvi_chunk *shape, unsigned codec);
-/* What kernels are given of a tier: parameters are those in force, of codec 13; shape has its t0
- * and end, and all tokens have the tier's rate. */
+/* What kernels are given of a tier, but for the inverse of a basis: parameters are those in force,
+ * which klt does not use. shape has its t0 and end, and all tokens have the tier's rate. */
 void kvi_gpu_quantiser_fill(struct kvi_gpu_quantiser *out, const struct kvi_chunk *shape,
                             const kvarc_lossy *tier, const struct kvi_params *params);
 /* Sets the addresses of work memory that kernels find at `address`. */

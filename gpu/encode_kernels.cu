@@ -267,26 +267,36 @@ KERNEL(WARPS, list_exact, const kvi_gpu_encode *chunks, uint32_t n)
 		list_exact(&chunks[warp_of_grid()]);
 }
 /* blockIdx.y: the chunk; a warp a pair of a rope. */
-KERNEL(WARPS, encode_turns, const kvi_gpu_encode *chunks, const kvi_gpu_tables *tables)
+KERNEL(WARPS, encode_turns, const kvi_gpu_encode *chunks, const kvi_gpu_tables *tables,
+       uint32_t stage)
 {
-	encode_turns(&chunks[blockIdx.y], tables, warp_of_grid());
+	encode_turns(&chunks[blockIdx.y], stage, tables, warp_of_grid());
 }
-/* blockIdx.y: the chunk, here and below; blockIdx.z: 32 tokens; a warp a head. */
-KERNEL(WARPS, analyse, const kvi_gpu_encode *chunks)
+/* blockIdx.y: the chunk, here and below; blockIdx.z: 32 tokens; a warp a head or a panel. */
+KERNEL(WARPS, encode_slots, const kvi_gpu_encode *chunks, uint32_t stage)
 {
-	analyse_head(&chunks[blockIdx.y], blockIdx.z, warp_of_grid());
+	encode_slots(&chunks[blockIdx.y], stage, blockIdx.z, warp_of_grid());
 }
-KERNEL(WARPS, synthesise, const kvi_gpu_encode *chunks)
+KERNEL(WARPS, encode_analysis, const kvi_gpu_encode *chunks, uint32_t stage)
 {
-	synthesise_head(&chunks[blockIdx.y], blockIdx.z, warp_of_grid());
+	encode_analysis(&chunks[blockIdx.y], stage, blockIdx.z, warp_of_grid());
+}
+KERNEL(WARPS, encode_points, const kvi_gpu_encode *chunks, uint32_t stage)
+{
+	encode_points(&chunks[blockIdx.y], stage, blockIdx.z, warp_of_grid());
+}
+KERNEL(WARPS, encode_synthesis, const kvi_gpu_encode *chunks, uint32_t stage)
+{
+	encode_synthesis(&chunks[blockIdx.y], stage, blockIdx.z, warp_of_grid());
 }
 /* A warp a chunk, here and below. */
-KERNEL(WARPS, choose_points, const kvi_gpu_encode *chunks, uint32_t n)
+KERNEL(WARPS, choose_points, const kvi_gpu_encode *chunks, uint32_t n, uint32_t stage)
 {
 	if (warp_of_grid() < n)
-		choose_points(&chunks[warp_of_grid()]);
+		choose_points(&chunks[warp_of_grid()], stage);
 }
-KERNEL(WARPS, encode_codes, const kvi_gpu_encode *chunks, uint32_t n, const kvi_gpu_tables *tables)
+KERNEL(WARPS, encode_codes, const kvi_gpu_encode *chunks, uint32_t n, const kvi_gpu_tables *tables,
+       uint32_t stage)
 {
 	__shared__ uint32_t enc[CODES_MOST], inverse[CODES_MOST], starts[CODE_STARTS];
 	const code_shared codes = { { enc }, { starts }, {} };
@@ -297,21 +307,21 @@ KERNEL(WARPS, encode_codes, const kvi_gpu_encode *chunks, uint32_t n, const kvi_
 	inverse_tables(&t, tables->n_codes, warp, warps);
 	__syncthreads();
 	if (warp_of_grid() < n)
-		encode_codes(&chunks[warp_of_grid()], &codes, &t);
+		encode_codes(&chunks[warp_of_grid()], stage, &codes, &t);
 }
 /* blockIdx.y: the chunk; a warp 32 channels and 32 tokens, or an exact token. */
-#define OF_LOSSY(name, dtype)                                                        \
-	KERNEL(WARPS, encode_numbers_##name, const kvi_gpu_encode *chunks)            \
-	{                                                                            \
-		__shared__ uint32_t tiles[WARPS * TILE_WORDS];                       \
-		encode_numbers<dtype>(&chunks[blockIdx.y], warp_of_grid(),            \
-		                      { tiles + threadIdx.x / 32 * TILE_WORDS });    \
-	}                                                                            \
-	KERNEL(WARPS, encode_elements_##name, const kvi_gpu_encode *chunks)           \
-	{                                                                            \
-		__shared__ uint32_t tiles[WARPS * TILE_WORDS];                       \
-		encode_elements<dtype>(&chunks[blockIdx.y], warp_of_grid(),           \
-		                       { tiles + threadIdx.x / 32 * TILE_WORDS });   \
+#define OF_LOSSY(name, dtype)                                                                 \
+	KERNEL(WARPS, encode_numbers_##name, const kvi_gpu_encode *chunks, uint32_t stage)     \
+	{                                                                                     \
+		__shared__ uint32_t tiles[WARPS * TILE_WORDS];                                \
+		encode_numbers<dtype>(&chunks[blockIdx.y], stage, warp_of_grid(),              \
+		                      { tiles + threadIdx.x / 32 * TILE_WORDS });             \
+	}                                                                                     \
+	KERNEL(WARPS, encode_elements_##name, const kvi_gpu_encode *chunks, uint32_t stage)    \
+	{                                                                                     \
+		__shared__ uint32_t tiles[WARPS * TILE_WORDS];                                \
+		encode_elements<dtype>(&chunks[blockIdx.y], stage, warp_of_grid(),             \
+		                       { tiles + threadIdx.x / 32 * TILE_WORDS });            \
 	}
 OF_LOSSY(f32, 1)
 OF_LOSSY(f16, 2)

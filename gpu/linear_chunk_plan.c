@@ -298,8 +298,8 @@ static void put_pair(uint8_t *to, const int16_t *from, size_t stride, size_t slo
 			put_coefficient(to + 4 * i + k, to + 4 * i + 2 + k, from[i * stride + k]);
 }
 
-/* Puts the basis of codec 14. */
-static uint64_t put_basis(struct model_arrays *to, const struct kvi_model *m)
+/* Puts the basis of codec 14, or rows of the same shape. */
+static uint64_t put_basis(struct model_arrays *to, const struct kvi_model *m, const int16_t *rows)
 {
 	const size_t each = panels_of(m), pairs = m->m_stride / 2;
 	const size_t pair_bytes = KVI_GPU_PANEL * sizeof(uint32_t);
@@ -313,7 +313,7 @@ static uint64_t put_basis(struct model_arrays *to, const struct kvi_model *m)
 	for (size_t i = 0; p && i < m->heads * each; i++) {
 		const size_t c = i / each * m->head_channels + i % each * KVI_GPU_PANEL;
 		for (size_t k = 0; k < pairs; k++, p += pair_bytes)
-			put_pair(p, m->m + c * m->m_stride + 2 * k, m->m_stride,
+			put_pair(p, rows + c * m->m_stride + 2 * k, m->m_stride,
 			         slots_of(m, i % each));
 	}
 	return address;
@@ -345,7 +345,7 @@ static size_t put_model(struct kvi_gpu_model *out, const struct kvi_model *m,
 	out->a = put_matrix(&to, m, false, out->a_blocks);
 	out->b = put_matrix(&to, m, true, out->b_blocks);
 	out->near = put_near(&to, m);
-	out->basis = put_basis(&to, m);
+	out->basis = put_basis(&to, m, m->m);
 	out->qm = put(&to, m->qm, m->m_stride ? m->C : 0);
 	if (m->d_stride) {
 		out->d = put_correction(&to, m, out->d_blocks);
@@ -368,6 +368,19 @@ void kvi_gpu_model_fill(struct kvi_gpu_model *out, const struct kvi_model *m, ui
                         uint64_t address)
 {
 	put_model(out, m, (struct model_arrays){ memory, address, 0 });
+}
+
+size_t kvi_gpu_basis_bytes(const struct kvi_model *m)
+{
+	struct model_arrays to = { 0 };
+	put_basis(&to, m, m->m);
+	return to.n;
+}
+
+void kvi_gpu_basis_fill(const struct kvi_model *m, const int16_t *rows, uint8_t *memory)
+{
+	struct model_arrays to = { .memory = memory };
+	put_basis(&to, m, rows);
 }
 
 static void move(uint64_t *address, uint64_t by)

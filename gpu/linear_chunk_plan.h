@@ -19,6 +19,10 @@ size_t kvi_gpu_model_bytes(const struct kvi_model *m);
 /* Fills *out and `memory` (kvi_gpu_model_bytes, aligned), which kernels find at `address`. */
 void kvi_gpu_model_fill(struct kvi_gpu_model *out, const struct kvi_model *m, uint8_t *memory,
                         uint64_t address);
+/* Bytes of a matrix of the shape of the model's M, in the order of kvi_gpu_model.basis. */
+size_t kvi_gpu_basis_bytes(const struct kvi_model *m);
+/* Fills `memory` (kvi_gpu_basis_bytes) with such a matrix, whose rows are like those of M. */
+void kvi_gpu_basis_fill(const struct kvi_model *m, const int16_t *rows, uint8_t *memory);
 /* Adds a number to all addresses that are not 0. */
 void kvi_gpu_model_move(struct kvi_gpu_model *m, uint64_t by);
 

@@ -42,8 +42,9 @@ WARP_FN void encode_walk(const kvi_gpu_encode *e, const kvi_gpu_tables *tables, 
                          uint32_t step)
 {
 	const kvi_gpu_chunk *c = &e->job;
-	if (models_in(e, stage) && c->dtype == D && step * 32 < c->tokens)
-		find_features<D>(c, tables, c->decoded, is_linear(c->codec), step);
+	if (models_in(e, stage) && c->dtype == D && step * 32 < c->tokens && linear_of(c)->features)
+		find_features<D>(c, tables, is_lossy(c) ? c->packed : c->decoded,
+		                 is_linear(c->codec), step);
 }
 
 /* Whether the scale that adapts to the tokens is as it is where the model fits: W / N is 13. A

@@ -12,7 +12,8 @@ gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_b
 	gpu/encode_job.h gpu/stream_encode_body.h gpu/chunk_encode_body.h \
 	gpu/linear_encode_body.h gpu/payload_encode_body.h \
 	gpu/lossy_open_body.h gpu/lossy_codes_body.h gpu/lossy_transform_body.h \
-	gpu/lossy_elements_body.h gpu/lossy_analysis_body.h gpu/lossy_encode_body.h \
+	gpu/lossy_elements_body.h gpu/lossy_analysis_body.h gpu/lossy_basis_body.h \
+	gpu/lossy_encode_body.h \
 	gpu/chunk_open_body.h gpu/chunk_finish_body.h gpu/wide_copy_body.h gpu/batch_run_body.h \
 	gpu/warp_float.h gpu/warp_float_device_body.h gpu/warp_float_host_body.h \
 	gpu/exact_job.h gpu/exact_product_body.h gpu/exact_quantise_body.h \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * lossy_analysis_body.h - elements to codes of codec 13 (spec lossy 1, 3, had 3): which tokens stay
- * exact, numbers, RoPE removed, coefficients, codes and their points
+ * lossy_analysis_body.h - elements to codes of codecs 13 and 14 (spec lossy 1, 3, had 3): which
+ * tokens stay exact, numbers, RoPE removed, the coefficients of codec 13, codes and their points
  *
  * fp32, every operation rounded for itself, in the order of the library's encoder: a chunk has its
  * codes, and its payload is the library's.
@@ -130,16 +130,19 @@ WARP_FN void list_exact(const kvi_gpu_encode *e)
 	o->body[0].rows = rows;
 	o->body[0].states = KVI_GPU_HEADER + body + BODY_HEAD;
 	o->body[0].words = o->body[0].states + BODY_STATES;
+	encoding_of(e)->payload_bytes = 0; /* not there yet */
 	if (!rows || !other || body + BODY_HEAD + BODY_STATES >= T * C * size)
 		return;
 	put_front(e, rows);
 	o->status = KVI_GPU_OPEN;
 }
 
-/* Whether a lossy chunk is on its way. */
-WARP_FN bool encodes_lossy(const kvi_gpu_encode *e)
+/* Whether there is work for a lossy chunk in a stage: what it is predicted from is good. */
+WARP_FN bool encodes_lossy(const kvi_gpu_encode *e, uint32_t stage)
 {
-	return is_lossy(&e->job) && encoding_of(e)->o.status == KVI_GPU_OPEN;
+	const kvi_gpu_chunk *c = &e->job;
+	return is_lossy(c) && c->stage == stage && encoding_of(e)->o.status == KVI_GPU_OPEN &&
+	       (c->codec == CODEC_HAD || sources_good(linear_of(c)));
 }
 
 /* ----- numbers ------------------------------------------------ */
@@ -197,9 +200,10 @@ template <int SIZE> WARP_FN void put_exact(const kvi_gpu_encode *e, uint32_t num
 /* Warp `warp` of a chunk: 32 channels of a block, or an exact token. `tile`: TILE_WORDS, the
  * warp's. */
 template <int D>
-WARP_FN void encode_numbers(const kvi_gpu_encode *e, uint32_t warp, span<uint32_t> tile)
+WARP_FN void encode_numbers(const kvi_gpu_encode *e, uint32_t stage, uint32_t warp,
+                            span<uint32_t> tile)
 {
-	if (e->job.dtype != D || !encodes_lossy(e))
+	if (e->job.dtype != D || !encodes_lossy(e, stage))
 		return;
 	const kvi_gpu_opened *o = &encoding_of(e)->o;
 	const uint32_t groups = (o->columns + 31) / 32, tiles = lossy_blocks(o) * groups;
@@ -218,17 +222,32 @@ WARP_FN span<int8_t> codes_of(const kvi_gpu_encode *e, uint32_t block)
 	const uint32_t n = channels_of(e) * 32;
 	return span_at<int8_t>(e->planes + (uint64_t)block * n, n);
 }
-/* Which tokens of blocks and heads are refused. */
+/* Which tokens of blocks are refused, by each of the warps that make codes. */
 WARP_FN span<uint32_t> refused_of(const kvi_gpu_encode *e)
 {
-	return span_at<uint32_t>(e->channel_bits, lossy_blocks(&encoding_of(e)->o) * e->job.heads);
+	return span_at<uint32_t>(e->channel_bits,
+	                         lossy_blocks(&encoding_of(e)->o) * transform_warps(&e->job));
 }
 
-/* Angles of a rotated pair at all tokens. */
-WARP_FN void encode_turns(const kvi_gpu_encode *e, const kvi_gpu_tables *tables, uint32_t pair)
+/* Angles of a rotated pair of codec 13 at all tokens. */
+WARP_FN void encode_turns(const kvi_gpu_encode *e, uint32_t stage, const kvi_gpu_tables *tables,
+                          uint32_t pair)
 {
-	if (encodes_lossy(e))
+	if (e->job.codec == CODEC_HAD && encodes_lossy(e, stage))
 		find_lossy_turns(&e->job, tables, pair);
+}
+
+/* Channels n and `other` of a head, pair number `pair` of its rope, without RoPE. */
+struct number_pair {
+	u32v n, other;
+};
+WARP_FN number_pair unrotated(const lossy_tile *x, span<uint32_t> z, uint32_t pair, uint32_t n,
+                              uint32_t other)
+{
+	const u32v a = ld(z, lanes() + n * 32), b = ld(z, lanes() + other * 32);
+	const turn_numbers t = turn_of(ld(x->turns, x->token + pair * x->padded));
+	return { float_sum(float_product(a, t.cosine), float_product(b, t.sine)),
+		 float_difference(float_product(b, t.cosine), float_product(a, t.sine)) };
 }
 
 /* Stores channel n of a head without the mean, with the sign that the transform wants. */
@@ -247,14 +266,9 @@ WARP_FN void centre_head(const lossy_tile *x, span<uint32_t> z, uint32_t head)
 	for (uint32_t p = 0; p < half; p++) {
 		const uint32_t n = x->interleaved ? 2 * p : p;
 		const uint32_t other = x->interleaved ? 2 * p + 1 : p + half;
-		const u32v a = ld(z, lanes() + n * 32), b = ld(z, lanes() + other * 32);
-		const u32v both = ld(x->turns, x->token + p * x->padded);
-		const turn_numbers t = turn_of(both);
-		store_centred(x, z, head, n,
-		              float_sum(float_product(a, t.cosine), float_product(b, t.sine)));
-		store_centred(
-			x, z, head, other,
-			float_difference(float_product(b, t.cosine), float_product(a, t.sine)));
+		const number_pair v = unrotated(x, z, p, n, other);
+		store_centred(x, z, head, n, v.n);
+		store_centred(x, z, head, other, v.other);
 	}
 	for (uint32_t n = x->rotary; n < x->channels; n++)
 		store_centred(x, z, head, n, ld(z, lanes() + n * 32));
@@ -269,30 +283,43 @@ WARP_FN u32v sizes_of(u32v x, const kvi_gpu_quantiser *q)
 	return f_whole(f_choose(f_greater(far, size), size, far));
 }
 
-/* Coefficients of a head, whose rows are z, to codes, in `to`. Returns a bit for each lane with one
- * that is out of range. */
-WARP_FN uint32_t quantise_head(const lossy_tile *x, const kvi_gpu_quantiser *q, span<uint32_t> z,
-                               span<int8_t> to)
+/* Row n of coefficients, v, which is stored, and its codes. Returns their sizes. */
+WARP_FN u32v quantise_row(const kvi_gpu_quantiser *q, u32v v, uint32_t n, span<uint32_t> z,
+                          span<int8_t> to)
+{
+	const u32v size = sizes_of(v, q), minus = sar(v, 31);
+	st(z, lanes() + n * 32, v);
+	st(to, lanes() + n * 32, (size ^ minus) - minus);
+	return size;
+}
+
+/* Coefficients of a head, whose rows are z, to codes, in `to`. Returns the bits of all sizes. */
+WARP_FN u32v quantise_head(const lossy_tile *x, const kvi_gpu_quantiser *q, span<uint32_t> z,
+                           span<int8_t> to)
 {
 	u32v all = splat(0);
 	for (uint32_t n = 0; n < x->channels; n++) {
 		u32v v = ld(z, lanes() + n * 32);
 		if (x->hadamard)
 			v = float_product(v, splat(gain_of(part_of(x->channels, n), 0)));
-		st(z, lanes() + n * 32, v);
-		const u32v size = sizes_of(v, q), minus = sar(v, 31);
-		st(to, lanes() + n * 32, (size ^ minus) - minus);
-		all |= size;
+		all |= quantise_row(q, v, n, z, to);
 	}
-	return mask_of(all > CODE_MOST);
+	return all;
 }
 
-/* A head of a block, by a warp: coefficients and codes. */
+/* Says which tokens of a block warp `warp` refuses. sizes: bits of all that it has made; a lane has
+ * one that is out of range where they are above CODE_MOST. */
+WARP_FN void put_refused(const kvi_gpu_encode *e, const lossy_tile *x, uint32_t block,
+                         uint32_t warp, u32v sizes)
+{
+	st_one(refused_of(e), block * transform_warps(&e->job) + warp,
+	       mask_of((sizes > CODE_MOST) & (lanes() < x->rows)));
+}
+
+/* Coefficients and codes of a head of a block of codec 13. */
 WARP_FN void analyse_head(const kvi_gpu_encode *e, uint32_t block, uint32_t head)
 {
 	const kvi_gpu_opened *o = &encoding_of(e)->o;
-	if (!encodes_lossy(e) || block >= lossy_blocks(o) || head >= e->job.heads)
-		return;
 	lossy_tile x;
 	tile_open(&x, &e->job, o, block);
 	tile_parameters(&x, &e->job);
@@ -304,8 +331,8 @@ WARP_FN void analyse_head(const kvi_gpu_encode *e, uint32_t block, uint32_t head
 		mix_part<true>(skip(z, n * 32), span<const uint32_t>{}, 0, m);
 		n += 1u << m;
 	}
-	const uint32_t far = quantise_head(&x, &e->lossy, z, skip(codes_of(e, block), first * 32));
-	st_one(refused_of(e), block * e->job.heads + head, far & mask_of(lanes() < x.rows));
+	const u32v sizes = quantise_head(&x, &e->lossy, z, skip(codes_of(e, block), first * 32));
+	put_refused(e, &x, block, head, sizes);
 }
 
 /* ----- points ------------------------------------------------ */
@@ -358,13 +385,13 @@ WARP_FN uint32_t near_of(const code_means *m, uint32_t i)
 }
 
 /* The points of a chunk, a warp a chunk: the host's where a token is refused. */
-WARP_FN void choose_points(const kvi_gpu_encode *e)
+WARP_FN void choose_points(const kvi_gpu_encode *e, uint32_t stage)
 {
-	if (!encodes_lossy(e))
+	if (!encodes_lossy(e, stage))
 		return;
 	kvi_gpu_opened *o = &encoding_of(e)->o;
 	span<uint32_t> refused = refused_of(e);
-	const uint32_t n = lossy_blocks(o) * e->job.heads;
+	const uint32_t n = lossy_blocks(o) * transform_warps(&e->job);
 	uint32_t some = 0;
 	for (uint32_t i = 0; i < n; i += 32)
 		some |= any_of(ld_if(refused, lanes() + i, lanes() + i < n));

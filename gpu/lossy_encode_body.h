@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lossy_encode_body.h - codes of codec 13 to the stream of a body (spec lossy 4), and to the
- * elements that a decoder makes */
+/* lossy_encode_body.h - codes of codecs 13 and 14 to the stream of a body (spec lossy 4), and to
+ * the elements that a decoder makes */
 #ifndef KVI_GPU_LOSSY_ENCODE_BODY_H
 #define KVI_GPU_LOSSY_ENCODE_BODY_H
 
-#include "lossy_analysis_body.h"
+#include "lossy_basis_body.h"
+
+/* Bytes that exact tokens take more at most once they are packed (writer_coded.c). */
+constexpr uint32_t PACKED_MORE = 4;
 
 /* ----- streams ------------------------------------------------ */
 
@@ -79,11 +82,9 @@ WARP_FN void put_body(const kvi_gpu_encode *e, const code_encoder *x, uint32_t n
 }
 
 /* The stream and the body of a chunk, a warp a chunk. The payload has to be smaller than the
- * elements, else it is the host's. */
-WARP_FN void encode_codes(const kvi_gpu_encode *e, const code_shared *codes, const encode_shared *t)
+ * elements, also if exact tokens take more bytes once they are packed, else it is the host's. */
+WARP_FN void encode_body(const kvi_gpu_encode *e, const code_shared *codes, const encode_shared *t)
 {
-	if (!encodes_lossy(e))
-		return;
 	kvi_gpu_encoding *c = encoding_of(e);
 	kvi_gpu_body *body = &c->o.body[0];
 	const uint32_t C = channels_of(e), rows = uniform(body->rows);
@@ -102,13 +103,26 @@ WARP_FN void encode_codes(const kvi_gpu_encode *e, const code_shared *codes, con
 	for (uint32_t block = rows / 32; block-- > 0;)
 		codes_put<true>(&x, codes_of(e, block), lanes() < 32);
 	const uint32_t n = end - x.words.at, bytes = body->words + 2 * n;
-	if (bytes - KVI_GPU_HEADER >= e->job.tokens * C * element_bytes(e->job.dtype)) {
+	if (bytes - KVI_GPU_HEADER + PACKED_MORE >=
+	    e->job.tokens * C * element_bytes(e->job.dtype)) {
 		c->o.status = KVI_GPU_HOST;
 		return;
 	}
 	body->n_words = n;
 	c->payload_bytes = bytes;
 	put_body(e, &x, n);
+}
+
+/* Streams, a warp a chunk; then what is predicted from the chunk may know whether it is good. */
+WARP_FN void encode_codes(const kvi_gpu_encode *e, uint32_t stage, const code_shared *codes,
+                          const encode_shared *t)
+{
+	if (encodes_lossy(e, stage))
+		encode_body(e, codes, t);
+	if (e->job.linear && e->job.stage == stage)
+		keep_status(linear_of(&e->job), is_lossy(&e->job) && !encodes_lossy(e, stage)
+		                                        ? KVI_GPU_HOST
+		                                        : KVI_GPU_OK);
 }
 
 /* ----- elements ------------------------------------------------ */
@@ -134,21 +148,29 @@ WARP_FN void put_points(const kvi_gpu_encode *e, uint32_t block, uint32_t head)
 	}
 }
 
-/* Codes to coefficients of channels, a warp a head of a block. */
-WARP_FN void synthesise_head(const kvi_gpu_encode *e, uint32_t block, uint32_t head)
+/* The points of a chunk, a warp a head of a block. */
+WARP_FN void encode_points(const kvi_gpu_encode *e, uint32_t stage, uint32_t block, uint32_t head)
 {
-	const kvi_gpu_opened *o = &encoding_of(e)->o;
-	if (!encodes_lossy(e) || block >= lossy_blocks(o) || head >= e->job.heads)
-		return;
-	put_points(e, block, head);
-	transform_head(&e->job, o, block, head);
+	if (encodes_lossy(e, stage) && block < lossy_blocks(&encoding_of(e)->o) &&
+	    head < e->job.heads)
+		put_points(e, block, head);
+}
+
+/* Points to coefficients of channels, as decoders make them: a warp a head or a panel, of a
+ * block. */
+WARP_FN void encode_synthesis(const kvi_gpu_encode *e, uint32_t stage, uint32_t block,
+                              uint32_t warp)
+{
+	if (encodes_lossy(e, stage))
+		run_transform(&e->job, stage, block, warp);
 }
 
 /* What a decoder makes of them, and of exact tokens; as store_elements. */
 template <int D>
-WARP_FN void encode_elements(const kvi_gpu_encode *e, uint32_t warp, span<uint32_t> tile)
+WARP_FN void encode_elements(const kvi_gpu_encode *e, uint32_t stage, uint32_t warp,
+                             span<uint32_t> tile)
 {
-	if (e->job.dtype == D && encodes_lossy(e))
+	if (e->job.dtype == D && encodes_lossy(e, stage))
 		store_elements<D>(&e->job, &encoding_of(e)->o, warp, tile);
 }
 

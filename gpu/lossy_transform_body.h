@@ -150,21 +150,29 @@ WARP_FN void add_points(basis_sums *s, span<const uint32_t> points,
 	}
 }
 
+/* The products of a panel of a block with the rows of points of its head. matrix: of all panels. */
+WARP_FN void panel_sums_of(basis_sums *s, const kvi_gpu_chunk *c, uint32_t block,
+                           const linear_panel *p, uint64_t matrix)
+{
+	const uint32_t pairs = (c->head_channels + 1) / 2;
+	const uint64_t rows = matrix + (uint64_t)p->number * pairs * PANEL * sizeof(uint32_t);
+	UNROLL
+	for (uint32_t i = 0; i < PANEL; i++)
+		s->low[i] = s->high[i] = splat(0);
+	add_points(s, head_points(c, block, p->head), span_at<const uint32_t>(rows, pairs * PANEL),
+	           pairs);
+}
+
 /* A panel of a block of codec 14, by its number in the chunk. */
 WARP_FN void transform_panel(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, uint32_t block,
                              uint32_t number)
 {
 	const kvi_gpu_model *m = model_of(linear_of(c));
-	const uint32_t panels = panels_of(m->head_channels), pairs = (m->head_channels + 1) / 2;
+	const uint32_t panels = panels_of(m->head_channels);
 	const linear_panel p = panel_at(m->head_channels, number / panels, number % panels);
-	const uint64_t basis = m->basis + (uint64_t)p.number * pairs * PANEL * sizeof(uint32_t);
 	span<uint32_t> z = coefficients_at<uint32_t>(c, o, block);
 	basis_sums s;
-	UNROLL
-	for (uint32_t i = 0; i < PANEL; i++)
-		s.low[i] = s.high[i] = splat(0);
-	add_points(&s, head_points(c, block, p.head), span_at<const uint32_t>(basis, pairs * PANEL),
-	           pairs);
+	panel_sums_of(&s, c, block, &p, m->basis);
 	UNROLL
 	for (uint32_t i = 0; i < PANEL; i++)
 		st_if(z, lanes() + (p.c + i) * 32, s.low[i] + (s.high[i] << 8), splat(i) < p.slots);

@@ -183,14 +183,16 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_read(kvarc_device_plan **
  * ids and positions, as of kvarc_writer_append, of the n tokens, are copied; NULL: they are not
  * known, and they go on.
  *
- * Kernels encode levels 0 to 3, without a lossy tier. Levels 0 and 1 take the parameters that the
- * writer has: the host fits those of a tensor when it encodes its first segment. So a first plan of
- * one segment is encoded by the host, and one of all further tokens by kernels; at levels 2 and 3
- * that is so of tensors without a model in the writer's profile alone. The host also encodes chunks
- * that parameters no longer fit, constant ones, those that hardly become smaller or have constant
- * tokens beside a model, states of recurrent layers, other levels, and element types that are no
- * floats. Where a model fits badly it looks whether level 1 is smaller, by a sample of the tokens;
- * of f32 it encodes such a chunk.
+ * Kernels encode levels 0 to 3 and the lossy tiers had and klt. Levels 0 and 1 and had take the
+ * parameters that the writer has: the host fits those of a tensor when it encodes its first
+ * segment. So a first plan of one segment is encoded by the host, and one of all further tokens by
+ * kernels; at levels 2 and 3 and of klt that is so of tensors without a model in the writer's
+ * profile alone. The host also encodes chunks that parameters no longer fit, constant ones, those
+ * that hardly become smaller or have constant tokens beside a model, states of recurrent layers,
+ * other levels and tiers, and element types that are no floats. Where a model fits badly it looks
+ * whether level 1 is smaller, by a sample of the tokens; of f32 it encodes such a chunk. Of a tier
+ * it encodes chunks with a token whose codes are out of range, and all chunks where the tier has
+ * token scores or outliers.
  *
  * On failure *p is NULL. Returns OK, GEOMETRY, OPTIONS (no kernels that encode, none for this
  * architecture), IO, MEM, MEMLIMIT, PROG. What the writer answers is in its error, everything else

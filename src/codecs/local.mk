@@ -23,6 +23,7 @@ libkvi_la_SOURCES += \
 	src/codecs/had/transform.c src/codecs/had/transform.h \
 	src/codecs/had/transform_body.h \
 	src/codecs/klt/klt.c \
+	src/codecs/klt/klt_analysis.c src/codecs/klt/klt_analysis.h \
 	src/codecs/klt/klt_predict.c src/codecs/klt/klt_predict.h \
 	src/codecs/lanes.c src/codecs/lanes.h \
 	src/codecs/linear/linear_codec.c \

@@ -93,12 +93,27 @@ enum { KERNELS_N = sizeof output_kernels / sizeof *output_kernels };
 
 /* ----- features ------------------------------------------------ */
 
-/* The features of the chunks of a stage. *more: there are chunks of later ones. */
+/* Angles and sums of the models of a stage. */
+static kvarc_ret launch_sums(struct kvi_output_launch *l, uint32_t stage,
+                             const struct kvi_model_warps *warps)
+{
+	void *of_sums[] = { &l->jobs, &stage }, *of_angles[] = { &l->jobs, &l->tables, &stage };
+	const struct kvi_launch sums = {
+		"kvi_gpu_encode_sums", kvi_blocks_of(warps->sums), l->n, KVI_SMALL_BLOCK, 0,
+		KVI_PLAN_STEPS
+	};
+	kvarc_ret ret = launch(l, "kvi_gpu_encode_angles", kvi_blocks_of(warps->angles), l->n,
+	                       KVI_SMALL_BLOCK, 0, of_angles);
+	return ret ? ret : kvi_device_launch(l->d, l->d->encoders, &sums, of_sums, l->stream);
+}
+
+/* The chunks of lossy tiers and the features of all chunks of a stage. *more: there are chunks of
+ * later ones. */
 static kvarc_ret launch_stage(struct kvi_output_launch *l, uint32_t stage, bool *more)
 {
 	struct kvi_model_warps warps = { 0 };
 	bool walks[KERNELS_N] = { false };
-	void *of_sums[] = { &l->jobs, &stage }, *of_others[] = { &l->jobs, &l->tables, &stage };
+	void *arguments[] = { &l->jobs, &l->tables, &stage };
 	*more = false;
 	for (uint32_t i = 0; i < l->n; i++) {
 		const struct kvi_gpu_chunk *j = &l->outputs[i].job.job;
@@ -109,23 +124,16 @@ static kvarc_ret launch_stage(struct kvi_output_launch *l, uint32_t stage, bool 
 		for (size_t k = 0; k < KERNELS_N; k++)
 			walks[k] |= output_kernels[k].dtype == j->dtype;
 	}
-	if (!warps.sums)
-		return KVARC_OK;
-	kvarc_ret ret = launch(l, "kvi_gpu_encode_angles", kvi_blocks_of(warps.angles), l->n,
-	                       KVI_SMALL_BLOCK, 0, of_others);
-	const struct kvi_launch sums = {
-		"kvi_gpu_encode_sums", kvi_blocks_of(warps.sums), l->n, KVI_SMALL_BLOCK, 0,
-		KVI_PLAN_STEPS
-	};
+	kvarc_ret ret = warps.sums ? launch_sums(l, stage, &warps) : KVARC_OK;
 	if (!ret)
-		ret = kvi_device_launch(l->d, l->d->encoders, &sums, of_sums, l->stream);
+		ret = kvi_output_launch_lossy(l, stage);
 	for (size_t k = 0; k < KERNELS_N && !ret; k++)
 		if (walks[k])
-			ret = launch(l, output_kernels[k].walk, l->n, 1, KVI_BLOCK, 0, of_others);
+			ret = launch(l, output_kernels[k].walk, l->n, 1, KVI_BLOCK, 0, arguments);
 	return ret;
 }
 
-static kvarc_ret launch_features(struct kvi_output_launch *l)
+static kvarc_ret launch_stages(struct kvi_output_launch *l)
 {
 	kvarc_ret ret = KVARC_OK;
 	bool more = true;
@@ -214,17 +222,19 @@ static kvarc_ret encode_layer(struct kvarc_device_plan *p, size_t first, size_t 
 		.outputs = c + first,
 		.n = (uint32_t)(end - first)
 	};
+	for (size_t i = 0; i < p->outputs.n; i++)
+		l.transforms |= c[i].job.job.codec == KVI_CODEC_KLT;
 	for (size_t i = first; i < end; i++) {
 		const uint32_t channels = c[i].job.job.heads * c[i].job.job.head_channels;
 		l.channels = channels > l.channels ? channels : l.channels;
 	}
 	kvarc_ret ret = launch_mask(&l);
 	if (!ret)
-		ret = launch_features(&l);
+		ret = kvi_output_launch_tokens(&l);
+	if (!ret)
+		ret = launch_stages(&l);
 	if (!ret)
 		ret = launch_streams(&l);
-	if (!ret)
-		ret = kvi_output_launch_lossy(&l);
 	if (!ret)
 		ret = launch_payloads(&l);
 	for (size_t i = first; i < end && !ret; i++)

@@ -21,7 +21,8 @@ enum { FORMATS_N = sizeof lossy_output_kernels / sizeof *lossy_output_kernels };
 
 /* The most warps that a chunk has of each step, and 32 tokens of it. */
 struct lossy_warps {
-	uint32_t chunks, turns, heads, tiles, blocks;
+	uint32_t turns, heads, sums, tiles, blocks;
+	bool lossy, klt;
 	bool dtype[FORMATS_N];
 };
 
@@ -30,18 +31,23 @@ static void at_least(uint32_t *most, uint32_t n)
 	*most = n > *most ? n : *most;
 }
 
-static struct lossy_warps find_warps(const struct kvi_output_launch *l)
+/* Those of the chunks of a stage. */
+static struct lossy_warps find_warps(const struct kvi_output_launch *l, uint32_t stage)
 {
+	enum { PANEL = KVI_GPU_PANEL };
 	struct lossy_warps w = { 0 };
 	for (uint32_t i = 0; i < l->n; i++) {
 		const struct kvi_gpu_chunk *j = &l->outputs[i].job.job;
 		const uint32_t groups = (j->heads * j->head_channels + KVI_WARP - 1) / KVI_WARP;
 		const uint32_t blocks = (j->tokens + KVI_WARP - 1) / KVI_WARP;
-		if (j->codec != KVI_CODEC_HAD)
+		const bool klt = j->codec == KVI_CODEC_KLT;
+		if (!kvi_output_is_lossy(j->codec) || j->stage != stage)
 			continue;
-		w.chunks++;
-		at_least(&w.turns, j->positions ? j->head_channels / 2 : 0);
+		w.lossy = true;
+		w.klt |= klt;
+		at_least(&w.turns, !klt && j->positions ? j->head_channels / 2 : 0);
 		at_least(&w.heads, j->heads);
+		at_least(&w.sums, j->heads * (klt ? (j->head_channels + PANEL - 1) / PANEL : 1));
 		at_least(&w.tiles, blocks * groups + j->tokens);
 		at_least(&w.blocks, blocks);
 		for (size_t k = 0; k < FORMATS_N; k++)
@@ -74,34 +80,55 @@ static kvarc_ret launch_formats(const struct kvi_output_launch *l, const struct 
 	return ret;
 }
 
-/* Tokens, and what parameters say of positions. */
-static kvarc_ret launch_tokens(struct kvi_output_launch *l, const struct lossy_warps *w)
+kvarc_ret kvi_output_launch_tokens(struct kvi_output_launch *l)
 {
-	void *of_jobs[] = { &l->jobs, &l->n }, *of_tables[] = { &l->jobs, &l->tables };
-	kvarc_ret ret = launch(l, "kvi_gpu_look_at_tokens", KVI_GPU_TOKENS, l->n, 1, of_jobs);
-	if (!ret)
-		ret = launch(l, "kvi_gpu_list_exact", l->n, 1, 1, of_jobs);
-	if (!ret && w->turns)
-		ret = launch(l, "kvi_gpu_encode_turns", w->turns, l->n, 1, of_tables);
-	return ret;
+	void *arguments[] = { &l->jobs, &l->n };
+	bool lossy = false;
+	for (uint32_t i = 0; i < l->n; i++)
+		lossy |= kvi_output_is_lossy(l->outputs[i].job.job.codec);
+	if (!lossy)
+		return KVARC_OK;
+	kvarc_ret ret = launch(l, "kvi_gpu_look_at_tokens", KVI_GPU_TOKENS, l->n, 1, arguments);
+	return ret ? ret : launch(l, "kvi_gpu_list_exact", l->n, 1, 1, arguments);
 }
 
-kvarc_ret kvi_output_launch_lossy(struct kvi_output_launch *l)
+/* Elements to codes. */
+static kvarc_ret launch_analysis(struct kvi_output_launch *l, const struct lossy_warps *w,
+                                 uint32_t stage)
 {
-	const struct lossy_warps w = find_warps(l);
-	void *of_jobs[] = { &l->jobs, &l->n }, *of_codes[] = { &l->jobs, &l->n, &l->tables };
-	if (!w.chunks)
-		return KVARC_OK;
-	kvarc_ret ret = launch_tokens(l, &w);
+	void *of_jobs[] = { &l->jobs, &stage }, *of_tables[] = { &l->jobs, &l->tables, &stage };
+	kvarc_ret ret = KVARC_OK;
+	if (w->turns)
+		ret = launch(l, "kvi_gpu_encode_turns", w->turns, l->n, 1, of_tables);
 	if (!ret)
-		ret = launch_formats(l, &w, false, of_jobs);
+		ret = launch_formats(l, w, false, of_jobs);
+	if (!ret && w->klt)
+		ret = launch(l, "kvi_gpu_encode_slots", w->heads, l->n, w->blocks, of_jobs);
+	return ret ? ret : launch(l, "kvi_gpu_encode_analysis", w->sums, l->n, w->blocks, of_jobs);
+}
+
+/* Codes to the elements that a decoder makes. */
+static kvarc_ret launch_synthesis(struct kvi_output_launch *l, const struct lossy_warps *w,
+                                  uint32_t stage)
+{
+	void *of_jobs[] = { &l->jobs, &stage };
+	kvarc_ret ret = launch(l, "kvi_gpu_encode_points", w->heads, l->n, w->blocks, of_jobs);
 	if (!ret)
-		ret = launch(l, "kvi_gpu_analyse", w.heads, l->n, w.blocks, of_jobs);
-	if (!ret)
-		ret = launch(l, "kvi_gpu_choose_points", l->n, 1, 1, of_jobs);
-	if (!ret)
+		ret = launch(l, "kvi_gpu_encode_synthesis", w->sums, l->n, w->blocks, of_jobs);
+	return ret ? ret : launch_formats(l, w, true, of_jobs);
+}
+
+kvarc_ret kvi_output_launch_lossy(struct kvi_output_launch *l, uint32_t stage)
+{
+	const struct lossy_warps w = find_warps(l, stage);
+	void *of_points[] = { &l->jobs, &l->n, &stage };
+	void *of_codes[] = { &l->jobs, &l->n, &l->tables, &stage };
+	kvarc_ret ret = KVARC_OK;
+	if (w.lossy)
+		ret = launch_analysis(l, &w, stage);
+	if (!ret && w.lossy)
+		ret = launch(l, "kvi_gpu_choose_points", l->n, 1, 1, of_points);
+	if (!ret && (w.lossy || l->transforms))
 		ret = launch(l, "kvi_gpu_encode_codes", l->n, 1, 1, of_codes);
-	if (!ret)
-		ret = launch(l, "kvi_gpu_synthesise", w.heads, l->n, w.blocks, of_jobs);
-	return ret ? ret : launch_formats(l, &w, true, of_jobs);
+	return ret || !w.lossy ? ret : launch_synthesis(l, &w, stage);
 }

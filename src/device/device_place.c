@@ -132,6 +132,10 @@ static struct kvi_gpu_encode output_of(const struct kvarc_device_plan *p,
 	j.words += work;
 	j.planes += work;
 	j.channel_bits += work;
+	if (j.lossy.analysis) {
+		j.lossy.analysis += p->staging;
+		j.lossy.gains += p->staging;
+	}
 	j.job.view = kvi_plan_view(&views[c->tensor], c->head, c->row);
 	return j;
 }

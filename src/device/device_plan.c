@@ -240,7 +240,7 @@ static void empty(struct kvarc_device_plan *p)
 {
 	const struct kvi_alloc *alloc = &p->d->alloc;
 	struct kvi_list *const lists[] = { &p->chunks, &p->params, &p->outputs, &p->modelled,
-		                           &p->models };
+		                           &p->models, &p->analyses };
 	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
 		kvi_free(alloc, lists[i]->p);
 		*lists[i] = (struct kvi_list){ 0 };

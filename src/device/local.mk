@@ -13,7 +13,7 @@ libkvidevice_la_SOURCES += \
 	src/device/exact_launch.c src/device/exact_launch.h \
 	src/device/work_layout.c src/device/work_layout.h \
 	src/device/output_plan.c src/device/device_encode.c src/device/device_append.c \
-	src/device/device_encode_lossy.c src/device/output_launch.h \
+	src/device/device_encode_lossy.c src/device/output_launch.h src/device/output_analysis.c \
 	gpu/chunk_plan.c gpu/chunk_plan.h gpu/device_job.h gpu/encode_job.h \
 	gpu/linear_chunk_plan.c gpu/linear_chunk_plan.h gpu/linear_job.h \
 	gpu/exact_plan.c gpu/exact_plan.h gpu/exact_job.h gpu/exact_model.c gpu/exact_model.h \

@@ -13,10 +13,14 @@ struct kvi_output_launch {
 	uint64_t tables;        /* of struct kvi_gpu_tables */
 	const struct kvi_output_chunk *outputs;
 	uint32_t n, channels; /* channels: of the largest chunk */
+	bool transforms;      /* chunks of codec klt are predicted from outputs of this plan */
 };
 
-/* Launches the kernels that encode chunks of lossy tiers, if there are any, behind those that find
- * masks and in front of the one that answers. Returns OK, IO, MEM. */
-kvarc_ret kvi_output_launch_lossy(struct kvi_output_launch *l);
+/* Launches the kernels that find out which tokens of lossy chunks are exact, if there are such
+ * chunks, behind those of masks. Returns OK, IO, MEM. */
+kvarc_ret kvi_output_launch_tokens(struct kvi_output_launch *l);
+/* Launches the kernels that encode lossy chunks of a stage, between those that make sums of models
+ * and those that make features. Returns OK, IO, MEM. */
+kvarc_ret kvi_output_launch_lossy(struct kvi_output_launch *l, uint32_t stage);
 
 #endif

@@ -61,7 +61,8 @@ static struct kvi_located located(const struct output_walk *x, const struct kvi_
 		                 .plan = c->plan,
 		                 .order_index = c->order_index,
 		                 .ids = x->ids ? x->ids + c->row : NULL };
-	l.shape.to = l.shape.n_tokens;
+	/* of what the host codes with a tier there are no elements that readers get */
+	l.shape.to = kvi_output_is_lossy(c->codec) ? 0 : l.shape.n_tokens;
 	return l;
 }
 
@@ -81,9 +82,22 @@ static void fill_output(struct kvi_output_chunk *o, const struct kvi_append_chun
 	o->head = c->head;
 	o->work = kvi_gpu_encode_work_of(&c->shape, codec);
 	o->job.hashed = o->coded && c->hashed;
-	if (codec == KVI_CODEC_HAD)
-		kvi_gpu_quantiser_fill(&o->job.lossy, &c->shape, &c->tier, c->params);
 	kvi_gpu_chunk_fill(&o->job.job, &c->shape, &h, (uint32_t)kvi_gpu_encode_bound(&c->shape));
+}
+
+/* What a tier needs, and whether kernels can do without the host. */
+static kvarc_ret add_tier(struct output_walk *x, const struct kvi_append_chunk *c,
+                          struct kvi_output_chunk *o)
+{
+	struct kvi_gpu_quantiser *q = &o->job.lossy;
+	if (!o->coded || !kvi_output_is_lossy(c->codec))
+		return KVARC_OK;
+	kvi_gpu_quantiser_fill(q, &c->shape, &c->tier, c->params);
+	if (c->codec != KVI_CODEC_KLT)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_plan_add_analysis(x->p, c->plan->of[c->order_index].model, q);
+	o->coded = q->analysis != 0;
+	return ret;
 }
 
 /* Parameters, and whether kernels take them. */
@@ -91,7 +105,7 @@ static kvarc_ret add_params(struct output_walk *x, const struct kvi_append_chunk
                             struct kvi_output_chunk *o)
 {
 	struct kvi_planned_params params = { c->params_sequence, c->tensor, c->head, 0, 0 };
-	if (!o->coded || c->codec == KVI_CODEC_LINEAR)
+	if (!o->coded || c->codec == KVI_CODEC_LINEAR || c->codec == KVI_CODEC_KLT)
 		return KVARC_OK;
 	kvarc_ret ret = kvi_plan_add_params(x->p, &params, c->params, &c->shape);
 	o->coded = params.tables <= KVI_GPU_TABLES;
@@ -113,7 +127,9 @@ static kvarc_ret take(void *opaque, const struct kvi_append_chunk *c)
 	count(x, c, bytes);
 	o.coded = c->elsewhere && kvi_chunk_channels(&c->shape) <= KVI_GPU_CHANNELS &&
 	          kvi_plan_has_kernel(c->codec, c->shape.dtype);
-	kvarc_ret ret = kvi_plan_add_model(p, &l, &o.modelled, &o.coded);
+	kvarc_ret ret = add_tier(x, c, &o);
+	if (!ret)
+		ret = kvi_plan_add_model(p, &l, &o.modelled, &o.coded);
 	if (!ret)
 		ret = add_params(x, c, &o);
 	if (ret || (!o.coded && !o.modelled))

@@ -105,6 +105,7 @@ struct kvarc_device_plan {
 	uint64_t linear_at, n_linear; /* of struct kvi_gpu_linear, of chunks that have one */
 	struct kvi_list modelled;     /* struct kvi_planned_model, in the order of chunks */
 	struct kvi_list models;       /* struct kvi_model_constants */
+	struct kvi_list analyses;     /* the same, of the inverses of bases */
 	uint32_t reach;               /* how many layers below a source is, at most */
 	uint32_t next_layer;          /* that may be next; with reach alone */
 	bool keeps;                   /* some of its models stay in the device */
@@ -142,6 +143,11 @@ static inline uint64_t kvi_part_aligned(uint64_t n)
 
 /* Where elements that the host encodes are collected in work memory: behind their job. */
 enum { KVI_COLLECTED_AT = (sizeof(struct kvi_gpu_encode) + 255) / 256 * 256 };
+/* Whether a codec is one of the lossy tiers that kernels encode. */
+static inline bool kvi_output_is_lossy(uint32_t codec)
+{
+	return codec == KVI_CODEC_HAD || codec == KVI_CODEC_KLT;
+}
 /* The order of outputs in a plan, as strcmp. */
 int kvi_output_compare(const struct kvi_output_chunk *a, const struct kvi_output_chunk *b);
 
@@ -171,6 +177,10 @@ kvarc_ret kvi_plan_has_layers(const struct kvarc_device_plan *p, const char *cal
  */
 kvarc_ret kvi_plan_add_model(struct kvarc_device_plan *p, const struct kvi_located *chunk,
                              uint32_t *modelled, bool *decodable);
+/* The inverse of the basis of a model, added at its first use: fills analysis and gains, with 0
+ * where it cannot be computed. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_plan_add_analysis(struct kvarc_device_plan *p, const struct kvi_model *m,
+                                struct kvi_gpu_quantiser *q);
 /* Once all chunks are there: which features are made, in which order, of which models. Returns
  * OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_plan_models(struct kvarc_device_plan *p);

@@ -22,10 +22,25 @@ static bool is_predicted(const kvarc_writer *w, const struct kvi_group *g)
 	       w->plan->of[g->order_index].complete;
 }
 
+/* Whether a chunk is coded by itself, or by a model of the writer's profile. */
+static bool needs_params(unsigned codec)
+{
+	return codec != KVI_CODEC_LINEAR && codec != KVI_CODEC_KLT;
+}
+
 /* Whether another encoder makes the same of a chunk with this tier. */
 static bool tier_may_be_coded(const kvarc_lossy *tier)
 {
-	return tier->tier == KVARC_TIER_HAD && !tier->outliers;
+	return (tier->tier == KVARC_TIER_HAD || tier->tier == KVARC_TIER_KLT) && !tier->outliers;
+}
+
+/* Whether the profile has a basis for a chunk, so that a tier codes it. */
+static bool has_basis(const kvarc_writer *w, const struct kvi_group *g,
+                      const struct kvi_chunk *shape)
+{
+	const struct kvi_model *m = w->plan ? w->plan->of[g->order_index].model : NULL;
+	return m && w->plan->of[g->order_index].complete && m->flags & KVI_MODEL_BASIS &&
+	       m->heads == shape->heads && m->head_channels == shape->head_channels;
 }
 
 /* Whether another encoder makes the same of a chunk at this level. Where a tier leaves tokens out,
@@ -39,8 +54,8 @@ static bool may_be_coded(const kvarc_writer *w, const struct kvi_group *g,
 	       (!kvi_codec_lossy(c->codec) || tier_may_be_coded(&c->tier)) &&
 	       kvi_float_format(c->shape.dtype) && kind != KVARC_CONV_STATE &&
 	       kind != KVARC_RECURRENT_STATE &&
-	       (c->codec == KVI_CODEC_LINEAR || (kvi_params_serve(g->params, &c->shape, c->codec) &&
-	                                         !kvi_params_drifted(g->params, 0, 1))) &&
+	       (!needs_params(c->codec) || (kvi_params_serve(g->params, &c->shape, c->codec) &&
+	                                    !kvi_params_drifted(g->params, 0, 1))) &&
 	       (!c->hashed || kvi_chunk_bytes(&c->shape) >= HASHED_BYTES);
 }
 
@@ -49,7 +64,8 @@ static bool may_be_coded(const kvarc_writer *w, const struct kvi_group *g,
 static uint8_t codec_of(const kvarc_writer *w, const struct kvi_group *g,
                         const struct kvi_chunk *shape, kvarc_lossy *tier)
 {
-	if (kvi_writer_tier(w, g->tensor, tier) && kvi_lossy_takes(tier, shape))
+	if (kvi_writer_tier(w, g->tensor, tier) && kvi_lossy_takes(tier, shape) &&
+	    (tier->tier != KVARC_TIER_KLT || has_basis(w, g, shape)))
 		return (uint8_t)tier->tier;
 	if (w->options.level == 0)
 		return KVI_CODEC_EXPONENT;
@@ -142,8 +158,11 @@ static bool fits(const struct kvi_group *g, const struct kvi_coded_chunk *c, uns
 		return false;
 	if (c->codec == KVI_CODEC_LINEAR)
 		return (c->fits && is_small(bytes, raw_bytes)) || !kvi_coded_plane_bits(dtype);
+	if (lossy ? bytes + PACKED_MORE >= raw_bytes : !is_small(bytes, raw_bytes))
+		return false;
+	if (!needs_params(c->codec))
+		return true;
 	return p && p->codec == c->codec && g->params_sequence == c->params_sequence &&
-	       (lossy ? bytes + PACKED_MORE < raw_bytes : is_small(bytes, raw_bytes)) &&
 	       !kvi_params_drifted(p, lossy ? c->body_bytes : bytes, c->elements);
 }
 
@@ -163,11 +182,14 @@ static bool find(const kvarc_writer *w, const struct kvi_group *g, const struct 
 	       fits(g, c, w->geometry.tensors[g->tensor].dtype, raw_bytes_of(w, g, s));
 }
 
-bool kvi_writer_is_predicted_elsewhere(const kvarc_writer *w, const struct kvi_group *g,
+uint8_t kvi_writer_predicted_elsewhere(const kvarc_writer *w, const struct kvi_group *g,
                                        const struct kvi_segment *s)
 {
 	struct kvi_coded_chunk c;
-	return w->coder && is_predicted(w, g) && find(w, g, s, &c) && c.codec == KVI_CODEC_LINEAR;
+	if (!w->coder || !w->plan || !w->plan->of[g->order_index].complete || !find(w, g, s, &c) ||
+	    needs_params(c.codec))
+		return KVI_CODEC_RAW;
+	return c.codec;
 }
 
 /* The payload's own header says how it is cut, and its check. */

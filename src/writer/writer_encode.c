@@ -129,9 +129,10 @@ static kvarc_ret use_model(struct kvi_encode_job *j, struct kvi_coder *coder,
 	return request_prediction(j, in);
 }
 
-/* KVARC_WRITE_VERIFY: decodes what was encoded and compares. */
-static kvarc_ret verify(struct kvi_encode_job *j, struct kvi_coder *coder,
-                        const struct kvi_chunk *chunk)
+/* Decodes what was encoded, to `to`, and compares it with its check; if there are elements, with
+ * these. */
+static kvarc_ret decode(struct kvi_encode_job *j, struct kvi_coder *coder,
+                        const struct kvi_chunk *chunk, const uint8_t *elements, uint8_t *to)
 {
 	const struct kvi_encoded *c = &j->coded;
 	const struct kvi_params *params = !c->uses_params ? NULL
@@ -140,15 +141,22 @@ static kvarc_ret verify(struct kvi_encode_job *j, struct kvi_coder *coder,
 	const struct kvi_chunk_payload p = { chunk,  c->codec,   c->cut,
 		                             params, c->payload, c->payload_bytes };
 	uint64_t check;
-	kvarc_ret ret = kvi_chunk_decode(coder, &p, j->again, &check);
+	kvarc_ret ret = kvi_chunk_decode(coder, &p, to, &check);
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_fail_alloc(&j->error, &j->w->alloc);
-	if (ret || check != c->raw_check || (!j->given && memcmp(j->raw, j->again, j->raw_bytes)))
+	if (ret || check != c->raw_check || (elements && memcmp(elements, to, j->raw_bytes)))
 		return kvi_fail(&j->error, KVARC_DATA,
 		                "verification failed: a chunk of tensor %u "
 		                "does not decode to its input; check this machine's memory",
 		                (unsigned)j->group->tensor);
 	return KVARC_OK;
+}
+
+/* KVARC_WRITE_VERIFY. Of what another encoder made its elements are not there. */
+static kvarc_ret verify(struct kvi_encode_job *j, struct kvi_coder *coder,
+                        const struct kvi_chunk *chunk)
+{
+	return decode(j, coder, chunk, j->given ? NULL : j->raw, j->again);
 }
 
 bool kvi_writer_tier(const kvarc_writer *w, uint32_t tensor, kvarc_lossy *tier)
@@ -219,6 +227,12 @@ static kvarc_ret encode_beside(struct kvi_encode_job *j, struct kvi_coder *coder
 	return KVARC_OK;
 }
 
+/* Whether the tensor's model is one of transforms, whatever codec the chunk has. */
+static bool transforms(const struct kvi_encode_job *j)
+{
+	return j->features && j->w->plan->of[j->group->order_index].model->flags & KVI_MODEL_BASIS;
+}
+
 /* Packs the exact tokens of a lossy chunk that was encoded elsewhere. */
 static kvarc_ret pack_exact(struct kvi_encode_job *j, struct kvi_coder *coder,
                             const struct kvi_chunk *chunk)
@@ -243,6 +257,13 @@ static kvarc_ret take_given(struct kvi_encode_job *j, struct kvi_coder *coder)
 		ret = pack_exact(j, coder, &chunk);
 	if (!ret && j->features && (j->again || kvi_writer_asks_features(j)))
 		ret = use_model(j, coder, &chunk, &in);
+	if (!ret && transforms(j) && kvi_writer_asks_features(j)) {
+		/* of what readers get */
+		if (kvi_codec_lossy(j->coded.codec))
+			ret = decode(j, coder, &chunk, NULL, j->raw);
+		ret = ret ? ret : make_features(j, coder, &chunk);
+		chunk.features = NULL; /* z was all */
+	}
 	if (!ret && chunk.features) {
 		if (kvi_chunk_features(coder, &chunk, j->raw, false))
 			return kvi_fail_alloc(&j->error, &j->w->alloc);

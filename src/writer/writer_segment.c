@@ -224,8 +224,12 @@ static uint8_t slot_flags(const kvarc_writer *w, const struct kvi_group *g,
                           const struct kvi_segment *s)
 {
 	const struct kvi_prediction *p = w->tracks[s->track].prediction;
-	if (!(w->options.flags & KVARC_WRITE_VERIFY) && kvi_writer_is_predicted_elsewhere(w, g, s))
+	const bool verifies = w->options.flags & KVARC_WRITE_VERIFY;
+	const uint8_t codec = verifies ? KVI_CODEC_RAW : kvi_writer_predicted_elsewhere(w, g, s);
+	if (codec == KVI_CODEC_LINEAR)
 		return KVI_SLOT_WHOLE;
+	if (codec == KVI_CODEC_KLT)
+		return KVI_SLOT_WHOLE | KVI_SLOT_LINEAR; /* not wanted for itself */
 	return KVI_SLOT_WANTED | KVI_SLOT_LINEAR | KVI_SLOT_WHOLE |
 	       (p && kvi_prediction_covers(p, g->order_index) ? KVI_SLOT_PREDICTION : 0);
 }
@@ -288,7 +292,7 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 	j->frame = j->memory;
 	group->busy = true;
 	j->ret = w->coder ? kvi_writer_take_coded(j) : KVARC_OK;
-	if (j->fetched && !j->ret && (!j->given || j->beside || kvi_writer_asks_features(j)))
+	if (j->fetched && !j->ret && kvi_writer_wants_elements(j))
 		kvi_writer_get_elements(j);
 	kvi_pool_submit(w->pool, &j->job);
 	return KVARC_OK;

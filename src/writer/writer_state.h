@@ -309,6 +309,13 @@ static inline bool kvi_writer_asks_features(const struct kvi_encode_job *j)
 {
 	return j->features && kvi_feature_slot(j->features, j->group->order_index)->asked;
 }
+/* Whether the elements are wanted: to be encoded, or for features, but where those of a lossy chunk
+ * are of what readers get. */
+static inline bool kvi_writer_wants_elements(const struct kvi_encode_job *j)
+{
+	return !j->given || j->beside ||
+	       (kvi_writer_asks_features(j) && !kvi_codec_lossy(j->coded.codec));
+}
 /* The tier of a tensor's layer; false: the tensor stays lossless. */
 bool kvi_writer_tier(const kvarc_writer *w, uint32_t tensor, kvarc_lossy *tier);
 /* Encodes the chunk of a struct kvi_encode_job: fills its out members. */
@@ -360,9 +367,10 @@ kvarc_ret kvi_writer_emit_predictor_copy(kvarc_writer *w);
 /* Takes what w->coder has of the chunk of a job, if the library's encoder would write the same:
  * fills given, raw_bytes, raw_hash, coded. Returns OK, IO, DATA; then error is filled. */
 kvarc_ret kvi_writer_take_coded(struct kvi_encode_job *j);
-/* Whether it has that of a chunk of a segment, of codec linear: then this library needs nothing
- * that the chunk is predicted from. */
-bool kvi_writer_is_predicted_elsewhere(const kvarc_writer *w, const struct kvi_group *g,
+/* The codec of what it has of a chunk of a segment, linear or klt: then this library needs nothing
+ * that the chunk is predicted from, but where others need the elements that readers get of one of
+ * codec klt. RAW: it has nothing, or of another codec. */
+uint8_t kvi_writer_predicted_elsewhere(const kvarc_writer *w, const struct kvi_group *g,
                                        const struct kvi_segment *s);
 
 /* Appends (writer_append.c). */

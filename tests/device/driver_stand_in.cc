@@ -453,27 +453,35 @@ static void run_kvi_gpu_encode_turns(const grid &g)
 {
 	for (uint32_t i = 0; i < g.y; i++)
 		for (uint32_t w = 0; w < g.x * g.warps; w++)
-			encode_turns(&outputs_of(g)[i], tables_of(g), w);
+			encode_turns(&outputs_of(g)[i], argument<uint32_t>(g, 2), tables_of(g), w);
 }
-/* Calls a step for all chunks, blocks of 32 tokens and warps. */
+/* Calls a step of the stage for all chunks, blocks of 32 tokens and warps. */
 template <typename F> static void each_block(const grid &g, F step)
 {
 	for (uint32_t i = 0; i < g.y; i++)
 		for (uint32_t block = 0; block < g.z; block++)
 			for (uint32_t w = 0; w < g.x * g.warps; w++)
-				step(&outputs_of(g)[i], block, w);
+				step(&outputs_of(g)[i], argument<uint32_t>(g, 1), block, w);
 }
-static void run_kvi_gpu_analyse(const grid &g)
+static void run_kvi_gpu_encode_slots(const grid &g)
 {
-	each_block(g, analyse_head);
+	each_block(g, encode_slots);
 }
-static void run_kvi_gpu_synthesise(const grid &g)
+static void run_kvi_gpu_encode_analysis(const grid &g)
 {
-	each_block(g, synthesise_head);
+	each_block(g, encode_analysis);
+}
+static void run_kvi_gpu_encode_points(const grid &g)
+{
+	each_block(g, encode_points);
+}
+static void run_kvi_gpu_encode_synthesis(const grid &g)
+{
+	each_block(g, encode_synthesis);
 }
 static void run_kvi_gpu_choose_points(const grid &g)
 {
-	each_chunk(g, choose_points);
+	each_chunk(g, [&](const kvi_gpu_encode *e) { choose_points(e, argument<uint32_t>(g, 2)); });
 }
 static void run_kvi_gpu_encode_codes(const grid &g)
 {
@@ -489,7 +497,9 @@ static void run_kvi_gpu_encode_codes(const grid &g)
 		code_entries(&codes, tables, w, g.warps);
 	for (uint32_t w = 0; w < g.warps; w++)
 		inverse_tables(&t, tables->n_codes, w, g.warps);
-	each_chunk(g, [&](const kvi_gpu_encode *e) { encode_codes(e, &codes, &t); });
+	each_chunk(g, [&](const kvi_gpu_encode *e) {
+		encode_codes(e, argument<uint32_t>(g, 3), &codes, &t);
+	});
 	free(p);
 }
 /* Calls a step for all chunks and warps, each with a tile of shared memory. */
@@ -499,7 +509,7 @@ template <typename F> static void each_tile(const grid &g, F step)
 	const span<uint32_t> tile = span_at<uint32_t>((uint64_t)(uintptr_t)p, TILE_WORDS);
 	for (uint32_t i = 0; i < g.y; i++)
 		for (uint32_t w = 0; w < g.x * g.warps; w++)
-			step(&outputs_of(g)[i], w, tile);
+			step(&outputs_of(g)[i], argument<uint32_t>(g, 1), w, tile);
 	free(p);
 }
 template <int D> static void run_kvi_gpu_encode_numbers(const grid &g)
@@ -566,10 +576,12 @@ static const kernel kernels[] = {
 	{ "kvi_gpu_look_at_tokens", run_kvi_gpu_look_at_tokens },
 	{ "kvi_gpu_list_exact", run_kvi_gpu_list_exact },
 	{ "kvi_gpu_encode_turns", run_kvi_gpu_encode_turns },
-	{ "kvi_gpu_analyse", run_kvi_gpu_analyse },
+	{ "kvi_gpu_encode_slots", run_kvi_gpu_encode_slots },
+	{ "kvi_gpu_encode_analysis", run_kvi_gpu_encode_analysis },
 	{ "kvi_gpu_choose_points", run_kvi_gpu_choose_points },
 	{ "kvi_gpu_encode_codes", run_kvi_gpu_encode_codes },
-	{ "kvi_gpu_synthesise", run_kvi_gpu_synthesise },
+	{ "kvi_gpu_encode_points", run_kvi_gpu_encode_points },
+	{ "kvi_gpu_encode_synthesis", run_kvi_gpu_encode_synthesis },
 #define ENCODERS(f, D)                                                             \
 	{ "kvi_gpu_planes_" f, run_kvi_gpu_planes<D> },                            \
 		{ "kvi_gpu_encode_contexts_" f, run_kvi_gpu_encode_contexts<D> },  \

@@ -3,14 +3,14 @@
  * check_outputs.c - tracks of archives written again through libkvarc-device and the kernels of
  * gpu/ on the host, behind the stand-in of the driver, against the library's writer
  *
- * check_outputs -l LEVEL [-t TIER] [-p PROFILE] [-m N] FILE...: all tracks of the files, as they
- * are, short ones with their tokens again and again, and N times with other elements: random bits,
- * infinities and NaN, dead channels, constant tokens and tensors. The profile is the option's, or
- * that in the file; at levels 2 and 3 a file without one is left out. Both writers have to make the
- * same bytes. Then all payloads of codec linear are taken that kernels made, also where their model
- * fits badly and the library would choose another codec: these have to decode to the elements. With
- * a tier both archives have to decode to the same elements. What the reader does not read is left
- * out.
+ * check_outputs -l LEVEL [-t TIER [-s N]] [-p PROFILE] [-m N] FILE...: all tracks of the files, as
+ * they are, short ones with their tokens again and again, and N times with other elements: random
+ * bits, infinities and NaN, dead channels, constant tokens and tensors. The profile is the
+ * option's, or that in the file; at levels 2 and 3 and with klt a file without one is left out.
+ * Both writers have to make the same bytes. Then all payloads of codec linear are taken that
+ * kernels made, also where their model fits badly and the library would choose another codec: these
+ * have to decode to the elements. With a tier the other pairs of archives have to be the same, too;
+ * -s: every N-th layer stays lossless. What the reader does not read is left out.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,13 +25,14 @@
 #include "util/hash.h"
 
 /* The least number of tokens of a track that is written: two segments; with a tier three. */
-enum { LEAST_TOKENS = 300, LEAST_OF_TIER = 600 };
+enum { LEAST_TOKENS = 300, LEAST_OF_TIER = 600, LAYERS = 64 };
 
 static struct {
 	unsigned changes;
 	int level;
 	kvarc_lossy tier; /* if lossy */
 	bool lossy;
+	int16_t rates[LAYERS]; /* of the tier's layers */
 	unsigned long tracks, chunks, host, linear, badly, coded, taken;
 } t;
 
@@ -207,11 +208,11 @@ static uint64_t first_tokens(const struct output_trial *x, const kvarc_writer *w
 }
 
 /* In as many appends as on the device: last tokens of a track may stay exact. */
-static bool write_on_host(const struct output_trial *x, struct synth_file *f)
+static bool write_on_host(const struct output_trial *x, unsigned flags, struct synth_file *f)
 {
 	kvarc_sink sink;
 	kvarc_writer *w;
-	kvarc_ret ret = open_writer(x, f, &sink, 0, &w);
+	kvarc_ret ret = open_writer(x, f, &sink, flags, &w);
 	const uint64_t first = ret ? 0 : first_tokens(x, w);
 	if (!ret)
 		ret = append_views(x, w, 0, first);
@@ -243,15 +244,14 @@ static void write_on_device(const struct output_trial *x, struct synth_file *f, 
 	kvarc_writer_abort(&w);
 }
 
-/* Views of all elements of an archive, which the caller frees; NULL: they cannot be read. */
-static kvarc_view *read_elements(const struct output_trial *x, struct synth_file *f)
+/* Whether an archive has the elements. */
+static bool reads_as(const struct output_trial *x, struct synth_file *f)
 {
 	const kvarc_range range = KVARC_RANGE_ALL(x->track);
 	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
 	kvarc_source source = synth_source(f);
 	kvarc_view *views = calloc(x->g->n_tensors, sizeof *views);
 	kvarc_reader *r;
-	o.flags = t.lossy ? KVARC_READ_ALLOW_LOSSY : 0;
 	o.profiles = &x->profile;
 	o.n_profiles = x->profile != NULL;
 	REQUIRE(views);
@@ -260,53 +260,50 @@ static kvarc_view *read_elements(const struct output_trial *x, struct synth_file
 		if (x->raw[i])
 			views[i].data = memory(x->tokens * row_bytes(&x->g->tensors[i]));
 	}
-	bool good = kvarc_reader_open(&r, &source, &o) == KVARC_OK &&
+	bool same = kvarc_reader_open(&r, &source, &o) == KVARC_OK &&
 	            kvarc_reader_read(r, &range, views) == KVARC_OK;
-	kvarc_reader_close(&r);
-	if (good)
-		return views;
-	for (size_t i = 0; i < x->g->n_tensors; i++)
-		if (x->raw[i])
-			free(views[i].data);
+	for (size_t i = 0; i < x->g->n_tensors; i++) {
+		same = same && (!x->raw[i] || !memcmp(views[i].data, x->raw[i],
+		                                      x->tokens * row_bytes(&x->g->tensors[i])));
+		free(views[i].data);
+	}
 	free(views);
-	return NULL;
+	kvarc_reader_close(&r);
+	return same;
 }
 
-/* Whether an archive has the elements, or, of a tier, those of the other archive. */
-static bool reads_as(const struct output_trial *x, struct synth_file *f, struct synth_file *other)
+/* Writes a track on the host and on the device. Whether the host could; then the archives have to
+ * be the same, but where payloads are `taken`. */
+static bool write_both(const struct output_trial *x, unsigned flags, bool taken, const char *what,
+                       struct synth_file *device)
 {
-	kvarc_view *a = read_elements(x, f), *b = t.lossy ? read_elements(x, other) : NULL;
-	bool same = a && (b || !t.lossy);
-	for (size_t i = 0; i < x->g->n_tensors; i++) {
-		if (!x->raw[i])
-			continue;
-		same = same && !memcmp(a[i].data, b ? b[i].data : x->raw[i],
-		                       x->tokens * row_bytes(&x->g->tensors[i]));
-		if (a)
-			free(a[i].data);
-		if (b)
-			free(b[i].data);
+	struct synth_file host;
+	const bool written = write_on_host(x, flags & ~(unsigned)KVARC_WRITE_VERIFY, &host);
+	if (written) {
+		write_on_device(x, device, flags, taken);
+		if (!(taken && !t.lossy) &&
+		    (host.n != device->n || memcmp(host.p, device->p, host.n)))
+			wrong("%s: track %u: other bytes", what, x->track);
 	}
-	free(a);
-	free(b);
-	return same;
+	free(host.p);
+	return written;
 }
 
 static void check_elements(const struct output_trial *x, const char *what)
 {
-	struct synth_file host, device, all;
-	if (write_on_host(x, &host)) {
-		t.tracks++;
-		write_on_device(x, &device, 0, false);
-		if (host.n != device.n || memcmp(host.p, device.p, host.n))
-			wrong("%s: track %u: other bytes", what, x->track);
-		write_on_device(x, &all, KVARC_WRITE_VERIFY | KVARC_WRITE_STREAMABLE, true);
-		if (!reads_as(x, &all, &host))
-			wrong("%s: track %u: other elements", what, x->track);
+	struct synth_file device;
+	if (!write_both(x, 0, false, what, &device))
+		return;
+	free(device.p);
+	t.tracks++;
+	if (!write_both(x, KVARC_WRITE_VERIFY | KVARC_WRITE_STREAMABLE, true, what, &device))
+		return;
+	if (!t.lossy && !reads_as(x, &device))
+		wrong("%s: track %u: other elements", what, x->track);
+	free(device.p);
+	/* small chunks, too, and features that nobody needs to verify them */
+	if (t.lossy && write_both(x, KVARC_WRITE_STREAMABLE, true, what, &device))
 		free(device.p);
-		free(all.p);
-	}
-	free(host.p);
 }
 
 /* ----- tracks ------------------------------------------------ */
@@ -387,10 +384,11 @@ static void check_track(kvarc_reader *r, uint32_t track)
 	x.views = calloc(x.g->n_tensors, sizeof *x.views);
 	x.device_views = calloc(x.g->n_tensors, sizeof *x.device_views);
 	REQUIRE(x.raw && x.views && x.device_views);
-	if (x.tokens && t.level > 1 && !trial.profile)
+	const bool profile = t.level > 1 || (t.lossy && t.tier.tier == KVARC_TIER_KLT);
+	if (x.tokens && profile && !trial.profile)
 		(void)kvi_reader_locate(r, &range, NULL, take_profile, &own);
-	x.profile = t.level < 2 ? NULL : trial.profile ? trial.profile : own;
-	if (x.tokens && (t.level < 2 || x.profile) && read_track(&x)) {
+	x.profile = !profile ? NULL : trial.profile ? trial.profile : own;
+	if (x.tokens && (!profile || x.profile) && read_track(&x)) {
 		check_elements(&x, "whole");
 		for (unsigned i = 0; i < t.changes; i++) {
 			change(&x);
@@ -414,6 +412,13 @@ int main(int argc, char **argv)
 	trial.random = 20261126;
 	for (; i + 1 < argc && argv[i][0] == '-'; i += 2)
 		switch (argv[i][1]) {
+		case 's':
+			t.tier.layer_rate = t.rates;
+			t.tier.n_layers = LAYERS;
+			for (unsigned k = 0; k < LAYERS; k++)
+				t.rates[k] = k % (unsigned)atoi(argv[i + 1]) ? 0
+				                                             : KVARC_LOSSY_NOTHING;
+			break;
 		case 't':
 			REQUIRE(kvarc_lossy_parse(&t.tier, argv[i + 1], NULL) == KVARC_OK);
 			t.lossy = true;
@@ -428,6 +433,7 @@ int main(int argc, char **argv)
 			t.changes = (unsigned)atoi(argv[i + 1]);
 			break;
 		}
+	trial.reader_flags = t.lossy ? KVARC_READ_ALLOW_LOSSY : 0;
 	trial_open(profile, 1);
 	trial_files(argv + i, (size_t)(argc - i), check_track);
 	printf("%lu tracks; %lu chunks, %lu by the host; %lu lossy payloads, %lu taken; %lu linear "

@@ -18,7 +18,7 @@ check() { # NAME LEAST -l LEVEL [-p PROFILE] [-m N] FILE...
 }
 
 # Checks files with a tier. LEAST: numbers of lossy payloads, and of those that writers take.
-check_tier() { # LEAST TIER [-m N] FILE...
+check_tier() { # LEAST TIER [-p PROFILE] [-m N] FILE...
 	least=$1
 	tier=$2
 	shift 2
@@ -49,16 +49,27 @@ for file in $files; do
 	done
 done
 
+# enough tokens for predictions from lower tensors
+cache=$sample/smollm2-135m-bf16-160.safetensors
+"$kvarc" train -q --klt --group 2 -o "$work/klt.kvp" "$cache" "$cache" "$cache" "$cache" "$cache" \
+	"$cache" "$cache" "$cache" "$cache" "$cache"
 check_tier '80 20' had:4 -m 2 "$srcdir"/spec/vectors/good-*.kva
 for file in $files; do
 	"$kvarc" pack -q -f -1 -o "$work/sample.kva" "$file"
 	for tier in had:4 had:2.5,keys=+1,exact=0 had:4,tail=7 had:3,identity had:6.5,no-unrope; do
 		check_tier '100 40' "$tier" -m 2 "$work/sample.kva"
 	done
+	for tier in klt:1 klt:4,keys=+1,exact=0,tail=5; do
+		check_tier '250 250' "$tier" -p "$work/klt.kvp" -m 1 "$work/sample.kva"
+	done
+	check_tier '150 200' klt:3 -s 3 -p "$work/klt.kvp" -m 1 "$work/sample.kva"
 done
 
 make_random 10
 for level in 0 1; do # they have no profiles
 	check "random at level $level" '0 0' -l "$level" -m 1 "$work"/random/*.kva
 done
+check_tier '10 10' klt:3 -m 5 "$srcdir"/spec/vectors/good-klt-*.kva
+check_tier '10 10' klt:3 -p "$srcdir/spec/vectors/good-klt-extremes.kvp" -m 5 \
+	"$srcdir/spec/vectors/good-klt-extremes.kva"
 check_tier '0 0' had:3 -m 1 "$work"/random/*.kva

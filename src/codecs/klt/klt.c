@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* klt.c - the codec klt: the basis of a profile in place of the Hadamard transform (spec klt) */
 #include "codecs/had/had.h"
+#include "klt_analysis.h"
 #include "klt_predict.h"
 #include "util/ckd.h"
 
@@ -159,23 +160,10 @@ static kvarc_ret open_work(struct klt_work *w, struct kvi_coder *c, const struct
 	return ret;
 }
 
-/* y = M^T G (x - mean), G from the sizes of the rows, which are orthogonal. false: that cannot be
- * computed. */
 static bool make_analysis(struct klt_work *w)
 {
-	const struct kvi_model *m = w->m;
-	const size_t hc = m->head_channels, head = hc * m->m_stride;
-	bool good = true;
-	for (size_t h = 0; h < m->heads && good; h++) {
-		const int16_t *from = m->m + h * head;
-		for (size_t i = 0; i < hc; i++)
-			w->y[i] = kvi_klt_power(128 - m->qm[h * hc + i]);
-		w->codec.t.kernels->transpose16((uint16_t *)w->turned, (const uint16_t *)from, hc,
-		                                m->m_stride);
-		good = w->codec.t.transform->invert(from, w->turned, hc, m->m_stride, w->y,
-		                                    w->analysis + h * head, w->unit + h * hc);
-	}
-	return good;
+	const struct kvi_klt_analysis a = { w->analysis, w->unit, w->turned, w->y };
+	return kvi_klt_analysis_make(&a, w->m, w->codec.t.kernels->isa);
 }
 
 static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
