@@ -42,6 +42,7 @@ KERNELS = {
     "kvi_gpu_contexts_f16": ("I2F", 1, 1, 90, 100),
     # of lossy tiers: a step of codes; a row of a pass of butterflies; a channel without RoPE
     "kvi_gpu_codes": ("SHFL", 6, 2, 42, 46),
+    "kvi_gpu_encode_codes": ("ST.E.U16", 4, 2, 60, 64),
     "kvi_gpu_transform": ("LD.E", 16, 8, 25, 28),
     "kvi_gpu_elements_bf16": ("STS", 1, 1, 70, 76),
     "kvi_gpu_elements_f16": ("STS", 1, 1, 76, 82),
