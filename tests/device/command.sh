@@ -36,17 +36,22 @@ gpu() {
 		KVARC_KERNELS=Makefile KVARC_ENCODERS=Makefile KVARC_EXACT=Makefile "$kvarc" "$@"
 }
 
-# Archives and files are those of the host.
-same() { # FILE OPTION...
+# Archives are those of the host.
+packed_alike() { # FILE OPTION...
 	file=$1
 	shift
-	with= # what readers need, too
-	[ "${2-}" != --profile ] || with="--profile $3"
 	"$kvarc" pack -q "$@" -o "$work/host.kva" "$file"
 	gpu pack "$@" --device cuda:0 -o "$work/gpu.kva" "$file" 2> "$work/pack.out"
 	grep -q 'stand-in of a GPU: of [0-9]* chunks the host coded [0-9]*$' "$work/pack.out" ||
 		fail "pack: does not say who coded"
 	cmp "$work/host.kva" "$work/gpu.kva"
+}
+# Files are, too.
+same() { # FILE OPTION...
+	packed_alike "$@"
+	shift
+	with= # what readers need, too
+	[ "${2-}" != --profile ] || with="--profile $3"
 	gpu unpack $with --device cuda:0 -o "$work/file" "$work/gpu.kva" 2> "$work/unpack.out"
 	grep -q 'chunks the host coded' "$work/unpack.out" || fail "unpack: does not say who decoded"
 	cmp "$work/file" "$file"
@@ -86,6 +91,18 @@ for name in smollm2-135m-bf16-160.safetensors smollm2-135m-f16-160.slot; do
 	[ "${counts% *}" = 60 ] && [ "${counts#* }" -lt 20 ] || fail "level 2: $counts"
 done
 
+# Lossy tiers: klt needs no parameters of a segment before.
+file=$srcdir/tests/data/sample/smollm2-135m-bf16-160.safetensors
+"$kvarc" train -q --klt -o "$work/klt.kvp" "$file"
+for options in '--tier had:4' "--tier klt:4 --profile $work/klt.kvp --embed-profile"; do
+	# shellcheck disable=SC2086 # words
+	packed_alike "$file" $options
+	"$kvarc" unpack -q --allow-lossy -o "$work/file" "$work/host.kva"
+	gpu unpack --allow-lossy --device cuda:0 -o "$work/other" "$work/gpu.kva" 2> "$work/unpack.out"
+	cmp "$work/file" "$work/other"
+	rm "$work"/*.kva "$work/file" "$work/other"
+done
+grep -q 'of 60 chunks the host coded 0$' "$work/pack.out" || fail "klt: the host coded chunks"
 # Levels with a model, which goes to the GPU, too: kernels decode three segments.
 # shellcheck source=tests/cli/lib.sh
 . "$srcdir/tests/cli/lib.sh"
