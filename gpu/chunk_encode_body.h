@@ -175,8 +175,7 @@ WARP_FN uint32_t mask_begin(const kvi_gpu_encode *e)
 	return KVI_GPU_HEADER + (e->job.codec == CODEC_MODEL ? 8 : 0);
 }
 
-/* The mask section, behind the header; lists the tokens that remain. A lossy chunk has neither
- * (list_exact). */
+/* The mask section; lists the tokens that remain. A lossy chunk has neither (list_exact). */
 template <int SIZE> WARP_FN void write_section(const kvi_gpu_encode *e)
 {
 	const uint32_t C = channels_of(e), T = e->job.tokens;

@@ -11,7 +11,7 @@
 
 #include "chunk_encode_body.h"
 
-/* What is found of a token (kvi_gpu_encoding.constant_row): an element is not finite; one is not
+/* What is found of a token (kvi_gpu_encoding.row_flags): an element is not finite; one is not
  * the first one of the chunk. */
 constexpr uint32_t TOKEN_INFINITE = 1, TOKEN_OTHER = 2;
 /* Bytes of a payload: in front of exact tokens, of a body in front of its words; codes and points
@@ -41,7 +41,7 @@ template <int D> WARP_FN void look_at_token(const kvi_gpu_encode *e, uint32_t to
 		infinite |= mask_of(on & is_infinite<D>(x));
 		other |= mask_of(on & (x != first));
 	}
-	encoding_of(e)->constant_row[token] = (uint8_t)((infinite ? TOKEN_INFINITE : 0) |
+	encoding_of(e)->row_flags[token] = (uint8_t)((infinite ? TOKEN_INFINITE : 0) |
 	                                                (other ? TOKEN_OTHER : 0));
 }
 
@@ -72,7 +72,7 @@ WARP_FN void look_at_lossy(const kvi_gpu_encode *e, uint32_t token)
 WARP_FN uint32_t exact_tokens(const kvi_gpu_encode *e, uint32_t t, uint32_t *other)
 {
 	const uint32_t T = e->job.tokens;
-	const uint8_t *found = encoding_of(e)->constant_row;
+	const uint8_t *found = encoding_of(e)->row_flags;
 	const u32v at = lanes() + t;
 	const u32v flags = ld_if(span_at<const uint8_t>((uint64_t)(uintptr_t)found, KVI_GPU_TOKENS),
 	                         at, at < T);
@@ -284,7 +284,7 @@ WARP_FN u32v sizes_of(u32v x, const kvi_gpu_quantiser *q)
 }
 
 /* Row n of coefficients, v, which is stored, and its codes. Returns their sizes. */
-WARP_FN u32v quantise_row(const kvi_gpu_quantiser *q, u32v v, uint32_t n, span<uint32_t> z,
+WARP_FN u32v codes_of_row(const kvi_gpu_quantiser *q, u32v v, uint32_t n, span<uint32_t> z,
                           span<int8_t> to)
 {
 	const u32v size = sizes_of(v, q), minus = sar(v, 31);
@@ -302,7 +302,7 @@ WARP_FN u32v quantise_head(const lossy_tile *x, const kvi_gpu_quantiser *q, span
 		u32v v = ld(z, lanes() + n * 32);
 		if (x->hadamard)
 			v = float_product(v, splat(gain_of(part_of(x->channels, n), 0)));
-		all |= quantise_row(q, v, n, z, to);
+		all |= codes_of_row(q, v, n, z, to);
 	}
 	return all;
 }

@@ -108,7 +108,7 @@ WARP_FN void analyse_panel(const kvi_gpu_encode *e, uint32_t block, uint32_t num
 		if (i < p.slots) {
 			const u32v sum = float_bits(s.low[i] + (s.high[i] << 8));
 			const u32v v = float_product(sum, splat(ldg_one(gain, p.c + i)));
-			all |= quantise_row(&e->lossy, float_product(v, unit), i, z, to);
+			all |= codes_of_row(&e->lossy, float_product(v, unit), i, z, to);
 		}
 	put_refused(e, &x, block, number, all);
 }
