@@ -526,7 +526,9 @@ static void test_faults(void **state)
 	/* kernels that did not run */
 	assert_int_equal(stage_and_place(&s.x), KVARC_OK);
 	assert_int_equal(kvarc_device_encode(s.x.p, 0, UINT32_MAX, NULL), KVARC_OK);
-	s.x.mem.status[8] = 0xa5a5a5a5;
+	kvarc_device_plan_info info;
+	assert_int_equal(kvarc_device_plan_get_info(s.x.p, &info), KVARC_OK);
+	s.x.mem.status[info.status_bytes / info.chunks / 4] = 0xa5a5a5a5; /* of the second */
 	assert_int_equal(append_with(&s, ""), KVARC_IO);
 	says("have not run");
 	assert_int_equal(s.m.f.n, s.written);
