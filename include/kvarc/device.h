@@ -44,7 +44,7 @@ typedef struct kvarc_device_options {
 	 * files; must outlive the device. NULL: libcufile.so.0, if the kernel has nvidia-fs; "":
 	 * none. Where it is missing the host reads */
 	const char *cufile;
-	uint64_t reserved[6]; /* zero */
+	uint64_t reserved[5]; /* zero */
 } kvarc_device_options;
 #define KVARC_DEVICE_OPTIONS_INIT KVARC_ZERO
 
