@@ -32,14 +32,15 @@ INLINE void grid_run_open(struct grid_run *r, const struct kvi_grid_job *job,
 }
 
 /* A step of both. */
-INLINE void grid_pair_step(struct grid_run r[2], const struct words_tables *t)
+INLINE void grid_pair_step(struct grid_run r[2], const struct words_tables *t,
+                           const enum words_lookup how)
 {
 	struct parts ctx[2], entry[2];
 	struct words_cells a[2];
 	BOTH
 		ctx[i] = contexts_load(r[i].c, false, ALL_LANES);
 	BOTH
-		entry[i] = words_symbols_take(&r[i].st, ctx[i].v, r[i].job->tables->lut, t);
+		entry[i] = words_symbols_take(&r[i].st, ctx[i].v, r[i].job->tables->lut, t, how);
 	BOTH
 		r[i].p = words_renorm(&r[i].st, NULL, t, ALL_LANES, r[i].p);
 	BOTH
@@ -77,9 +78,9 @@ static bool grid_run_finish(struct grid_run *r, size_t steps, uint16_t *elements
 }
 
 /* Ends the common steps with the shorter stream, or near the end of the words of either. */
-static void grid_decode2(const struct kvi_grid_job *const job[2],
-                         const struct kvi_stream *const in[2], uint16_t *const elements[2],
-                         bool ok[2])
+INLINE void decode_both(const struct kvi_grid_job *const job[2],
+                        const struct kvi_stream *const in[2], uint16_t *const elements[2],
+                        bool ok[2], const enum words_lookup how)
 {
 	struct grid_run r[2];
 	const struct words_tables t = words_tables_load();
@@ -92,9 +93,16 @@ static void grid_decode2(const struct kvi_grid_job *const job[2],
 	BOTH
 		grid_run_open(&r[i], job[i], in[i], elements[i]);
 	for (; steps < most && r[0].p <= r[0].feed.safe && r[1].p <= r[1].feed.safe; steps++)
-		grid_pair_step(r, &t);
+		grid_pair_step(r, &t, how);
 	BOTH
 		ok[i] = grid_run_finish(&r[i], steps, elements[i]);
+}
+
+static void grid_decode2(const struct kvi_grid_job *const job[2],
+                         const struct kvi_stream *const in[2], uint16_t *const elements[2],
+                         bool ok[2])
+{
+	decode_both(job, in, elements, ok, BY_LOADS);
 }
 
 /* A stream on its way through the full steps, from the last one. */
@@ -119,7 +127,8 @@ INLINE void grid_encode_run_open(struct grid_encode_run *r, const struct kvi_gri
 }
 
 /* A step of both. */
-INLINE void grid_encode_pair_step(struct grid_encode_run r[2], const struct words_encoder *t)
+INLINE void grid_encode_pair_step(struct grid_encode_run r[2], const struct words_encoder *t,
+                                  const enum words_lookup how)
 {
 	struct parts ctx[2], entry[2];
 	struct words_code c[2];
@@ -136,7 +145,7 @@ INLINE void grid_encode_pair_step(struct grid_encode_run r[2], const struct word
 			words_escapes_put(&c[i], &r[i].st, r[i].x, &r[i].w);
 	}
 	BOTH
-		entry[i] = words_entries(c[i].symbol, ctx[i].v, r[i].job->tables);
+		entry[i] = words_entries(c[i].symbol, ctx[i].v, r[i].job->tables, how);
 	BOTH
 		words_raw_put(&r[i].st, &c[i], &r[i].w);
 	BOTH
@@ -144,8 +153,9 @@ INLINE void grid_encode_pair_step(struct grid_encode_run r[2], const struct word
 }
 
 /* The steps of the shorter stream, and as many of the other one, are common. */
-static void grid_encode2(const struct kvi_grid_job *const job[2], const uint16_t *const elements[2],
-                         uint16_t *const end[2], size_t n[2], uint32_t *const state[2])
+INLINE void encode_both(const struct kvi_grid_job *const job[2], const uint16_t *const elements[2],
+                        uint16_t *const end[2], size_t n[2], uint32_t *const state[2],
+                        const enum words_lookup how)
 {
 	struct grid_encode_run r[2];
 	const struct words_encoder t = words_encoder_load();
@@ -159,12 +169,18 @@ static void grid_encode2(const struct kvi_grid_job *const job[2], const uint16_t
 		grid_encode_run_open(&r[i], job[i], elements[i], w, state[i]);
 	}
 	for (size_t step = 0; step < common; step++)
-		grid_encode_pair_step(r, &t);
+		grid_encode_pair_step(r, &t, how);
 	BOTH {
 		states_store(state[i], &r[i].st, ALL_LANES);
 		r[i].w = grid_encode_rest(job[i], steps[i] - common, elements[i], r[i].w, state[i]);
 		n[i] = (size_t)(end[i] - r[i].w);
 	}
+}
+
+static void grid_encode2(const struct kvi_grid_job *const job[2], const uint16_t *const elements[2],
+                         uint16_t *const end[2], size_t n[2], uint32_t *const state[2])
+{
+	encode_both(job, elements, end, n, state, BY_LOADS);
 }
 
 #endif

@@ -141,14 +141,23 @@ INLINE vec words_elements(const struct words_cells *a, const struct words_tables
 	return _mm512_ternarylogic_epi32(magnitude, sign, t->high, 0xf8);
 }
 
+/* How entries of tables are found: a constant. */
+enum words_lookup { BY_GATHERS, BY_LOADS };
+
+INLINE vec words_lookup(const uint32_t *table, vec index, const enum words_lookup how)
+{
+	return how == BY_GATHERS ? v_gather(table, index) : v_gather_each(table, index);
+}
+
 /* Phase 1 without its words: entries of the symbols, and the states behind them. */
 INLINE struct parts words_symbols_take(struct parts *st, const vec *ctx, const uint32_t *lut,
-                                       const struct words_tables *t)
+                                       const struct words_tables *t, const enum words_lookup how)
 {
 	struct parts entry;
 	EACH {
 		vec row = _mm512_slli_epi32(_mm512_and_si512(ctx[h], t->byte), KVI_PROB_BITS);
-		entry.v[h] = v_gather(lut, _mm512_ternarylogic_epi32(row, st->v[h], t->slot, 0xf8));
+		vec index = _mm512_ternarylogic_epi32(row, st->v[h], t->slot, 0xf8);
+		entry.v[h] = words_lookup(lut, index, how);
 	}
 	EACH
 		st->v[h] = symbol_take(st->v[h], entry.v[h], t->slot);
@@ -173,7 +182,7 @@ INLINE const uint8_t *words_step_take(struct parts *st, const vec *ctx, const ui
                                       const uint8_t *p, uint16_t *x, vec *y)
 {
 	const active_lanes active = first_active(lanes);
-	struct parts entry = words_symbols_take(st, ctx, lut, t);
+	struct parts entry = words_symbols_take(st, ctx, lut, t, BY_GATHERS);
 	p = words_renorm(st, NULL, t, active, p);
 	struct words_cells a = words_cells_find(halves_low(st->v[0], st->v[1]),
 	                                        halves_low(entry.v[0], entry.v[1]), ctx, t);
@@ -295,14 +304,15 @@ INLINE void words_escapes_put(struct words_code *c, struct parts *st, const uint
 }
 
 /* Entries of the symbols. */
-INLINE struct parts words_entries(vec symbols, const vec *ctx, const struct kvi_tables *tables)
+INLINE struct parts words_entries(vec symbols, const vec *ctx, const struct kvi_tables *tables,
+                                  const enum words_lookup how)
 {
 	const __m128i stride = _mm_cvtsi32_si128(__builtin_ctz((unsigned)tables->stride));
 	const struct parts symbol = halves_widen(symbols);
 	struct parts entry;
 	EACH {
 		vec row = _mm512_sll_epi32(_mm512_and_si512(ctx[h], SET(255)), stride);
-		entry.v[h] = v_gather(tables->enc, v_add(row, symbol.v[h]));
+		entry.v[h] = words_lookup(tables->enc, v_add(row, symbol.v[h]), how);
 	}
 	return entry;
 }
@@ -323,7 +333,7 @@ INLINE void words_step_put(struct parts *st, const vec *ctx, const uint16_t *x,
 	struct words_code c = words_code(_mm512_permutexvar_epi16(t->order, v_load(x)), ctx, t);
 	if (__builtin_expect(c.escaped != 0, 0))
 		words_escapes_put(&c, st, x, w);
-	const struct parts entry = words_entries(c.symbol, ctx, tables);
+	const struct parts entry = words_entries(c.symbol, ctx, tables, BY_GATHERS);
 	words_raw_put(st, &c, w);
 	symbols_put(st, &entry, ALL_LANES, w);
 }

@@ -66,17 +66,33 @@ INLINE vec dot_madd(vec sum, vec features, vec coef)
 ROWS(slot_rows, dot_madd, )
 #if defined(KVI_AVX512VNNI)
 ROWS(slot_rows_vnni, _mm512_dpwssd_epi32, __attribute__((target("avx512vnni"))))
+
+/* Of the set for processors where gathers are fast. */
+static void gather_grid_decode2(const struct kvi_grid_job *const job[2],
+                                const struct kvi_stream *const in[2], uint16_t *const elements[2],
+                                bool ok[2])
+{
+	decode_both(job, in, elements, ok, BY_GATHERS);
+}
+
+static void gather_grid_encode2(const struct kvi_grid_job *const job[2],
+                                const uint16_t *const elements[2], uint16_t *const end[2],
+                                size_t n[2], uint32_t *const state[2])
+{
+	encode_both(job, elements, end, n, state, BY_GATHERS);
+}
 #endif
 
 #define KERNELS                                                                          \
 	BODY_KERNELS, KVI_MOVES(kvi_avx2), KVI_FITS(kvi_avx2),                           \
-		.name = "avx512", .isa = KVARC_ISA_AVX512, .grid_decode2 = grid_decode2, \
-		.grid_encode2 = grid_encode2, .rotated_tokens = rotated_tokens
+		.name = "avx512", .isa = KVARC_ISA_AVX512, .rotated_tokens = rotated_tokens
 #define SEARCH                                                                        \
+	.grid_decode2 = grid_decode2, .grid_encode2 = grid_encode2,                   \
 	.exp_searched = KVI_AVX512_EXP_SEARCHED, .exp_encode = kvi_avx512_exp_encode, \
 	.exp_decode = kvi_avx512_exp_decode
-#define GATHERS                                                   \
-	.exp_gathers = true, .exp_encode = kvi_gather_exp_encode, \
+#define GATHERS                                                                   \
+	.grid_decode2 = gather_grid_decode2, .grid_encode2 = gather_grid_encode2, \
+	.exp_gathers = true, .exp_encode = kvi_gather_exp_encode,                 \
 	.exp_decode = kvi_gather_exp_decode, .exp_decode2 = kvi_gather_exp_decode2
 
 const struct kvi_kernels kvi_kernels_avx512 = { KERNELS, SEARCH,

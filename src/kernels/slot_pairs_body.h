@@ -17,7 +17,7 @@ INLINE void two_streams_take(struct parts st[2], struct parts ctx[2], const uint
 	struct parts entry[2];
 	struct words_cells a[2];
 	BOTH
-		entry[i] = words_symbols_take(&st[i], ctx[i].v, lut, t);
+		entry[i] = words_symbols_take(&st[i], ctx[i].v, lut, t, BY_GATHERS);
 	BOTH
 		p[i] = words_renorm(&st[i], NULL, t, ALL_LANES, p[i]);
 	BOTH
