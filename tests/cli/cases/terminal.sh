@@ -13,6 +13,8 @@ tty "$KVARC unpack -c a.kva"
 tty "$KVARC cut -o - a.kva"
 tty "$KVARC pack -"
 tty "$KVARC info --plot - a.kva" | tail -n 1
-tty "$KVARC test a.kva" | sed -E 's/[0-9]+ chunks/N chunks/' | mask
+# What stays of it: on a busy machine a line of progress stood there before.
+tty "$KVARC test a.kva" |
+	sed -E "s/.*$(printf '\033')\\[K//; s/[0-9]+ chunks/N chunks/" | mask
 # What a run is busy with, where that takes long enough for a line.
 tty "$KVARC train -T 1 --isa scalar -o b.kvp $SLOT" | grep -o 'fitting' | uniq
