@@ -87,7 +87,7 @@ for file in $files; do
 	"$kvarc" pack -q -f -3 --profile "$work/3.kvp" --embed-profile -o "$work/sample.kva" "$file"
 	check "level 3 of ${file##*/}" '60 0 1' -d 8 "$work/sample.kva"
 	for tier in had:4 had:2.5,exact=0 had:3,identity had:4,no-unrope klt:1 klt:4,exact=0; do
-		least=60
+		least=50 # of 60: Zstandard does not make all tokens smaller
 		[ "${tier#*exact=0}" = "$tier" ] || least=0
 		lossy "$tier" "$file"
 		check "$tier of ${file##*/}" "0 0 0 60 $least" -d 2 "$work/sample.kva"
