@@ -153,13 +153,13 @@ def test_models_stay(tmp_path, device, sample):
     assert read() == (0, copied - few - more)
     with kvarc.open(path, profiles=profile) as r, device.plan(r) as first:
         # memory does not change while a plan is open
-        device._models.missing = 1 << 20
-        before = device._models.bytes
+        device._kept.missing = 1 << 20
+        before = device._kept.bytes
         with device.plan(r) as second:
-            assert second.info["profile_bytes"] == 0 and device._models.bytes == before
+            assert second.info["profile_bytes"] == 0 and device._kept.bytes == before
         assert first.info["profile_bytes"] == 0
-    assert read()[0] == 0 and device._models.bytes == before + (1 << 20)
-    device._models.missing, device._models.most = 1 << 20, before
+    assert read()[0] == 0 and device._kept.bytes == before + (1 << 20)
+    device._kept.missing, device._kept.most = 1 << 20, before
     assert read() == (0, copied - few - more)
 
 
@@ -183,7 +183,7 @@ def test_models_without_memory(tmp_path, device, sample, monkeypatch):
                 plan.finish()
             needed = plan.info["profile_bytes"]
             assert needed > 0
-    assert device._models.bytes == device._models.most == 0
+    assert device._kept.bytes == device._kept.most == 0
 
 
 def test_cufile(archive, pairs, monkeypatch, tmp_path):
