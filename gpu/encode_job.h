@@ -67,9 +67,10 @@ struct kvi_gpu_encode {
 
 /*
  * The answer for a chunk. status: OK; HOST (the mask leaves no element or, of codecs 7 and 8, not
- * all tokens, or an element of codec 8 is not finite, or the payload would not be smaller than its
- * capacity: such a chunk is for other codecs; of a tier, too, where all tokens are exact, or one
- * has a code that is out of range); PAGE (a token has no page).
+ * all tokens, or an element of codec 8 is not finite, or all are those that the engine predicts, or
+ * the payload would not be smaller than its capacity: such a chunk is for other codecs; of a tier,
+ * too, where all tokens are exact, or one has a code that is out of range); PAGE (a token has no
+ * page).
  */
 struct kvi_gpu_encoded {
 	uint32_t status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* encode_kernels.cu - the kernels that encode a batch of chunks, in the order of their steps */
-#include "payload_encode_body.h"
+#include "model_exact_body.h"
 
 /* As in decode_kernels.cu. */
 enum { WARPS = 4, GRID_CHUNKS = 2, CORRECT_WARPS = 8 };
@@ -328,6 +328,13 @@ OF_LOSSY(f16, 2)
 OF_LOSSY(bf16, 3)
 OF_LOSSY(e4m3, 4)
 OF_LOSSY(e5m2, 5)
+
+/* Behind step 11 and the rotation of predicted keys, a warp a chunk. */
+KERNEL(WARPS, leave_exact, const kvi_gpu_encode *chunks, uint32_t n, kvi_gpu_encoded *answers)
+{
+	if (warp_of_grid() < n)
+		leave_exact(&chunks[warp_of_grid()], &answers[warp_of_grid()]);
+}
 
 /* Step 11, a warp a chunk. */
 KERNEL(WARPS, encoded, const kvi_gpu_encode *chunks, uint32_t n, kvi_gpu_encoded *answers)

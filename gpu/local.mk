@@ -10,7 +10,7 @@ gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_b
 	gpu/linear_formulas_body.h gpu/linear_expand_body.h gpu/linear_token_body.h \
 	gpu/linear_walk_body.h gpu/model_expect_body.h gpu/model_correct_body.h \
 	gpu/encode_job.h gpu/stream_encode_body.h gpu/chunk_encode_body.h \
-	gpu/linear_encode_body.h gpu/payload_encode_body.h \
+	gpu/linear_encode_body.h gpu/payload_encode_body.h gpu/model_exact_body.h \
 	gpu/lossy_open_body.h gpu/lossy_codes_body.h gpu/lossy_transform_body.h \
 	gpu/lossy_elements_body.h gpu/lossy_analysis_body.h gpu/lossy_basis_body.h \
 	gpu/lossy_encode_body.h \

@@ -253,7 +253,7 @@ EXTRA_DIST += tests/device/command.sh
 if ENABLE_SHARED
 if GPU_TESTS
 unit_tests += tests/unit/test_device tests/unit/test_device_encode tests/unit/test_device_damage \
-	tests/unit/test_device_model \
+	tests/unit/test_device_model tests/unit/test_device_predicted \
 	tests/unit/test_device_direct tests/unit/test_device_kept
 TESTS += tests/device/command.sh
 endif
@@ -270,6 +270,8 @@ tests_unit_test_device_encode_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
 tests_unit_test_device_model_SOURCES = tests/unit/test_device_model.c $(device_util)
 tests_unit_test_device_model_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_unit_test_device_model_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
+tests_unit_test_device_predicted_SOURCES = tests/unit/test_device_predicted.c $(device_util)
+tests_unit_test_device_predicted_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
 tests_unit_test_device_damage_SOURCES = tests/unit/test_device_damage.c $(device_util) \
 	tests/gpu/archive_chunks.c tests/gpu/archive_chunks.h
 tests_unit_test_device_damage_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)

@@ -97,7 +97,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_fetch(kvarc_device *d, void *t
 /*
  * A model whose predictions kernels make (levels 4 to 8): its weights in the arithmetic of an
  * archive, in memory of the device. They are loaded once, for all plans of the device that are
- * opened from then on and read archives that were made with this model in this arithmetic.
+ * opened from then on and read, or write, archives that are made with this model in this
+ * arithmetic.
  */
 typedef struct kvarc_device_model kvarc_device_model;
 /*
@@ -112,6 +113,15 @@ typedef struct kvarc_device_model kvarc_device_model;
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_model_open(kvarc_device_model **m,
                                                              kvarc_device *d, kvarc_reader *r,
                                                              uint64_t *bytes);
+/*
+ * As kvarc_device_model_open, of the model that a writer predicts with (levels 4 to 7), once it has
+ * a geometry. Returns the same; OPTIONS also at other levels and with KVARC_WRITE_VERIFY; PROG: the
+ * writer has no geometry.
+ */
+KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_model_open_writer(kvarc_device_model **m,
+                                                                    kvarc_device *d,
+                                                                    kvarc_writer *w,
+                                                                    uint64_t *bytes);
 /*
  * Copies the weights to memory, aligned to 256, in the order of the stream, once. The memory must
  * stay as it is until the model is closed. Plans that were opened before do not use it.
@@ -183,16 +193,22 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_read(kvarc_device_plan **
  * ids and positions, as of kvarc_writer_append, of the n tokens, are copied; NULL: they are not
  * known, and they go on.
  *
- * Kernels encode levels 0 to 3 and the lossy tiers had and klt. Levels 0 and 1 and had take the
+ * Kernels encode levels 0 to 7 and the lossy tiers had and klt. Levels 0 and 1 and had take the
  * parameters that the writer has: the host fits those of a tensor when it encodes its first
  * segment. So a first plan of one segment is encoded by the host, and one of all further tokens by
  * kernels; at levels 2 and 3 and of klt that is so of tensors without a model in the writer's
  * profile alone. The host also encodes chunks that parameters no longer fit, constant ones, those
  * that hardly become smaller or have constant tokens beside a model, states of recurrent layers,
- * other levels and tiers, and element types that are no floats. Where a model fits badly it looks
+ * level 8, other tiers, and element types that are no floats. Where a model fits badly it looks
  * whether level 1 is smaller, by a sample of the tokens; of f32 it encodes such a chunk. Of a tier
  * it encodes chunks with a token whose codes are out of range, and all chunks where the tier has
  * token scores or outliers.
+ *
+ * At levels 4 to 7 kernels need the model in the device before the plan is made
+ * (kvarc_device_model_load), all ids, and all tokens of the track at once: no others can be
+ * appended to it behind them. Where they cannot code all that the model predicts the host does, and
+ * any number of appends may follow. What kernels have predicted the writer does not decode again,
+ * as it does what it predicts itself: with KVARC_WRITE_VERIFY all is left to the host.
  *
  * On failure *p is NULL. Returns OK, GEOMETRY, OPTIONS (no kernels that encode, none for this
  * architecture), IO, MEM, MEMLIMIT, PROG. What the writer answers is in its error, everything else
@@ -284,8 +300,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_answer(kvarc_device_plan 
  * Encodes the chunks of some layers of a plan that writes and was staged and placed; n_layers
  * UINT32_MAX: to the last. Only kernels are launched, in the order of the stream, so that a CUDA
  * graph can record it. Work memory serves one encode at a time. Layers that are predicted from
- * lower ones (level 3) are encoded in ascending order, as they are decoded. Returns OK, GEOMETRY
- * (no such layers), IO, MEM, PROG (also of layers out of order).
+ * lower ones (level 3; levels 4 to 7 by kernels) are encoded in ascending order, as they are
+ * decoded. Returns OK, GEOMETRY (no such layers), IO, MEM, PROG (also of layers out of order).
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_encode(kvarc_device_plan *p, uint32_t layer0,
                                                          uint32_t n_layers, void *stream);

@@ -199,7 +199,8 @@ typedef kvarc_ret (*kvarc_append_call)(void *opaque, kvarc_writer *w, uint32_t t
                                        const int32_t *ids, const int32_t *positions,
                                        kvarc_fetch fetch, void *fetch_opaque);
 /* kvarc_pack and kvarc_append_import of im append tokens by `append`, which may encode them on a
- * GPU (kvarc/device.h), in place of kvarc_writer_append_fetch. append NULL: they do not. */
+ * GPU (kvarc/device.h), in place of kvarc_writer_append_fetch; at levels 4 to 8 all tokens of a
+ * track at once. append NULL: they do not. */
 KVARC_API void kvarc_import_append_by(kvarc_import *im, kvarc_append_call append, void *opaque);
 
 /* Unpacking. */

@@ -13,7 +13,8 @@ typedef struct kvarc_writer kvarc_writer;
 /* kvarc_writer_options.level of level n: zero there is the default level, level 0 is -1. */
 #define KVARC_LEVEL(n) ((n) ? (n) : -1)
 
-/* Every chunk is decoded again and compared after it was encoded. */
+/* Every chunk is decoded again and compared after it was encoded; at levels 4 to 8 always, but for
+ * what kernels of a GPU predict there (kvarc/device.h): with this flag they predict nothing. */
 #define KVARC_WRITE_VERIFY 0x1u
 /* No chunk refers back to another one: readable from a pipe (spec 3.5). */
 #define KVARC_WRITE_STREAMABLE 0x2u

@@ -559,6 +559,30 @@ def test_model(archive):
     device.close()
 
 
+def test_model_of_a_writer(tmp_path):
+    """Kernels predict all tokens of a track at once: then it is at its end."""
+    device = kvarc.Device(driver=DRIVER, kernels=KERNELS, encoders=KERNELS, exact=KERNELS)
+    model, profile = vector("transformer.gguf"), vector("good-transformer-6.kvp")
+    options = {"level": 6, "profile": profile, "predictor": model, "file_id": b"0123456789abcdef"}
+    with kvarc.open(vector("good-transformer-6.kva"), predictor=model, profiles=[profile]) as r:
+        tracks, tensors = r.tracks, r.tensors
+        ids = np.tile(r.ids(), 40)
+        arrays = [np.tile(a, (40, 1, 1)) for a in r.read(raw=True).values()]
+    on_gpu = [CudaMemory(a, t.dtype) for a, t in zip(arrays, tensors)]
+    with kvarc.Writer(tmp_path / "host.kva", tracks, tensors, **options) as w:
+        w.append(0, arrays, ids=ids)
+    with kvarc.Writer(tmp_path / "gpu.kva", tracks, tensors, **options) as w:
+        assert device.load_model(w) > 0
+        assert device.append(w, 0, on_gpu, ids=ids) == len(ids) > 256
+        with pytest.raises(kvarc.UsageError, match="takes all of its tokens at once"):
+            device.append(w, 0, on_gpu, ids=ids)
+    assert (tmp_path / "host.kva").read_bytes() == (tmp_path / "gpu.kva").read_bytes()
+    with kvarc.Writer(tmp_path / "no.kva", tracks, tensors) as w, \
+            pytest.raises(kvarc.OptionsError, match="the writer has no model"):
+        device.load_model(w)
+    device.close()
+
+
 def test_no_gpu(archive, monkeypatch):
     with pytest.raises(kvarc.OptionsError, match="no-such-driver"):
         kvarc.Device(driver="/no-such-driver")

@@ -58,13 +58,12 @@ kvarc_ret gpu_reserve(struct gpu *g, struct gpu_memory *m, uint64_t bytes)
 	return ret;
 }
 
-kvarc_ret gpu_load_model(struct gpu *g, kvarc_reader *r)
+/* Loads what was opened; open: what came of that. */
+static kvarc_ret load_model(struct gpu *g, kvarc_ret open, uint64_t bytes)
 {
-	uint64_t bytes;
+	kvarc_ret ret = open;
 
-	kvarc_device_model_close(&g->model);
-	kvarc_ret ret = kvarc_device_model_open(&g->model, g->d, r, &bytes);
-	/* the host decodes what needs it, or says why not */
+	/* the host codes what needs it, or says why not */
 	if (ret == KVARC_OPTIONS || ret == KVARC_PREDICTOR || ret == KVARC_DATA)
 		return KVARC_OK;
 	if (!ret)
@@ -74,6 +73,24 @@ kvarc_ret gpu_load_model(struct gpu *g, kvarc_reader *r)
 	if (ret)
 		kvarc_device_model_close(&g->model);
 	return ret == KVARC_OPTIONS ? KVARC_OK : ret;
+}
+
+kvarc_ret gpu_load_model(struct gpu *g, kvarc_reader *r)
+{
+	uint64_t bytes;
+
+	kvarc_device_model_close(&g->model);
+	kvarc_ret ret = kvarc_device_model_open(&g->model, g->d, r, &bytes);
+	return load_model(g, ret, bytes);
+}
+
+kvarc_ret gpu_load_writer_model(struct gpu *g, kvarc_writer *w)
+{
+	uint64_t bytes;
+
+	kvarc_device_model_close(&g->model);
+	kvarc_ret ret = kvarc_device_model_open_writer(&g->model, g->d, w, &bytes);
+	return load_model(g, ret, bytes);
 }
 
 kvarc_ret gpu_place(struct gpu *g, kvarc_device_plan *p, const kvarc_device_view *views,

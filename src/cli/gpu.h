@@ -41,6 +41,8 @@ kvarc_ret gpu_reserve(struct gpu *g, struct gpu_memory *m, uint64_t bytes);
 /* Brings the model of an archive to the GPU, in place of the one before; where the archive needs
  * none, or kernels do not have it, there is none. Returns OK, IO, MEM, MEMLIMIT. */
 kvarc_ret gpu_load_model(struct gpu *g, kvarc_reader *r);
+/* The same of the model that a writer with a geometry predicts with. */
+kvarc_ret gpu_load_writer_model(struct gpu *g, kvarc_writer *w);
 /* Brings a plan's chunks, or parameters, to the GPU; info is that of the plan. Returns as
  * kvarc_device_stage and kvarc_device_place do. */
 kvarc_ret gpu_place(struct gpu *g, kvarc_device_plan *p, const kvarc_device_view *views,

@@ -108,25 +108,44 @@ static kvarc_ret append(struct gpu_files *f, kvarc_writer *w, uint32_t track, ui
 	return ret;
 }
 
+/* Tokens that are appended at once, from t0 on: at most n. */
+static uint64_t batch_of(const struct gpu_files *f, const kvarc_writer *w, uint32_t track,
+                         uint64_t t0, uint64_t n)
+{
+	const uint32_t segment = kvarc_writer_segment_tokens(w, track);
+	const uint64_t many = segment < GPU_TOKENS ? GPU_TOKENS / segment * segment : segment;
+	/* the host encodes the first segment, whose parameters kernels use */
+	const uint64_t most = t0 ? many : segment;
+
+	/* a model goes through all tokens of the track at once */
+	return (f->gpu->model && !t0) || n < most ? n : most;
+}
+
 kvarc_ret gpu_files_append(void *opaque, kvarc_writer *w, uint32_t track, uint64_t n,
                            const int32_t *ids, const int32_t *positions, kvarc_fetch fetch,
                            void *fetch_opaque)
 {
 	struct gpu_files *f = opaque;
-	const uint32_t segment = kvarc_writer_segment_tokens(w, track);
-	const uint64_t many = segment < GPU_TOKENS ? GPU_TOKENS / segment * segment : segment;
 	kvarc_ret ret = KVARC_OK;
 
 	memset(&f->gpu->error, 0, sizeof(f->gpu->error));
+	if (!f->asked)
+		ret = gpu_load_writer_model(f->gpu, w);
+	f->asked = true;
 	for (uint64_t at = 0, some; at < n && !ret; at += some) {
 		const uint64_t t0 = kvarc_writer_tokens(w, track);
-		/* the host encodes the first segment, whose parameters kernels use */
-		const uint64_t most = t0 ? many : segment;
 
-		some = n - at < most ? n - at : most;
+		some = batch_of(f, w, track, t0, n - at);
 		ret = send(f, track, t0, some, fetch, fetch_opaque);
 		if (!ret)
 			ret = append(f, w, track, some, ids ? ids + at : NULL, positions + at);
+		if (ret == KVARC_MEM && f->gpu->model && !t0) {
+			/* less at once, which the host's model goes through */
+			kvarc_device_model_close(&f->gpu->model);
+			memset(&f->gpu->error, 0, sizeof(f->gpu->error));
+			ret = KVARC_OK;
+			some = 0;
+		}
 	}
 	return ret;
 }

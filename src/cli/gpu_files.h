@@ -16,6 +16,7 @@ struct gpu_files {
 	/* Where a model predicts tokens: those that elements has, from the first one on. */
 	uint32_t track;
 	uint64_t tokens;
+	bool asked;                   /* whether the writer has a model that kernels compute */
 	uint64_t chunks, host_chunks; /* that were coded; of these by the host */
 	uint64_t direct_bytes;        /* of payloads, read by cuFile */
 };

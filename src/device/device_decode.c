@@ -331,12 +331,6 @@ static kvarc_ret decode_stage(struct kvi_batch_launch *l, const struct kvi_plann
 
 /* ----- layers ------------------------------------------------ */
 
-/* Whether the engine predicts a layer. */
-static bool predicts(const struct kvarc_device_plan *p, uint32_t layer)
-{
-	return p->engine.model && layer < p->engine.model->m.n_layers;
-}
-
 static struct kvi_batch_launch launch_of(struct kvarc_device_plan *p, size_t first, size_t end,
                                          void *stream)
 {
@@ -353,7 +347,7 @@ static struct kvi_batch_launch launch_of(struct kvarc_device_plan *p, size_t fir
 static kvarc_ret decode_chunks(struct kvarc_device_plan *p, size_t first, size_t end, void *stream)
 {
 	const struct kvi_planned_chunk *c = p->chunks.p;
-	const bool predicted = predicts(p, c[first].layer);
+	const bool predicted = kvi_plan_engine_predicts(p, c[first].layer);
 	struct kvi_batch_launch l = launch_of(p, first, end, stream);
 	kvarc_ret ret = open_chunks(&l);
 	if (ret == KVARC_OK && predicted)
@@ -400,7 +394,7 @@ static kvarc_ret decode_layer(struct kvarc_device_plan *p, size_t first, size_t 
 {
 	const struct kvi_planned_chunk *c = p->chunks.p;
 	const uint32_t layer = c[first].layer;
-	const bool predicted = predicts(p, layer);
+	const bool predicted = kvi_plan_engine_predicts(p, layer);
 	struct kvi_batch_launch none = launch_of(p, first, first, stream);
 	kvarc_ret ret = predicted && !layer
 	                        ? kvi_batch_lose_nothing(&none, p->work + p->engine.lost)
@@ -413,8 +407,8 @@ static kvarc_ret decode_layer(struct kvarc_device_plan *p, size_t first, size_t 
 	}
 	if (ret || !predicted || !more)
 		return ret;
-	if (p->engine.of.closed)
-		ret = lose_chunks(p, first, end, stream);
+	ret = p->engine.of.closed ? lose_chunks(p, first, end, stream)
+	                          : kvi_plan_engine_turn(p, layer, stream);
 	return ret ? ret : kvi_plan_engine_leave(p, layer, stream);
 }
 

@@ -54,6 +54,11 @@ static bool has(const struct kvi_output_launch *l, uint32_t codec, uint32_t dtyp
 	return false;
 }
 
+static bool has_linear(const struct kvi_output_launch *l, uint32_t dtype)
+{
+	return has(l, KVI_CODEC_LINEAR, dtype) || has(l, KVI_CODEC_MODEL, dtype);
+}
+
 /* Collects elements and removes those that are masked. */
 static kvarc_ret launch_mask(struct kvi_output_launch *l)
 {
@@ -90,6 +95,31 @@ static const struct output_kernels output_kernels[] = {
 	KERNELS(KVARC_E4M3, "e4m3"), KERNELS(KVARC_E5M2, "e5m2"),
 };
 enum { KERNELS_N = sizeof output_kernels / sizeof *output_kernels };
+
+/* ----- the exact engine ------------------------------------------------ */
+
+/* E of predicted chunks, and its hashes. */
+static kvarc_ret launch_expect(struct kvi_output_launch *l)
+{
+	kvarc_ret ret = launch_each(l, "kvi_gpu_encode_expect", KVI_GPU_TOKENS);
+	return ret ? ret : launch_one(l, "kvi_gpu_encode_expect_hash");
+}
+
+/* Numbers for attention, and corrections of the hidden state, which has `width` numbers. */
+static kvarc_ret launch_observe(struct kvi_output_launch *l, uint32_t width)
+{
+	/* numbers of a warp; steps of 32 tokens of a block (model_correct_body.h) */
+	enum { CORRECTED = 16, STEPS = KVI_BLOCK / KVI_SMALL_BLOCK };
+	void *arguments[] = { &l->jobs };
+	const struct kvi_launch correct = { "kvi_gpu_encode_correct",
+		                            kvi_blocks_of((width + CORRECTED - 1) / CORRECTED),
+		                            l->n,
+		                            KVI_BLOCK,
+		                            0,
+		                            KVI_PLAN_STEPS / STEPS };
+	kvarc_ret ret = launch_each(l, "kvi_gpu_encode_numbers", KVI_GPU_TOKENS);
+	return ret ? ret : kvi_device_launch(l->d, l->d->encoders, &correct, arguments, l->stream);
+}
 
 /* ----- features ------------------------------------------------ */
 
@@ -152,7 +182,7 @@ static kvarc_ret encode_exponent(struct kvi_output_launch *l, const struct outpu
 	return ret ? ret : launch(l, k->encode_exponent, l->n, 1, KVI_BLOCK, shared, arguments);
 }
 
-/* Streams of codecs grid and linear, whose contexts are there. */
+/* Streams of codecs grid, linear and model, whose contexts are there. */
 static kvarc_ret encode_grid(struct kvi_output_launch *l, const char *choose, const char *encode)
 {
 	enum { THREADS = GRID_CHUNKS * KVI_BLOCK, CHOSEN = THREADS / KVI_WARP };
@@ -170,7 +200,7 @@ static kvarc_ret encode_format(struct kvi_output_launch *l, const struct output_
 {
 	const bool exponent = has(l, KVI_CODEC_EXPONENT, k->dtype);
 	const bool grid = has(l, KVI_CODEC_GRID, k->dtype);
-	const bool linear = has(l, KVI_CODEC_LINEAR, k->dtype);
+	const bool linear = has_linear(l, k->dtype);
 	kvarc_ret ret = KVARC_OK;
 	if (exponent || grid || linear)
 		ret = launch_each(l, k->planes, KVI_GPU_STREAMS);
@@ -201,7 +231,7 @@ static kvarc_ret launch_payloads(struct kvi_output_launch *l)
 	for (size_t i = 0; i < KERNELS_N && !ret; i++) {
 		const struct output_kernels *k = &output_kernels[i];
 		if (has(l, KVI_CODEC_EXPONENT, k->dtype) || has(l, KVI_CODEC_GRID, k->dtype) ||
-		    has(l, KVI_CODEC_LINEAR, k->dtype))
+		    has_linear(l, k->dtype))
 			ret = launch_blocks(l, k->put);
 	}
 	return ret ? ret : launch_one(l, "kvi_gpu_encoded");
@@ -210,10 +240,11 @@ static kvarc_ret launch_payloads(struct kvi_output_launch *l)
 /* ----- layers ------------------------------------------------ */
 
 /* The outputs number first to end - 1, which are of one layer. */
-static kvarc_ret encode_layer(struct kvarc_device_plan *p, size_t first, size_t end, void *stream)
+static struct kvi_output_launch launch_of(const struct kvarc_device_plan *p, size_t first,
+                                          size_t end, void *stream)
 {
-	struct kvi_output_chunk *c = p->outputs.p;
-	struct kvi_output_launch l = {
+	const struct kvi_output_chunk *c = p->outputs.p;
+	return (struct kvi_output_launch){
 		.d = p->d,
 		.stream = stream,
 		.jobs = p->staging + p->jobs_at + first * sizeof(struct kvi_gpu_encode),
@@ -222,17 +253,29 @@ static kvarc_ret encode_layer(struct kvarc_device_plan *p, size_t first, size_t 
 		.outputs = c + first,
 		.n = (uint32_t)(end - first)
 	};
+}
+
+static kvarc_ret encode_chunks(struct kvarc_device_plan *p, size_t first, size_t end, void *stream)
+{
+	const struct kvi_planned_engine *e = &p->engine;
+	struct kvi_output_chunk *c = p->outputs.p;
+	struct kvi_output_launch l = launch_of(p, first, end, stream);
 	for (size_t i = 0; i < p->outputs.n; i++)
 		l.transforms |= c[i].job.job.codec == KVI_CODEC_KLT;
 	for (size_t i = first; i < end; i++) {
 		const uint32_t channels = c[i].job.job.heads * c[i].job.job.head_channels;
 		l.channels = channels > l.channels ? channels : l.channels;
 	}
+	const bool predicted = kvi_plan_engine_predicts(p, c[first].layer);
 	kvarc_ret ret = launch_mask(&l);
+	if (!ret && predicted)
+		ret = launch_expect(&l);
 	if (!ret)
 		ret = kvi_output_launch_tokens(&l);
 	if (!ret)
 		ret = launch_stages(&l);
+	if (!ret && predicted && e->of.closed)
+		ret = launch_observe(&l, e->model->m.width);
 	if (!ret)
 		ret = launch_streams(&l);
 	if (!ret)
@@ -252,6 +295,37 @@ static size_t launch_end(const struct kvarc_device_plan *p, size_t first)
 	       (next - first < KVI_CHUNKS_MOST / 2 || c[next].row == c[next - 1].row))
 		next++;
 	return next;
+}
+
+/* Leaves chunks of a layer to the host that are what was predicted: they have another codec. */
+static kvarc_ret leave_exact(struct kvarc_device_plan *p, size_t first, size_t end, void *stream)
+{
+	const struct kvi_output_chunk *c = p->outputs.p;
+	kvarc_ret ret = kvi_plan_engine_turn(p, c[first].layer, stream);
+	for (size_t next; first < end && !ret; first = next) {
+		next = launch_end(p, first);
+		struct kvi_output_launch l = launch_of(p, first, next, stream);
+		ret = launch_one(&l, "kvi_gpu_leave_exact");
+	}
+	return ret;
+}
+
+/* The outputs number first to end - 1 are those of a layer. */
+static kvarc_ret encode_layer(struct kvarc_device_plan *p, size_t first, size_t end, void *stream)
+{
+	const struct kvi_output_chunk *c = p->outputs.p;
+	const uint32_t layer = c[first].layer;
+	const bool predicted = kvi_plan_engine_predicts(p, layer);
+	kvarc_ret ret = predicted ? kvi_plan_engine_enter(p, layer, stream) : KVARC_OK;
+	for (size_t at = first, next; at < end && !ret; at = next) {
+		next = launch_end(p, at);
+		ret = encode_chunks(p, at, next, stream);
+	}
+	if (!ret && predicted)
+		ret = leave_exact(p, first, end, stream);
+	if (ret || !predicted || end == p->outputs.n)
+		return ret;
+	return kvi_plan_engine_leave(p, layer, stream);
 }
 
 kvarc_ret kvarc_device_encode(kvarc_device_plan *p, uint32_t layer0, uint32_t n_layers,
@@ -275,7 +349,9 @@ kvarc_ret kvarc_device_encode(kvarc_device_plan *p, uint32_t layer0, uint32_t n_
 		return ret;
 	const struct kvi_output_chunk *c = p->outputs.p;
 	for (size_t first = 0, next; first < p->outputs.n && !ret; first = next) {
-		next = launch_end(p, first);
+		next = first + 1;
+		while (next < p->outputs.n && c[next].layer == c[first].layer)
+			next++;
 		if (c[first].layer >= layer0 && c[first].layer < stop)
 			ret = encode_layer(p, first, next, stream);
 	}

@@ -8,6 +8,7 @@
 #include "reader/reader_located.h"
 #include "util/ckd.h"
 #include "util/error.h"
+#include "writer/writer_coded.h"
 
 /* Rows of a table that are copied together; parts of memory are multiples of MODEL_PART. */
 enum { TABLE_ROWS = 1024, MODEL_PART = 256 };
@@ -35,32 +36,26 @@ static kvarc_ret measure(struct kvarc_device_model *m)
 	return KVARC_OK;
 }
 
-/* The engine that the archive was made with, in a form that kernels take. */
-static kvarc_ret find_engine(struct kvarc_device_model *m, kvarc_reader *r)
+/* The engine of a model, in a form that kernels take. */
+static kvarc_ret find_engine(struct kvarc_device_model *m, const struct kvi_located_model *of)
 {
 	struct kvarc_device *d = m->d;
-	struct kvi_located_model of;
-	kvarc_ret ret = kvi_reader_model(r, &of, d->error);
-	if (ret == KVARC_END)
-		return kvi_fail(d->error, KVARC_OPTIONS,
-		                "the archive was not made with a model that kernels compute");
-	if (!ret)
-		ret = kvi_predictor_engine(of.predictor, &of.arithmetic, d->common.isa_mask,
-		                           &m->engine, d->error);
+	kvarc_ret ret = kvi_predictor_engine(of->predictor, &of->arithmetic, d->common.isa_mask,
+	                                     &m->engine, d->error);
 	if (ret)
 		return ret;
 	if (!kvi_gpu_exact_model_of(&m->m, m->engine))
 		return kvi_fail(d->error, KVARC_OPTIONS,
 		                "there are no kernels for the arithmetic of the archive, or for "
-		                "the weights of its model; decode on the host");
-	m->digest = of.weights;
+		                "the weights of its model: leave it to the host");
+	m->digest = of->weights;
 	return KVARC_OK;
 }
 
-static kvarc_ret open_model(struct kvarc_device_model *m, kvarc_reader *r)
+static kvarc_ret open_model(struct kvarc_device_model *m, const struct kvi_located_model *of)
 {
 	struct kvarc_device *d = m->d;
-	kvarc_ret ret = find_engine(m, r);
+	kvarc_ret ret = find_engine(m, of);
 	if (!ret)
 		ret = measure(m);
 	if (!ret)
@@ -73,26 +68,63 @@ static kvarc_ret open_model(struct kvarc_device_model *m, kvarc_reader *r)
 	return ret || m->m.layers ? ret : kvi_fail_alloc(d->error, &d->alloc);
 }
 
-kvarc_ret kvarc_device_model_open(kvarc_device_model **out, kvarc_device *d, kvarc_reader *r,
-                                  uint64_t *bytes)
+/* A model of a device; *bytes: of its weights. */
+static kvarc_ret add_model(kvarc_device_model **out, struct kvarc_device *d,
+                           const struct kvi_located_model *of, uint64_t *bytes)
 {
-	if (!out || !d || !r || !bytes)
-		return kvi_fail(d ? d->error : NULL, KVARC_PROG,
-		                "kvarc_device_model_open: an argument is NULL");
-	*out = NULL;
-	*bytes = 0;
 	struct kvarc_device_model *m = kvi_calloc(&d->alloc, 1, sizeof *m);
 	if (!m)
 		return kvi_fail_alloc(d->error, &d->alloc);
 	m->d = d;
 	m->next = d->models;
 	d->models = m;
-	kvarc_ret ret = open_model(m, r);
+	kvarc_ret ret = open_model(m, of);
 	*bytes = m->bytes;
 	*out = m;
 	if (ret)
 		kvarc_device_model_close(out);
 	return ret;
+}
+
+/* What both calls that open one have in common. */
+static kvarc_ret check_open(const char *call, kvarc_device_model **out, struct kvarc_device *d,
+                            const void *of, uint64_t *bytes)
+{
+	if (!out || !d || !of || !bytes)
+		return kvi_fail(d ? d->error : NULL, KVARC_PROG, "%s: an argument is NULL", call);
+	*out = NULL;
+	*bytes = 0;
+	return KVARC_OK;
+}
+
+kvarc_ret kvarc_device_model_open(kvarc_device_model **out, kvarc_device *d, kvarc_reader *r,
+                                  uint64_t *bytes)
+{
+	struct kvi_located_model of;
+	kvarc_ret ret = check_open("kvarc_device_model_open", out, d, r, bytes);
+	if (!ret)
+		ret = kvi_reader_model(r, &of, d->error);
+	if (ret == KVARC_END)
+		return kvi_fail(d->error, KVARC_OPTIONS,
+		                "the archive was not made with a model that kernels compute");
+	return ret ? ret : add_model(out, d, &of, bytes);
+}
+
+kvarc_ret kvarc_device_model_open_writer(kvarc_device_model **out, kvarc_device *d, kvarc_writer *w,
+                                         uint64_t *bytes)
+{
+	static const char call[] = "kvarc_device_model_open_writer";
+	struct kvi_located_model of;
+	kvarc_ret ret = check_open(call, out, d, w, bytes);
+	if (!ret && !kvi_writer_geometry(w))
+		return kvi_fail(d->error, KVARC_PROG, "%s: call kvarc_writer_set_geometry first",
+		                call);
+	if (!ret)
+		ret = kvi_writer_model(w, &of);
+	if (ret == KVARC_END)
+		return kvi_fail(d->error, KVARC_OPTIONS,
+		                "the writer has no model, or none with which kernels can encode");
+	return ret ? ret : add_model(out, d, &of, bytes);
 }
 
 void kvarc_device_model_close(kvarc_device_model **m)
@@ -137,7 +169,7 @@ static kvarc_ret load_table(const struct kvarc_device_model *m, const struct kvi
 			if (!kvi_matrix_row(t, first + i, rows + i * t->columns))
 				return kvi_fail(m->d->error, KVARC_OPTIONS,
 				                "the embedding of the model has numbers that are "
-				                "not finite; decode on the host");
+				                "not finite: leave it to the host");
 		ret = kvi_device_copy(m->d, *to + first * row, rows, (size_t)n * row, stream);
 	}
 	*at += table_bytes(t);

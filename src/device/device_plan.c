@@ -235,12 +235,11 @@ kvarc_ret kvi_plan_layers(const struct kvarc_device_plan *p, const char *call, u
 
 /* ----- open and close ------------------------------------------------ */
 
-/* Frees what chunks have. */
-static void empty(struct kvarc_device_plan *p)
+void kvi_plan_empty(struct kvarc_device_plan *p)
 {
 	const struct kvi_alloc *alloc = &p->d->alloc;
-	struct kvi_list *const lists[] = { &p->chunks, &p->params, &p->outputs, &p->modelled,
-		                           &p->models, &p->analyses };
+	struct kvi_list *const lists[] = { &p->chunks,   &p->params, &p->outputs,
+		                           &p->modelled, &p->models, &p->analyses };
 	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
 		kvi_free(alloc, lists[i]->p);
 		*lists[i] = (struct kvi_list){ 0 };
@@ -267,7 +266,7 @@ static kvarc_ret fill(struct kvarc_device_plan *p)
 	kvarc_ret ret = locate(p);
 	if (ret == KVARC_OK && p->engine.unfit) {
 		/* the host decodes what needs the model */
-		empty(p);
+		kvi_plan_empty(p);
 		ret = locate(p);
 	}
 	if (ret == KVARC_OK && p->chunks.n > UINT32_MAX / sizeof(struct kvi_gpu_chunk))
@@ -310,7 +309,7 @@ void kvarc_device_plan_close(kvarc_device_plan **p)
 		return;
 	const struct kvi_alloc *alloc = &(*p)->d->alloc;
 	kvi_kept_release(*p);
-	empty(*p);
+	kvi_plan_empty(*p);
 	kvi_free(alloc, (*p)->positions);
 	kvi_free(alloc, (*p)->ids);
 	kvi_free(alloc, (*p)->views);

@@ -60,6 +60,7 @@ static struct kvi_located located(const struct output_walk *x, const struct kvi_
 		                 .header = { .codec = c->codec },
 		                 .plan = c->plan,
 		                 .order_index = c->order_index,
+		                 .predicted = c->predicted,
 		                 .ids = x->ids ? x->ids + c->row : NULL };
 	/* of what the host codes with a tier there are no elements that readers get */
 	l.shape.to = kvi_output_is_lossy(c->codec) ? 0 : l.shape.n_tokens;
@@ -105,7 +106,7 @@ static kvarc_ret add_params(struct output_walk *x, const struct kvi_append_chunk
                             struct kvi_output_chunk *o)
 {
 	struct kvi_planned_params params = { c->params_sequence, c->tensor, c->head, 0, 0 };
-	if (!o->coded || c->codec == KVI_CODEC_LINEAR || c->codec == KVI_CODEC_KLT)
+	if (!o->coded || kvi_plan_is_linear(c->codec) || c->codec == KVI_CODEC_KLT)
 		return KVARC_OK;
 	kvarc_ret ret = kvi_plan_add_params(x->p, &params, c->params, &c->shape);
 	o->coded = params.tables <= KVI_GPU_TABLES;
@@ -130,6 +131,8 @@ static kvarc_ret take(void *opaque, const struct kvi_append_chunk *c)
 	kvarc_ret ret = add_tier(x, c, &o);
 	if (!ret)
 		ret = kvi_plan_add_model(p, &l, &o.modelled, &o.coded);
+	if (!ret)
+		ret = kvi_plan_engine_add(p, &l, o.modelled, !o.coded);
 	if (!ret)
 		ret = add_params(x, c, &o);
 	if (ret || (!o.coded && !o.modelled))
@@ -197,6 +200,9 @@ static void lay_out(struct kvarc_device_plan *p, const struct output_walk *x)
 		kvi_work_take(&l, c[i].layer, c[i].work.job.bytes,
 		              kvi_plan_model_bytes(p, c[i].modelled));
 	kvi_work_again(&l);
+	p->info.work_bytes = kvi_plan_engine_place(p, kvi_work_bytes(&l));
+	if (p->info.work_bytes < collected)
+		p->info.work_bytes = collected;
 	for (size_t i = 0; i < p->outputs.n; i++) {
 		const struct kvi_work_part at =
 			kvi_work_take(&l, c[i].layer, c[i].work.job.bytes,
@@ -204,7 +210,6 @@ static void lay_out(struct kvarc_device_plan *p, const struct output_walk *x)
 		kvi_gpu_encode_place(&c[i].job, &c[i].work, at.own);
 		kvi_plan_place_model(p, c[i].modelled, &c[i].job.job, &at);
 	}
-	p->info.work_bytes = kvi_work_bytes(&l) > collected ? kvi_work_bytes(&l) : collected;
 	p->info.staging_bytes = p->linear_at + p->n_linear * sizeof(struct kvi_gpu_linear);
 	p->info.status_bytes = (p->outputs.n ? p->outputs.n : 1) * sizeof(struct kvi_gpu_encoded);
 	if (p->info.chunks)
@@ -234,13 +239,30 @@ static kvarc_ret load_encoders(struct kvarc_device *d)
 	return ret;
 }
 
+/* Goes through the chunks of the append. */
+static kvarc_ret walk(struct output_walk *x, const int32_t *positions)
+{
+	struct kvarc_device_plan *p = x->p;
+	*x = (struct output_walk){ .p = p, .ids = x->ids };
+	p->rope = NULL;
+	p->info = (kvarc_device_plan_info){ 0 };
+	kvarc_ret ret = kvi_plan_begin_constants(p);
+	if (!ret)
+		ret = kvi_writer_plan_append(p->w, p->range.track, p->range.n, positions,
+		                             kvi_plan_engine_walks(p), take, x);
+	return ret ? ret : kvi_plan_engine_settle(p);
+}
+
 static kvarc_ret fill(struct kvarc_device_plan *p, const int32_t *ids, const int32_t *positions)
 {
 	struct output_walk x = { .p = p, .ids = ids };
-	const uint64_t n = p->range.n;
-	kvarc_ret ret = kvi_plan_begin_constants(p);
-	if (!ret)
-		ret = kvi_writer_plan_append(p->w, p->range.track, n, positions, take, &x);
+	kvi_plan_engine_find(p);
+	kvarc_ret ret = walk(&x, positions);
+	if (!ret && p->engine.unfit) {
+		/* the host encodes what needs the model */
+		kvi_plan_empty(p);
+		ret = walk(&x, positions);
+	}
 	if (!ret && p->outputs.n > UINT32_MAX / sizeof(struct kvi_gpu_encode))
 		ret = kvi_fail(p->d->error, KVARC_GEOMETRY,
 		               "the tokens have too many chunks for one plan");
@@ -277,7 +299,9 @@ kvarc_ret kvarc_device_plan_write(kvarc_device_plan **out, kvarc_device *d, kvar
 		return ret ? ret : kvi_fail_alloc(d->error, &d->alloc);
 	p->d = d;
 	p->w = w;
-	p->range = (kvarc_range){ .track = track, .t0 = kvarc_writer_tokens(w, track), .n = n };
+	p->range = (kvarc_range){
+		.track = track, .n_layers = UINT32_MAX, .t0 = kvarc_writer_tokens(w, track), .n = n
+	};
 	p->tokens = n;
 	p->geometry = kvi_writer_geometry(w);
 	ret = fill(p, ids, positions);

@@ -10,13 +10,15 @@
 #include "numeric/rope_angles.h"
 #include "plan_state.h"
 #include "util/error.h"
+#include "writer/writer_coded.h"
 
 void kvi_plan_engine_find(struct kvarc_device_plan *p)
 {
 	struct kvi_planned_engine *e = &p->engine;
 	kvi_out_init(&e->ids, &p->d->alloc);
 	kvi_out_init(&e->positions, &p->d->alloc);
-	if (p->d->models && kvi_reader_model_of_range(p->r, &p->range, &e->of))
+	if (p->d->models && (p->w ? kvi_writer_model_of_append(p->w, p->range.track, &e->of)
+	                          : kvi_reader_model_of_range(p->r, &p->range, &e->of)))
 		e->model = kvi_device_find_model(p->d, e->of.weights, &e->of.arithmetic);
 }
 
@@ -73,9 +75,9 @@ kvarc_ret kvi_plan_engine_add(struct kvarc_device_plan *p, const struct kvi_loca
 	if (!e->model || e->unfit || !chunk->predicted)
 		return KVARC_OK;
 	/* attention sees all tokens of a chunk; of what the host decodes there are those of the
-	 * range alone */
+	 * range alone; and a writer's own model would have to go through what it encodes */
 	if (!modelled || chunk->shape.heads != p->geometry->tensors[chunk->tensor].heads ||
-	    (host && !whole && e->of.closed)) {
+	    (host && (p->w || (!whole && e->of.closed)))) {
 		e->unfit = true;
 		return KVARC_OK;
 	}
@@ -189,6 +191,11 @@ void kvi_plan_engine_expects(const struct kvarc_device_plan *p, const struct kvi
 
 /* ----- layers ------------------------------------------------ */
 
+bool kvi_plan_engine_predicts(const struct kvarc_device_plan *p, uint32_t layer)
+{
+	return p->engine.model && layer < p->engine.model->m.n_layers;
+}
+
 /* The run at its addresses. */
 static struct kvi_gpu_exact_run run_of(const struct kvarc_device_plan *p,
                                        struct kvi_exact_stream *to)
@@ -214,6 +221,13 @@ kvarc_ret kvi_plan_engine_enter(struct kvarc_device_plan *p, uint32_t layer, voi
 	return ret ? ret : kvi_gpu_exact_predict(&r, &r.m->layers[layer]);
 }
 
+kvarc_ret kvi_plan_engine_turn(struct kvarc_device_plan *p, uint32_t layer, void *stream)
+{
+	struct kvi_exact_stream to = { p->d, stream };
+	struct kvi_gpu_exact_run r = run_of(p, &to);
+	return kvi_gpu_exact_turn(&r, &r.m->layers[layer], r.k, r.kv);
+}
+
 kvarc_ret kvi_plan_engine_leave(struct kvarc_device_plan *p, uint32_t layer, void *stream)
 {
 	const struct kvi_planned_engine *e = &p->engine;
@@ -223,6 +237,5 @@ kvarc_ret kvi_plan_engine_leave(struct kvarc_device_plan *p, uint32_t layer, voi
 	if (e->of.closed)
 		return kvi_gpu_exact_advance(&r, l, p->work + e->numbers[0],
 		                             p->work + e->numbers[1], r.kv, true);
-	kvarc_ret ret = kvi_gpu_exact_turn(&r, l, r.k, r.kv);
-	return ret ? ret : kvi_gpu_exact_advance(&r, l, r.k, r.v, r.kv, false);
+	return kvi_gpu_exact_advance(&r, l, r.k, r.v, r.kv, false);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * plan_engine.h - what a plan has of the exact engine: all tokens of a track, from the first one
- * on, go through the layers of a model as these are decoded (levels 4 to 8)
+ * on, go through the layers of a model as these are decoded (levels 4 to 8), or encoded (4 to 7)
  */
 #ifndef KVI_PLAN_ENGINE_H
 #define KVI_PLAN_ENGINE_H
@@ -30,12 +30,12 @@ struct kvi_planned_engine {
 	struct kvi_gpu_exact_run run;
 };
 
-/* Looks for the model of the range among those of the device. */
+/* Looks for the model of the range, or of the append, among those of the device. */
 void kvi_plan_engine_find(struct kvarc_device_plan *p);
-/* The model that the walk through the range has; NULL: none. */
+/* The model that the walk through its chunks has; NULL: none. */
 const struct kvi_located_model *kvi_plan_engine_walks(const struct kvarc_device_plan *p);
-/* Takes up a chunk, as the walk comes to it. modelled: kernels know its model; host: it is decoded
- * by the host. Returns OK, MEM, MEMLIMIT. */
+/* Takes up a chunk, as the walk comes to it. modelled: kernels know its model; host: it is coded by
+ * the host, which a plan that writes does of none that is predicted. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_plan_engine_add(struct kvarc_device_plan *p, const struct kvi_located *chunk,
                               bool modelled, bool host);
 /* Behind the last chunk: puts what the run needs into the constants, or finds the range unfit.
@@ -49,9 +49,14 @@ void kvi_plan_engine_expects(const struct kvarc_device_plan *p, const struct kvi
 /* Frees what it has; then there is none. */
 void kvi_plan_engine_free(struct kvarc_device_plan *p);
 
+/* Whether the engine predicts a layer. */
+bool kvi_plan_engine_predicts(const struct kvarc_device_plan *p, uint32_t layer);
 /* Predicts a layer of the model; layer 0 begins. The context of the device is current. Returns OK,
  * IO, MEM. */
 kvarc_ret kvi_plan_engine_enter(struct kvarc_device_plan *p, uint32_t layer, void *stream);
+/* Predicted keys of the layer, before RoPE, become those behind it: once E is there, and in an open
+ * loop before the next layer. Returns the same. */
+kvarc_ret kvi_plan_engine_turn(struct kvarc_device_plan *p, uint32_t layer, void *stream);
 /* Through the layer, whose elements are known: to the next one. Returns the same. */
 kvarc_ret kvi_plan_engine_leave(struct kvarc_device_plan *p, uint32_t layer, void *stream);
 

@@ -126,6 +126,9 @@ struct kvarc_device_plan {
 struct kvi_chunk_header kvi_planned_header(const struct kvi_planned_chunk *c, uint32_t heads,
                                            uint32_t n);
 
+/* Frees what chunks and outputs have, and the engine: then there is none, and the plan can go
+ * through them again. */
+void kvi_plan_empty(struct kvarc_device_plan *p);
 /* Space for n bytes at the end of the constants, zeros at first; NULL: no memory. *at: its
  * offset. */
 uint8_t *kvi_plan_reserve(struct kvarc_device_plan *p, size_t n, uint64_t *at);

@@ -30,7 +30,7 @@ struct packing {
 	kvarc_writer *w;
 	kvarc_writer_options options;
 	struct kvi_pack_checkpoint *checkpoint; /* NULL: none */
-	struct kvi_restore *plans; /* one an item */
+	struct kvi_restore *plans;              /* one an item */
 	const char **keys, **values;
 	size_t n_pairs, n_own;    /* own: those that do not come from the caller, at the front */
 	uint64_t tokens, dropped; /* of all tracks; that a tier leaves out */
@@ -45,7 +45,7 @@ static void add_pair(struct packing *p, const char *key, const char *value)
 	p->values[p->n_pairs++] = value;
 }
 
-/* Tokens that are appended at once. */
+/* Tokens that are appended at once, but for a model on a GPU. */
 static uint32_t batch_of(const kvarc_writer_options *o)
 {
 	uint32_t segment = o->segment_tokens ? o->segment_tokens : 256;
@@ -304,7 +304,9 @@ kvarc_ret kvi_pack_tokens(kvarc_import *im, kvarc_writer *w, const kvarc_writer_
                           uint32_t track, uint64_t from, uint64_t shift)
 {
 	const struct kvi_imp_track *t = &im->tracks[track];
-	const uint32_t batch = batch_of(options);
+	const bool all = im->append && t->n && t->n <= UINT32_MAX &&
+	                 kvi_writer_level(options) >= KVI_LEVEL_MODEL;
+	const uint32_t batch = all ? (uint32_t)t->n : batch_of(options);
 	const kvarc_append_call append = im->append ? im->append : append_fetch;
 	struct shifted s = { im, shift };
 	int32_t *positions = kvi_array(&im->alloc, batch, 2 * sizeof *positions);

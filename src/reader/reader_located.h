@@ -46,14 +46,15 @@ struct kvi_located {
 	bool decodable;
 };
 
-/* What the reader's model computes (levels 4 to 8); all of it lives as long as the reader. */
+/* What the model of a reader or a writer computes (levels 4 to 8); all of it lives as long as
+ * that. */
 struct kvi_located_model {
 	const kvarc_predictor *predictor;
 	struct kvi_arithmetic arithmetic;
 	bool closed;
 	struct kvi_h128 weights;
-	/* Of a range: frequencies of the ropes of the cache, by those of the model; its PREDICTOR
-	 * frame. */
+	/* Of a range, or an append: frequencies of the ropes of the cache, by those of the model;
+	 * the PREDICTOR frame of a range. */
 	const uint64_t *freq[2];
 	struct kvi_predictor_ref *frame;
 };

@@ -8,6 +8,7 @@ libkvi_la_SOURCES += \
 	src/writer/writer_errors.c \
 	src/writer/writer_frames.c \
 	src/writer/writer_internal.h \
+	src/writer/writer_model.c \
 	src/writer/writer_parity.c \
 	src/writer/writer_open.c \
 	src/writer/writer_profile.c \

@@ -255,7 +255,7 @@ static kvarc_ret take_given(struct kvi_encode_job *j, struct kvi_coder *coder)
 	kvarc_ret ret = KVARC_OK;
 	if (kvi_codec_lossy(j->coded.codec))
 		ret = pack_exact(j, coder, &chunk);
-	if (!ret && j->features && (j->again || kvi_writer_asks_features(j)))
+	if (!ret && j->features && (kvi_writer_verifies(j) || kvi_writer_asks_features(j)))
 		ret = use_model(j, coder, &chunk, &in);
 	if (!ret && transforms(j) && kvi_writer_asks_features(j)) {
 		/* of what readers get */
@@ -270,7 +270,7 @@ static kvarc_ret take_given(struct kvi_encode_job *j, struct kvi_coder *coder)
 		features_made(j);
 		chunk.features = NULL;
 	}
-	return ret || !j->again ? ret : verify(j, coder, &chunk);
+	return ret || !kvi_writer_verifies(j) ? ret : verify(j, coder, &chunk);
 }
 
 static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)

@@ -153,6 +153,20 @@ static kvarc_ret open_ids(kvarc_writer *w, struct kvi_writer_track *t,
 	return ret;
 }
 
+struct kvi_prediction_options kvi_writer_prediction_options(const kvarc_writer *w, uint32_t track)
+{
+	return (struct kvi_prediction_options){
+		.predictor = w->options.predictor,
+		.description = &w->predictor,
+		.plan = w->plan,
+		.geometry = &w->geometry,
+		.order = &w->order,
+		.track = track,
+		.threads = w->options.common.threads,
+		.isa_mask = w->options.common.isa_mask,
+	};
+}
+
 /* A prediction session for each track that the model could have made. */
 kvarc_ret kvi_writer_predictions(kvarc_writer *w)
 {
@@ -161,16 +175,7 @@ kvarc_ret kvi_writer_predictions(kvarc_writer *w)
 	if (w->options.level < KVI_LEVEL_MODEL)
 		return KVARC_OK;
 	for (uint32_t i = 0; i < w->geometry.n_tracks && !ret; i++) {
-		const struct kvi_prediction_options o = {
-			.predictor = w->options.predictor,
-			.description = &w->predictor,
-			.plan = w->plan,
-			.geometry = &w->geometry,
-			.order = &w->order,
-			.track = i,
-			.threads = w->options.common.threads,
-			.isa_mask = w->options.common.isa_mask,
-		};
+		const struct kvi_prediction_options o = kvi_writer_prediction_options(w, i);
 		kvarc_ret fits = kvi_prediction_fits(&o, w->error);
 		if (fits) {
 			why = fits;

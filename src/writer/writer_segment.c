@@ -224,9 +224,9 @@ static uint8_t slot_flags(const kvarc_writer *w, const struct kvi_group *g,
                           const struct kvi_segment *s)
 {
 	const struct kvi_prediction *p = w->tracks[s->track].prediction;
-	const bool verifies = w->options.flags & KVARC_WRITE_VERIFY;
+	const bool verifies = w->options.flags & KVARC_WRITE_VERIFY && !w->coder_predicts;
 	const uint8_t codec = verifies ? KVI_CODEC_RAW : kvi_writer_predicted_elsewhere(w, g, s);
-	if (codec == KVI_CODEC_LINEAR)
+	if (codec == KVI_CODEC_LINEAR || codec == KVI_CODEC_MODEL)
 		return KVI_SLOT_WHOLE;
 	if (codec == KVI_CODEC_KLT)
 		return KVI_SLOT_WHOLE | KVI_SLOT_LINEAR; /* not wanted for itself */

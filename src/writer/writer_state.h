@@ -88,6 +88,7 @@ struct kvi_writer_track {
 	struct kvi_waiting *waiting;       /* NULL until needed */
 	struct kvi_prediction *prediction; /* NULL: no model predicts it */
 	struct kvi_token_coder *ids;       /* NULL: they are stored, those before may be coded */
+	bool ended; /* `prediction` has not seen its tokens: another encoder had its own */
 };
 
 /* A segment whose chunks are encoded, or written. */
@@ -132,7 +133,7 @@ struct kvi_encode_job {
 	uint8_t *predicted;               /* the same, as elements; level 8 */
 	bool fetched;                     /* raw, or the payload, is there before the job starts */
 	bool given;                       /* the payload is another encoder's */
-	bool beside;                      /* of codec linear, and level 1 may be smaller */
+	bool beside;                      /* of codec linear or model, level 1 may be smaller */
 	struct kvi_linear_payload linear; /* with beside */
 	bool exact;                       /* the elements are what the model predicts */
 	bool observed;                    /* the prediction session has the elements */
@@ -155,6 +156,7 @@ struct kvarc_writer {
 	pid_t process; /* that writes; a child of it does not */
 	kvarc_sink sink;
 	kvarc_writer_options options;
+	bool verify_given; /* KVARC_WRITE_VERIFY is the caller's; else that of a level */
 	kvarc_lossy lossy; /* options.lossy points here */
 	uint64_t sync, offset, sequence;
 	kvarc_writer_stats stats;
@@ -207,7 +209,8 @@ struct kvarc_writer {
 
 	/* Of an append with another encoder; NULL: there is none. */
 	const struct kvi_append_coder *coder;
-	uint64_t coder_t0; /* its first token */
+	bool coder_predicts; /* all that the track's model predicts */
+	uint64_t coder_t0;   /* its first token */
 	struct kvi_coded_taken coder_taken;
 };
 
@@ -304,6 +307,12 @@ kvarc_ret kvi_writer_finish(kvarc_writer *w);
 /* Gets the elements of a chunk, before its job starts where the caller overlaps with workers, else
  * as part of it: fills raw, raw_bytes; ret and error when that failed. */
 void kvi_writer_get_elements(struct kvi_encode_job *j);
+/* Whether the chunk is decoded again and compared: of what another encoder has predicted this
+ * library has no predictions. */
+static inline bool kvi_writer_verifies(const struct kvi_encode_job *j)
+{
+	return j->again && !(j->given && j->coded.codec == KVI_CODEC_MODEL);
+}
 /* Whether others need features of the chunk, and so its elements. */
 static inline bool kvi_writer_asks_features(const struct kvi_encode_job *j)
 {
@@ -355,6 +364,8 @@ kvarc_ret kvi_writer_drain(kvarc_writer *w, kvarc_ret ret);
 kvarc_ret kvi_writer_plan(kvarc_writer *w);
 /* The models of tracks, at levels 4 to 8; after groups are made. */
 kvarc_ret kvi_writer_predictions(kvarc_writer *w);
+/* What the prediction session of a track is opened with, once there is a plan. */
+struct kvi_prediction_options kvi_writer_prediction_options(const kvarc_writer *w, uint32_t track);
 /* PREDICTOR, and PROFILE frames when the profile is embedded. */
 kvarc_ret kvi_writer_emit_profile(kvarc_writer *w);
 /* PREDICTOR as w->predictor has it; content_bytes: of the profile that follows, 0: none does. */
@@ -367,9 +378,9 @@ kvarc_ret kvi_writer_emit_predictor_copy(kvarc_writer *w);
 /* Takes what w->coder has of the chunk of a job, if the library's encoder would write the same:
  * fills given, raw_bytes, raw_hash, coded. Returns OK, IO, DATA; then error is filled. */
 kvarc_ret kvi_writer_take_coded(struct kvi_encode_job *j);
-/* The codec of what it has of a chunk of a segment, linear or klt: then this library needs nothing
- * that the chunk is predicted from, but where others need the elements that readers get of one of
- * codec klt. RAW: it has nothing, or of another codec. */
+/* The codec of what it has of a chunk of a segment, linear, model or klt: then this library needs
+ * nothing that the chunk is predicted from, but where others need the elements that readers get of
+ * one of codec klt. RAW: it has nothing, or of another codec. */
 uint8_t kvi_writer_predicted_elsewhere(const kvarc_writer *w, const struct kvi_group *g,
                                        const struct kvi_segment *s);
 

@@ -4,6 +4,7 @@
 #ifndef KVI_TEST_STAND_IN_MODEL_H
 #define KVI_TEST_STAND_IN_MODEL_H
 
+#include "model_exact_body.h"
 #include "stand_in_grid.h"
 
 /* Calls a step for each job (g.y), each part (g.z) and each warp of it. */
@@ -89,6 +90,13 @@ static void run_kvi_gpu_encode_correct(const grid &g)
 		correct_panels(&e->job, step, pair);
 	});
 }
+static void run_kvi_gpu_leave_exact(const grid &g)
+{
+	const kvi_gpu_encode *e = outputs_of(g);
+	kvi_gpu_encoded *to = (kvi_gpu_encoded *)(uintptr_t)argument<uint64_t>(g, 2);
+	for (uint32_t i = 0; i < argument<uint32_t>(g, 1) && i < g.x * g.warps; i++)
+		leave_exact(&e[i], &to[i]);
+}
 
 static const kernel model_kernels[] = {
 	{ "kvi_gpu_expect", run_kvi_gpu_expect },
@@ -102,6 +110,7 @@ static const kernel model_kernels[] = {
 	{ "kvi_gpu_encode_expect_hash", run_kvi_gpu_encode_expect_hash },
 	{ "kvi_gpu_encode_numbers", run_kvi_gpu_encode_numbers },
 	{ "kvi_gpu_encode_correct", run_kvi_gpu_encode_correct },
+	{ "kvi_gpu_leave_exact", run_kvi_gpu_leave_exact },
 };
 
 #endif

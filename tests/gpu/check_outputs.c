@@ -3,14 +3,15 @@
  * check_outputs.c - tracks of archives written again through libkvarc-device and the kernels of
  * gpu/ on the host, behind the stand-in of the driver, against the library's writer
  *
- * check_outputs -l LEVEL [-t TIER [-s N]] [-p PROFILE] [-m N] FILE...: all tracks of the files, as
- * they are, short ones with their tokens again and again, and N times with other elements: random
- * bits, infinities and NaN, dead channels, constant tokens and tensors. The profile is the
- * option's, or that in the file; at levels 2 and 3 and with klt a file without one is left out.
- * Both writers have to make the same bytes. Then all payloads of codec linear are taken that
- * kernels made, also where their model fits badly and the library would choose another codec: these
- * have to decode to the elements. With a tier the other pairs of archives have to be the same, too;
- * -s: every N-th layer stays lossless. What the reader does not read is left out.
+ * check_outputs -l LEVEL [-t TIER [-s N]] [-p PROFILE] [-g MODEL] [-m N] FILE...: all tracks of the
+ * files, as they are, short ones with their tokens again and again, and N times with other
+ * elements: random bits, infinities and NaN, dead channels, constant tokens and tensors. The
+ * profile is the option's, or that in the file; from level 2 on and with klt a file without one is
+ * left out. Levels 4 to 7 need the model, which then is in the device, too. Both writers have to
+ * make the same bytes. Then all payloads of a model's codec are taken that kernels made, also where
+ * their model fits badly and the library would choose another codec: these have to decode to the
+ * elements. With a tier the other pairs of archives have to be the same, too; -s: every N-th layer
+ * stays lossless. What the reader does not read is left out.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +34,7 @@ static struct {
 	kvarc_lossy tier; /* if lossy */
 	bool lossy;
 	int16_t rates[LAYERS]; /* of the tier's layers */
-	unsigned long tracks, chunks, host, linear, badly, coded, taken;
+	unsigned long tracks, chunks, host, linear, badly, coded, taken, engines;
 } t;
 
 /* A track, and what is made of it. */
@@ -114,6 +115,7 @@ static kvarc_ret open_writer(const struct output_trial *x, struct synth_file *f,
 	o.level = KVARC_LEVEL(t.level);
 	o.flags = KVARC_WRITE_FILE_ID | flags;
 	o.profile = x->profile;
+	o.predictor = trial.predictor;
 	o.lossy = t.lossy ? &t.tier : NULL;
 	memset(f, 0, sizeof *f);
 	*sink = synth_sink(f);
@@ -130,7 +132,7 @@ static void count_answers(const kvarc_device_plan *p, struct kvi_gpu_encoded *an
 		if (answers[i].status != KVI_GPU_OK)
 			continue;
 		t.coded += !taken && kvi_codec_lossy(c->job.job.codec);
-		if (c->job.job.codec != KVI_CODEC_LINEAR)
+		if (!kvi_plan_is_linear(c->job.job.codec))
 			continue;
 		t.linear += taken;
 		t.badly += taken && !answers[i].fits;
@@ -168,6 +170,7 @@ static kvarc_ret append(const struct output_trial *x, kvarc_writer *w, uint64_t 
 		ret = kvarc_device_place(p, x->device_views, address(work), address(status), NULL);
 	for (uint32_t l = 0; l < info.n_layers && !ret; l++)
 		ret = kvarc_device_encode(p, info.layer0 + l, 1, NULL);
+	t.engines += !taken && p->engine.model;
 	if (!ret) {
 		count_answers(p, status, taken);
 		ret = kvarc_device_append(p, NULL);
@@ -200,9 +203,11 @@ static kvarc_ret append_views(const struct output_trial *x, kvarc_writer *w, uin
 	return ret;
 }
 
-/* The tokens of the first append. */
+/* The tokens of the first append: a model predicts all of them at once. */
 static uint64_t first_tokens(const struct output_trial *x, const kvarc_writer *w)
 {
+	if (trial.predictor)
+		return x->tokens;
 	const uint32_t segment = kvarc_writer_segment_tokens(w, x->track);
 	return x->tokens < segment ? x->tokens : segment;
 }
@@ -254,6 +259,7 @@ static bool reads_as(const struct output_trial *x, struct synth_file *f)
 	kvarc_reader *r;
 	o.profiles = &x->profile;
 	o.n_profiles = x->profile != NULL;
+	o.predictor = trial.predictor;
 	REQUIRE(views);
 	for (size_t i = 0; i < x->g->n_tensors; i++) {
 		views[i] = x->views[i];
@@ -296,7 +302,9 @@ static void check_elements(const struct output_trial *x, const char *what)
 		return;
 	free(device.p);
 	t.tracks++;
-	if (!write_both(x, KVARC_WRITE_VERIFY | KVARC_WRITE_STREAMABLE, true, what, &device))
+	/* to verify what a model predicts it has to go through it */
+	const unsigned verify = trial.predictor ? 0 : KVARC_WRITE_VERIFY;
+	if (!write_both(x, verify | KVARC_WRITE_STREAMABLE, true, what, &device))
 		return;
 	if (!t.lossy && !reads_as(x, &device))
 		wrong("%s: track %u: other elements", what, x->track);
@@ -308,7 +316,7 @@ static void check_elements(const struct output_trial *x, const char *what)
 
 /* ----- tracks ------------------------------------------------ */
 
-/* A copy of the profile that chunks of codec linear are decoded with. */
+/* A copy of the profile that chunks of a model's codec are decoded with. */
 static kvarc_ret take_profile(void *opaque, const struct kvi_located *chunk)
 {
 	kvarc_profile **to = opaque;
@@ -377,6 +385,7 @@ static void check_track(kvarc_reader *r, uint32_t track)
 	struct output_trial x = { .r = r, .g = kvarc_reader_geometry(r), .track = track };
 	const kvarc_range range = KVARC_RANGE_ALL(track);
 	kvarc_profile *own = NULL;
+	struct kvi_located_model model;
 	x.stored = kvarc_reader_tokens(r, track);
 	const uint64_t least = t.lossy ? LEAST_OF_TIER : LEAST_TOKENS;
 	x.tokens = x.stored && x.stored < least ? least : x.stored;
@@ -386,7 +395,11 @@ static void check_track(kvarc_reader *r, uint32_t track)
 	REQUIRE(x.raw && x.views && x.device_views);
 	const bool profile = t.level > 1 || (t.lossy && t.tier.tier == KVARC_TIER_KLT);
 	if (x.tokens && profile && !trial.profile)
-		(void)kvi_reader_locate(r, &range, NULL, take_profile, &own);
+		(void)kvi_reader_locate(
+			r, &range,
+			trial.predictor && kvi_reader_model_of_range(r, &range, &model) ? &model
+											: NULL,
+			take_profile, &own);
 	x.profile = !profile ? NULL : trial.profile ? trial.profile : own;
 	if (x.tokens && (!profile || x.profile) && read_track(&x)) {
 		check_elements(&x, "whole");
@@ -407,7 +420,7 @@ static void check_track(kvarc_reader *r, uint32_t track)
 
 int main(int argc, char **argv)
 {
-	const char *profile = NULL;
+	const char *profile = NULL, *model = NULL;
 	int i = 1;
 	trial.random = 20261126;
 	for (; i + 1 < argc && argv[i][0] == '-'; i += 2)
@@ -426,6 +439,9 @@ int main(int argc, char **argv)
 		case 'p':
 			profile = argv[i + 1];
 			break;
+		case 'g':
+			model = argv[i + 1];
+			break;
 		case 'l':
 			t.level = atoi(argv[i + 1]);
 			break;
@@ -435,9 +451,13 @@ int main(int argc, char **argv)
 		}
 	trial.reader_flags = t.lossy ? KVARC_READ_ALLOW_LOSSY : 0;
 	trial_open(profile, 1);
+	if (model)
+		trial_open_model(model);
 	trial_files(argv + i, (size_t)(argc - i), check_track);
-	printf("%lu tracks; %lu chunks, %lu by the host; %lu lossy payloads, %lu taken; %lu linear "
-	       "payloads, %lu of models that fit badly; %lu wrong\n",
-	       t.tracks, t.chunks, t.host, t.coded, t.taken, t.linear, t.badly, trial.wrong);
+	printf("%lu tracks, %lu with a model in the device; %lu chunks, %lu by the host; "
+	       "%lu lossy payloads, %lu taken; %lu linear payloads, %lu of models that fit badly; "
+	       "%lu wrong\n",
+	       t.tracks, t.engines, t.chunks, t.host, t.coded, t.taken, t.linear, t.badly,
+	       trial.wrong);
 	return trial_close();
 }

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # outputs.sh - tracks written again through libkvarc-device and the kernels of gpu/ on the host: all
-# vectors, the sample cache and random archives at all levels and tiers that kernels encode, as they
-# are and with other elements. Runs in the build folder. CASES=all: the sample cache of f16, and
+# vectors, those of models, the sample cache and random archives at all levels and tiers that kernels
+# encode, as they are and with other elements. Runs in the build folder. CASES=all: the sample cache of f16, and
 # more rates of tiers.
 set -eu
 . "${srcdir:-.}/tests/gpu/runs.sh"
@@ -35,6 +35,31 @@ for level in 2 3; do
 done
 check 'vectors with profiles' '2 0' -l 2 -p "$srcdir/spec/vectors/good-linear-interleaved.kvp" \
 	-m 5 "$srcdir/spec/vectors/good-linear-interleaved.kva"
+
+# Levels 4 to 7: the model is in the device, and goes through the layers as they are encoded.
+with_model() { # LEVEL MODEL LEAST VECTOR...
+	level=$1
+	model=$srcdir/spec/vectors/$2.gguf
+	least=$3
+	shift 3
+	for vector; do
+		given=$srcdir/spec/vectors/good-transformer-$vector.kvp
+		[ -e "$given" ] || given=
+		check_least "$vector at level $level" "$least" \
+			's/.* tracks, \([0-9]*\) with a model.* \([0-9]*\) linear payloads.*/\1 \2/' \
+			-l "$level" ${given:+-p "$given"} -g "$model" -m 3 \
+			"$srcdir/spec/vectors/good-transformer-$vector.kva"
+	done
+}
+with_model 4 transformer '4 16' 4 predicted-open
+with_model 5 transformer '4 20' extremes
+for vector in 5 gpt2; do with_model 5 "good-transformer-$vector" '4 20' "$vector"; done
+with_model 6 transformer '4 12' 6 tracks predicted-e4m3
+with_model 6 good-transformer-quantised '4 27' quantised
+with_model 7 transformer '4 12' 7 predicted predicted-others
+with_model 7 good-transformer-qwen2 '4 15' qwen2
+# an arithmetic that kernels do not have
+with_model 5 good-transformer-windows '0 0' windows
 
 # 2: so few tokens fit it badly
 "$kvarc" train -q -3 -o "$work/3.kvp" "$sample"/*.safetensors || [ $? -eq 2 ]

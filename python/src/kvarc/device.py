@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import weakref
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -230,15 +231,17 @@ class Plan:
 
 
 class _Model:
-    """Weights in the GPU; plans that use them keep them."""
+    """Weights in the GPU; plans that use them keep them. of: whose model it is."""
 
-    def __init__(self, device: "Device", reader: Reader, stream: int) -> None:
-        self._reader, self._own = reader, device._own
+    def __init__(self, device: "Device", of: Union[Reader, Writer], stream: int) -> None:
+        self._reader: Any = of
+        self.of, self._own = weakref.ref(of), device._own
         self._c = ffi.new("kvarc_device_model **")
         self._keep: List[Any] = []
         size = ffi.new("uint64_t *")
-        device._check(lib.kvarc_device_model_open(self._c, device._handle(), reader._handle(),
-                                                  size), self)
+        opened = lib.kvarc_device_model_open_writer if isinstance(of, Writer) else \
+            lib.kvarc_device_model_open
+        device._check(opened(self._c, device._handle(), of._handle(), size), self)
         self.bytes = size[0]
         at = device._pool.bytes(self.bytes, stream, self._keep)
         device._check(lib.kvarc_device_model_load(self._c[0], at, ffi.cast("void *", stream)),
@@ -323,17 +326,18 @@ class Device:
         finally:
             trouble.c.code = 0
 
-    def load_model(self, reader: Reader, *, stream: Any = None) -> int:
-        """Brings the model to the GPU that an archive of levels 4 to 8 was made with, and that the
-        reader has (predictor=), until unload_models() or close(). Plans that are made from then on
-        decode with it, where they begin with the first token and layer. Returns its bytes there.
+    def load_model(self, archive: Union[Reader, Writer], *, stream: Any = None) -> int:
+        """Brings the model to the GPU that an archive of levels 4 to 8 is made with, and that the
+        reader or writer has (predictor=), until unload_models() or close(). Plans that are made
+        from then on decode with it, where they begin with the first token and layer; append()
+        encodes with that of its writer (levels 4 to 7). Returns its bytes there.
 
-        OptionsError: the archive needs no model, or one that kernels do not compute; the host can
-        decode. Waits for the stream.
+        OptionsError: the archive needs no model, or one that kernels do not compute; the host does
+        without it. Waits for the stream.
         """
         self._handle()
-        with self._calls.one(), reader._calls.one():
-            self._models.append(_Model(self, reader, stream_of(stream, self.ordinal)))
+        with self._calls.one(), archive._calls.one():
+            self._models.append(_Model(self, archive, stream_of(stream, self.ordinal)))
         return self._models[-1].bytes
 
     def unload_models(self) -> None:
@@ -380,8 +384,10 @@ class Device:
         """Appends tokens, whose elements are in the GPU, to a track; returns how many.
 
         As Writer.append. The host encodes the first segment at levels 0 and 1, whose parameters
-        kernels use, and chunks and levels that they do not encode (docs/device.md). Waits for the stream. No token
-        of the track may wait for a full segment: commit() after appends of the host.
+        kernels use, and chunks and levels that they do not encode (docs/device.md). At levels 4 to
+        7, with the writer's model in the GPU (load_model), the first call has to bring all tokens
+        of the track: UsageError for others. Waits for the stream. No token of the track may wait
+        for a full segment: commit() after appends of the host.
         """
         self._handle()
         given = writer._of_track(track, arrays)
@@ -399,12 +405,18 @@ class Device:
         with self._calls.one(), writer._calls.one():
             segment = lib.kvarc_writer_segment_tokens(writer._handle(), track) or 1
             first, step = 0, segment
+            if self._predicts(writer) and not lib.kvarc_writer_tokens(writer._handle(), track):
+                step = n
             while first < n:
                 part = min(step, n - first)
                 _Output(self, writer, handle).append(track, taken, first, part, ids, positions)
                 first += part
                 step = max(_PLAN_TOKENS // segment, 1) * segment
         return n
+
+    def _predicts(self, writer: Writer) -> bool:
+        """Whether a model here is that of a writer: it goes through all tokens at once."""
+        return any(m.of() is writer for m in self._models)
 
     def close(self) -> None:
         """Nothing when it is closed already; arrays stay."""
