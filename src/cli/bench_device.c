@@ -53,8 +53,10 @@ static kvarc_ret append(struct device_cache *x, kvarc_writer *w, uint32_t track,
 	kvarc_device_plan *p;
 	kvarc_ret ret;
 
-	ret = kvarc_device_plan_write(&p, x->gpu->d, w, track, n, t->ids ? t->ids + t0 : NULL,
-	                              t->positions + t0);
+	ret = gpu_keep_models(x->gpu);
+	if (!ret)
+		ret = kvarc_device_plan_write(&p, x->gpu->d, w, track, n,
+		                              t->ids ? t->ids + t0 : NULL, t->positions + t0);
 	if (ret)
 		return ret;
 	set_views(x, &x->from, track, t0);
@@ -134,8 +136,10 @@ static kvarc_ret decode_range(struct device_cache *x, kvarc_reader *r, const kva
 {
 	kvarc_device_plan_info info;
 	kvarc_device_plan *p;
-	kvarc_ret ret = kvarc_device_plan_read(&p, x->gpu->d, r, range);
+	kvarc_ret ret = gpu_keep_models(x->gpu);
 
+	if (!ret)
+		ret = kvarc_device_plan_read(&p, x->gpu->d, r, range);
 	if (ret)
 		return ret;
 	set_views(x, &x->to, range->track, range->t0);
@@ -218,7 +222,7 @@ static kvarc_ret measure(struct device_cache *x, const kvarc_common *common, str
 	ret = decode(x, common);
 	keep_fastest(&run->decode_seconds, start);
 	run->memory_bytes = x->from.bytes + x->to.bytes + g->staging.bytes + g->work.bytes +
-	                    g->status.bytes + (g->model ? g->weights.bytes : 0);
+	                    g->status.bytes + g->models.bytes + (g->model ? g->weights.bytes : 0);
 	run->host_chunks = x->host_chunks;
 	run->chunks = x->chunks;
 	return ret ? ret : kvarc_device_fetch(g->d, c->decoded_data, x->to.at, c->raw_bytes, NULL);

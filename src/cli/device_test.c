@@ -40,8 +40,10 @@ static kvarc_ret run_plan(kvarc_device_plan *p, size_t n_tensors, struct device_
 
 static kvarc_ret run_range(kvarc_reader *r, const kvarc_range *range, struct device_sum *sum)
 {
-	kvarc_device_plan *p;
-	kvarc_ret ret = kvarc_device_plan_read(&p, gpu.d, r, range);
+	kvarc_device_plan *p = NULL;
+	kvarc_ret ret = gpu_keep_models(&gpu);
+	if (!ret)
+		ret = kvarc_device_plan_read(&p, gpu.d, r, range);
 	if (!ret)
 		ret = run_plan(p, kvarc_reader_geometry(r)->n_tensors, sum);
 	kvarc_device_plan_close(&p);

@@ -39,6 +39,8 @@ static void drop(struct gpu *g, struct gpu_memory *m)
 void gpu_close(struct gpu *g)
 {
 	kvarc_device_model_close(&g->model);
+	if (g->models.bytes && !kvarc_device_keep_models(g->d, 0, 0))
+		drop(g, &g->models);
 	drop(g, &g->weights);
 	drop(g, &g->staging);
 	drop(g, &g->work);
@@ -93,10 +95,28 @@ kvarc_ret gpu_load_writer_model(struct gpu *g, kvarc_writer *w)
 	return load_model(g, ret, bytes);
 }
 
+kvarc_ret gpu_keep_models(struct gpu *g)
+{
+	const uint64_t most = UINT64_C(256) << 20, wanted = g->models.bytes + g->missing;
+	const uint64_t n = wanted < most ? wanted : most;
+
+	if (n <= g->models.bytes)
+		return KVARC_OK;
+	g->missing = 0;
+	kvarc_ret ret = kvarc_device_keep_models(g->d, 0, 0);
+	if (!ret)
+		ret = gpu_reserve(g, &g->models, n);
+	if (!ret)
+		ret = kvarc_device_keep_models(g->d, g->models.at, g->models.bytes);
+	return ret == KVARC_MEM ? KVARC_OK : ret;
+}
+
 kvarc_ret gpu_place(struct gpu *g, kvarc_device_plan *p, const kvarc_device_view *views,
                     kvarc_device_plan_info *info)
 {
 	kvarc_ret ret = kvarc_device_plan_get_info(p, info);
+	if (!ret && info->profile_bytes > g->missing)
+		g->missing = info->profile_bytes;
 	if (!ret)
 		ret = gpu_reserve(g, &g->staging, info->staging_bytes);
 	if (!ret)

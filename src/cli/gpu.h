@@ -23,6 +23,9 @@ struct gpu {
 	/* of the plan in hand; staging and work are its own, too */
 	struct gpu_memory staging, work, status;
 	void *words; /* a copy of status, status.bytes of it */
+	/* of models of profiles, which stay between plans; bytes that plans had beside it */
+	struct gpu_memory models;
+	uint64_t missing;
 	/* of the archive in hand; NULL: none, or none that kernels compute */
 	kvarc_device_model *model;
 	struct gpu_memory weights;
@@ -43,6 +46,10 @@ kvarc_ret gpu_reserve(struct gpu *g, struct gpu_memory *m, uint64_t bytes);
 kvarc_ret gpu_load_model(struct gpu *g, kvarc_reader *r);
 /* The same of the model that a writer with a geometry predicts with. */
 kvarc_ret gpu_load_writer_model(struct gpu *g, kvarc_writer *w);
+/* Before a plan is made, and none is open: more memory for the models of profiles, if the plans
+ * before it had some beside it, up to 256 MiB; where the GPU has none they go on so. Returns OK,
+ * IO. */
+kvarc_ret gpu_keep_models(struct gpu *g);
 /* Brings a plan's chunks, or parameters, to the GPU; info is that of the plan. Returns as
  * kvarc_device_stage and kvarc_device_place do. */
 kvarc_ret gpu_place(struct gpu *g, kvarc_device_plan *p, const kvarc_device_view *views,

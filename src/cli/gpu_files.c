@@ -91,8 +91,10 @@ static kvarc_ret append(struct gpu_files *f, kvarc_writer *w, uint32_t track, ui
 {
 	kvarc_device_plan_info info = { 0 };
 	kvarc_device_plan *p;
-	kvarc_ret ret = kvarc_device_plan_write(&p, f->gpu->d, w, track, n, ids, positions);
+	kvarc_ret ret = gpu_keep_models(f->gpu);
 
+	if (!ret)
+		ret = kvarc_device_plan_write(&p, f->gpu->d, w, track, n, ids, positions);
 	if (ret)
 		return ret;
 	ret = gpu_place(f->gpu, p, f->views, &info);
@@ -188,6 +190,8 @@ static kvarc_ret decode(struct gpu_files *f, kvarc_reader *r, const kvarc_range 
 	kvarc_ret ret = make_views(f, range->track, range->n);
 
 	f->tokens = 0;
+	if (!ret)
+		ret = gpu_keep_models(f->gpu);
 	if (!ret)
 		ret = kvarc_device_plan_read(&p, f->gpu->d, r, range);
 	if (ret)
