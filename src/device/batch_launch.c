@@ -38,15 +38,8 @@ kvarc_ret kvi_batch_expect(struct kvi_batch_launch *l)
 
 kvarc_ret kvi_batch_observe(struct kvi_batch_launch *l, uint32_t width)
 {
-	/* numbers of a warp; steps of 32 tokens of a block (model_correct_body.h) */
-	enum { CORRECTED = 16, STEPS = KVI_BLOCK / KVI_SMALL_BLOCK };
 	void *arguments[] = { &l->jobs };
-	const struct kvi_launch correct = { "kvi_gpu_correct",
-		                            kvi_blocks_of((width + CORRECTED - 1) / CORRECTED),
-		                            l->n,
-		                            KVI_BLOCK,
-		                            0,
-		                            KVI_PLAN_STEPS / STEPS };
+	const struct kvi_launch correct = kvi_correct_launch("kvi_gpu_correct", l->n, width);
 	kvarc_ret ret = step_of_tokens(l, "kvi_gpu_numbers");
 	return ret ? ret : kvi_batch_kernel(l, &correct, arguments);
 }

@@ -108,15 +108,8 @@ static kvarc_ret launch_expect(struct kvi_output_launch *l)
 /* Numbers for attention, and corrections of the hidden state, which has `width` numbers. */
 static kvarc_ret launch_observe(struct kvi_output_launch *l, uint32_t width)
 {
-	/* numbers of a warp; steps of 32 tokens of a block (model_correct_body.h) */
-	enum { CORRECTED = 16, STEPS = KVI_BLOCK / KVI_SMALL_BLOCK };
 	void *arguments[] = { &l->jobs };
-	const struct kvi_launch correct = { "kvi_gpu_encode_correct",
-		                            kvi_blocks_of((width + CORRECTED - 1) / CORRECTED),
-		                            l->n,
-		                            KVI_BLOCK,
-		                            0,
-		                            KVI_PLAN_STEPS / STEPS };
+	const struct kvi_launch correct = kvi_correct_launch("kvi_gpu_encode_correct", l->n, width);
 	kvarc_ret ret = launch_each(l, "kvi_gpu_encode_numbers", KVI_GPU_TOKENS);
 	return ret ? ret : kvi_device_launch(l->d, l->d->encoders, &correct, arguments, l->stream);
 }

@@ -219,6 +219,17 @@ static inline void kvi_plan_next_layer(struct kvarc_device_plan *p, uint32_t lay
 
 /* 32 tokens of a chunk, at most. */
 enum { KVI_PLAN_STEPS = KVI_GPU_TOKENS / KVI_WARP };
+/* The kernel that corrects a hidden state of `width` numbers by n chunks. */
+static inline struct kvi_launch kvi_correct_launch(const char *name, uint32_t n, uint32_t width)
+{
+	/* numbers of a warp; steps of 32 tokens of a block (model_correct_body.h) */
+	enum { CORRECTED = 16, STEPS = KVI_BLOCK / KVI_SMALL_BLOCK };
+	return (struct kvi_launch){ .name = name,
+		                    .grid_x = kvi_blocks_of((width + CORRECTED - 1) / CORRECTED),
+		                    .grid_y = n,
+		                    .threads = KVI_BLOCK,
+		                    .grid_z = KVI_PLAN_STEPS / STEPS };
+}
 /* Warps of the kernels that make angles and rows of token tables, and sums: the most that a chunk
  * has; 0: no chunk has a model. */
 struct kvi_model_warps {
