@@ -14,8 +14,9 @@
 # for all cache types: the server continues with the same tokens as after a fresh prefill. A model
 # with a sliding window: its slot has checkpoints, and prefixes are restored without being
 # computed again. 'kvarc watch' on the folder of a running server keeps each turn of a slot, as
-# checkpoints and in a store. Then caches of other architectures, with models of random weights: level 5 must
-# predict them.
+# checkpoints and in a store. The model in the kernels of gpu/ on the host: archives of the sample
+# cache are those of the library's own engine. Then caches of other architectures, with models of
+# random weights: level 5 must predict them.
 #
 # KV_ENGINES=quick: only F16 and Q8_0 at level 1, and the archives that are cut; all, the
 # default: everything.
@@ -243,6 +244,33 @@ if long_archive f16; then
 	prefix f16 601 601
 fi
 model=$small
+
+# The kernels of gpu/ behind the stand-in of the driver, where that was built.
+stand_in=$(dirname "$KVARC")/tests/device/.libs/driver_stand_in.so
+mkdir "$work/lib"
+ln -s "$(realpath "$stand_in")" "$work/lib/libcuda.so.1"
+gpu() {
+	LD_LIBRARY_PATH="$work/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" KVARC_KERNELS=$0 \
+		KVARC_ENCODERS=$0 KVARC_EXACT=$0 KVARC_CUFILE='' "$KVARC" "$@" --device cuda:0
+}
+cache=$here/../data/sample/smollm2-135m-bf16-160.safetensors
+for level in 5 7; do
+	[ -e "$stand_in" ] || { echo "no stand-in of the driver: no kernels"; break; }
+	# 2: so few tokens fit it badly
+	"$KVARC" train -q -f --level $level --model "$model" -o "$work/model.kvp" "$cache" \
+		> "$work/log" 2>&1 || [ $? -eq 2 ] || { result FAILED "level $level: train"; continue; }
+	set -- --model "$model" --profile "$work/model.kvp"
+	if "$KVARC" pack -q -f -$level "$@" -o "$work/host.kva" "$cache" &&
+		gpu pack -f -$level "$@" -o "$work/gpu.kva" "$cache" 2> "$work/said" &&
+		cmp "$work/host.kva" "$work/gpu.kva" &&
+		grep -q 'of 60 chunks the host coded 0$' "$work/said" &&
+		gpu unpack -f "$@" -o "$work/back" "$work/gpu.kva" 2> "$work/said" &&
+		cmp "$work/back" "$cache" && grep -q 'the host coded 0$' "$work/said"; then
+		result ok "level $level by kernels: $(wc -c < "$work/gpu.kva") bytes, as the host's"
+	else
+		result FAILED "level $level by kernels: $(cat "$work/said")"
+	fi
+done
 
 "$python" "$here/architectures.py" "$work" > "$work/names" 2> "$work/log" ||
 	{ tail -n 20 "$work/log" >&2; result FAILED "architectures: the engine itself"; }
