@@ -205,3 +205,14 @@ bool holds(const struct device_memory *m, const struct synth_cache *c, size_t te
 				return false;
 	return true;
 }
+
+void decode_all(kvarc_device_plan *p, struct device_memory *m, const struct synth_cache *c)
+{
+	assert_int_equal(
+		kvarc_device_place(p, m->views, address(m->work), address(m->status), NULL),
+		KVARC_OK);
+	assert_int_equal(kvarc_device_decode(p, 0, UINT32_MAX, NULL), KVARC_OK);
+	assert_int_equal(kvarc_device_plan_answer(p, 0, UINT32_MAX, m->status), KVARC_OK);
+	for (size_t i = 0; i < c->geometry.n_tensors; i++)
+		assert_true(holds(m, c, i, 0, 0, c->shape.tokens));
+}

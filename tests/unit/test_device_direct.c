@@ -79,18 +79,6 @@ static kvarc_ret stage(struct direct *x)
 	return ret;
 }
 
-/* Decodes what was staged: all of it is the cache. */
-static void decode(struct direct *x)
-{
-	assert_int_equal(kvarc_device_place(x->p, x->mem.views, address(x->mem.work),
-	                                    address(x->mem.status), NULL),
-	                 KVARC_OK);
-	assert_int_equal(kvarc_device_decode(x->p, 0, UINT32_MAX, NULL), KVARC_OK);
-	assert_int_equal(kvarc_device_plan_answer(x->p, 0, UINT32_MAX, x->mem.status), KVARC_OK);
-	for (size_t i = 0; i < x->m.c.geometry.n_tensors; i++)
-		assert_true(holds(&x->mem, &x->m.c, i, 0, 0, plain.tokens));
-}
-
 /* What the stand-in of cuFile returns; it is in the process once a plan has used it. */
 static uint64_t direct_stand_in(const char *name)
 {
@@ -138,11 +126,11 @@ static void test_used(void **state)
 		assert_int_equal(x.info.host_chunks, 0);
 		assert_int_equal(x.info.direct_bytes, x.info.file_bytes);
 		assert_int_equal(direct_stand_in("stand_in_bytes"), x.info.file_bytes);
-		decode(&x);
+		decode_all(x.p, &x.mem, &x.m.c);
 		/* once more: it is not counted twice */
 		assert_int_equal(stage(&x), KVARC_OK);
 		assert_int_equal(x.info.direct_bytes, x.info.file_bytes);
-		decode(&x);
+		decode_all(x.p, &x.mem, &x.m.c);
 		end(&x);
 	}
 }
@@ -165,7 +153,7 @@ static void test_others(void **state)
 	print_message("%u of %u chunks by the host\n", x.info.host_chunks, x.info.chunks);
 	assert_true(x.info.host_chunks > 0 && x.info.host_chunks < x.info.chunks);
 	assert_int_equal(x.info.direct_bytes, x.info.file_bytes);
-	decode(&x);
+	decode_all(x.p, &x.mem, &x.m.c);
 	end(&x);
 }
 
@@ -187,7 +175,7 @@ static void test_descriptor(void **state)
 	assert_int_equal(stage(&x), KVARC_OK);
 	assert_int_equal(x.info.direct_bytes, x.info.file_bytes);
 	assert_false(fcntl(fd, F_GETFL) & O_DIRECT);
-	decode(&x);
+	decode_all(x.p, &x.mem, &x.m.c);
 	end(&x);
 	close(fd);
 }
@@ -213,12 +201,12 @@ static void test_faults(void **state)
 		unsetenv("KVARC_CUFILE_STAND_IN");
 		assert_int_equal(x.info.direct_bytes > 0, faults[i].some);
 		assert_true(x.info.direct_bytes < x.info.file_bytes / 2);
-		decode(&x);
+		decode_all(x.p, &x.mem, &x.m.c);
 		/* a driver that was not there is not looked for again; files are */
 		assert_int_equal(stage(&x), KVARC_OK);
 		assert_int_equal(x.info.direct_bytes,
 		                 !strcmp(faults[i].fault, "no-driver") ? 0 : x.info.file_bytes);
-		decode(&x);
+		decode_all(x.p, &x.mem, &x.m.c);
 		end(&x);
 	}
 	struct direct x;
@@ -240,7 +228,7 @@ static void test_not_there(void **state)
 		begin(&x, 0, files[i]);
 		assert_int_equal(stage(&x), KVARC_OK);
 		assert_int_equal(x.info.direct_bytes, 0);
-		decode(&x);
+		decode_all(x.p, &x.mem, &x.m.c);
 		end(&x);
 	}
 	memset(&x, 0, sizeof x);
@@ -250,7 +238,7 @@ static void test_not_there(void **state)
 	begin_plan(&x);
 	assert_int_equal(stage(&x), KVARC_OK);
 	assert_int_equal(x.info.direct_bytes, 0);
-	decode(&x);
+	decode_all(x.p, &x.mem, &x.m.c);
 	end(&x);
 }
 

@@ -60,18 +60,6 @@ static uint64_t stage(struct kept_reading *x)
 	return (uint64_t)(uintptr_t)stand_in("stand_in_copied");
 }
 
-/* Decodes: all of it is the cache. */
-static void decode(struct kept_reading *x)
-{
-	assert_int_equal(kvarc_device_place(x->p, x->mem.views, address(x->mem.work),
-	                                    address(x->mem.status), NULL),
-	                 KVARC_OK);
-	assert_int_equal(kvarc_device_decode(x->p, 0, UINT32_MAX, NULL), KVARC_OK);
-	assert_int_equal(kvarc_device_plan_answer(x->p, 0, UINT32_MAX, x->mem.status), KVARC_OK);
-	for (size_t i = 0; i < x->m->c.geometry.n_tensors; i++)
-		assert_true(holds(&x->mem, &x->m->c, i, 0, 0, TOKENS));
-}
-
 static void end(struct kept_reading *x)
 {
 	kvarc_device_plan_close(&x->p);
@@ -86,7 +74,7 @@ static uint64_t read_all(kvarc_device *d, struct made_archive *m, kvarc_device_p
 	plan(&x, d, m);
 	*info = x.info;
 	const uint64_t copied = stage(&x);
-	decode(&x);
+	decode_all(x.p, &x.mem, &x.m->c);
 	end(&x);
 	return copied;
 }
@@ -202,10 +190,10 @@ static void test_order(void **state)
 	assert_non_null(strstr(error.text, "is open"));
 	assert_int_equal(stage(&y), copied);
 	assert_int_equal(y.waits, 1);
-	decode(&y);
+	decode_all(y.p, &y.mem, &y.m->c);
 	assert_int_equal(stage(&x), copied - info.profile_bytes);
 	assert_int_equal(x.waits, 0);
-	decode(&x);
+	decode_all(x.p, &x.mem, &x.m->c);
 	end(&y);
 	assert_int_equal(kvarc_device_keep_models(d, 0, 0), KVARC_PROG);
 	end(&x);
