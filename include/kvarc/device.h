@@ -311,15 +311,18 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_encode(kvarc_device_plan *p, u
  * order of the stream: copies payloads to the host, and what the host has to encode, or what that
  * is predicted from. Waits for the stream. The elements must be the same from
  * kvarc_device_encode until this returns, and no other tokens may be appended to the track in
- * between. Elements are checked as the writer's options say; the archive is the one that
- * kvarc_writer_append_fetch makes of them, but for planes of f32, f16 and float8 that it packs with
- * Zstandard: kernels store them. kvarc_device_plan_get_info then says how many chunks the host
- * encoded.
+ * between. Chunks are verified as the writer's options say, and those of the first segment of a
+ * writer of which kernels encoded some, so that a device or kernels that are faulty are noticed;
+ * but see kvarc_device_plan_write for levels 4 to 7. The archive is the one that
+ * kvarc_writer_append_fetch makes of the elements, but for planes of f32, f16 and float8 that it
+ * packs with Zstandard: kernels store them. kvarc_device_plan_get_info then says how many chunks
+ * the host encoded.
  *
- * Returns OK; GEOMETRY (a page is not there: nothing was appended); IO (the driver, or kernels
- * that have not run: nothing was appended either where they answer before the first chunk); PROG;
- * and what kvarc_writer_append_fetch returns. What the writer answers is in its error, everything
- * else in that of the device.
+ * Returns OK; DATA (a chunk does not decode to its elements: encode on the host); GEOMETRY (a page
+ * is not there: nothing was appended); IO (the driver, or kernels that have not run: nothing was
+ * appended either where they answer before the first chunk); PROG; and what
+ * kvarc_writer_append_fetch returns. What the writer answers is in its error, everything else in
+ * that of the device.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_append(kvarc_device_plan *p, void *stream);
 

@@ -146,13 +146,16 @@ static kvarc_ret decode(struct kvi_encode_job *j, struct kvi_coder *coder,
 		return kvi_fail_alloc(&j->error, &j->w->alloc);
 	if (ret || check != c->raw_check || (elements && memcmp(elements, to, j->raw_bytes)))
 		return kvi_fail(&j->error, KVARC_DATA,
-		                "verification failed: a chunk of tensor %u "
-		                "does not decode to its input; check this machine's memory",
-		                (unsigned)j->group->tensor);
+		                "verification failed: a chunk of tensor %u does not decode to its "
+		                "input; %s",
+		                (unsigned)j->group->tensor,
+		                j->given ? "the device that encoded it, or its kernels, may be "
+		                           "faulty: encode on the host"
+		                         : "check this machine's memory");
 	return KVARC_OK;
 }
 
-/* KVARC_WRITE_VERIFY. Of what another encoder made its elements are not there. */
+/* Of what another encoder made its elements are not there. */
 static kvarc_ret verify(struct kvi_encode_job *j, struct kvi_coder *coder,
                         const struct kvi_chunk *chunk)
 {
@@ -204,7 +207,7 @@ static void keep_payload(struct kvi_encode_job *j)
 /* Makes the frame where the payload is, when that is written before another job begins. */
 static void frame_payload(struct kvi_encode_job *j)
 {
-	if (j->w->n_jobs == 1 && j->coded.free_around && !j->again)
+	if (j->w->n_jobs == 1 && j->coded.free_around && !j->verifies)
 		j->frame = (uint8_t *)(uintptr_t)j->coded.payload - KVI_CHUNK_PAYLOAD_AT;
 	else
 		keep_payload(j);
@@ -309,7 +312,7 @@ static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 	frame_payload(j);
 	struct kvi_features *made = chunk.features;
 	chunk.features = NULL;
-	if (j->again)
+	if (j->verifies)
 		j->ret = verify(j, coder, &chunk);
 	if (made && j->ret == KVARC_OK) {
 		kvi_feature_table_publish(j->features, j->group->order_index, KVI_FEATURES_ALL);

@@ -134,6 +134,7 @@ static void count_given(const struct kvi_encode_job *j)
 {
 	if (!j->given)
 		return;
+	j->w->coder_verified |= kvi_writer_verifies(j);
 	j->w->coder_taken.chunks++;
 	j->w->coder_taken.bytes += KVI_CHUNK_HEADER_BYTES + j->coded.payload_bytes;
 }
@@ -221,11 +222,12 @@ static kvarc_ret finish_job(kvarc_writer *w, kvarc_ret before)
 /* What a tensor with a model does in a segment. What was encoded elsewhere needs no sources, unless
  * it is verified; its elements are wanted where others need its features. */
 static uint8_t slot_flags(const kvarc_writer *w, const struct kvi_group *g,
-                          const struct kvi_segment *s)
+                          const struct kvi_open_segment *s)
 {
-	const struct kvi_prediction *p = w->tracks[s->track].prediction;
-	const bool verifies = w->options.flags & KVARC_WRITE_VERIFY && !w->coder_predicts;
-	const uint8_t codec = verifies ? KVI_CODEC_RAW : kvi_writer_predicted_elsewhere(w, g, s);
+	const struct kvi_prediction *p = w->tracks[s->s.track].prediction;
+	const bool verifies = s->verifies && !w->coder_predicts;
+	const uint8_t codec = verifies ? KVI_CODEC_RAW
+	                               : kvi_writer_predicted_elsewhere(w, g, &s->s);
 	if (codec == KVI_CODEC_LINEAR || codec == KVI_CODEC_MODEL)
 		return KVI_SLOT_WHOLE;
 	if (codec == KVI_CODEC_KLT)
@@ -235,27 +237,27 @@ static uint8_t slot_flags(const kvarc_writer *w, const struct kvi_group *g,
 }
 
 /* The features of a segment's tensors; NULL when no tensor of the track has a model. */
-static kvarc_ret open_features(kvarc_writer *w, const struct kvi_segment *s,
-                               struct kvi_feature_table **features)
+static kvarc_ret open_features(kvarc_writer *w, struct kvi_open_segment *s)
 {
-	const struct kvi_writer_track *t = &w->tracks[s->track];
-	uint32_t first = w->order.first[s->track], end = w->order.first[s->track + 1];
+	const uint32_t track = s->s.track;
+	const struct kvi_writer_track *t = &w->tracks[track];
+	uint32_t first = w->order.first[track], end = w->order.first[track + 1];
 	bool any = false;
-	*features = NULL;
+	s->features = NULL;
 	for (uint32_t i = first; w->plan && i < end; i++)
 		any = any || w->plan->of[i].complete;
 	if (!any)
 		return KVARC_OK;
-	kvarc_ret ret = kvi_feature_table_open(features, &w->alloc, w->plan, &w->order, s->track);
+	kvarc_ret ret = kvi_feature_table_open(&s->features, &w->alloc, w->plan, &w->order, track);
 	if (ret)
 		return kvi_fail_alloc(w->error, &w->alloc);
-	(*features)->pool = w->pool;
+	s->features->pool = w->pool;
 	for (uint32_t i = t->first_group; i < t->end_group; i++) {
 		const struct kvi_group *g = &w->groups[i];
 		if (w->plan->of[g->order_index].model)
-			kvi_feature_slot(*features, g->order_index)->flags = slot_flags(w, g, s);
+			kvi_feature_slot(s->features, g->order_index)->flags = slot_flags(w, g, s);
 	}
-	kvi_feature_table_plan(*features);
+	kvi_feature_table_plan(s->features);
 	return KVARC_OK;
 }
 
@@ -273,7 +275,12 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 		return ret;
 	if (w->n_busy == 0)
 		w->first_job = 0; /* whose memory is still in caches */
-	struct kvi_encode_job *j = &w->jobs[(w->first_job + w->n_busy++) % w->n_jobs];
+	struct kvi_encode_job *j = &w->jobs[(w->first_job + w->n_busy) % w->n_jobs];
+	if (s->verifies && !j->again)
+		j->again = kvi_malloc(&w->alloc, w->chunk_max);
+	if (s->verifies && !j->again)
+		return kvi_fail_alloc(w->error, &w->alloc);
+	w->n_busy++;
 	j->job.run = kvi_writer_encode;
 	j->w = w;
 	j->group = group;
@@ -284,6 +291,7 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 	                        ? w->tracks[s->s.track].prediction
 	                        : NULL;
 	j->observed = j->exact = j->given = j->beside = false;
+	j->verifies = s->verifies;
 	j->fetched = w->options.common.overlap || w->coder;
 	j->fetch = fetch;
 	j->fetch_opaque = opaque;
@@ -339,6 +347,7 @@ kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
 	s->s = *segment;
 	s->taken = *taken;
 	s->begun = false;
+	s->verifies = w->options.flags & KVARC_WRITE_VERIFY || (w->coder && !w->coder_verified);
 	if (t->first_group == t->end_group) {
 		ret = kvi_writer_drain(w, ret);
 		ret = ret ? ret : kvi_writer_begin_segment(w, s);
@@ -346,7 +355,7 @@ kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
 	}
 	ret = code_ids(w, &s->s);
 	if (!ret)
-		ret = open_features(w, &s->s, &s->features);
+		ret = open_features(w, s);
 	if (ret)
 		return ret;
 	s->left = t->end_group - t->first_group;
@@ -369,15 +378,12 @@ static kvarc_ret start_jobs(kvarc_writer *w)
 		j->w = w;
 		j->raw = kvi_malloc(&w->alloc, w->chunk_max);
 		j->memory = kvi_malloc(&w->alloc, capacity);
-		if (w->options.flags & KVARC_WRITE_VERIFY)
-			j->again = kvi_malloc(&w->alloc, w->chunk_max);
 		if (w->options.level >= KVI_LEVEL_MODEL)
 			j->expected = kvi_array(&w->alloc, w->chunk_max, sizeof *j->expected);
 		if (w->options.level >= KVI_LEVEL_PREDICTED)
 			j->predicted = kvi_malloc(&w->alloc, w->chunk_max);
 		if (!j->raw || !j->memory ||
 		    (!j->predicted && w->options.level >= KVI_LEVEL_PREDICTED) ||
-		    (!j->again && w->options.flags & KVARC_WRITE_VERIFY) ||
 		    (!j->expected && w->options.level >= KVI_LEVEL_MODEL))
 			return kvi_fail_alloc(w->error, &w->alloc);
 	}

@@ -98,6 +98,7 @@ struct kvi_open_segment {
 	struct kvi_feature_table *features; /* NULL: no tensor has a model */
 	uint32_t left;                      /* chunks that are not written */
 	bool begun;                         /* its frame is written, as `sequence` */
+	bool verifies;                      /* its chunks are decoded again and compared */
 	uint64_t sequence;
 };
 
@@ -128,9 +129,10 @@ struct kvi_encode_job {
 	uint8_t *frame;           /* head, chunk header, payload, padding, check: in `memory`, or
 	                           * around the payload in the coder */
 	/* memory */
-	uint8_t *raw, *again;             /* again: with KVARC_WRITE_VERIFY */
+	uint8_t *raw, *again;             /* again: to verify, NULL until needed */
 	int16_t *expected;                /* by the model, if there is one */
 	uint8_t *predicted;               /* the same, as elements; level 8 */
+	bool verifies;                    /* the chunk is decoded again and compared */
 	bool fetched;                     /* raw, or the payload, is there before the job starts */
 	bool given;                       /* the payload is another encoder's */
 	bool beside;                      /* of codec linear or model, level 1 may be smaller */
@@ -210,6 +212,7 @@ struct kvarc_writer {
 	/* Of an append with another encoder; NULL: there is none. */
 	const struct kvi_append_coder *coder;
 	bool coder_predicts; /* all that the track's model predicts */
+	bool coder_verified; /* a segment with payloads of such an encoder was */
 	uint64_t coder_t0;   /* its first token */
 	struct kvi_coded_taken coder_taken;
 };
@@ -311,7 +314,7 @@ void kvi_writer_get_elements(struct kvi_encode_job *j);
  * library has no predictions. */
 static inline bool kvi_writer_verifies(const struct kvi_encode_job *j)
 {
-	return j->again && !(j->given && j->coded.codec == KVI_CODEC_MODEL);
+	return j->verifies && !(j->given && j->coded.codec == KVI_CODEC_MODEL);
 }
 /* Whether others need features of the chunk, and so its elements. */
 static inline bool kvi_writer_asks_features(const struct kvi_encode_job *j)
