@@ -123,9 +123,11 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_model_open_writer(kvarc_device
                                                                     kvarc_writer *w,
                                                                     uint64_t *bytes);
 /*
- * Copies the weights to memory, aligned to 256, in the order of the stream, once. The memory must
+ * Copies the weights to memory, aligned to 256, once; then compares what kernels predict of 16
+ * tokens with what the library's engine predicts, bit by bit, for which it waits. The memory must
  * stay as it is until the model is closed. Plans that were opened before do not use it.
- * Returns OK, OPTIONS (as kvarc_device_model_open), IO, MEM, MEMLIMIT, PROG.
+ * Returns OK, OPTIONS (as kvarc_device_model_open), IO (also where the predictions differ: the GPU,
+ * its memory or the kernels are faulty), MEM, MEMLIMIT, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_model_load(kvarc_device_model *m, uint64_t memory,
                                                              void *stream);

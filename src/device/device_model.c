@@ -33,6 +33,9 @@ static kvarc_ret measure(struct kvarc_device_model *m)
 		if (kvi_add(m->bytes, part_bytes(kvi_gpu_exact_layer_bytes(m->engine, l)),
 		            &m->bytes))
 			return kvi_fail_alloc(m->d->error, &m->d->alloc);
+	m->weights_bytes = m->bytes;
+	if (kvi_add(m->bytes, kvi_model_check_bytes(m), &m->bytes))
+		return kvi_fail_alloc(m->d->error, &m->d->alloc);
 	return KVARC_OK;
 }
 
@@ -209,12 +212,15 @@ kvarc_ret kvarc_device_model_load(kvarc_device_model *m, uint64_t memory, void *
 		                "kvarc_device_model_load: memory is not an address that is aligned "
 		                "to %d bytes, or the model was loaded before",
 		                (int)MODEL_PART);
+	const uint64_t check = memory + m->weights_bytes;
 	kvarc_ret ret = kvi_device_enter(m->d);
 	if (ret)
 		return ret;
 	ret = load_tables(m, &memory, stream);
 	for (size_t l = 0; l < m->m.n_layers && !ret; l++)
 		ret = load_layer(m, l, &memory, stream);
+	if (!ret)
+		ret = kvi_model_check(m, check, stream);
 	kvi_device_leave(m->d);
 	m->loaded = !ret;
 	return ret;

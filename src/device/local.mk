@@ -9,7 +9,7 @@ libkvidevice_la_SOURCES += \
 	src/device/device_decode.c src/device/device_models.c \
 	src/device/device_answer.c src/device/batch_launch.c src/device/batch_launch.h \
 	src/device/plan_engine.c src/device/plan_engine.h \
-	src/device/device_model.c src/device/device_model.h \
+	src/device/device_model.c src/device/device_model.h src/device/model_check.c \
 	src/device/exact_launch.c src/device/exact_launch.h \
 	src/device/work_layout.c src/device/work_layout.h \
 	src/device/output_plan.c src/device/device_encode.c src/device/device_append.c \

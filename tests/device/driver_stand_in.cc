@@ -4,8 +4,9 @@
  * "device" memory is the host's and kernels are the real ones, run on the host (gpu/warp.h)
  *
  * The environment variable KVARC_STAND_IN has what is to go wrong: "no-gpu", "no-binary",
- * "no-memory" (copies to the device fail), "no-launch", "no-fetch" (copies from it fail),
- * "one-payload" (only one copy of more than 4 KiB from it does not fail).
+ * "no-memory" (copies to the device fail), "other-products" (of the exact engine, by a bit),
+ * "no-launch", "no-fetch" (copies from it fail), "one-payload" (only one copy of more than 4 KiB
+ * from it does not fail).
  */
 #include <cstdint>
 #include <cstdio>

@@ -506,6 +506,9 @@ static void test_model_load(void **state)
 	assert_int_equal(host_chunks_of(d, &v), 8);
 	setenv("KVARC_STAND_IN", "no-memory", 1);
 	assert_int_equal(kvarc_device_model_load(m, address(memory), NULL), KVARC_MEM);
+	setenv("KVARC_STAND_IN", "other-products", 1);
+	assert_int_equal(kvarc_device_model_load(m, address(memory), NULL), KVARC_IO);
+	assert_non_null(strstr(error.text, "do not predict what the host predicts (layer 0)"));
 	unsetenv("KVARC_STAND_IN");
 	assert_int_equal(host_chunks_of(d, &v), 8);
 	assert_int_equal(kvarc_device_model_load(m, address(memory), NULL), KVARC_OK);
@@ -553,8 +556,8 @@ static void test_model_order(void **state)
 	for (int again = 0; again < 2; again++)
 		assert_int_equal(kvarc_device_decode(p, 0, UINT32_MAX, NULL), KVARC_OK);
 	assert_int_equal(kvarc_device_plan_answer(p, 0, UINT32_MAX, x.status), KVARC_OK);
-	/* another layer's weights are another model */
-	memset((uint8_t *)memory + bytes / 2, 1, bytes / 4);
+	/* other weights are another model */
+	memset(memory, 1, bytes);
 	assert_int_equal(kvarc_device_decode(p, 0, UINT32_MAX, NULL), KVARC_OK);
 	assert_int_equal(kvarc_device_plan_answer(p, 0, UINT32_MAX, x.status), KVARC_PREDICTOR);
 	kvarc_device_plan_close(&p);
