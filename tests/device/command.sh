@@ -138,6 +138,24 @@ for level in 4 5 6 7 8; do
 		--profile "$work/model.kvp" "$work/cache.safetensors" > "$work/bench.out"
 	grep -q "\"isa\":\"cuda:0\".*\"device_chunks\":6,\"host_chunks\":$host" "$work/bench.out" ||
 		fail "level $level: bench"
+	# a GPU that computes something else is refused, in one line
+	if [ "$level" = 5 ]; then
+		KVARC_STAND_IN=other-products
+		export KVARC_STAND_IN
+		for verb in "pack -f -5 -o $work/none.kva $work/cache.safetensors" \
+			"unpack -o $work/none $work/host.kva" "test $work/host.kva"; do
+			# shellcheck disable=SC2086 # words
+			if gpu $verb --model "$model" --profile "$work/model.kvp" --device cuda:0 \
+				> "$work/none.out" 2>&1; then
+				fail "$verb: no failure"
+			fi
+			[ "$(wc -l < "$work/none.out")" = 1 ] || fail "$verb: not one line"
+			grep -q 'do not predict what the host predicts' "$work/none.out" ||
+				fail "$verb: another reason"
+		done
+		[ ! -e "$work/none" ] && [ ! -e "$work/none.kva" ] || fail "files of a faulty GPU"
+		unset KVARC_STAND_IN
+	fi
 	rm "$work"/*.kva "$work/file" "$work/model.kvp"
 done
 
