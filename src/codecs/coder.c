@@ -198,6 +198,11 @@ void *kvi_scratch(struct kvi_coder *c, enum kvi_scratch which, size_t bytes)
 	return c->scratch[which].p;
 }
 
+uint8_t *kvi_coder_elements(struct kvi_coder *c, size_t bytes)
+{
+	return kvi_scratch(c, KVI_SCRATCH_RAW, bytes);
+}
+
 uint8_t *kvi_scratch_end(struct kvi_coder *c, enum kvi_scratch which, size_t bytes)
 {
 	uint8_t *p = kvi_scratch(c, which, bytes + 1);

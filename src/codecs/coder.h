@@ -49,6 +49,7 @@ enum kvi_scratch {
 	KVI_SCRATCH_COEFFICIENTS,
 	KVI_SCRATCH_PREDICTION, /* predicted elements, codec klt */
 	KVI_SCRATCH_CODES,
+	KVI_SCRATCH_RAW, /* all elements of a chunk, of an encoder's caller */
 	KVI_N_SCRATCH
 };
 

@@ -323,7 +323,13 @@ static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 void kvi_writer_encode(struct kvi_job *job, unsigned worker)
 {
 	struct kvi_encode_job *j = (struct kvi_encode_job *)job;
-	encode_chunk(j, j->w->coders[worker]);
+	struct kvi_coder *coder = j->w->coders[worker];
+	if (!j->raw)
+		j->raw = kvi_coder_elements(coder, j->w->chunk_max);
+	if (j->raw)
+		encode_chunk(j, coder);
+	else
+		j->ret = kvi_fail_alloc(&j->error, &j->w->alloc);
 	if (j->prediction && !j->observed)
 		kvi_prediction_mark_lost(j->prediction, j->group->order_index, j->segment->s.t0);
 	if (j->features)

@@ -154,7 +154,7 @@ static void free_workers(kvarc_writer *w)
 {
 	kvi_pool_close(w->pool);
 	for (unsigned i = 0; w->jobs && i < w->n_jobs; i++) {
-		kvi_free(&w->alloc, w->jobs[i].raw);
+		kvi_free(&w->alloc, w->jobs[i].own);
 		kvi_free(&w->alloc, w->jobs[i].again);
 		kvi_free(&w->alloc, w->jobs[i].memory);
 		kvi_free(&w->alloc, w->jobs[i].expected);

@@ -8,7 +8,7 @@ enum { SHARE = 4 };
 /* How many groups may lie between a state and that of another track. */
 enum { REACH = 4096 };
 
-static bool wants(const kvarc_writer *w, const struct kvi_group *g)
+bool kvi_writer_keeps_states(const kvarc_writer *w, const struct kvi_group *g)
 {
 	const kvarc_tensor *t = &w->geometry.tensors[g->tensor];
 	return w->options.level > 0 && !w->options.lossy &&
@@ -139,7 +139,7 @@ void kvi_writer_link_states(kvarc_writer *w)
 	for (size_t i = 0; i < w->n_groups; i++) {
 		struct kvi_group *g = &w->groups[i];
 		const size_t end = i < REACH ? 0 : i - REACH;
-		for (size_t k = i; wants(w, g) && !g->like && k-- > end;)
+		for (size_t k = i; kvi_writer_keeps_states(w, g) && !g->like && k-- > end;)
 			if (is_like(&w->geometry, g, &w->groups[k]))
 				g->like = &w->groups[k];
 	}
@@ -149,7 +149,7 @@ kvarc_ret kvi_writer_reference(kvarc_writer *w, struct kvi_group *g, const struc
                                struct kvi_kept_state *state)
 {
 	*state = (struct kvi_kept_state){ 0 };
-	if (!wants(w, g))
+	if (!kvi_writer_keeps_states(w, g))
 		return KVARC_OK;
 	kvarc_ret ret = find(g, s) ? KVARC_OK : take(w, g, s);
 	for (; g && !state->elements; g = g->like) {
@@ -164,7 +164,8 @@ kvarc_ret kvi_writer_keep_state(struct kvi_encode_job *j, uint64_t sequence, uin
 {
 	kvarc_writer *w = j->w;
 	struct kvi_kept_state *k = NULL;
-	if (!wants(w, j->group) || j->coded.refers || !kvi_state_may_refer(j->coded.codec))
+	if (!kvi_writer_keeps_states(w, j->group) || j->coded.refers ||
+	    !kvi_state_may_refer(j->coded.codec))
 		return KVARC_OK;
 	kvarc_ret ret = add(w, j->group, &j->segment->s, j->raw_bytes, &k);
 	if (ret || !k)

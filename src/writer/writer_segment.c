@@ -261,6 +261,25 @@ static kvarc_ret open_features(kvarc_writer *w, struct kvi_open_segment *s)
 	return KVARC_OK;
 }
 
+/* Whether elements are wanted before the job runs, or longer than that: by a device's encoder, a
+ * model, or later chunks. */
+static bool outlive_job(const kvarc_writer *w, const struct kvi_group *g)
+{
+	return w->options.common.overlap || w->coder || w->options.level >= KVI_LEVEL_MODEL ||
+	       kvi_writer_keeps_states(w, g);
+}
+
+/* Memory that a job does not have, but needs for a segment. Returns OK, MEM, MEMLIMIT. */
+static kvarc_ret reserve(kvarc_writer *w, struct kvi_encode_job *j, bool own, bool again)
+{
+	if (own && !j->own)
+		j->own = kvi_malloc(&w->alloc, w->chunk_max);
+	if (again && !j->again)
+		j->again = kvi_malloc(&w->alloc, w->chunk_max);
+	return (own && !j->own) || (again && !j->again) ? kvi_fail_alloc(w->error, &w->alloc)
+	                                                : KVARC_OK;
+}
+
 static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_group *group,
                         kvarc_fetch fetch, void *opaque)
 {
@@ -276,15 +295,16 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 	if (w->n_busy == 0)
 		w->first_job = 0; /* whose memory is still in caches */
 	struct kvi_encode_job *j = &w->jobs[(w->first_job + w->n_busy) % w->n_jobs];
-	if (s->verifies && !j->again)
-		j->again = kvi_malloc(&w->alloc, w->chunk_max);
-	if (s->verifies && !j->again)
-		return kvi_fail_alloc(w->error, &w->alloc);
+	const bool own = outlive_job(w, group);
+	ret = reserve(w, j, own, s->verifies);
+	if (ret)
+		return ret;
 	w->n_busy++;
 	j->job.run = kvi_writer_encode;
 	j->w = w;
 	j->group = group;
 	j->segment = s;
+	j->raw = own ? j->own : NULL;
 	j->features = s->features && w->plan->of[group->order_index].model ? s->features : NULL;
 	j->prediction = j->features && kvi_feature_slot(s->features, group->order_index)->flags &
 	                                        KVI_SLOT_PREDICTION
@@ -376,14 +396,12 @@ static kvarc_ret start_jobs(kvarc_writer *w)
 	for (unsigned i = 0; i < w->n_jobs; i++) {
 		struct kvi_encode_job *j = &w->jobs[i];
 		j->w = w;
-		j->raw = kvi_malloc(&w->alloc, w->chunk_max);
 		j->memory = kvi_malloc(&w->alloc, capacity);
 		if (w->options.level >= KVI_LEVEL_MODEL)
 			j->expected = kvi_array(&w->alloc, w->chunk_max, sizeof *j->expected);
 		if (w->options.level >= KVI_LEVEL_PREDICTED)
 			j->predicted = kvi_malloc(&w->alloc, w->chunk_max);
-		if (!j->raw || !j->memory ||
-		    (!j->predicted && w->options.level >= KVI_LEVEL_PREDICTED) ||
+		if (!j->memory || (!j->predicted && w->options.level >= KVI_LEVEL_PREDICTED) ||
 		    (!j->expected && w->options.level >= KVI_LEVEL_MODEL))
 			return kvi_fail_alloc(w->error, &w->alloc);
 	}

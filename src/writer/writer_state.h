@@ -129,7 +129,8 @@ struct kvi_encode_job {
 	uint8_t *frame;           /* head, chunk header, payload, padding, check: in `memory`, or
 	                           * around the payload in the coder */
 	/* memory */
-	uint8_t *raw, *again;             /* again: to verify, NULL until needed */
+	uint8_t *raw;                     /* the elements, in `own` or in the worker's coder */
+	uint8_t *own, *again;             /* again: to verify; both NULL until needed */
 	int16_t *expected;                /* by the model, if there is one */
 	uint8_t *predicted;               /* the same, as elements; level 8 */
 	bool verifies;                    /* the chunk is decoded again and compared */
@@ -240,6 +241,8 @@ void kvi_writer_link_states(kvarc_writer *w);
  * IO. */
 kvarc_ret kvi_writer_reference(kvarc_writer *w, struct kvi_group *g, const struct kvi_segment *s,
                                struct kvi_kept_state *state);
+/* Whether chunks of a group may be referred to by later ones, at this level. */
+bool kvi_writer_keeps_states(const kvarc_writer *w, const struct kvi_group *g);
 /* Keeps the elements of a job whose chunk was written, where others may refer to it. Returns OK,
  * MEM, MEMLIMIT. */
 kvarc_ret kvi_writer_keep_state(struct kvi_encode_job *j, uint64_t sequence, uint64_t offset);
