@@ -70,7 +70,7 @@ EXTRA_DIST += tests/data/make_import_data.py tests/data/engine_writers.py \
 EXTRA_DIST += tests/engines/check_engines.sh tests/engines/engine.py \
 	tests/engines/turns.py tests/engines/architectures.py tests/engines/salvaged.py \
 	tests/engines/session.py tests/engines/watch.py
-check-engines: $(bin_PROGRAMS)
+check-engines: $(bin_PROGRAMS) $(driver_stand_in)
 	KVARC=$(abs_builddir)/kvarc$(EXEEXT) \
 		$(srcdir)/tests/engines/check_engines.sh $(abs_builddir)/engines
 .PHONY: check-engines

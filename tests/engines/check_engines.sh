@@ -247,15 +247,20 @@ model=$small
 
 # The kernels of gpu/ behind the stand-in of the driver, where that was built.
 stand_in=$(dirname "$KVARC")/tests/device/.libs/driver_stand_in.so
-mkdir "$work/lib"
-ln -s "$(realpath "$stand_in")" "$work/lib/libcuda.so.1"
+kernel_levels='5 7'
+if [ -e "$stand_in" ]; then
+	mkdir "$work/lib"
+	ln -s "$(realpath "$stand_in")" "$work/lib/libcuda.so.1"
+else
+	echo "no stand-in of the driver: no kernels"
+	kernel_levels=
+fi
 gpu() {
 	LD_LIBRARY_PATH="$work/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" KVARC_KERNELS=$0 \
 		KVARC_ENCODERS=$0 KVARC_EXACT=$0 KVARC_CUFILE='' "$KVARC" "$@" --device cuda:0
 }
 cache=$here/../data/sample/smollm2-135m-bf16-160.safetensors
-for level in 5 7; do
-	[ -e "$stand_in" ] || { echo "no stand-in of the driver: no kernels"; break; }
+for level in $kernel_levels; do
 	# 2: so few tokens fit it badly
 	"$KVARC" train -q -f --level $level --model "$model" -o "$work/model.kvp" "$cache" \
 		> "$work/log" 2>&1 || [ $? -eq 2 ] || { result FAILED "level $level: train"; continue; }
