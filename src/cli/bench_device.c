@@ -85,16 +85,10 @@ static void keep_fastest(double *best, double start)
 static kvarc_ret encode_track(struct device_cache *x, kvarc_writer *w, uint32_t track)
 {
 	const uint64_t all = x->c->tokens[track];
-	const uint32_t segment = kvarc_writer_segment_tokens(w, track);
-	const uint64_t many = segment < GPU_TOKENS ? GPU_TOKENS / segment * segment : segment;
 	kvarc_ret ret = KVARC_OK;
 
 	for (uint64_t t = 0, n; t < all && !ret; t += n) {
-		/* the host encodes the first segment, whose parameters kernels use; a model goes
-		 * through all tokens at once */
-		const uint64_t most = x->gpu->model ? all : t ? many : segment;
-
-		n = all - t < most ? all - t : most;
+		n = gpu_batch(x->gpu, w, track, t, all - t);
 		ret = append(x, w, track, t, n);
 	}
 	return ret;

@@ -59,7 +59,6 @@ kvarc_ret device_test_run(kvarc_reader *r, kvarc_error *error, struct device_sum
 	sum->name = gpu.info.name;
 	memset(error, 0, sizeof *error);
 	ret = gpu_load_model(&gpu, r);
-	memset(&gpu.error, 0, ret ? 0 : sizeof gpu.error);
 	/* a model goes through a track from its first token on */
 	const uint64_t most = gpu.model ? UINT64_MAX : GPU_TOKENS;
 	for (uint32_t t = 0; t < kvarc_reader_geometry(r)->n_tracks && !ret; t++) {

@@ -5,6 +5,7 @@
 #include "gpu.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "library.h"
 #include "message.h"
@@ -65,16 +66,17 @@ static kvarc_ret load_model(struct gpu *g, kvarc_ret open, uint64_t bytes)
 {
 	kvarc_ret ret = open;
 
-	/* the host codes what needs it, or says why not */
-	if (ret == KVARC_OPTIONS || ret == KVARC_PREDICTOR || ret == KVARC_DATA)
-		return KVARC_OK;
 	if (!ret)
 		ret = gpu_reserve(g, &g->weights, bytes);
 	if (!ret)
 		ret = kvarc_device_model_load(g->model, g->weights.at, NULL);
 	if (ret)
 		kvarc_device_model_close(&g->model);
-	return ret == KVARC_OPTIONS ? KVARC_OK : ret;
+	/* the host codes what needs it, or says why not */
+	if (ret != KVARC_OPTIONS && ret != KVARC_PREDICTOR && ret != KVARC_DATA && ret != KVARC_MEM)
+		return ret;
+	memset(&g->error, 0, sizeof(g->error));
+	return KVARC_OK;
 }
 
 kvarc_ret gpu_load_model(struct gpu *g, kvarc_reader *r)
@@ -109,6 +111,18 @@ kvarc_ret gpu_keep_models(struct gpu *g)
 	if (!ret)
 		ret = kvarc_device_keep_models(g->d, g->models.at, g->models.bytes);
 	return ret == KVARC_MEM ? KVARC_OK : ret;
+}
+
+uint64_t gpu_batch(const struct gpu *g, const kvarc_writer *w, uint32_t track, uint64_t t0,
+                   uint64_t n)
+{
+	const uint32_t segment = kvarc_writer_segment_tokens(w, track);
+	const uint64_t many = segment < GPU_TOKENS ? GPU_TOKENS / segment * segment : segment;
+	/* the host encodes the first segment, whose parameters kernels use */
+	const uint64_t most = t0 ? many : segment;
+
+	/* a model goes through all tokens of the track at once */
+	return (g->model && !t0) || n < most ? n : most;
 }
 
 kvarc_ret gpu_place(struct gpu *g, kvarc_device_plan *p, const kvarc_device_view *views,

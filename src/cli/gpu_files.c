@@ -104,23 +104,10 @@ static kvarc_ret append(struct gpu_files *f, kvarc_writer *w, uint32_t track, ui
 		ret = kvarc_device_append(p, NULL);
 	if (!ret)
 		ret = kvarc_device_plan_get_info(p, &info);
-	f->chunks += info.chunks;
-	f->host_chunks += info.host_chunks;
+	f->chunks += ret ? 0 : info.chunks;
+	f->host_chunks += ret ? 0 : info.host_chunks;
 	kvarc_device_plan_close(&p);
 	return ret;
-}
-
-/* Tokens that are appended at once, from t0 on: at most n. */
-static uint64_t batch_of(const struct gpu_files *f, const kvarc_writer *w, uint32_t track,
-                         uint64_t t0, uint64_t n)
-{
-	const uint32_t segment = kvarc_writer_segment_tokens(w, track);
-	const uint64_t many = segment < GPU_TOKENS ? GPU_TOKENS / segment * segment : segment;
-	/* the host encodes the first segment, whose parameters kernels use */
-	const uint64_t most = t0 ? many : segment;
-
-	/* a model goes through all tokens of the track at once */
-	return (f->gpu->model && !t0) || n < most ? n : most;
 }
 
 kvarc_ret gpu_files_append(void *opaque, kvarc_writer *w, uint32_t track, uint64_t n,
@@ -137,7 +124,7 @@ kvarc_ret gpu_files_append(void *opaque, kvarc_writer *w, uint32_t track, uint64
 	for (uint64_t at = 0, some; at < n && !ret; at += some) {
 		const uint64_t t0 = kvarc_writer_tokens(w, track);
 
-		some = batch_of(f, w, track, t0, n - at);
+		some = gpu_batch(f->gpu, w, track, t0, n - at);
 		ret = send(f, track, t0, some, fetch, fetch_opaque);
 		if (!ret)
 			ret = append(f, w, track, some, ids ? ids + at : NULL, positions + at);

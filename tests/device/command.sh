@@ -140,9 +140,15 @@ for level in 4 5 6 7 8; do
 			2> "$work/pack.out"
 		grep -q 'of 6 chunks the host coded 6$' "$work/pack.out" || fail "--verify"
 		cmp "$work/host.kva" "$work/gpu.kva"
+		# a GPU without memory for all tokens at once: the host's model, in batches
+		KVARC_STAND_IN=little-memory
+		export KVARC_STAND_IN
+		gpu pack -5 --model "$model" --profile "$work/model.kvp" --device cuda:0 -f \
+			-o "$work/gpu.kva" "$work/cache.safetensors" 2> "$work/pack.out"
+		grep -q 'of 6 chunks the host coded 6$' "$work/pack.out" || fail "little memory"
+		cmp "$work/host.kva" "$work/gpu.kva"
 		# a GPU that computes something else is refused, in one line
 		KVARC_STAND_IN=other-products
-		export KVARC_STAND_IN
 		for verb in "pack -f -5 -o $work/none.kva $work/cache.safetensors" \
 			"unpack -o $work/none $work/host.kva" "test $work/host.kva"; do
 			# shellcheck disable=SC2086 # words

@@ -4,9 +4,9 @@
  * "device" memory is the host's and kernels are the real ones, run on the host (gpu/warp.h)
  *
  * The environment variable KVARC_STAND_IN has what is to go wrong: "no-gpu", "no-binary",
- * "no-memory" (copies to the device fail), "other-products" (of the exact engine, by a bit),
- * "no-launch", "no-fetch" (copies from it fail), "one-payload" (only one copy of more than 4 KiB
- * from it does not fail).
+ * "no-memory" (copies to the device fail), "little-memory" (those of more than 1 MiB do),
+ * "other-products" (of the exact engine, by a bit), "no-launch", "no-fetch" (copies from it fail),
+ * "one-payload" (only one copy of more than 4 KiB from it does not fail).
  */
 #include <cstdint>
 #include <cstdio>
@@ -755,7 +755,8 @@ int cuStreamSynchronize(void *)
 }
 int cuMemAlloc_v2(uint64_t *address, size_t bytes)
 {
-	void *p = wanted("no-memory") ? nullptr : aligned_alloc(256, (bytes + 255) / 256 * 256);
+	const bool none = wanted("no-memory") || (wanted("little-memory") && bytes > 1 << 20);
+	void *p = none ? nullptr : aligned_alloc(256, (bytes + 255) / 256 * 256);
 	if (!p)
 		return OUT_OF_MEMORY;
 	memset(p, 0xa5, bytes);
