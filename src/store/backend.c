@@ -65,6 +65,23 @@ void kvi_backend_close(struct kvi_backend **b)
 	*b = NULL;
 }
 
+kvarc_ret kvi_object_is(struct kvi_backend *b, const char *key, const void *data, size_t n,
+                        kvarc_error *e)
+{
+	struct kvi_alloc alloc;
+	size_t got;
+	kvi_alloc_init(&alloc, NULL, 0);
+	/* One byte more: it may be longer. */
+	uint8_t *there = kvi_malloc(&alloc, n + 1);
+	if (!there)
+		return kvi_fail_alloc(e, &alloc);
+	kvarc_ret ret = b->calls->get(b, key, 0, there, n + 1, &got, e);
+	if (!ret && (got != n || memcmp(there, data, n) != 0))
+		ret = KVARC_END;
+	kvi_free(&alloc, there);
+	return ret;
+}
+
 /* What a source of an object reads with. */
 struct object_source {
 	struct kvi_alloc alloc;

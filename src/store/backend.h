@@ -2,7 +2,7 @@
 /*
  * backend.h - what holds the objects of a store: a folder, an S3-compatible service, Redis
  *
- * Five calls over immutable objects with keys of at most KVI_KEY_MAX bytes: components of letters,
+ * A few calls over immutable objects with keys of at most KVI_KEY_MAX bytes: components of letters,
  * digits, '.', '_', '-', '%' and '=', separated by '/', none of which begins with a dot. A store
  * asks for no locks: an object is put once, whole, and never changes; of two puts of one key one
  * wins, and the other one learns of it.
@@ -18,14 +18,15 @@
 
 #include "kvarc.h"
 
-/* Bytes of a key. */
-enum { KVI_KEY_MAX = 512 };
+/* Bytes of a key; of an object that remove_if takes. */
+enum { KVI_KEY_MAX = 512, KVI_REMOVE_MAX = 1 << 16 };
 
 /* An object as list and stat give it. */
 struct kvi_object {
 	const char *key; /* until the call returns */
 	uint64_t bytes;
-	int64_t time; /* of its put, seconds since 1970; 0: not known */
+	int64_t time;   /* of its put, seconds since 1970; 0: not known */
+	uint64_t stamp; /* differs where the object is another one, or was changed; 0: not known */
 };
 
 /* Takes one object of a list; another return value than 0 ends the list, which returns IO. */
@@ -55,6 +56,11 @@ struct kvi_backend_calls {
 	                  kvarc_error *e);
 	/* Removes an object, also one that is not there. Returns OK, IO. */
 	kvarc_ret (*remove)(struct kvi_backend *b, const char *key, kvarc_error *e);
+	/* Removes an object whose bytes are the n bytes of `data`, at most KVI_REMOVE_MAX, and no
+	 * other one, durably as a put is. Returns OK, END (it is not there, or is another one), IO,
+	 * MEM. */
+	kvarc_ret (*remove_if)(struct kvi_backend *b, const char *key, const void *data, size_t n,
+	                       kvarc_error *e);
 	/* All objects whose keys begin with a prefix, in any order. Objects that come or go
 	 * meanwhile may be in it or not. Returns OK, IO, MEM. */
 	kvarc_ret (*list)(struct kvi_backend *b, const char *prefix, kvi_object_fn fn, void *opaque,
@@ -105,6 +111,10 @@ kvarc_ret kvi_backend_s3(struct kvi_backend **b, const char *rest,
 kvarc_ret kvi_backend_redis(struct kvi_backend **b, const char *rest,
                             const struct kvi_backend_options *options, kvarc_error *e);
 
+/* Whether the bytes of an object are these, for remove_if. Returns OK, END (it is not there, or
+ * another one), IO, MEM. */
+kvarc_ret kvi_object_is(struct kvi_backend *b, const char *key, const void *data, size_t n,
+                        kvarc_error *e);
 /* Whether a key is as this header demands. */
 int kvi_key_valid(const char *key);
 /* A source of an object, for readers; its size is asked once. b and key stay the caller's until

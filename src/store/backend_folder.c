@@ -109,6 +109,13 @@ static kvarc_ret folder_get(struct kvi_backend *b, const char *key, uint64_t off
 	return KVARC_OK;
 }
 
+static struct kvi_object describe(const char *key, const struct stat *st)
+{
+	return (struct kvi_object){ key, (uint64_t)st->st_size, st->st_mtime,
+		                    (uint64_t)st->st_mtim.tv_sec * 1000000000 +
+		                            (uint64_t)st->st_mtim.tv_nsec };
+}
+
 static kvarc_ret folder_stat(struct kvi_backend *b, const char *key, struct kvi_object *object,
                              kvarc_error *e)
 {
@@ -117,7 +124,7 @@ static kvarc_ret folder_stat(struct kvi_backend *b, const char *key, struct kvi_
 		return is_missing() ? KVARC_END : fail_key(e, "look at", key);
 	if (!S_ISREG(st.st_mode))
 		return kvi_fail(e, KVARC_IO, "store: %s is not a file", key);
-	*object = (struct kvi_object){ key, (uint64_t)st.st_size, st.st_mtime };
+	*object = describe(key, &st);
 	return KVARC_OK;
 }
 
@@ -149,7 +156,23 @@ static kvarc_ret copy_source(const struct folder *f, const kvarc_source *source,
 	return ret;
 }
 
-/* Makes the folders of a key. Each that is new is synchronised in the one above. */
+/* Synchronises the folder that a path is in. */
+static int synchronise_above(const struct folder *f, const char *path)
+{
+	char above[KVI_KEY_MAX + 1];
+	memcpy(above, path, strlen(path) + 1);
+	char *slash = strrchr(above, '/');
+	if (slash)
+		*slash = 0;
+	int fd = openat(f->root, slash ? above : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int bad = fd < 0 || synchronise(f, fd) != 0;
+	if (fd >= 0)
+		close(fd);
+	return bad ? -1 : 0;
+}
+
+/* Makes the folders of a key. Each is synchronised in the one above, also one that was there: who
+ * has made it may not have come so far. */
 static int make_folders(const struct folder *f, const char *key)
 {
 	char path[KVI_KEY_MAX + 1];
@@ -157,19 +180,8 @@ static int make_folders(const struct folder *f, const char *key)
 		size_t n = (size_t)(slash - key);
 		memcpy(path, key, n);
 		path[n] = 0;
-		if (mkdirat(f->root, path, 0700) != 0) {
-			if (errno != EEXIST)
-				return -1;
-			continue;
-		}
-		char *up = strrchr(path, '/');
-		if (up)
-			*up = 0;
-		int fd = openat(f->root, up ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		int bad = fd < 0 || synchronise(f, fd) != 0;
-		if (fd >= 0)
-			close(fd);
-		if (bad)
+		if ((mkdirat(f->root, path, 0700) != 0 && errno != EEXIST) ||
+		    synchronise_above(f, path) != 0)
 			return -1;
 	}
 	return 0;
@@ -190,17 +202,19 @@ static kvarc_ret publish(struct folder *f, const char *temp, int fd, const char 
 		if (errno != EEXIST)
 			return fail_key(e, "make", key);
 	}
-	char path[KVI_KEY_MAX + 1];
-	memcpy(path, key, strlen(key) + 1);
-	char *slash = strrchr(path, '/');
-	if (slash)
-		*slash = 0;
-	int dir = openat(f->root, slash ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int bad = dir < 0 || synchronise(f, dir) != 0;
-	kvarc_ret ret = bad ? fail_key(e, "synchronise the folder of", key) : KVARC_OK;
-	if (dir >= 0)
-		close(dir);
+	if (synchronise_above(f, key) == 0)
+		return KVARC_OK;
+	kvarc_ret ret = fail_key(e, "synchronise the folder of", key);
+	/* It is ours, and was not acknowledged. */
+	unlinkat(f->root, key, 0);
 	return ret;
+}
+
+/* A name for a file in TEMP, which is not there yet. */
+static void make_temp_name(struct folder *f, char temp[TEMP_NAME])
+{
+	snprintf(temp, TEMP_NAME, "%ld-%016llx", (long)getpid(),
+	         (unsigned long long)kvi_splitmix64(&f->random));
 }
 
 static kvarc_ret folder_put(struct kvi_backend *b, const char *key, const kvarc_source *source,
@@ -213,8 +227,7 @@ static kvarc_ret folder_put(struct kvi_backend *b, const char *key, const kvarc_
 	if (fstatat(f->root, key, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		return KVARC_END;
 	for (int tries = 0; fd < 0 && tries < 8; tries++) {
-		snprintf(temp, sizeof temp, "%ld-%016llx", (long)getpid(),
-		         (unsigned long long)kvi_splitmix64(&f->random));
+		make_temp_name(f, temp);
 		fd = openat(f->temp, temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 		if (fd < 0 && errno != EEXIST)
 			break;
@@ -241,6 +254,37 @@ static kvarc_ret folder_remove(struct kvi_backend *b, const char *key, kvarc_err
 	if (unlinkat(f->root, key, 0) != 0 && !is_missing())
 		return fail_key(e, "remove", key);
 	return KVARC_OK;
+}
+
+/*
+ * It is moved to a name of our own, looked at there, and then removed, so that what somebody else
+ * puts under the key meanwhile stays. It was looked at before: one that differs is moved only if it
+ * was exchanged in between, and is moved back.
+ */
+static kvarc_ret folder_remove_if(struct kvi_backend *b, const char *key, const void *data,
+                                  size_t n, kvarc_error *e)
+{
+	struct folder *f = folder_of(b);
+	char temp[TEMP_NAME], moved[sizeof TEMP + TEMP_NAME];
+	kvarc_ret ret = kvi_object_is(b, key, data, n, e);
+	forget_open(f);
+	if (ret)
+		return ret;
+	make_temp_name(f, temp);
+	snprintf(moved, sizeof moved, TEMP "/%s", temp);
+	if (renameat(f->root, key, f->temp, temp) != 0)
+		return is_missing() ? KVARC_END : fail_key(e, "remove", key);
+	ret = kvi_object_is(b, moved, data, n, e);
+	forget_open(f);
+	if (ret) {
+		/* Where somebody has put another one there are two: both stay, this one here. */
+		if (linkat(f->temp, temp, f->root, key, 0) == 0)
+			unlinkat(f->temp, temp, 0);
+		return ret;
+	}
+	unlinkat(f->temp, temp, 0);
+	return synchronise_above(f, key) == 0 ? KVARC_OK
+	                                      : fail_key(e, "synchronise the folder of", key);
 }
 
 static kvarc_ret folder_touch(struct kvi_backend *b, const char *key, kvarc_error *e)
@@ -279,7 +323,7 @@ static kvarc_ret list_entry(struct folder_list *l, size_t n, size_t name_bytes, 
 	}
 	if (!S_ISREG(st.st_mode) || end < prefix)
 		return KVARC_OK;
-	struct kvi_object object = { l->key, (uint64_t)st.st_size, st.st_mtime };
+	const struct kvi_object object = describe(l->key, &st);
 	if (l->fn(l->opaque, &object) == 0)
 		return KVARC_OK;
 	return kvi_fail(l->e, KVARC_IO, "store: listing %s was ended", l->prefix);
@@ -337,8 +381,8 @@ static void folder_close(struct kvi_backend *b)
 }
 
 static const struct kvi_backend_calls folder_calls = {
-	folder_get,  folder_put,   folder_stat,  folder_remove,
-	folder_list, folder_touch, folder_close,
+	folder_get,       folder_put,  folder_stat,  folder_remove,
+	folder_remove_if, folder_list, folder_touch, folder_close,
 };
 
 /* Removes what killed processes have left; what cannot be removed stays. */

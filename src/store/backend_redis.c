@@ -26,7 +26,8 @@
 #include "util/hash.h"
 
 enum {
-	HEAD_BYTES = 40, /* u8[8] magic, u64 bytes, u64 time, u64 ID of its parts or 0, u64 zero */
+	/* u8[8] magic, u64 bytes, u64 time, u64 ID of its parts or 0, u64 random */
+	HEAD_BYTES = 40,
 	PART_BYTES = 64 << 20,
 	PREFIX_MAX = 128,
 	NAME_MAX_BYTES = PREFIX_MAX + KVI_KEY_MAX + 64,
@@ -152,7 +153,8 @@ static kvarc_ret redis_stat(struct kvi_backend *b, const char *key, struct kvi_o
 	kvarc_ret ret = read_head(r, key, e);
 	if (!ret)
 		*object = (struct kvi_object){ key, kvi_load64(r->head + 8),
-			                       (int64_t)kvi_load64(r->head + 16) };
+			                       (int64_t)kvi_load64(r->head + 16),
+			                       kvi_h64(r->head, HEAD_BYTES) };
 	return ret;
 }
 
@@ -246,7 +248,7 @@ static kvarc_ret redis_put(struct kvi_backend *b, const char *key, const kvarc_s
 		kvi_store64(value + 8, source->size);
 		kvi_store64(value + 16, (uint64_t)time(NULL));
 		kvi_store64(value + 24, id);
-		kvi_store64(value + 32, 0);
+		kvi_store64(value + 32, kvi_splitmix64(&r->random));
 		ret = set_new(r, name_of(r, key, name),
 		              (struct kvi_redis_text){ value, large ? HEAD_BYTES : bytes }, e);
 	}
@@ -274,6 +276,32 @@ static kvarc_ret redis_remove(struct kvi_backend *b, const char *key, kvarc_erro
 	freeReplyObject(reply);
 	if (!ret && id)
 		ret = remove_parts(r, id, bytes / PART_BYTES + (bytes % PART_BYTES != 0), e);
+	return ret;
+}
+
+/* One script looks and removes: nobody else's command comes between. It takes small objects, whose
+ * bytes are behind their head. */
+static kvarc_ret redis_remove_if(struct kvi_backend *b, const char *key, const void *data, size_t n,
+                                 kvarc_error *e)
+{
+	static const char script[] =
+		"local v = redis.call('GET', KEYS[1])\n"
+		"if v and string.sub(v, tonumber(ARGV[1]) + 1) == ARGV[2] then\n"
+		"return redis.call('DEL', KEYS[1])\nend\nreturn 0\n";
+	struct redis *r = redis_of(b);
+	char name[NAME_MAX_BYTES], head[8];
+	redisReply *reply;
+	snprintf(head, sizeof head, "%d", HEAD_BYTES);
+	r->head_key[0] = 0;
+	kvarc_ret ret = kvi_redis_command(
+		&r->at, &reply, 6,
+		(struct kvi_redis_text[]){ KVI_REDIS_TEXT("EVAL"), KVI_REDIS_TEXT(script),
+	                                   KVI_REDIS_TEXT("1"), name_of(r, key, name),
+	                                   KVI_REDIS_TEXT(head), { data, n } },
+		e);
+	if (!ret && (reply->type != REDIS_REPLY_INTEGER || reply->integer != 1))
+		ret = KVARC_END;
+	freeReplyObject(reply);
 	return ret;
 }
 
@@ -349,7 +377,8 @@ static void redis_close(struct kvi_backend *b)
 }
 
 static const struct kvi_backend_calls redis_calls = {
-	redis_get, redis_put, redis_stat, redis_remove, redis_list, NULL, redis_close,
+	redis_get,       redis_put,  redis_stat, redis_remove,
+	redis_remove_if, redis_list, NULL,       redis_close,
 };
 
 /* Parses "[:PASSWORD@]HOST[:PORT][/DB][?prefix=TEXT]". */

@@ -15,6 +15,7 @@
 #include "s3_list.h"
 #include "s3_request.h"
 #include "util/alloc.h"
+#include "util/hash.h"
 
 #define AWS_REGION "us-east-1"
 enum {
@@ -27,10 +28,12 @@ enum {
 	HTTP_OK = 200,
 	HTTP_PARTIAL = 206,
 	HTTP_NO_CONTENT = 204,
+	HTTP_BAD_REQUEST = 400,
 	HTTP_NOT_FOUND = 404,
 	HTTP_CONFLICT = 409,
 	HTTP_PRECONDITION = 412,
-	HTTP_RANGE = 416
+	HTTP_RANGE = 416,
+	HTTP_NOT_IMPLEMENTED = 501
 };
 
 struct s3 {
@@ -117,6 +120,20 @@ static kvarc_ret s3_get(struct kvi_backend *b, const char *key, uint64_t offset,
 	return KVARC_OK;
 }
 
+/* An ETag as a number. The quotes around it are written in two ways. */
+static uint64_t stamp_of(const char *etag)
+{
+	char digits[KVI_S3_ETAG_MAX];
+	size_t n = 0;
+	for (; *etag && n < sizeof digits; etag++) {
+		if (strncmp(etag, "&quot;", 6) == 0)
+			etag += 5;
+		else if (*etag != '"')
+			digits[n++] = *etag;
+	}
+	return n ? kvi_h64(digits, n) : 0;
+}
+
 static kvarc_ret s3_stat(struct kvi_backend *b, const char *key, struct kvi_object *object,
                          kvarc_error *e)
 {
@@ -130,7 +147,7 @@ static kvarc_ret s3_stat(struct kvi_backend *b, const char *key, struct kvi_obje
 		return KVARC_END;
 	if (r.status != HTTP_OK)
 		return fail_status(&r, key, e);
-	*object = (struct kvi_object){ key, r.content_bytes, r.time };
+	*object = (struct kvi_object){ key, r.content_bytes, r.time, stamp_of(r.etag) };
 	return KVARC_OK;
 }
 
@@ -287,6 +304,59 @@ static kvarc_ret s3_remove(struct kvi_backend *b, const char *key, kvarc_error *
 	return KVARC_OK;
 }
 
+/* The ETag of an object whose bytes are these. Returns OK, END (it is not there, or another one),
+ * IO, MEM. */
+static kvarc_ret find_etag(struct s3 *s, const char *path, const void *data, size_t n,
+                           char etag[KVI_S3_ETAG_MAX], kvarc_error *e)
+{
+	/* One byte more: it may be longer. */
+	uint8_t *there = kvi_malloc(&s->alloc, n + 1);
+	if (!there)
+		return kvi_fail_alloc(e, &s->alloc);
+	struct kvi_s3_request r = { .method = "GET",
+		                    .path = path,
+		                    .range_bytes = n + 1,
+		                    .out = there,
+		                    .out_capacity = n + 1 };
+	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
+	const bool is_there = r.status == HTTP_PARTIAL || r.status == HTTP_OK;
+	if (!ret && !is_there && r.status != HTTP_NOT_FOUND && r.status != HTTP_RANGE)
+		ret = fail_status(&r, path, e);
+	if (!ret && (!is_there || r.got != n || memcmp(there, data, n) != 0))
+		ret = KVARC_END;
+	memcpy(etag, r.etag, sizeof r.etag);
+	kvi_free(&s->alloc, there);
+	return ret;
+}
+
+/* A service that knows no condition of a DELETE ignores it or says so: then what was looked at is
+ * removed, and the time between the two requests is not covered. */
+static kvarc_ret s3_remove_if(struct kvi_backend *b, const char *key, const void *data, size_t n,
+                              kvarc_error *e)
+{
+	struct s3 *s = s3_of(b);
+	char path[PATH_MAX_BYTES], etag[KVI_S3_ETAG_MAX];
+	path_of(s, key, path);
+	kvarc_ret ret = find_etag(s, path, data, n, etag, e);
+	if (ret)
+		return ret;
+	struct kvi_s3_request r = {
+		.method = "DELETE", .path = path, .if_match = etag[0] ? etag : NULL
+	};
+	ret = kvi_s3_send(s->client, &r, e);
+	if (r.if_match && (r.status == HTTP_NOT_IMPLEMENTED || r.status == HTTP_BAD_REQUEST)) {
+		r.if_match = NULL;
+		ret = kvi_s3_send(s->client, &r, e);
+	}
+	if (ret)
+		return ret;
+	if (r.status == HTTP_NOT_FOUND || r.status == HTTP_PRECONDITION)
+		return KVARC_END;
+	if (r.status != HTTP_NO_CONTENT && r.status != HTTP_OK)
+		return fail_status(&r, key, e);
+	return KVARC_OK;
+}
+
 /* The objects of one page, without the prefix of the store. */
 static kvarc_ret list_page(struct s3 *s, struct kvi_s3_page *page, kvi_object_fn fn, void *opaque,
                            kvarc_error *e)
@@ -297,7 +367,8 @@ static kvarc_ret list_page(struct s3 *s, struct kvi_s3_page *page, kvi_object_fn
 	while ((more = kvi_s3_page_next(page, &found)) > 0) {
 		if (strncmp(found.key, s->prefix, skip) != 0 || !kvi_key_valid(found.key + skip))
 			continue;
-		struct kvi_object object = { found.key + skip, found.bytes, found.time };
+		const struct kvi_object object = { found.key + skip, found.bytes, found.time,
+			                           stamp_of(found.etag) };
 		if (fn(opaque, &object) != 0)
 			return kvi_fail(e, KVARC_IO, "store: the list was ended");
 	}
@@ -346,7 +417,7 @@ static void s3_close(struct kvi_backend *b)
 }
 
 static const struct kvi_backend_calls s3_calls = {
-	s3_get, s3_put, s3_stat, s3_remove, s3_list, NULL, s3_close,
+	s3_get, s3_put, s3_stat, s3_remove, s3_remove_if, s3_list, NULL, s3_close,
 };
 
 /* The parts of "BUCKET[/PREFIX][?endpoint=URL&region=NAME]". */

@@ -105,6 +105,8 @@ int kvi_s3_page_next(struct kvi_s3_page *p, struct kvi_s3_object *object)
 		return -1;
 	if (element(from, to, "<LastModified>", "</LastModified>", text, sizeof text, NULL))
 		object->time = time_of(text);
+	if (!element(from, to, "<ETag>", "</ETag>", object->etag, sizeof object->etag, NULL))
+		object->etag[0] = 0;
 	p->at = to;
 	return 1;
 }

@@ -6,14 +6,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of a key and of a token that the service may answer with. */
-enum { KVI_S3_KEY_MAX = 1024, KVI_S3_TOKEN_MAX = 2048 };
+/* Bytes of a key, a token and an ETag that the service may answer with. */
+enum { KVI_S3_KEY_MAX = 1024, KVI_S3_TOKEN_MAX = 2048, KVI_S3_LIST_ETAG = 127 };
 
 /* An object of the page. */
 struct kvi_s3_object {
 	char key[KVI_S3_KEY_MAX + 1];
 	uint64_t bytes;
 	int64_t time; /* seconds since 1970; 0: not known */
+	char etag[KVI_S3_LIST_ETAG + 1]; /* as the page has it; "": none, or a longer one */
 };
 
 /* The page, and how far it was read. */

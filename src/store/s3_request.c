@@ -211,6 +211,11 @@ static struct curl_slist *headers_of(const struct kvi_s3_client *c, const struct
 	struct curl_slist *headers = curl_slist_append(NULL, body);
 	if (r->if_absent)
 		headers = with_header(headers, "If-None-Match: *");
+	if (r->if_match) {
+		char match[KVI_S3_ETAG_MAX + 16];
+		snprintf(match, sizeof match, "If-Match: %s", r->if_match);
+		headers = with_header(headers, match);
+	}
 	if (c->token)
 		headers = with_header(headers, c->token);
 	if (r->body && headers)

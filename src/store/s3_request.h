@@ -23,6 +23,7 @@ struct kvi_s3_request {
 	const char *query;  /* sorted by name, encoded; NULL: none */
 	uint64_t range_offset, range_bytes; /* GET; range_bytes 0: all */
 	int if_absent;                      /* PUT, POST: 412 when the object is there */
+	const char *if_match; /* an ETag: 412 when the object has another one; NULL: none */
 	const kvarc_source *body;           /* PUT, POST: its bytes from body_offset on */
 	uint64_t body_offset, body_bytes;
 	void *out; /* GET into out_capacity bytes, more fails; NULL: into text */

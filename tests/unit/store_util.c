@@ -277,6 +277,12 @@ static kvarc_ret hook_remove(struct kvi_backend *b, const char *key, kvarc_error
 	return called(b) ? refuse(e) : inner(b)->calls->remove(inner(b), key, e);
 }
 
+static kvarc_ret hook_remove_if(struct kvi_backend *b, const char *key, const void *data, size_t n,
+                                kvarc_error *e)
+{
+	return called(b) ? refuse(e) : inner(b)->calls->remove_if(inner(b), key, data, n, e);
+}
+
 static kvarc_ret hook_list(struct kvi_backend *b, const char *prefix, kvi_object_fn fn,
                            void *opaque, kvarc_error *e)
 {
@@ -289,6 +295,7 @@ void hook_start(struct test_hook *h, kvarc_store *s, int at, void (*fn)(void *op
 		                                        .put = hook_put,
 		                                        .stat = hook_stat,
 		                                        .remove = hook_remove,
+		                                        .remove_if = hook_remove_if,
 		                                        .list = hook_list };
 	*h = (struct test_hook){
 		.base = { &calls }, .inner = s->backend, .at = at, .fn = fn, .opaque = opaque

@@ -148,6 +148,52 @@ static void check_small(struct kvi_backend *b)
 	free(p);
 }
 
+struct stamps {
+	const char *key;
+	uint64_t listed;
+};
+static int see_stamp(void *opaque, const struct kvi_object *object)
+{
+	struct stamps *s = opaque;
+	if (strcmp(object->key, s->key) == 0)
+		s->listed = object->stamp;
+	return 0;
+}
+
+/* The stamp of an object, which a list gives, too. */
+static uint64_t stamp(struct kvi_backend *b, const char *key)
+{
+	struct stamps s = { key, 0 };
+	struct kvi_object object;
+	assert_int_equal(b->calls->stat(b, key, &object, NULL), KVARC_OK);
+	assert_int_equal(b->calls->list(b, key, see_stamp, &s, NULL), KVARC_OK);
+	assert_true(object.stamp == s.listed);
+	assert_true(object.stamp != 0);
+	return object.stamp;
+}
+
+/* An object is removed as what it was read as, and in no other case. */
+static void check_conditions(struct kvi_backend *b)
+{
+	static const char key[] = "c/one";
+	struct kvi_object object;
+	assert_int_equal(b->calls->remove_if(b, key, "abc", 3, NULL), KVARC_END);
+	assert_int_equal(put(b, key, "abc", 3), KVARC_OK);
+	const uint64_t first = stamp(b, key);
+	assert_int_equal(b->calls->remove_if(b, key, "abd", 3, NULL), KVARC_END);
+	assert_int_equal(b->calls->remove_if(b, key, "ab", 2, NULL), KVARC_END);
+	assert_int_equal(b->calls->remove_if(b, key, "abcd", 4, NULL), KVARC_END);
+	assert_int_equal(b->calls->remove_if(b, key, "", 0, NULL), KVARC_END);
+	assert_int_equal(b->calls->stat(b, key, &object, NULL), KVARC_OK);
+	assert_true(object.stamp == first);
+	assert_int_equal(b->calls->remove_if(b, key, "abc", 3, NULL), KVARC_OK);
+	assert_int_equal(b->calls->stat(b, key, &object, NULL), KVARC_END);
+	assert_int_equal(put(b, key, "abd", 3), KVARC_OK);
+	assert_true(stamp(b, key) != first);
+	assert_int_equal(b->calls->remove(b, key, NULL), KVARC_OK);
+	assert_int_equal(list(b, "c/").n, 0);
+}
+
 static void check_lists(struct kvi_backend *b)
 {
 	struct seen s;
@@ -244,6 +290,7 @@ static void check_all(const char *url)
 	struct kvi_backend *b = open_backend(url);
 	print_message("%s\n", url);
 	check_small(b);
+	check_conditions(b);
 	check_lists(b);
 	check_sources(b);
 	check_race(url);
