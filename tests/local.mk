@@ -246,7 +246,7 @@ if HAVE_SQLITE3
 tests_unit_libunit_a_SOURCES += tests/slots_made.c tests/slots_made.h \
 	tests/unit/store_util.c tests/unit/store_util.h
 unit_tests += tests/unit/test_blocks tests/unit/test_store tests/unit/test_store_damage \
-	tests/unit/test_store_keys tests/unit/test_store_repack
+	tests/unit/test_store_keys tests/unit/test_store_laws tests/unit/test_store_repack
 endif
 # With a stand-in of NVIDIA's driver, which runs the kernels on the host (gpu/local.mk).
 EXTRA_DIST += tests/device/command.sh

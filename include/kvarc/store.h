@@ -175,15 +175,15 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_list(kvarc_store *s, kvarc_sess
                                                       void *opaque);
 
 /*
- * Makes a version, number 0: the last one, the first version of a session that has none: nothing is
- * copied. Returns OK, END (no such version), OPTIONS (the new session has versions already),
+ * Makes a version, number 0: the last one, the only version of a session that has none: nothing is
+ * copied. Where this fails, nothing is removed but what it has put itself. Returns OK, END (no such version), OPTIONS (the new session has versions already),
  * STORE (its archives are being removed), DATA, IO, MEM, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_fork(kvarc_store *s, const char *session,
                                                       uint64_t number, const char *to);
 
 /* Removes all versions of a session, the oldest first; space is freed by kvarc_store_gc. A save
- * meanwhile stays. *versions, which may be NULL: how many were removed. Returns OK, END (there is
+ * meanwhile stays, and numbers go on: no later version has one that was used. *versions, which may be NULL: how many were removed. Returns OK, END (there is
  * no such session), IO, MEM, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_remove(kvarc_store *s, const char *session,
                                                         uint64_t *versions);

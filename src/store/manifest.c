@@ -26,10 +26,15 @@ static size_t put_value(char *to, const char *key, const char *value)
 	return n;
 }
 
+void kvi_manifest_digest(uint8_t digest[16], const char *text, size_t n)
+{
+	kvi_store_h128(digest, kvi_h128(text, n));
+}
+
 static void put_check(char hex[33], const char *text, size_t n)
 {
 	uint8_t sum[16];
-	kvi_store_h128(sum, kvi_h128(text, n));
+	kvi_manifest_digest(sum, text, n);
 	kvi_hex(hex, sum);
 }
 
@@ -195,6 +200,7 @@ kvarc_ret kvi_manifest_parse(struct kvi_manifest *m, const char *text, size_t by
 {
 	char hex[33];
 	memset(m, 0, sizeof *m);
+	kvi_manifest_digest(m->digest, text, bytes);
 	if (bytes < sizeof FIRST + CHECK_BYTES || bytes > KVI_MANIFEST_MAX)
 		return KVARC_DATA;
 	const char *end = text + bytes - CHECK_BYTES;

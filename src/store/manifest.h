@@ -36,7 +36,11 @@ struct kvi_manifest {
 	char label[KVI_LABEL_MAX + 1];
 	char parent[KVI_SESSION_MAX + 1]; /* "": none */
 	uint64_t parent_number;
+	uint8_t digest[16]; /* of its text as it was read or put (kvi_manifest_digest) */
 };
+
+/* H128 of the text of a manifest. */
+void kvi_manifest_digest(uint8_t digest[16], const char *text, size_t n);
 
 /* Writes the text of a manifest, terminated. Returns its bytes. */
 size_t kvi_manifest_write(char text[KVI_MANIFEST_MAX], const struct kvi_manifest *m);

@@ -13,6 +13,8 @@
 /* A component of a key; file systems have names of 255 bytes. */
 enum { COMPONENT_MAX = 240 };
 #define PLAIN "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
+/* Before the number of a mark: no component of a name has it. */
+#define MARK "="
 #define DIGITS "0123456789"
 
 /* ----- what names may be ------------------------------------------------ */
@@ -148,16 +150,28 @@ bool kvi_session_prefix(char key[KVI_KEY_MAX + 1], const char *name_space, const
 	return !k.full;
 }
 
-bool kvi_version_key(char key[KVI_KEY_MAX + 1], const char *name_space, const char *name,
-                     uint64_t number)
+/* before: what stands before the number. */
+static bool numbered_key(char key[KVI_KEY_MAX + 1], const char *name_space, const char *name,
+                         const char *before, uint64_t number)
 {
 	struct key_text k = { .p = key };
 	char text[24];
-	snprintf(text, sizeof text, "%" PRIu64, number);
+	snprintf(text, sizeof text, "%s%" PRIu64, before, number);
 	put_prefix(&k, name_space, name);
 	put_text(&k, text);
 	key[k.n] = 0;
 	return !k.full;
+}
+
+bool kvi_version_key(char key[KVI_KEY_MAX + 1], const char *name_space, const char *name,
+                     uint64_t number)
+{
+	return numbered_key(key, name_space, name, "", number);
+}
+
+bool kvi_mark_key(char key[KVI_KEY_MAX + 1], const struct kvi_session_key *k)
+{
+	return numbered_key(key, k->name_space, k->name, MARK, k->number);
 }
 
 /* ----- and back ------------------------------------------------ */
@@ -193,7 +207,8 @@ static bool unescape(char *to, size_t capacity, const char *from, const char *en
 	return n > 0;
 }
 
-bool kvi_session_key_parse(struct kvi_session_key *k, const char *key)
+/* before: what must stand before the number. */
+static bool parse_numbered(struct kvi_session_key *k, const char *key, const char *before)
 {
 	const char *p = key, *end, *slash = strrchr(key, '/');
 	char again[KVI_KEY_MAX + 1];
@@ -201,7 +216,8 @@ bool kvi_session_key_parse(struct kvi_session_key *k, const char *key)
 	if (strncmp(p, KVI_SESSIONS, strlen(KVI_SESSIONS)) != 0 || !slash)
 		return false;
 	p += strlen(KVI_SESSIONS);
-	if (!kvi_decimal(slash + 1, &end, &k->number) || *end || k->number == 0)
+	if (strncmp(slash + 1, before, strlen(before)) != 0 ||
+	    !kvi_decimal(slash + 1 + strlen(before), &end, &k->number) || *end || k->number == 0)
 		return false;
 	if (*p == '=') {
 		const char *next = strchr(p, '/');
@@ -213,7 +229,18 @@ bool kvi_session_key_parse(struct kvi_session_key *k, const char *key)
 	    kvi_session_wrong(k->name))
 		return false;
 	/* One key a version: what is written differently is not ours. */
-	return kvi_version_key(again, k->name_space, k->name, k->number) && strcmp(again, key) == 0;
+	return numbered_key(again, k->name_space, k->name, before, k->number) &&
+	       strcmp(again, key) == 0;
+}
+
+bool kvi_session_key_parse(struct kvi_session_key *k, const char *key)
+{
+	return parse_numbered(k, key, "");
+}
+
+bool kvi_mark_key_parse(struct kvi_session_key *k, const char *key)
+{
+	return parse_numbered(k, key, MARK);
 }
 
 bool kvi_decimal(const char *text, const char **end, uint64_t *n)

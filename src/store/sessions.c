@@ -3,6 +3,7 @@
 #include "store_state.h"
 #include "util/bytes.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,10 +61,13 @@ kvarc_source kvi_text_source(const char *text, size_t n)
 	};
 }
 
-kvarc_ret kvi_manifest_put(struct kvarc_store *s, const char *key, const struct kvi_manifest *m)
+/* Puts a manifest. Returns OK, END (the version exists), IO, MEM. */
+static kvarc_ret put_manifest(struct kvarc_store *s, const char *key, struct kvi_manifest *m)
 {
 	char text[KVI_MANIFEST_MAX];
-	const kvarc_source source = kvi_text_source(text, kvi_manifest_write(text, m));
+	const size_t n = kvi_manifest_write(text, m);
+	const kvarc_source source = kvi_text_source(text, n);
+	kvi_manifest_digest(m->digest, text, n);
 	return s->backend->calls->put(s->backend, key, &source, s->error);
 }
 
@@ -133,25 +137,62 @@ kvarc_ret kvi_manifests(struct kvarc_store *s, const char *prefix, kvi_manifest_
 	return ret;
 }
 
-kvarc_ret kvi_session_numbers(struct kvarc_store *s, const char *session, struct kvi_list *numbers)
+/* Of one session: its versions, and the highest of its marks. */
+struct session_keys {
+	struct kvarc_store *s;
+	const char *session;
+	struct kvi_list *numbers;
+	uint64_t marked, below; /* of marks: the highest one; those below a number are listed */
+	kvarc_ret ret;
+};
+
+static bool is_of(const struct session_keys *x, const struct kvi_session_key *k)
 {
-	struct manifest_keys keys = { .s = s };
+	/* "a/1" is under the prefix of "a/b", too, but of another session. */
+	return strcmp(k->name, x->session) == 0 && strcmp(k->name_space, x->s->name_space) == 0;
+}
+
+static int by_number(const void *a, const void *b)
+{
+	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+	return (x > y) - (x < y);
+}
+
+static int add_number(void *opaque, const struct kvi_object *object)
+{
+	struct session_keys *x = opaque;
+	struct kvi_session_key k;
+	if (kvi_mark_key_parse(&k, object->key)) {
+		if (is_of(x, &k) && k.number > x->marked)
+			x->marked = k.number;
+		return 0;
+	}
+	if (!kvi_session_key_parse(&k, object->key) || !is_of(x, &k))
+		return 0;
+	uint64_t *to = kvi_list_add(x->numbers, &x->s->alloc, sizeof *to);
+	if (to)
+		*to = k.number;
+	else
+		x->ret = kvi_fail_alloc(x->s->error, &x->s->alloc);
+	return x->ret != KVARC_OK;
+}
+
+kvarc_ret kvi_session_numbers(struct kvarc_store *s, const char *session, struct kvi_list *numbers,
+                              uint64_t *marked)
+{
+	struct session_keys x = { .s = s, .session = session, .numbers = numbers };
 	char prefix[KVI_KEY_MAX + 1];
+	if (marked)
+		*marked = 0;
 	if (!kvi_session_prefix(prefix, s->name_space, session))
 		return KVARC_END;
-	kvarc_ret ret = list_keys(&keys, prefix);
-	for (size_t i = 0; i < keys.list.n && !ret; i++) {
-		const struct kvi_session_key *k = KVI_LIST(struct kvi_session_key, keys.list, i);
-		/* "a/1" is under the prefix of "a/b", too, but of another session. */
-		if (strcmp(k->name, session) != 0 || strcmp(k->name_space, s->name_space) != 0)
-			continue;
-		uint64_t *to = kvi_list_add(numbers, &s->alloc, sizeof *to);
-		if (to)
-			*to = k->number;
-		else
-			ret = kvi_fail_alloc(s->error, &s->alloc);
-	}
-	kvi_free(&s->alloc, keys.list.p);
+	kvarc_ret ret = s->backend->calls->list(s->backend, prefix, add_number, &x, s->error);
+	if (x.ret)
+		ret = x.ret;
+	if (marked)
+		*marked = x.marked;
+	if (!ret && numbers->n)
+		qsort(numbers->p, numbers->n, sizeof(uint64_t), by_number);
 	return ret ? ret : numbers->n ? KVARC_OK : KVARC_END;
 }
 
@@ -162,7 +203,7 @@ kvarc_ret kvi_version_read(struct kvarc_store *s, const char *session, uint64_t 
 	kvarc_ret ret = KVARC_OK;
 	if (!*number) {
 		struct kvi_list numbers = { 0 };
-		ret = kvi_session_numbers(s, session, &numbers);
+		ret = kvi_session_numbers(s, session, &numbers, NULL);
 		if (!ret)
 			*number = *KVI_LIST(uint64_t, numbers, numbers.n - 1);
 		kvi_free(&s->alloc, numbers.p);
@@ -172,33 +213,153 @@ kvarc_ret kvi_version_read(struct kvarc_store *s, const char *session, uint64_t 
 	return ret ? ret : kvi_manifest_read(s, key, m);
 }
 
+/* ----- put and remove ------------------------------------------------ */
+
 enum { RACES_MOST = 10000 }; /* others put the version that is next */
 
-kvarc_ret kvi_version_put(struct kvarc_store *s, const char *session, const struct kvi_manifest *m,
-                          uint64_t *number)
+static struct kvi_session_key key_of(const struct kvarc_store *s, const char *session,
+                                     uint64_t number)
+{
+	struct kvi_session_key k = { .number = number };
+	snprintf(k.name_space, sizeof k.name_space, "%s", s->name_space);
+	snprintf(k.name, sizeof k.name, "%s", session);
+	return k;
+}
+
+/* The number behind all that were used. Returns OK, END (`first`, and there are versions), IO, MEM,
+ * PROG. */
+static kvarc_ret find_next(struct kvarc_store *s, const char *session, bool first, uint64_t *next)
+{
+	struct kvi_list numbers = { 0 };
+	uint64_t last = 0;
+	kvarc_ret ret = kvi_session_numbers(s, session, &numbers, &last);
+	if (!ret && *KVI_LIST(uint64_t, numbers, numbers.n - 1) > last)
+		last = *KVI_LIST(uint64_t, numbers, numbers.n - 1);
+	kvi_free(&s->alloc, numbers.p);
+	if (!ret && first)
+		return KVARC_END;
+	if (ret && ret != KVARC_END)
+		return ret;
+	*next = last + 1;
+	return last < KVI_NUMBER_MAX
+	               ? KVARC_OK
+	               : kvi_fail(s->error, KVARC_PROG, "store: the session has no next version");
+}
+
+/* Whether a version that was put has a number that was used before: others have put and removed one
+ * since the number was found. Then it goes again. */
+static kvarc_ret check_number(struct kvarc_store *s, const char *session, uint64_t number,
+                              const struct kvi_manifest *m, bool *used)
+{
+	struct kvi_list numbers = { 0 };
+	uint64_t marked = 0;
+	kvarc_ret ret = kvi_session_numbers(s, session, &numbers, &marked);
+	kvi_free(&s->alloc, numbers.p);
+	if (ret == KVARC_END) /* it was removed already, which is fine */
+		ret = KVARC_OK;
+	*used = marked >= number;
+	if (ret || *used)
+		kvi_version_take_back(s, session, number, m);
+	return ret;
+}
+
+kvarc_ret kvi_version_put(struct kvarc_store *s, const char *session, struct kvi_manifest *m,
+                          bool first, uint64_t *number)
 {
 	*number = 0;
 	for (int i = 0; i < RACES_MOST; i++) {
 		char key[KVI_KEY_MAX + 1];
-		struct kvi_list numbers = { 0 };
-		uint64_t last = 0;
-		kvarc_ret ret = kvi_session_numbers(s, session, &numbers);
-		if (!ret)
-			last = *KVI_LIST(uint64_t, numbers, numbers.n - 1);
-		kvi_free(&s->alloc, numbers.p);
-		if (ret && ret != KVARC_END)
+		uint64_t next = 0;
+		bool used = false;
+		kvarc_ret ret = find_next(s, session, first, &next);
+		if (ret)
 			return ret;
-		if (last >= KVI_NUMBER_MAX ||
-		    !kvi_version_key(key, s->name_space, session, last + 1))
+		if (!kvi_version_key(key, s->name_space, session, next))
 			return kvi_fail(s->error, KVARC_PROG,
-			                "store: the session has no next version");
-		ret = kvi_manifest_put(s, key, m);
-		if (ret != KVARC_END) {
-			*number = ret ? 0 : last + 1;
+			                "store: the name of the session is too long");
+		ret = put_manifest(s, key, m);
+		if (ret == KVARC_END)
+			continue;
+		if (!ret)
+			ret = check_number(s, session, next, m, &used);
+		if (ret || !used) {
+			*number = ret ? 0 : next;
 			return ret;
 		}
 	}
 	return kvi_fail(
 		s->error, KVARC_IO,
 		"store: other programs put versions of the session all the time; try again");
+}
+
+static int remove_mark(void *opaque, const struct kvi_object *object)
+{
+	struct session_keys *x = opaque;
+	struct kvi_session_key k;
+	char *to;
+	if (!kvi_mark_key_parse(&k, object->key) || !is_of(x, &k) || k.number >= x->below)
+		return 0;
+	to = kvi_list_add(x->numbers, &x->s->alloc, KVI_KEY_MAX + 1);
+	if (to)
+		memcpy(to, object->key, strlen(object->key) + 1);
+	return 0;
+}
+
+/* Says that numbers up to that of a version were used. Lower marks say nothing any more; what stays
+ * of them does no harm. */
+static kvarc_ret put_mark(struct kvarc_store *s, const struct kvi_session_key *k)
+{
+	static const char text[] = "used\n";
+	const kvarc_source source = kvi_text_source(text, sizeof text - 1);
+	const struct kvi_backend_calls *calls = s->backend->calls;
+	struct kvi_list keys = { 0 };
+	struct session_keys lower = {
+		.s = s, .session = k->name, .numbers = &keys, .below = k->number
+	};
+	char key[KVI_KEY_MAX + 1], prefix[KVI_KEY_MAX + 1];
+	if (!kvi_mark_key(key, k) || !kvi_session_prefix(prefix, k->name_space, k->name))
+		return kvi_fail(s->error, KVARC_IO, "store: the name of the session is too long");
+	kvarc_ret ret = calls->put(s->backend, key, &source, s->error);
+	if (ret && ret != KVARC_END)
+		return ret;
+	(void)calls->list(s->backend, prefix, remove_mark, &lower, NULL);
+	for (size_t i = 0; i < keys.n; i++)
+		(void)calls->remove(s->backend, (const char *)keys.p + i * (KVI_KEY_MAX + 1), NULL);
+	kvi_free(&s->alloc, keys.p);
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_version_remove(struct kvarc_store *s, const struct kvi_session_key *k,
+                             const uint8_t *digest, bool last)
+{
+	const struct kvi_backend_calls *calls = s->backend->calls;
+	char key[KVI_KEY_MAX + 1], text[KVI_MANIFEST_MAX + 1];
+	uint8_t found[16];
+	size_t got;
+	if (!kvi_version_key(key, k->name_space, k->name, k->number))
+		return KVARC_END;
+	kvarc_ret ret = calls->get(s->backend, key, 0, text, sizeof text, &got, s->error);
+	if (ret)
+		return ret;
+	kvi_manifest_digest(found, text, got);
+	if (digest && memcmp(found, digest, 16) != 0)
+		return KVARC_END;
+	if (last)
+		ret = put_mark(s, k);
+	if (ret)
+		return ret;
+	/* What is longer is no manifest, and was never acknowledged. */
+	return got > KVI_MANIFEST_MAX ? calls->remove(s->backend, key, s->error)
+	                              : calls->remove_if(s->backend, key, text, got, s->error);
+}
+
+void kvi_version_take_back(struct kvarc_store *s, const char *session, uint64_t number,
+                           const struct kvi_manifest *m)
+{
+	const kvarc_error was = *s->error;
+	const struct kvi_session_key k = key_of(s, session, number);
+	/* Where it cannot be removed it is one that does not load: a load goes on to the one
+	 * before. */
+	(void)kvi_version_remove(s, &k, m->digest, true);
+	*s->error = was;
 }

@@ -78,17 +78,17 @@ static kvarc_ret evict(struct kvi_gc *g)
 	/* In the order of their numbers: if this ends early, a session has its last versions. */
 	for (size_t i = 0; i < g->map.versions.n && !ret; i++) {
 		struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, g->map.versions, i);
-		char key[KVI_KEY_MAX + 1];
 		if (!v->removed)
 			continue;
-		g->result->versions++;
-		if (!g->o->dry_run &&
-		    kvi_version_key(key, v->key.name_space, v->key.name, v->key.number))
-			ret = g->s->backend->calls->remove(g->s->backend, key, g->s->error);
+		if (!g->o->dry_run)
+			ret = kvi_version_remove(g->s, &v->key, v->digest, v->last);
+		g->result->versions += !ret;
 		if (!ret)
 			kvi_map_report(&g->map, "%s %s@%" PRIu64,
 			               g->o->dry_run ? "would remove" : "removed", v->key.name,
 			               v->key.number);
+		if (ret == KVARC_END) /* others have removed it */
+			ret = KVARC_OK;
 	}
 	return ret;
 }

@@ -18,7 +18,7 @@ static kvarc_ret find_version(struct kvarc_store *s, const char *session, uint64
 	strcpy(k->name, session);
 	strcpy(k->name_space, s->name_space);
 	struct kvi_list numbers = { 0 };
-	if (ret == KVARC_END && number && kvi_session_numbers(s, session, &numbers) == KVARC_OK)
+	if (ret == KVARC_END && number && kvi_session_numbers(s, session, &numbers, NULL) == KVARC_OK)
 		kvi_fail(s->error, ret, "the session has no version %" PRIu64, number);
 	else if (ret == KVARC_END)
 		kvi_fail(s->error, ret, "there is no such session");

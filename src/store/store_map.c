@@ -81,6 +81,7 @@ static kvarc_ret add_version(void *opaque, const char *key, const struct kvi_ses
 		return kvi_fail_alloc(m->s->error, &m->s->alloc);
 	v->key = *k;
 	v->bytes = manifest->bytes;
+	memcpy(v->digest, manifest->digest, 16);
 	memcpy(v->id, manifest->needs.pack, 16);
 	v->encrypted = manifest->needs.encrypted;
 	for (uint32_t i = 0; i < manifest->needs.n; i++) {

@@ -8,6 +8,7 @@
 /* A version of any namespace. */
 struct kvi_map_version {
 	struct kvi_session_key key;
+	uint8_t digest[16];    /* of its manifest */
 	uint8_t id[16];        /* of its archive */
 	bool encrypted;        /* its manifest lists what it needs: */
 	struct kvi_list named; /* ids, and its own is not among them */

@@ -96,16 +96,6 @@ static kvarc_ret put_archive(struct saving *v)
 	               : ret;
 }
 
-/* A version that names what was removed. Its archive stays for gc: a fork may name it by now. */
-static void take_back(struct saving *v)
-{
-	struct kvi_backend *b = v->s->backend;
-	char key[KVI_KEY_MAX + 1];
-	if (kvi_version_key(key, v->s->name_space, v->session, v->number))
-		(void)b->calls->remove(b, key, NULL);
-	v->number = 0;
-}
-
 /* ----- the index ------------------------------------------------ */
 
 /* It is a cache: a save is good without it, and it is mended later. */
@@ -212,11 +202,15 @@ static kvarc_ret publish(struct saving *v)
 	if (ret)
 		return ret;
 	make_manifest(v);
-	ret = kvi_version_put(v->s, v->session, &v->manifest, &v->number);
-	if (!ret)
-		ret = kvi_protocol_confirm(v->s, &v->needs);
-	if (ret && v->number)
-		take_back(v);
+	ret = kvi_version_put(v->s, v->session, &v->manifest, false, &v->number);
+	if (ret)
+		return ret;
+	ret = kvi_protocol_confirm(v->s, &v->needs);
+	/* It names what was removed. Its archive stays for gc: a fork may name it by now. */
+	if (ret) {
+		kvi_version_take_back(v->s, v->session, v->number, &v->manifest);
+		v->number = 0;
+	}
 	return ret;
 }
 

@@ -114,23 +114,18 @@ static kvarc_ret confirm(struct kvarc_store *s, const struct kvi_needs *needs)
 static kvarc_ret put_fork(struct kvarc_store *s, const char *to, struct kvi_manifest *m)
 {
 	char key[KVI_KEY_MAX + 1];
-	struct kvi_list numbers = { 0 };
-	kvarc_ret ret = kvi_session_numbers(s, to, &numbers);
-	kvi_free(&s->alloc, numbers.p);
-	if (ret && ret != KVARC_END)
-		return ret;
-	if (!kvi_version_key(key, s->name_space, to, 1))
-		return kvi_fail(s->error, KVARC_PROG, "kvarc_store_fork: the name is too long");
-	ret = ret ? kvi_manifest_put(s, key, m) : KVARC_END;
+	uint64_t number;
+	kvarc_ret ret = kvi_version_put(s, to, m, true, &number);
 	if (ret == KVARC_END)
 		return kvi_fail(s->error, KVARC_OPTIONS,
 		                "the session to fork to is there already: remove it, or take "
 		                "another name");
-	if (!ret)
-		ret = confirm(s, &m->needs);
 	if (ret)
-		(void)s->backend->calls->remove(s->backend, key, NULL);
-	else
+		return ret;
+	ret = confirm(s, &m->needs);
+	if (ret)
+		kvi_version_take_back(s, to, number, m);
+	else if (kvi_version_key(key, s->name_space, to, number))
 		(void)kvi_index_use(s->index, key, kvi_store_now());
 	return ret;
 }
@@ -165,16 +160,18 @@ kvarc_ret kvarc_store_remove(kvarc_store *s, const char *session, uint64_t *vers
 		return KVARC_PROG;
 	kvarc_ret ret = kvi_session_check(s, session);
 	if (!ret)
-		ret = kvi_session_numbers(s, session, &numbers);
+		ret = kvi_session_numbers(s, session, &numbers, NULL);
 	if (ret == KVARC_END)
 		kvi_fail(s->error, ret, "there is no such session");
 	/* The oldest first: if this ends early, the session still loads as it was. */
 	for (size_t i = 0; i < numbers.n && !ret; i++) {
-		char key[KVI_KEY_MAX + 1];
-		if (!kvi_version_key(key, s->name_space, session, *KVI_LIST(uint64_t, numbers, i)))
-			continue;
-		ret = s->backend->calls->remove(s->backend, key, s->error);
+		struct kvi_session_key k = { .number = *KVI_LIST(uint64_t, numbers, i) };
+		strcpy(k.name_space, s->name_space);
+		strcpy(k.name, session);
+		ret = kvi_version_remove(s, &k, NULL, i + 1 == numbers.n);
 		n += !ret;
+		if (ret == KVARC_END) /* others were at it, too */
+			ret = KVARC_OK;
 	}
 	kvi_free(&s->alloc, numbers.p);
 	if (versions)

@@ -199,9 +199,11 @@ kvarc_ret kvi_index_refresh(struct kvarc_store *s, struct kvi_store_index *x,
 
 /* Sessions (sessions.c). */
 
-/* The numbers of a session's versions, ascending: entries of numbers are uint64_t. Returns OK, END
- * (none), IO, MEM. */
-kvarc_ret kvi_session_numbers(struct kvarc_store *s, const char *session, struct kvi_list *numbers);
+/* The numbers of a session's versions, ascending: entries of numbers are uint64_t. *marked, which
+ * may be NULL: up to here numbers were used by versions that were removed. Returns OK, END (none;
+ * *marked is set), IO, MEM. */
+kvarc_ret kvi_session_numbers(struct kvarc_store *s, const char *session, struct kvi_list *numbers,
+                              uint64_t *marked);
 /* Reads the manifest under a key. Returns OK, END (there is none), DATA, OPTIONS, IO, MEM. */
 kvarc_ret kvi_manifest_read(struct kvarc_store *s, const char *key, struct kvi_manifest *m);
 /* A version of a session of this namespace; number 0: the last one. *number: which it is. Returns
@@ -210,12 +212,20 @@ kvarc_ret kvi_version_read(struct kvarc_store *s, const char *session, uint64_t 
                            struct kvi_manifest *m);
 /* n bytes in memory, which stay the caller's, as a source. */
 kvarc_source kvi_text_source(const char *text, size_t n);
-/* Puts a manifest. Returns OK, END (the version exists), IO, MEM. */
-kvarc_ret kvi_manifest_put(struct kvarc_store *s, const char *key, const struct kvi_manifest *m);
-/* Compare and swap: puts a manifest as the version behind the last one, which nobody else has put.
- * *number: which it is; 0 unless the return is OK. Returns OK, IO, MEM, PROG. */
-kvarc_ret kvi_version_put(struct kvarc_store *s, const char *session, const struct kvi_manifest *m,
-                          uint64_t *number);
+/* Compare and swap: puts a manifest as the version behind the last one that there ever was, which
+ * nobody else has put; `first`: of a session that has none. *number: which it is; 0 unless the
+ * return is OK. m->digest is set. Returns OK, END (with `first`: it has versions), IO, MEM,
+ * PROG. */
+kvarc_ret kvi_version_put(struct kvarc_store *s, const char *session, struct kvi_manifest *m,
+                          bool first, uint64_t *number);
+/* Removes a version whose manifest is the one that was read or put, by its digest; NULL: that which
+ * is there now. `last`: no higher number of the session is known: a mark says from now on that it
+ * was used. Returns OK, END (it is not there any more, or another one), IO, MEM. */
+kvarc_ret kvi_version_remove(struct kvarc_store *s, const struct kvi_session_key *k,
+                             const uint8_t *digest, bool last);
+/* Takes back a version that kvi_version_put has put and that is not acknowledged. */
+void kvi_version_take_back(struct kvarc_store *s, const char *session, uint64_t number,
+                           const struct kvi_manifest *m);
 /* One manifest of a list; not OK ends it, and is returned. wrong: not OK: it cannot be read, and
  * s->error says why. */
 typedef kvarc_ret (*kvi_manifest_fn)(void *opaque, const char *key, const struct kvi_session_key *k,

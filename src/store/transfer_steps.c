@@ -98,19 +98,18 @@ kvarc_ret kvi_arrive_pack(struct kvarc_store *s, const uint8_t id[16], const kva
 /* ----- versions that come ------------------------------------------------ */
 
 /* As a save does it: gc may be about to remove what the version names (docs/store.md). */
-static kvarc_ret publish(struct kvarc_store *s, const char *session, const struct kvi_manifest *m,
+static kvarc_ret publish(struct kvarc_store *s, const char *session, struct kvi_manifest *m,
                          kvarc_received *n)
 {
-	char key[KVI_KEY_MAX + 1];
 	uint64_t number;
-	kvarc_ret ret = kvi_version_put(s, session, m, &number);
+	kvarc_ret ret = kvi_version_put(s, session, m, false, &number);
 	if (ret)
 		return ret;
 	ret = kvi_protocol_stays(s, &m->needs);
 	if (!ret)
 		n->version = number;
-	else if (kvi_version_key(key, s->name_space, session, number))
-		(void)s->backend->calls->remove(s->backend, key, NULL);
+	else
+		kvi_version_take_back(s, session, number, m);
 	return ret == KVARC_END
 	               ? kvi_fail(s->error, KVARC_STORE,
 	                          "store: archives of the version are being removed; send it again")
@@ -122,7 +121,7 @@ static kvarc_ret find_same(struct kvarc_store *s, const char *session, const str
                            uint64_t *number)
 {
 	struct kvi_list numbers = { 0 };
-	kvarc_ret ret = kvi_session_numbers(s, session, &numbers);
+	kvarc_ret ret = kvi_session_numbers(s, session, &numbers, NULL);
 	*number = 0;
 	for (size_t i = 0; i < numbers.n && !ret && !*number; i++) {
 		uint64_t at = *KVI_LIST(uint64_t, numbers, i);
