@@ -144,11 +144,13 @@ typedef struct kvarc_session_version {
 typedef int (*kvarc_session_version_fn)(void *opaque, const kvarc_session_version *version);
 
 /*
- * Restores the files of a version, number 0: the last one, as kvarc_unpack does. version, which may
- * be NULL, is filled before `open` is called; its strings stay until the next call.
+ * Restores the files of a version, as kvarc_unpack does; number 0: the last one whose archives are
+ * there, with a note where that is not the last one (its save was stopped, kvarc_store_options.note).
+ * version, which may be NULL, is filled before `open` is called; its strings stay until the next
+ * call. Of an archive whose end alone is missing or damaged what is left is read, with a note.
  * Returns OK, END (no such session or version), AUTH (no key opens it), STORE (an archive or a
- * segment is missing or differs; the version is not encrypted, and the store has keys), and what
- * kvarc_unpack returns.
+ * segment is missing or differs; the version is not encrypted, and the store has keys), DATA (an
+ * archive is damaged, or another one), and what kvarc_unpack returns.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_load(kvarc_store *s, const char *session,
                                                       uint64_t number, kvarc_item_open open,
@@ -192,7 +194,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_remove(kvarc_store *s, const ch
  * returns IO; kvarc_store_send: not 0: the receiver has it. */
 typedef int (*kvarc_has_fn)(void *opaque, const uint8_t id[16]);
 
-/* The archives of a store, so that another one need not send them. Returns OK, IO, MEM, PROG. */
+/* The archives of a store, so that another one need not send them; those are left out that are known
+ * to be damaged. Returns OK, IO, MEM, DATA, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_have(kvarc_store *s, kvarc_has_fn fn,
                                                       void *opaque);
 
@@ -228,7 +231,8 @@ typedef struct kvarc_received {
 /*
  * Reads such a stream, also from a pipe, and puts what it brings as the next version of a
  * session. Archives that came before a stream breaks stay: kvarc_store_have names them, and a
- * sender need not send them again. received may be NULL, and is filled also on failure. Returns
+ * sender need not send them again. One that is here already is checked, and where it is damaged the
+ * one that comes takes its place. received may be NULL, and is filled also on failure. Returns
  * OK, DATA (the stream is damaged, or ends too soon), STORE (the version names archives that are
  * nowhere), OPTIONS (as kvarc_store_send; a newer version), IO, MEM, MEMLIMIT, PROG.
  */
@@ -313,8 +317,9 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_gc(kvarc_store *s, const kvarc_
  * the session that cannot be loaded. */
 typedef void (*kvarc_store_loss_fn)(void *opaque, const char *text);
 
-/* Reads every archive, checks all of it, and that every version can be loaded; of every block it
- * checks the frames. *losses: how many were found; an archive or block that is encrypted, and that
+/* Reads every archive, checks all of it, and that every version can be loaded: its archive is whole
+ * and has files, and every segment that it names is in an archive that is whole, with these
+ * elements. Of every block it checks the frames. *losses: how many were found; an archive or block that is encrypted, and that
  * no key opens, counts as one, as nothing is known of it. Returns OK (also with losses), IO, MEM,
  * MEMLIMIT, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_verify(kvarc_store *s, kvarc_store_loss_fn fn,

@@ -421,6 +421,7 @@ static kvarc_ret load(kvarc_reader *r, struct kvi_walk *w)
 		ret = kvi_reader_scan(r, w);
 	} else {
 		r->state = KVARC_STATE_CLOSED;
+		r->by_index = ret == KVARC_OK;
 	}
 	kvi_index_settle(&r->index, r->geometry.n_tracks);
 	for (uint32_t i = 0; i < r->geometry.n_tracks && ret == KVARC_OK; i++)

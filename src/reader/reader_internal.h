@@ -67,6 +67,10 @@ struct kvi_profile;
 KVI_SHARED kvarc_ret kvi_reader_first_profile(kvarc_reader *r, unsigned highest, unsigned *level,
                                               const struct kvi_profile **profile);
 
+/* Whether the file is all there: its FOOTER is at its end and its INDEX was read, so that nothing
+ * was found by a scan. */
+KVI_SHARED bool kvi_reader_is_whole(const kvarc_reader *r);
+
 /* Reads every frame of the file, on a source that can seek, and verifies it with its check and its
  * order; chunks are not decoded, and segments of a store not asked for. Returns OK, DATA, OPTIONS,
  * IO, MEM, MEMLIMIT. */

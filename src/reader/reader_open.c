@@ -314,6 +314,11 @@ kvarc_ret kvarc_reader_get_info(const kvarc_reader *r, kvarc_info *info)
 	return KVARC_OK;
 }
 
+bool kvi_reader_is_whole(const kvarc_reader *r)
+{
+	return r->by_index;
+}
+
 const uint8_t *kvi_reader_domain(const kvarc_reader *r)
 {
 	return r->in.crypt ? r->in.crypt->domain : NULL;

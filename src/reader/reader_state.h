@@ -236,6 +236,7 @@ struct kvarc_reader {
 	kvarc_geometry geometry;
 	struct kvi_order order;
 	kvarc_state state;
+	bool by_index; /* opened by the INDEX and the FOOTER at its end, without a scan */
 	struct kvi_reader_index index;
 	struct kvi_reader_meta meta;
 	struct kvi_reader_predictors predictors;

@@ -4,13 +4,19 @@
 
 #include "gc_steps.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#include "util/hash.h"
 
 /*
  * A gc deletes within DELETE_SECONDS of its start, or not at all; another one takes its tombstones
  * over after STALE_SECONDS. Between them lies what clocks may differ by.
  */
 enum { GRACE_SECONDS = 3600, DELETE_SECONDS = 1800, STALE_SECONDS = 7200 };
+/* A look at the keys of all manifests is good for this long, or for as long as it took itself. */
+enum { LOOK_MILLISECONDS = 20 };
 
 int64_t kvi_gc_grace(const struct kvi_gc *g)
 {
@@ -96,14 +102,87 @@ bool kvi_gc_is_unreadable(struct kvi_gc *g, const struct kvi_map_version *v)
 	return g->s->backend->calls->stat(g->s->backend, key, &object, NULL) != KVARC_END;
 }
 
+static int64_t milliseconds(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static int by_hash(const void *a, const void *b)
+{
+	return memcmp(a, b, 16);
+}
+
+/* *hash: of a key. Returns whether it was seen. */
+static bool was_seen(const struct kvi_gc *g, const char *key, uint8_t hash[16])
+{
+	kvi_store_h128(hash, kvi_h128(key, strlen(key)));
+	return g->seen.n && bsearch(hash, g->seen.p, g->seen.n, 16, by_hash);
+}
+
+static kvarc_ret note_seen(struct kvi_gc *g, const char *key)
+{
+	uint8_t hash[16], *to;
+	if (was_seen(g, key, hash))
+		return KVARC_OK;
+	to = kvi_list_add(&g->seen, &g->s->alloc, 16);
+	if (!to)
+		return kvi_fail_alloc(g->s->error, &g->s->alloc);
+	memcpy(to, hash, 16);
+	return KVARC_OK;
+}
+
+static void sort_seen(struct kvi_gc *g)
+{
+	if (g->seen.n)
+		qsort(g->seen.p, g->seen.n, 16, by_hash);
+}
+
+void kvi_gc_free(struct kvi_gc *g)
+{
+	kvi_map_free(&g->map);
+	kvi_free(&g->s->alloc, g->seen.p);
+	kvi_free(&g->s->alloc, g->retired.p);
+	g->seen = g->retired = (struct kvi_list){ 0 };
+}
+
+static kvarc_ret fail_unknown(struct kvi_gc *g)
+{
+	return kvi_fail(g->s->error, KVARC_DATA,
+	                "store: no more archives were removed, as a version that was saved "
+	                "meanwhile cannot be read; try again");
+}
+
+/* What it has seen it need not read again. */
+static kvarc_ret note_versions(struct kvi_gc *g, const struct kvi_store_map *again)
+{
+	kvarc_ret ret = KVARC_OK;
+	g->seen.n = 0;
+	for (size_t i = 0; i < again->versions.n && !ret; i++) {
+		const struct kvi_session_key *k =
+			&KVI_LIST(struct kvi_map_version, again->versions, i)->key;
+		char key[KVI_KEY_MAX + 1];
+		if (kvi_version_key(key, k->name_space, k->name, k->number)) {
+			uint8_t *to = kvi_list_add(&g->seen, &g->s->alloc, 16);
+			if (!to)
+				return kvi_fail_alloc(g->s->error, &g->s->alloc);
+			kvi_store_h128(to, kvi_h128(key, strlen(key)));
+		}
+	}
+	sort_seen(g);
+	return ret;
+}
+
 /* Tombstones are listed first: an archive whose tombstone is gone, too, is missing by then. */
 kvarc_ret kvi_gc_look_again(struct kvi_gc *g)
 {
 	struct kvi_store_map again = { 0 };
-	struct kvi_list retired = { 0 };
-	const struct kvi_holder_rank rank = { kvi_protocol_rank_listed, &retired };
+	const struct kvi_holder_rank rank = { kvi_protocol_rank_listed, &g->retired };
 	bool unknown = false;
-	kvarc_ret ret = kvi_protocol_retired(g->s, &retired);
+	g->looked = milliseconds();
+	g->retired.n = 0;
+	kvarc_ret ret = kvi_protocol_retired(g->s, &g->retired);
 	if (!ret)
 		ret = kvi_map_make(&again, g->s, g->own, &rank, NULL, NULL);
 	for (size_t i = 0; i < again.versions.n && !ret; i++) {
@@ -112,14 +191,57 @@ kvarc_ret kvi_gc_look_again(struct kvi_gc *g)
 		unknown |= v->lost && kvi_gc_is_unreadable(g, v);
 	}
 	if (!ret && (again.unreadable || unknown))
-		ret = kvi_fail(
-			g->s->error, KVARC_DATA,
-			"store: no archive was removed, as a version that was saved meanwhile "
-			"cannot be read; try again");
+		ret = fail_unknown(g);
+	if (!ret)
+		ret = note_versions(g, &again);
 	if (!ret)
 		count_again(g, &again);
 	kvi_map_free(&again);
-	kvi_free(&g->s->alloc, retired.p);
+	return ret;
+}
+
+static bool skip_seen(void *opaque, const char *key)
+{
+	uint8_t hash[16];
+	return was_seen(opaque, key, hash);
+}
+
+/* A version that was put since the last look keeps what it needs. */
+static kvarc_ret keep_new(void *opaque, const char *key, const struct kvi_session_key *k,
+                          const struct kvi_manifest *m, kvarc_ret wrong)
+{
+	struct kvi_gc *g = opaque;
+	const struct kvi_holder_rank rank = { kvi_protocol_rank_listed, &g->retired };
+	struct kvi_map_version v = { .key = *k };
+	struct kvi_list ids = { 0 };
+	uint64_t unreadable = 0;
+	if (wrong)
+		return wrong == KVARC_IO ? wrong : fail_unknown(g);
+	kvarc_ret ret = kvi_index_refresh(g->s, g->s->index, NULL, NULL, &unreadable);
+	if (!ret)
+		ret = kvi_protocol_needs(g->s, &m->needs, &rank, &ids);
+	memcpy(v.id, m->needs.pack, 16);
+	if (ret == KVARC_END)
+		ret = !ids.n && kvi_gc_is_unreadable(g, &v) ? fail_unknown(g) : KVARC_OK;
+	for (size_t i = 0; i < ids.n && !ret; i++) {
+		struct kvi_map_pack *p = kvi_map_find(&g->map, (const uint8_t *)ids.p + 16 * i);
+		if (p)
+			p->needed++;
+	}
+	kvi_free(&g->s->alloc, ids.p);
+	return ret ? ret : note_seen(g, key);
+}
+
+static kvarc_ret look_at_new(struct kvi_gc *g)
+{
+	const int64_t begin = milliseconds();
+	const int64_t good = g->took > LOOK_MILLISECONDS ? g->took : LOOK_MILLISECONDS;
+	if (begin - g->looked < good)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_manifests(g->s, KVI_SESSIONS, skip_seen, keep_new, g);
+	sort_seen(g);
+	g->looked = begin;
+	g->took = milliseconds() - begin;
 	return ret;
 }
 
@@ -163,7 +285,9 @@ kvarc_ret kvi_gc_delete(struct kvi_gc *g)
 			return kvi_fail(g->s->error, KVARC_IO,
 			                "store: gc took more than half an hour and stopped; run it "
 			                "again");
-		ret = delete_pack(g, p);
+		ret = look_at_new(g);
+		if (!ret && !p->needed)
+			ret = delete_pack(g, p);
 	}
 	return ret;
 }

@@ -13,7 +13,13 @@ struct kvi_gc {
 	struct kvi_store_index *own; /* meanwhile the store has one from archives alone */
 	struct kvi_store_map map;
 	int64_t now; /* when it began, seconds since 1970 */
+	/* Of the last look at the manifests: H128 of the keys that were seen, ascending; archives
+	 * that had a tombstone; when it began and how long it took, in milliseconds. */
+	struct kvi_list seen, retired;
+	int64_t looked, took;
 };
+/* Frees the members that are lists. */
+void kvi_gc_free(struct kvi_gc *g);
 
 /* The grace period in seconds. */
 int64_t kvi_gc_grace(const struct kvi_gc *g);
@@ -32,7 +38,9 @@ bool kvi_gc_is_unreadable(struct kvi_gc *g, const struct kvi_map_version *v);
 /* Lists all manifests again: archives are needed that hold what no archive without a tombstone
  * holds. Returns OK; DATA: a manifest cannot be read; IO, MEM. */
 kvarc_ret kvi_gc_look_again(struct kvi_gc *g);
-/* Deletes the archives that are retired and that nothing needs, and their tombstones. */
+/* Deletes the archives that are retired and that nothing needs, and their tombstones. Before each
+ * the manifests are listed again, unless that was done just before: those that were put meanwhile
+ * keep what they need, also where their savers have died. Returns as kvi_gc_look_again. */
 kvarc_ret kvi_gc_delete(struct kvi_gc *g);
 /* Removes the tombstones of archives that stay. */
 kvarc_ret kvi_gc_undo(struct kvi_gc *g);

@@ -34,7 +34,12 @@ kvarc_ret kvi_index_add_pack(struct kvi_store_index *x, struct kvi_index_pack *p
 	bind_hash(q, 1, p->id);
 	bind_number(q, 2, p->bytes);
 	sqlite3_bind_int64(q, 3, p->time);
-	sqlite3_bind_int(q, 4, p->locked ? KVI_LOCKED : p->encrypted ? KVI_SEALED : 0);
+	sqlite3_bind_int(q, 4,
+	                 p->broken      ? KVI_BROKEN
+	                 : p->locked    ? KVI_LOCKED
+	                 : p->encrypted ? KVI_SEALED
+	                                : 0);
+	bind_number(q, 5, p->stamp);
 	ret = step_once(x, q);
 	p->pack = sqlite3_last_insert_rowid(x->db);
 	return ret;
@@ -124,33 +129,68 @@ kvarc_ret kvi_index_set_doubt(struct kvi_store_index *x, int64_t row, bool doubt
 	return step_once(x, q);
 }
 
-kvarc_ret kvi_index_trust(struct kvi_store_index *x, const uint8_t id[16])
+/* Statements whose only value is the number of a pack; one that is not there is fine. */
+static kvarc_ret run_on_pack(struct kvi_store_index *x, const uint8_t id[16], size_t n,
+                             const enum kvi_index_statement *statements)
 {
-	int64_t pack;
-	kvarc_ret ret = kvi_index_find_any(x, id, &pack);
-	sqlite3_stmt *q = ret ? NULL : kvi_index_prepare(x, KVI_TRUST_ROWS, &ret);
-	if (!q)
-		return ret == KVARC_END ? KVARC_OK : ret;
-	sqlite3_bind_int64(q, 1, pack);
-	return step_once(x, q);
-}
-
-kvarc_ret kvi_index_remove_pack(struct kvi_store_index *x, const uint8_t id[16])
-{
-	static const enum kvi_index_statement drops[] = { KVI_DROP_ROWS, KVI_DROP_REFS,
-		                                          KVI_DROP_PACK };
 	int64_t pack;
 	kvarc_ret ret = kvi_index_find_any(x, id, &pack);
 	if (ret)
 		return ret == KVARC_END ? KVARC_OK : ret;
-	for (size_t i = 0; i < sizeof drops / sizeof *drops && !ret; i++) {
-		sqlite3_stmt *q = kvi_index_prepare(x, drops[i], &ret);
+	for (size_t i = 0; i < n && !ret; i++) {
+		sqlite3_stmt *q = kvi_index_prepare(x, statements[i], &ret);
 		if (!q)
 			break;
 		sqlite3_bind_int64(q, 1, pack);
 		ret = step_once(x, q);
 	}
 	return ret;
+}
+
+kvarc_ret kvi_index_break(struct kvi_store_index *x, const uint8_t id[16])
+{
+	static const enum kvi_index_statement steps[] = { KVI_DOUBT_ROWS, KVI_BREAK_PACK };
+	return run_on_pack(x, id, 2, steps);
+}
+
+kvarc_ret kvi_index_trust(struct kvi_store_index *x, const uint8_t id[16])
+{
+	static const enum kvi_index_statement steps[] = { KVI_TRUST_ROWS };
+	int64_t pack;
+	kvarc_ret ret = kvi_index_find_pack(x, id, &pack);
+	if (ret == KVARC_END)
+		return kvi_index_remove_pack(x, id);
+	return ret ? ret : run_on_pack(x, id, 1, steps);
+}
+
+kvarc_ret kvi_index_remove_pack(struct kvi_store_index *x, const uint8_t id[16])
+{
+	static const enum kvi_index_statement steps[] = { KVI_DROP_ROWS, KVI_DROP_REFS,
+		                                          KVI_DROP_PACK };
+	return run_on_pack(x, id, 3, steps);
+}
+
+kvarc_ret kvi_index_doubt_at(struct kvi_store_index *x, const struct kvi_index_row *row)
+{
+	int64_t pack;
+	kvarc_ret ret = kvi_index_find_any(x, row->id, &pack);
+	sqlite3_stmt *q = ret ? NULL : kvi_index_prepare(x, KVI_DOUBT_AT, &ret);
+	if (!q)
+		return ret == KVARC_END ? KVARC_OK : ret;
+	sqlite3_bind_int64(q, 1, pack);
+	bind_number(q, 2, row->track);
+	bind_number(q, 3, row->t0);
+	return step_once(x, q);
+}
+
+kvarc_ret kvi_index_end_pack(struct kvi_store_index *x, int64_t pack)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = kvi_index_prepare(x, KVI_END_PACK, &ret);
+	if (!q)
+		return ret;
+	sqlite3_bind_int64(q, 1, pack);
+	return step_once(x, q);
 }
 
 kvarc_ret kvi_index_use(struct kvi_store_index *x, const char *key, int64_t time)

@@ -220,11 +220,13 @@ static kvarc_ret fill_segments(struct filling *f)
 }
 
 kvarc_ret kvi_index_fill(struct kvarc_store *s, struct kvi_store_index *x, const uint8_t id[16],
-                         uint64_t bytes, int64_t time, kvarc_reader *r,
+                         const struct kvi_object *object, kvarc_reader *r,
                          const struct kvi_list *known, bool last)
 {
 	const char *name_space = kvarc_reader_identity(r, "namespace");
-	struct kvi_index_pack pack = { .bytes = bytes, .time = time };
+	struct kvi_index_pack pack = { .bytes = object->bytes,
+		                       .time = object->time,
+		                       .stamp = object->stamp };
 	struct filling f = { .s = s,
 		             .x = x,
 		             .r = r,
@@ -241,7 +243,7 @@ kvarc_ret kvi_index_fill(struct kvarc_store *s, struct kvi_store_index *x, const
 	if (domain)
 		memcpy(f.veil.key, domain, sizeof f.veil.key);
 	f.name_space = kvi_veil_space(&f.veil, name_space ? name_space : "");
-	/* It may be there as one that could not be opened. */
+	/* It may be there as one that could not be opened, or was not whole. */
 	ret = kvi_index_remove_pack(x, id);
 	if (ret)
 		return ret;
@@ -252,6 +254,8 @@ kvarc_ret kvi_index_fill(struct kvarc_store *s, struct kvi_store_index *x, const
 	f.pack = pack.pack;
 	if (!ret)
 		ret = fill_segments(&f);
+	if (!ret)
+		ret = kvi_index_end_pack(x, f.pack);
 	kvi_free(&s->alloc, f.tracks);
 	return ret;
 }

@@ -29,6 +29,12 @@ static bool get_hash(uint8_t out[16], sqlite3_stmt *q, int column)
 	return true;
 }
 
+bool kvi_index_same_object(const struct kvi_index_pack *p, const struct kvi_object *object)
+{
+	return p->bytes == object->bytes &&
+	       (!p->stamp || !object->stamp || p->stamp == object->stamp);
+}
+
 /* ----- questions ------------------------------------------------ */
 
 /* The number in the first column of the first row. */
@@ -39,7 +45,8 @@ static kvarc_ret ask_number(struct kvi_store_index *x, sqlite3_stmt *q, int64_t 
 	return kvi_index_finish(x, q, code, code == SQLITE_DONE ? KVARC_END : KVARC_OK);
 }
 
-static kvarc_ret find_pack(struct kvi_store_index *x, const uint8_t id[16], bool locked,
+/* highest: of packs.sealed. */
+static kvarc_ret find_pack(struct kvi_store_index *x, const uint8_t id[16], int highest,
                            int64_t *pack)
 {
 	kvarc_ret ret;
@@ -47,18 +54,23 @@ static kvarc_ret find_pack(struct kvi_store_index *x, const uint8_t id[16], bool
 	if (!q)
 		return ret;
 	bind_hash(q, 1, id);
-	sqlite3_bind_int(q, 2, locked ? KVI_LOCKED : KVI_SEALED);
+	sqlite3_bind_int(q, 2, highest);
 	return ask_number(x, q, pack);
 }
 
 kvarc_ret kvi_index_find_pack(struct kvi_store_index *x, const uint8_t id[16], int64_t *pack)
 {
-	return find_pack(x, id, false, pack);
+	return find_pack(x, id, KVI_SEALED, pack);
+}
+
+kvarc_ret kvi_index_find_locked(struct kvi_store_index *x, const uint8_t id[16], int64_t *pack)
+{
+	return find_pack(x, id, KVI_LOCKED, pack);
 }
 
 kvarc_ret kvi_index_find_any(struct kvi_store_index *x, const uint8_t id[16], int64_t *pack)
 {
-	return find_pack(x, id, true, pack);
+	return find_pack(x, id, KVI_BROKEN, pack);
 }
 
 kvarc_ret kvi_index_last_use(struct kvi_store_index *x, const char *key, int64_t *time)
@@ -196,19 +208,56 @@ kvarc_ret kvi_index_holders(struct kvi_store_index *x, uint64_t name_space, cons
 	return ret;
 }
 
-kvarc_ret kvi_index_packs(struct kvi_store_index *x, kvi_index_pack_fn fn, void *opaque)
+static void get_pack(struct kvi_index_pack *p, sqlite3_stmt *q)
+{
+	const int sealed = sqlite3_column_int(q, 4);
+	*p = (struct kvi_index_pack){ .pack = sqlite3_column_int64(q, 0),
+		                      .bytes = (uint64_t)sqlite3_column_int64(q, 2),
+		                      .time = sqlite3_column_int64(q, 3),
+		                      .stamp = (uint64_t)sqlite3_column_int64(q, 5),
+		                      .encrypted = sealed == KVI_SEALED || sealed == KVI_LOCKED,
+		                      .locked = sealed == KVI_LOCKED,
+		                      .broken = sealed == KVI_BROKEN,
+		                      .lacks = sqlite3_column_int(q, 6) != 0 };
+	get_hash(p->id, q, 1);
+}
+
+kvarc_ret kvi_index_get_pack(struct kvi_store_index *x, const uint8_t id[16],
+                             struct kvi_index_pack *p)
 {
 	kvarc_ret ret;
-	sqlite3_stmt *q = kvi_index_prepare(x, KVI_PACKS_ALL, &ret);
+	sqlite3_stmt *q = kvi_index_prepare(x, KVI_GET_PACK, &ret);
+	if (!q)
+		return ret;
+	bind_hash(q, 1, id);
+	int code = sqlite3_step(q);
+	if (code == SQLITE_ROW)
+		get_pack(p, q);
+	return kvi_index_finish(x, q, code, code == SQLITE_DONE ? KVARC_END : KVARC_OK);
+}
+
+kvarc_ret kvi_index_packs(struct kvi_store_index *x, bool count, kvi_index_pack_fn fn, void *opaque)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = kvi_index_prepare(x, count ? KVI_PACKS_COUNTED : KVI_PACKS_ALL, &ret);
 	int code = SQLITE_DONE;
 	while (q && !ret && (code = sqlite3_step(q)) == SQLITE_ROW) {
-		struct kvi_index_pack p = { .pack = sqlite3_column_int64(q, 0),
-			                    .bytes = (uint64_t)sqlite3_column_int64(q, 2),
-			                    .time = sqlite3_column_int64(q, 3),
-			                    .encrypted = sqlite3_column_int(q, 4) != 0,
-			                    .locked = sqlite3_column_int(q, 4) == KVI_LOCKED };
-		get_hash(p.id, q, 1);
+		struct kvi_index_pack p;
+		get_pack(&p, q);
 		ret = fn(opaque, &p);
+	}
+	return q ? kvi_index_finish(x, q, code, ret) : ret;
+}
+
+/* Gives the rows of a statement that is bound; q NULL: ret. */
+static kvarc_ret give_rows(struct kvi_store_index *x, sqlite3_stmt *q, kvarc_ret ret,
+                           kvi_index_row_fn fn, void *opaque)
+{
+	int code = SQLITE_DONE;
+	while (q && !ret && (code = sqlite3_step(q)) == SQLITE_ROW) {
+		struct kvi_index_row r;
+		get_row(&r, q);
+		ret = fn(opaque, &r);
 	}
 	return q ? kvi_index_finish(x, q, code, ret) : ret;
 }
@@ -217,15 +266,16 @@ kvarc_ret kvi_index_rows(struct kvi_store_index *x, int64_t pack, kvi_index_row_
 {
 	kvarc_ret ret;
 	sqlite3_stmt *q = kvi_index_prepare(x, KVI_ROWS, &ret);
-	int code = SQLITE_DONE;
 	if (q)
 		sqlite3_bind_int64(q, 1, pack);
-	while (q && !ret && (code = sqlite3_step(q)) == SQLITE_ROW) {
-		struct kvi_index_row r;
-		get_row(&r, q);
-		ret = fn(opaque, &r);
-	}
-	return q ? kvi_index_finish(x, q, code, ret) : ret;
+	return give_rows(x, q, ret, fn, opaque);
+}
+
+kvarc_ret kvi_index_doubts(struct kvi_store_index *x, kvi_index_row_fn fn, void *opaque)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = kvi_index_prepare(x, KVI_DOUBTS, &ret);
+	return give_rows(x, q, ret, fn, opaque);
 }
 
 kvarc_ret kvi_index_refs(struct kvi_store_index *x, int64_t pack, kvi_index_ref_fn fn, void *opaque)

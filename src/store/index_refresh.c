@@ -15,8 +15,7 @@ enum {
 /* An archive that the store has. */
 struct listed_pack {
 	uint8_t id[16];
-	uint64_t bytes;
-	int64_t time;
+	struct kvi_object object; /* without its key */
 	bool in_index;
 };
 
@@ -24,7 +23,7 @@ struct refreshing {
 	struct kvarc_store *s;
 	struct kvi_store_index *x;
 	struct kvi_list packs; /* struct listed_pack, by id */
-	struct kvi_list gone;  /* ids */
+	struct kvi_list gone;  /* ids; and those that are to be read again */
 	kvarc_ret ret;
 	void (*report)(void *opaque, const char *text);
 	void *opaque;
@@ -41,7 +40,8 @@ static int by_id(const void *a, const void *b)
 static int add_listed(void *opaque, const struct kvi_object *object)
 {
 	struct refreshing *f = opaque;
-	struct listed_pack p = { .bytes = object->bytes, .time = object->time }, *to;
+	struct listed_pack p = { .object = *object }, *to;
+	p.object.key = NULL;
 	if (!kvi_pack_key_parse(p.id, object->key))
 		return 0;
 	to = kvi_list_add(&f->packs, &f->s->alloc, sizeof *to);
@@ -71,9 +71,11 @@ static kvarc_ret compare(void *opaque, const struct kvi_index_pack *p)
 	memcpy(key.id, p->id, 16);
 	if (f->packs.n)
 		found = bsearch(&key, f->packs.p, f->packs.n, sizeof key, by_id);
-	if (found) {
+	if (found && !p->lacks && kvi_index_same_object(p, &found->object)) {
 		/* One that is locked is tried again where there are keys. */
 		found->in_index = !p->locked || !f->s->options.keys;
+		/* One that is not whole is so each time. */
+		f->unreadable += p->broken;
 		return KVARC_OK;
 	}
 	uint8_t *to = kvi_list_add(&f->gone, &f->s->alloc, 16);
@@ -99,7 +101,7 @@ static void report_pack(struct refreshing *f)
 static kvarc_ret fill(struct refreshing *f, struct listed_pack *p, struct kvi_open_pack *open,
                       bool last)
 {
-	kvarc_ret ret = kvi_index_fill(f->s, f->x, p->id, p->bytes, p->time, open->r, NULL, last);
+	kvarc_ret ret = kvi_index_fill(f->s, f->x, p->id, &p->object, open->r, NULL, last);
 	if (ret && ret != KVARC_END && *open->error.text)
 		kvi_fail(f->s->error, ret, "store: %s: %s", open->key, open->error.text);
 	return ret;
@@ -108,26 +110,51 @@ static kvarc_ret fill(struct refreshing *f, struct listed_pack *p, struct kvi_op
 /* It is known to be there, for gc, and what it holds is not. */
 static kvarc_ret add_locked(struct refreshing *f, struct listed_pack *p)
 {
-	struct kvi_index_pack pack = {
-		.bytes = p->bytes, .time = p->time, .encrypted = true, .locked = true
-	};
+	struct kvi_index_pack pack = { .bytes = p->object.bytes,
+		                       .time = p->object.time,
+		                       .stamp = p->object.stamp,
+		                       .encrypted = true,
+		                       .locked = true };
 	memcpy(pack.id, p->id, 16);
 	p->in_index = true;
 	kvarc_ret ret = kvi_index_remove_pack(f->x, p->id);
 	return ret ? ret : kvi_index_add_pack(f->x, &pack);
 }
 
+/* One that cannot be opened, for gc and verify: nothing is known of what it holds. */
+static kvarc_ret add_broken(struct refreshing *f, const struct listed_pack *p)
+{
+	struct kvi_index_pack pack = { .bytes = p->object.bytes,
+		                       .time = p->object.time,
+		                       .stamp = p->object.stamp,
+		                       .broken = true };
+	memcpy(pack.id, p->id, 16);
+	return kvi_index_add_pack(f->x, &pack);
+}
+
+/* What is left of one that is not whole is there for loads alone. */
+static kvarc_ret break_pack(struct refreshing *f, const struct listed_pack *p,
+                            const struct kvi_open_pack *open)
+{
+	kvi_fail(f->s->error, KVARC_DATA, "store: %s: is not whole: its end is missing or damaged",
+	         open->key);
+	report_pack(f);
+	return kvi_index_break(f->x, p->id);
+}
+
 /* Inside of a transaction. *later: it needs others to be in the index first. */
 static kvarc_ret add_pack(struct refreshing *f, struct listed_pack *p, bool last, bool *later)
 {
 	struct kvi_open_pack open;
-	kvarc_ret ret = kvi_pack_open(f->s, &open, p->id, NULL);
+	kvarc_ret ret = kvi_pack_open(f->s, &open, p->id, true, NULL);
 	bool gone = ret == KVARC_END; /* removed since it was listed */
 	*later = false;
 	if (ret == KVARC_AUTH)
 		return add_locked(f, p);
 	if (!ret) {
-		ret = fill(f, p, &open, last);
+		ret = fill(f, p, &open, last || !open.whole);
+		if (!ret && !open.whole)
+			ret = break_pack(f, p, &open);
 		kvi_pack_close(&open);
 		*later = ret == KVARC_END;
 		gone = !*later && kvi_pack_gone(f->s, p->id, ret) == KVARC_END;
@@ -135,9 +162,11 @@ static kvarc_ret add_pack(struct refreshing *f, struct listed_pack *p, bool last
 	p->in_index = !*later;
 	if (!ret || (!gone && (ret == KVARC_MEM || ret == KVARC_IO || kvi_index_damaged(f->x))))
 		return ret;
+	const bool damaged = ret == KVARC_DATA || ret == KVARC_FORMAT;
 	if (!gone && !*later)
 		report_pack(f);
-	return kvi_index_remove_pack(f->x, p->id);
+	ret = kvi_index_remove_pack(f->x, p->id);
+	return !ret && damaged && !gone && !*later ? add_broken(f, p) : ret;
 }
 
 /* One go through those that are not in the index; *left: how many are to be tried again. */
@@ -202,7 +231,7 @@ kvarc_ret kvi_index_refresh(struct kvarc_store *s, struct kvi_store_index *x,
 	struct refreshing f = { .s = s, .x = x, .report = report, .opaque = opaque };
 	kvarc_ret ret = list_packs(&f);
 	if (!ret)
-		ret = kvi_index_packs(x, compare, &f);
+		ret = kvi_index_packs(x, true, compare, &f);
 	if (!ret)
 		ret = remove_gone(&f);
 	/* Cut segments need look-ups: they come in a second go. */
@@ -220,4 +249,21 @@ kvarc_ret kvi_index_refresh(struct kvarc_store *s, struct kvi_store_index *x,
 	kvi_free(&s->alloc, f.gone.p);
 	*unreadable = f.unreadable;
 	return ret;
+}
+
+kvarc_ret kvi_index_renew(struct kvarc_store *s, const uint8_t id[16],
+                          const struct kvi_object *object)
+{
+	struct refreshing f = { .s = s, .x = s->index };
+	struct listed_pack p = { .object = *object };
+	bool later;
+	memcpy(p.id, id, 16);
+	kvi_pack_forget(s, id);
+	kvarc_ret ret = kvi_index_begin_change(s->index);
+	if (ret)
+		return ret;
+	ret = kvi_index_remove_pack(s->index, id);
+	if (!ret)
+		ret = add_pack(&f, &p, true, &later);
+	return kvi_index_end_change(s->index, ret);
 }

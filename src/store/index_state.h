@@ -16,6 +16,13 @@ enum kvi_index_statement {
 	KVI_SET_FIRST,
 	KVI_SET_DOUBT,
 	KVI_TRUST_ROWS,
+	KVI_DOUBT_ROWS,
+	KVI_DOUBT_AT,
+	KVI_DOUBTS,
+	KVI_BREAK_PACK,
+	KVI_END_PACK,
+	KVI_GET_PACK,
+	KVI_PACKS_COUNTED,
 	KVI_DROP_ROWS,
 	KVI_DROP_REFS,
 	KVI_DROP_PACK,
@@ -34,8 +41,8 @@ enum kvi_index_statement {
 	KVI_STATEMENTS
 };
 
-/* packs.sealed: encrypted, and known; and not known. */
-enum { KVI_SEALED = 1, KVI_LOCKED = 2 };
+/* packs.sealed: encrypted, and known; and not known; not whole. */
+enum { KVI_SEALED = 1, KVI_LOCKED = 2, KVI_BROKEN = 3 };
 
 /* segments.wn of a whole segment that is doubted. */
 enum { KVI_DOUBTED = -1 };

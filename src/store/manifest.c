@@ -58,6 +58,8 @@ size_t kvi_manifest_write(char text[KVI_MANIFEST_MAX], const struct kvi_manifest
 	size_t n = (size_t)sprintf(
 		text, FIRST "1\npack=%s\ntokens=%" PRIu64 "\ntime=%" PRIu64 "\nbytes=%" PRIu64 "\n",
 		hex, m->tokens, m->time, m->bytes);
+	if (m->pack_bytes)
+		n += (size_t)sprintf(text + n, "pack-bytes=%" PRIu64 "\n", m->pack_bytes);
 	if (m->has_chain) {
 		kvi_hex(hex, m->chain);
 		n += put_value(text + n, "chain", hex);
@@ -126,6 +128,7 @@ enum {
 	HAS_PARENT = 64,
 	HAS_NUMBER = 128,
 	HAS_NEEDS = 256,
+	HAS_PACK_BYTES = 512,
 	NEEDED = 15
 };
 
@@ -171,6 +174,8 @@ static int get_line(struct kvi_manifest *m, const char *key, size_t n, struct va
 		good = get_text(m->parent, sizeof m->parent, v) && !kvi_session_wrong(m->parent);
 	else if (is_key(key, n, "parent-version"))
 		bit = HAS_NUMBER, good = get_number(&m->parent_number, v);
+	else if (is_key(key, n, "pack-bytes"))
+		bit = HAS_PACK_BYTES, good = get_number(&m->pack_bytes, v);
 	else if (is_key(key, n, "needs"))
 		bit = HAS_NEEDS, good = get_needs(&m->needs, v);
 	return good ? bit : -1;

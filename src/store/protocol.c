@@ -156,11 +156,11 @@ static kvarc_ret add_holder(void *opaque, const struct kvi_index_row *row)
 static kvarc_ret add_listed(struct needs *n, const struct kvi_needs *needs)
 {
 	int64_t pack;
-	kvarc_ret ret = kvi_index_find_any(n->s->index, needs->pack, &pack);
+	kvarc_ret ret = kvi_index_find_locked(n->s->index, needs->pack, &pack);
 	if (!ret)
 		ret = add_id(n, needs->pack);
 	for (uint32_t i = 0; i < needs->n && !ret; i++) {
-		ret = kvi_index_find_any(n->s->index, needs->others[i], &pack);
+		ret = kvi_index_find_locked(n->s->index, needs->others[i], &pack);
 		n->lacking |= ret == KVARC_END;
 		ret = ret == KVARC_END ? KVARC_OK : ret ? ret : add_id(n, needs->others[i]);
 	}
@@ -224,10 +224,19 @@ uint64_t kvi_protocol_rank_listed(void *opaque, const uint8_t id[16])
 	return kvi_protocol_has(opaque, id);
 }
 
+/* Whether an object is the one that the index has read, as far as its size and stamp show it. */
+static bool is_known(struct kvarc_store *s, const uint8_t id[16], const struct kvi_object *object)
+{
+	struct kvi_index_pack known;
+	return kvi_index_get_pack(s->index, id, &known) != KVARC_OK ||
+	       kvi_index_same_object(&known, object);
+}
+
 /* Those of ids that are retired or gone. Tombstones first: an archive whose tombstone is gone, too,
- * is missing by then. */
+ * is missing by then. *changed: others are not the objects any more that the index knows, and were
+ * read again. */
 static kvarc_ret find_retired(struct kvarc_store *s, const struct kvi_list *ids,
-                              struct kvi_list *found)
+                              struct kvi_list *found, bool *changed)
 {
 	struct kvi_backend *b = s->backend;
 	struct kvi_list retired = { 0 };
@@ -239,8 +248,12 @@ static kvarc_ret find_retired(struct kvarc_store *s, const struct kvi_list *ids,
 		kvi_pack_key(key, id);
 		ret = kvi_protocol_has(&retired, id) ? KVARC_END
 		                                     : b->calls->stat(b, key, &object, s->error);
-		if (ret == KVARC_END)
+		if (ret == KVARC_END) {
 			ret = add_copy(s, found, id);
+		} else if (!ret && !is_known(s, id, &object)) {
+			*changed = true;
+			ret = kvi_index_renew(s, id, &object);
+		}
 	}
 	kvi_free(&s->alloc, retired.p);
 	return ret;
@@ -249,7 +262,8 @@ static kvarc_ret find_retired(struct kvarc_store *s, const struct kvi_list *ids,
 kvarc_ret kvi_protocol_confirm(struct kvarc_store *s, const struct kvi_list *ids)
 {
 	struct kvi_list found = { 0 };
-	kvarc_ret ret = find_retired(s, ids, &found);
+	bool changed = false;
+	kvarc_ret ret = find_retired(s, ids, &found, &changed);
 	if (!ret && found.n) {
 		ret = kvi_index_begin_change(s->index);
 		for (size_t i = 0; i < found.n && !ret; i++) {
@@ -258,8 +272,9 @@ kvarc_ret kvi_protocol_confirm(struct kvarc_store *s, const struct kvi_list *ids
 			ret = kvi_index_remove_pack(s->index, id);
 		}
 		ret = kvi_index_end_change(s->index, ret);
-		ret = ret ? ret : KVARC_END;
 	}
+	if (!ret && (found.n || changed))
+		ret = KVARC_END;
 	kvi_free(&s->alloc, found.p);
 	return ret;
 }

@@ -170,12 +170,15 @@ static void add_to_index(struct repack_copy *x)
 	kvarc_reader_options o;
 	kvarc_error e = { .text = "" };
 	kvarc_reader *r;
+	struct kvi_object object;
+	char key[KVI_PACK_KEY];
 	kvi_pack_reader_options(x->s, &o, &e);
-	if (kvarc_reader_open(&r, &x->to.source, &o))
+	kvi_pack_key(key, x->to.id);
+	if (x->s->backend->calls->stat(x->s->backend, key, &object, NULL) ||
+	    kvarc_reader_open(&r, &x->to.source, &o))
 		return;
 	if (kvi_index_begin_change(own) == KVARC_OK) {
-		kvarc_ret ret = kvi_index_fill(x->s, own, x->to.id, x->to.bytes, kvi_store_now(), r,
-		                               NULL, true);
+		kvarc_ret ret = kvi_index_fill(x->s, own, x->to.id, &object, r, NULL, true);
 		(void)kvi_index_end_change(own, ret);
 	}
 	kvarc_reader_close(&r);
@@ -208,7 +211,7 @@ static void end(struct repack_copy *x)
 static kvarc_ret copy(struct kvi_gc *g, const struct kvi_candidate *c)
 {
 	struct repack_copy x = { .g = g, .s = g->s, .c = c, .to = { .fd = -1 } };
-	kvarc_ret ret = kvi_pack_open(g->s, &x.from, c->pack->id, NULL);
+	kvarc_ret ret = kvi_pack_open(g->s, &x.from, c->pack->id, false, NULL);
 	if (ret)
 		return ret;
 	ret = measure(&x);

@@ -29,7 +29,7 @@ kvarc_ret kvi_save_check(struct kvarc_store *s, const uint8_t id[16], const kvar
 	struct kvi_store_content content = { .s = s };
 	struct kvi_open_pack p;
 	kvarc_ret ret = source ? kvi_pack_open_source(s, &p, id, source, &content)
-	                       : kvi_pack_open(s, &p, id, &content);
+	                       : kvi_pack_open(s, &p, id, false, &content);
 	const bool opened = !ret;
 	*verdict = KVI_SAVE_SAME;
 	if (opened) {

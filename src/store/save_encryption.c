@@ -10,7 +10,7 @@
 static kvarc_ret look(struct kvarc_store *s, const struct kvi_needs *last, bool *encrypt)
 {
 	kvarc_reader *r;
-	kvarc_ret ret = kvi_pack_reader(s, last->pack, &r);
+	kvarc_ret ret = kvi_pack_reader(s, last->pack, false, &r);
 	if (ret == KVARC_AUTH)
 		return kvi_fail(s->error, ret,
 		                "store: the last version of the session is encrypted, and %s",
@@ -51,13 +51,8 @@ kvarc_ret kvi_save_encrypts(struct kvarc_store *s, int asked, kvarc_ret read,
 kvarc_ret kvi_load_allowed(struct kvarc_store *s, const struct kvi_needs *needs,
                            const struct kvi_open_pack *p)
 {
-	kvarc_info info;
-	kvarc_ret ret = kvarc_reader_get_info(p->r, &info);
-	if (!ret && memcmp(info.file_id, needs->pack, 16) != 0)
-		return kvi_fail(s->error, KVARC_STORE,
-		                "store: %s is another archive: it was exchanged", p->key);
-	if (ret || p->veil.on)
-		return ret;
+	if (p->veil.on)
+		return KVARC_OK;
 	if (needs->encrypted)
 		return kvi_fail(s->error, KVARC_STORE,
 		                "store: %s is not encrypted, but its version is: it was exchanged",

@@ -118,7 +118,8 @@ static kvarc_ret list_keys(struct manifest_keys *keys, const char *prefix)
 	return ret;
 }
 
-kvarc_ret kvi_manifests(struct kvarc_store *s, const char *prefix, kvi_manifest_fn fn, void *opaque)
+kvarc_ret kvi_manifests(struct kvarc_store *s, const char *prefix, kvi_manifest_skip_fn skip,
+                        kvi_manifest_fn fn, void *opaque)
 {
 	struct manifest_keys keys = { .s = s };
 	kvarc_ret ret = list_keys(&keys, prefix);
@@ -126,7 +127,8 @@ kvarc_ret kvi_manifests(struct kvarc_store *s, const char *prefix, kvi_manifest_
 		const struct kvi_session_key *k = KVI_LIST(struct kvi_session_key, keys.list, i);
 		char key[KVI_KEY_MAX + 1];
 		struct kvi_manifest m;
-		if (!kvi_version_key(key, k->name_space, k->name, k->number))
+		if (!kvi_version_key(key, k->name_space, k->name, k->number) ||
+		    (skip && skip(opaque, key)))
 			continue;
 		kvarc_ret wrong = kvi_manifest_read(s, key, &m);
 		if (wrong == KVARC_END)

@@ -70,7 +70,7 @@ static bool same_tensors(const kvarc_geometry *a, const kvarc_geometry *b)
 bool kvi_packs_alike(struct kvarc_store *s, const uint8_t a[16], const uint8_t b[16])
 {
 	kvarc_reader *x, *y;
-	if (kvi_pack_reader(s, a, &x) || kvi_pack_reader(s, b, &y))
+	if (kvi_pack_reader(s, a, false, &x) || kvi_pack_reader(s, b, false, &y))
 		return true;
 	return same_tensors(kvarc_reader_geometry(x), kvarc_reader_geometry(y));
 }
@@ -97,39 +97,67 @@ static kvarc_ret read_tokens(kvarc_reader *r, const struct kvi_index_row *row, i
 }
 
 /* Whether a segment of that length can lie there, and the archive is of the namespace and the key
- * that the index says: who can write to the index cannot exchange it for another archive. */
-static bool fits(struct kvarc_store *s, kvarc_reader *r, const struct kvi_index_row *row,
-                 const kvarc_geometry *g)
+ * that the index says: who can write to the index cannot exchange it for another archive. Where it
+ * is not so, although the archive is whole, the index has it wrong, and forgets it to read it
+ * again. */
+static bool is_there(struct kvarc_store *s, kvarc_reader *r, const struct kvi_index_row *row)
 {
 	const uint64_t tokens = kvarc_reader_tokens(r, row->track);
 	const struct kvi_open_pack *p = kvi_pack_find(s, row->id);
-	return p && p->name_space == row->name_space && row->n >= 1 && row->n <= KVI_SEGMENT_MOST &&
-	       row->t0 <= tokens && row->n <= tokens - row->t0 &&
-	       same_tensors(kvarc_reader_geometry(r), g);
+	const bool there = p && p->name_space == row->name_space && row->n >= 1 &&
+	                   row->n <= KVI_SEGMENT_MOST && row->t0 <= tokens &&
+	                   row->n <= tokens - row->t0;
+	if (p && p->whole && !there)
+		(void)kvi_index_remove_pack(s->index, row->id);
+	return there;
 }
 
+/* The reader of the archive of a row that can be read as rows of g. END: it cannot. */
+static kvarc_ret open_row(struct kvarc_store *s, const struct kvi_index_row *row,
+                          const kvarc_geometry *g, bool any, kvarc_reader **r)
+{
+	kvarc_ret ret = kvi_pack_reader(s, row->id, any, r);
+	if (ret)
+		return ret;
+	return is_there(s, *r, row) && same_tensors(kvarc_reader_geometry(*r), g) ? KVARC_OK
+	                                                                         : KVARC_END;
+}
+
+/* What a failure says of an archive, and not of anything else. */
+static bool is_damage(const struct kvarc_store *s, kvarc_ret ret)
+{
+	return (ret == KVARC_DATA || ret == KVARC_FORMAT) && !kvi_index_damaged(s->index);
+}
+
+/* any: of an archive that is not whole, too. What is damaged is doubted at once. */
 static kvarc_ret read_row(struct kvarc_store *s, const struct kvi_index_row *row,
-                          const kvarc_geometry *g, int32_t *ids, int32_t *positions,
+                          const kvarc_geometry *g, bool any, int32_t *ids, int32_t *positions,
                           const kvarc_view *views, bool *has_ids)
 {
 	kvarc_reader *r;
-	kvarc_ret ret = kvi_pack_reader(s, row->id, &r);
+	kvarc_ret ret = open_row(s, row, g, any, &r);
 	if (ret)
 		return ret;
-	if (!fits(s, r, row, g))
-		return KVARC_END;
 	ret = read_tokens(r, row, ids, positions, has_ids);
 	const kvarc_range range = { row->track, 0, UINT32_MAX, row->t0, row->n, { 0 } };
 	if (!ret && views)
 		ret = kvarc_reader_read(r, &range, views);
-	return ret ? fail_pack(s, row->id, ret) : KVARC_OK;
+	if (!ret)
+		return KVARC_OK;
+	ret = fail_pack(s, row->id, ret);
+	if (is_damage(s, ret)) {
+		const kvarc_error was = *s->error;
+		(void)kvi_index_set_doubt(s->index, row->row, true);
+		*s->error = was;
+	}
+	return ret;
 }
 
 kvarc_ret kvi_rows_read(struct kvarc_store *s, const struct kvi_index_row *row,
                         struct kvi_store_rows *rows, bool elements)
 {
 	rows->n = row->n;
-	return read_row(s, row, rows->geometry, rows->ids, rows->positions,
+	return read_row(s, row, rows->geometry, false, rows->ids, rows->positions,
 	                elements ? rows->views : NULL, &rows->has_ids);
 }
 
@@ -161,7 +189,7 @@ static kvarc_ret find_digest(struct kvarc_store *s, const kvarc_geometry *g,
 kvarc_ret kvi_row_digest(struct kvarc_store *s, struct kvi_index_row *row)
 {
 	kvarc_reader *r;
-	kvarc_ret ret = kvi_pack_reader(s, row->id, &r);
+	kvarc_ret ret = kvi_pack_reader(s, row->id, false, &r);
 	return ret ? ret : find_digest(s, kvarc_reader_geometry(r), row);
 }
 
@@ -177,7 +205,7 @@ static bool holder_fits(struct kvarc_store *s, const struct kvi_index_row *row,
                         const kvarc_geometry *g)
 {
 	kvarc_reader *r;
-	return kvi_pack_reader(s, row->id, &r) == KVARC_OK && fits(s, r, row, g);
+	return open_row(s, row, g, false, &r) == KVARC_OK;
 }
 
 kvarc_ret kvi_content_find(struct kvarc_store *s, const kvarc_geometry *g, uint64_t name_space,
@@ -224,32 +252,52 @@ static kvarc_ret read_asked(const struct asked_segment *a)
 	if (!ret && row.n != a->n)
 		ret = KVARC_END;
 	return ret ? ret
-	           : read_row(c->s, &row, c->geometry, a->ids, a->positions, a->views, &has_ids);
+	           : read_row(c->s, &row, c->geometry, false, a->ids, a->positions, a->views,
+	                      &has_ids);
 }
 
-/* What a failure says of an archive, and not of anything else. */
-static bool is_damage(const struct kvarc_store *s, kvarc_ret ret)
+/* END: other elements than those that were asked for. */
+static kvarc_ret compare_digest(const struct asked_segment *a, const struct kvi_index_row *row,
+                                bool has_ids)
 {
-	return (ret == KVARC_DATA || ret == KVARC_FORMAT) && !kvi_index_damaged(s->index);
+	uint8_t digest[16];
+	kvarc_ret ret = kvarc_content_digest(a->c->geometry, row->track, row->n,
+	                                     has_ids ? a->ids : NULL, a->positions, a->views,
+	                                     digest);
+	if (ret)
+		return kvi_fail_memory(a->c->s->error, ret, &a->c->s->alloc);
+	kvi_veil_hash(&a->c->veil, digest, digest);
+	return memcmp(digest, a->digest, 16) == 0 ? KVARC_OK : KVARC_END;
 }
 
-/* One of several that may hold it. What is damaged is doubted from now on, what is whole not. */
+/* One of several that may hold it. What is whole is not doubted any more. */
 static kvarc_ret try_row(const struct asked_segment *a, struct kvi_index_row *row, bool doubted)
 {
 	struct kvi_store_content *c = a->c;
+	const bool any = doubted && c->any;
 	bool has_ids;
-	kvarc_ret ret = row->has_digest ? KVARC_OK : kvi_row_digest(c->s, row);
-	if (!ret && (row->n != a->n || memcmp(row->digest, a->digest, 16) != 0))
+	kvarc_ret ret = row->has_digest || any ? KVARC_OK : kvi_row_digest(c->s, row);
+	if (!ret && (row->n != a->n ||
+	             (row->has_digest && memcmp(row->digest, a->digest, 16) != 0)))
 		return KVARC_END;
 	if (!ret)
-		ret = read_row(c->s, row, c->geometry, a->ids, a->positions, a->views, &has_ids);
+		ret = read_row(c->s, row, c->geometry, any, a->ids, a->positions, a->views,
+		               &has_ids);
+	if (!ret && !row->has_digest && a->views)
+		ret = compare_digest(a, row, has_ids);
 	const bool damage = is_damage(c->s, ret);
+	const struct kvi_open_pack *p = kvi_pack_find(c->s, row->id);
+	const bool whole = !ret && p && p->whole;
+	if (!ret && !whole) {
+		c->has_cut = true;
+		memcpy(c->cut, row->id, 16);
+	}
 	if (damage) {
 		c->has_damaged = true;
 		memcpy(c->damaged, row->id, 16);
 	}
-	if (doubted ? !ret : damage)
-		(void)kvi_index_set_doubt(c->s->index, row->row, damage);
+	if (doubted && whole)
+		(void)kvi_index_set_doubt(c->s->index, row->row, false);
 	return damage ? KVARC_END : ret;
 }
 
@@ -292,10 +340,9 @@ kvarc_ret kvi_doubt_damaged(struct kvarc_store *s, const uint8_t id[16])
 	if (!ret)
 		ret = kvi_index_rows(s->index, pack, add_row, &(struct row_list){ s, &list });
 	for (size_t i = 0; i < list.n && !ret; i++) {
-		struct kvi_index_row *row = KVI_LIST(struct kvi_index_row, list, i);
-		ret = kvi_row_digest(s, row);
+		ret = kvi_row_digest(s, KVI_LIST(struct kvi_index_row, list, i));
 		if (is_damage(s, ret))
-			ret = kvi_index_set_doubt(s->index, row->row, true);
+			ret = KVARC_OK;
 	}
 	kvi_free(&s->alloc, list.p);
 	return ret;

@@ -174,7 +174,7 @@ static kvarc_ret find_veil(struct finding *f, const struct found_session *x)
 	kvarc_ret ret = KVARC_OK;
 	f->veil = (struct kvi_veil){ 0 };
 	if (x->encrypted)
-		ret = kvi_pack_reader(f->s, x->id, &r);
+		ret = kvi_pack_reader(f->s, x->id, false, &r);
 	if (x->encrypted && !ret)
 		f->veil = kvi_pack_find(f->s, x->id)->veil;
 	f->name_space = kvi_veil_space(&f->veil, f->s->name_space);

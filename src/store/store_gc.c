@@ -116,10 +116,11 @@ static kvarc_ret check_readable(struct kvi_gc *g)
 	                "'kvarc store verify'");
 }
 
-/* Archives that nothing needs and that are old enough, as far as their time is known. */
+/* Archives that nothing needs and that are old enough, as far as their time is known. What is not
+ * whole stays. */
 static bool may_go(const struct kvi_gc *g, const struct kvi_map_pack *p)
 {
-	return !p->needed && kvi_gc_is_old(g, p);
+	return !p->needed && !p->broken && kvi_gc_is_old(g, p);
 }
 
 static void count(struct kvi_gc *g)
@@ -198,7 +199,7 @@ kvarc_ret kvarc_store_gc(kvarc_store *s, const kvarc_gc_options *options, kvarc_
 		return ret;
 	g.own = s->index;
 	ret = run(&g);
-	kvi_map_free(&g.map);
+	kvi_gc_free(&g);
 	kvi_own_index(s, &g.own);
 	return ret;
 }

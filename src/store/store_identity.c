@@ -17,7 +17,7 @@ kvarc_ret kvarc_store_identity(kvarc_store *s, const char *session, uint64_t num
 		ret = kvi_version_read(s, session, &number, &m);
 	if (ret == KVARC_END)
 		kvi_fail(s->error, ret, "there is no such session or version");
-	if (!ret && (ret = kvi_pack_reader(s, m.needs.pack, &r)) == KVARC_END)
+	if (!ret && (ret = kvi_pack_reader(s, m.needs.pack, true, &r)) == KVARC_END)
 		ret = kvi_fail(s->error, KVARC_STORE,
 		               "store: the archive of the version is missing: it is lost");
 	for (size_t i = 0; !ret; i++) {

@@ -14,12 +14,12 @@
 
 /* segments.wn: as whole_n of a row; -1: a whole one that is doubted. */
 /* Of the tables below, with the letters KVA in front. */
-#define INDEX_VERSION "1263943939"
+#define INDEX_VERSION "1263943940"
 enum { BUSY_MS = 60000, RETRY_MS = 10, NAME_BYTES = 4096 };
 
 static const char tables[] =
 	"CREATE TABLE packs(pack INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, bytes INTEGER,"
-	" time INTEGER, sealed INTEGER);"
+	" time INTEGER, sealed INTEGER, stamp INTEGER, rows INTEGER);"
 	"CREATE TABLE segments(seg INTEGER PRIMARY KEY, pack INTEGER NOT NULL, ns INTEGER,"
 	" key INTEGER, parent INTEGER, first INTEGER, track INTEGER, n INTEGER, t0 INTEGER,"
 	" chain BLOB, digest BLOB, wn INTEGER, wchain BLOB, wdigest BLOB, id BLOB);"
@@ -38,8 +38,14 @@ static const char drop_trees[] = "DROP INDEX IF EXISTS children; DROP INDEX IF E
 	"s.seg, s.pack, s.ns, s.parent, s.first, s.track, s.n, s.t0, s.chain, s.digest, s.wn," \
 	" s.wchain, s.wdigest, s.id FROM segments s "
 
+/* What was added for a pack. */
+#define ROWS_OF_PACK                                                     \
+	"(SELECT count(*) FROM segments s WHERE s.pack = packs.pack) + " \
+	"(SELECT count(*) FROM refs r WHERE r.pack = packs.pack)"
+
 static const char *const texts[KVI_STATEMENTS] = {
-	[KVI_ADD_PACK] = "INSERT INTO packs(id, bytes, time, sealed) VALUES(?1, ?2, ?3, ?4)",
+	[KVI_ADD_PACK] = "INSERT INTO packs(id, bytes, time, sealed, stamp, rows)"
+			 " VALUES(?1, ?2, ?3, ?4, ?5, 0)",
 	[KVI_ADD_ROW] = "INSERT INTO segments(pack, ns, key, parent, first, track, n, t0, chain,"
 			" digest, wn, wchain, wdigest, id)"
 			" VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
@@ -52,6 +58,13 @@ static const char *const texts[KVI_STATEMENTS] = {
 	[KVI_SET_FIRST] = "UPDATE segments SET first = ?2 WHERE seg = ?1",
 	[KVI_SET_DOUBT] = "UPDATE segments SET wn = ?2 WHERE seg = ?1 AND wn <= 0",
 	[KVI_TRUST_ROWS] = "UPDATE segments SET wn = 0 WHERE pack = ?1 AND wn < 0",
+	[KVI_DOUBT_ROWS] = "UPDATE segments SET wn = -1 WHERE pack = ?1 AND wn = 0",
+	[KVI_DOUBT_AT] = "UPDATE segments SET wn = -1 WHERE pack = ?1 AND track = ?2 AND t0 = ?3"
+			 " AND wn = 0",
+	[KVI_DOUBTS] = "SELECT " COLUMNS "WHERE s.wn = -1",
+	[KVI_BREAK_PACK] = "UPDATE packs SET sealed = 3 WHERE pack = ?1",
+	[KVI_END_PACK] = "UPDATE packs SET rows = " ROWS_OF_PACK " WHERE pack = ?1",
+	[KVI_GET_PACK] = "SELECT pack, id, bytes, time, sealed, stamp, 0 FROM packs WHERE id = ?1",
 	[KVI_LENGTHS] = "SELECT DISTINCT n FROM segments WHERE parent = ?1 ORDER BY n DESC",
 	[KVI_MATCH] = "SELECT " COLUMNS "WHERE s.key = ?1 AND s.parent = ?2 AND s.ns = ?3"
 		      " AND s.wn >= 0 LIMIT ?4",
@@ -60,7 +73,9 @@ static const char *const texts[KVI_STATEMENTS] = {
 			 " ORDER BY s.n DESC LIMIT ?4",
 	[KVI_HOLDERS] = "SELECT " COLUMNS "WHERE s.key = ?1 AND s.ns = ?2 AND s.wn = ?4"
 			" LIMIT ?3",
-	[KVI_PACKS_ALL] = "SELECT pack, id, bytes, time, sealed FROM packs ORDER BY pack",
+	[KVI_PACKS_ALL] = "SELECT pack, id, bytes, time, sealed, stamp, 0 FROM packs ORDER BY pack",
+	[KVI_PACKS_COUNTED] = "SELECT pack, id, bytes, time, sealed, stamp,"
+			      " rows <> " ROWS_OF_PACK " FROM packs ORDER BY pack",
 	[KVI_ROWS] = "SELECT " COLUMNS "WHERE s.pack = ?1 AND s.wn = 0 ORDER BY s.track, s.t0",
 	[KVI_REFS] = "SELECT pack, ns, track, t0, n, left, chained, key, digest FROM refs"
 		     " WHERE pack = ?1 ORDER BY track, rowid",

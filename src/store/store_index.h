@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "backend.h"
 #include "kvarc.h"
 #include "util/alloc.h"
 
@@ -53,11 +54,18 @@ struct kvi_index_ref {
 struct kvi_index_pack {
 	int64_t pack;
 	uint8_t id[16];
-	uint64_t bytes;
-	int64_t time;
+	uint64_t bytes; /* of its object, as the next two members (struct kvi_object), */
+	int64_t time;   /* when what it holds was read */
+	uint64_t stamp;
 	bool encrypted;
 	bool locked; /* and no key has opened it: what it holds is not there */
+	bool broken; /* it is not whole: all of its rows are doubted, and it is no archive to name */
+	bool lacks;  /* kvi_index_packs: rows are missing that were added */
 };
+
+/* Whether the object of a pack is the one that was read for the index, as far as its size and its
+ * stamp show it. */
+bool kvi_index_same_object(const struct kvi_index_pack *p, const struct kvi_object *object);
 
 /*
  * Opens or makes a file, mode 0600; path NULL: in memory. A file of another version, or one that is
@@ -93,6 +101,8 @@ kvarc_ret kvi_index_add_pack(struct kvi_store_index *x, struct kvi_index_pack *p
 kvarc_ret kvi_index_add_row(struct kvi_store_index *x, const struct kvi_index_row *row);
 /* Adds what a pack names. */
 kvarc_ret kvi_index_add_ref(struct kvi_store_index *x, const struct kvi_index_ref *ref);
+/* All that a pack holds and names was added. */
+kvarc_ret kvi_index_end_pack(struct kvi_store_index *x, int64_t pack);
 /* The content digest of a row, once it is known. */
 kvarc_ret kvi_index_set_digest(struct kvi_store_index *x, int64_t row, const uint8_t digest[16]);
 /* The id of its first token. */
@@ -100,15 +110,24 @@ kvarc_ret kvi_index_set_first(struct kvi_store_index *x, int64_t row, int32_t fi
 /* Whether a row of a whole segment is doubted: its archive is damaged there, so that saves do not
  * count on it, and loads try it last. */
 kvarc_ret kvi_index_set_doubt(struct kvi_store_index *x, int64_t row, bool doubt);
-/* No row of a pack is doubted any more. */
+/* The same of the row that is at the same tokens of the same pack, if there is one. */
+kvarc_ret kvi_index_doubt_at(struct kvi_store_index *x, const struct kvi_index_row *row);
+/* A pack is not whole, or cannot be opened: broken from now on. One that is not there is fine. */
+kvarc_ret kvi_index_break(struct kvi_store_index *x, const uint8_t id[16]);
+/* No row of a pack is doubted any more. One that was broken is forgotten, and found anew. */
 kvarc_ret kvi_index_trust(struct kvi_store_index *x, const uint8_t id[16]);
 /* Forgets a pack and what it holds and names; one that is not there is fine. */
 kvarc_ret kvi_index_remove_pack(struct kvi_store_index *x, const uint8_t id[16]);
 
-/* The number of a pack; END: it is not there, or locked. */
+/* The number of a pack; END: it is not there, locked or broken. */
 kvarc_ret kvi_index_find_pack(struct kvi_store_index *x, const uint8_t id[16], int64_t *pack);
 /* The same, also of one that is locked. */
+kvarc_ret kvi_index_find_locked(struct kvi_store_index *x, const uint8_t id[16], int64_t *pack);
+/* The same, of any. */
 kvarc_ret kvi_index_find_any(struct kvi_store_index *x, const uint8_t id[16], int64_t *pack);
+/* All of a pack but `lacks`. Returns as the others, also END. */
+kvarc_ret kvi_index_get_pack(struct kvi_store_index *x, const uint8_t id[16],
+                             struct kvi_index_pack *p);
 
 /* The lengths, in tokens, of the rows that follow a chain value (its first 8 bytes), descending. */
 kvarc_ret kvi_index_lengths(struct kvi_store_index *x, uint64_t parent, uint32_t n[256],
@@ -130,11 +149,14 @@ kvarc_ret kvi_index_holders(struct kvi_store_index *x, uint64_t name_space, cons
 typedef kvarc_ret (*kvi_index_pack_fn)(void *opaque, const struct kvi_index_pack *p);
 typedef kvarc_ret (*kvi_index_row_fn)(void *opaque, const struct kvi_index_row *row);
 typedef kvarc_ret (*kvi_index_ref_fn)(void *opaque, const struct kvi_index_ref *ref);
-/* All packs. */
-kvarc_ret kvi_index_packs(struct kvi_store_index *x, kvi_index_pack_fn fn, void *opaque);
+/* All packs. count: their rows are counted, for `lacks`. */
+kvarc_ret kvi_index_packs(struct kvi_store_index *x, bool count, kvi_index_pack_fn fn,
+                          void *opaque);
 /* Of one pack, in the order of tracks and tokens; whole segments alone. */
 kvarc_ret kvi_index_rows(struct kvi_store_index *x, int64_t pack, kvi_index_row_fn fn,
                          void *opaque);
+/* Whole segments of all packs that are doubted. */
+kvarc_ret kvi_index_doubts(struct kvi_store_index *x, kvi_index_row_fn fn, void *opaque);
 /* What a pack names, in the order of its file. */
 kvarc_ret kvi_index_refs(struct kvi_store_index *x, int64_t pack, kvi_index_ref_fn fn,
                          void *opaque);

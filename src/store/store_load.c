@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* store_load.c - restores the files of a version of a session */
 #include "save_encryption.h"
+#include "store_map.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -25,6 +26,108 @@ static kvarc_ret find_version(struct kvarc_store *s, const char *session, uint64
 	kvi_free(&s->alloc, numbers.p);
 	return ret;
 }
+
+/* ----- whether its parts are there ------------------------------------------------ */
+
+struct parts {
+	struct kvarc_store *s;
+	bool missing;
+};
+
+/* Whether any archive has a segment, a damaged one, too. */
+static kvarc_ret see_ref(void *opaque, const struct kvi_index_ref *ref)
+{
+	struct parts *x = opaque;
+	struct kvi_index_row row;
+	size_t n = 0;
+	kvarc_ret ret = KVARC_OK;
+	for (int doubted = 0; doubted < 2 && !ret && !n; doubted++)
+		ret = kvi_index_holders(x->s->index, ref->name_space, ref->key, doubted, &row, 1,
+		                        &n);
+	x->missing |= !ret && !n;
+	return ret;
+}
+
+/* What the index says. Of an archive that no key opens only whether it is there is known. */
+static kvarc_ret look(struct kvarc_store *s, const struct kvi_needs *needs, bool *missing)
+{
+	struct parts x = { .s = s };
+	int64_t pack;
+	kvarc_ret ret = kvi_index_find_any(s->index, needs->pack, &pack);
+	if (!ret)
+		ret = kvi_index_refs(s->index, pack, see_ref, &x);
+	*missing = ret == KVARC_END || x.missing;
+	return ret == KVARC_END ? KVARC_OK : ret;
+}
+
+/* What an index that is made from the archives says, before anybody believes that something is
+ * missing. Where it is there the store's own index is wrong, and is made again. */
+static kvarc_ret look_afresh(struct kvarc_store *s, const struct kvi_needs *needs, bool *missing)
+{
+	struct kvi_store_index *own;
+	uint64_t unreadable = 0;
+	kvarc_ret ret = kvi_fresh_index(s, &own);
+	if (!ret)
+		ret = kvi_index_refresh(s, s->index, NULL, NULL, &unreadable);
+	if (!ret)
+		ret = look(s, needs, missing);
+	kvi_own_index(s, &own);
+	if (ret || *missing)
+		return ret;
+	kvi_store_note(s, "the index lacked what is in the archives: made again");
+	return kvarc_store_rebuild(s, NULL, NULL);
+}
+
+/* Whether archives that a version needs are not there. */
+static kvarc_ret find_missing(struct kvarc_store *s, const struct kvi_needs *needs, bool *missing)
+{
+	uint64_t unreadable = 0;
+	kvarc_ret ret = look(s, needs, missing);
+	if (ret || !*missing)
+		return ret;
+	ret = kvi_index_refresh(s, s->index, NULL, NULL, &unreadable);
+	if (!ret)
+		ret = look(s, needs, missing);
+	return ret || !*missing ? ret : look_afresh(s, needs, missing);
+}
+
+/*
+ * The last version of a session may be one whose save was stopped between its manifest and its last
+ * look, while gc removed what it shares (docs/store.md). Then it is the last one before it that is
+ * taken, if there is one.
+ */
+static kvarc_ret pass_over(struct kvarc_store *s, const char *session)
+{
+	const uint64_t last = s->version_key.number;
+	struct kvi_list numbers = { 0 };
+	struct kvi_manifest m;
+	bool missing = true;
+	kvarc_ret ret = kvi_session_numbers(s, session, &numbers, NULL);
+	for (size_t i = numbers.n; i-- > 0 && !ret && missing;) {
+		uint64_t number = *KVI_LIST(uint64_t, numbers, i);
+		if (number >= last || kvi_version_read(s, session, &number, &m))
+			continue;
+		ret = find_missing(s, &m.needs, &missing);
+		if (ret || missing)
+			continue;
+		s->version = m;
+		s->version_key.number = number;
+		kvi_store_note(s, "version %" PRIu64 " needs archives that are not there (its save was "
+		               "stopped, or they were lost): version %" PRIu64 " is loaded",
+		               last, number);
+	}
+	kvi_free(&s->alloc, numbers.p);
+	return ret == KVARC_END ? KVARC_OK : ret;
+}
+
+static kvarc_ret find_loadable(struct kvarc_store *s, const char *session, uint64_t number)
+{
+	bool missing;
+	kvarc_ret ret = find_missing(s, &s->version.needs, &missing);
+	return ret || !missing || number ? ret : pass_over(s, session);
+}
+
+/* ----- loading ------------------------------------------------ */
 
 /* A text for the failure of a reader, unless the store itself has failed. What is damaged is stored
  * again by the next save. */
@@ -57,12 +160,30 @@ static kvarc_ret explain(struct kvarc_store *s, const struct kvi_open_pack *p,
 	return kvi_fail(s->error, ret, "store: %s: %s", p->key, was.text);
 }
 
+/* What is left of an archive that is not whole may end before its files. */
+static kvarc_ret check_files(struct kvi_open_pack *p)
+{
+	kvarc_info info;
+	kvarc_ret ret = kvarc_reader_get_info(p->r, &info);
+	return !ret && !p->whole && !info.n_items
+	               ? kvi_fail(&p->error, KVARC_DATA, "was cut before its files")
+	               : ret;
+}
+
+static void note_cut(const struct kvarc_store *s, const uint8_t id[16])
+{
+	char hex[33];
+	kvi_hex(hex, id);
+	kvi_store_note(s, "archive %s is not whole: its end is missing or damaged, but not what the "
+	               "version needs; the next save stores it again", hex);
+}
+
 static kvarc_ret unpack(struct kvarc_store *s, kvarc_item_open open, void *opaque)
 {
-	struct kvi_store_content content = { .s = s };
+	struct kvi_store_content content = { .s = s, .any = true };
 	struct kvi_open_pack p;
 	const struct kvi_needs *needs = &s->version.needs;
-	kvarc_ret ret = kvi_pack_open(s, &p, needs->pack, &content);
+	kvarc_ret ret = kvi_pack_open(s, &p, needs->pack, true, &content);
 	if (ret == KVARC_END) {
 		char key[KVI_PACK_KEY];
 		kvi_pack_key(key, needs->pack);
@@ -81,11 +202,15 @@ static kvarc_ret unpack(struct kvarc_store *s, kvarc_item_open open, void *opaqu
 		kvi_pack_close(&p);
 		return ret;
 	}
-	ret = kvarc_unpack(p.r, open, opaque);
+	ret = check_files(&p);
+	if (!ret)
+		ret = kvarc_unpack(p.r, open, opaque);
 	if (ret && kvi_pack_gone(s, needs->pack, ret) == KVARC_END)
 		ret = kvi_fail(s->error, KVARC_STORE, "store: %s was removed meanwhile", p.key);
 	else if (ret)
 		ret = explain(s, &p, &content, ret);
+	if (!ret && (!p.whole || content.has_cut))
+		note_cut(s, p.whole ? content.cut : p.id);
 	kvi_pack_close(&p);
 	return ret;
 }
@@ -106,6 +231,11 @@ kvarc_ret kvarc_store_load(kvarc_store *s, const char *session, uint64_t number,
 	if (!open)
 		return kvi_fail(s->error, KVARC_PROG, "kvarc_store_load: open is NULL");
 	kvarc_ret ret = find_version(s, session, number);
+	if (ret)
+		return ret;
+	ret = find_loadable(s, session, number);
+	if (kvi_store_mend(s, ret))
+		ret = find_loadable(s, session, number);
 	if (ret)
 		return ret;
 	if (version)

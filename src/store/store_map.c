@@ -42,6 +42,7 @@ static kvarc_ret add_pack(void *opaque, const struct kvi_index_pack *p)
 	to->bytes = p->bytes;
 	to->time = p->time;
 	to->encrypted = p->encrypted;
+	to->broken = p->broken;
 	return KVARC_OK;
 }
 
@@ -81,6 +82,7 @@ static kvarc_ret add_version(void *opaque, const char *key, const struct kvi_ses
 		return kvi_fail_alloc(m->s->error, &m->s->alloc);
 	v->key = *k;
 	v->bytes = manifest->bytes;
+	v->pack_bytes = manifest->pack_bytes;
 	memcpy(v->digest, manifest->digest, 16);
 	memcpy(v->id, manifest->needs.pack, 16);
 	v->encrypted = manifest->needs.encrypted;
@@ -154,6 +156,9 @@ static kvarc_ret find_needs(struct kvi_store_map *m, struct kvi_map_version *v,
 		v->lacking = !v->lost;
 		ret = KVARC_OK;
 	}
+	/* Without its key, too. */
+	const struct kvi_map_pack *own = kvi_map_find(m, v->id);
+	v->lost |= own && v->pack_bytes && own->bytes != v->pack_bytes;
 	if (!ret)
 		ret = count_needs(m, v, &ids);
 	kvi_free(&m->s->alloc, ids.p);
@@ -179,11 +184,11 @@ kvarc_ret kvi_map_make(struct kvi_store_map *m, struct kvarc_store *s, struct kv
 	m->uses = uses;
 	m->report = report;
 	m->opaque = opaque;
-	kvarc_ret ret = kvi_manifests(s, KVI_SESSIONS, add_version, m);
+	kvarc_ret ret = kvi_manifests(s, KVI_SESSIONS, NULL, add_version, m);
 	if (!ret)
 		ret = kvi_index_refresh(s, s->index, report, opaque, &m->unreadable_packs);
 	if (!ret)
-		ret = kvi_index_packs(s->index, add_pack, m);
+		ret = kvi_index_packs(s->index, false, add_pack, m);
 	if (ret)
 		return ret;
 	if (m->packs.n)
@@ -223,9 +228,25 @@ kvarc_ret kvi_fresh_index(struct kvarc_store *s, struct kvi_store_index **own)
 	return ret;
 }
 
+static kvarc_ret teach_broken(void *opaque, const struct kvi_index_pack *p)
+{
+	return p->broken ? kvi_index_break(opaque, p->id) : KVARC_OK;
+}
+
+static kvarc_ret teach_doubt(void *opaque, const struct kvi_index_row *row)
+{
+	return kvi_index_doubt_at(opaque, row);
+}
+
+/* It is a cache: where it cannot be written, the next load finds the damage again. */
 void kvi_own_index(struct kvarc_store *s, struct kvi_store_index **own)
 {
-	if (s->index != *own)
+	const kvarc_error was = *s->error;
+	if (s->index != *own) {
+		(void)kvi_index_packs(s->index, false, teach_broken, *own);
+		(void)kvi_index_doubts(s->index, teach_doubt, *own);
 		kvi_index_close(&s->index);
+	}
 	s->index = *own;
+	*s->error = was;
 }

@@ -13,10 +13,11 @@ struct kvi_map_version {
 	bool encrypted;        /* its manifest lists what it needs: */
 	struct kvi_list named; /* ids, and its own is not among them */
 	uint64_t bytes;        /* of the file */
+	uint64_t pack_bytes;   /* of its archive when it was saved; 0: not known */
 	int64_t used;          /* seconds since 1970 */
 	bool last;             /* of its session */
 	bool removed;          /* what it needs is not counted any more */
-	bool lost;             /* its archive is not there */
+	bool lost;             /* its archive is not there, or not whole */
 	bool lacking;          /* a segment that it needs is not there */
 	struct kvi_list needs; /* size_t: numbers of archives, its own one first */
 };
@@ -30,6 +31,7 @@ struct kvi_map_pack {
 	uint64_t named;  /* by the manifests of this many, as their own archive or in a list */
 	bool retired;    /* gc has put its tombstone */
 	bool encrypted;
+	bool broken; /* it is not whole: nothing is removed of it */
 	/* Of a gc (repack_plan.h): it may go although it is needed, where another archive holds
 	 * what is; among those the lowest rank stays; 0: it may not. */
 	uint64_t rank;
@@ -86,7 +88,8 @@ kvarc_ret kvi_blocks_verify(struct kvarc_store *s, void (*loss)(void *opaque, co
  * failure.
  */
 kvarc_ret kvi_fresh_index(struct kvarc_store *s, struct kvi_store_index **own);
-/* The store uses its own index again, and the other one is closed. */
+/* The store uses its own index again, which learns what the other one has found to be damaged. The
+ * other one is closed. */
 void kvi_own_index(struct kvarc_store *s, struct kvi_store_index **own);
 
 #endif

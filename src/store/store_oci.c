@@ -67,7 +67,7 @@ static kvarc_ret put_layer(struct oci_export *x, struct kvi_oci_version *v, cons
 static void find_chain(struct kvarc_store *s, const uint8_t id[16], struct kvi_oci_version *v)
 {
 	kvarc_reader *r;
-	if (kvi_pack_reader(s, id, &r) == KVARC_OK && kvarc_reader_tokens(r, 0))
+	if (kvi_pack_reader(s, id, false, &r) == KVARC_OK && kvarc_reader_tokens(r, 0))
 		v->has_chain =
 			kvarc_reader_chain(r, 0, kvarc_reader_tokens(r, 0), v->chain) == KVARC_OK;
 }

@@ -80,11 +80,43 @@ kvarc_ret kvi_pack_gone(struct kvarc_store *s, const uint8_t id[16], kvarc_ret r
 	return gone(s, key, ret);
 }
 
+/* Whether it is what its key says, and all of it. */
+static kvarc_ret check_whole(struct kvi_open_pack *p, bool any)
+{
+	kvarc_info info;
+	uint8_t id[16];
+	p->whole = kvi_reader_is_whole(p->r);
+	kvarc_ret ret = kvarc_reader_get_info(p->r, &info);
+	if (!ret && kvi_pack_key_parse(id, p->key) && memcmp(info.file_id, id, 16) != 0)
+		return kvi_fail(&p->error, KVARC_DATA, "is another archive: it was exchanged");
+	if (!ret && !p->whole && !any)
+		return kvi_fail(&p->error, KVARC_DATA,
+		                "is not whole: its end is missing or damaged");
+	return ret;
+}
+
+/* The index learns at once what opening an archive shows of it. It is a cache: a failure shows
+ * itself when it is used. */
+static void teach_index(struct kvarc_store *s, const struct kvi_open_pack *p, kvarc_ret ret)
+{
+	struct kvi_index_pack known;
+	uint8_t id[16];
+	if (!s->index || !kvi_pack_key_parse(id, p->key))
+		return;
+	if (ret == KVARC_DATA || ret == KVARC_FORMAT || (!ret && !p->whole))
+		(void)kvi_index_break(s->index, id);
+	else if (!ret && kvi_index_get_pack(s->index, id, &known) == KVARC_OK && known.broken)
+		(void)kvi_index_remove_pack(s->index, id);
+}
+
 /* The reader of an archive, whose source stays where it is. */
 static kvarc_ret open_pack(struct kvarc_store *s, struct kvi_open_pack *p,
-                           const kvarc_source *source, struct kvi_store_content *content)
+                           const kvarc_source *source, bool any, struct kvi_store_content *content)
 {
 	kvarc_ret ret = open_reader(s, p, source, content);
+	if (!ret)
+		ret = check_whole(p, any);
+	teach_index(s, p, ret);
 	if (!ret)
 		find_veil(p);
 	if (!ret && content) {
@@ -99,7 +131,7 @@ static kvarc_ret open_pack(struct kvarc_store *s, struct kvi_open_pack *p,
 }
 
 /* Opens the object under p->key, as kvi_pack_open. */
-static kvarc_ret open_key(struct kvarc_store *s, struct kvi_open_pack *p,
+static kvarc_ret open_key(struct kvarc_store *s, struct kvi_open_pack *p, bool any,
                           struct kvi_store_content *content)
 {
 	char key[KVI_BLOCK_KEY];
@@ -107,7 +139,7 @@ static kvarc_ret open_key(struct kvarc_store *s, struct kvi_open_pack *p,
 	kvarc_ret ret = kvi_object_source(&p->source, s->backend, key, s->error);
 	if (ret)
 		return ret;
-	ret = open_pack(s, p, &p->source, content);
+	ret = open_pack(s, p, &p->source, any, content);
 	return ret ? gone(s, key, ret) : KVARC_OK;
 }
 
@@ -119,26 +151,26 @@ static void name_pack(struct kvi_open_pack *p, const uint8_t id[16])
 }
 
 kvarc_ret kvi_pack_open(struct kvarc_store *s, struct kvi_open_pack *p, const uint8_t id[16],
-                        struct kvi_store_content *content)
+                        bool any, struct kvi_store_content *content)
 {
 	name_pack(p, id);
-	return open_key(s, p, content);
+	return open_key(s, p, any, content);
 }
 
 kvarc_ret kvi_pack_open_source(struct kvarc_store *s, struct kvi_open_pack *p, const uint8_t id[16],
                                const kvarc_source *source, struct kvi_store_content *content)
 {
 	name_pack(p, id);
-	return open_pack(s, p, source, content);
+	return open_pack(s, p, source, false, content);
 }
 
-kvarc_ret kvi_pack_reader(struct kvarc_store *s, const uint8_t id[16], kvarc_reader **r)
+kvarc_ret kvi_pack_reader(struct kvarc_store *s, const uint8_t id[16], bool any, kvarc_reader **r)
 {
 	struct kvi_open_pack *oldest = s->packs;
 	*r = NULL;
 	for (size_t i = 0; i < KVI_OPEN_PACKS; i++) {
 		struct kvi_open_pack *p = &s->packs[i];
-		if (p->r && memcmp(p->id, id, sizeof p->id) == 0) {
+		if (p->r && memcmp(p->id, id, sizeof p->id) == 0 && (p->whole || any)) {
 			p->used = ++s->uses;
 			*r = p->r;
 			return KVARC_OK;
@@ -147,7 +179,7 @@ kvarc_ret kvi_pack_reader(struct kvarc_store *s, const uint8_t id[16], kvarc_rea
 			oldest = p;
 	}
 	kvi_pack_close(oldest);
-	kvarc_ret ret = kvi_pack_open(s, oldest, id, NULL);
+	kvarc_ret ret = kvi_pack_open(s, oldest, id, any, NULL);
 	if (ret)
 		return ret;
 	oldest->used = ++s->uses;
@@ -194,7 +226,7 @@ kvarc_ret kvi_block_check(struct kvarc_store *s, const char *key)
 	struct kvi_open_pack p = { .r = NULL };
 	uint8_t found[16];
 	memcpy(p.key, key, strlen(key) + 1);
-	kvarc_ret ret = open_key(s, &p, NULL);
+	kvarc_ret ret = open_key(s, &p, false, NULL);
 	if (ret == KVARC_AUTH) {
 		kvarc_error auth = *s->error;
 		ret = check_locked(s, key, found);

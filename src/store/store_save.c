@@ -72,6 +72,7 @@ static void make_manifest(struct saving *v)
 	uint64_t tensors;
 	memset(m, 0, sizeof *m);
 	memcpy(m->needs.pack, v->archive.id, 16);
+	m->pack_bytes = v->archive.bytes;
 	m->needs.encrypted = v->encrypt;
 	/* The last one is its own. */
 	for (size_t i = 0; v->encrypt && i + 1 < v->needs.n; i++)
@@ -105,12 +106,15 @@ static void add_to_index(struct saving *v)
 	kvarc_reader_options o;
 	kvarc_error e = { .text = "" };
 	kvarc_reader *r = NULL;
-	char key[KVI_KEY_MAX + 1];
+	char key[KVI_KEY_MAX + 1], pack[KVI_PACK_KEY];
+	struct kvi_object object;
 	kvi_pack_reader_options(s, &o, &e);
-	kvarc_ret ret = kvarc_reader_open(&r, &v->archive.source, &o);
+	kvi_pack_key(pack, v->archive.id);
+	kvarc_ret ret = s->backend->calls->stat(s->backend, pack, &object, s->error);
+	if (!ret)
+		ret = kvarc_reader_open(&r, &v->archive.source, &o);
 	if (!ret && kvi_index_begin_change(s->index) == KVARC_OK) {
-		ret = kvi_index_fill(s, s->index, v->archive.id, v->archive.bytes, kvi_store_now(),
-		                     r, &v->known, true);
+		ret = kvi_index_fill(s, s->index, v->archive.id, &object, r, &v->known, true);
 		if (!ret && kvi_version_key(key, s->name_space, v->session, v->number))
 			ret = kvi_index_use(s->index, key, kvi_store_now());
 		ret = kvi_index_end_change(s->index, ret);
@@ -265,7 +269,7 @@ static void adopt_geometry(struct saving *v)
 	uint64_t number = 0;
 	if (!v->o->writer.profile &&
 	    kvi_version_read(v->s, v->session, &number, &last) == KVARC_OK &&
-	    kvi_pack_reader(v->s, last.needs.pack, &r) == KVARC_OK)
+	    kvi_pack_reader(v->s, last.needs.pack, false, &r) == KVARC_OK)
 		(void)kvi_import_adopt(v->im, kvarc_reader_geometry(r));
 }
 

@@ -63,7 +63,7 @@ static kvarc_ret show_all(struct showing *v)
 	char prefix[KVI_KEY_MAX + 1];
 	if (!kvi_session_prefix(prefix, v->s->name_space, v->session ? v->session : ""))
 		return KVARC_END;
-	kvarc_ret ret = kvi_manifests(v->s, prefix, see, v);
+	kvarc_ret ret = kvi_manifests(v->s, prefix, NULL, see, v);
 	if (!ret)
 		ret = show(v);
 	if (!ret && v->wrong) {

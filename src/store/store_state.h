@@ -29,6 +29,7 @@ struct kvi_open_pack {
 	char key[KVI_BLOCK_KEY]; /* of a pack, or of a block */
 	kvarc_source source;
 	kvarc_reader *r;      /* NULL: none is open here */
+	bool whole;           /* false: opened with `any`, and its end is missing or damaged */
 	struct kvi_veil veil; /* of what the index has of it, */
 	uint64_t name_space;  /* and of its namespace there */
 	kvarc_error error;
@@ -85,11 +86,17 @@ kvarc_ret kvi_store_save_key(struct kvarc_store *s, kvarc_key *key);
 /* Archives (store_packs.c). */
 
 /*
+ * An object of a store was put whole. So an archive is whole, with its own id and with its INDEX and
+ * FOOTER at its end, or it is DATA, and then the index doubts all that it holds at once. Those calls
+ * that have `any` read what is left of one whose end alone is missing or damaged, for loads.
+ */
+
+/*
  * The reader of an archive, which the store keeps open for a while: until three others were asked
  * for, or kvi_pack_forget. It has no store: segments of other archives answer STORE. Returns OK;
- * END (there is no such archive); what kvarc_reader_open does.
+ * END (there is no such archive); DATA (it is not whole); what kvarc_reader_open does.
  */
-kvarc_ret kvi_pack_reader(struct kvarc_store *s, const uint8_t id[16], kvarc_reader **r);
+kvarc_ret kvi_pack_reader(struct kvarc_store *s, const uint8_t id[16], bool any, kvarc_reader **r);
 /* The archive behind such a reader; NULL: it is not open. */
 const struct kvi_open_pack *kvi_pack_find(const struct kvarc_store *s, const uint8_t id[16]);
 /* Closes an archive that is about to be removed. */
@@ -101,7 +108,7 @@ struct kvi_store_content;
  * there is nothing to close.
  */
 kvarc_ret kvi_pack_open(struct kvarc_store *s, struct kvi_open_pack *p, const uint8_t id[16],
-                        struct kvi_store_content *content);
+                        bool any, struct kvi_store_content *content);
 /* The same of an archive that is not in the store yet; source stays the caller's. */
 kvarc_ret kvi_pack_open_source(struct kvarc_store *s, struct kvi_open_pack *p, const uint8_t id[16],
                                const kvarc_source *source, struct kvi_store_content *content);
@@ -160,8 +167,11 @@ struct kvi_store_content {
 	const kvarc_geometry *geometry; /* of the reader, once it is open, */
 	struct kvi_veil veil;           /* and what it finds is of the same key */
 	kvarc_ret failed;               /* and s->error says why, where it is not OK or END */
+	bool any;                       /* archives that are not whole may be read */
 	bool has_damaged;               /* an archive that has what it asked for is damaged: */
 	uint8_t damaged[16];            /* the last such one */
+	bool has_cut;                   /* with `any`: one that was read is not whole: */
+	uint8_t cut[16];                /* the last such one */
 };
 /* For kvarc_reader_options.stored_read; opaque is a struct kvi_store_content. */
 int kvi_content_read(void *opaque, const kvarc_stored *segment, const char *ns, int32_t *ids,
@@ -184,18 +194,24 @@ struct kvi_known {
 	bool has_first;
 };
 /* Adds an archive to an index, inside of its begin and end; nothing where it is there already.
- * known may be empty. Returns OK; END: chain values of cut segments need archives that are not in
+ * object: as it is listed. known may be empty. Returns OK; END: chain values of cut segments need archives that are not in
  * the index yet (with `last` they are left out instead); DATA, IO, MEM, MEMLIMIT. */
 kvarc_ret kvi_index_fill(struct kvarc_store *s, struct kvi_store_index *x, const uint8_t id[16],
-                         uint64_t bytes, int64_t time, kvarc_reader *r,
+                         const struct kvi_object *object, kvarc_reader *r,
                          const struct kvi_list *known, bool last);
 /*
- * Adds all archives that the store has and the index has not, and forgets those that are gone.
- * report, which may be NULL, gets a line about each that cannot be read; *unreadable counts them.
+ * Makes the index that of the archives that the store has: adds those that it lacks, reads those
+ * again whose objects were changed or whose rows are not all there, and forgets those that are gone.
+ * report, which may be NULL, gets a line about each that is not whole or cannot be read;
+ * *unreadable counts them.
  */
 kvarc_ret kvi_index_refresh(struct kvarc_store *s, struct kvi_store_index *x,
                             void (*report)(void *opaque, const char *text), void *opaque,
                             uint64_t *unreadable);
+/* The same of one archive, whose object is not as the index has it. Returns OK, IO, MEM, MEMLIMIT,
+ * DATA (the index is damaged). */
+kvarc_ret kvi_index_renew(struct kvarc_store *s, const uint8_t id[16],
+                          const struct kvi_object *object);
 
 /* Sessions (sessions.c). */
 
@@ -230,9 +246,12 @@ void kvi_version_take_back(struct kvarc_store *s, const char *session, uint64_t 
  * s->error says why. */
 typedef kvarc_ret (*kvi_manifest_fn)(void *opaque, const char *key, const struct kvi_session_key *k,
                                      const struct kvi_manifest *m, kvarc_ret wrong);
-/* All manifests under a prefix, by name and number. Those that go meanwhile are left out. */
-kvarc_ret kvi_manifests(struct kvarc_store *s, const char *prefix, kvi_manifest_fn fn,
-                        void *opaque);
+/* Whether a manifest is left out of a list, and is not read. */
+typedef bool (*kvi_manifest_skip_fn)(void *opaque, const char *key);
+/* All manifests under a prefix, by name and number, but those that skip, which may be NULL, leaves
+ * out, and those that go meanwhile. */
+kvarc_ret kvi_manifests(struct kvarc_store *s, const char *prefix, kvi_manifest_skip_fn skip,
+                        kvi_manifest_fn fn, void *opaque);
 /* PROG where a session cannot be called that. */
 kvarc_ret kvi_session_check(struct kvarc_store *s, const char *session);
 /* Fills what callers see; its strings are those of k and m. */
@@ -243,7 +262,8 @@ void kvi_version_fill(kvarc_session_version *v, const struct kvi_session_key *k,
 
 /*
  * After a manifest was put: whether an archive, and all that it names, stay: none is retired, and
- * each is there. Returns OK; END: one does not, and it was removed from the index; IO, MEM.
+ * each is there, as the index has read it. Returns OK; END: one does not, and the index has learned
+ * of it; IO, MEM, MEMLIMIT, DATA (the index is damaged).
  */
 kvarc_ret kvi_protocol_confirm(struct kvarc_store *s, const struct kvi_list *ids);
 /* Whether an id is in a list of ids. */

@@ -102,21 +102,52 @@ kvarc_ret kvarc_store_receive(kvarc_store *s, const char *session, const kvarc_s
 /* ----- what is here ------------------------------------------------ */
 
 struct having {
+	struct kvarc_store *s;
 	kvarc_has_fn fn;
 	void *opaque;
+	struct kvi_list doubted; /* ids of archives of which something is known to be damaged */
 };
+
+static kvarc_ret add_doubted(struct having *h, const uint8_t id[16])
+{
+	if (kvi_protocol_has(&h->doubted, id))
+		return KVARC_OK;
+	uint8_t *to = kvi_list_add(&h->doubted, &h->s->alloc, 16);
+	if (!to)
+		return kvi_fail_alloc(h->s->error, &h->s->alloc);
+	memcpy(to, id, 16);
+	return KVARC_OK;
+}
+
+static kvarc_ret doubt_pack(void *opaque, const struct kvi_index_pack *p)
+{
+	return p->broken ? add_doubted(opaque, p->id) : KVARC_OK;
+}
+
+static kvarc_ret doubt_row(void *opaque, const struct kvi_index_row *row)
+{
+	return add_doubted(opaque, row->id);
+}
 
 static int have_object(void *opaque, const struct kvi_object *object)
 {
 	struct having *h = opaque;
 	uint8_t id[16];
-	return kvi_pack_key_parse(id, object->key) ? h->fn(h->opaque, id) : 0;
+	return kvi_pack_key_parse(id, object->key) && !kvi_protocol_has(&h->doubted, id)
+	               ? h->fn(h->opaque, id)
+	               : 0;
 }
 
 kvarc_ret kvarc_store_have(kvarc_store *s, kvarc_has_fn fn, void *opaque)
 {
-	struct having h = { fn, opaque };
+	struct having h = { .s = s, .fn = fn, .opaque = opaque };
 	if (!s || !fn)
 		return KVARC_PROG;
-	return s->backend->calls->list(s->backend, KVI_PACKS, have_object, &h, s->error);
+	kvarc_ret ret = kvi_index_packs(s->index, false, doubt_pack, &h);
+	if (!ret)
+		ret = kvi_index_doubts(s->index, doubt_row, &h);
+	if (!ret)
+		ret = s->backend->calls->list(s->backend, KVI_PACKS, have_object, &h, s->error);
+	kvi_free(&s->alloc, h.doubted.p);
+	return ret;
 }

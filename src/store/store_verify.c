@@ -57,7 +57,7 @@ static kvarc_ret verify_row(struct verifying *v, struct kvi_index_row *row)
 	kvarc_reader *r;
 	struct kvi_store_rows rows = { 0 };
 	uint8_t digest[16];
-	kvarc_ret ret = kvi_pack_reader(v->s, row->id, &r);
+	kvarc_ret ret = kvi_pack_reader(v->s, row->id, false, &r);
 	if (!ret)
 		ret = kvi_rows_make(v->s, &rows, kvarc_reader_geometry(r), row->track);
 	if (!ret)
@@ -75,7 +75,7 @@ static kvarc_ret verify_row(struct verifying *v, struct kvi_index_row *row)
 static kvarc_ret verify_frames(struct verifying *v, const struct kvi_map_pack *p)
 {
 	struct kvi_open_pack open;
-	kvarc_ret ret = kvi_pack_open(v->s, &open, p->id, NULL);
+	kvarc_ret ret = kvi_pack_open(v->s, &open, p->id, false, NULL);
 	if (ret == KVARC_AUTH) {
 		kvarc_error auth = *v->s->error;
 		ret = kvi_pack_check_locked(v->s, p->id);
@@ -126,6 +126,9 @@ static kvarc_ret note_pack(struct verifying *v, const struct kvi_map_pack *p, bo
 /* One that is damaged is none that others can be loaded from. */
 static kvarc_ret verify_pack(struct verifying *v, const struct kvi_map_pack *p)
 {
+	/* The map has said so. */
+	if (p->broken)
+		return KVARC_OK;
 	kvarc_ret ret = verify_frames(v, p);
 	if (!ret)
 		ret = verify_rows(v, p);
@@ -160,27 +163,55 @@ static void teach_index(struct verifying *v)
 
 /* ----- versions ------------------------------------------------ */
 
+static kvarc_ret see_holder(void *opaque, const struct kvi_index_row *row)
+{
+	(void)opaque;
+	(void)row;
+	return KVARC_OK;
+}
+
+/* Whether an archive, which is whole, has files, and every segment that it names is in one that is
+ * whole, with the digest that it names. END: it is not so. AUTH: no key opens it. */
+static kvarc_ret verify_parts(struct verifying *v, const uint8_t id[16])
+{
+	kvarc_reader *r;
+	kvarc_info info;
+	kvarc_ret ret = kvi_pack_reader(v->s, id, false, &r);
+	if (!ret)
+		ret = kvarc_reader_get_info(r, &info);
+	if (!ret && !info.n_items)
+		return KVARC_END;
+	return ret ? ret : kvi_protocol_holders(v->s, id, NULL, see_holder, NULL);
+}
+
+static kvarc_ret verify_version(struct verifying *v, const struct kvi_map_version *x)
+{
+	struct kvi_list ids = { 0 };
+	char hex[33];
+	kvarc_ret ret = kvi_map_needs(&v->map, x, NULL, &ids);
+	const bool lost = x->lost || (ret == KVARC_END && !ids.n);
+	kvi_free(&v->s->alloc, ids.p);
+	if (!ret && !lost)
+		ret = verify_parts(v, x->id);
+	if (is_final(ret) || kvi_index_damaged(v->s->index))
+		return ret;
+	/* Of one without its key that is said where its archive is. */
+	if (!lost && (!ret || ret == KVARC_AUTH))
+		return KVARC_OK;
+	kvi_hex(hex, x->id);
+	kvi_map_report(&v->map, "session %s@%" PRIu64 ": cannot be loaded: %s %s", x->key.name,
+	               x->key.number,
+	               lost ? "its archive is missing or damaged:"
+	                    : "segments are missing or damaged that are named by",
+	               hex);
+	return KVARC_OK;
+}
+
 static kvarc_ret verify_versions(struct verifying *v)
 {
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < v->map.versions.n && !ret; i++) {
-		const struct kvi_map_version *x = KVI_LIST(struct kvi_map_version, v->map.versions,
-		                                           i);
-		struct kvi_list ids = { 0 };
-		ret = kvi_map_needs(&v->map, x, NULL, &ids);
-		const bool lost = ret == KVARC_END && !ids.n;
-		if (ret == KVARC_END) {
-			char hex[33];
-			kvi_hex(hex, x->id);
-			kvi_map_report(&v->map, "session %s@%" PRIu64 ": cannot be loaded: %s %s",
-			               x->key.name, x->key.number,
-			               lost ? "its archive is missing or damaged:"
-			                    : "segments are missing or damaged that are named by",
-			               hex);
-			ret = KVARC_OK;
-		}
-		kvi_free(&v->s->alloc, ids.p);
-	}
+	for (size_t i = 0; i < v->map.versions.n && !ret; i++)
+		ret = verify_version(v, KVI_LIST(struct kvi_map_version, v->map.versions, i));
 	return ret;
 }
 

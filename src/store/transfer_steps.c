@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "reader/reader_internal.h"
+#include "save_archive.h"
 
 /* ----- what leaves ------------------------------------------------ */
 
@@ -52,44 +53,114 @@ kvarc_ret kvi_leaving_source(struct kvarc_store *s, const char *key, kvarc_sourc
 
 /* ----- archives that come ------------------------------------------------ */
 
-/* Whether an archive that came is the one that its key says, in all frames: what brought it has no
- * checks. One that is damaged goes again; one that cannot be read now stays, as others may have
- * found it. */
-static kvarc_ret confirm_pack(struct kvarc_store *s, const char *key, const uint8_t id[16])
+/* All frames of an archive that is open or could not be opened, which is `opened`. */
+static kvarc_ret check_open(struct kvarc_store *s, struct kvi_open_pack *p, kvarc_ret opened)
+{
+	if (opened)
+		return opened;
+	kvarc_ret ret = kvi_reader_check_frames(p->r);
+	if (ret)
+		kvi_fail(s->error, ret, "store: %s: %s", p->key, p->error.text);
+	kvi_pack_close(p);
+	return ret;
+}
+
+/* Whether an archive of the store is the one that its key says, in all frames. */
+static kvarc_ret check_pack(struct kvarc_store *s, const uint8_t id[16])
 {
 	struct kvi_open_pack open;
-	kvarc_info info;
-	kvarc_ret ret = kvi_pack_open(s, &open, id, NULL);
-	if (!ret) {
-		ret = kvi_reader_check_frames(open.r);
-		if (!ret)
-			ret = kvarc_reader_get_info(open.r, &info);
-		if (!ret && memcmp(info.file_id, id, 16) != 0)
-			ret = KVARC_DATA;
-		if (ret)
-			kvi_fail(s->error, ret, "store: %s: %s", key, open.error.text);
-		kvi_pack_close(&open);
-	} else if (ret == KVARC_AUTH) {
-		ret = kvi_pack_check_locked(s, id);
-	}
-	if (ret != KVARC_DATA && ret != KVARC_FORMAT)
+	kvarc_ret ret = kvi_pack_open(s, &open, id, false, NULL);
+	return ret == KVARC_AUTH ? kvi_pack_check_locked(s, id) : check_open(s, &open, ret);
+}
+
+static bool is_damage(kvarc_ret ret)
+{
+	return ret == KVARC_DATA || ret == KVARC_FORMAT;
+}
+
+/* What brought an archive has no checks. One that is damaged goes again; one that cannot be read now
+ * stays, as others may have found it. */
+static kvarc_ret confirm_pack(struct kvarc_store *s, const char *key, const uint8_t id[16])
+{
+	kvarc_ret ret = check_pack(s, id);
+	if (!is_damage(ret))
 		return ret;
 	(void)s->backend->calls->remove(s->backend, key, NULL);
 	return kvi_fail(s->error, KVARC_DATA, "store: %s that came is damaged; send it again", key);
 }
 
+static kvarc_ret copy_source(const kvarc_source *from, struct kvi_save_archive *to)
+{
+	uint8_t buffer[1 << 16];
+	for (uint64_t at = 0; at < from->size;) {
+		const uint64_t left = from->size - at;
+		const int64_t n = from->read(
+			from->opaque, buffer,
+			left < sizeof buffer ? (size_t)left : sizeof buffer, at);
+		if (n <= 0 || to->sink.write(to->sink.opaque, buffer, (size_t)n, at) != 0)
+			return KVARC_IO;
+		at += (uint64_t)n;
+	}
+	return KVARC_OK;
+}
+
+/* Puts an archive in the place of one that is damaged: not before it is known to be whole, as what
+ * is there may be all that there is. */
+static kvarc_ret replace_pack(struct kvarc_store *s, const char *key, const uint8_t id[16],
+                              const kvarc_source *source)
+{
+	const struct kvi_backend_calls *calls = s->backend->calls;
+	struct kvi_save_archive copy = { .fd = -1 };
+	struct kvi_open_pack open;
+	kvarc_ret ret = kvi_save_begin(&copy, s);
+	if (!ret && copy_source(source, &copy) != KVARC_OK)
+		ret = kvi_fail(s->error, KVARC_IO, "store: %s that comes cannot be copied", key);
+	if (!ret)
+		ret = kvi_save_end(&copy, s);
+	/* One that no key opens is checked when it is there. */
+	if (!ret) {
+		ret = kvi_pack_open_source(s, &open, id, &copy.source, NULL);
+		ret = ret == KVARC_AUTH ? KVARC_OK : check_open(s, &open, ret);
+		if (is_damage(ret))
+			ret = kvi_fail(s->error, KVARC_DATA,
+			               "store: %s is damaged here, and what came is, too; send it "
+			               "again", key);
+	}
+	if (!ret)
+		ret = calls->remove(s->backend, key, s->error);
+	if (!ret)
+		ret = calls->put(s->backend, key, &copy.source, s->error);
+	kvi_save_close(&copy);
+	kvi_pack_forget(s, id);
+	/* Another one may have mended it, too. */
+	if (!ret || ret == KVARC_END)
+		ret = confirm_pack(s, key, id);
+	if (!ret)
+		kvi_store_note(s, "%s was damaged here: the one that came is in its place", key);
+	return ret;
+}
+
 kvarc_ret kvi_arrive_pack(struct kvarc_store *s, const uint8_t id[16], const kvarc_source *source,
                           kvarc_received *n)
 {
+	struct kvi_object object;
 	char key[KVI_PACK_KEY];
 	kvi_pack_key(key, id);
-	kvarc_ret ret = s->backend->calls->put(s->backend, key, source, s->error);
-	if (ret == KVARC_END) {
-		n->left_out++;
-		return KVARC_OK;
+	/* Before the put: a stream is read once. */
+	kvarc_ret ret = s->backend->calls->stat(s->backend, key, &object, s->error);
+	const bool here = !ret;
+	if (here) {
+		kvi_pack_forget(s, id);
+		ret = check_pack(s, id);
+		n->left_out += !ret;
+		if (!is_damage(ret))
+			return ret;
+		ret = replace_pack(s, key, id, source);
+	} else if (ret == KVARC_END) {
+		ret = s->backend->calls->put(s->backend, key, source, s->error);
+		if (!ret || ret == KVARC_END)
+			ret = confirm_pack(s, key, id);
 	}
-	if (!ret)
-		ret = confirm_pack(s, key, id);
 	n->archives += !ret;
 	n->archive_bytes += ret ? 0 : source->size;
 	return ret;
@@ -141,7 +212,7 @@ static kvarc_ret find_same(struct kvarc_store *s, const char *session, const str
 static kvarc_ret check_encrypted(struct kvarc_store *s, const struct kvi_needs *needs)
 {
 	kvarc_reader *r;
-	kvarc_ret ret = kvi_pack_reader(s, needs->pack, &r);
+	kvarc_ret ret = kvi_pack_reader(s, needs->pack, false, &r);
 	bool encrypted = ret == KVARC_AUTH;
 	/* What opens it, a profile for instance, may be on another machine. */
 	if (ret && !encrypted)

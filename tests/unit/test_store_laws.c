@@ -2,7 +2,11 @@
 /* test_store_laws.c - what a store promises whatever happens: numbers, removal, whole archives */
 #include "store_util.h"
 
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { NONE = UINT32_MAX };
 
@@ -157,12 +161,248 @@ static void test_fork_fails(void **state)
 	}
 }
 
+/* ----- whole archives ------------------------------------------------ */
+
+/* What may happen to the file of an archive. */
+enum harm { CUT_TAIL, CUT_HALF, CUT_HEAD, ZERO_TAIL, INSERT, EMPTY, SWAP, REMOVED_ROWS, HARMS };
+
+static uint8_t *read_file(const char *path, size_t *n)
+{
+	FILE *f = fopen(path, "rb");
+	assert_non_null(f);
+	*n = (size_t)store_bytes(path);
+	uint8_t *bytes = malloc(*n + 64);
+	assert_non_null(bytes);
+	assert_int_equal(fread(bytes, 1, *n, f), *n);
+	fclose(f);
+	return bytes;
+}
+
+static void write_file(const char *path, const uint8_t *p, size_t n)
+{
+	FILE *f = fopen(path, "wb");
+	assert_non_null(f);
+	assert_int_equal(fwrite(p, 1, n, f), n);
+	assert_int_equal(fclose(f), 0);
+}
+
+/* Rows of an archive are removed from the index, behind its back. */
+static void remove_rows(struct test_store *t)
+{
+	char path[300];
+	sqlite3 *db;
+	snprintf(path, sizeof path, "%s/index.sqlite", t->folder);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, "DELETE FROM segments WHERE seg % 2 = 1", NULL, NULL,
+	                              NULL),
+	                 SQLITE_OK);
+	sqlite3_close(db);
+}
+
+static void do_harm(struct test_store *t, enum harm harm, const char *path, const char *other)
+{
+	size_t n, k;
+	uint8_t *bytes = read_file(path, &n);
+	switch (harm) {
+	case CUT_TAIL:
+		write_file(path, bytes, n - 32);
+		break;
+	case CUT_HALF:
+		write_file(path, bytes, n / 2);
+		break;
+	case CUT_HEAD:
+		write_file(path, bytes, 200);
+		break;
+	case ZERO_TAIL:
+		memset(bytes + n - 300, 0, 300);
+		write_file(path, bytes, n);
+		break;
+	case INSERT:
+		memmove(bytes + n / 2 + 16, bytes + n / 2, n - n / 2);
+		write_file(path, bytes, n + 16);
+		break;
+	case EMPTY:
+		write_file(path, bytes, 0);
+		break;
+	case SWAP: {
+		uint8_t *second = read_file(other, &k);
+		write_file(path, second, k);
+		write_file(other, bytes, n);
+		free(second);
+		break;
+	}
+	default:
+		remove_rows(t);
+	}
+	free(bytes);
+}
+
+/* The path of the archive of a version. */
+static void pack_of(struct test_store *t, const char *session, char path[300])
+{
+	struct kvi_manifest m;
+	uint64_t number = 0;
+	char key[KVI_PACK_KEY];
+	assert_int_equal(kvi_version_read(t->s, session, &number, &m), KVARC_OK);
+	kvi_pack_key(key, m.needs.pack);
+	snprintf(path, 300, "%s/%s", t->folder, key);
+}
+
+/* Three sessions, which share their first tokens in the archive of the first one. */
+static void make_sessions(struct test_store *t, char first[300], char last[300])
+{
+	store_new(t);
+	store_save_slot(t->s, "a", test_slot(500, NONE));
+	store_save_slot(t->s, "b", test_slot(600, NONE));
+	store_save_slot(t->s, "c", test_slot(650, 520));
+	pack_of(t, "a", first);
+	pack_of(t, "c", last);
+	/* a new handle: nothing is open */
+	assert_int_equal(store_again(t, NULL), KVARC_OK);
+}
+
+static kvarc_ret gc_all(struct test_store *t)
+{
+	kvarc_gc_options o = KVARC_GC_OPTIONS_INIT;
+	o.no_grace = 1;
+	return kvarc_store_gc(t->s, &o, NULL);
+}
+
+/* Whatever happens to an archive: verify says so, gc removes nothing, and once the good one is put
+ * back all is as it was. */
+static void test_put_back(void **state)
+{
+	(void)state;
+	for (int harm = 0; harm < HARMS; harm++) {
+		struct test_store t;
+		char first[300], last[300];
+		size_t n, k;
+		make_sessions(&t, first, last);
+		uint8_t *good = read_file(first, &n), *good_last = read_file(last, &k);
+		do_harm(&t, harm, first, last);
+		const bool index_alone = harm == REMOVED_ROWS;
+		assert_true(index_alone == (store_losses(t.s) == 0));
+		assert_int_equal(gc_all(&t), index_alone ? KVARC_OK : KVARC_DATA);
+		assert_int_equal(store_packs(&t), 3);
+		write_file(first, good, n);
+		write_file(last, good_last, k);
+		store_check_slot(t.s, "a", 0, test_slot(500, NONE));
+		store_check_slot(t.s, "b", 0, test_slot(600, NONE));
+		store_check_slot(t.s, "c", 0, test_slot(650, 520));
+		assert_int_equal(store_losses(t.s), 0);
+		assert_int_equal(gc_all(&t), KVARC_OK);
+		assert_int_equal(store_packs(&t), 3);
+		free(good);
+		free(good_last);
+		store_remove(&t);
+	}
+}
+
+/* Whatever happens to an archive, found or not, with the store's index or a new one: a save that is
+ * acknowledged loads. */
+static void test_next_save(void **state)
+{
+	(void)state;
+	for (int harm = 0; harm < HARMS; harm++)
+		for (int how = 0; how < 4; how++) {
+			struct test_store t;
+			char first[300], last[300], index[300];
+			make_sessions(&t, first, last);
+			do_harm(&t, harm, first, last);
+			if (how & 1) {
+				store_end(&t);
+				snprintf(index, sizeof index, "%s/index.sqlite", t.folder);
+				assert_int_equal(unlink(index), 0);
+				assert_int_equal(store_again(&t, NULL), KVARC_OK);
+			}
+			if (how & 2)
+				(void)store_losses(t.s);
+			store_save_slot(t.s, "a", test_slot(510, NONE));
+			store_check_slot(t.s, "a", 0, test_slot(510, NONE));
+			store_save_slot(t.s, "b", test_slot(610, NONE));
+			store_check_slot(t.s, "b", 0, test_slot(610, NONE));
+			store_save_slot(t.s, "c", test_slot(660, 520));
+			store_check_slot(t.s, "c", 0, test_slot(660, 520));
+			store_remove(&t);
+		}
+}
+
+/* Of an archive that has lost its FOOTER alone a load reads what is there, and says so; saves do not
+ * count on it. */
+static void test_footer(void **state)
+{
+	struct test_store t;
+	char first[300], last[300];
+	(void)state;
+	make_sessions(&t, first, last);
+	do_harm(&t, CUT_TAIL, first, NULL);
+	for (int i = 0; i < 2; i++) {
+		t.notes = 0;
+		store_check_slot(t.s, "a", 0, test_slot(500, NONE));
+		store_check_slot(t.s, "b", 0, test_slot(600, NONE));
+		assert_true(t.notes >= 2);
+		assert_non_null(strstr(t.note, "is not whole"));
+		assert_int_equal(kvarc_store_rebuild(t.s, NULL, NULL), KVARC_OK);
+	}
+	assert_true(store_losses(t.s) > 0);
+	assert_int_equal(store_save_slot(t.s, "d", test_slot(500, NONE)).kept_tokens, 0);
+	store_remove(&t);
+}
+
+/* ----- the index ------------------------------------------------ */
+
+static uint64_t segments(struct test_store *t)
+{
+	uint64_t packs = 0, n = 0;
+	assert_int_equal(kvi_index_counts(t->s->index, &packs, &n), KVARC_OK);
+	assert_int_equal(packs, 3);
+	return n;
+}
+
+/* An index that was made while an archive was damaged, or that lacks rows, learns of the good one by
+ * itself: by a list of what is there, or by a load. */
+static void test_copied_back(void **state)
+{
+	(void)state;
+	for (int harm = 0; harm < HARMS; harm++) {
+		struct test_store t;
+		char first[300], last[300];
+		size_t n, k;
+		uint64_t unreadable;
+		make_sessions(&t, first, last);
+		uint8_t *good = read_file(first, &n), *good_last = read_file(last, &k);
+		const uint64_t all = segments(&t);
+		do_harm(&t, harm, first, last);
+		if (harm != REMOVED_ROWS)
+			assert_int_equal(kvarc_store_rebuild(t.s, NULL, NULL), KVARC_OK);
+		write_file(first, good, n);
+		write_file(last, good_last, k);
+		if (harm != CUT_TAIL) {
+			assert_int_equal(kvi_index_refresh(t.s, t.s->index, NULL, NULL,
+			                                   &unreadable),
+			                 KVARC_OK);
+			assert_int_equal(unreadable, 0);
+			assert_int_equal(segments(&t), all);
+		}
+		store_check_slot(t.s, "b", 0, test_slot(600, NONE));
+		store_check_slot(t.s, "c", 0, test_slot(650, 520));
+		store_check_slot(t.s, "a", 0, test_slot(500, NONE));
+		free(good);
+		free(good_last);
+		store_remove(&t);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_numbers),
 		cmocka_unit_test(test_renewed),
 		cmocka_unit_test(test_fork_fails),
+		cmocka_unit_test(test_put_back),
+		cmocka_unit_test(test_next_save),
+		cmocka_unit_test(test_footer),
+		cmocka_unit_test(test_copied_back),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
