@@ -565,6 +565,87 @@ static void test_race(void **state)
 	assert_true(most > 8);
 }
 
+static int discard(void *opaque, const void *data, size_t bytes, uint64_t offset)
+{
+	(void)opaque;
+	(void)data;
+	(void)bytes;
+	(void)offset;
+	return 0;
+}
+
+static int open_nowhere(void *opaque, const kvarc_item *item, kvarc_sink *sink)
+{
+	(void)opaque;
+	(void)item;
+	*sink = (kvarc_sink){ .write = discard };
+	return 0;
+}
+
+/*
+ * A save dies at call `from`, and before its call `at` gc has retired what it shares and looked again.
+ * late: gc lists no manifests any more before it deletes. *incomplete counts versions that a load
+ * passes over. Returns the calls that the save came to.
+ */
+static int die(int at, int from, bool late, int *incomplete)
+{
+	struct test_store t;
+	struct stepped x = { .o = { .no_grace = 1 }, .until = 3 };
+	struct test_hook gc, dead;
+	kvarc_session_version v;
+	kvarc_saved r;
+	store_new(&t);
+	store_save_slot(t.s, "a", test_slot(200, 0));
+	store_save_slot(t.s, "old", test_slot(300, NONE));
+	assert_int_equal(kvarc_store_remove(t.s, "old", NULL), KVARC_OK);
+	strcpy(x.t.folder, t.folder);
+	assert_int_equal(store_again(&x.t, NULL), KVARC_OK);
+	struct slot_made s = test_slot(450, NONE);
+	hook_start(&gc, t.s, at, gc_steps, &x);
+	hook_start(&dead, t.s, from, NULL, NULL);
+	dead.fails = true;
+	const bool saved = store_save_bytes(t.s, "a", &s, NULL, &r) == KVARC_OK;
+	hook_end(&dead, t.s);
+	hook_end(&gc, t.s);
+	x.until = 3;
+	gc_steps(&x);
+	x.g.looked = late ? INT64_MAX / 2 : 0;
+	x.until = STEPS;
+	gc_steps(&x);
+	assert_int_equal(store_again(&t, NULL), KVARC_OK);
+	t.notes = 0;
+	assert_int_equal(kvarc_store_load(t.s, "a", 0, open_nowhere, NULL, &v), KVARC_OK);
+	assert_true(!saved || v.number == r.version);
+	const bool passed_over = t.notes && strstr(t.note, "its save was stopped");
+	assert_true(!passed_over || v.number == 1);
+	*incomplete += passed_over;
+	if (v.number == 1)
+		store_check_slot(t.s, "a", 0, test_slot(200, 0));
+	else
+		store_check_slot(t.s, "a", 0, test_slot(450, NONE));
+	/* and it goes on from there */
+	store_save_slot(t.s, "a", test_slot(460, NONE));
+	store_check_slot(t.s, "a", 0, test_slot(460, NONE));
+	slot_free(&s);
+	store_end(&x.t);
+	store_remove(&t);
+	return dead.calls;
+}
+
+static void test_dead_saver(void **state)
+{
+	(void)state;
+	for (int late = 0; late < 2; late++) {
+		int incomplete = 0;
+		/* The last calls: archive, look, manifest, look. */
+		const int all = die(1000, 1000, false, &incomplete);
+		for (int from = all > 12 ? all - 12 : 1; from < all; from++)
+			for (int at = from > 6 ? from - 6 : 0; at <= from; at++)
+				(void)die(at, from, late, &incomplete);
+		assert_true(late ? incomplete > 0 : incomplete == 0);
+	}
+}
+
 /* The same while a version is forked, and removed behind its back at each call. */
 struct remover {
 	struct test_store t;
@@ -702,6 +783,7 @@ int main(void)
 		cmocka_unit_test(test_gc),
 		cmocka_unit_test(test_budget),
 		cmocka_unit_test(test_race),
+		cmocka_unit_test(test_dead_saver),
 		cmocka_unit_test(test_fork_race),
 		cmocka_unit_test(test_two_savers),
 		cmocka_unit_test(test_failures),

@@ -393,6 +393,66 @@ static void test_copied_back(void **state)
 	}
 }
 
+/* ----- what comes from elsewhere ------------------------------------------------ */
+
+/* Sends the last version of a session to a new one of another store. */
+static kvarc_ret transfer(kvarc_store *from, kvarc_store *to, const char *session,
+                          kvarc_received *n)
+{
+	kvarc_memory *memory = NULL;
+	kvarc_sink sink;
+	kvarc_source source;
+	assert_int_equal(kvarc_memory_open(&memory, NULL), KVARC_OK);
+	assert_int_equal(kvarc_memory_sink(memory, &sink), KVARC_OK);
+	assert_int_equal(kvarc_store_send(from, session, 0, &sink, NULL, NULL, NULL), KVARC_OK);
+	assert_int_equal(kvarc_memory_source(memory, &source), KVARC_OK);
+	kvarc_ret ret = kvarc_store_receive(to, session, &source, n);
+	kvarc_memory_close(&memory);
+	return ret;
+}
+
+static int count_pack(void *opaque, const uint8_t id[16])
+{
+	(void)id;
+	++*(int *)opaque;
+	return 0;
+}
+
+/* What comes takes the place of what is damaged here; a damaged one takes nobody's. */
+static void test_received(void **state)
+{
+	(void)state;
+	for (int harm = 0; harm < REMOVED_ROWS; harm++) {
+		struct test_store t, u;
+		char first[300], last[300];
+		kvarc_received n;
+		int packs = 0;
+		make_sessions(&t, first, last);
+		store_new(&u);
+		assert_int_equal(transfer(t.s, u.s, "b", &n), KVARC_OK);
+		assert_int_equal(n.archives, 2);
+		assert_int_equal(transfer(t.s, u.s, "b", &n), KVARC_OK);
+		assert_int_equal(n.left_out, 2);
+		assert_int_equal(n.was_here, 1);
+		do_harm(&t, harm, first, last);
+		/* and back: the version is here already, and loads */
+		assert_int_equal(transfer(u.s, t.s, "b", &n), KVARC_OK);
+		assert_int_equal(n.was_here, 1);
+		assert_int_equal(n.archives, 1);
+		assert_int_equal(n.left_out, 1);
+		store_check_slot(t.s, "b", 0, test_slot(600, NONE));
+		store_check_slot(t.s, "a", 0, test_slot(500, NONE));
+		assert_int_equal(store_losses(t.s), harm == SWAP ? 2 : 0);
+		/* who asks what is here is not told of what is known to be damaged */
+		do_harm(&t, harm, first, last);
+		assert_true(store_losses(t.s) > 0);
+		assert_int_equal(kvarc_store_have(t.s, count_pack, &packs), KVARC_OK);
+		assert_in_range(packs, 1, 2);
+		store_remove(&u);
+		store_remove(&t);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -403,6 +463,7 @@ int main(void)
 		cmocka_unit_test(test_next_save),
 		cmocka_unit_test(test_footer),
 		cmocka_unit_test(test_copied_back),
+		cmocka_unit_test(test_received),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
