@@ -27,6 +27,9 @@ typedef struct kvarc_store kvarc_store;
 #define KVARC_STORE_CREATE 0x1u
 /* A folder without fsync: what was saved may be lost in a power failure. */
 #define KVARC_STORE_NO_SYNC 0x2u
+/* Saves go to a service that cannot keep what is acknowledged, too (docs/store.md): which one it is,
+ * and why, is recorded in the store, so that later saves need not say it again. */
+#define KVARC_STORE_ACCEPT_WEAK 0x4u
 
 /* How a store is opened; set unused members to 0. */
 typedef struct kvarc_store_options {
@@ -117,7 +120,8 @@ typedef struct kvarc_saved {
  * same label or none given, stays the last one. With KVARC_WRITE_VERIFY a version is put only after
  * it was decoded with all that it shares and compared with the file; what turns out to be damaged
  * is stored again. Without it, archives that a version shares are there, but are not read.
- * Returns OK, OPTIONS (a level or option that stores do not have; encrypt is needed), MEM,
+ * Returns OK, OPTIONS (a level or option that stores do not have; encrypt is needed; the service
+ * cannot keep what is acknowledged, and KVARC_STORE_ACCEPT_WEAK was not given), MEM,
  * MEMLIMIT, IO, DATA, AUTH (the session is encrypted, and no key opens it), PREDICTOR, PROG (also:
  * KVARC_SAVE_ENCRYPT without a key).
  */
@@ -179,7 +183,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_list(kvarc_store *s, kvarc_sess
 /*
  * Makes a version, number 0: the last one, the only version of a session that has none: nothing is
  * copied. Where this fails, nothing is removed but what it has put itself. Returns OK, END (no such version), OPTIONS (the new session has versions already),
- * STORE (its archives are being removed), DATA, IO, MEM, PROG.
+ * STORE (its archives are being removed), OPTIONS (as kvarc_store_save: the service), DATA, IO, MEM,
+ * PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_fork(kvarc_store *s, const char *session,
                                                       uint64_t number, const char *to);
@@ -234,7 +239,8 @@ typedef struct kvarc_received {
  * sender need not send them again. One that is here already is checked, and where it is damaged the
  * one that comes takes its place. received may be NULL, and is filled also on failure. Returns
  * OK, DATA (the stream is damaged, or ends too soon), STORE (the version names archives that are
- * nowhere), OPTIONS (as kvarc_store_send; a newer version), IO, MEM, MEMLIMIT, PROG.
+ * nowhere), OPTIONS (as kvarc_store_send; a newer version; as kvarc_store_save: the service), IO,
+ * MEM, MEMLIMIT, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_receive(kvarc_store *s, const char *session,
                                                          const kvarc_source *source,

@@ -98,6 +98,7 @@ struct options {
 	bool recursive;
 	bool device_given;
 	bool once, poll;   /* of watch */
+	bool accept_weak_store;
 	bool nothing_left; /* of the files, after folders were walked */
 };
 

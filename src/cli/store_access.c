@@ -121,6 +121,7 @@ bool store_access_open(struct store_access *a, const struct options *o, bool cre
 	so.find_profile = ro.find_profile;
 	so.find_opaque = ro.find_opaque;
 	so.flags = create ? KVARC_STORE_CREATE : 0;
+	so.flags |= o->accept_weak_store ? KVARC_STORE_ACCEPT_WEAK : 0;
 	so.name_space = o->name_space;
 	so.index = a->index;
 	so.temp_dir = paths_temporary_folder();

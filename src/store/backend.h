@@ -20,6 +20,8 @@
 
 /* Bytes of a key; of an object that remove_if takes. */
 enum { KVI_KEY_MAX = 512, KVI_REMOVE_MAX = 1 << 16 };
+/* Capacity for a clause of `promise`. */
+enum { KVI_WHY_MAX = 160 };
 
 /* An object as list and stat give it. */
 struct kvi_object {
@@ -68,6 +70,11 @@ struct kvi_backend_calls {
 	/* The time of an object becomes now. NULL: such objects keep the time of their put. Returns
 	 * OK, END (no such object), IO. */
 	kvarc_ret (*touch)(struct kvi_backend *b, const char *key, kvarc_error *e);
+	/* Whether the service keeps what was put, and lets one of two puts of a key win. NULL: it
+	 * does. `known`: it was found to do so before, as far as that does not change. Returns OK;
+	 * OPTIONS: it does not, and `why` says so, a clause; IO, MEM. */
+	kvarc_ret (*promise)(struct kvi_backend *b, int known, char why[KVI_WHY_MAX],
+	                     kvarc_error *e);
 	void (*close)(struct kvi_backend *b);
 };
 

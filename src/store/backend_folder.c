@@ -382,7 +382,8 @@ static void folder_close(struct kvi_backend *b)
 
 static const struct kvi_backend_calls folder_calls = {
 	folder_get,       folder_put,  folder_stat,  folder_remove,
-	folder_remove_if, folder_list, folder_touch, folder_close,
+	folder_remove_if, folder_list, folder_touch, NULL, /* promise */
+	folder_close,
 };
 
 /* Removes what killed processes have left; what cannot be removed stays. */

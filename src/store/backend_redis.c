@@ -14,6 +14,7 @@
 
 #ifdef HAVE_HIREDIS
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -369,6 +370,47 @@ static kvarc_ret redis_list(struct kvi_backend *b, const char *prefix, kvi_objec
 	return KVARC_OK;
 }
 
+/* The value of a line "name:value" of INFO. False: there is none. */
+static bool find_line(const redisReply *info, const char *name, char *value, size_t capacity)
+{
+	const char *at = info->type == REDIS_REPLY_STRING ? strstr(info->str, name) : NULL;
+	size_t n;
+	if (!at)
+		return false;
+	at += strlen(name);
+	n = strcspn(at, "\r\n");
+	snprintf(value, capacity, "%.*s", (int)(n < capacity ? n : capacity - 1), at);
+	return true;
+}
+
+/* A server that removes any key when its memory is full keeps nothing. That can be set at any time,
+ * so it is asked each time. */
+static kvarc_ret redis_promise(struct kvi_backend *b, int known, char why[KVI_WHY_MAX],
+                               kvarc_error *e)
+{
+	struct redis *r = redis_of(b);
+	char policy[64] = "", most[32] = "0";
+	redisReply *reply;
+	(void)known;
+	kvarc_ret ret = kvi_redis_command(
+		&r->at, &reply, 2,
+		(struct kvi_redis_text[]){ KVI_REDIS_TEXT("INFO"), KVI_REDIS_TEXT("memory") }, e);
+	if (ret)
+		return ret;
+	const bool found = find_line(reply, "\nmaxmemory_policy:", policy, sizeof policy) &&
+	                   find_line(reply, "\nmaxmemory:", most, sizeof most);
+	freeReplyObject(reply);
+	if (!found)
+		return kvi_fail(e, KVARC_IO,
+		                "store redis://%s:%d: INFO memory does not say what happens when its "
+		                "memory is full", r->at.host, r->at.port);
+	if (strcmp(most, "0") == 0 || strncmp(policy, "allkeys", 7) != 0)
+		return KVARC_OK;
+	snprintf(why, KVI_WHY_MAX, "it removes keys when its memory is full (maxmemory-policy %s)",
+	         policy);
+	return KVARC_OPTIONS;
+}
+
 static void redis_close(struct kvi_backend *b)
 {
 	struct redis *r = redis_of(b);
@@ -378,7 +420,8 @@ static void redis_close(struct kvi_backend *b)
 
 static const struct kvi_backend_calls redis_calls = {
 	redis_get,       redis_put,  redis_stat, redis_remove,
-	redis_remove_if, redis_list, NULL,       redis_close,
+	redis_remove_if, redis_list, NULL, /* touch */
+	redis_promise,   redis_close,
 };
 
 /* Parses "[:PASSWORD@]HOST[:PORT][/DB][?prefix=TEXT]". */

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "s3_list.h"
 #include "s3_request.h"
@@ -409,6 +410,33 @@ static kvarc_ret s3_list(struct kvi_backend *b, const char *prefix, kvi_object_f
 	return KVARC_OK;
 }
 
+/* Of two puts of a key the second one must be refused; a service that does not know If-None-Match
+ * takes both, and the first one is gone. */
+static kvarc_ret s3_promise(struct kvi_backend *b, int known, char why[KVI_WHY_MAX], kvarc_error *e)
+{
+	static const char text[] = "kvarc looks whether a second put of this key is refused\n";
+	const kvarc_source source = { .memory = text, .size = sizeof text - 1 };
+	uint64_t random;
+	char key[64];
+	if (known)
+		return KVARC_OK;
+	if (getrandom(&random, sizeof random, 0) != sizeof random)
+		return kvi_fail(e, KVARC_IO, "store: no random bytes for the name of an object");
+	snprintf(key, sizeof key, "probe/%016llx", (unsigned long long)random);
+	kvarc_ret ret = s3_put(b, key, &source, e);
+	if (ret)
+		return ret == KVARC_END ? kvi_fail(e, KVARC_IO, "store: %s is there already", key)
+		                        : ret;
+	ret = s3_put(b, key, &source, e);
+	(void)s3_remove(b, key, NULL);
+	if (ret)
+		return ret == KVARC_END ? KVARC_OK : ret;
+	snprintf(why, KVI_WHY_MAX, "%s",
+	         "it does not refuse a second put of a key (If-None-Match), so that of two saves at "
+	         "once one is lost");
+	return KVARC_OPTIONS;
+}
+
 static void s3_close(struct kvi_backend *b)
 {
 	struct s3 *s = s3_of(b);
@@ -417,7 +445,9 @@ static void s3_close(struct kvi_backend *b)
 }
 
 static const struct kvi_backend_calls s3_calls = {
-	s3_get, s3_put, s3_stat, s3_remove, s3_remove_if, s3_list, NULL, s3_close,
+	s3_get,  s3_put, s3_stat, s3_remove, s3_remove_if,
+	s3_list, NULL, /* touch */
+	s3_promise, s3_close,
 };
 
 /* The parts of "BUCKET[/PREFIX][?endpoint=URL&region=NAME]". */

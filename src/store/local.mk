@@ -15,7 +15,7 @@ libkvistore_la_SOURCES += \
 # The index is in SQLite: without it there are no stores.
 if HAVE_SQLITE3
 libkvistore_la_SOURCES += \
-	src/store/store_open.c src/store/store_state.h \
+	src/store/store_open.c src/store/store_state.h src/store/service.c \
 	src/store/store_index.c src/store/store_index.h src/store/index_state.h \
 	src/store/index_copy.c \
 	src/store/index_changes.c src/store/index_queries.c \

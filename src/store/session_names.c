@@ -213,6 +213,7 @@ static bool parse_numbered(struct kvi_session_key *k, const char *key, const cha
 	const char *p = key, *end, *slash = strrchr(key, '/');
 	char again[KVI_KEY_MAX + 1];
 	strcpy(k->name_space, KVI_NAMESPACE_DEFAULT);
+	k->touched = 0;
 	if (strncmp(p, KVI_SESSIONS, strlen(KVI_SESSIONS)) != 0 || !slash)
 		return false;
 	p += strlen(KVI_SESSIONS);

@@ -44,6 +44,7 @@ struct kvi_session_key {
 	char name_space[KVI_NAMESPACE_MAX + 1];
 	char name[KVI_SESSION_MAX + 1];
 	uint64_t number;
+	int64_t touched; /* of a key that was listed: the time of its object; 0: not known */
 };
 /* False: not the key of a manifest. */
 bool kvi_session_key_parse(struct kvi_session_key *k, const char *key);

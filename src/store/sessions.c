@@ -87,6 +87,7 @@ static int add_key(void *opaque, const struct kvi_object *object)
 	/* Others are not manifests. */
 	if (!kvi_session_key_parse(&k, object->key))
 		return 0;
+	k.touched = object->time;
 	to = kvi_list_add(&keys->list, &keys->s->alloc, sizeof *to);
 	if (!to) {
 		keys->ret = kvi_fail_alloc(keys->s->error, &keys->s->alloc);

@@ -215,12 +215,17 @@ static kvarc_ret unpack(struct kvarc_store *s, kvarc_item_open open, void *opaqu
 	return ret;
 }
 
-/* For eviction; an index that cannot be written is no reason to fail. */
+/* For eviction: the index of this host, and the time of the manifest for others. What cannot be
+ * written is no reason to fail. */
 static void note_use(struct kvarc_store *s)
 {
+	const struct kvi_backend_calls *calls = s->backend->calls;
 	char key[KVI_KEY_MAX + 1];
-	if (kvi_version_key(key, s->name_space, s->version_key.name, s->version_key.number))
-		(void)kvi_index_use(s->index, key, kvi_store_now());
+	if (!kvi_version_key(key, s->name_space, s->version_key.name, s->version_key.number))
+		return;
+	(void)kvi_index_use(s->index, key, kvi_store_now());
+	if (calls->touch)
+		(void)calls->touch(s->backend, key, NULL);
 }
 
 kvarc_ret kvarc_store_load(kvarc_store *s, const char *session, uint64_t number,

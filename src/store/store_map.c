@@ -95,6 +95,9 @@ static kvarc_ret add_version(void *opaque, const char *key, const struct kvi_ses
 	kvarc_ret ret = kvi_index_last_use(m->uses, key, &v->used);
 	if (v->used < (int64_t)(manifest->time / 1000))
 		v->used = (int64_t)(manifest->time / 1000);
+	/* As other hosts have used it, where a load sets that (store_load.c). */
+	if (v->used < k->touched)
+		v->used = k->touched;
 	return ret;
 }
 

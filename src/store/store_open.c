@@ -116,7 +116,7 @@ static kvarc_ret check(const char *url, const kvarc_store_options *o)
 		return ret;
 	if (!url || !*url)
 		return kvi_fail(e, KVARC_PROG, "%s: the URL is empty", call);
-	if (o->flags & ~(KVARC_STORE_CREATE | KVARC_STORE_NO_SYNC))
+	if (o->flags & ~(KVARC_STORE_CREATE | KVARC_STORE_NO_SYNC | KVARC_STORE_ACCEPT_WEAK))
 		return kvi_fail(e, KVARC_PROG, "%s: unknown flags", call);
 	if (kvi_namespace_wrong(name_space))
 		return kvi_fail(e, KVARC_PROG, "%s: the namespace %s", call,

@@ -369,6 +369,8 @@ kvarc_ret kvarc_store_save(kvarc_store *s, const char *session, kvarc_import *im
 		            .saved = saved };
 	kvarc_ret ret = check(s, session, v.o);
 	if (!ret)
+		ret = kvi_service_check(s);
+	if (!ret)
 		ret = kvarc_import_identity(im, "namespace", s->name_space);
 	if (!ret)
 		ret = refresh(&v);

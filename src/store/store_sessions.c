@@ -139,6 +139,8 @@ kvarc_ret kvarc_store_fork(kvarc_store *s, const char *session, uint64_t number,
 	if (!ret)
 		ret = kvi_session_check(s, to);
 	if (!ret)
+		ret = kvi_service_check(s);
+	if (!ret)
 		ret = kvi_version_read(s, session, &number, &m);
 	if (ret == KVARC_END)
 		return kvi_fail(s->error, ret, "there is no such session or version");

@@ -54,6 +54,7 @@ struct kvarc_store {
 	kvarc_keys ready;           /* what archives are opened with so far */
 	bool keys_complete, salted; /* passphrases are in it; and have the salt of the store */
 	uint8_t derived[KVI_STORE_KEYS][KVARC_KEY_DERIVED_BYTES];
+	bool service_checked;      /* kvi_service_check has returned OK */
 	struct kvi_veil save_veil; /* of archives that are encrypted with the first key */
 	/* Of the version that the caller of kvarc_store_load has. */
 	struct kvi_manifest version;
@@ -70,6 +71,11 @@ void kvi_store_note(const struct kvarc_store *s, const char *format, ...)
 bool kvi_store_mend(struct kvarc_store *s, kvarc_ret ret);
 /* 16 random bytes. Returns OK, IO. */
 kvarc_ret kvi_store_random(struct kvarc_store *s, uint8_t id[16]);
+
+/* Whether the service behind the store keeps what is acknowledged (service.c): before the first
+ * version that a handle puts. Returns OK; OPTIONS: it cannot, and nobody has accepted that; IO,
+ * MEM. */
+kvarc_ret kvi_service_check(struct kvarc_store *s);
 
 /* Keys (store_keys.c). */
 

@@ -146,8 +146,11 @@ kvarc_ret kvi_arrive_pack(struct kvarc_store *s, const uint8_t id[16], const kva
 	struct kvi_object object;
 	char key[KVI_PACK_KEY];
 	kvi_pack_key(key, id);
+	kvarc_ret ret = kvi_service_check(s);
+	if (ret)
+		return ret;
 	/* Before the put: a stream is read once. */
-	kvarc_ret ret = s->backend->calls->stat(s->backend, key, &object, s->error);
+	ret = s->backend->calls->stat(s->backend, key, &object, s->error);
 	const bool here = !ret;
 	if (here) {
 		kvi_pack_forget(s, id);

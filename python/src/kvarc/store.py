@@ -141,21 +141,24 @@ class Store:
     an empty store until then. Sessions are named "chat/42"; where a version can be given
     "chat/42@3" is one, too. namespace: who may share what is stored. Tokens that the store has
     already, with equal ids and equal elements, are not stored again. Any number of processes and
-    machines use a store at once; a Store serves one thread at a time.
+    machines use a store at once; a Store serves one thread at a time. accept_weak_store: save to a
+    service that cannot keep what is saved, too (an S3 service without If-None-Match, a Redis that
+    evicts keys), which is recorded in the store.
     """
 
     def __init__(self, url: Any = None, *, create: bool = True, sync: bool = True,
                  namespace: Optional[str] = None, profiles: Any = (), threads: Optional[int] = None,
                  memlimit: int = 0, region: Optional[str] = None, endpoint: Optional[str] = None,
                  access_key: Optional[str] = None, secret_key: Optional[str] = None,
-                 session_token: Optional[str] = None) -> None:
+                 session_token: Optional[str] = None, accept_weak_store: bool = False) -> None:
         self._c = ffi.new("kvarc_store **")
         self._common = common = Common(threads=threads, memlimit=memlimit)
         options = ffi.new("kvarc_store_options *")
         common.keep.append(options)
         common.fill(options.common)
         options.flags = (lib.KVARC_STORE_CREATE if create else 0) | \
-            (0 if sync else lib.KVARC_STORE_NO_SYNC)
+            (0 if sync else lib.KVARC_STORE_NO_SYNC) | \
+            (lib.KVARC_STORE_ACCEPT_WEAK if accept_weak_store else 0)
         options.name_space = common.text(namespace)
         common.set_profiles(options, profiles)
         common.find_profiles(options)
