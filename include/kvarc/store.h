@@ -142,16 +142,22 @@ typedef struct kvarc_session_version {
 	uint64_t parent_number;
 	uint8_t archive[16]; /* the file_id of its archive */
 	uint64_t encrypted;  /* 1: its archive is */
-	uint64_t reserved[3];
+	/* of kvarc_store_load: number 0 was asked for, and this is the last version, which was passed
+	 * over as its archives are not there (its save was stopped, or they were lost); 0: none was */
+	uint64_t passed_over;
+	/* of kvarc_store_load, when it has returned: 1: the end of an archive is missing or damaged,
+	 * and all that the version needs was there; the next save stores it again */
+	uint64_t not_whole;
+	uint64_t reserved[1];
 } kvarc_session_version;
 /* Takes one version; not 0 ends the call, which returns IO. */
 typedef int (*kvarc_session_version_fn)(void *opaque, const kvarc_session_version *version);
 
 /*
  * Restores the files of a version, as kvarc_unpack does; number 0: the last one whose archives are
- * there, with a note where that is not the last one (its save was stopped, kvarc_store_options.note).
- * version, which may be NULL, is filled before `open` is called; its strings stay until the next
- * call. Of an archive whose end alone is missing or damaged what is left is read, with a note.
+ * there (version->passed_over). version, which may be NULL, is filled before `open` is called; its
+ * strings stay until the next call. Of an archive whose end alone is missing or damaged what is left
+ * is read (version->not_whole).
  * Returns OK, END (no such session or version), AUTH (no key opens it), STORE (an archive or a
  * segment is missing or differs; the version is not encrypted, and the store has keys), DATA (an
  * archive is damaged, or another one), and what kvarc_unpack returns.

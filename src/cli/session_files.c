@@ -285,6 +285,21 @@ static bool commit(struct session_output *x, const kvarc_session_version *v)
 	return output_commit(&x->out);
 }
 
+/* What was loaded is right, but not all is. */
+static void warn_loaded(const kvarc_session_version *v)
+{
+	if (v->passed_over)
+		msg_warning(v->session,
+		            "version %llu needs archives that are not there (its save was stopped, or "
+		            "they were lost): version %llu was loaded",
+		            (unsigned long long)v->passed_over, (unsigned long long)v->number);
+	if (v->not_whole)
+		msg_warning(v->session,
+		            "an archive of version %llu is not whole, but all that the version needs "
+		            "was there: the next save stores it again",
+		            (unsigned long long)v->number);
+}
+
 /* Loads a version into a file; *v is what it is. */
 static bool load(struct session_output *x, struct store_access *a, const char *version,
                  kvarc_session_version *v)
@@ -312,6 +327,7 @@ static bool load(struct session_output *x, struct store_access *a, const char *v
 		if (x->open && !done)
 			output_abort(&x->out);
 		done = done && x->open && commit(x, v);
+		warn_loaded(v);
 	}
 	workspace_close(&x->workspace);
 	free(name);

@@ -288,10 +288,7 @@ static kvarc_ret try_row(const struct asked_segment *a, struct kvi_index_row *ro
 	const bool damage = is_damage(c->s, ret);
 	const struct kvi_open_pack *p = kvi_pack_find(c->s, row->id);
 	const bool whole = !ret && p && p->whole;
-	if (!ret && !whole) {
-		c->has_cut = true;
-		memcpy(c->cut, row->id, 16);
-	}
+	c->has_cut |= !ret && !whole;
 	if (damage) {
 		c->has_damaged = true;
 		memcpy(c->damaged, row->id, 16);

@@ -96,7 +96,7 @@ static kvarc_ret find_missing(struct kvarc_store *s, const struct kvi_needs *nee
  * look, while gc removed what it shares (docs/store.md). Then it is the last one before it that is
  * taken, if there is one.
  */
-static kvarc_ret pass_over(struct kvarc_store *s, const char *session)
+static kvarc_ret pass_over(struct kvarc_store *s, const char *session, uint64_t *passed)
 {
 	const uint64_t last = s->version_key.number;
 	struct kvi_list numbers = { 0 };
@@ -112,19 +112,19 @@ static kvarc_ret pass_over(struct kvarc_store *s, const char *session)
 			continue;
 		s->version = m;
 		s->version_key.number = number;
-		kvi_store_note(s, "version %" PRIu64 " needs archives that are not there (its save was "
-		               "stopped, or they were lost): version %" PRIu64 " is loaded",
-		               last, number);
+		*passed = last;
 	}
 	kvi_free(&s->alloc, numbers.p);
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
-static kvarc_ret find_loadable(struct kvarc_store *s, const char *session, uint64_t number)
+/* *passed: the last version, in whose place another one is taken. */
+static kvarc_ret find_loadable(struct kvarc_store *s, const char *session, uint64_t number,
+                               uint64_t *passed)
 {
 	bool missing;
 	kvarc_ret ret = find_missing(s, &s->version.needs, &missing);
-	return ret || !missing || number ? ret : pass_over(s, session);
+	return ret || !missing || number ? ret : pass_over(s, session, passed);
 }
 
 /* ----- loading ------------------------------------------------ */
@@ -170,15 +170,7 @@ static kvarc_ret check_files(struct kvi_open_pack *p)
 	               : ret;
 }
 
-static void note_cut(const struct kvarc_store *s, const uint8_t id[16])
-{
-	char hex[33];
-	kvi_hex(hex, id);
-	kvi_store_note(s, "archive %s is not whole: its end is missing or damaged, but not what the "
-	               "version needs; the next save stores it again", hex);
-}
-
-static kvarc_ret unpack(struct kvarc_store *s, kvarc_item_open open, void *opaque)
+static kvarc_ret unpack(struct kvarc_store *s, kvarc_item_open open, void *opaque, bool *whole)
 {
 	struct kvi_store_content content = { .s = s, .any = true };
 	struct kvi_open_pack p;
@@ -209,8 +201,7 @@ static kvarc_ret unpack(struct kvarc_store *s, kvarc_item_open open, void *opaqu
 		ret = kvi_fail(s->error, KVARC_STORE, "store: %s was removed meanwhile", p.key);
 	else if (ret)
 		ret = explain(s, &p, &content, ret);
-	if (!ret && (!p.whole || content.has_cut))
-		note_cut(s, p.whole ? content.cut : p.id);
+	*whole = p.whole && !content.has_cut;
 	kvi_pack_close(&p);
 	return ret;
 }
@@ -235,20 +226,26 @@ kvarc_ret kvarc_store_load(kvarc_store *s, const char *session, uint64_t number,
 		return KVARC_PROG;
 	if (!open)
 		return kvi_fail(s->error, KVARC_PROG, "kvarc_store_load: open is NULL");
+	uint64_t passed = 0;
+	bool whole = true;
 	kvarc_ret ret = find_version(s, session, number);
 	if (ret)
 		return ret;
-	ret = find_loadable(s, session, number);
+	ret = find_loadable(s, session, number, &passed);
 	if (kvi_store_mend(s, ret))
-		ret = find_loadable(s, session, number);
+		ret = find_loadable(s, session, number, &passed);
 	if (ret)
 		return ret;
-	if (version)
+	if (version) {
 		kvi_version_fill(version, &s->version_key, &s->version);
-	ret = unpack(s, open, opaque);
+		version->passed_over = passed;
+	}
+	ret = unpack(s, open, opaque, &whole);
 	if (kvi_store_mend(s, ret))
-		ret = unpack(s, open, opaque);
+		ret = unpack(s, open, opaque, &whole);
 	if (!ret)
 		note_use(s);
+	if (version)
+		version->not_whole = !ret && !whole;
 	return ret;
 }

@@ -176,8 +176,7 @@ struct kvi_store_content {
 	bool any;                       /* archives that are not whole may be read */
 	bool has_damaged;               /* an archive that has what it asked for is damaged: */
 	uint8_t damaged[16];            /* the last such one */
-	bool has_cut;                   /* with `any`: one that was read is not whole: */
-	uint8_t cut[16];                /* the last such one */
+	bool has_cut;                   /* with `any`: one that was read is not whole */
 };
 /* For kvarc_reader_options.stored_read; opaque is a struct kvi_store_content. */
 int kvi_content_read(void *opaque, const kvarc_stored *segment, const char *ns, int32_t *ids,

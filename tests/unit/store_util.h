@@ -47,6 +47,8 @@ kvarc_ret store_compare(kvarc_store *s, const char *session, uint64_t number,
                         const struct slot_made *file);
 /* The same of a slot that is freed; fails the test unless it is OK. */
 void store_check_slot(kvarc_store *s, const char *session, uint64_t number, struct slot_made slot);
+/* Loads the last version into nothing; fails the test unless it is OK. */
+kvarc_session_version store_load_nowhere(kvarc_store *s, const char *session);
 /* How many losses a verify finds. */
 uint64_t store_losses(kvarc_store *s);
 /* gc without a grace period. */

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time as _time
+import warnings
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -234,12 +235,21 @@ class Store:
                      saved.file_bytes, saved.written_bytes)
 
     def load_files(self, session: str, version: int = 0) -> Dict[str, bytearray]:
-        """The files of a version, byte for byte, by name; version 0: the last one. NotFoundError:
-        there is no such version."""
+        """The files of a version, byte for byte, by name; version 0: the last one whose archives
+        are there, with a warning where it is not the last one. NotFoundError: there is no such
+        version."""
         sinks, (name, number) = MemorySinks(self._common.trouble), _named(session, version)
+        loaded = ffi.new("kvarc_session_version *")
         self._check(lib.kvarc_store_load(self._handle(), name, number, lib.kvpy_item_open,
-                                         sinks.handle, ffi.NULL),
+                                         sinks.handle, loaded),
                     f"{session}@{version}" if version else session)
+        if loaded.passed_over:
+            warnings.warn(f"{session}: version {loaded.passed_over} needs archives that are not "
+                          f"there: version {loaded.number} was loaded", stacklevel=2)
+        if loaded.not_whole:
+            warnings.warn(f"{session}: an archive of version {loaded.number} is not whole, but all "
+                          "that the version needs was there: the next save stores it again",
+                          stacklevel=2)
         return {name: one.data for name, one in sinks.items}
 
     def load(self, session: str, version: int = 0, *, config: Any = None, raw: bool = False,
