@@ -26,9 +26,10 @@ const struct kvi_oci_blob *kvi_oci_seen_find(const struct kvi_oci_seen *seen, co
                                              const char *digest)
 {
 	const size_t i = position(seen, id, digest ? digest : "");
+	if (i == seen->list.n)
+		return NULL; /* also of a list without memory */
 	const struct kvi_oci_layer *l = KVI_LIST(struct kvi_oci_layer, seen->list, i);
-	if (i == seen->list.n || memcmp(l->id, id, sizeof l->id) != 0 ||
-	    (digest && strcmp(l->blob.digest, digest) != 0))
+	if (memcmp(l->id, id, sizeof l->id) != 0 || (digest && strcmp(l->blob.digest, digest) != 0))
 		return NULL;
 	return &l->blob;
 }
