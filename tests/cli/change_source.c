@@ -2,28 +2,44 @@
 /*
  * change_source.c - changes a file at a given system call of the command (LD_PRELOAD)
  *
- * CHANGE_FILE: the file. CHANGE_AT: "fsync:N" or "pread:N", before the Nth call (from 1) of that
- * function in the process. CHANGE_HOW: "append" a byte, "overwrite" the last byte, or "empty" it.
+ * CHANGE_FILE: the file. CHANGE_AT: "fsync:N", "pread:N" or "flock:N", before the Nth call (from 1)
+ * of that function in the process. CHANGE_HOW: "append" a byte, "overwrite" the last byte, "empty"
+ * it, or "replace" it by the file of that name with ".new" behind.
  */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { FSYNC, PREAD, N_FUNCTIONS };
+enum { FSYNC, PREAD, FLOCK, N_FUNCTIONS };
 static atomic_int calls[N_FUNCTIONS];
 
+int flock(int fd, int operation);
 int fsync(int fd);
 ssize_t pread(int fd, void *buf, size_t bytes, off_t offset);
 ssize_t pread64(int fd, void *buf, size_t bytes, off64_t offset);
 
+static void replace(const char *file)
+{
+	char other[256];
+
+	snprintf(other, sizeof(other), "%s.new", file);
+	if (rename(other, file) != 0)
+		abort();
+}
+
 static void change(const char *file)
 {
 	const char *how = getenv("CHANGE_HOW");
+	if (how && strcmp(how, "replace") == 0) {
+		replace(file);
+		return;
+	}
 	int fd = open(file, O_RDWR | O_CLOEXEC);
 	off_t end = lseek(fd, 0, SEEK_END);
 
@@ -54,6 +70,15 @@ static void next_function(const char *name, void *function)
 	if (!p)
 		abort();
 	memcpy(function, &p, sizeof(p));
+}
+
+int flock(int fd, int operation)
+{
+	int (*next)(int, int);
+
+	next_function("flock", &next);
+	count(FLOCK, "flock");
+	return next(fd, operation);
 }
 
 int fsync(int fd)

@@ -28,6 +28,32 @@ skip() {
 	exit 77
 }
 
+# changing HOW CALL ARGUMENT...: the command, while "a" changes before that call (change_source.c)
+changing() {
+	changing_how=$1 changing_at=$2
+	shift 2
+	kv_status=0
+	CHANGE_FILE=a CHANGE_HOW=$changing_how CHANGE_AT=$changing_at \
+		LD_PRELOAD=$CHANGE_SOURCE "$KVARC" "$@" || kv_status=$?
+	[ $kv_status -eq 0 ] || echo "exit $kv_status" >&2
+}
+
+# What must be there for that.
+needs_changing() {
+	[ -e "$CHANGE_SOURCE" ] || skip "needs a shared library"
+	case ${CFLAGS-} in
+	*-fsanitize*) skip "a sanitizer has to be loaded first" ;;
+	esac
+	echo x > a
+	changing append fsync:1 pack -q --opaque a > probe 2>&1
+	[ "$(cat a)" != x ] || {
+		cat probe
+		echo "nothing was preloaded"
+		exit 1
+	}
+	rm -f a a.kva probe
+}
+
 # flip FILE OFFSET: turns over one bit of a byte.
 flip() {
 	flip_byte=$(od -An -tu1 -j "$2" -N 1 "$1" | tr -d ' ')

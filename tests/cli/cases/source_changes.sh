@@ -2,21 +2,7 @@
 # shellcheck shell=sh
 # A source that changes while it is packed: an error, nothing is published, nothing is removed.
 
-# changing HOW CALL ARGUMENT...: the command, while "a" changes before that call
-changing() {
-	changing_how=$1 changing_at=$2
-	shift 2
-	kv_status=0
-	CHANGE_FILE=a CHANGE_HOW=$changing_how CHANGE_AT=$changing_at \
-		LD_PRELOAD=$CHANGE_SOURCE "$KVARC" "$@" || kv_status=$?
-	[ $kv_status -eq 0 ] || echo "exit $kv_status" >&2
-}
-
-[ -e "$CHANGE_SOURCE" ] || skip "needs a shared library"
-echo x > a
-changing append fsync:1 pack -q --opaque a > probe 2>&1
-[ "$(cat a)" != x ] || skip "a library cannot be preloaded"
-rm -f a.kva
+needs_changing
 # in the middle of the first pass, later, and when all is read
 for call in pread:1 pread:9 pread:20; do
 	for how in append overwrite; do
