@@ -123,6 +123,11 @@ static void test_damaged_manifest(void **state)
 	assert_int_equal(kvarc_store_remove(t.s, "b", NULL), KVARC_OK);
 	assert_int_equal(kvarc_store_gc(t.s, &o, &r), KVARC_DATA);
 	assert_int_equal(store_packs(&t), 3);
+	/* nor a version for a budget */
+	o.budget = 1;
+	assert_int_equal(kvarc_store_gc(t.s, &o, &r), KVARC_DATA);
+	assert_int_equal(r.versions, 0);
+	store_check_slot(t.s, "a", 1, test_slot(300, NONE));
 	/* whether it was encrypted has to be said; the next version is behind it */
 	kvarc_save_options so = KVARC_SAVE_OPTIONS_INIT;
 	struct slot_made slot = test_slot(410, 290);
@@ -456,6 +461,59 @@ static void test_budget(void **state)
 	store_remove(&t);
 }
 
+static void note_line(void *opaque, const char *text)
+{
+	snprintf(opaque, 64, "%.63s", text);
+}
+
+/* A budget that one version is too much for takes the one whose last use is longest ago, the last
+ * of a session behind all others. */
+static void test_budget_order(void **state)
+{
+	struct test_store t;
+	kvarc_gc_options o = KVARC_GC_OPTIONS_INIT;
+	kvarc_gc_result r;
+	kvarc_save_options so = KVARC_SAVE_OPTIONS_INIT;
+	char line[64], path[300];
+	(void)state;
+	store_new(&t);
+	static const char *const names[] = { "a", "b", "c" };
+	so.time = 1;
+	for (uint32_t i = 0; i < 6; i++) {
+		struct slot_made s;
+		int32_t ids[300];
+		for (int32_t k = 0; k < 300; k++)
+			ids[k] = 1000 * (int32_t)i + k; /* they share nothing */
+		slot_make(&s, ids, 300, UINT32_MAX, 0);
+		assert_int_equal(store_save_bytes(t.s, names[i % 3], &s, &so, NULL), KVARC_OK);
+		slot_free(&s);
+	}
+	/* a new index knows of no use */
+	store_end(&t);
+	store_file(&t, "index.sqlite", 0, path);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(store_again(&t, NULL), KVARC_OK);
+	for (uint32_t i = 0; i < 6; i++) {
+		static const int64_t used[] = { 2000, 1000, 3000 };
+		char key[KVI_KEY_MAX + 1];
+		assert_true(kvi_version_key(key, t.s->name_space, names[i % 3], 1 + i / 3));
+		assert_int_equal(kvi_index_use(t.s->index, key, used[i % 3]), KVARC_OK);
+	}
+	o.no_grace = 1;
+	o.report = note_line;
+	o.opaque = line;
+	static const char *const order[] = { "b@1", "a@1", "c@1", "b@2", "a@2", "c@2" };
+	for (size_t i = 0; i < 6; i++) {
+		char want[32];
+		o.budget = needed_bytes(&t) - 1;
+		assert_int_equal(kvarc_store_gc(t.s, &o, &r), KVARC_OK);
+		assert_int_equal(r.versions, 1);
+		snprintf(want, sizeof want, "removed %s", order[i]);
+		assert_string_equal(line, want);
+	}
+	store_remove(&t);
+}
+
 /* ----- others at the same time ------------------------------------------------ */
 
 /* A gc that is run step by step, by another program. */
@@ -762,6 +820,7 @@ int main(void)
 		cmocka_unit_test(test_index),
 		cmocka_unit_test(test_gc),
 		cmocka_unit_test(test_budget),
+		cmocka_unit_test(test_budget_order),
 		cmocka_unit_test(test_race),
 		cmocka_unit_test(test_dead_saver),
 		cmocka_unit_test(test_fork_race),
