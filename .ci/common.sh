@@ -14,6 +14,7 @@ failed=0
 skipped=0
 export LC_ALL=C
 mkdir -p "$work"
+: > "$work/all-skips"
 
 say() { printf '\n=== %s (%d s)\n' "$*" "$SECONDS"; }
 
@@ -25,13 +26,17 @@ measure_cpu() {
 		"$work/times")
 }
 
-# Counts the results of tests in FOLDER that are newer than $work/mark.
+# Counts the results of tests in FOLDER that are newer than $work/mark, and names what they skip.
 count() { # FOLDER
 	local trs good=0 bad=0
+	find "$1" -name '*.trs' -newer "$work/mark" | sort | sed 's|trs$|log|' |
+		xargs -r "$top/tests/skips.sh" | sed "s|^  $top/|  |" > "$work/skips"
+	grep '^  ' "$work/skips" >> "$work/all-skips" || :
+	! grep -q '^  ' "$work/skips" || cat "$work/skips"
 	while IFS= read -r -d '' trs; do
 		case $(sed -n 's/^:global-test-result: //p' "$trs") in
 		PASS | XFAIL) good=$((good + 1)) ;;
-		SKIP) echo "skipped: ${trs%.trs}: $(tail -n 1 "${trs%.trs}.log")" ;;
+		SKIP) ;; # named above
 		FAIL | XPASS | ERROR)
 			bad=$((bad + 1))
 			echo "failed: ${trs%.trs}"
@@ -94,6 +99,8 @@ finish() {
 	measure_cpu
 	echo "processor: $cpu s"
 	[ "$skipped" -eq 0 ] || echo "SKIPPED steps: $skipped, see above"
+	echo "skipped in all tests: $(wc -l < "$work/all-skips")"
+	cat "$work/all-skips"
 	echo "$passed passed, $failed failed"
 	[ "$failed" -eq 0 ]
 }

@@ -1,9 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # hostile_memory.sh - files that are made to take memory stay within -M 64M
-[ -n "$PYTHON3" ] || exit 77
+[ -n "$PYTHON3" ] || {
+	echo "needs Python"
+	exit 77
+}
 case $CFLAGS in
-*-fsanitize*) exit 77 ;; # its own memory is more than the limit
+*-fsanitize*)
+	echo "a sanitizer's own memory is more than the limit"
+	exit 77
+	;;
 esac
 . "${srcdir:-.}/tests/libraries_lock.sh"
 libraries_lock -s

@@ -6,6 +6,11 @@ AM_TESTS_ENVIRONMENT = \
 	PKG_CONFIG='$(PKG_CONFIG)'; PYTHON3='$(PYTHON3)'; MAKE='$(MAKE)'; \
 	export CC CFLAGS LDFLAGS NM PKG_CONFIG PYTHON3 MAKE;
 
+# The last lines of make check: skips, also those inside of tests.
+EXTRA_DIST += tests/skips.sh
+check-local: check-TESTS
+	@$(srcdir)/tests/skips.sh $(TEST_LOGS)
+
 # Whole library: round trips and damage.
 check_PROGRAMS += tests/roundtrip tests/flips tests/flips_vectors
 TESTS += tests/roundtrip tests/flips tests/flips_vectors

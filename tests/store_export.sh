@@ -112,7 +112,7 @@ mkdir "$tmp/layout"
 "$kvarc" store export --oci "$tmp/layout" nosuch --store "$tmp/from" 2> "$tmp/err" || true
 if ! from export --oci "$tmp/layout" --json > "$tmp/json" 2> "$tmp/err"; then
 	grep -q 'built without' "$tmp/err" || fail "$(cat "$tmp/err")"
-	echo "built without libsodium or jansson"
+	echo "skip layouts: built without libsodium or jansson"
 	exit 0
 fi
 blobs=$tmp/layout/blobs/sha256
@@ -260,7 +260,7 @@ refused 'none of the sessions' into --oci "$copy"
 
 # Through skopeo, to a folder and back.
 if ! command -v skopeo > /dev/null; then
-	echo "skopeo is not there: its part is left out"
+	echo "skip skopeo: it is not installed"
 	exit 0
 fi
 skopeo copy -q "oci:$tmp/layout:chat/1" "dir:$tmp/dir"

@@ -62,9 +62,13 @@ flip() {
 		dd of="$1" bs=1 seek="$2" conv=notrunc 2> /dev/null
 }
 
-has_safetensors() {
-	"$KVARC" pack -q -o probe.kva "$TENSORS" &&
-		"$KVARC" info probe.kva | grep -q '^  cache' && rm -f probe.kva
+# needs LIBRARY...: those that configure has found, as config.h names them. What the command does is
+# no sign of them: a command that is broken is not one to skip.
+needs() {
+	for library; do
+		[ ! -e "$CONFIG" ] || grep -q "^#define HAVE_$library 1" "$CONFIG" ||
+			skip "built without $library"
+	done
 }
 
 # hide_offsets: a filter; hides offsets in an archive, which move whenever the coder gets better.

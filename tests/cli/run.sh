@@ -38,7 +38,9 @@ TZ=UTC
 export SOURCE_DATE_EPOCH TZ
 unset KVARC_MODEL_PATH KVARC_PROFILE_PATH
 CHANGE_SOURCE=${CHANGE_SOURCE:-$PWD/tests/cli/.libs/change_source.so}
-export KVARC MAKE_NAMED MAKE_SESSION KVARC_CACHE CHANGE_SOURCE
+# What the build has: config.h of the build folder (absent: everything).
+CONFIG=$PWD/config.h
+export CONFIG KVARC MAKE_NAMED MAKE_SESSION KVARC_CACHE CHANGE_SOURCE
 export top
 # Copies: those of a source distribution may be read-only.
 SLOT=$work/slot

@@ -20,10 +20,16 @@ kvarc=${KVARC:-$PWD/kvarc}
 	export LD_LIBRARY_PATH
 }
 shim=$PWD/tests/crash/.libs/file_calls.so
-[ -e "$shim" ] || exit 77
 case ${CFLAGS-} in
-*-fsanitize*) exit 77 ;; # it has to be loaded first
+*-fsanitize*)
+	echo "a sanitizer has to be loaded first"
+	exit 77
+	;;
 esac
+[ -e "$shim" ] || {
+	echo "no shared libraries"
+	exit 77
+}
 work=$(mktemp -d "${TMPDIR:-/tmp}/kvarc-faults.XXXXXX") || exit 99
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 99
@@ -52,7 +58,7 @@ for n in 99 149; do
 done
 "$kvarc" append -q session.kva turn-99 || exit 1
 with 0:none pack -q -o probe.kva turn-99
-[ $status -eq 0 ] || exit 77
+[ $status -eq 0 ] || die "pack with nothing that fails: exit status $status"
 rm probe.kva
 
 checkpoint() { # NUMBER FILE

@@ -1,7 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # kills.sh - processes that are killed at any moment (kills.py); KILLS: how many (60)
-[ -n "$PYTHON3" ] || exit 77
+[ -n "$PYTHON3" ] || {
+	echo "needs Python"
+	exit 77
+}
 kvarc=./kvarc
 # not the script around it
 [ ! -x .libs/kvarc ] || {

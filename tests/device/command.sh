@@ -28,7 +28,7 @@ for verb in "pack -o $work/none.kva" "unpack -o $work/none" test bench; do
 done
 
 stand_in=$PWD/tests/device/.libs/driver_stand_in.so
-[ -e "$stand_in" ] || { echo "no stand-in of the driver"; exit 77; }
+[ -e "$stand_in" ] || fail "$stand_in was not built"
 mkdir "$work/lib"
 ln -s "$stand_in" "$work/lib/libcuda.so.1"
 gpu() {

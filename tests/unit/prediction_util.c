@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* prediction_util.c - a tiny model, a cache that it could have made, and a profile for the two */
+#include "config.h"
+
 #include "prediction_util.h"
 
 #include <stdio.h>
@@ -21,8 +23,10 @@ kvarc_predictor *open_model(const char *name)
 {
 	kvarc_predictor *p;
 	kvarc_ret ret = kvarc_predictor_open_model(&p, model_path(name), NULL);
+#ifndef HAVE_JANSSON
 	if (ret == KVARC_OPTIONS)
-		skip(); /* folders need jansson */
+		skip(); /* a folder */
+#endif
 	assert_int_equal(ret, KVARC_OK);
 	return p;
 }

@@ -106,8 +106,10 @@ static kvarc_ret extract_with(struct made *m, kvarc_workspace_options *o)
 	o->common.error = &m->error;
 	memset(&m->error, 0, sizeof m->error);
 	kvarc_ret ret = kvarc_workspace_extract(&source, m->folder, o, NULL);
-	if (ret == KVARC_OPTIONS && strstr(m->error.text, "built without"))
+#ifndef HAVE_LIBARCHIVE
+	if (ret == KVARC_OPTIONS)
 		skip();
+#endif
 	return ret;
 }
 
@@ -299,8 +301,10 @@ static void test_order(void **state)
 	o.exclude = &excluded; /* "c" */
 	o.n_exclude = 1;
 	kvarc_ret ret = kvarc_workspace_pack(m->folder, &sink, &o, &result);
+#ifndef HAVE_LIBARCHIVE
 	if (ret == KVARC_OPTIONS)
 		skip();
+#endif
 	assert_int_equal(ret, KVARC_OK);
 	assert_int_equal(result.files, 7);
 	for (size_t at = 0; at + BLOCK <= m->n; at += BLOCK) {

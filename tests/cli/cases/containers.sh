@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # Zip, npz and tar files come back byte for byte, also when --rm has removed them.
-has_safetensors || skip "needs jansson"
+needs JANSSON
 # shellcheck disable=SC2154 # top: of run.sh
 data=$top/tests/data/import
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # The tensors of any archive as safetensors.
-has_safetensors || skip "built without jansson"
+needs JANSSON
 kv pack -o a.kva "$SLOT"
 kv unpack --to safetensors a.kva
 kv unpack --to safetensors -c --layers 0 --tokens 0-9 a.kva > one

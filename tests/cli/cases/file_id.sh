@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # The file id: the same for the same input and options, another one for any other archive.
-has_safetensors || skip "needs jansson"
+needs JANSSON
 # shellcheck disable=SC2154 # top: of run.sh
 ln -s "$top/tests/data/models" models
 ln -s "$top/tests/data/sample/smollm2-135m-level2.kvp" one.kvp

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # pack --max-kl: layers get more bits until the model says nearly the same, or stay as they are.
-has_safetensors || skip "needs jansson"
+needs JANSSON
 # shellcheck disable=SC2154 # top: of run.sh
 ln -s "$top/tests/data/models/llama.gguf" model.gguf
 numbers() {

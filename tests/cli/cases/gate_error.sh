@@ -2,7 +2,7 @@
 # shellcheck shell=sh
 # pack --tier --max-error: layers get more bits until attention outputs are nearly the same, or stay as
 # they are; no model.
-has_safetensors || skip "needs jansson"
+needs JANSSON
 numbers() {
 	sed -E 's/\(proxy\) [0-9.e-]+/(proxy) N/; s/[0-9.]+ (kB|B)/N \1/g; s/[0-9.]+x, [0-9.]+ bits/N bits/; s/[0-9.]+ (k|M|G)?B\/s/N B\/s/'
 }

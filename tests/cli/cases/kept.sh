@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # Converted weights of models are kept where the environment says, and nowhere else.
-has_safetensors || skip "needs jansson"
+needs JANSSON
 mkdir home model
 # shellcheck disable=SC2154 # top: of run.sh
 cp "$top/tests/data/models/llama/"* model

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # More items than descriptors: whole or not at all, and nothing else is left.
+needs LIBARCHIVE
 mkdir in
 cp "$SLOT" in/slot.bin
 seq 60 | split -l 1 -a 2 - in/m
 tar --format=ustar -cf a.tar in/*
 "$KVARC" pack -q --members a.tar 2> /dev/null
-kv info --json a.tar.kva 2> /dev/null | grep -q '"name":"in/maa"' ||
-	skip "tar files are kept whole"
+kv info --json a.tar.kva 2> /dev/null | grep -q '"name":"in/maa"' || echo "it was kept whole"
 ulimit -n 64
 
 # What is in out/ itself; the folder in/ of the files was made for the names to be checked.

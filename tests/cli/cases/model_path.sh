@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # Models by KVARC_MODEL_PATH, installed profiles, the weight cache.
-has_safetensors || skip "needs jansson"
+needs JANSSON
 # shellcheck disable=SC2154 # top: of run.sh
 mkdir -p data/models/hub/a data/none
 for m in gpt2 gemma3 qwen2; do cp "$top/tests/data/models/$m.gguf" data/models; done

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # A model that becomes shorter while it is in use: one line, and no file is left.
-has_safetensors || skip "needs jansson"
+needs JANSSON
 mkfifo fifo
 small_cache 600 > c.safetensors
 

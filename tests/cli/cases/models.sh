@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # Levels 4 to 7 say what they need; a file that is no model, or another model, ends in a message.
-has_safetensors || skip "needs jansson"
+needs JANSSON
 # shellcheck disable=SC2154 # top: of run.sh
 ln -s "$top/tests/data/models" models
 ln -s "$top/tests/data/sample/smollm2-135m-level2.kvp" level2.kvp

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # A profile that was trained for other weights than the model's works, with a warning.
-has_safetensors || skip "needs jansson"
+needs JANSSON
 # shellcheck disable=SC2154 # top: of run.sh
 cp -r "$top/tests/data/models/mistral" model
 cp -r model other

@@ -2,7 +2,7 @@
 # shellcheck shell=sh
 # Keys in halves and in interleaved pairs: with one profile the same numbers take the
 # same bits.
-has_safetensors || skip "safetensors are not read by this build"
+needs JANSSON
 [ -n "${PYTHON3-}" ] || skip "needs Python"
 "$PYTHON3" - "$TENSORS" other << 'END'
 import json, struct, sys

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # One profile for both pairings: it holds the frequencies, the file the pairs.
-has_safetensors || skip "safetensors are not read by this build"
+needs JANSSON
 kv train -q -2 -o p.kvp "$SLOT" 2> /dev/null
 for file in "$SLOT" "$TENSORS"; do
 	kv pack -2 --profile p.kvp -f -o a.kva "$file"

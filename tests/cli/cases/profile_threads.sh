@@ -2,7 +2,7 @@
 # shellcheck shell=sh
 # Level 3, where layers wait for each other: several segments with any number of
 # threads, from a file and from a pipe; one line when something is wrong.
-has_safetensors || skip "safetensors are not read by this build"
+needs JANSSON
 [ -n "${PYTHON3-}" ] || skip "needs Python"
 "$PYTHON3" - "$TENSORS" long << 'END'
 import json, struct, sys

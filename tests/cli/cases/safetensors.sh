@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # A safetensors file comes back byte for byte.
-has_safetensors || skip "built without jansson"
+needs JANSSON
 cp "$TENSORS" t.safetensors
 kv pack t.safetensors
 kv test t.safetensors.kva

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # pack --scores: tokens that matter less are left out, and everybody counts by all of them.
-has_safetensors || skip "needs jansson"
+needs JANSSON
 # shellcheck disable=SC2154 # top: of run.sh
 ln -s "$top/tests/data/models/llama.gguf" model.gguf
 numbers() {

@@ -4,7 +4,8 @@
 short() {
 	sed -E "s|$PWD|HERE|g; s/[0-9.]+ [kM]?B/BYTES/g; s/[0-9a-f]{32}/ARCHIVE/g" >&2
 }
-"$KVARC" keygen -q key 2> /dev/null || skip "built without encryption"
+needs SODIUM
+kv keygen -q key
 kv session list --store st 2>&1 | short
 kv store stat --store "$PWD/st" 2>&1 | short
 XDG_CACHE_HOME=$PWD/cache kv store stat --store ftp://host/st

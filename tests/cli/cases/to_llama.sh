@@ -43,6 +43,6 @@ kv unpack --salvage --to llama --json -o whole.bin d.kva 2>&1 |
 kv cut -q --to llama --tokens 0-255 -o first.bin c.kva
 cmp whole.bin first.bin
 
-has_safetensors || skip "built without jansson"
+needs JANSSON
 kv pack -q -o tensors.kva "$top/tests/data/import/st-htc-bf16.safetensors"
 kv unpack --to llama -o none.bin tensors.kva
