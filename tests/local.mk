@@ -6,6 +6,8 @@ AM_TESTS_ENVIRONMENT = \
 	PKG_CONFIG='$(PKG_CONFIG)'; PYTHON3='$(PYTHON3)'; MAKE='$(MAKE)'; \
 	export CC CFLAGS LDFLAGS NM PKG_CONFIG PYTHON3 MAKE;
 
+# Faults that the tests must see (.ci/long).
+EXTRA_DIST += tests/mutants/run.py tests/mutants/list.txt
 # The last lines of make check: skips, also those inside of tests.
 EXTRA_DIST += tests/skips.sh
 check-local: check-TESTS

@@ -12,6 +12,7 @@
 
 #include "coders_util.h"
 #include "codecs/grid/grid_sets.h"
+#include "codecs/mask.h"
 #include "kernels/rans.h"
 #include "numeric/rope_search.h"
 #include "numeric/rotate.h"
@@ -526,6 +527,35 @@ static kvarc_ret parse(const struct victim *v, const uint8_t *content, size_t by
 	return ret;
 }
 
+/* A mask section has one form: flags, bitmaps with a bit and no padding but zeros, a value each. */
+static void test_mask_sections(void **state)
+{
+	struct kvi_mask_run runs[8];
+	uint8_t section[] = { 3, 0x81, 1, 7, 8, 9, 0x04, 5 };
+	struct kvi_mask m = { .T = 5, .C = 10, .size = 1, .runs = runs };
+	struct kvi_in in = kvi_in_make(section, sizeof section);
+	(void)state;
+	assert_true(kvi_mask_parse(&m, &in));
+	assert_int_equal(kvi_in_remaining(&in), 0);
+	assert_int_equal(m.rows, 4);
+	assert_int_equal(m.channels, 7);
+	static const struct {
+		size_t at;
+		uint8_t byte;
+	} wrong[] = { { 0, 7 }, { 2, 1 | 4 }, { 2, 0x81 }, { 6, 0x24 }, { 6, 0 } };
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		const uint8_t was = section[wrong[i].at];
+		section[wrong[i].at] = wrong[i].byte;
+		in = kvi_in_make(section, sizeof section);
+		assert_false(kvi_mask_parse(&m, &in));
+		section[wrong[i].at] = was;
+	}
+	for (size_t n = 0; n < sizeof section; n++) {
+		in = kvi_in_make(section, n);
+		assert_false(kvi_mask_parse(&m, &in));
+	}
+}
+
 static void test_params(void **state)
 {
 	(void)state;
@@ -720,7 +750,7 @@ int main(void)
 		cmocka_unit_test(test_streams),       cmocka_unit_test(test_parallel),
 		cmocka_unit_test(test_params),        cmocka_unit_test(test_grid_params),
 		cmocka_unit_test(test_no_memory),     cmocka_unit_test(test_scratch),
-		cmocka_unit_test(test_tables),
+		cmocka_unit_test(test_tables),        cmocka_unit_test(test_mask_sections),
 	};
 	return cmocka_run_group_tests(tests, open_coders, close_coders);
 }

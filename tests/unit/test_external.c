@@ -433,6 +433,17 @@ static void test_wrong_calls(void **state)
 		assert_int_equal(kvarc_predictor_open_external(&p, &bad[i], NULL), KVARC_PROG);
 		assert_null(p);
 	}
+	/* each function is needed */
+	for (int i = 0; i < 6; i++) {
+		kvarc_external x = shape;
+		x.open = i == 0 ? NULL : x.open;
+		x.close = i == 1 ? NULL : x.close;
+		x.segment = i == 2 ? NULL : x.segment;
+		x.predict = i == 3 ? NULL : x.predict;
+		x.advance = i == 4 ? NULL : x.advance;
+		x.restart = i == 5 ? NULL : x.restart;
+		assert_int_equal(kvarc_predictor_open_external(&p, &x, NULL), KVARC_PROG);
+	}
 	assert_int_equal(kvarc_predictor_open_external(&p, NULL, NULL), KVARC_PROG);
 	p = external(&o, 4);
 	assert_int_equal(kvarc_predictor_get_model(p, &m), KVARC_OK);

@@ -520,6 +520,9 @@ static void test_wrong(void **state)
 		                 KVARC_PROG);
 		assert_null(p);
 	}
+	assert_int_equal(kvarc_predictor_open_blind(&p, folder, KVARC_BLIND_TOP_MAX, NULL),
+	                 KVARC_OK);
+	kvarc_predictor_close(&p);
 	snprintf(path, sizeof path, "%s/config.json", folder);
 	FILE *f = fopen(path, "r");
 	assert_non_null(f);
