@@ -188,6 +188,7 @@ unit_tests = \
 	tests/unit/test_float8 \
 	tests/unit/test_fma \
 	tests/unit/test_fork \
+	tests/unit/test_formats \
 	tests/unit/test_gate \
 	tests/unit/test_head \
 	tests/unit/test_import \

@@ -15,7 +15,7 @@ A mutant is one block of list.txt:
 
 old is a text inside one line of the function, and occurs in it once: a mutant for which this does
 not hold, or which does not compile, is stale, which is an error and no pass. A test is a program or
-a script of make check, or named cases of tests/cli/run.sh. Each test runs without a mutant first,
+a script of make check, or named cases of tests/cli/run.sh or of tests/vectors.sh. Each test runs without a mutant first,
 and must pass there. Then each mutant in turn, by folder: what its tests need is built, they run
 until one fails, and the file is put back. A test that takes five times as long has failed.
 
@@ -40,6 +40,8 @@ FIELDS = ("name", "file", "function", "old", "new", "tests")
 BUILD_SECONDS = 1200
 LEAST_SECONDS = 20  # of a test that is quick: the machine may be loaded
 OUTPUT_LINES = 15
+# Scripts that run the named ones of their cases.
+RUNS = {"cli": "tests/cli/run.sh", "vectors": "tests/vectors.sh"}
 # What tests need beside themselves.
 NEEDS = {
     "tests/unit/test_device": ["tests/device/driver_stand_in.la"],
@@ -47,8 +49,8 @@ NEEDS = {
     "tests/crash/states.sh": ["tests/crash/crash_states"],
     "tests/vectors.sh": ["tests/reference/digest", "kvarc"],
     "tests/reference/misreadings.sh": ["tests/reference/digest", "kvarc"],
-    "cli": ["kvarc", "tests/cli/make_named", "tests/cli/make_session",
-            "tests/cli/change_source.la"],
+    "tests/cli/run.sh": ["kvarc", "tests/cli/make_named", "tests/cli/make_session",
+                         "tests/cli/change_source.la"],
 }
 CONFIGURE = ["--disable-static"]  # some tests preload a module
 
@@ -159,8 +161,9 @@ class Tree:
             return "".join(lines.readlines()[-OUTPUT_LINES:])
 
     def command(self, test):
-        if test.startswith("cli:"):
-            return ["sh", "../source/tests/cli/run.sh", *test[4:].split(",")]
+        kind, _, names = test.partition(":")
+        if names:
+            return ["sh", f"../source/{RUNS[kind]}", *names.split(",")]
         return ["sh", f"../source/{test}"] if test.endswith(".sh") else [f"./{test}"]
 
     def test(self, test, seconds):
@@ -210,8 +213,8 @@ class Tree:
 def targets_of(mutants):
     targets = set()
     for test in {test for mutant in mutants for test in mutant["tests"].split()}:
-        if test.startswith("cli:"):
-            targets.update(NEEDS["cli"])
+        if ":" in test:
+            targets.update(NEEDS[RUNS[test.split(":")[0]]])
         elif test.endswith(".sh"):
             targets.update(NEEDS.get(test, ["kvarc"]))
         else:

@@ -123,6 +123,31 @@ static void finds_what_is_there(void **unused)
 	}
 }
 
+/* A member that is stored as it is, of which the directory says two sizes: nothing is taken from
+ * such a file, and it is kept whole. */
+static void two_sizes(void **unused)
+{
+	enum { PACKED = 20, BYTES = 24 };
+	needs_all_parts();
+	const kvarc_import_options o = { .members = 1 };
+	(void)unused;
+	for (int i = 0; i < 3; i++) {
+		struct blob b = blob_load("box-slots.zip");
+		uint8_t *p = b.p;
+		while (memcmp(p, "PK\1\2", 4) != 0)
+			p++;
+		p[BYTES] = (uint8_t)(p[BYTES] + (i == 1));
+		p[PACKED] = (uint8_t)(p[PACKED] - (i == 2));
+		kvarc_import *im = open_blob(&b, "box.zip", &o);
+		assert_non_null(im);
+		assert_int_equal(kvarc_import_geometry(im)->n_tensors != 0, i == 0);
+		assert_true(i == 0 || strstr(kvarc_import_note(im), "exact end"));
+		check_rebuilt(im);
+		kvarc_import_close(&im);
+		blob_free(&b);
+	}
+}
+
 /* Positions and ids of a track, through the whole path. */
 static void check_tokens(const char *name, uint32_t track, const int32_t *pos, const int32_t *ids,
                          uint32_t n)
@@ -526,6 +551,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(parts_left_out),
 		cmocka_unit_test(finds_what_is_there),
+		cmocka_unit_test(two_sizes),
 		cmocka_unit_test(tokens_and_positions),
 		cmocka_unit_test(shapes),
 		cmocka_unit_test(checkpoints_share_rows),

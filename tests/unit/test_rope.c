@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_rope.c - rotary embeddings: angles, tables, and finding them in keys */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -140,6 +141,11 @@ static void test_make(void **state)
 	assert_int_equal(r.freq[0] >> 32, 683565275);
 	assert_int_equal(r.freq[32] >> 32, 6835652);
 	assert_int_equal(r.freq[0] & 0xffff, 0);
+	/* to nearest, in units of 2^-48 */
+	for (uint32_t i = 0; i < 64; i++) {
+		const double exact = pow(1e4, -(double)i / 64) / 6.283185307179586 * 0x1p48;
+		assert_true(fabs((double)(r.freq[i] >> 16) - exact) < 0.6);
+	}
 	assert_false(kvi_rope_make(&r, 1, 128, KVARC_ROPE_HALF));
 	assert_false(kvi_rope_make(&r, -2, 128, KVARC_ROPE_HALF));
 	assert_false(kvi_rope_make(&r, 1e4, 0, KVARC_ROPE_HALF));
@@ -161,6 +167,26 @@ static void test_angle(void **state)
 	assert_int_equal(kvi_rotate_angle((uint64_t)1 << 51, 1), 1);
 	assert_int_equal(kvi_rotate_angle(((uint64_t)1 << 51) - 1, 1), 0);
 	assert_int_equal(kvi_rotate_angle(UINT64_MAX, 1), 0);
+}
+
+/* Cosine and sine of a rotation in units of 2^-14, as exact as their integers allow. */
+static void test_rotation(void **state)
+{
+	double sum[2] = { 0 };
+	enum { N = 100000 };
+	(void)state;
+	for (uint64_t i = 0; i < N; i++) {
+		const uint64_t freq = i * 0x9e3779b97f4a7c15;
+		const double angle = (double)freq * 0x1p-64 * 6.283185307179586;
+		const struct kvi_pair_rotation r = kvi_pair_rotation(freq, 1);
+		const double off[2] = { r.cosine - cos(angle) * 16384,
+			                r.sine - sin(angle) * 16384 };
+		for (int k = 0; k < 2; k++) {
+			assert_true(fabs(off[k]) < 1.1);
+			sum[k] += off[k];
+		}
+	}
+	assert_true(fabs(sum[0]) < 0.02 * N && fabs(sum[1]) < 0.02 * N);
 }
 
 /* Contexts of one pair at four positions a quarter turn apart. */
@@ -230,6 +256,7 @@ int main(void)
 		cmocka_unit_test(test_finds),         cmocka_unit_test(test_refuses),
 		cmocka_unit_test(test_make),          cmocka_unit_test(test_angle),
 		cmocka_unit_test(test_quarter_turns), cmocka_unit_test(test_fixed_mean),
+		cmocka_unit_test(test_rotation),
 	};
 	kvi_alloc_init(&alloc, NULL, 0);
 	return cmocka_run_group_tests(tests, NULL, NULL);

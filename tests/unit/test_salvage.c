@@ -152,6 +152,34 @@ static void test_cut_is_one_answer(void **state)
 	cache_free(&c);
 }
 
+/* Salvage says cut where the damage reaches the end, and damaged where something is behind it. */
+static void test_salvage_states(void **state)
+{
+	struct cache c;
+	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
+	(void)state;
+	struct memfile f = written(&c, 0, 100, 1);
+	const struct {
+		size_t at;
+		kvarc_state state;
+	} cases[] = { { frame_at(&f, KVI_FRAME_FOOTER, 0) + 3, KVARC_STATE_CUT },
+		      { frame_at(&f, KVI_FRAME_CHUNK, 1) + 90, KVARC_STATE_DAMAGED } };
+	o.flags = KVARC_READ_SALVAGE;
+	for (size_t i = 0; i < 2; i++) {
+		kvarc_source source = memfile_source(&f);
+		kvarc_reader *r;
+		kvarc_info info;
+		f.p[cases[i].at] ^= 4;
+		assert_int_equal(kvarc_reader_open(&r, &source, &o), KVARC_OK);
+		assert_int_equal(kvarc_reader_get_info(r, &info), KVARC_OK);
+		assert_int_equal(info.state, cases[i].state);
+		kvarc_reader_close(&r);
+		f.p[cases[i].at] ^= 4;
+	}
+	memfile_free(&f);
+	cache_free(&c);
+}
+
 /* Whether a frame ends at this byte, and the last one that counts for the order, which INDEX does
  * not, has this type. */
 static bool ends_here(const struct memfile *f, size_t at, uint16_t type)
@@ -626,6 +654,7 @@ int main(void)
 		cmocka_unit_test(test_every_bit),
 		cmocka_unit_test(test_every_length),
 		cmocka_unit_test(test_cut_is_one_answer),
+		cmocka_unit_test(test_salvage_states),
 		cmocka_unit_test(test_extra_bytes),
 		cmocka_unit_test(test_one_chunk),
 		cmocka_unit_test(test_other_frames),

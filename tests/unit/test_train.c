@@ -191,6 +191,30 @@ static double packed(const struct cache *c, int level, const kvarc_profile *p, s
 	return 8 * (double)f->n / elements;
 }
 
+/* A cache with fewer layers than the first one, or with more, is another model's. */
+static void test_other_layers(void **state)
+{
+	struct cache c;
+	(void)state;
+	make(&c, &shapes[0], KVARC_ROPE_HALF, 1);
+	const size_t n = c.g.n_tensors;
+	for (size_t first = 0; first < 2; first++) {
+		kvarc_trainer *t;
+		assert_int_equal(kvarc_trainer_open(&t, NULL), KVARC_OK);
+		c.g.n_tensors = n - first;
+		assert_int_equal(kvarc_trainer_add(t, &c.g, 0, c.n[0], c.ids[0], c.positions[0],
+		                                   cache_fetch, &c),
+		                 KVARC_OK);
+		c.g.n_tensors = n - 1 + first;
+		assert_int_not_equal(kvarc_trainer_add(t, &c.g, 0, c.n[0], c.ids[0],
+		                                       c.positions[0], cache_fetch, &c),
+		                     KVARC_OK);
+		c.g.n_tensors = n;
+		kvarc_trainer_close(&t);
+	}
+	cache_free(&c);
+}
+
 /* Each level is smaller than the one below it, on tokens that were not fitted. */
 static void test_geometries(void **state)
 {
@@ -306,6 +330,7 @@ static void test_stages(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_other_layers),
 		cmocka_unit_test(test_geometries),
 		cmocka_unit_test(test_pairings),
 		cmocka_unit_test(test_stages),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_train_kernels.c - the loops of fits give the same bits in every instruction set */
+/* test_train_kernels.c - loops of fits: the same bits in every instruction set; eigenvalues */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +13,7 @@
 #include "kernels/linear_formulas.h"
 #include "numeric/formats.h"
 #include "random.h"
+#include "train/eigen.h"
 #include "train/train_kernels.h"
 
 enum { MOST = 300, ROUNDS = 200, K = 70 };
@@ -209,12 +211,28 @@ static void test_weights(void **state)
 	each_set(some_entries);
 }
 
+/* Values in descending order, each with its column. */
+static void test_eigen(void **state)
+{
+	enum { N = 7 };
+	double a[N * N] = { 0 }, v[N * N], value[N];
+	(void)state;
+	for (size_t i = 0; i < N; i++)
+		a[i * N + i] = (double)(i * 3 % N);
+	kvi_eigen(N, a, v, value);
+	for (size_t j = 0; j < N; j++) {
+		assert_true(value[j] == (double)(N - 1 - j));
+		for (size_t i = 0; i < N; i++)
+			assert_true(fabs(v[i * N + j]) == (i * 3 % N == N - 1 - j ? 1 : 0));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_moments), cmocka_unit_test(test_products),
 		cmocka_unit_test(test_rows),    cmocka_unit_test(test_integers),
-		cmocka_unit_test(test_weights),
+		cmocka_unit_test(test_weights), cmocka_unit_test(test_eigen),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
