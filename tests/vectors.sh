@@ -12,7 +12,8 @@ vectors=$srcdir/spec/vectors
 digest=${DIGEST:-./tests/reference/digest}
 kvarc=${KVARC:-./kvarc}
 python=${PYTHON3:-}
-[ $# -eq 0 ] || python=
+least=100 # there are more
+[ $# -eq 0 ] || python='' least=0
 . "$srcdir/tests/libraries_lock.sh"
 libraries_lock -s
 work=$(mktemp -d) || exit 99
@@ -306,4 +307,4 @@ if [ -n "$python" ]; then
 fi
 
 echo "$n vectors, $wrong wrong"
-[ "$n" -gt 100 ] && [ "$wrong" -eq 0 ]
+[ "$n" -gt "$least" ] && [ "$wrong" -eq 0 ]
