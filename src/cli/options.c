@@ -342,6 +342,8 @@ void options_free(struct options *o)
 	free(o->identity.p);
 	free(o->profiles.p);
 	free(o->measure.p);
+	free(o->key_files.p);
+	free(o->passphrase_files.p);
 	free(o->tiers.p);
 	free(o->near_tier);
 	free(o->kv_rule);
