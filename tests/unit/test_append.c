@@ -460,6 +460,38 @@ static void test_rewind_alone(void **state)
 	cache_free(&c);
 }
 
+/* A chain value says the whole text: where a position is left out, or an id is none, there is no
+ * value from there on. */
+static void test_no_chain(void **state)
+{
+	enum { SEGMENT = 32, AT = 100, N = 140 };
+	(void)state;
+	for (int k = 0; k < 3; k++) {
+		kvarc_writer_options o = stream_options(0, 0);
+		struct torn t = { .fail_at = -1, .f = { .fail_at = -1 } };
+		struct cache c;
+		uint64_t n = N;
+		o.segment_tokens = SEGMENT;
+		uint8_t chain[16];
+		kvarc_reader *r;
+		cache_make(&c, 3, 3);
+		assert_true(c.n[0] >= N);
+		cache_as_text(&c);
+		for (uint64_t i = AT; k == 1 && i < c.n[0]; i++)
+			c.positions[0][i]++;
+		if (k == 2)
+			c.ids[0][AT] = -1;
+		first_part(&t, &c, &n, &o, CLOSED);
+		kvarc_source source = torn_source(&t);
+		assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
+		assert_int_equal(kvarc_reader_chain(r, 0, AT / SEGMENT * SEGMENT, chain), KVARC_OK);
+		assert_int_equal(kvarc_reader_chain(r, 0, N, chain) == KVARC_OK, k == 0);
+		kvarc_reader_close(&r);
+		torn_free(&t);
+		cache_free(&c);
+	}
+}
+
 /* verify decodes what a rewind has replaced: a checkpoint in front of it may be read. */
 static void test_verify_replaced(void **state)
 {
@@ -678,7 +710,7 @@ int main(void)
 		cmocka_unit_test(test_no_commit),       cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_rewind_alone),    cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_streamable),      cmocka_unit_test(test_profile),
-		cmocka_unit_test(test_verify_replaced),
+		cmocka_unit_test(test_verify_replaced), cmocka_unit_test(test_no_chain),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "reader/reader_internal.h"
+#include "writer/repeat.h"
 #include "writer/writer_internal.h"
 #include "format/frame.h"
 
@@ -365,6 +366,26 @@ static void test_no_unchecked_bytes(void **state)
 	}
 }
 
+/* Chunks of the same bytes are repeats of each other where they have the same number of tokens, too:
+ * a chunk of half as many tokens and twice the width is none. */
+static void test_repeat_table(void **state)
+{
+	(void)state;
+	struct kvi_alloc alloc;
+	kvi_alloc_init(&alloc, NULL, 0);
+	struct kvi_repeat_table *t = kvi_repeat_open(&alloc);
+	const struct kvi_h128 hash = { 1, 2 }, other = { 1, 3 };
+	const struct kvi_repeat r = { .hash = hash, .bytes = 100, .n_tokens = 10, .sequence = 7 };
+	assert_non_null(t);
+	assert_null(kvi_repeat_find(t, hash, 100, 10));
+	kvi_repeat_add(t, &r);
+	assert_int_equal(kvi_repeat_find(t, hash, 100, 10)->sequence, 7);
+	assert_null(kvi_repeat_find(t, hash, 100, 5));
+	assert_null(kvi_repeat_find(t, hash, 200, 10));
+	assert_null(kvi_repeat_find(t, other, 100, 10));
+	kvi_repeat_close(t, &alloc);
+}
+
 static void test_ranges(void **state)
 {
 	(void)state;
@@ -596,7 +617,7 @@ int main(void)
 		cmocka_unit_test(test_ids_and_positions),
 		cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_no_unchecked_bytes),
-		cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_repeat_table), cmocka_unit_test(test_ranges),
 		cmocka_unit_test(test_ranges_outside),
 		cmocka_unit_test(test_views),
 		cmocka_unit_test(test_bound),
