@@ -256,7 +256,8 @@ tests_unit_libunit_a_SOURCES += tests/slots_made.c tests/slots_made.h \
 	tests/unit/http_stand_in.c tests/unit/http_stand_in.h
 unit_tests += tests/unit/test_blocks tests/unit/test_s3 tests/unit/test_server \
 	tests/unit/test_store tests/unit/test_store_damage \
-	tests/unit/test_store_keys tests/unit/test_store_laws tests/unit/test_store_repack
+	tests/unit/test_store_keys tests/unit/test_store_laws tests/unit/test_store_races \
+	tests/unit/test_store_repack
 endif
 # With a stand-in of NVIDIA's driver, which runs the kernels on the host (gpu/local.mk).
 EXTRA_DIST += tests/device/command.sh
