@@ -27,8 +27,8 @@ typedef struct kvarc_store kvarc_store;
 #define KVARC_STORE_CREATE 0x1u
 /* A folder without fsync: what was saved may be lost in a power failure. */
 #define KVARC_STORE_NO_SYNC 0x2u
-/* Saves go to a service that cannot keep what is acknowledged, too (docs/store.md): which one it is,
- * and why, is recorded in the store, so that later saves need not say it again. */
+/* Saves go to a service that cannot keep what is acknowledged, too (docs/store.md): which one
+ * it is, and why, is recorded in the store, so that later saves need not say it again. */
 #define KVARC_STORE_ACCEPT_WEAK 0x4u
 
 /* How a store is opened; set unused members to 0. */
@@ -142,11 +142,12 @@ typedef struct kvarc_session_version {
 	uint64_t parent_number;
 	uint8_t archive[16]; /* the file_id of its archive */
 	uint64_t encrypted;  /* 1: its archive is */
-	/* of kvarc_store_load: number 0 was asked for, and this is the last version, which was passed
-	 * over as its archives are not there (its save was stopped, or they were lost); 0: none was */
+	/* of kvarc_store_load: number 0 was asked for, and this is the last version, which was
+	 * passed over as its archives are not there (its save was stopped, or they were lost);
+	 * 0: none was */
 	uint64_t passed_over;
-	/* of kvarc_store_load, when it has returned: 1: the end of an archive is missing or damaged,
-	 * and all that the version needs was there; the next save stores it again */
+	/* of kvarc_store_load, when it has returned: 1: the end of an archive is missing or
+	 * damaged, and all that the version needs was there; the next save stores it again */
 	uint64_t not_whole;
 	uint64_t reserved[1];
 } kvarc_session_version;
@@ -154,13 +155,13 @@ typedef struct kvarc_session_version {
 typedef int (*kvarc_session_version_fn)(void *opaque, const kvarc_session_version *version);
 
 /*
- * Restores the files of a version, as kvarc_unpack does; number 0: the last one whose archives are
- * there (version->passed_over). version, which may be NULL, is filled before `open` is called; its
- * strings stay until the next call. Of an archive whose end alone is missing or damaged what is left
- * is read (version->not_whole).
- * Returns OK, END (no such session or version), AUTH (no key opens it), STORE (an archive or a
- * segment is missing or differs; the version is not encrypted, and the store has keys), DATA (an
- * archive is damaged, or another one), and what kvarc_unpack returns.
+ * Restores the files of a version, as kvarc_unpack does; number 0: the last one whose archives
+ * are there (version->passed_over). version, which may be NULL, is filled before `open` is
+ * called; its strings stay until the next call. Of an archive whose end alone is missing or
+ * damaged what is left is read (version->not_whole). Returns OK, END (no such session or
+ * version), AUTH (no key opens it), STORE (an archive or a segment is missing or differs; the
+ * version is not encrypted, and the store has keys), DATA (an archive is damaged, or another
+ * one), and what kvarc_unpack returns.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_load(kvarc_store *s, const char *session,
                                                       uint64_t number, kvarc_item_open open,
@@ -187,17 +188,19 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_list(kvarc_store *s, kvarc_sess
                                                       void *opaque);
 
 /*
- * Makes a version, number 0: the last one, the only version of a session that has none: nothing is
- * copied. Where this fails, nothing is removed but what it has put itself. Returns OK, END (no such version), OPTIONS (the new session has versions already),
- * STORE (its archives are being removed), OPTIONS (as kvarc_store_save: the service), DATA, IO, MEM,
+ * Makes a version, number 0: the last one, the only version of a session that has none:
+ * nothing is copied. Where this fails, nothing is removed but what it has put itself. Returns
+ * OK, END (no such version), OPTIONS (the new session has versions already), STORE (its
+ * archives are being removed), OPTIONS (as kvarc_store_save: the service), DATA, IO, MEM,
  * PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_fork(kvarc_store *s, const char *session,
                                                       uint64_t number, const char *to);
 
-/* Removes all versions of a session, the oldest first; space is freed by kvarc_store_gc. A save
- * meanwhile stays, and numbers go on: no later version has one that was used. *versions, which may be NULL: how many were removed. Returns OK, END (there is
- * no such session), IO, MEM, PROG. */
+/* Removes all versions of a session, the oldest first; space is freed by kvarc_store_gc. A
+ * save meanwhile stays, and numbers go on: no later version has one that was used. *versions,
+ * which may be NULL: how many were removed. Returns OK, END (there is no such session), IO,
+ * MEM, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_remove(kvarc_store *s, const char *session,
                                                         uint64_t *versions);
 
@@ -205,8 +208,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_remove(kvarc_store *s, const ch
  * returns IO; kvarc_store_send: not 0: the receiver has it. */
 typedef int (*kvarc_has_fn)(void *opaque, const uint8_t id[16]);
 
-/* The archives of a store, so that another one need not send them; those are left out that are known
- * to be damaged. Returns OK, IO, MEM, DATA, PROG. */
+/* The archives of a store, so that another one need not send them; those are left out that are
+ * known to be damaged. Returns OK, IO, MEM, DATA, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_have(kvarc_store *s, kvarc_has_fn fn,
                                                       void *opaque);
 
@@ -243,7 +246,7 @@ typedef struct kvarc_received {
  * Reads such a stream, also from a pipe, and puts what it brings as the next version of a
  * session. Archives that came before a stream breaks stay: kvarc_store_have names them, and a
  * sender need not send them again. One that is here already is checked, and where it is damaged the
- * one that comes takes its place. received may be NULL, and is filled also on failure. Returns
+ * one that comes replaces it. received may be NULL, and is filled also on failure. Returns
  * OK, DATA (the stream is damaged, or ends too soon), STORE (the version names archives that are
  * nowhere), OPTIONS (as kvarc_store_send; a newer version; as kvarc_store_save: the service), IO,
  * MEM, MEMLIMIT, PROG.
@@ -329,11 +332,11 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_gc(kvarc_store *s, const kvarc_
  * the session that cannot be loaded. */
 typedef void (*kvarc_store_loss_fn)(void *opaque, const char *text);
 
-/* Reads every archive, checks all of it, and that every version can be loaded: its archive is whole
- * and has files, and every segment that it names is in an archive that is whole, with these
- * elements. Of every block it checks the frames. *losses: how many were found; an archive or block that is encrypted, and that
- * no key opens, counts as one, as nothing is known of it. Returns OK (also with losses), IO, MEM,
- * MEMLIMIT, PROG. */
+/* Reads every archive, checks all of it, and that every version can be loaded: its archive is
+ * whole and has files, and every segment that it names is in an archive that is whole, with
+ * these elements. Of every block it checks the frames. *losses: how many were found; an
+ * archive or block that is encrypted, and that no key opens, counts as one, as nothing is
+ * known of it. Returns OK (also with losses), IO, MEM, MEMLIMIT, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_verify(kvarc_store *s, kvarc_store_loss_fn fn,
                                                         void *opaque, uint64_t *losses);
 

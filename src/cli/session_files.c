@@ -289,15 +289,17 @@ static bool commit(struct session_output *x, const kvarc_session_version *v)
 static void warn_loaded(const kvarc_session_version *v)
 {
 	if (v->passed_over)
-		msg_warning(v->session,
-		            "version %llu needs archives that are not there (its save was stopped, or "
-		            "they were lost): version %llu was loaded",
-		            (unsigned long long)v->passed_over, (unsigned long long)v->number);
+		msg_warning(
+			v->session,
+			"version %llu needs archives that are not there (its save was stopped, or "
+			"they were lost): version %llu was loaded",
+			(unsigned long long)v->passed_over, (unsigned long long)v->number);
 	if (v->not_whole)
-		msg_warning(v->session,
-		            "an archive of version %llu is not whole, but all that the version needs "
-		            "was there: the next save stores it again",
-		            (unsigned long long)v->number);
+		msg_warning(
+			v->session,
+			"an archive of version %llu is not whole, but all that the version needs "
+			"was there: the next save stores it again",
+			(unsigned long long)v->number);
 }
 
 /* Loads a version into a file; *v is what it is. */

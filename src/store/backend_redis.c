@@ -294,12 +294,14 @@ static kvarc_ret redis_remove_if(struct kvi_backend *b, const char *key, const v
 	redisReply *reply;
 	snprintf(head, sizeof head, "%d", HEAD_BYTES);
 	r->head_key[0] = 0;
-	kvarc_ret ret = kvi_redis_command(
-		&r->at, &reply, 6,
-		(struct kvi_redis_text[]){ KVI_REDIS_TEXT("EVAL"), KVI_REDIS_TEXT(script),
-	                                   KVI_REDIS_TEXT("1"), name_of(r, key, name),
-	                                   KVI_REDIS_TEXT(head), { data, n } },
-		e);
+	kvarc_ret ret = kvi_redis_command(&r->at, &reply, 6,
+	                                  (struct kvi_redis_text[]){ KVI_REDIS_TEXT("EVAL"),
+	                                                             KVI_REDIS_TEXT(script),
+	                                                             KVI_REDIS_TEXT("1"),
+	                                                             name_of(r, key, name),
+	                                                             KVI_REDIS_TEXT(head),
+	                                                             { data, n } },
+	                                  e);
 	if (!ret && (reply->type != REDIS_REPLY_INTEGER || reply->integer != 1))
 		ret = KVARC_END;
 	freeReplyObject(reply);
@@ -401,9 +403,11 @@ static kvarc_ret redis_promise(struct kvi_backend *b, int known, char why[KVI_WH
 	                   find_line(reply, "\nmaxmemory:", most, sizeof most);
 	freeReplyObject(reply);
 	if (!found)
-		return kvi_fail(e, KVARC_IO,
-		                "store redis://%s:%d: INFO memory does not say what happens when its "
-		                "memory is full", r->at.host, r->at.port);
+		return kvi_fail(
+			e, KVARC_IO,
+			"store redis://%s:%d: INFO memory does not say what happens when its "
+			"memory is full",
+			r->at.host, r->at.port);
 	if (strcmp(most, "0") == 0 || strncmp(policy, "allkeys", 7) != 0)
 		return KVARC_OK;
 	snprintf(why, KVI_WHY_MAX, "it removes keys when its memory is full (maxmemory-policy %s)",
@@ -419,50 +423,10 @@ static void redis_close(struct kvi_backend *b)
 }
 
 static const struct kvi_backend_calls redis_calls = {
-	redis_get,       redis_put,  redis_stat, redis_remove,
-	redis_remove_if, redis_list, NULL, /* touch */
+	redis_get,       redis_put,   redis_stat, redis_remove,
+	redis_remove_if, redis_list,  NULL, /* touch */
 	redis_promise,   redis_close,
 };
-
-/* Parses "[:PASSWORD@]HOST[:PORT][/DB][?prefix=TEXT]". */
-static int parse_url(struct redis *r, const char *rest)
-{
-	char text[512], *at = text, *end;
-	if (snprintf(text, sizeof text, "%s", rest) >= (int)sizeof text)
-		return 0;
-	r->at.port = 6379;
-	snprintf(r->prefix, sizeof r->prefix, "kvarc:");
-	char *query = strchr(at, '?');
-	if (query) {
-		*query++ = 0;
-		if (strncmp(query, "prefix=", 7) != 0 || strpbrk(query, "*?[]\\# ") ||
-		    snprintf(r->prefix, sizeof r->prefix, "%s", query + 7) >= (int)sizeof r->prefix)
-			return 0;
-	}
-	char *user = strrchr(at, '@');
-	if (user) {
-		*user = 0;
-		if (at[0] != ':' || snprintf(r->at.password, sizeof r->at.password, "%s", at + 1) >=
-		                            (int)sizeof r->at.password)
-			return 0;
-		at = user + 1;
-	}
-	char *db = strchr(at, '/');
-	if (db) {
-		*db++ = 0;
-		r->at.db = *db ? (int)strtol(db, &end, 10) : 0;
-		if ((*db && *end) || r->at.db < 0)
-			return 0;
-	}
-	char *port = strrchr(at, ':');
-	if (port) {
-		*port++ = 0;
-		r->at.port = (int)strtol(port, &end, 10);
-		if (end == port || *end || r->at.port < 1 || r->at.port > 65535)
-			return 0;
-	}
-	return at[0] && snprintf(r->at.host, sizeof r->at.host, "%s", at) < (int)sizeof r->at.host;
-}
 
 kvarc_ret kvi_backend_redis(struct kvi_backend **b, const char *rest,
                             const struct kvi_backend_options *options, kvarc_error *e)
@@ -475,7 +439,8 @@ kvarc_ret kvi_backend_redis(struct kvi_backend **b, const char *rest,
 		return ret;
 	r->base.calls = &redis_calls;
 	*b = &r->base;
-	if (!parse_url(r, rest))
+	snprintf(r->prefix, sizeof r->prefix, "kvarc:");
+	if (!kvi_redis_parse(&r->at, rest, r->prefix, sizeof r->prefix))
 		ret = kvi_fail(e, KVARC_OPTIONS,
 		               "store redis://...: write "
 		               "redis://[:PASSWORD@]HOST[:PORT][/DB][?prefix=TEXT]");

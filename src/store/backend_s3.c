@@ -14,14 +14,13 @@
 #include <sys/random.h>
 
 #include "s3_list.h"
+#include "s3_parts.h"
 #include "s3_request.h"
 #include "util/alloc.h"
 #include "util/hash.h"
 
 #define AWS_REGION "us-east-1"
 enum {
-	PART_BYTES = 64 << 20, /* an object of more is put in parts; the least size of a part */
-	PARTS_MAX = 10000,
 	PREFIX_MAX = 256,
 	/* A byte may become three. */
 	PATH_MAX_BYTES = 3 * (KVI_KEY_MAX + PREFIX_MAX) + 2,
@@ -31,7 +30,6 @@ enum {
 	HTTP_NO_CONTENT = 204,
 	HTTP_BAD_REQUEST = 400,
 	HTTP_NOT_FOUND = 404,
-	HTTP_CONFLICT = 409,
 	HTTP_PRECONDITION = 412,
 	HTTP_RANGE = 416,
 	HTTP_NOT_IMPLEMENTED = 501
@@ -49,49 +47,14 @@ static struct s3 *s3_of(struct kvi_backend *b)
 	return (struct s3 *)b;
 }
 
-/* Puts a text into an address as RFC 3986 and the signature demand. keep: a byte that stays. */
-static char *encode(char *to, const char *text, char keep)
-{
-	static const char digits[] = "0123456789ABCDEF";
-	for (; *text; text++) {
-		unsigned char c = (unsigned char)*text;
-		if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-		    strchr("-._~", c) || (keep && c == (unsigned char)keep)) {
-			*to++ = (char)c;
-			continue;
-		}
-		*to++ = '%';
-		*to++ = digits[c >> 4];
-		*to++ = digits[c & 15];
-	}
-	*to = 0;
-	return to;
-}
-
 /* The path of a key behind the bucket. */
 static const char *path_of(const struct s3 *s, const char *key, char path[PATH_MAX_BYTES])
 {
 	char *at = path;
 	*at++ = '/';
-	at = encode(at, s->prefix, '/');
-	encode(at, key, '/');
+	at = kvi_s3_encode(at, s->prefix, '/');
+	kvi_s3_encode(at, key, '/');
 	return path;
-}
-
-/* IO for a status that is no answer to what was asked; the service's own words follow. */
-static kvarc_ret fail_status(const struct kvi_s3_request *r, const char *key, kvarc_error *e)
-{
-	char code[64] = "";
-	const char *from = r->text ? strstr(r->text, "<Code>") : NULL;
-	const char *to = from ? strstr(from, "</Code>") : NULL;
-	if (to && to - from - 6 < (long)sizeof code)
-		snprintf(code, sizeof code, " %.*s", (int)(to - from - 6), from + 6);
-	for (char *c = code; *c; c++) {
-		if (*c < ' ' || *c > '~')
-			*c = '?';
-	}
-	return kvi_fail(e, KVARC_IO, "store: %s of %s: the service answers %ld%s", r->method, key,
-	                r->status, code);
 }
 
 static kvarc_ret s3_get(struct kvi_backend *b, const char *key, uint64_t offset, void *data,
@@ -116,7 +79,7 @@ static kvarc_ret s3_get(struct kvi_backend *b, const char *key, uint64_t offset,
 	if (r.status == HTTP_RANGE)
 		return KVARC_OK;
 	if (r.status != HTTP_PARTIAL && !(r.status == HTTP_OK && offset == 0))
-		return fail_status(&r, key, e);
+		return kvi_s3_fail(&r, key, e);
 	*got = r.got;
 	return KVARC_OK;
 }
@@ -147,132 +110,9 @@ static kvarc_ret s3_stat(struct kvi_backend *b, const char *key, struct kvi_obje
 	if (r.status == HTTP_NOT_FOUND)
 		return KVARC_END;
 	if (r.status != HTTP_OK)
-		return fail_status(&r, key, e);
+		return kvi_s3_fail(&r, key, e);
 	*object = (struct kvi_object){ key, r.content_bytes, r.time, stamp_of(r.etag) };
 	return KVARC_OK;
-}
-
-/* A put, or the end of one in parts, has been answered. Returns OK, END (the key is taken), IO. */
-static kvarc_ret put_result(const struct kvi_s3_request *r, const char *key, kvarc_error *e)
-{
-	if (r->status == HTTP_PRECONDITION)
-		return KVARC_END;
-	if (r->status == HTTP_CONFLICT)
-		return kvi_fail(e, KVARC_IO, "store: another put of %s is under way, try again",
-		                key);
-	if (r->status != HTTP_OK)
-		return fail_status(r, key, e);
-	return KVARC_OK;
-}
-
-/* Text that grows by formatted pieces. */
-struct growing {
-	char *p;
-	size_t n, capacity;
-};
-
-/* One part. Its ETag goes into the list that ends the upload. */
-static kvarc_ret put_part(struct s3 *s, const char *path, const char *upload, unsigned number,
-                          const kvarc_source *source, uint64_t offset, uint64_t bytes,
-                          struct growing *list, kvarc_error *e)
-{
-	char query[2 * KVI_S3_TOKEN_MAX];
-	snprintf(query, sizeof query, "partNumber=%u&uploadId=%s", number, upload);
-	struct kvi_s3_request r = { .method = "PUT",
-		                    .path = path,
-		                    .query = query,
-		                    .body = source,
-		                    .body_offset = offset,
-		                    .body_bytes = bytes };
-	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
-	if (ret)
-		return ret;
-	if (r.status != HTTP_OK)
-		return fail_status(&r, path, e);
-	list->n += (size_t)snprintf(list->p + list->n, list->capacity - list->n,
-	                            "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag></Part>",
-	                            number, r.etag);
-	return list->n < list->capacity
-	               ? KVARC_OK
-	               : kvi_fail(e, KVARC_IO, "store: too many parts of %s", path);
-}
-
-/* Begins an upload in parts; upload gets its encoded name. */
-static kvarc_ret begin_parts(struct s3 *s, const char *path, char upload[KVI_S3_TOKEN_MAX],
-                             kvarc_error *e)
-{
-	const kvarc_source empty = { .memory = "" };
-	char id[KVI_S3_TOKEN_MAX / 3];
-	struct kvi_s3_request r = {
-		.method = "POST", .path = path, .query = "uploads=", .body = &empty
-	};
-	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
-	if (ret)
-		return ret;
-	const char *from = r.status == HTTP_OK && r.text ? strstr(r.text, "<UploadId>") : NULL;
-	const char *to = from ? strstr(from, "</UploadId>") : NULL;
-	if (!to || (size_t)(to - from) >= sizeof id)
-		return fail_status(&r, path, e);
-	snprintf(id, sizeof id, "%.*s", (int)(to - from - 10), from + 10);
-	encode(upload, id, 0);
-	return KVARC_OK;
-}
-
-static kvarc_ret send_parts(struct s3 *s, const char *key, const char *path, const char *upload,
-                            const kvarc_source *source, struct growing *list, kvarc_error *e)
-{
-	char query[2 * KVI_S3_TOKEN_MAX];
-	uint64_t least = source->size / PARTS_MAX + 1;
-	uint64_t part = least > PART_BYTES ? least : PART_BYTES;
-	unsigned number = 0;
-	kvarc_ret ret = KVARC_OK;
-	list->n = (size_t)snprintf(list->p, list->capacity, "<CompleteMultipartUpload>");
-	for (uint64_t at = 0; !ret && at < source->size; at += part) {
-		uint64_t left = source->size - at;
-		ret = put_part(s, path, upload, ++number, source, at, left < part ? left : part,
-		               list, e);
-	}
-	if (ret)
-		return ret;
-	list->n += (size_t)snprintf(list->p + list->n, list->capacity - list->n,
-	                            "</CompleteMultipartUpload>");
-	if (list->n >= list->capacity)
-		return kvi_fail(e, KVARC_IO, "store: too many parts of %s", key);
-	const kvarc_source body = { .memory = list->p, .size = list->n };
-	snprintf(query, sizeof query, "uploadId=%s", upload);
-	struct kvi_s3_request r = { .method = "POST",
-		                    .path = path,
-		                    .query = query,
-		                    .if_absent = 1,
-		                    .body = &body,
-		                    .body_bytes = list->n };
-	ret = kvi_s3_send(s->client, &r, e);
-	/* this one may begin with 200 and fail later */
-	if (!ret && r.status == HTTP_OK && r.text && strstr(r.text, "<Error>"))
-		return fail_status(&r, key, e);
-	return ret ? ret : put_result(&r, key, e);
-}
-
-static kvarc_ret put_parts(struct s3 *s, const char *key, const char *path,
-                           const kvarc_source *source, kvarc_error *e)
-{
-	enum { PART_TEXT = 64 + KVI_S3_ETAG_MAX };
-	char upload[KVI_S3_TOKEN_MAX], query[2 * KVI_S3_TOKEN_MAX];
-	struct growing list = { .capacity = (size_t)(PARTS_MAX + 2) * PART_TEXT };
-	kvarc_ret ret = begin_parts(s, path, upload, e);
-	if (ret)
-		return ret;
-	list.p = kvi_malloc(&s->alloc, list.capacity);
-	ret = list.p ? send_parts(s, key, path, upload, source, &list, e)
-	             : kvi_fail_alloc(e, &s->alloc);
-	kvi_free(&s->alloc, list.p);
-	if (ret) {
-		snprintf(query, sizeof query, "uploadId=%s", upload);
-		struct kvi_s3_request r = { .method = "DELETE", .path = path, .query = query };
-		/* what stays of it the service removes by its own rules */
-		(void)kvi_s3_send(s->client, &r, NULL);
-	}
-	return ret;
 }
 
 static kvarc_ret s3_put(struct kvi_backend *b, const char *key, const kvarc_source *source,
@@ -281,15 +121,15 @@ static kvarc_ret s3_put(struct kvi_backend *b, const char *key, const kvarc_sour
 	struct s3 *s = s3_of(b);
 	char path[PATH_MAX_BYTES];
 	path_of(s, key, path);
-	if (source->size > PART_BYTES)
-		return put_parts(s, key, path, source, e);
+	if (source->size > KVI_S3_PART_BYTES)
+		return kvi_s3_put_parts(s->client, &s->alloc, key, path, source, e);
 	struct kvi_s3_request r = { .method = "PUT",
 		                    .path = path,
 		                    .if_absent = 1,
 		                    .body = source,
 		                    .body_bytes = source->size };
 	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
-	return ret ? ret : put_result(&r, key, e);
+	return ret ? ret : kvi_s3_put_result(&r, key, e);
 }
 
 static kvarc_ret s3_remove(struct kvi_backend *b, const char *key, kvarc_error *e)
@@ -301,7 +141,7 @@ static kvarc_ret s3_remove(struct kvi_backend *b, const char *key, kvarc_error *
 	if (ret)
 		return ret;
 	if (r.status != HTTP_NO_CONTENT && r.status != HTTP_OK && r.status != HTTP_NOT_FOUND)
-		return fail_status(&r, key, e);
+		return kvi_s3_fail(&r, key, e);
 	return KVARC_OK;
 }
 
@@ -322,7 +162,7 @@ static kvarc_ret find_etag(struct s3 *s, const char *path, const void *data, siz
 	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
 	const bool is_there = r.status == HTTP_PARTIAL || r.status == HTTP_OK;
 	if (!ret && !is_there && r.status != HTTP_NOT_FOUND && r.status != HTTP_RANGE)
-		ret = fail_status(&r, path, e);
+		ret = kvi_s3_fail(&r, path, e);
 	if (!ret && (!is_there || r.got != n || memcmp(there, data, n) != 0))
 		ret = KVARC_END;
 	memcpy(etag, r.etag, sizeof r.etag);
@@ -341,9 +181,9 @@ static kvarc_ret s3_remove_if(struct kvi_backend *b, const char *key, const void
 	kvarc_ret ret = find_etag(s, path, data, n, etag, e);
 	if (ret)
 		return ret;
-	struct kvi_s3_request r = {
-		.method = "DELETE", .path = path, .if_match = etag[0] ? etag : NULL
-	};
+	struct kvi_s3_request r = { .method = "DELETE",
+		                    .path = path,
+		                    .if_match = etag[0] ? etag : NULL };
 	ret = kvi_s3_send(s->client, &r, e);
 	if (r.if_match && (r.status == HTTP_NOT_IMPLEMENTED || r.status == HTTP_BAD_REQUEST)) {
 		r.if_match = NULL;
@@ -354,7 +194,7 @@ static kvarc_ret s3_remove_if(struct kvi_backend *b, const char *key, const void
 	if (r.status == HTTP_NOT_FOUND || r.status == HTTP_PRECONDITION)
 		return KVARC_END;
 	if (r.status != HTTP_NO_CONTENT && r.status != HTTP_OK)
-		return fail_status(&r, key, e);
+		return kvi_s3_fail(&r, key, e);
 	return KVARC_OK;
 }
 
@@ -389,18 +229,18 @@ static kvarc_ret s3_list(struct kvi_backend *b, const char *prefix, kvi_object_f
 		char *at = query;
 		if (page.next[0]) {
 			at += sprintf(at, "continuation-token=");
-			at = encode(at, page.next, 0);
+			at = kvi_s3_encode(at, page.next, 0);
 			*at++ = '&';
 		}
 		at += sprintf(at, "list-type=2&prefix=");
-		at = encode(at, s->prefix, 0);
-		encode(at, prefix, 0);
+		at = kvi_s3_encode(at, s->prefix, 0);
+		kvi_s3_encode(at, prefix, 0);
 		struct kvi_s3_request r = { .method = "GET", .path = "", .query = query };
 		kvarc_ret ret = kvi_s3_send(s->client, &r, e);
 		if (ret)
 			return ret;
 		if (r.status != HTTP_OK)
-			return fail_status(&r, "the list", e);
+			return kvi_s3_fail(&r, "the list", e);
 		if (!r.text || kvi_s3_page_begin(&page, r.text, r.text_bytes) != 0)
 			return kvi_fail(e, KVARC_IO, "store: the service's list cannot be read");
 		ret = list_page(s, &page, fn, opaque, e);
@@ -431,9 +271,10 @@ static kvarc_ret s3_promise(struct kvi_backend *b, int known, char why[KVI_WHY_M
 	(void)s3_remove(b, key, NULL);
 	if (ret)
 		return ret == KVARC_END ? KVARC_OK : ret;
-	snprintf(why, KVI_WHY_MAX, "%s",
-	         "it does not refuse a second put of a key (If-None-Match), so that of two saves at "
-	         "once one is lost");
+	snprintf(
+		why, KVI_WHY_MAX, "%s",
+		"it does not refuse a second put of a key (If-None-Match), so that of two saves at "
+		"once one is lost");
 	return KVARC_OPTIONS;
 }
 
@@ -445,8 +286,7 @@ static void s3_close(struct kvi_backend *b)
 }
 
 static const struct kvi_backend_calls s3_calls = {
-	s3_get,  s3_put, s3_stat, s3_remove, s3_remove_if,
-	s3_list, NULL, /* touch */
+	s3_get,     s3_put,   s3_stat, s3_remove, s3_remove_if, s3_list, NULL, /* touch */
 	s3_promise, s3_close,
 };
 

@@ -132,7 +132,7 @@ static kvarc_ret add_broken(struct refreshing *f, const struct listed_pack *p)
 	return kvi_index_add_pack(f->x, &pack);
 }
 
-/* What is left of one that is not whole is there for loads alone. */
+/* The rest of one that is not whole is there for loads alone. */
 static kvarc_ret break_pack(struct refreshing *f, const struct listed_pack *p,
                             const struct kvi_open_pack *open)
 {

@@ -3,7 +3,7 @@ libkvistore_la_SOURCES += \
 	src/store/backend.c src/store/backend.h \
 	src/store/backend_folder.c src/store/write_file.c src/store/write_file.h \
 	src/store/backend_s3.c src/store/s3_request.c src/store/s3_request.h \
-	src/store/s3_list.c src/store/s3_list.h \
+	src/store/s3_list.c src/store/s3_list.h src/store/s3_parts.c src/store/s3_parts.h \
 	src/store/backend_redis.c src/store/redis_command.c src/store/redis_command.h \
 	src/store/blocks.c \
 	src/store/libcurl.c src/store/libcurl.h \

@@ -7,6 +7,7 @@
 #include "redis_command.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/time.h>
 #include <time.h>
 
@@ -113,6 +114,44 @@ kvarc_ret kvi_redis_connect(struct kvi_redis *r, kvarc_error *e)
 	if (ret)
 		kvi_redis_close(r);
 	return ret;
+}
+
+int kvi_redis_parse(struct kvi_redis *r, const char *rest, char *prefix, size_t capacity)
+{
+	char text[512], *at = text, *end;
+	if (snprintf(text, sizeof text, "%s", rest) >= (int)sizeof text)
+		return 0;
+	r->port = 6379;
+	char *query = strchr(at, '?');
+	if (query) {
+		*query++ = 0;
+		if (strncmp(query, "prefix=", 7) != 0 || strpbrk(query, "*?[]\\# ") ||
+		    snprintf(prefix, capacity, "%s", query + 7) >= (int)capacity)
+			return 0;
+	}
+	char *user = strrchr(at, '@');
+	if (user) {
+		*user = 0;
+		if (at[0] != ':' || snprintf(r->password, sizeof r->password, "%s", at + 1) >=
+		                            (int)sizeof r->password)
+			return 0;
+		at = user + 1;
+	}
+	char *db = strchr(at, '/');
+	if (db) {
+		*db++ = 0;
+		r->db = *db ? (int)strtol(db, &end, 10) : 0;
+		if ((*db && *end) || r->db < 0)
+			return 0;
+	}
+	char *port = strrchr(at, ':');
+	if (port) {
+		*port++ = 0;
+		r->port = (int)strtol(port, &end, 10);
+		if (end == port || *end || r->port < 1 || r->port > 65535)
+			return 0;
+	}
+	return at[0] && snprintf(r->host, sizeof r->host, "%s", at) < (int)sizeof r->host;
 }
 
 #else

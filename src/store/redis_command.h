@@ -26,6 +26,9 @@ struct kvi_redis_text {
 };
 #define KVI_REDIS_TEXT(s) ((struct kvi_redis_text){ (s), strlen(s) })
 
+/* Fills the server of "[:PASSWORD@]HOST[:PORT][/DB][?prefix=TEXT]", and `prefix` where it is given.
+ * Returns 0 where it is not like that. */
+int kvi_redis_parse(struct kvi_redis *r, const char *rest, char *prefix, size_t capacity);
 /* Makes the connection, if there is none. Returns OK, IO. */
 kvarc_ret kvi_redis_connect(struct kvi_redis *r, kvarc_error *e);
 /* One command of at most 12 arguments, the first one a text. On OK the caller frees *reply, else it

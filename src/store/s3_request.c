@@ -19,7 +19,10 @@ enum {
 	TRIES = 3,
 	CONNECT_SECONDS = 20,
 	STALL_SECONDS = 60, /* without a byte */
-	WAIT_MILLISECONDS = 200
+	WAIT_MILLISECONDS = 200,
+	HTTP_OK = 200,
+	HTTP_CONFLICT = 409,
+	HTTP_PRECONDITION = 412
 };
 
 struct kvi_s3_client {
@@ -328,6 +331,51 @@ kvarc_ret kvi_s3_send(struct kvi_s3_client *c, struct kvi_s3_request *r, kvarc_e
 	if (r->status >= 500)
 		return kvi_fail(e, KVARC_IO, "store: %s %.120s: the service answers %ld, try again",
 		                r->method, url, r->status);
+	return KVARC_OK;
+}
+
+char *kvi_s3_encode(char *to, const char *text, char keep)
+{
+	static const char digits[] = "0123456789ABCDEF";
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text;
+		if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+		    strchr("-._~", c) || (keep && c == (unsigned char)keep)) {
+			*to++ = (char)c;
+			continue;
+		}
+		*to++ = '%';
+		*to++ = digits[c >> 4];
+		*to++ = digits[c & 15];
+	}
+	*to = 0;
+	return to;
+}
+
+kvarc_ret kvi_s3_fail(const struct kvi_s3_request *r, const char *key, kvarc_error *e)
+{
+	char code[64] = "";
+	const char *from = r->text ? strstr(r->text, "<Code>") : NULL;
+	const char *to = from ? strstr(from, "</Code>") : NULL;
+	if (to && to - from - 6 < (long)sizeof code)
+		snprintf(code, sizeof code, " %.*s", (int)(to - from - 6), from + 6);
+	for (char *c = code; *c; c++) {
+		if (*c < ' ' || *c > '~')
+			*c = '?';
+	}
+	return kvi_fail(e, KVARC_IO, "store: %s of %s: the service answers %ld%s", r->method, key,
+	                r->status, code);
+}
+
+kvarc_ret kvi_s3_put_result(const struct kvi_s3_request *r, const char *key, kvarc_error *e)
+{
+	if (r->status == HTTP_PRECONDITION)
+		return KVARC_END;
+	if (r->status == HTTP_CONFLICT)
+		return kvi_fail(e, KVARC_IO, "store: another put of %s is under way, try again",
+		                key);
+	if (r->status != HTTP_OK)
+		return kvi_s3_fail(r, key, e);
 	return KVARC_OK;
 }
 

@@ -51,4 +51,12 @@ void kvi_s3_set_timeout(struct kvi_s3_client *c, uint32_t timeout_ms);
  * before they fail, but with a timeout once. Returns OK with any HTTP status below 500, IO, MEM. */
 kvarc_ret kvi_s3_send(struct kvi_s3_client *c, struct kvi_s3_request *r, kvarc_error *e);
 
+/* Puts a text into an address as RFC 3986 and the signature demand. keep: a byte that stays;
+ * 0: none. Returns the end of it, where a 0 is. */
+char *kvi_s3_encode(char *to, const char *text, char keep);
+/* IO for a status that is no answer to what was asked; the service's own words follow. */
+kvarc_ret kvi_s3_fail(const struct kvi_s3_request *r, const char *key, kvarc_error *e);
+/* A put, or the end of one in parts, has been answered. Returns OK, END (the key is taken), IO. */
+kvarc_ret kvi_s3_put_result(const struct kvi_s3_request *r, const char *key, kvarc_error *e);
+
 #endif

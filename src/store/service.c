@@ -30,9 +30,11 @@ static kvarc_ret refuse(struct kvarc_store *s, const char *why)
 	if (is_there(s, ACCEPTED))
 		return KVARC_OK;
 	if (!(s->options.flags & KVARC_STORE_ACCEPT_WEAK))
-		return kvi_fail(s->error, KVARC_OPTIONS,
-		                "store: the service cannot keep what is saved: %s; use another one, or "
-		                "--accept-weak-store", why);
+		return kvi_fail(
+			s->error, KVARC_OPTIONS,
+			"store: the service cannot keep what is saved: %s; use another one, or "
+			"--accept-weak-store",
+			why);
 	snprintf(text, sizeof text, "%s\n", why);
 	kvi_store_note(s, "accepted, and recorded in the store: %s", why);
 	return record(s, ACCEPTED, text);

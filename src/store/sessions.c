@@ -308,8 +308,8 @@ static int remove_mark(void *opaque, const struct kvi_object *object)
 	return 0;
 }
 
-/* Says that numbers up to that of a version were used. Lower marks say nothing any more; what stays
- * of them does no harm. */
+/* Says that numbers up to that of a version were used. Lower marks say nothing any more, and may
+ * stay. */
 static kvarc_ret put_mark(struct kvarc_store *s, const struct kvi_session_key *k)
 {
 	static const char text[] = "used\n";
@@ -361,8 +361,7 @@ void kvi_version_take_back(struct kvarc_store *s, const char *session, uint64_t 
 {
 	const kvarc_error was = *s->error;
 	const struct kvi_session_key k = key_of(s, session, number);
-	/* Where it cannot be removed it is one that does not load: a load goes on to the one
-	 * before. */
+	/* Where it cannot be removed it is one that does not load: a load takes the one before. */
 	(void)kvi_version_remove(s, &k, m->digest, true);
 	*s->error = was;
 }

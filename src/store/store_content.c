@@ -120,7 +120,7 @@ static kvarc_ret open_row(struct kvarc_store *s, const struct kvi_index_row *row
 	if (ret)
 		return ret;
 	return is_there(s, *r, row) && same_tensors(kvarc_reader_geometry(*r), g) ? KVARC_OK
-	                                                                         : KVARC_END;
+	                                                                          : KVARC_END;
 }
 
 /* What a failure says of an archive, and not of anything else. */
@@ -277,8 +277,8 @@ static kvarc_ret try_row(const struct asked_segment *a, struct kvi_index_row *ro
 	const bool any = doubted && c->any;
 	bool has_ids;
 	kvarc_ret ret = row->has_digest || any ? KVARC_OK : kvi_row_digest(c->s, row);
-	if (!ret && (row->n != a->n ||
-	             (row->has_digest && memcmp(row->digest, a->digest, 16) != 0)))
+	if (!ret &&
+	    (row->n != a->n || (row->has_digest && memcmp(row->digest, a->digest, 16) != 0)))
 		return KVARC_END;
 	if (!ret)
 		ret = read_row(c->s, row, c->geometry, any, a->ids, a->positions, a->views,

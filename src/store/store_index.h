@@ -59,7 +59,7 @@ struct kvi_index_pack {
 	uint64_t stamp;
 	bool encrypted;
 	bool locked; /* and no key has opened it: what it holds is not there */
-	bool broken; /* it is not whole: all of its rows are doubted, and it is no archive to name */
+	bool broken; /* it is not whole: its rows are doubted, and it is none to name */
 	bool lacks;  /* kvi_index_packs: rows are missing that were added */
 };
 
@@ -114,7 +114,7 @@ kvarc_ret kvi_index_set_doubt(struct kvi_store_index *x, int64_t row, bool doubt
 kvarc_ret kvi_index_doubt_at(struct kvi_store_index *x, const struct kvi_index_row *row);
 /* A pack is not whole, or cannot be opened: broken from now on. One that is not there is fine. */
 kvarc_ret kvi_index_break(struct kvi_store_index *x, const uint8_t id[16]);
-/* No row of a pack is doubted any more. One that was broken is forgotten, and found anew. */
+/* No row of a pack is doubted any more. One that was broken is forgotten, and read again. */
 kvarc_ret kvi_index_trust(struct kvi_store_index *x, const uint8_t id[16]);
 /* Forgets a pack and what it holds and names; one that is not there is fine. */
 kvarc_ret kvi_index_remove_pack(struct kvi_store_index *x, const uint8_t id[16]);

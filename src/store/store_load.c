@@ -19,7 +19,8 @@ static kvarc_ret find_version(struct kvarc_store *s, const char *session, uint64
 	strcpy(k->name, session);
 	strcpy(k->name_space, s->name_space);
 	struct kvi_list numbers = { 0 };
-	if (ret == KVARC_END && number && kvi_session_numbers(s, session, &numbers, NULL) == KVARC_OK)
+	if (ret == KVARC_END && number &&
+	    kvi_session_numbers(s, session, &numbers, NULL) == KVARC_OK)
 		kvi_fail(s->error, ret, "the session has no version %" PRIu64, number);
 	else if (ret == KVARC_END)
 		kvi_fail(s->error, ret, "there is no such session");
@@ -29,7 +30,7 @@ static kvarc_ret find_version(struct kvarc_store *s, const char *session, uint64
 
 /* ----- whether its parts are there ------------------------------------------------ */
 
-struct parts {
+struct version_parts {
 	struct kvarc_store *s;
 	bool missing;
 };
@@ -37,7 +38,7 @@ struct parts {
 /* Whether any archive has a segment, a damaged one, too. */
 static kvarc_ret see_ref(void *opaque, const struct kvi_index_ref *ref)
 {
-	struct parts *x = opaque;
+	struct version_parts *x = opaque;
 	struct kvi_index_row row;
 	size_t n = 0;
 	kvarc_ret ret = KVARC_OK;
@@ -51,7 +52,7 @@ static kvarc_ret see_ref(void *opaque, const struct kvi_index_ref *ref)
 /* What the index says. Of an archive that no key opens only whether it is there is known. */
 static kvarc_ret look(struct kvarc_store *s, const struct kvi_needs *needs, bool *missing)
 {
-	struct parts x = { .s = s };
+	struct version_parts x = { .s = s };
 	int64_t pack;
 	kvarc_ret ret = kvi_index_find_any(s->index, needs->pack, &pack);
 	if (!ret)
@@ -160,7 +161,7 @@ static kvarc_ret explain(struct kvarc_store *s, const struct kvi_open_pack *p,
 	return kvi_fail(s->error, ret, "store: %s: %s", p->key, was.text);
 }
 
-/* What is left of an archive that is not whole may end before its files. */
+/* An archive that is not whole may end before its files. */
 static kvarc_ret check_files(struct kvi_open_pack *p)
 {
 	kvarc_info info;

@@ -92,9 +92,10 @@ kvarc_ret kvi_store_save_key(struct kvarc_store *s, kvarc_key *key);
 /* Archives (store_packs.c). */
 
 /*
- * An object of a store was put whole. So an archive is whole, with its own id and with its INDEX and
- * FOOTER at its end, or it is DATA, and then the index doubts all that it holds at once. Those calls
- * that have `any` read what is left of one whose end alone is missing or damaged, for loads.
+ * An object of a store was put whole. So an archive is whole, with its own id and with its
+ * INDEX and FOOTER at its end, or it is DATA, and then the index doubts all that it holds at
+ * once. Those calls that have `any` read the rest of one whose end alone is missing or
+ * damaged, for loads.
  */
 
 /*
@@ -199,16 +200,17 @@ struct kvi_known {
 	bool has_first;
 };
 /* Adds an archive to an index, inside of its begin and end; nothing where it is there already.
- * object: as it is listed. known may be empty. Returns OK; END: chain values of cut segments need archives that are not in
- * the index yet (with `last` they are left out instead); DATA, IO, MEM, MEMLIMIT. */
+ * object: as it is listed. known may be empty. Returns OK; END: chain values of cut segments
+ * need archives that are not in the index yet (with `last` they are left out instead); DATA,
+ * IO, MEM, MEMLIMIT. */
 kvarc_ret kvi_index_fill(struct kvarc_store *s, struct kvi_store_index *x, const uint8_t id[16],
                          const struct kvi_object *object, kvarc_reader *r,
                          const struct kvi_list *known, bool last);
 /*
- * Makes the index that of the archives that the store has: adds those that it lacks, reads those
- * again whose objects were changed or whose rows are not all there, and forgets those that are gone.
- * report, which may be NULL, gets a line about each that is not whole or cannot be read;
- * *unreadable counts them.
+ * Makes the index that of the archives that the store has: adds those that it lacks, reads
+ * those again whose objects were changed or whose rows are not all there, and forgets those
+ * that are gone. report, which may be NULL, gets a line about each that is not whole or cannot
+ * be read; *unreadable counts them.
  */
 kvarc_ret kvi_index_refresh(struct kvarc_store *s, struct kvi_store_index *x,
                             void (*report)(void *opaque, const char *text), void *opaque,

@@ -78,8 +78,8 @@ static bool is_damage(kvarc_ret ret)
 	return ret == KVARC_DATA || ret == KVARC_FORMAT;
 }
 
-/* What brought an archive has no checks. One that is damaged goes again; one that cannot be read now
- * stays, as others may have found it. */
+/* What brought an archive has no checks. One that is damaged goes again; one that cannot be
+ * read now stays, as others may have found it. */
 static kvarc_ret confirm_pack(struct kvarc_store *s, const char *key, const uint8_t id[16])
 {
 	kvarc_ret ret = check_pack(s, id);
@@ -94,9 +94,9 @@ static kvarc_ret copy_source(const kvarc_source *from, struct kvi_save_archive *
 	uint8_t buffer[1 << 16];
 	for (uint64_t at = 0; at < from->size;) {
 		const uint64_t left = from->size - at;
-		const int64_t n = from->read(
-			from->opaque, buffer,
-			left < sizeof buffer ? (size_t)left : sizeof buffer, at);
+		const int64_t n = from->read(from->opaque, buffer,
+		                             left < sizeof buffer ? (size_t)left : sizeof buffer,
+		                             at);
 		if (n <= 0 || to->sink.write(to->sink.opaque, buffer, (size_t)n, at) != 0)
 			return KVARC_IO;
 		at += (uint64_t)n;
@@ -104,7 +104,7 @@ static kvarc_ret copy_source(const kvarc_source *from, struct kvi_save_archive *
 	return KVARC_OK;
 }
 
-/* Puts an archive in the place of one that is damaged: not before it is known to be whole, as what
+/* Replaces an archive that is damaged: not before it is known to be whole, as what
  * is there may be all that there is. */
 static kvarc_ret replace_pack(struct kvarc_store *s, const char *key, const uint8_t id[16],
                               const kvarc_source *source)
@@ -124,7 +124,8 @@ static kvarc_ret replace_pack(struct kvarc_store *s, const char *key, const uint
 		if (is_damage(ret))
 			ret = kvi_fail(s->error, KVARC_DATA,
 			               "store: %s is damaged here, and what came is, too; send it "
-			               "again", key);
+			               "again",
+			               key);
 	}
 	if (!ret)
 		ret = calls->remove(s->backend, key, s->error);
@@ -136,7 +137,7 @@ static kvarc_ret replace_pack(struct kvarc_store *s, const char *key, const uint
 	if (!ret || ret == KVARC_END)
 		ret = confirm_pack(s, key, id);
 	if (!ret)
-		kvi_store_note(s, "%s was damaged here: the one that came is in its place", key);
+		kvi_store_note(s, "%s was damaged here, and is replaced by the one that came", key);
 	return ret;
 }
 

@@ -17,7 +17,7 @@ old is a text inside one line of the function, and occurs in it once: a mutant f
 not hold, or which does not compile, is stale, which is an error and no pass. A test is a program or
 a script of make check, or named cases of tests/cli/run.sh or of tests/vectors.sh. Each test runs without a mutant first,
 and must pass there. Then each mutant in turn, by folder: what its tests need is built, they run
-until one fails, and the file is put back. A test that takes five times as long has failed.
+until one fails, and the file is restored. A test that takes five times as long has failed.
 
 --list: only whether each fits the source. --jobs: copies of the tree that work at the same time (1). --part: the Ith of N parts of the list.
 --least: how many must be caught (all). The last line is "mutants: N caught, M survived, K stale";

@@ -549,20 +549,13 @@ static void checkpoints_share_rows(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(parts_left_out),
-		cmocka_unit_test(finds_what_is_there),
-		cmocka_unit_test(two_sizes),
-		cmocka_unit_test(tokens_and_positions),
-		cmocka_unit_test(shapes),
-		cmocka_unit_test(checkpoints_share_rows),
-		cmocka_unit_test(elements),
-		cmocka_unit_test(user_options),
-		cmocka_unit_test(naming_rules),
-		cmocka_unit_test(model_headers),
-		cmocka_unit_test(manual_rope),
-		cmocka_unit_test(damage),
-		cmocka_unit_test(no_memory),
-		cmocka_unit_test(memory_limit),
+		cmocka_unit_test(parts_left_out), cmocka_unit_test(finds_what_is_there),
+		cmocka_unit_test(two_sizes),      cmocka_unit_test(tokens_and_positions),
+		cmocka_unit_test(shapes),         cmocka_unit_test(checkpoints_share_rows),
+		cmocka_unit_test(elements),       cmocka_unit_test(user_options),
+		cmocka_unit_test(naming_rules),   cmocka_unit_test(model_headers),
+		cmocka_unit_test(manual_rope),    cmocka_unit_test(damage),
+		cmocka_unit_test(no_memory),      cmocka_unit_test(memory_limit),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -532,11 +532,11 @@ static void failures(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(field),    cmocka_unit_test(adding),
-		cmocka_unit_test(inverses), cmocka_unit_test(each_frame),
-		cmocka_unit_test(bursts),   cmocka_unit_test(too_much),
-		cmocka_unit_test(ends),     cmocka_unit_test(appended),
-		cmocka_unit_test(vectors),  cmocka_unit_test(failures),
+		cmocka_unit_test(field),       cmocka_unit_test(adding),
+		cmocka_unit_test(inverses),    cmocka_unit_test(each_frame),
+		cmocka_unit_test(bursts),      cmocka_unit_test(too_much),
+		cmocka_unit_test(ends),        cmocka_unit_test(appended),
+		cmocka_unit_test(vectors),     cmocka_unit_test(failures),
 		cmocka_unit_test(many_pieces),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,8 +33,8 @@ static void answer(void *opaque, const struct http_request *r, struct http_answe
 		         "\"size\":198}}]}",
 		         s->vocabulary);
 	else if (strcmp(r->path, "/slots") == 0)
-		snprintf(s->text, sizeof s->text,
-		         "[{\"id\":0,\"n_ctx\":%u,\"is_processing\":%s}]", s->context, s->busy);
+		snprintf(s->text, sizeof s->text, "[{\"id\":0,\"n_ctx\":%u,\"is_processing\":%s}]",
+		         s->context, s->busy);
 	else
 		a->status = 404;
 	a->body = s->text;

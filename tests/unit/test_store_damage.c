@@ -23,7 +23,12 @@ enum { NONE = UINT32_MAX };
 
 static void test_manifest(void **state)
 {
-	struct kvi_manifest m = { .tokens = 5, .time = 7, .bytes = 9, .pack_bytes = 11, .has_chain = true }, n;
+	struct kvi_manifest m = { .tokens = 5,
+		                  .time = 7,
+		                  .bytes = 9,
+		                  .pack_bytes = 11,
+		                  .has_chain = true },
+			    n;
 	char text[KVI_MANIFEST_MAX], other[KVI_MANIFEST_MAX];
 	(void)state;
 	memset(m.needs.pack, 0xab, 16);
@@ -195,10 +200,9 @@ static void hide_change(struct test_store *t, const char *path)
 	uint8_t id[16];
 	assert_true(kvi_unhex(id, strrchr(path, '/') + 1));
 	assert_int_equal(kvi_index_get_pack(t->s->index, id, &known), KVARC_OK);
-	const struct timespec times[2] = {
-		{ .tv_nsec = UTIME_OMIT },
-		{ (time_t)(known.stamp / 1000000000), (long)(known.stamp % 1000000000) }
-	};
+	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT },
+		                           { (time_t)(known.stamp / 1000000000),
+		                             (long)(known.stamp % 1000000000) } };
 	assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 

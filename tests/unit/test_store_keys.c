@@ -556,8 +556,8 @@ static int count_version(void *opaque, const kvarc_session_version *v)
 	return 0;
 }
 
-/* Rows of the index that lead to an archive without a key, which has the same tokens: that one is not
- * read, and the index is made right. */
+/* Rows of the index that lead to an archive without a key, which has the same tokens: that one
+ * is not read, and the index is made right. */
 static void test_index_forged(void **state)
 {
 	struct test_store t;

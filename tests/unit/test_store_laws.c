@@ -72,7 +72,7 @@ static void renew(void *opaque)
 	x->saved = store_save_slot(x->t.s, "a", test_slot(250, 0)).version;
 }
 
-/* What is done beside a session that is removed and saved anew at each of its calls. */
+/* What is done beside a session that is removed and saved again at each of its calls. */
 enum beside { GC_KEEP, GC_BUDGET, REMOVE, SAVE };
 
 static kvarc_ret run_beside(kvarc_store *s, enum beside what)
@@ -163,8 +163,18 @@ static void test_fork_fails(void **state)
 
 /* ----- whole archives ------------------------------------------------ */
 
-/* What may happen to the file of an archive. */
-enum harm { CUT_TAIL, CUT_HALF, CUT_HEAD, ZERO_TAIL, INSERT, EMPTY, SWAP, REMOVED_ROWS, HARMS };
+/* What may happen to the file of an archive, or to the index. */
+enum meddling {
+	CUT_TAIL,
+	CUT_HALF,
+	CUT_HEAD,
+	ZERO_TAIL,
+	INSERT,
+	EMPTY,
+	SWAP,
+	REMOVED_ROWS,
+	CHANGES
+};
 
 static uint8_t *read_file(const char *path, size_t *n)
 {
@@ -193,17 +203,17 @@ static void remove_rows(struct test_store *t)
 	sqlite3 *db;
 	snprintf(path, sizeof path, "%s/index.sqlite", t->folder);
 	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(db, "DELETE FROM segments WHERE seg % 2 = 1", NULL, NULL,
-	                              NULL),
-	                 SQLITE_OK);
+	assert_int_equal(
+		sqlite3_exec(db, "DELETE FROM segments WHERE seg % 2 = 1", NULL, NULL, NULL),
+		SQLITE_OK);
 	sqlite3_close(db);
 }
 
-static void do_harm(struct test_store *t, enum harm harm, const char *path, const char *other)
+static void change(struct test_store *t, enum meddling how, const char *path, const char *other)
 {
 	size_t n, k;
 	uint8_t *bytes = read_file(path, &n);
-	switch (harm) {
+	switch (how) {
 	case CUT_TAIL:
 		write_file(path, bytes, n - 32);
 		break;
@@ -273,14 +283,14 @@ static kvarc_ret gc_all(struct test_store *t)
 static void test_put_back(void **state)
 {
 	(void)state;
-	for (int harm = 0; harm < HARMS; harm++) {
+	for (int what = 0; what < CHANGES; what++) {
 		struct test_store t;
 		char first[300], last[300];
 		size_t n, k;
 		make_sessions(&t, first, last);
 		uint8_t *good = read_file(first, &n), *good_last = read_file(last, &k);
-		do_harm(&t, harm, first, last);
-		const bool index_alone = harm == REMOVED_ROWS;
+		change(&t, what, first, last);
+		const bool index_alone = what == REMOVED_ROWS;
 		assert_true(index_alone == (store_losses(t.s) == 0));
 		assert_int_equal(gc_all(&t), index_alone ? KVARC_OK : KVARC_DATA);
 		assert_int_equal(store_packs(&t), 3);
@@ -303,12 +313,12 @@ static void test_put_back(void **state)
 static void test_next_save(void **state)
 {
 	(void)state;
-	for (int harm = 0; harm < HARMS; harm++)
+	for (int what = 0; what < CHANGES; what++)
 		for (int how = 0; how < 4; how++) {
 			struct test_store t;
 			char first[300], last[300], index[300];
 			make_sessions(&t, first, last);
-			do_harm(&t, harm, first, last);
+			change(&t, what, first, last);
 			if (how & 1) {
 				store_end(&t);
 				snprintf(index, sizeof index, "%s/index.sqlite", t.folder);
@@ -327,15 +337,15 @@ static void test_next_save(void **state)
 		}
 }
 
-/* Of an archive that has lost its FOOTER alone a load reads what is there, and says so; saves do not
- * count on it. */
+/* Of an archive that has lost its FOOTER alone a load reads what is there, and says so; saves
+ * do not count on it. */
 static void test_footer(void **state)
 {
 	struct test_store t;
 	char first[300], last[300];
 	(void)state;
 	make_sessions(&t, first, last);
-	do_harm(&t, CUT_TAIL, first, NULL);
+	change(&t, CUT_TAIL, first, NULL);
 	for (int i = 0; i < 2; i++) {
 		store_check_slot(t.s, "a", 0, test_slot(500, NONE));
 		store_check_slot(t.s, "b", 0, test_slot(600, NONE));
@@ -359,12 +369,12 @@ static uint64_t segments(struct test_store *t)
 	return n;
 }
 
-/* An index that was made while an archive was damaged, or that lacks rows, learns of the good one by
- * itself: by a list of what is there, or by a load. */
+/* An index that was made while an archive was damaged, or that lacks rows, learns of the good
+ * one by itself: by a list of what is there, or by a load. */
 static void test_copied_back(void **state)
 {
 	(void)state;
-	for (int harm = 0; harm < HARMS; harm++) {
+	for (int what = 0; what < CHANGES; what++) {
 		struct test_store t;
 		char first[300], last[300];
 		size_t n, k;
@@ -372,15 +382,15 @@ static void test_copied_back(void **state)
 		make_sessions(&t, first, last);
 		uint8_t *good = read_file(first, &n), *good_last = read_file(last, &k);
 		const uint64_t all = segments(&t);
-		do_harm(&t, harm, first, last);
-		if (harm != REMOVED_ROWS)
+		change(&t, what, first, last);
+		if (what != REMOVED_ROWS)
 			assert_int_equal(kvarc_store_rebuild(t.s, NULL, NULL), KVARC_OK);
 		write_file(first, good, n);
 		write_file(last, good_last, k);
-		if (harm != CUT_TAIL) {
-			assert_int_equal(kvi_index_refresh(t.s, t.s->index, NULL, NULL,
-			                                   &unreadable),
-			                 KVARC_OK);
+		if (what != CUT_TAIL) {
+			assert_int_equal(
+				kvi_index_refresh(t.s, t.s->index, NULL, NULL, &unreadable),
+				KVARC_OK);
 			assert_int_equal(unreadable, 0);
 			assert_int_equal(segments(&t), all);
 		}
@@ -418,11 +428,11 @@ static int count_pack(void *opaque, const uint8_t id[16])
 	return 0;
 }
 
-/* What comes takes the place of what is damaged here; a damaged one takes nobody's. */
+/* What comes replaces what is damaged here. */
 static void test_received(void **state)
 {
 	(void)state;
-	for (int harm = 0; harm < REMOVED_ROWS; harm++) {
+	for (int what = 0; what < REMOVED_ROWS; what++) {
 		struct test_store t, u;
 		char first[300], last[300];
 		kvarc_received n;
@@ -434,7 +444,7 @@ static void test_received(void **state)
 		assert_int_equal(transfer(t.s, u.s, "b", &n), KVARC_OK);
 		assert_int_equal(n.left_out, 2);
 		assert_int_equal(n.was_here, 1);
-		do_harm(&t, harm, first, last);
+		change(&t, what, first, last);
 		/* and back: the version is here already, and loads */
 		assert_int_equal(transfer(u.s, t.s, "b", &n), KVARC_OK);
 		assert_int_equal(n.was_here, 1);
@@ -442,9 +452,10 @@ static void test_received(void **state)
 		assert_int_equal(n.left_out, 1);
 		store_check_slot(t.s, "b", 0, test_slot(600, NONE));
 		store_check_slot(t.s, "a", 0, test_slot(500, NONE));
-		assert_int_equal(store_losses(t.s), harm == SWAP ? 2 : 0);
-		/* who asks what is here is not told of what is known to be damaged */
-		do_harm(&t, harm, first, last);
+		assert_int_equal(store_losses(t.s), what == SWAP ? 2 : 0);
+		/* archives that are known to be damaged are not in the list of those that are
+		 * here */
+		change(&t, what, first, last);
 		assert_true(store_losses(t.s) > 0);
 		assert_int_equal(kvarc_store_have(t.s, count_pack, &packs), KVARC_OK);
 		assert_in_range(packs, 1, 2);
@@ -456,14 +467,10 @@ static void test_received(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_numbers),
-		cmocka_unit_test(test_renewed),
-		cmocka_unit_test(test_fork_fails),
-		cmocka_unit_test(test_put_back),
-		cmocka_unit_test(test_next_save),
-		cmocka_unit_test(test_footer),
-		cmocka_unit_test(test_copied_back),
-		cmocka_unit_test(test_received),
+		cmocka_unit_test(test_numbers),     cmocka_unit_test(test_renewed),
+		cmocka_unit_test(test_fork_fails),  cmocka_unit_test(test_put_back),
+		cmocka_unit_test(test_next_save),   cmocka_unit_test(test_footer),
+		cmocka_unit_test(test_copied_back), cmocka_unit_test(test_received),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,9 +120,9 @@ static void test_race(void **state)
 }
 
 /*
- * A save dies at call `from`, and before its call `at` gc has retired what it shares and looked again.
- * late: gc lists no manifests any more before it deletes. *incomplete counts versions that a load
- * passes over. Returns the calls that the save came to.
+ * A save dies at call `from`, and before its call `at` gc has retired what it shares and
+ * looked again. late: gc lists no manifests any more before it deletes. *incomplete counts
+ * versions that a load passes over. Returns the calls that the save came to.
  */
 static int die(int at, int from, bool late, int *incomplete)
 {
@@ -157,7 +157,7 @@ static int die(int at, int from, bool late, int *incomplete)
 		store_check_slot(t.s, "a", 0, test_slot(200, 0));
 	else
 		store_check_slot(t.s, "a", 0, test_slot(450, NONE));
-	/* and it goes on from there */
+	/* and the next save is good */
 	store_save_slot(t.s, "a", test_slot(460, NONE));
 	store_check_slot(t.s, "a", 0, test_slot(460, NONE));
 	slot_free(&s);
@@ -305,12 +305,9 @@ static void test_confirm(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_race),
-		cmocka_unit_test(test_dead_saver),
-		cmocka_unit_test(test_fork_race),
-		cmocka_unit_test(test_two_savers),
-		cmocka_unit_test(test_failures),
-		cmocka_unit_test(test_confirm),
+		cmocka_unit_test(test_race),      cmocka_unit_test(test_dead_saver),
+		cmocka_unit_test(test_fork_race), cmocka_unit_test(test_two_savers),
+		cmocka_unit_test(test_failures),  cmocka_unit_test(test_confirm),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -206,8 +206,8 @@ static void test_other_layers(void **state)
 		                                   cache_fetch, &c),
 		                 KVARC_OK);
 		c.g.n_tensors = n - 1 + first;
-		assert_int_not_equal(kvarc_trainer_add(t, &c.g, 0, c.n[0], c.ids[0],
-		                                       c.positions[0], cache_fetch, &c),
+		assert_int_not_equal(kvarc_trainer_add(t, &c.g, 0, c.n[0], c.ids[0], c.positions[0],
+		                                       cache_fetch, &c),
 		                     KVARC_OK);
 		c.g.n_tensors = n;
 		kvarc_trainer_close(&t);
