@@ -406,23 +406,47 @@ static void remove_stale(const struct folder *f)
 		close(fd);
 }
 
-/* Makes a folder and those above it. */
-static int make_root(const char *path)
+/* Makes the folder `path`, and synchronises the one that it is in. */
+static int make_folder(char *path, int no_sync)
 {
-	char above[4096];
-	size_t n = strlen(path);
-	if (mkdir(path, 0700) == 0 || errno == EEXIST)
+	char *slash = strrchr(path, '/');
+	if (mkdir(path, 0700) != 0)
+		return errno == EEXIST ? 0 : -1;
+	if (no_sync)
 		return 0;
-	if (errno != ENOENT || n >= sizeof above)
-		return -1;
-	memcpy(above, path, n + 1);
-	for (char *slash = strchr(above + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+	if (slash)
 		*slash = 0;
-		if (mkdir(above, 0700) != 0 && errno != EEXIST)
+	int fd = open(!slash ? "." : slash == path ? "/" : path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int bad = fd < 0 || kvi_sync_file(fd) != 0;
+	if (fd >= 0)
+		close(fd);
+	if (slash)
+		*slash = '/';
+	return bad ? -1 : 0;
+}
+
+/* Makes a folder and those above it. */
+static int make_root(const char *path, int no_sync)
+{
+	char all[4096];
+	size_t n = strlen(path);
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	if (access(path, F_OK) == 0)
+		return 0;
+	if (n >= sizeof all) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	memcpy(all, path, n);
+	all[n] = 0;
+	for (char *slash = strchr(all + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+		*slash = 0;
+		if (access(all, F_OK) != 0 && make_folder(all, no_sync) != 0)
 			return -1;
 		*slash = '/';
 	}
-	return mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : -1;
+	return make_folder(all, no_sync);
 }
 
 kvarc_ret kvi_backend_folder(struct kvi_backend **b, const char *path,
@@ -432,7 +456,7 @@ kvarc_ret kvi_backend_folder(struct kvi_backend **b, const char *path,
 	struct folder *f;
 	kvarc_common common = { .allocator = options->allocator, .error = e };
 	*b = NULL;
-	if (options->create && make_root(path) != 0)
+	if (options->create && make_root(path, options->no_sync) != 0)
 		return kvi_fail(e, KVARC_IO, "store %s: cannot be made: %s", path, strerror(errno));
 	kvarc_ret ret = kvi_handle_new(&f, sizeof *f, offsetof(struct folder, alloc), &common, 0);
 	if (ret)
