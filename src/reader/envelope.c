@@ -52,6 +52,18 @@ static kvarc_ret read_superblock(struct kvi_input *in, kvarc_envelope *to, kvarc
 	return KVARC_OK;
 }
 
+kvarc_ret kvi_envelope_id(const kvarc_source *source, const kvarc_common *common,
+                          uint8_t file_id[16])
+{
+	kvarc_envelope envelope = { 0 };
+	struct kvi_alloc alloc;
+	kvi_alloc_init(&alloc, common->allocator, common->memlimit);
+	struct kvi_input in = { .source = *source, .alloc = &alloc };
+	kvarc_ret ret = read_superblock(&in, &envelope, common->error);
+	memcpy(file_id, envelope.file_id, sizeof envelope.file_id);
+	return ret;
+}
+
 kvarc_ret kvi_envelope_check(const kvarc_source *source, const kvarc_common *common,
                              uint8_t file_id[16])
 {

@@ -76,6 +76,10 @@ KVI_SHARED bool kvi_reader_is_whole(const kvarc_reader *r);
  * IO, MEM, MEMLIMIT. */
 KVI_SHARED kvarc_ret kvi_reader_check_frames(kvarc_reader *r);
 
+/* The file_id of an archive, which it shows without its key. Returns OK, DATA, FORMAT, IO. */
+KVI_SHARED kvarc_ret kvi_envelope_id(const kvarc_source *source, const kvarc_common *common,
+                                     uint8_t file_id[16]);
+
 /* Reads every frame of an archive that is encrypted, without its key, and verifies its check alone.
  * A source that can seek. Returns OK, DATA, FORMAT, IO, MEM, MEMLIMIT. */
 KVI_SHARED kvarc_ret kvi_envelope_check(const kvarc_source *source, const kvarc_common *common,

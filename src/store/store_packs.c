@@ -8,6 +8,8 @@
 
 #include "reader/reader_internal.h"
 
+#define OTHER_ARCHIVE "is another archive: it was exchanged"
+
 void kvi_pack_reader_options(const struct kvarc_store *s, kvarc_reader_options *o, kvarc_error *e)
 {
 	static const kvarc_reader_options zero = KVARC_READER_OPTIONS_INIT;
@@ -88,11 +90,23 @@ static kvarc_ret check_whole(struct kvi_open_pack *p, bool any)
 	p->whole = kvi_reader_is_whole(p->r);
 	kvarc_ret ret = kvarc_reader_get_info(p->r, &info);
 	if (!ret && kvi_pack_key_parse(id, p->key) && memcmp(info.file_id, id, 16) != 0)
-		return kvi_fail(&p->error, KVARC_DATA, "is another archive: it was exchanged");
+		return kvi_fail(&p->error, KVARC_DATA, OTHER_ARCHIVE);
 	if (!ret && !p->whole && !any)
 		return kvi_fail(&p->error, KVARC_DATA,
 		                "is not whole: its end is missing or damaged");
 	return ret;
+}
+
+/* Whether an archive that no key opens is another one than its key in the store says, which it shows
+ * without a key. */
+static bool is_other(const struct kvarc_store *s, const struct kvi_open_pack *p,
+                     const kvarc_source *source)
+{
+	uint8_t id[16], found[16];
+	kvarc_common common = s->options.common;
+	common.error = NULL;
+	return kvi_pack_key_parse(id, p->key) &&
+	       kvi_envelope_id(source, &common, found) == KVARC_OK && memcmp(found, id, 16) != 0;
 }
 
 /* The index learns at once what opening an archive shows of it. It is a cache: a failure shows
@@ -114,6 +128,8 @@ static kvarc_ret open_pack(struct kvarc_store *s, struct kvi_open_pack *p,
                            const kvarc_source *source, bool any, struct kvi_store_content *content)
 {
 	kvarc_ret ret = open_reader(s, p, source, content);
+	if (ret == KVARC_AUTH && is_other(s, p, source))
+		ret = kvi_fail(&p->error, KVARC_DATA, OTHER_ARCHIVE);
 	if (!ret)
 		ret = check_whole(p, any);
 	teach_index(s, p, ret);
