@@ -32,13 +32,15 @@ tests_tamper_LDADD = libkvitools.la libkvi.la
 # Folders beside caches.
 TESTS += tests/attach.sh
 EXTRA_DIST += tests/attach.sh
-# Several processes in one store.
+# Stores: several processes and threads in one, damage, crashes.
 if HAVE_SQLITE3
 check_PROGRAMS += tests/store_processes
 TESTS += tests/store_processes tests/store_suite.sh tests/store_export.sh
 endif
 EXTRA_DIST += tests/store_suite.sh tests/store_export.sh
-tests_store_processes_SOURCES = tests/store_processes.c tests/slots_made.c tests/slots_made.h
+stores_made = tests/slots_made.c tests/slots_made.h tests/stores_made.c tests/stores_made.h
+store_calls = tests/store_calls.c tests/store_calls.h
+tests_store_processes_SOURCES = tests/store_processes.c $(stores_made)
 tests_store_processes_LDADD = libkvistore.la libkvi.la
 
 # What others see: headers, symbols, the installed library; and the tree itself.
@@ -131,6 +133,11 @@ EXTRA_DIST += tests/hostile_memory.sh tests/hostile_memory.py
 check_PROGRAMS += tests/crash/crash_states
 tests_crash_crash_states_SOURCES = tests/crash/crash_states.c
 tests_crash_crash_states_LDADD = libkvarc.la
+if HAVE_SQLITE3
+check_PROGRAMS += tests/crash/store_states
+endif
+tests_crash_store_states_SOURCES = tests/crash/store_states.c $(stores_made) $(store_calls)
+tests_crash_store_states_LDADD = libkvistore.la libkvi.la
 if ENABLE_SHARED
 check_LTLIBRARIES += tests/crash/file_calls.la
 endif
