@@ -34,14 +34,17 @@ TESTS += tests/attach.sh
 EXTRA_DIST += tests/attach.sh
 # Stores: several processes and threads in one, damage, crashes.
 if HAVE_SQLITE3
-check_PROGRAMS += tests/store_processes tests/store_damages
-TESTS += tests/store_processes tests/store_damages tests/store_suite.sh tests/store_export.sh
+check_PROGRAMS += tests/store_processes tests/store_damages tests/store_race
+TESTS += tests/store_processes tests/store_damages tests/store_race \
+	tests/store_suite.sh tests/store_export.sh
 endif
 EXTRA_DIST += tests/store_suite.sh tests/store_export.sh
 stores_made = tests/slots_made.c tests/slots_made.h tests/stores_made.c tests/stores_made.h
 store_calls = tests/store_calls.c tests/store_calls.h
 tests_store_processes_SOURCES = tests/store_processes.c $(stores_made)
 tests_store_processes_LDADD = libkvistore.la libkvi.la
+tests_store_race_SOURCES = tests/store_race.c $(stores_made) $(store_calls)
+tests_store_race_LDADD = libkvistore.la libkvi.la
 tests_store_damages_SOURCES = tests/store_damages.c $(stores_made)
 tests_store_damages_CPPFLAGS = $(AM_CPPFLAGS) $(SQLITE3_CFLAGS)
 tests_store_damages_LDADD = libkvistore.la libkvi.la $(SQLITE3_LIBS)
