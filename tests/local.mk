@@ -35,13 +35,15 @@ EXTRA_DIST += tests/attach.sh
 # Stores: several processes and threads in one, damage, crashes.
 if HAVE_SQLITE3
 check_PROGRAMS += tests/store_processes tests/store_damages tests/store_race
-TESTS += tests/store_processes tests/store_damages tests/store_race \
+TESTS += tests/store_processes.sh tests/store_damages tests/store_race \
 	tests/store_suite.sh tests/store_export.sh
 endif
-EXTRA_DIST += tests/store_suite.sh tests/store_export.sh
+EXTRA_DIST += tests/store_processes.sh tests/s3_faults.py \
+	tests/store_suite.sh tests/store_export.sh
 stores_made = tests/slots_made.c tests/slots_made.h tests/stores_made.c tests/stores_made.h
 store_calls = tests/store_calls.c tests/store_calls.h
-tests_store_processes_SOURCES = tests/store_processes.c $(stores_made)
+tests_store_processes_SOURCES = tests/store_processes.c tests/store_ledger.c \
+	tests/store_ledger.h $(stores_made) $(store_calls)
 tests_store_processes_LDADD = libkvistore.la libkvi.la
 tests_store_race_SOURCES = tests/store_race.c $(stores_made) $(store_calls)
 tests_store_race_LDADD = libkvistore.la libkvi.la
