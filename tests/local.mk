@@ -35,10 +35,10 @@ EXTRA_DIST += tests/attach.sh
 # Stores: several processes and threads in one, damage, crashes.
 if HAVE_SQLITE3
 check_PROGRAMS += tests/store_processes tests/store_damages tests/store_race
-TESTS += tests/store_processes.sh tests/store_damages tests/store_race \
+TESTS += tests/store_processes.sh tests/store_damages tests/store_race tests/store_laws.sh \
 	tests/store_suite.sh tests/store_export.sh
 endif
-EXTRA_DIST += tests/store_processes.sh tests/s3_faults.py \
+EXTRA_DIST += tests/store_processes.sh tests/s3_faults.py tests/store_laws.sh \
 	tests/store_suite.sh tests/store_export.sh
 stores_made = tests/slots_made.c tests/slots_made.h tests/stores_made.c tests/stores_made.h
 store_calls = tests/store_calls.c tests/store_calls.h
