@@ -61,6 +61,10 @@ typedef struct kvarc_sink {
  * all strides in bytes. [tokens][heads][channels] packed: block_elems = width,
  * elem_stride = element bytes, token_stride = width * element bytes.
  * [heads][tokens][channels]: block_elems = channels, block_stride = bytes of one head.
+ * block_elems divides the width, and no two elements share a byte: along tokens, blocks and
+ * elements of a block, from the shortest stride on, each one goes past all that lies within (the
+ * stride of a single one does not matter). Another view is PROG, whether it is read into or
+ * written from.
  */
 typedef struct kvarc_view {
 	union {

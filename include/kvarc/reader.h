@@ -113,7 +113,9 @@ typedef struct kvarc_codec {
 KVARC_API kvarc_ret kvarc_codec_info(unsigned number, kvarc_codec *codec);
 
 /* Tokens [t0, t0 + n) of one track, of layers [layer0, layer0 + n_layers), all heads. Layers or
- * tokens that do not exist are answered with GEOMETRY. */
+ * tokens that do not exist are answered with GEOMETRY. A range that was zeroed, and at most its
+ * track set, is all layers and tokens, as KVARC_RANGE_ALL; beside another member, n 0 is no token
+ * and n_layers 0 no layer. */
 typedef struct kvarc_range {
 	uint32_t track;
 	uint32_t layer0, n_layers; /* n_layers UINT32_MAX: to the last */

@@ -172,12 +172,12 @@ kvarc_ret kvarc_export_llama(kvarc_reader *r, const kvarc_range *range, const kv
 	if (!r || !range)
 		return KVARC_PROG;
 	struct llama_export x = { .r = r,
-		                  .range = *range,
-		                  .limit = range->n,
 		                  .flags = options ? options->flags : 0,
 		                  .sink = sink,
 		                  .prefix = prefix ? prefix : &unused };
 	*x.prefix = (kvarc_slot_prefix){ 0 };
+	kvi_range_of(&x.range, range);
+	x.limit = x.range.n;
 	kvarc_ret ret = check_arguments(r, sink, options);
 	if (ret)
 		return ret;

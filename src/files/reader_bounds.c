@@ -7,7 +7,9 @@
 kvarc_ret kvi_range_settle(kvarc_reader *r, kvarc_range *range)
 {
 	const kvarc_geometry *g = kvarc_reader_geometry(r);
+	const kvarc_range given = *range;
 	uint64_t tokens = kvarc_reader_tokens(r, range->track);
+	kvi_range_of(range, &given);
 	if (!kvi_reader_can_seek(r))
 		return kvi_reader_fail(r, KVARC_OPTIONS,
 		                       "this needs an archive that can be read at any place, not a "

@@ -7,7 +7,8 @@
 
 #include "kvarc.h"
 
-/* Replaces "to the last" by numbers. Returns OK, OPTIONS (a pipe), GEOMETRY. */
+/* Replaces "to the last" by numbers, and a range of zeros by what it means. Returns OK, OPTIONS (a
+ * pipe), GEOMETRY. */
 kvarc_ret kvi_range_settle(kvarc_reader *r, kvarc_range *range);
 
 /* Is a tensor in a settled range? */

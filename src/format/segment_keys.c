@@ -89,7 +89,8 @@ kvarc_ret kvarc_content_digest(const kvarc_geometry *geometry, uint32_t track, u
 	ret = kvi_order_make(&order, &alloc, geometry);
 	for (uint32_t i = ret ? 0 : order.first[track]; !ret && i < order.first[track + 1]; i++) {
 		const size_t tensor = order.tensors[i];
-		ret = views[tensor].data ? kvi_check_view(NULL, call, &views[tensor], tensor)
+		ret = views[tensor].data ? kvi_check_view(NULL, call, &views[tensor], tensor,
+		                                          &geometry->tensors[tensor], n)
 		                         : KVARC_PROG;
 	}
 	if (!ret) {

@@ -156,7 +156,7 @@ kvarc_ret kvarc_profile_of_sizes(kvarc_profile **out, unsigned level, const kvar
 	kvarc_ret ret = kvi_check_geometry(g, call, c->error);
 	for (size_t i = 0; !ret && i < g->n_tensors; i++)
 		if (views[i].data)
-			ret = kvi_check_view(c->error, call, &views[i], i);
+			ret = kvi_check_view(c->error, call, &views[i], i, &g->tensors[i], n);
 	if (!ret)
 		ret = kvi_profile_handle_new(out, c);
 	if (ret)

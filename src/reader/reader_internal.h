@@ -92,5 +92,7 @@ KVI_SHARED const uint8_t *kvi_reader_domain(const kvarc_reader *r);
 /* Fills the caller's kvarc_error, without an offset, makes code stick to the reader, returns it. */
 kvarc_ret kvi_reader_fail(kvarc_reader *r, kvarc_ret code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+/* What a caller's range means: one whose numbers are all zero but for the track is all of it. */
+void kvi_range_of(kvarc_range *to, const kvarc_range *range);
 
 #endif

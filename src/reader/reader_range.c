@@ -27,10 +27,21 @@ static kvarc_ret past_layers(kvarc_reader *r, uint32_t layers)
 	return kvi_reason(r->error, KVARC_REASON_PAST_LAYERS, KVARC_GEOMETRY);
 }
 
-static kvarc_ret check_range(kvarc_reader *r, const kvarc_range *range, struct kvi_range *out)
+void kvi_range_of(kvarc_range *to, const kvarc_range *range)
 {
-	if (!range)
+	*to = *range;
+	if (!range->layer0 && !range->n_layers && !range->t0 && !range->n) {
+		to->n_layers = UINT32_MAX;
+		to->n = UINT64_MAX;
+	}
+}
+
+static kvarc_ret check_range(kvarc_reader *r, const kvarc_range *given, struct kvi_range *out)
+{
+	kvarc_range all, *range = &all;
+	if (!given)
 		return kvi_fail(r->error, KVARC_PROG, "the range is NULL");
+	kvi_range_of(range, given);
 	kvarc_ret ret = KVI_CHECK_RESERVED(r->error, "range", "kvarc_range", range);
 	if (ret)
 		return ret;
@@ -384,9 +395,11 @@ kvarc_ret kvarc_reader_read(kvarc_reader *r, const kvarc_range *range, const kva
 		return ret;
 	if (!views)
 		return kvi_fail(r->error, KVARC_PROG, "kvarc_reader_read: views is NULL");
-	for (size_t i = 0; i < r->geometry.n_tensors && !ret; i++)
-		if (views[i].data)
-			ret = kvi_check_view(r->error, "kvarc_reader_read", &views[i], i);
+	for (uint32_t i = 0; i < r->geometry.n_tensors && !ret; i++)
+		if (views[i].data && r->geometry.tensors[i].track == g.track &&
+		    kvi_range_wants(r, &g, i))
+			ret = kvi_check_view(r->error, "kvarc_reader_read", &views[i], i,
+			                     &r->geometry.tensors[i], g.t_end - g.t0);
 	if (ret)
 		return ret;
 	struct view_sink sink = { &r->geometry, views, g.t0 };

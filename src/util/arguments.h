@@ -25,7 +25,9 @@ KVI_SHARED kvarc_ret kvi_check_common(const kvarc_common *c);
 kvarc_ret kvi_check_source(kvarc_error *e, const char *call, const kvarc_source *s, int memory);
 /* A sink that takes bytes; NULL is PROG. */
 kvarc_ret kvi_check_sink(kvarc_error *e, const char *call, const kvarc_sink *s);
-/* View i of a tensor. */
-kvarc_ret kvi_check_view(kvarc_error *e, const char *call, const kvarc_view *v, size_t i);
+/* View i, of the first rows of a tensor, to be read or written: all its elements have bytes of
+ * their own. */
+kvarc_ret kvi_check_view(kvarc_error *e, const char *call, const kvarc_view *v, size_t i,
+                         const kvarc_tensor *t, uint64_t rows);
 
 #endif

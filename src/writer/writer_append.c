@@ -292,7 +292,8 @@ static uint64_t tokens_so_far(const kvarc_writer *w, uint32_t track)
 	return w->has_geometry && track < w->geometry.n_tracks ? w->tracks[track].n_appended : 0;
 }
 
-static kvarc_ret check_views(const kvarc_writer *w, uint32_t track, const kvarc_view *views)
+static kvarc_ret check_views(const kvarc_writer *w, uint32_t track, const kvarc_view *views,
+                             uint64_t n)
 {
 	const char *call = "kvarc_writer_append";
 	kvarc_ret ret = KVARC_OK;
@@ -303,7 +304,8 @@ static kvarc_ret check_views(const kvarc_writer *w, uint32_t track, const kvarc_
 		if (!views[tensor].data)
 			return kvi_fail(w->error, KVARC_PROG, "%s: views[%zu].data is NULL", call,
 			                tensor);
-		ret = kvi_check_view(w->error, call, &views[tensor], tensor);
+		ret = kvi_check_view(w->error, call, &views[tensor], tensor,
+		                     &w->geometry.tensors[tensor], n);
 	}
 	return ret;
 }
@@ -326,7 +328,7 @@ kvarc_ret kvarc_writer_append(kvarc_writer *w, uint32_t track, uint64_t n, const
 	kvarc_ret ret = check(w, &a);
 	if (ret || n == 0)
 		return ret;
-	ret = check_views(w, track, views);
+	ret = check_views(w, track, views, n);
 	if (ret)
 		return ret;
 	return kvi_writer_set_error(w, append(w, &a, true));

@@ -232,12 +232,129 @@ static void test_misuse(void **state)
 	cache_free(&c);
 }
 
+/* A cache of one tensor [16][2][8] of f16, in a view. */
+enum { V_TOKENS = 16, V_HEADS = 2, V_CHANNELS = 8, V_WIDTH = V_HEADS * V_CHANNELS };
+static const kvarc_tensor v_tensor = { .dtype = KVARC_F16,
+	                               .heads = V_HEADS,
+	                               .channels = V_CHANNELS };
+static const kvarc_track v_track = { 0 };
+static const kvarc_geometry v_geometry = {
+	.n_tracks = 1, .tracks = &v_track, .n_tensors = 1, .tensors = &v_tensor
+};
+static uint16_t v_memory[4096];
+
+/* What writing from a view, reading into it, and its digest return, which must be the same. */
+static kvarc_ret take_view(uint64_t token, uint64_t block, uint32_t elems, uint32_t elem,
+                           uint64_t n, const char *text)
+{
+	static const uint16_t packed[V_TOKENS * V_WIDTH];
+	const kvarc_view good = { .const_data = packed,
+		                  .token_stride = 2 * V_WIDTH,
+		                  .block_elems = V_WIDTH,
+		                  .elem_stride = 2 };
+	const kvarc_view v = { .data = v_memory,
+		               .token_stride = token,
+		               .block_stride = block,
+		               .block_elems = elems,
+		               .elem_stride = elem };
+	const kvarc_range first = { .n_layers = 1, .n = n };
+	const int32_t zeros[V_TOKENS] = { 0 };
+	uint8_t digest[16];
+	kvarc_writer_options o = stream_options(1, 1);
+	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+	kvarc_error e = { 0 };
+	struct memfile f = { .fail_at = -1 };
+	kvarc_sink sink = memfile_sink(&f);
+	kvarc_writer *w;
+	kvarc_reader *r;
+	o.common.error = ro.common.error = &e;
+	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
+	assert_int_equal(kvarc_writer_set_geometry(w, &v_geometry), KVARC_OK);
+	kvarc_ret ret = kvarc_writer_append(w, 0, n, NULL, NULL, &v);
+	assert_true(ret == KVARC_OK || strstr(e.text, text));
+	if (ret)
+		assert_int_equal(kvarc_writer_append(w, 0, n, NULL, NULL, &good), KVARC_OK);
+	assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
+	kvarc_source source = memfile_source(&f);
+	assert_int_equal(kvarc_reader_open(&r, &source, &ro), KVARC_OK);
+	e.text[0] = 0;
+	assert_int_equal(kvarc_reader_read(r, &first, &v), ret);
+	assert_true(ret == KVARC_OK || strstr(e.text, text));
+	kvarc_reader_close(&r);
+	assert_int_equal(kvarc_content_digest(&v_geometry, 0, (uint32_t)n, zeros, zeros, &v,
+	                                      digest),
+	                 ret);
+	memfile_free(&f);
+	return ret;
+}
+
+#define REFUSED(text, ...) assert_int_equal(take_view(__VA_ARGS__, V_TOKENS, text), KVARC_PROG)
+#define TAKEN(...) assert_int_equal(take_view(__VA_ARGS__, ""), KVARC_OK)
+
+/* Elements of a view have bytes of their own. */
+static void test_impossible_views(void **state)
+{
+	(void)state;
+	/* token, head and channel outermost; with gaps; of one row any stride of tokens */
+	TAKEN(32, 0, V_WIDTH, 2, V_TOKENS);
+	TAKEN(32, 16, V_CHANNELS, 2, V_TOKENS);
+	TAKEN(16, 16 * V_TOKENS, V_CHANNELS, 2, V_TOKENS);
+	TAKEN(2, 0, V_WIDTH, 2 * V_TOKENS, V_TOKENS);
+	TAKEN(2, 2 * V_TOKENS * V_CHANNELS, V_CHANNELS, 2 * V_TOKENS, V_TOKENS);
+	TAKEN(70, 34, V_CHANNELS, 4, V_TOKENS);
+	TAKEN(0, 0, V_WIDTH, 2, 1);
+	TAKEN(32, 2, 1, 0, V_TOKENS);
+	REFUSED("views[0].elem_stride is 1", 32, 0, V_WIDTH, 1);
+	REFUSED("views[0].elem_stride is 0", 32, 0, V_WIDTH, 0);
+	REFUSED("overlap", 31, 0, V_WIDTH, 2);
+	REFUSED("overlap", 0, 0, V_WIDTH, 2);
+	REFUSED("overlap", 32, 0, V_CHANNELS, 2);
+	REFUSED("overlap", 32, 15, V_CHANNELS, 2);
+	REFUSED("overlap", 16, 16 * V_TOKENS - 1, V_CHANNELS, 2);
+	REFUSED("overlap", 2, 0, V_WIDTH, 2 * V_TOKENS - 1);
+	REFUSED("block_elems is 5", 32, 10, 5, 2);
+	REFUSED("block_elems is 32", 32, 0, 2 * V_WIDTH, 2);
+	REFUSED("block_elems is 0", 32, 0, 0, 2);
+	REFUSED("larger than memory", UINT64_MAX / 8, 0, V_WIDTH, 2);
+	REFUSED("larger than memory", UINT64_MAX - 31, 0, V_WIDTH, 2);
+}
+
+/* Of a range that was zeroed all is read; with another member set 0 is nothing. */
+static void test_zeroed_range(void **state)
+{
+	const kvarc_range none[] = { { .n_layers = UINT32_MAX }, { .n = 5 } };
+	kvarc_range zeros = KVARC_ZERO;
+	struct cache c, back;
+	kvarc_reader *r;
+	kvarc_writer_options o = stream_options(1, 1);
+	(void)state;
+	cache_make(&c, 2, 6);
+	struct memfile f = stream_written(&c, &o);
+	kvarc_source source = memfile_source(&f);
+	cache_make_empty(&back, &c);
+	assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
+	for (size_t i = 0; i < 2; i++) {
+		assert_int_equal(kvarc_reader_read(r, &none[i], back.views), KVARC_OK);
+		for (size_t k = 0; k < cache_bytes(&back, 0); k++)
+			assert_int_equal(back.data[0][k], 0xa5);
+	}
+	for (zeros.track = 0; zeros.track < c.g.n_tracks; zeros.track++)
+		assert_int_equal(kvarc_reader_read(r, &zeros, back.views), KVARC_OK);
+	for (size_t i = 0; i < c.g.n_tensors; i++)
+		assert_memory_equal(back.data[i], c.data[i], cache_bytes(&c, i));
+	kvarc_reader_close(&r);
+	cache_free(&back);
+	cache_free(&c);
+	memfile_free(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_failing_io),   cmocka_unit_test(test_failing_allocator),
 		cmocka_unit_test(test_memory_limit), cmocka_unit_test(test_short_reads),
 		cmocka_unit_test(test_progress),     cmocka_unit_test(test_misuse),
+		cmocka_unit_test(test_impossible_views), cmocka_unit_test(test_zeroed_range),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,9 +99,14 @@ def from_bits(array: np.ndarray, name: str, raw: bool = False) -> np.ndarray:
 
 
 def fits(array: np.ndarray) -> bool:
-    """Whether a view of the library can describe it: no negative strides, none too long."""
-    return all(s > 0 or n <= 1 for s, n in zip(array.strides, array.shape)) and \
-        abs(array.strides[2]) < 1 << 32
+    """Whether a view of the library can describe it: along each axis, from the one with the
+    shortest steps on, a step goes past all that is within, and none is too long."""
+    end = array.itemsize
+    for stride, n in sorted((s, n) for s, n in zip(array.strides, array.shape) if n > 1):
+        if stride < end:
+            return False
+        end += stride * (n - 1)
+    return abs(array.strides[2]) < 1 << 32
 
 
 def fill_view(view: Any, array: np.ndarray) -> np.ndarray:

@@ -283,7 +283,8 @@ class Reader:
         if bits.shape != shape:
             raise ValueError(f"out: shape {bits.shape}, expected {shape}")
         if not bits.flags.writeable or not _arrays.fits(bits):
-            raise ValueError("out: not writeable, or with strides that are not positive")
+            raise ValueError("out: not writeable, or of strides with which elements overlap or "
+                             "run backwards")
         return bits
 
     def plan(self, track: int = 0, *, layers: Range = None, tokens: Range = None
@@ -291,6 +292,8 @@ class Reader:
         """(offset, bytes) of the file that read() of this range will read, ascending. Empty for
         a file that is in memory."""
         c, n = self._range(track, layers, tokens), ffi.new("size_t *")
+        if not c.n_layers or not c.n:
+            return []
         ranges = ffi.new("kvarc_byte_range **")
         self._check(self._call(lib.kvarc_reader_plan, c, ffi.NULL, ranges, n))
         return [(ranges[0][i].offset, ranges[0][i].bytes) for i in range(n[0])]
