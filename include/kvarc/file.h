@@ -159,7 +159,11 @@ typedef struct kvarc_append_result {
 	 * should; after a crash its end is written again */
 	uint64_t written_bytes;
 	uint64_t archive_bytes; /* of the archive, now */
-	uint64_t reserved[6];
+	/* tokens that the archive had, too, but of which the first ones are damaged there, of all
+	 * tracks: they are new, not kept */
+	uint64_t lost_tokens;
+	uint64_t lost_bytes; /* outside of tensors, likewise */
+	uint64_t reserved[4];
 } kvarc_append_result;
 
 /*
@@ -174,9 +178,11 @@ typedef struct kvarc_append_result {
  *
  * Of each track the leading tokens are kept whose ids, positions and bytes are those of the last
  * state. Bytes are compared by raw_check (spec 7), without decoding, up to the segment in which
- * they first differ; with KVARC_WRITE_VERIFY all kept tokens are decoded and compared. The tokens
- * behind the kept ones replace those of the archive (kvarc_writer_rewind). Bytes outside of tensors
- * are references where earlier checkpoints have them. A file that is the last checkpoint, by name
+ * they first differ, and the checks of all frames that the kept tokens need are verified; with
+ * KVARC_WRITE_VERIFY all kept tokens are decoded and compared. The tokens behind the kept ones
+ * replace those of the archive (kvarc_writer_rewind). Bytes outside of tensors are references where
+ * earlier checkpoints have them. What is damaged in the archive is not kept: it is written again,
+ * from the import, and the result says so. A file that is the last checkpoint, by name
  * and bytes, is not written again unless it has a label.
  *
  * The import gives heads, channels and RoPE of its tensors up for those of the archive. The archive
@@ -220,7 +226,9 @@ typedef int (*kvarc_item_open)(void *opaque, const kvarc_item *item, kvarc_sink 
 KVARC_API kvarc_ret kvarc_reader_item(kvarc_reader *r, size_t i, kvarc_item *item);
 
 /*
- * Restores every item, reading the archive once, in order (also from a pipe).
+ * Restores every item, reading the archive once, in order (also from a pipe). Where that meets
+ * damage, and the archive is closed and its source can seek, the items are written again from the
+ * frames that their state needs: damage in what later appends have replaced is not met.
  * Bytes that salvage could not read are left as the sink has them (zero in a new file), or written
  * as zero. Returns OK, or the reader's codes; PROG when segments were read before; OPTIONS when the
  * archive holds no items (made through the C API: read its tensors instead).

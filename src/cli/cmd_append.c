@@ -144,6 +144,24 @@ static bool set_options(struct append_job *j)
 	return true;
 }
 
+/* What was damaged in the archive is in it again; earlier checkpoints have lost it. */
+static void warn_lost(const struct append_job *j)
+{
+	const kvarc_append_result *a = &j->result;
+	char n[32], bytes[32];
+
+	units_count(n, a->lost_tokens);
+	units_bytes(bytes, sizeof(bytes), a->lost_bytes);
+	if (a->lost_tokens || a->lost_bytes)
+		msg_warning(j->archive,
+		            "was damaged: %s%s%s%s%s stored again, and this checkpoint is whole; "
+		            "earlier ones may not be: 'kvarc test' names what is damaged",
+		            a->lost_tokens ? n : "", a->lost_tokens ? " tokens" : "",
+		            a->lost_tokens && a->lost_bytes ? " and " : "",
+		            a->lost_bytes ? bytes : "",
+		            a->lost_bytes ? " beside them were" : " were");
+}
+
 static void report(struct append_job *j)
 {
 	const kvarc_append_result *a = &j->result;
@@ -160,6 +178,8 @@ static void report(struct append_job *j)
 	report_u64(&r, "file_bytes", a->file_bytes);
 	report_u64(&r, "written_bytes", a->written_bytes);
 	report_u64(&r, "archive_bytes", a->archive_bytes);
+	report_u64(&r, "lost_tokens", a->lost_tokens);
+	report_u64(&r, "lost_bytes", a->lost_bytes);
 	report_real(&r, "seconds", units_now() - j->start, 4);
 	report_u64(&r, ".saved", saved);
 	if (a->written_bytes)
@@ -278,6 +298,7 @@ static void append(struct append_job *j)
 	progress_phase("appending");
 	if (there ? extend(j) : create(j)) {
 		report(j);
+		warn_lost(j);
 		profiles_check_weights(j->o, &j->options.writer);
 	}
 }

@@ -10,6 +10,7 @@
 #include "reader/reader_state.h"
 #include "reader_bounds.h"
 #include "util/parallel.h"
+#include "whole_chunks.h"
 
 enum { BATCH = 1024 }; /* tokens that are compared at once */
 
@@ -22,6 +23,12 @@ struct compared_segment {
 	bool failed;      /* the import cannot be read */
 };
 
+/* Memory of a thread. */
+struct compare_worker {
+	struct kvi_buffer rows; /* of a chunk */
+	struct kvi_whole_memory frames;
+};
+
 struct comparing {
 	kvarc_reader *r;
 	kvarc_import *im;
@@ -30,7 +37,9 @@ struct comparing {
 	bool decode;
 	struct kvi_list segments; /* struct compared_segment, in order */
 	struct kvi_pool *pool;
-	struct kvi_buffer *rows; /* of a chunk; by worker */
+	struct compare_worker *workers;
+	struct kvi_whole whole;
+	uint64_t lost; /* tokens that are the same, but not kept: the first ones are damaged */
 	/* While segments are decoded: */
 	pthread_mutex_t lock;
 	uint64_t differs; /* the first token of the archive's track that is another one */
@@ -132,25 +141,10 @@ static const uint8_t *fetch_rows(const struct comparing *c, const struct kvi_chu
 	return rows->p;
 }
 
-/* The header of a chunk; nothing else of it is read. False: it is not as the index says. */
-static bool read_header(const struct comparing *c, const struct kvi_segment_ref *s,
-                        const struct kvi_chunk_ref *ref, struct kvi_chunk_header *h)
-{
-	uint8_t head[KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES];
-	struct kvi_frame f;
-	return kvi_frame_peek(&c->r->in, ref->offset, head, KVI_CHUNK_HEADER_BYTES, &f, NULL) ==
-	               KVARC_OK &&
-	       f.head.type == KVI_FRAME_CHUNK && f.head.sequence == ref->sequence &&
-	       f.head.payload_bytes >= KVI_CHUNK_HEADER_BYTES &&
-	       kvi_chunk_header_parse(h, f.payload, KVI_CHUNK_HEADER_BYTES) &&
-	       h->segment == s->sequence && h->tensor == ref->tensor && h->head == ref->head &&
-	       h->heads == ref->heads && h->t0 == s->t0 && h->n == s->n;
-}
-
-/* Whether raw_check is that of the import's rows. False also where constant rows of a chunk with
- * several streams move their bounds, which only its payload says. */
-static bool chunk_holds(const struct comparing *c, struct compared_segment *x,
-                        const struct kvi_chunk_ref *ref, struct kvi_buffer *rows)
+/* Whether a chunk is whole, and its raw_check that of the import's rows. False also where constant
+ * rows of a chunk with several streams move their bounds, which only its payload says. */
+static bool chunk_holds(struct comparing *c, struct compared_segment *x,
+                        const struct kvi_chunk_ref *ref, struct compare_worker *w)
 {
 	const kvarc_tensor *t = &c->r->geometry.tensors[ref->tensor];
 	const size_t channels = (size_t)ref->heads * t->channels;
@@ -159,10 +153,10 @@ static bool chunk_holds(const struct comparing *c, struct compared_segment *x,
 	uint64_t check[KVI_STREAMS_MAX];
 	struct kvi_chunk_header h;
 	struct kvi_streams streams;
-	if (!read_header(c, x->s, ref, &h) ||
+	if (!kvi_whole_chunk(&c->whole, x->s, ref, &w->frames, &h) ||
 	    !kvi_streams_cut(&streams, h.cut.stream_size, x->s->n))
 		return false;
-	const uint8_t *p = fetch_rows(c, ref, x->s, x->s->n * channels * size, rows);
+	const uint8_t *p = fetch_rows(c, ref, x->s, x->s->n * channels * size, &w->rows);
 	x->failed = !p;
 	return p && kvi_streams_check(&streams, &all, p, check) == h.raw_check;
 }
@@ -175,7 +169,7 @@ static void check_segment(void *opaque, size_t i, unsigned worker)
 	x->holds = x->whole && x->s->first < x->s->end;
 	for (uint64_t k = x->s->first; k < x->s->end && x->holds; k++)
 		x->holds = chunk_holds(c, x, KVI_LIST(struct kvi_chunk_ref, c->r->index.chunks, k),
-		                       &c->rows[worker]);
+		                       &c->workers[worker]);
 }
 
 /* ----- bytes, decoded ---------------------------------------------------- */
@@ -250,15 +244,21 @@ static kvarc_ret check_segments(struct comparing *c)
 {
 	kvarc_ret ret = kvi_pool_open(&c->pool, &c->r->alloc, c->r->options.common.threads);
 	unsigned workers = ret ? 0 : kvi_pool_workers(c->pool);
-	c->rows = kvi_calloc(&c->r->alloc, workers + 1, sizeof *c->rows);
-	if (ret || !c->rows)
-		ret = kvi_reader_fail(c->r, ret ? ret : kvi_alloc_error(&c->r->alloc), no_memory);
+	c->workers = kvi_calloc(&c->r->alloc, workers + 1, sizeof *c->workers);
+	if (!ret)
+		ret = c->workers ? kvi_whole_open(&c->whole, c->r) : kvi_alloc_error(&c->r->alloc);
+	if (ret)
+		ret = kvi_reader_fail(c->r, ret, no_memory);
 	else
 		kvi_parallel(c->pool, c->segments.n, check_segment, c);
 	kvi_pool_close(c->pool);
-	for (unsigned i = 0; c->rows && i < workers; i++)
-		kvi_free(&c->r->alloc, c->rows[i].p);
-	kvi_free(&c->r->alloc, c->rows);
+	for (unsigned i = 0; c->workers && i < workers; i++) {
+		kvi_free(&c->r->alloc, c->workers[i].rows.p);
+		if (c->whole.r)
+			kvi_whole_free(&c->whole, &c->workers[i].frames);
+	}
+	kvi_free(&c->r->alloc, c->workers);
+	kvi_whole_close(&c->whole);
 	return ret;
 }
 
@@ -276,6 +276,12 @@ static kvarc_ret compare_bytes(struct comparing *c, uint64_t *end)
 			ret = no_input(c);
 		else if (!x->holds)
 			ret = compare_decoded(c, x->t0, &to);
+		if (ret == KVARC_DATA) {
+			kvi_reader_forgive(c->r);
+			ret = KVARC_OK;
+			to = x->t0;
+			c->lost = *end - to;
+		}
 		if (ret || to == x->end)
 			continue;
 		*end = to;
@@ -284,18 +290,60 @@ static kvarc_ret compare_bytes(struct comparing *c, uint64_t *end)
 	return ret;
 }
 
+/* The leading tokens of the archive's track whose ids and positions can be read. */
+static kvarc_ret find_whole(struct comparing *c, uint64_t *there)
+{
+	const struct kvi_list *l = &c->r->index.segments;
+	struct kvi_segment *s = kvi_malloc(&c->r->alloc, sizeof *s);
+	kvarc_ret ret = s ? KVARC_OK
+	                  : kvi_reader_fail(c->r, kvi_alloc_error(&c->r->alloc), no_memory);
+	for (size_t i = 0; i < l->n && !ret; i++) {
+		const struct kvi_segment_ref *x = KVI_LIST(struct kvi_segment_ref, *l, i);
+		if (!kvi_segment_has(x, c->track, 0, *there))
+			continue;
+		ret = kvi_reader_read_segment(c->r, &c->r->packer, x, s, c->r->error);
+		if (ret != KVARC_DATA)
+			continue;
+		kvi_reader_forgive(c->r);
+		ret = KVARC_OK;
+		*there = x->t0;
+	}
+	kvi_free(&c->r->alloc, s);
+	return ret;
+}
+
+/* How many of the first tokens of the archive's track are the import's, by ids and positions. */
+static kvarc_ret compare_ids(struct comparing *c, struct token_pair *t, uint64_t there, uint64_t n,
+                             uint64_t *equal)
+{
+	*equal = 0;
+	kvarc_ret ret = there ? find_shift(c, t, there) : KVARC_OK;
+	if (!ret && there)
+		ret = compare_tokens(c, t, there - c->shift < n ? there - c->shift : n, equal);
+	return ret;
+}
+
 static kvarc_ret compare(struct comparing *c, struct token_pair *t, struct kvi_append_track *to)
 {
-	const uint64_t there = kvarc_reader_tokens(c->r, c->track);
-	kvarc_ret ret = find_shift(c, t, there);
-	uint64_t equal = 0, n = there - c->shift < to->n ? there - c->shift : to->n;
-	if (!ret)
-		ret = compare_tokens(c, t, n, &equal);
-	uint64_t end = c->shift + equal;
+	const uint64_t all = kvarc_reader_tokens(c->r, c->track);
+	uint64_t there = all, equal = 0;
+	kvarc_ret ret = compare_ids(c, t, there, to->n, &equal);
+	if (ret == KVARC_DATA) {
+		kvi_reader_forgive(c->r);
+		ret = find_whole(c, &there);
+		if (!ret)
+			ret = compare_ids(c, t, there, to->n, &equal);
+	}
+	uint64_t end = c->shift + equal, behind = 0;
+	/* whether those behind lost ids are the same is not known */
+	if (!ret && there < all && end == there)
+		behind = (all - c->shift < to->n ? all - c->shift : to->n) - equal;
 	if (!ret && equal)
 		ret = compare_bytes(c, &end);
 	to->kept = ret ? 0 : end - c->shift;
 	to->shift = to->kept ? c->shift : 0;
+	if (!ret && (c->lost || end == c->shift + equal))
+		to->lost = c->lost + behind;
 	return ret;
 }
 

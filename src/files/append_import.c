@@ -80,12 +80,16 @@ static kvarc_ret compare(struct appending *a)
 	for (uint32_t i = 0; i < a->im->n_tracks && !ret; i++) {
 		const struct kvi_append_track *t = &a->tracks[i];
 		ret = kvi_append_compare(a->r, a->im, i, decode, &a->tracks[i]);
+		a->result.lost_tokens += t->lost;
 		if (t->n <= a->result.tokens)
 			continue;
 		a->result.tokens = t->n;
 		a->result.kept_tokens = t->kept;
 	}
-	return ret ? ret : kvi_append_items_make(&a->items, a->r, a->im, a->tracks);
+	if (!ret)
+		ret = kvi_append_items_make(&a->items, a->r, a->im, a->tracks);
+	a->result.lost_bytes = a->items.lost;
+	return ret;
 }
 
 /* Notes whether the last checkpoint is this very file. */

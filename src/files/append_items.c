@@ -203,6 +203,12 @@ kvarc_ret kvi_append_items_make(struct kvi_append_items *x, kvarc_reader *r, kva
 	kvarc_ret ret = x->plans ? kvi_literal_find_open(&find, r) : no_memory(x);
 	if (!x->plans)
 		return ret;
+	/* What is damaged is not referred to: all of it is written again. */
+	if (ret == KVARC_DATA) {
+		kvi_reader_forgive(r);
+		x->lost = find.wanted;
+		ret = KVARC_OK;
+	}
 	for (size_t i = 0; i < im->n_items && !ret; i++) {
 		ret = make_plan(x, i, tracks);
 		if (!ret)

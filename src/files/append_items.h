@@ -16,6 +16,7 @@ struct kvi_append_items {
 	kvarc_reader *r;
 	struct kvi_restore *plans; /* one an item */
 	uint64_t first;            /* number of the first one in the archive */
+	uint64_t lost;             /* literal bytes of the last state that are damaged in part */
 	bool same;                 /* the last checkpoint of the archive has these very items */
 };
 

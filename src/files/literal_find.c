@@ -74,6 +74,7 @@ kvarc_ret kvi_literal_find_open(struct kvi_literal_find *x, kvarc_reader *r)
 	for (size_t i = 0; i < kvi_reader_n_items(r) && !ret; i++)
 		ret = add_item(x, kvi_reader_restore(r, i), kvi_reader_earlier_items(r) + i,
 		               &bytes);
+	x->wanted = bytes;
 	if (ret || !bytes || bytes > r->alloc.limit / KVI_LITERAL_SHARE || bytes > UINT32_MAX)
 		return ret ? kvi_reader_fail(r, ret, "not enough memory for the packed files")
 		           : KVARC_OK;

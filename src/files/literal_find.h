@@ -18,6 +18,7 @@ struct kvi_literal_find {
 	const struct kvi_alloc *alloc;
 	uint8_t *p;
 	size_t n;
+	uint64_t wanted;       /* bytes that the items have; n where they could be read */
 	struct kvi_list spans; /* struct kvi_literal_span: of p, in order */
 	size_t *ends;          /* of the spans in p */
 	uint32_t *table;       /* by hash of a block of p: 1 + its number, 0: none */

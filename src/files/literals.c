@@ -11,14 +11,26 @@ struct kvi_literal_blob {
 	uint64_t frame, sequence; /* frame: its offset in the file */
 };
 
+/* Leaves out a damaged BLOB: only who needs its bytes fails. */
+static kvarc_ret leave_out(struct kvi_literals *x)
+{
+	if (!x->lost && x->r->error)
+		x->error = *x->r->error;
+	x->lost = true;
+	kvi_reader_forgive(x->r);
+	return KVARC_OK;
+}
+
 /* What a BLOB frame of the index has. */
 static kvarc_ret add_blob(struct kvi_literals *x, const struct kvi_blob_ref *ref)
 {
 	struct kvi_blob b;
 	kvarc_ret ret = kvi_reader_content(x->r, ref->offset, KVI_FRAME_BLOB, ref->sequence,
 	                                   &x->content);
-	if (ret || !kvi_blob_parse(&b, x->content.p, x->content.n))
-		return ret ? ret : KVARC_DATA;
+	if (!ret && !kvi_blob_parse(&b, x->content.p, x->content.n))
+		ret = kvi_fail(x->r->error, KVARC_DATA, "a BLOB frame is not valid");
+	if (ret)
+		return ret == KVARC_DATA ? leave_out(x) : ret;
 	struct kvi_literal_blob *to = kvi_list_add(&x->blobs, &x->r->alloc, sizeof *to);
 	if (!to)
 		return kvi_fail_alloc(x->r->error, &x->r->alloc);
@@ -81,6 +93,10 @@ kvarc_ret kvi_literals_read(struct kvi_literals *x, uint64_t item, uint64_t from
 	while (bytes) {
 		const struct kvi_literal_blob *b = find(x, item, from);
 		struct kvi_blob content;
+		if (!b && x->lost && x->r->error)
+			*x->r->error = x->error;
+		if (!b && x->lost)
+			return kvi_reader_set_error(x->r, KVARC_DATA);
 		if (!b)
 			return kvi_reader_fail(x->r, KVARC_DATA,
 			                       "bytes of packed files are missing");

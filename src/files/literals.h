@@ -13,11 +13,13 @@ struct kvi_literals {
 	/* The BLOB that was read last. */
 	struct kvi_out content;
 	uint64_t loaded; /* offset of its frame; 0: none */
+	bool lost;       /* a BLOB is damaged; error: the first one */
+	kvarc_error error;
 };
 
 /* Reads the BLOB frames of a reader that can seek, up to the state that it was opened at; those of
- * items of earlier states are among them. x is to be freed, also on failure. Returns OK, MEM,
- * MEMLIMIT, DATA, OPTIONS, IO. */
+ * items of earlier states are among them. Damaged ones are left out. x is to be freed, also on
+ * failure. Returns OK, MEM, MEMLIMIT, OPTIONS, IO. */
 kvarc_ret kvi_literals_open(struct kvi_literals *x, kvarc_reader *r);
 /* Frees the list. */
 void kvi_literals_free(struct kvi_literals *x);

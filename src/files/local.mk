@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvi_la_SOURCES += \
 	src/files/append_compare.c src/files/append_compare.h \
+	src/files/whole_chunks.c src/files/whole_chunks.h src/files/unpack_state.c \
 	src/files/append_import.c \
 	src/files/append_items.c src/files/append_items.h \
 	src/files/append_match.c src/files/append_match.h \

@@ -357,10 +357,8 @@ static kvarc_ret read_segments(struct unpacking *u)
 	}
 }
 
-enum {
-	ROUNDS = 4,          /* between two waits for all workers */
-	SEGMENT_TOKENS = 256 /* of most archives */
-};
+/* ROUNDS: between two waits for all workers; SEGMENT_TOKENS: of most archives. */
+enum { ROUNDS = 4, SEGMENT_TOKENS = 256 };
 
 /* The same where segments are faster together: all frames pass in order and are
  * checked, what they hold is decoded a range behind. */
@@ -430,6 +428,12 @@ static kvarc_ret finish(struct unpacking *u, kvarc_ret ret)
 	return ret;
 }
 
+static const kvarc_sink *sink_of(void *opaque, size_t i)
+{
+	const struct unpacking *u = opaque;
+	return u->items[i].skip ? NULL : &u->items[i].sink;
+}
+
 static kvarc_ret start(struct unpacking *u)
 {
 	pthread_mutex_init(&u->lock, NULL);
@@ -464,6 +468,8 @@ kvarc_ret kvarc_unpack_by(kvarc_reader *r, kvarc_item_open open, void *opaque, k
 	if (!ret)
 		ret = read_tokens(&u);
 	kvi_reader_set_blob_handler(r, NULL, NULL);
+	if (ret == KVARC_DATA)
+		ret = kvi_unpack_state(r, sink_of, &u);
 	return finish(&u, ret);
 }
 

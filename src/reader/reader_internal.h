@@ -94,5 +94,8 @@ kvarc_ret kvi_reader_fail(kvarc_reader *r, kvarc_ret code, const char *format, .
 	__attribute__((format(printf, 3, 4)));
 /* What a caller's range means: one whose numbers are all zero but for the track is all of it. */
 void kvi_range_of(kvarc_range *to, const kvarc_range *range);
+/* After DATA of a call that reads ranges, tokens or frames of a reader that can seek: other parts
+ * of the archive may be whole, and can be read. */
+void kvi_reader_forgive(kvarc_reader *r);
 
 #endif

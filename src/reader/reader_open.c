@@ -16,6 +16,14 @@ kvarc_ret kvi_reader_set_error(kvarc_reader *r, kvarc_ret ret)
 	return ret;
 }
 
+void kvi_reader_forgive(kvarc_reader *r)
+{
+	if (r->sticky == KVARC_DATA)
+		r->sticky = KVARC_OK;
+	if (r->error)
+		r->error->text[0] = '\0';
+}
+
 kvarc_ret kvi_reader_fail(kvarc_reader *r, kvarc_ret code, const char *format, ...)
 {
 	va_list args;

@@ -78,7 +78,8 @@ static bool leaves_out(const char *lossy)
 	return n >= sizeof end - 1 && !strcmp(lossy + n - (sizeof end - 1), end);
 }
 
-static kvarc_ret take_tracks(kvarc_writer *w)
+/* lenient: a damaged last segment may be there, which a rewind replaces before anything follows. */
+static kvarc_ret take_tracks(kvarc_writer *w, bool lenient)
 {
 	const kvarc_reader *r = w->archive;
 	const bool unknown = leaves_out(kvi_identity_get(&r->meta.identity, "lossy"));
@@ -87,6 +88,10 @@ static kvarc_ret take_tracks(kvarc_writer *w)
 		struct kvi_writer_track *t = &w->tracks[i];
 		struct kvi_track_end end;
 		ret = kvi_reader_track_end(w->archive, i, r->index.tokens[i], &end);
+		if (ret == KVARC_DATA && lenient) {
+			end = (struct kvi_track_end){ .no_position = true };
+			ret = KVARC_OK;
+		}
 		t->n_written = t->n_committed = t->n_submitted = r->index.tokens[i];
 		t->n_appended = t->n_total = t->n_written;
 		t->next_position = end.position;
@@ -226,7 +231,7 @@ static kvarc_ret resume(kvarc_writer *w, bool lenient)
 	if (!ret)
 		ret = take_identity(w);
 	if (!ret)
-		ret = take_tracks(w);
+		ret = take_tracks(w, lenient);
 	if (!ret)
 		ret = take_all_params(w);
 	if (ret)

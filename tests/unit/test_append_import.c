@@ -56,22 +56,35 @@ static int open_blob(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 	return 0;
 }
 
-/* The archive verifies at a checkpoint, which gives the file back. */
-static void check_file(struct torn *t, uint64_t checkpoint, const struct blob *file)
+/* Whether a checkpoint gives the file back; what it gives is never another file. */
+static kvarc_ret restore(struct torn *t, uint64_t checkpoint, const struct blob *file)
 {
 	struct blob out = { NULL, 0, 0, -1 };
 	kvarc_reader_options o = { .checkpoint = checkpoint };
 	kvarc_source source = torn_source(t);
 	kvarc_reader *r;
-	assert_int_equal(kvarc_reader_open(&r, &source, &o), KVARC_OK);
-	assert_int_equal(kvarc_unpack(r, open_blob, &out), KVARC_OK);
+	kvarc_ret ret = kvarc_reader_open(&r, &source, &o);
+	if (!ret)
+		ret = kvarc_unpack(r, open_blob, &out);
 	kvarc_reader_close(&r);
-	assert_int_equal(out.n, file->n);
-	assert_memory_equal(out.p, file->p, out.n);
+	if (!ret) {
+		assert_int_equal(out.n, file->n);
+		assert_memory_equal(out.p, file->p, out.n);
+	}
+	blob_free(&out);
+	return ret;
+}
+
+/* The archive verifies at a checkpoint, which gives the file back. */
+static void check_file(struct torn *t, uint64_t checkpoint, const struct blob *file)
+{
+	kvarc_reader_options o = { .checkpoint = checkpoint };
+	kvarc_source source = torn_source(t);
+	kvarc_reader *r;
+	assert_int_equal(restore(t, checkpoint, file), KVARC_OK);
 	assert_int_equal(kvarc_reader_open(&r, &source, &o), KVARC_OK);
 	assert_int_equal(kvarc_reader_verify(r, NULL, NULL), KVARC_OK);
 	kvarc_reader_close(&r);
-	blob_free(&out);
 }
 
 /* The first n tokens of a slot; none: false. */
@@ -224,27 +237,94 @@ static void test_changed(void **state)
 	blob_free(&changed);
 }
 
-/* A damaged check in the archive is never a match; the damage is found, or written around. */
-static void test_damaged_check(void **state)
+/* Each byte of some rows, the last one of a row as well, is compared. */
+static void test_changed_byte(void **state)
 {
+	enum { BYTES = 160 };
 	(void)state;
 	struct blob slot = blob_load(slot_name);
-	struct torn archive = empty();
+	struct torn whole = empty();
+	append_ok(&whole, &slot);
+	for (size_t at = slot.n / 2; at < slot.n / 2 + BYTES; at++) {
+		kvarc_append_options o = KVARC_APPEND_OPTIONS_INIT;
+		struct torn archive;
+		torn_copy(&archive, &whole.f, whole.f.n);
+		o.writer.flags = at % 2 ? KVARC_WRITE_VERIFY : 0;
+		slot.p[at] ^= 1;
+		assert_int_equal(append_file(&archive, &slot, &o, NULL), KVARC_OK);
+		assert_int_equal(restore(&archive, 0, &slot), KVARC_OK);
+		slot.p[at] ^= 1;
+		torn_free(&archive);
+	}
+	torn_free(&whole);
+	blob_free(&slot);
+}
+
+static bool is_closed(struct torn *t)
+{
+	kvarc_source source = torn_source(t);
+	kvarc_info info = { 0 };
+	kvarc_reader *r;
+	assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
+	assert_int_equal(kvarc_reader_get_info(r, &info), KVARC_OK);
+	kvarc_reader_close(&r);
+	return info.state == KVARC_STATE_CLOSED;
+}
+
+/* What is damaged is not kept, but written again; then the archive is as good as before. */
+static void append_damaged(const struct torn *whole, size_t at, struct blob *slot,
+                           unsigned *healed)
+{
 	kvarc_append_options o = { .label = "again" };
 	kvarc_append_result x;
-	kvarc_chunk_info c;
-	kvarc_reader *r;
-	append_ok(&archive, &slot);
-	kvarc_source source = torn_source(&archive);
-	assert_int_equal(kvarc_reader_open(&r, &source, NULL), KVARC_OK);
-	assert_int_equal(kvarc_reader_chunk(r, 0, &c), KVARC_OK);
-	kvarc_reader_close(&r);
-	archive.f.p[c.offset + 32 + 32] ^= 1; /* of raw_check */
-	size_t n = archive.f.n;
-	assert_int_equal(append_file(&archive, &slot, &o, &x), KVARC_DATA);
-	assert_int_equal(archive.f.n, n);
+	struct torn archive, archive_was;
+	torn_copy(&archive, &whole->f, whole->f.n);
+	archive.f.p[at] ^= 4;
+	torn_copy(&archive_was, &archive.f, archive.f.n);
+	const kvarc_ret was = restore(&archive, 0, slot);
+	const size_t n = archive.f.n;
+	const kvarc_ret ret = append_file(&archive, slot, &o, &x);
+	if (ret) {
+		/* a line, and nothing is changed */
+		assert_true(was && o.writer.common.error->text[0]);
+		assert_int_equal(archive.f.n, n);
+	} else {
+		/* of an end that is damaged nothing is lost but the end */
+		assert_int_equal(x.lost_tokens || x.lost_bytes, was && is_closed(&archive_was));
+		assert_int_equal(x.kept_tokens < x.tokens, x.lost_tokens > 0);
+		assert_int_equal(restore(&archive, 0, slot), KVARC_OK);
+		assert_int_equal(append_file(&archive, slot, &o, &x), KVARC_OK);
+		assert_int_equal(x.lost_tokens, 0);
+		assert_int_equal(x.kept_tokens, x.tokens);
+		assert_int_equal(x.lost_bytes, 0);
+		assert_int_equal(restore(&archive, 0, slot), KVARC_OK);
+		*healed += was != KVARC_OK;
+	}
 	torn_free(&archive);
-	blob_free(&slot);
+	torn_free(&archive_was);
+}
+
+static void test_damaged(void **state)
+{
+	enum { DAMAGES = 300 };
+	static const char *const names[] = { "ggsq4-long.bin", "ggsq4-f16-vtrans.bin" };
+	(void)state;
+	for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+		struct blob slot = blob_load(names[k]), first;
+		struct torn archive = empty();
+		unsigned healed = 0;
+		if (shorten(&slot, 20, &first)) {
+			append_ok(&archive, &first);
+			blob_free(&first);
+		}
+		append_ok(&archive, &slot);
+		for (size_t i = 0; i < DAMAGES; i++)
+			append_damaged(&archive, archive.f.n * i / DAMAGES + i % 7, &slot,
+			               &healed);
+		assert_true(healed > DAMAGES / 2);
+		torn_free(&archive);
+		blob_free(&slot);
+	}
 }
 
 /* An archive that was packed gets a checkpoint of what it was. */
@@ -370,7 +450,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_turns),   cmocka_unit_test(test_others),
-		cmocka_unit_test(test_changed), cmocka_unit_test(test_damaged_check),
+		cmocka_unit_test(test_changed), cmocka_unit_test(test_changed_byte),
+		cmocka_unit_test(test_damaged),
 		cmocka_unit_test(test_packed),  cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_torn),    cmocka_unit_test(test_memory),
 	};

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* whole_chunks.h - whether chunks of an archive are whole, by the checks of their frames */
+#ifndef KVI_WHOLE_CHUNKS_H
+#define KVI_WHOLE_CHUNKS_H
+
+#include "reader/reader_state.h"
+
+/* What is known of the frames that several chunks use. */
+struct kvi_whole {
+	kvarc_reader *r;
+	_Atomic uint8_t *params; /* of each PARAMS frame of the index: what whole_chunks.c knows */
+};
+
+/* Memory of a worker. */
+struct kvi_whole_memory {
+	struct kvi_buffer chunk, other;
+};
+
+/* For chunks of a reader that can seek. To be closed, also on failure. Returns OK, MEM,
+ * MEMLIMIT. */
+kvarc_ret kvi_whole_open(struct kvi_whole *x, kvarc_reader *r);
+/* Frees what it knows. */
+void kvi_whole_close(struct kvi_whole *x);
+/* Frees the memory of a worker. */
+void kvi_whole_free(const struct kvi_whole *x, struct kvi_whole_memory *m);
+/*
+ * Whether the frame of a chunk, and those that decoding it needs, are as they were written: its
+ * PARAMS, an embedded profile, the chunk that it repeats or refers to. *h: its header. False also
+ * where only decoding can say it. From any thread.
+ */
+bool kvi_whole_chunk(struct kvi_whole *x, const struct kvi_segment_ref *s,
+                     const struct kvi_chunk_ref *ref, struct kvi_whole_memory *m,
+                     struct kvi_chunk_header *h);
+
+#endif
