@@ -74,8 +74,26 @@ kvarc_sink bench_cache_sink(struct bench_cache *c)
 	return (kvarc_sink){ .write = write_memory, .opaque = c };
 }
 
+/* Whether what is held fits below -M beside what the library needs; without -M it is not limited.
+ * An archive is hardly ever larger than the cache. */
+static bool check_limit(struct bench_cache *c, const struct options *o, const char *file)
+{
+	enum { LEAST = 8 << 20 }; /* for the library */
+	char needed[32];
+
+	c->held_bytes = 3 * c->raw_bytes;
+	if (!o->memlimit || c->held_bytes + LEAST <= o->memlimit)
+		return true;
+	units_bytes(needed, sizeof(needed), c->held_bytes + LEAST);
+	msg_error(file,
+	          "'bench' holds the cache three times in memory, which takes %s: raise the limit "
+	          "with -M, or give a smaller file",
+	          needed);
+	return false;
+}
+
 /* Packed views of all tensors, one after another, in both areas. */
-static bool make_views(struct bench_cache *c, const char *file)
+static bool make_views(struct bench_cache *c, const struct options *o, const char *file)
 {
 	const kvarc_geometry *g = c->geometry;
 	size_t at = 0;
@@ -99,6 +117,8 @@ static bool make_views(struct bench_cache *c, const char *file)
 		msg_error(file, "holds no tensors that could be measured");
 		return false;
 	}
+	if (!check_limit(c, o, file))
+		return false;
 	c->archive_capacity = kvarc_encode_bound(g, c->tokens[0]);
 	if (c->archive_capacity < c->raw_bytes + c->raw_bytes / 8 + (16 << 20))
 		c->archive_capacity = c->raw_bytes + c->raw_bytes / 8 + (16 << 20);
@@ -235,7 +255,7 @@ static bool load(struct bench_cache *c, const struct options *o, struct input *i
 			return false;
 		}
 	}
-	if (!make_views(c, in->name))
+	if (!make_views(c, o, in->name))
 		return false;
 	if (c->reader) {
 		if (read_all(c, c->reader, c->views, &ret))
@@ -342,6 +362,8 @@ bool bench_cache_run(struct bench_cache *c, const struct options *o, const char 
 	common.threads = run->threads;
 	common.overlap = false;
 	common.isa_mask = run->isa_mask;
+	if (o->memlimit) /* check_limit */
+		common.memlimit = o->memlimit - c->held_bytes;
 	start = units_now();
 	ret = encode(c, &common, run);
 	keep_fastest(&run->encode_seconds, units_now() - start);

@@ -25,6 +25,7 @@ struct bench_cache {
 	uint64_t raw_bytes, elements;
 	uint8_t *archive;
 	uint64_t archive_bytes, archive_capacity;
+	uint64_t held_bytes; /* of data, decoded_data and archive together, at most */
 };
 
 /* One measurement: the settings, then the results (times in seconds). */

@@ -8,3 +8,6 @@ kv pack -o a.kva slot
 kv unpack -M 100K -o back a.kva
 kv test -M 100K a.kva
 names
+# bench holds the cache three times.
+kv bench -M 16M slot
+kv bench -M 32M --repeat 1 -T 1 -0 --json slot | grep -o '"memory_bytes"' | uniq
