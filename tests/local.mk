@@ -93,16 +93,21 @@ check-engines: $(bin_PROGRAMS) $(driver_stand_in)
 .PHONY: check-engines
 
 # The command: exact output of every verb, damage, full disks, signals.
-check_PROGRAMS += tests/cli/make_named tests/cli/make_session
+check_PROGRAMS += tests/cli/make_named tests/cli/make_session tests/cli/map_while
+tests_cli_map_while_SOURCES = tests/cli/map_while.c
 tests_cli_make_named_SOURCES = tests/cli/make_named.c
 tests_cli_make_named_LDADD = libkvarc.la
 tests_cli_make_session_SOURCES = tests/cli/make_session.c
 tests_cli_make_session_LDADD = libkvarc.la
-# Preloaded into the command: a source that changes while it is packed.
+# Preloaded into the command: a source that changes while it is packed, and what is verified.
 check_LTLIBRARIES =
 if ENABLE_SHARED
-check_LTLIBRARIES += tests/cli/change_source.la
+check_LTLIBRARIES += tests/cli/change_source.la tests/cli/see_verify.la
 endif
+tests_cli_see_verify_la_SOURCES = tests/cli/see_verify.c
+tests_cli_see_verify_la_LDFLAGS = -module -avoid-version -shared -rpath /nowhere
+tests_cli_see_verify_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
+tests_cli_see_verify_la_LIBADD = -ldl
 tests_cli_change_source_la_SOURCES = tests/cli/change_source.c
 tests_cli_change_source_la_LDFLAGS = -module -avoid-version -shared -rpath /nowhere
 tests_cli_change_source_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default

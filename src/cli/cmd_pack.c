@@ -2,7 +2,6 @@
 /* cmd_pack.c - kvarc pack: caches into archives */
 #include "config.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -336,17 +335,6 @@ static void report(const struct pack_job *j)
 		gpu_files_note(&j->on_gpu, j->in.name);
 }
 
-/* Only the file that was packed, not one that took its name or was written to meanwhile. */
-static void remove_source(const struct pack_job *j)
-{
-	char what[96];
-
-	if (watch_name_changed(&j->watch, &j->in, what, sizeof(what)))
-		msg_warning(j->in.name, "not removed: %s", what);
-	else if (unlink(j->in.name) != 0)
-		msg_warning(j->in.name, "not removed: %s", strerror(errno));
-}
-
 static bool open_target(struct pack_job *j)
 {
 	const struct options *o = j->o;
@@ -384,14 +372,17 @@ static void pack_one(const struct options *o, const char *file, const kvarc_loss
 
 	if (!input_open(&j.in, file, true))
 		return;
-	watch_start(&j.watch, &j.in);
+	if (o->remove)
+		watch_start_removal(&j.watch, &j.in);
+	else
+		watch_start(&j.watch, &j.in);
 	if (!o->opaque && input_is_archive(&j.in))
 		msg_error(file, "is a kvarc archive already; --opaque packs it all the same");
 	else if (open_target(&j)) {
 		if (pack(&j)) {
 			report(&j);
 			if (o->remove)
-				remove_source(&j);
+				watch_remove(&j.watch, &j.in);
 		}
 	}
 	kvarc_profile_close(&j.fitted);

@@ -14,6 +14,7 @@
 #include "report.h"
 #include "secrets.h"
 #include "units.h"
+#include "watch.h"
 
 /* A kvarc_repair_fn: what is lost is named, what was restored with -v. */
 static void found(void *opaque, uint64_t offset, uint64_t bytes, int restored)
@@ -110,6 +111,8 @@ static void repair(const struct options *o, struct input *in)
 	progress_phase("repairing");
 	ret = kvarc_repair(&source, &sink, &ro, &report);
 	progress_stop();
+	if (ret == KVARC_OK && watch_input_changed(in, (char[96]){ 0 }, 96))
+		ret = KVARC_IO;
 	if (ret != KVARC_OK) {
 		library_error(in->name, ret, &error, in, &out);
 		output_abort(&out);

@@ -14,6 +14,7 @@
 #include "progress.h"
 #include "report.h"
 #include "units.h"
+#include "watch.h"
 
 /* Messages about what was found; a note if all is well. */
 static void show(const struct report *x, struct input *in, kvarc_reader *r, kvarc_ret ret,
@@ -28,7 +29,7 @@ static void show(const struct report *x, struct input *in, kvarc_reader *r, kvar
 			            "{device}, {host_chunks} of them by the host");
 		else if (info->state == KVARC_STATE_CLOSED)
 			report_note(x, in->name, "ok, {raw_bytes:B} in {chunks} chunks, {.rate:R}");
-	} else if (damage->n) {
+	} else if (damage->n && !watch_input_changed(in, (char[96]){ 0 }, 96)) {
 		damage_show(in->name, damage, kvarc_reader_geometry(r), true);
 		damage_show_sum(in->name, damage, true, "'kvarc unpack --salvage' saves the rest");
 	} else {

@@ -19,6 +19,7 @@
 #include "ranges.h"
 #include "report.h"
 #include "units.h"
+#include "watch.h"
 
 /* A value of --salvage-tokens, and one of --to. */
 enum { SALVAGE_ZERO = 2, TO_LLAMA = 2 };
@@ -44,6 +45,12 @@ static void report(const struct options *o, const char *archive, const char *tar
 	report_real(&r, "seconds", seconds, 4);
 	report_note(&r, archive, "{bytes:B} -> {.output}, {.rate:R}");
 	report_end(&r);
+}
+
+/* Salvage takes a file that becomes another one for a damaged one. */
+static bool is_changed(const struct options *o, const struct input *in)
+{
+	return o->salvage && watch_input_changed(in, (char[96]){ 0 }, 96);
 }
 
 /* Says what salvage could not read, and what becomes of it, else how the archive ends. False: out
@@ -126,6 +133,8 @@ static void unpack_items(const struct options *o, struct input *in, kvarc_reader
 		ret = gpu.d ? kvarc_unpack_by(r, items_open, &s, gpu_files_read, &on_gpu)
 		            : kvarc_unpack(r, items_open, &s);
 	progress_stop();
+	if (is_changed(o, in))
+		ret = KVARC_IO;
 	if (ret == KVARC_OK && gpu.d)
 		gpu_files_note(&on_gpu, in->name);
 	gpu_files_error(&on_gpu, error);
@@ -210,6 +219,8 @@ static void export_tensors(const struct options *o, struct input *in, kvarc_read
 		ret = o->to == TO_LLAMA ? kvarc_export_llama(r, &range, &sink, NULL, &prefix)
 		                        : kvarc_export_safetensors(r, &range, &sink);
 		progress_stop();
+		if (is_changed(o, in))
+			ret = KVARC_IO;
 		slot.tokens = prefix.tokens;
 		slot.whole_tokens = prefix.whole_tokens;
 		if (ret != KVARC_OK) {

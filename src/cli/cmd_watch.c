@@ -2,7 +2,6 @@
 /* cmd_watch.c - kvarc watch: packs the slot files of a folder when they are complete */
 #include "config.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -113,23 +112,14 @@ static bool save(struct watching *w, const char *path, const char *name)
 	return saved;
 }
 
-static void remove_file(const struct watch *seen, const struct input *in)
-{
-	char what[96];
-
-	if (watch_name_changed(seen, in, what, sizeof(what)))
-		msg_warning(in->name, "not removed: %s", what);
-	else if (unlink(in->name) != 0)
-		msg_warning(in->name, "not removed: %s", strerror(errno));
-}
-
 static void take_open(struct watching *w, struct folder_file *x, struct input *in, char *path)
 {
 	struct watch seen;
 	char why[200];
 	bool packed;
 
-	watch_start(&seen, in);
+	if (w->o->remove)
+		watch_start_removal(&seen, in);
 	switch (look_into(w->o, in, why)) {
 	case NO_CACHE:
 		break;
@@ -143,7 +133,7 @@ static void take_open(struct watching *w, struct folder_file *x, struct input *i
 	case CACHE:
 		packed = w->store.s ? save(w, path, x->name) : append(w->o, path, x->name);
 		if (packed && w->o->remove)
-			remove_file(&seen, in);
+			watch_remove(&seen, in);
 		msg_flush();
 		break;
 	}

@@ -45,7 +45,7 @@ static bool take(void *opaque, const int32_t *ids, size_t n)
 
 /* The ids of an archive, or of a cache that has some. */
 static bool take_track(struct eval_file *f, kvarc_reader *r, kvarc_import *im,
-                       const kvarc_error *error)
+                       const kvarc_error *error, const struct input *in)
 {
 	uint64_t n = r ? kvarc_reader_tokens(r, 0) : kvarc_import_tokens(im, 0);
 	int32_t *ids = calloc(n + 1, sizeof(*ids));
@@ -58,7 +58,7 @@ static bool take_track(struct eval_file *f, kvarc_reader *r, kvarc_import *im,
 	if (ret == KVARC_OK)
 		ok = take(f, ids, (size_t)n);
 	else
-		library_error(f->name, ret, error, NULL, NULL);
+		library_error(f->name, ret, error, in, NULL);
 	free(ids);
 	return ok;
 }
@@ -86,7 +86,7 @@ static bool take_cache(struct eval_file *f, const struct options *o, struct inpu
 
 	if (input_is_archive(in)) {
 		r = library_open(o, in, 0, &error);
-		ok = r && take_track(f, r, NULL, &error);
+		ok = r && take_track(f, r, NULL, &error, in);
 		f->dtype = r ? dtype_of(kvarc_reader_geometry(r)) : 0;
 		kvarc_reader_close(&r);
 		return ok;
@@ -94,7 +94,7 @@ static bool take_cache(struct eval_file *f, const struct options *o, struct inpu
 	library_import_options(o, &io, &error);
 	if (kvarc_import_open(&im, &source, paths_base(in->name), &io) == KVARC_OK &&
 	    kvarc_import_tokens(im, 0) && kvarc_import_geometry(im)->n_tensors)
-		ok = take_track(f, NULL, im, &error);
+		ok = take_track(f, NULL, im, &error, in);
 	else
 		msg_error(f->name, "no token ids: neither a text of them, nor a cache "
 		                   "that has some");

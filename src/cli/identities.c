@@ -17,7 +17,7 @@ static bool record(const struct input *in, kvarc_import *im, const kvarc_error *
 	kvarc_ret ret = kvarc_import_identity(im, key, value);
 
 	if (ret != KVARC_OK)
-		library_error(in->name, ret, error, NULL, NULL);
+		library_error(in->name, ret, error, in, NULL);
 	return ret == KVARC_OK;
 }
 

@@ -13,6 +13,7 @@
 #include "profiles.h"
 #include "progress.h"
 #include "units.h"
+#include "watch.h"
 #include "weights.h"
 
 void library_common(const struct options *o, kvarc_common *c, kvarc_error *error)
@@ -66,9 +67,13 @@ void library_error(const char *file, kvarc_ret ret, const kvarc_error *error,
                    const struct input *in, const struct output *out)
 {
 	const char *text = error && error->text[0] ? error->text : kvarc_strerror(ret);
+	char what[96];
 
 	if (out && out->error)
 		output_report(out);
+	else if (in && watch_input_changed(in, what, sizeof(what)))
+		msg_error(in->name, "changed while it was read (%s): try again when it is complete",
+		          what);
 	else if (in && in->error)
 		msg_error(in->name, "cannot read: %s", strerror(in->error));
 	else

@@ -14,7 +14,8 @@
 void library_common(const struct options *o, kvarc_common *c, kvarc_error *error);
 /*
  * Shows what a call returned: what is wrong, where, what to do. in and out may
- * be NULL; when one of them failed, the message is about that.
+ * be NULL; when one of them failed, or in is a file that has changed since it was opened, the
+ * message is about that.
  */
 void library_error(const char *file, kvarc_ret ret, const kvarc_error *error,
                    const struct input *in, const struct output *out);

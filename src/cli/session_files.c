@@ -194,10 +194,8 @@ bool session_save_from(const struct options *o, struct store_access *a, const ch
 	progress_stop();
 	if (ret == KVARC_OK)
 		report_saved(o, name, file, &saved, units_now() - start);
-	else if (x.in.error)
-		library_error(file, ret, &x.error, &x.in, NULL);
-	else if (!x.changed)
-		store_access_error(a, name, ret);
+	else if (!x.changed && !is_changed(&x))
+		library_error(name, ret, x.in.error ? &x.error : &a->error, &x.in, NULL);
 	close_input(&x);
 	return ret == KVARC_OK;
 }
@@ -394,7 +392,7 @@ void session_find(const struct options *o, struct store_access *a, const char *f
 	if (open_input(&x, o, file)) {
 		ret = kvarc_store_find(a->s, x.im, report_found, &search);
 		if (ret != KVARC_OK)
-			store_access_error(a, file, ret);
+			library_error(file, ret, &a->error, &x.in, NULL);
 		else if (!search.n)
 			msg_result(file, "no session begins with these tokens");
 	}

@@ -145,7 +145,7 @@ void session_receive(const struct options *o, struct store_access *a, const char
 	source = input_source(&in);
 	ret = kvarc_store_receive(a->s, name, &source, &n);
 	if (ret != KVARC_OK) {
-		store_access_error(a, name, ret);
+		library_error(name, ret, &a->error, &in, NULL);
 		if (n.archives)
 			msg_note(name, "%llu archives came and stay",
 			         (unsigned long long)n.archives);

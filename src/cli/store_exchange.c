@@ -9,6 +9,7 @@
 
 #include "infile.h"
 #include "kvarc/exchange.h"
+#include "library.h"
 #include "message.h"
 #include "outfile.h"
 #include "report.h"
@@ -161,14 +162,16 @@ void store_import(const struct options *o, struct store_access *a)
 	if (o->oci) {
 		ret = kvarc_store_import_oci(a->s, from, o->n_files - first, names, show_imported,
 		                             (void *)o);
+		if (ret != KVARC_OK)
+			store_access_error(a, from, ret);
 	} else {
 		if (!input_open(&in, from, false))
 			return;
 		source = input_source(&in);
 		ret = kvarc_store_import(a->s, &source, o->n_files - first, names, show_imported,
 		                         (void *)o);
+		if (ret != KVARC_OK)
+			library_error(from, ret, &a->error, &in, NULL);
 		input_close(&in);
 	}
-	if (ret != KVARC_OK)
-		store_access_error(a, from, ret);
 }

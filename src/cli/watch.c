@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* watch.c - whether a file changes while it is packed */
+/* watch.c - whether a file changes while it is read, and its removal when it does not */
 #include "config.h"
 
 #include "watch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
+
+#include "message.h"
 
 /* Longer than the tick of the clock that time stamps of files come from. */
 enum { TICK_NS = 20000000, TRIES = 5 };
@@ -31,6 +36,47 @@ static bool is_fresh(const struct stat *st)
 	return age < TICK_NS;
 }
 
+/* A lease for readers on an open file: the system gives none while any process has the file open
+ * for writing, or maps it so. EAGAIN: that is so; 0: it is given; others: leases are not possible
+ * (the file is another user's, or its file system has none). */
+static int take_lease(int fd)
+{
+#ifdef F_SETLEASE
+	return fcntl(fd, F_SETLEASE, F_RDLCK) == 0 ? 0 : errno;
+#else
+	(void)fd;
+	return ENOSYS;
+#endif
+}
+
+static void give_lease(int fd)
+{
+#ifdef F_SETLEASE
+	(void)!fcntl(fd, F_SETLEASE, F_UNLCK);
+#else
+	(void)fd;
+#endif
+}
+
+/* The system sends it to who has a lease when a writer waits for the file: not for long, here. */
+static void ignore_lease_signal(void)
+{
+#ifdef SIGIO
+	signal(SIGIO, SIG_IGN);
+#endif
+}
+
+static bool has_writer(const struct input *in)
+{
+	int error;
+
+	ignore_lease_signal();
+	error = take_lease(in->fd);
+	if (error == 0)
+		give_lease(in->fd);
+	return error == EAGAIN;
+}
+
 void watch_start(struct watch *w, const struct input *in)
 {
 	const struct timespec tick = { 0, TICK_NS };
@@ -44,6 +90,14 @@ void watch_start(struct watch *w, const struct input *in)
 		nanosleep(&tick, NULL);
 	}
 	w->active = true;
+}
+
+/* Behind watch_start: a writer that opens the file later changes its times with its first write,
+ * and one that had it open before that may not, where its pages were written before. */
+void watch_start_removal(struct watch *w, const struct input *in)
+{
+	watch_start(w, in);
+	w->has_writer = w->active && has_writer(in);
 }
 
 static bool differs(const struct stat *was, const struct stat *is, char *what, size_t bytes)
@@ -92,4 +146,37 @@ bool watch_name_changed(const struct watch *w, const struct input *in, char *wha
 		return true;
 	}
 	return !w->active || differs(&w->st, &st, what, bytes);
+}
+
+bool watch_input_changed(const struct input *in, char *what, size_t bytes)
+{
+	struct watch w = { .active = true };
+	struct stat st;
+
+	if (in->fd < 0 || !in->has_mtime || fstat(in->fd, &st) != 0)
+		return false;
+	w.st = st;
+	w.st.st_mtim = in->mtime;
+	return watch_changed(&w, in, what, bytes);
+}
+
+static const char has_writer_text[] =
+	"another process has it open for writing, or maps it so: "
+	"what it writes later would be lost";
+
+void watch_remove(const struct watch *w, const struct input *in)
+{
+	char what[96];
+	bool written = w->has_writer;
+
+	ignore_lease_signal();
+	/* With the lease a writer that comes now waits until the file is closed. */
+	written = take_lease(in->fd) == EAGAIN || written;
+	if (watch_name_changed(w, in, what, sizeof(what)))
+		msg_warning(in->name, "not removed: %s", what);
+	else if (written)
+		msg_warning(in->name, "not removed: %s", has_writer_text);
+	else if (unlink(in->name) != 0)
+		msg_warning(in->name, "not removed: %s", strerror(errno));
+	give_lease(in->fd);
 }

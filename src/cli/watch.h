@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* watch.h - whether a file changes while it is packed */
+/* watch.h - whether a file changes while it is read, and its removal when it does not */
 #ifndef KVARC_CLI_WATCH_H
 #define KVARC_CLI_WATCH_H
 
@@ -12,7 +12,8 @@
 /* A regular file's inode as it was before its first byte was read. */
 struct watch {
 	struct stat st;
-	bool active; /* false: a pipe, of which there is a copy */
+	bool active;     /* false: a pipe, of which there is a copy */
+	bool has_writer; /* watch_start_removal: another process had it open for writing */
 };
 
 /*
@@ -20,6 +21,12 @@ struct watch {
  * was written just now, so that every later write gets a time stamp of its own.
  */
 void watch_start(struct watch *w, const struct input *in);
+/*
+ * The same of a file that watch_remove is to remove: notes also whether another process has it open
+ * for writing, or maps it so, which its times do not show. Only where the system gives leases on
+ * the file: it does so to its owner, on local file systems of Linux.
+ */
+void watch_start_removal(struct watch *w, const struct input *in);
 
 /*
  * Whether the open file is not what it was at watch_start: size, modification time or status
@@ -30,5 +37,15 @@ bool watch_changed(const struct watch *w, const struct input *in, char *what, si
 /* The same for the file that the input's name stands for now (symbolic links are not followed);
  * also true when there is none. */
 bool watch_name_changed(const struct watch *w, const struct input *in, char *what, size_t bytes);
+
+/* watch_changed by what input_open saw, for verbs that only read. */
+bool watch_input_changed(const struct input *in, char *what, size_t bytes);
+
+/*
+ * Removes the input's file, if it is the one that was read, nothing has changed it since
+ * watch_start_removal, and no other process has it open for writing; else a warning says why it
+ * stays.
+ */
+void watch_remove(const struct watch *w, const struct input *in);
 
 #endif

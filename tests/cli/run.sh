@@ -38,9 +38,11 @@ TZ=UTC
 export SOURCE_DATE_EPOCH TZ
 unset KVARC_MODEL_PATH KVARC_PROFILE_PATH
 CHANGE_SOURCE=${CHANGE_SOURCE:-$PWD/tests/cli/.libs/change_source.so}
+SEE_VERIFY=${SEE_VERIFY:-$PWD/tests/cli/.libs/see_verify.so}
+MAP_WHILE=${MAP_WHILE:-$PWD/tests/cli/map_while}
 # What the build has: config.h of the build folder (absent: everything).
 CONFIG=$PWD/config.h
-export CONFIG KVARC MAKE_NAMED MAKE_SESSION KVARC_CACHE CHANGE_SOURCE
+export CONFIG KVARC MAKE_NAMED MAKE_SESSION KVARC_CACHE CHANGE_SOURCE SEE_VERIFY MAP_WHILE
 export top
 # Copies: those of a source distribution may be read-only.
 SLOT=$work/slot

@@ -50,3 +50,23 @@ cp a before
 changing append pread:2 compact -q -f -o a a 2> errors
 sed 's/(.*)/(WHAT)/' errors
 head -c "$(wc -c < before)" a | cmp - before && echo "the archive is there"
+
+# Sessions, and verbs that only read: the message is about the change, not about damage.
+rm -f a out
+cp "$SLOT" a
+kv session save -q --store store chat a
+for how in append overwrite empty; do
+	cp "$SLOT" a
+	changing $how pread:8 session save -q --store store chat a
+done
+cp "$SLOT" a
+changing empty pread:8 session find --store store a
+kv session log --store store chat | wc -l
+for verb in test list info log unpack 'unpack --salvage' 'unpack --to safetensors' 'cut -o out' \
+	'compact -o out' 'repair -o out' 'bench --repeat 1' 'train -o out'; do
+	rm -f out
+	cp before a
+	# shellcheck disable=SC2086
+	changing empty pread:2 $verb a 2>&1 | sed -E "s/^/$verb: /; s/from [0-9]+/from N/"
+done
+names | grep -v store/

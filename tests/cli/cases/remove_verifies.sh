@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=sh
+# --rm has what is written decoded and compared before the source is removed.
+seen() {
+	LD_PRELOAD=$SEE_VERIFY "$KVARC" "$@"
+}
+[ -e "$SEE_VERIFY" ] || skip "needs a shared library"
+cp "$SLOT" a
+seen pack -q a 2> probe
+[ -s probe ] || skip "a library cannot be preloaded"
+cat probe >&2
+seen pack -q -f --verify a
+seen pack -q -f --rm a
+mkdir in
+cp "$SLOT" in/b.bin
+touch -d 2026-01-01 in/b.bin
+seen watch -q --once in
+seen watch -q --once --store store in
+seen watch -q --once --rm --store store in
+cp "$SLOT" in/b.bin
+touch -d 2026-01-01 in/b.bin
+seen watch -q --once --rm in
+ls
+ls in
