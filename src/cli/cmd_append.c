@@ -105,10 +105,8 @@ static bool import(struct append_job *j)
 	                      (const char *[]){ j->in.name, j->archive }, 2))
 		return false;
 	kvarc_import_sizes(j->im, NULL, &j->tensor_bytes);
-	if (!j->o->opaque && kvarc_import_note(j->im))
-		msg_warning(j->in.name, "%s", kvarc_import_note(j->im));
-	else if (!j->o->opaque && j->tensor_bytes == 0)
-		msg_warning(j->in.name, "no cache was found in it; kept as plain bytes");
+	if (!j->o->opaque)
+		library_warn_import(j->in.name, j->im);
 	return identities_record(j->o, &j->in, j->im, &j->error);
 }
 

@@ -117,13 +117,11 @@ static bool import(struct pack_job *j)
 	                      2))
 		return false;
 	kvarc_import_sizes(j->im, &j->raw_bytes, &j->tensor_bytes);
-	if (!o->opaque && kvarc_import_note(j->im))
-		msg_warning(j->in.name, "%s", kvarc_import_note(j->im));
-	else if (kvarc_import_members(j->im))
+	if (!o->opaque)
+		library_warn_import(j->in.name, j->im);
+	if (kvarc_import_members(j->im) && (o->opaque || !kvarc_import_note(j->im)))
 		msg_note(j->in.name, "its %zu files come back, the container itself does not",
 		         kvarc_import_members(j->im));
-	else if (!o->opaque && j->tensor_bytes == 0)
-		msg_warning(j->in.name, "no cache was found in it; kept as plain bytes");
 	return true;
 }
 

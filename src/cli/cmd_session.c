@@ -237,6 +237,8 @@ static bool check(const struct options *o, const struct action *x)
 	else if ((o->encrypt || o->decrypt) && strcmp(x->name, "save") != 0)
 		msg_error(NULL, "session %s: --encrypt and --decrypt are for 'session save'",
 		          x->name);
+	else if (o->opaque && strcmp(x->name, "save") != 0)
+		msg_error(NULL, "session %s: --opaque is for 'session save'", x->name);
 	else if (o->attach && strcmp(x->name, "save") != 0 && strcmp(x->name, "load") != 0)
 		msg_error(NULL, "session %s: --attach is for 'session save' and 'session load'",
 		          x->name);

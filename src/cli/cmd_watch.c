@@ -38,7 +38,6 @@ static enum content look_into(const struct options *o, struct input *in, char *w
 	kvarc_import *im;
 	kvarc_error error = { 0 };
 	uint64_t tensors;
-	const char *note;
 	kvarc_ret ret;
 
 	if (input_is_archive(in))
@@ -51,11 +50,8 @@ static enum content look_into(const struct options *o, struct input *in, char *w
 		return NOT_COMPLETE;
 	}
 	kvarc_import_sizes(im, NULL, &tensors);
-	note = kvarc_import_note(im);
 	/* what is kept as bytes by pack is left alone here */
-	snprintf(why, 200, "%.*s", note ? (int)strcspn(note, ";") : 0, note ? note : "");
-	if (strstr(why, ": kept as"))
-		*strstr(why, ": kept as") = '\0';
+	library_import_cause(im, why, 200);
 	kvarc_import_close(&im);
 	return tensors ? CACHE : *why ? NOT_COMPLETE : NO_CACHE;
 }

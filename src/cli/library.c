@@ -4,6 +4,7 @@
 
 #include "library.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "secrets.h"
@@ -151,6 +152,53 @@ void library_import_options(const struct options *o, kvarc_import_options *io, k
 	io->axes = o->axes;
 	io->predictor = models_known();
 	io->temp_dir = paths_temporary_folder();
+}
+
+uint64_t library_import_tokens(const kvarc_import *im)
+{
+	const kvarc_geometry *g = kvarc_import_geometry(im);
+	uint64_t most = 0;
+
+	for (uint32_t i = 0; i < g->n_tracks; i++) {
+		uint64_t n = kvarc_import_tokens(im, i);
+		most = n > most ? n : most;
+	}
+	return most;
+}
+
+void library_import_cause(const kvarc_import *im, char *why, size_t bytes)
+{
+	const char *note = kvarc_import_note(im);
+	char *kept;
+
+	snprintf(why, bytes, "%.*s", note ? (int)strcspn(note, ";") : 0, note ? note : "");
+	kept = strstr(why, ": kept as");
+	if (kept)
+		*kept = '\0';
+}
+
+void library_warn_import(const char *file, const kvarc_import *im)
+{
+	uint64_t tensors;
+
+	kvarc_import_sizes(im, NULL, &tensors);
+	if (kvarc_import_note(im))
+		msg_warning(file, "%s", kvarc_import_note(im));
+	else if (tensors == 0 && !kvarc_import_members(im))
+		msg_warning(file, "no cache was found in it; kept as plain bytes");
+}
+
+void library_refuse_import(const char *file, const kvarc_import *im, const char *to,
+                           uint64_t tokens, const char *done)
+{
+	char why[200], n[32];
+
+	library_import_cause(im, why, sizeof(why));
+	units_count(n, tokens);
+	msg_error(file,
+	          "has no tokens%s%s%s, and %s has %s: nothing was %s; --opaque keeps it as plain "
+	          "bytes all the same",
+	          *why ? " (" : "", why, *why ? ")" : "", to, n, done);
 }
 
 const char *library_state_name(kvarc_state state)

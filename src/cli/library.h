@@ -40,6 +40,16 @@ void library_parity(const struct options *o, kvarc_parity *parity, kvarc_writer_
 /* What all verbs set for an importer: the common part, the rules for tensor names, the model, the
  * folder of temporary files. */
 void library_import_options(const struct options *o, kvarc_import_options *io, kvarc_error *error);
+/* Tokens of an import: of its longest track. */
+uint64_t library_import_tokens(const kvarc_import *im);
+/* Why the file of an import is kept as plain bytes, without what is made of that; "": it is not, or
+ * is no cache at all. */
+void library_import_cause(const kvarc_import *im, char *why, size_t bytes);
+/* Warns when an import has no cache, or not all of what the file seems to have. */
+void library_warn_import(const char *file, const kvarc_import *im);
+/* The message about a file without tokens where `to` has some; done: what was not, "saved". */
+void library_refuse_import(const char *file, const kvarc_import *im, const char *to,
+                           uint64_t tokens, const char *done);
 
 /* "closed", "open", "cut", "damaged", "unknown" */
 const char *library_state_name(kvarc_state state);

@@ -198,7 +198,7 @@ const struct option_row options_rows[] = {
 	  "elements without a header: \"bf16,2LTHD,L=30,H=3,D=64\"", STRING(raw) },
 	{ 0, "layout", "LAYOUT", ARG_VALUE, NULL, VERB_PACK | VERB_APPEND | VERB_BENCH | VERB_TRAIN,
 	  "page files of an engine: vllm, sglang:page_first, lmcache, ...", STRING(layout) },
-	{ 0, "opaque", NULL, ARG_NONE, NULL, VERB_PACK | VERB_APPEND,
+	{ 0, "opaque", NULL, ARG_NONE, NULL, VERB_PACK | VERB_APPEND | VERB_SESSION,
 	  "do not parse the file, store it as plain bytes", FLAG(opaque) },
 	{ 0, "members", NULL, ARG_NONE, NULL, VERB_PACK,
 	  "pack the files of a tar or zip instead of it, deflated ones too", FLAG(members) },

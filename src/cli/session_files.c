@@ -69,7 +69,7 @@ static bool open_input(struct session_input *x, const struct options *o, const c
 		return false;
 	watch_start(&x->watch, &x->in);
 	input_map(&x->in);
-	if (input_is_archive(&x->in)) {
+	if (!o->opaque && input_is_archive(&x->in)) {
 		msg_error(file, "is a kvarc archive: a session takes the file that was packed");
 		return false;
 	}
@@ -77,6 +77,7 @@ static bool open_input(struct session_input *x, const struct options *o, const c
 	/* Positions do not change from save to save: level 0 has no use for them. */
 	io.rope = o->level > 0 || o->profiles.n ? NULL : "none";
 	io.profiles = profiles_given(&io.n_profiles);
+	io.opaque = o->opaque;
 	x->source = input_source(&x->in);
 	ret = kvarc_import_open(&x->im, &x->source, x->in.is_stdin ? NULL : paths_base(file), &io);
 	if (ret != KVARC_OK)
@@ -154,6 +155,30 @@ static bool check_key(const struct options *o, struct store_access *a, const cha
 	return encrypted >= 0;
 }
 
+static int see_tokens(void *opaque, const kvarc_session_version *v)
+{
+	*(uint64_t *)opaque = v->tokens;
+	return 0;
+}
+
+/* A file that was cut, or is no cache, must not become the last version of a session of tokens. */
+static bool check_tokens(const struct options *o, struct store_access *a, const char *name,
+                         struct session_input *x)
+{
+	uint64_t tokens = 0;
+
+	if (o->opaque)
+		return true;
+	/* What is wrong with the session is for the save to find out. */
+	if (!library_import_tokens(x->im))
+		(void)!kvarc_store_log(a->s, name, see_tokens, &tokens);
+	if (tokens && !is_changed(x))
+		library_refuse_import(x->in.name, x->im, name, tokens, "saved");
+	else if (!tokens)
+		library_warn_import(x->in.name, x->im);
+	return !tokens;
+}
+
 bool session_save(const struct options *o, struct store_access *a, const char *name,
                   const char *file)
 {
@@ -171,7 +196,8 @@ bool session_save_from(const struct options *o, struct store_access *a, const ch
 
 	if (!check_key(o, a, name))
 		return false;
-	if (!open_input(&x, o, file) || !identities_record(o, &x.in, x.im, &x.error) ||
+	if (!open_input(&x, o, file) || !check_tokens(o, a, name, &x) ||
+	    !identities_record(o, &x.in, x.im, &x.error) ||
 	    (server && kvarc_server_identity(server, x.im) != KVARC_OK) ||
 	    !workspace_attach(&x.workspace, o, x.im,
 	                      (const char *[]){ x.in.name, store_access_folder(a) }, 2) ||
@@ -179,8 +205,6 @@ bool session_save_from(const struct options *o, struct store_access *a, const ch
 		close_input(&x);
 		return false;
 	}
-	if (kvarc_import_note(x.im))
-		msg_warning(file, "%s", kvarc_import_note(x.im));
 	library_common(o, &so.writer.common, &x.error);
 	if (o->verify)
 		so.writer.flags |= KVARC_WRITE_VERIFY;
