@@ -7,12 +7,14 @@
 Exit status 1 when a peak is above the limit or a file does not come back. Python standard library.
 """
 import filecmp
+import http.server
 import lzma
 import os
 import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import zipfile
 import zlib
 
@@ -85,6 +87,38 @@ def check(kvarc, limit, folder, name, *options):
     return peak <= limit and whole
 
 
+class Server(http.server.BaseHTTPRequestHandler):
+    """A llama.cpp server whose every answer is 12 MB of empty objects."""
+
+    def do_GET(self):
+        try:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"build_info":"b","a":[')
+            for _ in range(400):
+                self.wfile.write(b'{},' * 10000)
+            self.wfile.write(b'{}]}')
+        except OSError:
+            pass  # the command has had enough
+
+    def log_message(self, *arguments):
+        pass
+
+
+def check_server(kvarc, limit, folder):
+    """What a server answers is refused within the limit, too."""
+    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f'http://127.0.0.1:{server.server_address[1]}'
+    store = os.path.join(folder, 'store')
+    status, peak = run(kvarc, 'session', 'save', '-q', '-M', '64M', 'x', '--server', url,
+                       '--slot-folder', folder, '--store', store)
+    server.shutdown()
+    print(f'answer of a server  12000023 bytes  peak {peak:6.1f} MB'
+          f'{"" if peak <= limit else ", ABOVE THE LIMIT"}{"" if status == 1 else ", NOT REFUSED"}')
+    return status == 1 and peak <= limit
+
+
 def main(kvarc, limit='80'):
     if kvarc == '--make':
         make(limit)
@@ -96,6 +130,7 @@ def main(kvarc, limit='80'):
             good = check(kvarc, float(limit), folder, name) and good
             if name.startswith('zip'):
                 good = check(kvarc, float(limit), folder, name, '--members') and good
+        good = check_server(kvarc, float(limit), folder) and good
     return 0 if good else 1
 
 

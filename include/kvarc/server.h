@@ -20,7 +20,7 @@ typedef struct kvarc_server kvarc_server;
 typedef struct kvarc_server_options {
 	kvarc_common common;
 	const char *api_key;  /* of llama-server's --api-key, or NULL */
-	uint64_t timeout;     /* seconds without an answer; 0: 600 */
+	uint64_t timeout;     /* seconds in which an answer has come; 0: 600 */
 	uint64_t reserved[3]; /* zero */
 } kvarc_server_options;
 #define KVARC_SERVER_OPTIONS_INIT KVARC_ZERO
@@ -38,7 +38,8 @@ typedef struct kvarc_server_info {
 	uint64_t reserved[6];
 } kvarc_server_info;
 
-/* Asks a server what it is. url: "http://HOST:PORT", without user or path. On failure *s is NULL.
+/* Asks a server what it is. url: "http://[USER:PASSWORD@]HOST:PORT", without a path; no error has
+ * its user or password. On failure *s is NULL. Of its answers so much is taken as memlimit allows.
  * Returns OK, IO (no answer, or another one than llama.cpp gives), OPTIONS, MEM, MEMLIMIT, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_server_open(kvarc_server **s, const char *url,
                                                        const kvarc_server_options *options);
@@ -50,7 +51,7 @@ KVARC_API void kvarc_server_get_info(const kvarc_server *s, kvarc_server_info *i
 /*
  * The server writes a slot to the file `name` of its folder. A slot that is at work, or that does
  * not exist, is OPTIONS. *tokens, where it is not NULL, gets how many it holds; with 0 the file has
- * no cache in it. Returns OK, IO, OPTIONS, MEM, PROG.
+ * no cache in it. Returns OK, IO, OPTIONS, MEM, MEMLIMIT, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_server_save(kvarc_server *s, unsigned slot,
                                                        const char *name, uint64_t *tokens);
@@ -77,7 +78,7 @@ typedef struct kvarc_server_verdict {
  * that of one which the server saved just now, from any slot that holds a token, or NULL: then
  * dtypes, layers and layout of its caches are not compared, and the verdict warns. identity: value
  * of a key that was recorded when the file was saved (kvarc_server_identity), NULL where there is
- * none; the callback may be NULL. Returns OK (the verdict is filled), IO, MEM, PROG.
+ * none; the callback may be NULL. Returns OK (the verdict is filled), IO, MEM, MEMLIMIT, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_server_check(
 	kvarc_server *s, unsigned slot, const kvarc_import *file, const kvarc_import *probe,

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kvarc.h"
+#include "parse/json_text.h"
 #include "raw_pages.h"
 #include "util/alloc.h"
 #include "util/error.h"
@@ -17,7 +18,8 @@
 #include <jansson.h>
 #endif
 
-enum { CONFIG_MAX = 1 << 20, GROUP_MAX = 4096 };
+/* A config.json of this size takes 23 MB at most. */
+enum { CONFIG_MAX = 256 << 10, GROUP_MAX = 4096 };
 
 /* In the order in which an engine's file has them. */
 static const struct {
@@ -139,7 +141,7 @@ static kvarc_ret take_config(struct known *k, const kvarc_source *config, const 
 {
 	json_t *root = NULL;
 	if (config->size > CONFIG_MAX)
-		return kvi_fail(e, KVARC_DATA, "config.json is longer than 1 MiB");
+		return kvi_fail(e, KVARC_DATA, "config.json is longer than 256 KiB");
 	struct kvi_alloc alloc;
 	kvi_alloc_init(&alloc, NULL, 2 * CONFIG_MAX);
 	char *text = kvi_malloc(&alloc, (size_t)config->size + 1);
@@ -148,8 +150,10 @@ static kvarc_ret take_config(struct known *k, const kvarc_source *config, const 
 	kvarc_ret ret = KVARC_OK;
 	if (kvi_source_read(config, text, (size_t)config->size, 0))
 		ret = KVARC_IO;
+	uint64_t budget = (uint64_t)CONFIG_MAX * KVI_JSON_COST;
+	/* what is no JSON has no root */
 	if (!ret)
-		root = json_loadb(text, (size_t)config->size, JSON_REJECT_DUPLICATES, NULL);
+		(void)!kvi_json_parse(text, (size_t)config->size, &budget, &root);
 	kvi_free(&alloc, text);
 	if (ret)
 		return kvi_fail(e, ret, "reading config.json failed");

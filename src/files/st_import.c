@@ -181,8 +181,8 @@ kvarc_ret kvi_import_safetensors(kvarc_import *im, uint32_t item)
 	kvarc_ret ret = header_bytes(im, item, &bytes);
 	if (ret)
 		return ret;
-	/* The JSON library allocates by itself: bound that beforehand. */
-	if (bytes > im->alloc.limit / KVI_JSON_COST) {
+	uint64_t budget = im->alloc.limit;
+	if (!kvi_json_fits((size_t)bytes, budget)) {
 		kvi_import_note(im, "the header of a safetensors file needs "
 		                    "more memory than the limit: kept as an opaque file");
 		return KVARC_END;
@@ -194,7 +194,8 @@ kvarc_ret kvi_import_safetensors(kvarc_import *im, uint32_t item)
 	if (kvi_source_read(&im->items[item].src, text, (size_t)bytes, 8)) {
 		ret = KVARC_IO;
 	} else {
-		root = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, NULL);
+		/* what is no JSON has no root */
+		(void)!kvi_json_parse(text, (size_t)bytes, &budget, &root);
 	}
 	kvi_free(&im->alloc, text);
 	if (!ret && json_is_object(root)) {

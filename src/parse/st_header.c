@@ -17,13 +17,10 @@ kvarc_ret kvi_json_load(const uint8_t *p, size_t n, const char *name, uint64_t *
 	if (n > KVI_ST_HEADER_MAX)
 		return kvi_fail(error, KVARC_DATA,
 		                "%.80s: JSON of %zu bytes is more than the format allows", name, n);
-	/* The JSON library allocates by itself: bound that beforehand. */
-	if (n > *budget / KVI_JSON_COST)
+	if (kvi_json_parse(p, n, budget, root) == KVARC_MEMLIMIT)
 		return kvi_fail(error, KVARC_MEMLIMIT,
 		                "%.80s: its JSON needs more memory than the limit: raise the limit",
 		                name);
-	*budget -= (uint64_t)n * KVI_JSON_COST;
-	*root = json_loadb((const char *)p, n, JSON_REJECT_DUPLICATES, NULL);
 	if (json_is_object(*root))
 		return KVARC_OK;
 	json_decref(*root);

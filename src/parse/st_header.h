@@ -7,15 +7,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kvarc.h"
-#include "util/shared.h"
+#include "json_text.h"
 
-/* Limits of the format and of the memory that parsing it may take. */
+/* Limits. */
 enum {
 	KVI_ST_AXES_MAX = 8,           /* that are kept */
 	KVI_ST_HEADER_MAX = 100000000, /* bytes, of the format */
-	KVI_JSON_COST = 88 /* memory that a byte of JSON may need: jansson takes 256 bytes
-	                                * for "{}," and its entry in an array */
 };
 
 /* A tensor of a safetensors file as its header describes it. */
@@ -27,14 +24,8 @@ struct kvi_st_entry {
 	uint64_t begin, end; /* in the data */
 };
 
-/* An object of jansson. */
-struct json_t;
-/*
- * Parses n bytes of JSON whose root is an object. The library's memory is bounded beforehand:
- * KVI_JSON_COST per byte must fit *budget, which is reduced by it. name: of the file, for messages.
- * Release *root with json_decref; it is NULL on failure. Returns OK, DATA (too large, damaged),
- * MEMLIMIT.
- */
+/* kvi_json_parse for a file of a model or a layout whose root is an object. name: of the file, for
+ * messages. Returns OK, DATA (too large, damaged), MEMLIMIT. */
 KVI_SHARED kvarc_ret kvi_json_load(const uint8_t *p, size_t n, const char *name, uint64_t *budget,
                                    struct json_t **root, kvarc_error *error);
 /* Takes {"dtype": "F16", "shape": [..], "data_offsets": [begin, end]}, which ends within

@@ -312,9 +312,15 @@ void kvi_oci_version_free(struct kvi_oci_version *v, const struct kvi_alloc *all
 
 /* ----- oci-layout, names ------------------------------------------------ */
 
+/* Bytes of oci-layout that are looked at. */
+enum { LAYOUT_MAX = 4096 };
+
 bool kvi_oci_layout_known(const uint8_t *p, size_t n)
 {
-	json_t *root = json_loadb((const char *)p, n, JSON_REJECT_DUPLICATES, NULL);
+	uint64_t budget = (uint64_t)LAYOUT_MAX * KVI_JSON_COST;
+	json_t *root;
+	/* what is no JSON has no root */
+	(void)!kvi_json_parse(p, n, &budget, &root);
 	const bool known = strncmp(text_of(root, "imageLayoutVersion"), "1.0.", 4) == 0;
 	json_decref(root);
 	return known;

@@ -4,6 +4,7 @@
 
 #include "server_state.h"
 
+#include "parse/json_text.h"
 #include "util/arguments.h"
 #include "util/error.h"
 
@@ -56,7 +57,9 @@ static kvarc_ret ask(kvarc_server *s, const char *path, const char *body, json_t
 	kvarc_ret ret = kvi_http_send(s->http, path, body, &status, &answer, &bytes, s->error);
 	if (ret)
 		return ret;
-	*j = json_loadb(answer, bytes, 0, NULL);
+	/* the connection has refused what would not fit; what is no JSON has no root */
+	uint64_t budget = s->alloc.limit;
+	(void)!kvi_json_parse(answer, bytes, &budget, j);
 	if (status != HTTP_OK)
 		ret = fail_answer(s, path, status, *j);
 	else if (!*j)
@@ -134,7 +137,10 @@ kvarc_ret kvarc_server_open(kvarc_server **out, const char *url,
 		return ret;
 	*out = s;
 	s->error = e;
+	/* An answer, its buffer while it grows, and its tree. */
+	const uint64_t fits = s->alloc.limit / (KVI_JSON_COST + 6);
 	ret = kvi_http_open(&s->http, url, o->api_key, o->timeout ? o->timeout : TIMEOUT_DEFAULT,
+	                    fits < KVI_HTTP_ANSWER_MAX ? (size_t)fits : KVI_HTTP_ANSWER_MAX,
 	                    o->common.allocator, e);
 	if (!ret)
 		ret = learn(s);

@@ -23,7 +23,7 @@ struct kvi_http {
 	uint64_t timeout;
 	char url[URL_MAX];
 	char *text;
-	size_t n, capacity;
+	size_t n, capacity, answer_max;
 	int too_large;
 	char why[CURL_ERROR_SIZE];
 };
@@ -32,7 +32,7 @@ static size_t take_answer(char *p, size_t size, size_t n, void *opaque)
 {
 	struct kvi_http *h = opaque;
 	size_t bytes = size * n, need = h->n + bytes + 1;
-	if (need > KVI_HTTP_ANSWER_MAX) {
+	if (need > h->answer_max) {
 		h->too_large = 1;
 		return 0;
 	}
@@ -66,7 +66,8 @@ static int make_headers(struct kvi_http *h, const char *api_key)
 }
 
 kvarc_ret kvi_http_open(struct kvi_http **out, const char *url, const char *api_key,
-                        uint64_t timeout, const kvarc_allocator *allocator, kvarc_error *e)
+                        uint64_t timeout, size_t answer_max, const kvarc_allocator *allocator,
+                        kvarc_error *e)
 {
 	struct kvi_http *h;
 	kvarc_common common = { .allocator = allocator, .error = e };
@@ -85,6 +86,7 @@ kvarc_ret kvi_http_open(struct kvi_http **out, const char *url, const char *api_
 		return ret;
 	memcpy(h->url, url, n);
 	h->timeout = timeout;
+	h->answer_max = answer_max;
 	h->curl = curl_easy_init();
 	if (!h->curl || !make_headers(h, api_key))
 		ret = kvi_fail(e, KVARC_MEM, "server: libcurl cannot be started");
@@ -124,8 +126,8 @@ kvarc_ret kvi_http_send(struct kvi_http *h, const char *path, const char *body, 
 	curl_easy_setopt(h->curl, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(h->curl, CURLOPT_ERRORBUFFER, h->why);
 	curl_easy_setopt(h->curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS);
-	curl_easy_setopt(h->curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-	curl_easy_setopt(h->curl, CURLOPT_LOW_SPEED_TIME, (long)h->timeout);
+	/* of all of the answer: a server that sends a byte a second does not hold its client */
+	curl_easy_setopt(h->curl, CURLOPT_TIMEOUT, (long)h->timeout);
 	curl_easy_setopt(h->curl, CURLOPT_HTTPHEADER, h->headers);
 	curl_easy_setopt(h->curl, CURLOPT_WRITEFUNCTION, take_answer);
 	curl_easy_setopt(h->curl, CURLOPT_WRITEDATA, h);
@@ -133,10 +135,16 @@ kvarc_ret kvi_http_send(struct kvi_http *h, const char *path, const char *body, 
 		curl_easy_setopt(h->curl, CURLOPT_POSTFIELDS, body);
 	CURLcode code = curl_easy_perform(h->curl);
 	if (h->too_large)
-		return kvi_fail(e, KVARC_IO, "server %s: an answer of more than %d MB", url,
-		                KVI_HTTP_ANSWER_MAX >> 20);
+		return h->answer_max < KVI_HTTP_ANSWER_MAX
+		               ? kvi_fail(e, KVARC_MEMLIMIT,
+		                          "server %.80s%s: its answer is longer than %zu KB, "
+		                          "which is what the memory limit allows",
+		                          h->url, path, h->answer_max >> 10)
+		               : kvi_fail(e, KVARC_IO,
+		                          "server %.80s%s: its answer is longer than %zu KB",
+		                          h->url, path, h->answer_max >> 10);
 	if (code != CURLE_OK)
-		return kvi_fail(e, KVARC_IO, "server %s: %s", url,
+		return kvi_fail(e, KVARC_IO, "server %.80s%s: %s", h->url, path,
 		                h->why[0] ? h->why : curl_easy_strerror(code));
 	curl_easy_getinfo(h->curl, CURLINFO_RESPONSE_CODE, status);
 	*answer = h->n ? h->text : "";
@@ -147,10 +155,11 @@ kvarc_ret kvi_http_send(struct kvi_http *h, const char *path, const char *body, 
 #else
 
 kvarc_ret kvi_http_open(struct kvi_http **h, const char *url, const char *api_key, uint64_t timeout,
-                        const kvarc_allocator *allocator, kvarc_error *e)
+                        size_t answer_max, const kvarc_allocator *allocator, kvarc_error *e)
 {
 	(void)api_key;
 	(void)timeout;
+	(void)answer_max;
 	(void)allocator;
 	*h = NULL;
 	return kvi_fail(e, KVARC_OPTIONS, "server %.80s: kvarc was built without libcurl", url);

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_import.c - the importers: what they find, and that no byte is lost */
+#include "config.h"
+
 #include "import_files.h"
 
+#ifdef HAVE_JANSSON
+#include <jansson.h>
+#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +14,7 @@
 #include "files/import_internal.h"
 #include "files/kv_rules.h"
 #include "files/plan.h"
+#include "parse/json_text.h"
 
 /* A small generator, the same numbers everywhere. */
 static uint64_t state = 1;
@@ -482,6 +488,33 @@ static void memory_limit(void **unused)
 	blob_free(&b);
 }
 
+/* JSON has its budget before it is parsed, and an object has each name once. */
+static void json_budget(void **unused)
+{
+	(void)unused;
+#ifdef HAVE_JANSSON
+	static const struct {
+		const char *text;
+		uint64_t less; /* than it may cost */
+		kvarc_ret ret;
+	} cases[] = {
+		{ "[{},{}]", 0, KVARC_OK },          { "[{},{}]", 1, KVARC_MEMLIMIT },
+		{ "[{},{}", 0, KVARC_DATA },         { "", 0, KVARC_DATA },
+		{ "{\"a\":1,\"a\":2}", 0, KVARC_DATA },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const size_t n = strlen(cases[i].text);
+		const uint64_t cost = n * KVI_JSON_COST;
+		uint64_t budget = cost - cases[i].less;
+		json_t *root = (json_t *)1;
+		assert_int_equal(kvi_json_parse(cases[i].text, n, &budget, &root), cases[i].ret);
+		assert_true(!root == (cases[i].ret != KVARC_OK));
+		assert_int_equal(budget, cases[i].less ? cost - cases[i].less : 0);
+		json_decref(root);
+	}
+#endif
+}
+
 /* A build without a part says so, and keeps the file. */
 static void parts_left_out(void **unused)
 {
@@ -549,13 +582,21 @@ static void checkpoints_share_rows(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(parts_left_out), cmocka_unit_test(finds_what_is_there),
-		cmocka_unit_test(two_sizes),      cmocka_unit_test(tokens_and_positions),
-		cmocka_unit_test(shapes),         cmocka_unit_test(checkpoints_share_rows),
-		cmocka_unit_test(elements),       cmocka_unit_test(user_options),
-		cmocka_unit_test(naming_rules),   cmocka_unit_test(model_headers),
-		cmocka_unit_test(manual_rope),    cmocka_unit_test(damage),
-		cmocka_unit_test(no_memory),      cmocka_unit_test(memory_limit),
+		cmocka_unit_test(parts_left_out),
+		cmocka_unit_test(finds_what_is_there),
+		cmocka_unit_test(two_sizes),
+		cmocka_unit_test(tokens_and_positions),
+		cmocka_unit_test(shapes),
+		cmocka_unit_test(checkpoints_share_rows),
+		cmocka_unit_test(elements),
+		cmocka_unit_test(user_options),
+		cmocka_unit_test(naming_rules),
+		cmocka_unit_test(model_headers),
+		cmocka_unit_test(manual_rope),
+		cmocka_unit_test(damage),
+		cmocka_unit_test(no_memory),
+		cmocka_unit_test(memory_limit),
+		cmocka_unit_test(json_budget),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
