@@ -24,7 +24,8 @@ typedef enum kvarc_key_kind {
 typedef struct kvarc_key {
 	kvarc_key_kind kind;
 	/* Writers, passphrases: passes (1 to 64) and KiB of memory (8 to 2^22) of Argon2id, which
-	 * are what a reader needs, too. 0: 3 passes, 128 MiB. Derived: those that it came from.
+	 * are what a reader needs, too: passes x KiB of all keys of a file are 2^22 at most, which
+	 * a core does in 5 s. 0: 3 passes, 128 MiB. Derived: those that it came from.
 	 * Readers: 0 */
 	uint32_t passes, memory_kib;
 	const void *bytes;

@@ -11,6 +11,8 @@ from kvarc_codecs import demand
 GEOMETRY, FOOTER, PARITY, ENCRYPTED, STOREREF, KEY = 1, 10, 13, 14, 15, 16
 # What an ENCRYPTED frame has before and behind its ciphertext.
 HEAD, TAG = 32, 16
+# Passes x KiB of Argon2id for a file, and what a run counts at least.
+WORK_MAX, WORK_MIN = 1 << 22, 1 << 10
 
 
 def read_secret(text):
@@ -37,6 +39,7 @@ class Keys:
         self.frames = []            # KEY, before the first ENCRYPTED
         self.any_key = False        # of a kind that is known or not
         self.file_key = None
+        self.work = 0               # passes x KiB so far
 
     def frame(self, f):
         """The frame to interpret in place of f."""
@@ -76,6 +79,11 @@ class Keys:
             return None
         if kind == 2:
             passes, memory = struct.unpack("<II", p[8:16])
+            # R12.6
+            work = max(passes * memory, WORK_MIN)
+            if self.work + work > WORK_MAX:
+                return None
+            self.work += work
             value = argon2id(value, p[16:32], passes, memory, 32)
         return value if key_id(value, self.id) == p[48:80] else None
 

@@ -92,6 +92,9 @@ encrypted("passphrase-other", "another passphrase is given", answer="key",
           slots=(PASSPHRASE,), beside={".key": key_line("correct horse")})
 encrypted("passphrase-passes", "other passes than the key was made with",
           payload=poke(8, 3), answer="key", **PASS)
+encrypted("work", "64 passes of Argon2id with 4 GiB, in the ranges of the "
+          "fields", payload=lambda p: p[:8] + struct.pack("<II", 64, 1 << 22)
+          + p[16:], answer="key", **PASS)
 encrypted("unlisted", "only a KEY frame of a kind that is not known",
           payload=poke(0, 9), answer="key")
 

@@ -153,7 +153,7 @@ RULES = {
         "bad-encrypted-key-file-id",
         "key-encrypted-missing key-encrypted-other "
         "key-encrypted-passphrase-other bad-encrypted-key-tag "
-        "good-encrypted-slots",
+        "key-encrypted-work good-encrypted-slots",
         "bad-encrypted-short",
         "bad-encrypted-inner-footer bad-encrypted-inner-encrypted "
         "bad-encrypted-inner-critical bad-encrypted-inner-reserved "

@@ -20,8 +20,9 @@ enum {
 };
 enum { PASSES_MAX = 64, MEMORY_MIN = 8, MEMORY_MAX = 1 << 22 };
 enum { PASSPHRASE_MAX = 4096 };
-/* How often Argon2id runs for a file at most: each run may take seconds. */
-enum { DERIVATIONS_MAX = 64 };
+/* Passes x KiB of Argon2id for all of a file, and what a run counts at least (rule R12.6): 3.5 to
+ * 5 s of a core of 2024. */
+enum { WORK_MAX = 1 << 22, WORK_MIN = 1 << 10 };
 /* Bytes of the associated data of a file key and of a frame. */
 enum { SALT = KVI_AEAD_SALT_BYTES };
 enum { LABEL = 16, KEY_AD = LABEL + KEY_NONCE, FRAME_AD = 76 };
@@ -103,6 +104,13 @@ void kvi_crypt_close(struct kvi_crypt **c)
 	*c = NULL;
 }
 
+static uint64_t work_of(const uint8_t *payload)
+{
+	const uint64_t work = (uint64_t)kvi_load32(payload + KEY_PASSES) *
+	                      kvi_load32(payload + KEY_MEMORY);
+	return work < WORK_MIN ? WORK_MIN : work;
+}
+
 /* The key of a passphrase; its memory is compared with what the limit still allows. */
 static kvarc_ret derive(const struct kvi_crypt *c, uint8_t outer[KVI_AEAD_KEY_BYTES],
                         const kvarc_key *k, const uint8_t *salt, uint32_t passes, uint32_t memory,
@@ -182,9 +190,27 @@ static kvarc_ret key_payload(const struct kvi_crypt *c, uint8_t *p, const kvarc_
 	return KVARC_OK;
 }
 
+/* Passes x KiB that a reader with a passphrase does until the last KEY frame. */
+static uint64_t work_of_keys(const kvarc_keys *keys)
+{
+	uint64_t sum = 0;
+	for (size_t i = 0; i < keys->n; i++) {
+		const kvarc_key *k = &keys->list[i];
+		if (k->kind != KVARC_KEY_GIVEN)
+			sum += (uint64_t)(k->passes ? k->passes : KVI_PASSES_DEFAULT) *
+			       (k->memory_kib ? k->memory_kib : KVI_MEMORY_DEFAULT);
+	}
+	return sum;
+}
+
 kvarc_ret kvi_crypt_new(struct kvi_crypt **c, const struct kvi_alloc *alloc,
                         const uint8_t file_id[16], const kvarc_keys *keys, kvarc_error *e)
 {
+	*c = NULL;
+	if (work_of_keys(keys) > WORK_MAX)
+		return kvi_fail(e, KVARC_PROG,
+		                "the passphrases of a file ask for more than 4 GiB x passes "
+		                "together, which no reader does: use keys for some of them");
 	kvarc_ret ret = crypt_make(c, alloc, file_id, e);
 	if (ret)
 		return ret;
@@ -243,9 +269,15 @@ static kvarc_ret try_key(struct kvi_crypt *c, const kvarc_key *k, const struct k
 	const uint8_t *p = f->payload;
 	uint8_t outer[KVI_AEAD_KEY_BYTES], id[32], ad[KEY_AD];
 	uint8_t sealed[KVI_AEAD_KEY_BYTES + KVI_AEAD_TAG_BYTES];
-	if (!may_fit(c, k, p) ||
-	    (k->kind == KVARC_KEY_PASSPHRASE && c->derivations++ >= DERIVATIONS_MAX))
+	if (!may_fit(c, k, p))
 		return KVARC_OK;
+	if (k->kind == KVARC_KEY_PASSPHRASE) {
+		if (work_of(p) > WORK_MAX - c->work) {
+			c->too_much = true;
+			return KVARC_OK;
+		}
+		c->work += work_of(p);
+	}
 	kvarc_ret ret = outer_key(c, outer, k, p, e);
 	if (ret)
 		return ret;
@@ -295,9 +327,12 @@ static kvarc_ret unlock(struct kvi_crypt *c, const struct kvi_frame *f, kvarc_er
 	if (!c->known && !c->any_key)
 		return bad(f, e, "there is no KEY frame before it");
 	if (!c->known)
-		return kvi_fail(e, KVARC_AUTH, "the archive is encrypted, and %s",
-		                c->keys.n ? "no key or passphrase that was given opens it"
-		                          : "no key was given");
+		return kvi_fail(
+			e, KVARC_AUTH, "the archive is encrypted, and %s",
+			!c->keys.n    ? "no key was given"
+			: c->too_much ? "its KEY frames ask for more work with a passphrase than a "
+					"reader does for a file (4 GiB x passes)"
+				      : "no key or passphrase that was given opens it");
 	c->first = f->offset;
 	c->keys = (kvarc_keys){ 0 };
 	return KVARC_OK;

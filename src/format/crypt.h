@@ -24,7 +24,8 @@ struct kvi_crypt {
 	kvarc_keys keys;      /* the caller's, until the file key is known */
 	bool any_key;         /* there was a KEY frame of whatever kind */
 	bool known;           /* the file key */
-	unsigned derivations; /* by Argon2id */
+	uint64_t work;        /* passes x KiB of Argon2id so far */
+	bool too_much;        /* a passphrase was not tried, as it is more than a file may ask */
 	uint64_t first;       /* offset of the first ENCRYPTED frame that was opened */
 	uint8_t file_id[16];
 	uint8_t file_key[KVI_AEAD_KEY_BYTES];
@@ -50,7 +51,8 @@ kvarc_ret kvi_crypt_open(struct kvi_crypt **c, const struct kvi_alloc *alloc,
 /* The same with the file key of another one of this file. */
 kvarc_ret kvi_crypt_open_known(struct kvi_crypt **c, const struct kvi_alloc *alloc,
                                const struct kvi_crypt *known, kvarc_error *e);
-/* For a writer: a new file key, and a KEY payload for each key. Returns OK, MEM, MEMLIMIT. */
+/* For a writer: a new file key, and a KEY payload for each key. Returns OK, MEM, MEMLIMIT; PROG:
+ * the passphrases are more work than a reader does for a file. */
 kvarc_ret kvi_crypt_new(struct kvi_crypt **c, const struct kvi_alloc *alloc,
                         const uint8_t file_id[16], const kvarc_keys *keys, kvarc_error *e);
 /* Wipes and frees; *c becomes NULL. */

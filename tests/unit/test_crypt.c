@@ -211,6 +211,77 @@ static void derived(void **state)
 	cache_free(&c);
 }
 
+/* The KEY frame at an offset, with other work for a passphrase. */
+static void ask_for(struct memfile *f, size_t offset, uint32_t passes, uint32_t memory)
+{
+	uint8_t *p = f->p + offset;
+	kvi_store32(p + KVI_FRAME_HEAD_BYTES + 8, passes);
+	kvi_store32(p + KVI_FRAME_HEAD_BYTES + 12, memory);
+	kvi_frame_close(p, offset, KVI_KEY_PAYLOAD_BYTES);
+}
+
+/* A file asks a passphrase for so much work and no more (rule R12.6): of one frame, of several in
+ * all, and of what is written. */
+static void work(void **state)
+{
+	enum { MAX = 1 << 22, SUPERBLOCK = 64 };
+	const kvarc_key phrases[] = { passphrase("first"), passphrase("second") };
+	const kvarc_keys both = { .list = phrases, .n = 2 };
+	const kvarc_keys first = { .list = &phrases[0], .n = 1 };
+	const kvarc_keys second = { .list = &phrases[1], .n = 1 };
+	kvarc_key much[3] = { passphrase("a"), passphrase("b"), GIVEN(0) };
+	const kvarc_keys all = { .list = much, .n = 3 };
+	kvarc_error e;
+	struct cache c;
+	(void)state;
+	cache_make(&c, 5, 5);
+	struct memfile f = encrypted(&c, 0, 1, &both);
+	ask_for(&f, SUPERBLOCK, 64, 1 << 22);
+	assert_int_equal(open_with(&f, &first, 0, &e), KVARC_AUTH);
+	assert_non_null(strstr(e.text, "more work"));
+	assert_int_equal(open_with(&f, &second, 0, &e), KVARC_OK);
+	ask_for(&f, SUPERBLOCK, 1, 1 << 10);
+	assert_int_equal(open_with(&f, &first, 0, &e), KVARC_OK);
+	/* the frames, one by one; the first is so little work that it counts 2^10 */
+	ask_for(&f, SUPERBLOCK, 1, 8);
+	struct kvi_alloc alloc;
+	kvi_alloc_init(&alloc, NULL, 64 << 20);
+	for (uint64_t left = 1023; left <= 2048; left += left == 1023 ? 1 : 1024) {
+		struct kvi_crypt *k;
+		assert_int_equal(kvi_crypt_open(&k, &alloc, f.p + 24, &second, &e), KVARC_OK);
+		k->work = MAX - left;
+		for (int i = 0; i < 2; i++) {
+			const size_t at = SUPERBLOCK +
+			                  (size_t)i * kvi_frame_bytes(KVI_KEY_PAYLOAD_BYTES);
+			struct kvi_frame frame = { .offset = at,
+				                   .payload = f.p + at + KVI_FRAME_HEAD_BYTES };
+			assert_true(kvi_frame_head_parse(&frame.head, f.p + at,
+			                                 kvi_load64(f.p + at), at));
+			assert_int_equal(kvi_crypt_frame(k, &frame, f.p + at, NULL, &e), KVARC_OK);
+		}
+		assert_int_equal(k->work, left == 2048 ? MAX : left == 1024 ? MAX : MAX - left);
+		assert_int_equal(k->known, left == 2048);
+		assert_int_equal(k->too_much, left != 2048);
+		kvi_crypt_close(&k);
+	}
+	memfile_free(&f);
+	kvarc_writer_options o = stream_options(0, 1);
+	kvarc_sink sink = memfile_sink(&f);
+	kvarc_writer *w;
+	o.flags = 0;
+	o.keys = &all;
+	much[0].passes = much[1].passes = 64;
+	much[0].memory_kib = 1 << 15;
+	much[1].memory_kib = (1 << 15) + 1;
+	kvarc_ret ret = kvarc_writer_open(&w, &sink, &o);
+	if (!ret)
+		ret = kvarc_writer_set_geometry(w, &c.g);
+	assert_int_equal(ret, KVARC_PROG);
+	kvarc_writer_abort(&w);
+	memfile_free(&f);
+	cache_free(&c);
+}
+
 static void wrong_arguments(void **state)
 {
 	(void)state;
@@ -502,6 +573,7 @@ int main(void)
 		cmocka_unit_test(appended),  cmocka_unit_test(cut_and_appended),
 		cmocka_unit_test(salvaged),  cmocka_unit_test(envelope),
 		cmocka_unit_test(failures),  cmocka_unit_test(derived),
+		cmocka_unit_test(work),
 	};
 	if (!kvarc_has_encryption())
 		return 77;
