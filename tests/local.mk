@@ -141,6 +141,9 @@ EXTRA_DIST += tests/vectors.sh tests/reference/random_files.sh \
 # Peaks of memory on hostile files.
 TESTS += tests/hostile_memory.sh
 EXTRA_DIST += tests/hostile_memory.sh tests/hostile_memory.py
+# What a server writes where it says that a slot is.
+TESTS += tests/hostile_server.sh
+EXTRA_DIST += tests/hostile_server.sh tests/hostile_server.py
 
 # Crashes: what a disk may hold, calls that fail, processes that are killed.
 check_PROGRAMS += tests/crash/crash_states

@@ -319,7 +319,8 @@ void cmd_append(const struct options *o)
 		return;
 	}
 	j.archive = o->files[0];
-	if (!profiles_check_level(o, false) || !input_open(&j.in, o->files[1], true))
+	if (!profiles_check_level(o, false) ||
+	    !input_open_as(&j.in, o->files[1], true, o->slot_files ? INPUT_SLOT : 0))
 		return;
 	watch_start(&j.watch, &j.in);
 	input_map(&j.in);

@@ -77,6 +77,7 @@ static bool append(const struct options *o, char *path, const char *name)
 		one.files = files;
 		one.n_files = 2;
 		one.output = NULL;
+		one.slot_files = true;
 		one.verify = o->verify || o->remove;
 		cmd_append(&one);
 	} else {
@@ -97,6 +98,7 @@ static bool save(struct watching *w, const char *path, const char *name)
 	char *dot = session ? strrchr(session, '.') : NULL;
 	bool saved = false;
 
+	one.slot_files = true;
 	one.verify = one.verify || one.remove;
 	if (dot && dot > session)
 		*dot = '\0';
@@ -142,7 +144,7 @@ static void take(struct watching *w, struct folder_file *x)
 
 	if (!path)
 		msg_error(NULL, "out of memory");
-	else if (access(path, F_OK) == 0 && input_open(&in, path, true)) {
+	else if (access(path, F_OK) == 0 && input_open_as(&in, path, true, INPUT_SLOT)) {
 		take_open(w, x, &in, path);
 		input_close(&in);
 	}

@@ -153,25 +153,115 @@ fail:
 	return false;
 }
 
-static bool open_fd(struct input *in)
+/* The number in the name of a descriptor that the command was given: what a shell makes of <(...),
+ * and standard input. -1: another name. */
+static int inherited(const char *name)
 {
-	if (!in->is_stdin) {
-		in->fd = open(in->name, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-		if (in->fd < 0)
-			msg_error(in->name, "cannot open: %s", strerror(errno));
-		return in->fd >= 0;
+	static const char *const folders[] = { "/dev/fd/", "/proc/self/fd/" };
+
+	if (strcmp(name, "/dev/stdin") == 0)
+		return STDIN_FILENO;
+	for (int i = 0; i < 2; i++) {
+		const char *digits = name + strlen(folders[i]);
+		if (strncmp(name, folders[i], strlen(folders[i])) == 0 && *digits &&
+		    strlen(digits) < 7 && digits[strspn(digits, "0123456789")] == '\0')
+			return atoi(digits);
 	}
-	if (isatty(STDIN_FILENO)) {
+	return -1;
+}
+
+/* Why nothing of that kind is read; NULL: it is. stream: a pipe that somebody has connected, and
+ * that is not found by its name. */
+static const char *wrong_kind(mode_t mode, bool stream)
+{
+	if (S_ISREG(mode) || (stream && (S_ISFIFO(mode) || S_ISSOCK(mode))))
+		return NULL;
+	if (S_ISDIR(mode))
+		return "is a folder; give the files in it";
+	if (S_ISFIFO(mode))
+		return "is a pipe with a name, which is never waited for: connect it to standard "
+		       "input (kvarc ... - < PIPE)";
+	if (S_ISSOCK(mode))
+		return "is a socket, and no file";
+	if (S_ISLNK(mode))
+		return "is a symbolic link where a server writes slots, and is not followed";
+	return "is a device, and no file";
+}
+
+/* Opens a file by its name, and looks at it before: to open a device or a pipe may wait, or do
+ * something. -1: errno; 0 where st says what else is there. */
+static int open_regular(const char *name, int more, struct stat *st)
+{
+	const struct timespec pause = { 0, 100000000 };
+	const int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | more;
+	int fd = -1, tries = 50;
+
+	if (fstatat(AT_FDCWD, name, st, more & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0) != 0)
+		return -1;
+	errno = 0;
+	if (wrong_kind(st->st_mode, false))
+		return -1;
+	/* EAGAIN: another program has a lease of it, which it gives up now */
+	while ((fd = open(name, flags)) < 0 && errno == EAGAIN && tries-- > 0)
+		nanosleep(&pause, NULL);
+	if (fd >= 0 && fstat(fd, st) == 0 && !wrong_kind(st->st_mode, false))
+		return fd;
+	if (fd >= 0) {
+		close(fd);
+		errno = 0;
+	}
+	return -1;
+}
+
+int input_open_fd(const char *name, unsigned flags, struct stat *st)
+{
+	const bool is_stdin = flags & INPUT_STDIN && strcmp(name, "-") == 0;
+	const int number = is_stdin ? STDIN_FILENO : inherited(name);
+	const char *wrong = NULL;
+	int fd;
+
+	memset(st, 0, sizeof(*st));
+	if (is_stdin && isatty(STDIN_FILENO)) {
 		msg_error(NULL, "standard input is a terminal; give a file, or connect a pipe");
-		return false;
+		return -1;
 	}
-	in->fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
-	if (in->fd < 0)
-		msg_error(in->name, "cannot read: %s", strerror(errno));
-	return in->fd >= 0;
+	errno = 0;
+	if (number >= 0 && fstat(number, st) == 0 && (is_stdin || !S_ISREG(st->st_mode)))
+		fd = wrong_kind(st->st_mode, true) ? -1 : fcntl(number, F_DUPFD_CLOEXEC, 3);
+	else
+		fd = open_regular(name, flags & INPUT_SLOT ? O_NOFOLLOW : 0, st);
+	if (fd >= 0)
+		return fd;
+	if (errno == 0)
+		wrong = wrong_kind(st->st_mode, number >= 0);
+	if (wrong && flags & INPUT_SLOT && S_ISFIFO(st->st_mode))
+		wrong = "is a pipe with a name where a server writes slots, and is not waited for";
+	if (wrong)
+		msg_error(name, "%s", wrong);
+	else
+		msg_error(name, "cannot open: %s", strerror(errno ? errno : EAGAIN));
+	return -1;
+}
+
+FILE *input_fopen(const char *name)
+{
+	struct stat st;
+	int fd = input_open_fd(name, 0, &st);
+	FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
+
+	if (fd >= 0 && !f) {
+		msg_error(name, "cannot open: %s", strerror(errno));
+		close(fd);
+	}
+	return f;
 }
 
 bool input_open(struct input *in, const char *name, bool seek)
+{
+	return input_open_as(in, name, seek, 0);
+}
+
+bool input_open_as(struct input *in, const char *name, bool seek, unsigned flags)
 {
 	struct stat st;
 	off_t here;
@@ -181,27 +271,22 @@ bool input_open(struct input *in, const char *name, bool seek)
 	in->is_stdin = strcmp(name, "-") == 0;
 	in->fd = -1;
 	in->size = KVARC_UNKNOWN;
-	if (!open_fd(in))
+	in->fd = input_open_fd(name, flags | INPUT_STDIN, &st);
+	if (in->fd < 0)
 		return false;
-	if (fstat(in->fd, &st) != 0) {
-		msg_error(name, "cannot read: %s", strerror(errno));
-	} else if (S_ISDIR(st.st_mode)) {
-		msg_error(name, "is a folder; give the files in it");
-	} else {
-		here = lseek(in->fd, 0, SEEK_CUR);
-		in->mode = in->is_stdin ? 0 : st.st_mode & 0777;
-		in->has_mtime = !in->is_stdin && S_ISREG(st.st_mode);
-		if (in->has_mtime)
-			in->mtime = st.st_mtim;
-		if (S_ISREG(st.st_mode) && here >= 0) {
-			in->seekable = true;
-			in->base = (uint64_t)here;
-			in->size = st.st_size > here ? (uint64_t)(st.st_size - here) : 0;
-			return true;
-		}
-		if (!seek || spool(in))
-			return true;
+	here = lseek(in->fd, 0, SEEK_CUR);
+	in->mode = in->is_stdin ? 0 : st.st_mode & 0777;
+	in->has_mtime = !in->is_stdin && S_ISREG(st.st_mode);
+	if (in->has_mtime)
+		in->mtime = st.st_mtim;
+	if (S_ISREG(st.st_mode) && here >= 0) {
+		in->seekable = true;
+		in->base = (uint64_t)here;
+		in->size = st.st_size > here ? (uint64_t)(st.st_size - here) : 0;
+		return true;
 	}
+	if (!seek || spool(in))
+		return true;
 	input_close(in);
 	return false;
 }

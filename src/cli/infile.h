@@ -5,6 +5,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <time.h>
 
@@ -28,11 +30,24 @@ struct input {
 	size_t map_bytes;
 };
 
+/* SLOT: of a folder that another program writes to: what has the name is no link. STDIN: "-" is
+ * standard input. */
+enum { INPUT_SLOT = 1, INPUT_STDIN = 2 };
+/*
+ * All that the command reads by a name is opened here, so that no name is waited for, or read
+ * without end: a regular file, or a pipe or socket that the command was given open (standard input,
+ * /dev/fd/N of a shell's <(...)). *st is what it is. -1: a message was shown.
+ */
+int input_open_fd(const char *name, unsigned flags, struct stat *st);
+/* A text, by input_open_fd. NULL: a message was shown. */
+FILE *input_fopen(const char *name);
 /*
  * Opens a file, "-" for standard input. With seek a pipe is first copied to an
  * unlinked temporary file. On failure a message was shown and nothing is open.
  */
 bool input_open(struct input *in, const char *name, bool seek);
+/* The same with INPUT_SLOT. */
+bool input_open_as(struct input *in, const char *name, bool seek, unsigned flags);
 /*
  * Maps a file that is read whole, from its first byte: the source copies from there, without a
  * system call for each of many small parts, in several threads. Where there is nothing to map, or

@@ -100,6 +100,7 @@ struct options {
 	bool once, poll;   /* of watch */
 	bool accept_weak_store;
 	bool nothing_left; /* of the files, after folders were walked */
+	bool slot_files;   /* they are in a folder that another program writes to: no links */
 };
 
 /* A verb of the command; bit: VERB_*. */

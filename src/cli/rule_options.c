@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "infile.h"
 #include "message.h"
 #include "option_values.h"
 
@@ -37,15 +38,15 @@ int options_add_rule(struct options *o, const struct option_row *r, const char *
 
 int options_add_rules(struct options *o, const struct option_row *r, const char *value)
 {
-	FILE *f = fopen(value, "re");
+	FILE *f = input_fopen(value);
 	char *text = f ? malloc(RULES_BYTES) : NULL;
 	size_t n = text ? fread(text, 1, RULES_BYTES, f) : 0;
 	int ret = -1;
 
 	(void)r;
 	if (!f)
-		msg_error(value, "cannot open: %s", strerror(errno));
-	else if (!text)
+		return -1;
+	if (!text)
 		msg_error(NULL, "out of memory");
 	else if (ferror(f))
 		msg_error(value, "cannot read: %s", strerror(errno));
@@ -55,8 +56,7 @@ int options_add_rules(struct options *o, const struct option_row *r, const char 
 		          RULES_BYTES);
 	else
 		ret = add_text(o, text, n);
-	if (f)
-		fclose(f);
+	fclose(f);
 	free(text);
 	return ret;
 }

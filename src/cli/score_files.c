@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "infile.h"
 #include "library.h"
 #include "message.h"
 #include "models.h"
@@ -60,13 +61,11 @@ static bool read_numbers(FILE *f, const char *name, uint64_t n, float *score)
 
 static bool from_file(const char *name, uint64_t n, float *score)
 {
-	FILE *f = fopen(name, "re");
+	FILE *f = input_fopen(name);
 	bool ok;
 
-	if (!f) {
-		msg_error(name, "cannot open: %s", strerror(errno));
+	if (!f)
 		return false;
-	}
 	ok = read_numbers(f, name, n, score);
 	fclose(f);
 	return ok;

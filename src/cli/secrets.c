@@ -5,12 +5,12 @@
 #include "secrets.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "infile.h"
 #include "message.h"
 #include "passphrase.h"
 
@@ -61,11 +61,11 @@ static ssize_t read_private(const char *path, struct secret *s)
 	struct stat st;
 	size_t n = 0;
 	ssize_t got = 1;
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	int fd = input_open_fd(path, 0, &st);
 
-	if (fd < 0 || fstat(fd, &st) != 0) {
-		msg_error(path, "cannot read the key: %s", strerror(errno));
-	} else if (S_ISREG(st.st_mode) && st.st_mode & 077) {
+	if (fd < 0)
+		return -1;
+	if (S_ISREG(st.st_mode) && st.st_mode & 077) {
 		msg_error(path, "others may read or change this key; use it after 'chmod 600'");
 		got = -1;
 	} else {
@@ -79,11 +79,8 @@ static ssize_t read_private(const char *path, struct secret *s)
 		if (got < 0)
 			msg_error(path, "cannot read the key: %s", strerror(errno));
 	}
-	if (fd < 0 || got < 0)
-		n = 0;
-	if (fd >= 0)
-		close(fd);
-	return fd < 0 || got < 0 ? -1 : (ssize_t)n;
+	close(fd);
+	return got < 0 ? -1 : (ssize_t)n;
 }
 
 /* Without the end of a line. */

@@ -65,7 +65,7 @@ static bool open_input(struct session_input *x, const struct options *o, const c
 	kvarc_ret ret;
 
 	memset(x, 0, sizeof(*x));
-	if (!input_open(&x->in, file, true))
+	if (!input_open_as(&x->in, file, true, o->slot_files ? INPUT_SLOT : 0))
 		return false;
 	watch_start(&x->watch, &x->in);
 	input_map(&x->in);

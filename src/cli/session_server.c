@@ -14,6 +14,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -128,7 +129,7 @@ static bool open_import(struct slot_access *x, struct shared_slot *f)
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
 	kvarc_ret ret;
 
-	if (!input_open(&f->in, f->path, true))
+	if (!input_open_as(&f->in, f->path, true, INPUT_SLOT))
 		return false;
 	library_import_options(x->o, &io, &x->error);
 	io.rope = "none";
@@ -143,6 +144,7 @@ static bool open_import(struct slot_access *x, struct shared_slot *f)
 static bool save_slot(struct slot_access *x, struct shared_slot *f, const char *what,
                       uint64_t *tokens)
 {
+	struct stat st;
 	kvarc_ret ret;
 
 	if (!name_file(x, f, what))
@@ -150,9 +152,9 @@ static bool save_slot(struct slot_access *x, struct shared_slot *f, const char *
 	ret = kvarc_server_save(x->server, (unsigned)x->o->slot, f->name, tokens);
 	if (ret != KVARC_OK) {
 		show_error(x, ret);
-	} else if (access(f->path, R_OK) != 0) {
+	} else if (fstatat(x->dirfd, f->name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
 		msg_error(f->path,
-		          "the server says that it wrote this file, but it cannot be read: %s; "
+		          "the server says that it wrote this file, but it is not here: %s; "
 		          "is --slot-folder its --slot-save-path? The file of that name is there "
 		          "now: remove it",
 		          strerror(errno));
@@ -164,15 +166,17 @@ static bool save_slot(struct slot_access *x, struct shared_slot *f, const char *
 
 void session_save_slot(const struct options *o, struct store_access *a, const char *name)
 {
+	struct options one = *o;
 	struct slot_access x;
 	uint64_t tokens = 0;
 
+	one.slot_files = true;
 	if (open_access(&x, o) && save_slot(&x, &x.file, "save", &tokens)) {
 		if (tokens)
-			session_save_from(o, a, name, x.file.path, x.server);
+			session_save_from(&one, a, name, x.file.path, x.server);
 		else
-			msg_error(o->server, "slot %" PRIu64 " is empty: there is nothing to save",
-			          o->slot);
+			msg_error(o->server,
+			          "slot %" PRIu64 " is empty: there is nothing to save", o->slot);
 	}
 	close_access(&x);
 }
@@ -298,8 +302,8 @@ static void restore(struct slot_access *x, const char *version, const kvarc_serv
 		return;
 	}
 	if (tokens != v->tokens) {
-		msg_error(x->o->server, "restored %" PRIu64 " of %" PRIu64 " tokens of %s", tokens,
-		          v->tokens, version);
+		msg_error(x->o->server, "restored %" PRIu64 " of %" PRIu64 " tokens of %s",
+		          tokens, v->tokens, version);
 		return;
 	}
 	report_start(&r, x->o->json);

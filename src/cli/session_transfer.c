@@ -57,12 +57,10 @@ static bool read_have(struct have_list *h, const char *file)
 {
 	char line[128];
 	bool good = true;
-	FILE *f = fopen(file, "re");
+	FILE *f = input_fopen(file);
 
-	if (!f) {
-		msg_error(file, "cannot be read: %s", strerror(errno));
+	if (!f)
 		return false;
-	}
 	while (good && fgets(line, sizeof(line), f))
 		good = add_line(h, file, line);
 	if (good && ferror(f)) {

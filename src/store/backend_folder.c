@@ -73,9 +73,16 @@ static int open_key(struct folder *f, const char *key)
 {
 	if (f->open_fd >= 0 && strcmp(f->open_key, key) == 0)
 		return f->open_fd;
-	int fd = openat(f->root, key, O_RDONLY | O_CLOEXEC);
+	struct stat st;
+	/* a pipe or a device is not waited for */
+	int fd = openat(f->root, key, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
 		return -1;
+	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+		close(fd);
+		errno = EINVAL;
+		return -1;
+	}
 	forget_open(f);
 	f->open_fd = fd;
 	memcpy(f->open_key, key, strlen(key) + 1);

@@ -52,5 +52,12 @@ while read -r f; do
 	./spec/*.md) columns "$f" ;;
 	esac
 done < "$tmp/files"
+# What has one function: JSON of others, whose cost is bounded there, and the files that the command
+# reads, where no name is waited for.
+grep -rnE '\bjson_load' --include='*.[ch]' src predictors | grep -v '^src/parse/json_text\.c:' >&2 &&
+	complain "JSON is parsed by kvi_json_parse alone"
+grep -nE '\bfopen\(|\bopen(at)?\(.*O_RDONLY' src/cli/*.c |
+	grep -vE 'O_DIRECTORY|^src/cli/infile\.c:' >&2 &&
+	complain "the command opens what it reads by input_open_fd alone"
 [ "$bad" -eq 0 ] || fail "see above"
 echo "$(wc -l < "$tmp/files") files"

@@ -6,7 +6,7 @@ kv pack -o a.kva "$SLOT"
 head -c 1500000 a.kva > part
 mkfifo fifo
 for signal in INT TERM HUP; do
-	env --default-signal=INT,TERM,HUP "$KVARC" unpack -o back fifo &
+	env --default-signal=INT,TERM,HUP "$KVARC" unpack -o back - < fifo &
 	pid=$!
 	exec 3<> fifo # opens at once, whatever the command does
 	cat part >&3

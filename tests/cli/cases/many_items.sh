@@ -17,7 +17,7 @@ hidden() {
 
 # A run that waits for the rest of its input; sets pid.
 start() {
-	env --default-signal=INT "$KVARC" unpack -o out/ fifo &
+	env --default-signal=INT "$KVARC" unpack -o out/ - < fifo &
 	pid=$!
 	exec 3<> fifo
 	timeout 20 head -c 1500000 a.tar.kva >&3

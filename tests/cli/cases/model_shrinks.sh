@@ -8,7 +8,7 @@ small_cache 600 > c.safetensors
 # shrink MODEL FILE: FILE is truncated when the model has decoded the first segment, and the rest of
 # the archive is waited for
 shrink() {
-	"$KVARC" unpack -o back --model "$1" fifo &
+	"$KVARC" unpack -o back --model "$1" - < fifo &
 	pid=$!
 	exec 3> fifo
 	head -c $(($(wc -c < c.kva) / 2)) c.kva >&3

@@ -15,7 +15,7 @@ cmp "$SLOT" a
 kv unpack - < a.kva | cmp - "$SLOT"
 mkfifo fifo
 timeout 20 sh -c "cat a.kva > fifo" &
-kv unpack -o back3 fifo
+kv unpack -o back3 - < fifo
 cmp "$SLOT" back3
 kv pack -o /dev/null "$SLOT"
 [ -c /dev/null ] || echo "/dev/null was replaced"

@@ -4,7 +4,7 @@
 env --ignore-signal=HUP true 2> /dev/null || skip "env has no --ignore-signal"
 kv pack -o a.kva "$SLOT"
 mkfifo fifo
-env --ignore-signal=HUP "$KVARC" unpack -o back fifo &
+env --ignore-signal=HUP "$KVARC" unpack -o back - < fifo &
 pid=$!
 exec 3<> fifo
 head -c 1000000 a.kva >&3

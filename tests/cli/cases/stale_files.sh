@@ -8,7 +8,7 @@ mkfifo fifo
 
 # A run that waits for the rest of its input; sets pid.
 start() {
-	"$KVARC" unpack -o back fifo &
+	"$KVARC" unpack -o back - < fifo &
 	pid=$!
 	exec 3<> fifo
 	cat part >&3
