@@ -36,10 +36,10 @@ EXTRA_DIST += tests/attach.sh
 if HAVE_SQLITE3
 check_PROGRAMS += tests/store_processes tests/store_damages tests/store_race
 TESTS += tests/store_processes.sh tests/store_damages tests/store_race tests/store_laws.sh \
-	tests/store_suite.sh tests/store_export.sh
+	tests/store_suite.sh tests/store_export.sh tests/passwords.sh
 endif
 EXTRA_DIST += tests/store_processes.sh tests/s3_faults.py tests/store_laws.sh \
-	tests/store_suite.sh tests/store_export.sh
+	tests/store_suite.sh tests/store_export.sh tests/passwords.sh
 stores_made = tests/slots_made.c tests/slots_made.h tests/stores_made.c tests/stores_made.h
 store_calls = tests/store_calls.c tests/store_calls.h
 tests_store_processes_SOURCES = tests/store_processes.c tests/store_ledger.c \

@@ -76,6 +76,14 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_open(kvarc_store **s, const cha
 /* NULL-safe; sets *s to NULL. */
 KVARC_API void kvarc_store_close(kvarc_store **s);
 
+/*
+ * A URL of a store, of blocks or of a server as it may be shown: without user and password, also
+ * of an endpoint in it, percent-encoded or not; in doubt up to the last '@'. The texts of all
+ * errors of this library have it so. Writes capacity bytes at most, strlen(url) + 1 hold all.
+ * Returns text; NULL: an argument is NULL or 0.
+ */
+KVARC_API char *kvarc_store_shown(const char *url, char *text, size_t capacity);
+
 #define KVARC_SAVE_ENCRYPT 1
 #define KVARC_SAVE_PLAIN (-1)
 

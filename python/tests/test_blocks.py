@@ -10,6 +10,7 @@ import pytest
 
 import kvarc
 from kvarc import blocks
+from kvarc._options import shown as shown_url
 from conftest import bf16
 
 LETTERS = {"2": 2, "L": 3, "T": 40, "H": 2, "D": 32}
@@ -233,3 +234,39 @@ def test_wrong_axes():
             blocks.Part("bf16", axes, shape)
     with pytest.raises(ValueError):
         blocks.BlockLayout(10, [blocks.Part("bf16", "TD", (4, 4))])
+
+
+SECRET = "Hk7pZq3w"
+
+
+@pytest.mark.parametrize("url, place", [
+    ("redis://:{}@127.0.0.1:1", "redis://127.0.0.1:1"),
+    ("redis://:{}/x@127.0.0.1:1", "redis://127.0.0.1:1"),
+    ("s3://bucket?endpoint=http://user:{}@127.0.0.1:1", "s3://bucket?endpoint=http://127.0.0.1:1"),
+    ("s3://bucket?endpoint=http://user:{}/x@127.0.0.1:1",
+     "s3://bucket?endpoint=http://127.0.0.1:1"),
+    ("rediss://:{}@127.0.0.1", "rediss://127.0.0.1")])
+def test_passwords_do_not_show(url, place, caplog):
+    """Not in exceptions, the log, or what objects say of themselves."""
+    url = url.format(SECRET)
+    caplog.set_level(logging.DEBUG)
+    shown = []
+    with pytest.raises(kvarc.Error) as e:
+        list(kvarc.Store(url).list())
+    shown += [str(e.value), repr(e.value), str(e.value.__cause__), str(vars(e.value))]
+    assert shown_url(url) == place
+    layout, block = make_block("2LTHD")
+    for budget in 0, 1 << 20:
+        try:
+            store = blocks.BlockStore(url, timeout=1.0, budget=budget)
+            assert store.put("k", memoryview(block), layout) == -1
+            shown += [repr(store), store.place]
+            assert store.place == place and caplog.text
+        except kvarc.Error as error:
+            shown += [str(error), repr(error)]
+    shown.append(caplog.text)
+    assert len(shown) >= 7 and not [text for text in shown if SECRET in text]
+
+
+def test_a_store_says_what_it_is(tmp_path):
+    assert repr(kvarc.Store(tmp_path / "a:b@c")) == f"kvarc.Store('{tmp_path}/a:b@c')"

@@ -6,8 +6,11 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "kvarc/store.h"
 
 #include "progress.h"
 
@@ -61,6 +64,17 @@ void msg_put_safe(FILE *f, const char *text)
 static void line(const char *prefix, const char *file, const char *format, va_list args)
 	__attribute__((format(printf, 3, 0)));
 
+/* The name that a message is about; of a URL, given where a file belongs, without its password. */
+static void put_name(const char *file)
+{
+	char *shown = strstr(file, "://") ? strdup(file) : NULL;
+
+	msg_put_safe(stderr, shown ? kvarc_store_shown(file, shown, strlen(file) + 1)
+	                           : msg_name(file));
+	free(shown);
+	fputs(": ", stderr);
+}
+
 static void line(const char *prefix, const char *file, const char *format, va_list args)
 {
 	char text[2048];
@@ -68,10 +82,8 @@ static void line(const char *prefix, const char *file, const char *format, va_li
 	progress_clear();
 	vsnprintf(text, sizeof(text), format, args);
 	fputs(prefix, stderr);
-	if (file) {
-		msg_put_safe(stderr, msg_name(file));
-		fputs(": ", stderr);
-	}
+	if (file)
+		put_name(file);
 	msg_put_safe(stderr, text);
 	putc('\n', stderr);
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kvarc.h"
+#include "kvarc/store.h"
 #include "message.h"
 #include "nearest.h"
 #include "option_values.h"
@@ -284,6 +284,26 @@ static int take_stdout(struct options *o)
 	return 0;
 }
 
+/* A URL with a password moves to memory of its own, and argv gets it without, for 'ps'. */
+static int hide(const char **url, char **own)
+{
+	char *text = (char *)*url; /* of argv, which may be written to */
+	const size_t n = text ? strlen(text) + 1 : 0;
+
+	*own = n ? malloc(n) : NULL;
+	if (n && !*own) {
+		msg_error(NULL, "out of memory");
+		return -1;
+	}
+	if (n) {
+		memcpy(*own, text, n);
+		kvarc_store_shown(*own, text, n);
+		memset(text + strlen(text), 0, n - strlen(text));
+		*url = *own;
+	}
+	return 0;
+}
+
 int options_parse(struct options *o, int argc, char **argv)
 {
 	bool only_files = false;
@@ -328,6 +348,8 @@ int options_parse(struct options *o, int argc, char **argv)
 		if (ret != 0)
 			return ret;
 	}
+	if (hide(&o->store, &o->hidden[0]) || hide(&o->server, &o->hidden[1]))
+		return -1;
 	if (take_stdout(o) || options_check_rules(o) || choose_level(o) || options_check_levels(o))
 		return -1;
 	return 0;
@@ -346,5 +368,7 @@ void options_free(struct options *o)
 	free(o->passphrase_files.p);
 	free(o->tiers.p);
 	free(o->near_tier);
+	free(o->hidden[0]);
+	free(o->hidden[1]);
 	free(o->kv_rule);
 }

@@ -101,6 +101,7 @@ struct options {
 	bool accept_weak_store;
 	bool nothing_left; /* of the files, after folders were walked */
 	bool slot_files;   /* they are in a folder that another program writes to: no links */
+	char *hidden[2];   /* store and server, where argv does not show them any more */
 };
 
 /* A verb of the command; bit: VERB_*. */

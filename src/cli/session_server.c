@@ -42,6 +42,7 @@ struct shared_slot {
 struct slot_access {
 	const struct options *o;
 	kvarc_server *server;
+	char *server_shown; /* its URL, without a password */
 	kvarc_error error;
 	int dirfd;
 	struct shared_slot file, probe;
@@ -52,7 +53,7 @@ struct slot_access {
 
 static void show_error(const struct slot_access *x, kvarc_ret ret)
 {
-	library_error(x->o->server, ret, &x->error, NULL, NULL);
+	library_error(x->server_shown, ret, &x->error, NULL, NULL);
 }
 
 /* A name that nobody has in the folder, remembered so that its file goes when the command is
@@ -96,6 +97,9 @@ static bool open_access(struct slot_access *x, const struct options *o)
 	memset(x, 0, sizeof(*x));
 	x->o = o;
 	x->dirfd = -1;
+	x->server_shown = store_access_shown(o->server);
+	if (!x->server_shown)
+		return false;
 	if (!o->slot_folder) {
 		msg_error(NULL,
 		          "say where the server keeps its slots with --slot-folder DIR: the folder "
@@ -120,6 +124,7 @@ static void close_access(struct slot_access *x)
 	remove_file(&x->file);
 	remove_file(&x->probe);
 	kvarc_server_close(&x->server);
+	free(x->server_shown);
 	if (x->dirfd >= 0)
 		close(x->dirfd);
 }
@@ -175,7 +180,7 @@ void session_save_slot(const struct options *o, struct store_access *a, const ch
 		if (tokens)
 			session_save_from(&one, a, name, x.file.path, x.server);
 		else
-			msg_error(o->server,
+			msg_error(x.server_shown,
 			          "slot %" PRIu64 " is empty: there is nothing to save", o->slot);
 	}
 	close_access(&x);
@@ -302,7 +307,7 @@ static void restore(struct slot_access *x, const char *version, const kvarc_serv
 		return;
 	}
 	if (tokens != v->tokens) {
-		msg_error(x->o->server, "restored %" PRIu64 " of %" PRIu64 " tokens of %s",
+		msg_error(x->server_shown, "restored %" PRIu64 " of %" PRIu64 " tokens of %s",
 		          tokens, v->tokens, version);
 		return;
 	}

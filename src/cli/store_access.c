@@ -71,15 +71,15 @@ static char *find_url(const struct options *o, bool create)
  * URL. */
 static bool find_index(struct store_access *a, const struct options *o)
 {
-	const char *scheme = strstr(a->url, "://");
+	const char *scheme = strstr(a->given, "://");
 	char name[64];
 
 	if (o->index)
 		return (a->index = strdup(o->index)) != NULL;
-	if (!scheme || scheme > strchr(a->url, '/'))
+	if (!scheme || scheme > strchr(a->given, '/'))
 		return true;
 	snprintf(name, sizeof(name), "kvarc/%016llx/index.sqlite",
-	         (unsigned long long)XXH3_64bits(a->url, strlen(a->url)));
+	         (unsigned long long)XXH3_64bits(a->given, strlen(a->given)));
 	a->index = folder_of("XDG_CACHE_HOME", ".cache", name);
 	return a->index && make_folders(a->index);
 }
@@ -101,6 +101,18 @@ static bool is_missing(const char *url)
 	return stat(is_file ? url + 5 : url, &st) != 0 && errno == ENOENT;
 }
 
+char *store_access_shown(const char *url)
+{
+	const size_t n = strlen(url) + 1;
+	char *text = malloc(n);
+
+	if (!text)
+		msg_error(NULL, "out of memory");
+	else
+		kvarc_store_shown(url, text, n);
+	return text;
+}
+
 bool store_access_open(struct store_access *a, const struct options *o, bool create)
 {
 	kvarc_store_options so = KVARC_STORE_OPTIONS_INIT;
@@ -108,7 +120,8 @@ bool store_access_open(struct store_access *a, const struct options *o, bool cre
 	kvarc_ret ret;
 
 	memset(a, 0, sizeof(*a));
-	a->url = find_url(o, create);
+	a->given = find_url(o, create);
+	a->url = a->given ? store_access_shown(a->given) : NULL;
 	/* --encrypt without a file asks for a passphrase. */
 	if (!a->url || !find_index(a, o) || !keys_writer(o, false, &so.keys))
 		return false;
@@ -131,8 +144,8 @@ bool store_access_open(struct store_access *a, const struct options *o, bool cre
 	so.session_token = getenv("AWS_SESSION_TOKEN");
 	so.region = getenv("AWS_REGION");
 	so.endpoint = getenv("AWS_ENDPOINT_URL");
-	ret = kvarc_store_open(&a->s, a->url, &so);
-	if (ret == KVARC_OPTIONS && !create && is_missing(a->url))
+	ret = kvarc_store_open(&a->s, a->given, &so);
+	if (ret == KVARC_OPTIONS && !create && is_missing(a->given))
 		msg_error(NULL,
 		          "there is no store at %s yet: 'kvarc session save' makes it; --store or "
 		          "KVARC_STORE names another one",
@@ -144,16 +157,17 @@ bool store_access_open(struct store_access *a, const struct options *o, bool cre
 
 const char *store_access_folder(const struct store_access *a)
 {
-	const size_t skip = strncmp(a->url, "file://", 7) == 0 ? 7
-	                    : strncmp(a->url, "file:", 5) == 0 ? 5
+	const size_t skip = strncmp(a->given, "file://", 7) == 0 ? 7
+	                    : strncmp(a->given, "file:", 5) == 0 ? 5
 	                                                       : 0;
 
-	return a->url + skip;
+	return a->given + skip;
 }
 
 void store_access_close(struct store_access *a)
 {
 	kvarc_store_close(&a->s);
+	free(a->given);
 	free(a->url);
 	free(a->index);
 }

@@ -12,12 +12,16 @@
 struct store_access {
 	kvarc_store *s;
 	kvarc_error error;
-	char *url, *index;
+	char *given;       /* the URL that opens it */
+	char *url, *index; /* url: for messages and results, without a password */
 };
 
 /* Opens --store, $KVARC_STORE or the folder of the user. create: it is made when it is missing.
  * false: a message was shown. */
 bool store_access_open(struct store_access *a, const struct options *o, bool create);
+/* A URL of a store or a server as it is shown: without user and password. Allocated; NULL: a
+ * message was shown. */
+char *store_access_shown(const char *url);
 /* Closes and frees. */
 void store_access_close(struct store_access *a);
 /* The path of a store in a folder; of another one its URL, which is no path. Until it is closed. */

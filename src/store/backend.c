@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "url.h"
 #include "util/alloc.h"
 #include "util/error.h"
 
@@ -43,6 +44,8 @@ kvarc_ret kvi_backend_open(struct kvi_backend **b, const char *url,
                            const struct kvi_backend_options *options, kvarc_error *e)
 {
 	const char *rest;
+	char shown[81];
+	size_t secret;
 	*b = NULL;
 	if ((rest = behind(url, "s3://")))
 		return kvi_backend_s3(b, rest, options, e);
@@ -50,11 +53,13 @@ kvarc_ret kvi_backend_open(struct kvi_backend **b, const char *url,
 		return kvi_backend_redis(b, rest, options, e);
 	if ((rest = behind(url, "file://")) || (rest = behind(url, "file:")))
 		return kvi_backend_folder(b, rest, options, e);
-	if (strstr(url, "://"))
+	/* a password that was given is no name of a folder */
+	(void)kvi_url_secret(url, &secret);
+	if (strstr(url, "://") || secret)
 		return kvi_fail(
 			e, KVARC_OPTIONS,
-			"store %.80s: this kind is not known; use a folder, s3:// or redis://",
-			url);
+			"store %s: this kind is not known; use a folder, s3:// or redis://",
+			kvi_url_shown(shown, sizeof shown, url));
 	return kvi_backend_folder(b, url, options, e);
 }
 

@@ -331,7 +331,9 @@ static int parse_url(struct s3_url *u, const char *rest)
 	if (!end)
 		end = rest + strlen(rest);
 	const char *slash = memchr(rest, '/', (size_t)(end - rest));
-	if (!take(u->bucket, sizeof u->bucket, rest, slash ? slash : end) || !u->bucket[0])
+	/* a user and a password before it would go to the service */
+	if (!take(u->bucket, sizeof u->bucket, rest, slash ? slash : end) || !u->bucket[0] ||
+	    strpbrk(u->bucket, "@:%"))
 		return 0;
 	while (slash && end > slash + 1 && end[-1] == '/')
 		end--;
@@ -374,11 +376,13 @@ kvarc_ret kvi_backend_s3(struct kvi_backend **b, const char *rest,
 	kvarc_common common = { .allocator = options->allocator, .error = e };
 	*b = NULL;
 	if (!parse_url(&u, rest))
-		return kvi_fail(
-			e, KVARC_OPTIONS,
-			"store s3://%.80s: write s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME]",
-			rest);
+		return kvi_fail(e, KVARC_OPTIONS,
+		                "store s3://...: write s3://BUCKET[/PREFIX][?endpoint=URL&"
+		                "region=NAME]");
 	complete_url(&u, options);
+	if (strncmp(u.endpoint, "http://", 7) != 0 && strncmp(u.endpoint, "https://", 8) != 0)
+		return kvi_fail(e, KVARC_OPTIONS,
+		                "store s3://...: write its endpoint as https://HOST[:PORT]");
 	kvarc_ret ret = kvi_handle_new(&s, sizeof *s, offsetof(struct s3, alloc), &common, 0);
 	if (ret)
 		return ret;
@@ -399,12 +403,12 @@ kvarc_ret kvi_backend_s3(struct kvi_backend **b, const char *rest,
 kvarc_ret kvi_backend_s3(struct kvi_backend **b, const char *rest,
                          const struct kvi_backend_options *options, kvarc_error *e)
 {
+	(void)rest;
 	(void)options;
 	*b = NULL;
 	return kvi_fail(e, KVARC_OPTIONS,
-	                "store s3://%.80s: kvarc was built without libcurl: "
-	                "use a folder or redis://, or install libcurl4-openssl-dev and build kvarc",
-	                rest);
+	                "store s3://...: kvarc was built without libcurl: use a folder or "
+	                "redis://, or install libcurl4-openssl-dev and build kvarc");
 }
 
 #endif

@@ -9,6 +9,7 @@ libkvistore_la_SOURCES += \
 	src/store/libcurl.c src/store/libcurl.h \
 	src/store/server_http.c src/store/server_http.h \
 	src/store/server.c src/store/server_check.c src/store/server_state.h \
+	src/store/url.c src/store/url.h \
 	src/store/session_names.c src/store/session_names.h \
 	src/store/manifest.c src/store/manifest.h
 

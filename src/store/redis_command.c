@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/time.h>
 #include <time.h>
 
@@ -73,8 +74,12 @@ kvarc_ret kvi_redis_command(struct kvi_redis *r, redisReply **reply, size_t n,
 		return ret;
 	}
 	if ((*reply)->type == REDIS_REPLY_ERROR) {
+		/* servers repeat the arguments of a command that they do not know */
+		const int repeats = r->password[0] && strstr((*reply)->str, r->password);
 		ret = kvi_fail(e, KVARC_IO, "store redis://%s:%d: %s: %.120s", r->host, r->port,
-		               (const char *)args[0].p, (*reply)->str);
+		               (const char *)args[0].p,
+		               repeats ? "its answer is an error that repeats the password"
+		                       : (*reply)->str);
 		freeReplyObject(*reply);
 		*reply = NULL;
 	}

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "libcurl.h"
+#include "url.h"
 #include "util/error.h"
 
 enum {
@@ -29,6 +30,7 @@ struct kvi_s3_client {
 	struct kvi_alloc alloc;
 	CURL *curl;
 	char *bucket_url, *signing, *user, *token;
+	char *shown; /* bucket_url for messages */
 	char *text;
 	size_t text_capacity;
 	uint32_t timeout_ms; /* 0: none */
@@ -148,11 +150,16 @@ kvarc_ret kvi_s3_open(struct kvi_s3_client **out, const kvarc_allocator *allocat
 	*out = NULL;
 	if (!kvi_libcurl(e))
 		return KVARC_OPTIONS;
+	if (!kvi_url_secret_is_plain(endpoint))
+		return kvi_fail(e, KVARC_OPTIONS, "store: the endpoint: %s", KVI_URL_NOT_PLAIN);
 	kvarc_ret ret = kvi_handle_new(&c, sizeof *c, offsetof(struct kvi_s3_client, alloc),
 	                               &common, 0);
 	if (ret)
 		return ret;
 	c->bucket_url = joined(&c->alloc, endpoint, "/", bucket);
+	c->shown = joined(&c->alloc, endpoint, "/", bucket);
+	if (c->shown)
+		kvi_url_shown(c->shown, strlen(c->shown) + 1, c->bucket_url);
 	c->signing = joined(&c->alloc, "aws:amz:", region, ":s3");
 	if (access_key && secret_key) {
 		c->user = joined(&c->alloc, access_key, ":", secret_key);
@@ -162,7 +169,7 @@ kvarc_ret kvi_s3_open(struct kvi_s3_client **out, const kvarc_allocator *allocat
 		c->token = joined(&c->alloc, "x-amz-security-token: ", session_token, "");
 		ret = c->token ? KVARC_OK : kvi_fail_alloc(e, &c->alloc);
 	}
-	if (!ret && (!c->bucket_url || !c->signing))
+	if (!ret && (!c->bucket_url || !c->shown || !c->signing))
 		ret = kvi_fail_alloc(e, &c->alloc);
 	if (!ret && !(c->curl = curl_easy_init()))
 		ret = kvi_fail(e, KVARC_MEM, "store: libcurl cannot be started");
@@ -180,6 +187,7 @@ void kvi_s3_close(struct kvi_s3_client **c)
 	if (x->curl)
 		curl_easy_cleanup(x->curl);
 	kvi_free(&x->alloc, x->bucket_url);
+	kvi_free(&x->alloc, x->shown);
 	kvi_free(&x->alloc, x->signing);
 	if (x->user)
 		memset(x->user, 0, strlen(x->user));
@@ -323,14 +331,15 @@ kvarc_ret kvi_s3_send(struct kvi_s3_client *c, struct kvi_s3_request *r, kvarc_e
 	curl_slist_free_all(headers);
 	c->request = NULL;
 	if (c->failed)
-		return kvi_fail(e, KVARC_IO, "store: %s %.120s: bytes could not be %s", r->method,
-		                url, r->body ? "read" : "taken");
+		return kvi_fail(e, KVARC_IO, "store: %s %.80s%.80s: bytes could not be %s",
+		                r->method, c->shown, r->path, r->body ? "read" : "taken");
 	if (code != CURLE_OK)
-		return kvi_fail(e, KVARC_IO, "store: %s %.120s: %s", r->method, url,
-		                c->why[0] ? c->why : curl_easy_strerror(code));
+		return kvi_fail(e, KVARC_IO, "store: %s %.80s%.80s: %s", r->method, c->shown,
+		                r->path, c->why[0] ? c->why : curl_easy_strerror(code));
 	if (r->status >= 500)
-		return kvi_fail(e, KVARC_IO, "store: %s %.120s: the service answers %ld, try again",
-		                r->method, url, r->status);
+		return kvi_fail(e, KVARC_IO,
+		                "store: %s %.80s%.80s: the service answers %ld, try again",
+		                r->method, c->shown, r->path, r->status);
 	return KVARC_OK;
 }
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "libcurl.h"
+#include "url.h"
 #include "util/alloc.h"
 
 enum { CONNECT_SECONDS = 10, URL_MAX = 1024, KEY_MAX = 512 };
@@ -21,7 +22,7 @@ struct kvi_http {
 	CURL *curl;
 	struct curl_slist *headers;
 	uint64_t timeout;
-	char url[URL_MAX];
+	char url[URL_MAX], shown[URL_MAX]; /* shown: for messages */
 	char *text;
 	size_t n, capacity, answer_max;
 	int too_large;
@@ -76,7 +77,9 @@ kvarc_ret kvi_http_open(struct kvi_http **out, const char *url, const char *api_
 	while (n && url[n - 1] == '/')
 		n--;
 	if (n >= URL_MAX || (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0))
-		return kvi_fail(e, KVARC_OPTIONS, "server %.80s: write http://HOST:PORT", url);
+		return kvi_fail(e, KVARC_OPTIONS, "server: write http://HOST:PORT");
+	if (!kvi_url_secret_is_plain(url))
+		return kvi_fail(e, KVARC_OPTIONS, "server: %s", KVI_URL_NOT_PLAIN);
 	if (api_key && (strlen(api_key) > KEY_MAX || strpbrk(api_key, "\r\n")))
 		return kvi_fail(e, KVARC_OPTIONS, "server: the API key is not valid");
 	if (!kvi_libcurl(e))
@@ -85,6 +88,7 @@ kvarc_ret kvi_http_open(struct kvi_http **out, const char *url, const char *api_
 	if (ret)
 		return ret;
 	memcpy(h->url, url, n);
+	kvi_url_shown(h->shown, sizeof h->shown, h->url);
 	h->timeout = timeout;
 	h->answer_max = answer_max;
 	h->curl = curl_easy_init();
@@ -139,12 +143,12 @@ kvarc_ret kvi_http_send(struct kvi_http *h, const char *path, const char *body, 
 		               ? kvi_fail(e, KVARC_MEMLIMIT,
 		                          "server %.80s%s: its answer is longer than %zu KB, "
 		                          "which is what the memory limit allows",
-		                          h->url, path, h->answer_max >> 10)
+		                          h->shown, path, h->answer_max >> 10)
 		               : kvi_fail(e, KVARC_IO,
 		                          "server %.80s%s: its answer is longer than %zu KB",
-		                          h->url, path, h->answer_max >> 10);
+		                          h->shown, path, h->answer_max >> 10);
 	if (code != CURLE_OK)
-		return kvi_fail(e, KVARC_IO, "server %.80s%s: %s", h->url, path,
+		return kvi_fail(e, KVARC_IO, "server %.80s%s: %s", h->shown, path,
 		                h->why[0] ? h->why : curl_easy_strerror(code));
 	curl_easy_getinfo(h->curl, CURLINFO_RESPONSE_CODE, status);
 	*answer = h->n ? h->text : "";
@@ -162,7 +166,8 @@ kvarc_ret kvi_http_open(struct kvi_http **h, const char *url, const char *api_ke
 	(void)answer_max;
 	(void)allocator;
 	*h = NULL;
-	return kvi_fail(e, KVARC_OPTIONS, "server %.80s: kvarc was built without libcurl", url);
+	(void)url;
+	return kvi_fail(e, KVARC_OPTIONS, "server: kvarc was built without libcurl");
 }
 
 void kvi_http_close(struct kvi_http **h)

@@ -18,8 +18,10 @@
 
 #include <cmocka.h>
 
+#include "kvarc/store.h"
 #include "store/backend.h"
 #include "store/s3_list.h"
+#include "store/url.h"
 #include "util/hash.h"
 
 enum { LARGE = (64 << 20) + 12345, SMALL = 5000 };
@@ -52,6 +54,61 @@ static int64_t read_half(void *opaque, void *buf, size_t n, uint64_t offset)
 {
 	const struct slow_bytes *s = opaque;
 	return offset >= s->n / 2 ? -1 : read_slowly(opaque, buf, n, offset);
+}
+
+/* What is shown of URLs: no character of a user or a password. */
+static void shown(void **state)
+{
+	static const struct {
+		const char *url, *shown;
+		bool plain;
+	} cases[] = {
+		{ "redis://:pw@host:1", "redis://host:1", true },
+		{ "redis://user:pw@host/2?prefix=x", "redis://host/2?prefix=x", true },
+		{ "redis://:p@w@host", "redis://host", false },
+		{ "redis://:p/w@host", "redis://host", false },
+		{ "redis://:p?w@host", "redis://host", false },
+		{ "redis://:a://b@host", "redis://host", false },
+		{ "redis:/:pw@host", "redis:/host", true },
+		{ "redis::pw@host", "host", true },
+		{ "http://user:pw@127.0.0.1:8080", "http://127.0.0.1:8080", true },
+		{ "http://user:pw%40x@h", "http://h", true },
+		{ "HTTPS://token@h/path", "HTTPS://h/path", true },
+		{ "user:pw@127.0.0.1:8080", "127.0.0.1:8080", true },
+		{ "s3://b/p?endpoint=http://u:pw@h:1&region=r",
+		  "s3://b/p?endpoint=http://h:1&region=r", true },
+		{ "s3://b?region=r&endpoint=https://u:p?w@h", "s3://b?region=r&endpoint=https://h",
+		  false },
+		{ "s3://b?endpoint=http%3A%2F%2Fu%3Apw%40h%3A1",
+		  "s3://b?endpoint=http%3A%2F%2Fh%3A1", true },
+		{ "s3://b?endpoint=http%3a%2f%2fu:pw@h", "s3://b?endpoint=http%3a%2f%2fh", true },
+		{ "s3://b?endpoint=u:pw@h", "s3://b?endpoint=h", true },
+		{ "s3://b?end=http://u:pw@h&endpoint=http://h2", "s3://b?h&endpoint=http://h2",
+		  false },
+		{ "s3://u:pw%40b?endpoint=http://u:pw@h", "s3://h", false },
+		{ "s3://u:pw@b?endpoint=http://h", "s3://b?endpoint=http://h", true },
+		{ "s3://u:pw@b?endpoint=http://u:pw@h", "s3://h", false },
+		{ "rediss%3A%2F%2F:pw%40host", "rediss%3A%2F%2Fhost", true },
+		{ "s3://bucket/prefix", "s3://bucket/prefix", true },
+		{ "file:/home/a:b@c/store", "file:/home/a:b@c/store", true },
+		{ "/home/a:b@c/store", "/home/a:b@c/store", true },
+		{ "./a:b@c", "./a:b@c", true },
+		{ "store@2", "store@2", true },
+		{ "", "", true },
+	};
+	char text[128];
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		assert_string_equal(kvarc_store_shown(cases[i].url, text, sizeof text),
+		                    cases[i].shown);
+		assert_int_equal(kvi_url_secret_is_plain(cases[i].url), cases[i].plain);
+		/* cut, it shows no more */
+		kvarc_store_shown(cases[i].url, text, 4);
+		assert_true(strlen(text) <= 3);
+		assert_memory_equal(text, cases[i].shown, strlen(text));
+	}
+	assert_null(kvarc_store_shown(NULL, text, sizeof text));
+	assert_null(kvarc_store_shown("redis://:pw@host", text, 0));
 }
 
 static struct kvi_backend *open_backend(const char *url)
@@ -341,6 +398,7 @@ static void urls(void **state)
 		"s3://",
 		"s3:///x",
 		"s3://b?region",
+		"s3://user:pw@b",
 		"s3://b?colour=red",
 		"s3://b/../x",
 		"s3://b/a b",
@@ -349,6 +407,9 @@ static void urls(void **state)
 		"redis://h:70000",
 		"redis://h/x",
 		"redis://u@h",
+		"redis:/:pw@h",
+		"s3://b?endpoint=h:1",
+		"s3://b?endpoint=http://u:p/w@h:1",
 		"redis://h?prefix=a*",
 		"/nonexistent/store",
 	};
@@ -419,7 +480,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(keys),   cmocka_unit_test(urls),     cmocka_unit_test(pages),
-		cmocka_unit_test(folder), cmocka_unit_test(services),
+		cmocka_unit_test(folder), cmocka_unit_test(services), cmocka_unit_test(shown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

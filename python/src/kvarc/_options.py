@@ -35,6 +35,14 @@ def count(value: Any, what: str, most: int = (1 << 63) - 1) -> int:
     return n
 
 
+def shown(url: str) -> str:
+    """The URL of a store as it may be shown: without user and password."""
+    text = url.encode("utf-8", "surrogateescape")
+    out = ffi.new("char[]", len(text) + 1)
+    lib.kvarc_store_shown(text, out, len(text) + 1)
+    return ffi.string(out).decode("utf-8", "replace")
+
+
 class Common:
     """The kvarc_common of a handle, and what must stay as long as the handle."""
 

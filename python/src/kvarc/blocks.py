@@ -12,7 +12,6 @@ import hashlib
 import io
 import logging
 import os
-import re
 import threading
 import time
 from collections import OrderedDict
@@ -23,6 +22,7 @@ import numpy as np
 
 from . import _arrays
 from ._block_objects import BlockObjects
+from ._options import shown
 from .errors import (AuthError, DamagedError, Error, FormatError, InputOutputError,
                      PredictorError)
 from .geometry import Tensor, Track
@@ -207,7 +207,7 @@ class BlockStore:
         url = os.fspath(url)
         self.remote = "://" in url and not url.startswith("file:")
         self.url = url if self.remote or url.startswith("file:") else os.path.abspath(url)
-        self.place = re.sub("//[^/]*@", "//", self.url)  # without a password
+        self.place = shown(self.url)
         self.budget, self.options = budget, options
         self._secrets = {k: options[k] for k in ("key", "passphrase") if k in options}
         self._secrets["profiles"] = tuple(profiles)

@@ -13,7 +13,7 @@ from . import _arrays, _safetensors, archive, geometry
 from ._import import Import
 from ._io import MemorySinks, callback, is_path
 from ._native import ffi, lib
-from ._options import Common, count, writer_options
+from ._options import Common, count, shown, writer_options
 from ._profiles import why_unfit
 from .errors import Error, FormatError, NotFoundError, PredictorError, Trouble, UsageError
 from .models import Profile
@@ -177,7 +177,7 @@ class Store:
         self._waits = False
 
     def __repr__(self) -> str:
-        return f"kvarc.Store({self._url!r})"
+        return f"kvarc.Store({shown(self._url)!r})"
 
     def _check(self, ret: int, what: str = "") -> None:
         self._common.trouble.check(ret, what)
@@ -187,7 +187,7 @@ class Store:
             os.makedirs(os.path.dirname(os.path.abspath(self._folder or "")), 0o700, exist_ok=True)
             self._open()
         if self._waits:
-            raise NotFoundError(f"there is no store at {self._url} yet: save() makes it")
+            raise NotFoundError(f"there is no store at {shown(self._url)} yet: save() makes it")
         if self._c[0] == ffi.NULL:
             raise ValueError("the store is closed")
         return self._c[0]
