@@ -81,6 +81,15 @@ void library_error(const char *file, kvarc_ret ret, const kvarc_error *error,
 		msg_error(file, "%s%s", text, in_our_words(ret, error));
 }
 
+/* What comes out of an encrypted archive is for its owner, whoever may read the archive. */
+static void keep_private(struct input *in, const kvarc_reader *r)
+{
+	kvarc_info info;
+
+	if (kvarc_reader_get_info(r, &info) == KVARC_OK && info.encrypted)
+		in->mode = in->mode & 0600 ? in->mode & 0600 : 0600;
+}
+
 kvarc_ret library_reader(struct input *in, kvarc_reader_options *ro, kvarc_reader **r)
 {
 	kvarc_source source = input_source(in);
@@ -99,8 +108,10 @@ kvarc_ret library_reader(struct input *in, kvarc_reader_options *ro, kvarc_reade
 		ro->predictor = models_given();
 		ret = kvarc_reader_open(r, &source, ro);
 	}
-	if (ret == KVARC_OK)
+	if (ret == KVARC_OK) {
 		keys_note(in->name, *r);
+		keep_private(in, *r);
+	}
 	return ret;
 }
 

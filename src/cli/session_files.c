@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "identities.h"
@@ -235,6 +236,10 @@ struct session_output {
 	bool open, failed;
 	struct workspace workspace;
 	const char *version; /* for messages */
+	/* What is loaded, filled before its file is opened, and the file's mode: that of the source
+	 * is not recorded. */
+	const kvarc_session_version *loaded;
+	mode_t mode;
 };
 
 /* Where the file goes: where -o says, in a folder under the name that it was saved from. Allocated;
@@ -271,7 +276,7 @@ static int open_output(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 		msg_error(NULL, "out of memory");
 	else if (paths_make_folder(x->o))
 		x->open = output_open(&x->out, x->path, OUTPUT_RANDOM | paths_output_flags(x->o),
-		                      0);
+		                      x->loaded->encrypted ? 0600 : x->mode);
 	x->failed = !x->open;
 	if (x->failed)
 		return -1;
@@ -336,6 +341,7 @@ static bool load(struct session_output *x, struct store_access *a, const char *v
 	if (!workspace_check(x->o) || !session_split(version, &name, &number))
 		return false;
 	x->version = version;
+	x->loaded = v;
 	progress_start(name, KVARC_UNKNOWN);
 	ret = kvarc_store_load(a->s, name, number, open_output, x, v);
 	progress_stop();
@@ -360,7 +366,7 @@ static bool load(struct session_output *x, struct store_access *a, const char *v
 
 void session_load(const struct options *o, struct store_access *a, const char *version)
 {
-	struct session_output x = { .o = o };
+	struct session_output x = { .o = o, .mode = 0600 };
 	kvarc_session_version v;
 	double start = units_now();
 
@@ -373,10 +379,14 @@ bool session_load_into(const struct options *o, struct store_access *a, const ch
                        const char *path)
 {
 	struct options to = *o;
-	struct session_output x = { .o = &to };
+	struct session_output x = { .o = &to, .mode = 0600 };
 	kvarc_session_version v;
+	struct stat st;
 	bool done;
 
+	/* for a server of another user, who may read in the folder */
+	if (o->slot_folder && stat(o->slot_folder, &st) == 0)
+		x.mode |= st.st_mode & 0666;
 	to.output = path;
 	done = load(&x, a, version, &v);
 	free(x.path);

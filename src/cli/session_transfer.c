@@ -109,7 +109,7 @@ void session_send(const struct options *o, struct store_access *a, const char *v
 	kvarc_ret ret;
 
 	if ((o->have && !read_have(&have, o->have)) || !session_split(version, &name, &number) ||
-	    !output_open(&out, target, o->force ? OUTPUT_FORCE : 0, 0)) {
+	    !output_open(&out, target, o->force ? OUTPUT_FORCE : 0, 0600)) {
 		free(name);
 		free(have.ids);
 		return;

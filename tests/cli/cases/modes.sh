@@ -15,3 +15,9 @@ kv unpack - < slot.bin.kva > slot.bin
 umask 027
 cat slot.bin | kv pack -o piped.kva -
 stat -c '%a %n' piped.kva
+# What is loaded from a store is for its owner.
+umask 022
+kv session save -q --store st chat "$SLOT"
+kv session load -q --store st -o loaded chat
+kv session send -q --store st -o sent chat
+stat -c '%a %n' loaded sent
