@@ -104,7 +104,8 @@ typedef struct kvarc_save_options {
 	 * OPTIONS where it cannot be read, or is not encrypted although the store has keys; the
 	 * first one is not encrypted */
 	int encrypt;
-	uint64_t reserved[3]; /* zero */
+	uint64_t mode;        /* permission bits of the file, 0777 of them; 0: not known */
+	uint64_t reserved[2]; /* zero */
 } kvarc_save_options;
 #define KVARC_SAVE_OPTIONS_INIT KVARC_ZERO
 
@@ -150,6 +151,7 @@ typedef struct kvarc_session_version {
 	uint64_t parent_number;
 	uint8_t archive[16]; /* the file_id of its archive */
 	uint64_t encrypted;  /* 1: its archive is */
+	uint64_t mode;       /* permission bits of the file that was saved; 0: not known */
 	/* of kvarc_store_load: number 0 was asked for, and this is the last version, which was
 	 * passed over as its archives are not there (its save was stopped, or they were lost);
 	 * 0: none was */
@@ -157,7 +159,7 @@ typedef struct kvarc_session_version {
 	/* of kvarc_store_load, when it has returned: 1: the end of an archive is missing or
 	 * damaged, and all that the version needs was there; the next save stores it again */
 	uint64_t not_whole;
-	uint64_t reserved[1];
+	uint64_t reserved[2];
 } kvarc_session_version;
 /* Takes one version; not 0 ends the call, which returns IO. */
 typedef int (*kvarc_session_version_fn)(void *opaque, const kvarc_session_version *version);

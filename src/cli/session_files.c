@@ -211,6 +211,7 @@ bool session_save_from(const struct options *o, struct store_access *a, const ch
 		so.writer.flags |= KVARC_WRITE_VERIFY;
 	so.encrypt = o->encrypt ? KVARC_SAVE_ENCRYPT : o->decrypt ? KVARC_SAVE_PLAIN : 0;
 	so.label = o->label;
+	so.mode = x.in.mode;
 	so.time = (uint64_t)time(NULL) * 1000;
 	so.confirm = is_changed;
 	so.confirm_opaque = &x;
@@ -236,11 +237,19 @@ struct session_output {
 	bool open, failed;
 	struct workspace workspace;
 	const char *version; /* for messages */
-	/* What is loaded, filled before its file is opened, and the file's mode: that of the source
-	 * is not recorded. */
-	const kvarc_session_version *loaded;
-	mode_t mode;
+	const kvarc_session_version *loaded; /* filled before the file is opened */
+	mode_t mode; /* for a server; 0: that of the file that was saved */
 };
+
+/* The mode of the file: as it was saved; of an encrypted version, for its owner alone. */
+static mode_t output_mode(const struct session_output *x)
+{
+	const mode_t saved = x->loaded->mode ? (mode_t)x->loaded->mode : 0600;
+
+	if (x->loaded->encrypted)
+		return saved & 0600 ? saved & 0600 : 0600;
+	return x->mode ? x->mode : saved;
+}
 
 /* Where the file goes: where -o says, in a folder under the name that it was saved from. Allocated;
  * NULL when out of memory. */
@@ -276,7 +285,7 @@ static int open_output(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 		msg_error(NULL, "out of memory");
 	else if (paths_make_folder(x->o))
 		x->open = output_open(&x->out, x->path, OUTPUT_RANDOM | paths_output_flags(x->o),
-		                      x->loaded->encrypted ? 0600 : x->mode);
+		                      output_mode(x));
 	x->failed = !x->open;
 	if (x->failed)
 		return -1;
@@ -366,7 +375,7 @@ static bool load(struct session_output *x, struct store_access *a, const char *v
 
 void session_load(const struct options *o, struct store_access *a, const char *version)
 {
-	struct session_output x = { .o = o, .mode = 0600 };
+	struct session_output x = { .o = o };
 	kvarc_session_version v;
 	double start = units_now();
 

@@ -64,6 +64,8 @@ size_t kvi_manifest_write(char text[KVI_MANIFEST_MAX], const struct kvi_manifest
 		kvi_hex(hex, m->chain);
 		n += put_value(text + n, "chain", hex);
 	}
+	if (m->mode)
+		n += (size_t)sprintf(text + n, "mode=%" PRIu64 "\n", m->mode);
 	if (*m->label)
 		n += put_value(text + n, "label", m->label);
 	if (*m->parent) {
@@ -129,6 +131,7 @@ enum {
 	HAS_NUMBER = 128,
 	HAS_NEEDS = 256,
 	HAS_PACK_BYTES = 512,
+	HAS_MODE = 1024,
 	NEEDED = 15
 };
 
@@ -167,6 +170,8 @@ static int get_line(struct kvi_manifest *m, const char *key, size_t n, struct va
 		bit = HAS_BYTES, good = get_number(&m->bytes, v);
 	else if (is_key(key, n, "chain"))
 		bit = HAS_CHAIN, good = get_id(m->chain, v);
+	else if (is_key(key, n, "mode"))
+		bit = HAS_MODE, good = get_number(&m->mode, v) && m->mode <= 0777;
 	else if (is_key(key, n, "label"))
 		bit = HAS_LABEL, good = get_text(m->label, sizeof m->label, v);
 	else if (is_key(key, n, "parent"))

@@ -32,6 +32,7 @@ struct kvi_manifest {
 	struct kvi_needs needs;
 	uint64_t tokens, time, bytes;
 	uint64_t pack_bytes; /* of its archive; 0: not known */
+	uint64_t mode; /* permission bits of the file; 0: not known */
 	bool has_chain;
 	uint8_t chain[16]; /* of the last token of the first track that has one */
 	char label[KVI_LABEL_MAX + 1];

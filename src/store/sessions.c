@@ -22,6 +22,7 @@ void kvi_version_fill(kvarc_session_version *v, const struct kvi_session_key *k,
 	v->time = m->time;
 	v->tokens = m->tokens;
 	v->file_bytes = m->bytes;
+	v->mode = m->mode;
 	v->label = m->label;
 	v->parent = m->parent;
 	v->parent_number = m->parent_number;

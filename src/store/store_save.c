@@ -82,6 +82,7 @@ static void make_manifest(struct saving *v)
 			m->tokens = v->plan.tracks[i].tokens;
 	kvarc_import_sizes(v->im, &m->bytes, &tensors);
 	m->time = v->o->time;
+	m->mode = v->o->mode & 0777;
 	if (v->o->label)
 		strcpy(m->label, v->o->label);
 }

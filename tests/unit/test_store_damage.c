@@ -33,6 +33,7 @@ static void test_manifest(void **state)
 	(void)state;
 	memset(m.needs.pack, 0xab, 16);
 	m.needs.encrypted = true;
+	m.mode = 0777;
 	m.needs.n = KVI_NEEDS_MAX;
 	memset(m.needs.others, 0xcd, sizeof m.needs.others);
 	memset(m.label, '\n', KVI_LABEL_MAX);
@@ -86,6 +87,7 @@ static void test_manifest_lines(void **state)
 		"kvarc-session=1\n" PACK "tokens=1\ntime=0\nbytes=2\nlabel=%0\n",
 		"kvarc-session=1\n" PACK "tokens=1\ntime=0\nbytes=2\nlabel=%00\n",
 		"kvarc-session=1\n" PACK "tokens=1\ntime=0\nbytes=2\nx\n",
+		"kvarc-session=1\n" PACK "tokens=1\ntime=0\nbytes=2\nmode=512\n",
 		"kvarc-session=1\n" PACK "tokens=1\ntime=0\nbytes=2",
 		"pack=00\nkvarc-session=1\n",
 	};

@@ -15,9 +15,18 @@ kv unpack - < slot.bin.kva > slot.bin
 umask 027
 cat slot.bin | kv pack -o piped.kva -
 stat -c '%a %n' piped.kva
-# What is loaded from a store is for its owner.
+# What is loaded from a store has the mode that it was saved with, or is for its owner.
 umask 022
-kv session save -q --store st chat "$SLOT"
-kv session load -q --store st -o loaded chat
-kv session send -q --store st -o sent chat
+for mode in 600 640 444; do
+	cp slot.bin saved
+	chmod $mode saved
+	kv session save -q --store st m$mode saved
+	rm -f saved
+	kv session load -q --store st -o loaded m$mode
+	stat -c '%a %n' loaded
+	rm -f loaded
+done
+kv session save -q --store st piped - < slot.bin
+kv session load -q --store st -o loaded piped
+kv session send -q --store st -o sent m444
 stat -c '%a %n' loaded sent
