@@ -26,13 +26,6 @@ struct slot_made made_slot(struct made_file f)
 	return s;
 }
 
-static void take_note(void *opaque, const char *text)
-{
-	struct made_store *m = opaque;
-	m->notes++;
-	snprintf(m->note, sizeof m->note, "%s", text);
-}
-
 kvarc_ret made_open(struct made_store *m, const struct made_place *place)
 {
 	static const uint8_t bytes[KVARC_KEY_BYTES] = "of all sessions";
@@ -44,8 +37,6 @@ kvarc_ret made_open(struct made_store *m, const struct made_place *place)
 	o.keys = place->keyed && kvarc_has_encryption() ? &keys : NULL;
 	o.flags = place->flags;
 	o.index = place->index;
-	o.note = take_note;
-	o.note_opaque = m;
 	return kvarc_store_open(&m->s, place->url, &o);
 }
 

@@ -31,8 +31,6 @@ struct made_place {
 struct made_store {
 	kvarc_store *s;
 	kvarc_error error; /* of the last call */
-	unsigned notes;    /* lines that it gave */
-	char note[400];    /* the last of them */
 	bool other_bytes;  /* a load has given other bytes than it had to */
 };
 
