@@ -461,6 +461,16 @@ static bool shows_itself(const struct store_damage *d)
 	return d->kind != FLIPPED && (!same_size || !d->rot);
 }
 
+/* Whatever is left of it, an encrypted session is not saved without its key, and the answer says
+ * that the key is missing, or that it is not known whether it is. */
+static void check_locked(struct opened_store *o, const char *when)
+{
+	const kvarc_ret ret = made_save(&o->plain, "e", (struct made_file){ 240, NONE }, 0, NULL);
+	if (ret != KVARC_AUTH && ret != KVARC_OPTIONS)
+		fail("%s: a save without the key returns %d: %s", when, (int)ret,
+		     ret ? o->plain.error.text : "it was saved");
+}
+
 /* Sessions are saved again, the last files and longer ones, and a new one that shares all. */
 static void check_saves(struct opened_store *o, const char *when)
 {
@@ -471,6 +481,8 @@ static void check_saves(struct opened_store *o, const char *when)
 	enum { SAVES = sizeof files / sizeof files[0] };
 	struct saved_version done[SAVES];
 	size_t n = 0;
+	if (kvarc_has_encryption())
+		check_locked(o, when);
 	for (size_t i = 0; i < SAVES; i++) {
 		struct saved_version v = { names[i], 0, files[i], *names[i] == 'e' };
 		struct made_store *m = handle_of(o, &v);

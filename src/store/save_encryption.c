@@ -21,6 +21,9 @@ static kvarc_ret look(struct kvarc_store *s, const struct kvi_needs *last, bool 
 	/* One that is missing or damaged does not show that the session is not encrypted. */
 	*encrypt = last->encrypted || (ret ? s->options.keys != NULL
 	                                   : kvi_pack_find(s, last->pack)->veil.on);
+	if (*encrypt && !s->options.keys)
+		return kvi_fail(s->error, KVARC_AUTH,
+		                "store: the session is encrypted, and no key was given");
 	if (!*encrypt && s->options.keys)
 		return kvi_fail(s->error, KVARC_OPTIONS,
 		                "store: the last version of the session is not encrypted, "
