@@ -349,20 +349,20 @@ static void load_last(struct store_worker *w)
 static void operate(struct store_worker *w)
 {
 	const uint32_t which = below(w, 100);
-	if (which < 42)
+	if (which < 40)
 		save(w);
-	else if (which < 60)
+	else if (which < 52)
 		load_last(w);
-	else if (which < 80)
+	else if (which < 66)
 		check_one(w);
-	else if (which < 87)
+	else if (which < 74)
 		fork_session(w);
-	else if (which < 91)
+	else if (which < 78)
 		send_session(w);
-	else if (which < 94)
+	else if (which < 86)
 		remove_session(w);
 	else
-		collect(w, which == 94);
+		collect(w, which == 86);
 }
 
 static void end_soon(int signal_number)
