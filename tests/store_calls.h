@@ -43,7 +43,8 @@ struct store_call_hooks {
 extern struct store_call_hooks store_calls;
 
 /* Another schedule of threads and processes: some of the calls that change names wait for up to
- * `most` microseconds, those of manifests 25 times as long. For store_calls.before; `most` 0: none waits. */
+ * store_calls_delay_most microseconds, those of manifests 25 times as long. 0: none waits. For
+ * store_calls.before. */
 int store_calls_delay(const struct store_call *c);
 extern unsigned store_calls_delay_most;
 

@@ -75,10 +75,11 @@ enum damage_kind {
 	OLDER,
 	DAMAGE_KINDS
 };
-static const char *const kind_names[DAMAGE_KINDS] = { "cut",       "zeroed end", "inserted bytes",
-	                                              "empty",     "missing",    "exchanged",
-	                                              "exchanged, encrypted",    "bit",
-	                                              "index rows", "lost index", "older index" };
+static const char *const kind_names[DAMAGE_KINDS] = {
+	"cut",        "zeroed end", "inserted bytes",       "empty",
+	"missing",    "exchanged",  "exchanged, encrypted", "bit",
+	"index rows", "lost index", "older index"
+};
 
 struct store_damage {
 	enum damage_kind kind;
@@ -97,7 +98,7 @@ static char base[] = "/dev/shm/kvarc-damages-XXXXXX";
 static char master[PATH_MOST], work[PATH_MOST];
 static uint64_t seed = 1, failures, seen[DAMAGE_KINDS], failed[DAMAGE_KINDS];
 static const struct store_damage *now; /* in hand, */
-static bool now_failed;          /* and whether something did not hold behind it */
+static bool now_failed;                /* and whether something did not hold behind it */
 
 static uint64_t below(uint64_t n)
 {
@@ -368,7 +369,6 @@ static void damage_object(const struct store_damage *d, const char *path)
 	free(p);
 }
 
-
 static bool is_exchange(enum damage_kind kind)
 {
 	return kind == EXCHANGED || kind == CONCEALED;
@@ -475,7 +475,7 @@ static void check_locked(struct opened_store *o, const char *when)
 static void check_saves(struct opened_store *o, const char *when)
 {
 	static const char *const names[] = { "a", "b/fork", "c", "e", "new", "a", "e", "new" };
-	static const struct made_file files[] = { { 350, 290 }, { 340, 310 },  { 150, 0 },
+	static const struct made_file files[] = { { 350, 290 },  { 340, 310 },  { 150, 0 },
 		                                  { 230, NONE }, { 200, NONE }, { 400, 290 },
 		                                  { 300, NONE }, { 370, 290 } };
 	enum { SAVES = sizeof files / sizeof files[0] };
@@ -491,8 +491,8 @@ static void check_saves(struct opened_store *o, const char *when)
 			continue;
 		for (int again = 0; again < 2 && ret; again++) {
 			kvarc_saved saved = { 0 };
-			if (made_save(m, v.session,
-			              v.f, v.encrypted ? KVARC_SAVE_ENCRYPT : KVARC_SAVE_PLAIN,
+			if (made_save(m, v.session, v.f,
+			              v.encrypted ? KVARC_SAVE_ENCRYPT : KVARC_SAVE_PLAIN,
 			              &saved)) {
 				fail("%s: save of %s: %s", when, v.session, m->error.text);
 				break;
@@ -603,8 +603,7 @@ static void add_frames(size_t object)
 		die("an archive has no superblock");
 	const uint64_t sync = kvi_frame_sync(sb.file_id);
 	size_t at = KVI_SUPERBLOCK_BYTES, frames = 0;
-	while (at + KVI_FRAME_HEAD_BYTES <= o->n &&
-	       kvi_frame_head_parse(&h, o->p + at, sync, at)) {
+	while (at + KVI_FRAME_HEAD_BYTES <= o->n && kvi_frame_head_parse(&h, o->p + at, sync, at)) {
 		add(CUT, object, 0, at);
 		add(ZEROED, object, 0, at);
 		add(INSERTION, object, 0, at);

@@ -182,7 +182,7 @@ damaged_receiver() { # KIND
 	k store export -q -o export.tar 2> err
 	store=B
 	"$kvarc" session receive -q c --store B < stream
-	for f in $(find B/packs -name '*.kva'); do damage "$1" "$f"; done
+	for f in B/packs/*/*.kva; do damage "$1" "$f"; done
 }
 for kind in burst empty cut end; do
 	damaged_receiver $kind

@@ -58,8 +58,7 @@ static struct ledger_record record_of(const struct store_ledger *l, uint32_t wha
 	return r;
 }
 
-void ledger_begin(struct store_ledger *l, enum ledger_kind kind, const char *session,
-                  uint64_t keep)
+void ledger_begin(struct store_ledger *l, enum ledger_kind kind, const char *session, uint64_t keep)
 {
 	struct ledger_record r = record_of(l, kind);
 	snprintf(r.session, sizeof r.session, "%s", session);

@@ -31,7 +31,7 @@ struct ledger_operation {
 	char session[LEDGER_NAME]; /* of PUT and REMOVE */
 	uint64_t keep;             /* of COLLECT; 0: all versions stay */
 	size_t begin, end;         /* records; SIZE_MAX: it has no end yet */
-	size_t first; /* of the list: all before it ended before this one began */
+	size_t first;              /* of the list: all before it ended before this one began */
 	bool acknowledged;         /* PUT */
 	/* of an acknowledged PUT; number 0: it is a fork, whose number nobody has said */
 	uint64_t number, parent_number;

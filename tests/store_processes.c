@@ -43,9 +43,9 @@ enum {
 	SESSIONS = 4,
 	TOKENS_MOST = 500,
 	TEXTS = 5,
-	LOADS_MOST = 8,  /* of a version that others may be removing */
+	LOADS_MOST = 8,   /* of a version that others may be removing */
 	FAULTS_MOST = 40, /* loads of a version from a service that fails */
-	RECENT = 60,     /* acknowledged versions that are asked for mostly */
+	RECENT = 60,      /* acknowledged versions that are asked for mostly */
 	PATH_MOST = 300,
 	LINES_MOST = 20,
 	EARLY_SECONDS = 1800
@@ -469,8 +469,7 @@ static void end(unsigned i, int signal_number)
 {
 	int status = 0;
 	const bool waited = waitpid(pids[i], &status, 0) == pids[i];
-	if (!waited ||
-	    (WIFSIGNALED(status) ? WTERMSIG(status) != signal_number : status != 0))
+	if (!waited || (WIFSIGNALED(status) ? WTERMSIG(status) != signal_number : status != 0))
 		lose("process %u ends with status %d", numbers[i], status);
 }
 
@@ -677,8 +676,8 @@ static bool take_text(const char *argument)
 {
 	static const struct {
 		const char *name, **to;
-	} texts[] = { { "url", &config.url },   { "calm", &config.calm },
-		      { "run", &config.run },   { "void", &config.empty },
+	} texts[] = { { "url", &config.url },       { "calm", &config.calm },
+		      { "run", &config.run },       { "void", &config.empty },
 		      { "clocks", &config.clocks }, { "folder", &config.folder } };
 	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
 		if (option(argument, texts[i].name)) {
@@ -693,13 +692,15 @@ static bool take_number(const char *argument)
 	static const struct {
 		const char *name;
 		unsigned *to;
-	} values[] = { { "seconds", &config.seconds }, { "processes", &config.processes },
-		       { "indexes", &config.indexes }, { "every", &config.every },
+	} values[] = { { "seconds", &config.seconds },
+		       { "processes", &config.processes },
+		       { "indexes", &config.indexes },
+		       { "every", &config.every },
 		       { "as", &config.as } };
 	for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
 		if (option(argument, values[i].name)) {
-			*values[i].to =
-				(unsigned)strtoul(option(argument, values[i].name), NULL, 10);
+			*values[i].to = (unsigned)strtoul(option(argument, values[i].name), NULL,
+			                                  10);
 			return true;
 		}
 	if (option(argument, "seed"))

@@ -122,8 +122,7 @@ struct kvi_h128 made_digest(struct made_file f)
 	return digest;
 }
 
-kvarc_ret made_check(struct made_store *m, const char *session, uint64_t number,
-                     struct made_file f)
+kvarc_ret made_check(struct made_store *m, const char *session, uint64_t number, struct made_file f)
 {
 	struct kvi_h128 digest;
 	kvarc_ret ret = made_load(m, session, number, NULL, &digest);

@@ -423,7 +423,8 @@ static int make_folder(char *path, int no_sync)
 		return 0;
 	if (slash)
 		*slash = 0;
-	int fd = open(!slash ? "." : slash == path ? "/" : path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = open(!slash ? "." : slash == path ? "/" : path,
+	              O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int bad = fd < 0 || kvi_sync_file(fd) != 0;
 	if (fd >= 0)
 		close(fd);

@@ -97,7 +97,7 @@ static kvarc_ret check_whole(struct kvi_open_pack *p, bool any)
 	return ret;
 }
 
-/* Whether an archive that no key opens is another one than its key in the store says, which it shows
+/* Whether an archive that no key opens is another one than its key in the store says. It shows that
  * without a key. */
 static bool is_other(const struct kvarc_store *s, const struct kvi_open_pack *p,
                      const kvarc_source *source)

@@ -516,8 +516,8 @@ static void promise(const char *session, uint64_t number, struct made_file f, bo
 {
 	if (n_promises == PROMISES_MOST)
 		die("the record", "too many versions");
-	promises[n_promises++] =
-		(struct promise){ session, number, f, encrypted, n_changes, SIZE_MAX };
+	promises[n_promises++] = (struct promise){ session,   number,    f,
+		                                   encrypted, n_changes, SIZE_MAX };
 }
 
 /* Versions up to `last` may go from now on. */
@@ -567,9 +567,7 @@ static kvarc_gc_result collect(uint64_t keep)
 static void play(void)
 {
 	char url[PATH_MOST + 32];
-	const struct made_place place = { .url = url,
-		                          .index = later,
-		                          .flags = KVARC_STORE_CREATE };
+	const struct made_place place = { .url = url, .index = later, .flags = KVARC_STORE_CREATE };
 	struct made_place with_key = place;
 	with_key.keyed = true;
 	snprintf(url, sizeof url, "%s/" STORE, live);
