@@ -4,10 +4,11 @@
 # (./kvarc).
 set -eu
 
-kvarc=${KVARC:-./kvarc}
 srcdir=${srcdir:-$(dirname "$0")/..}
 . "$srcdir/tests/libraries_lock.sh"
 libraries_lock -s
+find_program "${KVARC-}" ./kvarc
+kvarc=$program
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 HOME=$tmp

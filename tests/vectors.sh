@@ -9,13 +9,15 @@
 set -u
 srcdir=${srcdir:-.}
 vectors=$srcdir/spec/vectors
-digest=${DIGEST:-./tests/reference/digest}
-kvarc=${KVARC:-./kvarc}
 python=${PYTHON3:-}
 least=100 # there are more
 [ $# -eq 0 ] || python='' least=0
 . "$srcdir/tests/libraries_lock.sh"
 libraries_lock -s
+find_program "${DIGEST-}" ./tests/reference/digest
+digest=$program
+find_program "${KVARC-}" ./kvarc
+kvarc=$program
 work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 wrong=0

@@ -11,9 +11,10 @@ set -u
 
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
-KVARC=${KVARC:-$PWD/kvarc}
 . "$top/tests/libraries_lock.sh"
 libraries_lock -s
+find_program "${KVARC-}" "$PWD/kvarc"
+KVARC=$program
 accept=no
 [ "${1-}" != --accept ] || {
 	accept=yes
