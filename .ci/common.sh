@@ -133,6 +133,10 @@ check_some() { # TEST...
 	local programs
 	programs=$(printf '%s\n' "$@" | grep -v '\.sh$')
 	case " $* " in *" tests/vectors.sh "*) programs="$programs tests/reference/digest" ;; esac
+	case " $* " in *" tests/cli/run.sh "*)
+		programs="$programs tests/cli/make_named tests/cli/make_session" ;;
+	esac
+	case " $* " in *" tests/crash/states.sh "*) programs="$programs tests/crash/crash_states" ;; esac
 	case " $* " in *" tests/gpu/chunks.sh "*)
 		programs="$programs tests/gpu/check_chunks tests/reference/generate" ;;
 	esac
@@ -150,16 +154,19 @@ asan() { # quick|all
 	local flags="-O1 -gline-tables-only -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 	configure asan --enable-werror --disable-shared CC=clang CXX=clang++ \
 		CFLAGS="$flags" CXXFLAGS="$flags"
-	local tests step=5
+	local tests step=5 shells="tests/store_suite.sh tests/store_export.sh tests/attach.sh"
 	tests=$(unit_tests)
-	[ "$1" = all ] || {
+	if [ "$1" = all ]; then
+		shells="tests/cli/run.sh $shells tests/crash/states.sh tests/crash/kills.sh"
+	else
 		tests="\$(filter-out $slow_sanitized,$tests)" # for make
 		step=10
-	}
+	fi
 	# The build of quickstart replays all inputs, and the fuzzing of .ci/long begins with all of
 	# them; the long tests come first, so that none ends alone.
 	# shellcheck disable=SC2046,SC2086
-	FUZZ_STEP=$step SEEDS=20 check_some $(replays) $tests tests/gpu/chunks.sh
+	FUZZ_STEP=$step SEEDS=20 CRASH_STATES=300 KILLS=20 \
+		check_some $(replays) $shells $tests tests/gpu/chunks.sh
 }
 abi_packages() { install_missing abidw abigail-tools; }
 musl_packages() { install_missing musl-gcc musl-tools; }
