@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_formats.c - numbers as elements of each float format: to nearest, ties to even, at the
- * ends */
+/* test_formats.c - numbers as elements of float formats: to nearest, ties to even, at the ends */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -23,7 +23,7 @@ struct service {
 	char bytes[64];
 	size_t n;
 	bool there;
-	int fails, status; /* the number of answers that have this status instead of theirs */
+	int fails, status; /* the next answers, that number of them, have this status */
 	const char *text;  /* the body of these */
 	unsigned requests;
 };
@@ -79,32 +79,32 @@ static void answer(void *opaque, const struct http_request *r, struct http_answe
 	}
 }
 
-struct opened_client {
+struct s3_opened {
 	struct service service;
 	struct http_stand_in http;
 	struct kvi_backend *b;
 	kvarc_error error;
 };
 
-static void start(struct opened_client *o)
+static void start(struct s3_opened *o)
 {
 	struct kvi_backend_options options = { .create = 1,
 		                               .access_key = "key",
 		                               .secret_key = "secret" };
 	char url[128];
-	*o = (struct opened_client){ 0 };
+	*o = (struct s3_opened){ 0 };
 	http_start(&o->http, answer, &o->service);
 	snprintf(url, sizeof url, "s3://bucket/here?endpoint=http://127.0.0.1:%u", o->http.port);
 	assert_int_equal(kvi_backend_open(&o->b, url, &options, &o->error), KVARC_OK);
 }
 
-static void stop(struct opened_client *o)
+static void stop(struct s3_opened *o)
 {
 	kvi_backend_close(&o->b);
 	http_stop(&o->http);
 }
 
-static kvarc_ret put_text(struct opened_client *o, const char *text)
+static kvarc_ret put_text(struct s3_opened *o, const char *text)
 {
 	kvarc_source source = { .memory = text, .size = strlen(text) };
 	return o->b->calls->put(o->b, "a/one", &source, &o->error);
@@ -122,7 +122,7 @@ static bool is_built(void)
 /* A key is given once: the second put says so, and nothing is replaced. */
 static void test_taken(void **state)
 {
-	struct opened_client o;
+	struct s3_opened o;
 	char text[16];
 	size_t n;
 	(void)state;
@@ -149,7 +149,7 @@ static void test_taken(void **state)
 static void test_ranges(void **state)
 {
 	struct kvi_object object;
-	struct opened_client o;
+	struct s3_opened o;
 	char text[16];
 	size_t n;
 	(void)state;
@@ -174,7 +174,7 @@ static void test_ranges(void **state)
 /* What a service answers in place of an object is a failure with its words. */
 static void test_failures(void **state)
 {
-	struct opened_client o;
+	struct s3_opened o;
 	char text[16];
 	size_t n;
 	(void)state;

@@ -366,8 +366,8 @@ static void test_no_unchecked_bytes(void **state)
 	}
 }
 
-/* Chunks of the same bytes are repeats of each other where they have the same number of
- * tokens, too: a chunk of half as many tokens and twice the width is none. */
+/* Chunks of the same bytes are repeats of each other if they have the same number of tokens, too:
+ * a chunk of half as many tokens and twice the width is none. */
 static void test_repeat_table(void **state)
 {
 	(void)state;
@@ -617,8 +617,7 @@ int main(void)
 		cmocka_unit_test(test_ids_and_positions),
 		cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_no_unchecked_bytes),
-		cmocka_unit_test(test_repeat_table),
-		cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_repeat_table), cmocka_unit_test(test_ranges),
 		cmocka_unit_test(test_ranges_outside),
 		cmocka_unit_test(test_views),
 		cmocka_unit_test(test_bound),
