@@ -246,6 +246,7 @@ step_counts() { # WORD NAME COMMAND...
 		"$work/log"; echo 0 0)
 	passed=$((passed + good))
 	failed=$((failed + bad))
+	sed -n "s|^skip \(.*: .*\)|  $word: \1|p" "$work/log" | tee -a "$work/all-skips"
 }
 step_engines() { # quick|all
 	step_counts engines "real server, $1" engines "$1"

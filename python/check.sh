@@ -41,7 +41,11 @@ PYTHONPATH=$folder/tree/python/src "$python" -m pytest -q -p no:cacheprovider \
 "$python" - "$folder/results.xml" <<'END'
 import sys
 import xml.etree.ElementTree as tree
-counts = next(tree.parse(sys.argv[1]).iter("testsuite")).attrib
+suite = next(tree.parse(sys.argv[1]).iter("testsuite"))
+counts = suite.attrib
+for case in suite.iter("testcase"):
+    for skipped in case.iter("skipped"):
+        print(f"skip {case.get('name') or case.get('classname')}: {skipped.get('message')}")
 bad = int(counts["failures"]) + int(counts["errors"])
 good = int(counts["tests"]) - bad - int(counts["skipped"])
 print(f"python: {good} passed, {bad} failed")
