@@ -15,7 +15,7 @@ find src predictors -name '*.o' | while read -r o; do
 	c=$(echo "$o" | sed -E 's,/\.libs/,/,; s,/(libkvi[a-z0-9_]*_la|libkvi_la|kvarc)-,/,; s,\.o$,.c,')
 	[ ! -f "$srcdir/$c" ] || echo "$o"
 done | sort > "$tmp/objects"
-[ "$(wc -l < "$tmp/objects")" -gt 100 ] || skip "no objects here"
+[ "$(wc -l < "$tmp/objects")" -gt 100 ] || fail "no objects here: this runs in the build folder"
 # shellcheck disable=SC2086 # NM may be a command with options
 xargs $NM -A -g < "$tmp/objects" > "$tmp/symbols" 2> /dev/null || skip "$NM failed"
 [ "$(grep -c ' T kvarc_' "$tmp/symbols")" -gt 50 ] || skip "$NM does not understand these objects"

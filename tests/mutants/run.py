@@ -15,13 +15,16 @@ A mutant is one block of list.txt:
 
 old is a text inside one line of the function, and occurs in it once: a mutant for which this does
 not hold, or which does not compile, is stale, which is an error and no pass. A test is a program or
-a script of make check, or named cases of tests/cli/run.sh or of tests/vectors.sh. Each test runs without a mutant first,
-and must pass there. Then each mutant in turn, by folder: what its tests need is built, they run
-until one fails, and the file is restored. A test that takes five times as long has failed.
+a script of make check, or named cases of tests/cli/run.sh or of tests/vectors.sh. Each test runs
+without a mutant first, and must pass there. Then each mutant in turn, by folder: what its tests
+need is built, they run until one fails, and the file is restored. A test that takes five times as
+long has failed.
 
---list: only whether each fits the source. --jobs: copies of the tree that work at the same time (1). --part: the Ith of N parts of the list.
---least: how many must be caught (all). The last line is "mutants: N caught, M survived, K stale";
-exit status 1: fewer than that, or one is stale.
+--list: only whether each fits the source. --work: where the copies are, which another run uses
+again (build/mutants); MUTANTS_CFLAGS: flags of their compiler (-O1). --jobs: copies of the tree
+that work at the same time (1). --part: the Ith of N parts of the list. --least: how many must be
+caught (all). The last line is "mutants: N caught, M survived, K stale"; exit status 1: fewer than
+that, or one is stale.
 """
 import argparse
 import filecmp
@@ -142,8 +145,7 @@ class Tree:
     def prepare(self, targets):
         os.makedirs(self.build, exist_ok=True)
         shutil.copytree(TOP, self.source, symlinks=True, dirs_exist_ok=True,
-                        copy_function=copy_changed, ignore=lambda folder, names: [
-                            name for name in names if folder == TOP and name in (".git", "build")])
+                        copy_function=copy_changed, ignore=self.left_out)
         flags = os.environ.get("MUTANTS_CFLAGS", "-O1")
         if not os.path.exists(os.path.join(self.build, "Makefile")) and run(
                 ["../source/configure", "-q", *CONFIGURE, f"CFLAGS={flags}", f"CXXFLAGS={flags}"],
@@ -151,6 +153,11 @@ class Tree:
             raise Failed(f"configure fails: {self.end_of_log()}")
         if not self.make(targets):
             raise Failed(f"the build fails: {self.end_of_log()}")
+
+    def left_out(self, folder, names):
+        """What is not copied: builds, the repository, and what leads to this copy."""
+        return [name for name in names if (folder == TOP and name in (".git", "build")) or
+                self.source.startswith(os.path.join(folder, name) + os.sep)]
 
     def make(self, targets):
         return run(["make", "-s", f"-j{self.make_jobs}", *targets], self.build, BUILD_SECONDS,
@@ -250,7 +257,7 @@ def chosen(mutants, options):
 
 def main():
     parser = argparse.ArgumentParser(add_help=True, description="see the head of this file")
-    parser.add_argument("--work", default="mutants.work")
+    parser.add_argument("--work", default=os.path.join(TOP, "build", "mutants"))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--part", default="1/1")
     parser.add_argument("--least", type=int)
