@@ -393,33 +393,6 @@ static void appended(void **state)
 	cache_free(&c);
 }
 
-/* A long frame and many short ones: a group has as many pieces as its numbers can name, not as many
- * as have the bytes of long ones. */
-static void many_pieces(void **state)
-{
-	(void)state;
-	enum { LONG = 256, SHORT = 2000 };
-	const kvarc_parity parity = { .pieces = 200, .rows = 55 };
-	kvarc_writer_options o = stream_options(0, 1);
-	struct memfile f = { .fail_at = -1 };
-	struct cache c;
-	kvarc_sink sink = memfile_sink(&f);
-	kvarc_writer *w;
-	cache_make(&c, 3, 5);
-	o.parity = &parity;
-	assert_int_equal(kvarc_writer_open(&w, &sink, &o), KVARC_OK);
-	assert_int_equal(kvarc_writer_set_geometry(w, &c.g), KVARC_OK);
-	assert_int_equal(append_tokens(w, &c, 0, 0, LONG), KVARC_OK);
-	for (uint64_t i = 0; i < SHORT; i++) {
-		assert_int_equal(append_tokens(w, &c, 0, i % 200, i % 200 + 1), KVARC_OK);
-		assert_int_equal(kvarc_writer_commit(w), KVARC_OK);
-	}
-	assert_int_equal(kvarc_writer_close(&w), KVARC_OK);
-	assert_int_equal(cache_verify(&f, NULL), KVARC_OK);
-	memfile_free(&f);
-	cache_free(&c);
-}
-
 /* ------------------------------------------------------- specification */
 
 static struct memfile read_vector(const char *name)
@@ -532,12 +505,11 @@ static void failures(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(field),       cmocka_unit_test(adding),
-		cmocka_unit_test(inverses),    cmocka_unit_test(each_frame),
-		cmocka_unit_test(bursts),      cmocka_unit_test(too_much),
-		cmocka_unit_test(ends),        cmocka_unit_test(appended),
-		cmocka_unit_test(vectors),     cmocka_unit_test(failures),
-		cmocka_unit_test(many_pieces),
+		cmocka_unit_test(field),    cmocka_unit_test(adding),
+		cmocka_unit_test(inverses), cmocka_unit_test(each_frame),
+		cmocka_unit_test(bursts),   cmocka_unit_test(too_much),
+		cmocka_unit_test(ends),     cmocka_unit_test(appended),
+		cmocka_unit_test(vectors),  cmocka_unit_test(failures),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
