@@ -651,13 +651,20 @@ static void test_metadata_bombs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_bit),         cmocka_unit_test(test_every_length),
-		cmocka_unit_test(test_cut_is_one_answer), cmocka_unit_test(test_salvage_states),
-		cmocka_unit_test(test_extra_bytes),       cmocka_unit_test(test_one_chunk),
-		cmocka_unit_test(test_other_frames),      cmocka_unit_test(test_params_copy),
-		cmocka_unit_test(test_superblock),        cmocka_unit_test(test_cuts),
-		cmocka_unit_test(test_index_tells),       cmocka_unit_test(test_verify_reports),
-		cmocka_unit_test(test_metadata_bombs),    cmocka_unit_test(test_random_damage),
+		cmocka_unit_test(test_every_bit),
+		cmocka_unit_test(test_every_length),
+		cmocka_unit_test(test_cut_is_one_answer),
+		cmocka_unit_test(test_salvage_states),
+		cmocka_unit_test(test_extra_bytes),
+		cmocka_unit_test(test_one_chunk),
+		cmocka_unit_test(test_other_frames),
+		cmocka_unit_test(test_params_copy),
+		cmocka_unit_test(test_superblock),
+		cmocka_unit_test(test_cuts),
+		cmocka_unit_test(test_index_tells),
+		cmocka_unit_test(test_verify_reports),
+		cmocka_unit_test(test_metadata_bombs),
+		cmocka_unit_test(test_random_damage),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
