@@ -20,7 +20,8 @@ struct kvi_append_track {
  * are the same, and whole: the check of every frame that they need is verified. Damaged tokens are
  * not kept, nor are those behind them. The last state of r; im: matches it (append_match.h).
  * decode: bytes are compared, not their checks. A window whose first token is not that of the
- * archive is looked for by its position. Returns OK, or what readers return; IO: of the import, too.
+ * archive is looked for by its position. Returns OK, or what readers return; IO: of the import,
+ * too.
  */
 kvarc_ret kvi_append_compare(kvarc_reader *r, kvarc_import *im, uint32_t track, bool decode,
                              struct kvi_append_track *to);
