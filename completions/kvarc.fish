@@ -83,6 +83,7 @@ complete -c kvarc -n '__fish_seen_subcommand_from bench' -l link -r -F -d 'what 
 complete -c kvarc -n '__fish_seen_subcommand_from bench' -l prefill -x -d 'with --link: compare a prefill of N tokens per second'
 complete -c kvarc -n '__fish_seen_subcommand_from session store watch' -l store -r -F -d 'store: a folder, s3://BUCKET/PREFIX or redis://HOST'
 complete -c kvarc -n '__fish_seen_subcommand_from session store watch' -l index -r -F -d 'index of the store, on a local disk'
+complete -c kvarc -n '__fish_seen_subcommand_from session store watch' -l accept-weak-store -d 'save to a service that cannot keep what is saved; recorded in the store'
 complete -c kvarc -n '__fish_seen_subcommand_from session store watch' -l namespace -x -d 'sessions of this namespace, which alone share tokens (default)'
 complete -c kvarc -n '__fish_seen_subcommand_from session' -l server -x -d 'a llama.cpp server in place of a file: http://HOST:PORT'
 complete -c kvarc -n '__fish_seen_subcommand_from session' -l slot -x -d 'slot of the server (0)'

@@ -49,11 +49,13 @@ RUNS = {"cli": "tests/cli/run.sh", "vectors": "tests/vectors.sh"}
 NEEDS = {
     "tests/unit/test_device": ["tests/device/driver_stand_in.la"],
     "tests/crash/faults.sh": ["tests/crash/file_calls.la", "kvarc"],
-    "tests/crash/states.sh": ["tests/crash/crash_states"],
+    "tests/crash/states.sh": ["tests/crash/crash_states", "tests/crash/store_states"],
+    "tests/store_laws.sh": ["kvarc"],
     "tests/vectors.sh": ["tests/reference/digest", "kvarc"],
     "tests/reference/misreadings.sh": ["tests/reference/digest", "kvarc"],
     "tests/cli/run.sh": ["kvarc", "tests/cli/make_named", "tests/cli/make_session",
-                         "tests/cli/change_source.la"],
+                         "tests/cli/change_source.la", "tests/cli/see_verify.la",
+                         "tests/cli/map_while"],
 }
 CONFIGURE = ["--disable-static"]  # some tests preload a module
 
