@@ -71,18 +71,25 @@ s.bind(("127.0.0.1", 0))
 print(s.getsockname()[1])')
 	cat > "$work/redis.sh" <<- END
 		case \$1 in
-		restart) kill -KILL "\$(cat "$work/redis.pid")" ;;
+		restart)
+			kill -KILL "\$(cat "$work/redis.pid")"
+			for i in 1 2 3 4 5 6 7 8 9 10; do # until it has gone
+				kill -0 "\$(cat "$work/redis.pid")" 2> "$work/redis.err" || break
+				sleep 0.1
+			done
+			;;
 		empty) exec redis-cli -p $redis_port flushall > "$work/flushed" ;;
 		esac
 		redis-server --port $redis_port --bind 127.0.0.1 --save '' --appendonly yes \\
-			--appendfsync always --dir "$work" --daemonize yes \\
-			--pidfile "$work/redis.pid" > "$work/redis.log" 2>&1
-		for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+			--appendfsync always --dir "$work" --daemonize yes --logfile "$work/redis.log" \\
+			--pidfile "$work/redis.pid" || exit 1
+		for i in \$(seq 200); do # it reads all that was written
 			case \$(redis-cli -p $redis_port ping 2> "$work/redis.err") in
 			PONG) exit 0 ;;
 			esac
 			sleep 0.3
 		done
+		tail -n 5 "$work/redis.log"
 		exit 1
 	END
 	sh "$work/redis.sh" start
