@@ -22,7 +22,8 @@ s3=
 stop() {
 	[ ! -e "$work/redis.pid" ] || kill "$(cat "$work/redis.pid")" 2> /dev/null
 	[ -z "$s3" ] || kill "$s3" 2> /dev/null
-	rm -rf "$work"
+	# a server that ends writes once more
+	rm -rf "$work" 2> /dev/null || { sleep 0.5 && rm -rf "$work"; }
 }
 trap stop EXIT
 
