@@ -49,7 +49,7 @@ for n in 40 160; do
 done
 name=$(printf 'n\303\244me 7')
 "$kvarc" session fork chat/1@1 "$name" --store "$tmp/from" -q
-"$kvarc" session save plain "$srcdir/COPYING" --store "$tmp/from" -q
+"$kvarc" session save plain "$srcdir/COPYING" --opaque --store "$tmp/from" -q
 
 # An archive of a store that was cut is not one without files.
 large=$(find "$tmp/from/packs" -type f -printf '%s %p\n' | sort -n | tail -1 | cut -d ' ' -f 2)

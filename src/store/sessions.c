@@ -219,7 +219,11 @@ kvarc_ret kvi_version_read(struct kvarc_store *s, const char *session, uint64_t 
 
 /* ----- put and remove ------------------------------------------------ */
 
-enum { RACES_MOST = 10000 }; /* others put the version that is next */
+enum {
+	RACES_MOST = 10000, /* others put the version that is next */
+	/* Lower marks stay that long, so that a list that is under way sees one of them. */
+	MARK_SECONDS = 7200
+};
 
 static struct kvi_session_key key_of(const struct kvarc_store *s, const char *session,
                                      uint64_t number)
@@ -301,7 +305,8 @@ static int remove_mark(void *opaque, const struct kvi_object *object)
 	struct session_keys *x = opaque;
 	struct kvi_session_key k;
 	char *to;
-	if (!kvi_mark_key_parse(&k, object->key) || !is_of(x, &k) || k.number >= x->below)
+	if (!kvi_mark_key_parse(&k, object->key) || !is_of(x, &k) || k.number >= x->below ||
+	    !object->time || object->time > kvi_store_now() - MARK_SECONDS)
 		return 0;
 	to = kvi_list_add(x->numbers, &x->s->alloc, KVI_KEY_MAX + 1);
 	if (to)
@@ -309,12 +314,11 @@ static int remove_mark(void *opaque, const struct kvi_object *object)
 	return 0;
 }
 
-/* Says that numbers up to that of a version were used. Lower marks say nothing any more, and may
- * stay. */
-static kvarc_ret put_mark(struct kvarc_store *s, const struct kvi_session_key *k)
+/* Old marks that are lower say nothing any more, and may stay. */
+kvarc_ret kvi_version_mark(struct kvarc_store *s, const struct kvi_session_key *k)
 {
-	static const char text[] = "used\n";
-	const kvarc_source source = kvi_text_source(text, sizeof text - 1);
+	/* Without bytes: a full disk may have a name left, though no block. */
+	const kvarc_source source = kvi_text_source("", 0);
 	const struct kvi_backend_calls *calls = s->backend->calls;
 	struct kvi_list keys = { 0 };
 	struct session_keys lower = {
@@ -334,7 +338,7 @@ static kvarc_ret put_mark(struct kvarc_store *s, const struct kvi_session_key *k
 }
 
 kvarc_ret kvi_version_remove(struct kvarc_store *s, const struct kvi_session_key *k,
-                             const uint8_t *digest, bool last)
+                             const uint8_t *digest)
 {
 	const struct kvi_backend_calls *calls = s->backend->calls;
 	char key[KVI_KEY_MAX + 1], text[KVI_MANIFEST_MAX + 1];
@@ -348,10 +352,6 @@ kvarc_ret kvi_version_remove(struct kvarc_store *s, const struct kvi_session_key
 	kvi_manifest_digest(found, text, got);
 	if (digest && memcmp(found, digest, 16) != 0)
 		return KVARC_END;
-	if (last)
-		ret = put_mark(s, k);
-	if (ret)
-		return ret;
 	/* What is longer is no manifest, and was never acknowledged. */
 	return got > KVI_MANIFEST_MAX ? calls->remove(s->backend, key, s->error)
 	                              : calls->remove_if(s->backend, key, text, got, s->error);
@@ -363,6 +363,7 @@ void kvi_version_take_back(struct kvarc_store *s, const char *session, uint64_t 
 	const kvarc_error was = *s->error;
 	const struct kvi_session_key k = key_of(s, session, number);
 	/* Where it cannot be removed it is one that does not load: a load takes the one before. */
-	(void)kvi_version_remove(s, &k, m->digest, true);
+	if (kvi_version_mark(s, &k) == KVARC_OK)
+		(void)kvi_version_remove(s, &k, m->digest);
 	*s->error = was;
 }

@@ -68,8 +68,21 @@ static kvarc_ret meet_budget(struct kvi_gc *g)
 	return KVARC_OK;
 }
 
+/* The mark for all versions of a session that go, the first of which is number i of the map. */
+static kvarc_ret mark_session(struct kvi_gc *g, size_t i)
+{
+	const struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, g->map.versions, i);
+	const struct kvi_map_version *highest = v;
+	while (!v->last) {
+		v = KVI_LIST(struct kvi_map_version, g->map.versions, ++i);
+		highest = v->removed ? v : highest;
+	}
+	return kvi_version_mark(g->s, &highest->key);
+}
+
 static kvarc_ret evict(struct kvi_gc *g)
 {
+	bool is_marked = false; /* the session of the version in hand */
 	kvarc_ret ret = KVARC_OK;
 	if (g->o->keep)
 		keep_last(&g->map, g->o->keep);
@@ -78,10 +91,15 @@ static kvarc_ret evict(struct kvi_gc *g)
 	/* In the order of their numbers: if this ends early, a session has its last versions. */
 	for (size_t i = 0; i < g->map.versions.n && !ret; i++) {
 		struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, g->map.versions, i);
-		if (!v->removed)
+		if (!v->removed) {
+			is_marked = is_marked && !v->last;
 			continue;
-		if (!g->o->dry_run)
-			ret = kvi_version_remove(g->s, &v->key, v->digest, v->last);
+		}
+		if (!g->o->dry_run && !is_marked)
+			ret = mark_session(g, i);
+		is_marked = !v->last;
+		if (!ret && !g->o->dry_run)
+			ret = kvi_version_remove(g->s, &v->key, v->digest);
 		g->result->versions += !ret;
 		if (!ret)
 			kvi_map_report(&g->map, "%s %s@%" PRIu64,

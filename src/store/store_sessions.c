@@ -154,6 +154,14 @@ kvarc_ret kvarc_store_fork(kvarc_store *s, const char *session, uint64_t number,
 
 /* ----- remove ------------------------------------------------ */
 
+static kvarc_ret mark_last(struct kvarc_store *s, const char *session, uint64_t number)
+{
+	struct kvi_session_key k = { .number = number };
+	strcpy(k.name_space, s->name_space);
+	strcpy(k.name, session);
+	return kvi_version_mark(s, &k);
+}
+
 kvarc_ret kvarc_store_remove(kvarc_store *s, const char *session, uint64_t *versions)
 {
 	struct kvi_list numbers = { 0 };
@@ -165,12 +173,14 @@ kvarc_ret kvarc_store_remove(kvarc_store *s, const char *session, uint64_t *vers
 		ret = kvi_session_numbers(s, session, &numbers, NULL);
 	if (ret == KVARC_END)
 		kvi_fail(s->error, ret, "there is no such session");
+	if (!ret)
+		ret = mark_last(s, session, *KVI_LIST(uint64_t, numbers, numbers.n - 1));
 	/* The oldest first: if this ends early, the session still loads as it was. */
 	for (size_t i = 0; i < numbers.n && !ret; i++) {
 		struct kvi_session_key k = { .number = *KVI_LIST(uint64_t, numbers, i) };
 		strcpy(k.name_space, s->name_space);
 		strcpy(k.name, session);
-		ret = kvi_version_remove(s, &k, NULL, i + 1 == numbers.n);
+		ret = kvi_version_remove(s, &k, NULL);
 		n += !ret;
 		if (ret == KVARC_END) /* others were at it, too */
 			ret = KVARC_OK;

@@ -241,11 +241,15 @@ kvarc_source kvi_text_source(const char *text, size_t n);
  * PROG. */
 kvarc_ret kvi_version_put(struct kvarc_store *s, const char *session, struct kvi_manifest *m,
                           bool first, uint64_t *number);
-/* Removes a version whose manifest is the one that was read or put, by its digest; NULL: that which
- * is there now. `last`: no higher number of the session is known: a mark says from now on that it
- * was used. Returns OK, END (it is not there any more, or another one), IO, MEM. */
+/* Before versions of a session are removed, the highest of which is k: says that the numbers up to
+ * there were used, so that a save that has found one of them free, before others took it, does not
+ * take it again. Returns OK, IO, MEM. */
+kvarc_ret kvi_version_mark(struct kvarc_store *s, const struct kvi_session_key *k);
+/* Removes a version, up to whose number there is a mark, and whose manifest is the one that was read
+ * or put, by its digest; NULL: that which is there now. Returns OK, END (it is not there any more,
+ * or another one), IO, MEM. */
 kvarc_ret kvi_version_remove(struct kvarc_store *s, const struct kvi_session_key *k,
-                             const uint8_t *digest, bool last);
+                             const uint8_t *digest);
 /* Takes back a version that kvi_version_put has put and that is not acknowledged. */
 void kvi_version_take_back(struct kvarc_store *s, const char *session, uint64_t number,
                            const struct kvi_manifest *m);

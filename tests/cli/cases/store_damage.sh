@@ -37,11 +37,21 @@ kv session load c -o back3 2>&1 | short
 kv session save c turn1.bin 2>&1 | short
 kv session load -f c -o back3 2>&1 | short
 cmp back3 turn1.bin
+# what only reading it shows: its time is as it was
 rm -r st
 kv session save c turn1.bin 2>&1 | short
+cp -p st/packs/*/*.kva before
 flip
+touch -r before st/packs/*/*.kva
 kv session save c turn2.bin 2>&1 | short
 kv session load c -o back4 2>&1 | short
 kv session save c turn2.bin 2>&1 | short
 kv session load c -o back4 2>&1 | short
 cmp back4 turn2.bin
+# a save sees by itself that an archive was changed
+rm -r st
+kv session save c turn1.bin 2>&1 | short
+flip
+kv session save c turn2.bin 2>&1 | short
+kv session load c -o back5 2>&1 | short
+cmp back5 turn2.bin
