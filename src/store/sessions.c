@@ -7,6 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+	RACES_MOST = 10000, /* others put the version that is next, or remove the last one */
+	LOOKS_MOST = 3,     /* for a session that is not there */
+	/* Lower marks stay that long, so that a list that is under way sees one of them. */
+	MARK_SECONDS = 7200
+};
+
 kvarc_ret kvi_session_check(struct kvarc_store *s, const char *session)
 {
 	const char *wrong = kvi_session_wrong(session);
@@ -186,13 +193,17 @@ kvarc_ret kvi_session_numbers(struct kvarc_store *s, const char *session, struct
 {
 	struct session_keys x = { .s = s, .session = session, .numbers = numbers };
 	char prefix[KVI_KEY_MAX + 1];
+	kvarc_ret ret = KVARC_OK;
 	if (marked)
 		*marked = 0;
 	if (!kvi_session_prefix(prefix, s->name_space, session))
 		return KVARC_END;
-	kvarc_ret ret = s->backend->calls->list(s->backend, prefix, add_number, &x, s->error);
-	if (x.ret)
-		ret = x.ret;
+	/* A list takes its time: where one version was put and the one before it removed meanwhile,
+	 * it may have neither. So a session is not there when it was not there again. */
+	for (int i = 0; i < LOOKS_MOST && !ret && !numbers->n && (i < 2 || x.marked); i++) {
+		ret = s->backend->calls->list(s->backend, prefix, add_number, &x, s->error);
+		ret = x.ret ? x.ret : ret;
+	}
 	if (marked)
 		*marked = x.marked;
 	if (!ret && numbers->n)
@@ -204,26 +215,28 @@ kvarc_ret kvi_version_read(struct kvarc_store *s, const char *session, uint64_t 
                            struct kvi_manifest *m)
 {
 	char key[KVI_KEY_MAX + 1];
-	kvarc_ret ret = KVARC_OK;
-	if (!*number) {
+	const bool last = !*number;
+	kvarc_ret ret = KVARC_END;
+	/* gc may remove the last one when another one is behind it. */
+	for (int i = 0; i < RACES_MOST && ret == KVARC_END; i++) {
 		struct kvi_list numbers = { 0 };
-		ret = kvi_session_numbers(s, session, &numbers, NULL);
-		if (!ret)
+		ret = last ? kvi_session_numbers(s, session, &numbers, NULL) : KVARC_OK;
+		if (!ret && last)
 			*number = *KVI_LIST(uint64_t, numbers, numbers.n - 1);
 		kvi_free(&s->alloc, numbers.p);
+		if (ret)
+			return ret;
+		ret = kvi_version_key(key, s->name_space, session, *number)
+		              ? kvi_manifest_read(s, key, m)
+		              : KVARC_END;
+		if (!last)
+			break;
 	}
-	if (!ret && !kvi_version_key(key, s->name_space, session, *number))
-		ret = KVARC_END;
-	return ret ? ret : kvi_manifest_read(s, key, m);
+	return ret;
 }
 
 /* ----- put and remove ------------------------------------------------ */
 
-enum {
-	RACES_MOST = 10000, /* others put the version that is next */
-	/* Lower marks stay that long, so that a list that is under way sees one of them. */
-	MARK_SECONDS = 7200
-};
 
 static struct kvi_session_key key_of(const struct kvarc_store *s, const char *session,
                                      uint64_t number)

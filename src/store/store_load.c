@@ -6,6 +6,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+enum { TRIES_MOST = 8 }; /* the last version is removed again and again */
+
 /* Which version the caller asked for. */
 static kvarc_ret find_version(struct kvarc_store *s, const char *session, uint64_t number)
 {
@@ -220,13 +222,24 @@ static void note_use(struct kvarc_store *s)
 		(void)calls->touch(s->backend, key, NULL);
 }
 
-kvarc_ret kvarc_store_load(kvarc_store *s, const char *session, uint64_t number,
-                           kvarc_item_open open, void *opaque, kvarc_session_version *version)
+/* Where items of the caller go, and whether one was opened. */
+struct load_target {
+	kvarc_item_open open;
+	void *opaque;
+	bool opened;
+};
+
+static int open_target(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 {
-	if (!s)
-		return KVARC_PROG;
-	if (!open)
-		return kvi_fail(s->error, KVARC_PROG, "kvarc_store_load: open is NULL");
+	struct load_target *to = opaque;
+	to->opened = true;
+	return to->open(to->opaque, item, sink);
+}
+
+/* One version: that of the number, or the last one. */
+static kvarc_ret load_version(struct kvarc_store *s, const char *session, uint64_t number,
+                              struct load_target *to, kvarc_session_version *version)
+{
 	uint64_t passed = 0;
 	bool whole = true;
 	kvarc_ret ret = find_version(s, session, number);
@@ -241,12 +254,43 @@ kvarc_ret kvarc_store_load(kvarc_store *s, const char *session, uint64_t number,
 		kvi_version_fill(version, &s->version_key, &s->version);
 		version->passed_over = passed;
 	}
-	ret = unpack(s, open, opaque, &whole);
+	ret = unpack(s, open_target, to, &whole);
 	if (kvi_store_mend(s, ret))
-		ret = unpack(s, open, opaque, &whole);
-	if (!ret)
-		note_use(s);
+		ret = unpack(s, open_target, to, &whole);
 	if (version)
 		version->not_whole = !ret && !whole;
+	return ret;
+}
+
+/* Whether the version that was looked at is not there any more, with what it needed: others have put
+ * another one, and gc has removed it. */
+static bool was_removed(struct kvarc_store *s)
+{
+	const kvarc_error was = *s->error;
+	struct kvi_manifest m;
+	char key[KVI_KEY_MAX + 1];
+	const bool gone = kvi_version_key(key, s->name_space, s->version_key.name,
+	                                  s->version_key.number) &&
+	                  kvi_manifest_read(s, key, &m) == KVARC_END;
+	*s->error = was;
+	return gone;
+}
+
+kvarc_ret kvarc_store_load(kvarc_store *s, const char *session, uint64_t number,
+                           kvarc_item_open open, void *opaque, kvarc_session_version *version)
+{
+	struct load_target to = { open, opaque, false };
+	kvarc_ret ret = KVARC_STORE;
+	if (!s)
+		return KVARC_PROG;
+	if (!open)
+		return kvi_fail(s->error, KVARC_PROG, "kvarc_store_load: open is NULL");
+	for (int i = 0; i < TRIES_MOST && ret == KVARC_STORE; i++) {
+		ret = load_version(s, session, number, &to, version);
+		if (number || to.opened || (ret == KVARC_STORE && !was_removed(s)))
+			break;
+	}
+	if (!ret)
+		note_use(s);
 	return ret;
 }
