@@ -8,7 +8,8 @@
 #include <string.h>
 
 enum {
-	RACES_MOST = 10000, /* others put the version that is next, or remove the last one */
+	RACES_MOST = 10000, /* others put the version that is next */
+	READS_MOST = 100,   /* others remove the last one */
 	LOOKS_MOST = 3,     /* for a session that is not there */
 	/* Lower marks stay that long, so that a list that is under way sees one of them. */
 	MARK_SECONDS = 7200
@@ -218,7 +219,7 @@ kvarc_ret kvi_version_read(struct kvarc_store *s, const char *session, uint64_t 
 	const bool last = !*number;
 	kvarc_ret ret = KVARC_END;
 	/* gc may remove the last one when another one is behind it. */
-	for (int i = 0; i < RACES_MOST && ret == KVARC_END; i++) {
+	for (int i = 0; i < READS_MOST && ret == KVARC_END; i++) {
 		struct kvi_list numbers = { 0 };
 		ret = last ? kvi_session_numbers(s, session, &numbers, NULL) : KVARC_OK;
 		if (!ret && last)
@@ -236,7 +237,6 @@ kvarc_ret kvi_version_read(struct kvarc_store *s, const char *session, uint64_t 
 }
 
 /* ----- put and remove ------------------------------------------------ */
-
 
 static struct kvi_session_key key_of(const struct kvarc_store *s, const char *session,
                                      uint64_t number)

@@ -262,8 +262,8 @@ static kvarc_ret load_version(struct kvarc_store *s, const char *session, uint64
 	return ret;
 }
 
-/* Whether the version that was looked at is not there any more, with what it needed: others have put
- * another one, and gc has removed it. */
+/* Whether the version that was looked at is not there any more, with what it needed: others
+ * have put another one, and gc has removed it. */
 static bool was_removed(struct kvarc_store *s)
 {
 	const kvarc_error was = *s->error;

@@ -245,9 +245,9 @@ kvarc_ret kvi_version_put(struct kvarc_store *s, const char *session, struct kvi
  * there were used, so that a save that has found one of them free, before others took it, does not
  * take it again. Returns OK, IO, MEM. */
 kvarc_ret kvi_version_mark(struct kvarc_store *s, const struct kvi_session_key *k);
-/* Removes a version, up to whose number there is a mark, and whose manifest is the one that was read
- * or put, by its digest; NULL: that which is there now. Returns OK, END (it is not there any more,
- * or another one), IO, MEM. */
+/* Removes a version, up to whose number there is a mark, and whose manifest is the one that
+ * was read or put, by its digest; NULL: that which is there now. Returns OK, END (it is not
+ * there any more, or another one), IO, MEM. */
 kvarc_ret kvi_version_remove(struct kvarc_store *s, const struct kvi_session_key *k,
                              const uint8_t *digest);
 /* Takes back a version that kvi_version_put has put and that is not acknowledged. */

@@ -137,8 +137,8 @@ static void test_renewed(void **state)
 	beside(SAVE);
 }
 
-/* What removes versions fails at any call: the number of each that is gone is marked, so that a save
- * that has found it free before it was used does not take it. */
+/* What removes versions fails at any call: the number of each that is gone is marked, so that
+ * a save that has found it free before it was used does not take it. */
 static void test_marks(void **state)
 {
 	(void)state;
