@@ -149,7 +149,8 @@ check_some() { # TEST...
 # Unit tests that take more than 10 s under the sanitizers: left to the night.
 slow_sanitized='%/test_store_repack %/test_salvage %/test_stream_failures %/test_stream_parts
 	%/test_train_model %/test_append_import %/test_requests %/test_store_keys
-	%/test_stored_files %/test_token_blind %/test_import %/test_store_damage'
+	%/test_stored_files %/test_token_blind %/test_import %/test_store_damage
+	%/test_store_races %/test_store_laws'
 asan() { # quick|all
 	local flags="-O1 -gline-tables-only -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 	configure asan --enable-werror --disable-shared CC=clang CXX=clang++ \

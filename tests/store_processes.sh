@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Processes in one store of each kind: store_processes.sh [SECONDS [KIND...]], in the build folder.
 #
-# SECONDS for each kind (STORE_SECONDS, or 4). Kinds: folder; indexes (two index files, as of two
+# SECONDS for each kind (STORE_SECONDS, or 2). Kinds: folder; indexes (two index files, as of two
 # machines); clocks (half an hour early and late, by libfaketime); s3 (s3_faults.py: 500, cut and
 # lost answers, wrong ranges); redis (killed and started again, with every write on its disk);
 # emptied (Redis that somebody empties: nothing that was acknowledged before is asked for).
@@ -10,7 +10,7 @@
 set -u
 
 here=$(cd "$(dirname "$0")" && pwd)
-seconds=${1:-${STORE_SECONDS:-4}}
+seconds=${1:-${STORE_SECONDS:-2}}
 [ $# -eq 0 ] || shift
 kinds=${*:-folder indexes clocks s3 redis emptied}
 python=${PYTHON3:-python3}
