@@ -71,6 +71,25 @@ static void test_numbers(void **state)
 	store_remove(&t);
 }
 
+/* A version is removed as what it was read as, and as nothing else. */
+static void test_removal(void **state)
+{
+	struct test_store t;
+	struct kvi_session_key k = { .name_space = "default", .name = "a", .number = 1 };
+	struct kvi_manifest m;
+	(void)state;
+	store_new(&t);
+	store_save_slot(t.s, "a", test_slot(100, NONE));
+	assert_int_equal(kvi_version_read(t.s, "a", &k.number, &m), KVARC_OK);
+	m.digest[15] ^= 1;
+	assert_int_equal(kvi_version_remove(t.s, &k, m.digest), KVARC_END);
+	store_check_slot(t.s, "a", 1, test_slot(100, NONE));
+	m.digest[15] ^= 1;
+	assert_int_equal(kvi_version_remove(t.s, &k, m.digest), KVARC_OK);
+	assert_int_equal(kvi_version_remove(t.s, &k, m.digest), KVARC_END);
+	store_remove(&t);
+}
+
 static void renew(void *opaque)
 {
 	struct other *x = opaque;
@@ -505,6 +524,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_numbers),
+		cmocka_unit_test(test_removal),
 		cmocka_unit_test(test_renewed),
 		cmocka_unit_test(test_marks),
 		cmocka_unit_test(test_fork_fails),
