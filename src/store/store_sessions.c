@@ -154,17 +154,10 @@ kvarc_ret kvarc_store_fork(kvarc_store *s, const char *session, uint64_t number,
 
 /* ----- remove ------------------------------------------------ */
 
-static kvarc_ret mark_last(struct kvarc_store *s, const char *session, uint64_t number)
-{
-	struct kvi_session_key k = { .number = number };
-	strcpy(k.name_space, s->name_space);
-	strcpy(k.name, session);
-	return kvi_version_mark(s, &k);
-}
-
 kvarc_ret kvarc_store_remove(kvarc_store *s, const char *session, uint64_t *versions)
 {
 	struct kvi_list numbers = { 0 };
+	struct kvi_session_key k = { .number = 0 };
 	uint64_t n = 0;
 	if (!s)
 		return KVARC_PROG;
@@ -173,13 +166,15 @@ kvarc_ret kvarc_store_remove(kvarc_store *s, const char *session, uint64_t *vers
 		ret = kvi_session_numbers(s, session, &numbers, NULL);
 	if (ret == KVARC_END)
 		kvi_fail(s->error, ret, "there is no such session");
-	if (!ret)
-		ret = mark_last(s, session, *KVI_LIST(uint64_t, numbers, numbers.n - 1));
-	/* The oldest first: if this ends early, the session still loads as it was. */
-	for (size_t i = 0; i < numbers.n && !ret; i++) {
-		struct kvi_session_key k = { .number = *KVI_LIST(uint64_t, numbers, i) };
+	if (!ret) {
 		strcpy(k.name_space, s->name_space);
 		strcpy(k.name, session);
+		k.number = *KVI_LIST(uint64_t, numbers, numbers.n - 1);
+		ret = kvi_version_mark(s, &k);
+	}
+	/* The oldest first: if this ends early, the session still loads as it was. */
+	for (size_t i = 0; i < numbers.n && !ret; i++) {
+		k.number = *KVI_LIST(uint64_t, numbers, i);
 		ret = kvi_version_remove(s, &k, NULL);
 		n += !ret;
 		if (ret == KVARC_END) /* others were at it, too */
