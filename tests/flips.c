@@ -17,7 +17,7 @@
 #include "synth.h"
 #include "workers.h"
 
-enum { COMMITS = 3, PART = 36 };
+enum { COMMITS = 3, PART = 16 };
 
 /* One golden archive and what was in it. */
 struct golden {

@@ -590,6 +590,43 @@ static void check_fork(struct store_worker *w, const struct ledger_operation *o)
 		     ret || x.n ? w->m.error.text : "not listed");
 }
 
+/* The versions of a store at the end. */
+struct listed {
+	char session[LEDGER_NAME];
+	uint64_t number;
+};
+struct listing {
+	struct listed *list;
+	size_t n, capacity;
+};
+
+static int see_listed(void *opaque, const kvarc_session_version *v)
+{
+	struct listing *all = opaque;
+	if (all->n == all->capacity) {
+		all->capacity = all->capacity * 2 + 64;
+		all->list = realloc(all->list, all->capacity * sizeof *all->list);
+		if (!all->list)
+			abort();
+	}
+	struct listed *x = &all->list[all->n++];
+	snprintf(x->session, sizeof x->session, "%s", v->session);
+	x->number = v->number;
+	return 0;
+}
+
+/* Whether an acknowledged version that may be gone is gone. Its load would list the store twice,
+ * which takes minutes for thousands of versions. */
+static bool is_gone(const struct store_worker *w, const struct listing *all,
+                    const struct ledger_operation *o)
+{
+	for (size_t i = 0; i < all->n; i++)
+		if (all->list[i].number == o->number &&
+		    strcmp(all->list[i].session, o->session) == 0)
+			return false;
+	return ledger_excuses(&w->ledger, o);
+}
+
 /* Lines of verify: versions that were never acknowledged may be incomplete, if their process was
  * killed. */
 static void see_loss(void *opaque, const char *text)
@@ -622,12 +659,22 @@ static uint64_t check_all(unsigned index)
 			lose("open: %s", w.m.error.text);
 			return 0;
 		}
+		struct listing all = { 0 };
+		for (int i = 0; i < SESSIONS; i++) {
+			char name[LEDGER_NAME];
+			snprintf(name, sizeof name, "s/%d", i);
+			const kvarc_ret ret = kvarc_store_log(w.m.s, name, see_listed, &all);
+			if (ret && ret != KVARC_END)
+				lose("log %s: %s", name, w.m.error.text);
+		}
 		n = 0;
 		for (size_t i = 0; i < w.ledger.n; i++) {
 			const struct ledger_operation *o = &w.ledger.list[i];
 			if (o->kind != LEDGER_PUT || !o->acknowledged)
 				continue;
 			n++;
+			if (o->number && is_gone(&w, &all, o))
+				continue;
 			if (o->number)
 				(void)check_version(&w, o, true);
 			else
@@ -635,6 +682,7 @@ static uint64_t check_all(unsigned index)
 		}
 		if (keyed && kvarc_store_verify(w.m.s, see_loss, &w, NULL))
 			lose("verify: %s", w.m.error.text);
+		free(all.list);
 		made_close(&w.m);
 		ledger_close(&w.ledger);
 	}
