@@ -591,25 +591,25 @@ static void check_fork(struct store_worker *w, const struct ledger_operation *o)
 }
 
 /* The versions of a store at the end. */
-struct listed {
+struct version_there {
 	char session[LEDGER_NAME];
 	uint64_t number;
 };
-struct listing {
-	struct listed *list;
+struct versions_there {
+	struct version_there *list;
 	size_t n, capacity;
 };
 
 static int see_listed(void *opaque, const kvarc_session_version *v)
 {
-	struct listing *all = opaque;
+	struct versions_there *all = opaque;
 	if (all->n == all->capacity) {
 		all->capacity = all->capacity * 2 + 64;
 		all->list = realloc(all->list, all->capacity * sizeof *all->list);
 		if (!all->list)
 			abort();
 	}
-	struct listed *x = &all->list[all->n++];
+	struct version_there *x = &all->list[all->n++];
 	snprintf(x->session, sizeof x->session, "%s", v->session);
 	x->number = v->number;
 	return 0;
@@ -617,7 +617,7 @@ static int see_listed(void *opaque, const kvarc_session_version *v)
 
 /* Whether an acknowledged version that may be gone is gone. Its load would list the store twice,
  * which takes minutes for thousands of versions. */
-static bool is_gone(const struct store_worker *w, const struct listing *all,
+static bool is_gone(const struct store_worker *w, const struct versions_there *all,
                     const struct ledger_operation *o)
 {
 	for (size_t i = 0; i < all->n; i++)
@@ -659,7 +659,7 @@ static uint64_t check_all(unsigned index)
 			lose("open: %s", w.m.error.text);
 			return 0;
 		}
-		struct listing all = { 0 };
+		struct versions_there all = { 0 };
 		for (int i = 0; i < SESSIONS; i++) {
 			char name[LEDGER_NAME];
 			snprintf(name, sizeof name, "s/%d", i);
