@@ -5,7 +5,7 @@ EXTRA_DIST += bench/METHOD.md bench/common.py bench/ratios.py bench/speed.py \
 	bench/engine_files.py bench/table.py bench/prefill.py bench/make_caches.py bench/make_spread.py \
 	bench/make_slots.py bench/setup.sh bench/flips.sh bench/must-show.sh \
 	bench/compare_builds.py bench/limits.py bench/port_limits.py \
-	bench/session_turns.py bench/peers_dedup.sh bench/compare_archives.sh bench/sizes.py \
+	bench/session_turns.py bench/peers_dedup.sh bench/compare_archives.sh bench/sizes.py bench/start.py \
 	bench/exactness.sh bench/exactness_digest.c bench/store_forks.py bench/store_turns.py bench/store_repack.py bench/weight_deltas.py
 
 # The table of `quickstart demo`: kvarc next to zstd on the same bytes.
@@ -80,7 +80,7 @@ bench_slow_range_LDADD = libkvarc.la
 noinst_PROGRAMS += bench/store_speed
 bench_store_speed_SOURCES = bench/store_speed.c
 bench_store_speed_CPPFLAGS = $(AM_CPPFLAGS) $(LIBCURL_CFLAGS) $(HIREDIS_CFLAGS)
-bench_store_speed_LDADD = libkvistore.la libkvi.la $(LIBCURL_LIBS) $(HIREDIS_LIBS)
+bench_store_speed_LDADD = libkvistore.la libkvi.la $(LIBCURL_LINK) $(HIREDIS_LINK)
 
 # The index of a store: look-ups, and its making from archives.
 if HAVE_SQLITE3

@@ -115,30 +115,66 @@ AC_DEFUN([KV_SIMD], [
   kv_simd_summary="avx2 $kv_avx2, avx512 $kv_avx512, neon $kv_neon, neon with dot products $kv_neondot"
 ])
 
-# KV_OPTIONAL(NAME, VAR, MODULE, DEBIAN-PACKAGE, PURPOSE, [FILE])
-# --without-NAME leaves it out; --with-NAME insists; the default takes it if present. With FILE,
-# --with-NAME=dlopen takes the headers alone: the program opens the host's FILE when it needs it.
+# KV_OPTIONAL(NAME, VAR, MODULE, DEBIAN-PACKAGE, PURPOSE, [CALL])
+# --without-NAME leaves a library out, and --with-NAME insists on it. With CALL, one of its
+# functions, --with-NAME=dlopen takes the headers alone, so that the program opens the host's library
+# when it needs it, by the name that this host's linker records; that is the default where there is
+# such a name. --with-NAME=link links it. VAR_LIBS is what the program links, VAR_LINK what tests
+# link that call the library themselves. VAR_MISSING says what to do when it is not there.
 AC_DEFUN([KV_OPTIONAL], [
   AC_ARG_WITH([$1],
     [AS_HELP_STRING([--without-$1], [do without $1 ($5)])m4_ifval([$6], [
-AS_HELP_STRING([--with-$1=dlopen], [do not link $1 but open $6 at the first use])])],
+AS_HELP_STRING([--with-$1=link], [link $1; default: open it at the first use (dlopen)])])],
     [], [with_$1=check])
   kv_with_$1=no
+  AS_CASE([$with_$1], [no|check|yes|link], [],
+    m4_ifval([$6], [[dlopen], [],])
+    [AC_MSG_ERROR([--with-$1=$with_$1 is none of: no, link]m4_ifval([$6], [[, dlopen]]))])
   AS_IF([test "x$with_$1" != xno], [
-    PKG_CHECK_MODULES([$2], [$3], [kv_with_$1=yes], [
+    PKG_CHECK_MODULES([$2], [$3], [kv_with_$1=link], [
       AS_IF([test "x$with_$1" != xcheck],
         [AC_MSG_ERROR([$1 was asked for but not found (Debian: $4)])],
         [AC_MSG_WARN([$1 not found (Debian: $4): kvarc is built without $5])])])])
+  $2_LINK=$$2_LIBS
+  AC_SUBST([$2_LINK])
+  kv_missing="which this kvarc was built without"
   m4_ifval([$6], [
-    AS_IF([test "x$with_$1" = xdlopen], [
-      kv_with_$1=dlopen
-      $2_LIBS=
-      AC_DEFINE([$2_DLOPEN], [1], [$1 is opened at the first use])])], [
-    AS_IF([test "x$with_$1" = xdlopen],
-      [AC_MSG_ERROR([$1 can be linked, but not opened at the first use])])])
+    AS_IF([test "$kv_with_$1" = link && test "x$with_$1" != xlink], [
+      KV_LIBRARY_FILE([$1], [$$2_LIBS], [$6])
+      AS_IF([test -n "$kv_file"], [
+        kv_with_$1=dlopen
+        $2_LIBS=
+        AC_DEFINE([$2_DLOPEN], [1], [$1 is opened at the first use])
+        AC_DEFINE_UNQUOTED([$2_FILE], ["$kv_file"], [the file of $1])
+        AS_CASE([$kv_file], [*[[0-9]].so.*], [kv_dash=-], [kv_dash=])
+        kv_missing="which is not installed (Debian: `AS_ECHO([$kv_file]) | sed "s/\.so\./$kv_dash/"`)"], [
+        AS_IF([test "x$with_$1" = xdlopen],
+          [AC_MSG_ERROR([$1 has no name that it could be opened by; use --with-$1=link])])])])
+    AC_DEFINE_UNQUOTED([$2_MISSING], ["lib[]m4_bpatsubst([$1], [^lib]), $kv_missing"],
+      [the end of: this needs ...])])
   AS_VAR_IF([kv_with_$1], [no], [],
     [AC_DEFINE([HAVE_$2], [1], [$1 is there: $5])])
   AM_CONDITIONAL([HAVE_$2], [test "x$kv_with_$1" != xno])
+])
+
+# KV_LIBRARY_FILE(NAME, LIBS, CALL): sets kv_file to the name that a program needs a shared library
+# by, as the linker records it; empty where programs do not say so.
+AC_DEFUN([KV_LIBRARY_FILE], [
+  AC_MSG_CHECKING([for the file of $1])
+  kv_file=
+  kv_save_LIBS=$LIBS
+  LIBS="$2 $LIBS $DL_LIBS"
+  AC_LINK_IFELSE([AC_LANG_SOURCE([[
+char $3(void);
+int main(void)
+{
+	return $3();
+}]])], [
+    kv_base=`AS_ECHO([$1]) | sed 's/^lib//'`
+    kv_file=`${OBJDUMP-objdump} -p conftest$ac_exeext 2> /dev/null |
+      sed -n "s/^ *NEEDED  *\(lib$kv_base@<:@-.@:>@.*\)/\1/p" | sed 1q`])
+  LIBS=$kv_save_LIBS
+  AC_MSG_RESULT([${kv_file:-none}])
 ])
 
 # KV_XXH_DISPATCH: whether libxxhash chooses its vector code at run time.

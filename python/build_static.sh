@@ -15,6 +15,7 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$folder"
 cd "$folder"
 "$top/configure" -q --disable-shared --with-pic --with-libarchive=dlopen --with-libcurl=dlopen \
+	--with-jansson=link --with-sodium=link --with-sqlite3=link --with-hiredis=link \
 	--without-isal --without-cmocka \
 	XXHASH_CFLAGS=' ' XXHASH_LIBS=-l:libxxhash.a \
 	ZSTD_CFLAGS=' ' ZSTD_LIBS=-l:libzstd.a \

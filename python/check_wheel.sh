@@ -86,7 +86,7 @@ for _ in range(2):  # asked again, too
         kvarc.Store("s3://bucket/prefix")
         raise SystemExit("a store in S3")
     except kvarc.OptionsError as e:
-        assert "install the package libcurl4 " in str(e) and "\n" not in str(e), e
+        assert "(Debian: libcurl4)" in str(e) and "\n" not in str(e), e
         print(e)
 END
 cat > "$folder/check/full.py" <<'END'
@@ -142,12 +142,12 @@ refused() { # TEXT COMMAND...: with one line that has the text, and nothing writ
 	cat lines
 	[ "$(wc -l < lines)" -eq 1 ] && grep -q "$text" lines && [ ! -s out ]
 }
-refused "install the package libarchive13 " venv/bin/kvarc pack --attach store -o - stored.npz
-refused "install the package libarchive13 " venv/bin/kvarc session send chat --store store
+refused "(Debian: libarchive13)" venv/bin/kvarc pack --attach store -o - stored.npz
+refused "(Debian: libarchive13)" venv/bin/kvarc session send chat --store store
 # packed as bytes, with a warning
 venv/bin/kvarc pack --members -o x.kva deflated.npz 2> lines || [ $? -eq 2 ]
 cat lines
-grep -q "package libarchive13" lines
+grep -q "(Debian: libarchive13)" lines
 venv/bin/kvarc unpack -o back.npz x.kva
 cmp deflated.npz back.npz'
 

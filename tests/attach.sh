@@ -7,8 +7,7 @@ set -eu
 srcdir=${srcdir:-$(dirname "$0")/..}
 . "$srcdir/tests/libraries_lock.sh"
 libraries_lock -s
-find_program "${KVARC-}" ./kvarc
-kvarc=$program
+kvarc=${KVARC:-./kvarc}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 HOME=$tmp

@@ -32,6 +32,9 @@ tests_tamper_LDADD = libkvitools.la libkvi.la
 # Folders beside caches.
 TESTS += tests/attach.sh
 EXTRA_DIST += tests/attach.sh
+# Libraries that are opened at their first use.
+TESTS += tests/optional_libraries.sh
+EXTRA_DIST += tests/optional_libraries.sh
 # Stores: several processes and threads in one, damage, crashes.
 if HAVE_SQLITE3
 check_PROGRAMS += tests/store_processes tests/store_damages tests/store_race
@@ -49,7 +52,7 @@ tests_store_race_SOURCES = tests/store_race.c $(stores_made) $(store_calls)
 tests_store_race_LDADD = libkvistore.la libkvi.la
 tests_store_damages_SOURCES = tests/store_damages.c $(stores_made)
 tests_store_damages_CPPFLAGS = $(AM_CPPFLAGS) $(SQLITE3_CFLAGS)
-tests_store_damages_LDADD = libkvistore.la libkvi.la $(SQLITE3_LIBS)
+tests_store_damages_LDADD = libkvistore.la libkvi.la $(SQLITE3_LINK)
 
 # What others see: headers, symbols, the installed library; and the tree itself.
 tests_api_scripts = tests/api/headers.sh tests/api/symbols.sh \
@@ -127,6 +130,7 @@ check_PROGRAMS += tests/reference/digest tests/reference/generate tests/referenc
 tests_reference_digest_SOURCES = tests/reference/digest.c \
 	tests/reference/vector_store.c tests/reference/vector_store.h
 tests_reference_digest_CFLAGS = $(AM_CFLAGS) # objects of its own
+tests_reference_digest_LDFLAGS = -static # without the script of libtool, which takes longer than a run
 tests_reference_digest_LDADD = libkvarc.la
 tests_reference_generate_SOURCES = tests/reference/generate.c
 tests_reference_generate_LDADD = libkvarc.la -lm
@@ -281,6 +285,8 @@ unit_tests += tests/unit/test_blocks tests/unit/test_s3 tests/unit/test_server \
 	tests/unit/test_store tests/unit/test_store_damage \
 	tests/unit/test_store_keys tests/unit/test_store_laws tests/unit/test_store_races \
 	tests/unit/test_store_repack
+# It looks into the index by itself.
+tests_unit_test_store_laws_LDADD = $(LDADD) $(SQLITE3_LINK)
 endif
 # With a stand-in of NVIDIA's driver, which runs the kernels on the host (gpu/local.mk).
 EXTRA_DIST += tests/device/command.sh

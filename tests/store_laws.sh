@@ -12,12 +12,6 @@ srcdir=${srcdir:-$here/..}
 . "$here/libraries_lock.sh"
 libraries_lock -s
 kvarc=${KVARC:-$PWD/kvarc}
-# not the script around it
-[ ! -x .libs/kvarc ] || {
-	kvarc=$PWD/.libs/kvarc
-	LD_LIBRARY_PATH=$PWD/.libs
-	export LD_LIBRARY_PATH
-}
 python=${PYTHON3:-python3}
 build=$PWD
 case $srcdir in /*) ;; *) srcdir=$PWD/$srcdir ;; esac

@@ -7,8 +7,7 @@ set -eu
 srcdir=${srcdir:-$(dirname "$0")/..}
 . "$srcdir/tests/libraries_lock.sh"
 libraries_lock -s
-find_program "${KVARC-}" ./kvarc
-kvarc=$program
+kvarc=${KVARC:-./kvarc}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 url=${1:-$tmp/store}
@@ -179,8 +178,8 @@ k session rm short -q
 k store gc --grace 0 -q
 
 # Encrypted versions beside the others: two keys, a passphrase, and none.
-if ! "$kvarc" keygen -q "$tmp/a.key" 2> "$tmp/err"; then
-	grep -q libsodium "$tmp/err" || fail "keygen: $(cat "$tmp/err")"
+"$kvarc" keygen -q "$tmp/a.key"
+if [ -e config.h ] && ! grep -q '^#define HAVE_SODIUM 1' config.h; then
 	echo "skip encryption: built without libsodium"
 	echo "store $url: all is well"
 	exit 0

@@ -14,10 +14,8 @@ least=100 # there are more
 [ $# -eq 0 ] || python='' least=0
 . "$srcdir/tests/libraries_lock.sh"
 libraries_lock -s
-find_program "${DIGEST-}" ./tests/reference/digest
-digest=$program
-find_program "${KVARC-}" ./kvarc
-kvarc=$program
+digest=${DIGEST:-./tests/reference/digest}
+kvarc=${KVARC:-./kvarc}
 work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 wrong=0

@@ -6,7 +6,7 @@
 #include "parse/st_header.h"
 
 #ifdef HAVE_JANSSON
-#include <jansson.h>
+#include "util/jansson_calls.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

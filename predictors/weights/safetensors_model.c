@@ -5,7 +5,7 @@
 #include "model_internal.h"
 
 #ifdef HAVE_JANSSON
-#include <jansson.h>
+#include "util/jansson_calls.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -272,7 +272,7 @@ kvarc_ret kvi_safetensors_index(const struct kvi_alloc *alloc, struct kvi_map in
 static kvarc_ret fail_library(kvarc_error *error)
 {
 	return kvi_fail(error, KVARC_OPTIONS,
-	                "models as safetensors were not built in (jansson): use a GGUF file");
+	                "models as safetensors need " JANSSON_MISSING ": use a GGUF file");
 }
 
 kvarc_ret kvi_safetensors_model(struct kvi_model_file *m, struct kvi_map config,

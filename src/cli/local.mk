@@ -79,4 +79,5 @@ kvarc_SOURCES = \
 # Its own flags give its objects their own names.
 kvarc_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/src/cli \
 	-DKVARC_PROFILE_DIR='"$(pkgdatadir)/profiles"'
-kvarc_LDADD = libkvarc-tools.la libkvarc-store.la libkvarc-device.la libkvarc.la $(XXHASH_LIBS) -lm
+# The libraries are in it: none of them has to be found, and it starts at once.
+kvarc_LDADD = libkvidevice.la libkvistore.la libkvitools.la libkvi.la -lm

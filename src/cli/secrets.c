@@ -150,8 +150,7 @@ bool keys_open(const struct options *o)
 	for (size_t i = 0; i < o->passphrase_files.n && ok; i++)
 		ok = add_passphrase(o->passphrase_files.p[i]);
 	if (ok && (all.n || o->encrypt) && !kvarc_has_encryption()) {
-		msg_error(NULL, "%s: this kvarc was built without libsodium, so without encryption",
-		          o->verb->name);
+		msg_error(NULL, "%s: encryption needs " SODIUM_MISSING, o->verb->name);
 		ok = false;
 	}
 	return ok;

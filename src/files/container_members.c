@@ -212,7 +212,7 @@ static const char *why_no_inflate(const kvarc_import *im)
 {
 	if (!im->options.temp_dir)
 		return "no folder for temporary files was given";
-	return kvi_libarchive(NULL) ? NULL : "libarchive is missing (package libarchive13)";
+	return kvi_libarchive(NULL) ? NULL : "this needs " LIBARCHIVE_MISSING;
 }
 
 #else

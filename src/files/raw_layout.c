@@ -15,9 +15,10 @@
 #include "util/error.h"
 #include "util/source.h"
 #ifdef HAVE_JANSSON
-#include <jansson.h>
+#include "util/jansson_calls.h"
 #endif
 
+#define CONFIG_NEEDS "config.json cannot be read: it needs " JANSSON_MISSING
 /* A config.json of this size takes 23 MB at most. */
 enum { CONFIG_MAX = 256 << 10, GROUP_MAX = 4096 };
 
@@ -142,6 +143,8 @@ static kvarc_ret take_config(struct known *k, const kvarc_source *config, const 
 	json_t *root = NULL;
 	if (config->size > CONFIG_MAX)
 		return kvi_fail(e, KVARC_DATA, "config.json is longer than 256 KiB");
+	if (!kvi_jansson(NULL))
+		return kvi_fail(e, KVARC_OPTIONS, CONFIG_NEEDS);
 	struct kvi_alloc alloc;
 	kvi_alloc_init(&alloc, NULL, 2 * CONFIG_MAX);
 	char *text = kvi_malloc(&alloc, (size_t)config->size + 1);
@@ -178,8 +181,7 @@ static kvarc_ret take_config(struct known *k, const kvarc_source *config, const 
 	(void)k;
 	(void)config;
 	(void)path;
-	return kvi_fail(e, KVARC_OPTIONS,
-	                "config.json cannot be read: JSON (jansson) was not built in");
+	return kvi_fail(e, KVARC_OPTIONS, CONFIG_NEEDS);
 }
 
 #endif

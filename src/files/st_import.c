@@ -12,8 +12,10 @@
 #include "util/error.h"
 #include "util/ckd.h"
 #ifdef HAVE_JANSSON
-#include <jansson.h>
+#include "util/jansson_calls.h"
 #endif
+
+#define SAFETENSORS_NEED "safetensors files need " JANSSON_MISSING ": kept as an opaque file"
 
 /* u64 length and the brace that follows. END: not safetensors. */
 static kvarc_ret header_bytes(const kvarc_import *im, uint32_t item, uint64_t *bytes)
@@ -181,6 +183,10 @@ kvarc_ret kvi_import_safetensors(kvarc_import *im, uint32_t item)
 	kvarc_ret ret = header_bytes(im, item, &bytes);
 	if (ret)
 		return ret;
+	if (!kvi_jansson(NULL)) {
+		kvi_import_note(im, SAFETENSORS_NEED);
+		return KVARC_END;
+	}
 	uint64_t budget = im->alloc.limit;
 	if (!kvi_json_fits((size_t)bytes, budget)) {
 		kvi_import_note(im, "the header of a safetensors file needs "
@@ -216,8 +222,7 @@ kvarc_ret kvi_import_safetensors(kvarc_import *im, uint32_t item)
 	uint64_t bytes;
 	kvarc_ret ret = header_bytes(im, item, &bytes);
 	if (!ret)
-		kvi_import_note(im, "safetensors files were not built in "
-		                    "(jansson): kept as an opaque file");
+		kvi_import_note(im, SAFETENSORS_NEED);
 	return ret ? ret : KVARC_END;
 }
 

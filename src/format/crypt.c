@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* crypt.c - the file key, and frames that are opened and sealed with it (frames.md 12.1) */
+#include "config.h"
+
 #include "crypt.h"
 
 #include <string.h>
@@ -56,9 +58,7 @@ kvarc_ret kvi_crypt_check(kvarc_error *e, const char *call, const kvarc_keys *ke
 	if (wrong)
 		return kvi_fail(e, KVARC_PROG, "%s: %s", call, wrong);
 	if (!ret && !kvi_aead_ready())
-		return kvi_fail(e, KVARC_OPTIONS,
-		                "%s: this kvarc was built without libsodium, so without encryption",
-		                call);
+		return kvi_fail(e, KVARC_OPTIONS, "%s: encryption needs " SODIUM_MISSING, call);
 	return ret;
 }
 

@@ -15,6 +15,7 @@ libkvi_la_SOURCES += \
 	src/format/geometry_check.c src/format/geometry_check.h \
 	src/format/geometry_io.c \
 	src/format/identity.c src/format/identity.h \
+	src/format/isal_calls.c src/format/isal_calls.h \
 	src/format/levels.h \
 	src/format/packed.c src/format/packed.h \
 	src/format/parity.c src/format/parity.h \

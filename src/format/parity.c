@@ -5,10 +5,8 @@
 #include "parity.h"
 
 #include <string.h>
-#ifdef HAVE_ISAL
-#include <isa-l/erasure_code.h>
-#endif
 
+#include "isal_calls.h"
 #include "util/arguments.h"
 #include "util/bytes.h"
 
@@ -117,6 +115,10 @@ void kvi_parity_add(uint8_t *to, uint8_t factor, const uint8_t *from, size_t n)
 	uint8_t tables[TABLES], *out = to;
 	if (factor == 1) {
 		add_plain(to, from, n);
+		return;
+	}
+	if (!kvi_isal()) {
+		kvi_parity_add_portable(to, factor, from, n);
 		return;
 	}
 	ec_init_tables(1, 1, &factor, tables);

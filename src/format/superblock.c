@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* superblock.c - parses and writes the superblock (spec 2) */
+#include "config.h"
+
 #include "superblock.h"
 
 #include "util/aead.h"
@@ -53,7 +55,7 @@ const char *kvi_superblock_lacks(const struct kvi_superblock *sb)
 	const uint32_t known = KVI_INCOMPAT_ENCRYPTED | KVI_INCOMPAT_STORE;
 	return sb->major == KVARC_FORMAT_MAJOR && !(sb->incompat & ~known) &&
 	                       sb->incompat & KVI_INCOMPAT_ENCRYPTED && !kvi_aead_ready()
-	               ? "is encrypted; this kvarc was built without libsodium and cannot read it"
+	               ? "is encrypted; reading it needs " SODIUM_MISSING
 	               : NULL;
 }
 

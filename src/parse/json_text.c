@@ -5,7 +5,7 @@
 #include "json_text.h"
 
 #ifdef HAVE_JANSSON
-#include <jansson.h>
+#include "util/jansson_calls.h"
 
 bool kvi_json_fits(size_t n, uint64_t budget)
 {
@@ -15,6 +15,8 @@ bool kvi_json_fits(size_t n, uint64_t budget)
 kvarc_ret kvi_json_parse(const void *p, size_t n, uint64_t *budget, struct json_t **root)
 {
 	*root = NULL;
+	if (!kvi_jansson(NULL))
+		return KVARC_OPTIONS;
 	if (!kvi_json_fits(n, *budget))
 		return KVARC_MEMLIMIT;
 	*budget -= (uint64_t)n * KVI_JSON_COST;

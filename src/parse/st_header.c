@@ -5,7 +5,7 @@
 #include "st_header.h"
 
 #ifdef HAVE_JANSSON
-#include <jansson.h>
+#include "util/jansson_calls.h"
 
 #include "util/ckd.h"
 #include "util/error.h"
@@ -17,6 +17,8 @@ kvarc_ret kvi_json_load(const uint8_t *p, size_t n, const char *name, uint64_t *
 	if (n > KVI_ST_HEADER_MAX)
 		return kvi_fail(error, KVARC_DATA,
 		                "%.80s: JSON of %zu bytes is more than the format allows", name, n);
+	if (!kvi_jansson(error))
+		return KVARC_OPTIONS;
 	if (kvi_json_parse(p, n, budget, root) == KVARC_MEMLIMIT)
 		return kvi_fail(error, KVARC_MEMLIMIT,
 		                "%.80s: its JSON needs more memory than the limit: raise the limit",

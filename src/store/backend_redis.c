@@ -464,7 +464,7 @@ kvarc_ret kvi_backend_redis(struct kvi_backend **b, const char *rest,
 	(void)options;
 	*b = NULL;
 	return kvi_fail(e, KVARC_OPTIONS,
-	                "store redis://...: kvarc was built without hiredis: use a folder, or "
+	                "store redis://...: this needs " HIREDIS_MISSING ": use a folder, or "
 	                "install libhiredis-dev and build kvarc");
 }
 

@@ -3,7 +3,7 @@
 #ifndef KVI_INDEX_STATE_H
 #define KVI_INDEX_STATE_H
 
-#include <sqlite3.h>
+#include "sqlite_calls.h"
 
 #include "store_index.h"
 

@@ -2,6 +2,9 @@
 /* libcurl.c - libcurl: linked, opened on the host at the first use, or left out */
 #include "config.h"
 
+#ifdef LIBCURL_DLOPEN
+#define KVI_LIBRARY_TABLE struct kvi_libcurl
+#endif
 #include "libcurl.h"
 
 #include "util/error.h"
@@ -10,68 +13,63 @@
 
 const struct kvi_libcurl *kvi_libcurl(kvarc_error *e)
 {
-	(void)kvi_fail(e, KVARC_OPTIONS,
-	               "kvarc was built without libcurl, which stores in S3 and servers need");
+	(void)kvi_fail(e, KVARC_OPTIONS, "stores in S3 and servers need " LIBCURL_MISSING);
 	return NULL;
 }
 
-#else
+#elif !defined LIBCURL_DLOPEN
 
-#include "util/shared_library.h"
+#include <pthread.h>
 
-#ifdef LIBCURL_DLOPEN
-
-#include <dlfcn.h>
-
-/* Of all releases since 7.16. */
-#define LIBCURL_FILE "libcurl.so.4"
-/* That of configure.ac: older ones sign other requests. */
-enum { OLDEST = 0x075500 };
-
-static const struct kvi_library_call calls[] = {
-#define CALL(name) { "curl_" #name, offsetof(struct kvi_libcurl, name) },
-	KVI_LIBCURL_CALLS(CALL)
-};
-
-static bool load(void *opaque, kvarc_error *e)
+static void begin(void)
 {
-	struct kvi_libcurl *table = opaque;
-	const char *missing;
-	if (!kvi_library_open(LIBCURL_FILE, calls, sizeof calls / sizeof *calls, table, &missing)) {
-		(void)kvi_fail(e, KVARC_OPTIONS,
-		               "this needs libcurl: install the package libcurl4 (%.140s)",
-		               dlerror());
-		return false;
-	}
-	const curl_version_info_data *is = missing ? NULL : table->version_info(CURLVERSION_NOW);
-	if (!is || is->version_num < OLDEST) {
-		(void)kvi_fail(e, KVARC_OPTIONS,
-		               "this needs libcurl 7.85 or newer: " LIBCURL_FILE
-		               " of this host is %.40s",
-		               is ? is->version : "older");
-		return false;
-	}
-	table->global_init(CURL_GLOBAL_DEFAULT);
-	return true;
-}
-
-#else
-
-static bool load(void *table, kvarc_error *e)
-{
-	(void)table;
-	(void)e;
 	curl_global_init(CURL_GLOBAL_DEFAULT);
-	return true;
 }
-
-#endif
 
 const struct kvi_libcurl *kvi_libcurl(kvarc_error *e)
 {
-	static struct kvi_library_once once = KVI_LIBRARY_ONCE_INIT;
-	static struct kvi_libcurl table;
-	return kvi_library_once(&once, load, &table, e) ? &table : NULL;
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	static const struct kvi_libcurl linked = { 1 };
+	(void)e;
+	pthread_once(&once, begin);
+	return &linked;
+}
+
+#else
+
+/* That of configure.ac: older ones sign other requests. */
+#define OLDEST "libcurl 7.85"
+enum { OLDEST_NUMBER = 0x075500 };
+
+static struct kvi_libcurl table;
+static const struct kvi_library_call calls[] = { KVI_LIBCURL_CALLS(KVI_LIBRARY_ENTRY) };
+
+static bool begin(kvarc_error *e)
+{
+	const curl_version_info_data *is = table.curl_version_info(CURLVERSION_NOW);
+	if (is->version_num < OLDEST_NUMBER) {
+		(void)kvi_fail(e, KVARC_OPTIONS,
+		               "this needs " OLDEST " or newer: " LIBCURL_FILE
+		               " of this host is %.40s",
+		               is->version);
+		return false;
+	}
+	table.curl_global_init(CURL_GLOBAL_DEFAULT);
+	return true;
+}
+
+const struct kvi_libcurl *kvi_libcurl(kvarc_error *e)
+{
+	static struct kvi_library library = {
+		.file = LIBCURL_FILE,
+		.missing = LIBCURL_MISSING,
+		.oldest = OLDEST,
+		.calls = calls,
+		.n = sizeof calls / sizeof *calls,
+		.table = &table,
+		.lock = PTHREAD_MUTEX_INITIALIZER,
+	};
+	return kvi_library_ready(&library, begin, e) ? &table : NULL;
 }
 
 #endif

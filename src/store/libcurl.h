@@ -19,43 +19,45 @@ const struct kvi_libcurl *kvi_libcurl(kvarc_error *e);
 
 #ifdef LIBCURL_DLOPEN
 
-/* All that is used, without "curl_". */
-#define KVI_LIBCURL_CALLS(X) \
-	X(global_init)       \
-	X(version_info)      \
-	X(easy_init)         \
-	X(easy_cleanup)      \
-	X(easy_reset)        \
-	X(easy_setopt)       \
-	X(easy_getinfo)      \
-	X(easy_perform)      \
-	X(easy_strerror)     \
-	X(slist_append)      \
-	X(slist_free_all)    \
-	X(strnequal)
+#include "util/shared_library.h"
+
+/* All that is used. */
+#define KVI_LIBCURL_CALLS(X)   \
+	X(curl_global_init)    \
+	X(curl_version_info)   \
+	X(curl_easy_init)      \
+	X(curl_easy_cleanup)   \
+	X(curl_easy_reset)     \
+	X(curl_easy_setopt)    \
+	X(curl_easy_getinfo)   \
+	X(curl_easy_perform)   \
+	X(curl_easy_strerror)  \
+	X(curl_slist_append)   \
+	X(curl_slist_free_all) \
+	X(curl_strnequal)
 
 /* A pointer to each. */
 struct kvi_libcurl {
-#define KVI_POINTER(name) __typeof__(&curl_##name) name;
-	KVI_LIBCURL_CALLS(KVI_POINTER)
-#undef KVI_POINTER
+	KVI_LIBCURL_CALLS(KVI_LIBRARY_POINTER)
 };
 
+#ifndef KVI_LIBRARY_TABLE
 /* libcurl's macros of these names check the types of arguments. */
 #undef curl_easy_setopt
 #undef curl_easy_getinfo
-
-#define KVI_LIBCURL (kvi_libcurl(NULL))
-#define curl_easy_init KVI_LIBCURL->easy_init
-#define curl_easy_cleanup KVI_LIBCURL->easy_cleanup
-#define curl_easy_reset KVI_LIBCURL->easy_reset
-#define curl_easy_setopt KVI_LIBCURL->easy_setopt
-#define curl_easy_getinfo KVI_LIBCURL->easy_getinfo
-#define curl_easy_perform KVI_LIBCURL->easy_perform
-#define curl_easy_strerror KVI_LIBCURL->easy_strerror
-#define curl_slist_append KVI_LIBCURL->slist_append
-#define curl_slist_free_all KVI_LIBCURL->slist_free_all
-#define curl_strnequal KVI_LIBCURL->strnequal
+#define curl_global_init (kvi_libcurl(NULL)->curl_global_init)
+#define curl_version_info (kvi_libcurl(NULL)->curl_version_info)
+#define curl_easy_init (kvi_libcurl(NULL)->curl_easy_init)
+#define curl_easy_cleanup (kvi_libcurl(NULL)->curl_easy_cleanup)
+#define curl_easy_reset (kvi_libcurl(NULL)->curl_easy_reset)
+#define curl_easy_setopt (kvi_libcurl(NULL)->curl_easy_setopt)
+#define curl_easy_getinfo (kvi_libcurl(NULL)->curl_easy_getinfo)
+#define curl_easy_perform (kvi_libcurl(NULL)->curl_easy_perform)
+#define curl_easy_strerror (kvi_libcurl(NULL)->curl_easy_strerror)
+#define curl_slist_append (kvi_libcurl(NULL)->curl_slist_append)
+#define curl_slist_free_all (kvi_libcurl(NULL)->curl_slist_free_all)
+#define curl_strnequal (kvi_libcurl(NULL)->curl_strnequal)
+#endif
 
 #else
 

@@ -6,6 +6,7 @@ libkvistore_la_SOURCES += \
 	src/store/s3_list.c src/store/s3_list.h src/store/s3_parts.c src/store/s3_parts.h \
 	src/store/backend_redis.c src/store/redis_command.c src/store/redis_command.h \
 	src/store/blocks.c \
+	src/store/hiredis_calls.c src/store/hiredis_calls.h \
 	src/store/libcurl.c src/store/libcurl.h \
 	src/store/server_http.c src/store/server_http.h \
 	src/store/server.c src/store/server_check.c src/store/server_state.h \
@@ -18,7 +19,7 @@ if HAVE_SQLITE3
 libkvistore_la_SOURCES += \
 	src/store/store_open.c src/store/store_state.h src/store/service.c \
 	src/store/store_index.c src/store/store_index.h src/store/index_state.h \
-	src/store/index_copy.c \
+	src/store/index_copy.c src/store/sqlite_calls.c src/store/sqlite_calls.h \
 	src/store/index_changes.c src/store/index_queries.c \
 	src/store/index_fill.c src/store/index_refresh.c \
 	src/store/store_packs.c src/store/store_content.c \

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -15,6 +14,8 @@
 #include <unistd.h>
 
 #include "util/hash.h"
+#include "util/jansson_calls.h"
+#include "util/sodium_calls.h"
 #include "write_file.h"
 
 #define LAYOUT "oci-layout"
@@ -324,14 +325,15 @@ static kvarc_ret open_blobs(struct kvi_oci_folder *x, bool create)
 	if (x->blobs >= 0)
 		return KVARC_OK;
 	return create ? fail_file(x, "make", "blobs/sha256")
-	              : kvi_fail(x->s->error, KVARC_OPTIONS, "store: %s is no OCI layout",
-	                         x->path);
+	              : kvi_fail(x->s->error, KVARC_OPTIONS, "store: %s is no OCI layout", x->path);
 }
 
 kvarc_ret kvi_oci_open(struct kvi_oci_folder *x, struct kvarc_store *s, const char *path,
                        bool create)
 {
 	*x = (struct kvi_oci_folder){ .s = s, .path = path, .fd = -1, .blobs = -1 };
+	if (!kvi_sodium(s->error) || !kvi_jansson(s->error))
+		return KVARC_OPTIONS;
 	x->fd = open_folder(AT_FDCWD, path, create);
 	if (x->fd < 0)
 		return kvi_fail(s->error, KVARC_OPTIONS, "store: cannot open the folder %s: %s",

@@ -6,7 +6,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
-#include <jansson.h>
+#include "util/jansson_calls.h"
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -104,6 +104,8 @@ kvarc_ret kvi_redis_connect(struct kvi_redis *r, kvarc_error *e)
 		patience = (struct timeval){ r->timeout_ms / 1000, r->timeout_ms % 1000 * 1000 };
 	if (r->c)
 		return KVARC_OK;
+	if (!kvi_hiredis(e))
+		return KVARC_OPTIONS;
 	r->c = redisConnectWithTimeout(r->host, r->port, patience);
 	if (!r->c || r->c->err) {
 		kvarc_ret ret = kvi_fail(e, KVARC_IO, "store redis://%s:%d: %s", r->host, r->port,

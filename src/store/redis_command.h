@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include <hiredis/hiredis.h>
+#include "hiredis_calls.h"
 
 #include "kvarc.h"
 

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <jansson.h>
+#include "util/jansson_calls.h"
 
 #define TIMEOUT_DEFAULT 600
 enum { NAME_MAX_BYTES = 200, HTTP_OK = 200 };
@@ -130,6 +130,8 @@ kvarc_ret kvarc_server_open(kvarc_server **out, const char *url,
 	kvarc_ret ret = KVI_CHECK_RESERVED(e, "kvarc_server_open", "kvarc_server_options", o);
 	if (!ret && !url)
 		ret = kvi_fail(e, KVARC_PROG, "kvarc_server_open: url is NULL");
+	if (!ret && !kvi_jansson(e))
+		ret = KVARC_OPTIONS;
 	if (!ret)
 		ret = kvi_handle_new(&s, sizeof *s, offsetof(kvarc_server, alloc), &o->common,
 		                     o->common.memlimit);
@@ -274,7 +276,7 @@ kvarc_ret kvarc_server_open(kvarc_server **s, const char *url, const kvarc_serve
 		return KVARC_PROG;
 	*s = NULL;
 	return kvi_fail(options ? options->common.error : NULL, KVARC_OPTIONS,
-	                "server: kvarc was built without jansson");
+	                "server: this needs " JANSSON_MISSING);
 }
 
 void kvarc_server_close(kvarc_server **s)

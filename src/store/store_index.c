@@ -254,8 +254,11 @@ kvarc_ret kvi_index_open(struct kvi_store_index **out, const char *path,
 	struct kvi_store_index *x;
 	*made = false;
 	*why = NULL;
-	kvarc_ret ret = kvi_handle_new(out, sizeof *x, offsetof(struct kvi_store_index, alloc),
-	                               &common, 0);
+	*out = NULL;
+	kvarc_ret ret = kvi_sqlite(e) ? kvi_handle_new(out, sizeof *x,
+	                                               offsetof(struct kvi_store_index, alloc),
+	                                               &common, 0)
+	                              : KVARC_OPTIONS;
 	if (ret)
 		return ret;
 	x = *out;

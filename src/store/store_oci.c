@@ -237,8 +237,7 @@ kvarc_ret kvarc_store_import_oci(kvarc_store *s, const char *folder, size_t n,
 static kvarc_ret fail_without(struct kvarc_store *s)
 {
 	return s ? kvi_fail(s->error, KVARC_OPTIONS,
-	                    "store: kvarc was built without libsodium or jansson, which OCI "
-	                    "layouts need")
+	                    "store: OCI layouts need " JANSSON_MISSING ", and " SODIUM_MISSING)
 	         : KVARC_PROG;
 }
 

@@ -2,6 +2,7 @@
 /* store_open.c - opening and closing a store, and its index */
 #include "config.h"
 
+#include "sqlite_calls.h"
 #include "store_state.h"
 
 #include <stdarg.h>
@@ -155,6 +156,8 @@ kvarc_ret kvarc_store_open(kvarc_store **out, const char *url, const kvarc_store
 	*out = NULL;
 	options = options ? options : &defaults;
 	kvarc_ret ret = check(url, options);
+	if (!ret && !kvi_sqlite(options->common.error)) /* before a folder is made */
+		ret = KVARC_OPTIONS;
 	if (!ret)
 		ret = kvi_handle_new(&s, sizeof *s, offsetof(struct kvarc_store, alloc),
 		                     &options->common, options->common.memlimit);

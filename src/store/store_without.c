@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* store_without.c - the calls of a store in a build without SQLite: none can be opened */
+#include "config.h"
+
 #include "kvarc/exchange.h"
 #include "util/error.h"
 
@@ -9,7 +11,7 @@ kvarc_ret kvarc_store_open(kvarc_store **s, const char *url, const kvarc_store_o
 	if (s)
 		*s = NULL;
 	return kvi_fail(options ? options->common.error : NULL, KVARC_OPTIONS,
-	                "kvarc was built without SQLite, which stores need");
+	                "stores need " SQLITE3_MISSING);
 }
 
 void kvarc_store_close(kvarc_store **s)

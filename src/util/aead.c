@@ -4,27 +4,36 @@
 
 #include "aead.h"
 
+#include <string.h>
+
+#include "sodium_calls.h"
+
 int kvarc_has_encryption(void)
 {
 	return kvi_aead_ready();
 }
 
-#ifdef HAVE_SODIUM
-#include <sodium.h>
-
 bool kvi_aead_ready(void)
 {
-	return sodium_init() >= 0;
+	return kvi_sodium(NULL) != NULL;
 }
+
+/* Not libsodium's: what is wiped may be a key that was never used, and no reason to open it. */
+void kvi_aead_wipe(void *p, size_t bytes)
+{
+#ifdef HAVE_EXPLICIT_BZERO
+	explicit_bzero(p, bytes);
+#else
+	for (volatile unsigned char *at = p; bytes; bytes--)
+		*at++ = 0;
+#endif
+}
+
+#ifdef HAVE_SODIUM
 
 void kvi_aead_random(void *out, size_t bytes)
 {
 	randombytes_buf(out, bytes);
-}
-
-void kvi_aead_wipe(void *p, size_t bytes)
-{
-	sodium_memzero(p, bytes);
 }
 
 void kvi_aead_seal(uint8_t *to, const uint8_t *from, size_t n, const uint8_t *ad, size_t ad_bytes,
@@ -64,21 +73,10 @@ bool kvi_aead_equal(const void *a, const void *b, size_t bytes)
 }
 
 #else
-#include <string.h>
-
-bool kvi_aead_ready(void)
-{
-	return false;
-}
 
 void kvi_aead_random(void *out, size_t bytes)
 {
 	memset(out, 0, bytes);
-}
-
-void kvi_aead_wipe(void *p, size_t bytes)
-{
-	memset(p, 0, bytes);
 }
 
 void kvi_aead_seal(uint8_t *to, const uint8_t *from, size_t n, const uint8_t *ad, size_t ad_bytes,

@@ -11,11 +11,13 @@ libkvi_la_SOURCES += \
 	src/util/hash.c src/util/hash.h \
 	src/util/intervals.c src/util/intervals.h \
 	src/util/libarchive.c src/util/libarchive.h \
+	src/util/jansson_calls.c src/util/jansson_calls.h \
 	src/util/list.c src/util/list.h \
 	src/util/parallel.c src/util/parallel.h \
 	src/util/pool.c src/util/pool.h \
 	src/util/shared.h \
 	src/util/shared_library.c src/util/shared_library.h \
+	src/util/sodium_calls.c src/util/sodium_calls.h \
 	src/util/source.c src/util/source.h \
 	src/util/string_field.c src/util/string_field.h \
 	src/util/unroll.h \

@@ -7,6 +7,8 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#include "error.h"
+
 void *kvi_library_open(const char *file, const struct kvi_library_call *calls, size_t n,
                        void *table, const char **missing)
 {
@@ -22,15 +24,28 @@ void *kvi_library_open(const char *file, const struct kvi_library_call *calls, s
 	return library;
 }
 
-bool kvi_library_once(struct kvi_library_once *once, bool (*load)(void *table, kvarc_error *e),
-                      void *table, kvarc_error *e)
+static bool make_ready(struct kvi_library *l, bool (*begin)(kvarc_error *e), kvarc_error *e)
 {
-	if (atomic_load_explicit(&once->ready, memory_order_acquire))
+	const char *missing;
+	if (!kvi_library_open(l->file, l->calls, l->n, l->table, &missing))
+		(void)kvi_fail(e, KVARC_OPTIONS, "this needs %s: %.120s", l->missing, dlerror());
+	else if (missing)
+		(void)kvi_fail(e, KVARC_OPTIONS,
+		               "this needs %s or newer: %s of this host has no %s", l->oldest,
+		               l->file, missing);
+	else
+		return !begin || begin(e);
+	return false;
+}
+
+bool kvi_library_ready(struct kvi_library *l, bool (*begin)(kvarc_error *e), kvarc_error *e)
+{
+	if (atomic_load_explicit(&l->ready, memory_order_acquire))
 		return true;
-	pthread_mutex_lock(&once->lock);
-	const bool ready = atomic_load_explicit(&once->ready, memory_order_relaxed) ||
-	                   load(table, e);
-	atomic_store_explicit(&once->ready, ready, memory_order_release);
-	pthread_mutex_unlock(&once->lock);
+	pthread_mutex_lock(&l->lock);
+	const bool ready = atomic_load_explicit(&l->ready, memory_order_relaxed) ||
+	                   make_ready(l, begin, e);
+	atomic_store_explicit(&l->ready, ready, memory_order_release);
+	pthread_mutex_unlock(&l->lock);
 	return ready;
 }

@@ -25,20 +25,30 @@ struct kvi_library_call {
 KVI_SHARED void *kvi_library_open(const char *file, const struct kvi_library_call *calls, size_t n,
                                   void *table, const char **missing);
 
-/* Whether a library is ready. */
-struct kvi_library_once {
+/* The members of a table, which have the names of the calls, and its entries above. A header that
+ * gives these names to the table's pointers must not do so where its table is filled, so it has the
+ * names between #ifndef KVI_LIBRARY_TABLE and #endif. */
+#define KVI_LIBRARY_POINTER(name) __typeof__(&name) name;
+#define KVI_LIBRARY_ENTRY(name) { #name, offsetof(KVI_LIBRARY_TABLE, name) },
+
+/* A library of the host that is opened at its first use, and then stays. */
+struct kvi_library {
+	const char *file;    /* what dlopen takes */
+	const char *missing; /* the end of "this needs ...", from config.h */
+	const char *oldest;  /* "libcurl 7.85": the first release that has all calls */
+	const struct kvi_library_call *calls;
+	size_t n;
+	void *table; /* of pointers to functions */
 	pthread_mutex_t lock;
 	atomic_bool ready;
 };
-#define KVI_LIBRARY_ONCE_INIT                    \
-	{                                        \
-		PTHREAD_MUTEX_INITIALIZER, false \
-	}
 
-/* Calls load until it has returned true once; one thread at a time, others wait. load fills the
- * table, or *e, which may be NULL. Returns whether the table is filled. */
-KVI_SHARED bool kvi_library_once(struct kvi_library_once *once,
-                                 bool (*load)(void *table, kvarc_error *e), void *table,
-                                 kvarc_error *e);
+/*
+ * Opens it, if it is not open yet, and fills its table; then calls begin, which may be NULL and
+ * says whether the library can be used. Any thread; one opens it, others wait. Returns whether it
+ * can be used; else *e, which may be NULL, says what to do (OPTIONS); the next call tries again.
+ */
+KVI_SHARED bool kvi_library_ready(struct kvi_library *l, bool (*begin)(kvarc_error *e),
+                                  kvarc_error *e);
 
 #endif

@@ -13,8 +13,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 . "$top/tests/libraries_lock.sh"
 libraries_lock -s
-find_program "${KVARC-}" "$PWD/kvarc"
-KVARC=$program
+KVARC=${KVARC:-$PWD/kvarc}
 accept=no
 [ "${1-}" != --accept ] || {
 	accept=yes

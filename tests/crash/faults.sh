@@ -13,12 +13,6 @@ here=$(cd "$(dirname "$0")" && pwd)
 libraries_lock -s
 slot=$here/../data/import/ggsq4-long.bin
 kvarc=${KVARC:-$PWD/kvarc}
-# not the script around it
-[ ! -x .libs/kvarc ] || {
-	kvarc=$PWD/.libs/kvarc
-	LD_LIBRARY_PATH=$PWD/.libs
-	export LD_LIBRARY_PATH
-}
 shim=$PWD/tests/crash/.libs/file_calls.so
 case ${CFLAGS-} in
 *-fsanitize*)

@@ -5,7 +5,7 @@
 #include "import_files.h"
 
 #ifdef HAVE_JANSSON
-#include <jansson.h>
+#include "util/jansson_calls.h"
 #endif
 #include <stdio.h>
 #include <stdlib.h>

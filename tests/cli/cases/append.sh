@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # A session that grows in one archive: each checkpoint restores its file.
+needs JANSSON
 kv pack -q -o all.kva "$SLOT"
 for n in 59 99; do
 	kv unpack -q --to llama --tokens 0-$n -o turn-$n all.kva

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # What tiers do to a tiny model: nothing when they are lossless, and reported numbers otherwise.
+needs JANSSON
 # shellcheck disable=SC2154 # top: of run.sh
 ln -s "$top/tests/data/models/llama.gguf" model.gguf
 ln -s "$top/spec/vectors/good-transformer-tokens.gguf" dull.gguf

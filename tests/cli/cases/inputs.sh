@@ -2,8 +2,8 @@
 # shellcheck shell=sh
 # What a name is read from: files, and pipes that are open already. No name is waited for, and none
 # is read without end.
-"$KVARC" keygen -q key 2> /dev/null || skip "built without encryption"
-has_safetensors || skip "needs jansson"
+needs JANSSON SODIUM SQLITE3
+"$KVARC" keygen -q key
 mkfifo fifo
 ln -s /dev/zero zero
 ln -s fifo link

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # Several archives: a line for each one; folders with -r.
+needs JANSSON
 unset SOURCE_DATE_EPOCH
 hide() {
 	sed -E 's/[0-9]+\.[0-9]+ MB|[0-9]+\.[0-9]+ kB|[0-9]+ B/SIZE/g; s/[0-9]\.[0-9][0-9]x/RATIO/; s/ +/ /g'

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # Archives of a lossy tier: they say so, and nobody gets their elements who has not asked for them.
+needs JANSSON
 cp "$TENSORS" cache.safetensors
 kv pack -q --tier had:4 -o a.kva cache.safetensors
 kv info a.kva | grep -e '^  lossy'

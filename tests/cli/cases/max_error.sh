@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # No element is off by more than a bound; what is not lossy stays refused elsewhere.
+needs JANSSON
 cp "$TENSORS" cache.safetensors
 kv pack -q --max-error 0.01 -o a.kva cache.safetensors
 kv pack -q --tier near:0.01 -o b.kva cache.safetensors

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # The archive of a private file is private.
+needs LIBARCHIVE SQLITE3
 cp "$SLOT" slot.bin
 chmod 600 slot.bin
 kv pack slot.bin

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # A source that another process maps writable, or has open for writing, stays.
+needs SQLITE3
 cp "$SLOT" a
 status=0
 "$MAP_WHILE" a "$KVARC" pack --rm a 2> why || status=$?

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # A file without tokens, as one that was cut, is not the last version of a session that has some.
+needs SQLITE3
 short() {
 	sed -E 's/[0-9.]+ [kM]?B/BYTES/g' >&2
 }

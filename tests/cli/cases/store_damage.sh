@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # What a damaged store loses is stored again, and no file goes before its tokens can be loaded.
+needs SQLITE3
 KVARC_STORE=$PWD/st
 export KVARC_STORE
 # shellcheck disable=SC2317 # called by kv

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # The index is a cache: a full disk and a folder that is read only keep nobody from loading.
+needs SQLITE3
 short() {
 	sed -E "s|$PWD|HERE|g; s/[0-9.]+ [kM]?B/BYTES/g; s/[0-9a-f]{32}/ARCHIVE/g
 		s/cannot be used \([^)]*\)/cannot be used (WHY)/" >&2

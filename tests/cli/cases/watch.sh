@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # Slot files are packed when they are complete, also those that are written slowly.
+needs SQLITE3
 sizes() {
 	sed 's/[0-9.]* [kM]*B written, .*/BYTES written, BYTES not written/' >&2
 }
