@@ -141,7 +141,7 @@ check_some() { # TEST...
 		programs="$programs tests/gpu/check_chunks tests/reference/generate" ;;
 	esac
 	# shellcheck disable=SC2086 # words
-	make -s -j"$jobs" check TESTS="$*" noinst_PROGRAMS= check_LTLIBRARIES= \
+	make -s -j"$jobs" check TESTS="$*" check_LTLIBRARIES= \
 		check_PROGRAMS="$(echo $programs)" \
 		${emulator:+LOG_COMPILER="$emulator" PYTHON3=}
 }

@@ -9,23 +9,23 @@ EXTRA_DIST += bench/METHOD.md bench/common.py bench/ratios.py bench/speed.py \
 	bench/exactness.sh bench/exactness_digest.c bench/store_forks.py bench/store_turns.py bench/store_repack.py bench/weight_deltas.py
 
 # The table of `quickstart demo`: kvarc next to zstd on the same bytes.
-noinst_PROGRAMS += bench/peers
+check_PROGRAMS += bench/peers
 bench_peers_SOURCES = bench/peers.c
 bench_peers_LDADD = libkvarc.la $(ZSTD_LIBS)
 
 # Speed of the kernels that code elements.
-noinst_PROGRAMS += bench/kernels
+check_PROGRAMS += bench/kernels
 bench_kernels_SOURCES = bench/kernels_speed.c tests/rans_cases.h
 bench_kernels_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests
 bench_kernels_LDADD = libkvitools.la libkvi.la
 
 # Speed of exact products next to the peak of the processor.
-noinst_PROGRAMS += bench/matmul
+check_PROGRAMS += bench/matmul
 bench_matmul_SOURCES = bench/matmul_speed.c
 bench_matmul_LDADD = libkvitools.la libkvi.la
 
 # Tokens a second of a model in exact arithmetic, by the length of the cache.
-noinst_PROGRAMS += bench/engine
+check_PROGRAMS += bench/engine
 bench_engine_SOURCES = bench/engine_speed.c
 bench_engine_LDADD = libkvitools.la libkvi.la
 
@@ -36,55 +36,55 @@ bench_micro_gate_SOURCES = bench/micro_gate.c
 bench_micro_gate_LDADD = libkvarc-tools.la libkvarc.la -lm
 
 # What limits of the gate without a model come to, in a model's KL.
-noinst_PROGRAMS += bench/proxy
+check_PROGRAMS += bench/proxy
 bench_proxy_SOURCES = bench/proxy_speed.c
 bench_proxy_LDADD = libkvitools.la libkvi.la
 
 # How long unpack looks for the areas of a segment.
-noinst_PROGRAMS += bench/areas
+check_PROGRAMS += bench/areas
 bench_areas_SOURCES = bench/areas.c
 bench_areas_LDADD = libkvitools.la libkvi.la
 
 # Archives of a cache that another cache predicts.
-noinst_PROGRAMS += bench/delta
+check_PROGRAMS += bench/delta
 bench_delta_SOURCES = bench/delta_archive.c
 bench_delta_LDADD = libkvarc.la
 
 # Slots of one session in one archive, over the last one alone.
-noinst_PROGRAMS += bench/session
+check_PROGRAMS += bench/session
 bench_session_SOURCES = bench/session.c
 bench_session_LDADD = libkvitools.la libkvi.la
 
 # Archives that grow: compacted, and after a crash at each write.
-noinst_PROGRAMS += bench/appends
+check_PROGRAMS += bench/appends
 bench_appends_SOURCES = bench/appends.c
 bench_appends_LDADD = libkvarc.la
 
 # Archives that are small and made to cost a reader much; hostile_frames.sh measures them.
 EXTRA_DIST += bench/hostile_frames.sh
-noinst_PROGRAMS += bench/hostile_frames
+check_PROGRAMS += bench/hostile_frames
 bench_hostile_frames_SOURCES = bench/hostile_frames.c
 bench_hostile_frames_LDADD = libkvitools.la libkvi.la
 
 # A single chunk on two threads, and part of a chunk.
-noinst_PROGRAMS += bench/chunk_threads
+check_PROGRAMS += bench/chunk_threads
 bench_chunk_threads_SOURCES = bench/chunk_threads.c
 bench_chunk_threads_LDADD = libkvarc.la
 
 # A range over a source where each request takes 30 ms; fails above its limits.
-noinst_PROGRAMS += bench/slow_range
+check_PROGRAMS += bench/slow_range
 bench_slow_range_SOURCES = bench/slow_range.c
 bench_slow_range_LDADD = libkvarc.la
 
 # Puts and gets of a store's backends next to their raw clients.
-noinst_PROGRAMS += bench/store_speed
+check_PROGRAMS += bench/store_speed
 bench_store_speed_SOURCES = bench/store_speed.c
 bench_store_speed_CPPFLAGS = $(AM_CPPFLAGS) $(LIBCURL_CFLAGS) $(HIREDIS_CFLAGS)
 bench_store_speed_LDADD = libkvistore.la libkvi.la $(LIBCURL_LINK) $(HIREDIS_LINK)
 
 # The index of a store: look-ups, and its making from archives.
 if HAVE_SQLITE3
-noinst_PROGRAMS += bench/store_index
+check_PROGRAMS += bench/store_index
 endif
 bench_store_index_SOURCES = bench/store_index_speed.c
 bench_store_index_LDADD = libkvistore.la libkvi.la

@@ -91,7 +91,7 @@ fuzz_replay_lossy_SOURCES = fuzz/target_lossy.c fuzz/standalone.c
 fuzz_replay_lossy_LDADD = fuzz/libfuzzing.la
 
 if FUZZERS
-noinst_PROGRAMS += \
+check_PROGRAMS += \
 	fuzz/fuzz_decode fuzz/fuzz_index fuzz/fuzz_range_read \
 	fuzz/fuzz_salvage fuzz/fuzz_salvage_slot \
 	fuzz/fuzz_unpack fuzz/fuzz_sealed fuzz/fuzz_encrypted fuzz/fuzz_repair \
