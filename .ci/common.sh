@@ -197,7 +197,7 @@ aarch64_packages() {
 	local have=/usr/lib/aarch64-linux-gnu/pkgconfig/cmocka.pc
 	[ -e "$have" ] || [ "$(id -u)" -ne 0 ] || dpkg --add-architecture arm64
 	install_missing qemu-aarch64-static qemu-user-static &&
-		install_missing aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu \
+		install_missing /usr/aarch64-linux-gnu/lib/libc.a gcc-aarch64-linux-gnu \
 			libc6-dev-arm64-cross &&
 		install_missing "$have" libxxhash-dev:arm64 libzstd-dev:arm64 \
 			libcmocka-dev:arm64

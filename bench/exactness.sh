@@ -64,9 +64,14 @@ compile() { # FOLDER FILE
 
 build() { # FOLDER
 	mkdir -p "$1"
-	for set in $sets; do
-		echo "#define KVI_$set 1"
-	done > "$1/config.h"
+	{
+		for set in $sets; do
+			echo "#define KVI_$set 1"
+		done
+		for library in JANSSON LIBARCHIVE SODIUM; do
+			echo "#define ${library}_MISSING \"$library\""
+		done
+	} > "$1/config.h"
 	for file in $(sources); do
 		compile "$1" "$file"
 	done | xargs -P "$jobs" -I '{}' sh -c '{}' &&
