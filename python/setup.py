@@ -14,8 +14,8 @@ import native_build  # noqa: E402
 class build_native(build_ext):
     """The extension for the stable ABI, and the command of the same build."""
 
-    def initialize_options(self):
-        super().initialize_options()
+    def finalize_options(self):
+        super().finalize_options()
         self.force = True  # another build folder is no newer file
 
     def run(self):
