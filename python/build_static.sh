@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Builds the library for a wheel: build_static.sh FOLDER [CONFIGURE-ARGUMENT...]
+# Builds the library for a wheel that travels: build_static.sh FOLDER [CONFIGURE-ARGUMENT...]
 #
 # The libraries and the command in FOLDER need glibc alone: what they use of other libraries is
 # linked statically (Debian's -dev packages have these). libcurl and libarchive, which need too many
@@ -11,12 +11,9 @@ set -eu
 
 folder=${1:?folder}
 shift
-top=$(cd "$(dirname "$0")/.." && pwd)
-mkdir -p "$folder"
-cd "$folder"
-"$top/configure" -q --disable-shared --with-pic --with-libarchive=dlopen --with-libcurl=dlopen \
+exec "$(dirname "$0")/build_library.sh" "$folder" --with-libarchive=dlopen --with-libcurl=dlopen \
 	--with-jansson=link --with-sodium=link --with-sqlite3=link --with-hiredis=link \
-	--without-isal --without-cmocka \
+	--without-isal \
 	XXHASH_CFLAGS=' ' XXHASH_LIBS=-l:libxxhash.a \
 	ZSTD_CFLAGS=' ' ZSTD_LIBS=-l:libzstd.a \
 	JANSSON_CFLAGS=' ' JANSSON_LIBS=-l:libjansson.a \
@@ -24,4 +21,3 @@ cd "$folder"
 	SQLITE3_CFLAGS=' ' SQLITE3_LIBS='-l:libsqlite3.a -lm -lpthread -ldl' \
 	HIREDIS_CFLAGS=' ' HIREDIS_LIBS=-l:libhiredis.a \
 	"$@"
-make -s -j"${JOBS:-$(nproc)}" libkvarc.la libkvarc-tools.la libkvarc-store.la libkvarc-device.la kvarc

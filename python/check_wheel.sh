@@ -51,7 +51,7 @@ mkdir "$folder/check"
 "$folder/venv/bin/pip" download -q --disable-pip-version-check --only-binary=:all: \
 	--python-version 3.11 --implementation cp --platform manylinux_2_28_x86_64 \
 	--platform manylinux_2_17_x86_64 -d "$folder/check" numpy cffi
-cp "$folder"/dist/*.whl "$folder/check"
+cp "$folder"/dist/*.whl "$here/check_command.sh" "$folder/check"
 cat > "$folder/check/both.py" <<'END'
 import numpy as np
 import kvarc
@@ -131,6 +131,8 @@ for compiler in cc gcc clang c99 tcc; do
 	! command -v "$compiler" || exit 1
 done
 venv/bin/pip list --disable-pip-version-check
+./check_command.sh venv
+[ ! -e venv/lib/python3.*/site-packages/kvarc/_bin ] || exit 1
 venv/bin/python both.py
 venv/bin/python -m kvarc info -q session.kva
 venv/bin/kvarc test session.kva

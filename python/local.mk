@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The Python package. It is built by its own tools, with what this Makefile has built.
 EXTRA_DIST += python/README.md python/pyproject.toml python/setup.py python/native_build.py \
-	python/native_cdef.py python/build_static.sh python/build_wheel.sh python/check_wheel.sh \
+	python/native_cdef.py python/native_library.py python/build_library.sh python/build_static.sh \
+	python/build_wheel.sh python/check_wheel.sh python/check_install.sh python/check_command.sh \
 	python/check.sh python/check_models.sh python/check_serving.sh python/bench/overhead.py \
 	python/bench/blocks.py \
 	python/bench/replay.py python/bench/make_states.py python/bench/states.py \
@@ -41,7 +42,13 @@ wheel:
 # The wheel on a bare Debian 12 (as root).
 check-wheel:
 	$(srcdir)/python/check_wheel.sh $(abs_builddir)/python-wheel
-.PHONY: check-python wheel check-wheel
+# `pip install ./python` of a tree of sources, on Debian 12 (network).
+check-install: all
+	$(MAKE) $(AM_MAKEFLAGS) distdir
+	KVARC_BUILD=$(abs_builddir) $(srcdir)/python/check_install.sh $(abs_builddir)/python-install \
+		$(abs_builddir)/$(distdir)
+	rm -rf $(distdir)
+.PHONY: check-python wheel check-wheel check-install
 
 # The C side of python/bench/overhead.py.
 EXTRA_PROGRAMS = python/bench/one_cache
