@@ -58,6 +58,13 @@ void chart_write(const struct options *o, void (*draw)(FILE *f, const void *opaq
 	free(text);
 }
 
+/* Colours for readers whose programs are dark. */
+static const char dark[] =
+	"@media (prefers-color-scheme: dark) {svg {fill: #e6e6e6} [fill='white'] {fill: #16191d} "
+	"[stroke='#dddddd'], [stroke='#eeeeee'] {stroke: #3a3f45} [stroke='#444444'] {stroke: "
+	"#a0a0a0} [fill='#1f6fb4'] {fill: #58a6f0} [stroke='#1f6fb4'] {stroke: #58a6f0} "
+	"[fill='#d9700d'] {fill: #f0913a} [stroke='#d9700d'] {stroke: #f0913a}}";
+
 void chart_head(FILE *f, int width, int height, int left, const char *name, const char *what)
 {
 	fprintf(f,
@@ -69,9 +76,10 @@ void chart_head(FILE *f, int width, int height, int left, const char *name, cons
 	chart_text(f, name);
 	fprintf(f,
 	        "</title>\n<desc id='what'>%s</desc>\n"
+	        "<style>%s</style>\n"
 	        "<rect width='100%%' height='100%%' fill='white'/>\n"
 	        "<text x='%d' y='32' font-size='18' font-weight='bold'>",
-	        what, left);
+	        what, dark, left);
 	chart_text(f, name);
 	fputs("<tspan font-size='14' font-weight='normal' dx='14'>", f);
 }

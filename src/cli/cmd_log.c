@@ -8,7 +8,9 @@
 #include "checkpoint_fields.h"
 #include "commands.h"
 #include "library.h"
+#include "log_plot.h"
 #include "message.h"
+#include "outfile.h"
 #include "paths.h"
 #include "report.h"
 
@@ -28,8 +30,9 @@ static void report_one(struct report *x, const kvarc_checkpoint *c, uint64_t bef
 	free(texts.label);
 }
 
-static void log_one(const struct options *o, struct input *in, kvarc_reader *r, kvarc_error *error,
-                    bool first)
+/* Of one archive. */
+static void report_all(const struct options *o, struct input *in, kvarc_reader *r,
+                       kvarc_error *error, bool first)
 {
 	kvarc_checkpoint c;
 	kvarc_info info;
@@ -37,8 +40,6 @@ static void log_one(const struct options *o, struct input *in, kvarc_reader *r, 
 	uint64_t before = 0;
 	kvarc_ret ret;
 
-	if (!o->json && msg_level() < 0)
-		return;
 	report_start(&x, o->json);
 	report_string(&x, "file", in->name);
 	if (o->n_files > 1) {
@@ -60,8 +61,22 @@ static void log_one(const struct options *o, struct input *in, kvarc_reader *r, 
 		library_warn_state(in->name, &info, library_tokens(r));
 }
 
+static void log_one(const struct options *o, struct input *in, kvarc_reader *r, kvarc_error *error,
+                    bool first)
+{
+	if (o->json || msg_level() >= 0)
+		report_all(o, in, r, error, first);
+	msg_flush();
+	if (o->plot)
+		log_plot(o, in, r, error);
+}
+
 void cmd_log(const struct options *o)
 {
-	if (paths_check_operands(o))
+	if (!paths_check_operands(o))
+		return;
+	if (o->plot && o->n_files > 1)
+		msg_error(NULL, "log: --plot draws one archive");
+	else if (!o->plot || output_check(o->plot, o->force)) /* before the work, not after it */
 		library_each(o, true, 0, log_one);
 }

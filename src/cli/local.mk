@@ -57,6 +57,7 @@ kvarc_SOURCES = \
 	src/cli/describe_profile.c \
 	src/cli/chain.c src/cli/chain.h \
 	src/cli/plot.c src/cli/plot.h src/cli/plot_stages.c \
+	src/cli/log_plot.c src/cli/log_plot.h \
 	src/cli/chart.c src/cli/chart.h \
 	src/cli/stages.c src/cli/stages.h \
 	src/cli/cmd_pack.c src/cli/cmd_unpack.c src/cli/cmd_test.c \

@@ -44,7 +44,9 @@ const struct verb options_verbs[] = {
 	  "  kvarc unpack --checkpoint 1 -o first.bin session.kva\n",
 	  cmd_append },
 	{ "log", VERB_LOG, "ARCHIVE...", "show the checkpoints of an archive",
-	  "  kvarc log session.kva                a line for each checkpoint\n", cmd_log },
+	  "  kvarc log session.kva                a line for each checkpoint\n"
+	  "  kvarc log --plot turns.svg session.kva   a picture of what they took\n",
+	  cmd_log },
 	{ "compact", VERB_COMPACT, "ARCHIVE",
 	  "write the last state of an archive as a smaller archive",
 	  "  kvarc compact -o small.kva session.kva\n"
@@ -240,8 +242,8 @@ const struct option_row options_rows[] = {
 	  "checkpoints to keep: last (state), labels, or the last N", STRING(keep_states) },
 	{ 0, "label", "TEXT", ARG_VALUE, NULL, VERB_APPEND | VERB_SESSION,
 	  "label of the checkpoint or version", STRING(label) },
-	{ 0, "plot", "SVG", ARG_FILE, NULL, VERB_INFO | VERB_EVAL,
-	  "plot bits per element by layer and stage, or KL by tier", STRING(plot) },
+	{ 0, "plot", "SVG", ARG_FILE, NULL, VERB_INFO | VERB_EVAL | VERB_LOG,
+	  "plot bits per element by layer, KL by tier, or bytes by checkpoint", STRING(plot) },
 	{ 0, "identity", "KEY=VALUE", ARG_VALUE, NULL,
 	  VERB_PACK | VERB_APPEND | VERB_INFO | VERB_TRAIN,
 	  "record this identity, or require it (info)", CALL(options_add_identity) },
@@ -329,7 +331,8 @@ const struct option_row options_rows[] = {
 	{ 0, "device", "GPU", ARG_VALUE, NULL, VERB_TEST | VERB_BENCH | VERB_PACK | VERB_UNPACK,
 	  "code on a GPU: cuda:0, cuda:1, ...", CALL(options_set_device) },
 	{ 'f', "force", NULL, ARG_NONE, NULL,
-	  WRITES | VERB_REPAIR | VERB_INFO | VERB_TRAIN | VERB_EVAL | VERB_SESSION | VERB_STORE,
+	  WRITES | VERB_REPAIR | VERB_INFO | VERB_TRAIN | VERB_EVAL | VERB_LOG | VERB_SESSION |
+	          VERB_STORE,
 	  "overwrite existing files", FLAG(force) },
 	{ 'r', "recursive", NULL, ARG_NONE, NULL, VERB_WALKS,
 	  "find the archives in folders and below", FLAG(recursive) },

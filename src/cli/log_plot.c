@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* log_plot.c - a self-contained SVG: bytes of an archive by checkpoint, and of its files */
+#include "config.h"
+
+#include "log_plot.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "chart.h"
+#include "library.h"
+#include "message.h"
+#include "paths.h"
+#include "secrets.h"
+#include "units.h"
+
+/* Everything in SVG user units. */
+enum { WIDTH = 960, HEIGHT = 400, LEFT = 100, RIGHT = 180, TOP = 64, BOTTOM = 60 };
+enum { RIGHT_EDGE = WIDTH - RIGHT, LOWER_EDGE = HEIGHT - BOTTOM, TEXT_HEIGHT = 40 };
+enum { LABELS_MOST = 20, PARTS_MOST = 8 };
+
+enum { FILES, ARCHIVE, LINES };
+static const char *const names[LINES] = { "files", "archive" };
+static const char *const labels[LINES] = { "each file as it is", "this archive" };
+static const char *const colours[LINES] = { "#d9700d", "#1f6fb4" };
+
+/* A checkpoint, and the bytes of all up to it. */
+struct state {
+	uint64_t number, tokens, bytes[LINES];
+};
+
+/* All of them. */
+struct log_picture {
+	const char *name;
+	struct state *states;
+	size_t n;
+	double most, step; /* bytes: the upper edge, and between two lines of the grid */
+};
+
+/* Adds the bytes of the files of a checkpoint; they need no profile, model or store. */
+static kvarc_ret add_files(const struct options *o, struct input *in, uint64_t number,
+                           uint64_t *bytes)
+{
+	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+	kvarc_source source = input_source(in);
+	kvarc_reader *r = NULL;
+	kvarc_error error;
+	kvarc_item item;
+	kvarc_ret ret;
+
+	library_common(o, &ro.common, &error);
+	ro.keys = keys_given();
+	ro.checkpoint = number;
+	ret = kvarc_reader_open(&r, &source, &ro);
+	for (size_t i = 0; ret == KVARC_OK; i++) {
+		ret = kvarc_reader_item(r, i, &item);
+		if (ret == KVARC_OK)
+			*bytes += item.bytes;
+	}
+	if (ret != KVARC_END)
+		library_error(in->name, ret, &error, in, NULL);
+	kvarc_reader_close(&r);
+	return ret;
+}
+
+/* Whether all checkpoints were read; a message was shown when not. */
+static bool read_states(const struct options *o, struct input *in, kvarc_reader *r,
+                        const kvarc_error *error, struct log_picture *p)
+{
+	uint64_t files = 0;
+	kvarc_checkpoint c;
+	kvarc_ret ret;
+
+	while ((ret = kvarc_reader_checkpoint(r, p->n, &c)) == KVARC_OK) {
+		struct state *more = realloc(p->states, (p->n + 1) * sizeof(*more));
+		if (!more) {
+			msg_error(NULL, "out of memory");
+			return false;
+		}
+		p->states = more;
+		if (add_files(o, in, c.number, &files) != KVARC_END)
+			return false;
+		more[p->n++] = (struct state){ c.number, c.tokens, { files, c.end } };
+	}
+	if (ret != KVARC_END)
+		library_error(in->name, ret, error, in, NULL);
+	return ret == KVARC_END;
+}
+
+/* A step of 1, 2 or 5 times a power of ten that divides the bytes into at most PARTS_MOST. */
+static void find_scale(struct log_picture *p)
+{
+	static const double factors[] = { 1, 2, 5, 10 };
+	const uint64_t *last = p->states[p->n - 1].bytes;
+	double bytes = (double)(last[FILES] > last[ARCHIVE] ? last[FILES] : last[ARCHIVE]);
+	double power = pow(10, floor(log10(bytes / PARTS_MOST)));
+	size_t i = 0;
+
+	while (i < 3 && bytes / (factors[i] * power) > PARTS_MOST)
+		i++;
+	p->step = factors[i] * power;
+	p->most = p->step * ceil(bytes / p->step);
+}
+
+static double x_of(const struct log_picture *p, size_t i)
+{
+	return LEFT + (RIGHT_EDGE - LEFT) * ((double)i + 1) / (double)p->n;
+}
+
+static double y_of(const struct log_picture *p, double bytes)
+{
+	return LOWER_EDGE - (LOWER_EDGE - TOP) * bytes / p->most;
+}
+
+static void put_axes(FILE *f, const struct log_picture *p)
+{
+	static const char *const units[] = { "B", "kB", "MB", "GB", "TB", "PB" };
+	size_t every = (p->n + LABELS_MOST - 1) / LABELS_MOST, unit = 0;
+	double divisor = 1;
+
+	for (; p->most >= 1000 * divisor && unit < 5; unit++)
+		divisor *= 1000;
+	for (double bytes = 0; bytes <= p->most * 1.001; bytes += p->step)
+		fprintf(f,
+		        "<line x1='%d' x2='%d' y1='%.1f' y2='%.1f' stroke='%s'/>\n"
+		        "<text x='%d' y='%.1f' text-anchor='end'>%g %s</text>\n",
+		        LEFT, RIGHT_EDGE, y_of(p, bytes), y_of(p, bytes),
+		        bytes > 0 ? "#dddddd" : "#444444", LEFT - 8, y_of(p, bytes) + 5,
+		        bytes / divisor, bytes > 0 ? units[unit] : "");
+	for (size_t i = every - 1; i < p->n; i += every)
+		fprintf(f, "<text x='%.1f' y='%d' text-anchor='middle'>%" PRIu64 "</text>\n",
+		        x_of(p, i), LOWER_EDGE + 20, p->states[i].number);
+	chart_axis_names(f, (LEFT + RIGHT_EDGE) / 2, HEIGHT - 16, "checkpoint", 20,
+	                 (TOP + LOWER_EDGE) / 2, "bytes stored in all");
+}
+
+/* A line from nothing on, a dot for each checkpoint, and beside the last one, at y, what it is. */
+static void put_line(FILE *f, const struct log_picture *p, unsigned line, double y)
+{
+	char bytes[32] = "";
+
+	fprintf(f,
+	        "<g class='%s' fill='%s'>\n<polyline fill='none' stroke='%s' stroke-width='2.5' "
+	        "points='%d,%d",
+	        names[line], colours[line], colours[line], LEFT, LOWER_EDGE);
+	for (size_t i = 0; i < p->n; i++)
+		fprintf(f, " %.1f,%.1f", x_of(p, i), y_of(p, (double)p->states[i].bytes[line]));
+	fputs("'/>\n", f);
+	for (size_t i = 0; i < p->n; i++) {
+		const struct state *s = &p->states[i];
+		units_bytes(bytes, sizeof(bytes), s->bytes[line]);
+		fprintf(f,
+		        "<circle cx='%.1f' cy='%.1f' r='%d'><title>checkpoint %" PRIu64
+		        ": %s</title></circle>\n",
+		        x_of(p, i), y_of(p, (double)s->bytes[line]), i + 1 < p->n ? 2 : 4,
+		        s->number, bytes);
+	}
+	fprintf(f,
+	        "<text x='%d' y='%.1f' font-weight='bold'>%s</text>\n"
+	        "<text x='%d' y='%.1f'>%s</text>\n</g>\n",
+	        RIGHT_EDGE + 12, y, bytes, RIGHT_EDGE + 12, y + 17, labels[line]);
+}
+
+static void draw(FILE *f, const void *opaque)
+{
+	const struct log_picture *p = opaque;
+	const struct state *last = &p->states[p->n - 1];
+	unsigned larger = last->bytes[ARCHIVE] > last->bytes[FILES] ? ARCHIVE : FILES;
+	double upper = y_of(p, (double)last->bytes[larger]) + 5;
+	double lower = y_of(p, (double)last->bytes[1 - larger]) - 12;
+	char tokens[32];
+
+	chart_head(f, WIDTH, HEIGHT, LEFT, p->name,
+	           "Bytes of an archive up to each of its checkpoints, and of the files of these "
+	           "checkpoints.");
+	fprintf(f, "%zu checkpoint%s, the last one of %s tokens</tspan></text>\n", p->n,
+	        p->n == 1 ? "" : "s", units_count(tokens, last->tokens));
+	put_axes(f, p);
+	put_line(f, p, larger, upper);
+	put_line(f, p, 1 - larger, lower - upper < TEXT_HEIGHT ? upper + TEXT_HEIGHT : lower);
+	fputs("</svg>\n", f);
+}
+
+void log_plot(const struct options *o, struct input *in, kvarc_reader *r, const kvarc_error *error)
+{
+	struct log_picture p = { .name = paths_base(msg_name(in->name)) };
+
+	if (!read_states(o, in, r, error, &p)) {
+		free(p.states);
+		return;
+	}
+	if (p.n == 0) {
+		msg_error(in->name, "has no checkpoint; there is nothing to draw");
+	} else {
+		find_scale(&p);
+		chart_write(o, draw, &p);
+	}
+	free(p.states);
+}
