@@ -45,6 +45,7 @@ else
 	echo "== slow_range: not measured, $slot is not there"
 fi
 show growth || short=1
+show readme || short=1
 if [ -n "${CALIBRATION-}" ]; then
 	show profiles "$CALIBRATION" ${PROFILES:+"$PROFILES"}
 else

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Documents that README.md links to.
+# Documents that README.md links to, and its picture.
 docsdir = $(docdir)/docs
 dist_docs_DATA = \
 	docs/attachments.md \
@@ -18,4 +18,5 @@ dist_docs_DATA = \
 	docs/states.md \
 	docs/store.md \
 	docs/transformers.md \
+	docs/turns.svg \
 	docs/what-does-not-work.md

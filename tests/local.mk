@@ -41,6 +41,11 @@ check_PROGRAMS += tests/store_processes tests/store_damages tests/store_race
 TESTS += tests/store_processes.sh tests/store_damages tests/store_race tests/store_laws.sh \
 	tests/store_suite.sh tests/store_export.sh tests/passwords.sh
 endif
+# The numbers, commands and links of README.
+if HAVE_SQLITE3
+TESTS += tests/readme.sh
+endif
+EXTRA_DIST += tests/readme.sh
 EXTRA_DIST += tests/store_processes.sh tests/s3_faults.py tests/store_laws.sh \
 	tests/store_suite.sh tests/store_export.sh tests/passwords.sh
 stores_made = tests/slots_made.c tests/slots_made.h tests/stores_made.c tests/stores_made.h
