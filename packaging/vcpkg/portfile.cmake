@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# An overlay port: vcpkg install kvarc --overlay-ports=packaging/vcpkg
+set(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../..")
+set(options --without-isal --without-cmocka)
+foreach(pair safetensors:jansson store:sqlite3 s3:libcurl redis:hiredis encryption:sodium
+        workspaces:libarchive)
+  string(REPLACE ":" ";" pair ${pair})
+  list(GET pair 0 feature)
+  list(GET pair 1 library)
+  if(feature IN_LIST FEATURES)
+    list(APPEND options --with-${library}=link)
+  else()
+    list(APPEND options --without-${library})
+  endif()
+endforeach()
+vcpkg_configure_make(SOURCE_PATH "${SOURCE_PATH}" AUTOCONFIG COPY_SOURCE OPTIONS ${options})
+vcpkg_install_make()
+vcpkg_fixup_pkgconfig()
+file(REMOVE_RECURSE "${CURRENT_PACKAGES_DIR}/debug/include" "${CURRENT_PACKAGES_DIR}/debug/share")
+vcpkg_install_copyright(FILE_LIST "${SOURCE_PATH}/COPYING")
