@@ -92,10 +92,14 @@ zlib() {
 	CHOST=$architecture-linux-gnu ./configure --static --prefix="$root"
 	installed
 }
+# One file of C, made by programs of this host.
 sqlite() {
-	CFLAGS="$CFLAGS -DSQLITE_OMIT_LOAD_EXTENSION -DSQLITE_THREADSAFE=1" BUILD_CC=gcc BUILD_CFLAGS=-O1 \
-		configured --disable-tcl \
-		--disable-readline --disable-load-extension
+	env -u CPPFLAGS -u LDFLAGS CC=gcc CFLAGS=-O1 ./configure -q --disable-tcl --disable-readline
+	env -u CPPFLAGS -u LDFLAGS make -s sqlite3.c
+	$CC $CFLAGS -DSQLITE_OMIT_LOAD_EXTENSION -DSQLITE_THREADSAFE=1 -c sqlite3.c
+	$AR rcs "$root/lib/libsqlite3.a" sqlite3.o
+	cp sqlite3.h "$root/include"
+	pkgconfig sqlite3 -lsqlite3 3.40
 }
 hiredis() {
 	make -s -j"$jobs" static
