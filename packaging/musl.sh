@@ -42,7 +42,9 @@ compiler() {
 	mkdir -p "$root"
 	sed "s/x86_64/$1/g" /usr/lib/x86_64-linux-musl/musl-gcc.specs > "$root/specs"
 	[ -e "/usr/lib/$1-linux-musl/libc.a" ] || { echo "musl for $1 is missing (musl-dev)" && exit 1; }
-	printf '#!/bin/sh\nexec %s-linux-gnu-gcc "$@" -specs "%s"\n' "$1" "$root/specs" > "$cc"
+	local flags=
+	[ "$1" != aarch64 ] || flags=-mno-outline-atomics # they need a call of glibc
+	printf '#!/bin/sh\nexec %s-linux-gnu-gcc %s "$@" -specs "%s"\n' "$1" "$flags" "$root/specs" > "$cc"
 	chmod +x "$cc"
 	export CFLAGS='-O2 -fPIE' CPPFLAGS="-I$root/include" LDFLAGS="-L$root/lib"
 	export PKG_CONFIG_LIBDIR=$root/lib/pkgconfig CC=$cc AR=$1-linux-gnu-ar RANLIB=$1-linux-gnu-ranlib
