@@ -134,7 +134,8 @@ check_some() { # TEST...
 	programs=$(printf '%s\n' "$@" | grep -v '\.sh$')
 	case " $* " in *" tests/vectors.sh "*) programs="$programs tests/reference/digest" ;; esac
 	case " $* " in *" tests/cli/run.sh "*)
-		programs="$programs tests/cli/make_named tests/cli/make_session tests/cli/map_while" ;;
+		programs="$programs tests/cli/make_named tests/cli/make_session tests/cli/map_while"
+		programs="$programs tests/cli/see_verify" ;;
 	esac
 	case " $* " in *" tests/crash/states.sh "*) programs="$programs tests/crash/crash_states" ;; esac
 	case " $* " in *" tests/gpu/chunks.sh "*)

@@ -107,15 +107,17 @@ tests_cli_make_named_SOURCES = tests/cli/make_named.c
 tests_cli_make_named_LDADD = libkvarc.la
 tests_cli_make_session_SOURCES = tests/cli/make_session.c
 tests_cli_make_session_LDADD = libkvarc.la
-# Preloaded into the command: a source that changes while it is packed, and what is verified.
+# The command, with three calls of the library that show what they are asked for.
+check_PROGRAMS += tests/cli/see_verify
+tests_cli_see_verify_SOURCES = tests/cli/see_verify.c
+tests_cli_see_verify_LDFLAGS = -Wl,--wrap=kvarc_pack -Wl,--wrap=kvarc_append_import \
+	-Wl,--wrap=kvarc_store_save
+tests_cli_see_verify_LDADD = $(kvarc_OBJECTS) $(kvarc_LDADD)
+# Preloaded into the command: a source that changes while it is packed.
 check_LTLIBRARIES =
 if ENABLE_SHARED
-check_LTLIBRARIES += tests/cli/change_source.la tests/cli/see_verify.la
+check_LTLIBRARIES += tests/cli/change_source.la
 endif
-tests_cli_see_verify_la_SOURCES = tests/cli/see_verify.c
-tests_cli_see_verify_la_LDFLAGS = -module -avoid-version -shared -rpath /nowhere
-tests_cli_see_verify_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
-tests_cli_see_verify_la_LIBADD = -ldl
 tests_cli_change_source_la_SOURCES = tests/cli/change_source.c
 tests_cli_change_source_la_LDFLAGS = -module -avoid-version -shared -rpath /nowhere
 tests_cli_change_source_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default

@@ -66,9 +66,10 @@ static void log_one(const struct options *o, struct input *in, kvarc_reader *r, 
 {
 	if (o->json || msg_level() >= 0)
 		report_all(o, in, r, error, first);
-	msg_flush();
-	if (o->plot)
+	if (o->plot) {
+		msg_flush();
 		log_plot(o, in, r, error);
+	}
 }
 
 void cmd_log(const struct options *o)

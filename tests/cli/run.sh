@@ -38,7 +38,7 @@ TZ=UTC
 export SOURCE_DATE_EPOCH TZ
 unset KVARC_MODEL_PATH KVARC_PROFILE_PATH
 CHANGE_SOURCE=${CHANGE_SOURCE:-$PWD/tests/cli/.libs/change_source.so}
-SEE_VERIFY=${SEE_VERIFY:-$PWD/tests/cli/.libs/see_verify.so}
+SEE_VERIFY=${SEE_VERIFY:-$PWD/tests/cli/see_verify}
 MAP_WHILE=${MAP_WHILE:-$PWD/tests/cli/map_while}
 # What the build has: config.h of the build folder (absent: everything).
 CONFIG=$PWD/config.h

@@ -54,7 +54,7 @@ NEEDS = {
     "tests/vectors.sh": ["tests/reference/digest", "kvarc"],
     "tests/reference/misreadings.sh": ["tests/reference/digest", "kvarc"],
     "tests/cli/run.sh": ["kvarc", "tests/cli/make_named", "tests/cli/make_session",
-                         "tests/cli/change_source.la", "tests/cli/see_verify.la",
+                         "tests/cli/change_source.la", "tests/cli/see_verify",
                          "tests/cli/map_while"],
 }
 CONFIGURE = ["--disable-static"]  # some tests preload a module

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
 # --rm has what is written decoded and compared before the source is removed.
+needs SQLITE3
 seen() {
-	LD_PRELOAD=$SEE_VERIFY "$KVARC" "$@"
+	"$SEE_VERIFY" "$@"
 }
-[ -e "$SEE_VERIFY" ] || skip "needs a shared library"
 cp "$SLOT" a
-seen pack -q a 2> probe
-[ -s probe ] || skip "a library cannot be preloaded"
-cat probe >&2
+seen pack -q a
 seen pack -q -f --verify a
 seen pack -q -f --rm a
 mkdir in
