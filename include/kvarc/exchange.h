@@ -70,7 +70,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_import(kvarc_store *s, const kv
  * one artifact manifest a version, with the archives as layers; tools like skopeo and oras copy it
  * to a registry. A layout that is there gets these versions beside what it has; one with the same
  * name is replaced. Each file appears whole, index.json last.
- * Returns as kvarc_store_export; OPTIONS: built without libsodium or jansson, or the folder is no
+ * Returns as kvarc_store_export; OPTIONS: libsodium or jansson is missing, or the folder is no
  * layout.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_export_oci(kvarc_store *s, size_t n,
