@@ -254,13 +254,12 @@ step_engines() { # quick|all
 	step_counts engines "real server, $1" engines "$1"
 }
 
-# Stores in Redis and, with all, in moto's S3 server; exports through skopeo.
+# Stores in Redis and, with all, in moto's S3 server.
 services() { # quick|all
 	install_missing "$(command -v redis-server || echo /nonexistent)" redis-server
 	[ "$1" = quick ] || python3 -c 'import ensurepip, venv' 2> /dev/null ||
 		install_missing /nonexistent python3-venv
 	cd "$top/build"
-	install_missing skopeo skopeo
 	make -s -j"$jobs" tests/unit/test_backends tests/unit/test_blocks
 	srcdir=$top "$top/tests/store_export.sh"
 	KV_SERVICES=$1 "$top/tests/store_services.sh" "$work/services"

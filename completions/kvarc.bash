@@ -11,7 +11,7 @@ _kvarc()
         return
     fi
     case $prev in
-    --output|-o|--profile|--model|--scores|--kv-rules|--attach|--key-file|--passphrase-file|--plot|--measure|--link|--store|--index|--slot-folder|--have|--oci)
+    --output|-o|--profile|--model|--scores|--kv-rules|--attach|--key-file|--passphrase-file|--plot|--measure|--link|--store|--index|--slot-folder|--have)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         return ;;
     --rope|--tier|--max-error|--kv-rule|--axes|--raw|--layout|--parity|--layers|--tokens|--track|--checkpoint|--label|--identity|--held-out|--generate|--seed|--first-token|--sequences|--prefix|--continue|--max-kl|--group|--repeat|--prefill|--namespace|--server|--slot|--budget|--keep-versions|--grace|--threads|-T|--memory|-M|--device)
@@ -65,7 +65,7 @@ _kvarc()
     repair) words=' --output -o --key-file --passphrase-file --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
     keygen) words=' --quiet -q --verbose -v --help -h' ;;
     session) words=' --output -o --level -0 -1 --profile --attach --opaque --verify --encrypt --decrypt --key-file --passphrase-file --label --store --index --accept-weak-store --namespace --server --slot --slot-folder --have --threads -T --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
-    store) words=' --output -o --profile --key-file --passphrase-file --store --index --accept-weak-store --namespace --oci --budget --keep-versions --grace --dry-run --no-repack --threads -T --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
+    store) words=' --output -o --profile --key-file --passphrase-file --store --index --accept-weak-store --namespace --budget --keep-versions --grace --dry-run --no-repack --threads -T --memory -M --force -f --json --quiet -q --verbose -v --help -h' ;;
     watch) words=' --output -o --level -0 -1 --profile --verify --encrypt --key-file --passphrase-file --store --index --accept-weak-store --namespace --threads -T --memory -M --once --poll --rm --json --quiet -q --verbose -v --help -h' ;;
     help) words=' --help -h pack unpack test list info cut append log compact train bench eval profiles weights repair keygen session store watch help' ;;
     *) words= ;;

@@ -89,7 +89,6 @@ complete -c kvarc -n '__fish_seen_subcommand_from session' -l server -x -d 'a ll
 complete -c kvarc -n '__fish_seen_subcommand_from session' -l slot -x -d 'slot of the server (0)'
 complete -c kvarc -n '__fish_seen_subcommand_from session' -l slot-folder -r -F -d 'the folder of the server'\''s --slot-save-path'
 complete -c kvarc -n '__fish_seen_subcommand_from session' -l have -r -F -d 'send: leave out the archives of this list, of '\''store have'\'''
-complete -c kvarc -n '__fish_seen_subcommand_from store' -l oci -r -F -d 'export, import: an OCI image layout in place of a tar'
 complete -c kvarc -n '__fish_seen_subcommand_from store' -l budget -x -d 'gc: remove the least recently used versions down to SIZE'
 complete -c kvarc -n '__fish_seen_subcommand_from store' -l keep-versions -x -d 'gc: of each session only the last N versions stay'
 complete -c kvarc -n '__fish_seen_subcommand_from store' -l grace -x -d 'gc: leave archives younger than TIME alone (1h; 90s, 30m, 2d)'

@@ -22,8 +22,7 @@ fuzz_replays = \
 	fuzz/replay_geometry fuzz/replay_profile \
 	fuzz/replay_model_gguf fuzz/replay_model_safetensors \
 	fuzz/replay_pickle fuzz/replay_raw fuzz/replay_kvc \
-	fuzz/replay_kept fuzz/replay_lossy fuzz/replay_manifest fuzz/replay_s3_list \
-	fuzz/replay_oci
+	fuzz/replay_kept fuzz/replay_lossy fuzz/replay_manifest fuzz/replay_s3_list
 check_PROGRAMS += $(fuzz_replays)
 TESTS += $(fuzz_replays)
 
@@ -85,8 +84,6 @@ fuzz_replay_manifest_SOURCES = fuzz/target_manifest.c fuzz/standalone.c
 fuzz_replay_manifest_LDADD = fuzz/libfuzzing.la
 fuzz_replay_s3_list_SOURCES = fuzz/target_s3_list.c fuzz/standalone.c
 fuzz_replay_s3_list_LDADD = fuzz/libfuzzing.la
-fuzz_replay_oci_SOURCES = fuzz/target_oci.c fuzz/standalone.c
-fuzz_replay_oci_LDADD = fuzz/libfuzzing.la
 fuzz_replay_lossy_SOURCES = fuzz/target_lossy.c fuzz/standalone.c
 fuzz_replay_lossy_LDADD = fuzz/libfuzzing.la
 
@@ -101,8 +98,7 @@ check_PROGRAMS += \
 	fuzz/fuzz_params fuzz/fuzz_rans_tables fuzz/fuzz_geometry \
 	fuzz/fuzz_profile fuzz/fuzz_model_gguf fuzz/fuzz_model_safetensors \
 	fuzz/fuzz_pickle fuzz/fuzz_raw fuzz/fuzz_kvc \
-	fuzz/fuzz_kept fuzz/fuzz_lossy fuzz/fuzz_manifest fuzz/fuzz_s3_list \
-	fuzz/fuzz_oci
+	fuzz/fuzz_kept fuzz/fuzz_lossy fuzz/fuzz_manifest fuzz/fuzz_s3_list
 fuzz_fuzz_decode_SOURCES = fuzz/target_decode.c
 fuzz_fuzz_decode_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_decode_LDFLAGS = -fsanitize=fuzzer
@@ -190,9 +186,6 @@ fuzz_fuzz_manifest_LDFLAGS = -fsanitize=fuzzer
 fuzz_fuzz_s3_list_SOURCES = fuzz/target_s3_list.c
 fuzz_fuzz_s3_list_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_s3_list_LDFLAGS = -fsanitize=fuzzer
-fuzz_fuzz_oci_SOURCES = fuzz/target_oci.c
-fuzz_fuzz_oci_LDADD = fuzz/libfuzzing.la
-fuzz_fuzz_oci_LDFLAGS = -fsanitize=fuzzer
 fuzz_fuzz_lossy_SOURCES = fuzz/target_lossy.c
 fuzz_fuzz_lossy_LDADD = fuzz/libfuzzing.la
 fuzz_fuzz_lossy_LDFLAGS = -fsanitize=fuzzer

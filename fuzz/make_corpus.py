@@ -495,20 +495,6 @@ def main(corpus, kvarc=None, check=False):
     put('manifest', 'unknown', lines + b'colour=blue\n')
     put('manifest', 'twice', lines + lines)
     put('manifest', 'block', b'blocks/0f/' + b'0f' * 32 + b'.kva' + bytes(4))
-    blob = b'{"mediaType":"%s","digest":"sha256:' + b'0f' * 32 + b'","size":624%s}'
-    image = b'application/vnd.oci.image.manifest.v1+json'
-    kvarc_type = b'application/vnd.kvarc.%s.v1'
-    put('oci', 'index', b'{"schemaVersion":2,"manifests":[%s,%s]}' % (
-        blob % (image, b''), blob % (b'application/vnd.oci.image.index.v1+json', b'')))
-    put('oci', 'path', b'{"schemaVersion":2,"manifests":[{"mediaType":"%s",'
-        b'"digest":"sha256:../x","size":1}]}' % image)
-    put('oci', 'manifest', b'{"schemaVersion":2,"artifactType":"%s","layers":[%s,%s],'
-        b'"annotations":{"org.kvarc.key":"sessions/chat/%%31/2"}}' % (
-            kvarc_type % b'session',
-            blob % (kvarc_type % b'archive', b',"annotations":'
-                    b'{"org.opencontainers.image.title":"' + b'3d' * 16 + b'"}'),
-            blob % (kvarc_type % b'session.version', b'')))
-    put('oci', 'layout', b'{"imageLayoutVersion":"1.0.0"}')
     put('s3_list', 'cut', (page % (b'false', b'', entry))[:-50])
     put(st, 'batch.safetensors', safetensors(
         [('layers.0.key', 'F16', [2, 2, 9, 4], values(144, f16)),

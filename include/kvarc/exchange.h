@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* kvarc/exchange.h - sessions of a store as files: tars, and OCI image layouts for registries */
+/* kvarc/exchange.h - sessions of a store as a tar */
 /*
- * These calls are in libkvarc-store, as those of <kvarc/store.h>. docs/store.md has both forms.
+ * These calls are in libkvarc-store, as those of <kvarc/store.h>. docs/store.md has the form.
  * What is imported is checked in all frames; checks find damage, not forgery, so whoever made a
  * file is trusted as one who saves into the store.
  */
@@ -25,9 +25,8 @@ typedef struct kvarc_version_name {
 typedef struct kvarc_exported {
 	uint64_t versions;
 	uint64_t archives, archive_bytes; /* that were written */
-	uint64_t left_out;                /* archives that a layout had */
-	uint64_t bytes;                   /* of a tar; 0: of a layout */
-	uint64_t reserved[4];
+	uint64_t bytes;                   /* of the tar */
+	uint64_t reserved[5];
 } kvarc_exported;
 
 /* A version that was imported. Strings stay until the callback returns. */
@@ -64,28 +63,6 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_export(kvarc_store *s, size_t n
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_import(kvarc_store *s, const kvarc_source *source,
                                                         size_t n, const char *const *sessions,
                                                         kvarc_imported_fn fn, void *opaque);
-
-/*
- * The same as an OCI image layout (image-spec 1.1) in a folder, which is made when it is not there:
- * one artifact manifest a version, with the archives as layers; tools like skopeo and oras copy it
- * to a registry. A layout that is there gets these versions beside what it has; one with the same
- * name is replaced. Each file appears whole, index.json last.
- * Returns as kvarc_store_export; OPTIONS: libsodium or jansson is missing, or the folder is no
- * layout.
- */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_export_oci(kvarc_store *s, size_t n,
-                                                            const kvarc_version_name *versions,
-                                                            const char *folder,
-                                                            kvarc_exported *exported);
-
-/*
- * Imports the versions in an OCI image layout, as kvarc_store_import does. Other images in it are
- * left alone. Size and SHA-256 of the blob of an archive are compared before it is put. Returns as
- * kvarc_store_import.
- */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_import_oci(kvarc_store *s, const char *folder,
-                                                            size_t n, const char *const *sessions,
-                                                            kvarc_imported_fn fn, void *opaque);
 
 #ifdef __cplusplus
 }

@@ -191,9 +191,6 @@ static bool check(const struct options *o, const struct store_action *x)
 		          "store %s: --budget, --keep-versions, --dry-run, --grace and "
 		          "--no-repack are for 'store gc'",
 		          x->name);
-	else if (o->oci && !x->operands)
-		msg_error(NULL, "store %s: --oci is for 'store export' and 'store import'",
-		          x->name);
 	else if ((o->output || o->force) && x->run != store_export)
 		msg_error(NULL, "store %s: -o and -f are for 'store export'", x->name);
 	else

@@ -110,8 +110,7 @@ const struct verb options_verbs[] = {
 	  "  kvarc store gc --budget 20G          removes versions that were used longest ago\n"
 	  "  kvarc store rebuild                  makes the index again\n"
 	  "  kvarc store export -o sessions.tar   all sessions, or those that are named\n"
-	  "  kvarc store import sessions.tar\n"
-	  "  kvarc store export --oci layout chat/42      for skopeo, oras and registries\n",
+	  "  kvarc store import sessions.tar\n",
 	  cmd_store },
 	{ "watch", VERB_WATCH, "FOLDER", "pack the slot files that appear in a folder",
 	  "  kvarc watch /slots                   NAME.bin: a checkpoint of NAME.bin.kva\n"
@@ -309,8 +308,6 @@ const struct option_row options_rows[] = {
 	  "the folder of the server's --slot-save-path", STRING(slot_folder) },
 	{ 0, "have", "FILE", ARG_FILE, NULL, VERB_SESSION,
 	  "send: leave out the archives of this list, of 'store have'", STRING(have) },
-	{ 0, "oci", "DIR", ARG_FILE, NULL, VERB_STORE,
-	  "export, import: an OCI image layout in place of a tar", STRING(oci) },
 	{ 0, "budget", "SIZE", ARG_VALUE, NULL, VERB_STORE,
 	  "gc: remove the least recently used versions down to SIZE", CALL(options_set_budget) },
 	{ 0, "keep-versions", "N", ARG_VALUE, NULL, VERB_STORE,

@@ -76,7 +76,6 @@ struct options {
 	const char *server, *slot_folder;      /* of llama.cpp */
 	const char *have;                      /* what a receiver has */
 	const char *attach;                    /* folder beside the cache */
-	const char *oci;                       /* folder of an OCI image layout */
 	uint64_t slot;
 	uint64_t device; /* number of a GPU */
 	uint64_t budget, keep_versions, grace; /* of gc; grace in seconds */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_exchange.c - kvarc store export and import: sessions as a tar or an OCI image layout */
+/* store_exchange.c - kvarc store export and import: sessions as a tar */
 #include "config.h"
 
 #include "store_exchange.h"
@@ -19,10 +19,9 @@
 
 bool store_export_check(const struct options *o)
 {
-	if (!o->oci == !o->output)
-		msg_error(NULL, "store export: say where to with -o FILE, -o - or --oci DIR");
-	else
+	if (o->output)
 		return true;
+	msg_error(NULL, "store export: say where to with -o FILE or -o -");
 	return false;
 }
 
@@ -70,10 +69,9 @@ static void report_exported(const struct options *o, const char *target, const k
 	report_u64(&r, "versions", n->versions);
 	report_u64(&r, "archives", n->archives);
 	report_u64(&r, "archive_bytes", n->archive_bytes);
-	report_u64(&r, "left_out", n->left_out);
 	report_result(&r, target,
 	              "{versions:C} version{versions:s}, {archives:C} archive{archives:s}, "
-	              "{archive_bytes:B} written[; {left_out:C} were there]");
+	              "{archive_bytes:B} written");
 	report_end(&r);
 }
 
@@ -104,18 +102,9 @@ static void export_tar(const struct options *o, struct store_access *a,
 void store_export(const struct options *o, struct store_access *a)
 {
 	struct version_names v;
-	kvarc_exported n;
-	kvarc_ret ret;
 
-	if (read_names(&v, o) && o->oci) {
-		ret = kvarc_store_export_oci(a->s, v.n, v.list, o->oci, &n);
-		if (ret == KVARC_OK)
-			report_exported(o, o->oci, &n);
-		else
-			store_access_error(a, o->oci, ret);
-	} else if (!o->oci) {
+	if (read_names(&v, o))
 		export_tar(o, a, &v);
-	}
 	free_names(&v);
 }
 
@@ -123,9 +112,9 @@ void store_export(const struct options *o, struct store_access *a)
 
 bool store_import_check(const struct options *o)
 {
-	if (o->oci || o->n_files > 1)
+	if (o->n_files > 1)
 		return true;
-	msg_error(NULL, "store import: give FILE, - or --oci DIR");
+	msg_error(NULL, "store import: give FILE or -");
 	return false;
 }
 
@@ -152,26 +141,17 @@ static int show_imported(void *opaque, const kvarc_imported *v)
 
 void store_import(const struct options *o, struct store_access *a)
 {
-	const size_t first = o->oci ? 1 : 2;
-	const char *const *names = (const char *const *)o->files + first;
-	const char *from = o->oci ? o->oci : o->files[1];
+	const char *const *names = (const char *const *)o->files + 2;
+	const char *from = o->files[1];
 	struct input in;
 	kvarc_source source;
 	kvarc_ret ret;
 
-	if (o->oci) {
-		ret = kvarc_store_import_oci(a->s, from, o->n_files - first, names, show_imported,
-		                             (void *)o);
-		if (ret != KVARC_OK)
-			store_access_error(a, from, ret);
-	} else {
-		if (!input_open(&in, from, false))
-			return;
-		source = input_source(&in);
-		ret = kvarc_store_import(a->s, &source, o->n_files - first, names, show_imported,
-		                         (void *)o);
-		if (ret != KVARC_OK)
-			library_error(from, ret, &a->error, &in, NULL);
-		input_close(&in);
-	}
+	if (!input_open(&in, from, false))
+		return;
+	source = input_source(&in);
+	ret = kvarc_store_import(a->s, &source, o->n_files - 2, names, show_imported, (void *)o);
+	if (ret != KVARC_OK)
+		library_error(from, ret, &a->error, &in, NULL);
+	input_close(&in);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_exchange.h - kvarc store export and import: sessions as a tar or an OCI image layout */
+/* store_exchange.h - kvarc store export and import: sessions as a tar */
 #ifndef KVARC_CLI_STORE_EXCHANGE_H
 #define KVARC_CLI_STORE_EXCHANGE_H
 

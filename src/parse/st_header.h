@@ -26,8 +26,8 @@ struct kvi_st_entry {
 
 /* kvi_json_parse for a file of a model or a layout whose root is an object. name: of the file, for
  * messages. Returns OK, DATA (too large, damaged), MEMLIMIT. */
-KVI_SHARED kvarc_ret kvi_json_load(const uint8_t *p, size_t n, const char *name, uint64_t *budget,
-                                   struct json_t **root, kvarc_error *error);
+kvarc_ret kvi_json_load(const uint8_t *p, size_t n, const char *name, uint64_t *budget,
+                        struct json_t **root, kvarc_error *error);
 /* Takes {"dtype": "F16", "shape": [..], "data_offsets": [begin, end]}, which ends within
  * data_bytes; x->dtype points into v. False: not valid. */
 bool kvi_st_entry(const struct json_t *v, uint64_t data_bytes, struct kvi_st_entry *x);

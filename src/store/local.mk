@@ -39,15 +39,7 @@ libkvistore_la_SOURCES += \
 	src/store/transfer_steps.c src/store/transfer_steps.h \
 	src/store/tar_stream.c src/store/tar_stream.h \
 	src/store/store_names.c src/store/store_names.h \
-	src/store/store_tar.c src/store/store_oci.c
-if HAVE_SODIUM
-if HAVE_JANSSON
-libkvistore_la_SOURCES += \
-	src/store/oci_json.c src/store/oci_json.h \
-	src/store/oci_seen.c src/store/oci_seen.h \
-	src/store/oci_folder.c src/store/oci_folder.h
-endif
-endif
+	src/store/store_tar.c
 else
 libkvistore_la_SOURCES += src/store/store_without.c
 endif

@@ -130,17 +130,3 @@ kvarc_ret kvarc_store_import(kvarc_store *s, const kvarc_source *source, size_t 
 	(void)s, (void)source, (void)n, (void)sessions, (void)fn, (void)opaque;
 	return KVARC_PROG;
 }
-
-kvarc_ret kvarc_store_export_oci(kvarc_store *s, size_t n, const kvarc_version_name *versions,
-                                 const char *folder, kvarc_exported *exported)
-{
-	(void)s, (void)n, (void)versions, (void)folder, (void)exported;
-	return KVARC_PROG;
-}
-
-kvarc_ret kvarc_store_import_oci(kvarc_store *s, const char *folder, size_t n,
-                                 const char *const *sessions, kvarc_imported_fn fn, void *opaque)
-{
-	(void)s, (void)folder, (void)n, (void)sessions, (void)fn, (void)opaque;
-	return KVARC_PROG;
-}

@@ -31,27 +31,19 @@ KVI_SHARED void kvi_json_delete(json_t *json);
 
 /* All that is used. */
 #define KVI_JANSSON_CALLS(X)       \
-	X(json_array)              \
-	X(json_array_append_new)   \
 	X(json_array_get)          \
-	X(json_array_set_new)      \
 	X(json_array_size)         \
 	X(json_delete)             \
-	X(json_dump_callback)      \
 	X(json_integer_value)      \
 	X(json_loadb)              \
 	X(json_number_value)       \
-	X(json_object)             \
 	X(json_object_get)         \
 	X(json_object_iter)        \
 	X(json_object_iter_key)    \
 	X(json_object_iter_next)   \
 	X(json_object_iter_value)  \
 	X(json_object_key_to_iter) \
-	X(json_object_set_new)     \
 	X(json_object_size)        \
-	X(json_pack)               \
-	X(json_string)             \
 	X(json_string_value)
 
 /* A pointer to each. */
@@ -60,26 +52,18 @@ struct kvi_jansson {
 };
 
 #ifndef KVI_LIBRARY_TABLE
-#define json_array (kvi_jansson(NULL)->json_array)
-#define json_array_append_new (kvi_jansson(NULL)->json_array_append_new)
 #define json_array_get (kvi_jansson(NULL)->json_array_get)
-#define json_array_set_new (kvi_jansson(NULL)->json_array_set_new)
 #define json_array_size (kvi_jansson(NULL)->json_array_size)
-#define json_dump_callback (kvi_jansson(NULL)->json_dump_callback)
 #define json_integer_value (kvi_jansson(NULL)->json_integer_value)
 #define json_loadb (kvi_jansson(NULL)->json_loadb)
 #define json_number_value (kvi_jansson(NULL)->json_number_value)
-#define json_object (kvi_jansson(NULL)->json_object)
 #define json_object_get (kvi_jansson(NULL)->json_object_get)
 #define json_object_iter (kvi_jansson(NULL)->json_object_iter)
 #define json_object_iter_key (kvi_jansson(NULL)->json_object_iter_key)
 #define json_object_iter_next (kvi_jansson(NULL)->json_object_iter_next)
 #define json_object_iter_value (kvi_jansson(NULL)->json_object_iter_value)
 #define json_object_key_to_iter (kvi_jansson(NULL)->json_object_key_to_iter)
-#define json_object_set_new (kvi_jansson(NULL)->json_object_set_new)
 #define json_object_size (kvi_jansson(NULL)->json_object_size)
-#define json_pack (kvi_jansson(NULL)->json_pack)
-#define json_string (kvi_jansson(NULL)->json_string)
 #define json_string_value (kvi_jansson(NULL)->json_string_value)
 #endif
 

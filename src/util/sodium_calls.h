@@ -4,7 +4,6 @@
 #define KVI_SODIUM_CALLS_H
 
 #include "kvarc.h"
-#include "util/shared.h"
 
 struct kvi_sodium;
 /*
@@ -12,7 +11,7 @@ struct kvi_sodium;
  * library is opened by the first call that finds it. To be asked before any other call. NULL: there
  * is none, and *e, which may be NULL, says what to do (OPTIONS).
  */
-KVI_SHARED const struct kvi_sodium *kvi_sodium(kvarc_error *e);
+const struct kvi_sodium *kvi_sodium(kvarc_error *e);
 
 #ifdef HAVE_SODIUM
 
@@ -27,9 +26,6 @@ KVI_SHARED const struct kvi_sodium *kvi_sodium(kvarc_error *e);
 	X(crypto_aead_xchacha20poly1305_ietf_decrypt_detached) \
 	X(crypto_aead_xchacha20poly1305_ietf_encrypt_detached) \
 	X(crypto_generichash)                                  \
-	X(crypto_hash_sha256_final)                            \
-	X(crypto_hash_sha256_init)                             \
-	X(crypto_hash_sha256_update)                           \
 	X(crypto_pwhash)                                       \
 	X(randombytes_buf)                                     \
 	X(sodium_init)                                         \
@@ -46,9 +42,6 @@ struct kvi_sodium {
 #define crypto_aead_xchacha20poly1305_ietf_encrypt_detached \
 	(kvi_sodium(NULL)->crypto_aead_xchacha20poly1305_ietf_encrypt_detached)
 #define crypto_generichash (kvi_sodium(NULL)->crypto_generichash)
-#define crypto_hash_sha256_final (kvi_sodium(NULL)->crypto_hash_sha256_final)
-#define crypto_hash_sha256_init (kvi_sodium(NULL)->crypto_hash_sha256_init)
-#define crypto_hash_sha256_update (kvi_sodium(NULL)->crypto_hash_sha256_update)
 #define crypto_pwhash (kvi_sodium(NULL)->crypto_pwhash)
 #define randombytes_buf (kvi_sodium(NULL)->randombytes_buf)
 #define sodium_init (kvi_sodium(NULL)->sodium_init)
