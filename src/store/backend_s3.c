@@ -24,15 +24,7 @@ enum {
 	PREFIX_MAX = 256,
 	/* A byte may become three. */
 	PATH_MAX_BYTES = 3 * (KVI_KEY_MAX + PREFIX_MAX) + 2,
-	QUERY_MAX = 3 * (KVI_S3_TOKEN_MAX + KVI_KEY_MAX + PREFIX_MAX) + 128,
-	HTTP_OK = 200,
-	HTTP_PARTIAL = 206,
-	HTTP_NO_CONTENT = 204,
-	HTTP_BAD_REQUEST = 400,
-	HTTP_NOT_FOUND = 404,
-	HTTP_PRECONDITION = 412,
-	HTTP_RANGE = 416,
-	HTTP_NOT_IMPLEMENTED = 501
+	QUERY_MAX = 3 * (KVI_S3_TOKEN_MAX + KVI_KEY_MAX + PREFIX_MAX) + 128
 };
 
 struct s3 {
@@ -74,11 +66,11 @@ static kvarc_ret s3_get(struct kvi_backend *b, const char *key, uint64_t offset,
 	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
 	if (ret)
 		return ret;
-	if (r.status == HTTP_NOT_FOUND)
+	if (r.status == KVI_HTTP_NOT_FOUND)
 		return KVARC_END;
-	if (r.status == HTTP_RANGE)
+	if (r.status == KVI_HTTP_RANGE)
 		return KVARC_OK;
-	if (r.status != HTTP_PARTIAL && !(r.status == HTTP_OK && offset == 0))
+	if (r.status != KVI_HTTP_PARTIAL && !(r.status == KVI_HTTP_OK && offset == 0))
 		return kvi_s3_fail(&r, key, e);
 	*got = r.got;
 	return KVARC_OK;
@@ -107,9 +99,9 @@ static kvarc_ret s3_stat(struct kvi_backend *b, const char *key, struct kvi_obje
 	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
 	if (ret)
 		return ret;
-	if (r.status == HTTP_NOT_FOUND)
+	if (r.status == KVI_HTTP_NOT_FOUND)
 		return KVARC_END;
-	if (r.status != HTTP_OK)
+	if (r.status != KVI_HTTP_OK)
 		return kvi_s3_fail(&r, key, e);
 	*object = (struct kvi_object){ key, r.content_bytes, r.time, stamp_of(r.etag) };
 	return KVARC_OK;
@@ -140,7 +132,8 @@ static kvarc_ret s3_remove(struct kvi_backend *b, const char *key, kvarc_error *
 	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
 	if (ret)
 		return ret;
-	if (r.status != HTTP_NO_CONTENT && r.status != HTTP_OK && r.status != HTTP_NOT_FOUND)
+	if (r.status != KVI_HTTP_NO_CONTENT && r.status != KVI_HTTP_OK &&
+	    r.status != KVI_HTTP_NOT_FOUND)
 		return kvi_s3_fail(&r, key, e);
 	return KVARC_OK;
 }
@@ -160,8 +153,8 @@ static kvarc_ret find_etag(struct s3 *s, const char *path, const void *data, siz
 		                    .out = there,
 		                    .out_capacity = n + 1 };
 	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
-	const bool is_there = r.status == HTTP_PARTIAL || r.status == HTTP_OK;
-	if (!ret && !is_there && r.status != HTTP_NOT_FOUND && r.status != HTTP_RANGE)
+	const bool is_there = r.status == KVI_HTTP_PARTIAL || r.status == KVI_HTTP_OK;
+	if (!ret && !is_there && r.status != KVI_HTTP_NOT_FOUND && r.status != KVI_HTTP_RANGE)
 		ret = kvi_s3_fail(&r, path, e);
 	if (!ret && (!is_there || r.got != n || memcmp(there, data, n) != 0))
 		ret = KVARC_END;
@@ -185,15 +178,16 @@ static kvarc_ret s3_remove_if(struct kvi_backend *b, const char *key, const void
 		                    .path = path,
 		                    .if_match = etag[0] ? etag : NULL };
 	ret = kvi_s3_send(s->client, &r, e);
-	if (r.if_match && (r.status == HTTP_NOT_IMPLEMENTED || r.status == HTTP_BAD_REQUEST)) {
+	if (r.if_match &&
+	    (r.status == KVI_HTTP_NOT_IMPLEMENTED || r.status == KVI_HTTP_BAD_REQUEST)) {
 		r.if_match = NULL;
 		ret = kvi_s3_send(s->client, &r, e);
 	}
 	if (ret)
 		return ret;
-	if (r.status == HTTP_NOT_FOUND || r.status == HTTP_PRECONDITION)
+	if (r.status == KVI_HTTP_NOT_FOUND || r.status == KVI_HTTP_PRECONDITION)
 		return KVARC_END;
-	if (r.status != HTTP_NO_CONTENT && r.status != HTTP_OK)
+	if (r.status != KVI_HTTP_NO_CONTENT && r.status != KVI_HTTP_OK)
 		return kvi_s3_fail(&r, key, e);
 	return KVARC_OK;
 }
@@ -239,7 +233,7 @@ static kvarc_ret s3_list(struct kvi_backend *b, const char *prefix, kvi_object_f
 		kvarc_ret ret = kvi_s3_send(s->client, &r, e);
 		if (ret)
 			return ret;
-		if (r.status != HTTP_OK)
+		if (r.status != KVI_HTTP_OK)
 			return kvi_s3_fail(&r, "the list", e);
 		if (!r.text || kvi_s3_page_begin(&page, r.text, r.text_bytes) != 0)
 			return kvi_fail(e, KVARC_IO, "store: the service's list cannot be read");

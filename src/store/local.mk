@@ -28,6 +28,7 @@ libkvistore_la_SOURCES += \
 	src/store/protocol.c src/store/store_load.c src/store/store_identity.c \
 	src/store/save_plan.c src/store/save_plan.h src/store/save_partial.c \
 	src/store/save_check.c src/store/save_check.h \
+	src/store/new_archive.c src/store/new_archive.h \
 	src/store/save_archive.c src/store/save_archive.h \
 	src/store/save_encryption.c src/store/save_encryption.h \
 	src/store/store_save.c src/store/store_find.c \
@@ -35,7 +36,7 @@ libkvistore_la_SOURCES += \
 	src/store/store_gc.c src/store/gc_steps.c src/store/gc_steps.h \
 	src/store/repack.c src/store/repack.h \
 	src/store/repack_plan.c src/store/repack_plan.h \
-	src/store/store_verify.c src/store/store_blocks.c src/store/store_transfer.c \
+	src/store/store_verify.c src/store/store_transfer.c \
 	src/store/transfer_steps.c src/store/transfer_steps.h \
 	src/store/tar_stream.c src/store/tar_stream.h \
 	src/store/store_names.c src/store/store_names.h \

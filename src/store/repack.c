@@ -22,7 +22,7 @@ struct repack_copy {
 	struct kvarc_store *s;
 	const struct kvi_candidate *c;
 	struct kvi_open_pack from;
-	struct kvi_save_archive to;
+	struct kvi_new_archive to;
 	struct kvi_list rows;   /* struct kvi_index_row: what the index says that it holds */
 	uint64_t *ends;         /* of each track: behind the last token that is needed */
 	uint64_t bytes, needed; /* raw bytes of what it holds, and of what is needed of that */
@@ -148,7 +148,7 @@ static kvarc_ret write_copy(struct repack_copy *x)
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_ret ret = list_rows(x);
 	if (!ret)
-		ret = kvi_save_begin(&x->to, x->s);
+		ret = kvi_new_archive_begin(&x->to, x->s);
 	if (ret)
 		return ret;
 	wo.common = x->s->options.common;
@@ -159,7 +159,7 @@ static kvarc_ret write_copy(struct repack_copy *x)
 	if (ret && x->from.error.code == ret)
 		kvi_fail(x->s->error, ret, "store: %s: %s", x->from.key, x->from.error.text);
 	if (!ret)
-		ret = kvi_save_end(&x->to, x->s);
+		ret = kvi_new_archive_end(&x->to, x->s);
 	return !ret && x->to.bytes > x->c->pack->bytes / 4 * 3 ? KVARC_END : ret;
 }
 
@@ -203,7 +203,7 @@ static void end(struct repack_copy *x)
 	kvi_free(&x->s->alloc, x->named);
 	kvi_free(&x->s->alloc, x->ends);
 	kvi_free(&x->s->alloc, x->rows.p);
-	kvi_save_close(&x->to);
+	kvi_new_archive_close(&x->to);
 	kvi_pack_close(&x->from);
 }
 

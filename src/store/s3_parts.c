@@ -12,7 +12,7 @@
 #include "s3_list.h"
 #include "util/error.h"
 
-enum { PARTS_MAX = 10000, HTTP_OK = 200 };
+enum { PARTS_MAX = 10000 };
 
 /* Text that grows by formatted pieces. */
 struct growing {
@@ -36,7 +36,7 @@ static kvarc_ret put_part(struct kvi_s3_client *c, const char *path, const char 
 	kvarc_ret ret = kvi_s3_send(c, &r, e);
 	if (ret)
 		return ret;
-	if (r.status != HTTP_OK)
+	if (r.status != KVI_HTTP_OK)
 		return kvi_s3_fail(&r, path, e);
 	list->n += (size_t)snprintf(list->p + list->n, list->capacity - list->n,
 	                            "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag></Part>",
@@ -58,7 +58,7 @@ static kvarc_ret begin_parts(struct kvi_s3_client *c, const char *path,
 	kvarc_ret ret = kvi_s3_send(c, &r, e);
 	if (ret)
 		return ret;
-	const char *from = r.status == HTTP_OK && r.text ? strstr(r.text, "<UploadId>") : NULL;
+	const char *from = r.status == KVI_HTTP_OK && r.text ? strstr(r.text, "<UploadId>") : NULL;
 	const char *to = from ? strstr(from, "</UploadId>") : NULL;
 	if (!to || (size_t)(to - from) >= sizeof id)
 		return kvi_s3_fail(&r, path, e);
@@ -98,7 +98,7 @@ static kvarc_ret send_parts(struct kvi_s3_client *c, const char *key, const char
 		                    .body_bytes = list->n };
 	ret = kvi_s3_send(c, &r, e);
 	/* this one may begin with 200 and fail later */
-	if (!ret && r.status == HTTP_OK && r.text && strstr(r.text, "<Error>"))
+	if (!ret && r.status == KVI_HTTP_OK && r.text && strstr(r.text, "<Error>"))
 		return kvi_s3_fail(&r, key, e);
 	return ret ? ret : kvi_s3_put_result(&r, key, e);
 }

@@ -20,10 +20,7 @@ enum {
 	TRIES = 3,
 	CONNECT_SECONDS = 20,
 	STALL_SECONDS = 60, /* without a byte */
-	WAIT_MILLISECONDS = 200,
-	HTTP_OK = 200,
-	HTTP_CONFLICT = 409,
-	HTTP_PRECONDITION = 412
+	WAIT_MILLISECONDS = 200
 };
 
 struct kvi_s3_client {
@@ -378,12 +375,12 @@ kvarc_ret kvi_s3_fail(const struct kvi_s3_request *r, const char *key, kvarc_err
 
 kvarc_ret kvi_s3_put_result(const struct kvi_s3_request *r, const char *key, kvarc_error *e)
 {
-	if (r->status == HTTP_PRECONDITION)
+	if (r->status == KVI_HTTP_PRECONDITION)
 		return KVARC_END;
-	if (r->status == HTTP_CONFLICT)
+	if (r->status == KVI_HTTP_CONFLICT)
 		return kvi_fail(e, KVARC_IO, "store: another put of %s is under way, try again",
 		                key);
-	if (r->status != HTTP_OK)
+	if (r->status != KVI_HTTP_OK)
 		return kvi_s3_fail(r, key, e);
 	return KVARC_OK;
 }

@@ -15,6 +15,19 @@ struct kvi_s3_client;
 /* Capacities for an address and an ETag. */
 enum { KVI_S3_URL_MAX = 4096, KVI_S3_ETAG_MAX = 128 };
 
+/* Status codes that are looked at. */
+enum {
+	KVI_HTTP_OK = 200,
+	KVI_HTTP_PARTIAL = 206,
+	KVI_HTTP_NO_CONTENT = 204,
+	KVI_HTTP_BAD_REQUEST = 400,
+	KVI_HTTP_NOT_FOUND = 404,
+	KVI_HTTP_CONFLICT = 409,
+	KVI_HTTP_PRECONDITION = 412,
+	KVI_HTTP_RANGE = 416,
+	KVI_HTTP_NOT_IMPLEMENTED = 501
+};
+
 /* A request, and its answer. */
 struct kvi_s3_request {
 	/* in */
@@ -23,8 +36,8 @@ struct kvi_s3_request {
 	const char *query;  /* sorted by name, encoded; NULL: none */
 	uint64_t range_offset, range_bytes; /* GET; range_bytes 0: all */
 	int if_absent;                      /* PUT, POST: 412 when the object is there */
-	const char *if_match; /* an ETag: 412 when the object has another one; NULL: none */
-	const kvarc_source *body;           /* PUT, POST: its bytes from body_offset on */
+	const char *if_match;     /* an ETag: 412 when the object has another one; NULL: none */
+	const kvarc_source *body; /* PUT, POST: its bytes from body_offset on */
 	uint64_t body_offset, body_bytes;
 	void *out; /* GET into out_capacity bytes, more fails; NULL: into text */
 	size_t out_capacity;

@@ -4,16 +4,11 @@
 
 #include "save_archive.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "files/pack_parts.h"
 
-enum { RUN_MOST = 1024, BATCH_SEGMENTS = 16, PATH_BYTES = 4096 };
+enum { RUN_MOST = 1024, BATCH_SEGMENTS = 16 };
 
 struct save_writing {
 	struct kvi_save_plan *p;
@@ -25,76 +20,6 @@ struct save_writing {
 	int32_t *ids, *positions;
 	size_t n, n_tokens;
 };
-
-/* ----- where it is written ------------------------------------------------ */
-
-/* A file without a name in a folder; -1: errno. */
-static int temporary(const char *folder)
-{
-	char path[PATH_BYTES];
-#ifdef O_TMPFILE
-	int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT))
-		return fd;
-#endif
-	if (snprintf(path, sizeof path, "%s/kvarc-XXXXXX", folder) >= (int)sizeof path) {
-		errno = ENAMETOOLONG;
-		return -1;
-	}
-	int named = mkstemp(path);
-	if (named >= 0) {
-		unlink(path);
-		(void)fcntl(named, F_SETFD, FD_CLOEXEC);
-	}
-	return named;
-}
-
-static kvarc_ret open_sink(struct kvi_save_archive *a, struct kvarc_store *s)
-{
-	kvarc_common common = s->options.common;
-	common.error = s->error;
-	if (!s->options.temp_dir) {
-		kvarc_ret ret = kvarc_memory_open(&a->memory, &common);
-		return ret ? ret : kvarc_memory_sink(a->memory, &a->sink);
-	}
-	a->fd = temporary(s->options.temp_dir);
-	if (a->fd < 0)
-		return kvi_fail(s->error, KVARC_IO, "store: no temporary file in %s: %s",
-		                s->options.temp_dir, strerror(errno));
-	kvarc_ret ret = kvarc_sink_fd(&a->sink, a->fd, &common);
-	a->sink.flush = NULL; /* what is put into the store is synchronised there */
-	return ret;
-}
-
-kvarc_ret kvi_save_begin(struct kvi_save_archive *a, struct kvarc_store *s)
-{
-	memset(a, 0, sizeof *a);
-	a->fd = -1;
-	kvarc_ret ret = kvi_store_random(s, a->id);
-	return ret ? ret : open_sink(a, s);
-}
-
-kvarc_ret kvi_save_end(struct kvi_save_archive *a, struct kvarc_store *s)
-{
-	kvarc_common common = s->options.common;
-	common.error = s->error;
-	kvarc_ret ret = a->memory ? kvarc_memory_source(a->memory, &a->source)
-	                          : kvarc_source_fd(&a->source, a->fd, &common);
-	a->bytes = ret ? 0 : a->source.size;
-	return ret;
-}
-
-void kvi_save_close(struct kvi_save_archive *a)
-{
-	kvarc_source_close(&a->source);
-	/* What was written is not needed any more. */
-	if (kvarc_sink_close(&a->sink, NULL))
-		a->bytes = 0;
-	kvarc_memory_close(&a->memory);
-	if (a->fd >= 0)
-		close(a->fd);
-	a->fd = -1;
-}
 
 /* ----- what the store has ------------------------------------------------ */
 
@@ -237,7 +162,7 @@ static kvarc_ret write_all(struct save_writing *x, const kvarc_save_options *o)
 	return ret ? ret : kvarc_writer_checkpoint(x->w, o->label, o->time, NULL);
 }
 
-static kvarc_ret open_writer(struct save_writing *x, struct kvi_save_archive *a,
+static kvarc_ret open_writer(struct save_writing *x, struct kvi_new_archive *a,
                              const kvarc_save_options *o, const kvarc_keys *keys)
 {
 	struct kvarc_store *s = x->p->s;
@@ -255,14 +180,14 @@ static kvarc_ret open_writer(struct save_writing *x, struct kvi_save_archive *a,
 	return kvarc_writer_open(&x->w, &a->sink, &wo);
 }
 
-kvarc_ret kvi_save_write(struct kvi_save_archive *a, struct kvi_save_plan *p,
+kvarc_ret kvi_save_write(struct kvi_new_archive *a, struct kvi_save_plan *p,
                          const kvarc_save_options *o, const kvarc_keys *keys,
                          struct kvi_list *known)
 {
 	struct kvarc_store *s = p->s;
 	struct save_writing x = { .p = p, .known = known };
 	x.segment_tokens = o->writer.segment_tokens ? o->writer.segment_tokens : KVI_SEGMENT_MOST;
-	kvarc_ret ret = kvi_save_begin(a, s);
+	kvarc_ret ret = kvi_new_archive_begin(a, s);
 	if (!ret)
 		ret = open_writer(&x, a, o, keys);
 	if (!ret)
@@ -272,7 +197,7 @@ kvarc_ret kvi_save_write(struct kvi_save_archive *a, struct kvi_save_plan *p,
 	else
 		ret = kvarc_writer_close(&x.w);
 	if (!ret)
-		ret = kvi_save_end(a, s);
+		ret = kvi_new_archive_end(a, s);
 	kvi_free(&s->alloc, x.stored);
 	kvi_free(&s->alloc, x.ids);
 	return ret;

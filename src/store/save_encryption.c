@@ -19,8 +19,8 @@ static kvarc_ret look(struct kvarc_store *s, const struct kvi_needs *last, bool 
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return ret;
 	/* One that is missing or damaged does not show that the session is not encrypted. */
-	*encrypt = last->encrypted || (ret ? s->options.keys != NULL
-	                                   : kvi_pack_find(s, last->pack)->veil.on);
+	*encrypt = last->encrypted ||
+	           (ret ? s->options.keys != NULL : kvi_pack_find(s, last->pack)->veil.on);
 	if (*encrypt && !s->options.keys)
 		return kvi_fail(s->error, KVARC_AUTH,
 		                "store: the session is encrypted, and no key was given");
@@ -49,21 +49,4 @@ kvarc_ret kvi_save_encrypts(struct kvarc_store *s, int asked, kvarc_ret read,
 		                why.text);
 	}
 	return look(s, last, encrypt);
-}
-
-kvarc_ret kvi_load_allowed(struct kvarc_store *s, const struct kvi_needs *needs,
-                           const struct kvi_open_pack *p)
-{
-	if (p->veil.on)
-		return KVARC_OK;
-	if (needs->encrypted)
-		return kvi_fail(s->error, KVARC_STORE,
-		                "store: %s is not encrypted, but its version is: it was exchanged",
-		                p->key);
-	if (s->options.keys)
-		return kvi_fail(s->error, KVARC_STORE,
-		                "store: the version is not encrypted, and anybody who can write to "
-		                "the store may have put it; without a key (--key-file, "
-		                "--passphrase-file) it is loaded");
-	return KVARC_OK;
 }

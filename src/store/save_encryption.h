@@ -14,11 +14,5 @@
  */
 kvarc_ret kvi_save_encrypts(struct kvarc_store *s, int asked, kvarc_ret read,
                             const struct kvi_needs *last, bool *encrypt);
-/*
- * Whether an archive that is open may be loaded for a version: it has the id that the manifest
- * names, and is encrypted where the manifest says so, and where keys were given. Returns OK, STORE.
- */
-kvarc_ret kvi_load_allowed(struct kvarc_store *s, const struct kvi_needs *needs,
-                           const struct kvi_open_pack *p);
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* store_load.c - restores the files of a version of a session */
-#include "save_encryption.h"
 #include "store_map.h"
 
 #include <inttypes.h>
@@ -173,6 +172,27 @@ static kvarc_ret check_files(struct kvi_open_pack *p)
 	               : ret;
 }
 
+/*
+ * Whether an archive that is open may be loaded for a version: it has the id that the manifest
+ * names, and is encrypted where the manifest says so, and where keys were given. Returns OK, STORE.
+ */
+static kvarc_ret check_encryption(struct kvarc_store *s, const struct kvi_needs *needs,
+                                  const struct kvi_open_pack *p)
+{
+	if (p->veil.on)
+		return KVARC_OK;
+	if (needs->encrypted)
+		return kvi_fail(s->error, KVARC_STORE,
+		                "store: %s is not encrypted, but its version is: it was exchanged",
+		                p->key);
+	if (s->options.keys)
+		return kvi_fail(s->error, KVARC_STORE,
+		                "store: the version is not encrypted, and anybody who can write to "
+		                "the store may have put it; without a key (--key-file, "
+		                "--passphrase-file) it is loaded");
+	return KVARC_OK;
+}
+
 static kvarc_ret unpack(struct kvarc_store *s, kvarc_item_open open, void *opaque, bool *whole)
 {
 	struct kvi_store_content content = { .s = s, .any = true };
@@ -192,7 +212,7 @@ static kvarc_ret unpack(struct kvarc_store *s, kvarc_item_open open, void *opaqu
 	}
 	if (ret)
 		return content.failed ? content.failed : ret;
-	ret = kvi_load_allowed(s, needs, &p);
+	ret = check_encryption(s, needs, &p);
 	if (ret) {
 		kvi_pack_close(&p);
 		return ret;

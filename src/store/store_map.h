@@ -73,15 +73,6 @@ struct kvi_map_pack *kvi_map_find(const struct kvi_store_map *m, const uint8_t i
 void kvi_map_report(const struct kvi_store_map *m, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* Blocks (store_blocks.c): objects that no version needs. */
-
-/* Adds them up in n->blocks and n->block_bytes. Returns OK, IO, MEM. */
-kvarc_ret kvi_blocks_count(struct kvarc_store *s, kvarc_store_sizes *n);
-/* Checks the frames of each; loss gets a line about each that is damaged, or that no key opens.
- * Returns OK (also with losses), IO, MEM, MEMLIMIT. */
-kvarc_ret kvi_blocks_verify(struct kvarc_store *s, void (*loss)(void *opaque, const char *text),
-                            void *opaque);
-
 /*
  * The store uses an empty index in memory until kvi_own_index, so that what is in it comes from the
  * archives alone. *own: its own one. Returns OK, IO, MEM; kvi_own_index follows also after a

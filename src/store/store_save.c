@@ -25,7 +25,7 @@ struct saving {
 	kvarc_import *im;
 	const kvarc_save_options *o;
 	struct kvi_save_plan plan;
-	struct kvi_save_archive archive;
+	struct kvi_new_archive archive;
 	struct kvi_list known, needs; /* struct kvi_known; ids of archives */
 	struct kvi_veil plain;        /* all zero */
 	kvarc_key key;                /* of an encrypted one */
@@ -281,7 +281,7 @@ static kvarc_ret save(struct saving *v)
 	adopt_geometry(v);
 	v->archive.fd = -1;
 	while (ret == KVARC_END && tries < TRIES_MOST) {
-		kvi_save_close(&v->archive);
+		kvi_new_archive_close(&v->archive);
 		kvi_plan_free(&v->plan);
 		ret = save_once(v);
 		tries++;
@@ -294,7 +294,7 @@ static kvarc_ret save(struct saving *v)
 		               "try again");
 	if (!ret && v->saved)
 		report(v, tries);
-	kvi_save_close(&v->archive);
+	kvi_new_archive_close(&v->archive);
 	kvi_plan_free(&v->plan);
 	kvi_free(&v->s->alloc, v->known.p);
 	kvi_free(&v->s->alloc, v->needs.p);

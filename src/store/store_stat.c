@@ -22,6 +22,22 @@ static void add_up(const struct kvi_store_map *m, kvarc_store_sizes *n)
 	}
 }
 
+static int count_block(void *opaque, const struct kvi_object *object)
+{
+	kvarc_store_sizes *n = opaque;
+	char name[KVI_BLOCK_NAME + 1];
+	if (kvi_block_key_parse(name, object->key)) {
+		n->blocks++;
+		n->block_bytes += object->bytes;
+	}
+	return 0;
+}
+
+static kvarc_ret count_blocks(struct kvarc_store *s, kvarc_store_sizes *n)
+{
+	return s->backend->calls->list(s->backend, KVI_BLOCKS, count_block, n, s->error);
+}
+
 static kvarc_ret find_sizes(struct kvarc_store *s, kvarc_store_sizes *sizes)
 {
 	struct kvi_store_map m = { 0 };
@@ -33,7 +49,7 @@ static kvarc_ret find_sizes(struct kvarc_store *s, kvarc_store_sizes *sizes)
 	if (!ret) {
 		sizes->unreadable = m.unreadable + m.unreadable_packs;
 		add_up(&m, sizes);
-		ret = kvi_blocks_count(s, sizes);
+		ret = count_blocks(s, sizes);
 	}
 	kvi_map_free(&m);
 	return ret;

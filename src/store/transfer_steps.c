@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "reader/reader_internal.h"
-#include "save_archive.h"
+#include "new_archive.h"
 
 /* ----- what leaves ------------------------------------------------ */
 
-kvarc_ret kvi_leaving_find(struct kvi_leaving *x, struct kvarc_store *s,
-                           const char *session, uint64_t number)
+kvarc_ret kvi_leaving_find(struct kvi_leaving *x, struct kvarc_store *s, const char *session,
+                           uint64_t number)
 {
 	uint64_t unreadable = 0;
 	memset(x, 0, sizeof *x);
@@ -89,7 +89,7 @@ static kvarc_ret confirm_pack(struct kvarc_store *s, const char *key, const uint
 	return kvi_fail(s->error, KVARC_DATA, "store: %s that came is damaged; send it again", key);
 }
 
-static kvarc_ret copy_source(const kvarc_source *from, struct kvi_save_archive *to)
+static kvarc_ret copy_source(const kvarc_source *from, struct kvi_new_archive *to)
 {
 	uint8_t buffer[1 << 16];
 	for (uint64_t at = 0; at < from->size;) {
@@ -110,13 +110,13 @@ static kvarc_ret replace_pack(struct kvarc_store *s, const char *key, const uint
                               const kvarc_source *source)
 {
 	const struct kvi_backend_calls *calls = s->backend->calls;
-	struct kvi_save_archive copy = { .fd = -1 };
+	struct kvi_new_archive copy = { .fd = -1 };
 	struct kvi_open_pack open;
-	kvarc_ret ret = kvi_save_begin(&copy, s);
+	kvarc_ret ret = kvi_new_archive_begin(&copy, s);
 	if (!ret && copy_source(source, &copy) != KVARC_OK)
 		ret = kvi_fail(s->error, KVARC_IO, "store: %s that comes cannot be copied", key);
 	if (!ret)
-		ret = kvi_save_end(&copy, s);
+		ret = kvi_new_archive_end(&copy, s);
 	/* One that no key opens is checked when it is there. */
 	if (!ret) {
 		ret = kvi_pack_open_source(s, &open, id, &copy.source, NULL);
@@ -131,7 +131,7 @@ static kvarc_ret replace_pack(struct kvarc_store *s, const char *key, const uint
 		ret = calls->remove(s->backend, key, s->error);
 	if (!ret)
 		ret = calls->put(s->backend, key, &copy.source, s->error);
-	kvi_save_close(&copy);
+	kvi_new_archive_close(&copy);
 	kvi_pack_forget(s, id);
 	/* Another one may have mended it, too. */
 	if (!ret || ret == KVARC_END)

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* new_archive.h - an archive that is written before it is put into a store */
+#ifndef KVI_NEW_ARCHIVE_H
+#define KVI_NEW_ARCHIVE_H
+
+#include "kvarc.h"
+#include "kvarc/store.h"
+
+/* An archive in a file without a name, or in memory. */
+struct kvi_new_archive {
+	uint8_t id[16];
+	int fd; /* -1: in memory */
+	kvarc_memory *memory;
+	kvarc_sink sink;
+	kvarc_source source; /* of all of it, once it is written */
+	uint64_t bytes;
+};
+
+/* Makes an id, and a sink for an archive. a is to be closed, also on failure. Returns OK, MEM,
+ * IO. */
+kvarc_ret kvi_new_archive_begin(struct kvi_new_archive *a, struct kvarc_store *s);
+/* What was written to the sink, as a source. Returns OK, MEM, IO. */
+kvarc_ret kvi_new_archive_end(struct kvi_new_archive *a, struct kvarc_store *s);
+/* Closes and frees it; an archive that is not open has fd -1 and zeros. */
+void kvi_new_archive_close(struct kvi_new_archive *a);
+
+#endif
