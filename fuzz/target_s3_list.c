@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* target_s3_list.c - fuzz target: an S3 service's answer to a list; what is taken stands in it */
-#include "store/s3_list.h"
+#include "store/backend_s3.h"
 #include "fuzz_common.h"
 
 const size_t fuzz_parameters = 0;

@@ -1,30 +1,206 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* backend_redis.c - objects in a Redis server */
+#include "config.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "backend.h"
+#include "hiredis_calls.h"
+#include "util/alloc.h"
+#include "util/bytes.h"
+#include "util/error.h"
+#include "util/hash.h"
+
+#ifdef HAVE_HIREDIS
+
+/* ==== A connection to a Redis server, and one command with its answer ==== */
+
+/* A server, and the connection to it: zero what is not known. One thread. */
+struct redis_server {
+	char host[256], password[256]; /* password "": none */
+	int port, db;
+	uint32_t timeout_ms; /* for a command and its answer; 0: 30 seconds without a byte */
+	redisContext *c;     /* NULL: there is none; the next command makes one */
+};
+
+/* An argument of a command. */
+struct redis_text {
+	const void *p;
+	size_t n;
+};
+#define REDIS_TEXT(s) ((struct redis_text){ (s), strlen(s) })
+
+/* Makes the connection, if there is none. Returns OK, IO. */
+static kvarc_ret redis_connect(struct redis_server *r, kvarc_error *e);
+
+enum { SECONDS = 30 };
+
+/* Ends the connection, if there is one. */
+static void redis_disconnect(struct redis_server *r)
+{
+	if (r->c)
+		redisFree(r->c);
+	r->c = NULL;
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Sends a command and waits for its answer. NULL: why not is in the connection; where that says
+ * nothing, the time is over. */
+static redisReply *exchange(struct redis_server *r, size_t n, const char **argv,
+                            const size_t *sizes)
+{
+	const int64_t end = now_ms() + r->timeout_ms;
+	void *reply = NULL;
+	int sent = 0;
+	if (!r->timeout_ms)
+		return redisCommandArgv(r->c, (int)n, argv, sizes);
+	if (redisAppendCommandArgv(r->c, (int)n, argv, sizes) != REDIS_OK)
+		return NULL;
+	while (!sent && now_ms() <= end)
+		if (redisBufferWrite(r->c, &sent) != REDIS_OK)
+			return NULL;
+	while (sent && now_ms() <= end)
+		if (redisBufferRead(r->c) != REDIS_OK ||
+		    redisGetReplyFromReader(r->c, &reply) != REDIS_OK || reply)
+			return reply;
+	return NULL;
+}
+
+/* One command of at most 12 arguments, the first one a text. On OK the caller frees *reply, else it
+ * is NULL; an answer of the kind "error" is IO. Returns OK, IO. */
+static kvarc_ret redis_command(struct redis_server *r, redisReply **reply, size_t n,
+                               const struct redis_text *args, kvarc_error *e)
+{
+	enum { ARGUMENTS_MAX = 12 };
+	const char *argv[ARGUMENTS_MAX];
+	size_t sizes[ARGUMENTS_MAX];
+	*reply = NULL;
+	kvarc_ret ret = redis_connect(r, e);
+	if (ret)
+		return ret;
+	for (size_t i = 0; i < n; i++) {
+		argv[i] = args[i].p;
+		sizes[i] = args[i].n;
+	}
+	*reply = exchange(r, n, argv, sizes);
+	if (!*reply) {
+		ret = kvi_fail(e, KVARC_IO, "store redis://%s:%d: %s: %s", r->host, r->port,
+		               (const char *)args[0].p,
+		               r->c->err ? r->c->errstr : "no answer in time");
+		redis_disconnect(r);
+		return ret;
+	}
+	if ((*reply)->type == REDIS_REPLY_ERROR) {
+		/* servers repeat the arguments of a command that they do not know */
+		const int repeats = r->password[0] && strstr((*reply)->str, r->password);
+		ret = kvi_fail(e, KVARC_IO, "store redis://%s:%d: %s: %.120s", r->host, r->port,
+		               (const char *)args[0].p,
+		               repeats ? "its answer is an error that repeats the password"
+		                       : (*reply)->str);
+		freeReplyObject(*reply);
+		*reply = NULL;
+	}
+	return ret;
+}
+
+/* A command of two texts, to which any answer is good but an error. */
+static kvarc_ret say(struct redis_server *r, const char *command, const char *text, kvarc_error *e)
+{
+	redisReply *reply;
+	const struct redis_text args[] = { REDIS_TEXT(command), REDIS_TEXT(text) };
+	kvarc_ret ret = redis_command(r, &reply, 2, args, e);
+	freeReplyObject(reply);
+	return ret;
+}
+
+static kvarc_ret redis_connect(struct redis_server *r, kvarc_error *e)
+{
+	char number[16];
+	struct timeval patience = { SECONDS, 0 };
+	if (r->timeout_ms)
+		patience = (struct timeval){ r->timeout_ms / 1000, r->timeout_ms % 1000 * 1000 };
+	if (r->c)
+		return KVARC_OK;
+	if (!kvi_hiredis(e))
+		return KVARC_OPTIONS;
+	r->c = redisConnectWithTimeout(r->host, r->port, patience);
+	if (!r->c || r->c->err) {
+		kvarc_ret ret = kvi_fail(e, KVARC_IO, "store redis://%s:%d: %s", r->host, r->port,
+		                         r->c ? r->c->errstr : "no memory");
+		redis_disconnect(r);
+		return ret;
+	}
+	redisSetTimeout(r->c, patience);
+	snprintf(number, sizeof number, "%d", r->db);
+	kvarc_ret ret = r->password[0] ? say(r, "AUTH", r->password, e) : KVARC_OK;
+	if (!ret && r->db)
+		ret = say(r, "SELECT", number, e);
+	if (ret)
+		redis_disconnect(r);
+	return ret;
+}
+
+/* Fills the server of "[:PASSWORD@]HOST[:PORT][/DB][?prefix=TEXT]", and `prefix` where it is given.
+ * Returns 0 where it is not like that. */
+static int redis_parse(struct redis_server *r, const char *rest, char *prefix, size_t capacity)
+{
+	char text[512], *at = text, *end;
+	if (snprintf(text, sizeof text, "%s", rest) >= (int)sizeof text)
+		return 0;
+	r->port = 6379;
+	char *query = strchr(at, '?');
+	if (query) {
+		*query++ = 0;
+		if (strncmp(query, "prefix=", 7) != 0 || strpbrk(query, "*?[]\\# ") ||
+		    snprintf(prefix, capacity, "%s", query + 7) >= (int)capacity)
+			return 0;
+	}
+	char *user = strrchr(at, '@');
+	if (user) {
+		*user = 0;
+		if (at[0] != ':' || snprintf(r->password, sizeof r->password, "%s", at + 1) >=
+		                            (int)sizeof r->password)
+			return 0;
+		at = user + 1;
+	}
+	char *db = strchr(at, '/');
+	if (db) {
+		*db++ = 0;
+		r->db = *db ? (int)strtol(db, &end, 10) : 0;
+		if ((*db && *end) || r->db < 0)
+			return 0;
+	}
+	char *port = strrchr(at, ':');
+	if (port) {
+		*port++ = 0;
+		r->port = (int)strtol(port, &end, 10);
+		if (end == port || *end || r->port < 1 || r->port > 65535)
+			return 0;
+	}
+	return at[0] && snprintf(r->host, sizeof r->host, "%s", at) < (int)sizeof r->host;
+}
+
+/* ==== Objects in a Redis or Valkey server ==== */
+
 /*
- * backend_redis.c - objects in a Redis or Valkey server
- *
  * An object is a string under PREFIX KEY: a head of HEAD_BYTES, then its bytes. A large object has
  * its bytes in parts, strings under PREFIX "#" ID ":" NUMBER, which are written before the head.
  * The head is written with NX, so that one put of a key wins, whole.
  */
-#include "config.h"
-
-#include "backend.h"
-
-#include "util/error.h"
-
-#ifdef HAVE_HIREDIS
-
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
-
-#include "redis_command.h"
-#include "util/alloc.h"
-#include "util/bytes.h"
-#include "util/hash.h"
 
 enum {
 	/* u8[8] magic, u64 bytes, u64 time, u64 ID of its parts or 0, u64 random */
@@ -39,7 +215,7 @@ static const char magic[8] = { 'k', 'v', 'a', 'r', 'c', 'o', 'b', '1' };
 struct redis {
 	struct kvi_backend base;
 	struct kvi_alloc alloc;
-	struct kvi_redis at;
+	struct redis_server at;
 	char prefix[PREFIX_MAX + 1];
 	uint64_t random;
 	/* The head that was read last. */
@@ -53,24 +229,23 @@ static struct redis *redis_of(struct kvi_backend *b)
 }
 
 /* The name of a key. */
-static struct kvi_redis_text name_of(const struct redis *r, const char *key,
-                                     char name[NAME_MAX_BYTES])
+static struct redis_text name_of(const struct redis *r, const char *key, char name[NAME_MAX_BYTES])
 {
 	int n = snprintf(name, NAME_MAX_BYTES, "%s%s", r->prefix, key);
-	return (struct kvi_redis_text){ name, (size_t)n };
+	return (struct redis_text){ name, (size_t)n };
 }
 
 /* The name of a part. */
-static struct kvi_redis_text part_name(const struct redis *r, uint64_t id, uint64_t number,
-                                       char name[NAME_MAX_BYTES])
+static struct redis_text part_name(const struct redis *r, uint64_t id, uint64_t number,
+                                   char name[NAME_MAX_BYTES])
 {
 	int n = snprintf(name, NAME_MAX_BYTES, "%s#%016llx:%llu", r->prefix, (unsigned long long)id,
 	                 (unsigned long long)number);
-	return (struct kvi_redis_text){ name, (size_t)n };
+	return (struct redis_text){ name, (size_t)n };
 }
 
 /* Bytes [from, from + n) of a string, into memory. *got: fewer at its end. */
-static kvarc_ret get_range(struct redis *r, struct kvi_redis_text name, uint64_t from, size_t n,
+static kvarc_ret get_range(struct redis *r, struct redis_text name, uint64_t from, size_t n,
                            void *data, size_t *got, kvarc_error *e)
 {
 	redisReply *reply;
@@ -78,11 +253,10 @@ static kvarc_ret get_range(struct redis *r, struct kvi_redis_text name, uint64_t
 	*got = 0;
 	snprintf(first, sizeof first, "%llu", (unsigned long long)from);
 	snprintf(last, sizeof last, "%llu", (unsigned long long)(from + n - 1));
-	kvarc_ret ret = kvi_redis_command(&r->at, &reply, 4,
-	                                  (struct kvi_redis_text[]){ KVI_REDIS_TEXT("GETRANGE"),
-	                                                             name, KVI_REDIS_TEXT(first),
-	                                                             KVI_REDIS_TEXT(last) },
-	                                  e);
+	kvarc_ret ret = redis_command(&r->at, &reply, 4,
+	                              (struct redis_text[]){ REDIS_TEXT("GETRANGE"), name,
+	                                                     REDIS_TEXT(first), REDIS_TEXT(last) },
+	                              e);
 	if (ret)
 		return ret;
 	if (reply->type == REDIS_REPLY_STRING && reply->len <= n) {
@@ -134,8 +308,8 @@ static kvarc_ret redis_get(struct kvi_backend *b, const char *key, uint64_t offs
 		uint64_t most = id ? PART_BYTES - inside : UINT64_MAX;
 		size_t want = n - *got, k = 0;
 		want = most < want ? (size_t)most : want;
-		struct kvi_redis_text from = id ? part_name(r, id, at / PART_BYTES, name)
-		                                : name_of(r, key, name);
+		struct redis_text from = id ? part_name(r, id, at / PART_BYTES, name)
+		                            : name_of(r, key, name);
 		ret = get_range(r, from, id ? inside : inside + HEAD_BYTES, want,
 		                (char *)data + *got, &k, e);
 		*got += k;
@@ -166,10 +340,9 @@ static kvarc_ret remove_parts(struct redis *r, uint64_t id, uint64_t n, kvarc_er
 	redisReply *reply;
 	kvarc_ret ret = KVARC_OK;
 	for (uint64_t i = 0; !ret && i < n; i++) {
-		ret = kvi_redis_command(&r->at, &reply, 2,
-		                        (struct kvi_redis_text[]){ KVI_REDIS_TEXT("DEL"),
-		                                                   part_name(r, id, i, name) },
-		                        e);
+		ret = redis_command(
+			&r->at, &reply, 2,
+			(struct redis_text[]){ REDIS_TEXT("DEL"), part_name(r, id, i, name) }, e);
 		freeReplyObject(reply);
 	}
 	return ret;
@@ -196,14 +369,13 @@ static kvarc_ret read_source(const kvarc_source *source, uint64_t at, uint8_t *t
 }
 
 /* Sets a string that nobody has. Returns OK, END (somebody has), IO. */
-static kvarc_ret set_new(struct redis *r, struct kvi_redis_text name, struct kvi_redis_text value,
+static kvarc_ret set_new(struct redis *r, struct redis_text name, struct redis_text value,
                          kvarc_error *e)
 {
 	redisReply *reply;
-	kvarc_ret ret = kvi_redis_command(&r->at, &reply, 4,
-	                                  (struct kvi_redis_text[]){ KVI_REDIS_TEXT("SET"), name,
-	                                                             value, KVI_REDIS_TEXT("NX") },
-	                                  e);
+	kvarc_ret ret = redis_command(
+		&r->at, &reply, 4,
+		(struct redis_text[]){ REDIS_TEXT("SET"), name, value, REDIS_TEXT("NX") }, e);
 	if (!ret && reply->type == REDIS_REPLY_NIL)
 		ret = KVARC_END;
 	freeReplyObject(reply);
@@ -222,7 +394,7 @@ static kvarc_ret put_parts(struct redis *r, const char *key, uint64_t id, uint64
 		ret = read_source(source, at, buffer, n, key, e);
 		if (!ret)
 			ret = set_new(r, part_name(r, id, *n_parts, name),
-			              (struct kvi_redis_text){ buffer, n }, e);
+			              (struct redis_text){ buffer, n }, e);
 		if (ret == KVARC_END)
 			ret = kvi_fail(e, KVARC_IO, "store: a part of %s exists, try again", key);
 		*n_parts += !ret;
@@ -251,7 +423,7 @@ static kvarc_ret redis_put(struct kvi_backend *b, const char *key, const kvarc_s
 		kvi_store64(value + 24, id);
 		kvi_store64(value + 32, kvi_splitmix64(&r->random));
 		ret = set_new(r, name_of(r, key, name),
-		              (struct kvi_redis_text){ value, large ? HEAD_BYTES : bytes }, e);
+		              (struct redis_text){ value, large ? HEAD_BYTES : bytes }, e);
 	}
 	kvi_free(&r->alloc, value);
 	/* the first failure is the one to report */
@@ -271,9 +443,8 @@ static kvarc_ret redis_remove(struct kvi_backend *b, const char *key, kvarc_erro
 		return ret == KVARC_END ? KVARC_OK : ret;
 	uint64_t bytes = kvi_load64(r->head + 8), id = kvi_load64(r->head + 24);
 	r->head_key[0] = 0;
-	ret = kvi_redis_command(
-		&r->at, &reply, 2,
-		(struct kvi_redis_text[]){ KVI_REDIS_TEXT("DEL"), name_of(r, key, name) }, e);
+	ret = redis_command(&r->at, &reply, 2,
+	                    (struct redis_text[]){ REDIS_TEXT("DEL"), name_of(r, key, name) }, e);
 	freeReplyObject(reply);
 	if (!ret && id)
 		ret = remove_parts(r, id, bytes / PART_BYTES + (bytes % PART_BYTES != 0), e);
@@ -294,14 +465,14 @@ static kvarc_ret redis_remove_if(struct kvi_backend *b, const char *key, const v
 	redisReply *reply;
 	snprintf(head, sizeof head, "%d", HEAD_BYTES);
 	r->head_key[0] = 0;
-	kvarc_ret ret = kvi_redis_command(&r->at, &reply, 6,
-	                                  (struct kvi_redis_text[]){ KVI_REDIS_TEXT("EVAL"),
-	                                                             KVI_REDIS_TEXT(script),
-	                                                             KVI_REDIS_TEXT("1"),
-	                                                             name_of(r, key, name),
-	                                                             KVI_REDIS_TEXT(head),
-	                                                             { data, n } },
-	                                  e);
+	kvarc_ret ret = redis_command(&r->at, &reply, 6,
+	                              (struct redis_text[]){ REDIS_TEXT("EVAL"),
+	                                                     REDIS_TEXT(script),
+	                                                     REDIS_TEXT("1"),
+	                                                     name_of(r, key, name),
+	                                                     REDIS_TEXT(head),
+	                                                     { data, n } },
+	                              e);
 	if (!ret && (reply->type != REDIS_REPLY_INTEGER || reply->integer != 1))
 		ret = KVARC_END;
 	freeReplyObject(reply);
@@ -346,11 +517,11 @@ static kvarc_ret redis_list(struct kvi_backend *b, const char *prefix, kvi_objec
 	snprintf(pattern, sizeof pattern, "%s%s*", r->prefix, prefix);
 	do {
 		redisReply *reply;
-		kvarc_ret ret = kvi_redis_command(
+		kvarc_ret ret = redis_command(
 			&r->at, &reply, 6,
-			(struct kvi_redis_text[]){ KVI_REDIS_TEXT("SCAN"), KVI_REDIS_TEXT(cursor),
-		                                   KVI_REDIS_TEXT("MATCH"), KVI_REDIS_TEXT(pattern),
-		                                   KVI_REDIS_TEXT("COUNT"), KVI_REDIS_TEXT(count) },
+			(struct redis_text[]){ REDIS_TEXT("SCAN"), REDIS_TEXT(cursor),
+		                               REDIS_TEXT("MATCH"), REDIS_TEXT(pattern),
+		                               REDIS_TEXT("COUNT"), REDIS_TEXT(count) },
 			e);
 		if (ret)
 			return ret;
@@ -394,9 +565,9 @@ static kvarc_ret redis_promise(struct kvi_backend *b, int known, char why[KVI_WH
 	char policy[64] = "", most[32] = "0";
 	redisReply *reply;
 	(void)known;
-	kvarc_ret ret = kvi_redis_command(
-		&r->at, &reply, 2,
-		(struct kvi_redis_text[]){ KVI_REDIS_TEXT("INFO"), KVI_REDIS_TEXT("memory") }, e);
+	kvarc_ret ret =
+		redis_command(&r->at, &reply, 2,
+	                      (struct redis_text[]){ REDIS_TEXT("INFO"), REDIS_TEXT("memory") }, e);
 	if (ret)
 		return ret;
 	const bool found = find_line(reply, "\nmaxmemory_policy:", policy, sizeof policy) &&
@@ -418,7 +589,7 @@ static kvarc_ret redis_promise(struct kvi_backend *b, int known, char why[KVI_WH
 static void redis_close(struct kvi_backend *b)
 {
 	struct redis *r = redis_of(b);
-	kvi_redis_close(&r->at);
+	redis_disconnect(&r->at);
 	kvi_free(&r->alloc, r);
 }
 
@@ -440,7 +611,7 @@ kvarc_ret kvi_backend_redis(struct kvi_backend **b, const char *rest,
 	r->base.calls = &redis_calls;
 	*b = &r->base;
 	snprintf(r->prefix, sizeof r->prefix, "kvarc:");
-	if (!kvi_redis_parse(&r->at, rest, r->prefix, sizeof r->prefix))
+	if (!redis_parse(&r->at, rest, r->prefix, sizeof r->prefix))
 		ret = kvi_fail(e, KVARC_OPTIONS,
 		               "store redis://...: write "
 		               "redis://[:PASSWORD@]HOST[:PORT][/DB][?prefix=TEXT]");
@@ -448,7 +619,7 @@ kvarc_ret kvi_backend_redis(struct kvi_backend **b, const char *rest,
 		r->at.timeout_ms = options->timeout_ms;
 		r->random = (uint64_t)time(NULL) << 24 ^ (uint64_t)getpid() ^
 		            (uint64_t)(uintptr_t)r;
-		ret = kvi_redis_connect(&r->at, e);
+		ret = redis_connect(&r->at, e);
 	}
 	if (ret)
 		kvi_backend_close(b);

@@ -2,22 +2,672 @@
 /* backend_s3.c - objects in a bucket of an S3-compatible service */
 #include "config.h"
 
-#include "backend.h"
+#include "backend_s3.h"
 
-#include "util/error.h"
-
-#ifdef HAVE_LIBCURL
-
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 
-#include "s3_list.h"
-#include "s3_parts.h"
-#include "s3_request.h"
+#include "backend.h"
+#include "libcurl.h"
+#include "url.h"
 #include "util/alloc.h"
+#include "util/error.h"
 #include "util/hash.h"
+
+/* ==== A page of an answer to ListObjectsV2 ==== */
+
+/*
+ * Of its XML only the text of a few elements is wanted, none of which has attributes or children:
+ * they are searched. Keys of a store have no characters that XML writes in another way.
+ */
+
+/* The first occurrence of a word in [at, end). NULL: none. */
+static const char *find(const char *at, const char *end, const char *word)
+{
+	size_t n = strlen(word);
+	for (; (size_t)(end - at) >= n; at++) {
+		at = memchr(at, word[0], (size_t)(end - at) - n + 1);
+		if (!at)
+			return NULL;
+		if (memcmp(at, word, n) == 0)
+			return at;
+	}
+	return NULL;
+}
+
+/* The text between two tags, terminated. *behind: behind the second one. False: it is not in
+ * [at, end), or longer than text. */
+static bool element(const char *at, const char *end, const char *open, const char *close,
+                    char *text, size_t capacity, const char **behind)
+{
+	const char *from = find(at, end, open);
+	if (!from)
+		return false;
+	from += strlen(open);
+	const char *to = find(from, end, close);
+	if (!to || (size_t)(to - from) >= capacity)
+		return false;
+	memcpy(text, from, (size_t)(to - from));
+	text[to - from] = 0;
+	if (behind)
+		*behind = to + strlen(close);
+	return true;
+}
+
+int kvi_s3_page_begin(struct kvi_s3_page *p, const char *xml, size_t bytes)
+{
+	char truncated[8] = "";
+	*p = (struct kvi_s3_page){ xml, xml + bytes, "" };
+	if (!find(xml, p->end, "<ListBucketResult"))
+		return -1;
+	if (!element(xml, p->end, "<IsTruncated>", "</IsTruncated>", truncated, sizeof truncated,
+	             NULL))
+		return -1;
+	if (strcmp(truncated, "true") != 0)
+		return 0;
+	return element(xml, p->end, "<NextContinuationToken>", "</NextContinuationToken>", p->next,
+	               sizeof p->next, NULL)
+	               ? 0
+	               : -1;
+}
+
+/* "2026-11-24T09:55:12.000Z" in seconds since 1970; 0: something else. */
+static int64_t time_of(const char *text)
+{
+	int v[6];
+	const char *p = text;
+	for (int i = 0; i < 6; i++) {
+		char *end;
+		long x = strtol(p, &end, 10);
+		if (end == p || x < 0 || x > 9999)
+			return 0;
+		v[i] = (int)x;
+		p = *end ? end + 1 : end;
+	}
+	struct tm tm = { .tm_year = v[0] - 1900,
+		         .tm_mon = v[1] - 1,
+		         .tm_mday = v[2],
+		         .tm_hour = v[3],
+		         .tm_min = v[4],
+		         .tm_sec = v[5] };
+	time_t t = timegm(&tm);
+	return t < 0 ? 0 : (int64_t)t;
+}
+
+int kvi_s3_page_next(struct kvi_s3_page *p, struct kvi_s3_object *object)
+{
+	char text[64], *rest;
+	const char *from = find(p->at, p->end, "<Contents>");
+	if (!from)
+		return 0;
+	const char *to = find(from, p->end, "</Contents>");
+	if (!to)
+		return -1;
+	*object = (struct kvi_s3_object){ 0 };
+	if (!element(from, to, "<Key>", "</Key>", object->key, sizeof object->key, NULL) ||
+	    !element(from, to, "<Size>", "</Size>", text, sizeof text, NULL))
+		return -1;
+	object->bytes = strtoull(text, &rest, 10);
+	if (rest == text || *rest)
+		return -1;
+	if (element(from, to, "<LastModified>", "</LastModified>", text, sizeof text, NULL))
+		object->time = time_of(text);
+	if (!element(from, to, "<ETag>", "</ETag>", object->etag, sizeof object->etag, NULL))
+		object->etag[0] = 0;
+	p->at = to;
+	return 1;
+}
+
+#ifdef HAVE_LIBCURL
+
+/* ==== One signed request to an S3-compatible service, by libcurl ==== */
+
+/* Capacities for an address and an ETag. */
+enum { S3_URL_MAX = 4096, S3_ETAG_MAX = 128 };
+
+/* Status codes that are looked at. */
+enum {
+	HTTP_OK = 200,
+	HTTP_PARTIAL = 206,
+	HTTP_NO_CONTENT = 204,
+	HTTP_BAD_REQUEST = 400,
+	HTTP_NOT_FOUND = 404,
+	HTTP_CONFLICT = 409,
+	HTTP_PRECONDITION = 412,
+	HTTP_RANGE = 416,
+	HTTP_NOT_IMPLEMENTED = 501
+};
+
+/* A request, and its answer. */
+struct s3_request {
+	/* in */
+	const char *method; /* "GET", "HEAD", "PUT", "POST", "DELETE" */
+	const char *path;   /* encoded, of the object behind the bucket: "/..."; "": the bucket */
+	const char *query;  /* sorted by name, encoded; NULL: none */
+	uint64_t range_offset, range_bytes; /* GET; range_bytes 0: all */
+	int if_absent;                      /* PUT, POST: 412 when the object is there */
+	const char *if_match;     /* an ETag: 412 when the object has another one; NULL: none */
+	const kvarc_source *body; /* PUT, POST: its bytes from body_offset on */
+	uint64_t body_offset, body_bytes;
+	void *out; /* GET into out_capacity bytes, more fails; NULL: into text */
+	size_t out_capacity;
+	/* out */
+	long status; /* of HTTP */
+	size_t got;  /* bytes in out */
+	char *text;  /* of the answer, with a 0 behind; of the client, until the next request */
+	size_t text_bytes;
+	uint64_t content_bytes; /* of HEAD */
+	int64_t time;           /* Last-Modified, 0: none */
+	char etag[S3_ETAG_MAX];
+};
+
+enum {
+	TEXT_MAX = 16 << 20, /* the largest answer that is taken as text */
+	TRIES = 3,
+	CONNECT_SECONDS = 20,
+	STALL_SECONDS = 60, /* without a byte */
+	WAIT_MILLISECONDS = 200
+};
+
+struct s3_client {
+	struct kvi_alloc alloc;
+	CURL *curl;
+	char *bucket_url, *signing, *user, *token;
+	char *shown; /* bucket_url for messages */
+	char *text;
+	size_t text_capacity;
+	uint32_t timeout_ms; /* 0: none */
+	char why[CURL_ERROR_SIZE];
+	/* of the request in hand */
+	struct s3_request *request;
+	uint64_t sent;
+	int failed; /* the source of the body, or memory */
+};
+
+/* NULL-safe. */
+static void client_close(struct s3_client **c)
+{
+	struct s3_client *x = *c;
+	if (!x)
+		return;
+	if (x->curl)
+		curl_easy_cleanup(x->curl);
+	kvi_free(&x->alloc, x->bucket_url);
+	kvi_free(&x->alloc, x->shown);
+	kvi_free(&x->alloc, x->signing);
+	if (x->user)
+		memset(x->user, 0, strlen(x->user));
+	kvi_free(&x->alloc, x->user);
+	kvi_free(&x->alloc, x->token);
+	kvi_free(&x->alloc, x->text);
+	kvi_free(&x->alloc, x);
+	*c = NULL;
+}
+
+/* A copy of the parts of a text; NULL: no memory. */
+static char *joined(const struct kvi_alloc *alloc, const char *a, const char *b, const char *c)
+{
+	size_t n = strlen(a) + strlen(b) + strlen(c) + 1;
+	char *text = kvi_malloc(alloc, n);
+	if (text)
+		snprintf(text, n, "%s%s%s", a, b, c);
+	return text;
+}
+
+static size_t take_body(char *to, size_t size, size_t n, void *opaque)
+{
+	struct s3_client *c = opaque;
+	const struct s3_request *r = c->request;
+	uint64_t left = r->body_bytes - c->sent;
+	size_t want = left < size * n ? (size_t)left : size * n;
+	if (want == 0)
+		return 0;
+	int64_t got = (int64_t)want;
+	if (r->body->memory)
+		memcpy(to, (const char *)r->body->memory + r->body_offset + c->sent, want);
+	else
+		got = r->body->read(r->body->opaque, to, want, r->body_offset + c->sent);
+	if (got <= 0) {
+		c->failed = 1;
+		return CURL_READFUNC_ABORT;
+	}
+	c->sent += (uint64_t)got;
+	return (size_t)got;
+}
+
+/* The same again from another byte, when libcurl has to repeat the request. */
+static int seek_body(void *opaque, curl_off_t offset, int origin)
+{
+	struct s3_client *c = opaque;
+	if (origin != SEEK_SET || offset < 0 || (uint64_t)offset > c->request->body_bytes)
+		return CURL_SEEKFUNC_FAIL;
+	c->sent = (uint64_t)offset;
+	return CURL_SEEKFUNC_OK;
+}
+
+static size_t take_text(struct s3_client *c, const char *p, size_t bytes)
+{
+	struct s3_request *r = c->request;
+	size_t need = r->text_bytes + bytes + 1;
+	if (need > TEXT_MAX) {
+		c->failed = 1;
+		return 0;
+	}
+	if (need > c->text_capacity) {
+		char *text = kvi_malloc(&c->alloc, 2 * need);
+		if (!text) {
+			c->failed = 1;
+			return 0;
+		}
+		if (r->text_bytes)
+			memcpy(text, c->text, r->text_bytes);
+		kvi_free(&c->alloc, c->text);
+		c->text = text;
+		c->text_capacity = 2 * need;
+	}
+	memcpy(c->text + r->text_bytes, p, bytes);
+	r->text_bytes += bytes;
+	c->text[r->text_bytes] = 0;
+	return bytes;
+}
+
+static size_t take_answer(char *p, size_t size, size_t n, void *opaque)
+{
+	struct s3_client *c = opaque;
+	struct s3_request *r = c->request;
+	long status = 0;
+	curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &status);
+	if (!r->out || status >= 300)
+		return take_text(c, p, size * n);
+	if (size * n > r->out_capacity - r->got) {
+		c->failed = 1;
+		return 0;
+	}
+	memcpy((char *)r->out + r->got, p, size * n);
+	r->got += size * n;
+	return size * n;
+}
+
+static size_t take_header(char *p, size_t size, size_t n, void *opaque)
+{
+	struct s3_client *c = opaque;
+	static const char name[] = "etag:";
+	size_t bytes = size * n, at = sizeof name - 1, used = 0;
+	if (bytes < at || curl_strnequal(p, name, at) == 0)
+		return bytes;
+	for (; at < bytes && used + 1 < sizeof c->request->etag; at++) {
+		if (p[at] > ' ' && p[at] < 0x7f)
+			c->request->etag[used++] = p[at];
+	}
+	c->request->etag[used] = 0;
+	return bytes;
+}
+
+/* The service of a bucket. All strings are copied. Returns OK, MEM, OPTIONS, IO. */
+static kvarc_ret s3_open(struct s3_client **out, const kvarc_allocator *allocator,
+                         const char *endpoint, const char *region, const char *bucket,
+                         const char *access_key, const char *secret_key, const char *session_token,
+                         kvarc_error *e)
+{
+	struct s3_client *c;
+	kvarc_common common = { .allocator = allocator, .error = e };
+	*out = NULL;
+	if (!kvi_libcurl(e))
+		return KVARC_OPTIONS;
+	if (!kvi_url_secret_is_plain(endpoint))
+		return kvi_fail(e, KVARC_OPTIONS, "store: the endpoint: %s", KVI_URL_NOT_PLAIN);
+	kvarc_ret ret = kvi_handle_new(&c, sizeof *c, offsetof(struct s3_client, alloc), &common,
+	                               0);
+	if (ret)
+		return ret;
+	c->bucket_url = joined(&c->alloc, endpoint, "/", bucket);
+	c->shown = joined(&c->alloc, endpoint, "/", bucket);
+	if (c->shown)
+		kvi_url_shown(c->shown, strlen(c->shown) + 1, c->bucket_url);
+	c->signing = joined(&c->alloc, "aws:amz:", region, ":s3");
+	if (access_key && secret_key) {
+		c->user = joined(&c->alloc, access_key, ":", secret_key);
+		ret = c->user ? KVARC_OK : kvi_fail_alloc(e, &c->alloc);
+	}
+	if (!ret && session_token && session_token[0]) {
+		c->token = joined(&c->alloc, "x-amz-security-token: ", session_token, "");
+		ret = c->token ? KVARC_OK : kvi_fail_alloc(e, &c->alloc);
+	}
+	if (!ret && (!c->bucket_url || !c->shown || !c->signing))
+		ret = kvi_fail_alloc(e, &c->alloc);
+	if (!ret && !(c->curl = curl_easy_init()))
+		ret = kvi_fail(e, KVARC_MEM, "store: libcurl cannot be started");
+	*out = c;
+	if (ret)
+		client_close(out);
+	return ret;
+}
+
+/* Milliseconds for a request and its answer; 0: no limit while bytes come. */
+static void s3_set_timeout(struct s3_client *c, uint32_t timeout_ms)
+{
+	c->timeout_ms = timeout_ms;
+}
+
+/* One more header; frees all and returns NULL when memory ran out. */
+static struct curl_slist *with_header(struct curl_slist *headers, const char *header)
+{
+	struct curl_slist *longer = headers ? curl_slist_append(headers, header) : NULL;
+	if (headers && !longer)
+		curl_slist_free_all(headers);
+	return longer;
+}
+
+static struct curl_slist *headers_of(const struct s3_client *c, const struct s3_request *r)
+{
+	/* A body is not hashed: TLS protects it on its way, and readers check archives. */
+	const char *body =
+		r->body ? "x-amz-content-sha256: UNSIGNED-PAYLOAD"
+			: "x-amz-content-sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4"
+			  "649b934ca495991b7852b855";
+	struct curl_slist *headers = curl_slist_append(NULL, body);
+	if (r->if_absent)
+		headers = with_header(headers, "If-None-Match: *");
+	if (r->if_match) {
+		char match[S3_ETAG_MAX + 16];
+		snprintf(match, sizeof match, "If-Match: %s", r->if_match);
+		headers = with_header(headers, match);
+	}
+	if (c->token)
+		headers = with_header(headers, c->token);
+	if (r->body && headers)
+		headers = with_header(headers, "Content-Type: application/octet-stream");
+	return headers;
+}
+
+static void set_method(struct s3_client *c, const struct s3_request *r)
+{
+	char range[64];
+	if (strcmp(r->method, "HEAD") == 0)
+		curl_easy_setopt(c->curl, CURLOPT_NOBODY, 1L);
+	if (r->body) {
+		curl_easy_setopt(c->curl, CURLOPT_UPLOAD, 1L);
+		curl_easy_setopt(c->curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)r->body_bytes);
+		curl_easy_setopt(c->curl, CURLOPT_READFUNCTION, take_body);
+		curl_easy_setopt(c->curl, CURLOPT_READDATA, c);
+		curl_easy_setopt(c->curl, CURLOPT_SEEKFUNCTION, seek_body);
+		curl_easy_setopt(c->curl, CURLOPT_SEEKDATA, c);
+		curl_easy_setopt(c->curl, CURLOPT_UPLOAD_BUFFERSIZE, 1L << 20);
+	}
+	if (strcmp(r->method, "HEAD") != 0)
+		curl_easy_setopt(c->curl, CURLOPT_CUSTOMREQUEST, r->method);
+	if (r->range_bytes) {
+		snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)r->range_offset,
+		         (unsigned long long)(r->range_offset + r->range_bytes - 1));
+		curl_easy_setopt(c->curl, CURLOPT_RANGE, range);
+	}
+}
+
+/* One try. */
+static CURLcode perform(struct s3_client *c, struct s3_request *r, const char *url,
+                        struct curl_slist *headers)
+{
+	curl_off_t bytes = -1;
+	long filetime = -1;
+	c->request = r;
+	c->sent = 0;
+	c->failed = 0;
+	c->why[0] = 0;
+	r->status = 0;
+	r->got = r->text_bytes = 0;
+	r->etag[0] = 0;
+	curl_easy_reset(c->curl);
+	curl_easy_setopt(c->curl, CURLOPT_URL, url);
+	curl_easy_setopt(c->curl, CURLOPT_PROTOCOLS_STR, "http,https");
+	curl_easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(c->curl, CURLOPT_ERRORBUFFER, c->why);
+	curl_easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS);
+	/* 0: no limit */
+	curl_easy_setopt(c->curl, CURLOPT_TIMEOUT_MS, (long)c->timeout_ms);
+	curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+	curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_TIME, (long)STALL_SECONDS);
+	curl_easy_setopt(c->curl, CURLOPT_BUFFERSIZE, 1L << 19);
+	curl_easy_setopt(c->curl, CURLOPT_FILETIME, 1L);
+	curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, headers);
+	curl_easy_setopt(c->curl, CURLOPT_HEADERFUNCTION, take_header);
+	curl_easy_setopt(c->curl, CURLOPT_HEADERDATA, c);
+	curl_easy_setopt(c->curl, CURLOPT_WRITEFUNCTION, take_answer);
+	curl_easy_setopt(c->curl, CURLOPT_WRITEDATA, c);
+	if (c->user) {
+		curl_easy_setopt(c->curl, CURLOPT_USERPWD, c->user);
+		curl_easy_setopt(c->curl, CURLOPT_AWS_SIGV4, c->signing);
+	}
+	set_method(c, r);
+	CURLcode code = curl_easy_perform(c->curl);
+	curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &r->status);
+	curl_easy_getinfo(c->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &bytes);
+	curl_easy_getinfo(c->curl, CURLINFO_FILETIME, &filetime);
+	r->content_bytes = bytes < 0 ? 0 : (uint64_t)bytes;
+	r->time = filetime < 0 ? 0 : filetime;
+	r->text = r->text_bytes ? c->text : NULL;
+	return code;
+}
+
+static void wait_before(int try)
+{
+	struct timespec t = { 0, (long)WAIT_MILLISECONDS * 1000000L * try };
+	while (nanosleep(&t, &t) != 0 && errno == EINTR)
+		;
+}
+
+/* Sends a request and waits for its answer. Requests that change nothing are sent three times
+ * before they fail, but with a timeout once. Returns OK with any HTTP status below 500, IO, MEM. */
+static kvarc_ret s3_send(struct s3_client *c, struct s3_request *r, kvarc_error *e)
+{
+	char url[S3_URL_MAX];
+	int tries = r->body || c->timeout_ms || strcmp(r->method, "POST") == 0 ? 1 : TRIES;
+	CURLcode code = CURLE_OK;
+	int n = snprintf(url, sizeof url, "%s%s%s%s", c->bucket_url, r->path, r->query ? "?" : "",
+	                 r->query ? r->query : "");
+	if (n < 0 || (size_t)n >= sizeof url)
+		return kvi_fail(e, KVARC_IO, "store: the address of an object is too long");
+	struct curl_slist *headers = headers_of(c, r);
+	if (!headers)
+		return kvi_fail(e, KVARC_MEM, "store: no memory for a request");
+	for (int i = 0; i < tries; i++) {
+		if (i > 0)
+			wait_before(i);
+		code = perform(c, r, url, headers);
+		if (c->failed || (code == CURLE_OK && r->status < 500))
+			break;
+	}
+	curl_slist_free_all(headers);
+	c->request = NULL;
+	if (c->failed)
+		return kvi_fail(e, KVARC_IO, "store: %s %.80s%.80s: bytes could not be %s",
+		                r->method, c->shown, r->path, r->body ? "read" : "taken");
+	if (code != CURLE_OK)
+		return kvi_fail(e, KVARC_IO, "store: %s %.80s%.80s: %s", r->method, c->shown,
+		                r->path, c->why[0] ? c->why : curl_easy_strerror(code));
+	if (r->status >= 500)
+		return kvi_fail(e, KVARC_IO,
+		                "store: %s %.80s%.80s: the service answers %ld, try again",
+		                r->method, c->shown, r->path, r->status);
+	return KVARC_OK;
+}
+
+/* Puts a text into an address as RFC 3986 and the signature demand. keep: a byte that stays;
+ * 0: none. Returns the end of it, where a 0 is. */
+static char *s3_encode(char *to, const char *text, char keep)
+{
+	static const char digits[] = "0123456789ABCDEF";
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text;
+		if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+		    strchr("-._~", c) || (keep && c == (unsigned char)keep)) {
+			*to++ = (char)c;
+			continue;
+		}
+		*to++ = '%';
+		*to++ = digits[c >> 4];
+		*to++ = digits[c & 15];
+	}
+	*to = 0;
+	return to;
+}
+
+/* IO for a status that is no answer to what was asked; the service's own words follow. */
+static kvarc_ret s3_fail(const struct s3_request *r, const char *key, kvarc_error *e)
+{
+	char code[64] = "";
+	const char *from = r->text ? strstr(r->text, "<Code>") : NULL;
+	const char *to = from ? strstr(from, "</Code>") : NULL;
+	if (to && to - from - 6 < (long)sizeof code)
+		snprintf(code, sizeof code, " %.*s", (int)(to - from - 6), from + 6);
+	for (char *c = code; *c; c++) {
+		if (*c < ' ' || *c > '~')
+			*c = '?';
+	}
+	return kvi_fail(e, KVARC_IO, "store: %s of %s: the service answers %ld%s", r->method, key,
+	                r->status, code);
+}
+
+/* A put, or the end of one in parts, has been answered. Returns OK, END (the key is taken), IO. */
+static kvarc_ret s3_put_result(const struct s3_request *r, const char *key, kvarc_error *e)
+{
+	if (r->status == HTTP_PRECONDITION)
+		return KVARC_END;
+	if (r->status == HTTP_CONFLICT)
+		return kvi_fail(e, KVARC_IO, "store: another put of %s is under way, try again",
+		                key);
+	if (r->status != HTTP_OK)
+		return s3_fail(r, key, e);
+	return KVARC_OK;
+}
+
+/* ==== The put of a large object in parts, which become visible together ==== */
+
+/* An object of more is put in parts; the least size of a part. */
+enum { S3_PART_BYTES = 64 << 20 };
+
+enum { PARTS_MAX = 10000 };
+
+/* Text that grows by formatted pieces. */
+struct growing {
+	char *p;
+	size_t n, capacity;
+};
+
+/* One part. Its ETag goes into the list that ends the upload. */
+static kvarc_ret put_part(struct s3_client *c, const char *path, const char *upload,
+                          unsigned number, const kvarc_source *source, uint64_t offset,
+                          uint64_t bytes, struct growing *list, kvarc_error *e)
+{
+	char query[2 * KVI_S3_TOKEN_MAX];
+	snprintf(query, sizeof query, "partNumber=%u&uploadId=%s", number, upload);
+	struct s3_request r = { .method = "PUT",
+		                .path = path,
+		                .query = query,
+		                .body = source,
+		                .body_offset = offset,
+		                .body_bytes = bytes };
+	kvarc_ret ret = s3_send(c, &r, e);
+	if (ret)
+		return ret;
+	if (r.status != HTTP_OK)
+		return s3_fail(&r, path, e);
+	list->n += (size_t)snprintf(list->p + list->n, list->capacity - list->n,
+	                            "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag></Part>",
+	                            number, r.etag);
+	return list->n < list->capacity
+	               ? KVARC_OK
+	               : kvi_fail(e, KVARC_IO, "store: too many parts of %s", path);
+}
+
+/* Begins an upload in parts; upload gets its encoded name. */
+static kvarc_ret begin_parts(struct s3_client *c, const char *path, char upload[KVI_S3_TOKEN_MAX],
+                             kvarc_error *e)
+{
+	const kvarc_source empty = { .memory = "" };
+	char id[KVI_S3_TOKEN_MAX / 3];
+	struct s3_request r = {
+		.method = "POST", .path = path, .query = "uploads=", .body = &empty
+	};
+	kvarc_ret ret = s3_send(c, &r, e);
+	if (ret)
+		return ret;
+	const char *from = r.status == HTTP_OK && r.text ? strstr(r.text, "<UploadId>") : NULL;
+	const char *to = from ? strstr(from, "</UploadId>") : NULL;
+	if (!to || (size_t)(to - from) >= sizeof id)
+		return s3_fail(&r, path, e);
+	snprintf(id, sizeof id, "%.*s", (int)(to - from - 10), from + 10);
+	s3_encode(upload, id, 0);
+	return KVARC_OK;
+}
+
+static kvarc_ret send_parts(struct s3_client *c, const char *key, const char *path,
+                            const char *upload, const kvarc_source *source, struct growing *list,
+                            kvarc_error *e)
+{
+	char query[2 * KVI_S3_TOKEN_MAX];
+	uint64_t least = source->size / PARTS_MAX + 1;
+	uint64_t part = least > S3_PART_BYTES ? least : S3_PART_BYTES;
+	unsigned number = 0;
+	kvarc_ret ret = KVARC_OK;
+	list->n = (size_t)snprintf(list->p, list->capacity, "<CompleteMultipartUpload>");
+	for (uint64_t at = 0; !ret && at < source->size; at += part) {
+		uint64_t left = source->size - at;
+		ret = put_part(c, path, upload, ++number, source, at, left < part ? left : part,
+		               list, e);
+	}
+	if (ret)
+		return ret;
+	list->n += (size_t)snprintf(list->p + list->n, list->capacity - list->n,
+	                            "</CompleteMultipartUpload>");
+	if (list->n >= list->capacity)
+		return kvi_fail(e, KVARC_IO, "store: too many parts of %s", key);
+	const kvarc_source body = { .memory = list->p, .size = list->n };
+	snprintf(query, sizeof query, "uploadId=%s", upload);
+	struct s3_request r = { .method = "POST",
+		                .path = path,
+		                .query = query,
+		                .if_absent = 1,
+		                .body = &body,
+		                .body_bytes = list->n };
+	ret = s3_send(c, &r, e);
+	/* this one may begin with 200 and fail later */
+	if (!ret && r.status == HTTP_OK && r.text && strstr(r.text, "<Error>"))
+		return s3_fail(&r, key, e);
+	return ret ? ret : s3_put_result(&r, key, e);
+}
+
+/* Puts all bytes of a source under a key that has no object; path: the encoded one of the key.
+ * Returns OK, END (the key has an object), IO, MEM. */
+static kvarc_ret s3_put_parts(struct s3_client *c, const struct kvi_alloc *alloc, const char *key,
+                              const char *path, const kvarc_source *source, kvarc_error *e)
+{
+	enum { PART_TEXT = 64 + S3_ETAG_MAX };
+	char upload[KVI_S3_TOKEN_MAX], query[2 * KVI_S3_TOKEN_MAX];
+	struct growing list = { .capacity = (size_t)(PARTS_MAX + 2) * PART_TEXT };
+	kvarc_ret ret = begin_parts(c, path, upload, e);
+	if (ret)
+		return ret;
+	list.p = kvi_malloc(alloc, list.capacity);
+	ret = list.p ? send_parts(c, key, path, upload, source, &list, e)
+	             : kvi_fail_alloc(e, alloc);
+	kvi_free(alloc, list.p);
+	if (ret) {
+		snprintf(query, sizeof query, "uploadId=%s", upload);
+		struct s3_request r = { .method = "DELETE", .path = path, .query = query };
+		/* what stays of it the service removes by its own rules */
+		(void)s3_send(c, &r, NULL);
+	}
+	return ret;
+}
+
+/* ==== Objects in a bucket of an S3-compatible service ==== */
 
 #define AWS_REGION "us-east-1"
 enum {
@@ -30,7 +680,7 @@ enum {
 struct s3 {
 	struct kvi_backend base;
 	struct kvi_alloc alloc;
-	struct kvi_s3_client *client;
+	struct s3_client *client;
 	char prefix[PREFIX_MAX + 1]; /* of all keys: "" or ".../" */
 };
 
@@ -44,8 +694,8 @@ static const char *path_of(const struct s3 *s, const char *key, char path[PATH_M
 {
 	char *at = path;
 	*at++ = '/';
-	at = kvi_s3_encode(at, s->prefix, '/');
-	kvi_s3_encode(at, key, '/');
+	at = s3_encode(at, s->prefix, '/');
+	s3_encode(at, key, '/');
 	return path;
 }
 
@@ -54,24 +704,24 @@ static kvarc_ret s3_get(struct kvi_backend *b, const char *key, uint64_t offset,
 {
 	struct s3 *s = s3_of(b);
 	char path[PATH_MAX_BYTES];
-	struct kvi_s3_request r = { .method = "GET",
-		                    .path = path_of(s, key, path),
-		                    .range_offset = offset,
-		                    .range_bytes = n,
-		                    .out = data,
-		                    .out_capacity = n };
+	struct s3_request r = { .method = "GET",
+		                .path = path_of(s, key, path),
+		                .range_offset = offset,
+		                .range_bytes = n,
+		                .out = data,
+		                .out_capacity = n };
 	*got = 0;
 	if (n == 0)
 		return KVARC_OK;
-	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
+	kvarc_ret ret = s3_send(s->client, &r, e);
 	if (ret)
 		return ret;
-	if (r.status == KVI_HTTP_NOT_FOUND)
+	if (r.status == HTTP_NOT_FOUND)
 		return KVARC_END;
-	if (r.status == KVI_HTTP_RANGE)
+	if (r.status == HTTP_RANGE)
 		return KVARC_OK;
-	if (r.status != KVI_HTTP_PARTIAL && !(r.status == KVI_HTTP_OK && offset == 0))
-		return kvi_s3_fail(&r, key, e);
+	if (r.status != HTTP_PARTIAL && !(r.status == HTTP_OK && offset == 0))
+		return s3_fail(&r, key, e);
 	*got = r.got;
 	return KVARC_OK;
 }
@@ -79,7 +729,7 @@ static kvarc_ret s3_get(struct kvi_backend *b, const char *key, uint64_t offset,
 /* An ETag as a number. The quotes around it are written in two ways. */
 static uint64_t stamp_of(const char *etag)
 {
-	char digits[KVI_S3_ETAG_MAX];
+	char digits[S3_ETAG_MAX];
 	size_t n = 0;
 	for (; *etag && n < sizeof digits; etag++) {
 		if (strncmp(etag, "&quot;", 6) == 0)
@@ -95,14 +745,14 @@ static kvarc_ret s3_stat(struct kvi_backend *b, const char *key, struct kvi_obje
 {
 	struct s3 *s = s3_of(b);
 	char path[PATH_MAX_BYTES];
-	struct kvi_s3_request r = { .method = "HEAD", .path = path_of(s, key, path) };
-	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
+	struct s3_request r = { .method = "HEAD", .path = path_of(s, key, path) };
+	kvarc_ret ret = s3_send(s->client, &r, e);
 	if (ret)
 		return ret;
-	if (r.status == KVI_HTTP_NOT_FOUND)
+	if (r.status == HTTP_NOT_FOUND)
 		return KVARC_END;
-	if (r.status != KVI_HTTP_OK)
-		return kvi_s3_fail(&r, key, e);
+	if (r.status != HTTP_OK)
+		return s3_fail(&r, key, e);
 	*object = (struct kvi_object){ key, r.content_bytes, r.time, stamp_of(r.etag) };
 	return KVARC_OK;
 }
@@ -113,49 +763,48 @@ static kvarc_ret s3_put(struct kvi_backend *b, const char *key, const kvarc_sour
 	struct s3 *s = s3_of(b);
 	char path[PATH_MAX_BYTES];
 	path_of(s, key, path);
-	if (source->size > KVI_S3_PART_BYTES)
-		return kvi_s3_put_parts(s->client, &s->alloc, key, path, source, e);
-	struct kvi_s3_request r = { .method = "PUT",
-		                    .path = path,
-		                    .if_absent = 1,
-		                    .body = source,
-		                    .body_bytes = source->size };
-	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
-	return ret ? ret : kvi_s3_put_result(&r, key, e);
+	if (source->size > S3_PART_BYTES)
+		return s3_put_parts(s->client, &s->alloc, key, path, source, e);
+	struct s3_request r = { .method = "PUT",
+		                .path = path,
+		                .if_absent = 1,
+		                .body = source,
+		                .body_bytes = source->size };
+	kvarc_ret ret = s3_send(s->client, &r, e);
+	return ret ? ret : s3_put_result(&r, key, e);
 }
 
 static kvarc_ret s3_remove(struct kvi_backend *b, const char *key, kvarc_error *e)
 {
 	struct s3 *s = s3_of(b);
 	char path[PATH_MAX_BYTES];
-	struct kvi_s3_request r = { .method = "DELETE", .path = path_of(s, key, path) };
-	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
+	struct s3_request r = { .method = "DELETE", .path = path_of(s, key, path) };
+	kvarc_ret ret = s3_send(s->client, &r, e);
 	if (ret)
 		return ret;
-	if (r.status != KVI_HTTP_NO_CONTENT && r.status != KVI_HTTP_OK &&
-	    r.status != KVI_HTTP_NOT_FOUND)
-		return kvi_s3_fail(&r, key, e);
+	if (r.status != HTTP_NO_CONTENT && r.status != HTTP_OK && r.status != HTTP_NOT_FOUND)
+		return s3_fail(&r, key, e);
 	return KVARC_OK;
 }
 
 /* The ETag of an object whose bytes are these. Returns OK, END (it is not there, or another one),
  * IO, MEM. */
 static kvarc_ret find_etag(struct s3 *s, const char *path, const void *data, size_t n,
-                           char etag[KVI_S3_ETAG_MAX], kvarc_error *e)
+                           char etag[S3_ETAG_MAX], kvarc_error *e)
 {
 	/* One byte more: it may be longer. */
 	uint8_t *there = kvi_malloc(&s->alloc, n + 1);
 	if (!there)
 		return kvi_fail_alloc(e, &s->alloc);
-	struct kvi_s3_request r = { .method = "GET",
-		                    .path = path,
-		                    .range_bytes = n + 1,
-		                    .out = there,
-		                    .out_capacity = n + 1 };
-	kvarc_ret ret = kvi_s3_send(s->client, &r, e);
-	const bool is_there = r.status == KVI_HTTP_PARTIAL || r.status == KVI_HTTP_OK;
-	if (!ret && !is_there && r.status != KVI_HTTP_NOT_FOUND && r.status != KVI_HTTP_RANGE)
-		ret = kvi_s3_fail(&r, path, e);
+	struct s3_request r = { .method = "GET",
+		                .path = path,
+		                .range_bytes = n + 1,
+		                .out = there,
+		                .out_capacity = n + 1 };
+	kvarc_ret ret = s3_send(s->client, &r, e);
+	const bool is_there = r.status == HTTP_PARTIAL || r.status == HTTP_OK;
+	if (!ret && !is_there && r.status != HTTP_NOT_FOUND && r.status != HTTP_RANGE)
+		ret = s3_fail(&r, path, e);
 	if (!ret && (!is_there || r.got != n || memcmp(there, data, n) != 0))
 		ret = KVARC_END;
 	memcpy(etag, r.etag, sizeof r.etag);
@@ -169,26 +818,25 @@ static kvarc_ret s3_remove_if(struct kvi_backend *b, const char *key, const void
                               kvarc_error *e)
 {
 	struct s3 *s = s3_of(b);
-	char path[PATH_MAX_BYTES], etag[KVI_S3_ETAG_MAX];
+	char path[PATH_MAX_BYTES], etag[S3_ETAG_MAX];
 	path_of(s, key, path);
 	kvarc_ret ret = find_etag(s, path, data, n, etag, e);
 	if (ret)
 		return ret;
-	struct kvi_s3_request r = { .method = "DELETE",
-		                    .path = path,
-		                    .if_match = etag[0] ? etag : NULL };
-	ret = kvi_s3_send(s->client, &r, e);
-	if (r.if_match &&
-	    (r.status == KVI_HTTP_NOT_IMPLEMENTED || r.status == KVI_HTTP_BAD_REQUEST)) {
+	struct s3_request r = { .method = "DELETE",
+		                .path = path,
+		                .if_match = etag[0] ? etag : NULL };
+	ret = s3_send(s->client, &r, e);
+	if (r.if_match && (r.status == HTTP_NOT_IMPLEMENTED || r.status == HTTP_BAD_REQUEST)) {
 		r.if_match = NULL;
-		ret = kvi_s3_send(s->client, &r, e);
+		ret = s3_send(s->client, &r, e);
 	}
 	if (ret)
 		return ret;
-	if (r.status == KVI_HTTP_NOT_FOUND || r.status == KVI_HTTP_PRECONDITION)
+	if (r.status == HTTP_NOT_FOUND || r.status == HTTP_PRECONDITION)
 		return KVARC_END;
-	if (r.status != KVI_HTTP_NO_CONTENT && r.status != KVI_HTTP_OK)
-		return kvi_s3_fail(&r, key, e);
+	if (r.status != HTTP_NO_CONTENT && r.status != HTTP_OK)
+		return s3_fail(&r, key, e);
 	return KVARC_OK;
 }
 
@@ -223,18 +871,18 @@ static kvarc_ret s3_list(struct kvi_backend *b, const char *prefix, kvi_object_f
 		char *at = query;
 		if (page.next[0]) {
 			at += sprintf(at, "continuation-token=");
-			at = kvi_s3_encode(at, page.next, 0);
+			at = s3_encode(at, page.next, 0);
 			*at++ = '&';
 		}
 		at += sprintf(at, "list-type=2&prefix=");
-		at = kvi_s3_encode(at, s->prefix, 0);
-		kvi_s3_encode(at, prefix, 0);
-		struct kvi_s3_request r = { .method = "GET", .path = "", .query = query };
-		kvarc_ret ret = kvi_s3_send(s->client, &r, e);
+		at = s3_encode(at, s->prefix, 0);
+		s3_encode(at, prefix, 0);
+		struct s3_request r = { .method = "GET", .path = "", .query = query };
+		kvarc_ret ret = s3_send(s->client, &r, e);
 		if (ret)
 			return ret;
-		if (r.status != KVI_HTTP_OK)
-			return kvi_s3_fail(&r, "the list", e);
+		if (r.status != HTTP_OK)
+			return s3_fail(&r, "the list", e);
 		if (!r.text || kvi_s3_page_begin(&page, r.text, r.text_bytes) != 0)
 			return kvi_fail(e, KVARC_IO, "store: the service's list cannot be read");
 		ret = list_page(s, &page, fn, opaque, e);
@@ -275,7 +923,7 @@ static kvarc_ret s3_promise(struct kvi_backend *b, int known, char why[KVI_WHY_M
 static void s3_close(struct kvi_backend *b)
 {
 	struct s3 *s = s3_of(b);
-	kvi_s3_close(&s->client);
+	client_close(&s->client);
 	kvi_free(&s->alloc, s);
 }
 
@@ -383,12 +1031,12 @@ kvarc_ret kvi_backend_s3(struct kvi_backend **b, const char *rest,
 	s->base.calls = &s3_calls;
 	memcpy(s->prefix, u.prefix, sizeof u.prefix);
 	*b = &s->base;
-	ret = kvi_s3_open(&s->client, options->allocator, u.endpoint, u.region, u.bucket,
-	                  options->access_key, options->secret_key, options->session_token, e);
+	ret = s3_open(&s->client, options->allocator, u.endpoint, u.region, u.bucket,
+	              options->access_key, options->secret_key, options->session_token, e);
 	if (ret)
 		kvi_backend_close(b);
 	else
-		kvi_s3_set_timeout(s->client, options->timeout_ms);
+		s3_set_timeout(s->client, options->timeout_ms);
 	return ret;
 }
 

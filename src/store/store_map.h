@@ -32,7 +32,7 @@ struct kvi_map_pack {
 	bool retired;    /* gc has put its tombstone */
 	bool encrypted;
 	bool broken; /* it is not whole: nothing is removed of it */
-	/* Of a gc (repack_plan.h): it may go although it is needed, where another archive holds
+	/* Of a gc (store_gc.h): it may go although it is needed, where another archive holds
 	 * what is; among those the lowest rank stays; 0: it may not. */
 	uint64_t rank;
 	uint64_t copy_bytes; /* of the copy that replaces it; 0: there is none */

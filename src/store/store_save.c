@@ -2,17 +2,908 @@
 /* store_save.c - saves a file as the next version of a session */
 #include "config.h"
 
-#include "store_state.h"
-
-#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
+#include "new_archive.h"
+#include "store_state.h"
 #include "files/import_adopt.h"
-#include "save_archive.h"
-#include "save_check.h"
-#include "save_encryption.h"
+#include "files/import_compare.h"
+#include "files/pack_parts.h"
 #include "util/arguments.h"
 #include "util/bytes.h"
+#include "kvarc.h"
+#include "store/store_state.h"
+#include "store/veil.h"
+#include "util/list.h"
+
+/* One track of the file. */
+struct track_plan {
+	struct kvi_list pieces; /* struct piece_kept */
+	uint64_t tokens, kept;
+	bool has_ids;
+	bool chained;      /* the kept tokens have a chain value: */
+	uint8_t chain[16]; /* the last one, or the root */
+};
+
+/* A file on its way into the store. */
+struct save_plan {
+	struct kvarc_store *s;
+	kvarc_import *im;
+	const kvarc_geometry *g;
+	const struct kvi_veil *veil; /* of what may be shared */
+	uint64_t name_space;         /* as the index has it */
+	bool alone;                  /* nothing is looked for */
+	uint8_t root[16];
+	struct track_plan *tracks;
+	struct kvi_store_rows rows, other; /* of the track in hand: of the file, of the store */
+	uint64_t kept, tokens, kept_bytes;
+};
+
+/* ==== Whether versions of a session are encrypted, as their archives show it ==== */
+
+#define ASK "save with --encrypt or --decrypt"
+
+/* What the archive of the last version shows, once it is known that it can be read. */
+static kvarc_ret look(struct kvarc_store *s, const struct kvi_needs *last, bool *encrypt)
+{
+	kvarc_reader *r;
+	kvarc_ret ret = kvi_pack_reader(s, last->pack, false, &r);
+	if (ret == KVARC_AUTH)
+		return kvi_fail(s->error, ret,
+		                "store: the last version of the session is encrypted, and %s",
+		                s->options.keys ? "no key that was given opens it"
+		                                : "no key was given");
+	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
+		return ret;
+	/* One that is missing or damaged does not show that the session is not encrypted. */
+	*encrypt = last->encrypted ||
+	           (ret ? s->options.keys != NULL : kvi_pack_find(s, last->pack)->veil.on);
+	if (*encrypt && !s->options.keys)
+		return kvi_fail(s->error, KVARC_AUTH,
+		                "store: the session is encrypted, and no key was given");
+	if (!*encrypt && s->options.keys)
+		return kvi_fail(s->error, KVARC_OPTIONS,
+		                "store: the last version of the session is not encrypted, "
+		                "although a key was given: " ASK);
+	return KVARC_OK;
+}
+
+/*
+ * Whether the next version of a session is encrypted. asked: kvarc_save_options.encrypt. read: what
+ * kvi_version_read returned for the last version, with s->error; last: of that, where it is OK.
+ * A manifest is not trusted to say that a session is not encrypted: its archive is looked at.
+ * Returns OK; AUTH (no key opens the last version); OPTIONS (not asked, and what the session is
+ * cannot be read, or it is not encrypted although there are keys); DATA, IO, MEM, MEMLIMIT.
+ */
+static kvarc_ret save_encrypts(struct kvarc_store *s, int asked, kvarc_ret read,
+                               const struct kvi_needs *last, bool *encrypt)
+{
+	*encrypt = asked > 0;
+	if (read == KVARC_END)
+		return KVARC_OK;
+	if (read && read != KVARC_DATA && read != KVARC_OPTIONS)
+		return read;
+	if (asked)
+		return KVARC_OK;
+	if (read) {
+		const kvarc_error why = *s->error;
+		return kvi_fail(s->error, KVARC_OPTIONS,
+		                "%s: the last version cannot be read, and so it is not known "
+		                "whether the session is encrypted: " ASK,
+		                why.text);
+	}
+	return look(s, last, encrypt);
+}
+
+/* ==== Whether an archive of a store loads as the file that is saved ==== */
+
+/* What a check has found. */
+enum save_verdict {
+	SAVE_SAME,
+	SAVE_OTHER,  /* it loads as another file */
+	SAVE_DAMAGED /* it does not load; what is damaged is doubted in the index now */
+};
+
+/* What is damaged: the archive itself, or one that it needs. */
+static kvarc_ret doubt(struct kvarc_store *s, const struct kvi_store_content *content,
+                       const uint8_t id[16])
+{
+	const kvarc_error was = *s->error;
+	kvarc_ret ret = kvi_doubt_damaged(s, content->has_damaged ? content->damaged : id);
+	*s->error = was;
+	return ret == KVARC_END ? KVARC_OK : ret;
+}
+
+static bool is_lost(kvarc_ret ret)
+{
+	return ret == KVARC_DATA || ret == KVARC_FORMAT || ret == KVARC_STORE;
+}
+
+/*
+ * Loads an archive as kvarc_store_load does, with segments of other archives from the store, and
+ * compares what comes with the files of an import. source NULL: the archive is in the store, else
+ * it is not put yet. Returns OK (*verdict is set), IO, MEM, MEMLIMIT, AUTH, DATA (the index is
+ * damaged), and what readers return of archives that are whole.
+ */
+static kvarc_ret save_check(struct kvarc_store *s, const uint8_t id[16], const kvarc_source *source,
+                            const kvarc_import *im, enum save_verdict *verdict)
+{
+	struct kvi_store_content content = { .s = s };
+	struct kvi_open_pack p;
+	kvarc_ret ret = source ? kvi_pack_open_source(s, &p, id, source, &content)
+	                       : kvi_pack_open(s, &p, id, false, &content);
+	const bool opened = !ret;
+	*verdict = SAVE_SAME;
+	if (opened) {
+		ret = kvi_import_compare(im, p.r, &p.error);
+		if (ret == KVARC_END)
+			*verdict = SAVE_OTHER;
+		else if (ret && !content.failed)
+			kvi_fail(s->error, ret, "store: %s: %s", p.key, p.error.text);
+		kvi_pack_close(&p);
+	}
+	if (ret == KVARC_END && opened)
+		return KVARC_OK;
+	if (content.failed)
+		return content.failed;
+	if (ret != KVARC_END && !is_lost(ret))
+		return ret;
+	*verdict = SAVE_DAMAGED;
+	return doubt(s, &content, id);
+}
+
+/* ==== Which tokens of a file a store has already, in whole segments ==== */
+
+/* A segment of the store that stands for tokens of the file, for the first `use` of its own. */
+struct piece_kept {
+	kvarc_stored stored;
+	uint32_t use;
+	uint8_t pack[16]; /* that holds it */
+	int32_t *tokens;  /* cut: ids, then positions, of all its tokens; NULL: those of the file */
+	uint8_t digest[16]; /* cut: of the tokens that are used, */
+	uint8_t chain[16];  /* and their chain value */
+	int32_t first;
+	uint8_t before[16]; /* the chain value of the tokens before it */
+};
+
+enum { MATCHES_MOST = 16 };
+
+/* ----- tokens of the file ------------------------------------------------ */
+
+/* Bytes of n tokens of a track. */
+static uint64_t plan_bytes(const struct save_plan *p, uint32_t track, uint32_t n)
+{
+	uint64_t bytes = 0;
+	for (size_t i = 0; i < p->g->n_tensors; i++) {
+		const kvarc_tensor *t = &p->g->tensors[i];
+		if (t->track == track)
+			bytes += (uint64_t)t->heads * t->channels * kvarc_dtype_bytes(t->dtype);
+	}
+	return n * bytes;
+}
+
+static kvarc_ret fail_read(struct save_plan *p)
+{
+	return kvi_fail(p->s->error, KVARC_IO, "reading the file that is saved failed");
+}
+
+static kvarc_ret read_elements(struct save_plan *p, uint32_t track, uint64_t t0, uint32_t n)
+{
+	for (size_t i = 0; i < p->g->n_tensors; i++) {
+		const kvarc_tensor *t = &p->g->tensors[i];
+		if (t->track == track && kvarc_import_fetch(p->im, (uint32_t)i, 0, t->heads, t0, n,
+		                                            p->rows.views[i].data))
+			return fail_read(p);
+	}
+	return KVARC_OK;
+}
+
+/* Tokens of the import from t0 on into p->rows, n of them, 1..256; elements: their elements, too.
+ * Returns OK, MEM, IO. */
+static kvarc_ret plan_read(struct save_plan *p, uint32_t track, uint64_t t0, uint32_t n,
+                           bool elements)
+{
+	struct kvi_store_rows *rows = &p->rows;
+	rows->n = n;
+	rows->has_ids = p->tracks[track].has_ids;
+	kvarc_ret ret = kvarc_import_read_tokens(p->im, track, t0, n,
+	                                         rows->has_ids ? rows->ids : NULL, rows->positions);
+	if (ret)
+		return kvi_fail(p->s->error, ret == KVARC_MEM ? ret : KVARC_IO,
+		                "reading the token ids of the file that is saved failed");
+	return elements ? read_elements(p, track, t0, n) : KVARC_OK;
+}
+
+/* The content digest of p->rows. Returns OK, MEM. */
+static kvarc_ret plan_digest(struct save_plan *p, uint32_t n, uint8_t digest[16])
+{
+	const struct kvi_store_rows *rows = &p->rows;
+	kvarc_ret ret = kvarc_content_digest(p->g, rows->track, n, rows->has_ids ? rows->ids : NULL,
+	                                     rows->positions, rows->views, digest);
+	return kvi_fail_memory(p->s->error, ret, &p->s->alloc);
+}
+
+/* ----- pieces ------------------------------------------------ */
+
+/* A new piece at the end of a track; NULL: no memory. */
+static struct piece_kept *plan_add(struct save_plan *p, uint32_t track)
+{
+	struct piece_kept *k = kvi_list_add(&p->tracks[track].pieces, &p->s->alloc, sizeof *k);
+	if (k)
+		memcpy(k->before, p->tracks[track].chain, 16);
+	else
+		kvi_fail_alloc(p->s->error, &p->s->alloc);
+	return k;
+}
+
+/* Makes a piece cut, with the tokens of a whole segment in p->other. Returns OK, MEM. */
+static kvarc_ret piece_cut(struct save_plan *p, struct piece_kept *k)
+{
+	const uint32_t n = p->other.n;
+	k->tokens = kvi_array(&p->s->alloc, n, 2 * sizeof *k->tokens);
+	if (!k->tokens)
+		return kvi_fail_alloc(p->s->error, &p->s->alloc);
+	memcpy(k->tokens, p->other.ids, n * sizeof *k->tokens);
+	memcpy(k->tokens + n, p->other.positions, n * sizeof *k->tokens);
+	return KVARC_OK;
+}
+
+static kvarc_ret add_whole(struct save_plan *p, const struct kvi_index_row *row, uint32_t track,
+                           uint64_t t0, const uint8_t *chain, const uint8_t digest[16])
+{
+	struct piece_kept *k = plan_add(p, track);
+	if (!k)
+		return kvi_alloc_error(&p->s->alloc);
+	k->stored.track = track;
+	k->stored.n = k->use = row->n;
+	k->stored.t0 = t0;
+	k->stored.bytes = plan_bytes(p, track, row->n);
+	k->stored.has_chain = row->has_chain;
+	if (chain)
+		memcpy(k->stored.chain, chain, 16);
+	memcpy(k->stored.digest, digest, 16);
+	memcpy(k->pack, row->id, 16);
+	return KVARC_OK;
+}
+
+/* The hashes of a whole segment, which lies in p->other, as they are in its archive. END: they are
+ * not those of the index. */
+static kvarc_ret whole_hashes(struct save_plan *p, const struct kvi_index_row *row,
+                              kvarc_stored *st)
+{
+	const struct kvi_store_rows *o = &p->other;
+	if (!o->has_ids)
+		return KVARC_END;
+	kvarc_ret ret = kvarc_chain_next(p->tracks[st->track].chain, st->track, o->n, o->ids,
+	                                 o->positions, st->chain);
+	if (!ret)
+		ret = kvarc_content_digest(p->g, st->track, o->n, o->ids, o->positions, o->views,
+		                           st->digest);
+	if (!ret && (!kvi_veil_equal(p->veil, row->whole_chain, st->chain) ||
+	             !kvi_veil_equal(p->veil, row->whole_digest, st->digest)))
+		return KVARC_END;
+	return kvi_fail_memory(p->s->error, ret, &p->s->alloc);
+}
+
+/* Tokens that another version has cut off a segment: the segment is named, and cut again. Returns
+ * END when it is in no archive any more. */
+static kvarc_ret add_cut(struct save_plan *p, const struct kvi_index_row *row, uint32_t track,
+                         uint64_t t0, const uint8_t *chain, const uint8_t digest[16])
+{
+	struct kvi_index_row whole;
+	kvarc_stored st = { .track = track, .t0 = t0, .has_chain = 1 };
+	kvarc_ret ret = kvi_content_find(p->s, p->g, row->name_space, row->whole_chain,
+	                                 row->whole_digest, &whole);
+	if (!ret && whole.n != row->whole_n)
+		ret = KVARC_END;
+	if (!ret)
+		ret = kvi_rows_read(p->s, &whole, &p->other, true);
+	if (!ret)
+		ret = whole_hashes(p, row, &st);
+	struct piece_kept *k = ret ? NULL : plan_add(p, track);
+	if (!k)
+		return ret ? ret : kvi_alloc_error(&p->s->alloc);
+	st.n = whole.n;
+	st.bytes = plan_bytes(p, track, whole.n);
+	k->stored = st;
+	memcpy(k->pack, whole.id, 16);
+	memcpy(k->digest, digest, 16);
+	memcpy(k->chain, chain, 16);
+	k->first = p->other.ids[0];
+	k->use = row->n;
+	return piece_cut(p, k);
+}
+
+/* ----- the walk ------------------------------------------------ */
+
+/* What stops a save, and not only a look-up, as damage of an archive does. */
+static bool plan_final(const struct save_plan *p, kvarc_ret ret)
+{
+	return ret == KVARC_MEM || ret == KVARC_MEMLIMIT || ret == KVARC_IO ||
+	       kvi_index_damaged(p->s->index);
+}
+
+/* The content digest of a row of the index, from the archive where it is not in the index. */
+static kvarc_ret row_digest(struct save_plan *p, struct kvi_index_row *row)
+{
+	struct kvi_index_row whole = *row;
+	kvarc_ret ret = KVARC_OK;
+	if (row->has_digest)
+		return KVARC_OK;
+	if (row->whole_n)
+		ret = kvi_content_find(p->s, p->g, row->name_space, row->whole_chain,
+		                       row->whole_digest, &whole);
+	if (!ret)
+		ret = kvi_rows_read(p->s, &whole, &p->other, true);
+	if (!ret && p->other.n < row->n)
+		ret = KVARC_END;
+	if (!ret)
+		ret = kvarc_content_digest(p->g, p->other.track, row->n,
+		                           p->other.has_ids ? p->other.ids : NULL,
+		                           p->other.positions, p->other.views, row->digest);
+	row->has_digest = !ret;
+	if (!ret)
+		kvi_veil_hash(p->veil, row->digest, row->digest);
+	if (!ret)
+		(void)kvi_index_set_digest(p->s->index, row->row, row->digest);
+	return ret;
+}
+
+/* Uses one of the rows that has the elements of the file. END: none has. */
+static kvarc_ret use_row(struct save_plan *p, struct kvi_index_row *rows, size_t count,
+                         uint32_t track, uint32_t n, const uint8_t chain[16])
+{
+	struct track_plan *t = &p->tracks[track];
+	uint8_t digest[16];
+	kvarc_ret ret = plan_read(p, track, t->kept, n, true);
+	if (!ret)
+		ret = plan_digest(p, n, digest);
+	if (ret)
+		return ret;
+	for (size_t i = 0; i < count; i++) {
+		ret = row_digest(p, &rows[i]);
+		if (!ret && kvi_veil_equal(p->veil, rows[i].digest, digest)) {
+			ret = rows[i].whole_n
+			              ? add_cut(p, &rows[i], track, t->kept, chain, digest)
+			              : add_whole(p, &rows[i], track, t->kept, chain, digest);
+			if (!ret)
+				return ret;
+		}
+		if (ret && plan_final(p, ret))
+			return ret;
+	}
+	return KVARC_END;
+}
+
+static void keep(struct save_plan *p, uint32_t track, uint32_t n)
+{
+	p->tracks[track].kept += n;
+	p->kept += n;
+	p->kept_bytes += plan_bytes(p, track, n);
+}
+
+/* One step: the longest tokens that follow. END: none does. */
+static kvarc_ret step_chain(struct save_plan *p, uint32_t track)
+{
+	struct track_plan *t = &p->tracks[track];
+	struct kvi_index_row rows[MATCHES_MOST];
+	const uint64_t left = t->tokens - t->kept, parent = kvi_veil_word(p->veil, t->chain);
+	uint32_t lengths[KVI_SEGMENT_MOST];
+	size_t n_lengths, count;
+	kvarc_ret ret = kvi_index_lengths(p->s->index, parent, lengths, &n_lengths);
+	if (!ret && n_lengths)
+		ret = plan_read(p, track, t->kept,
+		                (uint32_t)(left < KVI_SEGMENT_MOST ? left : KVI_SEGMENT_MOST),
+		                false);
+	for (size_t i = 0; i < n_lengths && !ret; i++) {
+		uint8_t chain[16], veiled[16];
+		if (lengths[i] > left)
+			continue;
+		ret = kvarc_chain_next(t->chain, track, lengths[i], p->rows.ids, p->rows.positions,
+		                       chain);
+		ret = kvi_fail_memory(p->s->error, ret, &p->s->alloc);
+		kvi_veil_hash(p->veil, veiled, chain);
+		if (!ret)
+			ret = kvi_index_match(p->s->index, p->name_space, parent, veiled, rows,
+			                      MATCHES_MOST, &count);
+		if (ret || !count)
+			continue;
+		ret = use_row(p, rows, count, track, lengths[i], chain);
+		if (ret == KVARC_END) {
+			ret = KVARC_OK;
+			continue;
+		}
+		if (ret)
+			return ret;
+		memcpy(t->chain, chain, 16);
+		keep(p, track, lengths[i]);
+		return KVARC_OK;
+	}
+	return ret ? ret : KVARC_END;
+}
+
+/* Tokens without a chain value: segments of the usual length, by their content. END: there is no
+ * such one. */
+static kvarc_ret step_digest(struct save_plan *p, uint32_t track)
+{
+	struct track_plan *t = &p->tracks[track];
+	const uint64_t left = t->tokens - t->kept;
+	const uint32_t n = left < KVI_SEGMENT_MOST ? (uint32_t)left : KVI_SEGMENT_MOST;
+	struct kvi_index_row row;
+	uint8_t digest[16], veiled[16];
+	kvarc_ret ret = plan_read(p, track, t->kept, n, true);
+	if (!ret)
+		ret = plan_digest(p, n, digest);
+	if (ret)
+		return ret;
+	kvi_veil_hash(p->veil, veiled, digest);
+	ret = kvi_content_find(p->s, p->g, p->name_space, veiled, veiled, &row);
+	if (!ret && (row.n != n || row.has_chain))
+		ret = KVARC_END;
+	if (!ret)
+		ret = add_whole(p, &row, track, t->kept, NULL, digest);
+	if (!ret)
+		keep(p, track, n);
+	return ret;
+}
+
+/* As writers do: positions count from 0, and ids say all. */
+static kvarc_ret find_chained(struct save_plan *p, uint32_t track)
+{
+	struct track_plan *t = &p->tracks[track];
+	t->chained = t->has_ids;
+	for (uint64_t t0 = 0; t0 < t->tokens && t->chained; t0 += KVI_SEGMENT_MOST) {
+		const uint64_t left = t->tokens - t0;
+		const uint32_t n = left < KVI_SEGMENT_MOST ? (uint32_t)left : KVI_SEGMENT_MOST;
+		kvarc_ret ret = plan_read(p, track, t0, n, false);
+		if (ret)
+			return ret;
+		for (uint32_t i = 0; i < n; i++)
+			t->chained &= p->rows.ids[i] >= 0 &&
+			              p->rows.positions[i] == (int64_t)(t0 + i);
+	}
+	memcpy(t->chain, p->root, 16);
+	return KVARC_OK;
+}
+
+static kvarc_ret plan_partial(struct save_plan *p, uint32_t track);
+
+/* A cut takes effect with the next segment. Where none would follow, the last piece is looked for
+ * once more, so that a token follows. */
+static kvarc_ret end_with_token(struct save_plan *p, uint32_t track)
+{
+	struct track_plan *t = &p->tracks[track];
+	struct piece_kept *k = t->pieces.n ? KVI_LIST(struct piece_kept, t->pieces, t->pieces.n - 1)
+	                                   : NULL;
+	if (!k || k->use == k->stored.n || t->kept < t->tokens)
+		return KVARC_OK;
+	memcpy(t->chain, k->before, 16);
+	t->kept -= k->use;
+	p->kept -= k->use;
+	p->kept_bytes -= plan_bytes(p, track, k->use);
+	kvi_free(&p->s->alloc, k->tokens);
+	t->pieces.n--;
+	return plan_partial(p, track);
+}
+
+static kvarc_ret plan_track(struct save_plan *p, uint32_t track)
+{
+	struct track_plan *t = &p->tracks[track];
+	int32_t id;
+	t->tokens = kvarc_import_tokens(p->im, track);
+	p->tokens += t->tokens;
+	if (!t->tokens)
+		return KVARC_OK;
+	t->has_ids = kvarc_import_read_tokens(p->im, track, 0, 1, &id, NULL) == KVARC_OK;
+	kvarc_ret ret = kvi_rows_make(p->s, &p->rows, p->g, track);
+	if (!ret)
+		ret = kvi_rows_make(p->s, &p->other, p->g, track);
+	if (!ret)
+		ret = find_chained(p, track);
+	while (!ret && !p->alone && t->kept < t->tokens)
+		ret = t->chained ? step_chain(p, track) : step_digest(p, track);
+	if (ret == KVARC_END)
+		ret = t->chained ? plan_partial(p, track) : KVARC_OK;
+	else if (!ret && !p->alone)
+		ret = end_with_token(p, track);
+	kvi_rows_free(p->s, &p->rows);
+	kvi_rows_free(p->s, &p->other);
+	return ret;
+}
+
+/* Looks for the tokens of an import in the archives of a store that have the same veil; alone: in
+ * none. p is to be freed, also on failure. Returns OK, MEM, MEMLIMIT, IO, DATA (the index is
+ * damaged). */
+static kvarc_ret plan_save(struct save_plan *p, struct kvarc_store *s, kvarc_import *im,
+                           const struct kvi_veil *veil, bool alone)
+{
+	memset(p, 0, sizeof *p);
+	p->veil = veil;
+	p->alone = alone;
+	p->name_space = kvi_veil_space(veil, s->name_space);
+	p->s = s;
+	p->im = im;
+	p->g = kvarc_import_geometry(im);
+	p->tracks = kvi_calloc(&s->alloc, p->g->n_tracks + 1, sizeof *p->tracks);
+	kvarc_ret ret = p->tracks ? kvi_pack_chain_root(im, p->root, s->error)
+	                          : kvi_fail_alloc(s->error, &s->alloc);
+	for (uint32_t i = 0; i < p->g->n_tracks && !ret; i++)
+		ret = plan_track(p, i);
+	return ret;
+}
+
+/* NULL-safe in all members. */
+static void plan_free(struct save_plan *p)
+{
+	if (!p->tracks)
+		return;
+	for (size_t i = 0; i < p->g->n_tracks; i++) {
+		struct kvi_list *l = &p->tracks[i].pieces;
+		for (size_t k = 0; k < l->n; k++)
+			kvi_free(&p->s->alloc, KVI_LIST(struct piece_kept, *l, k)->tokens);
+		kvi_free(&p->s->alloc, l->p);
+	}
+	kvi_free(&p->s->alloc, p->tracks);
+	p->tracks = NULL;
+}
+
+/* ==== The segment of a store that shares a prefix with the tokens that follow ==== */
+
+enum { CANDIDATES_MOST = 8, CHILDREN_MOST = 64 };
+
+/* The best one so far. */
+struct kept_candidate {
+	struct kvi_index_row row;
+	uint32_t use;
+};
+
+/* The first id of a row that an index made from archives has not. */
+static kvarc_ret find_first(struct save_plan *p, struct kvi_index_row *row)
+{
+	kvarc_ret ret = row->has_first ? KVARC_OK : kvi_rows_read(p->s, row, &p->other, false);
+	if (ret || row->has_first)
+		return ret;
+	if (!p->other.has_ids)
+		return KVARC_END;
+	row->has_first = true;
+	row->first = kvi_veil_first(p->veil, row->parent, p->other.ids[0]);
+	(void)kvi_index_set_first(p->s->index, row->row, row->first);
+	return KVARC_OK;
+}
+
+/* Leading tokens with equal ids and positions. */
+static uint32_t equal_ids(const struct kvi_store_rows *a, const struct kvi_store_rows *b)
+{
+	uint32_t n = 0;
+	while (n < a->n && n < b->n && a->ids[n] == b->ids[n] && a->positions[n] == b->positions[n])
+		n++;
+	return n;
+}
+
+/* Of n leading tokens those with equal elements. */
+static uint32_t equal_elements(const struct kvi_store_rows *a, const struct kvi_store_rows *b,
+                               uint32_t n)
+{
+	for (size_t i = 0; i < a->geometry->n_tensors; i++) {
+		const kvarc_view *x = &a->views[i], *y = &b->views[i];
+		uint32_t k = 0;
+		if (!x->data)
+			continue;
+		while (k < n && memcmp((const uint8_t *)x->const_data + k * x->token_stride,
+		                       (const uint8_t *)y->const_data + k * y->token_stride,
+		                       x->token_stride) == 0)
+			k++;
+		n = k;
+	}
+	return n;
+}
+
+/* How many tokens a candidate shares; decoded only when it may be more than the best one's. */
+static kvarc_ret compare(struct save_plan *p, const struct kvi_index_row *row,
+                         struct kept_candidate *best)
+{
+	kvarc_ret ret = kvi_rows_read(p->s, row, &p->other, false);
+	if (ret || !p->other.has_ids || equal_ids(&p->rows, &p->other) <= best->use)
+		return ret;
+	const uint32_t n = equal_ids(&p->rows, &p->other);
+	ret = kvi_rows_read(p->s, row, &p->other, true);
+	if (ret)
+		return ret;
+	const uint32_t use = equal_elements(&p->rows, &p->other, n);
+	if (use > best->use)
+		*best = (struct kept_candidate){ *row, use };
+	return KVARC_OK;
+}
+
+static kvarc_ret find_best(struct save_plan *p, uint32_t track, struct kept_candidate *best)
+{
+	const struct track_plan *t = &p->tracks[track];
+	struct kvi_index_row *rows = kvi_array(&p->s->alloc, CHILDREN_MOST, sizeof *rows);
+	size_t n = 0, compared = 0;
+	if (!rows)
+		return kvi_fail_alloc(p->s->error, &p->s->alloc);
+	const uint64_t parent = kvi_veil_word(p->veil, t->chain);
+	const int32_t first = kvi_veil_first(p->veil, parent, p->rows.ids[0]);
+	kvarc_ret ret = kvi_index_children(p->s->index, p->name_space, parent, first, rows,
+	                                   CHILDREN_MOST, &n);
+	for (size_t i = 0; i < n && !ret && compared < CANDIDATES_MOST; i++) {
+		ret = find_first(p, &rows[i]);
+		if (!ret && rows[i].first == first) {
+			ret = compare(p, &rows[i], best);
+			compared++;
+		}
+		if (ret && !plan_final(p, ret))
+			ret = KVARC_OK;
+	}
+	kvi_free(&p->s->alloc, rows);
+	return ret;
+}
+
+/* p->other has its tokens again, p->rows those of the file. */
+static kvarc_ret add_piece(struct save_plan *p, uint32_t track, const struct kept_candidate *best)
+{
+	struct track_plan *t = &p->tracks[track];
+	struct piece_kept *k = plan_add(p, track);
+	if (!k)
+		return kvi_alloc_error(&p->s->alloc);
+	k->stored.track = track;
+	k->stored.n = best->row.n;
+	k->stored.t0 = t->kept;
+	k->stored.bytes = plan_bytes(p, track, best->row.n);
+	k->stored.has_chain = 1;
+	memcpy(k->pack, best->row.id, 16);
+	k->first = p->rows.ids[0];
+	k->use = best->use;
+	kvarc_ret ret = kvarc_content_digest(p->g, track, best->row.n, p->other.ids,
+	                                     p->other.positions, p->other.views, k->stored.digest);
+	if (!ret)
+		ret = kvarc_chain_next(t->chain, track, best->row.n, p->other.ids,
+		                       p->other.positions, k->stored.chain);
+	if (!ret)
+		ret = kvarc_chain_next(t->chain, track, best->use, p->rows.ids, p->rows.positions,
+		                       k->chain);
+	ret = kvi_fail_memory(p->s->error, ret, &p->s->alloc);
+	if (!ret)
+		ret = plan_digest(p, best->use, k->digest);
+	if (!ret)
+		ret = piece_cut(p, k);
+	memcpy(t->chain, k->chain, 16);
+	t->kept += best->use;
+	p->kept += best->use;
+	p->kept_bytes += plan_bytes(p, track, best->use);
+	return ret;
+}
+
+/*
+ * save_partial.c: at the end of what whole segments give, the segment of the store that shares the
+ * longest prefix with the tokens from t->kept on becomes the last piece. Returns as plan_save.
+ */
+static kvarc_ret plan_partial(struct save_plan *p, uint32_t track)
+{
+	const struct track_plan *t = &p->tracks[track];
+	const uint64_t left = t->tokens - t->kept;
+	struct kept_candidate best = { .use = 0 };
+	kvarc_ret ret = plan_read(p, track, t->kept,
+	                          (uint32_t)(left < KVI_SEGMENT_MOST ? left : KVI_SEGMENT_MOST),
+	                          true);
+	if (!ret)
+		ret = find_best(p, track, &best);
+	/* A cut takes effect with the next segment: one token at least is written. */
+	if (best.use == left)
+		best.use--;
+	if (ret || !best.use)
+		return ret;
+	ret = kvi_rows_read(p->s, &best.row, &p->other, true);
+	return ret ? ret : add_piece(p, track, &best);
+}
+
+/* ==== The archive of a save: what the store has is named, the rest is written ==== */
+
+enum { RUN_MOST = 1024, BATCH_SEGMENTS = 16 };
+
+struct save_writing {
+	struct save_plan *p;
+	kvarc_writer *w;
+	struct kvi_list *known;
+	uint32_t segment_tokens;
+	/* Stored segments of one call, and their tokens. */
+	kvarc_stored *stored;
+	int32_t *ids, *positions;
+	size_t n, n_tokens;
+};
+
+/* ----- what the store has ------------------------------------------------ */
+
+static kvarc_ret flush_run(struct save_writing *x, uint32_t track)
+{
+	const bool ids = x->p->tracks[track].has_ids;
+	kvarc_ret ret = KVARC_OK;
+	if (x->n)
+		ret = kvarc_writer_append_stored(x->w, x->n, x->stored, ids ? x->ids : NULL,
+		                                 x->positions);
+	x->n = x->n_tokens = 0;
+	return ret;
+}
+
+static kvarc_ret add_stored(struct save_writing *x, uint32_t track, const struct piece_kept *k)
+{
+	struct kvi_store_rows *rows = &x->p->rows;
+	const uint32_t n = k->stored.n;
+	kvarc_ret ret = KVARC_OK;
+	if (x->n == RUN_MOST)
+		ret = flush_run(x, track);
+	if (!ret && !k->tokens)
+		ret = plan_read(x->p, track, k->stored.t0, n, false);
+	if (ret)
+		return ret;
+	memcpy(x->ids + x->n_tokens, k->tokens ? k->tokens : rows->ids, n * sizeof *x->ids);
+	memcpy(x->positions + x->n_tokens, k->tokens ? k->tokens + n : rows->positions,
+	       n * sizeof *x->ids);
+	x->stored[x->n++] = k->stored;
+	x->n_tokens += n;
+	return KVARC_OK;
+}
+
+static struct kvi_known *add_known(struct save_writing *x)
+{
+	struct kvi_known *k = kvi_list_add(x->known, &x->p->s->alloc, sizeof *k);
+	if (!k)
+		kvi_fail_alloc(x->p->s->error, &x->p->s->alloc);
+	return k;
+}
+
+static kvarc_ret know_cut(struct save_writing *x, uint32_t track, const struct piece_kept *k)
+{
+	struct kvi_known *known = add_known(x);
+	if (!known)
+		return kvi_alloc_error(&x->p->s->alloc);
+	known->track = track;
+	known->n = k->use;
+	known->t0 = k->stored.t0;
+	known->first = k->first;
+	known->has_first = true;
+	memcpy(known->digest, k->digest, 16);
+	memcpy(known->chain, k->chain, 16);
+	return KVARC_OK;
+}
+
+static kvarc_ret put_kept(struct save_writing *x, uint32_t track)
+{
+	const struct kvi_list *l = &x->p->tracks[track].pieces;
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < l->n && !ret; i++) {
+		const struct piece_kept *k = KVI_LIST(struct piece_kept, *l, i);
+		ret = add_stored(x, track, k);
+		if (ret || k->use == k->stored.n)
+			continue;
+		ret = flush_run(x, track);
+		if (!ret)
+			ret = kvarc_writer_rewind(x->w, track, k->stored.t0 + k->use);
+		if (!ret)
+			ret = know_cut(x, track, k);
+	}
+	return ret ? ret : flush_run(x, track);
+}
+
+/* ----- what is new ------------------------------------------------ */
+
+/* Content digests of the segments that the next append makes. */
+static kvarc_ret know_new(struct save_writing *x, uint32_t track, uint64_t t0, uint32_t n)
+{
+	for (uint32_t at = 0; at < n; at += x->segment_tokens) {
+		struct kvi_known *k = add_known(x);
+		uint32_t m = n - at < x->segment_tokens ? n - at : x->segment_tokens;
+		if (!k)
+			return kvi_alloc_error(&x->p->s->alloc);
+		kvarc_ret ret = plan_read(x->p, track, t0 + at, m, true);
+		if (!ret)
+			ret = plan_digest(x->p, m, k->digest);
+		if (ret)
+			return ret;
+		k->track = track;
+		k->n = m;
+		k->t0 = t0 + at;
+		k->has_first = x->p->rows.has_ids;
+		k->first = x->p->rows.has_ids ? x->p->rows.ids[0] : 0;
+	}
+	return KVARC_OK;
+}
+
+static kvarc_ret put_new(struct save_writing *x, uint32_t track)
+{
+	const struct track_plan *t = &x->p->tracks[track];
+	const uint32_t batch = x->segment_tokens * BATCH_SEGMENTS;
+	kvarc_ret ret = KVARC_OK;
+	for (uint64_t t0 = t->kept; t0 < t->tokens && !ret; t0 += batch) {
+		uint32_t n = t->tokens - t0 < batch ? (uint32_t)(t->tokens - t0) : batch;
+		ret = know_new(x, track, t0, n);
+		if (!ret)
+			ret = kvarc_import_read_tokens(x->p->im, track, t0, n,
+			                               t->has_ids ? x->ids : NULL, x->positions);
+		if (!ret)
+			ret = kvarc_writer_append_fetch(x->w, track, n, t->has_ids ? x->ids : NULL,
+			                                x->positions, kvarc_import_fetch, x->p->im);
+	}
+	return ret;
+}
+
+static kvarc_ret put_track(struct save_writing *x, uint32_t track)
+{
+	if (!x->p->tracks[track].tokens)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_rows_make(x->p->s, &x->p->rows, x->p->g, track);
+	if (!ret)
+		ret = put_kept(x, track);
+	if (!ret)
+		ret = put_new(x, track);
+	kvi_rows_free(x->p->s, &x->p->rows);
+	return ret;
+}
+
+/* ----- all of it ------------------------------------------------ */
+
+static kvarc_ret write_all(struct save_writing *x, const kvarc_save_options *o)
+{
+	kvarc_error *e = x->p->s->error;
+	kvarc_ret ret = kvi_pack_begin(x->p->im, x->w, e);
+	for (uint32_t i = 0; i < x->p->g->n_tracks && !ret; i++)
+		ret = put_track(x, i);
+	if (!ret)
+		ret = kvi_pack_items(x->p->im, x->w, e);
+	return ret ? ret : kvarc_writer_checkpoint(x->w, o->label, o->time, NULL);
+}
+
+static kvarc_ret open_writer(struct save_writing *x, struct kvi_new_archive *a,
+                             const kvarc_save_options *o, const kvarc_keys *keys)
+{
+	struct kvarc_store *s = x->p->s;
+	kvarc_writer_options wo = o->writer;
+	const size_t tokens = (size_t)RUN_MOST * KVI_SEGMENT_MOST;
+	x->stored = kvi_array(&s->alloc, RUN_MOST, sizeof *x->stored);
+	x->ids = kvi_array(&s->alloc, tokens, 2 * sizeof *x->ids);
+	if (!x->stored || !x->ids)
+		return kvi_fail_alloc(s->error, &s->alloc);
+	x->positions = x->ids + tokens;
+	memcpy(wo.file_id, a->id, sizeof wo.file_id);
+	wo.flags |= KVARC_WRITE_FILE_ID | KVARC_WRITE_STORED;
+	wo.common.error = s->error;
+	wo.keys = keys;
+	return kvarc_writer_open(&x->w, &a->sink, &wo);
+}
+
+/*
+ * Writes the archive of a plan: what the store has as STOREREF, the rest as segments, the files,
+ * a checkpoint. keys NULL: not encrypted. known gets what kvi_index_fill wants to know (struct
+ * kvi_known). a is to be closed, also on failure. Returns OK, MEM, MEMLIMIT, IO, and what writers
+ * return.
+ */
+static kvarc_ret save_write(struct kvi_new_archive *a, struct save_plan *p,
+                            const kvarc_save_options *o, const kvarc_keys *keys,
+                            struct kvi_list *known)
+{
+	struct kvarc_store *s = p->s;
+	struct save_writing x = { .p = p, .known = known };
+	x.segment_tokens = o->writer.segment_tokens ? o->writer.segment_tokens : KVI_SEGMENT_MOST;
+	kvarc_ret ret = kvi_new_archive_begin(a, s);
+	if (!ret)
+		ret = open_writer(&x, a, o, keys);
+	if (!ret)
+		ret = write_all(&x, o);
+	if (ret)
+		kvarc_writer_abort(&x.w);
+	else
+		ret = kvarc_writer_close(&x.w);
+	if (!ret)
+		ret = kvi_new_archive_end(a, s);
+	kvi_free(&s->alloc, x.stored);
+	kvi_free(&s->alloc, x.ids);
+	return ret;
+}
+
+/* ==== Saves a file as the next version of a session ==== */
 
 enum {
 	TRIES_MOST = 8 /* what a save shares is removed again and again */
@@ -24,7 +915,7 @@ struct saving {
 	const char *session;
 	kvarc_import *im;
 	const kvarc_save_options *o;
-	struct kvi_save_plan plan;
+	struct save_plan plan;
 	struct kvi_new_archive archive;
 	struct kvi_list known, needs; /* struct kvi_known; ids of archives */
 	struct kvi_veil plain;        /* all zero */
@@ -51,7 +942,7 @@ static kvarc_ret collect_needs(struct saving *v)
 		const struct kvi_list *l = i < v->plan.g->n_tracks ? &v->plan.tracks[i].pieces
 		                                                   : NULL;
 		for (size_t k = 0; k < (l ? l->n : 1); k++) {
-			const uint8_t *id = l ? KVI_LIST(struct kvi_piece_kept, *l, k)->pack
+			const uint8_t *id = l ? KVI_LIST(struct piece_kept, *l, k)->pack
 			                      : v->archive.id;
 			if (kvi_protocol_has(&v->needs, id))
 				continue;
@@ -143,18 +1034,18 @@ static kvarc_ret confirm_file(struct saving *v)
  * other archives. END: one of these is damaged; saves do not count on it any more. */
 static kvarc_ret check_archive(struct saving *v)
 {
-	enum kvi_save_verdict verdict;
+	enum save_verdict verdict;
 	if (!(v->o->writer.flags & KVARC_WRITE_VERIFY))
 		return KVARC_OK;
-	kvarc_ret ret = kvi_save_check(v->s, v->archive.id, &v->archive.source, v->im, &verdict);
-	if (!ret && verdict == KVI_SAVE_OTHER) {
+	kvarc_ret ret = save_check(v->s, v->archive.id, &v->archive.source, v->im, &verdict);
+	if (!ret && verdict == SAVE_OTHER) {
 		ret = confirm_file(v);
 		if (!ret)
 			ret = kvi_fail(v->s->error, KVARC_DATA,
 			               "store: the archive that was made does not give the file "
 			               "back: nothing was saved");
 	}
-	return ret ? ret : verdict == KVI_SAVE_DAMAGED ? KVARC_END : KVARC_OK;
+	return ret ? ret : verdict == SAVE_DAMAGED ? KVARC_END : KVARC_OK;
 }
 
 /* Whether the last version may be the file: the store has all tokens, but perhaps one of each track
@@ -172,16 +1063,16 @@ static bool may_be_last(const struct saving *v)
 /* It is decoded and compared: then nothing is put. END: it does not load, plan again. */
 static kvarc_ret compare_last(struct saving *v)
 {
-	enum kvi_save_verdict verdict;
+	enum save_verdict verdict;
 	struct kvi_manifest m;
 	uint64_t number = 0;
 	char key[KVI_KEY_MAX + 1];
-	kvarc_ret ret = kvi_save_check(v->s, v->last.needs.pack, NULL, v->im, &verdict);
+	kvarc_ret ret = save_check(v->s, v->last.needs.pack, NULL, v->im, &verdict);
 	if (ret)
 		return ret;
-	if (verdict != KVI_SAVE_SAME) {
+	if (verdict != SAVE_SAME) {
 		v->last_number = 0;
-		return verdict == KVI_SAVE_DAMAGED ? KVARC_END : KVARC_OK;
+		return verdict == SAVE_DAMAGED ? KVARC_END : KVARC_OK;
 	}
 	ret = confirm_file(v);
 	/* It may have been removed meanwhile. */
@@ -239,13 +1130,13 @@ static kvarc_ret save_once(struct saving *v)
 {
 	v->known.n = 0;
 	const kvarc_keys keys = { .list = &v->key, .n = 1 };
-	kvarc_ret ret = kvi_plan_save(&v->plan, v->s, v->im,
-	                              v->encrypt ? &v->s->save_veil : &v->plain, v->alone);
+	kvarc_ret ret = plan_save(&v->plan, v->s, v->im, v->encrypt ? &v->s->save_veil : &v->plain,
+	                          v->alone);
 	if (!ret && may_be_last(v))
 		ret = compare_last(v);
 	if (ret || v->unchanged)
 		return ret;
-	ret = kvi_save_write(&v->archive, &v->plan, v->o, v->encrypt ? &keys : NULL, &v->known);
+	ret = save_write(&v->archive, &v->plan, v->o, v->encrypt ? &keys : NULL, &v->known);
 	if (!ret)
 		ret = collect_needs(v);
 	if (!ret && v->encrypt && v->needs.n > KVI_NEEDS_MAX + 1) {
@@ -282,7 +1173,7 @@ static kvarc_ret save(struct saving *v)
 	v->archive.fd = -1;
 	while (ret == KVARC_END && tries < TRIES_MOST) {
 		kvi_new_archive_close(&v->archive);
-		kvi_plan_free(&v->plan);
+		plan_free(&v->plan);
 		ret = save_once(v);
 		tries++;
 		if (kvi_store_mend(v->s, ret))
@@ -295,7 +1186,7 @@ static kvarc_ret save(struct saving *v)
 	if (!ret && v->saved)
 		report(v, tries);
 	kvi_new_archive_close(&v->archive);
-	kvi_plan_free(&v->plan);
+	plan_free(&v->plan);
 	kvi_free(&v->s->alloc, v->known.p);
 	kvi_free(&v->s->alloc, v->needs.p);
 	return ret;
@@ -333,7 +1224,7 @@ static kvarc_ret check(struct kvarc_store *s, const char *session, const kvarc_s
 /* Unless the caller says it, a session stays as it is. */
 static kvarc_ret decide_encryption(struct saving *v, kvarc_ret read, const struct kvi_needs *last)
 {
-	kvarc_ret ret = kvi_save_encrypts(v->s, v->o->encrypt, read, last, &v->encrypt);
+	kvarc_ret ret = save_encrypts(v->s, v->o->encrypt, read, last, &v->encrypt);
 	return !ret && v->encrypt ? kvi_store_save_key(v->s, &v->key) : ret;
 }
 

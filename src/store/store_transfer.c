@@ -1,69 +1,946 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * store_transfer.c - a version of a session from one store to another, through a pipe
- *
- * The stream is a pax tar: archives under their keys, those that are named before those that name
- * them, and the manifest of the version, "session", at its end. A receiver has each archive as soon
- * as it has passed; so what a broken connection has brought need not be sent again.
- */
+/* store_transfer.c - sessions out of a store and into one: as a tar, into another store */
+#include "config.h"
+
+#include "store_transfer.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "tar_stream.h"
-#include "transfer_steps.h"
+#include "new_archive.h"
+#include "kvarc/exchange.h"
+#include "reader/reader_internal.h"
+#include "util/arguments.h"
+#include "util/libarchive.h"
+
+/* ==== What leaves a store and what comes into one, in whatever form ==== */
+
+/* A version that leaves. */
+struct leaving {
+	uint64_t number;
+	struct kvi_manifest m; /* without its parent */
+	struct kvi_list ids;   /* of the archives that it needs */
+};
+
+/* ----- what leaves ------------------------------------------------ */
+
+/* A version, number 0: the last one, and what it needs. *x is to be freed, also on failure. Returns
+ * OK, END (no such version), STORE (archives are missing), PROG, DATA, IO, MEM. */
+static kvarc_ret leaving_find(struct leaving *x, struct kvarc_store *s, const char *session,
+                              uint64_t number)
+{
+	uint64_t unreadable = 0;
+	memset(x, 0, sizeof *x);
+	x->number = number;
+	kvarc_ret ret = kvi_session_check(s, session);
+	if (!ret)
+		ret = kvi_version_read(s, session, &x->number, &x->m);
+	if (ret == KVARC_END)
+		return kvi_fail(s->error, ret, "there is no such session or version: '%s'",
+		                session);
+	if (!ret)
+		ret = kvi_index_refresh(s, s->index, NULL, NULL, &unreadable);
+	if (!ret)
+		ret = kvi_protocol_needs(s, &x->m.needs, NULL, &x->ids);
+	if (ret == KVARC_END)
+		ret = kvi_fail(s->error, KVARC_STORE, "store: the version needs what is missing");
+	x->m.parent[0] = 0;
+	x->m.parent_number = 0;
+	return ret;
+}
+
+/* Frees the ids. */
+static void leaving_free(struct leaving *x, struct kvarc_store *s)
+{
+	kvi_free(&s->alloc, x->ids.p);
+	x->ids = (struct kvi_list){ 0 };
+}
+
+/* Archive i of x->ids.n in the order in which a receiver wants them: those that are named before
+ * those that name them. */
+static const uint8_t *leaving_id(const struct leaving *x, size_t i)
+{
+	/* ids begin with the version's own archive */
+	return (const uint8_t *)x->ids.p + 16 * ((i + 1) % x->ids.n);
+}
+
+/* The bytes of an archive of the store; close it with kvi_object_source_close. Returns OK, STORE
+ * (it is missing), IO, MEM. */
+static kvarc_ret leaving_source(struct kvarc_store *s, const char *key, kvarc_source *source)
+{
+	kvarc_ret ret = kvi_object_source(source, s->backend, key, s->error);
+	return ret == KVARC_END ? kvi_fail(s->error, KVARC_STORE, "store: %s is missing", key)
+	                        : ret;
+}
+
+/* ----- archives that come ------------------------------------------------ */
+
+/* All frames of an archive that is open or could not be opened, which is `opened`. */
+static kvarc_ret check_open(struct kvarc_store *s, struct kvi_open_pack *p, kvarc_ret opened)
+{
+	if (opened)
+		return opened;
+	kvarc_ret ret = kvi_reader_check_frames(p->r);
+	if (ret)
+		kvi_fail(s->error, ret, "store: %s: %s", p->key, p->error.text);
+	kvi_pack_close(p);
+	return ret;
+}
+
+/* Whether an archive of the store is the one that its key says, in all frames. */
+static kvarc_ret check_pack(struct kvarc_store *s, const uint8_t id[16])
+{
+	struct kvi_open_pack open;
+	kvarc_ret ret = kvi_pack_open(s, &open, id, false, NULL);
+	return ret == KVARC_AUTH ? kvi_pack_check_locked(s, id) : check_open(s, &open, ret);
+}
+
+static bool is_damage(kvarc_ret ret)
+{
+	return ret == KVARC_DATA || ret == KVARC_FORMAT;
+}
+
+/* What brought an archive has no checks. One that is damaged goes again; one that cannot be
+ * read now stays, as others may have found it. */
+static kvarc_ret confirm_pack(struct kvarc_store *s, const char *key, const uint8_t id[16])
+{
+	kvarc_ret ret = check_pack(s, id);
+	if (!is_damage(ret))
+		return ret;
+	(void)s->backend->calls->remove(s->backend, key, NULL);
+	return kvi_fail(s->error, KVARC_DATA, "store: %s that came is damaged; send it again", key);
+}
+
+static kvarc_ret copy_source(const kvarc_source *from, struct kvi_new_archive *to)
+{
+	uint8_t buffer[1 << 16];
+	for (uint64_t at = 0; at < from->size;) {
+		const uint64_t left = from->size - at;
+		const int64_t n = from->read(from->opaque, buffer,
+		                             left < sizeof buffer ? (size_t)left : sizeof buffer,
+		                             at);
+		if (n <= 0 || to->sink.write(to->sink.opaque, buffer, (size_t)n, at) != 0)
+			return KVARC_IO;
+		at += (uint64_t)n;
+	}
+	return KVARC_OK;
+}
+
+/* Replaces an archive that is damaged: not before it is known to be whole, as what
+ * is there may be all that there is. */
+static kvarc_ret replace_pack(struct kvarc_store *s, const char *key, const uint8_t id[16],
+                              const kvarc_source *source)
+{
+	const struct kvi_backend_calls *calls = s->backend->calls;
+	struct kvi_new_archive copy = { .fd = -1 };
+	struct kvi_open_pack open;
+	kvarc_ret ret = kvi_new_archive_begin(&copy, s);
+	if (!ret && copy_source(source, &copy) != KVARC_OK)
+		ret = kvi_fail(s->error, KVARC_IO, "store: %s that comes cannot be copied", key);
+	if (!ret)
+		ret = kvi_new_archive_end(&copy, s);
+	/* One that no key opens is checked when it is there. */
+	if (!ret) {
+		ret = kvi_pack_open_source(s, &open, id, &copy.source, NULL);
+		ret = ret == KVARC_AUTH ? KVARC_OK : check_open(s, &open, ret);
+		if (is_damage(ret))
+			ret = kvi_fail(s->error, KVARC_DATA,
+			               "store: %s is damaged here, and what came is, too; send it "
+			               "again",
+			               key);
+	}
+	if (!ret)
+		ret = calls->remove(s->backend, key, s->error);
+	if (!ret)
+		ret = calls->put(s->backend, key, &copy.source, s->error);
+	kvi_new_archive_close(&copy);
+	kvi_pack_forget(s, id);
+	/* Another one may have mended it, too. */
+	if (!ret || ret == KVARC_END)
+		ret = confirm_pack(s, key, id);
+	if (!ret)
+		kvi_store_note(s, "%s was damaged here, and is replaced by the one that came", key);
+	return ret;
+}
+
+/* Puts an archive that comes from elsewhere under its key, unless it is there, and checks all of
+ * its frames; one that is damaged goes again. Counts in *n. Returns OK, DATA, IO, MEM, MEMLIMIT. */
+static kvarc_ret arrive_pack(struct kvarc_store *s, const uint8_t id[16],
+                             const kvarc_source *source, kvarc_received *n)
+{
+	struct kvi_object object;
+	char key[KVI_PACK_KEY];
+	kvi_pack_key(key, id);
+	kvarc_ret ret = kvi_service_check(s);
+	if (ret)
+		return ret;
+	/* Before the put: a stream is read once. */
+	ret = s->backend->calls->stat(s->backend, key, &object, s->error);
+	const bool here = !ret;
+	if (here) {
+		kvi_pack_forget(s, id);
+		ret = check_pack(s, id);
+		n->left_out += !ret;
+		if (!is_damage(ret))
+			return ret;
+		ret = replace_pack(s, key, id, source);
+	} else if (ret == KVARC_END) {
+		ret = s->backend->calls->put(s->backend, key, source, s->error);
+		if (!ret || ret == KVARC_END)
+			ret = confirm_pack(s, key, id);
+	}
+	n->archives += !ret;
+	n->archive_bytes += ret ? 0 : source->size;
+	return ret;
+}
+
+/* ----- versions that come ------------------------------------------------ */
+
+/* As a save does it: gc may be about to remove what the version names (docs/store.md). */
+static kvarc_ret publish(struct kvarc_store *s, const char *session, struct kvi_manifest *m,
+                         kvarc_received *n)
+{
+	uint64_t number;
+	kvarc_ret ret = kvi_version_put(s, session, m, false, &number);
+	if (ret)
+		return ret;
+	ret = kvi_protocol_stays(s, &m->needs);
+	if (!ret)
+		n->version = number;
+	else
+		kvi_version_take_back(s, session, number, m);
+	return ret == KVARC_END
+	               ? kvi_fail(s->error, KVARC_STORE,
+	                          "store: archives of the version are being removed; send it again")
+	               : ret;
+}
+
+/* The number of the version of a session with that archive, label and time; 0: there is none. */
+static kvarc_ret find_same(struct kvarc_store *s, const char *session, const struct kvi_manifest *m,
+                           uint64_t *number)
+{
+	struct kvi_list numbers = { 0 };
+	kvarc_ret ret = kvi_session_numbers(s, session, &numbers, NULL);
+	*number = 0;
+	for (size_t i = 0; i < numbers.n && !ret && !*number; i++) {
+		uint64_t at = *KVI_LIST(uint64_t, numbers, i);
+		struct kvi_manifest other;
+		ret = kvi_version_read(s, session, &at, &other);
+		if (!ret && !memcmp(other.needs.pack, m->needs.pack, 16) && other.time == m->time &&
+		    !strcmp(other.label, m->label))
+			*number = at;
+		if (ret == KVARC_END || ret == KVARC_DATA)
+			ret = KVARC_OK;
+	}
+	kvi_free(&s->alloc, numbers.p);
+	return ret == KVARC_END ? KVARC_OK : ret;
+}
+
+/* A load refuses a version whose archive is not encrypted as its manifest says. */
+static kvarc_ret check_encrypted(struct kvarc_store *s, const struct kvi_needs *needs)
+{
+	kvarc_reader *r;
+	kvarc_ret ret = kvi_pack_reader(s, needs->pack, false, &r);
+	bool encrypted = ret == KVARC_AUTH;
+	/* What opens it, a profile for instance, may be on another machine. */
+	if (ret && !encrypted)
+		return ret == KVARC_MEM || ret == KVARC_IO ? ret : KVARC_OK;
+	if (!ret)
+		encrypted = kvi_pack_find(s, needs->pack)->veil.on;
+	return encrypted == needs->encrypted
+	               ? KVARC_OK
+	               : kvi_fail(s->error, KVARC_DATA,
+	                          "store: the manifest that came says that its archive is %s, "
+	                          "which it is not",
+	                          needs->encrypted ? "encrypted" : "not encrypted");
+}
+
+kvarc_ret kvi_arrive_version(struct kvarc_store *s, const char *session, const char *text,
+                             size_t bytes, kvarc_received *n)
+{
+	struct kvi_manifest m;
+	struct kvi_list ids = { 0 };
+	uint64_t unreadable = 0;
+	kvarc_ret ret = kvi_manifest_parse(&m, text, bytes);
+	if (ret)
+		return kvi_fail(s->error, ret,
+		                ret == KVARC_OPTIONS
+		                        ? "store: the version that came needs a newer kvarc"
+		                        : "store: the version that came is damaged");
+	ret = kvi_index_refresh(s, s->index, NULL, NULL, &unreadable);
+	if (!ret)
+		ret = kvi_protocol_needs(s, &m.needs, NULL, &ids);
+	if (ret == KVARC_END)
+		ret = kvi_fail(s->error, KVARC_STORE,
+		               "store: the version names archives that neither came nor are here; "
+		               "send it without --have, or export it again");
+	if (!ret)
+		ret = check_encrypted(s, &m.needs);
+	if (!ret)
+		ret = find_same(s, session, &m, &n->version);
+	n->was_here = n->version != 0;
+	if (!ret && !n->version)
+		ret = publish(s, session, &m, n);
+	kvi_free(&s->alloc, ids.p);
+	return ret;
+}
+
+/* ==== Which versions an export or an import is about ==== */
+
+/* Does one version of an export; not OK ends it, and is returned. */
+typedef kvarc_ret (*export_fn)(void *opaque, const kvarc_version_name *version,
+                               const struct leaving *found);
+
+/* An import on its way. */
+struct importing {
+	struct kvarc_store *s;
+	size_t n;
+	const char *const *sessions; /* those that are wanted; n 0: all */
+	kvarc_imported_fn fn;        /* or NULL */
+	void *opaque;
+	uint64_t found;      /* versions of wanted sessions */
+	kvarc_received came; /* archives since the last version */
+};
+
+/* ----- export ------------------------------------------------ */
+
+/* The last versions of all sessions. */
+struct version_listing {
+	struct kvarc_store *s;
+	struct kvi_list names; /* struct kvi_session_key */
+	kvarc_ret ret;
+};
+
+static int add_name(void *opaque, const kvarc_session_version *v)
+{
+	struct version_listing *l = opaque;
+	struct kvi_session_key *to = kvi_list_add(&l->names, &l->s->alloc, sizeof *to);
+	if (!to) {
+		l->ret = kvi_fail_alloc(l->s->error, &l->s->alloc);
+		return 1;
+	}
+	strcpy(to->name, v->session);
+	to->number = v->number;
+	return 0;
+}
+
+static kvarc_ret list_all(struct version_listing *l, struct kvarc_store *s)
+{
+	*l = (struct version_listing){ .s = s };
+	kvarc_ret ret = kvarc_store_list(s, add_name, l);
+	if (l->ret)
+		return l->ret;
+	return ret || l->names.n ? ret : kvi_fail(s->error, KVARC_END, "the store has no sessions");
+}
+
+/* How many versions an export is about: n, or of n 0 one of each session. Returns OK, END (there
+ * is none), and as kvarc_store_list. */
+static kvarc_ret export_count(struct kvarc_store *s, size_t n, uint64_t *versions)
+{
+	struct version_listing l;
+	*versions = n;
+	if (n)
+		return KVARC_OK;
+	kvarc_ret ret = list_all(&l, s);
+	*versions = l.names.n;
+	kvi_free(&s->alloc, l.names.p);
+	return ret;
+}
+
+static kvarc_ret export_one(struct kvarc_store *s, const char *call,
+                            const kvarc_version_name *version, export_fn fn, void *opaque)
+{
+	struct leaving v;
+	kvarc_ret ret = KVI_CHECK_RESERVED(s->error, call, "kvarc_version_name", version);
+	if (ret)
+		return ret;
+	ret = leaving_find(&v, s, version->session, version->number);
+	if (!ret)
+		ret = fn(opaque, version, &v);
+	leaving_free(&v, s);
+	return ret;
+}
+
+/* Does each. Returns what fn does, and as leaving_find. */
+static kvarc_ret export_each(struct kvarc_store *s, const char *call, size_t n,
+                             const kvarc_version_name *versions, export_fn fn, void *opaque)
+{
+	struct version_listing l = { .s = s };
+	kvarc_ret ret = n ? KVARC_OK : list_all(&l, s);
+	for (size_t i = 0; i < n && !ret; i++)
+		ret = export_one(s, call, &versions[i], fn, opaque);
+	for (size_t i = 0; i < l.names.n && !ret; i++) {
+		const struct kvi_session_key *k = KVI_LIST(struct kvi_session_key, l.names, i);
+		const kvarc_version_name name = { .session = k->name };
+		ret = export_one(s, call, &name, fn, opaque);
+	}
+	kvi_free(&s->alloc, l.names.p);
+	return ret;
+}
+
+/* ----- import ------------------------------------------------ */
+
+/* Whether a session is wanted. */
+static bool import_wants(const struct importing *x, const char *session)
+{
+	for (size_t i = 0; i < x->n; i++)
+		if (strcmp(x->sessions[i], session) == 0)
+			return true;
+	return !x->n;
+}
+
+/* A version whose archives have come: its key, "sessions/NAME/N", and its manifest. What is not
+ * wanted is left out. Returns OK, DATA (no key of a version), IO (fn says so), and as
+ * kvi_arrive_version. */
+static kvarc_ret import_version(struct importing *x, const char *key, const char *text,
+                                size_t bytes)
+{
+	struct kvi_session_key k;
+	if (!kvi_session_key_parse(&k, key))
+		return kvi_fail(x->s->error, KVARC_DATA,
+		                "store: what is imported has an entry that is no version");
+	if (!import_wants(x, k.name))
+		return KVARC_OK;
+	x->found++;
+	kvarc_ret ret = kvi_arrive_version(x->s, k.name, text, bytes, &x->came);
+	const kvarc_imported v = { .session = k.name,
+		                   .version = x->came.version,
+		                   .was_here = x->came.was_here != 0,
+		                   .archives = x->came.archives,
+		                   .archive_bytes = x->came.archive_bytes };
+	x->came = (kvarc_received){ 0 };
+	if (!ret && x->fn && x->fn(x->opaque, &v))
+		ret = kvi_fail(x->s->error, KVARC_IO, "stopped on request");
+	return ret;
+}
+
+/* OK, or END where none was found. */
+static kvarc_ret import_end(const struct importing *x)
+{
+	return x->found ? KVARC_OK
+	                : kvi_fail(x->s->error, KVARC_END, "none of the sessions is in it");
+}
+
+/* ==== Pax tars of objects of a store, through pipes, in both directions ==== */
+
+/* A tar that is written; its members are those of tar_stream.c. */
+struct tar_out {
+	struct kvarc_store *s;
+	const kvarc_sink *sink;
+	uint64_t offset; /* bytes that were written */
+	struct archive *tar;
+	uint8_t *block;
+};
+
+/* A tar that is read, once, from its start to its end. */
+struct tar_in {
+	struct kvarc_store *s;
+	const kvarc_source *source;
+	uint64_t offset;
+	struct archive *tar;
+	uint8_t *block;
+	uint64_t entry_offset; /* of the entry in hand */
+	bool cut;              /* it ended before its size */
+};
+
+#ifdef HAVE_LIBARCHIVE
+
+enum { BLOCK_BYTES = 1 << 18 };
+
+static kvarc_ret fail_tar(struct kvarc_store *s, struct archive *tar, const char *what)
+{
+	const char *why = tar ? archive_error_string(tar) : NULL;
+	return kvi_fail(s->error, KVARC_IO, "store: %s the stream: %s", what,
+	                why ? why : "the pipe was closed or is full");
+}
+
+static kvarc_ret make_block(struct kvarc_store *s, uint8_t **block)
+{
+	*block = kvi_malloc(&s->alloc, BLOCK_BYTES);
+	return *block ? KVARC_OK : kvi_fail_alloc(s->error, &s->alloc);
+}
+
+/* ----- out ------------------------------------------------ */
+
+static la_ssize_t write_block(struct archive *tar, void *opaque, const void *p, size_t n)
+{
+	struct tar_out *x = opaque;
+	(void)tar;
+	if (x->sink->write(x->sink->opaque, p, n, x->offset) != 0)
+		return -1;
+	x->offset += n;
+	return (la_ssize_t)n;
+}
+
+/* Begins a tar; the sink takes writes in order, and stays until close. To be closed, also on
+ * failure. Returns OK, OPTIONS (no libarchive), IO, MEM, MEMLIMIT. */
+static kvarc_ret tar_out_open(struct tar_out *x, struct kvarc_store *s, const kvarc_sink *sink)
+{
+	*x = (struct tar_out){ .s = s, .sink = sink };
+	if (!kvi_libarchive(s->error))
+		return KVARC_OPTIONS;
+	kvarc_ret ret = make_block(s, &x->block);
+	if (ret)
+		return ret;
+	x->tar = archive_write_new();
+	if (!x->tar || archive_write_set_format_pax_restricted(x->tar) != ARCHIVE_OK ||
+	    archive_write_set_bytes_per_block(x->tar, BLOCK_BYTES) != ARCHIVE_OK ||
+	    archive_write_set_bytes_in_last_block(x->tar, 1) != ARCHIVE_OK ||
+	    archive_write_open(x->tar, x, NULL, write_block, NULL) != ARCHIVE_OK)
+		return fail_tar(s, x->tar, "writing");
+	return KVARC_OK;
+}
+
+/* One entry: all bytes of a source of known size. Returns OK, IO, MEM, MEMLIMIT. */
+static kvarc_ret tar_put(struct tar_out *x, const char *name, const kvarc_source *source)
+{
+	struct archive_entry *entry = archive_entry_new();
+	kvarc_ret ret = KVARC_OK;
+	if (!entry)
+		return kvi_fail(x->s->error, KVARC_MEM, "store: no memory");
+	archive_entry_set_pathname(entry, name);
+	archive_entry_set_size(entry, (la_int64_t)source->size);
+	archive_entry_set_filetype(entry, AE_IFREG);
+	archive_entry_set_perm(entry, 0600);
+	if (archive_write_header(x->tar, entry) != ARCHIVE_OK)
+		ret = fail_tar(x->s, x->tar, "writing");
+	archive_entry_free(entry);
+	for (uint64_t at = 0; !ret && at < source->size;) {
+		uint64_t left = source->size - at;
+		int64_t n = source->read(source->opaque, x->block,
+		                         left < BLOCK_BYTES ? (size_t)left : BLOCK_BYTES, at);
+		if (n <= 0)
+			ret = kvi_fail(x->s->error, KVARC_IO, "store: %s cannot be read", name);
+		else if (archive_write_data(x->tar, x->block, (size_t)n) != n)
+			ret = fail_tar(x->s, x->tar, "writing");
+		else
+			at += (uint64_t)n;
+	}
+	return ret;
+}
+
+/* Writes the end unless `ret` is a failure, which is returned then, and frees. */
+static kvarc_ret tar_out_close(struct tar_out *x, kvarc_ret ret)
+{
+	if (!ret && archive_write_close(x->tar) != ARCHIVE_OK)
+		ret = fail_tar(x->s, x->tar, "writing");
+	if (x->tar)
+		(void)archive_write_free(x->tar);
+	kvi_free(&x->s->alloc, x->block);
+	x->tar = NULL;
+	x->block = NULL;
+	return ret;
+}
+
+/* ----- in ------------------------------------------------ */
+
+static la_ssize_t read_block(struct archive *tar, void *opaque, const void **p)
+{
+	struct tar_in *x = opaque;
+	(void)tar;
+	int64_t n = x->source->read(x->source->opaque, x->block, BLOCK_BYTES, x->offset);
+	*p = x->block;
+	x->offset += n > 0 ? (uint64_t)n : 0;
+	return (la_ssize_t)n;
+}
+
+static kvarc_ret fail_in(struct tar_in *x)
+{
+	return x->offset ? fail_tar(x->s, x->tar, "reading")
+	                 : kvi_fail(x->s->error, KVARC_DATA,
+	                            "store: the stream is empty: did the sender fail?");
+}
+
+/* As tar_out_open. */
+static kvarc_ret tar_in_open(struct tar_in *x, struct kvarc_store *s, const kvarc_source *source)
+{
+	*x = (struct tar_in){ .s = s, .source = source };
+	if (!kvi_libarchive(s->error))
+		return KVARC_OPTIONS;
+	kvarc_ret ret = make_block(s, &x->block);
+	if (ret)
+		return ret;
+	x->tar = archive_read_new();
+	if (!x->tar || archive_read_support_format_tar(x->tar) != ARCHIVE_OK ||
+	    archive_read_open(x->tar, x, NULL, read_block, NULL) != ARCHIVE_OK)
+		return fail_in(x);
+	return KVARC_OK;
+}
+
+/* The next entry, a regular file; *name stays until the next call. Returns OK; END: there is none;
+ * DATA (another kind of entry), IO (damaged, or the pipe broke). */
+static kvarc_ret tar_next(struct tar_in *x, const char **name, uint64_t *bytes)
+{
+	struct archive_entry *entry;
+	int got = archive_read_next_header(x->tar, &entry);
+	if (got == ARCHIVE_EOF)
+		return KVARC_END;
+	if (got != ARCHIVE_OK)
+		return fail_in(x);
+	const int64_t size = archive_entry_size(entry);
+	*name = archive_entry_pathname(entry);
+	/* Holes would be written as zeros: a few bytes fill a disk. */
+	if (!*name || size < 0 || archive_entry_filetype(entry) != AE_IFREG ||
+	    archive_entry_sparse_count(entry) > 0)
+		return kvi_fail(x->s->error, KVARC_DATA, "store: the stream has an unknown entry");
+	*bytes = (uint64_t)size;
+	x->entry_offset = 0;
+	return KVARC_OK;
+}
+
+static int64_t read_entry(void *opaque, void *buf, size_t n, uint64_t offset)
+{
+	struct tar_in *x = opaque;
+	if (offset != x->entry_offset)
+		return -1;
+	la_ssize_t got = archive_read_data(x->tar, buf, n);
+	x->entry_offset += got > 0 ? (uint64_t)got : 0;
+	x->cut |= got <= 0;
+	return (int64_t)got;
+}
+
+/* The bytes of that entry, to be read once, in order. */
+static kvarc_source tar_entry(struct tar_in *x, uint64_t bytes)
+{
+	return (kvarc_source){ .read = read_entry, .opaque = x, .size = bytes };
+}
+
+/* All bytes of that entry, at most `capacity`. Returns OK; DATA: more; IO. */
+static kvarc_ret tar_text(struct tar_in *x, uint64_t bytes, char *text, size_t capacity)
+{
+	if (bytes > capacity)
+		return kvi_fail(x->s->error, KVARC_DATA,
+		                "store: the stream has an entry that is too large");
+	if (archive_read_data(x->tar, text, (size_t)bytes) != (la_ssize_t)bytes)
+		return fail_tar(x->s, x->tar, "reading");
+	return KVARC_OK;
+}
+
+/* Frees. */
+static void tar_in_close(struct tar_in *x)
+{
+	if (x->tar)
+		(void)archive_read_free(x->tar);
+	kvi_free(&x->s->alloc, x->block);
+	x->tar = NULL;
+	x->block = NULL;
+}
+
+#else
+
+static kvarc_ret fail_without(struct kvarc_store *s)
+{
+	(void)kvi_libarchive(s->error);
+	return KVARC_OPTIONS;
+}
+
+static kvarc_ret tar_out_open(struct tar_out *x, struct kvarc_store *s, const kvarc_sink *sink)
+{
+	*x = (struct tar_out){ .s = s, .sink = sink };
+	return fail_without(s);
+}
+
+static kvarc_ret tar_put(struct tar_out *x, const char *name, const kvarc_source *source)
+{
+	(void)name, (void)source;
+	return fail_without(x->s);
+}
+
+static kvarc_ret tar_out_close(struct tar_out *x, kvarc_ret ret)
+{
+	(void)x;
+	return ret;
+}
+
+static kvarc_ret tar_in_open(struct tar_in *x, struct kvarc_store *s, const kvarc_source *source)
+{
+	*x = (struct tar_in){ .s = s, .source = source };
+	return fail_without(s);
+}
+
+static kvarc_ret tar_next(struct tar_in *x, const char **name, uint64_t *bytes)
+{
+	(void)name, (void)bytes;
+	return fail_without(x->s);
+}
+
+static kvarc_source tar_entry(struct tar_in *x, uint64_t bytes)
+{
+	(void)x;
+	return (kvarc_source){ .size = bytes };
+}
+
+static kvarc_ret tar_text(struct tar_in *x, uint64_t bytes, char *text, size_t capacity)
+{
+	(void)bytes, (void)text, (void)capacity;
+	return fail_without(x->s);
+}
+
+static void tar_in_close(struct tar_in *x)
+{
+	(void)x;
+}
+
+#endif
+
+/* The same of n bytes in memory. */
+static kvarc_ret tar_put_text(struct tar_out *x, const char *name, const char *text, size_t n)
+{
+	const kvarc_source source = kvi_text_source(text, n);
+	return tar_put(x, name, &source);
+}
+
+/* The same of an archive of the store, under its key; counts it. Returns also STORE (missing). */
+static kvarc_ret tar_put_pack(struct tar_out *x, const uint8_t id[16], uint64_t *archives,
+                              uint64_t *archive_bytes)
+{
+	char key[KVI_PACK_KEY];
+	kvarc_source source;
+	kvi_pack_key(key, id);
+	kvarc_ret ret = leaving_source(x->s, key, &source);
+	if (ret)
+		return ret;
+	ret = tar_put(x, key, &source);
+	++*archives;
+	*archive_bytes += source.size;
+	kvi_object_source_close(&source);
+	return ret;
+}
+
+/* Puts that entry, an archive under its key, into the store. Returns as arrive_pack; DATA: the
+ * name is no key of one. */
+static kvarc_ret tar_take_pack(struct tar_in *x, const char *name, uint64_t bytes,
+                               kvarc_received *n)
+{
+	const kvarc_source entry = tar_entry(x, bytes);
+	uint8_t id[16];
+	if (!kvi_pack_key_parse(id, name))
+		return kvi_fail(x->s->error, KVARC_DATA,
+		                "store: the stream has an entry that is no archive of a store");
+	kvarc_ret ret = arrive_pack(x->s, id, &entry, n);
+	return ret && x->cut
+	               ? kvi_fail(x->s->error, KVARC_DATA,
+	                          "store: the stream ends early; what came is kept: send the rest "
+	                          "with --have")
+	               : ret;
+}
+
+/* ==== Sessions of a store as a tar, and back ==== */
+
+/*
+ * The first entry, "kvarc-export", has the number of versions, so that a tar that was cut between
+ * two entries is noticed. Then come archives under their keys, before the manifests of the
+ * versions that need them, which have their keys in the default namespace.
+ */
+
+#define HEAD_NAME "kvarc-export"
+#define HEAD_FORMAT "kvarc-export=1\nversions="
+enum { HEAD_MAX = 64 };
+
+/* ----- export ------------------------------------------------ */
+
+struct exporting {
+	struct tar_out tar;
+	struct kvi_list written; /* ids of archives, 16 bytes each */
+	kvarc_exported *result;
+};
+
+static bool is_written(const struct exporting *x, const uint8_t id[16])
+{
+	for (size_t i = 0; i < x->written.n; i++)
+		if (memcmp((const uint8_t *)x->written.p + 16 * i, id, 16) == 0)
+			return true;
+	return false;
+}
+
+static kvarc_ret put_pack(struct exporting *x, const uint8_t id[16])
+{
+	struct kvarc_store *s = x->tar.s;
+	if (is_written(x, id))
+		return KVARC_OK;
+	uint8_t *to = kvi_list_add(&x->written, &s->alloc, 16);
+	if (!to)
+		return kvi_fail_alloc(s->error, &s->alloc);
+	memcpy(to, id, 16);
+	return tar_put_pack(&x->tar, id, &x->result->archives, &x->result->archive_bytes);
+}
+
+static kvarc_ret put_version(void *opaque, const kvarc_version_name *version,
+                             const struct leaving *v)
+{
+	struct exporting *x = opaque;
+	char key[KVI_KEY_MAX + 1], text[KVI_MANIFEST_MAX];
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < v->ids.n && !ret; i++)
+		ret = put_pack(x, leaving_id(v, i));
+	if (!ret && !kvi_version_key(key, KVI_NAMESPACE_DEFAULT, version->session, v->number))
+		ret = kvi_fail(x->tar.s->error, KVARC_PROG, "store: a name is too long");
+	if (!ret)
+		ret = tar_put_text(&x->tar, key, text, kvi_manifest_write(text, &v->m));
+	x->result->versions += !ret;
+	return ret;
+}
+
+kvarc_ret kvarc_store_export(kvarc_store *s, size_t n, const kvarc_version_name *versions,
+                             const kvarc_sink *sink, kvarc_exported *exported)
+{
+	kvarc_exported unused;
+	struct exporting x = { .result = exported ? exported : &unused };
+	char head[HEAD_MAX];
+	uint64_t count;
+	if (!s || !sink || !sink->write || (n && !versions))
+		return KVARC_PROG;
+	memset(x.result, 0, sizeof *x.result);
+	kvarc_ret ret = export_count(s, n, &count);
+	if (ret)
+		return ret;
+	const int bytes = snprintf(head, sizeof head, HEAD_FORMAT "%" PRIu64 "\n", count);
+	ret = tar_out_open(&x.tar, s, sink);
+	if (!ret)
+		ret = tar_put_text(&x.tar, HEAD_NAME, head, (size_t)bytes);
+	if (!ret)
+		ret = export_each(s, "kvarc_store_export", n, versions, put_version, &x);
+	if (!ret && x.result->versions != count)
+		ret = kvi_fail(s->error, KVARC_IO,
+		               "store: sessions came or went while they were exported; try again");
+	ret = tar_out_close(&x.tar, ret);
+	x.result->bytes = x.tar.offset;
+	kvi_free(&s->alloc, x.written.p);
+	return ret;
+}
+
+/* ----- import ------------------------------------------------ */
+
+static kvarc_ret read_head(struct tar_in *tar, uint64_t *versions)
+{
+	char text[HEAD_MAX + 1];
+	const char *name, *end;
+	uint64_t bytes;
+	kvarc_ret ret = tar_next(tar, &name, &bytes);
+	if (!ret && strcmp(name, HEAD_NAME) != 0)
+		ret = KVARC_END;
+	if (ret == KVARC_END)
+		return kvi_fail(tar->s->error, KVARC_DATA,
+		                "store: that is no tar of 'kvarc store export'; what 'kvarc "
+		                "session send' writes is for 'kvarc session receive'");
+	if (!ret)
+		ret = tar_text(tar, bytes, text, HEAD_MAX);
+	if (ret)
+		return ret;
+	text[bytes] = 0;
+	if (strncmp(text, HEAD_FORMAT, strlen(HEAD_FORMAT)) != 0)
+		return kvi_fail(tar->s->error, KVARC_OPTIONS,
+		                "store: the tar was made by a newer kvarc");
+	if (!kvi_decimal(text + strlen(HEAD_FORMAT), &end, versions) || strcmp(end, "\n") != 0)
+		return kvi_fail(tar->s->error, KVARC_DATA, "store: the tar is damaged");
+	return KVARC_OK;
+}
+
+static kvarc_ret import_all(struct importing *x, struct tar_in *tar)
+{
+	char text[KVI_MANIFEST_MAX], key[KVI_KEY_MAX + 1];
+	uint64_t versions = 0, seen = 0, bytes;
+	const char *name;
+	kvarc_ret ret = read_head(tar, &versions);
+	while (!ret && (ret = tar_next(tar, &name, &bytes)) == KVARC_OK) {
+		if (strncmp(name, KVI_PACKS, strlen(KVI_PACKS)) == 0) {
+			ret = tar_take_pack(tar, name, bytes, &x->came);
+			continue;
+		}
+		snprintf(key, sizeof key, "%s", name);
+		ret = tar_text(tar, bytes, text, sizeof text);
+		if (!ret)
+			ret = import_version(x, key, text, (size_t)bytes);
+		seen++;
+	}
+	if (ret != KVARC_END)
+		return ret;
+	if (seen != versions)
+		return kvi_fail(x->s->error, KVARC_DATA,
+		                "store: the tar has %" PRIu64 " of its %" PRIu64
+		                " versions: it was cut; those that came stay",
+		                seen, versions);
+	return import_end(x);
+}
+
+kvarc_ret kvarc_store_import(kvarc_store *s, const kvarc_source *source, size_t n,
+                             const char *const *sessions, kvarc_imported_fn fn, void *opaque)
+{
+	struct importing x = { .s = s, .n = n, .sessions = sessions, .fn = fn, .opaque = opaque };
+	struct tar_in tar;
+	if (!s || !source || !source->read || (n && !sessions))
+		return KVARC_PROG;
+	kvarc_ret ret = tar_in_open(&tar, s, source);
+	if (!ret)
+		ret = import_all(&x, &tar);
+	tar_in_close(&tar);
+	return ret;
+}
+
+/* ==== A version of a session from one store to another, through a pipe ==== */
+
+/*
+ * The stream is a pax tar: archives under their keys, those that are named before those that name
+ * them, and the manifest of the version, "session", at its end. A receiver has each archive as
+ * soon as it has passed; so what a broken connection has brought need not be sent again.
+ */
 
 #define MANIFEST_NAME "session"
 
 /* ----- send ------------------------------------------------ */
 
 /* The archives that the receiver lacks, then the manifest. */
-static kvarc_ret send_all(struct kvi_tar_out *x, const struct kvi_leaving *v, kvarc_has_fn has,
+static kvarc_ret send_all(struct tar_out *x, const struct leaving *v, kvarc_has_fn has,
                           void *opaque, kvarc_sent *sent)
 {
 	char text[KVI_MANIFEST_MAX];
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < v->ids.n && !ret; i++) {
-		const uint8_t *id = kvi_leaving_id(v, i);
+		const uint8_t *id = leaving_id(v, i);
 		if (has && has(opaque, id))
 			sent->left_out++;
 		else
-			ret = kvi_tar_put_pack(x, id, &sent->archives, &sent->archive_bytes);
+			ret = tar_put_pack(x, id, &sent->archives, &sent->archive_bytes);
 	}
-	return ret ? ret
-	           : kvi_tar_put_text(x, MANIFEST_NAME, text, kvi_manifest_write(text, &v->m));
+	return ret ? ret : tar_put_text(x, MANIFEST_NAME, text, kvi_manifest_write(text, &v->m));
 }
 
 kvarc_ret kvarc_store_send(kvarc_store *s, const char *session, uint64_t number,
                            const kvarc_sink *sink, kvarc_has_fn has, void *opaque, kvarc_sent *sent)
 {
 	kvarc_sent unused;
-	struct kvi_leaving v;
-	struct kvi_tar_out x;
+	struct leaving v;
+	struct tar_out x;
 	if (!s || !sink || !sink->write)
 		return KVARC_PROG;
 	sent = sent ? sent : &unused;
 	memset(sent, 0, sizeof *sent);
-	kvarc_ret ret = kvi_leaving_find(&v, s, session, number);
+	kvarc_ret ret = leaving_find(&v, s, session, number);
 	if (!ret) {
-		ret = kvi_tar_out_open(&x, s, sink);
+		ret = tar_out_open(&x, s, sink);
 		if (!ret)
 			ret = send_all(&x, &v, has, opaque, sent);
-		ret = kvi_tar_out_close(&x, ret);
+		ret = tar_out_close(&x, ret);
 		sent->bytes = x.offset;
 	}
-	kvi_leaving_free(&v, s);
+	leaving_free(&v, s);
 	return ret;
 }
 
 /* ----- receive ------------------------------------------------ */
 
-static kvarc_ret receive_all(struct kvi_tar_in *x, const char *session, kvarc_received *n)
+static kvarc_ret receive_all(struct tar_in *x, const char *session, kvarc_received *n)
 {
 	char text[KVI_MANIFEST_MAX];
 	const char *name;
 	uint64_t bytes;
 	kvarc_ret ret = KVARC_OK;
 	while (!ret) {
-		ret = kvi_tar_next(x, &name, &bytes);
+		ret = tar_next(x, &name, &bytes);
 		if (ret == KVARC_END)
 			return kvi_fail(x->s->error, KVARC_DATA,
 			                "store: the stream ends before its version; what has come "
@@ -71,11 +948,11 @@ static kvarc_ret receive_all(struct kvi_tar_in *x, const char *session, kvarc_re
 		if (ret)
 			return ret;
 		if (strcmp(name, MANIFEST_NAME) == 0) {
-			ret = kvi_tar_text(x, bytes, text, sizeof text);
+			ret = tar_text(x, bytes, text, sizeof text);
 			return ret ? ret
 			           : kvi_arrive_version(x->s, session, text, (size_t)bytes, n);
 		}
-		ret = kvi_tar_take_pack(x, name, bytes, n);
+		ret = tar_take_pack(x, name, bytes, n);
 	}
 	return ret;
 }
@@ -84,7 +961,7 @@ kvarc_ret kvarc_store_receive(kvarc_store *s, const char *session, const kvarc_s
                               kvarc_received *received)
 {
 	kvarc_received unused;
-	struct kvi_tar_in x;
+	struct tar_in x;
 	if (!s || !source || !source->read)
 		return KVARC_PROG;
 	received = received ? received : &unused;
@@ -92,10 +969,10 @@ kvarc_ret kvarc_store_receive(kvarc_store *s, const char *session, const kvarc_s
 	kvarc_ret ret = kvi_session_check(s, session);
 	if (ret)
 		return ret;
-	ret = kvi_tar_in_open(&x, s, source);
+	ret = tar_in_open(&x, s, source);
 	if (!ret)
 		ret = receive_all(&x, session, received);
-	kvi_tar_in_close(&x);
+	tar_in_close(&x);
 	return ret;
 }
 

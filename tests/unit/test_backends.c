@@ -20,7 +20,7 @@
 
 #include "kvarc/store.h"
 #include "store/backend.h"
-#include "store/s3_list.h"
+#include "store/backend_s3.h"
 #include "store/url.h"
 #include "util/hash.h"
 

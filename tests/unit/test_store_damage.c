@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <utime.h>
 
-#include "store/gc_steps.h"
+#include "store/store_gc.h"
 #include "store/manifest.h"
 #include "util/bytes.h"
 #include "util/hash.h"

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "store/transfer_steps.h"
+#include "store/store_transfer.h"
 #include "util/bytes.h"
 #include "util/hash.h"
 

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "store/gc_steps.h"
+#include "store/store_gc.h"
 
 enum { NONE = UINT32_MAX };
 
