@@ -16,15 +16,9 @@ libkvi_la_SOURCES += \
 	src/codecs/grid/grid_fit.c \
 	src/codecs/grid/grid_sets.h \
 	src/codecs/had/had.c src/codecs/had/had.h \
-	src/codecs/had/had_fit.c \
 	src/codecs/had/numbers_body.h \
-	src/codecs/had/tile_codec.c \
-	src/codecs/had/tiles.c \
 	src/codecs/had/transform.c src/codecs/had/transform.h \
 	src/codecs/had/transform_body.h \
-	src/codecs/klt/klt.c \
-	src/codecs/klt/klt_analysis.c src/codecs/klt/klt_analysis.h \
-	src/codecs/klt/klt_predict.c src/codecs/klt/klt_predict.h \
 	src/codecs/lanes.c src/codecs/lanes.h \
 	src/codecs/linear/linear_codec.c \
 	src/codecs/lossy/codes.c src/codecs/lossy/codes.h \
@@ -37,12 +31,10 @@ libkvi_la_SOURCES += \
 	src/codecs/lossy/scored.c \
 	src/codecs/lossy/tier.c \
 	src/codecs/mask.c src/codecs/mask.h \
-	src/codecs/near/lattice.c \
 	src/codecs/near/near.c src/codecs/near/near.h \
 	src/codecs/planes.c src/codecs/planes.h \
 	src/codecs/predicted/predicted.c \
-	src/codecs/state/state.c src/codecs/state/state.h \
-	src/codecs/state/state_fit.c \
+	src/codecs/state/state.c \
 	src/codecs/stream.c \
 	src/codecs/streams.c src/codecs/streams.h \
 	src/codecs/streams_decode.c \
@@ -50,9 +42,7 @@ libkvi_la_SOURCES += \
 	src/codecs/symbols.c src/codecs/symbols.h \
 	src/codecs/tables_fit.c src/codecs/tables_fit.h \
 	src/codecs/tsc/tsc.c \
-	src/codecs/vq/search.c \
-	src/codecs/vq/vq.c src/codecs/vq/vq.h \
-	src/codecs/vq/vq_fit.c \
+	src/codecs/vq/vq.c \
 	src/codecs/zstd/zstd.c
 
 if SIMD_AVX2

@@ -4,7 +4,7 @@
 
 #include "plan_state.h"
 
-#include "codecs/klt/klt_analysis.h"
+#include "codecs/had/had.h"
 #include "util/error.h"
 #include "util/fpmode.h"
 

@@ -1,11 +1,728 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* had.c - the codec had: mean, Hadamard transform, one step for all coefficients (spec had) */
-#include "codecs/had/had.h"
+/* had.c - transform codecs had and klt: tiles, bodies, means, bases */
+#include "had.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "util/ckd.h"
+
+/* ==== Elements as rows of 32 tokens, RoPE removed and applied (spec had 3) ==== */
+
+/* A block of 32 tokens at work: rows of KVI_LANES. */
+struct tiles {
+	const struct kvi_coder_job *job;
+	const struct kvi_kernels *kernels;
+	const struct kvi_transform *transform;
+	struct kvi_turned turned;
+	const struct kvi_rotations *turns; /* NULL: no rotation */
+	float *x, *cos, *sin;              /* of a head; of the block */
+	int32_t *points;
+	int8_t *codes;         /* of a head */
+	uint16_t *tile, *rows; /* of all heads, by channel and by token */
+};
+
+/* Tokens of the block that starts at token `first`. */
+static inline size_t tile_tokens(const struct tiles *t, size_t first)
+{
+	size_t left = t->job->chunk->n_tokens - first;
+	return left < KVI_LANES ? left : KVI_LANES;
+}
+
+/* rotates: RoPE is removed from keys. Returns OK, MEM, MEMLIMIT, DATA (positions or rope are
+ * missing). */
+static kvarc_ret tiles_open(struct tiles *t, struct kvi_coder *c, const struct kvi_coder_job *job,
+                            bool rotates)
+{
+	const struct kvi_chunk *chunk = job->chunk;
+	const size_t head = chunk->head_channels * KVI_LANES;
+	const size_t all = head * chunk->heads;
+	size_t pairs = 0;
+	*t = (struct tiles){ .job = job,
+		             .kernels = c->kernels,
+		             .transform = kvi_transform_get(c->kernels->isa) };
+	if (rotates && (!chunk->rope || !chunk->positions))
+		return KVARC_DATA;
+	if (rotates) {
+		t->turns = kvi_coder_rotations(c, chunk->rope, chunk->positions, chunk->n_tokens);
+		if (!t->turns)
+			return kvi_alloc_error(c->alloc);
+		pairs = chunk->rope->rotary / 2;
+	}
+	/* C is at most 2^20: no overflow. */
+	size_t bytes = head * (sizeof *t->x + sizeof *t->points) + head +
+	               2 * all * sizeof *t->tile + 2 * pairs * KVI_LANES * sizeof *t->cos;
+	t->x = kvi_scratch(c, KVI_SCRATCH_COEFFICIENTS, bytes);
+	if (!t->x)
+		return kvi_alloc_error(c->alloc);
+	t->cos = t->x + head;
+	t->sin = t->cos + pairs * KVI_LANES;
+	t->points = (int32_t *)(void *)(t->sin + pairs * KVI_LANES);
+	t->tile = (uint16_t *)(void *)(t->points + head);
+	t->rows = t->tile + all;
+	t->codes = (int8_t *)(t->rows + all);
+	t->turned = (struct kvi_turned){ pairs, rotates && chunk->rope->pairing == KVARC_ROPE_HALF,
+		                         t->cos, t->sin };
+	return KVARC_OK;
+}
+
+/* Computes cosines and sines of the block. */
+static void tiles_rotate(struct tiles *t, size_t first)
+{
+	for (size_t p = 0; p < t->turned.pairs; p++) {
+		const int16_t *turn = t->turns->turn + 2 * (p * t->turns->tokens_capacity + first);
+		t->transform->turns(turn, t->cos + p * KVI_LANES, t->sin + p * KVI_LANES);
+	}
+}
+
+/* Rows of n numbers become rows of KVI_LANES, in place. */
+static void spread(uint16_t *rows, size_t n, size_t count)
+{
+	for (size_t r = count; r-- > 0;) {
+		memmove(rows + r * KVI_LANES, rows + r * n, n * sizeof *rows);
+		memset(rows + r * KVI_LANES + n, 0, (KVI_LANES - n) * sizeof *rows);
+	}
+}
+
+/* The inverse of spread. */
+static void tiles_gather(uint16_t *rows, size_t n, size_t count)
+{
+	for (size_t r = 0; r < count; r++)
+		memmove(rows + r * n, rows + r * KVI_LANES, n * sizeof *rows);
+}
+
+/* Encoders: loads the elements of the block, by channel. */
+static void tiles_load(struct tiles *t, size_t first)
+{
+	const struct kvi_chunk *chunk = t->job->chunk;
+	size_t C = kvi_chunk_channels(chunk), n = tile_tokens(t, first);
+	size_t size = kvarc_dtype_bytes(chunk->dtype);
+	const uint8_t *from = t->job->packed + first * C * size;
+	if (size > sizeof(uint16_t))
+		return; /* heads are taken one by one */
+	const uint16_t *rows = t->rows;
+	if (size == 2 && kvi_elements16_lie(from))
+		rows = (const uint16_t *)(const void *)from;
+	else
+		for (size_t i = 0; i < n * C; i++)
+			t->rows[i] = size == 1 ? from[i] : kvi_load16(from + 2 * i);
+	t->kernels->transpose16(t->tile, rows, n, C);
+	if (n < KVI_LANES)
+		spread(t->tile, n, C);
+}
+
+/* A head of the loaded block to t->x, without RoPE. */
+static void tiles_head(struct tiles *t, size_t first, size_t head)
+{
+	const struct kvi_chunk *chunk = t->job->chunk;
+	const size_t hc = chunk->head_channels, C = kvi_chunk_channels(chunk);
+	const size_t n = tile_tokens(t, first);
+	if (chunk->dtype == KVARC_F32) {
+		memset(t->x, 0, hc * KVI_LANES * sizeof *t->x);
+		for (size_t i = 0; i < n; i++)
+			for (size_t c = 0; c < hc; c++) {
+				uint32_t b = kvi_load32(t->job->packed +
+				                        4 * ((first + i) * C + head * hc + c));
+				memcpy(&t->x[c * KVI_LANES + i], &b, sizeof b);
+			}
+	} else {
+		t->transform->widen(chunk->dtype, t->tile + head * hc * KVI_LANES, hc, t->x);
+	}
+	t->transform->turn(t->x, &t->turned, true);
+}
+
+/* spec lossy 2 */
+static uint32_t finite_pattern(float x)
+{
+	uint32_t b;
+	memcpy(&b, &x, sizeof b);
+	if ((b & 0x7fffffff) > 0x7f800000)
+		return 0;
+	return (b & 0x7fffffff) == 0x7f800000 ? b - 1 : b;
+}
+
+/* t->x of a head to elements of the block, with RoPE. */
+static void tiles_put(struct tiles *t, size_t first, size_t head)
+{
+	const struct kvi_chunk *chunk = t->job->chunk;
+	const size_t hc = chunk->head_channels, C = kvi_chunk_channels(chunk);
+	const size_t n = tile_tokens(t, first);
+	t->transform->turn(t->x, &t->turned, false);
+	if (chunk->dtype != KVARC_F32) {
+		t->transform->narrow(chunk->dtype, t->x, hc, t->tile + head * hc * KVI_LANES);
+		return;
+	}
+	for (size_t i = 0; i < n; i++)
+		for (size_t c = 0; c < hc; c++)
+			kvi_store32(t->job->decoded + 4 * ((first + i) * C + head * hc + c),
+			            finite_pattern(t->x[c * KVI_LANES + i]));
+}
+
+/* Stores the elements of the block in job->decoded. */
+static void tiles_store(struct tiles *t, size_t first)
+{
+	const struct kvi_chunk *chunk = t->job->chunk;
+	size_t C = kvi_chunk_channels(chunk), n = tile_tokens(t, first);
+	size_t size = kvarc_dtype_bytes(chunk->dtype);
+	uint8_t *to = t->job->decoded + first * C * size;
+	if (size > sizeof(uint16_t))
+		return;
+	if (n < KVI_LANES)
+		tiles_gather(t->tile, n, C);
+	if (size == 2 && kvi_elements16_lie(to)) {
+		t->kernels->transpose16((uint16_t *)(void *)to, t->tile, C, n);
+		return;
+	}
+	t->kernels->transpose16(t->rows, t->tile, C, n);
+	for (size_t i = 0; i < n * C; i++)
+		if (size == 1)
+			to[i] = (uint8_t)t->rows[i];
+		else
+			kvi_store16(to + 2 * i, t->rows[i]);
+}
+
+/* ==== Bodies of transform codecs: heads of blocks of 32 tokens (spec had, klt) ==== */
+
+/*
+ * A transform codec at work, the first member of its own struct. Functions get this struct; work on
+ * the block that starts at token `first`, and leave out what a codec does not need (NULL).
+ */
+struct tile_codec {
+	struct tiles t;
+	struct kvi_body body;
+	const int16_t *k; /* size of each coefficient in classes, C */
+	/* Once the step is known, in front of all blocks. */
+	void (*begin)(struct tile_codec *w);
+	/* In front of the heads of a block. */
+	void (*block)(struct tile_codec *w, size_t first);
+	/* Encoders: t.x of a head to its coefficients, which are returned. */
+	const float *(*analyse)(struct tile_codec *w, size_t head);
+	/* t.codes of a head to t.x. decoding: `analyse` did not see this head. */
+	void (*synthesise)(struct tile_codec *w, size_t head, bool decoding);
+};
+
+/* t.codes to or from the stream, whose lanes are tokens. */
+static void move_codes(struct tile_codec *w, size_t first, size_t head, int8_t *stream,
+                       bool to_stream)
+{
+	const struct kvi_chunk *chunk = w->t.job->chunk;
+	size_t n = tile_tokens(&w->t, first), hc = chunk->head_channels;
+	int8_t *at = stream + first * kvi_chunk_channels(chunk) + head * hc * n;
+	if (n == KVI_LANES) {
+		memcpy(to_stream ? at : w->t.codes, to_stream ? w->t.codes : at, hc * KVI_LANES);
+		return;
+	}
+	for (size_t c = 0; c < hc; c++, at += n) {
+		int8_t *row = w->t.codes + c * KVI_LANES;
+		memcpy(to_stream ? at : row, to_stream ? row : at, n);
+	}
+}
+
+/* Codes of a head, out of the stream, to elements. */
+static void decode_head(struct tile_codec *w, size_t first, size_t head, int8_t *stream,
+                        bool decoding)
+{
+	move_codes(w, first, head, stream, false);
+	w->synthesise(w, head, decoding);
+	tiles_put(&w->t, first, head);
+}
+
+static void begin_block(struct tile_codec *w, size_t first)
+{
+	tiles_rotate(&w->t, first);
+	if (w->block)
+		w->block(w, first);
+}
+
+/* Decodes a body. Returns OK, MEM, MEMLIMIT, DATA. */
+static kvarc_ret tile_codec_decode(struct tile_codec *w, struct kvi_coder *c, struct kvi_in *in)
+{
+	const struct kvi_chunk *chunk = w->t.job->chunk;
+	const struct kvi_lanes *l = &w->t.job->lanes;
+	const size_t n = l->rows * l->channels;
+	if (!kvi_body_get(in, &w->body))
+		return KVARC_DATA;
+	const uint8_t *class = kvi_classes(c, w->k, l->channels, w->body.shift);
+	int8_t *codes = kvi_scratch(c, KVI_SCRATCH_CODES, n);
+	if (!class || !codes)
+		return kvi_alloc_error(c->alloc);
+	kvarc_ret ret = kvi_codes_get(c, l, class, in, codes);
+	if (ret)
+		return ret;
+	memset(w->t.codes, 0, chunk->head_channels * KVI_LANES);
+	if (w->begin)
+		w->begin(w);
+	for (size_t first = 0; first < chunk->n_tokens; first += KVI_LANES) {
+		begin_block(w, first);
+		for (size_t h = 0; h < chunk->heads; h++)
+			decode_head(w, first, h, codes, true);
+		tiles_store(&w->t, first);
+	}
+	return KVARC_OK;
+}
+
+/* A head to its codes, in w->t and in the stream; *x: its coefficients. Returns a bit for
+ * each token that is refused. */
+static uint32_t encode_head(struct tile_codec *w, float offset, size_t first, size_t head,
+                            int8_t *stream, const float **x)
+{
+	tiles_head(&w->t, first, head);
+	*x = w->analyse(w, head);
+	uint32_t refused = w->t.transform->quantise(*x, w->t.job->chunk->head_channels,
+	                                            1.0f / w->body.step, offset, w->t.codes);
+	move_codes(w, first, head, stream, true);
+	return refused;
+}
+
+/* The first block, whose codes determine the points. */
+static uint32_t encode_first(struct tile_codec *w, float offset, int8_t *codes)
+{
+	const struct kvi_chunk *chunk = w->t.job->chunk;
+	struct kvi_centroid m = { .n = { 0 } };
+	uint32_t refused = 0;
+	const float *x;
+	for (size_t h = 0; h < chunk->heads; h++) {
+		refused |= encode_head(w, offset, 0, h, codes, &x);
+		kvi_centroid_watch(&m, x, w->t.codes, chunk->head_channels, 1.0f / w->body.step,
+		                   tile_tokens(&w->t, 0));
+	}
+	w->body.points = kvi_centroid_points(&m);
+	for (size_t h = 0; h < chunk->heads; h++)
+		decode_head(w, 0, h, codes, false);
+	return refused;
+}
+
+/* Sets the flags of refused tokens of a block; false: there are none. */
+static bool refuse(const struct tiles *t, size_t first, uint32_t refused)
+{
+	bool some = false;
+	for (size_t i = 0; i < tile_tokens(t, first); i++) {
+		t->job->refused[first + i] = refused >> i & 1;
+		some = some || t->job->refused[first + i];
+	}
+	return some;
+}
+
+/* Codes of all tokens in stream order and their elements; whether some tokens are refused. */
+static bool encode_all(struct tile_codec *w, float offset, int8_t *codes)
+{
+	const struct kvi_chunk *chunk = w->t.job->chunk;
+	bool some = false;
+	if (w->begin)
+		w->begin(w);
+	for (size_t first = 0; first < chunk->n_tokens; first += KVI_LANES) {
+		uint32_t refused = 0;
+		const float *x;
+		begin_block(w, first);
+		tiles_load(&w->t, first);
+		if (!first)
+			refused = encode_first(w, offset, codes);
+		for (size_t h = 0; first && h < chunk->heads; h++) {
+			refused |= encode_head(w, offset, first, h, codes, &x);
+			w->synthesise(w, h, false);
+			tiles_put(&w->t, first, h);
+		}
+		tiles_store(&w->t, first);
+		some = refuse(&w->t, first, refused) || some;
+	}
+	return some;
+}
+
+/* Encodes the job, with coefficients of this root mean square (kvi_codec.encode). Returns OK, MEM,
+ * MEMLIMIT. */
+static kvarc_ret tile_codec_encode(struct tile_codec *w, struct kvi_coder *c, float rms,
+                                   struct kvi_payload *out)
+{
+	const struct kvi_coder_job *job = w->t.job;
+	const size_t n = job->lanes.rows * job->lanes.channels;
+	struct kvi_body *b = &w->body;
+	int8_t *codes = kvi_scratch(c, KVI_SCRATCH_CODES, n);
+	uint8_t *end = kvi_scratch_end(c, KVI_SCRATCH_OUT, KVI_BODY_HEAD + kvi_codes_capacity(n));
+	if (!codes || !end)
+		return kvi_alloc_error(c->alloc);
+	*b = (struct kvi_body){ .step = kvi_step_of(job->tier, job->chunk, rms) };
+	b->shift = kvi_quarter_log(b->step) - KVI_CODE_UNIT;
+	out->refused = encode_all(w, kvi_offset_of(rms, b->step), codes);
+	if (out->refused)
+		return KVARC_OK;
+	const uint8_t *class = kvi_classes(c, w->k, job->lanes.channels, b->shift);
+	uint8_t *begin = class ? kvi_codes_put(c, &job->lanes, class, codes, end) : NULL;
+	if (!begin)
+		return kvi_alloc_error(c->alloc);
+	begin -= KVI_BODY_HEAD;
+	kvi_body_put(begin, b);
+	kvi_put_bytes(out->body, begin, (size_t)(end - begin));
+	return KVARC_OK;
+}
+
+/* ==== Predicts elements from decoded tensors of the same tokens (spec klt 2) ==== */
+
+/* The prediction of a chunk's coefficients from decoded tensors of lower layers. */
+struct klt_below {
+	const struct kvi_coder_job *job;
+	const struct kvi_linear_in *in;
+	const struct kvi_kernels *kernels;
+	const struct kvi_transform *transform;
+	struct kvi_rows_part all[KVI_LOWER_MAX]; /* of a block: all heads of the sources */
+	int16_t *rows[KVI_LOWER_MAX];            /* buffers for blocks that are gathered */
+	int32_t *sums;                           /* of a head */
+	float *unit;                             /* of slots, C */
+	int16_t *expected; /* of a block, in those units: C rows of KVI_LANES */
+};
+
+/* 2^e, -149..127; 0 for others */
+static float klt_power(int e)
+{
+	uint32_t b = e < -149 || e > 127 ? 0
+	             : e < -126          ? 1u << (149 + e)
+	                                 : (uint32_t)(127 + e) << 23;
+	float f;
+	memcpy(&f, &b, sizeof f);
+	return f;
+}
+
+/* Whether all sources of the linear model of a KLT profile are there. */
+static bool klt_has_sources(const struct kvi_linear_in *in)
+{
+	for (unsigned i = 0; i < in->model->n_lower; i++)
+		if (!in->lower[i] || !in->lower[i]->z || in->lower[i]->n_tokens != in->n_tokens)
+			return false;
+	return true;
+}
+
+/* int16 of a block of a source's features. */
+static size_t block_entries(const struct kvi_model *m)
+{
+	return m->heads * kvi_head_stride(m) * KVI_LANES;
+}
+
+/* Returns OK, MEM, MEMLIMIT. With a model without sources the other functions do nothing. */
+static kvarc_ret klt_below_open(struct klt_below *b, struct kvi_coder *c,
+                                const struct kvi_coder_job *job)
+{
+	const struct kvi_linear_in *in = job->chunk->linear;
+	const struct kvi_model *m = in->model;
+	const size_t sums = m->head_channels * KVI_LANES;
+	/* Models are 2^20 slots at most: no overflow. */
+	size_t bytes = sums * sizeof *b->sums +
+	               m->C * (sizeof *b->unit + KVI_LANES * sizeof *b->expected);
+	*b = (struct klt_below){ .job = job,
+		                 .in = in,
+		                 .kernels = c->kernels,
+		                 .transform = kvi_transform_get(c->kernels->isa) };
+	if (!m->n_lower)
+		return KVARC_OK;
+	for (unsigned i = 0; i < m->n_lower; i++)
+		bytes += block_entries(m->lower[i].model) * sizeof **b->rows;
+	b->sums = kvi_scratch(c, KVI_SCRATCH_PREDICTION, bytes);
+	if (!b->sums)
+		return kvi_alloc_error(c->alloc);
+	b->unit = (float *)(void *)(b->sums + sums);
+	for (size_t i = 0; i < m->C; i++)
+		b->unit[i] = klt_power(m->step[i]);
+	b->expected = (int16_t *)(void *)(b->unit + m->C);
+	int16_t *at = b->expected + m->C * KVI_LANES;
+	for (unsigned i = 0; i < m->n_lower; i++) {
+		b->rows[i] = at;
+		at += block_entries(m->lower[i].model);
+	}
+	return KVARC_OK;
+}
+
+/* Features of tokens that are not a block of the segment. */
+static void klt_predict_gather(const struct klt_below *b, unsigned source, size_t first, size_t n)
+{
+	const size_t entries = block_entries(b->in->model->lower[source].model);
+	const int16_t *z = b->in->lower[source]->z;
+	const uint8_t *token = b->job->token + first;
+	for (size_t at = 0; at < entries; at += KVI_PAIR_STEP) {
+		int16_t *to = b->rows[source] + at;
+		for (size_t i = 0; i < n; i++)
+			memcpy(to + 2 * i,
+			       z + token[i] / KVI_LANES * entries + at + token[i] % KVI_LANES * 2,
+			       2 * sizeof *to);
+		memset(to + 2 * n, 0, (KVI_LANES - n) * 2 * sizeof *to);
+	}
+}
+
+/* The 32 tokens of the job from `first` on. */
+static void klt_below_tile(struct klt_below *b, size_t first)
+{
+	const struct kvi_model *m = b->in->model;
+	const uint8_t *token = b->job->token + first;
+	size_t left = b->job->chunk->n_tokens - first;
+	size_t n = left < KVI_LANES ? left : KVI_LANES;
+	bool block = token[0] % KVI_LANES == 0 && n == KVI_LANES &&
+	             token[n - 1] - token[0] == (int)n - 1;
+	for (unsigned i = 0; i < m->n_lower; i++) {
+		const struct kvi_model *from = m->lower[i].model;
+		size_t entries = block_entries(from);
+		if (!block)
+			klt_predict_gather(b, i, first, n);
+		b->all[i] = (struct kvi_rows_part){
+			block ? b->in->lower[i]->z + token[0] / KVI_LANES * entries : b->rows[i],
+			from->heads * kvi_head_stride(from) / 2, entries
+		};
+	}
+}
+
+/* Predicts the slots of a head of these tokens. */
+static void klt_below_head(struct klt_below *b, size_t head)
+{
+	const struct kvi_model *m = b->in->model;
+	if (!m->n_lower)
+		return;
+	const size_t first = head * m->head_channels;
+	struct kvi_rows_part part[KVI_LOWER_MAX];
+	for (unsigned i = 0; i < m->n_lower; i++) {
+		const struct kvi_model *from = m->lower[i].model;
+		const size_t pairs = kvi_head_stride(from) / 2;
+		part[i] = b->all[i];
+		if (!m->lower[i].scope)
+			continue;
+		part[i].features += head % from->heads * pairs * KVI_PAIR_STEP;
+		part[i].n_pairs = pairs;
+	}
+	const struct kvi_rows r = { .sum = b->sums,
+		                    .coef = m->a + first * m->a_stride,
+		                    .q = m->qa + first,
+		                    .part = part,
+		                    .n_parts = m->n_lower,
+		                    .rows = m->head_channels,
+		                    .steps = 1,
+		                    .sum_step = m->head_channels * KVI_LANES,
+		                    .coef_row = m->a_stride };
+	b->kernels->slot_rows(&r);
+	b->transform->expect(b->sums, m->head_channels, m->mean + first, m->qa + first,
+	                     b->expected + first * KVI_LANES);
+}
+
+/* Adds the predicted slots of a head to x, rows of KVI_LANES, or subtracts them. */
+static void klt_below_add(const struct klt_below *b, size_t head, bool minus, float *x)
+{
+	const size_t first = head * b->in->model->head_channels;
+	if (b->in->model->n_lower)
+		b->transform->add_expected(b->expected + first * KVI_LANES,
+		                           b->in->model->head_channels, b->unit + first, minus, x);
+}
+
+/* ==== The inverse of the basis of a KLT profile (spec klt 2) ==== */
+
+bool kvi_klt_analysis_make(const struct kvi_klt_analysis *a, const struct kvi_model *m,
+                           uint32_t isa_mask)
+{
+	const struct kvi_kernels *kernels = kvi_kernels_get(isa_mask);
+	const struct kvi_transform *transform = kvi_transform_get(isa_mask);
+	const size_t hc = m->head_channels, head = hc * m->m_stride;
+	bool good = true;
+	for (size_t h = 0; h < m->heads && good; h++) {
+		const int16_t *from = m->m + h * head;
+		for (size_t i = 0; i < hc; i++)
+			a->gain[i] = klt_power(128 - m->qm[h * hc + i]);
+		kernels->transpose16((uint16_t *)a->turned, (const uint16_t *)from, hc,
+		                     m->m_stride);
+		good = transform->invert(from, a->turned, hc, m->m_stride, a->gain,
+		                         a->rows + h * head, a->unit + h * hc);
+	}
+	return good;
+}
+
+/* ==== The codec klt: the basis of a profile in place of the Hadamard transform (spec klt) ==== */
+
+/* A head at work, in slots. */
+struct klt_work {
+	struct tile_codec codec;
+	const struct kvi_model *m;
+	struct klt_below below;
+	float *x;           /* rows of slots, codec.t.x where slots are channels */
+	float *y;           /* of coefficients */
+	int16_t *analysis;  /* encoders: rows of coefficients, of each head */
+	int16_t *turned;    /* buffer for M of a head by column */
+	float *unit;        /* value of 1 in those rows, C */
+	float *gain, *mean; /* C, by slot */
+	uint8_t *no_shift;  /* head_channels zeros */
+	int16_t *pairs;     /* points as feature rows */
+	int32_t *sums;
+	size_t pair_rows;
+};
+
+static const struct kvi_model *model_of(const struct kvi_chunk *chunk)
+{
+	const struct kvi_model *m = chunk->linear ? chunk->linear->model : NULL;
+	return m && m->flags & KVI_MODEL_BASIS && m->heads == chunk->heads &&
+	                       m->head_channels == chunk->head_channels &&
+	                       klt_has_sources(chunk->linear)
+	               ? m
+	               : NULL;
+}
+
+static bool slots_are_channels(const struct kvi_model *m, const struct kvi_chunk *chunk)
+{
+	return !m->rotary || chunk->rope->pairing != KVARC_ROPE_HALF;
+}
+
+/* Rows of channels to rows of slots, or the inverse. */
+static void permute(const struct klt_work *w, float *channels, float *slots, bool to_slots)
+{
+	const size_t bytes = KVI_LANES * sizeof *slots;
+	if (slots == channels)
+		return;
+	for (size_t s = 0; s < w->m->head_channels; s++) {
+		size_t c = kvi_slot_channel(w->m, w->codec.t.job->chunk->rope, s);
+		float *a = channels + c * KVI_LANES, *b = slots + s * KVI_LANES;
+		memcpy(to_slots ? b : a, to_slots ? a : b, bytes);
+	}
+}
+
+/* Sums of the feature rows in w->pairs with a head's rows of coefficients. */
+static void multiply(struct klt_work *w, const int16_t *coef, size_t head)
+{
+	const size_t hc = w->m->head_channels, stride = w->m->m_stride;
+	const struct kvi_rows_part part = { w->pairs, w->pair_rows, w->pair_rows * KVI_PAIR_STEP };
+	const struct kvi_rows r = { .sum = w->sums,
+		                    .coef = coef + head * hc * stride,
+		                    .q = w->no_shift,
+		                    .part = &part,
+		                    .n_parts = 1,
+		                    .rows = hc,
+		                    .steps = 1,
+		                    .sum_step = hc * KVI_LANES,
+		                    .coef_row = stride };
+	w->codec.t.kernels->slot_rows(&r);
+}
+
+static void klt_synthesise(struct tile_codec *codec, size_t head, bool decoding)
+{
+	struct klt_work *w = (struct klt_work *)(void *)codec;
+	const size_t hc = w->m->head_channels;
+	if (decoding)
+		klt_below_head(&w->below, head);
+	codec->t.transform->pairs(codec->t.codes, codec->body.points, hc, w->pairs);
+	multiply(w, w->m->m, head);
+	codec->t.transform->scale(w->sums, hc, w->gain + head * hc, w->mean + head * hc, w->x);
+	klt_below_add(&w->below, head, false, w->x);
+	permute(w, codec->t.x, w->x, false);
+}
+
+static void make_gain(struct tile_codec *codec)
+{
+	struct klt_work *w = (struct klt_work *)(void *)codec;
+	for (size_t i = 0; i < w->m->C; i++)
+		w->gain[i] = (codec->body.step * 0x1p-5f) * klt_power(w->m->qm[i] - 128);
+}
+
+static void predict_block(struct tile_codec *codec, size_t first)
+{
+	klt_below_tile(&((struct klt_work *)(void *)codec)->below, first);
+}
+
+/* Coefficients of a head, w->y, from its channels: near enough for an encoder. */
+static const float *klt_analyse(struct tile_codec *codec, size_t head)
+{
+	struct klt_work *w = (struct klt_work *)(void *)codec;
+	const struct kvi_transform *f = codec->t.transform;
+	const size_t hc = w->m->head_channels;
+	float unit[KVI_LANES];
+	permute(w, codec->t.x, w->x, true);
+	klt_below_head(&w->below, head);
+	klt_below_add(&w->below, head, true, w->x);
+	f->forward(w->x, w->mean + head * hc, hc, false);
+	f->lanes_to_pairs(w->x, hc, w->pairs, unit);
+	multiply(w, w->analysis, head);
+	f->scale_lanes(w->sums, hc, w->unit + head * hc, unit, w->y);
+	return w->y;
+}
+
+static kvarc_ret klt_open_work(struct klt_work *w, struct kvi_coder *c,
+                               const struct kvi_coder_job *job, bool analyses)
+{
+	const struct kvi_chunk *chunk = job->chunk;
+	const size_t hc = chunk->head_channels, C = kvi_chunk_channels(chunk);
+	const size_t rows = hc * KVI_LANES;
+	*w = (struct klt_work){ .m = model_of(chunk) };
+	if (!w->m)
+		return KVARC_PREDICTOR;
+	w->codec = (struct tile_codec){ .k = w->m->k,
+		                        .begin = make_gain,
+		                        .block = predict_block,
+		                        .analyse = klt_analyse,
+		                        .synthesise = klt_synthesise };
+	w->pair_rows = kvi_head_stride(w->m) / 2;
+	/* C is at most 2^20, a head at most 65535 channels; kvi_array checks the matrices. */
+	size_t floats = 2 * rows + 2 * C;
+	w->x = kvi_scratch(c, KVI_SCRATCH_LINEAR,
+	                   floats * sizeof *w->x + rows * sizeof *w->sums +
+	                           w->pair_rows * KVI_PAIR_STEP * sizeof *w->pairs + hc);
+	if (!w->x)
+		return kvi_alloc_error(c->alloc);
+	w->y = w->x + rows;
+	w->gain = w->y + rows;
+	w->mean = w->gain + C;
+	w->sums = (int32_t *)(void *)(w->mean + C);
+	w->pairs = (int16_t *)(void *)(w->sums + rows);
+	w->no_shift = (uint8_t *)(w->pairs + w->pair_rows * KVI_PAIR_STEP);
+	memset(w->no_shift, 0, hc);
+	/* What is predicted contains the mean. */
+	for (size_t i = 0; i < C; i++)
+		w->mean[i] = w->m->n_lower ? 0 : (float)w->m->mean[i] * klt_power(w->m->step[i]);
+	if (analyses) {
+		size_t bytes;
+		if (kvi_mul(C + hc, w->m->m_stride * sizeof *w->analysis + sizeof *w->unit, &bytes))
+			return KVARC_MEMLIMIT;
+		w->unit = kvi_scratch(c, KVI_SCRATCH_SLOTS, bytes);
+		if (!w->unit)
+			return kvi_alloc_error(c->alloc);
+		w->analysis = (int16_t *)(void *)(w->unit + C);
+		w->turned = w->analysis + C * w->m->m_stride;
+	}
+	kvarc_ret ret = klt_below_open(&w->below, c, job);
+	if (!ret)
+		ret = tiles_open(&w->codec.t, c, job, w->m->rotary > 0);
+	if (!ret && slots_are_channels(w->m, chunk))
+		w->x = w->codec.t.x;
+	return ret;
+}
+
+static bool make_analysis(struct klt_work *w)
+{
+	const struct kvi_klt_analysis a = { w->analysis, w->unit, w->turned, w->y };
+	return kvi_klt_analysis_make(&a, w->m, w->codec.t.kernels->isa);
+}
+
+static kvarc_ret klt_encode(struct kvi_coder *c, const struct kvi_coder_job *job,
+                            struct kvi_payload *out)
+{
+	struct klt_work w;
+	kvarc_ret ret = klt_open_work(&w, c, job, true);
+	if (ret)
+		return ret == KVARC_PREDICTOR ? KVARC_END : ret;
+	/* Coefficients of a profile have a standard deviation of about 1. */
+	return make_analysis(&w) ? tile_codec_encode(&w.codec, c, 1, out) : KVARC_END;
+}
+
+static kvarc_ret klt_decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
+{
+	struct klt_work w;
+	kvarc_ret ret = klt_open_work(&w, c, job, false);
+	return ret ? ret : tile_codec_decode(&w.codec, c, in);
+}
+
+const struct kvi_codec kvi_codec_klt = {
+	.takes = KVI_TAKES_FLOATS,
+	.encode = klt_encode,
+	.decode = klt_decode,
+};
+
+/* ==== The codec had: mean, Hadamard transform, one step for all coefficients (spec had) ==== */
 
 enum { FLAG_TURNED = 1, FLAG_HADAMARD = 2 };
 
-struct kvi_had_params *kvi_had_params_new(const struct kvi_alloc *alloc,
-                                          const struct kvi_chunk *shape)
+/* Parameters of zeros; NULL: no memory. */
+static struct kvi_had_params *had_params_new(const struct kvi_alloc *alloc,
+                                             const struct kvi_chunk *shape)
 {
 	size_t C = kvi_chunk_channels(shape);
 	struct kvi_had_params *p;
@@ -31,7 +748,7 @@ static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *sh
 	for (size_t c = 0; c < C; c++)
 		if ((mean[C + c] & 0x7f) == 0x7f && mean[c] & 0x80)
 			return KVARC_DATA; /* not finite */
-	struct kvi_had_params *p = kvi_had_params_new(alloc, shape);
+	struct kvi_had_params *p = had_params_new(alloc, shape);
 	if (!p)
 		return kvi_alloc_error(alloc);
 	p->common.rotates = flags & FLAG_TURNED;
@@ -63,11 +780,11 @@ static void serialise(const struct kvi_params *p, struct kvi_out *out)
 
 /* The parameters beside the state of a chunk at work. */
 struct had_work {
-	struct kvi_tile_codec codec;
+	struct tile_codec codec;
 	const struct kvi_had_params *p;
 };
 
-static const float *analyse(struct kvi_tile_codec *codec, size_t head)
+static const float *had_analyse(struct tile_codec *codec, size_t head)
 {
 	const struct had_work *w = (struct had_work *)(void *)codec;
 	const size_t hc = codec->t.job->chunk->head_channels;
@@ -75,7 +792,7 @@ static const float *analyse(struct kvi_tile_codec *codec, size_t head)
 	return codec->t.x;
 }
 
-static void synthesise(struct kvi_tile_codec *codec, size_t head, bool decoding)
+static void had_synthesise(struct tile_codec *codec, size_t head, bool decoding)
 {
 	const struct had_work *w = (struct had_work *)(void *)codec;
 	const size_t hc = codec->t.job->chunk->head_channels;
@@ -85,36 +802,186 @@ static void synthesise(struct kvi_tile_codec *codec, size_t head, bool decoding)
 	                         codec->t.x);
 }
 
-static kvarc_ret open_work(struct had_work *w, struct kvi_coder *c, const struct kvi_coder_job *job)
+static kvarc_ret had_open_work(struct had_work *w, struct kvi_coder *c,
+                               const struct kvi_coder_job *job)
 {
 	const struct kvi_had_params *p = kvi_had_params_of(job->params);
 	*w = (struct had_work){
-		.codec = { .k = p->k, .analyse = analyse, .synthesise = synthesise },
+		.codec = { .k = p->k, .analyse = had_analyse, .synthesise = had_synthesise },
 		.p = p,
 	};
-	return kvi_tiles_open(&w->codec.t, c, job, p->common.rotates);
+	return tiles_open(&w->codec.t, c, job, p->common.rotates);
 }
 
-static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
-                        struct kvi_payload *out)
+static kvarc_ret had_encode(struct kvi_coder *c, const struct kvi_coder_job *job,
+                            struct kvi_payload *out)
 {
 	struct had_work w;
-	kvarc_ret ret = open_work(&w, c, job);
-	return ret ? ret : kvi_tile_codec_encode(&w.codec, c, w.p->rms, out);
+	kvarc_ret ret = had_open_work(&w, c, job);
+	return ret ? ret : tile_codec_encode(&w.codec, c, w.p->rms, out);
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
+static kvarc_ret had_decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
 {
 	struct had_work w;
-	kvarc_ret ret = open_work(&w, c, job);
-	return ret ? ret : kvi_tile_codec_decode(&w.codec, c, in);
+	kvarc_ret ret = had_open_work(&w, c, job);
+	return ret ? ret : tile_codec_decode(&w.codec, c, in);
 }
+
+static kvarc_ret had_fit(struct kvi_coder *c, const struct kvi_coder_job *job,
+                         struct kvi_params **out);
 
 const struct kvi_codec kvi_codec_had = {
 	.takes = KVI_TAKES_FLOATS,
 	.parse = parse,
 	.serialise = serialise,
-	.fit = kvi_had_fit,
-	.encode = encode,
-	.decode = decode,
+	.fit = had_fit,
+	.encode = had_encode,
+	.decode = had_decode,
 };
+
+/* ==== Means and classes of the coefficients of the codec had ==== */
+
+enum { TOKENS_MIN = 8, TOKENS_MAX = 256 };
+
+/* To bf16, to nearest, ties to even. */
+static float coarse(float x)
+{
+	uint32_t b;
+	memcpy(&b, &x, sizeof b);
+	b += 0x7fff + (b >> 16 & 1);
+	b &= 0xffff0000;
+	memcpy(&x, &b, sizeof x);
+	return x;
+}
+
+/* Sums of rows of KVI_LANES, in the first lane of each. Several rows at once: the additions of one
+ * depend on each other. */
+static void add_up(float *sums, size_t rows)
+{
+	enum { ROWS = 8 };
+	size_t r = 0;
+	for (; r + ROWS <= rows; r += ROWS) {
+		float v[ROWS];
+		for (size_t k = 0; k < ROWS; k++)
+			v[k] = sums[(r + k) * KVI_LANES];
+		for (size_t i = 1; i < KVI_LANES; i++)
+			for (size_t k = 0; k < ROWS; k++)
+				v[k] = v[k] + sums[(r + k) * KVI_LANES + i];
+		for (size_t k = 0; k < ROWS; k++)
+			sums[(r + k) * KVI_LANES] = v[k];
+	}
+	for (; r < rows; r++)
+		for (size_t i = 1; i < KVI_LANES; i++)
+			sums[r * KVI_LANES] += sums[r * KVI_LANES + i];
+}
+
+/* Sums over all tokens: of channels, with the squares of each token, or of squares of coefficients
+ * once there are means. Rows of KVI_LANES, the sum of each in its first lane. */
+static void pass(struct tiles *t, const struct kvi_had_params *p, bool squares, float *sums,
+                 float *of_token)
+{
+	const struct kvi_chunk *chunk = t->job->chunk;
+	const size_t hc = chunk->head_channels;
+	for (size_t first = 0; first < chunk->n_tokens; first += KVI_LANES) {
+		tiles_rotate(t, first);
+		tiles_load(t, first);
+		for (size_t h = 0; h < chunk->heads; h++) {
+			tiles_head(t, first, h);
+			if (squares)
+				t->transform->forward(t->x, p->mean + h * hc, hc, p->hadamard);
+			else
+				t->transform->add_squares(t->x, hc, of_token + first);
+			t->transform->add(t->x, hc, tile_tokens(t, first), squares,
+			                  sums + h * hc * KVI_LANES);
+		}
+	}
+	add_up(sums, hc * chunk->heads);
+}
+
+/* Whether a sum of elements or squares is in the range that bodies can have. */
+static bool sound(float v)
+{
+	return v > -0x1p96f && v < 0x1p96f;
+}
+
+/* Refuses tokens whose squared norm is far above the median, so that they do not spoil the fit to
+ * the others. None where there are many of them. */
+static bool refuse_far(const struct kvi_coder_job *job, const float *square)
+{
+	enum { FAR = 16 * 16, MOST = 8 };
+	const size_t T = job->chunk->n_tokens;
+	float sorted[TOKENS_MAX];
+	size_t far = 0;
+	for (size_t t = 0; t < T; t++) {
+		size_t i = t;
+		for (; i && sorted[i - 1] > square[t]; i--)
+			sorted[i] = sorted[i - 1];
+		sorted[i] = square[t];
+	}
+	const float most = sorted[T / 2] * FAR;
+	for (size_t t = 0; t < T; t++)
+		far += square[t] > most;
+	if (!(most > 0) || !far || far > T / MOST)
+		return false;
+	for (size_t t = 0; t < T; t++)
+		job->refused[t] = square[t] > most;
+	return true;
+}
+
+/* *far: tokens were refused instead. */
+static kvarc_ret fit(struct tiles *t, struct kvi_had_params *p, float *sums, bool *far)
+{
+	const struct kvi_chunk *chunk = t->job->chunk;
+	const size_t C = kvi_chunk_channels(chunk);
+	const float tokens = (float)chunk->n_tokens;
+	float total = 0, square[TOKENS_MAX] = { 0 };
+	memset(sums, 0, C * KVI_LANES * sizeof *sums);
+	pass(t, p, false, sums, square);
+	*far = refuse_far(t->job, square);
+	if (*far)
+		return KVARC_OK;
+	for (size_t c = 0; c < C; c++) {
+		if (!sound(sums[c * KVI_LANES]))
+			return KVARC_END;
+		p->mean[c] = coarse(sums[c * KVI_LANES] / tokens);
+	}
+	memset(sums, 0, C * KVI_LANES * sizeof *sums);
+	pass(t, p, true, sums, NULL);
+	for (size_t c = 0; c < C; c++) {
+		float variance = sums[c * KVI_LANES] / tokens;
+		if (!sound(variance))
+			return KVARC_END;
+		total = total + variance;
+		int k = variance > 0 ? (kvi_quarter_log(variance) + 1) >> 1 : INT8_MIN;
+		p->k[c] = (int16_t)(k < INT8_MIN ? INT8_MIN : k > INT8_MAX ? INT8_MAX : k);
+	}
+	p->rms = sqrtf(total / (float)C);
+	return p->rms > 0x1p-60f ? KVARC_OK : KVARC_END;
+}
+
+/* Fits means and classes to the elements of a job (kvi_codec.fit). */
+static kvarc_ret had_fit(struct kvi_coder *c, const struct kvi_coder_job *job,
+                         struct kvi_params **out)
+{
+	const struct kvi_chunk *chunk = job->chunk;
+	struct tiles t;
+	if (chunk->n_tokens < TOKENS_MIN)
+		return KVARC_END;
+	float *sums = kvi_scratch(c, KVI_SCRATCH_FIT,
+	                          kvi_chunk_channels(chunk) * KVI_LANES * sizeof *sums);
+	struct kvi_had_params *p = sums ? had_params_new(c->alloc, chunk) : NULL;
+	if (!p)
+		return kvi_alloc_error(c->alloc);
+	p->common.rotates = kvi_lossy_rotations(job->tier, chunk);
+	p->hadamard = !(job->tier->flags & KVARC_LOSSY_IDENTITY);
+	bool far = false;
+	kvarc_ret ret = tiles_open(&t, c, job, p->common.rotates);
+	if (!ret)
+		ret = fit(&t, p, sums, &far);
+	if (ret || far)
+		kvi_params_free(&p->common);
+	else
+		*out = &p->common;
+	return ret;
+}

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* near.h - elements as points of a lattice (spec/codecs/near.md 2) */
+/* near.h - the codec near: a bound on the error of each element */
 #ifndef KVI_NEAR_H
 #define KVI_NEAR_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
 #include "codecs/coder.h"
+#include "kernels/rans.h"
 
 /* The points that elements of a dtype are rounded to: multiples of 2^F, or themselves where
  * the steps of the dtype are wider. */

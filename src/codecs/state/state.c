@@ -1,17 +1,234 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* state.c - the codec of states: scales of rows and columns, expected values (spec state) */
-#include "state.h"
+/* state.c - the codec of states: scales of rows and columns */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
 
 #include "codecs/grid/grid.h"
 #include "codecs/planes.h"
 #include "kernels/linear_formulas.h"
 
-enum { SIDE_PLANES = 4, NUMBER = 15, LOW_BITS = 24 - NUMBER };
-#define LEAST UINT32_C(0x0d800000)   /* 2^-100 */
-#define BEYOND UINT32_C(0x71800000)  /* 2^100 */
+/* ==== Fits scales of rows and columns, and the fraction that is left (spec state 4) ==== */
 
-bool kvi_state_reference(const uint8_t *payload, size_t bytes, uint64_t *sequence,
-                         uint64_t *offset)
+/* Largest scale class, and what the fraction 255 stands for, in 1/256. */
+enum { STATE_K_LIMIT = 400, STATE_ALL = 256 };
+
+/* The scales and fractions of the rows x channels elements that a mask leaves. */
+struct state_scales {
+	size_t rows, channels;
+	unsigned group;      /* rows of a group */
+	int16_t *row;        /* of each row */
+	int8_t *column;      /* of each group and column */
+	uint8_t *fraction;   /* of each row; NULL: without a reference */
+	const float *before; /* elements of the reference; NULL: without */
+};
+
+/* Number of groups. */
+static inline size_t state_groups(const struct state_scales *s)
+{
+	return (s->rows + s->group - 1) / s->group;
+}
+/* Scale class of an element. */
+static inline int state_class(const struct state_scales *s, size_t row, size_t column)
+{
+	int k = s->row[row] + s->column[row / s->group * s->channels + column];
+	return k < -STATE_K_LIMIT ? -STATE_K_LIMIT : k > STATE_K_LIMIT ? STATE_K_LIMIT : k;
+}
+
+enum {
+	OCTAVE = 128,          /* logarithms are in 1/128 octave */
+	CLASS = OCTAVE / 4,    /* a scale class */
+	DEEPEST = 10 * OCTAVE, /* below the mean; smaller elements count as this small */
+	SIGMA = 124,           /* from the mean logarithm of normal numbers to their deviation */
+	SMALLEST_GROUP = 32,
+	COLUMN_BITS = 5, /* of a column's scale, about */
+	FAR = 8          /* deviations from zero from which on elements do not count */
+};
+
+/* A fit at work. */
+struct state_fit {
+	struct state_scales *s;
+	const float *x;  /* the elements */
+	uint16_t *level; /* 128 log2 of each, or of its difference from the expected value */
+	int64_t *by_column;
+	uint32_t *mu; /* of a row */
+};
+
+/* The logarithm, linear between powers of two. */
+static inline uint16_t level_of(float v)
+{
+	uint32_t bits;
+	memcpy(&bits, &v, sizeof bits);
+	return (uint16_t)(bits >> 16 & 0x7fff);
+}
+
+static void state_expected(const struct state_scales *s, size_t row, uint32_t *mu);
+
+/* Fills f->level. */
+static void take_levels(struct state_fit *f, bool expected)
+{
+	const size_t C = f->s->channels, n = f->s->rows * C;
+	int64_t sum = 0;
+	for (size_t i = 0; i < f->s->rows; i++) {
+		const float *x = f->x + i * C;
+		uint16_t *to = f->level + i * C;
+		if (expected)
+			state_expected(f->s, i, f->mu);
+		for (size_t j = 0; j < C; j++) {
+			float mu = 0;
+			if (expected)
+				memcpy(&mu, f->mu + j, sizeof mu);
+			to[j] = level_of(x[j] - mu);
+			sum += to[j];
+		}
+	}
+	int64_t least = sum / (int64_t)n - DEEPEST;
+	for (size_t i = 0; i < n; i++)
+		if (f->level[i] < least)
+			f->level[i] = (uint16_t)least;
+}
+
+/* num / den to the nearest, den > 0. */
+static int64_t nearest(int64_t num, int64_t den)
+{
+	return num >= 0 ? (num + den / 2) / den : -((-num + den / 2) / den);
+}
+
+/*
+ * Row and column scales of the rows first to end - 1, where set; returns the squares of what they
+ * do not explain, of all elements.
+ */
+static int64_t fit_group(struct state_fit *f, size_t first, size_t end, bool set)
+{
+	struct state_scales *s = f->s;
+	const int64_t C = (int64_t)s->channels, rows = (int64_t)(end - first);
+	int64_t all = 0, squares = 0, of_rows = 0, of_columns = 0;
+	memset(f->by_column, 0, s->channels * sizeof *f->by_column);
+	for (size_t i = first; i < end; i++) {
+		const uint16_t *level = f->level + i * s->channels;
+		int64_t sum = 0;
+		for (size_t j = 0; j < s->channels; j++) {
+			sum += level[j];
+			squares += (int64_t)level[j] * level[j];
+			f->by_column[j] += level[j];
+		}
+		all += sum;
+		of_rows += sum * sum / C;
+		if (set)
+			s->row[i] = (int16_t)nearest(sum + (SIGMA - 127 * OCTAVE) * C, CLASS * C);
+	}
+	for (size_t j = 0; j < s->channels; j++) {
+		int64_t sum = f->by_column[j];
+		of_columns += sum * sum / rows;
+		if (set)
+			s->column[first / s->group * s->channels + j] = (int8_t)kvi_clamp(
+				(int)nearest(sum * C - all, CLASS * C * rows), INT8_MIN, INT8_MAX);
+	}
+	return squares - of_rows - of_columns + all / C * all / rows;
+}
+
+/* All groups of the size in f->s. */
+static int64_t fit_groups(struct state_fit *f, bool set)
+{
+	int64_t squares = 0;
+	for (size_t i = 0; i < f->s->rows; i += f->s->group) {
+		size_t end = i + f->s->group < f->s->rows ? i + f->s->group : f->s->rows;
+		squares += fit_group(f, i, end, set);
+	}
+	return squares;
+}
+
+/* The rows of a group that cost the fewest bits, with the scales of its columns. */
+static void choose_group(struct state_fit *f)
+{
+	static const uint16_t sizes[] = { 256, 192, 160, 128, 96, 80, 64, 48, SMALLEST_GROUP };
+	int64_t least = INT64_MAX;
+	unsigned best = 256;
+	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+		if (i && sizes[i] >= f->s->rows)
+			continue;
+		f->s->group = sizes[i];
+		/* 0.4 bits for each square octave: scales that are wrong by an octave cost little
+		 * with the tails that the tables have */
+		int64_t bits = fit_groups(f, false) / (OCTAVE * OCTAVE) * 2 / 5 +
+		               (int64_t)(COLUMN_BITS * state_groups(f->s) * f->s->channels);
+		if (bits < least) {
+			least = bits;
+			best = sizes[i];
+		}
+	}
+	f->s->group = best;
+}
+
+/* 2^(-k/4), nearly. */
+static float inverse_scale(int k)
+{
+	static const uint32_t m4[4] = { 0, 0x1837f0, 0x3504f3, 0x5744fd };
+	uint32_t bits = (uint32_t)(kvi_quarter(-k) + 127) << 23 | m4[-k & 3];
+	float v;
+	memcpy(&v, &bits, sizeof v);
+	return v;
+}
+
+/* The fraction of the rows of a group that fits best. */
+static void fit_fraction(struct state_fit *f, size_t first, size_t end)
+{
+	struct state_scales *s = f->s;
+	double xy = 0, yy = 0;
+	for (size_t i = first; i < end; i++)
+		for (size_t j = 0; j < s->channels; j++) {
+			float scale = inverse_scale(state_class(s, i, j));
+			float x = f->x[i * s->channels + j] * scale;
+			float y = s->before[i * s->channels + j] * scale;
+			if (!(x > -FAR && x < FAR && y > -FAR * FAR && y < FAR * FAR))
+				continue;
+			xy += (double)x * y;
+			yy += (double)y * y;
+		}
+	int a = yy > 0 && xy > 0 ? (int)(xy < yy ? xy / yy * STATE_ALL + 0.5 : STATE_ALL) : 0;
+	memset(s->fraction + first, a > 255 ? 255 : a, end - first);
+}
+
+/*
+ * Fits group, row and column, and with s->before fraction, to the elements of a job; the arrays
+ * have memory for groups of one row. Integers, and floating point with one rounding an operation:
+ * the same on every machine. Returns OK, MEM, MEMLIMIT.
+ */
+static kvarc_ret fit_scales(struct kvi_coder *c, const struct kvi_coder_job *job,
+                            struct state_scales *s)
+{
+	const size_t n = s->rows * s->channels;
+	struct state_fit f = { .s = s };
+	f.by_column = kvi_scratch(c, KVI_SCRATCH_FIT,
+	                          s->channels * (sizeof *f.by_column + sizeof *f.mu) +
+	                                  n * (sizeof *f.x + sizeof *f.level));
+	if (!f.by_column)
+		return kvi_alloc_error(c->alloc);
+	f.mu = (uint32_t *)(void *)(f.by_column + s->channels);
+	float *x = (float *)(void *)(f.mu + s->channels);
+	f.level = (uint16_t *)(void *)(x + n);
+	f.x = x;
+	kvi_floats_exact(job->chunk->dtype, job->packed, n, x);
+	take_levels(&f, false);
+	choose_group(&f);
+	fit_groups(&f, true);
+	if (!s->before)
+		return KVARC_OK;
+	for (size_t i = 0; i < s->rows; i += s->group)
+		fit_fraction(&f, i, i + s->group < s->rows ? i + s->group : s->rows);
+	take_levels(&f, true);
+	fit_groups(&f, true);
+	return KVARC_OK;
+}
+
+/* ==== The codec of states: scales of rows and columns, expected values (spec state) ==== */
+
+enum { SIDE_PLANES = 4, NUMBER = 15, LOW_BITS = 24 - NUMBER };
+#define LEAST UINT32_C(0x0d800000)  /* 2^-100 */
+#define BEYOND UINT32_C(0x71800000) /* 2^100 */
+
+bool kvi_state_reference(const uint8_t *payload, size_t bytes, uint64_t *sequence, uint64_t *offset)
 {
 	if (bytes < KVI_STATE_HEAD)
 		return false;
@@ -20,10 +237,11 @@ bool kvi_state_reference(const uint8_t *payload, size_t bytes, uint64_t *sequenc
 	return *sequence || *offset;
 }
 
-void kvi_state_expected(const struct kvi_state_scales *s, size_t row, uint32_t *mu)
+/* Binary32 patterns of the expected values of a row, `channels` of them. */
+static void state_expected(const struct state_scales *s, size_t row, uint32_t *mu)
 {
 	const float *y = s->before ? s->before + row * s->channels : NULL;
-	const int a = !y ? 0 : s->fraction[row] == 255 ? KVI_STATE_ALL : s->fraction[row];
+	const int a = !y ? 0 : s->fraction[row] == 255 ? STATE_ALL : s->fraction[row];
 	if (!a) {
 		memset(mu, 0, s->channels * sizeof *mu);
 		return;
@@ -48,7 +266,7 @@ static size_t side_bytes(const struct kvi_mask *m)
 
 /* The elements of the reference that the mask leaves, as numbers. */
 static kvarc_ret take_before(struct kvi_coder *c, const struct kvi_coder_job *job,
-                             struct kvi_state_scales *s)
+                             struct state_scales *s)
 {
 	const struct kvi_mask *m = &job->mask;
 	const size_t n = kvi_mask_elements(m);
@@ -70,13 +288,12 @@ static kvarc_ret take_before(struct kvi_coder *c, const struct kvi_coder_job *jo
 
 /* Memory for the scales, and as many bytes again; *bytes: the latter. */
 static kvarc_ret open_scales(struct kvi_coder *c, const struct kvi_coder_job *job,
-                             struct kvi_state_scales *s, uint8_t **bytes)
+                             struct state_scales *s, uint8_t **bytes)
 {
 	const struct kvi_mask *m = &job->mask;
 	const size_t n = kvi_mask_elements(m), all = 3 * m->rows + n;
 	uint8_t *p = kvi_scratch(c, KVI_SCRATCH_SLOTS, 2 * all);
-	*s = (struct kvi_state_scales){ .rows = m->rows, .channels = m->channels,
-		                        .group = job->group };
+	*s = (struct state_scales){ .rows = m->rows, .channels = m->channels, .group = job->group };
 	if (!p)
 		return kvi_alloc_error(c->alloc);
 	s->row = (int16_t *)(void *)p;
@@ -88,7 +305,7 @@ static kvarc_ret open_scales(struct kvi_coder *c, const struct kvi_coder_job *jo
 
 /* Contexts of all elements. */
 static kvarc_ret make_contexts(struct kvi_coder *c, const struct kvi_coder_job *job,
-                               const struct kvi_state_scales *s, struct kvi_grid_contexts *x)
+                               const struct state_scales *s, struct kvi_grid_contexts *x)
 {
 	const size_t n = s->rows * s->channels;
 	uint32_t *mu = kvi_scratch(c, KVI_SCRATCH_CHANNELS,
@@ -105,15 +322,15 @@ static kvarc_ret make_contexts(struct kvi_coder *c, const struct kvi_coder_job *
 	if (!mu || !x->ctx)
 		return kvi_alloc_error(c->alloc);
 	for (size_t i = 0; i < s->rows; i++) {
-		kvi_state_expected(s, i, mu);
+		state_expected(s, i, mu);
 		for (size_t j = 0; j < s->channels; j++)
-			k[j] = (int16_t)kvi_state_class(s, i, j);
+			k[j] = (int16_t)state_class(s, i, j);
 		c->kernels->grid_contexts(x->ctx + i * s->channels, mu, k, s->channels, x->fmt);
 	}
 	return KVARC_OK;
 }
 
-static uint8_t *put_side(struct kvi_coder *c, const struct kvi_state_scales *s, uint8_t *bytes,
+static uint8_t *put_side(struct kvi_coder *c, const struct state_scales *s, uint8_t *bytes,
                          uint8_t *to)
 {
 	for (int shift = 0; shift < 16; shift += 8) {
@@ -121,19 +338,19 @@ static uint8_t *put_side(struct kvi_coder *c, const struct kvi_state_scales *s, 
 			bytes[i] = (uint8_t)((uint16_t)s->row[i] >> shift);
 		to = kvi_plane_write(c, bytes, s->rows, to);
 	}
-	to = kvi_plane_write(c, (const uint8_t *)s->column, kvi_state_groups(s) * s->channels, to);
+	to = kvi_plane_write(c, (const uint8_t *)s->column, state_groups(s) * s->channels, to);
 	return s->fraction ? kvi_plane_write(c, s->fraction, s->rows, to) : to;
 }
 
 static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
                         struct kvi_payload *out)
 {
-	struct kvi_state_scales s;
+	struct state_scales s;
 	struct kvi_grid_contexts x;
 	uint8_t *bytes;
 	kvarc_ret ret = open_scales(c, job, &s, &bytes);
 	if (!ret)
-		ret = kvi_state_fit(c, job, &s);
+		ret = fit_scales(c, job, &s);
 	if (!ret)
 		ret = make_contexts(c, job, &s, &x);
 	if (ret)
@@ -152,7 +369,7 @@ static kvarc_ret get_plane(struct kvi_coder *c, struct kvi_in *in, size_t n, uin
 	return ret;
 }
 
-static kvarc_ret get_side(struct kvi_coder *c, struct kvi_in *in, struct kvi_state_scales *s,
+static kvarc_ret get_side(struct kvi_coder *c, struct kvi_in *in, struct state_scales *s,
                           uint8_t *bytes)
 {
 	kvarc_ret ret = get_plane(c, in, s->rows, bytes);
@@ -162,13 +379,13 @@ static kvarc_ret get_side(struct kvi_coder *c, struct kvi_in *in, struct kvi_sta
 		return ret;
 	for (size_t i = 0; i < s->rows; i++)
 		s->row[i] = (int16_t)(bytes[i] | bytes[s->rows + i] << 8);
-	ret = get_plane(c, in, kvi_state_groups(s) * s->channels, (uint8_t *)s->column);
+	ret = get_plane(c, in, state_groups(s) * s->channels, (uint8_t *)s->column);
 	return ret || !s->fraction ? ret : get_plane(c, in, s->rows, s->fraction);
 }
 
 static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
 {
-	struct kvi_state_scales s;
+	struct state_scales s;
 	struct kvi_grid_contexts x;
 	uint8_t *bytes;
 	kvarc_ret ret = open_scales(c, job, &s, &bytes);

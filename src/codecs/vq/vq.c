@@ -1,19 +1,338 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* vq.c - the codec vq: scaled heads as indices of codebooks (spec vq) */
-#include "codecs/vq/vq.h"
+/* vq.c - the codec vq: scaled heads as indices of codebooks */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
 
+#include "codecs/lossy/lossy_codec.h"
 #include "codecs/lossy/quantiser_scales.h"
+#include "codecs/symbols.h"
+#include "codecs/tables_fit.h"
+
+/* ==== Vectors of a token and their nearest codebook entries, for encoders of vq ==== */
+
+/* Sizes and limits of codebooks. */
+enum {
+	VQ_ENTRIES = 256,
+	VQ_DIM_MAX = 8,
+	VQ_STAGES_MAX = 3,
+	VQ_UNIT = 128 /* of entries */
+};
+
+/* A codebook laid out for a search: entries by dimension, and their squares. */
+struct vq_search {
+	float entry[VQ_DIM_MAX][VQ_ENTRIES];
+	float square[VQ_ENTRIES];
+};
+
+enum { BLOCK = 16 };
+
+/* Prepares a search among VQ_ENTRIES vectors of dim numbers. */
+static void vq_search_set(struct vq_search *s, const float *from, unsigned dim)
+{
+	for (size_t k = 0; k < VQ_ENTRIES; k++) {
+		float square = 0;
+		for (unsigned d = 0; d < dim; d++) {
+			float v = from[k * dim + d];
+			s->entry[d][k] = v;
+			square = square + v * v;
+		}
+		s->square[k] = square;
+	}
+}
+
+/* Prepares a search in a codebook. */
+static void vq_search_book(struct vq_search *s, const int8_t *book, unsigned dim)
+{
+	float entries[VQ_ENTRIES * VQ_DIM_MAX];
+	for (size_t i = 0; i < (size_t)VQ_ENTRIES * dim; i++)
+		entries[i] = book[i];
+	vq_search_set(s, entries, dim);
+}
+
+/* The entry nearest to x, the first one of several. */
+/* |x - e|^2 less |x|^2, which is the same for all. */
+static unsigned vq_nearest(const struct vq_search *s, const float *x, unsigned dim)
+{
+	float far[VQ_ENTRIES];
+	float least[BLOCK];
+	unsigned best = 0;
+	memcpy(far, s->square, sizeof far);
+	for (unsigned d = 0; d < dim; d++) {
+		const float *entry = s->entry[d], twice = 2 * x[d];
+		for (size_t k = 0; k < VQ_ENTRIES; k++)
+			far[k] = far[k] - twice * entry[k];
+	}
+	/* The least distance first, then its index: both loops are fast. */
+	memcpy(least, far, sizeof least);
+	for (size_t k = BLOCK; k < VQ_ENTRIES; k += BLOCK)
+		for (size_t i = 0; i < BLOCK; i++)
+			least[i] = far[k + i] < least[i] ? far[k + i] : least[i];
+	for (size_t i = 1; i < BLOCK; i++)
+		least[0] = least[i] < least[0] ? least[i] : least[0];
+	while (best < VQ_ENTRIES - 1 && far[best] != least[0])
+		best++;
+	return best;
+}
+
+/* A token's scales, and its vectors in units of entries, dim numbers per vector and zeros behind
+ * the channels of a head. numbers: of the token; false: it has no valid scale. */
+static bool vq_vectors(const struct kvi_chunk *chunk, unsigned dim, const float *numbers,
+                       uint16_t *scales, float *vectors)
+{
+	const size_t hc = chunk->head_channels;
+	const size_t padded = (hc + dim - 1) / dim * dim;
+	for (size_t h = 0; h < chunk->heads; h++, numbers += hc) {
+		float largest = 0;
+		for (size_t i = 0; i < hc; i++) {
+			float size = numbers[i] < 0 ? -numbers[i] : numbers[i];
+			largest = size > largest ? size : largest;
+		}
+		scales[h] = kvi_scale_of(largest);
+		if (!scales[h])
+			return false;
+		const float scale = kvi_scale_value(scales[h]);
+		for (size_t i = 0; i < padded; i++)
+			*vectors++ = i < hc ? numbers[i] / scale * VQ_UNIT : 0;
+	}
+	return true;
+}
+
+/*
+ * ==== Codebooks of the codec vq from the vectors of a chunk: k-means, the same on every machine
+ */
+
+/* Parameters of the codec vq. */
+struct vq_params {
+	struct kvi_params common;
+	unsigned dim, parts, stages;
+	struct kvi_freqs freqs; /* parts * stages tables of KVI_BYTE_SYMBOLS */
+	int8_t *book;           /* of each part and stage: VQ_ENTRIES x dim */
+};
+
+/* The codebook of a table. */
+static inline int8_t *vq_book(const struct vq_params *p, unsigned table)
+{
+	return p->book + (size_t)table * VQ_ENTRIES * p->dim;
+}
+
+enum {
+	SAMPLE = 8192,    /* vectors at most, of a part */
+	SAMPLE_MIN = 512, /* fewer never pay for a codebook */
+	ROUNDS = 6
+};
+
+/* Vectors of one part, and where the fit stands. */
+struct means {
+	unsigned dim;
+	size_t n;
+	float *x;      /* n x dim */
+	uint32_t *far; /* of each: squared distance to the nearest centre */
+	uint8_t *nearest;
+	float *centre; /* VQ_ENTRIES x dim */
+	float *sum;
+	uint32_t *count;
+	struct vq_search *search;
+	uint64_t random;
+};
+
+static uint64_t draw(struct means *m, uint64_t below)
+{
+	m->random = m->random * 6364136223846793005u + 1442695040888963407u;
+	return (m->random >> 11) % below;
+}
+
+static float distance(const float *a, const float *b, unsigned dim)
+{
+	float sum = 0;
+	for (unsigned d = 0; d < dim; d++)
+		sum = sum + (a[d] - b[d]) * (a[d] - b[d]);
+	return sum;
+}
+
+/* k-means++: each new centre is a vector, drawn by its squared distance, a whole number here. */
+static void start(struct means *m)
+{
+	size_t at = draw(m, m->n);
+	for (size_t i = 0; i < m->n; i++)
+		m->far[i] = UINT32_MAX;
+	for (size_t k = 0; k < VQ_ENTRIES; k++) {
+		float *centre = m->centre + k * m->dim;
+		uint64_t total = 0, r;
+		memcpy(centre, m->x + at * m->dim, m->dim * sizeof *centre);
+		for (size_t i = 0; i < m->n; i++) {
+			/* at most 8 numbers of 4 * VQ_UNIT */
+			uint32_t far = (uint32_t)distance(m->x + i * m->dim, centre, m->dim);
+			m->far[i] = far < m->far[i] ? far : m->far[i];
+			total += m->far[i];
+		}
+		if (!total)
+			total = 1;
+		for (at = 0, r = draw(m, total); at < m->n - 1; at++) {
+			if (r < m->far[at])
+				break;
+			r -= m->far[at];
+		}
+	}
+}
+
+static void assign(struct means *m)
+{
+	vq_search_set(m->search, m->centre, m->dim);
+	for (size_t i = 0; i < m->n; i++)
+		m->nearest[i] = (uint8_t)vq_nearest(m->search, m->x + i * m->dim, m->dim);
+}
+
+/* Centres move to the mean of the vectors nearest to them; those without vectors stay. */
+static void move(struct means *m)
+{
+	memset(m->sum, 0, (size_t)VQ_ENTRIES * m->dim * sizeof *m->sum);
+	memset(m->count, 0, VQ_ENTRIES * sizeof *m->count);
+	for (size_t i = 0; i < m->n; i++) {
+		float *sum = m->sum + (size_t)m->nearest[i] * m->dim;
+		for (unsigned d = 0; d < m->dim; d++)
+			sum[d] = sum[d] + m->x[i * m->dim + d];
+		m->count[m->nearest[i]]++;
+	}
+	for (size_t k = 0; k < VQ_ENTRIES; k++)
+		for (unsigned d = 0; d < m->dim && m->count[k]; d++)
+			m->centre[k * m->dim + d] = m->sum[k * m->dim + d] / (float)m->count[k];
+}
+
+static int8_t entry_of(float v)
+{
+	int e = (int)(v < 0 ? v - 0.5f : v + 0.5f);
+	return (int8_t)(e > INT8_MAX ? INT8_MAX : e < -INT8_MAX ? -INT8_MAX : e);
+}
+
+/* A stage: its codebook, and the table of its indices; the vectors become their residuals. */
+static void fit_stage(struct kvi_coder *c, struct means *m, int8_t *book, uint16_t *freq,
+                      uint32_t *work)
+{
+	uint16_t counts[VQ_ENTRIES] = { 0 };
+	uint8_t table[1];
+	start(m);
+	for (int i = 0; i < ROUNDS; i++) {
+		assign(m);
+		move(m);
+	}
+	for (size_t i = 0; i < (size_t)VQ_ENTRIES * m->dim; i++) {
+		book[i] = entry_of(m->centre[i]);
+		m->centre[i] = book[i];
+	}
+	assign(m);
+	for (size_t i = 0; i < m->n; i++) {
+		counts[m->nearest[i]]++;
+		for (unsigned d = 0; d < m->dim; d++)
+			m->x[i * m->dim + d] = m->x[i * m->dim + d] -
+			                       m->centre[(size_t)m->nearest[i] * m->dim + d];
+	}
+	struct kvi_tables_fit f = { .kernels = c->kernels,
+		                    .cost = c->tables->cost,
+		                    .channels = 1,
+		                    .symbols = VQ_ENTRIES,
+		                    .stride = VQ_ENTRIES,
+		                    .n_tables = 1,
+		                    .counts = counts,
+		                    .freq = freq,
+		                    .table = table,
+		                    .work = work };
+	kvi_tables_fit(&f);
+}
+
+/* The vectors of a part, evenly from all tokens. */
+static bool collect(struct means *m, const struct kvi_coder_job *job, const struct vq_params *v,
+                    unsigned part, float *numbers, float *vectors, uint16_t *scales)
+{
+	const struct kvi_chunk *chunk = job->chunk;
+	const size_t C = kvi_chunk_channels(chunk), dim = v->dim;
+	const size_t each = (chunk->head_channels + dim - 1) / dim;
+	const size_t token = C * kvarc_dtype_bytes(chunk->dtype);
+	const size_t all = chunk->n_tokens * chunk->heads * each / v->parts;
+	const size_t every = all / SAMPLE + 1;
+	size_t seen = 0;
+	m->n = 0;
+	for (size_t t = 0; t < chunk->n_tokens; t++) {
+		kvi_floats_exact(chunk->dtype, job->packed + t * token, C, numbers);
+		if (!vq_vectors(chunk, v->dim, numbers, scales, vectors))
+			continue;
+		for (size_t i = 0; i < chunk->heads * each; i++) {
+			if (i % each % v->parts != part || seen++ % every || m->n == SAMPLE)
+				continue;
+			memcpy(m->x + m->n++ * dim, vectors + i * dim, dim * sizeof *m->x);
+		}
+	}
+	return m->n >= SAMPLE_MIN;
+}
+
+/* One block of scratch memory for the whole fit. */
+static bool reserve(struct kvi_coder *c, const struct kvi_chunk *chunk, struct means *m,
+                    float **numbers, float **vectors, uint16_t **scales, uint32_t **work)
+{
+	const size_t C = kvi_chunk_channels(chunk), dim = m->dim;
+	const size_t padded = (chunk->head_channels + dim - 1) / dim * dim * chunk->heads;
+	const size_t entries = (size_t)VQ_ENTRIES * dim;
+	const size_t words = SAMPLE * dim + SAMPLE + 2 * entries + VQ_ENTRIES + C + padded;
+	const size_t tables = kvi_tables_fit_work(1, 1, VQ_ENTRIES);
+	m->search = kvi_scratch(c, KVI_SCRATCH_FIT,
+	                        sizeof *m->search + words * sizeof(float) + tables +
+	                                chunk->heads * sizeof **scales + SAMPLE);
+	if (!m->search)
+		return false;
+	m->x = (float *)(void *)(m->search + 1);
+	m->far = (uint32_t *)(void *)(m->x + SAMPLE * dim);
+	m->centre = (float *)(void *)(m->far + SAMPLE);
+	m->sum = m->centre + entries;
+	m->count = (uint32_t *)(void *)(m->sum + entries);
+	*numbers = (float *)(void *)(m->count + VQ_ENTRIES);
+	*vectors = *numbers + C;
+	*work = (uint32_t *)(void *)(*vectors + padded);
+	*scales = (uint16_t *)(void *)((uint8_t *)*work + tables);
+	m->nearest = (uint8_t *)(*scales + chunk->heads);
+	return true;
+}
+
+/* Fits codebooks and tables of p, whose shape is set. Returns OK, MEM, MEMLIMIT, END (too few
+ * vectors). */
+static kvarc_ret vq_fit(struct kvi_coder *c, const struct kvi_coder_job *job, struct vq_params *p)
+{
+	struct means m = { .dim = p->dim };
+	float *numbers, *vectors;
+	uint16_t *scales;
+	uint32_t *work;
+	if (!reserve(c, job->chunk, &m, &numbers, &vectors, &scales, &work))
+		return kvi_alloc_error(c->alloc);
+	for (unsigned part = 0; part < p->parts; part++) {
+		m.random = part;
+		if (!collect(&m, job, p, part, numbers, vectors, scales))
+			return KVARC_END;
+		for (unsigned s = 0; s < p->stages; s++) {
+			size_t table = (size_t)part * p->stages + s;
+			fit_stage(c, &m, vq_book(p, (unsigned)table),
+			          p->freqs.freq + table * KVI_BYTE_SYMBOLS, work);
+		}
+	}
+	return KVARC_OK;
+}
+
+/* ==== The codec vq: scaled heads as indices of codebooks (spec vq) ==== */
+
+/* The parameters of the codec vq; NULL: they are of another codec. */
+static inline struct vq_params *vq_params_of(const struct kvi_params *p)
+{
+	return p->codec == KVI_CODEC_VQ ? (struct vq_params *)(uintptr_t)p : NULL;
+}
 
 enum { SPARE_WORDS = 64, RATE_MAX = 4, TABLE_COST = 32 };
 
 /* Parameters without values; NULL: no memory. */
-static struct kvi_vq_params *params_new(const struct kvi_alloc *alloc,
-                                        const struct kvi_chunk *shape, unsigned dim, unsigned parts,
-                                        unsigned stages)
+static struct vq_params *params_new(const struct kvi_alloc *alloc, const struct kvi_chunk *shape,
+                                    unsigned dim, unsigned parts, unsigned stages)
 {
 	const size_t tables = (size_t)parts * stages, freqs = tables * KVI_BYTE_SYMBOLS;
-	const size_t book = tables * KVI_VQ_ENTRIES * dim;
-	struct kvi_vq_params *p;
+	const size_t book = tables * VQ_ENTRIES * dim;
+	struct vq_params *p;
 	p = kvi_params_new(alloc, KVI_CODEC_VQ, shape,
 	                   sizeof *p + freqs * sizeof *p->freqs.freq + book,
 	                   tables * TABLE_COST + book + freqs);
@@ -32,20 +351,20 @@ static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *sh
                        struct kvi_in *in, struct kvi_params **out)
 {
 	unsigned dim = kvi_get8(in), parts = kvi_get8(in), stages = kvi_get8(in);
-	bool good = (dim == 2 || dim == 4 || dim == 8) && parts >= 1 &&
-	            parts <= KVI_VQ_DIM_MAX / dim && stages >= 1 && stages <= KVI_VQ_STAGES_MAX;
+	bool good = (dim == 2 || dim == 4 || dim == 8) && parts >= 1 && parts <= VQ_DIM_MAX / dim &&
+	            stages >= 1 && stages <= VQ_STAGES_MAX;
 	if (in->bad || !good)
 		return KVARC_DATA;
-	struct kvi_vq_params *p = params_new(alloc, shape, dim, parts, stages);
+	struct vq_params *p = params_new(alloc, shape, dim, parts, stages);
 	if (!p)
 		return kvi_alloc_error(alloc);
 	for (unsigned i = 0; i < p->freqs.n && good; i++) {
-		const size_t bytes = (size_t)KVI_VQ_ENTRIES * dim;
+		const size_t bytes = (size_t)VQ_ENTRIES * dim;
 		const uint8_t *book = kvi_get_bytes(in, bytes);
 		good = book && kvi_freq_get(in, KVI_BYTE_SYMBOLS,
 		                            p->freqs.freq + (size_t)i * KVI_BYTE_SYMBOLS);
 		if (good)
-			memcpy(kvi_vq_book(p, i), book, bytes);
+			memcpy(vq_book(p, i), book, bytes);
 	}
 	if (good)
 		*out = &p->common;
@@ -56,12 +375,12 @@ static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *sh
 
 static void serialise(const struct kvi_params *p, struct kvi_out *out)
 {
-	const struct kvi_vq_params *v = kvi_vq_params_of(p);
+	const struct vq_params *v = vq_params_of(p);
 	kvi_put8(out, (uint8_t)v->dim);
 	kvi_put8(out, (uint8_t)v->parts);
 	kvi_put8(out, (uint8_t)v->stages);
 	for (unsigned i = 0; i < v->freqs.n; i++) {
-		kvi_put_bytes(out, kvi_vq_book(v, i), (size_t)KVI_VQ_ENTRIES * v->dim);
+		kvi_put_bytes(out, vq_book(v, i), (size_t)VQ_ENTRIES * v->dim);
 		kvi_freq_put(v->freqs.freq + (size_t)i * KVI_BYTE_SYMBOLS, KVI_BYTE_SYMBOLS, out);
 	}
 }
@@ -69,7 +388,7 @@ static void serialise(const struct kvi_params *p, struct kvi_out *out)
 /* A chunk's indices and numbers. */
 struct vq_work {
 	const struct kvi_coder_job *job;
-	const struct kvi_vq_params *v;
+	const struct vq_params *v;
 	size_t C, size, vectors; /* of a token: channels; of a head */
 	struct kvi_lanes lanes;  /* of the stream */
 	uint8_t *index, *table;  /* token-major; the table of each column */
@@ -86,7 +405,7 @@ static unsigned table_of(const struct vq_work *w, size_t vector, size_t stage)
 static kvarc_ret open_work(struct vq_work *w, struct kvi_coder *c, const struct kvi_coder_job *job)
 {
 	const struct kvi_chunk *chunk = job->chunk;
-	const struct kvi_vq_params *v = kvi_vq_params_of(job->params);
+	const struct vq_params *v = vq_params_of(job->params);
 	const size_t T = chunk->n_tokens, dim = v->dim;
 	*w = (struct vq_work){ .job = job, .v = v };
 	w->C = kvi_chunk_channels(chunk);
@@ -112,22 +431,22 @@ static kvarc_ret open_work(struct vq_work *w, struct kvi_coder *c, const struct 
 static void restore(struct vq_work *w, size_t t)
 {
 	const struct kvi_chunk *chunk = w->job->chunk;
-	const struct kvi_vq_params *v = w->v;
+	const struct vq_params *v = w->v;
 	const uint8_t *index = w->index + t * w->lanes.channels;
 	const size_t hc = chunk->head_channels;
 	float *x = w->x;
 	for (size_t h = 0; h < chunk->heads; h++) {
 		const float scale = kvi_scale_value(w->scales[t * chunk->heads + h]);
 		for (size_t i = 0; i < w->vectors; i++, index += v->stages) {
-			int z[KVI_VQ_DIM_MAX] = { 0 };
+			int z[VQ_DIM_MAX] = { 0 };
 			for (unsigned s = 0; s < v->stages; s++) {
-				const int8_t *entry = kvi_vq_book(v, table_of(w, i, s)) +
+				const int8_t *entry = vq_book(v, table_of(w, i, s)) +
 				                      index[s] * v->dim;
 				for (unsigned d = 0; d < v->dim; d++)
 					z[d] += entry[d];
 			}
 			for (unsigned d = 0; d < v->dim && i * v->dim + d < hc; d++)
-				*x++ = ((float)z[d] * (1.0f / KVI_VQ_UNIT)) * scale;
+				*x++ = ((float)z[d] * (1.0f / VQ_UNIT)) * scale;
 		}
 	}
 	kvi_lossy_store(chunk->dtype, w->x, w->C, w->job->decoded + t * w->C * w->size);
@@ -176,19 +495,19 @@ static bool near(const struct vq_work *w, size_t t, const float *was)
 }
 
 /* A token's scales and indices; false: it has to stay exact. */
-static bool quantise(struct vq_work *w, const struct kvi_vq_search *books, size_t t, float *was)
+static bool quantise(struct vq_work *w, const struct vq_search *books, size_t t, float *was)
 {
 	const struct kvi_chunk *chunk = w->job->chunk;
-	const struct kvi_vq_params *v = w->v;
+	const struct vq_params *v = w->v;
 	uint8_t *index = w->index + t * w->lanes.channels;
 	float *x = w->vector;
 	kvi_floats_exact(chunk->dtype, w->job->packed + t * w->C * w->size, w->C, was);
-	if (!kvi_vq_vectors(chunk, v->dim, was, w->scales + t * chunk->heads, x))
+	if (!vq_vectors(chunk, v->dim, was, w->scales + t * chunk->heads, x))
 		return false;
 	for (size_t i = 0; i < chunk->heads * w->vectors; i++, x += v->dim)
 		for (unsigned s = 0; s < v->stages; s++) {
 			unsigned table = table_of(w, i % w->vectors, s);
-			unsigned k = kvi_vq_nearest(&books[table], x, v->dim);
+			unsigned k = vq_nearest(&books[table], x, v->dim);
 			for (unsigned d = 0; d < v->dim; d++)
 				x[d] = x[d] - books[table].entry[d][k];
 			*index++ = (uint8_t)k;
@@ -205,13 +524,13 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	if (ret)
 		return ret;
 	const size_t tables = w.v->freqs.n;
-	struct kvi_vq_search *books = kvi_scratch(c, KVI_SCRATCH_FIT,
-	                                          tables * sizeof *books + w.C * sizeof(float));
+	struct vq_search *books = kvi_scratch(c, KVI_SCRATCH_FIT,
+	                                      tables * sizeof *books + w.C * sizeof(float));
 	if (!books)
 		return kvi_alloc_error(c->alloc);
 	float *was = (float *)(void *)(books + tables);
 	for (unsigned i = 0; i < tables; i++)
-		kvi_vq_search_book(&books[i], kvi_vq_book(w.v, i), w.v->dim);
+		vq_search_book(&books[i], vq_book(w.v, i), w.v->dim);
 	for (size_t t = 0; t < job->chunk->n_tokens; t++) {
 		job->refused[t] = !quantise(&w, books, t, was);
 		out->refused = out->refused || job->refused[t];
@@ -230,10 +549,10 @@ static kvarc_ret fit(struct kvi_coder *c, const struct kvi_coder_job *job, struc
 	bool product = job->tier->flags & KVARC_LOSSY_PRODUCT;
 	unsigned dim = product ? 4 : rate == RATE_MAX ? 2 : 8;
 	unsigned stages = product || rate == RATE_MAX ? 1 : (unsigned)rate;
-	struct kvi_vq_params *p = params_new(c->alloc, job->chunk, dim, product ? 2 : 1, stages);
+	struct vq_params *p = params_new(c->alloc, job->chunk, dim, product ? 2 : 1, stages);
 	if (!p)
 		return kvi_alloc_error(c->alloc);
-	kvarc_ret ret = kvi_vq_fit(c, job, p);
+	kvarc_ret ret = vq_fit(c, job, p);
 	if (ret)
 		kvi_params_free(&p->common);
 	else
