@@ -48,18 +48,18 @@ def folder_of(path):
 
 
 def objects(build):
-    """Object files, each with its source."""
+    """The newest object file of each source; libtool keeps those of shared libraries in .libs."""
+    newest = {}
     for top in 'src', 'predictors':
         for folder, _, names in os.walk(os.path.join(build, top)):
-            if '.libs' in folder:
-                continue
-            for name in sorted(names):
-                if not name.endswith('.o'):
-                    continue
-                source = os.path.join(os.path.relpath(folder, build),
+            for name in names:
+                source = os.path.join(os.path.relpath(folder, build).replace('/.libs', ''),
                                       re.sub(r'^(lib\w+_la|kvarc)-', '', name)[:-2] + '.c')
-                if os.path.isfile(os.path.join(TOP, source)):
-                    yield os.path.join(folder, name), source
+                path = os.path.join(folder, name)
+                if name.endswith('.o') and os.path.isfile(os.path.join(TOP, source)):
+                    if source not in newest or os.path.getmtime(newest[source]) < os.path.getmtime(path):
+                        newest[source] = path
+    return sorted((path, source) for source, path in newest.items())
 
 
 def symbols(build):

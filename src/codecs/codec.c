@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* codec.c - the rows of all codecs, and decoding of a chunk (spec 7) */
+/* codec.c - the rows of all codecs, their parameters, and decoding of a chunk (spec 7, 8) */
 #include "coder.h"
 
 #include "codecs/lossy/lossy_codec.h"
@@ -29,19 +29,55 @@ const struct kvi_codec *kvi_codec_get(unsigned codec)
 	return codec < KVI_N_CODECS && rows[codec] ? rows[codec] : &none;
 }
 
-bool kvi_codec_takes(unsigned codec, unsigned dtype)
+/* Whether a codec takes elements of a dtype. */
+static bool codec_takes(unsigned codec, unsigned dtype)
 {
 	return kvi_codec_get(codec)->takes &
 	       (kvi_float_format(dtype) ? KVI_TAKES_FLOATS : KVI_TAKES_OTHERS);
 }
 
-bool kvi_chunk_valid(const struct kvi_chunk *chunk)
+/* ----- parameters ------------------------------------------------ */
+
+kvarc_ret kvi_params_write(const struct kvi_params *p, const struct kvi_alloc *alloc,
+                           struct kvi_out *content)
 {
-	return kvarc_dtype_bytes(chunk->dtype) && chunk->n_tokens >= 1 && chunk->n_tokens <= 256 &&
-	       chunk->heads >= 1 && chunk->heads <= 65535 && chunk->head_channels >= 1 &&
-	       chunk->head_channels <= 65535 &&
-	       (uint64_t)chunk->heads * chunk->head_channels <= (uint64_t)1 << 20;
+	kvi_out_init(content, alloc);
+	kvi_codec_get(p->codec)->serialise(p, content);
+	if (!content->failed)
+		return KVARC_OK;
+	kvi_out_free(content);
+	return kvi_alloc_error(alloc);
 }
+
+kvarc_ret kvi_params_parse(struct kvi_params **out, const struct kvi_alloc *alloc, uint8_t codec,
+                           uint8_t dtype, uint32_t heads, uint32_t head_channels,
+                           const kvarc_rope *rope, const uint8_t *content, size_t bytes)
+{
+	const struct kvi_codec *row = kvi_codec_get(codec);
+	struct kvi_chunk shape = { .dtype = dtype,
+		                   .n_tokens = 1,
+		                   .heads = heads,
+		                   .head_channels = head_channels,
+		                   .rope = rope };
+	struct kvi_in in = kvi_in_make(content, bytes);
+	struct kvi_params *p = NULL;
+	*out = NULL;
+	if (!row->parse)
+		return kvi_codec_name(codec) ? KVARC_DATA : KVARC_OPTIONS;
+	if (!kvi_chunk_valid(&shape) || !codec_takes(codec, dtype))
+		return KVARC_DATA;
+	kvarc_ret ret = row->parse(alloc, &shape, &in, &p);
+	if (ret)
+		return ret;
+	if (in.bad || kvi_in_remaining(&in)) {
+		kvi_params_free(p);
+		return KVARC_DATA;
+	}
+	*out = p;
+	return KVARC_OK;
+}
+
+/* ----- codecs without parameters ------------------------------------------------ */
 
 static kvarc_ret decode_raw(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
 {
@@ -67,6 +103,8 @@ static kvarc_ret decode_constant(struct kvi_coder *c, const struct kvi_coder_job
 }
 
 const struct kvi_codec kvi_codec_constant = { .takes = KVI_TAKES_ALL, .decode = decode_constant };
+
+/* ----- decoding ------------------------------------------------ */
 
 /* Whether the parameters, or the linear model, are for the chunk. */
 static kvarc_ret params_fit(const struct kvi_chunk_payload *p)
@@ -148,7 +186,7 @@ static bool choose_streams(const struct kvi_chunk_payload *p, struct payload_cod
 static kvarc_ret coded_begin(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw,
                              struct payload_coded *d)
 {
-	if (!kvi_codec_takes(p->codec, p->chunk->dtype))
+	if (!codec_takes(p->codec, p->chunk->dtype))
 		return KVARC_DATA;
 	kvarc_ret ret = params_fit(p);
 	if (ret)
@@ -235,8 +273,9 @@ kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk_payload *
 		return KVARC_PROG;
 	if (kvi_codec_has_streams(p->codec))
 		return decode_coded(c, p, raw, raw_check);
-	kvarc_ret ret = kvi_codec_lossy(p->codec) ? kvi_lossy_decode(c, p, raw)
-	                                          : decode_plain(c, p, raw);
+	kvarc_ret ret = kvi_codec_lossy(p->codec)
+	                        ? kvi_lossy_decode(c, kvi_codec_get(p->codec), p, raw)
+	                        : decode_plain(c, p, raw);
 	if (ret)
 		return ret;
 	if (raw_check)

@@ -1,8 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* codec_params.c - what the parameters of all codecs have in common (spec 8) */
+/* codec_params.c - what chunks and parameters of all codecs have in common (spec 8) */
 #include "coder.h"
 
 enum { PARAMS_FRAME = 64 }; /* bytes around the content of a PARAMS frame */
+
+bool kvi_chunk_valid(const struct kvi_chunk *chunk)
+{
+	return kvarc_dtype_bytes(chunk->dtype) && chunk->n_tokens >= 1 && chunk->n_tokens <= 256 &&
+	       chunk->heads >= 1 && chunk->heads <= 65535 && chunk->head_channels >= 1 &&
+	       chunk->head_channels <= 65535 &&
+	       (uint64_t)chunk->heads * chunk->head_channels <= (uint64_t)1 << 20;
+}
 
 void *kvi_params_new(const struct kvi_alloc *alloc, uint8_t codec, const struct kvi_chunk *shape,
                      size_t bytes, size_t more)
@@ -54,43 +62,4 @@ bool kvi_params_drifted(const struct kvi_params *p, size_t bytes, size_t element
 	const unsigned worth = p->codec == KVI_CODEC_EXPONENT ? 128 : 256;
 	const uint64_t least = p->expected / worth + kvi_params_rate(p->refit_bytes, elements);
 	return !p->expected || kvi_params_rate(bytes, elements) > p->expected + least;
-}
-
-kvarc_ret kvi_params_write(const struct kvi_params *p, const struct kvi_alloc *alloc,
-                           struct kvi_out *content)
-{
-	kvi_out_init(content, alloc);
-	kvi_codec_get(p->codec)->serialise(p, content);
-	if (!content->failed)
-		return KVARC_OK;
-	kvi_out_free(content);
-	return kvi_alloc_error(alloc);
-}
-
-kvarc_ret kvi_params_parse(struct kvi_params **out, const struct kvi_alloc *alloc, uint8_t codec,
-                           uint8_t dtype, uint32_t heads, uint32_t head_channels,
-                           const kvarc_rope *rope, const uint8_t *content, size_t bytes)
-{
-	const struct kvi_codec *row = kvi_codec_get(codec);
-	struct kvi_chunk shape = { .dtype = dtype,
-		                   .n_tokens = 1,
-		                   .heads = heads,
-		                   .head_channels = head_channels,
-		                   .rope = rope };
-	struct kvi_in in = kvi_in_make(content, bytes);
-	struct kvi_params *p = NULL;
-	*out = NULL;
-	if (!row->parse)
-		return kvi_codec_name(codec) ? KVARC_DATA : KVARC_OPTIONS;
-	if (!kvi_chunk_valid(&shape) || !kvi_codec_takes(codec, dtype))
-		return KVARC_DATA;
-	kvarc_ret ret = row->parse(alloc, &shape, &in, &p);
-	if (ret)
-		return ret;
-	if (in.bad || kvi_in_remaining(&in)) {
-		kvi_params_free(p);
-		return KVARC_DATA;
-	}
-	*out = p;
-	return KVARC_OK;
 }

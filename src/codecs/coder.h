@@ -124,8 +124,6 @@ size_t kvi_zstd_never_wins(const struct kvi_chunk *chunk);
 
 /* Whether a chunk keeps the limits of spec 4.2 and 7. */
 bool kvi_chunk_valid(const struct kvi_chunk *chunk);
-/* Whether a codec takes elements of a dtype. */
-bool kvi_codec_takes(unsigned codec, unsigned dtype);
 
 /* The little-endian number of 1, 2 or 4 bytes at p. */
 static inline uint32_t kvi_load_element(const uint8_t *p, unsigned size)

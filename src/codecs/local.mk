@@ -14,7 +14,7 @@ libkvi_la_SOURCES += \
 	src/codecs/grid/contexts.c \
 	src/codecs/grid/grid.c src/codecs/grid/grid.h \
 	src/codecs/grid/grid_fit.c \
-	src/codecs/grid/grid_sets.h \
+	src/codecs/grid/grid_sets.c src/codecs/grid/grid_sets.h \
 	src/codecs/had/had.c src/codecs/had/had.h \
 	src/codecs/had/numbers_body.h \
 	src/codecs/had/transform.c src/codecs/had/transform.h \

@@ -50,6 +50,22 @@ void kvi_grid_fixed_contexts(const struct kvi_grid_params *p, const struct kvi_g
 		half_up(ctx, kvi_params_channels(&p->common), fmt->mant_bits);
 }
 
+struct kvi_grid_params *kvi_grid_params_new(const struct kvi_alloc *alloc, uint8_t codec,
+                                            const struct kvi_chunk *shape)
+{
+	size_t C = kvi_chunk_channels(shape);
+	size_t each = sizeof(uint32_t) + 2 * sizeof(int16_t) + 1;
+	struct kvi_grid_params *p;
+	p = kvi_params_new(alloc, codec, shape, sizeof *p + C * each, 0);
+	if (!p)
+		return NULL;
+	p->ctx = (uint32_t *)(void *)(p + 1);
+	p->k = (int16_t *)(void *)(p->ctx + C);
+	p->mean = p->k + C;
+	p->set = (uint8_t *)(p->mean + C);
+	return p;
+}
+
 void kvi_grid_params_finish(struct kvi_grid_params *p)
 {
 	kvi_grid_fixed_contexts(p, &kvi_float_format(p->common.dtype)->grid, p->ctx);

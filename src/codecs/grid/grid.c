@@ -4,8 +4,6 @@
 
 #include "grid_sets.h"
 
-#include "tables/grid_sets.inc"
-
 enum { FLAG_ROTATE = 1, K_LIMIT = 400 };
 
 /* Planes of low and high bytes of 16-bit numbers (spec grid 1). */
@@ -21,22 +19,6 @@ static void put_planes(struct kvi_out *out, const int16_t *v, size_t n)
 		kvi_put8(out, (uint8_t)v[i]);
 	for (size_t i = 0; i < n; i++)
 		kvi_put8(out, (uint8_t)((uint16_t)v[i] >> 8));
-}
-
-struct kvi_grid_params *kvi_grid_params_new(const struct kvi_alloc *alloc, uint8_t codec,
-                                            const struct kvi_chunk *shape)
-{
-	size_t C = kvi_chunk_channels(shape);
-	size_t each = sizeof(uint32_t) + 2 * sizeof(int16_t) + 1;
-	struct kvi_grid_params *p;
-	p = kvi_params_new(alloc, codec, shape, sizeof *p + C * each, 0);
-	if (!p)
-		return NULL;
-	p->ctx = (uint32_t *)(void *)(p + 1);
-	p->k = (int16_t *)(void *)(p->ctx + C);
-	p->mean = p->k + C;
-	p->set = (uint8_t *)(p->mean + C);
-	return p;
 }
 
 static kvarc_ret check(const struct kvi_grid_params *p)

@@ -12,9 +12,9 @@ unsigned kvi_lossy_generation(const uint8_t *payload, size_t bytes)
 }
 
 /* Decodes a body to the rows of raw that the tokens of a class have. */
-static kvarc_ret decode_class(struct kvi_coder *c, const struct kvi_chunk_payload *p,
-                              const struct kvi_parts *parts, unsigned class, struct kvi_in body,
-                              uint8_t *raw)
+static kvarc_ret decode_class(struct kvi_coder *c, const struct kvi_codec *codec,
+                              const struct kvi_chunk_payload *p, const struct kvi_parts *parts,
+                              unsigned class, struct kvi_in body, uint8_t *raw)
 {
 	const unsigned which = 1u << class;
 	struct kvi_parts_work w;
@@ -27,7 +27,7 @@ static kvarc_ret decode_class(struct kvi_coder *c, const struct kvi_chunk_payloa
 	if (!w.job.decoded)
 		return kvi_alloc_error(c->alloc);
 	uint64_t mode = kvi_fp_exact();
-	kvarc_ret ret = kvi_codec_get(p->codec)->decode(c, &w.job, &body);
+	kvarc_ret ret = codec->decode(c, &w.job, &body);
 	kvi_fp_restore(mode);
 	if (!ret && (body.bad || kvi_in_remaining(&body)))
 		return KVARC_DATA;
@@ -36,9 +36,9 @@ static kvarc_ret decode_class(struct kvi_coder *c, const struct kvi_chunk_payloa
 	return ret;
 }
 
-static kvarc_ret decode_bodies(struct kvi_coder *c, const struct kvi_chunk_payload *p,
-                               struct kvi_parts *parts, unsigned flags, struct kvi_in *in,
-                               uint8_t *raw)
+static kvarc_ret decode_bodies(struct kvi_coder *c, const struct kvi_codec *codec,
+                               const struct kvi_chunk_payload *p, struct kvi_parts *parts,
+                               unsigned flags, struct kvi_in *in, uint8_t *raw)
 {
 	size_t bytes[KVI_RATES_MAX];
 	kvarc_ret ret = KVARC_OK;
@@ -51,12 +51,13 @@ static kvarc_ret decode_bodies(struct kvi_coder *c, const struct kvi_chunk_paylo
 		const uint8_t *body = kvi_get_bytes(in, n);
 		if (!body)
 			return KVARC_DATA;
-		ret = decode_class(c, p, parts, i, kvi_in_make(body, n), raw);
+		ret = decode_class(c, codec, p, parts, i, kvi_in_make(body, n), raw);
 	}
 	return ret;
 }
 
-kvarc_ret kvi_lossy_decode(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw)
+kvarc_ret kvi_lossy_decode(struct kvi_coder *c, const struct kvi_codec *codec,
+                           const struct kvi_chunk_payload *p, uint8_t *raw)
 {
 	struct kvi_in in = kvi_in_make(p->payload, p->payload_bytes);
 	struct kvi_parts parts;
@@ -72,6 +73,6 @@ kvarc_ret kvi_lossy_decode(struct kvi_coder *c, const struct kvi_chunk_payload *
 	if (flags & KVI_FLAG_EXACT)
 		ret = kvi_exact_get(c, &parts, &in, raw);
 	if (!ret)
-		ret = decode_bodies(c, p, &parts, flags, &in, raw);
+		ret = decode_bodies(c, codec, p, &parts, flags, &in, raw);
 	return ret;
 }

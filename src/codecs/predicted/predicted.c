@@ -83,7 +83,7 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, st
 	uint8_t method = kvi_get8(in);
 	if (!linear)
 		return KVARC_PREDICTOR;
-	if (in->bad || !p || !kvi_codec_takes(KVI_CODEC_PREDICTED, job->chunk->dtype))
+	if (in->bad || !p || !kvi_float_format(job->chunk->dtype))
 		return KVARC_DATA;
 	if (check != kvi_h64(p, n))
 		return KVARC_PREDICTOR;
