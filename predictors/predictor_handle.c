@@ -13,6 +13,7 @@
 #include "exact/self_test.h"
 #include "util/error.h"
 #include "util/hash.h"
+#include "util/arguments.h"
 
 enum { ENGINES = 5 }; /* the number of arithmetics with names */
 

@@ -58,7 +58,8 @@ void help_verb(const struct verb *verb)
 	printf("\nexamples:\n%s", verb->examples);
 }
 
-void cmd_help(const struct options *o)
+/* kvarc help. */
+void help(const struct options *o)
 {
 	const struct verb *v;
 

@@ -2,9 +2,13 @@
 /* option_table.c - every verb and option: --help, completions and manual follow it */
 #include "config.h"
 
+#include <string.h>
+
 #include "commands.h"
 #include "option_values.h"
+#include "nearest.h"
 #include "options.h"
+#include "verb_aliases.h"
 
 const struct verb options_verbs[] = {
 	{ "pack", VERB_PACK, "FILE...", "pack caches into archives (FILE.kva)",
@@ -118,7 +122,7 @@ const struct verb options_verbs[] = {
 	  "  kvarc watch --store ~/sessions /slots        a version of the session NAME\n"
 	  "  kvarc watch --once /slots            those that are there, then end\n",
 	  cmd_watch },
-	{ "help", VERB_HELP, "[VERB]", "explain a verb", "", cmd_help },
+	{ "help", VERB_HELP, "[VERB]", "explain a verb", "", NULL },
 	{ NULL, 0, NULL, NULL, NULL, NULL }
 };
 
@@ -357,3 +361,25 @@ const struct option_row options_rows[] = {
 	  { .type = OPTION_HELP } },
 	{ 0, NULL, NULL, ARG_NONE, NULL, 0, NULL, { .type = OPTION_HELP } }
 };
+
+const struct verb *options_verb(const char *name)
+{
+	const char *alias = verb_alias(name);
+
+	name = alias ? alias : name;
+	for (const struct verb *v = options_verbs; v->name; v++) {
+		if (strcmp(v->name, name) == 0)
+			return v;
+	}
+	return NULL;
+}
+
+const char *options_nearest_verb(const char *name)
+{
+	struct nearest n;
+
+	nearest_init(&n, name);
+	for (const struct verb *v = options_verbs; v->name; v++)
+		nearest_try(&n, v->name);
+	return nearest_result(&n);
+}

@@ -16,28 +16,6 @@
 #include "units.h"
 #include "verb_aliases.h"
 
-const struct verb *options_verb(const char *name)
-{
-	const char *alias = verb_alias(name);
-
-	name = alias ? alias : name;
-	for (const struct verb *v = options_verbs; v->name; v++) {
-		if (strcmp(v->name, name) == 0)
-			return v;
-	}
-	return NULL;
-}
-
-const char *options_nearest_verb(const char *name)
-{
-	struct nearest n;
-
-	nearest_init(&n, name);
-	for (const struct verb *v = options_verbs; v->name; v++)
-		nearest_try(&n, v->name);
-	return nearest_result(&n);
-}
-
 static int unknown_option(const struct verb *verb, const char *shown, const char *name)
 {
 	struct nearest n;
@@ -352,6 +330,10 @@ int options_parse(struct options *o, int argc, char **argv)
 		return -1;
 	if (take_stdout(o) || options_check_rules(o) || choose_level(o) || options_check_levels(o))
 		return -1;
+	if (o->verb->bit == VERB_HELP) {
+		help(o);
+		return 1;
+	}
 	return 0;
 }
 

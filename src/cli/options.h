@@ -110,7 +110,7 @@ struct verb {
 	const char *operands;
 	const char *summary;
 	const char *examples; /* lines, for --help */
-	void (*run)(const struct options *o);
+	void (*run)(const struct options *o); /* NULL: options_parse does it, and returns 1 */
 };
 
 /* How completions fill the argument of an option. */
@@ -169,7 +169,9 @@ const struct verb *options_verb(const char *name);
 /* The name of the verb that is closest, NULL when none is close. */
 const char *options_nearest_verb(const char *name);
 
-/* help.c */
+/* help.c: kvarc help, with and without a verb. */
+void help(const struct options *o);
+/* Prints all verbs. */
 void help_overview(void);
 /* Prints the help of a verb. */
 void help_verb(const struct verb *verb);

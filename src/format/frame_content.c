@@ -2,6 +2,14 @@
 /* frame_content.c - the unpacked content of a frame, or its first bytes */
 #include "frame_walk.h"
 
+kvarc_ret kvi_frame_bad(const struct kvi_frame *f, kvarc_error *e, const char *what)
+{
+	return kvi_fail_at(e, KVARC_DATA, f->offset, f->head.sequence,
+	                   "%s frame %llu at offset %llu is not valid: %s",
+	                   kvi_frame_name(f->head.type), (unsigned long long)f->head.sequence,
+	                   (unsigned long long)f->offset, what);
+}
+
 /* What kvi_unpack returned, as an error. */
 static kvarc_ret unpacked(const struct kvi_packer *packer, const struct kvi_frame *f, kvarc_ret ret,
                           kvarc_error *e)

@@ -9,14 +9,6 @@
 #include "storeref.h"
 #include "superblock.h"
 
-kvarc_ret kvi_frame_bad(const struct kvi_frame *f, kvarc_error *e, const char *what)
-{
-	return kvi_fail_at(e, KVARC_DATA, f->offset, f->head.sequence,
-	                   "%s frame %llu at offset %llu is not valid: %s",
-	                   kvi_frame_name(f->head.type), (unsigned long long)f->head.sequence,
-	                   (unsigned long long)f->offset, what);
-}
-
 void kvi_walk_init(struct kvi_walk *w, const struct kvi_input *in, struct kvi_packer *packer)
 {
 	*w = (struct kvi_walk){ .own = *in, .packer = packer, .offset = KVI_SUPERBLOCK_BYTES };

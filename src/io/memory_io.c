@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "util/alloc.h"
+#include "util/arguments.h"
 #include "util/ckd.h"
 #include "util/error.h"
 

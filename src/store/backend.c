@@ -9,6 +9,7 @@
 
 #include "url.h"
 #include "util/alloc.h"
+#include "util/arguments.h"
 #include "util/error.h"
 
 /* Whether c may be in a component of a key. */

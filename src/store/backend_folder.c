@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "util/alloc.h"
+#include "util/arguments.h"
 #include "util/error.h"
 #include "util/hash.h"
 #include "write_file.h"

@@ -15,6 +15,7 @@
 #include "backend.h"
 #include "hiredis_calls.h"
 #include "util/alloc.h"
+#include "util/arguments.h"
 #include "util/bytes.h"
 #include "util/error.h"
 #include "util/hash.h"

@@ -18,6 +18,7 @@
 #include "libcurl.h"
 #include "url.h"
 #include "util/alloc.h"
+#include "util/arguments.h"
 #include "util/error.h"
 #include "util/hash.h"
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "util/error.h"
+#include "util/arguments.h"
 
 /* segments.wn: as whole_n of a row; -1: a whole one that is doubted. */
 /* Of the tables below, with the letters KVA in front. */

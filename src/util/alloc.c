@@ -5,9 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arguments.h"
 #include "ckd.h"
-#include "error.h"
 
 /* Before each block: what the user's allocator returned, and the size. */
 struct alloc_head {
@@ -37,24 +35,6 @@ void kvi_alloc_init(struct kvi_alloc *a, const kvarc_allocator *user, uint64_t l
 	atomic_init(&a->peak, 0);
 	atomic_init(&a->hit_limit, 0);
 	atomic_init(&a->needed, 0);
-}
-
-kvarc_ret kvi_handle_new(void *out, size_t bytes, size_t at, const kvarc_common *c, uint64_t limit)
-{
-	struct kvi_alloc first, *own;
-	memset(out, 0, sizeof(void *));
-	kvarc_ret ret = kvi_check_common(c);
-	if (ret)
-		return ret;
-	kvi_alloc_init(&first, c->allocator, limit);
-	uint8_t *p = kvi_calloc(&first, 1, bytes);
-	memcpy(out, &p, sizeof p);
-	if (!p)
-		return kvi_fail_alloc(c->error, &first);
-	own = (void *)(p + at);
-	kvi_alloc_init(own, c->allocator, limit);
-	atomic_store(&own->used, atomic_load(&first.used));
-	return KVARC_OK;
 }
 
 void *kvi_malloc(const struct kvi_alloc *shared, size_t bytes)

@@ -29,13 +29,6 @@ struct kvi_alloc {
 
 /* user may be NULL (malloc), limit 0 means the default. */
 KVI_SHARED void kvi_alloc_init(struct kvi_alloc *a, const kvarc_allocator *user, uint64_t limit);
-/*
- * *out (a pointer to a pointer) gets a zeroed handle of `bytes` bytes, whose struct kvi_alloc, at
- * offset `at`, counts the handle itself. Its owner frees the handle with that allocator, last. On
- * failure *out is NULL and c->error is filled. Returns OK, MEM, MEMLIMIT, PROG (common options).
- */
-KVI_SHARED kvarc_ret kvi_handle_new(void *out, size_t bytes, size_t at, const kvarc_common *c,
-                                    uint64_t limit);
 /* 64-byte aligned, not initialised. NULL on failure and for 0 bytes. */
 KVI_SHARED void *kvi_malloc(const struct kvi_alloc *a, size_t bytes);
 /* n * size zeroed bytes, checked. */

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* arguments.c - checks of the structs that callers fill */
+/* arguments.c - checks of the structs that callers fill, and the handle that is made of them */
 #include "arguments.h"
 
+#include <string.h>
+
+#include "alloc.h"
 #include "ckd.h"
 #include "error.h"
 
@@ -117,4 +120,22 @@ kvarc_ret kvi_check_view(kvarc_error *e, const char *call, const kvarc_view *v, 
 	if (!ends)
 		return kvi_fail(e, KVARC_PROG, "%s: views[%zu] is larger than memory", call, i);
 	return KVI_CHECK_RESERVED(e, call, "kvarc_view", v);
+}
+
+kvarc_ret kvi_handle_new(void *out, size_t bytes, size_t at, const kvarc_common *c, uint64_t limit)
+{
+	struct kvi_alloc first, *own;
+	memset(out, 0, sizeof(void *));
+	kvarc_ret ret = kvi_check_common(c);
+	if (ret)
+		return ret;
+	kvi_alloc_init(&first, c->allocator, limit);
+	uint8_t *p = kvi_calloc(&first, 1, bytes);
+	memcpy(out, &p, sizeof p);
+	if (!p)
+		return kvi_fail_alloc(c->error, &first);
+	own = (void *)(p + at);
+	kvi_alloc_init(own, c->allocator, limit);
+	atomic_store(&own->used, atomic_load(&first.used));
+	return KVARC_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* arguments.h - checks of the structs that callers fill */
+/* arguments.h - checks of the structs that callers fill, and the handle that is made of them */
 #ifndef KVI_ARGUMENTS_H
 #define KVI_ARGUMENTS_H
 
@@ -29,5 +29,12 @@ kvarc_ret kvi_check_sink(kvarc_error *e, const char *call, const kvarc_sink *s);
  * their own. */
 kvarc_ret kvi_check_view(kvarc_error *e, const char *call, const kvarc_view *v, size_t i,
                          const kvarc_tensor *t, uint64_t rows);
+/*
+ * *out (a pointer to a pointer) gets a zeroed handle of `bytes` bytes, whose struct kvi_alloc, at
+ * offset `at`, counts the handle itself. Its owner frees the handle with that allocator, last. On
+ * failure *out is NULL and c->error is filled. Returns OK, MEM, MEMLIMIT, PROG (common options).
+ */
+KVI_SHARED kvarc_ret kvi_handle_new(void *out, size_t bytes, size_t at, const kvarc_common *c,
+                                    uint64_t limit);
 
 #endif

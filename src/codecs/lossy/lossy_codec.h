@@ -5,8 +5,8 @@
 
 #include "codecs/coder.h"
 
-/* Decodes a payload of a lossy codec, whose row is given; raw: kvi_chunk_bytes. Returns OK, MEM, MEMLIMIT, DATA,
- * OPTIONS, PREDICTOR, LOSSY (kvi_coder_tables_lossy was not called). */
+/* Decodes a payload of a lossy codec, whose row is given; raw: kvi_chunk_bytes. Returns OK, MEM,
+ * MEMLIMIT, DATA, OPTIONS, PREDICTOR, LOSSY (kvi_coder_tables_lossy was not called). */
 kvarc_ret kvi_lossy_decode(struct kvi_coder *c, const struct kvi_codec *codec,
                            const struct kvi_chunk_payload *p, uint8_t *raw);
 
