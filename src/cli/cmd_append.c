@@ -17,7 +17,6 @@
 #include "models.h"
 #include "paths.h"
 #include "profiles.h"
-#include "progress.h"
 #include "report.h"
 #include "secrets.h"
 #include "times.h"

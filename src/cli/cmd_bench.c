@@ -1,25 +1,765 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cmd_bench.c - kvarc bench: speed and size by level, kernels and threads */
+/* cmd_bench.c - kvarc bench: speed and size, over links and disks */
 #include "config.h"
 
+#include "cmd_bench.h"
+
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-#include "bench_cache.h"
 #include "bench_device.h"
-#include "bench_link.h"
+#include "checked.h"
 #include "commands.h"
+#include "engine_files.h"
+#include "infile.h"
+#include "library.h"
 #include "message.h"
-#include "paths.h"
 #include "models.h"
+#include "paths.h"
 #include "profiles.h"
 #include "report.h"
 #include "shape.h"
 #include "units.h"
 
-static void report(const struct options *o, const char *file, const struct bench_cache *c,
-                   const struct bench_run *run)
+/* ==== How fast the disk of a folder reads ==== */
+
+enum { PIECE = 1 << 20, PIECES = 128 };
+
+/* Nothing that a disk could compress or leave out. */
+static void fill(uint64_t *words, uint64_t *state)
+{
+	for (size_t i = 0; i < PIECE / sizeof(*words); i++) {
+		*state ^= *state << 13;
+		*state ^= *state >> 7;
+		*state ^= *state << 17;
+		words[i] = *state;
+	}
+}
+
+static int write_all(int fd, uint64_t *words)
+{
+	uint64_t state = 88172645463325252;
+
+	for (int i = 0; i < PIECES; i++) {
+		const char *p = (const char *)words;
+
+		fill(words, &state);
+		for (size_t left = PIECE; left;) {
+			ssize_t n = write(fd, p, left);
+			if (n < 0 && errno == EINTR)
+				continue;
+			if (n <= 0)
+				return n < 0 ? errno : EIO;
+			p += n;
+			left -= (size_t)n;
+		}
+	}
+	return fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
+}
+
+static int read_disk(int fd, void *buf, double *speed)
+{
+	double start;
+	uint64_t all = 0;
+
+	(void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	start = units_now();
+	while (all < (uint64_t)PIECE * PIECES) {
+		ssize_t n = pread(fd, buf, PIECE, (off_t)all);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? errno : EIO;
+		all += (uint64_t)n;
+	}
+	double now = (double)all / (units_now() - start);
+	*speed = now > *speed ? now : *speed;
+	return 0;
+}
+
+static int open_unnamed(const char *folder)
+{
+	char *path = paths_join(folder, ".kvarc-XXXXXX");
+	int fd = path ? mkstemp(path) : -1;
+
+	if (fd >= 0)
+		unlink(path);
+	free(path);
+	return fd;
+}
+
+/* Writes a file without a name of 128 MB, of random bytes, to the folder, has the system forget
+ * it, and reads it again, twice. Returns the bytes per second of the faster time; 0: a message was
+ * shown. */
+static double disk_speed(const char *folder)
+{
+	uint64_t *words = malloc(PIECE);
+	int fd = words ? open_unnamed(folder) : -1;
+	int error = fd >= 0 ? write_all(fd, words) : words ? errno : ENOMEM;
+	double speed = 0;
+
+	for (int i = 0; i < 2 && error == 0; i++)
+		error = read_disk(fd, words, &speed);
+	if (error)
+		msg_error(folder, "cannot measure the disk: %s", strerror(error));
+	if (fd >= 0)
+		close(fd);
+	free(words);
+	return error ? 0 : speed;
+}
+
+/* ==== A cache held in memory, and one timed way through the library ==== */
+
+enum { PIECE_TOKENS = 256 };
+
+/* An allocator that knows how much is held at most. */
+struct bench_counter {
+	_Atomic uint64_t held, peak;
+};
+
+static void *counted_alloc(void *opaque, size_t bytes)
+{
+	struct bench_counter *c = opaque;
+	max_align_t *p;
+	uint64_t now, peak;
+
+	if (bytes > SIZE_MAX - sizeof(*p))
+		return NULL;
+	p = malloc(bytes + sizeof(*p));
+	if (!p)
+		return NULL;
+	*(size_t *)p = bytes;
+	now = atomic_fetch_add(&c->held, bytes) + bytes;
+	peak = atomic_load(&c->peak);
+	while (now > peak && !atomic_compare_exchange_weak(&c->peak, &peak, now))
+		;
+	return p + 1;
+}
+
+static void counted_free(void *opaque, void *ptr)
+{
+	struct bench_counter *c = opaque;
+	max_align_t *p = ptr;
+
+	if (!p)
+		return;
+	atomic_fetch_sub(&c->held, *(size_t *)(p - 1));
+	free(p - 1);
+}
+
+static int write_memory(void *opaque, const void *buf, size_t bytes, uint64_t offset)
+{
+	struct bench_cache *c = opaque;
+
+	if (offset > c->archive_capacity || bytes > c->archive_capacity - offset)
+		return -1;
+	memcpy(c->archive + offset, buf, bytes);
+	if (offset + bytes > c->archive_bytes)
+		c->archive_bytes = offset + bytes;
+	return 0;
+}
+
+kvarc_sink bench_cache_sink(struct bench_cache *c)
+{
+	c->archive_bytes = 0;
+	return (kvarc_sink){ .write = write_memory, .opaque = c };
+}
+
+/* Whether what is held fits below -M beside what the library needs; without -M it is not limited.
+ * An archive is hardly ever larger than the cache. */
+static bool check_limit(struct bench_cache *c, const struct options *o, const char *file)
+{
+	enum { LEAST = 8 << 20 }; /* for the library */
+	char needed[32];
+
+	c->held_bytes = 3 * c->raw_bytes;
+	if (!o->memlimit || c->held_bytes + LEAST <= o->memlimit)
+		return true;
+	units_bytes(needed, sizeof(needed), c->held_bytes + LEAST);
+	msg_error(file,
+	          "'bench' holds the cache three times in memory, which takes %s: raise the limit "
+	          "with -M, or give a smaller file",
+	          needed);
+	return false;
+}
+
+/* Packed views of all tensors, one after another, in both areas. */
+static bool make_views(struct bench_cache *c, const struct options *o, const char *file)
+{
+	const kvarc_geometry *g = c->geometry;
+	size_t at = 0;
+
+	c->views = calloc(g->n_tensors + 1, sizeof(*c->views));
+	c->decoded = calloc(g->n_tensors + 1, sizeof(*c->decoded));
+	for (size_t i = 0; i < g->n_tensors; i++) {
+		const kvarc_tensor *t = &g->tensors[i];
+		uint64_t n = c->tokens[t->track], width, bytes;
+
+		width = (uint64_t)t->heads * t->channels;
+		if (checked_mul(n, width * kvarc_dtype_bytes(t->dtype), &bytes) ||
+		    checked_add(c->raw_bytes, bytes, &c->raw_bytes) ||
+		    c->raw_bytes > SIZE_MAX / 4) {
+			msg_error(file, "is too large to hold in memory");
+			return false;
+		}
+		c->elements += n * width;
+	}
+	if (c->elements == 0) {
+		msg_error(file, "holds no tensors that could be measured");
+		return false;
+	}
+	if (!check_limit(c, o, file))
+		return false;
+	c->archive_capacity = kvarc_encode_bound(g, c->tokens[0]);
+	if (c->archive_capacity < c->raw_bytes + c->raw_bytes / 8 + (16 << 20))
+		c->archive_capacity = c->raw_bytes + c->raw_bytes / 8 + (16 << 20);
+	c->data = malloc(c->raw_bytes);
+	c->decoded_data = malloc(c->raw_bytes);
+	c->archive = malloc(c->archive_capacity);
+	if (!c->views || !c->decoded || !c->data || !c->decoded_data || !c->archive) {
+		msg_error(file, "out of memory; 'bench' holds the cache three times");
+		return false;
+	}
+	for (size_t i = 0; i < g->n_tensors; i++) {
+		const kvarc_tensor *t = &g->tensors[i];
+		uint32_t bytes = (uint32_t)kvarc_dtype_bytes(t->dtype);
+		uint32_t width = t->heads * t->channels;
+
+		c->views[i] = (kvarc_view){ .data = c->data + at,
+			                    .token_stride = (uint64_t)width * bytes,
+			                    .block_elems = width,
+			                    .elem_stride = bytes };
+		c->decoded[i] = c->views[i];
+		c->decoded[i].data = c->decoded_data + at;
+		at += c->tokens[t->track] * width * bytes;
+	}
+	return true;
+}
+
+static bool read_elements(struct bench_cache *c, kvarc_reader *r, const kvarc_view *views,
+                                 kvarc_ret *ret)
+{
+	*ret = KVARC_OK;
+	for (size_t i = 0; i < c->geometry->n_tracks && *ret == KVARC_OK; i++) {
+		kvarc_range range = KVARC_RANGE_ALL((uint32_t)i);
+		if (c->tokens[i])
+			*ret = kvarc_reader_read(r, &range, views);
+	}
+	return *ret == KVARC_OK;
+}
+
+static bool fetch_all(struct bench_cache *c)
+{
+	for (size_t i = 0; i < c->geometry->n_tensors; i++) {
+		const kvarc_tensor *t = &c->geometry->tensors[i];
+		uint64_t n = c->tokens[t->track];
+
+		for (uint64_t t0 = 0; t0 < n; t0 += PIECE_TOKENS) {
+			uint32_t piece = n - t0 < PIECE_TOKENS ? (uint32_t)(n - t0) : PIECE_TOKENS;
+			uint8_t *dst = (uint8_t *)c->views[i].data + t0 * c->views[i].token_stride;
+			if (kvarc_import_fetch(c->im, (uint32_t)i, 0, t->heads, t0, piece, dst) !=
+			    0)
+				return false;
+		}
+	}
+	return true;
+}
+
+static kvarc_ret read_tokens(struct bench_cache *c, uint32_t track, int32_t *ids,
+                             int32_t *positions)
+{
+	if (c->reader)
+		return kvarc_reader_read_tokens(c->reader, track, 0, c->tokens[track], ids,
+		                                positions);
+	return kvarc_import_read_tokens(c->im, track, 0, c->tokens[track], ids, positions);
+}
+
+/* Ids and positions of a track. */
+static kvarc_ret load_tokens(struct bench_cache *c, uint32_t track)
+{
+	struct bench_tokens *t = &c->of[track];
+	kvarc_ret ret;
+
+	t->ids = calloc(c->tokens[track] + 1, sizeof(*t->ids));
+	t->positions = calloc(c->tokens[track] + 1, sizeof(*t->positions));
+	if (!t->ids || !t->positions)
+		return KVARC_MEM;
+	ret = read_tokens(c, track, t->ids, NULL);
+	if (ret == KVARC_OPTIONS) { /* it has none */
+		free(t->ids);
+		t->ids = NULL;
+		ret = KVARC_OK;
+	}
+	return ret ? ret : read_tokens(c, track, NULL, t->positions);
+}
+
+static bool open_handles(struct bench_cache *c, const struct options *o, struct input *in,
+                         kvarc_source *source, kvarc_error *error)
+{
+	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
+	struct engine_file pages;
+	kvarc_ret ret;
+
+	if (input_is_archive(in)) {
+		c->reader = library_open(o, in, 0, error);
+		if (c->reader)
+			c->geometry = kvarc_reader_geometry(c->reader);
+		return c->reader != NULL;
+	}
+	library_import_options(o, &io, error);
+	io.profiles = profiles_given(&io.n_profiles);
+	io.members = 1; /* compressed ones as well */
+	if (!engine_file_options(o, in->name, &pages, &io))
+		return false;
+	*source = input_source(in);
+	ret = kvarc_import_open(&c->im, source, NULL, &io);
+	if (ret != KVARC_OK) {
+		library_error(in->name, ret, error, in, NULL);
+		return false;
+	}
+	if (kvarc_import_note(c->im))
+		msg_warning(in->name, "%s", kvarc_import_note(c->im));
+	c->geometry = kvarc_import_geometry(c->im);
+	return true;
+}
+
+static bool load(struct bench_cache *c, const struct options *o, struct input *in,
+                 kvarc_source *source, kvarc_error *error)
+{
+	kvarc_ret ret;
+
+	if (!open_handles(c, o, in, source, error))
+		return false;
+	c->tokens = calloc(c->geometry->n_tracks + 1, sizeof(*c->tokens));
+	c->of = calloc(c->geometry->n_tracks + 1, sizeof(*c->of));
+	if (!c->tokens || !c->of) {
+		msg_error(NULL, "out of memory");
+		return false;
+	}
+	for (size_t i = 0; i < c->geometry->n_tracks; i++)
+		c->tokens[i] = c->im ? kvarc_import_tokens(c->im, (uint32_t)i)
+		                     : kvarc_reader_tokens(c->reader, (uint32_t)i);
+	for (size_t i = 0; i < c->geometry->n_tracks; i++) {
+		ret = load_tokens(c, (uint32_t)i);
+		if (ret != KVARC_OK) {
+			library_error(in->name, ret, NULL, in, NULL);
+			return false;
+		}
+	}
+	if (!make_views(c, o, in->name))
+		return false;
+	if (c->reader) {
+		if (read_elements(c, c->reader, c->views, &ret))
+			return true;
+		library_error(in->name, ret, error, in, NULL);
+		return false;
+	}
+	if (fetch_all(c))
+		return true;
+	library_error(in->name, KVARC_IO, NULL, in, NULL);
+	return false;
+}
+
+static void bench_cache_free(struct bench_cache *c);
+
+/* Imports a file, or reads an archive, into memory. false: a message was shown. */
+static bool bench_cache_load(struct bench_cache *c, const struct options *o, const char *file)
+{
+	struct input in;
+	kvarc_source source;
+	kvarc_error error;
+	bool ok;
+
+	memset(c, 0, sizeof(*c));
+	if (!input_open(&in, file, true))
+		return false;
+	ok = load(c, o, &in, &source, &error);
+	if (!ok)
+		bench_cache_free(c);
+	/* The handles stay for their geometry, and read no more. */
+	input_close(&in);
+	return ok;
+}
+
+static bool is_lossy(const struct bench_run *run)
+{
+	return run->tier && run->tier->lossy.tier;
+}
+
+static kvarc_ret encode(struct bench_cache *c, const kvarc_common *common,
+                        const struct bench_run *run)
+{
+	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
+	const kvarc_sink sink = bench_cache_sink(c);
+	kvarc_writer *w;
+	kvarc_ret ret;
+
+	wo.common = *common;
+	wo.level = KVARC_LEVEL(run->level);
+	wo.profile = run->profile;
+	wo.lossy = is_lossy(run) ? &run->tier->lossy : NULL;
+	wo.predictor = models_given();
+	wo.predictor_name = models_name();
+	ret = kvarc_writer_open(&w, &sink, &wo);
+	if (ret == KVARC_OK)
+		ret = kvarc_writer_set_geometry(w, c->geometry);
+	for (size_t i = 0; i < c->geometry->n_tracks && ret == KVARC_OK; i++) {
+		if (c->tokens[i])
+			ret = kvarc_writer_append(w, (uint32_t)i, c->tokens[i], c->of[i].ids,
+			                          c->of[i].positions, c->views);
+	}
+	if (ret == KVARC_OK)
+		return kvarc_writer_close(&w);
+	kvarc_writer_abort(&w);
+	return ret;
+}
+
+static kvarc_ret decode(struct bench_cache *c, const kvarc_common *common)
+{
+	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
+	kvarc_source source = { .size = c->archive_bytes, .memory = c->archive };
+	kvarc_reader *r;
+	kvarc_ret ret;
+
+	ro.common = *common;
+	profiles_reader(&ro);
+	ro.predictor = models_given();
+	ro.flags = KVARC_READ_ALLOW_LOSSY; /* an archive of a tier of ours */
+	ret = kvarc_reader_open(&r, &source, &ro);
+	if (ret == KVARC_OK)
+		read_elements(c, r, c->decoded, &ret);
+	kvarc_reader_close(&r);
+	return ret;
+}
+
+static void keep_fastest(double *best, double seconds)
+{
+	if (*best == 0 || seconds < *best)
+		*best = seconds;
+}
+
+/* One encode and one decode, compared; keeps the fastest times in run. */
+static bool bench_cache_run(struct bench_cache *c, const struct options *o, const char *file,
+                            struct bench_run *run)
+{
+	struct bench_counter counter = { 0, 0 };
+	kvarc_allocator allocator = { .alloc = counted_alloc,
+		                      .free = counted_free,
+		                      .opaque = &counter };
+	kvarc_common common;
+	kvarc_error error;
+	kvarc_ret ret;
+	double start;
+
+	library_common(o, &common, &error);
+	common.allocator = &allocator;
+	common.progress = NULL;
+	common.threads = run->threads;
+	common.overlap = false;
+	common.isa_mask = run->isa_mask;
+	if (o->memlimit) /* check_limit */
+		common.memlimit = o->memlimit - c->held_bytes;
+	start = units_now();
+	ret = encode(c, &common, run);
+	keep_fastest(&run->encode_seconds, units_now() - start);
+	if (ret == KVARC_OK) {
+		memset(c->decoded_data, 0, c->raw_bytes);
+		start = units_now();
+		ret = decode(c, &common);
+		keep_fastest(&run->decode_seconds, units_now() - start);
+	}
+	if (ret != KVARC_OK) {
+		library_error(file, ret, &error, NULL, NULL);
+		return false;
+	}
+	if (!is_lossy(run) && memcmp(c->data, c->decoded_data, c->raw_bytes) != 0) {
+		msg_error(file, "what was decoded differs from the input; "
+		                "this is a bug in kvarc, please report it");
+		return false;
+	}
+	if (counter.peak > run->memory_bytes)
+		run->memory_bytes = counter.peak;
+	return true;
+}
+
+/* Releases what bench_cache_load made. */
+static void bench_cache_free(struct bench_cache *c)
+{
+	for (size_t i = 0; c->of && i < c->geometry->n_tracks; i++) {
+		free(c->of[i].ids);
+		free(c->of[i].positions);
+	}
+	kvarc_import_close(&c->im);
+	kvarc_reader_close(&c->reader);
+	free(c->of);
+	free(c->tokens);
+	free(c->views);
+	free(c->decoded);
+	free(c->data);
+	free(c->decoded_data);
+	free(c->archive);
+	memset(c, 0, sizeof(*c));
+}
+
+/* ==== Which level restores a cache soonest over a link or from a disk ==== */
+
+/* The link, and what was measured of the levels: sizes in bytes, times in seconds. */
+struct bench_link {
+	double speed; /* bytes per second; 0: no --link */
+	struct link_row {
+		int level; /* LINK_RAW, LINK_PREFILL, or a level */
+		uint64_t bytes;
+		double encode, transfer, decode;
+		double restore; /* transfer, then decode */
+		double piped;   /* both at once */
+	} rows[16];
+	size_t n;
+};
+/* What stands beside levels. */
+enum { LINK_RAW = -1, LINK_PREFILL = -2 };
+
+/* "2.5 Gbit/s (312 MB/s)" */
+static void put_speed(char *out, size_t size, double bytes_per_second)
+{
+	static const char *const names[] = { "kbit", "Mbit", "Gbit", "Tbit" };
+	double bits = 8 * bytes_per_second / 1e3;
+	char rate[32];
+	size_t i = 0;
+
+	while (bits >= 999.5 && i < 3) {
+		bits /= 1e3;
+		i++;
+	}
+	units_rate(rate, sizeof(rate), bytes_per_second);
+	snprintf(out, size, "%.3g %s/s (%s)", bits, names[i], rate);
+}
+
+/* The speed of --link: bits per second, or the speed at which the disk of a folder reads, which is
+ * measured and shown. false: a message was shown. */
+static bool bench_link_open(struct bench_link *l, const struct options *o)
+{
+	char speed[64];
+
+	memset(l, 0, sizeof(*l));
+	if (!o->link)
+		return true;
+	if (paths_is_folder(o->link)) {
+		l->speed = disk_speed(o->link);
+		put_speed(speed, sizeof(speed), l->speed);
+		if (l->speed > 0)
+			msg_note(o->link, "the disk reads %s", speed);
+		return l->speed > 0;
+	}
+	if (units_parse_bits(o->link, &l->speed))
+		return true;
+	msg_error(NULL,
+	          "bench: '%s' is not a value for --link; give bits per second, such as 100M, "
+	          "1G or 2.5G, or a folder",
+	          o->link);
+	return false;
+}
+
+/* The time of a level over a link of another speed. */
+static double restore_at(const struct link_row *r, double speed)
+{
+	return (double)r->bytes / speed + r->decode;
+}
+
+static void add_row(struct bench_link *l, struct link_row row)
+{
+	if (l->n == sizeof(l->rows) / sizeof(l->rows[0]))
+		return;
+	row.transfer = (double)row.bytes / l->speed;
+	row.restore = row.transfer + row.decode;
+	row.piped = row.transfer > row.decode ? row.transfer : row.decode;
+	l->rows[l->n++] = row;
+}
+
+/* Takes a level that was measured, and the archive of the cache at this level. */
+static void bench_link_add(struct bench_link *l, const struct bench_cache *c,
+                           const struct bench_run *run)
+{
+	add_row(l, (struct link_row){ .level = run->level,
+	                              .bytes = c->archive_bytes,
+	                              .encode = run->encode_seconds,
+	                              .decode = run->decode_seconds });
+}
+
+static uint64_t tokens_of(const struct bench_cache *c)
+{
+	uint64_t most = 0;
+
+	for (size_t i = 0; i < c->geometry->n_tracks; i++)
+		most = c->tokens[i] > most ? c->tokens[i] : most;
+	return most;
+}
+
+static void put_name(char *out, size_t size, int level)
+{
+	if (level == LINK_RAW)
+		snprintf(out, size, "raw");
+	else if (level == LINK_PREFILL)
+		snprintf(out, size, "prefill");
+	else
+		snprintf(out, size, "%d", level);
+}
+
+static const struct link_row *soonest(const struct bench_link *l, bool piped)
+{
+	const struct link_row *best = &l->rows[0];
+
+	for (size_t i = 1; i < l->n; i++) {
+		const struct link_row *r = &l->rows[i];
+		if (piped ? r->piped < best->piped : r->restore < best->restore)
+			best = r;
+	}
+	return best;
+}
+
+/* Milliseconds, or none for what does not happen. */
+static double milliseconds(double seconds)
+{
+	return seconds > 0 ? 1e3 * seconds : NAN;
+}
+
+static void report_row(const struct options *o, const char *file, const struct bench_link *l,
+                       const struct link_row *r)
+{
+	const double decode = r->level == LINK_PREFILL ? 0 : r->decode;
+	char name[16];
+	struct report x;
+
+	put_name(name, sizeof(name), r->level);
+	report_start(&x, o->json);
+	report_string(&x, "file", file);
+	report_string(&x, "level", name);
+	report_real(&x, "link_bytes_per_second", l->speed, 0);
+	report_u64(&x, "bytes", r->level == LINK_PREFILL ? KVARC_UNKNOWN : r->bytes);
+	report_real(&x, "encode_seconds", r->encode > 0 ? r->encode : NAN, 6);
+	report_real(&x, "transfer_seconds", r->transfer > 0 ? r->transfer : NAN, 6);
+	report_real(&x, "decode_seconds", decode > 0 ? decode : NAN, 6);
+	report_real(&x, "restore_seconds", r->restore, 6);
+	report_real(&x, "piped_seconds", r->piped, 6);
+	report_bool(&x, "soonest", r == soonest(l, false));
+	report_real(&x, ".encode", milliseconds(r->encode), 0);
+	report_real(&x, ".transfer", milliseconds(r->transfer), 0);
+	report_real(&x, ".decode", milliseconds(decode), 0);
+	report_real(&x, ".restore", milliseconds(r->restore), 0);
+	report_real(&x, ".piped", milliseconds(r->piped), 0);
+	report_print(&x, "{level:-7}  {bytes:9B}  {.encode:9.1f}  {.transfer:9.1f}  "
+	                 "{.decode:9.1f}  {.restore:9.1f}  {.piped:9.1f}\n");
+	report_end(&x);
+}
+
+/* "level 1", "a prefill" */
+static const char *describe(char out[24], const struct link_row *r)
+{
+	if (r->level >= 0)
+		snprintf(out, 24, "level %d", r->level);
+	else
+		snprintf(out, 24, r->level == LINK_RAW ? "raw bytes" : "a prefill");
+	return out;
+}
+
+/* The speed above which raw bytes are sooner than every level; 0: they always are. */
+static double raw_from(const struct bench_link *l)
+{
+	const struct link_row *raw = &l->rows[l->n - 1];
+	double from = 0;
+
+	for (size_t i = 0; i < l->n; i++) {
+		const struct link_row *r = &l->rows[i];
+		double even = (double)raw->bytes - (double)r->bytes;
+		if (r->level >= 0 && even > 0 && even / r->decode > from)
+			from = even / r->decode;
+	}
+	return from;
+}
+
+/* The speed below which a prefill is sooner than everything else; 0: it never is; infinite: it
+ * always is. */
+static double prefill_to(const struct bench_link *l, double seconds)
+{
+	double to = INFINITY;
+
+	for (size_t i = 0; i < l->n; i++) {
+		const struct link_row *r = &l->rows[i];
+		double left = seconds - r->decode;
+		double even = left > 0 ? (double)r->bytes / left : INFINITY;
+		if (r->level != LINK_PREFILL && even < to)
+			to = even;
+	}
+	return to;
+}
+
+static void print_verdict(const struct bench_link *l, double prefill)
+{
+	const struct link_row *best = soonest(l, false), *piped = soonest(l, true);
+	const struct link_row *raw = &l->rows[l->n - 1];
+	char name[24], speed[64];
+	double from = raw_from(l);
+
+	printf("soonest: %s, %.1f ms", describe(name, best), 1e3 * best->restore);
+	if (best != raw)
+		printf(" (raw bytes %.1f ms)", 1e3 * restore_at(raw, l->speed));
+	if (piped != best)
+		printf("; through a pipe %s, %.1f ms", describe(name, piped), 1e3 * piped->piped);
+	putchar('\n');
+	put_speed(speed, sizeof(speed), from);
+	if (from > 0)
+		printf("raw bytes are sooner from %s on\n", speed);
+	if (prefill <= 0)
+		return;
+	put_speed(speed, sizeof(speed), prefill_to(l, prefill));
+	if (isfinite(prefill_to(l, prefill)))
+		printf("a prefill is sooner below %s\n", speed);
+	else
+		printf("a prefill is always sooner\n");
+}
+
+/* Reports raw bytes, a prefill if --prefill is given, and all levels, and says what is soonest and
+ * at which speeds something else is. Forgets the levels. */
+static void bench_link_report(struct bench_link *l, const struct options *o, const char *file,
+                              const struct bench_cache *c)
+{
+	const double prefill = o->prefill ? (double)tokens_of(c) / (double)o->prefill : 0;
+	char size[32], speed[64], tokens[32];
+
+	if (prefill > 0) {
+		add_row(l, (struct link_row){ .level = LINK_PREFILL, .decode = prefill });
+	}
+	add_row(l, (struct link_row){ .level = LINK_RAW, .bytes = c->raw_bytes });
+	if (!o->json) {
+		units_bytes(size, sizeof(size), c->raw_bytes);
+		put_speed(speed, sizeof(speed), l->speed);
+		msg_put_safe(stdout, msg_name(file));
+		printf(": %s of tensors, %s tokens, over %s, %u thread%s, fastest of %u, times in "
+		       "ms\n%-7s  %9s  %9s  %9s  %9s  %9s  %9s\n",
+		       size, units_count(tokens, tokens_of(c)), speed, o->threads,
+		       o->threads == 1 ? "" : "s", o->repeat, "level", "size", "encode", "transfer",
+		       "decode", "restore", "piped");
+	}
+	for (size_t i = 0; i < l->n; i++)
+		report_row(o, file, l, &l->rows[i]);
+	if (!o->json)
+		print_verdict(l, prefill);
+	l->n = 0;
+}
+
+/* ==== Kvarc bench: speed and size by level, kernels and threads ==== */
+
+static void bench_report(const struct options *o, const char *file, const struct bench_cache *c,
+                         const struct bench_run *run)
 {
 	double raw = (double)c->raw_bytes;
 	struct report r;
@@ -62,7 +802,7 @@ static bool run_one(const struct options *o, const char *file, struct bench_cach
 		if (!bench_cache_run(c, o, file, &run))
 			return false;
 	}
-	report(o, file, c, &run);
+	bench_report(o, file, c, &run);
 	msg_flush();
 	return true;
 }
@@ -137,7 +877,7 @@ static bool run_device(const struct options *o, const char *file, struct bench_c
 		for (unsigned i = 0; i < o->repeat; i++)
 			if (!bench_device_run(c, o, file, gpu, &run))
 				return false;
-		report(o, file, c, &run);
+		bench_report(o, file, c, &run);
 		msg_flush();
 	}
 	return true;

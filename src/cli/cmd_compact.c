@@ -13,7 +13,6 @@
 #include "models.h"
 #include "paths.h"
 #include "profiles.h"
-#include "progress.h"
 #include "report.h"
 #include "units.h"
 #include "watch.h"

@@ -11,7 +11,6 @@
 #include "message.h"
 #include "paths.h"
 #include "profiles.h"
-#include "progress.h"
 #include "ranges.h"
 #include "report.h"
 #include "units.h"

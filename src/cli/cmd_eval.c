@@ -2,19 +2,331 @@
 /* cmd_eval.c - kvarc eval: what lossy caches do to what their model says next */
 #include "config.h"
 
+#include "cmd_eval.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "commands.h"
-#include "cmd_eval.h"
+#include "ids.h"
 #include "library.h"
 #include "message.h"
 #include "models.h"
 #include "outfile.h"
 #include "paths.h"
-#include "progress.h"
+#include "report.h"
 #include "score_files.h"
 #include "units.h"
+
+/* ==== Sequences of token ids out of the files of kvarc eval ==== */
+
+/* Sequences one behind the other, all of the same length. */
+struct eval_file {
+	const char *name;
+	int32_t *ids;
+	size_t length, n, capacity; /* of a sequence; sequences */
+	size_t share;               /* the number of sequences taken from it */
+	unsigned dtype;             /* of a cache; 0: a text, or none that eval makes */
+};
+
+/* A text's sequences; what is left over at its end is not used. */
+static bool take(void *opaque, const int32_t *ids, size_t n)
+{
+	struct eval_file *f = opaque;
+	size_t more = n / f->length;
+
+	if (f->n + more > f->capacity) {
+		size_t capacity = 2 * (f->n + more);
+		int32_t *p = realloc(f->ids, capacity * f->length * sizeof(*p));
+		if (!p) {
+			msg_error(NULL, "out of memory");
+			return false;
+		}
+		f->ids = p;
+		f->capacity = capacity;
+	}
+	if (more)
+		memcpy(f->ids + f->n * f->length, ids, more * f->length * sizeof(*ids));
+	f->n += more;
+	return true;
+}
+
+/* The ids of an archive, or of a cache that has some. */
+static bool take_track(struct eval_file *f, kvarc_reader *r, kvarc_import *im,
+                       const kvarc_error *error, const struct input *in)
+{
+	uint64_t n = r ? kvarc_reader_tokens(r, 0) : kvarc_import_tokens(im, 0);
+	int32_t *ids = calloc(n + 1, sizeof(*ids));
+	kvarc_ret ret = KVARC_MEM;
+	bool ok = false;
+
+	if (ids)
+		ret = r ? kvarc_reader_read_tokens(r, 0, 0, n, ids, NULL)
+		        : kvarc_import_read_tokens(im, 0, 0, n, ids, NULL);
+	if (ret == KVARC_OK)
+		ok = take(f, ids, (size_t)n);
+	else
+		library_error(f->name, ret, error, in, NULL);
+	free(ids);
+	return ok;
+}
+
+/* The element type of its keys and values, if a model's caches can have it. */
+static unsigned dtype_of(const kvarc_geometry *g)
+{
+	for (size_t i = 0; i < g->n_tensors; i++) {
+		const kvarc_tensor *t = &g->tensors[i];
+		if (t->role == KVARC_WHOLE &&
+		    (t->dtype == KVARC_F32 || t->dtype == KVARC_F16 || t->dtype == KVARC_BF16))
+			return t->dtype;
+	}
+	return 0;
+}
+
+static bool take_cache(struct eval_file *f, const struct options *o, struct input *in)
+{
+	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
+	kvarc_source source = input_source(in);
+	kvarc_import *im = NULL;
+	kvarc_reader *r = NULL;
+	kvarc_error error;
+	bool ok = false;
+
+	if (input_is_archive(in)) {
+		r = library_open(o, in, 0, &error);
+		ok = r && take_track(f, r, NULL, &error, in);
+		f->dtype = r ? dtype_of(kvarc_reader_geometry(r)) : 0;
+		kvarc_reader_close(&r);
+		return ok;
+	}
+	library_import_options(o, &io, &error);
+	if (kvarc_import_open(&im, &source, paths_base(in->name), &io) == KVARC_OK &&
+	    kvarc_import_tokens(im, 0) && kvarc_import_geometry(im)->n_tensors)
+		ok = take_track(f, NULL, im, &error, in);
+	else
+		msg_error(f->name, "no token ids: neither a text of them, nor a cache "
+		                   "that has some");
+	f->dtype = ok ? dtype_of(kvarc_import_geometry(im)) : 0;
+	kvarc_import_close(&im);
+	return ok;
+}
+
+static bool read_file(struct eval_file *f, const struct options *o)
+{
+	struct input in;
+	bool ok;
+
+	if (!input_open(&in, f->name, true))
+		return false;
+	ok = ids_is_text(&in) ? ids_read(&in, take, f) : take_cache(f, o, &in);
+	input_close(&in);
+	return ok;
+}
+
+/* One after the other takes one more, until there are enough or all. */
+static size_t share_out(struct eval_texts *t, size_t wanted)
+{
+	size_t n = 0, before;
+
+	do {
+		before = n;
+		for (size_t i = 0; i < t->n_files && n < wanted; i++) {
+			if (t->files[i].share < t->files[i].n) {
+				t->files[i].share++;
+				n++;
+			}
+		}
+	} while (n > before);
+	return n;
+}
+
+static bool choose(struct eval_texts *t, size_t wanted)
+{
+	size_t n = share_out(t, wanted);
+
+	t->list = calloc(n + 1, sizeof(*t->list));
+	if (!t->list) {
+		msg_error(NULL, "out of memory");
+		return false;
+	}
+	for (size_t i = 0; i < t->n_files; i++) {
+		const struct eval_file *f = &t->files[i];
+		for (size_t k = 0; k < f->share; k++) {
+			size_t at = k * f->n / f->share;
+			t->list[t->n].file = f->name;
+			t->list[t->n++].ids = f->ids + at * f->length;
+		}
+	}
+	return true;
+}
+
+/* o->sequences of o->prefix + o->continuation tokens, fewer if there are no more: of all files
+ * alike, and from all over each of them. false: a message was shown. */
+static bool eval_texts_read(struct eval_texts *t, const struct options *o)
+{
+	size_t length = (size_t)(o->prefix + o->continuation);
+
+	t->n_files = o->n_files;
+	t->files = calloc(o->n_files + 1, sizeof(*t->files));
+	if (!t->files) {
+		msg_error(NULL, "out of memory");
+		return false;
+	}
+	for (size_t i = 0; i < o->n_files; i++) {
+		t->files[i].name = o->files[i];
+		t->files[i].length = length;
+		if (!read_file(&t->files[i], o))
+			return false;
+		t->dtype = t->dtype ? t->dtype : t->files[i].dtype;
+	}
+	if (!choose(t, (size_t)o->sequences))
+		return false;
+	if (t->n == 0)
+		msg_error(NULL,
+		          "eval: no sequence of %zu tokens: give more text, or "
+		          "a smaller --prefix or --continue",
+		          length);
+	else if (t->n < o->sequences)
+		msg_warning(NULL, "only %zu sequences of %zu tokens, not %zu", t->n, length,
+		            (size_t)o->sequences);
+	return t->n > 0;
+}
+
+/* Releases sequences and files. */
+static void eval_texts_free(struct eval_texts *t)
+{
+	for (size_t i = 0; t->files && i < t->n_files; i++)
+		free(t->files[i].ids);
+	free(t->files);
+	free(t->list);
+}
+
+/* ==== What tiers cost and save, as a table or as JSON ==== */
+
+enum { EVAL_SEED = 1 }; /* of the bootstrap */
+
+enum { DIGITS = 12 }; /* of a KL */
+
+struct running;
+static void run(struct running *x);
+
+static void report_sequence(struct report *r, const struct eval_run *run,
+                            const struct eval_column *c, size_t i)
+{
+	const kvarc_eval_result *x = &c->results[i];
+
+	report_start(r, true);
+	report_string(r, "type", "sequence");
+	report_string(r, "tier", c->name);
+	report_u64(r, "sequence", i + 1);
+	report_string(r, "file", run->texts.list[i].file);
+	report_real(r, "mean_kl", x->mean_kl, DIGITS);
+	report_real(r, "p99_kl", x->p99_kl, DIGITS);
+	report_real(r, "p999_kl", x->p999_kl, DIGITS);
+	report_real(r, "max_kl", x->max_kl, DIGITS);
+	report_real(r, "agreement", x->agreement, 6);
+	report_real(r, "delta_nll", x->delta_nll, DIGITS);
+	report_u64(r, "first_diverging", x->first_diverging);
+	report_u64(r, "kept_tokens", x->kept_tokens);
+	report_u64(r, "archive_bytes", x->archive_bytes);
+	report_real(r, "bits_per_element", 8 * (double)x->archive_bytes / (double)x->elements, 4);
+	if (run->o->max_kl > 0)
+		report_bool(r, "passes", kvarc_eval_passes(x, run->o->max_kl));
+	report_end(r);
+}
+
+static void report_tier(struct report *r, const struct eval_run *run, const struct eval_column *c)
+{
+	const kvarc_eval_summary *s = &c->summary;
+	const struct options *o = run->o;
+	double bits = s->bits_per_element;
+	char interval[32], diverging[48];
+
+	snprintf(interval, sizeof(interval), "%.3g-%.3g", s->low_kl, s->high_kl);
+	snprintf(diverging, sizeof(diverging), "%" PRIu64 "/%" PRIu64, s->diverging, s->sequences);
+	report_start(r, o->json);
+	report_string(r, "type", "tier");
+	report_string(r, "tier", c->name);
+	report_u64(r, "sequences", s->sequences);
+	report_u64(r, "prefix", o->prefix);
+	report_u64(r, "continuation", o->continuation);
+	report_string(r, "dtype", kvarc_dtype_name(run->dtype));
+	report_real(r, "bits_per_element", bits, 4);
+	report_real(r, ".bits", bits > 0 ? bits : NAN, 0);
+	report_real(r, "ratio", 8 * (double)kvarc_dtype_bytes(run->dtype) / bits, 4);
+	report_real(r, "kept", s->kept, 6);
+	report_real(r, "mean_kl", s->mean_kl, DIGITS);
+	report_real(r, "low_kl", s->low_kl, DIGITS);
+	report_real(r, "high_kl", s->high_kl, DIGITS);
+	report_string(r, ".interval", interval);
+	report_real(r, "deviation_kl", s->deviation_kl, DIGITS);
+	report_real(r, "p95_kl", s->p95_kl, DIGITS);
+	report_real(r, "worst_kl", s->worst_kl, DIGITS);
+	report_u64(r, "worst", s->worst + 1);
+	report_real(r, "p99_kl", s->p99_kl, DIGITS);
+	report_real(r, "p999_kl", s->p999_kl, DIGITS);
+	report_real(r, "max_kl", s->max_kl, DIGITS);
+	report_real(r, "agreement", s->agreement, 6);
+	report_real(r, ".agreement", 100 * s->agreement, 0);
+	report_real(r, "delta_nll", s->delta_nll, DIGITS);
+	report_u64(r, "diverging", s->diverging);
+	report_string(r, ".diverging", diverging);
+	if (o->max_kl > 0)
+		report_u64(r, "failed", c->failed);
+	report_u64(r, "seed", EVAL_SEED);
+	report_print(r, "{tier:-16} {.bits:8.3f} {ratio:7.2fx}  {mean_kl:9.3g} {.interval:19} "
+	                "{worst_kl:9.3g} {worst:5} {p99_kl:9.3g} {max_kl:9.3g} {.agreement:5.1f}% "
+	                "{delta_nll:8.4f} {.diverging:8}\n");
+	report_end(r);
+}
+
+static void print_title(const struct eval_run *r)
+{
+	const kvarc_predictor_model *m = &r->model;
+
+	msg_put_safe(stdout, models_name());
+	printf(" (%s, %" PRIu32 " layers of %" PRIu32 " x %" PRIu32 "): %zu "
+	       "sequence%s of %" PRIu64 " + %" PRIu64 " tokens, caches of %s\n",
+	       m->arch, m->layers, m->heads, m->channels, r->texts.n, r->texts.n == 1 ? "" : "s",
+	       r->o->prefix, r->o->continuation, kvarc_dtype_name(r->dtype));
+	printf("%-16s %8s %7s  %9s %19s %9s %5s %9s %9s %6s %8s %8s\n", "tier", "bits/el.", "ratio",
+	       "mean KL", "95 % interval", "worst", "no.", "p99", "max", "top-1", "+NLL",
+	       "diverge");
+}
+
+static void print_notes(const struct eval_run *r)
+{
+	printf("KL of the exact distribution to the tier's, nats a token, each "
+	       "sequence counting once; 95 %% of 2000\nmeans of sequences drawn "
+	       "again (seed %d); p99 and max of all tokens. diverge: sequences "
+	       "with another likeliest\ntoken somewhere. Bits of all bytes of the "
+	       "archives, for all elements. %.0f s\n",
+	       EVAL_SEED, r->seconds);
+}
+
+/* The table; or, with o->json, an object for each sequence and tier, and for each tier. */
+static void eval_report(const struct eval_run *r)
+{
+	struct report report;
+
+	if (!r->o->json)
+		print_title(r);
+	for (size_t c = 0; c < r->n_columns; c++) {
+		for (size_t i = 0; i < r->texts.n && r->o->json; i++)
+			report_sequence(&report, r, &r->columns[c], i);
+		report_tier(&report, r, &r->columns[c]);
+	}
+	if (!r->o->json && msg_level() >= 0)
+		print_notes(r);
+}
+
+/* ==== Kvarc eval: what lossy caches do to what their model says next ==== */
 
 /* A run in progress. */
 struct running {

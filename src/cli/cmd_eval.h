@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cmd_eval.h - the parts of kvarc eval: texts, tiers, results and their pictures */
-#ifndef KVI_CMD_EVAL_H
-#define KVI_CMD_EVAL_H
+/* cmd_eval.h - kvarc eval: what lossy caches do to what their model says next */
+#ifndef KVARC_CLI_CMD_EVAL_H
+#define KVARC_CLI_CMD_EVAL_H
 
-#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
+#include "kvarc.h"
+#include "cli/options.h"
+#include "cli/tiers.h"
 #include "kvarc/tools.h"
-#include "options.h"
-#include "tiers.h"
+
+struct eval_file;
 
 /* One sequence: ids are borrowed, file names their source. */
 struct eval_text {
@@ -23,11 +26,6 @@ struct eval_texts {
 	size_t n_files;
 	unsigned dtype; /* kvarc_dtype of the first cache among the files; 0: there is none */
 };
-/* o->sequences of o->prefix + o->continuation tokens, fewer if there are no more: of all files
- * alike, and from all over each of them. false: a message was shown. */
-bool eval_texts_read(struct eval_texts *t, const struct options *o);
-/* Releases sequences and files. */
-void eval_texts_free(struct eval_texts *t);
 
 /* The results of one check or tier. Checks come first. */
 struct eval_column {
@@ -48,10 +46,6 @@ struct eval_run {
 	double seconds;
 };
 
-enum { EVAL_SEED = 1 }; /* of the bootstrap */
-
-/* The table; or, with o->json, an object for each sequence and tier, and for each tier. */
-void eval_report(const struct eval_run *r);
 /* Draws KL against bits per element into the file o->plot. */
 void eval_plot(const struct eval_run *r);
 

@@ -18,7 +18,6 @@
 #include "models.h"
 #include "paths.h"
 #include "profiles.h"
-#include "progress.h"
 #include "report.h"
 #include "score_files.h"
 #include "units.h"

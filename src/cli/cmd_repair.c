@@ -10,7 +10,6 @@
 #include "message.h"
 #include "outfile.h"
 #include "paths.h"
-#include "progress.h"
 #include "report.h"
 #include "secrets.h"
 #include "units.h"

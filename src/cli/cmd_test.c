@@ -11,7 +11,6 @@
 #include "message.h"
 #include "models.h"
 #include "paths.h"
-#include "progress.h"
 #include "report.h"
 #include "units.h"
 #include "watch.h"

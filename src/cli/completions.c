@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "option_values.h"
+#include "option_table.h"
 #include "options.h"
 
 static const char note[] = "# SPDX-License-Identifier: BSD-3-Clause\n"

@@ -12,7 +12,6 @@
 #include "models.h"
 #include "paths.h"
 #include "profiles.h"
-#include "progress.h"
 #include "units.h"
 #include "watch.h"
 #include "weights.h"

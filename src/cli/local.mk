@@ -3,29 +3,26 @@
 # nothing of the library; it is compiled and linked like any other user.
 bin_PROGRAMS += kvarc
 kvarc_SOURCES = \
-	src/cli/main.c src/cli/commands.h \
-	src/cli/device_test.c src/cli/device_test.h src/cli/gpu.c src/cli/gpu.h \
+	src/cli/main.c \
+	src/cli/commands.h \
+	src/cli/device_test.c src/cli/device_test.h \
+	src/cli/gpu.c src/cli/gpu.h \
 	src/cli/bench_device.c src/cli/bench_device.h \
 	src/cli/gpu_files.c src/cli/gpu_files.h \
 	src/cli/options.c src/cli/options.h \
-	src/cli/option_rules.c src/cli/option_table.c src/cli/option_values.c \
-	src/cli/option_values.h \
-	src/cli/nearest.c src/cli/nearest.h \
-	src/cli/verb_aliases.c src/cli/verb_aliases.h \
-	src/cli/help.c src/cli/completions.c \
+	src/cli/option_table.c src/cli/option_table.h \
+	src/cli/completions.c \
 	src/cli/message.c src/cli/message.h \
 	src/cli/models.c src/cli/models.h \
 	src/cli/model_search.c src/cli/model_search.h \
-	src/cli/cmd_profiles.c src/cli/cmd_weights.c \
-	src/cli/cmd_session.c src/cli/cmd_store.c \
+	src/cli/cmd_profiles.c \
+	src/cli/cmd_weights.c \
+	src/cli/cmd_session.c src/cli/cmd_session.h \
+	src/cli/cmd_store.c \
 	src/cli/session_files.c src/cli/session_files.h \
-	src/cli/session_server.c src/cli/session_server.h \
-	src/cli/session_transfer.c src/cli/session_transfer.h \
 	src/cli/store_access.c src/cli/store_access.h \
-	src/cli/store_exchange.c src/cli/store_exchange.h \
 	src/cli/weights.c src/cli/weights.h \
 	src/cli/attach.c src/cli/attach.h \
-	src/cli/progress.c src/cli/progress.h \
 	src/cli/units.c src/cli/units.h \
 	src/cli/json_out.c src/cli/json_out.h \
 	src/cli/report.c src/cli/report.h \
@@ -34,8 +31,6 @@ kvarc_SOURCES = \
 	src/cli/infile.c src/cli/infile.h \
 	src/cli/watch.c src/cli/watch.h \
 	src/cli/cmd_watch.c \
-	src/cli/slot_folder.c src/cli/slot_folder.h \
-	src/cli/folder_events.c src/cli/folder_events.h \
 	src/cli/walk.c src/cli/walk.h \
 	src/cli/times.c src/cli/times.h \
 	src/cli/ids.c src/cli/ids.h \
@@ -43,7 +38,7 @@ kvarc_SOURCES = \
 	src/cli/tempfile.c src/cli/tempfile.h \
 	src/cli/staging.c src/cli/staging.h \
 	src/cli/paths.c src/cli/paths.h \
-	src/cli/items.c src/cli/items.h \
+	src/cli/cmd_unpack.c \
 	src/cli/library.c src/cli/library.h \
 	src/cli/lost_ranges.c src/cli/lost_ranges.h \
 	src/cli/profiles.c src/cli/profiles.h \
@@ -56,26 +51,33 @@ kvarc_SOURCES = \
 	src/cli/checkpoint_fields.c src/cli/checkpoint_fields.h \
 	src/cli/describe_profile.c \
 	src/cli/chain.c src/cli/chain.h \
-	src/cli/plot.c src/cli/plot.h src/cli/plot_stages.c \
+	src/cli/plot.c src/cli/plot.h \
+	src/cli/plot_stages.c \
 	src/cli/log_plot.c src/cli/log_plot.h \
 	src/cli/chart.c src/cli/chart.h \
 	src/cli/stages.c src/cli/stages.h \
-	src/cli/cmd_pack.c src/cli/cmd_unpack.c src/cli/cmd_test.c \
-	src/cli/cmd_list.c src/cli/list_table.c src/cli/list_table.h src/cli/cmd_info.c src/cli/cmd_cut.c \
-	src/cli/cmd_append.c src/cli/cmd_log.c src/cli/cmd_compact.c \
+	src/cli/cmd_pack.c \
+	src/cli/cmd_test.c \
+	src/cli/cmd_list.c \
+	src/cli/list_table.c src/cli/list_table.h \
+	src/cli/cmd_info.c \
+	src/cli/cmd_cut.c \
+	src/cli/cmd_append.c \
+	src/cli/cmd_log.c \
+	src/cli/cmd_compact.c \
 	src/cli/compact_states.c src/cli/compact_states.h \
 	src/cli/lock.c src/cli/lock.h \
-	src/cli/cmd_keygen.c src/cli/cmd_repair.c \
+	src/cli/cmd_keygen.c \
+	src/cli/cmd_repair.c \
 	src/cli/secrets.c src/cli/secrets.h \
 	src/cli/passphrase.c src/cli/passphrase.h \
 	src/cli/describe_envelope.c \
-	src/cli/cmd_train.c src/cli/train_report.c src/cli/train_report.h \
-	src/cli/bench_link.c src/cli/bench_link.h \
-	src/cli/disk_speed.c src/cli/disk_speed.h \
-	src/cli/cmd_bench.c src/cli/bench_cache.c src/cli/bench_cache.h \
+	src/cli/cmd_train.c \
+	src/cli/cmd_bench.c src/cli/cmd_bench.h \
 	src/cli/engine_files.c src/cli/engine_files.h \
-	src/cli/cmd_eval.c src/cli/cmd_eval.h src/cli/eval_texts.c \
-	src/cli/eval_report.c src/cli/eval_plot.c src/cli/tiers.c src/cli/tiers.h \
+	src/cli/cmd_eval.c src/cli/cmd_eval.h \
+	src/cli/eval_plot.c \
+	src/cli/tiers.c src/cli/tiers.h \
 	src/cli/checked.h
 # Its own flags give its objects their own names.
 kvarc_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/src/cli \

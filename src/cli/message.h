@@ -1,10 +1,34 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* message.h - human-readable lines on stderr, and the exit status they imply */
+/* message.h - lines on stderr, the exit status that they imply, and one moving line of progress */
 #ifndef KVARC_CLI_MESSAGE_H
 #define KVARC_CLI_MESSAGE_H
 
-#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
+
+/* ==== One moving line on stderr, only if that is a terminal ==== */
+
+/* Starts a line for a file; label lives until progress_stop. total is
+ * used when the library does not know the total; KVARC_UNKNOWN: unknown. */
+void progress_start(const char *label, uint64_t total);
+/* A model goes through this number of tokens in the whole work: the rate is in tokens per second.
+ * 0: none does. After progress_start. */
+void progress_tokens(uint64_t tokens);
+/* What is being done, where a file is gone through more than once: "fitting"; lives until
+ * progress_stop. After progress_start. */
+void progress_phase(const char *phase);
+/* What is done are no bytes, but unit, or "" for work of no unit, whose rate is not shown;
+ * unit lives until progress_stop. After progress_start. */
+void progress_unit(const char *unit);
+/* A kvarc_progress; opaque is not used. Draws at most ten times a second. */
+int progress_update(void *opaque, uint64_t done, uint64_t total);
+/* The same for the model that opaque, a string, names: in the middle of other work, whose line
+ * comes back after it. */
+int progress_opening(void *opaque, uint64_t done, uint64_t total);
+/* Removes the line and draws no more until the next start. */
+void progress_stop(void);
+
+/* ==== Human-readable lines on stderr, and the exit status they imply ==== */
 
 /* Exit statuses (EXIT STATUS of the manual). */
 enum { EXIT_OK = 0, EXIT_ERROR = 1, EXIT_WARNING = 2 };
@@ -13,7 +37,6 @@ enum { EXIT_OK = 0, EXIT_ERROR = 1, EXIT_WARNING = 2 };
 void msg_init(int level);
 /* The level that msg_init was given. */
 int msg_level(void);
-
 /*
  * "kvarc: FILE: text" on stderr. file may be NULL. An error makes the exit
  * status 1, a warning 2 unless it is 1 already.
@@ -29,14 +52,11 @@ void msg_result(const char *file, const char *format, ...) __attribute__((format
 int msg_status(void);
 /* How many errors were shown so far. */
 unsigned long msg_errors(void);
-
 /* "-" is shown as "(stdin)". */
 const char *msg_name(const char *file);
-
 /* Writes text that came from a file: control characters become \xNN, so that
  * an archive cannot talk to the terminal. */
 void msg_put_safe(FILE *f, const char *text);
-
 /* Flushes stdout, so that a message that follows comes after it. */
 void msg_flush(void);
 /* Closes stdout and says so if anything that was printed got lost. */

@@ -13,7 +13,6 @@
 #include "library.h"
 #include "message.h"
 #include "paths.h"
-#include "progress.h"
 #include "units.h"
 
 enum { DEPTH = 5, PATH_BYTES = 4096 };

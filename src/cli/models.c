@@ -14,7 +14,6 @@
 #include "message.h"
 #include "model_search.h"
 #include "paths.h"
-#include "progress.h"
 #include "score_files.h"
 #include "signals.h"
 #include "weights.h"

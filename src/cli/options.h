@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* options.h - the verbs, the one table of options, and their parser */
+/* options.h - parses the command line by the table of options, checks rules, shows help */
 #ifndef KVARC_CLI_OPTIONS_H
 #define KVARC_CLI_OPTIONS_H
 
@@ -70,14 +70,14 @@ struct options {
 	uint64_t memlimit, layer0, n_layers, token0, n_tokens, track;
 	uint32_t isa_mask;
 	uint64_t held_out;
-	uint64_t checkpoint;                   /* 0: the last state */
-	const char *index;                     /* of the store */
-	const char *store, *name_space;        /* of sessions */
-	const char *server, *slot_folder;      /* of llama.cpp */
-	const char *have;                      /* what a receiver has */
-	const char *attach;                    /* folder beside the cache */
+	uint64_t checkpoint;              /* 0: the last state */
+	const char *index;                /* of the store */
+	const char *store, *name_space;   /* of sessions */
+	const char *server, *slot_folder; /* of llama.cpp */
+	const char *have;                 /* what a receiver has */
+	const char *attach;               /* folder beside the cache */
 	uint64_t slot;
-	uint64_t device; /* number of a GPU */
+	uint64_t device;                       /* number of a GPU */
 	uint64_t budget, keep_versions, grace; /* of gc; grace in seconds */
 	bool grace_given, dry_run, no_repack;
 	unsigned threads, repeat;
@@ -96,7 +96,7 @@ struct options {
 	bool to_stdout; /* -c */
 	bool recursive;
 	bool device_given;
-	bool once, poll;   /* of watch */
+	bool once, poll; /* of watch */
 	bool accept_weak_store;
 	bool nothing_left; /* of the files, after folders were walked */
 	bool slot_files;   /* they are in a folder that another program writes to: no links */
@@ -109,52 +109,9 @@ struct verb {
 	unsigned bit;
 	const char *operands;
 	const char *summary;
-	const char *examples; /* lines, for --help */
+	const char *examples;                 /* lines, for --help */
 	void (*run)(const struct options *o); /* NULL: options_parse does it, and returns 1 */
 };
-
-/* How completions fill the argument of an option. */
-enum arg_kind { ARG_NONE, ARG_FILE, ARG_VALUE, ARG_CHOICE };
-
-/* What an option does with its value. */
-enum option_type {
-	OPTION_FLAG,   /* bool = true; takes no value */
-	OPTION_STRING, /* const char * = the text of argv */
-	OPTION_LIST,   /* struct option_list, one more */
-	OPTION_CHOICE, /* unsigned = number of the choice, from 1 */
-	OPTION_NUMBER, /* uint64_t between min and max */
-	OPTION_CALL,   /* what `set` does */
-	OPTION_HELP    /* shows the help of the verb */
-};
-
-struct option_row;
-/* Takes a value, NULL for options without one. Returns 0, or -1 after a message. */
-typedef int option_set_fn(struct options *o, const struct option_row *r, const char *value);
-
-/* How an option takes its value. */
-struct option_value {
-	enum option_type type;
-	size_t at;          /* offset of the member in struct options */
-	uint64_t min, max;  /* OPTION_NUMBER */
-	const char *wanted; /* "give ..." of a wrong value */
-	option_set_fn *set; /* OPTION_CALL */
-};
-
-/* An option of one or more verbs. */
-struct option_row {
-	char letter; /* 0: none */
-	const char *name;
-	const char *arg; /* name of the argument, NULL: none */
-	enum arg_kind arg_kind;
-	const char *choices; /* separated by blanks, for ARG_CHOICE */
-	unsigned verbs;
-	const char *help;
-	struct option_value value;
-};
-
-/* End with a row whose name is NULL. */
-extern const struct verb options_verbs[];
-extern const struct option_row options_rows[];
 
 /*
  * Parses argv[1..]. 0: go on; 1: all done (help, version, completions);
@@ -163,18 +120,8 @@ extern const struct option_row options_rows[];
 int options_parse(struct options *o, int argc, char **argv);
 /* Frees the lists; strings of argv stay. */
 void options_free(struct options *o);
-
-/* The verb of that name or alias (verb_aliases.h); NULL: none. */
-const struct verb *options_verb(const char *name);
-/* The name of the verb that is closest, NULL when none is close. */
-const char *options_nearest_verb(const char *name);
-
-/* help.c: kvarc help, with and without a verb. */
+/* kvarc help, with and without a verb. */
 void help(const struct options *o);
-/* Prints all verbs. */
-void help_overview(void);
-/* Prints the help of a verb. */
-void help_verb(const struct verb *verb);
 /* completions.c; false: unknown shell. */
 bool completions_print(const char *shell);
 /* One line an option: verb, letter, name, argument; for tests of the manual. */

@@ -9,7 +9,7 @@
 
 #include "infile.h"
 #include "message.h"
-#include "option_values.h"
+#include "option_table.h"
 
 enum { RULES_BYTES = 64 << 10 }; /* as the library takes, and no more */
 

@@ -14,7 +14,6 @@
 #include "library.h"
 #include "message.h"
 #include "models.h"
-#include "progress.h"
 
 enum { DIGITS = 63 }; /* of a number in a file */
 

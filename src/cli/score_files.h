@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* score_files.h - --scores: the weight of each token, for tiers with token rates */
-#ifndef KVI_SCORE_FILES_H
-#define KVI_SCORE_FILES_H
+#ifndef KVARC_CLI_SCORE_FILES_H
+#define KVARC_CLI_SCORE_FILES_H
 
 #include "kvarc/tools.h"
 #include "options.h"

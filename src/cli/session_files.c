@@ -14,7 +14,6 @@
 #include "message.h"
 #include "paths.h"
 #include "profiles.h"
-#include "progress.h"
 #include "report.h"
 #include "secrets.h"
 #include "units.h"

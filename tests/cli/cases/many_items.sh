@@ -56,8 +56,7 @@ hidden
 find out -type f
 echo "# killed; the next run removes what it left, once that is old"
 start
-kill -s KILL $pid
-{ wait $pid; } 2> /dev/null
+{ kill -s KILL $pid; wait $pid; } 2> /dev/null # the shell's own message, too
 exec 3>&-
 kv pack -q -o out/b.kva "$SLOT"
 hidden
@@ -71,6 +70,5 @@ mkdir out/.a.kvarc-0123456.d out/.b.kvarc-01234567.d
 find out -name '.*' -exec touch -d '2 minutes ago' {} +
 kv pack -q -f -o out/b.kva "$SLOT"
 hidden
-kill -s KILL $pid
-{ wait $pid; } 2> /dev/null
+{ kill -s KILL $pid; wait $pid; } 2> /dev/null # the shell's own message, too
 exec 3>&-

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bench_cache.h - a cache in memory, and one timed encode and decode of it */
-#ifndef KVARC_CLI_BENCH_CACHE_H
-#define KVARC_CLI_BENCH_CACHE_H
+/* cmd_bench.h - kvarc bench: speed and size, over links and disks */
+#ifndef KVARC_CLI_CMD_BENCH_H
+#define KVARC_CLI_CMD_BENCH_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "kvarc.h"
-#include "options.h"
-#include "tiers.h"
+#include "cli/tiers.h"
 
 /* A cache in memory, its decoded copy and its archive. bench_cache_free releases everything. */
 struct bench_cache {
@@ -41,14 +39,7 @@ struct bench_run {
 	uint64_t chunks, host_chunks;          /* device: encoded; of these by the host */
 };
 
-/* Imports a file, or reads an archive, into memory. false: a message was shown. */
-bool bench_cache_load(struct bench_cache *c, const struct options *o, const char *file);
 /* Writes to the archive of c. */
 kvarc_sink bench_cache_sink(struct bench_cache *c);
-/* One encode and one decode, compared; keeps the fastest times in run. */
-bool bench_cache_run(struct bench_cache *c, const struct options *o, const char *file,
-                     struct bench_run *run);
-/* Releases what bench_cache_load made. */
-void bench_cache_free(struct bench_cache *c);
 
 #endif

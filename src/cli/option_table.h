@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* option_table.h - the verbs and options that there are, their names, and how options take values */
+#ifndef KVARC_CLI_OPTION_TABLE_H
+#define KVARC_CLI_OPTION_TABLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cli/options.h"
+
+/* The best candidate so far. Strings are borrowed. */
+struct nearest {
+	const char *wrong, *best;
+	unsigned distance;
+};
+
+/* Starts with no candidate. */
+void nearest_init(struct nearest *n, const char *wrong);
+/* Takes candidate if it is closer than all before. */
+void nearest_try(struct nearest *n, const char *candidate);
+/* NULL when no candidate is close. */
+const char *nearest_result(const struct nearest *n);
+
+/* The verb's own name: "ls", "--list", "-l" -> "list"; NULL: no alias. */
+const char *verb_alias(const char *text);
+/* The same for options of one letter in one word, of which the first one is an alias: "-dc", whose
+ * other letters are options of the verb. */
+const char *verb_alias_of_letters(const char *text);
+/* The verb that a word of tar means, "-xf" or "tvf", which is no alias here because -f replaces
+ * files; NULL: it is none. */
+const char *verb_of_tar(const char *text);
+
+/* How completions fill the argument of an option. */
+enum arg_kind { ARG_NONE, ARG_FILE, ARG_VALUE, ARG_CHOICE };
+
+struct option_row;
+/* Takes a value, NULL for options without one. Returns 0, or -1 after a message. */
+typedef int option_set_fn(struct options *o, const struct option_row *r, const char *value);
+
+/* What an option does with its value. */
+enum option_type {
+	OPTION_FLAG,   /* bool = true; takes no value */
+	OPTION_STRING, /* const char * = the text of argv */
+	OPTION_LIST,   /* struct option_list, one more */
+	OPTION_CHOICE, /* unsigned = number of the choice, from 1 */
+	OPTION_NUMBER, /* uint64_t between min and max */
+	OPTION_CALL,   /* what `set` does */
+	OPTION_HELP    /* shows the help of the verb */
+};
+
+/* How an option takes its value. */
+struct option_value {
+	enum option_type type;
+	size_t at;          /* offset of the member in struct options */
+	uint64_t min, max;  /* OPTION_NUMBER */
+	const char *wanted; /* "give ..." of a wrong value */
+	option_set_fn *set; /* OPTION_CALL */
+};
+
+/* An option of one or more verbs. */
+struct option_row {
+	char letter; /* 0: none */
+	const char *name;
+	const char *arg; /* name of the argument, NULL: none */
+	enum arg_kind arg_kind;
+	const char *choices; /* separated by blanks, for ARG_CHOICE */
+	unsigned verbs;
+	const char *help;
+	struct option_value value;
+};
+
+/*
+ * Takes a value of the command line by the type of the option; value is NULL for an option
+ * without one, and must stay as long as o. Returns 0, or -1 after a message that says what the
+ * option wants.
+ */
+int options_set(struct options *o, const struct option_row *r, const char *value);
+
+/* The option of a compression level, -0 to -9, and those of rules of imports (rule_options.c). */
+option_set_fn options_set_level, options_add_rule, options_add_rules;
+
+/* End with a row whose name is NULL. */
+extern const struct verb options_verbs[];
+extern const struct option_row options_rows[];
+/* The verb of that name or alias (option_table.h); NULL: none. */
+const struct verb *options_verb(const char *name);
+/* The name of the verb that is closest, NULL when none is close. */
+const char *options_nearest_verb(const char *name);
+
+#endif
