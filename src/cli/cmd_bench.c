@@ -756,7 +756,7 @@ static void bench_link_report(struct bench_link *l, const struct options *o, con
 	l->n = 0;
 }
 
-/* ==== Kvarc bench: speed and size by level, kernels and threads ==== */
+/* ==== kvarc bench: speed and size by level, kernels and threads ==== */
 
 static void bench_report(const struct options *o, const char *file, const struct bench_cache *c,
                          const struct bench_run *run)

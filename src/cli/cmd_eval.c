@@ -326,7 +326,7 @@ static void eval_report(const struct eval_run *r)
 		print_notes(r);
 }
 
-/* ==== Kvarc eval: what lossy caches do to what their model says next ==== */
+/* ==== kvarc eval: what lossy caches do to what their model says next ==== */
 
 /* A run in progress. */
 struct running {

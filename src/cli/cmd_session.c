@@ -2,8 +2,6 @@
 /* cmd_session.c - kvarc session: files that grow, in a store or a server */
 #include "config.h"
 
-#include "cmd_session.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -31,7 +29,7 @@
 #include "units.h"
 #include "kvarc/server.h"
 
-/* ==== Kvarc session save, load, check with a running llama.cpp server ==== */
+/* ==== kvarc session save, load, check with a running llama.cpp server ==== */
 
 /*
  * The server writes and reads files in the folder of its --slot-save-path, which --slot-folder
@@ -350,7 +348,7 @@ static void session_load_slot(const struct options *o, struct store_access *a, c
 	close_access(&x);
 }
 
-/* ==== Kvarc session send and receive, kvarc store have ==== */
+/* ==== kvarc session send and receive ==== */
 
 enum { DIGEST_DIGITS = 32 };
 
@@ -501,24 +499,7 @@ static void session_receive(const struct options *o, struct store_access *a, con
 	input_close(&in);
 }
 
-static int print_id(void *opaque, const uint8_t id[16])
-{
-	char digits[DIGEST_DIGITS + 1];
-
-	(void)opaque;
-	return puts(units_digest(digits, id)) < 0;
-}
-
-void store_have(const struct options *o, struct store_access *a)
-{
-	kvarc_ret ret = kvarc_store_have(a->s, print_id, NULL);
-
-	(void)o;
-	if (ret != KVARC_OK)
-		store_access_error(a, a->url, ret);
-}
-
-/* ==== Kvarc session: files that grow, in a store ==== */
+/* ==== kvarc session: files that grow, in a store ==== */
 
 /* An action: its operands behind it, and whether it makes a store. */
 struct action {

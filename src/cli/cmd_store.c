@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd_session.h"
 #include "commands.h"
 #include "infile.h"
 #include "library.h"
@@ -18,9 +17,10 @@
 #include "report.h"
 #include "session_files.h"
 #include "store_access.h"
+#include "units.h"
 #include "kvarc/exchange.h"
 
-/* ==== Kvarc store export and import: sessions as a tar ==== */
+/* ==== kvarc store export and import: sessions as a tar ==== */
 
 /* ----- export ------------------------------------------------ */
 
@@ -167,7 +167,7 @@ static void store_import(const struct options *o, struct store_access *a)
 	input_close(&in);
 }
 
-/* ==== Kvarc store: what a store holds, its checks, its cleaning ==== */
+/* ==== kvarc store: what a store holds, its checks, its cleaning ==== */
 
 static void report_stat(const struct options *o, const char *url, const kvarc_store_sizes *n)
 {
@@ -314,6 +314,24 @@ static void run_rebuild(const struct options *o, struct store_access *a)
 	report_end(&r);
 }
 
+/* The ids of all archives, a line each, for --have of another host. */
+static int print_id(void *opaque, const uint8_t id[16])
+{
+	char digits[2 * 16 + 1];
+
+	(void)opaque;
+	return puts(units_digest(digits, id)) < 0;
+}
+
+static void run_have(const struct options *o, struct store_access *a)
+{
+	kvarc_ret ret = kvarc_store_have(a->s, print_id, NULL);
+
+	(void)o;
+	if (ret != KVARC_OK)
+		store_access_error(a, a->url, ret);
+}
+
 /* An action: whether it takes operands, and makes a store. */
 static const struct store_action {
 	const char *name;
@@ -322,7 +340,7 @@ static const struct store_action {
 } store_actions[] = {
 	{ "stat", run_stat, false, false },     { "verify", run_verify, false, false },
 	{ "gc", run_gc, false, false },         { "rebuild", run_rebuild, false, false },
-	{ "have", store_have, false, false },   { "export", store_export, true, false },
+	{ "have", run_have, false, false },     { "export", store_export, true, false },
 	{ "import", store_import, true, true },
 };
 

@@ -221,7 +221,7 @@ static void train_report(const struct options *o, const kvarc_trainer *t, size_t
 	report_end(&r);
 }
 
-/* ==== Kvarc train: caches of a model, and older profiles, become its profile ==== */
+/* ==== kvarc train: caches of a model, and older profiles, become its profile ==== */
 
 /* One input, a cache or a profile; all stay open until the end of the run. */
 struct input_cache {

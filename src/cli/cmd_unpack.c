@@ -443,7 +443,7 @@ static void items_free(struct items *s)
 	workspace_close(&s->workspace);
 }
 
-/* ==== Kvarc unpack: the packed files, or tensors, out of archives ==== */
+/* ==== kvarc unpack: the packed files, or tensors, out of archives ==== */
 
 /* A value of --salvage-tokens, and one of --to. */
 enum { SALVAGE_ZERO = 2, TO_LLAMA = 2 };

@@ -355,7 +355,7 @@ static void slot_folder_free(struct slot_folder *f)
 	f->n = f->cap = f->slots = 0;
 }
 
-/* ==== Kvarc watch: packs the slot files of a folder when they are complete ==== */
+/* ==== kvarc watch: packs the slot files of a folder when they are complete ==== */
 
 /* Milliseconds between two looks at the folder. */
 enum { SOON = 100, POLLED = 1000, RARELY = 30000 };

@@ -17,7 +17,7 @@ kvarc_SOURCES = \
 	src/cli/model_search.c src/cli/model_search.h \
 	src/cli/cmd_profiles.c \
 	src/cli/cmd_weights.c \
-	src/cli/cmd_session.c src/cli/cmd_session.h \
+	src/cli/cmd_session.c \
 	src/cli/cmd_store.c \
 	src/cli/session_files.c src/cli/session_files.h \
 	src/cli/store_access.c src/cli/store_access.h \

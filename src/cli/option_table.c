@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* option_table.c - the verbs and options that there are, their names, and how options take values */
+/* option_table.c - the verbs and options that there are, and how options take values */
 #include "config.h"
 
 #include "option_table.h"

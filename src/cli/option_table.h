@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* option_table.h - the verbs and options that there are, their names, and how options take values */
+/* option_table.h - the verbs and options that there are, and how options take values */
 #ifndef KVARC_CLI_OPTION_TABLE_H
 #define KVARC_CLI_OPTION_TABLE_H
 
