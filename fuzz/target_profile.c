@@ -5,7 +5,7 @@
  * with a right header check (header fields, any method); else its content, with a
  * right header and digest. Bit 1: from a pipe. Bit 2: in pieces.
  */
-#include "profile/profile_tensors.h"
+#include "profile/profile_io.h"
 #include "fuzz_common.h"
 
 const size_t fuzz_parameters = 0;

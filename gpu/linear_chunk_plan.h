@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "linear_job.h"
-#include "profile/profile_tensors.h"
+#include "profile/profile_io.h"
 
 /* Whether kernels take a model: its size, with heads of whole panels, and that of its token
  * table. */

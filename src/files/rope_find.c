@@ -5,7 +5,7 @@
 
 #include "predictor_handle.h"
 #include "import_internal.h"
-#include "profile/profile_tensors.h"
+#include "profile/profile_io.h"
 #include "util/error.h"
 
 enum {

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvi_la_SOURCES += \
-	src/io/file_io.h \
-	src/io/file_sink.c \
-	src/io/file_source.c \
+	src/io/file_io.c src/io/file_io.h \
 	src/io/memory_io.c

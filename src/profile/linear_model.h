@@ -10,7 +10,7 @@
 #define KVI_LINEAR_MODEL_H
 
 #include "kernels/slots.h"
-#include "profile_tensors.h"
+#include "profile_io.h"
 #include "numeric/rope_angles.h"
 
 /* What upper tensors need of a tensor of one segment: z, r, and the scale at its end. */

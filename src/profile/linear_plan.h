@@ -4,7 +4,7 @@
 #define KVI_LINEAR_PLAN_H
 
 #include "format/chunk_order.h"
-#include "profile_tensors.h"
+#include "profile_io.h"
 
 /* Tensors whose chunk of a full segment is larger are written without a model,
  * cut into groups of heads: every worker holds some chunks. */

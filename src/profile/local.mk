@@ -3,12 +3,6 @@ libkvi_la_SOURCES += \
 	src/profile/expect.c src/profile/expect.h \
 	src/profile/linear_model.c src/profile/linear_model.h \
 	src/profile/linear_plan.c src/profile/linear_plan.h \
-	src/profile/profile_check.c \
-	src/profile/profile_file.c \
+	src/profile/profile_io.c src/profile/profile_io.h \
 	src/profile/profile_handle.c src/profile/profile_handle.h \
-	src/profile/profile_internal.h \
-	src/profile/profile_io.c \
-	src/profile/profile_layout.c \
-	src/profile/profile_merge.c \
-	src/profile/profile_sizes.c \
-	src/profile/profile_tensors.c src/profile/profile_tensors.h
+	src/profile/profile_merge.c

@@ -3,7 +3,7 @@
 #ifndef KVI_PROFILE_HANDLE_H
 #define KVI_PROFILE_HANDLE_H
 
-#include "profile_tensors.h"
+#include "profile_io.h"
 #include "util/shared.h"
 
 /* The public handle of a profile. */

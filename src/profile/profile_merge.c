@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* profile_merge.c - the models of several profiles in one */
-#include "profile_tensors.h"
+#include "profile_io.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "profile_internal.h"
 
 /* Memory for everything that the profiles hold. */
 static bool make_room(struct kvi_profile *p, const struct kvi_profile *const *list, size_t n)

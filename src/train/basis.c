@@ -15,7 +15,7 @@
 #include "eigen.h"
 #include "numeric/formats.h"
 #include "profile/linear_model.h"
-#include "profile/profile_internal.h"
+#include "profile/profile_io.h"
 #include "util/ckd.h"
 #include "util/fpmode.h"
 #include "weigh_heads.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* train_in_file.c - profiles that are fitted to the file that they go into */
-#include "profile/profile_tensors.h"
+#include "profile/profile_io.h"
 #include "profile/profile_handle.h"
 #include "train_rows.h"
 #include "trainer.h"

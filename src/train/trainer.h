@@ -13,7 +13,7 @@
 #include "format/geometry_check.h"
 #include "train_kernels.h"
 #include "kvarc/tools.h"
-#include "profile/profile_tensors.h"
+#include "profile/profile_io.h"
 #include "util/alloc.h"
 #include "util/list.h"
 

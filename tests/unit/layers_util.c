@@ -2,7 +2,7 @@
 /* layers_util.c - caches of several layers and made-up profiles for them */
 #include "layers_util.h"
 
-#include "profile/profile_tensors.h"
+#include "profile/profile_io.h"
 #include "profile/profile_handle.h"
 
 static const uint64_t freqs[4] = { 0x28be60db9391054aull, 0x041253f0c1d4c9b0ull,

@@ -5,7 +5,7 @@
 
 #include "codecs/codec.h"
 #include "profile/expect.h"
-#include "profile/profile_tensors.h"
+#include "profile/profile_io.h"
 
 enum { N_TENSORS = 2 };
 

@@ -8,7 +8,7 @@
 
 #include "predictor_handle.h"
 #include "numeric/formats.h"
-#include "profile/profile_tensors.h"
+#include "profile/profile_io.h"
 #include "profile/profile_handle.h"
 
 const char *model_path(const char *name)

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "profile/profile_internal.h"
+#include "profile/profile_io.h"
 #include "profile_util.h"
 
 /* Bits of a seed that choose a shape; the others are only numbers. */

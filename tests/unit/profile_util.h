@@ -3,7 +3,7 @@
 #ifndef PROFILE_UTIL_H
 #define PROFILE_UTIL_H
 
-#include "profile/profile_tensors.h"
+#include "profile/profile_io.h"
 
 /* Deterministic numbers: splitmix64. */
 static inline uint64_t profile_random(uint64_t *state)

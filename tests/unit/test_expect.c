@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "profile/expect.h"
-#include "profile/profile_internal.h"
+#include "profile/profile_io.h"
 #include "random.h"
 
 static struct kvi_alloc alloc;

@@ -5,7 +5,7 @@
 #include "codecs/codec.h"
 #include "layers_util.h"
 #include "numeric/formats.h"
-#include "profile/profile_tensors.h"
+#include "profile/profile_io.h"
 #include "profile/profile_handle.h"
 
 enum {

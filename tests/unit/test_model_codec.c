@@ -12,7 +12,7 @@
 #include "coders_util.h"
 #include "model_world.h"
 #include "numeric/formats.h"
-#include "profile/profile_internal.h"
+#include "profile/profile_io.h"
 #include "util/bytes.h"
 #include "random.h"
 

@@ -6,7 +6,7 @@
 #include "format/chunk_header.h"
 #include "format/frame.h"
 #include "format/superblock.h"
-#include "profile/profile_tensors.h"
+#include "profile/profile_io.h"
 
 static kvarc_writer_options options(int level, const kvarc_profile *p, unsigned threads)
 {

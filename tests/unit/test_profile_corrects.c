@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "profile/profile_internal.h"
+#include "profile/profile_io.h"
 #include "util/bytes.h"
 
 static struct kvi_alloc alloc;

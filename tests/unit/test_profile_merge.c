@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "profile/profile_internal.h"
+#include "profile/profile_io.h"
 #include "profile_util.h"
 
 enum { SEEDS = 40 };

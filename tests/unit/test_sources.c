@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "io/file_io.h"
+#include <stdbool.h>
 
 #define LARGE ((uint64_t)5 << 30)
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "kvarc/tools.h"
-#include "profile/profile_tensors.h"
+#include "profile/profile_io.h"
 #include "numeric/rope_search.h"
 #include "stream_util.h"
 

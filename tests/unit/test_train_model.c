@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "kvarc/tools.h"
-#include "profile/profile_tensors.h"
+#include "profile/profile_io.h"
 #include "import_files.h"
 #include "small_model.h"
 

@@ -3,7 +3,7 @@
  * it */
 #include "eval/eval_state.h"
 #include "eval/sensitivity.h"
-#include "profile/profile_tensors.h"
+#include "profile/profile_io.h"
 #include "small_model.h"
 #include "train/weigh_heads.h"
 

@@ -13,7 +13,7 @@
 #include "codecs/lossy/lossy_codec.h"
 #include "codecs/lossy/quantiser.h"
 #include "format/codec_ids.h"
-#include "profile/profile_tensors.h"
+#include "profile/profile_io.h"
 #include "util/shared.h"
 
 /* ==== Blocks of 32 tokens, and what codes them by a transform (spec/codecs/had.md, klt.md) ==== */

@@ -5,7 +5,7 @@
  * The set decides how many numbers a vector has: compilers split wider vectors through memory.
  */
 #include "codecs/had/numbers_body.h"
-#include "profile/profile_tensors.h"
+#include "profile/profile_io.h"
 
 static void turns(const int16_t *from, float *cosines, float *sines)
 {

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * profile_tensors.h - profiles in memory: linear models of tensors (spec/profile.md)
- *
- * A profile is immutable once made and may be shared by threads.
- */
-#ifndef KVI_PROFILE_TENSORS_H
-#define KVI_PROFILE_TENSORS_H
+/* profile_io.h - profiles as bytes: layout, sizes, checks, files */
+#ifndef KVI_PROFILE_IO_H
+#define KVI_PROFILE_IO_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
+#include "kvarc.h"
 #include "format/identity.h"
 #include "format/levels.h"
 #include "kernels/rans.h"
-#include "kvarc.h"
 #include "util/alloc.h"
 #include "util/bytes.h"
 #include "util/hash.h"
 #include "util/shared.h"
+
+struct kvi_model;
 
 /* Sizes and limits of a profile (spec profile 2). */
 enum {
@@ -151,7 +150,6 @@ kvarc_ret kvi_profile_read_file(struct kvi_profile **out, const struct kvi_alloc
 /* Appends header and packed content. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_profile_write_file(const struct kvi_profile *p, struct kvi_out *out);
 void kvi_profile_free(struct kvi_profile *p); /* NULL-safe */
-
 /*
  * For trainers: an empty profile, to be filled with memory from p->alloc. Memory for
  * the arrays of a model whose level, layer, kind, shape, sources, flags, n_ids and width
@@ -168,7 +166,6 @@ KVI_SHARED void kvi_model_expect_nothing(struct kvi_model *m);
 /* Sorts the models (they must not be moved afterwards), resolves sources, checks as parse does.
  * Returns OK, MEM, MEMLIMIT; DATA, OPTIONS when something is wrong. */
 KVI_SHARED kvarc_ret kvi_profile_finish(struct kvi_profile *p);
-
 /*
  * A finished profile of all tensors that one of n (at least 1) has models of: the first
  * one's that has the model and all its sources to give. On failure *out is NULL.
@@ -176,10 +173,8 @@ KVI_SHARED kvarc_ret kvi_profile_finish(struct kvi_profile *p);
  */
 kvarc_ret kvi_profile_merge(struct kvi_profile **out, const struct kvi_alloc *alloc,
                             const struct kvi_profile *const *list, size_t n);
-
 /* What a public handle holds; lives as long as it. */
 const struct kvi_profile *kvi_profile_of(const kvarc_profile *p);
-
 /* NULL when there is none. */
 KVI_SHARED const struct kvi_model *kvi_profile_model(const struct kvi_profile *p, unsigned level,
                                                      uint32_t layer, unsigned kind);
@@ -189,5 +184,21 @@ KVI_SHARED bool kvi_model_fits(const struct kvi_model *m, const kvarc_tensor *t,
                                const kvarc_rope *rope);
 /* Stored coefficients of all its matrices. */
 uint64_t kvi_model_coefficients(const struct kvi_model *m);
+
+/* ==== What the parts of a profile's code share ==== */
+
+/*
+ * Stored coefficients of row c of a matrix, in the order of the file, as runs
+ * that lie in one piece in memory (spec profile 3).
+ */
+typedef void kvi_run(void *ctx, int16_t *p, size_t n);
+/* Visits the coefficients of a row of matrix A, B, D or M. */
+void kvi_model_row_a(const struct kvi_model *m, size_t c, kvi_run *run, void *ctx);
+void kvi_model_row_b(const struct kvi_model *m, size_t c, kvi_run *run, void *ctx);
+void kvi_model_row_d(const struct kvi_model *m, size_t i, kvi_run *run, void *ctx);
+/* Frees the arrays of a model; NULL arrays are fine. */
+KVI_SHARED void kvi_model_free(const struct kvi_profile *p, struct kvi_model *m);
+/* Ascending by (level, layer, kind); for qsort. */
+int kvi_model_compare(const void *a, const void *b);
 
 #endif
