@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* dense.c - Cholesky's factor, triangular systems, products */
 #include "dense.h"
+#include "train_run.h"
 
 #include <math.h>
 #include <string.h>

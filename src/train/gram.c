@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* gram.c - second moments of features */
 #include "gram.h"
+#include "train_run.h"
 
 #include <math.h>
 #include <string.h>

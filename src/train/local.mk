@@ -1,35 +1,27 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvitools_la_SOURCES += \
 	src/train/basis.c src/train/basis.h \
-	src/train/below.c src/train/below.h \
 	src/train/dense.c src/train/dense.h \
 	src/train/eigen.c src/train/eigen.h \
 	src/train/gram.c src/train/gram.h \
 	src/train/price_layers.c \
 	src/train/price_tokens.c \
-	src/train/train_add.c \
-	src/train/train_blind.c \
+	src/train/train_context.c \
+	src/train/trainer.c src/train/trainer.h \
+	src/train/train_predict.c src/train/train_predict.h \
 	src/train/train_correct.c \
 	src/train/train_expected.c \
 	src/train/train_fit.c src/train/train_fit.h \
-	src/train/train_identify.c \
-	src/train/train_in_file.c \
+	src/train/train_run.c src/train/train_run.h \
 	src/train/train_kernels.c src/train/train_kernels.h \
 	src/train/train_kernels_body.h \
 	src/train/train_layer.c src/train/train_layer.h \
-	src/train/train_made.c \
 	src/train/train_measure.c \
-	src/train/train_predict.c src/train/train_predict.h \
 	src/train/train_rows.c src/train/train_rows.h \
-	src/train/train_run.c \
 	src/train/train_sample.c src/train/train_sample.h \
 	src/train/train_scales.c \
 	src/train/train_steps.c \
-	src/train/train_table.c src/train/train_table.h \
-	src/train/train_walk.c src/train/train_walk.h \
-	src/train/train_write.c \
-	src/train/trainer.c src/train/trainer.h \
-	src/train/weigh_heads.c src/train/weigh_heads.h
+	src/train/train_table.c src/train/train_table.h
 
 if SIMD_AVX2
 noinst_LTLIBRARIES += libkvitools_avx2.la

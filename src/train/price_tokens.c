@@ -3,6 +3,7 @@
 #include "kernels/linear_formulas.h"
 #include "numeric/rotate.h"
 #include "train_sample.h"
+#include "train_run.h"
 
 enum { LANES = KVI_LANES, START = KVI_LINEAR_DISTANCE_START };
 

@@ -7,6 +7,7 @@
 #include "gram.h"
 #include "train_predict.h"
 #include "train_rows.h"
+#include "train_run.h"
 
 enum { UNIT = 1024, LIMIT = 32767 }; /* UNIT: a sigma of a target */
 

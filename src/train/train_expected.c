@@ -3,6 +3,7 @@
  * 2) */
 #include "train_layer.h"
 #include "profile/expect.h"
+#include "train_run.h"
 
 static size_t column_of(const struct kvi_train_tensor *x, size_t row)
 {

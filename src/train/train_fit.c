@@ -9,6 +9,7 @@
 #include "train_predict.h"
 #include "train_rows.h"
 #include "train_table.h"
+#include "train_run.h"
 
 /* ---- models ---- */
 

@@ -11,6 +11,7 @@
 #include "kernels/linear_formulas.h"
 #include "numeric/rope_angles.h"
 #include "numeric/rotate.h"
+#include "train_run.h"
 
 enum { LIMIT = 32767 };
 

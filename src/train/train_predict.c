@@ -1,14 +1,404 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* train_predict.c - the sequences of a stack go through a model in exact arithmetic */
+/* train_predict.c - the sequences of a stack through a model */
 #include "train_predict.h"
 
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "train_run.h"
 #include "exact/head.h"
+#include "exact/round.h"
 #include "exact/self_test.h"
+#include "format/frame.h"
+#include "numeric/formats.h"
+#include "numeric/rotate.h"
+#include "token_blind/token_blind.h"
+#include "util/bytes.h"
+#include "util/ckd.h"
 #include "util/error.h"
-#include "train_walk.h"
+#include "util/hash.h"
 #include "weight_cache/weight_cache.h"
+
+/* ==== Blocks of tokens at the input of a layer ==== */
+
+/* n tokens of a sequence from t0 on; at: of the first one in the rows of the stack. */
+struct train_block {
+	size_t cache, t0, n, at;
+};
+typedef kvarc_ret kvi_train_block_fn(kvarc_trainer *t, const struct kvi_train_stack *s,
+                                     struct kvi_train_walk *w, const struct train_block *b,
+                                     void *arg);
+
+/* Frees the run and the rows of *w. */
+static void train_walk_close(kvarc_trainer *t, struct kvi_train_walk *w)
+{
+	kvi_run_close(&w->run);
+	kvi_free(&t->alloc, w->h);
+	kvi_free(&t->alloc, w->root);
+	kvi_free(&t->alloc, w->k);
+	kvi_free(&t->alloc, w->v);
+	*w = (struct kvi_train_walk){ 0 };
+}
+
+/* Allocates the rows of the first n_caches sequences of s and a run of e. Call
+ * train_walk_close() also after a failure. Returns OK, MEM, MEMLIMIT. */
+static kvarc_ret train_walk_open(kvarc_trainer *t, const struct kvi_train_stack *s,
+                                 const struct kvi_engine *e, unsigned round_to, size_t n_caches,
+                                 struct kvi_train_walk *w)
+{
+	const struct kvi_train_predictor *p = t->predictor;
+	const struct kvi_run_options o = {
+		.engine = e,
+		.alloc = &t->alloc,
+		.pool = t->pool,
+		.isa_mask = t->options.common.isa_mask,
+		.round_to = round_to,
+	};
+	size_t n = s->n_tokens;
+	w->n_caches = n_caches;
+	w->h = kvi_array(&t->alloc, n, p->width * sizeof *w->h);
+	w->root = kvi_array(&t->alloc, n, sizeof *w->root);
+	w->k = kvi_calloc(&t->alloc, n, p->kv * sizeof *w->k);
+	w->v = kvi_calloc(&t->alloc, n, p->kv * sizeof *w->v);
+	if (!w->h || !w->root || !w->k || !w->v)
+		return kvi_train_no_memory(t);
+	return kvi_fail_memory(t->error, kvi_run_open(&w->run, &o), &t->alloc);
+}
+
+/* Calls fn for each block, in order, until one call does not return OK; returns its code. */
+static kvarc_ret train_each_block(kvarc_trainer *t, const struct kvi_train_stack *s,
+                                  struct kvi_train_walk *w, kvi_train_block_fn *fn, void *arg)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t k = 0; k < w->n_caches && !ret; k++) {
+		const struct kvi_train_cache *c = s->caches[k];
+		for (size_t t0 = 0; t0 < c->n && !ret; t0 += KVI_TRAIN_BLOCK) {
+			size_t n = c->n - t0;
+			n = n < KVI_TRAIN_BLOCK ? n : KVI_TRAIN_BLOCK;
+			const struct train_block b = { k, t0, n, c->first + t0 };
+			ret = fn(t, s, w, &b, arg);
+		}
+	}
+	return ret;
+}
+
+/* Copies n rows of `columns` floats; strides in floats. */
+static void train_copy_rows(float *to, size_t to_stride, const float *from, size_t stride, size_t n,
+                            size_t columns)
+{
+	for (size_t i = 0; i < n; i++)
+		memcpy(to + i * to_stride, from + i * stride, columns * sizeof *to);
+}
+
+/* The hidden state of the run, after it went through a layer, into the rows of the walk. */
+static void train_block_save(const struct kvi_train_predictor *p, struct kvi_train_walk *w,
+                             const struct train_block *b)
+{
+	struct kvi_hidden h = kvi_run_hidden(w->run);
+	train_copy_rows(w->h + b->at * p->width, p->width, h.h, h.width, b->n, p->width);
+}
+
+static void set_state(const struct kvi_train_predictor *p, struct kvi_train_walk *w,
+                      const struct train_block *b)
+{
+	struct kvi_hidden h = kvi_run_hidden(w->run);
+	train_copy_rows(h.h, h.width, w->h + b->at * p->width, p->width, b->n, p->width);
+}
+
+/* Sets the hidden state of the run from the rows of the walk, at the input of `layer`. */
+static void train_block_place(const struct kvi_train_stack *s, const struct kvi_train_predictor *p,
+                              struct kvi_train_walk *w, const struct train_block *b, uint32_t layer)
+{
+	kvi_run_place(w->run, layer, b->t0, s->caches[b->cache]->positions + b->t0, b->n);
+	set_state(p, w, b);
+}
+
+/* n numbers as the caches have those of a shape. */
+static void train_block_round(const struct kvi_train_stack *s, const struct train_block *b,
+                              size_t shape, float *x, size_t n)
+{
+	unsigned dtype = kvi_train_tensor_of(s->caches[b->cache], shape)->dtype;
+	if (dtype != KVARC_F32)
+		kvi_round_floats(x, n, &kvi_float_format(dtype)->grid);
+}
+
+/* Keys and values of the caches as they are stored, in slots. */
+static void train_block_true(const struct kvi_train_stack *s, const struct train_block *b,
+                             const struct kvi_train_tensor *x, size_t shape, float *to)
+{
+	const kvarc_tensor *g = kvi_train_tensor_of(s->caches[b->cache], shape);
+	const kvarc_rope *rope = kvi_tensor_rope(&s->caches[b->cache]->geometry, g);
+	size_t head = g->channels * kvarc_dtype_bytes(g->dtype);
+	const uint8_t *raw = x->raw + x->raw_at[b->cache] + b->t0 * kvi_tensor_bytes(g);
+	float channels[KVI_GROUP_MAX]; /* no head of an engine has more */
+	for (size_t i = 0; i < b->n * g->heads; i++, raw += head) {
+		kvi_floats_exact(g->dtype, raw, g->channels, channels);
+		for (size_t c = 0; c < g->channels; c++)
+			*to++ = channels[kvi_rope_channel(rope, c)];
+	}
+}
+
+/* ---- whether all is as predicted ---- */
+
+struct walk_comparison {
+	const struct kvi_train_layer *layer;
+	size_t first; /* of its shapes */
+	bool differs;
+};
+
+static kvarc_ret compare_block(kvarc_trainer *t, const struct kvi_train_stack *s,
+                               struct kvi_train_walk *w, const struct train_block *b, void *arg)
+{
+	const struct kvi_train_predictor *p = t->predictor;
+	struct walk_comparison *c = arg;
+	size_t n = b->n * p->kv;
+	if (c->differs)
+		return KVARC_OK;
+	float *x = kvi_array(&t->alloc, n, 2 * sizeof *x);
+	if (!x)
+		return kvi_train_no_memory(t);
+	float *is = x + n;
+	kvi_run_place(w->run, c->layer->tensors[0].shape->layer, b->t0,
+	              s->caches[b->cache]->positions + b->t0, b->n);
+	for (unsigned i = 0; i < 2 && !c->differs; i++) {
+		const struct kvi_train_tensor *y = &c->layer->tensors[i];
+		const float *rows = kvi_train_walk_rows(w, y->shape->kind);
+		memcpy(x, rows + b->at * p->kv, n * sizeof *x);
+		if (y->shape->kind == KVARC_KEY)
+			kvi_run_rotate(w->run, x, p->kv);
+		train_block_round(s, b, c->first + i, x, n);
+		train_block_true(s, b, y, c->first + i, is);
+		c->differs = memcmp(x, is, n * sizeof *x) != 0;
+	}
+	kvi_free(&t->alloc, x);
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_train_compare_layer(kvarc_trainer *t, const struct kvi_train_task *k, bool *same)
+{
+	struct walk_comparison c = { k->layer, k->first, false };
+	kvarc_ret ret = train_each_block(t, k->stack, &t->predictor->real, compare_block, &c);
+	*same = !ret && !c.differs;
+	return ret;
+}
+
+/* ==== The sequences of a stack through a predictor that does not see the token ==== */
+
+static kvarc_ret blind_cache(kvarc_trainer *t, const struct kvi_train_stack *s,
+                             struct kvi_token_blind *b, const struct kvi_train_cache *c)
+{
+	const struct kvi_train_predictor *p = t->predictor;
+	kvarc_ret ret = KVARC_OK;
+	kvi_token_blind_restart(b);
+	for (size_t t0 = 0; t0 < c->n && !ret; t0 += KVI_TRAIN_BLOCK) {
+		size_t n = c->n - t0 < KVI_TRAIN_BLOCK ? c->n - t0 : KVI_TRAIN_BLOCK;
+		if (kvi_token_blind_segment(b, c->ids + t0, c->positions + t0, n))
+			return kvi_train_no_memory(t);
+		for (uint32_t l = 0; l < p->file->n_layers; l++) {
+			const struct kvi_predicted x = kvi_token_blind_predict(b, l);
+			size_t at = (l * s->n_tokens + c->first + t0) * p->kv;
+			memcpy(p->blind_k + at, x.k, n * p->kv * sizeof *x.k);
+			memcpy(p->blind_v + at, x.v, n * p->kv * sizeof *x.v);
+		}
+		ret = kvi_train_progress(t, n * p->layer_work * p->file->n_layers);
+	}
+	return ret;
+}
+
+/* blind.c: predicts all layers at once without the current token: no layer needs the models of
+ * the one below. Returns OK, MEM, MEMLIMIT, IO. */
+static kvarc_ret train_token_blind_start(kvarc_trainer *t, const struct kvi_train_stack *s)
+{
+	struct kvi_train_predictor *p = t->predictor;
+	const struct kvi_run_options o = {
+		.engine = p->engine,
+		.alloc = &t->alloc,
+		.pool = t->pool,
+		.isa_mask = t->options.common.isa_mask,
+	};
+	size_t floats;
+	struct kvi_token_blind *b = NULL;
+	if (kvi_mul(s->n_tokens * p->kv, p->file->n_layers, &floats))
+		return kvi_train_no_memory(t);
+	p->blind_k = kvi_array(&t->alloc, floats, 2 * sizeof *p->blind_k);
+	if (!p->blind_k)
+		return kvi_train_no_memory(t);
+	p->blind_v = p->blind_k + floats;
+	kvarc_ret ret = kvi_token_blind_open(&b, &o, t->options.model.blind);
+	ret = kvi_fail_memory(t->error, ret, &t->alloc);
+	for (size_t i = 0; i < s->n_caches && !ret; i++)
+		ret = blind_cache(t, s, b, s->caches[i]);
+	kvi_token_blind_close(&b);
+	return ret;
+}
+
+/* Copies the predictions of a layer into the walk `real`. */
+static void train_token_blind_take(kvarc_trainer *t, const struct kvi_train_stack *s,
+                                   uint32_t layer)
+{
+	const struct kvi_train_predictor *p = t->predictor;
+	size_t n = s->n_tokens * p->kv;
+	memcpy(p->real.k, p->blind_k + layer * n, n * sizeof *p->real.k);
+	memcpy(p->real.v, p->blind_v + layer * n, n * sizeof *p->real.v);
+}
+
+/* ==== Token ids that a model writes itself, some sequences side by side ==== */
+
+enum {
+	LANES = 8, /* each keeps all layers of its keys and values */
+	COST = 4   /* of a token, in tokens that go in blocks */
+};
+
+struct lane {
+	struct kvi_train_cache *cache;
+	uint64_t random;
+};
+
+struct write_writing {
+	kvarc_trainer *t;
+	struct kvi_run *run;
+	struct kvi_head *head;
+	struct lane lanes[LANES];
+	size_t n, longest;
+};
+
+/* One more token of each sequence. What is behind the end of a shorter one is not kept. */
+static kvarc_ret write_step(struct write_writing *w, size_t at)
+{
+	const struct kvi_train_predictor *p = w->t->predictor;
+	int32_t ids[LANES], positions[LANES];
+	for (size_t i = 0; i < w->n; i++) {
+		const struct kvi_train_cache *c = w->lanes[i].cache;
+		ids[i] = c->ids[at < c->n ? at : 0];
+		positions[i] = (int32_t)at;
+	}
+	kvarc_ret ret = kvi_run_through(w->run, ids, positions, w->n, NULL);
+	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
+		return kvi_train_no_memory(w->t);
+	if (ret)
+		return kvi_fail(w->t->error, ret,
+		                "the model cannot generate: its embeddings are damaged");
+	const struct kvi_hidden h = kvi_run_hidden(w->run);
+	const struct kvi_logits z = kvi_head_logits(w->head, h.h, h.width, w->n);
+	for (size_t i = 0; i < w->n; i++) {
+		struct lane *lane = &w->lanes[i];
+		size_t id = kvi_head_pick(z.z + i * z.stride, p->file->vocabulary,
+		                          kvi_splitmix64(&lane->random));
+		if (at + 1 < lane->cache->n)
+			lane->cache->ids[at + 1] = (int32_t)id;
+	}
+	return kvi_train_progress(w->t, COST * w->n * p->file->n_layers * p->layer_work);
+}
+
+static kvarc_ret write_all(struct write_writing *w)
+{
+	kvarc_trainer *t = w->t;
+	const struct kvi_train_predictor *p = t->predictor;
+	const struct kvi_run_options o = {
+		.engine = p->exact,
+		.alloc = &t->alloc,
+		.pool = t->pool,
+		.isa_mask = t->options.common.isa_mask,
+		.lanes = w->n,
+		.whole = true,
+	};
+	kvarc_ret ret = kvi_run_open(&w->run, &o);
+	if (!ret)
+		ret = kvi_head_open(&w->head, &o);
+	ret = kvi_fail_memory(t->error, ret, &t->alloc);
+	for (size_t at = 0; at + 1 < w->longest && !ret; at++)
+		ret = write_step(w, at);
+	return ret;
+}
+
+static void close_writing(struct write_writing *w)
+{
+	kvi_head_close(&w->head);
+	kvi_run_close(&w->run);
+	w->n = w->longest = 0;
+}
+
+static void add_lane(struct write_writing *w, struct kvi_train_cache *c)
+{
+	uint8_t seed[8];
+	kvi_store64(seed, c->seed);
+	w->lanes[w->n++] = (struct lane){ c, kvi_h64(seed, sizeof seed) };
+	w->longest = c->n > w->longest ? c->n : w->longest;
+}
+
+static bool is_written(const struct kvi_train_stack *s, size_t i)
+{
+	return s->caches[i]->origin == KVI_TRAIN_WRITTEN;
+}
+
+/* Its work, in tokens that go through a layer in blocks. */
+static uint64_t train_write_work(const struct kvi_train_stack *s)
+{
+	uint64_t tokens = 0;
+	for (size_t i = 0; i < s->n_caches; i++)
+		if (is_written(s, i))
+			tokens += s->caches[i]->n;
+	return COST * tokens;
+}
+
+/* write.c: the ids of caches that the model writes itself, on p->exact. Returns OK, MEM, MEMLIMIT,
+ * OPTIONS (a model without a head), DATA. */
+static kvarc_ret train_write(kvarc_trainer *t, const struct kvi_train_stack *s)
+{
+	struct write_writing w = { .t = t };
+	kvarc_ret ret = KVARC_OK;
+	if (train_write_work(s) &&
+	    !(t->options.model.blind && t->predictor->exact == t->predictor->engine))
+		ret = kvi_engine_add_head(t->predictor->exact, t->pool, t->error);
+	for (size_t i = 0; i < s->n_caches && !ret; i++) {
+		if (is_written(s, i))
+			add_lane(&w, s->caches[i]);
+		if (w.n && (w.n == LANES || i + 1 == s->n_caches)) {
+			ret = write_all(&w);
+			close_writing(&w);
+		}
+	}
+	return ret;
+}
+
+/* ==== What a profile says of the predictor that it was fitted to ==== */
+
+/* identify.c: arithmetic and loop of a level of the profile. */
+static struct kvi_engine_level train_level_of(const kvarc_trainer *t, unsigned level)
+{
+	const struct kvi_engine_level own = kvi_engine_level(level);
+	return t->options.model.blind
+	               ? kvi_engine_choice(&own, KVARC_ARITHMETIC_LEVEL, KVARC_LOOP_OPEN)
+	               : own;
+}
+
+/* Adds what identifies the model to the identity of the profile. Returns OK, MEM, MEMLIMIT,
+ * PROG. */
+static kvarc_ret train_identify(kvarc_trainer *t)
+{
+	const struct kvi_train_predictor *p = t->predictor;
+	uint8_t b[16];
+	char text[2 * sizeof b + 1];
+	kvi_store_h128(b, kvi_token_blind_digest(p->engine, t->options.model.blind));
+	for (size_t i = 0; i < sizeof b; i++)
+		snprintf(text + 2 * i, 3, "%02x", b[i]);
+	kvarc_ret ret = kvarc_trainer_identity(t, "weights", text);
+	const struct kvi_engine_level own = train_level_of(t, p->level);
+	const struct kvi_engine_level l = { p->arithmetic, p->closed };
+	char key[KVI_ARITHMETIC_KEY_BYTES];
+	kvi_arithmetic_key(key, p->level);
+	if (!ret && !kvi_engine_level_equal(&own, &l))
+		ret = kvarc_trainer_identity(t, key, kvi_engine_text(&l));
+	if (!ret && p->file->name[0] && !kvi_identity_get(&t->identity, "model"))
+		ret = kvarc_trainer_identity(t, "model", p->file->name);
+	return ret;
+}
+
+/* ==== The sequences of a stack go through a model in exact arithmetic ==== */
 
 enum {
 	TAUGHT = 16384, /* tokens for the teacher: D has some hundred columns */
@@ -21,7 +411,7 @@ kvarc_ret kvi_train_predictor_open(kvarc_trainer *t, const char *path, unsigned 
 	if (!p)
 		return kvi_train_no_memory(t);
 	p->level = level;
-	const struct kvi_engine_level own = kvi_train_level_of(t, level);
+	const struct kvi_engine_level own = train_level_of(t, level);
 	const struct kvi_engine_level l = kvi_engine_choice(&own, t->options.model.arithmetic,
 	                                                    t->options.model.loop);
 	p->arithmetic = l.arithmetic;
@@ -43,9 +433,9 @@ kvarc_ret kvi_train_predictor_open(kvarc_trainer *t, const char *path, unsigned 
 static void stop(kvarc_trainer *t)
 {
 	struct kvi_train_predictor *p = t->predictor;
-	kvi_train_walk_close(t, &p->real);
-	kvi_train_walk_close(t, &p->pupil);
-	kvi_train_walk_close(t, &p->teacher);
+	train_walk_close(t, &p->real);
+	train_walk_close(t, &p->pupil);
+	train_walk_close(t, &p->teacher);
 	kvi_free(&t->alloc, p->blind_k);
 	p->blind_k = p->blind_v = NULL;
 	if (p->exact != p->engine)
@@ -115,7 +505,7 @@ static kvarc_ret check_stack(kvarc_trainer *t, const struct kvi_train_stack *s)
 }
 
 static kvarc_ret embed_block(kvarc_trainer *t, const struct kvi_train_stack *s,
-                             struct kvi_train_walk *w, const struct kvi_train_block *b, void *arg)
+                             struct kvi_train_walk *w, const struct train_block *b, void *arg)
 {
 	const struct kvi_train_cache *c = s->caches[b->cache];
 	(void)arg;
@@ -125,7 +515,7 @@ static kvarc_ret embed_block(kvarc_trainer *t, const struct kvi_train_stack *s,
 		return refuse(t, "it lacks one of their token ids or positions");
 	if (ret)
 		return kvi_train_no_memory(t);
-	kvi_train_block_save(t->predictor, w, b);
+	train_block_save(t->predictor, w, b);
 	return KVARC_OK;
 }
 
@@ -137,26 +527,26 @@ struct place {
 };
 
 static kvarc_ret predict_block(kvarc_trainer *t, const struct kvi_train_stack *s,
-                               struct kvi_train_walk *w, const struct kvi_train_block *b, void *arg)
+                               struct kvi_train_walk *w, const struct train_block *b, void *arg)
 {
 	const struct kvi_train_predictor *p = t->predictor;
 	const struct place *l = arg;
 	float *k = w->k + b->at * p->kv, *v = w->v + b->at * p->kv;
-	kvi_train_block_place(s, p, w, b, l->layer);
+	train_block_place(s, p, w, b, l->layer);
 	struct kvi_predicted x = kvi_run_predict(w->run);
-	kvi_train_copy_rows(k, p->kv, x.k, x.stride, b->n, p->kv);
-	kvi_train_copy_rows(v, p->kv, x.v, x.stride, b->n, p->kv);
+	train_copy_rows(k, p->kv, x.k, x.stride, b->n, p->kv);
+	train_copy_rows(v, p->kv, x.v, x.stride, b->n, p->kv);
 	memcpy(w->root + b->at, kvi_run_hidden(w->run).root, b->n * sizeof *w->root);
 	if (l->store) {
 		kvi_run_rotate(w->run, k, p->kv);
-		kvi_train_block_round(s, b, 2 * (size_t)l->layer, k, b->n * p->kv);
-		kvi_train_block_round(s, b, 2 * (size_t)l->layer + 1, v, b->n * p->kv);
+		train_block_round(s, b, 2 * (size_t)l->layer, k, b->n * p->kv);
+		train_block_round(s, b, 2 * (size_t)l->layer + 1, v, b->n * p->kv);
 	}
 	return kvi_train_progress(t, b->n * p->layer_work / 4);
 }
 
 static kvarc_ret advance_block(kvarc_trainer *t, const struct kvi_train_stack *s,
-                               struct kvi_train_walk *w, const struct kvi_train_block *b, void *arg)
+                               struct kvi_train_walk *w, const struct train_block *b, void *arg)
 {
 	const struct kvi_train_predictor *p = t->predictor;
 	const struct place *l = arg;
@@ -165,10 +555,10 @@ static kvarc_ret advance_block(kvarc_trainer *t, const struct kvi_train_stack *s
 	if (!k)
 		return kvi_train_no_memory(t);
 	float *v = k + n;
-	kvi_train_block_place(s, p, w, b, l->layer);
+	train_block_place(s, p, w, b, l->layer);
 	if (l->truth) {
-		kvi_train_block_true(s, b, &l->truth->tensors[0], 2 * (size_t)l->layer, k);
-		kvi_train_block_true(s, b, &l->truth->tensors[1], 2 * (size_t)l->layer + 1, v);
+		train_block_true(s, b, &l->truth->tensors[0], 2 * (size_t)l->layer, k);
+		train_block_true(s, b, &l->truth->tensors[1], 2 * (size_t)l->layer + 1, v);
 	} else {
 		memcpy(k, l->from->k + b->at * p->kv, n * sizeof *k);
 		memcpy(v, l->from->v + b->at * p->kv, n * sizeof *v);
@@ -180,7 +570,7 @@ static kvarc_ret advance_block(kvarc_trainer *t, const struct kvi_train_stack *s
 	kvi_free(&t->alloc, k);
 	if (ret)
 		return kvi_train_no_memory(t);
-	kvi_train_block_save(p, w, b);
+	train_block_save(p, w, b);
 	if (b->t0 + b->n == s->caches[b->cache]->n)
 		kvi_run_forget(w->run, l->layer);
 	return kvi_train_progress(t, b->n * p->layer_work - b->n * p->layer_work / 4);
@@ -210,7 +600,7 @@ static size_t tokens_to_teach(const struct kvi_train_predictor *p, const struct 
 uint64_t kvi_train_predictor_work(const kvarc_trainer *t, const struct kvi_train_stack *s)
 {
 	const struct kvi_train_predictor *p = t->predictor;
-	uint64_t tokens = s->n_tokens + kvi_train_write_work(s);
+	uint64_t tokens = s->n_tokens + train_write_work(s);
 	tokens += (1 + p->corrects) * (uint64_t)tokens_to_teach(p, s);
 	return tokens * p->file->n_layers * p->layer_work;
 }
@@ -257,14 +647,14 @@ static kvarc_ret open_teacher(kvarc_trainer *t, const struct kvi_train_stack *s,
 	struct kvi_train_predictor *p = t->predictor;
 	kvarc_ret ret = KVARC_OK;
 	if (p->corrects)
-		ret = kvi_train_walk_open(t, s, p->engine, 0, n, &p->pupil);
+		ret = train_walk_open(t, s, p->engine, 0, n, &p->pupil);
 	if (!ret)
-		ret = kvi_train_walk_open(t, s, p->exact, is_quantised(p) ? 0 : teachers_dtype(s),
-		                          n, &p->teacher);
+		ret = train_walk_open(t, s, p->exact, is_quantised(p) ? 0 : teachers_dtype(s), n,
+		                      &p->teacher);
 	if (!ret)
-		ret = kvi_train_each_block(t, s, &p->pupil, embed_block, NULL);
+		ret = train_each_block(t, s, &p->pupil, embed_block, NULL);
 	if (!ret)
-		ret = kvi_train_each_block(t, s, &p->teacher, embed_block, NULL);
+		ret = train_each_block(t, s, &p->teacher, embed_block, NULL);
 	return ret;
 }
 
@@ -281,18 +671,18 @@ kvarc_ret kvi_train_predictor_start(kvarc_trainer *t, const struct kvi_train_sta
 	if (!ret && t->options.model.blind)
 		ret = kvi_engine_add_head(p->engine, t->pool, t->error);
 	if (!ret)
-		ret = kvi_train_identify(t);
+		ret = train_identify(t);
 	size_t taught = caches_to_teach(p, s);
 	if (!ret && taught)
 		ret = open_exact(t);
 	if (!ret)
-		ret = kvi_train_write(t, s);
+		ret = train_write(t, s);
 	if (!ret)
-		ret = kvi_train_walk_open(t, s, p->engine, 0, s->n_caches, &p->real);
+		ret = train_walk_open(t, s, p->engine, 0, s->n_caches, &p->real);
 	if (!ret)
-		ret = kvi_train_each_block(t, s, &p->real, embed_block, NULL);
+		ret = train_each_block(t, s, &p->real, embed_block, NULL);
 	if (!ret && t->options.model.blind)
-		ret = kvi_train_token_blind_start(t, s);
+		ret = train_token_blind_start(t, s);
 	if (!ret && taught)
 		ret = open_teacher(t, s, taught);
 	return ret;
@@ -304,14 +694,14 @@ kvarc_ret kvi_train_predict_layer(kvarc_trainer *t, const struct kvi_train_stack
 	struct place l = { .layer = layer };
 	kvarc_ret ret = KVARC_OK;
 	if (p->blind_k)
-		kvi_train_token_blind_take(t, s, layer);
+		train_token_blind_take(t, s, layer);
 	else
-		ret = kvi_train_each_block(t, s, &p->real, predict_block, &l);
+		ret = train_each_block(t, s, &p->real, predict_block, &l);
 	if (!ret)
-		ret = kvi_train_each_block(t, s, &p->pupil, predict_block, &l);
+		ret = train_each_block(t, s, &p->pupil, predict_block, &l);
 	l.store = true;
 	if (!ret)
-		ret = kvi_train_each_block(t, s, &p->teacher, predict_block, &l);
+		ret = train_each_block(t, s, &p->teacher, predict_block, &l);
 	return ret;
 }
 
@@ -428,11 +818,11 @@ kvarc_ret kvi_train_advance_layer(kvarc_trainer *t, struct kvi_train_task *k)
 	if (p->corrects)
 		ret = correct(t, k);
 	if (!ret && !p->blind_k)
-		ret = kvi_train_each_block(t, k->stack, &p->real, advance_block, &l);
+		ret = train_each_block(t, k->stack, &p->real, advance_block, &l);
 	l = (struct place){ .layer = layer, .store = true, .from = &p->teacher };
 	if (!ret)
-		ret = kvi_train_each_block(t, k->stack, &p->pupil, advance_block, &l);
+		ret = train_each_block(t, k->stack, &p->pupil, advance_block, &l);
 	if (!ret)
-		ret = kvi_train_each_block(t, k->stack, &p->teacher, advance_block, &l);
+		ret = train_each_block(t, k->stack, &p->teacher, advance_block, &l);
 	return ret;
 }

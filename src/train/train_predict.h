@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * train_predict.h - the sequences of a stack go through a model in exact arithmetic, layer by layer
- *
- * Models of levels 4 to 7 are fitted to the residual of the engine's predictions. All sequences
- * pass through a layer before any enters the next one: the models of the layer are fitted to all
- * of them, and correct the hidden state that enters the next layer.
- */
+/* train_predict.h - the sequences of a stack through a model */
 #ifndef KVI_TRAIN_PREDICT_H
 #define KVI_TRAIN_PREDICT_H
 
-#include "kvarc/tools.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kvarc.h"
 #include "exact/engine.h"
-#include "train_fit.h"
+#include "kvarc/tools.h"
+#include "profile/profile_io.h"
+#include "train/train_fit.h"
+#include "train/trainer.h"
+#include "weights/model_file.h"
+
+struct kvi_engine;
 
 /*
  * Tokens at the input of a layer. Rows of all tokens of the stack; only the first n_caches of its
@@ -63,24 +68,6 @@ kvarc_ret kvi_train_compare_layer(kvarc_trainer *t, const struct kvi_train_task 
 /* After the models of the layer are fitted: fits their correction, and takes all tokens to the
  * input of the next layer. */
 kvarc_ret kvi_train_advance_layer(kvarc_trainer *t, struct kvi_train_task *k);
-
-/* identify.c: arithmetic and loop of a level of the profile. */
-struct kvi_engine_level kvi_train_level_of(const kvarc_trainer *t, unsigned level);
-/* Adds what identifies the model to the identity of the profile. Returns OK, MEM, MEMLIMIT,
- * PROG. */
-kvarc_ret kvi_train_identify(kvarc_trainer *t);
-
-/* blind.c: predicts all layers at once without the current token: no layer needs the models of
- * the one below. Returns OK, MEM, MEMLIMIT, IO. */
-kvarc_ret kvi_train_token_blind_start(kvarc_trainer *t, const struct kvi_train_stack *s);
-/* Copies the predictions of a layer into the walk `real`. */
-void kvi_train_token_blind_take(kvarc_trainer *t, const struct kvi_train_stack *s, uint32_t layer);
-
-/* write.c: the ids of caches that the model writes itself, on p->exact. Returns OK, MEM, MEMLIMIT,
- * OPTIONS (a model without a head), DATA. */
-kvarc_ret kvi_train_write(kvarc_trainer *t, const struct kvi_train_stack *s);
-/* Its work, in tokens that go through a layer in blocks. */
-uint64_t kvi_train_write_work(const struct kvi_train_stack *s);
 
 /* The predictions of a kind of tensor. */
 static inline const float *kvi_train_walk_rows(const struct kvi_train_walk *w, unsigned kind)

@@ -1,15 +1,163 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* train_run.c - layer after layer: fit, measure, and the profile in the end */
+#include "train_run.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "basis.h"
-#include "util/parallel.h"
 #include "train_predict.h"
+#include "train_rows.h"
 #include "train_sample.h"
-#include "util/error.h"
-#include "profile/profile_handle.h"
 #include "train_table.h"
-#include "weigh_heads.h"
+#include "trainer.h"
+#include "profile/profile_handle.h"
+#include "profile/profile_io.h"
+#include "util/error.h"
+#include "util/parallel.h"
+
+/* ==== Profiles that are fitted to the file that they go into ==== */
+
+/* in_file.c: bytes of all tokens at a level, of the tensors in the report so far. */
+static double train_cost(const kvarc_trainer *t, unsigned level)
+{
+	double bits = 0;
+	size_t at = 0;
+	for (size_t i = 0; i < t->n_stacks; i++)
+		for (size_t k = 0; k < t->stacks[i].n_shapes && at < t->n_report; k++, at++) {
+			const struct kvi_train_stack *s = &t->stacks[i];
+			bits += t->report[at].bits[level] * s->all_tokens * s->shapes[k].heads *
+			        s->shapes[k].channels;
+		}
+	return bits / 8;
+}
+
+/* Level 3 has three times the coefficients of level 2: with few tokens they cannot pay. */
+static bool train_enough(const kvarc_trainer *t)
+{
+	for (size_t i = 0; i < t->n_stacks; i++) {
+		const struct kvi_train_stack *s = &t->stacks[i];
+		size_t n = kvi_train_layer_shapes(s, 0), rows = 0;
+		for (size_t k = 0; k < n; k++)
+			rows += kvi_train_rows(&s->shapes[k]);
+		if (s->all_tokens > (double)(KVI_TRAIN_ENOUGH * (1 + KVI_TRAIN_BELOW) * rows))
+			return true;
+	}
+	return false;
+}
+
+/* Bytes of the models so far once packed, about: rows by the rate that they were rounded by, which
+ * was measured to be 15 % too low, and four bytes a slot. */
+static double packed_bytes(kvarc_trainer *t)
+{
+	const struct kvi_profile *p = t->profile->profile;
+	for (; t->n_packed < p->n_models; t->n_packed++) {
+		const struct kvi_model *m = &p->models[t->n_packed];
+		for (size_t x = 0; m->a && x < m->C * m->a_stride; x++)
+			t->packed_bits += kvi_train_rate(m->a[x]);
+		for (size_t x = 0; m->b && x < m->C * m->b_stride; x++)
+			t->packed_bits += kvi_train_rate(m->b[x]);
+		t->packed_bits += 8 * 4 * (double)m->C;
+	}
+	return 1.15 * t->packed_bits / 8;
+}
+
+/* Whether a fit for a file will not pay, or by less than one in a hundred, as `done` of `all`
+ * shapes of a stack show: an eighth of them do, as the lowest layers gain the most. Then
+ * t->hopeless is set, and t->plain is estimated. */
+static bool train_hopeless(kvarc_trainer *t, size_t done, size_t all)
+{
+	enum { LAYERS = 2, SHARE = 8 };
+	bool waits = t->profile->profile->n_models < LAYERS * KVI_TRAIN_TENSORS;
+	if (!(t->options.flags & KVARC_TRAIN_IN_FILE) || t->predictor || waits ||
+	    done * SHARE < all || done == all)
+		return false;
+	double plain = train_cost(t, 1);
+	double cost = train_cost(t, t->options.levels >> 3 & 1 ? 3 : 2);
+	t->hopeless = cost + packed_bytes(t) > 0.99 * plain;
+	t->plain = plain * (double)all / (double)done;
+	return t->hopeless;
+}
+
+/* A profile for an import, and bytes: of its chunks at level 1, and with it, all counted. */
+struct fitted {
+	kvarc_profile *profile; /* NULL: none that would pay */
+	double plain, cost;
+	bool predicted; /* all that was looked at, bit for bit */
+};
+
+/* Of one level, or of level 2 when it has to be. */
+static kvarc_ret fit_import(struct fitted *f, kvarc_import *im, int level, const char *model,
+                            unsigned blind, const kvarc_common *common)
+{
+	kvarc_trainer_options o = { .flags = KVARC_TRAIN_IN_FILE };
+	if (model) {
+		o.mode = KVARC_TRAIN_MODEL;
+		o.model.path = model;
+		o.model.level = (int)kvi_models_level((unsigned)level);
+		o.model.blind = blind;
+	} else {
+		o.levels = 1u << level;
+	}
+	kvarc_trainer *t;
+	*f = (struct fitted){ .plain = 0 };
+	if (common)
+		o.common = *common;
+	kvarc_ret ret = kvarc_trainer_open(&t, &o);
+	if (!ret)
+		ret = kvarc_trainer_add_import(t, im);
+	if (!ret)
+		ret = kvarc_trainer_run(t);
+	if (!ret) {
+		f->predicted = t->n_predicted && t->n_predicted * 2 == t->n_report;
+		f->plain = t->plain;
+		f->cost = t->cost;
+		ret = kvarc_trainer_profile(t, &f->profile);
+	}
+	kvarc_trainer_close(&t);
+	/* nothing to fit is nothing to gain */
+	return ret == KVARC_END || (ret == KVARC_GEOMETRY && !model) ? KVARC_OK : ret;
+}
+
+/* The smaller one stays in a. */
+static void choose(struct fitted *a, struct fitted *b)
+{
+	if (b->profile && (!a->profile || b->cost < a->cost)) {
+		struct fitted other = *a;
+		*a = *b;
+		*b = other;
+	}
+	kvarc_profile_close(&b->profile);
+}
+
+kvarc_ret kvarc_train_import(kvarc_profile **p, kvarc_import *im, int level, const char *model,
+                             unsigned blind, const kvarc_common *common)
+{
+	struct fitted best, other = { .plain = 0 };
+	bool predicts = level >= KVI_LEVEL_MODEL;
+	if (!p || !im || level < KVI_LEVEL_PROFILE || level > KVARC_LEVEL_MAX ||
+	    predicts != (model != NULL) || (blind && !predicts))
+		return KVARC_PROG;
+	*p = NULL;
+	kvarc_ret ret = fit_import(&best, im, level, model, blind, common);
+	if (!ret && best.predicted) { /* no other comes near it */
+		*p = best.profile;
+		return KVARC_OK;
+	}
+	if (!ret && level > KVI_LEVEL_PROFILE)
+		ret = fit_import(&other, im, 2, NULL, 0, common);
+	if (!ret && predicts && best.cost >= other.plain)
+		kvarc_profile_close(&best.profile);
+	choose(&best, &other);
+	if (ret)
+		kvarc_profile_close(&best.profile);
+	*p = best.profile;
+	return ret;
+}
+
+/* ==== Layer after layer: fit, measure, and the profile in the end ==== */
 
 enum {
 	SCALE_TOKENS = 4096,  /* to find scales with */
@@ -19,32 +167,7 @@ enum {
 	WORTH = 32768         /* tokens whose bits weigh as much as the profile's */
 };
 
-/* ---- threads ---- */
-
-struct loop {
-	kvi_train_fn fn;
-	void *arg;
-};
-
-static void step(void *opaque, size_t i, unsigned worker)
-{
-	const struct loop *l = opaque;
-	(void)worker;
-	l->fn(l->arg, i);
-}
-
-void kvi_train_parallel(kvarc_trainer *t, size_t n, kvi_train_fn fn, void *arg)
-{
-	struct loop l = { fn, arg };
-	kvi_parallel(t->pool, n, step, &l);
-}
-
 /* ---- the profile ---- */
-
-struct kvi_profile *kvi_train_profile(kvarc_trainer *t)
-{
-	return t->profile->profile;
-}
 
 static kvarc_ret copy_ropes(kvarc_trainer *t, struct kvi_profile *p)
 {
@@ -389,7 +512,7 @@ static kvarc_ret run_layers(kvarc_trainer *t, const struct kvi_train_stack *s,
 		kvi_train_layer_free(t, k.layer);
 		ret = run_layer(t, &k, w);
 		first += kvi_train_layer_shapes(s, first);
-		if (!ret && kvi_train_hopeless(t, first, s->n_shapes))
+		if (!ret && train_hopeless(t, first, s->n_shapes))
 			break;
 	}
 	for (size_t i = 0; i < KEEP; i++)
@@ -425,8 +548,8 @@ static void set_costs(kvarc_trainer *t)
 {
 	unsigned level = t->options.levels >> 3 & 1 ? 3 : 2;
 	/* Level 1 of the residual of a transformer's predictions is not level 1 of the caches. */
-	t->plain = t->predictor ? 0 : kvi_train_cost(t, 1);
-	t->cost = kvi_train_cost(t, kvi_train_level(t, level)) + (double)t->profile->file_bytes;
+	t->plain = t->predictor ? 0 : train_cost(t, 1);
+	t->cost = train_cost(t, kvi_train_level(t, level)) + (double)t->profile->file_bytes;
 }
 
 kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
@@ -451,7 +574,7 @@ kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
 		               "%zu caches were skipped: a model needs token ids, "
 		               "and positions that start at 0",
 		               t->n_without_ids);
-	if (t->options.flags & KVARC_TRAIN_IN_FILE && !kvi_train_enough(t))
+	if (t->options.flags & KVARC_TRAIN_IN_FILE && !train_enough(t))
 		t->options.levels = 1u << 2;
 	t->kernels = kvi_train_kernels_get(t->options.common.isa_mask);
 	kvarc_ret ret = kvi_pool_open(&t->pool, &t->alloc, t->options.common.threads);

@@ -8,6 +8,7 @@
 #include "numeric/rope_angles.h"
 #include "numeric/rotate.h"
 #include "train_table.h"
+#include "train_run.h"
 
 enum { PIECE = 64 };
 

@@ -4,6 +4,7 @@
 
 #include "numeric/formats.h"
 #include "train_sample.h"
+#include "train_run.h"
 
 enum { BINS = 1024, K_MIN = -400, K_MAX = 400, REACH = 1, FEW = 256 };
 

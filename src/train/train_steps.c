@@ -8,6 +8,7 @@
 #include "numeric/formats.h"
 #include "numeric/rope_angles.h"
 #include "numeric/rotate.h"
+#include "train_run.h"
 
 enum {
 	SAMPLE = 8192,        /* tokens for means and scales, */
@@ -115,14 +116,6 @@ static int log2_floor(double v)
 	uint64_t b;
 	memcpy(&b, &v, sizeof b);
 	return (int)(b >> 52 & 2047) - 1023;
-}
-
-double kvi_train_power(int e)
-{
-	uint64_t b = (uint64_t)(e + 1023) << 52;
-	double v;
-	memcpy(&v, &b, sizeof v);
-	return v;
 }
 
 /* Moments of a row: of its values, and of the residuals to be coded, which are the

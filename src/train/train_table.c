@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "train_sample.h"
+#include "train_run.h"
 
 enum { SHIFT_MAX = 8, ROWS_MAX = 1 << 20, LIMIT = 32767 };
 

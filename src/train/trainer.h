@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * trainer.h - inside the trainer: caches, the layer at hand, its models
- *
- * Features are integers (spec linear 2) and their products are summed exactly;
- * what follows is floating point of one rounding each in a fixed order. So a
- * profile depends on its caches alone, not on machine or threads.
- */
+/* trainer.h - a trainer: its options, and the caches that come in */
 #ifndef KVI_TRAINER_H
 #define KVI_TRAINER_H
 
-#include "format/identity.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kvarc.h"
 #include "format/geometry_check.h"
-#include "train_kernels.h"
+#include "format/identity.h"
 #include "kvarc/tools.h"
 #include "profile/profile_io.h"
+#include "train/train_kernels.h"
 #include "util/alloc.h"
 #include "util/list.h"
+
+struct kvi_train_unit;
 
 /* Sizes and limits of a training run. */
 enum {
@@ -171,36 +174,12 @@ struct kvi_train_layer {
 
 /* Runs fn for 0..n-1, in any order and in several threads. */
 typedef void (*kvi_train_fn)(void *arg, size_t i);
-/* Calls fn(arg, i) for i in 0..n-1 on the trainer's threads; returns after the last call. */
-void kvi_train_parallel(kvarc_trainer *t, size_t n, kvi_train_fn fn, void *arg);
+
 /* Adds a note for the report, as printf; one that finds no memory is dropped. */
 void kvi_train_note(kvarc_trainer *t, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Fills the error for a failed allocation. Returns MEM or MEMLIMIT. */
 kvarc_ret kvi_train_no_memory(kvarc_trainer *t);
-/* Frees a cache and all of its memory; NULL is accepted. */
-void kvi_train_cache_free(kvarc_trainer *t, struct kvi_train_cache *c);
-
-/* The profile that the run fills; owned by the trainer. */
-struct kvi_profile *kvi_train_profile(kvarc_trainer *t);
-
-/* in_file.c: bytes of all tokens at a level, of the tensors in the report so far. */
-double kvi_train_cost(const kvarc_trainer *t, unsigned level);
-/* Whether a fit for a file will not pay, or by less than one in a hundred, as `done` of `all`
- * shapes of a stack show: an eighth of them do, as the lowest layers gain the most. Then
- * t->hopeless is set, and t->plain is estimated. */
-bool kvi_train_hopeless(kvarc_trainer *t, size_t done, size_t all);
-/* Level 3 has three times the coefficients of level 2: with few tokens they cannot pay. */
-bool kvi_train_enough(const kvarc_trainer *t);
-
-/* Adds a cache whose keys and values the transformer will compute during the run. Returns as
- * kvarc_trainer_add. */
-kvarc_ret kvi_train_add_own(kvarc_trainer *t, const kvarc_geometry *g, uint64_t n,
-                            const int32_t *ids, enum kvi_train_origin origin, uint64_t seed);
-/* Elements of the layer that the teacher is at, as kvi_train_fetch. */
-void kvi_train_made(const kvarc_trainer *t, const struct kvi_train_cache *c, uint32_t tensor,
-                    size_t t0, uint32_t n, uint8_t *to);
-
 /* Adds bytes to the progress and calls the caller's callback. Returns OK, IO (the callback stops
  * the run). */
 kvarc_ret kvi_train_progress(kvarc_trainer *t, uint64_t bytes);
@@ -208,5 +187,11 @@ kvarc_ret kvi_train_progress(kvarc_trainer *t, uint64_t bytes);
  * several. OK, or the run's failure. */
 kvarc_ret kvi_train_fetch(kvarc_trainer *t, const struct kvi_train_cache *c, uint32_t tensor,
                           size_t t0, uint32_t n, void *to);
+
+/* Calls fn(arg, i) for i in 0..n-1 on the trainer's threads; returns after the last call. */
+void kvi_train_parallel(kvarc_trainer *t, size_t n, kvi_train_fn fn, void *arg);
+
+/* The profile that the run fills; owned by the trainer. */
+struct kvi_profile *kvi_train_profile(kvarc_trainer *t);
 
 #endif

@@ -5,7 +5,8 @@
 #include "eval/sensitivity.h"
 #include "profile/profile_io.h"
 #include "small_model.h"
-#include "train/weigh_heads.h"
+#include "train/basis.h"
+#include "train/train_run.h"
 
 enum { PREFIX = 200, CONTINUED = 40, ALL = PREFIX + CONTINUED, N_HEADS = 2 * LAYERS * KV_HEADS };
 
