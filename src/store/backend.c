@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* backend.c - backends by URL, keys, and sources of objects */
+/* backend.c - what all backends share: keys, and sources of objects */
 #include "config.h"
 
 #include "backend.h"
@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "url.h"
 #include "util/alloc.h"
 #include "util/arguments.h"
 #include "util/error.h"
@@ -32,36 +31,6 @@ int kvi_key_valid(const char *key)
 			return 0;
 	}
 	return 1;
-}
-
-/* The rest of a URL behind its scheme; NULL: it has another one. */
-static const char *behind(const char *url, const char *scheme)
-{
-	size_t n = strlen(scheme);
-	return strncmp(url, scheme, n) == 0 ? url + n : NULL;
-}
-
-kvarc_ret kvi_backend_open(struct kvi_backend **b, const char *url,
-                           const struct kvi_backend_options *options, kvarc_error *e)
-{
-	const char *rest;
-	char shown[81];
-	size_t secret;
-	*b = NULL;
-	if ((rest = behind(url, "s3://")))
-		return kvi_backend_s3(b, rest, options, e);
-	if ((rest = behind(url, "redis://")))
-		return kvi_backend_redis(b, rest, options, e);
-	if ((rest = behind(url, "file://")) || (rest = behind(url, "file:")))
-		return kvi_backend_folder(b, rest, options, e);
-	/* a password that was given is no name of a folder */
-	(void)kvi_url_secret(url, &secret);
-	if (strstr(url, "://") || secret)
-		return kvi_fail(
-			e, KVARC_OPTIONS,
-			"store %s: this kind is not known; use a folder, s3:// or redis://",
-			kvi_url_shown(shown, sizeof shown, url));
-	return kvi_backend_folder(b, url, options, e);
 }
 
 void kvi_backend_close(struct kvi_backend **b)

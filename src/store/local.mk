@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvistore_la_SOURCES += \
 	src/store/backend.c src/store/backend.h \
+	src/store/backend_open.c \
 	src/store/backend_folder.c \
 	src/store/write_file.c src/store/write_file.h \
 	src/store/backend_s3.c src/store/backend_s3.h \
@@ -28,6 +29,7 @@ libkvistore_la_SOURCES += \
 	src/store/index_fill.c \
 	src/store/index_refresh.c \
 	src/store/store_packs.c \
+	src/store/store_rows.c \
 	src/store/store_content.c \
 	src/store/veil.c src/store/veil.h \
 	src/store/store_keys.c \

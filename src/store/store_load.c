@@ -195,7 +195,7 @@ static kvarc_ret check_encryption(struct kvarc_store *s, const struct kvi_needs 
 
 static kvarc_ret unpack(struct kvarc_store *s, kvarc_item_open open, void *opaque, bool *whole)
 {
-	struct kvi_store_content content = { .s = s, .any = true };
+	struct kvi_store_content content = kvi_content_of(s, true);
 	struct kvi_open_pack p;
 	const struct kvi_needs *needs = &s->version.needs;
 	kvarc_ret ret = kvi_pack_open(s, &p, needs->pack, true, &content);

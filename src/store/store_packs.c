@@ -51,7 +51,7 @@ static kvarc_ret open_reader(struct kvarc_store *s, struct kvi_open_pack *p,
 	do {
 		kvi_pack_reader_options(s, &o, &p->error);
 		if (content) {
-			o.stored_read = kvi_content_read;
+			o.stored_read = content->read;
 			o.stored_opaque = content;
 		}
 		ret = kvarc_reader_open(&p->r, source, &o);

@@ -131,7 +131,7 @@ static bool is_lost(kvarc_ret ret)
 static kvarc_ret save_check(struct kvarc_store *s, const uint8_t id[16], const kvarc_source *source,
                             const kvarc_import *im, enum save_verdict *verdict)
 {
-	struct kvi_store_content content = { .s = s };
+	struct kvi_store_content content = kvi_content_of(s, false);
 	struct kvi_open_pack p;
 	kvarc_ret ret = source ? kvi_pack_open_source(s, &p, id, source, &content)
 	                       : kvi_pack_open(s, &p, id, false, &content);

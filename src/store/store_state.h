@@ -132,7 +132,7 @@ kvarc_ret kvi_pack_gone(struct kvarc_store *s, const uint8_t id[16], kvarc_ret r
 /* Options for readers of a store's archives; e: their error. */
 void kvi_pack_reader_options(const struct kvarc_store *s, kvarc_reader_options *o, kvarc_error *e);
 
-/* Content (store_content.c): tokens of the store. */
+/* Rows (store_rows.c): tokens of archives. */
 
 /* n tokens of a track in memory. */
 struct kvi_store_rows {
@@ -154,6 +154,16 @@ void kvi_rows_free(struct kvarc_store *s, struct kvi_store_rows *rows);
  * END: the archive is not there, or has other tensors; else what readers return. */
 kvarc_ret kvi_rows_read(struct kvarc_store *s, const struct kvi_index_row *row,
                         struct kvi_store_rows *rows, bool elements);
+/* The same into memory of the caller; any: of an archive that is not whole, too. ids and positions
+ * as in struct kvi_store_rows; views NULL: no elements. What is damaged is doubted at once. */
+kvarc_ret kvi_row_read(struct kvarc_store *s, const struct kvi_index_row *row,
+                       const kvarc_geometry *geometry, bool any, int32_t *ids, int32_t *positions,
+                       const kvarc_view *views, bool *has_ids);
+/* Whether a failure says that an archive is damaged, and nothing else. */
+bool kvi_store_is_damage(const struct kvarc_store *s, kvarc_ret ret);
+/* Whether a failure to read a segment is damage, or that it is not there: another archive may have
+ * it. */
+bool kvi_store_may_pass(kvarc_ret ret);
 /* A row of a whole segment under a key with a content digest, which is read where it is not known;
  * key and digest are veiled. digest NULL: any. Returns OK, END (there is none), MEM, MEMLIMIT, IO,
  * DATA. */
@@ -168,9 +178,12 @@ bool kvi_packs_alike(struct kvarc_store *s, const uint8_t a[16], const uint8_t b
  * OK, and as kvi_rows_read. */
 kvarc_ret kvi_row_digest(struct kvarc_store *s, struct kvi_index_row *row);
 
+/* Content (store_content.c): segments that an archive names. */
+
 /* What a reader asks a store with. */
 struct kvi_store_content {
 	struct kvarc_store *s;
+	kvarc_stored_read read;         /* with this struct as opaque */
 	const kvarc_geometry *geometry; /* of the reader, once it is open, */
 	struct kvi_veil veil;           /* and what it finds is of the same key */
 	kvarc_ret failed;               /* and s->error says why, where it is not OK or END */
@@ -179,9 +192,8 @@ struct kvi_store_content {
 	uint8_t damaged[16];            /* the last such one */
 	bool has_cut;                   /* with `any`: one that was read is not whole */
 };
-/* For kvarc_reader_options.stored_read; opaque is a struct kvi_store_content. */
-int kvi_content_read(void *opaque, const kvarc_stored *segment, const char *ns, int32_t *ids,
-                     int32_t *positions, const kvarc_view *views);
+/* Nothing was asked for yet. any: archives that are not whole may be read. */
+struct kvi_store_content kvi_content_of(struct kvarc_store *s, bool any);
 
 /* After damage was found in an archive: its segments that cannot be decoded are doubted in the
  * index, so that the next save stores their tokens again. Returns OK, END (it is not in the index),
