@@ -23,6 +23,7 @@
 #include "units.h"
 #include "watch.h"
 #include "attach.h"
+#include "readers.h"
 
 /* Bytes of a local file that pass in the time of a call. The index frames of many checkpoints lie
  * far apart, and are small. */
@@ -80,7 +81,7 @@ static bool import(struct append_job *j)
 	struct engine_file pages;
 	kvarc_ret ret;
 
-	library_import_options(j->o, &io, &j->error);
+	readers_import_options(j->o, &io, &j->error);
 	io.rope = rope_of(j);
 	io.profiles = profiles_given(&io.n_profiles);
 	io.opaque = j->o->opaque;

@@ -27,6 +27,7 @@
 #include "models.h"
 #include "paths.h"
 #include "profiles.h"
+#include "readers.h"
 #include "report.h"
 #include "shape.h"
 #include "units.h"
@@ -311,12 +312,12 @@ static bool open_handles(struct bench_cache *c, const struct options *o, struct 
 	kvarc_ret ret;
 
 	if (input_is_archive(in)) {
-		c->reader = library_open(o, in, 0, error);
+		c->reader = readers_open(o, in, 0, error);
 		if (c->reader)
 			c->geometry = kvarc_reader_geometry(c->reader);
 		return c->reader != NULL;
 	}
-	library_import_options(o, &io, error);
+	readers_import_options(o, &io, error);
 	io.profiles = profiles_given(&io.n_profiles);
 	io.members = 1; /* compressed ones as well */
 	if (!engine_file_options(o, in->name, &pages, &io))

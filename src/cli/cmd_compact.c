@@ -13,6 +13,7 @@
 #include "models.h"
 #include "paths.h"
 #include "profiles.h"
+#include "readers.h"
 #include "report.h"
 #include "units.h"
 #include "watch.h"
@@ -127,7 +128,7 @@ void cmd_compact(const struct options *o)
 		return;
 	}
 	watch_start(&watch, &in);
-	kvarc_reader *r = library_open(o, &in, 0, &error);
+	kvarc_reader *r = readers_open(o, &in, 0, &error);
 	if (r)
 		compact(o, &in, r, &error, &watch);
 	kvarc_reader_close(&r);

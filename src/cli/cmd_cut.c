@@ -12,6 +12,7 @@
 #include "paths.h"
 #include "profiles.h"
 #include "ranges.h"
+#include "readers.h"
 #include "report.h"
 #include "units.h"
 
@@ -119,5 +120,5 @@ void cmd_cut(const struct options *o)
 		msg_error(o->output, "is a folder; give a file name with -o");
 		return;
 	}
-	library_each(o, true, 0, cut);
+	readers_each(o, true, 0, cut);
 }

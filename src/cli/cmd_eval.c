@@ -20,6 +20,7 @@
 #include "models.h"
 #include "outfile.h"
 #include "paths.h"
+#include "readers.h"
 #include "report.h"
 #include "score_files.h"
 #include "units.h"
@@ -99,13 +100,13 @@ static bool take_cache(struct eval_file *f, const struct options *o, struct inpu
 	bool ok = false;
 
 	if (input_is_archive(in)) {
-		r = library_open(o, in, 0, &error);
+		r = readers_open(o, in, 0, &error);
 		ok = r && take_track(f, r, NULL, &error, in);
 		f->dtype = r ? dtype_of(kvarc_reader_geometry(r)) : 0;
 		kvarc_reader_close(&r);
 		return ok;
 	}
-	library_import_options(o, &io, &error);
+	readers_import_options(o, &io, &error);
 	if (kvarc_import_open(&im, &source, paths_base(in->name), &io) == KVARC_OK &&
 	    kvarc_import_tokens(im, 0) && kvarc_import_geometry(im)->n_tensors)
 		ok = take_track(f, NULL, im, &error, in);

@@ -15,6 +15,7 @@
 #include "paths.h"
 #include "plot.h"
 #include "profiles.h"
+#include "readers.h"
 #include "report.h"
 #include "shape.h"
 #include "units.h"
@@ -173,7 +174,7 @@ static kvarc_reader *open_archive(const struct options *o, struct input *in, kva
 	kvarc_ret ret;
 
 	library_common(o, &ro.common, error);
-	ret = library_reader(in, &ro, &r);
+	ret = readers_open_with(in, &ro, &r);
 	if (ret == KVARC_AUTH)
 		info_envelope(o, in, error, first);
 	else if (ret != KVARC_OK)

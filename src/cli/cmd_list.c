@@ -13,6 +13,7 @@
 #include "list_table.h"
 #include "message.h"
 #include "paths.h"
+#include "readers.h"
 #include "report.h"
 #include "shape.h"
 
@@ -176,7 +177,7 @@ static void list_one(const struct options *o, struct input *in, kvarc_reader *r,
 void cmd_list(const struct options *o)
 {
 	if (paths_check_reading(o))
-		library_each(o, true, 0, list_one);
+		readers_each(o, true, 0, list_one);
 	if (is_table(o))
 		list_table_end();
 }

@@ -12,6 +12,7 @@
 #include "message.h"
 #include "outfile.h"
 #include "paths.h"
+#include "readers.h"
 #include "report.h"
 
 /* A checkpoint; before: bytes of the archive up to the one before. */
@@ -79,5 +80,5 @@ void cmd_log(const struct options *o)
 	if (o->plot && o->n_files > 1)
 		msg_error(NULL, "log: --plot draws one archive");
 	else if (!o->plot || output_check(o->plot, o->force)) /* before the work, not after it */
-		library_each(o, true, 0, log_one);
+		readers_each(o, true, 0, log_one);
 }

@@ -23,6 +23,7 @@
 #include "units.h"
 #include "watch.h"
 #include "attach.h"
+#include "readers.h"
 
 /* One file on its way into an archive. */
 struct pack_job {
@@ -93,7 +94,7 @@ static bool import(struct pack_job *j)
 	struct engine_file pages;
 	kvarc_ret ret;
 
-	library_import_options(o, &io, &j->error);
+	readers_import_options(o, &io, &j->error);
 	io.rope = rope_of(o);
 	io.profiles = profiles_given(&io.n_profiles);
 	io.opaque = o->opaque;

@@ -17,6 +17,7 @@
 #include "outfile.h"
 #include "paths.h"
 #include "profiles.h"
+#include "readers.h"
 #include "report.h"
 #include "units.h"
 
@@ -130,7 +131,7 @@ static kvarc_import *import_with(const struct options *o, struct fitted_file *f,
 	kvarc_import *im;
 	kvarc_ret ret;
 
-	library_import_options(o, &io, &f->error);
+	readers_import_options(o, &io, &f->error);
 	io.members = 1;
 	io.profiles = &p;
 	io.n_profiles = 1;
@@ -214,7 +215,7 @@ static void list_fitting(const struct options *o, const char *file)
 	bool ok = input_open(&f.in, file, true);
 
 	if (ok && input_is_archive(&f.in)) {
-		f.r = library_open(o, &f.in, 0, &f.error);
+		f.r = readers_open(o, &f.in, 0, &f.error);
 		ok = f.r;
 	}
 	if (ok) {

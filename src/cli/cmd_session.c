@@ -22,6 +22,7 @@
 #include "outfile.h"
 #include "paths.h"
 #include "profiles.h"
+#include "readers.h"
 #include "report.h"
 #include "session_files.h"
 #include "signals.h"
@@ -145,7 +146,7 @@ static bool open_import(struct slot_access *x, struct shared_slot *f)
 
 	if (!input_open_as(&f->in, f->path, true, INPUT_SLOT))
 		return false;
-	library_import_options(x->o, &io, &x->error);
+	readers_import_options(x->o, &io, &x->error);
 	io.rope = "none";
 	f->source = input_source(&f->in);
 	ret = kvarc_import_open(&f->im, &f->source, NULL, &io);

@@ -11,6 +11,7 @@
 #include "message.h"
 #include "models.h"
 #include "paths.h"
+#include "readers.h"
 #include "report.h"
 #include "units.h"
 #include "watch.h"
@@ -82,7 +83,7 @@ static kvarc_reader *open_any(const struct options *o, struct input *in, kvarc_e
 
 	library_common(o, &ro.common, error);
 	ro.checkpoint = o->checkpoint;
-	*ret = library_reader(in, &ro, &r);
+	*ret = readers_open_with(in, &ro, &r);
 	if (*ret == KVARC_DATA) {
 		/* Only the first error is shown. */
 		ro.common.error = NULL;

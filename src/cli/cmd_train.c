@@ -19,6 +19,7 @@
 #include "models.h"
 #include "paths.h"
 #include "profiles.h"
+#include "readers.h"
 #include "report.h"
 #include "units.h"
 #include "kvarc/tools.h"
@@ -319,7 +320,7 @@ static kvarc_ret import(struct training *t, struct input_cache *c)
 	struct engine_file pages;
 	kvarc_ret ret;
 
-	library_import_options(o, &io, &t->error);
+	readers_import_options(o, &io, &t->error);
 	io.rope = o->rope;
 	io.members = 1; /* compressed ones as well: nothing has to come back */
 	if (!engine_file_options(o, c->in.name, &pages, &io))
@@ -381,7 +382,7 @@ static bool add(struct training *t, struct input_cache *c, const char *file)
 		return add_ids(t, c, file);
 	c->source = input_source(&c->in);
 	if (input_is_archive(&c->in)) {
-		c->reader = library_open(t->o, &c->in, 0, &t->error);
+		c->reader = readers_open(t->o, &c->in, 0, &t->error);
 		if (!c->reader)
 			return false;
 		ret = kvarc_trainer_add_reader(t->trainer, c->reader);

@@ -24,6 +24,7 @@
 #include "models.h"
 #include "paths.h"
 #include "ranges.h"
+#include "readers.h"
 #include "report.h"
 #include "staging.h"
 #include "units.h"
@@ -693,16 +694,16 @@ static void unpack_one(const struct options *o, struct input *in, kvarc_reader *
 	msg_warning(in->name,
 	            "an append did not end; its last checkpoint, %" PRIu64 ", is unpacked",
 	            at.checkpoint);
-	r = library_open(&at, in, o->salvage ? KVARC_READ_SALVAGE : 0, error);
+	r = readers_open(&at, in, o->salvage ? KVARC_READ_SALVAGE : 0, error);
 	if (r)
 		unpack_items(&at, in, r, error);
 	kvarc_reader_close(&r);
 }
 
-static void each(const struct options *o, library_fn *fn)
+static void each(const struct options *o, readers_fn *fn)
 {
 	if (paths_check_operands(o))
-		library_each(o, o->salvage || o->to, o->salvage ? KVARC_READ_SALVAGE : 0, fn);
+		readers_each(o, o->salvage || o->to, o->salvage ? KVARC_READ_SALVAGE : 0, fn);
 }
 
 void cmd_unpack_to(const struct options *o)

@@ -22,6 +22,7 @@
 #include "message.h"
 #include "paths.h"
 #include "profiles.h"
+#include "readers.h"
 #include "session_files.h"
 #include "store_access.h"
 #include "watch.h"
@@ -382,7 +383,7 @@ static enum content look_into(const struct options *o, struct input *in, char *w
 
 	if (input_is_archive(in))
 		return NO_CACHE;
-	library_import_options(o, &io, &error);
+	readers_import_options(o, &io, &error);
 	io.rope = "none";
 	ret = kvarc_import_open(&im, &source, NULL, &io);
 	if (ret != KVARC_OK) {

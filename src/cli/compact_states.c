@@ -11,6 +11,7 @@
 
 #include "library.h"
 #include "message.h"
+#include "readers.h"
 #include "units.h"
 
 /* A checkpoint on its way into the new archive. */
@@ -82,7 +83,7 @@ static kvarc_ret append_file(struct state_job *j)
 	kvarc_import *im = NULL;
 	kvarc_ret ret = kvarc_source_fd(&file, j->fd, &j->append.writer.common);
 
-	library_import_options(j->o, &io, &j->error);
+	readers_import_options(j->o, &io, &j->error);
 	io.rope = first ? NULL : "none";
 	if (ret == KVARC_OK)
 		ret = kvarc_import_open(&im, &file, j->name, &io);
@@ -107,7 +108,7 @@ static bool write_state(struct state_job *j, uint64_t number)
 	bool ok;
 
 	at.checkpoint = number;
-	j->r = library_open(&at, j->in, 0, &j->error);
+	j->r = readers_open(&at, j->in, 0, &j->error);
 	ok = j->r && has_one_file(j, number);
 	if (ok) {
 		j->append.writer.common.error = &j->error;

@@ -22,20 +22,6 @@ uint32_t describe_channels(const kvarc_tensor *t)
 	return t->channels;
 }
 
-/* Human-readable only: decoding uses the frequencies in the file. */
-void describe_rope(char *out, size_t size, const kvarc_rope *rope)
-{
-	const char *pairs = rope->pairing == KVARC_ROPE_HALF ? "half-split" : "interleaved";
-	int n = snprintf(out, size, "%s pairs, %" PRIu32 " channels", pairs, rope->rotary);
-
-	if (rope->rotary >= 4 && rope->freq[1] && rope->freq[0] > rope->freq[1]) {
-		double step = (double)rope->freq[0] / (double)rope->freq[1];
-		double theta = pow(step, rope->rotary / 2.0);
-		snprintf(out + n, size - (size_t)n, ", theta %.6g",
-		         theta < 1e9 ? round(theta) : theta);
-	}
-}
-
 static double percent(uint64_t part, uint64_t all)
 {
 	return 100.0 * (double)part / (double)all;

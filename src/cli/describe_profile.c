@@ -2,6 +2,8 @@
 /* describe_profile.c - what a profile says of itself, and the predictors of an archive */
 #include "config.h"
 
+#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +12,20 @@
 #include "models.h"
 #include "profiles.h"
 #include "units.h"
+
+/* Human-readable only: decoding uses the frequencies in the file. */
+void describe_rope(char *out, size_t size, const kvarc_rope *rope)
+{
+	const char *pairs = rope->pairing == KVARC_ROPE_HALF ? "half-split" : "interleaved";
+	int n = snprintf(out, size, "%s pairs, %" PRIu32 " channels", pairs, rope->rotary);
+
+	if (rope->rotary >= 4 && rope->freq[1] && rope->freq[0] > rope->freq[1]) {
+		double step = (double)rope->freq[0] / (double)rope->freq[1];
+		double theta = pow(step, rope->rotary / 2.0);
+		snprintf(out + n, size - (size_t)n, ", theta %.6g",
+		         theta < 1e9 ? round(theta) : theta);
+	}
+}
 
 /* How the models of one kind and level look: all are alike, or it says so. */
 static void print_kind(struct report *x, const kvarc_profile *p, unsigned level, unsigned kind)

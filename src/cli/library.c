@@ -7,14 +7,17 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "secrets.h"
 #include "message.h"
-#include "models.h"
-#include "paths.h"
-#include "profiles.h"
 #include "units.h"
 #include "watch.h"
 #include "weights.h"
+
+static const char *(*predictor_hint)(const kvarc_error *error);
+
+void library_set_hint(const char *(*hint)(const kvarc_error *error))
+{
+	predictor_hint = hint;
+}
 
 void library_common(const struct options *o, kvarc_common *c, kvarc_error *error)
 {
@@ -53,7 +56,7 @@ static const char *in_our_words(kvarc_ret ret, const kvarc_error *error)
 	case KVARC_AUTH:
 		return ": --key-file or --passphrase-file";
 	case KVARC_PREDICTOR:
-		return error ? profiles_looked_at(error) : "";
+		return error && predictor_hint ? predictor_hint(error) : "";
 	case KVARC_LOSSY:
 		return "; --allow-lossy takes them as they are";
 	case KVARC_OPTIONS:
@@ -80,88 +83,11 @@ void library_error(const char *file, kvarc_ret ret, const kvarc_error *error,
 		msg_error(file, "%s%s", text, in_our_words(ret, error));
 }
 
-/* What comes out of an encrypted archive is for its owner, whoever may read the archive. */
-static void keep_private(struct input *in, const kvarc_reader *r)
-{
-	kvarc_info info;
-
-	if (kvarc_reader_get_info(r, &info) == KVARC_OK && info.encrypted)
-		in->mode = in->mode & 0600 ? in->mode & 0600 : 0600;
-}
-
-kvarc_ret library_reader(struct input *in, kvarc_reader_options *ro, kvarc_reader **r)
-{
-	kvarc_source source = input_source(in);
-	kvarc_ret ret;
-
-	profiles_reader(ro);
-	ro->predictor = models_given();
-	ro->keys = keys_given();
-	ret = kvarc_reader_open(r, &source, ro);
-	if (ret == KVARC_AUTH && in->seekable && keys_ask(in->name)) {
-		ro->keys = keys_given();
-		ret = kvarc_reader_open(r, &source, ro);
-	}
-	if (ret == KVARC_OK && in->seekable && models_find(in->name, *r)) {
-		kvarc_reader_close(r);
-		ro->predictor = models_given();
-		ret = kvarc_reader_open(r, &source, ro);
-	}
-	if (ret == KVARC_OK) {
-		keys_note(in->name, *r);
-		keep_private(in, *r);
-	}
-	return ret;
-}
-
-kvarc_reader *library_open(const struct options *o, struct input *in, unsigned flags,
-                           kvarc_error *error)
-{
-	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
-	kvarc_reader *r = NULL;
-	kvarc_ret ret;
-
-	library_common(o, &ro.common, error);
-	ro.flags = flags | (o->allow_lossy ? KVARC_READ_ALLOW_LOSSY : 0);
-	ro.checkpoint = o->checkpoint;
-	ret = library_reader(in, &ro, &r);
-	if (ret != KVARC_OK)
-		library_error(in->name, ret, error, in, NULL);
-	return r;
-}
-
-void library_each(const struct options *o, bool seek, unsigned flags, library_fn *fn)
-{
-	for (size_t i = 0; i < o->n_files; i++) {
-		struct input in;
-		kvarc_error error;
-		kvarc_reader *r;
-
-		if (!input_open(&in, o->files[i], seek))
-			continue;
-		in.direct = o->device_given;
-		r = library_open(o, &in, flags, &error);
-		if (r)
-			fn(o, &in, r, &error, i == 0);
-		kvarc_reader_close(&r);
-		input_close(&in);
-	}
-}
-
 void library_parity(const struct options *o, kvarc_parity *parity, kvarc_writer_options *wo)
 {
 	*parity = (kvarc_parity){ .pieces = o->parity_pieces, .rows = o->parity_rows };
 	if (o->parity_pieces)
 		wo->parity = parity;
-}
-
-void library_import_options(const struct options *o, kvarc_import_options *io, kvarc_error *error)
-{
-	library_common(o, &io->common, error);
-	io->kv_rule = o->kv_rule;
-	io->axes = o->axes;
-	io->predictor = models_known();
-	io->temp_dir = paths_temporary_folder();
 }
 
 uint64_t library_import_tokens(const kvarc_import *im)

@@ -20,26 +20,11 @@ void library_common(const struct options *o, kvarc_common *c, kvarc_error *error
 void library_error(const char *file, kvarc_ret ret, const kvarc_error *error,
                    const struct input *in, const struct output *out);
 
-/* kvarc_reader_open with the keys, profiles and models of the command line; asks for a passphrase
- * where one is missing. ro: the rest, filled on. */
-kvarc_ret library_reader(struct input *in, kvarc_reader_options *ro, kvarc_reader **r);
-/* Opens an archive for reading. flags as in kvarc_reader_options. */
-kvarc_reader *library_open(const struct options *o, struct input *in, unsigned flags,
-                           kvarc_error *error);
-
-/* Reads the archive of `in`: prints a report or writes output, and shows messages. first: it is the
- * first operand. */
-typedef void library_fn(const struct options *o, struct input *in, kvarc_reader *r,
-                        kvarc_error *error, bool first);
-/* Opens the archives that the command line names, one after the other, and calls fn for
- * each. seek as in input_open, flags as in library_open; one that does not open has a
- * message instead. */
-void library_each(const struct options *o, bool seek, unsigned flags, library_fn *fn);
+/* Sets what adds a clause to messages of PREDICTOR, such as which option gives the profile. It
+ * returns "" for none. */
+void library_set_hint(const char *(*hint)(const kvarc_error *error));
 /* What --parity asks for, in memory that stays as long as the options. */
 void library_parity(const struct options *o, kvarc_parity *parity, kvarc_writer_options *wo);
-/* What all verbs set for an importer: the common part, the rules for tensor names, the model, the
- * folder of temporary files. */
-void library_import_options(const struct options *o, kvarc_import_options *io, kvarc_error *error);
 /* Tokens of an import: of its longest track. */
 uint64_t library_import_tokens(const kvarc_import *im);
 /* Why the file of an import is kept as plain bytes, without what is made of that; "": it is not, or

@@ -40,6 +40,7 @@ kvarc_SOURCES = \
 	src/cli/paths.c src/cli/paths.h \
 	src/cli/cmd_unpack.c \
 	src/cli/library.c src/cli/library.h \
+	src/cli/readers.c src/cli/readers.h \
 	src/cli/lost_ranges.c src/cli/lost_ranges.h \
 	src/cli/profiles.c src/cli/profiles.h \
 	src/cli/ranges.c src/cli/ranges.h \

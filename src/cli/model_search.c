@@ -33,14 +33,6 @@ static struct {
 	bool walked;
 } found;
 
-bool model_search_wanted(const struct options *o)
-{
-	const char *path = getenv("KVARC_MODEL_PATH");
-
-	return !o->model && path && *path &&
-	       (o->verb->bit & (VERB_UNPACK | VERB_TEST | VERB_CUT | VERB_COMPACT));
-}
-
 /* Takes ownership of path. */
 static void add(char *path)
 {
@@ -191,7 +183,7 @@ const kvarc_predictor *model_search(const struct options *o, const char *file,
 	kvarc_predictor_info x;
 	char hex[33];
 
-	if (!model_search_wanted(o))
+	if (!paths_have_models(o))
 		return NULL;
 	for (size_t i = 0; kvarc_reader_predictor(r, i, &x) == KVARC_OK && !c; i++) {
 		if (!x.model)

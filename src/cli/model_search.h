@@ -8,8 +8,6 @@
 #include "kvarc.h"
 #include "options.h"
 
-/* Whether the environment names folders of models, and no model is given. */
-bool model_search_wanted(const struct options *o);
 /*
  * The model with the weights that the archive names, from the folders of KVARC_MODEL_PATH: first
  * those that have the name of the archive's model, then others of its shape. Its weights are read

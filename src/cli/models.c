@@ -14,7 +14,6 @@
 #include "message.h"
 #include "model_search.h"
 #include "paths.h"
-#include "score_files.h"
 #include "signals.h"
 #include "weights.h"
 
@@ -32,6 +31,15 @@ bool models_is_folder(const struct options *o)
 	struct stat s;
 
 	return o->model && stat(o->model, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+kvarc_score scores_kind(const struct options *o)
+{
+	if (!o->scores)
+		return KVARC_SCORE_NONE;
+	if (strcmp(o->scores, "h2o") == 0)
+		return KVARC_SCORE_H2O;
+	return strcmp(o->scores, "surprisal") == 0 ? KVARC_SCORE_SURPRISAL : KVARC_SCORE_NONE;
 }
 
 /* Readers may meet an archive that needs it; writers say so by the level. */

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "kvarc.h"
+#include "kvarc/tools.h"
 #include "options.h"
 
 /* Levels by what they need. */
@@ -40,5 +41,8 @@ void models_predict_text(char out[16], unsigned blind);
 uint64_t models_tokens(const kvarc_reader *r, const kvarc_import *im);
 /* Whether --model is a folder: it has no GGUF header then. */
 bool models_is_folder(const struct options *o);
+
+/* The score that a model computes; KVARC_SCORE_NONE: scores come from a file, or none are given. */
+kvarc_score scores_kind(const struct options *o);
 
 #endif

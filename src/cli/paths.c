@@ -198,3 +198,11 @@ bool paths_safe_path(const char *path)
 	}
 	return true;
 }
+
+bool paths_have_models(const struct options *o)
+{
+	const char *path = getenv("KVARC_MODEL_PATH");
+
+	return !o->model && path && *path &&
+	       (o->verb->bit & (VERB_UNPACK | VERB_TEST | VERB_CUT | VERB_COMPACT));
+}

@@ -34,6 +34,8 @@ char *paths_folder(const char *file);
 /* Where temporary files go: $TMPDIR, /var/tmp or /tmp; not to be freed. */
 const char *paths_temporary_folder(void);
 
+/* Whether the environment names folders of models, and no model is given. */
+bool paths_have_models(const struct options *o);
 /* A name from an archive that is safe as one path component. */
 bool paths_safe_name(const char *name);
 /* A relative path of safe components. */

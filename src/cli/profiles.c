@@ -79,9 +79,70 @@ static kvarc_profile *open_file(const char *path)
 	return p;
 }
 
+/* Folder i of those where profiles are kept; false: past the last. */
+static bool folder_at(size_t i, char out[PATH_BYTES])
+{
+	const char *path = getenv("KVARC_PROFILE_PATH");
+	const char *home = getenv("HOME");
+
+	for (; path && *path; path += path[0] == ':') {
+		size_t n = strcspn(path, ":");
+		if (n && n < PATH_BYTES && i-- == 0) {
+			memcpy(out, path, n);
+			out[n] = '\0';
+			return true;
+		}
+		path += n;
+	}
+	if (home && *home && i-- == 0)
+		return snprintf(out, PATH_BYTES, "%s/.local/share/kvarc/profiles", home) <
+		       PATH_BYTES;
+	return i == 0 && snprintf(out, PATH_BYTES, "%s", KVARC_PROFILE_DIR) < PATH_BYTES;
+}
+
+/* "; looked at A, B, and for DIGEST.kvp in C, D; ..." behind the library's text of an error; "":
+ * there is nothing to add. Static storage. */
+static const char *looked_at(const kvarc_error *e)
+{
+	static char out[1400];
+	char folder[PATH_BYTES], hex[33], predict[16];
+	size_t n = 0;
+
+	models_predict_text(predict, e->blind);
+	if (e->reason == KVARC_REASON_MODEL_DIFFERS && e->blind) {
+		snprintf(out, sizeof(out), "; give --predict %s", predict);
+		return out;
+	}
+	if (e->reason == KVARC_REASON_MODEL_NEEDED) {
+		snprintf(out, sizeof(out),
+		         "; give it with --model FILE.gguf, or a "
+		         "folder with config.json and safetensors, or its folder in "
+		         "KVARC_MODEL_PATH%s%s",
+		         e->blind ? ", and --predict " : "", e->blind ? predict : "");
+		return out;
+	}
+	if (e->reason != KVARC_REASON_PROFILE_NEEDED)
+		return "";
+	units_digest(hex, e->digest);
+	for (size_t i = 0; i < all.n_given && n < sizeof(out); i++)
+		n += (size_t)snprintf(out + n, sizeof(out) - n, "%s%s", i ? ", " : "; looked at ",
+		                      all.list[i].path);
+	for (size_t i = 0; folder_at(i, folder) && n < sizeof(out); i++) {
+		if (i == 0)
+			n += (size_t)snprintf(out + n, sizeof(out) - n, "; looked for %s.kvp in %s",
+			                      hex, folder);
+		else
+			n += (size_t)snprintf(out + n, sizeof(out) - n, ", %s", folder);
+	}
+	if (n < sizeof(out))
+		snprintf(out + n, sizeof(out) - n, "; give it with --profile FILE");
+	return out;
+}
+
 bool profiles_open(const struct options *o)
 {
 	all.o = o;
+	library_set_hint(looked_at);
 	if (o->profiles.n == 0)
 		return true;
 	all.given = calloc(o->profiles.n, sizeof(void *));
@@ -113,27 +174,6 @@ const kvarc_profile *const *profiles_given(size_t *n)
 {
 	*n = all.n_given;
 	return all.given;
-}
-
-/* Folder i of those where profiles are kept; false: past the last. */
-static bool folder_at(size_t i, char out[PATH_BYTES])
-{
-	const char *path = getenv("KVARC_PROFILE_PATH");
-	const char *home = getenv("HOME");
-
-	for (; path && *path; path += path[0] == ':') {
-		size_t n = strcspn(path, ":");
-		if (n && n < PATH_BYTES && i-- == 0) {
-			memcpy(out, path, n);
-			out[n] = '\0';
-			return true;
-		}
-		path += n;
-	}
-	if (home && *home && i-- == 0)
-		return snprintf(out, PATH_BYTES, "%s/.local/share/kvarc/profiles", home) <
-		       PATH_BYTES;
-	return i == 0 && snprintf(out, PATH_BYTES, "%s", KVARC_PROFILE_DIR) < PATH_BYTES;
 }
 
 /* The file of a digest in the first folder that has it. */
@@ -195,43 +235,6 @@ void profiles_reader(kvarc_reader_options *ro)
 	ro->profiles = all.given;
 	ro->n_profiles = all.n_given;
 	ro->find_profile = find;
-}
-
-const char *profiles_looked_at(const kvarc_error *e)
-{
-	static char out[1400];
-	char folder[PATH_BYTES], hex[33], predict[16];
-	size_t n = 0;
-
-	models_predict_text(predict, e->blind);
-	if (e->reason == KVARC_REASON_MODEL_DIFFERS && e->blind) {
-		snprintf(out, sizeof(out), "; give --predict %s", predict);
-		return out;
-	}
-	if (e->reason == KVARC_REASON_MODEL_NEEDED) {
-		snprintf(out, sizeof(out),
-		         "; give it with --model FILE.gguf, or a "
-		         "folder with config.json and safetensors, or its folder in "
-		         "KVARC_MODEL_PATH%s%s",
-		         e->blind ? ", and --predict " : "", e->blind ? predict : "");
-		return out;
-	}
-	if (e->reason != KVARC_REASON_PROFILE_NEEDED)
-		return "";
-	units_digest(hex, e->digest);
-	for (size_t i = 0; i < all.n_given && n < sizeof(out); i++)
-		n += (size_t)snprintf(out + n, sizeof(out) - n, "%s%s", i ? ", " : "; looked at ",
-		                      all.list[i].path);
-	for (size_t i = 0; folder_at(i, folder) && n < sizeof(out); i++) {
-		if (i == 0)
-			n += (size_t)snprintf(out + n, sizeof(out) - n, "; looked for %s.kvp in %s",
-			                      hex, folder);
-		else
-			n += (size_t)snprintf(out + n, sizeof(out) - n, ", %s", folder);
-	}
-	if (n < sizeof(out))
-		snprintf(out + n, sizeof(out) - n, "; give it with --profile FILE");
-	return out;
 }
 
 int profiles_highest_level(const kvarc_profile *p)

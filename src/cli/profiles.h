@@ -51,9 +51,6 @@ bool profiles_check_level(const struct options *o, bool fits_one);
 bool profiles_folder(size_t i, char *out, size_t size);
 /* Where a profile with this digest is, "": not at hand. */
 const char *profiles_where(const uint8_t digest[16]);
-/* "; looked at A, B, and for DIGEST.kvp in C, D; ..." after the library's text of an error; "":
- * there is nothing to add. Static storage. */
-const char *profiles_looked_at(const kvarc_error *e);
 
 /* Opens a profile from an input; NULL: a message was shown. */
 kvarc_profile *profiles_read(const struct options *o, struct input *in);

@@ -22,15 +22,6 @@ bool scores_wanted(const kvarc_lossy *l)
 	return l->select.keep || l->select.top || l->select.spread;
 }
 
-kvarc_score scores_kind(const struct options *o)
-{
-	if (!o->scores)
-		return KVARC_SCORE_NONE;
-	if (strcmp(o->scores, "h2o") == 0)
-		return KVARC_SCORE_H2O;
-	return strcmp(o->scores, "surprisal") == 0 ? KVARC_SCORE_SURPRISAL : KVARC_SCORE_NONE;
-}
-
 /* Numbers of a file, with white space between; n of them, no more. */
 static bool read_numbers(FILE *f, const char *name, uint64_t n, float *score)
 {

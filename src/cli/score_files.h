@@ -8,8 +8,6 @@
 
 /* True if a tier needs scores. */
 bool scores_wanted(const kvarc_lossy *l);
-/* The score that a model computes; KVARC_SCORE_NONE: scores come from a file, or none are given. */
-kvarc_score scores_kind(const struct options *o);
 /* Turns the scores of the tokens of im, read from file, into rates of the tier l. The caller frees
  * *rates; common->error receives errors. false: a message was shown. */
 bool scores_rate(const struct options *o, const char *file, kvarc_import *im,

@@ -19,6 +19,7 @@
 #include "units.h"
 #include "watch.h"
 #include "attach.h"
+#include "readers.h"
 
 bool session_is_version(const char *text)
 {
@@ -73,7 +74,7 @@ static bool open_input(struct session_input *x, const struct options *o, const c
 		msg_error(file, "is a kvarc archive: a session takes the file that was packed");
 		return false;
 	}
-	library_import_options(o, &io, &x->error);
+	readers_import_options(o, &io, &x->error);
 	/* Positions do not change from save to save: level 0 has no use for them. */
 	io.rope = o->level > 0 || o->profiles.n ? NULL : "none";
 	io.profiles = profiles_given(&io.n_profiles);

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "message.h"
-#include "model_search.h"
+#include "paths.h"
 #include "units.h"
 
 enum { PATH_BYTES = 4096 };
@@ -74,7 +74,7 @@ bool weights_init(const struct options *o)
 	const char *folder = getenv("KVARC_CACHE");
 	const char *size = getenv("KVARC_CACHE_SIZE");
 
-	if (!o->model && !model_search_wanted(o) && o->verb->bit != VERB_WEIGHTS)
+	if (!o->model && !paths_have_models(o) && o->verb->bit != VERB_WEIGHTS)
 		return true;
 	if (size && *size &&
 	    (!units_parse_size(size, &weights.cache.max_bytes) || weights.cache.max_bytes == 0)) {

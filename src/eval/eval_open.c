@@ -113,7 +113,7 @@ kvarc_ret kvi_eval_start_caches(kvarc_eval *e)
 	return open_cache(e, &e->back) ? KVARC_OK : no_memory(e);
 }
 
-kvarc_ret kvi_eval_open_model(kvarc_eval *e)
+static kvarc_ret open_model(kvarc_eval *e)
 {
 	const struct kvi_model_file *m = kvi_predictor_file(e->o.predictor);
 	if (!m)
@@ -165,7 +165,7 @@ kvarc_ret kvarc_eval_open(kvarc_eval **out, const kvarc_eval_options *options)
 		return ret;
 	e->o = *o;
 	e->o.common.memlimit = limit;
-	ret = kvi_eval_open_model(e);
+	ret = open_model(e);
 	if (ret)
 		kvarc_eval_close(&e);
 	*out = e;
@@ -374,4 +374,50 @@ kvarc_ret kvarc_eval_trusted(const kvarc_eval *e, double max_kl)
 	                "cache: a cache of zeros has a mean KL of %g, and %g is needed to "
 	                "distinguish tiers",
 	                kl, least);
+}
+
+/* ---- scores ---- */
+
+static bool may_make(const kvarc_scores_options *o, const int32_t *ids, uint64_t n,
+                     const float *score)
+{
+	return o->predictor && ids && score && n && n < UINT32_MAX &&
+	       (o->dtype == KVARC_F32 || o->dtype == KVARC_F16 || o->dtype == KVARC_BF16) &&
+	       (o->kind == KVARC_SCORE_H2O || o->kind == KVARC_SCORE_SURPRISAL);
+}
+
+kvarc_ret kvarc_scores_make(const kvarc_scores_options *options, const int32_t *ids, uint64_t n,
+                            float *score)
+{
+	const char *call = "kvarc_scores_make";
+	if (!options)
+		return KVARC_PROG;
+	kvarc_scores_options settled = *options, *o = &settled;
+	o->dtype = o->dtype ? o->dtype : KVARC_BF16;
+	o->kind = o->kind ? o->kind : KVARC_SCORE_H2O;
+	if (!may_make(o, ids, n, score))
+		return kvi_fail(o->common.error, KVARC_PROG,
+		                "%s: a predictor, a dtype of floats, a kind and tokens are needed",
+		                call);
+	kvarc_ret ret = KVI_CHECK_RESERVED(o->common.error, call, "kvarc_scores_options", o);
+	if (!ret)
+		ret = kvi_check_common(&o->common);
+	if (ret)
+		return ret;
+	struct kvarc_eval e = { .o = { .common = o->common,
+		                       .predictor = o->predictor,
+		                       .arithmetic = o->arithmetic,
+		                       .dtype = o->dtype,
+		                       .prefix = (uint32_t)n,
+		                       .scores = o->kind },
+		                .total = n };
+	if (!e.o.common.memlimit)
+		e.o.common.memlimit = UINT64_MAX;
+	kvi_alloc_init(&e.alloc, o->common.allocator, e.o.common.memlimit);
+	ret = open_model(&e);
+	if (!ret)
+		ret = kvi_eval_make_cache(&e, ids, score);
+	kvi_eval_stop(&e);
+	kvi_model_geometry_free(&e.g, &e.alloc);
+	return ret;
 }

@@ -40,8 +40,6 @@ struct kvarc_eval {
 /* With o, alloc and geometry set: allocates buffers, starts threads and opens the model. Without a
  * continuation there is a buffer for the exact cache alone. Returns as kvarc_eval_open. */
 kvarc_ret kvi_eval_start(kvarc_eval *e);
-/* The same with the geometry of the model's own caches. */
-kvarc_ret kvi_eval_open_model(kvarc_eval *e);
 /* The prefix's cache into `exact`, and its tokens' scores by o.scores; NULL: not wanted. */
 kvarc_ret kvi_eval_make_cache(kvarc_eval *e, const int32_t *ids, float *score);
 /* Without a model and a continuation: allocates both caches, starts threads. Returns OK, MEM,

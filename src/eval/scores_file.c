@@ -5,11 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "eval_state.h"
 #include "exact/elementwise.h"
-#include "util/arguments.h"
 #include "util/parallel.h"
-#include "util/error.h"
 
 enum { STEP = KVI_TEACHER_FORCED_STEP };
 
@@ -208,51 +205,5 @@ kvarc_ret kvi_scores_make(struct kvi_teacher_forced *f, const struct kvi_scores_
 	kvi_free(o->alloc, s.keys);
 	kvi_free(o->alloc, s.z);
 	kvi_free(o->alloc, s.sums);
-	return ret;
-}
-
-/* ---- the public call ---- */
-
-static bool may_make(const kvarc_scores_options *o, const int32_t *ids, uint64_t n,
-                     const float *score)
-{
-	return o->predictor && ids && score && n && n < UINT32_MAX &&
-	       (o->dtype == KVARC_F32 || o->dtype == KVARC_F16 || o->dtype == KVARC_BF16) &&
-	       (o->kind == KVARC_SCORE_H2O || o->kind == KVARC_SCORE_SURPRISAL);
-}
-
-kvarc_ret kvarc_scores_make(const kvarc_scores_options *options, const int32_t *ids, uint64_t n,
-                            float *score)
-{
-	const char *call = "kvarc_scores_make";
-	if (!options)
-		return KVARC_PROG;
-	kvarc_scores_options settled = *options, *o = &settled;
-	o->dtype = o->dtype ? o->dtype : KVARC_BF16;
-	o->kind = o->kind ? o->kind : KVARC_SCORE_H2O;
-	if (!may_make(o, ids, n, score))
-		return kvi_fail(o->common.error, KVARC_PROG,
-		                "%s: a predictor, a dtype of floats, a kind and tokens are needed",
-		                call);
-	kvarc_ret ret = KVI_CHECK_RESERVED(o->common.error, call, "kvarc_scores_options", o);
-	if (!ret)
-		ret = kvi_check_common(&o->common);
-	if (ret)
-		return ret;
-	struct kvarc_eval e = { .o = { .common = o->common,
-		                       .predictor = o->predictor,
-		                       .arithmetic = o->arithmetic,
-		                       .dtype = o->dtype,
-		                       .prefix = (uint32_t)n,
-		                       .scores = o->kind },
-		                .total = n };
-	if (!e.o.common.memlimit)
-		e.o.common.memlimit = UINT64_MAX;
-	kvi_alloc_init(&e.alloc, o->common.allocator, e.o.common.memlimit);
-	ret = kvi_eval_open_model(&e);
-	if (!ret)
-		ret = kvi_eval_make_cache(&e, ids, score);
-	kvi_eval_stop(&e);
-	kvi_model_geometry_free(&e.g, &e.alloc);
 	return ret;
 }

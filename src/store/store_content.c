@@ -119,7 +119,7 @@ kvarc_ret kvi_doubt_damaged(struct kvarc_store *s, const uint8_t id[16])
 	return ret;
 }
 
-/* kvarc_reader_options.stored_read of the reader of an archive; opaque: struct kvi_store_content. */
+/* kvarc_reader_options.stored_read of an archive; opaque: struct kvi_store_content. */
 static int read_content(void *opaque, const kvarc_stored *st, const char *ns, int32_t *ids,
                         int32_t *positions, const kvarc_view *views)
 {

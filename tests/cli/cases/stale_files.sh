@@ -29,8 +29,7 @@ make_old() {
 
 echo "# killed just now"
 start
-kill -s KILL $pid
-{ wait $pid; } 2> /dev/null
+{ kill -s KILL $pid; wait $pid; } 2> /dev/null
 exec 3>&-
 kv pack -q -f -o b.kva "$SLOT"
 hidden
