@@ -1,8 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # check_gpu.sh [--accept] ARCHITECTURE...: compiles the kernels, scans their PTX and compares what
-# SASS shows with gpu/sass.txt and, of the architectures of the cost models, with
-# gpu/sass_loops.txt and gpu/exact_sass.txt; --accept writes these files. Runs in the build folder.
+# SASS shows with gpu/sass.txt; --accept writes this file. Runs in the build folder.
 set -eu
 srcdir=${srcdir:-.}
 nvcc=${NVCC:-nvcc}
@@ -35,10 +34,3 @@ for arch; do
 done
 # shellcheck disable=SC2086 # a word, or none
 "$python" "$srcdir/gpu/sass_report.py" $accept "$release" "$srcdir/gpu/sass.txt" "$work/list"
-grep -E '^(89|90a|100a) ' "$work/list" > "$work/modelled" || exit 0
-# shellcheck disable=SC2086 # a word, or none
-"$python" "$srcdir/gpu/sass_loops.py" $accept "$release" "$srcdir/gpu/sass_loops.txt" \
-	"$work/modelled"
-grep '/exact_kernels-' "$work/modelled" > "$work/exact" || exit 0
-# shellcheck disable=SC2086 # a word, or none
-"$python" "$srcdir/gpu/exact_sass.py" $accept "$release" "$srcdir/gpu/exact_sass.txt" "$work/exact"

@@ -77,8 +77,6 @@ WARP_FN span<const typename element_of<SIZE>::type> raw_of(const kvi_gpu_encode 
 template <int SIZE> WARP_FN void find_channels(const kvi_gpu_encode *e, uint32_t group)
 {
 	const uint32_t C = channels_of(e), T = e->job.tokens;
-	if (is_lossy(&e->job))
-		return;
 	span<uint32_t> to = span_at<uint32_t>(e->channel_bits, (C + 31) / 32);
 	const u32v c = lanes() + group * 32;
 	const boolv on = c < C;
@@ -95,8 +93,6 @@ WARP_FN void list_columns(const kvi_gpu_encode *e)
 {
 	const uint32_t C = channels_of(e);
 	kvi_gpu_opened *o = &encoding_of(e)->o;
-	if (is_lossy(&e->job))
-		return;
 	span<const uint32_t> bits = span_at<const uint32_t>(e->channel_bits, (C + 31) / 32);
 	span<uint32_t> columns = span_at<uint32_t>(e->job.columns, C);
 	uint32_t n = 0;
@@ -109,28 +105,10 @@ WARP_FN void list_columns(const kvi_gpu_encode *e)
 	o->columns = n;
 }
 
-/* Whether a token has elements that are not finite: codec 8 is not for them (spec model 4). */
-template <int SIZE> WARP_FN bool row_special(const kvi_gpu_encode *e, uint32_t token)
-{
-	const uint32_t C = channels_of(e), special = special_bits(e->job.dtype);
-	uint32_t found = 0;
-	for (uint32_t i = 0; i < C; i += 32) {
-		const boolv on = lanes() + i < C;
-		const u32v x = ldg_if(raw_of<SIZE>(e), lanes() + (token * C + i), on);
-		found |= mask_of(on & ((x & special) == special));
-	}
-	return found != 0;
-}
-
-constexpr uint32_t ROW_CONSTANT = 1, ROW_SPECIAL = 2;
-
-/* Whether all elements of a token are equal, in several channels that remain; of codec 8 also
- * whether some are not finite. */
+/* Whether all elements of a token are equal, in several channels that remain. */
 template <int SIZE> WARP_FN void find_row(const kvi_gpu_encode *e, uint32_t token)
 {
 	const uint32_t C = channels_of(e), n = encoding_of(e)->o.columns;
-	if (is_lossy(&e->job))
-		return;
 	span<const uint32_t> columns = span_at<const uint32_t>(e->job.columns, n);
 	uint32_t other = n < 2;
 	u32v first = splat(0);
@@ -141,8 +119,7 @@ template <int SIZE> WARP_FN void find_row(const kvi_gpu_encode *e, uint32_t toke
 		first = i ? first : shuffle(x, splat(0));
 		other = mask_of(on & (x != first));
 	}
-	const bool special = e->job.codec == CODEC_MODEL && row_special<SIZE>(e, token);
-	encoding_of(e)->row_flags[token] = (other ? 0 : ROW_CONSTANT) | (special ? ROW_SPECIAL : 0);
+	encoding_of(e)->row_same[token] = !other;
 }
 
 /* Writes 32 bits of a bitmap of n, number `at` and those behind it. */
@@ -169,30 +146,19 @@ WARP_FN void bitmap_put(bitmap_out *b, uint32_t at, uint32_t n, uint32_t set, u3
 	b->values += count(set) * SIZE;
 }
 
-/* Where the mask begins: behind the header and the check of codec 8 (payload_encode_body.h). */
-WARP_FN uint32_t mask_begin(const kvi_gpu_encode *e)
-{
-	return KVI_GPU_HEADER + (e->job.codec == CODEC_MODEL ? 8 : 0);
-}
-
-/* The mask section; lists the tokens that remain. A lossy chunk has neither (list_exact). */
+/* The mask section; lists the tokens that remain. */
 template <int SIZE> WARP_FN void write_section(const kvi_gpu_encode *e)
 {
 	const uint32_t C = channels_of(e), T = e->job.tokens;
 	kvi_gpu_encoding *x = encoding_of(e);
 	kvi_gpu_opened *o = &x->o;
-	if (is_lossy(&e->job)) {
-		o->status = page_missing(&e->job) ? KVI_GPU_PAGE : KVI_GPU_HOST;
-		o->n_streams = 0;
-		return;
-	}
 	span<uint8_t> to = span_at<uint8_t>(e->job.payload, e->job.payload_bytes);
 	span<const uint32_t> groups = span_at<const uint32_t>(e->channel_bits, (C + 31) / 32);
 	span<const uint32_t> columns = span_at<const uint32_t>(e->job.columns, o->columns);
 	span<uint16_t> token = span_at<uint16_t>((uint64_t)(uintptr_t)o->token, KVI_GPU_TOKENS);
-	span<const uint8_t> flags = span_at<const uint8_t>((uint64_t)(uintptr_t)x->row_flags,
-	                                                   KVI_GPU_TOKENS);
-	bitmap_out b = { to, mask_begin(e) + 1, mask_begin(e) + 1 };
+	span<const uint8_t> same = span_at<const uint8_t>((uint64_t)(uintptr_t)x->row_same,
+	                                                  KVI_GPU_TOKENS);
+	bitmap_out b = { to, KVI_GPU_HEADER + 1, KVI_GPU_HEADER + 1 };
 	const uint32_t has_channels = o->columns < C;
 	if (has_channels) {
 		b.values += (C + 7) / 8;
@@ -203,11 +169,10 @@ template <int SIZE> WARP_FN void write_section(const kvi_gpu_encode *e)
 		}
 		b.bits = b.values;
 	}
-	uint32_t rows = 0, special = 0;
+	uint32_t rows = 0;
 	for (uint32_t t = 0; t < T; t += 32) {
-		const u32v at = lanes() + t, flag = ld_if(flags, at, at < T);
-		const uint32_t left = mask_of((at < T) & ((flag & ROW_CONSTANT) == 0));
-		special |= mask_of((flag & ROW_SPECIAL) != 0);
+		const u32v at = lanes() + t;
+		const uint32_t left = mask_of((at < T) & (ld_if(same, at, at < T) == 0));
 		st_if(token, below(left) + rows, at, lane_in(left));
 		rows += count(left);
 	}
@@ -217,33 +182,27 @@ template <int SIZE> WARP_FN void write_section(const kvi_gpu_encode *e)
 		b.values = b.bits + (T + 7) / 8;
 		for (uint32_t t = 0; t < T; t += 32) {
 			const u32v at = lanes() + t;
-			const u32v flag = ld_if(flags, at, at < T);
-			const uint32_t set = mask_of((flag & ROW_CONSTANT) != 0);
+			const uint32_t set = mask_of(ld_if(same, at, at < T) != 0);
 			bitmap_put<SIZE>(&b, t, T, set,
 			                 ldg_if(raw_of<SIZE>(e), at * C + first, at < T));
 		}
 		b.bits = b.values;
 	}
-	st_one(to, mask_begin(e), has_channels | has_rows << 1);
+	st_one(to, KVI_GPU_HEADER, has_channels | has_rows << 1);
 	x->section_bytes = b.bits - KVI_GPU_HEADER;
 	o->rows = rows;
-	/* codecs 7 and 8 take no rows out; of codec 0 features alone are wanted */
-	const bool coded = is_linear(e->job.codec) ? !has_rows && !special
-						   : e->job.codec != CODEC_RAW;
-	o->status = coded && rows && o->columns ? KVI_GPU_OPEN : KVI_GPU_HOST;
+	o->status = rows && o->columns ? KVI_GPU_OPEN : KVI_GPU_HOST;
 	if (page_missing(&e->job))
 		o->status = KVI_GPU_PAGE;
 	o->n_streams = 1; /* contexts are wanted */
 	o->stream_tokens = KVI_GPU_TOKENS;
 }
 
-/* The elements of a remaining token, side by side; codecs 7 and 8 need them for planes alone. */
+/* The elements of a remaining token, side by side. */
 template <int SIZE> WARP_FN void gather_row(const kvi_gpu_encode *e, uint32_t row)
 {
 	typedef typename element_of<SIZE>::type element;
 	const kvi_gpu_opened *o = &encoding_of(e)->o;
-	if (is_linear(e->job.codec) && SIZE < 4)
-		return;
 	const uint32_t n = o->columns, from = o->token[row] * channels_of(e);
 	span<const uint32_t> columns = span_at<const uint32_t>(e->job.columns, n);
 	span<element> to = span_at<element>(e->job.packed + (uint64_t)row * n * SIZE, n);
@@ -257,7 +216,7 @@ template <int SIZE> WARP_FN void gather_row(const kvi_gpu_encode *e, uint32_t ro
 /* Planes of a codec and a format, and the bits of an element in each. */
 template <int D> WARP_FN uint32_t planes_of(uint32_t codec)
 {
-	return codec != CODEC_EXPONENT ? (D == 1 ? 2 : 0) : format<D>::planes;
+	return codec == CODEC_EXPONENT ? format<D>::planes : 0;
 }
 /* Where a plane is in work memory, and its bytes. */
 template <int D> WARP_FN uint32_t plane_size(const kvi_gpu_opened *o, uint32_t plane)
@@ -286,11 +245,11 @@ WARP_FN u32v plane_pack(u32v value, uint32_t k)
 	return byte;
 }
 
-/* Sign and mantissa side by side (spec exponent 2); codecs 5, 7, 8: the low half of f32. */
-template <int D> WARP_FN u32v rest_of(u32v x, uint32_t codec)
+/* Sign and mantissa side by side (spec exponent 2). */
+template <int D> WARP_FN u32v rest_of(u32v x)
 {
 	constexpr uint32_t m = format<D>::m, e = format<D>::e;
-	return codec != CODEC_EXPONENT ? x : x >> (m + e) << m | (x & ((1u << m) - 1));
+	return x >> (m + e) << m | (x & ((1u << m) - 1));
 }
 
 /* The planes of 32 tokens, and whether their bytes are equal. */
@@ -298,8 +257,6 @@ template <int D> WARP_FN void write_planes(const kvi_gpu_encode *e, uint32_t sli
 {
 	typedef typename element_of<format<D>::size>::type element;
 	kvi_gpu_encoding *x = encoding_of(e);
-	if (is_lossy(&e->job))
-		return;
 	const uint32_t C = x->o.columns, all = x->o.rows * C, first = slice * 32 * C;
 	const uint32_t end = first + 32 * C < all ? first + 32 * C : all;
 	span<const element> in = span_at<const element>(e->job.packed, all);
@@ -310,7 +267,7 @@ template <int D> WARP_FN void write_planes(const kvi_gpu_encode *e, uint32_t sli
 		for (uint32_t i = first; i < end; i += 32) {
 			const u32v at = lanes() + i;
 			const u32v v = ldg_if(in, at, at < end);
-			const u32v byte = plane_pack(rest_of<D>(v, e->job.codec) >> low, k);
+			const u32v byte = plane_pack(rest_of<D>(v) >> low, k);
 			const boolv on = (lanes() < 4 * k) & (lanes() + i / 8 * k < bytes);
 			st_if(to, lanes() + i / 8 * k, byte, on);
 			value = i == first ? shuffle(byte, splat(0)) : value;

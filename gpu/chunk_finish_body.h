@@ -6,7 +6,7 @@
 #ifndef KVI_GPU_CHUNK_FINISH_BODY_H
 #define KVI_GPU_CHUNK_FINISH_BODY_H
 
-#include "linear_expand_body.h"
+#include "chunk_open_body.h"
 #include "wide_copy_body.h"
 
 WARP_FN bool has_mask(const kvi_gpu_opened *o)
@@ -19,8 +19,7 @@ WARP_FN uint64_t elements_at(const kvi_gpu_chunk *c, const kvi_gpu_opened *o)
 {
 	if (c->codec == CODEC_RAW)
 		return c->payload + KVI_GPU_HEADER;
-	return c->codec == CODEC_CONSTANT || is_linear(c->codec) || has_mask(o) ? c->decoded
-	                                                                             : c->packed;
+	return c->codec == CODEC_CONSTANT || has_mask(o) ? c->decoded : c->packed;
 }
 
 /* The number of the token behind the n-th one that the mask leaves. */
@@ -88,15 +87,6 @@ template <int SIZE> WARP_FN void fill_chunk(const kvi_gpu_chunk *c)
 		st_if(to, lanes() + i, v, lanes() + i < n);
 }
 
-/* Whether all bodies of a lossy chunk were decoded to their ends. */
-WARP_FN bool bodies_good(const kvi_gpu_opened *o)
-{
-	bool good = true;
-	for (uint32_t i = 0; i < o->n_bodies; i++)
-		good &= o->body[i].good != 0;
-	return good;
-}
-
 /* All elements of a stream's tokens, and their check: whether the stream is good. A chunk without
  * streams is treated as if it had one. */
 template <int SIZE>
@@ -109,9 +99,6 @@ WARP_FN bool finish_stream(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, uint
 		return false;
 	if (c->codec == CODEC_CONSTANT)
 		fill_chunk<SIZE>(c);
-	else if (is_linear(c->codec))
-		for (uint32_t t = first; t < end; t += EXPANDED)
-			expand_slots<SIZE>(c, o, t, end - t < EXPANDED ? end : t + EXPANDED);
 	else if (has_mask(o))
 		expand_tokens<SIZE>(c, o, number, first, end);
 	warp_barrier();
@@ -145,13 +132,9 @@ WARP_FN uint32_t finish_chunk(const kvi_gpu_chunk *c, const kvi_gpu_opened *o)
 {
 	if (o->status != KVI_GPU_OPEN)
 		return o->status;
-	if ((is_linear(c->codec) || c->codec == CODEC_KLT) && !sources_good(linear_of(c)))
-		return KVI_GPU_SOURCE;
 	for (uint32_t i = 0; i < finished_streams(o); i++)
 		if (!o->stream[i].good)
 			return KVI_GPU_DATA;
-	if (!bodies_good(o)) /* elements are what the memory had */
-		return KVI_GPU_DATA;
 	if (!c->view.base || !c->view.page_table)
 		return KVI_GPU_OK;
 	uint32_t wrong = 0;
@@ -162,13 +145,6 @@ WARP_FN uint32_t finish_chunk(const kvi_gpu_chunk *c, const kvi_gpu_opened *o)
 		wrong |= mask_of(on & !(page >> 31 != 0) & (page >= c->view.n_pages));
 	}
 	return wrong ? KVI_GPU_PAGE : KVI_GPU_OK;
-}
-
-/* The status that chunks see which are predicted from one: that it has no features counts, too. */
-WARP_FN void keep_status(const kvi_gpu_linear *l, uint32_t status)
-{
-	const bool lacks = l->features == KVI_GPU_FEATURES_ALL && !sources_good(l);
-	st_one(span_at<uint32_t>(l->kept, 1), 0, lacks ? (uint32_t)KVI_GPU_SOURCE : status);
 }
 
 /* Copies a token of a good chunk to its view. */

@@ -9,11 +9,9 @@
 #define KVI_GPU_CHUNK_OPEN_BODY_H
 
 #include "hash_body.h"
-#include "linear_products_body.h"
 #include "stream_words_body.h"
 
-enum { CODEC_RAW = 0, CODEC_CONSTANT = 2, CODEC_EXPONENT = 4, CODEC_GRID = 5, CODEC_LINEAR = 7,
-       CODEC_MODEL = 8, CODEC_HAD = 13, CODEC_KLT = 14 };
+enum { CODEC_RAW = 0, CODEC_CONSTANT = 2, CODEC_EXPONENT = 4, CODEC_GRID = 5 };
 enum { MASK_CHANNELS = 1, MASK_ROWS = 2, PLANE_STORED = 0, PLANE_ZSTD = 1, PLANE_CONSTANT = 2 };
 
 /* A payload and how far it was read. */
@@ -27,17 +25,6 @@ struct payload_in {
 WARP_FN uint32_t element_bytes(uint32_t dtype)
 {
 	return dtype == 1 ? 4 : dtype == 2 || dtype == 3 ? 2 : 1;
-}
-
-WARP_FN bool is_lossy(const kvi_gpu_chunk *c)
-{
-	return c->codec == CODEC_HAD || c->codec == CODEC_KLT;
-}
-
-/* Whether a codec is that of linear models, without an engine's predictions or with them. */
-WARP_FN bool is_linear(uint32_t codec)
-{
-	return codec == CODEC_LINEAR || codec == CODEC_MODEL;
 }
 
 /* An element at any byte of a payload. */
@@ -158,21 +145,6 @@ WARP_FN void read_mask(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_opened *o
 	}
 }
 
-/* Of all channels, in place of the list of those that remain: where in the payload the value of a
- * constant one is, 0 of the others. */
-WARP_FN void list_values(const kvi_gpu_chunk *c, const kvi_gpu_opened *o)
-{
-	const uint32_t C = c->heads * c->head_channels, size = element_bytes(c->dtype);
-	span<const uint8_t> p = span_at<const uint8_t>(c->payload, c->payload_bytes);
-	span<uint32_t> columns = span_at<uint32_t>(c->columns, C);
-	for (uint32_t i = 0, n = 0; i < C; i += 32) {
-		const uint32_t set = bitmap_word(p, o->channel_bits, i, C);
-		const u32v value = (below(set) + n) * size + o->channel_values;
-		st_if(columns, lanes() + i, select(lane_in(set), value, splat(0)), lanes() + i < C);
-		n += count(set);
-	}
-}
-
 /* Table, states and words of the streams (spec rans 4). */
 WARP_FN void read_streams(payload_in *in, kvi_gpu_opened *o)
 {
@@ -223,14 +195,14 @@ WARP_FN uint32_t read_plane(payload_in *in, uint32_t n, uint32_t k, kvi_gpu_plan
 	return used && last >> used ? KVI_GPU_DATA : KVI_GPU_OPEN;
 }
 
-/* All planes of a codec and a format (spec exponent 3, grid 6, linear 5). */
+/* All planes of a codec and a format (spec exponent 3). */
 WARP_FN uint32_t read_planes(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_opened *o)
 {
 	const uint32_t n = o->rows * o->columns, dtype = c->dtype;
-	uint32_t left = dtype == 1 ? 24 : dtype == 2 ? 11 : dtype == 3 ? 8 : dtype == 4 ? 4 : 3;
+	uint32_t left = dtype == 2 ? 11 : dtype == 3 ? 8 : 4;
 	uint32_t status = KVI_GPU_OPEN;
 	if (c->codec != CODEC_EXPONENT)
-		left = dtype == 1 ? 16 : 0;
+		left = 0;
 	for (uint32_t i = 0; left && status == KVI_GPU_OPEN; i++) {
 		const uint32_t k = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
 		status = read_plane(in, n, k, &o->plane[i]);
@@ -239,17 +211,13 @@ WARP_FN uint32_t read_planes(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_ope
 	return status;
 }
 
-/* The payload of codecs 4, 5, 7 and 8 behind the header. */
+/* The payload of codecs 4 and 5 behind the header. */
 WARP_FN uint32_t open_streams(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_opened *o, uint32_t b,
                               uint32_t section)
 {
 	if (section > in->n - in->at)
 		return KVI_GPU_DATA;
 	const uint32_t end = in->at + section;
-	if (c->codec == CODEC_MODEL) {
-		const uint32_t low = payload_word(in), high = payload_word(in);
-		o->expected_check = (uint64_t)high << 32 | low;
-	}
 	read_mask(in, c, o, end);
 	if (in->bad)
 		return KVI_GPU_DATA;
@@ -289,22 +257,19 @@ WARP_FN bool read_header(payload_in *in, const kvi_gpu_chunk *c, kvi_gpu_opened 
 	return good && payload_word(in) == 0 && *b <= 3;
 }
 
-/* A chunk of which nothing is known: without a mask, streams and bodies. */
+/* A chunk of which nothing is known: without a mask and streams. */
 WARP_FN void open_whole(const kvi_gpu_chunk *c, kvi_gpu_opened *o)
 {
-	o->n_streams = o->n_bodies = o->exact = 0;
+	o->n_streams = 0;
 	o->row_bits = o->channel_bits = 0;
 	o->rows = c->tokens;
 	o->columns = c->heads * c->head_channels;
 }
 
-/* Whether there are the parameters or the model that a codec needs, the latter with predictions of
- * an engine or without. */
-WARP_FN bool needs_there(const kvi_gpu_chunk *c)
+/* Whether streams of a format are decoded: f16, bf16, e4m3. */
+WARP_FN bool has_streams(uint32_t dtype)
 {
-	if (!is_linear(c->codec))
-		return c->params != 0;
-	return c->linear && (linear_of(c)->expects.e != 0) == (c->codec == CODEC_MODEL);
+	return dtype >= 2 && dtype <= 4;
 }
 
 /* Everything that is known before a stream is decoded. */
@@ -320,14 +285,8 @@ WARP_FN uint32_t open_chunk(const kvi_gpu_chunk *c, kvi_gpu_opened *o)
 		const uint32_t bytes = c->codec == CODEC_RAW ? c->tokens * C * size : size;
 		return b == 3 && !section && in.n - in.at == bytes ? KVI_GPU_OPEN : KVI_GPU_DATA;
 	}
-	if (C > KVI_GPU_CHANNELS || !needs_there(c))
+	if (C > KVI_GPU_CHANNELS || !c->params || !has_streams(c->dtype))
 		return KVI_GPU_HOST;
-	if (is_linear(c->codec)) {
-		const uint32_t status = open_streams(&in, c, o, b, section);
-		if (status == KVI_GPU_OPEN)
-			list_values(c, o);
-		return status == KVI_GPU_OPEN && o->row_bits ? (uint32_t)KVI_GPU_DATA : status;
-	}
 	const kvi_gpu_params *p = (const kvi_gpu_params *)(uintptr_t)c->params;
 	if (p->n_tables > KVI_GPU_TABLES)
 		return KVI_GPU_HOST;

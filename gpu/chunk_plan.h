@@ -13,7 +13,7 @@
 size_t kvi_gpu_params_bytes(const struct kvi_params *p, const kvarc_rope *rope);
 /*
  * Fills *out and `memory` (kvi_gpu_params_bytes, aligned), which kernels find at `address`. The
- * parameters are of codec 4, 5 or 13.
+ * parameters are of codec 4 or 5.
  */
 void kvi_gpu_params_fill(struct kvi_gpu_params *out, const struct kvi_params *p,
                          const kvarc_rope *rope, uint8_t *memory, uint64_t address);
@@ -22,9 +22,6 @@ void kvi_gpu_params_fill(struct kvi_gpu_params *out, const struct kvi_params *p,
 size_t kvi_gpu_tables_bytes(void);
 /* Fills *out and `memory` (kvi_gpu_tables_bytes, aligned), which kernels find at `address`. */
 void kvi_gpu_tables_fill(struct kvi_gpu_tables *out, uint8_t *memory, uint64_t address);
-
-/* Blocks of 32 tokens of the bodies of a lossy chunk, at most. */
-uint32_t kvi_gpu_lossy_blocks(uint32_t tokens);
 
 /* Offsets of the work memory of a chunk, and its size. */
 struct kvi_gpu_work {
@@ -53,10 +50,6 @@ struct kvi_gpu_encode_work {
 };
 /* The work memory; each part begins at a multiple of 16. */
 struct kvi_gpu_encode_work kvi_gpu_encode_work_of(const struct kvi_chunk *shape, unsigned codec);
-/* What kernels are given of a tier, but for the inverse of a basis: parameters are those in force,
- * which klt does not use. shape has its t0 and end, and all tokens have the tier's rate. */
-void kvi_gpu_quantiser_fill(struct kvi_gpu_quantiser *out, const struct kvi_chunk *shape,
-                            const kvarc_lossy *tier, const struct kvi_params *params);
 /* Sets the addresses of work memory that kernels find at `address`. */
 void kvi_gpu_encode_place(struct kvi_gpu_encode *out, const struct kvi_gpu_encode_work *work,
                           uint64_t address);

@@ -30,7 +30,6 @@ WARP_FN void exp_tables(span<uint32_t> lut, const kvi_gpu_params *p, uint32_t wa
 		cum -= f;
 		/* the last symbol that begins at or before the slot: one of frequency 0 does not
 		 * matter, as the next one begins there, too */
-		HAPPENS(table, SLOTS / 32);
 		for (uint32_t s = 0; s < SLOTS; s += 32) {
 			u32v slot = lanes() + s, sym = splat(0);
 			for (uint32_t d = 16; d; d /= 2) {
@@ -65,7 +64,6 @@ template <int D, bool ALL>
 WARP_FN u32v exp_step(words_in *w, u32v *state, span<const uint32_t> lut, u32v ring, u32v *bad,
                       boolv active)
 {
-	HAPPENS(step, 1);
 	u32v s = *state;
 	u32v e = ld_byte_at(lut, (s & 2047) * 4 + (ring & 0xffff));
 	u32v next = (e & 2047) * (s >> 11) + (e >> 21);
@@ -78,7 +76,6 @@ WARP_FN u32v exp_step(words_in *w, u32v *state, span<const uint32_t> lut, u32v r
 		escaped = escaped & active;
 	uint32_t mask = mask_of(escaped);
 	if (mask) { /* rare */
-		HAPPENS(escape, 1);
 		words_refill(w);
 		u32v raw = s & 255;
 		s = select(escaped, s >> 8, s);
@@ -102,9 +99,7 @@ template <int D> WARP_FN uint32_t plane_bits(int i)
 {
 	if (D == 4)
 		return 4;
-	if (D == 5)
-		return i ? 1 : 2;
-	return D == 1 || i == 0 ? 8 : i == 1 ? 2 : 1;
+	return i == 0 ? 8 : i == 1 ? 2 : 1;
 }
 
 /* The byte of element first + lane in a plane with 2^PER elements a byte; first: n * 32. */
@@ -122,17 +117,11 @@ template <int D> WARP_FN u32v rest_load(const rest_planes<D> *r, uint32_t first,
 		u32v v = plane_byte<D, 1>(r, 0, first, in) >> (l & 1) * 4;
 		return (v & 7) | (v & 8) << 4;
 	}
-	if (D == 5)
-		return (plane_byte<D, 2>(r, 0, first, in) >> (l & 3) * 2 & 3) |
-		       (plane_byte<D, 3>(r, 1, first, in) >> (l & 7) & 1) << 7;
 	u32v a = plane_byte<D, 0>(r, 0, first, in);
 	if (D == 3)
 		return a;
-	if (D == 2)
-		return a | (plane_byte<D, 2>(r, 1, first, in) >> (l & 3) * 2 & 3) << 8 |
-		       (plane_byte<D, 3>(r, 2, first, in) >> (l & 7) & 1) << 15;
-	u32v c = plane_byte<D, 0>(r, 2, first, in);
-	return a | plane_byte<D, 0>(r, 1, first, in) << 8 | (c & 0x7f) << 16 | (c >> 7) << 31;
+	return a | (plane_byte<D, 2>(r, 1, first, in) >> (l & 3) * 2 & 3) << 8 |
+	       (plane_byte<D, 3>(r, 2, first, in) >> (l & 7) & 1) << 15;
 }
 
 /* Skips n elements, a multiple of 32. */

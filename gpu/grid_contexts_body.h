@@ -7,14 +7,14 @@
 
 constexpr uint32_t BIAS = 127;
 
-/* The coded element of a format (spec grid): f32 is coded as bf16. emin without its sign. */
+/* The coded element of a format (spec grid). emin without its sign. */
 template <int D> struct grid_format {
-	static constexpr uint32_t m = D == 1 ? 7 : format<D>::m;
-	static constexpr uint32_t least = D == 1 || D == 3 ? 126 : D == 4 ? 6 : 14;
-	static constexpr uint32_t zeros = D == 2 ? 5 : D == 4 || D == 5 ? 11 : 7;
+	static constexpr uint32_t m = format<D>::m;
+	static constexpr uint32_t least = D == 3 ? 126 : D == 4 ? 6 : 14;
+	static constexpr uint32_t zeros = D == 2 ? 5 : D == 4 ? 11 : 7;
 	static constexpr uint32_t bits = format<D>::size == 1 ? 8 : 16;
 	/* whether a grid can be near subnormal numbers: not that of bf16, as k is at least -400 */
-	static constexpr bool subnormals = D != 1 && D != 3;
+	static constexpr bool subnormals = D != 3;
 };
 
 /* v * 2^e as a binary32 pattern; |v| <= 2^24, the products are normal numbers or 0. */

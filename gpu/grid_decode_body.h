@@ -53,7 +53,6 @@ WARP_FN void grid_tables(const grid_shared *s, const kvi_gpu_tables *tables, uin
 		span_at<const uint8_t>(tables->first, GRID_TABLES * GRID_FIRSTS);
 	grid_codes(s, tables, warp, warps);
 	for (uint32_t i = warp; i < GRID_TABLES * GRID_FIRSTS / 32; i += warps) {
-		HAPPENS(table, 1);
 		st(s->first, lanes() + i * 32, ldg(from, lanes() + i * 32));
 	}
 }
@@ -124,7 +123,6 @@ WARP_FN u32v grid_symbols(words_in *w, u32v *state, const grid_shared *t, u32v t
 	u32v e = ld(t->enc, at), rest = slot - (e >> 16);
 	boolv on = rest >= (e & 0xffff);
 	while (mask_of(on)) {
-		HAPPENS(search, 1);
 		at += select(on, splat(1), splat(0));
 		e = ld(t->enc, at);
 		rest = slot - (e >> 16);
@@ -142,7 +140,6 @@ template <int D, bool ALL>
 WARP_FN u32v grid_step(words_in *w, u32v *state, const grid_shared *t, u32v context, boolv active)
 {
 	constexpr uint32_t width = grid_format<D>::bits;
-	HAPPENS(step, 1);
 	const u32v symbol = grid_symbols<ALL>(w, state, t, context & 255, active);
 	u32v s = *state;
 	const u32v token = ld(t->token, symbol), more = s & token & 511, side = sar(token, 31);
@@ -164,7 +161,6 @@ WARP_FN u32v grid_step(words_in *w, u32v *state, const grid_shared *t, u32v cont
 		escaped = escaped & active;
 	const uint32_t mask = mask_of(escaped);
 	if (mask) { /* rare */
-		HAPPENS(escape, 1);
 		words_refill(w);
 		out = select(escaped, s & ((1u << width) - 1), out);
 		s = select(escaped, s >> width, s);
@@ -173,26 +169,6 @@ WARP_FN u32v grid_step(words_in *w, u32v *state, const grid_shared *t, u32v cont
 	words_refill(w);
 	*state = s;
 	return out;
-}
-
-/* The low halves of f32, which are stored in planes. */
-struct low_planes {
-	span<const uint8_t> low, high;
-	uint32_t keep_low, keep_high;
-};
-
-WARP_FN void low_open(low_planes *p, const kvi_gpu_chunk *c, const kvi_gpu_opened *o)
-{
-	const uint32_t n = o->rows * o->columns;
-	p->keep_low = o->plane[0].keep;
-	p->keep_high = o->plane[1].keep;
-	p->low = span_at<const uint8_t>(c->payload + o->plane[0].at, p->keep_low ? n : 1);
-	p->high = span_at<const uint8_t>(c->payload + o->plane[1].at, p->keep_high ? n : 1);
-}
-
-WARP_FN u32v low_load(const low_planes *p, u32v i, boolv on)
-{
-	return ldg_if(p->low, i & p->keep_low, on) | ldg_if(p->high, i & p->keep_high, on) << 8;
 }
 
 /* Phase 1. Whether the stream was good. */
@@ -207,16 +183,13 @@ WARP_FN bool grid_decode(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, uint32
 	const uint32_t ring = uniform(o->ring), total = ring ? ring + 128 : o->rows * C;
 	span<element> out = span_at<element>(c->packed + (uint64_t)first * format<D>::size, n);
 	span<const uint32_t> contexts = span_at<const uint32_t>(c->contexts, total);
-	low_planes low;
 	words_in w;
 	words_open(&w, c->payload + o->stream[number].words, uniform(o->stream[number].n_words));
 	const u32v l = lanes();
 	u32v s = ldg(span_at<const uint32_t>(c->payload + o->stream[number].states, 32), l);
 	const boolv all = l < 32;
-	if (D == 1)
-		low_open(&low, c, o);
 
-	uint32_t at = ring ? 0 : first, left = n, i = first;
+	uint32_t at = ring ? 0 : first, left = n;
 	u32v next[2];
 	UNROLL
 	for (uint32_t k = 0; k < 2; k++)
@@ -231,19 +204,14 @@ WARP_FN bool grid_decode(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, uint32
 			next[k] = ldg_if(contexts, l + (at + 32 * k), l + 32 * k < left);
 		UNROLL
 		for (uint32_t k = 0; k < 2; k++) {
-			u32v x = grid_step<D, true>(&w, &s, t, context[k], all);
-			if (D == 1)
-				x = x << 16 | low_load(&low, l + (i + 32 * k), all);
+			const u32v x = grid_step<D, true>(&w, &s, t, context[k], all);
 			st_once(out, l + 32 * k, x);
 		}
 		out = skip(out, 64);
-		i += 64;
 	}
 	for (uint32_t k = 0; k < left; k += 32) {
 		const boolv active = l + k < left;
-		u32v x = grid_step<D, false>(&w, &s, t, k ? next[1] : next[0], active);
-		if (D == 1)
-			x = x << 16 | low_load(&low, l + (i + k), active);
+		const u32v x = grid_step<D, false>(&w, &s, t, k ? next[1] : next[0], active);
 		st_if(out, l + k, x, active);
 	}
 	return stream_ended(&w, s);

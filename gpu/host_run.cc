@@ -55,60 +55,21 @@ template <int D> static void grid_block(const kvi_gpu_chunk *c, const kvi_gpu_ta
 		run_grid<D>(c, &t, w);
 }
 
-/* Without a model: codec 13. */
-static void lossy_block(const kvi_gpu_chunk *c, const kvi_gpu_tables *tables)
-{
-	const kvi_gpu_opened *o = opened_of(c);
-	if (!runs_lossy(c, o, 0))
-		return;
-	const size_t n_first = KVI_GPU_CLASSES * CODE_FIRSTS;
-	shared_memory enc(tables->n_codes * sizeof(uint32_t)), at(CODE_STARTS * sizeof(uint32_t)),
-		first(n_first), tile(TILE_WORDS * sizeof(uint32_t));
-	const code_shared t = {
-		span_at<uint32_t>((uint64_t)(uintptr_t)enc.p, tables->n_codes),
-		span_at<uint32_t>((uint64_t)(uintptr_t)at.p, CODE_STARTS),
-		span_at<uint8_t>((uint64_t)(uintptr_t)first.p, n_first),
-	};
-	const span<uint32_t> words = span_at<uint32_t>((uint64_t)(uintptr_t)tile.p, TILE_WORDS);
-	const uint32_t groups = (o->columns + 31) / 32;
-	for (uint32_t w = 0; w < c->head_channels; w++)
-		run_lossy_turns(c, tables, 0, w);
-	for (uint32_t w = 0; w < KVI_GPU_BODIES; w++)
-		code_tables(&t, tables, w, KVI_GPU_BODIES);
-	for (uint32_t w = 0; w < KVI_GPU_BODIES; w++)
-		run_codes(c, &t, 0, w);
-	for (uint32_t b = 0; b < lossy_blocks(o); b++)
-		for (uint32_t w = 0; w < transform_warps(c); w++)
-			run_transform(c, 0, b, w);
-	for (uint32_t w = 0; w < lossy_blocks(o) * groups + c->tokens; w++) {
-		run_elements<1>(c, 0, w, words);
-		run_elements<2>(c, 0, w, words);
-		run_elements<3>(c, 0, w, words);
-		run_elements<4>(c, 0, w, words);
-		run_elements<5>(c, 0, w, words);
-	}
-}
-
 void kvi_gpu_host_decode(const struct kvi_gpu_chunk *chunks, uint32_t n,
                          const struct kvi_gpu_tables *tables, uint32_t *status)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		const kvi_gpu_chunk *c = &chunks[i];
 		run_open(c);
-		exponent_block<1>(c);
 		exponent_block<2>(c);
 		exponent_block<3>(c);
 		exponent_block<4>(c);
-		exponent_block<5>(c);
-		grid_block<1>(c, tables);
 		grid_block<2>(c, tables);
 		grid_block<3>(c, tables);
 		grid_block<4>(c, tables);
-		grid_block<5>(c, tables);
-		lossy_block(c, tables);
 		for (uint32_t s = 0; s < KVI_GPU_STREAMS; s++)
-			run_finish(c, 0, s);
-		run_answer(c, 0, span_at<uint32_t>((uint64_t)(uintptr_t)status, n), i);
+			run_finish(c, s);
+		run_answer(c, span_at<uint32_t>((uint64_t)(uintptr_t)status, n), i);
 		for (uint32_t t = 0; t < c->tokens; t++)
 			run_scatter(c, t);
 	}
@@ -184,20 +145,12 @@ void kvi_gpu_host_encode(const struct kvi_gpu_encode *chunks, uint32_t n,
 	for (uint32_t i = 0; i < n; i++) {
 		const kvi_gpu_encode *e = &chunks[i];
 		switch (e->job.dtype) {
-		case 1: encode_block<1>(e, tables); break;
 		case 2: encode_block<2>(e, tables); break;
 		case 3: encode_block<3>(e, tables); break;
 		case 4: encode_block<4>(e, tables); break;
-		case 5: encode_block<5>(e, tables); break;
 		}
 		answer_encoded(e, &answers[i]);
 	}
-}
-
-void kvi_gpu_host_events(uint64_t *events)
-{
-	memcpy(events, kvi_gpu_happened, sizeof kvi_gpu_happened);
-	memset(kvi_gpu_happened, 0, sizeof kvi_gpu_happened);
 }
 
 uint64_t kvi_gpu_host_hash(const void *bytes, uint32_t n)

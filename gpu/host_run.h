@@ -4,7 +4,6 @@
 #define KVI_GPU_HOST_RUN_H
 
 #include "encode_job.h"
-#include "host_events.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,8 +18,6 @@ void kvi_gpu_host_decode(const struct kvi_gpu_chunk *chunks, uint32_t n,
 /* The same for n chunks to be encoded. */
 void kvi_gpu_host_encode(const struct kvi_gpu_encode *chunks, uint32_t n,
                          const struct kvi_gpu_tables *tables, struct kvi_gpu_encoded *answers);
-/* Copies how often each event of host_events.h has happened since the last call. */
-void kvi_gpu_host_events(uint64_t *events);
 /* H64 of n bytes, 1 at least, as kernels make it. */
 uint64_t kvi_gpu_host_hash(const void *bytes, uint32_t n);
 

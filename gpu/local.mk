@@ -3,27 +3,18 @@
 # `make gpu-kernels` and `make check-gpu` need CUDA.
 
 gpu_sources = gpu/device_job.h gpu/warp.h gpu/warp_device_body.h gpu/warp_host_body.h \
-	gpu/host_events.h \
 	gpu/stream_words_body.h gpu/exponent_decode_body.h gpu/hash_body.h \
 	gpu/grid_contexts_body.h gpu/grid_decode_body.h \
-	gpu/model_job.h gpu/linear_job.h gpu/linear_products_body.h gpu/linear_sums_body.h \
-	gpu/linear_formulas_body.h gpu/linear_expand_body.h gpu/linear_token_body.h \
-	gpu/linear_walk_body.h gpu/model_expect_body.h gpu/model_correct_body.h \
 	gpu/encode_job.h gpu/stream_encode_body.h gpu/chunk_encode_body.h \
-	gpu/linear_encode_body.h gpu/payload_encode_body.h gpu/model_exact_body.h \
-	gpu/lossy_open_body.h gpu/lossy_codes_body.h gpu/lossy_transform_body.h \
-	gpu/lossy_elements_body.h gpu/lossy_analysis_body.h gpu/lossy_basis_body.h \
-	gpu/lossy_encode_body.h \
+	gpu/payload_encode_body.h \
 	gpu/chunk_open_body.h gpu/chunk_finish_body.h gpu/wide_copy_body.h gpu/batch_run_body.h \
 	gpu/warp_float.h gpu/warp_float_device_body.h gpu/warp_float_host_body.h \
 	gpu/exact_job.h gpu/exact_product_body.h gpu/exact_quantise_body.h \
 	gpu/exact_rows_body.h gpu/exact_attention_body.h
 gpu_kernels = gpu/decode_kernels.cu gpu/encode_kernels.cu gpu/exact_kernels.cu
 EXTRA_DIST += $(gpu_sources) $(gpu_kernels) gpu/README.md gpu/check_gpu.sh gpu/sass_report.py \
-	gpu/sass_code.py gpu/sass_loops.py gpu/sass_loops.txt gpu/cost_model.py gpu/events.txt \
-	gpu/exact_sass.py gpu/exact_sass.txt gpu/exact_cost.py \
-	gpu/ptx_scan.py gpu/sass.txt m4/kv_gpu.m4 tests/gpu/chunks.sh tests/gpu/plans.sh \
-	tests/gpu/cost.sh tests/gpu/outputs.sh tests/gpu/runs.sh tests/gpu/engine.sh
+	gpu/sass_code.py gpu/ptx_scan.py gpu/sass.txt m4/kv_gpu.m4 tests/gpu/chunks.sh \
+	tests/gpu/plans.sh tests/gpu/outputs.sh tests/gpu/runs.sh tests/gpu/engine.sh
 
 if GPU_TESTS
 check_PROGRAMS += tests/gpu/check_chunks tests/gpu/check_products
@@ -31,27 +22,21 @@ TESTS += tests/gpu/chunks.sh tests/gpu/check_products
 check_PROGRAMS += tests/gpu/check_engine
 TESTS += tests/gpu/engine.sh
 if ENABLE_SHARED
-driver_stand_in = tests/device/driver_stand_in.la tests/device/cufile_stand_in.la
+driver_stand_in = tests/device/driver_stand_in.la
 check_LTLIBRARIES += $(driver_stand_in)
 check_PROGRAMS += tests/gpu/check_plans tests/gpu/check_outputs
-TESTS += tests/gpu/plans.sh tests/gpu/cost.sh tests/gpu/outputs.sh
+TESTS += tests/gpu/plans.sh tests/gpu/outputs.sh
 endif
 endif
 # A stand-in of NVIDIA's driver, which runs the kernels on the host.
 tests_device_driver_stand_in_la_SOURCES = tests/device/driver_stand_in.cc \
 	tests/device/stand_in_exact.cc tests/device/stand_in_grid.h \
-	tests/device/stand_in_model.h \
 	gpu/host_fault.cc gpu/host_fault.h
 tests_device_driver_stand_in_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_device_driver_stand_in_la_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN) -fvisibility=default
 tests_device_driver_stand_in_la_LDFLAGS = -module -avoid-version -shared -rpath /nowhere
-# A stand-in of cuFile, which reads into memory of the host.
-tests_device_cufile_stand_in_la_SOURCES = tests/device/cufile_stand_in.c
-tests_device_cufile_stand_in_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
-tests_device_cufile_stand_in_la_LDFLAGS = -module -avoid-version -shared -rpath /nowhere
 tests_gpu_check_plans_SOURCES = tests/gpu/check_plans.c \
-	tests/gpu/device_trial.c tests/gpu/device_trial.h \
-	tests/gpu/event_report.c tests/gpu/event_report.h
+	tests/gpu/device_trial.c tests/gpu/device_trial.h
 tests_gpu_check_plans_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_gpu_check_plans_LDADD = libkvidevice.la libkvi.la $(DL_LIBS)
 tests_gpu_check_outputs_SOURCES = tests/gpu/check_outputs.c \
@@ -61,7 +46,6 @@ tests_gpu_check_outputs_LDADD = libkvidevice.la libkvi.la $(DL_LIBS) -lm
 tests_gpu_check_chunks_SOURCES = tests/gpu/check_chunks.c \
 	tests/gpu/archive_chunks.c tests/gpu/archive_chunks.h \
 	tests/gpu/encode_trial.c tests/gpu/encode_trial.h \
-	tests/gpu/event_report.c tests/gpu/event_report.h \
 	gpu/chunk_plan.c gpu/chunk_plan.h gpu/host_run.cc gpu/host_run.h gpu/host_fault.cc gpu/host_fault.h
 tests_gpu_check_chunks_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
 tests_gpu_check_chunks_CXXFLAGS = $(KV_CXXFLAGS) $(KV_CXXWARN)
@@ -86,7 +70,7 @@ tests_gpu_check_engine_LDADD = libkvi.la -lm
 tests_gpu_check_engine_LINK = $(LINK)
 
 # All architectures, and PTX for later ones.
-gpu_architectures = 80 86 89 90a 100a 103a 120
+gpu_architectures = 80 86 89 90 100 120
 .PHONY: gpu-kernels check-gpu
 gpu-kernels: gpu/kvarc-kernels.fatbin gpu/kvarc-encoders.fatbin gpu/kvarc-exact.fatbin
 gpu/kvarc-kernels.fatbin: gpu/decode_kernels.cu $(gpu_sources)
@@ -112,7 +96,7 @@ uninstall-local:
 		"$(DESTDIR)$(pkglibdir)/kvarc-encoders.fatbin" \
 		"$(DESTDIR)$(pkglibdir)/kvarc-exact.fatbin"
 
-# Instruction counts against gpu/sass.txt. ARCHITECTURES='90a' takes these alone.
+# Instruction counts against gpu/sass.txt. ARCHITECTURES='90' takes these alone.
 check-gpu:
 	srcdir=$(srcdir) NVCC='$(NVCC)' CUOBJDUMP='$(CUOBJDUMP)' PYTHON3='$(PYTHON3)' \
 		$(srcdir)/gpu/check_gpu.sh $${ARCHITECTURES:-$(gpu_architectures)}

@@ -3,8 +3,7 @@
 #ifndef KVI_GPU_PAYLOAD_ENCODE_BODY_H
 #define KVI_GPU_PAYLOAD_ENCODE_BODY_H
 
-#include "linear_encode_body.h"
-#include "lossy_encode_body.h"
+#include "chunk_encode_body.h"
 
 /* Most words of an element of a codec. */
 template <uint32_t CODEC> WARP_FN uint32_t words_each(void)
@@ -21,9 +20,7 @@ WARP_FN u32v encode_rows(const kvi_gpu_encode *e, const encode_shared *t, uint32
 	const uint32_t end = from + rows * o->columns * words_each<CODEC>() + KVI_GPU_SPARE_WORDS;
 	words_out w = { span_at<uint16_t>(e->words, end), end };
 	u32v s;
-	if (CODEC == CODEC_LINEAR)
-		s = linear_encode<D>(e, t, first_row, rows, &w);
-	else if (CODEC == CODEC_GRID)
+	if (CODEC == CODEC_GRID)
 		s = grid_encode<D>(&e->job, o, t, first_row, rows, &w);
 	else
 		s = exp_encode<D>(&e->job, o, t, first_row, rows, &w);
@@ -63,7 +60,7 @@ WARP_FN void choose_streams(const kvi_gpu_encode *e, const encode_shared *t)
 	kvi_gpu_opened *o = &x->o;
 	uint32_t size = 3;
 	if (o->rows > 32) {
-		const uint32_t trial = CODEC == CODEC_LINEAR ? 32 : trial_tokens(o->columns);
+		const uint32_t trial = trial_tokens(o->columns);
 		uint32_t begin, words;
 		uint64_t bytes = 0;
 		const uint32_t first = (o->rows - trial) / 2 / 32 * 32;
@@ -114,7 +111,6 @@ WARP_FN uint32_t put_bytes(span<uint8_t> to, uint32_t at, uint64_t from, uint32_
 {
 	span<const uint8_t> in = span_at<const uint8_t>(from, n);
 	const uint32_t end = n + padding(n);
-	HAPPENS(copy, (end + 31) / 32);
 	for (uint32_t i = 0; i < end; i += 32) {
 		const u32v l = lanes() + i;
 		st_if(to, l + at, ldg_if(in, l, l < n), l < end);
@@ -128,7 +124,7 @@ WARP_FN void put_word(span<uint32_t> to, uint32_t at, uint32_t v)
 	st_one(to, at / 4, v);
 }
 
-/* The header of a chunk (spec 7), and the check of what is predicted of it (spec model 4). */
+/* The header of a chunk (spec 7). */
 WARP_FN void put_header(const kvi_gpu_encode *e)
 {
 	span<uint32_t> to = span_at<uint32_t>(e->job.payload, e->job.payload_bytes / 4);
@@ -143,11 +139,6 @@ WARP_FN void put_header(const kvi_gpu_encode *e)
 	put_word(to, 36, (uint32_t)(check >> 32));
 	put_word(to, 40, x->section_bytes);
 	put_word(to, 44, 0);
-	if (e->job.codec == CODEC_MODEL) {
-		const uint64_t expected = expected_check(linear_of(&e->job));
-		put_word(to, 48, (uint32_t)expected);
-		put_word(to, 52, (uint32_t)(expected >> 32));
-	}
 }
 
 /* The planes from byte `at` on; returns their end. */
@@ -214,16 +205,6 @@ template <int D> WARP_FN void put_stream(const kvi_gpu_encode *e, uint32_t numbe
 		x->payload_bytes = put_planes<D>(e, to, words, at);
 }
 
-/* What the header and the answer have of a lossy chunk; raw: bytes of its elements. */
-WARP_FN void finish_lossy(const kvi_gpu_encode *e, uint32_t raw, kvi_gpu_encoded *a)
-{
-	kvi_gpu_encoding *x = encoding_of(e);
-	x->stream_size = 3; /* no streams of their own */
-	x->section_bytes = 0;
-	x->o.check[0] = hash_bytes(e->job.packed, raw);
-	a->body_bytes = x->payload_bytes - (x->o.body[0].states - BODY_HEAD);
-}
-
 /* The header and the answer, a warp a chunk. */
 WARP_FN void answer_encoded(const kvi_gpu_encode *e, kvi_gpu_encoded *answer)
 {
@@ -234,16 +215,11 @@ WARP_FN void answer_encoded(const kvi_gpu_encode *e, kvi_gpu_encoded *answer)
 	if (a.status == KVI_GPU_OPEN)
 		a.status = x->payload_bytes ? KVI_GPU_OK : KVI_GPU_HOST;
 	if (a.status == KVI_GPU_OK) {
-		const bool lossy = is_lossy(&e->job);
-		const uint64_t elements = lossy ? e->job.packed : e->job.decoded;
-		if (lossy)
-			finish_lossy(e, raw, &a);
 		put_header(e);
 		a.payload_bytes = x->payload_bytes;
 		a.elements = x->o.rows * x->o.columns;
-		a.fits = is_linear(e->job.codec) && model_fits(e);
 		if (e->hashed)
-			a.hash[0] = hash_both(elements, raw, &a.hash[1]);
+			a.hash[0] = hash_both(e->job.decoded, raw, &a.hash[1]);
 	}
 	*answer = a;
 }

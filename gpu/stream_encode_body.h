@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* stream_encode_body.h - encodes streams of codecs 4 and 5 (spec rans 6, grid 7), by warps, and the
- * elements of codec 7 as those of codec 5 */
+/* stream_encode_body.h - encodes streams of codecs 4 and 5 (spec rans 6, grid 7), by warps */
 #ifndef KVI_GPU_STREAM_ENCODE_BODY_H
 #define KVI_GPU_STREAM_ENCODE_BODY_H
 
@@ -90,9 +89,7 @@ WARP_FN u32v exp_encode_step(words_out *w, u32v s, const encode_shared *t, u32v 
 	boolv escaped = symbol == EXP_ESCAPE;
 	if (!ALL)
 		escaped = escaped & active;
-	HAPPENS(step, 1);
 	if (mask_of(escaped)) { /* rare */
-		HAPPENS(escape, 1);
 		s = bits_out(w, s, splat(8), e, escaped);
 	}
 	/* bit 13 on of a ring's entry: the table */
@@ -195,26 +192,18 @@ template <int D> WARP_FN grid_code grid_encode_element(u32v x, u32v context, con
 	return code;
 }
 
-/* One step of codecs 5 and 7; x: elements, of f32 their high halves. */
+/* One step of codec 5; x: elements. */
 template <int D, bool ALL>
 WARP_FN u32v grid_encode_step(words_out *w, u32v s, const encode_shared *t, u32v context, u32v x,
                               boolv active)
 {
 	grid_code code = grid_encode_element<D>(x, context, &t->grid);
 	const boolv escaped = (code.symbol == GRID_ESCAPE) & active;
-	HAPPENS(step, 1);
 	if (mask_of(escaped)) { /* rare */
-		HAPPENS(escape, 1);
 		s = bits_out(w, s, splat(grid_format<D>::bits), x, escaped);
 	}
 	s = bits_out(w, s, code.bits, code.raw, active);
 	return symbol_out<ALL>(w, s, t, (context & 255) * GRID_SYMBOLS + code.symbol, active);
-}
-
-/* An element as grid_encode_step takes it. */
-template <int D> WARP_FN u32v grid_high(u32v x)
-{
-	return D == 1 ? x >> 16 : x;
 }
 
 /* As exp_encode; the contexts are there. */
@@ -235,13 +224,12 @@ WARP_FN u32v grid_encode(const kvi_gpu_chunk *c, const kvi_gpu_opened *o, const 
 	if (at < n) {
 		const boolv active = l + at < n;
 		s = grid_encode_step<D, false>(w, s, t, ldg_if(contexts, l + r, active),
-		                               grid_high<D>(ldg_if(in, l + at, active)), active);
+		                               ldg_if(in, l + at, active), active);
 	}
 	while (at) {
 		at -= 32;
 		r = ring ? ring_back(r, ring) : r - 32;
-		s = grid_encode_step<D, true>(w, s, t, ldg(contexts, l + r),
-		                              grid_high<D>(ldg(in, l + at)), all);
+		s = grid_encode_step<D, true>(w, s, t, ldg(contexts, l + r), ldg(in, l + at), all);
 	}
 	return s;
 }

@@ -13,9 +13,6 @@ constexpr uint32_t STATE_LOW = 65536, SLOTS = 2048;
  * are moved by `shift` while they are decoded: to their position, or as far as 16 bits allow.
  */
 template <int DTYPE> struct format;
-template <> struct format<1> {
-	static constexpr int m = 23, shift = 7, e = 8, size = 4, planes = 3;
-};
 template <> struct format<2> {
 	static constexpr int m = 10, shift = 7, e = 5, size = 2, planes = 3;
 };
@@ -24,9 +21,6 @@ template <> struct format<3> {
 };
 template <> struct format<4> {
 	static constexpr int m = 3, shift = 3, e = 4, size = 1, planes = 1;
-};
-template <> struct format<5> {
-	static constexpr int m = 2, shift = 2, e = 5, size = 1, planes = 2;
 };
 
 /* An unsigned number of as many bytes as an element. */
@@ -49,37 +43,15 @@ struct words_in {
 	u32v window, next;
 };
 
-/* The same of words at any byte (spec lossy 4). */
-struct words_at_bytes {
-	span<const uint8_t> p;
-	uint32_t n, at, off;
-	u32v window, next;
-};
-
 WARP_FN u32v words_load(const words_in *w, uint32_t at)
 {
 	u32v i = lanes() + at;
 	return ldg_if(w->p, i, i < w->n);
 }
-WARP_FN u32v words_load(const words_at_bytes *w, uint32_t at)
-{
-	const u32v i = lanes() + at;
-	const boolv on = i < w->n;
-	return ldg_if(w->p, i * 2, on) | ldg_if(w->p, i * 2 + 1, on) << 8;
-}
 
-WARP_FN void words_span(words_in *w, uint64_t address, uint32_t n)
+WARP_FN void words_open(words_in *w, uint64_t address, uint32_t n)
 {
 	w->p = span_at<const uint16_t>(address, n);
-}
-WARP_FN void words_span(words_at_bytes *w, uint64_t address, uint32_t n)
-{
-	w->p = span_at<const uint8_t>(address, 2 * n);
-}
-
-template <typename W> WARP_FN void words_open(W *w, uint64_t address, uint32_t n)
-{
-	words_span(w, address, n);
 	w->n = n;
 	w->off = 0;
 	w->window = words_load(w, 0) | words_load(w, 32) << 16;
@@ -88,13 +60,13 @@ template <typename W> WARP_FN void words_open(W *w, uint64_t address, uint32_t n
 }
 
 /* How many words were consumed. */
-template <typename W> WARP_FN uint32_t words_used(const W *w)
+WARP_FN uint32_t words_used(const words_in *w)
 {
 	return w->at - 64 + w->off;
 }
 
 /* Lanes below 2^16, of `among`, take a word each, in ascending order. */
-template <typename W> WARP_FN u32v renorm(W *w, u32v st, boolv need)
+WARP_FN u32v renorm(words_in *w, u32v st, boolv need)
 {
 	uint32_t mask = mask_of(need);
 	u32v i = below(mask) + w->off;
@@ -105,10 +77,9 @@ template <typename W> WARP_FN u32v renorm(W *w, u32v st, boolv need)
 }
 
 /* Before a renorm: all words that it may take are in the window. */
-template <typename W> WARP_FN void words_refill(W *w)
+WARP_FN void words_refill(words_in *w)
 {
 	if (w->off >= 32) {
-		HAPPENS(refill, 1);
 		w->off -= 32;
 		w->window = w->window >> 16 | w->next << 16;
 		w->at += 32;
@@ -117,7 +88,7 @@ template <typename W> WARP_FN void words_refill(W *w)
 }
 
 /* Whether a stream ended as it must (spec rans 1). */
-template <typename W> WARP_FN bool stream_ended(const W *w, u32v st)
+WARP_FN bool stream_ended(const words_in *w, u32v st)
 {
 	return words_used(w) == w->n && mask_of(st != STATE_LOW) == 0;
 }

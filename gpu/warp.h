@@ -15,27 +15,18 @@
  *   count(m) uniform(x) any_of(v)          bits; x, which is the same in all lanes; or of all lanes
  *   shuffle(v, from)                       v of lane from & 31
  *   bytes_of(lo, hi, sel)                  bytes of hi:lo by the four numbers of a selector
- *   dot_low, dot_high                      products of 16-bit halves and bytes, added up
- *   dot_bytes<B>(v, b, acc)                acc + products of four bytes of v and b; of b with signs
  *   add_products<A, B>(c, a, b)            a product of matrices of bytes, added to c; see below
  *   ld, ld_if, st, st_if                   memory that this kernel may have written
- *   ldg, ldg_if, ldg_one, ldg_quad         memory that no kernel writes meanwhile
- *   ld_quads_if, ldg_quads_if, st_quads_if 16 bytes of each lane, numbered as such
- *   lower_one(s, i, v)                     number i becomes v of all lanes, if that is less
+ *   ldg, ldg_if, ldg_one                   memory that no kernel writes meanwhile
+ *   ldg_quads_if, st_quads_if              16 bytes of each lane, numbered as such
  *   ld_byte_at(s, at)                      a number of 4 bytes at a byte position
  *   span_at<T>(address, n) skip(s, n)      n elements of memory; a span without its first n
- *   HAPPENS(event, n)                      counts an event (host_events.h); nothing on a GPU
  */
 #ifndef KVI_GPU_WARP_H
 #define KVI_GPU_WARP_H
 
 #include <stddef.h>
 #include <stdint.h>
-
-/* What ldg_quad loads. */
-struct quad {
-	uint32_t v[4];
-};
 
 /*
  * add_products: a has 16 rows of 32 bytes, b 8 columns of 32 bytes, c 16 rows of 8 numbers of 32
@@ -47,7 +38,6 @@ struct quad {
  *   c[0] c[1]   row g, columns 2 * i and 2 * i + 1; c[2] c[3]: row g + 8
  */
 #if defined(__CUDACC__)
-#define HAPPENS(event, n) ((void)0)
 #include "warp_device_body.h"
 #else
 #include "warp_host_body.h"

@@ -121,11 +121,6 @@ WARP_FN u32v sar(u32v v, uint32_t n)
 {
 	return (uint32_t)((int32_t)v >> n);
 }
-/* By n of each lane, n below 32. */
-WARP_FN u32v sar_each(u32v v, u32v n)
-{
-	return (uint32_t)((int32_t)v >> n);
-}
 WARP_FN u32v max_signed(u32v a, u32v b)
 {
 	return (uint32_t)max((int32_t)a, (int32_t)b);
@@ -151,30 +146,6 @@ WARP_FN u32v shift_right_modulo(u32v v, u32v n)
 WARP_FN u32v float_bits(u32v v)
 {
 	return __float_as_uint(__int2float_rn((int32_t)v));
-}
-
-/* acc + both halves of v, with a sign, times bytes 0 and 1 of b; or bytes 2 and 3 with a sign. */
-WARP_FN u32v dot_low(u32v v, uint32_t b, u32v acc)
-{
-	u32v r;
-	asm("dp2a.lo.s32.u32 %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(b), "r"(acc));
-	return r;
-}
-WARP_FN u32v dot_high(u32v v, uint32_t b, u32v acc)
-{
-	u32v r;
-	asm("dp2a.hi.s32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(b), "r"(acc));
-	return r;
-}
-
-template <bool B> WARP_FN u32v dot_bytes(u32v v, uint32_t b, u32v acc)
-{
-	u32v r;
-	if (B)
-		asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(b), "r"(acc));
-	else
-		asm("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(b), "r"(acc));
-	return r;
 }
 
 #define PRODUCTS(types)                                                            \
@@ -256,23 +227,13 @@ template <typename T> WARP_FN uint32_t ldg_one(span<T> s, uint32_t i)
 {
 	return ldg_value(s.p + i);
 }
-/* Four numbers from a multiple of four on. */
-WARP_FN quad ldg_quad(span<const uint32_t> s, uint32_t i)
-{
-	const uint4 v = __ldg((const uint4 *)(s.p + i));
-	return quad{ { v.x, v.y, v.z, v.w } };
-}
-/* Those of each lane; i is in units of 16 bytes. */
+/* 16 bytes of each lane; i is in units of 16 bytes. */
 typedef struct {
 	u32v v[4];
 } quads;
 WARP_FN quads quads_of(uint4 v)
 {
 	return quads{ { v.x, v.y, v.z, v.w } };
-}
-template <typename T> WARP_FN quads ld_quads_if(span<T> s, u32v i, boolv ok)
-{
-	return quads_of(ok ? ((const uint4 *)s.p)[i] : make_uint4(0, 0, 0, 0));
 }
 WARP_FN quads ldg_quads_if(span<const uint32_t> s, u32v i, boolv ok)
 {
@@ -295,11 +256,6 @@ WARP_FN u64v ld64_if(span<const uint8_t> s, u32v at, boolv ok)
 template <typename T> WARP_FN void st_one(span<T> s, uint32_t i, uint64_t v)
 {
 	s.p[i] = (T)v;
-}
-WARP_FN void lower_one(span<uint32_t> s, uint32_t i, uint32_t v)
-{
-	if ((threadIdx.x & 31) == 0)
-		atomicMin(s.p + i, v);
 }
 /* What lanes wrote before it, others read after it. */
 WARP_FN void warp_barrier(void)

@@ -7,7 +7,6 @@
  *
  *   f_splat(x) f_bits(v) f_of_bits(u)      a number in all lanes; patterns
  *   f_int(u) f_unsigned(u)                 f(i) of an integer with, without a sign
- *   f_whole(a)                             the integer of a without its fraction, |a| below 2^31
  *   f_add f_sub f_mul f_div f_sqrt         rounded, each on its own
  *   f_fma(a, b, c)                         a * b + c with one rounding
  *   f_max(a, b)                            a > b ? a : b, of numbers; which zero does not matter

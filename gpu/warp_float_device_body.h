@@ -28,10 +28,6 @@ WARP_FN f32v f_unsigned(u32v u)
 {
 	return __uint2float_rn(u);
 }
-WARP_FN u32v f_whole(f32v a)
-{
-	return (uint32_t)__float2int_rz(a);
-}
 WARP_FN f32v f_add(f32v a, f32v b)
 {
 	return __fadd_rn(a, b);

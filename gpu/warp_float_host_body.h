@@ -36,10 +36,6 @@ WARP_OP f32v f_unsigned(u32v u)
 {
 	return __builtin_convertvector(u, f32v);
 }
-WARP_OP u32v f_whole(f32v a)
-{
-	return (u32v)__builtin_convertvector(a, boolv);
-}
 WARP_OP f32v f_add(f32v a, f32v b)
 {
 	return a + b;

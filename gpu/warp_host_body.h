@@ -5,12 +5,7 @@
 
 #include <string.h>
 
-#include "host_events.h"
 #include "host_fault.h"
-
-/* How often each event has happened, in all kernels. */
-inline uint64_t kvi_gpu_happened[KVI_GPU_EVENTS];
-#define HAPPENS(event, n) (kvi_gpu_happened[KVI_GPU_EVENT_##event] += (n))
 
 #define WARP_OP static inline __attribute__((always_inline))
 #define WARP_FN static inline
@@ -185,10 +180,6 @@ WARP_OP u32v sar(u32v v, uint32_t n)
 {
 	return (u32v)((boolv)v >> (int32_t)n);
 }
-WARP_OP u32v sar_each(u32v v, u32v n)
-{
-	return (u32v)((boolv)v >> (boolv)n);
-}
 WARP_OP boolv less_signed(u32v a, u32v b)
 {
 	return (boolv)((boolv)a < (boolv)b);
@@ -224,31 +215,11 @@ WARP_OP u32v float_bits(u32v v)
 	return r;
 }
 
-WARP_OP u32v dot_low(u32v v, uint32_t b, u32v acc)
-{
-	return acc + sar(v << 16, 16) * (b & 255) + sar(v, 16) * (b >> 8 & 255);
-}
-WARP_OP u32v dot_high(u32v v, uint32_t b, u32v acc)
-{
-	return acc + sar(v << 16, 16) * (uint32_t)(int8_t)(b >> 16) +
-	       sar(v, 16) * (uint32_t)(int8_t)(b >> 24);
-}
-
 /* The four bytes of a word, with signs or without. */
 template <bool SIGNED> WARP_OP void unpack_bytes(int32_t *to, uint32_t word)
 {
 	for (int b = 0; b < 4; b++)
 		to[b] = SIGNED ? (int8_t)(word >> 8 * b) : (int32_t)(word >> 8 * b & 255);
-}
-template <bool B> WARP_OP u32v dot_bytes(u32v v, uint32_t b, u32v acc)
-{
-	int32_t x[4], y[4];
-	unpack_bytes<B>(y, b);
-	EACH_LANE {
-		unpack_bytes<false>(x, v[l]);
-		acc[l] += (uint32_t)(x[0] * y[0] + x[1] * y[1] + x[2] * y[2] + x[3] * y[3]);
-	}
-	return acc;
 }
 template <bool A, bool B>
 WARP_FN void add_products(u32v c[4], const u32v a[4], const u32v b[2])
@@ -334,13 +305,6 @@ template <typename T> WARP_OP uint32_t ldg_one(span<T> s, uint32_t i)
 	bounds(i, s.n);
 	return (uint32_t)s.p[i];
 }
-WARP_OP quad ldg_quad(span<const uint32_t> s, uint32_t i)
-{
-	bounds((size_t)i + 3, s.n);
-	if ((uintptr_t)(s.p + i) % 16)
-		kvi_gpu_host_fault("misaligned", i, 16, s.n);
-	return quad{ { s.p[i], s.p[i + 1], s.p[i + 2], s.p[i + 3] } };
-}
 struct quads {
 	u32v v[4];
 };
@@ -350,7 +314,7 @@ template <typename T> WARP_OP void bounds_quad(span<T> s, uint32_t i)
 	if ((uintptr_t)s.p % 16)
 		kvi_gpu_host_fault("misaligned", i, 16, s.n);
 }
-template <typename T> WARP_OP quads ld_quads_if(span<T> s, u32v i, boolv ok)
+WARP_OP quads ldg_quads_if(span<const uint32_t> s, u32v i, boolv ok)
 {
 	quads q = {};
 	EACH_LANE
@@ -360,10 +324,6 @@ template <typename T> WARP_OP quads ld_quads_if(span<T> s, u32v i, boolv ok)
 				q.v[k][l] = s.p[(size_t)i[l] * 4 + k];
 		}
 	return q;
-}
-WARP_OP quads ldg_quads_if(span<const uint32_t> s, u32v i, boolv ok)
-{
-	return ld_quads_if(s, i, ok);
 }
 WARP_OP void st_quads_if(span<uint32_t> s, u32v i, quads q, boolv ok)
 {
@@ -401,11 +361,6 @@ template <typename T> WARP_OP void st_one(span<T> s, uint32_t i, uint64_t v)
 {
 	bounds(i, s.n);
 	s.p[i] = (T)v;
-}
-WARP_OP void lower_one(span<uint32_t> s, uint32_t i, uint32_t v)
-{
-	bounds(i, s.n);
-	s.p[i] = v < s.p[i] ? v : s.p[i];
 }
 WARP_OP void warp_barrier(void)
 {

@@ -300,23 +300,15 @@ EXTRA_DIST += tests/device/command.sh
 if ENABLE_SHARED
 if GPU_TESTS
 unit_tests += tests/unit/test_device tests/unit/test_device_encode tests/unit/test_device_damage \
-	tests/unit/test_device_model tests/unit/test_device_predicted \
-	tests/unit/test_device_direct tests/unit/test_device_kept
+	tests/unit/test_device_predicted
 TESTS += tests/device/command.sh
 endif
 endif
 device_util = tests/unit/device_util.c tests/unit/device_util.h tests/synth.c tests/synth.h
 tests_unit_test_device_SOURCES = tests/unit/test_device.c $(device_util)
 tests_unit_test_device_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
-tests_unit_test_device_direct_SOURCES = tests/unit/test_device_direct.c $(device_util)
-tests_unit_test_device_direct_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
-tests_unit_test_device_kept_SOURCES = tests/unit/test_device_kept.c $(device_util)
-tests_unit_test_device_kept_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
 tests_unit_test_device_encode_SOURCES = tests/unit/test_device_encode.c $(device_util)
 tests_unit_test_device_encode_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
-tests_unit_test_device_model_SOURCES = tests/unit/test_device_model.c $(device_util)
-tests_unit_test_device_model_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/gpu
-tests_unit_test_device_model_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
 tests_unit_test_device_predicted_SOURCES = tests/unit/test_device_predicted.c $(device_util)
 tests_unit_test_device_predicted_LDADD = libkvidevice.la $(LDADD) $(DL_LIBS)
 tests_unit_test_device_damage_SOURCES = tests/unit/test_device_damage.c $(device_util) \

@@ -40,11 +40,7 @@ typedef struct kvarc_device_options {
 	const char *encoders;
 	/* the same of those of the exact engine, which the first kvarc_device_model loads */
 	const char *exact;
-	/* file of NVIDIA's cuFile (GPUDirect Storage), with which kvarc_device_stage reads local
-	 * files; must outlive the device. NULL: libcufile.so.0, if the kernel has nvidia-fs; "":
-	 * none. Where it is missing the host reads */
-	const char *cufile;
-	uint64_t reserved[5]; /* zero */
+	uint64_t reserved[6]; /* zero */
 } kvarc_device_options;
 #define KVARC_DEVICE_OPTIONS_INIT KVARC_ZERO
 
@@ -96,9 +92,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_fetch(kvarc_device *d, void *t
 
 /*
  * A model whose predictions kernels make (levels 4 to 8): its weights in the arithmetic of an
- * archive, in memory of the device. They are loaded once, for all plans of the device that are
- * opened from then on and read, or write, archives that are made with this model in this
- * arithmetic.
+ * archive, in memory of the device. Readers and writers do not use it yet.
  */
 typedef struct kvarc_device_model kvarc_device_model;
 /*
@@ -107,16 +101,15 @@ typedef struct kvarc_device_model kvarc_device_model;
  * needed until kvarc_device_model_load has returned, r is not. On failure *m is NULL.
  * Returns OK; OPTIONS (the archive needs no model, or one that kernels do not compute: E4M3,
  * products or attention in other forms than those of levels 4 to 8, numbers in the embedding that
- * are not finite; or there are no kernels: the host can decode); PREDICTOR (r does not have the
+ * are not finite; or there are no kernels: the host predicts); PREDICTOR (r does not have the
  * model or the profile); DATA, IO, MEM, MEMLIMIT, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_model_open(kvarc_device_model **m,
                                                              kvarc_device *d, kvarc_reader *r,
                                                              uint64_t *bytes);
 /*
- * As kvarc_device_model_open, of the model that a writer predicts with (levels 4 to 7), once it has
- * a geometry. Returns the same; OPTIONS also at other levels and with KVARC_WRITE_VERIFY; PROG: the
- * writer has no geometry.
+ * As kvarc_device_model_open, of the model that a writer predicts with (levels 4 to 8), once it has
+ * a geometry. Returns the same; OPTIONS also at other levels; PROG: the writer has no geometry.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_model_open_writer(kvarc_device_model **m,
                                                                     kvarc_device *d,
@@ -125,25 +118,14 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_model_open_writer(kvarc_device
 /*
  * Copies the weights to memory, aligned to 256, once; then compares what kernels predict of 16
  * tokens with what the library's engine predicts, bit by bit, for which it waits. The memory must
- * stay as it is until the model is closed. Plans that were opened before do not use it.
+ * stay as it is until the model is closed.
  * Returns OK, OPTIONS (as kvarc_device_model_open), IO (also where the predictions differ: the GPU,
  * its memory or the kernels are faulty), MEM, MEMLIMIT, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_model_load(kvarc_device_model *m, uint64_t memory,
                                                              void *stream);
-/* Plans that use the model must be closed. NULL-safe; sets *m to NULL. */
+/* NULL-safe; sets *m to NULL. */
 KVARC_API void kvarc_device_model_close(kvarc_device_model **m);
-/*
- * Gives the device memory of its own, of `bytes` from an address on that is aligned to 256, in
- * which models of profiles (levels 2, 3, klt) stay between plans: those of plans that are made from
- * now on, as far as they fit. A model that is there, of a profile with the same digest, is not a
- * part of staging memory, and is not copied again. The memory stays the caller's, who leaves it
- * alone: until other memory is given, none (0 bytes), or the device is closed, and what plans have
- * queued is done. Of a plan that has no model there, profile_bytes says how much they take.
- * Returns OK; PROG (also while a plan that uses such memory is open: nothing changes).
- */
-KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_keep_models(kvarc_device *d, uint64_t address,
-                                                              uint64_t bytes);
 
 /*
  * What reading a range into a device takes: kvarc_device_plan_read looks at the archive;
@@ -166,19 +148,13 @@ typedef struct kvarc_device_plan_info {
 	/* of payloads that are read, or that kvarc_device_append took; of the elements of chunks */
 	uint64_t file_bytes, raw_bytes;
 	uint32_t chunks;
-	/* of these, chunks that the host decodes in kvarc_device_stage: other codecs than 0, 2, 4,
-	 * 5, 7, 8, 13 and 14, what is outside of the GPU subset (spec 3.6) of codecs 0 to 8,
-	 * encrypted, or in a store; of codecs 7, 8 and 14 what is predicted from chunks that
-	 * kernels do not have, such as those of lower layers that are not in the range; and codec 8
-	 * where the device does not have the model, or the range does not begin with the first
-	 * token and layer, or the model cannot go through all tokens at once (rewinds). Or that it
-	 * encodes in kvarc_device_append: final behind that call, before it those that no kernel
-	 * will try */
+	/* of these, chunks that the host decodes in kvarc_device_stage: other codecs than 0, 2, 4
+	 * and 5 (levels 2 to 8, tiers), f32 and e5m2 of codecs 4 and 5, what is outside of the GPU
+	 * subset (spec 3.6), encrypted, or in a store. Or that it encodes in kvarc_device_append:
+	 * final behind that call, before it those that no kernel will try */
 	uint32_t host_chunks;
 	uint32_t layer0, n_layers; /* of the tensors that the range has */
-	uint64_t profile_bytes;    /* of staging_bytes: models of a profile (levels 2, 3, klt) */
-	uint64_t direct_bytes;     /* of file_bytes: cuFile read them in kvarc_device_stage */
-	uint64_t reserved[6];      /* zero */
+	uint64_t reserved[8];      /* zero */
 } kvarc_device_plan_info;
 
 /*
@@ -195,22 +171,11 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_read(kvarc_device_plan **
  * ids and positions, as of kvarc_writer_append, of the n tokens, are copied; NULL: they are not
  * known, and they go on.
  *
- * Kernels encode levels 0 to 7 and the lossy tiers had and klt. Levels 0 and 1 and had take the
- * parameters that the writer has: the host fits those of a tensor when it encodes its first
- * segment. So a first plan of one segment is encoded by the host, and one of all further tokens by
- * kernels; at levels 2 and 3 and of klt that is so of tensors without a model in the writer's
- * profile alone. The host also encodes chunks that parameters no longer fit, constant ones, those
- * that hardly become smaller or have constant tokens beside a model, states of recurrent layers,
- * level 8, other tiers, and element types that are no floats. Where a model fits badly it looks
- * whether level 1 is smaller, by a sample of the tokens; of f32 it encodes such a chunk. Of a tier
- * it encodes chunks with a token whose codes are out of range, and all chunks where the tier has
- * token scores or outliers.
- *
- * At levels 4 to 7 kernels need the model in the device before the plan is made
- * (kvarc_device_model_load), all ids, and all tokens of the track at once: no others can be
- * appended to it behind them. Where they cannot code all that the model predicts the host does, and
- * any number of appends may follow. What kernels have predicted the writer does not decode again,
- * as it does what it predicts itself: with KVARC_WRITE_VERIFY all is left to the host.
+ * Kernels encode f16, bf16 and e4m3 at levels 0 and 1, with the parameters that the writer has: the
+ * host fits those of a tensor when it encodes its first segment. So a first plan of one segment is
+ * encoded by the host, and one of all further tokens by kernels. The host also encodes chunks that
+ * parameters no longer fit, constant ones, those that hardly become smaller, states of recurrent
+ * layers, other formats, and all chunks at other levels and with lossy tiers.
  *
  * On failure *p is NULL. Returns OK, GEOMETRY, OPTIONS (no kernels that encode, none for this
  * architecture), IO, MEM, MEMLIMIT, PROG. What the writer answers is in its error, everything else
@@ -229,13 +194,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_get_info(const kvarc_devi
 /*
  * Reads the payloads and copies them into staging memory, in the order of the stream; decodes what
  * the host has to decode. Waits for the file, and not for the device. Of a plan that writes it
- * copies parameters and models alone.
- *
- * Where there is cuFile, and the source of the reader is a regular file on a path or a descriptor
- * (kvarc/sources.h), cuFile reads payloads into staging memory, past the page cache. Then this
- * also waits for what was queued on the stream before it. What cuFile does not read, for any
- * reason, is read without it: results and errors are the same. The first plan with models that stay
- * (kvarc_device_keep_models) waits until they are there.
+ * copies parameters alone.
  * Returns as kvarc_reader_read does, and IO (the driver). What the reader answers is in its error,
  * everything else in that of the device.
  */
@@ -280,10 +239,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_place(kvarc_device_plan *p,
  * Decodes the chunks of some layers of a plan that was staged and placed; n_layers UINT32_MAX: to
  * the last. Only kernels are launched, in the order of the stream, so that a CUDA graph can record
  * it. Work memory serves one decode at a time. Elements are written when the check of their chunk
- * has held, and those of all chunks that it is predicted from, and not otherwise. Where layers are
- * predicted from lower ones (level 3; levels 4 to 8 by kernels), work memory holds what they need
- * of each other: layers are decoded in ascending order, from the first one of the plan on, without
- * a gap. Returns OK, GEOMETRY (no such layers), IO, MEM, PROG (also of layers out of order).
+ * has held, and not otherwise. Returns OK, GEOMETRY (no such layers), IO, MEM, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_decode(kvarc_device_plan *p, uint32_t layer0,
                                                          uint32_t n_layers, void *stream);
@@ -291,8 +247,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_decode(kvarc_device_plan *p, u
 /*
  * What the status words of a decode of layers say; status: on the host, as many as the plan has
  * chunks. Returns OK; DATA (a chunk is damaged, or was not decoded: the first one is in the error);
- * PREDICTOR (the model predicts something else than when the archive was written); GEOMETRY (its
- * page table has a page that is not there), PROG.
+ * GEOMETRY (its page table has a page that is not there), PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_answer(kvarc_device_plan *p, uint32_t layer0,
                                                               uint32_t n_layers,
@@ -301,22 +256,21 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_plan_answer(kvarc_device_plan 
 /*
  * Encodes the chunks of some layers of a plan that writes and was staged and placed; n_layers
  * UINT32_MAX: to the last. Only kernels are launched, in the order of the stream, so that a CUDA
- * graph can record it. Work memory serves one encode at a time. Layers that are predicted from
- * lower ones (level 3; levels 4 to 7 by kernels) are encoded in ascending order, as they are
- * decoded. Returns OK, GEOMETRY (no such layers), IO, MEM, PROG (also of layers out of order).
+ * graph can record it. Work memory serves one encode at a time. Returns OK, GEOMETRY (no such
+ * layers), IO, MEM, PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_encode(kvarc_device_plan *p, uint32_t layer0,
                                                          uint32_t n_layers, void *stream);
 
 /*
  * Appends the tokens of a plan to its writer, once, when all of its layers were encoded in the
- * order of the stream: copies payloads to the host, and what the host has to encode, or what that
- * is predicted from. Waits for the stream. The elements must be the same from
+ * order of the stream: copies payloads to the host, and what the host has to encode. Waits for the
+ * stream. The elements must be the same from
  * kvarc_device_encode until this returns, and no other tokens may be appended to the track in
  * between. Chunks are verified as the writer's options say, and those of the first segment of a
- * writer of which kernels encoded some, so that a device or kernels that are faulty are noticed;
- * but see kvarc_device_plan_write for levels 4 to 7. The archive is the one that
- * kvarc_writer_append_fetch makes of the elements, but for planes of f32, f16 and float8 that it
+ * writer of which kernels encoded some, so that a device or kernels that are faulty are noticed.
+ * The archive is the one that
+ * kvarc_writer_append_fetch makes of the elements, but for planes of f16 and e4m3 that it
  * packs with Zstandard: kernels store them. kvarc_device_plan_get_info then says how many chunks
  * the host encoded.
  *

@@ -307,7 +307,6 @@ def gpu(monkeypatch):
     def empty_there(*shape, device=None, **options):
         made = empty(*shape, **options)
         return made.as_subclass(OnGpu) if device == "cuda:0" else made
-    monkeypatch.setenv("KVARC_CUFILE", "")
     monkeypatch.setattr(torch, "empty", empty_there)
     for name, mock in (("is_available", lambda: True), ("stream", contextlib.nullcontext),
                        ("current_stream", lambda n: types.SimpleNamespace(cuda_stream=9)),

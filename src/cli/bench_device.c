@@ -53,10 +53,8 @@ static kvarc_ret append(struct device_cache *x, kvarc_writer *w, uint32_t track,
 	kvarc_device_plan *p;
 	kvarc_ret ret;
 
-	ret = gpu_keep_models(x->gpu);
-	if (!ret)
-		ret = kvarc_device_plan_write(&p, x->gpu->d, w, track, n,
-		                              t->ids ? t->ids + t0 : NULL, t->positions + t0);
+	ret = kvarc_device_plan_write(&p, x->gpu->d, w, track, n, t->ids ? t->ids + t0 : NULL,
+	                              t->positions + t0);
 	if (ret)
 		return ret;
 	set_views(x, &x->from, track, t0);
@@ -88,13 +86,13 @@ static kvarc_ret encode_track(struct device_cache *x, kvarc_writer *w, uint32_t 
 	kvarc_ret ret = KVARC_OK;
 
 	for (uint64_t t = 0, n; t < all && !ret; t += n) {
-		n = gpu_batch(x->gpu, w, track, t, all - t);
+		n = gpu_batch(w, track, t, all - t);
 		ret = append(x, w, track, t, n);
 	}
 	return ret;
 }
 
-/* Writes the archive; its time begins when the writer's model has come to the GPU. */
+/* Writes the archive. */
 static kvarc_ret encode(struct device_cache *x, const kvarc_common *common, struct bench_run *run)
 {
 	struct bench_cache *c = x->c;
@@ -113,8 +111,6 @@ static kvarc_ret encode(struct device_cache *x, const kvarc_common *common, stru
 	ret = kvarc_writer_open(&w, &sink, &wo);
 	if (!ret)
 		ret = kvarc_writer_set_geometry(w, c->geometry);
-	if (!ret)
-		ret = gpu_load_writer_model(x->gpu, w);
 	start = units_now();
 	for (uint32_t i = 0; i < c->geometry->n_tracks && !ret; i++)
 		ret = encode_track(x, w, i);
@@ -130,10 +126,8 @@ static kvarc_ret decode_range(struct device_cache *x, kvarc_reader *r, const kva
 {
 	kvarc_device_plan_info info;
 	kvarc_device_plan *p;
-	kvarc_ret ret = gpu_keep_models(x->gpu);
+	kvarc_ret ret = kvarc_device_plan_read(&p, x->gpu->d, r, range);
 
-	if (!ret)
-		ret = kvarc_device_plan_read(&p, x->gpu->d, r, range);
 	if (ret)
 		return ret;
 	set_views(x, &x->to, range->track, range->t0);
@@ -157,23 +151,10 @@ static kvarc_ret open_archive(const struct bench_cache *c, const kvarc_common *c
 	return kvarc_reader_open(r, &source, &ro);
 }
 
-/* Brings the model of the archive to the GPU, if it needs one. */
-static kvarc_ret load_model(struct device_cache *x, const kvarc_common *common)
-{
-	kvarc_reader *r;
-	kvarc_ret ret = open_archive(x->c, common, &r);
-
-	if (!ret)
-		ret = gpu_load_model(x->gpu, r);
-	kvarc_reader_close(&r);
-	return ret;
-}
-
 static kvarc_ret decode(struct device_cache *x, const kvarc_common *common)
 {
 	struct bench_cache *c = x->c;
-	/* a model goes through a track from its first token on */
-	const uint64_t most = x->gpu->model ? UINT64_MAX : GPU_TOKENS;
+	const uint64_t most = GPU_TOKENS;
 	kvarc_reader *r;
 	kvarc_ret ret = open_archive(c, common, &r);
 
@@ -208,15 +189,13 @@ static kvarc_ret measure(struct device_cache *x, const kvarc_common *common, str
 	if (ret)
 		return ret;
 	ret = encode(x, common, run);
-	if (!ret)
-		ret = load_model(x, common);
 	if (ret)
 		return ret;
 	start = units_now();
 	ret = decode(x, common);
 	keep_fastest(&run->decode_seconds, start);
 	run->memory_bytes = x->from.bytes + x->to.bytes + g->staging.bytes + g->work.bytes +
-	                    g->status.bytes + g->models.bytes + (g->model ? g->weights.bytes : 0);
+	                    g->status.bytes;
 	run->host_chunks = x->host_chunks;
 	run->chunks = x->chunks;
 	return ret ? ret : kvarc_device_fetch(g->d, c->decoded_data, x->to.at, c->raw_bytes, NULL);

@@ -106,7 +106,6 @@ static void test_one(const struct options *o, const char *file)
 
 	if (!input_open(&in, file, true))
 		return;
-	in.direct = o->device_given;
 	progress_start(file, KVARC_UNKNOWN);
 	r = open_any(o, &in, &error, &ret);
 	if (r) {

@@ -553,10 +553,8 @@ static void unpack_items(const struct options *o, struct input *in, kvarc_reader
 	tokens = models_tokens(r, NULL);
 	progress_tokens(tokens);
 	progress_phase(tokens ? "running the model, unpacking" : "unpacking");
-	ret = unpack_gpu.d ? gpu_load_model(&unpack_gpu, r) : KVARC_OK;
-	if (!ret)
-		ret = unpack_gpu.d ? kvarc_unpack_by(r, items_open, &s, gpu_files_read, &on_gpu)
-		                   : kvarc_unpack(r, items_open, &s);
+	ret = unpack_gpu.d ? kvarc_unpack_by(r, items_open, &s, gpu_files_read, &on_gpu)
+	                   : kvarc_unpack(r, items_open, &s);
 	progress_stop();
 	if (is_changed(o, in))
 		ret = KVARC_IO;

@@ -41,9 +41,7 @@ static kvarc_ret run_plan(kvarc_device_plan *p, size_t n_tensors, struct device_
 static kvarc_ret run_range(kvarc_reader *r, const kvarc_range *range, struct device_sum *sum)
 {
 	kvarc_device_plan *p = NULL;
-	kvarc_ret ret = gpu_keep_models(&gpu);
-	if (!ret)
-		ret = kvarc_device_plan_read(&p, gpu.d, r, range);
+	kvarc_ret ret = kvarc_device_plan_read(&p, gpu.d, r, range);
 	if (!ret)
 		ret = run_plan(p, kvarc_reader_geometry(r)->n_tensors, sum);
 	kvarc_device_plan_close(&p);
@@ -58,13 +56,10 @@ kvarc_ret device_test_run(kvarc_reader *r, kvarc_error *error, struct device_sum
 		return KVARC_OK;
 	sum->name = gpu.info.name;
 	memset(error, 0, sizeof *error);
-	ret = gpu_load_model(&gpu, r);
-	/* a model goes through a track from its first token on */
-	const uint64_t most = gpu.model ? UINT64_MAX : GPU_TOKENS;
 	for (uint32_t t = 0; t < kvarc_reader_geometry(r)->n_tracks && !ret; t++) {
 		const uint64_t n = kvarc_reader_tokens(r, t);
 		for (uint64_t at = 0, some; at < n && !ret; at += some) {
-			some = n - at < most ? n - at : most;
+			some = n - at < GPU_TOKENS ? n - at : GPU_TOKENS;
 			const kvarc_range range = {
 				.track = t, .n_layers = UINT32_MAX, .t0 = at, .n = some
 			};

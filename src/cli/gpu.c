@@ -22,7 +22,6 @@ bool gpu_open(struct gpu *g, const struct options *o)
 	d.kernels = getenv("KVARC_KERNELS");
 	d.encoders = getenv("KVARC_ENCODERS");
 	d.exact = getenv("KVARC_EXACT");
-	d.cufile = getenv("KVARC_CUFILE");
 	if (kvarc_device_open(&g->d, &d) || kvarc_device_get_info(g->d, &g->info)) {
 		msg_error(NULL, "--device: %s", g->error.text);
 		gpu_close(g);
@@ -39,10 +38,6 @@ static void drop(struct gpu *g, struct gpu_memory *m)
 
 void gpu_close(struct gpu *g)
 {
-	kvarc_device_model_close(&g->model);
-	if (g->models.bytes && !kvarc_device_keep_models(g->d, 0, 0))
-		drop(g, &g->models);
-	drop(g, &g->weights);
 	drop(g, &g->staging);
 	drop(g, &g->work);
 	drop(g, &g->status);
@@ -61,76 +56,20 @@ kvarc_ret gpu_reserve(struct gpu *g, struct gpu_memory *m, uint64_t bytes)
 	return ret;
 }
 
-/* Loads what was opened; open: what came of that. */
-static kvarc_ret load_model(struct gpu *g, kvarc_ret open, uint64_t bytes)
-{
-	kvarc_ret ret = open;
-
-	if (!ret)
-		ret = gpu_reserve(g, &g->weights, bytes);
-	if (!ret)
-		ret = kvarc_device_model_load(g->model, g->weights.at, NULL);
-	if (ret)
-		kvarc_device_model_close(&g->model);
-	/* the host codes what needs it, or says why not */
-	if (ret != KVARC_OPTIONS && ret != KVARC_PREDICTOR && ret != KVARC_DATA && ret != KVARC_MEM)
-		return ret;
-	memset(&g->error, 0, sizeof(g->error));
-	return KVARC_OK;
-}
-
-kvarc_ret gpu_load_model(struct gpu *g, kvarc_reader *r)
-{
-	uint64_t bytes;
-
-	kvarc_device_model_close(&g->model);
-	kvarc_ret ret = kvarc_device_model_open(&g->model, g->d, r, &bytes);
-	return load_model(g, ret, bytes);
-}
-
-kvarc_ret gpu_load_writer_model(struct gpu *g, kvarc_writer *w)
-{
-	uint64_t bytes;
-
-	kvarc_device_model_close(&g->model);
-	kvarc_ret ret = kvarc_device_model_open_writer(&g->model, g->d, w, &bytes);
-	return load_model(g, ret, bytes);
-}
-
-kvarc_ret gpu_keep_models(struct gpu *g)
-{
-	const uint64_t most = UINT64_C(256) << 20, wanted = g->models.bytes + g->missing;
-	const uint64_t n = wanted < most ? wanted : most;
-
-	if (n <= g->models.bytes)
-		return KVARC_OK;
-	g->missing = 0;
-	kvarc_ret ret = kvarc_device_keep_models(g->d, 0, 0);
-	if (!ret)
-		ret = gpu_reserve(g, &g->models, n);
-	if (!ret)
-		ret = kvarc_device_keep_models(g->d, g->models.at, g->models.bytes);
-	return ret == KVARC_MEM ? KVARC_OK : ret;
-}
-
-uint64_t gpu_batch(const struct gpu *g, const kvarc_writer *w, uint32_t track, uint64_t t0,
-                   uint64_t n)
+uint64_t gpu_batch(const kvarc_writer *w, uint32_t track, uint64_t t0, uint64_t n)
 {
 	const uint32_t segment = kvarc_writer_segment_tokens(w, track);
 	const uint64_t many = segment < GPU_TOKENS ? GPU_TOKENS / segment * segment : segment;
 	/* the host encodes the first segment, whose parameters kernels use */
 	const uint64_t most = t0 ? many : segment;
 
-	/* a model goes through all tokens of the track at once */
-	return (g->model && !t0) || n < most ? n : most;
+	return n < most ? n : most;
 }
 
 kvarc_ret gpu_place(struct gpu *g, kvarc_device_plan *p, const kvarc_device_view *views,
                     kvarc_device_plan_info *info)
 {
 	kvarc_ret ret = kvarc_device_plan_get_info(p, info);
-	if (!ret && info->profile_bytes > g->missing)
-		g->missing = info->profile_bytes;
 	if (!ret)
 		ret = gpu_reserve(g, &g->staging, info->staging_bytes);
 	if (!ret)

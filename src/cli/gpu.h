@@ -23,12 +23,6 @@ struct gpu {
 	/* of the plan in hand; staging and work are its own, too */
 	struct gpu_memory staging, work, status;
 	void *words; /* a copy of status, status.bytes of it */
-	/* of models of profiles, which stay between plans; bytes that plans had beside it */
-	struct gpu_memory models;
-	uint64_t missing;
-	/* of the archive in hand; NULL: none, or none that kernels compute */
-	kvarc_device_model *model;
-	struct gpu_memory weights;
 };
 
 /* Tokens that are coded at once: what they take in the memory of a GPU is bounded. */
@@ -41,19 +35,8 @@ void gpu_close(struct gpu *g);
 
 /* Makes memory large enough; what was in it is lost. Returns OK, MEM, IO. */
 kvarc_ret gpu_reserve(struct gpu *g, struct gpu_memory *m, uint64_t bytes);
-/* Brings the model of an archive to the GPU, in place of the one before; where the archive needs
- * none, or kernels or the memory do not have it, there is none, and no error. Returns OK, IO,
- * MEMLIMIT. */
-kvarc_ret gpu_load_model(struct gpu *g, kvarc_reader *r);
-/* The same of the model that a writer with a geometry predicts with. */
-kvarc_ret gpu_load_writer_model(struct gpu *g, kvarc_writer *w);
 /* How many of the next n tokens of a track, from t0 on, a plan that writes has at most. */
-uint64_t gpu_batch(const struct gpu *g, const kvarc_writer *w, uint32_t track, uint64_t t0,
-                   uint64_t n);
-/* Before a plan is made, and none is open: more memory for the models of profiles, if the plans
- * before it had some beside it, up to 256 MiB; where the GPU has none they go on so. Returns OK,
- * IO. */
-kvarc_ret gpu_keep_models(struct gpu *g);
+uint64_t gpu_batch(const kvarc_writer *w, uint32_t track, uint64_t t0, uint64_t n);
 /* Brings a plan's chunks, or parameters, to the GPU; info is that of the plan. Returns as
  * kvarc_device_stage and kvarc_device_place do. */
 kvarc_ret gpu_place(struct gpu *g, kvarc_device_plan *p, const kvarc_device_view *views,

@@ -5,7 +5,6 @@
 #include "gpu_files.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,10 +90,8 @@ static kvarc_ret append(struct gpu_files *f, kvarc_writer *w, uint32_t track, ui
 {
 	kvarc_device_plan_info info = { 0 };
 	kvarc_device_plan *p;
-	kvarc_ret ret = gpu_keep_models(f->gpu);
+	kvarc_ret ret = kvarc_device_plan_write(&p, f->gpu->d, w, track, n, ids, positions);
 
-	if (!ret)
-		ret = kvarc_device_plan_write(&p, f->gpu->d, w, track, n, ids, positions);
 	if (ret)
 		return ret;
 	ret = gpu_place(f->gpu, p, f->views, &info);
@@ -118,33 +115,22 @@ kvarc_ret gpu_files_append(void *opaque, kvarc_writer *w, uint32_t track, uint64
 	kvarc_ret ret = KVARC_OK;
 
 	memset(&f->gpu->error, 0, sizeof(f->gpu->error));
-	if (!f->asked)
-		ret = gpu_load_writer_model(f->gpu, w);
-	f->asked = true;
 	for (uint64_t at = 0, some; at < n && !ret; at += some) {
 		const uint64_t t0 = kvarc_writer_tokens(w, track);
 
-		some = gpu_batch(f->gpu, w, track, t0, n - at);
+		some = gpu_batch(w, track, t0, n - at);
 		ret = send(f, track, t0, some, fetch, fetch_opaque);
 		if (!ret)
 			ret = append(f, w, track, some, ids ? ids + at : NULL, positions + at);
-		if (ret == KVARC_MEM && f->gpu->model && !t0) {
-			/* less at once, which the host's model goes through */
-			kvarc_device_model_close(&f->gpu->model);
-			memset(&f->gpu->error, 0, sizeof(f->gpu->error));
-			ret = KVARC_OK;
-			some = 0;
-		}
 	}
 	return ret;
 }
 
 /* ----- unpack ------------------------------------------------ */
 
-/* Brings the elements of a range from the GPU, where those from token `first` on are, to where they
- * are wanted. */
-static kvarc_ret fetch(struct gpu_files *f, const kvarc_range *range, uint64_t first,
-                       kvarc_deliver deliver, void *opaque)
+/* Brings the elements of a range from the GPU to where they are wanted. */
+static kvarc_ret fetch(struct gpu_files *f, const kvarc_range *range, kvarc_deliver deliver,
+                       void *opaque)
 {
 	kvarc_ret ret = KVARC_OK;
 
@@ -154,9 +140,8 @@ static kvarc_ret fetch(struct gpu_files *f, const kvarc_range *range, uint64_t f
 
 		if (t->track != range->track)
 			continue;
-		ret = kvarc_device_fetch(f->gpu->d, f->host,
-		                         f->views[i].base + (range->t0 - first) * row,
-		                         range->n * row, NULL);
+		ret = kvarc_device_fetch(f->gpu->d, f->host, f->views[i].base, range->n * row,
+		                         NULL);
 		for (uint64_t at = 0; at < range->n && !ret; at += PIECE) {
 			const uint32_t some = range->n - at < PIECE ? (uint32_t)(range->n - at)
 			                                            : PIECE;
@@ -176,9 +161,6 @@ static kvarc_ret decode(struct gpu_files *f, kvarc_reader *r, const kvarc_range 
 	kvarc_device_plan *p;
 	kvarc_ret ret = make_views(f, range->track, range->n);
 
-	f->tokens = 0;
-	if (!ret)
-		ret = gpu_keep_models(f->gpu);
 	if (!ret)
 		ret = kvarc_device_plan_read(&p, f->gpu->d, r, range);
 	if (ret)
@@ -188,9 +170,6 @@ static kvarc_ret decode(struct gpu_files *f, kvarc_reader *r, const kvarc_range 
 		ret = gpu_place(f->gpu, p, f->views, &info);
 	if (!ret && info.chunks)
 		ret = gpu_decode(f->gpu, p, &info);
-	if (!ret)
-		ret = kvarc_device_plan_get_info(p, &info);
-	f->direct_bytes += info.direct_bytes;
 	kvarc_device_plan_close(&p);
 	f->chunks += info.chunks;
 	f->host_chunks += info.host_chunks;
@@ -202,36 +181,20 @@ kvarc_ret gpu_files_read(void *opaque, kvarc_reader *r, const kvarc_range *range
                          kvarc_deliver deliver, void *deliver_opaque)
 {
 	struct gpu_files *f = opaque;
-	kvarc_range all = *range;
 	bool any = false;
 	kvarc_ret ret;
 
 	memset(&f->gpu->error, 0, sizeof(f->gpu->error));
-	if (f->tokens && f->track == range->track && range->t0 + range->n <= f->tokens)
-		return fetch(f, range, 0, deliver, deliver_opaque);
-	/* a model goes through all tokens of the track at once */
-	if (f->gpu->model && !range->t0)
-		all.n = kvarc_reader_tokens(r, range->track);
-	ret = decode(f, r, &all, &any);
-	if (ret || !any)
-		return ret;
-	if (f->gpu->model && !range->t0) {
-		f->track = range->track;
-		f->tokens = all.n;
-	}
-	return fetch(f, range, all.t0, deliver, deliver_opaque);
+	ret = decode(f, r, range, &any);
+	return ret || !any ? ret : fetch(f, range, deliver, deliver_opaque);
 }
 
 /* ----- both ------------------------------------------------ */
 
 void gpu_files_note(const struct gpu_files *f, const char *file)
 {
-	char direct[64] = "";
-
-	if (f->direct_bytes)
-		snprintf(direct, sizeof direct, "; cuFile read %" PRIu64 " bytes", f->direct_bytes);
-	msg_result(file, "%s: of %" PRIu64 " chunks the host coded %" PRIu64 "%s",
-	           f->gpu->info.name, f->chunks, f->host_chunks, direct);
+	msg_result(file, "%s: of %" PRIu64 " chunks the host coded %" PRIu64, f->gpu->info.name,
+	           f->chunks, f->host_chunks);
 }
 
 void gpu_files_error(const struct gpu_files *f, kvarc_error *error)

@@ -13,12 +13,7 @@ struct gpu_files {
 	uint8_t *host;              /* the same, or a part */
 	size_t host_bytes;
 	kvarc_device_view *views;
-	/* Where a model predicts tokens: those that elements has, from the first one on. */
-	uint32_t track;
-	uint64_t tokens;
-	bool asked;                   /* whether the writer has a model that kernels compute */
 	uint64_t chunks, host_chunks; /* that were coded; of these by the host */
-	uint64_t direct_bytes;        /* of payloads, read by cuFile */
 };
 
 /* A kvarc_append_call; opaque is a struct gpu_files. */
@@ -28,7 +23,7 @@ kvarc_ret gpu_files_append(void *opaque, kvarc_writer *w, uint32_t track, uint64
 /* A kvarc_read_call; opaque is a struct gpu_files. */
 kvarc_ret gpu_files_read(void *opaque, kvarc_reader *r, const kvarc_range *range,
                          kvarc_deliver deliver, void *deliver_opaque);
-/* Says how many chunks the host coded, and what cuFile read. */
+/* Says how many chunks the host coded. */
 void gpu_files_note(const struct gpu_files *f, const char *file);
 /* The error of the GPU in place of *error, where it has one. */
 void gpu_files_error(const struct gpu_files *f, kvarc_error *error);

@@ -91,11 +91,7 @@ static int64_t read_at(void *opaque, void *buf, size_t bytes, uint64_t offset)
 
 kvarc_source input_source(struct input *in)
 {
-	kvarc_source s;
-
-	if (!in->direct || !in->seekable || in->base || kvarc_source_fd(&s, in->fd, NULL))
-		s = (kvarc_source){ .read = read_at, .opaque = in, .size = in->size };
-	return s;
+	return (kvarc_source){ .read = read_at, .opaque = in, .size = in->size };
 }
 
 static bool write_whole(int fd, const char *buf, size_t bytes)

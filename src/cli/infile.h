@@ -25,8 +25,7 @@ struct input {
 	uint64_t base;         /* offset of its first byte */
 	uint64_t size;         /* KVARC_UNKNOWN when not seekable */
 	uint64_t position;
-	bool direct; /* the library gets the file itself, so that cuFile can read it */
-	void *map;   /* all of the file that is mapped; NULL: it is read */
+	void *map; /* all of the file that is mapped; NULL: it is read */
 	size_t map_bytes;
 };
 

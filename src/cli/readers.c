@@ -71,7 +71,6 @@ void readers_each(const struct options *o, bool seek, unsigned flags, readers_fn
 
 		if (!input_open(&in, o->files[i], seek))
 			continue;
-		in.direct = o->device_given;
 		r = readers_open(o, &in, flags, &error);
 		if (r)
 			fn(o, &in, r, &error, i == 0);

@@ -140,6 +140,12 @@ static struct kvi_coder_job job_of(const struct kvi_chunk *chunk, const uint8_t 
 	};
 }
 
+/* A payload of codec linear. */
+struct linear_payload {
+	size_t bytes;
+	bool fits; /* the model does, by the scale that adapts to the tokens */
+};
+
 /*
  * Whether level 1 may be smaller than `linear`. Where the model fits, it is not; else judged by a
  * sample of the tokens: parameters that are fitted to few tokens look a little better than they
@@ -147,7 +153,7 @@ static struct kvi_coder_job job_of(const struct kvi_chunk *chunk, const uint8_t 
  */
 static kvarc_ret plain_may_win(struct kvi_coder *c, const struct kvi_chunk *chunk,
                                const struct kvi_params *current, const uint8_t *raw,
-                               const struct kvi_linear_payload *linear, bool *may)
+                               const struct linear_payload *linear, bool *may)
 {
 	enum { SAMPLE = 32 };
 	size_t n = kvi_chunk_bytes(chunk), row = n / chunk->n_tokens;
@@ -253,7 +259,7 @@ static void drop_params(const struct kvi_coder *c, struct kvi_encoded *out)
  * stays NULL. The job is masked. */
 static kvarc_ret encode_beside(struct kvi_coder *c, struct kvi_coder_job *job, int level,
                                const struct kvi_params *current,
-                               const struct kvi_linear_payload *linear, struct kvi_encoded *out)
+                               const struct linear_payload *linear, struct kvi_encoded *out)
 {
 	size_t bytes;
 	bool may = true;
@@ -272,18 +278,6 @@ static kvarc_ret encode_beside(struct kvi_coder *c, struct kvi_coder_job *job, i
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_chunk_encode_beside(struct kvi_coder *c, const struct kvi_chunk *chunk, int level,
-                                  const struct kvi_params *current, const uint8_t *raw,
-                                  const struct kvi_linear_payload *linear, struct kvi_encoded *out)
-{
-	struct kvi_coder_job job = job_of(chunk, raw);
-	set_payload(out, KVI_CODEC_RAW, NULL, 0);
-	kvarc_ret ret = encode_beside(c, &job, level, current, linear, out);
-	if (!ret && out->payload && out->cut.stream_size == KVI_ONE_STREAM)
-		out->raw_check = kvi_h64(raw, kvi_chunk_bytes(chunk));
-	return ret;
-}
-
 /* With the chunk's linear model where it has one and that is smaller. */
 static kvarc_ret encode_chunk(struct kvi_coder *c, const struct kvi_chunk *chunk, int level,
                               const struct kvi_params *current, const uint8_t *raw,
@@ -297,8 +291,8 @@ static kvarc_ret encode_chunk(struct kvi_coder *c, const struct kvi_chunk *chunk
 	if (ret)
 		return ret;
 	*observed = linear.out.begin;
-	const struct kvi_linear_payload made = { *observed ? kvi_attempt_bytes(&linear) : 0,
-		                                 linear.out.expected };
+	const struct linear_payload made = { *observed ? kvi_attempt_bytes(&linear) : 0,
+		                             linear.out.expected };
 	ret = encode_beside(c, &job, level, current, *observed ? &made : NULL, out);
 	if (!ret && !out->payload)
 		finish(&linear, out);

@@ -144,20 +144,6 @@ kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk, i
                            const struct kvi_params *current, const uint8_t *raw,
                            struct kvi_encoded *out);
 
-/* A payload of codec linear that is there. */
-struct kvi_linear_payload {
-	size_t bytes;
-	bool fits; /* the model does, by the scale that adapts to the tokens */
-};
-/*
- * What kvi_chunk_encode makes of a chunk that is not constant, from level 2 on, in place of such a
- * payload: out->payload is NULL where that stays. chunk->linear is not looked at. Returns as it
- * does.
- */
-kvarc_ret kvi_chunk_encode_beside(struct kvi_coder *c, const struct kvi_chunk *chunk, int level,
-                                  const struct kvi_params *current, const uint8_t *raw,
-                                  const struct kvi_linear_payload *linear, struct kvi_encoded *out);
-
 /*
  * As kvi_chunk_encode, with a lossy tier where it takes the chunk and is smaller than its elements;
  * raw is overwritten with the decoded elements.

@@ -9,17 +9,10 @@
 static kvarc_ret fail_chunk(const struct kvarc_device_plan *p, const struct kvi_planned_chunk *c,
                             uint32_t status)
 {
-	const kvarc_ret ret = status == KVI_GPU_PAGE        ? KVARC_GEOMETRY
-	                      : status == KVI_GPU_PREDICTOR ? KVARC_PREDICTOR
-	                                                    : KVARC_DATA;
-	const char *what = status == KVI_GPU_PAGE     ? "have a page that is not there"
-	                   : status == KVI_GPU_DATA   ? "are damaged"
-	                   : status == KVI_GPU_SOURCE ? "are predicted from what is damaged"
-	                   : status == KVI_GPU_PREDICTOR
-	                           ? "are not what the model predicts here: this machine's "
-	                             "predictor is not exact, or that of the machine that wrote "
-	                             "the archive was not"
-	                           : "were not decoded";
+	const kvarc_ret ret = status == KVI_GPU_PAGE ? KVARC_GEOMETRY : KVARC_DATA;
+	const char *what = status == KVI_GPU_PAGE   ? "have a page that is not there"
+	                   : status == KVI_GPU_DATA ? "are damaged"
+	                                            : "were not decoded";
 	kvarc_error *e = p->d->error;
 	kvi_fail(e, ret, "the tokens from %llu on of tensor %u %s", (unsigned long long)c->t0,
 	         (unsigned)c->tensor, what);

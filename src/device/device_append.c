@@ -122,10 +122,8 @@ static bool find(void *opaque, uint32_t tensor, uint32_t head, uint32_t row,
 		return false;
 	const struct kvi_gpu_encoded *x = &a->answers[low];
 	*c = (struct kvi_coded_chunk){ .codec = (uint8_t)o->job.job.codec,
-		                       .fits = x->fits != 0,
 		                       .payload_bytes = x->payload_bytes,
 		                       .elements = x->elements,
-		                       .body_bytes = x->body_bytes,
 		                       .params_sequence = o->params_sequence,
 		                       .hash = { x->hash[0], x->hash[1] } };
 	a->found = low;
@@ -141,7 +139,7 @@ static int copy(void *opaque, uint8_t *to)
 	return kvarc_device_fetch(p->d, to, p->staging + o->job.job.payload, bytes, a->stream);
 }
 
-/* A format of elements of the same size, which kernels know. */
+/* A format of elements of the same size, which kernels know (element_bytes). */
 static uint32_t kernel_dtype(unsigned dtype)
 {
 	const size_t size = kvarc_dtype_bytes(dtype);

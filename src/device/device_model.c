@@ -51,7 +51,6 @@ static kvarc_ret find_engine(struct kvarc_device_model *m, const struct kvi_loca
 		return kvi_fail(d->error, KVARC_OPTIONS,
 		                "there are no kernels for the arithmetic of the archive, or for "
 		                "the weights of its model: leave it to the host");
-	m->digest = of->weights;
 	return KVARC_OK;
 }
 
@@ -79,8 +78,6 @@ static kvarc_ret add_model(kvarc_device_model **out, struct kvarc_device *d,
 	if (!m)
 		return kvi_fail_alloc(d->error, &d->alloc);
 	m->d = d;
-	m->next = d->models;
-	d->models = m;
 	kvarc_ret ret = open_model(m, of);
 	*bytes = m->bytes;
 	*out = m;
@@ -135,24 +132,9 @@ void kvarc_device_model_close(kvarc_device_model **m)
 	if (!m || !*m)
 		return;
 	struct kvarc_device *d = (*m)->d;
-	struct kvarc_device_model **at = &d->models;
-	while (*at != *m)
-		at = &(*at)->next;
-	*at = (*m)->next;
 	kvi_free(&d->alloc, (*m)->m.layers);
 	kvi_free(&d->alloc, *m);
 	*m = NULL;
-}
-
-const struct kvarc_device_model *kvi_device_find_model(const struct kvarc_device *d,
-                                                       struct kvi_h128 digest,
-                                                       const struct kvi_arithmetic *a)
-{
-	const struct kvarc_device_model *m = d->models;
-	while (m && !(m->loaded && kvi_h128_equal(m->digest, digest) &&
-	              kvi_arithmetic_equal(&m->m.arithmetic, a)))
-		m = m->next;
-	return m;
 }
 
 /* ----- weights ------------------------------------------------ */

@@ -6,22 +6,15 @@
 #include "device_state.h"
 #include "exact_model.h"
 
-/* A model; those that are open are chained in their device. */
+/* A model. */
 struct kvarc_device_model {
 	struct kvarc_device *d;
-	struct kvarc_device_model *next;
 	const struct kvi_engine *engine; /* of the predictor */
-	struct kvi_h128 digest;
-	uint64_t bytes, weights_bytes; /* weights_bytes: without what the check takes */
+	uint64_t bytes, weights_bytes;   /* weights_bytes: without what the check takes */
 	bool loaded;
 	/* once it is loaded: addresses */
 	struct kvi_gpu_exact_model m;
 };
-
-/* The loaded model of a device with these weights in an arithmetic; NULL: there is none. */
-const struct kvarc_device_model *kvi_device_find_model(const struct kvarc_device *d,
-                                                       struct kvi_h128 digest,
-                                                       const struct kvi_arithmetic *a);
 
 /* Memory, aligned to 256, that a check of the model takes, which has no layers yet. */
 uint64_t kvi_model_check_bytes(struct kvarc_device_model *m);

@@ -153,7 +153,6 @@ kvarc_ret kvarc_device_open(kvarc_device **d, const kvarc_device_options *option
 	(*d)->error = o->common.error;
 	(*d)->encoders_file = o->encoders;
 	(*d)->exact_file = o->exact;
-	(*d)->cufile_file = o->cufile;
 	ret = start(*d, o);
 	if (ret)
 		kvarc_device_close(d);
@@ -177,7 +176,6 @@ void kvarc_device_close(kvarc_device **d)
 		x->driver.primary_release(x->device);
 	kvi_driver_unload(&x->driver);
 	struct kvi_alloc alloc = x->alloc;
-	kvi_free(&alloc, x->kept.models.p);
 	kvi_free(&alloc, x);
 	*d = NULL;
 }

@@ -106,8 +106,6 @@ static void move_staged(struct kvi_gpu_chunk *j, uint64_t staging)
 		j->params += staging;
 	if (j->positions)
 		j->positions += staging;
-	if (j->linear)
-		j->linear += staging;
 }
 
 static struct kvi_gpu_chunk job_of(const struct kvarc_device_plan *p,
@@ -132,45 +130,26 @@ static struct kvi_gpu_encode output_of(const struct kvarc_device_plan *p,
 	j.words += work;
 	j.planes += work;
 	j.channel_bits += work;
-	if (j.lossy.analysis) {
-		j.lossy.analysis += p->staging;
-		j.lossy.gains += p->staging;
-	}
 	j.job.view = kvi_plan_view(&views[c->tensor], c->head, c->row);
 	return j;
 }
 
-/* The job of a model, at its offset behind those of chunks. */
-static void fill_linear(const struct kvarc_device_plan *p, uint32_t modelled,
-                        const struct kvi_gpu_chunk *job, uint64_t work, uint8_t *to)
-{
-	if (!job->linear)
-		return;
-	struct kvi_gpu_linear linear = kvi_plan_linear_job(p, modelled);
-	kvi_gpu_linear_move(&linear, p->staging, work);
-	memcpy(to + (job->linear - p->jobs_at), &linear, sizeof linear);
-}
-
 static void fill_jobs(const struct kvarc_device_plan *p, const kvarc_device_view *views,
-                      uint64_t work, uint8_t *to)
+                      uint64_t work, struct kvi_gpu_chunk *to)
 {
 	for (size_t i = 0; i < p->chunks.n; i++) {
 		const struct kvi_planned_chunk *c = KVI_LIST(struct kvi_planned_chunk, p->chunks,
 		                                             i);
-		const struct kvi_gpu_chunk job = job_of(p, c, views, work);
-		memcpy(to + i * sizeof job, &job, sizeof job);
-		fill_linear(p, c->modelled, &c->job, work, to);
+		to[i] = job_of(p, c, views, work);
 	}
 }
 
 static void fill_outputs(const struct kvarc_device_plan *p, const kvarc_device_view *views,
-                         uint64_t work, uint8_t *to)
+                         uint64_t work, struct kvi_gpu_encode *to)
 {
 	for (size_t i = 0; i < p->outputs.n; i++) {
 		const struct kvi_output_chunk *c = KVI_LIST(struct kvi_output_chunk, p->outputs, i);
-		const struct kvi_gpu_encode job = output_of(p, c, views, work);
-		memcpy(to + i * sizeof job, &job, sizeof job);
-		fill_linear(p, c->modelled, &c->job.job, work, to);
+		to[i] = output_of(p, c, views, work);
 	}
 }
 
@@ -230,7 +209,6 @@ kvarc_ret kvarc_device_place(kvarc_device_plan *p, const kvarc_device_view *view
 	if (ret == KVARC_OK) {
 		p->work = work;
 		p->status = status;
-		p->next_layer = p->info.layer0;
 	}
 	return ret;
 }

@@ -87,6 +87,7 @@ static void as_raw(struct kvi_planned_chunk *c, const struct kvi_located *chunk)
 	                                                     chunk->shape.n_tokens);
 	const size_t bytes = KVI_CHUNK_HEADER_BYTES + kvi_chunk_bytes(&chunk->shape);
 	c->host = true;
+	c->predicted = chunk->predicted;
 	kvi_gpu_chunk_fill(&c->job, &chunk->shape, &h, (uint32_t)bytes);
 }
 
@@ -94,24 +95,19 @@ static kvarc_ret fill_chunk(struct kvarc_device_plan *p, const struct kvi_locate
                             struct kvi_planned_chunk *c)
 {
 	uint64_t at;
-	bool decodable = chunk->decodable &&
-	                 kvi_chunk_channels(&chunk->shape) <= KVI_GPU_CHANNELS &&
-	                 kvi_plan_has_kernel(chunk->header.codec, chunk->shape.dtype);
-	kvarc_ret ret = kvi_plan_add_model(p, chunk, &c->modelled, &decodable);
-	if (ret || !decodable) {
+	if (!chunk->decodable || kvi_chunk_channels(&chunk->shape) > KVI_GPU_CHANNELS ||
+	    !kvi_plan_has_kernel(chunk->header.codec, chunk->shape.dtype)) {
 		as_raw(c, chunk);
-		return ret;
+		return KVARC_OK;
 	}
-	kvi_gpu_chunk_fill(&c->job, &chunk->shape, &chunk->header,
-	                   kvi_unpacked_bytes(&chunk->packed, chunk->bytes));
+	kvi_gpu_chunk_fill(&c->job, &chunk->shape, &chunk->header, chunk->bytes);
 	c->file_offset = chunk->offset;
 	c->file_bytes = chunk->bytes;
-	c->packed = chunk->packed;
 	p->info.file_bytes += chunk->bytes;
 	if (!chunk->params)
 		return KVARC_OK;
 	struct kvi_planned_params of = { chunk->header.params, chunk->tensor, chunk->head, 0, 0 };
-	ret = kvi_plan_add_params(p, &of, chunk->params, &chunk->shape);
+	kvarc_ret ret = kvi_plan_add_params(p, &of, chunk->params, &chunk->shape);
 	c->job.params = of.at;
 	c->tables = of.tables;
 	if (ret || chunk->header.codec == KVI_CODEC_EXPONENT || !chunk->shape.rope)
@@ -137,8 +133,6 @@ static kvarc_ret take(void *opaque, const struct kvi_located *chunk)
 	c->from = chunk->shape.from;
 	c->to = chunk->shape.to;
 	kvarc_ret ret = fill_chunk(p, chunk, c);
-	if (ret == KVARC_OK)
-		ret = kvi_plan_engine_add(p, chunk, c->modelled, c->host);
 	c->work = kvi_gpu_work_of(&chunk->shape, c->job.codec);
 	if (p->tokens < c->t0 + c->to - p->range.t0)
 		p->tokens = c->t0 + c->to - p->range.t0;
@@ -170,26 +164,18 @@ static void lay_out_staging(struct kvarc_device_plan *p)
 		at += kvi_part_aligned(c[i].job.payload_bytes);
 	}
 	p->jobs_at = at;
-	p->linear_at = kvi_part_aligned(at + p->chunks.n * sizeof(struct kvi_gpu_chunk));
 }
 
 static void lay_out(struct kvarc_device_plan *p)
 {
 	struct kvi_planned_chunk *c = p->chunks.p;
-	struct kvi_work_layout l = { .reach = p->reach };
+	struct kvi_work_layout l = { 0 };
 	lay_out_staging(p);
 	for (size_t i = 0; i < p->chunks.n; i++)
-		kvi_work_take(&l, c[i].layer, c[i].work.bytes,
-		              kvi_plan_model_bytes(p, c[i].modelled));
-	kvi_work_again(&l);
-	p->info.work_bytes = kvi_plan_engine_place(p, kvi_work_bytes(&l));
-	for (size_t i = 0; i < p->chunks.n; i++) {
-		const struct kvi_work_part at = kvi_work_take(
-			&l, c[i].layer, c[i].work.bytes, kvi_plan_model_bytes(p, c[i].modelled));
-		kvi_gpu_chunk_place(&c[i].job, &c[i].work, at.own);
-		kvi_plan_place_model(p, c[i].modelled, &c[i].job, &at);
-	}
-	p->info.staging_bytes = p->linear_at + p->n_linear * sizeof(struct kvi_gpu_linear);
+		kvi_gpu_chunk_place(&c[i].job, &c[i].work,
+		                    kvi_work_take(&l, c[i].layer, c[i].work.bytes));
+	p->info.work_bytes = l.most;
+	p->info.staging_bytes = p->jobs_at + p->chunks.n * sizeof(struct kvi_gpu_chunk);
 	p->info.status_bytes = p->chunks.n * sizeof(uint32_t);
 	p->info.chunks = (uint32_t)p->chunks.n;
 	if (p->chunks.n) {
@@ -209,15 +195,6 @@ kvarc_ret kvi_plan_has_layers(const struct kvarc_device_plan *p, const char *cal
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_plan_check_order(const struct kvarc_device_plan *p, uint32_t layer0, const char *call)
-{
-	if ((!p->reach && !p->engine.model) || layer0 == p->info.layer0 || layer0 == p->next_layer)
-		return KVARC_OK;
-	return kvi_fail(p->d->error, KVARC_PROG,
-	                "%s: layer %u is the next one, as layers are predicted from lower ones",
-	                call, p->next_layer);
-}
-
 kvarc_ret kvi_plan_layers(const struct kvarc_device_plan *p, const char *call, uint32_t layer0,
                           uint32_t n, size_t *first, size_t *end)
 {
@@ -235,40 +212,11 @@ kvarc_ret kvi_plan_layers(const struct kvarc_device_plan *p, const char *call, u
 
 /* ----- open and close ------------------------------------------------ */
 
-void kvi_plan_empty(struct kvarc_device_plan *p)
-{
-	const struct kvi_alloc *alloc = &p->d->alloc;
-	struct kvi_list *const lists[] = { &p->chunks,   &p->params, &p->outputs,
-		                           &p->modelled, &p->models, &p->analyses };
-	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-		kvi_free(alloc, lists[i]->p);
-		*lists[i] = (struct kvi_list){ 0 };
-	}
-	kvi_out_free(&p->constants);
-	kvi_plan_engine_free(p);
-}
-
-/* Goes through the chunks of the range. */
-static kvarc_ret locate(struct kvarc_device_plan *p)
-{
-	p->rope = NULL;
-	p->tokens = 0;
-	p->info = (kvarc_device_plan_info){ 0 };
-	kvarc_ret ret = kvi_plan_begin_constants(p);
-	if (ret == KVARC_OK)
-		ret = kvi_reader_locate(p->r, &p->range, kvi_plan_engine_walks(p), take, p);
-	return ret ? ret : kvi_plan_engine_settle(p);
-}
-
 static kvarc_ret fill(struct kvarc_device_plan *p)
 {
-	kvi_plan_engine_find(p);
-	kvarc_ret ret = locate(p);
-	if (ret == KVARC_OK && p->engine.unfit) {
-		/* the host decodes what needs the model */
-		kvi_plan_empty(p);
-		ret = locate(p);
-	}
+	kvarc_ret ret = kvi_plan_begin_constants(p);
+	if (ret == KVARC_OK)
+		ret = kvi_reader_locate(p->r, &p->range, take, p);
 	if (ret == KVARC_OK && p->chunks.n > UINT32_MAX / sizeof(struct kvi_gpu_chunk))
 		ret = kvi_fail(p->d->error, KVARC_GEOMETRY,
 		               "the range has too many chunks for one plan");
@@ -276,10 +224,8 @@ static kvarc_ret fill(struct kvarc_device_plan *p)
 		return ret;
 	if (p->chunks.n)
 		qsort(p->chunks.p, p->chunks.n, sizeof(struct kvi_planned_chunk), by_layer);
-	ret = kvi_plan_models(p);
-	if (ret == KVARC_OK)
-		lay_out(p);
-	return ret;
+	lay_out(p);
+	return KVARC_OK;
 }
 
 kvarc_ret kvarc_device_plan_read(kvarc_device_plan **out, kvarc_device *d, kvarc_reader *r,
@@ -308,8 +254,10 @@ void kvarc_device_plan_close(kvarc_device_plan **p)
 	if (!p || !*p)
 		return;
 	const struct kvi_alloc *alloc = &(*p)->d->alloc;
-	kvi_kept_release(*p);
-	kvi_plan_empty(*p);
+	kvi_free(alloc, (*p)->chunks.p);
+	kvi_free(alloc, (*p)->params.p);
+	kvi_free(alloc, (*p)->outputs.p);
+	kvi_out_free(&(*p)->constants);
 	kvi_free(alloc, (*p)->positions);
 	kvi_free(alloc, (*p)->ids);
 	kvi_free(alloc, (*p)->views);

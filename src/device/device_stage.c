@@ -4,6 +4,7 @@
 
 #include "plan_state.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "format/chunk_header.h"
@@ -29,9 +30,6 @@ static void relocate(const struct kvarc_device_plan *p, uint8_t *image, uint64_t
 	move(&tables.first, staging);
 	move(&tables.cosine, staging);
 	move(&tables.scale, staging);
-	move(&tables.codes, staging);
-	move(&tables.code_at, staging);
-	move(&tables.code_first, staging);
 	memcpy(image + p->tables_at, &tables, sizeof tables);
 	for (size_t i = 0; i < p->params.n; i++) {
 		uint8_t *at = image + KVI_LIST(struct kvi_planned_params, p->params, i)->at;
@@ -43,13 +41,6 @@ static void relocate(const struct kvarc_device_plan *p, uint8_t *image, uint64_t
 		move(&x.k, staging);
 		move(&x.mean, staging);
 		move(&x.rope, staging);
-		memcpy(at, &x, sizeof x);
-	}
-	for (size_t i = 0; i < p->models.n; i++) {
-		uint8_t *at = image + KVI_LIST(struct kvi_model_constants, p->models, i)->at;
-		struct kvi_gpu_model x;
-		memcpy(&x, at, sizeof x);
-		kvi_gpu_model_move(&x, staging);
 		memcpy(at, &x, sizeof x);
 	}
 }
@@ -66,9 +57,31 @@ static kvarc_ret stage_constants(struct kvarc_device_plan *p, uint64_t staging, 
 	return ret;
 }
 
-/* ----- payloads ------------------------------------------------ */
+/* ----- what the host decodes ------------------------------------------------ */
 
-/* Where the elements of a chunk go that the host decodes. */
+/* Makes a raw chunk of the rows of a chunk, which has no others; tokens that the range does not
+ * have are zero. */
+static void make_raw(const struct kvi_planned_chunk *c, const void *rows, uint8_t *to)
+{
+	const struct kvi_gpu_chunk *j = &c->job;
+	const size_t row = (size_t)j->heads * j->head_channels * kvarc_dtype_bytes(j->dtype);
+	struct kvi_chunk_header h = kvi_planned_header(c, j->heads, j->tokens);
+	uint8_t *elements = to + KVI_CHUNK_HEADER_BYTES;
+	memset(to, 0, j->payload_bytes);
+	memcpy(elements + c->from * row, rows, (c->to - c->from) * row);
+	h.raw_check = kvi_h64(elements, j->payload_bytes - KVI_CHUNK_HEADER_BYTES);
+	kvi_chunk_header_write(to, &h);
+}
+
+/* Whether a block that the reader delivers is a chunk of the plan. */
+static bool is_block(const struct kvi_planned_chunk *c, uint32_t tensor, uint32_t head,
+                     uint32_t heads, uint64_t t0, uint32_t n)
+{
+	return tensor == c->tensor && head == c->head && heads == c->job.heads &&
+	       t0 == c->t0 + c->from && n == c->to - c->from;
+}
+
+/* Where the elements of one chunk go. */
 struct decoding {
 	const struct kvi_planned_chunk *c;
 	uint8_t *to;
@@ -79,44 +92,125 @@ static int keep(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, ui
                 uint32_t n, const void *src)
 {
 	struct decoding *x = opaque;
-	const struct kvi_gpu_chunk *j = &x->c->job;
-	const size_t row = (size_t)j->heads * j->head_channels * kvarc_dtype_bytes(j->dtype);
-	if (tensor != x->c->tensor || head != x->c->head || heads != j->heads)
+	if (!is_block(x->c, tensor, head, heads, t0, n))
 		return 0;
-	if (t0 != x->c->t0 + x->c->from || n != x->c->to - x->c->from)
-		return 1;
-	memcpy(x->to + x->c->from * row, src, n * row);
+	make_raw(x->c, src, x->to);
 	x->found = true;
 	return 0;
 }
 
-/* Makes a raw chunk of what the host decodes; tokens that the range does not have are zero. */
+static kvarc_ret fail_place(const struct kvarc_device_plan *p)
+{
+	return kvi_fail(p->d->error, KVARC_DATA, "a chunk is not where the plan has it");
+}
+
 static kvarc_ret decode_on_host(struct kvarc_device_plan *p, const struct kvi_planned_chunk *c,
                                 uint8_t *to)
 {
-	struct decoding x = { c, to + KVI_CHUNK_HEADER_BYTES, false };
+	struct decoding x = { c, to, false };
 	const kvarc_range range = { .track = p->range.track,
 		                    .layer0 = c->layer,
 		                    .n_layers = 1,
 		                    .t0 = c->t0 + c->from,
 		                    .n = c->to - c->from };
-	const size_t bytes = c->job.payload_bytes - KVI_CHUNK_HEADER_BYTES;
-	memset(to, 0, c->job.payload_bytes);
 	kvarc_ret ret = kvarc_reader_read_deliver(p->r, &range, keep, &x);
-	if (ret)
-		return ret;
-	if (!x.found)
-		return kvi_fail(p->d->error, KVARC_DATA, "a chunk is not where the plan has it");
-	struct kvi_chunk_header h = kvi_planned_header(c, c->job.heads, c->job.tokens);
-	h.raw_check = kvi_h64(x.to, bytes);
-	kvi_chunk_header_write(to, &h);
-	return KVARC_OK;
+	return ret || x.found ? ret : fail_place(p);
 }
+
+/* All chunks of the host that are predicted from others, on their way to the device together:
+ * decoding one alone would decode those again. */
+struct predicted_pass {
+	struct kvarc_device_plan *p;
+	uint64_t staging;
+	void *stream;
+	pthread_mutex_t lock;
+	size_t left;   /* chunks that were not delivered yet */
+	kvarc_ret ret; /* of the device */
+};
+
+/* The chunk of a block; NULL: it is not one of them. */
+static const struct kvi_planned_chunk *find_block(const struct kvarc_device_plan *p,
+                                                  uint32_t tensor, uint32_t head, uint32_t heads,
+                                                  uint64_t t0, uint32_t n)
+{
+	const struct kvi_planned_chunk *c = p->chunks.p;
+	const uint32_t layer = p->geometry->tensors[tensor].layer;
+	size_t low = 0, high = p->chunks.n;
+	while (low < high) {
+		const size_t mid = low + (high - low) / 2;
+		if (c[mid].layer < layer || (c[mid].layer == layer && c[mid].t0 + c[mid].from < t0))
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	for (; low < p->chunks.n && c[low].layer == layer && c[low].t0 + c[low].from == t0; low++)
+		if (c[low].predicted && is_block(&c[low], tensor, head, heads, t0, n))
+			return &c[low];
+	return NULL;
+}
+
+static kvarc_ret send_raw(struct predicted_pass *x, const struct kvi_planned_chunk *c,
+                          const void *rows)
+{
+	struct kvarc_device *d = x->p->d;
+	uint8_t *to = kvi_malloc(&d->alloc, c->job.payload_bytes);
+	if (!to)
+		return kvi_fail_alloc(d->error, &d->alloc);
+	make_raw(c, rows, to);
+	kvarc_ret ret = kvi_device_enter(d);
+	if (ret == KVARC_OK) {
+		ret = kvi_device_copy(d, x->staging + c->job.payload, to, c->job.payload_bytes,
+		                      x->stream);
+		kvi_device_leave(d);
+	}
+	kvi_free(&d->alloc, to);
+	return ret;
+}
+
+static int send_block(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
+                      uint32_t n, const void *src)
+{
+	struct predicted_pass *x = opaque;
+	const struct kvi_planned_chunk *c = find_block(x->p, tensor, head, heads, t0, n);
+	if (!c)
+		return 0;
+	pthread_mutex_lock(&x->lock);
+	x->left--;
+	if (!x->ret)
+		x->ret = send_raw(x, c, src);
+	const bool failed = x->ret;
+	pthread_mutex_unlock(&x->lock);
+	return failed;
+}
+
+static kvarc_ret stage_predicted(struct kvarc_device_plan *p, uint64_t staging, void *stream)
+{
+	struct predicted_pass x = { .p = p, .staging = staging, .stream = stream };
+	const struct kvi_planned_chunk *c = p->chunks.p;
+	kvarc_range range = p->range;
+	for (size_t i = 0; i < p->chunks.n; i++) {
+		if (!c[i].predicted)
+			continue;
+		range.layer0 = x.left++ ? range.layer0 : c[i].layer;
+		range.n_layers = c[i].layer - range.layer0 + 1;
+	}
+	if (!x.left)
+		return KVARC_OK;
+	if (pthread_mutex_init(&x.lock, NULL))
+		return kvi_fail(p->d->error, KVARC_MEM, "no lock for the chunks of the host");
+	kvarc_ret ret = kvarc_reader_read_deliver(p->r, &range, send_block, &x);
+	pthread_mutex_destroy(&x.lock);
+	if (x.ret)
+		return x.ret;
+	return ret || !x.left ? ret : fail_place(p);
+}
+
+/* ----- payloads ------------------------------------------------ */
 
 static kvarc_ret fetch(struct kvarc_device_plan *p, const struct kvi_planned_chunk *c, uint8_t *to)
 {
 	return c->host ? decode_on_host(p, c, to)
-	               : kvi_reader_payload(p->r, to, c->file_bytes, c->file_offset, &c->packed);
+	               : kvi_reader_bytes(p->r, to, c->file_bytes, c->file_offset);
 }
 
 /* The bytes of a chunk in staging memory: to where the next one begins. */
@@ -126,20 +220,12 @@ static uint64_t slot_bytes(const struct kvarc_device_plan *p, size_t i)
 	return (i + 1 < p->chunks.n ? c[i + 1].job.payload : p->jobs_at) - c[i].job.payload;
 }
 
-/* Whether the payload of a chunk is as in the file. */
-static bool is_as_filed(const struct kvarc_device_plan *p, size_t i)
+/* The chunks behind number i that fit into `most` bytes, one at least; *bytes: what they have. */
+static size_t batch_end(const struct kvarc_device_plan *p, size_t i, size_t *bytes)
 {
-	const struct kvi_planned_chunk *c = KVI_LIST(struct kvi_planned_chunk, p->chunks, i);
-	return !c->host && !c->packed.at;
-}
-
-/* The chunks behind number i that fit into `most` bytes, one at least; *bytes: what they have.
- * filed: those too whose payloads are as in the file. */
-static size_t batch_end(const struct kvarc_device_plan *p, size_t i, bool filed, size_t *bytes)
-{
+	const struct kvi_planned_chunk *c = p->chunks.p;
 	uint64_t sum = slot_bytes(p, i++);
-	while (i < p->chunks.n && sum + slot_bytes(p, i) <= BATCH_BYTES &&
-	       (filed || !is_as_filed(p, i)))
+	while (i < p->chunks.n && !c[i].predicted && sum + slot_bytes(p, i) <= BATCH_BYTES)
 		sum += slot_bytes(p, i++);
 	*bytes = (size_t)sum;
 	return i;
@@ -156,50 +242,17 @@ static kvarc_ret stage_batch(struct kvarc_device_plan *p, size_t first, size_t e
 	return ret ? ret : kvi_device_copy(p->d, staging + at, buffer, bytes, stream);
 }
 
-/* Opens the file of the reader for cuFile, which writes to memory now, and not in the order of the
- * stream: what may still use that memory has to be done. */
-static kvarc_ret open_direct(struct kvarc_device_plan *p, struct kvi_direct_file *file,
-                             void *stream)
-{
-	const int descriptor = kvi_reader_descriptor(p->r);
-	size_t i = 0;
-	while (i < p->chunks.n && !is_as_filed(p, i))
-		i++;
-	if (i == p->chunks.n || descriptor < 0 ||
-	    !kvi_cufile_load(&p->d->cufile, p->d->cufile_file) ||
-	    !kvi_direct_open(file, &p->d->cufile, descriptor))
-		return KVARC_OK;
-	return kvi_device_wait(p->d, stream);
-}
-
-/* Reads the payload of a chunk without the host, if that is possible. Where it is not, it will not
- * be for others. */
-static bool stage_direct(struct kvarc_device_plan *p, struct kvi_direct_file *file, size_t i,
-                         uint64_t staging)
-{
-	const struct kvi_planned_chunk *c = KVI_LIST(struct kvi_planned_chunk, p->chunks, i);
-	if (!file->cufile || !is_as_filed(p, i))
-		return false;
-	if (!kvi_direct_read(file, staging, c->job.payload, c->file_bytes, c->file_offset)) {
-		kvi_direct_close(file);
-		return false;
-	}
-	p->info.direct_bytes += c->file_bytes;
-	return true;
-}
-
 static kvarc_ret stage_payloads(struct kvarc_device_plan *p, uint64_t staging, void *stream)
 {
-	struct kvi_direct_file file = { 0 };
+	const struct kvi_planned_chunk *c = p->chunks.p;
 	uint8_t *buffer = NULL;
 	size_t cap = 0, bytes;
-	p->info.direct_bytes = 0;
-	kvarc_ret ret = p->w ? KVARC_OK : open_direct(p, &file, stream);
+	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0, end; i < p->chunks.n && !ret; i = end) {
 		end = i + 1;
-		if (stage_direct(p, &file, i, staging))
+		if (c[i].predicted)
 			continue;
-		end = batch_end(p, i, !file.cufile, &bytes);
+		end = batch_end(p, i, &bytes);
 		if (bytes > cap) {
 			kvi_free(&p->d->alloc, buffer);
 			buffer = kvi_malloc(&p->d->alloc, bytes);
@@ -209,8 +262,7 @@ static kvarc_ret stage_payloads(struct kvarc_device_plan *p, uint64_t staging, v
 		             : kvi_fail_alloc(p->d->error, &p->d->alloc);
 	}
 	kvi_free(&p->d->alloc, buffer);
-	kvi_direct_close(&file);
-	return ret;
+	return ret ? ret : stage_predicted(p, staging, stream);
 }
 
 kvarc_ret kvarc_device_stage(kvarc_device_plan *p, uint64_t staging, void *stream)
@@ -224,9 +276,7 @@ kvarc_ret kvarc_device_stage(kvarc_device_plan *p, uint64_t staging, void *strea
 	kvarc_ret ret = kvi_device_enter(p->d);
 	if (ret)
 		return ret;
-	ret = kvi_kept_stage(p, stream);
-	if (ret == KVARC_OK)
-		ret = stage_constants(p, staging, stream);
+	ret = stage_constants(p, staging, stream);
 	if (ret == KVARC_OK)
 		ret = stage_payloads(p, staging, stream);
 	kvi_device_leave(p->d);

@@ -7,17 +7,8 @@
 
 #include <kvarc/device.h>
 
-#include "cufile.h"
 #include "driver.h"
 #include "util/alloc.h"
-#include "util/list.h"
-
-/* Memory of the caller for models that stay between plans: from `next` to `end` it is free. */
-struct kvi_kept_models {
-	uint64_t next, end;
-	struct kvi_list models; /* of kept_models.c */
-	uint32_t plans;         /* open ones that use it */
-};
 
 /* A device. context is current between kvi_device_enter and kvi_device_leave alone. */
 struct kvarc_device {
@@ -34,10 +25,6 @@ struct kvarc_device {
 	void *exact;               /* of those of the exact engine, likewise */
 	const char *encoders_file; /* NULL: the installed one */
 	const char *exact_file;
-	struct kvarc_device_model *models; /* that are open */
-	struct kvi_cufile cufile;  /* loaded by the first plan that can use it */
-	const char *cufile_file;   /* as the option of that name */
-	struct kvi_kept_models kept;
 };
 
 /* Makes the context of d current in this thread. Returns OK, or IO: then nothing is to be left. */

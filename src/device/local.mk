@@ -3,18 +3,12 @@ libkvidevice_la_SOURCES += \
 	src/device/driver.c src/device/driver.h \
 	src/device/device_open.c src/device/device_state.h \
 	src/device/device_kernels.c src/device/device_memory.c \
-	src/device/cufile.c src/device/cufile.h src/device/kept_models.c \
 	src/device/device_plan.c src/device/plan_state.h \
 	src/device/device_stage.c src/device/device_place.c \
-	src/device/device_decode.c src/device/device_models.c \
-	src/device/device_answer.c src/device/batch_launch.c src/device/batch_launch.h \
-	src/device/plan_engine.c src/device/plan_engine.h \
+	src/device/device_decode.c src/device/device_answer.c \
 	src/device/device_model.c src/device/device_model.h src/device/model_check.c \
 	src/device/exact_launch.c src/device/exact_launch.h \
-	src/device/work_layout.c src/device/work_layout.h \
 	src/device/output_plan.c src/device/device_encode.c src/device/device_append.c \
-	src/device/device_encode_lossy.c src/device/output_launch.h src/device/output_analysis.c \
 	gpu/chunk_plan.c gpu/chunk_plan.h gpu/device_job.h gpu/encode_job.h \
-	gpu/linear_chunk_plan.c gpu/linear_chunk_plan.h gpu/linear_job.h \
 	gpu/exact_plan.c gpu/exact_plan.h gpu/exact_job.h gpu/exact_model.c gpu/exact_model.h \
 	gpu/exact_run.c gpu/exact_run.h

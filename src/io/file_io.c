@@ -228,13 +228,6 @@ kvarc_ret kvarc_source_file(kvarc_source *source, FILE *file, const kvarc_common
 	return KVARC_OK;
 }
 
-int kvi_source_descriptor(const kvarc_source *source)
-{
-	return source->read == read_at || source->read == read_at_owned
-	               ? kvi_opaque_fd(source->opaque)
-	               : -1;
-}
-
 void kvarc_source_close(kvarc_source *source)
 {
 	if (!source)

@@ -13,7 +13,4 @@ static inline int kvi_opaque_fd(const void *opaque)
 	return (int)(intptr_t)opaque;
 }
 
-/* The descriptor of a source on one that takes any offset; -1: the source is none. */
-int kvi_source_descriptor(const kvarc_source *source);
-
 #endif

@@ -6,7 +6,6 @@ libkvi_la_SOURCES += \
 	src/reader/reader_cover.c src/reader/reader_cover.h \
 	src/reader/reader_located.c src/reader/reader_located.h \
 	src/reader/reader_model.c \
-	src/reader/reader_exact.c src/reader/reader_exact.h \
 	src/reader/reader_decode.c src/reader/reader_decode.h \
 	src/reader/reader_frames.c src/reader/reader_frames_check.c \
 	src/reader/reader_ids.c \

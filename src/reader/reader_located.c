@@ -22,19 +22,9 @@ struct range_walk {
 	kvarc_reader *r;
 	struct kvi_range g;
 	struct kvi_buffer head, runs;
-	const struct kvi_located_model *model; /* NULL: none */
 	kvi_located_take take;
 	void *opaque;
-	/* Of the segment in hand: its PREDICTOR, if chunks can be decoded with it; where the search
-	 * in the order of chunks is. */
-	const struct kvi_predictor_ref *predictor;
-	uint32_t order_at;
 };
-
-int kvi_reader_descriptor(const kvarc_reader *r)
-{
-	return kvi_source_descriptor(&r->in.source);
-}
 
 kvarc_ret kvi_reader_bytes(kvarc_reader *r, void *to, size_t bytes, uint64_t offset)
 {
@@ -80,8 +70,6 @@ static bool find_planes(struct range_walk *w, const struct kvi_located *p, uint6
 	const size_t section = p->header.cut.section_bytes;
 	struct kvi_in in = kvi_in_make(from, section);
 	struct kvi_streams s;
-	if (p->header.codec == KVI_CODEC_MODEL)
-		kvi_get64(&in); /* its check (spec model 4) */
 	if (!kvi_mask_parse(&m, &in) || in.bad)
 		return false;
 	if (!kvi_streams_cut(&s, p->header.cut.stream_size, m.channels ? m.rows : 0))
@@ -152,31 +140,12 @@ static kvarc_ret read_head(struct range_walk *w, const struct kvi_segment_ref *s
 	return KVARC_OK;
 }
 
-/* Whether the PREDICTOR in hand has models of a codec: of level 9, of levels 4 to 8 or of lower
- * ones. */
-static bool has_models(const struct range_walk *w, const struct kvi_located *p)
-{
-	const bool basis = w->predictor && w->predictor->p.level == KVI_LEVEL_BASIS;
-	const bool model = w->predictor && w->predictor->p.kind == KVI_PREDICTOR_MODEL;
-	return p->plan && p->plan->of[p->order_index].complete &&
-	       basis == (p->header.codec == KVI_CODEC_KLT) &&
-	       model == (p->header.codec == KVI_CODEC_MODEL);
-}
-
-/* A chunk of the codec had or klt. */
-static kvarc_ret judge_lossy(struct range_walk *w, struct kvi_located *p)
-{
-	p->decodable = w->r->allow_lossy;
-	return kvi_reader_find_exact(w->r, &p->shape, p->offset, p->bytes, &p->packed);
-}
-
 /* Sets decodable, and what depends on it. */
 static kvarc_ret judge(struct range_walk *w, const struct kvi_segment_ref *s,
                        const struct kvi_chunk_ref *c, const struct kvi_params *params,
                        struct kvi_located *p)
 {
-	if (s->stored || w->r->in.crypt ||
-	    (c->linear && (!p->plan || w->predictor->sequence != c->params)))
+	if (s->stored || w->r->in.crypt || c->linear)
 		return KVARC_OK;
 	kvarc_ret ret = read_head(w, s, c, p);
 	if (ret)
@@ -192,52 +161,12 @@ static kvarc_ret judge(struct range_walk *w, const struct kvi_segment_ref *s,
 			return KVARC_OK; /* decoding it says what is wrong */
 		p->params = params;
 		return streams_fit(w, p);
-	case KVI_CODEC_LINEAR:
-	case KVI_CODEC_MODEL:
-		return has_models(w, p) ? streams_fit(w, p) : KVARC_OK; /* likewise */
-	case KVI_CODEC_HAD:
-		if (!params || params->codec != p->header.codec)
-			return KVARC_OK;
-		p->params = params;
-		return judge_lossy(w, p);
-	case KVI_CODEC_KLT:
-		return has_models(w, p) ? judge_lossy(w, p) : KVARC_OK;
 	default:
 		return KVARC_OK;
 	}
 }
 
-/* Whether the walk's model predicts a tensor, whose index in the order of chunks is known. */
-static bool is_predicted(const struct range_walk *w, uint32_t track, uint32_t order_index)
-{
-	const kvarc_reader *r = w->r;
-	const kvarc_tensor *t = &r->geometry.tensors[r->order.tensors[order_index]];
-	if (!w->model || t->layer >= kvi_predictor_shape(w->model->predictor)->layers ||
-	    (t->kind != KVARC_KEY && t->kind != KVARC_VALUE))
-		return false;
-	for (uint32_t i = r->order.first[track]; i < order_index; i++) {
-		const kvarc_tensor *x = &r->geometry.tensors[r->order.tensors[i]];
-		if (x->layer == t->layer && x->kind == t->kind)
-			return false;
-	}
-	return true;
-}
-
 /* ----- the walk ------------------------------------------------ */
-
-/* Looks for the models of a segment's chunks. Why there are none is for those who decode them. */
-static void find_models(struct range_walk *w, const struct kvi_segment_ref *s)
-{
-	bool needed;
-	struct kvi_predictor_ref *x = kvi_range_predictor(w->r, s, &w->g, &needed);
-	w->order_at = w->r->order.first[s->track];
-	w->predictor = w->model ? w->model->frame : NULL;
-	if (!w->model && x && !s->stored && x->p.kind == KVI_PREDICTOR_PROFILE &&
-	    (x->p.level == KVI_LEVEL_PROFILE || x->p.level == KVI_LEVEL_LOWER ||
-	     x->p.level == KVI_LEVEL_BASIS) &&
-	    !kvi_reader_load_predictor(w->r, x, NULL))
-		w->predictor = x;
-}
 
 static kvarc_ret take_chunk(struct range_walk *w, const struct kvi_segment_ref *s,
                             const struct kvi_segment *segment, const struct kvi_chunk_ref *c)
@@ -255,12 +184,8 @@ static kvarc_ret take_chunk(struct range_walk *w, const struct kvi_segment_ref *
 		                 .tensor = c->tensor,
 		                 .layer = t->layer,
 		                 .head = c->head,
-		                 .t0 = s->t0 };
-	if (w->predictor && kvi_reader_order_index(r, s, c, &w->order_at, &p.order_index)) {
-		p.plan = w->predictor->plan;
-		p.ids = segment->has_ids ? segment->ids : NULL;
-		p.predicted = is_predicted(w, s->track, p.order_index);
-	}
+		                 .t0 = s->t0,
+		                 .predicted = c->linear };
 	p.shape.from = s->t0 < w->g.t0 ? (uint32_t)(w->g.t0 - s->t0) : 0;
 	p.shape.to = (uint32_t)(end - s->t0);
 	kvarc_ret ret = c->linear || s->stored
@@ -268,8 +193,6 @@ static kvarc_ret take_chunk(struct range_walk *w, const struct kvi_segment_ref *
 	                        : kvi_reader_params(r, &r->packer, c, &use, r->error);
 	if (ret == KVARC_OK)
 		ret = judge(w, s, c, use ? use->params : NULL, &p);
-	p.exact = p.header.codec == KVI_CODEC_PREDICTED &&
-	          p.bytes == KVI_CHUNK_HEADER_BYTES + KVI_PREDICTED_EXACT;
 	if (ret == KVARC_OK)
 		ret = w->take(w->opaque, &p);
 	kvi_params_store_release(&r->workers.store, use);
@@ -281,10 +204,6 @@ static kvarc_ret walk_segment(struct range_walk *w, const struct kvi_segment_ref
 	struct kvi_segment_use *use = NULL;
 	const uint64_t end = kvi_segment_chunks_end(w->r, s);
 	kvarc_ret ret = kvi_segment_use_load(w->r, &w->r->packer, s, &use, w->r->error);
-	find_models(w, s);
-	/* Why they cannot be decoded is for those who decode the chunks. */
-	if (w->model && !ret && w->model->frame->p.codes_ids)
-		(void)kvi_reader_ids(w->r, w->model->frame, &use->segment, NULL);
 	for (uint64_t i = s->first; i < end && ret == KVARC_OK; i++) {
 		const struct kvi_chunk_ref c = kvi_segment_chunk(w->r, s, i);
 		if (kvi_range_wants(w->r, &w->g, c.tensor))
@@ -294,11 +213,10 @@ static kvarc_ret walk_segment(struct range_walk *w, const struct kvi_segment_ref
 	return ret;
 }
 
-kvarc_ret kvi_reader_locate(kvarc_reader *r, const kvarc_range *range,
-                            const struct kvi_located_model *model, kvi_located_take take,
+kvarc_ret kvi_reader_locate(kvarc_reader *r, const kvarc_range *range, kvi_located_take take,
                             void *opaque)
 {
-	struct range_walk w = { .r = r, .model = model, .take = take, .opaque = opaque };
+	struct range_walk w = { .r = r, .take = take, .opaque = opaque };
 	kvarc_ret ret = kvi_range_check(r, range, &w.g);
 	if (ret == KVARC_OK && r->salvage)
 		return kvi_fail(r->error, KVARC_PROG,

@@ -259,11 +259,6 @@ kvarc_ret kvi_writer_may_append(const kvarc_writer *w, uint32_t track, uint64_t 
 		return kvi_fail(w->error, KVARC_GEOMETRY, "a track holds less than 2^32 tokens");
 	if (!positions && n && w->tracks[track].next_position + (int64_t)n - 1 > INT32_MAX)
 		return kvi_fail(w->error, KVARC_GEOMETRY, "positions would pass 2^31 - 1");
-	if (n && w->tracks[track].ended)
-		return kvi_fail(w->error, KVARC_PROG,
-		                "track %u is at its end: at levels 4 to 7 a device that encodes "
-		                "takes all of its tokens at once",
-		                (unsigned)track);
 	if (!positions && n && w->tracks[track].wants_positions)
 		return kvi_fail(w->error, KVARC_PROG,
 		                "positions is NULL, and the archive does not say where they "

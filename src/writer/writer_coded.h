@@ -9,7 +9,6 @@
 
 #include "codecs/codec.h"
 #include "kvarc.h"
-#include "profile/linear_plan.h"
 #include "reader/reader_located.h"
 #include "util/hash.h"
 #include "util/shared.h"
@@ -23,56 +22,36 @@ struct kvi_append_chunk {
 	uint32_t tensor, layer;
 	uint16_t head;
 	uint32_t row; /* of its first token in the append */
-	/* The models of the writer's profile, which live as long as it does; NULL: none. The
-	 * chunk's index in the order of chunks. Others may be predicted from it, whatever its codec
-	 * is. */
-	const struct kvi_linear_plan *plan;
-	uint32_t order_index;
-	bool predicted; /* by the walk's model, whatever its codec is */
 	/* What another encoder has to use, so that its payload is this library's (but for planes,
 	 * which it may store). */
-	bool elsewhere;                  /* else the chunk is for this library alone */
-	uint8_t codec;                   /* exponent, grid, linear, model, or that of a tier */
-	kvarc_lossy tier;                /* of the chunk's layer, where codec is a tier's */
-	const struct kvi_params *params; /* of exponent, grid and had */
-	uint64_t params_sequence;        /* of the PARAMS frame */
+	bool elsewhere; /* else the chunk is for this library alone */
+	uint8_t codec;  /* exponent, grid */
+	const struct kvi_params *params;
+	uint64_t params_sequence; /* of the PARAMS frame */
 	bool hashed; /* the writer wants H128 of the elements; they have 241 bytes or more */
 };
 
-/*
- * What the model of the writer's options computes, once there is a geometry; m->frame is NULL, and
- * m->freq is not set. Returns OK, END: the level has no model, or none whose chunks another encoder
- * can make (level 8; a transformer that does not see the token; KVARC_WRITE_VERIFY).
- */
+/* What the model of the writer's options computes, once there is a geometry. Returns OK, END: the
+ * level has no model, or that is no transformer that sees the token. */
 KVI_SHARED kvarc_ret kvi_writer_model(const kvarc_writer *w, struct kvi_located_model *m);
-/*
- * Whether that model predicts all that models predict of a track, and another encoder can begin
- * with the next append: its first one. Fills m->freq, too.
- */
-KVI_SHARED bool kvi_writer_model_of_append(const kvarc_writer *w, uint32_t track,
-                                           struct kvi_located_model *m);
 
 /* Takes a chunk. What is not OK ends the walk, which returns it. */
 typedef kvarc_ret (*kvi_append_chunk_take)(void *opaque, const struct kvi_append_chunk *c);
 
 /*
  * All chunks that the next append of n tokens, without tokens that wait, will have, segment after
- * segment. positions: as of the append; model: of kvi_writer_model_of_append; NULL: what needs one
- * is for this library. Nothing is written. Returns OK, GEOMETRY, PROG (as the append would), or
- * what take returned; the error is that of w.
+ * segment. positions: as of the append. Nothing is written. Returns OK, GEOMETRY, PROG (as the
+ * append would), or what take returned; the error is that of w.
  */
 KVI_SHARED kvarc_ret kvi_writer_plan_append(kvarc_writer *w, uint32_t track, uint64_t n,
-                                            const int32_t *positions,
-                                            const struct kvi_located_model *model,
-                                            kvi_append_chunk_take take, void *opaque);
+                                            const int32_t *positions, kvi_append_chunk_take take,
+                                            void *opaque);
 
 /* What another encoder made of a chunk. */
 struct kvi_coded_chunk {
 	uint8_t codec;
-	bool fits;              /* a model's codec: the scale says so, level 1 need not be tried */
 	uint32_t payload_bytes; /* of the CHUNK frame, with a header whose sequence numbers are 0 */
-	uint32_t elements;      /* that the mask left; of a tier: that are not exact */
-	uint32_t body_bytes; /* of a tier: of the payload behind exact tokens, which are stored */
+	uint32_t elements;      /* that the mask left */
 	uint64_t params_sequence;
 	struct kvi_h128 hash; /* of the elements that a decoder makes, if it was wanted */
 };
@@ -95,12 +74,8 @@ struct kvi_coded_taken {
 };
 /*
  * As kvarc_writer_append_fetch, with payloads of another encoder. A payload is taken where its
- * parameters are in force and still fit, or its model does, and it is small enough; the archive is
- * then the one of kvarc_writer_append_fetch. Exact tokens of a tier are packed here. Elements
- * that others are predicted from are fetched, too. *taken: these chunks.
- *
- * Payloads of codec model are taken where all of the append are, as this library's model then has
- * nothing to predict; else none is. The track can have no further tokens behind them (PROG).
+ * parameters are in force and still fit, and it is small enough; the archive is then the one of
+ * kvarc_writer_append_fetch. *taken: these chunks.
  */
 KVI_SHARED kvarc_ret kvi_writer_append_coded(kvarc_writer *w, uint32_t track, uint64_t n,
                                              const int32_t *ids, const int32_t *positions,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* writer_encode.c - encodes one chunk, in a worker: elements, prediction, codec, verification */
-#include "codecs/lossy/payload_parts.h"
 #include "writer_state.h"
 
 static struct kvi_chunk chunk_of(const struct kvi_encode_job *j)
@@ -129,10 +128,10 @@ static kvarc_ret use_model(struct kvi_encode_job *j, struct kvi_coder *coder,
 	return request_prediction(j, in);
 }
 
-/* Decodes what was encoded, to `to`, and compares it with its check; if there are elements, with
- * these. */
-static kvarc_ret decode(struct kvi_encode_job *j, struct kvi_coder *coder,
-                        const struct kvi_chunk *chunk, const uint8_t *elements, uint8_t *to)
+/* Decodes what was encoded and compares it: with its elements, or, of what another encoder made,
+ * whose elements are not there, with its check. */
+static kvarc_ret verify(struct kvi_encode_job *j, struct kvi_coder *coder,
+                        const struct kvi_chunk *chunk)
 {
 	const struct kvi_encoded *c = &j->coded;
 	const struct kvi_params *params = !c->uses_params ? NULL
@@ -141,10 +140,10 @@ static kvarc_ret decode(struct kvi_encode_job *j, struct kvi_coder *coder,
 	const struct kvi_chunk_payload p = { chunk,  c->codec,   c->cut,
 		                             params, c->payload, c->payload_bytes };
 	uint64_t check;
-	kvarc_ret ret = kvi_chunk_decode(coder, &p, to, &check);
+	kvarc_ret ret = kvi_chunk_decode(coder, &p, j->again, &check);
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_fail_alloc(&j->error, &j->w->alloc);
-	if (ret || check != c->raw_check || (elements && memcmp(elements, to, j->raw_bytes)))
+	if (ret || check != c->raw_check || (!j->given && memcmp(j->raw, j->again, j->raw_bytes)))
 		return kvi_fail(&j->error, KVARC_DATA,
 		                "verification failed: a chunk of tensor %u does not decode to its "
 		                "input; %s",
@@ -153,13 +152,6 @@ static kvarc_ret decode(struct kvi_encode_job *j, struct kvi_coder *coder,
 		                           "faulty: encode on the host"
 		                         : "check this machine's memory");
 	return KVARC_OK;
-}
-
-/* Of what another encoder made its elements are not there. */
-static kvarc_ret verify(struct kvi_encode_job *j, struct kvi_coder *coder,
-                        const struct kvi_chunk *chunk)
-{
-	return decode(j, coder, chunk, j->given ? NULL : j->raw, j->again);
 }
 
 bool kvi_writer_tier(const kvarc_writer *w, uint32_t tensor, kvarc_lossy *tier)
@@ -213,69 +205,6 @@ static void frame_payload(struct kvi_encode_job *j)
 		keep_payload(j);
 }
 
-/* Level 1 in place of a payload that was encoded elsewhere, where that is smaller. */
-static kvarc_ret encode_beside(struct kvi_encode_job *j, struct kvi_coder *coder)
-{
-	const struct kvi_chunk chunk = chunk_of(j);
-	struct kvi_encoded plain;
-	kvarc_ret ret = kvi_chunk_encode_beside(coder, &chunk, j->w->options.level,
-	                                        j->group->params, j->raw, &j->linear, &plain);
-	if (ret)
-		return kvi_fail_alloc(&j->error, &j->w->alloc);
-	if (!plain.payload)
-		return KVARC_OK;
-	j->given = false;
-	j->coded = plain;
-	keep_payload(j);
-	return KVARC_OK;
-}
-
-/* Whether the tensor's model is one of transforms, whatever codec the chunk has. */
-static bool transforms(const struct kvi_encode_job *j)
-{
-	return j->features && j->w->plan->of[j->group->order_index].model->flags & KVI_MODEL_BASIS;
-}
-
-/* Packs the exact tokens of a lossy chunk that was encoded elsewhere. */
-static kvarc_ret pack_exact(struct kvi_encode_job *j, struct kvi_coder *coder,
-                            const struct kvi_chunk *chunk)
-{
-	kvarc_ret ret = kvi_exact_pack(coder, chunk, j->frame + KVI_CHUNK_PAYLOAD_AT,
-	                               &j->coded.payload_bytes);
-	if (ret == KVARC_DATA)
-		return kvi_fail(&j->error, KVARC_DATA,
-		                "the encoder of tensor %u gave a chunk that is damaged",
-		                (unsigned)j->group->tensor);
-	return ret ? kvi_fail_alloc(&j->error, &j->w->alloc) : KVARC_OK;
-}
-
-/* What is left to do of a chunk that was encoded elsewhere: exact tokens, the features that others
- * need, and verification. */
-static kvarc_ret take_given(struct kvi_encode_job *j, struct kvi_coder *coder)
-{
-	struct kvi_chunk chunk = chunk_of(j);
-	struct kvi_linear_in in;
-	kvarc_ret ret = KVARC_OK;
-	if (kvi_codec_lossy(j->coded.codec))
-		ret = pack_exact(j, coder, &chunk);
-	if (!ret && j->features && (kvi_writer_verifies(j) || kvi_writer_asks_features(j)))
-		ret = use_model(j, coder, &chunk, &in);
-	if (!ret && transforms(j) && kvi_writer_asks_features(j)) {
-		/* of what readers get */
-		if (kvi_codec_lossy(j->coded.codec))
-			ret = decode(j, coder, &chunk, NULL, j->raw);
-		ret = ret ? ret : make_features(j, coder, &chunk);
-		chunk.features = NULL; /* z was all */
-	}
-	if (!ret && chunk.features) {
-		if (kvi_chunk_features(coder, &chunk, j->raw, false))
-			return kvi_fail_alloc(&j->error, &j->w->alloc);
-		features_made(j);
-		chunk.features = NULL;
-	}
-	return ret || !kvi_writer_verifies(j) ? ret : verify(j, coder, &chunk);
-}
-
 static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 {
 	kvarc_writer *w = j->w;
@@ -283,14 +212,11 @@ static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
 	struct kvi_linear_in in;
 	if (!j->fetched)
 		kvi_writer_get_elements(j);
-	const bool given = j->given;
-	if (!j->ret && j->beside)
-		j->ret = encode_beside(j, coder);
-	if (!j->ret && given)
-		j->ret = take_given(j, coder);
+	if (!j->ret && j->given && j->verifies)
+		j->ret = verify(j, coder, &chunk);
 	else if (!j->ret && j->features)
 		j->ret = use_model(j, coder, &chunk, &in);
-	if (j->ret || given)
+	if (j->ret || j->given)
 		return;
 	j->ret = code(j, coder, &chunk);
 	if (j->ret == KVARC_MEM || j->ret == KVARC_MEMLIMIT)

@@ -128,7 +128,6 @@ kvarc_ret kvarc_writer_open(kvarc_writer **out, const kvarc_sink *sink,
 		w->lossy = *o->lossy;
 		w->options.lossy = &w->lossy;
 	}
-	w->verify_given = o->flags & KVARC_WRITE_VERIFY;
 	if (o->level >= KVI_LEVEL_MODEL)
 		w->options.flags |= KVARC_WRITE_VERIFY;
 	if (!w->options.segment_tokens)

@@ -134,7 +134,7 @@ static void count_given(const struct kvi_encode_job *j)
 {
 	if (!j->given)
 		return;
-	j->w->coder_verified |= kvi_writer_verifies(j);
+	j->w->coder_verified |= j->verifies;
 	j->w->coder_taken.chunks++;
 	j->w->coder_taken.bytes += KVI_CHUNK_HEADER_BYTES + j->coded.payload_bytes;
 }
@@ -219,19 +219,11 @@ static kvarc_ret finish_job(kvarc_writer *w, kvarc_ret before)
 	return ret ? ret : kvi_writer_end_segment(w, s);
 }
 
-/* What a tensor with a model does in a segment. What was encoded elsewhere needs no sources, unless
- * it is verified; its elements are wanted where others need its features. */
+/* What a tensor with a model does in a segment. */
 static uint8_t slot_flags(const kvarc_writer *w, const struct kvi_group *g,
                           const struct kvi_open_segment *s)
 {
 	const struct kvi_prediction *p = w->tracks[s->s.track].prediction;
-	const bool verifies = s->verifies && !w->coder_predicts;
-	const uint8_t codec = verifies ? KVI_CODEC_RAW
-	                               : kvi_writer_predicted_elsewhere(w, g, &s->s);
-	if (codec == KVI_CODEC_LINEAR || codec == KVI_CODEC_MODEL)
-		return KVI_SLOT_WHOLE;
-	if (codec == KVI_CODEC_KLT)
-		return KVI_SLOT_WHOLE | KVI_SLOT_LINEAR; /* not wanted for itself */
 	return KVI_SLOT_WANTED | KVI_SLOT_LINEAR | KVI_SLOT_WHOLE |
 	       (p && kvi_prediction_covers(p, g->order_index) ? KVI_SLOT_PREDICTION : 0);
 }
@@ -310,8 +302,7 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 	                                        KVI_SLOT_PREDICTION
 	                        ? w->tracks[s->s.track].prediction
 	                        : NULL;
-	j->observed = j->exact = j->given = j->beside = false;
-	j->verifies = s->verifies;
+	j->observed = j->exact = j->given = false;
 	j->fetched = w->options.common.overlap || w->coder;
 	j->fetch = fetch;
 	j->fetch_opaque = opaque;
@@ -320,7 +311,8 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 	j->frame = j->memory;
 	group->busy = true;
 	j->ret = w->coder ? kvi_writer_take_coded(j) : KVARC_OK;
-	if (j->fetched && !j->ret && kvi_writer_wants_elements(j))
+	j->verifies = s->verifies && (j->given || w->options.flags & KVARC_WRITE_VERIFY);
+	if (j->fetched && !j->ret && !j->given)
 		kvi_writer_get_elements(j);
 	kvi_pool_submit(w->pool, &j->job);
 	return KVARC_OK;

@@ -88,7 +88,6 @@ struct kvi_writer_track {
 	struct kvi_waiting *waiting;       /* NULL until needed */
 	struct kvi_prediction *prediction; /* NULL: no model predicts it */
 	struct kvi_token_coder *ids;       /* NULL: they are stored, those before may be coded */
-	bool ended; /* `prediction` has not seen its tokens: another encoder had its own */
 };
 
 /* A segment whose chunks are encoded, or written. */
@@ -129,18 +128,16 @@ struct kvi_encode_job {
 	uint8_t *frame;           /* head, chunk header, payload, padding, check: in `memory`, or
 	                           * around the payload in the coder */
 	/* memory */
-	uint8_t *raw;                     /* the elements, in `own` or in the worker's coder */
-	uint8_t *own, *again;             /* again: to verify; both NULL until needed */
-	int16_t *expected;                /* by the model, if there is one */
-	uint8_t *predicted;               /* the same, as elements; level 8 */
-	bool verifies;                    /* the chunk is decoded again and compared */
-	bool fetched;                     /* raw, or the payload, is there before the job starts */
-	bool given;                       /* the payload is another encoder's */
-	bool beside;                      /* of codec linear or model, level 1 may be smaller */
-	struct kvi_linear_payload linear; /* with beside */
-	bool exact;                       /* the elements are what the model predicts */
-	bool observed;                    /* the prediction session has the elements */
-	uint8_t *memory;                  /* of a frame */
+	uint8_t *raw;         /* the elements, in `own` or in the worker's coder */
+	uint8_t *own, *again; /* again: to verify; both NULL until needed */
+	int16_t *expected;    /* by the model, if there is one */
+	uint8_t *predicted;   /* the same, as elements; level 8 */
+	bool verifies;        /* the chunk is decoded again and compared */
+	bool fetched;         /* raw, or the payload, is there before the job starts */
+	bool given;           /* the payload is another encoder's */
+	bool exact;           /* the elements are what the model predicts */
+	bool observed;        /* the prediction session has the elements */
+	uint8_t *memory;      /* of a frame */
 };
 
 /* A PARAMS frame that is kept to be written again. */
@@ -159,7 +156,6 @@ struct kvarc_writer {
 	pid_t process; /* that writes; a child of it does not */
 	kvarc_sink sink;
 	kvarc_writer_options options;
-	bool verify_given; /* KVARC_WRITE_VERIFY is the caller's; else that of a level */
 	kvarc_lossy lossy; /* options.lossy points here */
 	uint64_t sync, offset, sequence;
 	kvarc_writer_stats stats;
@@ -212,7 +208,6 @@ struct kvarc_writer {
 
 	/* Of an append with another encoder; NULL: there is none. */
 	const struct kvi_append_coder *coder;
-	bool coder_predicts; /* all that the track's model predicts */
 	bool coder_verified; /* a segment with payloads of such an encoder was */
 	uint64_t coder_t0;   /* its first token */
 	struct kvi_coded_taken coder_taken;
@@ -313,23 +308,10 @@ kvarc_ret kvi_writer_finish(kvarc_writer *w);
 /* Gets the elements of a chunk, before its job starts where the caller overlaps with workers, else
  * as part of it: fills raw, raw_bytes; ret and error when that failed. */
 void kvi_writer_get_elements(struct kvi_encode_job *j);
-/* Whether the chunk is decoded again and compared: of what another encoder has predicted this
- * library has no predictions. */
-static inline bool kvi_writer_verifies(const struct kvi_encode_job *j)
-{
-	return j->verifies && !(j->given && j->coded.codec == KVI_CODEC_MODEL);
-}
 /* Whether others need features of the chunk, and so its elements. */
 static inline bool kvi_writer_asks_features(const struct kvi_encode_job *j)
 {
 	return j->features && kvi_feature_slot(j->features, j->group->order_index)->asked;
-}
-/* Whether the elements are wanted: to be encoded, or for features, but where those of a lossy chunk
- * are of what readers get. */
-static inline bool kvi_writer_wants_elements(const struct kvi_encode_job *j)
-{
-	return !j->given || j->beside ||
-	       (kvi_writer_asks_features(j) && !kvi_codec_lossy(j->coded.codec));
 }
 /* The tier of a tensor's layer; false: the tensor stays lossless. */
 bool kvi_writer_tier(const kvarc_writer *w, uint32_t tensor, kvarc_lossy *tier);
@@ -384,12 +366,6 @@ kvarc_ret kvi_writer_emit_predictor_copy(kvarc_writer *w);
 /* Takes what w->coder has of the chunk of a job, if the library's encoder would write the same:
  * fills given, raw_bytes, raw_hash, coded. Returns OK, IO, DATA; then error is filled. */
 kvarc_ret kvi_writer_take_coded(struct kvi_encode_job *j);
-/* The codec of what it has of a chunk of a segment, linear, model or klt: then this library needs
- * nothing that the chunk is predicted from, but where others need the elements that readers get of
- * one of codec klt. RAW: it has nothing, or of another codec. */
-uint8_t kvi_writer_predicted_elsewhere(const kvarc_writer *w, const struct kvi_group *g,
-                                       const struct kvi_segment *s);
-
 /* Appends (writer_append.c). */
 
 /* What an append asks of its arguments; t0: tokens that were appended before. Returns OK, PROG,

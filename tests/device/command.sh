@@ -8,8 +8,7 @@ kvarc=${KVARC:-./kvarc}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 KVARC_CACHE=off
-KVARC_CUFILE=
-export KVARC_CACHE KVARC_CUFILE
+export KVARC_CACHE
 fail() {
 	echo "$*"
 	cat "$work"/*.out
@@ -70,99 +69,49 @@ for level in 0 1; do
 	[ "${counts% *}" = 16 ] && [ "${counts#* }" -lt 16 ] || fail "level $level: $counts"
 done
 
-# With a stand-in of cuFile, where files can be read past the page cache.
-if dd if=/dev/zero of="$work/block" bs=4096 count=1 oflag=direct 2> "$work/direct.out"; then
-	"$kvarc" pack -q -1 -o "$work/gpu.kva" "$work/page" --raw bf16,2LTHD,L=2,H=2,D=32
-	KVARC_CUFILE=tests/device/.libs/cufile_stand_in.so
-	gpu unpack --device cuda:0 -o "$work/file" "$work/gpu.kva" 2> "$work/unpack.out"
-	gpu test --device cuda:0 -q "$work/gpu.kva"
-	KVARC_CUFILE=
-	grep -q 'chunks the host coded 0; cuFile read [0-9]* bytes$' "$work/unpack.out" ||
-		fail "unpack: does not say what cuFile read"
-	cmp "$work/file" "$work/page"
-	rm "$work/gpu.kva" "$work/file"
-fi
-
-# Levels with a profile: kernels code all that a model fits, the first segment too.
-profile=$srcdir/tests/data/sample/smollm2-135m-level2.kvp
-for name in smollm2-135m-bf16-160.safetensors smollm2-135m-f16-160.slot; do
-	same "$srcdir/tests/data/sample/$name" -2 --profile "$profile"
-	counts=$(sed -n 's/.*: of \([0-9]*\) chunks the host coded \([0-9]*\)$/\1 \2/p' "$work/pack.out")
-	[ "${counts% *}" = 60 ] && [ "${counts#* }" -lt 20 ] || fail "level 2: $counts"
-done
-
-# Lossy tiers: klt needs no parameters of a segment before.
+# Other levels and tiers are the host's.
+by_host() { # WHAT
+	counts=$(sed -n 's/.*: of \([0-9]*\) chunks the host coded \([0-9]*\)$/\1 \2/p' "$work/$1.out")
+	[ -n "$counts" ] && [ "${counts% *}" = "${counts#* }" ] || fail "$1: $counts"
+}
 file=$srcdir/tests/data/sample/smollm2-135m-bf16-160.safetensors
-"$kvarc" train -q --klt -o "$work/klt.kvp" "$file"
-for options in '--tier had:4' "--tier klt:4 --profile $work/klt.kvp --embed-profile"; do
-	# shellcheck disable=SC2086 # words
-	packed_alike "$file" $options
-	"$kvarc" unpack -q --allow-lossy -o "$work/file" "$work/host.kva"
-	gpu unpack --allow-lossy --device cuda:0 -o "$work/other" "$work/gpu.kva" 2> "$work/unpack.out"
-	cmp "$work/file" "$work/other"
-	rm "$work"/*.kva "$work/file" "$work/other"
-done
-grep -q 'of 60 chunks the host coded 0$' "$work/pack.out" || fail "klt: the host coded chunks"
-# Levels with a model, which goes to the GPU, too: kernels encode three segments, but at level 8 or
-# to be verified, and decode them.
+same "$file" -2 --profile "$srcdir/tests/data/sample/smollm2-135m-level2.kvp"
+by_host pack
+by_host unpack
+packed_alike "$file" --tier had:4
+by_host pack
+"$kvarc" unpack -q --allow-lossy -o "$work/file" "$work/host.kva"
+gpu unpack --allow-lossy --device cuda:0 -o "$work/other" "$work/gpu.kva" 2> "$work/unpack.out"
+by_host unpack
+cmp "$work/file" "$work/other"
+rm "$work"/*.kva "$work/file" "$work/other"
+
+# Levels with a model.
 # shellcheck source=tests/cli/lib.sh
 . "$srcdir/tests/cli/lib.sh"
 small_cache 600 > "$work/cache.safetensors"
 model=$srcdir/tests/data/models/llama.gguf
-for level in 4 5 6 7 8; do
+for level in 4 5 8; do
 	models=$level # of the profile
-	host=3 # values, which level 1 makes smaller
-	[ "$level" -gt 4 ] || host=0
-	[ "$level" -lt 8 ] || { models=7; host=6; }
+	[ "$level" -lt 8 ] || models=7
 	"$kvarc" train -q -o "$work/model.kvp" --level "$models" --model "$model" \
 		"$work/cache.safetensors" > "$work/train.out" 2>&1 || [ $? -eq 2 ] || fail "train"
 	"$kvarc" pack -q "-$level" --model "$model" --profile "$work/model.kvp" \
 		-o "$work/host.kva" "$work/cache.safetensors"
 	gpu pack "-$level" --model "$model" --profile "$work/model.kvp" --device cuda:0 \
 		-o "$work/gpu.kva" "$work/cache.safetensors" 2> "$work/pack.out"
-	grep -q "of 6 chunks the host coded $host\$" "$work/pack.out" || fail "level $level: pack"
+	by_host pack
 	cmp "$work/host.kva" "$work/gpu.kva"
 	gpu unpack --model "$model" --profile "$work/model.kvp" --device cuda:0 -o "$work/file" \
 		"$work/host.kva" 2> "$work/unpack.out"
-	grep -q 'of 6 chunks the host coded 0$' "$work/unpack.out" || fail "level $level: the host"
-	cmp "$work/file" "$work/cache.safetensors"
+	cmp "$work/file" "$work/cache.safetensors" # values may be of level 1
 	gpu test --json --model "$model" --profile "$work/model.kvp" --device cuda:0 \
 		"$work/host.kva" > "$work/test.out"
-	grep -q '"device_chunks":6,"host_chunks":0' "$work/test.out" ||
-		fail "level $level: test"
+	grep -q '"device_chunks":6,"host_chunks":[36]' "$work/test.out" || fail "level $level: test"
 	gpu bench --json --device cuda:0 --repeat 1 -T1 "-$level" --isa scalar --model "$model" \
 		--profile "$work/model.kvp" "$work/cache.safetensors" > "$work/bench.out"
-	grep -q "\"isa\":\"cuda:0\".*\"device_chunks\":6,\"host_chunks\":$host" "$work/bench.out" ||
+	grep -q '"isa":"cuda:0".*"device_chunks":6,"host_chunks":6' "$work/bench.out" ||
 		fail "level $level: bench"
-	if [ "$level" = 5 ]; then
-		gpu pack -5 --verify --model "$model" --profile "$work/model.kvp" \
-			--device cuda:0 -f -o "$work/gpu.kva" "$work/cache.safetensors" \
-			2> "$work/pack.out"
-		grep -q 'of 6 chunks the host coded 6$' "$work/pack.out" || fail "--verify"
-		cmp "$work/host.kva" "$work/gpu.kva"
-		# a GPU without memory for all tokens at once: the host's model, in batches
-		KVARC_STAND_IN=little-memory
-		export KVARC_STAND_IN
-		gpu pack -5 --model "$model" --profile "$work/model.kvp" --device cuda:0 -f \
-			-o "$work/gpu.kva" "$work/cache.safetensors" 2> "$work/pack.out"
-		grep -q 'of 6 chunks the host coded 6$' "$work/pack.out" || fail "little memory"
-		cmp "$work/host.kva" "$work/gpu.kva"
-		# a GPU that computes something else is refused, in one line
-		KVARC_STAND_IN=other-products
-		for verb in "pack -f -5 -o $work/none.kva $work/cache.safetensors" \
-			"unpack -o $work/none $work/host.kva" "test $work/host.kva"; do
-			# shellcheck disable=SC2086 # words
-			if gpu $verb --model "$model" --profile "$work/model.kvp" --device cuda:0 \
-				> "$work/none.out" 2>&1; then
-				fail "$verb: no failure"
-			fi
-			[ "$(wc -l < "$work/none.out")" = 1 ] || fail "$verb: not one line"
-			grep -q 'do not predict what the host predicts' "$work/none.out" ||
-				fail "$verb: another reason"
-		done
-		[ ! -e "$work/none" ] && [ ! -e "$work/none.kva" ] || fail "files of a faulty GPU"
-		unset KVARC_STAND_IN
-	fi
 	rm "$work"/*.kva "$work/file" "$work/model.kvp"
 done
 

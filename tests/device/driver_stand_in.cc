@@ -13,7 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "stand_in_model.h"
+#include "stand_in_grid.h"
 
 /* Results of the driver (cuda.h). */
 enum { SUCCESS = 0, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, NO_BINARY = 209,
@@ -66,7 +66,7 @@ template <int D> static void run_kvi_gpu_contexts(const grid &g)
 				run_contexts<D>(&chunks_of(g)[i], tables, w);
 }
 
-/* The shared memory of a block of codec 5 or 7. */
+/* The shared memory of a block of codec 5. */
 struct shared_codes {
 	uint8_t *p;
 	grid_shared t;
@@ -106,99 +106,11 @@ template <int D> static void run_kvi_gpu_grid(const grid &g)
 	}
 }
 
-/* The tables and the stage of kernels of chunks with a model. */
-static const kvi_gpu_tables *tables_of(const grid &g)
-{
-	return (const kvi_gpu_tables *)(uintptr_t)argument<uint64_t>(g, 1);
-}
-
-static void run_kvi_gpu_angles(const grid &g)
-{
-	for (uint32_t i = 0; i < g.y; i++)
-		for (uint32_t w = 0; w < g.x * g.warps; w++)
-			run_angles(&chunks_of(g)[i], tables_of(g), argument<uint32_t>(g, 2), w);
-}
-
-static void run_kvi_gpu_sums(const grid &g)
-{
-	for (uint32_t i = 0; i < g.y; i++)
-		for (uint32_t step = 0; step < g.z; step++)
-			for (uint32_t w = 0; w < g.x * g.warps; w++)
-				run_sums(&chunks_of(g)[i], argument<uint32_t>(g, 1), step, w);
-}
-
-template <int D> static void run_kvi_gpu_linear(const grid &g)
-{
-	const shared_codes shared;
-	for (uint32_t i = 0; i < g.x; i++) {
-		const kvi_gpu_chunk *c = &chunks_of(g)[i];
-		if (!decodes_linear(c, D, argument<uint32_t>(g, 2)))
-			continue;
-		for (uint32_t w = 0; w < g.warps; w++)
-			grid_tables(&shared.t, tables_of(g), w, g.warps);
-		for (uint32_t w = 0; w < g.warps; w++)
-			run_linear<D>(c, tables_of(g), &shared.t, w);
-	}
-}
-
-template <int D> static void run_kvi_gpu_features(const grid &g)
-{
-	for (uint32_t i = 0; i < g.x; i++)
-		for (uint32_t w = 0; w < g.warps; w++)
-			run_features<D>(&chunks_of(g)[i], tables_of(g), argument<uint32_t>(g, 2),
-			                w);
-}
-
-/* ----- kernels of lossy chunks ------------------------------------------------ */
-
-static void run_kvi_gpu_lossy_turns(const grid &g)
-{
-	for (uint32_t i = 0; i < g.y; i++)
-		for (uint32_t w = 0; w < g.x * g.warps; w++)
-			run_lossy_turns(&chunks_of(g)[i], tables_of(g), argument<uint32_t>(g, 2),
-			                w);
-}
-static void run_kvi_gpu_codes(const grid &g)
-{
-	const uint32_t n = argument<uint32_t>(g, 1);
-	const kvi_gpu_tables *tables =
-		(const kvi_gpu_tables *)(uintptr_t)argument<uint64_t>(g, 2);
-	const size_t n_first = KVI_GPU_CLASSES * CODE_FIRSTS, n_words = CODES_MOST + CODE_STARTS;
-	uint8_t *p = (uint8_t *)aligned_alloc(16, (n_words * 4 + n_first + 15) / 16 * 16);
-	const uint64_t at = (uint64_t)(uintptr_t)p;
-	const code_shared t = { span_at<uint32_t>(at, CODES_MOST),
-		                span_at<uint32_t>(at + 4 * CODES_MOST, CODE_STARTS),
-		                span_at<uint8_t>(at + 4 * n_words, n_first) };
-	for (uint32_t w = 0; w < g.warps; w++)
-		code_tables(&t, tables, w, g.warps);
-	for (uint32_t w = 0; w < g.x * g.warps; w++)
-		if (w / KVI_GPU_BODIES < n)
-			run_codes(&chunks_of(g)[w / KVI_GPU_BODIES], &t, argument<uint32_t>(g, 3),
-			          w % KVI_GPU_BODIES);
-	free(p);
-}
-static void run_kvi_gpu_transform(const grid &g)
-{
-	for (uint32_t i = 0; i < g.y; i++)
-		for (uint32_t block = 0; block < g.z; block++)
-			for (uint32_t w = 0; w < g.x * g.warps; w++)
-				run_transform(&chunks_of(g)[i], argument<uint32_t>(g, 1), block, w);
-}
-template <int D> static void run_kvi_gpu_elements(const grid &g)
-{
-	uint32_t *p = (uint32_t *)aligned_alloc(16, (TILE_WORDS * 4 + 15) / 16 * 16);
-	const span<uint32_t> tile = span_at<uint32_t>((uint64_t)(uintptr_t)p, TILE_WORDS);
-	for (uint32_t i = 0; i < g.y; i++)
-		for (uint32_t w = 0; w < g.x * g.warps; w++)
-			run_elements<D>(&chunks_of(g)[i], argument<uint32_t>(g, 1), w, tile);
-	free(p);
-}
-
 static void run_kvi_gpu_finish(const grid &g)
 {
 	for (uint32_t i = 0; i < g.x; i++)
 		for (uint32_t w = 0; w < g.warps; w++)
-			run_finish(&chunks_of(g)[i], argument<uint32_t>(g, 1), w);
+			run_finish(&chunks_of(g)[i], w);
 }
 
 static void run_kvi_gpu_answer(const grid &g)
@@ -206,8 +118,8 @@ static void run_kvi_gpu_answer(const grid &g)
 	const uint32_t n = argument<uint32_t>(g, 1);
 	for (uint32_t i = 0; i < g.x * g.warps; i++)
 		if (i < n)
-			run_answer(&chunks_of(g)[i], argument<uint32_t>(g, 3),
-			           span_at<uint32_t>(argument<uint64_t>(g, 2), n), i);
+			run_answer(&chunks_of(g)[i], span_at<uint32_t>(argument<uint64_t>(g, 2), n),
+			           i);
 }
 
 static void run_kvi_gpu_scatter(const grid &g)
@@ -232,13 +144,12 @@ template <typename L, typename F> static void each_warp(const grid &g, L limit, 
 			if (w < limit(&outputs_of(g)[i]))
 				step(&outputs_of(g)[i], w);
 }
-#define BY_SIZE(e, call, argument)                       \
-	do {                                             \
-		switch (element_bytes((e)->job.dtype)) { \
-		case 1: call<1>(e, argument); break;     \
-		case 2: call<2>(e, argument); break;     \
-		default: call<4>(e, argument);           \
-		}                                        \
+#define BY_SIZE(e, call, argument)                      \
+	do {                                            \
+		if (element_bytes((e)->job.dtype) == 1) \
+			call<1>(e, argument);           \
+		else                                    \
+			call<2>(e, argument);           \
 	} while (0)
 
 static uint32_t tokens_of(const kvi_gpu_encode *e)
@@ -261,7 +172,10 @@ static uint32_t open_slices(const kvi_gpu_encode *e)
 static void run_kvi_gpu_collect(const grid &g)
 {
 	each_warp(g, tokens_of, [](const kvi_gpu_encode *e, uint32_t w) {
-		BY_SIZE(e, collect_token, w);
+		if (element_bytes(e->job.dtype) == 4)
+			collect_token<4>(e, w);
+		else
+			BY_SIZE(e, collect_token, w);
 	});
 }
 static void run_kvi_gpu_find_channels(const grid &g)
@@ -285,11 +199,10 @@ static void run_kvi_gpu_write_section(const grid &g)
 {
 	for (uint32_t i = 0; i < argument<uint32_t>(g, 1) && i < g.x * g.warps; i++) {
 		const kvi_gpu_encode *e = &outputs_of(g)[i];
-		switch (element_bytes(e->job.dtype)) {
-		case 1: write_section<1>(e); break;
-		case 2: write_section<2>(e); break;
-		default: write_section<4>(e);
-		}
+		if (element_bytes(e->job.dtype) == 1)
+			write_section<1>(e);
+		else
+			write_section<2>(e);
 	}
 }
 static void run_kvi_gpu_gather(const grid &g)
@@ -313,27 +226,6 @@ template <int D> static void run_kvi_gpu_encode_contexts(const grid &g)
 		for (uint32_t w = 0; w < g.x * g.warps; w++)
 			if (runs(&outputs_of(g)[i].job, CODEC_GRID, D))
 				run_contexts<D>(&outputs_of(g)[i].job, tables, w);
-}
-
-static void run_kvi_gpu_encode_angles(const grid &g)
-{
-	for (uint32_t i = 0; i < g.y; i++)
-		for (uint32_t w = 0; w < g.x * g.warps; w++)
-			encode_angles(&outputs_of(g)[i], tables_of(g), argument<uint32_t>(g, 2), w);
-}
-static void run_kvi_gpu_encode_sums(const grid &g)
-{
-	for (uint32_t i = 0; i < g.y; i++)
-		for (uint32_t step = 0; step < g.z; step++)
-			for (uint32_t w = 0; w < g.x * g.warps; w++)
-				encode_sums(&outputs_of(g)[i], argument<uint32_t>(g, 1), step, w);
-}
-template <int D> static void run_kvi_gpu_encode_walk(const grid &g)
-{
-	for (uint32_t i = 0; i < g.x; i++)
-		for (uint32_t w = 0; w < g.warps; w++)
-			encode_walk<D>(&outputs_of(g)[i], tables_of(g), argument<uint32_t>(g, 2),
-			               w);
 }
 
 /* Shared memory of a block, with the bytes that the launch gave it. */
@@ -384,7 +276,7 @@ template <int D, bool CHOOSE> static void run_exponent_encode(const grid &g)
 				encode_stream<D, CODEC_EXPONENT>(e, &t, w);
 	}
 }
-template <int D, uint32_t CODEC, bool CHOOSE> static void run_grid_encode(const grid &g)
+template <int D, bool CHOOSE> static void run_grid_encode(const grid &g)
 {
 	const uint32_t entries = GRID_TABLES * GRID_SYMBOLS, n = argument<uint32_t>(g, 1);
 	const uint32_t each = CHOOSE ? 1 : KVI_GPU_STREAMS;
@@ -401,12 +293,12 @@ template <int D, uint32_t CODEC, bool CHOOSE> static void run_grid_encode(const 
 		inverse_tables(&t, entries, w, g.warps);
 	for (uint32_t w = 0; w < g.x * g.warps; w++) {
 		const kvi_gpu_encode *e = &outputs_of(g)[w / each];
-		if (w / each >= n || !runs(&e->job, CODEC, D))
+		if (w / each >= n || !runs(&e->job, CODEC_GRID, D))
 			continue;
 		if (CHOOSE)
-			choose_streams<D, CODEC>(e, &t);
+			choose_streams<D, CODEC_GRID>(e, &t);
 		else if (w % each < encoding_of(e)->o.n_streams)
-			encode_stream<D, CODEC>(e, &t, w % each);
+			encode_stream<D, CODEC_GRID>(e, &t, w % each);
 	}
 }
 static void run_kvi_gpu_checks(const grid &g)
@@ -433,134 +325,19 @@ static void run_kvi_gpu_encoded(const grid &g)
 		answer_encoded(&outputs_of(g)[i], &answers[i]);
 }
 
-/* ----- kernels that encode lossy chunks ------------------------------------------------ */
-
-static void run_kvi_gpu_look_at_tokens(const grid &g)
-{
-	each_warp(g, tokens_of, look_at_lossy);
-}
-/* Calls a step for each of the grid's warps that has a chunk. */
-template <typename F> static void each_chunk(const grid &g, F step)
-{
-	const uint32_t n = argument<uint32_t>(g, 1);
-	for (uint32_t i = 0; i < n && i < g.x * g.warps; i++)
-		step(&outputs_of(g)[i]);
-}
-static void run_kvi_gpu_list_exact(const grid &g)
-{
-	each_chunk(g, list_exact);
-}
-static void run_kvi_gpu_encode_turns(const grid &g)
-{
-	for (uint32_t i = 0; i < g.y; i++)
-		for (uint32_t w = 0; w < g.x * g.warps; w++)
-			encode_turns(&outputs_of(g)[i], argument<uint32_t>(g, 2), tables_of(g), w);
-}
-/* Calls a step of the stage for all chunks, blocks of 32 tokens and warps. */
-template <typename F> static void each_block(const grid &g, F step)
-{
-	for (uint32_t i = 0; i < g.y; i++)
-		for (uint32_t block = 0; block < g.z; block++)
-			for (uint32_t w = 0; w < g.x * g.warps; w++)
-				step(&outputs_of(g)[i], argument<uint32_t>(g, 1), block, w);
-}
-static void run_kvi_gpu_encode_slots(const grid &g)
-{
-	each_block(g, encode_slots);
-}
-static void run_kvi_gpu_encode_analysis(const grid &g)
-{
-	each_block(g, encode_analysis);
-}
-static void run_kvi_gpu_encode_points(const grid &g)
-{
-	each_block(g, encode_points);
-}
-static void run_kvi_gpu_encode_synthesis(const grid &g)
-{
-	each_block(g, encode_synthesis);
-}
-static void run_kvi_gpu_choose_points(const grid &g)
-{
-	each_chunk(g, [&](const kvi_gpu_encode *e) { choose_points(e, argument<uint32_t>(g, 2)); });
-}
-static void run_kvi_gpu_encode_codes(const grid &g)
-{
-	const kvi_gpu_tables *tables =
-		(const kvi_gpu_tables *)(uintptr_t)argument<uint64_t>(g, 2);
-	const size_t n_words = 2 * CODES_MOST + CODE_STARTS;
-	uint32_t *p = (uint32_t *)aligned_alloc(16, (n_words * 4 + 15) / 16 * 16);
-	const uint64_t at = (uint64_t)(uintptr_t)p;
-	const span<uint32_t> enc = span_at<uint32_t>(at, CODES_MOST);
-	const code_shared codes = { enc, span_at<uint32_t>(at + 8 * CODES_MOST, CODE_STARTS), {} };
-	const encode_shared t = { enc, span_at<uint32_t>(at + 4 * CODES_MOST, CODES_MOST), {}, {} };
-	for (uint32_t w = 0; w < g.warps; w++)
-		code_entries(&codes, tables, w, g.warps);
-	for (uint32_t w = 0; w < g.warps; w++)
-		inverse_tables(&t, tables->n_codes, w, g.warps);
-	each_chunk(g, [&](const kvi_gpu_encode *e) {
-		encode_codes(e, argument<uint32_t>(g, 3), &codes, &t);
-	});
-	free(p);
-}
-/* Calls a step for all chunks and warps, each with a tile of shared memory. */
-template <typename F> static void each_tile(const grid &g, F step)
-{
-	uint32_t *p = (uint32_t *)aligned_alloc(16, (TILE_WORDS * 4 + 15) / 16 * 16);
-	const span<uint32_t> tile = span_at<uint32_t>((uint64_t)(uintptr_t)p, TILE_WORDS);
-	for (uint32_t i = 0; i < g.y; i++)
-		for (uint32_t w = 0; w < g.x * g.warps; w++)
-			step(&outputs_of(g)[i], argument<uint32_t>(g, 1), w, tile);
-	free(p);
-}
-template <int D> static void run_kvi_gpu_encode_numbers(const grid &g)
-{
-	each_tile(g, encode_numbers<D>);
-}
-template <int D> static void run_kvi_gpu_encode_elements(const grid &g)
-{
-	each_tile(g, encode_elements<D>);
-}
-
 /* ----- all kernels ------------------------------------------------ */
 
 static const kernel kernels[] = {
 	{ "kvi_gpu_open", run_kvi_gpu_open },
-	{ "kvi_gpu_exponent_f32", run_kvi_gpu_exponent<1> },
 	{ "kvi_gpu_exponent_f16", run_kvi_gpu_exponent<2> },
 	{ "kvi_gpu_exponent_bf16", run_kvi_gpu_exponent<3> },
 	{ "kvi_gpu_exponent_e4m3", run_kvi_gpu_exponent<4> },
-	{ "kvi_gpu_exponent_e5m2", run_kvi_gpu_exponent<5> },
-	{ "kvi_gpu_contexts_f32", run_kvi_gpu_contexts<1> },
-	{ "kvi_gpu_grid_f32", run_kvi_gpu_grid<1> },
 	{ "kvi_gpu_contexts_f16", run_kvi_gpu_contexts<2> },
 	{ "kvi_gpu_grid_f16", run_kvi_gpu_grid<2> },
 	{ "kvi_gpu_contexts_bf16", run_kvi_gpu_contexts<3> },
 	{ "kvi_gpu_grid_bf16", run_kvi_gpu_grid<3> },
 	{ "kvi_gpu_contexts_e4m3", run_kvi_gpu_contexts<4> },
 	{ "kvi_gpu_grid_e4m3", run_kvi_gpu_grid<4> },
-	{ "kvi_gpu_contexts_e5m2", run_kvi_gpu_contexts<5> },
-	{ "kvi_gpu_grid_e5m2", run_kvi_gpu_grid<5> },
-	{ "kvi_gpu_angles", run_kvi_gpu_angles },
-	{ "kvi_gpu_sums", run_kvi_gpu_sums },
-	{ "kvi_gpu_linear_f32", run_kvi_gpu_linear<1> },
-	{ "kvi_gpu_features_f32", run_kvi_gpu_features<1> },
-	{ "kvi_gpu_linear_f16", run_kvi_gpu_linear<2> },
-	{ "kvi_gpu_features_f16", run_kvi_gpu_features<2> },
-	{ "kvi_gpu_linear_bf16", run_kvi_gpu_linear<3> },
-	{ "kvi_gpu_features_bf16", run_kvi_gpu_features<3> },
-	{ "kvi_gpu_linear_e4m3", run_kvi_gpu_linear<4> },
-	{ "kvi_gpu_features_e4m3", run_kvi_gpu_features<4> },
-	{ "kvi_gpu_linear_e5m2", run_kvi_gpu_linear<5> },
-	{ "kvi_gpu_features_e5m2", run_kvi_gpu_features<5> },
-	{ "kvi_gpu_lossy_turns", run_kvi_gpu_lossy_turns },
-	{ "kvi_gpu_codes", run_kvi_gpu_codes },
-	{ "kvi_gpu_transform", run_kvi_gpu_transform },
-	{ "kvi_gpu_elements_f32", run_kvi_gpu_elements<1> },
-	{ "kvi_gpu_elements_f16", run_kvi_gpu_elements<2> },
-	{ "kvi_gpu_elements_bf16", run_kvi_gpu_elements<3> },
-	{ "kvi_gpu_elements_e4m3", run_kvi_gpu_elements<4> },
-	{ "kvi_gpu_elements_e5m2", run_kvi_gpu_elements<5> },
 	{ "kvi_gpu_finish", run_kvi_gpu_finish },
 	{ "kvi_gpu_answer", run_kvi_gpu_answer },
 	{ "kvi_gpu_scatter", run_kvi_gpu_scatter },
@@ -570,47 +347,29 @@ static const kernel kernels[] = {
 	{ "kvi_gpu_find_rows", run_kvi_gpu_find_rows },
 	{ "kvi_gpu_write_section", run_kvi_gpu_write_section },
 	{ "kvi_gpu_gather", run_kvi_gpu_gather },
-	{ "kvi_gpu_encode_angles", run_kvi_gpu_encode_angles },
-	{ "kvi_gpu_encode_sums", run_kvi_gpu_encode_sums },
 	{ "kvi_gpu_checks", run_kvi_gpu_checks },
 	{ "kvi_gpu_encoded", run_kvi_gpu_encoded },
-	{ "kvi_gpu_look_at_tokens", run_kvi_gpu_look_at_tokens },
-	{ "kvi_gpu_list_exact", run_kvi_gpu_list_exact },
-	{ "kvi_gpu_encode_turns", run_kvi_gpu_encode_turns },
-	{ "kvi_gpu_encode_slots", run_kvi_gpu_encode_slots },
-	{ "kvi_gpu_encode_analysis", run_kvi_gpu_encode_analysis },
-	{ "kvi_gpu_choose_points", run_kvi_gpu_choose_points },
-	{ "kvi_gpu_encode_codes", run_kvi_gpu_encode_codes },
-	{ "kvi_gpu_encode_points", run_kvi_gpu_encode_points },
-	{ "kvi_gpu_encode_synthesis", run_kvi_gpu_encode_synthesis },
 #define ENCODERS(f, D)                                                             \
 	{ "kvi_gpu_planes_" f, run_kvi_gpu_planes<D> },                            \
 		{ "kvi_gpu_encode_contexts_" f, run_kvi_gpu_encode_contexts<D> },  \
 		{ "kvi_gpu_choose_exponent_" f, run_exponent_encode<D, true> },    \
 		{ "kvi_gpu_encode_exponent_" f, run_exponent_encode<D, false> },   \
-		{ "kvi_gpu_encode_walk_" f, run_kvi_gpu_encode_walk<D> },          \
-		{ "kvi_gpu_choose_grid_" f, run_grid_encode<D, CODEC_GRID, true> }, \
-		{ "kvi_gpu_encode_grid_" f, run_grid_encode<D, CODEC_GRID, false> }, \
-		{ "kvi_gpu_choose_linear_" f, run_grid_encode<D, CODEC_LINEAR, true> }, \
-		{ "kvi_gpu_encode_linear_" f, run_grid_encode<D, CODEC_LINEAR, false> }, \
-		{ "kvi_gpu_encode_numbers_" f, run_kvi_gpu_encode_numbers<D> },      \
-		{ "kvi_gpu_encode_elements_" f, run_kvi_gpu_encode_elements<D> },    \
+		{ "kvi_gpu_choose_grid_" f, run_grid_encode<D, true> },            \
+		{ "kvi_gpu_encode_grid_" f, run_grid_encode<D, false> },           \
 	{                                                                          \
 		"kvi_gpu_put_" f, run_kvi_gpu_put<D>                               \
 	}
-	ENCODERS("f32", 1),
 	ENCODERS("f16", 2),
 	ENCODERS("bf16", 3),
 	ENCODERS("e4m3", 4),
-	ENCODERS("e5m2", 5),
 };
 
-template <size_t N> static const kernel *find_kernel(const char *name, const kernel (&all)[N])
+static const kernel *find_kernel(const char *name)
 {
-	for (const kernel &k : all)
+	for (const kernel &k : kernels)
 		if (!strcmp(k.name, name))
 			return &k;
-	return nullptr;
+	return exact_kernel(name);
 }
 
 /* ----- the driver ------------------------------------------------ */
@@ -708,11 +467,7 @@ int cuModuleUnload(void *)
 }
 int cuModuleGetFunction(void **function, void *, const char *name)
 {
-	const kernel *found = find_kernel(name, kernels);
-	if (!found)
-		found = find_kernel(name, model_kernels);
-	if (!found)
-		found = exact_kernel(name);
+	const kernel *found = find_kernel(name);
 	*function = (void *)(uintptr_t)found;
 	return found ? SUCCESS : NOT_FOUND;
 }
@@ -771,8 +526,8 @@ int cuMemFree_v2(uint64_t address)
 	return SUCCESS;
 }
 
-/* For tests: a context of the caller; how much is still held; counts of host_events.h; bytes that
- * were copied to the device, and waits for streams, since the last call. */
+/* For tests: a context of the caller; how much is still held; bytes that were copied to the device,
+ * and waits for streams, since the last call. */
 void *stand_in_context(void)
 {
 	return &a_context;
@@ -780,10 +535,6 @@ void *stand_in_context(void)
 void *stand_in_left(void)
 {
 	return (void *)(intptr_t)(pushed + retained + modules);
-}
-void *stand_in_events(void)
-{
-	return kvi_gpu_happened;
 }
 void *stand_in_copied(void)
 {

@@ -257,7 +257,7 @@ else
 fi
 gpu() {
 	LD_LIBRARY_PATH="$work/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" KVARC_KERNELS=$0 \
-		KVARC_ENCODERS=$0 KVARC_EXACT=$0 KVARC_CUFILE='' "$KVARC" "$@" --device cuda:0
+		KVARC_ENCODERS=$0 KVARC_EXACT=$0 "$KVARC" "$@" --device cuda:0
 }
 cache=$here/../data/sample/smollm2-135m-bf16-160.safetensors
 for level in $kernel_levels; do

@@ -69,8 +69,7 @@ static void see_chunk(struct chunk_walk *w, const uint8_t *payload, size_t n)
 		.payload = payload,
 		.bytes = n,
 	};
-	const bool wants = h.codec == KVI_CODEC_EXPONENT || h.codec == KVI_CODEC_GRID ||
-	                   h.codec == KVI_CODEC_HAD;
+	const bool wants = h.codec == KVI_CODEC_EXPONENT || h.codec == KVI_CODEC_GRID;
 	if (h.head + h.heads > t->heads ||
 	    (!wants && h.codec != KVI_CODEC_RAW && h.codec != KVI_CODEC_CONSTANT))
 		return;

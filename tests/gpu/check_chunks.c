@@ -2,12 +2,10 @@
 /*
  * check_chunks.c - the kernels of gpu/ on the host against the library: same answers, same elements
  *
- * check_chunks [-d N] [-e] [-c NAME] FILE...: all chunks of the files, as they are and N times
- * damaged.
+ * check_chunks [-d N] [-e] FILE...: all chunks of the files, as they are and N times damaged.
  * Elements go to pages in random order; nothing else may change. With -e the files are of the
  * library's writer, and the kernels have to make the same payloads of the elements; those with
- * planes of Zstandard, which kernels do not make, are left out. With -c, and without damage, lines
- * with this name say what the kernels of codecs 4 and 5 have counted.
+ * planes of Zstandard, which kernels do not make, are left out.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,11 +14,10 @@
 
 #include "archive_chunks.h"
 #include "encode_trial.h"
-#include "event_report.h"
 #include "host_run.h"
 #include "util/hash.h"
 
-enum { CODECS = KVI_CODEC_HAD + 1, GUARD = 0xa5 };
+enum { CODECS = KVI_CODEC_GRID + 1, GUARD = 0xa5 };
 
 static struct {
 	struct kvi_alloc alloc;
@@ -30,9 +27,7 @@ static struct {
 	unsigned damage;
 	bool encode;
 	uint64_t random;
-	const char *file, *counts; /* counts: their name; NULL: none */
-	struct event_totals totals[2];
-	uint64_t events[2][KVI_GPU_EVENTS];
+	const char *file;
 	unsigned long chunks[CODECS], bytes, host, damaged, noticed, wrong, encoded;
 } t;
 
@@ -172,44 +167,19 @@ static bool compare(struct trial *x, const char *what)
 	return good;
 }
 
-enum { DECODED, ENCODED };
-
-/* Adds what a chunk took since the last call. */
-static void count_events(int done, const struct archive_chunk *chunk)
-{
-	uint64_t events[KVI_GPU_EVENTS];
-	struct event_totals *x = &t.totals[done];
-	const size_t bytes = kvi_chunk_bytes(&chunk->shape);
-	kvi_gpu_host_events(events);
-	if (!chunk->params)
-		return;
-	x->chunks++;
-	x->elements += bytes / kvarc_dtype_bytes(chunk->shape.dtype);
-	x->raw_bytes += bytes;
-	x->payload_bytes += chunk->bytes;
-	for (int i = 0; i < KVI_GPU_EVENTS; i++)
-		t.events[done][i] += events[i];
-}
-
-/* Flips one to three bits of a good chunk, more often in its first kilobyte. Of a lossy chunk what
- * changes no element may pass: its generation, numbers that no code needs. */
+/* Flips one to three bits of a good chunk, more often in its first kilobyte. */
 static void damage(struct trial *x)
 {
 	const uint32_t n = (uint32_t)x->chunk->bytes;
-	const size_t bytes = kvi_chunk_bytes(&x->chunk->shape);
-	const bool lossy = kvi_codec_lossy(x->chunk->header->codec);
-	uint8_t *raw = memory(bytes);
-	memcpy(raw, x->raw, bytes);
 	for (unsigned i = 0; i < t.damage; i++) {
 		for (uint32_t k = 1 + below(3); k-- > 0;)
 			x->payload[below(below(2) && n > 1024 ? 1024 : n)] ^= 1u << below(8);
 		if (!memcmp(x->payload, x->chunk->payload, n))
 			continue; /* what was damaged twice */
 		t.damaged++;
-		t.noticed += !compare(x, "damaged") || (lossy && !memcmp(x->raw, raw, bytes));
+		t.noticed += !compare(x, "damaged");
 		memcpy(x->payload, x->chunk->payload, n);
 	}
-	free(raw);
 }
 
 static void check_chunk(void *opaque, const struct archive_chunk *chunk)
@@ -238,14 +208,11 @@ static void check_chunk(void *opaque, const struct archive_chunk *chunk)
 	t.bytes += kvi_chunk_bytes(s);
 	const unsigned long host = t.host;
 	const bool good = compare(&x, "whole");
-	count_events(DECODED, chunk);
-	if (good && t.encode && chunk->params && chunk->header->codec != KVI_CODEC_HAD &&
-	    host == t.host) {
+	if (good && t.encode && chunk->params && host == t.host) {
 		t.encoded++;
 		if (encode_trial(chunk, x.raw, &params, &t.device) != ENCODED_SAME)
 			wrong("chunk of codec %u, tensor %u: encoded otherwise",
 			      chunk->header->codec, chunk->header->tensor);
-		count_events(ENCODED, chunk);
 	}
 	if (good)
 		damage(&x);
@@ -300,12 +267,8 @@ int main(int argc, char **argv)
 		t.encode = true;
 		i++;
 	}
-	if (i + 1 < argc && !strcmp(argv[i], "-c")) {
-		t.counts = argv[i + 1];
-		i += 2;
-	}
 	kvi_alloc_init(&t.alloc, NULL, 0);
-	if (kvi_coder_tables_open(&t.tables, &t.alloc) || kvi_coder_tables_lossy(t.tables) ||
+	if (kvi_coder_tables_open(&t.tables, &t.alloc) ||
 	    kvi_coder_open(&t.coder, &t.alloc, t.tables, 0))
 		return 99;
 	uint8_t *tables = memory(kvi_gpu_tables_bytes());
@@ -313,14 +276,10 @@ int main(int argc, char **argv)
 	check_hash();
 	for (; i < argc; i++)
 		check_file(argv[i]);
-	printf("chunks of codecs 0, 2, 4, 5, 13: %lu, %lu, %lu, %lu, %lu; %lu bytes; %lu for the "
-	       "host; %lu of %lu damaged ones noticed; %lu encoded; %lu wrong\n",
-	       t.chunks[0], t.chunks[2], t.chunks[4], t.chunks[5], t.chunks[KVI_CODEC_HAD], t.bytes,
-	       t.host, t.noticed, t.damaged, t.encoded, t.wrong);
-	if (t.counts) {
-		event_report(t.counts, "decode", &t.totals[DECODED], t.events[DECODED]);
-		event_report(t.counts, "encode", &t.totals[ENCODED], t.events[ENCODED]);
-	}
+	printf("chunks of codecs 0, 2, 4, 5: %lu, %lu, %lu, %lu; %lu bytes; %lu for the host; "
+	       "%lu of %lu damaged ones noticed; %lu encoded; %lu wrong\n",
+	       t.chunks[0], t.chunks[2], t.chunks[4], t.chunks[5], t.bytes, t.host, t.noticed,
+	       t.damaged, t.encoded, t.wrong);
 	free(tables);
 	kvi_coder_close(t.coder);
 	kvi_coder_tables_close(t.tables);

@@ -3,15 +3,11 @@
  * check_outputs.c - tracks of archives written again through libkvarc-device and the kernels of
  * gpu/ on the host, behind the stand-in of the driver, against the library's writer
  *
- * check_outputs -l LEVEL [-t TIER [-s N]] [-p PROFILE] [-g MODEL] [-m N] FILE...: all tracks of the
- * files, as they are, short ones with their tokens again and again, and N times with other
- * elements: random bits, infinities and NaN, dead channels, constant tokens and tensors. The
- * profile is the option's, or that in the file; from level 2 on and with klt a file without one is
- * left out. Levels 4 to 7 need the model, which then is in the device, too. Both writers have to
- * make the same bytes. Then all payloads of a model's codec are taken that kernels made, also where
- * their model fits badly and the library would choose another codec: these have to decode to the
- * elements. With a tier the other pairs of archives have to be the same, too; -s: every N-th layer
- * stays lossless. What the reader does not read is left out.
+ * check_outputs -l LEVEL [-t TIER] [-p PROFILE] [-m N] FILE...: all tracks of the files, as they
+ * are, short ones with their tokens again and again, and N times with other elements: random bits,
+ * infinities and NaN, dead channels, constant tokens and tensors. Both writers have to make the
+ * same bytes, without verification and with it. What the reader does not read, or the writer does
+ * not write, is left out.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,28 +16,23 @@
 #include "../synth.h"
 #include "device/plan_state.h"
 #include "device_trial.h"
-#include "format/codec_ids.h"
-#include "profile/profile_handle.h"
-#include "reader/reader_located.h"
 #include "util/hash.h"
 
-/* The least number of tokens of a track that is written: two segments; with a tier three. */
-enum { LEAST_TOKENS = 300, LEAST_OF_TIER = 600, LAYERS = 64 };
+/* The least number of tokens of a track that is written: two segments. */
+enum { LEAST_TOKENS = 300 };
 
 static struct {
 	unsigned changes;
 	int level;
 	kvarc_lossy tier; /* if lossy */
 	bool lossy;
-	int16_t rates[LAYERS]; /* of the tier's layers */
-	unsigned long tracks, chunks, host, linear, badly, coded, taken, engines;
+	unsigned long tracks, chunks, host;
 } t;
 
 /* A track, and what is made of it. */
 struct output_trial {
 	kvarc_reader *r;
 	const kvarc_geometry *g;
-	const kvarc_profile *profile;
 	uint32_t track;
 	uint64_t stored, tokens;  /* of the archive; with those that are repeated */
 	uint8_t **raw;            /* by tensor */
@@ -114,8 +105,7 @@ static kvarc_ret open_writer(const struct output_trial *x, struct synth_file *f,
 	o.common.threads = 2;
 	o.level = KVARC_LEVEL(t.level);
 	o.flags = KVARC_WRITE_FILE_ID | flags;
-	o.profile = x->profile;
-	o.predictor = trial.predictor;
+	o.profile = trial.profile;
 	o.lossy = t.lossy ? &t.tier : NULL;
 	memset(f, 0, sizeof *f);
 	*sink = synth_sink(f);
@@ -123,27 +113,8 @@ static kvarc_ret open_writer(const struct output_trial *x, struct synth_file *f,
 	return ret ? ret : kvarc_writer_set_geometry(*w, x->g);
 }
 
-/* Where a model says that it fits badly the answer is changed, if `taken`. Lossy chunks are counted
- * where they are not. */
-static void count_answers(const kvarc_device_plan *p, struct kvi_gpu_encoded *answers, bool taken)
-{
-	for (size_t i = 0; i < p->outputs.n; i++) {
-		const struct kvi_output_chunk *c = KVI_LIST(struct kvi_output_chunk, p->outputs, i);
-		if (answers[i].status != KVI_GPU_OK)
-			continue;
-		t.coded += !taken && kvi_codec_lossy(c->job.job.codec);
-		if (!kvi_plan_is_linear(c->job.job.codec))
-			continue;
-		t.linear += taken;
-		t.badly += taken && !answers[i].fits;
-		if (taken)
-			answers[i].fits = 1;
-	}
-}
-
 /* Appends n tokens from t0 on. */
-static kvarc_ret append(const struct output_trial *x, kvarc_writer *w, uint64_t t0, uint64_t n,
-                        bool taken)
+static kvarc_ret append(const struct output_trial *x, kvarc_writer *w, uint64_t t0, uint64_t n)
 {
 	kvarc_device_plan_info info;
 	kvarc_device_plan *p;
@@ -170,15 +141,11 @@ static kvarc_ret append(const struct output_trial *x, kvarc_writer *w, uint64_t 
 		ret = kvarc_device_place(p, x->device_views, address(work), address(status), NULL);
 	for (uint32_t l = 0; l < info.n_layers && !ret; l++)
 		ret = kvarc_device_encode(p, info.layer0 + l, 1, NULL);
-	t.engines += !taken && p->engine.model;
-	if (!ret) {
-		count_answers(p, status, taken);
+	if (!ret)
 		ret = kvarc_device_append(p, NULL);
-	}
 	REQUIRE(kvarc_device_plan_get_info(p, &info) == KVARC_OK);
-	t.chunks += taken ? 0 : info.chunks;
-	t.host += taken ? 0 : info.host_chunks;
-	t.taken += taken || !t.lossy ? 0 : info.chunks - info.host_chunks;
+	t.chunks += info.chunks;
+	t.host += info.host_chunks;
 	free(staging);
 	free(work);
 	free(status);
@@ -203,11 +170,9 @@ static kvarc_ret append_views(const struct output_trial *x, kvarc_writer *w, uin
 	return ret;
 }
 
-/* The tokens of the first append: a model predicts all of them at once. */
+/* The tokens of the first append: a segment. */
 static uint64_t first_tokens(const struct output_trial *x, const kvarc_writer *w)
 {
-	if (trial.predictor)
-		return x->tokens;
 	const uint32_t segment = kvarc_writer_segment_tokens(w, x->track);
 	return x->tokens < segment ? x->tokens : segment;
 }
@@ -225,23 +190,22 @@ static bool write_on_host(const struct output_trial *x, unsigned flags, struct s
 		ret = append_views(x, w, first, x->tokens - first);
 	if (!ret)
 		return kvarc_writer_close(&w) == KVARC_OK;
-	/* the profile is of another model, say */
+	/* the profile is of another model, or there is none */
 	kvarc_writer_abort(&w);
 	return false;
 }
 
 /* The first segment and the others, so that levels without models have parameters. */
-static void write_on_device(const struct output_trial *x, struct synth_file *f, unsigned flags,
-                            bool taken)
+static void write_on_device(const struct output_trial *x, struct synth_file *f, unsigned flags)
 {
 	kvarc_sink sink;
 	kvarc_writer *w;
 	kvarc_ret ret = open_writer(x, f, &sink, flags, &w);
 	const uint64_t first = ret ? 0 : first_tokens(x, w);
 	if (!ret)
-		ret = append(x, w, 0, first, taken);
+		ret = append(x, w, 0, first);
 	if (!ret && first < x->tokens)
-		ret = append(x, w, first, x->tokens - first, taken);
+		ret = append(x, w, first, x->tokens - first);
 	if (!ret)
 		ret = kvarc_writer_close(&w);
 	if (ret)
@@ -249,47 +213,17 @@ static void write_on_device(const struct output_trial *x, struct synth_file *f, 
 	kvarc_writer_abort(&w);
 }
 
-/* Whether an archive has the elements. */
-static bool reads_as(const struct output_trial *x, struct synth_file *f)
+/* Writes a track on the host and on the device: the archives have to be the same. Whether the host
+ * could. */
+static bool write_both(const struct output_trial *x, unsigned flags, const char *what)
 {
-	const kvarc_range range = KVARC_RANGE_ALL(x->track);
-	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
-	kvarc_source source = synth_source(f);
-	kvarc_view *views = calloc(x->g->n_tensors, sizeof *views);
-	kvarc_reader *r;
-	o.profiles = &x->profile;
-	o.n_profiles = x->profile != NULL;
-	o.predictor = trial.predictor;
-	REQUIRE(views);
-	for (size_t i = 0; i < x->g->n_tensors; i++) {
-		views[i] = x->views[i];
-		if (x->raw[i])
-			views[i].data = memory(x->tokens * row_bytes(&x->g->tensors[i]));
-	}
-	bool same = kvarc_reader_open(&r, &source, &o) == KVARC_OK &&
-	            kvarc_reader_read(r, &range, views) == KVARC_OK;
-	for (size_t i = 0; i < x->g->n_tensors; i++) {
-		same = same && (!x->raw[i] || !memcmp(views[i].data, x->raw[i],
-		                                      x->tokens * row_bytes(&x->g->tensors[i])));
-		free(views[i].data);
-	}
-	free(views);
-	kvarc_reader_close(&r);
-	return same;
-}
-
-/* Writes a track on the host and on the device. Whether the host could; then the archives have to
- * be the same, but where payloads are `taken`. */
-static bool write_both(const struct output_trial *x, unsigned flags, bool taken, const char *what,
-                       struct synth_file *device)
-{
-	struct synth_file host;
+	struct synth_file host, device;
 	const bool written = write_on_host(x, flags & ~(unsigned)KVARC_WRITE_VERIFY, &host);
 	if (written) {
-		write_on_device(x, device, flags, taken);
-		if (!(taken && !t.lossy) &&
-		    (host.n != device->n || memcmp(host.p, device->p, host.n)))
+		write_on_device(x, &device, flags);
+		if (host.n != device.n || memcmp(host.p, device.p, host.n))
 			wrong("%s: track %u: other bytes", what, x->track);
+		free(device.p);
 	}
 	free(host.p);
 	return written;
@@ -297,42 +231,14 @@ static bool write_both(const struct output_trial *x, unsigned flags, bool taken,
 
 static void check_elements(const struct output_trial *x, const char *what)
 {
-	struct synth_file device;
-	if (!write_both(x, 0, false, what, &device))
+	if (!write_both(x, 0, what))
 		return;
-	free(device.p);
 	t.tracks++;
-	/* to verify what a model predicts it has to go through it */
-	const unsigned verify = trial.predictor ? 0 : KVARC_WRITE_VERIFY;
-	if (!write_both(x, verify | KVARC_WRITE_STREAMABLE, true, what, &device))
-		return;
-	if (!t.lossy && !reads_as(x, &device))
-		wrong("%s: track %u: other elements", what, x->track);
-	free(device.p);
-	/* small chunks, too, and features that nobody needs to verify them */
-	if (t.lossy && write_both(x, KVARC_WRITE_STREAMABLE, true, what, &device))
-		free(device.p);
+	/* small chunks, too */
+	(void)write_both(x, KVARC_WRITE_VERIFY | KVARC_WRITE_STREAMABLE, what);
 }
 
 /* ----- tracks ------------------------------------------------ */
-
-/* A copy of the profile that chunks of a model's codec are decoded with. */
-static kvarc_ret take_profile(void *opaque, const struct kvi_located *chunk)
-{
-	kvarc_profile **to = opaque;
-	struct kvi_alloc alloc;
-	struct kvi_out out;
-	if (!chunk->plan)
-		return KVARC_OK;
-	kvi_alloc_init(&alloc, NULL, 0);
-	kvi_out_init(&out, &alloc);
-	REQUIRE(kvi_profile_write_file(chunk->plan->profile, &out) == KVARC_OK);
-	struct synth_file f = { out.p, out.n, out.n };
-	const kvarc_source source = synth_source(&f);
-	REQUIRE(kvarc_profile_open(to, &source, NULL) == KVARC_OK);
-	kvi_out_free(&out);
-	return KVARC_END;
-}
 
 /* The tokens behind those of the archive. */
 static void repeat_tokens(struct output_trial *x)
@@ -383,25 +289,13 @@ static bool read_track(struct output_trial *x)
 static void check_track(kvarc_reader *r, uint32_t track)
 {
 	struct output_trial x = { .r = r, .g = kvarc_reader_geometry(r), .track = track };
-	const kvarc_range range = KVARC_RANGE_ALL(track);
-	kvarc_profile *own = NULL;
-	struct kvi_located_model model;
 	x.stored = kvarc_reader_tokens(r, track);
-	const uint64_t least = t.lossy ? LEAST_OF_TIER : LEAST_TOKENS;
-	x.tokens = x.stored && x.stored < least ? least : x.stored;
+	x.tokens = x.stored && x.stored < LEAST_TOKENS ? LEAST_TOKENS : x.stored;
 	x.raw = calloc(x.g->n_tensors, sizeof *x.raw);
 	x.views = calloc(x.g->n_tensors, sizeof *x.views);
 	x.device_views = calloc(x.g->n_tensors, sizeof *x.device_views);
 	REQUIRE(x.raw && x.views && x.device_views);
-	const bool profile = t.level > 1 || (t.lossy && t.tier.tier == KVARC_TIER_KLT);
-	if (x.tokens && profile && !trial.profile)
-		(void)kvi_reader_locate(
-			r, &range,
-			trial.predictor && kvi_reader_model_of_range(r, &range, &model) ? &model
-											: NULL,
-			take_profile, &own);
-	x.profile = !profile ? NULL : trial.profile ? trial.profile : own;
-	if (x.tokens && (!profile || x.profile) && read_track(&x)) {
+	if (x.tokens && read_track(&x)) {
 		check_elements(&x, "whole");
 		for (unsigned i = 0; i < t.changes; i++) {
 			change(&x);
@@ -415,32 +309,21 @@ static void check_track(kvarc_reader *r, uint32_t track)
 	free(x.positions);
 	free(x.views);
 	free(x.device_views);
-	kvarc_profile_close(&own);
 }
 
 int main(int argc, char **argv)
 {
-	const char *profile = NULL, *model = NULL;
+	const char *profile = NULL;
 	int i = 1;
 	trial.random = 20261126;
 	for (; i + 1 < argc && argv[i][0] == '-'; i += 2)
 		switch (argv[i][1]) {
-		case 's':
-			t.tier.layer_rate = t.rates;
-			t.tier.n_layers = LAYERS;
-			for (unsigned k = 0; k < LAYERS; k++)
-				t.rates[k] = k % (unsigned)atoi(argv[i + 1]) ? 0
-				                                             : KVARC_LOSSY_NOTHING;
-			break;
 		case 't':
 			REQUIRE(kvarc_lossy_parse(&t.tier, argv[i + 1], NULL) == KVARC_OK);
 			t.lossy = true;
 			break;
 		case 'p':
 			profile = argv[i + 1];
-			break;
-		case 'g':
-			model = argv[i + 1];
 			break;
 		case 'l':
 			t.level = atoi(argv[i + 1]);
@@ -451,13 +334,8 @@ int main(int argc, char **argv)
 		}
 	trial.reader_flags = t.lossy ? KVARC_READ_ALLOW_LOSSY : 0;
 	trial_open(profile, 1);
-	if (model)
-		trial_open_model(model);
 	trial_files(argv + i, (size_t)(argc - i), check_track);
-	printf("%lu tracks, %lu with a model in the device; %lu chunks, %lu by the host; "
-	       "%lu lossy payloads, %lu taken; %lu linear payloads, %lu of models that fit badly; "
-	       "%lu wrong\n",
-	       t.tracks, t.engines, t.chunks, t.host, t.coded, t.taken, t.linear, t.badly,
-	       trial.wrong);
+	printf("%lu tracks; %lu chunks, %lu by kernels; %lu wrong\n", t.tracks, t.chunks,
+	       t.chunks - t.host, trial.wrong);
 	return trial_close();
 }

@@ -3,36 +3,25 @@
  * check_plans.c - whole archives through libkvarc-device and the kernels of gpu/ on the host,
  * behind the stand-in of the driver, against the library's reader
  *
- * check_plans [-p PROFILE] [-m MODEL] [-d N] [-c NAME] [-r N] [-f CUFILE] FILE...: all tracks of
- * the files, as they are, and N times with a damaged chunk: it, and those that are predicted from
- * it, must be noticed and leave their elements alone, and no others. What the reader does not read
- * is left out. With -m the model is in the device, parts of tracks are checked, too, and kernels
- * must stay in their memory whatever the reader says of a track (they count as unread). With -r 1
- * the reader does not accept lossy chunks, and neither may staging. With -f that cuFile, or its
- * stand-in, reads payloads. With -c, and without damage, a line with this name says what the
- * kernels have counted.
+ * check_plans [-p PROFILE] [-m MODEL] [-d N] [-r N] FILE...: all tracks of the files, and parts of
+ * them, as they are, and N times with a damaged chunk: it must be noticed and leave its elements
+ * alone, or change none, and no others. What the reader does not read is left out. -m: the model of
+ * the reader. With -r 1 the reader does not accept lossy chunks, and neither may staging.
  */
 #include "config.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "device/plan_state.h"
 #include "device_trial.h"
-#include "event_report.h"
 #include "format/codec_ids.h"
 #include "util/hash.h"
 
 static struct {
 	unsigned damage;
-	const char *counts; /* their name; NULL: none */
-	struct event_totals totals;
-	unsigned long archives, engines, unread, chunks, linear, lossy, unpacked, features, host,
-		refused;
-	unsigned long damaged, followed;
-	unsigned long long direct; /* bytes that cuFile read */
+	unsigned long tracks, chunks, host, predicted, refused, damaged, noticed;
 } t;
 
 /* A track on its way through both readers. */
@@ -78,9 +67,9 @@ static bool chunk_holds(const struct track_trial *x, const struct kvi_planned_ch
 	return true;
 }
 
-/* Decodes all layers, and compares statuses and elements; bad: of each chunk the status that it has
- * to have. */
-static void decode_and_compare(struct track_trial *x, const uint8_t *bad, const char *what)
+/* Decodes all layers, and compares statuses and elements; damaged: the number of a chunk that is,
+ * SIZE_MAX: none is. */
+static void decode_and_compare(struct track_trial *x, size_t damaged, const char *what)
 {
 	kvarc_device_plan_info info;
 	if (kvarc_device_plan_get_info(x->p, &info))
@@ -99,17 +88,14 @@ static void decode_and_compare(struct track_trial *x, const uint8_t *bad, const 
 	for (size_t i = 0; i < x->p->chunks.n; i++) {
 		const struct kvi_planned_chunk *c = KVI_LIST(struct kvi_planned_chunk, x->p->chunks,
 		                                             i);
-		/* damage may look like what is for the host to decode, or like the check of other
-		 * predictions */
-		const bool same = x->status[i] == bad[i] ||
-		                  (bad[i] == KVI_GPU_DATA && (x->status[i] == KVI_GPU_HOST ||
-		                                              (x->status[i] == KVI_GPU_PREDICTOR &&
-		                                               c->job.codec == KVI_CODEC_MODEL)));
-		if (!same)
-			wrong("%s: chunk %zu of codec %u, tensor %u, token %llu: answer %u, not %u",
-			      what, i, c->job.codec, c->tensor, (unsigned long long)c->t0,
-			      x->status[i], bad[i]);
-		else if (!chunk_holds(x, c, !bad[i]))
+		/* damage may look like what is for the host to decode, or change no element */
+		const bool good = x->status[i] == KVI_GPU_OK;
+		t.noticed += i == damaged && !good;
+		if (!good && (i != damaged ||
+		              (x->status[i] != KVI_GPU_DATA && x->status[i] != KVI_GPU_HOST)))
+			wrong("%s: chunk %zu of codec %u, tensor %u, token %llu: answer %u", what,
+			      i, c->job.codec, c->tensor, (unsigned long long)c->t0, x->status[i]);
+		else if (!chunk_holds(x, c, good))
 			wrong("%s: chunk %zu of codec %u, tensor %u: other elements", what, i,
 			      c->job.codec, c->tensor);
 	}
@@ -117,71 +103,7 @@ static void decode_and_compare(struct track_trial *x, const uint8_t *bad, const 
 
 /* ----- damage ------------------------------------------------ */
 
-static bool source_bad(const bool *bad, const uint32_t *sources, unsigned n)
-{
-	for (unsigned i = 0; i < n; i++)
-		if (bad[sources[i]])
-			return true;
-	return false;
-}
-
-/* Whether the engine, in a closed loop, predicts chunk i of the models from chunks of lower layers
- * that have no elements. */
-static bool engine_lost(const struct kvarc_device_plan *p, const bool *bad, size_t damaged,
-                        size_t i)
-{
-	const struct kvi_planned_model *m = p->modelled.p;
-	if (!p->engine.model || !p->engine.of.closed || !m[i].predicted || !m[i].coded)
-		return false;
-	for (size_t k = 0; k < p->modelled.n; k++)
-		if (bad[k] && (m[k].coded || k == damaged) && m[k].predicted &&
-		    m[k].layer < m[i].layer && m[k].t0 <= m[i].t0)
-			return true;
-	return false;
-}
-
-/* The statuses that follow from a chunk that is damaged. */
-static void spread(const struct track_trial *x, size_t damaged, uint8_t *status)
-{
-	const struct kvarc_device_plan *p = x->p;
-	const struct kvi_planned_chunk *c = p->chunks.p;
-	bool *bad = calloc(p->modelled.n + 1, sizeof *bad);
-	if (!bad)
-		abort();
-	memset(status, KVI_GPU_OK, p->chunks.n);
-	const size_t first = c[damaged].modelled - (size_t)1; /* of the models; too large: none */
-	if (c[damaged].modelled)
-		bad[first] = true;
-	for (size_t i = 0; i < p->modelled.n; i++) {
-		const struct kvi_planned_model *m = KVI_LIST(struct kvi_planned_model, p->modelled,
-		                                             i);
-		if (m->features == KVI_GPU_FEATURES_ALL || m->transforms)
-			bad[i] |= source_bad(bad, m->lower, m->model->n_lower) ||
-			          source_bad(bad, m->same, m->model->n_same) ||
-			          (m->model->scale_source && bad[m->scale]);
-		bad[i] |= engine_lost(p, bad, first, i);
-	}
-	for (size_t i = 0; i < p->chunks.n; i++)
-		if (c[i].modelled && bad[c[i].modelled - 1] &&
-		    (kvi_plan_is_linear(c[i].job.codec) || c[i].job.codec == KVI_CODEC_KLT))
-			status[i] = KVI_GPU_SOURCE;
-	for (size_t i = 0; i < p->chunks.n; i++)
-		t.followed += i != damaged && status[i];
-	status[damaged] = KVI_GPU_DATA;
-	free(bad);
-}
-
-/* A byte of a payload of n bytes, more often in the first kilobyte. Of lossy chunks one of the
- * header or of the last quarter, a stream: a generation, for one, changes no element. */
-static uint32_t damaged_byte(const struct kvi_planned_chunk *c, uint32_t n)
-{
-	const bool front = below(2) && n > 1024;
-	if (kvi_codec_lossy(c->job.codec))
-		return front ? below(KVI_CHUNK_HEADER_BYTES) : n - 1 - below(n / 4);
-	return below(front ? 1024 : n);
-}
-
-/* Flips one to three bits of a chunk in staging memory. */
+/* Flips one to three bits of a chunk in staging memory, more often in its first kilobyte. */
 static void damage(struct track_trial *x)
 {
 	const struct kvi_planned_chunk *all = x->p->chunks.p;
@@ -189,41 +111,31 @@ static void damage(struct track_trial *x)
 	const struct kvi_planned_chunk *c = &all[i];
 	const uint32_t n = c->job.payload_bytes;
 	uint8_t *payload = x->staging + c->job.payload;
-	uint8_t *copy = malloc(n), *status = malloc(x->p->chunks.n);
-	if (!copy || !status)
+	uint8_t *copy = malloc(n);
+	if (!copy)
 		abort();
 	memcpy(copy, payload, n);
 	for (uint32_t k = 1 + below(3); k-- > 0;)
-		payload[damaged_byte(c, n)] ^= 1u << below(8);
+		payload[below(below(2) && n > 1024 ? 1024 : n)] ^= 1u << below(8);
 	if (memcmp(payload, copy, n)) {
 		t.damaged++;
-		spread(x, i, status);
-		decode_and_compare(x, status, "damaged");
+		decode_and_compare(x, i, "damaged");
 	}
 	memcpy(payload, copy, n);
 	free(copy);
-	free(status);
 }
 
 /* ----- whole archives ------------------------------------------------ */
 
 /* What is made of the chunks of a plan. */
-static void count_chunks(const struct kvarc_device_plan *p, const kvarc_device_plan_info *info)
+static void count_chunks(const struct kvarc_device_plan *p)
 {
 	const struct kvi_planned_chunk *c = p->chunks.p;
 	for (size_t i = 0; i < p->chunks.n; i++) {
 		t.chunks++;
 		t.host += c[i].host;
-		t.linear += kvi_plan_is_linear(c[i].job.codec);
-		t.lossy += kvi_codec_lossy(c[i].job.codec);
-		t.unpacked += c[i].packed.at != 0;
-		t.features += c[i].job.linear && !kvi_codec_predicts(c[i].job.codec);
-		t.totals.elements += (uint64_t)c[i].job.tokens * c[i].job.heads *
-		                     c[i].job.head_channels;
+		t.predicted += c[i].predicted;
 	}
-	t.totals.chunks += info->chunks;
-	t.totals.raw_bytes += info->raw_bytes;
-	t.totals.payload_bytes += info->file_bytes;
 }
 
 static void check_plan(struct track_trial *x)
@@ -234,22 +146,15 @@ static void check_plan(struct track_trial *x)
 	x->staging = memory(info.staging_bytes);
 	x->work = memory(info.work_bytes);
 	x->status = memory(info.status_bytes);
-	uint8_t *status = calloc(1, x->p->chunks.n + 1);
-	if (!status)
-		abort();
 	if (kvarc_device_stage(x->p, address(x->staging), NULL) ||
 	    kvarc_device_place(x->p, x->views, address(x->work), address(x->status), NULL)) {
 		wrong("staging: %s", trial.error.text);
 	} else {
-		if (kvarc_device_plan_get_info(x->p, &info))
-			abort();
-		t.direct += info.direct_bytes;
-		count_chunks(x->p, &info);
-		decode_and_compare(x, status, "whole");
+		count_chunks(x->p);
+		decode_and_compare(x, SIZE_MAX, "whole");
 		for (unsigned i = 0; i < t.damage && x->p->chunks.n; i++)
 			damage(x);
 	}
-	free(status);
 	free(x->staging);
 	free(x->work);
 	free(x->status);
@@ -299,31 +204,7 @@ static void check_refused(struct track_trial *x)
 	free(x->staging);
 }
 
-/* A track that the library may not read: kernels are launched as far as planning and staging take
- * it, and must stay in their memory. Elements go nowhere. */
-static void check_unread(struct track_trial *x, const kvarc_range *range)
-{
-	kvarc_device_plan_info info;
-	if (kvarc_device_plan_read(&x->p, trial.d, x->r, range))
-		return;
-	if (kvarc_device_plan_get_info(x->p, &info))
-		abort();
-	x->staging = memory(info.staging_bytes);
-	x->work = memory(info.work_bytes);
-	x->status = memory(info.status_bytes);
-	if (!kvarc_device_stage(x->p, address(x->staging), NULL) &&
-	    !kvarc_device_place(x->p, x->views, address(x->work), address(x->status), NULL)) {
-		if (kvarc_device_decode(x->p, info.layer0, UINT32_MAX, NULL))
-			wrong("kernels: %s", trial.error.text);
-		t.unread += x->p->engine.model != NULL;
-	}
-	free(x->staging);
-	free(x->work);
-	free(x->status);
-	kvarc_device_plan_close(&x->p);
-}
-
-/* Part of a track. The engine takes it only where it begins with the first token and layer. */
+/* Part of a track. */
 static void check_part(struct track_trial *x, const kvarc_range *range)
 {
 	const size_t n = x->g->n_tensors;
@@ -335,9 +216,6 @@ static void check_part(struct track_trial *x, const kvarc_range *range)
 	if (kvarc_device_plan_read(&x->p, trial.d, x->r, range)) {
 		wrong("plan of a part: %s", trial.error.text);
 	} else {
-		if (x->p->engine.model && (range->t0 || range->layer0))
-			wrong("a part that the engine cannot take");
-		t.engines += x->p->engine.model != NULL;
 		check_plan(x);
 	}
 	kvarc_device_plan_close(&x->p);
@@ -348,7 +226,7 @@ static void check_part(struct track_trial *x, const kvarc_range *range)
 		}
 }
 
-/* Parts of a track that a model predicts. */
+/* Parts of a track. */
 static void check_parts(struct track_trial *x)
 {
 	const kvarc_range parts[] = {
@@ -360,7 +238,10 @@ static void check_parts(struct track_trial *x)
 		  .t0 = x->tokens / 2,
 		  .n = x->tokens - x->tokens / 2 },
 	};
-	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+	bool layers = false;
+	for (size_t i = 0; i < x->g->n_tensors; i++)
+		layers = layers || x->g->tensors[i].layer;
+	for (size_t i = layers ? 0 : 1; i < sizeof parts / sizeof *parts; i++)
 		check_part(x, &parts[i]);
 }
 
@@ -376,8 +257,6 @@ static void check_track(kvarc_reader *r, uint32_t track)
 	if (!x.raw || !x.elements || !x.views)
 		abort();
 	const bool accepts = trial.reader_flags & KVARC_READ_ALLOW_LOSSY;
-	if (x.tokens && trial.predictor)
-		check_unread(&x, &range);
 	if (x.tokens && (!accepts || read_track(&x) == KVARC_OK)) {
 		if (kvarc_device_plan_read(&x.p, trial.d, r, &range))
 			wrong("plan: %s", trial.error.text);
@@ -385,11 +264,10 @@ static void check_track(kvarc_reader *r, uint32_t track)
 			check_refused(&x);
 		else
 			check_plan(&x);
-		t.engines += x.p && x.p->engine.model;
 		kvarc_device_plan_close(&x.p);
-		if (trial.predictor)
+		if (accepts)
 			check_parts(&x);
-		t.archives++;
+		t.tracks++;
 	}
 	for (size_t i = 0; i < n; i++) {
 		free(x.raw[i]);
@@ -398,19 +276,6 @@ static void check_track(kvarc_reader *r, uint32_t track)
 	free(x.raw);
 	free(x.elements);
 	free(x.views);
-}
-
-/* Prints what the kernels have counted, in the stand-in. */
-static void report_events(void)
-{
-	void *library = dlopen(DRIVER, RTLD_NOW);
-	void *p = library ? dlsym(library, "stand_in_events") : NULL;
-	void *(*events)(void);
-	if (!p)
-		abort();
-	memcpy(&events, &p, sizeof p);
-	event_report(t.counts, "decode", &t.totals, events());
-	dlclose(library);
 }
 
 int main(int argc, char **argv)
@@ -424,10 +289,6 @@ int main(int argc, char **argv)
 			profile = argv[i + 1];
 		else if (!strcmp(argv[i], "-m"))
 			model = argv[i + 1];
-		else if (!strcmp(argv[i], "-c"))
-			t.counts = argv[i + 1];
-		else if (!strcmp(argv[i], "-f"))
-			trial.cufile = argv[i + 1];
 		else if (!strcmp(argv[i], "-r"))
 			trial.reader_flags = atoi(argv[i + 1]) ? 0 : KVARC_READ_ALLOW_LOSSY;
 		else
@@ -436,13 +297,9 @@ int main(int argc, char **argv)
 	if (model)
 		trial_open_model(model);
 	trial_files(argv + i, (size_t)(argc - i), check_track);
-	printf("%lu tracks, %lu refused, %lu plans with a model in the device, %lu unread; "
-	       "%lu chunks, %lu of them linear, %lu lossy, %lu with exact tokens unpacked, "
-	       "features of %lu others, %lu by the host; "
-	       "%lu damaged, %lu predicted from them; %llu bytes by cuFile; %lu wrong\n",
-	       t.archives, t.refused, t.engines, t.unread, t.chunks, t.linear, t.lossy, t.unpacked,
-	       t.features, t.host, t.damaged, t.followed, t.direct, trial.wrong);
-	if (t.counts)
-		report_events();
+	printf("%lu tracks, %lu refused; %lu chunks, %lu by the host, %lu of them predicted; "
+	       "%lu damaged, %lu of them noticed; %lu wrong\n",
+	       t.tracks, t.refused, t.chunks, t.host, t.predicted, t.damaged, t.noticed,
+	       trial.wrong);
 	return trial_close();
 }

@@ -17,11 +17,11 @@ check() { # NAME DAMAGE [-e] CODECS FILE...
 	shift 3
 	"$check" -d "$damage" $encode "$@" > "$work/out" || { cat "$work/out"; exit 1; }
 	echo "$name: $(cat "$work/out")"
-	line=$(sed -n 's/^chunks of codecs 0, 2, 4, 5, 13: \([^;]*\);.*/\1/p' "$work/out" | tr -d ,)
-	# shellcheck disable=SC2086 # five numbers
+	line=$(sed -n 's/^chunks of codecs 0, 2, 4, 5: \([^;]*\);.*/\1/p' "$work/out" | tr -d ,)
+	# shellcheck disable=SC2086 # four numbers
 	set -- $line
 	for codec in $codecs; do
-		case $codec in 0) n=$1 ;; 2) n=$2 ;; 4) n=$3 ;; 5) n=$4 ;; *) n=$5 ;; esac
+		case $codec in 0) n=$1 ;; 2) n=$2 ;; 4) n=$3 ;; *) n=$4 ;; esac
 		[ "$n" -gt 0 ] || { echo "$name: no chunk of codec $codec"; exit 1; }
 	done
 	encoded=$(sed -n 's/.*; \([0-9]*\) encoded;.*/\1/p' "$work/out")
@@ -31,7 +31,7 @@ check() { # NAME DAMAGE [-e] CODECS FILE...
 	[ "${noticed% *}" = "${noticed#* }" ] || { echo "$name: damage was not noticed"; exit 1; }
 }
 
-check vectors 10 '0 2 4 5 13' "$srcdir"/spec/vectors/*.kva
+check vectors 10 '0 2 4 5' "$srcdir"/spec/vectors/*.kva
 for level in 0 1; do
 	for file in "$sample"/*.safetensors "$sample"/*.slot; do
 		"$kvarc" pack -q -f "-$level" -o "$work/sample.kva" "$file" || continue

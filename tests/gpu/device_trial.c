@@ -72,7 +72,6 @@ void trial_open(const char *profile, int encodes)
 	o.kernels = KERNELS;
 	o.encoders = encodes ? KERNELS : NULL;
 	o.exact = KERNELS;
-	o.cufile = trial.cufile ? trial.cufile : "";
 	require(kvarc_device_open(&trial.d, &o), "the device");
 }
 
@@ -80,24 +79,6 @@ void trial_open_model(const char *path)
 {
 	const kvarc_common common = { .error = &trial.error, .threads = 1 };
 	require(kvarc_predictor_open_model(&trial.predictor, path, &common), path);
-}
-
-/* All tracks, with the model in the device where the archive was made with one. */
-static void check_tracks(kvarc_reader *r, void (*check)(kvarc_reader *r, uint32_t track))
-{
-	kvarc_device_model *m = NULL;
-	uint64_t bytes;
-	void *weights = NULL;
-	if (trial.predictor && !kvarc_device_model_open(&m, trial.d, r, &bytes)) {
-		weights = memory(bytes);
-		if (kvarc_device_model_load(m, address(weights), NULL))
-			wrong("the model: %s", trial.error.text);
-		trial.models++;
-	}
-	for (uint32_t i = 0; i < kvarc_reader_geometry(r)->n_tracks; i++)
-		check(r, i);
-	kvarc_device_model_close(&m);
-	free(weights);
 }
 
 static void check_file(const char *name, void (*check)(kvarc_reader *r, uint32_t track))
@@ -117,8 +98,9 @@ static void check_file(const char *name, void (*check)(kvarc_reader *r, uint32_t
 		wrong("%s", trial.error.text);
 		return;
 	}
-	if (!kvarc_reader_open(&r, &source, &o))
-		check_tracks(r, check);
+	const kvarc_ret ret = kvarc_reader_open(&r, &source, &o);
+	for (uint32_t i = 0; !ret && i < kvarc_reader_geometry(r)->n_tracks; i++)
+		check(r, i);
 	kvarc_reader_close(&r);
 	kvarc_source_close(&source);
 }

@@ -25,9 +25,7 @@ extern struct device_trial {
 	kvarc_error error;          /* of all calls */
 	kvarc_profile *profile;     /* of all readers; NULL: none */
 	kvarc_predictor *predictor; /* likewise */
-	unsigned long models;       /* how often it was loaded into the device */
 	uint32_t reader_flags;      /* of all readers */
-	const char *cufile;         /* file of cuFile, or of its stand-in; NULL: none is used */
 	uint64_t random;            /* what below() takes its numbers from */
 	const char *file;           /* in hand */
 	unsigned long wrong;        /* how often wrong() was called */
@@ -46,7 +44,7 @@ uint64_t address(const void *p);
 /* Opens the device, with or without kernels that encode, and a profile unless the name is NULL.
  * Ends the program with a line when that fails. */
 void trial_open(const char *profile, int encodes);
-/* Opens a model for all readers, and for the device as far as kernels have it. */
+/* Opens a model for all readers. */
 void trial_open_model(const char *path);
 /* Calls `check` for each track of each of n files; those that the reader refuses are left out. */
 void trial_files(char *const names[], size_t n, void (*check)(kvarc_reader *r, uint32_t track));

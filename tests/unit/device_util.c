@@ -86,7 +86,6 @@ kvarc_device_options options_of(const char *driver, const char *kernels)
 	o.kernels = kernels;
 	o.encoders = kernels;
 	o.exact = kernels;
-	o.cufile = "";
 	return o;
 }
 
@@ -101,19 +100,14 @@ kvarc_device *open_device(void)
 	return d;
 }
 
-void *stand_in_of(const char *file, const char *name)
+void *stand_in(const char *name)
 {
-	void *library = dlopen(file, RTLD_NOW);
+	void *library = dlopen(DRIVER, RTLD_NOW);
 	void *p = library ? dlsym(library, name) : NULL;
 	void *(*f)(void);
 	assert_non_null(p);
 	memcpy(&f, &p, sizeof p);
 	return f();
-}
-
-void *stand_in(const char *name)
-{
-	return stand_in_of(DRIVER, name);
 }
 
 /* What the driver has not got back. */

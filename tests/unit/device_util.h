@@ -41,8 +41,7 @@ extern kvarc_error error;
 kvarc_device_options options_of(const char *driver, const char *kernels);
 /* The stand-in. */
 kvarc_device *open_device(void);
-/* What a function of a stand-in returns: of one in a file, of that of the driver. */
-void *stand_in_of(const char *file, const char *name);
+/* What a function of the stand-in returns. */
 void *stand_in(const char *name);
 /* What the driver has not got back. */
 int left(void);

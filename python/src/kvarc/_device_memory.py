@@ -9,7 +9,7 @@ import numpy as np
 
 from . import _arrays, _dlpack
 from ._native import ffi, lib
-from .errors import OutOfMemoryError, Trouble
+from .errors import Trouble
 
 ALIGN = 256
 _TORCH = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "i8": "int8", "u8": "uint8",
@@ -162,37 +162,3 @@ class Pool:
         with self._torch_stream(torch, stream):
             return torch.empty(tuple(shape), dtype=getattr(torch, _TORCH[dtype]),
                                device=f"cuda:{self.handle.ordinal}")
-
-
-class Models:
-    """Memory in which models of profiles stay between the plans of a Device, at most `most` bytes
-    of it. There is none before a plan had models, and it grows when no plan is open."""
-
-    def __init__(self, pool: Pool, most: int) -> None:
-        self.pool, self.most = pool, most
-        self.bytes = self.missing = self.plans = 0
-        self.memory: List[Any] = []
-
-    def begin(self, stream: int) -> None:
-        """A plan is about to be made; end() when it is closed."""
-        n = min(self.bytes + self.missing, self.most)
-        if not self.plans and n > self.bytes:
-            self._grow(n, stream)
-        self.plans += 1
-
-    def _grow(self, n: int, stream: int) -> None:
-        handle, keep = self.pool.handle, []
-        try:
-            address = self.pool.bytes(n, stream, keep)
-        except (OutOfMemoryError, RuntimeError):  # of torch
-            self.most = self.bytes  # plans have their models in memory of their own, then
-            return
-        handle.check(lib.kvarc_device_keep_models(handle.c[0], address, n))
-        self.memory, self.bytes, self.missing = keep, n, 0
-
-    def planned(self, n: int) -> None:
-        """The plan has n bytes of models in memory of its own."""
-        self.missing = max(self.missing, n)
-
-    def end(self) -> None:
-        self.plans -= 1

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import weakref
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from . import _arrays, _dlpack
-from ._device_memory import DeviceArray, Handle, Models, Pool, torch_with_cuda
+from ._device_memory import DeviceArray, Handle, Pool, torch_with_cuda
 from ._io import Calls
 from ._native import ffi, lib
 from ._options import Common, count
@@ -23,7 +22,6 @@ from .writer import Writer
 __all__ = ["Device", "DeviceArray", "Plan"]
 
 _PLAN_TOKENS = 2048  # of a plan that writes
-_MODELS = 1 << 28    # bytes of models that stay, at most
 _DEVICES = {1: "the CPU", 2: "CUDA", 3: "pinned memory of the CPU", 10: "ROCm",
             13: "managed memory of CUDA"}
 
@@ -133,12 +131,11 @@ class Plan:
         self._own = device._own  # closed behind the plan, even where the Device is closed before
         self._c = ffi.new("kvarc_device_plan **")
         self._keep: List[Any] = []
-        self._kept: Any = None
         self.arrays = arrays
         self.info: Dict[str, int] = {}
         self.layers = range(0)
         elements = _Elements("out", device.ordinal, stream, written=True)
-        self._keep += [elements, *device._models]  # models are closed behind the plan, too
+        self._keep.append(elements)
         self._views = ffi.new("kvarc_device_view[]", max(len(reader.tensors), 1))
         for i, array in arrays.items():
             taken = elements.take(i, array, reader.tensors[i])
@@ -156,8 +153,6 @@ class Plan:
 
     def _open(self, range_: Any) -> None:
         device, stream = self._device, ffi.cast("void *", self._stream)
-        device._kept.begin(self._stream)
-        self._kept = device._kept
         with self._reader._calls.one():
             self._check(lib.kvarc_device_plan_read(self._c, device._handle(),
                                                    self._reader._handle(), range_))
@@ -165,13 +160,10 @@ class Plan:
             self._check(lib.kvarc_device_plan_get_info(self._c[0], c))
             self.info = {name: getattr(c, name) for name in dir(c) if name != "reserved"}
             self.layers = range(c.layer0, c.layer0 + c.n_layers)
-            self._kept.planned(c.profile_bytes)
             staging, work, self._status = (
                 device._pool.bytes(n, self._stream, self._keep)
                 for n in (c.staging_bytes, c.work_bytes, c.status_bytes))
             self._check(lib.kvarc_device_stage(self._c[0], staging, stream))
-            self._check(lib.kvarc_device_plan_get_info(self._c[0], c))
-            self.info["direct_bytes"] = c.direct_bytes
             self._check(lib.kvarc_device_place(self._c[0], self._views, work, self._status,
                                                stream))
 
@@ -214,9 +206,6 @@ class Plan:
     def close(self) -> None:
         """What was queued must be done, as it is behind finish()."""
         lib.kvarc_device_plan_close(self._c)
-        if self._kept is not None:
-            self._kept.end()
-            self._kept = None
         self._keep.clear()
 
     def __enter__(self) -> "Plan":
@@ -231,11 +220,11 @@ class Plan:
 
 
 class _Model:
-    """Weights in the GPU; plans that use them keep them. of: whose model it is."""
+    """Weights in the GPU. of: whose model it is."""
 
     def __init__(self, device: "Device", of: Union[Reader, Writer], stream: int) -> None:
         self._reader: Any = of
-        self.of, self._own = weakref.ref(of), device._own
+        self._own = device._own
         self._c = ffi.new("kvarc_device_model **")
         self._keep: List[Any] = []
         size = ffi.new("uint64_t *")
@@ -262,9 +251,7 @@ class Device:
     OptionsError: no NVIDIA driver, no such GPU, no kernels, none for its architecture; then the
     host can decode. driver, kernels, encoders, exact: files; None: libcuda.so.1, those of
     KVARC_KERNELS, KVARC_ENCODERS and KVARC_EXACT, or the ones that were installed with the library.
-    cufile: the file of cuFile (GPUDirect Storage), "": none; None: that of KVARC_CUFILE, or
-    libcufile.so.0 where the kernel has nvidia-fs. memlimit: bytes of the host. models: of the GPU,
-    at most, for models of profiles that stay there from the second plan on; 0: none do.
+    memlimit: bytes of the host.
 
     Arrays are torch tensors where torch was imported and has CUDA, else DeviceArray. Those that
     are given are of any library that has DLPack, and are not copied. stream: an int, or a stream
@@ -274,8 +261,7 @@ class Device:
 
     def __init__(self, device: Any = "cuda:0", *, driver: Optional[str] = None,
                  kernels: Optional[str] = None, encoders: Optional[str] = None,
-                 exact: Optional[str] = None, cufile: Optional[str] = None, memlimit: int = 0,
-                 models: int = _MODELS) -> None:
+                 exact: Optional[str] = None, memlimit: int = 0) -> None:
         self._calls = Calls("device")
         self._models: List[_Model] = []
         self._common = common = Common(threads=1, memlimit=memlimit)
@@ -287,8 +273,7 @@ class Device:
         options.ordinal = self.ordinal
         for name, file, variable in (("driver", driver, ""), ("kernels", kernels, "KVARC_KERNELS"),
                                      ("encoders", encoders, "KVARC_ENCODERS"),
-                                     ("exact", exact, "KVARC_EXACT"),
-                                     ("cufile", cufile, "KVARC_CUFILE")):
+                                     ("exact", exact, "KVARC_EXACT")):
             path = os.environ.get(variable) if file is None else os.fspath(file)
             setattr(options, name, common.text(path))
         own.keep = common  # texts of the options, and the error: as long as arrays are there
@@ -299,7 +284,6 @@ class Device:
         self.memory, self.capability = c.memory, (c.major, c.minor)
         self._own: Any = own
         self._pool: Any = Pool(own)
-        self._kept: Any = Models(self._pool, count(models, "models", 1 << 48))
 
     def __repr__(self) -> str:
         return f"<kvarc.Device cuda:{self.ordinal}, {self.name}>"
@@ -328,9 +312,9 @@ class Device:
 
     def load_model(self, archive: Union[Reader, Writer], *, stream: Any = None) -> int:
         """Brings the model to the GPU that an archive of levels 4 to 8 is made with, and that the
-        reader or writer has (predictor=), until unload_models() or close(). Plans that are made
-        from then on decode with it, where they begin with the first token and layer; append()
-        encodes with that of its writer (levels 4 to 7). Returns its bytes there.
+        reader or writer has (predictor=), until unload_models() or close(), and compares what its
+        kernels predict with the host's engine. Readers and writers do not use it yet. Returns its
+        bytes there.
 
         OptionsError: the archive needs no model, or one that kernels do not compute; the host does
         without it. Waits for the stream.
@@ -341,7 +325,7 @@ class Device:
         return self._models[-1].bytes
 
     def unload_models(self) -> None:
-        """Their memory is free once no plan uses them any more."""
+        """Frees their memory."""
         self._models.clear()
 
     def plan(self, reader: Reader, track: int = 0, *, layers: Range = None, tokens: Range = None,
@@ -384,10 +368,9 @@ class Device:
         """Appends tokens, whose elements are in the GPU, to a track; returns how many.
 
         As Writer.append. The host encodes the first segment at levels 0 and 1, whose parameters
-        kernels use, and chunks and levels that they do not encode (docs/device.md). At levels 4 to
-        7, with the writer's model in the GPU (load_model), the first call has to bring all tokens
-        of the track: UsageError for others. Waits for the stream. No token of the track may wait
-        for a full segment: commit() after appends of the host.
+        kernels use, and chunks and levels that they do not encode (docs/device.md). Waits for the
+        stream. No token of the track may wait for a full segment: commit() after appends of the
+        host.
         """
         self._handle()
         given = writer._of_track(track, arrays)
@@ -405,8 +388,6 @@ class Device:
         with self._calls.one(), writer._calls.one():
             segment = lib.kvarc_writer_segment_tokens(writer._handle(), track) or 1
             first, step = 0, segment
-            if self._predicts(writer) and not lib.kvarc_writer_tokens(writer._handle(), track):
-                step = n
             while first < n:
                 part = min(step, n - first)
                 _Output(self, writer, handle).append(track, taken, first, part, ids, positions)
@@ -414,14 +395,10 @@ class Device:
                 step = max(_PLAN_TOKENS // segment, 1) * segment
         return n
 
-    def _predicts(self, writer: Writer) -> bool:
-        """Whether a model here is that of a writer: it goes through all tokens at once."""
-        return any(m.of() is writer for m in self._models)
-
     def close(self) -> None:
         """Nothing when it is closed already; arrays stay."""
         self._models.clear()
-        self._own = self._pool = self._kept = None
+        self._own = self._pool = None
 
     def __enter__(self) -> "Device":
         return self
@@ -455,14 +432,11 @@ class _Output:
 
         def check(ret: int) -> None:
             device._check(ret, self)
-        models = device._kept
-        models.begin(self.stream)
         try:
             check(lib.kvarc_device_plan_write(self._c, device._handle(), self._reader._handle(),
                                               track, n, c_ids, c_positions))
             c = ffi.new("kvarc_device_plan_info *")
             check(lib.kvarc_device_plan_get_info(self._c[0], c))
-            models.planned(c.profile_bytes)
             staging, work, status = (device._pool.bytes(size, self.stream, keep) for size in
                                      (c.staging_bytes, c.work_bytes, c.status_bytes))
             check(lib.kvarc_device_stage(self._c[0], staging, stream))
@@ -471,4 +445,3 @@ class _Output:
             check(lib.kvarc_device_append(self._c[0], stream))
         finally:
             self.close()
-            models.end()

@@ -130,35 +130,3 @@ kvarc_ret kvi_exact_get(struct kvi_coder *c, struct kvi_parts *p, struct kvi_in 
 	kvi_parts_put(p, KVI_EXACT, rows, raw);
 	return KVARC_OK;
 }
-
-kvarc_ret kvi_exact_pack(struct kvi_coder *c, const struct kvi_chunk *chunk, uint8_t *payload,
-                         size_t *bytes)
-{
-	struct kvi_in in = kvi_in_make(payload, *bytes);
-	struct kvi_parts p;
-	struct kvi_out out;
-	kvi_parts_open(&p, chunk);
-	kvi_get8(&in); /* generation */
-	if (!(kvi_get8(&in) & KVI_FLAG_EXACT))
-		return in.bad ? KVARC_DATA : KVARC_OK;
-	if (!get_bitmap(&p, &in))
-		return KVARC_DATA;
-	uint8_t *to = payload + (*bytes - kvi_in_remaining(&in));
-	const size_t n = kvi_parts_count(&p, KVI_EXACT) * p.row;
-	const unsigned method = kvi_get8(&in);
-	const uint8_t *planes = kvi_get_bytes(&in, n);
-	if (!planes || method != KVI_PLANE_STORED)
-		return KVARC_DATA;
-	kvi_out_init(&out, c->alloc);
-	kvarc_ret ret = kvi_packed_put(c, planes, n, &out);
-	if (!ret && out.failed)
-		ret = kvi_alloc_error(c->alloc);
-	if (!ret) {
-		const size_t rest = kvi_in_remaining(&in);
-		memmove(to + out.n, planes + n, rest);
-		memcpy(to, out.p, out.n);
-		*bytes = (size_t)(to - payload) + out.n + rest;
-	}
-	kvi_out_free(&out);
-	return ret;
-}

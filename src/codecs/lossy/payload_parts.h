@@ -52,11 +52,6 @@ kvarc_ret kvi_exact_put(struct kvi_coder *c, const struct kvi_parts *p, const ui
 /* Reads them to p and to rows of raw. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
 kvarc_ret kvi_exact_get(struct kvi_coder *c, struct kvi_parts *p, struct kvi_in *in, uint8_t *raw);
 
-/* Packs the exact tokens of a payload that another encoder stored, as kvi_exact_put does: *bytes
- * grows by 4 at most. Returns OK, MEM, MEMLIMIT, DATA. */
-kvarc_ret kvi_exact_pack(struct kvi_coder *c, const struct kvi_chunk *chunk, uint8_t *payload,
-                         size_t *bytes);
-
 /* Writes the rate classes, of which there are several, and the bytes of all bodies but the last. */
 void kvi_rates_put(const struct kvi_parts *p, const size_t bytes[KVI_RATES_MAX],
                    struct kvi_out *out);

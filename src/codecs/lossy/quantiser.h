@@ -30,7 +30,7 @@ KVI_SHARED float kvi_power_of(int e);
 /* Encoders. The step for coefficients of this size, and what is added before rounding down. */
 KVI_SHARED float kvi_step_of(const kvarc_lossy *tier, const struct kvi_chunk *chunk, float rms);
 /* The rounding offset for coefficients of that root mean square. */
-KVI_SHARED float kvi_offset_of(float rms, float step);
+float kvi_offset_of(float rms, float step);
 
 /* Where the numbers that became a code are, on average, in some of the coefficients. */
 struct kvi_centroid {

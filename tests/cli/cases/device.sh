@@ -8,7 +8,6 @@ kv pack -q -1 -o one.kva "$SLOT"
 mkdir none driver
 cp "$stand_in" driver/libcuda.so.1
 echo kernels > kernels
-export KVARC_CUFILE=
 gpu() {
 	LD_LIBRARY_PATH=$PWD/driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} KVARC_KERNELS=kernels \
 		kv test --device "$@"
