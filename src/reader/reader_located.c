@@ -9,7 +9,6 @@
 #include "codecs/streams.h"
 #include "codecs/symbols.h"
 #include "format/codec_ids.h"
-#include "io/file_io.h"
 #include "reader_range.h"
 #include "reader_stored.h"
 #include "util/arguments.h"
