@@ -1,14 +1,673 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* import.c - looks at files and finds the caches in them */
-#include "import_internal.h"
+/* import.c - looks at files and containers and finds the caches in them */
+#include "config.h"
 
+#include "import.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "import_internal.h"
+#include "member_names.h"
+#include "format/geometry_check.h"
+#include "parse/members.h"
 #include "util/arguments.h"
-#include "util/error.h"
 #include "util/ckd.h"
+#include "util/error.h"
+#include "util/libarchive.h"
+#include "util/list.h"
+
+/* ==== Heads and RoPEs of an import as an earlier archive of the same cache has them ==== */
+
+/* Heads, channels and RoPE are a matter of how an import was made; the rest is of the cache. */
+static bool same_tensor(const kvarc_tensor *a, const kvarc_tensor *b)
+{
+	return a->layer == b->layer && a->kind == b->kind && a->role == b->role &&
+	       a->dtype == b->dtype && a->source_type == b->source_type && a->track == b->track &&
+	       a->first_head == 0 && b->first_head == 0 &&
+	       ((a->flags ^ b->flags) & KVARC_TENSOR_HADAMARD) == 0 &&
+	       kvi_tensor_width(a) == kvi_tensor_width(b);
+}
+
+static bool fits(const kvarc_geometry *own, const kvarc_geometry *g)
+{
+	if (own->n_tracks != g->n_tracks || own->n_tensors != g->n_tensors ||
+	    g->n_ropes > KVI_IMPORT_ROPES_MAX)
+		return false;
+	for (size_t i = 0; i < g->n_tracks; i++)
+		if (own->tracks[i].kind != g->tracks[i].kind)
+			return false;
+	for (size_t i = 0; i < g->n_ropes; i++)
+		if (g->ropes[i].rotary > 2 * KVI_ROPE_PAIRS_MAX)
+			return false;
+	for (size_t i = 0; i < g->n_tensors; i++)
+		if (!same_tensor(&own->tensors[i], &g->tensors[i]))
+			return false;
+	return true;
+}
+
+bool kvi_import_adopt(kvarc_import *im, const kvarc_geometry *g)
+{
+	if (!fits(&im->geometry, g))
+		return false;
+	for (size_t i = 0; i < g->n_ropes; i++) {
+		struct kvi_rope *r = &im->ropes[i];
+		r->pairing = g->ropes[i].pairing;
+		r->rotary = g->ropes[i].rotary;
+		memcpy(r->freq, g->ropes[i].freq, r->rotary / 2 * sizeof *r->freq);
+		im->pub_ropes[i] =
+			(kvarc_rope){ .pairing = r->pairing, .rotary = r->rotary, .freq = r->freq };
+	}
+	im->n_ropes = im->geometry.n_ropes = g->n_ropes;
+	for (size_t i = 0; i < g->n_tensors; i++) {
+		kvarc_tensor *to[2] = { &im->tensors[i].pub, &im->pub_tensors[i] };
+		for (int k = 0; k < 2; k++) {
+			to[k]->heads = g->tensors[i].heads;
+			to[k]->channels = g->tensors[i].channels;
+			to[k]->total_heads = g->tensors[i].total_heads;
+			to[k]->rope = g->tensors[i].rope;
+			to[k]->flags = g->tensors[i].flags;
+		}
+	}
+	return true;
+}
+
+/* ==== Whether an archive gives the files of an import back ==== */
+
+enum { BLOCK_BYTES = 1 << 18 };
+
+struct import_comparing {
+	const kvarc_import *im;
+	struct compared_item *items; /* as many as the import has */
+	size_t n;                    /* of the archive */
+	uint8_t *block;
+	bool differs, unreadable;
+};
+
+/* A file, and how many bytes of it came. */
+struct compared_item {
+	struct import_comparing *c;
+	const kvarc_source *file;
+	uint64_t bytes;
+};
+
+/* Bytes of the file, in the block or in memory; NULL: they cannot be read. */
+static const uint8_t *read_file(struct compared_item *x, size_t n, uint64_t offset)
+{
+	if (x->file->memory)
+		return (const uint8_t *)x->file->memory + offset;
+	for (size_t got = 0; got < n;) {
+		int64_t k = x->file->read(x->file->opaque, x->c->block + got, n - got,
+		                          offset + got);
+		if (k <= 0)
+			return NULL;
+		got += (size_t)k;
+	}
+	return x->c->block;
+}
+
+static int compare_bytes(void *opaque, const void *buf, size_t bytes, uint64_t offset)
+{
+	struct compared_item *x = opaque;
+	struct import_comparing *c = x->c;
+	c->differs |= offset > x->file->size || bytes > x->file->size - offset;
+	for (size_t at = 0; at < bytes && !c->differs && !c->unreadable;) {
+		const size_t n = bytes - at < BLOCK_BYTES ? bytes - at : BLOCK_BYTES;
+		const uint8_t *was = read_file(x, n, offset + at);
+		c->unreadable = !was;
+		c->differs = was && memcmp(was, (const uint8_t *)buf + at, n) != 0;
+		at += n;
+	}
+	x->bytes += bytes;
+	return c->differs || c->unreadable ? -1 : 0;
+}
+
+static int open_item(void *opaque, const kvarc_item *item, kvarc_sink *sink)
+{
+	struct import_comparing *c = opaque;
+	c->n++;
+	c->differs |= item->index >= c->im->n_items ||
+	              item->kind != c->im->items[item->index].kind ||
+	              item->bytes != c->im->items[item->index].src.size;
+	if (c->differs)
+		return -1;
+	struct compared_item *x = &c->items[item->index];
+	*x = (struct compared_item){ .c = c, .file = &c->im->items[item->index].src };
+	sink->write = compare_bytes;
+	sink->opaque = x;
+	return 0;
+}
+
+/* Every file came as a whole. */
+static bool is_complete(const struct import_comparing *c)
+{
+	bool complete = c->n == c->im->n_items;
+	for (size_t i = 0; i < c->im->n_items && complete; i++)
+		complete = c->items[i].file && c->items[i].bytes >= c->items[i].file->size;
+	return complete;
+}
+
+kvarc_ret kvi_import_compare(const kvarc_import *im, kvarc_reader *r, kvarc_error *e)
+{
+	struct import_comparing c = { .im = im };
+	kvarc_ret ret = KVARC_OK;
+	c.items = kvi_calloc(&im->alloc, im->n_items + 1, sizeof *c.items);
+	c.block = kvi_malloc(&im->alloc, BLOCK_BYTES);
+	if (!c.items || !c.block)
+		ret = kvi_fail_alloc(e, &im->alloc);
+	if (!ret)
+		ret = kvarc_unpack(r, open_item, &c);
+	if (c.unreadable)
+		ret = kvi_fail(e, KVARC_IO, "reading the file that is compared failed");
+	else if (c.differs || (!ret && !is_complete(&c)))
+		ret = KVARC_END;
+	kvi_free(&im->alloc, c.items);
+	kvi_free(&im->alloc, c.block);
+	return ret;
+}
+
+/* ==== The files of a container as items of their own ==== */
+
+/* A member, with a name of its own. */
+struct listed_member {
+	struct kvi_member m;
+	char *name; /* NULL: as in struct kvi_member */
+};
+
+/* The members of a container by offset; they do not overlap. */
+struct container_source {
+	const char *what; /* "zip", "tar" */
+	struct listed_member *list;
+	size_t n, cap;
+	size_t packed; /* members that are not stored as they are */
+};
+
+/* What members may grow to: more than deflate can do with this many bytes. */
+#define EXPANSION_MAX ((uint64_t)1100)
+
+static bool is_file(const struct listed_member *x)
+{
+	return x->m.kind == KVI_MEMBER_STORED || x->m.kind == KVI_MEMBER_DEFLATED;
+}
+
+#ifdef HAVE_LIBARCHIVE
+
+enum { BUFFER_BYTES = 64 << 10 };
+
+/* The source as libarchive wants it. */
+struct feed {
+	const kvarc_source *src;
+	uint64_t at;
+	uint8_t buf[BUFFER_BYTES];
+};
+
+static la_ssize_t feed_read(struct archive *a, void *opaque, const void **buf)
+{
+	struct feed *f = opaque;
+	*buf = f->buf;
+	if (f->at >= f->src->size)
+		return 0;
+	int64_t got = f->src->read(f->src->opaque, f->buf, sizeof f->buf, f->at);
+	if (got < 0 || got > BUFFER_BYTES) {
+		archive_set_error(a, EIO, "read failed");
+		return ARCHIVE_FATAL;
+	}
+	f->at += (uint64_t)got;
+	return got;
+}
+
+static la_int64_t feed_skip(struct archive *a, void *opaque, la_int64_t n)
+{
+	struct feed *f = opaque;
+	(void)a;
+	uint64_t left = f->at < f->src->size ? f->src->size - f->at : 0;
+	uint64_t k = n < 0 ? 0 : (uint64_t)n < left ? (uint64_t)n : left;
+	f->at += k;
+	return (la_int64_t)k;
+}
+
+static la_int64_t feed_seek(struct archive *a, void *opaque, la_int64_t offset, int whence)
+{
+	struct feed *f = opaque;
+	int64_t base = whence == SEEK_SET   ? 0
+	               : whence == SEEK_CUR ? (int64_t)f->at
+	                                    : (int64_t)f->src->size;
+	if (__builtin_add_overflow(base, offset, &base) || base < 0) {
+		archive_set_error(a, EINVAL, "bad seek");
+		return ARCHIVE_FATAL;
+	}
+	f->at = (uint64_t)base;
+	return base;
+}
+
+/* A file without a name in temp_dir. */
+static int open_spool(const char *dir)
+{
+	int fd = -1;
+	char path[4096];
+#ifdef O_TMPFILE
+	fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+#endif
+	if (fd < 0 && snprintf(path, sizeof path, "%s/kvarc-XXXXXX", dir) < (int)sizeof path) {
+		fd = mkstemp(path);
+		if (fd >= 0)
+			(void)unlink(path);
+	}
+	return fd;
+}
+
+static int64_t spool_read(void *opaque, void *buf, size_t bytes, uint64_t offset)
+{
+	/* the descriptor is the pointer's value: items move in memory */
+	return pread((int)(intptr_t)opaque, buf, bytes, (off_t)offset);
+}
+
+static bool write_all(int fd, const uint8_t *p, size_t n)
+{
+	while (n) {
+		ssize_t k = write(fd, p, n);
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k <= 0)
+			return false;
+		p += k;
+		n -= (size_t)k;
+	}
+	return true;
+}
+
+static kvarc_ret bad_archive(kvarc_import *im, struct archive *a)
+{
+	/* The library's own text may quote the archive: it is not passed on. */
+	if (archive_errno(a) == EIO)
+		return KVARC_IO;
+	return kvi_fail(im->error, KVARC_DATA,
+	                "a member of the zip file is damaged; without "
+	                "--members the file is packed as it is");
+}
+
+/* Copies the current member out, which says how long it is. */
+static kvarc_ret spool_member(kvarc_import *im, struct archive *a, struct kvi_imp_item *item,
+                              uint64_t bytes, uint8_t *buf)
+{
+	uint64_t size = 0;
+	item->fd = open_spool(im->options.temp_dir);
+	if (item->fd < 0)
+		return kvi_fail(im->error, KVARC_IO, "cannot make a temporary file");
+	for (;;) {
+		la_ssize_t n = archive_read_data(a, buf, BUFFER_BYTES);
+		if (n < 0 || (uint64_t)n > bytes - size)
+			return bad_archive(im, a);
+		if (n == 0)
+			break;
+		if (!write_all(item->fd, buf, (size_t)n))
+			return kvi_fail(im->error, KVARC_IO, "writing a temporary file failed");
+		size += (uint64_t)n;
+	}
+	if (size != bytes)
+		return bad_archive(im, a);
+	item->src = (kvarc_source){ .read = spool_read,
+		                    .opaque = (void *)(intptr_t)item->fd,
+		                    .size = size };
+	return KVARC_OK;
+}
+
+/* Goes to the next member. It has to be x, and deflated for libarchive as well: other methods
+ * may allocate without a bound. */
+static kvarc_ret next_member(kvarc_import *im, struct archive *a, const struct listed_member *x)
+{
+	struct archive_entry *e;
+	int r;
+	do {
+		r = archive_read_next_header(a, &e);
+	} while (r == ARCHIVE_RETRY);
+	if (r < ARCHIVE_WARN || r == ARCHIVE_EOF)
+		return bad_archive(im, a);
+	if (x->m.kind != KVI_MEMBER_DEFLATED)
+		return KVARC_OK;
+	const char *method = archive_format_name(a);
+	if (!method || !strstr(method, "(deflation)") || !archive_entry_size_is_set(e) ||
+	    (uint64_t)archive_entry_size(e) != x->m.bytes)
+		return bad_archive(im, a);
+	return KVARC_OK;
+}
+
+/* libarchive goes through a zip file in the order of the members' headers, too. */
+static kvarc_ret inflate_all(kvarc_import *im, struct archive *a, const struct container_source *c,
+                             uint8_t *buf)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0, item = 0; i < c->n && !ret; i++) {
+		const struct listed_member *x = &c->list[i];
+		ret = next_member(im, a, x);
+		if (!ret && x->m.kind == KVI_MEMBER_DEFLATED)
+			ret = spool_member(im, a, &im->items[item], x->m.bytes, buf);
+		item += is_file(x);
+	}
+	return ret;
+}
+
+/* Inflates the deflated ones among the items, which are the files of c in order. Returns as
+ * members_take. */
+static kvarc_ret members_inflate(kvarc_import *im, const struct container_source *c)
+{
+	kvarc_ret ret;
+	struct feed *f = kvi_malloc(&im->alloc, sizeof *f);
+	uint8_t *buf = kvi_malloc(&im->alloc, BUFFER_BYTES);
+	struct archive *a = archive_read_new();
+	if (!f || !buf || !a) {
+		ret = kvi_fail_alloc(im->error, &im->alloc);
+		goto out;
+	}
+	f->src = &im->container;
+	f->at = 0;
+	archive_read_support_format_zip_seekable(a);
+	archive_read_set_callback_data(a, f);
+	archive_read_set_read_callback(a, feed_read);
+	archive_read_set_skip_callback(a, feed_skip);
+	archive_read_set_seek_callback(a, feed_seek);
+	if (archive_read_open1(a) != ARCHIVE_OK)
+		ret = bad_archive(im, a);
+	else
+		ret = inflate_all(im, a, c, buf);
+out:
+	if (a)
+		(void)archive_read_free(a);
+	kvi_free(&im->alloc, f);
+	kvi_free(&im->alloc, buf);
+	return ret;
+}
+
+static const char *why_no_inflate(const kvarc_import *im)
+{
+	if (!im->options.temp_dir)
+		return "no folder for temporary files was given";
+	return kvi_libarchive(NULL) ? NULL : "this needs " LIBARCHIVE_MISSING;
+}
+
+#else
+
+static kvarc_ret members_inflate(kvarc_import *im, const struct container_source *c)
+{
+	(void)im;
+	(void)c;
+	return KVARC_END;
+}
+
+static const char *why_no_inflate(const kvarc_import *im)
+{
+	(void)im;
+	return "libarchive was not built in";
+}
+
+#endif
+
+/* ----- what can come back as files ------------------------------------ */
+
+static int by_text(const void *a, const void *b)
+{
+	const char *const *x = a, *const *y = b;
+	return strcmp(*x, *y);
+}
+
+/* Why the first of the members that cannot be restored as a file cannot; NULL: all n files can. */
+static const char *why_not(kvarc_import *im, struct container_source *c, size_t n)
+{
+	uint64_t left = im->container.size < UINT64_MAX / EXPANSION_MAX
+	                        ? im->container.size * EXPANSION_MAX
+	                        : UINT64_MAX;
+	size_t k = 0;
+	const char **names = kvi_array(&im->alloc, n, sizeof *names);
+	if (!names)
+		return "there is not enough memory to compare their names";
+	const char *why = NULL;
+	for (size_t i = 0; i < c->n && !why; i++) {
+		struct listed_member *x = &c->list[i];
+		if (x->m.kind == KVI_MEMBER_FOLDER)
+			continue;
+		if (!is_file(x))
+			why = "some are links or special, encrypted, or compressed by "
+			      "another method than deflate";
+		else if (x->m.bytes > left)
+			why = "they are absurdly large";
+		else if (!x->name || !kvi_member_name_tidy(x->name))
+			why = "a name is not a relative path in UTF-8";
+		else
+			names[k++] = x->name;
+		left -= x->m.bytes < left ? x->m.bytes : left;
+	}
+	if (!why) {
+		qsort((void *)names, n, sizeof *names, by_text);
+		if (!kvi_member_names_fit(names, n))
+			why = "two of them have one name, or a file and a folder have";
+	}
+	kvi_free(&im->alloc, (void *)names);
+	if (!why && c->packed)
+		why = why_no_inflate(im);
+	return why;
+}
+
+static kvarc_ret member_in_place(kvarc_import *im, const struct listed_member *x, const char *name);
+
+/*
+ * Items of an import that are the files of a container, as many as it has (folders are no files):
+ * what is stored is read in place, what is deflated comes through temporary files in
+ * options.temp_dir. Returns OK; END with a note when some of them cannot be restored as files
+ * (names, links, other methods), or there is no folder or no libarchive for what is deflated;
+ * DATA (a damaged member), IO, MEM, MEMLIMIT.
+ */
+static kvarc_ret members_take(kvarc_import *im, struct container_source *c)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < c->n; i++)
+		n += c->list[i].m.kind != KVI_MEMBER_FOLDER;
+	if (n == 0)
+		return KVARC_END;
+	const char *why = why_not(im, c, n);
+	if (why) {
+		kvi_import_note(im,
+		                "its members cannot replace the %s file, "
+		                "which is packed as a whole: %s",
+		                c->what, why);
+		return KVARC_END;
+	}
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < c->n && !ret; i++)
+		if (is_file(&c->list[i]))
+			ret = member_in_place(im, &c->list[i], c->list[i].name);
+	return ret || !c->packed ? ret : members_inflate(im, c);
+}
+
+/* ==== Members of zip (npz) and tar files, where they lie in the container ==== */
+
+enum { TAR_MAGIC_AT = 257, SNIFF_BYTES = TAR_MAGIC_AT + 5, MEMBERS_MAX = 1 << 16 };
+
+/* "zip", "tar" or NULL. */
+static const char *sniff(const kvarc_source *src, kvarc_ret *ret)
+{
+	uint8_t head[SNIFF_BYTES];
+	size_t n = src->size < sizeof head ? (size_t)src->size : sizeof head;
+	*ret = kvi_source_read(src, head, n, 0);
+	if (*ret)
+		*ret = KVARC_IO;
+	else if (n >= 4 && !memcmp(head, "PK\3\4", 4))
+		return "zip";
+	else if (n == sizeof head && !memcmp(head + TAR_MAGIC_AT, "ustar", 5))
+		return "tar";
+	return NULL;
+}
+
+struct listing {
+	kvarc_import *im;
+	struct container_source *c;
+};
+
+static kvarc_ret add_member(void *opaque, const struct kvi_member *m)
+{
+	struct listing *l = opaque;
+	struct container_source *c = l->c;
+	const struct kvi_alloc *alloc = &l->im->alloc;
+	if (c->n >= MEMBERS_MAX) {
+		kvi_import_note(l->im,
+		                "more than %d members: the %s file is kept as an opaque file",
+		                MEMBERS_MAX, c->what);
+		return KVARC_END;
+	}
+	if (!kvi_array_grow(alloc, &c->list, &c->cap, c->n, sizeof *c->list))
+		return kvi_fail_alloc(l->im->error, alloc);
+	struct listed_member *x = &c->list[c->n];
+	*x = (struct listed_member){ *m, NULL };
+	if (m->name) {
+		size_t n = strlen(m->name) + 1;
+		x->name = kvi_malloc(alloc, n);
+		if (!x->name)
+			return kvi_fail_alloc(l->im->error, alloc);
+		memcpy(x->name, m->name, n);
+	}
+	x->m.name = NULL;
+	c->packed += m->kind == KVI_MEMBER_DEFLATED || m->kind == KVI_MEMBER_PACKED;
+	c->n++;
+	return KVARC_OK;
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct kvi_member *x = &((const struct listed_member *)a)->m;
+	const struct kvi_member *y = &((const struct listed_member *)b)->m;
+	return (x->header_at > y->header_at) - (x->header_at < y->header_at);
+}
+
+static bool is_disjoint(const struct container_source *c)
+{
+	for (size_t i = 1; i < c->n; i++) {
+		const struct kvi_member *m = &c->list[i - 1].m;
+		if (m->offset + m->packed > c->list[i].m.header_at)
+			return false;
+	}
+	return true;
+}
+
+static kvarc_ret list_members(kvarc_import *im, struct container_source *c)
+{
+	struct listing l = { im, c };
+	kvarc_ret ret = (*c->what == 'z' ? kvi_zip_scan : kvi_tar_scan)(&im->container, &im->alloc,
+	                                                                add_member, &l);
+	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
+		return kvi_fail_alloc(im->error, &im->alloc);
+	if (!ret && c->n)
+		qsort(c->list, c->n, sizeof *c->list, by_place);
+	if (ret == KVARC_END || (!ret && !is_disjoint(c))) {
+		kvi_import_note(im,
+		                "looks like a %s file, but is not one to its exact "
+		                "end: kept as an opaque file",
+		                c->what);
+		ret = KVARC_END;
+	}
+	return ret;
+}
+
+/* ----- members in place ---------------------------------------------- */
+
+static int64_t read_member(void *opaque, void *buf, size_t bytes, uint64_t offset)
+{
+	const struct kvi_member_window *w = opaque;
+	if (offset >= w->bytes)
+		return 0;
+	if (bytes > w->bytes - offset)
+		bytes = (size_t)(w->bytes - offset);
+	return w->container->read(w->container->opaque, buf, bytes, w->base + offset);
+}
+
+/* Makes an item of a member's bytes in im->container. Returns OK or as kvi_import_full. */
+static kvarc_ret member_in_place(kvarc_import *im, const struct listed_member *x, const char *name)
+{
+	struct kvi_imp_item *item = kvi_import_add_item(im, name);
+	if (!item)
+		return kvi_import_full(im);
+	item->window = kvi_malloc(&im->alloc, sizeof *item->window);
+	if (!item->window)
+		return kvi_fail_alloc(im->error, &im->alloc);
+	*item->window = (struct kvi_member_window){ &im->container, x->m.offset, x->m.packed };
+	item->src =
+		(kvarc_source){ .read = read_member, .opaque = item->window, .size = x->m.packed };
+	return KVARC_OK;
+}
+
+/* What is not a plain file is part of the container's own bytes. */
+static kvarc_ret take_stored(kvarc_import *im, const struct container_source *c)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < c->n && !ret; i++)
+		if (c->list[i].m.kind == KVI_MEMBER_STORED)
+			ret = member_in_place(im, &c->list[i], c->list[i].name);
+	return ret;
+}
+
+static kvarc_ret take(kvarc_import *im, struct container_source *c)
+{
+	kvarc_ret ret = list_members(im, c);
+	if (!ret && im->options.members) {
+		ret = members_take(im, c);
+		if (ret != KVARC_END) {
+			im->n_members = im->n_items;
+			return ret;
+		}
+		kvi_import_drop_items(im);
+		ret = KVARC_OK;
+	}
+	if (ret)
+		return ret;
+	if (c->packed) {
+		kvi_import_note(im,
+		                "%zu of %zu members are compressed: the %s file is "
+		                "kept as an opaque file; --members packs its members instead",
+		                c->packed, c->n, c->what);
+		return KVARC_END;
+	}
+	return take_stored(im, c);
+}
+
+kvarc_ret kvi_import_container(kvarc_import *im, const kvarc_source *src)
+{
+	struct container_source c = { .n = 0 };
+	kvarc_ret ret;
+	c.what = sniff(src, &ret);
+	if (ret || !c.what)
+		return ret ? ret : KVARC_END;
+	im->container = *src;
+	im->container_kind = c.what;
+	ret = take(im, &c);
+	for (size_t i = 0; i < c.n; i++)
+		kvi_free(&im->alloc, c.list[i].name);
+	kvi_free(&im->alloc, c.list);
+	return ret ? ret : im->n_items ? KVARC_OK : KVARC_END;
+}
+
+void kvi_import_join_members(kvarc_import *im)
+{
+	for (size_t i = 0; i < im->n_areas; i++) {
+		struct kvi_imp_area *a = &im->areas[i];
+		a->offset += im->items[a->item].window->base;
+		a->item = 0;
+	}
+	for (size_t i = 0; i < im->n_tracks; i++) {
+		struct kvi_imp_track *t = &im->tracks[i];
+		if (!t->has_ids)
+			continue;
+		t->ids_at += im->items[t->ids_item].window->base;
+		t->ids_item = 0;
+	}
+	kvi_import_drop_items(im);
+}
+
+/* ==== Looks at files and finds the caches in them ==== */
 
 static void drop_tracks(kvarc_import *im, size_t keep)
 {
@@ -60,9 +719,9 @@ static void roll_back(kvarc_import *im, const struct mark *m)
 /* Asks the parsers in turn; what none of them knows stays opaque. */
 static kvarc_ret look_at(kvarc_import *im, uint32_t item)
 {
-	static kvarc_ret (*const parsers[])(kvarc_import *, uint32_t) = {
-		kvi_import_llama, kvi_import_kvc, kvi_import_safetensors
-	};
+	static kvarc_ret (*const parsers[])(kvarc_import *, uint32_t) = { kvi_import_llama,
+		                                                          kvi_import_kvc,
+		                                                          kvi_import_safetensors };
 	struct mark m = { im->n_tracks, im->n_tensors, im->n_areas };
 	for (size_t i = 0; i < sizeof parsers / sizeof *parsers; i++) {
 		kvarc_ret ret = parsers[i](im, item);
@@ -263,27 +922,6 @@ uint64_t kvarc_import_tokens(const kvarc_import *im, uint32_t track)
 	return im && track < im->n_tracks ? im->tracks[track].n : 0;
 }
 
-kvarc_ret kvarc_import_read_tokens(const kvarc_import *im, uint32_t track, uint64_t t0, uint64_t n,
-                                   int32_t *ids, int32_t *positions)
-{
-	int32_t unused[2][256];
-	if (!im)
-		return KVARC_PROG;
-	if (track >= im->n_tracks || t0 > im->tracks[track].n || n > im->tracks[track].n - t0)
-		return KVARC_GEOMETRY;
-	if (ids && !im->tracks[track].has_ids)
-		return KVARC_OPTIONS;
-	for (uint64_t i = 0; i < n; i += 256) {
-		uint32_t k = n - i < 256 ? (uint32_t)(n - i) : 256;
-		kvarc_ret ret = kvi_import_tokens(im, track, t0 + i, k,
-		                                  positions ? positions + i : unused[0],
-		                                  ids ? ids + i : unused[1]);
-		if (ret)
-			return ret;
-	}
-	return KVARC_OK;
-}
-
 const char *kvarc_import_format(const kvarc_import *im)
 {
 	return im ? im->format : NULL;
@@ -349,45 +987,26 @@ void kvarc_import_sizes(const kvarc_import *im, uint64_t *file_bytes, uint64_t *
 		*tensor_bytes = tensors;
 }
 
-/* The first area of a tensor that holds a token, NULL: none does. */
-static const struct kvi_imp_area *area_of(const kvarc_import *im, const struct kvi_imp_tensor *t,
-                                          uint64_t token)
+kvarc_ret kvarc_import_attach(kvarc_import *im, const kvarc_source *source, unsigned kind,
+                              const char *name)
 {
-	const struct kvi_imp_area *a = &im->areas[t->area];
-	const struct kvi_imp_area *end = im->areas + im->n_areas;
-	for (uint32_t first = a->first_tensor; a < end && a->first_tensor == first; a++)
-		if (token >= a->t0 && token - a->t0 < a->n_tokens)
-			return a;
-	return NULL;
-}
-
-int kvarc_import_fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
-                       uint32_t n, void *dst)
-{
-	const kvarc_import *im = opaque;
-	if (tensor >= im->n_tensors)
-		return 1;
-	const struct kvi_imp_tensor *t = &im->tensors[tensor];
-	const struct kvi_imp_area *area = &im->areas[t->area];
-	uint64_t tokens = im->tracks[area->track].n;
-	if (n == 0 || heads == 0 || t0 > tokens || n > tokens - t0 || head > t->pub.heads ||
-	    heads > t->pub.heads - head)
-		return 1;
-	struct kvi_block b = { .c0 = head * t->pub.channels,
-		               .channels = heads * t->pub.channels,
-		               .elem_bytes = (uint32_t)kvarc_dtype_bytes(t->pub.dtype) };
-	uint8_t *to = dst;
-	for (uint64_t at = t0; at < t0 + n; at += b.n) {
-		area = area_of(im, t, at);
-		if (!area)
-			return 1;
-		uint64_t left = area->t0 + area->n_tokens - at;
-		b.t0 = at - area->t0;
-		b.n = left < t0 + n - at ? (uint32_t)left : (uint32_t)(t0 + n - at);
-		if (kvi_strided_read(&im->alloc, &im->items[area->item].src, area->offset, &t->at,
-		                     &b, to))
-			return 1;
-		to += (size_t)b.n * b.channels * b.elem_bytes;
-	}
-	return 0;
+	static const char call[] = "kvarc_import_attach";
+	if (!im)
+		return KVARC_PROG;
+	kvarc_ret ret = kvi_check_source(im->error, call, source, false);
+	if (ret)
+		return ret;
+	if (source->size == KVARC_UNKNOWN || !name || kind < KVARC_ITEM_CONTEXT ||
+	    kind > KVARC_ITEM_WORKSPACE)
+		return kvi_fail(im->error, KVARC_PROG,
+		                "%s: give a source of known size, a kind and a name", call);
+	if (im->n_items >= KVI_IMPORT_ITEMS_MAX)
+		return kvi_fail(im->error, KVARC_OPTIONS, "%s: the import has too many items",
+		                call);
+	struct kvi_imp_item *item = kvi_import_add_item(im, name);
+	if (!item)
+		return kvi_fail_alloc(im->error, &im->alloc);
+	item->src = *source;
+	item->kind = (uint16_t)kind;
+	return KVARC_OK;
 }

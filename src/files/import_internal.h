@@ -129,14 +129,14 @@ kvarc_ret kvi_import_llama(kvarc_import *im, uint32_t item);
  * ids_at; 0: none. The caller says what the item is. */
 kvarc_ret kvi_import_llama_state(kvarc_import *im, uint32_t item, uint64_t at, uint64_t ids_at,
                                  uint32_t n_ids);
-/* As kvi_import_llama, a KVC file (kvc_import.c). */
+/* As kvi_import_llama, a KVC file (named_tensors.c). */
 kvarc_ret kvi_import_kvc(kvarc_import *im, uint32_t item);
 /* As kvi_import_llama, a safetensors file. */
 kvarc_ret kvi_import_safetensors(kvarc_import *im, uint32_t item);
 /* The item as raw pages, as options.raw says. Returns OK, END (more tensors than an archive can
  * describe), GEOMETRY, PROG, MEM, MEMLIMIT. */
 kvarc_ret kvi_import_raw(kvarc_import *im, uint32_t item);
-/* All items, the members of one container, as those of a file of torch.save (pt_import.c). */
+/* All items, the members of one container, as those of a file of torch.save (torch_pt.c). */
 kvarc_ret kvi_import_pt(kvarc_import *im);
 /* All items from `first` on that are npy files of one container, together. */
 kvarc_ret kvi_import_npy(kvarc_import *im, uint32_t first);

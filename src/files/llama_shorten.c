@@ -2,11 +2,159 @@
 /* llama_shorten.c - a llama.cpp file with only its leading tokens */
 #include "llama_shorten.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
+#include "format/restore.h"
+#include "reader/reader_internal.h"
 #include "util/bytes.h"
 #include "util/list.h"
 #include "util/source.h"
+
+/* ==== Where the elements of a file go in a shorter one ==== */
+
+/* The piece of the plan that holds byte `at` of the file. */
+static size_t llama_map_piece(const struct kvi_llama_map *m, uint64_t at)
+{
+	size_t lo = 0, hi = m->plan->n_pieces;
+	while (hi - lo > 1) {
+		size_t mid = lo + (hi - lo) / 2;
+		if (m->starts[mid] <= at)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+/* Adds an entry. False: no memory. */
+static bool llama_map_add(struct kvi_llama_map *m, uint64_t from, uint64_t to, uint64_t bytes)
+{
+	struct kvi_llama_moved *last = m->n ? &m->list[m->n - 1] : NULL;
+	if (last && last->from + last->bytes == from && last->to + last->bytes == to) {
+		last->bytes += bytes;
+		return true;
+	}
+	if (!kvi_array_grow(m->alloc, &m->list, &m->cap, m->n, sizeof *m->list))
+		return false;
+	m->list[m->n++] = (struct kvi_llama_moved){ from, to, bytes };
+	return true;
+}
+
+kvarc_ret kvi_llama_map_sort(struct kvi_llama_map *m)
+{
+	m->intervals = kvi_array(m->alloc, m->n + 1, sizeof *m->intervals);
+	if (!m->intervals)
+		return kvi_alloc_error(m->alloc);
+	for (size_t i = 0; i < m->n; i++) {
+		const struct kvi_llama_moved *e = &m->list[i];
+		m->intervals[i] = (struct kvi_interval){ e->from, e->from + e->bytes, 0, i };
+	}
+	kvi_intervals_sort(m->intervals, m->n);
+	return KVARC_OK;
+}
+
+/* The tokens of an area that have bytes in [lo, hi) of it; all where that is not plain. */
+static struct kvi_token_span tokens_of(const struct kvi_piece *p, uint64_t lo, uint64_t hi)
+{
+	const struct kvi_area_view *v = &p->views[0];
+	const uint64_t step = v->token_stride;
+	struct kvi_token_span span = { 0, p->n_tokens };
+	uint64_t row = 0; /* of all tokens */
+	if (step && p->n_tokens * step == p->bytes)
+		row = p->bytes;
+	else if (step && p->n_tokens * step == v->block_stride) /* channel-major */
+		row = v->block_stride;
+	if (row && lo / row == (hi - 1) / row) {
+		span.begin = lo % row / step;
+		span.end = (hi - 1) % row / step + 1;
+	}
+	span.begin += p->t0;
+	span.end += p->t0;
+	return span;
+}
+
+static void add_span(struct kvi_token_span *to, struct kvi_token_span span)
+{
+	if (to->begin == to->end)
+		*to = span;
+	to->begin = span.begin < to->begin ? span.begin : to->begin;
+	to->end = span.end > to->end ? span.end : to->end;
+}
+
+void kvi_llama_map_spans(const struct kvi_llama_map *m, struct kvi_token_span *spans)
+{
+	for (size_t i = 0; i < m->n; i++) {
+		const struct kvi_llama_moved *e = &m->list[i];
+		const uint64_t end = e->from + e->bytes;
+		size_t k = llama_map_piece(m, e->from);
+		for (; k < m->plan->n_pieces && m->starts[k] < end; k++) {
+			const struct kvi_piece *p = &m->plan->pieces[k];
+			uint64_t start = m->starts[k], next = m->starts[k + 1];
+			uint64_t lo = e->from > start ? e->from - start : 0;
+			uint64_t hi = (end < next ? end : next) - start;
+			if (p->type == KVI_PIECE_AREA && lo < hi)
+				add_span(&spans[p->track], tokens_of(p, lo, hi));
+		}
+	}
+}
+
+/* Bytes of the file on their way. */
+struct moving {
+	const struct kvi_llama_map *m;
+	const uint8_t *data;
+	uint64_t at, end;
+};
+
+/* A kvi_interval_fn. */
+static int move_part(void *opaque, size_t id)
+{
+	const struct moving *x = opaque;
+	const struct kvi_llama_moved *e = &x->m->list[id];
+	const kvarc_sink *sink = x->m->sink;
+	uint64_t lo = e->from > x->at ? e->from : x->at;
+	uint64_t end = e->from + e->bytes, hi = end < x->end ? end : x->end;
+	return sink->write(sink->opaque, x->data + (lo - x->at), (size_t)(hi - lo),
+	                   e->to + (lo - e->from));
+}
+
+static int write_moved(void *opaque, const void *data, size_t bytes, uint64_t offset)
+{
+	const struct kvi_llama_map *m = opaque;
+	struct moving x = { m, data, offset, offset + bytes };
+	return bytes ? kvi_intervals_search(m->intervals, m->n, offset, offset + bytes, move_part,
+	                                    &x)
+	             : 0;
+}
+
+kvarc_sink kvi_llama_map_sink(struct kvi_llama_map *m)
+{
+	return (kvarc_sink){ .write = write_moved, .opaque = m };
+}
+
+void kvi_llama_map_free(struct kvi_llama_map *m)
+{
+	kvi_free(m->alloc, m->list);
+	kvi_free(m->alloc, m->intervals);
+	*m = (struct kvi_llama_map){ .alloc = m->alloc };
+}
+
+/* ==== A llama.cpp file with only its leading tokens ==== */
+
+/* Cells [cell, cell + n) of a section, whose description is bytes [at, end) of the file. */
+struct llama_cells {
+	const struct kvi_llama_section *section;
+	uint32_t cell, n;
+	uint64_t at, end;
+};
+/* Cells that stay, in the order of the shorter file; all zero: none yet. */
+struct llama_runs {
+	struct llama_cells *list;
+	size_t n, cap;
+	uint64_t cells;
+};
 
 enum {
 	TOKENS_AT = 12,   /* of the token list, behind magic, version and its length */
@@ -41,7 +189,9 @@ static uint64_t cell_of(const struct kvi_llama_file *f, const struct kvi_llama_s
 	return 0;
 }
 
-uint64_t kvi_llama_whole_cells(const struct kvi_llama_short *x, const struct kvi_llama_section *k)
+/* How many leading cells of a section are whole in all of its matrices. */
+static uint64_t llama_whole_cells(const struct kvi_llama_short *x,
+                                  const struct kvi_llama_section *k)
 {
 	uint64_t cells = k->n_cells, base = 0;
 	uint64_t begin = section_begin(&x->f, k), end = section_end(&x->f, k);
@@ -67,7 +217,7 @@ static kvarc_ret prefix_cells(const struct kvi_llama_short *x, const struct kvi_
                               uint64_t *prefix)
 {
 	enum { WHOLE = 1, LOST = 2 };
-	uint64_t whole = kvi_llama_whole_cells(x, k);
+	uint64_t whole = llama_whole_cells(x, k);
 	uint8_t *seen = kvi_calloc(x->alloc, k->n_cells, 1);
 	bool twice = false;
 	*prefix = 0;
@@ -94,7 +244,7 @@ static bool checkpoint_whole(const struct kvi_llama_short *x, size_t c)
 {
 	for (size_t i = 0; i < x->f.n_sections; i++) {
 		const struct kvi_llama_section *k = &x->f.sections[i];
-		if (k->checkpoint == c + 1 && kvi_llama_whole_cells(x, k) < k->n_cells)
+		if (k->checkpoint == c + 1 && llama_whole_cells(x, k) < k->n_cells)
 			return false;
 	}
 	return true;
@@ -104,13 +254,14 @@ bool kvi_llama_all_whole(const struct kvi_llama_short *x, bool checkpoints)
 {
 	for (size_t i = 0; i < x->f.n_sections; i++) {
 		const struct kvi_llama_section *k = &x->f.sections[i];
-		if ((checkpoints || !k->checkpoint) && kvi_llama_whole_cells(x, k) < k->n_cells)
+		if ((checkpoints || !k->checkpoint) && llama_whole_cells(x, k) < k->n_cells)
 			return false;
 	}
 	return true;
 }
 
-bool kvi_llama_in_checkpoints(const struct kvi_llama_short *x, const struct kvi_llama_section *k)
+/* Does a checkpoint hold this memory, so that its state can stand for it? */
+static bool llama_in_checkpoints(const struct kvi_llama_short *x, const struct kvi_llama_section *k)
 {
 	const struct kvi_llama_grammar *g = &x->f.grammar;
 	return k->recurrent || (g->n_blobs > 1 && k->blob + 1u == g->n_blobs);
@@ -123,7 +274,7 @@ static kvarc_ret own_prefix(const struct kvi_llama_short *x, bool held, uint64_t
 	for (size_t i = 0; i < x->f.n_sections; i++) {
 		const struct kvi_llama_section *k = &x->f.sections[i];
 		uint64_t prefix = 0;
-		if (k->checkpoint || kvi_llama_in_checkpoints(x, k) != held)
+		if (k->checkpoint || llama_in_checkpoints(x, k) != held)
 			continue;
 		kvarc_ret ret = k->recurrent ? KVARC_OK : prefix_cells(x, k, &prefix);
 		if (ret)
@@ -140,13 +291,15 @@ static bool wants_all(const struct kvi_llama_short *x, uint64_t base)
 	uint64_t cells = 0;
 	for (size_t i = 0; i < x->f.n_sections; i++) {
 		const struct kvi_llama_section *k = &x->f.sections[i];
-		if (!k->checkpoint && !kvi_llama_in_checkpoints(x, k) && k->n_cells > cells)
+		if (!k->checkpoint && !llama_in_checkpoints(x, k) && k->n_cells > cells)
 			cells = k->n_cells;
 	}
 	if (x->strict && base != x->f.n_tokens)
 		return false;
 	return x->limit >= x->f.n_tokens || (base == cells && x->limit >= base);
 }
+
+static kvarc_ret llama_window_choose(struct kvi_llama_short *x);
 
 kvarc_ret kvi_llama_choose(struct kvi_llama_short *x)
 {
@@ -169,7 +322,7 @@ kvarc_ret kvi_llama_choose(struct kvi_llama_short *x)
 			x->state = c;
 		}
 	}
-	return ret ? ret : kvi_llama_window_choose(x);
+	return ret ? ret : llama_window_choose(x);
 }
 
 const char *kvi_llama_obstacle(const struct kvi_llama_short *x)
@@ -226,12 +379,12 @@ static kvarc_ret copy(struct kvi_llama_short *x, uint64_t from, uint64_t bytes)
 	struct kvi_llama_map *m = x->map;
 	if (!m)
 		return copy_bytes(x, from, bytes);
-	for (size_t i = kvi_llama_map_piece(m, from); bytes; i++) {
+	for (size_t i = llama_map_piece(m, from); bytes; i++) {
 		uint64_t left = m->starts[i + 1] - from, n = left < bytes ? left : bytes;
 		kvarc_ret ret = KVARC_OK;
 		if (m->plan->pieces[i].type != KVI_PIECE_AREA)
 			ret = copy_bytes(x, from, n);
-		else if (!kvi_llama_map_add(m, from, x->at, n))
+		else if (!llama_map_add(m, from, x->at, n))
 			ret = kvi_alloc_error(x->alloc);
 		else
 			x->at += n;
@@ -268,10 +421,11 @@ static kvarc_ret put_header(struct kvi_llama_short *x)
 	return ret || !x->f.grammar.outputs ? ret : put(x, none, sizeof none);
 }
 
-kvarc_ret kvi_llama_runs_add(struct kvi_llama_runs *runs, const struct kvi_alloc *alloc,
-                             const struct kvi_llama_cells *one)
+/* Adds a cell at the end. Returns OK, MEM, MEMLIMIT. */
+static kvarc_ret llama_runs_add(struct llama_runs *runs, const struct kvi_alloc *alloc,
+                                const struct llama_cells *one)
 {
-	struct kvi_llama_cells *last = runs->n ? &runs->list[runs->n - 1] : NULL;
+	struct llama_cells *last = runs->n ? &runs->list[runs->n - 1] : NULL;
 	runs->cells++;
 	if (last && last->section == one->section && last->cell + last->n == one->cell) {
 		last->n++;
@@ -284,36 +438,38 @@ kvarc_ret kvi_llama_runs_add(struct kvi_llama_runs *runs, const struct kvi_alloc
 	return KVARC_OK;
 }
 
+static kvarc_ret llama_window_pick(const struct kvi_llama_short *x, struct llama_runs *runs);
+
 /* Those with positions below the number of tokens, where the window has no cells of its own.
  * *end: of the descriptions of all cells. */
 static kvarc_ret pick_cells(struct kvi_llama_short *x, const struct kvi_llama_section *k,
-                            bool window, struct kvi_llama_runs *runs, uint64_t *end)
+                            bool window, struct llama_runs *runs, uint64_t *end)
 {
 	kvarc_ret ret = KVARC_OK;
 	kvi_scan_seek(x->s, k->cells_at);
 	for (uint32_t i = 0; i < k->n_cells && !ret; i++) {
-		struct kvi_llama_cells one = { k, i, 1, x->s->at, 0 };
+		struct llama_cells one = { k, i, 1, x->s->at, 0 };
 		int32_t position;
 		if (!kvi_llama_cell(x->s, &x->f.grammar, &position))
 			return KVARC_IO;
 		one.end = x->s->at;
 		if (!window && (uint64_t)position < x->tokens)
-			ret = kvi_llama_runs_add(runs, x->alloc, &one);
+			ret = llama_runs_add(runs, x->alloc, &one);
 	}
 	*end = x->s->at;
-	return ret || !window ? ret : kvi_llama_window_pick(x, runs);
+	return ret || !window ? ret : llama_window_pick(x, runs);
 }
 
 /* Matrix number i of a section, and of those that its cells come from. */
 static kvarc_ret put_matrix(struct kvi_llama_short *x, const struct kvi_llama_section *k, size_t i,
-                            const struct kvi_llama_runs *runs)
+                            const struct llama_runs *runs)
 {
 	const struct kvi_llama_matrix *m = &x->f.matrices[k->first_matrix + i];
 	const uint32_t channels = m->trans ? m->width : 1;
 	kvarc_ret ret = copy(x, m->at - MATRIX_HEAD, MATRIX_HEAD);
 	for (uint32_t c = 0; c < channels; c++)
 		for (size_t j = 0; j < runs->n && !ret; j++) {
-			const struct kvi_llama_cells *run = &runs->list[j];
+			const struct llama_cells *run = &runs->list[j];
 			uint64_t row = (uint64_t)c * run->section->n_cells + run->cell;
 			m = &x->f.matrices[run->section->first_matrix + i];
 			ret = copy(x, m->at + row * m->row_bytes, run->n * m->row_bytes);
@@ -331,7 +487,7 @@ static kvarc_ret put_empty_streams(struct kvi_llama_short *x, uint32_t n)
 
 /* head: of what stands between cells and matrices. */
 static kvarc_ret put_cells(struct kvi_llama_short *x, const struct kvi_llama_section *k,
-                           const struct kvi_llama_runs *runs, uint64_t head)
+                           const struct llama_runs *runs, uint64_t head)
 {
 	kvarc_ret ret = put32(x, runs->cells);
 	for (size_t i = 0; i < runs->n && !ret; i++)
@@ -346,8 +502,8 @@ static kvarc_ret put_cells(struct kvi_llama_short *x, const struct kvi_llama_sec
 /* One KV memory, with the one stream that is not empty. */
 static kvarc_ret put_section(struct kvi_llama_short *x, const struct kvi_llama_section *k)
 {
-	const bool window = x->window && kvi_llama_in_checkpoints(x, k);
-	struct kvi_llama_runs runs = { 0 };
+	const bool window = x->window && llama_in_checkpoints(x, k);
+	struct llama_runs runs = { 0 };
 	uint64_t head;
 	kvarc_ret ret = pick_cells(x, k, window, &runs, &head);
 	if (!ret && x->f.grammar.streams)
@@ -423,10 +579,10 @@ kvarc_ret kvi_llama_put(struct kvi_llama_short *x)
 	for (size_t i = 0; i < x->f.n_sections && !ret && !x->all; i++) {
 		const struct kvi_llama_section *k = &x->f.sections[i];
 		const uint64_t at = x->at;
-		if (k->checkpoint || (x->state && kvi_llama_in_checkpoints(x, k)))
+		if (k->checkpoint || (x->state && llama_in_checkpoints(x, k)))
 			continue;
 		ret = put_section(x, k);
-		if (!k->recurrent && kvi_llama_in_checkpoints(x, k) && !x->f.grammar.recurrent) {
+		if (!k->recurrent && llama_in_checkpoints(x, k) && !x->f.grammar.recurrent) {
 			x->window_section = k;
 			x->window_bytes = x->at - at;
 		}
@@ -434,4 +590,281 @@ kvarc_ret kvi_llama_put(struct kvi_llama_short *x)
 	if (!ret && x->state)
 		ret = copy(x, x->state->state_at + STATE_HEAD, x->state->state_bytes - STATE_HEAD);
 	return ret ? ret : put_checkpoints(x);
+}
+
+/* ==== The sliding window of a prefix, from the slot's own and those of checkpoints ==== */
+
+/*
+ * The window of a slot holds the last positions alone, so it cannot be rewound. Checkpoints hold
+ * the windows of earlier tokens of the same sequence: a prefix whose window lies in all of these
+ * together is restored as if the slot had been saved there.
+ */
+
+/* Is it a part of the window, of one layout with `like`? NULL: any. */
+static bool is_window(const struct kvi_llama_short *x, const struct kvi_llama_section *k,
+                      const struct kvi_llama_section *like)
+{
+	if (k->recurrent || !llama_in_checkpoints(x, k))
+		return false;
+	if (!like)
+		return !k->checkpoint;
+	if (k->n_layers != like->n_layers || k->values != like->values ||
+	    k->rotation_k != like->rotation_k || k->rotation_v != like->rotation_v)
+		return false;
+	for (size_t i = 0; i < kvi_llama_section_matrices(k); i++) {
+		const struct kvi_llama_matrix *m = &x->f.matrices[k->first_matrix + i];
+		const struct kvi_llama_matrix *n = &x->f.matrices[like->first_matrix + i];
+		if (m->trans != n->trans || m->type != n->type || m->row_bytes != n->row_bytes ||
+		    m->width != n->width)
+			return false;
+	}
+	return true;
+}
+
+/* The slot's own window, NULL: there is none. */
+static const struct kvi_llama_section *own_window(const struct kvi_llama_short *x)
+{
+	for (size_t i = 0; i < x->f.n_sections; i++)
+		if (is_window(x, &x->f.sections[i], NULL))
+			return &x->f.sections[i];
+	return NULL;
+}
+
+/* Called with each whole cell of the window: its position and where it is. */
+typedef kvarc_ret (*cell_fn)(void *opaque, uint64_t position, const struct llama_cells *one);
+
+/* The cells of section k. */
+static kvarc_ret each_cell(const struct kvi_llama_short *x, const struct kvi_llama_section *k,
+                           cell_fn fn, void *opaque)
+{
+	const uint64_t whole = llama_whole_cells(x, k);
+	kvarc_ret ret = KVARC_OK;
+	kvi_scan_seek(x->s, k->cells_at);
+	for (uint32_t i = 0; i < whole && !ret; i++) {
+		struct llama_cells one = { k, i, 1, x->s->at, 0 };
+		int32_t position;
+		if (!kvi_llama_cell(x->s, &x->f.grammar, &position))
+			return KVARC_IO;
+		one.end = x->s->at;
+		ret = fn(opaque, (uint32_t)position, &one);
+	}
+	return ret;
+}
+
+/* Those of all sections, the slot's own first. */
+static kvarc_ret all_cells(const struct kvi_llama_short *x, const struct kvi_llama_section *own,
+                           cell_fn fn, void *opaque)
+{
+	kvarc_ret ret = each_cell(x, own, fn, opaque);
+	for (size_t i = 0; i < x->f.n_sections && !ret; i++)
+		if (&x->f.sections[i] != own && is_window(x, &x->f.sections[i], own))
+			ret = each_cell(x, &x->f.sections[i], fn, opaque);
+	return ret;
+}
+
+/* Which positions there are. */
+struct coverage {
+	uint8_t *there; /* of each position below n */
+	uint64_t n;
+};
+
+/* A cell_fn. */
+static kvarc_ret mark(void *opaque, uint64_t position, const struct llama_cells *one)
+{
+	struct coverage *c = opaque;
+	(void)one;
+	if (position < c->n)
+		c->there[position] = 1;
+	return KVARC_OK;
+}
+
+/* A cell_fn: ends the search with END at the first cell of position 0. */
+static kvarc_ret find_zero(void *opaque, uint64_t position, const struct llama_cells *one)
+{
+	(void)opaque, (void)one;
+	return position == 0 ? KVARC_END : KVARC_OK;
+}
+
+/* The number of positions of a window: of the longest one that does not begin with the first
+ * token. 0: not known. */
+static kvarc_ret window_size(const struct kvi_llama_short *x, const struct kvi_llama_section *own,
+                             uint64_t *size)
+{
+	*size = 0;
+	for (size_t i = 0; i < x->f.n_sections; i++) {
+		const struct kvi_llama_section *k = &x->f.sections[i];
+		if (k != own && !is_window(x, k, own))
+			continue;
+		kvarc_ret ret = each_cell(x, k, find_zero, NULL);
+		if (ret && ret != KVARC_END)
+			return ret;
+		if (!ret && llama_whole_cells(x, k) == k->n_cells && k->n_cells > *size)
+			*size = k->n_cells;
+	}
+	return KVARC_OK;
+}
+
+/*
+ * The longest prefix of at most x->base tokens whose sliding window is in the slot and its
+ * checkpoints together (llama_window.c): sets tokens, window and window_from when it is longer
+ * than x->tokens. Returns OK, IO, MEM, MEMLIMIT.
+ */
+static kvarc_ret llama_window_choose(struct kvi_llama_short *x)
+{
+	const struct kvi_llama_section *own = own_window(x);
+	struct coverage c = { NULL, x->base };
+	uint64_t size, n = x->base;
+	if (!own || x->f.grammar.recurrent || x->base <= x->tokens)
+		return KVARC_OK;
+	kvarc_ret ret = window_size(x, own, &size);
+	if (ret || size == 0)
+		return ret;
+	c.there = kvi_calloc(x->alloc, (size_t)c.n, 1);
+	if (!c.there)
+		return kvi_alloc_error(x->alloc);
+	ret = all_cells(x, own, mark, &c);
+	for (uint64_t i = n, run = 0; i-- > 0 && run < size;) {
+		run++;
+		if (!c.there[i]) { /* the prefix ends before it */
+			n = i;
+			run = 0;
+		}
+	}
+	if (!ret && n > x->tokens) {
+		x->tokens = n;
+		x->state = NULL;
+		x->window = true;
+		x->window_from = n > size ? n - size : 0;
+		/* the server goes back to a checkpoint unless there is one more */
+		x->window_from -= x->window_from && c.there[x->window_from - 1];
+	}
+	kvi_free(x->alloc, c.there);
+	return ret;
+}
+
+/* The first cell of each position of the window. */
+struct choice {
+	struct llama_cells *list;
+	uint64_t from, n;
+};
+
+/* A cell_fn. */
+static kvarc_ret take(void *opaque, uint64_t position, const struct llama_cells *one)
+{
+	struct choice *c = opaque;
+	if (position >= c->from && position - c->from < c->n &&
+	    !c->list[position - c->from].section)
+		c->list[position - c->from] = *one;
+	return KVARC_OK;
+}
+
+/* The cells of that window. Returns OK, IO, MEM, MEMLIMIT. */
+static kvarc_ret llama_window_pick(const struct kvi_llama_short *x, struct llama_runs *runs)
+{
+	struct choice c = { NULL, x->window_from, x->tokens - x->window_from };
+	c.list = kvi_calloc(x->alloc, (size_t)c.n, sizeof *c.list);
+	if (!c.list)
+		return kvi_alloc_error(x->alloc);
+	kvarc_ret ret = all_cells(x, own_window(x), take, &c);
+	for (uint64_t i = 0; i < c.n && !ret; i++)
+		ret = c.list[i].section ? llama_runs_add(runs, x->alloc, &c.list[i])
+		                        : KVARC_IO; /* the file changed */
+	kvi_free(x->alloc, c.list);
+	return ret;
+}
+
+/* ==== A salvaged llama.cpp slot with only the leading tokens that are whole ==== */
+
+/* Leading whole tokens of each track; *literals: all bytes outside tensors are there. */
+static kvarc_ret read_losses(const struct kvi_alloc *alloc, kvarc_reader *r, uint64_t **whole,
+                             bool *literals)
+{
+	const kvarc_geometry *g = kvarc_reader_geometry(r);
+	kvarc_loss loss;
+	uint64_t lost = 0;
+	*whole = kvi_calloc(alloc, g->n_tracks, sizeof **whole);
+	if (!*whole)
+		return kvi_alloc_error(alloc);
+	for (uint32_t i = 0; i < g->n_tracks; i++) {
+		kvarc_ret ret = kvarc_reader_loss(r, i, &loss);
+		if (ret)
+			return ret;
+		lost += loss.lost_bytes;
+		(*whole)[i] = loss.whole_tokens;
+	}
+	kvarc_ret ret = kvarc_reader_loss(r, UINT32_MAX, &loss);
+	*literals = loss.lost_bytes == lost;
+	return ret;
+}
+
+static kvarc_ret shorten(struct kvi_llama_short *x, kvarc_slot_prefix *prefix)
+{
+	prefix->why = kvi_llama_obstacle(x);
+	prefix->tokens = x->f.n_tokens;
+	if (prefix->why)
+		return KVARC_OPTIONS;
+	if (kvi_llama_all_whole(x, true))
+		return KVARC_END;
+	kvarc_ret ret = kvi_llama_choose(x);
+	if (ret)
+		return ret;
+	if (x->tokens == 0) {
+		prefix->why = x->base ? "the sliding window or the recurrent state "
+		                        "that goes with its whole tokens is lost"
+		                      : "not one token is whole in all layers";
+		return KVARC_OPTIONS;
+	}
+	prefix->whole_tokens = x->tokens;
+	ret = kvi_llama_put(x);
+	prefix->bytes = x->at;
+	return ret;
+}
+
+static kvarc_ret parse_and_shorten(struct kvi_llama_short *x, const kvarc_source *source,
+                                   kvarc_slot_prefix *prefix)
+{
+	const char *why;
+	x->s = kvi_scan_open(x->alloc, source);
+	x->buffer = kvi_malloc(x->alloc, KVI_LLAMA_COPY_BYTES);
+	if (!x->s || !x->buffer)
+		return kvi_alloc_error(x->alloc);
+	kvarc_ret ret = kvi_llama_parse(&x->f, x->alloc, x->s, &why);
+	if (ret == KVARC_END) {
+		prefix->why = "it cannot be parsed";
+		return KVARC_OPTIONS;
+	}
+	if (ret)
+		return ret;
+	ret = shorten(x, prefix);
+	kvi_llama_free(&x->f, x->alloc);
+	return ret;
+}
+
+kvarc_ret kvarc_salvage_slot(kvarc_reader *r, size_t item, const kvarc_source *source,
+                             const kvarc_sink *sink, kvarc_slot_prefix *prefix)
+{
+	bool literals = false;
+	if (!r || !source || !source->read || !sink || !sink->write || !prefix ||
+	    item >= kvi_reader_n_items(r))
+		return KVARC_PROG;
+	*prefix = (kvarc_slot_prefix){ .why = "it is not a llama.cpp slot" };
+	struct kvi_llama_short x = { .alloc = kvi_reader_alloc(r),
+		                     .sink = sink,
+		                     .limit = UINT64_MAX,
+		                     .plan = kvi_reader_restore(r, item) };
+	if (x.plan->kind != KVI_ITEM_LLAMA_SEQ)
+		return KVARC_OPTIONS;
+	uint64_t *whole = NULL;
+	kvarc_ret ret = read_losses(x.alloc, r, &whole, &literals);
+	x.whole = whole;
+	if (!ret && !literals) {
+		prefix->why = "bytes outside its tensors are lost";
+		ret = KVARC_OPTIONS;
+	} else if (!ret) {
+		ret = parse_and_shorten(&x, source, prefix);
+	}
+	kvi_free(x.alloc, whole);
+	kvi_free(x.alloc, x.buffer);
+	kvi_free(x.alloc, x.s);
+	return ret;
 }

@@ -3,9 +3,47 @@
 #ifndef KVI_LLAMA_SHORTEN_H
 #define KVI_LLAMA_SHORTEN_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kvarc.h"
+#include "files/llama_read.h"
+#include "files/unpack_elements.h"
 #include "format/restore.h"
-#include "llama_map.h"
-#include "llama_parse.h"
+#include "parse/scan.h"
+#include "util/alloc.h"
+#include "util/intervals.h"
+
+/* ==== Where the elements of a file go in a shorter one ==== */
+
+/* Bytes [from, from + bytes) of the file are bytes from `to` on of the shorter one. */
+struct kvi_llama_moved {
+	uint64_t from, to, bytes;
+};
+
+/* All of them. A byte may go to more than one place, or to none. */
+struct kvi_llama_map {
+	const struct kvi_alloc *alloc;
+	const struct kvi_restore *plan; /* of the file */
+	const uint64_t *starts;         /* of its pieces in it, and its size */
+	struct kvi_llama_moved *list;
+	size_t n, cap;
+	struct kvi_interval *intervals; /* of the list, by kvi_llama_map_sort */
+	const kvarc_sink *sink;         /* of the shorter file */
+};
+
+/* Makes the map searchable; nothing is added any more. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_llama_map_sort(struct kvi_llama_map *m);
+/* The tokens of each track whose elements are moved: spans has one entry a track, zeroed. */
+void kvi_llama_map_spans(const struct kvi_llama_map *m, struct kvi_token_span *spans);
+/* A sink for bytes of the file, which writes them where they are moved to. */
+kvarc_sink kvi_llama_map_sink(struct kvi_llama_map *m);
+/* Frees the list. */
+void kvi_llama_map_free(struct kvi_llama_map *m);
+
+/* ==== A llama.cpp file with only its leading tokens ==== */
 
 /* Bytes that are copied at once. */
 enum { KVI_LLAMA_COPY_BYTES = 1 << 16 };
@@ -36,35 +74,6 @@ struct kvi_llama_short {
 	uint8_t *buffer;           /* KVI_LLAMA_COPY_BYTES */
 	uint64_t at;               /* bytes of the shorter file so far */
 };
-
-/* Cells [cell, cell + n) of a section, whose description is bytes [at, end) of the file. */
-struct kvi_llama_cells {
-	const struct kvi_llama_section *section;
-	uint32_t cell, n;
-	uint64_t at, end;
-};
-/* Cells that stay, in the order of the shorter file; all zero: none yet. */
-struct kvi_llama_runs {
-	struct kvi_llama_cells *list;
-	size_t n, cap;
-	uint64_t cells;
-};
-/* Adds a cell at the end. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_llama_runs_add(struct kvi_llama_runs *runs, const struct kvi_alloc *alloc,
-                             const struct kvi_llama_cells *one);
-
-/* How many leading cells of a section are whole in all of its matrices. */
-uint64_t kvi_llama_whole_cells(const struct kvi_llama_short *x, const struct kvi_llama_section *k);
-/* Does a checkpoint hold this memory, so that its state can stand for it? */
-bool kvi_llama_in_checkpoints(const struct kvi_llama_short *x, const struct kvi_llama_section *k);
-/*
- * The longest prefix of at most x->base tokens whose sliding window is in the slot and its
- * checkpoints together (llama_window.c): sets tokens, window and window_from when it is longer
- * than x->tokens. Returns OK, IO, MEM, MEMLIMIT.
- */
-kvarc_ret kvi_llama_window_choose(struct kvi_llama_short *x);
-/* The cells of that window. Returns OK, IO, MEM, MEMLIMIT. */
-kvarc_ret kvi_llama_window_pick(const struct kvi_llama_short *x, struct kvi_llama_runs *runs);
 
 /* Why a file that was parsed cannot be shortened, or NULL; static storage. */
 const char *kvi_llama_obstacle(const struct kvi_llama_short *x);

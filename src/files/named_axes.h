@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "named.h"
+#include "named_tensors.h"
 
 /*
  * The axes of a tensor of rows, tokens, heads and channels. Strides count elements. A part is a

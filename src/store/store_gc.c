@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "new_archive.h"
-#include "files/keep_segments.h"
+#include "files/rewrite.h"
 #include "util/arguments.h"
 #include "util/ckd.h"
 #include "util/hash.h"

@@ -9,8 +9,7 @@
 
 #include "new_archive.h"
 #include "store_state.h"
-#include "files/import_adopt.h"
-#include "files/import_compare.h"
+#include "files/import.h"
 #include "files/pack_parts.h"
 #include "util/arguments.h"
 #include "util/bytes.h"

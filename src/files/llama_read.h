@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* llama_parse.h - the grammars of llama.cpp state files */
-#ifndef KVI_LLAMA_PARSE_H
-#define KVI_LLAMA_PARSE_H
+/* llama_read.h - llama.cpp slot, session and state files as tracks, areas and tensors */
+#ifndef KVI_LLAMA_READ_H
+#define KVI_LLAMA_READ_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "parse/scan.h"
 #include "kvarc.h"
+#include "parse/scan.h"
 #include "util/alloc.h"
 
 /* Magic numbers of llama.cpp files; most blobs of one. */
@@ -92,18 +92,9 @@ struct kvi_llama_file {
  */
 kvarc_ret kvi_llama_parse(struct kvi_llama_file *f, const struct kvi_alloc *alloc,
                           struct kvi_scan *s, const char **why);
-/*
- * The same of a bare state of one sequence (llama_state_seq_get_data), which begins at an offset
- * and ends where the scan does: no version (the newest that fits is taken), no token ids.
- */
-kvarc_ret kvi_llama_parse_state(struct kvi_llama_file *f, const struct kvi_alloc *alloc,
-                                struct kvi_scan *s, uint64_t at, const char **why);
 /* Frees what kvi_llama_parse allocated; *f is empty afterwards. */
 void kvi_llama_free(struct kvi_llama_file *f, const struct kvi_alloc *alloc);
-
 /* Reads the next cell: its position. False at a damaged one. */
 bool kvi_llama_cell(struct kvi_scan *s, const struct kvi_llama_grammar *g, int32_t *position);
-/* The same of recurrent states. */
-bool kvi_llama_state_cell(struct kvi_scan *s, int32_t *position);
 
 #endif

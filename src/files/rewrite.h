@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* keep_segments.h - an archive of a store again, without elements that are not needed any more */
-#ifndef KVI_KEEP_SEGMENTS_H
-#define KVI_KEEP_SEGMENTS_H
+/* rewrite.h - an archive out of another: copied, cut, compacted, transferred */
+#ifndef KVI_REWRITE_H
+#define KVI_REWRITE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "kvarc.h"
 #include "util/shared.h"

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* named.h - named dense tensors (safetensors, npy) recognised as keys, values and states */
-#ifndef KVI_NAMED_H
-#define KVI_NAMED_H
+/* named_tensors.h - named dense tensors of safetensors, npy and kvc files */
+#ifndef KVI_NAMED_TENSORS_H
+#define KVI_NAMED_TENSORS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "kvarc.h"
-#include "rule_test.h"
+#include "files/rule_test.h"
 
 /* Most axes of a named tensor. */
 enum { KVI_NAMED_AXES_MAX = 8 };
@@ -32,10 +31,5 @@ struct kvi_named {
  */
 kvarc_ret kvi_import_named(kvarc_import *im, const struct kvi_named *named, size_t n,
                            size_t *found);
-/* What those tensors are, in words. */
-const char *kvi_import_named_what(const kvarc_import *im);
-/* The same for a file that has metadata, which rules may ask; NULL: none. */
-kvarc_ret kvi_import_named_about(kvarc_import *im, const struct kvi_named *named, size_t n,
-                                 const struct kvi_metadata *metadata, size_t *found);
 
 #endif

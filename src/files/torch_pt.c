@@ -1,0 +1,914 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* torch_pt.c - files of torch.save: a zip of storages, and a pickle that describes them */
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "import_internal.h"
+#include "named_tensors.h"
+#include "util/bytes.h"
+#include "util/ckd.h"
+#include "util/error.h"
+#include "util/list.h"
+
+/* ==== Parses the opcodes of a pickle into a tree, without what they would do ==== */
+
+/* What a value is. */
+enum pickle_type {
+	PICKLE_OTHER,  /* None, a float, bytes, an int of more than 64 bits */
+	PICKLE_INT,    /* number; False and True, too */
+	PICKLE_TEXT,   /* bytes of the pickle: at, bytes */
+	PICKLE_LIST,   /* lists, tuples, sets: the children */
+	PICKLE_DICT,   /* children: key, value, key, value */
+	PICKLE_GLOBAL, /* a name, "module name", which is only compared */
+	PICKLE_CALL,   /* children: what would be called, its arguments, then states */
+	PICKLE_STORED  /* child: a persistent id */
+};
+
+/* A value. Children are a chain of links. */
+struct pickle_node {
+	uint8_t type;
+	uint32_t n_children;
+	int64_t number;
+	uint32_t at, bytes;   /* of texts and globals, in the pickle */
+	uint32_t at2, bytes2; /* of globals: of the name behind the module */
+	uint32_t first, last; /* links, plus 1; 0: none */
+};
+
+/* One of the children of a value. */
+struct pickle_link {
+	uint32_t node, next; /* next: plus 1; 0: the last one */
+};
+
+/* A parsed pickle; nodes may be shared, and be their own descendants: walk it with a limit. */
+struct unpickling {
+	const uint8_t *text; /* the caller's */
+	size_t bytes;
+	struct pickle_node *nodes;
+	struct pickle_link *links;
+	size_t n_nodes, cap_nodes, n_links, cap_links;
+	uint32_t root;
+};
+
+enum { NODES_MAX = 1 << 20, STACK_MAX = 1 << 20, MARK = UINT32_MAX };
+
+struct stack {
+	uint32_t *list;
+	size_t n, cap;
+};
+
+struct parsing {
+	struct unpickling *p;
+	const struct kvi_alloc *alloc;
+	const uint8_t *at, *end;
+	struct stack stack, memo; /* node numbers; in the stack also MARK, in the memo plus 1 */
+	kvarc_ret ret;            /* END: not understood */
+};
+
+static void fail(struct parsing *g, kvarc_ret ret)
+{
+	if (!g->ret)
+		g->ret = ret;
+}
+
+/* n bytes of the pickle; NULL, with ret set: there are fewer. */
+static const uint8_t *take(struct parsing *g, uint64_t n)
+{
+	const uint8_t *p = g->at;
+	if (n > (uint64_t)(g->end - g->at)) {
+		fail(g, KVARC_END);
+		return NULL;
+	}
+	g->at += n;
+	return p;
+}
+
+/* A little-endian number of n bytes; 0 with ret set at the end. */
+static uint64_t take_number(struct parsing *g, unsigned n)
+{
+	const uint8_t *p = take(g, n);
+	uint64_t v = 0;
+	for (unsigned i = 0; p && i < n; i++)
+		v |= (uint64_t)p[i] << (8 * i);
+	return v;
+}
+
+static bool put(struct parsing *g, struct stack *s, uint32_t value)
+{
+	if (s->n >= STACK_MAX)
+		fail(g, KVARC_END);
+	else if (!kvi_array_grow(g->alloc, &s->list, &s->cap, s->n, sizeof *s->list))
+		fail(g, kvi_alloc_error(g->alloc));
+	else
+		s->list[s->n++] = value;
+	return !g->ret;
+}
+
+static struct pickle_node *push(struct parsing *g, enum pickle_type type)
+{
+	struct unpickling *p = g->p;
+	if (p->n_nodes >= NODES_MAX)
+		fail(g, KVARC_END);
+	else if (!kvi_array_grow(g->alloc, &p->nodes, &p->cap_nodes, p->n_nodes, sizeof *p->nodes))
+		fail(g, kvi_alloc_error(g->alloc));
+	else if (put(g, &g->stack, (uint32_t)p->n_nodes)) {
+		struct pickle_node *x = &p->nodes[p->n_nodes++];
+		*x = (struct pickle_node){ .type = (uint8_t)type };
+		return x;
+	}
+	return NULL;
+}
+
+static void push_int(struct parsing *g, int64_t number)
+{
+	struct pickle_node *x = push(g, PICKLE_INT);
+	if (x)
+		x->number = number;
+}
+
+/* Bytes behind their length, which has `width` bytes. */
+static void push_text(struct parsing *g, unsigned width, enum pickle_type type)
+{
+	const uint64_t n = take_number(g, width);
+	const uint8_t *p = take(g, n);
+	struct pickle_node *x = p ? push(g, type) : NULL;
+	if (x) {
+		x->at = (uint32_t)(p - g->p->text);
+		x->bytes = (uint32_t)n;
+	}
+}
+
+/* LONG1: little endian, two's complement. */
+static void push_long(struct parsing *g)
+{
+	const uint64_t n = take_number(g, 1);
+	const uint8_t *p = take(g, n);
+	if (!p || n > 8) {
+		push(g, PICKLE_OTHER);
+		return;
+	}
+	uint64_t v = n && (p[n - 1] & 0x80) ? UINT64_MAX : 0;
+	for (size_t i = (size_t)n; i--;)
+		v = v << 8 | p[i];
+	push_int(g, (int64_t)v);
+}
+
+/* A line of the pickle without its end. */
+static const uint8_t *take_line(struct parsing *g, uint32_t *bytes)
+{
+	const uint8_t *p = g->at, *nl = memchr(p, '\n', (size_t)(g->end - p));
+	if (!nl) {
+		fail(g, KVARC_END);
+		return NULL;
+	}
+	*bytes = (uint32_t)(nl - p);
+	g->at = nl + 1;
+	return p;
+}
+
+static void push_global(struct parsing *g)
+{
+	uint32_t n[2] = { 0, 0 };
+	const uint8_t *module = take_line(g, &n[0]), *name = module ? take_line(g, &n[1]) : NULL;
+	struct pickle_node *x = name ? push(g, PICKLE_GLOBAL) : NULL;
+	if (x) {
+		x->at = (uint32_t)(module - g->p->text);
+		x->bytes = n[0];
+		x->at2 = (uint32_t)(name - g->p->text);
+		x->bytes2 = n[1];
+	}
+}
+
+/* The top of the stack, removed; MARK with ret set: there is none, or it is a mark. */
+static uint32_t pop(struct parsing *g)
+{
+	const struct stack *s = &g->stack;
+	if (s->n == 0 || s->list[s->n - 1] == MARK) {
+		fail(g, KVARC_END);
+		return MARK;
+	}
+	return g->stack.list[--g->stack.n];
+}
+
+static void append(struct parsing *g, uint32_t parent, uint32_t child)
+{
+	struct unpickling *p = g->p;
+	if (g->ret)
+		return;
+	if (p->n_links >= NODES_MAX) {
+		fail(g, KVARC_END);
+		return;
+	}
+	if (!kvi_array_grow(g->alloc, &p->links, &p->cap_links, p->n_links, sizeof *p->links)) {
+		fail(g, kvi_alloc_error(g->alloc));
+		return;
+	}
+	struct pickle_node *x = &p->nodes[parent];
+	p->links[p->n_links++] = (struct pickle_link){ child, 0 };
+	if (x->last)
+		p->links[x->last - 1].next = (uint32_t)p->n_links;
+	else
+		x->first = (uint32_t)p->n_links;
+	x->last = (uint32_t)p->n_links;
+	x->n_children++;
+}
+
+/* The index of the first value above the last mark; the mark stays. */
+static size_t above_mark(struct parsing *g)
+{
+	size_t i = g->stack.n;
+	while (i && g->stack.list[i - 1] != MARK)
+		i--;
+	if (i == 0)
+		fail(g, KVARC_END);
+	return i;
+}
+
+/* The topmost n values are children of a new one, or of the one below the mark. */
+static void gather(struct parsing *g, size_t from, uint32_t parent, size_t drop_to)
+{
+	for (size_t i = from; i < g->stack.n && !g->ret; i++)
+		append(g, parent, g->stack.list[i]);
+	if (!g->ret)
+		g->stack.n = drop_to;
+}
+
+static void make(struct parsing *g, enum pickle_type type, size_t from, size_t drop_to)
+{
+	if (g->ret)
+		return;
+	if (!push(g, type))
+		return;
+	const uint32_t node = g->stack.list[--g->stack.n];
+	gather(g, from, node, drop_to);
+	put(g, &g->stack, node);
+}
+
+/* TUPLE1 to 3, REDUCE, NEWOBJ, BINPERSID: of the topmost n values. */
+static void make_of(struct parsing *g, enum pickle_type type, size_t n)
+{
+	const struct stack *s = &g->stack;
+	if (n > s->n)
+		fail(g, KVARC_END);
+	for (size_t i = 0; i < n && !g->ret; i++)
+		if (s->list[s->n - 1 - i] == MARK)
+			fail(g, KVARC_END);
+	if (!g->ret)
+		make(g, type, s->n - n, s->n - n);
+}
+
+static void make_of_mark(struct parsing *g, enum pickle_type type)
+{
+	const size_t from = above_mark(g);
+	if (!g->ret)
+		make(g, type, from, from - 1);
+}
+
+/* APPENDS, SETITEMS, ADDITEMS: what is above the mark goes into the value below it. */
+static void extend(struct parsing *g)
+{
+	const size_t from = above_mark(g);
+	if (g->ret)
+		return;
+	if (from < 2 || g->stack.list[from - 2] == MARK) {
+		fail(g, KVARC_END);
+		return;
+	}
+	gather(g, from, g->stack.list[from - 2], from - 1);
+}
+
+/* APPEND, SETITEM, BUILD: the topmost n values go into the one below them. */
+static void extend_by(struct parsing *g, size_t n)
+{
+	uint32_t value[2] = { 0, 0 };
+	for (size_t i = n; i-- && !g->ret;)
+		value[i] = pop(g);
+	if (!g->ret && (g->stack.n == 0 || g->stack.list[g->stack.n - 1] == MARK))
+		fail(g, KVARC_END);
+	for (size_t i = 0; i < n && !g->ret; i++)
+		append(g, g->stack.list[g->stack.n - 1], value[i]);
+}
+
+/* STACK_GLOBAL: module and name are texts. */
+static void stack_global(struct parsing *g)
+{
+	const uint32_t name = pop(g), module = pop(g);
+	struct pickle_node *x = g->ret ? NULL : push(g, PICKLE_GLOBAL);
+	if (!x)
+		return;
+	const struct pickle_node *m = &g->p->nodes[module], *n = &g->p->nodes[name];
+	if (m->type != PICKLE_TEXT || n->type != PICKLE_TEXT) {
+		fail(g, KVARC_END);
+		return;
+	}
+	x->at = m->at;
+	x->bytes = m->bytes;
+	x->at2 = n->at;
+	x->bytes2 = n->bytes;
+}
+
+/* The memo is as long as its largest number: numbers go up one by one in a real pickle. */
+static void remember(struct parsing *g, uint64_t key)
+{
+	struct stack *m = &g->memo;
+	if (g->stack.n == 0 || g->stack.list[g->stack.n - 1] == MARK || key > m->n + 65536) {
+		fail(g, KVARC_END);
+		return;
+	}
+	while (m->n <= key && put(g, m, 0)) {
+	}
+	if (!g->ret)
+		m->list[key] = g->stack.list[g->stack.n - 1] + 1;
+}
+
+static void recall(struct parsing *g, uint64_t key)
+{
+	if (g->ret)
+		return;
+	if (key >= g->memo.n || !g->memo.list[key])
+		fail(g, KVARC_END);
+	else
+		put(g, &g->stack, g->memo.list[key] - 1);
+}
+
+/* Values. false: another opcode. */
+static bool do_value(struct parsing *g, uint8_t op)
+{
+	switch (op) {
+	case 'K':
+		push_int(g, (int64_t)take_number(g, 1));
+		break;
+	case 'M':
+		push_int(g, (int64_t)take_number(g, 2));
+		break;
+	case 'J':
+		push_int(g, (int32_t)(uint32_t)take_number(g, 4));
+		break;
+	case 0x8a:
+		push_long(g);
+		break;
+	case 0x88:
+	case 0x89:
+		push_int(g, op == 0x88);
+		break;
+	case 'N':
+		push(g, PICKLE_OTHER);
+		break;
+	case 'G':
+		if (take(g, 8))
+			push(g, PICKLE_OTHER);
+		break;
+	case 0x8c:
+		push_text(g, 1, PICKLE_TEXT);
+		break;
+	case 'X':
+		push_text(g, 4, PICKLE_TEXT);
+		break;
+	case 0x8d:
+		push_text(g, 8, PICKLE_TEXT);
+		break;
+	case 'U':
+	case 'C':
+		push_text(g, 1, PICKLE_OTHER);
+		break;
+	case 'T':
+	case 'B':
+		push_text(g, 4, PICKLE_OTHER);
+		break;
+	case 'c':
+		push_global(g);
+		break;
+	case 0x93:
+		stack_global(g);
+		break;
+	default:
+		return false;
+	}
+	return true;
+}
+
+/* Containers, calls, the memo. false: another opcode. */
+static bool do_build(struct parsing *g, uint8_t op)
+{
+	switch (op) {
+	case '(':
+		put(g, &g->stack, MARK);
+		break;
+	case '}':
+		push(g, PICKLE_DICT);
+		break;
+	case ']':
+	case ')':
+	case 0x8f:
+		push(g, PICKLE_LIST);
+		break;
+	case 't':
+		make_of_mark(g, PICKLE_LIST);
+		break;
+	case 0x85:
+	case 0x86:
+	case 0x87:
+		make_of(g, PICKLE_LIST, (size_t)op - 0x84);
+		break;
+	case 'R':
+	case 0x81:
+		make_of(g, PICKLE_CALL, 2);
+		break;
+	case 'Q':
+		make_of(g, PICKLE_STORED, 1);
+		break;
+	case 'e':
+	case 'u':
+	case 0x90:
+		extend(g);
+		break;
+	case 'a':
+	case 'b':
+		extend_by(g, 1);
+		break;
+	case 's':
+		extend_by(g, 2);
+		break;
+	case '0':
+		pop(g);
+		break;
+	default:
+		return false;
+	}
+	return true;
+}
+
+static bool do_memo(struct parsing *g, uint8_t op)
+{
+	switch (op) {
+	case 'q':
+		remember(g, take_number(g, 1));
+		break;
+	case 'r':
+		remember(g, take_number(g, 4));
+		break;
+	case 0x94:
+		remember(g, g->memo.n);
+		break;
+	case 'h':
+		recall(g, take_number(g, 1));
+		break;
+	case 'j':
+		recall(g, take_number(g, 4));
+		break;
+	case 0x95: /* FRAME: only its length */
+		take(g, 8);
+		break;
+	default:
+		return false;
+	}
+	return true;
+}
+
+static void run(struct parsing *g)
+{
+	const uint8_t *head = take(g, 2);
+	if (!head || head[0] != 0x80 || head[1] < 2 || head[1] > 5)
+		fail(g, KVARC_END);
+	while (!g->ret) {
+		const uint8_t *op = take(g, 1);
+		if (!op)
+			return;
+		if (*op == '.') {
+			g->p->root = pop(g);
+			if (g->at != g->end || g->stack.n)
+				fail(g, KVARC_END);
+			return;
+		}
+		if (!do_value(g, *op) && !do_build(g, *op) && !do_memo(g, *op))
+			fail(g, KVARC_END);
+	}
+}
+
+static void pickle_free(struct unpickling *p, const struct kvi_alloc *alloc);
+
+/*
+ * Parses a pickle of protocol 2 to 5, which ends exactly at its end and has at most 2^32 - 1 bytes.
+ * On failure *p is empty. Returns OK, END (an opcode that is not known, or not a pickle), MEM,
+ * MEMLIMIT.
+ */
+static kvarc_ret pickle_parse(struct unpickling *p, const struct kvi_alloc *alloc,
+                              const uint8_t *text, size_t bytes)
+{
+	struct parsing g = { .p = p, .alloc = alloc, .at = text, .end = text + bytes };
+	*p = (struct unpickling){ .text = text, .bytes = bytes };
+	if (bytes > UINT32_MAX)
+		return KVARC_END;
+	run(&g);
+	kvi_free(alloc, g.stack.list);
+	kvi_free(alloc, g.memo.list);
+	if (g.ret)
+		pickle_free(p, alloc);
+	return g.ret;
+}
+
+/* NULL-safe members; *p is empty then. */
+static void pickle_free(struct unpickling *p, const struct kvi_alloc *alloc)
+{
+	kvi_free(alloc, p->nodes);
+	kvi_free(alloc, p->links);
+	*p = (struct unpickling){ 0 };
+}
+
+/* Child i of a node; NULL: it has fewer. Takes i steps. */
+static const struct pickle_node *pickle_child(const struct unpickling *p,
+                                              const struct pickle_node *node, uint32_t i)
+{
+	uint32_t link = node->first;
+	while (link && i--)
+		link = p->links[link - 1].next;
+	return link ? &p->nodes[p->links[link - 1].node] : NULL;
+}
+
+static bool same(const struct unpickling *p, uint32_t at, uint32_t bytes, const char *text)
+{
+	return strlen(text) == bytes && !memcmp(p->text + at, text, bytes);
+}
+
+/* Whether a global is that of a module and a name. */
+static bool pickle_is(const struct unpickling *p, const struct pickle_node *node,
+                      const char *module, const char *name)
+{
+	return node && node->type == PICKLE_GLOBAL && same(p, node->at, node->bytes, module) &&
+	       same(p, node->at2, node->bytes2, name);
+}
+
+/* ==== Files of torch.save: a zip of storages, and a pickle that says what they are ==== */
+
+/* Of one file. VISITS also bounds pickles whose values refer to each other many times. */
+enum { PICKLE_MAX = 16 << 20, DEPTH_MAX = 32, VISITS_MAX = 1 << 18, NAME_BYTES = 96 };
+
+/* A tensor of the pickle; the name of named is `name` once all are there. */
+struct pt_tensor {
+	struct kvi_named named;
+	char name[NAME_BYTES];
+};
+
+struct pt_file {
+	kvarc_import *im;
+	struct unpickling p;
+	const char *folder; /* "archive/": of all members */
+	size_t folder_bytes;
+	struct pt_tensor *list;
+	size_t n, cap;
+	uint32_t visits, tried;
+	kvarc_ret ret;
+};
+
+static const struct {
+	const char *name; /* in module torch */
+	uint8_t bytes, dtype, int_bytes;
+} storages[] = {
+	{ "BFloat16Storage", 2, KVARC_BF16, 0 },
+	{ "HalfStorage", 2, KVARC_F16, 0 },
+	{ "FloatStorage", 4, KVARC_F32, 0 },
+	{ "CharStorage", 1, KVARC_I8, 0 },
+	{ "ByteStorage", 1, KVARC_U8, 0 },
+	{ "IntStorage", 4, 0, 4 },
+	{ "LongStorage", 8, 0, 8 },
+	{ "Float8_e4m3fnStorage", 1, KVARC_E4M3, 0 },
+	{ "Float8_e5m2Storage", 1, KVARC_E5M2, 0 },
+};
+
+/* The member "FOLDER/data/KEY" among the items. */
+static bool find_storage(const struct pt_file *f, const uint8_t *key, uint32_t bytes,
+                         uint32_t *item)
+{
+	for (size_t i = 0; i < f->im->n_items; i++) {
+		const char *name = f->im->items[i].name;
+		if (strncmp(name, f->folder, f->folder_bytes))
+			continue;
+		name += f->folder_bytes;
+		if (!strncmp(name, "data/", 5) && strlen(name + 5) == bytes &&
+		    !memcmp(name + 5, key, bytes)) {
+			*item = (uint32_t)i;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* ('storage', torch.BFloat16Storage, '0', 'cpu', numel): the item and the type of x. */
+static bool take_storage(const struct pt_file *f, const struct pickle_node *stored,
+                         struct kvi_named *x, uint8_t *elem)
+{
+	const struct unpickling *p = &f->p;
+	const struct pickle_node *id = stored && stored->type == PICKLE_STORED
+	                                       ? pickle_child(p, stored, 0)
+	                                       : NULL;
+	const struct pickle_node *key = id ? pickle_child(p, id, 2) : NULL;
+	if (!key || key->type != PICKLE_TEXT ||
+	    !find_storage(f, p->text + key->at, key->bytes, &x->item))
+		return false;
+	for (size_t i = 0; i < sizeof storages / sizeof *storages; i++)
+		if (pickle_is(p, pickle_child(p, id, 1), "torch", storages[i].name)) {
+			*elem = storages[i].bytes;
+			x->dtype = storages[i].dtype;
+			x->int_bytes = storages[i].int_bytes;
+			return true;
+		}
+	return false;
+}
+
+struct axis {
+	uint64_t size, stride;
+};
+
+static int by_stride(const void *a, const void *b)
+{
+	const struct axis *x = a, *y = b;
+	return (x->stride < y->stride) - (x->stride > y->stride);
+}
+
+/* Sizes in the order of memory, in which the elements of x lie without gaps; false: they do not.
+ * An axis of size 1 may have any stride: it stays where it is. */
+static bool take_axes(const struct unpickling *p, const struct pickle_node *size,
+                      const struct pickle_node *stride, struct kvi_named *x, uint64_t *elems)
+{
+	struct axis a[KVI_NAMED_AXES_MAX], own[KVI_NAMED_AXES_MAX];
+	size_t n = 0;
+	if (!size || !stride || size->n_children > KVI_NAMED_AXES_MAX ||
+	    size->n_children != stride->n_children)
+		return false;
+	x->n_axes = (uint8_t)size->n_children;
+	for (uint32_t i = 0; i < x->n_axes; i++) {
+		const struct pickle_node *s = pickle_child(p, size, i);
+		const struct pickle_node *t = pickle_child(p, stride, i);
+		if (s->type != PICKLE_INT || t->type != PICKLE_INT || s->number <= 0 ||
+		    t->number < 0)
+			return false;
+		own[i] = (struct axis){ (uint64_t)s->number, (uint64_t)t->number };
+		if (own[i].size > 1)
+			a[n++] = own[i];
+	}
+	if (n)
+		qsort(a, n, sizeof *a, by_stride);
+	*elems = 1;
+	for (size_t i = n; i--;)
+		if (a[i].stride != *elems || kvi_mul(*elems, a[i].size, elems))
+			return false;
+	for (size_t i = 0, k = 0; i < x->n_axes; i++)
+		x->shape[i] = own[i].size > 1 ? a[k++].size : 1;
+	return true;
+}
+
+/* The arguments of torch._utils._rebuild_tensor_v2: storage, offset, size, stride, ... */
+static bool take_tensor(const struct pt_file *f, const struct pickle_node *args,
+                        struct kvi_named *x)
+{
+	const struct unpickling *p = &f->p;
+	const struct pickle_node *offset = pickle_child(p, args, 1);
+	uint64_t elems, end;
+	uint8_t elem = 0;
+	if (!offset || offset->type != PICKLE_INT || offset->number < 0 ||
+	    !take_storage(f, pickle_child(p, args, 0), x, &elem) ||
+	    !take_axes(p, pickle_child(p, args, 2), pickle_child(p, args, 3), x, &elems))
+		return false;
+	return !kvi_mul((uint64_t)offset->number, (uint64_t)elem, &x->offset) &&
+	       !kvi_mul(elems, (uint64_t)elem, &x->bytes) && !kvi_add(x->offset, x->bytes, &end) &&
+	       end <= f->im->items[x->item].src.size;
+}
+
+static void add_tensor(struct pt_file *f, const struct pickle_node *args, const char *name)
+{
+	if (f->tried++ >= KVI_IMPORT_TENSORS_MAX)
+		return;
+	if (!kvi_array_grow(&f->im->alloc, &f->list, &f->cap, f->n, sizeof *f->list)) {
+		f->ret = kvi_fail_alloc(f->im->error, &f->im->alloc);
+		return;
+	}
+	struct pt_tensor *t = &f->list[f->n];
+	memset(t, 0, sizeof *t);
+	if (!take_tensor(f, args, &t->named))
+		return;
+	snprintf(t->name, sizeof t->name, "%s", name);
+	f->n++;
+}
+
+static bool is_call(const struct pt_file *f, const struct pickle_node *x, const char *name)
+{
+	return x->type == PICKLE_CALL &&
+	       pickle_is(&f->p, pickle_child(&f->p, x, 0), "torch._utils", name);
+}
+
+static bool is_tensor(const struct pt_file *f, const struct pickle_node *x)
+{
+	return x && (is_call(f, x, "_rebuild_tensor_v2") || is_call(f, x, "_rebuild_parameter"));
+}
+
+/* Keys and values of one layer, as past_key_values has them: exactly two tensors under the number
+ * of the layer. */
+static bool is_pair(const struct pt_file *f, const struct pickle_node *x, const char *name)
+{
+	const char *dot = strrchr(name, '.'), *number = dot ? dot + 1 : name;
+	return *number && !number[strspn(number, "0123456789")] && x->n_children == 2 &&
+	       is_tensor(f, pickle_child(&f->p, x, 0)) && is_tensor(f, pickle_child(&f->p, x, 1));
+}
+
+/* name, then a dot where both are there, then the child's. A name that is too long is cut: no rule
+ * fits it. */
+static void join(char *to, const char *name, const char *child, size_t bytes)
+{
+	snprintf(to, NAME_BYTES, "%s%s%.*s", name, *name && bytes ? "." : "", (int)bytes, child);
+}
+
+/* Counts a link that is walked: nodes are shared, so a short pickle may have no end of them. */
+static bool may_go_on(struct pt_file *f)
+{
+	return !f->ret && f->visits++ < VISITS_MAX;
+}
+
+static void visit(struct pt_file *f, const struct pickle_node *x, const char *name, unsigned depth);
+
+static void visit_list(struct pt_file *f, const struct pickle_node *x, const char *name,
+                       unsigned depth)
+{
+	static const char *const words[2] = { "key", "value" };
+	const bool pair = is_pair(f, x, name);
+	uint32_t i = 0;
+	for (uint32_t link = x->first; link && may_go_on(f); i++) {
+		const struct pickle_link *l = &f->p.links[link - 1];
+		char path[NAME_BYTES], digits[16];
+		snprintf(digits, sizeof digits, "%" PRIu32, i);
+		const char *word = pair ? words[i] : digits;
+		join(path, name, word, strlen(word));
+		visit(f, &f->p.nodes[l->node], path, depth);
+		link = l->next;
+	}
+}
+
+static void visit_dict(struct pt_file *f, const struct pickle_node *x, const char *name,
+                       unsigned depth)
+{
+	const struct pickle_node *key = NULL;
+	for (uint32_t link = x->first; link && may_go_on(f);) {
+		const struct pickle_link *l = &f->p.links[link - 1];
+		const struct pickle_node *child = &f->p.nodes[l->node];
+		char path[NAME_BYTES], digits[24];
+		link = l->next;
+		if (!key) {
+			key = child;
+			continue;
+		}
+		snprintf(digits, sizeof digits, "%" PRId64, key->number);
+		if (key->type == PICKLE_TEXT && key->bytes < NAME_BYTES)
+			join(path, name, (const char *)f->p.text + key->at, key->bytes);
+		else
+			join(path, name, digits, strlen(digits));
+		if (key->type == PICKLE_TEXT || key->type == PICKLE_INT)
+			visit(f, child, path, depth);
+		key = NULL;
+	}
+}
+
+/* Objects are what their states say: the first two children are what would be called. An
+ * OrderedDict has its pairs there. */
+static void visit_call(struct pt_file *f, const struct pickle_node *x, const char *name,
+                       unsigned depth)
+{
+	const struct unpickling *p = &f->p;
+	const struct pickle_node *args = pickle_child(p, x, 1);
+	if (is_call(f, x, "_rebuild_tensor_v2")) {
+		add_tensor(f, args, name);
+	} else if (is_call(f, x, "_rebuild_parameter")) {
+		const struct pickle_node *data = pickle_child(p, args, 0);
+		if (data)
+			visit(f, data, name, depth);
+	} else if (pickle_is(p, pickle_child(p, x, 0), "collections", "OrderedDict")) {
+		struct pickle_node pairs = *x;
+		pairs.first = p->links[p->links[x->first - 1].next - 1].next;
+		visit_dict(f, &pairs, name, depth);
+	} else if (x->n_children == 3) {
+		visit(f, pickle_child(p, x, 2), name, depth);
+	}
+}
+
+static void visit(struct pt_file *f, const struct pickle_node *x, const char *name, unsigned depth)
+{
+	if (depth >= DEPTH_MAX)
+		return;
+	if (x->type == PICKLE_LIST)
+		visit_list(f, x, name, depth + 1);
+	else if (x->type == PICKLE_DICT)
+		visit_dict(f, x, name, depth + 1);
+	else if (x->type == PICKLE_CALL)
+		visit_call(f, x, name, depth + 1);
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct kvi_named *x = &((const struct pt_tensor *)a)->named;
+	const struct kvi_named *y = &((const struct pt_tensor *)b)->named;
+	if (x->item != y->item)
+		return x->item < y->item ? -1 : 1;
+	if (x->offset != y->offset)
+		return x->offset < y->offset ? -1 : 1;
+	return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+/* Of tensors that share bytes the first one stays. */
+static void drop_shared(struct pt_file *f)
+{
+	size_t n = 0;
+	if (f->n)
+		qsort(f->list, f->n, sizeof *f->list, by_place);
+	for (size_t i = 0; i < f->n; i++) {
+		const struct kvi_named *last = n ? &f->list[n - 1].named : NULL;
+		const struct kvi_named *x = &f->list[i].named;
+		if (!last || last->item != x->item || last->offset + last->bytes <= x->offset)
+			f->list[n++] = f->list[i];
+	}
+	f->n = n;
+}
+
+/* The tensors by name. */
+static kvarc_ret take_list(struct pt_file *f)
+{
+	kvarc_import *im = f->im;
+	size_t found = 0;
+	drop_shared(f);
+	struct kvi_named *named = kvi_array(&im->alloc, f->n ? f->n : 1, sizeof *named);
+	if (!named)
+		return kvi_fail_alloc(im->error, &im->alloc);
+	for (size_t i = 0; i < f->n; i++) {
+		named[i] = f->list[i].named;
+		named[i].name = f->list[i].name;
+	}
+	kvarc_ret ret = kvi_import_named(im, named, f->n, &found);
+	kvi_free(&im->alloc, named);
+	return ret;
+}
+
+/* The item that is called "FOLDER/NAME" where the folder has no other name; its number, or
+ * n_items. */
+static size_t find_member(const kvarc_import *im, const char *name)
+{
+	for (size_t i = 0; i < im->n_items; i++) {
+		const char *slash = strchr(im->items[i].name, '/');
+		if (slash && !strcmp(slash + 1, name))
+			return i;
+	}
+	return im->n_items;
+}
+
+/* Whether the member that names the byte order says little; files before it was written have none,
+ * and were little in practice. */
+static kvarc_ret check_order(const kvarc_import *im)
+{
+	char text[6];
+	const size_t i = find_member(im, "byteorder");
+	if (i == im->n_items)
+		return KVARC_OK;
+	const kvarc_source *src = &im->items[i].src;
+	if (src->size != sizeof text)
+		return KVARC_END;
+	if (kvi_source_read(src, text, sizeof text, 0))
+		return KVARC_IO;
+	return memcmp(text, "little", sizeof text) ? KVARC_END : KVARC_OK;
+}
+
+static kvarc_ret take_pickle(struct pt_file *f, const uint8_t *text, size_t bytes)
+{
+	kvarc_import *im = f->im;
+	kvarc_ret ret = pickle_parse(&f->p, &im->alloc, text, bytes);
+	if (ret == KVARC_END)
+		kvi_import_note(im, "data.pkl has more in it than tensors in lists and "
+		                    "dictionaries: kept as bytes");
+	if (ret)
+		return ret == KVARC_END ? ret : kvi_fail_alloc(im->error, &im->alloc);
+	visit(f, &f->p.nodes[f->p.root], "", 0);
+	return f->ret ? f->ret : take_list(f);
+}
+
+kvarc_ret kvi_import_pt(kvarc_import *im)
+{
+	const size_t i = find_member(im, "data.pkl");
+	struct pt_file f = { .im = im };
+	kvarc_ret ret = i < im->n_items ? check_order(im) : KVARC_END;
+	if (ret)
+		return ret;
+	const kvarc_source *src = &im->items[i].src;
+	f.folder = im->items[i].name;
+	f.folder_bytes = (size_t)(strchr(f.folder, '/') + 1 - f.folder);
+	if (src->size > PICKLE_MAX)
+		return KVARC_END;
+	uint8_t *text = kvi_malloc(&im->alloc, (size_t)src->size + 1);
+	if (!text)
+		return kvi_fail_alloc(im->error, &im->alloc);
+	ret = kvi_source_read(src, text, (size_t)src->size, 0) ? KVARC_IO : KVARC_OK;
+	if (!ret)
+		ret = take_pickle(&f, text, (size_t)src->size);
+	pickle_free(&f.p, &im->alloc);
+	kvi_free(&im->alloc, f.list);
+	kvi_free(&im->alloc, text);
+	return ret;
+}
