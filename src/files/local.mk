@@ -2,7 +2,7 @@
 libkvi_la_SOURCES += \
 	src/files/append_files.c \
 	src/files/whole_chunks.c src/files/whole_chunks.h \
-	src/files/unpack_state.c \
+	src/files/unpack_files.c \
 	src/files/rewrite.c src/files/rewrite.h \
 	src/files/assembly.c src/files/assembly.h \
 	src/files/import_read.c \
@@ -39,6 +39,5 @@ libkvi_la_SOURCES += \
 	src/files/rule_test.c src/files/rule_test.h \
 	src/files/strided.c src/files/strided.h \
 	src/files/unpack_elements.h \
-	src/files/unpack_files.c \
 	src/files/reader_item.c \
 	src/files/workspace_tar.c
