@@ -322,20 +322,6 @@ void kvi_reader_decode_job(struct kvi_decode_job *j, struct kvi_coder *coder)
 	give_features(j, coder, &h);
 }
 
-kvarc_ret kvi_reader_hand_over(struct kvi_decode_job *j)
-{
-	const struct kvi_chunk_ref *c = &j->ref;
-	if (!j->deliver)
-		return KVARC_OK;
-	size_t row = j->raw_bytes / j->n;
-	if (j->deliver(j->opaque, c->tensor, c->head, c->heads, j->from, j->count,
-	               j->raw + (size_t)(j->from - j->t0) * row))
-		return kvi_fail_at(&j->error, KVARC_IO, j->frame.offset, j->frame.head.sequence,
-		                   "taking the decoded tokens from %llu on of tensor %u failed",
-		                   (unsigned long long)j->from, (unsigned)c->tensor);
-	return KVARC_OK;
-}
-
 /* Elements of a store stand for a raw chunk (spec frames 12.3). */
 static void take_stored(struct kvi_decode_job *j, struct kvi_chunk_header *h)
 {

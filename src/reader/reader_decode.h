@@ -18,8 +18,6 @@ struct kvi_chunk_piece {
 	unsigned helpers;                   /* threads that wait for it */
 };
 
-/* DATA with a text about a frame. */
-kvarc_ret kvi_reader_bad(const struct kvi_frame *f, kvarc_error *e, const char *what);
 /* Decodes a payload and compares raw_check. */
 kvarc_ret kvi_piece_decode(kvarc_reader *r, struct kvi_coder *coder,
                            const struct kvi_chunk_piece *p, uint8_t *raw, kvarc_error *e);

@@ -26,6 +26,29 @@ void kvi_segment_use_release(kvarc_reader *r, struct kvi_segment_use *use)
 	kvi_free(&r->alloc, use);
 }
 
+void kvi_stored_release(kvarc_reader *r, struct kvi_stored_copy *c)
+{
+	if (!c || --c->users)
+		return;
+	kvi_free(&r->alloc, c->data);
+	kvi_free(&r->alloc, c->views);
+	kvi_free(&r->alloc, c);
+}
+
+kvarc_ret kvi_reader_hand_over(struct kvi_decode_job *j)
+{
+	const struct kvi_chunk_ref *c = &j->ref;
+	if (!j->deliver)
+		return KVARC_OK;
+	size_t row = j->raw_bytes / j->n;
+	if (j->deliver(j->opaque, c->tensor, c->head, c->heads, j->from, j->count,
+	               j->raw + (size_t)(j->from - j->t0) * row))
+		return kvi_fail_at(&j->error, KVARC_IO, j->frame.offset, j->frame.head.sequence,
+		                   "taking the decoded tokens from %llu on of tensor %u failed",
+		                   (unsigned long long)j->from, (unsigned)c->tensor);
+	return KVARC_OK;
+}
+
 /* Waits for a job and takes its result. */
 static kvarc_ret reap(kvarc_reader *r, struct kvi_decode_job *j)
 {
@@ -88,7 +111,6 @@ void kvi_reader_assign(kvarc_reader *r, struct kvi_decode_job *j, const struct k
 
 void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *j)
 {
-	j->job.run = kvi_reader_run_job;
 	j->busy = true;
 	j->segment->users++;
 	kvi_pool_submit(r->workers.pool, &j->job);
@@ -178,7 +200,6 @@ void kvi_reader_free_workers(kvarc_reader *r)
 		kvi_free(&r->alloc, r->workers.jobs[i].expected.p);
 	}
 	kvi_free(&r->alloc, r->workers.jobs);
-	kvi_reader_free_repeated(r);
 	for (unsigned i = 0; r->workers.coders && i < r->workers.n_coders; i++)
 		kvi_coder_close(r->workers.coders[i]);
 	kvi_free(&r->alloc, r->workers.coders);

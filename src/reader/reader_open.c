@@ -1,37 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_open.c - the reader's public calls: open, close, what is in the file */
-#include <stdarg.h>
 #include <stdio.h>
 
 #include "format/crypt.h"
 #include "reader_salvage.h"
 #include "reader_stored.h"
 #include "util/arguments.h"
-
-kvarc_ret kvi_reader_set_error(kvarc_reader *r, kvarc_ret ret)
-{
-	if (ret != KVARC_OK && ret != KVARC_END && ret != KVARC_MEMLIMIT && ret != KVARC_STORE &&
-	    !r->sticky)
-		r->sticky = ret;
-	return ret;
-}
-
-void kvi_reader_forgive(kvarc_reader *r)
-{
-	if (r->sticky == KVARC_DATA)
-		r->sticky = KVARC_OK;
-	if (r->error)
-		r->error->text[0] = '\0';
-}
-
-kvarc_ret kvi_reader_fail(kvarc_reader *r, kvarc_ret code, const char *format, ...)
-{
-	va_list args;
-	va_start(args, format);
-	kvi_vfail(r->error, code, format, args);
-	va_end(args);
-	return kvi_reader_set_error(r, code);
-}
 
 const struct kvi_alloc *kvi_reader_alloc(const kvarc_reader *r)
 {
@@ -232,6 +206,7 @@ void kvarc_reader_close(kvarc_reader **out)
 	if (!r)
 		return;
 	kvi_reader_free_workers(r);
+	kvi_reader_free_repeated(r);
 	kvi_segment_use_release(r, r->seq.segment);
 	kvi_stored_free(r);
 	kvi_walk_free(&r->seq.walk);

@@ -3,12 +3,6 @@
 #include "reader_range.h"
 #include "reader_stored.h"
 
-bool kvi_range_wants(const kvarc_reader *r, const struct kvi_range *g, uint32_t tensor)
-{
-	uint32_t layer = r->geometry.tensors[tensor].layer;
-	return layer >= g->layer0 && layer < g->layer_end && (!g->views || g->views[tensor].data);
-}
-
 struct kvi_predictor_ref *kvi_range_predictor(kvarc_reader *r, const struct kvi_segment_ref *s,
                                               const struct kvi_range *g, bool *needed)
 {
@@ -31,95 +25,11 @@ static struct kvi_predictor_ref *model_before(const struct kvi_reader_predictors
 	return x && x->p.kind == KVI_PREDICTOR_MODEL ? x : NULL;
 }
 
-void kvi_reader_plan_features(const kvarc_reader *r, const struct kvi_segment_ref *s,
-                              const struct kvi_range *g, struct kvi_segment_use *use)
-{
-	struct kvi_feature_table *t = use->features;
-	uint32_t at = t->first, order_index;
-	const uint64_t end = kvi_segment_chunks_end(r, s);
-	for (uint64_t i = s->first; i < end; i++) {
-		const struct kvi_chunk_ref chunk = kvi_segment_chunk(r, s, i), *c = &chunk;
-		if (!kvi_reader_order_index(r, s, c, &at, &order_index))
-			continue;
-		uint8_t *flags = &kvi_feature_slot(t, order_index)->flags;
-		if (!g || kvi_range_wants(r, g, c->tensor))
-			*flags |= KVI_SLOT_WANTED;
-		if (c->linear)
-			*flags |= KVI_SLOT_LINEAR;
-		if (c->heads == r->geometry.tensors[c->tensor].heads)
-			*flags |= KVI_SLOT_WHOLE;
-		/* Upper layers are of no use to the range's. */
-		uint32_t layer = r->geometry.tensors[c->tensor].layer;
-		if (use->prediction && kvi_prediction_covers(use->prediction, order_index) &&
-		    (!g || layer < g->layer_end))
-			*flags |= KVI_SLOT_PREDICTION;
-	}
-	/* A chunk that is not there, or not whole, will never be observed. */
-	for (uint32_t i = 0; use->prediction && i < t->n; i++)
-		if (kvi_prediction_covers(use->prediction, t->first + i) &&
-		    !(t->slots[i].flags & KVI_SLOT_WHOLE))
-			kvi_prediction_mark_lost(use->prediction, t->first + i, s->t0);
-	kvi_feature_table_plan(t);
-}
-
-struct kvi_prediction_options kvi_reader_prediction_options(const kvarc_reader *r,
-                                                            const struct kvi_predictor_ref *x,
-                                                            uint32_t track)
-{
-	return (struct kvi_prediction_options){
-		.predictor = r->options.predictor,
-		.description = &x->p,
-		.plan = x->plan,
-		.geometry = &r->geometry,
-		.order = &r->order,
-		.track = track,
-		.threads = r->options.common.threads,
-		.isa_mask = r->options.common.isa_mask,
-		.decodes = true,
-	};
-}
-
 /* Whether the model predicts tensors of a track: it has their layers and shapes. */
-static bool can_predict(const kvarc_reader *r, const struct kvi_predictor_ref *x,
-                            uint32_t track)
+static bool can_predict(const kvarc_reader *r, const struct kvi_predictor_ref *x, uint32_t track)
 {
 	const struct kvi_prediction_options o = kvi_reader_prediction_options(r, x, track);
 	return x->sessions[track] || !kvi_prediction_fits(&o, NULL);
-}
-
-void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *x, uint32_t track,
-                                uint64_t t0, uint64_t layers, struct kvi_segment_use *use)
-{
-	if (x->p.kind != KVI_PREDICTOR_MODEL)
-		return;
-	const struct kvi_prediction_options o = kvi_reader_prediction_options(r, x, track);
-	kvarc_error *e = &use->predictor_error;
-	kvarc_ret ret = kvi_reader_ids(r, x->p.codes_ids ? x : NULL, &use->segment, e);
-	/* In salvage each chunk that needs what is lost reports that itself. */
-	if (ret && !(ret == KVARC_DATA && r->salvage)) {
-		use->predictor_ret = ret == KVARC_END ? x->ids_ret : ret;
-		return;
-	}
-	if (!x->sessions[track]) {
-		use->predictor_ret = kvi_prediction_fits(&o, e);
-		if (!use->predictor_ret)
-			use->predictor_ret = kvi_prediction_open(&x->sessions[track], &o, e);
-	}
-	struct kvi_prediction *g = x->sessions[track];
-	if (g && t0 == 0)
-		kvi_prediction_restart(g, layers < SIZE_MAX ? (size_t)layers : SIZE_MAX);
-	else if (g && kvi_prediction_next(g) >= t0 &&
-	         (kvi_prediction_next(g) > t0 || kvi_prediction_is_lost(g)))
-		kvi_prediction_rewind(g, t0);
-	if (g && kvi_prediction_next(g) != t0) {
-		bool lost = r->salvage || kvi_prediction_is_lost(g);
-		use->predictor_ret = kvi_fail(e, lost ? KVARC_DATA : KVARC_OPTIONS,
-		                              lost ? "earlier tokens that the model needs are lost"
-		                                   : "segments that a model predicts are decoded "
-		                                     "one after the other, from the first one on");
-	}
-	if (!use->predictor_ret)
-		use->prediction = g;
 }
 
 /* Whether a model that nobody needs here can go through the segment. */

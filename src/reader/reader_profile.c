@@ -175,58 +175,6 @@ static kvarc_ret load_embedded(kvarc_reader *r, struct kvi_predictor_ref *x, kva
 	return ret;
 }
 
-kvarc_ret kvi_reader_open_features(kvarc_reader *r, uint32_t track,
-                                   const struct kvi_linear_plan *plan,
-                                   struct kvi_feature_table **features, kvarc_error *e)
-{
-	kvarc_ret ret = kvi_feature_table_open(features, &r->alloc, plan, &r->order, track);
-	if (ret)
-		return kvi_fail_alloc(e, &r->alloc);
-	(*features)->pool = r->workers.pool;
-	return KVARC_OK;
-}
-
-bool kvi_reader_order_index(const kvarc_reader *r, const struct kvi_segment_ref *s,
-                            const struct kvi_chunk_ref *c, uint32_t *at, uint32_t *order_index)
-{
-	for (uint32_t i = *at; i < r->order.first[s->track + 1]; i++) {
-		if (r->order.tensors[i] != c->tensor)
-			continue;
-		*order_index = i;
-		*at = i + (c->heads == r->geometry.tensors[c->tensor].heads);
-		return true;
-	}
-	return false;
-}
-
-kvarc_ret kvi_reader_foresee(kvarc_reader *r, uint64_t predictor, struct kvi_segment_use *use)
-{
-	struct kvi_predictor_ref *x = predictor ? kvi_reader_find_predictor(r, predictor) : NULL;
-	if (!x)
-		return KVARC_OK; /* the walk has checked that none is named */
-	/* Chunks that need no profile can be read without. */
-	use->predictor_ret = kvi_reader_load_predictor(r, x, &use->predictor_error);
-	if (use->predictor_ret)
-		return KVARC_OK;
-	kvi_reader_open_prediction(r, x, use->segment.track, use->segment.t0, UINT64_MAX, use);
-	if (use->predictor_ret)
-		return KVARC_OK;
-	kvarc_ret ret = kvi_reader_open_features(r, use->segment.track, x->plan, &use->features,
-	                                         r->error);
-	if (ret)
-		return ret;
-	for (uint32_t i = 0; i < use->features->n; i++) {
-		uint32_t order_index = use->features->first + i;
-		if (x->plan->of[order_index].model)
-			use->features->slots[i].flags = KVI_SLOT_WANTED | KVI_SLOT_LINEAR |
-			                                KVI_SLOT_WHOLE;
-		if (use->prediction && kvi_prediction_covers(use->prediction, order_index))
-			use->features->slots[i].flags |= KVI_SLOT_PREDICTION;
-	}
-	kvi_feature_table_plan(use->features);
-	return KVARC_OK;
-}
-
 /* A digest in hexadecimal, as files are named. */
 static void digest_text(char out[33], struct kvi_h128 digest)
 {

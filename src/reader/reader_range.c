@@ -129,6 +129,7 @@ static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g, const struct
 	j->direct = kvi_range_wants(r, g, c->tensor) ? direct_to(r, g, j) : NULL;
 	j->deliver = !j->direct && kvi_range_wants(r, g, c->tensor) ? deliver : NULL;
 	j->opaque = opaque;
+	j->job.run = kvi_reader_run_job;
 	kvi_reader_submit(r, j);
 	return KVARC_OK;
 }

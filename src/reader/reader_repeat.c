@@ -157,8 +157,9 @@ kvarc_ret kvi_reader_decode_target(kvarc_reader *r, struct kvi_coder *coder,
 	if (ret == KVARC_OK && kvi_codec_uses_prediction(h.codec))
 		ret = kvi_reader_bad(f, e, "a chunk that a model predicts cannot be repeated");
 	if (ret == KVARC_OK && refers(f, &h))
-		ret = kvi_reader_bad(f, e, "a chunk with a reference cannot be repeated, or be "
-		                           "one itself");
+		ret = kvi_reader_bad(f, e,
+		                     "a chunk with a reference cannot be repeated, or be "
+		                     "one itself");
 	if (ret == KVARC_OK && kvi_codec_predicts(h.codec)) {
 		kvi_packer_free(&packer);
 		return decode_linear(r, coder, f, &h, raw, e);
@@ -202,8 +203,7 @@ kvarc_ret kvi_reader_read_earlier(struct kvi_decode_job *j, uint64_t sequence, u
 	if (sequence >= j->frame.head.sequence || offset >= j->frame.offset ||
 	    offset % KVI_FRAME_ALIGN)
 		return kvi_reader_bad(&j->frame, &j->error, "it names a later frame");
-	return kvi_reader_read_frame(r, offset, KVI_FRAME_CHUNK, sequence, &j->other, f,
-	                             &j->error);
+	return kvi_reader_read_frame(r, offset, KVI_FRAME_CHUNK, sequence, &j->other, f, &j->error);
 }
 
 kvarc_ret kvi_reader_decode_repeat(struct kvi_decode_job *j, struct kvi_coder *coder,

@@ -120,8 +120,7 @@ static kvarc_ret is_checkpoint(kvarc_reader *r, uint64_t offset, struct kvi_buff
 	struct kvi_frame f;
 	kvarc_ret ret = kvi_frame_read(&r->in, offset, buf, &f, NULL);
 	*is = !ret && f.head.type == KVI_FRAME_COMMIT &&
-	      kvi_commit_parse(&c, tokens, r->geometry.n_tracks, f.payload,
-	                       f.head.payload_bytes) &&
+	      kvi_commit_parse(&c, tokens, r->geometry.n_tracks, f.payload, f.head.payload_bytes) &&
 	      c.checkpoint.number;
 	return ret == KVARC_DATA || ret == KVARC_END ? KVARC_OK : ret;
 }

@@ -27,7 +27,7 @@ kvarc_ret kvi_salvage_deliver(kvarc_reader *r, kvarc_deliver deliver, void *opaq
  * end_known from COMMIT, INDEX and FOOTER frames. Returns OK, MEM, MEMLIMIT, OPTIONS, IO. */
 kvarc_ret kvi_salvage_scan(kvarc_reader *r);
 
-/* The list of losses (salvage_losses.c); by the calling thread alone. */
+/* The list of losses (reader_losses.c); by the calling thread alone. */
 
 /* Adds a loss: tokens replaces place->n. bytes: of elements or literals that it costs.
  * Returns OK, MEM, MEMLIMIT. */

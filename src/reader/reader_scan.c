@@ -94,11 +94,11 @@ kvarc_ret kvi_reader_scan(kvarc_reader *r, struct kvi_walk *w)
 		if (ret)
 			break;
 		if (w->frame.head.type == KVI_FRAME_COMMIT)
-			m = (struct index_mark){ r->index.chunks.n,  r->index.segments.n,
-				                 r->index.params.n,  r->index.checkpoints.n,
-				                 r->index.blobs.n,   r->meta.items.n,
-				                 r->meta.first_item, r->meta.set_closed,
-				                 true };
+			m = (struct index_mark){
+				r->index.chunks.n,      r->index.segments.n, r->index.params.n,
+				r->index.checkpoints.n, r->index.blobs.n,    r->meta.items.n,
+				r->meta.first_item,     r->meta.set_closed,  true
+			};
 		at = w->offset;
 		kvi_index_end_frame(&r->index, at);
 		if (kvi_index_is_there(r))

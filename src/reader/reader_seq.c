@@ -243,6 +243,7 @@ static kvarc_ret take_chunk(kvarc_reader *r, kvarc_deliver deliver, void *opaque
 	j->count = r->seq.segment->segment.left;
 	j->deliver = deliver;
 	j->opaque = opaque;
+	j->job.run = kvi_reader_run_job;
 	kvi_reader_submit(r, j);
 	return KVARC_OK;
 }
@@ -277,6 +278,7 @@ static kvarc_ret take_part(kvarc_reader *r, kvarc_deliver deliver, void *opaque)
 		j->count = x->left;
 		j->deliver = deliver;
 		j->opaque = opaque;
+		j->job.run = kvi_reader_run_job;
 		kvi_reader_submit(r, j);
 	}
 	return ret;

@@ -426,7 +426,7 @@ void kvi_reader_assign(kvarc_reader *r, struct kvi_decode_job *j, const struct k
                        uint32_t order_index);
 /* Waits for jobs that use frames of batches up to one. Returns OK, or the first failure. */
 kvarc_ret kvi_reader_reap(kvarc_reader *r, unsigned batch);
-/* Hands a job to the pool. */
+/* Hands a job, whose job.run is set, to the pool. */
 void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *job);
 /* Waits for all jobs, if there are any. Returns before, or else the first failure. */
 kvarc_ret kvi_reader_drain(kvarc_reader *r, kvarc_ret before);
@@ -468,6 +468,8 @@ kvarc_ret kvi_reader_load_frame(kvarc_reader *r, struct kvi_packer *packer, uint
                                 kvarc_error *e);
 /* Frees what x has of alloc. */
 void kvi_loaded_free(struct kvi_loaded *x, const struct kvi_alloc *alloc);
+/* DATA with a text about a frame. */
+kvarc_ret kvi_reader_bad(const struct kvi_frame *f, kvarc_error *e, const char *what);
 /* DATA: a frame that is not valid. */
 kvarc_ret kvi_reader_not_valid(const struct kvi_frame *f, kvarc_error *e);
 /* A use of a segment with one user, read from its SEGMENT frame unless that is lost. The

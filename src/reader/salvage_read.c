@@ -21,7 +21,7 @@ kvarc_ret kvi_salvage_superblock(kvarc_reader *r)
 		                   "saved");
 	r->in.sync = kvi_load64(head);
 	r->in.stored = true; /* nobody knows */
-	r->sb.incompat = 0; /* what the frames show counts */
+	r->sb.incompat = 0;  /* what the frames show counts */
 	struct kvi_region *g = kvi_list_add(&r->losses.regions, &r->alloc, sizeof *g);
 	if (!g)
 		return kvi_fail_alloc(r->error, &r->alloc);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reader_stored.c - lists segments, gets those that lie in a store (spec frames 12.3) */
+/* reader_segments.c - segments, of the file or of a store (spec frames 12.3) */
 #include <errno.h>
 
 #include "format/content_digest.h"
@@ -98,15 +98,6 @@ void kvi_reader_count_stored(kvarc_reader *r)
 }
 
 /* ----- copies ----------------------------------------------------------- */
-
-void kvi_stored_release(kvarc_reader *r, struct kvi_stored_copy *c)
-{
-	if (!c || --c->users)
-		return;
-	kvi_free(&r->alloc, c->data);
-	kvi_free(&r->alloc, c->views);
-	kvi_free(&r->alloc, c);
-}
 
 /* Forgets all but the newest `most` copies. */
 static void forget_copies(kvarc_reader *r, unsigned most)
@@ -333,24 +324,6 @@ const uint8_t *kvi_stored_elements(const struct kvi_segment_use *use, uint32_t t
 	return use && use->stored ? use->stored->views[tensor].const_data : NULL;
 }
 
-uint64_t kvi_segment_chunks_end(const kvarc_reader *r, const struct kvi_segment_ref *s)
-{
-	return s->stored ? s->first + r->order.first[s->track + 1] - r->order.first[s->track]
-	                 : s->end;
-}
-
-struct kvi_chunk_ref kvi_segment_chunk(const kvarc_reader *r, const struct kvi_segment_ref *s,
-                                       uint64_t i)
-{
-	if (!s->stored)
-		return *KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i);
-	const uint32_t tensor = r->order.tensors[r->order.first[s->track] + (i - s->first)];
-	return (struct kvi_chunk_ref){ .offset = s->offset,
-		                       .sequence = s->sequence,
-		                       .tensor = tensor,
-		                       .heads = (uint16_t)r->geometry.tensors[tensor].heads };
-}
-
 /* ----- the list --------------------------------------------------------- */
 
 /* Segment i of those that have tokens left. NULL: there are not as many. */
@@ -402,4 +375,38 @@ kvarc_ret kvarc_reader_segment_at(kvarc_reader *r, uint64_t i, kvarc_stored *seg
 		*flags = (s->stored ? KVARC_SEGMENT_STORED : 0) |
 		         (s->left < s->n ? KVARC_SEGMENT_CUT : 0);
 	return KVARC_OK;
+}
+
+kvarc_ret kvi_reader_read_segment(kvarc_reader *r, struct kvi_packer *packer,
+                                  const struct kvi_segment_ref *ref, struct kvi_segment *s,
+                                  kvarc_error *e)
+{
+	struct kvi_loaded x = { 0 };
+	if (ref->stored)
+		return kvi_stored_segment(r, ref, s, e);
+	kvarc_ret ret = kvi_reader_load_frame(r, packer, ref->offset, KVI_FRAME_SEGMENT,
+	                                      ref->sequence, &x, e);
+	if (ret == KVARC_OK &&
+	    (!kvi_segment_parse(s, x.content, x.frame.head.decoded_bytes) ||
+	     s->track != ref->track || s->t0 != ref->t0 || s->n != ref->n ||
+	     s->has_chain != ref->chain.known || !kvi_h128_equal(s->chain, ref->chain.value)))
+		ret = kvi_reader_bad(&x.frame, e, "it is not valid, or not what the index says");
+	s->left = ref->left;
+	s->sequence = ref->sequence;
+	kvi_loaded_free(&x, &r->alloc);
+	return ret;
+}
+
+kvarc_ret kvi_segment_use_load(kvarc_reader *r, struct kvi_packer *packer,
+                               const struct kvi_segment_ref *ref, struct kvi_segment_use **use,
+                               kvarc_error *e)
+{
+	*use = kvi_segment_use_new(r);
+	if (!*use)
+		return kvi_fail_alloc(e, &r->alloc);
+	(*use)->known = ref->offset != 0;
+	if (ref->stored)
+		return kvi_stored_use(r, ref, *use, e);
+	return ref->offset ? kvi_reader_read_segment(r, packer, ref, &(*use)->segment, e)
+	                   : KVARC_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* salvage_losses.c - what a damaged archive has lost, place by place and in sum (spec 9.4) */
+/* reader_losses.c - what a damaged archive has lost, place by place and in sum (spec 9.4) */
 #include <stdlib.h>
 
 #include "reader_salvage.h"

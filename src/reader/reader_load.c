@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reader_load.c - where the frames are: from the index, else by a scan (spec 9) */
+#include "format/commit.h"
+#include "reader_state.h"
+#include "reader_stored.h"
+
+kvarc_ret kvi_reader_geometry(kvarc_reader *r, const struct kvi_frame *f, const uint8_t *content,
+                              size_t bytes)
+{
+	kvarc_ret ret = kvi_geometry_parse(&r->geometry, &r->alloc, content, bytes);
+	if (ret == KVARC_DATA)
+		return kvi_fail_at(r->error, ret, f->offset, 0, "the GEOMETRY frame is not valid");
+	if (ret == KVARC_OPTIONS)
+		return kvi_reason(r->error, KVARC_REASON_NEWER,
+		                  kvi_fail_at(r->error, ret, f->offset, 0,
+		                              "the geometry has a dtype or axes "
+		                              "that need a newer version of kvarc"));
+	if (ret == KVARC_OK)
+		ret = kvi_order_make(&r->order, &r->alloc, &r->geometry);
+	if (ret)
+		return kvi_fail_alloc(r->error, &r->alloc);
+	r->index.tokens = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *r->index.tokens);
+	r->chains.last = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *r->chains.last);
+	r->chains.geometry = kvi_h128(content, bytes);
+	r->index.last = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *r->index.last);
+	return r->index.tokens && r->index.last && r->chains.last
+	               ? KVARC_OK
+	               : kvi_fail_alloc(r->error, &r->alloc);
+}
+
+void kvi_reader_count(kvarc_reader *r, uint32_t track, uint64_t n)
+{
+	for (uint32_t i = r->order.first[track]; i < r->order.first[track + 1]; i++) {
+		const kvarc_tensor *t = &r->geometry.tensors[r->order.tensors[i]];
+		r->totals.raw_bytes += n * kvi_tensor_bytes(t);
+		r->totals.elements += n * kvi_tensor_width(t);
+	}
+}
+
+static kvarc_ret wrong_index(kvarc_reader *r, const struct kvi_index_entry *e)
+{
+	return kvi_fail_at(r->error, KVARC_DATA, e->offset, e->sequence,
+	                   "the index is inconsistent at frame %llu",
+	                   (unsigned long long)e->sequence);
+}
+
+void kvi_index_end_frame(struct kvi_reader_index *x, uint64_t offset)
+{
+	uint64_t bytes = offset - x->unended_offset;
+	if (x->unended && offset > x->unended_offset)
+		*x->unended = bytes <= kvi_frame_bytes(KVI_FRAME_MAX) ? (uint32_t)bytes : 0;
+	x->unended = NULL;
+}
+
+/* The size of a frame of the lists is still to come. */
+static void begin_frame(struct kvi_reader_index *x, uint64_t offset, uint32_t *bytes)
+{
+	x->unended = bytes;
+	x->unended_offset = offset;
+}
+
+static kvarc_ret add_segment(kvarc_reader *r, const struct kvi_index_entry *e)
+{
+	if (e->tensor >= r->geometry.n_tracks || e->segment > r->index.tokens[e->tensor] ||
+	    e->segment > UINT32_MAX ||
+	    (r->index.segments.n && !kvi_order_done(&r->index.chunk_order)))
+		return wrong_index(r, e);
+	struct kvi_segment_ref *s = kvi_list_add(&r->index.segments, &r->alloc, sizeof *s);
+	if (!s)
+		return kvi_fail_alloc(r->error, &r->alloc);
+	*s = (struct kvi_segment_ref){ .offset = e->offset,
+		                       .sequence = e->sequence,
+		                       .t0 = e->segment,
+		                       .first = r->index.chunks.n,
+		                       .end = r->index.chunks.n,
+		                       .track = e->tensor,
+		                       .n = e->n,
+		                       .chain = { e->has_chain, e->chain } };
+	begin_frame(&r->index, e->offset, &s->bytes);
+	kvi_index_link(&r->index);
+	kvi_reader_begin_set(r);
+	kvi_order_begin(&r->index.chunk_order, &r->order, e->tensor);
+	return KVARC_OK;
+}
+
+static kvarc_ret add_chunk(kvarc_reader *r, const struct kvi_index_entry *e)
+{
+	struct kvi_segment_ref *s = r->index.segments.n
+	                                    ? KVI_LIST(struct kvi_segment_ref, r->index.segments,
+	                                               r->index.segments.n - 1)
+	                                    : NULL;
+	if (!s || s->sequence != e->segment ||
+	    !kvi_order_next(&r->index.chunk_order, &r->order, &r->geometry, e->tensor, e->head,
+	                    e->heads))
+		return wrong_index(r, e);
+	struct kvi_chunk_ref *c = kvi_list_add(&r->index.chunks, &r->alloc, sizeof *c);
+	if (!c)
+		return kvi_fail_alloc(r->error, &r->alloc);
+	const struct kvi_predictor_ref *x = kvi_reader_predictor_before(&r->predictors,
+	                                                                s->sequence);
+	*c = (struct kvi_chunk_ref){ .offset = e->offset,
+		                     .sequence = e->sequence,
+		                     .params = e->params,
+		                     .tensor = e->tensor,
+		                     .head = e->head,
+		                     .heads = e->heads,
+		                     .linear = x && x->sequence == e->params };
+	begin_frame(&r->index, e->offset, &c->bytes);
+	s->end = r->index.chunks.n;
+	return KVARC_OK;
+}
+
+static kvarc_ret add_blob(kvarc_reader *r, const struct kvi_index_entry *e)
+{
+	struct kvi_blob_ref *b = kvi_list_add(&r->index.blobs, &r->alloc, sizeof *b);
+	if (!b)
+		return kvi_fail_alloc(r->error, &r->alloc);
+	*b = (struct kvi_blob_ref){ .offset = e->offset, .sequence = e->sequence };
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_index_add(kvarc_reader *r, const struct kvi_index_entry *e)
+{
+	kvi_index_end_frame(&r->index, e->offset);
+	if (e->type == KVI_FRAME_SEGMENT)
+		return add_segment(r, e);
+	if (e->type == KVI_FRAME_CHUNK)
+		return add_chunk(r, e);
+	if (e->type == KVI_FRAME_STOREREF && r->index.segments.n &&
+	    !kvi_order_done(&r->index.chunk_order))
+		return wrong_index(r, e);
+	if (e->type == KVI_FRAME_COMMIT && e->number)
+		return kvi_index_checkpoint(r, e);
+	if (e->type == KVI_FRAME_BLOB)
+		return add_blob(r, e);
+	if (e->type != KVI_FRAME_PARAMS)
+		return KVARC_OK;
+	struct kvi_params_ref *p = kvi_list_add(&r->index.params, &r->alloc, sizeof *p);
+	if (!p)
+		return kvi_fail_alloc(r->error, &r->alloc);
+	*p = (struct kvi_params_ref){ .offset = e->offset,
+		                      .sequence = e->sequence,
+		                      .copy_of = e->params,
+		                      .tensor = e->tensor,
+		                      .head = e->head,
+		                      .heads = e->heads };
+	begin_frame(&r->index, e->offset, &p->bytes);
+	return KVARC_OK;
+}
+
+/* Reads [offset, end), or its first bytes, into a group. */
+static kvarc_ret read_part(kvarc_reader *r, uint64_t offset, uint64_t end,
+                           enum kvi_ahead_group group)
+{
+	enum { MOST = 1 << 20, CAPACITY = 8 };
+	const uint64_t size = r->in.source.size;
+	if (!r->in.ahead || offset >= size || end <= offset)
+		return KVARC_OK;
+	const uint64_t left = (end < size ? end : size) - offset;
+	kvarc_byte_range list[CAPACITY] = { { .offset = offset,
+		                              .bytes = left < MOST ? left : MOST } };
+	size_t n = kvi_ahead_join(r->in.ahead, list, 1, CAPACITY);
+	return kvi_ahead_fetch(r->in.ahead, &r->in.source, list, n, group, r->error);
+}
+
+/* Where the frame behind the last entry that was taken begins, in an INDEX at an offset. */
+static uint64_t next_offset(const struct kvi_index_reader *ir, uint64_t offset)
+{
+	struct kvi_index_reader look = *ir;
+	struct kvi_index_entry e;
+	return kvi_index_next(&look, &e) && e.offset < offset ? e.offset : offset;
+}
+
+/* Frames that the index names but does not describe. ir: behind the entry, in the INDEX at an
+ * offset. */
+static kvarc_ret load_other(kvarc_reader *r, const struct kvi_index_entry *e,
+                            const struct kvi_index_reader *ir, uint64_t index)
+{
+	struct kvi_buffer buf = { 0 };
+	struct kvi_frame f;
+	const uint8_t *content;
+	uint8_t *owned = NULL, head[KVI_FRAME_HEAD_BYTES];
+	kvarc_ret ret;
+	switch (e->type) {
+	case KVI_FRAME_IDENTITY:
+	case KVI_FRAME_PREDICTOR:
+	case KVI_FRAME_RESTORE:
+	case KVI_FRAME_STOREREF:
+		ret = read_part(r, e->offset, next_offset(ir, index), KVI_AHEAD_EVEN);
+		if (ret == KVARC_OK)
+			ret = kvi_reader_read_frame(r, e->offset, e->type, e->sequence, &buf, &f,
+			                            r->error);
+		kvi_ahead_drop(&r->ahead, KVI_AHEAD_EVEN);
+		if (ret == KVARC_OK)
+			ret = kvi_frame_spend(&f, &r->meta.decode_left, r->error);
+		if (ret == KVARC_OK)
+			ret = kvi_frame_content(&r->packer, &f, &content, &owned, r->error);
+		if (ret == KVARC_OK && e->type == KVI_FRAME_STOREREF)
+			ret = kvi_reader_add_storeref(r, &f, content, e);
+		else if (ret == KVARC_OK)
+			ret = kvi_reader_meta(r, &f, content, f.head.decoded_bytes, r->error);
+		kvi_free(&r->alloc, owned);
+		kvi_free(&r->alloc, buf.p);
+		return ret;
+	case KVI_FRAME_PROFILE:
+		return kvi_reader_add_part(r, e->offset, e->sequence, r->error);
+	case KVI_FRAME_GEOMETRY:
+	case KVI_FRAME_BLOB:
+	case KVI_FRAME_PARAMS:
+	case KVI_FRAME_SEGMENT:
+	case KVI_FRAME_CHUNK:
+	case KVI_FRAME_COMMIT:
+		return KVARC_OK;
+	default: /* it may be one that must not be skipped */
+		ret = kvi_frame_peek(&r->in, e->offset, head, 0, &f, r->error);
+		if (ret == KVARC_END)
+			return wrong_index(r, e);
+		return ret ? ret : kvi_frame_meaning(&f, r->error);
+	}
+}
+
+/* Reads the INDEX frame at offset; its content is in *content. */
+static kvarc_ret read_index(kvarc_reader *r, uint64_t offset, struct kvi_buffer *buf,
+                            uint8_t **owned, struct kvi_index_reader *ir, uint64_t *sequence)
+{
+	struct kvi_frame f;
+	const uint8_t *content;
+	kvi_free(&r->alloc, *owned);
+	*owned = NULL;
+	kvarc_ret ret = kvi_frame_read(&r->in, offset, buf, &f, r->error);
+	if (ret == KVARC_OK)
+		ret = kvi_frame_meaning(&f, r->error);
+	if (ret == KVARC_OK && f.head.type == KVI_FRAME_INDEX)
+		ret = kvi_frame_content(&r->packer, &f, &content, owned, r->error);
+	else if (ret == KVARC_OK || ret == KVARC_END)
+		ret = KVARC_DATA;
+	if (ret)
+		return ret;
+	*sequence = f.head.sequence;
+	return kvi_index_begin(ir, content, f.head.decoded_bytes) ? KVARC_OK : KVARC_DATA;
+}
+
+/* All entries of the INDEX frames whose offsets are in the list, last first, up to the checkpoint
+ * that the file is opened at. */
+static kvarc_ret read_entries(kvarc_reader *r, const struct kvi_list *offsets,
+                              struct kvi_buffer *buf, uint8_t **owned)
+{
+	struct kvi_index_reader ir;
+	struct kvi_index_entry e;
+	uint64_t at = 0, after = 0, sequence;
+	for (size_t i = offsets->n; i-- > 0 && !kvi_index_is_there(r);) {
+		uint64_t offset = *KVI_LIST(uint64_t, *offsets, i);
+		kvarc_ret ret = read_index(r, offset, buf, owned, &ir, &sequence);
+		if (ret)
+			return ret;
+		while (!kvi_index_is_there(r) && kvi_index_next(&ir, &e)) {
+			if (e.offset < at || e.offset >= offset || e.sequence < after ||
+			    e.sequence >= sequence)
+				return wrong_index(r, &e);
+			at = e.offset + 1;
+			after = e.sequence + 1;
+			ret = kvi_index_add(r, &e);
+			if (ret == KVARC_OK)
+				ret = load_other(r, &e, &ir, offset);
+			if (ret)
+				return ret;
+		}
+		kvi_index_end_frame(&r->index, offset);
+		if (!kvi_index_is_there(r) && !kvi_index_end(&ir))
+			return KVARC_DATA;
+	}
+	return r->options.checkpoint && !kvi_index_is_there(r)
+	               ? kvi_reader_no_checkpoint(r, r->error)
+	               : KVARC_OK;
+}
+
+static kvarc_ret check_commit(kvarc_reader *r, const struct kvi_footer *foot,
+                              struct kvi_buffer *buf)
+{
+	const struct kvi_list *l = &r->index.checkpoints;
+	uint64_t at = r->options.checkpoint
+	                      ? KVI_LIST(struct kvi_checkpoint_ref, *l, l->n - 1)->offset
+	                      : foot->commit;
+	struct kvi_frame f;
+	struct kvi_commit c;
+	size_t n = r->geometry.n_tracks;
+	uint64_t *tokens = kvi_calloc(&r->alloc, n, sizeof *tokens);
+	if (!tokens)
+		return kvi_fail_alloc(r->error, &r->alloc);
+	kvarc_ret ret = kvi_frame_read(&r->in, at, buf, &f, r->error);
+	if (ret == KVARC_END ||
+	    (ret == KVARC_OK &&
+	     (f.head.type != KVI_FRAME_COMMIT ||
+	      !kvi_commit_parse(&c, tokens, n, f.payload, f.head.payload_bytes) ||
+	      memcmp(tokens, r->index.tokens, n * sizeof *tokens))))
+		ret = KVARC_DATA;
+	kvi_free(&r->alloc, tokens);
+	return ret;
+}
+
+/* How far to read for an INDEX: the last one ends where the FOOTER begins, of earlier ones only
+ * the begin is known, and what an append wrote lies behind it. */
+static uint64_t index_end(const kvarc_reader *r, uint64_t at, uint64_t end)
+{
+	const bool last = end == r->in.source.size - KVI_FOOTER_FRAME_BYTES;
+	return last || end - at < r->ahead.cost ? end : at + r->ahead.cost;
+}
+
+/* Follows the footer. DATA: there is none, or what it leads to is not good. */
+static kvarc_ret load_index(kvarc_reader *r)
+{
+	struct kvi_buffer buf = { 0 };
+	struct kvi_list offsets = { 0 };
+	struct kvi_index_reader ir = { 0 };
+	struct kvi_footer foot;
+	struct kvi_frame f = { 0 };
+	uint8_t *owned = NULL;
+	uint64_t sequence, end = r->in.source.size - KVI_FOOTER_FRAME_BYTES;
+	if (r->in.source.size < KVI_SUPERBLOCK_BYTES + KVI_FOOTER_FRAME_BYTES ||
+	    end % KVI_FRAME_ALIGN)
+		return KVARC_DATA;
+	kvarc_ret ret = kvi_frame_read(&r->in, end, &buf, &f, r->error);
+	if (ret == KVARC_OK && (f.head.type != KVI_FRAME_FOOTER ||
+	                        !kvi_footer_parse(&foot, f.payload, f.head.payload_bytes) ||
+	                        foot.frames != f.head.sequence))
+		ret = KVARC_DATA;
+	r->totals.frames = f.head.sequence + 1;
+	for (uint64_t at = ret ? 0 : foot.index; at && ret == KVARC_OK; at = ir.previous) {
+		uint64_t *o = at < end ? kvi_list_add(&offsets, &r->alloc, sizeof *o) : NULL;
+		if (!o) {
+			ret = at < end ? kvi_fail_alloc(r->error, &r->alloc) : KVARC_DATA;
+			break;
+		}
+		/* It is read twice. */
+		ret = read_part(r, at, index_end(r, at, end), KVI_AHEAD_OPENING);
+		*o = end = at;
+		if (ret == KVARC_OK)
+			ret = read_index(r, at, &buf, &owned, &ir, &sequence);
+	}
+	if (ret == KVARC_OK)
+		ret = read_entries(r, &offsets, &buf, &owned);
+	if (ret == KVARC_OK && r->index.segments.n && !kvi_order_done(&r->index.chunk_order))
+		ret = KVARC_DATA;
+	if (ret == KVARC_OK)
+		ret = check_commit(r, &foot, &buf);
+	kvi_free(&r->alloc, owned);
+	kvi_free(&r->alloc, offsets.p);
+	kvi_free(&r->alloc, buf.p);
+	return ret;
+}
+
+static void forget(kvarc_reader *r)
+{
+	for (size_t i = 0; i < r->meta.items.n; i++)
+		kvi_restore_free(&KVI_LIST(struct kvi_item, r->meta.items, i)->restore, &r->alloc);
+	r->meta.items.n = r->index.chunks.n = r->index.segments.n = r->index.params.n = 0;
+	r->index.checkpoints.n = r->index.stored.n = r->index.blobs.n = 0;
+	r->index.unended = NULL;
+	r->meta.first_item = 0;
+	r->meta.set_closed = false;
+	kvi_reader_forget_predictors(r);
+	kvi_identity_free(&r->meta.identity, &r->alloc);
+	kvi_index_settle(&r->index, r->geometry.n_tracks);
+}
+
+static kvarc_ret load(kvarc_reader *r, struct kvi_walk *w)
+{
+	kvarc_ret ret = kvi_walk_first(w, r->error);
+	if (ret == KVARC_END)
+		return kvi_fail_at(r->error, KVARC_DATA, w->offset, 0,
+		                   "the file is cut after its first %d bytes",
+		                   KVI_SUPERBLOCK_BYTES);
+	if (ret == KVARC_OK)
+		ret = kvi_reader_geometry(r, &w->frame, w->content, w->content_bytes);
+	if (ret == KVARC_OK)
+		ret = kvi_walk_geometry(w, &r->geometry, &r->order, r->error);
+	if (ret)
+		return ret;
+	ret = load_index(r);
+	if (ret == KVARC_DATA) {
+		forget(r);
+		r->meta.decode_left = r->alloc.limit;
+		ret = kvi_reader_scan(r, w);
+	} else {
+		r->state = KVARC_STATE_CLOSED;
+		r->by_index = ret == KVARC_OK;
+	}
+	kvi_index_settle(&r->index, r->geometry.n_tracks);
+	for (uint32_t i = 0; i < r->geometry.n_tracks && ret == KVARC_OK; i++)
+		kvi_reader_count(r, i, r->index.tokens[i]);
+	kvi_reader_count_stored(r);
+	r->totals.chunks = r->index.chunks.n;
+	r->totals.segments = r->index.segments.n;
+	return ret;
+}
+
+kvarc_ret kvi_reader_load(kvarc_reader *r)
+{
+	struct kvi_walk w;
+	kvi_walk_init(&w, &r->in, &r->packer);
+	w.skim = true;
+	w.decode_left = &r->meta.decode_left;
+	kvarc_ret ret = load(r, &w);
+	kvi_walk_free(&w);
+	return ret;
+}
+
+/* The longest track of a state. */
+static uint32_t longest(const kvarc_reader *r, const uint64_t *tokens)
+{
+	uint32_t track = 0;
+	for (uint32_t i = 1; i < r->geometry.n_tracks; i++)
+		track = tokens[i] > tokens[track] ? i : track;
+	return track;
+}
+
+/* The first token of a track that was written between two frames; `none` where none was. */
+static uint64_t first_written(const kvarc_reader *r, uint32_t track, uint64_t after,
+                              uint64_t before, uint64_t none)
+{
+	uint64_t first = none;
+	for (size_t i = 0; i < r->index.segments.n; i++) {
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
+		                                           r->index.segments, i);
+		if (s->track == track && s->sequence > after && s->sequence < before)
+			first = s->t0 < first ? s->t0 : first;
+	}
+	return first;
+}
+
+kvarc_ret kvarc_reader_checkpoint(kvarc_reader *r, size_t i, kvarc_checkpoint *checkpoint)
+{
+	struct kvi_commit c;
+	if (!r || !checkpoint)
+		return KVARC_PROG;
+	if (i >= r->index.checkpoints.n)
+		return KVARC_END;
+	const struct kvi_checkpoint_ref *ref = KVI_LIST(struct kvi_checkpoint_ref,
+	                                                r->index.checkpoints, i);
+	struct kvi_frame f;
+	size_t n = r->geometry.n_tracks;
+	uint64_t *tokens = kvi_calloc(&r->alloc, n, sizeof *tokens), most, first;
+	kvarc_ret ret = tokens ? kvi_reader_read_frame(r, ref->offset, KVI_FRAME_COMMIT,
+	                                               ref->sequence, &r->meta.commit, &f, r->error)
+	                       : kvi_fail_alloc(r->error, &r->alloc);
+	if (!ret && (!kvi_commit_parse(&c, tokens, n, f.payload, f.head.payload_bytes) ||
+	             c.checkpoint.number != ref->number))
+		ret = kvi_reader_not_valid(&f, r->error);
+	uint32_t track = ret ? 0 : longest(r, tokens);
+	most = ret ? 0 : tokens[track];
+	kvi_free(&r->alloc, tokens);
+	if (ret)
+		return kvi_reader_set_error(r, ret);
+	first = first_written(r, track, i ? ref[-1].sequence : 0, ref->sequence, most);
+	*checkpoint =
+		(kvarc_checkpoint){ .number = c.checkpoint.number,
+		                    .time = c.checkpoint.time,
+		                    .label = (const char *)c.checkpoint.label,
+		                    .label_bytes = c.checkpoint.label_bytes,
+		                    .tokens = most,
+		                    .new_tokens = most - first,
+		                    .end = ref->offset + kvi_frame_bytes(f.head.payload_bytes) };
+	return KVARC_OK;
+}
