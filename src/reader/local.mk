@@ -2,34 +2,28 @@
 libkvi_la_SOURCES += \
 	src/reader/envelope.c \
 	src/reader/reader_chain.c \
-	src/reader/reader_cover.c src/reader/reader_cover.h \
+	src/reader/reader_range.c src/reader/reader_range.h \
 	src/reader/reader_located.c src/reader/reader_located.h \
-	src/reader/reader_model.c \
+	src/reader/reader_predictors.c \
 	src/reader/reader_decode.c src/reader/reader_decode.h \
-	src/reader/reader_frames.c src/reader/reader_frames_check.c \
+	src/reader/reader_frames.c \
+	src/reader/reader_load.c \
 	src/reader/reader_ids.c \
 	src/reader/reader_errors.c \
 	src/reader/reader_index.c \
 	src/reader/reader_internal.h \
 	src/reader/reader_jobs.c \
-	src/reader/reader_load.c \
 	src/reader/reader_losses.c \
 	src/reader/reader_meta.c \
 	src/reader/reader_open.c \
-	src/reader/reader_params.c src/reader/params_store.h \
+	src/reader/reader_params.c \
+	src/reader/params_store.h \
 	src/reader/reader_prediction.c \
-	src/reader/reader_prepare.c \
-	src/reader/reader_profile.c \
-	src/reader/reader_range.c src/reader/reader_range.h \
-	src/reader/reader_reference.c \
-	src/reader/reader_repeat.c \
 	src/reader/reader_resume.c src/reader/reader_resume.h \
-	src/reader/reader_scan.c \
 	src/reader/reader_seq.c \
-	src/reader/reader_segments.c src/reader/reader_stored.h \
+	src/reader/reader_segments.c \
+	src/reader/reader_stored.h \
 	src/reader/reader_refs.h \
-	src/reader/reader_salvage.h src/reader/reader_state.h \
-	src/reader/salvage_keys.c \
-	src/reader/salvage_read.c \
-	src/reader/salvage_scan.c \
+	src/reader/reader_salvage.c src/reader/reader_salvage.h \
+	src/reader/reader_state.h \
 	src/reader/verify.c

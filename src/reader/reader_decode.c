@@ -1,8 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reader_decode.c - decodes a chunk: frame, payload, raw_check, features */
+/* reader_decode.c - decodes a chunk: frame, payload, raw_check, features; repeats and references */
 #include "reader_decode.h"
 
-static kvarc_ret open_payload(const kvarc_reader *r, const struct kvi_chunk_piece *p,
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "reader_range.h"
+
+/* ==== Decodes a chunk: frame, payload, raw_check, features ==== */
+
+/* One chunk frame in memory, ready to be decoded. */
+struct chunk_piece {
+	const struct kvi_frame *frame;
+	const struct kvi_chunk_header *h;
+	const int32_t *positions;           /* NULL: not known */
+	const struct kvi_params_use *use;   /* NULL: the codec has none */
+	const struct kvi_linear_in *linear; /* codec linear */
+	struct kvi_features *features;      /* NULL: nobody needs them */
+	const uint8_t *before;              /* codec state: elements that it refers to, or NULL */
+	uint32_t from, to;                  /* the tokens of the chunk that are needed; to 0: all */
+	unsigned helpers;                   /* threads that wait for it */
+};
+
+static kvarc_ret open_payload(const kvarc_reader *r, const struct chunk_piece *p,
                               struct kvi_chunk *chunk, struct kvi_chunk_payload *payload,
                               kvarc_error *e)
 {
@@ -41,8 +64,8 @@ static kvarc_ret open_payload(const kvarc_reader *r, const struct kvi_chunk_piec
 }
 
 /* What came of it. */
-static kvarc_ret close_payload(const kvarc_reader *r, const struct kvi_chunk_piece *p,
-                               kvarc_ret ret, uint64_t raw_check, kvarc_error *e)
+static kvarc_ret close_payload(const kvarc_reader *r, const struct chunk_piece *p, kvarc_ret ret,
+                               uint64_t raw_check, kvarc_error *e)
 {
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_fail_alloc(e, &r->alloc);
@@ -71,8 +94,9 @@ static kvarc_ret close_payload(const kvarc_reader *r, const struct kvi_chunk_pie
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_piece_decode(kvarc_reader *r, struct kvi_coder *coder,
-                           const struct kvi_chunk_piece *p, uint8_t *raw, kvarc_error *e)
+/* Decodes a payload and compares raw_check. */
+static kvarc_ret piece_decode(kvarc_reader *r, struct kvi_coder *coder, const struct chunk_piece *p,
+                              uint8_t *raw, kvarc_error *e)
 {
 	struct kvi_chunk chunk;
 	struct kvi_chunk_payload in;
@@ -116,17 +140,16 @@ static kvarc_ret get_frame(struct kvi_decode_job *j, struct kvi_chunk_header *h)
 	return KVARC_OK;
 }
 
-static struct kvi_chunk_piece piece_of(const struct kvi_decode_job *j,
-                                       const struct kvi_chunk_header *h)
+static struct chunk_piece piece_of(const struct kvi_decode_job *j, const struct kvi_chunk_header *h)
 {
-	struct kvi_chunk_piece p = { .frame = &j->frame,
-		                     .h = h,
-		                     .use = j->params,
-		                     .positions = j->segment->known ? j->segment->segment.positions
-		                                                    : NULL,
-		                     .from = j->need_from,
-		                     .to = j->need_to,
-		                     .helpers = j->helpers };
+	struct chunk_piece p = { .frame = &j->frame,
+		                 .h = h,
+		                 .use = j->params,
+		                 .positions = j->segment->known ? j->segment->segment.positions
+		                                                : NULL,
+		                 .from = j->need_from,
+		                 .to = j->need_to,
+		                 .helpers = j->helpers };
 	return p;
 }
 
@@ -197,7 +220,7 @@ static void observe(struct kvi_decode_job *j, const struct kvi_chunk_header *h)
 }
 
 /* Codecs linear, model and predicted: the model, and the sources of its prediction. */
-static kvarc_ret find_model(struct kvi_decode_job *j, struct kvi_chunk_piece *p,
+static kvarc_ret find_model(struct kvi_decode_job *j, struct chunk_piece *p,
                             struct kvi_linear_in *in)
 {
 	struct kvi_segment_use *s = j->segment;
@@ -244,7 +267,7 @@ static kvarc_ret features_of_raw(struct kvi_decode_job *j, struct kvi_coder *cod
 {
 	struct kvi_feature_table *t = j->segment->features;
 	struct kvi_feature_slot *slot = kvi_feature_slot(t, j->order_index);
-	struct kvi_chunk_piece p = piece_of(j, h);
+	struct chunk_piece p = piece_of(j, h);
 	struct kvi_linear_in in;
 	struct kvi_chunk chunk;
 	struct kvi_chunk_payload payload;
@@ -276,20 +299,25 @@ static kvarc_ret features_of_raw(struct kvi_decode_job *j, struct kvi_coder *cod
 	return KVARC_OK;
 }
 
+static kvarc_ret decode_repeat(struct kvi_decode_job *j, struct kvi_coder *coder,
+                               const struct kvi_chunk_header *h);
+static kvarc_ret find_reference(struct kvi_decode_job *j, struct kvi_coder *coder,
+                                const struct kvi_chunk_header *h, const uint8_t **elements);
+
 static kvarc_ret decode_chunk(struct kvi_decode_job *j, struct kvi_coder *coder,
                               const struct kvi_chunk_header *h)
 {
-	struct kvi_chunk_piece p = piece_of(j, h);
+	struct chunk_piece p = piece_of(j, h);
 	struct kvi_linear_in in;
 	if (h->codec == KVI_CODEC_REPEAT)
-		return kvi_reader_decode_repeat(j, coder, h);
+		return decode_repeat(j, coder, h);
 	kvarc_ret ret = KVARC_OK;
 	if (kvi_codec_predicts(h->codec))
 		ret = find_model(j, &p, &in);
 	else if (h->codec == KVI_CODEC_STATE)
-		ret = kvi_reader_reference(j, coder, h, &p.before);
+		ret = find_reference(j, coder, h, &p.before);
 	if (ret == KVARC_OK)
-		ret = kvi_piece_decode(j->r, coder, &p, j->raw, &j->error);
+		ret = piece_decode(j->r, coder, &p, j->raw, &j->error);
 	if (ret == KVARC_OK && p.features) {
 		kvi_feature_table_publish(j->segment->features, j->order_index, KVI_FEATURES_ALL);
 		observe(j, h);
@@ -310,7 +338,9 @@ static void give_features(struct kvi_decode_job *j, struct kvi_coder *coder,
 	kvi_feature_table_leave(j->segment->features, j->order_index);
 }
 
-void kvi_reader_decode_job(struct kvi_decode_job *j, struct kvi_coder *coder)
+/* A job from its frame to j->raw and its features, for repeated chunks: a REPEAT is
+ * DATA, and nothing is delivered. */
+static void decode_job(struct kvi_decode_job *j, struct kvi_coder *coder)
 {
 	struct kvi_chunk_header h;
 	j->ret = get_frame(j, &h);
@@ -363,4 +393,270 @@ void kvi_reader_run_job(struct kvi_job *job, unsigned worker)
 		memset(j->direct, 0, j->raw_bytes);
 	if (!j->ret && !j->r->options.common.overlap)
 		j->ret = kvi_reader_hand_over(j);
+}
+
+/* ==== The chunk that a REPEAT names (spec/codecs/repeat.md) ==== */
+
+static struct kvi_repeated *open_repeated(kvarc_reader *r)
+{
+	pthread_mutex_lock(&r->predictors.lock);
+	if (!r->workers.repeated) {
+		r->workers.repeated = kvi_calloc(&r->alloc, 1, sizeof *r->workers.repeated);
+		if (r->workers.repeated && pthread_mutex_init(&r->workers.repeated->lock, NULL)) {
+			kvi_free(&r->alloc, r->workers.repeated);
+			r->workers.repeated = NULL;
+		}
+	}
+	struct kvi_repeated *x = r->workers.repeated;
+	pthread_mutex_unlock(&r->predictors.lock);
+	return x;
+}
+
+void kvi_reader_free_repeated(kvarc_reader *r)
+{
+	struct kvi_repeated *x = r->workers.repeated;
+	if (!x)
+		return;
+	kvi_segment_use_release(r, x->use);
+	kvi_free(&r->alloc, x->job.buffer.p);
+	kvi_free(&r->alloc, x->job.scratch.p);
+	pthread_mutex_destroy(&x->lock);
+	kvi_free(&r->alloc, x);
+}
+
+/* Begins a segment: any of its chunks may be repeated. */
+static kvarc_ret begin(kvarc_reader *r, struct kvi_repeated *x, const struct kvi_segment_ref *s,
+                       uint64_t predictor, kvarc_error *e)
+{
+	struct kvi_predictor_ref *p = kvi_reader_find_predictor(r, predictor);
+	struct kvi_packer packer;
+	kvi_segment_use_release(r, x->use);
+	kvi_packer_init(&packer, &r->alloc); /* a worker has none */
+	kvarc_ret ret = kvi_segment_use_load(r, &packer, s, &x->use, e);
+	kvi_packer_free(&packer);
+	x->segment = s->sequence;
+	x->next = s->first;
+	x->order_index = r->order.first[s->track];
+	if (ret == KVARC_OK)
+		ret = p ? kvi_reader_load_predictor(r, p, e)
+		        : kvi_fail_at(e, KVARC_DATA, KVARC_UNKNOWN, predictor,
+		                      "the PREDICTOR frame of a repeated chunk is missing");
+	if (ret == KVARC_OK)
+		ret = kvi_reader_open_features(r, s->track, p->plan, &x->use->features, e);
+	if (ret == KVARC_OK)
+		kvi_reader_plan_features(r, s, NULL, x->use);
+	return ret;
+}
+
+/* Goes past one chunk: decodes it when it is the target, or when others are
+ * predicted from it. */
+static kvarc_ret pass(kvarc_reader *r, struct kvi_repeated *x, const struct kvi_segment_ref *s,
+                      const struct kvi_chunk_ref *c, bool target, struct kvi_coder *coder,
+                      kvarc_error *e)
+{
+	struct kvi_decode_job *j = &x->job;
+	uint32_t order_index;
+	if (!kvi_reader_order_index(r, s, c, &x->order_index, &order_index) ||
+	    c->heads != r->geometry.tensors[c->tensor].heads)
+		return KVARC_OK;
+	if (!target && !kvi_feature_slot(x->use->features, order_index)->asked) {
+		kvi_feature_table_leave(x->use->features, order_index);
+		return KVARC_OK;
+	}
+	struct kvi_packer packer;
+	kvi_packer_init(&packer, &r->alloc);
+	kvarc_ret ret = kvi_reader_params(r, &packer, c, &j->params, e);
+	kvi_packer_free(&packer);
+	if (ret) {
+		kvi_feature_table_leave(x->use->features, order_index);
+		return target ? ret : KVARC_OK;
+	}
+	kvi_reader_assign(r, j, s, c, x->use, order_index);
+	decode_job(j, coder);
+	kvi_params_store_release(&r->workers.store, j->params);
+	j->params = NULL;
+	if (j->ret)
+		*e = j->error;
+	return target ? j->ret : KVARC_OK; /* chunks that need its features report it */
+}
+
+/* Passes all chunks up to the one with this sequence number. */
+static kvarc_ret go_to(kvarc_reader *r, struct kvi_repeated *x, const struct kvi_segment_ref *s,
+                       uint64_t sequence, struct kvi_coder *coder, kvarc_error *e)
+{
+	kvarc_ret ret = KVARC_OK;
+	while (x->next < s->end && ret == KVARC_OK) {
+		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks,
+		                                         x->next++);
+		ret = pass(r, x, s, c, c->sequence == sequence, coder, e);
+		if (c->sequence == sequence)
+			return ret;
+	}
+	return ret ? ret
+	           : kvi_fail_at(e, KVARC_DATA, KVARC_UNKNOWN, sequence,
+	                         "a repeated chunk is not in its segment");
+}
+
+/* A chunk of codec linear of this or another segment; its features are made on the way. */
+static kvarc_ret decode_linear(kvarc_reader *r, struct kvi_coder *coder, const struct kvi_frame *f,
+                               const struct kvi_chunk_header *h, uint8_t *raw, kvarc_error *e)
+{
+	const struct kvi_segment_ref *s = kvi_index_segment(&r->index, h->segment);
+	struct kvi_repeated *x = open_repeated(r);
+	kvarc_ret ret = KVARC_OK;
+	if (!s || s->stored || s->n != h->n)
+		return kvi_reader_bad(f, e, "its SEGMENT is missing");
+	if (!x)
+		return kvi_fail_alloc(e, &r->alloc);
+	pthread_mutex_lock(&x->lock);
+	if (!x->use || x->segment != s->sequence || x->next >= s->end ||
+	    KVI_LIST(struct kvi_chunk_ref, r->index.chunks, x->next)->sequence > f->head.sequence)
+		ret = begin(r, x, s, h->params, e);
+	if (ret == KVARC_OK)
+		ret = go_to(r, x, s, f->head.sequence, coder, e);
+	if (ret == KVARC_OK)
+		memcpy(raw, x->job.scratch.p, f->head.decoded_bytes);
+	else if (x->use) { /* from the first chunk again next time */
+		kvi_segment_use_release(r, x->use);
+		x->use = NULL;
+	}
+	pthread_mutex_unlock(&x->lock);
+	return ret;
+}
+
+/* Whether a chunk refers to another one (spec/codecs/state.md). */
+static bool refers(const struct kvi_frame *f, const struct kvi_chunk_header *h)
+{
+	uint64_t sequence, offset;
+	return h->codec == KVI_CODEC_STATE &&
+	       kvi_state_reference(f->payload + KVI_CHUNK_HEADER_BYTES,
+	                           f->head.payload_bytes - KVI_CHUNK_HEADER_BYTES, &sequence,
+	                           &offset);
+}
+
+kvarc_ret kvi_reader_decode_target(kvarc_reader *r, struct kvi_coder *coder,
+                                   const struct kvi_frame *f, uint8_t *raw, kvarc_error *e)
+{
+	struct kvi_packer packer;
+	struct kvi_params_use *use = NULL;
+	struct kvi_segment *segment = NULL;
+	struct kvi_chunk_header h;
+	struct chunk_piece p = { .frame = f, .h = &h };
+	kvarc_ret ret = KVARC_OK;
+	kvi_packer_init(&packer, &r->alloc);
+	if (!kvi_chunk_header_parse(&h, f->payload, f->head.payload_bytes))
+		ret = kvi_reader_bad(f, e, "its header is not valid");
+	if (ret == KVARC_OK)
+		ret = kvi_chunk_check(&r->geometry, &h, f, e);
+	if (ret == KVARC_OK && kvi_codec_uses_prediction(h.codec))
+		ret = kvi_reader_bad(f, e, "a chunk that a model predicts cannot be repeated");
+	if (ret == KVARC_OK && refers(f, &h))
+		ret = kvi_reader_bad(f, e,
+		                     "a chunk with a reference cannot be repeated, or be "
+		                     "one itself");
+	if (ret == KVARC_OK && kvi_codec_predicts(h.codec)) {
+		kvi_packer_free(&packer);
+		return decode_linear(r, coder, f, &h, raw, e);
+	}
+	if (ret == KVARC_OK) {
+		const struct kvi_chunk_ref c = kvi_chunk_ref(f, &h);
+		ret = kvi_reader_params(r, &packer, &c, &use, e);
+	}
+	if (ret == KVARC_OK && use && kvi_params_rotates(use->params)) {
+		const struct kvi_segment_ref *ref = kvi_index_segment(&r->index, h.segment);
+		segment = kvi_malloc(&r->alloc, sizeof *segment);
+		if (!segment)
+			ret = kvi_fail_alloc(e, &r->alloc);
+		else if (!ref || !ref->offset || ref->stored || ref->n != h.n)
+			ret = kvi_reader_bad(f, e, "its SEGMENT is missing");
+		else
+			ret = kvi_reader_read_segment(r, &packer, ref, segment, e);
+		p.positions = ret ? NULL : segment->positions;
+	}
+	p.use = use;
+	if (ret == KVARC_OK)
+		ret = piece_decode(r, coder, &p, raw, e);
+	kvi_params_store_release(&r->workers.store, use);
+	kvi_free(&r->alloc, segment);
+	kvi_packer_free(&packer);
+	return ret;
+}
+
+/* Reads the earlier frame, a CHUNK, that the chunk of a job names: *f lies in j->other. Returns OK,
+ * MEM, MEMLIMIT, DATA, IO, OPTIONS (a source that cannot seek). */
+static kvarc_ret read_earlier(struct kvi_decode_job *j, uint64_t sequence, uint64_t offset,
+                              struct kvi_frame *f)
+{
+	kvarc_reader *r = j->r;
+	if (!kvi_input_seekable(&r->in))
+		return kvi_reason(
+			&j->error, KVARC_REASON_NEEDS_SEEK,
+			kvi_fail_at(
+				&j->error, KVARC_OPTIONS, j->frame.offset, j->frame.head.sequence,
+				"the chunk at offset %llu needs an "
+				"earlier one: this file needs a source that can seek, not a pipe",
+				(unsigned long long)j->frame.offset));
+	if (sequence >= j->frame.head.sequence || offset >= j->frame.offset ||
+	    offset % KVI_FRAME_ALIGN)
+		return kvi_reader_bad(&j->frame, &j->error, "it names a later frame");
+	return kvi_reader_read_frame(r, offset, KVI_FRAME_CHUNK, sequence, &j->other, f, &j->error);
+}
+
+/* The bytes that a REPEAT names, into j->raw. */
+static kvarc_ret decode_repeat(struct kvi_decode_job *j, struct kvi_coder *coder,
+                               const struct kvi_chunk_header *h)
+{
+	kvarc_reader *r = j->r;
+	const uint8_t *p = j->frame.payload + KVI_CHUNK_HEADER_BYTES;
+	struct kvi_chunk_header there;
+	struct kvi_frame f;
+	if (j->frame.head.payload_bytes != KVI_CHUNK_HEADER_BYTES + KVI_REPEAT_BYTES)
+		return kvi_reader_bad(&j->frame, &j->error, "its size");
+	kvarc_ret ret = read_earlier(j, kvi_load64(p), kvi_load64(p + 8), &f);
+	if (ret)
+		return ret;
+	if (!kvi_chunk_header_parse(&there, f.payload, f.head.payload_bytes) ||
+	    there.codec == KVI_CODEC_REPEAT || there.raw_check != h->raw_check ||
+	    there.cut.stream_size != h->cut.stream_size || there.n != h->n ||
+	    f.head.decoded_bytes != j->frame.head.decoded_bytes)
+		return kvi_reader_bad(&j->frame, &j->error, "what it repeats differs");
+	return kvi_reader_decode_target(r, coder, &f, j->raw, &j->error);
+}
+
+/* ==== The elements of the chunk that a state refers to (spec state 3) ==== */
+
+/* Whether a chunk has the rows, columns and dtype of the one that refers to it. */
+static bool fits(const struct kvi_decode_job *j, const struct kvi_chunk_header *h,
+                 const struct kvi_frame *f, const struct kvi_chunk_header *there)
+{
+	const kvarc_tensor *tensors = j->r->geometry.tensors;
+	return kvi_state_may_refer(there->codec) && there->n == h->n &&
+	       f->head.decoded_bytes == j->frame.head.decoded_bytes &&
+	       there->tensor < j->r->geometry.n_tensors &&
+	       tensors[there->tensor].dtype == tensors[h->tensor].dtype;
+}
+
+/* The elements that a chunk of codec state refers to, in j->expected; NULL: it refers to none. */
+static kvarc_ret find_reference(struct kvi_decode_job *j, struct kvi_coder *coder,
+                                const struct kvi_chunk_header *h, const uint8_t **elements)
+{
+	kvarc_reader *r = j->r;
+	struct kvi_chunk_header there;
+	struct kvi_frame f;
+	uint64_t sequence, offset;
+	*elements = NULL;
+	if (!kvi_state_reference(j->frame.payload + KVI_CHUNK_HEADER_BYTES,
+	                         j->frame.head.payload_bytes - KVI_CHUNK_HEADER_BYTES, &sequence,
+	                         &offset))
+		return KVARC_OK;
+	kvarc_ret ret = read_earlier(j, sequence, offset, &f);
+	if (ret)
+		return ret;
+	if (!kvi_chunk_header_parse(&there, f.payload, f.head.payload_bytes) ||
+	    !fits(j, h, &f, &there))
+		return kvi_reader_bad(&j->frame, &j->error, "what it refers to differs");
+	if (!kvi_buffer_grow(&j->expected, &r->alloc, f.head.decoded_bytes, 0))
+		return kvi_fail_alloc(&j->error, &r->alloc);
+	*elements = j->expected.p;
+	return kvi_reader_decode_target(r, coder, &f, j->expected.p, &j->error);
 }

@@ -1,10 +1,493 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reader_range.c - part of an archive: only the chunks that a range touches */
-#include "reader_cover.h"
+/* reader_range.c - part of an archive: which chunks a range needs, and how it gets them */
+#include "reader_range.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
 #include "reader_salvage.h"
 #include "reader_stored.h"
 #include "util/arguments.h"
 #include "util/view.h"
+
+/* ==== What a range needs of a segment: predictors, features, tokens ==== */
+
+/* A pass over the segments of a range, in the order of the index: what it needs up to a chunk is in
+ * memory, as far as memory allows, or was. segment 0, chunk 0: nothing yet. */
+struct cover {
+	const struct kvi_range *g;
+	size_t segment; /* the first one that is not covered, from this chunk on */
+	uint64_t chunk;
+};
+
+/* A segment whose chunks are being decoded for a range; s is set by the caller. */
+struct segment_part {
+	const struct kvi_segment_ref *s;
+	struct kvi_segment_use *use;
+	uint64_t next, end;          /* chunks (kvi_segment_chunk) */
+	uint32_t order_index;        /* where to look for the next chunk */
+	uint64_t covered;            /* the end of the last chunk (reader_range.c) */
+	uint32_t from, to;           /* tokens of the segment that the range has */
+	uint32_t need_from, need_to; /* those that are needed of each chunk; need_to 0: all */
+	unsigned helpers;            /* workers that wait while one of its chunks is decoded */
+	size_t index;                /* of s */
+	struct cover *cover;         /* NULL, or: to be asked before each chunk */
+	unsigned batch;              /* without cover: the first one that has frames of it */
+};
+
+/* The predictor of a segment if a wanted chunk needs one. NULL: *needed is false, or it is lost. */
+static struct kvi_predictor_ref *range_predictor(kvarc_reader *r, const struct kvi_segment_ref *s,
+                                                 const struct kvi_range *g, bool *needed)
+{
+	*needed = false;
+	for (uint64_t i = s->first; i < s->end; i++) {
+		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i);
+		if (!c->linear || !kvi_range_wants(r, g, c->tensor))
+			continue;
+		*needed = true;
+		return kvi_reader_find_predictor(r, c->params);
+	}
+	return NULL;
+}
+
+/* The predictor of a segment, if it is a model. */
+static struct kvi_predictor_ref *model_before(const struct kvi_reader_predictors *p,
+                                              const struct kvi_segment_ref *s)
+{
+	struct kvi_predictor_ref *x = kvi_reader_predictor_before(p, s->sequence);
+	return x && x->p.kind == KVI_PREDICTOR_MODEL ? x : NULL;
+}
+
+/* Whether the model predicts tensors of a track: it has their layers and shapes. */
+static bool can_predict(const kvarc_reader *r, const struct kvi_predictor_ref *x, uint32_t track)
+{
+	const struct kvi_prediction_options o = kvi_reader_prediction_options(r, x, track);
+	return x->sessions[track] || !kvi_prediction_fits(&o, NULL);
+}
+
+/* Whether a model that nobody needs here can go through the segment. */
+static bool is_at(const struct kvi_predictor_ref *x, const struct kvi_segment_ref *s)
+{
+	const struct kvi_prediction *g = x->sessions[s->track];
+	return s->t0 == 0 || (g && kvi_prediction_next(g) == s->t0);
+}
+
+/* The model that goes through a segment although no chunk needs it (needed is false); NULL: there
+ * is none. */
+static struct kvi_predictor_ref *range_passes_model(kvarc_reader *r,
+                                                    const struct kvi_segment_ref *s, bool needed)
+{
+	struct kvi_predictor_ref *y = needed ? NULL : model_before(&r->predictors, s);
+	return y && !kvi_reader_load_predictor(r, y, NULL) && is_at(y, s) &&
+	                       can_predict(r, y, s->track)
+	               ? y
+	               : NULL;
+}
+
+/* The segment, with the features of its tensors if there are any. */
+static kvarc_ret load_segment(kvarc_reader *r, const struct kvi_segment_ref *s,
+                              const struct kvi_range *g, struct kvi_segment_use **use)
+{
+	bool needed;
+	struct kvi_predictor_ref *x = range_predictor(r, s, g, &needed);
+	/* Only its payload says whether a chunk needs positions: they are always read. */
+	kvarc_ret ret = kvi_segment_use_load(r, &r->packer, s, use, r->error);
+	/* A model goes through all segments, also where nothing needs it; a range that does not
+	 * need it at all is not led to. */
+	struct kvi_predictor_ref *y = range_passes_model(r, s, needed);
+	if (y) {
+		needed = true;
+		x = y;
+	}
+	if (ret || !needed)
+		return ret;
+	ret = x ? kvi_reader_load_predictor(r, x, &(*use)->predictor_error)
+	        : kvi_fail(&(*use)->predictor_error, KVARC_DATA,
+	                   "the PREDICTOR frame of chunks is damaged");
+	(*use)->predictor_ret = ret;
+	/* That the profile is damaged is the chunks' loss; that it is missing
+	 * can be helped. */
+	if (ret == KVARC_DATA && r->salvage)
+		return KVARC_OK;
+	if (ret) {
+		if (r->error)
+			*r->error = (*use)->predictor_error;
+		return ret;
+	}
+	if ((*use)->known)
+		kvi_reader_open_prediction(r, x, s->track, s->t0, g->layer_end, *use);
+	if ((*use)->predictor_ret == KVARC_DATA && r->salvage)
+		return KVARC_OK;
+	if ((*use)->predictor_ret) {
+		if (r->error)
+			*r->error = (*use)->predictor_error;
+		return (*use)->predictor_ret;
+	}
+	if (ret == KVARC_OK)
+		ret = kvi_reader_open_features(r, s->track, x->plan, &(*use)->features, r->error);
+	if (ret == KVARC_OK)
+		kvi_reader_plan_features(r, s, g, *use);
+	return ret;
+}
+
+/*
+ * The most tokens that a stream of a chunk has whose features others need, or that needs those of
+ * others. Its frame is not verified yet: its job finds out if the header is not as it was.
+ */
+static size_t stream_tokens(kvarc_reader *r, const struct kvi_chunk_ref *c)
+{
+	uint8_t head[KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES];
+	struct kvi_chunk_header h;
+	struct kvi_frame f;
+	if (kvi_frame_peek(&r->in, c->offset, head, KVI_CHUNK_HEADER_BYTES, &f, NULL) ||
+	    !kvi_chunk_header_parse(&h, f.payload, f.head.payload_bytes) ||
+	    !kvi_codec_has_streams(h.codec) || kvi_codec_uses_prediction(h.codec))
+		return KVI_SEGMENT_TOKENS;
+	return (size_t)KVI_SMALLEST_STREAM << h.cut.stream_size;
+}
+
+/*
+ * The tokens that chunks need that are predicted from each other: whole streams, of the chunk that
+ * has the longest ones, so that each chunk has what those that are predicted from it need.
+ */
+static void plan_tokens(kvarc_reader *r, const struct kvi_range *g, struct segment_part *p)
+{
+	struct kvi_feature_table *t = p->use->features;
+	uint32_t at = t->first, order_index;
+	size_t tokens = KVI_SMALLEST_STREAM;
+	for (uint64_t i = p->s->first; i < p->s->end && tokens < p->s->n; i++) {
+		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i);
+		if (!kvi_reader_order_index(r, p->s, c, &at, &order_index) || !c->linear ||
+		    !(kvi_range_wants(r, g, c->tensor) ||
+		      kvi_feature_slot_needed(kvi_feature_slot(t, order_index))))
+			continue;
+		size_t n = stream_tokens(r, c);
+		tokens = n > tokens ? n : tokens;
+	}
+	p->need_from = (uint32_t)(p->from / tokens * tokens);
+	p->need_to = (uint32_t)((p->to + tokens - 1) / tokens * tokens);
+	p->need_to = p->need_to < p->s->n ? p->need_to : p->s->n;
+}
+
+/* Fills all of p but `helpers`: reads the segment, loads what predicts it, and finds the tokens
+ * that are needed. The caller releases p->use, also on failure. Returns OK, MEM, MEMLIMIT, DATA,
+ * OPTIONS, PREDICTOR, IO. */
+static kvarc_ret range_prepare(kvarc_reader *r, const struct kvi_range *g, struct segment_part *p)
+{
+	const struct kvi_segment_ref *s = p->s;
+	const uint64_t end = s->t0 + s->left < g->t_end ? s->t0 + s->left : g->t_end;
+	p->next = s->first;
+	p->end = kvi_segment_chunks_end(r, s);
+	p->order_index = r->order.first[s->track];
+	p->from = s->t0 < g->t0 ? (uint32_t)(g->t0 - s->t0) : 0;
+	p->to = (uint32_t)(end - s->t0);
+	p->need_from = p->need_to = 0;
+	kvarc_ret ret = load_segment(r, s, g, &p->use);
+	if (ret || p->use->prediction || (p->from == 0 && p->to == s->n))
+		return ret;
+	p->need_from = p->from;
+	p->need_to = p->to;
+	if (p->use->features)
+		plan_tokens(r, g, p);
+	return KVARC_OK;
+}
+
+/* ==== Which frames a range needs: their plan, and reading them ahead ==== */
+
+/* Frames in the order of their use. */
+struct frames {
+	kvarc_reader *r;
+	struct kvi_list *list; /* kvarc_byte_range */
+	uint64_t bytes, most;
+	bool failed; /* out of memory */
+};
+
+/* False: no more of them. */
+static bool add_frame(struct frames *f, uint64_t offset, uint32_t bytes)
+{
+	const uint64_t size = f->r->in.source.size;
+	if (!bytes || offset >= size)
+		return true; /* read when it is used */
+	if (bytes > size - offset)
+		bytes = (uint32_t)(size - offset);
+	if (f->bytes + bytes > f->most)
+		return false;
+	kvarc_byte_range *x = kvi_list_add(f->list, &f->r->alloc, sizeof *x);
+	f->failed = !x;
+	if (!x)
+		return false;
+	x->offset = offset;
+	x->bytes = bytes;
+	f->bytes += bytes;
+	return true;
+}
+
+/* The PARAMS of a chunk, unless they are here. */
+static bool add_params(struct frames *f, const struct kvi_chunk_ref *c)
+{
+	struct kvi_params_store *store = &f->r->workers.store;
+	const struct kvi_params_ref *p = c->params && !c->linear
+	                                         ? kvi_index_params(&f->r->index, c->params)
+	                                         : NULL;
+	struct kvi_params_use *use = p ? kvi_params_store_find(store, c->tensor, c->head, c->params)
+	                               : NULL;
+	if (use)
+		kvi_params_store_release(store, use);
+	return !p || use || add_frame(f, p->offset, p->bytes);
+}
+
+/* The embedded profile of a predictor, which then can say more; on its own: all of it is needed
+ * before the first chunk. */
+static kvarc_ret load_profile(kvarc_reader *r, struct kvi_predictor_ref *x)
+{
+	struct kvi_list list = { 0 };
+	struct frames f = { .r = r, .list = &list, .most = kvi_ahead_budget(&r->ahead) };
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < x->parts.n && x->p.embedded && !x->looked; i++) {
+		const struct kvi_blob_ref *part = KVI_LIST(struct kvi_blob_ref, x->parts, i);
+		if (!add_frame(&f, part->offset, part->bytes))
+			break;
+	}
+	kvarc_byte_range *p = list.p;
+	if (list.n && kvi_array_reserve(&r->alloc, &list.p, &list.cap, list.n,
+	                                2 * list.n + r->ahead.blocks.n, sizeof *p)) {
+		p = list.p;
+		size_t n = kvi_ahead_join(&r->ahead, p, list.n, list.cap);
+		ret = kvi_ahead_fetch(&r->ahead, &r->in.source, p, n, KVI_AHEAD_OPENING, r->error);
+	}
+	kvi_free(&r->alloc, list.p);
+	if (!ret)
+		(void)kvi_reader_load_predictor(r, x, NULL); /* its chunks report why not */
+	kvi_ahead_drop(&r->ahead, KVI_AHEAD_OPENING);
+	return ret;
+}
+
+/* Whose features are needed in a segment. *features: to be closed, NULL: of none; all: that of all
+ * tensors of the range's layers and below. */
+static kvarc_ret find_needs(kvarc_reader *r, const struct kvi_range *g,
+                            const struct kvi_segment_ref *s, struct kvi_feature_table **features,
+                            bool *all)
+{
+	bool needed;
+	struct kvi_segment_use use = { .known = true };
+	struct kvi_predictor_ref *x = range_predictor(r, s, g, &needed);
+	*features = NULL;
+	*all = false;
+	if (!needed || !x)
+		x = range_passes_model(r, s, needed);
+	if (!x)
+		return KVARC_OK;
+	kvarc_ret ret = load_profile(r, x);
+	*all = x->p.kind == KVI_PREDICTOR_MODEL;
+	if (ret || x->ret || *all || !x->plan)
+		return ret;
+	if (kvi_reader_open_features(r, s->track, x->plan, features, NULL))
+		return KVARC_OK; /* reported where it is needed */
+	use.features = *features;
+	kvi_reader_plan_features(r, s, g, &use);
+	return KVARC_OK;
+}
+
+/* What a segment needs, from a chunk on. *next: the first chunk that did not fit. */
+static kvarc_ret add_segment(struct frames *f, const struct kvi_range *g,
+                             const struct kvi_segment_ref *s, uint64_t chunk, uint64_t *next)
+{
+	kvarc_reader *r = f->r;
+	struct kvi_feature_table *t;
+	uint32_t at = r->order.first[s->track], order_index;
+	bool all, fits = chunk > s->first || add_frame(f, s->offset, s->bytes);
+	kvarc_ret ret = find_needs(r, g, s, &t, &all);
+	for (*next = s->first; *next < s->end && fits && !ret; *next += fits) {
+		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks,
+		                                         *next);
+		uint32_t layer = r->geometry.tensors[c->tensor].layer;
+		bool wants = kvi_range_wants(r, g, c->tensor) || (all && layer < g->layer_end);
+		if (t && kvi_reader_order_index(r, s, c, &at, &order_index))
+			wants = wants || kvi_feature_slot_needed(kvi_feature_slot(t, order_index));
+		if (wants && *next >= chunk)
+			fits = add_params(f, c) && add_frame(f, c->offset, c->bytes);
+	}
+	kvi_feature_table_close(t);
+	return ret;
+}
+
+/* Whether a range has a chunk of a segment. */
+static bool range_touches(const kvarc_reader *r, const struct kvi_range *g,
+                          const struct kvi_segment_ref *s)
+{
+	const uint64_t end = kvi_segment_chunks_end(r, s);
+	for (uint64_t i = s->first; i < end; i++)
+		if (kvi_range_wants(r, g, kvi_segment_chunk(r, s, i).tensor))
+			return true;
+	return false;
+}
+
+/* Segments from one on, from a chunk on; c: up to where they fit. */
+static kvarc_ret add_segments(struct frames *f, struct cover *c)
+{
+	const struct kvi_reader_index *x = &f->r->index;
+	kvarc_ret ret = KVARC_OK;
+	for (; c->segment < x->segments.n && !ret && !f->failed; c->segment++) {
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, x->segments,
+		                                           c->segment);
+		uint64_t next = s->end;
+		if (kvi_segment_has(s, c->g->track, c->g->t0, c->g->t_end) &&
+		    range_touches(f->r, c->g, s))
+			ret = add_segment(f, c->g, s, c->chunk, &next);
+		c->chunk = next < s->end ? next : 0;
+		if (next < s->end)
+			break;
+	}
+	return ret;
+}
+
+/* Makes a list ascend and its ranges large. False: out of memory. */
+static bool join(kvarc_reader *r, struct kvi_list *list)
+{
+	if (!list->n)
+		return true;
+	if (!kvi_array_reserve(&r->alloc, &list->p, &list->cap, list->n,
+	                       2 * list->n + r->ahead.blocks.n, sizeof(kvarc_byte_range)))
+		return false;
+	list->n = kvi_ahead_join(&r->ahead, list->p, list->n, list->cap);
+	return true;
+}
+
+static kvarc_ret fetch(kvarc_reader *r, struct frames *f)
+{
+	kvarc_ret ret = f->failed || !join(r, f->list) ? kvi_fail_alloc(r->error, &r->alloc)
+	                                               : KVARC_OK;
+	if (ret == KVARC_OK && f->list->n)
+		ret = kvi_ahead_fetch(&r->ahead, &r->in.source, f->list->p, f->list->n,
+		                      r->batch % 2 ? KVI_AHEAD_ODD : KVI_AHEAD_EVEN, r->error);
+	return ret;
+}
+
+/*
+ * The pass comes to chunks of a segment with this index, from `chunk` on: they are covered, and as
+ * many behind them as fit. A batch before the last one is dropped once its jobs are done. Only a
+ * failure to read counts; what is damaged is found where it is used. Returns OK, MEM, IO, and what
+ * jobs returned.
+ */
+static kvarc_ret cover_chunks(kvarc_reader *r, struct cover *c, size_t segment, uint64_t chunk)
+{
+	struct kvi_list list = { 0 };
+	struct frames f = { .r = r, .list = &list };
+	if (!r->in.ahead || segment < c->segment || (segment == c->segment && chunk < c->chunk))
+		return KVARC_OK;
+	c->segment = segment;
+	c->chunk = chunk;
+	r->batch++;
+	kvarc_ret ret = r->batch > 1 ? kvi_reader_reap(r, r->batch - 2) : KVARC_OK;
+	kvi_ahead_drop(&r->ahead, r->batch % 2 ? KVI_AHEAD_ODD : KVI_AHEAD_EVEN);
+	f.most = kvi_ahead_budget(&r->ahead);
+	if (ret == KVARC_OK)
+		ret = add_segments(&f, c);
+	if (ret == KVARC_OK)
+		ret = fetch(r, &f);
+	kvi_free(&r->alloc, list.p);
+	/* A frame that does not fit alone is read when it is used. */
+	if (c->segment == segment && c->chunk <= chunk)
+		c->chunk = chunk + 1;
+	return ret;
+}
+
+/* No job is under way: drops all batches. */
+static void cover_end(kvarc_reader *r)
+{
+	kvi_ahead_drop(&r->ahead, KVI_AHEAD_EVEN);
+	kvi_ahead_drop(&r->ahead, KVI_AHEAD_ODD);
+}
+
+/* Reads the SEGMENT frames of a range ahead, as far as memory allows. Returns OK, MEM, IO. */
+static kvarc_ret cover_segments(kvarc_reader *r, const struct kvi_range *g)
+{
+	struct kvi_list list = { 0 };
+	struct frames f = { .r = r, .list = &list };
+	if (!r->in.ahead)
+		return KVARC_OK;
+	r->batch++;
+	cover_end(r);
+	f.most = kvi_ahead_budget(&r->ahead);
+	for (size_t i = 0; i < r->index.segments.n; i++) {
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
+		                                           r->index.segments, i);
+		if (kvi_segment_has(s, g->track, g->t0, g->t_end) &&
+		    !add_frame(&f, s->offset, s->bytes))
+			break;
+	}
+	kvarc_ret ret = fetch(r, &f);
+	kvi_free(&r->alloc, list.p);
+	return ret;
+}
+
+/* Where a model that predicts a part of the range has to begin; the range's own
+ * beginning when none does. */
+static uint64_t model_begins(kvarc_reader *r, const struct kvi_range *g)
+{
+	for (size_t i = 0; i < r->index.segments.n; i++) {
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
+		                                           r->index.segments, i);
+		bool needed;
+		if (!kvi_segment_has(s, g->track, g->t0, g->t_end))
+			continue;
+		struct kvi_predictor_ref *x = range_predictor(r, s, g, &needed);
+		if (!x || x->p.kind != KVI_PREDICTOR_MODEL || kvi_reader_load_predictor(r, x, NULL))
+			continue; /* the segment itself reports why it is not there */
+		const struct kvi_prediction *at = x->sessions[g->track];
+		uint64_t layers = at ? kvi_prediction_layers(at) : 0;
+		bool goes_on = at && kvi_prediction_next(at) <= s->t0 &&
+		               (layers >= g->layer_end ||
+		                layers == kvi_predictor_shape(r->options.predictor)->layers);
+		return goes_on ? kvi_prediction_next(at) : 0;
+	}
+	return g->t0;
+}
+
+/* The tokens and layers through which a model goes before it comes to a range; t0 is t_end: none.
+ */
+static struct kvi_range range_lead(kvarc_reader *r, const struct kvi_range *g)
+{
+	return (struct kvi_range){ g->track, 0, g->layer_end, model_begins(r, g), g->t0, NULL };
+}
+
+kvarc_ret kvarc_reader_plan(kvarc_reader *r, const kvarc_range *range, const kvarc_view *views,
+                            const kvarc_byte_range **ranges, size_t *n)
+{
+	struct kvi_range g, lead;
+	if (ranges)
+		*ranges = NULL;
+	if (n)
+		*n = 0;
+	kvarc_ret ret = kvi_range_check(r, range, &g);
+	if (ret)
+		return ret;
+	if (!ranges || !n)
+		return kvi_fail(r->error, KVARC_PROG, "kvarc_reader_plan: ranges or n is NULL");
+	r->plan.n = 0;
+	if (!r->in.ahead)
+		return KVARC_OK;
+	g.views = views;
+	struct frames f = { .r = r, .list = &r->plan, .most = UINT64_MAX / 2 };
+	struct cover c = { .g = &lead };
+	lead = range_lead(r, &g);
+	if (lead.t0 < lead.t_end)
+		ret = add_segments(&f, &c);
+	c = (struct cover){ .g = &g };
+	if (ret == KVARC_OK && g.t0 < g.t_end)
+		ret = add_segments(&f, &c);
+	if (ret == KVARC_OK && (f.failed || !join(r, &r->plan)))
+		ret = kvi_fail_alloc(r->error, &r->alloc);
+	if (ret)
+		return kvi_reader_set_error(r, ret);
+	*ranges = r->plan.n ? r->plan.p : NULL;
+	*n = r->plan.n;
+	return KVARC_OK;
+}
+
+/* ==== Part of an archive: only the chunks that a range touches ==== */
 
 static kvarc_ret past_tokens(kvarc_reader *r, uint32_t track, uint64_t tokens)
 {
@@ -99,7 +582,7 @@ static uint8_t *direct_to(const kvarc_reader *r, const struct kvi_range *g,
 }
 
 static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g, const struct kvi_segment_ref *s,
-                        const struct kvi_chunk_ref *c, struct kvi_part *p, uint32_t order_index,
+                        const struct kvi_chunk_ref *c, struct segment_part *p, uint32_t order_index,
                         kvarc_deliver deliver, void *opaque)
 {
 	struct kvi_params_use *use = NULL;
@@ -144,7 +627,8 @@ static uint64_t place_of(uint32_t tensor, uint32_t head)
  * Salvage checks no order: a damaged file may have elements in two chunks. Then the chunks before
  * are finished first, so that two threads never deliver the same elements at once.
  */
-static kvarc_ret finish_overlaps(kvarc_reader *r, const struct kvi_chunk_ref *c, struct kvi_part *p)
+static kvarc_ret finish_overlaps(kvarc_reader *r, const struct kvi_chunk_ref *c,
+                                 struct segment_part *p)
 {
 	bool ascends = place_of(c->tensor, c->head) >= p->covered;
 	p->covered = place_of(c->tensor, c->head + c->heads);
@@ -152,7 +636,7 @@ static kvarc_ret finish_overlaps(kvarc_reader *r, const struct kvi_chunk_ref *c,
 }
 
 /* Starts the next chunk of a segment that is needed. */
-static kvarc_ret start_next(kvarc_reader *r, const struct kvi_range *g, struct kvi_part *p,
+static kvarc_ret start_next(kvarc_reader *r, const struct kvi_range *g, struct segment_part *p,
                             kvarc_deliver deliver, void *opaque)
 {
 	const struct kvi_segment_ref *s = p->s;
@@ -168,7 +652,7 @@ static kvarc_ret start_next(kvarc_reader *r, const struct kvi_range *g, struct k
 		if (c->heads != r->geometry.tensors[c->tensor].heads)
 			order_index = KVI_NO_ORDER_INDEX;
 		kvarc_ret ret = p->cover && !s->stored
-		                        ? kvi_cover(r, p->cover, p->index, p->next - 1)
+		                        ? cover_chunks(r, p->cover, p->index, p->next - 1)
 		                        : KVARC_OK;
 		if (ret == KVARC_OK)
 			ret = finish_overlaps(r, c, p);
@@ -177,29 +661,19 @@ static kvarc_ret start_next(kvarc_reader *r, const struct kvi_range *g, struct k
 	return KVARC_OK;
 }
 
-bool kvi_range_touches(const kvarc_reader *r, const struct kvi_range *g,
-                       const struct kvi_segment_ref *s)
-{
-	const uint64_t end = kvi_segment_chunks_end(r, s);
-	for (uint64_t i = s->first; i < end; i++)
-		if (kvi_range_wants(r, g, kvi_segment_chunk(r, s, i).tensor))
-			return true;
-	return false;
-}
-
 /*
  * Starts the chunks of several segments, of each one in turn: those of one
  * segment may wait for each other, those of different ones never do.
  */
-static kvarc_ret start_parts(kvarc_reader *r, const struct kvi_range *g, struct kvi_part *parts,
+static kvarc_ret start_parts(kvarc_reader *r, const struct kvi_range *g, struct segment_part *parts,
                              size_t n, kvarc_deliver deliver, void *opaque)
 {
 	const unsigned workers = kvi_pool_workers(r->workers.pool);
 	kvarc_ret ret = KVARC_OK;
 	size_t left = 0;
 	for (size_t i = 0; i < n && ret == KVARC_OK; i++) {
-		struct kvi_part *p = &parts[i];
-		ret = kvi_range_prepare(r, g, p);
+		struct segment_part *p = &parts[i];
+		ret = range_prepare(r, g, p);
 		p->helpers = n < workers ? (unsigned)(workers / n) - 1 : 0;
 		left += p->next < p->end;
 	}
@@ -218,9 +692,9 @@ static kvarc_ret start_parts(kvarc_reader *r, const struct kvi_range *g, struct 
 kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r, const struct kvi_segment_ref *s,
                                     const struct kvi_range *g, kvarc_deliver deliver, void *opaque)
 {
-	struct kvi_part part = { .s = s };
+	struct segment_part part = { .s = s };
 	kvarc_ret ret = kvi_reader_start(r);
-	if (ret == KVARC_OK && kvi_range_touches(r, g, s))
+	if (ret == KVARC_OK && range_touches(r, g, s))
 		ret = start_parts(r, g, &part, 1, deliver, opaque);
 	return kvi_reader_drain(r, ret);
 }
@@ -249,51 +723,23 @@ unsigned kvi_reader_segments_at_once(const kvarc_reader *r)
 	return workers < PARTS_MAX ? workers : PARTS_MAX;
 }
 
-/* Where a model that predicts a part of the range has to begin; the range's own
- * beginning when none does. */
-static uint64_t model_begins(kvarc_reader *r, const struct kvi_range *g)
-{
-	for (size_t i = 0; i < r->index.segments.n; i++) {
-		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
-		                                           r->index.segments, i);
-		bool needed;
-		if (!kvi_segment_has(s, g->track, g->t0, g->t_end))
-			continue;
-		struct kvi_predictor_ref *x = kvi_range_predictor(r, s, g, &needed);
-		if (!x || x->p.kind != KVI_PREDICTOR_MODEL || kvi_reader_load_predictor(r, x, NULL))
-			continue; /* the segment itself reports why it is not there */
-		const struct kvi_prediction *at = x->sessions[g->track];
-		uint64_t layers = at ? kvi_prediction_layers(at) : 0;
-		bool goes_on = at && kvi_prediction_next(at) <= s->t0 &&
-		               (layers >= g->layer_end ||
-		                layers == kvi_predictor_shape(r->options.predictor)->layers);
-		return goes_on ? kvi_prediction_next(at) : 0;
-	}
-	return g->t0;
-}
-
-struct kvi_range kvi_range_lead(kvarc_reader *r, const struct kvi_range *g)
-{
-	return (struct kvi_range){ g->track, 0, g->layer_end, model_begins(r, g), g->t0, NULL };
-}
-
 /* Takes a model through the segments before a range. */
 static kvarc_ret lead_model(kvarc_reader *r, const struct kvi_range *g)
 {
-	const struct kvi_range lead = kvi_range_lead(r, g);
+	const struct kvi_range lead = range_lead(r, g);
 	const uint64_t from = lead.t0;
-	struct kvi_cover cover = { .g = &lead };
+	struct cover cover = { .g = &lead };
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);
-		struct kvi_part part = { .s = s, .index = i, .cover = &cover };
+		struct segment_part part = { .s = s, .index = i, .cover = &cover };
 		const struct kvi_range all = {
 			g->track, 0, g->layer_end, s->t0, s->t0 + s->n, NULL
 		};
 		if (!kvi_segment_has(s, g->track, from, g->t0) || s->t0 + s->left > g->t0)
 			continue;
-		ret = kvi_cover(r, &cover, i, s->first);
+		ret = cover_chunks(r, &cover, i, s->first);
 		if (ret == KVARC_OK)
 			ret = start_parts(r, &all, &part, 1, NULL, NULL);
 		ret = kvi_reader_drain(r, ret);
@@ -307,7 +753,7 @@ static kvarc_ret lead_model(kvarc_reader *r, const struct kvi_range *g)
  * comes to them. Several take turns: all that they need comes before, in the two batches that
  * stay; what does not fit is read chunk by chunk.
  */
-static kvarc_ret start_covered(kvarc_reader *r, struct kvi_cover *cover, struct kvi_part *parts,
+static kvarc_ret start_covered(kvarc_reader *r, struct cover *cover, struct segment_part *parts,
                                size_t n, kvarc_deliver deliver, void *opaque)
 {
 	const size_t end = parts[n - 1].index + 1;
@@ -316,18 +762,18 @@ static kvarc_ret start_covered(kvarc_reader *r, struct kvi_cover *cover, struct 
 		parts[i].batch = r->batch;
 	if (n == 1) {
 		parts->cover = cover;
-		ret = kvi_cover(r, cover, parts->index, parts->s->first);
+		ret = cover_chunks(r, cover, parts->index, parts->s->first);
 	} else if (cover->segment < end) {
 		bool within = cover->segment > parts->index ||
 		              (cover->segment == parts->index && cover->chunk);
 		if (!within)
-			ret = kvi_cover(r, cover, parts->index, 0);
+			ret = cover_chunks(r, cover, parts->index, 0);
 		for (size_t i = 0; i < n; i++)
 			parts[i].batch = r->batch;
 		if (ret == KVARC_OK && cover->segment < end)
-			ret = kvi_cover(r, cover, cover->segment, cover->chunk);
+			ret = cover_chunks(r, cover, cover->segment, cover->chunk);
 		if (cover->segment < end)
-			*cover = (struct kvi_cover){ .g = cover->g, .segment = end };
+			*cover = (struct cover){ .g = cover->g, .segment = end };
 	}
 	return ret ? ret : start_parts(r, cover->g, parts, n, deliver, opaque);
 }
@@ -335,20 +781,20 @@ static kvarc_ret start_covered(kvarc_reader *r, struct kvi_cover *cover, struct 
 static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *g, kvarc_deliver deliver,
                             void *opaque)
 {
-	struct kvi_part parts[PARTS_MAX];
+	struct segment_part parts[PARTS_MAX];
 	if (g->t0 == g->t_end)
 		return KVARC_OK;
 	kvarc_ret ret = kvi_reader_start(r);
 	if (ret == KVARC_OK)
 		ret = lead_model(r, g);
-	struct kvi_cover cover = { .g = g };
+	struct cover cover = { .g = g };
 	size_t n = 0, most = kvi_reader_segments_at_once(r);
 	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);
-		if (!kvi_segment_has(s, g->track, g->t0, g->t_end) || !kvi_range_touches(r, g, s))
+		if (!kvi_segment_has(s, g->track, g->t0, g->t_end) || !range_touches(r, g, s))
 			continue;
-		parts[n++] = (struct kvi_part){ .s = s, .index = i };
+		parts[n++] = (struct segment_part){ .s = s, .index = i };
 		if (n < most)
 			continue;
 		ret = start_covered(r, &cover, parts, n, deliver, opaque);
@@ -360,7 +806,7 @@ static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *g, kvarc_de
 	if (n && ret == KVARC_OK)
 		ret = start_covered(r, &cover, parts, n, deliver, opaque);
 	ret = kvi_reader_drain(r, ret);
-	kvi_cover_end(r);
+	cover_end(r);
 	return ret;
 }
 
@@ -455,14 +901,14 @@ kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r, uint32_t track, uint64_t t0,
 	kvarc_ret ret = kvi_range_check(r, &range, &g);
 	if (ret)
 		return ret;
-	ret = kvi_cover_segments(r, &g);
+	ret = cover_segments(r, &g);
 	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);
 		if (kvi_segment_has(s, g.track, g.t0, g.t_end))
 			ret = copy_tokens(r, s, &g, ids, positions);
 	}
-	kvi_cover_end(r);
+	cover_end(r);
 	/* That a file holds no ids, or a model does, is an answer, not a failure. */
 	return ret == KVARC_OPTIONS || ret == KVARC_PREDICTOR ? ret : kvi_reader_set_error(r, ret);
 }

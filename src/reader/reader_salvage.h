@@ -1,34 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reader_salvage.h - reading the intact part of a damaged archive (spec 9.4) */
+/* reader_salvage.h - the intact part of a damaged archive (spec 9.4) */
 #ifndef KVI_READER_SALVAGE_H
 #define KVI_READER_SALVAGE_H
 
-#include "reader_state.h"
+#include <stdint.h>
+#include <string.h>
 
-/* Salvage (salvage_read.c). */
+#include "kvarc.h"
+#include "reader/reader_state.h"
+#include "util/alloc.h"
 
 /* The first 64 bytes are damaged: finds the sync mark in the first frame. */
 kvarc_ret kvi_salvage_superblock(kvarc_reader *r);
-/* The same of an encrypted archive, whose file id a KEY frame has. Returns OK, MEM, MEMLIMIT, DATA,
- * OPTIONS, IO. */
-kvarc_ret kvi_salvage_file_id(kvarc_reader *r);
-/* An encrypted archive: tries the keys on KEY frames wherever they are, until one fits. Offset and
- * sequence number of the first ENCRYPTED frame, or what they were. Returns OK, MEM, MEMLIMIT,
- * IO. */
-kvarc_ret kvi_salvage_keys(kvarc_reader *r, uint64_t *offset, uint64_t *sequence);
 /* Fills the index from whatever frames are good. */
 kvarc_ret kvi_salvage_load(kvarc_reader *r);
 /* As kvarc_reader_next_segment, of a reader that salvages. */
 kvarc_ret kvi_salvage_next(kvarc_reader *r, kvarc_segment *segment);
 /* As kvarc_reader_segment_deliver, of a reader that salvages. */
 kvarc_ret kvi_salvage_deliver(kvarc_reader *r, kvarc_deliver deliver, void *opaque);
-
-/* The scan (salvage_scan.c): good frames into the index, the rest into regions; expected and
- * end_known from COMMIT, INDEX and FOOTER frames. Returns OK, MEM, MEMLIMIT, OPTIONS, IO. */
-kvarc_ret kvi_salvage_scan(kvarc_reader *r);
-
-/* The list of losses (reader_losses.c); by the calling thread alone. */
-
 /* Adds a loss: tokens replaces place->n. bytes: of elements or literals that it costs.
  * Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_salvage_lose(kvarc_reader *r, const kvarc_damage *place, uint64_t tokens,

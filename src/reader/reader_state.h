@@ -67,7 +67,7 @@ struct kvi_decode_job {
 	uint32_t order_index; /* in the order of chunks */
 	bool features;        /* it has to do with segment->features */
 	struct kvi_params_use *params;
-	unsigned batch;    /* of frames that were read ahead (reader_cover.c) */
+	unsigned batch;    /* of frames that were read ahead (reader_range.c) */
 	uint64_t t0, from; /* first token of the chunk, first wanted */
 	uint32_t n, count;
 	/* Tokens of the chunk that somebody needs, those of `from` and `count` among them;
@@ -250,8 +250,7 @@ struct kvarc_reader {
 
 /* kvarc_reader_open; known: NULL, or the file key of another reader of the same file. */
 kvarc_ret kvi_reader_open_known(kvarc_reader **out, const kvarc_source *source,
-                                const kvarc_reader_options *options,
-                                const struct kvi_crypt *known);
+                                const kvarc_reader_options *options, const struct kvi_crypt *known);
 
 /* Makes ret stick (all but OK, END, MEMLIMIT and STORE) and returns it. */
 kvarc_ret kvi_reader_set_error(kvarc_reader *r, kvarc_ret ret);
@@ -272,7 +271,7 @@ kvarc_ret kvi_reader_pass_items(kvarc_reader *r, kvarc_error *e);
 /* All items are complete at the end. */
 kvarc_ret kvi_reader_blobs_end(kvarc_reader *r, kvarc_error *e);
 
-/* Profiles (reader_profile.c). */
+/* Profiles (reader_predictors.c). */
 
 /* Adds the content of a PREDICTOR frame to the list. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
 kvarc_ret kvi_reader_add_predictor(kvarc_reader *r, const struct kvi_frame *f,
@@ -377,7 +376,7 @@ kvarc_ret kvi_reader_check_root(kvarc_reader *r, kvarc_error *e);
 
 /* Fills chunks, segments, params, tokens and state of a source that can seek. */
 kvarc_ret kvi_reader_load(kvarc_reader *r);
-/* Scans the file with a walk that has passed GEOMETRY (reader_scan.c). */
+/* Scans the file with a walk that has passed GEOMETRY (reader_load.c). */
 kvarc_ret kvi_reader_scan(kvarc_reader *r, struct kvi_walk *w);
 /* Adds the next frame of the file to the lists. Returns OK, MEM, MEMLIMIT, DATA. */
 kvarc_ret kvi_index_add(kvarc_reader *r, const struct kvi_index_entry *e);
@@ -412,7 +411,7 @@ kvarc_ret kvi_reader_hand_over(struct kvi_decode_job *j);
 kvarc_ret kvi_reader_start(kvarc_reader *r);
 /* Ends the pool and frees coders and jobs; no job runs any more. */
 void kvi_reader_free_workers(kvarc_reader *r);
-/* reader_repeat.c */
+/* reader_decode.c */
 /* Frees the decoded targets of REPEAT chunks. */
 void kvi_reader_free_repeated(kvarc_reader *r);
 /* The next free job; waits for it, and then for its result, if it is busy. */

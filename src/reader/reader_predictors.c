@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reader_profile.c - the predictors that a file names, their profiles, what a segment needs of
- * them */
+/* reader_predictors.c - the predictors that a file names, their profiles and models */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "reader_located.h"
 #include "reader_state.h"
 #include "token_blind/token_blind.h"
+
+/* ==== The predictors that a file names, their profiles, what a segment needs of them ==== */
 
 static struct kvi_predictor_ref *predictor_at(const struct kvi_reader_predictors *p, size_t i)
 {
@@ -397,6 +404,32 @@ kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i, kvarc_predicto
 		kvi_store_h128(info->digest, x->p.digest);
 		kvi_store_h128(info->weights, x->p.weights);
 		return KVARC_OK;
+	}
+	return KVARC_END;
+}
+
+/* ==== The model of levels 4 to 8, for a decoder that is not this library's ==== */
+
+/* Whether a loaded PREDICTOR is of a transformer that sees the token. */
+static bool is_transformer(const kvarc_reader *r)
+{
+	const kvarc_predictor *p = r->options.predictor;
+	return kvi_predictor_file(p) && !kvi_predictor_token_blind(p);
+}
+
+kvarc_ret kvi_reader_model(kvarc_reader *r, struct kvi_located_model *m, kvarc_error *e)
+{
+	for (size_t i = 0; i < r->predictors.list.n; i++) {
+		struct kvi_predictor_ref *x = *KVI_LIST(struct kvi_predictor_ref *,
+		                                        r->predictors.list, i);
+		if (x->p.kind != KVI_PREDICTOR_MODEL)
+			continue;
+		kvarc_ret ret = kvi_reader_load_predictor(r, x, e);
+		*m = (struct kvi_located_model){
+			.predictor = r->options.predictor,
+			.arithmetic = { x->p.wide_weights, x->p.wide_activations, x->p.fp8 },
+		};
+		return ret ? ret : is_transformer(r) ? KVARC_OK : KVARC_END;
 	}
 	return KVARC_END;
 }

@@ -1,9 +1,111 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* salvage_scan.c - looks for good frames wherever they are (spec 9.4) */
-#include "format/commit.h"
-#include "util/string_field.h"
+/* reader_salvage.c - the intact part of a damaged archive (spec 9.4) */
 #include "reader_salvage.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "reader_range.h"
 #include "reader_stored.h"
+#include "format/commit.h"
+#include "format/crypt.h"
+#include "util/string_field.h"
+
+/* ==== Finds KEY frames and the first encrypted frame of a damaged archive (frames.md 12.1) ==== */
+
+/* Goes through the headers of a file. */
+struct key_scan {
+	struct kvi_input in; /* frames as they are in the file */
+	struct kvi_window window;
+	struct kvi_frame f; /* header alone */
+	uint64_t at;
+};
+
+/* The next good header. Returns OK, END, MEM, MEMLIMIT, IO. */
+static kvarc_ret next_header(struct key_scan *s, kvarc_error *e)
+{
+	uint8_t head[KVI_FRAME_HEAD_BYTES];
+	kvarc_ret ret = kvi_frame_find(&s->in, s->at, &s->window, &s->at, e);
+	if (ret)
+		return ret;
+	if (s->at >= s->in.source.size)
+		return KVARC_END;
+	ret = kvi_frame_peek(&s->in, s->at, head, 0, &s->f, e);
+	s->at += KVI_FRAME_ALIGN;
+	return ret == KVARC_DATA ? KVARC_END : ret; /* the source has changed */
+}
+
+static struct key_scan begin(const kvarc_reader *r)
+{
+	struct key_scan s = { .in = r->in, .at = KVI_SUPERBLOCK_BYTES };
+	s.in.crypt = NULL;
+	return s;
+}
+
+/* The same of an encrypted archive, whose file id a KEY frame has. Returns OK, MEM, MEMLIMIT, DATA,
+ * OPTIONS, IO. */
+static kvarc_ret salvage_file_id(kvarc_reader *r)
+{
+	enum { AT = 32 };
+	struct key_scan s = begin(r);
+	struct kvi_buffer buf = { 0 };
+	struct kvi_frame f;
+	kvarc_ret ret;
+	r->sb.incompat = KVI_INCOMPAT_ENCRYPTED;
+	if (!kvi_aead_ready())
+		return kvi_fail_at(
+			r->error, KVARC_OPTIONS, 0, KVARC_UNKNOWN, "the archive %s",
+			kvi_superblock_lacks(&(struct kvi_superblock){
+				.major = KVARC_FORMAT_MAJOR, .incompat = KVI_INCOMPAT_ENCRYPTED }));
+	while ((ret = next_header(&s, r->error)) == KVARC_OK) {
+		if (s.f.head.type != KVI_FRAME_KEY ||
+		    s.f.head.payload_bytes != KVI_KEY_PAYLOAD_BYTES)
+			continue;
+		ret = kvi_frame_read(&s.in, s.f.offset, &buf, &f, r->error);
+		if (ret == KVARC_OK && kvi_frame_sync(f.payload + AT) == r->in.sync) {
+			memcpy(r->sb.file_id, f.payload + AT, sizeof r->sb.file_id);
+			break;
+		}
+		if (ret != KVARC_OK && ret != KVARC_DATA)
+			break;
+	}
+	kvi_free(&r->alloc, buf.p);
+	kvi_free(&r->alloc, s.window.buffer.p);
+	return ret != KVARC_END ? ret
+	                        : kvi_fail_at(r->error, KVARC_DATA, 0, KVARC_UNKNOWN,
+	                                      "the first 64 bytes and all KEY frames are damaged: "
+	                                      "nothing can be saved");
+}
+
+/* An encrypted archive: tries the keys on KEY frames wherever they are, until one fits. Offset and
+ * sequence number of the first ENCRYPTED frame, or what they were. Returns OK, MEM, MEMLIMIT,
+ * IO. */
+static kvarc_ret salvage_keys(kvarc_reader *r, uint64_t *offset, uint64_t *sequence)
+{
+	struct key_scan s = begin(r);
+	struct kvi_buffer buf = { 0 };
+	struct kvi_frame f;
+	bool found = false;
+	kvarc_ret ret = KVARC_OK;
+	while (!(found && r->in.crypt->known) && (ret = next_header(&s, r->error)) == KVARC_OK) {
+		if (s.f.head.type == KVI_FRAME_KEY)
+			ret = kvi_frame_read(&r->in, s.f.offset, &buf, &f, r->error);
+		if (ret != KVARC_OK && ret != KVARC_DATA)
+			break;
+		if (!found && s.f.head.type == KVI_FRAME_ENCRYPTED) {
+			*offset = s.f.offset;
+			*sequence = s.f.head.sequence;
+			found = true;
+		}
+	}
+	kvi_free(&r->alloc, buf.p);
+	kvi_free(&r->alloc, s.window.buffer.p);
+	return ret == KVARC_END || ret == KVARC_DATA ? KVARC_OK : ret;
+}
+
+/* ==== Looks for good frames wherever they are (spec 9.4) ==== */
 
 struct scan {
 	kvarc_reader *r;
@@ -277,7 +379,7 @@ static kvarc_ret take(struct scan *s, const struct kvi_frame *f)
 }
 
 /* One step: a good frame, or a region without. */
-static kvarc_ret step(struct scan *s)
+static kvarc_ret scan_step(struct scan *s)
 {
 	kvarc_reader *r = s->r;
 	struct kvi_frame f;
@@ -343,7 +445,7 @@ static kvarc_ret scan(struct scan *s)
 	kvarc_reader *r = s->r;
 	kvarc_ret ret = KVARC_OK;
 	while (ret == KVARC_OK && s->offset < r->in.source.size && !kvi_index_is_there(r))
-		ret = step(s);
+		ret = scan_step(s);
 	if (ret == KVARC_OK && r->options.checkpoint && !kvi_index_is_there(r))
 		ret = kvi_reader_no_checkpoint(r, r->error);
 	if (ret)
@@ -357,7 +459,9 @@ static kvarc_ret scan(struct scan *s)
 	return cut ? add_region(s, r->in.source.size, 0) : KVARC_OK;
 }
 
-kvarc_ret kvi_salvage_scan(kvarc_reader *r)
+/* The scan (reader_salvage.c): good frames into the index, the rest into regions; expected and
+ * end_known from COMMIT, INDEX and FOOTER frames. Returns OK, MEM, MEMLIMIT, OPTIONS, IO. */
+static kvarc_ret salvage_scan(kvarc_reader *r)
 {
 	struct scan s = { .r = r, .offset = KVI_SUPERBLOCK_BYTES };
 	s.committed = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *s.committed);
@@ -366,4 +470,151 @@ kvarc_ret kvi_salvage_scan(kvarc_reader *r)
 	kvi_free(&r->alloc, s.window.buffer.p);
 	kvi_free(&r->alloc, s.committed);
 	return ret;
+}
+
+/* ==== Reading the good frames of a damaged archive (spec 9.4) ==== */
+
+kvarc_ret kvi_salvage_superblock(kvarc_reader *r)
+{
+	uint8_t head[KVI_FRAME_HEAD_BYTES];
+	struct kvi_frame_head h;
+	size_t got;
+	kvarc_ret ret = kvi_input_read(&r->in, head, sizeof head, KVI_SUPERBLOCK_BYTES, &got,
+	                               r->error);
+	if (ret)
+		return ret;
+	/* The header of the first frame proves its own sync mark. */
+	if (got < sizeof head ||
+	    !kvi_frame_head_parse(&h, head, kvi_load64(head), KVI_SUPERBLOCK_BYTES))
+		return kvi_fail_at(r->error, KVARC_DATA, 0, KVARC_UNKNOWN,
+		                   "the start of the file is damaged so much that nothing can be "
+		                   "saved");
+	r->in.sync = kvi_load64(head);
+	r->in.stored = true; /* nobody knows */
+	r->sb.incompat = 0;  /* what the frames show counts */
+	struct kvi_region *g = kvi_list_add(&r->losses.regions, &r->alloc, sizeof *g);
+	if (!g)
+		return kvi_fail_alloc(r->error, &r->alloc);
+	g->bytes = KVI_SUPERBLOCK_BYTES;
+	r->totals.dropped = g->bytes;
+	return h.type == KVI_FRAME_KEY || h.type == KVI_FRAME_ENCRYPTED ? salvage_file_id(r)
+	                                                                : KVARC_OK;
+}
+
+/* The first frame; without it nothing makes sense. */
+static kvarc_ret load_geometry(kvarc_reader *r)
+{
+	struct kvi_walk w;
+	kvi_walk_init(&w, &r->in, &r->packer);
+	kvarc_ret ret = r->in.crypt ? salvage_keys(r, &w.offset, &w.sequence) : KVARC_OK;
+	r->losses.geometry = w.offset;
+	if (ret == KVARC_OK)
+		ret = kvi_walk_next(&w, r->error);
+	if (ret == KVARC_OK)
+		ret = kvi_reader_geometry(r, &w.frame, w.content, w.content_bytes);
+	if (ret == KVARC_DATA || ret == KVARC_END)
+		ret = kvi_fail_at(r->error, KVARC_DATA, KVI_SUPERBLOCK_BYTES, 0,
+		                  "the GEOMETRY frame is damaged: without it nothing can be saved");
+	kvi_walk_free(&w);
+	return ret;
+}
+
+kvarc_ret kvi_salvage_load(kvarc_reader *r)
+{
+	kvarc_ret ret = load_geometry(r);
+	if (ret)
+		return ret;
+	r->losses.expected = kvi_calloc(&r->alloc, r->geometry.n_tracks,
+	                                sizeof *r->losses.expected);
+	if (!r->losses.expected)
+		return kvi_fail_alloc(r->error, &r->alloc);
+	ret = salvage_scan(r);
+	if (ret == KVARC_OK)
+		ret = kvi_salvage_losses(r);
+	for (uint32_t i = 0; i < r->geometry.n_tracks && ret == KVARC_OK; i++)
+		kvi_reader_count(r, i, r->index.tokens[i]);
+	kvi_reader_count_stored(r);
+	r->totals.chunks = r->index.chunks.n;
+	r->totals.segments = r->index.segments.n;
+	return ret;
+}
+
+static kvarc_ret give_blobs(kvarc_reader *r)
+{
+	struct kvi_loaded x = { 0 };
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; i < r->index.blobs.n && ret == KVARC_OK; i++) {
+		const struct kvi_blob_ref *b = KVI_LIST(struct kvi_blob_ref, r->index.blobs, i);
+		ret = kvi_reader_load_frame(r, &r->packer, b->offset, KVI_FRAME_BLOB, b->sequence,
+		                            &x, r->error);
+		if (ret == KVARC_OK)
+			ret = kvi_reader_blob(r, &x.frame, x.content, x.frame.head.decoded_bytes,
+			                      true, r->error);
+		if (ret == KVARC_DATA) { /* of an item that is lost */
+			kvarc_damage d = { .offset = b->offset,
+				           .track = UINT32_MAX,
+				           .tensor = UINT32_MAX,
+				           .what = "bytes of an unknown item" };
+			ret = kvi_salvage_lose(r, &d, 0, 0);
+		}
+	}
+	kvi_loaded_free(&x, &r->alloc);
+	return ret ? ret : kvi_salvage_literals(r);
+}
+
+/* Of the segment in hand. Ids before it may be lost, and with them what is coded. */
+static kvarc_ret known_ids(kvarc_reader *r, const struct kvi_segment_ref *s)
+{
+	const kvarc_damage d = { .offset = s->offset,
+		                 .track = s->track,
+		                 .tensor = UINT32_MAX,
+		                 .t0 = s->t0,
+		                 .what = "token ids are lost: a model has coded "
+		                         "them, and those before them are damaged or missing" };
+	kvarc_ret ret = kvi_reader_ids(r, kvi_reader_codes_ids(r, s->sequence),
+	                               &r->seq.segment->segment, r->error);
+	if (ret == KVARC_DATA)
+		return kvi_salvage_lose(r, &d, 0, 0);
+	return ret == KVARC_END ? KVARC_OK : ret;
+}
+
+kvarc_ret kvi_salvage_next(kvarc_reader *r, kvarc_segment *segment)
+{
+	if (!r->seq.started) {
+		r->seq.started = true;
+		kvarc_ret ret = give_blobs(r);
+		if (ret)
+			return ret;
+	}
+	kvi_segment_use_release(r, r->seq.segment);
+	r->seq.segment = NULL;
+	while (r->seq.salvage_at < r->index.segments.n &&
+	       !KVI_LIST(struct kvi_segment_ref, r->index.segments, r->seq.salvage_at)->left)
+		r->seq.salvage_at++;
+	r->seq.in_segment = r->seq.salvage_at < r->index.segments.n;
+	if (!r->seq.in_segment)
+		return KVARC_END;
+	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->index.segments,
+	                                           r->seq.salvage_at++);
+	*segment = (kvarc_segment){ .track = s->track, .t0 = s->t0, .n = s->left };
+	kvarc_ret ret = kvi_segment_use_load(r, &r->packer, s, &r->seq.segment, r->error);
+	if (ret || !s->offset)
+		return ret;
+	const struct kvi_segment *full = &r->seq.segment->segment;
+	segment->positions = full->positions;
+	ret = known_ids(r, s);
+	if (ret)
+		return ret;
+	segment->ids = full->has_ids ? full->ids : NULL;
+	segment->ids_coded = full->coded;
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_salvage_deliver(kvarc_reader *r, kvarc_deliver deliver, void *opaque)
+{
+	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->index.segments,
+	                                           r->seq.salvage_at - 1);
+	const struct kvi_range all = { s->track, 0, UINT64_MAX, s->t0, s->t0 + s->left, NULL };
+	r->seq.in_segment = false;
+	return kvi_reader_segment_chunks(r, s, &all, deliver, opaque);
 }
