@@ -17,7 +17,7 @@
 #include "codecs/streams.h"
 #include "format/geometry_check.h"
 #include "format/levels.h"
-#include "reader/reader_internal.h"
+#include "reader/reader_segments.h"
 #include "reader/reader_state.h"
 #include "util/arguments.h"
 #include "util/error.h"

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reader/reader_frames.h"
+#include "reader/reader_state.h"
+
 /* A BLOB frame. */
 struct kvi_literal_blob {
 	uint64_t item, offset, bytes;

@@ -3,7 +3,8 @@
 #ifndef KVI_LITERALS_H
 #define KVI_LITERALS_H
 
-#include "reader/reader_state.h"
+#include "kvarc.h"
+#include "util/bytes.h"
 #include "util/list.h"
 
 /* Where the literal bytes of items are. */

@@ -6,7 +6,7 @@
 
 #include "references.h"
 #include "reader/reader_internal.h"
-#include "reader/reader_state.h"
+#include "reader/reader_open.h"
 
 /* ----- as a source ---------------------------------------------------- */
 

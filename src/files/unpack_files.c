@@ -32,7 +32,7 @@ struct past_damage {
 
 static kvarc_ret no_memory(const struct past_damage *x)
 {
-	return kvi_reader_fail(x->r, kvi_alloc_error(&x->r->alloc),
+	return kvi_reader_fail(x->r, kvi_alloc_error(kvi_reader_alloc(x->r)),
 	                       "not enough memory to put the files together");
 }
 
@@ -69,7 +69,7 @@ static kvarc_ret put_item(struct past_damage *x, size_t i, const kvarc_sink *sin
 	const uint64_t number = kvi_reader_earlier_items(x->r) + i;
 	uint64_t at = 0, literals = 0;
 	kvarc_ret ret = KVARC_OK;
-	for (uint32_t t = 0; t < x->r->geometry.n_tracks; t++)
+	for (uint32_t t = 0; t < kvarc_reader_geometry(x->r)->n_tracks; t++)
 		x->spans[t] = (struct kvi_token_span){ 0, 0 };
 	for (size_t k = 0; k < plan->n_pieces && !ret; k++) {
 		const struct kvi_piece *p = &plan->pieces[k];
@@ -87,9 +87,9 @@ static kvarc_ret put_item(struct past_damage *x, size_t i, const kvarc_sink *sin
 
 static kvarc_ret put_items(struct past_damage *x, kvi_item_sink_fn *sink_of, void *opaque)
 {
-	const struct kvi_alloc *alloc = &x->r->alloc;
+	const struct kvi_alloc *alloc = kvi_reader_alloc(x->r);
 	x->buffer = kvi_malloc(alloc, PIECE);
-	x->spans = kvi_array(alloc, x->r->geometry.n_tracks, sizeof *x->spans);
+	x->spans = kvi_array(alloc, kvarc_reader_geometry(x->r)->n_tracks, sizeof *x->spans);
 	kvarc_ret ret = x->buffer && x->spans ? kvi_literals_open(&x->literals, x->r)
 	                                      : no_memory(x);
 	for (size_t i = 0; i < kvi_reader_n_items(x->r) && !ret; i++) {
@@ -106,15 +106,17 @@ static kvarc_ret put_items(struct past_damage *x, kvi_item_sink_fn *sink_of, voi
 kvarc_ret kvi_unpack_state(kvarc_reader *r, kvi_item_sink_fn *sink_of, void *opaque)
 {
 	struct past_damage x = { .r = r };
-	kvarc_error first = { 0 };
-	if (kvi_reader_is_salvage(r) || !kvi_reader_can_seek(r) || r->state != KVARC_STATE_CLOSED)
+	kvarc_error *e = kvi_reader_error(r), first = { 0 };
+	kvarc_info info;
+	if (kvi_reader_is_salvage(r) || !kvi_reader_can_seek(r) ||
+	    kvarc_reader_get_info(r, &info) || info.state != KVARC_STATE_CLOSED)
 		return KVARC_DATA;
-	if (r->error)
-		first = *r->error;
+	if (e)
+		first = *e;
 	kvi_reader_forgive(r);
 	kvarc_ret ret = put_items(&x, sink_of, opaque);
-	if (ret == KVARC_DATA && r->error)
-		*r->error = first;
+	if (ret == KVARC_DATA && e)
+		*e = first;
 	return ret;
 }
 

@@ -5,6 +5,8 @@
 #include <stdatomic.h>
 
 #include "codecs/codec.h"
+#include "reader/reader_frames.h"
+#include "reader/reader_state.h"
 
 enum { NOT_KNOWN, WHOLE, NOT_WHOLE };
 

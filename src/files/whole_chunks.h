@@ -3,7 +3,7 @@
 #ifndef KVI_WHOLE_CHUNKS_H
 #define KVI_WHOLE_CHUNKS_H
 
-#include "reader/reader_state.h"
+#include "reader/reader_index.h"
 
 /* What is known of the frames that several chunks use. */
 struct kvi_whole {

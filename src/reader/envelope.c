@@ -2,9 +2,9 @@
 /* envelope.c - what shows of an archive without its keys (frames.md 12.1) */
 #include <string.h>
 
+#include "reader_internal.h"
 #include "format/crypt.h"
 #include "format/superblock.h"
-#include "reader_internal.h"
 #include "util/arguments.h"
 #include "util/bytes.h"
 

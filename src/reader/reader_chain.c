@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_chain.c - chain values: tested in order, given to callers (spec 5.3) */
+#include "reader_chain.h"
+#include "reader_ids.h"
+#include "reader_segments.h"
 #include "reader_state.h"
 
 static kvarc_ret make_root(kvarc_reader *r, struct kvi_h128 *root, kvarc_error *e)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_decode.c - decodes a chunk: frame, payload, raw_check, features; repeats and references */
-#include "reader_decode.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -8,7 +7,11 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "reader_range.h"
+#include "reader_decode.h"
+#include "reader_frames.h"
+#include "reader_prediction.h"
+#include "reader_segments.h"
+#include "reader_state.h"
 
 /* ==== Decodes a chunk: frame, payload, raw_check, features ==== */
 

@@ -2,6 +2,7 @@
 /* reader_errors.c - failures of a reader: those that stick, and those that are forgiven */
 #include <stdarg.h>
 
+#include "reader_errors.h"
 #include "reader_state.h"
 
 kvarc_ret kvi_reader_set_error(kvarc_reader *r, kvarc_ret ret)

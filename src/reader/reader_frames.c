@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_frames.c - frames that others name, read where they are */
+#include "reader_frames.h"
 #include "reader_state.h"
 
 kvarc_ret kvi_reader_bad(const struct kvi_frame *f, kvarc_error *e, const char *what)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_ids.c - token ids that a model has coded (spec tokens) */
-#include "exact/head.h"
+#include "reader_ids.h"
+#include "reader_segments.h"
 #include "reader_state.h"
+#include "exact/head.h"
 
 static bool stopped(void *opaque)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_index.c - the lists of frames: found by number or offset, what is left after rewinds */
+#include "reader_index.h"
 #include "reader_state.h"
-#include "reader_stored.h"
 
 /* The entry with this key, NULL: there is none. */
 static void *find_entry(const struct kvi_list *l, size_t entry_bytes, size_t key, uint64_t value)

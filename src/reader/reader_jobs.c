@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_jobs.c - the chunks that are on their way through the workers */
-#include "reader_salvage.h"
-#include "reader_stored.h"
+#include "reader_jobs.h"
+#include "reader_state.h"
 
 struct kvi_segment_use *kvi_segment_use_new(kvarc_reader *r)
 {

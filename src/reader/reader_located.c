@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_located.c - the chunks of a range, for a decoder that is not this library's */
-#include "reader_located.h"
 
 #include <string.h>
 
+#include "reader_located.h"
+#include "reader_prediction.h"
+#include "reader_segments.h"
+#include "reader_state.h"
 #include "codecs/mask.h"
 #include "codecs/planes.h"
 #include "codecs/streams.h"
 #include "codecs/symbols.h"
 #include "format/codec_ids.h"
-#include "reader_range.h"
-#include "reader_stored.h"
 #include "util/arguments.h"
 
 /* Bytes of a frame that are read at first; tables of a PARAMS frame in the GPU subset. */

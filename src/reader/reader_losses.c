@@ -2,7 +2,8 @@
 /* reader_losses.c - what a damaged archive has lost, place by place and in sum (spec 9.4) */
 #include <stdlib.h>
 
-#include "reader_salvage.h"
+#include "reader_losses.h"
+#include "reader_state.h"
 #include "util/ckd.h"
 
 static uint64_t product(uint64_t a, uint64_t b)

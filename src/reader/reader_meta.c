@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_meta.c - identity, items and their literal bytes (spec 5.1, 10) */
+#include "reader_frames.h"
+#include "reader_meta.h"
 #include "reader_state.h"
 
 void kvi_reader_begin_set(kvarc_reader *r)

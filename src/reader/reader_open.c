@@ -2,9 +2,13 @@
 /* reader_open.c - the reader's public calls: open, close, what is in the file */
 #include <stdio.h>
 
-#include "format/crypt.h"
+#include "reader_decode.h"
+#include "reader_load.h"
+#include "reader_open.h"
 #include "reader_salvage.h"
-#include "reader_stored.h"
+#include "reader_segments.h"
+#include "reader_state.h"
+#include "format/crypt.h"
 #include "util/arguments.h"
 
 const struct kvi_alloc *kvi_reader_alloc(const kvarc_reader *r)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_params.c - the PARAMS of chunks: a hash table of those that were parsed */
+#include "reader_frames.h"
+#include "reader_params.h"
 #include "reader_state.h"
 
 bool kvi_params_store_init(struct kvi_params_store *s, const struct kvi_alloc *alloc)

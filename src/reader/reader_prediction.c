@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_prediction.c - what predicts the chunks of a segment: features of others, a model */
-#include "reader_range.h"
-#include "reader_stored.h"
+#include "reader_ids.h"
+#include "reader_prediction.h"
+#include "reader_state.h"
 
 kvarc_ret kvi_reader_open_features(kvarc_reader *r, uint32_t track,
                                    const struct kvi_linear_plan *plan,

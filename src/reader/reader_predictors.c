@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "reader_frames.h"
 #include "reader_located.h"
+#include "reader_predictors.h"
 #include "reader_state.h"
 #include "token_blind/token_blind.h"
 

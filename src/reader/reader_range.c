@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_range.c - part of an archive: which chunks a range needs, and how it gets them */
-#include "reader_range.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#include "reader_salvage.h"
-#include "reader_stored.h"
+#include "reader_decode.h"
+#include "reader_ids.h"
+#include "reader_prediction.h"
+#include "reader_range.h"
+#include "reader_segments.h"
+#include "reader_state.h"
 #include "util/arguments.h"
 #include "util/view.h"
 

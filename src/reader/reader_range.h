@@ -3,13 +3,7 @@
 #ifndef KVI_READER_RANGE_H
 #define KVI_READER_RANGE_H
 
-#include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
-
-#include "kvarc.h"
-#include "reader/reader_refs.h"
-#include "reader/reader_state.h"
+#include "reader_index.h"
 
 /* A checked range of layers and tokens of one track. */
 struct kvi_range {
@@ -21,11 +15,6 @@ struct kvi_range {
 /* What every public call with a range begins with: checks it. Returns OK, OPTIONS (a pipe),
  * GEOMETRY, PROG. */
 kvarc_ret kvi_range_check(kvarc_reader *r, const kvarc_range *range, struct kvi_range *g);
-/* Whether a range has a tensor. */
-bool kvi_range_wants(const kvarc_reader *r, const struct kvi_range *g, uint32_t tensor);
-/* Who uses whose features among the chunks of a segment; range NULL: all are wanted. */
-void kvi_reader_plan_features(const kvarc_reader *r, const struct kvi_segment_ref *s,
-                              const struct kvi_range *range, struct kvi_segment_use *use);
 /* Decodes the chunks of a segment that a range touches; no job is under way afterwards. */
 kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r, const struct kvi_segment_ref *s,
                                     const struct kvi_range *g, kvarc_deliver deliver, void *opaque);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_resume.c - finds the end of an archive, for a writer that continues it (spec 9.3) */
-#include "reader_resume.h"
 
+#include "reader_ids.h"
+#include "reader_resume.h"
+#include "reader_segments.h"
 #include "format/commit.h"
 
 /* As the FOOTER has it. DATA: there is none. */

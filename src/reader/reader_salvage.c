@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_salvage.c - the intact part of a damaged archive (spec 9.4) */
-#include "reader_salvage.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
+#include "reader_frames.h"
+#include "reader_ids.h"
+#include "reader_load.h"
 #include "reader_range.h"
-#include "reader_stored.h"
+#include "reader_salvage.h"
+#include "reader_segments.h"
+#include "reader_state.h"
 #include "format/commit.h"
 #include "format/crypt.h"
 #include "util/string_field.h"

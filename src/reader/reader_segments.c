@@ -2,9 +2,11 @@
 /* reader_segments.c - segments, of the file or of a store (spec frames 12.3) */
 #include <errno.h>
 
+#include "reader_frames.h"
+#include "reader_segments.h"
+#include "reader_state.h"
 #include "format/content_digest.h"
 #include "format/storeref.h"
-#include "reader_stored.h"
 #include "util/ckd.h"
 #include "util/string_field.h"
 

@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_seq.c - segments in the order of the file, also from a pipe */
+#include "reader_decode.h"
+#include "reader_ids.h"
+#include "reader_load.h"
+#include "reader_prediction.h"
 #include "reader_salvage.h"
-#include "reader_stored.h"
+#include "reader_segments.h"
+#include "reader_seq.h"
+#include "reader_state.h"
 
 /* Behind the last commit of a file that was cut or is damaged there. */
 static bool at_stop(const kvarc_reader *r)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* verify.c - reads and decodes everything, checks every check */
-#include "reader_salvage.h"
+#include "reader_ids.h"
+#include "reader_open.h"
+#include "reader_state.h"
 
 static int take_nothing(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
                         uint32_t n, const void *src)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* writer_references.c - the states that later checkpoints may refer to (spec state 3) */
 #include "reader/reader_decode.h"
+#include "reader/reader_frames.h"
+#include "reader/reader_state.h"
 #include "writer_state.h"
 
 /* Of the memory limit, what copies of states may take. */

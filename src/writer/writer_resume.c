@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* writer_resume.c - a writer that continues an archive (spec 9.3) */
+#include "reader/reader_frames.h"
 #include "reader/reader_resume.h"
 #include "util/arguments.h"
 #include "writer_state.h"

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* params_store.h - parsed PARAMS: the last one of each tensor and first head */
-#ifndef KVI_PARAMS_STORE_H
-#define KVI_PARAMS_STORE_H
+/* reader_params.h - parameters of chunks: PARAMS frames, the last of each tensor and head */
+#ifndef KVI_READER_PARAMS_H
+#define KVI_READER_PARAMS_H
 
 #include <pthread.h>
-
 #include "codecs/codec.h"
+#include "format/packed.h"
 #include "format/params_header.h"
+#include "reader_index.h"
 
 /* One parsed PARAMS frame; freed when it was replaced and nobody uses it. */
 struct kvi_params_use {
@@ -41,5 +42,18 @@ struct kvi_params_use *kvi_params_store_find(struct kvi_params_store *s, uint32_
                                              uint16_t head, uint64_t sequence);
 /* Ends a use of parameters, which may free them. Any thread. */
 void kvi_params_store_release(struct kvi_params_store *s, struct kvi_params_use *use);
+/* Parameters of a chunk: from the store, else from the file. NULL in *use when
+ * it has none. That they are of the chunk's codec is tested by its job. */
+kvarc_ret kvi_reader_params(kvarc_reader *r, struct kvi_packer *packer,
+                            const struct kvi_chunk_ref *c, struct kvi_params_use **use,
+                            kvarc_error *e);
+/* Parses a PARAMS content into the store, under a sequence number that may be
+ * that of the frame it copies. */
+kvarc_ret kvi_reader_add_params(kvarc_reader *r, const struct kvi_frame *f, uint64_t sequence,
+                                const uint8_t *content, size_t bytes, struct kvi_params_use **use,
+                                kvarc_error *e);
+/* That of the PARAMS of a chunk, whatever it says. */
+kvarc_ret kvi_reader_params_content(kvarc_reader *r, const struct kvi_chunk_ref *c,
+                                    struct kvi_out *content);
 
 #endif

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reader_index.h - the lists of frames: found by number or offset, what is left after rewinds */
+#ifndef KVI_READER_INDEX_H
+#define KVI_READER_INDEX_H
+
+#include "codecs/codec.h"
+#include "format/chain_value.h"
+#include "format/chunk_header.h"
+#include "format/chunk_order.h"
+#include "format/frame_index.h"
+#include "format/frame_input.h"
+#include "format/segment.h"
+#include "kvarc.h"
+#include "util/list.h"
+
+/* What is known of frames without reading them; in the order of the file. */
+struct kvi_chunk_ref {
+	uint64_t offset, sequence, params;
+	uint32_t tensor;
+	uint16_t head, heads;
+	uint32_t bytes; /* of the frame, at most; 0: not known */
+	bool linear;    /* codec linear: params is that of a PREDICTOR frame */
+	bool lost;      /* salvage could not decode it, and it is in the list of losses */
+};
+
+/* The reference to a chunk whose frame was read. */
+static inline struct kvi_chunk_ref kvi_chunk_ref(const struct kvi_frame *f,
+                                                 const struct kvi_chunk_header *h)
+{
+	return (struct kvi_chunk_ref){ .offset = f->offset,
+		                       .sequence = f->head.sequence,
+		                       .params = h->params,
+		                       .tensor = h->tensor,
+		                       .head = h->head,
+		                       .heads = h->heads,
+		                       .bytes = (uint32_t)kvi_frame_bytes(f->head.payload_bytes),
+		                       .linear = kvi_codec_predicts(h->codec) };
+}
+
+/* A segment of the index. */
+struct kvi_segment_ref {
+	uint64_t offset; /* 0: the SEGMENT frame was lost (salvage) */
+	uint64_t sequence, t0;
+	uint64_t first, end; /* its chunks */
+	uint32_t track, n;
+	uint32_t bytes;  /* of the frame, at most; 0: not known */
+	uint32_t left;   /* tokens of it that rewinds have left (spec 6.2) */
+	uint32_t part;   /* its number in a STOREREF, whose offset and sequence these are */
+	uint64_t stored; /* 1 + its entry in kvi_reader_index.stored; 0: the file has it */
+	uint64_t parent; /* 1 + that of the one that holds the token before it, 0: none */
+	struct kvi_chain chain, before; /* before: of that token, once it was passed in order */
+};
+
+/* Whether tokens t0 .. end - 1 of a track have some that are left of a segment. */
+static inline bool kvi_segment_has(const struct kvi_segment_ref *s, uint32_t track, uint64_t t0,
+                                   uint64_t end)
+{
+	return s->track == track && s->left && s->t0 < end && s->t0 + s->left > t0;
+}
+
+/* A segment that lies in a store. */
+struct kvi_stored_ref {
+	kvarc_stored segment;
+	size_t ns; /* in kvi_reader_index.namespaces */
+};
+
+/* A COMMIT that is a checkpoint. */
+struct kvi_checkpoint_ref {
+	uint64_t offset, sequence, number;
+};
+
+/* A PARAMS frame of the index. */
+struct kvi_params_ref {
+	uint64_t offset, sequence, copy_of;
+	uint32_t tensor;
+	uint16_t head, heads;
+	uint32_t bytes; /* of the frame, at most; 0: not known */
+};
+
+/* A BLOB or PROFILE frame of the index. */
+struct kvi_blob_ref {
+	uint64_t offset, sequence;
+	uint32_t bytes; /* of the frame, at most; 0: not known */
+};
+
+/* The frames of a source that can seek, in the order of the file. */
+struct kvi_reader_index {
+	struct kvi_list chunks;            /* struct kvi_chunk_ref */
+	struct kvi_list segments;          /* struct kvi_segment_ref */
+	struct kvi_list stored;            /* struct kvi_stored_ref */
+	struct kvi_list namespaces;        /* char * */
+	struct kvi_list params;            /* struct kvi_params_ref */
+	struct kvi_list blobs;             /* struct kvi_blob_ref */
+	struct kvi_order_walk chunk_order; /* while the index is built */
+	uint64_t *tokens;                  /* committed tokens by track, also on a pipe */
+	uint64_t *last;                    /* by track: 1 + the last segment, 0: none */
+	struct kvi_list checkpoints;       /* struct kvi_checkpoint_ref */
+	/* Of kvarc_reader_segment_at: how many segments with tokens left come before this one. */
+	uint64_t listed;
+	size_t listed_at;
+	/* The last frame that was added, if its size is wanted: that is known when the next one is
+	 * added. */
+	uint32_t *unended;
+	uint64_t unended_offset;
+};
+
+/* The PARAMS frame with this sequence number. NULL: not in the index. */
+struct kvi_params_ref *kvi_index_params(const struct kvi_reader_index *x, uint64_t sequence);
+/* The SEGMENT frame with this sequence number, or the first segment of such a STOREREF frame. NULL:
+ * not in the index. */
+struct kvi_segment_ref *kvi_index_segment(const struct kvi_reader_index *x, uint64_t sequence);
+/* A segment of the index as it was read. NULL: not in the index. */
+struct kvi_segment_ref *kvi_index_segment_of(const struct kvi_reader_index *x,
+                                             const struct kvi_segment *s);
+/* The chunk with this sequence number. NULL: not in the index. */
+struct kvi_chunk_ref *kvi_index_chunk(const struct kvi_reader_index *x, uint64_t sequence);
+/* The chunk whose frame begins at this offset of the file. NULL: not in the index. */
+struct kvi_chunk_ref *kvi_index_chunk_at(const struct kvi_reader_index *x, uint64_t offset);
+/* The last segment of the list comes behind those of its track that are left. */
+void kvi_index_link(struct kvi_reader_index *x);
+/* What remains of each segment at the end of the list; tokens and last of all tracks. */
+void kvi_index_settle(struct kvi_reader_index *x, size_t n_tracks);
+/* All tokens of all segments are taken as left: to verify them. Of those that lie in a store, those
+ * that have some left: a store need not have others (spec frames 12.3). */
+void kvi_index_take_all(struct kvi_reader_index *x);
+/* The segment that holds the token before a segment. NULL: there is none. */
+const struct kvi_segment_ref *kvi_index_before(const struct kvi_reader_index *x,
+                                               const struct kvi_segment_ref *s);
+/* Adds a COMMIT that is a checkpoint. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_index_checkpoint(kvarc_reader *r, const struct kvi_index_entry *e);
+/* Whether the last checkpoint is the one that the file is opened at. */
+bool kvi_index_is_there(const kvarc_reader *r);
+/* OPTIONS: that of the options is not in the file. */
+kvarc_ret kvi_reader_no_checkpoint(const kvarc_reader *r, kvarc_error *e);
+/* Chunks of a segment: from s->first to here. Where it lies in a store, one a tensor of the track
+ * stands for its elements (spec frames 12.3). */
+uint64_t kvi_segment_chunks_end(const kvarc_reader *r, const struct kvi_segment_ref *s);
+/* Chunk i of these. */
+struct kvi_chunk_ref kvi_segment_chunk(const kvarc_reader *r, const struct kvi_segment_ref *s,
+                                       uint64_t i);
+
+#endif

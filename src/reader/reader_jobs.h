@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reader_jobs.h - the chunks that are on their way through the workers */
+#ifndef KVI_READER_JOBS_H
+#define KVI_READER_JOBS_H
+
+#include "predict/feature_table.h"
+#include "predict/prediction.h"
+#include "reader_params.h"
+#include "util/pool.h"
+
+/* What a store gave for a segment; its content digest was right. The calling thread counts users;
+ * any thread may read it. */
+struct kvi_stored_copy {
+	unsigned users; /* the reader that keeps it, and uses of the segment */
+	kvarc_stored key;
+	struct kvi_segment segment;
+	kvarc_view *views; /* a tensor of the geometry, packed; others than the track's are zero */
+	uint8_t *data;     /* NULL: the track has no tensors */
+};
+
+/* A segment's positions, shared by the chunks that are decoded. */
+struct kvi_segment_use {
+	struct kvi_segment segment;
+	struct kvi_stored_copy *stored; /* its elements, from a store; NULL: the file has them */
+	bool known;                     /* false: lost, there are no ids and no positions */
+	struct kvi_feature_table *features; /* NULL: nothing is predicted */
+	struct kvi_prediction *prediction;  /* NULL: not by a model */
+	kvarc_ret predictor_ret;            /* why codec linear cannot be decoded; a pipe */
+	kvarc_error predictor_error;
+	unsigned users; /* counted by the calling thread only */
+};
+
+/* One chunk on its way through a worker. */
+struct kvi_decode_job {
+	struct kvi_job job; /* first: the pool gives this back */
+	kvarc_reader *r;
+	bool busy, have_frame;
+	/* in */
+	const uint8_t *stored;           /* the elements, from a store; NULL: of a frame */
+	struct kvi_buffer buffer, other; /* the frame; one that it repeats or refers to */
+	struct kvi_frame frame;          /* have_frame, else frame.offset */
+	struct kvi_chunk_ref ref;        /* what is expected */
+	uint64_t segment_sequence;
+	struct kvi_segment_use *segment;
+	uint32_t order_index; /* in the order of chunks */
+	bool features;        /* it has to do with segment->features */
+	struct kvi_params_use *params;
+	unsigned batch;    /* of frames that were read ahead (reader_range.c) */
+	uint64_t t0, from; /* first token of the chunk, first wanted */
+	uint32_t n, count;
+	/* Tokens of the chunk that somebody needs, those of `from` and `count` among them;
+	 * need_to 0: all. */
+	uint32_t need_from, need_to;
+	unsigned helpers;      /* threads that wait for the chunk, as far as is known */
+	kvarc_deliver deliver; /* NULL: only check, or decode to `direct` */
+	void *opaque;
+	uint8_t *direct; /* the caller's memory; NULL: to `scratch` */
+	/* out */
+	struct kvi_buffer scratch;
+	struct kvi_buffer expected; /* by a model; elements that a state refers to */
+	bool observed;              /* the model knows what was there */
+	uint8_t *raw;               /* in one of the two */
+	uint32_t raw_bytes;
+	kvarc_ret ret;
+	kvarc_error error;
+};
+
+/* A segment whose chunks of codec linear others repeat: its features up to a chunk, so
+ * that chunks that are repeated in order cost one pass. */
+struct kvi_repeated {
+	pthread_mutex_t lock;
+	struct kvi_segment_use *use; /* NULL: none yet */
+	uint64_t segment, next;      /* its sequence; chunk */
+	uint32_t order_index;
+	struct kvi_decode_job job;
+};
+
+/* The threads that decode chunks; made at their first use. */
+struct kvi_reader_workers {
+	struct kvi_params_store store;
+	struct kvi_pool *pool;
+	struct kvi_coder_tables *tables;
+	struct kvi_coder **coders; /* one per worker */
+	unsigned n_coders, n_jobs, next_job;
+	struct kvi_decode_job *jobs;
+	struct kvi_repeated *repeated; /* NULL until needed; predictors.lock */
+};
+
+/* Pool, coders, jobs; at the first use. */
+kvarc_ret kvi_reader_start(kvarc_reader *r);
+/* Ends the pool and frees coders and jobs; no job runs any more. */
+void kvi_reader_free_workers(kvarc_reader *r);
+/* The next free job; waits for it, and then for its result, if it is busy. */
+kvarc_ret kvi_reader_job(kvarc_reader *r, struct kvi_decode_job **job);
+
+/* A chunk that has to do with no features. */
+#define KVI_NO_ORDER_INDEX UINT32_MAX
+
+/* That a job of r is to decode all of a chunk of a segment, of which `sequence`, `t0` and `n` are
+ * used, and to deliver nothing. order_index: may be KVI_NO_ORDER_INDEX. */
+void kvi_reader_assign(kvarc_reader *r, struct kvi_decode_job *j, const struct kvi_segment_ref *s,
+                       const struct kvi_chunk_ref *c, struct kvi_segment_use *use,
+                       uint32_t order_index);
+/* Hands a job, whose job.run is set, to the pool. */
+void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *job);
+/* Gives what a job decoded to its deliver, if it has one: at the end of the job, or where the
+ * caller overlaps with workers when it takes the result. Returns OK, IO. */
+kvarc_ret kvi_reader_hand_over(struct kvi_decode_job *j);
+/* Waits for jobs that use frames of batches up to one. Returns OK, or the first failure. */
+kvarc_ret kvi_reader_reap(kvarc_reader *r, unsigned batch);
+/* Waits for all jobs, if there are any. Returns before, or else the first failure. */
+kvarc_ret kvi_reader_drain(kvarc_reader *r, kvarc_ret before);
+/* A use of a segment, with one user; NULL when memory ran out. */
+struct kvi_segment_use *kvi_segment_use_new(kvarc_reader *r);
+/* Ends one user's use; the last one frees it. Any thread. */
+void kvi_segment_use_release(kvarc_reader *r, struct kvi_segment_use *use);
+/* Ends a use of a copy; NULL-safe. */
+void kvi_stored_release(kvarc_reader *r, struct kvi_stored_copy *copy);
+
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reader_seq.h - segments in the order of the file */
+#ifndef KVI_READER_SEQ_H
+#define KVI_READER_SEQ_H
+
+#include "format/frame_walk.h"
+#include "reader_jobs.h"
+
+/* The position of a caller that reads segments in the order of the file. */
+struct kvi_reader_sequence {
+	struct kvi_walk walk;
+	bool started, in_segment, ended;
+	bool pending; /* a pipe: the walk stands on a frame that open has read */
+	kvarc_ret pending_ret;
+	kvarc_error pending_error;
+	/* A file that is cut, or damaged behind its last commit, is read to this offset. */
+	uint64_t stop;
+	kvarc_error cut_error;
+	size_t salvage_at; /* salvage: index of the next segment */
+	/* The STOREREF in hand: its next segment, and whether one of it is in hand. */
+	size_t next_part;
+	bool in_part;
+	struct kvi_segment_use *segment;
+};
+
+/* In order (reader_seq.c). */
+kvarc_ret kvi_reader_pipe_open(kvarc_reader *r);
+
+#endif
