@@ -354,3 +354,11 @@ kvarc_ret kvarc_writer_append_fetch(kvarc_writer *w, uint32_t track, uint64_t n,
 		                "commit first");
 	return kvi_writer_set_error(w, append(w, &a, false));
 }
+
+kvarc_ret kvi_writer_flush_tracks(kvarc_writer *w)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (uint32_t i = 0; i < w->geometry.n_tracks && ret == KVARC_OK; i++)
+		ret = kvi_writer_flush_track(w, i);
+	return ret;
+}

@@ -83,67 +83,6 @@ kvarc_ret kvi_writer_plan_append(kvarc_writer *w, uint32_t track, uint64_t n,
 
 /* ----- the append ------------------------------------------------ */
 
-/* Whether the library's encoder tries no other codec for want of space. */
-static bool is_small(size_t bytes, size_t raw_bytes)
-{
-	return bytes <= raw_bytes - raw_bytes / 16;
-}
-
-/* Whether it would keep a payload with these parameters, and neither fit new ones nor try Zstandard
- * (chunk_encode.c). */
-static bool fits(const struct kvi_group *g, const struct kvi_coded_chunk *c, size_t raw_bytes)
-{
-	const struct kvi_params *p = g->params;
-	const size_t bytes = c->payload_bytes - KVI_CHUNK_HEADER_BYTES;
-	return c->payload_bytes > KVI_CHUNK_HEADER_BYTES && c->elements &&
-	       is_small(bytes, raw_bytes) && p && p->codec == c->codec &&
-	       g->params_sequence == c->params_sequence &&
-	       !kvi_params_drifted(p, bytes, c->elements);
-}
-
-/* The payload's own header says how it is cut, and its check. */
-static kvarc_ret take_header(struct kvi_encode_job *j, const struct kvi_coded_chunk *c)
-{
-	const size_t bytes = c->payload_bytes;
-	const struct kvi_group *g = j->group;
-	struct kvi_chunk_header h;
-	if (!kvi_chunk_header_parse(&h, j->frame + KVI_FRAME_HEAD_BYTES, bytes) ||
-	    h.tensor != g->tensor || h.head != g->head || h.heads != g->heads ||
-	    h.n != j->segment->s.n || h.codec != c->codec)
-		return kvi_fail(&j->error, KVARC_DATA,
-		                "the encoder of tensor %u gave a chunk that is not the one that "
-		                "was asked for",
-		                (unsigned)g->tensor);
-	j->coded = (struct kvi_encoded){ .codec = h.codec,
-		                         .cut = h.cut,
-		                         .raw_check = h.raw_check,
-		                         .uses_params = kvi_codec_has_params(h.codec),
-		                         .payload = j->frame + KVI_CHUNK_PAYLOAD_AT,
-		                         .payload_bytes = bytes - KVI_CHUNK_HEADER_BYTES };
-	return KVARC_OK;
-}
-
-kvarc_ret kvi_writer_take_coded(struct kvi_encode_job *j)
-{
-	kvarc_writer *w = j->w;
-	const struct kvi_append_coder *x = w->coder;
-	const struct kvi_group *g = j->group;
-	struct kvi_coded_chunk c;
-	const kvarc_tensor *t = &w->geometry.tensors[g->tensor];
-	const struct kvi_segment *s = &j->segment->s;
-	j->raw_bytes = s->n * g->heads * t->channels * (uint32_t)kvarc_dtype_bytes(t->dtype);
-	if (!x->find(x->opaque, g->tensor, g->head, (uint32_t)(s->t0 - w->coder_t0), &c) ||
-	    !fits(g, &c, j->raw_bytes))
-		return KVARC_OK;
-	if (x->copy(x->opaque, j->frame + KVI_FRAME_HEAD_BYTES))
-		return kvi_fail(&j->error, KVARC_IO,
-		                "copying a chunk of tensor %u from its encoder failed",
-		                (unsigned)g->tensor);
-	j->raw_hash = c.hash;
-	j->given = true;
-	return take_header(j, &c);
-}
-
 kvarc_ret kvi_writer_append_coded(kvarc_writer *w, uint32_t track, uint64_t n, const int32_t *ids,
                                   const int32_t *positions, const struct kvi_append_coder *coder,
                                   struct kvi_coded_taken *taken)

@@ -26,6 +26,15 @@ static kvarc_ret emit_index(kvarc_writer *w)
 	return kvi_writer_emit_content(w, KVI_FRAME_INDEX, out->p, out->n, true, NULL);
 }
 
+kvarc_ret kvi_writer_flush_sink(kvarc_writer *w)
+{
+	errno = 0;
+	if (w->sink.flush && w->sink.flush(w->sink.opaque))
+		return kvi_fail_callback(w->error, w->offset, KVARC_UNKNOWN,
+		                         "flushing the output failed");
+	return KVARC_OK;
+}
+
 kvarc_ret kvi_writer_emit(kvarc_writer *w, uint16_t type, uint8_t *frame, uint32_t payload_bytes,
                           uint32_t decoded_bytes, struct kvi_index_entry *entry)
 {
@@ -155,6 +164,35 @@ kvarc_ret kvi_writer_emit_commit(kvarc_writer *w, const struct kvi_checkpoint *c
 		return kvi_fail_alloc(w->error, &w->alloc);
 	w->last_commit = w->offset;
 	return kvi_writer_emit_content(w, KVI_FRAME_COMMIT, out->p, out->n, false, &entry);
+}
+
+kvarc_ret kvi_writer_emit_predictor(kvarc_writer *w, uint64_t content_bytes)
+{
+	struct kvi_predictor p = w->predictor;
+	p.embedded = content_bytes > 0;
+	p.content_bytes = content_bytes;
+	struct kvi_index_entry entry = { 0 };
+	w->content.n = 0;
+	kvi_predictor_put(&w->content, &p);
+	if (w->content.failed)
+		return kvi_fail_alloc(w->error, &w->alloc);
+	w->predictor_sequence = w->sequence;
+	w->predictor_written = true;
+	return kvi_writer_emit_content(w, KVI_FRAME_PREDICTOR, w->content.p, w->content.n, true,
+	                               &entry);
+}
+
+/* A PREDICTOR is repeated when the file is larger than this. */
+enum { COPY_FILE_MIN = 32 << 10 };
+
+kvarc_ret kvi_writer_emit_predictor_copy(kvarc_writer *w)
+{
+	uint64_t first = w->predictor_sequence;
+	if (!w->predictor_written || w->offset < COPY_FILE_MIN)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_writer_emit_predictor(w, 0);
+	w->predictor_sequence = first;
+	return ret;
 }
 
 static kvarc_ret emit_copies(kvarc_writer *w)

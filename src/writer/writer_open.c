@@ -361,23 +361,6 @@ kvarc_ret kvarc_writer_set_geometry(kvarc_writer *w, const kvarc_geometry *geome
 	return kvi_writer_set_error(w, set_geometry(w, geometry));
 }
 
-kvarc_ret kvi_writer_flush_sink(kvarc_writer *w)
-{
-	errno = 0;
-	if (w->sink.flush && w->sink.flush(w->sink.opaque))
-		return kvi_fail_callback(w->error, w->offset, KVARC_UNKNOWN,
-		                         "flushing the output failed");
-	return KVARC_OK;
-}
-
-kvarc_ret kvi_writer_flush_tracks(kvarc_writer *w)
-{
-	kvarc_ret ret = KVARC_OK;
-	for (uint32_t i = 0; i < w->geometry.n_tracks && ret == KVARC_OK; i++)
-		ret = kvi_writer_flush_track(w, i);
-	return ret;
-}
-
 kvarc_ret kvi_writer_frame(kvarc_writer *w, uint16_t type, const void *content, size_t bytes,
                            bool packed)
 {

@@ -4,9 +4,6 @@
 #include "exact/head.h"
 #include "writer_state.h"
 
-/* A PREDICTOR is repeated when the file is larger than this. */
-enum { COPY_FILE_MIN = 32 << 10 };
-
 static bool may_have_model(const kvarc_tensor *t)
 {
 	return t->role == KVARC_WHOLE && t->dtype >= KVARC_F32 && t->dtype <= KVARC_E5M2 &&
@@ -189,22 +186,6 @@ kvarc_ret kvi_writer_predictions(kvarc_writer *w)
 	return ret || n ? ret : why;
 }
 
-kvarc_ret kvi_writer_emit_predictor(kvarc_writer *w, uint64_t content_bytes)
-{
-	struct kvi_predictor p = w->predictor;
-	p.embedded = content_bytes > 0;
-	p.content_bytes = content_bytes;
-	struct kvi_index_entry entry = { 0 };
-	w->content.n = 0;
-	kvi_predictor_put(&w->content, &p);
-	if (w->content.failed)
-		return kvi_fail_alloc(w->error, &w->alloc);
-	w->predictor_sequence = w->sequence;
-	w->predictor_written = true;
-	return kvi_writer_emit_content(w, KVI_FRAME_PREDICTOR, w->content.p, w->content.n, true,
-	                               &entry);
-}
-
 static kvarc_ret emit_parts(kvarc_writer *w, const uint8_t *content, size_t bytes)
 {
 	kvarc_ret ret = KVARC_OK;
@@ -243,15 +224,5 @@ kvarc_ret kvi_writer_emit_profile(kvarc_writer *w)
 	if (ret == KVARC_OK)
 		ret = emit_parts(w, out.p, out.n);
 	kvi_out_free(&out);
-	return ret;
-}
-
-kvarc_ret kvi_writer_emit_predictor_copy(kvarc_writer *w)
-{
-	uint64_t first = w->predictor_sequence;
-	if (!w->predictor_written || w->offset < COPY_FILE_MIN)
-		return KVARC_OK;
-	kvarc_ret ret = kvi_writer_emit_predictor(w, 0);
-	w->predictor_sequence = first;
 	return ret;
 }

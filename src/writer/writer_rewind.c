@@ -4,20 +4,6 @@
 #include "util/string_field.h"
 #include "writer_state.h"
 
-kvarc_ret kvi_writer_keep_segment(kvarc_writer *w, const struct kvi_segment *s,
-                                  struct kvi_chain before)
-{
-	struct kvi_writer_track *t = &w->tracks[s->track];
-	if (w->options.flags & KVARC_WRITE_STREAMABLE)
-		return KVARC_OK;
-	struct kvi_kept_segment *k = kvi_list_add(&t->kept, &w->alloc, sizeof *k);
-	if (!k)
-		return kvi_fail_alloc(w->error, &w->alloc);
-	*k = (struct kvi_kept_segment){ s->t0, s->n, before, t->kept_contents.n, w->content.n };
-	kvi_put_bytes(&t->kept_contents, w->content.p, w->content.n);
-	return t->kept_contents.failed ? kvi_fail_alloc(w->error, &w->alloc) : KVARC_OK;
-}
-
 /* What comes behind the first n tokens of a segment that this writer wrote; s: memory for it. */
 static kvarc_ret end_in_segment(kvarc_writer *w, const struct kvi_writer_track *t,
                                 const struct kvi_kept_segment *k, uint32_t n, struct kvi_segment *s,

@@ -7,6 +7,7 @@
  * group's chunk is written before its next one is encoded, which may use its
  * parameters; so no more than two segments are on their way.
  */
+#include "codecs/coder.h"
 #include "writer_state.h"
 
 /* Frees what the encoder handed over and was not used. */
@@ -272,6 +273,69 @@ static kvarc_ret reserve(kvarc_writer *w, struct kvi_encode_job *j, bool own, bo
 	                                                : KVARC_OK;
 }
 
+/* Whether the library's encoder tries no other codec for want of space. */
+static bool is_small(size_t bytes, size_t raw_bytes)
+{
+	return bytes <= raw_bytes - raw_bytes / 16;
+}
+
+/* Whether it would keep a payload with these parameters, and neither fit new ones nor try Zstandard
+ * (chunk_encode.c). */
+static bool fits(const struct kvi_group *g, const struct kvi_coded_chunk *c, size_t raw_bytes)
+{
+	const struct kvi_params *p = g->params;
+	const size_t bytes = c->payload_bytes - KVI_CHUNK_HEADER_BYTES;
+	return c->payload_bytes > KVI_CHUNK_HEADER_BYTES && c->elements &&
+	       is_small(bytes, raw_bytes) && p && p->codec == c->codec &&
+	       g->params_sequence == c->params_sequence &&
+	       !kvi_params_drifted(p, bytes, c->elements);
+}
+
+/* The payload's own header says how it is cut, and its check. */
+static kvarc_ret take_header(struct kvi_encode_job *j, const struct kvi_coded_chunk *c)
+{
+	const size_t bytes = c->payload_bytes;
+	const struct kvi_group *g = j->group;
+	struct kvi_chunk_header h;
+	if (!kvi_chunk_header_parse(&h, j->frame + KVI_FRAME_HEAD_BYTES, bytes) ||
+	    h.tensor != g->tensor || h.head != g->head || h.heads != g->heads ||
+	    h.n != j->segment->s.n || h.codec != c->codec)
+		return kvi_fail(&j->error, KVARC_DATA,
+		                "the encoder of tensor %u gave a chunk that is not the one that "
+		                "was asked for",
+		                (unsigned)g->tensor);
+	j->coded = (struct kvi_encoded){ .codec = h.codec,
+		                         .cut = h.cut,
+		                         .raw_check = h.raw_check,
+		                         .uses_params = kvi_codec_has_params(h.codec),
+		                         .payload = j->frame + KVI_CHUNK_PAYLOAD_AT,
+		                         .payload_bytes = bytes - KVI_CHUNK_HEADER_BYTES };
+	return KVARC_OK;
+}
+
+/* Takes what w->coder has of the chunk of a job, if the library's encoder would write the same:
+ * fills given, raw_bytes, raw_hash, coded. Returns OK, IO, DATA; then error is filled. */
+static kvarc_ret take_coded(struct kvi_encode_job *j)
+{
+	kvarc_writer *w = j->w;
+	const struct kvi_append_coder *x = w->coder;
+	const struct kvi_group *g = j->group;
+	struct kvi_coded_chunk c;
+	const kvarc_tensor *t = &w->geometry.tensors[g->tensor];
+	const struct kvi_segment *s = &j->segment->s;
+	j->raw_bytes = s->n * g->heads * t->channels * (uint32_t)kvarc_dtype_bytes(t->dtype);
+	if (!x->find(x->opaque, g->tensor, g->head, (uint32_t)(s->t0 - w->coder_t0), &c) ||
+	    !fits(g, &c, j->raw_bytes))
+		return KVARC_OK;
+	if (x->copy(x->opaque, j->frame + KVI_FRAME_HEAD_BYTES))
+		return kvi_fail(&j->error, KVARC_IO,
+		                "copying a chunk of tensor %u from its encoder failed",
+		                (unsigned)g->tensor);
+	j->raw_hash = c.hash;
+	j->given = true;
+	return take_header(j, &c);
+}
+
 static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_group *group,
                         kvarc_fetch fetch, void *opaque)
 {
@@ -310,7 +374,7 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 	j->coded = (struct kvi_encoded){ 0 };
 	j->frame = j->memory;
 	group->busy = true;
-	j->ret = w->coder ? kvi_writer_take_coded(j) : KVARC_OK;
+	j->ret = w->coder ? take_coded(j) : KVARC_OK;
 	j->verifies = s->verifies && (j->given || w->options.flags & KVARC_WRITE_VERIFY);
 	if (j->fetched && !j->ret && !j->given)
 		kvi_writer_get_elements(j);
@@ -434,4 +498,18 @@ kvarc_ret kvi_writer_start(kvarc_writer *w)
 			return kvi_fail_alloc(w->error, &w->alloc);
 	}
 	return start_jobs(w);
+}
+
+kvarc_ret kvi_writer_keep_segment(kvarc_writer *w, const struct kvi_segment *s,
+                                  struct kvi_chain before)
+{
+	struct kvi_writer_track *t = &w->tracks[s->track];
+	if (w->options.flags & KVARC_WRITE_STREAMABLE)
+		return KVARC_OK;
+	struct kvi_kept_segment *k = kvi_list_add(&t->kept, &w->alloc, sizeof *k);
+	if (!k)
+		return kvi_fail_alloc(w->error, &w->alloc);
+	*k = (struct kvi_kept_segment){ s->t0, s->n, before, t->kept_contents.n, w->content.n };
+	kvi_put_bytes(&t->kept_contents, w->content.p, w->content.n);
+	return t->kept_contents.failed ? kvi_fail_alloc(w->error, &w->alloc) : KVARC_OK;
 }

@@ -361,11 +361,6 @@ kvarc_ret kvi_writer_emit_predictor(kvarc_writer *w, uint64_t content_bytes);
 /* PREDICTOR once more, so that a damaged one costs nothing. */
 kvarc_ret kvi_writer_emit_predictor_copy(kvarc_writer *w);
 
-/* Chunks of another encoder (writer_coded.c). */
-
-/* Takes what w->coder has of the chunk of a job, if the library's encoder would write the same:
- * fills given, raw_bytes, raw_hash, coded. Returns OK, IO, DATA; then error is filled. */
-kvarc_ret kvi_writer_take_coded(struct kvi_encode_job *j);
 /* Appends (writer_append.c). */
 
 /* What an append asks of its arguments; t0: tokens that were appended before. Returns OK, PROG,
