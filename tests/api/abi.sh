@@ -26,6 +26,10 @@ ours() {
 		keep || /<elf-symbol / {
 			sub(/^ +/, "")
 			gsub(/ (type-id|id|mangled-name|elf-symbol-id|naming-typedef-id)=.[^ >]*/, "")
+			if (/^<parameter/) { # named or not, as files stand in the library
+				sub(/ name=.[a-z0-9_]*./, "")
+				sub(/\/?>$/, "/>")
+			}
 			if (keep)
 				block = block (block == "" ? "" : "\001") $0
 			else
