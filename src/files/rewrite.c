@@ -21,6 +21,7 @@
 #include "reader/reader_state.h"
 #include "util/arguments.h"
 #include "util/error.h"
+#include "writer/writer_frames.h"
 #include "writer/writer_internal.h"
 #include "writer/writer_state.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* repeat.c - a set-associative table of chunk hashes */
-#include "repeat.h"
 
+#include "repeat.h"
+#include "writer_state.h"
 #include "format/frame.h"
 
 enum { SETS = 4096, WAYS = 4 };

@@ -1,10 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* writer_append.c - cuts appended tokens into segments, keeps the rest */
-#include "format/geometry_check.h"
-#include "util/arguments.h"
-#include "util/view.h"
+/* writer_append.c - what a writer is given: tokens, segments of a store, rewinds */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "writer_append.h"
+#include "writer_errors.h"
+#include "writer_frames.h"
 #include "writer_state.h"
+#include "format/geometry_check.h"
+#include "format/storeref.h"
+#include "reader/reader_resume.h"
+#include "reader/reader_state.h"
+#include "util/arguments.h"
 #include "util/ckd.h"
+#include "util/string_field.h"
+#include "util/view.h"
+
+/* ==== Cuts appended tokens into segments, keeps the rest ==== */
 
 /* Views of an append as a fetch. */
 struct view_source {
@@ -46,7 +60,8 @@ static int fetch_waiting(void *opaque, uint32_t tensor, uint32_t head, uint32_t 
 	return 0;
 }
 
-kvarc_ret kvi_writer_flush_track(kvarc_writer *w, uint32_t track)
+/* Writes the tokens of a track that wait. Returns OK, MEM, MEMLIMIT, IO. */
+static kvarc_ret flush_track(kvarc_writer *w, uint32_t track)
 {
 	struct kvi_writer_track *t = &w->tracks[track];
 	struct kvi_waiting *wait = t->waiting;
@@ -131,7 +146,7 @@ struct append_taking {
 };
 
 /* The next count tokens of the append that are not left out. */
-static void take_tokens(kvarc_writer *w, struct append *a, uint32_t count,
+static void next_tokens(kvarc_writer *w, struct append *a, uint32_t count,
                         const struct append_taking *to)
 {
 	for (uint32_t i = 0; i < count; i++) {
@@ -159,7 +174,7 @@ static kvarc_ret keep(kvarc_writer *w, struct append *a, uint32_t count)
 	const struct append_taking to = { wait->ids + wait->n, wait->positions + wait->n,
 		                          w->taken.from, wait->taken.rate + wait->n };
 	size_t at = 0;
-	take_tokens(w, a, count, &to);
+	next_tokens(w, a, count, &to);
 	for (uint32_t i = w->order.first[a->track]; i < w->order.first[a->track + 1]; i++) {
 		uint32_t tensor = w->order.tensors[i];
 		const kvarc_tensor *x = &w->geometry.tensors[tensor];
@@ -186,7 +201,7 @@ static kvarc_ret fill_waiting(kvarc_writer *w, struct append *a)
 		if (ret || t->waiting->n < t->segment_tokens)
 			return ret;
 	}
-	return kvi_writer_flush_track(w, a->track);
+	return flush_track(w, a->track);
 }
 
 static kvarc_ret direct(kvarc_writer *w, struct append *a, uint32_t count)
@@ -199,7 +214,7 @@ static kvarc_ret direct(kvarc_writer *w, struct append *a, uint32_t count)
 	s.n = count;
 	s.has_ids = a->ids;
 	s.coded = false;
-	take_tokens(w, a, count, &to);
+	next_tokens(w, a, count, &to);
 	kvarc_ret ret = kvi_writer_segment(w, &s, &w->taken, a->fetch, a->opaque);
 	t->n_submitted += count;
 	return ret;
@@ -225,7 +240,7 @@ static void count_tokens(kvarc_writer *w, struct append *a)
 	w->stats.raw_bytes += bytes * (a->n - a->left);
 }
 
-static kvarc_ret append(kvarc_writer *w, struct append *a, bool keep_rest)
+static kvarc_ret writer_append_append_tokens(kvarc_writer *w, struct append *a, bool keep_rest)
 {
 	struct kvi_writer_track *t = &w->tracks[a->track];
 	count_tokens(w, a);
@@ -267,7 +282,7 @@ kvarc_ret kvi_writer_may_append(const kvarc_writer *w, uint32_t track, uint64_t 
 }
 
 /* What both appends ask of their arguments, and then know of their track. */
-static kvarc_ret check(kvarc_writer *w, const struct append *a)
+static kvarc_ret check_append(kvarc_writer *w, const struct append *a)
 {
 	kvarc_ret ret = kvi_writer_may_append(w, a->track, a->t0, a->n, a->positions);
 	if (!ret && a->n)
@@ -320,13 +335,13 @@ kvarc_ret kvarc_writer_append(kvarc_writer *w, uint32_t track, uint64_t n, const
 		            .positions = positions,
 		            .fetch = fetch_views,
 		            .opaque = &source };
-	kvarc_ret ret = check(w, &a);
+	kvarc_ret ret = check_append(w, &a);
 	if (ret || n == 0)
 		return ret;
 	ret = check_views(w, track, views, n);
 	if (ret)
 		return ret;
-	return kvi_writer_set_error(w, append(w, &a, true));
+	return kvi_writer_set_error(w, writer_append_append_tokens(w, &a, true));
 }
 
 kvarc_ret kvarc_writer_append_fetch(kvarc_writer *w, uint32_t track, uint64_t n, const int32_t *ids,
@@ -343,7 +358,7 @@ kvarc_ret kvarc_writer_append_fetch(kvarc_writer *w, uint32_t track, uint64_t n,
 		            .positions = positions,
 		            .fetch = fetch,
 		            .opaque = opaque };
-	kvarc_ret ret = check(w, &a);
+	kvarc_ret ret = check_append(w, &a);
 	if (ret)
 		return ret;
 	if (!fetch)
@@ -352,13 +367,359 @@ kvarc_ret kvarc_writer_append_fetch(kvarc_writer *w, uint32_t track, uint64_t n,
 		return kvi_fail(w->error, KVARC_PROG,
 		                "kvarc_writer_append_fetch: tokens of an earlier append wait: "
 		                "commit first");
-	return kvi_writer_set_error(w, append(w, &a, false));
+	return kvi_writer_set_error(w, writer_append_append_tokens(w, &a, false));
 }
 
 kvarc_ret kvi_writer_flush_tracks(kvarc_writer *w)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (uint32_t i = 0; i < w->geometry.n_tracks && ret == KVARC_OK; i++)
-		ret = kvi_writer_flush_track(w, i);
+		ret = flush_track(w, i);
 	return ret;
+}
+
+/* ==== Segments that lie in a store, in place of their chunks (spec frames 12.3) ==== */
+
+/* Tokens of segments that lie in a store. */
+struct stored_tokens {
+	const int32_t *ids, *positions; /* of the next segment; either may be NULL */
+	struct kvi_segment s;
+};
+
+static const char stored_call[] = "kvarc_writer_append_stored";
+
+/* Why the archive can have no STOREREF; NULL: it can. */
+static const char *why_not_stored(const kvarc_writer *w)
+{
+	if (!w->has_geometry)
+		return "call kvarc_writer_set_geometry first";
+	if (w->archive && !(w->archive->sb.incompat & KVI_INCOMPAT_STORE))
+		return "the archive that is appended to has no parts in a store: write a new one "
+		       "with KVARC_WRITE_STORED";
+	if (!w->archive && !(w->options.flags & KVARC_WRITE_STORED))
+		return "open the writer with KVARC_WRITE_STORED";
+	if (w->options.lossy && w->options.lossy->token_rate)
+		return "not with token scores of a lossy tier";
+	if (w->options.level >= KVI_LEVEL_MODEL)
+		return "levels 4 to 8 need the elements of all tokens";
+	return NULL;
+}
+
+static kvarc_ret check_stored(kvarc_writer *w, size_t n, const kvarc_stored *segments)
+{
+	const char *why = why_not_stored(w);
+	if (!why && n && !segments)
+		why = "segments is NULL";
+	if (why)
+		return kvi_fail(w->error, KVARC_PROG, "%s: %s", stored_call, why);
+	for (size_t i = 0; i < n; i++) {
+		kvarc_ret ret = KVI_CHECK_RESERVED(w->error, stored_call, "kvarc_stored",
+		                                   &segments[i]);
+		if (ret)
+			return ret;
+	}
+	if (n && segments->track >= w->geometry.n_tracks)
+		return kvi_fail_track(w->error, segments->track, w->geometry.n_tracks);
+	uint64_t t0 = n ? w->tracks[segments->track].n_appended : 0;
+	for (size_t i = 0; i < n; i++) {
+		const kvarc_stored *s = &segments[i];
+		if (s->track != segments->track || s->t0 != t0 || s->n < 1 ||
+		    s->n > KVI_SEGMENT_TOKENS || t0 + s->n > UINT32_MAX ||
+		    s->bytes != s->n * kvi_track_bytes(&w->geometry, &w->order, s->track))
+			return kvi_fail(w->error, KVARC_GEOMETRY,
+			                "%s: the tokens or bytes of segment %zu do not fit",
+			                stored_call, i);
+		t0 += s->n;
+	}
+	return KVARC_OK;
+}
+
+/* Ids and positions of one segment behind those that were taken; position: of its first token where
+ * none are given. */
+static void next_stored(const kvarc_stored *from, struct stored_tokens *t, int64_t position)
+{
+	struct kvi_segment *s = &t->s;
+	s->track = from->track;
+	s->t0 = from->t0;
+	s->n = from->n;
+	s->has_ids = t->ids;
+	s->has_chain = from->has_chain;
+	s->chain = from->has_chain ? kvi_load_h128(from->chain) : (struct kvi_h128){ 0, 0 };
+	for (uint32_t i = 0; i < s->n; i++) {
+		s->ids[i] = t->ids ? *t->ids++ : 0;
+		s->positions[i] = t->positions ? *t->positions++ : (int32_t)(position + i);
+	}
+}
+
+/* The chain value of what precedes a segment that has one itself. */
+static kvarc_ret chain_before(kvarc_writer *w, const struct kvi_segment *s, struct kvi_chain *chain)
+{
+	chain->known = s->has_chain && (chain->known || s->t0 == 0);
+	return s->has_chain && s->t0 == 0
+	               ? kvi_chain_root(&chain->value, &w->content, w->geometry_hash, &w->identity)
+	               : KVARC_OK;
+}
+
+/* That all chain values are what they must be; t: its own. */
+static kvarc_ret check_chains(kvarc_writer *w, size_t n, const kvarc_stored *segments,
+                              struct stored_tokens t)
+{
+	const struct kvi_writer_track *track = &w->tracks[segments->track];
+	struct kvi_chain chain = track->chain;
+	int64_t position = track->next_position;
+	for (size_t i = 0; i < n; i++) {
+		struct kvi_h128 value = { 0, 0 };
+		next_stored(&segments[i], &t, position);
+		position = (int64_t)t.s.positions[t.s.n - 1] + 1;
+		kvarc_ret ret = chain_before(w, &t.s, &chain);
+		if (!ret && chain.known && t.s.has_ids)
+			ret = kvi_chain_link(&value, &w->content, chain.value, &t.s, t.s.n);
+		if (ret)
+			return kvi_fail_alloc(w->error, &w->alloc);
+		if (t.s.has_chain &&
+		    !(chain.known && t.s.has_ids && kvi_h128_equal(value, t.s.chain)))
+			return kvi_fail(w->error, KVARC_GEOMETRY,
+			                "%s: the chain value of segment %zu is not that of these "
+			                "ids behind those before",
+			                stored_call, i);
+		chain = (struct kvi_chain){ t.s.has_chain, t.s.chain };
+	}
+	return KVARC_OK;
+}
+
+/* The state of the track behind a segment, which is kept for rewinds. */
+static kvarc_ret pass_segment(kvarc_writer *w, const struct kvi_segment *s)
+{
+	struct kvi_writer_track *t = &w->tracks[s->track];
+	struct kvi_chain before = t->chain;
+	if (chain_before(w, s, &before))
+		return kvi_fail_alloc(w->error, &w->alloc);
+	t->n_written += s->n;
+	t->n_committed = t->n_submitted = t->n_appended = t->n_total = t->n_written;
+	t->next_position = (int64_t)s->positions[s->n - 1] + 1;
+	t->wants_positions = false;
+	t->chain = (struct kvi_chain){ s->has_chain, s->chain };
+	w->content.n = 0;
+	kvi_segment_put(&w->content, s);
+	return w->content.failed ? kvi_fail_alloc(w->error, &w->alloc)
+	                         : kvi_writer_keep_segment(w, s, before);
+}
+
+/* One frame of n segments, and its commit. */
+static kvarc_ret put_frame(kvarc_writer *w, const kvarc_stored *segments, size_t n)
+{
+	const kvarc_stored *last = &segments[n - 1];
+	struct kvi_index_entry entry = { .tensor = segments->track,
+		                         .segment = segments->t0,
+		                         .n = (uint32_t)(last->t0 + last->n - segments->t0) };
+	w->content.n = 0;
+	kvi_storeref_put(&w->content, segments, n);
+	if (w->content.failed)
+		return kvi_fail_alloc(w->error, &w->alloc);
+	kvarc_ret ret = kvi_writer_emit_content(w, KVI_FRAME_STOREREF, w->content.p, w->content.n,
+	                                        true, &entry);
+	return ret ? ret : kvi_writer_emit_commit(w, NULL);
+}
+
+static kvarc_ret append_segments(kvarc_writer *w, size_t n, const kvarc_stored *segments,
+                                 struct stored_tokens *t)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t done = 0, part; done < n && !ret; done += part) {
+		part = n - done < KVI_STOREREF_SEGMENTS ? n - done : KVI_STOREREF_SEGMENTS;
+		for (size_t i = done; i < done + part && !ret; i++) {
+			next_stored(&segments[i], t, w->tracks[segments->track].next_position);
+			ret = pass_segment(w, &t->s);
+		}
+		if (!ret)
+			ret = put_frame(w, segments + done, part);
+	}
+	return ret ? ret : kvi_writer_flush_sink(w);
+}
+
+kvarc_ret kvarc_writer_append_stored(kvarc_writer *w, size_t n, const kvarc_stored *segments,
+                                     const int32_t *ids, const int32_t *positions)
+{
+	if (!w)
+		return KVARC_PROG;
+	if (kvi_writer_refuses(w))
+		return w->sticky;
+	kvarc_ret ret = check_stored(w, n, segments);
+	if (ret || n == 0)
+		return ret;
+	const struct kvi_writer_track *track = &w->tracks[segments->track];
+	const uint64_t all = segments[n - 1].t0 + segments[n - 1].n - segments->t0;
+	if (!positions && track->wants_positions)
+		return kvi_fail(w->error, KVARC_PROG,
+		                "%s: positions is NULL, and it is not known where they continue",
+		                stored_call);
+	if (!positions && track->next_position + (int64_t)all - 1 > INT32_MAX)
+		return kvi_fail(w->error, KVARC_GEOMETRY, "positions would pass 2^31 - 1");
+	struct stored_tokens *t = kvi_calloc(&w->alloc, 1, sizeof *t);
+	if (!t)
+		return kvi_writer_set_error(w, kvi_fail_alloc(w->error, &w->alloc));
+	t->ids = ids;
+	t->positions = positions;
+	ret = w->started ? KVARC_OK : kvi_writer_start(w);
+	if (!ret)
+		ret = flush_track(w, segments->track);
+	if (!ret)
+		ret = check_chains(w, n, segments, *t);
+	if (!ret)
+		ret = append_segments(w, n, segments, t);
+	kvi_free(&w->alloc, t);
+	return ret == KVARC_GEOMETRY ? ret : kvi_writer_set_error(w, ret);
+}
+
+/* ==== Replaces tokens of a track, and names states (spec 6.2, 9.1) ==== */
+
+/* What comes behind the first n tokens of a segment that this writer wrote; s: memory for it. */
+static kvarc_ret end_in_segment(kvarc_writer *w, const struct kvi_writer_track *t,
+                                const struct kvi_kept_segment *k, uint32_t n, struct kvi_segment *s,
+                                struct kvi_track_end *end)
+{
+	kvarc_ret ret = KVARC_OK;
+	if (!kvi_segment_parse(s, t->kept_contents.p + k->at, k->bytes))
+		return kvi_fail(w->error, KVARC_DATA,
+		                "what was written is not valid: check this machine's memory");
+	end->position = (int64_t)s->positions[n - 1] + 1;
+	end->chain = (struct kvi_chain){ k->before.known && s->has_ids, { 0, 0 } };
+	if (end->chain.known)
+		ret = kvi_chain_link(&end->chain.value, &w->content, k->before.value, s, n);
+	return ret ? kvi_fail_alloc(w->error, &w->alloc) : KVARC_OK;
+}
+
+/* Forgets the segments of this writer from token t0 on, and finds what its next token follows. */
+static kvarc_ret cut_kept(kvarc_writer *w, uint32_t track, uint64_t t0, struct kvi_track_end *end)
+{
+	struct kvi_writer_track *t = &w->tracks[track];
+	struct kvi_kept_segment *k = NULL;
+	while (t->kept.n &&
+	       (k = KVI_LIST(struct kvi_kept_segment, t->kept, t->kept.n - 1))->t0 >= t0) {
+		t->kept_contents.n = k->at;
+		t->kept.n--;
+	}
+	*end = (struct kvi_track_end){ 0 };
+	if (!t->kept.n)
+		return w->archive ? kvi_reader_track_end(w->archive, track, t0, end) : KVARC_OK;
+	struct kvi_segment *s = kvi_malloc(&w->alloc, sizeof *s);
+	if (!s)
+		return kvi_fail_alloc(w->error, &w->alloc);
+	k->n = (uint32_t)(t0 - k->t0);
+	kvarc_ret ret = end_in_segment(w, t, k, k->n, s, end);
+	kvi_free(&w->alloc, s);
+	return ret;
+}
+
+/* Drops tokens that wait. False: tokens that are written are to be replaced, too. */
+static bool cut_waiting(struct kvi_writer_track *t, uint64_t t0)
+{
+	struct kvi_waiting *wait = t->waiting;
+	if (wait && t0 > t->n_written) {
+		wait->n = (uint32_t)(t0 - t->n_written);
+		t->next_position = (int64_t)wait->positions[wait->n - 1] + 1;
+		return true;
+	}
+	if (wait)
+		wait->n = 0;
+	return false;
+}
+
+static kvarc_ret rewind_track(kvarc_writer *w, uint32_t track, uint64_t t0)
+{
+	struct kvi_writer_track *t = &w->tracks[track];
+	struct kvi_track_end end;
+	t->n_appended = t->n_total = t0;
+	if (cut_waiting(t, t0))
+		return KVARC_OK;
+	kvarc_ret ret = cut_kept(w, track, t0, &end);
+	t->n_written = t->n_submitted = t0;
+	t->next_position = end.position;
+	t->wants_positions = end.no_position;
+	t->chain = end.chain;
+	return ret;
+}
+
+/* NULL: a rewind is possible. */
+static const char *why_not_rewind(const kvarc_writer *w)
+{
+	if (w->options.flags & KVARC_WRITE_STREAMABLE)
+		return "a rewind refers back: not with KVARC_WRITE_STREAMABLE";
+	if (w->options.lossy && w->options.lossy->token_rate)
+		return "tokens cannot be replaced where a tier has token scores";
+	if (w->options.level >= KVI_LEVEL_MODEL)
+		return "tokens that a model predicts (levels 4 to 8) cannot be replaced";
+	return NULL;
+}
+
+uint64_t kvarc_writer_tokens(const kvarc_writer *w, uint32_t track)
+{
+	return w && w->has_geometry && track < w->geometry.n_tracks ? w->tracks[track].n_appended
+	                                                            : 0;
+}
+
+kvarc_ret kvarc_writer_rewind(kvarc_writer *w, uint32_t track, uint64_t tokens)
+{
+	if (!w)
+		return KVARC_PROG;
+	if (kvi_writer_refuses(w))
+		return w->sticky;
+	if (!w->has_geometry)
+		return kvi_fail(w->error, KVARC_PROG,
+		                "kvarc_writer_rewind: call kvarc_writer_set_geometry first");
+	const char *why = why_not_rewind(w);
+	if (why)
+		return kvi_fail(w->error, KVARC_PROG, "kvarc_writer_rewind: %s", why);
+	if (track >= w->geometry.n_tracks)
+		return kvi_fail_track(w->error, track, w->geometry.n_tracks);
+	const struct kvi_writer_track *t = &w->tracks[track];
+	if (tokens > t->n_appended)
+		return kvi_fail(w->error, KVARC_GEOMETRY,
+		                "kvarc_writer_rewind to token %llu: track %u has %llu",
+		                (unsigned long long)tokens, (unsigned)track,
+		                (unsigned long long)t->n_appended);
+	if (tokens < t->item_tokens)
+		return kvi_fail(w->error, KVARC_PROG,
+		                "kvarc_writer_rewind to token %llu: files in the archive need "
+		                "%llu; call kvarc_writer_checkpoint before it",
+		                (unsigned long long)tokens, (unsigned long long)t->item_tokens);
+	return tokens == t->n_appended ? KVARC_OK
+	                               : kvi_writer_set_error(w, rewind_track(w, track, tokens));
+}
+
+kvarc_ret kvarc_writer_checkpoint(kvarc_writer *w, const char *label, uint64_t time,
+                                  uint64_t *number)
+{
+	if (!w)
+		return KVARC_PROG;
+	if (kvi_writer_refuses(w))
+		return w->sticky;
+	label = label ? label : "";
+	const struct kvi_checkpoint c = { w->checkpoint + 1, time, (const uint8_t *)label,
+		                          strlen(label) };
+	if (!w->has_geometry)
+		return kvi_fail(w->error, KVARC_PROG,
+		                "kvarc_writer_checkpoint: call kvarc_writer_set_geometry first");
+	if (time > KVI_NUMBER_MAX || c.number > KVI_NUMBER_MAX || !kvi_string_fits(label))
+		return kvi_fail(w->error, KVARC_PROG,
+		                "kvarc_writer_checkpoint: the label is longer than 65535 bytes, or "
+		                "time is 2^53 or more");
+	kvarc_ret ret = kvi_writer_flush_tracks(w);
+	/* A checkpoint shows that all before it was on the disk. */
+	if (!ret)
+		ret = kvi_writer_flush_sink(w);
+	if (!ret)
+		ret = kvi_writer_emit_commit(w, &c);
+	if (!ret)
+		ret = kvi_writer_parity_flush(w);
+	if (!ret)
+		ret = kvi_writer_flush_sink(w);
+	if (ret)
+		return kvi_writer_set_error(w, ret);
+	w->checkpoint = c.number;
+	for (size_t i = 0; i < w->geometry.n_tracks; i++)
+		w->tracks[i].item_tokens = 0;
+	if (number)
+		*number = c.number;
+	return KVARC_OK;
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* writer_coded.c - appends of whose chunks some were encoded elsewhere */
-#include "writer_coded.h"
 
-#include "codecs/coder.h"
+#include "writer_append.h"
+#include "writer_coded.h"
+#include "writer_errors.h"
 #include "writer_state.h"
+#include "codecs/coder.h"
 
 /* Fewer bytes than HASHED_BYTES have another hash than kernels make. */
 enum { HASHED_BYTES = 241 };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* writer_errors.c - failures of a writer that stay, and what it refuses */
-#include "config.h"
 
 #include <stdarg.h>
 #include <unistd.h>
 
+#include "writer_errors.h"
 #include "writer_state.h"
 
 kvarc_ret kvi_writer_set_error(kvarc_writer *w, kvarc_ret ret)

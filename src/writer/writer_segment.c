@@ -1,14 +1,537 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * writer_segment.c - lets workers encode the chunks of segments, and writes the chunks in order,
- * so that the bytes do not depend on the number of threads
- *
- * Chunks of a segment are encoded while those of the one before are written. A
- * group's chunk is written before its next one is encoded, which may use its
- * parameters; so no more than two segments are on their way.
- */
-#include "codecs/coder.h"
+/* writer_segment.c - segments: tokens in, chunks encoded by workers, written in order */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "writer_frames.h"
+#include "writer_predictors.h"
+#include "writer_segment.h"
 #include "writer_state.h"
+#include "codecs/coder.h"
+#include "format/frame.h"
+#include "reader/reader_decode.h"
+#include "reader/reader_frames.h"
+#include "reader/reader_state.h"
+
+/* Offset of the payload in a frame of a chunk. */
+enum { KVI_CHUNK_PAYLOAD_AT = KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES };
+_Static_assert((int)KVI_ENCODED_FRONT >= (int)KVI_CHUNK_PAYLOAD_AT &&
+                       (int)KVI_ENCODED_BEHIND >= KVI_FRAME_CHECK_BYTES + KVI_FRAME_ALIGN,
+               "a frame fits around a payload");
+
+/* Elements of a state, in a chunk that others may refer to; sequence 0: it is not known. */
+struct kvi_kept_state {
+	uint64_t t0, sequence, offset;
+	uint32_t n;
+	uint8_t *elements;
+};
+
+/* One chunk on its way through a worker. */
+struct kvi_encode_job {
+	struct kvi_job job; /* first: the pool gives this back */
+	kvarc_writer *w;
+	struct kvi_group *group;
+	/* in */
+	struct kvi_open_segment *segment;
+	struct kvi_feature_table *features; /* NULL: the tensor has no model */
+	struct kvi_prediction *prediction;  /* NULL: no model predicts it */
+	kvarc_fetch fetch;
+	void *fetch_opaque;
+	struct kvi_kept_state before; /* without elements: nothing to refer to */
+	/* out */
+	kvarc_ret ret;
+	kvarc_error error;
+	uint32_t raw_bytes;
+	struct kvi_h128 raw_hash;
+	struct kvi_encoded coded; /* payload: in frame */
+	uint8_t *frame;           /* head, chunk header, payload, padding, check: in `memory`, or
+	                           * around the payload in the coder */
+	/* memory */
+	uint8_t *raw;         /* the elements, in `own` or in the worker's coder */
+	uint8_t *own, *again; /* again: to verify; both NULL until needed */
+	int16_t *expected;    /* by the model, if there is one */
+	uint8_t *predicted;   /* the same, as elements; level 8 */
+	bool verifies;        /* the chunk is decoded again and compared */
+	bool fetched;         /* raw, or the payload, is there before the job starts */
+	bool given;           /* the payload is another encoder's */
+	bool exact;           /* the elements are what the model predicts */
+	bool observed;        /* the prediction session has the elements */
+	uint8_t *memory;      /* of a frame */
+};
+
+/* Whether others need features of the chunk, and so its elements. */
+static inline bool asks_features(const struct kvi_encode_job *j)
+{
+	return j->features && kvi_feature_slot(j->features, j->group->order_index)->asked;
+}
+
+/* ==== The states that later checkpoints may refer to (spec state 3) ==== */
+
+/* Of the memory limit, what copies of states may take. */
+enum { SHARE = 4 };
+/* How many groups may lie between a state and that of another track. */
+enum { REACH = 4096 };
+
+/* Whether chunks of a group may be referred to by later ones, at this level. */
+static bool keeps_states(const kvarc_writer *w, const struct kvi_group *g)
+{
+	const kvarc_tensor *t = &w->geometry.tensors[g->tensor];
+	return w->options.level > 0 && !w->options.lossy &&
+	       !(w->options.flags & KVARC_WRITE_STREAMABLE) &&
+	       (t->kind == KVARC_CONV_STATE || t->kind == KVARC_RECURRENT_STATE);
+}
+
+static struct kvi_kept_state *find(const struct kvi_group *g, const struct kvi_segment *s)
+{
+	for (size_t i = 0; i < g->states.n; i++) {
+		struct kvi_kept_state *k = KVI_LIST(struct kvi_kept_state, g->states, i);
+		if (k->t0 == s->t0 && k->n == s->n)
+			return k;
+	}
+	return NULL;
+}
+
+/* An entry with memory for elements; NULL in *out where copies may take no more. */
+static kvarc_ret add(kvarc_writer *w, struct kvi_group *g, const struct kvi_segment *s,
+                     uint32_t bytes, struct kvi_kept_state **out)
+{
+	struct kvi_kept_state *k = find(g, s);
+	*out = NULL;
+	if (!k && bytes > w->alloc.limit / SHARE - w->kept_states)
+		return KVARC_OK;
+	if (!k) {
+		uint8_t *elements = kvi_malloc(&w->alloc, bytes);
+		k = elements ? kvi_list_add(&g->states, &w->alloc, sizeof *k) : NULL;
+		if (!k) {
+			kvi_free(&w->alloc, elements);
+			return kvi_fail_alloc(w->error, &w->alloc);
+		}
+		*k = (struct kvi_kept_state){ .t0 = s->t0, .n = s->n, .elements = elements };
+		w->kept_states += bytes;
+	}
+	*out = k;
+	return KVARC_OK;
+}
+
+/* The last chunk of a group and segment in the archive; NULL: there is none. */
+static const struct kvi_chunk_ref *in_archive(const kvarc_reader *r, const struct kvi_group *g,
+                                              const struct kvi_segment *s)
+{
+	for (size_t i = r->index.segments.n; i-- > 0;) {
+		const struct kvi_segment_ref *x = KVI_LIST(struct kvi_segment_ref,
+		                                           r->index.segments, i);
+		if (x->track != s->track || x->t0 != s->t0 || x->n != s->n || x->stored)
+			continue;
+		for (uint64_t c = x->first; c < x->end; c++) {
+			const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref,
+			                                           r->index.chunks, c);
+			if (ref->tensor == g->tensor && ref->head == g->head &&
+			    ref->heads == g->heads)
+				return ref;
+		}
+		return NULL;
+	}
+	return NULL;
+}
+
+/* A chunk of the archive, or the one that it refers to. Damage is DATA. */
+static kvarc_ret read_chunk(kvarc_reader *r, uint64_t offset, uint64_t sequence,
+                            struct kvi_buffer *buffer, struct kvi_frame *f,
+                            struct kvi_chunk_header *h, kvarc_error *e)
+{
+	for (int i = 0; i < 2; i++) {
+		kvarc_ret ret = kvi_reader_read_frame(r, offset, KVI_FRAME_CHUNK, sequence, buffer,
+		                                      f, e);
+		if (ret)
+			return ret;
+		if (!kvi_chunk_header_parse(h, f->payload, f->head.payload_bytes))
+			return KVARC_DATA;
+		if (h->codec != KVI_CODEC_STATE ||
+		    !kvi_state_reference(f->payload + KVI_CHUNK_HEADER_BYTES,
+		                         f->head.payload_bytes - KVI_CHUNK_HEADER_BYTES, &sequence,
+		                         &offset))
+			return KVARC_OK;
+	}
+	return KVARC_DATA;
+}
+
+/* Takes the state of the archive that is appended to; one that cannot be used is left out. */
+static kvarc_ret take(kvarc_writer *w, struct kvi_group *g, const struct kvi_segment *s)
+{
+	kvarc_reader *r = w->archive;
+	const kvarc_tensor *t = &w->geometry.tensors[g->tensor];
+	const uint32_t bytes = s->n * g->heads * t->channels *
+	                       (uint32_t)kvarc_dtype_bytes(t->dtype);
+	const struct kvi_chunk_ref *ref = r ? in_archive(r, g, s) : NULL;
+	struct kvi_buffer buffer = { NULL, 0 };
+	struct kvi_coder *coder = NULL;
+	struct kvi_kept_state *k = NULL;
+	struct kvi_chunk_header h;
+	struct kvi_frame f;
+	kvarc_error e;
+	if (!ref)
+		return KVARC_OK;
+	kvarc_ret ret = read_chunk(r, ref->offset, ref->sequence, &buffer, &f, &h, &e);
+	if (!ret && (!kvi_state_may_refer(h.codec) || h.n != s->n ||
+	             f.head.decoded_bytes != bytes || h.tensor != g->tensor))
+		ret = KVARC_DATA;
+	if (!ret)
+		ret = add(w, g, s, bytes, &k);
+	if (!ret && k && kvi_coder_open(&coder, &r->alloc, w->tables, w->options.common.isa_mask))
+		ret = kvi_fail_alloc(w->error, &r->alloc);
+	if (!ret && k)
+		ret = kvi_reader_decode_target(r, coder, &f, k->elements, &e);
+	if (!ret && k) {
+		k->sequence = f.head.sequence;
+		k->offset = f.offset;
+	}
+	kvi_coder_close(coder);
+	kvi_free(&r->alloc, buffer.p);
+	return ret == KVARC_MEM || ret == KVARC_MEMLIMIT || ret == KVARC_IO ? ret : KVARC_OK;
+}
+
+static bool is_like(const kvarc_geometry *geometry, const struct kvi_group *a,
+                    const struct kvi_group *b)
+{
+	const kvarc_tensor *x = &geometry->tensors[a->tensor], *y = &geometry->tensors[b->tensor];
+	return x->track != y->track && x->layer == y->layer && x->kind == y->kind &&
+	       x->dtype == y->dtype && x->channels == y->channels && a->head == b->head &&
+	       a->heads == b->heads;
+}
+
+void kvi_writer_link_states(kvarc_writer *w)
+{
+	for (size_t i = 0; i < w->n_groups; i++) {
+		struct kvi_group *g = &w->groups[i];
+		const size_t end = i < REACH ? 0 : i - REACH;
+		for (size_t k = i; keeps_states(w, g) && !g->like && k-- > end;)
+			if (is_like(&w->geometry, g, &w->groups[k]))
+				g->like = &w->groups[k];
+	}
+}
+
+/* What a chunk of a group and segment may refer to, without elements: nothing. From the archive
+ * that is appended to, where this writer has written none; else from a track before. No job has the
+ * group; jobs of other tracks have ended, as an append is for one. Returns OK, MEM, MEMLIMIT,
+ * IO. */
+static kvarc_ret reference(kvarc_writer *w, struct kvi_group *g, const struct kvi_segment *s,
+                           struct kvi_kept_state *state)
+{
+	*state = (struct kvi_kept_state){ 0 };
+	if (!keeps_states(w, g))
+		return KVARC_OK;
+	kvarc_ret ret = find(g, s) ? KVARC_OK : take(w, g, s);
+	for (; g && !state->elements; g = g->like) {
+		const struct kvi_kept_state *k = find(g, s);
+		if (k && k->sequence)
+			*state = *k;
+	}
+	return ret;
+}
+
+/* Keeps the elements of a job whose chunk was written, where others may refer to it. Returns OK,
+ * MEM, MEMLIMIT. */
+static kvarc_ret keep_state(struct kvi_encode_job *j, uint64_t sequence, uint64_t offset)
+{
+	kvarc_writer *w = j->w;
+	struct kvi_kept_state *k = NULL;
+	if (!keeps_states(w, j->group) || j->coded.refers || !kvi_state_may_refer(j->coded.codec))
+		return KVARC_OK;
+	kvarc_ret ret = add(w, j->group, &j->segment->s, j->raw_bytes, &k);
+	if (ret || !k)
+		return ret;
+	memcpy(k->elements, j->raw, j->raw_bytes);
+	k->sequence = sequence;
+	k->offset = offset;
+	return KVARC_OK;
+}
+
+/* Frees the elements that are kept of all groups. */
+static void free_states(kvarc_writer *w)
+{
+	for (size_t i = 0; w->groups && i < w->n_groups; i++) {
+		struct kvi_list *l = &w->groups[i].states;
+		for (size_t k = 0; k < l->n; k++)
+			kvi_free(&w->alloc, KVI_LIST(struct kvi_kept_state, *l, k)->elements);
+		kvi_free(&w->alloc, l->p);
+	}
+}
+
+/* ==== Encodes one chunk, in a worker: elements, prediction, codec, verification ==== */
+
+static struct kvi_chunk chunk_of(const struct kvi_encode_job *j)
+{
+	const kvarc_geometry *g = &j->w->geometry;
+	const kvarc_tensor *t = &g->tensors[j->group->tensor];
+	return (struct kvi_chunk){ .dtype = t->dtype,
+		                   .n_tokens = j->segment->s.n,
+		                   .heads = j->group->heads,
+		                   .head_channels = t->channels,
+		                   .positions = j->segment->s.positions,
+		                   .rope = kvi_tensor_rope(g, t),
+		                   .before = j->before.elements,
+		                   .before_sequence = j->before.sequence,
+		                   .before_offset = j->before.offset,
+		                   .kind = t->kind,
+		                   .t0 = j->segment->s.t0,
+		                   .end = j->w->tracks[t->track].n_total,
+		                   .token_rate = j->segment->taken.per_token
+		                                         ? j->segment->taken.rate
+		                                         : NULL };
+}
+
+int kvi_writer_fetch(const kvarc_writer *w, const struct kvi_fetching *f, uint32_t tensor,
+                     uint32_t head, uint32_t heads, uint8_t *dst)
+{
+	const kvarc_tensor *t = &w->geometry.tensors[tensor];
+	const uint32_t *from = f->taken->from;
+	size_t row = (size_t)heads * t->channels * kvarc_dtype_bytes(t->dtype);
+	uint32_t n;
+	if (!f->taken->per_token)
+		return f->fetch(f->opaque, tensor, head, heads, f->t0, f->n, dst);
+	/* Runs of tokens between those that are left out. */
+	for (uint32_t i = 0; i < f->n; i += n) {
+		for (n = 1; i + n < f->n && from[i + n] == from[i] + n;)
+			n++;
+		int ret = f->fetch(f->opaque, tensor, head, heads, from[i], n, dst + i * row);
+		if (ret)
+			return ret;
+	}
+	return 0;
+}
+
+/* Makes the features that others need of this tensor, and z of them at once:
+ * so upper layers wait for the elements only, not for this chunk. */
+static kvarc_ret make_features(struct kvi_encode_job *j, struct kvi_coder *coder,
+                               struct kvi_chunk *chunk)
+{
+	uint32_t order_index = j->group->order_index;
+	if (!asks_features(j))
+		return KVARC_OK;
+	kvarc_ret ret = kvi_feature_table_make(j->features, order_index, chunk->n_tokens,
+	                                       &chunk->features);
+	if (ret == KVARC_OK && !chunk->features->z)
+		return KVARC_OK; /* level 2 */
+	if (ret == KVARC_OK)
+		ret = kvi_chunk_features(coder, chunk, j->raw, true);
+	if (ret)
+		return kvi_fail_alloc(&j->error, &j->w->alloc);
+	chunk->features->has_z = true;
+	kvi_feature_table_publish(j->features, order_index, KVI_FEATURES_Z);
+	return KVARC_OK;
+}
+
+/* The model continues once it has the elements. */
+static void observe(struct kvi_encode_job *j)
+{
+	struct kvi_prediction *g = j->prediction;
+	if (!g || j->observed)
+		return;
+	j->observed = true;
+	kvi_prediction_observe(g, j->group->order_index, j->raw,
+	                       kvi_feature_slot(j->features, j->group->order_index)->f, j->exact);
+}
+
+/* Upper tensors need not wait for the chunk to be written. */
+static void features_made(void *opaque)
+{
+	struct kvi_encode_job *j = opaque;
+	kvi_feature_table_publish(j->features, j->group->order_index, KVI_FEATURES_ALL);
+	observe(j);
+}
+
+/* Gets the prediction of the model, for codecs model and predicted. */
+static kvarc_ret request_prediction(struct kvi_encode_job *j, struct kvi_linear_in *in)
+{
+	struct kvi_prediction_request a = { .order_index = j->group->order_index,
+		                            .s = &j->segment->s,
+		                            .raw = j->raw,
+		                            .expected = j->expected,
+		                            .predicted = j->predicted };
+	if (!j->prediction)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_prediction_get(j->prediction, &a);
+	const char *why = kvi_prediction_failure(j->prediction);
+	j->exact = a.exact;
+	in->expected = j->expected;
+	in->predicted = a.exact ? j->raw : j->predicted;
+	return ret ? kvi_fail(&j->error, KVARC_PREDICTOR, "token %llu and those after it: %s",
+	                      (unsigned long long)j->segment->s.t0,
+	                      why ? why : "the model has stopped")
+	           : KVARC_OK;
+}
+
+/* Fills in what codec linear needs; in is its memory. */
+static kvarc_ret use_model(struct kvi_encode_job *j, struct kvi_coder *coder,
+                           struct kvi_chunk *chunk, struct kvi_linear_in *in)
+{
+	const struct kvi_planned *x = &j->w->plan->of[j->group->order_index];
+	kvi_linear_in_init(in, j->w->plan, j->group->order_index, &j->w->geometry, j->group->tensor,
+	                   &j->segment->s, true);
+	chunk->linear = in;
+	chunk->made = features_made;
+	chunk->made_opaque = j;
+	const bool later = x->model->flags & KVI_MODEL_BASIS;
+	kvarc_ret ret = later ? KVARC_OK : make_features(j, coder, chunk);
+	if (ret)
+		return ret;
+	const struct kvi_feature_slot *slot = kvi_feature_slot(j->features, j->group->order_index);
+	if (slot->asked != KVI_FEATURES_ALL)
+		chunk->features = NULL; /* z was all */
+	if (!slot->reads)
+		chunk->linear = NULL; /* nothing predicts it here */
+	else if (!kvi_feature_table_wait(j->features, j->group->order_index, in))
+		return KVARC_END; /* an earlier job failed and has the reason */
+	return request_prediction(j, in);
+}
+
+/* Decodes what was encoded and compares it: with its elements, or, of what another encoder made,
+ * whose elements are not there, with its check. */
+static kvarc_ret verify(struct kvi_encode_job *j, struct kvi_coder *coder,
+                        const struct kvi_chunk *chunk)
+{
+	const struct kvi_encoded *c = &j->coded;
+	const struct kvi_params *params = !c->uses_params ? NULL
+	                                  : c->params     ? c->params
+	                                                  : j->group->params;
+	const struct kvi_chunk_payload p = { chunk,  c->codec,   c->cut,
+		                             params, c->payload, c->payload_bytes };
+	uint64_t check;
+	kvarc_ret ret = kvi_chunk_decode(coder, &p, j->again, &check);
+	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
+		return kvi_fail_alloc(&j->error, &j->w->alloc);
+	if (ret || check != c->raw_check || (!j->given && memcmp(j->raw, j->again, j->raw_bytes)))
+		return kvi_fail(&j->error, KVARC_DATA,
+		                "verification failed: a chunk of tensor %u does not decode to its "
+		                "input; %s",
+		                (unsigned)j->group->tensor,
+		                j->given ? "the device that encoded it, or its kernels, may be "
+		                           "faulty: encode on the host"
+		                         : "check this machine's memory");
+	return KVARC_OK;
+}
+
+/* The tier of a tensor's layer; false: the tensor stays lossless. */
+static bool writer_tier(const kvarc_writer *w, uint32_t tensor, kvarc_lossy *tier)
+{
+	const kvarc_tensor *t = &w->geometry.tensors[tensor];
+	const kvarc_lossy *all = w->options.lossy;
+	/* Parts of quantised blocks, such as their scales, stay as they are. */
+	return all && t->role == KVARC_WHOLE && kvi_lossy_of_layer(all, t->layer, tier);
+}
+
+static kvarc_ret code(struct kvi_encode_job *j, struct kvi_coder *coder,
+                      const struct kvi_chunk *chunk)
+{
+	const kvarc_writer_options *o = &j->w->options;
+	const struct kvi_params *current = j->group->params;
+	kvarc_lossy tier;
+	if (writer_tier(j->w, j->group->tensor, &tier))
+		return kvi_chunk_encode_lossy(coder, chunk, o->level, &tier, current, j->raw,
+		                              &j->coded);
+	return kvi_chunk_encode(coder, chunk, o->level, current, j->raw, &j->coded);
+}
+
+/* Gets the elements of a chunk, before its job starts where the caller overlaps with workers, else
+ * as part of it: fills raw, raw_bytes; ret and error when that failed. */
+static void get_elements(struct kvi_encode_job *j)
+{
+	const struct kvi_segment *s = &j->segment->s;
+	const struct kvi_fetching f = { j->fetch, j->fetch_opaque, &j->segment->taken, s->t0,
+		                        s->n };
+	const struct kvi_chunk chunk = chunk_of(j);
+	j->ret = KVARC_OK;
+	j->raw_bytes = (uint32_t)kvi_chunk_bytes(&chunk);
+	if (kvi_writer_fetch(j->w, &f, j->group->tensor, j->group->head, j->group->heads, j->raw))
+		j->ret = kvi_fail(&j->error, KVARC_IO,
+		                  "fetching %u tokens from token %llu of tensor %u failed",
+		                  (unsigned)s->n, (unsigned long long)s->t0,
+		                  (unsigned)j->group->tensor);
+}
+
+/* The coder's buffer lives until its next call only. */
+static void keep_payload(struct kvi_encode_job *j)
+{
+	memcpy(j->memory + KVI_CHUNK_PAYLOAD_AT, j->coded.payload, j->coded.payload_bytes);
+	j->coded.payload = j->memory + KVI_CHUNK_PAYLOAD_AT;
+}
+
+/* Makes the frame where the payload is, when that is written before another job begins. */
+static void frame_payload(struct kvi_encode_job *j)
+{
+	if (j->w->n_jobs == 1 && j->coded.free_around && !j->verifies)
+		j->frame = (uint8_t *)(uintptr_t)j->coded.payload - KVI_CHUNK_PAYLOAD_AT;
+	else
+		keep_payload(j);
+}
+
+static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
+{
+	kvarc_writer *w = j->w;
+	struct kvi_chunk chunk = chunk_of(j);
+	struct kvi_linear_in in;
+	if (!j->fetched)
+		get_elements(j);
+	if (!j->ret && j->given && j->verifies)
+		j->ret = verify(j, coder, &chunk);
+	else if (!j->ret && j->features)
+		j->ret = use_model(j, coder, &chunk, &in);
+	if (j->ret || j->given)
+		return;
+	j->ret = code(j, coder, &chunk);
+	if (j->ret == KVARC_MEM || j->ret == KVARC_MEMLIMIT)
+		kvi_fail_alloc(&j->error, &w->alloc);
+	else if (j->ret)
+		kvi_fail(&j->error, j->ret, "a chunk of tensor %u cannot be encoded",
+		         (unsigned)j->group->tensor);
+	if (j->ret)
+		return;
+	/* Transforms are predicted from what readers get. */
+	if (chunk.linear && chunk.linear->model->flags & KVI_MODEL_BASIS) {
+		j->ret = make_features(j, coder, &chunk);
+		chunk.features = NULL; /* z was all */
+		if (j->ret)
+			return;
+	}
+	if (w->repeats)
+		j->raw_hash = kvi_h128(j->raw, j->raw_bytes);
+	frame_payload(j);
+	struct kvi_features *made = chunk.features;
+	chunk.features = NULL;
+	if (j->verifies)
+		j->ret = verify(j, coder, &chunk);
+	if (made && j->ret == KVARC_OK) {
+		kvi_feature_table_publish(j->features, j->group->order_index, KVI_FEATURES_ALL);
+		observe(j);
+	}
+}
+
+/* Encodes the chunk of a struct kvi_encode_job: fills its out members. */
+static void writer_encode(struct kvi_job *job, unsigned worker)
+{
+	struct kvi_encode_job *j = (struct kvi_encode_job *)job;
+	struct kvi_coder *coder = j->w->coders[worker];
+	if (!j->raw)
+		j->raw = kvi_coder_elements(coder, j->w->chunk_max);
+	if (j->raw)
+		encode_chunk(j, coder);
+	else
+		j->ret = kvi_fail_alloc(&j->error, &j->w->alloc);
+	if (j->prediction && !j->observed)
+		kvi_prediction_mark_lost(j->prediction, j->group->order_index, j->segment->s.t0);
+	if (j->features)
+		kvi_feature_table_leave(j->features, j->group->order_index);
+}
+
+/*
+ * ==== Lets workers encode the chunks of segments, and writes the chunks in order, so that the
+ * bytes do not depend on the number of threads * Chunks of a segment are encoded while those of
+ * the one before are written. A group's chunk is written before its next one is encoded, which
+ * may use its parameters; so no more than two segments are on their way.
+ */
 
 /* Frees what the encoder handed over and was not used. */
 static void drop_params(struct kvi_encode_job *j)
@@ -189,7 +712,7 @@ static kvarc_ret write_chunk(struct kvi_encode_job *j)
 	w->segment_repeats = w->segment_repeats || repeat;
 	if (w->repeats && !repeat && !model && !j->coded.refers && !(linear && w->segment_repeats))
 		kvi_repeat_add(w->repeats, &seen);
-	ret = repeat ? KVARC_OK : kvi_writer_keep_state(j, seen.sequence, seen.offset);
+	ret = repeat ? KVARC_OK : keep_state(j, seen.sequence, seen.offset);
 	if (ret)
 		return ret;
 	return kvi_writer_count(w, g->tensor, j->raw_bytes);
@@ -259,7 +782,7 @@ static kvarc_ret open_features(kvarc_writer *w, struct kvi_open_segment *s)
 static bool outlive_job(const kvarc_writer *w, const struct kvi_group *g)
 {
 	return w->options.common.overlap || w->coder || w->options.level >= KVI_LEVEL_MODEL ||
-	       kvi_writer_keeps_states(w, g);
+	       keeps_states(w, g);
 }
 
 /* Memory that a job does not have, but needs for a segment. Returns OK, MEM, MEMLIMIT. */
@@ -345,7 +868,7 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 			return ret;
 	}
 	struct kvi_kept_state before;
-	kvarc_ret ret = kvi_writer_reference(w, group, &s->s, &before);
+	kvarc_ret ret = reference(w, group, &s->s, &before);
 	if (ret)
 		return ret;
 	if (w->n_busy == 0)
@@ -356,7 +879,7 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 	if (ret)
 		return ret;
 	w->n_busy++;
-	j->job.run = kvi_writer_encode;
+	j->job.run = writer_encode;
 	j->w = w;
 	j->group = group;
 	j->segment = s;
@@ -377,7 +900,7 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 	j->ret = w->coder ? take_coded(j) : KVARC_OK;
 	j->verifies = s->verifies && (j->given || w->options.flags & KVARC_WRITE_VERIFY);
 	if (j->fetched && !j->ret && !j->given)
-		kvi_writer_get_elements(j);
+		get_elements(j);
 	kvi_pool_submit(w->pool, &j->job);
 	return KVARC_OK;
 }
@@ -462,6 +985,25 @@ static kvarc_ret start_jobs(kvarc_writer *w)
 			return kvi_fail_alloc(w->error, &w->alloc);
 	}
 	return KVARC_OK;
+}
+
+void kvi_writer_free_workers(kvarc_writer *w)
+{
+	kvi_pool_close(w->pool);
+	for (unsigned i = 0; w->jobs && i < w->n_jobs; i++) {
+		kvi_free(&w->alloc, w->jobs[i].own);
+		kvi_free(&w->alloc, w->jobs[i].again);
+		kvi_free(&w->alloc, w->jobs[i].memory);
+		kvi_free(&w->alloc, w->jobs[i].expected);
+		kvi_free(&w->alloc, w->jobs[i].predicted);
+	}
+	kvi_free(&w->alloc, w->jobs);
+	for (unsigned i = 0; w->coders && i < w->n_coders; i++)
+		kvi_coder_close(w->coders[i]);
+	kvi_free(&w->alloc, w->coders);
+	kvi_coder_tables_close(w->tables);
+	kvi_repeat_close(w->repeats, &w->alloc);
+	free_states(w);
 }
 
 kvarc_ret kvi_writer_start(kvarc_writer *w)

@@ -1,8 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* writer_profile.c - the writer's profile: its plan, PREDICTOR and PROFILE frames (spec 5.2) */
-#include "format/predictor_frame.h"
-#include "exact/head.h"
+/* writer_predictors.c - the profile and the model of a writer, and their frames */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "writer_frames.h"
+#include "writer_predictors.h"
 #include "writer_state.h"
+#include "exact/head.h"
+#include "format/predictor_frame.h"
+
+/* ==== The writer's profile: its plan, PREDICTOR and PROFILE frames (spec 5.2) ==== */
 
 static bool may_have_model(const kvarc_tensor *t)
 {
@@ -150,7 +159,8 @@ static kvarc_ret open_ids(kvarc_writer *w, struct kvi_writer_track *t,
 	return ret;
 }
 
-struct kvi_prediction_options kvi_writer_prediction_options(const kvarc_writer *w, uint32_t track)
+/* What the prediction session of a track is opened with, once there is a plan. */
+static struct kvi_prediction_options prediction_options(const kvarc_writer *w, uint32_t track)
 {
 	return (struct kvi_prediction_options){
 		.predictor = w->options.predictor,
@@ -172,7 +182,7 @@ kvarc_ret kvi_writer_predictions(kvarc_writer *w)
 	if (w->options.level < KVI_LEVEL_MODEL)
 		return KVARC_OK;
 	for (uint32_t i = 0; i < w->geometry.n_tracks && !ret; i++) {
-		const struct kvi_prediction_options o = kvi_writer_prediction_options(w, i);
+		const struct kvi_prediction_options o = prediction_options(w, i);
 		kvarc_ret fits = kvi_prediction_fits(&o, w->error);
 		if (fits) {
 			why = fits;
@@ -225,4 +235,21 @@ kvarc_ret kvi_writer_emit_profile(kvarc_writer *w)
 		ret = emit_parts(w, out.p, out.n);
 	kvi_out_free(&out);
 	return ret;
+}
+
+/* ==== The model of levels 4 to 8, for a device that computes its layers ==== */
+
+kvarc_ret kvi_writer_model(const kvarc_writer *w, struct kvi_located_model *m)
+{
+	const kvarc_writer_options *o = &w->options;
+	const struct kvi_predictor *p = &w->predictor;
+	if (o->level < KVI_LEVEL_MODEL || !w->has_geometry || !w->plan ||
+	    p->kind != KVI_PREDICTOR_MODEL || !kvi_predictor_file(o->predictor) ||
+	    kvi_predictor_token_blind(o->predictor))
+		return KVARC_END;
+	*m = (struct kvi_located_model){
+		.predictor = o->predictor,
+		.arithmetic = { p->wide_weights, p->wide_activations, p->fp8 },
+	};
+	return KVARC_OK;
 }

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* writer_frames.h - frames into the sink: sealed, listed in the index, covered by parity */
+#ifndef KVI_WRITER_FRAMES_H
+#define KVI_WRITER_FRAMES_H
+
+#include "format/commit.h"
+#include "format/frame_index.h"
+#include "kvarc.h"
+
+struct kvi_group;
+
+/* Calls the sink's flush. Returns OK, IO. */
+kvarc_ret kvi_writer_flush_sink(kvarc_writer *w);
+/* The KEY frames of an encrypted archive, or copies of them. */
+kvarc_ret kvi_writer_emit_keys(kvarc_writer *w);
+/* The file key of the archive that is appended to. Returns OK, MEM, MEMLIMIT, OPTIONS. */
+kvarc_ret kvi_writer_resume_crypt(kvarc_writer *w);
+/* Behind a cut: a frame of a private type, so that what follows has other offsets than what was
+ * lost. */
+kvarc_ret kvi_writer_part_from_lost(kvarc_writer *w);
+/* What options may ask for; NULL: nothing. Returns OK, PROG. */
+kvarc_ret kvi_writer_parity_check(const kvarc_parity *p, kvarc_error *e);
+/* Makes what the options ask for. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_writer_parity_open(kvarc_writer *w);
+/* Frees it, if there is any. */
+void kvi_writer_parity_close(kvarc_writer *w);
+/* Bytes of the superblock (type 0) or of a frame that were written. Rows may follow. Returns OK,
+ * MEM, MEMLIMIT, IO. */
+kvarc_ret kvi_writer_cover(kvarc_writer *w, uint16_t type, const uint8_t *bytes, uint64_t n,
+                           uint64_t offset);
+/* Writes the rows of all that was covered. Returns OK, MEM, MEMLIMIT, IO. */
+kvarc_ret kvi_writer_parity_flush(kvarc_writer *w);
+/*
+ * Writes a frame whose payload is at frame + KVI_FRAME_HEAD_BYTES; space for
+ * padding and check behind it is the caller's. entry: what the index says,
+ * type, offset and sequence are filled in; NULL for INDEX and FOOTER.
+ */
+kvarc_ret kvi_writer_emit(kvarc_writer *w, uint16_t type, uint8_t *frame, uint32_t payload_bytes,
+                          uint32_t decoded_bytes, struct kvi_index_entry *entry);
+/* The same for content in memory, packed or not. */
+kvarc_ret kvi_writer_emit_content(kvarc_writer *w, uint16_t type, const void *content, size_t bytes,
+                                  bool packed, struct kvi_index_entry *entry);
+/* Writes a PARAMS frame for the tensors of a group. Returns OK, MEM, MEMLIMIT, IO. */
+kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *g, uint8_t codec,
+                                 const uint8_t *content, size_t bytes);
+/* Writes a COMMIT frame for everything written so far; checkpoint: NULL: it is none. Returns OK,
+ * MEM, MEMLIMIT, IO. */
+kvarc_ret kvi_writer_emit_commit(kvarc_writer *w, const struct kvi_checkpoint *checkpoint);
+/* Copies of parameters, commit, index, footer. */
+kvarc_ret kvi_writer_finish(kvarc_writer *w);
+/* PREDICTOR as w->predictor has it; content_bytes: of the profile that follows, 0: none does. */
+kvarc_ret kvi_writer_emit_predictor(kvarc_writer *w, uint64_t content_bytes);
+
+#endif
