@@ -3,7 +3,7 @@
 #ifndef KVARC_CLI_BENCH_DEVICE_H
 #define KVARC_CLI_BENCH_DEVICE_H
 
-#include "cmd_bench.h"
+#include "bench_cache.h"
 #include "gpu.h"
 
 /*

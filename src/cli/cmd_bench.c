@@ -2,7 +2,7 @@
 /* cmd_bench.c - kvarc bench: speed and size, over links and disks */
 #include "config.h"
 
-#include "cmd_bench.h"
+#include "bench_cache.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -156,24 +156,6 @@ static void counted_free(void *opaque, void *ptr)
 		return;
 	atomic_fetch_sub(&c->held, *(size_t *)(p - 1));
 	free(p - 1);
-}
-
-static int write_memory(void *opaque, const void *buf, size_t bytes, uint64_t offset)
-{
-	struct bench_cache *c = opaque;
-
-	if (offset > c->archive_capacity || bytes > c->archive_capacity - offset)
-		return -1;
-	memcpy(c->archive + offset, buf, bytes);
-	if (offset + bytes > c->archive_bytes)
-		c->archive_bytes = offset + bytes;
-	return 0;
-}
-
-kvarc_sink bench_cache_sink(struct bench_cache *c)
-{
-	c->archive_bytes = 0;
-	return (kvarc_sink){ .write = write_memory, .opaque = c };
 }
 
 /* Whether what is held fits below -M beside what the library needs; without -M it is not limited.

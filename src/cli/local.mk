@@ -74,7 +74,7 @@ kvarc_SOURCES = \
 	src/cli/passphrase.c src/cli/passphrase.h \
 	src/cli/describe_envelope.c \
 	src/cli/cmd_train.c \
-	src/cli/cmd_bench.c src/cli/cmd_bench.h \
+	src/cli/bench_cache.c src/cli/bench_cache.h src/cli/cmd_bench.c \
 	src/cli/engine_files.c src/cli/engine_files.h \
 	src/cli/cmd_eval.c src/cli/cmd_eval.h \
 	src/cli/eval_plot.c \

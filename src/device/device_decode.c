@@ -57,7 +57,8 @@ static kvarc_ret scatter_chunks(struct batch_launch *l)
 	return launch(l, &scatter, of_jobs);
 }
 
-/* Kernels of codecs with streams, one for a format. Each leaves the chunks of others alone. */
+/* Kernels of codecs with streams, one for a format: those of kvi_plan_has_kernel. Each leaves the
+ * chunks of others alone. */
 struct stream_kernel {
 	const char *name, *contexts; /* contexts: one that runs before it; NULL: none */
 	uint32_t codec, dtype;
@@ -70,14 +71,6 @@ static const struct stream_kernel stream_kernels[] = {
 	{ "kvi_gpu_grid_bf16", "kvi_gpu_contexts_bf16", KVI_CODEC_GRID, KVARC_BF16 },
 	{ "kvi_gpu_grid_e4m3", "kvi_gpu_contexts_e4m3", KVI_CODEC_GRID, KVARC_E4M3 },
 };
-
-bool kvi_plan_has_kernel(uint32_t codec, uint32_t dtype)
-{
-	bool has = codec == KVI_CODEC_RAW || codec == KVI_CODEC_CONSTANT;
-	for (size_t i = 0; i < sizeof stream_kernels / sizeof *stream_kernels && !has; i++)
-		has = stream_kernels[i].codec == codec && stream_kernels[i].dtype == dtype;
-	return has;
-}
 
 /*
  * What blocks share and take: bytes of a table of codec exponent; entries of a ring of channels

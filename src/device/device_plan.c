@@ -91,6 +91,13 @@ static void as_raw(struct kvi_planned_chunk *c, const struct kvi_located *chunk)
 	kvi_gpu_chunk_fill(&c->job, &chunk->shape, &h, (uint32_t)bytes);
 }
 
+bool kvi_plan_has_kernel(uint32_t codec, uint32_t dtype)
+{
+	const bool streams = codec == KVI_CODEC_EXPONENT || codec == KVI_CODEC_GRID;
+	return codec == KVI_CODEC_RAW || codec == KVI_CODEC_CONSTANT ||
+	       (streams && (dtype == KVARC_F16 || dtype == KVARC_BF16 || dtype == KVARC_E4M3));
+}
+
 static kvarc_ret fill_chunk(struct kvarc_device_plan *p, const struct kvi_located *chunk,
                             struct kvi_planned_chunk *c)
 {

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # Layers: every symbol that an object needs, and every header that a file includes, comes from a
-# folder that stands above its own in layers.txt, so that there is no circle. Runs in the build
-# folder.
+# folder that stands above its own in layers.txt, or from a file of its own folder that stands
+# before it there, so that there is no circle. Runs in the build folder.
 set -eu
 
 . "${srcdir:-.}/tests/api/common.sh"
@@ -28,6 +28,12 @@ function folder(path,   p, n) {
 	sub(/\/\.libs\//, "/", path)
 	n = split(path, p, "/")
 	return n > 2 ? p[1] "/" p[2] : p[1]
+}
+function name_of(path,   p, n) {
+	n = split(path, p, "/")
+	sub(/^(libkvi[a-z0-9_]*_la|kvarc)-/, "", p[n])
+	sub(/\.l?o$/, "", p[n])
+	return p[n]
 }
 function complain(text) {
 	print text > "/dev/stderr"
@@ -56,18 +62,29 @@ FILENAME ~ /layers\.txt$/ {
 		public[$2] = 1
 		for (i = 3; i <= NF && $i ~ /\//; i++)
 			private[$2, $i] = 1
+	} else if (/^\t/) {
+		for (i = 1; i <= NF; i++)
+			position[last "/" $i] = ++positions
 	} else if ($1 !~ /^#/ && NF)
-		rank[$1] = ++ranks
+		rank[last = $1] = ++ranks
 	next
 }
 FILENAME ~ /symbols$/ {
 	at = index($0, ":")
 	object = substr($0, 1, at - 1)
 	from = folder(object)
+	here = from "/" name_of(object)
+	if (!(here in position)) {
+		complain(here ": not in layers.txt")
+		position[here] = 0
+	}
 	if ($(NF - 1) == "U" || $(NF - 1) ~ /:U$/) {
 		need[from, $NF] = object
+		needs[here, $NF] = from
 	} else if (!($NF in home) || rank[from] < rank[home[$NF]])
 		home[$NF] = from
+	if (!($(NF - 1) == "U" || $(NF - 1) ~ /:U$/))
+		source[from, $NF] = here
 	next
 }
 FILENAME ~ /includes$/ {
@@ -88,9 +105,15 @@ END {
 		if (a[2] in home)
 			check(a[1], home[a[2]], a[2], need[k])
 	}
+	for (k in needs) {
+		split(k, a, SUBSEP)
+		to = source[needs[k], a[2]]
+		if (to != "" && to != a[1] && position[to] > position[a[1]])
+			complain(a[1] " uses " a[2] " of " to ", which stands behind it")
+	}
 	for (e in edges)
 		n_edges++
-	printf "%d folders, %d edges, %d symbols; ", ranks, n_edges, length(home)
+	printf "%d folders, %d edges, %d files, %d symbols; ", ranks, n_edges, positions, length(home)
 	print bad ? "the order is broken" : "no circle"
 	exit bad
 }' "$law" "$tmp/symbols" "$tmp/includes" || fail "see above; the law is in tests/api/layers.txt"

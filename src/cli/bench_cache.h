@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cmd_bench.h - kvarc bench: speed and size, over links and disks */
-#ifndef KVARC_CLI_CMD_BENCH_H
-#define KVARC_CLI_CMD_BENCH_H
+/* bench_cache.h - a cache that is measured, and one measurement of it */
+#ifndef KVARC_CLI_BENCH_CACHE_H
+#define KVARC_CLI_BENCH_CACHE_H
 
 #include <stdint.h>
 
