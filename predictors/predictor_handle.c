@@ -114,28 +114,30 @@ kvarc_ret kvarc_predictor_open_blind(kvarc_predictor **out, const char *path, un
 	return KVARC_OK;
 }
 
-kvarc_ret kvarc_predictor_open_external(kvarc_predictor **out, const kvarc_external *x,
+kvarc_ret kvarc_predictor_open_external(kvarc_predictor **out, const kvarc_external *external,
                                         const kvarc_common *common)
 {
 	if (!out)
 		return KVARC_PROG;
 	*out = NULL;
-	if (!x || !x->open || !x->close || !x->segment || !x->predict || !x->advance || !x->restart)
+	if (!external || !external->open || !external->close || !external->segment ||
+	    !external->predict || !external->advance || !external->restart)
 		return wrong_call(common, "a function of the external predictor is missing");
-	if (!x->layers || !x->heads || x->heads > 65535 || !x->channels ||
-	    x->channels > KVI_GROUP_MAX)
+	if (!external->layers || !external->heads || external->heads > 65535 ||
+	    !external->channels || external->channels > KVI_GROUP_MAX)
 		return wrong_call(common, "the external predictor has no shape that can be");
 	kvarc_ret ret = open_handle(out, common);
 	if (ret)
 		return ret;
 	kvarc_predictor *p = *out;
-	p->external = *x;
+	p->external = *external;
 	p->external.name = NULL;
-	p->model = (kvarc_predictor_model){
-		.arch = "external", .layers = x->layers, .heads = x->heads, .channels = x->channels
-	};
-	if (x->name)
-		strncpy(p->model.name, x->name, sizeof p->model.name - 1);
+	p->model = (kvarc_predictor_model){ .arch = "external",
+		                            .layers = external->layers,
+		                            .heads = external->heads,
+		                            .channels = external->channels };
+	if (external->name)
+		strncpy(p->model.name, external->name, sizeof p->model.name - 1);
 	return KVARC_OK;
 }
 
@@ -155,151 +157,160 @@ void kvarc_predictor_close(kvarc_predictor **out)
 	*out = NULL;
 }
 
-static kvarc_ret make(const kvarc_predictor *p, int i, const struct kvi_arithmetic *a,
-                      kvarc_error *error)
+static kvarc_ret make(const kvarc_predictor *predictor, int i,
+                      const struct kvi_arithmetic *arithmetic, kvarc_error *error)
 {
 	struct kvi_pool *pool;
-	if (kvi_pool_open(&pool, &p->alloc, p->common.threads))
-		return kvi_fail_alloc(error, &p->alloc);
-	const struct kvi_engine_options o = { .alloc = &p->alloc,
-		                              .file = p->file,
-		                              .arithmetic = *a,
+	if (kvi_pool_open(&pool, &predictor->alloc, predictor->common.threads))
+		return kvi_fail_alloc(error, &predictor->alloc);
+	const struct kvi_engine_options o = { .alloc = &predictor->alloc,
+		                              .file = predictor->file,
+		                              .arithmetic = *arithmetic,
 		                              .pool = pool,
 		                              .error = error,
-		                              .cache = p->common.weight_cache,
-		                              .progress = p->common.progress,
-		                              .progress_opaque = p->common.progress_opaque };
-	kvarc_ret ret = kvi_kept_engine(&p->set->engines[i], &o);
-	p->set->arithmetic[i] = *a;
+		                              .cache = predictor->common.weight_cache,
+		                              .progress = predictor->common.progress,
+		                              .progress_opaque =
+		                                      predictor->common.progress_opaque };
+	kvarc_ret ret = kvi_kept_engine(&predictor->set->engines[i], &o);
+	predictor->set->arithmetic[i] = *arithmetic;
 	kvi_pool_close(pool);
 	return ret;
 }
 
-/* The caller holds the lock of p->set. *index: of the engine in p->set->engines, which is
- * converted if need be. */
-static kvarc_ret find_engine(const kvarc_predictor *p, const struct kvi_arithmetic *a, int *index,
+/* The caller holds the lock of predictor->set. *index: of the engine in predictor->set->engines,
+ * which is converted if need be. */
+static kvarc_ret find_engine(const kvarc_predictor *predictor,
+                             const struct kvi_arithmetic *arithmetic, int *index,
                              kvarc_error *error)
 {
 	kvarc_ret ret = KVARC_OK;
 	int i = 0;
-	while (i < ENGINES && p->set->engines[i] &&
-	       !kvi_arithmetic_equal(&p->set->arithmetic[i], a))
+	while (i < ENGINES && predictor->set->engines[i] &&
+	       !kvi_arithmetic_equal(&predictor->set->arithmetic[i], arithmetic))
 		i++;
 	if (i == ENGINES)
 		ret = kvi_fail(error, KVARC_OPTIONS, "a predictor serves at most %d arithmetics",
 		               ENGINES);
-	else if (!p->set->engines[i])
-		ret = make(p, i, a, error);
+	else if (!predictor->set->engines[i])
+		ret = make(predictor, i, arithmetic, error);
 	*index = i;
 	return ret;
 }
 
-/* The caller holds the lock of p->set. */
-static kvarc_ret find_head(const kvarc_predictor *p, int i, kvarc_error *error)
+/* The caller holds the lock of predictor->set. */
+static kvarc_ret find_head(const kvarc_predictor *predictor, int i, kvarc_error *error)
 {
 	struct kvi_pool *pool;
-	if (p->set->headed[i])
+	if (predictor->set->headed[i])
 		return KVARC_OK;
-	if (kvi_pool_open(&pool, &p->alloc, p->common.threads))
-		return kvi_fail_alloc(error, &p->alloc);
-	kvarc_ret ret = kvi_engine_with_head(&p->set->headed[i], p->set->engines[i], pool, error);
+	if (kvi_pool_open(&pool, &predictor->alloc, predictor->common.threads))
+		return kvi_fail_alloc(error, &predictor->alloc);
+	kvarc_ret ret = kvi_engine_with_head(&predictor->set->headed[i], predictor->set->engines[i],
+	                                     pool, error);
 	kvi_pool_close(pool);
 	return ret;
 }
 
-/* The caller holds the lock of p->set. */
-static kvarc_ret test_kernels(const kvarc_predictor *p, uint32_t isa_mask, kvarc_error *error)
+/* The caller holds the lock of predictor->set. */
+static kvarc_ret test_kernels(const kvarc_predictor *predictor, uint32_t isa_mask,
+                              kvarc_error *error)
 {
 	uint32_t isa = kvi_kernels_get(isa_mask)->isa;
-	kvarc_ret ret = p->set->tested & isa
+	kvarc_ret ret = predictor->set->tested & isa
 	                        ? KVARC_OK
-	                        : kvi_exact_test(&p->alloc, kvi_predictor_kernels(p, isa_mask),
+	                        : kvi_exact_test(&predictor->alloc,
+	                                         kvi_predictor_kernels(predictor, isa_mask),
 	                                         kvi_elementwise_get(isa_mask), error);
 	if (ret == KVARC_OK)
-		p->set->tested |= isa;
+		predictor->set->tested |= isa;
 	return ret;
 }
 
-static kvarc_ret get_engine(const kvarc_predictor *p, const struct kvi_arithmetic *a,
-                            uint32_t isa_mask, bool head, const struct kvi_engine **e,
-                            kvarc_error *error)
+static kvarc_ret get_engine(const kvarc_predictor *predictor,
+                            const struct kvi_arithmetic *arithmetic, uint32_t isa_mask, bool head,
+                            const struct kvi_engine **engine, kvarc_error *error)
 {
 	int i = 0;
-	pthread_mutex_lock(&p->set->lock);
-	kvarc_ret ret = test_kernels(p, isa_mask, error);
+	pthread_mutex_lock(&predictor->set->lock);
+	kvarc_ret ret = test_kernels(predictor, isa_mask, error);
 	if (ret == KVARC_OK)
-		ret = find_engine(p, a, &i, error);
+		ret = find_engine(predictor, arithmetic, &i, error);
 	if (ret == KVARC_OK && head)
-		ret = find_head(p, i, error);
+		ret = find_head(predictor, i, error);
 	if (ret == KVARC_OK)
-		*e = head ? p->set->headed[i] : p->set->engines[i];
-	pthread_mutex_unlock(&p->set->lock);
+		*engine = head ? predictor->set->headed[i] : predictor->set->engines[i];
+	pthread_mutex_unlock(&predictor->set->lock);
 	return ret;
 }
 
-kvarc_ret kvi_predictor_engine(const kvarc_predictor *p, const struct kvi_arithmetic *a,
-                               uint32_t isa_mask, const struct kvi_engine **e, kvarc_error *error)
+kvarc_ret kvi_predictor_engine(const kvarc_predictor *predictor,
+                               const struct kvi_arithmetic *arithmetic, uint32_t isa_mask,
+                               const struct kvi_engine **engine, kvarc_error *error)
 {
-	return get_engine(p, a, isa_mask, p->blind != 0, e, error);
+	return get_engine(predictor, arithmetic, isa_mask, predictor->blind != 0, engine, error);
 }
 
-kvarc_ret kvi_predictor_head(const kvarc_predictor *p, const struct kvi_arithmetic *a,
-                             uint32_t isa_mask, const struct kvi_engine **e, kvarc_error *error)
+kvarc_ret kvi_predictor_head(const kvarc_predictor *predictor,
+                             const struct kvi_arithmetic *arithmetic, uint32_t isa_mask,
+                             const struct kvi_engine **engine, kvarc_error *error)
 {
-	return get_engine(p, a, isa_mask, true, e, error);
+	return get_engine(predictor, arithmetic, isa_mask, true, engine, error);
 }
 
-void kvi_predictor_use_kernels(kvarc_predictor *p, const struct kvi_exact_kernels *kernels)
+void kvi_predictor_use_kernels(kvarc_predictor *predictor, const struct kvi_exact_kernels *kernels)
 {
-	p->kernels = kernels;
+	predictor->kernels = kernels;
 }
 
-const struct kvi_exact_kernels *kvi_predictor_kernels(const kvarc_predictor *p, uint32_t isa_mask)
+const struct kvi_exact_kernels *kvi_predictor_kernels(const kvarc_predictor *predictor,
+                                                      uint32_t isa_mask)
 {
-	return p->kernels ? p->kernels : kvi_exact_kernels_get(isa_mask);
+	return predictor->kernels ? predictor->kernels : kvi_exact_kernels_get(isa_mask);
 }
 
-const struct kvi_alloc *kvi_predictor_alloc(const kvarc_predictor *p)
+const struct kvi_alloc *kvi_predictor_alloc(const kvarc_predictor *predictor)
 {
-	return &p->alloc;
+	return &predictor->alloc;
 }
 
-const struct kvi_model_file *kvi_predictor_file(const kvarc_predictor *p)
+const struct kvi_model_file *kvi_predictor_file(const kvarc_predictor *predictor)
 {
-	return p->file;
+	return predictor->file;
 }
 
-const kvarc_external *kvi_predictor_external(const kvarc_predictor *p)
+const kvarc_external *kvi_predictor_external(const kvarc_predictor *predictor)
 {
-	return p->file ? NULL : &p->external;
+	return predictor->file ? NULL : &predictor->external;
 }
 
-const kvarc_predictor_model *kvi_predictor_shape(const kvarc_predictor *p)
+const kvarc_predictor_model *kvi_predictor_shape(const kvarc_predictor *predictor)
 {
-	return &p->model;
+	return &predictor->model;
 }
 
-unsigned kvi_predictor_token_blind(const kvarc_predictor *p)
+unsigned kvi_predictor_token_blind(const kvarc_predictor *predictor)
 {
-	return p->blind;
+	return predictor->blind;
 }
 
-kvarc_ret kvi_predictor_identify(const kvarc_predictor *p, const struct kvi_arithmetic *a,
-                                 uint32_t isa_mask, struct kvi_h128 *digest, kvarc_error *error)
+kvarc_ret kvi_predictor_identify(const kvarc_predictor *predictor,
+                                 const struct kvi_arithmetic *arithmetic, uint32_t isa_mask,
+                                 struct kvi_h128 *digest, kvarc_error *error)
 {
 	const struct kvi_engine *e;
-	*digest = kvi_load_h128(p->external.identity);
-	if (!p->file)
+	*digest = kvi_load_h128(predictor->external.identity);
+	if (!predictor->file)
 		return KVARC_OK;
-	kvarc_ret ret = kvi_predictor_engine(p, a, isa_mask, &e, error);
+	kvarc_ret ret = kvi_predictor_engine(predictor, arithmetic, isa_mask, &e, error);
 	if (ret == KVARC_OK)
-		*digest = kvi_token_blind_digest(e, p->blind);
+		*digest = kvi_token_blind_digest(e, predictor->blind);
 	return ret;
 }
 
-const kvarc_common *kvi_predictor_common(const kvarc_predictor *p)
+const kvarc_common *kvi_predictor_common(const kvarc_predictor *predictor)
 {
-	return &p->common;
+	return &predictor->common;
 }
 
 kvarc_ret kvarc_predictor_get_model(const kvarc_predictor *p, kvarc_predictor_model *model)

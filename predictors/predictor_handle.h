@@ -9,35 +9,37 @@
 /* An engine with this arithmetic, with a head if the predictor needs one (blind.h), made at the
  * first call and kept, after a test of the kernels that are to run it. Safe in threads.
  * Returns as kvi_engine_open, kvi_exact_test and kvi_engine_add_head. */
-KVI_SHARED kvarc_ret kvi_predictor_engine(const kvarc_predictor *p, const struct kvi_arithmetic *a,
-                                          uint32_t isa_mask, const struct kvi_engine **e,
+KVI_SHARED kvarc_ret kvi_predictor_engine(const kvarc_predictor *predictor,
+                                          const struct kvi_arithmetic *arithmetic,
+                                          uint32_t isa_mask, const struct kvi_engine **engine,
                                           kvarc_error *error);
 /* The same with a head (head.h), which is made at the first such call and kept. Others that run
  * the engine meanwhile are not disturbed. Returns as kvi_predictor_engine, and as
  * kvi_engine_add_head. */
-KVI_SHARED kvarc_ret kvi_predictor_head(const kvarc_predictor *p, const struct kvi_arithmetic *a,
-                                        uint32_t isa_mask, const struct kvi_engine **e,
-                                        kvarc_error *error);
+KVI_SHARED kvarc_ret kvi_predictor_head(const kvarc_predictor *predictor,
+                                        const struct kvi_arithmetic *arithmetic, uint32_t isa_mask,
+                                        const struct kvi_engine **engine, kvarc_error *error);
 /* Kernels in place of those of its users' instruction sets; before its first use. */
-void kvi_predictor_use_kernels(kvarc_predictor *p, const struct kvi_exact_kernels *kernels);
+void kvi_predictor_use_kernels(kvarc_predictor *predictor, const struct kvi_exact_kernels *kernels);
 /* Those that runs for a mask have. */
-KVI_SHARED const struct kvi_exact_kernels *kvi_predictor_kernels(const kvarc_predictor *p,
+KVI_SHARED const struct kvi_exact_kernels *kvi_predictor_kernels(const kvarc_predictor *predictor,
                                                                  uint32_t isa_mask);
 /* Memory of runs comes from here. */
-const struct kvi_alloc *kvi_predictor_alloc(const kvarc_predictor *p);
+const struct kvi_alloc *kvi_predictor_alloc(const kvarc_predictor *predictor);
 /* NULL: it is external. */
-KVI_SHARED const struct kvi_model_file *kvi_predictor_file(const kvarc_predictor *p);
+KVI_SHARED const struct kvi_model_file *kvi_predictor_file(const kvarc_predictor *predictor);
 /* NULL: it is a model. */
-const kvarc_external *kvi_predictor_external(const kvarc_predictor *p);
+const kvarc_external *kvi_predictor_external(const kvarc_predictor *predictor);
 /* Layers, heads and channels that the predictor predicts; owned by the handle. */
-const kvarc_predictor_model *kvi_predictor_shape(const kvarc_predictor *p);
+const kvarc_predictor_model *kvi_predictor_shape(const kvarc_predictor *predictor);
 /* The digest of the weights, for which the engine is made, or the identity of an external one.
  * Returns as kvi_predictor_engine. */
-kvarc_ret kvi_predictor_identify(const kvarc_predictor *p, const struct kvi_arithmetic *a,
-                                 uint32_t isa_mask, struct kvi_h128 *digest, kvarc_error *error);
+kvarc_ret kvi_predictor_identify(const kvarc_predictor *predictor,
+                                 const struct kvi_arithmetic *arithmetic, uint32_t isa_mask,
+                                 struct kvi_h128 *digest, kvarc_error *error);
 /* Not 0: it does not see the token (blind.h). */
-KVI_SHARED unsigned kvi_predictor_token_blind(const kvarc_predictor *p);
+KVI_SHARED unsigned kvi_predictor_token_blind(const kvarc_predictor *predictor);
 /* As the caller of open said. */
-const kvarc_common *kvi_predictor_common(const kvarc_predictor *p);
+const kvarc_common *kvi_predictor_common(const kvarc_predictor *predictor);
 
 #endif

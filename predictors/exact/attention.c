@@ -51,37 +51,39 @@ size_t kvi_attention_bytes(size_t queries_per_head, size_t channels)
 
 /* Activations of one group. */
 static void open_operand(struct kvi_activations *to, void *memory, size_t rows, size_t columns,
-                         const struct kvi_arithmetic *a, enum kvi_matrix_kind kind)
+                         const struct kvi_arithmetic *arithmetic, enum kvi_matrix_kind kind)
 {
-	const bool twelve = kvi_twelve(a, kind);
-	kvi_activations_init(to, memory, rows, columns, KVI_GROUP_MAX, twelve || kvi_wide(a, kind));
+	const bool twelve = kvi_twelve(arithmetic, kind);
+	kvi_activations_init(to, memory, rows, columns, KVI_GROUP_MAX,
+	                     twelve || kvi_wide(arithmetic, kind));
 	if (twelve)
 		to->largest = KVI_A12_MAX;
 }
 
-static void lay_out(struct tile *t, const struct kvi_arithmetic *a, uint8_t *memory)
+static void lay_out(struct tile *tile, const struct kvi_arithmetic *arithmetic, uint8_t *memory)
 {
 	size_t q, p;
-	tile_bytes(t->rows, t->channels, &q, &p);
-	t->capacity = (t->channels + 15) & ~(size_t)15;
-	open_operand(&t->q, memory, t->rows, t->channels, a, KVI_MATRIX_KEYS);
-	open_operand(&t->p, memory + q, t->rows, KVI_BLOCK, a, KVI_MATRIX_VALUES);
-	t->x = (float *)(void *)(memory + q + p);
-	t->z = t->x + t->rows * t->channels;
-	t->part = t->z + t->rows * KVI_BLOCK;
-	t->out = t->part + t->rows * t->capacity;
-	t->m = t->out + t->rows * t->channels;
-	t->l = t->m + t->rows;
-	t->block_m = t->l + t->rows;
-	t->block_l = t->block_m + t->rows;
-	t->begun = (bool *)(t->block_l + t->rows);
-	memset(t->begun, 0, t->rows * sizeof *t->begun);
+	tile_bytes(tile->rows, tile->channels, &q, &p);
+	tile->capacity = (tile->channels + 15) & ~(size_t)15;
+	open_operand(&tile->q, memory, tile->rows, tile->channels, arithmetic, KVI_MATRIX_KEYS);
+	open_operand(&tile->p, memory + q, tile->rows, KVI_BLOCK, arithmetic, KVI_MATRIX_VALUES);
+	tile->x = (float *)(void *)(memory + q + p);
+	tile->z = tile->x + tile->rows * tile->channels;
+	tile->part = tile->z + tile->rows * KVI_BLOCK;
+	tile->out = tile->part + tile->rows * tile->capacity;
+	tile->m = tile->out + tile->rows * tile->channels;
+	tile->l = tile->m + tile->rows;
+	tile->block_m = tile->l + tile->rows;
+	tile->block_l = tile->block_m + tile->rows;
+	tile->begun = (bool *)(tile->block_l + tile->rows);
+	memset(tile->begun, 0, tile->rows * sizeof *tile->begun);
 }
 
 /* The tokens of block b that token `at` sees, counted in the block. */
-static bool seen(const struct kvi_attention *a, size_t b, size_t at, size_t *first, size_t *end)
+static bool seen(const struct kvi_attention *attention, size_t b, size_t at, size_t *first,
+                 size_t *end)
 {
-	size_t from = a->window && at >= a->window ? at - a->window + 1 : 0;
+	size_t from = attention->window && at >= attention->window ? at - attention->window + 1 : 0;
 	size_t start = b * KVI_BLOCK;
 	*first = from > start ? from - start : 0;
 	*end = at + 1 > start ? at + 1 - start : 0;
@@ -91,154 +93,158 @@ static bool seen(const struct kvi_attention *a, size_t b, size_t at, size_t *fir
 }
 
 /* M, L and O take up what a block gives. */
-static void blend(const struct kvi_attention *a, struct tile *t, size_t row)
+static void blend(const struct kvi_attention *attention, struct tile *tile, size_t row)
 {
-	float m = t->block_m[row], l = t->block_l[row];
-	float *out = t->out + row * t->channels;
-	const float *part = t->part + row * t->capacity;
-	if (!t->begun[row]) {
-		t->begun[row] = true;
-		t->m[row] = m;
-		t->l[row] = l;
-		memcpy(out, part, t->channels * sizeof *out);
+	float m = tile->block_m[row], l = tile->block_l[row];
+	float *out = tile->out + row * tile->channels;
+	const float *part = tile->part + row * tile->capacity;
+	if (!tile->begun[row]) {
+		tile->begun[row] = true;
+		tile->m[row] = m;
+		tile->l[row] = l;
+		memcpy(out, part, tile->channels * sizeof *out);
 		return;
 	}
-	float most = m > t->m[row] ? m : t->m[row];
+	float most = m > tile->m[row] ? m : tile->m[row];
 	/* one of the two is exp(0), which is 1 */
-	float old = m > t->m[row] ? a->elementwise->exp(t->m[row] - most) : 1;
-	float new = m > t->m[row] ? 1 : a->elementwise->exp(m - most);
-	t->l[row] = t->l[row] * old + l * new;
-	a->elementwise->blend(out, old, part, new, t->channels);
-	t->m[row] = most;
+	float old = m > tile->m[row] ? attention->elementwise->exp(tile->m[row] - most) : 1;
+	float new = m > tile->m[row] ? 1 : attention->elementwise->exp(m - most);
+	tile->l[row] = tile->l[row] * old + l * new;
+	attention->elementwise->blend(out, old, part, new, tile->channels);
+	tile->m[row] = most;
 }
 
-static void block(const struct kvi_attention *a, struct tile *t, size_t b)
+static void block(const struct kvi_attention *attention, struct tile *tile, size_t b)
 {
-	const struct kvi_cache_head *head = &a->cache->blocks[b].heads[a->kv_head];
-	size_t n = a->queries_per_head, first, end, last = 0;
-	for (size_t i = 0; i < a->n; i++)
-		if (seen(a, b, a->first + i, &first, &end) && end > last)
+	const struct kvi_cache_head *head = &attention->cache->blocks[b].heads[attention->kv_head];
+	size_t n = attention->queries_per_head, first, end, last = 0;
+	for (size_t i = 0; i < attention->n; i++)
+		if (seen(attention, b, attention->first + i, &first, &end) && end > last)
 			last = end;
 	if (!last)
 		return;
 	const struct kvi_product scores = {
-		.a = &t->q,
+		.a = &tile->q,
 		.w = &head->k,
-		.y = t->z,
+		.y = tile->z,
 		.y_stride = KVI_BLOCK,
 		.blocks = (last + KVI_OPERAND_ROWS - 1) / KVI_OPERAND_ROWS,
 	};
-	a->kernels->product(&scores);
-	for (size_t row = 0; row < t->rows; row++) {
+	attention->kernels->product(&scores);
+	for (size_t row = 0; row < tile->rows; row++) {
 		struct kvi_scores s = {
-			.z = t->z + row * KVI_BLOCK,
+			.z = tile->z + row * KVI_BLOCK,
 			.sv = head->v_scale,
-			.scale = a->scale,
+			.scale = attention->scale,
 		};
-		if (!seen(a, b, a->first + row / n, &s.first, &s.end)) {
+		if (!seen(attention, b, attention->first + row / n, &s.first, &s.end)) {
 			memset(s.z, 0, KVI_BLOCK * sizeof *s.z);
 			continue;
 		}
-		a->elementwise->softmax(&s);
-		t->block_m[row] = s.m;
-		t->block_l[row] = s.l;
+		attention->elementwise->softmax(&s);
+		tile->block_m[row] = s.m;
+		tile->block_l[row] = s.l;
 	}
-	a->kernels->quantise(&t->p, t->z, KVI_BLOCK, 0, t->rows);
+	attention->kernels->quantise(&tile->p, tile->z, KVI_BLOCK, 0, tile->rows);
 	const struct kvi_product values = {
-		.a = &t->p,
+		.a = &tile->p,
 		.w = &head->v,
-		.y = t->part,
-		.y_stride = t->capacity,
-		.blocks = t->capacity / KVI_OPERAND_ROWS,
+		.y = tile->part,
+		.y_stride = tile->capacity,
+		.blocks = tile->capacity / KVI_OPERAND_ROWS,
 		.positive = true,
 	};
-	a->kernels->product(&values);
-	for (size_t row = 0; row < t->rows; row++)
-		if (seen(a, b, a->first + row / n, &first, &end))
-			blend(a, t, row);
+	attention->kernels->product(&values);
+	for (size_t row = 0; row < tile->rows; row++)
+		if (seen(attention, b, attention->first + row / n, &first, &end))
+			blend(attention, tile, row);
 }
 
 /* What the rows of tokens see of block b. */
-static void look(const struct kvi_attention *a, size_t b, struct kvi_seen *by_row)
+static void look(const struct kvi_attention *attention, size_t b, struct kvi_seen *by_row)
 {
-	for (size_t i = 0; i < a->n; i++) {
+	for (size_t i = 0; i < attention->n; i++) {
 		size_t from, to;
 		struct kvi_seen is = { 0 };
-		if (seen(a, b, a->first + i, &from, &to))
+		if (seen(attention, b, attention->first + i, &from, &to))
 			is = (struct kvi_seen){ (uint16_t)from, (uint16_t)to };
-		for (size_t j = 0; j < a->queries_per_head; j++)
+		for (size_t j = 0; j < attention->queries_per_head; j++)
 			*by_row++ = is;
 	}
 }
 
 /* The same by one kernel, which takes rows from scores to outputs. Needs less memory. */
-static void run_rows(const struct kvi_attention *a, uint8_t *memory)
+static void run_rows(const struct kvi_attention *attention, uint8_t *memory)
 {
-	const size_t n = a->queries_per_head, hd = a->channels, rows = a->n * n;
-	const size_t capacity = (hd + 15) & ~(size_t)15, end = a->first + a->n;
+	const size_t n = attention->queries_per_head, hd = attention->channels,
+		     rows = attention->n * n;
+	const size_t capacity = (hd + 15) & ~(size_t)15, end = attention->first + attention->n;
 	struct kvi_activations q;
 	size_t bytes;
 
 	kvi_activations_bytes(rows, hd, KVI_GROUP_MAX, true, &bytes);
-	open_operand(&q, memory, rows, hd, a->cache->arithmetic, KVI_MATRIX_KEYS);
+	open_operand(&q, memory, rows, hd, attention->cache->arithmetic, KVI_MATRIX_KEYS);
 	float *out = (float *)(void *)(memory + bytes);
 	struct kvi_attended *so_far = (void *)(out + rows * capacity);
 	struct kvi_seen *seen_by = (void *)(so_far + rows);
 
-	for (size_t i = 0; i < a->n; i++)
-		memcpy(out + i * n * hd, a->q + i * a->stride, n * hd * sizeof *out);
-	a->kernels->quantise(&q, out, hd, 0, rows);
+	for (size_t i = 0; i < attention->n; i++)
+		memcpy(out + i * n * hd, attention->q + i * attention->stride,
+		       n * hd * sizeof *out);
+	attention->kernels->quantise(&q, out, hd, 0, rows);
 	memset(out, 0, rows * capacity * sizeof *out);
 	for (size_t row = 0; row < rows; row++)
 		so_far[row] = (struct kvi_attended){ .m = -FLT_MAX };
 	for (size_t b = 0; b * KVI_BLOCK < end; b++) {
-		const struct kvi_cache_head *head = &a->cache->blocks[b].heads[a->kv_head];
+		const struct kvi_cache_head *head =
+			&attention->cache->blocks[b].heads[attention->kv_head];
 		const struct kvi_attention_rows to_block = {
 			.q = &q,
 			.k = &head->k,
 			.v = &head->v,
 			.v_scale = head->v_scale,
-			.scale = a->scale,
+			.scale = attention->scale,
 			.seen = seen_by,
 			.so_far = so_far,
 			.out = out,
 		};
-		look(a, b, seen_by);
-		a->kernels->attend(&to_block);
+		look(attention, b, seen_by);
+		attention->kernels->attend(&to_block);
 	}
 	for (size_t row = 0; row < rows; row++) {
-		float *o = a->o + row / n * a->stride + row % n * hd;
+		float *o = attention->o + row / n * attention->stride + row % n * hd;
 		for (size_t c = 0; c < hd; c++)
 			o[c] = out[row * capacity + c] / so_far[row].l;
 	}
 }
 
-static void run_tile(const struct kvi_attention *a, uint8_t *memory)
+static void run_tile(const struct kvi_attention *attention, uint8_t *memory)
 {
-	size_t n = a->queries_per_head, hd = a->channels;
-	struct tile t = { .rows = a->n * n, .channels = hd };
-	lay_out(&t, a->cache->arithmetic, memory);
-	for (size_t i = 0; i < a->n; i++)
-		memcpy(t.x + i * n * hd, a->q + i * a->stride, n * hd * sizeof *t.x);
-	a->kernels->quantise(&t.q, t.x, hd, 0, t.rows);
-	size_t end = a->first + a->n;
+	size_t n = attention->queries_per_head, hd = attention->channels;
+	struct tile t = { .rows = attention->n * n, .channels = hd };
+	lay_out(&t, attention->cache->arithmetic, memory);
+	for (size_t i = 0; i < attention->n; i++)
+		memcpy(t.x + i * n * hd, attention->q + i * attention->stride,
+		       n * hd * sizeof *t.x);
+	attention->kernels->quantise(&t.q, t.x, hd, 0, t.rows);
+	size_t end = attention->first + attention->n;
 	for (size_t b = 0; b * KVI_BLOCK < end; b++)
-		block(a, &t, b);
-	for (size_t i = 0; i < a->n; i++)
+		block(attention, &t, b);
+	for (size_t i = 0; i < attention->n; i++)
 		for (size_t j = 0; j < n; j++) {
 			size_t row = i * n + j;
-			float *o = a->o + i * a->stride + j * hd;
+			float *o = attention->o + i * attention->stride + j * hd;
 			for (size_t c = 0; c < hd; c++)
 				o[c] = t.out[row * hd + c] / t.l[row];
 		}
 }
 
-void kvi_attention_run(const struct kvi_attention *a, void *memory)
+void kvi_attention_run(const struct kvi_attention *attention, void *memory)
 {
-	const struct kvi_arithmetic *arithmetic = a->cache->arithmetic;
-	if (a->kernels->attend && kvi_twelve(arithmetic, KVI_MATRIX_KEYS) &&
+	const struct kvi_arithmetic *arithmetic = attention->cache->arithmetic;
+	if (attention->kernels->attend && kvi_twelve(arithmetic, KVI_MATRIX_KEYS) &&
 	    kvi_twelve(arithmetic, KVI_MATRIX_VALUES))
-		run_rows(a, memory);
+		run_rows(attention, memory);
 	else
-		run_tile(a, memory);
+		run_tile(attention, memory);
 }

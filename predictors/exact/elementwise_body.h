@@ -207,14 +207,14 @@ static void blend(float *y, float a, const float *x, float b, size_t n)
 }
 
 /* v where the tokens from i on are seen, else other. */
-static inline lanes where_seen(const struct kvi_scores *s, size_t i, lanes v, float other)
+static inline lanes where_seen(const struct kvi_scores *scores, size_t i, lanes v, float other)
 {
-	if (i >= s->first && i + LANES <= s->end)
+	if (i >= scores->first && i + LANES <= scores->end)
 		return v;
 	ints at;
 	for (int j = 0; j < LANES; j++)
 		at[j] = (int32_t)i + j;
-	ints seen = (at >= (int32_t)s->first) & (at < (int32_t)s->end);
+	ints seen = (at >= (int32_t)scores->first) & (at < (int32_t)scores->end);
 	return choose(seen, v, (lanes){ 0 } + other);
 }
 

@@ -21,27 +21,27 @@ struct memory_part {
 	uint8_t to_align[64 - sizeof(struct memory_part *)];
 };
 
-static void *own(struct kvi_engine *e, size_t bytes)
+static void *own(struct kvi_engine *engine, size_t bytes)
 {
 	size_t all;
 	if (kvi_add(bytes, sizeof(struct memory_part), &all))
 		return NULL;
-	struct memory_part *p = kvi_malloc(e->alloc, all);
+	struct memory_part *p = kvi_malloc(engine->alloc, all);
 	if (!p)
 		return NULL;
-	p->next = e->memory;
-	e->memory = p;
+	p->next = engine->memory;
+	engine->memory = p;
 	return p + 1;
 }
 
-static uint64_t file_row(const struct kvi_row_order *o, uint64_t row)
+static uint64_t file_row(const struct kvi_row_order *order, uint64_t row)
 {
-	if (!o->head_channels || o->interleaved)
+	if (!order->head_channels || order->interleaved)
 		return row;
-	uint64_t c = row % o->head_channels;
-	if (c < o->rotary)
-		c = c / 2 + (c & 1 ? o->rotary / 2 : 0);
-	return row - row % o->head_channels + c;
+	uint64_t c = row % order->head_channels;
+	if (c < order->rotary)
+		c = c / 2 + (c & 1 ? order->rotary / 2 : 0);
+	return row - row % order->head_channels + c;
 }
 
 struct building {
@@ -56,43 +56,44 @@ struct building {
 	uint64_t done, total; /* weights */
 };
 
-static kvarc_ret not_finite(const struct building *b)
+static kvarc_ret not_finite(const struct building *building)
 {
-	return kvi_fail(b->error, KVARC_DATA,
+	return kvi_fail(building->error, KVARC_DATA,
 	                "the model's %s (layer %u) has numbers that are not "
 	                "finite: get the file again",
-	                b->name, (unsigned)b->layer);
+	                building->name, (unsigned)building->layer);
 }
 
-static uint64_t weights_of(const struct kvi_matrix *m)
+static uint64_t weights_of(const struct kvi_matrix *matrix)
 {
-	return m->data ? m->rows * m->columns : 0;
+	return matrix->data ? matrix->rows * matrix->columns : 0;
 }
 
-static kvarc_ret progress(struct building *b, const struct kvi_matrix *m)
+static kvarc_ret progress(struct building *building, const struct kvi_matrix *matrix)
 {
-	b->done += weights_of(m);
-	if (!b->progress || !b->progress(b->progress_opaque, b->done, b->total))
+	building->done += weights_of(matrix);
+	if (!building->progress ||
+	    !building->progress(building->progress_opaque, building->done, building->total))
 		return KVARC_OK;
-	return kvi_fail(b->error, KVARC_IO, "stopped while the model was opened");
+	return kvi_fail(building->error, KVARC_IO, "stopped while the model was opened");
 }
 
 /* Their blocks have scales of their own: FP8 of them would be a copy of a copy. */
-static kvarc_ret not_floats(const struct building *b)
+static kvarc_ret not_floats(const struct building *building)
 {
-	return kvi_fail(b->error, KVARC_OPTIONS,
+	return kvi_fail(building->error, KVARC_OPTIONS,
 	                "the model's %s (layer %u) are quantised already: "
 	                "fp8 needs floats, so use its f16 or bf16 file, or w8a8",
-	                b->name, (unsigned)b->layer);
+	                building->name, (unsigned)building->layer);
 }
 
 enum { ROWS_STEP = 16 }; /* one block of an operand */
 
 /* chain := H128(chain || H128(row hashes)) */
-static void hash_matrix(struct building *b, const uint64_t *hashes, size_t n)
+static void hash_matrix(struct building *building, const uint64_t *hashes, size_t n)
 {
 	struct kvi_h128 h = kvi_h128(hashes, n * sizeof *hashes);
-	b->chain = kvi_h128_2(&b->chain, sizeof b->chain, &h, sizeof h);
+	building->chain = kvi_h128_2(&building->chain, sizeof building->chain, &h, sizeof h);
 }
 
 /* The rows of a matrix by all workers. row: takes one with `row_bytes` of memory for itself and
@@ -116,26 +117,27 @@ static void some_rows(void *opaque, size_t i, unsigned worker)
 }
 
 /* Runs a job, whose buffers are made here, and adds its hashes to the chain. */
-static kvarc_ret all_rows(struct building *b, struct row_job *j)
+static kvarc_ret all_rows(struct building *building, struct row_job *job)
 {
-	const struct kvi_alloc *alloc = b->e->alloc;
-	unsigned workers = kvi_pool_workers(b->pool);
+	const struct kvi_alloc *alloc = building->e->alloc;
+	unsigned workers = kvi_pool_workers(building->pool);
 	kvarc_ret ret = KVARC_OK;
-	j->memory = kvi_array(alloc, workers, j->row_bytes);
-	j->hashes = kvi_array(alloc, j->rows, sizeof *j->hashes);
-	j->bad = kvi_calloc(alloc, workers, sizeof *j->bad);
-	if (j->memory && j->hashes && j->bad) {
-		kvi_parallel(b->pool, (j->rows + ROWS_STEP - 1) / ROWS_STEP, some_rows, j);
+	job->memory = kvi_array(alloc, workers, job->row_bytes);
+	job->hashes = kvi_array(alloc, job->rows, sizeof *job->hashes);
+	job->bad = kvi_calloc(alloc, workers, sizeof *job->bad);
+	if (job->memory && job->hashes && job->bad) {
+		kvi_parallel(building->pool, (job->rows + ROWS_STEP - 1) / ROWS_STEP, some_rows,
+		             job);
 		for (unsigned i = 0; i < workers && !ret; i++)
-			if (j->bad[i])
-				ret = not_finite(b);
-		hash_matrix(b, j->hashes, j->rows);
+			if (job->bad[i])
+				ret = not_finite(building);
+		hash_matrix(building, job->hashes, job->rows);
 	} else {
 		ret = kvi_alloc_error(alloc);
 	}
-	kvi_free(alloc, j->memory);
-	kvi_free(alloc, j->hashes);
-	kvi_free(alloc, j->bad);
+	kvi_free(alloc, job->memory);
+	kvi_free(alloc, job->hashes);
+	kvi_free(alloc, job->bad);
 	return ret;
 }
 
@@ -174,63 +176,64 @@ static bool convert_row(const void *opaque, uint64_t row, float *x, uint64_t *ha
 	return good;
 }
 
-static kvarc_ret make_operand(struct building *b, const struct kvi_engine_part *p,
-                              const struct kvi_part_form *f)
+static kvarc_ret make_operand(struct building *building, const struct kvi_engine_part *part,
+                              const struct kvi_part_form *form)
 {
-	struct converting c = { .from = p->from,
-		                .to = p->operand,
-		                .order = p->order,
-		                .native = kvi_number_groups(p->from->type) };
-	if (f->e4m3 && c.native.group)
-		return not_floats(b);
-	if (f->group)
-		c.groups = kvi_groups(p->from->columns, f->group);
+	struct converting c = { .from = part->from,
+		                .to = part->operand,
+		                .order = part->order,
+		                .native = kvi_number_groups(part->from->type) };
+	if (form->e4m3 && c.native.group)
+		return not_floats(building);
+	if (form->group)
+		c.groups = kvi_groups(part->from->columns, form->group);
 	struct row_job j = { .row = convert_row,
 		             .opaque = &c,
 		             .rows = c.to->rows,
 		             .row_bytes = (c.to->columns + 64) * 2 * sizeof(float) };
-	return all_rows(b, &j);
+	return all_rows(building, &j);
 }
 
 /* Gains and biases, in fp32; those of queries and keys in slots. */
-static kvarc_ret make_vector(struct building *b, const struct kvi_engine_part *p)
+static kvarc_ret make_vector(struct building *building, const struct kvi_engine_part *part)
 {
-	size_t n = p->from->columns;
-	float *x = *p->vector;
-	float *raw = kvi_array(b->e->alloc, n, sizeof *raw);
+	size_t n = part->from->columns;
+	float *x = *part->vector;
+	float *raw = kvi_array(building->e->alloc, n, sizeof *raw);
 	if (!raw)
-		return kvi_alloc_error(b->e->alloc);
-	bool good = kvi_matrix_row(p->from, 0, raw);
+		return kvi_alloc_error(building->e->alloc);
+	bool good = kvi_matrix_row(part->from, 0, raw);
 	for (size_t i = 0; i < n; i++)
-		x[i] = raw[file_row(&p->order, i)] + p->plus;
-	kvi_free(b->e->alloc, raw);
+		x[i] = raw[file_row(&part->order, i)] + part->plus;
+	kvi_free(building->e->alloc, raw);
 	uint64_t hash = kvi_h64(x, n * sizeof *x);
-	hash_matrix(b, &hash, 1);
-	return good ? KVARC_OK : not_finite(b);
+	hash_matrix(building, &hash, 1);
+	return good ? KVARC_OK : not_finite(building);
 }
 
-static kvarc_ret make_part(struct building *b, const struct kvi_engine_part *p)
+static kvarc_ret make_part(struct building *building, const struct kvi_engine_part *part)
 {
 	struct kvi_part_form f;
-	b->name = p->name;
-	if (!kvi_engine_part_form(b->e, p, &f))
+	building->name = part->name;
+	if (!kvi_engine_part_form(building->e, part, &f))
 		return KVARC_MEM;
-	void *memory = own(b->e, f.bytes);
+	void *memory = own(building->e, f.bytes);
 	if (!memory)
-		return kvi_alloc_error(b->e->alloc);
+		return kvi_alloc_error(building->e->alloc);
 	memset(memory, 0, f.bytes);
-	kvi_engine_part_at(p, &f, memory);
-	kvarc_ret ret = p->vector ? make_vector(b, p) : make_operand(b, p, &f);
-	return ret ? ret : progress(b, p->from);
+	kvi_engine_part_at(part, &f, memory);
+	kvarc_ret ret = part->vector ? make_vector(building, part)
+	                             : make_operand(building, part, &f);
+	return ret ? ret : progress(building, part->from);
 }
 
-static kvarc_ret make_layer(struct building *b)
+static kvarc_ret make_layer(struct building *building)
 {
 	struct kvi_engine_part parts[KVI_LAYER_PARTS];
-	size_t n = kvi_engine_parts(b->e, b->layer, parts);
+	size_t n = kvi_engine_parts(building->e, building->layer, parts);
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; !ret && i < n; i++)
-		ret = make_part(b, &parts[i]);
+		ret = make_part(building, &parts[i]);
 	return ret;
 }
 
@@ -243,20 +246,20 @@ static bool hash_row(const void *opaque, uint64_t row, float *x, uint64_t *hash)
 	return good;
 }
 
-static kvarc_ret hash_rows(struct building *b, const struct kvi_matrix *m)
+static kvarc_ret hash_rows(struct building *building, const struct kvi_matrix *matrix)
 {
 	struct row_job j = { .row = hash_row,
-		             .opaque = m,
-		             .rows = m->rows,
-		             .row_bytes = m->columns * sizeof(float) };
-	return all_rows(b, &j);
+		             .opaque = matrix,
+		             .rows = matrix->rows,
+		             .row_bytes = matrix->columns * sizeof(float) };
+	return all_rows(building, &j);
 }
 
 /* The numbers that shape the arithmetic. */
-static kvarc_ret hash_shape(struct building *b)
+static kvarc_ret hash_shape(struct building *building)
 {
-	const struct kvi_model_file *m = b->e->file;
-	const struct kvi_alloc *alloc = b->e->alloc;
+	const struct kvi_model_file *m = building->e->file;
+	const struct kvi_alloc *alloc = building->e->alloc;
 	float numbers[3] = { m->norm_epsilon, m->attention_scale, m->embedding_scale };
 	uint32_t shape[8] = { m->n_layers,      m->width,
 		              m->heads,         m->kv_heads,
@@ -273,63 +276,63 @@ static kvarc_ret hash_shape(struct building *b)
 	memcpy(head + 32, numbers, sizeof numbers);
 	for (size_t l = 0; l < m->n_layers; l++)
 		kvi_store32(head + 64 + 4 * l, m->layers[l].window);
-	b->chain = kvi_h128(head, bytes);
+	building->chain = kvi_h128(head, bytes);
 	kvi_free(alloc, head);
 	return KVARC_OK;
 }
 
 /* Shape and embeddings. */
-static kvarc_ret hash_head(struct building *b)
+static kvarc_ret hash_head(struct building *building)
 {
-	const struct kvi_model_file *m = b->e->file;
+	const struct kvi_model_file *m = building->e->file;
 	const struct kvi_matrix *rows[2] = { &m->embedding, &m->positions };
-	kvarc_ret ret = hash_shape(b);
-	b->name = "embedding";
+	kvarc_ret ret = hash_shape(building);
+	building->name = "embedding";
 	for (size_t i = 0; !ret && i < 2; i++)
 		if (rows[i]->data) {
-			ret = hash_rows(b, rows[i]);
-			ret = ret ? ret : progress(b, rows[i]);
+			ret = hash_rows(building, rows[i]);
+			ret = ret ? ret : progress(building, rows[i]);
 		}
 	return ret;
 }
 
-static uint64_t all_weights(struct kvi_engine *e)
+static uint64_t all_weights(struct kvi_engine *engine)
 {
 	struct kvi_engine_part parts[KVI_LAYER_PARTS];
-	uint64_t n = weights_of(&e->file->embedding) + weights_of(&e->file->positions);
-	for (uint32_t l = 0; l < e->file->n_layers; l++)
-		for (size_t i = kvi_engine_parts(e, l, parts); i-- > 0;)
+	uint64_t n = weights_of(&engine->file->embedding) + weights_of(&engine->file->positions);
+	for (uint32_t l = 0; l < engine->file->n_layers; l++)
+		for (size_t i = kvi_engine_parts(engine, l, parts); i-- > 0;)
 			n += weights_of(parts[i].from);
 	return n;
 }
 
 /* From the files of the model. */
-static kvarc_ret convert_all(struct kvi_engine *e, const struct kvi_engine_options *o)
+static kvarc_ret convert_all(struct kvi_engine *engine, const struct kvi_engine_options *options)
 {
-	struct building b = { .e = e,
-		              .pool = o->pool,
-		              .error = o->error,
-		              .progress = o->progress,
-		              .progress_opaque = o->progress_opaque,
-		              .total = all_weights(e) };
+	struct building b = { .e = engine,
+		              .pool = options->pool,
+		              .error = options->error,
+		              .progress = options->progress,
+		              .progress_opaque = options->progress_opaque,
+		              .total = all_weights(engine) };
 	kvarc_ret ret = hash_head(&b);
-	for (; !ret && b.layer < e->file->n_layers; b.layer++)
+	for (; !ret && b.layer < engine->file->n_layers; b.layer++)
 		ret = make_layer(&b);
-	e->digest = b.chain;
+	engine->digest = b.chain;
 	return ret;
 }
 
 /* With layers that have no parts yet. */
-static struct kvi_engine *empty_engine(const struct kvi_engine_options *o)
+static struct kvi_engine *empty_engine(const struct kvi_engine_options *options)
 {
-	const struct kvi_model_file *m = o->file;
-	struct kvi_engine *e = kvi_calloc(o->alloc, 1, sizeof *e);
+	const struct kvi_model_file *m = options->file;
+	struct kvi_engine *e = kvi_calloc(options->alloc, 1, sizeof *e);
 	if (!e)
 		return NULL;
-	e->alloc = o->alloc;
+	e->alloc = options->alloc;
 	e->file = m;
-	e->arithmetic = o->arithmetic;
-	e->layers = kvi_calloc(o->alloc, m->n_layers, sizeof *e->layers);
+	e->arithmetic = options->arithmetic;
+	e->layers = kvi_calloc(options->alloc, m->n_layers, sizeof *e->layers);
 	if (!e->layers)
 		kvi_engine_close(&e);
 	for (uint32_t i = 0; e && i < m->n_layers; i++) {
@@ -340,35 +343,35 @@ static struct kvi_engine *empty_engine(const struct kvi_engine_options *o)
 	return e;
 }
 
-kvarc_ret kvi_engine_begin(struct kvi_engine **out, const struct kvi_engine_options *o)
+kvarc_ret kvi_engine_begin(struct kvi_engine **out, const struct kvi_engine_options *options)
 {
 	*out = NULL;
-	kvarc_ret ret = kvi_engine_check(o->file, o->error);
+	kvarc_ret ret = kvi_engine_check(options->file, options->error);
 	if (ret)
 		return ret;
-	*out = empty_engine(o);
-	return *out ? KVARC_OK : kvi_fail_alloc(o->error, o->alloc);
+	*out = empty_engine(options);
+	return *out ? KVARC_OK : kvi_fail_alloc(options->error, options->alloc);
 }
 
-kvarc_ret kvi_engine_convert(struct kvi_engine **e, const struct kvi_engine_options *o)
+kvarc_ret kvi_engine_convert(struct kvi_engine **engine, const struct kvi_engine_options *options)
 {
 	uint64_t mode = kvi_fp_exact();
-	kvarc_ret ret = convert_all(*e, o);
+	kvarc_ret ret = convert_all(*engine, options);
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
-		kvi_fail_alloc(o->error, o->alloc);
+		kvi_fail_alloc(options->error, options->alloc);
 	if (ret)
-		kvi_engine_close(e);
+		kvi_engine_close(engine);
 	kvi_fp_restore(mode);
 	return ret;
 }
 
-kvarc_ret kvi_engine_make(struct kvi_engine **e, const struct kvi_engine_options *o)
+kvarc_ret kvi_engine_make(struct kvi_engine **engine, const struct kvi_engine_options *options)
 {
-	kvarc_ret ret = kvi_engine_begin(e, o);
-	return ret ? ret : kvi_engine_convert(e, o);
+	kvarc_ret ret = kvi_engine_begin(engine, options);
+	return ret ? ret : kvi_engine_convert(engine, options);
 }
 
-kvarc_ret kvi_engine_open(struct kvi_engine **e, const struct kvi_alloc *alloc,
+kvarc_ret kvi_engine_open(struct kvi_engine **engine, const struct kvi_alloc *alloc,
                           const struct kvi_model_file *file,
                           const struct kvi_arithmetic *arithmetic, struct kvi_pool *pool,
                           kvarc_error *error)
@@ -378,17 +381,17 @@ kvarc_ret kvi_engine_open(struct kvi_engine **e, const struct kvi_alloc *alloc,
 		                              .arithmetic = *arithmetic,
 		                              .pool = pool,
 		                              .error = error };
-	return kvi_engine_make(e, &o);
+	return kvi_engine_make(engine, &o);
 }
 
-static kvarc_ret make_head(struct building *b)
+static kvarc_ret make_head(struct building *building)
 {
-	struct kvi_engine *e = b->e;
+	struct kvi_engine *e = building->e;
 	const struct kvi_model_file *m = e->file;
 	uint8_t start[32] = { 0 };
 	kvi_store_h128(start, e->digest);
 	memcpy(start + 16, &m->logit_cap, sizeof m->logit_cap);
-	b->chain = kvi_h128(start, sizeof start);
+	building->chain = kvi_h128(start, sizeof start);
 	const struct kvi_engine_part parts[] = {
 		{ .name = "output norm",
 		  .from = &m->output_norm,
@@ -405,21 +408,23 @@ static kvarc_ret make_head(struct building *b)
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; !ret && i < sizeof parts / sizeof *parts; i++)
 		if (parts[i].from->data)
-			ret = make_part(b, &parts[i]);
+			ret = make_part(building, &parts[i]);
 	return ret;
 }
 
-kvarc_ret kvi_engine_add_head(struct kvi_engine *e, struct kvi_pool *pool, kvarc_error *error)
+kvarc_ret kvi_engine_add_head(struct kvi_engine *engine, struct kvi_pool *pool, kvarc_error *error)
 {
-	struct building b = { .e = e, .pool = pool, .error = error, .layer = e->file->n_layers };
-	kvarc_ret ret = kvi_engine_check_head(e->file, error);
+	struct building b = {
+		.e = engine, .pool = pool, .error = error, .layer = engine->file->n_layers
+	};
+	kvarc_ret ret = kvi_engine_check_head(engine->file, error);
 	if (ret)
 		return ret;
 	uint64_t mode = kvi_fp_exact();
 	ret = make_head(&b);
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
-		kvi_fail_alloc(error, e->alloc);
-	e->head_digest = b.chain;
+		kvi_fail_alloc(error, engine->alloc);
+	engine->head_digest = b.chain;
 	kvi_fp_restore(mode);
 	return ret;
 }
@@ -458,17 +463,17 @@ void kvi_engine_close(struct kvi_engine **engine)
 	*engine = NULL;
 }
 
-const struct kvi_model_file *kvi_engine_model(const struct kvi_engine *e)
+const struct kvi_model_file *kvi_engine_model(const struct kvi_engine *engine)
 {
-	return e->file;
+	return engine->file;
 }
 
-struct kvi_h128 kvi_engine_digest(const struct kvi_engine *e)
+struct kvi_h128 kvi_engine_digest(const struct kvi_engine *engine)
 {
-	return e->digest;
+	return engine->digest;
 }
 
-struct kvi_h128 kvi_engine_head_digest(const struct kvi_engine *e)
+struct kvi_h128 kvi_engine_head_digest(const struct kvi_engine *engine)
 {
-	return e->head_digest;
+	return engine->head_digest;
 }

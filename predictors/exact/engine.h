@@ -45,7 +45,7 @@ struct kvi_arithmetic {
 	bool fp8; /* matrices of the model are E4M3, by floats; no quantised types */
 };
 /* Whether two arithmetics are the same. */
-KVI_SHARED bool kvi_arithmetic_equal(const struct kvi_arithmetic *a,
+KVI_SHARED bool kvi_arithmetic_equal(const struct kvi_arithmetic *arithmetic,
                                      const struct kvi_arithmetic *b);
 
 /* What a predictor computes: arithmetic and loop. */
@@ -56,15 +56,15 @@ struct kvi_engine_level {
 /* Of a level, 4 to 8, its own (spec/codecs/model.md 1). */
 KVI_SHARED struct kvi_engine_level kvi_engine_level(unsigned level);
 /* The same with another arithmetic or loop; KVARC_ARITHMETIC_LEVEL, KVARC_LOOP_LEVEL: as it is. */
-KVI_SHARED struct kvi_engine_level kvi_engine_choice(const struct kvi_engine_level *l,
+KVI_SHARED struct kvi_engine_level kvi_engine_choice(const struct kvi_engine_level *level,
                                                      kvarc_arithmetic arithmetic, kvarc_loop loop);
 /* Whether arithmetic and loop are the same. */
-KVI_SHARED bool kvi_engine_level_equal(const struct kvi_engine_level *a,
-                                       const struct kvi_engine_level *b);
+KVI_SHARED bool kvi_engine_level_equal(const struct kvi_engine_level *level,
+                                       const struct kvi_engine_level *arithmetic);
 /* "fp8 open"; NULL: none of those that have a name. */
-KVI_SHARED const char *kvi_engine_text(const struct kvi_engine_level *l);
-/* Parses the text of kvi_engine_text(). false: unknown; *l is then not set. */
-bool kvi_engine_of_text(const char *text, struct kvi_engine_level *l);
+KVI_SHARED const char *kvi_engine_text(const struct kvi_engine_level *level);
+/* Parses the text of kvi_engine_text(). false: unknown; *level is then not set. */
+bool kvi_engine_of_text(const char *text, struct kvi_engine_level *level);
 /* Key of a profile's identity for that text, where it is not the level's own. */
 enum { KVI_ARITHMETIC_KEY_BYTES = 16 };
 /* Writes the key of a level. */
@@ -85,22 +85,22 @@ struct kvi_engine_options {
 };
 /*
  * Converts the weights of a model. file must stay open as long as the engine: rows of embeddings
- * are read from it. On failure *e is NULL and error->text has the reason.
+ * are read from it. On failure *engine is NULL and error->text has the reason.
  * Returns OK, MEM, MEMLIMIT, OPTIONS (heads of more than 256 channels), DATA (a scale or gain
  * that is not finite, sizes and shapes that do not fit each other), IO (progress stopped it).
  */
-kvarc_ret kvi_engine_make(struct kvi_engine **e, const struct kvi_engine_options *o);
+kvarc_ret kvi_engine_make(struct kvi_engine **engine, const struct kvi_engine_options *options);
 /* The same without cache and progress. */
-kvarc_ret kvi_engine_open(struct kvi_engine **e, const struct kvi_alloc *alloc,
+kvarc_ret kvi_engine_open(struct kvi_engine **engine, const struct kvi_alloc *alloc,
                           const struct kvi_model_file *file,
                           const struct kvi_arithmetic *arithmetic, struct kvi_pool *pool,
                           kvarc_error *error);
 KVI_SHARED void kvi_engine_close(struct kvi_engine **e); /* NULL-safe */
 /* The model file that the engine was made of. */
-KVI_SHARED const struct kvi_model_file *kvi_engine_model(const struct kvi_engine *e);
+KVI_SHARED const struct kvi_model_file *kvi_engine_model(const struct kvi_engine *engine);
 /* Of the weights as they are in the file, the same for GGUF and safetensors files of
  * the same numbers (spec/arithmetic.md 9). */
-struct kvi_h128 kvi_engine_digest(const struct kvi_engine *e);
+struct kvi_h128 kvi_engine_digest(const struct kvi_engine *engine);
 
 struct kvi_run;
 
@@ -120,7 +120,7 @@ struct kvi_run_options {
 };
 
 /* Returns OK, MEM, MEMLIMIT. */
-KVI_SHARED kvarc_ret kvi_run_open(struct kvi_run **run, const struct kvi_run_options *o);
+KVI_SHARED kvarc_ret kvi_run_open(struct kvi_run **run, const struct kvi_run_options *options);
 KVI_SHARED void kvi_run_close(struct kvi_run **run); /* NULL-safe */
 
 /*
@@ -150,7 +150,7 @@ struct kvi_candidates {
 	size_t n;         /* 1 to 256 */
 };
 /* Returns OK, DATA (an id or position that the model lacks). kvi_run_place goes back. */
-kvarc_ret kvi_run_candidates(struct kvi_run *run, const struct kvi_candidates *c);
+kvarc_ret kvi_run_candidates(struct kvi_run *run, const struct kvi_candidates *candidates);
 /*
  * Stores keys (in slot order, rotated) and values of n tokens from token `at` on in the cache of a
  * layer, for runs without lanes; stride: floats from row to row of k and v. All tokens before `at`

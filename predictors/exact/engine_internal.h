@@ -38,18 +38,18 @@ struct kvi_engine {
 };
 
 /* OK; OPTIONS or DATA when the engine would not compute what the model is. */
-kvarc_ret kvi_engine_check(const struct kvi_model_file *m, kvarc_error *error);
+kvarc_ret kvi_engine_check(const struct kvi_model_file *file, kvarc_error *error);
 
 /* An engine whose layers have no parts yet: kvi_engine_convert gives it parts and digest, or
  * the weight cache does. Returns OK, MEM, MEMLIMIT, OPTIONS, DATA; on failure *e is NULL. */
-kvarc_ret kvi_engine_begin(struct kvi_engine **e, const struct kvi_engine_options *o);
+kvarc_ret kvi_engine_begin(struct kvi_engine **e, const struct kvi_engine_options *options);
 /* Parts and digest from the files of the model. Returns OK, MEM, MEMLIMIT, DATA, IO; on failure
- * *e is closed. */
-kvarc_ret kvi_engine_convert(struct kvi_engine **e, const struct kvi_engine_options *o);
+ * *engine is closed. */
+kvarc_ret kvi_engine_convert(struct kvi_engine **engine, const struct kvi_engine_options *options);
 
-/* All blocks of w of p, on all workers of a pool. */
+/* All blocks of w of product, on all workers of a pool. */
 void kvi_product_all(const struct kvi_exact_kernels *kernels, struct kvi_pool *pool,
-                     const struct kvi_product *p);
+                     const struct kvi_product *product);
 
 /* Whether products of a kind take 15-bit activations. */
 static inline bool kvi_wide(const struct kvi_arithmetic *a, enum kvi_matrix_kind kind)
@@ -91,10 +91,10 @@ struct kvi_cache {
 
 /* Stores n tokens from token `before` on; up to `before` there are no gaps. Returns OK, MEM,
  * MEMLIMIT. */
-kvarc_ret kvi_cache_add(struct kvi_cache *c, const struct kvi_alloc *alloc, size_t before, size_t n,
-                        const float *k, const float *v, size_t stride);
+kvarc_ret kvi_cache_add(struct kvi_cache *cache, const struct kvi_alloc *alloc, size_t before,
+                        size_t n, const float *k, const float *v, size_t stride);
 /* Frees all blocks; the cache is empty afterwards. */
-void kvi_cache_free(struct kvi_cache *c, const struct kvi_alloc *alloc);
+void kvi_cache_free(struct kvi_cache *cache, const struct kvi_alloc *alloc);
 
 /* Attention of some tokens of a segment with one head of keys. */
 struct kvi_attention {
@@ -114,6 +114,6 @@ size_t kvi_attention_tokens(size_t queries_per_head);
 /* Bytes of the memory that kvi_attention_run needs. */
 size_t kvi_attention_bytes(size_t queries_per_head, size_t channels);
 /* Computes the attention; memory: kvi_attention_bytes, 64-aligned. */
-void kvi_attention_run(const struct kvi_attention *a, void *memory);
+void kvi_attention_run(const struct kvi_attention *attention, void *memory);
 
 #endif

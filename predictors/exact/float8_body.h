@@ -29,21 +29,22 @@ struct float_part {
 	float w[FLOAT_COLUMNS * TILE_VECTORS * LANES] __attribute__((aligned(64)));
 };
 
-KERNEL void float_tile(const struct float_part *t, size_t row, int rows, int vectors)
+KERNEL void float_tile(const struct float_part *part, size_t row, int rows, int vectors)
 {
-	const struct kvi_product *p = t->p;
-	const bool last = t->column + t->columns == p->w->columns;
-	const float *scale = p->w->scale + t->block * ROWS;
-	const float *x = p->x + row * p->x_stride + t->column, *w = t->w;
-	float *y = p->y + row * p->y_stride + t->block * ROWS;
+	const struct kvi_product *p = part->p;
+	const bool last = part->column + part->columns == p->w->columns;
+	const float *scale = p->w->scale + part->block * ROWS;
+	const float *x = p->x + row * p->x_stride + part->column, *w = part->w;
+	float *y = p->y + row * p->y_stride + part->block * ROWS;
 	vflt acc[TILE_ROWS][TILE_VECTORS];
 
 	UNROLL
 	for (int r = 0; r < rows; r++)
 		UNROLL
 	for (int v = 0; v < vectors; v++)
-		acc[r][v] = t->column ? f_load(y + (size_t)r * p->y_stride + v * LANES) : f_zero();
-	for (size_t c = 0; c < t->columns; c++, w += vectors * LANES) {
+		acc[r][v] = part->column ? f_load(y + (size_t)r * p->y_stride + v * LANES)
+		                         : f_zero();
+	for (size_t c = 0; c < part->columns; c++, w += vectors * LANES) {
 		vflt of[TILE_VECTORS];
 		UNROLL
 		for (int v = 0; v < vectors; v++)
@@ -64,23 +65,23 @@ KERNEL void float_tile(const struct float_part *t, size_t row, int rows, int vec
 		        last ? f_mul(acc[r][v], f_load(scale + v * LANES)) : acc[r][v]);
 }
 
-KERNEL void float_rows(const struct float_part *t, int vectors)
+KERNEL void float_rows(const struct float_part *part, int vectors)
 {
-	size_t rows = t->p->rows, r = 0;
+	size_t rows = part->p->rows, r = 0;
 
 	for (; rows - r >= TILE_ROWS; r += TILE_ROWS)
-		float_tile(t, r, TILE_ROWS, vectors);
+		float_tile(part, r, TILE_ROWS, vectors);
 	if (TILE_ROWS > 4 && rows - r >= 4) {
-		float_tile(t, r, 4, vectors);
+		float_tile(part, r, 4, vectors);
 		r += 4;
 	}
 	for (; r < rows; r++)
-		float_tile(t, r, 1, vectors);
+		float_tile(part, r, 1, vectors);
 }
 
-static FUNCTION void float_block(const struct float_part *t)
+static FUNCTION void float_block(const struct float_part *part)
 {
-	float_rows(t, ROWS / LANES);
+	float_rows(part, ROWS / LANES);
 }
 
 #if TILE_BLOCKS > 1
@@ -91,14 +92,15 @@ static FUNCTION void float_blocks(const struct float_part *t)
 #endif
 
 /* The part's weights, column by column through all its blocks. */
-static FUNCTION void make_floats(struct float_part *t, size_t blocks)
+static FUNCTION void make_floats(struct float_part *part, size_t blocks)
 {
-	const struct kvi_operand *w = t->p->w;
+	const struct kvi_operand *w = part->p->w;
 
 	for (size_t b = 0; b < blocks; b++) {
-		const uint8_t *from = w->e4m3 + ((t->block + b) * w->columns + t->column) * ROWS;
-		float *to = t->w + b * ROWS;
-		for (size_t c = 0; c < t->columns; c++, to += blocks * ROWS, from += ROWS) {
+		const uint8_t *from = w->e4m3 +
+		                      ((part->block + b) * w->columns + part->column) * ROWS;
+		float *to = part->w + b * ROWS;
+		for (size_t c = 0; c < part->columns; c++, to += blocks * ROWS, from += ROWS) {
 			UNROLL
 			for (int i = 0; i < ROWS; i += LANES)
 				f_store(to + i, f_e4m3(from + i));
@@ -106,16 +108,16 @@ static FUNCTION void make_floats(struct float_part *t, size_t blocks)
 	}
 }
 
-static FUNCTION void product_floats(const struct kvi_product *p)
+static FUNCTION void product_floats(const struct kvi_product *product)
 {
-	const size_t end = p->first + p->blocks;
+	const size_t end = product->first + product->blocks;
 	struct float_part t;
 
-	t.p = p;
-	for (t.block = p->first; t.block < end;) {
+	t.p = product;
+	for (t.block = product->first; t.block < end;) {
 		const size_t blocks = end - t.block < TILE_BLOCKS ? 1 : TILE_BLOCKS;
-		for (t.column = 0; t.column < p->w->columns; t.column += t.columns) {
-			t.columns = p->w->columns - t.column;
+		for (t.column = 0; t.column < product->w->columns; t.column += t.columns) {
+			t.columns = product->w->columns - t.column;
 			if (t.columns > FLOAT_COLUMNS)
 				t.columns = FLOAT_COLUMNS;
 			make_floats(&t, blocks);

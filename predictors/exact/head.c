@@ -34,15 +34,16 @@ static kvarc_ret open_rows(struct kvi_head *head)
 	return head->x && head->z && head->activations ? KVARC_OK : kvi_alloc_error(alloc);
 }
 
-kvarc_ret kvi_head_open(struct kvi_head **out, const struct kvi_run_options *o)
+kvarc_ret kvi_head_open(struct kvi_head **out, const struct kvi_run_options *options)
 {
-	struct kvi_head *head = kvi_calloc(o->alloc, 1, sizeof *head);
+	struct kvi_head *head = kvi_calloc(options->alloc, 1, sizeof *head);
 	*out = head;
 	if (!head)
-		return kvi_alloc_error(o->alloc);
-	head->o = *o;
-	head->kernels = o->kernels ? o->kernels : kvi_exact_kernels_get(o->isa_mask);
-	head->elementwise = kvi_elementwise_get(o->isa_mask);
+		return kvi_alloc_error(options->alloc);
+	head->o = *options;
+	head->kernels = options->kernels ? options->kernels
+	                                 : kvi_exact_kernels_get(options->isa_mask);
+	head->elementwise = kvi_elementwise_get(options->isa_mask);
 	kvarc_ret ret = open_rows(head);
 	if (ret)
 		kvi_head_close(out);

@@ -8,13 +8,13 @@
 
 /* Whether a model has a head. Returns OK, OPTIONS (its file lacks the output matrix or norm),
  * DATA. */
-KVI_SHARED kvarc_ret kvi_engine_check_head(const struct kvi_model_file *m, kvarc_error *error);
+KVI_SHARED kvarc_ret kvi_engine_check_head(const struct kvi_model_file *file, kvarc_error *error);
 /*
  * Makes the head of an engine, which nobody else may use meanwhile. Engines for caches need none.
  * Returns OK, MEM, MEMLIMIT, and as kvi_engine_check_head; after a
  * failure the engine is good for closing only.
  */
-KVI_SHARED kvarc_ret kvi_engine_add_head(struct kvi_engine *e, struct kvi_pool *pool,
+KVI_SHARED kvarc_ret kvi_engine_add_head(struct kvi_engine *engine, struct kvi_pool *pool,
                                          kvarc_error *error);
 /*
  * An engine with a head that shares the layers of another one, which has none, does not change and
@@ -23,7 +23,7 @@ KVI_SHARED kvarc_ret kvi_engine_add_head(struct kvi_engine *e, struct kvi_pool *
 kvarc_ret kvi_engine_with_head(struct kvi_engine **e, const struct kvi_engine *base,
                                struct kvi_pool *pool, kvarc_error *error);
 /* Of the weights and the head, when it is made. */
-struct kvi_h128 kvi_engine_head_digest(const struct kvi_engine *e);
+struct kvi_h128 kvi_engine_head_digest(const struct kvi_engine *engine);
 
 /* Most tokens whose logits are computed at once. */
 enum { KVI_HEAD_TOKENS = 16 };
@@ -31,7 +31,7 @@ enum { KVI_HEAD_TOKENS = 16 };
 /* Memory to use a head with. */
 struct kvi_head;
 /* engine has a head; whole and round_to do not matter. Returns OK, MEM, MEMLIMIT. */
-KVI_SHARED kvarc_ret kvi_head_open(struct kvi_head **head, const struct kvi_run_options *o);
+KVI_SHARED kvarc_ret kvi_head_open(struct kvi_head **head, const struct kvi_run_options *options);
 KVI_SHARED void kvi_head_close(struct kvi_head **head); /* NULL-safe */
 
 /* Logits of 1 to KVI_HEAD_TOKENS tokens from their hidden states after the last layer. Owned by

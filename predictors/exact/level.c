@@ -60,15 +60,17 @@ static const struct named {
 	  { { KVI_WIDE_ATTENTION, KVI_WIDE_ATTENTION, true }, true } },
 };
 
-bool kvi_arithmetic_equal(const struct kvi_arithmetic *a, const struct kvi_arithmetic *b)
+bool kvi_arithmetic_equal(const struct kvi_arithmetic *arithmetic, const struct kvi_arithmetic *b)
 {
-	return a->wide_weights == b->wide_weights && a->fp8 == b->fp8 &&
-	       a->wide_activations == b->wide_activations;
+	return arithmetic->wide_weights == b->wide_weights && arithmetic->fp8 == b->fp8 &&
+	       arithmetic->wide_activations == b->wide_activations;
 }
 
-bool kvi_engine_level_equal(const struct kvi_engine_level *a, const struct kvi_engine_level *b)
+bool kvi_engine_level_equal(const struct kvi_engine_level *level,
+                            const struct kvi_engine_level *arithmetic)
 {
-	return kvi_arithmetic_equal(&a->arithmetic, &b->arithmetic) && a->closed == b->closed;
+	return kvi_arithmetic_equal(&level->arithmetic, &arithmetic->arithmetic) &&
+	       level->closed == arithmetic->closed;
 }
 
 struct kvi_engine_level kvi_engine_level(unsigned level)
@@ -76,36 +78,36 @@ struct kvi_engine_level kvi_engine_level(unsigned level)
 	return all[level < 4 ? 0 : level > 7 ? 3 : level - 4].is;
 }
 
-static const struct named *find(const struct kvi_engine_level *l)
+static const struct named *find(const struct kvi_engine_level *level)
 {
 	for (int i = 0; i < N; i++)
-		if (kvi_engine_level_equal(&all[i].is, l))
+		if (kvi_engine_level_equal(&all[i].is, level))
 			return &all[i];
 	return NULL;
 }
 
-struct kvi_engine_level kvi_engine_choice(const struct kvi_engine_level *l,
+struct kvi_engine_level kvi_engine_choice(const struct kvi_engine_level *level,
                                           kvarc_arithmetic arithmetic, kvarc_loop loop)
 {
-	const struct named *own = find(l);
+	const struct named *own = find(level);
 	for (int i = 0; own && i < N; i++)
 		if (all[i].arithmetic == (arithmetic ? arithmetic : own->arithmetic) &&
 		    all[i].loop == (loop ? loop : own->loop))
 			return all[i].is;
-	return *l;
+	return *level;
 }
 
-const char *kvi_engine_text(const struct kvi_engine_level *l)
+const char *kvi_engine_text(const struct kvi_engine_level *level)
 {
-	const struct named *own = find(l);
+	const struct named *own = find(level);
 	return own ? own->text : NULL;
 }
 
-bool kvi_engine_of_text(const char *text, struct kvi_engine_level *l)
+bool kvi_engine_of_text(const char *text, struct kvi_engine_level *level)
 {
 	for (int i = 0; i < N; i++)
 		if (!strcmp(all[i].text, text)) {
-			*l = all[i].is;
+			*level = all[i].is;
 			return true;
 		}
 	return false;

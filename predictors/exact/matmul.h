@@ -152,7 +152,7 @@ void kvi_operand_put_floats(struct kvi_operand *w, size_t r, const float *x);
 /* Memory, 64-byte aligned, of kvi_activations for rows of `columns` columns. False: overflow. */
 bool kvi_activations_bytes(size_t rows, size_t columns, unsigned group, bool wide, size_t *bytes);
 /* Lays activations into memory of that size; nothing of them is set. */
-void kvi_activations_init(struct kvi_activations *a, void *memory, size_t rows, size_t columns,
-                          unsigned group, bool wide);
+void kvi_activations_init(struct kvi_activations *activations, void *memory, size_t rows,
+                          size_t columns, unsigned group, bool wide);
 
 #endif

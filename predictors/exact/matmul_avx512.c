@@ -53,15 +53,15 @@ KERNEL void widen_bytes(int16_t *to, const uint8_t *a, size_t quads)
 #include "quantise_body.h"
 #include "float8_body.h"
 
-void kvi_avx512_quantise(struct kvi_activations *a, const float *x, size_t x_stride, size_t first,
-                         size_t n)
+void kvi_avx512_quantise(struct kvi_activations *activations, const float *x, size_t x_stride,
+                         size_t first, size_t n)
 {
-	quantise(a, x, x_stride, first, n);
+	quantise(activations, x, x_stride, first, n);
 }
 
-void kvi_avx512_product_floats(const struct kvi_product *p)
+void kvi_avx512_product_floats(const struct kvi_product *product)
 {
-	product_floats(p);
+	product_floats(product);
 }
 
 const struct kvi_exact_kernels kvi_exact_avx512 = { "avx512", quantise, product, product_floats,

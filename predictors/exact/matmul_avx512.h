@@ -43,9 +43,9 @@ KERNEL vec v_pair(const void *p)
 }
 
 /* As kvi_exact_kernels.quantise. */
-void kvi_avx512_quantise(struct kvi_activations *a, const float *x, size_t x_stride, size_t first,
-                         size_t n);
+void kvi_avx512_quantise(struct kvi_activations *activations, const float *x, size_t x_stride,
+                         size_t first, size_t n);
 /* As kvi_exact_kernels.product of E4M3 operands. */
-void kvi_avx512_product_floats(const struct kvi_product *p);
+void kvi_avx512_product_floats(const struct kvi_product *product);
 
 #endif

@@ -68,10 +68,10 @@ KERNEL void scale_group(float (*acc)[TILE_VECTORS * LANES],
 }
 
 /* Activations of rows from `row`; a is at the part's first quad, stride its rows' distance. */
-KERNEL void tile(struct part *t, const void *a, size_t a_stride, size_t row, int rows, int blocks,
-                 enum form form)
+KERNEL void tile(struct part *part, const void *a, size_t a_stride, size_t row, int rows,
+                 int blocks, enum form form)
 {
-	const struct kvi_product *p = t->p;
+	const struct kvi_product *p = part->p;
 	const struct kvi_operand *w = p->w;
 	const int vectors = blocks * ROWS / LANES;
 	const size_t all = kvi_operand_groups(w), stride = all * ROWS;
@@ -82,12 +82,12 @@ KERNEL void tile(struct part *t, const void *a, size_t a_stride, size_t row, int
 #else
 	const bool grouped = !p->a->wide;
 #endif
-	const bool last = t->quad + t->quads == kvi_quads(w->columns);
-	const float *scale = p->a->scale + (grouped ? row * all + t->group : row);
-	const int32_t *a_sum = p->a->sum + row * all + t->group;
-	float *y = p->y + row * p->y_stride + t->block * ROWS;
-	size_t at = (t->block * all + t->group) * ROWS;
-	float(*acc)[TILE_VECTORS * LANES] = t->acc;
+	const bool last = part->quad + part->quads == kvi_quads(w->columns);
+	const float *scale = p->a->scale + (grouped ? row * all + part->group : row);
+	const int32_t *a_sum = p->a->sum + row * all + part->group;
+	float *y = p->y + row * p->y_stride + part->block * ROWS;
+	size_t at = (part->block * all + part->group) * ROWS;
+	float(*acc)[TILE_VECTORS * LANES] = part->acc;
 
 	/* the next tile's rows are fetched: nothing else would, where they are far apart */
 	const size_t ahead = row + 2 * (size_t)rows <= p->a->rows ? (size_t)rows : 0;
@@ -97,13 +97,13 @@ KERNEL void tile(struct part *t, const void *a, size_t a_stride, size_t row, int
 		UNROLL
 	for (int v = 0; v < vectors; v++) {
 		f_store(acc[r] + v * LANES,
-		        t->group ? f_load(y + (size_t)r * p->y_stride + v * LANES) : f_zero());
+		        part->group ? f_load(y + (size_t)r * p->y_stride + v * LANES) : f_zero());
 		if (v * LANES % ROWS == 0)
 			__builtin_prefetch(y + ((size_t)r + ahead) * p->y_stride + v * LANES, 1);
 	}
-	for (size_t q = 0; q < t->quads; q += group_quads, at += ROWS, a_sum++) {
+	for (size_t q = 0; q < part->quads; q += group_quads, at += ROWS, a_sum++) {
 		const float *sa = grouped ? scale + q / group_quads : NULL;
-		size_t n = t->quads - q < group_quads ? t->quads - q : group_quads;
+		size_t n = part->quads - q < group_quads ? part->quads - q : group_quads;
 		if (form == BYTES) {
 			UNROLL
 			for (int r = 0; r < rows; r++)
@@ -131,14 +131,14 @@ KERNEL void tile(struct part *t, const void *a, size_t a_stride, size_t row, int
 #if defined(KVI_BYTE_DOTS)
 			if (form == BYTES)
 				dots_bytes(sums, (const uint8_t *)a + q * QUAD, a_stride,
-				           (const int8_t *)t->w[i] + q * STEP, t->w_stride, n, rows,
-				           vectors);
+				           (const int8_t *)part->w[i] + q * STEP, part->w_stride, n,
+				           rows, vectors);
 			else
 #endif
 				dots_wide(sums, (const int16_t *)a + q * QUAD, a_stride,
-				          (const char *)t->w[i] +
+				          (const char *)part->w[i] +
 				                  q * STEP * (form == WIDENED ? 2 : 1),
-				          t->w_stride, n, rows, vectors, form == WIDENED);
+				          part->w_stride, n, rows, vectors, form == WIDENED);
 			if (!w->minimum || i + 1 < w->planes) {
 				scale_group(acc, sums, sw, sa, NULL, all, rows, vectors);
 				continue;
@@ -163,28 +163,28 @@ KERNEL void tile(struct part *t, const void *a, size_t a_stride, size_t row, int
 }
 
 /* Where the integers of the rows from `row` are, in the form that is wanted. */
-KERNEL void some_rows(struct part *t, size_t row, int rows, int blocks, enum form form)
+KERNEL void some_rows(struct part *part, size_t row, int rows, int blocks, enum form form)
 {
-	const struct kvi_activations *a = t->p->a;
-	const size_t at = row * a->stride + t->quad * QUAD;
+	const struct kvi_activations *a = part->p->a;
+	const size_t at = row * a->stride + part->quad * QUAD;
 
 	if (form == BYTES) {
-		tile(t, a->a8 + at, a->stride, row, rows, blocks, form);
+		tile(part, a->a8 + at, a->stride, row, rows, blocks, form);
 	} else if (a->wide) {
 #if defined(KVI_LIMBS)
 		int16_t limbs[TILE_ROWS][PART_WIDE];
 		for (int r = 0; r < rows; r++)
-			split_words(limbs[r], a->a15 + at + (size_t)r * a->stride, t->quads);
-		tile(t, limbs, PART_WIDE, row, rows, blocks, form);
+			split_words(limbs[r], a->a15 + at + (size_t)r * a->stride, part->quads);
+		tile(part, limbs, PART_WIDE, row, rows, blocks, form);
 #else
-		tile(t, a->a15 + at, a->stride, row, rows, blocks, form);
+		tile(part, a->a15 + at, a->stride, row, rows, blocks, form);
 #endif
 	} else {
 #if !defined(KVI_BYTE_DOTS)
 		int16_t wide[TILE_ROWS][PART_WIDE];
 		for (int r = 0; r < rows; r++)
-			widen_bytes(wide[r], a->a8 + at + (size_t)r * a->stride, t->quads);
-		tile(t, wide, PART_WIDE, row, rows, blocks, form);
+			widen_bytes(wide[r], a->a8 + at + (size_t)r * a->stride, part->quads);
+		tile(part, wide, PART_WIDE, row, rows, blocks, form);
 #endif
 	}
 }
@@ -228,48 +228,48 @@ TILES(TILE_BLOCKS, WIDENED)
 
 #define NAME(BLOCKS, FORM) NAME_OF(BLOCKS, FORM)
 #define NAME_OF(BLOCKS, FORM) tiles_##BLOCKS##_##FORM
-static FUNCTION void all_rows(struct part *t, size_t blocks)
+static FUNCTION void all_rows(struct part *part, size_t blocks)
 {
 #if TILE_BLOCKS > 1
 	if (blocks == TILE_BLOCKS) {
-		switch (t->form) {
+		switch (part->form) {
 #if defined(KVI_BYTE_DOTS)
 		case BYTES:
-			NAME(TILE_BLOCKS, BYTES)(t);
+			NAME(TILE_BLOCKS, BYTES)(part);
 			return;
 #endif
 #if !defined(KVI_LIMBS)
 		case WIDENED:
-			NAME(TILE_BLOCKS, WIDENED)(t);
+			NAME(TILE_BLOCKS, WIDENED)(part);
 			return;
 #endif
 		default:
-			NAME(TILE_BLOCKS, WIDE)(t);
+			NAME(TILE_BLOCKS, WIDE)(part);
 			return;
 		}
 	}
 #endif
 	(void)blocks;
-	switch (t->form) {
+	switch (part->form) {
 #if defined(KVI_BYTE_DOTS)
 	case BYTES:
-		tiles_1_BYTES(t);
+		tiles_1_BYTES(part);
 		return;
 #endif
 #if !defined(KVI_LIMBS)
 	case WIDENED:
-		tiles_1_WIDENED(t);
+		tiles_1_WIDENED(part);
 		return;
 #endif
 	default:
-		tiles_1_WIDE(t);
+		tiles_1_WIDE(part);
 		return;
 	}
 }
 
-static FUNCTION void some_blocks(struct part *t, size_t blocks)
+static FUNCTION void some_blocks(struct part *part, size_t blocks)
 {
-	const struct kvi_operand *w = t->p->w;
+	const struct kvi_operand *w = part->p->w;
 	const size_t quads = kvi_quads(w->columns);
 #if !defined(KVI_LIMBS)
 	int16_t widened[2][TILE_BLOCKS * PART_WIDE * ROWS] __attribute__((aligned(64)));
@@ -277,28 +277,28 @@ static FUNCTION void some_blocks(struct part *t, size_t blocks)
 
 #if !defined(KVI_LIMBS)
 	if (w->words) {
-		t->w[0] = w->words + t->block * quads * STEP;
-		t->w_stride = quads * STEP;
-		all_rows(t, blocks);
+		part->w[0] = w->words + part->block * quads * STEP;
+		part->w_stride = quads * STEP;
+		all_rows(part, blocks);
 		return;
 	}
 #endif
 	for (unsigned i = 0; i < w->planes; i++) {
-		const int8_t *from = w->w[i] + (t->block * quads + t->quad) * STEP;
-		t->w[i] = from;
-		t->w_stride = quads * STEP;
+		const int8_t *from = w->w[i] + (part->block * quads + part->quad) * STEP;
+		part->w[i] = from;
+		part->w_stride = quads * STEP;
 #if !defined(KVI_LIMBS)
-		if (t->form != WIDENED)
+		if (part->form != WIDENED)
 			continue;
 		for (size_t b = 0; b < blocks; b++)
-			for (size_t q = 0; q < t->quads; q++)
+			for (size_t q = 0; q < part->quads; q++)
 				widen_weights(widened[i] + (b * PART_WIDE / QUAD + q) * STEP,
 				              from + (b * quads + q) * STEP);
-		t->w[i] = widened[i];
-		t->w_stride = PART_WIDE * ROWS;
+		part->w[i] = widened[i];
+		part->w_stride = PART_WIDE * ROWS;
 #endif
 	}
-	all_rows(t, blocks);
+	all_rows(part, blocks);
 }
 
 /* Groups of a part of at most `columns` columns; parts are about equal. */

@@ -115,10 +115,10 @@ KERNEL void dots_wide(vint sums[TILE_ROWS][TILE_VECTORS], const int16_t *a, size
 #include "quantise_body.h"
 #include "float8_body.h"
 
-void kvi_neon_quantise(struct kvi_activations *a, const float *x, size_t x_stride, size_t first,
-                       size_t n)
+void kvi_neon_quantise(struct kvi_activations *activations, const float *x, size_t x_stride,
+                       size_t first, size_t n)
 {
-	quantise(a, x, x_stride, first, n);
+	quantise(activations, x, x_stride, first, n);
 }
 
 void kvi_neon_product(const struct kvi_product *p)
@@ -126,9 +126,9 @@ void kvi_neon_product(const struct kvi_product *p)
 	product(p);
 }
 
-void kvi_neon_product_floats(const struct kvi_product *p)
+void kvi_neon_product_floats(const struct kvi_product *product)
 {
-	product_floats(p);
+	product_floats(product);
 }
 
 const struct kvi_exact_kernels kvi_exact_neon = { "neon", quantise, product, product_floats, NULL };

@@ -17,20 +17,20 @@ struct operand_parts {
 };
 
 /* n * m * size bytes more. */
-static bool add_part(struct operand_parts *p, size_t n, size_t m, size_t size)
+static bool add_part(struct operand_parts *parts, size_t n, size_t m, size_t size)
 {
 	size_t bytes;
 
-	p->at[p->n++] = p->bytes;
+	parts->at[parts->n++] = parts->bytes;
 	return !kvi_mul(n, m, &bytes) && !kvi_mul(bytes, size, &bytes) &&
 	       !kvi_add(bytes, ALIGN - 1, &bytes) &&
-	       !kvi_add(p->bytes, bytes / ALIGN * ALIGN, &p->bytes);
+	       !kvi_add(parts->bytes, bytes / ALIGN * ALIGN, &parts->bytes);
 }
 
 /* ------------------------------------------------------------- weights */
 
 /* Weights and sums of each plane, scales, minima. */
-static bool operand_parts(const struct kvi_operand *w, bool minima, struct operand_parts *p)
+static bool operand_parts(const struct kvi_operand *w, bool minima, struct operand_parts *parts)
 {
 	size_t blocks = w->rows / KVI_OPERAND_ROWS + (w->rows % KVI_OPERAND_ROWS != 0);
 	size_t quads = w->columns / KVI_OPERAND_QUAD + (w->columns % KVI_OPERAND_QUAD != 0);
@@ -38,13 +38,13 @@ static bool operand_parts(const struct kvi_operand *w, bool minima, struct opera
 	size_t per_group;
 	bool fits = !kvi_mul(blocks, groups, &per_group);
 
-	*p = (struct operand_parts){ .n = 0 };
+	*parts = (struct operand_parts){ .n = 0 };
 	for (unsigned i = 0; i < w->planes; i++) {
-		fits = fits && add_part(p, blocks, quads, KVI_OPERAND_ROWS * KVI_OPERAND_QUAD);
-		fits = fits && add_part(p, per_group, KVI_OPERAND_ROWS, sizeof(int32_t));
+		fits = fits && add_part(parts, blocks, quads, KVI_OPERAND_ROWS * KVI_OPERAND_QUAD);
+		fits = fits && add_part(parts, per_group, KVI_OPERAND_ROWS, sizeof(int32_t));
 	}
-	fits = fits && add_part(p, per_group, KVI_OPERAND_ROWS, sizeof(float));
-	return fits && (!minima || add_part(p, per_group, KVI_OPERAND_ROWS, sizeof(float)));
+	fits = fits && add_part(parts, per_group, KVI_OPERAND_ROWS, sizeof(float));
+	return fits && (!minima || add_part(parts, per_group, KVI_OPERAND_ROWS, sizeof(float)));
 }
 
 bool kvi_operand_bytes(size_t rows, size_t columns, unsigned group, unsigned planes, bool minima,
@@ -165,15 +165,15 @@ static bool activation_stride(size_t columns, size_t *stride)
 
 /* Integers, scales and sums. */
 static bool activation_parts(size_t rows, size_t columns, unsigned group, bool wide,
-                             struct operand_parts *p)
+                             struct operand_parts *parts)
 {
 	size_t groups = columns / group + (columns % group != 0), stride;
 
-	*p = (struct operand_parts){ .n = 0 };
+	*parts = (struct operand_parts){ .n = 0 };
 	return activation_stride(columns, &stride) &&
-	       add_part(p, rows, stride, wide ? sizeof(int16_t) : sizeof(int8_t)) &&
-	       add_part(p, rows, groups, sizeof(float)) &&
-	       add_part(p, rows, groups, sizeof(int32_t));
+	       add_part(parts, rows, stride, wide ? sizeof(int16_t) : sizeof(int8_t)) &&
+	       add_part(parts, rows, groups, sizeof(float)) &&
+	       add_part(parts, rows, groups, sizeof(int32_t));
 }
 
 bool kvi_activations_bytes(size_t rows, size_t columns, unsigned group, bool wide, size_t *bytes)
@@ -186,13 +186,13 @@ bool kvi_activations_bytes(size_t rows, size_t columns, unsigned group, bool wid
 	return true;
 }
 
-void kvi_activations_init(struct kvi_activations *a, void *memory, size_t rows, size_t columns,
-                          unsigned group, bool wide)
+void kvi_activations_init(struct kvi_activations *activations, void *memory, size_t rows,
+                          size_t columns, unsigned group, bool wide)
 {
 	char *base = memory;
 	struct operand_parts p;
 
-	*a = (struct kvi_activations){
+	*activations = (struct kvi_activations){
 		.rows = rows,
 		.columns = columns,
 		.group = group,
@@ -201,11 +201,11 @@ void kvi_activations_init(struct kvi_activations *a, void *memory, size_t rows, 
 	};
 	if (!activation_parts(rows, columns, group, wide, &p))
 		return;
-	activation_stride(columns, &a->stride);
+	activation_stride(columns, &activations->stride);
 	if (wide)
-		a->a15 = (int16_t *)base;
+		activations->a15 = (int16_t *)base;
 	else
-		a->a8 = (uint8_t *)base;
-	a->scale = (float *)(base + p.at[1]);
-	a->sum = (int32_t *)(base + p.at[2]);
+		activations->a8 = (uint8_t *)base;
+	activations->scale = (float *)(base + p.at[1]);
+	activations->sum = (int32_t *)(base + p.at[2]);
 }

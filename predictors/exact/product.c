@@ -24,11 +24,11 @@ static void product_some(void *opaque, size_t i, unsigned worker)
 }
 
 void kvi_product_all(const struct kvi_exact_kernels *kernels, struct kvi_pool *pool,
-                     const struct kvi_product *p)
+                     const struct kvi_product *product)
 {
 	size_t workers = kvi_pool_workers(pool);
 	/* Several steps a worker, so that none waits long for another. */
-	size_t each = workers > 1 ? p->blocks / (4 * workers) : p->blocks;
-	struct steps s = { kernels, p, each ? each : 1 };
-	kvi_parallel(pool, (p->blocks + s.blocks - 1) / s.blocks, product_some, &s);
+	size_t each = workers > 1 ? product->blocks / (4 * workers) : product->blocks;
+	struct steps s = { kernels, product, each ? each : 1 };
+	kvi_parallel(pool, (product->blocks + s.blocks - 1) / s.blocks, product_some, &s);
 }

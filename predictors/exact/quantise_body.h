@@ -48,48 +48,50 @@ KERNEL int32_t quantise_vectors(void *to, const float *x, size_t n, float scale,
 }
 
 /* A group of n columns whose integers begin at `at`; returns their sum. */
-KERNEL int32_t quantise_group(struct kvi_activations *a, size_t at, const float *x, size_t n,
-                              float scale, bool wide)
+KERNEL int32_t quantise_group(struct kvi_activations *activations, size_t at, const float *x,
+                              size_t n, float scale, bool wide)
 {
-	const size_t bytes = wide ? sizeof(*a->a15) : sizeof(*a->a8);
-	char *to = wide ? (char *)(a->a15 + at) : (char *)(a->a8 + at);
+	const size_t bytes = wide ? sizeof(*activations->a15) : sizeof(*activations->a8);
+	char *to = wide ? (char *)(activations->a15 + at) : (char *)(activations->a8 + at);
 	float padded[KVI_GROUP_MAX + ROWS];
 	int16_t integers[KVI_GROUP_MAX + ROWS];
 	int32_t sum;
 
 	if (n % ROWS == 0)
-		return quantise_vectors(to, x, n, scale, wide, a->largest);
+		return quantise_vectors(to, x, n, scale, wide, activations->largest);
 	memcpy(padded, x, n * sizeof(*x));
 	memset(padded + n, 0, ROWS * sizeof(*x));
-	sum = quantise_vectors(integers, padded, n + ROWS - n % ROWS, scale, wide, a->largest);
+	sum = quantise_vectors(integers, padded, n + ROWS - n % ROWS, scale, wide,
+	                       activations->largest);
 	memcpy(to, integers, kvi_quads(n) * QUAD * bytes);
 	return sum;
 }
 
-KERNEL void quantise_row(struct kvi_activations *a, size_t r, const float *x, bool wide)
+KERNEL void quantise_row(struct kvi_activations *activations, size_t r, const float *x, bool wide)
 {
-	const size_t groups = kvi_groups(a->columns, a->group);
-	int32_t *sum = a->sum + r * groups;
-	float *scale = a->scale + (wide ? r : r * groups);
+	const size_t groups = kvi_groups(activations->columns, activations->group);
+	int32_t *sum = activations->sum + r * groups;
+	float *scale = activations->scale + (wide ? r : r * groups);
 
 	if (wide)
-		*scale = kvi_group_scale(most_of(x, a->columns), a->largest);
+		*scale = kvi_group_scale(most_of(x, activations->columns), activations->largest);
 	for (size_t g = 0; g < groups; g++) {
-		const size_t c = g * a->group, rest = a->columns - c;
-		const size_t n = rest < a->group ? rest : a->group;
+		const size_t c = g * activations->group, rest = activations->columns - c;
+		const size_t n = rest < activations->group ? rest : activations->group;
 
 		if (!wide)
-			scale[g] = kvi_group_scale(most_of(x + c, n), a->largest);
-		sum[g] = quantise_group(a, r * a->stride + c, x + c, n, scale[wide ? 0 : g], wide);
+			scale[g] = kvi_group_scale(most_of(x + c, n), activations->largest);
+		sum[g] = quantise_group(activations, r * activations->stride + c, x + c, n,
+		                        scale[wide ? 0 : g], wide);
 	}
 }
 
-static FUNCTION void quantise(struct kvi_activations *a, const float *x, size_t x_stride,
+static FUNCTION void quantise(struct kvi_activations *activations, const float *x, size_t x_stride,
                               size_t first, size_t n)
 {
 	for (size_t r = first; r < first + n; r++, x += x_stride)
-		if (a->wide)
-			quantise_row(a, r, x, true);
+		if (activations->wide)
+			quantise_row(activations, r, x, true);
 		else
-			quantise_row(a, r, x, false);
+			quantise_row(activations, r, x, false);
 }

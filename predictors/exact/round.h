@@ -9,6 +9,6 @@
 #include "util/shared.h"
 
 /* n numbers, to nearest, ties to even. What is too large for the format stays. */
-KVI_SHARED void kvi_round_floats(float *x, size_t n, const struct kvi_grid_format *f);
+KVI_SHARED void kvi_round_floats(float *x, size_t n, const struct kvi_grid_format *format);
 
 #endif

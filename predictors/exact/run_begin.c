@@ -5,10 +5,10 @@
 #include "util/fpmode.h"
 #include "exact/run_state.h"
 
-static bool id_row(const struct kvi_model_file *m, int32_t id, float *row)
+static bool id_row(const struct kvi_model_file *file, int32_t id, float *row)
 {
-	return id >= 0 && (uint32_t)id < m->vocabulary &&
-	       kvi_matrix_row(&m->embedding, (uint64_t)id, row);
+	return id >= 0 && (uint32_t)id < file->vocabulary &&
+	       kvi_matrix_row(&file->embedding, (uint64_t)id, row);
 }
 
 /* Rows of the embedding, or others in their place, and of positions. */
@@ -82,12 +82,12 @@ static kvarc_ret begin(struct kvi_run *r, const int32_t *ids, const int32_t *pos
 	return ret;
 }
 
-kvarc_ret kvi_run_candidates(struct kvi_run *r, const struct kvi_candidates *c)
+kvarc_ret kvi_run_candidates(struct kvi_run *r, const struct kvi_candidates *candidates)
 {
 	uint64_t mode = kvi_fp_exact();
-	kvi_run_place(r, 0, r->before, c->positions, c->n);
-	r->at = c->at;
-	kvarc_ret ret = embed(r, c->ids, c->rows, c->positions);
+	kvi_run_place(r, 0, r->before, candidates->positions, candidates->n);
+	r->at = candidates->at;
+	kvarc_ret ret = embed(r, candidates->ids, candidates->rows, candidates->positions);
 	kvi_fp_restore(mode);
 	return ret;
 }

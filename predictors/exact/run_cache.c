@@ -71,12 +71,12 @@ static void put_values(struct kvi_cache_head *head, const struct one_row *row, s
 	head->v_scale[at] = row->a.scale[0];
 }
 
-static kvarc_ret add_block(struct kvi_cache *c, const struct kvi_alloc *alloc)
+static kvarc_ret add_block(struct kvi_cache *cache, const struct kvi_alloc *alloc)
 {
-	const struct kvi_model_file *m = c->model;
-	const bool words = kvi_twelve(c->arithmetic, KVI_MATRIX_KEYS);
-	unsigned k_planes = kvi_planes(c->arithmetic, KVI_MATRIX_KEYS);
-	unsigned v_planes = kvi_planes(c->arithmetic, KVI_MATRIX_VALUES);
+	const struct kvi_model_file *m = cache->model;
+	const bool words = kvi_twelve(cache->arithmetic, KVI_MATRIX_KEYS);
+	unsigned k_planes = kvi_planes(cache->arithmetic, KVI_MATRIX_KEYS);
+	unsigned v_planes = kvi_planes(cache->arithmetic, KVI_MATRIX_VALUES);
 	size_t hd = m->head_channels, k, v;
 	if (!(words ? kvi_words_bytes(KVI_BLOCK, hd, &k)
 	            : kvi_operand_bytes(KVI_BLOCK, hd, KVI_GROUP_MAX, k_planes, false, &k)) ||
@@ -93,7 +93,7 @@ static kvarc_ret add_block(struct kvi_cache *c, const struct kvi_alloc *alloc)
 	if (!p)
 		return kvi_alloc_error(alloc);
 	struct kvi_cache_head *heads = (void *)p;
-	c->blocks[c->n++].heads = heads;
+	cache->blocks[cache->n++].heads = heads;
 	p += table;
 	for (size_t h = 0; h < m->kv_heads; h++, p += each) {
 		if (words)
@@ -129,33 +129,34 @@ static void put_token(const struct kvi_exact_kernels *kernels, struct kvi_cache_
 	put_values(head, &row, at);
 }
 
-kvarc_ret kvi_cache_add(struct kvi_cache *c, const struct kvi_alloc *alloc, size_t before, size_t n,
-                        const float *k, const float *v, size_t stride)
+kvarc_ret kvi_cache_add(struct kvi_cache *cache, const struct kvi_alloc *alloc, size_t before,
+                        size_t n, const float *k, const float *v, size_t stride)
 {
-	const struct kvi_model_file *m = c->model;
+	const struct kvi_model_file *m = cache->model;
 	size_t hd = m->head_channels;
 	size_t blocks = (before + n + KVI_BLOCK - 1) / KVI_BLOCK;
-	if (!kvi_array_reserve(alloc, &c->blocks, &c->capacity, c->n, blocks, sizeof *c->blocks))
+	if (!kvi_array_reserve(alloc, &cache->blocks, &cache->capacity, cache->n, blocks,
+	                       sizeof *cache->blocks))
 		return kvi_alloc_error(alloc);
-	while (c->n < blocks) {
-		kvarc_ret ret = add_block(c, alloc);
+	while (cache->n < blocks) {
+		kvarc_ret ret = add_block(cache, alloc);
 		if (ret)
 			return ret;
 	}
 	for (size_t t = 0; t < n; t++, k += stride, v += stride) {
 		size_t at = (before + t) % KVI_BLOCK;
-		struct kvi_cache_head *heads = c->blocks[(before + t) / KVI_BLOCK].heads;
+		struct kvi_cache_head *heads = cache->blocks[(before + t) / KVI_BLOCK].heads;
 		for (size_t h = 0; h < m->kv_heads; h++)
-			put_token(c->kernels, &heads[h], at, k + h * hd, v + h * hd);
+			put_token(cache->kernels, &heads[h], at, k + h * hd, v + h * hd);
 	}
 	return KVARC_OK;
 }
 
-void kvi_cache_free(struct kvi_cache *c, const struct kvi_alloc *alloc)
+void kvi_cache_free(struct kvi_cache *cache, const struct kvi_alloc *alloc)
 {
-	for (size_t i = 0; i < c->n; i++)
-		kvi_free(alloc, c->blocks[i].heads);
-	kvi_free(alloc, c->blocks);
-	c->blocks = NULL;
-	c->n = c->capacity = 0;
+	for (size_t i = 0; i < cache->n; i++)
+		kvi_free(alloc, cache->blocks[i].heads);
+	kvi_free(alloc, cache->blocks);
+	cache->blocks = NULL;
+	cache->n = cache->capacity = 0;
 }

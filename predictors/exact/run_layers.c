@@ -80,17 +80,17 @@ static kvarc_ret open_ones(struct kvi_run *r)
 	return r->ones ? KVARC_OK : kvi_alloc_error(r->o.alloc);
 }
 
-kvarc_ret kvi_run_open(struct kvi_run **out, const struct kvi_run_options *o)
+kvarc_ret kvi_run_open(struct kvi_run **out, const struct kvi_run_options *options)
 {
-	struct kvi_run *r = kvi_calloc(o->alloc, 1, sizeof *r);
+	struct kvi_run *r = kvi_calloc(options->alloc, 1, sizeof *r);
 	*out = r;
 	if (!r)
-		return kvi_alloc_error(o->alloc);
-	r->o = *o;
-	r->m = o->engine->file;
-	r->kernels = o->kernels ? o->kernels : kvi_exact_kernels_get(o->isa_mask);
-	r->elementwise = kvi_elementwise_get(o->isa_mask);
-	r->format = o->round_to ? &kvi_float_format(o->round_to)->grid : NULL;
+		return kvi_alloc_error(options->alloc);
+	r->o = *options;
+	r->m = options->engine->file;
+	r->kernels = options->kernels ? options->kernels : kvi_exact_kernels_get(options->isa_mask);
+	r->elementwise = kvi_elementwise_get(options->isa_mask);
+	r->format = options->round_to ? &kvi_float_format(options->round_to)->grid : NULL;
 	kvarc_ret ret = open_all(r);
 	if (!ret && r->format)
 		ret = open_ones(r);

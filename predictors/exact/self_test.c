@@ -44,31 +44,31 @@ struct test {
 	struct kvi_h128 chain;
 };
 
-static int32_t number(struct test *t)
+static int32_t number(struct test *test)
 {
-	t->seed = t->seed * 1664525u + 1013904223u;
-	return (int32_t)(t->seed >> 8 & 0xffff) - 0x8000;
+	test->seed = test->seed * 1664525u + 1013904223u;
+	return (int32_t)(test->seed >> 8 & 0xffff) - 0x8000;
 }
 
 /* n numbers of many sizes below 2^exponent. */
-static void fill(struct test *t, float *x, size_t n, int exponent)
+static void fill(struct test *test, float *x, size_t n, int exponent)
 {
 	uint32_t bits = (uint32_t)(127 + exponent - 15) << 23;
 	float unit;
 	memcpy(&unit, &bits, sizeof unit);
 	for (size_t i = 0; i < n; i++) {
-		int32_t m = number(t);
+		int32_t m = number(test);
 		x[i] = (float)(i % 7 ? m : m / 64) * unit;
 	}
 }
 
-static void see(struct test *t, const void *x, size_t bytes)
+static void see(struct test *test, const void *x, size_t bytes)
 {
-	t->chain = kvi_h128_2(&t->chain, sizeof t->chain, x, bytes);
+	test->chain = kvi_h128_2(&test->chain, sizeof test->chain, x, bytes);
 }
 
 /* Integers of all values, rows of the largest and the smallest among them. */
-static void put_row(struct test *t, struct kvi_operand *w, size_t r)
+static void put_row(struct test *test, struct kvi_operand *w, size_t r)
 {
 	int8_t q[2][COLUMNS];
 	const int8_t *const planes[2] = { q[0], q[1] };
@@ -76,13 +76,13 @@ static void put_row(struct test *t, struct kvi_operand *w, size_t r)
 	size_t groups = kvi_operand_groups(w);
 	for (size_t i = 0; i < COLUMNS; i++)
 		for (unsigned p = 0; p < w->planes; p++)
-			q[p][i] = r == 1 ? 127 : r == 2 ? -128 : (int8_t)(number(t) % 128);
-	fill(t, scale, groups, -4);
-	fill(t, minimum, groups, -1);
+			q[p][i] = r == 1 ? 127 : r == 2 ? -128 : (int8_t)(number(test) % 128);
+	fill(test, scale, groups, -4);
+	fill(test, minimum, groups, -1);
 	kvi_operand_put(w, r, planes, scale, w->minimum ? minimum : NULL);
 }
 
-static kvarc_ret product(struct test *t, unsigned group, bool wide, unsigned planes, bool minima)
+static kvarc_ret product(struct test *test, unsigned group, bool wide, unsigned planes, bool minima)
 {
 	struct kvi_operand w;
 	struct kvi_activations a;
@@ -90,55 +90,55 @@ static kvarc_ret product(struct test *t, unsigned group, bool wide, unsigned pla
 	if (!kvi_operand_bytes(OUTPUTS, COLUMNS, group, planes, minima, &w_bytes) ||
 	    !kvi_activations_bytes(ROWS, COLUMNS, group, wide, &a_bytes))
 		return KVARC_MEM;
-	void *memory[2] = { kvi_malloc(t->alloc, w_bytes), kvi_malloc(t->alloc, a_bytes) };
+	void *memory[2] = { kvi_malloc(test->alloc, w_bytes), kvi_malloc(test->alloc, a_bytes) };
 	if (memory[0] && memory[1]) {
 		kvi_operand_init(&w, memory[0], OUTPUTS, COLUMNS, group, planes, minima);
 		for (size_t r = 0; r < OUTPUTS; r++)
-			put_row(t, &w, r);
+			put_row(test, &w, r);
 		kvi_activations_init(&a, memory[1], ROWS, COLUMNS, group, wide);
-		t->kernels->quantise(&a, t->buffers->x, COLUMNS, 0, ROWS);
+		test->kernels->quantise(&a, test->buffers->x, COLUMNS, 0, ROWS);
 		const struct kvi_product p = { .a = &a,
 			                       .w = &w,
 			                       .blocks = kvi_operand_blocks(&w),
-			                       .y = t->buffers->y,
+			                       .y = test->buffers->y,
 			                       .y_stride = Y_STRIDE };
-		t->kernels->product(&p);
+		test->kernels->product(&p);
 		for (size_t r = 0; r < ROWS; r++)
-			see(t, t->buffers->y + r * Y_STRIDE, OUTPUTS * sizeof(float));
+			see(test, test->buffers->y + r * Y_STRIDE, OUTPUTS * sizeof(float));
 	}
-	kvi_free(t->alloc, memory[0]);
-	kvi_free(t->alloc, memory[1]);
-	return memory[0] && memory[1] ? KVARC_OK : kvi_alloc_error(t->alloc);
+	kvi_free(test->alloc, memory[0]);
+	kvi_free(test->alloc, memory[1]);
+	return memory[0] && memory[1] ? KVARC_OK : kvi_alloc_error(test->alloc);
 }
 
-static kvarc_ret products(struct test *t)
+static kvarc_ret products(struct test *test)
 {
 	kvarc_ret ret = KVARC_OK;
-	fill(t, t->buffers->x, ROWS * COLUMNS, 3);
+	fill(test, test->buffers->x, ROWS * COLUMNS, 3);
 	for (size_t i = 0; i < COLUMNS; i++) {
-		t->buffers->x[i] = 1; /* the largest integers */
-		t->buffers->x[COLUMNS + i] = i % 2 ? -3 : 3;
+		test->buffers->x[i] = 1; /* the largest integers */
+		test->buffers->x[COLUMNS + i] = i % 2 ? -3 : 3;
 	}
 	for (unsigned group = 16; group <= 256; group *= 2)
 		for (unsigned form = 0; form < 6 && !ret; form++)
-			ret = product(t, group, form & 1, form < 4 ? 1 : 2, form / 2 == 1);
+			ret = product(test, group, form & 1, form < 4 ? 1 : 2, form / 2 == 1);
 	return ret;
 }
 
 /* Weights in e4m3 with large and subnormal ones, and floats. */
-static kvarc_ret floats(struct test *t)
+static kvarc_ret floats(struct test *test)
 {
-	struct buffers *r = t->buffers;
+	struct buffers *r = test->buffers;
 	struct kvi_operand w;
 	size_t bytes;
 	if (!kvi_e4m3_bytes(OUTPUTS, COLUMNS, &bytes))
 		return KVARC_MEM;
-	void *memory = kvi_malloc(t->alloc, bytes);
+	void *memory = kvi_malloc(test->alloc, bytes);
 	if (!memory)
-		return kvi_alloc_error(t->alloc);
+		return kvi_alloc_error(test->alloc);
 	kvi_e4m3_init(&w, memory, OUTPUTS, COLUMNS);
 	for (size_t i = 0; i < OUTPUTS; i++) {
-		fill(t, r->a, COLUMNS, -2);
+		fill(test, r->a, COLUMNS, -2);
 		r->a[i] *= 64;
 		kvi_e4m3_put(&w, i, r->a);
 	}
@@ -149,63 +149,66 @@ static kvarc_ret floats(struct test *t)
 		                       .blocks = kvi_operand_blocks(&w),
 		                       .y = r->y,
 		                       .y_stride = Y_STRIDE };
-	t->kernels->product_floats(&p);
+	test->kernels->product_floats(&p);
 	for (size_t i = 0; i < ROWS; i++)
-		see(t, r->y + i * Y_STRIDE, OUTPUTS * sizeof(float));
-	kvi_free(t->alloc, memory);
+		see(test, r->y + i * Y_STRIDE, OUTPUTS * sizeof(float));
+	kvi_free(test->alloc, memory);
 	return KVARC_OK;
 }
 
-static void elementwise(struct test *t)
+static void elementwise(struct test *test)
 {
-	const struct kvi_elementwise *e = t->elementwise;
-	struct buffers *r = t->buffers;
+	const struct kvi_elementwise *e = test->elementwise;
+	struct buffers *r = test->buffers;
 	float numbers[2];
-	fill(t, r->a, N, 5);
-	fill(t, r->b, N, 1);
-	fill(t, r->c, 256, 2);
+	fill(test, r->a, N, 5);
+	fill(test, r->b, N, 1);
+	fill(test, r->c, 256, 2);
 	numbers[0] = e->norm(r->y, r->a, r->b, NULL, N, 1e-5f);
-	see(t, r->y, N * sizeof *r->y);
+	see(test, r->y, N * sizeof *r->y);
 	numbers[1] = e->norm(r->y, r->a, r->b, r->c, N, 1e-6f);
-	see(t, r->y, N * sizeof *r->y);
-	see(t, numbers, sizeof numbers);
+	see(test, r->y, N * sizeof *r->y);
+	see(test, numbers, sizeof numbers);
 	for (unsigned way = 0; way < 4; way++) {
 		memcpy(r->y, r->a, N * sizeof *r->y);
 		(way & 1 ? e->silu : e->gelu)(r->y, way & 2 ? r->b : NULL, N);
-		see(t, r->y, N * sizeof *r->y);
+		see(test, r->y, N * sizeof *r->y);
 	}
 	e->add(r->y, r->c, N);
 	e->blend(r->y, 0x1.8p-1f, r->a, 0x1.4cccccp-2f, N);
 	for (size_t i = 0; i < N; i++)
 		r->b[i] = e->exp(r->a[i] > 0 ? -3 * r->a[i] : 3 * r->a[i]);
-	see(t, r->y, N * sizeof *r->y);
-	see(t, r->b, N * sizeof *r->b);
+	see(test, r->y, N * sizeof *r->y);
+	see(test, r->b, N * sizeof *r->b);
 	for (size_t i = 0; i < 256; i++)
 		r->a[i] = r->c[255 - i] * 4;
 	struct kvi_scores s = {
 		.z = r->a, .first = 3, .end = 250, .sv = r->c, .scale = 0x1.6a09e6p-1f
 	};
 	e->softmax(&s);
-	see(t, r->a, 256 * sizeof *r->a);
-	see(t, &s.m, sizeof s.m);
-	see(t, &s.l, sizeof s.l);
+	see(test, r->a, 256 * sizeof *r->a);
+	see(test, &s.m, sizeof s.m);
+	see(test, &s.l, sizeof s.l);
 }
 
 /* The last tokens of two blocks, without and with a window. */
-static kvarc_ret attention(struct test *t, const struct kvi_arithmetic *arithmetic)
+static kvarc_ret attention(struct test *test, const struct kvi_arithmetic *arithmetic)
 {
 	const struct kvi_model_file m = { .head_channels = CHANNELS, .kv_heads = 1 };
-	struct buffers *r = t->buffers;
-	struct kvi_cache cache = { .model = &m, .arithmetic = arithmetic, .kernels = t->kernels };
-	fill(t, r->k, TOKENS * CHANNELS, 2);
-	fill(t, r->v, TOKENS * CHANNELS, 0);
-	fill(t, r->q, LAST * QUERIES * CHANNELS, 2);
-	void *memory = kvi_malloc(t->alloc, kvi_attention_bytes(QUERIES, CHANNELS));
-	kvarc_ret ret = !memory ? kvi_alloc_error(t->alloc)
-	                        : kvi_cache_add(&cache, t->alloc, 0, TOKENS, r->k, r->v, CHANNELS);
+	struct buffers *r = test->buffers;
+	struct kvi_cache cache = { .model = &m,
+		                   .arithmetic = arithmetic,
+		                   .kernels = test->kernels };
+	fill(test, r->k, TOKENS * CHANNELS, 2);
+	fill(test, r->v, TOKENS * CHANNELS, 0);
+	fill(test, r->q, LAST * QUERIES * CHANNELS, 2);
+	void *memory = kvi_malloc(test->alloc, kvi_attention_bytes(QUERIES, CHANNELS));
+	kvarc_ret ret = !memory ? kvi_alloc_error(test->alloc)
+	                        : kvi_cache_add(&cache, test->alloc, 0, TOKENS, r->k, r->v,
+	                                        CHANNELS);
 	for (uint32_t window = 0; !ret && window <= WINDOW; window += WINDOW) {
-		const struct kvi_attention a = { .kernels = t->kernels,
-			                         .elementwise = t->elementwise,
+		const struct kvi_attention a = { .kernels = test->kernels,
+			                         .elementwise = test->elementwise,
 			                         .cache = &cache,
 			                         .queries_per_head = QUERIES,
 			                         .channels = CHANNELS,
@@ -217,10 +220,10 @@ static kvarc_ret attention(struct test *t, const struct kvi_arithmetic *arithmet
 			                         .o = r->o,
 			                         .stride = QUERIES * CHANNELS };
 		kvi_attention_run(&a, memory);
-		see(t, r->o, sizeof r->o);
+		see(test, r->o, sizeof r->o);
 	}
-	kvi_cache_free(&cache, t->alloc);
-	kvi_free(t->alloc, memory);
+	kvi_cache_free(&cache, test->alloc);
+	kvi_free(test->alloc, memory);
 	return ret;
 }
 

@@ -25,24 +25,25 @@ static kvarc_ret fail_sizes(kvarc_error *error, const char *what)
 	                "the number of %s of the model is not valid: get the file again", what);
 }
 
-static kvarc_ret check_sizes(const struct kvi_model_file *m, kvarc_error *error)
+static kvarc_ret check_sizes(const struct kvi_model_file *file, kvarc_error *error)
 {
-	uint64_t q = (uint64_t)m->heads * m->head_channels;
-	if (m->n_layers < 1 || m->n_layers > COUNT_LIMIT)
+	uint64_t q = (uint64_t)file->heads * file->head_channels;
+	if (file->n_layers < 1 || file->n_layers > COUNT_LIMIT)
 		return fail_sizes(error, "layers");
-	if (m->width < 1 || m->width > SIZE_LIMIT)
+	if (file->width < 1 || file->width > SIZE_LIMIT)
 		return fail_sizes(error, "channels");
-	if (m->ffn < 1 || m->ffn > SIZE_LIMIT)
+	if (file->ffn < 1 || file->ffn > SIZE_LIMIT)
 		return fail_sizes(error, "feed-forward channels");
-	if (m->heads < 1 || m->heads > COUNT_LIMIT || m->kv_heads < 1 || m->heads % m->kv_heads)
+	if (file->heads < 1 || file->heads > COUNT_LIMIT || file->kv_heads < 1 ||
+	    file->heads % file->kv_heads)
 		return fail_sizes(error, "heads");
-	if (m->head_channels < 1 || q > SIZE_LIMIT)
+	if (file->head_channels < 1 || q > SIZE_LIMIT)
 		return fail_sizes(error, "channels of a head");
 	/* A key is one group of an operand. */
-	if (m->head_channels > KVI_GROUP_MAX)
+	if (file->head_channels > KVI_GROUP_MAX)
 		return kvi_fail(error, KVARC_OPTIONS,
 		                "heads of the model have %u channels: at most %d are supported",
-		                (unsigned)m->head_channels, KVI_GROUP_MAX);
+		                (unsigned)file->head_channels, KVI_GROUP_MAX);
 	return KVARC_OK;
 }
 
@@ -51,64 +52,66 @@ static bool is_scale(float x)
 	return x > 0 && x < 1e6f; /* no NaN */
 }
 
-static kvarc_ret check_numbers(const struct kvi_model_file *m, kvarc_error *error)
+static kvarc_ret check_numbers(const struct kvi_model_file *file, kvarc_error *error)
 {
-	if (!(m->norm_epsilon >= 0) || !(m->norm_epsilon < 1) || !is_scale(m->attention_scale) ||
-	    !is_scale(m->embedding_scale))
+	if (!(file->norm_epsilon >= 0) || !(file->norm_epsilon < 1) ||
+	    !is_scale(file->attention_scale) || !is_scale(file->embedding_scale))
 		return kvi_fail(error, KVARC_DATA,
 		                "the epsilon of the norms of the model, or one "
 		                "of its scales, is not valid: get the file again");
-	if (m->activation > KVI_GELU)
+	if (file->activation > KVI_GELU)
 		return kvi_fail(error, KVARC_OPTIONS,
 		                "the model's activation function is unknown: "
 		                "silu and gelu are supported");
 	return KVARC_OK;
 }
 
-static kvarc_ret check_ropes(const struct kvi_model_file *m, kvarc_error *error)
+static kvarc_ret check_ropes(const struct kvi_model_file *file, kvarc_error *error)
 {
-	bool good = m->n_ropes <= 2;
-	for (unsigned i = 0; good && i < m->n_ropes; i++)
-		good = m->ropes[i].rotary % 2 == 0 && m->ropes[i].rotary <= m->head_channels &&
-		       (m->ropes[i].freq || !m->ropes[i].rotary);
-	for (uint32_t i = 0; good && m->n_ropes && i < m->n_layers; i++)
-		good = m->layers[i].rope < m->n_ropes;
+	bool good = file->n_ropes <= 2;
+	for (unsigned i = 0; good && i < file->n_ropes; i++)
+		good = file->ropes[i].rotary % 2 == 0 &&
+		       file->ropes[i].rotary <= file->head_channels &&
+		       (file->ropes[i].freq || !file->ropes[i].rotary);
+	for (uint32_t i = 0; good && file->n_ropes && i < file->n_layers; i++)
+		good = file->layers[i].rope < file->n_ropes;
 	return good ? KVARC_OK
 	            : kvi_fail(error, KVARC_DATA,
 	                       "the model's rotary embedding does not fit its "
 	                       "heads and layers: get the file again");
 }
 
-static bool fits(const struct engine_shape *s)
+static bool fits(const struct engine_shape *shape)
 {
-	if (!s->m->data)
-		return s->presence != ALWAYS;
-	return s->presence != NEVER && s->m->rows == s->rows && s->m->columns == s->columns &&
-	       !(s->m->transposed && kvi_number_groups(s->m->type).group);
+	if (!shape->m->data)
+		return shape->presence != ALWAYS;
+	return shape->presence != NEVER && shape->m->rows == shape->rows &&
+	       shape->m->columns == shape->columns &&
+	       !(shape->m->transposed && kvi_number_groups(shape->m->type).group);
 }
 
-static kvarc_ret check_shapes(const struct engine_shape *s, size_t n, uint32_t layer,
+static kvarc_ret check_shapes(const struct engine_shape *shape, size_t n, uint32_t layer,
                               kvarc_error *error)
 {
 	for (size_t i = 0; i < n; i++)
-		if (!fits(&s[i]))
+		if (!fits(&shape[i]))
 			return kvi_fail(error, KVARC_DATA,
 			                "the model's %s (layer %u) is missing, "
 			                "or not of the shape that its sizes ask for: get the file "
 			                "again",
-			                s[i].name, (unsigned)layer);
+			                shape[i].name, (unsigned)layer);
 	return KVARC_OK;
 }
 
-static kvarc_ret check_layer(const struct kvi_model_file *m, uint32_t layer, kvarc_error *error)
+static kvarc_ret check_layer(const struct kvi_model_file *file, uint32_t layer, kvarc_error *error)
 {
-	const struct kvi_model_layer *l = &m->layers[layer];
-	uint64_t w = m->width, hc = m->head_channels, f = m->ffn;
-	uint64_t q = m->heads * hc, kv = m->kv_heads * hc;
+	const struct kvi_model_layer *l = &file->layers[layer];
+	uint64_t w = file->width, hc = file->head_channels, f = file->ffn;
+	uint64_t q = file->heads * hc, kv = file->kv_heads * hc;
 	/* LayerNorm has a bias, RMSNorm has none; nor have norms of heads and of the outputs
 	 * of attention and feed-forward part. */
-	enum presence bias = m->layer_norm ? ALWAYS : NEVER;
-	enum presence inner = m->layer_norm ? NEVER : MAYBE;
+	enum presence bias = file->layer_norm ? ALWAYS : NEVER;
+	enum presence inner = file->layer_norm ? NEVER : MAYBE;
 	const struct engine_shape shapes[] = {
 		{ "input norm", &l->input_norm, 1, w, ALWAYS },
 		{ "input norm bias", &l->input_norm_bias, 1, w, bias },
@@ -135,41 +138,42 @@ static kvarc_ret check_layer(const struct kvi_model_file *m, uint32_t layer, kva
 	return check_shapes(shapes, sizeof shapes / sizeof *shapes, layer, error);
 }
 
-kvarc_ret kvi_engine_check_head(const struct kvi_model_file *m, kvarc_error *error)
+kvarc_ret kvi_engine_check_head(const struct kvi_model_file *file, kvarc_error *error)
 {
 	const struct engine_shape shapes[] = {
-		{ "output norm", &m->output_norm, 1, m->width, ALWAYS },
-		{ "output norm bias", &m->output_norm_bias, 1, m->width,
-		  m->layer_norm ? ALWAYS : NEVER },
-		{ "output", &m->output, m->vocabulary, m->width, ALWAYS },
+		{ "output norm", &file->output_norm, 1, file->width, ALWAYS },
+		{ "output norm bias", &file->output_norm_bias, 1, file->width,
+		  file->layer_norm ? ALWAYS : NEVER },
+		{ "output", &file->output, file->vocabulary, file->width, ALWAYS },
 	};
-	if (!m->output_norm.data || !m->output.data)
+	if (!file->output_norm.data || !file->output.data)
 		return kvi_fail(error, KVARC_OPTIONS,
 		                "the model lacks its output matrix or the "
 		                "norm before it: it can predict caches, but no tokens");
-	if (m->logit_cap != 0 && !is_scale(m->logit_cap))
+	if (file->logit_cap != 0 && !is_scale(file->logit_cap))
 		return kvi_fail(error, KVARC_DATA,
 		                "the logit cap of the model is not valid: get the file again");
-	return check_shapes(shapes, sizeof shapes / sizeof *shapes, m->n_layers, error);
+	return check_shapes(shapes, sizeof shapes / sizeof *shapes, file->n_layers, error);
 }
 
-kvarc_ret kvi_engine_check(const struct kvi_model_file *m, kvarc_error *error)
+kvarc_ret kvi_engine_check(const struct kvi_model_file *file, kvarc_error *error)
 {
-	kvarc_ret ret = check_sizes(m, error);
+	kvarc_ret ret = check_sizes(file, error);
 	if (!ret)
-		ret = check_numbers(m, error);
+		ret = check_numbers(file, error);
 	if (!ret)
-		ret = check_ropes(m, error);
+		ret = check_ropes(file, error);
 	if (ret)
 		return ret;
-	if (m->vocabulary < 1 || m->vocabulary > ROWS_LIMIT || m->positions.rows > ROWS_LIMIT)
+	if (file->vocabulary < 1 || file->vocabulary > ROWS_LIMIT ||
+	    file->positions.rows > ROWS_LIMIT)
 		return fail_sizes(error, "tokens or positions");
 	const struct engine_shape rows[] = {
-		{ "embedding", &m->embedding, m->vocabulary, m->width, ALWAYS },
-		{ "positions", &m->positions, m->positions.rows, m->width, MAYBE },
+		{ "embedding", &file->embedding, file->vocabulary, file->width, ALWAYS },
+		{ "positions", &file->positions, file->positions.rows, file->width, MAYBE },
 	};
 	ret = check_shapes(rows, 2, 0, error);
-	for (uint32_t i = 0; !ret && i < m->n_layers; i++)
-		ret = check_layer(m, i, error);
+	for (uint32_t i = 0; !ret && i < file->n_layers; i++)
+		ret = check_layer(file, i, error);
 	return ret;
 }

@@ -12,14 +12,14 @@ struct list {
 	size_t n;
 };
 
-static void add(struct list *list, const struct kvi_engine_part *p)
+static void add(struct list *list, const struct kvi_engine_part *part)
 {
-	if (p->from->data)
-		list->parts[list->n++] = *p;
+	if (part->from->data)
+		list->parts[list->n++] = *part;
 }
 
 static void add_vectors(struct list *list, const struct kvi_model_layer *from,
-                        struct kvi_row_order slots, float plus, struct kvi_engine_layer *l)
+                        struct kvi_row_order slots, float plus, struct kvi_engine_layer *layer)
 {
 	const struct {
 		const char *name;
@@ -28,21 +28,22 @@ static void add_vectors(struct list *list, const struct kvi_model_layer *from,
 		bool slots;
 		float plus;
 	} v[] = {
-		{ "input norm", &from->input_norm, &l->norm, false, plus },
-		{ "input norm bias", &from->input_norm_bias, &l->norm_bias, false, 0 },
-		{ "query bias", &from->q_bias, &l->q_bias, true, 0 },
-		{ "key bias", &from->k_bias, &l->k_bias, true, 0 },
-		{ "value bias", &from->v_bias, &l->v_bias, false, 0 },
-		{ "output bias", &from->o_bias, &l->o_bias, false, 0 },
-		{ "query norm", &from->q_norm, &l->q_norm, true, plus },
-		{ "key norm", &from->k_norm, &l->k_norm, true, plus },
-		{ "norm after attention", &from->after_attention_norm, &l->after_attention, false,
+		{ "input norm", &from->input_norm, &layer->norm, false, plus },
+		{ "input norm bias", &from->input_norm_bias, &layer->norm_bias, false, 0 },
+		{ "query bias", &from->q_bias, &layer->q_bias, true, 0 },
+		{ "key bias", &from->k_bias, &layer->k_bias, true, 0 },
+		{ "value bias", &from->v_bias, &layer->v_bias, false, 0 },
+		{ "output bias", &from->o_bias, &layer->o_bias, false, 0 },
+		{ "query norm", &from->q_norm, &layer->q_norm, true, plus },
+		{ "key norm", &from->k_norm, &layer->k_norm, true, plus },
+		{ "norm after attention", &from->after_attention_norm, &layer->after_attention,
+		  false, plus },
+		{ "feed-forward norm", &from->ffn_norm, &layer->ffn_norm, false, plus },
+		{ "feed-forward norm bias", &from->ffn_norm_bias, &layer->ffn_norm_bias, false, 0 },
+		{ "up bias", &from->up_bias, &layer->up_bias, false, 0 },
+		{ "down bias", &from->down_bias, &layer->down_bias, false, 0 },
+		{ "norm after feed-forward", &from->after_ffn_norm, &layer->after_ffn, false,
 		  plus },
-		{ "feed-forward norm", &from->ffn_norm, &l->ffn_norm, false, plus },
-		{ "feed-forward norm bias", &from->ffn_norm_bias, &l->ffn_norm_bias, false, 0 },
-		{ "up bias", &from->up_bias, &l->up_bias, false, 0 },
-		{ "down bias", &from->down_bias, &l->down_bias, false, 0 },
-		{ "norm after feed-forward", &from->after_ffn_norm, &l->after_ffn, false, plus },
 	};
 	const struct kvi_row_order plain = { 0 };
 	for (size_t i = 0; i < sizeof v / sizeof *v; i++)
@@ -54,7 +55,7 @@ static void add_vectors(struct list *list, const struct kvi_model_layer *from,
 }
 
 static void add_operands(struct list *list, const struct kvi_model_layer *from,
-                         struct kvi_row_order slots, struct kvi_engine_layer *l)
+                         struct kvi_row_order slots, struct kvi_engine_layer *layer)
 {
 	const struct {
 		const char *name;
@@ -63,13 +64,13 @@ static void add_operands(struct list *list, const struct kvi_model_layer *from,
 		bool slots;
 		struct kvi_operand *to;
 	} w[] = {
-		{ "queries", &from->q, KVI_MATRIX_Q, true, &l->q },
-		{ "keys", &from->k, KVI_MATRIX_KV, true, &l->k },
-		{ "values", &from->v, KVI_MATRIX_KV, false, &l->v },
-		{ "attention output", &from->o, KVI_MATRIX_O, false, &l->o },
-		{ "gate", &from->gate, KVI_MATRIX_FFN, false, &l->gate },
-		{ "up", &from->up, KVI_MATRIX_FFN, false, &l->up },
-		{ "down", &from->down, KVI_MATRIX_DOWN, false, &l->down },
+		{ "queries", &from->q, KVI_MATRIX_Q, true, &layer->q },
+		{ "keys", &from->k, KVI_MATRIX_KV, true, &layer->k },
+		{ "values", &from->v, KVI_MATRIX_KV, false, &layer->v },
+		{ "attention output", &from->o, KVI_MATRIX_O, false, &layer->o },
+		{ "gate", &from->gate, KVI_MATRIX_FFN, false, &layer->gate },
+		{ "up", &from->up, KVI_MATRIX_FFN, false, &layer->up },
+		{ "down", &from->down, KVI_MATRIX_DOWN, false, &layer->down },
 	};
 	const struct kvi_row_order plain = { 0 };
 	for (size_t i = 0; i < sizeof w / sizeof *w; i++)
@@ -80,11 +81,11 @@ static void add_operands(struct list *list, const struct kvi_model_layer *from,
 		                                     .operand = w[i].to });
 }
 
-size_t kvi_engine_parts(struct kvi_engine *e, uint32_t layer,
+size_t kvi_engine_parts(struct kvi_engine *engine, uint32_t layer,
                         struct kvi_engine_part parts[KVI_LAYER_PARTS])
 {
-	const struct kvi_model_file *m = e->file;
-	struct kvi_engine_layer *l = &e->layers[layer];
+	const struct kvi_model_file *m = engine->file;
+	struct kvi_engine_layer *l = &engine->layers[layer];
 	struct list list = { parts, 0 };
 	const struct kvi_row_order slots = { m->head_channels, l->rope ? l->rope->rotary : 0,
 		                             m->interleaved };
@@ -93,38 +94,39 @@ size_t kvi_engine_parts(struct kvi_engine *e, uint32_t layer,
 	return list.n;
 }
 
-bool kvi_engine_part_form(const struct kvi_engine *e, const struct kvi_engine_part *p,
-                          struct kvi_part_form *f)
+bool kvi_engine_part_form(const struct kvi_engine *engine, const struct kvi_engine_part *part,
+                          struct kvi_part_form *form)
 {
-	const struct kvi_matrix *m = p->from;
+	const struct kvi_matrix *m = part->from;
 	struct kvi_number_groups native = kvi_number_groups(m->type);
-	bool wide = kvi_planes(&e->arithmetic, p->kind) == 2;
-	*f = (struct kvi_part_form){ .minima = false };
-	if (p->vector) {
-		if (kvi_mul(m->columns, sizeof(float), &f->bytes) ||
-		    kvi_add(f->bytes, ALIGN - 1, &f->bytes))
+	bool wide = kvi_planes(&engine->arithmetic, part->kind) == 2;
+	*form = (struct kvi_part_form){ .minima = false };
+	if (part->vector) {
+		if (kvi_mul(m->columns, sizeof(float), &form->bytes) ||
+		    kvi_add(form->bytes, ALIGN - 1, &form->bytes))
 			return false;
-		f->bytes -= f->bytes % ALIGN;
+		form->bytes -= form->bytes % ALIGN;
 		return true;
 	}
-	f->e4m3 = e->arithmetic.fp8 && p->kind != KVI_MATRIX_HEAD;
-	if (f->e4m3)
-		return kvi_e4m3_bytes(m->rows, m->columns, &f->bytes);
-	f->group = native.group ? native.group : wide ? GROUP_OF_W15 : GROUP_OF_W8;
-	f->planes = !native.group && wide ? 2 : 1;
-	f->minima = native.minima;
-	return kvi_operand_bytes(m->rows, m->columns, f->group, f->planes, f->minima, &f->bytes);
+	form->e4m3 = engine->arithmetic.fp8 && part->kind != KVI_MATRIX_HEAD;
+	if (form->e4m3)
+		return kvi_e4m3_bytes(m->rows, m->columns, &form->bytes);
+	form->group = native.group ? native.group : wide ? GROUP_OF_W15 : GROUP_OF_W8;
+	form->planes = !native.group && wide ? 2 : 1;
+	form->minima = native.minima;
+	return kvi_operand_bytes(m->rows, m->columns, form->group, form->planes, form->minima,
+	                         &form->bytes);
 }
 
-void kvi_engine_part_at(const struct kvi_engine_part *p, const struct kvi_part_form *f,
+void kvi_engine_part_at(const struct kvi_engine_part *part, const struct kvi_part_form *form,
                         const void *memory)
 {
-	const struct kvi_matrix *m = p->from;
-	if (p->vector)
-		*p->vector = (float *)(uintptr_t)memory;
-	else if (f->e4m3)
-		kvi_e4m3_at(p->operand, memory, m->rows, m->columns);
+	const struct kvi_matrix *m = part->from;
+	if (part->vector)
+		*part->vector = (float *)(uintptr_t)memory;
+	else if (form->e4m3)
+		kvi_e4m3_at(part->operand, memory, m->rows, m->columns);
 	else
-		kvi_operand_at(p->operand, memory, m->rows, m->columns, f->group, f->planes,
-		               f->minima);
+		kvi_operand_at(part->operand, memory, m->rows, m->columns, form->group,
+		               form->planes, form->minima);
 }

@@ -31,7 +31,7 @@ struct kvi_engine_part {
 /* Parts of a layer that the model has, in the order of the digest; how many. */
 enum { KVI_LAYER_PARTS = 21 };
 /* Lists the matrices of a layer; returns their number. */
-size_t kvi_engine_parts(struct kvi_engine *e, uint32_t layer,
+size_t kvi_engine_parts(struct kvi_engine *engine, uint32_t layer,
                         struct kvi_engine_part parts[KVI_LAYER_PARTS]);
 
 /* How a matrix is laid out in memory. */
@@ -41,10 +41,10 @@ struct kvi_part_form {
 	bool minima, e4m3;
 };
 /* False: overflow. */
-bool kvi_engine_part_form(const struct kvi_engine *e, const struct kvi_engine_part *p,
-                          struct kvi_part_form *f);
+bool kvi_engine_part_form(const struct kvi_engine *engine, const struct kvi_engine_part *part,
+                          struct kvi_part_form *form);
 /* The part is what lies there, 64-byte aligned. */
-void kvi_engine_part_at(const struct kvi_engine_part *p, const struct kvi_part_form *f,
+void kvi_engine_part_at(const struct kvi_engine_part *part, const struct kvi_part_form *form,
                         const void *memory);
 
 #endif

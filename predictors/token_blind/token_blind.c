@@ -53,49 +53,51 @@ unsigned kvi_token_blind_of(const char *name)
 	return strcmp(text, last) ? 0 : KVARC_BLIND_EMBEDDING;
 }
 
-struct kvi_h128 kvi_token_blind_digest(const struct kvi_engine *e, unsigned blind)
+struct kvi_h128 kvi_token_blind_digest(const struct kvi_engine *engine, unsigned blind)
 {
 	uint8_t b[32] = { 0 };
 	if (!blind)
-		return kvi_engine_digest(e);
-	kvi_store_h128(b, kvi_engine_head_digest(e));
+		return kvi_engine_digest(engine);
+	kvi_store_h128(b, kvi_engine_head_digest(engine));
 	kvi_store32(b + 16, blind);
 	return kvi_h128(b, sizeof b);
 }
 
-static kvarc_ret open_buffers(struct kvi_token_blind *b, unsigned blind)
+static kvarc_ret open_buffers(struct kvi_token_blind *model, unsigned blind)
 {
-	float **all[] = { &b->k, &b->v, &b->own_k, &b->own_v };
+	float **all[] = { &model->k, &model->v, &model->own_k, &model->own_v };
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-		*all[i] = kvi_array(b->alloc, b->m->n_layers, b->layer_floats * sizeof **all[i]);
+		*all[i] = kvi_array(model->alloc, model->m->n_layers,
+		                    model->layer_floats * sizeof **all[i]);
 		if (!*all[i])
-			return kvi_alloc_error(b->alloc);
+			return kvi_alloc_error(model->alloc);
 	}
-	b->guess = kvi_calloc(b->alloc, KVI_RUN_TOKENS + 1, sizeof *b->guess);
-	if (!b->guess)
-		return kvi_alloc_error(b->alloc);
+	model->guess = kvi_calloc(model->alloc, KVI_RUN_TOKENS + 1, sizeof *model->guess);
+	if (!model->guess)
+		return kvi_alloc_error(model->alloc);
 	if (blind != KVARC_BLIND_EMBEDDING)
 		return KVARC_OK;
-	b->rows = kvi_array(b->alloc, KVI_RUN_TOKENS, b->m->width * sizeof *b->rows);
-	b->guess_rows = kvi_array(b->alloc, KVI_RUN_TOKENS + 1,
-	                          b->m->width * sizeof *b->guess_rows);
-	if (!b->rows || !b->guess_rows)
-		return kvi_alloc_error(b->alloc);
+	model->rows = kvi_array(model->alloc, KVI_RUN_TOKENS,
+	                        model->m->width * sizeof *model->rows);
+	model->guess_rows = kvi_array(model->alloc, KVI_RUN_TOKENS + 1,
+	                              model->m->width * sizeof *model->guess_rows);
+	if (!model->rows || !model->guess_rows)
+		return kvi_alloc_error(model->alloc);
 	for (size_t i = 0; i <= KVI_RUN_TOKENS; i++)
-		b->guess[i].row = b->guess_rows + i * b->m->width;
+		model->guess[i].row = model->guess_rows + i * model->m->width;
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_token_blind_open(struct kvi_token_blind **out, const struct kvi_run_options *o,
+kvarc_ret kvi_token_blind_open(struct kvi_token_blind **out, const struct kvi_run_options *options,
                                unsigned blind)
 {
-	struct kvi_run_options run = *o;
-	struct kvi_token_blind *b = kvi_calloc(o->alloc, 1, sizeof *b);
+	struct kvi_run_options run = *options;
+	struct kvi_token_blind *b = kvi_calloc(options->alloc, 1, sizeof *b);
 	*out = b;
 	if (!b)
-		return kvi_alloc_error(o->alloc);
-	b->alloc = o->alloc;
-	b->m = kvi_engine_model(o->engine);
+		return kvi_alloc_error(options->alloc);
+	b->alloc = options->alloc;
+	b->m = kvi_engine_model(options->engine);
 	b->kv = (size_t)b->m->kv_heads * b->m->head_channels;
 	b->layer_floats = KVI_RUN_TOKENS * b->kv;
 	run.whole = true;
@@ -131,23 +133,23 @@ static void copy_rows(float *to, size_t columns, const float *from, size_t strid
 }
 
 /* Keeps the rows of the tokens themselves: candidates overwrite them in the run. */
-static kvarc_ret copy_own_rows(void *opaque, size_t layer, struct kvi_predicted *p)
+static kvarc_ret copy_own_rows(void *opaque, size_t layer, struct kvi_predicted *predicted)
 {
 	const struct kvi_token_blind *b = opaque;
-	copy_rows(b->own_k + layer * b->layer_floats, b->kv, p->k, p->stride, b->n);
-	copy_rows(b->own_v + layer * b->layer_floats, b->kv, p->v, p->stride, b->n);
+	copy_rows(b->own_k + layer * b->layer_floats, b->kv, predicted->k, predicted->stride, b->n);
+	copy_rows(b->own_v + layer * b->layer_floats, b->kv, predicted->v, predicted->stride, b->n);
 	return KVARC_OK;
 }
 
 /* The tokens themselves, in an open loop; then the candidates for the token after each. */
-static kvarc_ret go_on(struct kvi_token_blind *b, const int32_t *ids)
+static kvarc_ret go_on(struct kvi_token_blind *blind, const int32_t *ids)
 {
-	const struct kvi_run_pass pass = { .opaque = b, .rows = copy_own_rows };
-	kvarc_ret ret = kvi_run_through(b->run, ids, b->positions, b->n, &pass);
+	const struct kvi_run_pass pass = { .opaque = blind, .rows = copy_own_rows };
+	kvarc_ret ret = kvi_run_through(blind->run, ids, blind->positions, blind->n, &pass);
 	if (ret)
 		return ret;
-	const struct kvi_hidden h = kvi_run_hidden(b->run);
-	kvi_guesses_make(b->guesses, h.h, h.width, b->n, b->guess + 1);
+	const struct kvi_hidden h = kvi_run_hidden(blind->run);
+	kvi_guesses_make(blind->guesses, h.h, h.width, blind->n, blind->guess + 1);
 	return KVARC_OK;
 }
 
@@ -167,50 +169,50 @@ static void mix(float *x, const float *of, float p, size_t n)
 }
 
 /* Adds the candidates' rows of a layer to their tokens' predictions. The last layer is not run. */
-static kvarc_ret mix_rows(void *opaque, size_t layer, const struct kvi_predicted *p)
+static kvarc_ret mix_rows(void *opaque, size_t layer, const struct kvi_predicted *predicted)
 {
 	const struct some *s = opaque;
 	struct kvi_token_blind *b = s->b;
 	uint64_t mode = kvi_fp_exact();
 	for (size_t i = 0; i < s->n; i++) {
 		size_t to = layer * b->layer_floats + s->token[i] * b->kv;
-		mix(b->k + to, p->k + i * p->stride, s->p[i], b->kv);
-		mix(b->v + to, p->v + i * p->stride, s->p[i], b->kv);
+		mix(b->k + to, predicted->k + i * predicted->stride, s->p[i], b->kv);
+		mix(b->v + to, predicted->v + i * predicted->stride, s->p[i], b->kv);
 	}
 	kvi_fp_restore(mode);
 	return layer + 1 < b->m->n_layers ? KVARC_OK : KVARC_END;
 }
 
-static kvarc_ret run_some(struct some *s)
+static kvarc_ret run_some(struct some *some)
 {
-	struct kvi_token_blind *b = s->b;
-	const struct kvi_candidates c = { s->ids, b->rows, s->positions, s->at, s->n };
-	const struct kvi_run_pass pass = { .opaque = s, .predicted = mix_rows };
-	if (!s->n)
+	struct kvi_token_blind *b = some->b;
+	const struct kvi_candidates c = { some->ids, b->rows, some->positions, some->at, some->n };
+	const struct kvi_run_pass pass = { .opaque = some, .predicted = mix_rows };
+	if (!some->n)
 		return KVARC_OK;
 	kvarc_ret ret = kvi_run_candidates(b->run, &c);
 	if (!ret)
 		ret = kvi_run_layers(b->run, &pass);
-	s->n = 0;
+	some->n = 0;
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
 /* From the last token on, because a candidate stays in its token's place. */
-static kvarc_ret run_candidates(struct kvi_token_blind *b)
+static kvarc_ret run_candidates(struct kvi_token_blind *blind)
 {
-	struct some s = { .b = b };
+	struct some s = { .b = blind };
 	kvarc_ret ret = KVARC_OK;
-	for (size_t t = b->n; t-- > 0 && !ret;) {
-		const struct kvi_guess *g = &b->guess[t];
+	for (size_t t = blind->n; t-- > 0 && !ret;) {
+		const struct kvi_guess *g = &blind->guess[t];
 		for (size_t i = 0; i < g->n && !ret; i++) {
 			if (g->row)
-				memcpy(b->rows + s.n * b->m->width, g->row,
-				       b->m->width * sizeof *g->row);
+				memcpy(blind->rows + s.n * blind->m->width, g->row,
+				       blind->m->width * sizeof *g->row);
 			s.ids[s.n] = g->ids[i];
 			s.p[s.n] = g->p[i];
-			s.positions[s.n] = b->positions[t];
+			s.positions[s.n] = blind->positions[t];
 			s.token[s.n] = t;
-			s.at[s.n++] = b->before + t;
+			s.at[s.n++] = blind->before + t;
 			if (s.n == KVI_RUN_TOKENS)
 				ret = run_some(&s);
 		}
@@ -219,55 +221,56 @@ static kvarc_ret run_candidates(struct kvi_token_blind *b)
 }
 
 /* The next token is the first one now. */
-static void shift(struct kvi_token_blind *b)
+static void shift(struct kvi_token_blind *blind)
 {
-	struct kvi_guess *first = b->guess, *next = b->guess + b->n;
-	if (b->n && first->row)
-		memcpy(first->row, next->row, b->m->width * sizeof *first->row);
-	if (b->n) {
+	struct kvi_guess *first = blind->guess, *next = blind->guess + blind->n;
+	if (blind->n && first->row)
+		memcpy(first->row, next->row, blind->m->width * sizeof *first->row);
+	if (blind->n) {
 		float *row = first->row;
 		*first = *next;
 		first->row = row;
 	}
-	b->before += b->n;
-	if (!b->before)
+	blind->before += blind->n;
+	if (!blind->before)
 		first->n = 0;
 }
 
-kvarc_ret kvi_token_blind_segment(struct kvi_token_blind *b, const int32_t *ids,
+kvarc_ret kvi_token_blind_segment(struct kvi_token_blind *blind, const int32_t *ids,
                                   const int32_t *positions, size_t n)
 {
-	shift(b);
-	b->n = n;
-	memcpy(b->positions, positions, n * sizeof *positions);
-	for (uint32_t l = 0; l < b->m->n_layers; l++) {
-		memset(b->k + l * b->layer_floats, 0, n * b->kv * sizeof *b->k);
-		memset(b->v + l * b->layer_floats, 0, n * b->kv * sizeof *b->v);
+	shift(blind);
+	blind->n = n;
+	memcpy(blind->positions, positions, n * sizeof *positions);
+	for (uint32_t l = 0; l < blind->m->n_layers; l++) {
+		memset(blind->k + l * blind->layer_floats, 0, n * blind->kv * sizeof *blind->k);
+		memset(blind->v + l * blind->layer_floats, 0, n * blind->kv * sizeof *blind->v);
 	}
-	kvarc_ret ret = go_on(b, ids);
+	kvarc_ret ret = go_on(blind, ids);
 	if (!ret)
-		ret = run_candidates(b);
-	for (uint32_t l = 0; l < b->m->n_layers && !ret; l++)
-		ret = kvi_run_put(b->run, l, b->before, b->own_k + l * b->layer_floats,
-		                  b->own_v + l * b->layer_floats, b->kv, n);
-	kvi_run_place(b->run, 0, b->before, b->positions, n);
+		ret = run_candidates(blind);
+	for (uint32_t l = 0; l < blind->m->n_layers && !ret; l++)
+		ret = kvi_run_put(blind->run, l, blind->before,
+		                  blind->own_k + l * blind->layer_floats,
+		                  blind->own_v + l * blind->layer_floats, blind->kv, n);
+	kvi_run_place(blind->run, 0, blind->before, blind->positions, n);
 	return ret;
 }
 
-struct kvi_predicted kvi_token_blind_predict(struct kvi_token_blind *b, uint32_t layer)
+struct kvi_predicted kvi_token_blind_predict(struct kvi_token_blind *blind, uint32_t layer)
 {
-	kvi_run_place(b->run, layer, b->before, b->positions, b->n);
-	return (struct kvi_predicted){ b->k + layer * b->layer_floats,
-		                       b->v + layer * b->layer_floats, b->kv };
+	kvi_run_place(blind->run, layer, blind->before, blind->positions, blind->n);
+	return (struct kvi_predicted){ blind->k + layer * blind->layer_floats,
+		                       blind->v + layer * blind->layer_floats, blind->kv };
 }
 
-void kvi_token_blind_rotate_row(const struct kvi_token_blind *b, size_t t, float *k)
+void kvi_token_blind_rotate_row(const struct kvi_token_blind *blind, size_t t, float *k)
 {
-	kvi_run_rotate_row(b->run, t, k);
+	kvi_run_rotate_row(blind->run, t, k);
 }
 
-void kvi_token_blind_restart(struct kvi_token_blind *b)
+void kvi_token_blind_restart(struct kvi_token_blind *blind)
 {
-	kvi_run_restart(b->run);
-	b->before = b->n = 0;
+	kvi_run_restart(blind->run);
+	blind->before = blind->n = 0;
 }

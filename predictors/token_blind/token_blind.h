@@ -21,23 +21,24 @@ void kvi_token_blind_name(unsigned blind, char name[16]);
 unsigned kvi_token_blind_of(const char *name);
 /* The digest that identifies the predictor: with blind 0 that of the weights, else one of weights
  * and kind, of an engine with an lm_head. */
-KVI_SHARED struct kvi_h128 kvi_token_blind_digest(const struct kvi_engine *e, unsigned blind);
+KVI_SHARED struct kvi_h128 kvi_token_blind_digest(const struct kvi_engine *engine, unsigned blind);
 
 struct kvi_token_blind;
 
-/* o: of an engine with a head, no lanes. Returns OK, MEM, MEMLIMIT. */
+/* options: of an engine with a head, no lanes. Returns OK, MEM, MEMLIMIT. */
 KVI_SHARED kvarc_ret kvi_token_blind_open(struct kvi_token_blind **b,
-                                          const struct kvi_run_options *o, unsigned blind);
+                                          const struct kvi_run_options *options, unsigned blind);
 KVI_SHARED void kvi_token_blind_close(struct kvi_token_blind **b); /* NULL-safe */
 /* The next 1 to 256 tokens. Returns OK, MEM, MEMLIMIT, DATA (an id or position that the model
  * lacks). */
-KVI_SHARED kvarc_ret kvi_token_blind_segment(struct kvi_token_blind *b, const int32_t *ids,
+KVI_SHARED kvarc_ret kvi_token_blind_segment(struct kvi_token_blind *blind, const int32_t *ids,
                                              const int32_t *positions, size_t n);
 /* As kvi_run_predict, of any layer of the segment. */
-KVI_SHARED struct kvi_predicted kvi_token_blind_predict(struct kvi_token_blind *b, uint32_t layer);
+KVI_SHARED struct kvi_predicted kvi_token_blind_predict(struct kvi_token_blind *blind,
+                                                        uint32_t layer);
 /* As kvi_run_rotate_row, keys of the layer that was predicted last. */
-void kvi_token_blind_rotate_row(const struct kvi_token_blind *b, size_t t, float *k);
+void kvi_token_blind_rotate_row(const struct kvi_token_blind *blind, size_t t, float *k);
 /* Before the first token again. */
-KVI_SHARED void kvi_token_blind_restart(struct kvi_token_blind *b);
+KVI_SHARED void kvi_token_blind_restart(struct kvi_token_blind *blind);
 
 #endif

@@ -19,10 +19,11 @@ struct kvi_guess {
 
 struct kvi_guesses;
 /* Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_guesses_open(struct kvi_guesses **g, const struct kvi_run_options *o, unsigned blind);
+kvarc_ret kvi_guesses_open(struct kvi_guesses **g, const struct kvi_run_options *options,
+                           unsigned blind);
 void kvi_guesses_close(struct kvi_guesses **g); /* NULL-safe */
 /* What comes after each of n tokens, by their hidden states after the last layer. */
-void kvi_guesses_make(struct kvi_guesses *g, const float *h, size_t stride, size_t n,
+void kvi_guesses_make(struct kvi_guesses *guesses, const float *h, size_t stride, size_t n,
                       struct kvi_guess *to);
 
 #endif

@@ -69,22 +69,22 @@ static const struct kvi_engine_part *next_part(struct walk *w)
 	return w->fits ? &w->parts[w->i++] : NULL;
 }
 
-static struct walk walk_begin(struct kvi_engine *e)
+static struct walk walk_begin(struct kvi_engine *engine)
 {
-	return (struct walk){ .e = e, .fits = true };
+	return (struct walk){ .e = engine, .fits = true };
 }
 
-static const void *memory_of(const struct kvi_engine_part *p)
+static const void *memory_of(const struct kvi_engine_part *part)
 {
-	if (p->vector)
-		return *p->vector;
-	return p->operand->e4m3 ? (const void *)p->operand->e4m3 : p->operand->w[0];
+	if (part->vector)
+		return *part->vector;
+	return part->operand->e4m3 ? (const void *)part->operand->e4m3 : part->operand->w[0];
 }
 
-bool kvi_weight_cache_parts(struct kvi_engine *e,
+bool kvi_weight_cache_parts(struct kvi_engine *engine,
                             bool (*put)(void *opaque, const void *p, size_t n), void *opaque)
 {
-	struct walk w = walk_begin(e);
+	struct walk w = walk_begin(engine);
 	for (const struct kvi_engine_part *p; (p = next_part(&w));)
 		if (!put(opaque, memory_of(p), w.form.bytes))
 			return false;
@@ -95,30 +95,30 @@ bool kvi_weight_cache_parts(struct kvi_engine *e,
 
 /* Files, version of the library, and how each part is made: two arithmetics that make the same
  * share a file. */
-bool kvi_weight_cache_layout(struct kvi_engine *e, const struct kvi_h128 *stamp,
-                             struct kvi_weight_cache_layout *l)
+bool kvi_weight_cache_layout(struct kvi_engine *engine, const struct kvi_h128 *stamp,
+                             struct kvi_weight_cache_layout *layout)
 {
 	const char *version = kvarc_version();
-	struct walk w = walk_begin(e);
+	struct walk w = walk_begin(engine);
 	uint8_t form[16] = { 0 };
 	size_t table;
-	*l = (struct kvi_weight_cache_layout){ .key = *stamp };
-	l->key = kvi_h128_2(&l->key, sizeof l->key, version, strlen(version));
+	*layout = (struct kvi_weight_cache_layout){ .key = *stamp };
+	layout->key = kvi_h128_2(&layout->key, sizeof layout->key, version, strlen(version));
 	while (next_part(&w)) {
 		kvi_store64(form, w.form.bytes);
 		kvi_store32(form + 8, w.form.group);
 		form[12] = (uint8_t)w.form.planes;
 		form[13] = w.form.minima;
 		form[14] = w.form.e4m3;
-		l->key = kvi_h128_2(&l->key, sizeof l->key, form, sizeof form);
-		l->parts++;
-		w.fits = !kvi_add(l->bytes, w.form.bytes, &l->bytes);
+		layout->key = kvi_h128_2(&layout->key, sizeof layout->key, form, sizeof form);
+		layout->parts++;
+		w.fits = !kvi_add(layout->bytes, w.form.bytes, &layout->bytes);
 	}
-	if (!w.fits || kvi_mul(l->parts, ENTRY, &table) ||
+	if (!w.fits || kvi_mul(layout->parts, ENTRY, &table) ||
 	    kvi_add(table, AT_TABLE + CHECK + PAGE - 1, &table))
 		return false;
-	l->header = table / PAGE * PAGE;
-	return !kvi_add(l->bytes, l->header, &l->bytes);
+	layout->header = table / PAGE * PAGE;
+	return !kvi_add(layout->bytes, layout->header, &layout->bytes);
 }
 
 /* -------------------------------------------------------------- checks */
@@ -149,56 +149,58 @@ static bool add_piece(void *opaque, const void *p, size_t n)
 	return true;
 }
 
-static void put_head(const struct kvi_engine *e, const struct kvi_weight_cache_layout *l,
+static void put_head(const struct kvi_engine *engine, const struct kvi_weight_cache_layout *layout,
                      uint8_t *header)
 {
 	const uint32_t one = 1;
 	memcpy(header, weight_cache_magic, sizeof weight_cache_magic);
 	kvi_store32(header + AT_VERSION, KVI_WEIGHT_CACHE_VERSION);
 	memcpy(header + AT_ORDER, &one, sizeof one);
-	kvi_store_h128(header + AT_KEY, l->key);
-	kvi_store_h128(header + AT_DIGEST, e->digest);
-	kvi_store64(header + AT_PARTS, l->parts);
-	kvi_store64(header + AT_BYTES, l->bytes);
+	kvi_store_h128(header + AT_KEY, layout->key);
+	kvi_store_h128(header + AT_DIGEST, engine->digest);
+	kvi_store64(header + AT_PARTS, layout->parts);
+	kvi_store64(header + AT_BYTES, layout->bytes);
 }
 
-bool kvi_weight_cache_header(struct kvi_engine *e, const struct kvi_weight_cache_layout *l,
-                             uint8_t *header, struct kvi_pool *pool)
+bool kvi_weight_cache_header(struct kvi_engine *engine,
+                             const struct kvi_weight_cache_layout *layout, uint8_t *header,
+                             struct kvi_pool *pool)
 {
-	struct pieces pieces = { kvi_array(e->alloc, l->parts, sizeof *pieces.list), 0 };
+	struct pieces pieces = { kvi_array(engine->alloc, layout->parts, sizeof *pieces.list), 0 };
 	if (!pieces.list)
 		return false;
-	kvi_weight_cache_parts(e, add_piece, &pieces);
+	kvi_weight_cache_parts(engine, add_piece, &pieces);
 	kvi_parallel(pool, pieces.n, hash_piece, &pieces);
-	memset(header, 0, l->header);
-	put_head(e, l, header);
+	memset(header, 0, layout->header);
+	put_head(engine, layout, header);
 	for (size_t i = 0; i < pieces.n; i++) {
 		kvi_store64(header + AT_TABLE + ENTRY * i, pieces.list[i].bytes);
 		kvi_store64(header + AT_TABLE + ENTRY * i + 8, pieces.list[i].hash);
 	}
-	kvi_store64(header + l->header - CHECK, kvi_h64(header, l->header - CHECK));
-	kvi_free(e->alloc, pieces.list);
+	kvi_store64(header + layout->header - CHECK, kvi_h64(header, layout->header - CHECK));
+	kvi_free(engine->alloc, pieces.list);
 	return true;
 }
 
 /* Everything in front of the table, and the check. */
-static bool head_is(const struct kvi_engine *e, const struct kvi_weight_cache_layout *l,
+static bool head_is(const struct kvi_engine *engine, const struct kvi_weight_cache_layout *layout,
                     const uint8_t *p, size_t n)
 {
 	uint8_t head[AT_TABLE];
-	if (n != l->bytes || kvi_load64(p + l->header - CHECK) != kvi_h64(p, l->header - CHECK))
+	if (n != layout->bytes ||
+	    kvi_load64(p + layout->header - CHECK) != kvi_h64(p, layout->header - CHECK))
 		return false;
-	put_head(e, l, head);
+	put_head(engine, layout, head);
 	return memcmp(head, p, AT_DIGEST) == 0 &&
 	       memcmp(head + AT_PARTS, p + AT_PARTS, AT_TABLE - AT_PARTS) == 0;
 }
 
 /* The sizes of the table, and the bytes of all parts. */
-static bool parts_are(struct kvi_engine *e, const struct kvi_weight_cache_layout *l,
+static bool parts_are(struct kvi_engine *engine, const struct kvi_weight_cache_layout *layout,
                       const uint8_t *p, struct pieces *pieces, struct kvi_pool *pool)
 {
-	struct walk w = walk_begin(e);
-	size_t at = l->header;
+	struct walk w = walk_begin(engine);
+	size_t at = layout->header;
 	bool same = true;
 	while (next_part(&w)) {
 		const uint8_t *entry = p + AT_TABLE + ENTRY * pieces->n;
@@ -213,23 +215,23 @@ static bool parts_are(struct kvi_engine *e, const struct kvi_weight_cache_layout
 	return same;
 }
 
-bool kvi_weight_cache_read(struct kvi_engine *e, const struct kvi_weight_cache_layout *l,
+bool kvi_weight_cache_read(struct kvi_engine *engine, const struct kvi_weight_cache_layout *layout,
                            const uint8_t *p, size_t n, struct kvi_pool *pool)
 {
 	struct pieces pieces = { NULL, 0 };
-	struct walk w = walk_begin(e);
-	size_t at = l->header;
-	if (!head_is(e, l, p, n))
+	struct walk w = walk_begin(engine);
+	size_t at = layout->header;
+	if (!head_is(engine, layout, p, n))
 		return false;
-	pieces.list = kvi_array(e->alloc, l->parts, sizeof *pieces.list);
-	bool good = pieces.list && parts_are(e, l, p, &pieces, pool);
-	kvi_free(e->alloc, pieces.list);
+	pieces.list = kvi_array(engine->alloc, layout->parts, sizeof *pieces.list);
+	bool good = pieces.list && parts_are(engine, layout, p, &pieces, pool);
+	kvi_free(engine->alloc, pieces.list);
 	for (const struct kvi_engine_part *part; good && (part = next_part(&w));) {
 		kvi_engine_part_at(part, &w.form, p + at);
 		at += w.form.bytes;
 	}
 	if (good)
-		e->digest = kvi_load_h128(p + AT_DIGEST);
+		engine->digest = kvi_load_h128(p + AT_DIGEST);
 	return good;
 }
 
@@ -260,13 +262,14 @@ static bool has_magic(int folder, const char *name)
 	return n == (ssize_t)sizeof magic && memcmp(magic, weight_cache_magic, sizeof magic) == 0;
 }
 
-static bool is_older(const struct timespec *a, const struct timespec *b)
+static bool is_older(const struct timespec *time, const struct timespec *when)
 {
-	return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_nsec < b->tv_nsec;
+	return time->tv_sec != when->tv_sec ? time->tv_sec < when->tv_sec
+	                                    : time->tv_nsec < when->tv_nsec;
 }
 
 /* One name of the folder. */
-static void look_at(int folder, const char *name, struct found *f)
+static void look_at(int folder, const char *name, struct found *found)
 {
 	bool unfinished = ends_with(name, ".tmp");
 	struct stat st;
@@ -277,25 +280,25 @@ static void look_at(int folder, const char *name, struct found *f)
 	if (unfinished && time(NULL) - st.st_mtim.tv_sec > ABANDONED &&
 	    unlinkat(folder, name, 0) == 0)
 		return;
-	f->bytes += (uint64_t)st.st_size;
-	if (unfinished || (f->oldest[0] && !is_older(&st.st_mtim, &f->used)))
+	found->bytes += (uint64_t)st.st_size;
+	if (unfinished || (found->oldest[0] && !is_older(&st.st_mtim, &found->used)))
 		return;
-	strcpy(f->oldest, name);
-	f->used = st.st_mtim;
+	strcpy(found->oldest, name);
+	found->used = st.st_mtim;
 }
 
-static bool look_around(int folder, struct found *f)
+static bool look_around(int folder, struct found *found)
 {
 	int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	*f = (struct found){ .bytes = 0 };
+	*found = (struct found){ .bytes = 0 };
 	if (!d) {
 		if (fd >= 0)
 			close(fd);
 		return false;
 	}
 	for (const struct dirent *entry; (entry = readdir(d));)
-		look_at(folder, entry->d_name, f);
+		look_at(folder, entry->d_name, found);
 	closedir(d);
 	return true;
 }
@@ -320,31 +323,32 @@ static bool weight_cache_evict(int folder, uint64_t bytes)
 
 enum { NAME_BYTES = 64, WRITE_MAX = 1 << 30 };
 
-static void report(const struct kvi_engine_options *o, kvarc_weights what, uint64_t bytes,
+static void report(const struct kvi_engine_options *options, kvarc_weights what, uint64_t bytes,
                    const char *why)
 {
-	const kvarc_weight_cache *c = o->cache;
+	const kvarc_weight_cache *c = options->cache;
 	if (c->report)
 		c->report(c->opaque, what, bytes, why);
 }
 
-static uint64_t limit(const struct kvi_engine_options *o)
+static uint64_t limit(const struct kvi_engine_options *options)
 {
-	return o->cache->max_bytes ? o->cache->max_bytes : DEFAULT_BYTES;
+	return options->cache->max_bytes ? options->cache->max_bytes : DEFAULT_BYTES;
 }
 
-static bool layout_of(struct kvi_engine *e, const struct kvi_engine_options *o,
-                      struct kvi_weight_cache_layout *l)
+static bool layout_of(struct kvi_engine *engine, const struct kvi_engine_options *options,
+                      struct kvi_weight_cache_layout *layout)
 {
 	struct kvi_h128 stamp;
-	return o->cache && o->cache->folder && kvi_model_file_stamp(o->file, &stamp) &&
-	       kvi_weight_cache_layout(e, &stamp, l);
+	return options->cache && options->cache->folder &&
+	       kvi_model_file_stamp(options->file, &stamp) &&
+	       kvi_weight_cache_layout(engine, &stamp, layout);
 }
 
-static void name_of(const struct kvi_weight_cache_layout *l, char name[NAME_BYTES])
+static void name_of(const struct kvi_weight_cache_layout *layout, char name[NAME_BYTES])
 {
-	snprintf(name, NAME_BYTES, "%016llx%016llx.kvw", (unsigned long long)l->key.hi,
-	         (unsigned long long)l->key.lo);
+	snprintf(name, NAME_BYTES, "%016llx%016llx.kvw", (unsigned long long)layout->key.hi,
+	         (unsigned long long)layout->key.lo);
 }
 
 static int open_folder(const char *path, bool make)
@@ -365,38 +369,38 @@ static bool is_private(int fd, size_t bytes)
 	       !(st.st_mode & 022) && (uintmax_t)st.st_size == bytes;
 }
 
-static bool map(struct kvi_engine *e, const struct kvi_engine_options *o,
-                const struct kvi_weight_cache_layout *l, int fd)
+static bool map(struct kvi_engine *engine, const struct kvi_engine_options *options,
+                const struct kvi_weight_cache_layout *layout, int fd)
 {
-	void *p = mmap(NULL, l->bytes, PROT_READ, MAP_SHARED, fd, 0);
+	void *p = mmap(NULL, layout->bytes, PROT_READ, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED)
 		return false;
-	if (!kvi_weight_cache_read(e, l, p, l->bytes, o->pool)) {
-		munmap(p, l->bytes);
+	if (!kvi_weight_cache_read(engine, layout, p, layout->bytes, options->pool)) {
+		munmap(p, layout->bytes);
 		return false;
 	}
-	e->kept = p;
-	e->kept_bytes = l->bytes;
+	engine->kept = p;
+	engine->kept_bytes = layout->bytes;
 	return true;
 }
 
-static bool find(struct kvi_engine *e, const struct kvi_engine_options *o)
+static bool find(struct kvi_engine *engine, const struct kvi_engine_options *options)
 {
 	struct kvi_weight_cache_layout l;
 	char name[NAME_BYTES];
-	if (!layout_of(e, o, &l))
+	if (!layout_of(engine, options, &l))
 		return false;
 	name_of(&l, name);
-	int folder = open_folder(o->cache->folder, false);
+	int folder = open_folder(options->cache->folder, false);
 	if (folder < 0)
 		return false;
 	int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	bool good = fd >= 0 && is_private(fd, l.bytes) && map(e, o, &l, fd);
+	bool good = fd >= 0 && is_private(fd, l.bytes) && map(engine, options, &l, fd);
 	if (good) {
 		/* The last use: where that is not allowed, the file goes sooner. */
 		int ignored = futimens(fd, NULL);
 		(void)ignored;
-		report(o, KVARC_WEIGHTS_FOUND, l.bytes, "");
+		report(options, KVARC_WEIGHTS_FOUND, l.bytes, "");
 	}
 	if (fd >= 0)
 		close(fd);
@@ -422,15 +426,15 @@ static bool write_all(void *opaque, const void *p, size_t n)
 }
 
 /* A name that no other process or thread has. */
-static void temporary(const struct kvi_engine *e, char name[NAME_BYTES])
+static void temporary(const struct kvi_engine *engine, char name[NAME_BYTES])
 {
 	struct {
-		const void *e;
+		const void *engine;
 		struct timespec now;
 		pid_t pid;
 	} unique;
 	memset(&unique, 0, sizeof unique);
-	unique.e = e;
+	unique.engine = engine;
 	unique.pid = getpid();
 	clock_gettime(CLOCK_REALTIME, &unique.now);
 	snprintf(name, NAME_BYTES, "%016llx.tmp",
@@ -438,16 +442,18 @@ static void temporary(const struct kvi_engine *e, char name[NAME_BYTES])
 }
 
 /* NULL: done. */
-static const char *write_and_rename(struct kvi_engine *e, const struct kvi_weight_cache_layout *l,
+static const char *write_and_rename(struct kvi_engine *engine,
+                                    const struct kvi_weight_cache_layout *layout,
                                     const uint8_t *header, int folder)
 {
 	char name[NAME_BYTES], temp[NAME_BYTES];
-	name_of(l, name);
-	temporary(e, temp);
+	name_of(layout, name);
+	temporary(engine, temp);
 	int fd = openat(folder, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return strerror(errno);
-	bool good = write_all(&fd, header, l->header) && kvi_weight_cache_parts(e, write_all, &fd);
+	bool good = write_all(&fd, header, layout->header) &&
+	            kvi_weight_cache_parts(engine, write_all, &fd);
 	int code = errno;
 	if (close(fd) && good) {
 		good = false;
@@ -473,50 +479,50 @@ static bool may_be_so_long(uint64_t bytes)
 	return getrlimit(RLIMIT_FSIZE, &r) || r.rlim_cur == RLIM_INFINITY || bytes <= r.rlim_cur;
 }
 
-static const char *store_in(struct kvi_engine *e, const struct kvi_engine_options *o,
-                            const struct kvi_weight_cache_layout *l, int folder)
+static const char *store_in(struct kvi_engine *engine, const struct kvi_engine_options *options,
+                            const struct kvi_weight_cache_layout *layout, int folder)
 {
-	if (!may_be_so_long(l->bytes))
+	if (!may_be_so_long(layout->bytes))
 		return strerror(EFBIG);
-	if (!weight_cache_evict(folder, limit(o) - l->bytes))
+	if (!weight_cache_evict(folder, limit(options) - layout->bytes))
 		return "others cannot be removed";
-	if (!disk_has_room(folder, l->bytes))
+	if (!disk_has_room(folder, layout->bytes))
 		return strerror(ENOSPC);
 	/* before there is a file: one whose writer is killed has its magic then */
-	uint8_t *header = kvi_malloc(e->alloc, l->header);
-	const char *why = header && kvi_weight_cache_header(e, l, header, o->pool)
-	                          ? write_and_rename(e, l, header, folder)
+	uint8_t *header = kvi_malloc(engine->alloc, layout->header);
+	const char *why = header && kvi_weight_cache_header(engine, layout, header, options->pool)
+	                          ? write_and_rename(engine, layout, header, folder)
 	                          : strerror(ENOMEM);
-	kvi_free(e->alloc, header);
+	kvi_free(engine->alloc, header);
 	return why;
 }
 
-static void store(struct kvi_engine *e, const struct kvi_engine_options *o)
+static void store(struct kvi_engine *engine, const struct kvi_engine_options *options)
 {
 	struct kvi_weight_cache_layout l;
 	const char *why = "more than all may have";
-	if (!o->cache || !o->cache->folder)
+	if (!options->cache || !options->cache->folder)
 		return;
-	if (!layout_of(e, o, &l)) {
-		report(o, KVARC_WEIGHTS_NOT_KEPT, 0, "the model has just been written");
+	if (!layout_of(engine, options, &l)) {
+		report(options, KVARC_WEIGHTS_NOT_KEPT, 0, "the model has just been written");
 		return;
 	}
-	if (l.bytes <= limit(o)) {
-		int folder = open_folder(o->cache->folder, true);
-		why = folder < 0 ? strerror(errno) : store_in(e, o, &l, folder);
+	if (l.bytes <= limit(options)) {
+		int folder = open_folder(options->cache->folder, true);
+		why = folder < 0 ? strerror(errno) : store_in(engine, options, &l, folder);
 		if (folder >= 0)
 			close(folder);
 	}
-	report(o, why ? KVARC_WEIGHTS_NOT_KEPT : KVARC_WEIGHTS_KEPT, l.bytes, why ? why : "");
+	report(options, why ? KVARC_WEIGHTS_NOT_KEPT : KVARC_WEIGHTS_KEPT, l.bytes, why ? why : "");
 }
 
-kvarc_ret kvi_kept_engine(struct kvi_engine **e, const struct kvi_engine_options *o)
+kvarc_ret kvi_kept_engine(struct kvi_engine **engine, const struct kvi_engine_options *options)
 {
-	kvarc_ret ret = kvi_engine_begin(e, o);
-	if (ret || find(*e, o))
+	kvarc_ret ret = kvi_engine_begin(engine, options);
+	if (ret || find(*engine, options))
 		return ret;
-	ret = kvi_engine_convert(e, o);
+	ret = kvi_engine_convert(engine, options);
 	if (!ret)
-		store(*e, o);
+		store(*engine, options);
 	return ret;
 }

@@ -37,16 +37,16 @@ int kvi_arch_find(const char *name, bool safetensors, kvarc_error *error)
 	return -1;
 }
 
-void kvi_arch_begin(struct kvi_model_file *m, int arch, bool safetensors)
+void kvi_arch_begin(struct kvi_model_file *file, int arch, bool safetensors)
 {
 	const struct arch *a = &archs[arch];
-	snprintf(m->arch, sizeof m->arch, "%s", a->name);
-	m->activation = a->activation;
-	m->layer_norm = a->layer_norm;
-	m->interleaved = a->interleaved && !safetensors;
-	m->norm_plus_one = a->plus_one && safetensors;
-	m->embedding_scale = 1;
-	m->first_token = -1;
+	snprintf(file->arch, sizeof file->arch, "%s", a->name);
+	file->activation = a->activation;
+	file->layer_norm = a->layer_norm;
+	file->interleaved = a->interleaved && !safetensors;
+	file->norm_plus_one = a->plus_one && safetensors;
+	file->embedding_scale = 1;
+	file->first_token = -1;
 }
 
 /* Sizes that shapes are made of. */
@@ -140,13 +140,13 @@ struct binder {
 	const char *layers; /* then, of those in layers */
 };
 
-static uint64_t size_of(const struct kvi_model_file *m, unsigned size)
+static uint64_t size_of(const struct kvi_model_file *file, unsigned size)
 {
-	uint64_t q = (uint64_t)m->heads * m->head_channels;
-	uint64_t kv = (uint64_t)m->kv_heads * m->head_channels;
+	uint64_t q = (uint64_t)file->heads * file->head_channels;
+	uint64_t kv = (uint64_t)file->kv_heads * file->head_channels;
 	switch (size) {
 	case WIDTH:
-		return m->width;
+		return file->width;
 	case Q:
 		return q;
 	case KV:
@@ -154,11 +154,11 @@ static uint64_t size_of(const struct kvi_model_file *m, unsigned size)
 	case QKV:
 		return q + 2 * kv;
 	case HEAD:
-		return m->head_channels;
+		return file->head_channels;
 	case FFN:
-		return m->ffn;
+		return file->ffn;
 	case VOCABULARY:
-		return m->vocabulary;
+		return file->vocabulary;
 	case ANY:
 		return 0;
 	default:
@@ -166,11 +166,11 @@ static uint64_t size_of(const struct kvi_model_file *m, unsigned size)
 	}
 }
 
-static kvarc_ret fail_shape(const struct binder *b, const struct kvi_weight *w, uint64_t rows,
+static kvarc_ret fail_shape(const struct binder *binder, const struct kvi_weight *w, uint64_t rows,
                             uint64_t columns)
 {
 	char shown[KVI_SHOWN_BYTES];
-	return kvi_fail(b->error, KVARC_DATA,
+	return kvi_fail(binder->error, KVARC_DATA,
 	                "tensor %s has %llu x %llu numbers, but the model's "
 	                "sizes ask for %llu x %llu: the file is damaged",
 	                kvi_shown(shown, w->name, w->name_n), (unsigned long long)w->rows,
@@ -178,46 +178,46 @@ static kvarc_ret fail_shape(const struct binder *b, const struct kvi_weight *w, 
 	                (unsigned long long)columns);
 }
 
-static kvarc_ret check_type(const struct binder *b, const struct kvi_weight *w, bool floats)
+static kvarc_ret check_type(const struct binder *binder, const struct kvi_weight *w, bool floats)
 {
 	char shown[KVI_SHOWN_BYTES];
 	kvi_shown(shown, w->name, w->name_n);
 	if (!w->plain)
-		return kvi_fail(b->error, KVARC_DATA,
+		return kvi_fail(binder->error, KVARC_DATA,
 		                "tensor %s has more than two axes: the file is damaged", shown);
 	if (w->type == KVI_NUM_NONE)
-		return kvi_fail(b->error, KVARC_OPTIONS,
+		return kvi_fail(binder->error, KVARC_OPTIONS,
 		                "tensor %s has numbers of type %s: known are %s", shown,
 		                w->type_name, kvi_number_names);
 	if (floats && kvi_number_groups(w->type).group)
-		return kvi_fail(b->error, KVARC_OPTIONS,
+		return kvi_fail(binder->error, KVARC_OPTIONS,
 		                "tensor %s is quantised (%s), where F32, F16 or BF16 is known",
 		                shown, w->type_name);
 	return KVARC_OK;
 }
 
-static kvarc_ret bind(const struct binder *b, const char *name, const struct slot *s,
+static kvarc_ret bind(const struct binder *binder, const char *name, const struct slot *slot,
                       struct kvi_matrix *out)
 {
-	struct kvi_weight *w = kvi_weights_find(b->tensors, name);
-	uint64_t rows = size_of(b->m, s->rows), columns = size_of(b->m, s->columns);
-	bool turned = s->turned && b->spec->safetensors;
+	struct kvi_weight *w = kvi_weights_find(binder->tensors, name);
+	uint64_t rows = size_of(binder->m, slot->rows), columns = size_of(binder->m, slot->columns);
+	bool turned = slot->turned && binder->spec->safetensors;
 	char shown[KVI_SHOWN_BYTES];
-	if (!w && !(s->needed & b->arch))
+	if (!w && !(slot->needed & binder->arch))
 		return KVARC_OK;
 	if (!w)
-		return kvi_fail(b->error, KVARC_DATA,
+		return kvi_fail(binder->error, KVARC_DATA,
 		                "the model has no tensor %s: a part is "
 		                "missing, or it is of another architecture than %s",
-		                kvi_shown(shown, name, strlen(name)), b->m->arch);
-	kvarc_ret ret = check_type(b, w, s->rows == ONE || turned);
+		                kvi_shown(shown, name, strlen(name)), binder->m->arch);
+	kvarc_ret ret = check_type(binder, w, slot->rows == ONE || turned);
 	if (ret)
 		return ret;
-	if (s->rows == ANY)
+	if (slot->rows == ANY)
 		rows = w->rows;
 	if (turned ? w->rows != columns || w->columns != rows
 	           : w->rows != rows || w->columns != columns)
-		return fail_shape(b, w, turned ? columns : rows, turned ? rows : columns);
+		return fail_shape(binder, w, turned ? columns : rows, turned ? rows : columns);
 	w->used = true;
 	*out = (struct kvi_matrix){ w->type, turned, rows, columns, w->columns, w->data };
 	return KVARC_OK;
@@ -235,58 +235,58 @@ static struct kvi_matrix cut(const struct kvi_matrix *from, uint64_t first, uint
 }
 
 /* gpt2 has the three in one: heads of queries, then of keys, then of values. */
-static void split_qkv(const struct kvi_model_file *m, struct kvi_model_layer *l)
+static void split_qkv(const struct kvi_model_file *file, struct kvi_model_layer *layer)
 {
-	uint64_t q = size_of(m, Q), kv = size_of(m, KV);
-	struct kvi_matrix all = l->q, bias = l->q_bias;
+	uint64_t q = size_of(file, Q), kv = size_of(file, KV);
+	struct kvi_matrix all = layer->q, bias = layer->q_bias;
 	unsigned bytes = kvi_number_info(bias.type)->bytes;
-	l->q = cut(&all, 0, q);
-	l->k = cut(&all, q, kv);
-	l->v = cut(&all, q + kv, kv);
-	l->q_bias.columns = q;
-	l->k_bias = l->v_bias = bias;
-	l->k_bias.columns = l->v_bias.columns = kv;
-	l->k_bias.data += q * bytes;
-	l->v_bias.data += (q + kv) * bytes;
+	layer->q = cut(&all, 0, q);
+	layer->k = cut(&all, q, kv);
+	layer->v = cut(&all, q + kv, kv);
+	layer->q_bias.columns = q;
+	layer->k_bias = layer->v_bias = bias;
+	layer->k_bias.columns = layer->v_bias.columns = kv;
+	layer->k_bias.data += q * bytes;
+	layer->v_bias.data += (q + kv) * bytes;
 }
 
-static kvarc_ret bind_layer(const struct binder *b, uint32_t i)
+static kvarc_ret bind_layer(const struct binder *binder, uint32_t i)
 {
-	struct kvi_model_layer *l = &b->m->layers[i];
+	struct kvi_model_layer *l = &binder->m->layers[i];
 	char name[160];
 	for (size_t k = 0; k < sizeof layer_slots / sizeof *layer_slots; k++) {
 		const struct slot *s = &layer_slots[k];
-		if (!(s->allowed & b->arch))
+		if (!(s->allowed & binder->arch))
 			continue;
-		snprintf(name, sizeof name, "%s%s%u.%s", b->prefix, b->layers, (unsigned)i,
-		         b->spec->safetensors ? s->safetensors : s->gguf);
-		kvarc_ret ret = bind(b, name, s,
+		snprintf(name, sizeof name, "%s%s%u.%s", binder->prefix, binder->layers,
+		         (unsigned)i, binder->spec->safetensors ? s->safetensors : s->gguf);
+		kvarc_ret ret = bind(binder, name, s,
 		                     (struct kvi_matrix *)(void *)((char *)l + s->place));
 		if (ret)
 			return ret;
 	}
-	if (b->arch == GPT2)
-		split_qkv(b->m, l);
-	bool sliding = b->spec->sliding && b->spec->sliding[i];
-	l->window = sliding ? b->spec->window : 0;
-	l->rope = sliding && b->m->n_ropes > 1;
+	if (binder->arch == GPT2)
+		split_qkv(binder->m, l);
+	bool sliding = binder->spec->sliding && binder->spec->sliding[i];
+	l->window = sliding ? binder->spec->window : 0;
+	l->rope = sliding && binder->m->n_ropes > 1;
 	return KVARC_OK;
 }
 
 /* The head stands outside of the prefix, and may be the embedding; then files may have a copy
  * that nobody uses. */
-static kvarc_ret bind_output(const struct binder *b)
+static kvarc_ret bind_output(const struct binder *binder)
 {
 	static const struct slot slot = { NULL, NULL, 0, VOCABULARY, WIDTH, 0, ALL, false };
 	static const char *const names[] = { "output.weight", "lm_head.weight",
 		                             "language_model.lm_head.weight" };
-	if (b->spec->tied != KVI_TIED_NO)
-		b->m->output = b->m->embedding;
-	if (b->spec->tied == KVI_TIED_YES)
+	if (binder->spec->tied != KVI_TIED_NO)
+		binder->m->output = binder->m->embedding;
+	if (binder->spec->tied == KVI_TIED_YES)
 		return KVARC_OK;
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-		kvarc_ret ret = b->spec->safetensors == (i > 0)
-		                        ? bind(b, names[i], &slot, &b->m->output)
+		kvarc_ret ret = binder->spec->safetensors == (i > 0)
+		                        ? bind(binder, names[i], &slot, &binder->m->output)
 		                        : KVARC_OK;
 		if (ret)
 			return ret;
@@ -294,17 +294,17 @@ static kvarc_ret bind_output(const struct binder *b)
 	return KVARC_OK;
 }
 
-static kvarc_ret bind_model(const struct binder *b)
+static kvarc_ret bind_model(const struct binder *binder)
 {
 	char name[160];
-	struct kvi_model_file *m = b->m;
+	struct kvi_model_file *m = binder->m;
 	for (size_t k = 0; k < sizeof model_slots / sizeof *model_slots; k++) {
 		const struct slot *s = &model_slots[k];
-		if (!(s->allowed & b->arch))
+		if (!(s->allowed & binder->arch))
 			continue;
-		snprintf(name, sizeof name, "%s%s", b->prefix,
-		         b->spec->safetensors ? s->safetensors : s->gguf);
-		kvarc_ret ret = bind(b, name, s,
+		snprintf(name, sizeof name, "%s%s", binder->prefix,
+		         binder->spec->safetensors ? s->safetensors : s->gguf);
+		kvarc_ret ret = bind(binder, name, s,
 		                     (struct kvi_matrix *)(void *)((char *)m + s->place));
 		if (ret)
 			return ret;
@@ -312,23 +312,23 @@ static kvarc_ret bind_model(const struct binder *b)
 	if (m->embedding.rows < 1 || m->embedding.rows > KVI_MODEL_VOCABULARY_MAX ||
 	    (m->positions.data && m->positions.rows < 1) ||
 	    m->positions.rows > KVI_MODEL_VOCABULARY_MAX)
-		return kvi_fail(b->error, KVARC_DATA,
+		return kvi_fail(binder->error, KVARC_DATA,
 		                "the model has an embedding of no rows, or "
 		                "of more than %d: the file is damaged",
 		                KVI_MODEL_VOCABULARY_MAX);
 	m->vocabulary = (uint32_t)m->embedding.rows;
 	if (m->first_token >= 0 && (uint32_t)m->first_token >= m->vocabulary)
 		m->first_token = -1;
-	return bind_output(b);
+	return bind_output(binder);
 }
 
 /* A tensor of a layer that is not used would be left out of the sum in silence. */
-static kvarc_ret check_all_used(const struct binder *b)
+static kvarc_ret check_all_used(const struct binder *binder)
 {
 	char start[160], shown[KVI_SHOWN_BYTES];
-	int n = snprintf(start, sizeof start, "%s%s", b->prefix, b->layers);
-	for (size_t i = 0; i < b->tensors->n; i++) {
-		const struct kvi_weight *w = &b->tensors->w[i];
+	int n = snprintf(start, sizeof start, "%s%s", binder->prefix, binder->layers);
+	for (size_t i = 0; i < binder->tensors->n; i++) {
+		const struct kvi_weight *w = &binder->tensors->w[i];
 		bool known = w->used || w->name_n <= (size_t)n ||
 		             memcmp(w->name, start, (size_t)n) != 0;
 		for (size_t k = 0; !known && k < sizeof ignored / sizeof *ignored; k++) {
@@ -337,39 +337,42 @@ static kvarc_ret check_all_used(const struct binder *b)
 			        !memcmp(w->name + w->name_n - len, ignored[k], len);
 		}
 		if (!known)
-			return kvi_fail(b->error, KVARC_OPTIONS,
+			return kvi_fail(binder->error, KVARC_OPTIONS,
 			                "tensor %s is not one that models "
 			                "of architecture %s are known to have: the model cannot be "
 			                "run",
-			                kvi_shown(shown, w->name, w->name_n), b->m->arch);
+			                kvi_shown(shown, w->name, w->name_n), binder->m->arch);
 	}
 	return KVARC_OK;
 }
 
 /* Names begin differently, by which class wrote them. */
-static void find_prefix(struct binder *b)
+static void find_prefix(struct binder *binder)
 {
 	static const char *const prefixes[] = { "model.", "", "transformer.",
 		                                "language_model.model.", "model.language_model." };
 	char name[160];
-	b->prefix = "";
-	b->layers = !b->spec->safetensors ? "blk." : b->arch == GPT2 ? "h." : "layers.";
-	for (size_t i = 0; b->spec->safetensors && i < sizeof prefixes / sizeof *prefixes; i++) {
+	binder->prefix = "";
+	binder->layers = !binder->spec->safetensors ? "blk."
+	                 : binder->arch == GPT2     ? "h."
+	                                            : "layers.";
+	for (size_t i = 0; binder->spec->safetensors && i < sizeof prefixes / sizeof *prefixes;
+	     i++) {
 		snprintf(name, sizeof name, "%s%s", prefixes[i],
-		         b->arch == GPT2 ? "wte.weight" : "embed_tokens.weight");
-		if (kvi_weights_find(b->tensors, name)) {
-			b->prefix = prefixes[i];
+		         binder->arch == GPT2 ? "wte.weight" : "embed_tokens.weight");
+		if (kvi_weights_find(binder->tensors, name)) {
+			binder->prefix = prefixes[i];
 			return;
 		}
 	}
 }
 
-static kvarc_ret check_sizes(const struct binder *b)
+static kvarc_ret check_sizes(const struct binder *binder)
 {
-	const struct kvi_model_file *m = b->m;
+	const struct kvi_model_file *m = binder->m;
 	uint64_t q = size_of(m, Q);
 	const char *wrong = m->n_layers < 1 || m->n_layers > KVI_MODEL_LAYERS_MAX ||
-	                                    m->n_layers > b->tensors->n
+	                                    m->n_layers > binder->tensors->n
 	                            ? "layers"
 	                    : m->width < 1 || m->width > KVI_MODEL_WIDTH_MAX ? "channels"
 	                    : m->heads < 1 || m->heads > KVI_MODEL_HEADS_MAX || m->kv_heads < 1 ||
@@ -379,32 +382,32 @@ static kvarc_ret check_sizes(const struct binder *b)
 	                    : m->ffn < 1 || m->ffn > KVI_MODEL_WIDTH_MAX ? "feed-forward channels"
 	                                                                 : NULL;
 	if (wrong)
-		return kvi_fail(b->error, KVARC_DATA,
+		return kvi_fail(binder->error, KVARC_DATA,
 		                "the number of %s of the model is missing, or not possible", wrong);
 	if (!(m->norm_epsilon >= 0) || !(m->norm_epsilon < 1) || !(m->attention_scale > 0) ||
 	    !(m->attention_scale < 1e6f) || !(m->embedding_scale > 0) ||
 	    !(m->embedding_scale < 1e6f) || !(m->logit_cap >= 0) || !(m->logit_cap < 1e6f))
-		return kvi_fail(b->error, KVARC_DATA,
+		return kvi_fail(binder->error, KVARC_DATA,
 		                "the epsilon of the norms of the model, or "
 		                "one of its scales, is missing or not possible");
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_arch_bind(struct kvi_model_file *m, int arch, const struct kvi_model_spec *spec,
+kvarc_ret kvi_arch_bind(struct kvi_model_file *file, int arch, const struct kvi_model_spec *spec,
                         struct kvi_weights *tensors, kvarc_error *error)
 {
-	struct binder b = { m, spec, tensors, error, 1u << arch, NULL, NULL };
+	struct binder b = { file, spec, tensors, error, 1u << arch, NULL, NULL };
 	kvarc_ret ret = check_sizes(&b);
 	if (!ret)
-		ret = kvi_rope_bind(m, spec, tensors, error);
+		ret = kvi_rope_bind(file, spec, tensors, error);
 	if (ret)
 		return ret;
-	m->layers = kvi_calloc(m->alloc, m->n_layers, sizeof *m->layers);
-	if (!m->layers)
-		return kvi_fail_alloc(error, m->alloc);
+	file->layers = kvi_calloc(file->alloc, file->n_layers, sizeof *file->layers);
+	if (!file->layers)
+		return kvi_fail_alloc(error, file->alloc);
 	find_prefix(&b);
 	ret = bind_model(&b);
-	for (uint32_t i = 0; i < m->n_layers && !ret; i++)
+	for (uint32_t i = 0; i < file->n_layers && !ret; i++)
 		ret = bind_layer(&b, i);
 	return ret ? ret : check_all_used(&b);
 }

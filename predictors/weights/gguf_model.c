@@ -81,29 +81,29 @@ static int64_t map_read(void *opaque, void *buf, size_t bytes, uint64_t offset)
 	return (int64_t)n;
 }
 
-static kvarc_ret fail_damaged(const struct loader *g)
+static kvarc_ret fail_damaged(const struct loader *loader)
 {
-	return kvi_fail_at(g->error, KVARC_DATA, g->scan->at, KVARC_UNKNOWN,
+	return kvi_fail_at(loader->error, KVARC_DATA, loader->scan->at, KVARC_UNKNOWN,
 	                   "the header of the GGUF is damaged, or the file is cut: copy or "
 	                   "download it again");
 }
 
 /* The number of a value; of an array the one that all elements are. */
-static void take_number(struct loader *g, enum key key, const struct kvi_gguf_value *v)
+static void take_number(struct loader *loader, enum key key, const struct kvi_gguf_value *value)
 {
-	struct pairs *p = &g->pairs;
-	unsigned bytes = kvi_gguf_type_bytes(v->of);
-	const uint8_t *first = g->file.p + v->at;
+	struct pairs *p = &loader->pairs;
+	unsigned bytes = kvi_gguf_type_bytes(value->of);
+	const uint8_t *first = loader->file.p + value->at;
 	p->has[key] = true;
-	p->n[key] = v->number;
+	p->n[key] = value->number;
 	p->differs[key] = false;
-	if (v->type != KVI_GGUF_ARRAY)
+	if (value->type != KVI_GGUF_ARRAY)
 		return;
-	p->differs[key] = v->n == 0 || bytes == 0;
-	for (uint64_t i = 1; i < v->n && !p->differs[key]; i++)
+	p->differs[key] = value->n == 0 || bytes == 0;
+	for (uint64_t i = 1; i < value->n && !p->differs[key]; i++)
 		p->differs[key] = memcmp(first, first + i * bytes, bytes) != 0;
 	if (!p->differs[key])
-		p->n[key] = kvi_gguf_number(v->of, first);
+		p->n[key] = kvi_gguf_number(value->of, first);
 }
 
 static void show_text(char *dst, size_t capacity, const char *text)
@@ -114,81 +114,81 @@ static void show_text(char *dst, size_t capacity, const char *text)
 }
 
 /* gemma3's layers by a list instead of a period. */
-static kvarc_ret take_pattern(struct loader *g, const struct kvi_gguf_value *v)
+static kvarc_ret take_pattern(struct loader *loader, const struct kvi_gguf_value *value)
 {
-	if (v->of != KVI_GGUF_BOOL || v->n == 0 || v->n > KVI_MODEL_LAYERS_MAX)
-		return fail_damaged(g);
-	kvi_free(g->m->alloc, g->sliding);
-	g->sliding = kvi_calloc(g->m->alloc, KVI_MODEL_LAYERS_MAX, 1);
-	if (!g->sliding)
-		return kvi_fail_alloc(g->error, g->m->alloc);
-	for (uint64_t i = 0; i < v->n; i++)
-		g->sliding[i] = g->file.p[v->at + i] != 0;
+	if (value->of != KVI_GGUF_BOOL || value->n == 0 || value->n > KVI_MODEL_LAYERS_MAX)
+		return fail_damaged(loader);
+	kvi_free(loader->m->alloc, loader->sliding);
+	loader->sliding = kvi_calloc(loader->m->alloc, KVI_MODEL_LAYERS_MAX, 1);
+	if (!loader->sliding)
+		return kvi_fail_alloc(loader->error, loader->m->alloc);
+	for (uint64_t i = 0; i < value->n; i++)
+		loader->sliding[i] = loader->file.p[value->at + i] != 0;
 	return KVARC_OK;
 }
 
-static kvarc_ret take(struct loader *g, const char *key, const struct kvi_gguf_value *v)
+static kvarc_ret take(struct loader *loader, const char *key, const struct kvi_gguf_value *value)
 {
-	struct pairs *p = &g->pairs;
+	struct pairs *p = &loader->pairs;
 	if (!strcmp(key, "general.architecture"))
-		show_text(p->arch, sizeof p->arch, v->text);
+		show_text(p->arch, sizeof p->arch, value->text);
 	else if (!strcmp(key, "general.name"))
-		show_text(g->m->name, sizeof g->m->name, v->text);
+		show_text(loader->m->name, sizeof loader->m->name, value->text);
 	else if (!strcmp(key, "general.alignment"))
-		p->alignment = v->number;
+		p->alignment = value->number;
 	else if (!strcmp(key, "split.count"))
-		p->parts = v->number;
+		p->parts = value->number;
 	/* The rest begins with the architecture. */
 	const char *dot = strchr(key, '.');
 	if (!dot)
 		return KVARC_OK;
 	dot++;
 	if (!strcmp(dot, "rope.scaling.type"))
-		show_text(p->scaling, sizeof p->scaling, v->text);
-	if (!strcmp(dot, keys[K_PERIOD]) && v->type == KVI_GGUF_ARRAY)
-		return take_pattern(g, v);
+		show_text(p->scaling, sizeof p->scaling, value->text);
+	if (!strcmp(dot, keys[K_PERIOD]) && value->type == KVI_GGUF_ARRAY)
+		return take_pattern(loader, value);
 	for (int i = 0; i < N_KEYS; i++)
 		if (!strcmp(dot, keys[i]))
-			take_number(g, (enum key)i, v);
+			take_number(loader, (enum key)i, value);
 	return KVARC_OK;
 }
 
-static kvarc_ret read_pairs(struct loader *g, uint64_t n)
+static kvarc_ret read_pairs(struct loader *loader, uint64_t n)
 {
 	for (uint64_t i = 0; i < n; i++) {
 		char key[96];
 		struct kvi_gguf_value v;
-		if (!kvi_gguf_scan_pair(g->scan, key, sizeof key, &v))
-			return fail_damaged(g);
-		kvarc_ret ret = take(g, key, &v);
+		if (!kvi_gguf_scan_pair(loader->scan, key, sizeof key, &v))
+			return fail_damaged(loader);
+		kvarc_ret ret = take(loader, key, &v);
 		if (ret)
 			return ret;
 	}
-	if (g->pairs.parts > 1)
-		return kvi_fail(g->error, KVARC_OPTIONS,
+	if (loader->pairs.parts > 1)
+		return kvi_fail(loader->error, KVARC_OPTIONS,
 		                "this is one of %.0f parts of a model: "
 		                "merge them first (llama-gguf-split --merge)",
-		                g->pairs.parts);
+		                loader->pairs.parts);
 	return KVARC_OK;
 }
 
 /* Name, axes (innermost first), type and offset; the offset goes to *offset. */
-static kvarc_ret read_tensor(struct loader *g, struct kvi_weight *w, uint64_t *offset)
+static kvarc_ret read_tensor(struct loader *loader, struct kvi_weight *w, uint64_t *offset)
 {
-	struct kvi_scan *s = g->scan;
+	struct kvi_scan *s = loader->scan;
 	uint64_t axes[4] = { 1, 1, 1, 1 };
 	w->name_n = (size_t)kvi_scan64(s);
-	w->name = (const char *)g->file.p + s->at;
+	w->name = (const char *)loader->file.p + s->at;
 	kvi_scan_skip(s, w->name_n);
 	uint32_t n_axes = kvi_scan32(s);
 	if (s->bad || n_axes > 4)
-		return fail_damaged(g);
+		return fail_damaged(loader);
 	for (uint32_t i = 0; i < n_axes; i++)
 		axes[i] = kvi_scan64(s);
 	uint32_t type = kvi_scan32(s);
 	*offset = kvi_scan64(s);
 	if (s->bad)
-		return fail_damaged(g);
+		return fail_damaged(loader);
 	const struct kvi_number_info *t = kvi_number_info(type);
 	w->columns = axes[0];
 	w->rows = axes[1];
@@ -206,209 +206,210 @@ static kvarc_ret read_tensor(struct loader *g, struct kvi_weight *w, uint64_t *o
 	if (w->columns % t->elements ||
 	    kvi_mul(w->columns / t->elements * t->bytes, w->rows, &w->bytes) ||
 	    w->columns > UINT64_MAX / 8)
-		return fail_damaged(g);
+		return fail_damaged(loader);
 	return KVARC_OK;
 }
 
 /* Offsets are from the first multiple of the alignment after the header. */
-static kvarc_ret place_tensors(struct loader *g, const uint64_t *offsets)
+static kvarc_ret place_tensors(struct loader *loader, const uint64_t *offsets)
 {
 	char shown[KVI_SHOWN_BYTES];
-	uint64_t a = g->pairs.alignment >= 1 && g->pairs.alignment <= 65536
-	                     ? (uint64_t)g->pairs.alignment
+	uint64_t a = loader->pairs.alignment >= 1 && loader->pairs.alignment <= 65536
+	                     ? (uint64_t)loader->pairs.alignment
 	                     : 0;
 	if (a == 0 || (a & (a - 1)))
-		return fail_damaged(g);
-	uint64_t start = (g->scan->at + a - 1) / a * a;
-	for (size_t i = 0; i < g->tensors.n; i++) {
-		struct kvi_weight *w = &g->tensors.w[i];
+		return fail_damaged(loader);
+	uint64_t start = (loader->scan->at + a - 1) / a * a;
+	for (size_t i = 0; i < loader->tensors.n; i++) {
+		struct kvi_weight *w = &loader->tensors.w[i];
 		if (offsets[i] % a)
-			return fail_damaged(g);
-		if (start > g->file.n || offsets[i] > g->file.n - start ||
-		    w->bytes > g->file.n - start - offsets[i])
-			return kvi_fail(g->error, KVARC_DATA,
+			return fail_damaged(loader);
+		if (start > loader->file.n || offsets[i] > loader->file.n - start ||
+		    w->bytes > loader->file.n - start - offsets[i])
+			return kvi_fail(loader->error, KVARC_DATA,
 			                "the file ends before the end of "
 			                "tensor %s: copy or download it again",
 			                kvi_shown(shown, w->name, w->name_n));
-		w->data = g->file.p + start + offsets[i];
+		w->data = loader->file.p + start + offsets[i];
 	}
 	return KVARC_OK;
 }
 
-static kvarc_ret read_tensors(struct loader *g, uint64_t n)
+static kvarc_ret read_tensors(struct loader *loader, uint64_t n)
 {
-	const struct kvi_alloc *alloc = g->m->alloc;
-	if (n > KVI_MODEL_TENSORS_MAX || n > kvi_scan_remaining(g->scan) / 24)
-		return fail_damaged(g);
+	const struct kvi_alloc *alloc = loader->m->alloc;
+	if (n > KVI_MODEL_TENSORS_MAX || n > kvi_scan_remaining(loader->scan) / 24)
+		return fail_damaged(loader);
 	if (n == 0)
-		return kvi_weights_settle(&g->tensors, g->error);
+		return kvi_weights_settle(&loader->tensors, loader->error);
 	uint64_t *offsets = kvi_array(alloc, (size_t)n, sizeof *offsets);
-	g->tensors.w = kvi_calloc(alloc, (size_t)n, sizeof *g->tensors.w);
-	g->tensors.n = (size_t)n;
+	loader->tensors.w = kvi_calloc(alloc, (size_t)n, sizeof *loader->tensors.w);
+	loader->tensors.n = (size_t)n;
 	kvarc_ret ret = KVARC_OK;
-	if (!offsets || !g->tensors.w)
-		ret = kvi_fail_alloc(g->error, alloc);
+	if (!offsets || !loader->tensors.w)
+		ret = kvi_fail_alloc(loader->error, alloc);
 	for (size_t i = 0; i < n && !ret; i++)
-		ret = read_tensor(g, &g->tensors.w[i], &offsets[i]);
+		ret = read_tensor(loader, &loader->tensors.w[i], &offsets[i]);
 	if (!ret)
-		ret = place_tensors(g, offsets);
+		ret = place_tensors(loader, offsets);
 	kvi_free(alloc, offsets);
-	return ret ? ret : kvi_weights_settle(&g->tensors, g->error);
+	return ret ? ret : kvi_weights_settle(&loader->tensors, loader->error);
 }
 
 /* 0 where it is missing or not a count, which the checks of sizes find. */
-static uint32_t count(const struct loader *g, enum key key, uint32_t missing)
+static uint32_t count(const struct loader *loader, enum key key, uint32_t missing)
 {
-	double n = g->pairs.n[key];
-	if (!g->pairs.has[key])
+	double n = loader->pairs.n[key];
+	if (!loader->pairs.has[key])
 		return missing;
 	return n >= 1 && n <= 1 << 24 ? (uint32_t)n : 0;
 }
 
-static double number(const struct loader *g, enum key key, double missing)
+static double number(const struct loader *loader, enum key key, double missing)
 {
-	return g->pairs.has[key] ? g->pairs.n[key] : missing;
+	return loader->pairs.has[key] ? loader->pairs.n[key] : missing;
 }
 
 /* Things that a loader which does not know them would silently leave out. */
-static kvarc_ret check_known(const struct loader *g)
+static kvarc_ret check_known(const struct loader *loader)
 {
-	const struct pairs *p = &g->pairs;
+	const struct pairs *p = &loader->pairs;
 	for (int i = 0; i < N_KEYS; i++)
 		if (p->differs[i])
-			return kvi_fail(g->error, KVARC_OPTIONS,
+			return kvi_fail(loader->error, KVARC_OPTIONS,
 			                "%s of the model differs by "
 			                "layer: such models cannot be run",
 			                keys[i]);
 	if (p->has[K_EXPERTS] && p->n[K_EXPERTS] > 0)
-		return kvi_fail(g->error, KVARC_OPTIONS,
+		return kvi_fail(loader->error, KVARC_OPTIONS,
 		                "the model is a mixture of experts: such models cannot be run");
 	if (p->scaling[0] && strcmp(p->scaling, "none") && strcmp(p->scaling, "linear"))
-		return kvi_fail(g->error, KVARC_OPTIONS,
+		return kvi_fail(loader->error, KVARC_OPTIONS,
 		                "the model scales its rotary embedding by "
 		                "\"%s\": known are none, linear and llama 3's factors",
 		                p->scaling);
-	if (p->has[K_VALUE] && count(g, K_VALUE, 0) != g->m->head_channels)
-		return kvi_fail(g->error, KVARC_OPTIONS,
+	if (p->has[K_VALUE] && count(loader, K_VALUE, 0) != loader->m->head_channels)
+		return kvi_fail(loader->error, KVARC_OPTIONS,
 		                "values of the model have other channels "
 		                "than keys: such models cannot be run");
 	return KVARC_OK;
 }
 
-static void take_sizes(struct loader *g, int arch)
+static void take_sizes(struct loader *loader, int arch)
 {
-	struct kvi_model_file *m = g->m;
-	m->n_layers = count(g, K_LAYERS, 0);
-	m->width = count(g, K_WIDTH, 0);
-	m->ffn = count(g, K_FFN, 0);
-	m->heads = count(g, K_HEADS, 0);
-	m->kv_heads = count(g, K_KV_HEADS, m->heads);
-	m->head_channels = count(g, K_KEY, m->heads ? m->width / m->heads : 0);
-	m->norm_epsilon = (float)number(g, m->layer_norm ? K_EPSILON : K_RMS_EPSILON, -1);
+	struct kvi_model_file *m = loader->m;
+	m->n_layers = count(loader, K_LAYERS, 0);
+	m->width = count(loader, K_WIDTH, 0);
+	m->ffn = count(loader, K_FFN, 0);
+	m->heads = count(loader, K_HEADS, 0);
+	m->kv_heads = count(loader, K_KV_HEADS, m->heads);
+	m->head_channels = count(loader, K_KEY, m->heads ? m->width / m->heads : 0);
+	m->norm_epsilon = (float)number(loader, m->layer_norm ? K_EPSILON : K_RMS_EPSILON, -1);
 	/* The largest gemma3 has another scale, which files do not say. */
 	double scaled = m->head_channels;
 	if (arch == KVI_ARCH_GEMMA3 && m->n_layers == 62 && m->heads)
 		scaled = m->width / m->heads;
-	m->attention_scale = (float)number(g, K_ATTENTION_SCALE, scaled > 0 ? 1 / sqrt(scaled) : 0);
+	m->attention_scale = (float)number(loader, K_ATTENTION_SCALE,
+	                                   scaled > 0 ? 1 / sqrt(scaled) : 0);
 	if (arch == KVI_ARCH_GEMMA3)
 		m->embedding_scale = sqrtf((float)m->width);
 }
 
 /* What the head and its users need. */
-static void take_head(const struct loader *g, int arch)
+static void take_head(const struct loader *loader, int arch)
 {
-	struct kvi_model_file *m = g->m;
-	double id = number(g, K_FIRST_TOKEN, -1);
+	struct kvi_model_file *m = loader->m;
+	double id = number(loader, K_FIRST_TOKEN, -1);
 	if (id >= 0 && id <= 1 << 24)
 		m->first_token = (int32_t)id;
 	if (arch == KVI_ARCH_GEMMA3)
-		m->logit_cap = (float)number(g, K_LOGIT_CAP, 0);
+		m->logit_cap = (float)number(loader, K_LOGIT_CAP, 0);
 }
 
-static void take_rope(const struct loader *g, struct kvi_rope_rule *r)
+static void take_rope(const struct loader *loader, struct kvi_rope_rule *r)
 {
-	double linear = number(g, K_LINEAR, number(g, K_LINEAR_OLD, 1));
-	r->rotary = count(g, K_ROTARY, g->m->head_channels);
-	r->theta = number(g, K_THETA, 10000);
+	double linear = number(loader, K_LINEAR, number(loader, K_LINEAR_OLD, 1));
+	r->rotary = count(loader, K_ROTARY, loader->m->head_channels);
+	r->theta = number(loader, K_THETA, 10000);
 	if (r->theta == 0) /* 0 means none to others */
 		r->theta = -1;
-	if (strcmp(g->pairs.scaling, "none") && linear != 1 && linear != 0) {
+	if (strcmp(loader->pairs.scaling, "none") && linear != 1 && linear != 0) {
 		r->scaling = KVI_ROPE_LINEAR;
 		r->factor = linear;
 	}
 }
 
 /* Every PERIOD-th layer sees all, the others a window with a rope of their own. */
-static kvarc_ret take_windows(struct loader *g, struct kvi_model_spec *spec)
+static kvarc_ret take_windows(struct loader *loader, struct kvi_model_spec *spec)
 {
-	uint32_t period = count(g, K_PERIOD, 6);
-	spec->window = count(g, K_WINDOW, 0);
+	uint32_t period = count(loader, K_PERIOD, 6);
+	spec->window = count(loader, K_WINDOW, 0);
 	if (!spec->window)
 		return KVARC_OK;
-	if (!g->sliding) {
-		g->sliding = kvi_calloc(g->m->alloc, KVI_MODEL_LAYERS_MAX, 1);
-		if (!g->sliding)
-			return kvi_fail_alloc(g->error, g->m->alloc);
+	if (!loader->sliding) {
+		loader->sliding = kvi_calloc(loader->m->alloc, KVI_MODEL_LAYERS_MAX, 1);
+		if (!loader->sliding)
+			return kvi_fail_alloc(loader->error, loader->m->alloc);
 		for (uint32_t i = 0; i < KVI_MODEL_LAYERS_MAX; i++)
-			g->sliding[i] = !period || i % period != period - 1;
+			loader->sliding[i] = !period || i % period != period - 1;
 	}
-	spec->sliding = g->sliding;
+	spec->sliding = loader->sliding;
 	spec->ropes[1] = (struct kvi_rope_rule){ .rotary = spec->ropes[0].rotary,
-		                                 .theta = number(g, K_THETA_SLIDING, 10000) };
+		                                 .theta = number(loader, K_THETA_SLIDING, 10000) };
 	return KVARC_OK;
 }
 
-static kvarc_ret build(struct loader *g)
+static kvarc_ret build(struct loader *loader)
 {
 	struct kvi_model_spec spec = { .safetensors = false };
-	if (!g->pairs.arch[0])
-		return kvi_fail(g->error, KVARC_DATA,
+	if (!loader->pairs.arch[0])
+		return kvi_fail(loader->error, KVARC_DATA,
 		                "the GGUF does not name an architecture: it is not a model");
-	int arch = kvi_arch_find(g->pairs.arch, false, g->error);
+	int arch = kvi_arch_find(loader->pairs.arch, false, loader->error);
 	if (arch < 0)
 		return KVARC_OPTIONS;
-	kvi_arch_begin(g->m, arch, false);
-	take_sizes(g, arch);
-	take_head(g, arch);
-	kvarc_ret ret = check_known(g);
+	kvi_arch_begin(loader->m, arch, false);
+	take_sizes(loader, arch);
+	take_head(loader, arch);
+	kvarc_ret ret = check_known(loader);
 	if (!ret && arch != KVI_ARCH_GPT2)
-		take_rope(g, &spec.ropes[0]);
+		take_rope(loader, &spec.ropes[0]);
 	if (!ret && arch == KVI_ARCH_GEMMA3)
-		ret = take_windows(g, &spec);
-	return ret ? ret : kvi_arch_bind(g->m, arch, &spec, &g->tensors, g->error);
+		ret = take_windows(loader, &spec);
+	return ret ? ret : kvi_arch_bind(loader->m, arch, &spec, &loader->tensors, loader->error);
 }
 
-static kvarc_ret load(struct loader *g)
+static kvarc_ret load(struct loader *loader)
 {
 	uint64_t tensors, pairs;
-	kvarc_ret ret = kvi_gguf_scan_head(g->scan, &tensors, &pairs);
+	kvarc_ret ret = kvi_gguf_scan_head(loader->scan, &tensors, &pairs);
 	if (ret == KVARC_FORMAT)
-		return kvi_fail(g->error, ret,
+		return kvi_fail(loader->error, ret,
 		                "this is neither a GGUF file nor a folder with "
 		                "config.json and safetensors");
 	if (ret == KVARC_OPTIONS)
-		return kvi_fail(g->error, ret,
+		return kvi_fail(loader->error, ret,
 		                "the version of the GGUF is not known: known are 2 and 3");
 	if (ret)
-		return fail_damaged(g);
-	ret = read_pairs(g, pairs);
+		return fail_damaged(loader);
+	ret = read_pairs(loader, pairs);
 	if (!ret)
-		ret = read_tensors(g, tensors);
-	return ret ? ret : build(g);
+		ret = read_tensors(loader, tensors);
+	return ret ? ret : build(loader);
 }
 
-kvarc_ret kvi_gguf_model(struct kvi_model_file *m, struct kvi_map file, kvarc_error *error)
+kvarc_ret kvi_gguf_model(struct kvi_model_file *model, struct kvi_map file, kvarc_error *error)
 {
 	kvarc_source src = { .read = map_read, .size = file.n };
-	struct loader g = { .m = m, .file = file, .error = error };
+	struct loader g = { .m = model, .file = file, .error = error };
 	src.opaque = &g.file;
 	g.pairs.alignment = 32;
-	g.scan = kvi_scan_open(m->alloc, &src);
+	g.scan = kvi_scan_open(model->alloc, &src);
 	if (!g.scan)
-		return kvi_fail_alloc(error, m->alloc);
+		return kvi_fail_alloc(error, model->alloc);
 	kvarc_ret ret = load(&g);
-	kvi_free(m->alloc, g.scan);
-	kvi_free(m->alloc, g.tensors.w);
-	kvi_free(m->alloc, g.sliding);
+	kvi_free(model->alloc, g.scan);
+	kvi_free(model->alloc, g.tensors.w);
+	kvi_free(model->alloc, g.sliding);
 	return ret;
 }

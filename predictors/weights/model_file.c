@@ -101,86 +101,88 @@ static kvarc_ret map_parts(const struct kvi_alloc *alloc, const char *folder, st
 	return ret;
 }
 
-static kvarc_ret open_folder(struct kvi_model_file *m, const char *path, kvarc_error *error)
+static kvarc_ret open_folder(struct kvi_model_file *file, const char *path, kvarc_error *error)
 {
-	struct maps *maps = m->maps;
-	kvarc_ret ret = map_in(m->alloc, path, "config.json", &maps->single, &maps->stamp, error);
+	struct maps *maps = file->maps;
+	kvarc_ret ret = map_in(file->alloc, path, "config.json", &maps->single, &maps->stamp,
+	                       error);
 	if (ret == KVARC_END)
 		return kvi_fail(error, KVARC_FORMAT,
 		                "the folder has no config.json: it is not a model");
 	if (!ret)
-		ret = map_parts(m->alloc, path, maps, error);
-	return ret ? ret : kvi_safetensors_model(m, maps->single, maps->parts, maps->n, error);
+		ret = map_parts(file->alloc, path, maps, error);
+	return ret ? ret : kvi_safetensors_model(file, maps->single, maps->parts, maps->n, error);
 }
 
-static kvarc_ret open_path(struct kvi_model_file *m, const char *path, kvarc_error *error)
+static kvarc_ret open_path(struct kvi_model_file *file, const char *path, kvarc_error *error)
 {
-	struct maps *maps = m->maps;
+	struct maps *maps = file->maps;
 	struct kvi_file_stamp stamp;
 	struct stat st;
 	maps->stamp.settled = true;
-	maps->path = kvi_malloc(m->alloc, strlen(path) + 1);
+	maps->path = kvi_malloc(file->alloc, strlen(path) + 1);
 	if (!maps->path)
-		return kvi_fail_alloc(error, m->alloc);
+		return kvi_fail_alloc(error, file->alloc);
 	memcpy(maps->path, path, strlen(path) + 1);
 	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-		return open_folder(m, path, error);
+		return open_folder(file, path, error);
 	kvarc_ret ret = kvi_map_open(&maps->single, path, &stamp, error);
 	if (!ret)
 		add_stamp(&maps->stamp, stamp);
 	if (ret == KVARC_END)
 		return kvi_fail(error, KVARC_IO, "%s: %s", path, strerror(ENOENT));
-	return ret ? ret : kvi_gguf_model(m, maps->single, error);
+	return ret ? ret : kvi_gguf_model(file, maps->single, error);
 }
 
-kvarc_ret kvi_model_file_open(struct kvi_model_file **m, const struct kvi_alloc *alloc,
+kvarc_ret kvi_model_file_open(struct kvi_model_file **file, const struct kvi_alloc *alloc,
                               const char *path, kvarc_error *error)
 {
-	*m = kvi_calloc(alloc, 1, sizeof **m);
-	if (!*m)
+	*file = kvi_calloc(alloc, 1, sizeof **file);
+	if (!*file)
 		return kvi_fail_alloc(error, alloc);
-	(*m)->alloc = alloc;
-	(*m)->maps = kvi_calloc(alloc, 1, sizeof(struct maps));
-	kvarc_ret ret = (*m)->maps ? open_path(*m, path, error) : kvi_fail_alloc(error, alloc);
+	(*file)->alloc = alloc;
+	(*file)->maps = kvi_calloc(alloc, 1, sizeof(struct maps));
+	kvarc_ret ret = (*file)->maps ? open_path(*file, path, error)
+	                              : kvi_fail_alloc(error, alloc);
 	if (ret)
-		kvi_model_file_close(m);
+		kvi_model_file_close(file);
 	return ret;
 }
 
 /* Of the files that are there now. */
-static bool stamp_again(const struct kvi_model_file *m, struct kvi_file_stamp *all)
+static bool stamp_again(const struct kvi_model_file *file, struct kvi_file_stamp *all)
 {
-	const struct maps *maps = m->maps;
+	const struct maps *maps = file->maps;
 	*all = (struct kvi_file_stamp){ .settled = true };
 	if (!maps->n)
 		add_stamp(all, kvi_file_stamp(maps->path));
 	for (size_t i = 0; maps->n && i <= maps->n; i++) {
 		const char *name = i ? maps->parts[i - 1].name : "config.json";
 		char *path;
-		if (path_in(m->alloc, maps->path, name, &path, NULL))
+		if (path_in(file->alloc, maps->path, name, &path, NULL))
 			return false;
 		add_stamp(all, kvi_file_stamp(path));
-		kvi_free(m->alloc, path);
+		kvi_free(file->alloc, path);
 	}
 	return true;
 }
 
-bool kvi_model_file_stamp(const struct kvi_model_file *m, struct kvi_h128 *stamp)
+bool kvi_model_file_stamp(const struct kvi_model_file *file, struct kvi_h128 *stamp)
 {
-	const struct maps *maps = m->maps;
+	const struct maps *maps = file->maps;
 	struct kvi_file_stamp now;
-	if (!maps || !maps->stamp.settled || !stamp_again(m, &now))
+	if (!maps || !maps->stamp.settled || !stamp_again(file, &now))
 		return false;
 	*stamp = maps->stamp.is;
 	return now.settled && memcmp(&now.is, &maps->stamp.is, sizeof now.is) == 0;
 }
 
-void kvi_model_file_close(struct kvi_model_file **m)
+void kvi_model_file_close(struct kvi_model_file **file)
 {
-	if (!*m)
+	if (!*file)
 		return;
-	const struct kvi_alloc *alloc = (*m)->alloc;
-	struct maps *maps = (*m)->maps;
+	const struct kvi_alloc *alloc = (*file)->alloc;
+	struct maps *maps = (*file)->maps;
 	for (size_t i = 0; maps && i < maps->n; i++) {
 		kvi_map_close(&maps->parts[i].map);
 		kvi_free(alloc, maps->parts[i].name);
@@ -191,9 +193,9 @@ void kvi_model_file_close(struct kvi_model_file **m)
 		kvi_free(alloc, maps->path);
 	}
 	kvi_free(alloc, maps);
-	for (unsigned i = 0; i < (*m)->n_ropes; i++)
-		kvi_free(alloc, (*m)->ropes[i].freq);
-	kvi_free(alloc, (*m)->layers);
-	kvi_free(alloc, *m);
-	*m = NULL;
+	for (unsigned i = 0; i < (*file)->n_ropes; i++)
+		kvi_free(alloc, (*file)->ropes[i].freq);
+	kvi_free(alloc, (*file)->layers);
+	kvi_free(alloc, *file);
+	*file = NULL;
 }

@@ -101,17 +101,18 @@ struct kvi_model_file {
  * Returns OK, MEM, MEMLIMIT, IO, FORMAT (neither of the two), OPTIONS (architecture, type, rope
  * scaling or version that is not known, no JSON library), DATA.
  */
-KVI_SHARED kvarc_ret kvi_model_file_open(struct kvi_model_file **m, const struct kvi_alloc *alloc,
-                                         const char *path, kvarc_error *error);
-KVI_SHARED void kvi_model_file_close(struct kvi_model_file **m); /* NULL-safe */
+KVI_SHARED kvarc_ret kvi_model_file_open(struct kvi_model_file **file,
+                                         const struct kvi_alloc *alloc, const char *path,
+                                         kvarc_error *error);
+KVI_SHARED void kvi_model_file_close(struct kvi_model_file **file); /* NULL-safe */
 /* Names the files and their state: paths, inodes, sizes, times. False: there are none, they have
  * changed since they were opened, or they had just been written then, so that a later change might
  * not show. */
-bool kvi_model_file_stamp(const struct kvi_model_file *m, struct kvi_h128 *stamp);
+bool kvi_model_file_stamp(const struct kvi_model_file *file, struct kvi_h128 *stamp);
 
 /* Row r of a matrix in fp32: exact for floats, w * s (+ m) of quantised types, each
  * operation rounded. columns floats. False: one of them, or a scale, is not finite. */
-KVI_SHARED bool kvi_matrix_row(const struct kvi_matrix *m, uint64_t r, float *x);
+KVI_SHARED bool kvi_matrix_row(const struct kvi_matrix *matrix, uint64_t r, float *x);
 
 /* What a quantised type is made of: columns of a group, whether there are minima. group 0: a
  * type of floats. */
@@ -124,7 +125,7 @@ KVI_SHARED struct kvi_number_groups kvi_number_groups(unsigned type);
 /* Row r of a quantised matrix as its integers, and scales and minima by group, exact or rounded
  * once (spec/arithmetic.md 7). minimum is not touched for types without. False: a scale or
  * minimum is not finite, and no predictor can be made of the matrix. */
-bool kvi_matrix_integers(const struct kvi_matrix *m, uint64_t r, int8_t *q, float *scale,
+bool kvi_matrix_integers(const struct kvi_matrix *matrix, uint64_t r, int8_t *q, float *scale,
                          float *minimum);
 
 #endif

@@ -13,15 +13,15 @@ struct kvi_model_geometry {
 	kvarc_rope ropes[2]; /* frequencies are the model's */
 };
 /* pairing: KVARC_ROPE_*, of keys with RoPE. Returns OK, MEM, MEMLIMIT. */
-KVI_SHARED kvarc_ret kvi_model_geometry_make(struct kvi_model_geometry *g,
+KVI_SHARED kvarc_ret kvi_model_geometry_make(struct kvi_model_geometry *geometry,
                                              const struct kvi_alloc *alloc,
-                                             const struct kvi_model_file *m, unsigned dtype,
+                                             const struct kvi_model_file *file, unsigned dtype,
                                              uint8_t pairing);
 /* Frees what kvi_model_geometry_make allocated. */
-KVI_SHARED void kvi_model_geometry_free(struct kvi_model_geometry *g,
+KVI_SHARED void kvi_model_geometry_free(struct kvi_model_geometry *geometry,
                                         const struct kvi_alloc *alloc);
 
 /* Positions that the model has, at least. */
-KVI_SHARED uint64_t kvi_model_positions(const struct kvi_model_file *m);
+KVI_SHARED uint64_t kvi_model_positions(const struct kvi_model_file *file);
 
 #endif

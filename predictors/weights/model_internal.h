@@ -62,9 +62,9 @@ enum { KVI_SHOWN_BYTES = 72 };
 /* Writes the name for a message to dst; returns dst. */
 const char *kvi_shown(char dst[KVI_SHOWN_BYTES], const char *name, size_t n);
 /* Refuses tensors that overlap and names that are there twice; then they are sorted by name. */
-kvarc_ret kvi_weights_settle(struct kvi_weights *t, kvarc_error *error);
+kvarc_ret kvi_weights_settle(struct kvi_weights *weights, kvarc_error *error);
 /* NULL: there is none. */
-struct kvi_weight *kvi_weights_find(const struct kvi_weights *t, const char *name);
+struct kvi_weight *kvi_weights_find(const struct kvi_weights *weights, const char *name);
 
 /* Types by their number in ggml; NULL: not known. */
 struct kvi_number_info {
@@ -106,7 +106,7 @@ struct kvi_model_spec {
 
 /* Makes the ropes of a model, of which head_channels is set; frequencies of a GGUF may have
  * factors that are a tensor. */
-kvarc_ret kvi_rope_bind(struct kvi_model_file *m, const struct kvi_model_spec *spec,
+kvarc_ret kvi_rope_bind(struct kvi_model_file *file, const struct kvi_model_spec *spec,
                         const struct kvi_weights *tensors, kvarc_error *error);
 
 /* Of the architectures, in enum order. */
@@ -121,13 +121,13 @@ enum kvi_arch_id {
 /* By its name in a GGUF, or the model_type of a config.json; -1 after OPTIONS is in error. */
 int kvi_arch_find(const char *name, bool safetensors, kvarc_error *error);
 /* What an architecture always has: arch, layer_norm, activation and the like. */
-void kvi_arch_begin(struct kvi_model_file *m, int arch, bool safetensors);
+void kvi_arch_begin(struct kvi_model_file *file, int arch, bool safetensors);
 /* Checks sizes, then finds and checks all tensors. */
-kvarc_ret kvi_arch_bind(struct kvi_model_file *m, int arch, const struct kvi_model_spec *spec,
+kvarc_ret kvi_arch_bind(struct kvi_model_file *file, int arch, const struct kvi_model_spec *spec,
                         struct kvi_weights *tensors, kvarc_error *error);
 
 /* A GGUF in memory. */
-kvarc_ret kvi_gguf_model(struct kvi_model_file *m, struct kvi_map file, kvarc_error *error);
+kvarc_ret kvi_gguf_model(struct kvi_model_file *model, struct kvi_map file, kvarc_error *error);
 /* config.json and the safetensors files of a model in memory; names are for errors. */
 struct kvi_model_part {
 	char *name;

@@ -16,9 +16,9 @@
 
 /* ------------------------------------------------------------- stamps */
 
-static int64_t nanoseconds(const struct timespec *t)
+static int64_t nanoseconds(const struct timespec *time)
 {
-	return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
+	return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
 }
 
 /* Two changes within the same tick of a file system's clock leave the same time: whole seconds

@@ -63,52 +63,52 @@ static void fifth_bits(uint32_t high, int8_t *q)
 		q[i] = (int8_t)(q[i] + (int)(high >> i & 1) * 16);
 }
 
-static void q4_0(const uint8_t *p, struct block *b)
+static void q4_0(const uint8_t *p, struct block *block)
 {
-	b->scale[0] = load_f16(p);
-	nibbles(p + 2, 8, b->q);
+	block->scale[0] = load_f16(p);
+	nibbles(p + 2, 8, block->q);
 }
 
-static void q4_1(const uint8_t *p, struct block *b)
+static void q4_1(const uint8_t *p, struct block *block)
 {
-	b->scale[0] = load_f16(p);
-	b->minimum[0] = load_f16(p + 2);
-	nibbles(p + 4, 0, b->q);
+	block->scale[0] = load_f16(p);
+	block->minimum[0] = load_f16(p + 2);
+	nibbles(p + 4, 0, block->q);
 }
 
-static void q5_0(const uint8_t *p, struct block *b)
+static void q5_0(const uint8_t *p, struct block *block)
 {
-	b->scale[0] = load_f16(p);
-	nibbles(p + 6, 16, b->q);
-	fifth_bits(kvi_load32(p + 2), b->q);
+	block->scale[0] = load_f16(p);
+	nibbles(p + 6, 16, block->q);
+	fifth_bits(kvi_load32(p + 2), block->q);
 }
 
-static void q5_1(const uint8_t *p, struct block *b)
+static void q5_1(const uint8_t *p, struct block *block)
 {
-	b->scale[0] = load_f16(p);
-	b->minimum[0] = load_f16(p + 2);
-	nibbles(p + 8, 0, b->q);
-	fifth_bits(kvi_load32(p + 4), b->q);
+	block->scale[0] = load_f16(p);
+	block->minimum[0] = load_f16(p + 2);
+	nibbles(p + 8, 0, block->q);
+	fifth_bits(kvi_load32(p + 4), block->q);
 }
 
-static void q8_0(const uint8_t *p, struct block *b)
+static void q8_0(const uint8_t *p, struct block *block)
 {
-	b->scale[0] = load_f16(p);
-	memcpy(b->q, p + 2, 32);
+	block->scale[0] = load_f16(p);
+	memcpy(block->q, p + 2, 32);
 }
 
-static void iq4_nl(const uint8_t *p, struct block *b)
+static void iq4_nl(const uint8_t *p, struct block *block)
 {
 	static const int8_t values[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
 		                           1,    13,   25,  38,  53,  69,  89,  113 };
-	b->scale[0] = load_f16(p);
-	nibbles(p + 2, 0, b->q);
+	block->scale[0] = load_f16(p);
+	nibbles(p + 2, 0, block->q);
 	for (int i = 0; i < 32; i++)
-		b->q[i] = values[b->q[i]];
+		block->q[i] = values[block->q[i]];
 }
 
 /* d, dmin and eight pairs of 6-bit factors, packed into 12 bytes. */
-static void k_scales(const uint8_t *p, struct block *b)
+static void k_scales(const uint8_t *p, struct block *block)
 {
 	float d = load_f16(p), dmin = load_f16(p + 2);
 	const uint8_t *s = p + 4;
@@ -118,8 +118,8 @@ static void k_scales(const uint8_t *p, struct block *b)
 			scale = (s[4 + g] & 15) | s[g - 4] >> 6 << 4;
 			minimum = s[4 + g] >> 4 | s[g] >> 6 << 4;
 		}
-		b->scale[g] = d * (float)scale;
-		b->minimum[g] = -(dmin * (float)minimum);
+		block->scale[g] = d * (float)scale;
+		block->minimum[g] = -(dmin * (float)minimum);
 	}
 }
 
@@ -133,32 +133,33 @@ static void k_nibbles(const uint8_t *p, int8_t *q)
 		}
 }
 
-static void q4_k(const uint8_t *p, struct block *b)
+static void q4_k(const uint8_t *p, struct block *block)
 {
-	k_scales(p, b);
-	k_nibbles(p + 16, b->q);
+	k_scales(p, block);
+	k_nibbles(p + 16, block->q);
 }
 
-static void q5_k(const uint8_t *p, struct block *b)
+static void q5_k(const uint8_t *p, struct block *block)
 {
-	k_scales(p, b);
-	k_nibbles(p + 48, b->q);
+	k_scales(p, block);
+	k_nibbles(p + 48, block->q);
 	for (int g = 0; g < 8; g++)
 		for (int i = 0; i < 32; i++)
-			b->q[32 * g + i] = (int8_t)(b->q[32 * g + i] + (p[16 + i] >> g & 1) * 16);
+			block->q[32 * g + i] =
+				(int8_t)(block->q[32 * g + i] + (p[16 + i] >> g & 1) * 16);
 }
 
-static void q6_k(const uint8_t *p, struct block *b)
+static void q6_k(const uint8_t *p, struct block *block)
 {
 	const uint8_t *low = p, *high = p + 128, *factors = p + 192;
 	float d = load_f16(p + 208);
 	for (int g = 0; g < 16; g++)
-		b->scale[g] = d * (float)(int8_t)factors[g];
+		block->scale[g] = d * (float)(int8_t)factors[g];
 	for (int i = 0; i < 256; i++) {
 		int half = i / 128, part = i % 128 / 32, k = i % 32;
 		int nibble = low[64 * half + 32 * (part & 1) + k] >> (part & 2 ? 4 : 0) & 15;
 		int top = high[32 * half + k] >> (2 * part) & 3;
-		b->q[i] = (int8_t)((nibble | top << 4) - 32);
+		block->q[i] = (int8_t)((nibble | top << 4) - 32);
 	}
 }
 
@@ -217,52 +218,53 @@ static float load_float(uint8_t type, const uint8_t *p)
 	return type == KVI_NUM_F16 ? load_f16(p) : from_bits((uint32_t)kvi_load16(p) << 16);
 }
 
-static bool float_row(const struct kvi_matrix *m, unsigned bytes, uint64_t r, float *x)
+static bool float_row(const struct kvi_matrix *matrix, unsigned bytes, uint64_t r, float *x)
 {
-	const uint8_t *p = m->data;
-	uint64_t step = m->transposed ? m->stride * bytes : bytes;
+	const uint8_t *p = matrix->data;
+	uint64_t step = matrix->transposed ? matrix->stride * bytes : bytes;
 	bool finite = true;
-	p += m->transposed ? r * bytes : r * m->columns * bytes;
-	for (uint64_t c = 0; c < m->columns; c++, p += step) {
-		x[c] = load_float(m->type, p);
+	p += matrix->transposed ? r * bytes : r * matrix->columns * bytes;
+	for (uint64_t c = 0; c < matrix->columns; c++, p += step) {
+		x[c] = load_float(matrix->type, p);
 		finite &= is_finite(x[c]);
 	}
 	return finite;
 }
 
-static const uint8_t *block_row(const struct kvi_matrix *m, const struct type *t, uint64_t r)
+static const uint8_t *block_row(const struct kvi_matrix *matrix, const struct type *type,
+                                uint64_t r)
 {
-	return m->data + m->columns / t->info.elements * t->info.bytes * r;
+	return matrix->data + matrix->columns / type->info.elements * type->info.bytes * r;
 }
 
-static bool groups_finite(const struct type *t, const struct block *b)
+static bool groups_finite(const struct type *type, const struct block *block)
 {
 	bool finite = true;
-	for (unsigned g = 0; g < t->info.elements / t->group; g++)
-		finite &= is_finite(b->scale[g]) &&
-		          (!(t->flags & MINIMA) || is_finite(b->minimum[g]));
+	for (unsigned g = 0; g < type->info.elements / type->group; g++)
+		finite &= is_finite(block->scale[g]) &&
+		          (!(type->flags & MINIMA) || is_finite(block->minimum[g]));
 	return finite;
 }
 
-static void block_floats(const struct type *t, const struct block *b, float *x)
+static void block_floats(const struct type *type, const struct block *block, float *x)
 {
-	for (unsigned i = 0; i < t->info.elements; i++) {
-		unsigned g = i / t->group;
-		x[i] = (float)b->q[i] * b->scale[g];
-		if (t->flags & MINIMA)
-			x[i] = x[i] + b->minimum[g];
+	for (unsigned i = 0; i < type->info.elements; i++) {
+		unsigned g = i / type->group;
+		x[i] = (float)block->q[i] * block->scale[g];
+		if (type->flags & MINIMA)
+			x[i] = x[i] + block->minimum[g];
 	}
 }
 
-bool kvi_matrix_row(const struct kvi_matrix *m, uint64_t r, float *x)
+bool kvi_matrix_row(const struct kvi_matrix *matrix, uint64_t r, float *x)
 {
-	const struct type *t = find(m->type);
+	const struct type *t = find(matrix->type);
 	struct block b;
 	bool finite = true;
 	if (!t->unpack)
-		return float_row(m, t->info.bytes, r, x);
-	const uint8_t *p = block_row(m, t, r);
-	for (uint64_t c = 0; c < m->columns; c += t->info.elements) {
+		return float_row(matrix, t->info.bytes, r, x);
+	const uint8_t *p = block_row(matrix, t, r);
+	for (uint64_t c = 0; c < matrix->columns; c += t->info.elements) {
 		t->unpack(p, &b);
 		finite &= groups_finite(t, &b);
 		block_floats(t, &b, x + c);
@@ -271,15 +273,15 @@ bool kvi_matrix_row(const struct kvi_matrix *m, uint64_t r, float *x)
 	return finite; /* a scale of f16 times integers of blocks cannot overflow */
 }
 
-bool kvi_matrix_integers(const struct kvi_matrix *m, uint64_t r, int8_t *q, float *scale,
+bool kvi_matrix_integers(const struct kvi_matrix *matrix, uint64_t r, int8_t *q, float *scale,
                          float *minimum)
 {
-	const struct type *t = find(m->type);
-	const uint8_t *p = block_row(m, t, r);
+	const struct type *t = find(matrix->type);
+	const uint8_t *p = block_row(matrix, t, r);
 	unsigned groups = t->info.elements / t->group;
 	struct block b;
 	bool finite = true;
-	for (uint64_t c = 0; c < m->columns; c += t->info.elements) {
+	for (uint64_t c = 0; c < matrix->columns; c += t->info.elements) {
 		t->unpack(p, &b);
 		finite &= groups_finite(t, &b);
 		memcpy(q + c, b.q, t->info.elements);

@@ -35,14 +35,14 @@ static int by_name(const void *a, const void *b)
 	return compare_names(x->name, x->name_n, y->name, y->name_n);
 }
 
-kvarc_ret kvi_weights_settle(struct kvi_weights *t, kvarc_error *error)
+kvarc_ret kvi_weights_settle(struct kvi_weights *weights, kvarc_error *error)
 {
 	char a[KVI_SHOWN_BYTES], b[KVI_SHOWN_BYTES];
-	struct kvi_weight *w = t->w;
-	if (t->n == 0)
+	struct kvi_weight *w = weights->w;
+	if (weights->n == 0)
 		return kvi_fail(error, KVARC_DATA, "the model has no tensors");
-	qsort(w, t->n, sizeof *w, by_place);
-	for (size_t i = 0, last = 0; i < t->n; i++) {
+	qsort(w, weights->n, sizeof *w, by_place);
+	for (size_t i = 0, last = 0; i < weights->n; i++) {
 		if (w[i].bytes == 0)
 			continue;
 		if (i != last && (uintptr_t)w[i].data - (uintptr_t)w[last].data < w[last].bytes)
@@ -52,8 +52,8 @@ kvarc_ret kvi_weights_settle(struct kvi_weights *t, kvarc_error *error)
 			                kvi_shown(b, w[i].name, w[i].name_n));
 		last = i;
 	}
-	qsort(w, t->n, sizeof *w, by_name);
-	for (size_t i = 1; i < t->n; i++)
+	qsort(w, weights->n, sizeof *w, by_name);
+	for (size_t i = 1; i < weights->n; i++)
 		if (by_name(&w[i - 1], &w[i]) == 0)
 			return kvi_fail(error, KVARC_DATA,
 			                "tensor %s is there twice: the file is damaged",
@@ -61,14 +61,14 @@ kvarc_ret kvi_weights_settle(struct kvi_weights *t, kvarc_error *error)
 	return KVARC_OK;
 }
 
-struct kvi_weight *kvi_weights_find(const struct kvi_weights *t, const char *name)
+struct kvi_weight *kvi_weights_find(const struct kvi_weights *weights, const char *name)
 {
-	size_t n = strlen(name), low = 0, high = t->n;
+	size_t n = strlen(name), low = 0, high = weights->n;
 	while (low < high) {
 		size_t mid = low + (high - low) / 2;
-		int c = compare_names(t->w[mid].name, t->w[mid].name_n, name, n);
+		int c = compare_names(weights->w[mid].name, weights->w[mid].name_n, name, n);
 		if (c == 0)
-			return &t->w[mid];
+			return &weights->w[mid];
 		if (c < 0)
 			low = mid + 1;
 		else

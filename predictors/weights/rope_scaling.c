@@ -80,26 +80,26 @@ static kvarc_ret divide_by_tensor(const struct kvi_weights *tensors, struct kvi_
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_rope_bind(struct kvi_model_file *m, const struct kvi_model_spec *spec,
+kvarc_ret kvi_rope_bind(struct kvi_model_file *file, const struct kvi_model_spec *spec,
                         const struct kvi_weights *tensors, kvarc_error *error)
 {
-	while (m->n_ropes < 2 && spec->ropes[m->n_ropes].theta != 0) {
-		const struct kvi_rope_rule *r = &spec->ropes[m->n_ropes];
-		struct kvi_model_rope *rope = &m->ropes[m->n_ropes];
-		if (r->rotary < 2 || r->rotary % 2 || r->rotary > m->head_channels)
+	while (file->n_ropes < 2 && spec->ropes[file->n_ropes].theta != 0) {
+		const struct kvi_rope_rule *r = &spec->ropes[file->n_ropes];
+		struct kvi_model_rope *rope = &file->ropes[file->n_ropes];
+		if (r->rotary < 2 || r->rotary % 2 || r->rotary > file->head_channels)
 			return kvi_fail(error, KVARC_DATA,
 			                "%u channels of a head cannot turn: heads have %u",
-			                (unsigned)r->rotary, (unsigned)m->head_channels);
-		rope->freq = kvi_array(m->alloc, r->rotary / 2, sizeof *rope->freq);
+			                (unsigned)r->rotary, (unsigned)file->head_channels);
+		rope->freq = kvi_array(file->alloc, r->rotary / 2, sizeof *rope->freq);
 		if (!rope->freq)
-			return kvi_fail_alloc(error, m->alloc);
+			return kvi_fail_alloc(error, file->alloc);
 		rope->rotary = r->rotary;
-		m->n_ropes++;
+		file->n_ropes++;
 		if (!kvi_rope_rule_freq(r, rope->freq))
 			return kvi_fail(error, KVARC_DATA,
 			                "base or scaling of the model's rotary "
 			                "embedding is not possible");
-		kvarc_ret ret = m->n_ropes == 1 && !spec->safetensors
+		kvarc_ret ret = file->n_ropes == 1 && !spec->safetensors
 		                        ? divide_by_tensor(tensors, rope, error)
 		                        : KVARC_OK;
 		if (ret)

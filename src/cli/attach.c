@@ -22,26 +22,27 @@ static void show_note(void *opaque, const char *text)
 	msg_note(o->attach, "%s", text);
 }
 
-static void set_options(kvarc_workspace_options *w, const struct options *o, kvarc_error *error)
+static void set_options(kvarc_workspace_options *w, const struct options *options,
+                        kvarc_error *error)
 {
-	library_common(o, &w->common, error);
+	library_common(options, &w->common, error);
 	w->common.progress = NULL;
 	w->note = show_note;
-	w->note_opaque = (void *)o;
-	w->replace = o->force;
+	w->note_opaque = (void *)options;
+	w->replace = options->force;
 }
 
 /* ----- a temporary file ------------------------------------------------ */
 
-static bool open_file(struct workspace *w, const struct options *o)
+static bool open_file(struct workspace *w, const struct options *options)
 {
 	kvarc_common common;
 
-	library_common(o, &common, &w->error);
+	library_common(options, &common, &w->error);
 	common.progress = NULL;
 	w->fd = input_temporary();
 	if (w->fd < 0) {
-		msg_error(o->attach, "no temporary file for it: %s", strerror(errno));
+		msg_error(options->attach, "no temporary file for it: %s", strerror(errno));
 		return false;
 	}
 	w->open = true;
@@ -49,23 +50,23 @@ static bool open_file(struct workspace *w, const struct options *o)
 		w->sink.flush = NULL; /* nobody needs it after a crash */
 		return true;
 	}
-	library_error(o->attach, KVARC_IO, &w->error, NULL, NULL);
+	library_error(options->attach, KVARC_IO, &w->error, NULL, NULL);
 	return false;
 }
 
 /* What was written becomes the source. */
-static bool reopen(struct workspace *w, const struct options *o)
+static bool reopen(struct workspace *w, const struct options *options)
 {
 	kvarc_common common;
 	kvarc_ret ret;
 
-	library_common(o, &common, &w->error);
+	library_common(options, &common, &w->error);
 	common.progress = NULL;
 	ret = kvarc_sink_close(&w->sink, &w->error);
 	if (ret == KVARC_OK)
 		ret = kvarc_source_fd(&w->source, w->fd, &common);
 	if (ret != KVARC_OK)
-		library_error(o->attach, ret, &w->error, NULL, NULL);
+		library_error(options->attach, ret, &w->error, NULL, NULL);
 	return ret == KVARC_OK;
 }
 
@@ -82,57 +83,57 @@ void workspace_close(struct workspace *w)
 
 /* ----- in ------------------------------------------------ */
 
-bool workspace_attach(struct workspace *w, const struct options *o, kvarc_import *im,
+bool workspace_attach(struct workspace *w, const struct options *options, kvarc_import *im,
                       const char *const *exclude, size_t n)
 {
 	kvarc_workspace_options wo = KVARC_WORKSPACE_OPTIONS_INIT;
 	kvarc_workspace_result result;
 	kvarc_ret ret;
 
-	if (!o->attach)
+	if (!options->attach)
 		return true;
-	if (!open_file(w, o))
+	if (!open_file(w, options))
 		return false;
-	set_options(&wo, o, &w->error);
+	set_options(&wo, options, &w->error);
 	wo.exclude = exclude;
 	wo.n_exclude = n;
-	ret = kvarc_workspace_pack(o->attach, &w->sink, &wo, &result);
+	ret = kvarc_workspace_pack(options->attach, &w->sink, &wo, &result);
 	if (ret != KVARC_OK) {
-		library_error(o->attach, ret, &w->error, NULL, NULL);
+		library_error(options->attach, ret, &w->error, NULL, NULL);
 		return false;
 	}
-	if (!reopen(w, o))
+	if (!reopen(w, options))
 		return false;
 	ret = kvarc_import_attach(im, &w->source, KVARC_ITEM_WORKSPACE, ITEM_NAME);
 	if (ret != KVARC_OK)
-		library_error(o->attach, ret, NULL, NULL, NULL);
+		library_error(options->attach, ret, NULL, NULL, NULL);
 	return ret == KVARC_OK;
 }
 
 /* ----- out ------------------------------------------------ */
 
-bool workspace_check(const struct options *o)
+bool workspace_check(const struct options *options)
 {
-	DIR *dir = o->attach ? opendir(o->attach) : NULL;
+	DIR *dir = options->attach ? opendir(options->attach) : NULL;
 	size_t n = 0;
 
-	if (o->attach && !dir && errno != ENOENT) {
-		msg_error(o->attach, "cannot be extracted to: %s", strerror(errno));
+	if (options->attach && !dir && errno != ENOENT) {
+		msg_error(options->attach, "cannot be extracted to: %s", strerror(errno));
 		return false;
 	}
 	while (dir && readdir(dir))
 		n++;
 	if (dir)
 		closedir(dir);
-	if (n > 2 && !o->force)
-		msg_error(o->attach, "is not empty; use -f to extract into it all the same");
-	return n <= 2 || o->force;
+	if (n > 2 && !options->force)
+		msg_error(options->attach, "is not empty; use -f to extract into it all the same");
+	return n <= 2 || options->force;
 }
 
-int workspace_item(struct workspace *w, const struct options *o, const char *archive,
+int workspace_item(struct workspace *w, const struct options *options, const char *archive,
                    kvarc_sink *sink)
 {
-	if (!o->attach) {
+	if (!options->attach) {
 		msg_note(archive, "its workspace is left out; --attach DIR extracts it");
 		return 1;
 	}
@@ -140,32 +141,33 @@ int workspace_item(struct workspace *w, const struct options *o, const char *arc
 		msg_error(archive, "holds more than one workspace");
 		return -1;
 	}
-	if (!open_file(w, o))
+	if (!open_file(w, options))
 		return -1;
 	*sink = w->sink;
 	return 0;
 }
 
-bool workspace_extract(struct workspace *w, const struct options *o, const char *archive)
+bool workspace_extract(struct workspace *w, const struct options *options, const char *archive)
 {
 	kvarc_workspace_options wo = KVARC_WORKSPACE_OPTIONS_INIT;
 	kvarc_workspace_result n;
 	kvarc_ret ret;
 
-	if (!o->attach)
+	if (!options->attach)
 		return true;
 	if (!w->open) {
-		msg_warning(archive, "has no workspace: nothing was extracted to %s", o->attach);
+		msg_warning(archive, "has no workspace: nothing was extracted to %s",
+		            options->attach);
 		return true;
 	}
-	if (!reopen(w, o))
+	if (!reopen(w, options))
 		return false;
-	set_options(&wo, o, &w->error);
-	ret = kvarc_workspace_extract(&w->source, o->attach, &wo, &n);
+	set_options(&wo, options, &w->error);
+	ret = kvarc_workspace_extract(&w->source, options->attach, &wo, &n);
 	if (ret != KVARC_OK)
 		library_error(archive, ret, &w->error, NULL, NULL);
 	else
 		msg_note(archive, "its workspace: %llu file%s -> %s", (unsigned long long)n.files,
-		         n.files == 1 ? "" : "s", o->attach);
+		         n.files == 1 ? "" : "s", options->attach);
 	return ret == KVARC_OK;
 }

@@ -20,20 +20,20 @@ struct workspace {
 
 /* With --attach: attaches the folder to an import, without the n files of `exclude`, which may be
  * NULL and need not exist. w stays until the import is closed. false: a message was shown. */
-bool workspace_attach(struct workspace *w, const struct options *o, kvarc_import *im,
+bool workspace_attach(struct workspace *w, const struct options *options, kvarc_import *im,
                       const char *const *exclude, size_t n);
 /* NULL-safe in all members. */
 void workspace_close(struct workspace *w);
 
 /* Whether the folder of --attach, if there is one, can be extracted to; false: a message was
  * shown. */
-bool workspace_check(const struct options *o);
+bool workspace_check(const struct options *options);
 /* For an item that is a workspace, in a kvarc_item_open: 0 and a sink with --attach; 1 without,
  * after a note; -1: a message was shown. */
-int workspace_item(struct workspace *w, const struct options *o, const char *archive,
+int workspace_item(struct workspace *w, const struct options *options, const char *archive,
                    kvarc_sink *sink);
 /* Extracts what that sink got into the folder of --attach. false: a message was shown. An archive
  * without a workspace gets a warning. */
-bool workspace_extract(struct workspace *w, const struct options *o, const char *archive);
+bool workspace_extract(struct workspace *w, const struct options *options, const char *archive);
 
 #endif

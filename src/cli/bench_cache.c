@@ -18,8 +18,8 @@ static int write_memory(void *opaque, const void *buf, size_t bytes, uint64_t of
 	return 0;
 }
 
-kvarc_sink bench_cache_sink(struct bench_cache *c)
+kvarc_sink bench_cache_sink(struct bench_cache *cache)
 {
-	c->archive_bytes = 0;
-	return (kvarc_sink){ .write = write_memory, .opaque = c };
+	cache->archive_bytes = 0;
+	return (kvarc_sink){ .write = write_memory, .opaque = cache };
 }

@@ -39,7 +39,7 @@ struct bench_run {
 	uint64_t chunks, host_chunks;          /* device: encoded; of these by the host */
 };
 
-/* Writes to the archive of c. */
-kvarc_sink bench_cache_sink(struct bench_cache *c);
+/* Writes to the archive of cache. */
+kvarc_sink bench_cache_sink(struct bench_cache *cache);
 
 #endif

@@ -23,10 +23,10 @@ struct device_cache {
 };
 
 /* Where the tokens of a track from t0 on are in one of the copies. */
-static void set_views(struct device_cache *x, const struct gpu_memory *m, uint32_t track,
+static void set_views(struct device_cache *cache, const struct gpu_memory *memory, uint32_t track,
                       uint64_t t0)
 {
-	const struct bench_cache *c = x->c;
+	const struct bench_cache *c = cache->c;
 	const kvarc_geometry *g = c->geometry;
 
 	for (size_t i = 0; i < g->n_tensors; i++) {
@@ -35,8 +35,8 @@ static void set_views(struct device_cache *x, const struct gpu_memory *m, uint32
 		const uint64_t at = (uint64_t)((const uint8_t *)v->data - c->data);
 		const uint64_t row = t->track == track ? t0 * v->token_stride : 0;
 
-		x->views[i] = (kvarc_device_view){
-			.base = m->at + at + row,
+		cache->views[i] = (kvarc_device_view){
+			.base = memory->at + at + row,
 			.bytes = c->tokens[t->track] * v->token_stride - row,
 			.token_stride = v->token_stride,
 			.head_stride = (uint64_t)t->channels * v->elem_stride,
@@ -45,28 +45,28 @@ static void set_views(struct device_cache *x, const struct gpu_memory *m, uint32
 	}
 }
 
-static kvarc_ret append(struct device_cache *x, kvarc_writer *w, uint32_t track, uint64_t t0,
+static kvarc_ret append(struct device_cache *cache, kvarc_writer *w, uint32_t track, uint64_t t0,
                         uint64_t n)
 {
-	const struct bench_tokens *t = &x->c->of[track];
+	const struct bench_tokens *t = &cache->c->of[track];
 	kvarc_device_plan_info info;
 	kvarc_device_plan *p;
 	kvarc_ret ret;
 
-	ret = kvarc_device_plan_write(&p, x->gpu->d, w, track, n, t->ids ? t->ids + t0 : NULL,
+	ret = kvarc_device_plan_write(&p, cache->gpu->d, w, track, n, t->ids ? t->ids + t0 : NULL,
 	                              t->positions + t0);
 	if (ret)
 		return ret;
-	set_views(x, &x->from, track, t0);
-	ret = gpu_place(x->gpu, p, x->views, &info);
+	set_views(cache, &cache->from, track, t0);
+	ret = gpu_place(cache->gpu, p, cache->views, &info);
 	if (!ret)
 		ret = kvarc_device_encode(p, info.layer0, UINT32_MAX, NULL);
 	if (!ret)
 		ret = kvarc_device_append(p, NULL);
 	if (!ret)
 		ret = kvarc_device_plan_get_info(p, &info);
-	x->chunks += info.chunks;
-	x->host_chunks += info.host_chunks;
+	cache->chunks += info.chunks;
+	cache->host_chunks += info.host_chunks;
 	kvarc_device_plan_close(&p);
 	return ret;
 }
@@ -80,22 +80,23 @@ static void keep_fastest(double *best, double start)
 }
 
 /* Appends all tokens of a track. */
-static kvarc_ret encode_track(struct device_cache *x, kvarc_writer *w, uint32_t track)
+static kvarc_ret encode_track(struct device_cache *cache, kvarc_writer *w, uint32_t track)
 {
-	const uint64_t all = x->c->tokens[track];
+	const uint64_t all = cache->c->tokens[track];
 	kvarc_ret ret = KVARC_OK;
 
 	for (uint64_t t = 0, n; t < all && !ret; t += n) {
 		n = gpu_batch(w, track, t, all - t);
-		ret = append(x, w, track, t, n);
+		ret = append(cache, w, track, t, n);
 	}
 	return ret;
 }
 
 /* Writes the archive. */
-static kvarc_ret encode(struct device_cache *x, const kvarc_common *common, struct bench_run *run)
+static kvarc_ret encode(struct device_cache *cache, const kvarc_common *common,
+                        struct bench_run *run)
 {
-	struct bench_cache *c = x->c;
+	struct bench_cache *c = cache->c;
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
 	const kvarc_sink sink = bench_cache_sink(c);
 	kvarc_writer *w;
@@ -107,13 +108,13 @@ static kvarc_ret encode(struct device_cache *x, const kvarc_common *common, stru
 	wo.profile = run->profile;
 	wo.predictor = models_given();
 	wo.predictor_name = models_name();
-	x->chunks = x->host_chunks = 0;
+	cache->chunks = cache->host_chunks = 0;
 	ret = kvarc_writer_open(&w, &sink, &wo);
 	if (!ret)
 		ret = kvarc_writer_set_geometry(w, c->geometry);
 	start = units_now();
 	for (uint32_t i = 0; i < c->geometry->n_tracks && !ret; i++)
-		ret = encode_track(x, w, i);
+		ret = encode_track(cache, w, i);
 	if (!ret)
 		ret = kvarc_writer_close(&w);
 	else
@@ -122,28 +123,28 @@ static kvarc_ret encode(struct device_cache *x, const kvarc_common *common, stru
 	return ret;
 }
 
-static kvarc_ret decode_range(struct device_cache *x, kvarc_reader *r, const kvarc_range *range)
+static kvarc_ret decode_range(struct device_cache *cache, kvarc_reader *r, const kvarc_range *range)
 {
 	kvarc_device_plan_info info;
 	kvarc_device_plan *p;
-	kvarc_ret ret = kvarc_device_plan_read(&p, x->gpu->d, r, range);
+	kvarc_ret ret = kvarc_device_plan_read(&p, cache->gpu->d, r, range);
 
 	if (ret)
 		return ret;
-	set_views(x, &x->to, range->track, range->t0);
-	ret = gpu_place(x->gpu, p, x->views, &info);
+	set_views(cache, &cache->to, range->track, range->t0);
+	ret = gpu_place(cache->gpu, p, cache->views, &info);
 	if (!ret)
-		ret = gpu_decode(x->gpu, p, &info);
+		ret = gpu_decode(cache->gpu, p, &info);
 	kvarc_device_plan_close(&p);
 	return ret;
 }
 
 /* Opens the archive. */
-static kvarc_ret open_archive(const struct bench_cache *c, const kvarc_common *common,
+static kvarc_ret open_archive(const struct bench_cache *cache, const kvarc_common *common,
                               kvarc_reader **r)
 {
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
-	kvarc_source source = { .size = c->archive_bytes, .memory = c->archive };
+	kvarc_source source = { .size = cache->archive_bytes, .memory = cache->archive };
 
 	ro.common = *common;
 	ro.predictor = models_given();
@@ -151,9 +152,9 @@ static kvarc_ret open_archive(const struct bench_cache *c, const kvarc_common *c
 	return kvarc_reader_open(r, &source, &ro);
 }
 
-static kvarc_ret decode(struct device_cache *x, const kvarc_common *common)
+static kvarc_ret decode(struct device_cache *cache, const kvarc_common *common)
 {
-	struct bench_cache *c = x->c;
+	struct bench_cache *c = cache->c;
 	const uint64_t most = GPU_TOKENS;
 	kvarc_reader *r;
 	kvarc_ret ret = open_archive(c, common, &r);
@@ -164,57 +165,59 @@ static kvarc_ret decode(struct device_cache *x, const kvarc_common *common)
 			const kvarc_range range = {
 				.track = i, .n_layers = UINT32_MAX, .t0 = t, .n = n
 			};
-			ret = decode_range(x, r, &range);
+			ret = decode_range(cache, r, &range);
 		}
 	}
 	kvarc_reader_close(&r);
 	return ret;
 }
 
-static kvarc_ret measure(struct device_cache *x, const kvarc_common *common, struct bench_run *run)
+static kvarc_ret measure(struct device_cache *cache, const kvarc_common *common,
+                         struct bench_run *run)
 {
-	struct bench_cache *c = x->c;
-	struct gpu *g = x->gpu;
+	struct bench_cache *c = cache->c;
+	struct gpu *g = cache->gpu;
 	double start;
 	kvarc_ret ret;
 
 	memset(c->decoded_data, 0, c->raw_bytes);
-	ret = gpu_reserve(g, &x->from, c->raw_bytes);
+	ret = gpu_reserve(g, &cache->from, c->raw_bytes);
 	if (!ret)
-		ret = gpu_reserve(g, &x->to, c->raw_bytes);
+		ret = gpu_reserve(g, &cache->to, c->raw_bytes);
 	if (!ret)
-		ret = kvarc_device_send(g->d, x->from.at, c->data, c->raw_bytes, NULL);
+		ret = kvarc_device_send(g->d, cache->from.at, c->data, c->raw_bytes, NULL);
 	if (!ret)
-		ret = kvarc_device_send(g->d, x->to.at, c->decoded_data, c->raw_bytes, NULL);
+		ret = kvarc_device_send(g->d, cache->to.at, c->decoded_data, c->raw_bytes, NULL);
 	if (ret)
 		return ret;
-	ret = encode(x, common, run);
+	ret = encode(cache, common, run);
 	if (ret)
 		return ret;
 	start = units_now();
-	ret = decode(x, common);
+	ret = decode(cache, common);
 	keep_fastest(&run->decode_seconds, start);
-	run->memory_bytes = x->from.bytes + x->to.bytes + g->staging.bytes + g->work.bytes +
+	run->memory_bytes = cache->from.bytes + cache->to.bytes + g->staging.bytes + g->work.bytes +
 	                    g->status.bytes;
-	run->host_chunks = x->host_chunks;
-	run->chunks = x->chunks;
-	return ret ? ret : kvarc_device_fetch(g->d, c->decoded_data, x->to.at, c->raw_bytes, NULL);
+	run->host_chunks = cache->host_chunks;
+	run->chunks = cache->chunks;
+	return ret ? ret
+	           : kvarc_device_fetch(g->d, c->decoded_data, cache->to.at, c->raw_bytes, NULL);
 }
 
-bool bench_device_run(struct bench_cache *c, const struct options *o, const char *file,
+bool bench_device_run(struct bench_cache *cache, const struct options *options, const char *file,
                       struct gpu *gpu, struct bench_run *run)
 {
-	struct device_cache x = { .c = c, .gpu = gpu };
+	struct device_cache x = { .c = cache, .gpu = gpu };
 	kvarc_common common;
 	kvarc_error error;
 	kvarc_ret ret;
 
-	library_common(o, &common, &error);
+	library_common(options, &common, &error);
 	memset(&error, 0, sizeof error);
 	memset(&gpu->error, 0, sizeof gpu->error);
 	common.progress = NULL;
 	common.threads = run->threads;
-	x.views = calloc(c->geometry->n_tensors, sizeof *x.views);
+	x.views = calloc(cache->geometry->n_tensors, sizeof *x.views);
 	ret = x.views ? measure(&x, &common, run) : KVARC_MEM;
 	free(x.views);
 	kvarc_device_free(gpu->d, x.from.at);
@@ -223,7 +226,7 @@ bool bench_device_run(struct bench_cache *c, const struct options *o, const char
 		library_error(file, ret, gpu->error.code ? &gpu->error : &error, NULL, NULL);
 		return false;
 	}
-	if (memcmp(c->data, c->decoded_data, c->raw_bytes) != 0) {
+	if (memcmp(cache->data, cache->decoded_data, cache->raw_bytes) != 0) {
 		msg_error(file, "what the GPU decoded differs from the input; "
 		                "this is a bug in kvarc, please report it");
 		return false;

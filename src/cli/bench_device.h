@@ -10,7 +10,7 @@
  * One encode of a cache from memory of the GPU, and one decode into it, compared; keeps the fastest
  * times, the memory of the GPU and the chunks of the host in run. false: a message was shown.
  */
-bool bench_device_run(struct bench_cache *c, const struct options *o, const char *file,
+bool bench_device_run(struct bench_cache *cache, const struct options *options, const char *file,
                       struct gpu *gpu, struct bench_run *run);
 
 #endif

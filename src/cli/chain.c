@@ -8,15 +8,15 @@
 
 #include "units.h"
 
-kvarc_ret chain_make(struct chain *c, kvarc_reader *r)
+kvarc_ret chain_make(struct chain *chain, kvarc_reader *r)
 {
 	uint8_t value[16];
 	kvarc_ret ret = kvarc_reader_chain(r, 0, kvarc_reader_tokens(r, 0), value);
 
-	c->present = ret == KVARC_OK;
-	if (c->present)
-		units_digest(c->text, value);
+	chain->present = ret == KVARC_OK;
+	if (chain->present)
+		units_digest(chain->text, value);
 	else
-		strcpy(c->text, "none, the archive does not name its tokens");
+		strcpy(chain->text, "none, the archive does not name its tokens");
 	return ret == KVARC_END ? KVARC_OK : ret;
 }

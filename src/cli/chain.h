@@ -13,7 +13,7 @@ struct chain {
 	char text[72]; /* hex of the last segment of track 0, or why there is none */
 };
 
-/* Fills c from the index. Returns OK or the code of the reader. */
-kvarc_ret chain_make(struct chain *c, kvarc_reader *r);
+/* Fills chain from the index. Returns OK or the code of the reader. */
+kvarc_ret chain_make(struct chain *chain, kvarc_reader *r);
 
 #endif

@@ -24,24 +24,24 @@ struct chart {
 };
 
 /* Sets low, high and step from the bits of all points; margin is a share of a step. */
-void chart_range(struct chart *c, double margin);
+void chart_range(struct chart *chart, double margin);
 /* Grid, labels (at most max_labels layers) and names of both axes; name_y: baseline of "layer",
  * below the area. */
-void chart_axes(FILE *f, const struct chart *c, size_t max_labels, int name_y);
+void chart_axes(FILE *file, const struct chart *chart, size_t max_labels, int name_y);
 /* A line for each that is shown, and a dot of this radius for each point. */
-void chart_lines(FILE *f, const struct chart *c, int radius);
+void chart_lines(FILE *file, const struct chart *chart, int radius);
 
 /* A step of 0.1, 0.2, 0.5, 1, 2 or 5 that divides range into at most 7 parts, if 5 does. */
 double chart_step(double range);
 /* Starts the root element and the heading: name in bold at left, then an open <tspan>. */
-void chart_head(FILE *f, int width, int height, int left, const char *name, const char *what);
+void chart_head(FILE *file, int width, int height, int left, const char *name, const char *what);
 /* The names of both axes, centred at (x, x_name_y) and, rotated, at (y_name_x, y). */
-void chart_axis_names(FILE *f, int x, int x_name_y, const char *x_name, int y_name_x, int y,
+void chart_axis_names(FILE *file, int x, int x_name_y, const char *x_name, int y_name_x, int y,
                       const char *y_name);
 /* Writes text with XML escaping; control characters are dropped. */
-void chart_text(FILE *f, const char *text);
-/* Writes what draw puts into f to the file o->plot; shows a message when that fails. */
-void chart_write(const struct options *o, void (*draw)(FILE *f, const void *opaque),
+void chart_text(FILE *file, const char *text);
+/* Writes what draw puts into f to the file options->plot; shows a message when that fails. */
+void chart_write(const struct options *options, void (*draw)(FILE *f, const void *opaque),
                  const void *opaque);
 
 #endif

@@ -8,22 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-void checkpoint_fields(struct report *x, const kvarc_checkpoint *c, const char *unknown,
-                       struct checkpoint_texts *texts)
+void checkpoint_fields(struct report *report, const kvarc_checkpoint *checkpoint,
+                       const char *unknown, struct checkpoint_texts *texts)
 {
-	const struct timespec t = { .tv_sec = (time_t)(c->time / 1000),
-		                    .tv_nsec = (long)(c->time % 1000) * 1000000 };
+	const struct timespec t = { .tv_sec = (time_t)(checkpoint->time / 1000),
+		                    .tv_nsec = (long)(checkpoint->time % 1000) * 1000000 };
 
 	texts->time[0] = '\0';
 	snprintf(texts->when, sizeof(texts->when), "%s", unknown);
-	texts->label = strndup(c->label, c->label_bytes);
-	if (c->time) {
+	texts->label = strndup(checkpoint->label, checkpoint->label_bytes);
+	if (checkpoint->time) {
 		times_local(texts->when, sizeof(texts->when), t);
 		if (!times_write(texts->time, t))
 			texts->time[0] = '\0';
 	}
-	report_u64(x, "number", c->number);
-	report_string(x, "time", texts->time);
-	report_string(x, "label", texts->label ? texts->label : "");
-	report_string(x, ".when", texts->when);
+	report_u64(report, "number", checkpoint->number);
+	report_string(report, "time", texts->time);
+	report_string(report, "label", texts->label ? texts->label : "");
+	report_string(report, ".when", texts->when);
 }

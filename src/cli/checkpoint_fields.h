@@ -13,7 +13,7 @@ struct checkpoint_texts {
 	char time[TIMES_BYTES], when[32];
 };
 /* The fields number, time, label and .when; unknown: what .when is without a time. */
-void checkpoint_fields(struct report *x, const kvarc_checkpoint *c, const char *unknown,
-                       struct checkpoint_texts *texts);
+void checkpoint_fields(struct report *report, const kvarc_checkpoint *checkpoint,
+                       const char *unknown, struct checkpoint_texts *texts);
 
 #endif

@@ -160,15 +160,15 @@ static void counted_free(void *opaque, void *ptr)
 
 /* Whether what is held fits below -M beside what the library needs; without -M it is not limited.
  * An archive is hardly ever larger than the cache. */
-static bool check_limit(struct bench_cache *c, const struct options *o, const char *file)
+static bool check_limit(struct bench_cache *cache, const struct options *options, const char *file)
 {
 	enum { LEAST = 8 << 20 }; /* for the library */
 	char needed[32];
 
-	c->held_bytes = 3 * c->raw_bytes;
-	if (!o->memlimit || c->held_bytes + LEAST <= o->memlimit)
+	cache->held_bytes = 3 * cache->raw_bytes;
+	if (!options->memlimit || cache->held_bytes + LEAST <= options->memlimit)
 		return true;
-	units_bytes(needed, sizeof(needed), c->held_bytes + LEAST);
+	units_bytes(needed, sizeof(needed), cache->held_bytes + LEAST);
 	msg_error(file,
 	          "'bench' holds the cache three times in memory, which takes %s: raise the limit "
 	          "with -M, or give a smaller file",
@@ -177,39 +177,40 @@ static bool check_limit(struct bench_cache *c, const struct options *o, const ch
 }
 
 /* Packed views of all tensors, one after another, in both areas. */
-static bool make_views(struct bench_cache *c, const struct options *o, const char *file)
+static bool make_views(struct bench_cache *cache, const struct options *options, const char *file)
 {
-	const kvarc_geometry *g = c->geometry;
+	const kvarc_geometry *g = cache->geometry;
 	size_t at = 0;
 
-	c->views = calloc(g->n_tensors + 1, sizeof(*c->views));
-	c->decoded = calloc(g->n_tensors + 1, sizeof(*c->decoded));
+	cache->views = calloc(g->n_tensors + 1, sizeof(*cache->views));
+	cache->decoded = calloc(g->n_tensors + 1, sizeof(*cache->decoded));
 	for (size_t i = 0; i < g->n_tensors; i++) {
 		const kvarc_tensor *t = &g->tensors[i];
-		uint64_t n = c->tokens[t->track], width, bytes;
+		uint64_t n = cache->tokens[t->track], width, bytes;
 
 		width = (uint64_t)t->heads * t->channels;
 		if (checked_mul(n, width * kvarc_dtype_bytes(t->dtype), &bytes) ||
-		    checked_add(c->raw_bytes, bytes, &c->raw_bytes) ||
-		    c->raw_bytes > SIZE_MAX / 4) {
+		    checked_add(cache->raw_bytes, bytes, &cache->raw_bytes) ||
+		    cache->raw_bytes > SIZE_MAX / 4) {
 			msg_error(file, "is too large to hold in memory");
 			return false;
 		}
-		c->elements += n * width;
+		cache->elements += n * width;
 	}
-	if (c->elements == 0) {
+	if (cache->elements == 0) {
 		msg_error(file, "holds no tensors that could be measured");
 		return false;
 	}
-	if (!check_limit(c, o, file))
+	if (!check_limit(cache, options, file))
 		return false;
-	c->archive_capacity = kvarc_encode_bound(g, c->tokens[0]);
-	if (c->archive_capacity < c->raw_bytes + c->raw_bytes / 8 + (16 << 20))
-		c->archive_capacity = c->raw_bytes + c->raw_bytes / 8 + (16 << 20);
-	c->data = malloc(c->raw_bytes);
-	c->decoded_data = malloc(c->raw_bytes);
-	c->archive = malloc(c->archive_capacity);
-	if (!c->views || !c->decoded || !c->data || !c->decoded_data || !c->archive) {
+	cache->archive_capacity = kvarc_encode_bound(g, cache->tokens[0]);
+	if (cache->archive_capacity < cache->raw_bytes + cache->raw_bytes / 8 + (16 << 20))
+		cache->archive_capacity = cache->raw_bytes + cache->raw_bytes / 8 + (16 << 20);
+	cache->data = malloc(cache->raw_bytes);
+	cache->decoded_data = malloc(cache->raw_bytes);
+	cache->archive = malloc(cache->archive_capacity);
+	if (!cache->views || !cache->decoded || !cache->data || !cache->decoded_data ||
+	    !cache->archive) {
 		msg_error(file, "out of memory; 'bench' holds the cache three times");
 		return false;
 	}
@@ -218,75 +219,76 @@ static bool make_views(struct bench_cache *c, const struct options *o, const cha
 		uint32_t bytes = (uint32_t)kvarc_dtype_bytes(t->dtype);
 		uint32_t width = t->heads * t->channels;
 
-		c->views[i] = (kvarc_view){ .data = c->data + at,
-			                    .token_stride = (uint64_t)width * bytes,
-			                    .block_elems = width,
-			                    .elem_stride = bytes };
-		c->decoded[i] = c->views[i];
-		c->decoded[i].data = c->decoded_data + at;
-		at += c->tokens[t->track] * width * bytes;
+		cache->views[i] = (kvarc_view){ .data = cache->data + at,
+			                        .token_stride = (uint64_t)width * bytes,
+			                        .block_elems = width,
+			                        .elem_stride = bytes };
+		cache->decoded[i] = cache->views[i];
+		cache->decoded[i].data = cache->decoded_data + at;
+		at += cache->tokens[t->track] * width * bytes;
 	}
 	return true;
 }
 
-static bool read_elements(struct bench_cache *c, kvarc_reader *r, const kvarc_view *views,
-                                 kvarc_ret *ret)
+static bool read_elements(struct bench_cache *cache, kvarc_reader *r, const kvarc_view *views,
+                          kvarc_ret *ret)
 {
 	*ret = KVARC_OK;
-	for (size_t i = 0; i < c->geometry->n_tracks && *ret == KVARC_OK; i++) {
+	for (size_t i = 0; i < cache->geometry->n_tracks && *ret == KVARC_OK; i++) {
 		kvarc_range range = KVARC_RANGE_ALL((uint32_t)i);
-		if (c->tokens[i])
+		if (cache->tokens[i])
 			*ret = kvarc_reader_read(r, &range, views);
 	}
 	return *ret == KVARC_OK;
 }
 
-static bool fetch_all(struct bench_cache *c)
+static bool fetch_all(struct bench_cache *cache)
 {
-	for (size_t i = 0; i < c->geometry->n_tensors; i++) {
-		const kvarc_tensor *t = &c->geometry->tensors[i];
-		uint64_t n = c->tokens[t->track];
+	for (size_t i = 0; i < cache->geometry->n_tensors; i++) {
+		const kvarc_tensor *t = &cache->geometry->tensors[i];
+		uint64_t n = cache->tokens[t->track];
 
 		for (uint64_t t0 = 0; t0 < n; t0 += PIECE_TOKENS) {
 			uint32_t piece = n - t0 < PIECE_TOKENS ? (uint32_t)(n - t0) : PIECE_TOKENS;
-			uint8_t *dst = (uint8_t *)c->views[i].data + t0 * c->views[i].token_stride;
-			if (kvarc_import_fetch(c->im, (uint32_t)i, 0, t->heads, t0, piece, dst) !=
-			    0)
+			uint8_t *dst = (uint8_t *)cache->views[i].data +
+			               t0 * cache->views[i].token_stride;
+			if (kvarc_import_fetch(cache->im, (uint32_t)i, 0, t->heads, t0, piece,
+			                       dst) != 0)
 				return false;
 		}
 	}
 	return true;
 }
 
-static kvarc_ret read_tokens(struct bench_cache *c, uint32_t track, int32_t *ids,
+static kvarc_ret read_tokens(struct bench_cache *cache, uint32_t track, int32_t *ids,
                              int32_t *positions)
 {
-	if (c->reader)
-		return kvarc_reader_read_tokens(c->reader, track, 0, c->tokens[track], ids,
+	if (cache->reader)
+		return kvarc_reader_read_tokens(cache->reader, track, 0, cache->tokens[track], ids,
 		                                positions);
-	return kvarc_import_read_tokens(c->im, track, 0, c->tokens[track], ids, positions);
+	return kvarc_import_read_tokens(cache->im, track, 0, cache->tokens[track], ids, positions);
 }
 
 /* Ids and positions of a track. */
-static kvarc_ret load_tokens(struct bench_cache *c, uint32_t track)
+static kvarc_ret load_tokens(struct bench_cache *cache, uint32_t track)
 {
-	struct bench_tokens *t = &c->of[track];
+	struct bench_tokens *t = &cache->of[track];
 	kvarc_ret ret;
 
-	t->ids = calloc(c->tokens[track] + 1, sizeof(*t->ids));
-	t->positions = calloc(c->tokens[track] + 1, sizeof(*t->positions));
+	t->ids = calloc(cache->tokens[track] + 1, sizeof(*t->ids));
+	t->positions = calloc(cache->tokens[track] + 1, sizeof(*t->positions));
 	if (!t->ids || !t->positions)
 		return KVARC_MEM;
-	ret = read_tokens(c, track, t->ids, NULL);
+	ret = read_tokens(cache, track, t->ids, NULL);
 	if (ret == KVARC_OPTIONS) { /* it has none */
 		free(t->ids);
 		t->ids = NULL;
 		ret = KVARC_OK;
 	}
-	return ret ? ret : read_tokens(c, track, NULL, t->positions);
+	return ret ? ret : read_tokens(cache, track, NULL, t->positions);
 }
 
-static bool open_handles(struct bench_cache *c, const struct options *o, struct input *in,
+static bool open_handles(struct bench_cache *cache, const struct options *options, struct input *in,
                          kvarc_source *source, kvarc_error *error)
 {
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
@@ -294,81 +296,82 @@ static bool open_handles(struct bench_cache *c, const struct options *o, struct 
 	kvarc_ret ret;
 
 	if (input_is_archive(in)) {
-		c->reader = readers_open(o, in, 0, error);
-		if (c->reader)
-			c->geometry = kvarc_reader_geometry(c->reader);
-		return c->reader != NULL;
+		cache->reader = readers_open(options, in, 0, error);
+		if (cache->reader)
+			cache->geometry = kvarc_reader_geometry(cache->reader);
+		return cache->reader != NULL;
 	}
-	readers_import_options(o, &io, error);
+	readers_import_options(options, &io, error);
 	io.profiles = profiles_given(&io.n_profiles);
 	io.members = 1; /* compressed ones as well */
-	if (!engine_file_options(o, in->name, &pages, &io))
+	if (!engine_file_options(options, in->name, &pages, &io))
 		return false;
 	*source = input_source(in);
-	ret = kvarc_import_open(&c->im, source, NULL, &io);
+	ret = kvarc_import_open(&cache->im, source, NULL, &io);
 	if (ret != KVARC_OK) {
 		library_error(in->name, ret, error, in, NULL);
 		return false;
 	}
-	if (kvarc_import_note(c->im))
-		msg_warning(in->name, "%s", kvarc_import_note(c->im));
-	c->geometry = kvarc_import_geometry(c->im);
+	if (kvarc_import_note(cache->im))
+		msg_warning(in->name, "%s", kvarc_import_note(cache->im));
+	cache->geometry = kvarc_import_geometry(cache->im);
 	return true;
 }
 
-static bool load(struct bench_cache *c, const struct options *o, struct input *in,
+static bool load(struct bench_cache *cache, const struct options *options, struct input *in,
                  kvarc_source *source, kvarc_error *error)
 {
 	kvarc_ret ret;
 
-	if (!open_handles(c, o, in, source, error))
+	if (!open_handles(cache, options, in, source, error))
 		return false;
-	c->tokens = calloc(c->geometry->n_tracks + 1, sizeof(*c->tokens));
-	c->of = calloc(c->geometry->n_tracks + 1, sizeof(*c->of));
-	if (!c->tokens || !c->of) {
+	cache->tokens = calloc(cache->geometry->n_tracks + 1, sizeof(*cache->tokens));
+	cache->of = calloc(cache->geometry->n_tracks + 1, sizeof(*cache->of));
+	if (!cache->tokens || !cache->of) {
 		msg_error(NULL, "out of memory");
 		return false;
 	}
-	for (size_t i = 0; i < c->geometry->n_tracks; i++)
-		c->tokens[i] = c->im ? kvarc_import_tokens(c->im, (uint32_t)i)
-		                     : kvarc_reader_tokens(c->reader, (uint32_t)i);
-	for (size_t i = 0; i < c->geometry->n_tracks; i++) {
-		ret = load_tokens(c, (uint32_t)i);
+	for (size_t i = 0; i < cache->geometry->n_tracks; i++)
+		cache->tokens[i] = cache->im ? kvarc_import_tokens(cache->im, (uint32_t)i)
+		                             : kvarc_reader_tokens(cache->reader, (uint32_t)i);
+	for (size_t i = 0; i < cache->geometry->n_tracks; i++) {
+		ret = load_tokens(cache, (uint32_t)i);
 		if (ret != KVARC_OK) {
 			library_error(in->name, ret, NULL, in, NULL);
 			return false;
 		}
 	}
-	if (!make_views(c, o, in->name))
+	if (!make_views(cache, options, in->name))
 		return false;
-	if (c->reader) {
-		if (read_elements(c, c->reader, c->views, &ret))
+	if (cache->reader) {
+		if (read_elements(cache, cache->reader, cache->views, &ret))
 			return true;
 		library_error(in->name, ret, error, in, NULL);
 		return false;
 	}
-	if (fetch_all(c))
+	if (fetch_all(cache))
 		return true;
 	library_error(in->name, KVARC_IO, NULL, in, NULL);
 	return false;
 }
 
-static void bench_cache_free(struct bench_cache *c);
+static void bench_cache_free(struct bench_cache *cache);
 
 /* Imports a file, or reads an archive, into memory. false: a message was shown. */
-static bool bench_cache_load(struct bench_cache *c, const struct options *o, const char *file)
+static bool bench_cache_load(struct bench_cache *cache, const struct options *options,
+                             const char *file)
 {
 	struct input in;
 	kvarc_source source;
 	kvarc_error error;
 	bool ok;
 
-	memset(c, 0, sizeof(*c));
+	memset(cache, 0, sizeof(*cache));
 	if (!input_open(&in, file, true))
 		return false;
-	ok = load(c, o, &in, &source, &error);
+	ok = load(cache, options, &in, &source, &error);
 	if (!ok)
-		bench_cache_free(c);
+		bench_cache_free(cache);
 	/* The handles stay for their geometry, and read no more. */
 	input_close(&in);
 	return ok;
@@ -379,11 +382,11 @@ static bool is_lossy(const struct bench_run *run)
 	return run->tier && run->tier->lossy.tier;
 }
 
-static kvarc_ret encode(struct bench_cache *c, const kvarc_common *common,
+static kvarc_ret encode(struct bench_cache *cache, const kvarc_common *common,
                         const struct bench_run *run)
 {
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
-	const kvarc_sink sink = bench_cache_sink(c);
+	const kvarc_sink sink = bench_cache_sink(cache);
 	kvarc_writer *w;
 	kvarc_ret ret;
 
@@ -395,11 +398,12 @@ static kvarc_ret encode(struct bench_cache *c, const kvarc_common *common,
 	wo.predictor_name = models_name();
 	ret = kvarc_writer_open(&w, &sink, &wo);
 	if (ret == KVARC_OK)
-		ret = kvarc_writer_set_geometry(w, c->geometry);
-	for (size_t i = 0; i < c->geometry->n_tracks && ret == KVARC_OK; i++) {
-		if (c->tokens[i])
-			ret = kvarc_writer_append(w, (uint32_t)i, c->tokens[i], c->of[i].ids,
-			                          c->of[i].positions, c->views);
+		ret = kvarc_writer_set_geometry(w, cache->geometry);
+	for (size_t i = 0; i < cache->geometry->n_tracks && ret == KVARC_OK; i++) {
+		if (cache->tokens[i])
+			ret = kvarc_writer_append(w, (uint32_t)i, cache->tokens[i],
+			                          cache->of[i].ids, cache->of[i].positions,
+			                          cache->views);
 	}
 	if (ret == KVARC_OK)
 		return kvarc_writer_close(&w);
@@ -407,10 +411,10 @@ static kvarc_ret encode(struct bench_cache *c, const kvarc_common *common,
 	return ret;
 }
 
-static kvarc_ret decode(struct bench_cache *c, const kvarc_common *common)
+static kvarc_ret decode(struct bench_cache *cache, const kvarc_common *common)
 {
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
-	kvarc_source source = { .size = c->archive_bytes, .memory = c->archive };
+	kvarc_source source = { .size = cache->archive_bytes, .memory = cache->archive };
 	kvarc_reader *r;
 	kvarc_ret ret;
 
@@ -420,7 +424,7 @@ static kvarc_ret decode(struct bench_cache *c, const kvarc_common *common)
 	ro.flags = KVARC_READ_ALLOW_LOSSY; /* an archive of a tier of ours */
 	ret = kvarc_reader_open(&r, &source, &ro);
 	if (ret == KVARC_OK)
-		read_elements(c, r, c->decoded, &ret);
+		read_elements(cache, r, cache->decoded, &ret);
 	kvarc_reader_close(&r);
 	return ret;
 }
@@ -432,8 +436,8 @@ static void keep_fastest(double *best, double seconds)
 }
 
 /* One encode and one decode, compared; keeps the fastest times in run. */
-static bool bench_cache_run(struct bench_cache *c, const struct options *o, const char *file,
-                            struct bench_run *run)
+static bool bench_cache_run(struct bench_cache *cache, const struct options *options,
+                            const char *file, struct bench_run *run)
 {
 	struct bench_counter counter = { 0, 0 };
 	kvarc_allocator allocator = { .alloc = counted_alloc,
@@ -444,28 +448,28 @@ static bool bench_cache_run(struct bench_cache *c, const struct options *o, cons
 	kvarc_ret ret;
 	double start;
 
-	library_common(o, &common, &error);
+	library_common(options, &common, &error);
 	common.allocator = &allocator;
 	common.progress = NULL;
 	common.threads = run->threads;
 	common.overlap = false;
 	common.isa_mask = run->isa_mask;
-	if (o->memlimit) /* check_limit */
-		common.memlimit = o->memlimit - c->held_bytes;
+	if (options->memlimit) /* check_limit */
+		common.memlimit = options->memlimit - cache->held_bytes;
 	start = units_now();
-	ret = encode(c, &common, run);
+	ret = encode(cache, &common, run);
 	keep_fastest(&run->encode_seconds, units_now() - start);
 	if (ret == KVARC_OK) {
-		memset(c->decoded_data, 0, c->raw_bytes);
+		memset(cache->decoded_data, 0, cache->raw_bytes);
 		start = units_now();
-		ret = decode(c, &common);
+		ret = decode(cache, &common);
 		keep_fastest(&run->decode_seconds, units_now() - start);
 	}
 	if (ret != KVARC_OK) {
 		library_error(file, ret, &error, NULL, NULL);
 		return false;
 	}
-	if (!is_lossy(run) && memcmp(c->data, c->decoded_data, c->raw_bytes) != 0) {
+	if (!is_lossy(run) && memcmp(cache->data, cache->decoded_data, cache->raw_bytes) != 0) {
 		msg_error(file, "what was decoded differs from the input; "
 		                "this is a bug in kvarc, please report it");
 		return false;
@@ -476,22 +480,22 @@ static bool bench_cache_run(struct bench_cache *c, const struct options *o, cons
 }
 
 /* Releases what bench_cache_load made. */
-static void bench_cache_free(struct bench_cache *c)
+static void bench_cache_free(struct bench_cache *cache)
 {
-	for (size_t i = 0; c->of && i < c->geometry->n_tracks; i++) {
-		free(c->of[i].ids);
-		free(c->of[i].positions);
+	for (size_t i = 0; cache->of && i < cache->geometry->n_tracks; i++) {
+		free(cache->of[i].ids);
+		free(cache->of[i].positions);
 	}
-	kvarc_import_close(&c->im);
-	kvarc_reader_close(&c->reader);
-	free(c->of);
-	free(c->tokens);
-	free(c->views);
-	free(c->decoded);
-	free(c->data);
-	free(c->decoded_data);
-	free(c->archive);
-	memset(c, 0, sizeof(*c));
+	kvarc_import_close(&cache->im);
+	kvarc_reader_close(&cache->reader);
+	free(cache->of);
+	free(cache->tokens);
+	free(cache->views);
+	free(cache->decoded);
+	free(cache->data);
+	free(cache->decoded_data);
+	free(cache->archive);
+	memset(cache, 0, sizeof(*cache));
 }
 
 /* ==== Which level restores a cache soonest over a link or from a disk ==== */
@@ -529,26 +533,26 @@ static void put_speed(char *out, size_t size, double bytes_per_second)
 
 /* The speed of --link: bits per second, or the speed at which the disk of a folder reads, which is
  * measured and shown. false: a message was shown. */
-static bool bench_link_open(struct bench_link *l, const struct options *o)
+static bool bench_link_open(struct bench_link *bench_link, const struct options *options)
 {
 	char speed[64];
 
-	memset(l, 0, sizeof(*l));
-	if (!o->link)
+	memset(bench_link, 0, sizeof(*bench_link));
+	if (!options->link)
 		return true;
-	if (paths_is_folder(o->link)) {
-		l->speed = disk_speed(o->link);
-		put_speed(speed, sizeof(speed), l->speed);
-		if (l->speed > 0)
-			msg_note(o->link, "the disk reads %s", speed);
-		return l->speed > 0;
+	if (paths_is_folder(options->link)) {
+		bench_link->speed = disk_speed(options->link);
+		put_speed(speed, sizeof(speed), bench_link->speed);
+		if (bench_link->speed > 0)
+			msg_note(options->link, "the disk reads %s", speed);
+		return bench_link->speed > 0;
 	}
-	if (units_parse_bits(o->link, &l->speed))
+	if (units_parse_bits(options->link, &bench_link->speed))
 		return true;
 	msg_error(NULL,
 	          "bench: '%s' is not a value for --link; give bits per second, such as 100M, "
 	          "1G or 2.5G, or a folder",
-	          o->link);
+	          options->link);
 	return false;
 }
 
@@ -558,32 +562,32 @@ static double restore_at(const struct link_row *r, double speed)
 	return (double)r->bytes / speed + r->decode;
 }
 
-static void add_row(struct bench_link *l, struct link_row row)
+static void add_row(struct bench_link *bench_link, struct link_row row)
 {
-	if (l->n == sizeof(l->rows) / sizeof(l->rows[0]))
+	if (bench_link->n == sizeof(bench_link->rows) / sizeof(bench_link->rows[0]))
 		return;
-	row.transfer = (double)row.bytes / l->speed;
+	row.transfer = (double)row.bytes / bench_link->speed;
 	row.restore = row.transfer + row.decode;
 	row.piped = row.transfer > row.decode ? row.transfer : row.decode;
-	l->rows[l->n++] = row;
+	bench_link->rows[bench_link->n++] = row;
 }
 
 /* Takes a level that was measured, and the archive of the cache at this level. */
-static void bench_link_add(struct bench_link *l, const struct bench_cache *c,
+static void bench_link_add(struct bench_link *bench_link, const struct bench_cache *cache,
                            const struct bench_run *run)
 {
-	add_row(l, (struct link_row){ .level = run->level,
-	                              .bytes = c->archive_bytes,
-	                              .encode = run->encode_seconds,
-	                              .decode = run->decode_seconds });
+	add_row(bench_link, (struct link_row){ .level = run->level,
+	                                       .bytes = cache->archive_bytes,
+	                                       .encode = run->encode_seconds,
+	                                       .decode = run->decode_seconds });
 }
 
-static uint64_t tokens_of(const struct bench_cache *c)
+static uint64_t tokens_of(const struct bench_cache *cache)
 {
 	uint64_t most = 0;
 
-	for (size_t i = 0; i < c->geometry->n_tracks; i++)
-		most = c->tokens[i] > most ? c->tokens[i] : most;
+	for (size_t i = 0; i < cache->geometry->n_tracks; i++)
+		most = cache->tokens[i] > most ? cache->tokens[i] : most;
 	return most;
 }
 
@@ -597,12 +601,12 @@ static void put_name(char *out, size_t size, int level)
 		snprintf(out, size, "%d", level);
 }
 
-static const struct link_row *soonest(const struct bench_link *l, bool piped)
+static const struct link_row *soonest(const struct bench_link *bench_link, bool piped)
 {
-	const struct link_row *best = &l->rows[0];
+	const struct link_row *best = &bench_link->rows[0];
 
-	for (size_t i = 1; i < l->n; i++) {
-		const struct link_row *r = &l->rows[i];
+	for (size_t i = 1; i < bench_link->n; i++) {
+		const struct link_row *r = &bench_link->rows[i];
 		if (piped ? r->piped < best->piped : r->restore < best->restore)
 			best = r;
 	}
@@ -615,25 +619,25 @@ static double milliseconds(double seconds)
 	return seconds > 0 ? 1e3 * seconds : NAN;
 }
 
-static void report_row(const struct options *o, const char *file, const struct bench_link *l,
-                       const struct link_row *r)
+static void report_row(const struct options *options, const char *file,
+                       const struct bench_link *bench_link, const struct link_row *r)
 {
 	const double decode = r->level == LINK_PREFILL ? 0 : r->decode;
 	char name[16];
 	struct report x;
 
 	put_name(name, sizeof(name), r->level);
-	report_start(&x, o->json);
+	report_start(&x, options->json);
 	report_string(&x, "file", file);
 	report_string(&x, "level", name);
-	report_real(&x, "link_bytes_per_second", l->speed, 0);
+	report_real(&x, "link_bytes_per_second", bench_link->speed, 0);
 	report_u64(&x, "bytes", r->level == LINK_PREFILL ? KVARC_UNKNOWN : r->bytes);
 	report_real(&x, "encode_seconds", r->encode > 0 ? r->encode : NAN, 6);
 	report_real(&x, "transfer_seconds", r->transfer > 0 ? r->transfer : NAN, 6);
 	report_real(&x, "decode_seconds", decode > 0 ? decode : NAN, 6);
 	report_real(&x, "restore_seconds", r->restore, 6);
 	report_real(&x, "piped_seconds", r->piped, 6);
-	report_bool(&x, "soonest", r == soonest(l, false));
+	report_bool(&x, "soonest", r == soonest(bench_link, false));
 	report_real(&x, ".encode", milliseconds(r->encode), 0);
 	report_real(&x, ".transfer", milliseconds(r->transfer), 0);
 	report_real(&x, ".decode", milliseconds(decode), 0);
@@ -655,13 +659,13 @@ static const char *describe(char out[24], const struct link_row *r)
 }
 
 /* The speed above which raw bytes are sooner than every level; 0: they always are. */
-static double raw_from(const struct bench_link *l)
+static double raw_from(const struct bench_link *bench_link)
 {
-	const struct link_row *raw = &l->rows[l->n - 1];
+	const struct link_row *raw = &bench_link->rows[bench_link->n - 1];
 	double from = 0;
 
-	for (size_t i = 0; i < l->n; i++) {
-		const struct link_row *r = &l->rows[i];
+	for (size_t i = 0; i < bench_link->n; i++) {
+		const struct link_row *r = &bench_link->rows[i];
 		double even = (double)raw->bytes - (double)r->bytes;
 		if (r->level >= 0 && even > 0 && even / r->decode > from)
 			from = even / r->decode;
@@ -671,12 +675,12 @@ static double raw_from(const struct bench_link *l)
 
 /* The speed below which a prefill is sooner than everything else; 0: it never is; infinite: it
  * always is. */
-static double prefill_to(const struct bench_link *l, double seconds)
+static double prefill_to(const struct bench_link *bench_link, double seconds)
 {
 	double to = INFINITY;
 
-	for (size_t i = 0; i < l->n; i++) {
-		const struct link_row *r = &l->rows[i];
+	for (size_t i = 0; i < bench_link->n; i++) {
+		const struct link_row *r = &bench_link->rows[i];
 		double left = seconds - r->decode;
 		double even = left > 0 ? (double)r->bytes / left : INFINITY;
 		if (r->level != LINK_PREFILL && even < to)
@@ -685,16 +689,17 @@ static double prefill_to(const struct bench_link *l, double seconds)
 	return to;
 }
 
-static void print_verdict(const struct bench_link *l, double prefill)
+static void print_verdict(const struct bench_link *bench_link, double prefill)
 {
-	const struct link_row *best = soonest(l, false), *piped = soonest(l, true);
-	const struct link_row *raw = &l->rows[l->n - 1];
+	const struct link_row *best = soonest(bench_link, false),
+			      *piped = soonest(bench_link, true);
+	const struct link_row *raw = &bench_link->rows[bench_link->n - 1];
 	char name[24], speed[64];
-	double from = raw_from(l);
+	double from = raw_from(bench_link);
 
 	printf("soonest: %s, %.1f ms", describe(name, best), 1e3 * best->restore);
 	if (best != raw)
-		printf(" (raw bytes %.1f ms)", 1e3 * restore_at(raw, l->speed));
+		printf(" (raw bytes %.1f ms)", 1e3 * restore_at(raw, bench_link->speed));
 	if (piped != best)
 		printf("; through a pipe %s, %.1f ms", describe(name, piped), 1e3 * piped->piped);
 	putchar('\n');
@@ -703,8 +708,8 @@ static void print_verdict(const struct bench_link *l, double prefill)
 		printf("raw bytes are sooner from %s on\n", speed);
 	if (prefill <= 0)
 		return;
-	put_speed(speed, sizeof(speed), prefill_to(l, prefill));
-	if (isfinite(prefill_to(l, prefill)))
+	put_speed(speed, sizeof(speed), prefill_to(bench_link, prefill));
+	if (isfinite(prefill_to(bench_link, prefill)))
 		printf("a prefill is sooner below %s\n", speed);
 	else
 		printf("a prefill is always sooner\n");
@@ -712,42 +717,44 @@ static void print_verdict(const struct bench_link *l, double prefill)
 
 /* Reports raw bytes, a prefill if --prefill is given, and all levels, and says what is soonest and
  * at which speeds something else is. Forgets the levels. */
-static void bench_link_report(struct bench_link *l, const struct options *o, const char *file,
-                              const struct bench_cache *c)
+static void bench_link_report(struct bench_link *bench_link, const struct options *options,
+                              const char *file, const struct bench_cache *cache)
 {
-	const double prefill = o->prefill ? (double)tokens_of(c) / (double)o->prefill : 0;
+	const double prefill = options->prefill
+	                               ? (double)tokens_of(cache) / (double)options->prefill
+	                               : 0;
 	char size[32], speed[64], tokens[32];
 
 	if (prefill > 0) {
-		add_row(l, (struct link_row){ .level = LINK_PREFILL, .decode = prefill });
+		add_row(bench_link, (struct link_row){ .level = LINK_PREFILL, .decode = prefill });
 	}
-	add_row(l, (struct link_row){ .level = LINK_RAW, .bytes = c->raw_bytes });
-	if (!o->json) {
-		units_bytes(size, sizeof(size), c->raw_bytes);
-		put_speed(speed, sizeof(speed), l->speed);
+	add_row(bench_link, (struct link_row){ .level = LINK_RAW, .bytes = cache->raw_bytes });
+	if (!options->json) {
+		units_bytes(size, sizeof(size), cache->raw_bytes);
+		put_speed(speed, sizeof(speed), bench_link->speed);
 		msg_put_safe(stdout, msg_name(file));
 		printf(": %s of tensors, %s tokens, over %s, %u thread%s, fastest of %u, times in "
 		       "ms\n%-7s  %9s  %9s  %9s  %9s  %9s  %9s\n",
-		       size, units_count(tokens, tokens_of(c)), speed, o->threads,
-		       o->threads == 1 ? "" : "s", o->repeat, "level", "size", "encode", "transfer",
-		       "decode", "restore", "piped");
+		       size, units_count(tokens, tokens_of(cache)), speed, options->threads,
+		       options->threads == 1 ? "" : "s", options->repeat, "level", "size", "encode",
+		       "transfer", "decode", "restore", "piped");
 	}
-	for (size_t i = 0; i < l->n; i++)
-		report_row(o, file, l, &l->rows[i]);
-	if (!o->json)
-		print_verdict(l, prefill);
-	l->n = 0;
+	for (size_t i = 0; i < bench_link->n; i++)
+		report_row(options, file, bench_link, &bench_link->rows[i]);
+	if (!options->json)
+		print_verdict(bench_link, prefill);
+	bench_link->n = 0;
 }
 
 /* ==== kvarc bench: speed and size by level, kernels and threads ==== */
 
-static void bench_report(const struct options *o, const char *file, const struct bench_cache *c,
-                         const struct bench_run *run)
+static void bench_report(const struct options *options, const char *file,
+                         const struct bench_cache *cache, const struct bench_run *run)
 {
-	double raw = (double)c->raw_bytes;
+	double raw = (double)cache->raw_bytes;
 	struct report r;
 
-	report_start(&r, o->json);
+	report_start(&r, options->json);
 	report_string(&r, "file", file);
 	if (run->tier)
 		report_string(&r, "tier", run->tier->name);
@@ -757,17 +764,17 @@ static void bench_report(const struct options *o, const char *file, const struct
 	report_u64(&r, "threads", run->threads);
 	report_real(&r, "encode_bytes_per_second", raw / run->encode_seconds, 0);
 	report_real(&r, "decode_bytes_per_second", raw / run->decode_seconds, 0);
-	report_real(&r, "bits_per_element", shape_bits(c->archive_bytes, c->elements), 4);
-	report_real(&r, ".ratio", raw / (double)c->archive_bytes, 0);
+	report_real(&r, "bits_per_element", shape_bits(cache->archive_bytes, cache->elements), 4);
+	report_real(&r, ".ratio", raw / (double)cache->archive_bytes, 0);
 	report_u64(&r, "memory_bytes", run->memory_bytes);
-	report_u64(&r, "raw_bytes", c->raw_bytes);
-	report_u64(&r, "file_bytes", c->archive_bytes);
-	report_u64(&r, "elements", c->elements);
+	report_u64(&r, "raw_bytes", cache->raw_bytes);
+	report_u64(&r, "file_bytes", cache->archive_bytes);
+	report_u64(&r, "elements", cache->elements);
 	if (run->device) {
 		report_u64(&r, "device_chunks", run->chunks);
 		report_u64(&r, "host_chunks", run->host_chunks);
 	}
-	report_u64(&r, "repeat", o->repeat);
+	report_u64(&r, "repeat", options->repeat);
 	report_print(&r, run->tier ? "{tier:-12}" : "{level:5}");
 	report_print(&r, "  {isa:-7} {threads:7}  {encode_bytes_per_second:11R}  "
 	                 "{decode_bytes_per_second:11R}  {bits_per_element:8.3f}  {.ratio:7.3fx}  "
@@ -778,116 +785,117 @@ static void bench_report(const struct options *o, const char *file, const struct
 	report_end(&r);
 }
 
-static bool run_one(const struct options *o, const char *file, struct bench_cache *c,
+static bool run_one(const struct options *options, const char *file, struct bench_cache *cache,
                     struct bench_run run)
 {
-	for (unsigned i = 0; i < o->repeat; i++) {
-		if (!bench_cache_run(c, o, file, &run))
+	for (unsigned i = 0; i < options->repeat; i++) {
+		if (!bench_cache_run(cache, options, file, &run))
 			return false;
 	}
-	bench_report(o, file, c, &run);
+	bench_report(options, file, cache, &run);
 	msg_flush();
 	return true;
 }
 
-static bool run_threads(const struct options *o, const char *file, struct bench_cache *c,
+static bool run_threads(const struct options *options, const char *file, struct bench_cache *cache,
                         struct bench_run run)
 {
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
-	run.threads = o->threads_given ? o->threads : 1;
-	if (!run_one(o, file, c, run))
+	run.threads = options->threads_given ? options->threads : 1;
+	if (!run_one(options, file, cache, run))
 		return false;
 	run.threads = (unsigned)cores;
-	return o->threads_given || cores < 2 || run_one(o, file, c, run);
+	return options->threads_given || cores < 2 || run_one(options, file, cache, run);
 }
 
-static bool run_sets(const struct options *o, const char *file, struct bench_cache *c,
+static bool run_sets(const struct options *options, const char *file, struct bench_cache *cache,
                      struct bench_run run)
 {
 	static const uint32_t sets[] = { KVARC_ISA_AVX512, KVARC_ISA_AVX2, KVARC_ISA_NEON,
 		                         KVARC_ISA_SCALAR };
 	uint32_t wanted = kvarc_isa_available();
 
-	if (o->isa_mask)
-		wanted &= o->isa_mask;
+	if (options->isa_mask)
+		wanted &= options->isa_mask;
 	for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
 		run.isa_mask = sets[i];
-		if ((wanted & sets[i]) && !run_threads(o, file, c, run))
+		if ((wanted & sets[i]) && !run_threads(options, file, cache, run))
 			return false;
 	}
 	return true;
 }
 
 /* Whether the level is measured, and then with which profile. */
-static bool is_measured(const struct options *o, const struct bench_cache *c, int level,
+static bool is_measured(const struct options *options, const struct bench_cache *cache, int level,
                         struct bench_run *run)
 {
 	*run = (struct bench_run){ .level = level };
 	if (level > 1)
-		run->profile = profiles_fitting(level, c->geometry);
-	if (o->level_given)
-		return level == o->level;
+		run->profile = profiles_fitting(level, cache->geometry);
+	if (options->level_given)
+		return level == options->level;
 	return level != LEVEL_PREDICTED && /* as the one below, a little slower */
 	       (level <= 1 || run->profile) && (level < LEVEL_MODEL || models_given());
 }
 
-static bool run_levels(const struct options *o, const char *file, struct bench_cache *c)
+static bool run_levels(const struct options *options, const char *file, struct bench_cache *cache)
 {
 	struct bench_run run;
 
 	for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
-		if (is_measured(o, c, level, &run) && !run_sets(o, file, c, run))
+		if (is_measured(options, cache, level, &run) &&
+		    !run_sets(options, file, cache, run))
 			return false;
 	}
 	return true;
 }
 
 /* All levels; those with a model are encoded by the host. */
-static bool run_device(const struct options *o, const char *file, struct bench_cache *c,
+static bool run_device(const struct options *options, const char *file, struct bench_cache *cache,
                        struct gpu *gpu)
 {
 	char name[32];
 
-	snprintf(name, sizeof(name), "cuda:%" PRIu64, o->device);
+	snprintf(name, sizeof(name), "cuda:%" PRIu64, options->device);
 	for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
 		struct bench_run run;
 
-		if (!is_measured(o, c, level, &run))
+		if (!is_measured(options, cache, level, &run))
 			continue;
 		run.device = name;
-		run.threads = o->threads;
-		for (unsigned i = 0; i < o->repeat; i++)
-			if (!bench_device_run(c, o, file, gpu, &run))
+		run.threads = options->threads;
+		for (unsigned i = 0; i < options->repeat; i++)
+			if (!bench_device_run(cache, options, file, gpu, &run))
 				return false;
-		bench_report(o, file, c, &run);
+		bench_report(options, file, cache, &run);
 		msg_flush();
 	}
 	return true;
 }
 
 /* As unpack does it: all kernels, the threads of the command line. */
-static bool run_link(const struct options *o, const char *file, struct bench_cache *c,
+static bool run_link(const struct options *options, const char *file, struct bench_cache *cache,
                      struct bench_link *link)
 {
 	struct bench_run run;
 
 	for (int level = 0; level <= KVARC_LEVEL_MAX; level++) {
-		if (!is_measured(o, c, level, &run))
+		if (!is_measured(options, cache, level, &run))
 			continue;
-		run.isa_mask = o->isa_mask;
-		run.threads = o->threads;
-		for (unsigned i = 0; i < o->repeat; i++) {
-			if (!bench_cache_run(c, o, file, &run))
+		run.isa_mask = options->isa_mask;
+		run.threads = options->threads;
+		for (unsigned i = 0; i < options->repeat; i++) {
+			if (!bench_cache_run(cache, options, file, &run))
 				return false;
 		}
-		bench_link_add(link, c, &run);
+		bench_link_add(link, cache, &run);
 	}
-	bench_link_report(link, o, file, c);
+	bench_link_report(link, options, file, cache);
 	return true;
 }
 
-static bool run_tiers(const struct options *o, const char *file, struct bench_cache *c,
+static bool run_tiers(const struct options *options, const char *file, struct bench_cache *cache,
                       const struct tiers *tiers)
 {
 	for (size_t i = 0; i < tiers->n; i++) {
@@ -895,51 +903,52 @@ static bool run_tiers(const struct options *o, const char *file, struct bench_ca
 		struct bench_run run = { .level = t->writer.level < 0 ? 0 : t->writer.level,
 			                 .profile = t->writer.profile,
 			                 .tier = t };
-		if (!run_sets(o, file, c, run))
+		if (!run_sets(options, file, cache, run))
 			return false;
 	}
 	return true;
 }
 
-static void print_title(const char *file, const struct bench_cache *c, const struct options *o)
+static void print_title(const char *file, const struct bench_cache *cache,
+                        const struct options *options)
 {
 	char size[32];
 
-	units_bytes(size, sizeof(size), c->raw_bytes);
+	units_bytes(size, sizeof(size), cache->raw_bytes);
 	msg_put_safe(stdout, msg_name(file));
-	printf(": %s of tensors, in memory, fastest of %u\n", size, o->repeat);
-	printf("%*s  %-7s %7s  %11s  %11s  %8s  %7s  %9s\n", o->tiers.n ? -12 : 5,
-	       o->tiers.n ? "tier" : "level", "kernels", "threads", "encode", "decode", "bits/el.",
-	       "ratio", "memory");
+	printf(": %s of tensors, in memory, fastest of %u\n", size, options->repeat);
+	printf("%*s  %-7s %7s  %11s  %11s  %8s  %7s  %9s\n", options->tiers.n ? -12 : 5,
+	       options->tiers.n ? "tier" : "level", "kernels", "threads", "encode", "decode",
+	       "bits/el.", "ratio", "memory");
 }
 
-void cmd_bench(const struct options *o)
+void cmd_bench(const struct options *options)
 {
 	struct tiers tiers = { 0 };
 	struct bench_link link;
 	struct gpu gpu;
 
-	if (!paths_check_reading(o) || !profiles_check_level(o, false))
+	if (!paths_check_reading(options) || !profiles_check_level(options, false))
 		return;
-	if (!bench_link_open(&link, o))
+	if (!bench_link_open(&link, options))
 		return;
-	if (!tiers_parse(&tiers, o) || !gpu_open(&gpu, o)) {
+	if (!tiers_parse(&tiers, options) || !gpu_open(&gpu, options)) {
 		tiers_free(&tiers);
 		return;
 	}
-	for (size_t i = 0; i < o->n_files; i++) {
+	for (size_t i = 0; i < options->n_files; i++) {
 		struct bench_cache c;
 
-		if (!bench_cache_load(&c, o, o->files[i]))
+		if (!bench_cache_load(&c, options, options->files[i]))
 			continue;
-		if (!o->json && !o->link)
-			print_title(o->files[i], &c, o);
-		if (o->link)
-			run_link(o, o->files[i], &c, &link);
+		if (!options->json && !options->link)
+			print_title(options->files[i], &c, options);
+		if (options->link)
+			run_link(options, options->files[i], &c, &link);
 		else if (tiers.n)
-			run_tiers(o, o->files[i], &c, &tiers);
-		else if (run_levels(o, o->files[i], &c) && gpu.d)
-			run_device(o, o->files[i], &c, &gpu);
+			run_tiers(options, options->files[i], &c, &tiers);
+		else if (run_levels(options, options->files[i], &c) && gpu.d)
+			run_device(options, options->files[i], &c, &gpu);
 		bench_cache_free(&c);
 	}
 	gpu_close(&gpu);

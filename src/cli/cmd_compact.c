@@ -18,14 +18,14 @@
 #include "units.h"
 #include "watch.h"
 
-static void report(const struct options *o, const char *file, const kvarc_info *info,
+static void report(const struct options *options, const char *file, const kvarc_info *info,
                    const kvarc_writer_stats *stats, double seconds)
 {
 	struct report x;
 
-	report_start(&x, o->json);
+	report_start(&x, options->json);
 	report_string(&x, "file", file);
-	report_string(&x, "output", o->output);
+	report_string(&x, "output", options->output);
 	report_u64(&x, "archive_bytes", info->file_bytes);
 	report_u64(&x, "segments", info->segments);
 	report_u64(&x, "raw_bytes", stats->raw_bytes);
@@ -48,8 +48,8 @@ static bool is_unchanged(const struct watch *w, const struct input *in)
 	return false;
 }
 
-static void compact(const struct options *o, struct input *in, kvarc_reader *r, kvarc_error *error,
-                    const struct watch *watch)
+static void compact(const struct options *options, struct input *in, kvarc_reader *r,
+                    kvarc_error *error, const struct watch *watch)
 {
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_parity parity;
@@ -62,21 +62,22 @@ static void compact(const struct options *o, struct input *in, kvarc_reader *r, 
 	bool ok = true;
 
 	/* One error for both handles: only one of them fails. */
-	library_common(o, &wo.common, error);
+	library_common(options, &wo.common, error);
 	if (kvarc_reader_get_info(r, &info) != KVARC_OK ||
-	    !keys_writer(o, info.encrypted, &wo.keys) ||
-	    !profiles_writer(o, kvarc_reader_geometry(r), &wo) ||
-	    !output_open(&out, o->output, o->force ? OUTPUT_FORCE : 0, wo.keys ? 0600 : in->mode))
+	    !keys_writer(options, info.encrypted, &wo.keys) ||
+	    !profiles_writer(options, kvarc_reader_geometry(r), &wo) ||
+	    !output_open(&out, options->output, options->force ? OUTPUT_FORCE : 0,
+	                 wo.keys ? 0600 : in->mode))
 		return;
-	if (o->verify)
+	if (options->verify)
 		wo.flags |= KVARC_WRITE_VERIFY;
-	if (o->streamable || out.direct)
+	if (options->streamable || out.direct)
 		wo.flags |= KVARC_WRITE_STREAMABLE;
-	library_parity(o, &parity, &wo);
+	library_parity(options, &parity, &wo);
 	sink = output_sink(&out);
 	progress_start(in->name, KVARC_UNKNOWN);
-	if (compact_wants_states(o))
-		ok = compact_states(o, in, r, &out, &wo, &stats);
+	if (compact_wants_states(options))
+		ok = compact_states(options, in, r, &out, &wo, &stats);
 	else
 		ret = kvarc_compact(r, &sink, &wo, &stats);
 	progress_stop();
@@ -86,8 +87,8 @@ static void compact(const struct options *o, struct input *in, kvarc_reader *r, 
 		output_abort(&out);
 	} else if (output_commit(&out)) {
 		library_warn_state(in->name, &info, library_tokens(r));
-		report(o, in->name, &info, &stats, units_now() - start);
-		profiles_check_weights(o, &wo);
+		report(options, in->name, &info, &stats, units_now() - start);
+		profiles_check_weights(options, &wo);
 	}
 }
 
@@ -99,38 +100,39 @@ static bool is_same_file(const struct input *in, const char *output)
 	       a.st_ino == b.st_ino;
 }
 
-void cmd_compact(const struct options *o)
+void cmd_compact(const struct options *options)
 {
-	if (o->n_files > 1) {
+	if (options->n_files > 1) {
 		msg_error(NULL, "compact: give one archive");
 		return;
 	}
-	if (!paths_check_operands(o) || !profiles_check_level(o, false))
+	if (!paths_check_operands(options) || !profiles_check_level(options, false))
 		return;
-	if (compact_wants_states(o) && (o->level >= LEVEL_MODEL || paths_to_stdout(o))) {
+	if (compact_wants_states(options) &&
+	    (options->level >= LEVEL_MODEL || paths_to_stdout(options))) {
 		msg_error(NULL, "compact: several checkpoints are written at levels 0 to 3 to a "
 		                "file; --keep last is for levels 4 to 8 and for standard output");
 		return;
 	}
-	if (paths_is_folder(o->output)) {
-		msg_error(o->output, "is a folder; give a file name with -o");
+	if (paths_is_folder(options->output)) {
+		msg_error(options->output, "is a folder; give a file name with -o");
 		return;
 	}
 	struct input in;
 	struct watch watch;
 	kvarc_error error;
 
-	if (!input_open(&in, o->files[0], true))
+	if (!input_open(&in, options->files[0], true))
 		return;
 	/* Nobody appends to what is replaced. */
-	if (is_same_file(&in, o->output) && !lock_file(in.fd, in.name)) {
+	if (is_same_file(&in, options->output) && !lock_file(in.fd, in.name)) {
 		input_close(&in);
 		return;
 	}
 	watch_start(&watch, &in);
-	kvarc_reader *r = readers_open(o, &in, 0, &error);
+	kvarc_reader *r = readers_open(options, &in, 0, &error);
 	if (r)
-		compact(o, &in, r, &error, &watch);
+		compact(options, &in, r, &error, &watch);
 	kvarc_reader_close(&r);
 	input_close(&in);
 }

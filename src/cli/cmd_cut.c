@@ -16,7 +16,7 @@
 #include "report.h"
 #include "units.h"
 
-static void report(const struct options *o, const char *file, kvarc_reader *r,
+static void report(const struct options *options, const char *file, kvarc_reader *r,
                    const kvarc_writer_stats *stats, double seconds)
 {
 	kvarc_info info;
@@ -24,9 +24,9 @@ static void report(const struct options *o, const char *file, kvarc_reader *r,
 
 	if (kvarc_reader_get_info(r, &info) == KVARC_OK)
 		library_warn_state(file, &info, library_tokens(r));
-	report_start(&x, o->json);
+	report_start(&x, options->json);
 	report_string(&x, "file", file);
-	report_string(&x, "output", o->output);
+	report_string(&x, "output", options->output);
 	report_u64(&x, "raw_bytes", stats->raw_bytes);
 	report_u64(&x, "file_bytes", stats->file_bytes);
 	report_u64(&x, "elements", stats->elements);
@@ -36,7 +36,7 @@ static void report(const struct options *o, const char *file, kvarc_reader *r,
 }
 
 /* Options for the tensors of the range: a profile may have needs among them. */
-static bool writer_options(const struct options *o, const kvarc_geometry *from,
+static bool writer_options(const struct options *options, const kvarc_geometry *from,
                            const kvarc_range *range, kvarc_writer_options *wo)
 {
 	kvarc_geometry g = *from;
@@ -55,13 +55,13 @@ static bool writer_options(const struct options *o, const kvarc_geometry *from,
 		    t->layer - range->layer0 < range->n_layers)
 			tensors[g.n_tensors++] = *t;
 	}
-	done = profiles_writer(o, &g, wo);
+	done = profiles_writer(options, &g, wo);
 	free(tensors);
 	return done;
 }
 
-static void cut(const struct options *o, struct input *in, kvarc_reader *r, kvarc_error *error,
-                bool first)
+static void cut(const struct options *options, struct input *in, kvarc_reader *r,
+                kvarc_error *error, bool first)
 {
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_parity parity;
@@ -74,23 +74,24 @@ static void cut(const struct options *o, struct input *in, kvarc_reader *r, kvar
 	kvarc_ret ret;
 
 	(void)first;
-	if (!ranges_from_options(o, in->name, r, &range))
+	if (!ranges_from_options(options, in->name, r, &range))
 		return;
 	if (kvarc_reader_get_info(r, &info) != KVARC_OK ||
-	    !keys_writer(o, info.encrypted, &wo.keys) ||
-	    !output_open(&out, o->output, o->force ? OUTPUT_FORCE : 0, wo.keys ? 0600 : in->mode))
+	    !keys_writer(options, info.encrypted, &wo.keys) ||
+	    !output_open(&out, options->output, options->force ? OUTPUT_FORCE : 0,
+	                 wo.keys ? 0600 : in->mode))
 		return;
 	/* One error for both handles: only one of them fails. */
-	library_common(o, &wo.common, error);
-	if (!writer_options(o, kvarc_reader_geometry(r), &range, &wo)) {
+	library_common(options, &wo.common, error);
+	if (!writer_options(options, kvarc_reader_geometry(r), &range, &wo)) {
 		output_abort(&out);
 		return;
 	}
-	if (o->verify)
+	if (options->verify)
 		wo.flags |= KVARC_WRITE_VERIFY;
-	if (o->streamable || out.direct)
+	if (options->streamable || out.direct)
 		wo.flags |= KVARC_WRITE_STREAMABLE;
-	library_parity(o, &parity, &wo);
+	library_parity(options, &parity, &wo);
 	sink = output_sink(&out);
 	progress_start(in->name, KVARC_UNKNOWN);
 	ret = kvarc_cut(r, &range, &sink, &wo, &stats);
@@ -99,26 +100,26 @@ static void cut(const struct options *o, struct input *in, kvarc_reader *r, kvar
 		library_error(in->name, ret, error, in, &out);
 		output_abort(&out);
 	} else if (output_commit(&out)) {
-		report(o, in->name, r, &stats, units_now() - start);
-		profiles_check_weights(o, &wo);
+		report(options, in->name, r, &stats, units_now() - start);
+		profiles_check_weights(options, &wo);
 	}
 }
 
-void cmd_cut(const struct options *o)
+void cmd_cut(const struct options *options)
 {
-	if (o->n_files > 1) {
+	if (options->n_files > 1) {
 		msg_error(NULL, "cut: give one archive");
 		return;
 	}
-	if (o->to) {
-		cmd_unpack_to(o);
+	if (options->to) {
+		cmd_unpack_to(options);
 		return;
 	}
-	if (!paths_check_operands(o) || !profiles_check_level(o, false))
+	if (!paths_check_operands(options) || !profiles_check_level(options, false))
 		return;
-	if (paths_is_folder(o->output)) {
-		msg_error(o->output, "is a folder; give a file name with -o");
+	if (paths_is_folder(options->output)) {
+		msg_error(options->output, "is a folder; give a file name with -o");
 		return;
 	}
-	readers_each(o, true, 0, cut);
+	readers_each(options, true, 0, cut);
 }

@@ -59,7 +59,7 @@ static bool take(void *opaque, const int32_t *ids, size_t n)
 }
 
 /* The ids of an archive, or of a cache that has some. */
-static bool take_track(struct eval_file *f, kvarc_reader *r, kvarc_import *im,
+static bool take_track(struct eval_file *file, kvarc_reader *r, kvarc_import *im,
                        const kvarc_error *error, const struct input *in)
 {
 	uint64_t n = r ? kvarc_reader_tokens(r, 0) : kvarc_import_tokens(im, 0);
@@ -71,18 +71,18 @@ static bool take_track(struct eval_file *f, kvarc_reader *r, kvarc_import *im,
 		ret = r ? kvarc_reader_read_tokens(r, 0, 0, n, ids, NULL)
 		        : kvarc_import_read_tokens(im, 0, 0, n, ids, NULL);
 	if (ret == KVARC_OK)
-		ok = take(f, ids, (size_t)n);
+		ok = take(file, ids, (size_t)n);
 	else
-		library_error(f->name, ret, error, in, NULL);
+		library_error(file->name, ret, error, in, NULL);
 	free(ids);
 	return ok;
 }
 
 /* The element type of its keys and values, if a model's caches can have it. */
-static unsigned dtype_of(const kvarc_geometry *g)
+static unsigned dtype_of(const kvarc_geometry *geometry)
 {
-	for (size_t i = 0; i < g->n_tensors; i++) {
-		const kvarc_tensor *t = &g->tensors[i];
+	for (size_t i = 0; i < geometry->n_tensors; i++) {
+		const kvarc_tensor *t = &geometry->tensors[i];
 		if (t->role == KVARC_WHOLE &&
 		    (t->dtype == KVARC_F32 || t->dtype == KVARC_F16 || t->dtype == KVARC_BF16))
 			return t->dtype;
@@ -90,7 +90,7 @@ static unsigned dtype_of(const kvarc_geometry *g)
 	return 0;
 }
 
-static bool take_cache(struct eval_file *f, const struct options *o, struct input *in)
+static bool take_cache(struct eval_file *file, const struct options *options, struct input *in)
 {
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
 	kvarc_source source = input_source(in);
@@ -100,46 +100,46 @@ static bool take_cache(struct eval_file *f, const struct options *o, struct inpu
 	bool ok = false;
 
 	if (input_is_archive(in)) {
-		r = readers_open(o, in, 0, &error);
-		ok = r && take_track(f, r, NULL, &error, in);
-		f->dtype = r ? dtype_of(kvarc_reader_geometry(r)) : 0;
+		r = readers_open(options, in, 0, &error);
+		ok = r && take_track(file, r, NULL, &error, in);
+		file->dtype = r ? dtype_of(kvarc_reader_geometry(r)) : 0;
 		kvarc_reader_close(&r);
 		return ok;
 	}
-	readers_import_options(o, &io, &error);
+	readers_import_options(options, &io, &error);
 	if (kvarc_import_open(&im, &source, paths_base(in->name), &io) == KVARC_OK &&
 	    kvarc_import_tokens(im, 0) && kvarc_import_geometry(im)->n_tensors)
-		ok = take_track(f, NULL, im, &error, in);
+		ok = take_track(file, NULL, im, &error, in);
 	else
-		msg_error(f->name, "no token ids: neither a text of them, nor a cache "
-		                   "that has some");
-	f->dtype = ok ? dtype_of(kvarc_import_geometry(im)) : 0;
+		msg_error(file->name, "no token ids: neither a text of them, nor a cache "
+		                      "that has some");
+	file->dtype = ok ? dtype_of(kvarc_import_geometry(im)) : 0;
 	kvarc_import_close(&im);
 	return ok;
 }
 
-static bool read_file(struct eval_file *f, const struct options *o)
+static bool read_file(struct eval_file *file, const struct options *options)
 {
 	struct input in;
 	bool ok;
 
-	if (!input_open(&in, f->name, true))
+	if (!input_open(&in, file->name, true))
 		return false;
-	ok = ids_is_text(&in) ? ids_read(&in, take, f) : take_cache(f, o, &in);
+	ok = ids_is_text(&in) ? ids_read(&in, take, file) : take_cache(file, options, &in);
 	input_close(&in);
 	return ok;
 }
 
 /* One after the other takes one more, until there are enough or all. */
-static size_t share_out(struct eval_texts *t, size_t wanted)
+static size_t share_out(struct eval_texts *texts, size_t wanted)
 {
 	size_t n = 0, before;
 
 	do {
 		before = n;
-		for (size_t i = 0; i < t->n_files && n < wanted; i++) {
-			if (t->files[i].share < t->files[i].n) {
-				t->files[i].share++;
+		for (size_t i = 0; i < texts->n_files && n < wanted; i++) {
+			if (texts->files[i].share < texts->files[i].n) {
+				texts->files[i].share++;
 				n++;
 			}
 		}
@@ -147,65 +147,65 @@ static size_t share_out(struct eval_texts *t, size_t wanted)
 	return n;
 }
 
-static bool choose(struct eval_texts *t, size_t wanted)
+static bool choose(struct eval_texts *texts, size_t wanted)
 {
-	size_t n = share_out(t, wanted);
+	size_t n = share_out(texts, wanted);
 
-	t->list = calloc(n + 1, sizeof(*t->list));
-	if (!t->list) {
+	texts->list = calloc(n + 1, sizeof(*texts->list));
+	if (!texts->list) {
 		msg_error(NULL, "out of memory");
 		return false;
 	}
-	for (size_t i = 0; i < t->n_files; i++) {
-		const struct eval_file *f = &t->files[i];
+	for (size_t i = 0; i < texts->n_files; i++) {
+		const struct eval_file *f = &texts->files[i];
 		for (size_t k = 0; k < f->share; k++) {
 			size_t at = k * f->n / f->share;
-			t->list[t->n].file = f->name;
-			t->list[t->n++].ids = f->ids + at * f->length;
+			texts->list[texts->n].file = f->name;
+			texts->list[texts->n++].ids = f->ids + at * f->length;
 		}
 	}
 	return true;
 }
 
-/* o->sequences of o->prefix + o->continuation tokens, fewer if there are no more: of all files
- * alike, and from all over each of them. false: a message was shown. */
-static bool eval_texts_read(struct eval_texts *t, const struct options *o)
+/* options->sequences of options->prefix + options->continuation tokens, fewer if there are no
+ * more: of all files alike, and from all over each of them. false: a message was shown. */
+static bool eval_texts_read(struct eval_texts *texts, const struct options *options)
 {
-	size_t length = (size_t)(o->prefix + o->continuation);
+	size_t length = (size_t)(options->prefix + options->continuation);
 
-	t->n_files = o->n_files;
-	t->files = calloc(o->n_files + 1, sizeof(*t->files));
-	if (!t->files) {
+	texts->n_files = options->n_files;
+	texts->files = calloc(options->n_files + 1, sizeof(*texts->files));
+	if (!texts->files) {
 		msg_error(NULL, "out of memory");
 		return false;
 	}
-	for (size_t i = 0; i < o->n_files; i++) {
-		t->files[i].name = o->files[i];
-		t->files[i].length = length;
-		if (!read_file(&t->files[i], o))
+	for (size_t i = 0; i < options->n_files; i++) {
+		texts->files[i].name = options->files[i];
+		texts->files[i].length = length;
+		if (!read_file(&texts->files[i], options))
 			return false;
-		t->dtype = t->dtype ? t->dtype : t->files[i].dtype;
+		texts->dtype = texts->dtype ? texts->dtype : texts->files[i].dtype;
 	}
-	if (!choose(t, (size_t)o->sequences))
+	if (!choose(texts, (size_t)options->sequences))
 		return false;
-	if (t->n == 0)
+	if (texts->n == 0)
 		msg_error(NULL,
 		          "eval: no sequence of %zu tokens: give more text, or "
 		          "a smaller --prefix or --continue",
 		          length);
-	else if (t->n < o->sequences)
-		msg_warning(NULL, "only %zu sequences of %zu tokens, not %zu", t->n, length,
-		            (size_t)o->sequences);
-	return t->n > 0;
+	else if (texts->n < options->sequences)
+		msg_warning(NULL, "only %zu sequences of %zu tokens, not %zu", texts->n, length,
+		            (size_t)options->sequences);
+	return texts->n > 0;
 }
 
 /* Releases sequences and files. */
-static void eval_texts_free(struct eval_texts *t)
+static void eval_texts_free(struct eval_texts *texts)
 {
-	for (size_t i = 0; t->files && i < t->n_files; i++)
-		free(t->files[i].ids);
-	free(t->files);
-	free(t->list);
+	for (size_t i = 0; texts->files && i < texts->n_files; i++)
+		free(texts->files[i].ids);
+	free(texts->files);
+	free(texts->list);
 }
 
 /* ==== What tiers cost and save, as a table or as JSON ==== */
@@ -215,16 +215,16 @@ enum { EVAL_SEED = 1 }; /* of the bootstrap */
 enum { DIGITS = 12 }; /* of a KL */
 
 struct running;
-static void run(struct running *x);
+static void run(struct running *running);
 
 static void report_sequence(struct report *r, const struct eval_run *run,
-                            const struct eval_column *c, size_t i)
+                            const struct eval_column *column, size_t i)
 {
-	const kvarc_eval_result *x = &c->results[i];
+	const kvarc_eval_result *x = &column->results[i];
 
 	report_start(r, true);
 	report_string(r, "type", "sequence");
-	report_string(r, "tier", c->name);
+	report_string(r, "tier", column->name);
 	report_u64(r, "sequence", i + 1);
 	report_string(r, "file", run->texts.list[i].file);
 	report_real(r, "mean_kl", x->mean_kl, DIGITS);
@@ -242,9 +242,10 @@ static void report_sequence(struct report *r, const struct eval_run *run,
 	report_end(r);
 }
 
-static void report_tier(struct report *r, const struct eval_run *run, const struct eval_column *c)
+static void report_tier(struct report *r, const struct eval_run *run,
+                        const struct eval_column *column)
 {
-	const kvarc_eval_summary *s = &c->summary;
+	const kvarc_eval_summary *s = &column->summary;
 	const struct options *o = run->o;
 	double bits = s->bits_per_element;
 	char interval[32], diverging[48];
@@ -253,7 +254,7 @@ static void report_tier(struct report *r, const struct eval_run *run, const stru
 	snprintf(diverging, sizeof(diverging), "%" PRIu64 "/%" PRIu64, s->diverging, s->sequences);
 	report_start(r, o->json);
 	report_string(r, "type", "tier");
-	report_string(r, "tier", c->name);
+	report_string(r, "tier", column->name);
 	report_u64(r, "sequences", s->sequences);
 	report_u64(r, "prefix", o->prefix);
 	report_u64(r, "continuation", o->continuation);
@@ -279,7 +280,7 @@ static void report_tier(struct report *r, const struct eval_run *run, const stru
 	report_u64(r, "diverging", s->diverging);
 	report_string(r, ".diverging", diverging);
 	if (o->max_kl > 0)
-		report_u64(r, "failed", c->failed);
+		report_u64(r, "failed", column->failed);
 	report_u64(r, "seed", EVAL_SEED);
 	report_print(r, "{tier:-16} {.bits:8.3f} {ratio:7.2fx}  {mean_kl:9.3g} {.interval:19} "
 	                "{worst_kl:9.3g} {worst:5} {p99_kl:9.3g} {max_kl:9.3g} {.agreement:5.1f}% "
@@ -359,78 +360,78 @@ static kvarc_score kind_of(const struct eval_run *r)
 	return KVARC_SCORE_NONE;
 }
 
-static bool open_eval(struct running *x)
+static bool open_eval(struct running *running)
 {
-	const struct options *o = x->r.o;
+	const struct options *o = running->r.o;
 	kvarc_eval_options eo = KVARC_EVAL_OPTIONS_INIT;
 	kvarc_ret ret;
 
-	library_common(o, &eo.common, &x->error);
+	library_common(o, &eo.common, &running->error);
 	eo.common.progress = update;
-	eo.common.progress_opaque = x;
+	eo.common.progress_opaque = running;
 	eo.predictor = models_given();
 	eo.arithmetic = (kvarc_arithmetic)o->arithmetic;
-	eo.dtype = x->r.dtype;
+	eo.dtype = running->r.dtype;
 	eo.prefix = (uint32_t)o->prefix;
 	eo.continuation = (uint32_t)o->continuation;
-	eo.scores = kind_of(&x->r);
-	ret = kvarc_eval_open(&x->eval, &eo);
+	eo.scores = kind_of(&running->r);
+	ret = kvarc_eval_open(&running->eval, &eo);
 	if (ret != KVARC_OK)
-		library_error(o->model, ret, &x->error, NULL, NULL);
+		library_error(o->model, ret, &running->error, NULL, NULL);
 	return ret == KVARC_OK;
 }
 
 /* Allocates results: one per column and sequence, each with an array for its tokens. */
-static bool open_columns(struct running *x)
+static bool open_columns(struct running *running)
 {
-	struct eval_run *r = &x->r;
+	struct eval_run *r = &running->r;
 	size_t n = r->texts.n, tokens = (size_t)r->o->continuation;
 
 	r->n_columns = KVARC_EVAL_CHECKS + r->tiers.n;
 	r->columns = calloc(r->n_columns, sizeof(*r->columns));
-	x->results = calloc(r->n_columns * n, sizeof(*x->results));
-	x->token_kl = calloc(r->n_columns * n, tokens * sizeof(*x->token_kl));
-	x->writers = calloc(r->tiers.n + 1, sizeof(*x->writers));
-	if (!r->columns || !x->results || !x->token_kl || !x->writers) {
+	running->results = calloc(r->n_columns * n, sizeof(*running->results));
+	running->token_kl = calloc(r->n_columns * n, tokens * sizeof(*running->token_kl));
+	running->writers = calloc(r->tiers.n + 1, sizeof(*running->writers));
+	if (!r->columns || !running->results || !running->token_kl || !running->writers) {
 		msg_error(NULL, "out of memory");
 		return false;
 	}
 	for (size_t i = 0; i < r->n_columns * n; i++)
-		x->results[i].token_kl = x->token_kl + i * tokens;
+		running->results[i].token_kl = running->token_kl + i * tokens;
 	for (size_t i = 0; i < r->n_columns; i++)
-		r->columns[i].results = x->results + i * n;
+		r->columns[i].results = running->results + i * n;
 	r->columns[KVARC_EVAL_FLOOR].name = "(lossless)";
 	r->columns[KVARC_EVAL_ZEROED].name = "(zeroed)";
 	for (size_t i = 0; i < r->tiers.n; i++) {
 		r->columns[KVARC_EVAL_CHECKS + i].name = r->tiers.list[i].name;
-		x->writers[i] = r->tiers.list[i].writer;
+		running->writers[i] = r->tiers.list[i].writer;
 		if (r->tiers.list[i].lossy.tier)
-			x->writers[i].lossy = &r->tiers.list[i].lossy;
+			running->writers[i].lossy = &r->tiers.list[i].lossy;
 	}
 	return true;
 }
 
 /* Results of a sequence, one a column, are where those of columns begin. */
-static bool run_sequence(struct running *x, size_t i, kvarc_eval_result *row)
+static bool run_sequence(struct running *running, size_t i, kvarc_eval_result *row)
 {
-	struct eval_run *r = &x->r;
+	struct eval_run *r = &running->r;
 	kvarc_ret ret;
 
-	x->sequence = i;
+	running->sequence = i;
 	for (size_t c = 0; c < r->n_columns; c++)
 		row[c] = r->columns[c].results[i];
-	ret = kvarc_eval_sequence(x->eval, r->texts.list[i].ids, r->tiers.n, x->writers,
+	ret = kvarc_eval_sequence(running->eval, r->texts.list[i].ids, r->tiers.n, running->writers,
 	                          row + KVARC_EVAL_CHECKS, row);
 	for (size_t c = 0; c < r->n_columns; c++)
 		r->columns[c].results[i] = row[c];
 	if (ret != KVARC_OK)
-		library_error(r->texts.list[i].file, ret, &x->error, NULL, NULL);
+		library_error(r->texts.list[i].file, ret, &running->error, NULL, NULL);
 	return ret == KVARC_OK;
 }
 
-static bool run_all(struct running *x)
+static bool run_all(struct running *running)
 {
-	struct eval_run *r = &x->r;
+	struct eval_run *r = &running->r;
 	kvarc_eval_result *row = calloc(r->n_columns, sizeof(*row));
 	double start = units_now();
 	bool ok = row != NULL;
@@ -440,16 +441,16 @@ static bool run_all(struct running *x)
 	progress_start(r->o->model, KVARC_UNKNOWN);
 	progress_unit("tokens");
 	for (size_t i = 0; i < r->texts.n && ok; i++)
-		ok = run_sequence(x, i, row);
+		ok = run_sequence(running, i, row);
 	progress_stop();
 	free(row);
 	r->seconds = units_now() - start;
 	return ok;
 }
 
-static bool summarise(struct running *x)
+static bool summarise(struct running *running)
 {
-	struct eval_run *r = &x->r;
+	struct eval_run *r = &running->r;
 
 	for (size_t c = 0; c < r->n_columns; c++) {
 		struct eval_column *k = &r->columns[c];
@@ -465,14 +466,14 @@ static bool summarise(struct running *x)
 }
 
 /* Messages after the table, which shows by how much. */
-static void judge(struct running *x)
+static void judge(struct running *running)
 {
-	const struct eval_run *r = &x->r;
-	kvarc_ret ret = kvarc_eval_trusted(x->eval, r->o->max_kl);
+	const struct eval_run *r = &running->r;
+	kvarc_ret ret = kvarc_eval_trusted(running->eval, r->o->max_kl);
 
 	msg_flush();
 	if (ret != KVARC_OK)
-		library_error(NULL, ret, &x->error, NULL, NULL);
+		library_error(NULL, ret, &running->error, NULL, NULL);
 	for (size_t c = KVARC_EVAL_CHECKS; c < r->n_columns; c++) {
 		if (r->columns[c].failed)
 			msg_error(r->columns[c].name,
@@ -481,39 +482,40 @@ static void judge(struct running *x)
 	}
 }
 
-static void run(struct running *x)
+static void run(struct running *running)
 {
-	struct eval_run *r = &x->r;
+	struct eval_run *r = &running->r;
 
 	if (!tiers_parse(&r->tiers, r->o) || !eval_texts_read(&r->texts, r->o))
 		return;
 	r->dtype = r->o->dtype_given || !r->texts.dtype ? r->o->dtype : r->texts.dtype;
-	if (!open_columns(x) || !open_eval(x) || !run_all(x) || !summarise(x))
+	if (!open_columns(running) || !open_eval(running) || !run_all(running) ||
+	    !summarise(running))
 		return;
 	if (kvarc_predictor_get_model(models_given(), &r->model) != KVARC_OK)
 		return;
 	eval_report(r);
 	if (r->o->plot)
 		eval_plot(r);
-	judge(x);
+	judge(running);
 }
 
-static bool check(const struct options *o)
+static bool check(const struct options *options)
 {
-	if (!paths_check_reading(o))
+	if (!paths_check_reading(options))
 		return false;
-	if (o->scores && !scores_kind(o)) {
+	if (options->scores && !scores_kind(options)) {
 		msg_error(NULL, "eval: --scores is h2o or surprisal");
 		return false;
 	}
-	return !o->plot || output_check(o->plot, o->force);
+	return !options->plot || output_check(options->plot, options->force);
 }
 
-void cmd_eval(const struct options *o)
+void cmd_eval(const struct options *options)
 {
-	struct running x = { .r = { .o = o } };
+	struct running x = { .r = { .o = options } };
 
-	if (!check(o))
+	if (!check(options))
 		return;
 	run(&x);
 	kvarc_eval_close(&x.eval);

@@ -44,22 +44,22 @@ static const char *item_kind(unsigned kind)
 	}
 }
 
-static void report_items(struct report *x, kvarc_reader *r)
+static void report_items(struct report *report, kvarc_reader *r)
 {
 	kvarc_item item;
 
-	report_array(x, "files");
+	report_array(report, "files");
 	for (size_t i = 0; kvarc_reader_item(r, i, &item) == KVARC_OK; i++) {
-		report_object(x, NULL);
-		report_string(x, ".label", i ? "" : "files");
-		report_string(x, ".name", item.name[0] ? item.name : "(no name)");
-		report_string(x, "name", item.name);
-		report_string(x, "kind", item_kind(item.kind));
-		report_u64(x, "bytes", item.bytes);
-		report_print(x, "  {.label:-11} {.name}, {bytes:B}, {kind}\n");
-		report_end_object(x);
+		report_object(report, NULL);
+		report_string(report, ".label", i ? "" : "files");
+		report_string(report, ".name", item.name[0] ? item.name : "(no name)");
+		report_string(report, "name", item.name);
+		report_string(report, "kind", item_kind(item.kind));
+		report_u64(report, "bytes", item.bytes);
+		report_print(report, "  {.label:-11} {.name}, {bytes:B}, {kind}\n");
+		report_end_object(report);
 	}
-	report_end_array(x);
+	report_end_array(report);
 }
 
 static void print_identity(kvarc_reader *r)
@@ -75,38 +75,39 @@ static void print_identity(kvarc_reader *r)
 	}
 }
 
-static void report(const struct options *o, const char *file, const struct shape *s,
+static void report(const struct options *options, const char *file, const struct shape *shape,
                    kvarc_reader *r, const struct chain *chain)
 {
 	struct report x;
 	char id[33];
 
-	report_start(&x, o->json);
-	describe_archive(&x, file, s, r);
-	report_string(&x, "file_id", units_digest(id, s->info.file_id));
-	report_bool(&x, "encrypted", s->info.encrypted);
-	report_string(&x, ".encrypted", s->info.encrypted ? "XChaCha20-Poly1305" : NULL);
-	report_u64(&x, "segments", s->info.segments);
+	report_start(&x, options->json);
+	describe_archive(&x, file, shape, r);
+	report_string(&x, "file_id", units_digest(id, shape->info.file_id));
+	report_bool(&x, "encrypted", shape->info.encrypted);
+	report_string(&x, ".encrypted", shape->info.encrypted ? "XChaCha20-Poly1305" : NULL);
+	report_u64(&x, "segments", shape->info.segments);
 	report_string(&x, "token_chain", chain->present ? chain->text : NULL);
 	report_string(&x, ".token_chain", chain->text);
-	report_u64(&x, ".frames", s->info.frames);
+	report_u64(&x, ".frames", shape->info.frames);
 	report_print(&x, "[  encryption  {.encrypted}\n]"
 	                 "  file id     {file_id}\n"
 	                 "  checks      xxh3-128 of each of {.frames:C} frames and its offset, "
 	                 "its low half of each chunk's bytes\n"
 	                 "  token chain {.token_chain}\n");
 	report_items(&x, r);
-	if (!o->json)
+	if (!options->json)
 		print_identity(r);
 	report_end(&x);
 }
 
 /* Every --identity must match. */
-static void demand(const struct options *o, const char *file, kvarc_reader *r)
+static void demand(const struct options *options, const char *file, kvarc_reader *r)
 {
-	for (size_t i = 0; i < o->identity.n; i++) {
-		const char *wanted = strchr(o->identity.p[i], '=') + 1;
-		char *key = strndup(o->identity.p[i], (size_t)(wanted - 1 - o->identity.p[i]));
+	for (size_t i = 0; i < options->identity.n; i++) {
+		const char *wanted = strchr(options->identity.p[i], '=') + 1;
+		char *key = strndup(options->identity.p[i],
+		                    (size_t)(wanted - 1 - options->identity.p[i]));
 		const char *value = key ? kvarc_reader_identity(r, key) : NULL;
 
 		if (!key)
@@ -119,19 +120,19 @@ static void demand(const struct options *o, const char *file, kvarc_reader *r)
 	}
 }
 
-static void info_profile(const struct options *o, struct input *in, bool first)
+static void info_profile(const struct options *options, struct input *in, bool first)
 {
-	kvarc_profile *p = profiles_read(o, in);
+	kvarc_profile *p = profiles_read(options, in);
 
-	if (p && (o->json || msg_level() >= 0)) {
-		printf("%s", first || o->json ? "" : "\n");
-		describe_profile(in->name, p, o->json);
+	if (p && (options->json || msg_level() >= 0)) {
+		printf("%s", first || options->json ? "" : "\n");
+		describe_profile(in->name, p, options->json);
 	}
 	kvarc_profile_close(&p);
 }
 
 /* The stages are drawn where the profile is at hand. */
-static void plot(const struct options *o, const struct input *in, const struct shape *s,
+static void plot(const struct options *options, const struct input *in, const struct shape *shape,
                  kvarc_reader *r, const kvarc_error *error)
 {
 	struct stages stages;
@@ -144,45 +145,46 @@ static void plot(const struct options *o, const struct input *in, const struct s
 		stages_free(&stages);
 	}
 	if (ret == KVARC_OK || stages.n == 0)
-		plot_write(o, in->name, s, &stages, r);
+		plot_write(options, in->name, shape, &stages, r);
 	if (ret == KVARC_DATA || ret == KVARC_IO)
 		library_error(in->name, ret, error, in, NULL);
 	stages_free(&stages);
 }
 
 /* Without its key, what shows of an archive. */
-static void info_envelope(const struct options *o, struct input *in, const kvarc_error *error,
+static void info_envelope(const struct options *options, struct input *in, const kvarc_error *error,
                           bool first)
 {
 	kvarc_source source = input_source(in);
 	kvarc_envelope e;
 
-	if (kvarc_read_envelope(&source, NULL, &e) == KVARC_OK && (o->json || msg_level() >= 0)) {
-		printf("%s", first || o->json ? "" : "\n");
-		describe_envelope(in->name, &e, o->json);
+	if (kvarc_read_envelope(&source, NULL, &e) == KVARC_OK &&
+	    (options->json || msg_level() >= 0)) {
+		printf("%s", first || options->json ? "" : "\n");
+		describe_envelope(in->name, &e, options->json);
 	}
 	msg_flush();
 	library_error(in->name, KVARC_AUTH, error, in, NULL);
 }
 
 /* Opens the archive; NULL: what there is to show was shown. */
-static kvarc_reader *open_archive(const struct options *o, struct input *in, kvarc_error *error,
-                                  bool first)
+static kvarc_reader *open_archive(const struct options *options, struct input *in,
+                                  kvarc_error *error, bool first)
 {
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
 	kvarc_reader *r = NULL;
 	kvarc_ret ret;
 
-	library_common(o, &ro.common, error);
+	library_common(options, &ro.common, error);
 	ret = readers_open_with(in, &ro, &r);
 	if (ret == KVARC_AUTH)
-		info_envelope(o, in, error, first);
+		info_envelope(options, in, error, first);
 	else if (ret != KVARC_OK)
 		library_error(in->name, ret, error, in, NULL);
 	return r;
 }
 
-static void info_one(const struct options *o, const char *file, bool first)
+static void info_one(const struct options *options, const char *file, bool first)
 {
 	struct input in;
 	struct shape s;
@@ -194,11 +196,11 @@ static void info_one(const struct options *o, const char *file, bool first)
 	if (!input_open(&in, file, true))
 		return;
 	if (profiles_is_one(&in)) {
-		info_profile(o, &in, first);
+		info_profile(options, &in, first);
 		input_close(&in);
 		return;
 	}
-	r = open_archive(o, &in, &error, first);
+	r = open_archive(options, &in, &error, first);
 	if (!r) {
 		input_close(&in);
 		return;
@@ -212,14 +214,14 @@ static void info_one(const struct options *o, const char *file, bool first)
 	if (ret != KVARC_OK) {
 		library_error(file, ret, &error, &in, NULL);
 	} else {
-		if (o->json || msg_level() >= 0) {
-			printf("%s", first || o->json ? "" : "\n");
-			report(o, file, &s, r, &chain);
+		if (options->json || msg_level() >= 0) {
+			printf("%s", first || options->json ? "" : "\n");
+			report(options, file, &s, r, &chain);
 		}
 		msg_flush();
-		demand(o, file, r);
-		if (o->plot)
-			plot(o, &in, &s, r, &error);
+		demand(options, file, r);
+		if (options->plot)
+			plot(options, &in, &s, r, &error);
 		library_warn_state(file, &s.info, s.tokens);
 		shape_free(&s);
 	}
@@ -227,16 +229,16 @@ static void info_one(const struct options *o, const char *file, bool first)
 	input_close(&in);
 }
 
-void cmd_info(const struct options *o)
+void cmd_info(const struct options *options)
 {
-	if (!paths_check_reading(o))
+	if (!paths_check_reading(options))
 		return;
-	if (o->plot && o->n_files > 1) {
+	if (options->plot && options->n_files > 1) {
 		msg_error(NULL, "info: --plot draws one archive");
 		return;
 	}
-	if (o->plot && !output_check(o->plot, o->force))
+	if (options->plot && !output_check(options->plot, options->force))
 		return; /* before the work, not after it */
-	for (size_t i = 0; i < o->n_files; i++)
-		info_one(o, o->files[i], i == 0);
+	for (size_t i = 0; i < options->n_files; i++)
+		info_one(options, options->files[i], i == 0);
 }

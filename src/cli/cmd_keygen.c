@@ -30,13 +30,13 @@ static bool make_key(char line[HEX + 1])
 	return true;
 }
 
-void cmd_keygen(const struct options *o)
+void cmd_keygen(const struct options *options)
 {
 	char line[HEX + 1];
-	const char *path = o->files[0];
+	const char *path = options->files[0];
 	int fd;
 
-	if (o->n_files > 1) {
+	if (options->n_files > 1) {
 		msg_error(NULL, "keygen: give one file");
 		return;
 	}

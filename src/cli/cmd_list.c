@@ -17,103 +17,103 @@
 #include "report.h"
 #include "shape.h"
 
-static const struct shape_cell *first_cell(const struct shape_layer *l)
+static const struct shape_cell *first_cell(const struct shape_layer *layer)
 {
 	for (int k = 0; k < SHAPE_KINDS; k++) {
-		if (l->cells[k].tensor)
-			return &l->cells[k];
+		if (layer->cells[k].tensor)
+			return &layer->cells[k];
 	}
-	return &l->cells[0];
+	return &layer->cells[0];
 }
 
-static double bits_of(const struct shape_cell *c)
+static double bits_of(const struct shape_cell *cell)
 {
-	return c->elements ? shape_bits(c->frame_bytes, c->elements) : NAN;
+	return cell->elements ? shape_bits(cell->frame_bytes, cell->elements) : NAN;
 }
 
 /* The codecs of a layer: one name when key and value have the same. */
-static void layer_codecs(char *out, size_t size, const struct shape_layer *l)
+static void layer_codecs(char *out, size_t size, const struct shape_layer *layer)
 {
 	char part[64], last[64] = "";
 	size_t n = 0;
 
 	out[0] = '\0';
 	for (int k = 0; k < SHAPE_KINDS && n < size; k++) {
-		if (!l->cells[k].tensor)
+		if (!layer->cells[k].tensor)
 			continue;
-		shape_codecs(part, sizeof(part), &l->cells[k]);
+		shape_codecs(part, sizeof(part), &layer->cells[k]);
 		if (strcmp(part, last) != 0)
 			n += (size_t)snprintf(out + n, size - n, "%s%s", n ? ", " : "", part);
 		strcpy(last, part);
 	}
 }
 
-static void report_cell(struct report *x, unsigned kind, const struct shape_cell *c)
+static void report_cell(struct report *report, unsigned kind, const struct shape_cell *cell)
 {
-	report_object(x, shape_kind_name(kind));
-	report_string(x, "dtype", shape_dtype(c->tensor));
-	report_u64(x, "heads", c->tensor->heads);
-	report_u64(x, "channels", describe_channels(c->tensor));
-	report_u64(x, "elements", c->elements);
-	report_u64(x, "raw_bytes", c->raw_bytes);
-	report_u64(x, "packed_bytes", c->frame_bytes);
-	report_real(x, "bits_per_element", bits_of(c), 4);
-	report_object(x, "chunks");
+	report_object(report, shape_kind_name(kind));
+	report_string(report, "dtype", shape_dtype(cell->tensor));
+	report_u64(report, "heads", cell->tensor->heads);
+	report_u64(report, "channels", describe_channels(cell->tensor));
+	report_u64(report, "elements", cell->elements);
+	report_u64(report, "raw_bytes", cell->raw_bytes);
+	report_u64(report, "packed_bytes", cell->frame_bytes);
+	report_real(report, "bits_per_element", bits_of(cell), 4);
+	report_object(report, "chunks");
 	for (unsigned i = 0; i < SHAPE_CODECS; i++) {
-		if (c->codecs[i])
-			report_u64(x, library_codec_name(i), c->codecs[i]);
+		if (cell->codecs[i])
+			report_u64(report, library_codec_name(i), cell->codecs[i]);
 	}
-	report_end_object(x);
-	report_end_object(x);
+	report_end_object(report);
+	report_end_object(report);
 }
 
-static void report_layer(struct report *x, const struct shape_layer *l, bool other)
+static void report_layer(struct report *report, const struct shape_layer *layer, bool other)
 {
-	const kvarc_tensor *t = first_cell(l)->tensor;
+	const kvarc_tensor *t = first_cell(layer)->tensor;
 	char shape[48], codecs[128];
 	uint64_t bytes = 0;
 
-	layer_codecs(codecs, sizeof(codecs), l);
+	layer_codecs(codecs, sizeof(codecs), layer);
 	snprintf(shape, sizeof(shape), "%" PRIu32 " x %" PRIu32, t->heads, describe_channels(t));
-	report_object(x, NULL);
-	report_u64(x, "layer", l->layer);
+	report_object(report, NULL);
+	report_u64(report, "layer", layer->layer);
 	for (unsigned k = 0; k < SHAPE_KINDS; k++) {
-		if (l->cells[k].tensor)
-			report_cell(x, k, &l->cells[k]);
-		bytes += l->cells[k].frame_bytes;
+		if (layer->cells[k].tensor)
+			report_cell(report, k, &layer->cells[k]);
+		bytes += layer->cells[k].frame_bytes;
 	}
-	report_string(x, ".shape", shape);
-	report_string(x, ".dtype", shape_dtype(t));
-	report_real(x, ".key", bits_of(&l->cells[SHAPE_KEY]), 0);
-	report_real(x, ".value", bits_of(&l->cells[SHAPE_VALUE]), 0);
-	report_real(x, ".other", bits_of(&l->cells[SHAPE_OTHER]), 0);
-	report_u64(x, ".packed_bytes", bytes);
-	report_string(x, ".codecs", codecs);
-	report_print(x, "{layer:5}  {.shape:10}  {.dtype:6}  {.key:6.2f}  {.value:6.2f}");
-	report_print(x, other ? "  {.other:6.2f}" : "");
-	report_print(x, "  {.packed_bytes:9B}  {.codecs}\n");
-	report_end_object(x);
+	report_string(report, ".shape", shape);
+	report_string(report, ".dtype", shape_dtype(t));
+	report_real(report, ".key", bits_of(&layer->cells[SHAPE_KEY]), 0);
+	report_real(report, ".value", bits_of(&layer->cells[SHAPE_VALUE]), 0);
+	report_real(report, ".other", bits_of(&layer->cells[SHAPE_OTHER]), 0);
+	report_u64(report, ".packed_bytes", bytes);
+	report_string(report, ".codecs", codecs);
+	report_print(report, "{layer:5}  {.shape:10}  {.dtype:6}  {.key:6.2f}  {.value:6.2f}");
+	report_print(report, other ? "  {.other:6.2f}" : "");
+	report_print(report, "  {.packed_bytes:9B}  {.codecs}\n");
+	report_end_object(report);
 }
 
-static void report_layers(struct report *x, const struct shape *s)
+static void report_layers(struct report *report, const struct shape *shape)
 {
 	bool other = false;
 
-	for (size_t i = 0; i < s->n_layers; i++)
-		other = other || s->layers[i].cells[SHAPE_OTHER].tensor;
-	if (s->n_layers && !x->json)
+	for (size_t i = 0; i < shape->n_layers; i++)
+		other = other || shape->layers[i].cells[SHAPE_OTHER].tensor;
+	if (shape->n_layers && !report->json)
 		printf("\n%5s  %10s  %6s  %6s  %6s%s  %9s  %s\n", "layer", "heads", "type", "key",
 		       "value", other ? "   other" : "", "packed", "codec");
-	report_array(x, "per_layer");
-	for (size_t i = 0; i < s->n_layers; i++)
-		report_layer(x, &s->layers[i], other);
-	report_end_array(x);
-	report_string(x, ".rest",
+	report_array(report, "per_layer");
+	for (size_t i = 0; i < shape->n_layers; i++)
+		report_layer(report, &shape->layers[i], other);
+	report_end_array(report);
+	report_string(report, ".rest",
 	              other ? "parameters, token ids, headers, index     "
 	                    : "parameters, token ids, headers, index");
 }
 
-static void report(const struct options *o, const char *file, const struct shape *s,
+static void report(const struct options *options, const char *file, const struct shape *shape,
                    kvarc_reader *r)
 {
 	/* by the number of describe_reach */
@@ -127,18 +127,18 @@ static void report(const struct options *o, const char *file, const struct shape
 		{ "tokens before and lower layers",
 		  "to read tokens, a model goes through all before them and the layers below" },
 	};
-	const unsigned reach = describe_reach(s, r);
-	const uint64_t rest = s->info.file_bytes - s->chunk_bytes;
+	const unsigned reach = describe_reach(shape, r);
+	const uint64_t rest = shape->info.file_bytes - shape->chunk_bytes;
 	struct report x;
 
-	report_start(&x, o->json);
-	describe_archive(&x, file, s, r);
-	report_layers(&x, s);
+	report_start(&x, options->json);
+	describe_archive(&x, file, shape, r);
+	report_layers(&x, shape);
 	report_string(&x, "range_read", reaches[reach].name);
 	report_string(&x, ".range_read", reaches[reach].text);
 	report_u64(&x, "other_bytes", rest);
-	report_real(&x, ".other_bytes", 100.0 * (double)rest / (double)s->info.file_bytes, 0);
-	if (s->n_layers)
+	report_real(&x, ".other_bytes", 100.0 * (double)rest / (double)shape->info.file_bytes, 0);
+	if (shape->n_layers)
 		report_print(&x,
 		             " rest  {.rest:-34}  {other_bytes:9B}  {.other_bytes:.1f} % of the "
 		             "file\n"
@@ -148,13 +148,13 @@ static void report(const struct options *o, const char *file, const struct shape
 }
 
 /* Several archives, without -v and --json. */
-static bool is_table(const struct options *o)
+static bool is_table(const struct options *options)
 {
-	return (o->n_files > 1 || o->recursive) && !o->json && msg_level() == 0;
+	return (options->n_files > 1 || options->recursive) && !options->json && msg_level() == 0;
 }
 
-static void list_one(const struct options *o, struct input *in, kvarc_reader *r, kvarc_error *error,
-                     bool first)
+static void list_one(const struct options *options, struct input *in, kvarc_reader *r,
+                     kvarc_error *error, bool first)
 {
 	struct shape s;
 	kvarc_ret ret = shape_make(&s, r);
@@ -163,21 +163,21 @@ static void list_one(const struct options *o, struct input *in, kvarc_reader *r,
 		library_error(in->name, ret, error, in, NULL);
 		return;
 	}
-	if (is_table(o)) {
+	if (is_table(options)) {
 		list_table_add(in, &s, r);
-	} else if (o->json || msg_level() >= 0) {
-		printf("%s", first || o->json ? "" : "\n");
-		report(o, in->name, &s, r);
+	} else if (options->json || msg_level() >= 0) {
+		printf("%s", first || options->json ? "" : "\n");
+		report(options, in->name, &s, r);
 	}
 	msg_flush();
 	library_warn_state(in->name, &s.info, s.tokens);
 	shape_free(&s);
 }
 
-void cmd_list(const struct options *o)
+void cmd_list(const struct options *options)
 {
-	if (paths_check_reading(o))
-		readers_each(o, true, 0, list_one);
-	if (is_table(o))
+	if (paths_check_reading(options))
+		readers_each(options, true, 0, list_one);
+	if (is_table(options))
 		list_table_end();
 }

@@ -16,23 +16,23 @@
 #include "report.h"
 
 /* A checkpoint; before: bytes of the archive up to the one before. */
-static void report_one(struct report *x, const kvarc_checkpoint *c, uint64_t before)
+static void report_one(struct report *report, const kvarc_checkpoint *checkpoint, uint64_t before)
 {
 	struct checkpoint_texts texts;
 
-	report_object(x, NULL);
-	checkpoint_fields(x, c, "-", &texts);
-	report_u64(x, "tokens", c->tokens);
-	report_u64(x, "new_tokens", c->new_tokens);
-	report_u64(x, "bytes", c->end - before);
-	report_print(x, "{number:5}  {.when:-16}  {tokens:9C} tokens  {new_tokens:9C} new  "
-	                "{bytes:9B}[  {label}]\n");
-	report_end_object(x);
+	report_object(report, NULL);
+	checkpoint_fields(report, checkpoint, "-", &texts);
+	report_u64(report, "tokens", checkpoint->tokens);
+	report_u64(report, "new_tokens", checkpoint->new_tokens);
+	report_u64(report, "bytes", checkpoint->end - before);
+	report_print(report, "{number:5}  {.when:-16}  {tokens:9C} tokens  {new_tokens:9C} new  "
+	                     "{bytes:9B}[  {label}]\n");
+	report_end_object(report);
 	free(texts.label);
 }
 
 /* Of one archive. */
-static void report_all(const struct options *o, struct input *in, kvarc_reader *r,
+static void report_all(const struct options *options, struct input *in, kvarc_reader *r,
                        kvarc_error *error, bool first)
 {
 	kvarc_checkpoint c;
@@ -41,9 +41,9 @@ static void report_all(const struct options *o, struct input *in, kvarc_reader *
 	uint64_t before = 0;
 	kvarc_ret ret;
 
-	report_start(&x, o->json);
+	report_start(&x, options->json);
 	report_string(&x, "file", in->name);
-	if (o->n_files > 1) {
+	if (options->n_files > 1) {
 		report_string(&x, ".before", first ? "" : "\n");
 		report_print(&x, "{.before}{file}\n");
 	}
@@ -62,23 +62,24 @@ static void report_all(const struct options *o, struct input *in, kvarc_reader *
 		library_warn_state(in->name, &info, library_tokens(r));
 }
 
-static void log_one(const struct options *o, struct input *in, kvarc_reader *r, kvarc_error *error,
-                    bool first)
+static void log_one(const struct options *options, struct input *in, kvarc_reader *r,
+                    kvarc_error *error, bool first)
 {
-	if (o->json || msg_level() >= 0)
-		report_all(o, in, r, error, first);
-	if (o->plot) {
+	if (options->json || msg_level() >= 0)
+		report_all(options, in, r, error, first);
+	if (options->plot) {
 		msg_flush();
-		log_plot(o, in, r, error);
+		log_plot(options, in, r, error);
 	}
 }
 
-void cmd_log(const struct options *o)
+void cmd_log(const struct options *options)
 {
-	if (!paths_check_operands(o))
+	if (!paths_check_operands(options))
 		return;
-	if (o->plot && o->n_files > 1)
+	if (options->plot && options->n_files > 1)
 		msg_error(NULL, "log: --plot draws one archive");
-	else if (!o->plot || output_check(o->plot, o->force)) /* before the work, not after it */
-		readers_each(o, true, 0, log_one);
+	else if (!options->plot ||
+	         output_check(options->plot, options->force)) /* before the work, not after it */
+		readers_each(options, true, 0, log_one);
 }

@@ -54,109 +54,109 @@ struct pack_job {
 
 /* Level 0 has no use for the rotary embedding: not worth a search, which takes longer than all
  * the rest. */
-static const char *rope_of(const struct options *o)
+static const char *rope_of(const struct options *options)
 {
-	bool for_free = o->model || o->profiles.n;
+	bool for_free = options->model || options->profiles.n;
 
-	return o->rope || o->level > 0 || for_free ? o->rope : "none";
+	return options->rope || options->level > 0 || for_free ? options->rope : "none";
 }
 
 /* Read errors follow from a change of the source: the message is about the change. */
-static void report_failure(const struct pack_job *j, kvarc_ret ret, const struct input *in)
+static void report_failure(const struct pack_job *job, kvarc_ret ret, const struct input *in)
 {
 	char what[96];
 
-	if (watch_changed(&j->watch, &j->in, what, sizeof(what)))
-		msg_error(j->in.name,
+	if (watch_changed(&job->watch, &job->in, what, sizeof(what)))
+		msg_error(job->in.name,
 		          "changed while it was packed (%s): %s; pack it again when it is complete",
 		          what,
-		          j->out.direct ? "the archive that was written is not valid"
-		                        : "no archive was written");
+		          job->out.direct ? "the archive that was written is not valid"
+		                          : "no archive was written");
 	else
-		library_error(j->in.name, ret, &j->error, in, &j->out);
+		library_error(job->in.name, ret, &job->error, in, &job->out);
 }
 
-static bool is_unchanged(const struct pack_job *j)
+static bool is_unchanged(const struct pack_job *job)
 {
 	char what[96];
 
-	if (!watch_changed(&j->watch, &j->in, what, sizeof(what)))
+	if (!watch_changed(&job->watch, &job->in, what, sizeof(what)))
 		return true;
-	report_failure(j, KVARC_OK, NULL);
+	report_failure(job, KVARC_OK, NULL);
 	return false;
 }
 
-static bool import(struct pack_job *j)
+static bool import(struct pack_job *job)
 {
-	const struct options *o = j->o;
+	const struct options *o = job->o;
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
-	const char *name = j->in.is_stdin ? NULL : paths_base(j->in.name);
+	const char *name = job->in.is_stdin ? NULL : paths_base(job->in.name);
 	struct engine_file pages;
 	kvarc_ret ret;
 
-	readers_import_options(o, &io, &j->error);
+	readers_import_options(o, &io, &job->error);
 	io.rope = rope_of(o);
 	io.profiles = profiles_given(&io.n_profiles);
 	io.opaque = o->opaque;
 	io.members = o->members;
-	if (!engine_file_options(o, j->in.name, &pages, &io))
+	if (!engine_file_options(o, job->in.name, &pages, &io))
 		return false;
 	if (o->model && !models_is_folder(o)) {
-		if (!input_open(&j->model, o->model, true))
+		if (!input_open(&job->model, o->model, true))
 			return false;
-		j->model_source = input_source(&j->model);
-		io.model = &j->model_source;
+		job->model_source = input_source(&job->model);
+		io.model = &job->model_source;
 	}
-	j->source = input_source(&j->in);
-	ret = kvarc_import_open(&j->im, &j->source, name, &io);
+	job->source = input_source(&job->in);
+	ret = kvarc_import_open(&job->im, &job->source, name, &io);
 	if (ret != KVARC_OK) {
-		report_failure(j, ret, j->model.error ? &j->model : &j->in);
+		report_failure(job, ret, job->model.error ? &job->model : &job->in);
 		return false;
 	}
-	if (!workspace_attach(&j->workspace, o, j->im, (const char *[]){ j->in.name, j->target },
-	                      2))
+	if (!workspace_attach(&job->workspace, o, job->im,
+	                      (const char *[]){ job->in.name, job->target }, 2))
 		return false;
-	kvarc_import_sizes(j->im, &j->raw_bytes, &j->tensor_bytes);
+	kvarc_import_sizes(job->im, &job->raw_bytes, &job->tensor_bytes);
 	if (!o->opaque)
-		library_warn_import(j->in.name, j->im);
-	if (kvarc_import_members(j->im) && (o->opaque || !kvarc_import_note(j->im)))
-		msg_note(j->in.name, "its %zu files come back, the container itself does not",
-		         kvarc_import_members(j->im));
+		library_warn_import(job->in.name, job->im);
+	if (kvarc_import_members(job->im) && (o->opaque || !kvarc_import_note(job->im)))
+		msg_note(job->in.name, "its %zu files come back, the container itself does not",
+		         kvarc_import_members(job->im));
 	return true;
 }
 
 /* A level above 1 without a profile: one of this file alone, inside the archive, when that is
  * smaller than level 1. */
-static bool fit(struct pack_job *j, kvarc_writer_options *wo)
+static bool fit(struct pack_job *job, kvarc_writer_options *wo)
 {
-	progress_start(j->in.name, j->tensor_bytes);
+	progress_start(job->in.name, job->tensor_bytes);
 	progress_phase("fitting");
 	progress_unit("");
-	bool predicts = j->o->level >= LEVEL_MODEL;
-	kvarc_ret ret = kvarc_train_import(&j->fitted, j->im, j->o->level,
-	                                   predicts ? j->o->model : NULL,
-	                                   predicts ? j->o->blind : 0, &wo->common);
+	bool predicts = job->o->level >= LEVEL_MODEL;
+	kvarc_ret ret = kvarc_train_import(&job->fitted, job->im, job->o->level,
+	                                   predicts ? job->o->model : NULL,
+	                                   predicts ? job->o->blind : 0, &wo->common);
 	progress_stop();
 	if (ret != KVARC_OK && ret != KVARC_MEMLIMIT) {
-		library_error(j->in.name, ret, &j->error, &j->in, NULL);
+		library_error(job->in.name, ret, &job->error, &job->in, NULL);
 		return false;
 	}
 	wo->level = 1;
-	if (j->fitted) {
-		wo->level = profiles_highest_level(j->fitted);
+	if (job->fitted) {
+		wo->level = profiles_highest_level(job->fitted);
 		if (wo->level == LEVEL_MODELS)
-			wo->level = KVARC_LEVEL(j->o->level);
-		wo->profile = j->fitted;
+			wo->level = KVARC_LEVEL(job->o->level);
+		wo->profile = job->fitted;
 		wo->profile_name = KVARC_PROFILE_NAME_FITTED;
 		wo->flags |= KVARC_WRITE_EMBED_PROFILE;
 		if (wo->level >= LEVEL_MODEL) {
 			wo->predictor = models_given();
 			wo->predictor_name = models_name();
 		}
-	} else if (j->tensor_bytes || msg_level() > 0) {
-		const char *why = profiles_why_unused(kvarc_import_geometry(j->im));
+	} else if (job->tensor_bytes || msg_level() > 0) {
+		const char *why = profiles_why_unused(kvarc_import_geometry(job->im));
 
-		msg_result(j->in.name, "level 1; %s",
+		msg_result(job->in.name, "level 1; %s",
 		           ret   ? "fitting a profile to it needs more memory (-M)"
 		           : why ? why
 		                 : "a profile fitted to it would not make it smaller");
@@ -164,20 +164,20 @@ static bool fit(struct pack_job *j, kvarc_writer_options *wo)
 	return true;
 }
 
-static bool codes_ids(const struct options *o)
+static bool codes_ids(const struct options *options)
 {
-	return o->token_ids == 1 + KVARC_TOKEN_IDS_MODEL;
+	return options->token_ids == 1 + KVARC_TOKEN_IDS_MODEL;
 }
 
-static void report_gate(const struct pack_job *j, const kvarc_gate_result *r, bool passed)
+static void report_gate(const struct pack_job *job, const kvarc_gate_result *r, bool passed)
 {
 	char limit[48], found[48], layers[80] = "";
 
-	if (j->max_error > 0) {
-		snprintf(limit, sizeof(limit), "an error of %g", j->max_error);
+	if (job->max_error > 0) {
+		snprintf(limit, sizeof(limit), "an error of %g", job->max_error);
 		snprintf(found, sizeof(found), "error of attention %.2g", r->worst_error);
 	} else {
-		snprintf(limit, sizeof(limit), "a KL of %g", j->o->max_kl);
+		snprintf(limit, sizeof(limit), "a KL of %g", job->o->max_kl);
 		snprintf(found, sizeof(found), "KL %.2g", r->eval.mean_kl);
 	}
 	if (r->raised || r->unchanged)
@@ -185,181 +185,186 @@ static void report_gate(const struct pack_job *j, const kvarc_gate_result *r, bo
 		         ": of %u layers %u have more bits, %u stay as they are",
 		         (unsigned)r->layers, (unsigned)r->raised, (unsigned)r->unchanged);
 	if (passed)
-		msg_note(j->in.name, "%s%s", found, layers);
+		msg_note(job->in.name, "%s%s", found, layers);
 	else
-		msg_warning(j->in.name, "no rate of the tier meets %s: nothing was changed", limit);
+		msg_warning(job->in.name, "no rate of the tier meets %s: nothing was changed",
+		            limit);
 }
 
 /* Rates of layers that keep what the model says within --max-kl, or attention within --max-error,
  * or no tier. */
-static bool pass_gate(struct pack_job *j, kvarc_writer_options *wo)
+static bool pass_gate(struct pack_job *job, kvarc_writer_options *wo)
 {
 	kvarc_gate_options go = KVARC_GATE_OPTIONS_INIT;
 	kvarc_gate_result r;
 	kvarc_ret ret;
 
 	go.common = wo->common;
-	if (!j->o->memlimit) /* as large as the model and the cache */
+	if (!job->o->memlimit) /* as large as the model and the cache */
 		go.common.memlimit = 0;
 	go.predictor = models_given();
 	go.writer = wo;
-	go.max_kl = j->o->max_kl;
-	go.max_error = j->max_error;
-	progress_start(j->in.name, KVARC_UNKNOWN);
+	go.max_kl = job->o->max_kl;
+	go.max_error = job->max_error;
+	progress_start(job->in.name, KVARC_UNKNOWN);
 	progress_phase("measuring");
 	progress_unit("tokens");
-	ret = kvarc_gate_import(&j->gate, j->im, &go);
+	ret = kvarc_gate_import(&job->gate, job->im, &go);
 	progress_stop();
 	if (ret == KVARC_OK)
-		ret = kvarc_gate_get_result(j->gate, &r);
+		ret = kvarc_gate_get_result(job->gate, &r);
 	if (ret != KVARC_OK) {
-		library_error(j->in.name, ret, &j->error, &j->in, NULL);
+		library_error(job->in.name, ret, &job->error, &job->in, NULL);
 		return false;
 	}
-	wo->lossy = kvarc_gate_lossy(j->gate);
-	report_gate(j, &r, wo->lossy);
+	wo->lossy = kvarc_gate_lossy(job->gate);
+	report_gate(job, &r, wo->lossy);
 	return true;
 }
 
-static bool choose_profile(struct pack_job *j, kvarc_writer_options *wo)
+static bool choose_profile(struct pack_job *job, kvarc_writer_options *wo)
 {
 	bool ok = true;
 
-	if (j->o->tiers.n) {
-		wo->lossy = &j->tier;
-		wo->level = j->o->level_given ? j->o->level : 1;
-		ok = profiles_tier(j->o, &j->tier, kvarc_import_geometry(j->im), wo);
-		if (ok && scores_wanted(&j->tier))
-			ok = scores_rate(j->o, j->in.name, j->im, &wo->common, &j->tier,
-			                 &j->token_rates);
-		if (ok && (j->o->max_kl > 0 || j->max_error > 0))
-			ok = pass_gate(j, wo);
+	if (job->o->tiers.n) {
+		wo->lossy = &job->tier;
+		wo->level = job->o->level_given ? job->o->level : 1;
+		ok = profiles_tier(job->o, &job->tier, kvarc_import_geometry(job->im), wo);
+		if (ok && scores_wanted(&job->tier))
+			ok = scores_rate(job->o, job->in.name, job->im, &wo->common, &job->tier,
+			                 &job->token_rates);
+		if (ok && (job->o->max_kl > 0 || job->max_error > 0))
+			ok = pass_gate(job, wo);
 	} else {
-		ok = profiles_fit_wanted(j->o)
-		             ? fit(j, wo)
-		             : profiles_writer(j->o, kvarc_import_geometry(j->im), wo);
+		ok = profiles_fit_wanted(job->o)
+		             ? fit(job, wo)
+		             : profiles_writer(job->o, kvarc_import_geometry(job->im), wo);
 	}
-	if (codes_ids(j->o) && wo->level >= LEVEL_MODEL)
+	if (codes_ids(job->o) && wo->level >= LEVEL_MODEL)
 		wo->token_ids = KVARC_TOKEN_IDS_MODEL;
 	return ok;
 }
 
-static bool pack(struct pack_job *j)
+static bool pack(struct pack_job *job)
 {
-	const struct options *o = j->o;
+	const struct options *o = job->o;
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_parity parity;
 	kvarc_sink sink;
 	kvarc_ret ret;
 
-	library_common(o, &wo.common, &j->error);
-	if (!choose_profile(j, &wo)) {
-		output_abort(&j->out);
+	library_common(o, &wo.common, &job->error);
+	if (!choose_profile(job, &wo)) {
+		output_abort(&job->out);
 		return false;
 	}
 	if (o->verify || o->remove)
 		wo.flags |= KVARC_WRITE_VERIFY;
 	/* What goes down a pipe must be readable from one. */
-	if (o->streamable || j->out.direct)
+	if (o->streamable || job->out.direct)
 		wo.flags |= KVARC_WRITE_STREAMABLE;
-	wo.keys = j->keys;
+	wo.keys = job->keys;
 	library_parity(o, &parity, &wo);
-	sink = output_sink(&j->out);
-	progress_start(j->in.name, j->tensor_bytes);
-	j->tokens = wo.level < LEVEL_MODEL ? 0 : models_tokens(NULL, j->im);
-	progress_phase(j->tokens ? "running the model, packing" : "packing");
-	progress_tokens(j->tokens);
-	if (j->gpu->d) {
-		j->on_gpu.geometry = kvarc_import_geometry(j->im);
-		j->on_gpu.gpu = j->gpu;
-		kvarc_import_append_by(j->im, gpu_files_append, &j->on_gpu);
+	sink = output_sink(&job->out);
+	progress_start(job->in.name, job->tensor_bytes);
+	job->tokens = wo.level < LEVEL_MODEL ? 0 : models_tokens(NULL, job->im);
+	progress_phase(job->tokens ? "running the model, packing" : "packing");
+	progress_tokens(job->tokens);
+	if (job->gpu->d) {
+		job->on_gpu.geometry = kvarc_import_geometry(job->im);
+		job->on_gpu.gpu = job->gpu;
+		kvarc_import_append_by(job->im, gpu_files_append, &job->on_gpu);
 	}
-	ret = kvarc_pack(j->im, &sink, &wo, &j->stats);
+	ret = kvarc_pack(job->im, &sink, &wo, &job->stats);
 	progress_stop();
 	if (ret != KVARC_OK) {
-		gpu_files_error(&j->on_gpu, &j->error);
-		report_failure(j, ret, &j->in);
+		gpu_files_error(&job->on_gpu, &job->error);
+		report_failure(job, ret, &job->in);
 	}
-	if (ret != KVARC_OK || !is_unchanged(j)) {
-		output_abort(&j->out);
+	if (ret != KVARC_OK || !is_unchanged(job)) {
+		output_abort(&job->out);
 		return false;
 	}
-	if (!output_commit(&j->out))
+	if (!output_commit(&job->out))
 		return false;
-	j->seconds = units_now() - j->start;
-	j->level = profiles_level_used(j->in.name, &wo, kvarc_import_geometry(j->im));
-	if (codes_ids(o) && j->level < LEVEL_MODEL)
-		msg_warning(j->in.name, "no model predicts it (level %d): its token ids are stored",
-		            j->level);
+	job->seconds = units_now() - job->start;
+	job->level = profiles_level_used(job->in.name, &wo, kvarc_import_geometry(job->im));
+	if (codes_ids(o) && job->level < LEVEL_MODEL)
+		msg_warning(job->in.name,
+		            "no model predicts it (level %d): its token ids are stored",
+		            job->level);
 	profiles_check_weights(o, &wo);
 	return true;
 }
 
-static void report(const struct pack_job *j)
+static void report(const struct pack_job *job)
 {
-	const kvarc_writer_stats *s = &j->stats;
+	const kvarc_writer_stats *s = &job->stats;
 	struct report r;
 
-	report_start(&r, j->o->json);
-	report_string(&r, "file", j->in.name);
-	report_string(&r, "output", j->target);
-	report_string(&r, "input_format", kvarc_import_format(j->im));
-	report_string(&r, "note", kvarc_import_note(j->im));
-	report_u64(&r, "members", kvarc_import_members(j->im));
-	report_u64(&r, "level", (uint64_t)j->level);
-	report_u64(&r, "raw_bytes", j->raw_bytes);
+	report_start(&r, job->o->json);
+	report_string(&r, "file", job->in.name);
+	report_string(&r, "output", job->target);
+	report_string(&r, "input_format", kvarc_import_format(job->im));
+	report_string(&r, "note", kvarc_import_note(job->im));
+	report_u64(&r, "members", kvarc_import_members(job->im));
+	report_u64(&r, "level", (uint64_t)job->level);
+	report_u64(&r, "raw_bytes", job->raw_bytes);
 	report_u64(&r, "file_bytes", s->file_bytes);
-	report_real(&r, ".ratio", (double)j->raw_bytes / (double)s->file_bytes, 0);
+	report_real(&r, ".ratio", (double)job->raw_bytes / (double)s->file_bytes, 0);
 	report_u64(&r, "elements", s->elements);
 	report_real(&r, "bits_per_element", 8.0 * (double)s->file_bytes / (double)s->elements, 4);
 	report_u64(&r, "dropped_tokens", s->dropped_tokens);
-	report_real(&r, "seconds", j->seconds, 4);
-	report_real(&r, ".rate", (double)j->raw_bytes / j->seconds, 0);
-	report_real(&r, ".speed", (double)j->tokens / j->seconds, 0);
-	if (j->gpu->d) {
-		report_string(&r, "device", j->gpu->info.name);
-		report_u64(&r, "device_chunks", j->on_gpu.chunks);
-		report_u64(&r, "host_chunks", j->on_gpu.host_chunks);
+	report_real(&r, "seconds", job->seconds, 4);
+	report_real(&r, ".rate", (double)job->raw_bytes / job->seconds, 0);
+	report_real(&r, ".speed", (double)job->tokens / job->seconds, 0);
+	if (job->gpu->d) {
+		report_string(&r, "device", job->gpu->info.name);
+		report_u64(&r, "device_chunks", job->on_gpu.chunks);
+		report_u64(&r, "host_chunks", job->on_gpu.host_chunks);
 	}
-	report_string(&r, ".fitted", j->fitted ? " with a profile fitted to it" : "");
-	report_note(&r, j->in.name,
+	report_string(&r, ".fitted", job->fitted ? " with a profile fitted to it" : "");
+	report_note(&r, job->in.name,
 	            "{raw_bytes:B} -> {file_bytes:B}, {.ratio:.2fx}"
 	            "[, {bits_per_element:.2f} bits per element]"
 	            "[, {dropped_tokens} tokens left out], {.rate:R}[, {.speed:.0f} tokens/s]");
 	if (msg_level() > 0)
-		report_note(&r, j->in.name, "{input_format} -> {output}, level {level}{.fitted}");
+		report_note(&r, job->in.name, "{input_format} -> {output}, level {level}{.fitted}");
 	report_end(&r);
-	if (j->gpu->d)
-		gpu_files_note(&j->on_gpu, j->in.name);
+	if (job->gpu->d)
+		gpu_files_note(&job->on_gpu, job->in.name);
 }
 
-static bool open_target(struct pack_job *j)
+static bool open_target(struct pack_job *job)
 {
-	const struct options *o = j->o;
+	const struct options *o = job->o;
 
-	j->target = paths_pack_target(j->in.name, o->output);
-	if (!j->target) {
+	job->target = paths_pack_target(job->in.name, o->output);
+	if (!job->target) {
 		msg_error(NULL, "out of memory");
 		return false;
 	}
 	/* Before the work, not after it. */
-	if (!engine_file_target(o, j->in.name, j->target) || !output_check(j->target, o->force))
+	if (!engine_file_target(o, job->in.name, job->target) ||
+	    !output_check(job->target, o->force))
 		return false;
-	if (o->force && strcmp(j->target, "-") != 0 && !lock_replaced(j->target, &j->replaced))
+	if (o->force && strcmp(job->target, "-") != 0 &&
+	    !lock_replaced(job->target, &job->replaced))
 		return false;
-	if (!import(j))
+	if (!import(job))
 		return false;
-	if (!identities_record(o, &j->in, j->im, &j->error) || !paths_make_folder(o) ||
-	    !output_open(&j->out, j->target, paths_output_flags(o), o->encrypt ? 0600 : j->in.mode))
+	if (!identities_record(o, &job->in, job->im, &job->error) || !paths_make_folder(o) ||
+	    !output_open(&job->out, job->target, paths_output_flags(o),
+	                 o->encrypt ? 0600 : job->in.mode))
 		return false;
-	output_set_time(&j->out, j->in.mtime);
+	output_set_time(&job->out, job->in.mtime);
 	return true;
 }
 
-static void pack_one(const struct options *o, const char *file, const kvarc_lossy *tier,
+static void pack_one(const struct options *options, const char *file, const kvarc_lossy *tier,
                      double max_error, const kvarc_keys *keys, struct gpu *gpu)
 {
-	struct pack_job j = { .o = o,
+	struct pack_job j = { .o = options,
 		              .gpu = gpu,
 		              .keys = keys,
 		              .model = { .fd = -1 },
@@ -370,16 +375,16 @@ static void pack_one(const struct options *o, const char *file, const kvarc_loss
 
 	if (!input_open(&j.in, file, true))
 		return;
-	if (o->remove)
+	if (options->remove)
 		watch_start_removal(&j.watch, &j.in);
 	else
 		watch_start(&j.watch, &j.in);
-	if (!o->opaque && input_is_archive(&j.in))
+	if (!options->opaque && input_is_archive(&j.in))
 		msg_error(file, "is a kvarc archive already; --opaque packs it all the same");
 	else if (open_target(&j)) {
 		if (pack(&j)) {
 			report(&j);
-			if (o->remove)
+			if (options->remove)
 				watch_remove(&j.watch, &j.in);
 		}
 	}
@@ -397,15 +402,15 @@ static void pack_one(const struct options *o, const char *file, const kvarc_loss
 }
 
 /* Before files are read. */
-static bool check_scores(const struct options *o, const kvarc_lossy *tier)
+static bool check_scores(const struct options *options, const kvarc_lossy *tier)
 {
-	if (scores_wanted(tier) && !o->scores)
+	if (scores_wanted(tier) && !options->scores)
 		msg_error(NULL, "pack: keep=, top= and spread= of --tier need "
 		                "--scores: h2o or surprisal, with --model, or a file");
-	else if (o->scores && !scores_wanted(tier))
+	else if (options->scores && !scores_wanted(tier))
 		msg_error(NULL, "pack: --scores is for a --tier with keep=, top= or spread=");
-	else if (scores_kind(o) && !o->model)
-		msg_error(NULL, "pack: --scores %s needs the model (--model)", o->scores);
+	else if (scores_kind(options) && !options->model)
+		msg_error(NULL, "pack: --scores %s needs the model (--model)", options->scores);
 	else
 		return true;
 	return false;
@@ -413,27 +418,27 @@ static bool check_scores(const struct options *o, const kvarc_lossy *tier)
 
 /* --max-error with --tier had or klt: of attention outputs. NULL where it stands alone or is
  * missing. */
-static const char *limit_of_tier(const struct options *o)
+static const char *limit_of_tier(const struct options *options)
 {
-	bool first = o->tiers.n == 2 && o->tiers.p[0] == o->near_tier;
-	bool second = o->tiers.n == 2 && o->tiers.p[1] == o->near_tier;
+	bool first = options->tiers.n == 2 && options->tiers.p[0] == options->near_tier;
+	bool second = options->tiers.n == 2 && options->tiers.p[1] == options->near_tier;
 
-	return first != second ? strchr(o->near_tier, ':') + 1 : NULL;
+	return first != second ? strchr(options->near_tier, ':') + 1 : NULL;
 }
 
 /* What --tier, --max-error and --max-kl say together. */
-static bool check_tiers(const struct options *o, kvarc_lossy *tier, double *max_error)
+static bool check_tiers(const struct options *options, kvarc_lossy *tier, double *max_error)
 {
-	const char *limit = limit_of_tier(o);
-	bool is_first = o->tiers.n && (!limit || o->tiers.p[0] != o->near_tier);
-	const char *text = o->tiers.n ? o->tiers.p[!is_first] : NULL;
+	const char *limit = limit_of_tier(options);
+	bool is_first = options->tiers.n && (!limit || options->tiers.p[0] != options->near_tier);
+	const char *text = options->tiers.n ? options->tiers.p[!is_first] : NULL;
 	kvarc_error error = { 0 };
 	char *end;
 
 	*max_error = limit ? strtod(limit, &end) : 0;
-	if (o->tiers.n > 1 && !limit)
+	if (options->tiers.n > 1 && !limit)
 		msg_error(NULL, "pack: one --tier or --max-error at a time");
-	else if (o->remove && o->tiers.n)
+	else if (options->remove && options->tiers.n)
 		msg_error(NULL, "pack: --rm would delete data that --tier cannot restore");
 	else if (text && kvarc_lossy_parse(tier, text, &error))
 		msg_error(NULL, "pack: %s", error.text);
@@ -451,33 +456,34 @@ static bool check_tiers(const struct options *o, kvarc_lossy *tier, double *max_
 	return false;
 }
 
-void cmd_pack(const struct options *o)
+void cmd_pack(const struct options *options)
 {
 	kvarc_lossy tier = { 0 };
 	const kvarc_keys *keys;
 	double max_error;
 	struct gpu gpu;
 
-	if (!paths_check_operands(o))
+	if (!paths_check_operands(options))
 		return;
-	if (!profiles_check_level(o, true))
+	if (!profiles_check_level(options, true))
 		return;
-	if (codes_ids(o) && (!models_given() || (o->level_given && o->level < LEVEL_MODEL))) {
+	if (codes_ids(options) &&
+	    (!models_given() || (options->level_given && options->level < LEVEL_MODEL))) {
 		msg_error(NULL, "pack: --token-ids model needs --model MODEL and a "
 		                "level of 4 to 8");
 		return;
 	}
-	if (o->remove && (paths_to_stdout(o) || strcmp(o->files[0], "-") == 0)) {
+	if (options->remove && (paths_to_stdout(options) || strcmp(options->files[0], "-") == 0)) {
 		msg_error(NULL, "pack: --rm needs named files on both sides");
 		return;
 	}
-	if (!check_tiers(o, &tier, &max_error))
+	if (!check_tiers(options, &tier, &max_error))
 		return;
-	if (!check_scores(o, &tier))
+	if (!check_scores(options, &tier))
 		return;
-	if (!keys_writer(o, false, &keys) || !gpu_open(&gpu, o))
+	if (!keys_writer(options, false, &keys) || !gpu_open(&gpu, options))
 		return;
-	for (size_t i = 0; i < o->n_files; i++)
-		pack_one(o, o->files[i], &tier, max_error, keys, &gpu);
+	for (size_t i = 0; i < options->n_files; i++)
+		pack_one(options, options->files[i], &tier, max_error, keys, &gpu);
 	gpu_close(&gpu);
 }

@@ -33,11 +33,11 @@ struct fitted_file {
 	size_t n;        /* profiles that fit */
 };
 
-static const char *identity_value(const kvarc_profile *p, const char *wanted)
+static const char *identity_value(const kvarc_profile *profile, const char *wanted)
 {
 	const char *key, *value;
 
-	for (size_t i = 0; kvarc_profile_identity_at(p, i, &key, &value) == KVARC_OK; i++) {
+	for (size_t i = 0; kvarc_profile_identity_at(profile, i, &key, &value) == KVARC_OK; i++) {
 		if (strcmp(key, wanted) == 0)
 			return value;
 	}
@@ -46,7 +46,7 @@ static const char *identity_value(const kvarc_profile *p, const char *wanted)
 
 /* "2 3": the levels of a profile, those that predict something of the cache if there is one.
  * Returns the highest, 0: none. */
-static int find_levels(char out[LEVELS_BYTES], const kvarc_profile *p,
+static int find_levels(char out[LEVELS_BYTES], const kvarc_profile *profile,
                        const kvarc_geometry *geometry)
 {
 	kvarc_profile_info info;
@@ -54,13 +54,13 @@ static int find_levels(char out[LEVELS_BYTES], const kvarc_profile *p,
 	int highest = 0;
 
 	out[0] = '\0';
-	if (kvarc_profile_get_info(p, &info) != KVARC_OK)
+	if (kvarc_profile_get_info(profile, &info) != KVARC_OK)
 		return 0;
 	for (int level = 2; level <= LEVEL_BASIS; level++) {
 		bool has = info.levels >> level & 1;
 
 		if (has && geometry)
-			has = kvarc_profile_predicts(p, (unsigned)level, geometry) > 0;
+			has = kvarc_profile_predicts(profile, (unsigned)level, geometry) > 0;
 		if (!has)
 			continue;
 		n += (size_t)snprintf(out + n, LEVELS_BYTES - n,
@@ -71,10 +71,10 @@ static int find_levels(char out[LEVELS_BYTES], const kvarc_profile *p,
 }
 
 /* The command that packs with it. */
-static void put_command(char *out, size_t size, const struct options *o, const char *path,
+static void put_command(char *out, size_t size, const struct options *options, const char *path,
                         int level, const char *file)
 {
-	const char *model = o->model ? o->model : "MODEL";
+	const char *model = options->model ? options->model : "MODEL";
 
 	if (level == LEVEL_BASIS)
 		snprintf(out, size, "kvarc pack --tier klt:RATE --profile %s %s", path, file);
@@ -84,98 +84,99 @@ static void put_command(char *out, size_t size, const struct options *o, const c
 		         level >= LEVEL_MODEL ? " " : "", path, file);
 }
 
-static void report_one(const struct options *o, const char *path, const kvarc_profile *p,
-                       const kvarc_geometry *geometry, struct fitted_file *f)
+static void report_one(const struct options *options, const char *path,
+                       const kvarc_profile *profile, const kvarc_geometry *geometry,
+                       struct fitted_file *file)
 {
 	char levels[LEVELS_BYTES], digest[33], command[2 * PATH_BYTES] = "";
-	const int level = find_levels(levels, p, geometry);
+	const int level = find_levels(levels, profile, geometry);
 	kvarc_profile_info info;
 	struct report x;
 
-	if (level == 0 || (!o->json && msg_level() < 0) ||
-	    kvarc_profile_get_info(p, &info) != KVARC_OK)
+	if (level == 0 || (!options->json && msg_level() < 0) ||
+	    kvarc_profile_get_info(profile, &info) != KVARC_OK)
 		return;
-	if (f->n++ == 0 && !o->json)
+	if (file->n++ == 0 && !options->json)
 		printf("%-7s  %9s  %-24s  %-32s\n", "levels", "size", "model", "digest");
 	if (geometry)
-		put_command(command, sizeof(command), o, path, level, f->name);
-	report_start(&x, o->json);
+		put_command(command, sizeof(command), options, path, level, file->name);
+	report_start(&x, options->json);
 	report_string(&x, "file", path);
 	report_string(&x, "levels", levels);
-	report_string(&x, "model", identity_value(p, "model"));
-	report_string(&x, "fitted_on", identity_value(p, "fitted_on"));
-	report_string(&x, "weights", identity_value(p, "weights"));
+	report_string(&x, "model", identity_value(profile, "model"));
+	report_string(&x, "fitted_on", identity_value(profile, "fitted_on"));
+	report_string(&x, "weights", identity_value(profile, "weights"));
 	report_u64(&x, "file_bytes", info.file_bytes);
 	report_string(&x, "digest", units_digest(digest, info.digest));
 	if (geometry)
-		report_string(&x, "fits", f->name);
+		report_string(&x, "fits", file->name);
 	report_string(&x, ".command", command);
 	report_print(&x, "{levels:-7}  {file_bytes:9B}  {model:-24}  {digest:-32}\n"
 	                 "[         {.command}\n]");
 	report_end(&x);
 }
 
-static int is_profile_name(const struct dirent *e)
+static int is_profile_name(const struct dirent *dirent)
 {
-	size_t n = strlen(e->d_name);
+	size_t n = strlen(dirent->d_name);
 
-	return e->d_name[0] != '.' && n > 4 && strcmp(e->d_name + n - 4, ".kvp") == 0;
+	return dirent->d_name[0] != '.' && n > 4 && strcmp(dirent->d_name + n - 4, ".kvp") == 0;
 }
 
 /* Packed with this profile: it has the heads and RoPE of tensors that do not say them. NULL: a
  * message was shown. */
-static kvarc_import *import_with(const struct options *o, struct fitted_file *f,
-                                 const kvarc_profile *p, kvarc_source *source)
+static kvarc_import *import_with(const struct options *options, struct fitted_file *file,
+                                 const kvarc_profile *profile, kvarc_source *source)
 {
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
 	kvarc_import *im;
 	kvarc_ret ret;
 
-	readers_import_options(o, &io, &f->error);
+	readers_import_options(options, &io, &file->error);
 	io.members = 1;
-	io.profiles = &p;
+	io.profiles = &profile;
 	io.n_profiles = 1;
-	*source = input_source(&f->in);
+	*source = input_source(&file->in);
 	ret = kvarc_import_open(&im, source, NULL, &io);
 	if (ret != KVARC_OK)
-		library_error(f->name, ret, &f->error, &f->in, NULL);
+		library_error(file->name, ret, &file->error, &file->in, NULL);
 	return im;
 }
 
-static void compare(const struct options *o, const char *path, const kvarc_profile *p,
-                    struct fitted_file *f)
+static void compare(const struct options *options, const char *path, const kvarc_profile *profile,
+                    struct fitted_file *file)
 {
 	kvarc_source source;
 	kvarc_import *im;
 
-	if (!f->name) {
-		report_one(o, path, p, NULL, f);
-	} else if (f->r) {
-		report_one(o, path, p, kvarc_reader_geometry(f->r), f);
+	if (!file->name) {
+		report_one(options, path, profile, NULL, file);
+	} else if (file->r) {
+		report_one(options, path, profile, kvarc_reader_geometry(file->r), file);
 	} else {
-		im = import_with(o, f, p, &source);
+		im = import_with(options, file, profile, &source);
 		if (im)
-			report_one(o, path, p, kvarc_import_geometry(im), f);
+			report_one(options, path, profile, kvarc_import_geometry(im), file);
 		kvarc_import_close(&im);
 	}
 }
 
-static void list_file(const struct options *o, const char *path, struct fitted_file *f)
+static void list_file(const struct options *options, const char *path, struct fitted_file *file)
 {
 	kvarc_profile *p = NULL;
 	struct input in;
 
 	if (!input_open(&in, path, false))
 		return;
-	p = profiles_read(o, &in);
+	p = profiles_read(options, &in);
 	if (p)
-		compare(o, path, p, f);
+		compare(options, path, p, file);
 	kvarc_profile_close(&p);
 	input_close(&in);
 }
 
 /* All folders, in the order in which readers look at them. */
-static void list_folders(const struct options *o, struct fitted_file *f)
+static void list_folders(const struct options *options, struct fitted_file *file)
 {
 	char folder[PATH_BYTES];
 
@@ -187,7 +188,7 @@ static void list_folders(const struct options *o, struct fitted_file *f)
 			char *path = paths_join(folder, entries[k]->d_name);
 
 			if (path)
-				list_file(o, path, f);
+				list_file(options, path, file);
 			else
 				msg_error(NULL, "out of memory");
 			free(path);
@@ -209,18 +210,18 @@ static void show_folders(const char *file, const char *what)
 	msg_result(file, "%s in %s", what, text);
 }
 
-static void list_fitting(const struct options *o, const char *file)
+static void list_fitting(const struct options *options, const char *file)
 {
 	struct fitted_file f = { .name = file };
 	bool ok = input_open(&f.in, file, true);
 
 	if (ok && input_is_archive(&f.in)) {
-		f.r = readers_open(o, &f.in, 0, &f.error);
+		f.r = readers_open(options, &f.in, 0, &f.error);
 		ok = f.r;
 	}
 	if (ok) {
-		list_folders(o, &f);
-		if (f.n == 0 && !o->json)
+		list_folders(options, &f);
+		if (f.n == 0 && !options->json)
 			show_folders(file, "no profile fits it");
 	}
 	kvarc_reader_close(&f.r);
@@ -245,7 +246,7 @@ static bool make_folders(char *path)
 	}
 }
 
-static void write_profile(const kvarc_profile *p, const struct input *in, const char *path)
+static void write_profile(const kvarc_profile *profile, const struct input *in, const char *path)
 {
 	struct output out;
 	kvarc_sink sink;
@@ -254,7 +255,7 @@ static void write_profile(const kvarc_profile *p, const struct input *in, const 
 	if (!output_open(&out, path, OUTPUT_NEW, 0))
 		return;
 	sink = output_sink(&out);
-	ret = kvarc_profile_write(p, &sink);
+	ret = kvarc_profile_write(profile, &sink);
 	if (ret != KVARC_OK) {
 		library_error(path, ret, NULL, NULL, &out);
 		output_abort(&out);
@@ -264,7 +265,7 @@ static void write_profile(const kvarc_profile *p, const struct input *in, const 
 }
 
 /* Into the first folder that is looked at. */
-static void install(const struct options *o, const char *file)
+static void install(const struct options *options, const char *file)
 {
 	char folder[PATH_BYTES], path[PATH_BYTES + 40], hex[33];
 	kvarc_profile *p = NULL;
@@ -273,7 +274,7 @@ static void install(const struct options *o, const char *file)
 
 	if (!input_open(&in, file, false))
 		return;
-	p = profiles_read(o, &in);
+	p = profiles_read(options, &in);
 	if (p && kvarc_profile_get_info(p, &info) == KVARC_OK &&
 	    profiles_folder(0, folder, sizeof(folder)) && make_folders(folder)) {
 		snprintf(path, sizeof(path), "%s/%s.kvp", folder, units_digest(hex, info.digest));
@@ -286,21 +287,21 @@ static void install(const struct options *o, const char *file)
 	input_close(&in);
 }
 
-void cmd_profiles(const struct options *o)
+void cmd_profiles(const struct options *options)
 {
-	const char *action = o->n_files ? o->files[0] : "list";
+	const char *action = options->n_files ? options->files[0] : "list";
 	const bool lists = strcmp(action, "list") == 0;
 	struct fitted_file all = { .name = NULL };
 
 	if (!lists && strcmp(action, "install") != 0)
 		msg_error(NULL, "profiles: give 'list' or 'install FILE'");
-	else if (!lists && o->n_files < 2)
+	else if (!lists && options->n_files < 2)
 		msg_error(NULL, "profiles: a file is missing: install FILE");
-	for (size_t i = 1; i < o->n_files && msg_status() != EXIT_ERROR; i++)
-		(lists ? list_fitting : install)(o, o->files[i]);
-	if (!lists || o->n_files > 1)
+	for (size_t i = 1; i < options->n_files && msg_status() != EXIT_ERROR; i++)
+		(lists ? list_fitting : install)(options, options->files[i]);
+	if (!lists || options->n_files > 1)
 		return;
-	list_folders(o, &all);
-	if (all.n == 0 && !o->json)
+	list_folders(options, &all);
+	if (all.n == 0 && !options->json)
 		show_folders(NULL, "there are no profiles");
 }

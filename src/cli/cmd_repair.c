@@ -28,15 +28,15 @@ static void found(void *opaque, uint64_t offset, uint64_t bytes, int restored)
 		           bytes);
 }
 
-static void show(const struct options *o, const struct input *in, const kvarc_repair_report *r,
-                 double seconds)
+static void show(const struct options *options, const struct input *in,
+                 const kvarc_repair_report *r, double seconds)
 {
 	struct report x;
 	char restored[32], lost[32];
 
-	report_start(&x, o->json);
+	report_start(&x, options->json);
 	report_string(&x, "file", in->name);
-	report_string(&x, "output", o->output);
+	report_string(&x, "output", options->output);
 	report_u64(&x, "file_bytes", r->file_bytes);
 	report_u64(&x, "parity_groups", r->groups);
 	report_u64(&x, "parity_rows", r->rows);
@@ -86,7 +86,7 @@ static bool is_same_file(const struct input *in, const char *output)
 	       a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-static void repair(const struct options *o, struct input *in)
+static void repair(const struct options *options, struct input *in)
 {
 	kvarc_repair_options ro = KVARC_REPAIR_OPTIONS_INIT;
 	kvarc_repair_report report;
@@ -97,13 +97,13 @@ static void repair(const struct options *o, struct input *in)
 	kvarc_sink sink;
 	kvarc_ret ret;
 
-	library_common(o, &ro.common, &error);
+	library_common(options, &ro.common, &error);
 	ro.common.progress = NULL;
 	ro.flags = KVARC_REPAIR_END;
 	ro.keys = keys_given();
 	ro.found = found;
 	ro.opaque = in;
-	if (!output_open(&out, o->output, o->force ? OUTPUT_FORCE : 0, in->mode))
+	if (!output_open(&out, options->output, options->force ? OUTPUT_FORCE : 0, in->mode))
 		return;
 	sink = output_sink(&out);
 	progress_start(in->name, KVARC_UNKNOWN);
@@ -116,29 +116,29 @@ static void repair(const struct options *o, struct input *in)
 		library_error(in->name, ret, &error, in, &out);
 		output_abort(&out);
 	} else if (output_commit(&out)) {
-		show(o, in, &report, units_now() - start);
+		show(options, in, &report, units_now() - start);
 	}
 }
 
-void cmd_repair(const struct options *o)
+void cmd_repair(const struct options *options)
 {
 	struct input in;
 
-	if (o->n_files > 1) {
+	if (options->n_files > 1) {
 		msg_error(NULL, "repair: give one archive");
 		return;
 	}
-	if (!paths_check_reading(o))
+	if (!paths_check_reading(options))
 		return;
-	if (paths_is_folder(o->output)) {
-		msg_error(o->output, "is a folder; give a file name with -o");
+	if (paths_is_folder(options->output)) {
+		msg_error(options->output, "is a folder; give a file name with -o");
 		return;
 	}
-	if (!input_open(&in, o->files[0], true))
+	if (!input_open(&in, options->files[0], true))
 		return;
-	if (is_same_file(&in, o->output))
-		msg_error(o->output, "is the damaged archive; give another name with -o");
+	if (is_same_file(&in, options->output))
+		msg_error(options->output, "is the damaged archive; give another name with -o");
 	else
-		repair(o, &in);
+		repair(options, &in);
 	input_close(&in);
 }

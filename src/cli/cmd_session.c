@@ -61,114 +61,115 @@ struct slot_access {
 	size_t n_keys;
 };
 
-static void show_error(const struct slot_access *x, kvarc_ret ret)
+static void show_error(const struct slot_access *access, kvarc_ret ret)
 {
-	library_error(x->server_shown, ret, &x->error, NULL, NULL);
+	library_error(access->server_shown, ret, &access->error, NULL, NULL);
 }
 
 /* A name that nobody has in the folder, remembered so that its file goes when the command is
  * interrupted. */
-static bool name_file(struct slot_access *x, struct shared_slot *f, const char *what)
+static bool name_file(struct slot_access *access, struct shared_slot *slot, const char *what)
 {
 	struct timespec t;
 	bool remembered;
 
 	clock_gettime(CLOCK_REALTIME, &t);
-	snprintf(f->name, sizeof(f->name), "kvarc-%ld-%08lx-%s.bin", (long)getpid(),
+	snprintf(slot->name, sizeof(slot->name), "kvarc-%ld-%08lx-%s.bin", (long)getpid(),
 	         (unsigned long)(t.tv_nsec ^ t.tv_sec << 4), what);
-	f->path = paths_join(x->o->slot_folder, f->name);
+	slot->path = paths_join(access->o->slot_folder, slot->name);
 	signals_hold();
-	remembered = f->path && signals_remember(x->dirfd, f->name, -1, NULL);
+	remembered = slot->path && signals_remember(access->dirfd, slot->name, -1, NULL);
 	signals_release();
 	if (!remembered)
 		msg_error(NULL, "out of memory");
 	return remembered;
 }
 
-static void remove_file(struct shared_slot *f)
+static void remove_file(struct shared_slot *slot)
 {
-	kvarc_import_close(&f->im);
-	if (f->in.name)
-		input_close(&f->in);
-	if (f->path) {
+	kvarc_import_close(&slot->im);
+	if (slot->in.name)
+		input_close(&slot->in);
+	if (slot->path) {
 		signals_hold();
-		signals_remove(f->name);
+		signals_remove(slot->name);
 		signals_release();
 	}
-	free(f->path);
+	free(slot->path);
 }
 
 /* Opens the server and the folder; false: a message was shown. */
-static bool open_access(struct slot_access *x, const struct options *o)
+static bool open_access(struct slot_access *access, const struct options *options)
 {
 	kvarc_server_options so = KVARC_SERVER_OPTIONS_INIT;
 	kvarc_ret ret;
 
-	memset(x, 0, sizeof(*x));
-	x->o = o;
-	x->dirfd = -1;
-	x->server_shown = store_access_shown(o->server);
-	if (!x->server_shown)
+	memset(access, 0, sizeof(*access));
+	access->o = options;
+	access->dirfd = -1;
+	access->server_shown = store_access_shown(options->server);
+	if (!access->server_shown)
 		return false;
-	if (!o->slot_folder) {
+	if (!options->slot_folder) {
 		msg_error(NULL,
 		          "say where the server keeps its slots with --slot-folder DIR: the folder "
 		          "of its --slot-save-path");
 		return false;
 	}
-	x->dirfd = open(o->slot_folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (x->dirfd < 0) {
-		msg_error(o->slot_folder, "cannot open the folder of slots: %s", strerror(errno));
+	access->dirfd = open(options->slot_folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (access->dirfd < 0) {
+		msg_error(options->slot_folder, "cannot open the folder of slots: %s",
+		          strerror(errno));
 		return false;
 	}
-	library_common(o, &so.common, &x->error);
+	library_common(options, &so.common, &access->error);
 	so.api_key = getenv("LLAMA_API_KEY");
-	ret = kvarc_server_open(&x->server, o->server, &so);
+	ret = kvarc_server_open(&access->server, options->server, &so);
 	if (ret != KVARC_OK)
-		show_error(x, ret);
+		show_error(access, ret);
 	return ret == KVARC_OK;
 }
 
-static void close_access(struct slot_access *x)
+static void close_access(struct slot_access *access)
 {
-	remove_file(&x->file);
-	remove_file(&x->probe);
-	kvarc_server_close(&x->server);
-	free(x->server_shown);
-	if (x->dirfd >= 0)
-		close(x->dirfd);
+	remove_file(&access->file);
+	remove_file(&access->probe);
+	kvarc_server_close(&access->server);
+	free(access->server_shown);
+	if (access->dirfd >= 0)
+		close(access->dirfd);
 }
 
-static bool open_import(struct slot_access *x, struct shared_slot *f)
+static bool open_import(struct slot_access *access, struct shared_slot *slot)
 {
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
 	kvarc_ret ret;
 
-	if (!input_open_as(&f->in, f->path, true, INPUT_SLOT))
+	if (!input_open_as(&slot->in, slot->path, true, INPUT_SLOT))
 		return false;
-	readers_import_options(x->o, &io, &x->error);
+	readers_import_options(access->o, &io, &access->error);
 	io.rope = "none";
-	f->source = input_source(&f->in);
-	ret = kvarc_import_open(&f->im, &f->source, NULL, &io);
+	slot->source = input_source(&slot->in);
+	ret = kvarc_import_open(&slot->im, &slot->source, NULL, &io);
 	if (ret != KVARC_OK)
-		library_error(f->path, ret, &x->error, &f->in, NULL);
+		library_error(slot->path, ret, &access->error, &slot->in, NULL);
 	return ret == KVARC_OK;
 }
 
 /* The server writes the slot. false: a message was shown. */
-static bool save_slot(struct slot_access *x, struct shared_slot *f, const char *what,
+static bool save_slot(struct slot_access *access, struct shared_slot *slot, const char *what,
                       uint64_t *tokens)
 {
 	struct stat st;
 	kvarc_ret ret;
 
-	if (!name_file(x, f, what))
+	if (!name_file(access, slot, what))
 		return false;
-	ret = kvarc_server_save(x->server, (unsigned)x->o->slot, f->name, tokens);
+	ret = kvarc_server_save(access->server, (unsigned)access->o->slot, slot->name, tokens);
 	if (ret != KVARC_OK) {
-		show_error(x, ret);
-	} else if (fstatat(x->dirfd, f->name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
-		msg_error(f->path,
+		show_error(access, ret);
+	} else if (fstatat(access->dirfd, slot->name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+		msg_error(slot->path,
 		          "the server says that it wrote this file, but it is not here: %s; "
 		          "is --slot-folder its --slot-save-path? The file of that name is there "
 		          "now: remove it",
@@ -180,19 +181,21 @@ static bool save_slot(struct slot_access *x, struct shared_slot *f, const char *
 }
 
 /* Each shows its report and messages. version: "NAME" or "NAME@N". */
-static void session_save_slot(const struct options *o, struct store_access *a, const char *name)
+static void session_save_slot(const struct options *options, struct store_access *access,
+                              const char *name)
 {
-	struct options one = *o;
+	struct options one = *options;
 	struct slot_access x;
 	uint64_t tokens = 0;
 
 	one.slot_files = true;
-	if (open_access(&x, o) && save_slot(&x, &x.file, "save", &tokens)) {
+	if (open_access(&x, options) && save_slot(&x, &x.file, "save", &tokens)) {
 		if (tokens)
-			session_save_from(&one, a, name, x.file.path, x.server);
+			session_save_from(&one, access, name, x.file.path, x.server);
 		else
 			msg_error(x.server_shown,
-			          "slot %" PRIu64 " is empty: there is nothing to save", o->slot);
+			          "slot %" PRIu64 " is empty: there is nothing to save",
+			          options->slot);
 	}
 	close_access(&x);
 }
@@ -226,33 +229,33 @@ static const char *give_identity(void *opaque, const char *key)
 
 /* A slot that the server writes now: its caches have the types and the layout that a restored slot
  * must have. An empty slot computes a token first. */
-static bool look_at_server(struct slot_access *x)
+static bool look_at_server(struct slot_access *access)
 {
 	uint64_t tokens;
 	int32_t first = 1;
 	kvarc_ret ret;
 
-	if (!save_slot(x, &x->probe, "probe", &tokens))
+	if (!save_slot(access, &access->probe, "probe", &tokens))
 		return false;
 	if (tokens == 0) {
-		if (kvarc_import_read_tokens(x->file.im, 0, 0, 1, &first, NULL) != KVARC_OK ||
+		if (kvarc_import_read_tokens(access->file.im, 0, 0, 1, &first, NULL) != KVARC_OK ||
 		    first < 0)
 			first = 1;
-		remove_file(&x->probe);
-		memset(&x->probe, 0, sizeof(x->probe));
-		ret = kvarc_server_touch(x->server, (unsigned)x->o->slot, first);
+		remove_file(&access->probe);
+		memset(&access->probe, 0, sizeof(access->probe));
+		ret = kvarc_server_touch(access->server, (unsigned)access->o->slot, first);
 		if (ret != KVARC_OK) {
-			show_error(x, ret);
+			show_error(access, ret);
 			return false;
 		}
-		if (!save_slot(x, &x->probe, "probe", &tokens))
+		if (!save_slot(access, &access->probe, "probe", &tokens))
 			return false;
 	}
-	return open_import(x, &x->probe);
+	return open_import(access, &access->probe);
 }
 
 /* Puts the file of a version into the folder and compares it with the server. */
-static bool compare(struct slot_access *x, struct store_access *a, const char *version,
+static bool compare(struct slot_access *access, struct store_access *handle, const char *version,
                     kvarc_server_verdict *verdict)
 {
 	uint64_t number;
@@ -261,33 +264,34 @@ static bool compare(struct slot_access *x, struct store_access *a, const char *v
 
 	if (!session_split(version, &name, &number))
 		return false;
-	ret = kvarc_store_identity(a->s, name, number, take_identity, x);
+	ret = kvarc_store_identity(handle->s, name, number, take_identity, access);
 	free(name);
 	if (ret != KVARC_OK) {
-		store_access_error(a, version, ret);
+		store_access_error(handle, version, ret);
 		return false;
 	}
-	if (!name_file(x, &x->file, "load"))
+	if (!name_file(access, &access->file, "load"))
 		return false;
-	if (!session_load_into(x->o, a, version, x->file.path) || !open_import(x, &x->file) ||
-	    !look_at_server(x))
+	if (!session_load_into(access->o, handle, version, access->file.path) ||
+	    !open_import(access, &access->file) || !look_at_server(access))
 		return false;
-	ret = kvarc_server_check(x->server, (unsigned)x->o->slot, x->file.im, x->probe.im,
-	                         give_identity, x, verdict);
+	ret = kvarc_server_check(access->server, (unsigned)access->o->slot, access->file.im,
+	                         access->probe.im, give_identity, access, verdict);
 	if (ret != KVARC_OK)
-		show_error(x, ret);
+		show_error(access, ret);
 	return ret == KVARC_OK;
 }
 
 /* Whether a version could be restored, and the next request would use it. */
-static void session_check_slot(const struct options *o, struct store_access *a, const char *version)
+static void session_check_slot(const struct options *options, struct store_access *access,
+                               const char *version)
 {
 	kvarc_server_verdict v;
 	struct slot_access x;
 	struct report r;
 
-	if (open_access(&x, o) && compare(&x, a, version, &v)) {
-		report_start(&r, o->json);
+	if (open_access(&x, options) && compare(&x, access, version, &v)) {
+		report_start(&r, options->json);
 		report_string(&r, "session", version);
 		report_u64(&r, "tokens", v.tokens);
 		report_string(&r, "refuse", *v.refuse ? v.refuse : NULL);
@@ -296,7 +300,7 @@ static void session_check_slot(const struct options *o, struct store_access *a, 
 		              *v.refuse ? NULL
 		                        : "the next request that begins with them "
 		                          "uses them");
-		if (o->json || !*v.refuse)
+		if (options->json || !*v.refuse)
 			report_result(&r, version, "{tokens:C} tokens: {.fits}[; but {warn}]");
 		report_end(&r);
 		if (*v.refuse)
@@ -307,37 +311,39 @@ static void session_check_slot(const struct options *o, struct store_access *a, 
 
 /* ----- load ------------------------------------------------ */
 
-static void restore(struct slot_access *x, const char *version, const kvarc_server_verdict *v)
+static void restore(struct slot_access *access, const char *version,
+                    const kvarc_server_verdict *verdict)
 {
 	uint64_t tokens;
 	struct report r;
-	kvarc_ret ret = kvarc_server_restore(x->server, (unsigned)x->o->slot, x->file.name,
-	                                     &tokens);
+	kvarc_ret ret = kvarc_server_restore(access->server, (unsigned)access->o->slot,
+	                                     access->file.name, &tokens);
 
 	if (ret != KVARC_OK) {
-		show_error(x, ret);
+		show_error(access, ret);
 		return;
 	}
-	if (tokens != v->tokens) {
-		msg_error(x->server_shown, "restored %" PRIu64 " of %" PRIu64 " tokens of %s",
-		          tokens, v->tokens, version);
+	if (tokens != verdict->tokens) {
+		msg_error(access->server_shown, "restored %" PRIu64 " of %" PRIu64 " tokens of %s",
+		          tokens, verdict->tokens, version);
 		return;
 	}
-	report_start(&r, x->o->json);
+	report_start(&r, access->o->json);
 	report_string(&r, "session", version);
-	report_u64(&r, "slot", x->o->slot);
+	report_u64(&r, "slot", access->o->slot);
 	report_u64(&r, "tokens", tokens);
 	report_note(&r, version, "{tokens:C} tokens restored to slot {slot}");
 	report_end(&r);
 }
 
 /* Into the server, if it fits. */
-static void session_load_slot(const struct options *o, struct store_access *a, const char *version)
+static void session_load_slot(const struct options *options, struct store_access *access,
+                              const char *version)
 {
 	kvarc_server_verdict v;
 	struct slot_access x;
 
-	if (open_access(&x, o) && compare(&x, a, version, &v)) {
+	if (open_access(&x, options) && compare(&x, access, version, &v)) {
 		if (*v.refuse) {
 			msg_error(version, "not restored: %s", v.refuse);
 		} else {
@@ -364,7 +370,7 @@ static int compare_ids(const void *a, const void *b)
 	return strcmp(a, b);
 }
 
-static bool add_line(struct have_list *h, const char *file, const char *line)
+static bool add_line(struct have_list *list, const char *file, const char *line)
 {
 	size_t n = strcspn(line, "\r\n");
 
@@ -372,22 +378,22 @@ static bool add_line(struct have_list *h, const char *file, const char *line)
 		msg_error(file, "is not a list of 'kvarc store have'");
 		return false;
 	}
-	if (h->n == h->capacity) {
-		size_t capacity = h->capacity ? 2 * h->capacity : 1024;
-		void *ids = realloc(h->ids, capacity * sizeof(*h->ids));
+	if (list->n == list->capacity) {
+		size_t capacity = list->capacity ? 2 * list->capacity : 1024;
+		void *ids = realloc(list->ids, capacity * sizeof(*list->ids));
 		if (!ids) {
 			msg_error(file, "out of memory");
 			return false;
 		}
-		h->ids = ids;
-		h->capacity = capacity;
+		list->ids = ids;
+		list->capacity = capacity;
 	}
-	memcpy(h->ids[h->n], line, n);
-	h->ids[h->n++][n] = '\0';
+	memcpy(list->ids[list->n], line, n);
+	list->ids[list->n++][n] = '\0';
 	return true;
 }
 
-static bool read_have(struct have_list *h, const char *file)
+static bool read_have(struct have_list *list, const char *file)
 {
 	char line[128];
 	bool good = true;
@@ -396,14 +402,14 @@ static bool read_have(struct have_list *h, const char *file)
 	if (!f)
 		return false;
 	while (good && fgets(line, sizeof(line), f))
-		good = add_line(h, file, line);
+		good = add_line(list, file, line);
 	if (good && ferror(f)) {
 		msg_error(file, "cannot be read: %s", strerror(errno));
 		good = false;
 	}
 	fclose(f);
-	if (h->n)
-		qsort(h->ids, h->n, sizeof(*h->ids), compare_ids);
+	if (list->n)
+		qsort(list->ids, list->n, sizeof(*list->ids), compare_ids);
 	return good;
 }
 
@@ -416,11 +422,11 @@ static int has_archive(void *opaque, const uint8_t id[16])
 	return h->n && bsearch(digits, h->ids, h->n, sizeof(*h->ids), compare_ids);
 }
 
-static void report_sent(const struct options *o, const char *version, const kvarc_sent *n)
+static void report_sent(const struct options *options, const char *version, const kvarc_sent *n)
 {
 	struct report r;
 
-	report_start(&r, o->json && o->output && strcmp(o->output, "-") != 0);
+	report_start(&r, options->json && options->output && strcmp(options->output, "-") != 0);
 	report_string(&r, "session", version);
 	report_u64(&r, "archives", n->archives);
 	report_u64(&r, "archive_bytes", n->archive_bytes);
@@ -432,9 +438,10 @@ static void report_sent(const struct options *o, const char *version, const kvar
 }
 
 /* Each shows its report and messages. version: "NAME" or "NAME@N". */
-static void session_send(const struct options *o, struct store_access *a, const char *version)
+static void session_send(const struct options *options, struct store_access *access,
+                         const char *version)
 {
-	const char *target = o->output ? o->output : "-";
+	const char *target = options->output ? options->output : "-";
 	struct have_list have = { NULL, 0, 0 };
 	struct output out;
 	kvarc_sent sent;
@@ -443,21 +450,22 @@ static void session_send(const struct options *o, struct store_access *a, const 
 	char *name = NULL;
 	kvarc_ret ret;
 
-	if ((o->have && !read_have(&have, o->have)) || !session_split(version, &name, &number) ||
-	    !output_open(&out, target, o->force ? OUTPUT_FORCE : 0, 0600)) {
+	if ((options->have && !read_have(&have, options->have)) ||
+	    !session_split(version, &name, &number) ||
+	    !output_open(&out, target, options->force ? OUTPUT_FORCE : 0, 0600)) {
 		free(name);
 		free(have.ids);
 		return;
 	}
 	sink = output_sink(&out);
-	ret = kvarc_store_send(a->s, name, number, &sink, has_archive, &have, &sent);
+	ret = kvarc_store_send(access->s, name, number, &sink, has_archive, &have, &sent);
 	if (ret == KVARC_OK && output_commit(&out)) {
-		report_sent(o, version, &sent);
+		report_sent(options, version, &sent);
 	} else if (ret != KVARC_OK) {
 		if (out.error)
 			output_report(&out);
 		else
-			store_access_error(a, version, ret);
+			store_access_error(access, version, ret);
 		output_abort(&out);
 	}
 	free(name);
@@ -465,8 +473,8 @@ static void session_send(const struct options *o, struct store_access *a, const 
 }
 
 /* file: NULL: standard input. */
-static void session_receive(const struct options *o, struct store_access *a, const char *name,
-                            const char *file)
+static void session_receive(const struct options *options, struct store_access *access,
+                            const char *name, const char *file)
 {
 	struct input in;
 	kvarc_source source;
@@ -477,14 +485,14 @@ static void session_receive(const struct options *o, struct store_access *a, con
 	if (!input_open(&in, file ? file : "-", false))
 		return;
 	source = input_source(&in);
-	ret = kvarc_store_receive(a->s, name, &source, &n);
+	ret = kvarc_store_receive(access->s, name, &source, &n);
 	if (ret != KVARC_OK) {
-		library_error(name, ret, &a->error, &in, NULL);
+		library_error(name, ret, &access->error, &in, NULL);
 		if (n.archives)
 			msg_note(name, "%llu archives came and stay",
 			         (unsigned long long)n.archives);
 	} else {
-		report_start(&r, o->json);
+		report_start(&r, options->json);
 		report_string(&r, "session", name);
 		report_u64(&r, "version", n.version);
 		report_u64(&r, "archives", n.archives);
@@ -512,110 +520,111 @@ struct action {
 	void (*run)(const struct options *o, struct store_access *a);
 };
 
-static const char *operand(const struct options *o, size_t i)
+static const char *operand(const struct options *options, size_t i)
 {
-	return i + 1 < o->n_files ? o->files[i + 1] : NULL;
+	return i + 1 < options->n_files ? options->files[i + 1] : NULL;
 }
 
-static void run_save(const struct options *o, struct store_access *a)
+static void run_save(const struct options *options, struct store_access *access)
 {
-	session_save(o, a, operand(o, 0), operand(o, 1));
+	session_save(options, access, operand(options, 0), operand(options, 1));
 }
 
-static void run_load(const struct options *o, struct store_access *a)
+static void run_load(const struct options *options, struct store_access *access)
 {
-	session_load(o, a, operand(o, 0));
+	session_load(options, access, operand(options, 0));
 }
 
-static void run_save_slot(const struct options *o, struct store_access *a)
+static void run_save_slot(const struct options *options, struct store_access *access)
 {
-	session_save_slot(o, a, operand(o, 0));
+	session_save_slot(options, access, operand(options, 0));
 }
 
-static void run_load_slot(const struct options *o, struct store_access *a)
+static void run_load_slot(const struct options *options, struct store_access *access)
 {
-	session_load_slot(o, a, operand(o, 0));
+	session_load_slot(options, access, operand(options, 0));
 }
 
-static void run_check(const struct options *o, struct store_access *a)
+static void run_check(const struct options *options, struct store_access *access)
 {
-	session_check_slot(o, a, operand(o, 0));
+	session_check_slot(options, access, operand(options, 0));
 }
 
-static void run_find(const struct options *o, struct store_access *a)
+static void run_find(const struct options *options, struct store_access *access)
 {
-	session_find(o, a, operand(o, 0));
+	session_find(options, access, operand(options, 0));
 }
 
 /* ----- log, list ------------------------------------------------ */
 
 /* One line for a version: of one session, or of the session that it is the last of. */
-static void report_version(const struct options *o, const kvarc_session_version *v,
+static void report_version(const struct options *options, const kvarc_session_version *version,
                            const char *template)
 {
-	const struct timespec t = { (time_t)(v->time / 1000), (long)(v->time % 1000) * 1000000 };
+	const struct timespec t = { (time_t)(version->time / 1000),
+		                    (long)(version->time % 1000) * 1000000 };
 	char date[24], utc[TIMES_BYTES], archive[33], parent[256];
 	struct report r;
 
 	times_local(date, sizeof(date), t);
-	snprintf(parent, sizeof(parent), "%s@%" PRIu64, v->parent, v->parent_number);
-	report_start(&r, o->json);
-	report_string(&r, "session", v->session);
-	report_u64(&r, "version", v->number);
-	report_string(&r, "time", v->time && times_write(utc, t) ? utc : NULL);
-	report_string(&r, ".date", v->time ? date : NULL);
-	report_u64(&r, "tokens", v->tokens);
-	report_u64(&r, "file_bytes", v->file_bytes);
-	report_string(&r, "label", *v->label ? v->label : NULL);
-	report_string(&r, "parent", *v->parent ? parent : NULL);
-	report_string(&r, "archive", units_digest(archive, v->archive));
-	report_bool(&r, "encrypted", v->encrypted);
+	snprintf(parent, sizeof(parent), "%s@%" PRIu64, version->parent, version->parent_number);
+	report_start(&r, options->json);
+	report_string(&r, "session", version->session);
+	report_u64(&r, "version", version->number);
+	report_string(&r, "time", version->time && times_write(utc, t) ? utc : NULL);
+	report_string(&r, ".date", version->time ? date : NULL);
+	report_u64(&r, "tokens", version->tokens);
+	report_u64(&r, "file_bytes", version->file_bytes);
+	report_string(&r, "label", *version->label ? version->label : NULL);
+	report_string(&r, "parent", *version->parent ? parent : NULL);
+	report_string(&r, "archive", units_digest(archive, version->archive));
+	report_bool(&r, "encrypted", version->encrypted);
 	report_print(&r, template);
 	report_end(&r);
 }
 
-static int show_log(void *opaque, const kvarc_session_version *v)
+static int show_log(void *opaque, const kvarc_session_version *version)
 {
-	report_version(opaque, v,
+	report_version(opaque, version,
 	               "{version:6}  {.date:-16}  {tokens:9C} tokens  {file_bytes:9B}[  {label}]"
 	               "[  from {parent}]\n");
 	return 0;
 }
 
 /* Of session list: those whose names begin with the operand. */
-static int show_session(void *opaque, const kvarc_session_version *v)
+static int show_session(void *opaque, const kvarc_session_version *version)
 {
 	const char *prefix = operand(opaque, 0);
 
-	if (prefix && strncmp(v->session, prefix, strlen(prefix)) != 0)
+	if (prefix && strncmp(version->session, prefix, strlen(prefix)) != 0)
 		return 0;
 	report_version(
-		opaque, v,
+		opaque, version,
 		"{version:6}  {.date:-16}  {tokens:9C} tokens  {file_bytes:9B}  {session}\n");
 	return 0;
 }
 
-static void run_log(const struct options *o, struct store_access *a)
+static void run_log(const struct options *options, struct store_access *access)
 {
-	kvarc_ret ret = kvarc_store_log(a->s, operand(o, 0), show_log, (void *)o);
+	kvarc_ret ret = kvarc_store_log(access->s, operand(options, 0), show_log, (void *)options);
 
 	if (ret != KVARC_OK)
-		store_access_error(a, operand(o, 0), ret);
+		store_access_error(access, operand(options, 0), ret);
 }
 
-static void run_list(const struct options *o, struct store_access *a)
+static void run_list(const struct options *options, struct store_access *access)
 {
-	kvarc_ret ret = kvarc_store_list(a->s, show_session, (void *)o);
+	kvarc_ret ret = kvarc_store_list(access->s, show_session, (void *)options);
 
 	if (ret != KVARC_OK)
-		store_access_error(a, NULL, ret);
+		store_access_error(access, NULL, ret);
 }
 
 /* ----- fork, rm ------------------------------------------------ */
 
-static void run_fork(const struct options *o, struct store_access *a)
+static void run_fork(const struct options *options, struct store_access *access)
 {
-	const char *from = operand(o, 0), *to = operand(o, 1);
+	const char *from = operand(options, 0), *to = operand(options, 1);
 	struct report r;
 	uint64_t number;
 	char *name;
@@ -623,11 +632,11 @@ static void run_fork(const struct options *o, struct store_access *a)
 
 	if (!session_split(from, &name, &number))
 		return;
-	ret = kvarc_store_fork(a->s, name, number, to);
+	ret = kvarc_store_fork(access->s, name, number, to);
 	if (ret != KVARC_OK) {
-		store_access_error(a, ret == KVARC_OPTIONS ? to : from, ret);
+		store_access_error(access, ret == KVARC_OPTIONS ? to : from, ret);
 	} else {
-		report_start(&r, o->json);
+		report_start(&r, options->json);
 		report_string(&r, "session", to);
 		report_u64(&r, "version", 1);
 		report_string(&r, "parent", from);
@@ -637,9 +646,9 @@ static void run_fork(const struct options *o, struct store_access *a)
 	free(name);
 }
 
-static void run_remove(const struct options *o, struct store_access *a)
+static void run_remove(const struct options *options, struct store_access *access)
 {
-	const char *name = operand(o, 0);
+	const char *name = operand(options, 0);
 	struct report r;
 	uint64_t n = 0;
 	kvarc_ret ret;
@@ -649,12 +658,12 @@ static void run_remove(const struct options *o, struct store_access *a)
 		                "'kvarc store gc --keep-versions'");
 		return;
 	}
-	ret = kvarc_store_remove(a->s, name, &n);
+	ret = kvarc_store_remove(access->s, name, &n);
 	if (ret != KVARC_OK) {
-		store_access_error(a, name, ret);
+		store_access_error(access, name, ret);
 		return;
 	}
-	report_start(&r, o->json);
+	report_start(&r, options->json);
 	report_string(&r, "session", name);
 	report_u64(&r, "versions", n);
 	report_result(&r, name,
@@ -662,14 +671,14 @@ static void run_remove(const struct options *o, struct store_access *a)
 	report_end(&r);
 }
 
-static void run_send(const struct options *o, struct store_access *a)
+static void run_send(const struct options *options, struct store_access *access)
 {
-	session_send(o, a, operand(o, 0));
+	session_send(options, access, operand(options, 0));
 }
 
-static void run_receive(const struct options *o, struct store_access *a)
+static void run_receive(const struct options *options, struct store_access *access)
 {
-	session_receive(o, a, operand(o, 0), operand(o, 1));
+	session_receive(options, access, operand(options, 0), operand(options, 1));
 }
 
 static const struct action actions[] = {
@@ -687,19 +696,19 @@ static const struct action actions[] = {
 	{ "receive", "NAME [FILE]", 1, 2, true, NO_FILE, false, run_receive },
 };
 
-static const struct action *find_action(const struct options *o)
+static const struct action *find_action(const struct options *options)
 {
 	const struct action *known = NULL;
 
-	for (size_t i = 0; o->n_files && i < sizeof(actions) / sizeof(actions[0]); i++) {
+	for (size_t i = 0; options->n_files && i < sizeof(actions) / sizeof(actions[0]); i++) {
 		const struct action *x = &actions[i];
-		if (strcmp(x->name, o->files[0]) != 0)
+		if (strcmp(x->name, options->files[0]) != 0)
 			continue;
-		if (!known || x->server == (o->server != NULL))
+		if (!known || x->server == (options->server != NULL))
 			known = x;
 	}
-	if (known && known->server == (o->server != NULL) && o->n_files - 1 >= known->least &&
-	    o->n_files - 1 <= known->most)
+	if (known && known->server == (options->server != NULL) &&
+	    options->n_files - 1 >= known->least && options->n_files - 1 <= known->most)
 		return known;
 	if (known)
 		msg_error(NULL, "session %s: give %s", known->name,
@@ -711,38 +720,40 @@ static const struct action *find_action(const struct options *o)
 	return NULL;
 }
 
-static bool check(const struct options *o, const struct action *x)
+static bool check(const struct options *options, const struct action *action)
 {
-	if (x->output == NEEDS_FILE && !o->output)
-		msg_error(NULL, "session %s: say where to write it with -o FILE", x->name);
-	else if (x->output == NO_FILE && o->output && x->server)
-		msg_error(NULL, "session %s: -o does not go with --server", x->name);
-	else if (x->output == NO_FILE && o->output)
-		msg_error(NULL, "session %s: -o is for 'session load' and 'session send'", x->name);
-	else if ((o->encrypt || o->decrypt) && strcmp(x->name, "save") != 0)
+	if (action->output == NEEDS_FILE && !options->output)
+		msg_error(NULL, "session %s: say where to write it with -o FILE", action->name);
+	else if (action->output == NO_FILE && options->output && action->server)
+		msg_error(NULL, "session %s: -o does not go with --server", action->name);
+	else if (action->output == NO_FILE && options->output)
+		msg_error(NULL, "session %s: -o is for 'session load' and 'session send'",
+		          action->name);
+	else if ((options->encrypt || options->decrypt) && strcmp(action->name, "save") != 0)
 		msg_error(NULL, "session %s: --encrypt and --decrypt are for 'session save'",
-		          x->name);
-	else if (o->opaque && strcmp(x->name, "save") != 0)
-		msg_error(NULL, "session %s: --opaque is for 'session save'", x->name);
-	else if (o->attach && strcmp(x->name, "save") != 0 && strcmp(x->name, "load") != 0)
+		          action->name);
+	else if (options->opaque && strcmp(action->name, "save") != 0)
+		msg_error(NULL, "session %s: --opaque is for 'session save'", action->name);
+	else if (options->attach && strcmp(action->name, "save") != 0 &&
+	         strcmp(action->name, "load") != 0)
 		msg_error(NULL, "session %s: --attach is for 'session save' and 'session load'",
-		          x->name);
-	else if (o->level_given && o->level > 3)
+		          action->name);
+	else if (options->level_given && options->level > 3)
 		msg_error(NULL, "session: a store takes levels 0 to 3: a model would have to go "
 		                "through all tokens of each save");
 	else
-		return profiles_check_level(o, false);
+		return profiles_check_level(options, false);
 	return false;
 }
 
-void cmd_session(const struct options *o)
+void cmd_session(const struct options *options)
 {
-	const struct action *x = find_action(o);
+	const struct action *x = find_action(options);
 	struct store_access a;
 
-	if (!x || !check(o, x))
+	if (!x || !check(options, x))
 		return;
-	if (store_access_open(&a, o, x->creates))
-		x->run(o, &a);
+	if (store_access_open(&a, options, x->creates))
+		x->run(options, &a);
 	store_access_close(&a);
 }

@@ -25,9 +25,9 @@
 /* ----- export ------------------------------------------------ */
 
 /* Whether the command line says where to; false: a message was shown. */
-static bool store_export_check(const struct options *o)
+static bool store_export_check(const struct options *options)
 {
-	if (o->output)
+	if (options->output)
 		return true;
 	msg_error(NULL, "store export: say where to with -o FILE or -o -");
 	return false;
@@ -40,39 +40,41 @@ struct version_names {
 	size_t n;
 };
 
-static bool read_names(struct version_names *v, const struct options *o)
+static bool read_names(struct version_names *names, const struct options *options)
 {
-	v->n = 0;
-	v->list = calloc(o->n_files, sizeof(*v->list));
-	v->names = calloc(o->n_files, sizeof(*v->names));
-	if (!v->list || !v->names) {
+	names->n = 0;
+	names->list = calloc(options->n_files, sizeof(*names->list));
+	names->names = calloc(options->n_files, sizeof(*names->names));
+	if (!names->list || !names->names) {
 		msg_error(NULL, "out of memory");
 		return false;
 	}
-	for (size_t i = 1; i < o->n_files; i++) {
-		if (!session_split(o->files[i], &v->names[v->n], &v->list[v->n].number)) {
-			v->names[v->n] = NULL;
+	for (size_t i = 1; i < options->n_files; i++) {
+		if (!session_split(options->files[i], &names->names[names->n],
+		                   &names->list[names->n].number)) {
+			names->names[names->n] = NULL;
 			return false;
 		}
-		v->list[v->n].session = v->names[v->n];
-		v->n++;
+		names->list[names->n].session = names->names[names->n];
+		names->n++;
 	}
 	return true;
 }
 
-static void free_names(struct version_names *v)
+static void free_names(struct version_names *names)
 {
-	for (size_t i = 0; v->names && i < v->n; i++)
-		free(v->names[i]);
-	free((void *)v->names);
-	free(v->list);
+	for (size_t i = 0; names->names && i < names->n; i++)
+		free(names->names[i]);
+	free((void *)names->names);
+	free(names->list);
 }
 
-static void report_exported(const struct options *o, const char *target, const kvarc_exported *n)
+static void report_exported(const struct options *options, const char *target,
+                            const kvarc_exported *n)
 {
 	struct report r;
 
-	report_start(&r, o->json && strcmp(target, "-") != 0);
+	report_start(&r, options->json && strcmp(target, "-") != 0);
 	report_string(&r, "output", target);
 	report_u64(&r, "versions", n->versions);
 	report_u64(&r, "archives", n->archives);
@@ -83,66 +85,66 @@ static void report_exported(const struct options *o, const char *target, const k
 	report_end(&r);
 }
 
-static void export_tar(const struct options *o, struct store_access *a,
-                       const struct version_names *v)
+static void export_tar(const struct options *options, struct store_access *access,
+                       const struct version_names *names)
 {
 	struct output out;
 	kvarc_exported n;
 	kvarc_sink sink;
 	kvarc_ret ret;
 
-	if (!output_open(&out, o->output, o->force ? OUTPUT_FORCE : 0, 0600))
+	if (!output_open(&out, options->output, options->force ? OUTPUT_FORCE : 0, 0600))
 		return;
 	sink = output_sink(&out);
-	ret = kvarc_store_export(a->s, v->n, v->list, &sink, &n);
+	ret = kvarc_store_export(access->s, names->n, names->list, &sink, &n);
 	if (ret == KVARC_OK) {
 		if (output_commit(&out))
-			report_exported(o, o->output, &n);
+			report_exported(options, options->output, &n);
 		return;
 	}
 	if (out.error)
 		output_report(&out);
 	else
-		store_access_error(a, a->url, ret);
+		store_access_error(access, access->url, ret);
 	output_abort(&out);
 }
 
 /* The versions behind "export", "NAME[@N]", or all sessions; shows a report or messages. */
-static void store_export(const struct options *o, struct store_access *a)
+static void store_export(const struct options *options, struct store_access *access)
 {
 	struct version_names v;
 
-	if (read_names(&v, o))
-		export_tar(o, a, &v);
+	if (read_names(&v, options))
+		export_tar(options, access, &v);
 	free_names(&v);
 }
 
 /* ----- import ------------------------------------------------ */
 
 /* The same, where from. */
-static bool store_import_check(const struct options *o)
+static bool store_import_check(const struct options *options)
 {
-	if (o->n_files > 1)
+	if (options->n_files > 1)
 		return true;
 	msg_error(NULL, "store import: give FILE or -");
 	return false;
 }
 
-static int show_imported(void *opaque, const kvarc_imported *v)
+static int show_imported(void *opaque, const kvarc_imported *imported)
 {
 	const struct options *o = opaque;
 	struct report r;
 
 	report_start(&r, o->json);
-	report_string(&r, "session", v->session);
-	report_u64(&r, "version", v->version);
-	report_bool(&r, "was_here", v->was_here);
-	report_u64(&r, "archives", v->archives);
-	report_u64(&r, "archive_bytes", v->archive_bytes);
-	if (v->was_here)
-		report_result(&r, v->session, "version {version} was here already");
+	report_string(&r, "session", imported->session);
+	report_u64(&r, "version", imported->version);
+	report_bool(&r, "was_here", imported->was_here);
+	report_u64(&r, "archives", imported->archives);
+	report_u64(&r, "archive_bytes", imported->archive_bytes);
+	if (imported->was_here)
+		report_result(&r, imported->session, "version {version} was here already");
 	else
-		report_result(&r, v->session,
+		report_result(&r, imported->session,
 		              "version {version}: {archives} archive{archives:s} came, "
 		              "{archive_bytes:B}");
 	report_end(&r);
@@ -150,10 +152,10 @@ static int show_imported(void *opaque, const kvarc_imported *v)
 }
 
 /* The sessions behind "import", or all; shows a line for each version, or messages. */
-static void store_import(const struct options *o, struct store_access *a)
+static void store_import(const struct options *options, struct store_access *access)
 {
-	const char *const *names = (const char *const *)o->files + 2;
-	const char *from = o->files[1];
+	const char *const *names = (const char *const *)options->files + 2;
+	const char *from = options->files[1];
 	struct input in;
 	kvarc_source source;
 	kvarc_ret ret;
@@ -161,19 +163,20 @@ static void store_import(const struct options *o, struct store_access *a)
 	if (!input_open(&in, from, false))
 		return;
 	source = input_source(&in);
-	ret = kvarc_store_import(a->s, &source, o->n_files - 2, names, show_imported, (void *)o);
+	ret = kvarc_store_import(access->s, &source, options->n_files - 2, names, show_imported,
+	                         (void *)options);
 	if (ret != KVARC_OK)
-		library_error(from, ret, &a->error, &in, NULL);
+		library_error(from, ret, &access->error, &in, NULL);
 	input_close(&in);
 }
 
 /* ==== kvarc store: what a store holds, its checks, its cleaning ==== */
 
-static void report_stat(const struct options *o, const char *url, const kvarc_store_sizes *n)
+static void report_stat(const struct options *options, const char *url, const kvarc_store_sizes *n)
 {
 	struct report r;
 
-	report_start(&r, o->json);
+	report_start(&r, options->json);
 	report_string(&r, "store", url);
 	report_u64(&r, "sessions", n->sessions);
 	report_u64(&r, "versions", n->versions);
@@ -207,15 +210,15 @@ static void report_stat(const struct options *o, const char *url, const kvarc_st
 		            (unsigned long long)n->unreadable, n->unreadable == 1 ? "" : "s");
 }
 
-static void run_stat(const struct options *o, struct store_access *a)
+static void run_stat(const struct options *options, struct store_access *access)
 {
 	kvarc_store_sizes n;
-	kvarc_ret ret = kvarc_store_stat(a->s, &n);
+	kvarc_ret ret = kvarc_store_stat(access->s, &n);
 
 	if (ret == KVARC_OK)
-		report_stat(o, a->url, &n);
+		report_stat(options, access->url, &n);
 	else
-		store_access_error(a, a->url, ret);
+		store_access_error(access, access->url, ret);
 }
 
 static void show_loss(void *opaque, const char *text)
@@ -224,22 +227,22 @@ static void show_loss(void *opaque, const char *text)
 	msg_error(NULL, "%s", text);
 }
 
-static void run_verify(const struct options *o, struct store_access *a)
+static void run_verify(const struct options *options, struct store_access *access)
 {
 	struct report r;
 	uint64_t losses = 0;
-	kvarc_ret ret = kvarc_store_verify(a->s, show_loss, NULL, &losses);
+	kvarc_ret ret = kvarc_store_verify(access->s, show_loss, NULL, &losses);
 
 	if (ret != KVARC_OK) {
-		store_access_error(a, a->url, ret);
+		store_access_error(access, access->url, ret);
 		return;
 	}
-	report_start(&r, o->json);
-	report_string(&r, "store", a->url);
+	report_start(&r, options->json);
+	report_string(&r, "store", access->url);
 	report_u64(&r, "losses", losses);
 	report_end(&r);
 	if (losses)
-		msg_result(a->url, "the next save of a session stores what is lost again");
+		msg_result(access->url, "the next save of a session stores what is lost again");
 }
 
 static void show_line(void *opaque, const char *text)
@@ -248,11 +251,11 @@ static void show_line(void *opaque, const char *text)
 	msg_result(NULL, "%s", text);
 }
 
-static void report_gc(const struct options *o, const char *url, const kvarc_gc_result *n)
+static void report_gc(const struct options *options, const char *url, const kvarc_gc_result *n)
 {
 	struct report r;
 
-	report_start(&r, o->json);
+	report_start(&r, options->json);
 	report_string(&r, "store", url);
 	report_u64(&r, "archives", n->archives);
 	report_u64(&r, "archive_bytes", n->archive_bytes);
@@ -263,8 +266,8 @@ static void report_gc(const struct options *o, const char *url, const kvarc_gc_r
 	report_u64(&r, "versions", n->versions);
 	report_u64(&r, "young", n->young);
 	report_u64(&r, "unreadable", n->unreadable);
-	report_bool(&r, "dry_run", o->dry_run);
-	report_string(&r, ".would", o->dry_run ? "would be removed" : "removed");
+	report_bool(&r, "dry_run", options->dry_run);
+	report_string(&r, ".would", options->dry_run ? "would be removed" : "removed");
 	report_result(
 		&r, url,
 		"{removed:C} of {archives:C} archive{archives:s} {.would}, {removed_bytes:B} of "
@@ -274,42 +277,42 @@ static void report_gc(const struct options *o, const char *url, const kvarc_gc_r
 	report_end(&r);
 }
 
-static void run_gc(const struct options *o, struct store_access *a)
+static void run_gc(const struct options *options, struct store_access *access)
 {
 	kvarc_gc_options go = KVARC_GC_OPTIONS_INIT;
 	kvarc_gc_result n;
 	kvarc_ret ret;
 
-	go.budget = o->budget;
-	go.keep = o->keep_versions;
-	go.grace = o->grace_given ? o->grace : 0;
-	go.no_grace = o->grace_given && o->grace == 0;
-	go.dry_run = o->dry_run;
-	go.no_repack = o->no_repack;
+	go.budget = options->budget;
+	go.keep = options->keep_versions;
+	go.grace = options->grace_given ? options->grace : 0;
+	go.no_grace = options->grace_given && options->grace == 0;
+	go.dry_run = options->dry_run;
+	go.no_repack = options->no_repack;
 	go.report = show_line;
-	ret = kvarc_store_gc(a->s, &go, &n);
+	ret = kvarc_store_gc(access->s, &go, &n);
 	if (ret == KVARC_OK)
-		report_gc(o, a->url, &n);
+		report_gc(options, access->url, &n);
 	else
-		store_access_error(a, a->url, ret);
+		store_access_error(access, access->url, ret);
 }
 
-static void run_rebuild(const struct options *o, struct store_access *a)
+static void run_rebuild(const struct options *options, struct store_access *access)
 {
 	struct report r;
 	uint64_t archives, segments;
-	kvarc_ret ret = kvarc_store_rebuild(a->s, &archives, &segments);
+	kvarc_ret ret = kvarc_store_rebuild(access->s, &archives, &segments);
 
 	if (ret != KVARC_OK) {
-		store_access_error(a, a->url, ret);
+		store_access_error(access, access->url, ret);
 		return;
 	}
-	report_start(&r, o->json);
-	report_string(&r, "store", a->url);
+	report_start(&r, options->json);
+	report_string(&r, "store", access->url);
 	report_u64(&r, "archives", archives);
 	report_u64(&r, "segments", segments);
 	report_result(
-		&r, a->url,
+		&r, access->url,
 		"the index has {archives:C} archive{archives:s}, {segments:C} segment{segments:s}");
 	report_end(&r);
 }
@@ -323,13 +326,13 @@ static int print_id(void *opaque, const uint8_t id[16])
 	return puts(units_digest(digits, id)) < 0;
 }
 
-static void run_have(const struct options *o, struct store_access *a)
+static void run_have(const struct options *options, struct store_access *access)
 {
-	kvarc_ret ret = kvarc_store_have(a->s, print_id, NULL);
+	kvarc_ret ret = kvarc_store_have(access->s, print_id, NULL);
 
-	(void)o;
+	(void)options;
 	if (ret != KVARC_OK)
-		store_access_error(a, a->url, ret);
+		store_access_error(access, access->url, ret);
 }
 
 /* An action: whether it takes operands, and makes a store. */
@@ -344,12 +347,12 @@ static const struct store_action {
 	{ "import", store_import, true, true },
 };
 
-static const struct store_action *find_action(const struct options *o)
+static const struct store_action *find_action(const struct options *options)
 {
 	for (size_t i = 0; i < sizeof(store_actions) / sizeof(store_actions[0]); i++) {
 		const struct store_action *x = &store_actions[i];
-		if (o->n_files && strcmp(x->name, o->files[0]) == 0 &&
-		    (o->n_files == 1 || x->operands))
+		if (options->n_files && strcmp(x->name, options->files[0]) == 0 &&
+		    (options->n_files == 1 || x->operands))
 			return x;
 	}
 	msg_error(NULL, "store: give 'stat', 'verify', 'gc', 'rebuild', 'have', 'export' or "
@@ -357,33 +360,33 @@ static const struct store_action *find_action(const struct options *o)
 	return NULL;
 }
 
-static bool check(const struct options *o, const struct store_action *x)
+static bool check(const struct options *options, const struct store_action *action)
 {
-	const bool gc = o->budget || o->keep_versions || o->dry_run || o->grace_given ||
-	                o->no_repack;
+	const bool gc = options->budget || options->keep_versions || options->dry_run ||
+	                options->grace_given || options->no_repack;
 
-	if (gc && x->run != run_gc)
+	if (gc && action->run != run_gc)
 		msg_error(NULL,
 		          "store %s: --budget, --keep-versions, --dry-run, --grace and "
 		          "--no-repack are for 'store gc'",
-		          x->name);
-	else if ((o->output || o->force) && x->run != store_export)
-		msg_error(NULL, "store %s: -o and -f are for 'store export'", x->name);
+		          action->name);
+	else if ((options->output || options->force) && action->run != store_export)
+		msg_error(NULL, "store %s: -o and -f are for 'store export'", action->name);
 	else
-		return x->run == store_export   ? store_export_check(o)
-		       : x->run == store_import ? store_import_check(o)
-		                                : true;
+		return action->run == store_export   ? store_export_check(options)
+		       : action->run == store_import ? store_import_check(options)
+		                                     : true;
 	return false;
 }
 
-void cmd_store(const struct options *o)
+void cmd_store(const struct options *options)
 {
-	const struct store_action *x = find_action(o);
+	const struct store_action *x = find_action(options);
 	struct store_access a;
 
-	if (!x || !check(o, x))
+	if (!x || !check(options, x))
 		return;
-	if (store_access_open(&a, o, x->creates))
-		x->run(o, &a);
+	if (store_access_open(&a, options, x->creates))
+		x->run(options, &a);
 	store_access_close(&a);
 }

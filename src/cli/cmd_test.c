@@ -17,18 +17,19 @@
 #include "watch.h"
 
 /* Messages about what was found; a note if all is well. */
-static void show(const struct report *x, struct input *in, kvarc_reader *r, kvarc_ret ret,
+static void show(const struct report *report, struct input *in, kvarc_reader *r, kvarc_ret ret,
                  const kvarc_error *error, const kvarc_info *info, const struct damage_list *damage,
                  const struct device_sum *gpu)
 {
 	if (ret == KVARC_OK) {
 		library_warn_state(in->name, info, library_tokens(r));
 		if (info->state == KVARC_STATE_CLOSED && gpu->name)
-			report_note(x, in->name,
+			report_note(report, in->name,
 			            "ok, {raw_bytes:B} in {chunks} chunks, {.rate:R}; also on "
 			            "{device}, {host_chunks} of them by the host");
 		else if (info->state == KVARC_STATE_CLOSED)
-			report_note(x, in->name, "ok, {raw_bytes:B} in {chunks} chunks, {.rate:R}");
+			report_note(report, in->name,
+			            "ok, {raw_bytes:B} in {chunks} chunks, {.rate:R}");
 	} else if (damage->n && !watch_input_changed(in, (char[96]){ 0 }, 96)) {
 		damage_show(in->name, damage, kvarc_reader_geometry(r), true);
 		damage_show_sum(in->name, damage, true, "'kvarc unpack --salvage' saves the rest");
@@ -37,7 +38,7 @@ static void show(const struct report *x, struct input *in, kvarc_reader *r, kvar
 	}
 }
 
-static void report(const struct options *o, struct input *in, kvarc_reader *r, kvarc_ret ret,
+static void report(const struct options *options, struct input *in, kvarc_reader *r, kvarc_ret ret,
                    const kvarc_error *error, double seconds, struct damage_list *damage,
                    const struct device_sum *gpu)
 {
@@ -52,7 +53,7 @@ static void report(const struct options *o, struct input *in, kvarc_reader *r, k
 	if (r && !damage_sum(damage, in->name, r))
 		return;
 	raw = info.raw_bytes + info.literal_bytes;
-	report_start(&x, o->json);
+	report_start(&x, options->json);
 	report_string(&x, "file", in->name);
 	report_bool(&x, "ok", ret == KVARC_OK);
 	report_string(&x, "state", library_state_name(info.state));
@@ -74,15 +75,15 @@ static void report(const struct options *o, struct input *in, kvarc_reader *r, k
 }
 
 /* The damage in a file that does not open may still be found. */
-static kvarc_reader *open_any(const struct options *o, struct input *in, kvarc_error *error,
+static kvarc_reader *open_any(const struct options *options, struct input *in, kvarc_error *error,
                               kvarc_ret *ret)
 {
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
 	kvarc_source source = input_source(in);
 	kvarc_reader *r;
 
-	library_common(o, &ro.common, error);
-	ro.checkpoint = o->checkpoint;
+	library_common(options, &ro.common, error);
+	ro.checkpoint = options->checkpoint;
 	*ret = readers_open_with(in, &ro, &r);
 	if (*ret == KVARC_DATA) {
 		/* Only the first error is shown. */
@@ -94,7 +95,7 @@ static kvarc_reader *open_any(const struct options *o, struct input *in, kvarc_e
 	return r;
 }
 
-static void test_one(const struct options *o, const char *file)
+static void test_one(const struct options *options, const char *file)
 {
 	struct damage_list damage = { 0 };
 	struct device_sum gpu = { 0 };
@@ -107,7 +108,7 @@ static void test_one(const struct options *o, const char *file)
 	if (!input_open(&in, file, true))
 		return;
 	progress_start(file, KVARC_UNKNOWN);
-	r = open_any(o, &in, &error, &ret);
+	r = open_any(options, &in, &error, &ret);
 	if (r) {
 		const uint64_t tokens = models_tokens(r, NULL);
 
@@ -121,17 +122,17 @@ static void test_one(const struct options *o, const char *file)
 		ret = verified;
 	if (ret == KVARC_OK)
 		ret = device_test_run(r, &error, &gpu);
-	report(o, &in, r, ret, &error, seconds, &damage, &gpu);
+	report(options, &in, r, ret, &error, seconds, &damage, &gpu);
 	kvarc_reader_close(&r);
 	damage_free(&damage);
 	input_close(&in);
 }
 
-void cmd_test(const struct options *o)
+void cmd_test(const struct options *options)
 {
-	if (!paths_check_reading(o) || !device_test_open(o))
+	if (!paths_check_reading(options) || !device_test_open(options))
 		return;
-	for (size_t i = 0; i < o->n_files; i++)
-		test_one(o, o->files[i]);
+	for (size_t i = 0; i < options->n_files; i++)
+		test_one(options, options->files[i]);
 	device_test_close();
 }

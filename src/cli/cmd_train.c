@@ -35,12 +35,12 @@ struct totals {
 	bool measured;
 };
 
-static struct totals add_up(const kvarc_trainer *t, bool klt)
+static struct totals add_up(const kvarc_trainer *trainer, bool klt)
 {
 	struct totals sum = { .measured = true };
 	kvarc_trained x;
 
-	for (size_t i = 0; kvarc_trainer_report(t, i, &x) == KVARC_OK; i++) {
+	for (size_t i = 0; kvarc_trainer_report(trainer, i, &x) == KVARC_OK; i++) {
 		for (int l = 0; l < LEVELS; l++)
 			sum.bits[l] += (klt ? x.klt_bits : x.bits)[l] * (double)x.elements;
 		sum.elements += (double)x.elements;
@@ -94,7 +94,7 @@ static void print_columns(const struct report *r, bool klt, unsigned mask)
 	report_print(r, "\n");
 }
 
-static void report_table(struct report *r, const kvarc_trainer *t, bool klt,
+static void report_table(struct report *r, const kvarc_trainer *trainer, bool klt,
                          const struct totals *sum)
 {
 	const unsigned mask = columns(klt, sum->bits);
@@ -107,7 +107,7 @@ static void report_table(struct report *r, const kvarc_trainer *t, bool klt,
 	}
 	report_print(r, "\n");
 	report_array(r, "per_tensor");
-	for (size_t i = 0; kvarc_trainer_report(t, i, &x) == KVARC_OK; i++) {
+	for (size_t i = 0; kvarc_trainer_report(trainer, i, &x) == KVARC_OK; i++) {
 		report_object(r, NULL);
 		report_u64(r, "layer", x.layer);
 		report_string(r, "kind", kvarc_kind_name(x.kind));
@@ -127,23 +127,23 @@ static void report_table(struct report *r, const kvarc_trainer *t, bool klt,
 }
 
 /* Writes the names of the inputs to text: "2 inputs and text of its own". */
-static void train_inputs(char *text, size_t capacity, const struct options *o, size_t n)
+static void train_inputs(char *text, size_t capacity, const struct options *options, size_t n)
 {
 	int at = 0;
 
 	text[0] = '\0';
-	if (n || !o->write)
+	if (n || !options->write)
 		at = snprintf(text, capacity, "%zu input%s%s", n, n == 1 ? "" : "s",
-		              o->write ? " and " : "");
-	if (o->write && at >= 0 && (size_t)at < capacity)
+		              options->write ? " and " : "");
+	if (options->write && at >= 0 && (size_t)at < capacity)
 		snprintf(text + at, capacity - (size_t)at, "text of its own");
 }
 
 /* The command that packs with a profile of these levels. */
-static void put_use(char *text, size_t capacity, const struct options *o, unsigned levels)
+static void put_use(char *text, size_t capacity, const struct options *options, unsigned levels)
 {
-	const char *profile = paths_to_stdout(o) ? "PROFILE" : o->output;
-	const char *model = o->model ? o->model : "MODEL";
+	const char *profile = paths_to_stdout(options) ? "PROFILE" : options->output;
+	const char *model = options->model ? options->model : "MODEL";
 	int level = LEVEL_MODELS;
 
 	while (level > 1 && !(levels >> level & 1))
@@ -158,9 +158,9 @@ static void put_use(char *text, size_t capacity, const struct options *o, unsign
 }
 
 /* "level 1 13.35, level 2 11.90": bits per element of all tensors. */
-static void report_gain(const struct options *o, const struct totals *sum)
+static void report_gain(const struct options *options, const struct totals *sum)
 {
-	const unsigned mask = columns(o->klt, sum->bits);
+	const unsigned mask = columns(options->klt, sum->bits);
 	char text[256] = "";
 	size_t n = 0;
 
@@ -168,12 +168,12 @@ static void report_gain(const struct options *o, const struct totals *sum)
 		if (!(mask >> l & 1) || !(sum->bits[l] > 0))
 			continue;
 		n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s%d %.2f", n ? ", " : "",
-		                      o->klt ? "klt:" : "level ", l, sum->bits[l]);
+		                      options->klt ? "klt:" : "level ", l, sum->bits[l]);
 	}
 	if (n)
-		msg_result(paths_to_stdout(o) ? "(stdout)" : o->output, "%s bits per element, %s%s",
-		           text,
-		           o->klt          ? "of caches like those that were fitted"
+		msg_result(paths_to_stdout(options) ? "(stdout)" : options->output,
+		           "%s bits per element, %s%s", text,
+		           options->klt    ? "of caches like those that were fitted"
 		           : sum->measured ? "of tokens that were held out"
 		                           : "of the tokens that were fitted: others cost more",
 		           msg_level() > 0 ? "" : "; -v shows each tensor");
@@ -181,39 +181,39 @@ static void report_gain(const struct options *o, const struct totals *sum)
 
 /* Prints a table, or JSON, on standard output. n_profiles of the inputs are profiles that were
  * merged, not data. */
-static void train_report(const struct options *o, const kvarc_trainer *t, size_t n_profiles,
-                         const kvarc_profile *p, double seconds)
+static void train_report(const struct options *options, const kvarc_trainer *trainer,
+                         size_t n_profiles, const kvarc_profile *profile, double seconds)
 {
-	const size_t n = o->n_files - n_profiles;
-	const bool fitted = n || o->write;
-	const struct totals sum = add_up(t, o->klt);
+	const size_t n = options->n_files - n_profiles;
+	const bool fitted = n || options->write;
+	const struct totals sum = add_up(trainer, options->klt);
 	kvarc_profile_info info;
 	struct report r;
 	char digest[33], inputs[64], use[1024];
 
-	if (kvarc_profile_get_info(p, &info) != KVARC_OK)
+	if (kvarc_profile_get_info(profile, &info) != KVARC_OK)
 		return;
-	train_inputs(inputs, sizeof(inputs), o, n);
-	put_use(use, sizeof(use), o, info.levels);
-	report_start(&r, o->json);
-	report_string(&r, "output", o->output);
+	train_inputs(inputs, sizeof(inputs), options, n);
+	put_use(use, sizeof(use), options, info.levels);
+	report_start(&r, options->json);
+	report_string(&r, "output", options->output);
 	report_string(&r, "digest", units_digest(digest, info.digest));
 	report_u64(&r, "file_bytes", info.file_bytes);
 	report_u64(&r, "coefficients", info.coefficients);
-	report_u64(&r, "inputs", o->n_files);
+	report_u64(&r, "inputs", options->n_files);
 	report_string(&r, ".inputs", inputs);
 	report_u64(&r, ".profiles", n_profiles);
-	report_u64(&r, "tokens", kvarc_trainer_tokens(t));
+	report_u64(&r, "tokens", kvarc_trainer_tokens(trainer));
 	report_bool(&r, "held_out", sum.measured);
-	report_bits(&r, o->klt, sum.bits);
-	if (o->json || (fitted && msg_level() > 0 && !paths_to_stdout(o)))
-		report_table(&r, t, o->klt, &sum);
+	report_bits(&r, options->klt, sum.bits);
+	if (options->json || (fitted && msg_level() > 0 && !paths_to_stdout(options)))
+		report_table(&r, trainer, options->klt, &sum);
 	report_real(&r, "seconds", seconds, 4);
 	report_string(&r, ".use", use);
 	msg_flush();
-	if (fitted && !o->json)
-		report_gain(o, &sum);
-	report_result(&r, paths_to_stdout(o) ? "(stdout)" : o->output,
+	if (fitted && !options->json)
+		report_gain(options, &sum);
+	report_result(&r, paths_to_stdout(options) ? "(stdout)" : options->output,
 	              fitted ? "{file_bytes:B}, fitted to {tokens:C} tokens of {.inputs} in "
 	                       "{seconds:.0f} s[, merged with {.profiles} profile{.profiles:s}]; "
 	                       "use it with: {.use}"
@@ -248,34 +248,34 @@ struct training {
 };
 
 /* A transformer predicts first; other levels take RoPE from --model alone. */
-static bool predicts(const struct options *o)
+static bool predicts(const struct options *options)
 {
-	return o->level_given && o->level >= 4;
+	return options->level_given && options->level >= 4;
 }
 
 /* The library runs it: it may weigh heads. */
-static const kvarc_predictor *weighs(const struct options *o)
+static const kvarc_predictor *weighs(const struct options *options)
 {
-	return o->klt ? models_known() : NULL;
+	return options->klt ? models_known() : NULL;
 }
 
 /* Without caches there is nothing to fit, only profiles to put together. */
-static bool fits(const struct training *t)
+static bool fits(const struct training *training)
 {
-	return t->n_profiles < t->o->n_files || t->o->write;
+	return training->n_profiles < training->o->n_files || training->o->write;
 }
 
-static size_t n_caches(const struct options *o)
+static size_t n_caches(const struct options *options)
 {
-	return o->n_files + o->measure.n;
+	return options->n_files + options->measure.n;
 }
 
-static bool open_trainer(struct training *t)
+static bool open_trainer(struct training *training)
 {
-	const struct options *o = t->o;
+	const struct options *o = training->o;
 	kvarc_trainer_options to = KVARC_TRAINER_OPTIONS_INIT;
 
-	library_common(o, &to.common, &t->error);
+	library_common(o, &to.common, &training->error);
 	if (predicts(o)) {
 		to.mode = KVARC_TRAIN_MODEL;
 		to.model = (kvarc_train_model){ .path = o->model,
@@ -296,40 +296,40 @@ static bool open_trainer(struct training *t)
 	           (o->whole_layer ? KVARC_TRAIN_WHOLE_LAYER : 0) |
 	           (o->no_table ? KVARC_TRAIN_NO_TABLE : 0) |
 	           (o->no_stages ? KVARC_TRAIN_NO_STAGES : 0);
-	kvarc_ret ret = kvarc_trainer_open(&t->trainer, &to);
+	kvarc_ret ret = kvarc_trainer_open(&training->trainer, &to);
 	if (ret != KVARC_OK)
-		library_error(to.model.path, ret, &t->error, NULL, NULL);
+		library_error(to.model.path, ret, &training->error, NULL, NULL);
 	return ret == KVARC_OK;
 }
 
 /* A GGUF says more of the caches of its model than they do. */
-static bool open_model(struct training *t)
+static bool open_model(struct training *training)
 {
-	if (!t->o->model || paths_is_folder(t->o->model))
+	if (!training->o->model || paths_is_folder(training->o->model))
 		return true;
-	if (!input_open(&t->model, t->o->model, true))
+	if (!input_open(&training->model, training->o->model, true))
 		return false;
-	t->model_source = input_source(&t->model);
+	training->model_source = input_source(&training->model);
 	return true;
 }
 
-static kvarc_ret import(struct training *t, struct input_cache *c)
+static kvarc_ret import(struct training *training, struct input_cache *cache)
 {
-	const struct options *o = t->o;
+	const struct options *o = training->o;
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
 	struct engine_file pages;
 	kvarc_ret ret;
 
-	readers_import_options(o, &io, &t->error);
+	readers_import_options(o, &io, &training->error);
 	io.rope = o->rope;
 	io.members = 1; /* compressed ones as well: nothing has to come back */
-	if (!engine_file_options(o, c->in.name, &pages, &io))
+	if (!engine_file_options(o, cache->in.name, &pages, &io))
 		return KVARC_END;
-	io.model = t->model_source.opaque ? &t->model_source : NULL;
-	ret = kvarc_import_open(&c->import, &c->source, paths_base(c->in.name), &io);
-	if (ret == KVARC_OK && kvarc_import_note(c->import))
-		msg_warning(c->in.name, "%s", kvarc_import_note(c->import));
-	return ret ? ret : kvarc_trainer_add_import(t->trainer, c->import);
+	io.model = training->model_source.opaque ? &training->model_source : NULL;
+	ret = kvarc_import_open(&cache->import, &cache->source, paths_base(cache->in.name), &io);
+	if (ret == KVARC_OK && kvarc_import_note(cache->import))
+		msg_warning(cache->in.name, "%s", kvarc_import_note(cache->import));
+	return ret ? ret : kvarc_trainer_add_import(training->trainer, cache->import);
 }
 
 static bool take_ids(void *opaque, const int32_t *ids, size_t n)
@@ -343,84 +343,86 @@ static bool take_ids(void *opaque, const int32_t *ids, size_t n)
 }
 
 /* Token ids: the model makes the cache. */
-static bool add_ids(struct training *t, struct input_cache *c, const char *file)
+static bool add_ids(struct training *training, struct input_cache *cache, const char *file)
 {
-	if (!predicts(t->o)) {
+	if (!predicts(training->o)) {
 		msg_error(file, "these are token ids: they need --level 4 to 7 and the "
 		                "model (--model)");
 		return false;
 	}
-	t->ids_file = file;
-	return ids_read(&c->in, take_ids, t);
+	training->ids_file = file;
+	return ids_read(&cache->in, take_ids, training);
 }
 
 /* What the model writes itself. */
-static bool add_written(struct training *t)
+static bool add_written(struct training *training)
 {
-	const struct options *o = t->o;
+	const struct options *o = training->o;
 	kvarc_ret ret = KVARC_OK;
 
 	if (o->write)
-		ret = kvarc_trainer_write(t->trainer, o->write, o->first_token, o->seed, o->dtype);
+		ret = kvarc_trainer_write(training->trainer, o->write, o->first_token, o->seed,
+		                          o->dtype);
 	if (ret != KVARC_OK)
-		library_error(o->model, ret, &t->error, NULL, NULL);
+		library_error(o->model, ret, &training->error, NULL, NULL);
 	return ret == KVARC_OK;
 }
 
-static bool add(struct training *t, struct input_cache *c, const char *file)
+static bool add(struct training *training, struct input_cache *cache, const char *file)
 {
 	kvarc_ret ret;
 
-	if (!input_open(&c->in, file, true))
+	if (!input_open(&cache->in, file, true))
 		return false;
-	if (profiles_is_one(&c->in)) {
-		c->profile = profiles_read(t->o, &c->in);
-		t->n_profiles += c->profile != NULL;
-		return c->profile != NULL;
+	if (profiles_is_one(&cache->in)) {
+		cache->profile = profiles_read(training->o, &cache->in);
+		training->n_profiles += cache->profile != NULL;
+		return cache->profile != NULL;
 	}
-	if (ids_is_text(&c->in))
-		return add_ids(t, c, file);
-	c->source = input_source(&c->in);
-	if (input_is_archive(&c->in)) {
-		c->reader = readers_open(t->o, &c->in, 0, &t->error);
-		if (!c->reader)
+	if (ids_is_text(&cache->in))
+		return add_ids(training, cache, file);
+	cache->source = input_source(&cache->in);
+	if (input_is_archive(&cache->in)) {
+		cache->reader = readers_open(training->o, &cache->in, 0, &training->error);
+		if (!cache->reader)
 			return false;
-		ret = kvarc_trainer_add_reader(t->trainer, c->reader);
+		ret = kvarc_trainer_add_reader(training->trainer, cache->reader);
 	} else {
-		ret = import(t, c);
+		ret = import(training, cache);
 	}
 	if (ret != KVARC_OK)
-		library_error(file, ret, &t->error, t->model.error ? &t->model : &c->in, NULL);
+		library_error(file, ret, &training->error,
+		              training->model.error ? &training->model : &cache->in, NULL);
 	return ret == KVARC_OK;
 }
 
 /* After all that is fitted. */
-static bool add_measured(struct training *t)
+static bool add_measured(struct training *training)
 {
-	const struct options *o = t->o;
-	bool ok = kvarc_trainer_held_out(t->trainer, 100) == KVARC_OK;
+	const struct options *o = training->o;
+	bool ok = kvarc_trainer_held_out(training->trainer, 100) == KVARC_OK;
 
 	for (size_t i = 0; i < o->measure.n && ok; i++)
-		ok = add(t, &t->caches[o->n_files + i], o->measure.p[i]);
+		ok = add(training, &training->caches[o->n_files + i], o->measure.p[i]);
 	return ok;
 }
 
-static bool set_identity(struct training *t, const char *key, const char *value)
+static bool set_identity(struct training *training, const char *key, const char *value)
 {
-	kvarc_ret ret = kvarc_trainer_identity(t->trainer, key, value);
+	kvarc_ret ret = kvarc_trainer_identity(training->trainer, key, value);
 
 	if (ret != KVARC_OK)
-		library_error(NULL, ret, &t->error, NULL, NULL);
+		library_error(NULL, ret, &training->error, NULL, NULL);
 	return ret == KVARC_OK;
 }
 
 /* What an archive or a GGUF calls the model; the first that has a name. */
-static const char *model_name(const struct training *t)
+static const char *model_name(const struct training *training)
 {
 	const char *name = NULL;
 
-	for (size_t i = 0; i < t->o->n_files && !name; i++) {
-		const struct input_cache *c = &t->caches[i];
+	for (size_t i = 0; i < training->o->n_files && !name; i++) {
+		const struct input_cache *c = &training->caches[i];
 
 		if (c->reader)
 			name = kvarc_reader_identity(c->reader, "model");
@@ -430,54 +432,57 @@ static const char *model_name(const struct training *t)
 	return name;
 }
 
-static bool identify(struct training *t)
+static bool identify(struct training *training)
 {
-	const struct options *o = t->o;
-	const char *name = model_name(t);
+	const struct options *o = training->o;
+	const char *name = model_name(training);
 	char inputs[64], fitted[128];
 	bool ok;
 
-	train_inputs(inputs, sizeof(inputs), o, o->n_files - t->n_profiles);
+	train_inputs(inputs, sizeof(inputs), o, o->n_files - training->n_profiles);
 	snprintf(fitted, sizeof(fitted), "%s, %" PRIu64 " tokens", inputs,
-	         kvarc_trainer_tokens(t->trainer));
-	ok = set_identity(t, "created_by", "kvarc " KVARC_VERSION_STRING) &&
-	     set_identity(t, "fitted_on", fitted) && (!name || set_identity(t, "model", name));
+	         kvarc_trainer_tokens(training->trainer));
+	ok = set_identity(training, "created_by", "kvarc " KVARC_VERSION_STRING) &&
+	     set_identity(training, "fitted_on", fitted) &&
+	     (!name || set_identity(training, "model", name));
 	for (size_t i = 0; i < o->identity.n && ok; i++) {
 		const char *equal = strchr(o->identity.p[i], '=');
 		char *key = strndup(o->identity.p[i], (size_t)(equal - o->identity.p[i]));
-		ok = key && set_identity(t, key, equal + 1);
+		ok = key && set_identity(training, key, equal + 1);
 		free(key);
 	}
 	return ok;
 }
 
-static bool run(struct training *t)
+static bool run(struct training *training)
 {
 	const char *note;
 	kvarc_ret ret;
 
-	progress_start(t->o->output, KVARC_UNKNOWN);
+	progress_start(training->o->output, KVARC_UNKNOWN);
 	progress_phase("fitting");
 	progress_unit("");
-	ret = kvarc_trainer_run(t->trainer);
+	ret = kvarc_trainer_run(training->trainer);
 	progress_stop();
 	if (ret == KVARC_OK)
-		ret = kvarc_trainer_profile(t->trainer, &t->profile);
+		ret = kvarc_trainer_profile(training->trainer, &training->profile);
 	if (ret != KVARC_OK) {
 		struct input *in = NULL;
-		for (size_t i = 0; i < n_caches(t->o) && !in; i++)
-			in = t->caches[i].in.error ? &t->caches[i].in : NULL;
-		bool one_file = t->o->n_files == 1 && (ret == KVARC_PREDICTOR || ret == KVARC_DATA);
-		library_error(one_file ? t->o->files[0] : NULL, ret, &t->error, in, NULL);
+		for (size_t i = 0; i < n_caches(training->o) && !in; i++)
+			in = training->caches[i].in.error ? &training->caches[i].in : NULL;
+		bool one_file = training->o->n_files == 1 &&
+		                (ret == KVARC_PREDICTOR || ret == KVARC_DATA);
+		library_error(one_file ? training->o->files[0] : NULL, ret, &training->error, in,
+		              NULL);
 		return false;
 	}
-	for (size_t i = 0; (note = kvarc_trainer_note(t->trainer, i)); i++)
+	for (size_t i = 0; (note = kvarc_trainer_note(training->trainer, i)); i++)
 		msg_warning(NULL, "%s", note);
 	return true;
 }
 
 /* What was fitted, and what the given profiles have beside it. */
-static bool merge(struct training *t)
+static bool merge(struct training *training)
 {
 	const kvarc_profile **list;
 	kvarc_profile *all = NULL;
@@ -485,34 +490,34 @@ static bool merge(struct training *t)
 	size_t n = 0;
 	kvarc_ret ret = KVARC_MEM;
 
-	if (t->n_profiles == 0)
+	if (training->n_profiles == 0)
 		return true;
-	library_common(t->o, &common, &t->error);
-	list = calloc(t->n_profiles + 1, sizeof(*list));
-	if (list && t->profile)
-		list[n++] = t->profile;
-	for (size_t i = 0; list && i < t->o->n_files; i++) {
-		if (t->caches[i].profile)
-			list[n++] = t->caches[i].profile;
+	library_common(training->o, &common, &training->error);
+	list = calloc(training->n_profiles + 1, sizeof(*list));
+	if (list && training->profile)
+		list[n++] = training->profile;
+	for (size_t i = 0; list && i < training->o->n_files; i++) {
+		if (training->caches[i].profile)
+			list[n++] = training->caches[i].profile;
 	}
 	if (list)
 		ret = kvarc_profile_merge(&all, list, n, &common);
 	free(list);
 	if (ret != KVARC_OK) {
-		library_error(NULL, ret, &t->error, NULL, NULL);
+		library_error(NULL, ret, &training->error, NULL, NULL);
 		return false;
 	}
-	kvarc_profile_close(&t->profile);
-	t->profile = all;
+	kvarc_profile_close(&training->profile);
+	training->profile = all;
 	return true;
 }
 
-static bool fit(struct training *t)
+static bool fit(struct training *training)
 {
-	const struct options *o = t->o;
+	const struct options *o = training->o;
 
-	if (fits(t))
-		return run(t);
+	if (fits(training))
+		return run(training);
 	if (o->level_given || o->identity.n || o->klt) {
 		msg_error(NULL, "train: --level and --identity are for what is fitted; "
 		                "there are only profiles");
@@ -521,84 +526,85 @@ static bool fit(struct training *t)
 	return true;
 }
 
-static bool write_profile(struct training *t)
+static bool write_profile(struct training *training)
 {
-	kvarc_sink sink = output_sink(&t->out);
-	kvarc_ret ret = kvarc_profile_write(t->profile, &sink);
+	kvarc_sink sink = output_sink(&training->out);
+	kvarc_ret ret = kvarc_profile_write(training->profile, &sink);
 
 	if (ret != KVARC_OK) {
-		library_error(t->o->output, ret, &t->error, NULL, &t->out);
+		library_error(training->o->output, ret, &training->error, NULL, &training->out);
 		return false;
 	}
 	return true;
 }
 
-static void train(struct training *t)
+static void train(struct training *training)
 {
-	const struct options *o = t->o;
-	bool ok = open_model(t) && open_trainer(t);
+	const struct options *o = training->o;
+	bool ok = open_model(training) && open_trainer(training);
 
 	if (ok && o->klt && o->model && !weighs(o))
 		msg_warning(o->model, "this model cannot run here: all heads get the "
 		                      "same quantisation steps");
 	for (size_t i = 0; i < o->n_files && ok; i++)
-		ok = add(t, &t->caches[i], o->files[i]);
-	ok = ok && add_written(t);
-	ok = ok && (!fits(t) || identify(t));
-	ok = ok && (o->measure.n == 0 || add_measured(t));
-	if (!ok || !output_open(&t->out, o->output, o->force ? OUTPUT_FORCE : 0, 0))
+		ok = add(training, &training->caches[i], o->files[i]);
+	ok = ok && add_written(training);
+	ok = ok && (!fits(training) || identify(training));
+	ok = ok && (o->measure.n == 0 || add_measured(training));
+	if (!ok || !output_open(&training->out, o->output, o->force ? OUTPUT_FORCE : 0, 0))
 		return;
-	if (!fit(t) || !merge(t) || !write_profile(t))
-		output_abort(&t->out);
-	else if (output_commit(&t->out))
-		train_report(o, t->trainer, t->n_profiles, t->profile, units_now() - t->start);
+	if (!fit(training) || !merge(training) || !write_profile(training))
+		output_abort(&training->out);
+	else if (output_commit(&training->out))
+		train_report(o, training->trainer, training->n_profiles, training->profile,
+		             units_now() - training->start);
 }
 
-static void close_all(struct training *t)
+static void close_all(struct training *training)
 {
-	kvarc_profile_close(&t->profile);
-	kvarc_trainer_close(&t->trainer);
-	for (size_t i = 0; i < n_caches(t->o); i++) {
-		kvarc_import_close(&t->caches[i].import);
-		kvarc_reader_close(&t->caches[i].reader);
-		kvarc_profile_close(&t->caches[i].profile);
-		input_close(&t->caches[i].in);
+	kvarc_profile_close(&training->profile);
+	kvarc_trainer_close(&training->trainer);
+	for (size_t i = 0; i < n_caches(training->o); i++) {
+		kvarc_import_close(&training->caches[i].import);
+		kvarc_reader_close(&training->caches[i].reader);
+		kvarc_profile_close(&training->caches[i].profile);
+		input_close(&training->caches[i].in);
 	}
-	input_close(&t->model);
+	input_close(&training->model);
 }
 
-static bool check(const struct options *o)
+static bool check(const struct options *options)
 {
-	if ((o->n_files || !o->write) && !paths_check_reading(o))
+	if ((options->n_files || !options->write) && !paths_check_reading(options))
 		return false;
-	if (paths_is_folder(o->output)) {
-		msg_error(o->output, "is a folder; give a file name with -o");
+	if (paths_is_folder(options->output)) {
+		msg_error(options->output, "is a folder; give a file name with -o");
 		return false;
 	}
-	if (predicts(o) && !o->model) {
+	if (predicts(options) && !options->model) {
 		msg_error(NULL, "train: levels 4 to 7 need the model: --model GGUF, or "
 		                "a folder with config.json and safetensors");
 		return false;
 	}
-	if (o->json && paths_to_stdout(o)) {
+	if (options->json && paths_to_stdout(options)) {
 		msg_error(NULL, "train: --json needs standard output for itself; use -o FILE");
 		return false;
 	}
-	return output_check(o->output, o->force);
+	return output_check(options->output, options->force);
 }
 
-void cmd_train(const struct options *o)
+void cmd_train(const struct options *options)
 {
-	struct training t = { .o = o, .model = { .fd = -1 }, .start = units_now() };
+	struct training t = { .o = options, .model = { .fd = -1 }, .start = units_now() };
 
-	if (!check(o))
+	if (!check(options))
 		return;
-	t.caches = calloc(n_caches(o) + 1, sizeof(*t.caches));
+	t.caches = calloc(n_caches(options) + 1, sizeof(*t.caches));
 	if (!t.caches) {
 		msg_error(NULL, "out of memory");
 		return;
 	}
-	for (size_t i = 0; i < n_caches(o); i++)
+	for (size_t i = 0; i < n_caches(options); i++)
 		t.caches[i].in.fd = -1;
 	train(&t);
 	close_all(&t);

@@ -63,33 +63,34 @@ enum { LLAMA_SLOT = 2 };
 /* Items that have two descriptors each until all are complete. */
 enum { FEW = 16 };
 
-static bool into_folder(const struct items *s)
+static bool into_folder(const struct items *items)
 {
-	return s->o->output && strcmp(s->o->output, "-") != 0 && paths_is_folder(s->o->output);
+	return items->o->output && strcmp(items->o->output, "-") != 0 &&
+	       paths_is_folder(items->o->output);
 }
 
 /* The folder of -o; -1: errno is set. */
-static int open_top(const struct items *s)
+static int open_top(const struct items *items)
 {
-	if (mkdir(s->o->output, 0777) != 0 && errno != EEXIST)
+	if (mkdir(items->o->output, 0777) != 0 && errno != EEXIST)
 		return -1;
-	return open(s->o->output, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return open(items->o->output, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
 /* All files stay until all are complete, more than a few of them without descriptors. */
-static bool start_staging(struct items *s)
+static bool start_staging(struct items *items)
 {
-	struct output top = { .name = s->o->output };
-	int fd = open_top(s);
+	struct output top = { .name = items->o->output };
+	int fd = open_top(items);
 
 	if (fd >= 0)
-		s->staging = staging_open(fd, paths_base(s->archive));
+		items->staging = staging_open(fd, paths_base(items->archive));
 	top.error = errno;
 	if (fd >= 0)
 		close(fd);
-	if (!s->staging)
+	if (!items->staging)
 		output_report(&top);
-	return s->staging;
+	return items->staging;
 }
 
 static int by_name(const void *a, const void *b)
@@ -99,7 +100,7 @@ static int by_name(const void *a, const void *b)
 
 /* Whether no two of the n items have one name; else a message was shown. Items whose description
  * salvage lost have none. */
-static bool names_differ(const struct items *s, kvarc_reader *r, size_t n)
+static bool names_differ(const struct items *items, kvarc_reader *r, size_t n)
 {
 	const char **names = malloc((n + 1) * sizeof(*names));
 	const char *twice = NULL;
@@ -122,12 +123,12 @@ static bool names_differ(const struct items *s, kvarc_reader *r, size_t n)
 	}
 	free((void *)names);
 	if (twice)
-		msg_error(s->archive, "holds two files with the name '%s'", twice);
+		msg_error(items->archive, "holds two files with the name '%s'", twice);
 	return !twice;
 }
 
 /* Checks that the items of the archive can go where -o says. false: a message was shown. */
-static bool items_check(struct items *s, kvarc_reader *r)
+static bool items_check(struct items *items, kvarc_reader *r)
 {
 	kvarc_item item;
 	size_t n = 0, workspaces = 0;
@@ -135,8 +136,8 @@ static bool items_check(struct items *s, kvarc_reader *r)
 	while (kvarc_reader_item(r, n, &item) == KVARC_OK) {
 		if (item.kind == KVARC_ITEM_WORKSPACE)
 			workspaces++;
-		else if (into_folder(s) && item.name[0] && !paths_safe_path(item.name)) {
-			msg_error(s->archive,
+		else if (into_folder(items) && item.name[0] && !paths_safe_path(item.name)) {
+			msg_error(items->archive,
 			          "holds a file with the unsafe name "
 			          "'%s'; give a name with -o FILE",
 			          item.name);
@@ -144,14 +145,14 @@ static bool items_check(struct items *s, kvarc_reader *r)
 		}
 		n++;
 	}
-	if (n - workspaces > 1 && !into_folder(s)) {
-		msg_error(s->archive, "holds %zu files; give a folder for them, -o FOLDER/",
+	if (n - workspaces > 1 && !into_folder(items)) {
+		msg_error(items->archive, "holds %zu files; give a folder for them, -o FOLDER/",
 		          n - workspaces);
 		return false;
 	}
-	if (!names_differ(s, r, n) || !workspace_check(s->o))
+	if (!names_differ(items, r, n) || !workspace_check(items->o))
 		return false;
-	return n <= FEW || start_staging(s);
+	return n <= FEW || start_staging(items);
 }
 
 /* Opens the folder of a path below dirfd, making what is missing and following
@@ -179,7 +180,7 @@ static int walk(int dirfd, char *path)
 }
 
 /* The folder of an item, in that of -o; -1: a message was shown. */
-static int open_folder(const struct items *s, const struct item *it)
+static int open_folder(const struct items *items, const struct item *it)
 {
 	char *copy = strdup(it->name);
 	int top, fd = -1;
@@ -188,7 +189,7 @@ static int open_folder(const struct items *s, const struct item *it)
 		msg_error(NULL, "out of memory");
 		return -1;
 	}
-	top = open_top(s);
+	top = open_top(items);
 	if (top >= 0)
 		fd = walk(top, copy);
 	if (fd < 0)
@@ -202,40 +203,41 @@ static int open_folder(const struct items *s, const struct item *it)
 	return fd;
 }
 
-static bool open_in_folder(struct items *s, struct item *it)
+static bool open_in_folder(struct items *items, struct item *it)
 {
-	unsigned flags = OUTPUT_RANDOM | paths_output_flags(s->o);
+	unsigned flags = OUTPUT_RANDOM | paths_output_flags(items->o);
 	struct staging *staging;
 	int fd;
 	bool ok;
 
-	it->path = paths_join(s->o->output, it->name);
+	it->path = paths_join(items->o->output, it->name);
 	if (!it->path) {
 		msg_error(NULL, "out of memory");
 		return false;
 	}
-	fd = open_folder(s, it);
+	fd = open_folder(items, it);
 	if (fd < 0)
 		return false;
-	staging = s->staging && staging_reaches(s->staging, fd) ? s->staging : NULL;
-	ok = output_open_at(&it->out, fd, paths_base(it->name), it->path, flags, s->mode, staging);
+	staging = items->staging && staging_reaches(items->staging, fd) ? items->staging : NULL;
+	ok = output_open_at(&it->out, fd, paths_base(it->name), it->path, flags, items->mode,
+	                    staging);
 	close(fd);
 	return ok;
 }
 
 /* The base name that the archive remembers, if it is safe, in the folder of the
  * archive; else the name of the archive without its ending. */
-static char *default_path(const struct items *s, const char *name)
+static char *default_path(const struct items *items, const char *name)
 {
 	const char *base = paths_base(name);
-	char *folder = paths_folder(s->archive), *path;
+	char *folder = paths_folder(items->archive), *path;
 
 	if (!folder)
 		return NULL;
 	if (paths_safe_name(base)) {
 		path = paths_join(folder, base);
 	} else {
-		char *stem = paths_stem(s->archive, "");
+		char *stem = paths_stem(items->archive, "");
 		path = stem ? paths_join(folder, stem) : NULL;
 		free(stem);
 	}
@@ -243,55 +245,56 @@ static char *default_path(const struct items *s, const char *name)
 	return path;
 }
 
-static bool open_named(struct items *s, struct item *it)
+static bool open_named(struct items *items, struct item *it)
 {
-	unsigned flags = OUTPUT_RANDOM | paths_output_flags(s->o);
+	unsigned flags = OUTPUT_RANDOM | paths_output_flags(items->o);
 
-	if (paths_to_stdout(s->o))
+	if (paths_to_stdout(items->o))
 		it->path = strdup("-");
-	else if (s->o->output)
-		it->path = strdup(s->o->output);
+	else if (items->o->output)
+		it->path = strdup(items->o->output);
 	else
-		it->path = default_path(s, it->name);
+		it->path = default_path(items, it->name);
 	if (!it->path) {
 		msg_error(NULL, "out of memory");
 		return false;
 	}
-	return output_open(&it->out, it->path, flags, s->mode);
+	return output_open(&it->out, it->path, flags, items->mode);
 }
 
-static bool open_item(struct items *s, struct item *it)
+static bool open_item(struct items *items, struct item *it)
 {
-	if (!(into_folder(s) ? open_in_folder(s, it) : open_named(s, it)))
+	if (!(into_folder(items) ? open_in_folder(items, it) : open_named(items, it)))
 		return false;
-	output_set_time(&it->out, s->mtime);
+	output_set_time(&it->out, items->mtime);
 	return true;
 }
 
-static bool add_item(struct items *s, const kvarc_item *item, kvarc_sink *sink)
+static bool add_item(struct items *items, const kvarc_item *item, kvarc_sink *sink)
 {
-	struct item **list = realloc(s->list, (s->n + 1) * sizeof(*list));
+	struct item **list = realloc(items->list, (items->n + 1) * sizeof(*list));
 	struct item *it = calloc(1, sizeof(*it));
-	char *name = item->name[0] || !into_folder(s) ? strdup(item->name)
-	                                              : paths_stem(paths_base(s->archive), "");
+	char *name = item->name[0] || !into_folder(items)
+	                     ? strdup(item->name)
+	                     : paths_stem(paths_base(items->archive), "");
 
 	if (list)
-		s->list = list;
+		items->list = list;
 	if (!list || !it || !name) {
 		free(it);
 		free(name);
 		msg_error(NULL, "out of memory");
-		s->failed = true;
+		items->failed = true;
 		return false;
 	}
-	s->list[s->n++] = it;
+	items->list[items->n++] = it;
 	it->bytes = item->bytes;
 	it->index = item->index;
 	it->slot = item->kind == LLAMA_SLOT;
 	it->name = name;
-	it->open = open_item(s, it);
+	it->open = open_item(items, it);
 	if (!it->open) {
-		s->failed = true;
+		items->failed = true;
 		return false;
 	}
 	*sink = output_sink(&it->out);
@@ -317,11 +320,11 @@ static int items_open(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 }
 
 /* The output that failed to write, NULL if none did. */
-static const struct output *items_failed_output(const struct items *s)
+static const struct output *items_failed_output(const struct items *items)
 {
-	for (size_t i = 0; i < s->n; i++) {
-		if (s->list[i]->open && s->list[i]->out.error)
-			return &s->list[i]->out;
+	for (size_t i = 0; i < items->n; i++) {
+		if (items->list[i]->open && items->list[i]->out.error)
+			return &items->list[i]->out;
 	}
 	return NULL;
 }
@@ -369,7 +372,7 @@ static bool shortened(struct item *it, kvarc_ret ret, const kvarc_slot_prefix *p
 }
 
 /* The shorter slot goes to a file of its own, which replaces the first one. */
-static bool shorten(struct items *s, struct item *it, kvarc_reader *r)
+static bool shorten(struct items *items, struct item *it, kvarc_reader *r)
 {
 	struct output full = it->out;
 	char *path = it->path;
@@ -381,7 +384,7 @@ static bool shorten(struct items *s, struct item *it, kvarc_reader *r)
 		return false;
 	}
 	it->path = NULL;
-	if (!open_item(s, it)) {
+	if (!open_item(items, it)) {
 		it->out = full;
 		free(it->path);
 		it->path = path;
@@ -404,23 +407,23 @@ static bool shorten(struct items *s, struct item *it, kvarc_reader *r)
 
 /* After salvage: llama.cpp slots that lost something get only their leading tokens that
  * are whole. false: a message says what cannot be written, and nothing is to be. */
-static bool items_shorten(struct items *s, kvarc_reader *r)
+static bool items_shorten(struct items *items, kvarc_reader *r)
 {
-	for (size_t i = 0; i < s->n; i++)
-		if (s->list[i]->slot && !shorten(s, s->list[i], r))
+	for (size_t i = 0; i < items->n; i++)
+		if (items->list[i]->slot && !shorten(items, items->list[i], r))
 			return false;
 	return true;
 }
 
 /* Gives all files their names; false: a message was shown. */
-static bool items_commit(struct items *s)
+static bool items_commit(struct items *items)
 {
-	for (size_t i = 0; i < s->n; i++) {
-		struct item *it = s->list[i];
+	for (size_t i = 0; i < items->n; i++) {
+		struct item *it = items->list[i];
 
 		if (!output_truncate(&it->out, it->bytes))
 			return false;
-		if (it->out.staging && (it->out.dirfd = open_folder(s, it)) < 0)
+		if (it->out.staging && (it->out.dirfd = open_folder(items, it)) < 0)
 			return false;
 		it->open = false;
 		if (!output_commit(&it->out))
@@ -430,18 +433,18 @@ static bool items_commit(struct items *s)
 }
 
 /* Removes what is not finished, frees. */
-static void items_free(struct items *s)
+static void items_free(struct items *items)
 {
-	for (size_t i = 0; i < s->n; i++) {
-		if (s->list[i]->open)
-			output_abort(&s->list[i]->out);
-		free(s->list[i]->path);
-		free(s->list[i]->name);
-		free(s->list[i]);
+	for (size_t i = 0; i < items->n; i++) {
+		if (items->list[i]->open)
+			output_abort(&items->list[i]->out);
+		free(items->list[i]->path);
+		free(items->list[i]->name);
+		free(items->list[i]);
 	}
-	free(s->list);
-	staging_close(s->staging);
-	workspace_close(&s->workspace);
+	free(items->list);
+	staging_close(items->staging);
+	workspace_close(&items->workspace);
 }
 
 /* ==== kvarc unpack: the packed files, or tensors, out of archives ==== */
@@ -451,13 +454,13 @@ enum { SALVAGE_ZERO = 2, TO_LLAMA = 2 };
 #define ZEROS "what was lost is zero in the output"
 #define WHOLE_TOKENS "only the first whole tokens of a slot are written"
 
-static void unpack_report(const struct options *o, const char *archive, const char *target,
+static void unpack_report(const struct options *options, const char *archive, const char *target,
                           uint64_t bytes, double seconds, const struct damage_list *damage,
                           const kvarc_geometry *geometry, const struct item *item)
 {
 	struct report r;
 
-	report_start(&r, o->json);
+	report_start(&r, options->json);
 	report_string(&r, "file", archive);
 	report_string(&r, "output", target);
 	report_string(&r, ".output", strcmp(target, "-") == 0 ? "(stdout)" : target);
@@ -473,19 +476,19 @@ static void unpack_report(const struct options *o, const char *archive, const ch
 }
 
 /* Salvage takes a file that becomes another one for a damaged one. */
-static bool is_changed(const struct options *o, const struct input *in)
+static bool is_changed(const struct options *options, const struct input *in)
 {
-	return o->salvage && watch_input_changed(in, (char[96]){ 0 }, 96);
+	return options->salvage && watch_input_changed(in, (char[96]){ 0 }, 96);
 }
 
 /* Says what salvage could not read, and what becomes of it, else how the archive ends. False: out
  * of memory. */
-static bool show_losses(const struct options *o, const char *archive, kvarc_reader *r,
+static bool show_losses(const struct options *options, const char *archive, kvarc_reader *r,
                         struct damage_list *list, const char *rest)
 {
 	kvarc_info info;
 
-	if (o->salvage)
+	if (options->salvage)
 		kvarc_reader_damage(r, damage_collect, list);
 	if (!damage_sum(list, archive, r))
 		return false;
@@ -499,10 +502,10 @@ static bool show_losses(const struct options *o, const char *archive, kvarc_read
 }
 
 /* What becomes of items that have lost something. */
-static const char *after_salvage(const struct options *o, const struct items *s)
+static const char *after_salvage(const struct options *options, const struct items *items)
 {
-	for (size_t i = 0; i < s->n; i++)
-		if (!s->list[i]->slot || o->salvage_tokens == SALVAGE_ZERO)
+	for (size_t i = 0; i < items->n; i++)
+		if (!items->list[i]->slot || options->salvage_tokens == SALVAGE_ZERO)
 			return ZEROS;
 	return WHOLE_TOKENS;
 }
@@ -528,10 +531,10 @@ static void show_formats(struct input *in, kvarc_reader *r)
 /* The GPU of --device; d NULL: there is none. */
 static struct gpu unpack_gpu;
 
-static void unpack_items(const struct options *o, struct input *in, kvarc_reader *r,
+static void unpack_items(const struct options *options, struct input *in, kvarc_reader *r,
                          kvarc_error *error)
 {
-	struct items s = { .o = o, .archive = in->name, .mode = in->mode };
+	struct items s = { .o = options, .archive = in->name, .mode = in->mode };
 	struct damage_list damage = { 0 };
 	struct gpu_files on_gpu = { .gpu = &unpack_gpu, .geometry = kvarc_reader_geometry(r) };
 	double start = units_now();
@@ -547,7 +550,7 @@ static void unpack_items(const struct options *o, struct input *in, kvarc_reader
 	if (!items_check(&s, r))
 		return;
 	/* What may differ from the file that was packed is as new as it is. */
-	if (!o->salvage && !o->allow_lossy)
+	if (!options->salvage && !options->allow_lossy)
 		s.mtime = identities_time(in, r);
 	progress_start(in->name, KVARC_UNKNOWN);
 	tokens = models_tokens(r, NULL);
@@ -556,7 +559,7 @@ static void unpack_items(const struct options *o, struct input *in, kvarc_reader
 	ret = unpack_gpu.d ? kvarc_unpack_by(r, items_open, &s, gpu_files_read, &on_gpu)
 	                   : kvarc_unpack(r, items_open, &s);
 	progress_stop();
-	if (is_changed(o, in))
+	if (is_changed(options, in))
 		ret = KVARC_IO;
 	if (ret == KVARC_OK && unpack_gpu.d)
 		gpu_files_note(&on_gpu, in->name);
@@ -568,10 +571,10 @@ static void unpack_items(const struct options *o, struct input *in, kvarc_reader
 		else if (!s.failed)
 			library_error(in->name, ret, error, in, items_failed_output(&s));
 	} else {
-		const char *rest = after_salvage(o, &s);
+		const char *rest = after_salvage(options, &s);
 		uint64_t bytes = 0;
-		bool ok = show_losses(o, in->name, r, &damage, rest);
-		if (ok && damage.n && o->salvage_tokens != SALVAGE_ZERO)
+		bool ok = show_losses(options, in->name, r, &damage, rest);
+		if (ok && damage.n && options->salvage_tokens != SALVAGE_ZERO)
 			ok = items_shorten(&s, r);
 		for (size_t i = 0; i < s.n; i++)
 			bytes += s.list[i]->bytes;
@@ -579,10 +582,11 @@ static void unpack_items(const struct options *o, struct input *in, kvarc_reader
 			msg_error(in->name, "is damaged: its workspace is not extracted");
 			workspace_close(&s.workspace);
 		} else if (ok) {
-			ok = workspace_extract(&s.workspace, o, in->name);
+			ok = workspace_extract(&s.workspace, options, in->name);
 		}
 		if (ok && items_commit(&s))
-			unpack_report(o, in->name, s.n == 1 ? s.list[0]->path : o->output, bytes,
+			unpack_report(options, in->name,
+			              s.n == 1 ? s.list[0]->path : options->output, bytes,
 			              units_now() - start, &damage, kvarc_reader_geometry(r),
 			              s.n == 1 ? s.list[0] : NULL);
 	}
@@ -591,16 +595,16 @@ static void unpack_items(const struct options *o, struct input *in, kvarc_reader
 }
 
 /* Where the tensors go. */
-static char *export_target(const struct options *o, const char *archive)
+static char *export_target(const struct options *options, const char *archive)
 {
 	char *name, *folder, *path;
 
-	if (paths_to_stdout(o))
+	if (paths_to_stdout(options))
 		return strdup("-");
-	if (o->output && !paths_is_folder(o->output))
-		return strdup(o->output);
-	name = paths_stem(archive, o->to == TO_LLAMA ? ".llama" : ".safetensors");
-	folder = o->output ? strdup(o->output) : paths_folder(archive);
+	if (options->output && !paths_is_folder(options->output))
+		return strdup(options->output);
+	name = paths_stem(archive, options->to == TO_LLAMA ? ".llama" : ".safetensors");
+	folder = options->output ? strdup(options->output) : paths_folder(archive);
 	path = name && folder ? paths_join(folder, name) : NULL;
 	free(name);
 	free(folder);
@@ -617,10 +621,10 @@ static void show_shorter(const char *target, const kvarc_slot_prefix *prefix)
 		            prefix->whole_tokens, prefix->tokens);
 }
 
-static void export_tensors(const struct options *o, struct input *in, kvarc_reader *r,
+static void export_tensors(const struct options *options, struct input *in, kvarc_reader *r,
                            kvarc_error *error, bool first)
 {
-	char *target = export_target(o, in->name);
+	char *target = export_target(options, in->name);
 	struct damage_list damage = { 0 };
 	kvarc_slot_prefix prefix = { 0 };
 	struct item slot = { 0 };
@@ -635,14 +639,14 @@ static void export_tensors(const struct options *o, struct input *in, kvarc_read
 		msg_error(NULL, "out of memory");
 		return;
 	}
-	if (ranges_from_options(o, in->name, r, &range) && paths_make_folder(o) &&
-	    output_open(&out, target, OUTPUT_RANDOM | paths_output_flags(o), in->mode)) {
+	if (ranges_from_options(options, in->name, r, &range) && paths_make_folder(options) &&
+	    output_open(&out, target, OUTPUT_RANDOM | paths_output_flags(options), in->mode)) {
 		sink = output_sink(&out);
 		progress_start(in->name, KVARC_UNKNOWN);
-		ret = o->to == TO_LLAMA ? kvarc_export_llama(r, &range, &sink, NULL, &prefix)
-		                        : kvarc_export_safetensors(r, &range, &sink);
+		ret = options->to == TO_LLAMA ? kvarc_export_llama(r, &range, &sink, NULL, &prefix)
+		                              : kvarc_export_safetensors(r, &range, &sink);
 		progress_stop();
-		if (is_changed(o, in))
+		if (is_changed(options, in))
 			ret = KVARC_IO;
 		slot.tokens = prefix.tokens;
 		slot.whole_tokens = prefix.whole_tokens;
@@ -651,10 +655,11 @@ static void export_tensors(const struct options *o, struct input *in, kvarc_read
 			output_abort(&out);
 		} else {
 			uint64_t bytes = out.size;
-			const char *rest = o->to == TO_LLAMA ? WHOLE_TOKENS : ZEROS;
-			if (show_losses(o, in->name, r, &damage, rest) && output_commit(&out)) {
+			const char *rest = options->to == TO_LLAMA ? WHOLE_TOKENS : ZEROS;
+			if (show_losses(options, in->name, r, &damage, rest) &&
+			    output_commit(&out)) {
 				show_shorter(target, &prefix);
-				unpack_report(o, in->name, target, bytes, units_now() - start,
+				unpack_report(options, in->name, target, bytes, units_now() - start,
 				              &damage, kvarc_reader_geometry(r), &slot);
 			}
 		}
@@ -665,54 +670,55 @@ static void export_tensors(const struct options *o, struct input *in, kvarc_read
 
 /* The last checkpoint of an archive whose last state has no file: an append behind it did not end.
  * 0: there is none, or no reason to look for it. */
-static uint64_t last_checkpoint(const struct options *o, kvarc_reader *r)
+static uint64_t last_checkpoint(const struct options *options, kvarc_reader *r)
 {
 	kvarc_checkpoint c;
 	kvarc_item item;
 	uint64_t last = 0;
 
-	if (o->checkpoint || kvarc_reader_item(r, 0, &item) == KVARC_OK)
+	if (options->checkpoint || kvarc_reader_item(r, 0, &item) == KVARC_OK)
 		return 0;
 	for (size_t i = 0; kvarc_reader_checkpoint(r, i, &c) == KVARC_OK; i++)
 		last = c.number;
 	return last;
 }
 
-static void unpack_one(const struct options *o, struct input *in, kvarc_reader *r,
+static void unpack_one(const struct options *options, struct input *in, kvarc_reader *r,
                        kvarc_error *error, bool first)
 {
-	struct options at = *o;
+	struct options at = *options;
 
 	(void)first;
-	at.checkpoint = last_checkpoint(o, r);
+	at.checkpoint = last_checkpoint(options, r);
 	if (!at.checkpoint) {
-		unpack_items(o, in, r, error);
+		unpack_items(options, in, r, error);
 		return;
 	}
 	msg_warning(in->name,
 	            "an append did not end; its last checkpoint, %" PRIu64 ", is unpacked",
 	            at.checkpoint);
-	r = readers_open(&at, in, o->salvage ? KVARC_READ_SALVAGE : 0, error);
+	r = readers_open(&at, in, options->salvage ? KVARC_READ_SALVAGE : 0, error);
 	if (r)
 		unpack_items(&at, in, r, error);
 	kvarc_reader_close(&r);
 }
 
-static void each(const struct options *o, readers_fn *fn)
+static void each(const struct options *options, readers_fn *fn)
 {
-	if (paths_check_operands(o))
-		readers_each(o, o->salvage || o->to, o->salvage ? KVARC_READ_SALVAGE : 0, fn);
+	if (paths_check_operands(options))
+		readers_each(options, options->salvage || options->to,
+		             options->salvage ? KVARC_READ_SALVAGE : 0, fn);
 }
 
-void cmd_unpack_to(const struct options *o)
+void cmd_unpack_to(const struct options *options)
 {
-	each(o, export_tensors);
+	each(options, export_tensors);
 }
 
-void cmd_unpack(const struct options *o)
+void cmd_unpack(const struct options *options)
 {
-	if (!gpu_open(&unpack_gpu, o))
+	if (!gpu_open(&unpack_gpu, options))
 		return;
-	each(o, o->to ? export_tensors : unpack_one);
+	each(options, options->to ? export_tensors : unpack_one);
 	gpu_close(&unpack_gpu);
 }

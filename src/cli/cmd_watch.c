@@ -43,19 +43,19 @@ struct folder_events {
  * lost. */
 typedef void folder_event_fn(void *opaque, const char *name, bool closed);
 
-static void folder_events_close(struct folder_events *e);
+static void folder_events_close(struct folder_events *events);
 
 /* Starts to listen, with inotify where there is one. Never fails. */
-static void folder_events_open(struct folder_events *e, const char *folder, bool poll)
+static void folder_events_open(struct folder_events *events, const char *folder, bool poll)
 {
-	e->fd = -1;
+	events->fd = -1;
 #ifdef HAVE_SYS_INOTIFY_H
 	if (poll)
 		return;
-	e->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-	if (e->fd >= 0 &&
-	    inotify_add_watch(e->fd, folder, IN_CLOSE_WRITE | IN_MOVED_TO | IN_MODIFY) < 0)
-		folder_events_close(e);
+	events->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	if (events->fd >= 0 &&
+	    inotify_add_watch(events->fd, folder, IN_CLOSE_WRITE | IN_MOVED_TO | IN_MODIFY) < 0)
+		folder_events_close(events);
 #else
 	(void)folder;
 	(void)poll;
@@ -78,10 +78,10 @@ static void report(const char *buf, size_t n, folder_event_fn *fn, void *opaque)
 #endif
 
 /* Calls fn for each event; returns after the first ones, or after this number of milliseconds. */
-static void folder_events_wait(struct folder_events *e, int milliseconds, folder_event_fn *fn,
+static void folder_events_wait(struct folder_events *events, int milliseconds, folder_event_fn *fn,
                                void *opaque)
 {
-	struct pollfd p = { .fd = e->fd, .events = POLLIN };
+	struct pollfd p = { .fd = events->fd, .events = POLLIN };
 
 	if (poll(&p, 1, milliseconds) <= 0)
 		return;
@@ -89,7 +89,7 @@ static void folder_events_wait(struct folder_events *e, int milliseconds, folder
 	char buf[4096];
 	ssize_t n;
 
-	while ((n = read(e->fd, buf, sizeof(buf))) > 0)
+	while ((n = read(events->fd, buf, sizeof(buf))) > 0)
 		report(buf, (size_t)n, fn, opaque);
 #else
 	(void)fn;
@@ -98,11 +98,11 @@ static void folder_events_wait(struct folder_events *e, int milliseconds, folder
 }
 
 /* Stops listening. */
-static void folder_events_close(struct folder_events *e)
+static void folder_events_close(struct folder_events *events)
 {
-	if (e->fd >= 0)
-		close(e->fd);
-	e->fd = -1;
+	if (events->fd >= 0)
+		close(events->fd);
+	events->fd = -1;
 }
 
 /* ==== The files of a folder, and which of them have settled ==== */
@@ -150,97 +150,98 @@ static int64_t now(clockid_t clock)
 /* ----- the list ------------------------------------------------ */
 
 /* Where a name is in the table, or would be. */
-static size_t slot_of(const struct slot_folder *f, const char *name)
+static size_t slot_of(const struct slot_folder *folder, const char *name)
 {
-	size_t i = (size_t)XXH3_64bits(name, strlen(name)) & (f->slots - 1);
+	size_t i = (size_t)XXH3_64bits(name, strlen(name)) & (folder->slots - 1);
 
-	while (f->table[i] && strcmp(f->list[f->table[i] - 1].name, name) != 0)
-		i = (i + 1) & (f->slots - 1);
+	while (folder->table[i] && strcmp(folder->list[folder->table[i] - 1].name, name) != 0)
+		i = (i + 1) & (folder->slots - 1);
 	return i;
 }
 
-static struct folder_file *find(struct slot_folder *f, const char *name)
+static struct folder_file *find(struct slot_folder *folder, const char *name)
 {
-	size_t number = f->slots ? f->table[slot_of(f, name)] : 0;
+	size_t number = folder->slots ? folder->table[slot_of(folder, name)] : 0;
 
-	return number ? &f->list[number - 1] : NULL;
+	return number ? &folder->list[number - 1] : NULL;
 }
 
-static void fill_table(struct slot_folder *f)
+static void fill_table(struct slot_folder *folder)
 {
-	memset(f->table, 0, f->slots * sizeof(*f->table));
-	for (size_t i = 0; i < f->n; i++)
-		f->table[slot_of(f, f->list[i].name)] = i + 1;
+	memset(folder->table, 0, folder->slots * sizeof(*folder->table));
+	for (size_t i = 0; i < folder->n; i++)
+		folder->table[slot_of(folder, folder->list[i].name)] = i + 1;
 }
 
 /* Capacity for one more file, in a table that is at most half full. */
-static bool reserve(struct slot_folder *f)
+static bool reserve(struct slot_folder *folder)
 {
-	const size_t cap = f->cap ? 2 * f->cap : 64;
+	const size_t cap = folder->cap ? 2 * folder->cap : 64;
 	struct folder_file *list;
 	size_t *table;
 
-	if (f->n < f->cap)
+	if (folder->n < folder->cap)
 		return true;
-	list = realloc(f->list, cap * sizeof(*list));
+	list = realloc(folder->list, cap * sizeof(*list));
 	if (list)
-		f->list = list;
+		folder->list = list;
 	table = list ? malloc(2 * cap * sizeof(*table)) : NULL;
 	if (!table)
 		return false;
-	free(f->table);
-	f->table = table;
-	f->cap = cap;
-	f->slots = 2 * cap;
-	fill_table(f);
+	free(folder->table);
+	folder->table = table;
+	folder->cap = cap;
+	folder->slots = 2 * cap;
+	fill_table(folder);
 	return true;
 }
 
-static struct folder_file *add(struct slot_folder *f, const char *name)
+static struct folder_file *add(struct slot_folder *folder, const char *name)
 {
 	char *copy = strdup(name);
 
-	if (!copy || !reserve(f)) {
+	if (!copy || !reserve(folder)) {
 		free(copy);
 		return NULL;
 	}
-	f->list[f->n] = (struct folder_file){ .name = copy };
-	f->table[slot_of(f, name)] = f->n + 1;
-	return &f->list[f->n++];
+	folder->list[folder->n] = (struct folder_file){ .name = copy };
+	folder->table[slot_of(folder, name)] = folder->n + 1;
+	return &folder->list[folder->n++];
 }
 
-static void drop_missing(struct slot_folder *f)
+static void drop_missing(struct slot_folder *folder)
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < f->n; i++) {
-		if (f->list[i].there)
-			f->list[n++] = f->list[i];
+	for (size_t i = 0; i < folder->n; i++) {
+		if (folder->list[i].there)
+			folder->list[n++] = folder->list[i];
 		else
-			free(f->list[i].name);
+			free(folder->list[i].name);
 	}
-	if (n == f->n)
+	if (n == folder->n)
 		return;
-	f->n = n;
-	fill_table(f);
+	folder->n = n;
+	fill_table(folder);
 }
 
 /* ----- what the folder has ------------------------------------------------ */
 
-static bool same(const struct stat *a, const struct stat *b)
+static bool same(const struct stat *stat, const struct stat *b)
 {
-	return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
-	       a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+	return stat->st_dev == b->st_dev && stat->st_ino == b->st_ino &&
+	       stat->st_size == b->st_size && stat->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+	       stat->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
 /* A file that was there before is as old as its last change says. */
-static bool see(struct slot_folder *f, const char *name, const struct stat *st)
+static bool see(struct slot_folder *folder, const char *name, const struct stat *st)
 {
-	struct folder_file *x = find(f, name);
+	struct folder_file *x = find(folder, name);
 	int64_t age = 0;
 
 	if (!x) {
-		x = add(f, name);
+		x = add(folder, name);
 		if (!x)
 			return false;
 		age = now(CLOCK_REALTIME) -
@@ -256,28 +257,28 @@ static bool see(struct slot_folder *f, const char *name, const struct stat *st)
 }
 
 /* Reads the folder again. false: it cannot be read, a message was shown. */
-static bool slot_folder_scan(struct slot_folder *f)
+static bool slot_folder_scan(struct slot_folder *folder)
 {
-	DIR *dir = opendir(f->path);
+	DIR *dir = opendir(folder->path);
 	struct dirent *e;
 	struct stat st;
 	bool ok = true;
 
 	if (!dir) {
-		msg_error(f->path, "cannot open: %s", strerror(errno));
+		msg_error(folder->path, "cannot open: %s", strerror(errno));
 		return false;
 	}
-	for (size_t i = 0; i < f->n; i++)
-		f->list[i].there = false;
+	for (size_t i = 0; i < folder->n; i++)
+		folder->list[i].there = false;
 	while (ok && (e = readdir(dir)) != NULL) {
 		if (e->d_name[0] != '.' &&
 		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 		    S_ISREG(st.st_mode))
-			ok = see(f, e->d_name, &st);
+			ok = see(folder, e->d_name, &st);
 	}
 	closedir(dir);
-	drop_missing(f);
-	f->next = 0;
+	drop_missing(folder);
+	folder->next = 0;
 	if (!ok)
 		msg_error(NULL, "out of memory");
 	return ok;
@@ -300,25 +301,25 @@ static void slot_folder_event(void *opaque, const char *name, bool closed)
 	x->open = !closed;
 }
 
-static bool has_settled(const struct folder_file *x, int64_t at)
+static bool has_settled(const struct folder_file *file, int64_t at)
 {
-	int64_t quiet = x->tried ? TRIED_AGAIN : x->closed ? QUIET_CLOSED : QUIET;
+	int64_t quiet = file->tried ? TRIED_AGAIN : file->closed ? QUIET_CLOSED : QUIET;
 
-	if (x->open)
-		quiet = x->tried ? TRIED_AGAIN_OPEN : QUIET_OPEN;
-	return !x->taken && x->since && at - x->since >= quiet;
+	if (file->open)
+		quiet = file->tried ? TRIED_AGAIN_OPEN : QUIET_OPEN;
+	return !file->taken && file->since && at - file->since >= quiet;
 }
 
 /* The next file that has settled: unchanged for a second, for a fifth of one where it was closed,
  * or for ten where it is open, as the system may not report the end of that. It is not given out
  * again before it changes, or slot_folder_again and another scan. NULL: there is none. It stays
  * valid until the next scan or event. */
-static struct folder_file *slot_folder_next(struct slot_folder *f)
+static struct folder_file *slot_folder_next(struct slot_folder *folder)
 {
 	int64_t at = now(CLOCK_MONOTONIC);
 
-	while (f->next < f->n) {
-		struct folder_file *x = &f->list[f->next++];
+	while (folder->next < folder->n) {
+		struct folder_file *x = &folder->list[folder->next++];
 		if (has_settled(x, at)) {
 			x->taken = true;
 			return x;
@@ -328,32 +329,32 @@ static struct folder_file *slot_folder_next(struct slot_folder *f)
 }
 
 /* Gives the file out once more, when it has stayed as it is for some seconds. */
-static void slot_folder_again(struct folder_file *x)
+static void slot_folder_again(struct folder_file *file)
 {
-	x->taken = false;
-	x->tried = true;
+	file->taken = false;
+	file->tried = true;
 }
 
 /* How many files are still to settle. */
-static size_t slot_folder_waiting(const struct slot_folder *f)
+static size_t slot_folder_waiting(const struct slot_folder *folder)
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < f->n; i++)
-		n += !f->list[i].taken;
+	for (size_t i = 0; i < folder->n; i++)
+		n += !folder->list[i].taken;
 	return n;
 }
 
 /* Frees the list. */
-static void slot_folder_free(struct slot_folder *f)
+static void slot_folder_free(struct slot_folder *folder)
 {
-	for (size_t i = 0; i < f->n; i++)
-		free(f->list[i].name);
-	free(f->list);
-	free(f->table);
-	f->list = NULL;
-	f->table = NULL;
-	f->n = f->cap = f->slots = 0;
+	for (size_t i = 0; i < folder->n; i++)
+		free(folder->list[i].name);
+	free(folder->list);
+	free(folder->table);
+	folder->list = NULL;
+	folder->table = NULL;
+	folder->n = folder->cap = folder->slots = 0;
 }
 
 /* ==== kvarc watch: packs the slot files of a folder when they are complete ==== */
@@ -372,7 +373,7 @@ struct watching {
 enum content { CACHE, NO_CACHE, NOT_COMPLETE };
 
 /* NOT_COMPLETE: it begins like a cache, and does not end like one; why is a line of 200 bytes. */
-static enum content look_into(const struct options *o, struct input *in, char *why)
+static enum content look_into(const struct options *options, struct input *in, char *why)
 {
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
 	kvarc_source source = input_source(in);
@@ -383,7 +384,7 @@ static enum content look_into(const struct options *o, struct input *in, char *w
 
 	if (input_is_archive(in))
 		return NO_CACHE;
-	readers_import_options(o, &io, &error);
+	readers_import_options(options, &io, &error);
 	io.rope = "none";
 	ret = kvarc_import_open(&im, &source, NULL, &io);
 	if (ret != KVARC_OK) {
@@ -398,10 +399,10 @@ static enum content look_into(const struct options *o, struct input *in, char *w
 }
 
 /* The next checkpoint of the archive of that name. false: a message was shown. */
-static bool append(const struct options *o, char *path, const char *name)
+static bool append(const struct options *options, char *path, const char *name)
 {
-	struct options one = *o;
-	char *folder = o->output ? strdup(o->output) : paths_folder(path);
+	struct options one = *options;
+	char *folder = options->output ? strdup(options->output) : paths_folder(path);
 	char *ending = malloc(strlen(name) + sizeof(".kva"));
 	char *archive = NULL;
 	char *files[2];
@@ -419,7 +420,7 @@ static bool append(const struct options *o, char *path, const char *name)
 		one.n_files = 2;
 		one.output = NULL;
 		one.slot_files = true;
-		one.verify = o->verify || o->remove;
+		one.verify = options->verify || options->remove;
 		cmd_append(&one);
 	} else {
 		msg_error(NULL, "out of memory");
@@ -451,7 +452,7 @@ static bool save(struct watching *w, const char *path, const char *name)
 	return saved;
 }
 
-static void take_open(struct watching *w, struct folder_file *x, struct input *in, char *path)
+static void take_open(struct watching *w, struct folder_file *file, struct input *in, char *path)
 {
 	struct watch seen;
 	char why[200];
@@ -464,13 +465,13 @@ static void take_open(struct watching *w, struct folder_file *x, struct input *i
 		break;
 	case NOT_COMPLETE:
 		/* It may still be growing. */
-		if (!x->closed && !x->tried)
-			slot_folder_again(x);
+		if (!file->closed && !file->tried)
+			slot_folder_again(file);
 		else
 			msg_error(path, "not packed: %s", why);
 		break;
 	case CACHE:
-		packed = w->store.s ? save(w, path, x->name) : append(w->o, path, x->name);
+		packed = w->store.s ? save(w, path, file->name) : append(w->o, path, file->name);
 		if (packed && w->o->remove)
 			watch_remove(&seen, in);
 		msg_flush();
@@ -478,15 +479,15 @@ static void take_open(struct watching *w, struct folder_file *x, struct input *i
 	}
 }
 
-static void take(struct watching *w, struct folder_file *x)
+static void take(struct watching *w, struct folder_file *file)
 {
-	char *path = paths_join(w->folder.path, x->name);
+	char *path = paths_join(w->folder.path, file->name);
 	struct input in;
 
 	if (!path)
 		msg_error(NULL, "out of memory");
 	else if (access(path, F_OK) == 0 && input_open_as(&in, path, true, INPUT_SLOT)) {
-		take_open(w, x, &in, path);
+		take_open(w, file, &in, path);
 		input_close(&in);
 	}
 	free(path);
@@ -510,37 +511,37 @@ static void run(struct watching *w)
 	}
 }
 
-static bool check(const struct options *o)
+static bool check(const struct options *options)
 {
-	if (o->n_files != 1)
+	if (options->n_files != 1)
 		msg_error(NULL, "watch: give one folder: kvarc watch FOLDER");
-	else if (!paths_is_folder(o->files[0]) && access(o->files[0], F_OK) == 0)
-		msg_error(o->files[0], "is a file: give its folder");
-	else if (!paths_is_folder(o->files[0]))
-		msg_error(o->files[0], "there is no such folder to watch");
-	else if (o->output && !paths_is_folder(o->output))
+	else if (!paths_is_folder(options->files[0]) && access(options->files[0], F_OK) == 0)
+		msg_error(options->files[0], "is a file: give its folder");
+	else if (!paths_is_folder(options->files[0]))
+		msg_error(options->files[0], "there is no such folder to watch");
+	else if (options->output && !paths_is_folder(options->output))
 		msg_error(NULL, "watch: -o names no folder: end it with a slash, and it is made");
-	else if (o->level > 3)
+	else if (options->level > 3)
 		msg_error(NULL, "watch: a model would have to go through all tokens of each file: "
 		                "give a level of 0 to 3, and use 'kvarc compact' for more");
 	else
-		return profiles_check_level(o, false) && paths_make_folder(o);
+		return profiles_check_level(options, false) && paths_make_folder(options);
 	return false;
 }
 
-void cmd_watch(const struct options *o)
+void cmd_watch(const struct options *options)
 {
-	struct watching w = { .o = o, .events = { .fd = -1 } };
+	struct watching w = { .o = options, .events = { .fd = -1 } };
 
-	if (!check(o))
+	if (!check(options))
 		return;
-	w.folder.path = o->files[0];
-	if (!o->store || store_access_open(&w.store, o, true)) {
-		folder_events_open(&w.events, w.folder.path, o->poll);
+	w.folder.path = options->files[0];
+	if (!options->store || store_access_open(&w.store, options, true)) {
+		folder_events_open(&w.events, w.folder.path, options->poll);
 		run(&w);
 	}
 	folder_events_close(&w.events);
 	slot_folder_free(&w.folder);
-	if (o->store)
+	if (options->store)
 		store_access_close(&w.store);
 }

@@ -23,19 +23,19 @@
 enum { KEY_DIGITS = 32, DEFAULT_GB = 8 };
 
 /* The files of the weight cache are called by a hash. */
-static int is_weights(const struct dirent *e)
+static int is_weights(const struct dirent *dirent)
 {
-	return strspn(e->d_name, "0123456789abcdef") == KEY_DIGITS &&
-	       strcmp(e->d_name + KEY_DIGITS, ".kvw") == 0;
+	return strspn(dirent->d_name, "0123456789abcdef") == KEY_DIGITS &&
+	       strcmp(dirent->d_name + KEY_DIGITS, ".kvw") == 0;
 }
 
-static void report_file(const struct options *o, const char *name, const struct stat *st)
+static void report_file(const struct options *options, const char *name, const struct stat *st)
 {
 	struct report x;
 	char date[24], used[TIMES_BYTES];
 
 	times_local(date, sizeof(date), st->st_mtim);
-	report_start(&x, o->json);
+	report_start(&x, options->json);
 	report_string(&x, "file", name);
 	report_u64(&x, "bytes", (uint64_t)st->st_size);
 	report_string(&x, "used", times_write(used, st->st_mtim) ? used : NULL);
@@ -45,25 +45,25 @@ static void report_file(const struct options *o, const char *name, const struct 
 }
 
 /* Of all files; the last line. */
-static void report_sum(const struct options *o, const kvarc_weight_cache *c, size_t n,
+static void report_sum(const struct options *options, const kvarc_weight_cache *cache, size_t n,
                        uint64_t bytes, bool removed)
 {
 	struct report x;
 
 	report_start(&x, false);
 	report_u64(&x, ".bytes", bytes);
-	report_u64(&x, ".limit", c->max_bytes ? c->max_bytes : (uint64_t)DEFAULT_GB << 30);
-	report_string(&x, ".folder", c->folder);
+	report_u64(&x, ".limit", cache->max_bytes ? cache->max_bytes : (uint64_t)DEFAULT_GB << 30);
+	report_string(&x, ".folder", cache->folder);
 	report_u64(&x, ".n", n);
 	if (removed)
-		report_note(&x, c->folder, "{.n} file{.n:s} removed, {.bytes:B}");
-	else if (!o->json && msg_level() >= 0)
+		report_note(&x, cache->folder, "{.n} file{.n:s} removed, {.bytes:B}");
+	else if (!options->json && msg_level() >= 0)
 		report_print(&x, "{.bytes:9B}  of at most {.limit:B} in {.folder}\n");
 	report_end(&x);
 }
 
 /* Lists the files, or removes them. */
-static void visit(const struct options *o, const kvarc_weight_cache *c, int fd,
+static void visit(const struct options *options, const kvarc_weight_cache *cache, int fd,
                   struct dirent **entries, int n, bool clear)
 {
 	uint64_t bytes = 0;
@@ -81,21 +81,21 @@ static void visit(const struct options *o, const kvarc_weight_cache *c, int fd,
 		}
 		files++;
 		bytes += (uint64_t)st.st_size;
-		if (!clear && (o->json || msg_level() >= 0))
-			report_file(o, name, &st);
+		if (!clear && (options->json || msg_level() >= 0))
+			report_file(options, name, &st);
 	}
-	report_sum(o, c, files, bytes, clear);
+	report_sum(options, cache, files, bytes, clear);
 }
 
-void cmd_weights(const struct options *o)
+void cmd_weights(const struct options *options)
 {
 	const kvarc_weight_cache *c = weights_cache();
-	const char *action = o->n_files ? o->files[0] : "list";
+	const char *action = options->n_files ? options->files[0] : "list";
 	bool clear = strcmp(action, "clear") == 0;
 	struct dirent **entries = NULL;
 	int fd, n;
 
-	if (o->n_files > 1 || (!clear && strcmp(action, "list") != 0)) {
+	if (options->n_files > 1 || (!clear && strcmp(action, "list") != 0)) {
 		msg_error(NULL, "weights: give 'list' or 'clear'");
 		return;
 	}
@@ -107,11 +107,11 @@ void cmd_weights(const struct options *o)
 	fd = open(c->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (n < 0 || fd < 0) {
 		if (errno == ENOENT)
-			report_sum(o, c, 0, 0, clear);
+			report_sum(options, c, 0, 0, clear);
 		else
 			msg_error(c->folder, "cannot open: %s", strerror(errno));
 	} else {
-		visit(o, c, fd, entries, n, clear);
+		visit(options, c, fd, entries, n, clear);
 	}
 	if (fd >= 0)
 		close(fd);

@@ -27,9 +27,9 @@ struct state_job {
 	kvarc_writer_stats *stats;
 };
 
-bool compact_wants_states(const struct options *o)
+bool compact_wants_states(const struct options *options)
 {
-	return o->keep_states && strcmp(o->keep_states, "last") != 0;
+	return options->keep_states && strcmp(options->keep_states, "last") != 0;
 }
 
 /* A kvarc_item_open: the file goes to the temporary one. */
@@ -41,14 +41,14 @@ static int open_file(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 	return j->name && kvarc_sink_fd(sink, j->fd, NULL) == KVARC_OK ? 0 : -1;
 }
 
-static bool has_one_file(struct state_job *j, uint64_t number)
+static bool has_one_file(struct state_job *job, uint64_t number)
 {
 	kvarc_item item;
 
-	if (kvarc_reader_item(j->r, 0, &item) == KVARC_OK &&
-	    kvarc_reader_item(j->r, 1, &item) == KVARC_END)
+	if (kvarc_reader_item(job->r, 0, &item) == KVARC_OK &&
+	    kvarc_reader_item(job->r, 1, &item) == KVARC_END)
 		return true;
-	msg_error(j->in->name,
+	msg_error(job->in->name,
 	          "checkpoint %" PRIu64 " does not have one file: '--keep last', or "
 	          "'--checkpoint %" PRIu64 "', writes it alone",
 	          number, number);
@@ -56,14 +56,15 @@ static bool has_one_file(struct state_job *j, uint64_t number)
 }
 
 /* What the archive says of its model is said of the new one. */
-static kvarc_ret copy_identity(const struct state_job *j, kvarc_import *im)
+static kvarc_ret copy_identity(const struct state_job *job, kvarc_import *im)
 {
 	static const char *const own[] = { "created_by", "layout", "lossy" };
 	const char *key, *value;
 	kvarc_ret ret = KVARC_OK;
 
 	for (size_t i = 0;
-	     ret == KVARC_OK && kvarc_reader_identity_at(j->r, i, &key, &value) == KVARC_OK; i++) {
+	     ret == KVARC_OK && kvarc_reader_identity_at(job->r, i, &key, &value) == KVARC_OK;
+	     i++) {
 		bool skip = false;
 		for (size_t k = 0; k < sizeof(own) / sizeof(own[0]); k++)
 			skip = skip || strcmp(key, own[k]) == 0;
@@ -73,66 +74,70 @@ static kvarc_ret copy_identity(const struct state_job *j, kvarc_import *im)
 	return ret;
 }
 
-static kvarc_ret append_file(struct state_job *j)
+static kvarc_ret append_file(struct state_job *job)
 {
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
 	kvarc_source file = KVARC_ZERO, archive = KVARC_ZERO;
-	kvarc_sink sink = output_sink(j->out);
-	bool first = j->stats->file_bytes == 0;
+	kvarc_sink sink = output_sink(job->out);
+	bool first = job->stats->file_bytes == 0;
 	kvarc_append_result result = { .reserved = { 0 } };
 	kvarc_import *im = NULL;
-	kvarc_ret ret = kvarc_source_fd(&file, j->fd, &j->append.writer.common);
+	kvarc_ret ret = kvarc_source_fd(&file, job->fd, &job->append.writer.common);
 
-	readers_import_options(j->o, &io, &j->error);
+	readers_import_options(job->o, &io, &job->error);
 	io.rope = first ? NULL : "none";
 	if (ret == KVARC_OK)
-		ret = kvarc_import_open(&im, &file, j->name, &io);
+		ret = kvarc_import_open(&im, &file, job->name, &io);
 	if (ret == KVARC_OK)
-		ret = copy_identity(j, im);
+		ret = copy_identity(job, im);
 	if (ret == KVARC_OK && !first)
-		ret = kvarc_source_fd(&archive, output_fd(j->out), &j->append.writer.common);
+		ret = kvarc_source_fd(&archive, output_fd(job->out), &job->append.writer.common);
 	if (ret == KVARC_OK)
-		ret = kvarc_append_import(im, first ? NULL : &archive, &sink, &j->append, &result);
-	j->stats->raw_bytes = result.file_bytes;
-	j->stats->file_bytes = result.archive_bytes;
+		ret = kvarc_append_import(im, first ? NULL : &archive, &sink, &job->append,
+		                          &result);
+	job->stats->raw_bytes = result.file_bytes;
+	job->stats->file_bytes = result.archive_bytes;
 	kvarc_import_close(&im);
 	kvarc_source_close(&archive);
 	kvarc_source_close(&file);
 	return ret;
 }
 
-static bool write_state(struct state_job *j, uint64_t number)
+static bool write_state(struct state_job *job, uint64_t number)
 {
-	struct options at = *j->o;
+	struct options at = *job->o;
 	kvarc_ret ret = KVARC_MEM;
 	bool ok;
 
 	at.checkpoint = number;
-	j->r = readers_open(&at, j->in, 0, &j->error);
-	ok = j->r && has_one_file(j, number);
+	job->r = readers_open(&at, job->in, 0, &job->error);
+	ok = job->r && has_one_file(job, number);
 	if (ok) {
-		j->append.writer.common.error = &j->error;
-		ret = kvarc_unpack(j->r, open_file, j);
+		job->append.writer.common.error = &job->error;
+		ret = kvarc_unpack(job->r, open_file, job);
 		if (ret == KVARC_OK)
-			ret = append_file(j);
+			ret = append_file(job);
 		if (ret != KVARC_OK)
-			library_error(j->in->name, ret, &j->error, j->in, j->out);
+			library_error(job->in->name, ret, &job->error, job->in, job->out);
 	}
-	free(j->name);
-	j->name = NULL;
-	kvarc_reader_close(&j->r);
+	free(job->name);
+	job->name = NULL;
+	kvarc_reader_close(&job->r);
 	return ok && ret == KVARC_OK;
 }
 
 /* How many checkpoints come before the last ones that are kept; UINT64_MAX: a message was shown. */
-static uint64_t first_kept(const struct options *o, kvarc_reader *r, bool labels)
+static uint64_t first_kept(const struct options *options, kvarc_reader *r, bool labels)
 {
 	kvarc_checkpoint c;
 	uint64_t wanted = UINT64_MAX, n = 0;
 
-	if (!labels && (!units_parse_u64(o->keep_states, UINT32_MAX, &wanted) || wanted == 0)) {
-		msg_error(NULL, "compact: '%s' is not a value for --keep; give last, labels, or a "
-		                "number of checkpoints", o->keep_states);
+	if (!labels &&
+	    (!units_parse_u64(options->keep_states, UINT32_MAX, &wanted) || wanted == 0)) {
+		msg_error(NULL,
+		          "compact: '%s' is not a value for --keep; give last, labels, or a "
+		          "number of checkpoints",
+		          options->keep_states);
 		return UINT64_MAX;
 	}
 	while (kvarc_reader_checkpoint(r, (size_t)n, &c) == KVARC_OK)

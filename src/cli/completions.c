@@ -11,10 +11,10 @@
 static const char note[] = "# SPDX-License-Identifier: BSD-3-Clause\n"
 			   "# Made by 'kvarc --completions %s'; do not edit.\n";
 
-static void print_words(const struct verb *v)
+static void print_words(const struct verb *verb)
 {
 	for (const struct option_row *r = options_rows; r->name; r++) {
-		if (!(r->verbs & v->bit))
+		if (!(r->verbs & verb->bit))
 			continue;
 		printf(" --%s", r->name);
 		if (r->letter)

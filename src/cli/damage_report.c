@@ -47,33 +47,33 @@ bool damage_sum(struct damage_list *list, const char *file, kvarc_reader *r)
 }
 
 /* ", layers 25 to 29", ", layer 25 value", ", all layers" */
-static void put_layers(char *out, size_t size, const struct lost_range *l)
+static void put_layers(char *out, size_t size, const struct lost_range *range)
 {
-	if (l->all_layers)
+	if (range->all_layers)
 		snprintf(out, size, ", all layers");
-	else if (l->tensor)
-		snprintf(out, size, ", layer %" PRIu32 " %s", l->first_layer, l->tensor);
-	else if (l->first_layer == l->last_layer)
-		snprintf(out, size, ", layer %" PRIu32, l->first_layer);
+	else if (range->tensor)
+		snprintf(out, size, ", layer %" PRIu32 " %s", range->first_layer, range->tensor);
+	else if (range->first_layer == range->last_layer)
+		snprintf(out, size, ", layer %" PRIu32, range->first_layer);
 	else
-		snprintf(out, size, ", layers %" PRIu32 " to %" PRIu32, l->first_layer,
-		         l->last_layer);
+		snprintf(out, size, ", layers %" PRIu32 " to %" PRIu32, range->first_layer,
+		         range->last_layer);
 }
 
-static void show_one(const char *file, const struct lost_range *l, size_t n_tracks, bool error)
+static void show_one(const char *file, const struct lost_range *range, size_t n_tracks, bool error)
 {
 	char layers[64] = "", tokens[80] = "", place[40] = "", track[32] = "";
 
-	if (l->offset != KVARC_UNKNOWN)
-		snprintf(place, sizeof(place), "byte %" PRIu64 ": ", l->offset);
-	if (l->end > l->t0) {
-		put_layers(layers, sizeof(layers), l);
+	if (range->offset != KVARC_UNKNOWN)
+		snprintf(place, sizeof(place), "byte %" PRIu64 ": ", range->offset);
+	if (range->end > range->t0) {
+		put_layers(layers, sizeof(layers), range);
 		snprintf(tokens, sizeof(tokens), ", tokens %" PRIu64 " to %" PRIu64 " are lost",
-		         l->t0, l->end - 1);
+		         range->t0, range->end - 1);
 	}
-	if (l->end > l->t0 && n_tracks > 1)
-		snprintf(track, sizeof(track), ", track %" PRIu32, l->track);
-	(error ? msg_error : msg_warning)(file, "%s%s%s%s%s", place, l->what, track, layers,
+	if (range->end > range->t0 && n_tracks > 1)
+		snprintf(track, sizeof(track), ", track %" PRIu32, range->track);
+	(error ? msg_error : msg_warning)(file, "%s%s%s%s%s", place, range->what, track, layers,
 	                                  tokens);
 }
 
@@ -116,30 +116,30 @@ void damage_show_sum(const char *file, const struct damage_list *list, bool erro
 	                                  list->n == 1 ? "" : "s", text, advice);
 }
 
-static void report_place(struct report *r, const kvarc_damage *d)
+static void report_place(struct report *r, const kvarc_damage *damage)
 {
 	report_object(r, NULL);
-	report_string(r, "what", d->what);
-	report_u64(r, "offset", d->offset);
-	report_u64(r, "bytes", d->bytes);
-	if (d->tensor != UINT32_MAX)
-		report_u64(r, "tensor", d->tensor);
-	if (d->track != UINT32_MAX)
-		report_u64(r, "track", d->track);
-	report_u64(r, "first_token", d->t0);
-	report_u64(r, "tokens", d->n);
+	report_string(r, "what", damage->what);
+	report_u64(r, "offset", damage->offset);
+	report_u64(r, "bytes", damage->bytes);
+	if (damage->tensor != UINT32_MAX)
+		report_u64(r, "tensor", damage->tensor);
+	if (damage->track != UINT32_MAX)
+		report_u64(r, "track", damage->track);
+	report_u64(r, "first_token", damage->t0);
+	report_u64(r, "tokens", damage->n);
 	report_end_object(r);
 }
 
-static void report_range(struct report *r, const struct lost_range *l)
+static void report_range(struct report *r, const struct lost_range *range)
 {
 	report_object(r, NULL);
-	report_u64(r, "track", l->track);
-	report_u64(r, "first_layer", l->first_layer);
-	report_u64(r, "last_layer", l->last_layer);
-	report_string(r, "tensor", l->tensor);
-	report_u64(r, "first_token", l->t0);
-	report_u64(r, "tokens", l->end - l->t0);
+	report_u64(r, "track", range->track);
+	report_u64(r, "first_layer", range->first_layer);
+	report_u64(r, "last_layer", range->last_layer);
+	report_string(r, "tensor", range->tensor);
+	report_u64(r, "first_token", range->t0);
+	report_u64(r, "tokens", range->end - range->t0);
 	report_end_object(r);
 }
 

@@ -9,20 +9,21 @@
 
 /* Adds format, source, sizes, number of tokens, predictors and state of an archive to a report, and
  * prints them if it is text. */
-void describe_archive(struct report *x, const char *file, const struct shape *s, kvarc_reader *r);
+void describe_archive(struct report *report, const char *file, const struct shape *shape,
+                      kvarc_reader *r);
 /* Adds or prints the predictors, or "none". */
-void describe_predictors(struct report *x, kvarc_reader *r);
+void describe_predictors(struct report *report, kvarc_reader *r);
 /* What reading a layer costs: 0 that layer alone, 2 a value its key as well, 3 the
  * layers below as well, 4 these and all tokens before, by the model. */
-unsigned describe_reach(const struct shape *s, kvarc_reader *r);
+unsigned describe_reach(const struct shape *shape, kvarc_reader *r);
 /* Reports identity, size and contents of a profile on standard output. */
-void describe_profile(const char *file, const kvarc_profile *p, bool json);
+void describe_profile(const char *file, const kvarc_profile *profile, bool json);
 /* Channels of a head as a model counts them, also of a block type's plane. */
-uint32_t describe_channels(const kvarc_tensor *t);
+uint32_t describe_channels(const kvarc_tensor *tensor);
 /* Writes a RoPE description to out (size bytes): "half-split pairs, 64 channels, theta 100000" */
 void describe_rope(char *out, size_t size, const kvarc_rope *rope);
 
 /* What shows of an encrypted archive without its key (describe_envelope.c). */
-void describe_envelope(const char *file, const kvarc_envelope *e, bool json);
+void describe_envelope(const char *file, const kvarc_envelope *envelope, bool json);
 
 #endif

@@ -9,25 +9,25 @@
 #include "report.h"
 #include "units.h"
 
-void describe_envelope(const char *file, const kvarc_envelope *e, bool json)
+void describe_envelope(const char *file, const kvarc_envelope *envelope, bool json)
 {
 	struct report x;
 	char version[16], id[33];
 
-	snprintf(version, sizeof(version), "%u.%u", e->format_major, e->format_minor);
+	snprintf(version, sizeof(version), "%u.%u", envelope->format_major, envelope->format_minor);
 	report_start(&x, json);
 	report_string(&x, "file", file);
 	report_string(&x, ".file", msg_name(file));
 	report_string(&x, "format_version", version);
-	report_bool(&x, "encrypted", e->encrypted);
-	report_u64(&x, "file_bytes", e->file_bytes);
-	report_u64(&x, "frames", e->frames);
-	report_u64(&x, "parity_frames", e->parity_frames);
-	report_u64(&x, "keys", e->keys);
-	report_u64(&x, "passphrases", e->passphrases);
-	report_u64(&x, "argon2_passes", e->passes);
-	report_u64(&x, "argon2_bytes", (uint64_t)e->memory_kib << 10);
-	report_string(&x, "file_id", units_digest(id, e->file_id));
+	report_bool(&x, "encrypted", envelope->encrypted);
+	report_u64(&x, "file_bytes", envelope->file_bytes);
+	report_u64(&x, "frames", envelope->frames);
+	report_u64(&x, "parity_frames", envelope->parity_frames);
+	report_u64(&x, "keys", envelope->keys);
+	report_u64(&x, "passphrases", envelope->passphrases);
+	report_u64(&x, "argon2_passes", envelope->passes);
+	report_u64(&x, "argon2_bytes", (uint64_t)envelope->memory_kib << 10);
+	report_string(&x, "file_id", units_digest(id, envelope->file_id));
 	report_print(&x, "{.file}: kvarc archive, format {format_version}, encrypted\n"
 	                 "  opened by   {keys} key{keys:s} and {passphrases} "
 	                 "passphrase{passphrases:s}"

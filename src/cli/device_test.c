@@ -11,9 +11,9 @@
 
 static struct gpu gpu;
 
-bool device_test_open(const struct options *o)
+bool device_test_open(const struct options *options)
 {
-	return gpu_open(&gpu, o);
+	return gpu_open(&gpu, options);
 }
 
 void device_test_close(void)
@@ -22,17 +22,17 @@ void device_test_close(void)
 }
 
 /* Brings the chunks of a plan to the GPU and decodes them there; their elements go nowhere. */
-static kvarc_ret run_plan(kvarc_device_plan *p, size_t n_tensors, struct device_sum *sum)
+static kvarc_ret run_plan(kvarc_device_plan *plan, size_t n_tensors, struct device_sum *sum)
 {
 	kvarc_device_plan_info info;
-	kvarc_ret ret = kvarc_device_plan_get_info(p, &info);
+	kvarc_ret ret = kvarc_device_plan_get_info(plan, &info);
 	if (ret || !info.chunks)
 		return ret;
 	kvarc_device_view *views = calloc(n_tensors, sizeof *views);
-	ret = views ? gpu_place(&gpu, p, views, &info) : KVARC_MEM;
+	ret = views ? gpu_place(&gpu, plan, views, &info) : KVARC_MEM;
 	free(views);
 	if (!ret)
-		ret = gpu_decode(&gpu, p, &info);
+		ret = gpu_decode(&gpu, plan, &info);
 	sum->chunks += info.chunks;
 	sum->host_chunks += info.host_chunks;
 	return ret;

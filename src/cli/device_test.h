@@ -10,7 +10,7 @@
 #include "options.h"
 
 /* The GPU of --device; true without one. false: a message was shown. */
-bool device_test_open(const struct options *o);
+bool device_test_open(const struct options *options);
 /* Closes it. */
 void device_test_close(void);
 

@@ -74,8 +74,8 @@ static char *find_config(const char *file)
 	return found;
 }
 
-bool engine_file_options(const struct options *o, const char *file, struct engine_file *e,
-                         kvarc_import_options *io)
+bool engine_file_options(const struct options *options, const char *file,
+                         struct engine_file *engine_file, kvarc_import_options *io)
 {
 	struct input config = { .fd = -1 };
 	kvarc_source source;
@@ -84,9 +84,9 @@ bool engine_file_options(const struct options *o, const char *file, struct engin
 	char *path;
 	bool ok;
 
-	if (o->raw)
-		io->raw = o->raw;
-	if (!o->layout)
+	if (options->raw)
+		io->raw = options->raw;
+	if (!options->layout)
 		return true;
 	path = find_config(file);
 	if (path && !input_open(&config, path, true)) {
@@ -95,18 +95,19 @@ bool engine_file_options(const struct options *o, const char *file, struct engin
 	}
 	if (path)
 		source = input_source(&config);
-	ret = kvarc_raw_layout(o->layout, file, path ? &source : NULL, e->raw, sizeof(e->raw),
-	                       &error);
+	ret = kvarc_raw_layout(options->layout, file, path ? &source : NULL, engine_file->raw,
+	                       sizeof(engine_file->raw), &error);
 	ok = ret == KVARC_OK;
 	if (!ok)
 		msg_error(path && ret != KVARC_PROG ? path : file, "%s",
 		          error.text[0] ? error.text : kvarc_strerror(ret));
 	else if (msg_level() > 0)
-		msg_result(file, "read as %s%s%s", e->raw, path ? ", with " : "", path ? path : "");
+		msg_result(file, "read as %s%s%s", engine_file->raw, path ? ", with " : "",
+		           path ? path : "");
 	if (path)
 		input_close(&config);
 	free(path);
-	io->raw = e->raw;
+	io->raw = engine_file->raw;
 	return ok;
 }
 
@@ -117,12 +118,12 @@ static bool same_folder(const char *a, const char *b)
 	return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-bool engine_file_target(const struct options *o, const char *file, const char *target)
+bool engine_file_target(const struct options *options, const char *file, const char *target)
 {
 	char *from, *to;
 	bool inside = false;
 
-	if (!o->layout || strcmp(target, "-") == 0)
+	if (!options->layout || strcmp(target, "-") == 0)
 		return true;
 	to = folder_above(target);
 	from = folder_above(file);

@@ -14,15 +14,15 @@ struct engine_file {
 };
 
 /*
- * Sets io->raw, which points into e, or leaves it alone without the options. With --layout the
- * config.json is read that stands beside the file, in up to three folders above, or beside the
- * folder of a rank of vLLM. false: a message was shown.
+ * Sets io->raw, which points into engine_file, or leaves it alone without the options. With
+ * --layout the config.json is read that stands beside the file, in up to three folders above, or
+ * beside the folder of a rank of vLLM. false: a message was shown.
  */
-bool engine_file_options(const struct options *o, const char *file, struct engine_file *e,
-                         kvarc_import_options *io);
+bool engine_file_options(const struct options *options, const char *file,
+                         struct engine_file *engine_file, kvarc_import_options *io);
 
 /* Whether a file made from `file` may be written to target: with --layout not into the folder of
  * the engine, which may take it for one of its own. false: a message was shown. */
-bool engine_file_target(const struct options *o, const char *file, const char *target);
+bool engine_file_target(const struct options *options, const char *file, const char *target);
 
 #endif

@@ -27,27 +27,27 @@ struct axes {
 	int low, high;     /* powers */
 };
 
-static double x_of(const struct axes *a, double bits)
+static double x_of(const struct axes *axes, double bits)
 {
-	return LEFT + (RIGHT_EDGE - LEFT) * bits / a->most;
+	return LEFT + (RIGHT_EDGE - LEFT) * bits / axes->most;
 }
 
 /* What is too small for the powers is at their lower edge. */
-static double y_of(const struct axes *a, double kl)
+static double y_of(const struct axes *axes, double kl)
 {
-	double power = kl > 0 ? log10(kl) : a->low;
+	double power = kl > 0 ? log10(kl) : axes->low;
 
-	if (!(power > a->low))
-		power = a->low;
-	if (!(power < a->high))
-		power = a->high;
-	return TOP + (LOG_EDGE - TOP) * (a->high - power) / (a->high - a->low);
+	if (!(power > axes->low))
+		power = axes->low;
+	if (!(power < axes->high))
+		power = axes->high;
+	return TOP + (LOG_EDGE - TOP) * (axes->high - power) / (axes->high - axes->low);
 }
 
 /* The same for a mean, which may be 0. */
-static double y_of_mean(const struct axes *a, double kl)
+static double y_of_mean(const struct axes *axes, double kl)
 {
-	return kl > 0 ? y_of(a, kl) : LOWER_EDGE;
+	return kl > 0 ? y_of(axes, kl) : LOWER_EDGE;
 }
 
 static struct axes find_axes(const struct eval_run *r)
@@ -70,39 +70,39 @@ static struct axes find_axes(const struct eval_run *r)
 	return a;
 }
 
-static void put_axes(FILE *f, const struct axes *a)
+static void put_axes(FILE *file, const struct axes *axes)
 {
-	for (double b = 0; b <= a->most + 1e-9; b += a->step) {
-		fprintf(f,
+	for (double b = 0; b <= axes->most + 1e-9; b += axes->step) {
+		fprintf(file,
 		        "<line x1='%.1f' x2='%.1f' y1='%d' y2='%d' stroke='%s'/>\n"
 		        "<text x='%.1f' y='%d' text-anchor='middle'>%g</text>\n",
-		        x_of(a, b), x_of(a, b), TOP, LOWER_EDGE, b > 0 ? "#eeeeee" : "#444444",
-		        x_of(a, b), LOWER_EDGE + 20, b);
+		        x_of(axes, b), x_of(axes, b), TOP, LOWER_EDGE,
+		        b > 0 ? "#eeeeee" : "#444444", x_of(axes, b), LOWER_EDGE + 20, b);
 	}
-	for (int p = a->low; p <= a->high; p++) {
-		double y = y_of(a, pow(10, p));
-		fprintf(f,
+	for (int p = axes->low; p <= axes->high; p++) {
+		double y = y_of(axes, pow(10, p));
+		fprintf(file,
 		        "<line x1='%d' x2='%d' y1='%.1f' y2='%.1f' stroke='%s'/>\n"
 		        "<text x='%d' y='%.1f' text-anchor='end'>10<tspan dy='-6' "
 		        "font-size='10'>%d</tspan></text>\n",
-		        LEFT, RIGHT_EDGE, y, y, p > a->low ? "#eeeeee" : "#444444", LEFT - 8, y + 5,
-		        p);
+		        LEFT, RIGHT_EDGE, y, y, p > axes->low ? "#eeeeee" : "#444444", LEFT - 8,
+		        y + 5, p);
 	}
-	fprintf(f,
+	fprintf(file,
 	        "<line class='zero' x1='%d' x2='%d' y1='%d' y2='%d' stroke='#444444'/>\n"
 	        "<text x='%d' y='%d' text-anchor='end'>0</text>\n"
 	        "<rect x='%d' y='%d' width='%d' height='%d' fill='white'/>\n",
 	        LEFT, RIGHT_EDGE, LOWER_EDGE, LOWER_EDGE, LEFT - 8, LOWER_EDGE + 5, LEFT - 2,
 	        LOG_EDGE + (LOWER_EDGE - LOG_EDGE - GAP) / 2, RIGHT_EDGE - LEFT + 4, GAP);
 	for (size_t i = 0; i < sizeof(gates) / sizeof(gates[0]); i++)
-		fprintf(f,
+		fprintf(file,
 		        "<line class='gate' x1='%d' x2='%d' y1='%.1f' y2='%.1f' "
 		        "stroke='#b03030' stroke-dasharray='5 4'/>\n"
 		        "<text x='%d' y='%.1f' fill='#b03030' text-anchor='end' "
 		        "font-size='12'>%g</text>\n",
-		        LEFT, RIGHT_EDGE, y_of(a, gates[i]), y_of(a, gates[i]), RIGHT_EDGE - 4,
-		        y_of(a, gates[i]) - 4, gates[i]);
-	chart_axis_names(f, (LEFT + RIGHT_EDGE) / 2, HEIGHT - 16,
+		        LEFT, RIGHT_EDGE, y_of(axes, gates[i]), y_of(axes, gates[i]),
+		        RIGHT_EDGE - 4, y_of(axes, gates[i]) - 4, gates[i]);
+	chart_axis_names(file, (LEFT + RIGHT_EDGE) / 2, HEIGHT - 16,
 	                 "bits per element, all bytes counted", 24, (TOP + LOWER_EDGE) / 2,
 	                 "mean KL, nats a token");
 }
@@ -137,78 +137,79 @@ static size_t next_of(const struct eval_run *r, size_t first, size_t last)
 	return best;
 }
 
-static void put_point(FILE *f, const struct axes *a, const struct eval_column *c)
+static void put_point(FILE *file, const struct axes *axes, const struct eval_column *column)
 {
-	const kvarc_eval_summary *s = &c->summary;
-	double x = x_of(a, s->bits_per_element);
-	double low = s->mean_kl > 0 ? y_of(a, s->low_kl) : LOWER_EDGE;
-	double high = s->mean_kl > 0 ? y_of(a, s->high_kl) : LOWER_EDGE;
+	const kvarc_eval_summary *s = &column->summary;
+	double x = x_of(axes, s->bits_per_element);
+	double low = s->mean_kl > 0 ? y_of(axes, s->low_kl) : LOWER_EDGE;
+	double high = s->mean_kl > 0 ? y_of(axes, s->high_kl) : LOWER_EDGE;
 
-	fprintf(f,
+	fprintf(file,
 	        "<path fill='none' stroke-width='1.5' d='M%.1f %.1fV%.1f"
 	        "M%.1f %.1fh8M%.1f %.1fh8'/>\n<circle cx='%.1f' cy='%.1f' r='4' "
 	        "stroke='none'><title>",
-	        x, low, high, x - 4, low, x - 4, high, x, y_of_mean(a, s->mean_kl));
-	chart_text(f, c->name);
-	fprintf(f, ": %.3f bits, KL %.3g (%.3g to %.3g)</title></circle>\n", s->bits_per_element,
+	        x, low, high, x - 4, low, x - 4, high, x, y_of_mean(axes, s->mean_kl));
+	chart_text(file, column->name);
+	fprintf(file, ": %.3f bits, KL %.3g (%.3g to %.3g)</title></circle>\n", s->bits_per_element,
 	        s->mean_kl, s->low_kl, s->high_kl);
-	fprintf(f, "<text x='%.1f' y='%.1f' font-size='11' stroke='none'>", x + 7,
-	        y_of_mean(a, s->mean_kl) - 6);
-	chart_text(f, c->name);
-	fputs("</text>\n", f);
+	fprintf(file, "<text x='%.1f' y='%.1f' font-size='11' stroke='none'>", x + 7,
+	        y_of_mean(axes, s->mean_kl) - 6);
+	chart_text(file, column->name);
+	fputs("</text>\n", file);
 }
 
-static void put_family(FILE *f, const struct axes *a, const struct eval_run *r, size_t first,
+static void put_family(FILE *file, const struct axes *axes, const struct eval_run *r, size_t first,
                        size_t number)
 {
 	const char *colour = colours[number % COLOURS], *name = r->columns[first].name;
 
-	fprintf(f, "<g fill='%s' stroke='%s'>\n<polyline fill='none' stroke-width='2' points='",
+	fprintf(file, "<g fill='%s' stroke='%s'>\n<polyline fill='none' stroke-width='2' points='",
 	        colour, colour);
 	for (size_t c = 0; (c = next_of(r, first, c)) != 0;) {
 		const kvarc_eval_summary *s = &r->columns[c].summary;
-		fprintf(f, "%.1f,%.1f ", x_of(a, s->bits_per_element), y_of_mean(a, s->mean_kl));
+		fprintf(file, "%.1f,%.1f ", x_of(axes, s->bits_per_element),
+		        y_of_mean(axes, s->mean_kl));
 	}
-	fputs("'/>\n", f);
+	fputs("'/>\n", file);
 	for (size_t c = 0; (c = next_of(r, first, c)) != 0;)
-		put_point(f, a, &r->columns[c]);
-	fprintf(f,
+		put_point(file, axes, &r->columns[c]);
+	fprintf(file,
 	        "<rect x='%d' y='%zu' width='14' height='14' stroke='none'/>\n"
 	        "</g>\n<text class='family' x='%d' y='%zu'>",
 	        RIGHT_EDGE + 20, TOP + 24 * number, RIGHT_EDGE + 40, TOP + 24 * number + 12);
 	for (size_t i = 0; i < family_of(name); i++) {
 		const char letter[2] = { name[i], '\0' };
-		chart_text(f, letter);
+		chart_text(file, letter);
 	}
-	fputs("</text>\n", f);
+	fputs("</text>\n", file);
 }
 
-static void put_head(FILE *f, const struct eval_run *r)
+static void put_head(FILE *file, const struct eval_run *r)
 {
-	chart_head(f, WIDTH, HEIGHT, LEFT, models_name(),
+	chart_head(file, WIDTH, HEIGHT, LEFT, models_name(),
 	           "Mean KL of the exact distribution of the next token to that after a lossy "
 	           "cache, against bits per element, by tier.");
-	fprintf(f, "%zu sequence%s of %zu + %zu tokens, %s, 95 %% intervals</tspan></text>\n",
+	fprintf(file, "%zu sequence%s of %zu + %zu tokens, %s, 95 %% intervals</tspan></text>\n",
 	        r->texts.n, r->texts.n == 1 ? "" : "s", (size_t)r->o->prefix,
 	        (size_t)r->o->continuation, kvarc_dtype_name(r->dtype));
 }
 
-static void draw(FILE *f, const void *opaque)
+static void draw(FILE *file, const void *opaque)
 {
 	const struct eval_run *r = opaque;
 	struct axes a = find_axes(r);
 	size_t number = 0;
 
-	put_head(f, r);
-	put_axes(f, &a);
+	put_head(file, r);
+	put_axes(file, &a);
 	for (size_t c = KVARC_EVAL_CHECKS; c < r->n_columns; c++) {
 		size_t before = KVARC_EVAL_CHECKS;
 		while (!same_family(r, before, c))
 			before++;
 		if (before == c)
-			put_family(f, &a, r, c, number++);
+			put_family(file, &a, r, c, number++);
 	}
-	fputs("</svg>\n", f);
+	fputs("</svg>\n", file);
 }
 
 void eval_plot(const struct eval_run *r)

@@ -10,49 +10,49 @@
 #include "library.h"
 #include "message.h"
 
-bool gpu_open(struct gpu *g, const struct options *o)
+bool gpu_open(struct gpu *gpu, const struct options *options)
 {
 	kvarc_device_options d = KVARC_DEVICE_OPTIONS_INIT;
 
-	*g = (struct gpu){ 0 };
-	if (!o->device_given)
+	*gpu = (struct gpu){ 0 };
+	if (!options->device_given)
 		return true;
-	library_common(o, &d.common, &g->error);
-	d.ordinal = o->device;
+	library_common(options, &d.common, &gpu->error);
+	d.ordinal = options->device;
 	d.kernels = getenv("KVARC_KERNELS");
 	d.encoders = getenv("KVARC_ENCODERS");
 	d.exact = getenv("KVARC_EXACT");
-	if (kvarc_device_open(&g->d, &d) || kvarc_device_get_info(g->d, &g->info)) {
-		msg_error(NULL, "--device: %s", g->error.text);
-		gpu_close(g);
+	if (kvarc_device_open(&gpu->d, &d) || kvarc_device_get_info(gpu->d, &gpu->info)) {
+		msg_error(NULL, "--device: %s", gpu->error.text);
+		gpu_close(gpu);
 		return false;
 	}
 	return true;
 }
 
-static void drop(struct gpu *g, struct gpu_memory *m)
+static void drop(struct gpu *gpu, struct gpu_memory *memory)
 {
-	kvarc_device_free(g->d, m->at);
-	*m = (struct gpu_memory){ 0 };
+	kvarc_device_free(gpu->d, memory->at);
+	*memory = (struct gpu_memory){ 0 };
 }
 
-void gpu_close(struct gpu *g)
+void gpu_close(struct gpu *gpu)
 {
-	drop(g, &g->staging);
-	drop(g, &g->work);
-	drop(g, &g->status);
-	free(g->words);
-	g->words = NULL;
-	kvarc_device_close(&g->d);
+	drop(gpu, &gpu->staging);
+	drop(gpu, &gpu->work);
+	drop(gpu, &gpu->status);
+	free(gpu->words);
+	gpu->words = NULL;
+	kvarc_device_close(&gpu->d);
 }
 
-kvarc_ret gpu_reserve(struct gpu *g, struct gpu_memory *m, uint64_t bytes)
+kvarc_ret gpu_reserve(struct gpu *gpu, struct gpu_memory *memory, uint64_t bytes)
 {
-	if (bytes <= m->bytes)
+	if (bytes <= memory->bytes)
 		return KVARC_OK;
-	drop(g, m);
-	kvarc_ret ret = kvarc_device_alloc(g->d, bytes, &m->at);
-	m->bytes = ret ? 0 : bytes;
+	drop(gpu, memory);
+	kvarc_ret ret = kvarc_device_alloc(gpu->d, bytes, &memory->at);
+	memory->bytes = ret ? 0 : bytes;
 	return ret;
 }
 
@@ -66,31 +66,31 @@ uint64_t gpu_batch(const kvarc_writer *w, uint32_t track, uint64_t t0, uint64_t 
 	return n < most ? n : most;
 }
 
-kvarc_ret gpu_place(struct gpu *g, kvarc_device_plan *p, const kvarc_device_view *views,
+kvarc_ret gpu_place(struct gpu *gpu, kvarc_device_plan *plan, const kvarc_device_view *views,
                     kvarc_device_plan_info *info)
 {
-	kvarc_ret ret = kvarc_device_plan_get_info(p, info);
+	kvarc_ret ret = kvarc_device_plan_get_info(plan, info);
 	if (!ret)
-		ret = gpu_reserve(g, &g->staging, info->staging_bytes);
+		ret = gpu_reserve(gpu, &gpu->staging, info->staging_bytes);
 	if (!ret)
-		ret = gpu_reserve(g, &g->work, info->work_bytes);
+		ret = gpu_reserve(gpu, &gpu->work, info->work_bytes);
 	if (!ret)
-		ret = gpu_reserve(g, &g->status, info->status_bytes);
+		ret = gpu_reserve(gpu, &gpu->status, info->status_bytes);
 	if (!ret)
-		ret = kvarc_device_stage(p, g->staging.at, NULL);
-	return ret ? ret : kvarc_device_place(p, views, g->work.at, g->status.at, NULL);
+		ret = kvarc_device_stage(plan, gpu->staging.at, NULL);
+	return ret ? ret : kvarc_device_place(plan, views, gpu->work.at, gpu->status.at, NULL);
 }
 
-kvarc_ret gpu_decode(struct gpu *g, kvarc_device_plan *p, const kvarc_device_plan_info *info)
+kvarc_ret gpu_decode(struct gpu *gpu, kvarc_device_plan *plan, const kvarc_device_plan_info *info)
 {
 	/* one more: a plan may have no chunks, and realloc to nothing frees */
-	void *words = realloc(g->words, info->status_bytes + 1);
+	void *words = realloc(gpu->words, info->status_bytes + 1);
 
 	if (!words)
 		return KVARC_MEM;
-	g->words = words;
-	kvarc_ret ret = kvarc_device_decode(p, info->layer0, UINT32_MAX, NULL);
+	gpu->words = words;
+	kvarc_ret ret = kvarc_device_decode(plan, info->layer0, UINT32_MAX, NULL);
 	if (!ret)
-		ret = kvarc_device_fetch(g->d, words, g->status.at, info->status_bytes, NULL);
-	return ret ? ret : kvarc_device_plan_answer(p, info->layer0, UINT32_MAX, words);
+		ret = kvarc_device_fetch(gpu->d, words, gpu->status.at, info->status_bytes, NULL);
+	return ret ? ret : kvarc_device_plan_answer(plan, info->layer0, UINT32_MAX, words);
 }

@@ -29,19 +29,19 @@ struct gpu {
 enum { GPU_TOKENS = 2048 };
 
 /* Opens the GPU of --device; without one true, and nothing is done. false: a message was shown. */
-bool gpu_open(struct gpu *g, const struct options *o);
+bool gpu_open(struct gpu *gpu, const struct options *options);
 /* Closes it, and frees its memory. */
-void gpu_close(struct gpu *g);
+void gpu_close(struct gpu *gpu);
 
 /* Makes memory large enough; what was in it is lost. Returns OK, MEM, IO. */
-kvarc_ret gpu_reserve(struct gpu *g, struct gpu_memory *m, uint64_t bytes);
+kvarc_ret gpu_reserve(struct gpu *gpu, struct gpu_memory *memory, uint64_t bytes);
 /* How many of the next n tokens of a track, from t0 on, a plan that writes has at most. */
 uint64_t gpu_batch(const kvarc_writer *w, uint32_t track, uint64_t t0, uint64_t n);
 /* Brings a plan's chunks, or parameters, to the GPU; info is that of the plan. Returns as
  * kvarc_device_stage and kvarc_device_place do. */
-kvarc_ret gpu_place(struct gpu *g, kvarc_device_plan *p, const kvarc_device_view *views,
+kvarc_ret gpu_place(struct gpu *gpu, kvarc_device_plan *plan, const kvarc_device_view *views,
                     kvarc_device_plan_info *info);
 /* Decodes a plan that is placed, and waits for its answers. Returns as kvarc_device_plan_answer. */
-kvarc_ret gpu_decode(struct gpu *g, kvarc_device_plan *p, const kvarc_device_plan_info *info);
+kvarc_ret gpu_decode(struct gpu *gpu, kvarc_device_plan *plan, const kvarc_device_plan_info *info);
 
 #endif

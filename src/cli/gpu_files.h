@@ -24,10 +24,10 @@ kvarc_ret gpu_files_append(void *opaque, kvarc_writer *w, uint32_t track, uint64
 kvarc_ret gpu_files_read(void *opaque, kvarc_reader *r, const kvarc_range *range,
                          kvarc_deliver deliver, void *deliver_opaque);
 /* Says how many chunks the host coded. */
-void gpu_files_note(const struct gpu_files *f, const char *file);
+void gpu_files_note(const struct gpu_files *files, const char *file);
 /* The error of the GPU in place of *error, where it has one. */
-void gpu_files_error(const struct gpu_files *f, kvarc_error *error);
+void gpu_files_error(const struct gpu_files *files, kvarc_error *error);
 /* Frees the memory. */
-void gpu_files_free(struct gpu_files *f);
+void gpu_files_free(struct gpu_files *files);
 
 #endif

@@ -21,7 +21,7 @@ static bool record(const struct input *in, kvarc_import *im, const kvarc_error *
 	return ret == KVARC_OK;
 }
 
-bool identities_record(const struct options *o, const struct input *in, kvarc_import *im,
+bool identities_record(const struct options *options, const struct input *in, kvarc_import *im,
                        const kvarc_error *error)
 {
 	struct timespec t = in->mtime;
@@ -32,9 +32,10 @@ bool identities_record(const struct options *o, const struct input *in, kvarc_im
 		return false;
 	if ((set || in->has_mtime) && times_write(time, t))
 		ok = record(in, im, error, "time", time);
-	for (size_t i = 0; i < o->identity.n && ok; i++) {
-		const char *equal = strchr(o->identity.p[i], '=');
-		char *key = strndup(o->identity.p[i], (size_t)(equal - o->identity.p[i]));
+	for (size_t i = 0; i < options->identity.n && ok; i++) {
+		const char *equal = strchr(options->identity.p[i], '=');
+		char *key = strndup(options->identity.p[i],
+		                    (size_t)(equal - options->identity.p[i]));
 
 		if (!key)
 			msg_error(NULL, "out of memory");

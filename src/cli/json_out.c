@@ -24,24 +24,24 @@ static unsigned utf8_length(const unsigned char *p)
 	return n;
 }
 
-void json_quote(FILE *f, const char *text)
+void json_quote(FILE *file, const char *text)
 {
 	const unsigned char *p = (const unsigned char *)text;
 
-	putc('"', f);
+	putc('"', file);
 	while (*p) {
 		unsigned n = utf8_length(p);
 		if (n == 0) {
-			fputs("\\ufffd", f);
+			fputs("\\ufffd", file);
 			n = 1;
 		} else if (*p == '"' || *p == '\\') {
-			fprintf(f, "\\%c", *p);
+			fprintf(file, "\\%c", *p);
 		} else if (*p < 0x20 || *p == 0x7f) {
-			fprintf(f, "\\u%04x", *p);
+			fprintf(file, "\\u%04x", *p);
 		} else {
-			fwrite(p, 1, n, f);
+			fwrite(p, 1, n, file);
 		}
 		p += n;
 	}
-	putc('"', f);
+	putc('"', file);
 }

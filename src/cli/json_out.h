@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-/* Writes text as a JSON string to f; bytes that are not UTF-8 become U+FFFD. */
-void json_quote(FILE *f, const char *text);
+/* Writes text as a JSON string to file; bytes that are not UTF-8 become U+FFFD. */
+void json_quote(FILE *file, const char *text);
 
 #endif

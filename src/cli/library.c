@@ -19,19 +19,19 @@ void library_set_hint(const char *(*hint)(const kvarc_error *error))
 	predictor_hint = hint;
 }
 
-void library_common(const struct options *o, kvarc_common *c, kvarc_error *error)
+void library_common(const struct options *options, kvarc_common *common, kvarc_error *error)
 {
-	memset(c, 0, sizeof(*c));
+	memset(common, 0, sizeof(*common));
 	memset(error, 0, sizeof(*error));
 	error->offset = error->frame = KVARC_UNKNOWN;
-	c->error = error;
-	c->memlimit = o->memlimit;
-	c->threads = o->threads;
+	common->error = error;
+	common->memlimit = options->memlimit;
+	common->threads = options->threads;
 	/* Several threads that code leave each other the time to read and write. */
-	c->overlap = o->threads == 1;
-	c->isa_mask = o->isa_mask;
-	c->progress = progress_update;
-	c->weight_cache = weights_cache();
+	common->overlap = options->threads == 1;
+	common->isa_mask = options->isa_mask;
+	common->progress = progress_update;
+	common->weight_cache = weights_cache();
 }
 
 /*
@@ -83,10 +83,10 @@ void library_error(const char *file, kvarc_ret ret, const kvarc_error *error,
 		msg_error(file, "%s%s", text, in_our_words(ret, error));
 }
 
-void library_parity(const struct options *o, kvarc_parity *parity, kvarc_writer_options *wo)
+void library_parity(const struct options *options, kvarc_parity *parity, kvarc_writer_options *wo)
 {
-	*parity = (kvarc_parity){ .pieces = o->parity_pieces, .rows = o->parity_rows };
-	if (o->parity_pieces)
+	*parity = (kvarc_parity){ .pieces = options->parity_pieces, .rows = options->parity_rows };
+	if (options->parity_pieces)
 		wo->parity = parity;
 }
 

@@ -11,7 +11,7 @@
 #include "outfile.h"
 
 /* The common part of every handle; error stays as long as the handle. */
-void library_common(const struct options *o, kvarc_common *c, kvarc_error *error);
+void library_common(const struct options *options, kvarc_common *common, kvarc_error *error);
 /*
  * Shows what a call returned: what is wrong, where, what to do. in and out may
  * be NULL; when one of them failed, or in is a file that has changed since it was opened, the
@@ -24,7 +24,7 @@ void library_error(const char *file, kvarc_ret ret, const kvarc_error *error,
  * returns "" for none. */
 void library_set_hint(const char *(*hint)(const kvarc_error *error));
 /* What --parity asks for, in memory that stays as long as the options. */
-void library_parity(const struct options *o, kvarc_parity *parity, kvarc_writer_options *wo);
+void library_parity(const struct options *options, kvarc_parity *parity, kvarc_writer_options *wo);
 /* Tokens of an import: of its longest track. */
 uint64_t library_import_tokens(const kvarc_import *im);
 /* Why the file of an import is kept as plain bytes, without what is made of that; "": it is not, or

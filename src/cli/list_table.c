@@ -45,17 +45,17 @@ static void model_of(char out[MODEL_COLUMNS + 1], kvarc_reader *r)
 		strcpy(out, "-");
 }
 
-static void report_row(struct report *x, uint64_t raw, uint64_t file, uint64_t tokens)
+static void report_row(struct report *report, uint64_t raw, uint64_t file, uint64_t tokens)
 {
-	report_start(x, false);
-	report_u64(x, "file_bytes", file);
-	report_real(x, ".ratio", (double)raw / (double)file, 0);
-	report_u64(x, "tokens", tokens);
+	report_start(report, false);
+	report_u64(report, "file_bytes", file);
+	report_real(report, ".ratio", (double)raw / (double)file, 0);
+	report_u64(report, "tokens", tokens);
 }
 
-void list_table_add(const struct input *in, const struct shape *s, kvarc_reader *r)
+void list_table_add(const struct input *in, const struct shape *shape, kvarc_reader *r)
 {
-	const uint64_t raw = shape_raw_bytes(s);
+	const uint64_t raw = shape_raw_bytes(shape);
 	char date[24], model[MODEL_COLUMNS + 1];
 	struct report x;
 
@@ -64,11 +64,11 @@ void list_table_add(const struct input *in, const struct shape *s, kvarc_reader 
 		       MODEL_COLUMNS, "model", "archive");
 	sum.n++;
 	sum.raw_bytes += raw;
-	sum.file_bytes += s->info.file_bytes;
-	sum.tokens += s->tokens;
+	sum.file_bytes += shape->info.file_bytes;
+	sum.tokens += shape->tokens;
 	date_of(date, sizeof(date), in, r);
 	model_of(model, r);
-	report_row(&x, raw, s->info.file_bytes, s->tokens);
+	report_row(&x, raw, shape->info.file_bytes, shape->tokens);
 	report_string(&x, ".date", date);
 	report_string(&x, ".model", model);
 	report_string(&x, ".name", msg_name(in->name));

@@ -8,7 +8,7 @@
 #include "shape.h"
 
 /* Prints the line of an archive, the first time below a heading. */
-void list_table_add(const struct input *in, const struct shape *s, kvarc_reader *r);
+void list_table_add(const struct input *in, const struct shape *shape, kvarc_reader *r);
 /* Prints the sums of all lines, if there are several. */
 void list_table_end(void);
 

@@ -40,7 +40,7 @@ struct log_picture {
 };
 
 /* Adds the bytes of the files of a checkpoint; they need no profile, model or store. */
-static kvarc_ret add_files(const struct options *o, struct input *in, uint64_t number,
+static kvarc_ret add_files(const struct options *options, struct input *in, uint64_t number,
                            uint64_t *bytes)
 {
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
@@ -50,7 +50,7 @@ static kvarc_ret add_files(const struct options *o, struct input *in, uint64_t n
 	kvarc_item item;
 	kvarc_ret ret;
 
-	library_common(o, &ro.common, &error);
+	library_common(options, &ro.common, &error);
 	ro.keys = keys_given();
 	ro.checkpoint = number;
 	ret = kvarc_reader_open(&r, &source, &ro);
@@ -66,23 +66,23 @@ static kvarc_ret add_files(const struct options *o, struct input *in, uint64_t n
 }
 
 /* Whether all checkpoints were read; a message was shown when not. */
-static bool read_states(const struct options *o, struct input *in, kvarc_reader *r,
-                        const kvarc_error *error, struct log_picture *p)
+static bool read_states(const struct options *options, struct input *in, kvarc_reader *r,
+                        const kvarc_error *error, struct log_picture *picture)
 {
 	uint64_t files = 0;
 	kvarc_checkpoint c;
 	kvarc_ret ret;
 
-	while ((ret = kvarc_reader_checkpoint(r, p->n, &c)) == KVARC_OK) {
-		struct state *more = realloc(p->states, (p->n + 1) * sizeof(*more));
+	while ((ret = kvarc_reader_checkpoint(r, picture->n, &c)) == KVARC_OK) {
+		struct state *more = realloc(picture->states, (picture->n + 1) * sizeof(*more));
 		if (!more) {
 			msg_error(NULL, "out of memory");
 			return false;
 		}
-		p->states = more;
-		if (add_files(o, in, c.number, &files) != KVARC_END)
+		picture->states = more;
+		if (add_files(options, in, c.number, &files) != KVARC_END)
 			return false;
-		more[p->n++] = (struct state){ c.number, c.tokens, { files, c.end } };
+		more[picture->n++] = (struct state){ c.number, c.tokens, { files, c.end } };
 	}
 	if (ret != KVARC_END)
 		library_error(in->name, ret, error, in, NULL);
@@ -90,80 +90,81 @@ static bool read_states(const struct options *o, struct input *in, kvarc_reader 
 }
 
 /* A step of 1, 2 or 5 times a power of ten that divides the bytes into at most PARTS_MOST. */
-static void find_scale(struct log_picture *p)
+static void find_scale(struct log_picture *picture)
 {
 	static const double factors[] = { 1, 2, 5, 10 };
-	const uint64_t *last = p->states[p->n - 1].bytes;
+	const uint64_t *last = picture->states[picture->n - 1].bytes;
 	double bytes = (double)(last[FILES] > last[ARCHIVE] ? last[FILES] : last[ARCHIVE]);
 	double power = pow(10, floor(log10(bytes / PARTS_MOST)));
 	size_t i = 0;
 
 	while (i < 3 && bytes / (factors[i] * power) > PARTS_MOST)
 		i++;
-	p->step = factors[i] * power;
-	p->most = p->step * ceil(bytes / p->step);
+	picture->step = factors[i] * power;
+	picture->most = picture->step * ceil(bytes / picture->step);
 }
 
-static double x_of(const struct log_picture *p, size_t i)
+static double x_of(const struct log_picture *picture, size_t i)
 {
-	return LEFT + (RIGHT_EDGE - LEFT) * ((double)i + 1) / (double)p->n;
+	return LEFT + (RIGHT_EDGE - LEFT) * ((double)i + 1) / (double)picture->n;
 }
 
-static double y_of(const struct log_picture *p, double bytes)
+static double y_of(const struct log_picture *picture, double bytes)
 {
-	return LOWER_EDGE - (LOWER_EDGE - TOP) * bytes / p->most;
+	return LOWER_EDGE - (LOWER_EDGE - TOP) * bytes / picture->most;
 }
 
-static void put_axes(FILE *f, const struct log_picture *p)
+static void put_axes(FILE *file, const struct log_picture *picture)
 {
 	static const char *const units[] = { "B", "kB", "MB", "GB", "TB", "PB" };
-	size_t every = (p->n + LABELS_MOST - 1) / LABELS_MOST, unit = 0;
+	size_t every = (picture->n + LABELS_MOST - 1) / LABELS_MOST, unit = 0;
 	double divisor = 1;
 
-	for (; p->most >= 1000 * divisor && unit < 5; unit++)
+	for (; picture->most >= 1000 * divisor && unit < 5; unit++)
 		divisor *= 1000;
-	for (double bytes = 0; bytes <= p->most * 1.001; bytes += p->step)
-		fprintf(f,
+	for (double bytes = 0; bytes <= picture->most * 1.001; bytes += picture->step)
+		fprintf(file,
 		        "<line x1='%d' x2='%d' y1='%.1f' y2='%.1f' stroke='%s'/>\n"
 		        "<text x='%d' y='%.1f' text-anchor='end'>%g %s</text>\n",
-		        LEFT, RIGHT_EDGE, y_of(p, bytes), y_of(p, bytes),
-		        bytes > 0 ? "#dddddd" : "#444444", LEFT - 8, y_of(p, bytes) + 5,
+		        LEFT, RIGHT_EDGE, y_of(picture, bytes), y_of(picture, bytes),
+		        bytes > 0 ? "#dddddd" : "#444444", LEFT - 8, y_of(picture, bytes) + 5,
 		        bytes / divisor, bytes > 0 ? units[unit] : "");
-	for (size_t i = every - 1; i < p->n; i += every)
-		fprintf(f, "<text x='%.1f' y='%d' text-anchor='middle'>%" PRIu64 "</text>\n",
-		        x_of(p, i), LOWER_EDGE + 20, p->states[i].number);
-	chart_axis_names(f, (LEFT + RIGHT_EDGE) / 2, HEIGHT - 16, "checkpoint", 20,
+	for (size_t i = every - 1; i < picture->n; i += every)
+		fprintf(file, "<text x='%.1f' y='%d' text-anchor='middle'>%" PRIu64 "</text>\n",
+		        x_of(picture, i), LOWER_EDGE + 20, picture->states[i].number);
+	chart_axis_names(file, (LEFT + RIGHT_EDGE) / 2, HEIGHT - 16, "checkpoint", 20,
 	                 (TOP + LOWER_EDGE) / 2, "bytes stored in all");
 }
 
 /* A line from nothing on, a dot for each checkpoint, and beside the last one, at y, what it is. */
-static void put_line(FILE *f, const struct log_picture *p, unsigned line, double y)
+static void put_line(FILE *file, const struct log_picture *picture, unsigned line, double y)
 {
 	char bytes[32] = "";
 
-	fprintf(f,
+	fprintf(file,
 	        "<g class='%s' fill='%s'>\n<polyline fill='none' stroke='%s' stroke-width='2.5' "
 	        "points='%d,%d",
 	        names[line], colours[line], colours[line], LEFT, LOWER_EDGE);
-	for (size_t i = 0; i < p->n; i++)
-		fprintf(f, " %.1f,%.1f", x_of(p, i), y_of(p, (double)p->states[i].bytes[line]));
-	fputs("'/>\n", f);
-	for (size_t i = 0; i < p->n; i++) {
-		const struct state *s = &p->states[i];
+	for (size_t i = 0; i < picture->n; i++)
+		fprintf(file, " %.1f,%.1f", x_of(picture, i),
+		        y_of(picture, (double)picture->states[i].bytes[line]));
+	fputs("'/>\n", file);
+	for (size_t i = 0; i < picture->n; i++) {
+		const struct state *s = &picture->states[i];
 		units_bytes(bytes, sizeof(bytes), s->bytes[line]);
-		fprintf(f,
+		fprintf(file,
 		        "<circle cx='%.1f' cy='%.1f' r='%d'><title>checkpoint %" PRIu64
 		        ": %s</title></circle>\n",
-		        x_of(p, i), y_of(p, (double)s->bytes[line]), i + 1 < p->n ? 2 : 4,
-		        s->number, bytes);
+		        x_of(picture, i), y_of(picture, (double)s->bytes[line]),
+		        i + 1 < picture->n ? 2 : 4, s->number, bytes);
 	}
-	fprintf(f,
+	fprintf(file,
 	        "<text x='%d' y='%.1f' font-weight='bold'>%s</text>\n"
 	        "<text x='%d' y='%.1f'>%s</text>\n</g>\n",
 	        RIGHT_EDGE + 12, y, bytes, RIGHT_EDGE + 12, y + 17, labels[line]);
 }
 
-static void draw(FILE *f, const void *opaque)
+static void draw(FILE *file, const void *opaque)
 {
 	const struct log_picture *p = opaque;
 	const struct state *last = &p->states[p->n - 1];
@@ -172,22 +173,23 @@ static void draw(FILE *f, const void *opaque)
 	double lower = y_of(p, (double)last->bytes[1 - larger]) - 12;
 	char tokens[32];
 
-	chart_head(f, WIDTH, HEIGHT, LEFT, p->name,
+	chart_head(file, WIDTH, HEIGHT, LEFT, p->name,
 	           "Bytes of an archive up to each of its checkpoints, and of the files of these "
 	           "checkpoints.");
-	fprintf(f, "%zu checkpoint%s, the last one of %s tokens</tspan></text>\n", p->n,
+	fprintf(file, "%zu checkpoint%s, the last one of %s tokens</tspan></text>\n", p->n,
 	        p->n == 1 ? "" : "s", units_count(tokens, last->tokens));
-	put_axes(f, p);
-	put_line(f, p, larger, upper);
-	put_line(f, p, 1 - larger, lower - upper < TEXT_HEIGHT ? upper + TEXT_HEIGHT : lower);
-	fputs("</svg>\n", f);
+	put_axes(file, p);
+	put_line(file, p, larger, upper);
+	put_line(file, p, 1 - larger, lower - upper < TEXT_HEIGHT ? upper + TEXT_HEIGHT : lower);
+	fputs("</svg>\n", file);
 }
 
-void log_plot(const struct options *o, struct input *in, kvarc_reader *r, const kvarc_error *error)
+void log_plot(const struct options *options, struct input *in, kvarc_reader *r,
+              const kvarc_error *error)
 {
 	struct log_picture p = { .name = paths_base(msg_name(in->name)) };
 
-	if (!read_states(o, in, r, error, &p)) {
+	if (!read_states(options, in, r, error, &p)) {
 		free(p.states);
 		return;
 	}
@@ -195,7 +197,7 @@ void log_plot(const struct options *o, struct input *in, kvarc_reader *r, const 
 		msg_error(in->name, "has no checkpoint; there is nothing to draw");
 	} else {
 		find_scale(&p);
-		chart_write(o, draw, &p);
+		chart_write(options, draw, &p);
 	}
 	free(p.states);
 }

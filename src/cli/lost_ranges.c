@@ -18,46 +18,46 @@ struct joining {
 	bool whole; /* the last range is of whole layers of the run in hand */
 };
 
-static void count_tensors(struct joining *x, uint32_t track)
+static void count_tensors(struct joining *joining, uint32_t track)
 {
-	if (x->track == track)
+	if (joining->track == track)
 		return;
-	x->track = track;
-	memset(x->counts, 0, LAYERS * sizeof(*x->counts));
-	for (size_t i = 0; i < x->geometry->n_tensors; i++) {
-		const kvarc_tensor *t = &x->geometry->tensors[i];
+	joining->track = track;
+	memset(joining->counts, 0, LAYERS * sizeof(*joining->counts));
+	for (size_t i = 0; i < joining->geometry->n_tensors; i++) {
+		const kvarc_tensor *t = &joining->geometry->tensors[i];
 		if (t->track == track && t->layer < LAYERS)
-			x->counts[t->layer]++;
+			joining->counts[t->layer]++;
 	}
 }
 
-static struct lost_range *add(struct joining *x, const kvarc_damage *d)
+static struct lost_range *add(struct joining *joining, const kvarc_damage *damage)
 {
-	struct lost_range *l = &x->ranges[x->n++];
+	struct lost_range *l = &joining->ranges[joining->n++];
 
-	*l = (struct lost_range){ .what = d->what,
-		                  .offset = d->offset,
-		                  .track = d->track,
-		                  .t0 = d->t0,
-		                  .end = d->t0 + d->n };
+	*l = (struct lost_range){ .what = damage->what,
+		                  .offset = damage->offset,
+		                  .track = damage->track,
+		                  .t0 = damage->t0,
+		                  .end = damage->t0 + damage->n };
 	return l;
 }
 
 /* All tensors of a track: extends the last such range if it ends there. */
-static void add_all(struct joining *x, const kvarc_damage *d)
+static void add_all(struct joining *joining, const kvarc_damage *damage)
 {
-	struct lost_range *l = x->n ? &x->ranges[x->n - 1] : NULL;
+	struct lost_range *l = joining->n ? &joining->ranges[joining->n - 1] : NULL;
 
-	if (l && l->all_layers && l->track == d->track && l->end == d->t0) {
-		l->end += d->n;
+	if (l && l->all_layers && l->track == damage->track && l->end == damage->t0) {
+		l->end += damage->n;
 		return;
 	}
-	l = add(x, d);
+	l = add(joining, damage);
 	l->all_layers = true;
 	l->first_layer = UINT32_MAX;
-	count_tensors(x, d->track);
+	count_tensors(joining, damage->track);
 	for (uint32_t i = 0; i < LAYERS; i++) {
-		if (!x->counts[i])
+		if (!joining->counts[i])
 			continue;
 		if (l->first_layer == UINT32_MAX)
 			l->first_layer = i;
@@ -68,50 +68,52 @@ static void add_all(struct joining *x, const kvarc_damage *d)
 }
 
 /* n damaged ranges of the same layer. */
-static void add_layer(struct joining *x, const kvarc_damage *d, size_t n)
+static void add_layer(struct joining *joining, const kvarc_damage *damage, size_t n)
 {
-	const kvarc_tensor *tensors = x->geometry->tensors;
-	uint32_t layer = tensors[d->tensor].layer;
-	struct lost_range *l = x->n ? &x->ranges[x->n - 1] : NULL;
+	const kvarc_tensor *tensors = joining->geometry->tensors;
+	uint32_t layer = tensors[damage->tensor].layer;
+	struct lost_range *l = joining->n ? &joining->ranges[joining->n - 1] : NULL;
 	bool whole;
 
-	count_tensors(x, d->track);
-	whole = layer < LAYERS && n == x->counts[layer];
-	if (whole && x->whole && l->last_layer + 1 == layer) {
+	count_tensors(joining, damage->track);
+	whole = layer < LAYERS && n == joining->counts[layer];
+	if (whole && joining->whole && l->last_layer + 1 == layer) {
 		l->last_layer = layer;
 		return;
 	}
 	for (size_t i = 0; i < (whole ? 1 : n); i++) {
-		const char *kind = kvarc_kind_name(tensors[d[i].tensor].kind);
-		l = add(x, &d[i]);
+		const char *kind = kvarc_kind_name(tensors[damage[i].tensor].kind);
+		l = add(joining, &damage[i]);
 		l->first_layer = l->last_layer = layer;
 		l->tensor = whole ? NULL : kind ? kind : "tensor";
 	}
-	x->whole = whole;
+	joining->whole = whole;
 }
 
 /* The number of entries from the first on that lost the same tokens for the same reason. */
-static size_t run_of(const struct joining *x, const kvarc_damage *d, size_t n)
+static size_t run_of(const struct joining *joining, const kvarc_damage *damage, size_t n)
 {
 	size_t i = 1;
 
-	while (i < n && d[i].tensor < x->geometry->n_tensors && d[i].track == d->track &&
-	       d[i].t0 == d->t0 && d[i].n == d->n && strcmp(d[i].what, d->what) == 0)
+	while (i < n && damage[i].tensor < joining->geometry->n_tensors &&
+	       damage[i].track == damage->track && damage[i].t0 == damage->t0 &&
+	       damage[i].n == damage->n && strcmp(damage[i].what, damage->what) == 0)
 		i++;
 	return i;
 }
 
-static void add_run(struct joining *x, const kvarc_damage *d, size_t n)
+static void add_run(struct joining *joining, const kvarc_damage *damage, size_t n)
 {
-	const kvarc_tensor *tensors = x->geometry->tensors;
+	const kvarc_tensor *tensors = joining->geometry->tensors;
 
-	x->whole = false;
+	joining->whole = false;
 	while (n) {
 		size_t same = 1;
-		while (same < n && tensors[d[same].tensor].layer == tensors[d->tensor].layer)
+		while (same < n &&
+		       tensors[damage[same].tensor].layer == tensors[damage->tensor].layer)
 			same++;
-		add_layer(x, d, same);
-		d += same;
+		add_layer(joining, damage, same);
+		damage += same;
 		n -= same;
 	}
 }

@@ -12,12 +12,12 @@
 #include "weights.h"
 
 /* What verbs share, before they run. false: a message was shown. */
-static bool prepare(struct options *o)
+static bool prepare(struct options *options)
 {
-	if ((o->verb->bit & VERB_WALKS) && !walk_folders(o))
+	if ((options->verb->bit & VERB_WALKS) && !walk_folders(options))
 		return false;
-	return !o->nothing_left && keys_open(o) && weights_init(o) && profiles_open(o) &&
-	       models_open(o);
+	return !options->nothing_left && keys_open(options) && weights_init(options) &&
+	       profiles_open(options) && models_open(options);
 }
 
 int main(int argc, char **argv)

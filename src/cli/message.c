@@ -52,19 +52,19 @@ const char *msg_name(const char *file)
 	return strcmp(file, "-") == 0 ? "(stdin)" : file;
 }
 
-void msg_put_safe(FILE *f, const char *text)
+void msg_put_safe(FILE *file, const char *text)
 {
 	const unsigned char *p = (const unsigned char *)text;
 
 	for (; *p; p++) {
 		/* U+0080 to U+009F are control characters too. */
 		if (*p == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f) {
-			fprintf(f, "\\xc2\\x%02x", p[1]);
+			fprintf(file, "\\xc2\\x%02x", p[1]);
 			p++;
 		} else if (*p < 0x20 || *p == 0x7f) {
-			fprintf(f, "\\x%02x", *p);
+			fprintf(file, "\\x%02x", *p);
 		} else {
-			putc(*p, f);
+			putc(*p, file);
 		}
 	}
 }

@@ -56,7 +56,7 @@ unsigned long msg_errors(void);
 const char *msg_name(const char *file);
 /* Writes text that came from a file: control characters become \xNN, so that
  * an archive cannot talk to the terminal. */
-void msg_put_safe(FILE *f, const char *text);
+void msg_put_safe(FILE *file, const char *text);
 /* Flushes stdout, so that a message that follows comes after it. */
 void msg_flush(void);
 /* Closes stdout and says so if anything that was printed got lost. */

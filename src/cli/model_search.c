@@ -65,9 +65,9 @@ static bool is_gguf(const char *name)
 	return n > 5 && strcmp(name + n - 5, ".gguf") == 0;
 }
 
-static int is_visible(const struct dirent *e)
+static int is_visible(const struct dirent *dirent)
 {
-	return e->d_name[0] != '.';
+	return dirent->d_name[0] != '.';
 }
 
 /* Models in a folder and below, as deep as those of a hub's cache lie. */
@@ -113,61 +113,62 @@ static void walk_all(void)
 }
 
 /* Reads the header, not the weights. */
-static bool opens(const struct options *o, struct model_file *c)
+static bool opens(const struct options *options, struct model_file *file)
 {
 	kvarc_common common;
 
-	if (!c->opened) {
-		c->opened = true;
-		library_common(o, &common, &c->error);
+	if (!file->opened) {
+		file->opened = true;
+		library_common(options, &common, &file->error);
 		common.progress = progress_opening;
-		common.progress_opaque = (void *)(uintptr_t)paths_base(c->path);
-		if (kvarc_predictor_open_model(&c->p, c->path, &common) == KVARC_OK &&
-		    kvarc_predictor_get_model(c->p, &c->model) != KVARC_OK)
-			kvarc_predictor_close(&c->p);
+		common.progress_opaque = (void *)(uintptr_t)paths_base(file->path);
+		if (kvarc_predictor_open_model(&file->p, file->path, &common) == KVARC_OK &&
+		    kvarc_predictor_get_model(file->p, &file->model) != KVARC_OK)
+			kvarc_predictor_close(&file->p);
 	}
-	return c->p;
+	return file->p;
 }
 
 /* What archives call it. */
-static bool has_name(const struct model_file *c, const char *name)
+static bool has_name(const struct model_file *file, const char *name)
 {
-	return strcmp(c->model.name[0] ? c->model.name : paths_base(c->path), name) == 0;
+	return strcmp(file->model.name[0] ? file->model.name : paths_base(file->path), name) == 0;
 }
 
 /* Whether it could have made keys and values of this shape, of all layers or of the first ones. */
-static bool has_shape(const struct model_file *c, const kvarc_geometry *g)
+static bool has_shape(const struct model_file *file, const kvarc_geometry *geometry)
 {
-	for (size_t i = 0; i < g->n_tensors; i++) {
-		const kvarc_tensor *t = &g->tensors[i];
+	for (size_t i = 0; i < geometry->n_tensors; i++) {
+		const kvarc_tensor *t = &geometry->tensors[i];
 
-		if (t->role == KVARC_WHOLE && t->layer < c->model.layers &&
+		if (t->role == KVARC_WHOLE && t->layer < file->model.layers &&
 		    (uint64_t)t->heads * t->channels ==
-		            (uint64_t)c->model.heads * c->model.channels)
+		            (uint64_t)file->model.heads * file->model.channels)
 			return true;
 	}
 	return false;
 }
 
-static bool has_weights(struct model_file *c, const uint8_t weights[16])
+static bool has_weights(struct model_file *file, const uint8_t weights[16])
 {
-	if (!c->has_digest && kvarc_predictor_digest(c->p, c->digest) != KVARC_OK) {
-		kvarc_predictor_close(&c->p);
+	if (!file->has_digest && kvarc_predictor_digest(file->p, file->digest) != KVARC_OK) {
+		kvarc_predictor_close(&file->p);
 		return false;
 	}
-	c->has_digest = true;
-	return memcmp(c->digest, weights, 16) == 0;
+	file->has_digest = true;
+	return memcmp(file->digest, weights, 16) == 0;
 }
 
-static const struct model_file *find(const struct options *o, const kvarc_predictor_info *x,
-                                     const kvarc_geometry *g)
+static const struct model_file *find(const struct options *options,
+                                     const kvarc_predictor_info *info,
+                                     const kvarc_geometry *geometry)
 {
 	for (int by_name = 1; by_name >= 0; by_name--) {
 		for (size_t i = 0; i < found.n; i++) {
 			struct model_file *c = found.list[i];
 
-			if (opens(o, c) && has_name(c, x->model_name) == by_name &&
-			    has_shape(c, g) && has_weights(c, x->weights)) {
+			if (opens(options, c) && has_name(c, info->model_name) == by_name &&
+			    has_shape(c, geometry) && has_weights(c, info->weights)) {
 				msg_note(c->path, "has the weights that are needed");
 				return c;
 			}
@@ -176,21 +177,21 @@ static const struct model_file *find(const struct options *o, const kvarc_predic
 	return NULL;
 }
 
-const kvarc_predictor *model_search(const struct options *o, const char *file,
+const kvarc_predictor *model_search(const struct options *options, const char *file,
                                     const kvarc_reader *r, const char **path)
 {
 	const struct model_file *c = NULL;
 	kvarc_predictor_info x;
 	char hex[33];
 
-	if (!paths_have_models(o))
+	if (!paths_have_models(options))
 		return NULL;
 	for (size_t i = 0; kvarc_reader_predictor(r, i, &x) == KVARC_OK && !c; i++) {
 		if (!x.model)
 			continue;
 		if (!found.walked)
 			walk_all();
-		c = find(o, &x, kvarc_reader_geometry(r));
+		c = find(options, &x, kvarc_reader_geometry(r));
 		if (!c)
 			msg_result(file,
 			           "none of %zu models in KVARC_MODEL_PATH has the weights %s",

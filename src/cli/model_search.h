@@ -14,7 +14,7 @@
  * once, or come from the weight cache. NULL: the archive needs none, or none was found, which a
  * message says. file is for that message. *path: where the model is, until model_search_close.
  */
-const kvarc_predictor *model_search(const struct options *o, const char *file,
+const kvarc_predictor *model_search(const struct options *options, const char *file,
                                     const kvarc_reader *r, const char **path);
 /* Closes all models that were found. */
 void model_search_close(void);

@@ -26,29 +26,31 @@ static struct {
 	const kvarc_predictor *found; /* by models_find, which owns it */
 } opened;
 
-bool models_is_folder(const struct options *o)
+bool models_is_folder(const struct options *options)
 {
 	struct stat s;
 
-	return o->model && stat(o->model, &s) == 0 && S_ISDIR(s.st_mode);
+	return options->model && stat(options->model, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
-kvarc_score scores_kind(const struct options *o)
+kvarc_score scores_kind(const struct options *options)
 {
-	if (!o->scores)
+	if (!options->scores)
 		return KVARC_SCORE_NONE;
-	if (strcmp(o->scores, "h2o") == 0)
+	if (strcmp(options->scores, "h2o") == 0)
 		return KVARC_SCORE_H2O;
-	return strcmp(o->scores, "surprisal") == 0 ? KVARC_SCORE_SURPRISAL : KVARC_SCORE_NONE;
+	return strcmp(options->scores, "surprisal") == 0 ? KVARC_SCORE_SURPRISAL : KVARC_SCORE_NONE;
 }
 
 /* Readers may meet an archive that needs it; writers say so by the level. */
-static bool may_predict(const struct options *o)
+static bool may_predict(const struct options *options)
 {
-	bool reads = o->verb->bit & (VERB_UNPACK | VERB_TEST | VERB_CUT | VERB_COMPACT | VERB_EVAL);
+	bool reads = options->verb->bit &
+	             (VERB_UNPACK | VERB_TEST | VERB_CUT | VERB_COMPACT | VERB_EVAL);
 
-	return o->model && (reads || models_is_folder(o) || o->max_kl > 0 || scores_kind(o) ||
-	                    (o->level_given ? o->level >= LEVEL_MODEL : o->profiles.n > 0));
+	return options->model &&
+	       (reads || models_is_folder(options) || options->max_kl > 0 || scores_kind(options) ||
+	        (options->level_given ? options->level >= LEVEL_MODEL : options->profiles.n > 0));
 }
 
 /* The library's text, which may name the file itself. */
@@ -87,23 +89,24 @@ static void explain_bus_error(const char *path)
 	free(before);
 }
 
-bool models_open(const struct options *o)
+bool models_open(const struct options *options)
 {
 	kvarc_common common;
 	kvarc_ret ret;
 
-	opened.o = o;
-	opened.predicts = may_predict(o) && !(o->verb->bit & VERB_TRAIN);
-	if (!o->model)
+	opened.o = options;
+	opened.predicts = may_predict(options) && !(options->verb->bit & VERB_TRAIN);
+	if (!options->model)
 		return true;
-	explain_bus_error(o->model);
-	library_common(o, &common, &opened.error);
+	explain_bus_error(options->model);
+	library_common(options, &common, &opened.error);
 	common.progress = progress_opening;
-	common.progress_opaque = (void *)(uintptr_t)paths_base(o->model);
-	ret = o->blind ? kvarc_predictor_open_blind(&opened.p, o->model, o->blind, &common)
-	               : kvarc_predictor_open_model(&opened.p, o->model, &common);
+	common.progress_opaque = (void *)(uintptr_t)paths_base(options->model);
+	ret = options->blind ? kvarc_predictor_open_blind(&opened.p, options->model, options->blind,
+	                                                  &common)
+	                     : kvarc_predictor_open_model(&opened.p, options->model, &common);
 	if (ret != KVARC_OK && opened.predicts)
-		tell(o->model, opened.error.text);
+		tell(options->model, opened.error.text);
 	return ret == KVARC_OK || !opened.predicts;
 }
 

@@ -19,7 +19,7 @@ enum {
 };
 
 /* Opens it if the verb may predict with it. false: a message was shown. */
-bool models_open(const struct options *o);
+bool models_open(const struct options *options);
 /* Closes the model. */
 void models_close(void);
 /* NULL: none. */
@@ -40,9 +40,9 @@ void models_predict_text(char out[16], unsigned blind);
  * progress_tokens; 0: it is not used. */
 uint64_t models_tokens(const kvarc_reader *r, const kvarc_import *im);
 /* Whether --model is a folder: it has no GGUF header then. */
-bool models_is_folder(const struct options *o);
+bool models_is_folder(const struct options *options);
 
 /* The score that a model computes; KVARC_SCORE_NONE: scores come from a file, or none are given. */
-kvarc_score scores_kind(const struct options *o);
+kvarc_score scores_kind(const struct options *options);
 
 #endif

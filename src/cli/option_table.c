@@ -127,11 +127,11 @@ const char *verb_of_tar(const char *text)
 
 /* ==== Takes the values of options by their types ==== */
 
-static int bad_value(const struct options *o, const struct option_row *r, const char *value,
+static int bad_value(const struct options *options, const struct option_row *r, const char *value,
                      const char *wanted)
 {
-	msg_error(NULL, "%s: '%s' is not a value for --%s; give %s", o->verb->name, value, r->name,
-	          wanted);
+	msg_error(NULL, "%s: '%s' is not a value for --%s; give %s", options->verb->name, value,
+	          r->name, wanted);
 	return -1;
 }
 
@@ -163,14 +163,14 @@ static unsigned choice_of(const struct option_row *r, const char *value)
 	return 0;
 }
 
-int options_set(struct options *o, const struct option_row *r, const char *value)
+int options_set(struct options *options, const struct option_row *r, const char *value)
 {
 	const struct option_value *v = &r->value;
-	char *member = (char *)o + v->at;
+	char *member = (char *)options + v->at;
 	uint64_t n;
 
 	if (value && value[0] == '\0')
-		return bad_value(o, r, value, "something that is not empty");
+		return bad_value(options, r, value, "something that is not empty");
 	switch (v->type) {
 	case OPTION_FLAG:
 		*(bool *)member = true;
@@ -182,39 +182,40 @@ int options_set(struct options *o, const struct option_row *r, const char *value
 		return add_string((struct option_list *)member, value);
 	case OPTION_CHOICE:
 		*(unsigned *)member = choice_of(r, value);
-		return *(unsigned *)member ? 0 : bad_value(o, r, value, v->wanted);
+		return *(unsigned *)member ? 0 : bad_value(options, r, value, v->wanted);
 	case OPTION_NUMBER:
 		if (!units_parse_u64(value, v->max, &n) || n < v->min)
-			return bad_value(o, r, value, v->wanted);
+			return bad_value(options, r, value, v->wanted);
 		*(uint64_t *)member = n;
 		return 0;
 	default:
-		return v->set(o, r, value);
+		return v->set(options, r, value);
 	}
 }
 
 /* ---- options with a way of their own ---- */
 
-static int options_set_quiet(struct options *o, const struct option_row *r, const char *value)
+static int options_set_quiet(struct options *options, const struct option_row *r, const char *value)
 {
 	(void)r, (void)value;
-	o->verbosity = -1;
+	options->verbosity = -1;
 	return 0;
 }
 
-static int options_set_verbose(struct options *o, const struct option_row *r, const char *value)
+static int options_set_verbose(struct options *options, const struct option_row *r,
+                               const char *value)
 {
 	(void)r, (void)value;
-	o->verbosity++;
+	options->verbosity++;
 	return 0;
 }
 
-int options_set_level(struct options *o, const struct option_row *r, const char *value)
+int options_set_level(struct options *options, const struct option_row *r, const char *value)
 {
 	uint64_t n;
 
 	if (!units_parse_u64(value, 9, &n))
-		return bad_value(o, r, value, "a level, 0 to 8");
+		return bad_value(options, r, value, "a level, 0 to 8");
 	if (n > KVARC_LEVEL_MAX) {
 		msg_error(NULL,
 		          "level %d is not in kvarc %s; use -0 (fast), -1 (small), -2 "
@@ -222,59 +223,64 @@ int options_set_level(struct options *o, const struct option_row *r, const char 
 		          (int)n, kvarc_version());
 		return -1;
 	}
-	o->level = (int)n;
-	o->level_given = true;
+	options->level = (int)n;
+	options->level_given = true;
 	return 0;
 }
 
-static int options_set_threads(struct options *o, const struct option_row *r, const char *value)
+static int options_set_threads(struct options *options, const struct option_row *r,
+                               const char *value)
 {
 	uint64_t n;
 
 	if (!units_parse_u64(value, 1024, &n))
-		return bad_value(o, r, value, "a number up to 1024, 0 for all cores");
+		return bad_value(options, r, value, "a number up to 1024, 0 for all cores");
 	if (n == 0) {
 		long cores = sysconf(_SC_NPROCESSORS_ONLN);
 		n = cores > 1 ? (uint64_t)cores : 1;
 	}
-	o->threads = (unsigned)n;
-	o->threads_given = true;
+	options->threads = (unsigned)n;
+	options->threads_given = true;
 	return 0;
 }
 
-static int options_set_device(struct options *o, const struct option_row *r, const char *value)
+static int options_set_device(struct options *options, const struct option_row *r,
+                              const char *value)
 {
-	if (strncmp(value, "cuda:", 5) || !units_parse_u64(value + 5, 1023, &o->device))
-		return bad_value(o, r, value, "cuda: and the number of a GPU, such as cuda:0");
-	o->device_given = true;
+	if (strncmp(value, "cuda:", 5) || !units_parse_u64(value + 5, 1023, &options->device))
+		return bad_value(options, r, value,
+		                 "cuda: and the number of a GPU, such as cuda:0");
+	options->device_given = true;
 	return 0;
 }
 
-static int options_set_memory(struct options *o, const struct option_row *r, const char *value)
+static int options_set_memory(struct options *options, const struct option_row *r,
+                              const char *value)
 {
-	if (!units_parse_size(value, &o->memlimit) || o->memlimit == 0)
-		return bad_value(o, r, value, "a size such as 64M or 1G");
+	if (!units_parse_size(value, &options->memlimit) || options->memlimit == 0)
+		return bad_value(options, r, value, "a size such as 64M or 1G");
 	return 0;
 }
 
-static int options_set_budget(struct options *o, const struct option_row *r, const char *value)
+static int options_set_budget(struct options *options, const struct option_row *r,
+                              const char *value)
 {
 	/* 20 would be 20 bytes, which nobody means. */
-	if (value[strspn(value, "0123456789")] == '\0' || !units_parse_size(value, &o->budget) ||
-	    o->budget == 0)
-		return bad_value(o, r, value, "a size with its unit, such as 500M or 20G");
+	if (value[strspn(value, "0123456789")] == '\0' ||
+	    !units_parse_size(value, &options->budget) || options->budget == 0)
+		return bad_value(options, r, value, "a size with its unit, such as 500M or 20G");
 	return 0;
 }
 
-static int options_set_grace(struct options *o, const struct option_row *r, const char *value)
+static int options_set_grace(struct options *options, const struct option_row *r, const char *value)
 {
-	if (!units_parse_seconds(value, &o->grace))
-		return bad_value(o, r, value, "a time such as 90s, 30m, 2h or 1d");
-	o->grace_given = true;
+	if (!units_parse_seconds(value, &options->grace))
+		return bad_value(options, r, value, "a time such as 90s, 30m, 2h or 1d");
+	options->grace_given = true;
 	return 0;
 }
 
-static int options_set_isa(struct options *o, const struct option_row *r, const char *value)
+static int options_set_isa(struct options *options, const struct option_row *r, const char *value)
 {
 	static const struct {
 		const char *name;
@@ -293,69 +299,75 @@ static int options_set_isa(struct options *o, const struct option_row *r, const 
 			msg_error(NULL,
 			          "%s: this build on this processor has no "
 			          "%s kernels; leave --isa out to use '%s'",
-			          o->verb->name, value, kvarc_isa_name(KVARC_ISA_ALL));
+			          options->verb->name, value, kvarc_isa_name(KVARC_ISA_ALL));
 			return -1;
 		}
-		o->isa_mask = sets[i].bit;
+		options->isa_mask = sets[i].bit;
 		return 0;
 	}
-	return bad_value(o, r, value, "scalar, avx2, avx512 or neon");
+	return bad_value(options, r, value, "scalar, avx2, avx512 or neon");
 }
 
-static int set_range(struct options *o, const struct option_row *r, const char *value,
+static int set_range(struct options *options, const struct option_row *r, const char *value,
                      uint64_t *first, uint64_t *n)
 {
 	if (!units_parse_range(value, first, n))
-		return bad_value(o, r, value, "A-B counted from 0, both included, or A, or A-");
-	o->range_given = true;
+		return bad_value(options, r, value,
+		                 "A-B counted from 0, both included, or A, or A-");
+	options->range_given = true;
 	return 0;
 }
 
-static int options_set_layers(struct options *o, const struct option_row *r, const char *value)
+static int options_set_layers(struct options *options, const struct option_row *r,
+                              const char *value)
 {
-	if (set_range(o, r, value, &o->layer0, &o->n_layers) != 0)
+	if (set_range(options, r, value, &options->layer0, &options->n_layers) != 0)
 		return -1;
-	return o->layer0 > 65535 ? bad_value(o, r, value, "layers up to 65535") : 0;
+	return options->layer0 > 65535 ? bad_value(options, r, value, "layers up to 65535") : 0;
 }
 
-static int options_set_tokens(struct options *o, const struct option_row *r, const char *value)
+static int options_set_tokens(struct options *options, const struct option_row *r,
+                              const char *value)
 {
-	return set_range(o, r, value, &o->token0, &o->n_tokens);
+	return set_range(options, r, value, &options->token0, &options->n_tokens);
 }
 
-static int options_set_track(struct options *o, const struct option_row *r, const char *value)
+static int options_set_track(struct options *options, const struct option_row *r, const char *value)
 {
-	o->range_given = true;
-	return units_parse_u64(value, 4095, &o->track)
+	options->range_given = true;
+	return units_parse_u64(value, 4095, &options->track)
 	               ? 0
-	               : bad_value(o, r, value, "a whole number in range");
+	               : bad_value(options, r, value, "a whole number in range");
 }
 
 /* --max-error ERROR is --tier near:ERROR; a second one is one tier too many, whatever it says. */
-static int options_add_max_error(struct options *o, const struct option_row *r, const char *value)
+static int options_add_max_error(struct options *options, const struct option_row *r,
+                                 const char *value)
 {
 	static const char near[] = "near:";
 
 	(void)r;
-	if (o->near_tier)
-		return add_string(&o->tiers, o->near_tier);
-	o->near_tier = malloc(strlen(value) + sizeof(near));
-	if (!o->near_tier) {
+	if (options->near_tier)
+		return add_string(&options->tiers, options->near_tier);
+	options->near_tier = malloc(strlen(value) + sizeof(near));
+	if (!options->near_tier) {
 		msg_error(NULL, "out of memory");
 		return -1;
 	}
-	strcat(strcpy(o->near_tier, near), value);
-	return add_string(&o->tiers, o->near_tier);
+	strcat(strcpy(options->near_tier, near), value);
+	return add_string(&options->tiers, options->near_tier);
 }
 
-static int options_add_identity(struct options *o, const struct option_row *r, const char *value)
+static int options_add_identity(struct options *options, const struct option_row *r,
+                                const char *value)
 {
 	if (!strchr(value, '=') || value[0] == '=')
-		return bad_value(o, r, value, "KEY=VALUE, as 'kvarc info' shows them");
-	return add_string(&o->identity, value);
+		return bad_value(options, r, value, "KEY=VALUE, as 'kvarc info' shows them");
+	return add_string(&options->identity, value);
 }
 
-static int options_set_predict(struct options *o, const struct option_row *r, const char *value)
+static int options_set_predict(struct options *options, const struct option_row *r,
+                               const char *value)
 {
 	uint64_t n = 0;
 
@@ -364,65 +376,69 @@ static int options_set_predict(struct options *o, const struct option_row *r, co
 	else if (strcmp(value, "token") != 0 &&
 	         (strncmp(value, "top-", 4) != 0 ||
 	          !units_parse_u64(value + 4, KVARC_BLIND_TOP_MAX, &n) || n == 0))
-		return bad_value(o, r, value, "token, top-1 to top-16, or embedding");
-	o->blind = (unsigned)n;
+		return bad_value(options, r, value, "token, top-1 to top-16, or embedding");
+	options->blind = (unsigned)n;
 	return 0;
 }
 
-static int options_set_dtype(struct options *o, const struct option_row *r, const char *value)
+static int options_set_dtype(struct options *options, const struct option_row *r, const char *value)
 {
 	static const unsigned known[] = { KVARC_F32, KVARC_F16, KVARC_BF16 };
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
 		if (strcmp(value, kvarc_dtype_name(known[i])) == 0) {
-			o->dtype = known[i];
-			o->dtype_given = true;
+			options->dtype = known[i];
+			options->dtype_given = true;
 			return 0;
 		}
 	}
-	return bad_value(o, r, value, "f32, f16 or bf16");
+	return bad_value(options, r, value, "f32, f16 or bf16");
 }
 
-static int options_set_max_kl(struct options *o, const struct option_row *r, const char *value)
+static int options_set_max_kl(struct options *options, const struct option_row *r,
+                              const char *value)
 {
 	char *end;
 
-	o->max_kl = strtod(value, &end);
-	if (*end || !(o->max_kl > 0) || o->max_kl > 100)
-		return bad_value(o, r, value, "nats a token, such as 0.01");
+	options->max_kl = strtod(value, &end);
+	if (*end || !(options->max_kl > 0) || options->max_kl > 100)
+		return bad_value(options, r, value, "nats a token, such as 0.01");
 	return 0;
 }
 
-static int options_set_first_token(struct options *o, const struct option_row *r, const char *value)
+static int options_set_first_token(struct options *options, const struct option_row *r,
+                                   const char *value)
 {
 	uint64_t n;
 
 	if (!units_parse_u64(value, INT32_MAX, &n))
-		return bad_value(o, r, value, "a whole number in range");
-	o->first_token = (int32_t)n;
+		return bad_value(options, r, value, "a whole number in range");
+	options->first_token = (int32_t)n;
 	return 0;
 }
 
-static int options_set_repeat(struct options *o, const struct option_row *r, const char *value)
+static int options_set_repeat(struct options *options, const struct option_row *r,
+                              const char *value)
 {
 	uint64_t n;
 
 	if (!units_parse_u64(value, 1000, &n))
-		return bad_value(o, r, value, "a whole number in range");
-	o->repeat = n ? (unsigned)n : 1;
+		return bad_value(options, r, value, "a whole number in range");
+	options->repeat = n ? (unsigned)n : 1;
 	return 0;
 }
 
-static int options_set_parity(struct options *o, const struct option_row *r, const char *value)
+static int options_set_parity(struct options *options, const struct option_row *r,
+                              const char *value)
 {
 	enum { PIECES = 16, ALL = 100, FEW = 10 };
 	uint64_t percent;
 
 	if (!units_parse_u64(value, ALL, &percent) || percent < 1)
-		return bad_value(o, r, value, "a percentage, 1 to 100");
+		return bad_value(options, r, value, "a percentage, 1 to 100");
 	/* One row for many pieces; more rows where there is more of it. */
-	o->parity_pieces = percent < FEW ? (uint32_t)(ALL / percent) : PIECES;
-	o->parity_rows = percent < FEW ? 1 : (uint32_t)((PIECES * percent + ALL - 1) / ALL);
+	options->parity_pieces = percent < FEW ? (uint32_t)(ALL / percent) : PIECES;
+	options->parity_rows = percent < FEW ? 1 : (uint32_t)((PIECES * percent + ALL - 1) / ALL);
 	return 0;
 }
 

@@ -70,11 +70,11 @@ struct option_row {
 };
 
 /*
- * Takes a value of the command line by the type of the option; value is NULL for an option
- * without one, and must stay as long as o. Returns 0, or -1 after a message that says what the
- * option wants.
+ * Takes a value of the command line by the type of the option; value is NULL for an option without
+ * one, and must stay as long as options. Returns 0, or -1 after a message that says what the option
+ * wants.
  */
-int options_set(struct options *o, const struct option_row *r, const char *value);
+int options_set(struct options *options, const struct option_row *r, const char *value);
 
 /* The option of a compression level, -0 to -9, and those of rules of imports (rule_options.c). */
 option_set_fn options_set_level, options_add_rule, options_add_rules;

@@ -201,60 +201,60 @@ static const struct level_rule {
 	{ VERB_TRAIN, M(no_stages), 4, 7, "--no-stages is for levels 4 to 7" },
 };
 
-static bool given(const struct options *o, struct member m)
+static bool given(const struct options *options, struct member member)
 {
-	const unsigned char *p = (const unsigned char *)o + m.at;
+	const unsigned char *p = (const unsigned char *)options + member.at;
 
-	for (size_t i = 0; i < m.size; i++) {
+	for (size_t i = 0; i < member.size; i++) {
 		if (p[i])
 			return true;
 	}
 	return false;
 }
 
-static bool broken(const struct options *o, const struct rule *r)
+static bool broken(const struct options *options, const struct rule *r)
 {
-	if (!(o->verb->bit & r->verb) || !given(o, r->option))
+	if (!(options->verb->bit & r->verb) || !given(options, r->option))
 		return false;
 	for (size_t i = 0; i < OTHERS && r->others[i].size; i++) {
-		if (given(o, r->others[i]) == (r->relation == EXCLUDES))
+		if (given(options, r->others[i]) == (r->relation == EXCLUDES))
 			return true;
 	}
 	return false;
 }
 
-static bool breaks_level(const struct options *o, const struct level_rule *r)
+static bool breaks_level(const struct options *options, const struct level_rule *r)
 {
-	return (o->verb->bit & r->verb) && given(o, r->option) &&
-	       (!o->level_given || o->level < r->min || o->level > r->max);
+	return (options->verb->bit & r->verb) && given(options, r->option) &&
+	       (!options->level_given || options->level < r->min || options->level > r->max);
 }
 
-static int check(const struct options *o, const char *broken_text)
+static int check(const struct options *options, const char *broken_text)
 {
 	if (broken_text)
-		msg_error(NULL, "%s: %s", o->verb->name, broken_text);
+		msg_error(NULL, "%s: %s", options->verb->name, broken_text);
 	return broken_text ? -1 : 0;
 }
 
 /* Checks which options may stand together (option_rules.c), before any file is opened.
  * Returns 0, or -1 after a message. */
-static int options_check_rules(const struct options *o)
+static int options_check_rules(const struct options *options)
 {
 	const char *text = NULL;
 
 	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]) && !text; i++)
-		text = broken(o, &rules[i]) ? rules[i].text : NULL;
-	return check(o, text);
+		text = broken(options, &rules[i]) ? rules[i].text : NULL;
+	return check(options, text);
 }
 
 /* The same for the levels that options need; after a level was chosen. */
-static int options_check_levels(const struct options *o)
+static int options_check_levels(const struct options *options)
 {
 	const char *text = NULL;
 
 	for (size_t i = 0; i < sizeof(level_rules) / sizeof(level_rules[0]) && !text; i++)
-		text = breaks_level(o, &level_rules[i]) ? level_rules[i].text : NULL;
-	return check(o, text);
+		text = breaks_level(options, &level_rules[i]) ? level_rules[i].text : NULL;
+	return check(options, text);
 }
 
 /* ==== Prints help from the tables of verbs and options ==== */
@@ -310,23 +310,24 @@ static void help_verb(const struct verb *verb)
 }
 
 /* kvarc help. */
-void help(const struct options *o)
+void help(const struct options *options)
 {
 	const struct verb *v;
 
-	if (o->n_files == 0) {
+	if (options->n_files == 0) {
 		help_overview();
 		return;
 	}
-	v = options_verb(o->files[0]);
+	v = options_verb(options->files[0]);
 	if (v) {
 		help_verb(v);
 	} else {
-		const char *near = options_nearest_verb(o->files[0]);
+		const char *near = options_nearest_verb(options->files[0]);
 		if (near)
-			msg_error(NULL, "unknown verb '%s'; did you mean '%s'?", o->files[0], near);
+			msg_error(NULL, "unknown verb '%s'; did you mean '%s'?", options->files[0],
+			          near);
 		else
-			msg_error(NULL, "unknown verb '%s'; see 'kvarc help'", o->files[0]);
+			msg_error(NULL, "unknown verb '%s'; see 'kvarc help'", options->files[0]);
 	}
 }
 
@@ -362,47 +363,49 @@ static int unknown_option(const struct verb *verb, const char *shown, const char
 }
 
 /* --arith and --loop without a level: the one whose own they are, else that of its loop. */
-static int choose_level(struct options *o)
+static int choose_level(struct options *options)
 {
-	if (o->blind && o->loop == KVARC_LOOP_CLOSED) {
-		msg_error(NULL, "%s: --predict needs --model and an open loop", o->verb->name);
+	if (options->blind && options->loop == KVARC_LOOP_CLOSED) {
+		msg_error(NULL, "%s: --predict needs --model and an open loop",
+		          options->verb->name);
 		return -1;
 	}
-	if (o->blind && o->arithmetic)
-		o->loop = KVARC_LOOP_OPEN;
-	bool open = o->loop == KVARC_LOOP_OPEN;
+	if (options->blind && options->arithmetic)
+		options->loop = KVARC_LOOP_OPEN;
+	bool open = options->loop == KVARC_LOOP_OPEN;
 
-	if ((!o->arithmetic && !o->loop) || o->verb->bit == VERB_EVAL)
+	if ((!options->arithmetic && !options->loop) || options->verb->bit == VERB_EVAL)
 		return 0;
-	if (o->level_given && o->level < 4) {
-		msg_error(NULL, "%s: --arith and --loop are for levels 4 to 8", o->verb->name);
+	if (options->level_given && options->level < 4) {
+		msg_error(NULL, "%s: --arith and --loop are for levels 4 to 8",
+		          options->verb->name);
 		return -1;
 	}
-	if (!o->level_given)
-		o->level = open                                       ? 4
-		           : o->arithmetic == KVARC_ARITHMETIC_W8A15  ? 6
-		           : o->arithmetic == KVARC_ARITHMETIC_W15A15 ? 7
-		                                                      : 5;
-	o->loop = o->level_given || o->loop ? o->loop : KVARC_LOOP_CLOSED;
-	o->level_given = true;
+	if (!options->level_given)
+		options->level = open                                             ? 4
+		                 : options->arithmetic == KVARC_ARITHMETIC_W8A15  ? 6
+		                 : options->arithmetic == KVARC_ARITHMETIC_W15A15 ? 7
+		                                                                  : 5;
+	options->loop = options->level_given || options->loop ? options->loop : KVARC_LOOP_CLOSED;
+	options->level_given = true;
 	return 0;
 }
 
 /* "--store --once": a value that was forgotten. */
-static int next_value(struct options *o, const struct option_row *r, const char *value)
+static int next_value(struct options *options, const struct option_row *r, const char *value)
 {
 	if (value[0] == '-' && value[1] == '-') {
 		msg_error(NULL,
 		          "%s: option '--%s' needs a value, and '%s' is none; one that "
 		          "begins with '--' is given as --%s=%s",
-		          o->verb->name, r->name, value, r->name, value);
+		          options->verb->name, r->name, value, r->name, value);
 		return -1;
 	}
-	return options_set(o, r, value);
+	return options_set(options, r, value);
 }
 
 /* "--name", "--name=value", "--name value" at argv[*i]. */
-static int long_option(struct options *o, int argc, char **argv, int *i)
+static int long_option(struct options *options, int argc, char **argv, int *i)
 {
 	const char *text = argv[*i], *equal = strchr(text, '=');
 	size_t len = equal ? (size_t)(equal - text) - 2 : strlen(text) - 2;
@@ -413,32 +416,33 @@ static int long_option(struct options *o, int argc, char **argv, int *i)
 		len = sizeof(name) - 1;
 	memcpy(name, text + 2, len);
 	name[len] = '\0';
-	while (r->name && !(strcmp(r->name, name) == 0 && (r->verbs & o->verb->bit)))
+	while (r->name && !(strcmp(r->name, name) == 0 && (r->verbs & options->verb->bit)))
 		r++;
 	if (!r->name) {
 		char shown[72];
 		snprintf(shown, sizeof(shown), "--%s", name);
-		return unknown_option(o->verb, shown, name);
+		return unknown_option(options->verb, shown, name);
 	}
 	if (r->value.type == OPTION_HELP) {
-		help_verb(o->verb);
+		help_verb(options->verb);
 		return 1;
 	}
 	if (!r->arg) {
 		if (equal) {
-			msg_error(NULL, "%s: option '--%s' takes no value", o->verb->name, name);
+			msg_error(NULL, "%s: option '--%s' takes no value", options->verb->name,
+			          name);
 			return -1;
 		}
-		return options_set(o, r, NULL);
+		return options_set(options, r, NULL);
 	}
 	if (equal)
-		return options_set(o, r, equal + 1);
+		return options_set(options, r, equal + 1);
 	if (*i + 1 >= argc) {
-		msg_error(NULL, "%s: option '--%s' needs a value: --%s %s", o->verb->name, name,
-		          name, r->arg);
+		msg_error(NULL, "%s: option '--%s' needs a value: --%s %s", options->verb->name,
+		          name, name, r->arg);
 		return -1;
 	}
-	return next_value(o, r, argv[++*i]);
+	return next_value(options, r, argv[++*i]);
 }
 
 static int unknown_letter(const struct verb *verb, char letter)
@@ -456,7 +460,7 @@ static int unknown_letter(const struct verb *verb, char letter)
 }
 
 /* "-kvT4", "-T 4" at argv[*i]. */
-static int short_options(struct options *o, int argc, char **argv, int *i)
+static int short_options(struct options *options, int argc, char **argv, int *i)
 {
 	for (const char *p = argv[*i] + 1; *p; p++) {
 		const struct option_row *r = options_rows;
@@ -465,28 +469,28 @@ static int short_options(struct options *o, int argc, char **argv, int *i)
 
 		while (r->name &&
 		       !((is_level ? r->value.set == options_set_level : r->letter == *p) &&
-		         (r->verbs & o->verb->bit)))
+		         (r->verbs & options->verb->bit)))
 			r++;
 		if (!r->name)
-			return unknown_letter(o->verb, *p);
+			return unknown_letter(options->verb, *p);
 		if (r->value.type == OPTION_HELP) {
-			help_verb(o->verb);
+			help_verb(options->verb);
 			return 1;
 		}
 		if (is_level) {
-			if (options_set(o, r, digit) != 0)
+			if (options_set(options, r, digit) != 0)
 				return -1;
 		} else if (!r->arg) {
-			if (options_set(o, r, NULL) != 0)
+			if (options_set(options, r, NULL) != 0)
 				return -1;
 		} else if (p[1]) {
-			return options_set(o, r, p + 1);
+			return options_set(options, r, p + 1);
 		} else if (*i + 1 >= argc) {
-			msg_error(NULL, "%s: option '-%c' needs a value: -%c %s", o->verb->name, *p,
-			          *p, r->arg);
+			msg_error(NULL, "%s: option '-%c' needs a value: -%c %s",
+			          options->verb->name, *p, *p, r->arg);
 			return -1;
 		} else {
-			return next_value(o, r, argv[++*i]);
+			return next_value(options, r, argv[++*i]);
 		}
 	}
 	return 0;
@@ -547,35 +551,35 @@ static int without_verb(int argc, char **argv)
 	return -1;
 }
 
-static void set_defaults(struct options *o)
+static void set_defaults(struct options *options)
 {
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
-	memset(o, 0, sizeof(*o));
-	o->level = KVARC_LEVEL_DEFAULT;
+	memset(options, 0, sizeof(*options));
+	options->level = KVARC_LEVEL_DEFAULT;
 	/* More than four seldom pays for itself in memory. */
-	o->threads = cores < 1 ? 1 : cores > 4 ? 4 : (unsigned)cores;
-	o->repeat = 5;
-	o->held_out = 10;
-	o->first_token = -1;
-	o->dtype = KVARC_BF16;
-	o->sequences = 64;
-	o->prefix = 512;
-	o->continuation = 64;
-	o->n_layers = UINT64_MAX;
-	o->n_tokens = UINT64_MAX;
+	options->threads = cores < 1 ? 1 : cores > 4 ? 4 : (unsigned)cores;
+	options->repeat = 5;
+	options->held_out = 10;
+	options->first_token = -1;
+	options->dtype = KVARC_BF16;
+	options->sequences = 64;
+	options->prefix = 512;
+	options->continuation = 64;
+	options->n_layers = UINT64_MAX;
+	options->n_tokens = UINT64_MAX;
 }
 
 /* -c is -o - */
-static int take_stdout(struct options *o)
+static int take_stdout(struct options *options)
 {
-	if (o->to_stdout && o->output && strcmp(o->output, "-") != 0) {
+	if (options->to_stdout && options->output && strcmp(options->output, "-") != 0) {
 		msg_error(NULL, "%s: -c writes to standard output and -o to '%s': give one of them",
-		          o->verb->name, o->output);
+		          options->verb->name, options->output);
 		return -1;
 	}
-	if (o->to_stdout)
-		o->output = "-";
+	if (options->to_stdout)
+		options->output = "-";
 	return 0;
 }
 
@@ -599,25 +603,25 @@ static int hide(const char **url, char **own)
 	return 0;
 }
 
-int options_parse(struct options *o, int argc, char **argv)
+int options_parse(struct options *options, int argc, char **argv)
 {
 	bool only_files = false;
 	int first = 2;
 
-	set_defaults(o);
+	set_defaults(options);
 	if (argc < 2) {
 		msg_error(NULL, "a verb is missing; see 'kvarc help'");
 		return -1;
 	}
-	o->verb = options_verb(argv[1]);
-	if (!o->verb && verb_alias_of_letters(argv[1])) {
-		o->verb = options_verb(verb_alias_of_letters(argv[1]));
+	options->verb = options_verb(argv[1]);
+	if (!options->verb && verb_alias_of_letters(argv[1])) {
+		options->verb = options_verb(verb_alias_of_letters(argv[1]));
 		argv[first = 1]++; /* "-dc": "-c" is left */
 	}
-	if (!o->verb)
+	if (!options->verb)
 		return without_verb(argc, argv);
-	o->files = calloc((size_t)argc, sizeof(*o->files));
-	if (!o->files) {
+	options->files = calloc((size_t)argc, sizeof(*options->files));
+	if (!options->files) {
 		msg_error(NULL, "out of memory");
 		return -1;
 	}
@@ -626,48 +630,50 @@ int options_parse(struct options *o, int argc, char **argv)
 		int ret = 0;
 
 		if (i == 1) {
-			ret = short_options(o, argc, argv, &i);
+			ret = short_options(options, argc, argv, &i);
 		} else if (only_files || text[0] != '-' || text[1] == '\0') {
 			if (text[0] == '\0') {
-				msg_error(NULL, "%s: a file name is empty", o->verb->name);
+				msg_error(NULL, "%s: a file name is empty", options->verb->name);
 				return -1;
 			}
-			o->files[o->n_files++] = argv[i];
+			options->files[options->n_files++] = argv[i];
 		} else if (strcmp(text, "--") == 0) {
 			only_files = true;
 		} else if (text[1] == '-') {
-			ret = long_option(o, argc, argv, &i);
+			ret = long_option(options, argc, argv, &i);
 		} else {
-			ret = short_options(o, argc, argv, &i);
+			ret = short_options(options, argc, argv, &i);
 		}
 		if (ret != 0)
 			return ret;
 	}
-	if (hide(&o->store, &o->hidden[0]) || hide(&o->server, &o->hidden[1]))
+	if (hide(&options->store, &options->hidden[0]) ||
+	    hide(&options->server, &options->hidden[1]))
 		return -1;
-	if (take_stdout(o) || options_check_rules(o) || choose_level(o) || options_check_levels(o))
+	if (take_stdout(options) || options_check_rules(options) || choose_level(options) ||
+	    options_check_levels(options))
 		return -1;
-	if (o->verb->bit == VERB_HELP) {
-		help(o);
+	if (options->verb->bit == VERB_HELP) {
+		help(options);
 		return 1;
 	}
 	return 0;
 }
 
-void options_free(struct options *o)
+void options_free(struct options *options)
 {
-	for (size_t i = 0; i < o->n_walked; i++)
-		free(o->walked[i]);
-	free(o->walked);
-	free(o->files);
-	free(o->identity.p);
-	free(o->profiles.p);
-	free(o->measure.p);
-	free(o->key_files.p);
-	free(o->passphrase_files.p);
-	free(o->tiers.p);
-	free(o->near_tier);
-	free(o->hidden[0]);
-	free(o->hidden[1]);
-	free(o->kv_rule);
+	for (size_t i = 0; i < options->n_walked; i++)
+		free(options->walked[i]);
+	free(options->walked);
+	free(options->files);
+	free(options->identity.p);
+	free(options->profiles.p);
+	free(options->measure.p);
+	free(options->key_files.p);
+	free(options->passphrase_files.p);
+	free(options->tiers.p);
+	free(options->near_tier);
+	free(options->hidden[0]);
+	free(options->hidden[1]);
+	free(options->kv_rule);
 }

@@ -117,11 +117,11 @@ struct verb {
  * Parses argv[1..]. 0: go on; 1: all done (help, version, completions);
  * -1: wrong, a message was shown.
  */
-int options_parse(struct options *o, int argc, char **argv);
+int options_parse(struct options *options, int argc, char **argv);
 /* Frees the lists; strings of argv stay. */
-void options_free(struct options *o);
+void options_free(struct options *options);
 /* kvarc help, with and without a verb. */
-void help(const struct options *o);
+void help(const struct options *options);
 /* completions.c; false: unknown shell. */
 bool completions_print(const char *shell);
 /* One line an option: verb, letter, name, argument; for tests of the manual. */

@@ -16,11 +16,11 @@
 
 static const char ending[] = ".kva";
 
-bool paths_to_stdout(const struct options *o)
+bool paths_to_stdout(const struct options *options)
 {
-	if (o->output)
-		return strcmp(o->output, "-") == 0;
-	return o->n_files && strcmp(o->files[0], "-") == 0;
+	if (options->output)
+		return strcmp(options->output, "-") == 0;
+	return options->n_files && strcmp(options->files[0], "-") == 0;
 }
 
 bool paths_is_folder(const char *path)
@@ -31,60 +31,61 @@ bool paths_is_folder(const char *path)
 	return (n && path[n - 1] == '/') || (stat(path, &st) == 0 && S_ISDIR(st.st_mode));
 }
 
-bool paths_make_folder(const struct options *o)
+bool paths_make_folder(const struct options *options)
 {
-	size_t n = o->output ? strlen(o->output) : 0;
+	size_t n = options->output ? strlen(options->output) : 0;
 
-	if (n == 0 || o->output[n - 1] != '/' || mkdir(o->output, 0777) == 0 || errno == EEXIST)
+	if (n == 0 || options->output[n - 1] != '/' || mkdir(options->output, 0777) == 0 ||
+	    errno == EEXIST)
 		return true;
-	msg_error(o->output, "cannot make the folder: %s", strerror(errno));
+	msg_error(options->output, "cannot make the folder: %s", strerror(errno));
 	return false;
 }
 
-unsigned paths_output_flags(const struct options *o)
+unsigned paths_output_flags(const struct options *options)
 {
-	bool named = o->output && !paths_is_folder(o->output);
+	bool named = options->output && !paths_is_folder(options->output);
 
-	return (o->force ? OUTPUT_FORCE : 0) | (named ? 0 : OUTPUT_NEW);
+	return (options->force ? OUTPUT_FORCE : 0) | (named ? 0 : OUTPUT_NEW);
 }
 
-bool paths_check_reading(const struct options *o)
+bool paths_check_reading(const struct options *options)
 {
 	size_t n_stdin = 0;
 
-	if (o->n_files == 0) {
+	if (options->n_files == 0) {
 		msg_error(NULL, "%s: a file is missing; - stands for standard input",
-		          o->verb->name);
+		          options->verb->name);
 		return false;
 	}
-	for (size_t i = 0; i < o->n_files; i++)
-		n_stdin += strcmp(o->files[i], "-") == 0;
-	if (n_stdin && o->n_files > 1) {
-		msg_error(NULL, "%s: - must be the only file", o->verb->name);
+	for (size_t i = 0; i < options->n_files; i++)
+		n_stdin += strcmp(options->files[i], "-") == 0;
+	if (n_stdin && options->n_files > 1) {
+		msg_error(NULL, "%s: - must be the only file", options->verb->name);
 		return false;
 	}
 	return true;
 }
 
-bool paths_check_operands(const struct options *o)
+bool paths_check_operands(const struct options *options)
 {
-	if (!paths_check_reading(o))
+	if (!paths_check_reading(options))
 		return false;
-	if (paths_to_stdout(o)) {
-		if (o->n_files > 1) {
+	if (paths_to_stdout(options)) {
+		if (options->n_files > 1) {
 			msg_error(NULL,
 			          "%s: standard output takes one file; give "
 			          "one, or a folder with -o",
-			          o->verb->name);
+			          options->verb->name);
 			return false;
 		}
-		if (o->json) {
+		if (options->json) {
 			msg_error(NULL, "%s: --json needs standard output for itself; use -o FILE",
-			          o->verb->name);
+			          options->verb->name);
 			return false;
 		}
-	} else if (o->n_files > 1 && o->output && !paths_is_folder(o->output)) {
-		msg_error(o->output, "is not a folder, and several files cannot become one");
+	} else if (options->n_files > 1 && options->output && !paths_is_folder(options->output)) {
+		msg_error(options->output, "is not a folder, and several files cannot become one");
 		return false;
 	}
 	return true;
@@ -199,10 +200,10 @@ bool paths_safe_path(const char *path)
 	return true;
 }
 
-bool paths_have_models(const struct options *o)
+bool paths_have_models(const struct options *options)
 {
 	const char *path = getenv("KVARC_MODEL_PATH");
 
-	return !o->model && path && *path &&
-	       (o->verb->bit & (VERB_UNPACK | VERB_TEST | VERB_CUT | VERB_COMPACT));
+	return !options->model && path && *path &&
+	       (options->verb->bit & (VERB_UNPACK | VERB_TEST | VERB_CUT | VERB_COMPACT));
 }

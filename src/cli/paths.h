@@ -8,20 +8,20 @@
 #include "options.h"
 
 /* At least one file, and standard input alone. */
-bool paths_check_reading(const struct options *o);
+bool paths_check_reading(const struct options *options);
 /* Rules that pack, unpack and cut share; false: a message was shown. */
-bool paths_check_operands(const struct options *o);
+bool paths_check_operands(const struct options *options);
 /* Whether the output goes to standard output. */
-bool paths_to_stdout(const struct options *o);
+bool paths_to_stdout(const struct options *options);
 /* Whether -o names a folder: it exists as one, or ends with a slash. */
 bool paths_is_folder(const char *path);
 
 /* Makes the folder of -o where it ends with a slash and is not there yet. false: a message was
  * shown. */
-bool paths_make_folder(const struct options *o);
+bool paths_make_folder(const struct options *options);
 
 /* OUTPUT_FORCE (-f), and OUTPUT_NEW unless -o names the file itself (outfile.h). */
-unsigned paths_output_flags(const struct options *o);
+unsigned paths_output_flags(const struct options *options);
 
 /* Allocated; NULL when out of memory. "-" is standard output. */
 char *paths_pack_target(const char *file, const char *output);
@@ -35,7 +35,7 @@ char *paths_folder(const char *file);
 const char *paths_temporary_folder(void);
 
 /* Whether the environment names folders of models, and no model is given. */
-bool paths_have_models(const struct options *o);
+bool paths_have_models(const struct options *options);
 /* A name from an archive that is safe as one path component. */
 bool paths_safe_name(const char *name);
 /* A relative path of safe components. */

@@ -10,13 +10,14 @@
 #include "shape.h"
 #include "stages.h"
 
-/* Writes the SVG that o->plot names; st may be empty. */
-void plot_write(const struct options *o, const char *file, const struct shape *s,
+/* Writes the SVG that options->plot names; st may be empty. */
+void plot_write(const struct options *options, const char *file, const struct shape *shape,
                 const struct stages *st, kvarc_reader *r);
 
-/* Draws the part of the picture below y: gains of stages and residuals; nothing if s is empty. */
-void plot_stages(FILE *f, const struct stages *s, int y);
-/* The height of that part in SVG user units; 0 if s is empty. */
-int plot_stages_height(const struct stages *s);
+/* Draws the part of the picture below y: gains of stages and residuals; nothing if stages is
+ * empty. */
+void plot_stages(FILE *file, const struct stages *stages, int y);
+/* The height of that part in SVG user units; 0 if stages is empty. */
+int plot_stages_height(const struct stages *stages);
 
 #endif

@@ -31,7 +31,7 @@ static struct {
 	size_t n_given, n;
 } all;
 
-kvarc_profile *profiles_read(const struct options *o, struct input *in)
+kvarc_profile *profiles_read(const struct options *options, struct input *in)
 {
 	kvarc_source source = input_source(in);
 	kvarc_common common;
@@ -39,7 +39,7 @@ kvarc_profile *profiles_read(const struct options *o, struct input *in)
 	kvarc_profile *p;
 	kvarc_ret ret;
 
-	library_common(o, &common, &error);
+	library_common(options, &common, &error);
 	common.progress = NULL;
 	common.error = &error;
 	ret = kvarc_profile_open(&p, &source, &common);
@@ -50,7 +50,7 @@ kvarc_profile *profiles_read(const struct options *o, struct input *in)
 	return p;
 }
 
-static bool add(kvarc_profile *p, const char *path)
+static bool add(kvarc_profile *profile, const char *path)
 {
 	struct loaded *list = realloc(all.list, (all.n + 1) * sizeof(*list));
 	char *copy = strdup(path);
@@ -60,10 +60,10 @@ static bool add(kvarc_profile *p, const char *path)
 	if (!list || !copy) {
 		msg_error(NULL, "out of memory");
 		free(copy);
-		kvarc_profile_close(&p);
+		kvarc_profile_close(&profile);
 		return false;
 	}
-	all.list[all.n++] = (struct loaded){ p, copy };
+	all.list[all.n++] = (struct loaded){ profile, copy };
 	return true;
 }
 
@@ -102,28 +102,28 @@ static bool folder_at(size_t i, char out[PATH_BYTES])
 
 /* "; looked at A, B, and for DIGEST.kvp in C, D; ..." behind the library's text of an error; "":
  * there is nothing to add. Static storage. */
-static const char *looked_at(const kvarc_error *e)
+static const char *looked_at(const kvarc_error *error)
 {
 	static char out[1400];
 	char folder[PATH_BYTES], hex[33], predict[16];
 	size_t n = 0;
 
-	models_predict_text(predict, e->blind);
-	if (e->reason == KVARC_REASON_MODEL_DIFFERS && e->blind) {
+	models_predict_text(predict, error->blind);
+	if (error->reason == KVARC_REASON_MODEL_DIFFERS && error->blind) {
 		snprintf(out, sizeof(out), "; give --predict %s", predict);
 		return out;
 	}
-	if (e->reason == KVARC_REASON_MODEL_NEEDED) {
+	if (error->reason == KVARC_REASON_MODEL_NEEDED) {
 		snprintf(out, sizeof(out),
 		         "; give it with --model FILE.gguf, or a "
 		         "folder with config.json and safetensors, or its folder in "
 		         "KVARC_MODEL_PATH%s%s",
-		         e->blind ? ", and --predict " : "", e->blind ? predict : "");
+		         error->blind ? ", and --predict " : "", error->blind ? predict : "");
 		return out;
 	}
-	if (e->reason != KVARC_REASON_PROFILE_NEEDED)
+	if (error->reason != KVARC_REASON_PROFILE_NEEDED)
 		return "";
-	units_digest(hex, e->digest);
+	units_digest(hex, error->digest);
 	for (size_t i = 0; i < all.n_given && n < sizeof(out); i++)
 		n += (size_t)snprintf(out + n, sizeof(out) - n, "%s%s", i ? ", " : "; looked at ",
 		                      all.list[i].path);
@@ -139,20 +139,20 @@ static const char *looked_at(const kvarc_error *e)
 	return out;
 }
 
-bool profiles_open(const struct options *o)
+bool profiles_open(const struct options *options)
 {
-	all.o = o;
+	all.o = options;
 	library_set_hint(looked_at);
-	if (o->profiles.n == 0)
+	if (options->profiles.n == 0)
 		return true;
-	all.given = calloc(o->profiles.n, sizeof(void *));
+	all.given = calloc(options->profiles.n, sizeof(void *));
 	if (!all.given) {
 		msg_error(NULL, "out of memory");
 		return false;
 	}
-	for (size_t i = 0; i < o->profiles.n; i++) {
-		kvarc_profile *p = open_file(o->profiles.p[i]);
-		if (!p || !add(p, o->profiles.p[i]))
+	for (size_t i = 0; i < options->profiles.n; i++) {
+		kvarc_profile *p = open_file(options->profiles.p[i]);
+		if (!p || !add(p, options->profiles.p[i]))
 			return false;
 		all.given[all.n_given++] = p;
 	}
@@ -237,11 +237,11 @@ void profiles_reader(kvarc_reader_options *ro)
 	ro->find_profile = find;
 }
 
-int profiles_highest_level(const kvarc_profile *p)
+int profiles_highest_level(const kvarc_profile *profile)
 {
 	kvarc_profile_info info;
 
-	if (kvarc_profile_get_info(p, &info) != KVARC_OK)
+	if (kvarc_profile_get_info(profile, &info) != KVARC_OK)
 		return 0;
 	for (int level = models_given() ? LEVEL_MODELS : 3; level > 1; level--)
 		if (info.levels >> level & 1)
@@ -249,93 +249,96 @@ int profiles_highest_level(const kvarc_profile *p)
 	return 0;
 }
 
-static bool has_level(const kvarc_profile *p, int level)
+static bool has_level(const kvarc_profile *profile, int level)
 {
 	kvarc_profile_info info;
 
 	level = level == LEVEL_PREDICTED ? LEVEL_MODELS : level;
-	return kvarc_profile_get_info(p, &info) == KVARC_OK && (info.levels >> level & 1);
+	return kvarc_profile_get_info(profile, &info) == KVARC_OK && (info.levels >> level & 1);
 }
 
 /* The level that a writer takes of a profile, 0: it has none. Without a number
  * it is level 3, unless that predicts less than half of what level 2 does:
  * of a few layers that were cut out, those that it needs may be missing. */
-static int level_of(const struct options *o, const kvarc_profile *p, const kvarc_geometry *g)
+static int level_of(const struct options *options, const kvarc_profile *profile,
+                    const kvarc_geometry *geometry)
 {
-	size_t of_2 = kvarc_profile_predicts(p, 2, g);
-	size_t of_3 = kvarc_profile_predicts(p, 3, g);
+	size_t of_2 = kvarc_profile_predicts(profile, 2, geometry);
+	size_t of_3 = kvarc_profile_predicts(profile, 3, geometry);
 
-	if (o->level_given)
-		return has_level(p, o->level) ? o->level : 0;
-	if (profiles_highest_level(p) >= LEVEL_MODEL)
-		return profiles_highest_level(p);
+	if (options->level_given)
+		return has_level(profile, options->level) ? options->level : 0;
+	if (profiles_highest_level(profile) >= LEVEL_MODEL)
+		return profiles_highest_level(profile);
 	if (of_2 == 0 && of_3 == 0)
-		return profiles_highest_level(p);
+		return profiles_highest_level(profile);
 	return 2 * of_3 > of_2 ? 3 : 2;
 }
 
-bool profiles_fit_wanted(const struct options *o)
+bool profiles_fit_wanted(const struct options *options)
 {
-	return o->level_given && o->level > 1 && all.n_given == 0;
+	return options->level_given && options->level > 1 && all.n_given == 0;
 }
 
-bool profiles_check_level(const struct options *o, bool fits_one)
+bool profiles_check_level(const struct options *options, bool fits_one)
 {
-	if (o->level_given && o->level >= LEVEL_MODEL &&
+	if (options->level_given && options->level >= LEVEL_MODEL &&
 	    (!models_given() || (all.n_given == 0 && !fits_one))) {
 		msg_error(NULL,
 		          "%s: level %d needs the model%s: give --model MODEL "
 		          "and --profile FILE; 'kvarc train --model MODEL --level %d' makes one",
-		          o->verb->name, o->level,
+		          options->verb->name, options->level,
 		          fits_one ? ", and is smallest with a profile for it"
 		                   : " and a profile for it",
-		          o->level < LEVEL_PREDICTED ? o->level : LEVEL_MODELS);
+		          options->level < LEVEL_PREDICTED ? options->level : LEVEL_MODELS);
 		return false;
 	}
-	if ((o->arithmetic || o->loop) && all.n_given == 0) {
+	if ((options->arithmetic || options->loop) && all.n_given == 0) {
 		msg_error(NULL,
 		          "%s: --arith and --loop need a profile that was trained "
 		          "with them: 'kvarc train' with the same options makes one",
-		          o->verb->name);
+		          options->verb->name);
 		return false;
 	}
-	if (profiles_fit_wanted(o) && !fits_one) {
+	if (profiles_fit_wanted(options) && !fits_one) {
 		msg_error(NULL,
 		          "%s: level %d needs a profile of the model: give it with --profile FILE",
-		          o->verb->name, o->level);
+		          options->verb->name, options->level);
 		return false;
 	}
-	if (o->embed_profile && (all.n_given == 0 || (o->level_given && o->level < 2))) {
+	if (options->embed_profile &&
+	    (all.n_given == 0 || (options->level_given && options->level < 2))) {
 		msg_error(NULL, "%s: --embed-profile needs --profile and level 2 or higher",
-		          o->verb->name);
+		          options->verb->name);
 		return false;
 	}
 	for (size_t i = 0; i < all.n_given; i++) {
-		if (!o->level_given || o->level < 2 || has_level(all.given[i], o->level))
+		if (!options->level_given || options->level < 2 ||
+		    has_level(all.given[i], options->level))
 			return true;
 	}
 	if (all.n_given == 0)
 		return true;
-	msg_error(all.list[0].path, "has no models of level %d; its highest level is %d", o->level,
-	          profiles_highest_level(all.given[0]));
+	msg_error(all.list[0].path, "has no models of level %d; its highest level is %d",
+	          options->level, profiles_highest_level(all.given[0]));
 	return false;
 }
 
 /* The highest level that needs the model and that the profile has, 0: none. */
-static int level_with_model(const kvarc_profile *p)
+static int level_with_model(const kvarc_profile *profile)
 {
 	for (int level = LEVEL_MODELS; level >= LEVEL_MODEL; level--)
-		if (has_level(p, level))
+		if (has_level(profile, level))
 			return level;
 	return 0;
 }
 
 /* Profiles that predict nothing without a model are for tiers, or for what is read. */
-static bool none_serves(const struct options *o)
+static bool none_serves(const struct options *options)
 {
 	int level = level_with_model(all.given[0]);
 
-	if (o->verb->bit != VERB_PACK || o->tiers.n)
+	if (options->verb->bit != VERB_PACK || options->tiers.n)
 		return true;
 	if (level)
 		msg_error(all.list[0].path,
@@ -348,89 +351,91 @@ static bool none_serves(const struct options *o)
 	return false;
 }
 
-bool profiles_writer(const struct options *o, const kvarc_geometry *g, kvarc_writer_options *wo)
+bool profiles_writer(const struct options *options, const kvarc_geometry *geometry,
+                     kvarc_writer_options *wo)
 {
 	size_t best = all.n_given;
 
-	wo->level = KVARC_LEVEL(o->level);
-	if (all.n_given == 0 || (o->level_given && o->level < 2))
+	wo->level = KVARC_LEVEL(options->level);
+	if (all.n_given == 0 || (options->level_given && options->level < 2))
 		return true;
 	/* The first one that fits; else the writer says that none does. */
 	for (size_t i = all.n_given; i-- > 0;) {
-		int level = level_of(o, all.given[i], g);
+		int level = level_of(options, all.given[i], geometry);
 		if (level && (best == all.n_given ||
-		              kvarc_profile_predicts(all.given[i], (unsigned)level, g)))
+		              kvarc_profile_predicts(all.given[i], (unsigned)level, geometry)))
 			best = i;
 	}
 	if (best == all.n_given)
-		return none_serves(o);
+		return none_serves(options);
 	wo->profile = all.given[best];
-	wo->level = KVARC_LEVEL(level_of(o, wo->profile, g));
+	wo->level = KVARC_LEVEL(level_of(options, wo->profile, geometry));
 	wo->profile_name = paths_base(all.list[best].path);
-	if (o->embed_profile)
+	if (options->embed_profile)
 		wo->flags |= KVARC_WRITE_EMBED_PROFILE;
 	if (wo->level >= LEVEL_MODEL) {
 		wo->predictor = models_given();
-		wo->arithmetic = (kvarc_arithmetic)o->arithmetic;
-		wo->loop = (kvarc_loop)o->loop;
+		wo->arithmetic = (kvarc_arithmetic)options->arithmetic;
+		wo->loop = (kvarc_loop)options->loop;
 		wo->predictor_name = models_name();
 	}
 	return true;
 }
 
-const char *profiles_why_unused(const kvarc_geometry *g)
+const char *profiles_why_unused(const kvarc_geometry *geometry)
 {
-	for (size_t i = 0; i < g->n_tensors; i++) {
-		if (g->tensors[i].role != KVARC_WHOLE)
+	for (size_t i = 0; i < geometry->n_tensors; i++) {
+		if (geometry->tensors[i].role != KVARC_WHOLE)
 			return "the cache is quantised";
 	}
-	return g->n_tensors ? NULL : "no cache was found";
+	return geometry->n_tensors ? NULL : "no cache was found";
 }
 
-int profiles_level_used(const char *file, const kvarc_writer_options *wo, const kvarc_geometry *g)
+int profiles_level_used(const char *file, const kvarc_writer_options *wo,
+                        const kvarc_geometry *geometry)
 {
-	const char *why = profiles_why_unused(g);
+	const char *why = profiles_why_unused(geometry);
 
-	if (wo->level < 2 || kvarc_profile_predicts(wo->profile, (unsigned)wo->level, g))
+	if (wo->level < 2 || kvarc_profile_predicts(wo->profile, (unsigned)wo->level, geometry))
 		return wo->level < 0 ? 0 : wo->level;
 	msg_result(file, "level 1; the profile %s is not used: %s", wo->profile_name,
 	           why ? why : "it predicts none of the tensors");
 	return 1;
 }
 
-bool profiles_tier(const struct options *o, const kvarc_lossy *tier, const kvarc_geometry *g,
-                   kvarc_writer_options *wo)
+bool profiles_tier(const struct options *options, const kvarc_lossy *tier,
+                   const kvarc_geometry *geometry, kvarc_writer_options *wo)
 {
 	if (tier->tier != KVARC_TIER_KLT)
 		return true;
 	for (size_t i = 0; i < all.n_given && !wo->profile; i++) {
-		if (g ? !kvarc_profile_predicts(all.given[i], LEVEL_BASIS, g)
-		      : !has_level(all.given[i], LEVEL_BASIS))
+		if (geometry ? !kvarc_profile_predicts(all.given[i], LEVEL_BASIS, geometry)
+		             : !has_level(all.given[i], LEVEL_BASIS))
 			continue;
 		wo->profile = all.given[i];
 		wo->profile_name = paths_base(all.list[i].path);
-		if (o->embed_profile)
+		if (options->embed_profile)
 			wo->flags |= KVARC_WRITE_EMBED_PROFILE;
 	}
 	if (!wo->profile)
 		msg_error(NULL,
 		          "%s: the tier klt needs a profile of the model (--profile) "
 		          "with transforms: 'kvarc train --klt' makes one",
-		          o->verb->name);
+		          options->verb->name);
 	return wo->profile != NULL;
 }
 
-static const char *identity_of(const kvarc_profile *p, const char *wanted)
+static const char *identity_of(const kvarc_profile *profile, const char *wanted)
 {
 	const char *key, *value;
 
-	for (size_t i = 0; kvarc_profile_identity_at(p, i, &key, &value) == KVARC_OK; i++)
+	for (size_t i = 0; kvarc_profile_identity_at(profile, i, &key, &value) == KVARC_OK; i++)
 		if (strcmp(key, wanted) == 0)
 			return value;
 	return NULL;
 }
 
-void profiles_check_weights(const struct options *o, const kvarc_writer_options *wo)
+void profiles_check_weights(const struct options *options, const kvarc_writer_options *wo)
 {
 	static bool shown;
 	const char *trained_for;
@@ -450,13 +455,13 @@ void profiles_check_weights(const struct options *o, const kvarc_writer_options 
 	            "was trained for a model with other weights, "
 	            "%s; those of %s are %s. Archives are right, but larger than "
 	            "with a profile of 'kvarc train --model %s --level %d'",
-	            trained_for, o->model, hex, o->model, wo->level);
+	            trained_for, options->model, hex, options->model, wo->level);
 }
 
-const kvarc_profile *profiles_fitting(int level, const kvarc_geometry *g)
+const kvarc_profile *profiles_fitting(int level, const kvarc_geometry *geometry)
 {
 	for (size_t i = 0; i < all.n_given; i++)
-		if (kvarc_profile_predicts(all.given[i], (unsigned)level, g))
+		if (kvarc_profile_predicts(all.given[i], (unsigned)level, geometry))
 			return all.given[i];
 	return NULL;
 }

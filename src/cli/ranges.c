@@ -18,35 +18,36 @@ static bool fits(const char *file, const char *what, uint64_t first, uint64_t n,
 	return false;
 }
 
-bool ranges_from_options(const struct options *o, const char *file, kvarc_reader *r,
+bool ranges_from_options(const struct options *options, const char *file, kvarc_reader *r,
                          kvarc_range *range)
 {
 	const kvarc_geometry *g = kvarc_reader_geometry(r);
 	uint64_t layers = 0, tokens;
 
-	if (o->track >= g->n_tracks) {
+	if (options->track >= g->n_tracks) {
 		msg_error(file, "has %zu track%s; there is no track %" PRIu64, g->n_tracks,
-		          g->n_tracks == 1 ? "" : "s", o->track);
+		          g->n_tracks == 1 ? "" : "s", options->track);
 		return false;
 	}
 	for (size_t i = 0; i < g->n_tensors; i++) {
 		if (g->tensors[i].layer >= layers)
 			layers = (uint64_t)g->tensors[i].layer + 1;
 	}
-	tokens = kvarc_reader_tokens(r, (uint32_t)o->track);
-	if (o->n_layers != UINT64_MAX || o->layer0) {
-		if (!fits(file, "layers", o->layer0, o->n_layers, layers))
+	tokens = kvarc_reader_tokens(r, (uint32_t)options->track);
+	if (options->n_layers != UINT64_MAX || options->layer0) {
+		if (!fits(file, "layers", options->layer0, options->n_layers, layers))
 			return false;
 	}
-	if (o->n_tokens != UINT64_MAX || o->token0) {
-		if (!fits(file, "tokens", o->token0, o->n_tokens, tokens))
+	if (options->n_tokens != UINT64_MAX || options->token0) {
+		if (!fits(file, "tokens", options->token0, options->n_tokens, tokens))
 			return false;
 	}
 	*range = (kvarc_range)KVARC_ZERO;
-	range->track = (uint32_t)o->track;
-	range->layer0 = (uint32_t)o->layer0;
-	range->n_layers = o->n_layers == UINT64_MAX ? UINT32_MAX : (uint32_t)o->n_layers;
-	range->t0 = o->token0;
-	range->n = o->n_tokens;
+	range->track = (uint32_t)options->track;
+	range->layer0 = (uint32_t)options->layer0;
+	range->n_layers = options->n_layers == UINT64_MAX ? UINT32_MAX
+	                                                  : (uint32_t)options->n_layers;
+	range->t0 = options->token0;
+	range->n = options->n_tokens;
 	return true;
 }

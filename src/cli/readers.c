@@ -46,44 +46,45 @@ kvarc_ret readers_open_with(struct input *in, kvarc_reader_options *ro, kvarc_re
 	return ret;
 }
 
-kvarc_reader *readers_open(const struct options *o, struct input *in, unsigned flags,
+kvarc_reader *readers_open(const struct options *options, struct input *in, unsigned flags,
                            kvarc_error *error)
 {
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
 	kvarc_reader *r = NULL;
 	kvarc_ret ret;
 
-	library_common(o, &ro.common, error);
-	ro.flags = flags | (o->allow_lossy ? KVARC_READ_ALLOW_LOSSY : 0);
-	ro.checkpoint = o->checkpoint;
+	library_common(options, &ro.common, error);
+	ro.flags = flags | (options->allow_lossy ? KVARC_READ_ALLOW_LOSSY : 0);
+	ro.checkpoint = options->checkpoint;
 	ret = readers_open_with(in, &ro, &r);
 	if (ret != KVARC_OK)
 		library_error(in->name, ret, error, in, NULL);
 	return r;
 }
 
-void readers_each(const struct options *o, bool seek, unsigned flags, readers_fn *fn)
+void readers_each(const struct options *options, bool seek, unsigned flags, readers_fn *fn)
 {
-	for (size_t i = 0; i < o->n_files; i++) {
+	for (size_t i = 0; i < options->n_files; i++) {
 		struct input in;
 		kvarc_error error;
 		kvarc_reader *r;
 
-		if (!input_open(&in, o->files[i], seek))
+		if (!input_open(&in, options->files[i], seek))
 			continue;
-		r = readers_open(o, &in, flags, &error);
+		r = readers_open(options, &in, flags, &error);
 		if (r)
-			fn(o, &in, r, &error, i == 0);
+			fn(options, &in, r, &error, i == 0);
 		kvarc_reader_close(&r);
 		input_close(&in);
 	}
 }
 
-void readers_import_options(const struct options *o, kvarc_import_options *io, kvarc_error *error)
+void readers_import_options(const struct options *options, kvarc_import_options *io,
+                            kvarc_error *error)
 {
-	library_common(o, &io->common, error);
-	io->kv_rule = o->kv_rule;
-	io->axes = o->axes;
+	library_common(options, &io->common, error);
+	io->kv_rule = options->kv_rule;
+	io->axes = options->axes;
 	io->predictor = models_known();
 	io->temp_dir = paths_temporary_folder();
 }

@@ -13,7 +13,7 @@
  * where one is missing. ro: the rest, filled on. */
 kvarc_ret readers_open_with(struct input *in, kvarc_reader_options *ro, kvarc_reader **r);
 /* Opens an archive for reading. flags as in kvarc_reader_options. */
-kvarc_reader *readers_open(const struct options *o, struct input *in, unsigned flags,
+kvarc_reader *readers_open(const struct options *options, struct input *in, unsigned flags,
                            kvarc_error *error);
 
 /* Reads the archive of `in`: prints a report or writes output, and shows messages. first: it is the
@@ -23,9 +23,10 @@ typedef void readers_fn(const struct options *o, struct input *in, kvarc_reader 
 /* Opens the archives that the command line names, one after the other, and calls fn for
  * each. seek as in input_open, flags as in readers_open; one that does not open has a
  * message instead. */
-void readers_each(const struct options *o, bool seek, unsigned flags, readers_fn *fn);
+void readers_each(const struct options *options, bool seek, unsigned flags, readers_fn *fn);
 /* What all verbs set for an importer: the common part, the rules for tensor names, the model, the
  * folder of temporary files. */
-void readers_import_options(const struct options *o, kvarc_import_options *io, kvarc_error *error);
+void readers_import_options(const struct options *options, kvarc_import_options *io,
+                            kvarc_error *error);
 
 #endif

@@ -49,25 +49,25 @@ static void close_with(struct report *r, char c)
 
 /* ---- fields ---- */
 
-static bool is_none(const struct report_field *f)
+static bool is_none(const struct report_field *field)
 {
-	return f->type == 's'   ? !f->string
-	       : f->type == 'r' ? !isfinite(f->real)
-	                        : f->n == KVARC_UNKNOWN;
+	return field->type == 's'   ? !field->string
+	       : field->type == 'r' ? !isfinite(field->real)
+	                            : field->n == KVARC_UNKNOWN;
 }
 
 /* Keeps a field for text. In JSON it writes the name, and null if there is no value; true: a value
  * has to follow. */
-static bool add(struct report *r, struct report_field f)
+static bool add(struct report *r, struct report_field field)
 {
 	if (!r->json && r->n < REPORT_FIELDS)
-		r->fields[r->n++] = f;
-	if (!r->json || f.name[0] == '.')
+		r->fields[r->n++] = field;
+	if (!r->json || field.name[0] == '.')
 		return false;
-	start(r, f.name);
-	if (is_none(&f))
+	start(r, field.name);
+	if (is_none(&field))
 		fputs("null", stdout);
-	return !is_none(&f);
+	return !is_none(&field);
 }
 
 void report_string(struct report *r, const char *name, const char *value)
@@ -145,38 +145,39 @@ static const struct report_field *find(const struct report *r, const char *text)
 	return NULL;
 }
 
-static bool is_empty(const struct report_field *f)
+static bool is_empty(const struct report_field *field)
 {
-	return is_none(f) || (f->type == 's'   ? !f->string[0]
-	                      : f->type == 'r' ? !(f->real != 0)
-	                                       : !f->n);
+	return is_none(field) || (field->type == 's'   ? !field->string[0]
+	                          : field->type == 'r' ? !(field->real != 0)
+	                                               : !field->n);
 }
 
-static void format_number(char out[NUMBER_BYTES], const struct report_field *f, const char *format)
+static void format_number(char out[NUMBER_BYTES], const struct report_field *field,
+                          const char *format)
 {
 	if (format[0] == 'B')
-		units_bytes(out, NUMBER_BYTES, f->n);
+		units_bytes(out, NUMBER_BYTES, field->n);
 	else if (format[0] == 'R')
-		units_rate(out, NUMBER_BYTES, f->real);
+		units_rate(out, NUMBER_BYTES, field->real);
 	else if (format[0] == 'C')
-		units_count(out, f->n);
+		units_count(out, field->n);
 	else if (format[0] == 's')
-		strcpy(out, f->n == 1 ? "" : "s");
+		strcpy(out, field->n == 1 ? "" : "s");
 	else if (format[0] == '.')
 		snprintf(out, NUMBER_BYTES, format[2] == 'f' ? "%.*f%s" : "%.*g%s", format[1] - '0',
-		         f->real, format[3] == 'x' ? "x" : "");
+		         field->real, format[3] == 'x' ? "x" : "");
 	else
-		snprintf(out, NUMBER_BYTES, "%" PRIu64, f->n);
+		snprintf(out, NUMBER_BYTES, "%" PRIu64, field->n);
 }
 
-static void print_field(FILE *out, const struct report_field *f, const char *format)
+static void print_field(FILE *out, const struct report_field *field, const char *format)
 {
 	char number[NUMBER_BYTES] = "-", *end;
 	int width = (int)strtol(format, &end, 10), n;
-	const char *text = f->type == 's' && f->string ? f->string : number;
+	const char *text = field->type == 's' && field->string ? field->string : number;
 
-	if (f->type != 's' && !is_none(f))
-		format_number(number, f, end);
+	if (field->type != 's' && !is_none(field))
+		format_number(number, field, end);
 	n = (int)strlen(text);
 	fprintf(out, "%*s", width > n ? width - n : 0, "");
 	msg_put_safe(out, text);

@@ -14,10 +14,10 @@
 enum { RULES_BYTES = 64 << 10 }; /* as the library takes, and no more */
 
 /* Adds n bytes and the end of a line. */
-static int add_text(struct options *o, const char *text, size_t n)
+static int add_text(struct options *options, const char *text, size_t n)
 {
-	size_t had = o->kv_rule ? strlen(o->kv_rule) : 0;
-	char *p = realloc(o->kv_rule, had + n + 2);
+	size_t had = options->kv_rule ? strlen(options->kv_rule) : 0;
+	char *p = realloc(options->kv_rule, had + n + 2);
 
 	if (!p) {
 		msg_error(NULL, "out of memory");
@@ -26,17 +26,17 @@ static int add_text(struct options *o, const char *text, size_t n)
 	memcpy(p + had, text, n);
 	p[had + n] = '\n';
 	p[had + n + 1] = '\0';
-	o->kv_rule = p;
+	options->kv_rule = p;
 	return 0;
 }
 
-int options_add_rule(struct options *o, const struct option_row *r, const char *value)
+int options_add_rule(struct options *options, const struct option_row *r, const char *value)
 {
 	(void)r;
-	return add_text(o, value, strlen(value));
+	return add_text(options, value, strlen(value));
 }
 
-int options_add_rules(struct options *o, const struct option_row *r, const char *value)
+int options_add_rules(struct options *options, const struct option_row *r, const char *value)
 {
 	FILE *f = input_fopen(value);
 	char *text = f ? malloc(RULES_BYTES) : NULL;
@@ -55,7 +55,7 @@ int options_add_rules(struct options *o, const struct option_row *r, const char 
 		          "is no file of rules: a text of less than %d bytes, one rule a line",
 		          RULES_BYTES);
 	else
-		ret = add_text(o, text, n);
+		ret = add_text(options, text, n);
 	fclose(f);
 	free(text);
 	return ret;

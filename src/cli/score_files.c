@@ -17,18 +17,18 @@
 
 enum { DIGITS = 63 }; /* of a number in a file */
 
-bool scores_wanted(const kvarc_lossy *l)
+bool scores_wanted(const kvarc_lossy *lossy)
 {
-	return l->select.keep || l->select.top || l->select.spread;
+	return lossy->select.keep || lossy->select.top || lossy->select.spread;
 }
 
 /* Numbers of a file, with white space between; n of them, no more. */
-static bool read_numbers(FILE *f, const char *name, uint64_t n, float *score)
+static bool read_numbers(FILE *file, const char *name, uint64_t n, float *score)
 {
 	char word[DIGITS + 1], *end;
 	uint64_t i = 0;
 
-	while (fscanf(f, "%63s", word) == 1) {
+	while (fscanf(file, "%63s", word) == 1) {
 		if (i < n)
 			score[i] = strtof(word, &end);
 		else
@@ -42,11 +42,11 @@ static bool read_numbers(FILE *f, const char *name, uint64_t n, float *score)
 			return false;
 		}
 	}
-	if (ferror(f))
+	if (ferror(file))
 		msg_error(name, "cannot read: %s", strerror(errno));
 	else if (i != n)
 		msg_error(name, "%" PRIu64 " scores for %" PRIu64 " tokens", i, n);
-	return !ferror(f) && i == n;
+	return !ferror(file) && i == n;
 }
 
 static bool from_file(const char *name, uint64_t n, float *score)
@@ -61,7 +61,7 @@ static bool from_file(const char *name, uint64_t n, float *score)
 	return ok;
 }
 
-static bool from_model(const struct options *o, const char *file, kvarc_import *im,
+static bool from_model(const struct options *options, const char *file, kvarc_import *im,
                        const kvarc_common *common, uint64_t n, float *score)
 {
 	kvarc_scores_options so = KVARC_SCORES_OPTIONS_INIT;
@@ -74,13 +74,13 @@ static bool from_model(const struct options *o, const char *file, kvarc_import *
 		return false;
 	}
 	so.common = *common;
-	if (!o->memlimit) /* as large as the model and the cache */
+	if (!options->memlimit) /* as large as the model and the cache */
 		so.common.memlimit = 0;
 	so.predictor = models_given();
-	so.arithmetic = (kvarc_arithmetic)o->arithmetic;
+	so.arithmetic = (kvarc_arithmetic)options->arithmetic;
 	if (dtype == KVARC_F32 || dtype == KVARC_F16)
 		so.dtype = dtype;
-	so.kind = scores_kind(o);
+	so.kind = scores_kind(options);
 	ret = kvarc_import_read_tokens(im, 0, 0, n, ids, NULL);
 	if (ret == KVARC_OPTIONS) {
 		msg_error(file, "no scores: it has no token ids");
@@ -98,8 +98,8 @@ static bool from_model(const struct options *o, const char *file, kvarc_import *
 	return ret == KVARC_OK;
 }
 
-bool scores_rate(const struct options *o, const char *file, kvarc_import *im,
-                 const kvarc_common *common, kvarc_lossy *l, int16_t **rates)
+bool scores_rate(const struct options *options, const char *file, kvarc_import *im,
+                 const kvarc_common *common, kvarc_lossy *lossy, int16_t **rates)
 {
 	const kvarc_geometry *g = kvarc_import_geometry(im);
 	uint64_t n = g->n_tensors ? kvarc_import_tokens(im, 0) : 0;
@@ -114,14 +114,14 @@ bool scores_rate(const struct options *o, const char *file, kvarc_import *im,
 	}
 	/* Of a file without a cache nothing is left out. */
 	if (ok && n)
-		ok = scores_kind(o) ? from_model(o, file, im, common, n, score)
-		                    : from_file(o->scores, n, score);
-	if (ok && kvarc_lossy_rates(l, score, n, *rates) != KVARC_OK) {
+		ok = scores_kind(options) ? from_model(options, file, im, common, n, score)
+		                          : from_file(options->scores, n, score);
+	if (ok && kvarc_lossy_rates(lossy, score, n, *rates) != KVARC_OK) {
 		msg_error(file, "a score is not a number");
 		ok = false;
 	}
-	l->token_rate = *rates;
-	l->n_token_rates = n;
+	lossy->token_rate = *rates;
+	lossy->n_token_rates = n;
 	free(score);
 	return ok;
 }

@@ -7,10 +7,10 @@
 #include "options.h"
 
 /* True if a tier needs scores. */
-bool scores_wanted(const kvarc_lossy *l);
-/* Turns the scores of the tokens of im, read from file, into rates of the tier l. The caller frees
- * *rates; common->error receives errors. false: a message was shown. */
-bool scores_rate(const struct options *o, const char *file, kvarc_import *im,
-                 const kvarc_common *common, kvarc_lossy *l, int16_t **rates);
+bool scores_wanted(const kvarc_lossy *lossy);
+/* Turns the scores of the tokens of im, read from file, into rates of the tier lossy. The caller
+ * frees *rates; common->error receives errors. false: a message was shown. */
+bool scores_rate(const struct options *options, const char *file, kvarc_import *im,
+                 const kvarc_common *common, kvarc_lossy *lossy, int16_t **rates);
 
 #endif

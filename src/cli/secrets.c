@@ -56,7 +56,7 @@ static struct secret *add(kvarc_key_kind kind)
 }
 
 /* Reads a whole file that nobody else may read. Returns its bytes; -1: a message was shown. */
-static ssize_t read_private(const char *path, struct secret *s)
+static ssize_t read_private(const char *path, struct secret *secret)
 {
 	struct stat st;
 	size_t n = 0;
@@ -69,8 +69,8 @@ static ssize_t read_private(const char *path, struct secret *s)
 		msg_error(path, "others may read or change this key; use it after 'chmod 600'");
 		got = -1;
 	} else {
-		while (got > 0 && n < sizeof(s->bytes)) {
-			got = read(fd, s->bytes + n, sizeof(s->bytes) - n);
+		while (got > 0 && n < sizeof(secret->bytes)) {
+			got = read(fd, secret->bytes + n, sizeof(secret->bytes) - n);
 			if (got > 0)
 				n += (size_t)got;
 			else if (got < 0 && errno == EINTR)
@@ -141,16 +141,16 @@ static bool add_passphrase(const char *path)
 	return false;
 }
 
-bool keys_open(const struct options *o)
+bool keys_open(const struct options *options)
 {
 	bool ok = true;
 
-	for (size_t i = 0; i < o->key_files.n && ok; i++)
-		ok = add_key(o->key_files.p[i]);
-	for (size_t i = 0; i < o->passphrase_files.n && ok; i++)
-		ok = add_passphrase(o->passphrase_files.p[i]);
-	if (ok && (all.n || o->encrypt) && !kvarc_has_encryption()) {
-		msg_error(NULL, "%s: encryption needs " SODIUM_MISSING, o->verb->name);
+	for (size_t i = 0; i < options->key_files.n && ok; i++)
+		ok = add_key(options->key_files.p[i]);
+	for (size_t i = 0; i < options->passphrase_files.n && ok; i++)
+		ok = add_passphrase(options->passphrase_files.p[i]);
+	if (ok && (all.n || options->encrypt) && !kvarc_has_encryption()) {
+		msg_error(NULL, "%s: encryption needs " SODIUM_MISSING, options->verb->name);
 		ok = false;
 	}
 	return ok;
@@ -194,17 +194,17 @@ static bool ask_twice(void)
 	return same;
 }
 
-bool keys_writer(const struct options *o, bool encrypted, const kvarc_keys **keys)
+bool keys_writer(const struct options *options, bool encrypted, const kvarc_keys **keys)
 {
 	*keys = NULL;
-	if (o->decrypt || !(encrypted || o->encrypt))
+	if (options->decrypt || !(encrypted || options->encrypt))
 		return true;
 	if (!all.n && !passphrase_can_ask()) {
 		msg_error(
 			NULL,
 			"%s: --encrypt needs --key-file or --passphrase-file, or a terminal to ask "
 			"for a passphrase",
-			o->verb->name);
+			options->verb->name);
 		return false;
 	}
 	if (!all.n && !ask_twice())

@@ -9,7 +9,7 @@
 #include "options.h"
 
 /* Reads the files of --key-file and --passphrase-file. false: a message was shown. */
-bool keys_open(const struct options *o);
+bool keys_open(const struct options *options);
 /* Wipes all keys. */
 void keys_close(void);
 
@@ -21,7 +21,7 @@ bool keys_ask(const char *archive);
 /* What an archive is encrypted with: NULL in *keys for one that is not. Without a key file a new
  * passphrase is asked for, twice. encrypted: the archive that it is made from is. false: a message
  * was shown. */
-bool keys_writer(const struct options *o, bool encrypted, const kvarc_keys **keys);
+bool keys_writer(const struct options *options, bool encrypted, const kvarc_keys **keys);
 /* Notes that keys were given for an archive that is not encrypted. */
 void keys_note(const char *archive, const kvarc_reader *r);
 

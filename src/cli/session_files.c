@@ -60,37 +60,38 @@ struct session_input {
 	bool changed; /* while it was saved: a message was shown */
 };
 
-static bool open_input(struct session_input *x, const struct options *o, const char *file)
+static bool open_input(struct session_input *input, const struct options *options, const char *file)
 {
 	kvarc_import_options io = KVARC_IMPORT_OPTIONS_INIT;
 	kvarc_ret ret;
 
-	memset(x, 0, sizeof(*x));
-	if (!input_open_as(&x->in, file, true, o->slot_files ? INPUT_SLOT : 0))
+	memset(input, 0, sizeof(*input));
+	if (!input_open_as(&input->in, file, true, options->slot_files ? INPUT_SLOT : 0))
 		return false;
-	watch_start(&x->watch, &x->in);
-	input_map(&x->in);
-	if (!o->opaque && input_is_archive(&x->in)) {
+	watch_start(&input->watch, &input->in);
+	input_map(&input->in);
+	if (!options->opaque && input_is_archive(&input->in)) {
 		msg_error(file, "is a kvarc archive: a session takes the file that was packed");
 		return false;
 	}
-	readers_import_options(o, &io, &x->error);
+	readers_import_options(options, &io, &input->error);
 	/* Positions do not change from save to save: level 0 has no use for them. */
-	io.rope = o->level > 0 || o->profiles.n ? NULL : "none";
+	io.rope = options->level > 0 || options->profiles.n ? NULL : "none";
 	io.profiles = profiles_given(&io.n_profiles);
-	io.opaque = o->opaque;
-	x->source = input_source(&x->in);
-	ret = kvarc_import_open(&x->im, &x->source, x->in.is_stdin ? NULL : paths_base(file), &io);
+	io.opaque = options->opaque;
+	input->source = input_source(&input->in);
+	ret = kvarc_import_open(&input->im, &input->source,
+	                        input->in.is_stdin ? NULL : paths_base(file), &io);
 	if (ret != KVARC_OK)
-		library_error(file, ret, &x->error, &x->in, NULL);
+		library_error(file, ret, &input->error, &input->in, NULL);
 	return ret == KVARC_OK;
 }
 
-static void close_input(struct session_input *x)
+static void close_input(struct session_input *input)
 {
-	kvarc_import_close(&x->im);
-	workspace_close(&x->workspace);
-	input_close(&x->in);
+	kvarc_import_close(&input->im);
+	workspace_close(&input->workspace);
+	input_close(&input->in);
 }
 
 /* ----- save ------------------------------------------------ */
@@ -108,85 +109,86 @@ static int is_changed(void *opaque)
 	return 1;
 }
 
-static void report_saved(const struct options *o, const char *name, const char *file,
-                         const kvarc_saved *s, double seconds)
+static void report_saved(const struct options *options, const char *name, const char *file,
+                         const kvarc_saved *saved, double seconds)
 {
 	struct report r;
 
-	report_start(&r, o->json);
+	report_start(&r, options->json);
 	report_string(&r, "session", name);
-	report_u64(&r, "version", s->version);
+	report_u64(&r, "version", saved->version);
 	report_string(&r, "file", file);
-	report_u64(&r, "tokens", s->tokens);
-	report_u64(&r, "kept_tokens", s->kept_tokens);
-	report_u64(&r, "new_tokens", s->new_tokens);
-	report_u64(&r, "file_bytes", s->file_bytes);
-	report_u64(&r, "written_bytes", s->written_bytes);
-	report_u64(&r, "not_written_bytes", s->not_written_bytes);
-	report_bool(&r, "unchanged", s->unchanged);
+	report_u64(&r, "tokens", saved->tokens);
+	report_u64(&r, "kept_tokens", saved->kept_tokens);
+	report_u64(&r, "new_tokens", saved->new_tokens);
+	report_u64(&r, "file_bytes", saved->file_bytes);
+	report_u64(&r, "written_bytes", saved->written_bytes);
+	report_u64(&r, "not_written_bytes", saved->not_written_bytes);
+	report_bool(&r, "unchanged", saved->unchanged);
 	report_real(&r, "seconds", seconds, 4);
 	report_result(&r, name,
-	              s->unchanged ? "nothing is new since version {version}"
-	              : s->tokens  ? "version {version}: {tokens:C} tokens, {kept_tokens:C} kept, "
-	                             "{new_tokens:C} new: {written_bytes:B} written, "
-	                             "{not_written_bytes:B} not written"
-	                           : "version {version}: {file_bytes:B}, "
-	                             "{written_bytes:B} written");
+	              saved->unchanged ? "nothing is new since version {version}"
+	              : saved->tokens
+	                      ? "version {version}: {tokens:C} tokens, {kept_tokens:C} kept, "
+	                        "{new_tokens:C} new: {written_bytes:B} written, "
+	                        "{not_written_bytes:B} not written"
+	                      : "version {version}: {file_bytes:B}, "
+	                        "{written_bytes:B} written");
 	report_end(&r);
 }
 
-static int see_encrypted(void *opaque, const kvarc_session_version *v)
+static int see_encrypted(void *opaque, const kvarc_session_version *version)
 {
-	*(int *)opaque = v->encrypted ? 1 : 0;
+	*(int *)opaque = version->encrypted ? 1 : 0;
 	return 0;
 }
 
 /* A key alone does not encrypt: a new session must not become plain because of that. */
-static bool check_key(const struct options *o, struct store_access *a, const char *name)
+static bool check_key(const struct options *options, struct store_access *access, const char *name)
 {
 	int encrypted = -1;
 
-	if (!keys_given() || o->encrypt || o->decrypt)
+	if (!keys_given() || options->encrypt || options->decrypt)
 		return true;
 	/* What is wrong with the session is for the save to find out. */
-	(void)!kvarc_store_log(a->s, name, see_encrypted, &encrypted);
+	(void)!kvarc_store_log(access->s, name, see_encrypted, &encrypted);
 	if (encrypted < 0)
 		msg_error(name, "is new, and a key was given without --encrypt: add --encrypt, or "
 		                "give no key");
 	return encrypted >= 0;
 }
 
-static int see_tokens(void *opaque, const kvarc_session_version *v)
+static int see_tokens(void *opaque, const kvarc_session_version *version)
 {
-	*(uint64_t *)opaque = v->tokens;
+	*(uint64_t *)opaque = version->tokens;
 	return 0;
 }
 
 /* A file that was cut, or is no cache, must not become the last version of a session of tokens. */
-static bool check_tokens(const struct options *o, struct store_access *a, const char *name,
-                         struct session_input *x)
+static bool check_tokens(const struct options *options, struct store_access *access,
+                         const char *name, struct session_input *input)
 {
 	uint64_t tokens = 0;
 
-	if (o->opaque)
+	if (options->opaque)
 		return true;
 	/* What is wrong with the session is for the save to find out. */
-	if (!library_import_tokens(x->im))
-		(void)!kvarc_store_log(a->s, name, see_tokens, &tokens);
-	if (tokens && !is_changed(x))
-		library_refuse_import(x->in.name, x->im, name, tokens, "saved");
+	if (!library_import_tokens(input->im))
+		(void)!kvarc_store_log(access->s, name, see_tokens, &tokens);
+	if (tokens && !is_changed(input))
+		library_refuse_import(input->in.name, input->im, name, tokens, "saved");
 	else if (!tokens)
-		library_warn_import(x->in.name, x->im);
+		library_warn_import(input->in.name, input->im);
 	return !tokens;
 }
 
-bool session_save(const struct options *o, struct store_access *a, const char *name,
+bool session_save(const struct options *options, struct store_access *access, const char *name,
                   const char *file)
 {
-	return session_save_from(o, a, name, file, NULL);
+	return session_save_from(options, access, name, file, NULL);
 }
 
-bool session_save_from(const struct options *o, struct store_access *a, const char *name,
+bool session_save_from(const struct options *options, struct store_access *access, const char *name,
                        const char *file, const kvarc_server *server)
 {
 	kvarc_save_options so = KVARC_SAVE_OPTIONS_INIT;
@@ -195,33 +197,35 @@ bool session_save_from(const struct options *o, struct store_access *a, const ch
 	double start = units_now();
 	kvarc_ret ret;
 
-	if (!check_key(o, a, name))
+	if (!check_key(options, access, name))
 		return false;
-	if (!open_input(&x, o, file) || !check_tokens(o, a, name, &x) ||
-	    !identities_record(o, &x.in, x.im, &x.error) ||
+	if (!open_input(&x, options, file) || !check_tokens(options, access, name, &x) ||
+	    !identities_record(options, &x.in, x.im, &x.error) ||
 	    (server && kvarc_server_identity(server, x.im) != KVARC_OK) ||
-	    !workspace_attach(&x.workspace, o, x.im,
-	                      (const char *[]){ x.in.name, store_access_folder(a) }, 2) ||
-	    !profiles_writer(o, kvarc_import_geometry(x.im), &so.writer)) {
+	    !workspace_attach(&x.workspace, options, x.im,
+	                      (const char *[]){ x.in.name, store_access_folder(access) }, 2) ||
+	    !profiles_writer(options, kvarc_import_geometry(x.im), &so.writer)) {
 		close_input(&x);
 		return false;
 	}
-	library_common(o, &so.writer.common, &x.error);
-	if (o->verify)
+	library_common(options, &so.writer.common, &x.error);
+	if (options->verify)
 		so.writer.flags |= KVARC_WRITE_VERIFY;
-	so.encrypt = o->encrypt ? KVARC_SAVE_ENCRYPT : o->decrypt ? KVARC_SAVE_PLAIN : 0;
-	so.label = o->label;
+	so.encrypt = options->encrypt   ? KVARC_SAVE_ENCRYPT
+	             : options->decrypt ? KVARC_SAVE_PLAIN
+	                                : 0;
+	so.label = options->label;
 	so.mode = x.in.mode;
 	so.time = (uint64_t)time(NULL) * 1000;
 	so.confirm = is_changed;
 	so.confirm_opaque = &x;
 	progress_start(name, KVARC_UNKNOWN);
-	ret = kvarc_store_save(a->s, name, x.im, &so, &saved);
+	ret = kvarc_store_save(access->s, name, x.im, &so, &saved);
 	progress_stop();
 	if (ret == KVARC_OK)
-		report_saved(o, name, file, &saved, units_now() - start);
+		report_saved(options, name, file, &saved, units_now() - start);
 	else if (!x.changed && !is_changed(&x))
-		library_error(name, ret, x.in.error ? &x.error : &a->error, &x.in, NULL);
+		library_error(name, ret, x.in.error ? &x.error : &access->error, &x.in, NULL);
 	close_input(&x);
 	return ret == KVARC_OK;
 }
@@ -236,32 +240,32 @@ struct session_output {
 	uint64_t bytes;
 	bool open, failed;
 	struct workspace workspace;
-	const char *version; /* for messages */
+	const char *version;                 /* for messages */
 	const kvarc_session_version *loaded; /* filled before the file is opened */
-	mode_t mode; /* for a server; 0: that of the file that was saved */
+	mode_t mode;                         /* for a server; 0: that of the file that was saved */
 };
 
 /* The mode of the file: as it was saved; of an encrypted version, for its owner alone. */
-static mode_t output_mode(const struct session_output *x)
+static mode_t output_mode(const struct session_output *output)
 {
-	const mode_t saved = x->loaded->mode ? (mode_t)x->loaded->mode : 0600;
+	const mode_t saved = output->loaded->mode ? (mode_t)output->loaded->mode : 0600;
 
-	if (x->loaded->encrypted)
+	if (output->loaded->encrypted)
 		return saved & 0600 ? saved & 0600 : 0600;
-	return x->mode ? x->mode : saved;
+	return output->mode ? output->mode : saved;
 }
 
 /* Where the file goes: where -o says, in a folder under the name that it was saved from. Allocated;
  * NULL when out of memory. */
-static char *output_path(const struct session_output *x, const kvarc_item *item)
+static char *output_path(const struct session_output *output, const kvarc_item *item)
 {
-	const char *base = paths_base(item->name), *version = paths_base(x->version);
+	const char *base = paths_base(item->name), *version = paths_base(output->version);
 	char *path, *name;
 
-	if (!paths_is_folder(x->o->output))
-		return strdup(x->o->output);
+	if (!paths_is_folder(output->o->output))
+		return strdup(output->o->output);
 	name = paths_safe_name(base) ? strdup(base) : strndup(version, strcspn(version, "@"));
-	path = name ? paths_join(x->o->output, name) : NULL;
+	path = name ? paths_join(output->o->output, name) : NULL;
 	free(name);
 	return path;
 }
@@ -294,110 +298,112 @@ static int open_output(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 	return 0;
 }
 
-static void report_loaded(const struct session_output *x, const kvarc_session_version *v,
+static void report_loaded(const struct session_output *output, const kvarc_session_version *version,
                           double seconds)
 {
 	struct report r;
 
-	report_start(&r, x->o->json);
-	report_string(&r, "session", v->session);
-	report_u64(&r, "version", v->number);
-	report_string(&r, "output", x->path);
-	report_u64(&r, "tokens", v->tokens);
-	report_u64(&r, "bytes", x->bytes);
+	report_start(&r, output->o->json);
+	report_string(&r, "session", version->session);
+	report_u64(&r, "version", version->number);
+	report_string(&r, "output", output->path);
+	report_u64(&r, "tokens", version->tokens);
+	report_u64(&r, "bytes", output->bytes);
 	report_real(&r, "seconds", seconds, 4);
-	report_result(&r, v->session,
+	report_result(&r, version->session,
 	              "version {version}[, {tokens:C} tokens]: {bytes:B} -> {output}");
 	report_end(&r);
 }
 
 /* The file is as new as its version, as with unpack. */
-static bool commit(struct session_output *x, const kvarc_session_version *v)
+static bool commit(struct session_output *output, const kvarc_session_version *version)
 {
-	if (v->time)
-		output_set_time(&x->out,
-		                (struct timespec){ .tv_sec = (time_t)(v->time / 1000),
-		                                   .tv_nsec = (long)(v->time % 1000) * 1000000 });
-	return output_commit(&x->out);
+	if (version->time)
+		output_set_time(
+			&output->out,
+			(struct timespec){ .tv_sec = (time_t)(version->time / 1000),
+		                           .tv_nsec = (long)(version->time % 1000) * 1000000 });
+	return output_commit(&output->out);
 }
 
 /* What was loaded is right, but not all is. */
-static void warn_loaded(const kvarc_session_version *v)
+static void warn_loaded(const kvarc_session_version *version)
 {
-	if (v->passed_over)
+	if (version->passed_over)
 		msg_warning(
-			v->session,
+			version->session,
 			"version %llu needs archives that are not there (its save was stopped, or "
 			"they were lost): version %llu was loaded",
-			(unsigned long long)v->passed_over, (unsigned long long)v->number);
-	if (v->not_whole)
+			(unsigned long long)version->passed_over,
+			(unsigned long long)version->number);
+	if (version->not_whole)
 		msg_warning(
-			v->session,
+			version->session,
 			"an archive of version %llu is not whole, but all that the version needs "
 			"was there: the next save stores it again",
-			(unsigned long long)v->number);
+			(unsigned long long)version->number);
 }
 
-/* Loads a version into a file; *v is what it is. */
-static bool load(struct session_output *x, struct store_access *a, const char *version,
-                 kvarc_session_version *v)
+/* Loads a version into a file; *session_version is what it is. */
+static bool load(struct session_output *output, struct store_access *access, const char *version,
+                 kvarc_session_version *session_version)
 {
 	uint64_t number;
 	char *name;
 	bool done = false;
 	kvarc_ret ret;
 
-	if (!workspace_check(x->o) || !session_split(version, &name, &number))
+	if (!workspace_check(output->o) || !session_split(version, &name, &number))
 		return false;
-	x->version = version;
-	x->loaded = v;
+	output->version = version;
+	output->loaded = session_version;
 	progress_start(name, KVARC_UNKNOWN);
-	ret = kvarc_store_load(a->s, name, number, open_output, x, v);
+	ret = kvarc_store_load(access->s, name, number, open_output, output, session_version);
 	progress_stop();
 	if (ret != KVARC_OK) {
-		if (x->open && x->out.error)
-			output_report(&x->out);
-		else if (!x->failed)
-			store_access_error(a, version, ret);
-		if (x->open)
-			output_abort(&x->out);
+		if (output->open && output->out.error)
+			output_report(&output->out);
+		else if (!output->failed)
+			store_access_error(access, version, ret);
+		if (output->open)
+			output_abort(&output->out);
 	} else {
-		done = workspace_extract(&x->workspace, x->o, version);
-		if (x->open && !done)
-			output_abort(&x->out);
-		done = done && x->open && commit(x, v);
-		warn_loaded(v);
+		done = workspace_extract(&output->workspace, output->o, version);
+		if (output->open && !done)
+			output_abort(&output->out);
+		done = done && output->open && commit(output, session_version);
+		warn_loaded(session_version);
 	}
-	workspace_close(&x->workspace);
+	workspace_close(&output->workspace);
 	free(name);
 	return done;
 }
 
-void session_load(const struct options *o, struct store_access *a, const char *version)
+void session_load(const struct options *options, struct store_access *access, const char *version)
 {
-	struct session_output x = { .o = o };
+	struct session_output x = { .o = options };
 	kvarc_session_version v;
 	double start = units_now();
 
-	if (load(&x, a, version, &v))
+	if (load(&x, access, version, &v))
 		report_loaded(&x, &v, units_now() - start);
 	free(x.path);
 }
 
-bool session_load_into(const struct options *o, struct store_access *a, const char *version,
-                       const char *path)
+bool session_load_into(const struct options *options, struct store_access *access,
+                       const char *version, const char *path)
 {
-	struct options to = *o;
+	struct options to = *options;
 	struct session_output x = { .o = &to, .mode = 0600 };
 	kvarc_session_version v;
 	struct stat st;
 	bool done;
 
 	/* for a server of another user, who may read in the folder */
-	if (o->slot_folder && stat(o->slot_folder, &st) == 0)
+	if (options->slot_folder && stat(options->slot_folder, &st) == 0)
 		x.mode |= st.st_mode & 0666;
 	to.output = path;
-	done = load(&x, a, version, &v);
+	done = load(&x, access, version, &v);
 	free(x.path);
 	return done;
 }
@@ -410,32 +416,32 @@ struct session_search {
 	uint64_t n;
 };
 
-static int report_found(void *opaque, const kvarc_found *f)
+static int report_found(void *opaque, const kvarc_found *found)
 {
 	struct session_search *x = opaque;
 	struct report r;
 
 	x->n++;
 	report_start(&r, x->o->json);
-	report_string(&r, "session", f->session);
-	report_u64(&r, "version", f->number);
-	report_u64(&r, "tokens", f->tokens);
-	report_u64(&r, "common_tokens", f->common_tokens);
+	report_string(&r, "session", found->session);
+	report_u64(&r, "version", found->number);
+	report_u64(&r, "tokens", found->tokens);
+	report_u64(&r, "common_tokens", found->common_tokens);
 	report_print(&r, "{common_tokens:9C} of {tokens:C}  {session}@{version}\n");
 	report_end(&r);
 	return 0;
 }
 
-void session_find(const struct options *o, struct store_access *a, const char *file)
+void session_find(const struct options *options, struct store_access *access, const char *file)
 {
-	struct session_search search = { o, 0 };
+	struct session_search search = { options, 0 };
 	struct session_input x;
 	kvarc_ret ret;
 
-	if (open_input(&x, o, file)) {
-		ret = kvarc_store_find(a->s, x.im, report_found, &search);
+	if (open_input(&x, options, file)) {
+		ret = kvarc_store_find(access->s, x.im, report_found, &search);
 		if (ret != KVARC_OK)
-			library_error(file, ret, &a->error, &x.in, NULL);
+			library_error(file, ret, &access->error, &x.in, NULL);
 		else if (!search.n)
 			msg_result(file, "no session begins with these tokens");
 	}

@@ -13,17 +13,17 @@ bool session_split(const char *text, char **name, uint64_t *number);
 
 /* Saves a file as the next version, and shows a report. false: nothing was saved, a message was
  * shown. */
-bool session_save(const struct options *o, struct store_access *a, const char *name,
+bool session_save(const struct options *options, struct store_access *access, const char *name,
                   const char *file);
 /* Loads a version, "NAME[@N]", into the file of -o; likewise. */
-void session_load(const struct options *o, struct store_access *a, const char *version);
+void session_load(const struct options *options, struct store_access *access, const char *version);
 /* The same of a file that a server has written, whose origin is recorded; server: NULL or that. */
-bool session_save_from(const struct options *o, struct store_access *a, const char *name,
+bool session_save_from(const struct options *options, struct store_access *access, const char *name,
                        const char *file, const kvarc_server *server);
 /* Loads a version into a file, and reports nothing. false: a message was shown. */
-bool session_load_into(const struct options *o, struct store_access *a, const char *version,
-                       const char *path);
+bool session_load_into(const struct options *options, struct store_access *access,
+                       const char *version, const char *path);
 /* Lists the sessions that begin as a file does; likewise. */
-void session_find(const struct options *o, struct store_access *a, const char *file);
+void session_find(const struct options *options, struct store_access *access, const char *file);
 
 #endif

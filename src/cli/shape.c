@@ -18,9 +18,9 @@ static bool codec_has(unsigned number, unsigned flag)
 	return kvarc_codec_info(number, &codec) == KVARC_OK && codec.flags & flag;
 }
 
-unsigned shape_kind(const kvarc_tensor *t)
+unsigned shape_kind(const kvarc_tensor *tensor)
 {
-	switch (t->kind) {
+	switch (tensor->kind) {
 	case KVARC_KEY:
 	case KVARC_CROSS_KEY:
 		return SHAPE_KEY;
@@ -46,70 +46,71 @@ static int by_number(const void *a, const void *b)
 	return (x->layer > y->layer) - (x->layer < y->layer);
 }
 
-static struct shape_layer *find_layer(const struct shape *s, uint32_t layer)
+static struct shape_layer *find_layer(const struct shape *shape, uint32_t layer)
 {
 	struct shape_layer key = { .layer = layer };
 
-	return bsearch(&key, s->layers, s->n_layers, sizeof(key), by_number);
+	return bsearch(&key, shape->layers, shape->n_layers, sizeof(key), by_number);
 }
 
-static void add_tensor(struct shape_cell *c, const kvarc_tensor *t)
+static void add_tensor(struct shape_cell *cell, const kvarc_tensor *tensor)
 {
-	if (!c->tensor)
-		c->tensor = t;
-	else if (t->role == KVARC_SCALE && c->tensor->role != KVARC_SCALE &&
-	         t->source_type == c->tensor->source_type)
-		c->tensor = t; /* its channels are those of the model */
-	else if (c->tensor->source_type != t->source_type ||
-	         (t->source_type == 0 &&
-	          (c->tensor->dtype != t->dtype || c->tensor->heads != t->heads ||
-	           c->tensor->channels != t->channels)))
-		c->mixed = true;
+	if (!cell->tensor)
+		cell->tensor = tensor;
+	else if (tensor->role == KVARC_SCALE && cell->tensor->role != KVARC_SCALE &&
+	         tensor->source_type == cell->tensor->source_type)
+		cell->tensor = tensor; /* its channels are those of the model */
+	else if (cell->tensor->source_type != tensor->source_type ||
+	         (tensor->source_type == 0 &&
+	          (cell->tensor->dtype != tensor->dtype || cell->tensor->heads != tensor->heads ||
+	           cell->tensor->channels != tensor->channels)))
+		cell->mixed = true;
 }
 
 /* One entry a layer, then every tensor to its cell. */
-static kvarc_ret make_layers(struct shape *s)
+static kvarc_ret make_layers(struct shape *shape)
 {
-	const kvarc_geometry *g = s->geometry;
+	const kvarc_geometry *g = shape->geometry;
 	size_t n = 0;
 
-	s->layers = calloc(g->n_tensors ? g->n_tensors : 1, sizeof(*s->layers));
-	if (!s->layers)
+	shape->layers = calloc(g->n_tensors ? g->n_tensors : 1, sizeof(*shape->layers));
+	if (!shape->layers)
 		return KVARC_MEM;
 	for (size_t i = 0; i < g->n_tensors; i++)
-		s->layers[i].layer = g->tensors[i].layer;
-	qsort(s->layers, g->n_tensors, sizeof(*s->layers), by_number);
+		shape->layers[i].layer = g->tensors[i].layer;
+	qsort(shape->layers, g->n_tensors, sizeof(*shape->layers), by_number);
 	for (size_t i = 0; i < g->n_tensors; i++) {
-		if (n == 0 || s->layers[n - 1].layer != s->layers[i].layer)
-			s->layers[n++].layer = s->layers[i].layer;
+		if (n == 0 || shape->layers[n - 1].layer != shape->layers[i].layer)
+			shape->layers[n++].layer = shape->layers[i].layer;
 	}
-	s->n_layers = n;
+	shape->n_layers = n;
 	for (size_t i = 0; i < g->n_tensors; i++) {
 		const kvarc_tensor *t = &g->tensors[i];
-		add_tensor(&find_layer(s, t->layer)->cells[shape_kind(t)], t);
-		add_tensor(&s->total, t);
+		add_tensor(&find_layer(shape, t->layer)->cells[shape_kind(t)], t);
+		add_tensor(&shape->total, t);
 	}
 	return KVARC_OK;
 }
 
-static void add_chunk(struct shape_cell *cell, const kvarc_tensor *t, const kvarc_chunk_info *c)
+static void add_chunk(struct shape_cell *cell, const kvarc_tensor *tensor,
+                      const kvarc_chunk_info *info)
 {
-	unsigned codec = c->codec < SHAPE_CODECS ? c->codec : SHAPE_CODECS - 1;
+	unsigned codec = info->codec < SHAPE_CODECS ? info->codec : SHAPE_CODECS - 1;
 
-	cell->elements += (uint64_t)c->n * c->heads * t->channels;
-	cell->raw_bytes += c->raw_bytes;
-	cell->frame_bytes += c->frame_bytes;
+	cell->elements += (uint64_t)info->n * info->heads * tensor->channels;
+	cell->raw_bytes += info->raw_bytes;
+	cell->frame_bytes += info->frame_bytes;
 	cell->codecs[codec]++;
 	/* Repeats of lossy chunks have their generation. */
-	if (codec_has(c->codec, KVARC_CODEC_LOSSY) || c->generation) {
+	if (codec_has(info->codec, KVARC_CODEC_LOSSY) || info->generation) {
 		cell->lossy_chunks++;
-		cell->lossy_elements += (uint64_t)c->n * c->heads * t->channels;
-		if (c->generation > cell->generation)
-			cell->generation = c->generation;
+		cell->lossy_elements += (uint64_t)info->n * info->heads * tensor->channels;
+		if (info->generation > cell->generation)
+			cell->generation = info->generation;
 	}
-	if (c->predicted_exactly) {
+	if (info->predicted_exactly) {
 		cell->exact_chunks++;
-		cell->exact_elements += (uint64_t)c->n * c->heads * t->channels;
+		cell->exact_elements += (uint64_t)info->n * info->heads * tensor->channels;
 	}
 }
 
@@ -118,71 +119,71 @@ static void scale(uint64_t *v, double by)
 	*v = (uint64_t)((double)*v * by + 0.5);
 }
 
-static void scale_cell(struct shape_cell *c, double by)
+static void scale_cell(struct shape_cell *cell, double by)
 {
-	scale(&c->elements, by);
-	scale(&c->raw_bytes, by);
-	scale(&c->lossy_elements, by);
+	scale(&cell->elements, by);
+	scale(&cell->raw_bytes, by);
+	scale(&cell->lossy_elements, by);
 }
 
 /* Bits are those of what was packed. All tracks as if they had lost alike. */
-static void count_dropped(struct shape *s)
+static void count_dropped(struct shape *shape)
 {
 	double by;
 
-	s->dropped = s->info.dropped_tokens;
-	if (!s->dropped)
+	shape->dropped = shape->info.dropped_tokens;
+	if (!shape->dropped)
 		return;
-	by = (double)(s->track_tokens + s->dropped) / (double)s->track_tokens;
-	for (size_t i = 0; i < s->n_layers; i++)
+	by = (double)(shape->track_tokens + shape->dropped) / (double)shape->track_tokens;
+	for (size_t i = 0; i < shape->n_layers; i++)
 		for (unsigned k = 0; k < SHAPE_KINDS; k++)
-			scale_cell(&s->layers[i].cells[k], by);
-	scale_cell(&s->total, by);
-	scale(&s->info.elements, by);
-	scale(&s->info.raw_bytes, by);
+			scale_cell(&shape->layers[i].cells[k], by);
+	scale_cell(&shape->total, by);
+	scale(&shape->info.elements, by);
+	scale(&shape->info.raw_bytes, by);
 }
 
-kvarc_ret shape_make(struct shape *s, kvarc_reader *r)
+kvarc_ret shape_make(struct shape *shape, kvarc_reader *r)
 {
 	kvarc_chunk_info c;
 	kvarc_ret ret;
 
-	memset(s, 0, sizeof(*s));
-	s->geometry = kvarc_reader_geometry(r);
-	ret = make_layers(s);
+	memset(shape, 0, sizeof(*shape));
+	shape->geometry = kvarc_reader_geometry(r);
+	ret = make_layers(shape);
 	for (uint64_t i = 0; ret == KVARC_OK; i++) {
 		ret = kvarc_reader_chunk(r, i, &c);
 		if (ret != KVARC_OK)
 			break;
-		if (c.tensor >= s->geometry->n_tensors)
+		if (c.tensor >= shape->geometry->n_tensors)
 			continue;
-		const kvarc_tensor *t = &s->geometry->tensors[c.tensor];
-		add_chunk(&find_layer(s, t->layer)->cells[shape_kind(t)], t, &c);
-		add_chunk(&s->total, t, &c);
-		s->chunk_bytes += c.frame_bytes;
+		const kvarc_tensor *t = &shape->geometry->tensors[c.tensor];
+		add_chunk(&find_layer(shape, t->layer)->cells[shape_kind(t)], t, &c);
+		add_chunk(&shape->total, t, &c);
+		shape->chunk_bytes += c.frame_bytes;
 	}
 	if (ret == KVARC_END)
-		ret = kvarc_reader_get_info(r, &s->info);
-	for (size_t i = 0; i < s->geometry->n_tracks; i++)
-		s->track_tokens += kvarc_reader_tokens(r, (uint32_t)i);
-	s->tokens = library_tokens(r);
+		ret = kvarc_reader_get_info(r, &shape->info);
+	for (size_t i = 0; i < shape->geometry->n_tracks; i++)
+		shape->track_tokens += kvarc_reader_tokens(r, (uint32_t)i);
+	shape->tokens = library_tokens(r);
 	if (ret == KVARC_OK)
-		count_dropped(s);
+		count_dropped(shape);
 	if (ret != KVARC_OK)
-		shape_free(s);
+		shape_free(shape);
 	return ret;
 }
 
-void shape_free(struct shape *s)
+void shape_free(struct shape *shape)
 {
-	free(s->layers);
-	s->layers = NULL;
+	free(shape->layers);
+	shape->layers = NULL;
 }
 
-bool shape_is_predicted(const struct shape_cell *c)
+bool shape_is_predicted(const struct shape_cell *cell)
 {
 	for (unsigned i = 0; i < SHAPE_CODECS; i++) {
-		if (c->codecs[i] && codec_has(i, KVARC_CODEC_PREDICTS) &&
+		if (cell->codecs[i] && codec_has(i, KVARC_CODEC_PREDICTS) &&
 		    !codec_has(i, KVARC_CODEC_LOSSY))
 			return true;
 	}
@@ -194,9 +195,9 @@ double shape_bits(uint64_t bytes, uint64_t elements)
 	return elements ? 8.0 * (double)bytes / (double)elements : -1;
 }
 
-uint64_t shape_raw_bytes(const struct shape *s)
+uint64_t shape_raw_bytes(const struct shape *shape)
 {
-	return s->info.raw_bytes + s->info.literal_bytes;
+	return shape->info.raw_bytes + shape->info.literal_bytes;
 }
 
 /* Names of codecs by their number of chunks, which is used up. */
@@ -219,24 +220,24 @@ static void put_names(char *out, size_t size, uint64_t left[SHAPE_CODECS])
 	}
 }
 
-void shape_codecs(char *out, size_t size, const struct shape_cell *c)
+void shape_codecs(char *out, size_t size, const struct shape_cell *cell)
 {
 	uint64_t left[SHAPE_CODECS];
 
-	memcpy(left, c->codecs, sizeof(left));
+	memcpy(left, cell->codecs, sizeof(left));
 	put_names(out, size, left);
 }
 
-void shape_tiers(char *out, size_t size, const struct shape_cell *c)
+void shape_tiers(char *out, size_t size, const struct shape_cell *cell)
 {
 	uint64_t left[SHAPE_CODECS];
 
 	for (unsigned i = 0; i < SHAPE_CODECS; i++)
-		left[i] = codec_has(i, KVARC_CODEC_LOSSY) ? c->codecs[i] : 0;
+		left[i] = codec_has(i, KVARC_CODEC_LOSSY) ? cell->codecs[i] : 0;
 	put_names(out, size, left);
 }
 
-const char *shape_dtype(const kvarc_tensor *t)
+const char *shape_dtype(const kvarc_tensor *tensor)
 {
 	/* ggml type numbers as they are stored in GGUF files. */
 	static const struct {
@@ -248,10 +249,10 @@ const char *shape_dtype(const kvarc_tensor *t)
 		{ 12, "q4_k" }, { 13, "q5_k" }, { 14, "q6_k" }, { 15, "q8_k" }, { 20, "iq4_nl" },
 		{ 24, "i8" },   { 30, "bf16" },
 	};
-	const char *name = kvarc_dtype_name(t->dtype);
+	const char *name = kvarc_dtype_name(tensor->dtype);
 
 	for (size_t i = 0; i < sizeof(ggml) / sizeof(ggml[0]); i++) {
-		if (t->source_type == 0x100 + ggml[i].type)
+		if (tensor->source_type == 0x100 + ggml[i].type)
 			return ggml[i].name;
 	}
 	return name ? name : "?";

@@ -43,26 +43,26 @@ struct shape {
 	struct shape_cell total; /* of all layers and kinds */
 };
 
-/* Fills s from all chunks of an archive whose source can seek. Returns OK, the code of the
+/* Fills shape from all chunks of an archive whose source can seek. Returns OK, the code of the
  * reader, or MEM; on failure nothing is left to free. */
-kvarc_ret shape_make(struct shape *s, kvarc_reader *r);
+kvarc_ret shape_make(struct shape *shape, kvarc_reader *r);
 /* Releases the layers. */
-void shape_free(struct shape *s);
+void shape_free(struct shape *shape);
 
 /* Whether a predictor is needed for some chunks of a cell. */
-bool shape_is_predicted(const struct shape_cell *c);
+bool shape_is_predicted(const struct shape_cell *cell);
 /* Bits per element; -1 when there are no elements. */
 double shape_bits(uint64_t bytes, uint64_t elements);
 /* Bytes of all inputs: tensors and the bytes around them. */
-uint64_t shape_raw_bytes(const struct shape *s);
+uint64_t shape_raw_bytes(const struct shape *shape);
 /* "grid", "grid+raw": the codecs of a cell, most chunks first. */
-void shape_codecs(char *out, size_t size, const struct shape_cell *c);
+void shape_codecs(char *out, size_t size, const struct shape_cell *cell);
 /* As shape_codecs, for lossy codecs only. */
-void shape_tiers(char *out, size_t size, const struct shape_cell *c);
+void shape_tiers(char *out, size_t size, const struct shape_cell *cell);
 /* "bf16", "q8_0": the element type as its source called it. */
-const char *shape_dtype(const kvarc_tensor *t);
+const char *shape_dtype(const kvarc_tensor *tensor);
 /* The kind of a tensor: SHAPE_KEY, SHAPE_VALUE or SHAPE_OTHER. */
-unsigned shape_kind(const kvarc_tensor *t);
+unsigned shape_kind(const kvarc_tensor *tensor);
 /* "key", "value" or the like, for SHAPE_KEY ... */
 const char *shape_kind_name(unsigned kind);
 

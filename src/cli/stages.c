@@ -12,11 +12,11 @@ struct taking {
 	const kvarc_geometry *g;
 };
 
-static void take(void *opaque, const kvarc_measured *m)
+static void take(void *opaque, const kvarc_measured *measured)
 {
 	struct taking *t = opaque;
 	struct stages *s = t->to;
-	const kvarc_tensor *x = &t->g->tensors[m->tensor];
+	const kvarc_tensor *x = &t->g->tensors[measured->tensor];
 	uint32_t n = x->heads * x->channels;
 	struct stage_row *rows = realloc(s->rows, (s->n + 1) * sizeof(*rows));
 	float *copy = malloc(n * sizeof(*copy));
@@ -28,31 +28,31 @@ static void take(void *opaque, const kvarc_measured *m)
 		s->no_memory = true;
 		return;
 	}
-	memcpy(copy, m->channel_bits, n * sizeof(*copy));
+	memcpy(copy, measured->channel_bits, n * sizeof(*copy));
 	rows += s->n++;
-	*rows = (struct stage_row){ x->layer, shape_kind(x), n, *m };
+	*rows = (struct stage_row){ x->layer, shape_kind(x), n, *measured };
 	rows->m.channel_bits = copy;
-	s->tokens = m->tokens;
+	s->tokens = measured->tokens;
 }
 
-kvarc_ret stages_make(struct stages *s, kvarc_reader *r)
+kvarc_ret stages_make(struct stages *stages, kvarc_reader *r)
 {
-	struct taking t = { s, kvarc_reader_geometry(r) };
+	struct taking t = { stages, kvarc_reader_geometry(r) };
 	kvarc_predictor_info x;
 	kvarc_ret ret;
 
-	memset(s, 0, sizeof(*s));
+	memset(stages, 0, sizeof(*stages));
 	if (kvarc_reader_predictor(r, 0, &x) != KVARC_OK)
 		return KVARC_END;
-	s->level = x.level;
+	stages->level = x.level;
 	ret = kvarc_reader_measure(r, 0, take, &t);
-	return ret == KVARC_OK && s->no_memory ? KVARC_MEM : ret;
+	return ret == KVARC_OK && stages->no_memory ? KVARC_MEM : ret;
 }
 
-void stages_free(struct stages *s)
+void stages_free(struct stages *stages)
 {
-	for (size_t i = 0; i < s->n; i++)
-		free((float *)(uintptr_t)s->rows[i].m.channel_bits);
-	free(s->rows);
-	memset(s, 0, sizeof(*s));
+	for (size_t i = 0; i < stages->n; i++)
+		free((float *)(uintptr_t)stages->rows[i].m.channel_bits);
+	free(stages->rows);
+	memset(stages, 0, sizeof(*stages));
 }

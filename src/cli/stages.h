@@ -24,8 +24,8 @@ struct stages {
 
 /* Measures track 0 with the first predictor. Returns the code of kvarc_reader_measure, MEM, or END
  * when the archive has no predictor. stages_free in every case. */
-kvarc_ret stages_make(struct stages *s, kvarc_reader *r);
+kvarc_ret stages_make(struct stages *stages, kvarc_reader *r);
 /* Releases the rows. */
-void stages_free(struct stages *s);
+void stages_free(struct stages *stages);
 
 #endif

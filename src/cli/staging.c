@@ -48,60 +48,61 @@ struct staging *staging_open(int dirfd, const char *base)
 	return NULL;
 }
 
-void staging_close(struct staging *g)
+void staging_close(struct staging *staging)
 {
-	if (!g)
+	if (!staging)
 		return;
 	for (size_t i = 0; i < MAX_OPEN; i++)
-		tempfile_close(&g->open[i].fd);
-	if (g->name) {
+		tempfile_close(&staging->open[i].fd);
+	if (staging->name) {
 		signals_hold();
-		signals_remove(g->name);
+		signals_remove(staging->name);
 		signals_release();
 	}
-	tempfile_close(&g->folder);
-	tempfile_close(&g->parent);
-	free(g->name);
-	free(g);
+	tempfile_close(&staging->folder);
+	tempfile_close(&staging->parent);
+	free(staging->name);
+	free(staging);
 }
 
-bool staging_reaches(const struct staging *g, int dirfd)
+bool staging_reaches(const struct staging *staging, int dirfd)
 {
 	struct stat here, there;
 
-	return fstat(g->folder, &here) == 0 && fstat(dirfd, &there) == 0 &&
+	return fstat(staging->folder, &here) == 0 && fstat(dirfd, &there) == 0 &&
 	       here.st_dev == there.st_dev;
 }
 
-int staging_folder(const struct staging *g)
+int staging_folder(const struct staging *staging)
 {
-	return g->folder;
+	return staging->folder;
 }
 
-static int open_file(struct staging *g, unsigned number, int flags, char name[NAME_SIZE])
+static int open_file(struct staging *staging, unsigned number, int flags, char name[NAME_SIZE])
 {
 	unsigned i = number % MAX_OPEN;
 
 	snprintf(name, NAME_SIZE, "%u", number);
-	errno = tempfile_close(&g->open[i].fd);
+	errno = tempfile_close(&staging->open[i].fd);
 	if (errno != 0)
 		return -1;
-	g->open[i].number = number;
-	g->open[i].fd = openat(g->folder, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | flags, 0600);
-	return g->open[i].fd;
+	staging->open[i].number = number;
+	staging->open[i].fd = openat(staging->folder, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | flags,
+	                             0600);
+	return staging->open[i].fd;
 }
 
-char *staging_make(struct staging *g, unsigned *number)
+char *staging_make(struct staging *staging, unsigned *number)
 {
 	char *name = malloc(NAME_SIZE);
 	int fd = -1, error = errno;
 
 	if (name) {
-		*number = g->n_files;
+		*number = staging->n_files;
 		signals_hold();
-		fd = open_file(g, *number, O_CREAT | O_EXCL, name);
+		fd = open_file(staging, *number, O_CREAT | O_EXCL, name);
 		error = errno;
-		g->n_files += fd >= 0;
+		staging->n_files += fd >= 0;
 		signals_release();
 	}
 	if (fd < 0)
@@ -110,19 +111,19 @@ char *staging_make(struct staging *g, unsigned *number)
 	return fd < 0 ? NULL : name;
 }
 
-int staging_fd(struct staging *g, unsigned number)
+int staging_fd(struct staging *staging, unsigned number)
 {
 	unsigned i = number % MAX_OPEN;
 	char name[NAME_SIZE];
 
-	if (g->open[i].fd >= 0 && g->open[i].number == number)
-		return g->open[i].fd;
-	return open_file(g, number, 0, name);
+	if (staging->open[i].fd >= 0 && staging->open[i].number == number)
+		return staging->open[i].fd;
+	return open_file(staging, number, 0, name);
 }
 
-int staging_close_file(struct staging *g, unsigned number)
+int staging_close_file(struct staging *staging, unsigned number)
 {
 	unsigned i = number % MAX_OPEN;
 
-	return g->open[i].number == number ? tempfile_close(&g->open[i].fd) : 0;
+	return staging->open[i].number == number ? tempfile_close(&staging->open[i].fd) : 0;
 }

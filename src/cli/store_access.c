@@ -52,9 +52,9 @@ static bool make_folders(char *path)
 	return true;
 }
 
-static char *find_url(const struct options *o, bool create)
+static char *find_url(const struct options *options, bool create)
 {
-	const char *given = o->store ? o->store : getenv("KVARC_STORE");
+	const char *given = options->store ? options->store : getenv("KVARC_STORE");
 	char *url;
 
 	if (given && *given)
@@ -69,19 +69,19 @@ static char *find_url(const struct options *o, bool create)
 
 /* The index that --index names, or, of a store that is no folder, in the user's cache, by the
  * URL. */
-static bool find_index(struct store_access *a, const struct options *o)
+static bool find_index(struct store_access *access, const struct options *options)
 {
-	const char *scheme = strstr(a->given, "://");
+	const char *scheme = strstr(access->given, "://");
 	char name[64];
 
-	if (o->index)
-		return (a->index = strdup(o->index)) != NULL;
-	if (!scheme || scheme > strchr(a->given, '/'))
+	if (options->index)
+		return (access->index = strdup(options->index)) != NULL;
+	if (!scheme || scheme > strchr(access->given, '/'))
 		return true;
 	snprintf(name, sizeof(name), "kvarc/%016llx/index.sqlite",
-	         (unsigned long long)XXH3_64bits(a->given, strlen(a->given)));
-	a->index = folder_of("XDG_CACHE_HOME", ".cache", name);
-	return a->index && make_folders(a->index);
+	         (unsigned long long)XXH3_64bits(access->given, strlen(access->given)));
+	access->index = folder_of("XDG_CACHE_HOME", ".cache", name);
+	return access->index && make_folders(access->index);
 }
 
 static void show_note(void *opaque, const char *text)
@@ -113,20 +113,20 @@ char *store_access_shown(const char *url)
 	return text;
 }
 
-bool store_access_open(struct store_access *a, const struct options *o, bool create)
+bool store_access_open(struct store_access *access, const struct options *options, bool create)
 {
 	kvarc_store_options so = KVARC_STORE_OPTIONS_INIT;
 	kvarc_reader_options ro = KVARC_READER_OPTIONS_INIT;
 	kvarc_ret ret;
 
-	memset(a, 0, sizeof(*a));
-	a->given = find_url(o, create);
-	a->url = a->given ? store_access_shown(a->given) : NULL;
+	memset(access, 0, sizeof(*access));
+	access->given = find_url(options, create);
+	access->url = access->given ? store_access_shown(access->given) : NULL;
 	/* --encrypt without a file asks for a passphrase. */
-	if (!a->url || !find_index(a, o) || !keys_writer(o, false, &so.keys))
+	if (!access->url || !find_index(access, options) || !keys_writer(options, false, &so.keys))
 		return false;
 	so.keys = keys_given();
-	library_common(o, &so.common, &a->error);
+	library_common(options, &so.common, &access->error);
 	so.common.progress = NULL;
 	profiles_reader(&ro);
 	so.profiles = ro.profiles;
@@ -134,9 +134,9 @@ bool store_access_open(struct store_access *a, const struct options *o, bool cre
 	so.find_profile = ro.find_profile;
 	so.find_opaque = ro.find_opaque;
 	so.flags = create ? KVARC_STORE_CREATE : 0;
-	so.flags |= o->accept_weak_store ? KVARC_STORE_ACCEPT_WEAK : 0;
-	so.name_space = o->name_space;
-	so.index = a->index;
+	so.flags |= options->accept_weak_store ? KVARC_STORE_ACCEPT_WEAK : 0;
+	so.name_space = options->name_space;
+	so.index = access->index;
 	so.temp_dir = paths_temporary_folder();
 	so.note = show_note;
 	so.access_key = getenv("AWS_ACCESS_KEY_ID");
@@ -144,35 +144,35 @@ bool store_access_open(struct store_access *a, const struct options *o, bool cre
 	so.session_token = getenv("AWS_SESSION_TOKEN");
 	so.region = getenv("AWS_REGION");
 	so.endpoint = getenv("AWS_ENDPOINT_URL");
-	ret = kvarc_store_open(&a->s, a->given, &so);
-	if (ret == KVARC_OPTIONS && !create && is_missing(a->given))
+	ret = kvarc_store_open(&access->s, access->given, &so);
+	if (ret == KVARC_OPTIONS && !create && is_missing(access->given))
 		msg_error(NULL,
 		          "there is no store at %s yet: 'kvarc session save' makes it; --store or "
 		          "KVARC_STORE names another one",
-		          a->url);
+		          access->url);
 	else if (ret != KVARC_OK)
-		store_access_error(a, a->url, ret);
+		store_access_error(access, access->url, ret);
 	return ret == KVARC_OK;
 }
 
-const char *store_access_folder(const struct store_access *a)
+const char *store_access_folder(const struct store_access *access)
 {
-	const size_t skip = strncmp(a->given, "file://", 7) == 0 ? 7
-	                    : strncmp(a->given, "file:", 5) == 0 ? 5
-	                                                       : 0;
+	const size_t skip = strncmp(access->given, "file://", 7) == 0 ? 7
+	                    : strncmp(access->given, "file:", 5) == 0 ? 5
+	                                                              : 0;
 
-	return a->given + skip;
+	return access->given + skip;
 }
 
-void store_access_close(struct store_access *a)
+void store_access_close(struct store_access *access)
 {
-	kvarc_store_close(&a->s);
-	free(a->given);
-	free(a->url);
-	free(a->index);
+	kvarc_store_close(&access->s);
+	free(access->given);
+	free(access->url);
+	free(access->index);
 }
 
-void store_access_error(const struct store_access *a, const char *what, kvarc_ret ret)
+void store_access_error(const struct store_access *access, const char *what, kvarc_ret ret)
 {
-	library_error(what, ret, &a->error, NULL, NULL);
+	library_error(what, ret, &access->error, NULL, NULL);
 }

@@ -18,15 +18,15 @@ struct store_access {
 
 /* Opens --store, $KVARC_STORE or the folder of the user. create: it is made when it is missing.
  * false: a message was shown. */
-bool store_access_open(struct store_access *a, const struct options *o, bool create);
+bool store_access_open(struct store_access *access, const struct options *options, bool create);
 /* A URL of a store or a server as it is shown: without user and password. Allocated; NULL: a
  * message was shown. */
 char *store_access_shown(const char *url);
 /* Closes and frees. */
-void store_access_close(struct store_access *a);
+void store_access_close(struct store_access *access);
 /* The path of a store in a folder; of another one its URL, which is no path. Until it is closed. */
-const char *store_access_folder(const struct store_access *a);
+const char *store_access_folder(const struct store_access *access);
 /* Shows what a call returned, about a session or a file; NULL: about the store. */
-void store_access_error(const struct store_access *a, const char *what, kvarc_ret ret);
+void store_access_error(const struct store_access *access, const char *what, kvarc_ret ret);
 
 #endif

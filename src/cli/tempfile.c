@@ -61,9 +61,9 @@ static bool lock(int fd)
 	return flock(fd, LOCK_EX | LOCK_NB) == 0;
 }
 
-static bool same_file(const struct stat *a, const struct stat *b)
+static bool same_file(const struct stat *stat, const struct stat *b)
 {
-	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+	return stat->st_dev == b->st_dev && stat->st_ino == b->st_ino;
 }
 
 /* Whether the folder was not looked at before. */

@@ -13,56 +13,56 @@
 #include "units.h"
 
 /* The first profile with models of the level: whether they fit, the writer reports. */
-static bool set_lossless(struct tier *t, const char *level, const struct options *o)
+static bool set_lossless(struct tier *tier, const char *level, const struct options *options)
 {
 	uint64_t n = KVARC_LEVEL_DEFAULT;
 	size_t n_profiles;
 	const kvarc_profile *const *profiles = profiles_given(&n_profiles);
 
 	if (level && !units_parse_u64(level, KVARC_LEVEL_MAX, &n)) {
-		msg_error(NULL, "%s: '%s' is not a level from 0 to 8", o->verb->name, level);
+		msg_error(NULL, "%s: '%s' is not a level from 0 to 8", options->verb->name, level);
 		return false;
 	}
-	t->writer.level = KVARC_LEVEL((int)n);
+	tier->writer.level = KVARC_LEVEL((int)n);
 	if (n >= LEVEL_MODEL)
-		t->writer.predictor = models_given();
+		tier->writer.predictor = models_given();
 	if (n < 2)
 		return true;
 	if (n_profiles == 0) {
-		msg_error(NULL, "%s: the tier '%s' needs a profile (--profile)", o->verb->name,
-		          t->name);
+		msg_error(NULL, "%s: the tier '%s' needs a profile (--profile)",
+		          options->verb->name, tier->name);
 		return false;
 	}
-	t->writer.profile = profiles[0];
+	tier->writer.profile = profiles[0];
 	return true;
 }
 
-static bool set_lossy(struct tier *t, const struct options *o)
+static bool set_lossy(struct tier *tier, const struct options *options)
 {
 	kvarc_error error;
 
-	if (kvarc_lossy_parse(&t->lossy, t->name, &error) != KVARC_OK) {
-		msg_error(NULL, "%s: %s; without loss: lossless, lossless:LEVEL", o->verb->name,
-		          error.text);
+	if (kvarc_lossy_parse(&tier->lossy, tier->name, &error) != KVARC_OK) {
+		msg_error(NULL, "%s: %s; without loss: lossless, lossless:LEVEL",
+		          options->verb->name, error.text);
 		return false;
 	}
-	t->writer.level = 1;
-	return profiles_tier(o, &t->lossy, NULL, &t->writer);
+	tier->writer.level = 1;
+	return profiles_tier(options, &tier->lossy, NULL, &tier->writer);
 }
 
-static bool parse(struct tier *t, const struct options *o)
+static bool parse(struct tier *tier, const struct options *options)
 {
-	const char *colon = strchr(t->name, ':');
-	size_t n = colon ? (size_t)(colon - t->name) : strlen(t->name);
+	const char *colon = strchr(tier->name, ':');
+	size_t n = colon ? (size_t)(colon - tier->name) : strlen(tier->name);
 
-	t->writer = (kvarc_writer_options)KVARC_WRITER_OPTIONS_INIT;
-	if (n == 8 && strncmp(t->name, "lossless", n) == 0)
-		return set_lossless(t, colon ? colon + 1 : NULL, o);
-	return set_lossy(t, o);
+	tier->writer = (kvarc_writer_options)KVARC_WRITER_OPTIONS_INIT;
+	if (n == 8 && strncmp(tier->name, "lossless", n) == 0)
+		return set_lossless(tier, colon ? colon + 1 : NULL, options);
+	return set_lossy(tier, options);
 }
 
 /* The names of one option, with blanks between. */
-static bool add_all(struct tiers *t, const char *names, const struct options *o)
+static bool add_all(struct tiers *tiers, const char *names, const struct options *options)
 {
 	for (;;) {
 		size_t n;
@@ -72,33 +72,33 @@ static bool add_all(struct tiers *t, const char *names, const struct options *o)
 		n = strcspn(names, " \t\n");
 		if (n == 0)
 			return true;
-		list = realloc(t->list, (t->n + 1) * sizeof(*list));
+		list = realloc(tiers->list, (tiers->n + 1) * sizeof(*list));
 		if (list)
-			t->list = list;
+			tiers->list = list;
 		if (list)
-			list[t->n] = (struct tier){ .name = strndup(names, n) };
-		if (!list || !list[t->n].name) {
+			list[tiers->n] = (struct tier){ .name = strndup(names, n) };
+		if (!list || !list[tiers->n].name) {
 			msg_error(NULL, "out of memory");
 			return false;
 		}
-		if (!parse(&t->list[t->n++], o))
+		if (!parse(&tiers->list[tiers->n++], options))
 			return false;
 		names += n;
 	}
 }
 
-bool tiers_parse(struct tiers *t, const struct options *o)
+bool tiers_parse(struct tiers *tiers, const struct options *options)
 {
-	for (size_t i = 0; i < o->tiers.n; i++) {
-		if (!add_all(t, o->tiers.p[i], o))
+	for (size_t i = 0; i < options->tiers.n; i++) {
+		if (!add_all(tiers, options->tiers.p[i], options))
 			return false;
 	}
 	return true;
 }
 
-void tiers_free(struct tiers *t)
+void tiers_free(struct tiers *tiers)
 {
-	for (size_t i = 0; i < t->n; i++)
-		free(t->list[i].name);
-	free(t->list);
+	for (size_t i = 0; i < tiers->n; i++)
+		free(tiers->list[i].name);
+	free(tiers->list);
 }

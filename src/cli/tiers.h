@@ -18,8 +18,8 @@ struct tiers {
 	size_t n;
 };
 /* All --tier of a verb; false: a message was shown. */
-bool tiers_parse(struct tiers *t, const struct options *o);
+bool tiers_parse(struct tiers *tiers, const struct options *options);
 /* Frees the list. */
-void tiers_free(struct tiers *t);
+void tiers_free(struct tiers *tiers);
 
 #endif

@@ -14,16 +14,16 @@
 
 enum { SECONDS_A_DAY = 86400 };
 
-bool times_write(char out[TIMES_BYTES], struct timespec t)
+bool times_write(char out[TIMES_BYTES], struct timespec time)
 {
 	struct tm tm;
 	size_t n;
 
-	if (!gmtime_r(&t.tv_sec, &tm) || tm.tm_year < -1900 || tm.tm_year > 9999 - 1900)
+	if (!gmtime_r(&time.tv_sec, &tm) || tm.tm_year < -1900 || tm.tm_year > 9999 - 1900)
 		return false;
 	n = strftime(out, TIMES_BYTES, "%Y-%m-%dT%H:%M:%S", &tm);
-	if (t.tv_nsec) {
-		n += (size_t)snprintf(out + n, TIMES_BYTES - n, ".%09ld", t.tv_nsec);
+	if (time.tv_nsec) {
+		n += (size_t)snprintf(out + n, TIMES_BYTES - n, ".%09ld", time.tv_nsec);
 		while (out[n - 1] == '0')
 			n--;
 	}
@@ -53,7 +53,7 @@ static long nanoseconds(const char **p)
 	return n;
 }
 
-bool times_read(const char *text, struct timespec *t)
+bool times_read(const char *text, struct timespec *time)
 {
 	int year, month, day, hour, minute, second, n = 0;
 	const char *p;
@@ -65,13 +65,13 @@ bool times_read(const char *text, struct timespec *t)
 	    minute < 0 || minute > 59 || second < 0 || second > 60)
 		return false;
 	p = text + n;
-	t->tv_nsec = nanoseconds(&p);
-	t->tv_sec = (time_t)(days(year, month, day) * SECONDS_A_DAY + hour * 3600 + minute * 60 +
-	                     second);
+	time->tv_nsec = nanoseconds(&p);
+	time->tv_sec = (time_t)(days(year, month, day) * SECONDS_A_DAY + hour * 3600 + minute * 60 +
+	                        second);
 	return strcmp(p, "Z") == 0;
 }
 
-bool times_of_environment(struct timespec *t, bool *set)
+bool times_of_environment(struct timespec *time, bool *set)
 {
 	const char *text = getenv("SOURCE_DATE_EPOCH");
 	uint64_t seconds;
@@ -84,14 +84,14 @@ bool times_of_environment(struct timespec *t, bool *set)
 		          text);
 		return false;
 	}
-	*t = (struct timespec){ .tv_sec = (time_t)seconds };
+	*time = (struct timespec){ .tv_sec = (time_t)seconds };
 	return true;
 }
 
-void times_local(char *out, size_t size, struct timespec t)
+void times_local(char *out, size_t size, struct timespec time)
 {
 	struct tm tm;
 
-	if (!localtime_r(&t.tv_sec, &tm) || strftime(out, size, "%Y-%m-%d %H:%M", &tm) == 0)
+	if (!localtime_r(&time.tv_sec, &tm) || strftime(out, size, "%Y-%m-%d %H:%M", &tm) == 0)
 		snprintf(out, size, "-");
 }

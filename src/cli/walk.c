@@ -52,9 +52,9 @@ static bool is_archive(const char *path)
 	return is;
 }
 
-static int shown(const struct dirent *e)
+static int shown(const struct dirent *dirent)
 {
-	return e->d_name[0] != '.';
+	return dirent->d_name[0] != '.';
 }
 
 static bool walk_folder(struct walking *w, const char *folder, unsigned depth);
@@ -130,19 +130,19 @@ static bool take(struct walking *w, char *name, bool recursive)
 	return true;
 }
 
-bool walk_folders(struct options *o)
+bool walk_folders(struct options *options)
 {
 	struct walking w = { 0 };
 	bool ok = true;
 
-	for (size_t i = 0; i < o->n_files && ok; i++)
-		ok = take(&w, o->files[i], o->recursive);
-	free(o->files);
-	o->nothing_left = o->n_files && !w.n;
-	o->files = w.files;
-	o->n_files = w.n;
-	o->walked = w.walked;
-	o->n_walked = w.n_walked;
+	for (size_t i = 0; i < options->n_files && ok; i++)
+		ok = take(&w, options->files[i], options->recursive);
+	free(options->files);
+	options->nothing_left = options->n_files && !w.n;
+	options->files = w.files;
+	options->n_files = w.n;
+	options->walked = w.walked;
+	options->n_walked = w.n_walked;
 	if (!ok)
 		msg_error(NULL, "out of memory");
 	return ok;

@@ -12,6 +12,6 @@
  * bytes, in the order of their names; hidden files and symbolic links in it are left out. Without
  * it folders are removed, with a message. For verbs that take -r. false: out of memory.
  */
-bool walk_folders(struct options *o);
+bool walk_folders(struct options *options);
 
 #endif

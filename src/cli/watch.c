@@ -18,9 +18,9 @@
 /* Longer than the tick of the clock that time stamps of files come from. */
 enum { TICK_NS = 20000000, TRIES = 5 };
 
-static bool same_time(const struct timespec *a, const struct timespec *b)
+static bool same_time(const struct timespec *time, const struct timespec *when)
 {
-	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+	return time->tv_sec == when->tv_sec && time->tv_nsec == when->tv_nsec;
 }
 
 /* Two writes within one tick of the clock have the same time stamp. */
@@ -160,9 +160,8 @@ bool watch_input_changed(const struct input *in, char *what, size_t bytes)
 	return watch_changed(&w, in, what, bytes);
 }
 
-static const char has_writer_text[] =
-	"another process has it open for writing, or maps it so: "
-	"what it writes later would be lost";
+static const char has_writer_text[] = "another process has it open for writing, or maps it so: "
+				      "what it writes later would be lost";
 
 void watch_remove(const struct watch *w, const struct input *in)
 {

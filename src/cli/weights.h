@@ -9,7 +9,7 @@
 #include "options.h"
 
 /* Reads the environment, where a model is given. false: a message was shown. */
-bool weights_init(const struct options *o);
+bool weights_init(const struct options *options);
 /* NULL: nothing is kept, or the verb uses no model. */
 const kvarc_weight_cache *weights_cache(void);
 

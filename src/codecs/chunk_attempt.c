@@ -11,11 +11,11 @@ enum {
 	CHECK = 8          /* bytes in front of the mask of the model codec */
 };
 
-void kvi_attempt_drop(struct kvi_attempt *a)
+void kvi_attempt_drop(struct kvi_attempt *attempt)
 {
-	kvi_params_free(a->params);
-	kvi_out_free(&a->content);
-	a->params = NULL;
+	kvi_params_free(attempt->params);
+	kvi_out_free(&attempt->content);
+	attempt->params = NULL;
 }
 
 /* Bytes in front of the mask. */
@@ -26,37 +26,38 @@ static size_t head_bytes(unsigned codec)
 	                                          : 0;
 }
 
-static void put_state_head(const struct kvi_coder_job *job, const struct kvi_attempt *a,
+static void put_state_head(const struct kvi_coder_job *job, const struct kvi_attempt *attempt,
                            uint8_t *to)
 {
 	kvi_store64(to, job->before ? job->chunk->before_sequence : 0);
 	kvi_store64(to + 8, job->before ? job->chunk->before_offset : 0);
-	to[16] = (uint8_t)(a->out.group - 1);
+	to[16] = (uint8_t)(attempt->out.group - 1);
 }
 
 /* The section in front of the streams. */
-static void put_section(const struct kvi_coder_job *job, struct kvi_attempt *a)
+static void put_section(const struct kvi_coder_job *job, struct kvi_attempt *attempt)
 {
-	const size_t head = head_bytes(a->codec);
+	const size_t head = head_bytes(attempt->codec);
 	uint8_t *at;
-	a->section_bytes = job->section_bytes + head;
-	a->out.begin -= a->section_bytes + (-a->section_bytes & (KVI_STREAM_ALIGN - 1));
-	at = a->out.begin;
-	if (a->codec == KVI_CODEC_STATE)
-		put_state_head(job, a, at);
+	attempt->section_bytes = job->section_bytes + head;
+	attempt->out.begin -= attempt->section_bytes +
+	                      (-attempt->section_bytes & (KVI_STREAM_ALIGN - 1));
+	at = attempt->out.begin;
+	if (attempt->codec == KVI_CODEC_STATE)
+		put_state_head(job, attempt, at);
 	else if (head)
 		kvi_store64(at, kvi_expected_check(job->chunk->linear));
 	at += head;
 	memcpy(at, job->section, job->section_bytes);
-	kvi_put_padding(at + job->section_bytes, a->section_bytes);
+	kvi_put_padding(at + job->section_bytes, attempt->section_bytes);
 }
 
-kvarc_ret kvi_attempt_write(struct kvi_coder *c, struct kvi_coder_job *job, struct kvi_attempt *a,
-                            enum kvi_scratch where)
+kvarc_ret kvi_attempt_write(struct kvi_coder *coder, struct kvi_coder_job *job,
+                            struct kvi_attempt *attempt, enum kvi_scratch where)
 {
-	const struct kvi_codec *row = kvi_codec_get(a->codec);
+	const struct kvi_codec *row = kvi_codec_get(attempt->codec);
 	size_t n = kvi_mask_elements(&job->mask);
-	size_t head = KVI_ENCODED_FRONT + job->section_bytes + head_bytes(a->codec) +
+	size_t head = KVI_ENCODED_FRONT + job->section_bytes + head_bytes(attempt->codec) +
 	              KVI_STREAMS_EXTRA + KVI_STREAM_ALIGN;
 	size_t words = row->words_each * n * 2;
 	unsigned bits = row->plane_bits ? row->plane_bits(job->chunk->dtype) : 0;
@@ -64,48 +65,49 @@ kvarc_ret kvi_attempt_write(struct kvi_coder *c, struct kvi_coder_job *job, stru
 	head += -(head + words) & (KVI_STREAM_ALIGN - 1);
 	size_t side = row->side_bytes ? row->side_bytes(&job->mask) : 0;
 	size_t tail = side + kvi_planes_capacity(n, bits) + KVI_ENCODED_BEHIND;
-	uint8_t *base = kvi_scratch(c, where, head + words + tail);
+	uint8_t *base = kvi_scratch(coder, where, head + words + tail);
 	if (!base)
-		return kvi_alloc_error(c->alloc);
-	a->out.words = base + head + words;
-	kvarc_ret ret = row->encode(c, job, &a->out);
+		return kvi_alloc_error(coder->alloc);
+	attempt->out.words = base + head + words;
+	kvarc_ret ret = row->encode(coder, job, &attempt->out);
 	if (ret)
 		return ret;
-	if (a->out.streams.n > 1) {
-		a->raw_check = kvi_streams_check(&a->out.streams, &job->mask, job->raw, check);
-		kvi_streams_set_checks(&a->out.streams, a->out.begin, check);
+	if (attempt->out.streams.n > 1) {
+		attempt->raw_check = kvi_streams_check(&attempt->out.streams, &job->mask, job->raw,
+		                                       check);
+		kvi_streams_set_checks(&attempt->out.streams, attempt->out.begin, check);
 	}
-	put_section(job, a);
+	put_section(job, attempt);
 	return KVARC_OK;
 }
 
-static kvarc_ret make_params(struct kvi_coder *c, const struct kvi_coder_job *job,
-                             struct kvi_attempt *a)
+static kvarc_ret make_params(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                             struct kvi_attempt *attempt)
 {
-	kvarc_ret ret = kvi_codec_get(a->codec)->fit(c, job, &a->params);
+	kvarc_ret ret = kvi_codec_get(attempt->codec)->fit(coder, job, &attempt->params);
 	if (!ret)
-		ret = kvi_params_write(a->params, c->alloc, &a->content);
-	a->params_bytes = a->content.n + PARAMS_FRAME;
+		ret = kvi_params_write(attempt->params, coder->alloc, &attempt->content);
+	attempt->params_bytes = attempt->content.n + PARAMS_FRAME;
 	return ret;
 }
 
-kvarc_ret kvi_attempt_price(struct kvi_coder *c, struct kvi_attempt *a)
+kvarc_ret kvi_attempt_price(struct kvi_coder *coder, struct kvi_attempt *attempt)
 {
-	if (!a->params || a->priced)
+	if (!attempt->params || attempt->priced)
 		return KVARC_OK;
-	size_t n = a->content.n;
-	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, n);
+	size_t n = attempt->content.n;
+	uint8_t *buffer = kvi_scratch(coder, KVI_SCRATCH_PLANE_OUT, n);
 	/* Without memory no other choice is made: the same input gives the
 	 * same bytes, or none. */
 	if (!buffer)
-		return kvi_alloc_error(c->alloc);
-	size_t packed = kvi_zstd_write(c, a->content.p, n, buffer, n, PARAMS_LEVEL);
-	a->params_bytes = (packed ? packed : n) + PARAMS_FRAME;
-	a->priced = true;
+		return kvi_alloc_error(coder->alloc);
+	size_t packed = kvi_zstd_write(coder, attempt->content.p, n, buffer, n, PARAMS_LEVEL);
+	attempt->params_bytes = (packed ? packed : n) + PARAMS_FRAME;
+	attempt->priced = true;
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_attempt_codec(struct kvi_coder *c, struct kvi_coder_job *job, unsigned codec,
+kvarc_ret kvi_attempt_codec(struct kvi_coder *coder, struct kvi_coder_job *job, unsigned codec,
                             const struct kvi_params *current, struct kvi_attempt *best)
 {
 	size_t n = kvi_mask_elements(&job->mask);
@@ -114,19 +116,19 @@ kvarc_ret kvi_attempt_codec(struct kvi_coder *c, struct kvi_coder_job *job, unsi
 	*best = fresh;
 	if (kvi_params_serve(current, job->chunk, codec)) {
 		job->params = current;
-		ret = kvi_attempt_write(c, job, best, KVI_SCRATCH_OUT);
+		ret = kvi_attempt_write(coder, job, best, KVI_SCRATCH_OUT);
 		if (ret || !kvi_params_drifted(current, kvi_attempt_bytes(best), n))
 			return ret;
 	}
 	if (job->mask.rows < ROWS_TO_FIT)
 		return KVARC_OK;
-	ret = make_params(c, job, &fresh);
+	ret = make_params(coder, job, &fresh);
 	job->params = fresh.params;
 	if (!ret)
-		ret = kvi_attempt_write(c, job, &fresh,
+		ret = kvi_attempt_write(coder, job, &fresh,
 		                        best->out.begin ? KVI_SCRATCH_OUT2 : KVI_SCRATCH_OUT);
 	if (!ret && best->out.begin)
-		ret = kvi_attempt_price(c, &fresh);
+		ret = kvi_attempt_price(coder, &fresh);
 	if (!ret && (!best->out.begin || kvi_attempt_cost(&fresh) < kvi_attempt_cost(best))) {
 		fresh.params->expected = kvi_params_rate(kvi_attempt_bytes(&fresh), n);
 		*best = fresh;

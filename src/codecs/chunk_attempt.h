@@ -29,19 +29,19 @@ static inline size_t kvi_attempt_cost(const struct kvi_attempt *a)
 	return kvi_attempt_bytes(a) + a->params_bytes;
 }
 /* Frees new parameters. */
-void kvi_attempt_drop(struct kvi_attempt *a);
-/* Section, streams and planes by a->codec and job->params, in scratch memory `where`. Returns OK,
- * MEM, MEMLIMIT. */
-kvarc_ret kvi_attempt_write(struct kvi_coder *c, struct kvi_coder_job *job, struct kvi_attempt *a,
-                            enum kvi_scratch where);
+void kvi_attempt_drop(struct kvi_attempt *attempt);
+/* Section, streams and planes by attempt->codec and job->params, in scratch memory `where`.
+ * Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_attempt_write(struct kvi_coder *coder, struct kvi_coder_job *job,
+                            struct kvi_attempt *attempt, enum kvi_scratch where);
 /* Computes the bytes that new parameters take once they are packed. Packing takes as long as an
  * eighth of a chunk of level 0: only where that decides something. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_attempt_price(struct kvi_coder *c, struct kvi_attempt *a);
+kvarc_ret kvi_attempt_price(struct kvi_coder *coder, struct kvi_attempt *attempt);
 /*
  * The best of the parameters in force and new ones. Leaves best->out empty
  * when neither can be used. Returns OK, MEM, MEMLIMIT.
  */
-kvarc_ret kvi_attempt_codec(struct kvi_coder *c, struct kvi_coder_job *job, unsigned codec,
+kvarc_ret kvi_attempt_codec(struct kvi_coder *coder, struct kvi_coder_job *job, unsigned codec,
                             const struct kvi_params *current, struct kvi_attempt *best);
 
 #endif

@@ -24,41 +24,41 @@ static void set_payload(struct kvi_encoded *out, unsigned codec, const uint8_t *
 		                     .payload_bytes = bytes };
 }
 
-static kvarc_ret store_raw(struct kvi_coder *c, const uint8_t *raw, size_t n,
+static kvarc_ret store_raw(struct kvi_coder *coder, const uint8_t *raw, size_t n,
                            struct kvi_encoded *out)
 {
-	uint8_t *copy = kvi_scratch(c, KVI_SCRATCH_OUT2, n);
+	uint8_t *copy = kvi_scratch(coder, KVI_SCRATCH_OUT2, n);
 	if (!copy)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	memcpy(copy, raw, n);
 	set_payload(out, KVI_CODEC_RAW, copy, n);
 	return KVARC_OK;
 }
 
-static void finish(struct kvi_attempt *a, struct kvi_encoded *out)
+static void finish(struct kvi_attempt *attempt, struct kvi_encoded *out)
 {
-	set_payload(out, a->codec, a->out.begin, kvi_attempt_bytes(a));
+	set_payload(out, attempt->codec, attempt->out.begin, kvi_attempt_bytes(attempt));
 	out->free_around = true;
-	out->cut.stream_size = (uint8_t)a->out.streams.size;
-	out->cut.section_bytes = (uint32_t)a->section_bytes;
-	out->raw_check = a->raw_check;
-	out->refers = a->refers;
-	if (a->params) {
-		out->params = a->params;
-		out->params_content = a->content.p;
-		out->params_bytes = a->content.n;
-		out->params_codec = (uint8_t)a->codec;
+	out->cut.stream_size = (uint8_t)attempt->out.streams.size;
+	out->cut.section_bytes = (uint32_t)attempt->section_bytes;
+	out->raw_check = attempt->raw_check;
+	out->refers = attempt->refers;
+	if (attempt->params) {
+		out->params = attempt->params;
+		out->params_content = attempt->content.p;
+		out->params_bytes = attempt->content.n;
+		out->params_codec = (uint8_t)attempt->codec;
 	}
 }
 
 /* Coded, as Zstandard or raw: the smallest of them. */
-static kvarc_ret choose(struct kvi_coder *c, struct kvi_coder_job *job, struct kvi_attempt *best,
-                        struct kvi_encoded *out)
+static kvarc_ret choose(struct kvi_coder *coder, struct kvi_coder_job *job,
+                        struct kvi_attempt *best, struct kvi_encoded *out)
 {
 	size_t n = kvi_chunk_bytes(job->chunk);
 	size_t bytes = best->out.begin ? kvi_attempt_cost(best) : n;
 	if (bytes > kvi_zstd_never_wins(job->chunk)) {
-		kvarc_ret ret = kvi_attempt_price(c, best);
+		kvarc_ret ret = kvi_attempt_price(coder, best);
 		if (ret) {
 			kvi_attempt_drop(best);
 			return ret;
@@ -66,9 +66,9 @@ static kvarc_ret choose(struct kvi_coder *c, struct kvi_coder_job *job, struct k
 		bytes = best->out.begin ? kvi_attempt_cost(best) : n;
 	}
 	bytes = bytes < n ? bytes : n;
-	if (kvi_zstd_may_win(c, job->chunk, job->raw, bytes)) {
-		uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_OUT3, n);
-		size_t got = buffer ? kvi_zstd_write(c, job->raw, n, buffer, bytes - 1,
+	if (kvi_zstd_may_win(coder, job->chunk, job->raw, bytes)) {
+		uint8_t *buffer = kvi_scratch(coder, KVI_SCRATCH_OUT3, n);
+		size_t got = buffer ? kvi_zstd_write(coder, job->raw, n, buffer, bytes - 1,
 		                                     KVI_ZSTD_LEVEL)
 		                    : 0;
 		if (got) {
@@ -82,28 +82,28 @@ static kvarc_ret choose(struct kvi_coder *c, struct kvi_coder_job *job, struct k
 		return KVARC_OK;
 	}
 	kvi_attempt_drop(best);
-	return store_raw(c, job->raw, n, out);
+	return store_raw(coder, job->raw, n, out);
 }
 
 /* Removes constant channels and rows. */
-static kvarc_ret mask_chunk(struct kvi_coder *c, struct kvi_coder_job *job)
+static kvarc_ret mask_chunk(struct kvi_coder *coder, struct kvi_coder_job *job)
 {
 	struct kvi_mask *m = &job->mask;
 	size_t runs = kvi_mask_runs_max(m->C) * sizeof *m->runs;
-	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_RUNS,
+	uint8_t *buffer = kvi_scratch(coder, KVI_SCRATCH_RUNS,
 	                              runs + kvi_mask_bytes_max(m->T, m->C, m->size));
 	if (!buffer)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	m->runs = (struct kvi_mask_run *)(void *)buffer;
 	job->section = buffer + runs;
 	job->section_bytes = kvi_mask_find(m, job->raw, buffer + runs);
 	job->packed = job->raw;
-	job->lanes = (struct kvi_lanes){ c->kernels, m->rows, m->channels };
+	job->lanes = (struct kvi_lanes){ coder->kernels, m->rows, m->channels };
 	if (!kvi_mask_any(m) || !kvi_mask_elements(m))
 		return KVARC_OK;
-	uint8_t *rest = kvi_scratch(c, KVI_SCRATCH_PACKED, kvi_mask_elements(m) * m->size);
+	uint8_t *rest = kvi_scratch(coder, KVI_SCRATCH_PACKED, kvi_mask_elements(m) * m->size);
 	if (!rest)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	kvi_mask_gather(m, job->raw, rest);
 	job->packed = rest;
 	return KVARC_OK;
@@ -116,17 +116,17 @@ static bool may_expect(const struct kvi_coder_job *job)
 	       kvi_floats_finite(job->chunk->dtype, job->raw, job->mask.C * job->mask.T);
 }
 
-/* With the chunk's linear model; a->out stays empty where that is not possible. */
-static kvarc_ret try_linear(struct kvi_coder *c, struct kvi_coder_job *job, int level,
-                            struct kvi_attempt *a)
+/* With the chunk's linear model; attempt->out stays empty where that is not possible. */
+static kvarc_ret try_linear(struct kvi_coder *coder, struct kvi_coder_job *job, int level,
+                            struct kvi_attempt *attempt)
 {
-	*a = (struct kvi_attempt){ .codec = KVI_CODEC_LINEAR };
+	*attempt = (struct kvi_attempt){ .codec = KVI_CODEC_LINEAR };
 	if (level < LINEAR_LEVEL || !job->chunk->linear || !kvi_mask_elements(&job->mask) ||
 	    job->mask.row_bits || !kvi_linear_shape(job->chunk) ||
 	    !kvi_linear_sources(job->chunk) || !may_expect(job))
 		return KVARC_OK;
-	a->codec = kvi_linear_codec(job->chunk);
-	return kvi_attempt_write(c, job, a, KVI_SCRATCH_LINEAR_OUT);
+	attempt->codec = kvi_linear_codec(job->chunk);
+	return kvi_attempt_write(coder, job, attempt, KVI_SCRATCH_LINEAR_OUT);
 }
 
 static struct kvi_coder_job job_of(const struct kvi_chunk *chunk, const uint8_t *raw)
@@ -151,7 +151,7 @@ struct linear_payload {
  * sample of the tokens: parameters that are fitted to few tokens look a little better than they
  * are, so that the answer is seldom wrong when it is no.
  */
-static kvarc_ret plain_may_win(struct kvi_coder *c, const struct kvi_chunk *chunk,
+static kvarc_ret plain_may_win(struct kvi_coder *coder, const struct kvi_chunk *chunk,
                                const struct kvi_params *current, const uint8_t *raw,
                                const struct linear_payload *linear, bool *may)
 {
@@ -164,9 +164,9 @@ static kvarc_ret plain_may_win(struct kvi_coder *c, const struct kvi_chunk *chun
 	*may = linear->bytes > n - n / 16 || !linear->fits;
 	if (!*may || step < 2 || linear->bytes > n - n / 16)
 		return KVARC_OK;
-	uint8_t *rows = kvi_scratch(c, KVI_SCRATCH_SAMPLE, SAMPLE * row);
+	uint8_t *rows = kvi_scratch(coder, KVI_SCRATCH_SAMPLE, SAMPLE * row);
 	if (!rows)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	for (size_t i = 0; i < SAMPLE; i++) {
 		memcpy(rows + i * row, raw + i * step * row, row);
 		if (chunk->positions)
@@ -175,11 +175,11 @@ static kvarc_ret plain_may_win(struct kvi_coder *c, const struct kvi_chunk *chun
 	some.n_tokens = SAMPLE;
 	some.positions = chunk->positions ? positions : NULL;
 	struct kvi_coder_job job = job_of(&some, rows);
-	kvarc_ret ret = mask_chunk(c, &job);
+	kvarc_ret ret = mask_chunk(coder, &job);
 	if (!ret && kvi_mask_elements(&job.mask))
-		ret = kvi_attempt_codec(c, &job, level_codec(1, chunk->dtype), current, &a);
+		ret = kvi_attempt_codec(coder, &job, level_codec(1, chunk->dtype), current, &a);
 	if (!ret)
-		ret = kvi_attempt_price(c, &a);
+		ret = kvi_attempt_price(coder, &a);
 	if (!ret && a.out.begin)
 		*may = (kvi_attempt_bytes(&a) - KVI_STREAM_ENTRY) * step + a.params_bytes <
 		       linear->bytes;
@@ -189,30 +189,31 @@ static kvarc_ret plain_may_win(struct kvi_coder *c, const struct kvi_chunk *chun
 
 /* Takes an attempt without parameters in place of the best one, where it is smaller. A reference
  * has to save 1/40: a chunk without one is nearer to the next checkpoint. */
-static void replace(struct kvi_attempt *best, const struct kvi_attempt *a)
+static void replace(struct kvi_attempt *best, const struct kvi_attempt *attempt)
 {
-	size_t more = a->refers ? kvi_attempt_cost(a) / 40 : 0;
-	if (best->out.begin && kvi_attempt_cost(best) <= kvi_attempt_cost(a) + more)
+	size_t more = attempt->refers ? kvi_attempt_cost(attempt) / 40 : 0;
+	if (best->out.begin && kvi_attempt_cost(best) <= kvi_attempt_cost(attempt) + more)
 		return;
 	kvi_attempt_drop(best);
-	*best = *a;
+	*best = *attempt;
 }
 
 /* Codec state, with and without the reference. */
-static kvarc_ret try_state(struct kvi_coder *c, struct kvi_coder_job *job, struct kvi_attempt *best)
+static kvarc_ret try_state(struct kvi_coder *coder, struct kvi_coder_job *job,
+                           struct kvi_attempt *best)
 {
 	struct kvi_attempt plain = { .codec = KVI_CODEC_STATE };
 	struct kvi_attempt refers = { .codec = KVI_CODEC_STATE, .refers = true };
-	kvarc_ret ret = kvi_attempt_price(c, best);
+	kvarc_ret ret = kvi_attempt_price(coder, best);
 	if (!ret)
-		ret = kvi_attempt_write(c, job, &plain, KVI_SCRATCH_LINEAR_OUT);
+		ret = kvi_attempt_write(coder, job, &plain, KVI_SCRATCH_LINEAR_OUT);
 	if (ret)
 		return ret;
 	replace(best, &plain);
 	if (!job->chunk->before)
 		return KVARC_OK;
 	job->before = job->chunk->before;
-	ret = kvi_attempt_write(c, job, &refers, KVI_SCRATCH_STATE_OUT);
+	ret = kvi_attempt_write(coder, job, &refers, KVI_SCRATCH_STATE_OUT);
 	job->before = NULL;
 	if (!ret)
 		replace(best, &refers);
@@ -227,21 +228,21 @@ static bool is_state(const struct kvi_chunk *chunk, int level)
 }
 
 /* At level 0 or 1; *bytes: with parameters; NULL: not asked. */
-static kvarc_ret encode_plain(struct kvi_coder *c, struct kvi_coder_job *job, int level,
+static kvarc_ret encode_plain(struct kvi_coder *coder, struct kvi_coder_job *job, int level,
                               const struct kvi_params *current, struct kvi_encoded *out,
                               size_t *bytes)
 {
 	struct kvi_attempt best = { .codec = KVI_CODEC_RAW };
 	kvarc_ret ret = KVARC_OK;
 	if (kvi_mask_elements(&job->mask))
-		ret = kvi_attempt_codec(c, job, level_codec(level, job->chunk->dtype), current,
+		ret = kvi_attempt_codec(coder, job, level_codec(level, job->chunk->dtype), current,
 		                        &best);
 	if (!ret && kvi_mask_elements(&job->mask) && is_state(job->chunk, level))
-		ret = try_state(c, job, &best);
+		ret = try_state(coder, job, &best);
 	if (!ret && bytes)
-		ret = kvi_attempt_price(c, &best);
+		ret = kvi_attempt_price(coder, &best);
 	if (!ret)
-		ret = choose(c, job, &best, out);
+		ret = choose(coder, job, &best, out);
 	else
 		kvi_attempt_drop(&best);
 	if (bytes)
@@ -249,15 +250,15 @@ static kvarc_ret encode_plain(struct kvi_coder *c, struct kvi_coder_job *job, in
 	return ret;
 }
 
-static void drop_params(const struct kvi_coder *c, struct kvi_encoded *out)
+static void drop_params(const struct kvi_coder *coder, struct kvi_encoded *out)
 {
 	kvi_params_free(out->params);
-	kvi_free(c->alloc, out->params_content);
+	kvi_free(coder->alloc, out->params_content);
 }
 
 /* At level 0 or 1, where that is smaller than `linear`, or there is none (NULL): else out->payload
  * stays NULL. The job is masked. */
-static kvarc_ret encode_beside(struct kvi_coder *c, struct kvi_coder_job *job, int level,
+static kvarc_ret encode_beside(struct kvi_coder *coder, struct kvi_coder_job *job, int level,
                                const struct kvi_params *current,
                                const struct linear_payload *linear, struct kvi_encoded *out)
 {
@@ -265,69 +266,69 @@ static kvarc_ret encode_beside(struct kvi_coder *c, struct kvi_coder_job *job, i
 	bool may = true;
 	kvarc_ret ret = KVARC_OK;
 	if (linear)
-		ret = plain_may_win(c, job->chunk, current, job->raw, linear, &may);
+		ret = plain_may_win(coder, job->chunk, current, job->raw, linear, &may);
 	if (!ret && may && linear)
-		ret = mask_chunk(c, job); /* its memory was lent */
+		ret = mask_chunk(coder, job); /* its memory was lent */
 	if (ret || !may)
 		return ret;
-	ret = encode_plain(c, job, level, current, out, linear ? &bytes : NULL);
+	ret = encode_plain(coder, job, level, current, out, linear ? &bytes : NULL);
 	if (ret || !linear || bytes <= linear->bytes)
 		return ret;
-	drop_params(c, out);
+	drop_params(coder, out);
 	set_payload(out, KVI_CODEC_RAW, NULL, 0);
 	return KVARC_OK;
 }
 
 /* With the chunk's linear model where it has one and that is smaller. */
-static kvarc_ret encode_chunk(struct kvi_coder *c, const struct kvi_chunk *chunk, int level,
+static kvarc_ret encode_chunk(struct kvi_coder *coder, const struct kvi_chunk *chunk, int level,
                               const struct kvi_params *current, const uint8_t *raw,
                               struct kvi_encoded *out, bool *observed)
 {
 	struct kvi_coder_job job = job_of(chunk, raw);
 	struct kvi_attempt linear;
-	kvarc_ret ret = mask_chunk(c, &job);
+	kvarc_ret ret = mask_chunk(coder, &job);
 	if (!ret)
-		ret = try_linear(c, &job, level, &linear);
+		ret = try_linear(coder, &job, level, &linear);
 	if (ret)
 		return ret;
 	*observed = linear.out.begin;
 	const struct linear_payload made = { *observed ? kvi_attempt_bytes(&linear) : 0,
 		                             linear.out.expected };
-	ret = encode_beside(c, &job, level, current, *observed ? &made : NULL, out);
+	ret = encode_beside(coder, &job, level, current, *observed ? &made : NULL, out);
 	if (!ret && !out->payload)
 		finish(&linear, out);
 	return ret;
 }
 
 /* The predicted codec in place of `out`, where that is smaller and P is known. */
-static kvarc_ret try_patch(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,
-                           struct kvi_encoded *out)
+static kvarc_ret try_patch(struct kvi_coder *coder, const struct kvi_chunk *chunk,
+                           const uint8_t *raw, struct kvi_encoded *out)
 {
 	size_t bytes, n = kvi_chunk_bytes(chunk);
 	if (!chunk->linear || !chunk->linear->predicted ||
 	    !kvi_floats_finite(chunk->dtype, raw, n / kvarc_dtype_bytes(chunk->dtype)))
 		return KVARC_OK;
-	const uint8_t *patch = kvi_predicted_patch(c, chunk, raw, out->payload_bytes, &bytes);
+	const uint8_t *patch = kvi_predicted_patch(coder, chunk, raw, out->payload_bytes, &bytes);
 	if (!patch)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	if (bytes) {
-		drop_params(c, out);
+		drop_params(coder, out);
 		set_payload(out, KVI_CODEC_PREDICTED, patch, bytes);
 	}
 	return KVARC_OK;
 }
 
-static kvarc_ret store_exact(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,
-                             struct kvi_encoded *out)
+static kvarc_ret store_exact(struct kvi_coder *coder, const struct kvi_chunk *chunk,
+                             const uint8_t *raw, struct kvi_encoded *out)
 {
-	const uint8_t *payload = kvi_predicted_put(c, chunk, raw);
+	const uint8_t *payload = kvi_predicted_put(coder, chunk, raw);
 	if (!payload)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	set_payload(out, KVI_CODEC_PREDICTED, payload, KVI_PREDICTED_EXACT);
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk, int level,
+kvarc_ret kvi_chunk_encode(struct kvi_coder *coder, const struct kvi_chunk *chunk, int level,
                            const struct kvi_params *current, const uint8_t *raw,
                            struct kvi_encoded *out)
 {
@@ -342,18 +343,18 @@ kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk, i
 	/* n == size: nothing can be smaller than the element itself. */
 	bool constant = n > size && memcmp(raw, raw + size, n - size) == 0;
 	if (kvi_predicted_exact(chunk, raw)) {
-		ret = store_exact(c, chunk, raw, out);
+		ret = store_exact(coder, chunk, raw, out);
 	} else if (constant) {
-		ret = store_raw(c, raw, size, out);
+		ret = store_raw(coder, raw, size, out);
 		out->codec = KVI_CODEC_CONSTANT;
 	} else {
-		ret = encode_chunk(c, chunk, level, current, raw, out, &observed);
+		ret = encode_chunk(coder, chunk, level, current, raw, out, &observed);
 		if (!ret)
-			ret = try_patch(c, chunk, raw, out);
+			ret = try_patch(coder, chunk, raw, out);
 	}
 	if (!ret && out->cut.stream_size == KVI_ONE_STREAM)
 		out->raw_check = kvi_h64(raw, n);
 	if (!ret && chunk->features && chunk->linear && !observed)
-		ret = kvi_chunk_features(c, chunk, raw, false);
+		ret = kvi_chunk_features(coder, chunk, raw, false);
 	return ret;
 }

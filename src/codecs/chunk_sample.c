@@ -4,7 +4,7 @@
 
 enum { SAMPLE = 2048, STRETCHES = 8 };
 
-unsigned kvi_sample_entropy(const struct kvi_coder *c, const uint8_t *p, size_t n)
+unsigned kvi_sample_entropy(const struct kvi_coder *coder, const uint8_t *p, size_t n)
 {
 	uint16_t counts[256] = { 0 };
 	size_t taken = 0, each = SAMPLE / STRETCHES;
@@ -20,7 +20,7 @@ unsigned kvi_sample_entropy(const struct kvi_coder *c, const uint8_t *p, size_t 
 		/* Of a whole sample: without a division. */
 		const size_t freq = taken == SAMPLE ? counts[v]
 		                                    : counts[v] * (size_t)SAMPLE / taken;
-		bits += (uint64_t)counts[v] * c->tables->cost[freq];
+		bits += (uint64_t)counts[v] * coder->tables->cost[freq];
 	}
 	return (unsigned)(bits / taken);
 }
@@ -32,7 +32,7 @@ size_t kvi_zstd_never_wins(const struct kvi_chunk *chunk)
 }
 
 /* Tried where the other codecs win little, and on bytes when a sample of them packs well. */
-bool kvi_zstd_may_win(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,
+bool kvi_zstd_may_win(struct kvi_coder *coder, const struct kvi_chunk *chunk, const uint8_t *raw,
                       size_t bytes)
 {
 	enum { STRETCH = 16384 };
@@ -41,7 +41,7 @@ bool kvi_zstd_may_win(struct kvi_coder *c, const struct kvi_chunk *chunk, const 
 		return false;
 	if (bytes > n - n / 16 || n < 2 * STRETCH)
 		return true;
-	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, STRETCH);
-	size_t got = buffer ? kvi_zstd_write(c, raw, STRETCH, buffer, STRETCH, 1) : 0;
+	uint8_t *buffer = kvi_scratch(coder, KVI_SCRATCH_PLANE_OUT, STRETCH);
+	size_t got = buffer ? kvi_zstd_write(coder, raw, STRETCH, buffer, STRETCH, 1) : 0;
 	return got && (uint64_t)got * n < (uint64_t)bytes * STRETCH;
 }

@@ -38,11 +38,11 @@ static bool codec_takes(unsigned codec, unsigned dtype)
 
 /* ----- parameters ------------------------------------------------ */
 
-kvarc_ret kvi_params_write(const struct kvi_params *p, const struct kvi_alloc *alloc,
+kvarc_ret kvi_params_write(const struct kvi_params *params, const struct kvi_alloc *alloc,
                            struct kvi_out *content)
 {
 	kvi_out_init(content, alloc);
-	kvi_codec_get(p->codec)->serialise(p, content);
+	kvi_codec_get(params->codec)->serialise(params, content);
 	if (!content->failed)
 		return KVARC_OK;
 	kvi_out_free(content);
@@ -79,11 +79,12 @@ kvarc_ret kvi_params_parse(struct kvi_params **out, const struct kvi_alloc *allo
 
 /* ----- codecs without parameters ------------------------------------------------ */
 
-static kvarc_ret decode_raw(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
+static kvarc_ret decode_raw(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                            struct kvi_in *in)
 {
 	size_t n = kvi_chunk_bytes(job->chunk);
 	const uint8_t *from = kvi_get_bytes(in, n);
-	(void)c;
+	(void)coder;
 	if (from)
 		memcpy(job->decoded, from, n);
 	return KVARC_OK;
@@ -91,12 +92,12 @@ static kvarc_ret decode_raw(struct kvi_coder *c, const struct kvi_coder_job *job
 
 const struct kvi_codec kvi_codec_raw = { .takes = KVI_TAKES_ALL, .decode = decode_raw };
 
-static kvarc_ret decode_constant(struct kvi_coder *c, const struct kvi_coder_job *job,
+static kvarc_ret decode_constant(struct kvi_coder *coder, const struct kvi_coder_job *job,
                                  struct kvi_in *in)
 {
 	size_t size = kvarc_dtype_bytes(job->chunk->dtype), n = kvi_chunk_bytes(job->chunk);
 	const uint8_t *element = kvi_get_bytes(in, size);
-	(void)c;
+	(void)coder;
 	for (size_t i = 0; element && i < n; i += size)
 		memcpy(job->decoded + i, element, size);
 	return KVARC_OK;
@@ -107,16 +108,20 @@ const struct kvi_codec kvi_codec_constant = { .takes = KVI_TAKES_ALL, .decode = 
 /* ----- decoding ------------------------------------------------ */
 
 /* Whether the parameters, or the linear model, are for the chunk. */
-static kvarc_ret params_fit(const struct kvi_chunk_payload *p)
+static kvarc_ret params_fit(const struct kvi_chunk_payload *payload)
 {
-	if (p->codec == KVI_CODEC_STATE)
+	if (payload->codec == KVI_CODEC_STATE)
 		return KVARC_OK;
-	if (!kvi_codec_predicts(p->codec))
-		return kvi_params_match(p->params, p->chunk, p->codec) ? KVARC_OK : KVARC_DATA;
-	if (!kvi_linear_shape(p->chunk))
+	if (!kvi_codec_predicts(payload->codec))
+		return kvi_params_match(payload->params, payload->chunk, payload->codec)
+		               ? KVARC_OK
+		               : KVARC_DATA;
+	if (!kvi_linear_shape(payload->chunk))
 		return KVARC_PREDICTOR;
-	return kvi_linear_codec(p->chunk) == p->codec && kvi_linear_sources(p->chunk) ? KVARC_OK
-	                                                                              : KVARC_DATA;
+	return kvi_linear_codec(payload->chunk) == payload->codec &&
+	                       kvi_linear_sources(payload->chunk)
+	               ? KVARC_OK
+	               : KVARC_DATA;
 }
 
 /* Whether the predicted means are those that the writer had (spec model 4). */
@@ -137,148 +142,153 @@ struct payload_coded {
 };
 
 /* What a payload of codec state has in front of its mask. */
-static kvarc_ret get_state_head(const struct kvi_chunk_payload *p, struct payload_coded *d)
+static kvarc_ret get_state_head(const struct kvi_chunk_payload *payload,
+                                struct payload_coded *coded)
 {
 	uint64_t sequence, offset;
-	if (kvi_state_reference(p->payload, p->payload_bytes, &sequence, &offset)) {
-		d->job.before = p->chunk->before;
-		if (!d->job.before)
+	if (kvi_state_reference(payload->payload, payload->payload_bytes, &sequence, &offset)) {
+		coded->job.before = payload->chunk->before;
+		if (!coded->job.before)
 			return KVARC_DATA;
 	}
-	kvi_get_bytes(&d->in, KVI_STATE_HEAD - 1);
-	d->job.group = kvi_get8(&d->in) + 1u;
-	return d->in.bad ? KVARC_DATA : KVARC_OK;
+	kvi_get_bytes(&coded->in, KVI_STATE_HEAD - 1);
+	coded->job.group = kvi_get8(&coded->in) + 1u;
+	return coded->in.bad ? KVARC_DATA : KVARC_OK;
 }
 
 /* The section in front of the streams. */
-static kvarc_ret get_section(struct kvi_coder *c, const struct kvi_chunk_payload *p,
-                             struct payload_coded *d)
+static kvarc_ret get_section(struct kvi_coder *coder, const struct kvi_chunk_payload *payload,
+                             struct payload_coded *coded)
 {
-	struct kvi_mask *m = &d->job.mask;
+	struct kvi_mask *m = &coded->job.mask;
 	kvarc_ret ret = KVARC_OK;
-	if (kvi_codec_uses_prediction(p->codec))
-		ret = check_expected(p->chunk, &d->in);
-	else if (p->codec == KVI_CODEC_STATE)
-		ret = get_state_head(p, d);
+	if (kvi_codec_uses_prediction(payload->codec))
+		ret = check_expected(payload->chunk, &coded->in);
+	else if (payload->codec == KVI_CODEC_STATE)
+		ret = get_state_head(payload, coded);
 	if (ret)
 		return ret;
-	m->runs = kvi_scratch(c, KVI_SCRATCH_RUNS, kvi_mask_runs_max(m->C) * sizeof *m->runs);
+	m->runs = kvi_scratch(coder, KVI_SCRATCH_RUNS, kvi_mask_runs_max(m->C) * sizeof *m->runs);
 	if (!m->runs)
-		return kvi_alloc_error(c->alloc);
-	if (!kvi_mask_parse(m, &d->in) || (m->row_bits && kvi_codec_predicts(p->codec)))
+		return kvi_alloc_error(coder->alloc);
+	if (!kvi_mask_parse(m, &coded->in) || (m->row_bits && kvi_codec_predicts(payload->codec)))
 		return KVARC_DATA;
-	return p->payload_bytes - kvi_in_remaining(&d->in) == p->cut.section_bytes ? KVARC_OK
-	                                                                           : KVARC_DATA;
+	return payload->payload_bytes - kvi_in_remaining(&coded->in) == payload->cut.section_bytes
+	               ? KVARC_OK
+	               : KVARC_DATA;
 }
 
 /* The streams that are wanted. false: predicted streams need sources that others do not have. */
-static bool choose_streams(const struct kvi_chunk_payload *p, struct payload_coded *d)
+static bool choose_streams(const struct kvi_chunk_payload *payload, struct payload_coded *coded)
 {
-	const struct kvi_chunk *chunk = p->chunk;
+	const struct kvi_chunk *chunk = payload->chunk;
 	const struct kvi_tokens wanted = { chunk->from, chunk->to ? chunk->to : chunk->n_tokens };
-	const struct kvi_tokens have = kvi_streams_choose(&d->streams, &d->job.streams,
-	                                                  &d->job.mask, wanted);
-	return !kvi_codec_predicts(p->codec) ||
+	const struct kvi_tokens have = kvi_streams_choose(&coded->streams, &coded->job.streams,
+	                                                  &coded->job.mask, wanted);
+	return !kvi_codec_predicts(payload->codec) ||
 	       (have.first >= wanted.first && have.end <= wanted.end);
 }
 
 /* Section and streams; what the codec's page describes follows. */
-static kvarc_ret coded_begin(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw,
-                             struct payload_coded *d)
+static kvarc_ret coded_begin(struct kvi_coder *coder, const struct kvi_chunk_payload *payload,
+                             uint8_t *raw, struct payload_coded *coded)
 {
-	if (!codec_takes(p->codec, p->chunk->dtype))
+	if (!codec_takes(payload->codec, payload->chunk->dtype))
 		return KVARC_DATA;
-	kvarc_ret ret = params_fit(p);
+	kvarc_ret ret = params_fit(payload);
 	if (ret)
 		return ret;
-	d->job = (struct kvi_coder_job){
-		.chunk = p->chunk,
-		.params = p->params,
-		.mask = { .T = p->chunk->n_tokens,
-		          .C = kvi_chunk_channels(p->chunk),
-		          .size = (unsigned)kvarc_dtype_bytes(p->chunk->dtype) },
-		.streams_in = &d->streams,
+	coded->job = (struct kvi_coder_job){
+		.chunk = payload->chunk,
+		.params = payload->params,
+		.mask = { .T = payload->chunk->n_tokens,
+		          .C = kvi_chunk_channels(payload->chunk),
+		          .size = (unsigned)kvarc_dtype_bytes(payload->chunk->dtype) },
+		.streams_in = &coded->streams,
 		.decoded = raw,
 		.whole = raw,
 	};
-	d->in = kvi_in_make(p->payload, p->payload_bytes);
-	ret = get_section(c, p, d);
+	coded->in = kvi_in_make(payload->payload, payload->payload_bytes);
+	ret = get_section(coder, payload, coded);
 	if (ret)
 		return ret;
-	const struct kvi_mask *m = &d->job.mask;
+	const struct kvi_mask *m = &coded->job.mask;
 	size_t n = kvi_mask_elements(m);
-	if (!kvi_streams_cut(&d->job.streams, p->cut.stream_size, n ? m->rows : 0) ||
-	    (n && !kvi_streams_get(&d->streams, &d->job.streams, p->cut.section_bytes, &d->in)))
+	if (!kvi_streams_cut(&coded->job.streams, payload->cut.stream_size, n ? m->rows : 0) ||
+	    (n && !kvi_streams_get(&coded->streams, &coded->job.streams, payload->cut.section_bytes,
+	                           &coded->in)))
 		return KVARC_DATA;
-	if (n && !choose_streams(p, d))
+	if (n && !choose_streams(payload, coded))
 		return KVARC_DATA;
-	d->observed = n && kvi_codec_predicts(p->codec);
+	coded->observed = n && kvi_codec_predicts(payload->codec);
 	if (kvi_mask_any(m) && n) {
-		d->job.decoded = kvi_scratch(c, KVI_SCRATCH_PACKED, n * m->size);
-		if (!d->job.decoded)
-			return kvi_alloc_error(c->alloc);
+		coded->job.decoded = kvi_scratch(coder, KVI_SCRATCH_PACKED, n * m->size);
+		if (!coded->job.decoded)
+			return kvi_alloc_error(coder->alloc);
 	}
 	return KVARC_OK;
 }
 
 /* The features of a chunk whose decoder does not observe them. */
-static kvarc_ret add_features(struct kvi_coder *c, const struct kvi_chunk *chunk,
+static kvarc_ret add_features(struct kvi_coder *coder, const struct kvi_chunk *chunk,
                               const uint8_t *raw)
 {
 	if (!chunk->features || !chunk->linear)
 		return KVARC_OK;
-	return kvi_chunk_features(c, chunk, raw, chunk->linear->model->flags & KVI_MODEL_BASIS);
+	return kvi_chunk_features(coder, chunk, raw, chunk->linear->model->flags & KVI_MODEL_BASIS);
 }
 
 /* Codecs with streams. */
-static kvarc_ret decode_coded(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw,
-                              uint64_t *raw_check)
+static kvarc_ret decode_coded(struct kvi_coder *coder, const struct kvi_chunk_payload *payload,
+                              uint8_t *raw, uint64_t *raw_check)
 {
 	struct payload_coded d;
-	kvarc_ret ret = coded_begin(c, p, raw, &d);
+	kvarc_ret ret = coded_begin(coder, payload, raw, &d);
 	const struct kvi_streams *s = &d.job.streams;
 	d.job.checked = raw_check;
 	if (!ret && s->n)
-		ret = kvi_codec_get(p->codec)->decode(c, &d.job, &d.in);
+		ret = kvi_codec_get(payload->codec)->decode(coder, &d.job, &d.in);
 	else if (!ret)
-		kvi_mask_scatter(&d.job.mask, raw, 0, p->chunk->n_tokens, raw);
+		kvi_mask_scatter(&d.job.mask, raw, 0, payload->chunk->n_tokens, raw);
 	if (ret)
 		return ret;
 	if (d.in.bad || kvi_in_remaining(&d.in))
 		return KVARC_DATA;
 	if (raw_check)
-		*raw_check = s->n < 2 ? kvi_h64(raw, kvi_chunk_bytes(p->chunk))
+		*raw_check = s->n < 2 ? kvi_h64(raw, kvi_chunk_bytes(payload->chunk))
 		                      : kvi_streams_check_of(s, d.streams.check);
-	return d.observed ? KVARC_OK : add_features(c, p->chunk, raw);
+	return d.observed ? KVARC_OK : add_features(coder, payload->chunk, raw);
 }
 
 /* Codecs without streams. */
-static kvarc_ret decode_plain(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw)
+static kvarc_ret decode_plain(struct kvi_coder *coder, const struct kvi_chunk_payload *payload,
+                              uint8_t *raw)
 {
-	const struct kvi_codec *row = kvi_codec_get(p->codec);
-	const struct kvi_coder_job job = { .chunk = p->chunk, .decoded = raw };
-	struct kvi_in in = kvi_in_make(p->payload, p->payload_bytes);
+	const struct kvi_codec *row = kvi_codec_get(payload->codec);
+	const struct kvi_coder_job job = { .chunk = payload->chunk, .decoded = raw };
+	struct kvi_in in = kvi_in_make(payload->payload, payload->payload_bytes);
 	if (!row->decode)
 		return KVARC_OPTIONS;
-	if (p->cut.stream_size != KVI_ONE_STREAM || p->cut.section_bytes)
+	if (payload->cut.stream_size != KVI_ONE_STREAM || payload->cut.section_bytes)
 		return KVARC_DATA;
-	kvarc_ret ret = row->decode(c, &job, &in);
+	kvarc_ret ret = row->decode(coder, &job, &in);
 	return !ret && (in.bad || kvi_in_remaining(&in)) ? KVARC_DATA : ret;
 }
 
-kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw,
-                           uint64_t *raw_check)
+kvarc_ret kvi_chunk_decode(struct kvi_coder *coder, const struct kvi_chunk_payload *payload,
+                           uint8_t *raw, uint64_t *raw_check)
 {
-	if (!kvi_chunk_valid(p->chunk))
+	if (!kvi_chunk_valid(payload->chunk))
 		return KVARC_PROG;
-	if (kvi_codec_has_streams(p->codec))
-		return decode_coded(c, p, raw, raw_check);
-	kvarc_ret ret = kvi_codec_lossy(p->codec)
-	                        ? kvi_lossy_decode(c, kvi_codec_get(p->codec), p, raw)
-	                        : decode_plain(c, p, raw);
+	if (kvi_codec_has_streams(payload->codec))
+		return decode_coded(coder, payload, raw, raw_check);
+	kvarc_ret ret = kvi_codec_lossy(payload->codec)
+	                        ? kvi_lossy_decode(coder, kvi_codec_get(payload->codec), payload,
+	                                           raw)
+	                        : decode_plain(coder, payload, raw);
 	if (ret)
 		return ret;
 	if (raw_check)
-		*raw_check = kvi_h64(raw, kvi_chunk_bytes(p->chunk));
-	return add_features(c, p->chunk, raw);
+		*raw_check = kvi_h64(raw, kvi_chunk_bytes(payload->chunk));
+	return add_features(coder, payload->chunk, raw);
 }

@@ -83,10 +83,10 @@ kvarc_ret kvi_params_parse(struct kvi_params **out, const struct kvi_alloc *allo
                            const kvarc_rope *rope, const uint8_t *content, size_t bytes);
 /* Whether an encoder may use parameters that an archive held: they are of a lossless codec, and
  * each symbol that it makes has a frequency. Parameters that this library fitted always may be. */
-bool kvi_params_may_encode(const struct kvi_params *p);
-void kvi_params_free(struct kvi_params *p); /* NULL-safe */
+bool kvi_params_may_encode(const struct kvi_params *params);
+void kvi_params_free(struct kvi_params *params); /* NULL-safe */
 /* True when decoding needs the positions of the tokens (rotating grid). */
-bool kvi_params_rotates(const struct kvi_params *p);
+bool kvi_params_rotates(const struct kvi_params *params);
 
 /* Scratch memory and tables of one worker. Not shared by threads. */
 struct kvi_coder;
@@ -96,20 +96,20 @@ struct kvi_coder_tables;
 KVI_SHARED kvarc_ret kvi_coder_tables_open(struct kvi_coder_tables **t,
                                            const struct kvi_alloc *alloc);
 /* Frees the tables; NULL-safe. */
-KVI_SHARED void kvi_coder_tables_close(struct kvi_coder_tables *t);
+KVI_SHARED void kvi_coder_tables_close(struct kvi_coder_tables *tables);
 /* Adds the tables of lossy codecs; call it before coders use the tables. Returns OK, MEM,
  * MEMLIMIT. */
-kvarc_ret kvi_coder_tables_lossy(struct kvi_coder_tables *t);
+kvarc_ret kvi_coder_tables_lossy(struct kvi_coder_tables *tables);
 /* A coder for one thread; the tables must outlive it. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_coder_open(struct kvi_coder **c, const struct kvi_alloc *alloc,
                          const struct kvi_coder_tables *tables, uint32_t isa_mask);
 /* Workers of a pool that have nothing to do help the coder, which is used inside jobs of it. */
-void kvi_coder_share(struct kvi_coder *c, struct kvi_pool *pool);
+void kvi_coder_share(struct kvi_coder *coder, struct kvi_pool *pool);
 /* Memory of a coder for the elements that it encodes, until its next call; NULL: no memory. Other
  * threads do not touch it: it stays in the caches of one. */
-uint8_t *kvi_coder_elements(struct kvi_coder *c, size_t bytes);
+uint8_t *kvi_coder_elements(struct kvi_coder *coder, size_t bytes);
 /* Frees the coder; NULL-safe. */
-void kvi_coder_close(struct kvi_coder *c);
+void kvi_coder_close(struct kvi_coder *coder);
 
 /* Bytes around a payload with free_around, where a frame can be made. */
 enum { KVI_ENCODED_FRONT = 80, KVI_ENCODED_BEHIND = 32 };
@@ -140,7 +140,7 @@ struct kvi_encoded {
  * Returns OK, MEM, MEMLIMIT, PROG (level, dtype). From level 2 on it tries the codecs predicted
  * and linear or model, as far as chunk->linear allows, then level 1.
  */
-kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk, int level,
+kvarc_ret kvi_chunk_encode(struct kvi_coder *coder, const struct kvi_chunk *chunk, int level,
                            const struct kvi_params *current, const uint8_t *raw,
                            struct kvi_encoded *out);
 
@@ -148,7 +148,7 @@ kvarc_ret kvi_chunk_encode(struct kvi_coder *c, const struct kvi_chunk *chunk, i
  * As kvi_chunk_encode, with a lossy tier where it takes the chunk and is smaller than its elements;
  * raw is overwritten with the decoded elements.
  */
-kvarc_ret kvi_chunk_encode_lossy(struct kvi_coder *c, const struct kvi_chunk *chunk, int level,
+kvarc_ret kvi_chunk_encode_lossy(struct kvi_coder *coder, const struct kvi_chunk *chunk, int level,
                                  const kvarc_lossy *tier, const struct kvi_params *current,
                                  uint8_t *raw, struct kvi_encoded *out);
 /* Whether the numbers of a tier are in their ranges. */
@@ -184,8 +184,8 @@ struct kvi_chunk_payload {
  * is missing or of another shape, or predicts otherwise than the writer's did.
  * Returns OK, MEM, MEMLIMIT, DATA, OPTIONS, LOSSY, PREDICTOR.
  */
-kvarc_ret kvi_chunk_decode(struct kvi_coder *c, const struct kvi_chunk_payload *p, uint8_t *raw,
-                           uint64_t *raw_check);
+kvarc_ret kvi_chunk_decode(struct kvi_coder *coder, const struct kvi_chunk_payload *payload,
+                           uint8_t *raw, uint64_t *raw_check);
 
 /* Bytes in front of the mask of a payload of codec state. */
 enum { KVI_STATE_HEAD = 17 };
@@ -206,7 +206,7 @@ bool kvi_state_reference(const uint8_t *payload, size_t bytes, uint64_t *sequenc
  * may be reading z: nothing here writes it again.
  * Returns OK, MEM, MEMLIMIT, PROG, DATA (sources are missing).
  */
-kvarc_ret kvi_chunk_features(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,
-                             bool only_z);
+kvarc_ret kvi_chunk_features(struct kvi_coder *coder, const struct kvi_chunk *chunk,
+                             const uint8_t *raw, bool only_z);
 
 #endif

@@ -27,27 +27,29 @@ void *kvi_params_new(const struct kvi_alloc *alloc, uint8_t codec, const struct 
 	return p;
 }
 
-void kvi_params_free(struct kvi_params *p)
+void kvi_params_free(struct kvi_params *params)
 {
-	if (p)
-		kvi_free(p->alloc, p);
+	if (params)
+		kvi_free(params->alloc, params);
 }
 
-bool kvi_params_rotates(const struct kvi_params *p)
+bool kvi_params_rotates(const struct kvi_params *params)
 {
-	return p->rotates;
+	return params->rotates;
 }
 
-bool kvi_params_match(const struct kvi_params *p, const struct kvi_chunk *chunk, unsigned codec)
+bool kvi_params_match(const struct kvi_params *params, const struct kvi_chunk *chunk,
+                      unsigned codec)
 {
-	return p && p->codec == codec && p->dtype == chunk->dtype && p->heads == chunk->heads &&
-	       p->head_channels == chunk->head_channels;
+	return params && params->codec == codec && params->dtype == chunk->dtype &&
+	       params->heads == chunk->heads && params->head_channels == chunk->head_channels;
 }
 
-bool kvi_params_serve(const struct kvi_params *p, const struct kvi_chunk *chunk, unsigned codec)
+bool kvi_params_serve(const struct kvi_params *params, const struct kvi_chunk *chunk,
+                      unsigned codec)
 {
-	return kvi_params_match(p, chunk, codec) &&
-	       (!p->rotates || (chunk->rope && chunk->positions));
+	return kvi_params_match(params, chunk, codec) &&
+	       (!params->rotates || (chunk->rope && chunk->positions));
 }
 
 uint64_t kvi_params_rate(size_t bytes, size_t elements)
@@ -55,11 +57,12 @@ uint64_t kvi_params_rate(size_t bytes, size_t elements)
 	return (uint64_t)bytes * 8000 / elements;
 }
 
-bool kvi_params_drifted(const struct kvi_params *p, size_t bytes, size_t elements)
+bool kvi_params_drifted(const struct kvi_params *params, size_t bytes, size_t elements)
 {
 	/* What they have to save: a fit takes as long as encoding, and the chunk is encoded again.
 	 * Level 0 is the one for speed. */
-	const unsigned worth = p->codec == KVI_CODEC_EXPONENT ? 128 : 256;
-	const uint64_t least = p->expected / worth + kvi_params_rate(p->refit_bytes, elements);
-	return !p->expected || kvi_params_rate(bytes, elements) > p->expected + least;
+	const unsigned worth = params->codec == KVI_CODEC_EXPONENT ? 128 : 256;
+	const uint64_t least = params->expected / worth +
+	                       kvi_params_rate(params->refit_bytes, elements);
+	return !params->expected || kvi_params_rate(bytes, elements) > params->expected + least;
 }

@@ -31,18 +31,18 @@ static uint16_t cost_of(uint32_t f)
 	return (uint16_t)((KVI_PROB_BITS << 8) - (whole << 8 | bits));
 }
 
-kvarc_ret kvi_coder_table_make(struct kvi_tables *t, const struct kvi_alloc *alloc, unsigned n,
+kvarc_ret kvi_coder_table_make(struct kvi_tables *tables, const struct kvi_alloc *alloc, unsigned n,
                                unsigned symbols, unsigned stride, const uint16_t *freq)
 {
 	size_t lut = (size_t)n * KVI_PROB_TOTAL;
 	uint32_t *buffer = kvi_array(alloc, lut + (size_t)n * stride, sizeof *buffer);
 	if (!buffer)
 		return kvi_alloc_error(alloc);
-	*t = (struct kvi_tables){ n, symbols, stride, buffer, buffer + lut, false };
-	if (kvi_tables_build(t, freq))
+	*tables = (struct kvi_tables){ n, symbols, stride, buffer, buffer + lut, false };
+	if (kvi_tables_build(tables, freq))
 		return KVARC_OK;
 	kvi_free(alloc, buffer);
-	t->lut = NULL;
+	tables->lut = NULL;
 	return KVARC_PROG;
 }
 
@@ -71,19 +71,19 @@ static struct kvi_late_tables *late_open(const struct kvi_alloc *alloc)
 	return late;
 }
 
-bool kvi_grid_decodes(struct kvi_coder *c)
+bool kvi_grid_decodes(struct kvi_coder *coder)
 {
-	struct kvi_late_tables *late = c->tables->late;
-	if (c->grid.lut)
+	struct kvi_late_tables *late = coder->tables->late;
+	if (coder->grid.lut)
 		return true;
 	pthread_mutex_lock(&late->lock);
 	if (!late->grid.lut)
-		kvi_coder_table_make(&late->grid, c->tables->alloc, KVI_GRID_TABLES,
+		kvi_coder_table_make(&late->grid, coder->tables->alloc, KVI_GRID_TABLES,
 		                     KVI_GRID_SYMBOLS, ENC_STRIDE, kvi_grid_set_0);
 	if (late->grid.lut)
-		c->grid = late->grid;
+		coder->grid = late->grid;
 	pthread_mutex_unlock(&late->lock);
-	return c->grid.lut;
+	return coder->grid.lut;
 }
 
 /* Table set 0 for encoders. */
@@ -118,14 +118,14 @@ kvarc_ret kvi_coder_tables_open(struct kvi_coder_tables **out, const struct kvi_
 	return KVARC_OK;
 }
 
-void kvi_coder_tables_close(struct kvi_coder_tables *t)
+void kvi_coder_tables_close(struct kvi_coder_tables *tables)
 {
-	if (!t)
+	if (!tables)
 		return;
-	late_close(t->alloc, t->late);
-	kvi_free(t->alloc, t->grid.enc);
-	kvi_free(t->alloc, t->codes.lut);
-	kvi_free(t->alloc, t);
+	late_close(tables->alloc, tables->late);
+	kvi_free(tables->alloc, tables->grid.enc);
+	kvi_free(tables->alloc, tables->codes.lut);
+	kvi_free(tables->alloc, tables);
 }
 
 kvarc_ret kvi_coder_open(struct kvi_coder **out, const struct kvi_alloc *alloc,
@@ -142,69 +142,69 @@ kvarc_ret kvi_coder_open(struct kvi_coder **out, const struct kvi_alloc *alloc,
 	return KVARC_OK;
 }
 
-void kvi_coder_share(struct kvi_coder *c, struct kvi_pool *pool)
+void kvi_coder_share(struct kvi_coder *coder, struct kvi_pool *pool)
 {
-	c->pool = pool;
+	coder->pool = pool;
 }
 
-void kvi_coder_close(struct kvi_coder *c)
+void kvi_coder_close(struct kvi_coder *coder)
 {
-	if (!c)
+	if (!coder)
 		return;
-	kvi_zstd_close(c);
+	kvi_zstd_close(coder);
 	for (int i = 0; i < KVI_N_SCRATCH; i++)
-		kvi_free(c->alloc, c->scratch[i].p);
-	kvi_free(c->alloc, c);
+		kvi_free(coder->alloc, coder->scratch[i].p);
+	kvi_free(coder->alloc, coder);
 }
 
 /* Rotations of the last chunk serve as long as positions do not change. */
-const struct kvi_rotations *kvi_coder_rotations(struct kvi_coder *c, const kvarc_rope *rope,
+const struct kvi_rotations *kvi_coder_rotations(struct kvi_coder *coder, const kvarc_rope *rope,
                                                 const int32_t *positions, size_t n)
 {
-	if (kvi_rotations_equal(&c->turns, rope, positions, n))
-		return &c->turns;
-	void *buffer = kvi_scratch(c, KVI_SCRATCH_ROTATIONS,
+	if (kvi_rotations_equal(&coder->turns, rope, positions, n))
+		return &coder->turns;
+	void *buffer = kvi_scratch(coder, KVI_SCRATCH_ROTATIONS,
 	                           kvi_rotations_bytes(rope->rotary / 2, n));
-	c->turns = (struct kvi_rotations){ .pairs = 0 };
+	coder->turns = (struct kvi_rotations){ .pairs = 0 };
 	if (!buffer)
 		return NULL;
-	kvi_rotations_make(&c->turns, buffer, rope, positions, n);
-	return &c->turns;
+	kvi_rotations_make(&coder->turns, buffer, rope, positions, n);
+	return &coder->turns;
 }
 
-const struct kvi_token_turns *kvi_coder_token_turns(struct kvi_coder *c, const kvarc_rope *rope,
+const struct kvi_token_turns *kvi_coder_token_turns(struct kvi_coder *coder, const kvarc_rope *rope,
                                                     const int32_t *positions, size_t n)
 {
-	if (kvi_token_turns_equal(&c->token_turns, rope, positions, n))
-		return &c->token_turns;
-	void *buffer = kvi_scratch(c, KVI_SCRATCH_TURNS,
+	if (kvi_token_turns_equal(&coder->token_turns, rope, positions, n))
+		return &coder->token_turns;
+	void *buffer = kvi_scratch(coder, KVI_SCRATCH_TURNS,
 	                           kvi_token_turns_bytes(rope->rotary / 2, n));
-	c->token_turns = (struct kvi_token_turns){ .pairs = 0 };
+	coder->token_turns = (struct kvi_token_turns){ .pairs = 0 };
 	if (!buffer)
 		return NULL;
-	kvi_token_turns_make(&c->token_turns, buffer, rope, positions, n);
-	return &c->token_turns;
+	kvi_token_turns_make(&coder->token_turns, buffer, rope, positions, n);
+	return &coder->token_turns;
 }
 
-void *kvi_scratch(struct kvi_coder *c, enum kvi_scratch which, size_t bytes)
+void *kvi_scratch(struct kvi_coder *coder, enum kvi_scratch which, size_t bytes)
 {
-	if (bytes <= c->scratch[which].bytes && c->scratch[which].p)
-		return c->scratch[which].p;
+	if (bytes <= coder->scratch[which].bytes && coder->scratch[which].p)
+		return coder->scratch[which].p;
 	if (bytes == 0)
 		bytes = 1;
-	kvi_free(c->alloc, c->scratch[which].p);
-	c->scratch[which].p = kvi_malloc(c->alloc, bytes);
-	c->scratch[which].bytes = c->scratch[which].p ? bytes : 0;
-	return c->scratch[which].p;
+	kvi_free(coder->alloc, coder->scratch[which].p);
+	coder->scratch[which].p = kvi_malloc(coder->alloc, bytes);
+	coder->scratch[which].bytes = coder->scratch[which].p ? bytes : 0;
+	return coder->scratch[which].p;
 }
 
-uint8_t *kvi_coder_elements(struct kvi_coder *c, size_t bytes)
+uint8_t *kvi_coder_elements(struct kvi_coder *coder, size_t bytes)
 {
-	return kvi_scratch(c, KVI_SCRATCH_RAW, bytes);
+	return kvi_scratch(coder, KVI_SCRATCH_RAW, bytes);
 }
 
-uint8_t *kvi_scratch_end(struct kvi_coder *c, enum kvi_scratch which, size_t bytes)
+uint8_t *kvi_scratch_end(struct kvi_coder *coder, enum kvi_scratch which, size_t bytes)
 {
-	uint8_t *p = kvi_scratch(c, which, bytes + 1);
+	uint8_t *p = kvi_scratch(coder, which, bytes + 1);
 	return p ? p + ((bytes + 1) & ~(size_t)1) : NULL;
 }

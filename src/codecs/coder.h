@@ -82,42 +82,42 @@ struct kvi_coder {
 };
 
 /* Allocates and builds n tables of `symbols` from their frequencies; the caller frees
- * t->lut. Returns OK, MEM, MEMLIMIT, PROG (frequencies that are not valid). */
-kvarc_ret kvi_coder_table_make(struct kvi_tables *t, const struct kvi_alloc *alloc, unsigned n,
+ * tables->lut. Returns OK, MEM, MEMLIMIT, PROG (frequencies that are not valid). */
+kvarc_ret kvi_coder_table_make(struct kvi_tables *tables, const struct kvi_alloc *alloc, unsigned n,
                                unsigned symbols, unsigned stride, const uint16_t *freq);
 
-/* Makes c->grid fit for decoders: their table takes 1.5 MB, and more time than a small archive of
- * level 0. False: no memory (kvi_alloc_error says which). */
-bool kvi_grid_decodes(struct kvi_coder *c);
+/* Makes coder->grid fit for decoders: their table takes 1.5 MB, and more time than a small
+ * archive of level 0. False: no memory (kvi_alloc_error says which). */
+bool kvi_grid_decodes(struct kvi_coder *coder);
 
 /* At least `bytes` of uninitialised memory, until the next call for the same
  * purpose. NULL: no memory (kvi_alloc_error says which). */
-void *kvi_scratch(struct kvi_coder *c, enum kvi_scratch which, size_t bytes);
+void *kvi_scratch(struct kvi_coder *coder, enum kvi_scratch which, size_t bytes);
 /* The 2-aligned end of scratch memory with at least `bytes` in front of it; NULL: no memory. */
-uint8_t *kvi_scratch_end(struct kvi_coder *c, enum kvi_scratch which, size_t bytes);
+uint8_t *kvi_scratch_end(struct kvi_coder *coder, enum kvi_scratch which, size_t bytes);
 
 /* Cosines and sines of n tokens, until the next call; NULL without memory. */
-const struct kvi_rotations *kvi_coder_rotations(struct kvi_coder *c, const kvarc_rope *rope,
+const struct kvi_rotations *kvi_coder_rotations(struct kvi_coder *coder, const kvarc_rope *rope,
                                                 const int32_t *positions, size_t n);
 
 /* The same by token, rounded (spec grid 2). */
-const struct kvi_token_turns *kvi_coder_token_turns(struct kvi_coder *c, const kvarc_rope *rope,
+const struct kvi_token_turns *kvi_coder_token_turns(struct kvi_coder *coder, const kvarc_rope *rope,
                                                     const int32_t *positions, size_t n);
 
 /* Frees the Zstandard contexts of a coder. */
-void kvi_zstd_close(struct kvi_coder *c);
+void kvi_zstd_close(struct kvi_coder *coder);
 /* Decodes one frame to exactly n bytes. Returns OK, MEM, MEMLIMIT, DATA. */
-kvarc_ret kvi_zstd_read(struct kvi_coder *c, const uint8_t *frame, size_t bytes, uint8_t *to,
+kvarc_ret kvi_zstd_read(struct kvi_coder *coder, const uint8_t *frame, size_t bytes, uint8_t *to,
                         size_t n);
 /* Bytes of the frame; 0 when it does not fit in capacity, or failed. */
-size_t kvi_zstd_write(struct kvi_coder *c, const uint8_t *from, size_t n, uint8_t *to,
+size_t kvi_zstd_write(struct kvi_coder *coder, const uint8_t *from, size_t n, uint8_t *to,
                       size_t capacity, int level);
 
 /* Mean code length of a sample of bytes, order 0, in 1/256 bit per byte. */
-unsigned kvi_sample_entropy(const struct kvi_coder *c, const uint8_t *p, size_t n);
+unsigned kvi_sample_entropy(const struct kvi_coder *coder, const uint8_t *p, size_t n);
 /* Whether Zstandard, which finds repeated strings, may make less than `bytes` bytes of the elements
  * of a chunk, which is what other codecs make of them. */
-bool kvi_zstd_may_win(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,
+bool kvi_zstd_may_win(struct kvi_coder *coder, const struct kvi_chunk *chunk, const uint8_t *raw,
                       size_t bytes);
 /* The most bytes of other codecs for which it says no, whatever the elements are. */
 size_t kvi_zstd_never_wins(const struct kvi_chunk *chunk);
@@ -144,9 +144,9 @@ static inline void kvi_store_element(uint8_t *p, unsigned size, uint32_t v)
 bool kvi_elements16_lie(const uint8_t *packed);
 /* Packed little-endian elements in the machine's order: in place, or a copy in scratch memory;
  * NULL: no memory. */
-const uint16_t *kvi_elements16(struct kvi_coder *c, const uint8_t *packed, size_t n);
+const uint16_t *kvi_elements16(struct kvi_coder *coder, const uint8_t *packed, size_t n);
 /* Where to decode elements to; NULL: no memory. kvi_elements16_done then moves them to packed. */
-uint16_t *kvi_elements16_buffer(struct kvi_coder *c, uint8_t *packed, size_t n);
+uint16_t *kvi_elements16_buffer(struct kvi_coder *coder, uint8_t *packed, size_t n);
 /* Moves decoded elements to packed, where they are not there already. */
 void kvi_elements16_done(const uint16_t *elements, uint8_t *packed, size_t n);
 
@@ -154,19 +154,19 @@ void kvi_elements16_done(const uint16_t *elements, uint8_t *packed, size_t n);
  * has, is stored in planes. Bits of an element that are stored. */
 unsigned kvi_coded_plane_bits(unsigned dtype);
 /* The coded elements of a packed, token-major matrix; NULL: no memory. */
-const uint16_t *kvi_coded_elements(struct kvi_coder *c, unsigned dtype, const uint8_t *packed,
+const uint16_t *kvi_coded_elements(struct kvi_coder *coder, unsigned dtype, const uint8_t *packed,
                                    size_t n);
 /* Writes the planes; returns their end. */
-uint8_t *kvi_coded_planes(struct kvi_coder *c, unsigned dtype, const uint8_t *packed, size_t n,
+uint8_t *kvi_coded_planes(struct kvi_coder *coder, unsigned dtype, const uint8_t *packed, size_t n,
                           uint8_t *to);
 /* Where to decode the coded elements to; NULL: no memory. */
-uint16_t *kvi_coded_buffer(struct kvi_coder *c, unsigned dtype, uint8_t *packed, size_t n);
+uint16_t *kvi_coded_buffer(struct kvi_coder *coder, unsigned dtype, uint8_t *packed, size_t n);
 /* The planes of coded elements, a byte of each element. */
 struct kvi_coded_planes {
 	const uint8_t *low, *high;
 };
 /* Reads the planes of n elements. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
-kvarc_ret kvi_coded_planes_get(struct kvi_coder *c, unsigned dtype, size_t n, struct kvi_in *in,
+kvarc_ret kvi_coded_planes_get(struct kvi_coder *coder, unsigned dtype, size_t n, struct kvi_in *in,
                                struct kvi_coded_planes *planes);
 /* Puts the packed elements at .. at + n - 1 together; e: all of kvi_coded_buffer. */
 void kvi_coded_place(unsigned dtype, const uint16_t *e, const struct kvi_coded_planes *planes,
@@ -192,17 +192,19 @@ struct kvi_params {
  * tables and codebooks add to refit_bytes. NULL: no memory. kvi_params_free frees them. */
 void *kvi_params_new(const struct kvi_alloc *alloc, uint8_t codec, const struct kvi_chunk *shape,
                      size_t bytes, size_t more);
-/* Whether parameters are of this codec, and for chunks of this shape. p may be NULL: false. */
-bool kvi_params_match(const struct kvi_params *p, const struct kvi_chunk *chunk, unsigned codec);
+/* Whether parameters are of this codec, and for chunks of this shape. params may be NULL: false. */
+bool kvi_params_match(const struct kvi_params *params, const struct kvi_chunk *chunk,
+                      unsigned codec);
 /* As kvi_params_match, and the chunk has what rotation needs. */
-bool kvi_params_serve(const struct kvi_params *p, const struct kvi_chunk *chunk, unsigned codec);
+bool kvi_params_serve(const struct kvi_params *params, const struct kvi_chunk *chunk,
+                      unsigned codec);
 /* Size in 1/1000 bit per element. */
 uint64_t kvi_params_rate(size_t bytes, size_t elements);
 /* Encoders: whether a chunk came out so much larger than the one that its parameters were fitted
  * to that new ones may pay. */
-bool kvi_params_drifted(const struct kvi_params *p, size_t bytes, size_t elements);
+bool kvi_params_drifted(const struct kvi_params *params, size_t bytes, size_t elements);
 /* What follows `u8 codec` in PARAMS. Returns OK, MEM, MEMLIMIT; on failure content is empty. */
-kvarc_ret kvi_params_write(const struct kvi_params *p, const struct kvi_alloc *alloc,
+kvarc_ret kvi_params_write(const struct kvi_params *params, const struct kvi_alloc *alloc,
                            struct kvi_out *content);
 
 /* Number of channels of all heads. */
@@ -312,17 +314,17 @@ static inline unsigned kvi_linear_codec(const struct kvi_chunk *chunk)
 /* Whether the caller has found elements to be equal to the predicted ones, and finite. */
 bool kvi_predicted_exact(const struct kvi_chunk *chunk, const uint8_t *raw);
 /* The payload of such a chunk, KVI_PREDICTED_EXACT bytes; NULL: no memory. */
-const uint8_t *kvi_predicted_put(struct kvi_coder *c, const struct kvi_chunk *chunk,
+const uint8_t *kvi_predicted_put(struct kvi_coder *coder, const struct kvi_chunk *chunk,
                                  const uint8_t *raw);
 /* The payload of a chunk of finite elements as differences from the predicted ones. *bytes: its
  * size, below capacity; 0: it is not smaller. NULL: no memory. */
-const uint8_t *kvi_predicted_patch(struct kvi_coder *c, const struct kvi_chunk *chunk,
+const uint8_t *kvi_predicted_patch(struct kvi_coder *coder, const struct kvi_chunk *chunk,
                                    const uint8_t *raw, size_t capacity, size_t *bytes);
 
 /* Writes the head of the stream of a lossy body (spec lossy 4) in front of its words, which end at
  * `end`; state: of the encoding kernel after its last word. Returns its begin. */
 uint8_t *kvi_stream_put(uint8_t *end, size_t n_words, const uint32_t state[KVI_LANES]);
-/* Reads such a stream; s->words points into the input. false: it is not valid. */
-bool kvi_stream_get(struct kvi_in *in, struct kvi_stream *s);
+/* Reads such a stream; stream->words points into the input. false: it is not valid. */
+bool kvi_stream_get(struct kvi_in *in, struct kvi_stream *stream);
 
 #endif

@@ -4,12 +4,12 @@
 
 #include <string.h>
 
-struct kvi_steps kvi_token_steps(const struct kvi_lanes *l)
+struct kvi_steps kvi_token_steps(const struct kvi_lanes *lanes)
 {
-	unsigned tail = (unsigned)(l->rows % KVI_LANES);
-	return (struct kvi_steps){ .full_steps = l->rows / KVI_LANES * l->channels,
+	unsigned tail = (unsigned)(lanes->rows % KVI_LANES);
+	return (struct kvi_steps){ .full_steps = lanes->rows / KVI_LANES * lanes->channels,
 		                   .tail_lanes = tail,
-		                   .tail_steps = tail ? l->channels : 0 };
+		                   .tail_steps = tail ? lanes->channels : 0 };
 }
 
 struct kvi_steps kvi_element_steps(size_t n)
@@ -21,9 +21,9 @@ struct kvi_steps kvi_element_steps(size_t n)
 }
 
 /* Tokens of the block that starts at token t. */
-static size_t block_rows(const struct kvi_lanes *l, size_t t)
+static size_t block_rows(const struct kvi_lanes *lanes, size_t t)
 {
-	return l->rows - t < KVI_LANES ? l->rows - t : KVI_LANES;
+	return lanes->rows - t < KVI_LANES ? lanes->rows - t : KVI_LANES;
 }
 
 /* Blocks of KVI_LANES tokens, each transposed. */
@@ -39,14 +39,14 @@ MOVE(kvi_lanes_from8, uint8_t, transpose8, l->channels, block_rows(l, t))
 MOVE(kvi_lanes_to16, uint16_t, transpose16, block_rows(l, t), l->channels)
 MOVE(kvi_lanes_from16, uint16_t, transpose16, l->channels, block_rows(l, t))
 
-void kvi_lanes_to32(const struct kvi_lanes *l, const uint32_t *from, uint32_t *to)
+void kvi_lanes_to32(const struct kvi_lanes *lanes, const uint32_t *from, uint32_t *to)
 {
-	for (size_t t = 0; t < l->rows; t += KVI_LANES) {
-		size_t n = block_rows(l, t);
-		const uint32_t *block = from + t * l->channels;
-		for (size_t c = 0; c < l->channels; c++)
+	for (size_t t = 0; t < lanes->rows; t += KVI_LANES) {
+		size_t n = block_rows(lanes, t);
+		const uint32_t *block = from + t * lanes->channels;
+		for (size_t c = 0; c < lanes->channels; c++)
 			for (size_t i = 0; i < n; i++)
-				*to++ = block[i * l->channels + c];
+				*to++ = block[i * lanes->channels + c];
 	}
 }
 

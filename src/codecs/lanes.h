@@ -15,14 +15,14 @@ struct kvi_lanes {
 };
 
 /* The steps of a stream in the order of tokens. */
-struct kvi_steps kvi_token_steps(const struct kvi_lanes *l);
+struct kvi_steps kvi_token_steps(const struct kvi_lanes *lanes);
 /* Those of n elements in the order of elements. */
 struct kvi_steps kvi_element_steps(size_t n);
 
 /* From token-major order to the order of tokens; elements of 1, 2 or 4 bytes. */
 void kvi_lanes_to8(const struct kvi_lanes *l, const uint8_t *from, uint8_t *to);
 void kvi_lanes_to16(const struct kvi_lanes *l, const uint16_t *from, uint16_t *to);
-void kvi_lanes_to32(const struct kvi_lanes *l, const uint32_t *from, uint32_t *to);
+void kvi_lanes_to32(const struct kvi_lanes *lanes, const uint32_t *from, uint32_t *to);
 /* The inverse of kvi_lanes_to8 and kvi_lanes_to16. */
 void kvi_lanes_from8(const struct kvi_lanes *l, const uint8_t *from, uint8_t *to);
 void kvi_lanes_from16(const struct kvi_lanes *l, const uint16_t *from, uint16_t *to);

@@ -27,36 +27,36 @@ static size_t count_bits(const uint8_t *bits, size_t n)
 	return set;
 }
 
-size_t kvi_mask_token(const struct kvi_mask *m, size_t n)
+size_t kvi_mask_token(const struct kvi_mask *mask, size_t n)
 {
 	size_t t = 0;
-	if (!m->row_bits)
+	if (!mask->row_bits)
 		return n;
 	while (n)
-		n -= !kvi_bit(m->row_bits, t++);
+		n -= !kvi_bit(mask->row_bits, t++);
 	return t;
 }
 
 /* Lists the channels that remain; sets channels, rows, runs. */
-static void index_rest(struct kvi_mask *m)
+static void index_rest(struct kvi_mask *mask)
 {
-	m->rows = m->T - count_bits(m->row_bits, m->row_bits ? m->T : 0);
-	m->channels = 0;
-	m->n_runs = 0;
-	for (size_t c = 0; c < m->C;) {
-		if (kvi_bit(m->channel_bits, c)) {
+	mask->rows = mask->T - count_bits(mask->row_bits, mask->row_bits ? mask->T : 0);
+	mask->channels = 0;
+	mask->n_runs = 0;
+	for (size_t c = 0; c < mask->C;) {
+		if (kvi_bit(mask->channel_bits, c)) {
 			c++;
 			continue;
 		}
 		size_t first = c;
-		if (m->channel_bits)
-			while (c < m->C && !kvi_bit(m->channel_bits, c))
+		if (mask->channel_bits)
+			while (c < mask->C && !kvi_bit(mask->channel_bits, c))
 				c++;
 		else
-			c = m->C;
-		m->runs[m->n_runs++] = (struct kvi_mask_run){ (uint32_t)first,
-			                                      (uint32_t)(c - first) };
-		m->channels += c - first;
+			c = mask->C;
+		mask->runs[mask->n_runs++] = (struct kvi_mask_run){ (uint32_t)first,
+			                                            (uint32_t)(c - first) };
+		mask->channels += c - first;
 	}
 }
 
@@ -74,19 +74,20 @@ static bool get_part(struct kvi_in *in, size_t n, unsigned size, const uint8_t *
 	return set && *values;
 }
 
-bool kvi_mask_parse(struct kvi_mask *m, struct kvi_in *in)
+bool kvi_mask_parse(struct kvi_mask *mask, struct kvi_in *in)
 {
 	unsigned flags = kvi_get8(in);
-	m->row_bits = m->row_values = NULL;
-	m->channel_bits = m->channel_values = NULL;
+	mask->row_bits = mask->row_values = NULL;
+	mask->channel_bits = mask->channel_values = NULL;
 	if (in->bad || flags & ~(unsigned)(HAS_CHANNELS | HAS_ROWS))
 		return false;
 	if (flags & HAS_CHANNELS &&
-	    !get_part(in, m->C, m->size, &m->channel_bits, &m->channel_values))
+	    !get_part(in, mask->C, mask->size, &mask->channel_bits, &mask->channel_values))
 		return false;
-	if (flags & HAS_ROWS && !get_part(in, m->T, m->size, &m->row_bits, &m->row_values))
+	if (flags & HAS_ROWS &&
+	    !get_part(in, mask->T, mask->size, &mask->row_bits, &mask->row_values))
 		return false;
-	index_rest(m);
+	index_rest(mask);
 	return true;
 }
 
@@ -98,15 +99,15 @@ static inline bool equal(const uint8_t *a, const uint8_t *b, unsigned size)
 }
 
 /* Bits of the channels all of whose elements are equal; how many. */
-static size_t find_channels(const struct kvi_mask *m, const uint8_t *raw, uint8_t *bits)
+static size_t find_channels(const struct kvi_mask *mask, const uint8_t *raw, uint8_t *bits)
 {
-	size_t row = m->C * m->size, found = 0;
-	for (size_t c = 0; c < m->C; c++) {
-		const uint8_t *v = raw + c * m->size;
+	size_t row = mask->C * mask->size, found = 0;
+	for (size_t c = 0; c < mask->C; c++) {
+		const uint8_t *v = raw + c * mask->size;
 		size_t t = 1;
-		while (t < m->T && equal(v, v + t * row, m->size))
+		while (t < mask->T && equal(v, v + t * row, mask->size))
 			t++;
-		if (t == m->T) {
+		if (t == mask->T) {
 			bits[c / 8] |= (uint8_t)(1u << (c % 8));
 			found++;
 		}
@@ -115,132 +116,133 @@ static size_t find_channels(const struct kvi_mask *m, const uint8_t *raw, uint8_
 }
 
 /* Whether all elements of a row in the channels that remain are equal. */
-static bool constant_row(const struct kvi_mask *m, const uint8_t *row)
+static bool constant_row(const struct kvi_mask *mask, const uint8_t *row)
 {
-	const uint8_t *first = row + m->runs[0].first * (size_t)m->size;
-	for (size_t r = 0; r < m->n_runs; r++)
-		for (size_t c = 0; c < m->runs[r].count; c++)
-			if (!equal(row + (m->runs[r].first + c) * m->size, first, m->size))
+	const uint8_t *first = row + mask->runs[0].first * (size_t)mask->size;
+	for (size_t r = 0; r < mask->n_runs; r++)
+		for (size_t c = 0; c < mask->runs[r].count; c++)
+			if (!equal(row + (mask->runs[r].first + c) * mask->size, first, mask->size))
 				return false;
 	return true;
 }
 
 /* Bits of the constant rows; how many. */
-static size_t find_rows(const struct kvi_mask *m, const uint8_t *raw, uint8_t *bits)
+static size_t find_rows(const struct kvi_mask *mask, const uint8_t *raw, uint8_t *bits)
 {
 	size_t found = 0;
-	for (size_t t = 0; t < m->T; t++)
-		if (constant_row(m, raw + t * m->C * m->size)) {
+	for (size_t t = 0; t < mask->T; t++)
+		if (constant_row(mask, raw + t * mask->C * mask->size)) {
 			bits[t / 8] |= (uint8_t)(1u << (t % 8));
 			found++;
 		}
 	return found;
 }
 
-size_t kvi_mask_find(struct kvi_mask *m, const uint8_t *raw, uint8_t *to)
+size_t kvi_mask_find(struct kvi_mask *mask, const uint8_t *raw, uint8_t *to)
 {
-	size_t row = m->C * m->size;
+	size_t row = mask->C * mask->size;
 	uint8_t *at = to + 1;
 	*to = 0;
-	m->row_bits = m->row_values = NULL;
-	m->channel_bits = m->channel_values = NULL;
+	mask->row_bits = mask->row_values = NULL;
+	mask->channel_bits = mask->channel_values = NULL;
 
-	memset(at, 0, bitmap_bytes(m->C));
+	memset(at, 0, bitmap_bytes(mask->C));
 	/* In a single token every channel is constant: nothing to win. */
-	if (m->T > 1 && find_channels(m, raw, at)) {
+	if (mask->T > 1 && find_channels(mask, raw, at)) {
 		*to |= HAS_CHANNELS;
-		m->channel_bits = at;
-		at += bitmap_bytes(m->C);
-		m->channel_values = at;
-		for (size_t c = 0; c < m->C; c++)
-			if (kvi_bit(m->channel_bits, c)) {
-				memcpy(at, raw + c * m->size, m->size);
-				at += m->size;
+		mask->channel_bits = at;
+		at += bitmap_bytes(mask->C);
+		mask->channel_values = at;
+		for (size_t c = 0; c < mask->C; c++)
+			if (kvi_bit(mask->channel_bits, c)) {
+				memcpy(at, raw + c * mask->size, mask->size);
+				at += mask->size;
 			}
 	}
-	index_rest(m);
-	memset(at, 0, bitmap_bytes(m->T));
-	if (m->channels > 1 && find_rows(m, raw, at)) {
+	index_rest(mask);
+	memset(at, 0, bitmap_bytes(mask->T));
+	if (mask->channels > 1 && find_rows(mask, raw, at)) {
 		*to |= HAS_ROWS;
-		m->row_bits = at;
-		at += bitmap_bytes(m->T);
-		m->row_values = at;
-		for (size_t t = 0; t < m->T; t++)
-			if (kvi_bit(m->row_bits, t)) {
-				memcpy(at, raw + t * row + m->runs[0].first * (size_t)m->size,
-				       m->size);
-				at += m->size;
+		mask->row_bits = at;
+		at += bitmap_bytes(mask->T);
+		mask->row_values = at;
+		for (size_t t = 0; t < mask->T; t++)
+			if (kvi_bit(mask->row_bits, t)) {
+				memcpy(at, raw + t * row + mask->runs[0].first * (size_t)mask->size,
+				       mask->size);
+				at += mask->size;
 			}
-		index_rest(m);
+		index_rest(mask);
 	}
 	return (size_t)(at - to);
 }
 
-void kvi_mask_gather(const struct kvi_mask *m, const uint8_t *raw, uint8_t *packed)
+void kvi_mask_gather(const struct kvi_mask *mask, const uint8_t *raw, uint8_t *packed)
 {
-	for (size_t t = 0; t < m->T; t++) {
-		if (kvi_bit(m->row_bits, t))
+	for (size_t t = 0; t < mask->T; t++) {
+		if (kvi_bit(mask->row_bits, t))
 			continue;
-		const uint8_t *row = raw + t * m->C * m->size;
-		for (size_t r = 0; r < m->n_runs; r++) {
-			size_t n = m->runs[r].count * (size_t)m->size;
-			memcpy(packed, row + m->runs[r].first * (size_t)m->size, n);
+		const uint8_t *row = raw + t * mask->C * mask->size;
+		for (size_t r = 0; r < mask->n_runs; r++) {
+			size_t n = mask->runs[r].count * (size_t)mask->size;
+			memcpy(packed, row + mask->runs[r].first * (size_t)mask->size, n);
 			packed += n;
 		}
 	}
 }
 
-void kvi_mask_channels(const struct kvi_mask *m, size_t size, const void *all, void *rest)
+void kvi_mask_channels(const struct kvi_mask *mask, size_t size, const void *all, void *rest)
 {
 	uint8_t *to = rest;
-	for (size_t r = 0; r < m->n_runs; r++) {
-		memcpy(to, (const uint8_t *)all + m->runs[r].first * size, m->runs[r].count * size);
-		to += m->runs[r].count * size;
+	for (size_t r = 0; r < mask->n_runs; r++) {
+		memcpy(to, (const uint8_t *)all + mask->runs[r].first * size,
+		       mask->runs[r].count * size);
+		to += mask->runs[r].count * size;
 	}
 }
 
-void kvi_mask_spread(const struct kvi_mask *m, const uint8_t *rest, uint8_t *all)
+void kvi_mask_spread(const struct kvi_mask *mask, const uint8_t *rest, uint8_t *all)
 {
-	for (size_t r = 0; r < m->n_runs; r++) {
-		memcpy(all + m->runs[r].first, rest, m->runs[r].count);
-		rest += m->runs[r].count;
+	for (size_t r = 0; r < mask->n_runs; r++) {
+		memcpy(all + mask->runs[r].first, rest, mask->runs[r].count);
+		rest += mask->runs[r].count;
 	}
 }
 
 /* The constant channels of one row. */
-static void fill_channels(const struct kvi_mask *m, uint8_t *row)
+static void fill_channels(const struct kvi_mask *mask, uint8_t *row)
 {
-	const uint8_t *v = m->channel_values;
-	for (size_t c = 0; c < m->C; c++)
-		if (kvi_bit(m->channel_bits, c)) {
-			memcpy(row + c * m->size, v, m->size);
-			v += m->size;
+	const uint8_t *v = mask->channel_values;
+	for (size_t c = 0; c < mask->C; c++)
+		if (kvi_bit(mask->channel_bits, c)) {
+			memcpy(row + c * mask->size, v, mask->size);
+			v += mask->size;
 		}
 }
 
-void kvi_mask_scatter(const struct kvi_mask *m, const uint8_t *packed, size_t first, size_t end,
+void kvi_mask_scatter(const struct kvi_mask *mask, const uint8_t *packed, size_t first, size_t end,
                       uint8_t *raw)
 {
-	const size_t removed = count_bits(m->row_bits, m->row_bits ? first : 0);
-	const uint8_t *value = removed ? m->row_values + removed * m->size : m->row_values;
-	packed += (first - removed) * m->channels * m->size;
+	const size_t removed = count_bits(mask->row_bits, mask->row_bits ? first : 0);
+	const uint8_t *value = removed ? mask->row_values + removed * mask->size : mask->row_values;
+	packed += (first - removed) * mask->channels * mask->size;
 	for (size_t t = first; t < end; t++) {
-		uint8_t *row = raw + t * m->C * m->size;
-		bool constant = kvi_bit(m->row_bits, t);
-		for (size_t r = 0; r < m->n_runs; r++) {
-			size_t n = m->runs[r].count * (size_t)m->size;
-			uint8_t *to = row + m->runs[r].first * (size_t)m->size;
+		uint8_t *row = raw + t * mask->C * mask->size;
+		bool constant = kvi_bit(mask->row_bits, t);
+		for (size_t r = 0; r < mask->n_runs; r++) {
+			size_t n = mask->runs[r].count * (size_t)mask->size;
+			uint8_t *to = row + mask->runs[r].first * (size_t)mask->size;
 			if (!constant) {
 				memcpy(to, packed, n);
 				packed += n;
 				continue;
 			}
-			for (size_t i = 0; i < n; i += m->size)
-				memcpy(to + i, value, m->size);
+			for (size_t i = 0; i < n; i += mask->size)
+				memcpy(to + i, value, mask->size);
 		}
 		if (constant)
-			value += m->size;
-		if (m->channel_bits)
-			fill_channels(m, row);
+			value += mask->size;
+		if (mask->channel_bits)
+			fill_channels(mask, row);
 	}
 }

@@ -44,30 +44,30 @@ static inline bool kvi_bit(const uint8_t *bits, size_t i)
 }
 
 /* The number of the token behind the n-th one that remains. */
-size_t kvi_mask_token(const struct kvi_mask *m, size_t n);
+size_t kvi_mask_token(const struct kvi_mask *mask, size_t n);
 
 /* Most runs that a mask can have. */
 size_t kvi_mask_runs_max(size_t C);
 /* Bytes that a written mask section can have at most. */
 size_t kvi_mask_bytes_max(size_t T, size_t C, unsigned size);
 
-/* Reads the section. T, C, size and runs of m are set by the caller. */
-bool kvi_mask_parse(struct kvi_mask *m, struct kvi_in *in);
+/* Reads the section. T, C, size and runs of mask are set by the caller. */
+bool kvi_mask_parse(struct kvi_mask *mask, struct kvi_in *in);
 
 /* Finds constant channels and rows of raw and writes the section to `to`
  * (kvi_mask_bytes_max); returns its length. T, C, size, runs as above. */
-size_t kvi_mask_find(struct kvi_mask *m, const uint8_t *raw, uint8_t *to);
+size_t kvi_mask_find(struct kvi_mask *mask, const uint8_t *raw, uint8_t *to);
 
 /* Copies the remaining elements of raw, T x C, to packed, rows x channels. */
-void kvi_mask_gather(const struct kvi_mask *m, const uint8_t *raw, uint8_t *packed);
+void kvi_mask_gather(const struct kvi_mask *mask, const uint8_t *raw, uint8_t *packed);
 /* The inverse of kvi_mask_gather for the tokens first to end - 1 alone, with the constant rows and
  * channels filled in. */
-void kvi_mask_scatter(const struct kvi_mask *m, const uint8_t *packed, size_t first, size_t end,
+void kvi_mask_scatter(const struct kvi_mask *mask, const uint8_t *packed, size_t first, size_t end,
                       uint8_t *raw);
 
 /* Of C entries of `size` bytes those of the remaining channels. */
-void kvi_mask_channels(const struct kvi_mask *m, size_t size, const void *all, void *rest);
+void kvi_mask_channels(const struct kvi_mask *mask, size_t size, const void *all, void *rest);
 /* The inverse of kvi_mask_channels for bytes; entries of constant channels stay as they are. */
-void kvi_mask_spread(const struct kvi_mask *m, const uint8_t *rest, uint8_t *all);
+void kvi_mask_spread(const struct kvi_mask *mask, const uint8_t *rest, uint8_t *all);
 
 #endif

@@ -29,13 +29,13 @@ static uint8_t *put_head(uint8_t *to, unsigned method, uint8_t value, size_t byt
 	return to + KVI_PLANE_HEAD;
 }
 
-uint8_t *kvi_plane_write(struct kvi_coder *c, const uint8_t *plane, size_t bytes, uint8_t *to)
+uint8_t *kvi_plane_write(struct kvi_coder *coder, const uint8_t *plane, size_t bytes, uint8_t *to)
 {
 	if (is_constant(plane, bytes))
 		return put_head(to, KVI_PLANE_CONSTANT, plane[0], 0);
-	if (kvi_sample_entropy(c, plane, bytes) < WORTH_ZSTD && bytes > 64) {
-		uint8_t *packed = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, bytes);
-		size_t n = packed ? kvi_zstd_write(c, plane, bytes, packed, bytes - 8, 1) : 0;
+	if (kvi_sample_entropy(coder, plane, bytes) < WORTH_ZSTD && bytes > 64) {
+		uint8_t *packed = kvi_scratch(coder, KVI_SCRATCH_PLANE_OUT, bytes);
+		size_t n = packed ? kvi_zstd_write(coder, plane, bytes, packed, bytes - 8, 1) : 0;
 		if (n) {
 			to = put_head(to, KVI_PLANE_ZSTD, 0, n);
 			memcpy(to, packed, n);
@@ -55,7 +55,7 @@ static bool padding_is_zero(const uint8_t *plane, size_t n, unsigned bits)
 	return !used || plane[kvi_plane_bytes(n, bits) - 1] >> used == 0;
 }
 
-kvarc_ret kvi_plane_read(struct kvi_coder *c, struct kvi_in *in, size_t n, unsigned bits,
+kvarc_ret kvi_plane_read(struct kvi_coder *coder, struct kvi_in *in, size_t n, unsigned bits,
                          uint8_t *buffer, const uint8_t **plane)
 {
 	size_t bytes = kvi_plane_bytes(n, bits);
@@ -71,7 +71,7 @@ kvarc_ret kvi_plane_read(struct kvi_coder *c, struct kvi_in *in, size_t n, unsig
 		return KVARC_DATA;
 	*plane = buffer;
 	if (method == KVI_PLANE_ZSTD) {
-		kvarc_ret ret = kvi_zstd_read(c, data, stored, buffer, bytes);
+		kvarc_ret ret = kvi_zstd_read(coder, data, stored, buffer, bytes);
 		if (ret)
 			return ret;
 	} else if (stored != (method == KVI_PLANE_STORED ? bytes : 0)) {
@@ -84,13 +84,13 @@ kvarc_ret kvi_plane_read(struct kvi_coder *c, struct kvi_in *in, size_t n, unsig
 	return padding_is_zero(*plane, n, bits) ? KVARC_OK : KVARC_DATA;
 }
 
-kvarc_ret kvi_packed_put(struct kvi_coder *c, const uint8_t *from, size_t bytes,
+kvarc_ret kvi_packed_put(struct kvi_coder *coder, const uint8_t *from, size_t bytes,
                          struct kvi_out *out)
 {
-	uint8_t *packed = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, bytes);
+	uint8_t *packed = kvi_scratch(coder, KVI_SCRATCH_PLANE_OUT, bytes);
 	if (!packed)
-		return kvi_alloc_error(c->alloc);
-	size_t n = kvi_zstd_write(c, from, bytes, packed, bytes, KVI_ZSTD_LEVEL);
+		return kvi_alloc_error(coder->alloc);
+	size_t n = kvi_zstd_write(coder, from, bytes, packed, bytes, KVI_ZSTD_LEVEL);
 	kvi_put8(out, n ? KVI_PLANE_ZSTD : KVI_PLANE_STORED);
 	if (n)
 		kvi_put_varint(out, n);
@@ -98,7 +98,8 @@ kvarc_ret kvi_packed_put(struct kvi_coder *c, const uint8_t *from, size_t bytes,
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_packed_get(struct kvi_coder *c, struct kvi_in *in, size_t bytes, const uint8_t **to)
+kvarc_ret kvi_packed_get(struct kvi_coder *coder, struct kvi_in *in, size_t bytes,
+                         const uint8_t **to)
 {
 	unsigned method = kvi_get8(in);
 	size_t packed = bytes;
@@ -111,12 +112,12 @@ kvarc_ret kvi_packed_get(struct kvi_coder *c, struct kvi_in *in, size_t bytes, c
 		return KVARC_DATA;
 	if (method == KVI_PLANE_STORED)
 		return KVARC_OK;
-	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE, bytes);
+	uint8_t *buffer = kvi_scratch(coder, KVI_SCRATCH_PLANE, bytes);
 	if (!buffer)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	const uint8_t *frame = *to;
 	*to = buffer;
-	return kvi_zstd_read(c, frame, packed, buffer, bytes);
+	return kvi_zstd_read(coder, frame, packed, buffer, bytes);
 }
 
 /* The values of one byte of a plane, one byte each and low ones first, in a

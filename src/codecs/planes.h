@@ -24,34 +24,30 @@ static inline size_t kvi_plane_bytes(size_t n, unsigned bits)
 }
 
 /* Bytes in front of the bytes of a plane, and its methods (spec rans 5). */
-enum {
-	KVI_PLANE_HEAD = 16,
-	KVI_PLANE_STORED = 0,
-	KVI_PLANE_ZSTD = 1,
-	KVI_PLANE_CONSTANT = 2
-};
+enum { KVI_PLANE_HEAD = 16, KVI_PLANE_STORED = 0, KVI_PLANE_ZSTD = 1, KVI_PLANE_CONSTANT = 2 };
 
 /* Bytes that the planes of r bits take at most once written. */
 size_t kvi_planes_capacity(size_t n, unsigned r);
 
 /* Writes one plane to `to`, which is aligned to KVI_STREAM_ALIGN in the payload; plane may be
  * to + KVI_PLANE_HEAD. Returns the end, aligned likewise. */
-uint8_t *kvi_plane_write(struct kvi_coder *c, const uint8_t *plane, size_t bytes, uint8_t *to);
+uint8_t *kvi_plane_write(struct kvi_coder *coder, const uint8_t *plane, size_t bytes, uint8_t *to);
 
 /*
  * Reads one plane of n elements; *plane points into the input where it is
  * stored as it is, else to buffer, which has kvi_plane_bytes.
  */
-kvarc_ret kvi_plane_read(struct kvi_coder *c, struct kvi_in *in, size_t n, unsigned bits,
+kvarc_ret kvi_plane_read(struct kvi_coder *coder, struct kvi_in *in, size_t n, unsigned bits,
                          uint8_t *buffer, const uint8_t **plane);
 
 /* Writes bytes as one Zstandard frame with its size, where that is smaller, else as they are. Uses
  * KVI_SCRATCH_PLANE_OUT. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_packed_put(struct kvi_coder *c, const uint8_t *from, size_t bytes,
+kvarc_ret kvi_packed_put(struct kvi_coder *coder, const uint8_t *from, size_t bytes,
                          struct kvi_out *out);
 /* Reads them; *to: in the input or in KVI_SCRATCH_PLANE. Returns OK, MEM, MEMLIMIT, DATA,
  * OPTIONS. */
-kvarc_ret kvi_packed_get(struct kvi_coder *c, struct kvi_in *in, size_t bytes, const uint8_t **to);
+kvarc_ret kvi_packed_get(struct kvi_coder *coder, struct kvi_in *in, size_t bytes,
+                         const uint8_t **to);
 
 /* One byte per element, below 2^bits, to a plane of 4, 2 or 1 bits. */
 void kvi_plane_pack(const uint8_t *values, size_t n, unsigned bits, uint8_t *plane);

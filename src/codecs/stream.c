@@ -15,21 +15,21 @@ bool kvi_elements16_lie(const uint8_t *packed)
 	return little_endian() && (uintptr_t)packed % sizeof(uint16_t) == 0;
 }
 
-const uint16_t *kvi_elements16(struct kvi_coder *c, const uint8_t *packed, size_t n)
+const uint16_t *kvi_elements16(struct kvi_coder *coder, const uint8_t *packed, size_t n)
 {
 	if (kvi_elements16_lie(packed))
 		return (const uint16_t *)(const void *)packed;
-	uint16_t *e = kvi_scratch(c, KVI_SCRATCH_OTHER, n * sizeof *e);
+	uint16_t *e = kvi_scratch(coder, KVI_SCRATCH_OTHER, n * sizeof *e);
 	for (size_t i = 0; e && i < n; i++)
 		e[i] = kvi_load16(packed + 2 * i);
 	return e;
 }
 
-uint16_t *kvi_elements16_buffer(struct kvi_coder *c, uint8_t *packed, size_t n)
+uint16_t *kvi_elements16_buffer(struct kvi_coder *coder, uint8_t *packed, size_t n)
 {
 	if (kvi_elements16_lie(packed))
 		return (uint16_t *)(void *)packed;
-	return kvi_scratch(c, KVI_SCRATCH_OTHER, n * sizeof(uint16_t));
+	return kvi_scratch(coder, KVI_SCRATCH_OTHER, n * sizeof(uint16_t));
 }
 
 void kvi_elements16_done(const uint16_t *elements, uint8_t *packed, size_t n)
@@ -49,11 +49,11 @@ uint8_t *kvi_stream_put(uint8_t *end, size_t n_words, const uint32_t state[KVI_L
 	return at;
 }
 
-bool kvi_stream_get(struct kvi_in *in, struct kvi_stream *s)
+bool kvi_stream_get(struct kvi_in *in, struct kvi_stream *stream)
 {
-	s->n_words = kvi_get32(in);
-	if (!kvi_states_get(in, s->state) || s->n_words > kvi_in_remaining(in) / 2)
+	stream->n_words = kvi_get32(in);
+	if (!kvi_states_get(in, stream->state) || stream->n_words > kvi_in_remaining(in) / 2)
 		return false;
-	s->words = kvi_get_bytes(in, 2 * s->n_words);
-	return s->words != NULL;
+	stream->words = kvi_get_bytes(in, 2 * stream->n_words);
+	return stream->words != NULL;
 }

@@ -27,7 +27,7 @@ struct kvi_streams {
 
 /* The streams of a chunk of which `rows` tokens remain; size: b. false: a single stream, or
  * none, with a b that is not KVI_ONE_STREAM. */
-bool kvi_streams_cut(struct kvi_streams *s, unsigned size, size_t rows);
+bool kvi_streams_cut(struct kvi_streams *streams, unsigned size, size_t rows);
 
 /* The first remaining token of stream i; of the one behind the last: all of them. */
 static inline size_t kvi_stream_first(const struct kvi_streams *s, unsigned i)
@@ -51,19 +51,20 @@ static inline struct kvi_stream_part kvi_stream_part_of(const struct kvi_streams
 struct kvi_tokens {
 	size_t first, end;
 };
-/* Those that stream i is checked with (spec rans 4); m: of the chunk. */
-struct kvi_tokens kvi_stream_tokens(const struct kvi_streams *s, const struct kvi_mask *m,
+/* Those that stream i is checked with (spec rans 4); mask: of the chunk. */
+struct kvi_tokens kvi_stream_tokens(const struct kvi_streams *streams, const struct kvi_mask *mask,
                                     unsigned i);
 
 /*
  * The check of the elements of a chunk, T x C of the mask in raw: their hash, or, of several
  * streams, that of check[], which are the hashes of their tokens.
  */
-uint64_t kvi_streams_check(const struct kvi_streams *s, const struct kvi_mask *m,
+uint64_t kvi_streams_check(const struct kvi_streams *streams, const struct kvi_mask *mask,
                            const uint8_t *raw, uint64_t check[KVI_STREAMS_MAX]);
 
 /* That of several streams, from their checks alone. */
-uint64_t kvi_streams_check_of(const struct kvi_streams *s, const uint64_t check[KVI_STREAMS_MAX]);
+uint64_t kvi_streams_check_of(const struct kvi_streams *streams,
+                              const uint64_t check[KVI_STREAMS_MAX]);
 
 /* Streams that were read: where their words are in the payload, and their checks. */
 struct kvi_streams_in {
@@ -71,13 +72,13 @@ struct kvi_streams_in {
 	uint64_t check[KVI_STREAMS_MAX];
 	unsigned first, end; /* those that are decoded */
 };
-/* The fewest streams, but one, that hold the tokens t.first to t.end - 1, into x->first and end;
- * returns the tokens that they have. */
-struct kvi_tokens kvi_streams_choose(struct kvi_streams_in *x, const struct kvi_streams *s,
-                                     const struct kvi_mask *m, struct kvi_tokens t);
+/* The fewest streams, but one, that hold tokens.first to tokens.end - 1, into
+ * in->first and end; returns the tokens that they have. */
+struct kvi_tokens kvi_streams_choose(struct kvi_streams_in *in, const struct kvi_streams *streams,
+                                     const struct kvi_mask *mask, struct kvi_tokens tokens);
 /* Reads the zeros behind the section, the table, the states and the words. false: not valid. */
-bool kvi_streams_get(struct kvi_streams_in *x, const struct kvi_streams *s, size_t section_bytes,
-                     struct kvi_in *in);
+bool kvi_streams_get(struct kvi_streams_in *streams_in, const struct kvi_streams *streams,
+                     size_t section_bytes, struct kvi_in *in);
 /* Reads stored states (spec rans 1). false: they are not valid. */
 bool kvi_states_get(struct kvi_in *in, uint32_t state[KVI_LANES]);
 /* Reads the zeros behind n bytes of a payload, to a multiple of KVI_STREAM_ALIGN. */
@@ -108,8 +109,8 @@ struct kvi_streams_decoder {
  * their checks, with the help of workers of the coder's pool that have nothing to do. Returns OK,
  * DATA.
  */
-kvarc_ret kvi_streams_decode(const struct kvi_coder *c, const struct kvi_coder_job *job,
-                             const struct kvi_streams_decoder *d);
+kvarc_ret kvi_streams_decode(const struct kvi_coder *coder, const struct kvi_coder_job *job,
+                             const struct kvi_streams_decoder *decoder);
 
 /* What encodes them. */
 struct kvi_streams_encoder {
@@ -131,15 +132,15 @@ struct kvi_streams_encoder {
 /* Words that a kernel may need beyond those of its elements. */
 enum { KVI_SPARE_WORDS = 64 };
 /*
- * Chooses how to cut s->rows tokens and encodes them, with the help of workers of the pool that
- * have nothing to do, downwards from `end`, which is aligned to KVI_STREAM_ALIGN, with table and
- * states in front. In front of `end` there are at least KVI_STREAMS_EXTRA bytes and token_words of
- * all tokens. Returns the begin of the table. Checks are zeros; kvi_streams_set_checks.
+ * Chooses how to cut streams->rows tokens and encodes them, with the help of workers of the pool
+ * that have nothing to do, downwards from `end`, which is aligned to KVI_STREAM_ALIGN, with table
+ * and states in front. In front of `end` there are at least KVI_STREAMS_EXTRA bytes and token_words
+ * of all tokens. Returns the begin of the table. Checks are zeros; kvi_streams_set_checks.
  */
-uint8_t *kvi_streams_encode(struct kvi_pool *pool, struct kvi_streams *s,
-                            const struct kvi_streams_encoder *e, uint8_t *end);
+uint8_t *kvi_streams_encode(struct kvi_pool *pool, struct kvi_streams *streams,
+                            const struct kvi_streams_encoder *encoder, uint8_t *end);
 /* Writes the checks into the table. */
-void kvi_streams_set_checks(const struct kvi_streams *s, uint8_t *table,
+void kvi_streams_set_checks(const struct kvi_streams *streams, uint8_t *table,
                             const uint64_t check[KVI_STREAMS_MAX]);
 /* Bytes that streams take beside their words, at most, with padding, and while they are made. */
 enum {

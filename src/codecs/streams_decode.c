@@ -42,15 +42,17 @@ static void step(void *opaque, size_t number)
 		atomic_store(&r->bad, true);
 }
 
-kvarc_ret kvi_streams_decode(const struct kvi_coder *c, const struct kvi_coder_job *job,
-                             const struct kvi_streams_decoder *d)
+kvarc_ret kvi_streams_decode(const struct kvi_coder *coder, const struct kvi_coder_job *job,
+                             const struct kvi_streams_decoder *decoder)
 {
 	const unsigned n = job->streams_in->end - job->streams_in->first;
-	const unsigned idle = kvi_pool_idle(c->pool);
-	const unsigned threads = 1 + (idle > d->helpers ? idle : d->helpers);
+	const unsigned idle = kvi_pool_idle(coder->pool);
+	const unsigned threads = 1 + (idle > decoder->helpers ? idle : decoder->helpers);
 	const unsigned each = (n + threads - 1) / threads;
-	struct streams_run r = { .job = job, .d = d, .at_once = each < d->most ? each : d->most };
+	struct streams_run r = { .job = job,
+		                 .d = decoder,
+		                 .at_once = each < decoder->most ? each : decoder->most };
 	atomic_init(&r.bad, false);
-	kvi_pool_loop(c->pool, (n + r.at_once - 1) / r.at_once, step, &r);
+	kvi_pool_loop(coder->pool, (n + r.at_once - 1) / r.at_once, step, &r);
 	return atomic_load(&r.bad) ? KVARC_DATA : KVARC_OK;
 }

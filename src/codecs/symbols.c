@@ -65,21 +65,21 @@ kvarc_ret kvi_table_params_parse(const struct kvi_alloc *alloc, uint8_t codec,
 	return KVARC_OK;
 }
 
-void kvi_table_params_serialise(const struct kvi_params *p, struct kvi_out *out)
+void kvi_table_params_serialise(const struct kvi_params *params, struct kvi_out *out)
 {
-	const struct kvi_table_params *t = kvi_table_params_of(p);
+	const struct kvi_table_params *t = kvi_table_params_of(params);
 	kvi_put8(out, (uint8_t)t->freqs.n);
 	kvi_freq_put(t->freqs.freq, (size_t)t->freqs.n * t->freqs.symbols, out);
-	kvi_put_bytes(out, t->table, kvi_params_channels(p));
+	kvi_put_bytes(out, t->table, kvi_params_channels(params));
 }
 
-bool kvi_params_may_encode(const struct kvi_params *p)
+bool kvi_params_may_encode(const struct kvi_params *params)
 {
-	const struct kvi_table_params *t = kvi_table_params_of(p);
-	if (kvi_codec_lossy(p->codec))
+	const struct kvi_table_params *t = kvi_table_params_of(params);
+	if (kvi_codec_lossy(params->codec))
 		return false;
 	/* Bytes without a frequency are escaped; the tables of grid are the specification's. */
-	if (p->codec != KVI_CODEC_EXPONENT)
+	if (params->codec != KVI_CODEC_EXPONENT)
 		return true;
 	for (size_t i = 0; i < (size_t)t->freqs.n * t->freqs.symbols; i++)
 		if (!t->freqs.freq[i])
@@ -87,44 +87,44 @@ bool kvi_params_may_encode(const struct kvi_params *p)
 	return true;
 }
 
-const struct kvi_tables *kvi_freqs_tables(struct kvi_coder *c, const struct kvi_freqs *f,
+const struct kvi_tables *kvi_freqs_tables(struct kvi_coder *coder, const struct kvi_freqs *freqs,
                                           unsigned stride, enum kvi_lut with)
 {
-	size_t lut = with != KVI_LUT_NONE ? (size_t)f->n * KVI_PROB_TOTAL : 0;
-	uint32_t *buffer = kvi_scratch(c, KVI_SCRATCH_TABLES,
-	                               (lut + f->n * stride) * sizeof *buffer);
+	size_t lut = with != KVI_LUT_NONE ? (size_t)freqs->n * KVI_PROB_TOTAL : 0;
+	uint32_t *buffer = kvi_scratch(coder, KVI_SCRATCH_TABLES,
+	                               (lut + freqs->n * stride) * sizeof *buffer);
 	if (!buffer)
 		return NULL;
-	c->lut = (struct kvi_tables){ .n_tables = f->n,
-		                      .symbols = f->symbols,
-		                      .stride = stride,
-		                      .halves = with == KVI_LUT_HALVES,
-		                      .lut = lut ? buffer : NULL,
-		                      .enc = buffer + lut };
+	coder->lut = (struct kvi_tables){ .n_tables = freqs->n,
+		                          .symbols = freqs->symbols,
+		                          .stride = stride,
+		                          .halves = with == KVI_LUT_HALVES,
+		                          .lut = lut ? buffer : NULL,
+		                          .enc = buffer + lut };
 	/* Frequencies were checked when they were parsed or made. */
-	return kvi_tables_build(&c->lut, f->freq) ? &c->lut : NULL;
+	return kvi_tables_build(&coder->lut, freqs->freq) ? &coder->lut : NULL;
 }
 
-struct kvi_sym_job kvi_sym_job_of(const struct kvi_lanes *l, const struct kvi_tables *tables,
+struct kvi_sym_job kvi_sym_job_of(const struct kvi_lanes *lanes, const struct kvi_tables *tables,
                                   const uint8_t *table, unsigned escape)
 {
 	return (struct kvi_sym_job){
-		.steps = kvi_token_steps(l),
+		.steps = kvi_token_steps(lanes),
 		.tables = tables,
 		.tab = table,
 		.tab_tail = table,
-		.tab_steps = l->channels,
+		.tab_steps = lanes->channels,
 		.escape = escape,
 		.per_step = true,
 	};
 }
 
-void kvi_byte_symbols(const struct kvi_freqs *f, const uint8_t *table, size_t channels,
+void kvi_byte_symbols(const struct kvi_freqs *freqs, const uint8_t *table, size_t channels,
                       const uint8_t *bytes, size_t n, uint16_t *sym)
 {
 	for (size_t at = 0; at < n;)
 		for (size_t i = 0; i < channels; i++, at++) {
-			const uint16_t *freq = f->freq + (size_t)table[i] * KVI_BYTE_SYMBOLS;
+			const uint16_t *freq = freqs->freq + (size_t)table[i] * KVI_BYTE_SYMBOLS;
 			sym[at] = freq[bytes[at]] ? bytes[at] : KVI_BYTE_ESCAPE;
 		}
 }
@@ -135,46 +135,48 @@ void kvi_symbol_bytes(const uint16_t *sym, const uint8_t *esc, size_t n, uint8_t
 		bytes[i] = (uint8_t)(sym[i] == KVI_BYTE_ESCAPE ? esc[i] : sym[i]);
 }
 
-kvarc_ret kvi_byte_stream_put(struct kvi_coder *c, const struct kvi_lanes *l,
-                              const struct kvi_freqs *f, const uint8_t *table, const uint8_t *from,
-                              struct kvi_payload *out)
+kvarc_ret kvi_byte_stream_put(struct kvi_coder *coder, const struct kvi_lanes *lanes,
+                              const struct kvi_freqs *freqs, const uint8_t *table,
+                              const uint8_t *from, struct kvi_payload *out)
 {
-	const size_t n = l->rows * l->channels;
+	const size_t n = lanes->rows * lanes->channels;
 	uint32_t state[KVI_LANES];
-	uint16_t *sym = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n * sizeof *sym);
-	uint16_t *lane = kvi_scratch(c, KVI_SCRATCH_OTHER, 3 * n);
-	const struct kvi_tables *tables = kvi_freqs_tables(c, f, KVI_BYTE_STRIDE, KVI_LUT_NONE);
+	uint16_t *sym = kvi_scratch(coder, KVI_SCRATCH_ELEMENTS, n * sizeof *sym);
+	uint16_t *lane = kvi_scratch(coder, KVI_SCRATCH_OTHER, 3 * n);
+	const struct kvi_tables *tables = kvi_freqs_tables(coder, freqs, KVI_BYTE_STRIDE,
+	                                                   KVI_LUT_NONE);
 	if (!sym || !lane || !tables)
-		return kvi_alloc_error(c->alloc);
-	const struct kvi_sym_job job = kvi_sym_job_of(l, tables, table, KVI_BYTE_ESCAPE);
+		return kvi_alloc_error(coder->alloc);
+	const struct kvi_sym_job job = kvi_sym_job_of(lanes, tables, table, KVI_BYTE_ESCAPE);
 	uint8_t *esc = (uint8_t *)(lane + n);
-	kvi_byte_symbols(f, table, l->channels, from, n, sym);
-	kvi_lanes_to16(l, sym, lane);
-	kvi_lanes_to8(l, from, esc);
-	size_t words = c->kernels->sym_encode(&job, lane, esc, (uint16_t *)(void *)out->words,
-	                                      state);
+	kvi_byte_symbols(freqs, table, lanes->channels, from, n, sym);
+	kvi_lanes_to16(lanes, sym, lane);
+	kvi_lanes_to8(lanes, from, esc);
+	size_t words = coder->kernels->sym_encode(&job, lane, esc, (uint16_t *)(void *)out->words,
+	                                          state);
 	out->end = out->words;
 	out->begin = kvi_stream_put(out->words, words, state);
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_byte_stream_get(struct kvi_coder *c, const struct kvi_lanes *l,
-                              const struct kvi_freqs *f, const uint8_t *table, struct kvi_in *in,
-                              uint8_t *to)
+kvarc_ret kvi_byte_stream_get(struct kvi_coder *coder, const struct kvi_lanes *lanes,
+                              const struct kvi_freqs *freqs, const uint8_t *table,
+                              struct kvi_in *in, uint8_t *to)
 {
-	const size_t n = l->rows * l->channels;
+	const size_t n = lanes->rows * lanes->channels;
 	struct kvi_stream s;
 	if (!kvi_stream_get(in, &s))
 		return KVARC_DATA;
-	uint16_t *sym = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n * sizeof *sym);
-	uint8_t *esc = kvi_scratch(c, KVI_SCRATCH_OTHER, 2 * n);
-	const struct kvi_tables *tables = kvi_freqs_tables(c, f, KVI_BYTE_STRIDE, KVI_LUT_FIELDS);
+	uint16_t *sym = kvi_scratch(coder, KVI_SCRATCH_ELEMENTS, n * sizeof *sym);
+	uint8_t *esc = kvi_scratch(coder, KVI_SCRATCH_OTHER, 2 * n);
+	const struct kvi_tables *tables = kvi_freqs_tables(coder, freqs, KVI_BYTE_STRIDE,
+	                                                   KVI_LUT_FIELDS);
 	if (!sym || !esc || !tables)
-		return kvi_alloc_error(c->alloc);
-	const struct kvi_sym_job job = kvi_sym_job_of(l, tables, table, KVI_BYTE_ESCAPE);
-	if (!c->kernels->sym_decode(&job, &s, sym, esc))
+		return kvi_alloc_error(coder->alloc);
+	const struct kvi_sym_job job = kvi_sym_job_of(lanes, tables, table, KVI_BYTE_ESCAPE);
+	if (!coder->kernels->sym_decode(&job, &s, sym, esc))
 		return KVARC_DATA;
 	kvi_symbol_bytes(sym, esc, n, esc + n);
-	kvi_lanes_from8(l, esc + n, to);
+	kvi_lanes_from8(lanes, esc + n, to);
 	return KVARC_OK;
 }

@@ -34,7 +34,7 @@ kvarc_ret kvi_table_params_parse(const struct kvi_alloc *alloc, uint8_t codec,
                                  const struct kvi_chunk *shape, struct kvi_in *in, unsigned symbols,
                                  struct kvi_params **out);
 /* Writes what kvi_table_params_parse reads. */
-void kvi_table_params_serialise(const struct kvi_params *p, struct kvi_out *out);
+void kvi_table_params_serialise(const struct kvi_params *params, struct kvi_out *out);
 
 /* One table: it sums to KVI_PROB_TOTAL, no frequency is that, the escape has one. false: it is not
  * valid. */
@@ -45,19 +45,19 @@ void kvi_freq_put(const uint16_t *freq, size_t n, struct kvi_out *out);
 enum kvi_lut { KVI_LUT_NONE, KVI_LUT_FIELDS, KVI_LUT_HALVES };
 /* The tables as kernels take them, in the coder until the next call; stride: a power of two.
  * with: the large half, which encoders do without. NULL: no memory. */
-const struct kvi_tables *kvi_freqs_tables(struct kvi_coder *c, const struct kvi_freqs *f,
+const struct kvi_tables *kvi_freqs_tables(struct kvi_coder *coder, const struct kvi_freqs *freqs,
                                           unsigned stride, enum kvi_lut with);
 
 /* The job of a kernel for a stream of symbols in the order of tokens; table: of each channel of the
  * lanes. */
-struct kvi_sym_job kvi_sym_job_of(const struct kvi_lanes *l, const struct kvi_tables *tables,
+struct kvi_sym_job kvi_sym_job_of(const struct kvi_lanes *lanes, const struct kvi_tables *tables,
                                   const uint8_t *table, unsigned escape);
 
 /* Of tables of bytes: entries of their encoders' form, the symbol of an escape. */
 enum { KVI_BYTE_STRIDE = 512, KVI_BYTE_ESCAPE = KVI_BYTE_SYMBOLS - 1 };
 /* The symbols of n bytes, token-major; table: of each channel. A byte that its table lacks is
  * escaped. */
-void kvi_byte_symbols(const struct kvi_freqs *f, const uint8_t *table, size_t channels,
+void kvi_byte_symbols(const struct kvi_freqs *freqs, const uint8_t *table, size_t channels,
                       const uint8_t *bytes, size_t n, uint16_t *sym);
 /* The inverse; esc: of escaped bytes. */
 void kvi_symbol_bytes(const uint16_t *sym, const uint8_t *esc, size_t n, uint8_t *bytes);
@@ -67,12 +67,12 @@ enum { KVI_BYTE_WORDS = 2 };
 /* Encodes rows x channels bytes, token-major, as the stream of a lossy body in the order of
  * tokens; table: of each channel. Writes in front of out->words, sets begin and end. Returns OK,
  * MEM, MEMLIMIT. */
-kvarc_ret kvi_byte_stream_put(struct kvi_coder *c, const struct kvi_lanes *l,
-                              const struct kvi_freqs *f, const uint8_t *table, const uint8_t *from,
-                              struct kvi_payload *out);
+kvarc_ret kvi_byte_stream_put(struct kvi_coder *coder, const struct kvi_lanes *lanes,
+                              const struct kvi_freqs *freqs, const uint8_t *table,
+                              const uint8_t *from, struct kvi_payload *out);
 /* Decodes the stream. Returns OK, MEM, MEMLIMIT, DATA. */
-kvarc_ret kvi_byte_stream_get(struct kvi_coder *c, const struct kvi_lanes *l,
-                              const struct kvi_freqs *f, const uint8_t *table, struct kvi_in *in,
-                              uint8_t *to);
+kvarc_ret kvi_byte_stream_get(struct kvi_coder *coder, const struct kvi_lanes *lanes,
+                              const struct kvi_freqs *freqs, const uint8_t *table,
+                              struct kvi_in *in, uint8_t *to);
 
 #endif

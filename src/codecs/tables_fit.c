@@ -19,14 +19,14 @@ size_t kvi_tables_fit_work(size_t channels, unsigned n_tables, unsigned stride)
 	       (size_t)n_tables * stride * sizeof(uint16_t);
 }
 
-static uint32_t *sums(const struct kvi_tables_fit *f)
+static uint32_t *sums(const struct kvi_tables_fit *fit)
 {
-	return f->work + f->channels;
+	return fit->work + fit->channels;
 }
 
-static uint16_t *lengths(const struct kvi_tables_fit *f)
+static uint16_t *lengths(const struct kvi_tables_fit *fit)
 {
-	return (uint16_t *)(void *)(sums(f) + f->n_tables * f->stride);
+	return (uint16_t *)(void *)(sums(fit) + fit->n_tables * fit->stride);
 }
 
 /* Takes one after the other from the most frequent of n > 1 symbols, `most`, until another one is
@@ -46,9 +46,9 @@ static uint32_t reduce(uint16_t *freq, unsigned n, uint32_t most, uint32_t *sum)
 
 /* Frequencies of a total of 2048 from counts; the escape gets what is due to
  * something that was not seen. */
-static void quantise(const struct kvi_tables_fit *f, const uint32_t *counts, uint16_t *freq)
+static void quantise(const struct kvi_tables_fit *fit, const uint32_t *counts, uint16_t *freq)
 {
-	unsigned n = f->symbols;
+	unsigned n = fit->symbols;
 	uint64_t total = 0;
 	for (unsigned s = 0; s < n; s++)
 		total += counts[s];
@@ -58,7 +58,7 @@ static void quantise(const struct kvi_tables_fit *f, const uint32_t *counts, uin
 		uint64_t v = 0; /* of most symbols: without a division */
 		if (counts[s])
 			v = ((uint64_t)counts[s] * KVI_PROB_TOTAL + total / 2) / total;
-		if (v == 0 && (counts[s] || f->all_symbols))
+		if (v == 0 && (counts[s] || fit->all_symbols))
 			v = 1;
 		freq[s] = (uint16_t)v;
 		sum += (uint32_t)v;
@@ -73,50 +73,50 @@ static void quantise(const struct kvi_tables_fit *f, const uint32_t *counts, uin
 		freq[most] = KVI_PROB_TOTAL - 1;
 }
 
-static void make_tables(struct kvi_tables_fit *f, unsigned n_tables)
+static void make_tables(struct kvi_tables_fit *fit, unsigned n_tables)
 {
-	uint32_t *sum = sums(f);
-	memset(sum, 0, (size_t)n_tables * f->stride * sizeof *sum);
-	f->kernels->tables_add(f->counts, f->channels, f->stride, f->table, sum);
+	uint32_t *sum = sums(fit);
+	memset(sum, 0, (size_t)n_tables * fit->stride * sizeof *sum);
+	fit->kernels->tables_add(fit->counts, fit->channels, fit->stride, fit->table, sum);
 	for (unsigned t = 0; t < n_tables; t++) {
-		uint16_t *freq = f->freq + t * (f->symbols + 1);
-		uint16_t *length = lengths(f) + t * f->stride;
-		quantise(f, sum + t * f->stride, freq);
-		for (unsigned s = 0; s < f->symbols; s++)
-			length[s] = f->cost[freq[s]];
+		uint16_t *freq = fit->freq + t * (fit->symbols + 1);
+		uint16_t *length = lengths(fit) + t * fit->stride;
+		quantise(fit, sum + t * fit->stride, freq);
+		for (unsigned s = 0; s < fit->symbols; s++)
+			length[s] = fit->cost[freq[s]];
 	}
 }
 
 /* The groups are in an order: a channel can move to a neighbour. */
-static void choose(struct kvi_tables_fit *f, unsigned n_tables)
+static void choose(struct kvi_tables_fit *fit, unsigned n_tables)
 {
-	f->kernels->tables_choose(f->counts, f->channels, f->stride, lengths(f), n_tables, f->table,
-	                          f->work);
+	fit->kernels->tables_choose(fit->counts, fit->channels, fit->stride, lengths(fit), n_tables,
+	                            fit->table, fit->work);
 }
 
 /* Starts with groups by what channels cost with a single table. */
-static void start(struct kvi_tables_fit *f)
+static void start(struct kvi_tables_fit *fit)
 {
-	uint32_t *cost = f->work, lo = UINT32_MAX, hi = 0;
-	memset(f->table, 0, f->channels);
-	memset(lengths(f), 0, f->n_tables * f->stride * sizeof(uint16_t));
-	make_tables(f, 1);
-	choose(f, 1);
-	for (size_t c = 0; c < f->channels; c++) {
+	uint32_t *cost = fit->work, lo = UINT32_MAX, hi = 0;
+	memset(fit->table, 0, fit->channels);
+	memset(lengths(fit), 0, fit->n_tables * fit->stride * sizeof(uint16_t));
+	make_tables(fit, 1);
+	choose(fit, 1);
+	for (size_t c = 0; c < fit->channels; c++) {
 		lo = cost[c] < lo ? cost[c] : lo;
 		hi = cost[c] > hi ? cost[c] : hi;
 	}
 	uint64_t width = (uint64_t)hi - lo + 1;
-	for (size_t c = 0; c < f->channels; c++)
-		f->table[c] = (uint8_t)((uint64_t)(cost[c] - lo) * f->n_tables / width);
+	for (size_t c = 0; c < fit->channels; c++)
+		fit->table[c] = (uint8_t)((uint64_t)(cost[c] - lo) * fit->n_tables / width);
 }
 
-void kvi_tables_fit(struct kvi_tables_fit *f)
+void kvi_tables_fit(struct kvi_tables_fit *fit)
 {
-	start(f);
-	make_tables(f, f->n_tables);
-	for (int i = 0; i < ROUNDS && f->n_tables > 1; i++) {
-		choose(f, f->n_tables);
-		make_tables(f, f->n_tables);
+	start(fit);
+	make_tables(fit, fit->n_tables);
+	for (int i = 0; i < ROUNDS && fit->n_tables > 1; i++) {
+		choose(fit, fit->n_tables);
+		make_tables(fit, fit->n_tables);
 	}
 }

@@ -24,6 +24,6 @@ struct kvi_tables_fit {
 /* Bytes of scratch memory for a fit. */
 size_t kvi_tables_fit_work(size_t channels, unsigned n_tables, unsigned stride);
 /* Fits the tables. */
-void kvi_tables_fit(struct kvi_tables_fit *f);
+void kvi_tables_fit(struct kvi_tables_fit *fit);
 
 #endif

@@ -6,20 +6,20 @@
 
 #include "util/error.h"
 
-static kvarc_ret fail_chunk(const struct kvarc_device_plan *p, const struct kvi_planned_chunk *c,
-                            uint32_t status)
+static kvarc_ret fail_chunk(const struct kvarc_device_plan *plan,
+                            const struct kvi_planned_chunk *chunk, uint32_t status)
 {
 	const kvarc_ret ret = status == KVI_GPU_PAGE ? KVARC_GEOMETRY : KVARC_DATA;
 	const char *what = status == KVI_GPU_PAGE   ? "have a page that is not there"
 	                   : status == KVI_GPU_DATA ? "are damaged"
 	                                            : "were not decoded";
-	kvarc_error *e = p->d->error;
-	kvi_fail(e, ret, "the tokens from %llu on of tensor %u %s", (unsigned long long)c->t0,
-	         (unsigned)c->tensor, what);
+	kvarc_error *e = plan->d->error;
+	kvi_fail(e, ret, "the tokens from %llu on of tensor %u %s", (unsigned long long)chunk->t0,
+	         (unsigned)chunk->tensor, what);
 	if (e) {
-		e->layer = c->layer;
-		e->track = p->range.track;
-		e->offset = c->host ? KVARC_UNKNOWN : c->file_offset;
+		e->layer = chunk->layer;
+		e->track = plan->range.track;
+		e->offset = chunk->host ? KVARC_UNKNOWN : chunk->file_offset;
 	}
 	return ret;
 }

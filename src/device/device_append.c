@@ -21,84 +21,86 @@ struct device_append {
 /* ----- what kernels answered ------------------------------------------------ */
 
 /* The pages of the plan's rows: kernels read what is there alone. */
-static kvarc_ret check_pages(struct kvarc_device_plan *p, size_t tensor, int32_t *table,
+static kvarc_ret check_pages(struct kvarc_device_plan *plan, size_t tensor, int32_t *table,
                              void *stream)
 {
-	const kvarc_device_view *v = &p->views[tensor];
-	const size_t n = (size_t)((p->tokens + v->page_tokens - 1) / v->page_tokens);
-	kvarc_ret ret = kvarc_device_fetch(p->d, table, v->page_table, n * sizeof *table, stream);
+	const kvarc_device_view *v = &plan->views[tensor];
+	const size_t n = (size_t)((plan->tokens + v->page_tokens - 1) / v->page_tokens);
+	kvarc_ret ret = kvarc_device_fetch(plan->d, table, v->page_table, n * sizeof *table,
+	                                   stream);
 	for (size_t i = 0; i < n && !ret; i++)
 		if (table[i] < 0 || (uint32_t)table[i] >= v->n_pages)
-			ret = kvi_fail(p->d->error, KVARC_GEOMETRY,
+			ret = kvi_fail(plan->d->error, KVARC_GEOMETRY,
 			               "the tokens from %llu on of tensor %zu have a page that is "
 			               "not there",
-			               (unsigned long long)(p->range.t0 + i * v->page_tokens),
+			               (unsigned long long)(plan->range.t0 + i * v->page_tokens),
 			               tensor);
 	return ret;
 }
 
-static bool same_table(const kvarc_device_view *a, const kvarc_device_view *b)
+static bool same_table(const kvarc_device_view *view, const kvarc_device_view *device_view)
 {
-	return a->page_table == b->page_table && a->page_tokens == b->page_tokens &&
-	       a->n_pages == b->n_pages;
+	return view->page_table == device_view->page_table &&
+	       view->page_tokens == device_view->page_tokens &&
+	       view->n_pages == device_view->n_pages;
 }
 
-static kvarc_ret check_tables(struct kvarc_device_plan *p, void *stream)
+static kvarc_ret check_tables(struct kvarc_device_plan *plan, void *stream)
 {
 	const kvarc_device_view *last = NULL;
 	kvarc_ret ret = KVARC_OK;
 	/* a page has a token or more */
-	int32_t *table = kvi_array(&p->d->alloc, (size_t)p->tokens, sizeof *table);
+	int32_t *table = kvi_array(&plan->d->alloc, (size_t)plan->tokens, sizeof *table);
 	if (!table)
-		return kvi_fail_alloc(p->d->error, &p->d->alloc);
-	for (size_t i = 0; i < p->geometry->n_tensors && !ret; i++) {
-		const kvarc_device_view *v = &p->views[i];
-		if (p->geometry->tensors[i].track != p->range.track || !v->page_table ||
+		return kvi_fail_alloc(plan->d->error, &plan->d->alloc);
+	for (size_t i = 0; i < plan->geometry->n_tensors && !ret; i++) {
+		const kvarc_device_view *v = &plan->views[i];
+		if (plan->geometry->tensors[i].track != plan->range.track || !v->page_table ||
 		    (last && same_table(v, last)))
 			continue;
-		ret = check_pages(p, i, table, stream);
+		ret = check_pages(plan, i, table, stream);
 		last = v;
 	}
-	kvi_free(&p->d->alloc, table);
+	kvi_free(&plan->d->alloc, table);
 	return ret;
 }
 
 /* Whether kernels have answered for each output, in their own words. */
-static kvarc_ret check_answers(const struct device_append *a)
+static kvarc_ret check_answers(const struct device_append *append)
 {
-	for (size_t i = 0; i < a->p->outputs.n; i++) {
-		const struct kvi_gpu_encoded *x = &a->answers[i];
-		const struct kvi_output_chunk *c = KVI_LIST(struct kvi_output_chunk, a->p->outputs,
-		                                            i);
+	for (size_t i = 0; i < append->p->outputs.n; i++) {
+		const struct kvi_gpu_encoded *x = &append->answers[i];
+		const struct kvi_output_chunk *c = KVI_LIST(struct kvi_output_chunk,
+		                                            append->p->outputs, i);
 		if (x->status == KVI_GPU_HOST || x->status == KVI_GPU_PAGE ||
 		    (x->status == KVI_GPU_OK && x->payload_bytes > KVI_CHUNK_HEADER_BYTES &&
 		     x->payload_bytes <= c->job.job.payload_bytes))
 			continue;
-		return kvi_fail(a->p->d->error, KVARC_IO,
+		return kvi_fail(append->p->d->error, KVARC_IO,
 		                "the kernels that encode layer %u have not run, or failed",
 		                (unsigned)c->layer);
 	}
 	return KVARC_OK;
 }
 
-static kvarc_ret get_answers(struct device_append *a)
+static kvarc_ret get_answers(struct device_append *append)
 {
-	struct kvarc_device_plan *p = a->p;
+	struct kvarc_device_plan *p = append->p;
 	const size_t n = p->outputs.n;
 	if (!n)
 		return KVARC_OK;
-	a->answers = kvi_array(&p->d->alloc, n, sizeof *a->answers);
-	if (!a->answers)
+	append->answers = kvi_array(&p->d->alloc, n, sizeof *append->answers);
+	if (!append->answers)
 		return kvi_fail_alloc(p->d->error, &p->d->alloc);
-	kvarc_ret ret = kvarc_device_fetch(p->d, a->answers, p->status, n * sizeof *a->answers,
-	                                   a->stream);
-	return ret ? ret : check_answers(a);
+	kvarc_ret ret = kvarc_device_fetch(p->d, append->answers, p->status,
+	                                   n * sizeof *append->answers, append->stream);
+	return ret ? ret : check_answers(append);
 }
 
 /* ----- what the writer asks for ------------------------------------------------ */
 
 static bool find(void *opaque, uint32_t tensor, uint32_t head, uint32_t row,
-                 struct kvi_coded_chunk *c)
+                 struct kvi_coded_chunk *chunk)
 {
 	struct device_append *a = opaque;
 	const struct kvarc_device_plan *p = a->p;
@@ -121,11 +123,11 @@ static bool find(void *opaque, uint32_t tensor, uint32_t head, uint32_t row,
 	if (kvi_output_compare(o, &wanted) || a->answers[low].status != KVI_GPU_OK)
 		return false;
 	const struct kvi_gpu_encoded *x = &a->answers[low];
-	*c = (struct kvi_coded_chunk){ .codec = (uint8_t)o->job.job.codec,
-		                       .payload_bytes = x->payload_bytes,
-		                       .elements = x->elements,
-		                       .params_sequence = o->params_sequence,
-		                       .hash = { x->hash[0], x->hash[1] } };
+	*chunk = (struct kvi_coded_chunk){ .codec = (uint8_t)o->job.job.codec,
+		                           .payload_bytes = x->payload_bytes,
+		                           .elements = x->elements,
+		                           .params_sequence = o->params_sequence,
+		                           .hash = { x->hash[0], x->hash[1] } };
 	a->found = low;
 	return true;
 }
@@ -177,10 +179,10 @@ static int fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, u
 	           : kvarc_device_fetch(p->d, dst, p->work + KVI_COLLECTED_AT, bytes, a->stream);
 }
 
-static kvarc_ret append(struct device_append *a)
+static kvarc_ret append(struct device_append *device_append)
 {
-	struct kvarc_device_plan *p = a->p;
-	const struct kvi_append_coder coder = { fetch, find, copy, a };
+	struct kvarc_device_plan *p = device_append->p;
+	const struct kvi_append_coder coder = { fetch, find, copy, device_append };
 	struct kvi_coded_taken taken;
 	p->appended = true;
 	kvarc_ret ret = kvi_writer_append_coded(p->w, p->range.track, p->tokens, p->ids,
@@ -190,25 +192,25 @@ static kvarc_ret append(struct device_append *a)
 	return ret;
 }
 
-static kvarc_ret check_use(const struct kvarc_device_plan *p)
+static kvarc_ret check_use(const struct kvarc_device_plan *plan)
 {
 	static const char call[] = "kvarc_device_append";
-	kvarc_ret ret = kvi_plan_check_use(p, call, true);
+	kvarc_ret ret = kvi_plan_check_use(plan, call, true);
 	if (ret)
 		return ret;
-	if (p->appended)
-		return kvi_fail(p->d->error, KVARC_PROG, "%s: the tokens were appended already",
+	if (plan->appended)
+		return kvi_fail(plan->d->error, KVARC_PROG, "%s: the tokens were appended already",
 		                call);
-	if (kvarc_writer_tokens(p->w, p->range.track) != p->range.t0)
-		return kvi_fail(p->d->error, KVARC_PROG,
+	if (kvarc_writer_tokens(plan->w, plan->range.track) != plan->range.t0)
+		return kvi_fail(plan->d->error, KVARC_PROG,
 		                "%s: the track has other tokens than when the plan was made", call);
-	if (!p->work)
-		return kvi_fail(p->d->error, KVARC_PROG,
+	if (!plan->work)
+		return kvi_fail(plan->d->error, KVARC_PROG,
 		                "%s: call kvarc_device_stage and kvarc_device_place before it",
 		                call);
-	for (size_t i = 0; i < p->outputs.n; i++)
-		if (!KVI_LIST(struct kvi_output_chunk, p->outputs, i)->launched)
-			return kvi_fail(p->d->error, KVARC_PROG,
+	for (size_t i = 0; i < plan->outputs.n; i++)
+		if (!KVI_LIST(struct kvi_output_chunk, plan->outputs, i)->launched)
+			return kvi_fail(plan->d->error, KVARC_PROG,
 			                "%s: call kvarc_device_encode for all layers before it",
 			                call);
 	return KVARC_OK;

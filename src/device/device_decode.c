@@ -18,43 +18,48 @@ struct batch_launch {
 	uint32_t n;
 };
 
-static kvarc_ret launch(const struct batch_launch *l, const struct kvi_launch *k, void **arguments)
+static kvarc_ret launch(const struct batch_launch *batch_launch, const struct kvi_launch *k,
+                        void **arguments)
 {
-	return kvi_device_launch(l->d, l->d->module, k, arguments, l->stream);
+	return kvi_device_launch(batch_launch->d, batch_launch->d->module, k, arguments,
+	                         batch_launch->stream);
 }
 
-static kvarc_ret open_chunks(struct batch_launch *l)
+static kvarc_ret open_chunks(struct batch_launch *batch_launch)
 {
-	void *arguments[] = { &l->jobs, &l->n };
+	void *arguments[] = { &batch_launch->jobs, &batch_launch->n };
 	const struct kvi_launch k = {
-		"kvi_gpu_open", kvi_blocks_of(l->n), 1, KVI_SMALL_BLOCK, 0, 1
+		"kvi_gpu_open", kvi_blocks_of(batch_launch->n), 1, KVI_SMALL_BLOCK, 0, 1
 	};
-	return launch(l, &k, arguments);
+	return launch(batch_launch, &k, arguments);
 }
 
-static kvarc_ret finish_chunks(struct batch_launch *l)
+static kvarc_ret finish_chunks(struct batch_launch *batch_launch)
 {
-	void *of_finish[] = { &l->jobs };
-	const struct kvi_launch finish = { "kvi_gpu_finish", l->n, 1, KVI_BLOCK, 0, 1 };
-	return launch(l, &finish, of_finish);
+	void *of_finish[] = { &batch_launch->jobs };
+	const struct kvi_launch finish = { "kvi_gpu_finish", batch_launch->n, 1, KVI_BLOCK, 0, 1 };
+	return launch(batch_launch, &finish, of_finish);
 }
 
-static kvarc_ret answer_chunks(struct batch_launch *l)
+static kvarc_ret answer_chunks(struct batch_launch *batch_launch)
 {
-	void *of_answer[] = { &l->jobs, &l->n, &l->status };
+	void *of_answer[] = { &batch_launch->jobs, &batch_launch->n, &batch_launch->status };
 	const struct kvi_launch answer = {
-		"kvi_gpu_answer", kvi_blocks_of(l->n), 1, KVI_SMALL_BLOCK, 0, 1
+		"kvi_gpu_answer", kvi_blocks_of(batch_launch->n), 1, KVI_SMALL_BLOCK, 0, 1
 	};
-	return launch(l, &answer, of_answer);
+	return launch(batch_launch, &answer, of_answer);
 }
 
-static kvarc_ret scatter_chunks(struct batch_launch *l)
+static kvarc_ret scatter_chunks(struct batch_launch *batch_launch)
 {
-	void *of_jobs[] = { &l->jobs };
-	const struct kvi_launch scatter = {
-		"kvi_gpu_scatter", kvi_blocks_of(KVI_GPU_TOKENS), l->n, KVI_SMALL_BLOCK, 0, 1
-	};
-	return launch(l, &scatter, of_jobs);
+	void *of_jobs[] = { &batch_launch->jobs };
+	const struct kvi_launch scatter = { "kvi_gpu_scatter",
+		                            kvi_blocks_of(KVI_GPU_TOKENS),
+		                            batch_launch->n,
+		                            KVI_SMALL_BLOCK,
+		                            0,
+		                            1 };
+	return launch(batch_launch, &scatter, of_jobs);
 }
 
 /* Kernels of codecs with streams, one for a format: those of kvi_plan_has_kernel. Each leaves the
@@ -89,78 +94,84 @@ struct most {
 	bool any;
 };
 
-static struct most find_most(const struct stream_kernel *s, const struct kvi_planned_chunk *c,
-                             size_t n)
+static struct most find_most(const struct stream_kernel *kernel,
+                             const struct kvi_planned_chunk *chunk, size_t n)
 {
 	struct most most = { 0 };
 	for (size_t i = 0; i < n; i++) {
-		const struct kvi_gpu_chunk *j = &c[i].job;
+		const struct kvi_gpu_chunk *j = &chunk[i].job;
 		const uint32_t channels = j->heads * j->head_channels;
-		if (j->codec != s->codec || j->dtype != s->dtype)
+		if (j->codec != kernel->codec || j->dtype != kernel->dtype)
 			continue;
 		most.any = true;
-		most.tables = c[i].tables > most.tables ? c[i].tables : most.tables;
+		most.tables = chunk[i].tables > most.tables ? chunk[i].tables : most.tables;
 		most.channels = channels > most.channels ? channels : most.channels;
 	}
 	return most;
 }
 
-static kvarc_ret decode_exponent(struct batch_launch *l, const struct stream_kernel *s,
-                                 struct most most)
+static kvarc_ret decode_exponent(struct batch_launch *batch_launch,
+                                 const struct stream_kernel *kernel, struct most most)
 {
 	const uint32_t shared = most.tables * TABLE_BYTES + (most.channels + RING_MORE) * 4;
-	const struct kvi_launch k = { s->name, l->n, 1, KVI_BLOCK, shared, 1 };
-	void *arguments[] = { &l->jobs, &most.tables };
-	return launch(l, &k, arguments);
+	const struct kvi_launch k = { kernel->name, batch_launch->n, 1, KVI_BLOCK, shared, 1 };
+	void *arguments[] = { &batch_launch->jobs, &most.tables };
+	return launch(batch_launch, &k, arguments);
 }
 
-static kvarc_ret decode_grid(struct batch_launch *l, const struct stream_kernel *s,
+static kvarc_ret decode_grid(struct batch_launch *batch_launch, const struct stream_kernel *kernel,
                              struct most most)
 {
 	const uint32_t warps = (most.channels + RING_MORE + KVI_WARP - 1) / KVI_WARP;
-	const struct kvi_launch contexts = { s->contexts, kvi_blocks_of(warps),
-		                             l->n,        KVI_SMALL_BLOCK,
-		                             0,           1 };
-	const struct kvi_launch k = { s->name,    (l->n + GRID_CHUNKS - 1) / GRID_CHUNKS,
-		                      1,          GRID_CHUNKS * KVI_BLOCK,
-		                      GRID_BYTES, 1 };
-	void *of_contexts[] = { &l->jobs, &l->tables },
-	     *of_grid[] = { &l->jobs, &l->n, &l->tables };
-	kvarc_ret ret = launch(l, &contexts, of_contexts);
-	return ret ? ret : launch(l, &k, of_grid);
+	const struct kvi_launch contexts = {
+		kernel->contexts, kvi_blocks_of(warps), batch_launch->n, KVI_SMALL_BLOCK, 0, 1
+	};
+	const struct kvi_launch k = { kernel->name,
+		                      (batch_launch->n + GRID_CHUNKS - 1) / GRID_CHUNKS,
+		                      1,
+		                      GRID_CHUNKS * KVI_BLOCK,
+		                      GRID_BYTES,
+		                      1 };
+	void *of_contexts[] = { &batch_launch->jobs, &batch_launch->tables },
+	     *of_grid[] = { &batch_launch->jobs, &batch_launch->n, &batch_launch->tables };
+	kvarc_ret ret = launch(batch_launch, &contexts, of_contexts);
+	return ret ? ret : launch(batch_launch, &k, of_grid);
 }
 
-static kvarc_ret decode_streams(struct batch_launch *l, const struct kvi_planned_chunk *c, size_t n)
+static kvarc_ret decode_streams(struct batch_launch *launch, const struct kvi_planned_chunk *chunk,
+                                size_t n)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (size_t k = 0; k < sizeof stream_kernels / sizeof *stream_kernels && !ret; k++) {
 		const struct stream_kernel *s = &stream_kernels[k];
-		const struct most most = find_most(s, c, n);
+		const struct most most = find_most(s, chunk, n);
 		if (most.any)
-			ret = s->contexts ? decode_grid(l, s, most) : decode_exponent(l, s, most);
+			ret = s->contexts ? decode_grid(launch, s, most)
+			                  : decode_exponent(launch, s, most);
 	}
 	return ret;
 }
 
 /* ----- layers ------------------------------------------------ */
 
-static struct batch_launch launch_of(struct kvarc_device_plan *p, size_t first, size_t end,
+static struct batch_launch launch_of(struct kvarc_device_plan *plan, size_t first, size_t end,
                                      void *stream)
 {
-	return (struct batch_launch){ .d = p->d,
+	return (struct batch_launch){ .d = plan->d,
 		                      .stream = stream,
-		                      .jobs = p->staging + p->jobs_at +
+		                      .jobs = plan->staging + plan->jobs_at +
 		                              first * sizeof(struct kvi_gpu_chunk),
-		                      .status = p->status + first * sizeof(uint32_t),
-		                      .tables = p->staging + p->tables_at,
+		                      .status = plan->status + first * sizeof(uint32_t),
+		                      .tables = plan->staging + plan->tables_at,
 		                      .n = (uint32_t)(end - first) };
 }
 
 /* The chunks number first to end - 1, which are of one layer. */
-static kvarc_ret decode_chunks(struct kvarc_device_plan *p, size_t first, size_t end, void *stream)
+static kvarc_ret decode_chunks(struct kvarc_device_plan *plan, size_t first, size_t end,
+                               void *stream)
 {
-	const struct kvi_planned_chunk *c = p->chunks.p;
-	struct batch_launch l = launch_of(p, first, end, stream);
+	const struct kvi_planned_chunk *c = plan->chunks.p;
+	struct batch_launch l = launch_of(plan, first, end, stream);
 	kvarc_ret ret = open_chunks(&l);
 	if (ret == KVARC_OK)
 		ret = decode_streams(&l, c + first, end - first);
@@ -173,10 +184,11 @@ static kvarc_ret decode_chunks(struct kvarc_device_plan *p, size_t first, size_t
 
 /* The end of a launch from chunk `first` on: of the layer, or of as many chunks as a launch
  * takes. */
-static size_t launch_end(const struct kvi_planned_chunk *c, size_t first, size_t end)
+static size_t launch_end(const struct kvi_planned_chunk *chunk, size_t first, size_t end)
 {
 	size_t next = first + 1;
-	while (next < end && c[next].layer == c[first].layer && next - first < KVI_CHUNKS_MOST)
+	while (next < end && chunk[next].layer == chunk[first].layer &&
+	       next - first < KVI_CHUNKS_MOST)
 		next++;
 	return next;
 }

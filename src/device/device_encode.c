@@ -26,38 +26,42 @@ struct output_launch {
 	uint32_t n, channels; /* channels: of the largest chunk */
 };
 
-static kvarc_ret launch(struct output_launch *l, const char *name, uint32_t grid_x, uint32_t grid_y,
-                        uint32_t threads, uint32_t shared, void **arguments)
+static kvarc_ret launch(struct output_launch *output_launch, const char *name, uint32_t grid_x,
+                        uint32_t grid_y, uint32_t threads, uint32_t shared, void **arguments)
 {
 	const struct kvi_launch k = { name, grid_x, grid_y, threads, shared, 1 };
-	return kvi_device_launch(l->d, l->d->encoders, &k, arguments, l->stream);
+	return kvi_device_launch(output_launch->d, output_launch->d->encoders, &k, arguments,
+	                         output_launch->stream);
 }
 
 /* A kernel that takes a number of warps a chunk. */
-static kvarc_ret launch_each(struct output_launch *l, const char *name, uint32_t warps)
+static kvarc_ret launch_each(struct output_launch *output_launch, const char *name, uint32_t warps)
 {
-	void *arguments[] = { &l->jobs, &l->tables }; /* contexts alone take the second */
-	return launch(l, name, kvi_blocks_of(warps), l->n, KVI_SMALL_BLOCK, 0, arguments);
+	void *arguments[] = { &output_launch->jobs,
+		              &output_launch->tables }; /* contexts alone take the second */
+	return launch(output_launch, name, kvi_blocks_of(warps), output_launch->n, KVI_SMALL_BLOCK,
+	              0, arguments);
 }
 
 /* A kernel that takes a warp a chunk. */
-static kvarc_ret launch_one(struct output_launch *l, const char *name)
+static kvarc_ret launch_one(struct output_launch *output_launch, const char *name)
 {
-	void *arguments[] = { &l->jobs, &l->n, &l->answers };
-	return launch(l, name, kvi_blocks_of(l->n), 1, KVI_SMALL_BLOCK, 0, arguments);
+	void *arguments[] = { &output_launch->jobs, &output_launch->n, &output_launch->answers };
+	return launch(output_launch, name, kvi_blocks_of(output_launch->n), 1, KVI_SMALL_BLOCK, 0,
+	              arguments);
 }
 
 /* A kernel that takes a block a chunk, a warp a stream. */
-static kvarc_ret launch_blocks(struct output_launch *l, const char *name)
+static kvarc_ret launch_blocks(struct output_launch *output_launch, const char *name)
 {
-	void *arguments[] = { &l->jobs };
-	return launch(l, name, l->n, 1, KVI_BLOCK, 0, arguments);
+	void *arguments[] = { &output_launch->jobs };
+	return launch(output_launch, name, output_launch->n, 1, KVI_BLOCK, 0, arguments);
 }
 
-static bool has(const struct output_launch *l, uint32_t codec, uint32_t dtype)
+static bool has(const struct output_launch *launch, uint32_t codec, uint32_t dtype)
 {
-	for (uint32_t i = 0; i < l->n; i++) {
-		const struct kvi_gpu_chunk *j = &l->outputs[i].job.job;
+	for (uint32_t i = 0; i < launch->n; i++) {
+		const struct kvi_gpu_chunk *j = &launch->outputs[i].job.job;
 		if (j->dtype == dtype && j->codec == codec)
 			return true;
 	}
@@ -65,19 +69,19 @@ static bool has(const struct output_launch *l, uint32_t codec, uint32_t dtype)
 }
 
 /* Collects elements and removes those that are masked. */
-static kvarc_ret launch_mask(struct output_launch *l)
+static kvarc_ret launch_mask(struct output_launch *launch)
 {
-	kvarc_ret ret = launch_each(l, "kvi_gpu_collect", KVI_GPU_TOKENS);
+	kvarc_ret ret = launch_each(launch, "kvi_gpu_collect", KVI_GPU_TOKENS);
 	if (!ret)
-		ret = launch_each(l, "kvi_gpu_find_channels",
-		                  (l->channels + KVI_WARP - 1) / KVI_WARP);
+		ret = launch_each(launch, "kvi_gpu_find_channels",
+		                  (launch->channels + KVI_WARP - 1) / KVI_WARP);
 	if (!ret)
-		ret = launch_one(l, "kvi_gpu_list_columns");
+		ret = launch_one(launch, "kvi_gpu_list_columns");
 	if (!ret)
-		ret = launch_each(l, "kvi_gpu_find_rows", KVI_GPU_TOKENS);
+		ret = launch_each(launch, "kvi_gpu_find_rows", KVI_GPU_TOKENS);
 	if (!ret)
-		ret = launch_one(l, "kvi_gpu_write_section");
-	return ret ? ret : launch_each(l, "kvi_gpu_gather", KVI_GPU_TOKENS);
+		ret = launch_one(launch, "kvi_gpu_write_section");
+	return ret ? ret : launch_each(launch, "kvi_gpu_gather", KVI_GPU_TOKENS);
 }
 
 /* Names of the kernels of a format. Each leaves the chunks of others alone. */
@@ -101,87 +105,97 @@ enum { KERNELS_N = sizeof output_kernels / sizeof *output_kernels };
 
 /* ----- streams ------------------------------------------------ */
 
-static kvarc_ret encode_exponent(struct output_launch *l, const struct output_kernels *k)
+static kvarc_ret encode_exponent(struct output_launch *output_launch,
+                                 const struct output_kernels *kernels)
 {
-	const uint32_t shared = (2 * EXPONENT_ENTRIES + l->channels + RING_MORE) * 4;
-	void *arguments[] = { &l->jobs };
-	kvarc_ret ret = launch(l, k->choose_exponent, l->n, 1, KVI_WARP, shared, arguments);
-	return ret ? ret : launch(l, k->encode_exponent, l->n, 1, KVI_BLOCK, shared, arguments);
-}
-
-/* Contexts and streams. */
-static kvarc_ret encode_grid(struct output_launch *l, const struct output_kernels *k)
-{
-	enum { THREADS = GRID_CHUNKS * KVI_BLOCK, CHOSEN = THREADS / KVI_WARP };
-	const uint32_t shared = (2 * GRID_ENTRIES + GRID_TOKENS) * 4;
-	void *arguments[] = { &l->jobs, &l->n, &l->tables };
-	kvarc_ret ret = launch_each(l, k->contexts,
-	                            (l->channels + RING_MORE + KVI_WARP - 1) / KVI_WARP);
-	if (!ret)
-		ret = launch(l, k->choose_grid, (l->n + CHOSEN - 1) / CHOSEN, 1, THREADS, shared,
-		             arguments);
+	const uint32_t shared = (2 * EXPONENT_ENTRIES + output_launch->channels + RING_MORE) * 4;
+	void *arguments[] = { &output_launch->jobs };
+	kvarc_ret ret = launch(output_launch, kernels->choose_exponent, output_launch->n, 1,
+	                       KVI_WARP, shared, arguments);
 	return ret ? ret
-	           : launch(l, k->encode_grid, (l->n + GRID_CHUNKS - 1) / GRID_CHUNKS, 1, THREADS,
+	           : launch(output_launch, kernels->encode_exponent, output_launch->n, 1, KVI_BLOCK,
 	                    shared, arguments);
 }
 
-/* Planes and streams of a format. */
-static kvarc_ret encode_format(struct output_launch *l, const struct output_kernels *k)
+/* Contexts and streams. */
+static kvarc_ret encode_grid(struct output_launch *output_launch,
+                             const struct output_kernels *kernels)
 {
-	const bool exponent = has(l, KVI_CODEC_EXPONENT, k->dtype);
-	const bool grid = has(l, KVI_CODEC_GRID, k->dtype);
+	enum { THREADS = GRID_CHUNKS * KVI_BLOCK, CHOSEN = THREADS / KVI_WARP };
+	const uint32_t shared = (2 * GRID_ENTRIES + GRID_TOKENS) * 4;
+	void *arguments[] = { &output_launch->jobs, &output_launch->n, &output_launch->tables };
+	kvarc_ret ret =
+		launch_each(output_launch, kernels->contexts,
+	                    (output_launch->channels + RING_MORE + KVI_WARP - 1) / KVI_WARP);
+	if (!ret)
+		ret = launch(output_launch, kernels->choose_grid,
+		             (output_launch->n + CHOSEN - 1) / CHOSEN, 1, THREADS, shared,
+		             arguments);
+	return ret ? ret
+	           : launch(output_launch, kernels->encode_grid,
+	                    (output_launch->n + GRID_CHUNKS - 1) / GRID_CHUNKS, 1, THREADS, shared,
+	                    arguments);
+}
+
+/* Planes and streams of a format. */
+static kvarc_ret encode_format(struct output_launch *launch, const struct output_kernels *kernels)
+{
+	const bool exponent = has(launch, KVI_CODEC_EXPONENT, kernels->dtype);
+	const bool grid = has(launch, KVI_CODEC_GRID, kernels->dtype);
 	kvarc_ret ret = KVARC_OK;
 	if (exponent || grid)
-		ret = launch_each(l, k->planes, KVI_GPU_STREAMS);
+		ret = launch_each(launch, kernels->planes, KVI_GPU_STREAMS);
 	if (!ret && exponent)
-		ret = encode_exponent(l, k);
+		ret = encode_exponent(launch, kernels);
 	if (!ret && grid)
-		ret = encode_grid(l, k);
+		ret = encode_grid(launch, kernels);
 	return ret;
 }
 
-static kvarc_ret launch_streams(struct output_launch *l)
+static kvarc_ret launch_streams(struct output_launch *launch)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < KERNELS_N && !ret; i++)
-		ret = encode_format(l, &output_kernels[i]);
+		ret = encode_format(launch, &output_kernels[i]);
 	return ret;
 }
 
 /* Payloads and answers. */
-static kvarc_ret launch_payloads(struct output_launch *l)
+static kvarc_ret launch_payloads(struct output_launch *launch)
 {
-	kvarc_ret ret = launch_blocks(l, "kvi_gpu_checks");
+	kvarc_ret ret = launch_blocks(launch, "kvi_gpu_checks");
 	for (size_t i = 0; i < KERNELS_N && !ret; i++) {
 		const struct output_kernels *k = &output_kernels[i];
-		if (has(l, KVI_CODEC_EXPONENT, k->dtype) || has(l, KVI_CODEC_GRID, k->dtype))
-			ret = launch_blocks(l, k->put);
+		if (has(launch, KVI_CODEC_EXPONENT, k->dtype) ||
+		    has(launch, KVI_CODEC_GRID, k->dtype))
+			ret = launch_blocks(launch, k->put);
 	}
-	return ret ? ret : launch_one(l, "kvi_gpu_encoded");
+	return ret ? ret : launch_one(launch, "kvi_gpu_encoded");
 }
 
 /* ----- layers ------------------------------------------------ */
 
 /* The outputs number first to end - 1, which are of one layer. */
-static struct output_launch launch_of(const struct kvarc_device_plan *p, size_t first, size_t end,
-                                      void *stream)
+static struct output_launch launch_of(const struct kvarc_device_plan *plan, size_t first,
+                                      size_t end, void *stream)
 {
-	const struct kvi_output_chunk *c = p->outputs.p;
+	const struct kvi_output_chunk *c = plan->outputs.p;
 	return (struct output_launch){
-		.d = p->d,
+		.d = plan->d,
 		.stream = stream,
-		.jobs = p->staging + p->jobs_at + first * sizeof(struct kvi_gpu_encode),
-		.answers = p->status + first * sizeof(struct kvi_gpu_encoded),
-		.tables = p->staging + p->tables_at,
+		.jobs = plan->staging + plan->jobs_at + first * sizeof(struct kvi_gpu_encode),
+		.answers = plan->status + first * sizeof(struct kvi_gpu_encoded),
+		.tables = plan->staging + plan->tables_at,
 		.outputs = c + first,
 		.n = (uint32_t)(end - first)
 	};
 }
 
-static kvarc_ret encode_chunks(struct kvarc_device_plan *p, size_t first, size_t end, void *stream)
+static kvarc_ret encode_chunks(struct kvarc_device_plan *plan, size_t first, size_t end,
+                               void *stream)
 {
-	struct kvi_output_chunk *c = p->outputs.p;
-	struct output_launch l = launch_of(p, first, end, stream);
+	struct kvi_output_chunk *c = plan->outputs.p;
+	struct output_launch l = launch_of(plan, first, end, stream);
 	for (size_t i = first; i < end; i++) {
 		const uint32_t channels = c[i].job.job.heads * c[i].job.job.head_channels;
 		l.channels = channels > l.channels ? channels : l.channels;
@@ -197,11 +211,11 @@ static kvarc_ret encode_chunks(struct kvarc_device_plan *p, size_t first, size_t
 }
 
 /* The end of a launch: of the layer, or of as many chunks as a launch takes. */
-static size_t launch_end(const struct kvarc_device_plan *p, size_t first)
+static size_t launch_end(const struct kvarc_device_plan *plan, size_t first)
 {
-	const struct kvi_output_chunk *c = p->outputs.p;
+	const struct kvi_output_chunk *c = plan->outputs.p;
 	size_t next = first + 1;
-	while (next < p->outputs.n && c[next].layer == c[first].layer &&
+	while (next < plan->outputs.n && c[next].layer == c[first].layer &&
 	       next - first < KVI_CHUNKS_MOST)
 		next++;
 	return next;

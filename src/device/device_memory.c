@@ -6,9 +6,10 @@
 
 #include "util/error.h"
 
-static kvarc_ret misused(const struct kvarc_device *d, const char *call)
+static kvarc_ret misused(const struct kvarc_device *device, const char *call)
 {
-	return kvi_fail(d ? d->error : NULL, KVARC_PROG, "%s: an argument is NULL, or 0", call);
+	return kvi_fail(device ? device->error : NULL, KVARC_PROG, "%s: an argument is NULL, or 0",
+	                call);
 }
 
 kvarc_ret kvarc_device_alloc(kvarc_device *d, uint64_t bytes, uint64_t *address)

@@ -18,66 +18,67 @@ static uint64_t part_bytes(uint64_t n)
 	return (n + MODEL_PART - 1) / MODEL_PART * MODEL_PART;
 }
 
-static uint64_t table_bytes(const struct kvi_matrix *t)
+static uint64_t table_bytes(const struct kvi_matrix *matrix)
 {
-	return t->data ? part_bytes(t->rows * t->columns * sizeof(float)) : 0;
+	return matrix->data ? part_bytes(matrix->rows * matrix->columns * sizeof(float)) : 0;
 }
 
 /* ----- open and close ------------------------------------------------ */
 
-static kvarc_ret measure(struct kvarc_device_model *m)
+static kvarc_ret measure(struct kvarc_device_model *model)
 {
-	const struct kvi_model_file *file = kvi_engine_model(m->engine);
-	m->bytes = table_bytes(&file->embedding) + table_bytes(&file->positions);
+	const struct kvi_model_file *file = kvi_engine_model(model->engine);
+	model->bytes = table_bytes(&file->embedding) + table_bytes(&file->positions);
 	for (size_t l = 0; l < file->n_layers; l++)
-		if (kvi_add(m->bytes, part_bytes(kvi_gpu_exact_layer_bytes(m->engine, l)),
-		            &m->bytes))
-			return kvi_fail_alloc(m->d->error, &m->d->alloc);
-	m->weights_bytes = m->bytes;
-	if (kvi_add(m->bytes, kvi_model_check_bytes(m), &m->bytes))
-		return kvi_fail_alloc(m->d->error, &m->d->alloc);
+		if (kvi_add(model->bytes, part_bytes(kvi_gpu_exact_layer_bytes(model->engine, l)),
+		            &model->bytes))
+			return kvi_fail_alloc(model->d->error, &model->d->alloc);
+	model->weights_bytes = model->bytes;
+	if (kvi_add(model->bytes, kvi_model_check_bytes(model), &model->bytes))
+		return kvi_fail_alloc(model->d->error, &model->d->alloc);
 	return KVARC_OK;
 }
 
 /* The engine of a model, in a form that kernels take. */
-static kvarc_ret find_engine(struct kvarc_device_model *m, const struct kvi_located_model *of)
+static kvarc_ret find_engine(struct kvarc_device_model *model, const struct kvi_located_model *of)
 {
-	struct kvarc_device *d = m->d;
+	struct kvarc_device *d = model->d;
 	kvarc_ret ret = kvi_predictor_engine(of->predictor, &of->arithmetic, d->common.isa_mask,
-	                                     &m->engine, d->error);
+	                                     &model->engine, d->error);
 	if (ret)
 		return ret;
-	if (!kvi_gpu_exact_model_of(&m->m, m->engine))
+	if (!kvi_gpu_exact_model_of(&model->m, model->engine))
 		return kvi_fail(d->error, KVARC_OPTIONS,
 		                "there are no kernels for the arithmetic of the archive, or for "
 		                "the weights of its model: leave it to the host");
 	return KVARC_OK;
 }
 
-static kvarc_ret open_model(struct kvarc_device_model *m, const struct kvi_located_model *of)
+static kvarc_ret open_model(struct kvarc_device_model *model, const struct kvi_located_model *of)
 {
-	struct kvarc_device *d = m->d;
-	kvarc_ret ret = find_engine(m, of);
+	struct kvarc_device *d = model->d;
+	kvarc_ret ret = find_engine(model, of);
 	if (!ret)
-		ret = measure(m);
+		ret = measure(model);
 	if (!ret)
 		ret = kvi_device_enter(d);
 	if (ret)
 		return ret;
 	ret = kvi_device_load_exact(d);
 	kvi_device_leave(d);
-	m->m.layers = ret ? NULL : kvi_calloc(&d->alloc, m->m.n_layers, sizeof *m->m.layers);
-	return ret || m->m.layers ? ret : kvi_fail_alloc(d->error, &d->alloc);
+	model->m.layers = ret ? NULL
+	                      : kvi_calloc(&d->alloc, model->m.n_layers, sizeof *model->m.layers);
+	return ret || model->m.layers ? ret : kvi_fail_alloc(d->error, &d->alloc);
 }
 
 /* A model of a device; *bytes: of its weights. */
-static kvarc_ret add_model(kvarc_device_model **out, struct kvarc_device *d,
+static kvarc_ret add_model(kvarc_device_model **out, struct kvarc_device *device,
                            const struct kvi_located_model *of, uint64_t *bytes)
 {
-	struct kvarc_device_model *m = kvi_calloc(&d->alloc, 1, sizeof *m);
+	struct kvarc_device_model *m = kvi_calloc(&device->alloc, 1, sizeof *m);
 	if (!m)
-		return kvi_fail_alloc(d->error, &d->alloc);
-	m->d = d;
+		return kvi_fail_alloc(device->error, &device->alloc);
+	m->d = device;
 	kvarc_ret ret = open_model(m, of);
 	*bytes = m->bytes;
 	*out = m;
@@ -87,44 +88,45 @@ static kvarc_ret add_model(kvarc_device_model **out, struct kvarc_device *d,
 }
 
 /* What both calls that open one have in common. */
-static kvarc_ret check_open(const char *call, kvarc_device_model **out, struct kvarc_device *d,
+static kvarc_ret check_open(const char *call, kvarc_device_model **out, struct kvarc_device *device,
                             const void *of, uint64_t *bytes)
 {
-	if (!out || !d || !of || !bytes)
-		return kvi_fail(d ? d->error : NULL, KVARC_PROG, "%s: an argument is NULL", call);
+	if (!out || !device || !of || !bytes)
+		return kvi_fail(device ? device->error : NULL, KVARC_PROG,
+		                "%s: an argument is NULL", call);
 	*out = NULL;
 	*bytes = 0;
 	return KVARC_OK;
 }
 
-kvarc_ret kvarc_device_model_open(kvarc_device_model **out, kvarc_device *d, kvarc_reader *r,
+kvarc_ret kvarc_device_model_open(kvarc_device_model **out, kvarc_device *device, kvarc_reader *r,
                                   uint64_t *bytes)
 {
 	struct kvi_located_model of;
-	kvarc_ret ret = check_open("kvarc_device_model_open", out, d, r, bytes);
+	kvarc_ret ret = check_open("kvarc_device_model_open", out, device, r, bytes);
 	if (!ret)
-		ret = kvi_reader_model(r, &of, d->error);
+		ret = kvi_reader_model(r, &of, device->error);
 	if (ret == KVARC_END)
-		return kvi_fail(d->error, KVARC_OPTIONS,
+		return kvi_fail(device->error, KVARC_OPTIONS,
 		                "the archive was not made with a model that kernels compute");
-	return ret ? ret : add_model(out, d, &of, bytes);
+	return ret ? ret : add_model(out, device, &of, bytes);
 }
 
-kvarc_ret kvarc_device_model_open_writer(kvarc_device_model **out, kvarc_device *d, kvarc_writer *w,
-                                         uint64_t *bytes)
+kvarc_ret kvarc_device_model_open_writer(kvarc_device_model **out, kvarc_device *device,
+                                         kvarc_writer *w, uint64_t *bytes)
 {
 	static const char call[] = "kvarc_device_model_open_writer";
 	struct kvi_located_model of;
-	kvarc_ret ret = check_open(call, out, d, w, bytes);
+	kvarc_ret ret = check_open(call, out, device, w, bytes);
 	if (!ret && !kvi_writer_geometry(w))
-		return kvi_fail(d->error, KVARC_PROG, "%s: call kvarc_writer_set_geometry first",
-		                call);
+		return kvi_fail(device->error, KVARC_PROG,
+		                "%s: call kvarc_writer_set_geometry first", call);
 	if (!ret)
 		ret = kvi_writer_model(w, &of);
 	if (ret == KVARC_END)
-		return kvi_fail(d->error, KVARC_OPTIONS,
+		return kvi_fail(device->error, KVARC_OPTIONS,
 		                "the writer has no model, or none with which kernels can encode");
-	return ret ? ret : add_model(out, d, &of, bytes);
+	return ret ? ret : add_model(out, device, &of, bytes);
 }
 
 void kvarc_device_model_close(kvarc_device_model **m)
@@ -140,49 +142,50 @@ void kvarc_device_model_close(kvarc_device_model **m)
 /* ----- weights ------------------------------------------------ */
 
 /* Copies a table in fp32 to *at, which then is behind it; *to: where it is. */
-static kvarc_ret load_table(const struct kvarc_device_model *m, const struct kvi_matrix *t,
+static kvarc_ret load_table(const struct kvarc_device_model *model, const struct kvi_matrix *matrix,
                             uint64_t *at, uint64_t *to, float *rows, void *stream)
 {
-	const size_t row = (size_t)t->columns * sizeof *rows;
+	const size_t row = (size_t)matrix->columns * sizeof *rows;
 	kvarc_ret ret = KVARC_OK;
-	if (!t->data)
+	if (!matrix->data)
 		return KVARC_OK;
 	*to = *at;
-	for (uint64_t first = 0; first < t->rows && !ret; first += TABLE_ROWS) {
-		const uint64_t left = t->rows - first, n = left < TABLE_ROWS ? left : TABLE_ROWS;
+	for (uint64_t first = 0; first < matrix->rows && !ret; first += TABLE_ROWS) {
+		const uint64_t left = matrix->rows - first,
+			       n = left < TABLE_ROWS ? left : TABLE_ROWS;
 		for (uint64_t i = 0; i < n; i++)
-			if (!kvi_matrix_row(t, first + i, rows + i * t->columns))
-				return kvi_fail(m->d->error, KVARC_OPTIONS,
+			if (!kvi_matrix_row(matrix, first + i, rows + i * matrix->columns))
+				return kvi_fail(model->d->error, KVARC_OPTIONS,
 				                "the embedding of the model has numbers that are "
 				                "not finite: leave it to the host");
-		ret = kvi_device_copy(m->d, *to + first * row, rows, (size_t)n * row, stream);
+		ret = kvi_device_copy(model->d, *to + first * row, rows, (size_t)n * row, stream);
 	}
-	*at += table_bytes(t);
+	*at += table_bytes(matrix);
 	return ret;
 }
 
-static kvarc_ret load_tables(struct kvarc_device_model *m, uint64_t *at, void *stream)
+static kvarc_ret load_tables(struct kvarc_device_model *model, uint64_t *at, void *stream)
 {
-	const struct kvi_model_file *file = kvi_engine_model(m->engine);
-	float *rows = kvi_array(&m->d->alloc, (size_t)TABLE_ROWS * file->width, sizeof *rows);
+	const struct kvi_model_file *file = kvi_engine_model(model->engine);
+	float *rows = kvi_array(&model->d->alloc, (size_t)TABLE_ROWS * file->width, sizeof *rows);
 	if (!rows)
-		return kvi_fail_alloc(m->d->error, &m->d->alloc);
-	kvarc_ret ret = load_table(m, &file->embedding, at, &m->m.embedding, rows, stream);
+		return kvi_fail_alloc(model->d->error, &model->d->alloc);
+	kvarc_ret ret = load_table(model, &file->embedding, at, &model->m.embedding, rows, stream);
 	if (!ret)
-		ret = load_table(m, &file->positions, at, &m->m.positions, rows, stream);
-	kvi_free(&m->d->alloc, rows);
+		ret = load_table(model, &file->positions, at, &model->m.positions, rows, stream);
+	kvi_free(&model->d->alloc, rows);
 	return ret;
 }
 
-static kvarc_ret load_layer(struct kvarc_device_model *m, size_t l, uint64_t *at, void *stream)
+static kvarc_ret load_layer(struct kvarc_device_model *model, size_t l, uint64_t *at, void *stream)
 {
-	const uint64_t bytes = kvi_gpu_exact_layer_bytes(m->engine, l);
-	uint8_t *memory = bytes > SIZE_MAX ? NULL : kvi_malloc(&m->d->alloc, (size_t)bytes);
+	const uint64_t bytes = kvi_gpu_exact_layer_bytes(model->engine, l);
+	uint8_t *memory = bytes > SIZE_MAX ? NULL : kvi_malloc(&model->d->alloc, (size_t)bytes);
 	if (!memory)
-		return kvi_fail_alloc(m->d->error, &m->d->alloc);
-	kvi_gpu_exact_layer_fill(&m->m.layers[l], m->engine, l, memory, *at);
-	kvarc_ret ret = kvi_device_copy(m->d, *at, memory, (size_t)bytes, stream);
-	kvi_free(&m->d->alloc, memory);
+		return kvi_fail_alloc(model->d->error, &model->d->alloc);
+	kvi_gpu_exact_layer_fill(&model->m.layers[l], model->engine, l, memory, *at);
+	kvarc_ret ret = kvi_device_copy(model->d, *at, memory, (size_t)bytes, stream);
+	kvi_free(&model->d->alloc, memory);
 	*at += part_bytes(bytes);
 	return ret;
 }

@@ -17,10 +17,10 @@ struct kvarc_device_model {
 };
 
 /* Memory, aligned to 256, that a check of the model takes, which has no layers yet. */
-uint64_t kvi_model_check_bytes(struct kvarc_device_model *m);
+uint64_t kvi_model_check_bytes(struct kvarc_device_model *model);
 /* Compares what kernels predict of a few tokens with the library's engine, once the weights are
  * there; waits for the device, whose context is current. Returns OK, IO (the driver, or other
  * predictions), MEM, MEMLIMIT. */
-kvarc_ret kvi_model_check(struct kvarc_device_model *m, uint64_t memory, void *stream);
+kvarc_ret kvi_model_check(struct kvarc_device_model *model, uint64_t memory, void *stream);
 
 #endif

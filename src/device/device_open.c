@@ -11,70 +11,70 @@
 
 /* ----- its context ------------------------------------------------ */
 
-kvarc_ret kvi_device_enter(struct kvarc_device *d)
+kvarc_ret kvi_device_enter(struct kvarc_device *device)
 {
-	const int result = d->driver.context_push(d->context);
-	return result ? kvi_driver_fail(&d->driver, d->error, KVARC_IO, result,
+	const int result = device->driver.context_push(device->context);
+	return result ? kvi_driver_fail(&device->driver, device->error, KVARC_IO, result,
 	                                "the context of the device")
 	              : KVARC_OK;
 }
 
-void kvi_device_leave(struct kvarc_device *d)
+void kvi_device_leave(struct kvarc_device *device)
 {
 	void *popped;
-	d->driver.context_pop(&popped);
+	device->driver.context_pop(&popped);
 }
 
-kvarc_ret kvi_device_copy(const struct kvarc_device *d, uint64_t to, const void *from, size_t bytes,
-                          void *stream)
+kvarc_ret kvi_device_copy(const struct kvarc_device *device, uint64_t to, const void *from,
+                          size_t bytes, void *stream)
 {
-	const int result = d->driver.copy_to_device(to, from, bytes, stream);
-	return result ? kvi_driver_fail(&d->driver, d->error, KVARC_IO, result,
+	const int result = device->driver.copy_to_device(to, from, bytes, stream);
+	return result ? kvi_driver_fail(&device->driver, device->error, KVARC_IO, result,
 	                                "copying to the device")
 	              : KVARC_OK;
 }
 
-kvarc_ret kvi_device_wait(const struct kvarc_device *d, void *stream)
+kvarc_ret kvi_device_wait(const struct kvarc_device *device, void *stream)
 {
-	const int result = d->driver.stream_wait(stream);
-	return result ? kvi_driver_fail(&d->driver, d->error, KVARC_IO, result,
+	const int result = device->driver.stream_wait(stream);
+	return result ? kvi_driver_fail(&device->driver, device->error, KVARC_IO, result,
 	                                "waiting for the device")
 	              : KVARC_OK;
 }
 
 /* The context of the caller, or the primary one of the GPU with the number that he gave. */
-static kvarc_ret find_context(struct kvarc_device *d, const kvarc_device_options *o)
+static kvarc_ret find_context(struct kvarc_device *device, const kvarc_device_options *options)
 {
-	const struct kvi_driver *v = &d->driver;
+	const struct kvi_driver *v = &device->driver;
 	int n = 0;
-	if (o->context) {
-		d->context = o->context;
+	if (options->context) {
+		device->context = options->context;
 		return KVARC_OK;
 	}
 	int result = v->device_count(&n);
-	if (!result && o->ordinal >= (uint64_t)n)
-		return kvi_fail(d->error, KVARC_OPTIONS,
+	if (!result && options->ordinal >= (uint64_t)n)
+		return kvi_fail(device->error, KVARC_OPTIONS,
 		                "there is no GPU with the number %llu; the NVIDIA driver has %d",
-		                (unsigned long long)o->ordinal, n);
+		                (unsigned long long)options->ordinal, n);
 	if (!result)
-		result = v->device_get(&d->device, (int)o->ordinal);
+		result = v->device_get(&device->device, (int)options->ordinal);
 	if (!result)
-		result = v->primary_retain(&d->context, d->device);
-	d->is_primary = !result;
-	return result ? kvi_driver_fail(v, d->error, KVARC_IO, result, "opening the GPU")
+		result = v->primary_retain(&device->context, device->device);
+	device->is_primary = !result;
+	return result ? kvi_driver_fail(v, device->error, KVARC_IO, result, "opening the GPU")
 	              : KVARC_OK;
 }
 
 /* ----- what it is ------------------------------------------------ */
 
 /* The number of a device among those of the driver; 0 when it is none of them. */
-static uint32_t ordinal_of(const struct kvi_driver *v, int device)
+static uint32_t ordinal_of(const struct kvi_driver *driver, int device)
 {
 	int n = 0, other;
-	if (v->device_count(&n))
+	if (driver->device_count(&n))
 		return 0;
 	for (int i = 0; i < n; i++)
-		if (!v->device_get(&other, i) && other == device)
+		if (!driver->device_get(&other, i) && other == device)
 			return (uint32_t)i;
 	return 0;
 }
@@ -86,31 +86,33 @@ static void keep_printable(char *s)
 			*s = '?';
 }
 
-static kvarc_ret describe(struct kvarc_device *d)
+static kvarc_ret describe(struct kvarc_device *device)
 {
-	const struct kvi_driver *v = &d->driver;
-	kvarc_device_info *info = &d->info;
+	const struct kvi_driver *v = &device->driver;
+	kvarc_device_info *info = &device->info;
 	size_t memory = 0;
 	int major = 0, minor = 0, multiprocessors = 0, version = 0;
-	int result = v->context_device(&d->device);
+	int result = v->context_device(&device->device);
 	if (!result)
-		result = v->device_name(info->name, (int)sizeof info->name, d->device);
+		result = v->device_name(info->name, (int)sizeof info->name, device->device);
 	if (!result)
-		result = v->device_memory(&memory, d->device);
+		result = v->device_memory(&memory, device->device);
 	if (!result)
-		result = v->device_attribute(&major, KVI_CU_MAJOR, d->device);
+		result = v->device_attribute(&major, KVI_CU_MAJOR, device->device);
 	if (!result)
-		result = v->device_attribute(&minor, KVI_CU_MINOR, d->device);
+		result = v->device_attribute(&minor, KVI_CU_MINOR, device->device);
 	if (!result)
-		result = v->device_attribute(&multiprocessors, KVI_CU_MULTIPROCESSORS, d->device);
+		result = v->device_attribute(&multiprocessors, KVI_CU_MULTIPROCESSORS,
+		                             device->device);
 	if (!result)
 		result = v->version(&version);
 	if (result)
-		return kvi_driver_fail(v, d->error, KVARC_IO, result, "asking the GPU what it is");
+		return kvi_driver_fail(v, device->error, KVARC_IO, result,
+		                       "asking the GPU what it is");
 	info->name[sizeof info->name - 1] = 0;
 	keep_printable(info->name);
 	info->memory = memory;
-	info->ordinal = ordinal_of(v, d->device);
+	info->ordinal = ordinal_of(v, device->device);
 	info->major = (uint32_t)major;
 	info->minor = (uint32_t)minor;
 	info->multiprocessors = (uint32_t)multiprocessors;
@@ -120,19 +122,19 @@ static kvarc_ret describe(struct kvarc_device *d)
 
 /* ----- open and close ------------------------------------------------ */
 
-static kvarc_ret start(struct kvarc_device *d, const kvarc_device_options *o)
+static kvarc_ret start(struct kvarc_device *device, const kvarc_device_options *options)
 {
-	kvarc_ret ret = kvi_driver_load(&d->driver, o->driver, d->error);
+	kvarc_ret ret = kvi_driver_load(&device->driver, options->driver, device->error);
 	if (!ret)
-		ret = find_context(d, o);
+		ret = find_context(device, options);
 	if (!ret)
-		ret = kvi_device_enter(d);
+		ret = kvi_device_enter(device);
 	if (ret)
 		return ret;
-	ret = describe(d);
+	ret = describe(device);
 	if (!ret)
-		ret = kvi_device_load_kernels(d, o->kernels);
-	kvi_device_leave(d);
+		ret = kvi_device_load_kernels(device, options->kernels);
+	kvi_device_leave(device);
 	return ret;
 }
 

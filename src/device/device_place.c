@@ -13,177 +13,180 @@
 /* ----- views ------------------------------------------------ */
 
 /* Bytes that n rows of a tensor take under a view without pages; false: too many for 64 bits. */
-static bool rows_extent(const kvarc_device_view *v, const kvarc_tensor *t, uint64_t n,
+static bool rows_extent(const kvarc_device_view *view, const kvarc_tensor *tensor, uint64_t n,
                         uint64_t *bytes)
 {
 	uint64_t rows, heads, channels;
-	return !kvi_mul(n - 1, v->token_stride, &rows) &&
-	       !kvi_mul((uint64_t)t->heads - 1, v->head_stride, &heads) &&
-	       !kvi_mul((uint64_t)t->channels - 1, (uint64_t)v->elem_stride, &channels) &&
+	return !kvi_mul(n - 1, view->token_stride, &rows) &&
+	       !kvi_mul((uint64_t)tensor->heads - 1, view->head_stride, &heads) &&
+	       !kvi_mul((uint64_t)tensor->channels - 1, (uint64_t)view->elem_stride, &channels) &&
 	       !kvi_add(rows, heads, bytes) && !kvi_add(*bytes, channels, bytes) &&
-	       !kvi_add(*bytes, (uint64_t)kvarc_dtype_bytes(t->dtype), bytes);
+	       !kvi_add(*bytes, (uint64_t)kvarc_dtype_bytes(tensor->dtype), bytes);
 }
 
 /* Whether all elements that a view can name lie in its memory, and its entries in its table. */
-static bool view_holds(const kvarc_device_view *v, const kvarc_tensor *t, uint64_t tokens)
+static bool view_holds(const kvarc_device_view *view, const kvarc_tensor *tensor, uint64_t tokens)
 {
 	uint64_t bytes, pages;
-	if (!v->page_table)
-		return rows_extent(v, t, tokens, &bytes) && bytes <= v->bytes;
-	if (!v->page_tokens || !v->n_pages ||
-	    (tokens + v->page_tokens - 1) / v->page_tokens > v->n_table)
+	if (!view->page_table)
+		return rows_extent(view, tensor, tokens, &bytes) && bytes <= view->bytes;
+	if (!view->page_tokens || !view->n_pages ||
+	    (tokens + view->page_tokens - 1) / view->page_tokens > view->n_table)
 		return false;
-	return rows_extent(v, t, v->page_tokens, &bytes) &&
-	       !kvi_mul((uint64_t)v->n_pages - 1, v->page_stride, &pages) &&
-	       !kvi_add(bytes, pages, &bytes) && bytes <= v->bytes;
+	return rows_extent(view, tensor, view->page_tokens, &bytes) &&
+	       !kvi_mul((uint64_t)view->n_pages - 1, view->page_stride, &pages) &&
+	       !kvi_add(bytes, pages, &bytes) && bytes <= view->bytes;
 }
 
-static bool view_aligned(const kvarc_device_view *v, size_t size)
+static bool view_aligned(const kvarc_device_view *view, size_t size)
 {
-	return (v->base | v->page_stride | v->token_stride | v->head_stride | v->elem_stride) %
+	return (view->base | view->page_stride | view->token_stride | view->head_stride |
+	        view->elem_stride) %
 	                       size ==
 	               0 &&
-	       v->page_table % sizeof(int32_t) == 0;
+	       view->page_table % sizeof(int32_t) == 0;
 }
 
-static kvarc_ret check_views(const struct kvarc_device_plan *p, const kvarc_device_view *views)
+static kvarc_ret check_views(const struct kvarc_device_plan *plan, const kvarc_device_view *views)
 {
-	kvarc_error *e = p->d->error;
-	for (size_t i = 0; i < p->geometry->n_tensors; i++) {
+	kvarc_error *e = plan->d->error;
+	for (size_t i = 0; i < plan->geometry->n_tensors; i++) {
 		const kvarc_device_view *v = &views[i];
-		const kvarc_tensor *t = &p->geometry->tensors[i];
+		const kvarc_tensor *t = &plan->geometry->tensors[i];
 		kvarc_ret ret = KVI_CHECK_RESERVED(e, "kvarc_device_place", "kvarc_device_view", v);
 		if (ret)
 			return ret;
-		if (!p->tokens || (p->w ? t->track != p->range.track : !v->base))
+		if (!plan->tokens || (plan->w ? t->track != plan->range.track : !v->base))
 			continue;
 		if (!v->base)
 			return kvi_fail(e, KVARC_GEOMETRY, "there is no view of tensor %zu", i);
 		if (!view_aligned(v, kvarc_dtype_bytes(t->dtype)))
 			return kvi_fail(e, KVARC_GEOMETRY,
 			                "the view of tensor %zu is not aligned to its elements", i);
-		if (!view_holds(v, t, p->tokens))
+		if (!view_holds(v, t, plan->tokens))
 			return kvi_fail(e, KVARC_GEOMETRY,
 			                "the view of tensor %zu does not hold the %llu tokens of "
 			                "the range",
-			                i, (unsigned long long)p->tokens);
+			                i, (unsigned long long)plan->tokens);
 	}
 	return KVARC_OK;
 }
 
 /* ----- jobs ------------------------------------------------ */
 
-struct kvi_gpu_view kvi_plan_view(const kvarc_device_view *v, uint16_t head, uint32_t row)
+struct kvi_gpu_view kvi_plan_view(const kvarc_device_view *view, uint16_t head, uint32_t row)
 {
-	if (!v->base)
+	if (!view->base)
 		return (struct kvi_gpu_view){ 0 };
-	return (struct kvi_gpu_view){ .base = v->base + head * v->head_stride,
-		                      .bytes = v->bytes - head * v->head_stride,
-		                      .page_table = v->page_table,
-		                      .page_stride = v->page_stride,
-		                      .token_stride = v->token_stride,
-		                      .head_stride = v->head_stride,
-		                      .elem_stride = v->elem_stride,
-		                      .n_table = v->n_table,
-		                      .page_tokens = v->page_tokens,
-		                      .n_pages = v->n_pages,
+	return (struct kvi_gpu_view){ .base = view->base + head * view->head_stride,
+		                      .bytes = view->bytes - head * view->head_stride,
+		                      .page_table = view->page_table,
+		                      .page_stride = view->page_stride,
+		                      .token_stride = view->token_stride,
+		                      .head_stride = view->head_stride,
+		                      .elem_stride = view->elem_stride,
+		                      .n_table = view->n_table,
+		                      .page_tokens = view->page_tokens,
+		                      .n_pages = view->n_pages,
 		                      .first_token = row };
 }
 
-static void move_work(struct kvi_gpu_chunk *j, uint64_t work)
+static void move_work(struct kvi_gpu_chunk *chunk, uint64_t work)
 {
-	j->opened += work;
-	j->packed += work;
-	j->decoded += work;
-	j->contexts += work;
-	j->columns += work;
+	chunk->opened += work;
+	chunk->packed += work;
+	chunk->decoded += work;
+	chunk->contexts += work;
+	chunk->columns += work;
 }
 
-static void move_staged(struct kvi_gpu_chunk *j, uint64_t staging)
+static void move_staged(struct kvi_gpu_chunk *chunk, uint64_t staging)
 {
-	j->payload += staging;
-	if (j->params)
-		j->params += staging;
-	if (j->positions)
-		j->positions += staging;
+	chunk->payload += staging;
+	if (chunk->params)
+		chunk->params += staging;
+	if (chunk->positions)
+		chunk->positions += staging;
 }
 
-static struct kvi_gpu_chunk job_of(const struct kvarc_device_plan *p,
-                                   const struct kvi_planned_chunk *c,
+static struct kvi_gpu_chunk job_of(const struct kvarc_device_plan *plan,
+                                   const struct kvi_planned_chunk *chunk,
                                    const kvarc_device_view *views, uint64_t work)
 {
-	struct kvi_gpu_chunk j = c->job;
-	move_staged(&j, p->staging);
+	struct kvi_gpu_chunk j = chunk->job;
+	move_staged(&j, plan->staging);
 	move_work(&j, work);
 	/* the rows of tokens before the range are not written: their numbers may wrap */
-	j.view = kvi_plan_view(&views[c->tensor], c->head, (uint32_t)(c->t0 - p->range.t0));
+	j.view = kvi_plan_view(&views[chunk->tensor], chunk->head,
+	                       (uint32_t)(chunk->t0 - plan->range.t0));
 	return j;
 }
 
-static struct kvi_gpu_encode output_of(const struct kvarc_device_plan *p,
-                                       const struct kvi_output_chunk *c,
+static struct kvi_gpu_encode output_of(const struct kvarc_device_plan *plan,
+                                       const struct kvi_output_chunk *chunk,
                                        const kvarc_device_view *views, uint64_t work)
 {
-	struct kvi_gpu_encode j = c->job;
-	move_staged(&j.job, p->staging);
+	struct kvi_gpu_encode j = chunk->job;
+	move_staged(&j.job, plan->staging);
 	move_work(&j.job, work);
 	j.words += work;
 	j.planes += work;
 	j.channel_bits += work;
-	j.job.view = kvi_plan_view(&views[c->tensor], c->head, c->row);
+	j.job.view = kvi_plan_view(&views[chunk->tensor], chunk->head, chunk->row);
 	return j;
 }
 
-static void fill_jobs(const struct kvarc_device_plan *p, const kvarc_device_view *views,
+static void fill_jobs(const struct kvarc_device_plan *plan, const kvarc_device_view *views,
                       uint64_t work, struct kvi_gpu_chunk *to)
 {
-	for (size_t i = 0; i < p->chunks.n; i++) {
-		const struct kvi_planned_chunk *c = KVI_LIST(struct kvi_planned_chunk, p->chunks,
+	for (size_t i = 0; i < plan->chunks.n; i++) {
+		const struct kvi_planned_chunk *c = KVI_LIST(struct kvi_planned_chunk, plan->chunks,
 		                                             i);
-		to[i] = job_of(p, c, views, work);
+		to[i] = job_of(plan, c, views, work);
 	}
 }
 
-static void fill_outputs(const struct kvarc_device_plan *p, const kvarc_device_view *views,
+static void fill_outputs(const struct kvarc_device_plan *plan, const kvarc_device_view *views,
                          uint64_t work, struct kvi_gpu_encode *to)
 {
-	for (size_t i = 0; i < p->outputs.n; i++) {
-		const struct kvi_output_chunk *c = KVI_LIST(struct kvi_output_chunk, p->outputs, i);
-		to[i] = output_of(p, c, views, work);
+	for (size_t i = 0; i < plan->outputs.n; i++) {
+		const struct kvi_output_chunk *c = KVI_LIST(struct kvi_output_chunk, plan->outputs,
+		                                            i);
+		to[i] = output_of(plan, c, views, work);
 	}
 }
 
-static kvarc_ret place(struct kvarc_device_plan *p, const kvarc_device_view *views, uint64_t work,
-                       void *stream)
+static kvarc_ret place(struct kvarc_device_plan *plan, const kvarc_device_view *views,
+                       uint64_t work, void *stream)
 {
-	const size_t bytes = (size_t)(p->info.staging_bytes - p->jobs_at);
-	void *jobs = kvi_calloc(&p->d->alloc, 1, bytes);
+	const size_t bytes = (size_t)(plan->info.staging_bytes - plan->jobs_at);
+	void *jobs = kvi_calloc(&plan->d->alloc, 1, bytes);
 	if (!jobs)
-		return kvi_fail_alloc(p->d->error, &p->d->alloc);
-	if (p->w)
-		fill_outputs(p, views, work, jobs);
+		return kvi_fail_alloc(plan->d->error, &plan->d->alloc);
+	if (plan->w)
+		fill_outputs(plan, views, work, jobs);
 	else
-		fill_jobs(p, views, work, jobs);
-	kvarc_ret ret = kvi_device_enter(p->d);
+		fill_jobs(plan, views, work, jobs);
+	kvarc_ret ret = kvi_device_enter(plan->d);
 	if (ret == KVARC_OK) {
-		ret = kvi_device_copy(p->d, p->staging + p->jobs_at, jobs, bytes, stream);
-		kvi_device_leave(p->d);
+		ret = kvi_device_copy(plan->d, plan->staging + plan->jobs_at, jobs, bytes, stream);
+		kvi_device_leave(plan->d);
 	}
-	kvi_free(&p->d->alloc, jobs);
+	kvi_free(&plan->d->alloc, jobs);
 	return ret;
 }
 
 /* A plan that writes needs the views again, for what the host encodes. */
-static kvarc_ret keep_views(struct kvarc_device_plan *p, const kvarc_device_view *views)
+static kvarc_ret keep_views(struct kvarc_device_plan *plan, const kvarc_device_view *views)
 {
-	const size_t n = p->geometry->n_tensors;
-	if (!p->views)
-		p->views = kvi_array(&p->d->alloc, n, sizeof *p->views);
-	if (!p->views)
-		return kvi_fail_alloc(p->d->error, &p->d->alloc);
-	memcpy(p->views, views, n * sizeof *p->views);
-	for (size_t i = 0; i < p->outputs.n; i++)
-		KVI_LIST(struct kvi_output_chunk, p->outputs, i)->launched = false;
+	const size_t n = plan->geometry->n_tensors;
+	if (!plan->views)
+		plan->views = kvi_array(&plan->d->alloc, n, sizeof *plan->views);
+	if (!plan->views)
+		return kvi_fail_alloc(plan->d->error, &plan->d->alloc);
+	memcpy(plan->views, views, n * sizeof *plan->views);
+	for (size_t i = 0; i < plan->outputs.n; i++)
+		KVI_LIST(struct kvi_output_chunk, plan->outputs, i)->launched = false;
 	return KVARC_OK;
 }
 

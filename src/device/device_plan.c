@@ -12,9 +12,9 @@
 
 /* ----- constants ------------------------------------------------ */
 
-uint8_t *kvi_plan_reserve(struct kvarc_device_plan *p, size_t n, uint64_t *at)
+uint8_t *kvi_plan_reserve(struct kvarc_device_plan *plan, size_t n, uint64_t *at)
 {
-	struct kvi_out *o = &p->constants;
+	struct kvi_out *o = &plan->constants;
 	static const uint8_t zeros[KVI_PART_ALIGN];
 	*at = o->n;
 	for (size_t left = (size_t)kvi_part_aligned(n); left && !o->failed; left -= KVI_PART_ALIGN)
@@ -23,43 +23,44 @@ uint8_t *kvi_plan_reserve(struct kvarc_device_plan *p, size_t n, uint64_t *at)
 }
 
 /* Offset 0 means none: the first 16 bytes serve nothing. */
-kvarc_ret kvi_plan_begin_constants(struct kvarc_device_plan *p)
+kvarc_ret kvi_plan_begin_constants(struct kvarc_device_plan *plan)
 {
 	uint64_t none, at;
-	kvi_out_init(&p->constants, &p->d->alloc);
-	if (!kvi_plan_reserve(p, 1, &none) || !kvi_plan_reserve(p, sizeof p->tables, &p->tables_at))
-		return kvi_fail_alloc(p->d->error, &p->d->alloc);
-	uint8_t *to = kvi_plan_reserve(p, kvi_gpu_tables_bytes(), &at);
+	kvi_out_init(&plan->constants, &plan->d->alloc);
+	if (!kvi_plan_reserve(plan, 1, &none) ||
+	    !kvi_plan_reserve(plan, sizeof plan->tables, &plan->tables_at))
+		return kvi_fail_alloc(plan->d->error, &plan->d->alloc);
+	uint8_t *to = kvi_plan_reserve(plan, kvi_gpu_tables_bytes(), &at);
 	if (!to)
-		return kvi_fail_alloc(p->d->error, &p->d->alloc);
-	kvi_gpu_tables_fill(&p->tables, to, at);
+		return kvi_fail_alloc(plan->d->error, &plan->d->alloc);
+	kvi_gpu_tables_fill(&plan->tables, to, at);
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_plan_add_params(struct kvarc_device_plan *p, struct kvi_planned_params *of,
+kvarc_ret kvi_plan_add_params(struct kvarc_device_plan *plan, struct kvi_planned_params *of,
                               const struct kvi_params *params, const struct kvi_chunk *shape)
 {
-	const struct kvi_alloc *alloc = &p->d->alloc;
-	for (size_t i = p->params.n; i--;) {
-		const struct kvi_planned_params *x = KVI_LIST(struct kvi_planned_params, p->params,
-		                                              i);
+	const struct kvi_alloc *alloc = &plan->d->alloc;
+	for (size_t i = plan->params.n; i--;) {
+		const struct kvi_planned_params *x = KVI_LIST(struct kvi_planned_params,
+		                                              plan->params, i);
 		if (x->sequence == of->sequence && x->tensor == of->tensor && x->head == of->head) {
 			*of = *x;
 			return KVARC_OK;
 		}
-		if (p->params.n - i > p->geometry->n_tensors)
+		if (plan->params.n - i > plan->geometry->n_tensors)
 			break;
 	}
 	struct kvi_gpu_params made;
 	uint64_t arrays;
 	const size_t n = kvi_gpu_params_bytes(params, shape->rope);
-	uint8_t *to = kvi_plan_reserve(p, n, &arrays);
+	uint8_t *to = kvi_plan_reserve(plan, n, &arrays);
 	if (to)
 		kvi_gpu_params_fill(&made, params, shape->rope, to, arrays);
-	to = to ? kvi_plan_reserve(p, sizeof made, &of->at) : NULL;
-	struct kvi_planned_params *x = to ? kvi_list_add(&p->params, alloc, sizeof *x) : NULL;
+	to = to ? kvi_plan_reserve(plan, sizeof made, &of->at) : NULL;
+	struct kvi_planned_params *x = to ? kvi_list_add(&plan->params, alloc, sizeof *x) : NULL;
 	if (!x)
-		return kvi_fail_alloc(p->d->error, alloc);
+		return kvi_fail_alloc(plan->d->error, alloc);
 	memcpy(to, &made, sizeof made);
 	of->tables = made.n_tables;
 	*x = *of;
@@ -68,27 +69,27 @@ kvarc_ret kvi_plan_add_params(struct kvarc_device_plan *p, struct kvi_planned_pa
 
 /* ----- chunks ------------------------------------------------ */
 
-struct kvi_chunk_header kvi_planned_header(const struct kvi_planned_chunk *c, uint32_t heads,
+struct kvi_chunk_header kvi_planned_header(const struct kvi_planned_chunk *chunk, uint32_t heads,
                                            uint32_t n)
 {
-	return (struct kvi_chunk_header){ .tensor = c->tensor,
-		                          .head = c->head,
+	return (struct kvi_chunk_header){ .tensor = chunk->tensor,
+		                          .head = chunk->head,
 		                          .heads = (uint16_t)heads,
 		                          .codec = KVI_CODEC_RAW,
 		                          .cut = { .stream_size = KVI_ONE_STREAM },
 		                          .n = (uint16_t)n,
-		                          .t0 = (uint32_t)c->t0 };
+		                          .t0 = (uint32_t)chunk->t0 };
 }
 
 /* A chunk that the host decodes is staged as one of codec 0. */
-static void as_raw(struct kvi_planned_chunk *c, const struct kvi_located *chunk)
+static void as_raw(struct kvi_planned_chunk *planned_chunk, const struct kvi_located *chunk)
 {
-	const struct kvi_chunk_header h = kvi_planned_header(c, chunk->shape.heads,
+	const struct kvi_chunk_header h = kvi_planned_header(planned_chunk, chunk->shape.heads,
 	                                                     chunk->shape.n_tokens);
 	const size_t bytes = KVI_CHUNK_HEADER_BYTES + kvi_chunk_bytes(&chunk->shape);
-	c->host = true;
-	c->predicted = chunk->predicted;
-	kvi_gpu_chunk_fill(&c->job, &chunk->shape, &h, (uint32_t)bytes);
+	planned_chunk->host = true;
+	planned_chunk->predicted = chunk->predicted;
+	kvi_gpu_chunk_fill(&planned_chunk->job, &chunk->shape, &h, (uint32_t)bytes);
 }
 
 bool kvi_plan_has_kernel(uint32_t codec, uint32_t dtype)
@@ -98,32 +99,32 @@ bool kvi_plan_has_kernel(uint32_t codec, uint32_t dtype)
 	       (streams && (dtype == KVARC_F16 || dtype == KVARC_BF16 || dtype == KVARC_E4M3));
 }
 
-static kvarc_ret fill_chunk(struct kvarc_device_plan *p, const struct kvi_located *chunk,
-                            struct kvi_planned_chunk *c)
+static kvarc_ret fill_chunk(struct kvarc_device_plan *plan, const struct kvi_located *chunk,
+                            struct kvi_planned_chunk *planned_chunk)
 {
 	uint64_t at;
 	if (!chunk->decodable || kvi_chunk_channels(&chunk->shape) > KVI_GPU_CHANNELS ||
 	    !kvi_plan_has_kernel(chunk->header.codec, chunk->shape.dtype)) {
-		as_raw(c, chunk);
+		as_raw(planned_chunk, chunk);
 		return KVARC_OK;
 	}
-	kvi_gpu_chunk_fill(&c->job, &chunk->shape, &chunk->header, chunk->bytes);
-	c->file_offset = chunk->offset;
-	c->file_bytes = chunk->bytes;
-	p->info.file_bytes += chunk->bytes;
+	kvi_gpu_chunk_fill(&planned_chunk->job, &chunk->shape, &chunk->header, chunk->bytes);
+	planned_chunk->file_offset = chunk->offset;
+	planned_chunk->file_bytes = chunk->bytes;
+	plan->info.file_bytes += chunk->bytes;
 	if (!chunk->params)
 		return KVARC_OK;
 	struct kvi_planned_params of = { chunk->header.params, chunk->tensor, chunk->head, 0, 0 };
-	kvarc_ret ret = kvi_plan_add_params(p, &of, chunk->params, &chunk->shape);
-	c->job.params = of.at;
-	c->tables = of.tables;
+	kvarc_ret ret = kvi_plan_add_params(plan, &of, chunk->params, &chunk->shape);
+	planned_chunk->job.params = of.at;
+	planned_chunk->tables = of.tables;
 	if (ret || chunk->header.codec == KVI_CODEC_EXPONENT || !chunk->shape.rope)
 		return ret;
-	uint8_t *to = kvi_plan_reserve(p, chunk->shape.n_tokens * sizeof(int32_t), &at);
+	uint8_t *to = kvi_plan_reserve(plan, chunk->shape.n_tokens * sizeof(int32_t), &at);
 	if (!to)
-		return kvi_fail_alloc(p->d->error, &p->d->alloc);
+		return kvi_fail_alloc(plan->d->error, &plan->d->alloc);
 	memcpy(to, chunk->shape.positions, chunk->shape.n_tokens * sizeof(int32_t));
-	c->job.positions = at;
+	planned_chunk->job.positions = at;
 	return KVARC_OK;
 }
 
@@ -162,90 +163,91 @@ static int by_layer(const void *a, const void *b)
 }
 
 /* Where payloads lie in staging memory. */
-static void lay_out_staging(struct kvarc_device_plan *p)
+static void lay_out_staging(struct kvarc_device_plan *plan)
 {
-	struct kvi_planned_chunk *c = p->chunks.p;
-	uint64_t at = p->constants.n;
-	for (size_t i = 0; i < p->chunks.n; i++) {
+	struct kvi_planned_chunk *c = plan->chunks.p;
+	uint64_t at = plan->constants.n;
+	for (size_t i = 0; i < plan->chunks.n; i++) {
 		c[i].job.payload = at;
 		at += kvi_part_aligned(c[i].job.payload_bytes);
 	}
-	p->jobs_at = at;
+	plan->jobs_at = at;
 }
 
-static void lay_out(struct kvarc_device_plan *p)
+static void lay_out(struct kvarc_device_plan *plan)
 {
-	struct kvi_planned_chunk *c = p->chunks.p;
+	struct kvi_planned_chunk *c = plan->chunks.p;
 	struct kvi_work_layout l = { 0 };
-	lay_out_staging(p);
-	for (size_t i = 0; i < p->chunks.n; i++)
+	lay_out_staging(plan);
+	for (size_t i = 0; i < plan->chunks.n; i++)
 		kvi_gpu_chunk_place(&c[i].job, &c[i].work,
 		                    kvi_work_take(&l, c[i].layer, c[i].work.bytes));
-	p->info.work_bytes = l.most;
-	p->info.staging_bytes = p->jobs_at + p->chunks.n * sizeof(struct kvi_gpu_chunk);
-	p->info.status_bytes = p->chunks.n * sizeof(uint32_t);
-	p->info.chunks = (uint32_t)p->chunks.n;
-	if (p->chunks.n) {
-		p->info.layer0 = c[0].layer;
-		p->info.n_layers = c[p->chunks.n - 1].layer - c[0].layer + 1;
+	plan->info.work_bytes = l.most;
+	plan->info.staging_bytes = plan->jobs_at + plan->chunks.n * sizeof(struct kvi_gpu_chunk);
+	plan->info.status_bytes = plan->chunks.n * sizeof(uint32_t);
+	plan->info.chunks = (uint32_t)plan->chunks.n;
+	if (plan->chunks.n) {
+		plan->info.layer0 = c[0].layer;
+		plan->info.n_layers = c[plan->chunks.n - 1].layer - c[0].layer + 1;
 	}
 }
 
-kvarc_ret kvi_plan_has_layers(const struct kvarc_device_plan *p, const char *call, uint32_t layer0,
-                              uint32_t n, uint64_t *stop)
+kvarc_ret kvi_plan_has_layers(const struct kvarc_device_plan *plan, const char *call,
+                              uint32_t layer0, uint32_t n, uint64_t *stop)
 {
-	const uint64_t last = (uint64_t)p->info.layer0 + p->info.n_layers;
+	const uint64_t last = (uint64_t)plan->info.layer0 + plan->info.n_layers;
 	*stop = n == UINT32_MAX ? last : (uint64_t)layer0 + n;
-	if (layer0 < p->info.layer0 || layer0 > last || *stop > last)
-		return kvi_fail(p->d->error, KVARC_GEOMETRY, "%s: the plan has the layers %u to %u",
-		                call, p->info.layer0, (unsigned)last - 1);
+	if (layer0 < plan->info.layer0 || layer0 > last || *stop > last)
+		return kvi_fail(plan->d->error, KVARC_GEOMETRY,
+		                "%s: the plan has the layers %u to %u", call, plan->info.layer0,
+		                (unsigned)last - 1);
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_plan_layers(const struct kvarc_device_plan *p, const char *call, uint32_t layer0,
+kvarc_ret kvi_plan_layers(const struct kvarc_device_plan *plan, const char *call, uint32_t layer0,
                           uint32_t n, size_t *first, size_t *end)
 {
-	const struct kvi_planned_chunk *c = p->chunks.p;
+	const struct kvi_planned_chunk *c = plan->chunks.p;
 	uint64_t stop;
-	kvarc_ret ret = kvi_plan_has_layers(p, call, layer0, n, &stop);
+	kvarc_ret ret = kvi_plan_has_layers(plan, call, layer0, n, &stop);
 	if (ret)
 		return ret;
-	for (*first = 0; *first < p->chunks.n && c[*first].layer < layer0;)
+	for (*first = 0; *first < plan->chunks.n && c[*first].layer < layer0;)
 		++*first;
-	for (*end = *first; *end < p->chunks.n && c[*end].layer < stop;)
+	for (*end = *first; *end < plan->chunks.n && c[*end].layer < stop;)
 		++*end;
 	return KVARC_OK;
 }
 
 /* ----- open and close ------------------------------------------------ */
 
-static kvarc_ret fill(struct kvarc_device_plan *p)
+static kvarc_ret fill(struct kvarc_device_plan *plan)
 {
-	kvarc_ret ret = kvi_plan_begin_constants(p);
+	kvarc_ret ret = kvi_plan_begin_constants(plan);
 	if (ret == KVARC_OK)
-		ret = kvi_reader_locate(p->r, &p->range, take, p);
-	if (ret == KVARC_OK && p->chunks.n > UINT32_MAX / sizeof(struct kvi_gpu_chunk))
-		ret = kvi_fail(p->d->error, KVARC_GEOMETRY,
+		ret = kvi_reader_locate(plan->r, &plan->range, take, plan);
+	if (ret == KVARC_OK && plan->chunks.n > UINT32_MAX / sizeof(struct kvi_gpu_chunk))
+		ret = kvi_fail(plan->d->error, KVARC_GEOMETRY,
 		               "the range has too many chunks for one plan");
 	if (ret)
 		return ret;
-	if (p->chunks.n)
-		qsort(p->chunks.p, p->chunks.n, sizeof(struct kvi_planned_chunk), by_layer);
-	lay_out(p);
+	if (plan->chunks.n)
+		qsort(plan->chunks.p, plan->chunks.n, sizeof(struct kvi_planned_chunk), by_layer);
+	lay_out(plan);
 	return KVARC_OK;
 }
 
-kvarc_ret kvarc_device_plan_read(kvarc_device_plan **out, kvarc_device *d, kvarc_reader *r,
+kvarc_ret kvarc_device_plan_read(kvarc_device_plan **out, kvarc_device *device, kvarc_reader *r,
                                  const kvarc_range *range)
 {
-	if (!out || !d || !r || !range)
-		return kvi_fail(d ? d->error : NULL, KVARC_PROG,
+	if (!out || !device || !r || !range)
+		return kvi_fail(device ? device->error : NULL, KVARC_PROG,
 		                "kvarc_device_plan_read: an argument is NULL");
 	*out = NULL;
-	struct kvarc_device_plan *p = kvi_calloc(&d->alloc, 1, sizeof *p);
+	struct kvarc_device_plan *p = kvi_calloc(&device->alloc, 1, sizeof *p);
 	if (!p)
-		return kvi_fail_alloc(d->error, &d->alloc);
-	p->d = d;
+		return kvi_fail_alloc(device->error, &device->alloc);
+	p->d = device;
 	p->r = r;
 	p->range = *range;
 	p->geometry = kvarc_reader_geometry(r);
@@ -272,12 +274,12 @@ void kvarc_device_plan_close(kvarc_device_plan **p)
 	*p = NULL;
 }
 
-kvarc_ret kvi_plan_check_use(const struct kvarc_device_plan *p, const char *call, bool writes)
+kvarc_ret kvi_plan_check_use(const struct kvarc_device_plan *plan, const char *call, bool writes)
 {
-	if (!p)
+	if (!plan)
 		return KVARC_PROG;
-	if ((p->w != NULL) != writes)
-		return kvi_fail(p->d->error, KVARC_PROG, "%s: the plan %s", call,
+	if ((plan->w != NULL) != writes)
+		return kvi_fail(plan->d->error, KVARC_PROG, "%s: the plan %s", call,
 		                writes ? "reads" : "writes");
 	return KVARC_OK;
 }

@@ -23,16 +23,16 @@ static void move(uint64_t *address, uint64_t by)
 }
 
 /* Turns offsets in the constants into addresses. */
-static void relocate(const struct kvarc_device_plan *p, uint8_t *image, uint64_t staging)
+static void relocate(const struct kvarc_device_plan *plan, uint8_t *image, uint64_t staging)
 {
-	struct kvi_gpu_tables tables = p->tables;
+	struct kvi_gpu_tables tables = plan->tables;
 	move(&tables.grid, staging);
 	move(&tables.first, staging);
 	move(&tables.cosine, staging);
 	move(&tables.scale, staging);
-	memcpy(image + p->tables_at, &tables, sizeof tables);
-	for (size_t i = 0; i < p->params.n; i++) {
-		uint8_t *at = image + KVI_LIST(struct kvi_planned_params, p->params, i)->at;
+	memcpy(image + plan->tables_at, &tables, sizeof tables);
+	for (size_t i = 0; i < plan->params.n; i++) {
+		uint8_t *at = image + KVI_LIST(struct kvi_planned_params, plan->params, i)->at;
 		struct kvi_gpu_params x;
 		memcpy(&x, at, sizeof x);
 		move(&x.freq, staging);
@@ -45,15 +45,15 @@ static void relocate(const struct kvarc_device_plan *p, uint8_t *image, uint64_t
 	}
 }
 
-static kvarc_ret stage_constants(struct kvarc_device_plan *p, uint64_t staging, void *stream)
+static kvarc_ret stage_constants(struct kvarc_device_plan *plan, uint64_t staging, void *stream)
 {
-	uint8_t *image = kvi_malloc(&p->d->alloc, p->constants.n);
+	uint8_t *image = kvi_malloc(&plan->d->alloc, plan->constants.n);
 	if (!image)
-		return kvi_fail_alloc(p->d->error, &p->d->alloc);
-	memcpy(image, p->constants.p, p->constants.n);
-	relocate(p, image, staging);
-	kvarc_ret ret = kvi_device_copy(p->d, staging, image, p->constants.n, stream);
-	kvi_free(&p->d->alloc, image);
+		return kvi_fail_alloc(plan->d->error, &plan->d->alloc);
+	memcpy(image, plan->constants.p, plan->constants.n);
+	relocate(plan, image, staging);
+	kvarc_ret ret = kvi_device_copy(plan->d, staging, image, plan->constants.n, stream);
+	kvi_free(&plan->d->alloc, image);
 	return ret;
 }
 
@@ -61,24 +61,24 @@ static kvarc_ret stage_constants(struct kvarc_device_plan *p, uint64_t staging, 
 
 /* Makes a raw chunk of the rows of a chunk, which has no others; tokens that the range does not
  * have are zero. */
-static void make_raw(const struct kvi_planned_chunk *c, const void *rows, uint8_t *to)
+static void make_raw(const struct kvi_planned_chunk *chunk, const void *rows, uint8_t *to)
 {
-	const struct kvi_gpu_chunk *j = &c->job;
+	const struct kvi_gpu_chunk *j = &chunk->job;
 	const size_t row = (size_t)j->heads * j->head_channels * kvarc_dtype_bytes(j->dtype);
-	struct kvi_chunk_header h = kvi_planned_header(c, j->heads, j->tokens);
+	struct kvi_chunk_header h = kvi_planned_header(chunk, j->heads, j->tokens);
 	uint8_t *elements = to + KVI_CHUNK_HEADER_BYTES;
 	memset(to, 0, j->payload_bytes);
-	memcpy(elements + c->from * row, rows, (c->to - c->from) * row);
+	memcpy(elements + chunk->from * row, rows, (chunk->to - chunk->from) * row);
 	h.raw_check = kvi_h64(elements, j->payload_bytes - KVI_CHUNK_HEADER_BYTES);
 	kvi_chunk_header_write(to, &h);
 }
 
 /* Whether a block that the reader delivers is a chunk of the plan. */
-static bool is_block(const struct kvi_planned_chunk *c, uint32_t tensor, uint32_t head,
+static bool is_block(const struct kvi_planned_chunk *chunk, uint32_t tensor, uint32_t head,
                      uint32_t heads, uint64_t t0, uint32_t n)
 {
-	return tensor == c->tensor && head == c->head && heads == c->job.heads &&
-	       t0 == c->t0 + c->from && n == c->to - c->from;
+	return tensor == chunk->tensor && head == chunk->head && heads == chunk->job.heads &&
+	       t0 == chunk->t0 + chunk->from && n == chunk->to - chunk->from;
 }
 
 /* Where the elements of one chunk go. */
@@ -99,22 +99,22 @@ static int keep(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, ui
 	return 0;
 }
 
-static kvarc_ret fail_place(const struct kvarc_device_plan *p)
+static kvarc_ret fail_place(const struct kvarc_device_plan *plan)
 {
-	return kvi_fail(p->d->error, KVARC_DATA, "a chunk is not where the plan has it");
+	return kvi_fail(plan->d->error, KVARC_DATA, "a chunk is not where the plan has it");
 }
 
-static kvarc_ret decode_on_host(struct kvarc_device_plan *p, const struct kvi_planned_chunk *c,
-                                uint8_t *to)
+static kvarc_ret decode_on_host(struct kvarc_device_plan *plan,
+                                const struct kvi_planned_chunk *chunk, uint8_t *to)
 {
-	struct decoding x = { c, to, false };
-	const kvarc_range range = { .track = p->range.track,
-		                    .layer0 = c->layer,
+	struct decoding x = { chunk, to, false };
+	const kvarc_range range = { .track = plan->range.track,
+		                    .layer0 = chunk->layer,
 		                    .n_layers = 1,
-		                    .t0 = c->t0 + c->from,
-		                    .n = c->to - c->from };
-	kvarc_ret ret = kvarc_reader_read_deliver(p->r, &range, keep, &x);
-	return ret || x.found ? ret : fail_place(p);
+		                    .t0 = chunk->t0 + chunk->from,
+		                    .n = chunk->to - chunk->from };
+	kvarc_ret ret = kvarc_reader_read_deliver(plan->r, &range, keep, &x);
+	return ret || x.found ? ret : fail_place(plan);
 }
 
 /* All chunks of the host that are predicted from others, on their way to the device together:
@@ -129,13 +129,13 @@ struct predicted_pass {
 };
 
 /* The chunk of a block; NULL: it is not one of them. */
-static const struct kvi_planned_chunk *find_block(const struct kvarc_device_plan *p,
+static const struct kvi_planned_chunk *find_block(const struct kvarc_device_plan *plan,
                                                   uint32_t tensor, uint32_t head, uint32_t heads,
                                                   uint64_t t0, uint32_t n)
 {
-	const struct kvi_planned_chunk *c = p->chunks.p;
-	const uint32_t layer = p->geometry->tensors[tensor].layer;
-	size_t low = 0, high = p->chunks.n;
+	const struct kvi_planned_chunk *c = plan->chunks.p;
+	const uint32_t layer = plan->geometry->tensors[tensor].layer;
+	size_t low = 0, high = plan->chunks.n;
 	while (low < high) {
 		const size_t mid = low + (high - low) / 2;
 		if (c[mid].layer < layer || (c[mid].layer == layer && c[mid].t0 + c[mid].from < t0))
@@ -143,24 +143,25 @@ static const struct kvi_planned_chunk *find_block(const struct kvarc_device_plan
 		else
 			high = mid;
 	}
-	for (; low < p->chunks.n && c[low].layer == layer && c[low].t0 + c[low].from == t0; low++)
+	for (; low < plan->chunks.n && c[low].layer == layer && c[low].t0 + c[low].from == t0;
+	     low++)
 		if (c[low].predicted && is_block(&c[low], tensor, head, heads, t0, n))
 			return &c[low];
 	return NULL;
 }
 
-static kvarc_ret send_raw(struct predicted_pass *x, const struct kvi_planned_chunk *c,
+static kvarc_ret send_raw(struct predicted_pass *pass, const struct kvi_planned_chunk *chunk,
                           const void *rows)
 {
-	struct kvarc_device *d = x->p->d;
-	uint8_t *to = kvi_malloc(&d->alloc, c->job.payload_bytes);
+	struct kvarc_device *d = pass->p->d;
+	uint8_t *to = kvi_malloc(&d->alloc, chunk->job.payload_bytes);
 	if (!to)
 		return kvi_fail_alloc(d->error, &d->alloc);
-	make_raw(c, rows, to);
+	make_raw(chunk, rows, to);
 	kvarc_ret ret = kvi_device_enter(d);
 	if (ret == KVARC_OK) {
-		ret = kvi_device_copy(d, x->staging + c->job.payload, to, c->job.payload_bytes,
-		                      x->stream);
+		ret = kvi_device_copy(d, pass->staging + chunk->job.payload, to,
+		                      chunk->job.payload_bytes, pass->stream);
 		kvi_device_leave(d);
 	}
 	kvi_free(&d->alloc, to);
@@ -183,12 +184,12 @@ static int send_block(void *opaque, uint32_t tensor, uint32_t head, uint32_t hea
 	return failed;
 }
 
-static kvarc_ret stage_predicted(struct kvarc_device_plan *p, uint64_t staging, void *stream)
+static kvarc_ret stage_predicted(struct kvarc_device_plan *plan, uint64_t staging, void *stream)
 {
-	struct predicted_pass x = { .p = p, .staging = staging, .stream = stream };
-	const struct kvi_planned_chunk *c = p->chunks.p;
-	kvarc_range range = p->range;
-	for (size_t i = 0; i < p->chunks.n; i++) {
+	struct predicted_pass x = { .p = plan, .staging = staging, .stream = stream };
+	const struct kvi_planned_chunk *c = plan->chunks.p;
+	kvarc_range range = plan->range;
+	for (size_t i = 0; i < plan->chunks.n; i++) {
 		if (!c[i].predicted)
 			continue;
 		range.layer0 = x.left++ ? range.layer0 : c[i].layer;
@@ -197,72 +198,73 @@ static kvarc_ret stage_predicted(struct kvarc_device_plan *p, uint64_t staging, 
 	if (!x.left)
 		return KVARC_OK;
 	if (pthread_mutex_init(&x.lock, NULL))
-		return kvi_fail(p->d->error, KVARC_MEM, "no lock for the chunks of the host");
-	kvarc_ret ret = kvarc_reader_read_deliver(p->r, &range, send_block, &x);
+		return kvi_fail(plan->d->error, KVARC_MEM, "no lock for the chunks of the host");
+	kvarc_ret ret = kvarc_reader_read_deliver(plan->r, &range, send_block, &x);
 	pthread_mutex_destroy(&x.lock);
 	if (x.ret)
 		return x.ret;
-	return ret || !x.left ? ret : fail_place(p);
+	return ret || !x.left ? ret : fail_place(plan);
 }
 
 /* ----- payloads ------------------------------------------------ */
 
-static kvarc_ret fetch(struct kvarc_device_plan *p, const struct kvi_planned_chunk *c, uint8_t *to)
+static kvarc_ret fetch(struct kvarc_device_plan *plan, const struct kvi_planned_chunk *chunk,
+                       uint8_t *to)
 {
-	return c->host ? decode_on_host(p, c, to)
-	               : kvi_reader_bytes(p->r, to, c->file_bytes, c->file_offset);
+	return chunk->host ? decode_on_host(plan, chunk, to)
+	                   : kvi_reader_bytes(plan->r, to, chunk->file_bytes, chunk->file_offset);
 }
 
 /* The bytes of a chunk in staging memory: to where the next one begins. */
-static uint64_t slot_bytes(const struct kvarc_device_plan *p, size_t i)
+static uint64_t slot_bytes(const struct kvarc_device_plan *plan, size_t i)
 {
-	const struct kvi_planned_chunk *c = p->chunks.p;
-	return (i + 1 < p->chunks.n ? c[i + 1].job.payload : p->jobs_at) - c[i].job.payload;
+	const struct kvi_planned_chunk *c = plan->chunks.p;
+	return (i + 1 < plan->chunks.n ? c[i + 1].job.payload : plan->jobs_at) - c[i].job.payload;
 }
 
 /* The chunks behind number i that fit into `most` bytes, one at least; *bytes: what they have. */
-static size_t batch_end(const struct kvarc_device_plan *p, size_t i, size_t *bytes)
+static size_t batch_end(const struct kvarc_device_plan *plan, size_t i, size_t *bytes)
 {
-	const struct kvi_planned_chunk *c = p->chunks.p;
-	uint64_t sum = slot_bytes(p, i++);
-	while (i < p->chunks.n && !c[i].predicted && sum + slot_bytes(p, i) <= BATCH_BYTES)
-		sum += slot_bytes(p, i++);
+	const struct kvi_planned_chunk *c = plan->chunks.p;
+	uint64_t sum = slot_bytes(plan, i++);
+	while (i < plan->chunks.n && !c[i].predicted && sum + slot_bytes(plan, i) <= BATCH_BYTES)
+		sum += slot_bytes(plan, i++);
 	*bytes = (size_t)sum;
 	return i;
 }
 
-static kvarc_ret stage_batch(struct kvarc_device_plan *p, size_t first, size_t end, uint8_t *buffer,
-                             size_t bytes, uint64_t staging, void *stream)
+static kvarc_ret stage_batch(struct kvarc_device_plan *plan, size_t first, size_t end,
+                             uint8_t *buffer, size_t bytes, uint64_t staging, void *stream)
 {
-	const struct kvi_planned_chunk *c = p->chunks.p;
+	const struct kvi_planned_chunk *c = plan->chunks.p;
 	const uint64_t at = c[first].job.payload;
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = first; i < end && !ret; i++)
-		ret = fetch(p, &c[i], buffer + (c[i].job.payload - at));
-	return ret ? ret : kvi_device_copy(p->d, staging + at, buffer, bytes, stream);
+		ret = fetch(plan, &c[i], buffer + (c[i].job.payload - at));
+	return ret ? ret : kvi_device_copy(plan->d, staging + at, buffer, bytes, stream);
 }
 
-static kvarc_ret stage_payloads(struct kvarc_device_plan *p, uint64_t staging, void *stream)
+static kvarc_ret stage_payloads(struct kvarc_device_plan *plan, uint64_t staging, void *stream)
 {
-	const struct kvi_planned_chunk *c = p->chunks.p;
+	const struct kvi_planned_chunk *c = plan->chunks.p;
 	uint8_t *buffer = NULL;
 	size_t cap = 0, bytes;
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0, end; i < p->chunks.n && !ret; i = end) {
+	for (size_t i = 0, end; i < plan->chunks.n && !ret; i = end) {
 		end = i + 1;
 		if (c[i].predicted)
 			continue;
-		end = batch_end(p, i, &bytes);
+		end = batch_end(plan, i, &bytes);
 		if (bytes > cap) {
-			kvi_free(&p->d->alloc, buffer);
-			buffer = kvi_malloc(&p->d->alloc, bytes);
+			kvi_free(&plan->d->alloc, buffer);
+			buffer = kvi_malloc(&plan->d->alloc, bytes);
 			cap = buffer ? bytes : 0;
 		}
-		ret = buffer ? stage_batch(p, i, end, buffer, bytes, staging, stream)
-		             : kvi_fail_alloc(p->d->error, &p->d->alloc);
+		ret = buffer ? stage_batch(plan, i, end, buffer, bytes, staging, stream)
+		             : kvi_fail_alloc(plan->d->error, &plan->d->alloc);
 	}
-	kvi_free(&p->d->alloc, buffer);
-	return ret ? ret : stage_predicted(p, staging, stream);
+	kvi_free(&plan->d->alloc, buffer);
+	return ret ? ret : stage_predicted(plan, staging, stream);
 }
 
 kvarc_ret kvarc_device_stage(kvarc_device_plan *p, uint64_t staging, void *stream)

@@ -27,27 +27,28 @@ struct kvarc_device {
 	const char *exact_file;
 };
 
-/* Makes the context of d current in this thread. Returns OK, or IO: then nothing is to be left. */
-kvarc_ret kvi_device_enter(struct kvarc_device *d);
+/* Makes the context of device current in this thread. Returns OK, or IO: then nothing is to be
+ * left. */
+kvarc_ret kvi_device_enter(struct kvarc_device *device);
 /* Makes the context current that was so before. */
-void kvi_device_leave(struct kvarc_device *d);
+void kvi_device_leave(struct kvarc_device *device);
 
 /* Copies bytes to the device, whose context is current, in the order of a stream; the caller may
  * use them as soon as it returns. Returns OK, IO, MEM. */
-kvarc_ret kvi_device_copy(const struct kvarc_device *d, uint64_t to, const void *from, size_t bytes,
-                          void *stream);
+kvarc_ret kvi_device_copy(const struct kvarc_device *device, uint64_t to, const void *from,
+                          size_t bytes, void *stream);
 
 /* Waits for what was queued on a stream of the context, which is current. Returns OK, IO (also of a
  * kernel that failed), MEM. */
-kvarc_ret kvi_device_wait(const struct kvarc_device *d, void *stream);
+kvarc_ret kvi_device_wait(const struct kvarc_device *device, void *stream);
 
 /* Reads the file of the kernels (NULL: the installed one) and loads them into the context, which
  * is current. Returns OK, OPTIONS, IO, MEM, MEMLIMIT. */
-kvarc_ret kvi_device_load_kernels(struct kvarc_device *d, const char *file);
+kvarc_ret kvi_device_load_kernels(struct kvarc_device *device, const char *file);
 /* The same for those that encode, at the first call. */
-kvarc_ret kvi_device_load_encoders(struct kvarc_device *d);
+kvarc_ret kvi_device_load_encoders(struct kvarc_device *device);
 /* The same for those of the exact engine. */
-kvarc_ret kvi_device_load_exact(struct kvarc_device *d);
+kvarc_ret kvi_device_load_exact(struct kvarc_device *device);
 
 /* One launch of a kernel; threads: of a block. */
 struct kvi_launch {
@@ -69,7 +70,7 @@ static inline uint32_t kvi_blocks_of(uint32_t warps)
 	return (warps + KVI_SMALL_WARPS - 1) / KVI_SMALL_WARPS;
 }
 /* Launches a kernel of a module in the context, which is current. Returns OK, IO, MEM. */
-kvarc_ret kvi_device_launch(const struct kvarc_device *d, void *module, const struct kvi_launch *k,
-                            void **arguments, void *stream);
+kvarc_ret kvi_device_launch(const struct kvarc_device *device, void *module,
+                            const struct kvi_launch *launch, void **arguments, void *stream);
 
 #endif

@@ -45,43 +45,44 @@ static const struct kvi_library_call calls[] = {
 	CALL("cuMemFree_v2", memory_free),
 };
 
-kvarc_ret kvi_driver_fail(const struct kvi_driver *d, kvarc_error *e, kvarc_ret code, int result,
-                          const char *what)
+kvarc_ret kvi_driver_fail(const struct kvi_driver *driver, kvarc_error *error, kvarc_ret code,
+                          int result, const char *what)
 {
 	const char *name = NULL, *text = NULL;
-	if (d->error_name(result, &name) || !name)
+	if (driver->error_name(result, &name) || !name)
 		name = "an error that it does not name";
-	if (d->error_text(result, &text) || !text)
+	if (driver->error_text(result, &text) || !text)
 		text = "no text";
-	return kvi_fail(e, result == KVI_CU_OUT_OF_MEMORY ? KVARC_MEM : code,
+	return kvi_fail(error, result == KVI_CU_OUT_OF_MEMORY ? KVARC_MEM : code,
 	                "%s: the NVIDIA driver says %s (%s)", what, name, text);
 }
 
-kvarc_ret kvi_driver_load(struct kvi_driver *d, const char *file, kvarc_error *e)
+kvarc_ret kvi_driver_load(struct kvi_driver *driver, const char *file, kvarc_error *error)
 {
 	const char *missing;
-	*d = (struct kvi_driver){ 0 };
+	*driver = (struct kvi_driver){ 0 };
 	if (!file)
 		file = DRIVER_FILE;
-	d->library = kvi_library_open(file, calls, sizeof calls / sizeof *calls, d, &missing);
-	if (!d->library)
-		return kvi_fail(e, KVARC_OPTIONS,
+	driver->library = kvi_library_open(file, calls, sizeof calls / sizeof *calls, driver,
+	                                   &missing);
+	if (!driver->library)
+		return kvi_fail(error, KVARC_OPTIONS,
 		                "no NVIDIA driver (%s); install one, or decode on the host",
 		                dlerror());
 	if (missing)
-		return kvi_fail(e, KVARC_OPTIONS,
+		return kvi_fail(error, KVARC_OPTIONS,
 		                "the NVIDIA driver in %s has no %s; install a newer one", file,
 		                missing);
-	const int result = d->init(0);
+	const int result = driver->init(0);
 	if (result == KVI_CU_NO_DEVICE)
-		return kvi_fail(e, KVARC_OPTIONS,
+		return kvi_fail(error, KVARC_OPTIONS,
 		                "the NVIDIA driver finds no GPU; decode on the host");
-	return result ? kvi_driver_fail(d, e, KVARC_IO, result, "cuInit") : KVARC_OK;
+	return result ? kvi_driver_fail(driver, error, KVARC_IO, result, "cuInit") : KVARC_OK;
 }
 
-void kvi_driver_unload(struct kvi_driver *d)
+void kvi_driver_unload(struct kvi_driver *driver)
 {
-	if (d->library)
-		dlclose(d->library);
-	*d = (struct kvi_driver){ 0 };
+	if (driver->library)
+		dlclose(driver->library);
+	*driver = (struct kvi_driver){ 0 };
 }

@@ -61,13 +61,13 @@ struct kvi_driver {
  * Loads the driver in `file` (NULL: libcuda.so.1) and initialises it. It stays in the process,
  * which may use it otherwise. Returns OK, OPTIONS (no driver, too old a driver, no GPU), IO.
  */
-kvarc_ret kvi_driver_load(struct kvi_driver *d, const char *file, kvarc_error *e);
+kvarc_ret kvi_driver_load(struct kvi_driver *driver, const char *file, kvarc_error *error);
 /* After a load that failed, too. */
-void kvi_driver_unload(struct kvi_driver *d);
+void kvi_driver_unload(struct kvi_driver *driver);
 
-/* Fills *e for a call of the driver that gave `result`, not 0; `what` begins the line. Returns MEM
- * when the GPU has no memory left, otherwise `code`. */
-kvarc_ret kvi_driver_fail(const struct kvi_driver *d, kvarc_error *e, kvarc_ret code, int result,
-                          const char *what);
+/* Fills *error for a call of the driver that gave `result`, not 0; `what` begins the line.
+ * Returns MEM when the GPU has no memory left, otherwise `code`. */
+kvarc_ret kvi_driver_fail(const struct kvi_driver *driver, kvarc_error *error, kvarc_ret code,
+                          int result, const char *what);
 
 #endif

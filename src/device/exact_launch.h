@@ -12,6 +12,6 @@ struct kvi_exact_stream {
 	void *stream;
 };
 /* kvi_gpu_exact_do, with opaque a struct kvi_exact_stream. Returns OK, IO, MEM. */
-kvarc_ret kvi_exact_launch(void *opaque, const struct kvi_gpu_exact_step *s);
+kvarc_ret kvi_exact_launch(void *opaque, const struct kvi_gpu_exact_step *step);
 
 #endif

@@ -74,17 +74,17 @@ struct kvarc_device_plan {
 
 /* The header of the raw chunk of `heads` heads and n tokens that stands for one that the host
  * decodes; raw_check is 0. */
-struct kvi_chunk_header kvi_planned_header(const struct kvi_planned_chunk *c, uint32_t heads,
+struct kvi_chunk_header kvi_planned_header(const struct kvi_planned_chunk *chunk, uint32_t heads,
                                            uint32_t n);
 
 /* Space for n bytes at the end of the constants, zeros at first; NULL: no memory. *at: its
  * offset. */
-uint8_t *kvi_plan_reserve(struct kvarc_device_plan *p, size_t n, uint64_t *at);
+uint8_t *kvi_plan_reserve(struct kvarc_device_plan *plan, size_t n, uint64_t *at);
 /* The tables of all chunks, the first of the constants. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_plan_begin_constants(struct kvarc_device_plan *p);
+kvarc_ret kvi_plan_begin_constants(struct kvarc_device_plan *plan);
 /* Parameters of a PARAMS frame for a tensor and head, added at their first use: fills at and
  * tables. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_plan_add_params(struct kvarc_device_plan *p, struct kvi_planned_params *of,
+kvarc_ret kvi_plan_add_params(struct kvarc_device_plan *plan, struct kvi_planned_params *of,
                               const struct kvi_params *params, const struct kvi_chunk *shape);
 /* n rounded up to a multiple of KVI_PART_ALIGN. */
 static inline uint64_t kvi_part_aligned(uint64_t n)
@@ -110,25 +110,26 @@ static inline uint64_t kvi_work_take(struct kvi_work_layout *l, uint32_t layer, 
 /* Where elements that the host encodes are collected in work memory: behind their job. */
 enum { KVI_COLLECTED_AT = (sizeof(struct kvi_gpu_encode) + 255) / 256 * 256 };
 /* The order of outputs in a plan, as strcmp. */
-int kvi_output_compare(const struct kvi_output_chunk *a, const struct kvi_output_chunk *b);
+int kvi_output_compare(const struct kvi_output_chunk *chunk,
+                       const struct kvi_output_chunk *output_chunk);
 
 /* The view of a tensor as kernels take it: from a head and a row on. */
-struct kvi_gpu_view kvi_plan_view(const kvarc_device_view *v, uint16_t head, uint32_t row);
+struct kvi_gpu_view kvi_plan_view(const kvarc_device_view *view, uint16_t head, uint32_t row);
 
 /* Whether a plan reads, or writes; PROG: it does not. */
-kvarc_ret kvi_plan_check_use(const struct kvarc_device_plan *p, const char *call, bool writes);
+kvarc_ret kvi_plan_check_use(const struct kvarc_device_plan *plan, const char *call, bool writes);
 
 /* Whether there are kernels for chunks of a codec and a format. */
 bool kvi_plan_has_kernel(uint32_t codec, uint32_t dtype);
 
 /* Whether a plan has the layers layer0 .. layer0 + n - 1: *stop is behind the last. Returns OK,
  * GEOMETRY. */
-kvarc_ret kvi_plan_has_layers(const struct kvarc_device_plan *p, const char *call, uint32_t layer0,
-                              uint32_t n, uint64_t *stop);
+kvarc_ret kvi_plan_has_layers(const struct kvarc_device_plan *plan, const char *call,
+                              uint32_t layer0, uint32_t n, uint64_t *stop);
 
 /* The chunks of the layers layer0 .. layer0 + n - 1: *first to *end - 1. GEOMETRY: the plan does
  * not have these layers. */
-kvarc_ret kvi_plan_layers(const struct kvarc_device_plan *p, const char *call, uint32_t layer0,
+kvarc_ret kvi_plan_layers(const struct kvarc_device_plan *plan, const char *call, uint32_t layer0,
                           uint32_t n, size_t *first, size_t *end);
 
 #endif

@@ -45,15 +45,15 @@ struct kvi_proxy {
 
 /* ---- layers ---- */
 
-static void find_layers(struct kvi_proxy *p)
+static void find_layers(struct kvi_proxy *proxy)
 {
-	const kvarc_geometry *g = p->e->geometry;
+	const kvarc_geometry *g = proxy->e->geometry;
 	for (size_t i = 0; i < g->n_tensors; i++) {
 		const kvarc_tensor *t = &g->tensors[i];
-		struct proxy_layer *l = &p->layers[t->layer];
+		struct proxy_layer *l = &proxy->layers[t->layer];
 		const kvarc_tensor **place = t->kind == KVARC_KEY ? &l->key : &l->value;
 		bool fine = (t->kind == KVARC_KEY || t->kind == KVARC_VALUE) &&
-		            t->role == KVARC_WHOLE && kvi_float_format(t->dtype) && p->n > 1 &&
+		            t->role == KVARC_WHOLE && kvi_float_format(t->dtype) && proxy->n > 1 &&
 		            !*place;
 		if (fine)
 			*place = t;
@@ -62,36 +62,36 @@ static void find_layers(struct kvi_proxy *p)
 		else
 			l->has = KVI_PROXY_ATTENTION;
 	}
-	for (uint32_t i = 0; i < p->n_layers; i++) {
-		struct proxy_layer *l = &p->layers[i];
+	for (uint32_t i = 0; i < proxy->n_layers; i++) {
+		struct proxy_layer *l = &proxy->layers[i];
 		if (l->has == KVI_PROXY_ATTENTION &&
 		    (!l->key || !l->value || l->key->heads != l->value->heads))
 			l->has = KVI_PROXY_OTHER;
 	}
 }
 
-static kvarc_ret open_buffers(struct kvi_proxy *p)
+static kvarc_ret open_buffers(struct kvi_proxy *proxy)
 {
-	const struct kvi_alloc *alloc = &p->e->alloc;
+	const struct kvi_alloc *alloc = &proxy->e->alloc;
 	size_t k = 0, v = 0;
-	for (uint32_t i = 0; i < p->n_layers; i++)
-		if (p->layers[i].has == KVI_PROXY_ATTENTION) {
-			const struct proxy_layer *l = &p->layers[i];
+	for (uint32_t i = 0; i < proxy->n_layers; i++)
+		if (proxy->layers[i].has == KVI_PROXY_ATTENTION) {
+			const struct proxy_layer *l = &proxy->layers[i];
 			k = l->key->channels > k ? l->key->channels : k;
 			v = l->value->channels > v ? l->value->channels : v;
 		}
 	if (!k || !v)
 		return KVARC_OK;
-	p->n_buffers = kvi_pool_workers(p->e->pool);
-	p->buffers = kvi_calloc(alloc, p->n_buffers, sizeof *p->buffers);
-	if (!p->buffers)
+	proxy->n_buffers = kvi_pool_workers(proxy->e->pool);
+	proxy->buffers = kvi_calloc(alloc, proxy->n_buffers, sizeof *proxy->buffers);
+	if (!proxy->buffers)
 		return KVARC_MEM;
 	/* No product is more than the bytes of the exact cache, or 64 channels of each head. */
-	for (unsigned i = 0; i < p->n_buffers; i++) {
-		struct proxy_buffers *r = &p->buffers[i];
-		r->k = kvi_array(alloc, p->n * k, sizeof *r->k);
-		r->v = kvi_array(alloc, p->n * v, sizeof *r->v);
-		r->z = kvi_array(alloc, p->n, sizeof *r->z);
+	for (unsigned i = 0; i < proxy->n_buffers; i++) {
+		struct proxy_buffers *r = &proxy->buffers[i];
+		r->k = kvi_array(alloc, proxy->n * k, sizeof *r->k);
+		r->v = kvi_array(alloc, proxy->n * v, sizeof *r->v);
+		r->z = kvi_array(alloc, proxy->n, sizeof *r->z);
 		r->q = kvi_array(alloc, QUERIES * k, sizeof *r->q);
 		r->o = kvi_array(alloc, QUERIES * v, sizeof *r->o);
 		r->other = kvi_array(alloc, v, sizeof *r->other);
@@ -104,24 +104,26 @@ static kvarc_ret open_buffers(struct kvi_proxy *p)
 /* ---- one head ---- */
 
 /* False when an element is not finite. */
-static bool load(const kvarc_view *view, const kvarc_tensor *t, uint32_t head, size_t n, float *x)
+static bool load(const kvarc_view *view, const kvarc_tensor *tensor, uint32_t head, size_t n,
+                 float *x)
 {
-	size_t bytes = t->channels * kvarc_dtype_bytes(t->dtype);
+	size_t bytes = tensor->channels * kvarc_dtype_bytes(tensor->dtype);
 	const uint8_t *from = (const uint8_t *)view->data + head * bytes;
 	bool finite = true;
 	for (size_t i = 0; i < n; i++, from += view->token_stride) {
-		finite = finite && kvi_floats_finite(t->dtype, from, t->channels);
-		kvi_floats_exact(t->dtype, from, t->channels, x + i * t->channels);
+		finite = finite && kvi_floats_finite(tensor->dtype, from, tensor->channels);
+		kvi_floats_exact(tensor->dtype, from, tensor->channels, x + i * tensor->channels);
 	}
 	return finite;
 }
 
-static bool load_head(struct kvi_proxy *p, struct proxy_buffers *r, const struct proxy_layer *l,
-                      const struct kvi_eval_cache *c, uint32_t head)
+static bool load_head(struct kvi_proxy *proxy, struct proxy_buffers *r,
+                      const struct proxy_layer *layer, const struct kvi_eval_cache *cache,
+                      uint32_t head)
 {
-	const kvarc_tensor *first = p->e->geometry->tensors;
-	return load(&c->views[l->key - first], l->key, head, p->n, r->k) &&
-	       load(&c->views[l->value - first], l->value, head, p->n, r->v);
+	const kvarc_tensor *first = proxy->e->geometry->tensors;
+	return load(&cache->views[layer->key - first], layer->key, head, proxy->n, r->k) &&
+	       load(&cache->views[layer->value - first], layer->value, head, proxy->n, r->v);
 }
 
 /* Directions at random, the same in every run: sums of four uniform numbers, almost normal. */
@@ -182,25 +184,25 @@ static size_t tokens_of(size_t i, size_t m, size_t n)
 	return n - 1 - i * (n - 1) / m;
 }
 
-static double head_error(struct kvi_proxy *p, struct proxy_buffers *r, const struct proxy_layer *l,
-                         uint32_t head)
+static double head_error(struct kvi_proxy *proxy, struct proxy_buffers *r,
+                         const struct proxy_layer *layer, uint32_t head)
 {
-	const size_t m = p->n - 1 < QUERIES ? p->n - 1 : QUERIES;
-	const size_t kd = l->key->channels, vd = l->value->channels;
+	const size_t m = proxy->n - 1 < QUERIES ? proxy->n - 1 : QUERIES;
+	const size_t kd = layer->key->channels, vd = layer->value->channels;
 	double error = 0, size = 0;
-	make_queries(r, ((uint64_t)l->key->layer << 32) + head, m * kd);
-	if (!load_head(p, r, l, &p->e->exact, head))
+	make_queries(r, ((uint64_t)layer->key->layer << 32) + head, m * kd);
+	if (!load_head(proxy, r, layer, &proxy->e->exact, head))
 		return INFINITY;
 	for (size_t i = 0; i < m; i++) {
-		size_t n = tokens_of(i, m, p->n);
+		size_t n = tokens_of(i, m, proxy->n);
 		dot_all(r->q + i * kd, r->k, n, kd, r->z);
 		r->scale[i] = scale_of(r->z, n);
 		attend(r->z, r->scale[i], r->v, n, vd, r->o + i * vd);
 	}
-	if (!load_head(p, r, l, &p->e->back, head))
+	if (!load_head(proxy, r, layer, &proxy->e->back, head))
 		return INFINITY;
 	for (size_t i = 0; i < m; i++) {
-		size_t n = tokens_of(i, m, p->n);
+		size_t n = tokens_of(i, m, proxy->n);
 		const double *o = r->o + i * vd;
 		dot_all(r->q + i * kd, r->k, n, kd, r->z);
 		attend(r->z, r->scale[i], r->v, n, vd, r->other);
@@ -230,16 +232,16 @@ static void layer_error(void *opaque, size_t layer, unsigned worker)
 
 /* ---- the handle ---- */
 
-kvarc_ret kvi_proxy_open(struct kvi_proxy **out, kvarc_eval *e, uint32_t n_layers)
+kvarc_ret kvi_proxy_open(struct kvi_proxy **out, kvarc_eval *eval, uint32_t n_layers)
 {
-	struct kvi_proxy *p = kvi_calloc(&e->alloc, 1, sizeof *p);
+	struct kvi_proxy *p = kvi_calloc(&eval->alloc, 1, sizeof *p);
 	*out = p;
 	if (!p)
 		return KVARC_MEM;
-	p->e = e;
-	p->n = (size_t)e->exact.n;
+	p->e = eval;
+	p->n = (size_t)eval->exact.n;
 	p->n_layers = n_layers;
-	p->layers = kvi_calloc(&e->alloc, n_layers, sizeof *p->layers);
+	p->layers = kvi_calloc(&eval->alloc, n_layers, sizeof *p->layers);
 	kvarc_ret ret = p->layers ? KVARC_OK : KVARC_MEM;
 	if (!ret)
 		find_layers(p);
@@ -271,13 +273,13 @@ void kvi_proxy_close(struct kvi_proxy **out)
 	*out = NULL;
 }
 
-enum kvi_proxy_layer kvi_proxy_has(const struct kvi_proxy *p, uint32_t layer)
+enum kvi_proxy_layer kvi_proxy_has(const struct kvi_proxy *proxy, uint32_t layer)
 {
-	return p->layers[layer].has;
+	return proxy->layers[layer].has;
 }
 
-void kvi_proxy_measure(struct kvi_proxy *p, double *error)
+void kvi_proxy_measure(struct kvi_proxy *proxy, double *error)
 {
-	p->error = error;
-	kvi_parallel(p->e->pool, p->n_layers, layer_error, p);
+	proxy->error = error;
+	kvi_parallel(proxy->e->pool, proxy->n_layers, layer_error, proxy);
 }

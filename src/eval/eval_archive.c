@@ -39,41 +39,42 @@ static int write_file(void *opaque, const void *buf, size_t bytes, uint64_t offs
 }
 
 /* Of writers and readers: the evaluation's, but its progress counts other things. */
-static kvarc_common common_of(const kvarc_eval *e)
+static kvarc_common common_of(const kvarc_eval *eval)
 {
-	kvarc_common c = e->o.common;
+	kvarc_common c = eval->o.common;
 	c.progress = NULL;
 	return c;
 }
 
-static kvarc_ret write_archive(kvarc_eval *e, const int32_t *ids, const kvarc_writer_options *tier,
-                               struct memory_file *f)
+static kvarc_ret write_archive(kvarc_eval *eval, const int32_t *ids,
+                               const kvarc_writer_options *tier, struct memory_file *file)
 {
-	const kvarc_sink sink = { .write = write_file, .opaque = f };
+	const kvarc_sink sink = { .write = write_file, .opaque = file };
 	kvarc_writer_options o = *tier;
 	kvarc_writer *w;
-	o.common = common_of(e);
+	o.common = common_of(eval);
 	o.flags |= KVARC_WRITE_FILE_ID;
 	kvarc_ret ret = kvarc_writer_open(&w, &sink, &o);
 	if (ret)
 		return ret;
-	ret = kvarc_writer_set_geometry(w, e->geometry);
+	ret = kvarc_writer_set_geometry(w, eval->geometry);
 	if (!ret)
-		ret = kvarc_writer_append(w, 0, e->exact.n, ids, e->positions, e->exact.views);
+		ret = kvarc_writer_append(w, 0, eval->exact.n, ids, eval->positions,
+		                          eval->exact.views);
 	if (!ret)
 		return kvarc_writer_close(&w);
 	kvarc_writer_abort(&w);
 	return ret;
 }
 
-static kvarc_ret read_archive(kvarc_eval *e, const kvarc_writer_options *tier,
-                              const struct memory_file *f)
+static kvarc_ret read_archive(kvarc_eval *eval, const kvarc_writer_options *tier,
+                              const struct memory_file *file)
 {
-	const kvarc_source source = { .size = f->bytes, .memory = f->p };
+	const kvarc_source source = { .size = file->bytes, .memory = file->p };
 	const kvarc_range all = KVARC_RANGE_ALL(0);
 	kvarc_reader_options o = KVARC_READER_OPTIONS_INIT;
 	kvarc_reader *r;
-	o.common = common_of(e);
+	o.common = common_of(eval);
 	o.profiles = &tier->profile;
 	o.n_profiles = tier->profile != NULL;
 	o.predictor = tier->predictor;
@@ -81,28 +82,28 @@ static kvarc_ret read_archive(kvarc_eval *e, const kvarc_writer_options *tier,
 	kvarc_ret ret = kvarc_reader_open(&r, &source, &o);
 	if (ret)
 		return ret;
-	e->back.n = kvarc_reader_tokens(r, 0);
-	if (e->back.n > e->exact.n)
-		ret = kvi_fail(e->o.common.error, KVARC_DATA,
+	eval->back.n = kvarc_reader_tokens(r, 0);
+	if (eval->back.n > eval->exact.n)
+		ret = kvi_fail(eval->o.common.error, KVARC_DATA,
 		               "more tokens came back than were written");
-	memset(e->back.memory, 0, e->back.bytes);
-	if (!ret && e->back.n)
-		ret = kvarc_reader_read(r, &all, e->back.views);
+	memset(eval->back.memory, 0, eval->back.bytes);
+	if (!ret && eval->back.n)
+		ret = kvarc_reader_read(r, &all, eval->back.views);
 	kvarc_reader_close(&r);
 	return ret;
 }
 
-kvarc_ret kvi_eval_through_archive(kvarc_eval *e, const int32_t *ids,
+kvarc_ret kvi_eval_through_archive(kvarc_eval *eval, const int32_t *ids,
                                    const kvarc_writer_options *tier, kvarc_eval_result *r)
 {
-	struct memory_file f = { .alloc = &e->alloc };
-	kvarc_ret ret = write_archive(e, ids, tier, &f);
+	struct memory_file f = { .alloc = &eval->alloc };
+	kvarc_ret ret = write_archive(eval, ids, tier, &f);
 	if (!ret)
-		ret = read_archive(e, tier, &f);
+		ret = read_archive(eval, tier, &f);
 	if (f.no_memory)
-		ret = kvi_fail_alloc(e->o.common.error, &e->alloc);
+		ret = kvi_fail_alloc(eval->o.common.error, &eval->alloc);
 	r->archive_bytes = f.bytes;
-	r->kept_tokens = e->back.n;
-	kvi_free(&e->alloc, f.p);
+	r->kept_tokens = eval->back.n;
+	kvi_free(&eval->alloc, f.p);
 	return ret;
 }

@@ -10,135 +10,140 @@
 
 enum { PREFIX_DEFAULT = 512, CONTINUATION_DEFAULT = 64 };
 
-static kvarc_ret fail(const kvarc_eval *e, kvarc_ret ret, const char *what)
+static kvarc_ret fail(const kvarc_eval *eval, kvarc_ret ret, const char *what)
 {
-	return kvi_fail(e->o.common.error, ret, "%s", what);
+	return kvi_fail(eval->o.common.error, ret, "%s", what);
 }
 
-static kvarc_ret no_memory(const kvarc_eval *e)
+static kvarc_ret no_memory(const kvarc_eval *eval)
 {
-	return kvi_fail_alloc(e->o.common.error, &e->alloc);
+	return kvi_fail_alloc(eval->o.common.error, &eval->alloc);
 }
 
 /* ---- opening ---- */
 
-static bool open_cache(kvarc_eval *e, struct kvi_eval_cache *c)
+static bool open_cache(kvarc_eval *eval, struct kvi_eval_cache *cache)
 {
-	const kvarc_geometry *g = e->geometry;
+	const kvarc_geometry *g = eval->geometry;
 	uint64_t bytes = 0, each;
 	for (size_t i = 0; i < g->n_tensors; i++)
-		if (kvi_mul((uint64_t)kvi_tensor_bytes(&g->tensors[i]), (uint64_t)e->o.prefix,
+		if (kvi_mul((uint64_t)kvi_tensor_bytes(&g->tensors[i]), (uint64_t)eval->o.prefix,
 		            &each) ||
 		    kvi_add(bytes, each, &bytes))
 			return false;
-	c->memory = kvi_calloc(&e->alloc, 1, (size_t)bytes);
-	c->views = kvi_calloc(&e->alloc, g->n_tensors, sizeof *c->views);
-	if (bytes > SIZE_MAX || !c->memory || !c->views)
+	cache->memory = kvi_calloc(&eval->alloc, 1, (size_t)bytes);
+	cache->views = kvi_calloc(&eval->alloc, g->n_tensors, sizeof *cache->views);
+	if (bytes > SIZE_MAX || !cache->memory || !cache->views)
 		return false;
-	c->bytes = (size_t)bytes;
-	uint8_t *at = c->memory;
+	cache->bytes = (size_t)bytes;
+	uint8_t *at = cache->memory;
 	for (size_t i = 0; i < g->n_tensors; i++) {
 		const kvarc_tensor *t = &g->tensors[i];
-		c->views[i] = (kvarc_view){ .data = at,
-			                    .token_stride = kvi_tensor_bytes(t),
-			                    .block_elems = kvi_tensor_width(t),
-			                    .elem_stride = (uint32_t)kvarc_dtype_bytes(t->dtype) };
-		at += (size_t)kvi_tensor_bytes(t) * e->o.prefix;
+		cache->views[i] =
+			(kvarc_view){ .data = at,
+			              .token_stride = kvi_tensor_bytes(t),
+			              .block_elems = kvi_tensor_width(t),
+			              .elem_stride = (uint32_t)kvarc_dtype_bytes(t->dtype) };
+		at += (size_t)kvi_tensor_bytes(t) * eval->o.prefix;
 	}
 	return true;
 }
 
 /* What comparisons need. */
-static kvarc_ret open_results(kvarc_eval *e)
+static kvarc_ret open_results(kvarc_eval *eval)
 {
-	const uint32_t n = e->o.continuation, prefix = e->o.prefix;
-	e->d = kvi_array(&e->alloc, n, sizeof *e->d);
-	e->sorted = kvi_array(&e->alloc, n, sizeof *e->sorted);
-	e->score = kvi_array(&e->alloc, prefix, sizeof *e->score);
-	e->token_rate = kvi_array(&e->alloc, prefix, sizeof *e->token_rate);
-	return e->d && e->sorted && e->score && e->token_rate && open_cache(e, &e->back)
+	const uint32_t n = eval->o.continuation, prefix = eval->o.prefix;
+	eval->d = kvi_array(&eval->alloc, n, sizeof *eval->d);
+	eval->sorted = kvi_array(&eval->alloc, n, sizeof *eval->sorted);
+	eval->score = kvi_array(&eval->alloc, prefix, sizeof *eval->score);
+	eval->token_rate = kvi_array(&eval->alloc, prefix, sizeof *eval->token_rate);
+	return eval->d && eval->sorted && eval->score && eval->token_rate &&
+	                       open_cache(eval, &eval->back)
 	               ? KVARC_OK
-	               : no_memory(e);
+	               : no_memory(eval);
 }
 
-static kvarc_ret open_buffers(kvarc_eval *e)
+static kvarc_ret open_buffers(kvarc_eval *eval)
 {
-	size_t n = (size_t)e->o.prefix + e->o.continuation;
-	e->positions = kvi_array(&e->alloc, n, sizeof *e->positions);
-	if (!e->positions || !open_cache(e, &e->exact))
-		return no_memory(e);
+	size_t n = (size_t)eval->o.prefix + eval->o.continuation;
+	eval->positions = kvi_array(&eval->alloc, n, sizeof *eval->positions);
+	if (!eval->positions || !open_cache(eval, &eval->exact))
+		return no_memory(eval);
 	for (size_t i = 0; i < n; i++)
-		e->positions[i] = (int32_t)i;
-	e->exact.n = e->o.prefix;
-	return e->o.continuation ? open_results(e) : KVARC_OK;
+		eval->positions[i] = (int32_t)i;
+	eval->exact.n = eval->o.prefix;
+	return eval->o.continuation ? open_results(eval) : KVARC_OK;
 }
 
-static kvarc_ret open_forced(kvarc_eval *e, kvi_teacher_forced_put put)
+static kvarc_ret open_forced(kvarc_eval *eval, kvi_teacher_forced_put put)
 {
 	const struct kvi_engine_level best = kvi_engine_level(7);
-	const struct kvi_engine_level l = kvi_engine_choice(&best, e->o.arithmetic,
+	const struct kvi_engine_level l = kvi_engine_choice(&best, eval->o.arithmetic,
 	                                                    KVARC_LOOP_CLOSED);
-	const struct kvi_teacher_forced_options o = { .predictor = e->o.predictor,
+	const struct kvi_teacher_forced_options o = { .predictor = eval->o.predictor,
 		                                      .arithmetic = l.arithmetic,
-		                                      .geometry = e->geometry,
-		                                      .alloc = &e->alloc,
-		                                      .pool = e->pool,
-		                                      .isa_mask = e->o.common.isa_mask,
+		                                      .geometry = eval->geometry,
+		                                      .alloc = &eval->alloc,
+		                                      .pool = eval->pool,
+		                                      .isa_mask = eval->o.common.isa_mask,
 		                                      .put = put };
-	return kvi_teacher_forced_open(&e->runs, &o, e->o.common.error);
+	return kvi_teacher_forced_open(&eval->runs, &o, eval->o.common.error);
 }
 
-kvarc_ret kvi_eval_use_put(kvarc_eval *e, kvi_teacher_forced_put put)
+kvarc_ret kvi_eval_use_put(kvarc_eval *eval, kvi_teacher_forced_put put)
 {
-	kvi_teacher_forced_close(&e->runs);
-	return open_forced(e, put);
+	kvi_teacher_forced_close(&eval->runs);
+	return open_forced(eval, put);
 }
 
 /* With a geometry: all else. */
-kvarc_ret kvi_eval_start(kvarc_eval *e)
+kvarc_ret kvi_eval_start(kvarc_eval *eval)
 {
-	if (kvi_pool_open(&e->pool, &e->alloc, e->o.common.threads))
-		return no_memory(e);
-	kvarc_ret ret = open_buffers(e);
-	return ret ? ret : open_forced(e, NULL);
+	if (kvi_pool_open(&eval->pool, &eval->alloc, eval->o.common.threads))
+		return no_memory(eval);
+	kvarc_ret ret = open_buffers(eval);
+	return ret ? ret : open_forced(eval, NULL);
 }
 
-kvarc_ret kvi_eval_start_caches(kvarc_eval *e)
+kvarc_ret kvi_eval_start_caches(kvarc_eval *eval)
 {
-	if (kvi_pool_open(&e->pool, &e->alloc, e->o.common.threads))
-		return no_memory(e);
-	kvarc_ret ret = open_buffers(e);
+	if (kvi_pool_open(&eval->pool, &eval->alloc, eval->o.common.threads))
+		return no_memory(eval);
+	kvarc_ret ret = open_buffers(eval);
 	if (ret)
 		return ret;
-	return open_cache(e, &e->back) ? KVARC_OK : no_memory(e);
+	return open_cache(eval, &eval->back) ? KVARC_OK : no_memory(eval);
 }
 
-static kvarc_ret open_model(kvarc_eval *e)
+static kvarc_ret open_model(kvarc_eval *eval)
 {
-	const struct kvi_model_file *m = kvi_predictor_file(e->o.predictor);
+	const struct kvi_model_file *m = kvi_predictor_file(eval->o.predictor);
 	if (!m)
-		return fail(e, KVARC_OPTIONS, "an evaluation needs a model that runs here");
-	if ((uint64_t)e->o.prefix + e->o.continuation > kvi_model_positions(m))
-		return fail(e, KVARC_DATA, "the sequences are longer than the model can see");
+		return fail(eval, KVARC_OPTIONS, "an evaluation needs a model that runs here");
+	if ((uint64_t)eval->o.prefix + eval->o.continuation > kvi_model_positions(m))
+		return fail(eval, KVARC_DATA, "the sequences are longer than the model can see");
 	/* Channels lie as in the caches that engines make of such a file. */
-	if (kvi_model_geometry_make(&e->g, &e->alloc, m, e->o.dtype,
+	if (kvi_model_geometry_make(&eval->g, &eval->alloc, m, eval->o.dtype,
 	                            m->interleaved ? KVARC_ROPE_INTERLEAVED : KVARC_ROPE_HALF))
-		return no_memory(e);
-	e->geometry = &e->g.geometry;
-	return kvi_eval_start(e);
+		return no_memory(eval);
+	eval->geometry = &eval->g.geometry;
+	return kvi_eval_start(eval);
 }
 
-static void settle(kvarc_eval_options *o)
+static void settle(kvarc_eval_options *options)
 {
-	o->dtype = o->dtype ? o->dtype : KVARC_BF16;
-	o->prefix = o->prefix ? o->prefix : PREFIX_DEFAULT;
-	o->continuation = o->continuation ? o->continuation : CONTINUATION_DEFAULT;
+	options->dtype = options->dtype ? options->dtype : KVARC_BF16;
+	options->prefix = options->prefix ? options->prefix : PREFIX_DEFAULT;
+	options->continuation = options->continuation ? options->continuation
+	                                              : CONTINUATION_DEFAULT;
 }
 
-static bool may_open(const kvarc_eval_options *o)
+static bool may_open(const kvarc_eval_options *options)
 {
-	return o->predictor && o->continuation > 1 && o->scores <= KVARC_SCORE_SURPRISAL &&
-	       (o->dtype == KVARC_F32 || o->dtype == KVARC_F16 || o->dtype == KVARC_BF16);
+	return options->predictor && options->continuation > 1 &&
+	       options->scores <= KVARC_SCORE_SURPRISAL &&
+	       (options->dtype == KVARC_F32 || options->dtype == KVARC_F16 ||
+	        options->dtype == KVARC_BF16);
 }
 
 kvarc_ret kvarc_eval_open(kvarc_eval **out, const kvarc_eval_options *options)
@@ -172,19 +177,19 @@ kvarc_ret kvarc_eval_open(kvarc_eval **out, const kvarc_eval_options *options)
 	return ret;
 }
 
-void kvi_eval_stop(kvarc_eval *e)
+void kvi_eval_stop(kvarc_eval *eval)
 {
-	kvi_teacher_forced_close(&e->runs);
-	kvi_pool_close(e->pool);
-	kvi_free(&e->alloc, e->positions);
-	kvi_free(&e->alloc, e->d);
-	kvi_free(&e->alloc, e->sorted);
-	kvi_free(&e->alloc, e->score);
-	kvi_free(&e->alloc, e->token_rate);
-	struct kvi_eval_cache *caches[] = { &e->exact, &e->back };
+	kvi_teacher_forced_close(&eval->runs);
+	kvi_pool_close(eval->pool);
+	kvi_free(&eval->alloc, eval->positions);
+	kvi_free(&eval->alloc, eval->d);
+	kvi_free(&eval->alloc, eval->sorted);
+	kvi_free(&eval->alloc, eval->score);
+	kvi_free(&eval->alloc, eval->token_rate);
+	struct kvi_eval_cache *caches[] = { &eval->exact, &eval->back };
 	for (size_t i = 0; i < 2; i++) {
-		kvi_free(&e->alloc, caches[i]->memory);
-		kvi_free(&e->alloc, caches[i]->views);
+		kvi_free(&eval->alloc, caches[i]->memory);
+		kvi_free(&eval->alloc, caches[i]->views);
 	}
 }
 
@@ -201,109 +206,110 @@ void kvarc_eval_close(kvarc_eval **out)
 
 /* ---- a sequence ---- */
 
-kvarc_ret kvi_eval_progress(kvarc_eval *e, uint64_t tokens)
+kvarc_ret kvi_eval_progress(kvarc_eval *eval, uint64_t tokens)
 {
-	const kvarc_common *c = &e->o.common;
-	e->done += tokens;
-	if (c->progress && c->progress(c->progress_opaque, e->done, e->total))
-		return fail(e, KVARC_IO, "stopped by the progress callback");
+	const kvarc_common *c = &eval->o.common;
+	eval->done += tokens;
+	if (c->progress && c->progress(c->progress_opaque, eval->done, eval->total))
+		return fail(eval, KVARC_IO, "stopped by the progress callback");
 	return KVARC_OK;
 }
 
 /* The library's text where there is none yet. */
-static kvarc_ret say(const kvarc_eval *e, kvarc_ret ret)
+static kvarc_ret say(const kvarc_eval *eval, kvarc_ret ret)
 {
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
-		return no_memory(e);
+		return no_memory(eval);
 	if (ret == KVARC_DATA)
-		return fail(e, ret, "a token id is not one of the model's");
+		return fail(eval, ret, "a token id is not one of the model's");
 	if (ret == KVARC_OPTIONS)
-		return fail(e, ret,
+		return fail(eval, ret,
 		            "layers of this model have windows: tokens "
 		            "cannot be dropped in an evaluation of it");
 	return ret;
 }
 
-kvarc_ret kvi_eval_compare(kvarc_eval *e, const kvarc_view *views, uint64_t n, kvarc_eval_result *r)
+kvarc_ret kvi_eval_compare(kvarc_eval *eval, const kvarc_view *views, uint64_t n,
+                           kvarc_eval_result *r)
 {
 	const struct kvi_teacher_forced_cache other = { views, n };
-	kvarc_ret ret = kvi_teacher_forced_compare(e->runs, &other, e->d);
+	kvarc_ret ret = kvi_teacher_forced_compare(eval->runs, &other, eval->d);
 	if (ret)
-		return say(e, ret);
-	r->cache_tokens = e->o.prefix;
-	r->elements = (uint64_t)e->exact.bytes / kvarc_dtype_bytes(e->o.dtype);
-	kvi_eval_take(r, e->d, e->o.continuation, e->sorted);
-	return kvi_eval_progress(e, e->o.continuation);
+		return say(eval, ret);
+	r->cache_tokens = eval->o.prefix;
+	r->elements = (uint64_t)eval->exact.bytes / kvarc_dtype_bytes(eval->o.dtype);
+	kvi_eval_take(r, eval->d, eval->o.continuation, eval->sorted);
+	return kvi_eval_progress(eval, eval->o.continuation);
 }
 
 /* What a tier does with each token of the sequence, where that is by scores. */
-static kvarc_ret rate_tokens(kvarc_eval *e, const kvarc_lossy *from, kvarc_lossy *to)
+static kvarc_ret rate_tokens(kvarc_eval *eval, const kvarc_lossy *from, kvarc_lossy *to)
 {
 	*to = *from;
-	if (!e->o.scores || from->token_rate ||
+	if (!eval->o.scores || from->token_rate ||
 	    !(from->select.keep || from->select.top || from->select.spread))
 		return KVARC_OK;
-	to->token_rate = e->token_rate;
-	to->n_token_rates = e->o.prefix;
-	kvarc_ret ret = kvarc_lossy_rates(from, e->score, e->o.prefix, e->token_rate);
-	return ret ? fail(e, ret,
+	to->token_rate = eval->token_rate;
+	to->n_token_rates = eval->o.prefix;
+	kvarc_ret ret = kvarc_lossy_rates(from, eval->score, eval->o.prefix, eval->token_rate);
+	return ret ? fail(eval, ret,
 	                  "the scores of a sequence are no numbers, or a tier's are out of range")
 	           : KVARC_OK;
 }
 
-static kvarc_ret run_tier(kvarc_eval *e, const int32_t *ids, const kvarc_writer_options *tier,
+static kvarc_ret run_tier(kvarc_eval *eval, const int32_t *ids, const kvarc_writer_options *tier,
                           kvarc_eval_result *r)
 {
 	kvarc_writer_options o = *tier;
 	kvarc_lossy lossy;
-	kvarc_ret ret = o.lossy ? rate_tokens(e, o.lossy, &lossy) : KVARC_OK;
+	kvarc_ret ret = o.lossy ? rate_tokens(eval, o.lossy, &lossy) : KVARC_OK;
 	o.lossy = o.lossy ? &lossy : NULL;
 	if (!ret)
-		ret = kvi_eval_through_archive(e, ids, &o, r);
-	return ret ? ret : kvi_eval_compare(e, e->back.views, e->back.n, r);
+		ret = kvi_eval_through_archive(eval, ids, &o, r);
+	return ret ? ret : kvi_eval_compare(eval, eval->back.views, eval->back.n, r);
 }
 
-static kvarc_ret run_zeroed(kvarc_eval *e, kvarc_eval_result *r)
+static kvarc_ret run_zeroed(kvarc_eval *eval, kvarc_eval_result *r)
 {
-	memset(e->back.memory, 0, e->back.bytes);
-	e->back.n = e->exact.n;
+	memset(eval->back.memory, 0, eval->back.bytes);
+	eval->back.n = eval->exact.n;
 	r->archive_bytes = 0;
-	r->kept_tokens = e->back.n;
-	return kvi_eval_compare(e, e->back.views, e->back.n, r);
+	r->kept_tokens = eval->back.n;
+	return kvi_eval_compare(eval, eval->back.views, eval->back.n, r);
 }
 
 /* Nothing that follows can be relied upon when one of these is wrong. */
-static kvarc_ret check(kvarc_eval *e, const int32_t *ids, kvarc_eval_result *checks)
+static kvarc_ret check(kvarc_eval *eval, const int32_t *ids, kvarc_eval_result *checks)
 {
 	kvarc_writer_options lossless = KVARC_WRITER_OPTIONS_INIT;
 	kvarc_eval_result *floor = &checks[KVARC_EVAL_FLOOR];
 	kvarc_eval_result *zeroed = &checks[KVARC_EVAL_ZEROED];
-	kvarc_ret ret = run_tier(e, ids, &lossless, floor);
+	kvarc_ret ret = run_tier(eval, ids, &lossless, floor);
 	if (!ret)
-		ret = run_zeroed(e, zeroed);
+		ret = run_zeroed(eval, zeroed);
 	if (ret)
 		return ret;
 	if (floor->max_kl != 0 || floor->agreement != 1)
-		return kvi_fail(e->o.common.error, KVARC_PREDICTOR,
+		return kvi_fail(eval->o.common.error, KVARC_PREDICTOR,
 		                "this evaluation is broken: a lossless archive has a KL of %g",
 		                floor->max_kl);
 	if (zeroed->max_kl == 0)
-		return fail(e, KVARC_PREDICTOR,
+		return fail(eval, KVARC_PREDICTOR,
 		            "this evaluation does not read the "
 		            "cache: one of zeros makes no difference");
-	e->zeroed_kl += zeroed->mean_kl;
+	eval->zeroed_kl += zeroed->mean_kl;
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_eval_make_exact(kvarc_eval *e, const int32_t *ids)
+kvarc_ret kvi_eval_make_exact(kvarc_eval *eval, const int32_t *ids)
 {
-	const uint32_t prefix = e->o.prefix;
-	const struct kvi_teacher_forced_text after = { ids + prefix, e->positions + prefix,
-		                                       e->o.continuation };
-	const struct kvi_teacher_forced_cache exact = { e->exact.views, prefix };
-	e->exact.n = prefix;
-	kvarc_ret ret = kvi_teacher_forced_exact(e->runs, &exact, &after);
-	return ret ? say(e, ret) : kvi_eval_progress(e, e->o.continuation);
+	const uint32_t prefix = eval->o.prefix;
+	const struct kvi_teacher_forced_text after = { ids + prefix, eval->positions + prefix,
+		                                       eval->o.continuation };
+	const struct kvi_teacher_forced_cache exact = { eval->exact.views, prefix };
+	eval->exact.n = prefix;
+	kvarc_ret ret = kvi_teacher_forced_exact(eval->runs, &exact, &after);
+	return ret ? say(eval, ret) : kvi_eval_progress(eval, eval->o.continuation);
 }
 
 static kvarc_ret tokens_done(void *opaque, size_t t0, size_t n)
@@ -312,36 +318,36 @@ static kvarc_ret tokens_done(void *opaque, size_t t0, size_t n)
 	return kvi_eval_progress(opaque, n);
 }
 
-kvarc_ret kvi_eval_make_cache(kvarc_eval *e, const int32_t *ids, float *score)
+kvarc_ret kvi_eval_make_cache(kvarc_eval *eval, const int32_t *ids, float *score)
 {
-	const struct kvi_teacher_forced_text before = { ids, e->positions, e->o.prefix };
-	const struct kvi_scores_options o = { .alloc = &e->alloc,
-		                              .pool = e->pool,
-		                              .isa_mask = e->o.common.isa_mask,
-		                              .model = kvi_predictor_file(e->o.predictor),
-		                              .kind = e->o.scores,
-		                              .opaque = e,
+	const struct kvi_teacher_forced_text before = { ids, eval->positions, eval->o.prefix };
+	const struct kvi_scores_options o = { .alloc = &eval->alloc,
+		                              .pool = eval->pool,
+		                              .isa_mask = eval->o.common.isa_mask,
+		                              .model = kvi_predictor_file(eval->o.predictor),
+		                              .kind = eval->o.scores,
+		                              .opaque = eval,
 		                              .done = tokens_done };
-	const struct kvi_teacher_forced_observer count = { .opaque = e, .done = tokens_done };
-	kvarc_ret ret = score ? kvi_scores_make(e->runs, &o, &before, e->exact.views, score)
-	                      : kvi_teacher_forced_observed(e->runs, &before, e->exact.views,
+	const struct kvi_teacher_forced_observer count = { .opaque = eval, .done = tokens_done };
+	kvarc_ret ret = score ? kvi_scores_make(eval->runs, &o, &before, eval->exact.views, score)
+	                      : kvi_teacher_forced_observed(eval->runs, &before, eval->exact.views,
 	                                                    &count);
-	return ret ? say(e, ret) : KVARC_OK;
+	return ret ? say(eval, ret) : KVARC_OK;
 }
 
-static kvarc_ret run_sequence(kvarc_eval *e, const int32_t *ids, size_t n,
+static kvarc_ret run_sequence(kvarc_eval *eval, const int32_t *ids, size_t n,
                               const kvarc_writer_options *tiers, kvarc_eval_result *results,
                               kvarc_eval_result *checks)
 {
-	e->done = 0;
-	e->total = e->o.prefix + (n + 1 + KVARC_EVAL_CHECKS) * (uint64_t)e->o.continuation;
-	kvarc_ret ret = kvi_eval_make_cache(e, ids, e->o.scores ? e->score : NULL);
+	eval->done = 0;
+	eval->total = eval->o.prefix + (n + 1 + KVARC_EVAL_CHECKS) * (uint64_t)eval->o.continuation;
+	kvarc_ret ret = kvi_eval_make_cache(eval, ids, eval->o.scores ? eval->score : NULL);
 	if (!ret)
-		ret = kvi_eval_make_exact(e, ids);
+		ret = kvi_eval_make_exact(eval, ids);
 	if (!ret)
-		ret = check(e, ids, checks);
+		ret = check(eval, ids, checks);
 	for (size_t i = 0; i < n && !ret; i++)
-		ret = run_tier(e, ids, &tiers[i], &results[i]);
+		ret = run_tier(eval, ids, &tiers[i], &results[i]);
 	return ret;
 }
 
@@ -378,12 +384,13 @@ kvarc_ret kvarc_eval_trusted(const kvarc_eval *e, double max_kl)
 
 /* ---- scores ---- */
 
-static bool may_make(const kvarc_scores_options *o, const int32_t *ids, uint64_t n,
+static bool may_make(const kvarc_scores_options *options, const int32_t *ids, uint64_t n,
                      const float *score)
 {
-	return o->predictor && ids && score && n && n < UINT32_MAX &&
-	       (o->dtype == KVARC_F32 || o->dtype == KVARC_F16 || o->dtype == KVARC_BF16) &&
-	       (o->kind == KVARC_SCORE_H2O || o->kind == KVARC_SCORE_SURPRISAL);
+	return options->predictor && ids && score && n && n < UINT32_MAX &&
+	       (options->dtype == KVARC_F32 || options->dtype == KVARC_F16 ||
+	        options->dtype == KVARC_BF16) &&
+	       (options->kind == KVARC_SCORE_H2O || options->kind == KVARC_SCORE_SURPRISAL);
 }
 
 kvarc_ret kvarc_scores_make(const kvarc_scores_options *options, const int32_t *ids, uint64_t n,

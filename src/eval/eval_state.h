@@ -39,32 +39,33 @@ struct kvarc_eval {
 
 /* With o, alloc and geometry set: allocates buffers, starts threads and opens the model. Without a
  * continuation there is a buffer for the exact cache alone. Returns as kvarc_eval_open. */
-kvarc_ret kvi_eval_start(kvarc_eval *e);
+kvarc_ret kvi_eval_start(kvarc_eval *eval);
 /* The prefix's cache into `exact`, and its tokens' scores by o.scores; NULL: not wanted. */
-kvarc_ret kvi_eval_make_cache(kvarc_eval *e, const int32_t *ids, float *score);
+kvarc_ret kvi_eval_make_cache(kvarc_eval *eval, const int32_t *ids, float *score);
 /* Without a model and a continuation: allocates both caches, starts threads. Returns OK, MEM,
  * MEMLIMIT. */
-kvarc_ret kvi_eval_start_caches(kvarc_eval *e);
-/* Stops the threads and frees all members of *e, not *e itself. */
-void kvi_eval_stop(kvarc_eval *e);
+kvarc_ret kvi_eval_start_caches(kvarc_eval *eval);
+/* Stops the threads and frees all members of *eval, not *eval itself. */
+void kvi_eval_stop(kvarc_eval *eval);
 /* Adds a number of tokens to the progress. Returns OK, IO (the callback stops the run). */
-kvarc_ret kvi_eval_progress(kvarc_eval *e, uint64_t tokens);
+kvarc_ret kvi_eval_progress(kvarc_eval *eval, uint64_t tokens);
 /* Logits of ids from o.prefix on, after the cache in `exact`. */
-kvarc_ret kvi_eval_make_exact(kvarc_eval *e, const int32_t *ids);
+kvarc_ret kvi_eval_make_exact(kvarc_eval *eval, const int32_t *ids);
 /* Another cache of the same tensors against the exact one, whose logits kvi_teacher_forced_exact
  * made. */
-kvarc_ret kvi_eval_compare(kvarc_eval *e, const kvarc_view *views, uint64_t n,
+kvarc_ret kvi_eval_compare(kvarc_eval *eval, const kvarc_view *views, uint64_t n,
                            kvarc_eval_result *r);
 
 /* Tests have another put, after open. Returns OK, MEM, MEMLIMIT, and as kvi_teacher_forced_open. */
-kvarc_ret kvi_eval_use_put(kvarc_eval *e, kvi_teacher_forced_put put);
+kvarc_ret kvi_eval_use_put(kvarc_eval *eval, kvi_teacher_forced_put put);
 
-/* archive.c: the exact cache through an archive into e->back; bytes and tokens of r. Returns as
+/* archive.c: the exact cache through an archive into eval->back; bytes and tokens of r. Returns as
  * writer and reader. */
-kvarc_ret kvi_eval_through_archive(kvarc_eval *e, const int32_t *ids,
+kvarc_ret kvi_eval_through_archive(kvarc_eval *eval, const int32_t *ids,
                                    const kvarc_writer_options *tier, kvarc_eval_result *r);
 
 /* summary.c: sets the results of r from n divergences. buffer: n numbers of work memory. */
-void kvi_eval_take(kvarc_eval_result *r, const struct kvi_divergence *d, size_t n, double *buffer);
+void kvi_eval_take(kvarc_eval_result *r, const struct kvi_divergence *divergence, size_t n,
+                   double *buffer);
 
 #endif

@@ -16,20 +16,21 @@ int kvarc_eval_passes(const kvarc_eval_result *r, double max_kl)
 }
 
 /* Of the divergences of all tokens of a text. */
-void kvi_eval_take(kvarc_eval_result *r, const struct kvi_divergence *d, size_t n, double *sorted)
+void kvi_eval_take(kvarc_eval_result *r, const struct kvi_divergence *divergence, size_t n,
+                   double *sorted)
 {
 	size_t same = 0;
 	r->tokens = n;
 	r->first_diverging = KVARC_UNKNOWN;
 	r->delta_nll = 0;
 	for (size_t t = 0; t < n; t++) {
-		sorted[t] = d[t].kl;
-		if (d[t].best[0] == d[t].best[1])
+		sorted[t] = divergence[t].kl;
+		if (divergence[t].best[0] == divergence[t].best[1])
 			same++;
 		else if (r->first_diverging == KVARC_UNKNOWN)
 			r->first_diverging = t;
 		if (t + 1 < n)
-			r->delta_nll += d[t].delta_nll / (double)(n - 1);
+			r->delta_nll += divergence[t].delta_nll / (double)(n - 1);
 	}
 	r->agreement = (double)same / (double)n;
 	r->mean_kl = kvi_mean(sorted, n);
@@ -41,38 +42,40 @@ void kvi_eval_take(kvarc_eval_result *r, const struct kvi_divergence *d, size_t 
 	r->max_kl = sorted[n - 1];
 }
 
-static void add_up(kvarc_eval_summary *s, const kvarc_eval_result *results, size_t n, double *means)
+static void add_up(kvarc_eval_summary *summary, const kvarc_eval_result *results, size_t n,
+                   double *means)
 {
 	double bytes = 0, elements = 0, tokens = 0, share = 1 / (double)n;
 	for (size_t i = 0; i < n; i++) {
 		const kvarc_eval_result *r = &results[i];
 		means[i] = r->mean_kl;
-		if (i == 0 || r->mean_kl > s->worst_kl) {
-			s->worst_kl = r->mean_kl;
-			s->worst = i;
+		if (i == 0 || r->mean_kl > summary->worst_kl) {
+			summary->worst_kl = r->mean_kl;
+			summary->worst = i;
 		}
 		bytes += (double)r->archive_bytes;
 		elements += (double)r->elements;
 		tokens += (double)r->cache_tokens;
-		s->kept += (double)r->kept_tokens;
-		s->agreement += r->agreement * share;
-		s->delta_nll += r->delta_nll * share;
-		s->diverging += r->first_diverging != KVARC_UNKNOWN;
+		summary->kept += (double)r->kept_tokens;
+		summary->agreement += r->agreement * share;
+		summary->delta_nll += r->delta_nll * share;
+		summary->diverging += r->first_diverging != KVARC_UNKNOWN;
 	}
-	s->sequences = n;
-	s->bits_per_element = elements > 0 ? 8 * bytes / elements : 0;
-	s->kept = tokens > 0 ? s->kept / tokens : 0;
+	summary->sequences = n;
+	summary->bits_per_element = elements > 0 ? 8 * bytes / elements : 0;
+	summary->kept = tokens > 0 ? summary->kept / tokens : 0;
 }
 
-static void take_means(kvarc_eval_summary *s, double *means, size_t n, uint64_t seed, double *draws)
+static void take_means(kvarc_eval_summary *summary, double *means, size_t n, uint64_t seed,
+                       double *draws)
 {
-	s->mean_kl = kvi_mean(means, n);
-	s->deviation_kl = kvi_deviation(means, n);
+	summary->mean_kl = kvi_mean(means, n);
+	summary->deviation_kl = kvi_deviation(means, n);
 	kvi_bootstrap(means, n, seed, draws, DRAWS);
-	s->low_kl = kvi_rank(draws, DRAWS, 0.025);
-	s->high_kl = kvi_rank(draws, DRAWS, 0.975);
+	summary->low_kl = kvi_rank(draws, DRAWS, 0.025);
+	summary->high_kl = kvi_rank(draws, DRAWS, 0.975);
 	kvi_sort(means, n);
-	s->p95_kl = kvi_rank(means, n, 0.95);
+	summary->p95_kl = kvi_rank(means, n, 0.95);
 }
 
 /* Tokens of all sequences; 0: one has none. */
@@ -87,7 +90,7 @@ static size_t count_tokens(const kvarc_eval_result *results, size_t n)
 	return sum;
 }
 
-static void take_tokens(kvarc_eval_summary *s, const kvarc_eval_result *results, size_t n,
+static void take_tokens(kvarc_eval_summary *summary, const kvarc_eval_result *results, size_t n,
                         double *kl, size_t tokens)
 {
 	size_t at = 0;
@@ -97,9 +100,9 @@ static void take_tokens(kvarc_eval_summary *s, const kvarc_eval_result *results,
 		at += some;
 	}
 	kvi_sort(kl, tokens);
-	s->p99_kl = kvi_rank(kl, tokens, 0.99);
-	s->p999_kl = kvi_rank(kl, tokens, 0.999);
-	s->max_kl = kl[tokens - 1];
+	summary->p99_kl = kvi_rank(kl, tokens, 0.99);
+	summary->p999_kl = kvi_rank(kl, tokens, 0.999);
+	summary->max_kl = kl[tokens - 1];
 }
 
 kvarc_ret kvarc_eval_summarise(kvarc_eval_summary *summary, const kvarc_eval_result *results,

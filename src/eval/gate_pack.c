@@ -37,22 +37,22 @@ struct kvarc_gate {
 	char note[NOTE_BYTES];
 };
 
-static kvarc_ret fail(const struct kvarc_eval *e, kvarc_ret ret, const char *what)
+static kvarc_ret fail(const struct kvarc_eval *eval, kvarc_ret ret, const char *what)
 {
-	return kvi_fail(e->o.common.error, ret, "%s", what);
+	return kvi_fail(eval->o.common.error, ret, "%s", what);
 }
 
 /* ---- the cache ---- */
 
-static kvarc_ret check_cache(struct kvarc_gate *g)
+static kvarc_ret check_cache(struct kvarc_gate *gate)
 {
-	const kvarc_geometry *x = kvarc_import_geometry(g->im);
-	uint64_t n = x->n_tracks == 1 ? kvarc_import_tokens(g->im, 0) : 0;
-	struct kvarc_eval *e = &g->e;
+	const kvarc_geometry *x = kvarc_import_geometry(gate->im);
+	uint64_t n = x->n_tracks == 1 ? kvarc_import_tokens(gate->im, 0) : 0;
+	struct kvarc_eval *e = &gate->e;
 	if (x->n_tracks != 1 || !x->n_tensors)
 		return fail(e, KVARC_GEOMETRY,
 		            "a gate needs a cache with one track of keys and values");
-	if (g->max_error > 0)
+	if (gate->max_error > 0)
 		e->o.continuation = 0; /* no text follows the cache */
 	if (n < (uint64_t)e->o.continuation + 1)
 		return fail(e, KVARC_GEOMETRY, "the cache has too few tokens for a gate");
@@ -63,9 +63,9 @@ static kvarc_ret check_cache(struct kvarc_gate *g)
 	return KVARC_OK;
 }
 
-static kvarc_ret fetch_elements(struct kvarc_gate *g)
+static kvarc_ret fetch_elements(struct kvarc_gate *gate)
 {
-	struct kvarc_eval *e = &g->e;
+	struct kvarc_eval *e = &gate->e;
 	const kvarc_geometry *x = e->geometry;
 	for (uint32_t i = 0; i < x->n_tensors; i++)
 		for (uint32_t t = 0; t < e->o.prefix; t += FETCH_TOKENS) {
@@ -73,286 +73,291 @@ static kvarc_ret fetch_elements(struct kvarc_gate *g)
 			                                            : FETCH_TOKENS;
 			uint8_t *to = (uint8_t *)e->exact.views[i].data +
 			              t * e->exact.views[i].token_stride;
-			if (kvarc_import_fetch(g->im, i, 0, x->tensors[i].heads, t, n, to))
+			if (kvarc_import_fetch(gate->im, i, 0, x->tensors[i].heads, t, n, to))
 				return fail(e, KVARC_IO, "the cache cannot be read");
 		}
 	return KVARC_OK;
 }
 
 /* For the model: with token ids. */
-static kvarc_ret fetch(struct kvarc_gate *g)
+static kvarc_ret fetch(struct kvarc_gate *gate)
 {
-	struct kvarc_eval *e = &g->e;
+	struct kvarc_eval *e = &gate->e;
 	const uint32_t all = e->o.prefix + e->o.continuation;
-	kvarc_ret ret = kvarc_import_read_tokens(g->im, 0, 0, all, g->ids, e->positions);
+	kvarc_ret ret = kvarc_import_read_tokens(gate->im, 0, 0, all, gate->ids, e->positions);
 	if (ret == KVARC_OPTIONS)
 		return fail(e, KVARC_GEOMETRY,
 		            "a gate needs the token ids of the cache, and the file has none");
 	for (uint32_t i = 0; i < all && !ret; i++)
 		if (e->positions[i] != (int32_t)i)
 			ret = fail(e, KVARC_GEOMETRY, "a gate needs positions from 0 on");
-	return ret ? ret : fetch_elements(g);
+	return ret ? ret : fetch_elements(gate);
 }
 
-static kvarc_ret open_layers(struct kvarc_gate *g, uint32_t n)
+static kvarc_ret open_layers(struct kvarc_gate *gate, uint32_t n)
 {
-	g->n_layers = n;
-	g->rates = kvi_calloc(&g->e.alloc, n, sizeof *g->rates);
-	g->sensitivity = kvi_calloc(&g->e.alloc, n, sizeof *g->sensitivity);
-	return g->rates && g->sensitivity ? KVARC_OK
-	                                  : kvi_fail_alloc(g->e.o.common.error, &g->e.alloc);
+	gate->n_layers = n;
+	gate->rates = kvi_calloc(&gate->e.alloc, n, sizeof *gate->rates);
+	gate->sensitivity = kvi_calloc(&gate->e.alloc, n, sizeof *gate->sensitivity);
+	return gate->rates && gate->sensitivity
+	               ? KVARC_OK
+	               : kvi_fail_alloc(gate->e.o.common.error, &gate->e.alloc);
 }
 
-static kvarc_ret start(struct kvarc_gate *g)
+static kvarc_ret start(struct kvarc_gate *gate)
 {
-	struct kvarc_eval *e = &g->e;
+	struct kvarc_eval *e = &gate->e;
 	const struct kvi_model_file *m = kvi_predictor_file(e->o.predictor);
 	if (!m)
 		return fail(e, KVARC_OPTIONS, "a gate needs a model that runs here");
 	if ((uint64_t)e->o.prefix + e->o.continuation > kvi_model_positions(m))
 		return fail(e, KVARC_GEOMETRY, "the cache is longer than the model can see");
-	kvarc_ret ret = open_layers(g, m->n_layers);
+	kvarc_ret ret = open_layers(gate, m->n_layers);
 	if (ret)
 		return ret;
-	g->mixed = kvi_calloc(&e->alloc, e->geometry->n_tensors, sizeof *g->mixed);
-	g->ids = kvi_calloc(&e->alloc, (size_t)e->o.prefix + e->o.continuation, sizeof *g->ids);
-	if (!g->mixed || !g->ids)
+	gate->mixed = kvi_calloc(&e->alloc, e->geometry->n_tensors, sizeof *gate->mixed);
+	gate->ids = kvi_calloc(&e->alloc, (size_t)e->o.prefix + e->o.continuation,
+	                       sizeof *gate->ids);
+	if (!gate->mixed || !gate->ids)
 		return kvi_fail_alloc(e->o.common.error, &e->alloc);
 	ret = kvi_eval_start(e);
 	if (!ret)
-		ret = fetch(g);
-	return ret ? ret : kvi_eval_make_exact(e, g->ids);
+		ret = fetch(gate);
+	return ret ? ret : kvi_eval_make_exact(e, gate->ids);
 }
 
 /* Without a model. What has no attention stays as it is. */
-static kvarc_ret start_proxy(struct kvarc_gate *g)
+static kvarc_ret start_proxy(struct kvarc_gate *gate)
 {
-	struct kvarc_eval *e = &g->e;
+	struct kvarc_eval *e = &gate->e;
 	const kvarc_geometry *x = e->geometry;
 	uint32_t n = 0;
 	for (size_t i = 0; i < x->n_tensors; i++)
 		n = x->tensors[i].layer >= n ? x->tensors[i].layer + 1 : n;
-	kvarc_ret ret = open_layers(g, n);
+	kvarc_ret ret = open_layers(gate, n);
 	if (!ret)
 		ret = kvi_eval_start_caches(e);
 	if (!ret)
-		ret = fetch_elements(g);
-	if (!ret && kvarc_import_read_tokens(g->im, 0, 0, e->o.prefix, NULL, e->positions))
+		ret = fetch_elements(gate);
+	if (!ret && kvarc_import_read_tokens(gate->im, 0, 0, e->o.prefix, NULL, e->positions))
 		ret = fail(e, KVARC_IO, "the cache cannot be read");
 	if (ret)
 		return ret;
-	ret = kvi_proxy_open(&g->proxy, e, n);
+	ret = kvi_proxy_open(&gate->proxy, e, n);
 	if (ret)
 		return kvi_fail_alloc(e->o.common.error, &e->alloc);
 	for (uint32_t l = 0; l < n; l++)
-		if (kvi_proxy_has(g->proxy, l) == KVI_PROXY_OTHER)
-			g->rates[l] = KVARC_LOSSY_NOTHING;
+		if (kvi_proxy_has(gate->proxy, l) == KVI_PROXY_OTHER)
+			gate->rates[l] = KVARC_LOSSY_NOTHING;
 	return KVARC_OK;
 }
 
 /* ---- rates ---- */
 
-static kvarc_ret try_rates(struct kvarc_gate *g, int *passed)
+static kvarc_ret try_rates(struct kvarc_gate *gate, int *passed)
 {
-	kvarc_eval_result *r = &g->result.eval;
-	kvarc_ret ret = kvi_eval_through_archive(&g->e, g->ids, &g->writer, r);
-	g->result.archives++;
+	kvarc_eval_result *r = &gate->result.eval;
+	kvarc_ret ret = kvi_eval_through_archive(&gate->e, gate->ids, &gate->writer, r);
+	gate->result.archives++;
 	if (!ret)
-		ret = kvi_eval_compare(&g->e, g->e.back.views, g->e.back.n, r);
-	*passed = !ret && kvarc_eval_passes(r, g->max_kl);
+		ret = kvi_eval_compare(&gate->e, gate->e.back.views, gate->e.back.n, r);
+	*passed = !ret && kvarc_eval_passes(r, gate->max_kl);
 	return ret;
 }
 
 /* What each layer does when it alone is as decoded from the archive. */
-static kvarc_ret try_layers(struct kvarc_gate *g)
+static kvarc_ret try_layers(struct kvarc_gate *gate)
 {
-	const kvarc_geometry *x = g->e.geometry;
+	const kvarc_geometry *x = gate->e.geometry;
 	kvarc_ret ret = KVARC_OK;
-	for (uint32_t l = 0; l < g->n_layers && !ret; l++) {
+	for (uint32_t l = 0; l < gate->n_layers && !ret; l++) {
 		kvarc_eval_result r = { 0 };
 		for (size_t i = 0; i < x->n_tensors; i++)
-			g->mixed[i] = x->tensors[i].layer == l ? g->e.back.views[i]
-			                                       : g->e.exact.views[i];
-		ret = kvi_eval_compare(&g->e, g->mixed, g->e.exact.n, &r);
+			gate->mixed[i] = x->tensors[i].layer == l ? gate->e.back.views[i]
+			                                          : gate->e.exact.views[i];
+		ret = kvi_eval_compare(&gate->e, gate->mixed, gate->e.exact.n, &r);
 		/* The gate's two conditions as one number. */
-		g->sensitivity[l] = r.mean_kl > r.p99_kl / 30 ? r.mean_kl : r.p99_kl / 30;
+		gate->sensitivity[l] = r.mean_kl > r.p99_kl / 30 ? r.mean_kl : r.p99_kl / 30;
 	}
 	return ret;
 }
 
 /* Raises a layer by `more` sixteenths of a bit; it is lossless beyond the tier's largest rate. */
-static void raise(struct kvarc_gate *g, uint32_t layer, int more)
+static void raise(struct kvarc_gate *gate, uint32_t layer, int more)
 {
-	if (g->rates[layer] == KVARC_LOSSY_NOTHING)
+	if (gate->rates[layer] == KVARC_LOSSY_NOTHING)
 		return;
-	int rate = g->rates[layer] + more;
-	g->rates[layer] = g->lossy.rate + rate > kvi_lossy_max_rate(g->lossy.tier)
-	                          ? KVARC_LOSSY_NOTHING
-	                          : (int16_t)rate;
+	int rate = gate->rates[layer] + more;
+	gate->rates[layer] = gate->lossy.rate + rate > kvi_lossy_max_rate(gate->lossy.tier)
+	                             ? KVARC_LOSSY_NOTHING
+	                             : (int16_t)rate;
 }
 
 /*
  * What layers do is taken to add up, and to fall to a quarter with each bit. The least bits for a
  * sum are then those that leave the layers that are raised with the same, the highest that fits.
  */
-static void raise_worst(struct kvarc_gate *g)
+static void raise_worst(struct kvarc_gate *gate)
 {
-	const double all = 0.8 * g->max_kl, quarter_bit = 0.70710678118654752;
+	const double all = 0.8 * gate->max_kl, quarter_bit = 0.70710678118654752;
 	double most = 0, sum = 2 * all;
-	for (uint32_t l = 0; l < g->n_layers; l++)
-		most = g->sensitivity[l] > most ? g->sensitivity[l] : most;
+	for (uint32_t l = 0; l < gate->n_layers; l++)
+		most = gate->sensitivity[l] > most ? gate->sensitivity[l] : most;
 	for (unsigned i = 0; i < 200 && sum > all; i++, most *= 0.84) {
 		sum = 0;
-		for (uint32_t l = 0; l < g->n_layers; l++)
-			sum += g->sensitivity[l] < most ? g->sensitivity[l] : most;
+		for (uint32_t l = 0; l < gate->n_layers; l++)
+			sum += gate->sensitivity[l] < most ? gate->sensitivity[l] : most;
 	}
-	for (uint32_t l = 0; l < g->n_layers; l++) {
+	for (uint32_t l = 0; l < gate->n_layers; l++) {
 		int more = 0;
-		for (double kl = g->sensitivity[l]; kl > most && more < HALF * QUARTER * 4;
+		for (double kl = gate->sensitivity[l]; kl > most && more < HALF * QUARTER * 4;
 		     kl *= quarter_bit)
 			more += QUARTER;
-		raise(g, l, more);
+		raise(gate, l, more);
 	}
 }
 
-static void count(struct kvarc_gate *g)
+static void count(struct kvarc_gate *gate)
 {
-	kvarc_gate_result *r = &g->result;
+	kvarc_gate_result *r = &gate->result;
 	r->layers = r->raised = r->unchanged = 0;
-	for (uint32_t l = 0; l < g->n_layers; l++) {
-		if (g->proxy && kvi_proxy_has(g->proxy, l) == KVI_PROXY_NOTHING)
+	for (uint32_t l = 0; l < gate->n_layers; l++) {
+		if (gate->proxy && kvi_proxy_has(gate->proxy, l) == KVI_PROXY_NOTHING)
 			continue;
 		r->layers++;
-		r->unchanged += g->rates[l] == KVARC_LOSSY_NOTHING;
-		r->raised += g->rates[l] != KVARC_LOSSY_NOTHING && g->rates[l] > 0;
+		r->unchanged += gate->rates[l] == KVARC_LOSSY_NOTHING;
+		r->raised += gate->rates[l] != KVARC_LOSSY_NOTHING && gate->rates[l] > 0;
 	}
 }
 
-static kvarc_ret search(struct kvarc_gate *g)
+static kvarc_ret search(struct kvarc_gate *gate)
 {
 	int passed;
-	kvarc_ret ret = try_rates(g, &passed);
+	kvarc_ret ret = try_rates(gate, &passed);
 	if (!ret && !passed)
-		ret = try_layers(g);
+		ret = try_layers(gate);
 	if (!ret && !passed) {
-		raise_worst(g);
-		ret = try_rates(g, &passed);
+		raise_worst(gate);
+		ret = try_rates(gate, &passed);
 	}
-	count(g);
-	while (!ret && !passed && g->result.unchanged < g->result.layers) {
-		for (uint32_t l = 0; l < g->n_layers; l++)
-			raise(g, l, HALF);
-		count(g);
-		ret = try_rates(g, &passed);
+	count(gate);
+	while (!ret && !passed && gate->result.unchanged < gate->result.layers) {
+		for (uint32_t l = 0; l < gate->n_layers; l++)
+			raise(gate, l, HALF);
+		count(gate);
+		ret = try_rates(gate, &passed);
 	}
-	g->result.passed = passed && g->result.unchanged < g->result.layers;
+	gate->result.passed = passed && gate->result.unchanged < gate->result.layers;
 	return ret;
 }
 
 /* ---- rates without a model ---- */
 
-static kvarc_ret try_errors(struct kvarc_gate *g)
+static kvarc_ret try_errors(struct kvarc_gate *gate)
 {
-	kvarc_gate_result *r = &g->result;
-	kvarc_ret ret = kvi_eval_through_archive(&g->e, NULL, &g->writer, &r->eval);
+	kvarc_gate_result *r = &gate->result;
+	kvarc_ret ret = kvi_eval_through_archive(&gate->e, NULL, &gate->writer, &r->eval);
 	r->archives++;
 	if (ret)
 		return ret;
-	kvi_proxy_measure(g->proxy, g->sensitivity);
+	kvi_proxy_measure(gate->proxy, gate->sensitivity);
 	r->worst_error = 0;
-	for (uint32_t l = 0; l < g->n_layers; l++)
-		if (g->rates[l] != KVARC_LOSSY_NOTHING && g->sensitivity[l] > r->worst_error)
-			r->worst_error = g->sensitivity[l];
-	r->passed = r->worst_error <= g->max_error;
-	return kvi_eval_progress(&g->e, g->e.o.prefix);
+	for (uint32_t l = 0; l < gate->n_layers; l++)
+		if (gate->rates[l] != KVARC_LOSSY_NOTHING && gate->sensitivity[l] > r->worst_error)
+			r->worst_error = gate->sensitivity[l];
+	r->passed = r->worst_error <= gate->max_error;
+	return kvi_eval_progress(&gate->e, gate->e.o.prefix);
 }
 
 /* The sixteenths of a bit to add, if an error halves with each bit; the tier's largest rate is
  * tried before a layer stays as it is. Towards the end that is at once. */
-static int more_bits(const struct kvarc_gate *g, uint32_t layer)
+static int more_bits(const struct kvarc_gate *gate, uint32_t layer)
 {
 	const double quarter_bit = 0.84089641525371454;
-	int most = kvi_lossy_max_rate(g->lossy.tier), more = 0;
-	int capacity = most - g->lossy.rate - g->rates[layer];
-	double e = g->sensitivity[layer];
-	if (isinf(e) || g->result.archives + 2 >= ARCHIVES_MAX)
+	int most = kvi_lossy_max_rate(gate->lossy.tier), more = 0;
+	int capacity = most - gate->lossy.rate - gate->rates[layer];
+	double e = gate->sensitivity[layer];
+	if (isinf(e) || gate->result.archives + 2 >= ARCHIVES_MAX)
 		return most;
-	for (; e > g->max_error && more < most; e *= quarter_bit)
+	for (; e > gate->max_error && more < most; e *= quarter_bit)
 		more += QUARTER;
 	return capacity > 0 && more > capacity ? capacity : more;
 }
 
 /* Layers that others are predicted from change the errors of those, too: all are measured again. */
-static void raise_errors(struct kvarc_gate *g)
+static void raise_errors(struct kvarc_gate *gate)
 {
-	for (uint32_t l = 0; l < g->n_layers; l++)
-		if (g->rates[l] != KVARC_LOSSY_NOTHING && g->sensitivity[l] > g->max_error)
-			raise(g, l, more_bits(g, l));
+	for (uint32_t l = 0; l < gate->n_layers; l++)
+		if (gate->rates[l] != KVARC_LOSSY_NOTHING && gate->sensitivity[l] > gate->max_error)
+			raise(gate, l, more_bits(gate, l));
 }
 
-static kvarc_ret search_errors(struct kvarc_gate *g)
+static kvarc_ret search_errors(struct kvarc_gate *gate)
 {
-	kvarc_gate_result *r = &g->result;
+	kvarc_gate_result *r = &gate->result;
 	kvarc_ret ret = KVARC_OK;
-	for (count(g); !ret && !r->passed && r->unchanged < r->layers && r->archives < ARCHIVES_MAX;
-	     count(g)) {
-		ret = try_errors(g);
+	for (count(gate);
+	     !ret && !r->passed && r->unchanged < r->layers && r->archives < ARCHIVES_MAX;
+	     count(gate)) {
+		ret = try_errors(gate);
 		if (!ret && !r->passed)
-			raise_errors(g);
+			raise_errors(gate);
 	}
 	return ret;
 }
 
-static void make_note(struct kvarc_gate *g)
+static void make_note(struct kvarc_gate *gate)
 {
-	const kvarc_gate_result *r = &g->result;
-	const kvarc_lossy *from = g->writer.lossy;
+	const kvarc_gate_result *r = &gate->result;
+	const kvarc_lossy *from = gate->writer.lossy;
 	char found[NOTE_BYTES / 2];
-	if (g->proxy)
+	if (gate->proxy)
 		snprintf(found, sizeof found,
 		         "error of attention outputs (proxy) %.2e, limit %g over %u tokens",
-		         r->worst_error, g->max_error, (unsigned)g->e.o.prefix);
+		         r->worst_error, gate->max_error, (unsigned)gate->e.o.prefix);
 	else
 		snprintf(found, sizeof found, "KL %.2e, p99 %.2e, limit %g over %u tokens",
-		         r->eval.mean_kl, r->eval.p99_kl, g->max_kl, (unsigned)g->e.o.continuation);
-	snprintf(g->note, sizeof g->note,
+		         r->eval.mean_kl, r->eval.p99_kl, gate->max_kl,
+		         (unsigned)gate->e.o.continuation);
+	snprintf(gate->note, sizeof gate->note,
 	         "%.80s; gate: %s; of %u layers %u with more bits, %u unchanged",
 	         from->note ? from->note : "", found, (unsigned)r->layers, (unsigned)r->raised,
 	         (unsigned)r->unchanged);
-	g->lossy.note = g->note;
+	gate->lossy.note = gate->note;
 }
 
 /* ---- the handle ---- */
 
-static bool may_open(const kvarc_gate_options *o)
+static bool may_open(const kvarc_gate_options *options)
 {
-	if (!o->writer || !o->writer->lossy)
+	if (!options->writer || !options->writer->lossy)
 		return false;
-	if (o->max_error > 0)
-		return o->max_error < 1 && o->max_kl == 0;
-	return o->max_error == 0 && o->predictor && o->max_kl > 0 && o->continuation > 1;
+	if (options->max_error > 0)
+		return options->max_error < 1 && options->max_kl == 0;
+	return options->max_error == 0 && options->predictor && options->max_kl > 0 &&
+	       options->continuation > 1;
 }
 
-static kvarc_ret run(struct kvarc_gate *g)
+static kvarc_ret run(struct kvarc_gate *gate)
 {
-	if (!kvi_lossy_max_rate(g->lossy.tier))
-		return fail(&g->e, KVARC_OPTIONS,
+	if (!kvi_lossy_max_rate(gate->lossy.tier))
+		return fail(&gate->e, KVARC_OPTIONS,
 		            "a gate can raise the rates of the tiers had and klt alone");
-	kvarc_ret ret = check_cache(g);
+	kvarc_ret ret = check_cache(gate);
 	/* Layers of caches with other tokens cannot stand side by side. */
-	uint64_t n = ret ? 0 : kvarc_import_tokens(g->im, 0);
+	uint64_t n = ret ? 0 : kvarc_import_tokens(gate->im, 0);
 	for (uint64_t t = 0; t < n && !ret; t++)
-		if (kvi_lossy_rate_at(&g->lossy, t, n) == KVARC_LOSSY_DROP)
-			ret = fail(&g->e, KVARC_OPTIONS,
+		if (kvi_lossy_rate_at(&gate->lossy, t, n) == KVARC_LOSSY_DROP)
+			ret = fail(&gate->e, KVARC_OPTIONS,
 			           "a gate cannot raise the rates of tokens that are left out");
 	if (!ret)
-		ret = g->max_error > 0 ? start_proxy(g) : start(g);
+		ret = gate->max_error > 0 ? start_proxy(gate) : start(gate);
 	if (ret)
 		return ret;
-	g->lossy.layer_rate = g->rates;
-	g->lossy.n_layers = g->n_layers;
-	ret = g->max_error > 0 ? search_errors(g) : search(g);
-	make_note(g);
+	gate->lossy.layer_rate = gate->rates;
+	gate->lossy.n_layers = gate->n_layers;
+	ret = gate->max_error > 0 ? search_errors(gate) : search(gate);
+	make_note(gate);
 	return ret;
 }
 

@@ -31,9 +31,9 @@ struct scoring {
 
 /* ---- H2O ---- */
 
-static size_t row_of(const struct scoring *s)
+static size_t row_of(const struct scoring *scoring)
 {
-	return (size_t)s->o->model->kv_heads * s->o->model->head_channels;
+	return (size_t)scoring->o->model->kv_heads * scoring->o->model->head_channels;
 }
 
 static void load_step(void *opaque, size_t i, unsigned worker)
@@ -46,12 +46,13 @@ static void load_step(void *opaque, size_t i, unsigned worker)
 }
 
 /* Steps before the last one do not change, but the buffer holds one layer only. */
-static void load_keys(struct scoring *s, size_t end)
+static void load_keys(struct scoring *scoring, size_t end)
 {
-	for (s->t0 = 0; s->t0 < end; s->t0 += STEP) {
-		s->n = end - s->t0 < STEP ? end - s->t0 : STEP;
-		kvi_teacher_forced_keys(s->f, s->layer, s->views, s->t0, s->n, s->rows);
-		kvi_parallel(s->o->pool, row_of(s), load_step, s);
+	for (scoring->t0 = 0; scoring->t0 < end; scoring->t0 += STEP) {
+		scoring->n = end - scoring->t0 < STEP ? end - scoring->t0 : STEP;
+		kvi_teacher_forced_keys(scoring->f, scoring->layer, scoring->views, scoring->t0,
+		                        scoring->n, scoring->rows);
+		kvi_parallel(scoring->o->pool, row_of(scoring), load_step, scoring);
 	}
 }
 
@@ -67,20 +68,21 @@ static void products(float *restrict z, const float *restrict q, const float *re
 }
 
 /* What the query of a token gives to each token that it sees. */
-static void share_out(const struct scoring *s, size_t head, size_t token, const float *q, float *z)
+static void share_out(const struct scoring *scoring, size_t head, size_t token, const float *q,
+                      float *z)
 {
-	const struct kvi_model_file *m = s->o->model;
+	const struct kvi_model_file *m = scoring->o->model;
 	const size_t hd = m->head_channels, kv = head / (m->heads / m->kv_heads);
-	const size_t window = m->layers[s->layer].window;
+	const size_t window = m->layers[scoring->layer].window;
 	const size_t first = window && token >= window ? token - window + 1 : 0;
-	double *sums = s->sums + head * s->capacity, total = 0;
+	double *sums = scoring->sums + head * scoring->capacity, total = 0;
 	float most = -INFINITY;
 	for (size_t t0 = first / STEP * STEP; t0 <= token; t0 += STEP)
-		products(z + t0, q, s->keys + t0 * row_of(s) + kv * hd * STEP, hd);
+		products(z + t0, q, scoring->keys + t0 * row_of(scoring) + kv * hd * STEP, hd);
 	for (size_t t = first; t <= token; t++)
 		most = z[t] > most ? z[t] : most;
 	for (size_t t = first; t <= token; t++) {
-		z[t] = s->elementwise->exp((z[t] - most) * m->attention_scale);
+		z[t] = scoring->elementwise->exp((z[t] - most) * m->attention_scale);
 		total += (double)z[t];
 	}
 	for (size_t t = first; t <= token; t++)
@@ -96,43 +98,45 @@ static void one_head(void *opaque, size_t head, unsigned worker)
 		          s->z + worker * s->capacity);
 }
 
-static kvarc_ret take_queries(void *opaque, size_t layer, const struct kvi_queries *q, size_t t0,
-                              size_t n)
+static kvarc_ret take_queries(void *opaque, size_t layer, const struct kvi_queries *queries,
+                              size_t t0, size_t n)
 {
 	struct scoring *s = opaque;
 	s->layer = layer;
 	load_keys(s, t0 + n);
-	s->q = q;
+	s->q = queries;
 	s->t0 = t0;
 	s->n = n;
 	kvi_parallel(s->o->pool, s->o->model->heads, one_head, s);
 	return KVARC_OK;
 }
 
-static void mean_of_heads(const struct scoring *s)
+static void mean_of_heads(const struct scoring *scoring)
 {
-	const struct kvi_model_file *m = s->o->model;
+	const struct kvi_model_file *m = scoring->o->model;
 	const double n = (double)m->heads * m->n_layers;
-	for (size_t t = 0; t < s->text->n; t++) {
+	for (size_t t = 0; t < scoring->text->n; t++) {
 		double sum = 0;
 		for (size_t h = 0; h < m->heads; h++)
-			sum += s->sums[h * s->capacity + t];
-		s->score[t] = (float)(sum / n);
+			sum += scoring->sums[h * scoring->capacity + t];
+		scoring->score[t] = (float)(sum / n);
 	}
 }
 
-static kvarc_ret open_attention(struct scoring *s)
+static kvarc_ret open_attention(struct scoring *scoring)
 {
-	const struct kvi_alloc *alloc = s->o->alloc;
-	const size_t c = row_of(s);
-	s->rows = kvi_array(alloc, c, STEP * sizeof *s->rows);
-	s->keys = kvi_array(alloc, s->capacity, c * sizeof *s->keys);
-	s->z = kvi_array(alloc, s->capacity, kvi_pool_workers(s->o->pool) * sizeof *s->z);
-	s->sums = kvi_calloc(alloc, s->capacity, s->o->model->heads * sizeof *s->sums);
-	if (!s->rows || !s->keys || !s->z || !s->sums)
+	const struct kvi_alloc *alloc = scoring->o->alloc;
+	const size_t c = row_of(scoring);
+	scoring->rows = kvi_array(alloc, c, STEP * sizeof *scoring->rows);
+	scoring->keys = kvi_array(alloc, scoring->capacity, c * sizeof *scoring->keys);
+	scoring->z = kvi_array(alloc, scoring->capacity,
+	                       kvi_pool_workers(scoring->o->pool) * sizeof *scoring->z);
+	scoring->sums = kvi_calloc(alloc, scoring->capacity,
+	                           scoring->o->model->heads * sizeof *scoring->sums);
+	if (!scoring->rows || !scoring->keys || !scoring->z || !scoring->sums)
 		return kvi_alloc_error(alloc);
 	/* The end of the last step is multiplied with, but not looked at. */
-	memset(s->keys, 0, s->capacity * c * sizeof *s->keys);
+	memset(scoring->keys, 0, scoring->capacity * c * sizeof *scoring->keys);
 	return KVARC_OK;
 }
 
@@ -155,10 +159,10 @@ static void surprise_one(void *opaque, size_t i, unsigned worker)
 	s->score[t] = (float)(log(sum) + ((double)most - (double)z[s->text->ids[t]]));
 }
 
-static kvarc_ret take_logits(void *opaque, const struct kvi_logits *z, size_t t0, size_t n)
+static kvarc_ret take_logits(void *opaque, const struct kvi_logits *logits, size_t t0, size_t n)
 {
 	struct scoring *s = opaque;
-	s->logits = z;
+	s->logits = logits;
 	s->t0 = t0;
 	kvi_parallel(s->o->pool, n, surprise_one, s);
 	return KVARC_OK;
@@ -172,17 +176,18 @@ static kvarc_ret count(void *opaque, size_t t0, size_t n)
 	return s->o->done ? s->o->done(s->o->opaque, t0, n) : KVARC_OK;
 }
 
-kvarc_ret kvi_scores_make(struct kvi_teacher_forced *f, const struct kvi_scores_options *o,
+kvarc_ret kvi_scores_make(struct kvi_teacher_forced *teacher,
+                          const struct kvi_scores_options *options,
                           const struct kvi_teacher_forced_text *text, const kvarc_view *views,
                           float *score)
 {
-	const bool attention = o->kind == KVARC_SCORE_H2O;
-	struct scoring s = { .o = o,
-		             .f = f,
+	const bool attention = options->kind == KVARC_SCORE_H2O;
+	struct scoring s = { .o = options,
+		             .f = teacher,
 		             .text = text,
 		             .views = views,
 		             .score = score,
-		             .elementwise = kvi_elementwise_get(o->isa_mask),
+		             .elementwise = kvi_elementwise_get(options->isa_mask),
 		             .capacity = (text->n + STEP - 1) / STEP * STEP };
 	const struct kvi_teacher_forced_observer watch = { .opaque = &s,
 		                                           .queries = attention ? take_queries
@@ -192,18 +197,18 @@ kvarc_ret kvi_scores_make(struct kvi_teacher_forced *f, const struct kvi_scores_
 	/* Ids are checked as the model goes through them, one step ahead of what reads them here.
 	 * */
 	for (size_t t = 0; t < text->n; t++)
-		if (text->ids[t] < 0 || (uint32_t)text->ids[t] >= o->model->vocabulary)
+		if (text->ids[t] < 0 || (uint32_t)text->ids[t] >= options->model->vocabulary)
 			return KVARC_DATA;
 	kvarc_ret ret = attention ? open_attention(&s) : KVARC_OK;
 	if (!ret)
-		ret = kvi_teacher_forced_observed(f, text, views, &watch);
+		ret = kvi_teacher_forced_observed(teacher, text, views, &watch);
 	if (!ret && attention)
 		mean_of_heads(&s);
 	else if (!ret && text->n)
-		score[0] = (float)log((double)o->model->vocabulary);
-	kvi_free(o->alloc, s.rows);
-	kvi_free(o->alloc, s.keys);
-	kvi_free(o->alloc, s.z);
-	kvi_free(o->alloc, s.sums);
+		score[0] = (float)log((double)options->model->vocabulary);
+	kvi_free(options->alloc, s.rows);
+	kvi_free(options->alloc, s.keys);
+	kvi_free(options->alloc, s.z);
+	kvi_free(options->alloc, s.sums);
 	return ret;
 }

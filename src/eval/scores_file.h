@@ -20,7 +20,8 @@ struct kvi_scores_options {
 /* The same as kvi_teacher_forced_prefill, and scores of the text's tokens. Numbers are those of
  * float attention over the stored cache, not of the engine's: the same everywhere. Returns as that,
  * and what done does. */
-kvarc_ret kvi_scores_make(struct kvi_teacher_forced *f, const struct kvi_scores_options *o,
+kvarc_ret kvi_scores_make(struct kvi_teacher_forced *teacher,
+                          const struct kvi_scores_options *options,
                           const struct kvi_teacher_forced_text *text, const kvarc_view *views,
                           float *score);
 

@@ -50,7 +50,8 @@ struct kvi_teacher_forced;
 /* On failure *f is NULL. Returns OK, MEM, MEMLIMIT, PREDICTOR (the cache is not the model's),
  * OPTIONS (no model, or one without a head), and as kvi_predictor_head. */
 kvarc_ret kvi_teacher_forced_open(struct kvi_teacher_forced **f,
-                                  const struct kvi_teacher_forced_options *o, kvarc_error *error);
+                                  const struct kvi_teacher_forced_options *options,
+                                  kvarc_error *error);
 /* Frees *f and sets it to NULL; *f may be NULL. */
 void kvi_teacher_forced_close(struct kvi_teacher_forced **f);
 
@@ -59,7 +60,7 @@ void kvi_teacher_forced_close(struct kvi_teacher_forced **f);
  * elements. views: one a tensor, are filled. Returns OK, MEM, MEMLIMIT, DATA (an id or
  * position that the model lacks).
  */
-kvarc_ret kvi_teacher_forced_prefill(struct kvi_teacher_forced *f,
+kvarc_ret kvi_teacher_forced_prefill(struct kvi_teacher_forced *teacher,
                                      const struct kvi_teacher_forced_text *text,
                                      const kvarc_view *views);
 /* Callbacks for tokens [t0, t0 + n), each may be NULL. A code other than OK ends the run. */
@@ -73,26 +74,26 @@ struct kvi_teacher_forced_observer {
 	kvarc_ret (*done)(void *opaque, size_t t0, size_t n);
 };
 /* As kvi_teacher_forced_prefill(), calling the observer; returns also what its calls return. */
-kvarc_ret kvi_teacher_forced_observed(struct kvi_teacher_forced *f,
+kvarc_ret kvi_teacher_forced_observed(struct kvi_teacher_forced *teacher,
                                       const struct kvi_teacher_forced_text *text,
                                       const kvarc_view *views,
                                       const struct kvi_teacher_forced_observer *watch);
 /* Keys of up to KVI_TEACHER_FORCED_STEP tokens of a layer as attention sees them: rows of kv heads
  * x head channels, in slots, rotated. */
-void kvi_teacher_forced_keys(const struct kvi_teacher_forced *f, size_t layer,
+void kvi_teacher_forced_keys(const struct kvi_teacher_forced *teacher, size_t layer,
                              const kvarc_view *views, uint64_t t0, size_t n, float *k);
 /*
  * Logits of all tokens of a text after the exact cache, to be kept: text->n x vocabulary floats.
  * Keys and values of the text are rounded to the elements of the cache. Returns as above, and
  * OPTIONS (tokens were dropped, and layers have windows, which count positions).
  */
-kvarc_ret kvi_teacher_forced_exact(struct kvi_teacher_forced *f,
+kvarc_ret kvi_teacher_forced_exact(struct kvi_teacher_forced *teacher,
                                    const struct kvi_teacher_forced_cache *cache,
                                    const struct kvi_teacher_forced_text *text);
-/* The same text after another cache, compared; text->n of d. Returns the same. */
-kvarc_ret kvi_teacher_forced_compare(struct kvi_teacher_forced *f,
+/* The same text after another cache, compared; text->n of divergence. Returns the same. */
+kvarc_ret kvi_teacher_forced_compare(struct kvi_teacher_forced *teacher,
                                      const struct kvi_teacher_forced_cache *cache,
-                                     struct kvi_divergence *d);
+                                     struct kvi_divergence *divergence);
 
 /* rows.c: n tokens of a tensor from t0 on, to be converted between elements and rows of floats. */
 struct kvi_teacher_forced_rows {

@@ -56,24 +56,25 @@ struct literal_match {
  * the size is found; a shorter one is hardly worth a reference. */
 enum { BLOCK = 32 };
 
-static kvarc_ret add_span(struct literal_find *x, uint64_t item, uint64_t from, uint64_t bytes)
+static kvarc_ret add_span(struct literal_find *find, uint64_t item, uint64_t from, uint64_t bytes)
 {
-	struct literal_span *last =
-		x->spans.n ? KVI_LIST(struct literal_span, x->spans, x->spans.n - 1) : NULL;
+	struct literal_span *last = find->spans.n ? KVI_LIST(struct literal_span, find->spans,
+	                                                     find->spans.n - 1)
+	                                          : NULL;
 	if (last && last->item == item && last->from + last->bytes == from) {
 		last->bytes += bytes;
 		return KVARC_OK;
 	}
-	struct literal_span *to = kvi_list_add(&x->spans, x->alloc, sizeof *to);
+	struct literal_span *to = kvi_list_add(&find->spans, find->alloc, sizeof *to);
 	if (!to)
-		return kvi_alloc_error(x->alloc);
+		return kvi_alloc_error(find->alloc);
 	*to = (struct literal_span){ item, from, bytes };
 	return KVARC_OK;
 }
 
 /* The literal bytes of an item and those it refers to, as spans. */
-static kvarc_ret add_item(struct literal_find *x, const struct kvi_restore *plan, uint64_t number,
-                          uint64_t *bytes)
+static kvarc_ret add_item(struct literal_find *find, const struct kvi_restore *plan,
+                          uint64_t number, uint64_t *bytes)
 {
 	uint64_t at = 0;
 	kvarc_ret ret = KVARC_OK;
@@ -82,32 +83,33 @@ static kvarc_ret add_item(struct literal_find *x, const struct kvi_restore *plan
 		if (p->type == KVI_PIECE_AREA)
 			continue;
 		bool own = p->type == KVI_PIECE_LITERAL;
-		ret = add_span(x, own ? number : p->item, own ? at : p->from, p->bytes);
+		ret = add_span(find, own ? number : p->item, own ? at : p->from, p->bytes);
 		at += own ? p->bytes : 0;
 		*bytes += p->bytes;
 	}
 	return ret;
 }
 
-static kvarc_ret read_spans(struct literal_find *x, kvarc_reader *r)
+static kvarc_ret read_spans(struct literal_find *find, kvarc_reader *r)
 {
 	struct kvi_literals literals;
 	size_t at = 0;
 	kvarc_ret ret = kvi_literals_open(&literals, r);
-	for (size_t i = 0; i < x->spans.n && !ret; i++) {
-		const struct literal_span *s = KVI_LIST(struct literal_span, x->spans, i);
-		ret = kvi_literals_read(&literals, s->item, s->from, (size_t)s->bytes, x->p + at);
+	for (size_t i = 0; i < find->spans.n && !ret; i++) {
+		const struct literal_span *s = KVI_LIST(struct literal_span, find->spans, i);
+		ret = kvi_literals_read(&literals, s->item, s->from, (size_t)s->bytes,
+		                        find->p + at);
 		at += (size_t)s->bytes;
-		x->ends[i] = at;
+		find->ends[i] = at;
 	}
 	kvi_literals_free(&literals);
 	return ret;
 }
 
-static void fill_table(struct literal_find *x)
+static void fill_table(struct literal_find *find)
 {
-	for (size_t i = 0; i + BLOCK <= x->n; i += BLOCK) {
-		uint32_t *to = &x->table[kvi_h64(x->p + i, BLOCK) & x->mask];
+	for (size_t i = 0; i + BLOCK <= find->n; i += BLOCK) {
+		uint32_t *to = &find->table[kvi_h64(find->p + i, BLOCK) & find->mask];
 		if (!*to)
 			*to = 1 + (uint32_t)(i / BLOCK);
 	}
@@ -118,88 +120,89 @@ static void fill_table(struct literal_find *x)
  * read, and nothing will be found. To be freed, also on failure. Returns OK, MEM, MEMLIMIT, DATA,
  * OPTIONS, IO.
  */
-static kvarc_ret literal_find_open(struct literal_find *x, kvarc_reader *r)
+static kvarc_ret literal_find_open(struct literal_find *find, kvarc_reader *r)
 {
 	uint64_t bytes = 0;
 	kvarc_ret ret = KVARC_OK;
 	size_t entries = 1;
-	*x = (struct literal_find){ .alloc = &r->alloc };
+	*find = (struct literal_find){ .alloc = &r->alloc };
 	for (size_t i = 0; i < kvi_reader_n_items(r) && !ret; i++)
-		ret = add_item(x, kvi_reader_restore(r, i), kvi_reader_earlier_items(r) + i,
+		ret = add_item(find, kvi_reader_restore(r, i), kvi_reader_earlier_items(r) + i,
 		               &bytes);
-	x->wanted = bytes;
+	find->wanted = bytes;
 	if (ret || !bytes || bytes > r->alloc.limit / LITERAL_SHARE || bytes > UINT32_MAX)
 		return ret ? kvi_reader_fail(r, ret, "not enough memory for the packed files")
 		           : KVARC_OK;
 	while (entries < 4 * (size_t)bytes / BLOCK)
 		entries *= 2;
-	x->mask = entries - 1;
-	x->p = kvi_malloc(x->alloc, (size_t)bytes);
-	x->ends = kvi_array(x->alloc, x->spans.n, sizeof *x->ends);
-	x->table = kvi_calloc(x->alloc, entries, sizeof *x->table);
-	if (!x->p || !x->ends || !x->table)
-		return kvi_reader_fail(r, kvi_alloc_error(x->alloc),
+	find->mask = entries - 1;
+	find->p = kvi_malloc(find->alloc, (size_t)bytes);
+	find->ends = kvi_array(find->alloc, find->spans.n, sizeof *find->ends);
+	find->table = kvi_calloc(find->alloc, entries, sizeof *find->table);
+	if (!find->p || !find->ends || !find->table)
+		return kvi_reader_fail(r, kvi_alloc_error(find->alloc),
 		                       "not enough memory for the packed files");
-	ret = read_spans(x, r);
-	x->n = ret ? 0 : (size_t)bytes;
+	ret = read_spans(find, r);
+	find->n = ret ? 0 : (size_t)bytes;
 	if (!ret)
-		fill_table(x);
+		fill_table(find);
 	return ret;
 }
 
 /* Frees what it has. */
-static void literal_find_close(struct literal_find *x)
+static void literal_find_close(struct literal_find *find)
 {
-	if (!x->alloc)
+	if (!find->alloc)
 		return;
-	kvi_free(x->alloc, x->p);
-	kvi_free(x->alloc, x->spans.p);
-	kvi_free(x->alloc, x->ends);
-	kvi_free(x->alloc, x->table);
-	*x = (struct literal_find){ 0 };
+	kvi_free(find->alloc, find->p);
+	kvi_free(find->alloc, find->spans.p);
+	kvi_free(find->alloc, find->ends);
+	kvi_free(find->alloc, find->table);
+	*find = (struct literal_find){ 0 };
 }
 
 /* A block that was found, and all equal bytes around it, back to `at`. */
-static struct literal_match extend_literal(const struct literal_find *x, const uint8_t *p, size_t n,
-                                           size_t at, struct literal_match m)
+static struct literal_match extend_literal(const struct literal_find *find, const uint8_t *p,
+                                           size_t n, size_t at, struct literal_match match)
 {
-	while (m.at > at && m.from && p[m.at - 1] == x->p[m.from - 1]) {
-		m.at--;
-		m.from--;
-		m.n++;
+	while (match.at > at && match.from && p[match.at - 1] == find->p[match.from - 1]) {
+		match.at--;
+		match.from--;
+		match.n++;
 	}
-	while (m.at + m.n < n && m.from + m.n < x->n && p[m.at + m.n] == x->p[m.from + m.n])
-		m.n++;
-	return m;
+	while (match.at + match.n < n && match.from + match.n < find->n &&
+	       p[match.at + match.n] == find->p[match.from + match.n])
+		match.n++;
+	return match;
 }
 
 /* The first match in p[at .. n - 1] of some bytes; .n 0: there is none. */
-static struct literal_match literal_find_next(const struct literal_find *x, const uint8_t *p,
+static struct literal_match literal_find_next(const struct literal_find *find, const uint8_t *p,
                                               size_t n, size_t at)
 {
-	for (size_t i = at; x->n && i + BLOCK <= n; i++) {
-		uint32_t block = x->table[kvi_h64(p + i, BLOCK) & x->mask];
+	for (size_t i = at; find->n && i + BLOCK <= n; i++) {
+		uint32_t block = find->table[kvi_h64(p + i, BLOCK) & find->mask];
 		size_t from = ((size_t)block - 1) * BLOCK;
-		if (block && !memcmp(x->p + from, p + i, BLOCK))
-			return extend_literal(x, p, n, at,
+		if (block && !memcmp(find->p + from, p + i, BLOCK))
+			return extend_literal(find, p, n, at,
 			                      (struct literal_match){ i, from, BLOCK });
 	}
 	return (struct literal_match){ n, 0, 0 };
 }
 
 /* The first part of a match that lies in one item, at most `n` bytes from `from` on. */
-static struct literal_span literal_find_span(const struct literal_find *x, size_t from, size_t n)
+static struct literal_span literal_find_span(const struct literal_find *find, size_t from, size_t n)
 {
-	size_t lo = 0, hi = x->spans.n;
+	size_t lo = 0, hi = find->spans.n;
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
-		if (x->ends[mid] <= from)
+		if (find->ends[mid] <= from)
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
-	struct literal_span s = *KVI_LIST(struct literal_span, x->spans, lo);
-	const size_t begin = x->ends[lo] - (size_t)s.bytes;
+	struct literal_span s = *KVI_LIST(struct literal_span, find->spans, lo);
+	const size_t begin = find->ends[lo] - (size_t)s.bytes;
 	s.from += from - begin;
 	s.bytes -= from - begin;
 	s.bytes = s.bytes < n ? s.bytes : n;
@@ -217,11 +220,11 @@ static kvarc_ret other(kvarc_reader *r, const char *what, uint64_t file, uint64_
 }
 
 /* Heads and channels are a matter of how an import was made: their product is not. */
-static bool same_tensor(const kvarc_tensor *a, const kvarc_tensor *b)
+static bool same_tensor(const kvarc_tensor *tensor, const kvarc_tensor *b)
 {
-	return a->layer == b->layer && a->kind == b->kind && a->role == b->role &&
-	       a->track == b->track && a->source_type == b->source_type &&
-	       kvi_tensor_width(a) == kvi_tensor_width(b);
+	return tensor->layer == b->layer && tensor->kind == b->kind && tensor->role == b->role &&
+	       tensor->track == b->track && tensor->source_type == b->source_type &&
+	       kvi_tensor_width(tensor) == kvi_tensor_width(b);
 }
 
 static kvarc_ret match_tensor(kvarc_reader *r, const kvarc_tensor *file,
@@ -330,9 +333,9 @@ struct append_items {
 	bool same;                 /* the last checkpoint of the archive has these very items */
 };
 
-static kvarc_ret items_memory(const struct append_items *x)
+static kvarc_ret items_memory(const struct append_items *items)
 {
-	return kvi_reader_fail(x->r, kvi_alloc_error(&x->im->alloc),
+	return kvi_reader_fail(items->r, kvi_alloc_error(&items->im->alloc),
 	                       "not enough memory for the packed files");
 }
 
@@ -399,51 +402,51 @@ struct sameness {
 	bool same;
 };
 
-static kvarc_ret find_literal(struct append_items *x, struct piece_list *to,
+static kvarc_ret find_literal(struct append_items *items, struct piece_list *to,
                               const struct literal_find *find, size_t item, uint64_t at,
-                              uint64_t bytes, struct sameness *y)
+                              uint64_t bytes, struct sameness *sameness)
 {
 	if (!find->n || bytes > find->alloc->limit / LITERAL_SHARE) {
-		y->same = false;
+		sameness->same = false;
 		add_literal(to, bytes);
 		return KVARC_OK;
 	}
-	uint8_t *p = kvi_malloc(&x->im->alloc, (size_t)bytes);
+	uint8_t *p = kvi_malloc(&items->im->alloc, (size_t)bytes);
 	if (!p)
-		return items_memory(x);
-	kvarc_ret ret = kvi_source_read(&x->im->items[item].src, p, (size_t)bytes, at);
+		return items_memory(items);
+	kvarc_ret ret = kvi_source_read(&items->im->items[item].src, p, (size_t)bytes, at);
 	if (ret)
-		ret = kvi_reader_fail(x->r, KVARC_IO, "reading the input failed");
+		ret = kvi_reader_fail(items->r, KVARC_IO, "reading the input failed");
 	else
 		add_found(to, find, p, (size_t)bytes);
-	y->same = !ret && y->same && bytes <= find->n - y->literals &&
-	          !memcmp(find->p + y->literals, p, (size_t)bytes);
-	y->literals += y->same ? (size_t)bytes : 0;
-	kvi_free(&x->im->alloc, p);
+	sameness->same = !ret && sameness->same && bytes <= find->n - sameness->literals &&
+	                 !memcmp(find->p + sameness->literals, p, (size_t)bytes);
+	sameness->literals += sameness->same ? (size_t)bytes : 0;
+	kvi_free(&items->im->alloc, p);
 	return ret;
 }
 
 /* Literal bytes that the archive has become references. */
-static kvarc_ret refer(struct append_items *x, const struct literal_find *find, size_t item,
-                       struct sameness *y)
+static kvarc_ret refer(struct append_items *items, const struct literal_find *find, size_t item,
+                       struct sameness *sameness)
 {
-	struct kvi_restore *plan = &x->plans[item];
-	struct piece_list to = { .alloc = &x->im->alloc };
+	struct kvi_restore *plan = &items->plans[item];
+	struct piece_list to = { .alloc = &items->im->alloc };
 	uint64_t at = 0;
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < plan->n_pieces && !ret; i++) {
 		const struct kvi_piece *p = &plan->pieces[i];
 		if (p->type == KVI_PIECE_LITERAL)
-			ret = find_literal(x, &to, find, item, at, p->bytes, y);
+			ret = find_literal(items, &to, find, item, at, p->bytes, sameness);
 		else
 			add_piece(&to, p);
 		at += p->bytes;
 	}
 	if (ret || to.failed) {
 		kvi_free(to.alloc, to.list.p);
-		return ret ? ret : items_memory(x);
+		return ret ? ret : items_memory(items);
 	}
-	kvi_free(&x->im->alloc, plan->pieces);
+	kvi_free(&items->im->alloc, plan->pieces);
 	plan->pieces = to.list.p;
 	plan->n_pieces = to.list.n;
 	return KVARC_OK;
@@ -451,13 +454,13 @@ static kvarc_ret refer(struct append_items *x, const struct literal_find *find, 
 
 /* ----- whether nothing is new --------------------------------------------- */
 
-static bool same_areas(const struct kvi_piece *a, const struct kvi_piece *b)
+static bool same_areas(const struct kvi_piece *piece, const struct kvi_piece *b)
 {
-	if (a->track != b->track || a->t0 != b->t0 || a->n_tokens != b->n_tokens ||
-	    a->bytes != b->bytes || a->n_views != b->n_views)
+	if (piece->track != b->track || piece->t0 != b->t0 || piece->n_tokens != b->n_tokens ||
+	    piece->bytes != b->bytes || piece->n_views != b->n_views)
 		return false;
-	for (size_t i = 0; i < a->n_views; i++) {
-		const struct kvi_area_view *x = &a->views[i], *y = &b->views[i];
+	for (size_t i = 0; i < piece->n_views; i++) {
+		const struct kvi_area_view *x = &piece->views[i], *y = &b->views[i];
 		if (x->tensor != y->tensor || x->block_elems != y->block_elems ||
 		    x->offset != y->offset || x->token_stride != y->token_stride ||
 		    x->block_stride != y->block_stride || x->elem_stride != y->elem_stride)
@@ -467,22 +470,25 @@ static bool same_areas(const struct kvi_piece *a, const struct kvi_piece *b)
 }
 
 /* The next area of a plan from piece *i on, and the literal bytes before it; NULL: none is left. */
-static const struct kvi_piece *next_area(const struct kvi_restore *x, size_t *i, uint64_t *before)
+static const struct kvi_piece *next_area(const struct kvi_restore *restore, size_t *i,
+                                         uint64_t *before)
 {
-	for (*before = 0; *i < x->n_pieces && x->pieces[*i].type != KVI_PIECE_AREA; ++*i)
-		*before += x->pieces[*i].bytes;
-	return *i < x->n_pieces ? &x->pieces[(*i)++] : NULL;
+	for (*before = 0; *i < restore->n_pieces && restore->pieces[*i].type != KVI_PIECE_AREA;
+	     ++*i)
+		*before += restore->pieces[*i].bytes;
+	return *i < restore->n_pieces ? &restore->pieces[(*i)++] : NULL;
 }
 
-static bool same_plans(const struct kvi_restore *a, const struct kvi_restore *b)
+static bool same_plans(const struct kvi_restore *restore, const struct kvi_restore *b)
 {
 	const struct kvi_piece *p, *q;
 	size_t i = 0, k = 0;
 	uint64_t before_p, before_q;
-	if (a->kind != b->kind || strcmp(a->name, b->name) || a->file_bytes != b->file_bytes)
+	if (restore->kind != b->kind || strcmp(restore->name, b->name) ||
+	    restore->file_bytes != b->file_bytes)
 		return false;
 	do {
-		p = next_area(a, &i, &before_p);
+		p = next_area(restore, &i, &before_p);
 		q = next_area(b, &k, &before_q);
 		if (before_p != before_q || !p != !q || (p && !same_areas(p, q)))
 			return false;
@@ -490,21 +496,22 @@ static bool same_plans(const struct kvi_restore *a, const struct kvi_restore *b)
 	return true;
 }
 
-static bool same_items(const struct append_items *x)
+static bool same_items(const struct append_items *items)
 {
-	bool same = kvi_reader_n_items(x->r) == x->im->n_items && x->r->meta.set_closed;
-	for (size_t i = 0; i < x->im->n_items && same; i++)
-		same = same_plans(&x->plans[i], kvi_reader_restore(x->r, i));
+	bool same = kvi_reader_n_items(items->r) == items->im->n_items && items->r->meta.set_closed;
+	for (size_t i = 0; i < items->im->n_items && same; i++)
+		same = same_plans(&items->plans[i], kvi_reader_restore(items->r, i));
 	return same;
 }
 
 /* ----- all of it ----------------------------------------------------------- */
 
-static kvarc_ret make_plan(struct append_items *x, size_t item, const struct append_track *tracks)
+static kvarc_ret make_plan(struct append_items *items, size_t item,
+                           const struct append_track *tracks)
 {
-	struct kvi_restore *plan = &x->plans[item];
-	if (kvi_plan_make(x->im, (uint32_t)item, plan))
-		return items_memory(x);
+	struct kvi_restore *plan = &items->plans[item];
+	if (kvi_plan_make(items->im, (uint32_t)item, plan))
+		return items_memory(items);
 	for (size_t i = 0; i < plan->n_pieces; i++)
 		if (plan->pieces[i].type == KVI_PIECE_AREA)
 			plan->pieces[i].t0 += tracks[plan->pieces[i].track].shift;
@@ -513,58 +520,59 @@ static kvarc_ret make_plan(struct append_items *x, size_t item, const struct app
 
 /* Makes them; tracks: of the import. To be freed, also on failure. Returns OK, MEM, MEMLIMIT, DATA,
  * OPTIONS, IO; the reader's kvarc_error has the text. */
-static kvarc_ret append_items_make(struct append_items *x, kvarc_reader *r, kvarc_import *im,
+static kvarc_ret append_items_make(struct append_items *items, kvarc_reader *r, kvarc_import *im,
                                    const struct append_track *tracks)
 {
 	struct literal_find find;
 	struct sameness y = { .same = true };
-	*x = (struct append_items){ .im = im,
-		                    .r = r,
-		                    .first = kvi_reader_earlier_items(r) + kvi_reader_n_items(r) };
-	x->plans = kvi_calloc(&im->alloc, im->n_items, sizeof *x->plans);
-	kvarc_ret ret = x->plans ? literal_find_open(&find, r) : items_memory(x);
-	if (!x->plans)
+	*items = (struct append_items){
+		.im = im, .r = r, .first = kvi_reader_earlier_items(r) + kvi_reader_n_items(r)
+	};
+	items->plans = kvi_calloc(&im->alloc, im->n_items, sizeof *items->plans);
+	kvarc_ret ret = items->plans ? literal_find_open(&find, r) : items_memory(items);
+	if (!items->plans)
 		return ret;
 	/* What is damaged is not referred to: all of it is written again. */
 	if (ret == KVARC_DATA) {
 		kvi_reader_forgive(r);
-		x->lost = find.wanted;
+		items->lost = find.wanted;
 		ret = KVARC_OK;
 	}
 	for (size_t i = 0; i < im->n_items && !ret; i++) {
-		ret = make_plan(x, i, tracks);
+		ret = make_plan(items, i, tracks);
 		if (!ret)
-			ret = refer(x, &find, i, &y);
+			ret = refer(items, &find, i, &y);
 	}
-	x->same = !ret && y.same && y.literals == find.n && same_items(x);
+	items->same = !ret && y.same && y.literals == find.n && same_items(items);
 	literal_find_close(&find);
 	return ret;
 }
 
 /* Writes RESTORE and BLOB frames, for the checkpoint that follows. error: the writer's. */
-static kvarc_ret append_items_put(const struct append_items *x, kvarc_writer *w, kvarc_error *error)
+static kvarc_ret append_items_put(const struct append_items *items, kvarc_writer *w,
+                                  kvarc_error *error)
 {
-	const struct kvi_alloc *alloc = &x->im->alloc;
+	const struct kvi_alloc *alloc = &items->im->alloc;
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < x->im->n_items && !ret; i++)
-		ret = kvi_item_put_plan(w, error, alloc, &x->plans[i]);
-	for (size_t i = 0; i < x->im->n_items && !ret; i++) {
+	for (size_t i = 0; i < items->im->n_items && !ret; i++)
+		ret = kvi_item_put_plan(w, error, alloc, &items->plans[i]);
+	for (size_t i = 0; i < items->im->n_items && !ret; i++) {
 		struct kvi_item_put put;
-		kvi_item_put_begin(&put, w, error, alloc, x->first + i);
-		ret = kvi_item_put_literals(&put, &x->plans[i], &x->im->items[i].src);
+		kvi_item_put_begin(&put, w, error, alloc, items->first + i);
+		ret = kvi_item_put_literals(&put, &items->plans[i], &items->im->items[i].src);
 		ret = kvi_item_put_end(&put, ret);
 	}
 	return ret;
 }
 
 /* Frees the plans. */
-static void append_items_free(struct append_items *x)
+static void append_items_free(struct append_items *items)
 {
-	for (size_t i = 0; x->plans && i < x->im->n_items; i++)
-		kvi_restore_free(&x->plans[i], &x->im->alloc);
-	if (x->plans)
-		kvi_free(&x->im->alloc, x->plans);
-	x->plans = NULL;
+	for (size_t i = 0; items->plans && i < items->im->n_items; i++)
+		kvi_restore_free(&items->plans[i], &items->im->alloc);
+	if (items->plans)
+		kvi_free(&items->im->alloc, items->plans);
+	items->plans = NULL;
 }
 
 /* ==== Which tokens of an import an archive has already, by ids and bytes ==== */
@@ -605,9 +613,9 @@ struct comparing {
 
 static const char compare_memory[] = "not enough memory to compare the file";
 
-static kvarc_ret no_input(const struct comparing *c)
+static kvarc_ret no_input(const struct comparing *comparing)
 {
-	return kvi_reader_fail(c->r, KVARC_IO, "reading the input failed");
+	return kvi_reader_fail(comparing->r, KVARC_IO, "reading the input failed");
 }
 
 /* ----- token ids and positions ----------------------------------------- */
@@ -618,36 +626,37 @@ struct token_pair {
 };
 
 /* n tokens from token i of the import on; *same: how many leading ones are equal. */
-static kvarc_ret compare_batch(struct comparing *c, struct token_pair *t, uint64_t i, uint32_t n,
-                               bool ids, uint32_t *same)
+static kvarc_ret compare_batch(struct comparing *comparing, struct token_pair *pair, uint64_t i,
+                               uint32_t n, bool ids, uint32_t *same)
 {
-	kvarc_ret ret = kvarc_reader_read_tokens(c->r, c->track, c->shift + i, n,
-	                                         ids ? t->ids[0] : NULL, t->positions[0]);
+	kvarc_ret ret = kvarc_reader_read_tokens(comparing->r, comparing->track,
+	                                         comparing->shift + i, n, ids ? pair->ids[0] : NULL,
+	                                         pair->positions[0]);
 	if (ret)
 		return ret;
-	if (kvarc_import_read_tokens(c->im, c->track, i, n, ids ? t->ids[1] : NULL,
-	                             t->positions[1]))
-		return no_input(c);
+	if (kvarc_import_read_tokens(comparing->im, comparing->track, i, n,
+	                             ids ? pair->ids[1] : NULL, pair->positions[1]))
+		return no_input(comparing);
 	*same = 0;
-	while (*same < n && t->positions[0][*same] == t->positions[1][*same] &&
-	       (!ids || t->ids[0][*same] == t->ids[1][*same]))
+	while (*same < n && pair->positions[0][*same] == pair->positions[1][*same] &&
+	       (!ids || pair->ids[0][*same] == pair->ids[1][*same]))
 		++*same;
 	return KVARC_OK;
 }
 
 /* How many of the first n tokens of the import have the same ids and positions. */
-static kvarc_ret compare_tokens(struct comparing *c, struct token_pair *t, uint64_t n,
+static kvarc_ret compare_tokens(struct comparing *comparing, struct token_pair *pair, uint64_t n,
                                 uint64_t *equal)
 {
-	const kvarc_range first = { c->track, 0, UINT32_MAX, c->shift, 1, { 0 } };
-	const bool ids = c->im->tracks[c->track].has_ids;
+	const kvarc_range first = { comparing->track, 0, UINT32_MAX, comparing->shift, 1, { 0 } };
+	const bool ids = comparing->im->tracks[comparing->track].has_ids;
 	bool stored = false;
 	*equal = 0;
-	kvarc_ret ret = n ? kvi_range_has_ids(c->r, &first, &stored) : KVARC_OK;
+	kvarc_ret ret = n ? kvi_range_has_ids(comparing->r, &first, &stored) : KVARC_OK;
 	while (!ret && stored == ids && *equal < n) {
 		uint32_t k = n - *equal < BATCH ? (uint32_t)(n - *equal) : BATCH;
 		uint32_t same = 0;
-		ret = compare_batch(c, t, *equal, k, ids, &same);
+		ret = compare_batch(comparing, pair, *equal, k, ids, &same);
 		if (ret == KVARC_OPTIONS)
 			return KVARC_OK; /* no ids in this part */
 		if (ret)
@@ -660,25 +669,26 @@ static kvarc_ret compare_tokens(struct comparing *c, struct token_pair *t, uint6
 }
 
 /* The archive's token with the position of the import's first one: where a window begins. */
-static kvarc_ret find_shift(struct comparing *c, struct token_pair *t, uint64_t n)
+static kvarc_ret find_shift(struct comparing *comparing, struct token_pair *pair, uint64_t n)
 {
 	int32_t first;
-	c->shift = 0;
-	if (kvarc_import_read_tokens(c->im, c->track, 0, 1, NULL, &first))
-		return no_input(c);
+	comparing->shift = 0;
+	if (kvarc_import_read_tokens(comparing->im, comparing->track, 0, 1, NULL, &first))
+		return no_input(comparing);
 	for (uint64_t i = 0; i < n; i += BATCH) {
 		uint32_t k = n - i < BATCH ? (uint32_t)(n - i) : BATCH;
-		kvarc_ret ret = kvarc_reader_read_tokens(c->r, c->track, i, k, NULL,
-		                                         t->positions[0]);
+		kvarc_ret ret = kvarc_reader_read_tokens(comparing->r, comparing->track, i, k, NULL,
+		                                         pair->positions[0]);
 		if (ret)
 			return ret;
 		for (uint32_t j = 0; j < k; j++) {
-			if (t->positions[0][j] != first)
+			if (pair->positions[0][j] != first)
 				continue;
-			c->shift = i + j;
+			comparing->shift = i + j;
 			return KVARC_OK;
 		}
-		if (i == 0 && c->im->pub_tracks[c->track].kind != KVARC_TRACK_WINDOW)
+		if (i == 0 &&
+		    comparing->im->pub_tracks[comparing->track].kind != KVARC_TRACK_WINDOW)
 			break;
 	}
 	return KVARC_OK;
@@ -687,36 +697,39 @@ static kvarc_ret find_shift(struct comparing *c, struct token_pair *t, uint64_t 
 /* ----- bytes, by their checks ------------------------------------------- */
 
 /* Rows of the import that a chunk would hold; NULL: they cannot be read. */
-static const uint8_t *fetch_rows(const struct comparing *c, const struct kvi_chunk_ref *ref,
-                                 const struct kvi_segment_ref *s, size_t bytes,
+static const uint8_t *fetch_rows(const struct comparing *comparing, const struct kvi_chunk_ref *ref,
+                                 const struct kvi_segment_ref *segment, size_t bytes,
                                  struct kvi_buffer *rows)
 {
-	if (!kvi_buffer_grow(rows, &c->r->alloc, bytes, 0) ||
-	    kvarc_import_fetch(c->im, ref->tensor, ref->head, ref->heads, s->t0 - c->shift, s->n,
-	                       rows->p))
+	if (!kvi_buffer_grow(rows, &comparing->r->alloc, bytes, 0) ||
+	    kvarc_import_fetch(comparing->im, ref->tensor, ref->head, ref->heads,
+	                       segment->t0 - comparing->shift, segment->n, rows->p))
 		return NULL;
 	return rows->p;
 }
 
-static kvarc_ret check(const kvarc_append_options *o, const kvarc_sink *sink);
+static kvarc_ret check(const kvarc_append_options *options, const kvarc_sink *sink);
 
 /* Whether a chunk is whole, and its raw_check that of the import's rows. False also where constant
  * rows of a chunk with several streams move their bounds, which only its payload says. */
-static bool chunk_holds(struct comparing *c, struct compared_segment *x,
+static bool chunk_holds(struct comparing *comparing, struct compared_segment *segment,
                         const struct kvi_chunk_ref *ref, struct compare_worker *w)
 {
-	const kvarc_tensor *t = &c->r->geometry.tensors[ref->tensor];
+	const kvarc_tensor *t = &comparing->r->geometry.tensors[ref->tensor];
 	const size_t channels = (size_t)ref->heads * t->channels;
 	const unsigned size = (unsigned)kvarc_dtype_bytes(t->dtype);
-	struct kvi_mask all = { .T = x->s->n, .C = channels, .rows = x->s->n, .size = size };
+	struct kvi_mask all = {
+		.T = segment->s->n, .C = channels, .rows = segment->s->n, .size = size
+	};
 	uint64_t check[KVI_STREAMS_MAX];
 	struct kvi_chunk_header h;
 	struct kvi_streams streams;
-	if (!kvi_whole_chunk(&c->whole, x->s, ref, &w->frames, &h) ||
-	    !kvi_streams_cut(&streams, h.cut.stream_size, x->s->n))
+	if (!kvi_whole_chunk(&comparing->whole, segment->s, ref, &w->frames, &h) ||
+	    !kvi_streams_cut(&streams, h.cut.stream_size, segment->s->n))
 		return false;
-	const uint8_t *p = fetch_rows(c, ref, x->s, x->s->n * channels * size, &w->rows);
-	x->failed = !p;
+	const uint8_t *p = fetch_rows(comparing, ref, segment->s, segment->s->n * channels * size,
+	                              &w->rows);
+	segment->failed = !p;
 	return p && kvi_streams_check(&streams, &all, p, check) == h.raw_check;
 }
 
@@ -733,13 +746,13 @@ static void check_segment(void *opaque, size_t i, unsigned worker)
 
 /* ----- bytes, decoded ---------------------------------------------------- */
 
-static void note_difference(struct comparing *c, bool failed, uint64_t token)
+static void note_difference(struct comparing *comparing, bool failed, uint64_t token)
 {
-	pthread_mutex_lock(&c->lock);
-	c->failed = c->failed || failed;
-	if (!failed && token < c->differs)
-		c->differs = token;
-	pthread_mutex_unlock(&c->lock);
+	pthread_mutex_lock(&comparing->lock);
+	comparing->failed = comparing->failed || failed;
+	if (!failed && token < comparing->differs)
+		comparing->differs = token;
+	pthread_mutex_unlock(&comparing->lock);
 }
 
 /* A kvarc_deliver: a decoded block beside that of the import. */
@@ -765,81 +778,87 @@ static int compare_block(void *opaque, uint32_t tensor, uint32_t head, uint32_t 
 }
 
 /* Decodes tokens of the archive's track. *end becomes the first one that differs, if one does. */
-static kvarc_ret compare_decoded(struct comparing *c, uint64_t t0, uint64_t *end)
+static kvarc_ret compare_decoded(struct comparing *comparing, uint64_t t0, uint64_t *end)
 {
-	const kvarc_range range = { c->track, 0, UINT32_MAX, t0, *end - t0, { 0 } };
-	c->differs = UINT64_MAX;
-	kvarc_ret ret = kvarc_reader_read_deliver(c->r, &range, compare_block, c);
-	if (ret == KVARC_IO && c->failed)
-		return no_input(c);
-	if (!ret && c->differs < *end)
-		*end = c->differs;
+	const kvarc_range range = { comparing->track, 0, UINT32_MAX, t0, *end - t0, { 0 } };
+	comparing->differs = UINT64_MAX;
+	kvarc_ret ret = kvarc_reader_read_deliver(comparing->r, &range, compare_block, comparing);
+	if (ret == KVARC_IO && comparing->failed)
+		return no_input(comparing);
+	if (!ret && comparing->differs < *end)
+		*end = comparing->differs;
 	return ret;
 }
 
 /* ----- a track ----------------------------------------------------------- */
 
 /* The segments that hold tokens up to `end` of the archive's track. */
-static kvarc_ret list_segments(struct comparing *c, uint64_t end)
+static kvarc_ret list_segments(struct comparing *comparing, uint64_t end)
 {
-	const struct kvi_list *l = &c->r->index.segments;
+	const struct kvi_list *l = &comparing->r->index.segments;
 	for (size_t i = 0; i < l->n; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, *l, i);
-		if (!kvi_segment_has(s, c->track, c->shift, end))
+		if (!kvi_segment_has(s, comparing->track, comparing->shift, end))
 			continue;
-		struct compared_segment *x = kvi_list_add(&c->segments, &c->r->alloc, sizeof *x);
+		struct compared_segment *x = kvi_list_add(&comparing->segments,
+		                                          &comparing->r->alloc, sizeof *x);
 		if (!x)
-			return kvi_reader_fail(c->r, kvi_alloc_error(&c->r->alloc), compare_memory);
-		*x = (struct compared_segment){ .s = s,
-			                        .t0 = s->t0 > c->shift ? s->t0 : c->shift,
-			                        .end = s->t0 + s->left < end ? s->t0 + s->left
-			                                                     : end };
-		x->whole = !c->decode && x->t0 == s->t0 && x->end == s->t0 + s->n;
+			return kvi_reader_fail(comparing->r, kvi_alloc_error(&comparing->r->alloc),
+			                       compare_memory);
+		*x = (struct compared_segment){
+			.s = s,
+			.t0 = s->t0 > comparing->shift ? s->t0 : comparing->shift,
+			.end = s->t0 + s->left < end ? s->t0 + s->left : end
+		};
+		x->whole = !comparing->decode && x->t0 == s->t0 && x->end == s->t0 + s->n;
 	}
 	return KVARC_OK;
 }
 
-static kvarc_ret check_segments(struct comparing *c)
+static kvarc_ret check_segments(struct comparing *comparing)
 {
-	kvarc_ret ret = kvi_pool_open(&c->pool, &c->r->alloc, c->r->options.common.threads);
-	unsigned workers = ret ? 0 : kvi_pool_workers(c->pool);
-	c->workers = kvi_calloc(&c->r->alloc, workers + 1, sizeof *c->workers);
+	kvarc_ret ret = kvi_pool_open(&comparing->pool, &comparing->r->alloc,
+	                              comparing->r->options.common.threads);
+	unsigned workers = ret ? 0 : kvi_pool_workers(comparing->pool);
+	comparing->workers = kvi_calloc(&comparing->r->alloc, workers + 1,
+	                                sizeof *comparing->workers);
 	if (!ret)
-		ret = c->workers ? kvi_whole_open(&c->whole, c->r) : kvi_alloc_error(&c->r->alloc);
+		ret = comparing->workers ? kvi_whole_open(&comparing->whole, comparing->r)
+		                         : kvi_alloc_error(&comparing->r->alloc);
 	if (ret)
-		ret = kvi_reader_fail(c->r, ret, compare_memory);
+		ret = kvi_reader_fail(comparing->r, ret, compare_memory);
 	else
-		kvi_parallel(c->pool, c->segments.n, check_segment, c);
-	kvi_pool_close(c->pool);
-	for (unsigned i = 0; c->workers && i < workers; i++) {
-		kvi_free(&c->r->alloc, c->workers[i].rows.p);
-		if (c->whole.r)
-			kvi_whole_free(&c->whole, &c->workers[i].frames);
+		kvi_parallel(comparing->pool, comparing->segments.n, check_segment, comparing);
+	kvi_pool_close(comparing->pool);
+	for (unsigned i = 0; comparing->workers && i < workers; i++) {
+		kvi_free(&comparing->r->alloc, comparing->workers[i].rows.p);
+		if (comparing->whole.r)
+			kvi_whole_free(&comparing->whole, &comparing->workers[i].frames);
 	}
-	kvi_free(&c->r->alloc, c->workers);
-	kvi_whole_close(&c->whole);
+	kvi_free(&comparing->r->alloc, comparing->workers);
+	kvi_whole_close(&comparing->whole);
 	return ret;
 }
 
 /* Of tokens up to *end of the archive's track, whose ids are equal: where bytes first differ. */
-static kvarc_ret compare_bytes(struct comparing *c, uint64_t *end)
+static kvarc_ret compare_bytes(struct comparing *comparing, uint64_t *end)
 {
-	kvarc_ret ret = list_segments(c, *end);
+	kvarc_ret ret = list_segments(comparing, *end);
 	if (!ret)
-		ret = check_segments(c);
-	for (size_t i = 0; i < c->segments.n && !ret; i++) {
-		const struct compared_segment *x = KVI_LIST(struct compared_segment, c->segments,
-		                                            i);
+		ret = check_segments(comparing);
+	for (size_t i = 0; i < comparing->segments.n && !ret; i++) {
+		const struct compared_segment *x = KVI_LIST(struct compared_segment,
+		                                            comparing->segments, i);
 		uint64_t to = x->end;
 		if (x->failed)
-			ret = no_input(c);
+			ret = no_input(comparing);
 		else if (!x->holds)
-			ret = compare_decoded(c, x->t0, &to);
+			ret = compare_decoded(comparing, x->t0, &to);
 		if (ret == KVARC_DATA) {
-			kvi_reader_forgive(c->r);
+			kvi_reader_forgive(comparing->r);
 			ret = KVARC_OK;
 			to = x->t0;
-			c->lost = *end - to;
+			comparing->lost = *end - to;
 		}
 		if (ret || to == x->end)
 			continue;
@@ -850,59 +869,64 @@ static kvarc_ret compare_bytes(struct comparing *c, uint64_t *end)
 }
 
 /* The leading tokens of the archive's track whose ids and positions can be read. */
-static kvarc_ret find_whole(struct comparing *c, uint64_t *there)
+static kvarc_ret find_whole(struct comparing *comparing, uint64_t *there)
 {
-	const struct kvi_list *l = &c->r->index.segments;
-	struct kvi_segment *s = kvi_malloc(&c->r->alloc, sizeof *s);
+	const struct kvi_list *l = &comparing->r->index.segments;
+	struct kvi_segment *s = kvi_malloc(&comparing->r->alloc, sizeof *s);
 	kvarc_ret ret = s ? KVARC_OK
-	                  : kvi_reader_fail(c->r, kvi_alloc_error(&c->r->alloc), compare_memory);
+	                  : kvi_reader_fail(comparing->r, kvi_alloc_error(&comparing->r->alloc),
+	                                    compare_memory);
 	for (size_t i = 0; i < l->n && !ret; i++) {
 		const struct kvi_segment_ref *x = KVI_LIST(struct kvi_segment_ref, *l, i);
-		if (!kvi_segment_has(x, c->track, 0, *there))
+		if (!kvi_segment_has(x, comparing->track, 0, *there))
 			continue;
-		ret = kvi_reader_read_segment(c->r, &c->r->packer, x, s, c->r->error);
+		ret = kvi_reader_read_segment(comparing->r, &comparing->r->packer, x, s,
+		                              comparing->r->error);
 		if (ret != KVARC_DATA)
 			continue;
-		kvi_reader_forgive(c->r);
+		kvi_reader_forgive(comparing->r);
 		ret = KVARC_OK;
 		*there = x->t0;
 	}
-	kvi_free(&c->r->alloc, s);
+	kvi_free(&comparing->r->alloc, s);
 	return ret;
 }
 
 /* How many of the first tokens of the archive's track are the import's, by ids and positions. */
-static kvarc_ret compare_ids(struct comparing *c, struct token_pair *t, uint64_t there, uint64_t n,
-                             uint64_t *equal)
+static kvarc_ret compare_ids(struct comparing *comparing, struct token_pair *pair, uint64_t there,
+                             uint64_t n, uint64_t *equal)
 {
 	*equal = 0;
-	kvarc_ret ret = there ? find_shift(c, t, there) : KVARC_OK;
+	kvarc_ret ret = there ? find_shift(comparing, pair, there) : KVARC_OK;
 	if (!ret && there)
-		ret = compare_tokens(c, t, there - c->shift < n ? there - c->shift : n, equal);
+		ret = compare_tokens(comparing, pair,
+		                     there - comparing->shift < n ? there - comparing->shift : n,
+		                     equal);
 	return ret;
 }
 
-static kvarc_ret compare_track(struct comparing *c, struct token_pair *t, struct append_track *to)
+static kvarc_ret compare_track(struct comparing *comparing, struct token_pair *pair,
+                               struct append_track *to)
 {
-	const uint64_t all = kvarc_reader_tokens(c->r, c->track);
+	const uint64_t all = kvarc_reader_tokens(comparing->r, comparing->track);
 	uint64_t there = all, equal = 0;
-	kvarc_ret ret = compare_ids(c, t, there, to->n, &equal);
+	kvarc_ret ret = compare_ids(comparing, pair, there, to->n, &equal);
 	if (ret == KVARC_DATA) {
-		kvi_reader_forgive(c->r);
-		ret = find_whole(c, &there);
+		kvi_reader_forgive(comparing->r);
+		ret = find_whole(comparing, &there);
 		if (!ret)
-			ret = compare_ids(c, t, there, to->n, &equal);
+			ret = compare_ids(comparing, pair, there, to->n, &equal);
 	}
-	uint64_t end = c->shift + equal, behind = 0;
+	uint64_t end = comparing->shift + equal, behind = 0;
 	/* whether those behind lost ids are the same is not known */
 	if (!ret && there < all && end == there)
-		behind = (all - c->shift < to->n ? all - c->shift : to->n) - equal;
+		behind = (all - comparing->shift < to->n ? all - comparing->shift : to->n) - equal;
 	if (!ret && equal)
-		ret = compare_bytes(c, &end);
-	to->kept = ret ? 0 : end - c->shift;
-	to->shift = to->kept ? c->shift : 0;
-	if (!ret && (c->lost || end == c->shift + equal))
-		to->lost = c->lost + behind;
+		ret = compare_bytes(comparing, &end);
+	to->kept = ret ? 0 : end - comparing->shift;
+	to->shift = to->kept ? comparing->shift : 0;
+	if (!ret && (comparing->lost || end == comparing->shift + equal))
+		to->lost = comparing->lost + behind;
 	return ret;
 }
 
@@ -949,29 +973,29 @@ struct appending {
 	kvarc_append_result result;
 };
 
-static kvarc_error *error_of(const struct appending *a)
+static kvarc_error *error_of(const struct appending *appending)
 {
-	return a->options->writer.common.error;
+	return appending->options->writer.common.error;
 }
 
-static kvarc_ret check(const kvarc_append_options *o, const kvarc_sink *sink)
+static kvarc_ret check(const kvarc_append_options *options, const kvarc_sink *sink)
 {
 	static const char call[] = "kvarc_append_import";
-	kvarc_error *e = o->writer.common.error;
+	kvarc_error *e = options->writer.common.error;
 	kvarc_ret ret = kvi_check_sink(e, call, sink);
 	if (!ret)
-		ret = KVI_CHECK_RESERVED(e, call, "kvarc_append_options", o);
+		ret = KVI_CHECK_RESERVED(e, call, "kvarc_append_options", options);
 	if (ret)
 		return ret;
-	if (kvi_writer_level(&o->writer) >= KVI_LEVEL_MODEL)
+	if (kvi_writer_level(&options->writer) >= KVI_LEVEL_MODEL)
 		return kvi_fail(e, KVARC_OPTIONS,
 		                "level %d needs a model to go through all tokens again at each "
 		                "append: append at levels 0 to 3, then compact",
-		                kvi_writer_level(&o->writer));
-	if (o->writer.lossy)
+		                kvi_writer_level(&options->writer));
+	if (options->writer.lossy)
 		return kvi_fail(e, KVARC_LOSSY,
 		                "what is appended must be what was packed: no lossy tier");
-	if (o->writer.flags & KVARC_WRITE_STREAMABLE)
+	if (options->writer.flags & KVARC_WRITE_STREAMABLE)
 		return kvi_fail(e, KVARC_PROG,
 		                "%s: an append refers back: not with KVARC_WRITE_STREAMABLE", call);
 	return KVARC_OK;
@@ -979,147 +1003,158 @@ static kvarc_ret check(const kvarc_append_options *o, const kvarc_sink *sink)
 
 /* ----- what is there ------------------------------------------------------ */
 
-static kvarc_ret open_reader(struct appending *a, const kvarc_source *source)
+static kvarc_ret open_reader(struct appending *appending, const kvarc_source *source)
 {
-	kvarc_reader_options o = a->options->reader;
-	o.common = a->options->writer.common;
+	kvarc_reader_options o = appending->options->reader;
+	o.common = appending->options->writer.common;
 	o.common.progress = NULL;
 	o.checkpoint = 0;
 	o.flags = 0;
-	kvarc_ret ret = kvarc_reader_open(&a->r, source, &o);
-	if (!ret && !kvi_reader_can_seek(a->r))
-		ret = kvi_reason(error_of(a), KVARC_REASON_NEEDS_SEEK,
-		                 kvi_fail(error_of(a), KVARC_OPTIONS,
+	kvarc_ret ret = kvarc_reader_open(&appending->r, source, &o);
+	if (!ret && !kvi_reader_can_seek(appending->r))
+		ret = kvi_reason(error_of(appending), KVARC_REASON_NEEDS_SEEK,
+		                 kvi_fail(error_of(appending), KVARC_OPTIONS,
 		                          "an append needs a source that can seek, not a pipe"));
 	return ret;
 }
 
-static kvarc_ret compare_file(struct appending *a)
+static kvarc_ret compare_file(struct appending *appending)
 {
-	const bool decode = a->options->writer.flags & KVARC_WRITE_VERIFY;
-	kvarc_ret ret = append_match(a->r, a->im);
-	a->tracks = kvi_calloc(&a->im->alloc, a->im->n_tracks + 1, sizeof *a->tracks);
-	if (!ret && !a->tracks)
-		ret = kvi_fail_alloc(error_of(a), &a->im->alloc);
-	for (uint32_t i = 0; i < a->im->n_tracks && !ret; i++) {
-		const struct append_track *t = &a->tracks[i];
-		ret = append_compare(a->r, a->im, i, decode, &a->tracks[i]);
-		a->result.lost_tokens += t->lost;
-		if (t->n <= a->result.tokens)
+	const bool decode = appending->options->writer.flags & KVARC_WRITE_VERIFY;
+	kvarc_ret ret = append_match(appending->r, appending->im);
+	appending->tracks = kvi_calloc(&appending->im->alloc, appending->im->n_tracks + 1,
+	                               sizeof *appending->tracks);
+	if (!ret && !appending->tracks)
+		ret = kvi_fail_alloc(error_of(appending), &appending->im->alloc);
+	for (uint32_t i = 0; i < appending->im->n_tracks && !ret; i++) {
+		const struct append_track *t = &appending->tracks[i];
+		ret = append_compare(appending->r, appending->im, i, decode, &appending->tracks[i]);
+		appending->result.lost_tokens += t->lost;
+		if (t->n <= appending->result.tokens)
 			continue;
-		a->result.tokens = t->n;
-		a->result.kept_tokens = t->kept;
+		appending->result.tokens = t->n;
+		appending->result.kept_tokens = t->kept;
 	}
 	if (!ret)
-		ret = append_items_make(&a->items, a->r, a->im, a->tracks);
-	a->result.lost_bytes = a->items.lost;
+		ret = append_items_make(&appending->items, appending->r, appending->im,
+		                        appending->tracks);
+	appending->result.lost_bytes = appending->items.lost;
 	return ret;
 }
 
 /* Notes whether the last checkpoint is this very file. */
-static void note_same(struct appending *a)
+static void note_same(struct appending *appending)
 {
-	const struct kvi_list *l = &a->r->index.checkpoints;
-	a->same = a->items.same && !a->options->label;
-	for (uint32_t i = 0; i < a->im->n_tracks; i++)
-		a->same = a->same && a->tracks[i].kept >= a->tracks[i].n;
-	if (a->same)
-		a->result.checkpoint = KVI_LIST(struct kvi_checkpoint_ref, *l, l->n - 1)->number;
+	const struct kvi_list *l = &appending->r->index.checkpoints;
+	appending->same = appending->items.same && !appending->options->label;
+	for (uint32_t i = 0; i < appending->im->n_tracks; i++)
+		appending->same = appending->same &&
+		                  appending->tracks[i].kept >= appending->tracks[i].n;
+	if (appending->same)
+		appending->result.checkpoint =
+			KVI_LIST(struct kvi_checkpoint_ref, *l, l->n - 1)->number;
 }
 
 /* Notes what is asked of the reader after the writer has it. */
-static void note_end(struct appending *a)
+static void note_end(struct appending *appending)
 {
-	const struct kvarc_reader *r = a->r;
-	a->wants_checkpoint = !r->meta.set_closed && r->index.segments.n &&
-	                      (kvi_reader_n_items(r) || !r->index.checkpoints.n);
-	a->remove_to = r->state == KVARC_STATE_CLOSED ? r->in.source.size : 0;
+	const struct kvarc_reader *r = appending->r;
+	appending->wants_checkpoint = !r->meta.set_closed && r->index.segments.n &&
+	                              (kvi_reader_n_items(r) || !r->index.checkpoints.n);
+	appending->remove_to = r->state == KVARC_STATE_CLOSED ? r->in.source.size : 0;
 }
 
 /* ----- what is new --------------------------------------------------------- */
 
 /* The tokens behind those that are kept; they replace those that the archive has there. */
-static kvarc_ret put_track(struct appending *a, uint32_t track)
+static kvarc_ret put_track(struct appending *appending, uint32_t track)
 {
-	const struct append_track *t = &a->tracks[track];
-	const uint64_t there = kvarc_writer_tokens(a->w, track);
+	const struct append_track *t = &appending->tracks[track];
+	const uint64_t there = kvarc_writer_tokens(appending->w, track);
 	uint64_t from = t->kept;
 	/* A track becomes shorter with a segment alone: the last token is written again. */
 	if (from && from == t->n && t->shift + from < there)
 		from--;
 	if (from == t->n)
 		return KVARC_OK;
-	kvarc_ret ret = kvarc_writer_rewind(a->w, track, t->shift + from);
-	return ret ? ret : kvi_pack_tokens(a->im, a->w, &a->options->writer, track, from, t->shift);
+	kvarc_ret ret = kvarc_writer_rewind(appending->w, track, t->shift + from);
+	return ret ? ret
+	           : kvi_pack_tokens(appending->im, appending->w, &appending->options->writer,
+	                             track, from, t->shift);
 }
 
-static kvarc_ret write_all(struct appending *a)
+static kvarc_ret write_all(struct appending *appending)
 {
-	const kvarc_append_options *o = a->options;
-	kvarc_ret ret = a->wants_checkpoint ? kvarc_writer_checkpoint(a->w, NULL, 0, NULL)
-	                                    : KVARC_OK;
-	for (uint32_t i = 0; i < a->im->n_tracks && !ret; i++)
-		ret = put_track(a, i);
+	const kvarc_append_options *o = appending->options;
+	kvarc_ret ret = appending->wants_checkpoint
+	                        ? kvarc_writer_checkpoint(appending->w, NULL, 0, NULL)
+	                        : KVARC_OK;
+	for (uint32_t i = 0; i < appending->im->n_tracks && !ret; i++)
+		ret = put_track(appending, i);
 	if (!ret)
-		ret = append_items_put(&a->items, a->w, error_of(a));
-	return ret ? ret : kvarc_writer_checkpoint(a->w, o->label, o->time, &a->result.checkpoint);
+		ret = append_items_put(&appending->items, appending->w, error_of(appending));
+	return ret ? ret
+	           : kvarc_writer_checkpoint(appending->w, o->label, o->time,
+	                                     &appending->result.checkpoint);
 }
 
 /* After a failure the archive has no remains of it, if the sink can do that much. */
-static void undo(struct appending *a)
+static void undo(struct appending *appending)
 {
-	const kvarc_sink *to = &a->counted.to;
-	if (a->counted.end && to->truncate && a->remove_to)
-		(void)to->truncate(to->opaque, a->remove_to);
+	const kvarc_sink *to = &appending->counted.to;
+	if (appending->counted.end && to->truncate && appending->remove_to)
+		(void)to->truncate(to->opaque, appending->remove_to);
 }
 
-static kvarc_ret extend_archive(struct appending *a)
+static kvarc_ret extend_archive(struct appending *appending)
 {
-	kvarc_sink counting = kvi_counted_sink(&a->counted);
-	note_end(a);
-	kvarc_ret ret = kvi_writer_open_behind(&a->w, &a->r, &counting, &a->options->writer);
+	kvarc_sink counting = kvi_counted_sink(&appending->counted);
+	note_end(appending);
+	kvarc_ret ret = kvi_writer_open_behind(&appending->w, &appending->r, &counting,
+	                                       &appending->options->writer);
 	/* Of the same file alone the end of the archive is written again. */
-	if (!ret && !a->same)
-		ret = write_all(a);
+	if (!ret && !appending->same)
+		ret = write_all(appending);
 	if (!ret)
-		ret = kvarc_writer_close(&a->w);
-	kvarc_writer_abort(&a->w);
+		ret = kvarc_writer_close(&appending->w);
+	kvarc_writer_abort(&appending->w);
 	if (ret)
-		undo(a);
-	a->result.written_bytes = a->counted.bytes;
-	a->result.archive_bytes = a->counted.end;
+		undo(appending);
+	appending->result.written_bytes = appending->counted.bytes;
+	appending->result.archive_bytes = appending->counted.end;
 	return ret;
 }
 
-static kvarc_ret continue_archive(struct appending *a, const kvarc_source *source)
+static kvarc_ret continue_archive(struct appending *appending, const kvarc_source *source)
 {
-	kvarc_ret ret = open_reader(a, source);
+	kvarc_ret ret = open_reader(appending, source);
 	if (!ret)
-		ret = compare_file(a);
+		ret = compare_file(appending);
 	if (!ret)
-		note_same(a);
-	if (!ret && a->same && a->r->state == KVARC_STATE_CLOSED)
-		a->result.archive_bytes = source->size;
+		note_same(appending);
+	if (!ret && appending->same && appending->r->state == KVARC_STATE_CLOSED)
+		appending->result.archive_bytes = source->size;
 	else if (!ret)
-		ret = extend_archive(a);
-	append_items_free(&a->items);
-	kvi_free(&a->im->alloc, a->tracks);
-	kvarc_reader_close(&a->r);
+		ret = extend_archive(appending);
+	append_items_free(&appending->items);
+	kvi_free(&appending->im->alloc, appending->tracks);
+	kvarc_reader_close(&appending->r);
 	return ret;
 }
 
-static kvarc_ret begin_archive(struct appending *a)
+static kvarc_ret begin_archive(struct appending *appending)
 {
-	struct kvi_pack_checkpoint c = { a->options->label, a->options->time, 0 };
+	struct kvi_pack_checkpoint c = { appending->options->label, appending->options->time, 0 };
 	kvarc_writer_stats stats;
-	kvarc_ret ret = kvi_pack_checkpoint(a->im, &a->counted.to, &a->options->writer, &c, &stats);
-	for (uint32_t i = 0; i < a->im->n_tracks; i++)
-		if (a->im->tracks[i].n > a->result.tokens)
-			a->result.tokens = a->im->tracks[i].n;
+	kvarc_ret ret = kvi_pack_checkpoint(appending->im, &appending->counted.to,
+	                                    &appending->options->writer, &c, &stats);
+	for (uint32_t i = 0; i < appending->im->n_tracks; i++)
+		if (appending->im->tracks[i].n > appending->result.tokens)
+			appending->result.tokens = appending->im->tracks[i].n;
 	if (ret)
 		return ret;
-	a->result.checkpoint = c.number;
-	a->result.written_bytes = a->result.archive_bytes = stats.file_bytes;
+	appending->result.checkpoint = c.number;
+	appending->result.written_bytes = appending->result.archive_bytes = stats.file_bytes;
 	return ret;
 }
 

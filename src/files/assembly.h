@@ -33,16 +33,17 @@ struct kvi_assembly {
 };
 
 /* For areas 0 to n_areas - 1. Returns OK, MEM, MEMLIMIT; alloc must outlive the assembly. */
-kvarc_ret kvi_assembly_open(struct kvi_assembly *a, const struct kvi_alloc *alloc, size_t n_areas);
+kvarc_ret kvi_assembly_open(struct kvi_assembly *assembly, const struct kvi_alloc *alloc,
+                            size_t n_areas);
 /* The rows [t0, t0 + n) of an area, new if there are none; NULL: no memory. */
-struct kvi_token_rows *kvi_assembly_get(struct kvi_assembly *a, size_t area, uint64_t t0,
+struct kvi_token_rows *kvi_assembly_get(struct kvi_assembly *assembly, size_t area, uint64_t t0,
                                         uint32_t n, size_t row_bytes);
 /* Says that bytes more are filled in; complete rows are written and freed.
  * Not 0: the sink failed. */
-int kvi_assembly_put(struct kvi_assembly *a, struct kvi_token_rows *rows, size_t bytes);
+int kvi_assembly_put(struct kvi_assembly *assembly, struct kvi_token_rows *rows, size_t bytes);
 /* Writes what is there, incomplete rows as well. Not 0: the sink failed. */
-int kvi_assembly_flush(struct kvi_assembly *a);
+int kvi_assembly_flush(struct kvi_assembly *assembly);
 /* Frees rows without writing them. a may be all zeros. */
-void kvi_assembly_free(struct kvi_assembly *a);
+void kvi_assembly_free(struct kvi_assembly *assembly);
 
 #endif

@@ -24,15 +24,15 @@ static int counted_truncate(void *opaque, uint64_t bytes)
 	return c->to.truncate(c->to.opaque, bytes);
 }
 
-kvarc_sink kvi_counted_sink(struct kvi_counted *c)
+kvarc_sink kvi_counted_sink(struct kvi_counted *counted)
 {
 	return (kvarc_sink){ .write = counted_write,
 		             .flush = counted_flush,
-		             .opaque = c,
-		             .truncate = c->to.truncate ? counted_truncate : NULL };
+		             .opaque = counted,
+		             .truncate = counted->to.truncate ? counted_truncate : NULL };
 }
 
-kvarc_ret kvi_counted_close(struct kvi_counted *c, kvarc_writer **w, kvarc_ret ret,
+kvarc_ret kvi_counted_close(struct kvi_counted *counted, kvarc_writer **w, kvarc_ret ret,
                             kvarc_writer_stats *stats)
 {
 	if (!ret)
@@ -46,7 +46,7 @@ kvarc_ret kvi_counted_close(struct kvi_counted *c, kvarc_writer **w, kvarc_ret r
 	ret = kvarc_writer_close(w);
 	if (stats) {
 		stats->frames += LAST_FRAMES;
-		stats->file_bytes = c->bytes;
+		stats->file_bytes = counted->bytes;
 	}
 	return ret;
 }

@@ -13,11 +13,11 @@ struct kvi_counted {
 	uint64_t bytes, end; /* end: of the furthest write */
 };
 
-/* A sink that writes to c->to. */
-kvarc_sink kvi_counted_sink(struct kvi_counted *c);
+/* A sink that writes to counted->to. */
+kvarc_sink kvi_counted_sink(struct kvi_counted *counted);
 /* Commits and closes a writer on that sink, or aborts it when ret is not OK,
  * and returns what came out of it all. stats may be NULL. */
-kvarc_ret kvi_counted_close(struct kvi_counted *c, kvarc_writer **w, kvarc_ret ret,
+kvarc_ret kvi_counted_close(struct kvi_counted *counted, kvarc_writer **w, kvarc_ret ret,
                             kvarc_writer_stats *stats);
 
 #endif

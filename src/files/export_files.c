@@ -57,15 +57,15 @@ static void put_text(struct kvi_out *out, const char *text)
 
 /* "layers.3.key", "layers.3.key.scale"; a second one of the same name gets the
  * number of its tensor. */
-static void make_name(const struct export *x, uint32_t i, char *name, size_t capacity)
+static void make_name(const struct export *export, uint32_t i, char *name, size_t capacity)
 {
 	static const char *const role[] = { "", ".scale", ".minimum", ".payload", ".high_bits" };
-	const kvarc_tensor *t = &x->geometry->tensors[i];
+	const kvarc_tensor *t = &export->geometry->tensors[i];
 	int n = snprintf(name, capacity, "layers.%u.%s%s", t->layer, kvarc_kind_name(t->kind),
 	                 t->role < 5 ? role[t->role] : "");
 	for (uint32_t k = 0; k < i; k++) {
-		const kvarc_tensor *o = &x->geometry->tensors[k];
-		if (x->at[k] != UINT64_MAX && o->layer == t->layer && o->kind == t->kind &&
+		const kvarc_tensor *o = &export->geometry->tensors[k];
+		if (export->at[k] != UINT64_MAX && o->layer == t->layer && o->kind == t->kind &&
 		    o->role == t->role) {
 			snprintf(name + n, capacity - (size_t)n, ".%u", i);
 			return;
@@ -73,74 +73,76 @@ static void make_name(const struct export *x, uint32_t i, char *name, size_t cap
 	}
 }
 
-static void put_entry(struct export *x, const char *name, const char *dtype, const char *shape,
+static void put_entry(struct export *export, const char *name, const char *dtype, const char *shape,
                       uint64_t bytes)
 {
 	char text[256];
 	snprintf(text, sizeof text,
 	         "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%llu,%llu]}",
-	         x->data ? "," : "", name, dtype, shape, (unsigned long long)x->data,
-	         (unsigned long long)(x->data + bytes));
-	put_text(&x->header, text);
-	x->data += bytes;
+	         export->data ? "," : "", name, dtype, shape, (unsigned long long)export->data,
+	         (unsigned long long)(export->data + bytes));
+	put_text(&export->header, text);
+	export->data += bytes;
 }
 
 /* Offsets of all tensors, and the header. */
-static kvarc_ret make_header(struct export *x)
+static kvarc_ret make_header(struct export *export)
 {
 	char shape[80], name[64];
 	size_t n = 0;
-	put_text(&x->header, "        {"); /* its length comes here */
-	if (x->ids) {
-		snprintf(shape, sizeof shape, "%llu", (unsigned long long)x->range.n);
-		put_entry(x, "tokens", "I32", shape, 4 * x->range.n);
+	put_text(&export->header, "        {"); /* its length comes here */
+	if (export->ids) {
+		snprintf(shape, sizeof shape, "%llu", (unsigned long long)export->range.n);
+		put_entry(export, "tokens", "I32", shape, 4 * export->range.n);
 	}
-	for (uint32_t i = 0; i < x->geometry->n_tensors; i++) {
-		const kvarc_tensor *t = &x->geometry->tensors[i];
-		x->at[i] = UINT64_MAX;
-		if (!kvi_range_has(&x->range, t))
+	for (uint32_t i = 0; i < export->geometry->n_tensors; i++) {
+		const kvarc_tensor *t = &export->geometry->tensors[i];
+		export->at[i] = UINT64_MAX;
+		if (!kvi_range_has(&export->range, t))
 			continue;
-		make_name(x, i, name, sizeof name);
-		x->at[i] = x->data;
+		make_name(export, i, name, sizeof name);
+		export->at[i] = export->data;
 		n++;
 		snprintf(shape, sizeof shape, "%u,%llu,%u", t->heads,
-		         (unsigned long long)x->range.n, t->channels);
-		put_entry(x, name, dtype_name(t->dtype), shape, x->range.n * kvi_tensor_bytes(t));
+		         (unsigned long long)export->range.n, t->channels);
+		put_entry(export, name, dtype_name(t->dtype), shape,
+		          export->range.n * kvi_tensor_bytes(t));
 	}
-	put_text(&x->header, "}");
-	while (x->header.n % 8)
-		put_text(&x->header, " ");
-	if (x->header.failed)
-		return kvi_reader_fail(x->r, kvi_alloc_error(x->alloc),
+	put_text(&export->header, "}");
+	while (export->header.n % 8)
+		put_text(&export->header, " ");
+	if (export->header.failed)
+		return kvi_reader_fail(export->r, kvi_alloc_error(export->alloc),
 		                       "not enough memory for the header");
-	if (n == 0 || x->header.n > HEADER_MAX)
-		return kvi_reader_fail(x->r, KVARC_GEOMETRY,
+	if (n == 0 || export->header.n > HEADER_MAX)
+		return kvi_reader_fail(export->r, KVARC_GEOMETRY,
 		                       n ? "too many tensors for a safetensors file"
 		                         : "no tensors in this range");
-	kvi_store64(x->header.p, x->header.n - 8);
+	kvi_store64(export->header.p, export->header.n - 8);
 	return KVARC_OK;
 }
 
-static kvarc_ret write_failed(struct export *x)
+static kvarc_ret write_failed(struct export *export)
 {
-	return kvi_reader_fail(x->r, KVARC_IO, "writing the file failed");
+	return kvi_reader_fail(export->r, KVARC_IO, "writing the file failed");
 }
 
-static kvarc_ret write_ids(struct export *x)
+static kvarc_ret write_ids(struct export *export)
 {
 	int32_t ids[TOKENS_STEP];
 	uint8_t raw[4 * TOKENS_STEP];
-	for (uint64_t done = 0; x->ids && done < x->range.n;) {
-		uint64_t left = x->range.n - done;
+	for (uint64_t done = 0; export->ids && done < export->range.n;) {
+		uint64_t left = export->range.n - done;
 		uint32_t n = left < TOKENS_STEP ? (uint32_t)left : TOKENS_STEP;
-		kvarc_ret ret = kvarc_reader_read_tokens(x->r, x->range.track, x->range.t0 + done,
-		                                         n, ids, NULL);
+		kvarc_ret ret = kvarc_reader_read_tokens(export->r, export->range.track,
+		                                         export->range.t0 + done, n, ids, NULL);
 		if (ret)
 			return ret;
 		for (uint32_t i = 0; i < n; i++)
 			kvi_store32(raw + 4 * i, (uint32_t)ids[i]);
-		if (x->sink->write(x->sink->opaque, raw, 4 * (size_t)n, x->header.n + 4 * done))
-			return write_failed(x);
+		if (export->sink->write(export->sink->opaque, raw, 4 * (size_t)n,
+		                        export->header.n + 4 * done))
+			return write_failed(export);
 		done += n;
 	}
 	return KVARC_OK;
@@ -165,17 +167,18 @@ static int deliver(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
 	       KVARC_OK;
 }
 
-static kvarc_ret write_all(struct export *x)
+static kvarc_ret write_all(struct export *export)
 {
-	kvarc_ret ret = make_header(x);
-	if (!ret && x->sink->write(x->sink->opaque, x->header.p, x->header.n, 0))
-		ret = write_failed(x);
+	kvarc_ret ret = make_header(export);
+	if (!ret &&
+	    export->sink->write(export->sink->opaque, export->header.p, export->header.n, 0))
+		ret = write_failed(export);
 	if (!ret)
-		ret = write_ids(x);
+		ret = write_ids(export);
 	if (!ret)
-		ret = kvarc_reader_read_deliver(x->r, &x->range, deliver, x);
-	if (!ret && x->sink->flush && x->sink->flush(x->sink->opaque))
-		ret = write_failed(x);
+		ret = kvarc_reader_read_deliver(export->r, &export->range, deliver, export);
+	if (!ret && export->sink->flush && export->sink->flush(export->sink->opaque))
+		ret = write_failed(export);
 	return ret;
 }
 

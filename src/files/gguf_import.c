@@ -18,9 +18,9 @@ static const char *const interleaved[] = {
 	"ernie4_5-moe",  "mistral3",  "mistral4",   "apertus",
 };
 
-static uint32_t as_count(const struct kvi_gguf_value *v)
+static uint32_t as_count(const struct kvi_gguf_value *value)
 {
-	return v->number >= 1 && v->number <= 65535 ? (uint32_t)v->number : 0;
+	return value->number >= 1 && value->number <= 65535 ? (uint32_t)value->number : 0;
 }
 
 /* What is needed on the way: embedding / heads gives the default head size. */
@@ -28,87 +28,88 @@ struct extra {
 	uint32_t embedding, query_heads;
 };
 
-static void take(struct kvi_gguf *g, struct extra *x, const char *key,
-                 const struct kvi_gguf_value *v)
+static void take(struct kvi_gguf *gguf, struct extra *extra, const char *key,
+                 const struct kvi_gguf_value *value)
 {
 	if (!strcmp(key, "general.architecture"))
-		snprintf(g->arch, sizeof g->arch, "%.31s", v->text);
+		snprintf(gguf->arch, sizeof gguf->arch, "%.31s", value->text);
 	else if (!strcmp(key, "general.name"))
-		snprintf(g->name, sizeof g->name, "%s", v->text);
+		snprintf(gguf->name, sizeof gguf->name, "%s", value->text);
 	/* The rest begins with the architecture. */
 	const char *dot = strchr(key, '.');
 	if (!dot)
 		return;
 	dot++;
 	if (!strcmp(dot, "block_count"))
-		g->blocks = as_count(v);
+		gguf->blocks = as_count(value);
 	else if (!strcmp(dot, "embedding_length"))
-		x->embedding = as_count(v);
+		extra->embedding = as_count(value);
 	else if (!strcmp(dot, "attention.head_count"))
-		x->query_heads = as_count(v);
+		extra->query_heads = as_count(value);
 	else if (!strcmp(dot, "attention.head_count_kv"))
-		g->heads = as_count(v);
+		gguf->heads = as_count(value);
 	else if (!strcmp(dot, "attention.key_length"))
-		g->key_channels = as_count(v);
+		gguf->key_channels = as_count(value);
 	else if (!strcmp(dot, "attention.value_length"))
-		g->value_channels = as_count(v);
+		gguf->value_channels = as_count(value);
 	else if (!strcmp(dot, "rope.dimension_count"))
-		g->rotary = as_count(v);
+		gguf->rotary = as_count(value);
 	else if (!strcmp(dot, "rope.freq_base"))
-		g->theta = v->number;
+		gguf->theta = value->number;
 	else if (!strcmp(dot, "rope.scaling.type"))
-		g->scaled = strcmp(v->text, "none") && strcmp(v->text, "linear");
-	else if (!strcmp(dot, "rope.scaling.factor") && v->number >= 1)
-		g->linear = v->number;
+		gguf->scaled = strcmp(value->text, "none") && strcmp(value->text, "linear");
+	else if (!strcmp(dot, "rope.scaling.factor") && value->number >= 1)
+		gguf->linear = value->number;
 }
 
-static void settle(struct kvi_gguf *g, const struct extra *x)
+static void settle(struct kvi_gguf *gguf, const struct extra *extra)
 {
-	if (!g->key_channels && x->query_heads)
-		g->key_channels = x->embedding / x->query_heads;
-	if (!g->value_channels)
-		g->value_channels = g->key_channels;
-	if (!g->heads)
-		g->heads = x->query_heads;
-	if (!g->rotary)
-		g->rotary = g->key_channels;
-	if (!(g->theta > 1) || !isfinite(g->theta))
-		g->theta = 10000;
-	g->pairing = KVARC_ROPE_HALF;
+	if (!gguf->key_channels && extra->query_heads)
+		gguf->key_channels = extra->embedding / extra->query_heads;
+	if (!gguf->value_channels)
+		gguf->value_channels = gguf->key_channels;
+	if (!gguf->heads)
+		gguf->heads = extra->query_heads;
+	if (!gguf->rotary)
+		gguf->rotary = gguf->key_channels;
+	if (!(gguf->theta > 1) || !isfinite(gguf->theta))
+		gguf->theta = 10000;
+	gguf->pairing = KVARC_ROPE_HALF;
 	for (size_t i = 0; i < sizeof interleaved / sizeof *interleaved; i++)
-		if (!strcmp(g->arch, interleaved[i]))
-			g->pairing = KVARC_ROPE_INTERLEAVED;
-	g->present = true;
+		if (!strcmp(gguf->arch, interleaved[i]))
+			gguf->pairing = KVARC_ROPE_INTERLEAVED;
+	gguf->present = true;
 }
 
-static kvarc_ret read_pairs(struct kvi_gguf *g, struct kvi_scan *s)
+static kvarc_ret read_pairs(struct kvi_gguf *gguf, struct kvi_scan *scan)
 {
 	uint64_t tensors, n;
-	kvarc_ret ret = kvi_gguf_scan_head(s, &tensors, &n);
+	kvarc_ret ret = kvi_gguf_scan_head(scan, &tensors, &n);
 	if (ret)
 		return ret;
 	struct extra x = { 0, 0 };
 	for (uint64_t i = 0; i < n; i++) {
 		char key[96];
 		struct kvi_gguf_value v;
-		if (!kvi_gguf_scan_pair(s, key, sizeof key, &v))
-			return s->io ? KVARC_IO : KVARC_DATA;
-		take(g, &x, key, &v);
+		if (!kvi_gguf_scan_pair(scan, key, sizeof key, &v))
+			return scan->io ? KVARC_IO : KVARC_DATA;
+		take(gguf, &x, key, &v);
 	}
-	settle(g, &x);
+	settle(gguf, &x);
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_gguf_read(struct kvi_gguf *g, const struct kvi_alloc *alloc, const kvarc_source *src)
+kvarc_ret kvi_gguf_read(struct kvi_gguf *gguf, const struct kvi_alloc *alloc,
+                        const kvarc_source *src)
 {
-	memset(g, 0, sizeof *g);
-	g->linear = 1;
+	memset(gguf, 0, sizeof *gguf);
+	gguf->linear = 1;
 	if (src->size == KVARC_UNKNOWN)
 		return KVARC_OPTIONS;
 	struct kvi_scan *s = kvi_scan_open(alloc, src);
 	if (!s)
 		return kvi_alloc_error(alloc);
-	kvarc_ret ret = read_pairs(g, s);
+	kvarc_ret ret = read_pairs(gguf, s);
 	kvi_free(alloc, s);
 	return ret;
 }

@@ -29,6 +29,7 @@ struct kvi_gguf {
  * little memory whatever the file says.
  * Returns OK, FORMAT (not a GGUF), OPTIONS (version), DATA, IO, MEM, MEMLIMIT.
  */
-kvarc_ret kvi_gguf_read(struct kvi_gguf *g, const struct kvi_alloc *alloc, const kvarc_source *src);
+kvarc_ret kvi_gguf_read(struct kvi_gguf *gguf, const struct kvi_alloc *alloc,
+                        const kvarc_source *src);
 
 #endif

@@ -27,53 +27,53 @@
 /* ==== Heads and RoPEs of an import as an earlier archive of the same cache has them ==== */
 
 /* Heads, channels and RoPE are a matter of how an import was made; the rest is of the cache. */
-static bool same_tensor(const kvarc_tensor *a, const kvarc_tensor *b)
+static bool same_tensor(const kvarc_tensor *tensor, const kvarc_tensor *b)
 {
-	return a->layer == b->layer && a->kind == b->kind && a->role == b->role &&
-	       a->dtype == b->dtype && a->source_type == b->source_type && a->track == b->track &&
-	       a->first_head == 0 && b->first_head == 0 &&
-	       ((a->flags ^ b->flags) & KVARC_TENSOR_HADAMARD) == 0 &&
-	       kvi_tensor_width(a) == kvi_tensor_width(b);
+	return tensor->layer == b->layer && tensor->kind == b->kind && tensor->role == b->role &&
+	       tensor->dtype == b->dtype && tensor->source_type == b->source_type &&
+	       tensor->track == b->track && tensor->first_head == 0 && b->first_head == 0 &&
+	       ((tensor->flags ^ b->flags) & KVARC_TENSOR_HADAMARD) == 0 &&
+	       kvi_tensor_width(tensor) == kvi_tensor_width(b);
 }
 
-static bool fits(const kvarc_geometry *own, const kvarc_geometry *g)
+static bool fits(const kvarc_geometry *own, const kvarc_geometry *geometry)
 {
-	if (own->n_tracks != g->n_tracks || own->n_tensors != g->n_tensors ||
-	    g->n_ropes > KVI_IMPORT_ROPES_MAX)
+	if (own->n_tracks != geometry->n_tracks || own->n_tensors != geometry->n_tensors ||
+	    geometry->n_ropes > KVI_IMPORT_ROPES_MAX)
 		return false;
-	for (size_t i = 0; i < g->n_tracks; i++)
-		if (own->tracks[i].kind != g->tracks[i].kind)
+	for (size_t i = 0; i < geometry->n_tracks; i++)
+		if (own->tracks[i].kind != geometry->tracks[i].kind)
 			return false;
-	for (size_t i = 0; i < g->n_ropes; i++)
-		if (g->ropes[i].rotary > 2 * KVI_ROPE_PAIRS_MAX)
+	for (size_t i = 0; i < geometry->n_ropes; i++)
+		if (geometry->ropes[i].rotary > 2 * KVI_ROPE_PAIRS_MAX)
 			return false;
-	for (size_t i = 0; i < g->n_tensors; i++)
-		if (!same_tensor(&own->tensors[i], &g->tensors[i]))
+	for (size_t i = 0; i < geometry->n_tensors; i++)
+		if (!same_tensor(&own->tensors[i], &geometry->tensors[i]))
 			return false;
 	return true;
 }
 
-bool kvi_import_adopt(kvarc_import *im, const kvarc_geometry *g)
+bool kvi_import_adopt(kvarc_import *im, const kvarc_geometry *geometry)
 {
-	if (!fits(&im->geometry, g))
+	if (!fits(&im->geometry, geometry))
 		return false;
-	for (size_t i = 0; i < g->n_ropes; i++) {
+	for (size_t i = 0; i < geometry->n_ropes; i++) {
 		struct kvi_rope *r = &im->ropes[i];
-		r->pairing = g->ropes[i].pairing;
-		r->rotary = g->ropes[i].rotary;
-		memcpy(r->freq, g->ropes[i].freq, r->rotary / 2 * sizeof *r->freq);
+		r->pairing = geometry->ropes[i].pairing;
+		r->rotary = geometry->ropes[i].rotary;
+		memcpy(r->freq, geometry->ropes[i].freq, r->rotary / 2 * sizeof *r->freq);
 		im->pub_ropes[i] =
 			(kvarc_rope){ .pairing = r->pairing, .rotary = r->rotary, .freq = r->freq };
 	}
-	im->n_ropes = im->geometry.n_ropes = g->n_ropes;
-	for (size_t i = 0; i < g->n_tensors; i++) {
+	im->n_ropes = im->geometry.n_ropes = geometry->n_ropes;
+	for (size_t i = 0; i < geometry->n_tensors; i++) {
 		kvarc_tensor *to[2] = { &im->tensors[i].pub, &im->pub_tensors[i] };
 		for (int k = 0; k < 2; k++) {
-			to[k]->heads = g->tensors[i].heads;
-			to[k]->channels = g->tensors[i].channels;
-			to[k]->total_heads = g->tensors[i].total_heads;
-			to[k]->rope = g->tensors[i].rope;
-			to[k]->flags = g->tensors[i].flags;
+			to[k]->heads = geometry->tensors[i].heads;
+			to[k]->channels = geometry->tensors[i].channels;
+			to[k]->total_heads = geometry->tensors[i].total_heads;
+			to[k]->rope = geometry->tensors[i].rope;
+			to[k]->flags = geometry->tensors[i].flags;
 		}
 	}
 	return true;
@@ -99,18 +99,18 @@ struct compared_item {
 };
 
 /* Bytes of the file, in the block or in memory; NULL: they cannot be read. */
-static const uint8_t *read_file(struct compared_item *x, size_t n, uint64_t offset)
+static const uint8_t *read_file(struct compared_item *item, size_t n, uint64_t offset)
 {
-	if (x->file->memory)
-		return (const uint8_t *)x->file->memory + offset;
+	if (item->file->memory)
+		return (const uint8_t *)item->file->memory + offset;
 	for (size_t got = 0; got < n;) {
-		int64_t k = x->file->read(x->file->opaque, x->c->block + got, n - got,
-		                          offset + got);
+		int64_t k = item->file->read(item->file->opaque, item->c->block + got, n - got,
+		                             offset + got);
 		if (k <= 0)
 			return NULL;
 		got += (size_t)k;
 	}
-	return x->c->block;
+	return item->c->block;
 }
 
 static int compare_bytes(void *opaque, const void *buf, size_t bytes, uint64_t offset)
@@ -146,26 +146,27 @@ static int open_item(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 }
 
 /* Every file came as a whole. */
-static bool is_complete(const struct import_comparing *c)
+static bool is_complete(const struct import_comparing *comparing)
 {
-	bool complete = c->n == c->im->n_items;
-	for (size_t i = 0; i < c->im->n_items && complete; i++)
-		complete = c->items[i].file && c->items[i].bytes >= c->items[i].file->size;
+	bool complete = comparing->n == comparing->im->n_items;
+	for (size_t i = 0; i < comparing->im->n_items && complete; i++)
+		complete = comparing->items[i].file &&
+		           comparing->items[i].bytes >= comparing->items[i].file->size;
 	return complete;
 }
 
-kvarc_ret kvi_import_compare(const kvarc_import *im, kvarc_reader *r, kvarc_error *e)
+kvarc_ret kvi_import_compare(const kvarc_import *im, kvarc_reader *r, kvarc_error *error)
 {
 	struct import_comparing c = { .im = im };
 	kvarc_ret ret = KVARC_OK;
 	c.items = kvi_calloc(&im->alloc, im->n_items + 1, sizeof *c.items);
 	c.block = kvi_malloc(&im->alloc, BLOCK_BYTES);
 	if (!c.items || !c.block)
-		ret = kvi_fail_alloc(e, &im->alloc);
+		ret = kvi_fail_alloc(error, &im->alloc);
 	if (!ret)
 		ret = kvarc_unpack(r, open_item, &c);
 	if (c.unreadable)
-		ret = kvi_fail(e, KVARC_IO, "reading the file that is compared failed");
+		ret = kvi_fail(error, KVARC_IO, "reading the file that is compared failed");
 	else if (c.differs || (!ret && !is_complete(&c)))
 		ret = KVARC_END;
 	kvi_free(&im->alloc, c.items);
@@ -192,9 +193,9 @@ struct container_source {
 /* What members may grow to: more than deflate can do with this many bytes. */
 #define EXPANSION_MAX ((uint64_t)1100)
 
-static bool is_file(const struct listed_member *x)
+static bool is_file(const struct listed_member *member)
 {
-	return x->m.kind == KVI_MEMBER_STORED || x->m.kind == KVI_MEMBER_DEFLATED;
+	return member->m.kind == KVI_MEMBER_STORED || member->m.kind == KVI_MEMBER_DEFLATED;
 }
 
 #ifdef HAVE_LIBARCHIVE
@@ -418,7 +419,7 @@ static int by_text(const void *a, const void *b)
 }
 
 /* Why the first of the members that cannot be restored as a file cannot; NULL: all n files can. */
-static const char *why_not(kvarc_import *im, struct container_source *c, size_t n)
+static const char *why_not(kvarc_import *im, struct container_source *source, size_t n)
 {
 	uint64_t left = im->container.size < UINT64_MAX / EXPANSION_MAX
 	                        ? im->container.size * EXPANSION_MAX
@@ -428,8 +429,8 @@ static const char *why_not(kvarc_import *im, struct container_source *c, size_t 
 	if (!names)
 		return "there is not enough memory to compare their names";
 	const char *why = NULL;
-	for (size_t i = 0; i < c->n && !why; i++) {
-		struct listed_member *x = &c->list[i];
+	for (size_t i = 0; i < source->n && !why; i++) {
+		struct listed_member *x = &source->list[i];
 		if (x->m.kind == KVI_MEMBER_FOLDER)
 			continue;
 		if (!is_file(x))
@@ -449,12 +450,13 @@ static const char *why_not(kvarc_import *im, struct container_source *c, size_t 
 			why = "two of them have one name, or a file and a folder have";
 	}
 	kvi_free(&im->alloc, (void *)names);
-	if (!why && c->packed)
+	if (!why && source->packed)
 		why = why_no_inflate(im);
 	return why;
 }
 
-static kvarc_ret member_in_place(kvarc_import *im, const struct listed_member *x, const char *name);
+static kvarc_ret member_in_place(kvarc_import *im, const struct listed_member *member,
+                                 const char *name);
 
 /*
  * Items of an import that are the files of a container, as many as it has (folders are no files):
@@ -463,26 +465,26 @@ static kvarc_ret member_in_place(kvarc_import *im, const struct listed_member *x
  * (names, links, other methods), or there is no folder or no libarchive for what is deflated;
  * DATA (a damaged member), IO, MEM, MEMLIMIT.
  */
-static kvarc_ret members_take(kvarc_import *im, struct container_source *c)
+static kvarc_ret members_take(kvarc_import *im, struct container_source *source)
 {
 	size_t n = 0;
-	for (size_t i = 0; i < c->n; i++)
-		n += c->list[i].m.kind != KVI_MEMBER_FOLDER;
+	for (size_t i = 0; i < source->n; i++)
+		n += source->list[i].m.kind != KVI_MEMBER_FOLDER;
 	if (n == 0)
 		return KVARC_END;
-	const char *why = why_not(im, c, n);
+	const char *why = why_not(im, source, n);
 	if (why) {
 		kvi_import_note(im,
 		                "its members cannot replace the %s file, "
 		                "which is packed as a whole: %s",
-		                c->what, why);
+		                source->what, why);
 		return KVARC_END;
 	}
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < c->n && !ret; i++)
-		if (is_file(&c->list[i]))
-			ret = member_in_place(im, &c->list[i], c->list[i].name);
-	return ret || !c->packed ? ret : members_inflate(im, c);
+	for (size_t i = 0; i < source->n && !ret; i++)
+		if (is_file(&source->list[i]))
+			ret = member_in_place(im, &source->list[i], source->list[i].name);
+	return ret || !source->packed ? ret : members_inflate(im, source);
 }
 
 /* ==== Members of zip (npz) and tar files, where they lie in the container ==== */
@@ -509,7 +511,7 @@ struct listing {
 	struct container_source *c;
 };
 
-static kvarc_ret add_member(void *opaque, const struct kvi_member *m)
+static kvarc_ret add_member(void *opaque, const struct kvi_member *member)
 {
 	struct listing *l = opaque;
 	struct container_source *c = l->c;
@@ -523,16 +525,16 @@ static kvarc_ret add_member(void *opaque, const struct kvi_member *m)
 	if (!kvi_array_grow(alloc, &c->list, &c->cap, c->n, sizeof *c->list))
 		return kvi_fail_alloc(l->im->error, alloc);
 	struct listed_member *x = &c->list[c->n];
-	*x = (struct listed_member){ *m, NULL };
-	if (m->name) {
-		size_t n = strlen(m->name) + 1;
+	*x = (struct listed_member){ *member, NULL };
+	if (member->name) {
+		size_t n = strlen(member->name) + 1;
 		x->name = kvi_malloc(alloc, n);
 		if (!x->name)
 			return kvi_fail_alloc(l->im->error, alloc);
-		memcpy(x->name, m->name, n);
+		memcpy(x->name, member->name, n);
 	}
 	x->m.name = NULL;
-	c->packed += m->kind == KVI_MEMBER_DEFLATED || m->kind == KVI_MEMBER_PACKED;
+	c->packed += member->kind == KVI_MEMBER_DEFLATED || member->kind == KVI_MEMBER_PACKED;
 	c->n++;
 	return KVARC_OK;
 }
@@ -544,30 +546,30 @@ static int by_place(const void *a, const void *b)
 	return (x->header_at > y->header_at) - (x->header_at < y->header_at);
 }
 
-static bool is_disjoint(const struct container_source *c)
+static bool is_disjoint(const struct container_source *source)
 {
-	for (size_t i = 1; i < c->n; i++) {
-		const struct kvi_member *m = &c->list[i - 1].m;
-		if (m->offset + m->packed > c->list[i].m.header_at)
+	for (size_t i = 1; i < source->n; i++) {
+		const struct kvi_member *m = &source->list[i - 1].m;
+		if (m->offset + m->packed > source->list[i].m.header_at)
 			return false;
 	}
 	return true;
 }
 
-static kvarc_ret list_members(kvarc_import *im, struct container_source *c)
+static kvarc_ret list_members(kvarc_import *im, struct container_source *source)
 {
-	struct listing l = { im, c };
-	kvarc_ret ret = (*c->what == 'z' ? kvi_zip_scan : kvi_tar_scan)(&im->container, &im->alloc,
-	                                                                add_member, &l);
+	struct listing l = { im, source };
+	kvarc_ret ret = (*source->what == 'z' ? kvi_zip_scan : kvi_tar_scan)(
+		&im->container, &im->alloc, add_member, &l);
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_fail_alloc(im->error, &im->alloc);
-	if (!ret && c->n)
-		qsort(c->list, c->n, sizeof *c->list, by_place);
-	if (ret == KVARC_END || (!ret && !is_disjoint(c))) {
+	if (!ret && source->n)
+		qsort(source->list, source->n, sizeof *source->list, by_place);
+	if (ret == KVARC_END || (!ret && !is_disjoint(source))) {
 		kvi_import_note(im,
 		                "looks like a %s file, but is not one to its exact "
 		                "end: kept as an opaque file",
-		                c->what);
+		                source->what);
 		ret = KVARC_END;
 	}
 	return ret;
@@ -586,7 +588,8 @@ static int64_t read_member(void *opaque, void *buf, size_t bytes, uint64_t offse
 }
 
 /* Makes an item of a member's bytes in im->container. Returns OK or as kvi_import_full. */
-static kvarc_ret member_in_place(kvarc_import *im, const struct listed_member *x, const char *name)
+static kvarc_ret member_in_place(kvarc_import *im, const struct listed_member *member,
+                                 const char *name)
 {
 	struct kvi_imp_item *item = kvi_import_add_item(im, name);
 	if (!item)
@@ -594,27 +597,29 @@ static kvarc_ret member_in_place(kvarc_import *im, const struct listed_member *x
 	item->window = kvi_malloc(&im->alloc, sizeof *item->window);
 	if (!item->window)
 		return kvi_fail_alloc(im->error, &im->alloc);
-	*item->window = (struct kvi_member_window){ &im->container, x->m.offset, x->m.packed };
-	item->src =
-		(kvarc_source){ .read = read_member, .opaque = item->window, .size = x->m.packed };
+	*item->window = (struct kvi_member_window){ &im->container, member->m.offset,
+		                                    member->m.packed };
+	item->src = (kvarc_source){ .read = read_member,
+		                    .opaque = item->window,
+		                    .size = member->m.packed };
 	return KVARC_OK;
 }
 
 /* What is not a plain file is part of the container's own bytes. */
-static kvarc_ret take_stored(kvarc_import *im, const struct container_source *c)
+static kvarc_ret take_stored(kvarc_import *im, const struct container_source *source)
 {
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < c->n && !ret; i++)
-		if (c->list[i].m.kind == KVI_MEMBER_STORED)
-			ret = member_in_place(im, &c->list[i], c->list[i].name);
+	for (size_t i = 0; i < source->n && !ret; i++)
+		if (source->list[i].m.kind == KVI_MEMBER_STORED)
+			ret = member_in_place(im, &source->list[i], source->list[i].name);
 	return ret;
 }
 
-static kvarc_ret take(kvarc_import *im, struct container_source *c)
+static kvarc_ret take(kvarc_import *im, struct container_source *source)
 {
-	kvarc_ret ret = list_members(im, c);
+	kvarc_ret ret = list_members(im, source);
 	if (!ret && im->options.members) {
-		ret = members_take(im, c);
+		ret = members_take(im, source);
 		if (ret != KVARC_END) {
 			im->n_members = im->n_items;
 			return ret;
@@ -624,14 +629,14 @@ static kvarc_ret take(kvarc_import *im, struct container_source *c)
 	}
 	if (ret)
 		return ret;
-	if (c->packed) {
+	if (source->packed) {
 		kvi_import_note(im,
 		                "%zu of %zu members are compressed: the %s file is "
 		                "kept as an opaque file; --members packs its members instead",
-		                c->packed, c->n, c->what);
+		                source->packed, source->n, source->what);
 		return KVARC_END;
 	}
-	return take_stored(im, c);
+	return take_stored(im, source);
 }
 
 kvarc_ret kvi_import_container(kvarc_import *im, const kvarc_source *src)
@@ -709,11 +714,11 @@ struct mark {
 	size_t tracks, tensors, areas;
 };
 
-static void roll_back(kvarc_import *im, const struct mark *m)
+static void roll_back(kvarc_import *im, const struct mark *mark)
 {
-	drop_tracks(im, m->tracks);
-	im->n_tensors = m->tensors;
-	im->n_areas = m->areas;
+	drop_tracks(im, mark->tracks);
+	im->n_tensors = mark->tensors;
+	im->n_areas = mark->areas;
 }
 
 /* Asks the parsers in turn; what none of them knows stays opaque. */

@@ -102,40 +102,41 @@ void kvi_import_note(kvarc_import *im, const char *format, ...)
 			*p = '?';
 }
 
-kvarc_ret kvi_import_position(kvarc_import *im, struct kvi_imp_track *t, int64_t position)
+kvarc_ret kvi_import_position(kvarc_import *im, struct kvi_imp_track *track, int64_t position)
 {
 	uint64_t start = 0;
-	if (t->n_runs) {
-		struct kvi_imp_run *last = &t->runs[t->n_runs - 1];
+	if (track->n_runs) {
+		struct kvi_imp_run *last = &track->runs[track->n_runs - 1];
 		start = last->start + last->count;
 		if (last->first + (int64_t)last->count == position) {
 			last->count++;
 			return KVARC_OK;
 		}
 	}
-	if (!kvi_array_grow(&im->alloc, &t->runs, &t->cap_runs, t->n_runs, sizeof *t->runs))
+	if (!kvi_array_grow(&im->alloc, &track->runs, &track->cap_runs, track->n_runs,
+	                    sizeof *track->runs))
 		return kvi_fail_alloc(im->error, &im->alloc);
-	t->runs[t->n_runs++] = (struct kvi_imp_run){ start, 1, position };
+	track->runs[track->n_runs++] = (struct kvi_imp_run){ start, 1, position };
 	return KVARC_OK;
 }
 
-void kvi_import_shape(kvarc_tensor *t, uint64_t width, uint32_t wanted)
+void kvi_import_shape(kvarc_tensor *tensor, uint64_t width, uint32_t wanted)
 {
 	uint64_t heads = wanted && width % wanted == 0 ? wanted : 1;
 	/* A head has at most 65535 channels (spec 4.2). */
 	while (width / heads > 65535 || width % heads)
 		heads++;
-	t->heads = (uint32_t)heads;
-	t->channels = (uint32_t)(width / heads);
+	tensor->heads = (uint32_t)heads;
+	tensor->channels = (uint32_t)(width / heads);
 }
 
-/* The run that token t is in. */
-static size_t run_of(const struct kvi_imp_track *t, uint64_t token)
+/* The run that token track is in. */
+static size_t run_of(const struct kvi_imp_track *track, uint64_t token)
 {
-	size_t lo = 0, hi = t->n_runs;
+	size_t lo = 0, hi = track->n_runs;
 	while (hi - lo > 1) {
 		size_t mid = lo + (hi - lo) / 2;
-		if (t->runs[mid].start <= token)
+		if (track->runs[mid].start <= token)
 			lo = mid;
 		else
 			hi = mid;
@@ -143,13 +144,13 @@ static size_t run_of(const struct kvi_imp_track *t, uint64_t token)
 	return lo;
 }
 
-static void fill_positions(const struct kvi_imp_track *t, uint64_t t0, uint32_t n,
+static void fill_positions(const struct kvi_imp_track *track, uint64_t t0, uint32_t n,
                            int32_t *positions)
 {
-	const struct kvi_imp_run from_zero = { 0, t->n, 0 };
+	const struct kvi_imp_run from_zero = { 0, track->n, 0 };
 	const struct kvi_imp_run *r = &from_zero;
-	if (t->n_runs)
-		r = &t->runs[run_of(t, t0)];
+	if (track->n_runs)
+		r = &track->runs[run_of(track, t0)];
 	for (uint32_t i = 0; i < n; i++) {
 		if (t0 + i >= r->start + r->count)
 			r++;

@@ -106,7 +106,7 @@ struct kvarc_import {
 	kvarc_tensor *pub_tensors;
 	char format[96];
 	char layout[48];            /* for the identity; "": nothing to say */
-	uint32_t streams; /* of a llama.cpp file; 0: it does not say */
+	uint32_t streams;           /* of a llama.cpp file; 0: it does not say */
 	const char *engine;         /* NULL: not known */
 	kvarc_source container;     /* when container_kind is not NULL */
 	const char *container_kind; /* "zip", "tar", or NULL */
@@ -177,7 +177,7 @@ void kvi_import_note(kvarc_import *im, const char *format, ...)
 /* Appends a position to a track. */
 kvarc_ret kvi_import_position(kvarc_import *im, struct kvi_imp_track *track, int64_t position);
 /* heads x channels of a width: `wanted` heads when that divides it and fits. */
-void kvi_import_shape(kvarc_tensor *t, uint64_t width, uint32_t wanted);
+void kvi_import_shape(kvarc_tensor *tensor, uint64_t width, uint32_t wanted);
 
 /* Positions and, when the track has them, ids of tokens [t0, t0 + n). */
 kvarc_ret kvi_import_tokens(const kvarc_import *im, uint32_t track, uint64_t t0, uint32_t n,

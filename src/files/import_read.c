@@ -3,10 +3,10 @@
 #include "import_internal.h"
 
 /* The first area of a tensor that holds a token, NULL: none does. */
-static const struct kvi_imp_area *area_of(const kvarc_import *im, const struct kvi_imp_tensor *t,
-                                          uint64_t token)
+static const struct kvi_imp_area *area_of(const kvarc_import *im,
+                                          const struct kvi_imp_tensor *tensor, uint64_t token)
 {
-	const struct kvi_imp_area *a = &im->areas[t->area];
+	const struct kvi_imp_area *a = &im->areas[tensor->area];
 	const struct kvi_imp_area *end = im->areas + im->n_areas;
 	for (uint32_t first = a->first_tensor; a < end && a->first_tensor == first; a++)
 		if (token >= a->t0 && token - a->t0 < a->n_tokens)

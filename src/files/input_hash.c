@@ -34,68 +34,70 @@ static void read_piece(struct kvi_job *job, unsigned worker)
 }
 
 /* Starts to read the next piece; false: there is none. */
-static bool start_piece(struct hash_reading *h)
+static bool start_piece(struct hash_reading *reading)
 {
-	while (h->item < h->im->n_items && h->at == h->im->items[h->item].src.size) {
-		h->item++;
-		h->at = 0;
+	while (reading->item < reading->im->n_items &&
+	       reading->at == reading->im->items[reading->item].src.size) {
+		reading->item++;
+		reading->at = 0;
 	}
-	if (h->item == h->im->n_items)
+	if (reading->item == reading->im->n_items)
 		return false;
-	struct hash_piece *p = &h->pieces[(h->first + h->n_busy++) % h->n_pieces];
+	struct hash_piece *p =
+		&reading->pieces[(reading->first + reading->n_busy++) % reading->n_pieces];
 	p->job.run = read_piece;
-	p->src = &h->im->items[h->item].src;
-	p->at = h->at;
+	p->src = &reading->im->items[reading->item].src;
+	p->at = reading->at;
 	p->bytes = p->src->size - p->at < PIECE_BYTES ? (size_t)(p->src->size - p->at)
 	                                              : PIECE_BYTES;
-	h->at += p->bytes;
-	kvi_pool_submit(h->pool, &p->job);
+	reading->at += p->bytes;
+	kvi_pool_submit(reading->pool, &p->job);
 	return true;
 }
 
-static kvarc_ret hash_all(struct hash_reading *h, struct kvi_h128 *c)
+static kvarc_ret hash_all(struct hash_reading *reading, struct kvi_h128 *hash)
 {
 	kvarc_ret ret = KVARC_OK;
-	for (bool more = true; more || h->n_busy;) {
-		while (more && !ret && h->n_busy < h->n_pieces)
-			more = start_piece(h);
-		if (!h->n_busy)
+	for (bool more = true; more || reading->n_busy;) {
+		while (more && !ret && reading->n_busy < reading->n_pieces)
+			more = start_piece(reading);
+		if (!reading->n_busy)
 			break;
-		struct hash_piece *p = &h->pieces[h->first];
-		kvi_pool_wait(h->pool, &p->job);
+		struct hash_piece *p = &reading->pieces[reading->first];
+		kvi_pool_wait(reading->pool, &p->job);
 		ret = ret ? ret : p->ret;
 		if (!ret)
-			*c = kvi_h128_fold(*c, p->buffer, p->bytes);
-		h->first = (h->first + 1) % h->n_pieces;
-		h->n_busy--;
+			*hash = kvi_h128_fold(*hash, p->buffer, p->bytes);
+		reading->first = (reading->first + 1) % reading->n_pieces;
+		reading->n_busy--;
 	}
 	return ret;
 }
 
-static kvarc_ret open_reading(struct hash_reading *h, const struct kvi_alloc *alloc,
+static kvarc_ret open_reading(struct hash_reading *reading, const struct kvi_alloc *alloc,
                               const kvarc_common *common)
 {
 	/* Here the caller has nothing to do but to read and hash: it is a worker. */
 	unsigned threads = (common->threads ? common->threads : 1) + !!common->overlap;
 	threads = threads < PIECES_MAX ? threads : PIECES_MAX;
-	kvarc_ret ret = kvi_pool_open(&h->pool, alloc, threads);
+	kvarc_ret ret = kvi_pool_open(&reading->pool, alloc, threads);
 	if (ret)
 		return ret;
-	h->n_pieces = kvi_pool_workers(h->pool) > 1 ? PIECES_MAX : 1;
-	for (unsigned i = 0; i < h->n_pieces; i++) {
-		h->pieces[i].buffer = kvi_malloc(alloc, PIECE_BYTES);
-		if (!h->pieces[i].buffer)
+	reading->n_pieces = kvi_pool_workers(reading->pool) > 1 ? PIECES_MAX : 1;
+	for (unsigned i = 0; i < reading->n_pieces; i++) {
+		reading->pieces[i].buffer = kvi_malloc(alloc, PIECE_BYTES);
+		if (!reading->pieces[i].buffer)
 			return kvi_alloc_error(alloc);
 	}
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_input_hash(const kvarc_import *im, const kvarc_common *common, struct kvi_h128 *c)
+kvarc_ret kvi_input_hash(const kvarc_import *im, const kvarc_common *common, struct kvi_h128 *hash)
 {
 	struct hash_reading h = { .im = im };
 	kvarc_ret ret = open_reading(&h, &im->alloc, common);
 	if (!ret)
-		ret = hash_all(&h, c);
+		ret = hash_all(&h, hash);
 	kvi_pool_close(h.pool);
 	for (unsigned i = 0; i < PIECES_MAX; i++)
 		kvi_free(&im->alloc, h.pieces[i].buffer);

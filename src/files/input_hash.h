@@ -7,10 +7,10 @@
 #include "util/hash.h"
 
 /*
- * Folds all bytes of all items into c, in pieces that do not depend on the number of threads. The
- * threads of `common` read ahead, with overlap one more.
- * Returns OK, MEM, MEMLIMIT, IO, END (an item is shorter than its size).
+ * Folds all bytes of all items into hash, in pieces that do not depend on the number of threads.
+ * The threads of `common` read ahead, with overlap one more. Returns OK, MEM, MEMLIMIT, IO, END (an
+ * item is shorter than its size).
  */
-kvarc_ret kvi_input_hash(const kvarc_import *im, const kvarc_common *common, struct kvi_h128 *c);
+kvarc_ret kvi_input_hash(const kvarc_import *im, const kvarc_common *common, struct kvi_h128 *hash);
 
 #endif

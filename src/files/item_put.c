@@ -21,69 +21,69 @@ kvarc_ret kvi_item_put_plan(kvarc_writer *w, kvarc_error *error, const struct kv
 	return ret;
 }
 
-void kvi_item_put_begin(struct kvi_item_put *x, kvarc_writer *w, kvarc_error *error,
-                           const struct kvi_alloc *alloc, uint64_t item)
+void kvi_item_put_begin(struct kvi_item_put *put, kvarc_writer *w, kvarc_error *error,
+                        const struct kvi_alloc *alloc, uint64_t item)
 {
-	*x = (struct kvi_item_put){ .w = w, .error = error, .item = item };
-	kvi_out_init(&x->out, alloc);
+	*put = (struct kvi_item_put){ .w = w, .error = error, .item = item };
+	kvi_out_init(&put->out, alloc);
 }
 
-static kvarc_ret put_blob(struct kvi_item_put *x)
+static kvarc_ret put_blob(struct kvi_item_put *put)
 {
 	kvarc_ret ret = KVARC_OK;
-	if (x->out.failed)
-		return kvi_fail_alloc(x->error, x->out.alloc);
-	if (x->bytes)
-		ret = kvi_writer_frame(x->w, KVI_FRAME_BLOB, x->out.p, x->out.n, true);
-	x->offset += x->bytes;
-	x->bytes = 0;
-	x->out.n = 0;
+	if (put->out.failed)
+		return kvi_fail_alloc(put->error, put->out.alloc);
+	if (put->bytes)
+		ret = kvi_writer_frame(put->w, KVI_FRAME_BLOB, put->out.p, put->out.n, true);
+	put->offset += put->bytes;
+	put->bytes = 0;
+	put->out.n = 0;
 	return ret;
 }
 
-kvarc_ret kvi_item_put(struct kvi_item_put *x, const kvarc_source *source, uint64_t at,
-                          uint64_t bytes)
+kvarc_ret kvi_item_put(struct kvi_item_put *put, const kvarc_source *source, uint64_t at,
+                       uint64_t bytes)
 {
 	while (bytes) {
-		uint64_t capacity = LITERAL_BYTES - x->bytes;
+		uint64_t capacity = LITERAL_BYTES - put->bytes;
 		size_t n = (size_t)(bytes < capacity ? bytes : capacity);
-		if (x->bytes == 0)
-			kvi_blob_put_head(&x->out, x->item, x->offset);
-		uint8_t *dst = kvi_out_reserve(&x->out, n);
+		if (put->bytes == 0)
+			kvi_blob_put_head(&put->out, put->item, put->offset);
+		uint8_t *dst = kvi_out_reserve(&put->out, n);
 		if (!dst)
-			return kvi_fail_alloc(x->error, x->out.alloc);
+			return kvi_fail_alloc(put->error, put->out.alloc);
 		if (kvi_source_read(source, dst, n, at))
-			return kvi_fail(x->error, KVARC_IO, "reading the input failed");
-		x->out.n += n;
-		x->bytes += n;
+			return kvi_fail(put->error, KVARC_IO, "reading the input failed");
+		put->out.n += n;
+		put->bytes += n;
 		at += n;
 		bytes -= n;
 		kvarc_ret ret = KVARC_OK;
-		if (x->bytes == LITERAL_BYTES)
-			ret = put_blob(x);
+		if (put->bytes == LITERAL_BYTES)
+			ret = put_blob(put);
 		if (ret)
 			return ret;
 	}
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_item_put_literals(struct kvi_item_put *x, const struct kvi_restore *plan,
+kvarc_ret kvi_item_put_literals(struct kvi_item_put *put, const struct kvi_restore *plan,
                                 const kvarc_source *file)
 {
 	uint64_t at = 0;
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < plan->n_pieces && !ret; i++) {
 		if (plan->pieces[i].type == KVI_PIECE_LITERAL)
-			ret = kvi_item_put(x, file, at, plan->pieces[i].bytes);
+			ret = kvi_item_put(put, file, at, plan->pieces[i].bytes);
 		at += plan->pieces[i].bytes;
 	}
 	return ret;
 }
 
-kvarc_ret kvi_item_put_end(struct kvi_item_put *x, kvarc_ret ret)
+kvarc_ret kvi_item_put_end(struct kvi_item_put *put, kvarc_ret ret)
 {
 	if (!ret)
-		ret = put_blob(x);
-	kvi_out_free(&x->out);
+		ret = put_blob(put);
+	kvi_out_free(&put->out);
 	return ret;
 }

@@ -12,8 +12,8 @@ enum { NUMBER_MAX = 65535 };
 
 /* Caches of mlx-lm and of engines on top of it with keys and values [batch, head, token, channel],
  * by the names of their classes. */
-#define MLX_CLASSES                                                                               \
-	"KVCache|RotatingKVCache|ChunkedKVCache|ConcatenateKVCache|BatchKVCache|"                  \
+#define MLX_CLASSES                                                               \
+	"KVCache|RotatingKVCache|ChunkedKVCache|ConcatenateKVCache|BatchKVCache|" \
 	"BatchRotatingKVCache"
 
 /* Those that hold states of layers without keys and values, each an array of its own. */
@@ -124,27 +124,27 @@ static bool match_number(const char **name, uint32_t *number)
 	return true;
 }
 
-bool kvi_rule_match(const char *pattern, const char *name, struct kvi_rule_match *m)
+bool kvi_rule_match(const char *pattern, const char *name, struct kvi_rule_match *match)
 {
 	bool has_number = false;
 	uint32_t number;
-	*m = (struct kvi_rule_match){ 0 };
+	*match = (struct kvi_rule_match){ 0 };
 	while (*pattern) {
 		if (!strncmp(pattern, "{layer}", 7)) {
-			if (!match_number(&name, &m->layer))
+			if (!match_number(&name, &match->layer))
 				return false;
-			m->has_layer = true;
+			match->has_layer = true;
 			pattern += 7;
 		} else if (!strncmp(pattern, "{number}", 8)) {
 			if (!match_number(&name, &number))
 				return false;
 			if (!has_number)
-				m->number = number;
+				match->number = number;
 			has_number = true;
 			pattern += 8;
 		} else if (*pattern == '{') {
 			pattern++;
-			if (!match_word(&pattern, &name, &m->value))
+			if (!match_word(&pattern, &name, &match->value))
 				return false;
 		} else if (*pattern++ != *name++) {
 			return false;

@@ -52,7 +52,7 @@ void kvi_rules_free(struct kvi_rules *r, const struct kvi_alloc *alloc);
 const struct kvi_rule *kvi_rules_at(const struct kvi_rules *r, size_t i);
 
 /* Whether a name follows a pattern. */
-bool kvi_rule_match(const char *pattern, const char *name, struct kvi_rule_match *m);
+bool kvi_rule_match(const char *pattern, const char *name, struct kvi_rule_match *match);
 /* The only number between dots in the base name of a file; false: there is none, or more. */
 bool kvi_rule_layer_of_file(const char *name, uint32_t *layer);
 

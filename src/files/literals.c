@@ -15,30 +15,31 @@ struct kvi_literal_blob {
 };
 
 /* Leaves out a damaged BLOB: only who needs its bytes fails. */
-static kvarc_ret leave_out(struct kvi_literals *x)
+static kvarc_ret leave_out(struct kvi_literals *literals)
 {
-	if (!x->lost && x->r->error)
-		x->error = *x->r->error;
-	x->lost = true;
-	kvi_reader_forgive(x->r);
+	if (!literals->lost && literals->r->error)
+		literals->error = *literals->r->error;
+	literals->lost = true;
+	kvi_reader_forgive(literals->r);
 	return KVARC_OK;
 }
 
 /* What a BLOB frame of the index has. */
-static kvarc_ret add_blob(struct kvi_literals *x, const struct kvi_blob_ref *ref)
+static kvarc_ret add_blob(struct kvi_literals *literals, const struct kvi_blob_ref *ref)
 {
 	struct kvi_blob b;
-	kvarc_ret ret = kvi_reader_content(x->r, ref->offset, KVI_FRAME_BLOB, ref->sequence,
-	                                   &x->content);
-	if (!ret && !kvi_blob_parse(&b, x->content.p, x->content.n))
-		ret = kvi_fail(x->r->error, KVARC_DATA, "a BLOB frame is not valid");
+	kvarc_ret ret = kvi_reader_content(literals->r, ref->offset, KVI_FRAME_BLOB, ref->sequence,
+	                                   &literals->content);
+	if (!ret && !kvi_blob_parse(&b, literals->content.p, literals->content.n))
+		ret = kvi_fail(literals->r->error, KVARC_DATA, "a BLOB frame is not valid");
 	if (ret)
-		return ret == KVARC_DATA ? leave_out(x) : ret;
-	struct kvi_literal_blob *to = kvi_list_add(&x->blobs, &x->r->alloc, sizeof *to);
+		return ret == KVARC_DATA ? leave_out(literals) : ret;
+	struct kvi_literal_blob *to = kvi_list_add(&literals->blobs, &literals->r->alloc,
+	                                           sizeof *to);
 	if (!to)
-		return kvi_fail_alloc(x->r->error, &x->r->alloc);
+		return kvi_fail_alloc(literals->r->error, &literals->r->alloc);
 	*to = (struct kvi_literal_blob){ b.item, b.offset, b.bytes, ref->offset, ref->sequence };
-	x->loaded = ref->offset;
+	literals->loaded = ref->offset;
 	return KVARC_OK;
 }
 
@@ -50,68 +51,70 @@ static int by_offset(const void *a, const void *b)
 	return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-kvarc_ret kvi_literals_open(struct kvi_literals *x, kvarc_reader *r)
+kvarc_ret kvi_literals_open(struct kvi_literals *literals, kvarc_reader *r)
 {
 	const struct kvi_list *l = &r->index.blobs;
 	kvarc_ret ret = KVARC_OK;
-	*x = (struct kvi_literals){ .r = r };
-	kvi_out_init(&x->content, &r->alloc);
+	*literals = (struct kvi_literals){ .r = r };
+	kvi_out_init(&literals->content, &r->alloc);
 	for (size_t i = 0; i < l->n && !ret; i++)
-		ret = add_blob(x, KVI_LIST(struct kvi_blob_ref, *l, i));
-	if (x->blobs.n)
-		qsort(x->blobs.p, x->blobs.n, sizeof(struct kvi_literal_blob), by_offset);
+		ret = add_blob(literals, KVI_LIST(struct kvi_blob_ref, *l, i));
+	if (literals->blobs.n)
+		qsort(literals->blobs.p, literals->blobs.n, sizeof(struct kvi_literal_blob),
+		      by_offset);
 	return kvi_reader_set_error(r, ret);
 }
 
-void kvi_literals_free(struct kvi_literals *x)
+void kvi_literals_free(struct kvi_literals *literals)
 {
-	if (!x->r)
+	if (!literals->r)
 		return;
-	kvi_free(&x->r->alloc, x->blobs.p);
-	kvi_out_free(&x->content);
-	*x = (struct kvi_literals){ 0 };
+	kvi_free(&literals->r->alloc, literals->blobs.p);
+	kvi_out_free(&literals->content);
+	*literals = (struct kvi_literals){ 0 };
 }
 
 /* The BLOB that holds a byte of an item; NULL: none does. */
-static const struct kvi_literal_blob *find(const struct kvi_literals *x, uint64_t item,
+static const struct kvi_literal_blob *find(const struct kvi_literals *literals, uint64_t item,
                                            uint64_t byte)
 {
-	size_t lo = 0, hi = x->blobs.n;
+	size_t lo = 0, hi = literals->blobs.n;
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
-		const struct kvi_literal_blob *b = KVI_LIST(struct kvi_literal_blob, x->blobs, mid);
+		const struct kvi_literal_blob *b = KVI_LIST(struct kvi_literal_blob,
+		                                            literals->blobs, mid);
 		if (b->item < item || (b->item == item && b->offset <= byte))
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
-	const struct kvi_literal_blob *b = lo ? KVI_LIST(struct kvi_literal_blob, x->blobs, lo - 1)
-	                                      : NULL;
+	const struct kvi_literal_blob *b =
+		lo ? KVI_LIST(struct kvi_literal_blob, literals->blobs, lo - 1) : NULL;
 	return b && b->item == item && byte - b->offset < b->bytes ? b : NULL;
 }
 
-kvarc_ret kvi_literals_read(struct kvi_literals *x, uint64_t item, uint64_t from, size_t bytes,
-                            uint8_t *to)
+kvarc_ret kvi_literals_read(struct kvi_literals *literals, uint64_t item, uint64_t from,
+                            size_t bytes, uint8_t *to)
 {
 	while (bytes) {
-		const struct kvi_literal_blob *b = find(x, item, from);
+		const struct kvi_literal_blob *b = find(literals, item, from);
 		struct kvi_blob content;
-		if (!b && x->lost && x->r->error)
-			*x->r->error = x->error;
-		if (!b && x->lost)
-			return kvi_reader_set_error(x->r, KVARC_DATA);
+		if (!b && literals->lost && literals->r->error)
+			*literals->r->error = literals->error;
+		if (!b && literals->lost)
+			return kvi_reader_set_error(literals->r, KVARC_DATA);
 		if (!b)
-			return kvi_reader_fail(x->r, KVARC_DATA,
+			return kvi_reader_fail(literals->r, KVARC_DATA,
 			                       "bytes of packed files are missing");
 		kvarc_ret ret = KVARC_OK;
-		if (x->loaded != b->frame)
-			ret = kvi_reader_content(x->r, b->frame, KVI_FRAME_BLOB, b->sequence,
-			                         &x->content);
-		if (!ret && !kvi_blob_parse(&content, x->content.p, x->content.n))
+		if (literals->loaded != b->frame)
+			ret = kvi_reader_content(literals->r, b->frame, KVI_FRAME_BLOB, b->sequence,
+			                         &literals->content);
+		if (!ret && !kvi_blob_parse(&content, literals->content.p, literals->content.n))
 			ret = KVARC_DATA;
 		if (ret)
-			return kvi_reader_set_error(x->r, ret);
-		x->loaded = b->frame;
+			return kvi_reader_set_error(literals->r, ret);
+		literals->loaded = b->frame;
 		size_t left = (size_t)(b->bytes - (from - b->offset));
 		size_t n = left < bytes ? left : bytes;
 		memcpy(to, content.data + (from - b->offset), n);

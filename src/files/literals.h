@@ -18,15 +18,15 @@ struct kvi_literals {
 	kvarc_error error;
 };
 
-/* Reads the BLOB frames of a reader that can seek, up to the state that it was opened at; those of
- * items of earlier states are among them. Damaged ones are left out. x is to be freed, also on
- * failure. Returns OK, MEM, MEMLIMIT, OPTIONS, IO. */
-kvarc_ret kvi_literals_open(struct kvi_literals *x, kvarc_reader *r);
+/* Reads the BLOB frames of a reader that can seek, up to the state that it was opened at; those
+ * of items of earlier states are among them. Damaged ones are left out. literals is to be freed,
+ * also on failure. Returns OK, MEM, MEMLIMIT, OPTIONS, IO. */
+kvarc_ret kvi_literals_open(struct kvi_literals *literals, kvarc_reader *r);
 /* Frees the list. */
-void kvi_literals_free(struct kvi_literals *x);
+void kvi_literals_free(struct kvi_literals *literals);
 /* Bytes [from, from + bytes) of an item, numbered in the whole archive, to `to`. Returns OK, MEM,
  * MEMLIMIT, DATA (they are not there), OPTIONS, IO. */
-kvarc_ret kvi_literals_read(struct kvi_literals *x, uint64_t item, uint64_t from, size_t bytes,
-                            uint8_t *to);
+kvarc_ret kvi_literals_read(struct kvi_literals *literals, uint64_t item, uint64_t from,
+                            size_t bytes, uint8_t *to);
 
 #endif

@@ -25,62 +25,65 @@ static const struct {
 enum { N_MEMBERS = sizeof members / sizeof members[0], DIGITS_MAX = 9 };
 
 /* The architecture of a session, behind its token list. */
-static bool read_arch(struct kvi_llama_description *d, struct kvi_scan *s)
+static bool read_arch(struct kvi_llama_description *description, struct kvi_scan *scan)
 {
 	enum { TOKENS_AT = 12 };
-	kvi_scan_seek(s, TOKENS_AT - 4);
-	uint32_t n = kvi_scan32(s);
-	kvi_scan_skip(s, (uint64_t)n * 4);
-	uint32_t len = kvi_scan32(s);
-	if (s->bad || len == 0 || len >= sizeof d->arch || !kvi_scan_bytes(s, d->arch, len))
+	kvi_scan_seek(scan, TOKENS_AT - 4);
+	uint32_t n = kvi_scan32(scan);
+	kvi_scan_skip(scan, (uint64_t)n * 4);
+	uint32_t len = kvi_scan32(scan);
+	if (scan->bad || len == 0 || len >= sizeof description->arch ||
+	    !kvi_scan_bytes(scan, description->arch, len))
 		return false;
 	for (uint32_t i = 0; i < len; i++)
-		if (d->arch[i] <= ' ' || d->arch[i] > '~')
+		if (description->arch[i] <= ' ' || description->arch[i] > '~')
 			return false;
 	return true;
 }
 
-bool kvi_llama_describe(struct kvi_llama_description *d, const struct kvi_llama_file *f,
-                        const struct kvi_llama_section *k, struct kvi_scan *s)
+bool kvi_llama_describe(struct kvi_llama_description *description,
+                        const struct kvi_llama_file *file, const struct kvi_llama_section *section,
+                        struct kvi_scan *scan)
 {
 	enum { PLAIN_TOKENS_AT = 12 };
-	const struct kvi_llama_grammar *g = &f->grammar;
+	const struct kvi_llama_grammar *g = &file->grammar;
 	const struct kvi_llama_matrix *last =
-		&f->matrices[k->first_matrix + kvi_llama_section_matrices(k) - 1];
-	*d = (struct kvi_llama_description){ .session = g->session,
-		                             .version = g->version,
-		                             .packed = f->tokens_at != PLAIN_TOKENS_AT,
-		                             .streams = g->streams ? k->n_streams : 0,
-		                             .stream = k->stream,
-		                             .layers = k->n_layers,
-		                             .rotation_k = k->rotation_k,
-		                             .rotation_v = k->rotation_v,
-		                             .transposed = last->trans,
-		                             .memories = g->n_blobs + g->recurrent,
-		                             .extension = g->ext_bytes };
-	return !g->session || read_arch(d, s);
+		&file->matrices[section->first_matrix + kvi_llama_section_matrices(section) - 1];
+	*description = (struct kvi_llama_description){ .session = g->session,
+		                                       .version = g->version,
+		                                       .packed = file->tokens_at != PLAIN_TOKENS_AT,
+		                                       .streams = g->streams ? section->n_streams
+		                                                             : 0,
+		                                       .stream = section->stream,
+		                                       .layers = section->n_layers,
+		                                       .rotation_k = section->rotation_k,
+		                                       .rotation_v = section->rotation_v,
+		                                       .transposed = last->trans,
+		                                       .memories = g->n_blobs + g->recurrent,
+		                                       .extension = g->ext_bytes };
+	return !g->session || read_arch(description, scan);
 }
 
-void kvi_llama_describe_print(const struct kvi_llama_description *d,
+void kvi_llama_describe_print(const struct kvi_llama_description *description,
                               char text[KVI_LLAMA_PAIR_BYTES])
 {
 	size_t n = 0;
 	for (size_t i = 0; i < N_MEMBERS; i++) {
 		uint32_t value;
-		memcpy(&value, (const char *)d + members[i].at, sizeof value);
+		memcpy(&value, (const char *)description + members[i].at, sizeof value);
 		n += (size_t)snprintf(text + n, KVI_LLAMA_PAIR_BYTES - n, "%s%s=%u", i ? " " : "",
 		                      members[i].name, value);
 	}
-	if (d->arch[0])
-		(void)snprintf(text + n, KVI_LLAMA_PAIR_BYTES - n, " arch=%s", d->arch);
+	if (description->arch[0])
+		(void)snprintf(text + n, KVI_LLAMA_PAIR_BYTES - n, " arch=%s", description->arch);
 }
 
 /* The member of a name of n bytes; NULL: not known. */
-static char *member(struct kvi_llama_description *d, const char *name, size_t n)
+static char *member(struct kvi_llama_description *description, const char *name, size_t n)
 {
 	for (size_t i = 0; i < N_MEMBERS; i++)
 		if (strlen(members[i].name) == n && !memcmp(members[i].name, name, n))
-			return (char *)d + members[i].at;
+			return (char *)description + members[i].at;
 	return NULL;
 }
 
@@ -99,21 +102,21 @@ static bool number(const char *text, size_t n, char *to)
 	return true;
 }
 
-bool kvi_llama_describe_parse(struct kvi_llama_description *d, const char *text)
+bool kvi_llama_describe_parse(struct kvi_llama_description *description, const char *text)
 {
 	static const char arch[] = "arch";
-	*d = (struct kvi_llama_description){ 0 };
+	*description = (struct kvi_llama_description){ 0 };
 	while (*text) {
 		size_t n = strcspn(text, " "), name = strcspn(text, "= ");
 		size_t value = n - name - (name < n);
 		const char *at = text + name + (name < n);
-		char *to = member(d, text, name);
+		char *to = member(description, text, name);
 		if (name == n || (to && !number(at, value, to)))
 			return false;
 		if (name == sizeof arch - 1 && !memcmp(text, arch, name)) {
-			if (value >= sizeof d->arch)
+			if (value >= sizeof description->arch)
 				return false;
-			memcpy(d->arch, at, value);
+			memcpy(description->arch, at, value);
 		}
 		text += n;
 		text += strspn(text, " ");

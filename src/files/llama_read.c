@@ -17,7 +17,7 @@
 /* ==== The memories inside llama.cpp state files ==== */
 
 struct llama_attempt;
-static bool checkpoint(struct llama_attempt *a);
+static bool checkpoint(struct llama_attempt *attempt);
 
 /* One attempt to read a file by one grammar; what it finds is appended to f. */
 struct llama_attempt {
@@ -42,76 +42,77 @@ enum {
 	TYPE_F16 = 1
 };
 
-bool kvi_llama_cell(struct kvi_scan *s, const struct kvi_llama_grammar *g, int32_t *position)
+bool kvi_llama_cell(struct kvi_scan *scan, const struct kvi_llama_grammar *grammar,
+                    int32_t *position)
 {
-	*position = (int32_t)kvi_scan32(s);
-	uint32_t n = kvi_scan32(s);
-	kvi_scan_skip(s, g->ext_bytes);
-	if (s->bad || *position < 0 || n > (g->session ? SEQ_IDS_MAX : 1))
+	*position = (int32_t)kvi_scan32(scan);
+	uint32_t n = kvi_scan32(scan);
+	kvi_scan_skip(scan, grammar->ext_bytes);
+	if (scan->bad || *position < 0 || n > (grammar->session ? SEQ_IDS_MAX : 1))
 		return false;
 	for (uint32_t i = 0; i < n; i++)
-		if (kvi_scan32(s) >= SEQ_IDS_MAX)
+		if (kvi_scan32(scan) >= SEQ_IDS_MAX)
 			return false;
-	return !s->bad;
+	return !scan->bad;
 }
 
 /* The same of recurrent states. */
-static bool llama_state_cell(struct kvi_scan *s, int32_t *position)
+static bool llama_state_cell(struct kvi_scan *scan, int32_t *position)
 {
-	*position = (int32_t)kvi_scan32(s);
-	uint32_t n = kvi_scan32(s);
-	if (s->bad || *position < 0 || n > SEQ_IDS_MAX)
+	*position = (int32_t)kvi_scan32(scan);
+	uint32_t n = kvi_scan32(scan);
+	if (scan->bad || *position < 0 || n > SEQ_IDS_MAX)
 		return false;
-	kvi_scan_skip(s, (uint64_t)n * 4);
-	return !s->bad;
+	kvi_scan_skip(scan, (uint64_t)n * 4);
+	return !scan->bad;
 }
 
-static bool note_matrix(struct llama_attempt *a, const struct kvi_llama_matrix *m)
+static bool note_matrix(struct llama_attempt *attempt, const struct kvi_llama_matrix *matrix)
 {
-	struct kvi_llama_file *f = a->f;
+	struct kvi_llama_file *f = attempt->f;
 	if (f->n_matrices >= MATRICES_MAX)
 		return false;
-	if (!kvi_array_grow(a->alloc, &f->matrices, &f->cap_matrices, f->n_matrices,
+	if (!kvi_array_grow(attempt->alloc, &f->matrices, &f->cap_matrices, f->n_matrices,
 	                    sizeof *f->matrices)) {
-		a->no_memory = true;
+		attempt->no_memory = true;
 		return false;
 	}
-	f->matrices[f->n_matrices++] = *m;
+	f->matrices[f->n_matrices++] = *matrix;
 	return true;
 }
 
-static bool note_section(struct llama_attempt *a, const struct kvi_llama_section *k)
+static bool note_section(struct llama_attempt *attempt, const struct kvi_llama_section *section)
 {
-	struct kvi_llama_file *f = a->f;
-	if (!kvi_array_grow(a->alloc, &f->sections, &f->cap_sections, f->n_sections,
+	struct kvi_llama_file *f = attempt->f;
+	if (!kvi_array_grow(attempt->alloc, &f->sections, &f->cap_sections, f->n_sections,
 	                    sizeof *f->sections)) {
-		a->no_memory = true;
+		attempt->no_memory = true;
 		return false;
 	}
-	f->sections[f->n_sections++] = *k;
+	f->sections[f->n_sections++] = *section;
 	return true;
 }
 
 /* The elements of a matrix that is complete but for its offset. */
-static bool take_elements(struct llama_attempt *a, struct kvi_llama_matrix *m)
+static bool take_elements(struct llama_attempt *attempt, struct kvi_llama_matrix *matrix)
 {
-	struct kvi_scan *s = a->s;
-	m->at = s->at;
-	kvi_scan_skip(s, m->bytes);
+	struct kvi_scan *s = attempt->s;
+	matrix->at = s->at;
+	kvi_scan_skip(s, matrix->bytes);
 	if (s->bad) {
-		a->cut = true;
+		attempt->cut = true;
 		return false;
 	}
-	if (s->at > a->good_until)
-		a->good_until = s->at;
-	return note_matrix(a, m);
+	if (s->at > attempt->good_until)
+		attempt->good_until = s->at;
+	return note_matrix(attempt, matrix);
 }
 
 /* i32 type, u64 row_bytes, rows; or, transposed, i32 type, u32 elem_bytes,
  * u32 width, channels. */
-static bool matrix(struct llama_attempt *a, uint32_t n_cells, bool trans)
+static bool matrix(struct llama_attempt *attempt, uint32_t n_cells, bool trans)
 {
-	struct kvi_scan *s = a->s;
+	struct kvi_scan *s = attempt->s;
 	struct kvi_llama_matrix m;
 	memset(&m, 0, sizeof m);
 	m.trans = trans;
@@ -135,7 +136,7 @@ static bool matrix(struct llama_attempt *a, uint32_t n_cells, bool trans)
 	    kvi_mul(total, (uint64_t)n_cells, &m.bytes))
 		return false;
 	m.width = (uint32_t)width;
-	return take_elements(a, &m);
+	return take_elements(attempt, &m);
 }
 
 static bool plausible_rotation(uint32_t n)
@@ -143,37 +144,37 @@ static bool plausible_rotation(uint32_t n)
 	return n <= ROTATION_MAX && (n & (n - 1)) == 0;
 }
 
-static bool kv_cells(struct llama_attempt *a, uint32_t n_cells)
+static bool kv_cells(struct llama_attempt *attempt, uint32_t n_cells)
 {
-	if (n_cells > kvi_scan_remaining(a->s) / 8)
+	if (n_cells > kvi_scan_remaining(attempt->s) / 8)
 		return false;
 	for (uint32_t i = 0; i < n_cells; i++) {
 		int32_t position;
-		if (!kvi_llama_cell(a->s, a->g, &position))
+		if (!kvi_llama_cell(attempt->s, attempt->g, &position))
 			return false;
 	}
 	return true;
 }
 
-static bool kv_section(struct llama_attempt *a, uint32_t blob, uint32_t stream, uint32_t n_streams,
-                       uint32_t n_cells)
+static bool kv_section(struct llama_attempt *attempt, uint32_t blob, uint32_t stream,
+                       uint32_t n_streams, uint32_t n_cells)
 {
-	struct kvi_scan *s = a->s;
+	struct kvi_scan *s = attempt->s;
 	struct kvi_llama_section k;
 	memset(&k, 0, sizeof k);
 	k.blob = blob;
 	k.stream = stream;
 	k.n_streams = n_streams;
-	k.checkpoint = a->checkpoint;
+	k.checkpoint = attempt->checkpoint;
 	k.n_cells = n_cells;
-	k.values = a->g->values[blob];
+	k.values = attempt->g->values[blob];
 	k.cells_at = s->at;
-	k.first_matrix = a->f->n_matrices;
-	if (!kv_cells(a, n_cells))
+	k.first_matrix = attempt->f->n_matrices;
+	if (!kv_cells(attempt, n_cells))
 		return false;
 	uint32_t trans = kvi_scan32(s);
 	k.n_layers = kvi_scan32(s);
-	if (a->g->version >= (a->g->session ? 11u : 4u)) {
+	if (attempt->g->version >= (attempt->g->session ? 11u : 4u)) {
 		k.rotation_k = kvi_scan32(s);
 		k.rotation_v = kvi_scan32(s);
 	}
@@ -181,24 +182,24 @@ static bool kv_section(struct llama_attempt *a, uint32_t blob, uint32_t stream, 
 	    !plausible_rotation(k.rotation_k) || !plausible_rotation(k.rotation_v))
 		return false;
 	for (uint32_t i = 0; i < k.n_layers; i++)
-		if (!matrix(a, n_cells, false))
+		if (!matrix(attempt, n_cells, false))
 			return false;
 	for (uint32_t i = 0; k.values && i < k.n_layers; i++)
-		if (!matrix(a, n_cells, trans == 1))
+		if (!matrix(attempt, n_cells, trans == 1))
 			return false;
-	return note_section(a, &k);
+	return note_section(attempt, &k);
 }
 
 /* Each reads one memory at the scan's position; false: it is not there. */
-static bool llama_kv_memory(struct llama_attempt *a, uint32_t blob)
+static bool llama_kv_memory(struct llama_attempt *attempt, uint32_t blob)
 {
-	struct kvi_scan *s = a->s;
-	uint32_t streams = a->g->streams ? kvi_scan32(s) : 1;
+	struct kvi_scan *s = attempt->s;
+	uint32_t streams = attempt->g->streams ? kvi_scan32(s) : 1;
 	if (streams == 0 || streams > STREAMS_MAX)
 		return false;
 	for (uint32_t i = 0; i < streams; i++) {
 		uint32_t n_cells = kvi_scan32(s);
-		if (s->bad || (n_cells && !kv_section(a, blob, i, streams, n_cells)))
+		if (s->bad || (n_cells && !kv_section(attempt, blob, i, streams, n_cells)))
 			return false;
 	}
 	return true;
@@ -206,9 +207,9 @@ static bool llama_kv_memory(struct llama_attempt *a, uint32_t blob)
 
 /* u32 type, u64 row_bytes, rows. Models without an S state have rows of 0 bytes; rows
  * that are no tensor of an archive are a matrix of width 0. */
-static bool state(struct llama_attempt *a, uint32_t n_cells)
+static bool state(struct llama_attempt *attempt, uint32_t n_cells)
 {
-	struct kvi_scan *s = a->s;
+	struct kvi_scan *s = attempt->s;
 	struct kvi_llama_matrix m;
 	memset(&m, 0, sizeof m);
 	m.type = (int32_t)kvi_scan32(s);
@@ -219,23 +220,23 @@ static bool state(struct llama_attempt *a, uint32_t n_cells)
 	uint64_t elem = m.type == TYPE_F32 ? 4 : 2;
 	if (m.row_bytes % elem == 0 && m.row_bytes / elem <= KVI_IMPORT_WIDTH_MAX)
 		m.width = (uint32_t)(m.row_bytes / elem);
-	return take_elements(a, &m);
+	return take_elements(attempt, &m);
 }
 
 /* States go on to `end`, or to the magic of the context checkpoints. */
 /* How many layers are recurrent is known to the model alone: the R states of all of
  * them, then the S states, go on to the end. */
-static bool llama_recurrent_memory(struct llama_attempt *a, uint64_t end)
+static bool llama_recurrent_memory(struct llama_attempt *attempt, uint64_t end)
 {
-	struct kvi_scan *s = a->s;
+	struct kvi_scan *s = attempt->s;
 	struct kvi_llama_section k;
 	memset(&k, 0, sizeof k);
 	k.recurrent = true;
-	k.checkpoint = a->checkpoint;
+	k.checkpoint = attempt->checkpoint;
 	k.values = true;
 	k.n_cells = kvi_scan32(s);
 	k.cells_at = s->at;
-	k.first_matrix = a->f->n_matrices;
+	k.first_matrix = attempt->f->n_matrices;
 	for (uint32_t i = 0; i < k.n_cells; i++) {
 		int32_t position;
 		if (!llama_state_cell(s, &position))
@@ -250,13 +251,13 @@ static bool llama_recurrent_memory(struct llama_attempt *a, uint64_t end)
 		kvi_scan_seek(s, at);
 		if (appendix)
 			break;
-		if (!state(a, k.n_cells))
+		if (!state(attempt, k.n_cells))
 			return false;
 		states++;
 	}
 	k.n_layers = states / 2;
 	return s->at <= end && states >= 2 && states % 2 == 0 && k.n_layers <= n_layers &&
-	       note_section(a, &k);
+	       note_section(attempt, &k);
 }
 
 /* ==== The context checkpoints that a llama.cpp server appends to a slot ==== */
@@ -272,38 +273,38 @@ enum { APPENDIX_VERSION = 1, CHECKPOINTS_MAX = 1024, STATES = 3 };
 #define CHECKPOINT_STATE_MAGIC 0xaf143cd8u
 
 /* The memory of a checkpoint, to its exact end. */
-static bool partial_memory(struct llama_attempt *a, uint64_t end)
+static bool partial_memory(struct llama_attempt *attempt, uint64_t end)
 {
-	const struct kvi_llama_grammar *g = a->g;
-	struct kvi_scan *s = a->s;
+	const struct kvi_llama_grammar *g = attempt->g;
+	struct kvi_scan *s = attempt->s;
 	if (kvi_scan32(s) != CHECKPOINT_STATE_MAGIC)
 		return false;
 	kvi_scan32(s); /* sequence */
-	if (g->n_blobs > 1 && !llama_kv_memory(a, g->n_blobs - 1u))
+	if (g->n_blobs > 1 && !llama_kv_memory(attempt, g->n_blobs - 1u))
 		return false;
-	if (g->recurrent && !llama_recurrent_memory(a, end))
+	if (g->recurrent && !llama_recurrent_memory(attempt, end))
 		return false;
 	return !s->bad && s->at == end;
 }
 
 /* Sections of a state that is not understood are taken back. */
-static void read_state(struct llama_attempt *a, struct kvi_llama_checkpoint *c)
+static void read_state(struct llama_attempt *attempt, struct kvi_llama_checkpoint *checkpoint)
 {
-	struct kvi_llama_file *f = a->f;
+	struct kvi_llama_file *f = attempt->f;
 	size_t sections = f->n_sections, matrices = f->n_matrices;
-	uint64_t end = c->state_at + c->state_bytes;
-	c->understood = partial_memory(a, end);
-	if (!c->understood) {
+	uint64_t end = checkpoint->state_at + checkpoint->state_bytes;
+	checkpoint->understood = partial_memory(attempt, end);
+	if (!checkpoint->understood) {
 		f->n_sections = sections;
 		f->n_matrices = matrices;
 	}
-	kvi_scan_seek(a->s, end);
+	kvi_scan_seek(attempt->s, end);
 }
 
-static bool checkpoint(struct llama_attempt *a)
+static bool checkpoint(struct llama_attempt *attempt)
 {
-	struct kvi_llama_file *f = a->f;
-	struct kvi_scan *s = a->s;
+	struct kvi_llama_file *f = attempt->f;
+	struct kvi_scan *s = attempt->s;
 	struct kvi_llama_checkpoint c;
 	memset(&c, 0, sizeof c);
 	c.at = s->at;
@@ -323,15 +324,15 @@ static bool checkpoint(struct llama_attempt *a)
 	if (s->bad)
 		return false;
 	kvi_scan_seek(s, c.state_at);
-	read_state(a, &c);
+	read_state(attempt, &c);
 	kvi_scan_seek(s, c.end);
-	if (!kvi_array_grow(a->alloc, &f->checkpoints, &f->cap_checkpoints, f->n_checkpoints,
+	if (!kvi_array_grow(attempt->alloc, &f->checkpoints, &f->cap_checkpoints, f->n_checkpoints,
 	                    sizeof *f->checkpoints)) {
-		a->no_memory = true;
+		attempt->no_memory = true;
 		return false;
 	}
 	f->checkpoints[f->n_checkpoints++] = c;
-	return !a->no_memory;
+	return !attempt->no_memory;
 }
 
 /*
@@ -339,19 +340,19 @@ static bool checkpoint(struct llama_attempt *a)
  * follows the grammar become sections; the bytes of others, and all of an appendix
  * that is not whole or of another version, are only skipped. False: there is none.
  */
-static bool llama_appendix(struct llama_attempt *a)
+static bool llama_appendix(struct llama_attempt *attempt)
 {
-	struct kvi_scan *s = a->s;
-	struct kvi_llama_file *f = a->f;
+	struct kvi_scan *s = attempt->s;
+	struct kvi_llama_file *f = attempt->f;
 	uint64_t at = s->at;
 	size_t sections = f->n_sections, matrices = f->n_matrices;
-	if (a->g->session || kvi_scan32(s) != KVI_LLAMA_APPENDIX_MAGIC || s->bad)
+	if (attempt->g->session || kvi_scan32(s) != KVI_LLAMA_APPENDIX_MAGIC || s->bad)
 		return false;
 	uint32_t version = kvi_scan32(s), count = kvi_scan32(s);
 	bool whole = !s->bad && version == APPENDIX_VERSION && count <= CHECKPOINTS_MAX;
-	for (a->checkpoint = 1; whole && a->checkpoint <= count; a->checkpoint++)
-		whole = checkpoint(a);
-	a->checkpoint = 0;
+	for (attempt->checkpoint = 1; whole && attempt->checkpoint <= count; attempt->checkpoint++)
+		whole = checkpoint(attempt);
+	attempt->checkpoint = 0;
 	f->appendix_at = at;
 	if (!whole || kvi_scan_remaining(s)) {
 		f->n_sections = sections;
@@ -359,7 +360,7 @@ static bool llama_appendix(struct llama_attempt *a)
 		f->n_checkpoints = 0;
 	}
 	kvi_scan_seek(s, s->end);
-	return !a->no_memory;
+	return !attempt->no_memory;
 }
 
 /* ==== The grammars of llama.cpp state files ==== */
@@ -379,111 +380,115 @@ enum {
 	UINT32_C(0xaf143cd8) /* of a bare state; the number of its sequence follows */
 
 /* Old session files: u32 n, i32[n]; then twice u64 n, f32[n]. */
-static bool outputs(struct kvi_scan *s)
+static bool outputs(struct kvi_scan *scan)
 {
-	kvi_scan_skip(s, (uint64_t)kvi_scan32(s) * 4);
+	kvi_scan_skip(scan, (uint64_t)kvi_scan32(scan) * 4);
 	for (int i = 0; i < 2; i++) {
-		uint64_t n = kvi_scan64(s), bytes;
+		uint64_t n = kvi_scan64(scan), bytes;
 		if (kvi_mul(n, (uint64_t)4, &bytes))
 			return false;
-		kvi_scan_skip(s, bytes);
+		kvi_scan_skip(scan, bytes);
 	}
-	return !s->bad;
+	return !scan->bad;
 }
 
-static bool is_old(const struct kvi_llama_grammar *g)
+static bool is_old(const struct kvi_llama_grammar *grammar)
 {
-	return g->version == (g->session ? 9u : 2u);
+	return grammar->version == (grammar->session ? 9u : 2u);
 }
 
-static void reset(struct kvi_llama_file *f)
+static void reset(struct kvi_llama_file *file)
 {
-	f->n_sections = f->n_matrices = f->n_checkpoints = 0;
-	f->appendix_at = 0;
+	file->n_sections = file->n_matrices = file->n_checkpoints = 0;
+	file->appendix_at = 0;
 }
 
 /* True when the rest of the file from its memory on follows the grammar. */
-static bool follows(struct llama_attempt *a)
+static bool follows(struct llama_attempt *attempt)
 {
-	reset(a->f);
+	reset(attempt->f);
 	/* before there were streams, recurrent states alone looked like a KV cache */
-	if (a->g->n_blobs == 0 && (!a->g->recurrent || is_old(a->g)))
+	if (attempt->g->n_blobs == 0 && (!attempt->g->recurrent || is_old(attempt->g)))
 		return false;
-	kvi_scan_seek(a->s, a->f->memory_at);
-	if (a->g->outputs && !outputs(a->s))
+	kvi_scan_seek(attempt->s, attempt->f->memory_at);
+	if (attempt->g->outputs && !outputs(attempt->s))
 		return false;
-	for (uint32_t i = 0; i < a->g->n_blobs; i++)
-		if (!llama_kv_memory(a, i))
+	for (uint32_t i = 0; i < attempt->g->n_blobs; i++)
+		if (!llama_kv_memory(attempt, i))
 			return false;
-	if (a->g->recurrent && !llama_recurrent_memory(a, a->s->end))
+	if (attempt->g->recurrent && !llama_recurrent_memory(attempt, attempt->s->end))
 		return false;
-	if (a->s->bad)
+	if (attempt->s->bad)
 		return false;
-	a->all_read = true;
-	return kvi_scan_remaining(a->s) == 0 || llama_appendix(a);
+	attempt->all_read = true;
+	return kvi_scan_remaining(attempt->s) == 0 || llama_appendix(attempt);
 }
 
 /* Everything but the grammar; two grammars that agree on this are one. */
-static bool same(const struct kvi_llama_file *x, const struct kvi_llama_file *y)
+static bool same(const struct kvi_llama_file *file, const struct kvi_llama_file *llama_file)
 {
-	if (x->n_sections != y->n_sections || x->n_matrices != y->n_matrices)
+	if (file->n_sections != llama_file->n_sections ||
+	    file->n_matrices != llama_file->n_matrices)
 		return false;
-	if (x->n_sections == 0)
+	if (file->n_sections == 0)
 		return true;
-	return x->grammar.ext_bytes == y->grammar.ext_bytes &&
-	       !memcmp(x->sections, y->sections, x->n_sections * sizeof *x->sections) &&
-	       !memcmp(x->matrices, y->matrices, x->n_matrices * sizeof *x->matrices);
+	return file->grammar.ext_bytes == llama_file->grammar.ext_bytes &&
+	       !memcmp(file->sections, llama_file->sections,
+	               file->n_sections * sizeof *file->sections) &&
+	       !memcmp(file->matrices, llama_file->matrices,
+	               file->n_matrices * sizeof *file->matrices);
 }
 
 /* The server's token array: -1, version, n, tokens, n_media, ... */
-static void packed_tokens(struct kvi_llama_file *f, struct kvi_scan *s, uint64_t at, uint64_t end)
+static void packed_tokens(struct kvi_llama_file *file, struct kvi_scan *scan, uint64_t at,
+                          uint64_t end)
 {
 	uint32_t n, version;
-	f->tokens_at = 0;
-	kvi_scan_seek(s, at + 4);
-	version = kvi_scan32(s);
-	n = kvi_scan32(s);
-	uint64_t ids = s->at;
-	kvi_scan_skip(s, (uint64_t)n * 4);
-	uint32_t media = kvi_scan32(s);
-	if (!s->bad && version == PACKED_VERSION && s->at <= end && media == 0) {
-		f->tokens_at = ids;
-		f->n_tokens = n;
+	file->tokens_at = 0;
+	kvi_scan_seek(scan, at + 4);
+	version = kvi_scan32(scan);
+	n = kvi_scan32(scan);
+	uint64_t ids = scan->at;
+	kvi_scan_skip(scan, (uint64_t)n * 4);
+	uint32_t media = kvi_scan32(scan);
+	if (!scan->bad && version == PACKED_VERSION && scan->at <= end && media == 0) {
+		file->tokens_at = ids;
+		file->n_tokens = n;
 	}
 }
 
 /* Tokens and architecture, up to the memory. */
-static bool header(struct kvi_llama_file *f, struct kvi_scan *s)
+static bool header(struct kvi_llama_file *file, struct kvi_scan *scan)
 {
-	struct kvi_llama_grammar *g = &f->grammar;
-	uint32_t n = kvi_scan32(s);
-	uint64_t at = s->at;
-	bool packed = n && kvi_scan32(s) == NULL_TOKEN;
-	f->tokens_at = at;
-	f->n_tokens = n;
-	kvi_scan_seek(s, at);
-	kvi_scan_skip(s, (uint64_t)n * 4);
-	if (s->bad)
+	struct kvi_llama_grammar *g = &file->grammar;
+	uint32_t n = kvi_scan32(scan);
+	uint64_t at = scan->at;
+	bool packed = n && kvi_scan32(scan) == NULL_TOKEN;
+	file->tokens_at = at;
+	file->n_tokens = n;
+	kvi_scan_seek(scan, at);
+	kvi_scan_skip(scan, (uint64_t)n * 4);
+	if (scan->bad)
 		return false;
-	uint64_t end = s->at;
+	uint64_t end = scan->at;
 	if (packed)
-		packed_tokens(f, s, at, end);
-	kvi_scan_seek(s, end);
+		packed_tokens(file, scan, at, end);
+	kvi_scan_seek(scan, end);
 	if (g->session) {
 		char arch[ARCH_MAX];
-		uint32_t len = kvi_scan32(s);
-		if (len == 0 || len > sizeof arch || !kvi_scan_bytes(s, arch, len))
+		uint32_t len = kvi_scan32(scan);
+		if (len == 0 || len > sizeof arch || !kvi_scan_bytes(scan, arch, len))
 			return false;
 		for (uint32_t i = 0; i < len; i++)
 			if (arch[i] < 0x20 || arch[i] > 0x7e)
 				return false;
 	}
-	f->memory_at = s->at;
-	return !s->bad;
+	file->memory_at = scan->at;
+	return !scan->bad;
 }
 
 /* Grammar number i of those that a version can have; false past the last. */
-static bool grammar_at(struct kvi_llama_grammar *g, unsigned i)
+static bool grammar_at(struct kvi_llama_grammar *grammar, unsigned i)
 {
 	static const struct {
 		uint8_t n;
@@ -493,21 +498,21 @@ static bool grammar_at(struct kvi_llama_grammar *g, unsigned i)
 		{ 2, { false, false } }, { 2, { true, false } },  { 0, { false, false } }
 	};
 	enum { N_MEMORIES = sizeof memories / sizeof *memories };
-	bool old = is_old(g);
-	g->n_blobs = memories[i % N_MEMORIES].n;
-	memcpy(g->values, memories[i % N_MEMORIES].values, sizeof g->values);
+	bool old = is_old(grammar);
+	grammar->n_blobs = memories[i % N_MEMORIES].n;
+	memcpy(grammar->values, memories[i % N_MEMORIES].values, sizeof grammar->values);
 	i /= N_MEMORIES;
-	g->recurrent = i % 2;
+	grammar->recurrent = i % 2;
 	i /= 2;
-	g->ext_bytes = i % 2 ? (old ? 8 : 12) : 0;
+	grammar->ext_bytes = i % 2 ? (old ? 8 : 12) : 0;
 	i /= 2;
-	g->streams = true;
-	g->outputs = false;
+	grammar->streams = true;
+	grammar->outputs = false;
 	if (old) {
-		g->streams = i % 2 == 0;
+		grammar->streams = i % 2 == 0;
 		i /= 2;
-		if (g->session) {
-			g->outputs = i % 2;
+		if (grammar->session) {
+			grammar->outputs = i % 2;
 			i /= 2;
 		}
 	}
@@ -520,11 +525,11 @@ struct reason {
 	enum { KIND_UNKNOWN, REST_UNKNOWN, CUT } what;
 };
 
-static void consider(struct reason *r, const struct llama_attempt *a)
+static void consider(struct reason *r, const struct llama_attempt *attempt)
 {
-	struct reason x = { a->good_until, a->cut        ? CUT
-		                           : a->all_read ? REST_UNKNOWN
-		                                         : KIND_UNKNOWN };
+	struct reason x = { attempt->good_until, attempt->cut        ? CUT
+		                                 : attempt->all_read ? REST_UNKNOWN
+		                                                     : KIND_UNKNOWN };
 	if (x.good_until > r->good_until || (x.good_until == r->good_until && x.what > r->what))
 		*r = x;
 }
@@ -541,10 +546,10 @@ static const char *reason_text(const struct reason *r)
 	return texts[r->what];
 }
 
-static void take(struct kvi_llama_file *f, struct kvi_llama_file *next)
+static void take(struct kvi_llama_file *file, struct kvi_llama_file *next)
 {
-	struct kvi_llama_file old = *f;
-	*f = *next;
+	struct kvi_llama_file old = *file;
+	*file = *next;
 	/* the loser's arrays serve the next attempt */
 	next->sections = old.sections;
 	next->cap_sections = old.cap_sections;
@@ -554,27 +559,27 @@ static void take(struct kvi_llama_file *f, struct kvi_llama_file *next)
 	next->cap_checkpoints = old.cap_checkpoints;
 }
 
-static kvarc_ret try_all(struct kvi_llama_file *f, const struct kvi_alloc *alloc,
-                         struct kvi_scan *s, const char **why)
+static kvarc_ret try_all(struct kvi_llama_file *file, const struct kvi_alloc *alloc,
+                         struct kvi_scan *scan, const char **why)
 {
-	struct kvi_llama_file next = *f;
-	struct kvi_llama_grammar g = f->grammar;
+	struct kvi_llama_file next = *file;
+	struct kvi_llama_grammar g = file->grammar;
 	struct reason reason = { 0, KIND_UNKNOWN };
 	bool found = false;
 	kvarc_ret ret = KVARC_OK;
 	for (unsigned i = 0; grammar_at(&g, i) && !ret; i++) {
-		struct llama_attempt a = { &next, alloc, s, &g, 0, false, false, false, 0 };
+		struct llama_attempt a = { &next, alloc, scan, &g, 0, false, false, false, 0 };
 		bool fits = follows(&a);
 		next.grammar = g;
 		if (a.no_memory)
 			ret = kvi_alloc_error(alloc);
-		else if (s->io)
+		else if (scan->io)
 			ret = KVARC_IO;
-		else if (fits && found && !same(f, &next)) {
+		else if (fits && found && !same(file, &next)) {
 			*why = "it can be read in more than one way";
 			ret = KVARC_END;
 		} else if (fits && !found) {
-			take(f, &next);
+			take(file, &next);
 			found = true;
 		} else if (!fits) {
 			consider(&reason, &a);
@@ -586,68 +591,68 @@ static kvarc_ret try_all(struct kvi_llama_file *f, const struct kvi_alloc *alloc
 		ret = KVARC_END;
 	}
 	if (ret)
-		kvi_llama_free(f, alloc);
+		kvi_llama_free(file, alloc);
 	return ret;
 }
 
-static bool known_version(const struct kvi_llama_grammar *g)
+static bool known_version(const struct kvi_llama_grammar *grammar)
 {
-	return g->session ? g->version >= 9 && g->version <= 11
-	                  : g->version >= 2 && g->version <= 4;
+	return grammar->session ? grammar->version >= 9 && grammar->version <= 11
+	                        : grammar->version >= 2 && grammar->version <= 4;
 }
 
-kvarc_ret kvi_llama_parse(struct kvi_llama_file *f, const struct kvi_alloc *alloc,
-                          struct kvi_scan *s, const char **why)
+kvarc_ret kvi_llama_parse(struct kvi_llama_file *file, const struct kvi_alloc *alloc,
+                          struct kvi_scan *scan, const char **why)
 {
-	memset(f, 0, sizeof *f);
-	kvi_scan_seek(s, 0);
-	uint32_t magic = kvi_scan32(s);
-	f->grammar.session = magic == KVI_LLAMA_SESSION_MAGIC;
-	uint32_t version = kvi_scan32(s);
-	if (s->bad || (!f->grammar.session && magic != KVI_LLAMA_SEQ_MAGIC))
-		return s->io ? KVARC_IO : KVARC_END;
-	f->grammar.version = version;
+	memset(file, 0, sizeof *file);
+	kvi_scan_seek(scan, 0);
+	uint32_t magic = kvi_scan32(scan);
+	file->grammar.session = magic == KVI_LLAMA_SESSION_MAGIC;
+	uint32_t version = kvi_scan32(scan);
+	if (scan->bad || (!file->grammar.session && magic != KVI_LLAMA_SEQ_MAGIC))
+		return scan->io ? KVARC_IO : KVARC_END;
+	file->grammar.version = version;
 	*why = "its version is not known";
-	if (!known_version(&f->grammar))
+	if (!known_version(&file->grammar))
 		return KVARC_END;
 	*why = "its header is damaged";
-	if (!header(f, s))
-		return s->io ? KVARC_IO : KVARC_END;
-	return try_all(f, alloc, s, why);
+	if (!header(file, scan))
+		return scan->io ? KVARC_IO : KVARC_END;
+	return try_all(file, alloc, scan, why);
 }
 
 /*
  * The same of a bare state of one sequence (llama_state_seq_get_data), which begins at an offset
  * and ends where the scan does: no version (the newest that fits is taken), no token ids.
  */
-static kvarc_ret llama_parse_state(struct kvi_llama_file *f, const struct kvi_alloc *alloc,
-                                   struct kvi_scan *s, uint64_t at, const char **why)
+static kvarc_ret llama_parse_state(struct kvi_llama_file *file, const struct kvi_alloc *alloc,
+                                   struct kvi_scan *scan, uint64_t at, const char **why)
 {
 	kvarc_ret ret = KVARC_END;
-	kvi_scan_seek(s, at);
-	if (kvi_scan32(s) == BARE_STATE_MAGIC)
+	kvi_scan_seek(scan, at);
+	if (kvi_scan32(scan) == BARE_STATE_MAGIC)
 		at += 8;
 	for (uint32_t version = 4; version >= 2 && ret == KVARC_END; version--) {
-		memset(f, 0, sizeof *f);
-		if (s->io)
+		memset(file, 0, sizeof *file);
+		if (scan->io)
 			return KVARC_IO;
-		f->grammar.version = version;
-		f->memory_at = at;
-		ret = try_all(f, alloc, s, why);
+		file->grammar.version = version;
+		file->memory_at = at;
+		ret = try_all(file, alloc, scan, why);
 	}
 	return ret;
 }
 
-void kvi_llama_free(struct kvi_llama_file *f, const struct kvi_alloc *alloc)
+void kvi_llama_free(struct kvi_llama_file *file, const struct kvi_alloc *alloc)
 {
-	kvi_free(alloc, f->sections);
-	kvi_free(alloc, f->matrices);
-	kvi_free(alloc, f->checkpoints);
-	f->sections = NULL;
-	f->matrices = NULL;
-	f->checkpoints = NULL;
-	f->n_checkpoints = f->cap_checkpoints = 0;
-	f->n_sections = f->cap_sections = f->n_matrices = f->cap_matrices = 0;
+	kvi_free(alloc, file->sections);
+	kvi_free(alloc, file->matrices);
+	kvi_free(alloc, file->checkpoints);
+	file->sections = NULL;
+	file->matrices = NULL;
+	file->checkpoints = NULL;
+	file->n_checkpoints = file->cap_checkpoints = 0;
+	file->n_sections = file->cap_sections = file->n_matrices = file->cap_matrices = 0;
 }
 
 /* ==== One track for a memory and its context checkpoints ==== */
@@ -695,15 +700,15 @@ struct sharing {
 };
 
 /* The same layers, types and widths, by rows. */
-static bool alike(const struct kvi_llama_file *f, size_t a, size_t b)
+static bool alike(const struct kvi_llama_file *file, size_t a, size_t b)
 {
-	const struct kvi_llama_section *x = &f->sections[a], *y = &f->sections[b];
+	const struct kvi_llama_section *x = &file->sections[a], *y = &file->sections[b];
 	if (y->recurrent || x->recurrent || x->blob != y->blob || x->n_layers != y->n_layers ||
 	    x->rotation_k != y->rotation_k || x->rotation_v != y->rotation_v)
 		return false;
 	for (size_t i = 0; i < kvi_llama_section_matrices(x); i++) {
-		const struct kvi_llama_matrix *m = &f->matrices[x->first_matrix + i];
-		const struct kvi_llama_matrix *n = &f->matrices[y->first_matrix + i];
+		const struct kvi_llama_matrix *m = &file->matrices[x->first_matrix + i];
+		const struct kvi_llama_matrix *n = &file->matrices[y->first_matrix + i];
 		if (m->trans || n->trans || m->type != n->type || m->row_bytes != n->row_bytes)
 			return false;
 	}
@@ -711,14 +716,14 @@ static bool alike(const struct kvi_llama_file *f, size_t a, size_t b)
 }
 
 /* 1: the same bytes, 0: others, -1: reading failed. */
-static int compare(struct sharing *x, uint64_t a, uint64_t b, uint64_t bytes)
+static int compare(struct sharing *sharing, uint64_t a, uint64_t b, uint64_t bytes)
 {
 	while (bytes) {
 		size_t n = bytes < COMPARE_BYTES ? (size_t)bytes : COMPARE_BYTES;
-		if (kvi_source_read(x->s->src, x->buffer[0], n, a) ||
-		    kvi_source_read(x->s->src, x->buffer[1], n, b))
+		if (kvi_source_read(sharing->s->src, sharing->buffer[0], n, a) ||
+		    kvi_source_read(sharing->s->src, sharing->buffer[1], n, b))
 			return -1;
-		if (memcmp(x->buffer[0], x->buffer[1], n))
+		if (memcmp(sharing->buffer[0], sharing->buffer[1], n))
 			return 0;
 		a += n;
 		b += n;
@@ -728,41 +733,42 @@ static int compare(struct sharing *x, uint64_t a, uint64_t b, uint64_t bytes)
 }
 
 /* Are the rows of two cells and the n - 1 behind them the same in all matrices? */
-static int same_rows(struct sharing *x, size_t section_a, uint32_t cell_a, size_t section_b,
+static int same_rows(struct sharing *sharing, size_t section_a, uint32_t cell_a, size_t section_b,
                      uint32_t cell_b, uint32_t n)
 {
-	const struct kvi_llama_section *a = &x->f->sections[section_a];
-	const struct kvi_llama_section *b = &x->f->sections[section_b];
+	const struct kvi_llama_section *a = &sharing->f->sections[section_a];
+	const struct kvi_llama_section *b = &sharing->f->sections[section_b];
 	int ret = 1;
 	for (size_t i = 0; i < kvi_llama_section_matrices(a) && ret == 1; i++) {
-		const struct kvi_llama_matrix *m = &x->f->matrices[a->first_matrix + i];
-		const struct kvi_llama_matrix *k = &x->f->matrices[b->first_matrix + i];
-		ret = compare(x, m->at + cell_a * m->row_bytes, k->at + cell_b * k->row_bytes,
+		const struct kvi_llama_matrix *m = &sharing->f->matrices[a->first_matrix + i];
+		const struct kvi_llama_matrix *k = &sharing->f->matrices[b->first_matrix + i];
+		ret = compare(sharing, m->at + cell_a * m->row_bytes, k->at + cell_b * k->row_bytes,
 		              n * m->row_bytes);
 	}
 	return ret;
 }
 
-static kvarc_ret add_span(struct sharing *x, const struct llama_span *span)
+static kvarc_ret add_span(struct sharing *sharing, const struct llama_span *span)
 {
-	struct llama_shared *sh = x->sh;
-	if (!kvi_array_grow(x->alloc, &sh->spans, &sh->cap_spans, sh->n_spans, sizeof *sh->spans))
-		return kvi_alloc_error(x->alloc);
+	struct llama_shared *sh = sharing->sh;
+	if (!kvi_array_grow(sharing->alloc, &sh->spans, &sh->cap_spans, sh->n_spans,
+	                    sizeof *sh->spans))
+		return kvi_alloc_error(sharing->alloc);
 	sh->spans[sh->n_spans++] = *span;
 	return KVARC_OK;
 }
 
-static kvarc_ret add_run(struct sharing *x, const struct llama_run *run)
+static kvarc_ret add_run(struct sharing *sharing, const struct llama_run *run)
 {
-	struct llama_shared *sh = x->sh;
-	x->full = x->full || sh->n_runs == RUNS_MAX;
-	if (x->full)
+	struct llama_shared *sh = sharing->sh;
+	sharing->full = sharing->full || sh->n_runs == RUNS_MAX;
+	if (sharing->full)
 		return KVARC_OK;
-	if (!kvi_array_grow(x->alloc, &sh->runs, &sh->cap_runs, sh->n_runs, sizeof *sh->runs))
-		return kvi_alloc_error(x->alloc);
+	if (!kvi_array_grow(sharing->alloc, &sh->runs, &sh->cap_runs, sh->n_runs, sizeof *sh->runs))
+		return kvi_alloc_error(sharing->alloc);
 	sh->runs[sh->n_runs] = *run;
 	const struct llama_span span = { run->section, sh->n_runs++, run->cell, run->n, 0 };
-	return add_span(x, &span);
+	return add_span(sharing, &span);
 }
 
 /* The run that has a position, or else n_runs; *n becomes how many positions from there
@@ -785,26 +791,26 @@ static size_t find_run(const struct llama_shared *sh, int64_t position, uint32_t
 }
 
 /* Cells whose positions follow each other: shared where they can be, else new. */
-static kvarc_ret add_cells(struct sharing *x, struct llama_run rest)
+static kvarc_ret add_cells(struct sharing *sharing, struct llama_run rest)
 {
 	kvarc_ret ret = KVARC_OK;
-	while (rest.n && !ret && !x->full) {
+	while (rest.n && !ret && !sharing->full) {
 		struct llama_run part = rest;
-		size_t i = find_run(x->sh, rest.position, &part.n);
+		size_t i = find_run(sharing->sh, rest.position, &part.n);
 		int same = 0;
-		if (i < x->sh->n_runs) {
-			const struct llama_run *r = &x->sh->runs[i];
+		if (i < sharing->sh->n_runs) {
+			const struct llama_run *r = &sharing->sh->runs[i];
 			uint32_t skip = (uint32_t)(rest.position - r->position);
 			const struct llama_span span = { rest.section, i, rest.cell, part.n, skip };
-			same = same_rows(x, r->section, r->cell + skip, rest.section, rest.cell,
-			                 part.n);
+			same = same_rows(sharing, r->section, r->cell + skip, rest.section,
+			                 rest.cell, part.n);
 			if (same < 0)
 				return KVARC_IO;
 			if (same)
-				ret = add_span(x, &span);
+				ret = add_span(sharing, &span);
 		}
 		if (!same)
-			ret = add_run(x, &part);
+			ret = add_run(sharing, &part);
 		rest.cell += part.n;
 		rest.position += part.n;
 		rest.n -= part.n;
@@ -812,26 +818,26 @@ static kvarc_ret add_cells(struct sharing *x, struct llama_run rest)
 	return ret;
 }
 
-static kvarc_ret add_shared_section(struct sharing *x, size_t section)
+static kvarc_ret add_shared_section(struct sharing *sharing, size_t section)
 {
-	const struct kvi_llama_section *k = &x->f->sections[section];
+	const struct kvi_llama_section *k = &sharing->f->sections[section];
 	struct llama_run run = { .section = section };
 	unsigned runs = 0;
 	kvarc_ret ret = KVARC_OK;
 	uint64_t at = k->cells_at;
-	for (uint32_t i = 0; i <= k->n_cells && !ret && !x->full; i++) {
+	for (uint32_t i = 0; i <= k->n_cells && !ret && !sharing->full; i++) {
 		int32_t position = -1;
-		kvi_scan_seek(x->s, at); /* comparing may take its own way */
-		if (i < k->n_cells && !kvi_llama_cell(x->s, &x->f->grammar, &position))
+		kvi_scan_seek(sharing->s, at); /* comparing may take its own way */
+		if (i < k->n_cells && !kvi_llama_cell(sharing->s, &sharing->f->grammar, &position))
 			return KVARC_IO; /* the file changed since the parse */
-		at = x->s->at;
+		at = sharing->s->at;
 		if (run.n && i < k->n_cells && run.position + run.n == position) {
 			run.n++;
 			continue;
 		}
 		if (run.n) {
-			x->full = x->full || ++runs > SECTION_RUNS_MAX;
-			ret = add_cells(x, run);
+			sharing->full = sharing->full || ++runs > SECTION_RUNS_MAX;
+			ret = add_cells(sharing, run);
 		}
 		run.position = position;
 		run.cell = i;
@@ -854,12 +860,12 @@ static int by_position(const void *a, const void *b)
 }
 
 /* Puts the runs in order of position and numbers their tokens. */
-static kvarc_ret order_runs(struct sharing *x)
+static kvarc_ret order_runs(struct sharing *sharing)
 {
-	struct llama_shared *sh = x->sh;
-	struct ordered *o = kvi_array(x->alloc, sh->n_runs, sizeof *o);
-	size_t *now = kvi_array(x->alloc, sh->n_runs, sizeof *now);
-	kvarc_ret ret = o && now ? KVARC_OK : kvi_alloc_error(x->alloc);
+	struct llama_shared *sh = sharing->sh;
+	struct ordered *o = kvi_array(sharing->alloc, sh->n_runs, sizeof *o);
+	size_t *now = kvi_array(sharing->alloc, sh->n_runs, sizeof *now);
+	kvarc_ret ret = o && now ? KVARC_OK : kvi_alloc_error(sharing->alloc);
 	for (size_t i = 0; i < sh->n_runs && !ret; i++)
 		o[i] = (struct ordered){ sh->runs[i], i };
 	if (!ret)
@@ -872,18 +878,18 @@ static kvarc_ret order_runs(struct sharing *x)
 	}
 	for (size_t i = 0; i < sh->n_spans && !ret; i++)
 		sh->spans[i].run = now[sh->spans[i].run];
-	kvi_free(x->alloc, o);
-	kvi_free(x->alloc, now);
+	kvi_free(sharing->alloc, o);
+	kvi_free(sharing->alloc, now);
 	return ret;
 }
 
-static kvarc_ret share_all(struct sharing *x, size_t like)
+static kvarc_ret share_all(struct sharing *sharing, size_t like)
 {
-	kvarc_ret ret = add_shared_section(x, like);
-	for (size_t i = 0; i < x->f->n_sections && !ret && !x->full; i++)
-		if (x->f->sections[i].checkpoint && alike(x->f, like, i))
-			ret = add_shared_section(x, i);
-	return ret || x->full ? ret : order_runs(x);
+	kvarc_ret ret = add_shared_section(sharing, like);
+	for (size_t i = 0; i < sharing->f->n_sections && !ret && !sharing->full; i++)
+		if (sharing->f->sections[i].checkpoint && alike(sharing->f, like, i))
+			ret = add_shared_section(sharing, i);
+	return ret || sharing->full ? ret : order_runs(sharing);
 }
 
 static void llama_shared_free(struct llama_shared *sh, const struct kvi_alloc *alloc);
@@ -895,14 +901,14 @@ static void llama_shared_free(struct llama_shared *sh, const struct kvi_alloc *a
  * Returns OK, IO, MEM, MEMLIMIT.
  */
 static kvarc_ret llama_share(struct llama_shared *sh, const struct kvi_alloc *alloc,
-                             struct kvi_scan *s, const struct kvi_llama_file *f, size_t like)
+                             struct kvi_scan *scan, const struct kvi_llama_file *file, size_t like)
 {
-	struct sharing x = { .sh = sh, .alloc = alloc, .s = s, .f = f };
+	struct sharing x = { .sh = sh, .alloc = alloc, .s = scan, .f = file };
 	bool any = false;
 	*sh = (struct llama_shared){ .like = like };
-	for (size_t i = 0; i < f->n_sections; i++)
-		any = any || (f->sections[i].checkpoint && alike(f, like, i));
-	if (!any || !alike(f, like, like))
+	for (size_t i = 0; i < file->n_sections; i++)
+		any = any || (file->sections[i].checkpoint && alike(file, like, i));
+	if (!any || !alike(file, like, like))
 		return KVARC_OK;
 	x.buffer[0] = kvi_malloc(alloc, COMPARE_BYTES);
 	x.buffer[1] = kvi_malloc(alloc, COMPARE_BYTES);
@@ -934,50 +940,52 @@ static bool llama_shares(const struct llama_shared *sh, size_t section)
 /* ==== Llama.cpp slot and session files as tracks, areas and tensors ==== */
 
 /* The position runs of a section's cells. */
-static kvarc_ret read_positions(kvarc_import *im, struct kvi_imp_track *t, struct kvi_scan *s,
-                                const struct kvi_llama_file *f, const struct kvi_llama_section *k)
+static kvarc_ret read_positions(kvarc_import *im, struct kvi_imp_track *track,
+                                struct kvi_scan *scan, const struct kvi_llama_file *file,
+                                const struct kvi_llama_section *section)
 {
 	kvarc_ret ret = KVARC_OK;
-	kvi_scan_seek(s, k->cells_at);
-	for (uint32_t i = 0; i < k->n_cells && !ret; i++) {
+	kvi_scan_seek(scan, section->cells_at);
+	for (uint32_t i = 0; i < section->n_cells && !ret; i++) {
 		int32_t position;
-		if (!kvi_llama_cell(s, &f->grammar, &position))
+		if (!kvi_llama_cell(scan, &file->grammar, &position))
 			return KVARC_IO; /* the file changed since the parse */
-		ret = kvi_import_position(im, t, position);
+		ret = kvi_import_position(im, track, position);
 	}
 	return ret;
 }
 
 /* Token p of the list is the one at position p, where that is certain: one
  * sequence, positions in order. */
-static void find_ids(struct kvi_imp_track *t, uint32_t item, const struct kvi_llama_file *f)
+static void find_ids(struct kvi_imp_track *track, uint32_t item, const struct kvi_llama_file *file)
 {
-	if (!f->tokens_at || t->n_runs != 1)
+	if (!file->tokens_at || track->n_runs != 1)
 		return;
-	uint64_t first = (uint64_t)t->runs[0].first;
-	if (first + t->n > f->n_tokens)
+	uint64_t first = (uint64_t)track->runs[0].first;
+	if (first + track->n > file->n_tokens)
 		return;
-	t->has_ids = true;
-	t->ids_item = item;
-	t->ids_at = f->tokens_at + 4 * first;
-	t->ids_bytes = 4;
+	track->has_ids = true;
+	track->ids_item = item;
+	track->ids_at = file->tokens_at + 4 * first;
+	track->ids_bytes = 4;
 }
 
 /* Number of heads of a key or value of this width, by the metadata of the model; 1: not known. */
-static uint32_t model_heads(const struct kvi_gguf *g, uint32_t width, bool value)
+static uint32_t model_heads(const struct kvi_gguf *gguf, uint32_t width, bool value)
 {
-	uint32_t channels = value ? g->value_channels : g->key_channels;
-	if (!g->present || channels == 0 || width % channels)
+	uint32_t channels = value ? gguf->value_channels : gguf->key_channels;
+	if (!gguf->present || channels == 0 || width % channels)
 		return 1;
 	return width / channels;
 }
 
 /* The tensors of the last area: one a plane. */
-static kvarc_ret add_planes(kvarc_import *im, const struct kvi_llama_matrix *m, uint32_t n_cells,
-                            const kvarc_tensor *like, const char *name)
+static kvarc_ret add_planes(kvarc_import *im, const struct kvi_llama_matrix *matrix,
+                            uint32_t n_cells, const kvarc_tensor *like, const char *name)
 {
-	const struct kvi_ggml_type *type = kvi_ggml_type(m->type);
-	const struct kvi_ggml_rows rows = { m->width, n_cells, m->row_bytes, m->trans };
+	const struct kvi_ggml_type *type = kvi_ggml_type(matrix->type);
+	const struct kvi_ggml_rows rows = { matrix->width, n_cells, matrix->row_bytes,
+		                            matrix->trans };
 	for (uint8_t i = 0; i < type->n_planes; i++) {
 		static const char *const suffix[] = { "", ".scale", ".minimum", ".payload",
 			                              ".high_bits" };
@@ -991,8 +999,8 @@ static kvarc_ret add_planes(kvarc_import *im, const struct kvi_llama_matrix *m, 
 		t->pub.role = p->role;
 		t->pub.dtype = p->dtype;
 		if (p->role != KVARC_WHOLE)
-			t->pub.source_type = (uint16_t)(0x100 + m->type);
-		kvi_import_shape(&t->pub, (uint64_t)m->width / type->block_elems * p->elems,
+			t->pub.source_type = (uint16_t)(0x100 + matrix->type);
+		kvi_import_shape(&t->pub, (uint64_t)matrix->width / type->block_elems * p->elems,
 		                 like->heads);
 		snprintf(t->name, sizeof t->name, "%s%s", name, suffix[p->role]);
 		t->at = kvi_ggml_view(type, p, &rows);
@@ -1009,101 +1017,101 @@ struct llama {
 };
 
 /* Matrix number i of the common track's sections: the area of each of their spans. */
-static kvarc_ret add_shared_matrix(struct llama *x, uint32_t track, size_t i,
+static kvarc_ret add_shared_matrix(struct llama *llama, uint32_t track, size_t i,
                                    const kvarc_tensor *like, const char *name)
 {
-	const struct kvi_llama_file *f = x->f;
-	for (size_t k = 0; k < x->shared.n_spans; k++) {
-		const struct llama_span *p = &x->shared.spans[k];
+	const struct kvi_llama_file *f = llama->f;
+	for (size_t k = 0; k < llama->shared.n_spans; k++) {
+		const struct llama_span *p = &llama->shared.spans[k];
 		const struct kvi_llama_section *section = &f->sections[p->section];
 		const struct kvi_llama_matrix *m = &f->matrices[section->first_matrix + i];
 		uint64_t at = m->at + p->cell * m->row_bytes;
 		uint64_t bytes = p->n * m->row_bytes;
-		uint64_t t0 = x->shared.runs[p->run].t0 + p->skip;
-		struct kvi_imp_area *area = k ? kvi_import_add_part(x->im, at, bytes, t0, p->n)
-		                              : kvi_import_add_area(x->im, x->item, track, at,
-		                                                    bytes);
+		uint64_t t0 = llama->shared.runs[p->run].t0 + p->skip;
+		struct kvi_imp_area *area = k ? kvi_import_add_part(llama->im, at, bytes, t0, p->n)
+		                              : kvi_import_add_area(llama->im, llama->item, track,
+		                                                    at, bytes);
 		if (!area)
-			return kvi_import_full(x->im);
+			return kvi_import_full(llama->im);
 		area->t0 = t0;
 		area->n_tokens = p->n;
-		kvarc_ret ret = k ? KVARC_OK : add_planes(x->im, m, 0, like, name);
+		kvarc_ret ret = k ? KVARC_OK : add_planes(llama->im, m, 0, like, name);
 		if (ret)
 			return ret;
 	}
 	return KVARC_OK;
 }
 
-static kvarc_ret add_matrix_tensor(struct llama *x, uint32_t track,
-                                   const struct kvi_llama_section *k, size_t i,
+static kvarc_ret add_matrix_tensor(struct llama *llama, uint32_t track,
+                                   const struct kvi_llama_section *section, size_t i,
                                    const kvarc_tensor *like, const char *name)
 {
-	const struct kvi_llama_matrix *m = &x->f->matrices[k->first_matrix + i];
-	if (k == &x->f->sections[x->shared.like] && x->shared.n_spans)
-		return add_shared_matrix(x, track, i, like, name);
-	if (!kvi_import_add_area(x->im, x->item, track, m->at, m->bytes))
-		return kvi_import_full(x->im);
-	return add_planes(x->im, m, k->n_cells, like, name);
+	const struct kvi_llama_matrix *m = &llama->f->matrices[section->first_matrix + i];
+	if (section == &llama->f->sections[llama->shared.like] && llama->shared.n_spans)
+		return add_shared_matrix(llama, track, i, like, name);
+	if (!kvi_import_add_area(llama->im, llama->item, track, m->at, m->bytes))
+		return kvi_import_full(llama->im);
+	return add_planes(llama->im, m, section->n_cells, like, name);
 }
 
 /* Keys alone: MLA; behind another memory: the keys of an indexer. */
-static uint8_t kind_of(const struct kvi_llama_section *k, bool second)
+static uint8_t kind_of(const struct kvi_llama_section *section, bool second)
 {
 	if (second)
 		return KVARC_VALUE;
-	return k->values ? KVARC_KEY : k->blob ? KVARC_INDEXER_KEY : KVARC_MLA_LATENT;
+	return section->values ? KVARC_KEY : section->blob ? KVARC_INDEXER_KEY : KVARC_MLA_LATENT;
 }
 
 /* Layers are counted in file order: the file does not number them. */
-static kvarc_ret add_layers(struct llama *x, uint32_t track, const struct kvi_llama_section *k,
-                            uint32_t layer0)
+static kvarc_ret add_layers(struct llama *llama, uint32_t track,
+                            const struct kvi_llama_section *section, uint32_t layer0)
 {
-	for (uint32_t i = 0; i < kvi_llama_section_matrices(k); i++) {
-		bool second = k->values && i % 2;
-		uint32_t layer = k->values ? i / 2 : i;
-		uint32_t matrix = second ? k->n_layers + layer : layer;
-		uint32_t rotation = second ? k->rotation_v : k->rotation_k;
+	for (uint32_t i = 0; i < kvi_llama_section_matrices(section); i++) {
+		bool second = section->values && i % 2;
+		uint32_t layer = section->values ? i / 2 : i;
+		uint32_t matrix = second ? section->n_layers + layer : layer;
+		uint32_t rotation = second ? section->rotation_v : section->rotation_k;
 		char name[40];
 		kvarc_tensor like = {
 			.layer = layer0 + layer,
-			.kind = kind_of(k, second),
+			.kind = kind_of(section, second),
 			.flags = (uint8_t)((second ? 0 : KVARC_TENSOR_POST_ROPE) |
 			                   (rotation ? KVARC_TENSOR_HADAMARD : 0)),
-			.heads = model_heads(&x->im->gguf,
-			                     x->f->matrices[k->first_matrix + matrix].width,
-			                     second),
+			.heads = model_heads(
+				&llama->im->gguf,
+				llama->f->matrices[section->first_matrix + matrix].width, second),
 		};
 		snprintf(name, sizeof name, "layers.%u.%s", like.layer, kvarc_kind_name(like.kind));
-		kvarc_ret ret = add_matrix_tensor(x, track, k, matrix, &like, name);
+		kvarc_ret ret = add_matrix_tensor(llama, track, section, matrix, &like, name);
 		if (ret)
 			return ret;
 	}
 	return KVARC_OK;
 }
 
-static void label_track(struct kvi_imp_track *t, const struct kvi_llama_section *k)
+static void label_track(struct kvi_imp_track *track, const struct kvi_llama_section *section)
 {
 	char checkpoint[32] = "";
-	t->pub.kind = !k->blob && !k->checkpoint ? KVARC_TRACK_SELF
-	              : k->values                ? KVARC_TRACK_WINDOW
-	                                         : KVARC_TRACK_OTHER;
-	if (k->checkpoint)
-		snprintf(checkpoint, sizeof checkpoint, " checkpoint %u", k->checkpoint - 1);
-	snprintf(t->label, sizeof t->label, "stream %u%s%s", k->stream,
-	         !k->blob    ? ""
-	         : k->values ? " window"
-	                     : " indexer",
+	track->pub.kind = !section->blob && !section->checkpoint ? KVARC_TRACK_SELF
+	                  : section->values                      ? KVARC_TRACK_WINDOW
+	                                                         : KVARC_TRACK_OTHER;
+	if (section->checkpoint)
+		snprintf(checkpoint, sizeof checkpoint, " checkpoint %u", section->checkpoint - 1);
+	snprintf(track->label, sizeof track->label, "stream %u%s%s", section->stream,
+	         !section->blob    ? ""
+	         : section->values ? " window"
+	                           : " indexer",
 	         checkpoint);
 }
 
 /* Positions and ids of the common track. */
-static kvarc_ret shared_positions(struct llama *x, struct kvi_imp_track *t)
+static kvarc_ret shared_positions(struct llama *llama, struct kvi_imp_track *track)
 {
-	const struct llama_shared *sh = &x->shared;
+	const struct llama_shared *sh = &llama->shared;
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < sh->n_runs && !ret; i++)
 		for (uint32_t k = 0; k < sh->runs[i].n && !ret; k++)
-			ret = kvi_import_position(x->im, t, sh->runs[i].position + k);
+			ret = kvi_import_position(llama->im, track, sh->runs[i].position + k);
 	return ret;
 }
 
@@ -1111,29 +1119,31 @@ static kvarc_ret shared_positions(struct llama *x, struct kvi_imp_track *t)
  * Recurrent states have no token axis. One row of each would say too little of its
  * elements, so they are cut into rows of STATE_CHANNELS, which stand as tokens.
  */
-static kvarc_ret add_states(struct llama *x, const struct kvi_llama_section *k, bool second)
+static kvarc_ret add_states(struct llama *llama, const struct kvi_llama_section *section,
+                            bool second)
 {
 	enum { STATE_CHANNELS = 128 };
 	const struct kvi_llama_matrix *m =
-		&x->f->matrices[k->first_matrix + (second ? k->n_layers : 0)];
+		&llama->f->matrices[section->first_matrix + (second ? section->n_layers : 0)];
 	uint32_t channels = STATE_CHANNELS;
 	const struct kvi_ggml_type *type = kvi_ggml_type(m->type);
-	for (uint32_t i = 0; i < k->n_layers; i++)
+	for (uint32_t i = 0; i < section->n_layers; i++)
 		if (m[i].width == 0 || m[i].width != m->width || m[i].type != m->type)
 			return KVARC_OK; /* literals, then */
 	while (m->width % channels)
 		channels /= 2;
-	uint64_t rows = (uint64_t)k->n_cells * (m->width / channels);
-	struct kvi_imp_track *t = kvi_import_add_track(x->im, rows);
+	uint64_t rows = (uint64_t)section->n_cells * (m->width / channels);
+	struct kvi_imp_track *t = kvi_import_add_track(llama->im, rows);
 	if (!t)
-		return kvi_import_full(x->im);
-	uint32_t track = (uint32_t)x->im->n_tracks - 1;
+		return kvi_import_full(llama->im);
+	uint32_t track = (uint32_t)llama->im->n_tracks - 1;
 	const char *kind = kvarc_kind_name(second ? KVARC_RECURRENT_STATE : KVARC_CONV_STATE);
 	t->pub.kind = KVARC_TRACK_STATE;
 	snprintf(t->label, sizeof t->label, "%s", kind);
-	if (k->checkpoint)
-		snprintf(t->label, sizeof t->label, "%s checkpoint %u", kind, k->checkpoint - 1);
-	for (uint32_t i = 0; i < k->n_layers; i++) {
+	if (section->checkpoint)
+		snprintf(t->label, sizeof t->label, "%s checkpoint %u", kind,
+		         section->checkpoint - 1);
+	for (uint32_t i = 0; i < section->n_layers; i++) {
 		struct kvi_llama_matrix row = m[i];
 		char name[40];
 		kvarc_tensor like = { .layer = i,
@@ -1142,26 +1152,26 @@ static kvarc_ret add_states(struct llama *x, const struct kvi_llama_section *k, 
 		row.width = channels;
 		row.row_bytes = (uint64_t)channels * type->block_bytes;
 		snprintf(name, sizeof name, "layers.%u.%s", i, kind);
-		if (!kvi_import_add_area(x->im, x->item, track, row.at, row.bytes))
-			return kvi_import_full(x->im);
-		kvarc_ret ret = add_planes(x->im, &row, 0, &like, name);
+		if (!kvi_import_add_area(llama->im, llama->item, track, row.at, row.bytes))
+			return kvi_import_full(llama->im);
+		kvarc_ret ret = add_planes(llama->im, &row, 0, &like, name);
 		if (ret)
 			return ret;
 	}
 	return KVARC_OK;
 }
 
-static kvarc_ret add_section_tensors(struct llama *x, size_t index)
+static kvarc_ret add_section_tensors(struct llama *llama, size_t index)
 {
-	const struct kvi_llama_file *f = x->f;
+	const struct kvi_llama_file *f = llama->f;
 	const struct kvi_llama_section *k = &f->sections[index];
-	bool common = llama_shares(&x->shared, index);
+	bool common = llama_shares(&llama->shared, index);
 	uint32_t of_blob = 0, layer0 = 0;
 	if (k->recurrent) {
-		kvarc_ret ret = add_states(x, k, false);
-		return ret ? ret : add_states(x, k, true);
+		kvarc_ret ret = add_states(llama, k, false);
+		return ret ? ret : add_states(llama, k, true);
 	}
-	if (common && index != x->shared.like)
+	if (common && index != llama->shared.like)
 		return KVARC_OK;
 	for (size_t i = 0; i < f->n_sections; i++)
 		of_blob += f->sections[i].blob == k->blob && !f->sections[i].recurrent &&
@@ -1169,51 +1179,52 @@ static kvarc_ret add_section_tensors(struct llama *x, size_t index)
 	/* A window's layers are others than those of the full memory. */
 	if (k->blob && k->values)
 		layer0 = f->sections[0].n_layers;
-	struct kvi_imp_track *t = kvi_import_add_track(x->im,
-	                                               common ? x->shared.n_tokens : k->n_cells);
+	struct kvi_imp_track *t = kvi_import_add_track(llama->im, common ? llama->shared.n_tokens
+	                                                                 : k->n_cells);
 	if (!t)
-		return kvi_import_full(x->im);
+		return kvi_import_full(llama->im);
 	label_track(t, k);
-	uint32_t track = (uint32_t)x->im->n_tracks - 1;
-	kvarc_ret ret = common ? shared_positions(x, t) : read_positions(x->im, t, x->s, f, k);
+	uint32_t track = (uint32_t)llama->im->n_tracks - 1;
+	kvarc_ret ret = common ? shared_positions(llama, t)
+	                       : read_positions(llama->im, t, llama->s, f, k);
 	if (ret)
 		return ret;
 	if (of_blob == 1)
-		find_ids(t, x->item, f);
-	return add_layers(x, track, k, layer0);
+		find_ids(t, llama->item, f);
+	return add_layers(llama, track, k, layer0);
 }
 
 /* The last of the slot's own sections is the one that checkpoints hold parts of. */
-static kvarc_ret add_sections(struct llama *x)
+static kvarc_ret add_sections(struct llama *llama)
 {
 	size_t like = 0;
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < x->f->n_sections; i++)
-		if (!x->f->sections[i].checkpoint && !x->f->sections[i].recurrent)
+	for (size_t i = 0; i < llama->f->n_sections; i++)
+		if (!llama->f->sections[i].checkpoint && !llama->f->sections[i].recurrent)
 			like = i;
-	if (x->f->n_sections && x->f->n_checkpoints)
-		ret = llama_share(&x->shared, &x->im->alloc, x->s, x->f, like);
-	for (size_t i = 0; i < x->f->n_sections && !ret; i++)
-		ret = add_section_tensors(x, i);
-	llama_shared_free(&x->shared, &x->im->alloc);
+	if (llama->f->n_sections && llama->f->n_checkpoints)
+		ret = llama_share(&llama->shared, &llama->im->alloc, llama->s, llama->f, like);
+	for (size_t i = 0; i < llama->f->n_sections && !ret; i++)
+		ret = add_section_tensors(llama, i);
+	llama_shared_free(&llama->shared, &llama->im->alloc);
 	return ret;
 }
 
-static void describe(kvarc_import *im, const struct kvi_llama_file *f, const char *what)
+static void describe(kvarc_import *im, const struct kvi_llama_file *file, const char *what)
 {
 	bool trans = false;
-	for (size_t i = 0; i < f->n_matrices; i++)
-		trans = trans || f->matrices[i].trans;
+	for (size_t i = 0; i < file->n_matrices; i++)
+		trans = trans || file->matrices[i].trans;
 	int n = snprintf(im->format, sizeof im->format, "llama.cpp %s file, version %u", what,
-	                 f->grammar.version);
-	if (f->n_checkpoints)
+	                 file->grammar.version);
+	if (file->n_checkpoints)
 		snprintf(im->format + n, sizeof im->format - (size_t)n,
-		         ", with %zu context checkpoint%s", f->n_checkpoints,
-		         f->n_checkpoints == 1 ? "" : "s");
+		         ", with %zu context checkpoint%s", file->n_checkpoints,
+		         file->n_checkpoints == 1 ? "" : "s");
 	snprintf(im->layout, sizeof im->layout, "%s",
 	         trans ? "token, head, channel; values: channel, token" : "token, head, channel");
 	im->engine = "llama.cpp";
-	im->streams = f->n_sections ? f->sections[0].n_streams : 0;
+	im->streams = file->n_sections ? file->sections[0].n_streams : 0;
 }
 
 kvarc_ret kvi_import_llama_state(kvarc_import *im, uint32_t item, uint64_t at, uint64_t ids_at,

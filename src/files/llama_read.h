@@ -90,11 +90,12 @@ struct kvi_llama_file {
  * Returns OK; END when this is no such file (version 0) or not understood (version set;
  * *why says what is the matter); IO, MEM, MEMLIMIT. On OK free with kvi_llama_free.
  */
-kvarc_ret kvi_llama_parse(struct kvi_llama_file *f, const struct kvi_alloc *alloc,
-                          struct kvi_scan *s, const char **why);
-/* Frees what kvi_llama_parse allocated; *f is empty afterwards. */
-void kvi_llama_free(struct kvi_llama_file *f, const struct kvi_alloc *alloc);
+kvarc_ret kvi_llama_parse(struct kvi_llama_file *file, const struct kvi_alloc *alloc,
+                          struct kvi_scan *scan, const char **why);
+/* Frees what kvi_llama_parse allocated; *file is empty afterwards. */
+void kvi_llama_free(struct kvi_llama_file *file, const struct kvi_alloc *alloc);
 /* Reads the next cell: its position. False at a damaged one. */
-bool kvi_llama_cell(struct kvi_scan *s, const struct kvi_llama_grammar *g, int32_t *position);
+bool kvi_llama_cell(struct kvi_scan *scan, const struct kvi_llama_grammar *grammar,
+                    int32_t *position);
 
 #endif

@@ -16,12 +16,12 @@
 /* ==== Where the elements of a file go in a shorter one ==== */
 
 /* The piece of the plan that holds byte `at` of the file. */
-static size_t llama_map_piece(const struct kvi_llama_map *m, uint64_t at)
+static size_t llama_map_piece(const struct kvi_llama_map *map, uint64_t at)
 {
-	size_t lo = 0, hi = m->plan->n_pieces;
+	size_t lo = 0, hi = map->plan->n_pieces;
 	while (hi - lo > 1) {
 		size_t mid = lo + (hi - lo) / 2;
-		if (m->starts[mid] <= at)
+		if (map->starts[mid] <= at)
 			lo = mid;
 		else
 			hi = mid;
@@ -30,49 +30,49 @@ static size_t llama_map_piece(const struct kvi_llama_map *m, uint64_t at)
 }
 
 /* Adds an entry. False: no memory. */
-static bool llama_map_add(struct kvi_llama_map *m, uint64_t from, uint64_t to, uint64_t bytes)
+static bool llama_map_add(struct kvi_llama_map *map, uint64_t from, uint64_t to, uint64_t bytes)
 {
-	struct kvi_llama_moved *last = m->n ? &m->list[m->n - 1] : NULL;
+	struct kvi_llama_moved *last = map->n ? &map->list[map->n - 1] : NULL;
 	if (last && last->from + last->bytes == from && last->to + last->bytes == to) {
 		last->bytes += bytes;
 		return true;
 	}
-	if (!kvi_array_grow(m->alloc, &m->list, &m->cap, m->n, sizeof *m->list))
+	if (!kvi_array_grow(map->alloc, &map->list, &map->cap, map->n, sizeof *map->list))
 		return false;
-	m->list[m->n++] = (struct kvi_llama_moved){ from, to, bytes };
+	map->list[map->n++] = (struct kvi_llama_moved){ from, to, bytes };
 	return true;
 }
 
-kvarc_ret kvi_llama_map_sort(struct kvi_llama_map *m)
+kvarc_ret kvi_llama_map_sort(struct kvi_llama_map *map)
 {
-	m->intervals = kvi_array(m->alloc, m->n + 1, sizeof *m->intervals);
-	if (!m->intervals)
-		return kvi_alloc_error(m->alloc);
-	for (size_t i = 0; i < m->n; i++) {
-		const struct kvi_llama_moved *e = &m->list[i];
-		m->intervals[i] = (struct kvi_interval){ e->from, e->from + e->bytes, 0, i };
+	map->intervals = kvi_array(map->alloc, map->n + 1, sizeof *map->intervals);
+	if (!map->intervals)
+		return kvi_alloc_error(map->alloc);
+	for (size_t i = 0; i < map->n; i++) {
+		const struct kvi_llama_moved *e = &map->list[i];
+		map->intervals[i] = (struct kvi_interval){ e->from, e->from + e->bytes, 0, i };
 	}
-	kvi_intervals_sort(m->intervals, m->n);
+	kvi_intervals_sort(map->intervals, map->n);
 	return KVARC_OK;
 }
 
 /* The tokens of an area that have bytes in [lo, hi) of it; all where that is not plain. */
-static struct kvi_token_span tokens_of(const struct kvi_piece *p, uint64_t lo, uint64_t hi)
+static struct kvi_token_span tokens_of(const struct kvi_piece *piece, uint64_t lo, uint64_t hi)
 {
-	const struct kvi_area_view *v = &p->views[0];
+	const struct kvi_area_view *v = &piece->views[0];
 	const uint64_t step = v->token_stride;
-	struct kvi_token_span span = { 0, p->n_tokens };
+	struct kvi_token_span span = { 0, piece->n_tokens };
 	uint64_t row = 0; /* of all tokens */
-	if (step && p->n_tokens * step == p->bytes)
-		row = p->bytes;
-	else if (step && p->n_tokens * step == v->block_stride) /* channel-major */
+	if (step && piece->n_tokens * step == piece->bytes)
+		row = piece->bytes;
+	else if (step && piece->n_tokens * step == v->block_stride) /* channel-major */
 		row = v->block_stride;
 	if (row && lo / row == (hi - 1) / row) {
 		span.begin = lo % row / step;
 		span.end = (hi - 1) % row / step + 1;
 	}
-	span.begin += p->t0;
-	span.end += p->t0;
+	span.begin += piece->t0;
+	span.end += piece->t0;
 	return span;
 }
 
@@ -84,15 +84,15 @@ static void add_span(struct kvi_token_span *to, struct kvi_token_span span)
 	to->end = span.end > to->end ? span.end : to->end;
 }
 
-void kvi_llama_map_spans(const struct kvi_llama_map *m, struct kvi_token_span *spans)
+void kvi_llama_map_spans(const struct kvi_llama_map *map, struct kvi_token_span *spans)
 {
-	for (size_t i = 0; i < m->n; i++) {
-		const struct kvi_llama_moved *e = &m->list[i];
+	for (size_t i = 0; i < map->n; i++) {
+		const struct kvi_llama_moved *e = &map->list[i];
 		const uint64_t end = e->from + e->bytes;
-		size_t k = llama_map_piece(m, e->from);
-		for (; k < m->plan->n_pieces && m->starts[k] < end; k++) {
-			const struct kvi_piece *p = &m->plan->pieces[k];
-			uint64_t start = m->starts[k], next = m->starts[k + 1];
+		size_t k = llama_map_piece(map, e->from);
+		for (; k < map->plan->n_pieces && map->starts[k] < end; k++) {
+			const struct kvi_piece *p = &map->plan->pieces[k];
+			uint64_t start = map->starts[k], next = map->starts[k + 1];
 			uint64_t lo = e->from > start ? e->from - start : 0;
 			uint64_t hi = (end < next ? end : next) - start;
 			if (p->type == KVI_PIECE_AREA && lo < hi)
@@ -129,16 +129,16 @@ static int write_moved(void *opaque, const void *data, size_t bytes, uint64_t of
 	             : 0;
 }
 
-kvarc_sink kvi_llama_map_sink(struct kvi_llama_map *m)
+kvarc_sink kvi_llama_map_sink(struct kvi_llama_map *map)
 {
-	return (kvarc_sink){ .write = write_moved, .opaque = m };
+	return (kvarc_sink){ .write = write_moved, .opaque = map };
 }
 
-void kvi_llama_map_free(struct kvi_llama_map *m)
+void kvi_llama_map_free(struct kvi_llama_map *map)
 {
-	kvi_free(m->alloc, m->list);
-	kvi_free(m->alloc, m->intervals);
-	*m = (struct kvi_llama_map){ .alloc = m->alloc };
+	kvi_free(map->alloc, map->list);
+	kvi_free(map->alloc, map->intervals);
+	*map = (struct kvi_llama_map){ .alloc = map->alloc };
 }
 
 /* ==== A llama.cpp file with only its leading tokens ==== */
@@ -165,43 +165,46 @@ enum {
 
 /* ----- what is whole -------------------------------------------------- */
 
-static uint64_t section_begin(const struct kvi_llama_file *f, const struct kvi_llama_section *k)
+static uint64_t section_begin(const struct kvi_llama_file *file,
+                              const struct kvi_llama_section *section)
 {
-	return f->matrices[k->first_matrix].at;
+	return file->matrices[section->first_matrix].at;
 }
 
-static uint64_t section_end(const struct kvi_llama_file *f, const struct kvi_llama_section *k)
+static uint64_t section_end(const struct kvi_llama_file *file,
+                            const struct kvi_llama_section *section)
 {
 	const struct kvi_llama_matrix *last =
-		&f->matrices[k->first_matrix + kvi_llama_section_matrices(k) - 1];
+		&file->matrices[section->first_matrix + kvi_llama_section_matrices(section) - 1];
 	return last->at + last->bytes;
 }
 
 /* The cell that byte `at` of a section is of; 0 where rows are not cells. */
-static uint64_t cell_of(const struct kvi_llama_file *f, const struct kvi_llama_section *k,
+static uint64_t cell_of(const struct kvi_llama_file *file, const struct kvi_llama_section *section,
                         uint64_t at)
 {
-	for (size_t i = kvi_llama_section_matrices(k); i-- > 0;) {
-		const struct kvi_llama_matrix *m = &f->matrices[k->first_matrix + i];
+	for (size_t i = kvi_llama_section_matrices(section); i-- > 0;) {
+		const struct kvi_llama_matrix *m = &file->matrices[section->first_matrix + i];
 		if (at >= m->at)
-			return m->trans || k->recurrent ? 0 : (at - m->at) / m->row_bytes;
+			return m->trans || section->recurrent ? 0 : (at - m->at) / m->row_bytes;
 	}
 	return 0;
 }
 
 /* How many leading cells of a section are whole in all of its matrices. */
-static uint64_t llama_whole_cells(const struct kvi_llama_short *x,
-                                  const struct kvi_llama_section *k)
+static uint64_t llama_whole_cells(const struct kvi_llama_short *shortened,
+                                  const struct kvi_llama_section *section)
 {
-	uint64_t cells = k->n_cells, base = 0;
-	uint64_t begin = section_begin(&x->f, k), end = section_end(&x->f, k);
-	for (size_t i = 0; i < x->plan->n_pieces && base < end; i++) {
-		const struct kvi_piece *p = &x->plan->pieces[i];
+	uint64_t cells = section->n_cells, base = 0;
+	uint64_t begin = section_begin(&shortened->f, section),
+		 end = section_end(&shortened->f, section);
+	for (size_t i = 0; i < shortened->plan->n_pieces && base < end; i++) {
+		const struct kvi_piece *p = &shortened->plan->pieces[i];
 		if (p->type == KVI_PIECE_AREA && base >= begin) {
-			uint64_t whole = x->whole[p->track];
+			uint64_t whole = shortened->whole[p->track];
 			uint64_t here = whole > p->t0 ? whole - p->t0 : 0;
-			uint64_t cell = cell_of(&x->f, k, base);
-			if (here < p->n_tokens && k->recurrent)
+			uint64_t cell = cell_of(&shortened->f, section, base);
+			if (here < p->n_tokens && section->recurrent)
 				return 0;
 			if (here < p->n_tokens && cell + here < cells)
 				cells = cell + here;
@@ -213,70 +216,72 @@ static uint64_t llama_whole_cells(const struct kvi_llama_short *x,
 
 /* How many positions from 0 on all have one cell, in any order, that is whole. 0, too, when a
  * position has two cells: of two sequences. */
-static kvarc_ret prefix_cells(const struct kvi_llama_short *x, const struct kvi_llama_section *k,
-                              uint64_t *prefix)
+static kvarc_ret prefix_cells(const struct kvi_llama_short *shortened,
+                              const struct kvi_llama_section *section, uint64_t *prefix)
 {
 	enum { WHOLE = 1, LOST = 2 };
-	uint64_t whole = llama_whole_cells(x, k);
-	uint8_t *seen = kvi_calloc(x->alloc, k->n_cells, 1);
+	uint64_t whole = llama_whole_cells(shortened, section);
+	uint8_t *seen = kvi_calloc(shortened->alloc, section->n_cells, 1);
 	bool twice = false;
 	*prefix = 0;
 	if (!seen)
-		return kvi_alloc_error(x->alloc);
-	kvi_scan_seek(x->s, k->cells_at);
-	for (uint64_t i = 0; i < k->n_cells && !twice; i++) {
+		return kvi_alloc_error(shortened->alloc);
+	kvi_scan_seek(shortened->s, section->cells_at);
+	for (uint64_t i = 0; i < section->n_cells && !twice; i++) {
 		int32_t position;
-		if (!kvi_llama_cell(x->s, &x->f.grammar, &position))
+		if (!kvi_llama_cell(shortened->s, &shortened->f.grammar, &position))
 			break;
-		if ((uint32_t)position >= k->n_cells)
+		if ((uint32_t)position >= section->n_cells)
 			continue;
 		twice = seen[position];
 		seen[position] = i < whole ? WHOLE : LOST;
 	}
-	while (!twice && *prefix < k->n_cells && seen[*prefix] == WHOLE)
+	while (!twice && *prefix < section->n_cells && seen[*prefix] == WHOLE)
 		++*prefix;
-	kvi_free(x->alloc, seen);
-	return x->s->bad ? KVARC_IO : KVARC_OK;
+	kvi_free(shortened->alloc, seen);
+	return shortened->s->bad ? KVARC_IO : KVARC_OK;
 }
 
 /* Number c: is everything of it whole? */
-static bool checkpoint_whole(const struct kvi_llama_short *x, size_t c)
+static bool checkpoint_whole(const struct kvi_llama_short *shortened, size_t c)
 {
-	for (size_t i = 0; i < x->f.n_sections; i++) {
-		const struct kvi_llama_section *k = &x->f.sections[i];
-		if (k->checkpoint == c + 1 && llama_whole_cells(x, k) < k->n_cells)
+	for (size_t i = 0; i < shortened->f.n_sections; i++) {
+		const struct kvi_llama_section *k = &shortened->f.sections[i];
+		if (k->checkpoint == c + 1 && llama_whole_cells(shortened, k) < k->n_cells)
 			return false;
 	}
 	return true;
 }
 
-bool kvi_llama_all_whole(const struct kvi_llama_short *x, bool checkpoints)
+bool kvi_llama_all_whole(const struct kvi_llama_short *shortened, bool checkpoints)
 {
-	for (size_t i = 0; i < x->f.n_sections; i++) {
-		const struct kvi_llama_section *k = &x->f.sections[i];
-		if ((checkpoints || !k->checkpoint) && llama_whole_cells(x, k) < k->n_cells)
+	for (size_t i = 0; i < shortened->f.n_sections; i++) {
+		const struct kvi_llama_section *k = &shortened->f.sections[i];
+		if ((checkpoints || !k->checkpoint) && llama_whole_cells(shortened, k) < k->n_cells)
 			return false;
 	}
 	return true;
 }
 
 /* Does a checkpoint hold this memory, so that its state can stand for it? */
-static bool llama_in_checkpoints(const struct kvi_llama_short *x, const struct kvi_llama_section *k)
+static bool llama_in_checkpoints(const struct kvi_llama_short *shortened,
+                                 const struct kvi_llama_section *section)
 {
-	const struct kvi_llama_grammar *g = &x->f.grammar;
-	return k->recurrent || (g->n_blobs > 1 && k->blob + 1u == g->n_blobs);
+	const struct kvi_llama_grammar *g = &shortened->f.grammar;
+	return section->recurrent || (g->n_blobs > 1 && section->blob + 1u == g->n_blobs);
 }
 
 /* Lowers *n to the prefix of the slot's own memories: those that checkpoints hold, or the others.
  * *rewinds: none of them is a recurrent state. */
-static kvarc_ret own_prefix(const struct kvi_llama_short *x, bool held, uint64_t *n, bool *rewinds)
+static kvarc_ret own_prefix(const struct kvi_llama_short *shortened, bool held, uint64_t *n,
+                            bool *rewinds)
 {
-	for (size_t i = 0; i < x->f.n_sections; i++) {
-		const struct kvi_llama_section *k = &x->f.sections[i];
+	for (size_t i = 0; i < shortened->f.n_sections; i++) {
+		const struct kvi_llama_section *k = &shortened->f.sections[i];
 		uint64_t prefix = 0;
-		if (k->checkpoint || llama_in_checkpoints(x, k) != held)
+		if (k->checkpoint || llama_in_checkpoints(shortened, k) != held)
 			continue;
-		kvarc_ret ret = k->recurrent ? KVARC_OK : prefix_cells(x, k, &prefix);
+		kvarc_ret ret = k->recurrent ? KVARC_OK : prefix_cells(shortened, k, &prefix);
 		if (ret)
 			return ret;
 		*rewinds = *rewinds && !k->recurrent;
@@ -286,57 +291,59 @@ static kvarc_ret own_prefix(const struct kvi_llama_short *x, bool held, uint64_t
 }
 
 /* Are all tokens wanted? The list may name one that has no cell yet. base: the prefix of all. */
-static bool wants_all(const struct kvi_llama_short *x, uint64_t base)
+static bool wants_all(const struct kvi_llama_short *shortened, uint64_t base)
 {
 	uint64_t cells = 0;
-	for (size_t i = 0; i < x->f.n_sections; i++) {
-		const struct kvi_llama_section *k = &x->f.sections[i];
-		if (!k->checkpoint && !llama_in_checkpoints(x, k) && k->n_cells > cells)
+	for (size_t i = 0; i < shortened->f.n_sections; i++) {
+		const struct kvi_llama_section *k = &shortened->f.sections[i];
+		if (!k->checkpoint && !llama_in_checkpoints(shortened, k) && k->n_cells > cells)
 			cells = k->n_cells;
 	}
-	if (x->strict && base != x->f.n_tokens)
+	if (shortened->strict && base != shortened->f.n_tokens)
 		return false;
-	return x->limit >= x->f.n_tokens || (base == cells && x->limit >= base);
+	return shortened->limit >= shortened->f.n_tokens ||
+	       (base == cells && shortened->limit >= base);
 }
 
-static kvarc_ret llama_window_choose(struct kvi_llama_short *x);
+static kvarc_ret llama_window_choose(struct kvi_llama_short *shortened);
 
-kvarc_ret kvi_llama_choose(struct kvi_llama_short *x)
+kvarc_ret kvi_llama_choose(struct kvi_llama_short *shortened)
 {
-	uint64_t base = x->f.n_tokens, own;
+	uint64_t base = shortened->f.n_tokens, own;
 	bool rewinds = true;
-	kvarc_ret ret = own_prefix(x, false, &base, &rewinds);
-	x->tokens = x->f.n_tokens;
-	x->all = wants_all(x, base) && kvi_llama_all_whole(x, false);
-	x->base = base < x->limit ? base : x->limit;
-	if (ret || x->all)
+	kvarc_ret ret = own_prefix(shortened, false, &base, &rewinds);
+	shortened->tokens = shortened->f.n_tokens;
+	shortened->all = wants_all(shortened, base) && kvi_llama_all_whole(shortened, false);
+	shortened->base = base < shortened->limit ? base : shortened->limit;
+	if (ret || shortened->all)
 		return ret;
-	own = x->base;
-	ret = own_prefix(x, true, &own, &rewinds);
-	x->tokens = rewinds ? own : 0;
-	for (size_t i = 0; i < x->f.n_checkpoints && !ret; i++) {
-		const struct kvi_llama_checkpoint *c = &x->f.checkpoints[i];
-		if (c->understood && c->n_tokens <= x->base && c->n_tokens > x->tokens &&
-		    checkpoint_whole(x, i)) {
-			x->tokens = c->n_tokens;
-			x->state = c;
+	own = shortened->base;
+	ret = own_prefix(shortened, true, &own, &rewinds);
+	shortened->tokens = rewinds ? own : 0;
+	for (size_t i = 0; i < shortened->f.n_checkpoints && !ret; i++) {
+		const struct kvi_llama_checkpoint *c = &shortened->f.checkpoints[i];
+		if (c->understood && c->n_tokens <= shortened->base &&
+		    c->n_tokens > shortened->tokens && checkpoint_whole(shortened, i)) {
+			shortened->tokens = c->n_tokens;
+			shortened->state = c;
 		}
 	}
-	return ret ? ret : llama_window_choose(x);
+	return ret ? ret : llama_window_choose(shortened);
 }
 
-const char *kvi_llama_obstacle(const struct kvi_llama_short *x)
+const char *kvi_llama_obstacle(const struct kvi_llama_short *shortened)
 {
-	const struct kvi_llama_grammar *g = &x->f.grammar;
+	const struct kvi_llama_grammar *g = &shortened->f.grammar;
 	size_t own = 0;
-	if (!x->f.tokens_at)
+	if (!shortened->f.tokens_at)
 		return "its tokens are not plain text";
-	for (size_t i = 0; i < x->f.n_sections; i++) {
-		own += !x->f.sections[i].checkpoint;
+	for (size_t i = 0; i < shortened->f.n_sections; i++) {
+		own += !shortened->f.sections[i].checkpoint;
 		for (size_t k = 0; k < i; k++)
-			if (x->f.sections[i].checkpoint == x->f.sections[k].checkpoint &&
-			    x->f.sections[i].blob == x->f.sections[k].blob &&
-			    !x->f.sections[i].recurrent)
+			if (shortened->f.sections[i].checkpoint ==
+			            shortened->f.sections[k].checkpoint &&
+			    shortened->f.sections[i].blob == shortened->f.sections[k].blob &&
+			    !shortened->f.sections[i].recurrent)
 				return "it holds several streams";
 	}
 	return own == g->n_blobs + (g->recurrent ? 1u : 0u) ? NULL : "one of its memories is empty";
@@ -344,29 +351,30 @@ const char *kvi_llama_obstacle(const struct kvi_llama_short *x)
 
 /* ----- writing -------------------------------------------------------- */
 
-static kvarc_ret put(struct kvi_llama_short *x, const void *p, size_t n)
+static kvarc_ret put(struct kvi_llama_short *shortened, const void *p, size_t n)
 {
-	if (n && x->sink && x->sink->write(x->sink->opaque, p, n, x->at))
+	if (n && shortened->sink &&
+	    shortened->sink->write(shortened->sink->opaque, p, n, shortened->at))
 		return KVARC_IO;
-	x->at += n;
+	shortened->at += n;
 	return KVARC_OK;
 }
 
-static kvarc_ret put32(struct kvi_llama_short *x, uint64_t v)
+static kvarc_ret put32(struct kvi_llama_short *shortened, uint64_t v)
 {
 	uint8_t b[4];
 	kvi_store32(b, (uint32_t)v);
-	return put(x, b, sizeof b);
+	return put(shortened, b, sizeof b);
 }
 
-static kvarc_ret copy_bytes(struct kvi_llama_short *x, uint64_t from, uint64_t bytes)
+static kvarc_ret copy_bytes(struct kvi_llama_short *shortened, uint64_t from, uint64_t bytes)
 {
 	kvarc_ret ret = KVARC_OK;
 	while (bytes && !ret) {
 		size_t n = bytes < KVI_LLAMA_COPY_BYTES ? (size_t)bytes : KVI_LLAMA_COPY_BYTES;
-		if (kvi_source_read(x->s->src, x->buffer, n, from))
+		if (kvi_source_read(shortened->s->src, shortened->buffer, n, from))
 			return KVARC_IO;
-		ret = put(x, x->buffer, n);
+		ret = put(shortened, shortened->buffer, n);
 		from += n;
 		bytes -= n;
 	}
@@ -374,20 +382,20 @@ static kvarc_ret copy_bytes(struct kvi_llama_short *x, uint64_t from, uint64_t b
 }
 
 /* Literal bytes go to the sink, elements to the map if there is one. */
-static kvarc_ret copy(struct kvi_llama_short *x, uint64_t from, uint64_t bytes)
+static kvarc_ret copy(struct kvi_llama_short *shortened, uint64_t from, uint64_t bytes)
 {
-	struct kvi_llama_map *m = x->map;
+	struct kvi_llama_map *m = shortened->map;
 	if (!m)
-		return copy_bytes(x, from, bytes);
+		return copy_bytes(shortened, from, bytes);
 	for (size_t i = llama_map_piece(m, from); bytes; i++) {
 		uint64_t left = m->starts[i + 1] - from, n = left < bytes ? left : bytes;
 		kvarc_ret ret = KVARC_OK;
 		if (m->plan->pieces[i].type != KVI_PIECE_AREA)
-			ret = copy_bytes(x, from, n);
-		else if (!llama_map_add(m, from, x->at, n))
-			ret = kvi_alloc_error(x->alloc);
+			ret = copy_bytes(shortened, from, n);
+		else if (!llama_map_add(m, from, shortened->at, n))
+			ret = kvi_alloc_error(shortened->alloc);
 		else
-			x->at += n;
+			shortened->at += n;
 		if (ret)
 			return ret;
 		from += n;
@@ -398,27 +406,27 @@ static kvarc_ret copy(struct kvi_llama_short *x, uint64_t from, uint64_t bytes)
 
 /* Magic, version and the token list, packed or plain; of a session what stands before its
  * memory, without outputs: they belong to the last token. */
-static kvarc_ret put_header(struct kvi_llama_short *x)
+static kvarc_ret put_header(struct kvi_llama_short *shortened)
 {
 	enum { NO_OUTPUTS = 20 };
 	static const uint8_t none[NO_OUTPUTS];
-	bool packed = x->f.tokens_at != TOKENS_AT;
-	kvi_scan_seek(x->s, TOKENS_AT - 4);
-	uint64_t end = TOKENS_AT + 4 * (uint64_t)kvi_scan32(x->s);
-	kvarc_ret ret = copy(x, 0, TOKENS_AT - 4);
+	bool packed = shortened->f.tokens_at != TOKENS_AT;
+	kvi_scan_seek(shortened->s, TOKENS_AT - 4);
+	uint64_t end = TOKENS_AT + 4 * (uint64_t)kvi_scan32(shortened->s);
+	kvarc_ret ret = copy(shortened, 0, TOKENS_AT - 4);
 	if (!ret)
-		ret = put32(x, x->tokens + (packed ? PACKED_WORDS : 0));
+		ret = put32(shortened, shortened->tokens + (packed ? PACKED_WORDS : 0));
 	if (!ret && packed)
-		ret = copy(x, TOKENS_AT, 8); /* mark and version */
+		ret = copy(shortened, TOKENS_AT, 8); /* mark and version */
 	if (!ret && packed)
-		ret = put32(x, x->tokens);
+		ret = put32(shortened, shortened->tokens);
 	if (!ret)
-		ret = copy(x, x->f.tokens_at, 4 * x->tokens);
+		ret = copy(shortened, shortened->f.tokens_at, 4 * shortened->tokens);
 	if (!ret && packed)
-		ret = put32(x, 0); /* no media */
+		ret = put32(shortened, 0); /* no media */
 	if (!ret)
-		ret = copy(x, end, x->f.memory_at - end);
-	return ret || !x->f.grammar.outputs ? ret : put(x, none, sizeof none);
+		ret = copy(shortened, end, shortened->f.memory_at - end);
+	return ret || !shortened->f.grammar.outputs ? ret : put(shortened, none, sizeof none);
 }
 
 /* Adds a cell at the end. Returns OK, MEM, MEMLIMIT. */
@@ -438,158 +446,168 @@ static kvarc_ret llama_runs_add(struct llama_runs *runs, const struct kvi_alloc 
 	return KVARC_OK;
 }
 
-static kvarc_ret llama_window_pick(const struct kvi_llama_short *x, struct llama_runs *runs);
+static kvarc_ret llama_window_pick(const struct kvi_llama_short *shortened,
+                                   struct llama_runs *runs);
 
 /* Those with positions below the number of tokens, where the window has no cells of its own.
  * *end: of the descriptions of all cells. */
-static kvarc_ret pick_cells(struct kvi_llama_short *x, const struct kvi_llama_section *k,
-                            bool window, struct llama_runs *runs, uint64_t *end)
+static kvarc_ret pick_cells(struct kvi_llama_short *shortened,
+                            const struct kvi_llama_section *section, bool window,
+                            struct llama_runs *runs, uint64_t *end)
 {
 	kvarc_ret ret = KVARC_OK;
-	kvi_scan_seek(x->s, k->cells_at);
-	for (uint32_t i = 0; i < k->n_cells && !ret; i++) {
-		struct llama_cells one = { k, i, 1, x->s->at, 0 };
+	kvi_scan_seek(shortened->s, section->cells_at);
+	for (uint32_t i = 0; i < section->n_cells && !ret; i++) {
+		struct llama_cells one = { section, i, 1, shortened->s->at, 0 };
 		int32_t position;
-		if (!kvi_llama_cell(x->s, &x->f.grammar, &position))
+		if (!kvi_llama_cell(shortened->s, &shortened->f.grammar, &position))
 			return KVARC_IO;
-		one.end = x->s->at;
-		if (!window && (uint64_t)position < x->tokens)
-			ret = llama_runs_add(runs, x->alloc, &one);
+		one.end = shortened->s->at;
+		if (!window && (uint64_t)position < shortened->tokens)
+			ret = llama_runs_add(runs, shortened->alloc, &one);
 	}
-	*end = x->s->at;
-	return ret || !window ? ret : llama_window_pick(x, runs);
+	*end = shortened->s->at;
+	return ret || !window ? ret : llama_window_pick(shortened, runs);
 }
 
 /* Matrix number i of a section, and of those that its cells come from. */
-static kvarc_ret put_matrix(struct kvi_llama_short *x, const struct kvi_llama_section *k, size_t i,
+static kvarc_ret put_matrix(struct kvi_llama_short *shortened,
+                            const struct kvi_llama_section *section, size_t i,
                             const struct llama_runs *runs)
 {
-	const struct kvi_llama_matrix *m = &x->f.matrices[k->first_matrix + i];
+	const struct kvi_llama_matrix *m = &shortened->f.matrices[section->first_matrix + i];
 	const uint32_t channels = m->trans ? m->width : 1;
-	kvarc_ret ret = copy(x, m->at - MATRIX_HEAD, MATRIX_HEAD);
+	kvarc_ret ret = copy(shortened, m->at - MATRIX_HEAD, MATRIX_HEAD);
 	for (uint32_t c = 0; c < channels; c++)
 		for (size_t j = 0; j < runs->n && !ret; j++) {
 			const struct llama_cells *run = &runs->list[j];
 			uint64_t row = (uint64_t)c * run->section->n_cells + run->cell;
-			m = &x->f.matrices[run->section->first_matrix + i];
-			ret = copy(x, m->at + row * m->row_bytes, run->n * m->row_bytes);
+			m = &shortened->f.matrices[run->section->first_matrix + i];
+			ret = copy(shortened, m->at + row * m->row_bytes, run->n * m->row_bytes);
 		}
 	return ret;
 }
 
-static kvarc_ret put_empty_streams(struct kvi_llama_short *x, uint32_t n)
+static kvarc_ret put_empty_streams(struct kvi_llama_short *shortened, uint32_t n)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (uint32_t i = 0; i < n && !ret; i++)
-		ret = put32(x, 0);
+		ret = put32(shortened, 0);
 	return ret;
 }
 
 /* head: of what stands between cells and matrices. */
-static kvarc_ret put_cells(struct kvi_llama_short *x, const struct kvi_llama_section *k,
-                           const struct llama_runs *runs, uint64_t head)
+static kvarc_ret put_cells(struct kvi_llama_short *shortened,
+                           const struct kvi_llama_section *section, const struct llama_runs *runs,
+                           uint64_t head)
 {
-	kvarc_ret ret = put32(x, runs->cells);
+	kvarc_ret ret = put32(shortened, runs->cells);
 	for (size_t i = 0; i < runs->n && !ret; i++)
-		ret = copy(x, runs->list[i].at, runs->list[i].end - runs->list[i].at);
+		ret = copy(shortened, runs->list[i].at, runs->list[i].end - runs->list[i].at);
 	if (!ret)
-		ret = copy(x, head, section_begin(&x->f, k) - MATRIX_HEAD - head);
-	for (size_t i = 0; i < kvi_llama_section_matrices(k) && !ret; i++)
-		ret = put_matrix(x, k, i, runs);
+		ret = copy(shortened, head,
+		           section_begin(&shortened->f, section) - MATRIX_HEAD - head);
+	for (size_t i = 0; i < kvi_llama_section_matrices(section) && !ret; i++)
+		ret = put_matrix(shortened, section, i, runs);
 	return ret;
 }
 
 /* One KV memory, with the one stream that is not empty. */
-static kvarc_ret put_section(struct kvi_llama_short *x, const struct kvi_llama_section *k)
+static kvarc_ret put_section(struct kvi_llama_short *shortened,
+                             const struct kvi_llama_section *section)
 {
-	const bool window = x->window && llama_in_checkpoints(x, k);
+	const bool window = shortened->window && llama_in_checkpoints(shortened, section);
 	struct llama_runs runs = { 0 };
 	uint64_t head;
-	kvarc_ret ret = pick_cells(x, k, window, &runs, &head);
-	if (!ret && x->f.grammar.streams)
-		ret = put32(x, k->n_streams);
+	kvarc_ret ret = pick_cells(shortened, section, window, &runs, &head);
+	if (!ret && shortened->f.grammar.streams)
+		ret = put32(shortened, section->n_streams);
 	if (!ret)
-		ret = put_empty_streams(x, k->stream);
+		ret = put_empty_streams(shortened, section->stream);
 	if (!ret)
-		ret = put_cells(x, k, &runs, head);
+		ret = put_cells(shortened, section, &runs, head);
 	if (!ret)
-		ret = put_empty_streams(x, k->n_streams - k->stream - 1);
-	kvi_free(x->alloc, runs.list);
+		ret = put_empty_streams(shortened, section->n_streams - section->stream - 1);
+	kvi_free(shortened->alloc, runs.list);
 	return ret;
 }
 
-static kvarc_ret put64(struct kvi_llama_short *x, uint64_t v)
+static kvarc_ret put64(struct kvi_llama_short *shortened, uint64_t v)
 {
-	kvarc_ret ret = put32(x, v & UINT32_MAX);
-	return ret ? ret : put32(x, v >> 32);
+	kvarc_ret ret = put32(shortened, v & UINT32_MAX);
+	return ret ? ret : put32(shortened, v >> 32);
 }
 
 /* Whether a checkpoint is made of the whole prefix: the server goes back to one from a window
  * that begins with the first token. */
-static bool makes_checkpoint(const struct kvi_llama_short *x)
+static bool makes_checkpoint(const struct kvi_llama_short *shortened)
 {
-	return x->f.n_checkpoints && x->window_section && x->window_from == 0;
+	return shortened->f.n_checkpoints && shortened->window_section &&
+	       shortened->window_from == 0;
 }
 
-static kvarc_ret put_made_checkpoint(struct kvi_llama_short *x)
+static kvarc_ret put_made_checkpoint(struct kvi_llama_short *shortened)
 {
-	kvarc_ret ret = put64(x, x->tokens);
+	kvarc_ret ret = put64(shortened, shortened->tokens);
 	if (!ret)
-		ret = put32(x, 0); /* first and last position */
+		ret = put32(shortened, 0); /* first and last position */
 	if (!ret)
-		ret = put32(x, x->tokens - 1);
+		ret = put32(shortened, shortened->tokens - 1);
 	if (!ret)
-		ret = put64(x, STATE_HEAD + x->window_bytes);
+		ret = put64(shortened, STATE_HEAD + shortened->window_bytes);
 	if (!ret)
-		ret = copy(x, x->f.checkpoints[0].state_at, STATE_HEAD);
+		ret = copy(shortened, shortened->f.checkpoints[0].state_at, STATE_HEAD);
 	if (!ret)
-		ret = put_section(x, x->window_section);
+		ret = put_section(shortened, shortened->window_section);
 	for (int i = 0; i < 2 && !ret; i++)
-		ret = put64(x, 0); /* no states of other models */
+		ret = put64(shortened, 0); /* no states of other models */
 	return ret;
 }
 
 /* The checkpoints that do not lie beyond the tokens. */
-static kvarc_ret put_checkpoints(struct kvi_llama_short *x)
+static kvarc_ret put_checkpoints(struct kvi_llama_short *shortened)
 {
-	uint32_t n = makes_checkpoint(x);
+	uint32_t n = makes_checkpoint(shortened);
 	kvarc_ret ret = KVARC_OK;
 	for (int pass = 0; pass < 2 && !ret; pass++) {
 		if (pass && n)
-			ret = copy(x, x->f.appendix_at, 8); /* magic, version */
+			ret = copy(shortened, shortened->f.appendix_at, 8); /* magic, version */
 		if (pass && n && !ret)
-			ret = put32(x, n);
-		for (size_t i = 0; i < x->f.n_checkpoints && !ret; i++) {
-			const struct kvi_llama_checkpoint *c = &x->f.checkpoints[i];
-			if (c->n_tokens > x->tokens || !checkpoint_whole(x, i))
+			ret = put32(shortened, n);
+		for (size_t i = 0; i < shortened->f.n_checkpoints && !ret; i++) {
+			const struct kvi_llama_checkpoint *c = &shortened->f.checkpoints[i];
+			if (c->n_tokens > shortened->tokens || !checkpoint_whole(shortened, i))
 				continue;
 			n += !pass;
 			if (pass)
-				ret = copy(x, c->at, c->end - c->at);
+				ret = copy(shortened, c->at, c->end - c->at);
 		}
 	}
-	return ret || !makes_checkpoint(x) ? ret : put_made_checkpoint(x);
+	return ret || !makes_checkpoint(shortened) ? ret : put_made_checkpoint(shortened);
 }
 
-kvarc_ret kvi_llama_put(struct kvi_llama_short *x)
+kvarc_ret kvi_llama_put(struct kvi_llama_short *shortened)
 {
-	if (x->all && kvi_llama_all_whole(x, true))
-		return copy(x, 0, x->s->end);
-	kvarc_ret ret = x->all ? copy(x, 0, x->f.appendix_at) : put_header(x);
-	for (size_t i = 0; i < x->f.n_sections && !ret && !x->all; i++) {
-		const struct kvi_llama_section *k = &x->f.sections[i];
-		const uint64_t at = x->at;
-		if (k->checkpoint || (x->state && llama_in_checkpoints(x, k)))
+	if (shortened->all && kvi_llama_all_whole(shortened, true))
+		return copy(shortened, 0, shortened->s->end);
+	kvarc_ret ret = shortened->all ? copy(shortened, 0, shortened->f.appendix_at)
+	                               : put_header(shortened);
+	for (size_t i = 0; i < shortened->f.n_sections && !ret && !shortened->all; i++) {
+		const struct kvi_llama_section *k = &shortened->f.sections[i];
+		const uint64_t at = shortened->at;
+		if (k->checkpoint || (shortened->state && llama_in_checkpoints(shortened, k)))
 			continue;
-		ret = put_section(x, k);
-		if (!k->recurrent && llama_in_checkpoints(x, k) && !x->f.grammar.recurrent) {
-			x->window_section = k;
-			x->window_bytes = x->at - at;
+		ret = put_section(shortened, k);
+		if (!k->recurrent && llama_in_checkpoints(shortened, k) &&
+		    !shortened->f.grammar.recurrent) {
+			shortened->window_section = k;
+			shortened->window_bytes = shortened->at - at;
 		}
 	}
-	if (!ret && x->state)
-		ret = copy(x, x->state->state_at + STATE_HEAD, x->state->state_bytes - STATE_HEAD);
-	return ret ? ret : put_checkpoints(x);
+	if (!ret && shortened->state)
+		ret = copy(shortened, shortened->state->state_at + STATE_HEAD,
+		           shortened->state->state_bytes - STATE_HEAD);
+	return ret ? ret : put_checkpoints(shortened);
 }
 
 /* ==== The sliding window of a prefix, from the slot's own and those of checkpoints ==== */
@@ -601,19 +619,20 @@ kvarc_ret kvi_llama_put(struct kvi_llama_short *x)
  */
 
 /* Is it a part of the window, of one layout with `like`? NULL: any. */
-static bool is_window(const struct kvi_llama_short *x, const struct kvi_llama_section *k,
-                      const struct kvi_llama_section *like)
+static bool is_window(const struct kvi_llama_short *shortened,
+                      const struct kvi_llama_section *section, const struct kvi_llama_section *like)
 {
-	if (k->recurrent || !llama_in_checkpoints(x, k))
+	if (section->recurrent || !llama_in_checkpoints(shortened, section))
 		return false;
 	if (!like)
-		return !k->checkpoint;
-	if (k->n_layers != like->n_layers || k->values != like->values ||
-	    k->rotation_k != like->rotation_k || k->rotation_v != like->rotation_v)
+		return !section->checkpoint;
+	if (section->n_layers != like->n_layers || section->values != like->values ||
+	    section->rotation_k != like->rotation_k || section->rotation_v != like->rotation_v)
 		return false;
-	for (size_t i = 0; i < kvi_llama_section_matrices(k); i++) {
-		const struct kvi_llama_matrix *m = &x->f.matrices[k->first_matrix + i];
-		const struct kvi_llama_matrix *n = &x->f.matrices[like->first_matrix + i];
+	for (size_t i = 0; i < kvi_llama_section_matrices(section); i++) {
+		const struct kvi_llama_matrix *m =
+			&shortened->f.matrices[section->first_matrix + i];
+		const struct kvi_llama_matrix *n = &shortened->f.matrices[like->first_matrix + i];
 		if (m->trans != n->trans || m->type != n->type || m->row_bytes != n->row_bytes ||
 		    m->width != n->width)
 			return false;
@@ -622,43 +641,44 @@ static bool is_window(const struct kvi_llama_short *x, const struct kvi_llama_se
 }
 
 /* The slot's own window, NULL: there is none. */
-static const struct kvi_llama_section *own_window(const struct kvi_llama_short *x)
+static const struct kvi_llama_section *own_window(const struct kvi_llama_short *shortened)
 {
-	for (size_t i = 0; i < x->f.n_sections; i++)
-		if (is_window(x, &x->f.sections[i], NULL))
-			return &x->f.sections[i];
+	for (size_t i = 0; i < shortened->f.n_sections; i++)
+		if (is_window(shortened, &shortened->f.sections[i], NULL))
+			return &shortened->f.sections[i];
 	return NULL;
 }
 
 /* Called with each whole cell of the window: its position and where it is. */
 typedef kvarc_ret (*cell_fn)(void *opaque, uint64_t position, const struct llama_cells *one);
 
-/* The cells of section k. */
-static kvarc_ret each_cell(const struct kvi_llama_short *x, const struct kvi_llama_section *k,
-                           cell_fn fn, void *opaque)
+/* The cells of a section. */
+static kvarc_ret each_cell(const struct kvi_llama_short *shortened,
+                           const struct kvi_llama_section *section, cell_fn fn, void *opaque)
 {
-	const uint64_t whole = llama_whole_cells(x, k);
+	const uint64_t whole = llama_whole_cells(shortened, section);
 	kvarc_ret ret = KVARC_OK;
-	kvi_scan_seek(x->s, k->cells_at);
+	kvi_scan_seek(shortened->s, section->cells_at);
 	for (uint32_t i = 0; i < whole && !ret; i++) {
-		struct llama_cells one = { k, i, 1, x->s->at, 0 };
+		struct llama_cells one = { section, i, 1, shortened->s->at, 0 };
 		int32_t position;
-		if (!kvi_llama_cell(x->s, &x->f.grammar, &position))
+		if (!kvi_llama_cell(shortened->s, &shortened->f.grammar, &position))
 			return KVARC_IO;
-		one.end = x->s->at;
+		one.end = shortened->s->at;
 		ret = fn(opaque, (uint32_t)position, &one);
 	}
 	return ret;
 }
 
 /* Those of all sections, the slot's own first. */
-static kvarc_ret all_cells(const struct kvi_llama_short *x, const struct kvi_llama_section *own,
-                           cell_fn fn, void *opaque)
+static kvarc_ret all_cells(const struct kvi_llama_short *shortened,
+                           const struct kvi_llama_section *own, cell_fn fn, void *opaque)
 {
-	kvarc_ret ret = each_cell(x, own, fn, opaque);
-	for (size_t i = 0; i < x->f.n_sections && !ret; i++)
-		if (&x->f.sections[i] != own && is_window(x, &x->f.sections[i], own))
-			ret = each_cell(x, &x->f.sections[i], fn, opaque);
+	kvarc_ret ret = each_cell(shortened, own, fn, opaque);
+	for (size_t i = 0; i < shortened->f.n_sections && !ret; i++)
+		if (&shortened->f.sections[i] != own &&
+		    is_window(shortened, &shortened->f.sections[i], own))
+			ret = each_cell(shortened, &shortened->f.sections[i], fn, opaque);
 	return ret;
 }
 
@@ -687,42 +707,42 @@ static kvarc_ret find_zero(void *opaque, uint64_t position, const struct llama_c
 
 /* The number of positions of a window: of the longest one that does not begin with the first
  * token. 0: not known. */
-static kvarc_ret window_size(const struct kvi_llama_short *x, const struct kvi_llama_section *own,
-                             uint64_t *size)
+static kvarc_ret window_size(const struct kvi_llama_short *shortened,
+                             const struct kvi_llama_section *own, uint64_t *size)
 {
 	*size = 0;
-	for (size_t i = 0; i < x->f.n_sections; i++) {
-		const struct kvi_llama_section *k = &x->f.sections[i];
-		if (k != own && !is_window(x, k, own))
+	for (size_t i = 0; i < shortened->f.n_sections; i++) {
+		const struct kvi_llama_section *k = &shortened->f.sections[i];
+		if (k != own && !is_window(shortened, k, own))
 			continue;
-		kvarc_ret ret = each_cell(x, k, find_zero, NULL);
+		kvarc_ret ret = each_cell(shortened, k, find_zero, NULL);
 		if (ret && ret != KVARC_END)
 			return ret;
-		if (!ret && llama_whole_cells(x, k) == k->n_cells && k->n_cells > *size)
+		if (!ret && llama_whole_cells(shortened, k) == k->n_cells && k->n_cells > *size)
 			*size = k->n_cells;
 	}
 	return KVARC_OK;
 }
 
 /*
- * The longest prefix of at most x->base tokens whose sliding window is in the slot and its
+ * The longest prefix of at most shortened->base tokens whose sliding window is in the slot and its
  * checkpoints together (llama_window.c): sets tokens, window and window_from when it is longer
- * than x->tokens. Returns OK, IO, MEM, MEMLIMIT.
+ * than shortened->tokens. Returns OK, IO, MEM, MEMLIMIT.
  */
-static kvarc_ret llama_window_choose(struct kvi_llama_short *x)
+static kvarc_ret llama_window_choose(struct kvi_llama_short *shortened)
 {
-	const struct kvi_llama_section *own = own_window(x);
-	struct coverage c = { NULL, x->base };
-	uint64_t size, n = x->base;
-	if (!own || x->f.grammar.recurrent || x->base <= x->tokens)
+	const struct kvi_llama_section *own = own_window(shortened);
+	struct coverage c = { NULL, shortened->base };
+	uint64_t size, n = shortened->base;
+	if (!own || shortened->f.grammar.recurrent || shortened->base <= shortened->tokens)
 		return KVARC_OK;
-	kvarc_ret ret = window_size(x, own, &size);
+	kvarc_ret ret = window_size(shortened, own, &size);
 	if (ret || size == 0)
 		return ret;
-	c.there = kvi_calloc(x->alloc, (size_t)c.n, 1);
+	c.there = kvi_calloc(shortened->alloc, (size_t)c.n, 1);
 	if (!c.there)
-		return kvi_alloc_error(x->alloc);
-	ret = all_cells(x, own, mark, &c);
+		return kvi_alloc_error(shortened->alloc);
+	ret = all_cells(shortened, own, mark, &c);
 	for (uint64_t i = n, run = 0; i-- > 0 && run < size;) {
 		run++;
 		if (!c.there[i]) { /* the prefix ends before it */
@@ -730,15 +750,16 @@ static kvarc_ret llama_window_choose(struct kvi_llama_short *x)
 			run = 0;
 		}
 	}
-	if (!ret && n > x->tokens) {
-		x->tokens = n;
-		x->state = NULL;
-		x->window = true;
-		x->window_from = n > size ? n - size : 0;
+	if (!ret && n > shortened->tokens) {
+		shortened->tokens = n;
+		shortened->state = NULL;
+		shortened->window = true;
+		shortened->window_from = n > size ? n - size : 0;
 		/* the server goes back to a checkpoint unless there is one more */
-		x->window_from -= x->window_from && c.there[x->window_from - 1];
+		shortened->window_from -= shortened->window_from &&
+		                          c.there[shortened->window_from - 1];
 	}
-	kvi_free(x->alloc, c.there);
+	kvi_free(shortened->alloc, c.there);
 	return ret;
 }
 
@@ -759,17 +780,18 @@ static kvarc_ret take(void *opaque, uint64_t position, const struct llama_cells 
 }
 
 /* The cells of that window. Returns OK, IO, MEM, MEMLIMIT. */
-static kvarc_ret llama_window_pick(const struct kvi_llama_short *x, struct llama_runs *runs)
+static kvarc_ret llama_window_pick(const struct kvi_llama_short *shortened, struct llama_runs *runs)
 {
-	struct choice c = { NULL, x->window_from, x->tokens - x->window_from };
-	c.list = kvi_calloc(x->alloc, (size_t)c.n, sizeof *c.list);
+	struct choice c = { NULL, shortened->window_from,
+		            shortened->tokens - shortened->window_from };
+	c.list = kvi_calloc(shortened->alloc, (size_t)c.n, sizeof *c.list);
 	if (!c.list)
-		return kvi_alloc_error(x->alloc);
-	kvarc_ret ret = all_cells(x, own_window(x), take, &c);
+		return kvi_alloc_error(shortened->alloc);
+	kvarc_ret ret = all_cells(shortened, own_window(shortened), take, &c);
 	for (uint64_t i = 0; i < c.n && !ret; i++)
-		ret = c.list[i].section ? llama_runs_add(runs, x->alloc, &c.list[i])
+		ret = c.list[i].section ? llama_runs_add(runs, shortened->alloc, &c.list[i])
 		                        : KVARC_IO; /* the file changed */
-	kvi_free(x->alloc, c.list);
+	kvi_free(shortened->alloc, c.list);
 	return ret;
 }
 
@@ -797,46 +819,46 @@ static kvarc_ret read_losses(const struct kvi_alloc *alloc, kvarc_reader *r, uin
 	return ret;
 }
 
-static kvarc_ret shorten(struct kvi_llama_short *x, kvarc_slot_prefix *prefix)
+static kvarc_ret shorten(struct kvi_llama_short *shortened, kvarc_slot_prefix *prefix)
 {
-	prefix->why = kvi_llama_obstacle(x);
-	prefix->tokens = x->f.n_tokens;
+	prefix->why = kvi_llama_obstacle(shortened);
+	prefix->tokens = shortened->f.n_tokens;
 	if (prefix->why)
 		return KVARC_OPTIONS;
-	if (kvi_llama_all_whole(x, true))
+	if (kvi_llama_all_whole(shortened, true))
 		return KVARC_END;
-	kvarc_ret ret = kvi_llama_choose(x);
+	kvarc_ret ret = kvi_llama_choose(shortened);
 	if (ret)
 		return ret;
-	if (x->tokens == 0) {
-		prefix->why = x->base ? "the sliding window or the recurrent state "
-		                        "that goes with its whole tokens is lost"
-		                      : "not one token is whole in all layers";
+	if (shortened->tokens == 0) {
+		prefix->why = shortened->base ? "the sliding window or the recurrent state "
+		                                "that goes with its whole tokens is lost"
+		                              : "not one token is whole in all layers";
 		return KVARC_OPTIONS;
 	}
-	prefix->whole_tokens = x->tokens;
-	ret = kvi_llama_put(x);
-	prefix->bytes = x->at;
+	prefix->whole_tokens = shortened->tokens;
+	ret = kvi_llama_put(shortened);
+	prefix->bytes = shortened->at;
 	return ret;
 }
 
-static kvarc_ret parse_and_shorten(struct kvi_llama_short *x, const kvarc_source *source,
+static kvarc_ret parse_and_shorten(struct kvi_llama_short *shortened, const kvarc_source *source,
                                    kvarc_slot_prefix *prefix)
 {
 	const char *why;
-	x->s = kvi_scan_open(x->alloc, source);
-	x->buffer = kvi_malloc(x->alloc, KVI_LLAMA_COPY_BYTES);
-	if (!x->s || !x->buffer)
-		return kvi_alloc_error(x->alloc);
-	kvarc_ret ret = kvi_llama_parse(&x->f, x->alloc, x->s, &why);
+	shortened->s = kvi_scan_open(shortened->alloc, source);
+	shortened->buffer = kvi_malloc(shortened->alloc, KVI_LLAMA_COPY_BYTES);
+	if (!shortened->s || !shortened->buffer)
+		return kvi_alloc_error(shortened->alloc);
+	kvarc_ret ret = kvi_llama_parse(&shortened->f, shortened->alloc, shortened->s, &why);
 	if (ret == KVARC_END) {
 		prefix->why = "it cannot be parsed";
 		return KVARC_OPTIONS;
 	}
 	if (ret)
 		return ret;
-	ret = shorten(x, prefix);
-	kvi_llama_free(&x->f, x->alloc);
+	ret = shorten(shortened, prefix);
+	kvi_llama_free(&shortened->f, shortened->alloc);
 	return ret;
 }
 

@@ -35,13 +35,13 @@ struct kvi_llama_map {
 };
 
 /* Makes the map searchable; nothing is added any more. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_llama_map_sort(struct kvi_llama_map *m);
+kvarc_ret kvi_llama_map_sort(struct kvi_llama_map *map);
 /* The tokens of each track whose elements are moved: spans has one entry a track, zeroed. */
-void kvi_llama_map_spans(const struct kvi_llama_map *m, struct kvi_token_span *spans);
+void kvi_llama_map_spans(const struct kvi_llama_map *map, struct kvi_token_span *spans);
 /* A sink for bytes of the file, which writes them where they are moved to. */
-kvarc_sink kvi_llama_map_sink(struct kvi_llama_map *m);
+kvarc_sink kvi_llama_map_sink(struct kvi_llama_map *map);
 /* Frees the list. */
-void kvi_llama_map_free(struct kvi_llama_map *m);
+void kvi_llama_map_free(struct kvi_llama_map *map);
 
 /* ==== A llama.cpp file with only its leading tokens ==== */
 
@@ -76,17 +76,17 @@ struct kvi_llama_short {
 };
 
 /* Why a file that was parsed cannot be shortened, or NULL; static storage. */
-const char *kvi_llama_obstacle(const struct kvi_llama_short *x);
+const char *kvi_llama_obstacle(const struct kvi_llama_short *shortened);
 /* Whether all elements are there: of the slot's own memories, and of checkpoints if they count. */
-bool kvi_llama_all_whole(const struct kvi_llama_short *x, bool checkpoints);
+bool kvi_llama_all_whole(const struct kvi_llama_short *shortened, bool checkpoints);
 /*
  * Finds the longest prefix of at most `limit` tokens that an engine can go on from: of the slot's
  * own memories, or of a checkpoint where these need tokens that are lost or a sliding window or a
  * recurrent state that cannot be rewound. Returns OK, IO, MEM, MEMLIMIT.
  */
-kvarc_ret kvi_llama_choose(struct kvi_llama_short *x);
+kvarc_ret kvi_llama_choose(struct kvi_llama_short *shortened);
 /* Writes the file with these tokens: list, cells, keys, values and checkpoints agree. Returns
  * OK, IO, MEM, MEMLIMIT. */
-kvarc_ret kvi_llama_put(struct kvi_llama_short *x);
+kvarc_ret kvi_llama_put(struct kvi_llama_short *shortened);
 
 #endif

@@ -11,7 +11,7 @@ static int locked_write(void *opaque, const void *buf, size_t bytes, uint64_t of
 	return ret;
 }
 
-kvarc_sink kvi_locked_sink(struct kvi_locked *l)
+kvarc_sink kvi_locked_sink(struct kvi_locked *locked)
 {
-	return (kvarc_sink){ .write = locked_write, .opaque = l };
+	return (kvarc_sink){ .write = locked_write, .opaque = locked };
 }

@@ -13,7 +13,7 @@ struct kvi_locked {
 	const kvarc_sink *to;
 };
 
-/* l must outlive the sink. It has no flush. */
-kvarc_sink kvi_locked_sink(struct kvi_locked *l);
+/* locked must outlive the sink. It has no flush. */
+kvarc_sink kvi_locked_sink(struct kvi_locked *locked);
 
 #endif

@@ -39,42 +39,42 @@ bool kvi_axes_known(const char *letters)
 	return true;
 }
 
-static bool fits(const struct kvi_axes *a)
+static bool fits(const struct kvi_axes *axes)
 {
-	return a->batch && a->tokens && a->heads && a->channels && a->tokens <= UINT32_MAX &&
-	       a->heads <= 65535 && a->channels <= 65535 &&
-	       a->heads * a->channels <= KVI_IMPORT_WIDTH_MAX;
+	return axes->batch && axes->tokens && axes->heads && axes->channels &&
+	       axes->tokens <= UINT32_MAX && axes->heads <= 65535 && axes->channels <= 65535 &&
+	       axes->heads * axes->channels <= KVI_IMPORT_WIDTH_MAX;
 }
 
 /* The file has that many elements: products of its axes do not overflow. */
-static bool take_axis(struct kvi_axes *a, char letter, uint64_t size, uint64_t stride)
+static bool take_axis(struct kvi_axes *axes, char letter, uint64_t size, uint64_t stride)
 {
 	switch (letter) {
 	case 'b':
-		a->batch = size;
+		axes->batch = size;
 		return true;
 	case '2':
-		a->parts = 2;
-		a->part_stride = stride;
+		axes->parts = 2;
+		axes->part_stride = stride;
 		return size == 2;
 	case 't':
-		a->tokens = size;
-		a->token_stride = stride;
+		axes->tokens = size;
+		axes->token_stride = stride;
 		return true;
 	case 'h':
-		a->heads = size;
-		a->head_stride = stride;
+		axes->heads = size;
+		axes->head_stride = stride;
 		return true;
 	case 'p':
-		a->parts = 2;
-		a->channels = a->part_stride = size / 2;
+		axes->parts = 2;
+		axes->channels = axes->part_stride = size / 2;
 		return size % 2 == 0;
 	case 'm':
-		a->is_latent = true;
-		a->channels = size;
+		axes->is_latent = true;
+		axes->channels = size;
 		return true;
 	case 'c':
-		a->channels = size;
+		axes->channels = size;
 		return true;
 	default:
 		return size == 1;
@@ -82,39 +82,39 @@ static bool take_axis(struct kvi_axes *a, char letter, uint64_t size, uint64_t s
 }
 
 /* Rows of a matrix for each head, of a convolution the last inputs. */
-static bool take_state(const struct kvi_named *x, struct kvi_axes *a)
+static bool take_state(const struct kvi_named *named, struct kvi_axes *axes)
 {
-	if (x->n_axes < 2)
+	if (named->n_axes < 2)
 		return false;
-	const uint64_t channels = x->shape[x->n_axes - 1];
-	*a = (struct kvi_axes){ .batch = 1, .parts = 1, .tokens = 1, .heads = 1 };
-	a->is_state = true;
-	a->channels = a->token_stride = a->head_stride = channels;
-	for (size_t i = 0; i + 1 < x->n_axes; i++)
-		a->tokens *= x->shape[i];
-	a->is_conv = x->n_axes <= 3 && x->shape[x->n_axes - 2] < channels;
-	return fits(a);
+	const uint64_t channels = named->shape[named->n_axes - 1];
+	*axes = (struct kvi_axes){ .batch = 1, .parts = 1, .tokens = 1, .heads = 1 };
+	axes->is_state = true;
+	axes->channels = axes->token_stride = axes->head_stride = channels;
+	for (size_t i = 0; i + 1 < named->n_axes; i++)
+		axes->tokens *= named->shape[i];
+	axes->is_conv = named->n_axes <= 3 && named->shape[named->n_axes - 2] < channels;
+	return fits(axes);
 }
 
-bool kvi_axes_take(const struct kvi_named *x, const char *letters, struct kvi_axes *a)
+bool kvi_axes_take(const struct kvi_named *named, const char *letters, struct kvi_axes *axes)
 {
 	size_t n = strlen(letters);
 	uint64_t stride = 1;
 	if (kvi_axes_of_state(letters))
-		return take_state(x, a);
-	if (n != x->n_axes || !kvi_axes_known(letters))
+		return take_state(named, axes);
+	if (n != named->n_axes || !kvi_axes_known(letters))
 		return false;
-	*a = (struct kvi_axes){ .batch = 1, .parts = 1, .heads = 1 };
+	*axes = (struct kvi_axes){ .batch = 1, .parts = 1, .heads = 1 };
 	for (size_t i = n; i-- > 0;) {
-		if (!x->shape[i] || !take_axis(a, letters[i], x->shape[i], stride))
+		if (!named->shape[i] || !take_axis(axes, letters[i], named->shape[i], stride))
 			return false;
-		stride *= x->shape[i];
+		stride *= named->shape[i];
 	}
 	size_t tokens = index_of(letters, n, 't'), heads = index_of(letters, n, 'h');
 	size_t part = index_of(letters, n, '2');
-	a->heads_first = heads < tokens;
-	a->parts_apart = part < tokens && (heads == n || part < heads);
-	if (heads == n || a->heads == 1)
-		a->head_stride = a->channels;
-	return fits(a);
+	axes->heads_first = heads < tokens;
+	axes->parts_apart = part < tokens && (heads == n || part < heads);
+	if (heads == n || axes->heads == 1)
+		axes->head_stride = axes->channels;
+	return fits(axes);
 }

@@ -14,7 +14,7 @@
  * tensor of keys, of values or of both.
  */
 struct kvi_axes {
-	uint64_t batch, parts; /* rows, which are outermost; 2: keys, then values */
+	uint64_t batch, parts;            /* rows, which are outermost; 2: keys, then values */
 	uint64_t tokens, heads, channels; /* of one part */
 	uint64_t token_stride, head_stride, part_stride;
 	bool heads_first; /* before the tokens */
@@ -34,6 +34,6 @@ bool kvi_axes_known(const char *letters);
 /* Whether they are those of a state. */
 bool kvi_axes_of_state(const char *letters);
 /* Reads a shape by known letters. False: it does not fit them, or is empty or too large. */
-bool kvi_axes_take(const struct kvi_named *x, const char *letters, struct kvi_axes *a);
+bool kvi_axes_take(const struct kvi_named *named, const char *letters, struct kvi_axes *axes);
 
 #endif

@@ -56,48 +56,49 @@ static const char *letters_of(const struct names *names, size_t rule, const char
 	return given && rule >= names->rules.n_own ? given : letters ? letters : given;
 }
 
-/* Whether a rule is about a tensor. *stop: no other rule is. f->named is NULL when the axes of a
- * rule about it did not fit. */
-static bool follows(struct names *names, const struct kvi_named *x, size_t number,
-                    struct name_found *f, bool *stop)
+/* Whether a rule is about a tensor. *stop: no other rule is. found->named is NULL when the axes
+ * of a rule about it did not fit. */
+static bool follows(struct names *names, const struct kvi_named *named, size_t number,
+                    struct name_found *found, bool *stop)
 {
 	const struct kvi_rule *rule = kvi_rules_at(&names->rules, number);
 	struct kvi_rule_match m;
 	struct kvi_axes a;
 	*stop = !rule;
-	if (!rule || !kvi_rule_match(rule->pattern, x->name, &m) ||
+	if (!rule || !kvi_rule_match(rule->pattern, named->name, &m) ||
 	    !kvi_rule_holds(&names->tests, rule, &m))
 		return false;
 	*stop = rule->axes && !strcmp(rule->axes, "-");
 	if (*stop)
 		return false;
-	*f = (struct name_found){
-		x, letters_of(names, number, rule->axes), rule->engine, m.layer, m.value, false
-	};
+	*found = (struct name_found){ named,        letters_of(names, number, rule->axes),
+		                      rule->engine, m.layer,
+		                      m.value,      false };
 	if (!m.has_layer)
-		f->one_layer = kvi_rule_layer_of_file(names->im->items[x->item].name, &f->layer);
-	if (!f->axes || kvi_axes_take(x, f->axes, &a))
+		found->one_layer = kvi_rule_layer_of_file(names->im->items[named->item].name,
+		                                          &found->layer);
+	if (!found->axes || kvi_axes_take(named, found->axes, &a))
 		return true;
-	f->named = NULL;
+	found->named = NULL;
 	return false;
 }
 
-static bool recognise(struct names *names, const struct kvi_named *x, struct name_found *f)
+static bool recognise(struct names *names, const struct kvi_named *named, struct name_found *found)
 {
-	if (!x->dtype || !x->bytes)
+	if (!named->dtype || !named->bytes)
 		return false;
 	bool stop = false;
-	f->named = x;
+	found->named = named;
 	for (size_t i = 0; !stop; i++)
-		if (follows(names, x, i, f, &stop))
+		if (follows(names, named, i, found, &stop))
 			return true;
-	names->misfit = names->misfit || (!f->named && x->n_axes > 1);
+	names->misfit = names->misfit || (!found->named && named->n_axes > 1);
 	return false;
 }
 
-static bool is_state(const struct name_found *f)
+static bool is_state(const struct name_found *found)
 {
-	return f->axes && kvi_axes_of_state(f->axes);
+	return found->axes && kvi_axes_of_state(found->axes);
 }
 
 /* States behind keys and values: the first track is one of tokens where there are any. */
@@ -135,13 +136,13 @@ static const struct kvi_named *find_ids(const struct kvi_named *named, size_t n)
  * heads, channels] by the number of token ids, or without ids by more than 128 heads and more heads
  * than tokens.
  */
-static const char *guess_axes(const struct name_found *f, size_t n, const struct kvi_named *ids)
+static const char *guess_axes(const struct name_found *found, size_t n, const struct kvi_named *ids)
 {
 	uint64_t n_ids = ids ? ids->shape[ids->n_axes - 1] : 0;
 	size_t htc = 0, thc = 0;
 	for (size_t i = 0; i < n; i++) {
-		const struct kvi_named *x = f[i].named;
-		if (f[i].axes || x->n_axes < 3)
+		const struct kvi_named *x = found[i].named;
+		if (found[i].axes || x->n_axes < 3)
 			continue;
 		uint64_t a = x->shape[x->n_axes - 3], b = x->shape[x->n_axes - 2];
 		htc += ids ? b == n_ids : a <= 128 || a <= b;
@@ -150,21 +151,21 @@ static const char *guess_axes(const struct name_found *f, size_t n, const struct
 	return thc > htc ? "thc" : "htc";
 }
 
-static bool axes_of(const struct name_found *f, const char *guess, struct kvi_axes *a)
+static bool axes_of(const struct name_found *found, const char *guess, struct kvi_axes *axes)
 {
-	const struct kvi_named *x = f->named;
+	const struct kvi_named *x = found->named;
 	char letters[8];
-	if (f->axes)
-		return kvi_axes_take(x, f->axes, a);
+	if (found->axes)
+		return kvi_axes_take(x, found->axes, axes);
 	snprintf(letters, sizeof letters, "%s%s", x->n_axes == 4 ? "b" : "",
 	         x->n_axes == 2 ? "tc" : guess);
-	return kvi_axes_take(x, letters, a);
+	return kvi_axes_take(x, letters, axes);
 }
 
 /* How many ids each row of the batch has; 0: they are of other rows. */
-static uint64_t ids_of_row(const struct kvi_named *ids, const struct kvi_axes *a)
+static uint64_t ids_of_row(const struct kvi_named *ids, const struct kvi_axes *axes)
 {
-	if (!ids || (ids->n_axes == 2 ? ids->shape[0] : 1) != a->batch)
+	if (!ids || (ids->n_axes == 2 ? ids->shape[0] : 1) != axes->batch)
 		return 0;
 	return ids->shape[ids->n_axes - 1];
 }
@@ -179,46 +180,46 @@ static bool is_beside(const kvarc_import *im, uint32_t item, uint32_t other)
 }
 
 /* A track of this file, or for a file of one layer, of one for another layer beside it. */
-static struct kvi_imp_track *find_track(const struct names *names, const struct name_found *f,
-                                        const struct kvi_axes *a, uint64_t row, uint32_t *index)
+static struct kvi_imp_track *find_track(const struct names *names, const struct name_found *found,
+                                        const struct kvi_axes *axes, uint64_t row, uint32_t *index)
 {
 	kvarc_import *im = names->im;
-	for (size_t i = f->one_layer ? 0 : names->first; i < im->n_tracks; i++) {
+	for (size_t i = found->one_layer ? 0 : names->first; i < im->n_tracks; i++) {
 		struct kvi_imp_track *t = &im->tracks[i];
 		bool here = i >= names->first ||
-		            (t->one_layer && is_beside(im, f->named->item, t->item));
+		            (t->one_layer && is_beside(im, found->named->item, t->item));
 		*index = (uint32_t)i;
 		bool state = t->pub.kind == KVARC_TRACK_STATE;
-		if (here && t->n == a->tokens && t->row == row && state == a->is_state)
+		if (here && t->n == axes->tokens && t->row == row && state == axes->is_state)
 			return t;
 	}
 	return NULL;
 }
 
 /* The track of a row of the batch and this many tokens. */
-static struct kvi_imp_track *track_for(const struct names *names, const struct name_found *f,
-                                       const struct kvi_axes *a, uint64_t row, uint32_t *index)
+static struct kvi_imp_track *track_for(const struct names *names, const struct name_found *found,
+                                       const struct kvi_axes *axes, uint64_t row, uint32_t *index)
 {
 	kvarc_import *im = names->im;
 	const struct kvi_named *ids = names->ids;
-	const uint64_t tokens = a->tokens;
-	struct kvi_imp_track *t = find_track(names, f, a, row, index);
+	const uint64_t tokens = axes->tokens;
+	struct kvi_imp_track *t = find_track(names, found, axes, row, index);
 	if (t)
 		return t;
 	if (im->n_tracks - names->first >= TRACKS_PER_FILE)
 		return NULL;
 	t = kvi_import_add_track(im, tokens);
 	*index = (uint32_t)im->n_tracks - 1;
-	uint64_t n_ids = a->is_state ? 0 : ids_of_row(ids, a);
-	if (t && a->is_state) {
+	uint64_t n_ids = axes->is_state ? 0 : ids_of_row(ids, axes);
+	if (t && axes->is_state) {
 		t->pub.kind = KVARC_TRACK_STATE;
 		snprintf(t->label, sizeof t->label, "states");
 	}
 	if (t) {
-		t->item = f->named->item;
-		t->one_layer = f->one_layer;
+		t->item = found->named->item;
+		t->one_layer = found->one_layer;
 	}
-	if (t && a->batch > 1) {
+	if (t && axes->batch > 1) {
 		t->row = row;
 		snprintf(t->label, sizeof t->label, "sequence %u", (unsigned)row);
 	}
@@ -239,108 +240,109 @@ static struct kvi_imp_track *track_for(const struct names *names, const struct n
 	return t;
 }
 
-static uint8_t kind_of(const struct kvi_axes *a, bool value)
+static uint8_t kind_of(const struct kvi_axes *axes, bool value)
 {
-	if (a->is_state)
-		return a->is_conv ? KVARC_CONV_STATE : KVARC_RECURRENT_STATE;
-	return a->is_latent ? KVARC_MLA_LATENT : value ? KVARC_VALUE : KVARC_KEY;
+	if (axes->is_state)
+		return axes->is_conv ? KVARC_CONV_STATE : KVARC_RECURRENT_STATE;
+	return axes->is_latent ? KVARC_MLA_LATENT : value ? KVARC_VALUE : KVARC_KEY;
 }
 
 /* A tensor of the last area. */
-static kvarc_ret add_part(kvarc_import *im, const struct name_found *f, const struct kvi_axes *a,
-                          bool value, uint64_t offset)
+static kvarc_ret add_part(kvarc_import *im, const struct name_found *found,
+                          const struct kvi_axes *axes, bool value, uint64_t offset)
 {
-	const struct kvi_named *x = f->named;
+	const struct kvi_named *x = found->named;
 	uint64_t es = kvarc_dtype_bytes(x->dtype);
 	struct kvi_imp_tensor *t = kvi_import_add_tensor(im);
 	if (!t)
 		return kvi_import_full(im);
-	t->pub.layer = f->layer;
-	t->pub.kind = kind_of(a, value);
-	t->pub.flags = (uint8_t)(value || a->is_state ? 0 : KVARC_TENSOR_POST_ROPE);
+	t->pub.layer = found->layer;
+	t->pub.kind = kind_of(axes, value);
+	t->pub.flags = (uint8_t)(value || axes->is_state ? 0 : KVARC_TENSOR_POST_ROPE);
 	t->pub.dtype = x->dtype;
-	t->pub.heads = (uint32_t)a->heads;
-	t->pub.channels = (uint32_t)a->channels;
+	t->pub.heads = (uint32_t)axes->heads;
+	t->pub.channels = (uint32_t)axes->channels;
 	snprintf(t->name, sizeof t->name, "%s", x->name);
 	t->at.offset = offset * es;
 	t->at.elem_stride = es;
-	t->at.token_stride = a->token_stride * es;
-	if (a->head_stride == a->channels) {
-		t->at.block_elems = (uint32_t)(a->heads * a->channels);
-		t->at.block_stride = a->heads * a->channels * es;
+	t->at.token_stride = axes->token_stride * es;
+	if (axes->head_stride == axes->channels) {
+		t->at.block_elems = (uint32_t)(axes->heads * axes->channels);
+		t->at.block_stride = axes->heads * axes->channels * es;
 	} else {
-		t->at.block_elems = (uint32_t)a->channels;
-		t->at.block_stride = a->head_stride * es;
+		t->at.block_elems = (uint32_t)axes->channels;
+		t->at.block_stride = axes->head_stride * es;
 	}
 	return KVARC_OK;
 }
 
 /* A row of the batch: an area of keys, of values, or of both; or one after the other. */
-static kvarc_ret add_row(kvarc_import *im, const struct name_found *f, const struct kvi_axes *a,
-                         uint64_t row, uint32_t track)
+static kvarc_ret add_row(kvarc_import *im, const struct name_found *found,
+                         const struct kvi_axes *axes, uint64_t row, uint32_t track)
 {
-	uint64_t bytes = f->named->bytes / a->batch;
-	uint64_t offset = f->named->offset + row * bytes;
-	const uint64_t areas = a->parts_apart ? 2 : 1;
+	uint64_t bytes = found->named->bytes / axes->batch;
+	uint64_t offset = found->named->offset + row * bytes;
+	const uint64_t areas = axes->parts_apart ? 2 : 1;
 	kvarc_ret ret = KVARC_OK;
 	for (uint64_t i = 0; i < areas && !ret; i++) {
 		uint64_t part = bytes / areas;
-		if (!kvi_import_add_area(im, f->named->item, track, offset + i * part, part))
+		if (!kvi_import_add_area(im, found->named->item, track, offset + i * part, part))
 			return kvi_import_full(im);
-		ret = add_part(im, f, a, f->value || i > 0, 0);
-		if (!ret && a->parts > areas)
-			ret = add_part(im, f, a, true, a->part_stride);
+		ret = add_part(im, found, axes, found->value || i > 0, 0);
+		if (!ret && axes->parts > areas)
+			ret = add_part(im, found, axes, true, axes->part_stride);
 	}
 	return ret;
 }
 
 /* A tensor: each row of its batch is one of a track of its own. */
-static kvarc_ret add_rows(const struct names *names, const struct name_found *f,
-                          const struct kvi_axes *a)
+static kvarc_ret add_rows(const struct names *names, const struct name_found *found,
+                          const struct kvi_axes *axes)
 {
 	kvarc_import *im = names->im;
-	for (uint64_t row = 0; row < a->batch; row++) {
+	for (uint64_t row = 0; row < axes->batch; row++) {
 		uint32_t track;
-		if (!track_for(names, f, a, row, &track)) {
+		if (!track_for(names, found, axes, row, &track)) {
 			if (im->n_tracks - names->first < TRACKS_PER_FILE)
 				return kvi_import_full(im);
 			kvi_import_note(im, "too many sequences, or different numbers of "
 			                    "tokens: some tensors kept as bytes");
 			return KVARC_OK;
 		}
-		kvarc_ret ret = add_row(im, f, a, row, track);
+		kvarc_ret ret = add_row(im, found, axes, row, track);
 		if (ret)
 			return ret;
 	}
 	return KVARC_OK;
 }
 
-static void describe(kvarc_import *im, const struct name_found *f, const struct kvi_axes *a)
+static void describe(kvarc_import *im, const struct name_found *found, const struct kvi_axes *axes)
 {
-	if (!a->is_state)
+	if (!axes->is_state)
 		snprintf(im->layout, sizeof im->layout, "%s%s",
-		         a->heads_first ? "head, token, channel" : "token, head, channel",
-		         a->parts > 1 ? " of keys and values" : "");
-	if (f->engine)
-		im->engine = f->engine;
+		         axes->heads_first ? "head, token, channel" : "token, head, channel",
+		         axes->parts > 1 ? " of keys and values" : "");
+	if (found->engine)
+		im->engine = found->engine;
 }
 
-static kvarc_ret add_all(struct names *names, struct name_found *f, size_t n, size_t *found)
+static kvarc_ret add_all(struct names *names, struct name_found *name_found, size_t n,
+                         size_t *found)
 {
 	kvarc_import *im = names->im;
-	const char *guess = guess_axes(f, n, names->ids);
-	qsort(f, n, sizeof *f, by_layer);
+	const char *guess = guess_axes(name_found, n, names->ids);
+	qsort(name_found, n, sizeof *name_found, by_layer);
 	for (size_t i = 0; i < n; i++) {
 		struct kvi_axes a;
-		if (!axes_of(&f[i], guess, &a)) {
+		if (!axes_of(&name_found[i], guess, &a)) {
 			names->misfit = true;
 			continue;
 		}
 		const size_t had = im->n_tensors;
-		kvarc_ret ret = add_rows(names, &f[i], &a);
+		kvarc_ret ret = add_rows(names, &name_found[i], &a);
 		if (ret)
 			return ret;
-		describe(im, &f[i], &a);
+		describe(im, &name_found[i], &a);
 		*found += im->n_tensors > had;
 	}
 	return KVARC_OK;
@@ -642,7 +644,7 @@ static const char *value_of(const char *text, const char *key)
 	return p;
 }
 
-static bool take_dtype(const char *p, struct kvi_named *x, uint8_t *bytes)
+static bool take_dtype(const char *p, struct kvi_named *named, uint8_t *bytes)
 {
 	/* NumPy has no bf16 and fp8: they are saved as opaque bytes or as integers; ml_dtypes
 	 * writes <V2 for bf16, <V1 for e4m3 and <f1 for e5m2. */
@@ -660,8 +662,8 @@ static bool take_dtype(const char *p, struct kvi_named *x, uint8_t *bytes)
 	};
 	for (size_t i = 0; p && i < sizeof known / sizeof *known; i++)
 		if (!strncmp(p, known[i].descr, strlen(known[i].descr))) {
-			x->dtype = known[i].dtype;
-			x->int_bytes = known[i].int_bytes;
+			named->dtype = known[i].dtype;
+			named->int_bytes = known[i].int_bytes;
 			*bytes = known[i].bytes;
 			return true;
 		}
@@ -669,22 +671,22 @@ static bool take_dtype(const char *p, struct kvi_named *x, uint8_t *bytes)
 }
 
 /* "(3, 1024, 64)"; *size is the product. */
-static bool take_shape(const char *p, struct kvi_named *x, uint64_t *size)
+static bool take_shape(const char *p, struct kvi_named *named, uint64_t *size)
 {
 	if (!p || *p++ != '(')
 		return false;
 	*size = 1;
-	x->n_axes = 0;
+	named->n_axes = 0;
 	while (*p != ')') {
 		uint64_t n = 0;
-		if (x->n_axes >= KVI_NAMED_AXES_MAX || *p < '0' || *p > '9')
+		if (named->n_axes >= KVI_NAMED_AXES_MAX || *p < '0' || *p > '9')
 			return false;
 		for (; *p >= '0' && *p <= '9'; p++)
 			if (kvi_mul(n, (uint64_t)10, &n) || kvi_add(n, (uint64_t)(*p - '0'), &n))
 				return false;
 		if (kvi_mul(*size, n, size))
 			return false;
-		x->shape[x->n_axes++] = n;
+		named->shape[named->n_axes++] = n;
 		while (*p == ',' || *p == ' ')
 			p++;
 	}
@@ -692,7 +694,7 @@ static bool take_shape(const char *p, struct kvi_named *x, uint64_t *size)
 }
 
 /* END: not an array that is understood. */
-static kvarc_ret read_header(const kvarc_import *im, uint32_t item, struct kvi_named *x)
+static kvarc_ret read_header(const kvarc_import *im, uint32_t item, struct kvi_named *named)
 {
 	const kvarc_source *src = &im->items[item].src;
 	uint8_t raw[12];
@@ -713,13 +715,13 @@ static kvarc_ret read_header(const kvarc_import *im, uint32_t item, struct kvi_n
 		return KVARC_IO;
 	text[n] = '\0';
 	const char *order = value_of(text, "'fortran_order'");
-	if (!take_dtype(value_of(text, "'descr'"), x, &elem) ||
-	    !take_shape(value_of(text, "'shape'"), x, &size) || !order ||
-	    strncmp(order, "False", 5) || kvi_mul(size, (uint64_t)elem, &x->bytes) ||
-	    x->bytes != src->size - at - n)
+	if (!take_dtype(value_of(text, "'descr'"), named, &elem) ||
+	    !take_shape(value_of(text, "'shape'"), named, &size) || !order ||
+	    strncmp(order, "False", 5) || kvi_mul(size, (uint64_t)elem, &named->bytes) ||
+	    named->bytes != src->size - at - n)
 		return KVARC_END;
-	x->item = item;
-	x->offset = (uint64_t)at + n;
+	named->item = item;
+	named->offset = (uint64_t)at + n;
 	return KVARC_OK;
 }
 
@@ -821,7 +823,7 @@ static kvarc_ret take_section(const kvarc_source *src, uint64_t *at, uint64_t en
 }
 
 /* Where the token ids are among the tags from `at` on, which end at `end`. */
-static kvarc_ret take_tags(const kvarc_source *src, uint64_t at, uint64_t end, struct kvc *k)
+static kvarc_ret take_tags(const kvarc_source *src, uint64_t at, uint64_t end, struct kvc *kvc)
 {
 	for (int i = 0; i < TAGS_MAX && at < end; i++) {
 		uint8_t tag;
@@ -832,15 +834,15 @@ static kvarc_ret take_tags(const kvarc_source *src, uint64_t at, uint64_t end, s
 		if (ret)
 			return ret;
 		if (tag == TAG_TOKENS && bytes % 4 == 0 && bytes) {
-			k->ids_at = at - bytes;
-			k->n_ids = bytes / 4;
+			kvc->ids_at = at - bytes;
+			kvc->n_ids = bytes / 4;
 		}
 	}
 	return at == end ? KVARC_OK : KVARC_END;
 }
 
 /* The second header and what stands behind it, up to the payload. END: it is not erllama's. */
-static kvarc_ret read_second(const kvarc_source *src, uint64_t payload_bytes, struct kvc *k)
+static kvarc_ret read_second(const kvarc_source *src, uint64_t payload_bytes, struct kvc *kvc)
 {
 	uint8_t p[SECOND_BYTES];
 	uint64_t at = HEADER_BYTES + SECOND_BYTES;
@@ -849,22 +851,22 @@ static kvarc_ret read_second(const kvarc_source *src, uint64_t payload_bytes, st
 		return KVARC_END;
 	if (kvi_source_read(src, p, sizeof p, HEADER_BYTES))
 		return KVARC_IO;
-	*k = (struct kvc){ .payload_at = kvi_load64(p),
-		           .payload_bytes = kvi_load64(p + 8),
-		           .check = kvi_load32(p + 16) };
-	if (k->payload_bytes != payload_bytes || k->payload_at > src->size ||
-	    src->size - k->payload_at != payload_bytes)
+	*kvc = (struct kvc){ .payload_at = kvi_load64(p),
+		             .payload_bytes = kvi_load64(p + 8),
+		             .check = kvi_load32(p + 16) };
+	if (kvc->payload_bytes != payload_bytes || kvc->payload_at > src->size ||
+	    src->size - kvc->payload_at != payload_bytes)
 		return KVARC_END;
-	kvarc_ret ret = take_section(src, &at, k->payload_at, &text);
+	kvarc_ret ret = take_section(src, &at, kvc->payload_at, &text);
 	if (!ret)
-		ret = take_section(src, &at, k->payload_at, &tags);
-	if (!ret && at != k->payload_at)
+		ret = take_section(src, &at, kvc->payload_at, &tags);
+	if (!ret && at != kvc->payload_at)
 		ret = KVARC_END;
-	return ret ? ret : take_tags(src, at - tags, at, k);
+	return ret ? ret : take_tags(src, at - tags, at, kvc);
 }
 
 /* A wrong check is no reason to refuse: the file comes back as it is. */
-static kvarc_ret compare_check(kvarc_import *im, const kvarc_source *src, const struct kvc *k)
+static kvarc_ret compare_check(kvarc_import *im, const kvarc_source *src, const struct kvc *kvc)
 {
 	enum { STEP = 64 << 10 };
 	uint8_t *buf = kvi_malloc(&im->alloc, STEP);
@@ -872,16 +874,16 @@ static kvarc_ret compare_check(kvarc_import *im, const kvarc_source *src, const 
 	kvarc_ret ret = KVARC_OK;
 	if (!buf)
 		return kvi_fail_alloc(im->error, &im->alloc);
-	for (uint64_t at = 0; at < k->payload_bytes && !ret; at += STEP) {
-		const uint64_t left = k->payload_bytes - at;
+	for (uint64_t at = 0; at < kvc->payload_bytes && !ret; at += STEP) {
+		const uint64_t left = kvc->payload_bytes - at;
 		const size_t n = left < STEP ? (size_t)left : STEP;
-		if (kvi_source_read(src, buf, n, k->payload_at + at))
+		if (kvi_source_read(src, buf, n, kvc->payload_at + at))
 			ret = KVARC_IO;
 		else
 			crc = crc32c(crc, buf, n);
 	}
 	kvi_free(&im->alloc, buf);
-	if (!ret && crc != k->check)
+	if (!ret && crc != kvc->check)
 		kvi_import_note(im, "the check of its payload is wrong: kept as it is; "
 		                    "erllama will not load it");
 	return ret;

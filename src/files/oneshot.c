@@ -37,38 +37,39 @@ enum { CHUNK_EXTRA = 20480, SEGMENT_EXTRA = 4096, FILE_EXTRA = 32768 };
 enum { PARAMS_CHANNEL_BYTES = 12 }; /* at most 6 a channel, twice */
 
 /* Bytes of everything but the raw data when segments have T tokens. */
-static bool overhead(const kvarc_geometry *g, uint64_t n_tokens, uint32_t full, uint64_t *out)
+static bool overhead(const kvarc_geometry *geometry, uint64_t n_tokens, uint32_t full,
+                     uint64_t *out)
 {
 	uint64_t most = full, sum = 0, add;
-	for (size_t i = 0; i < g->n_tensors; i++) {
-		const kvarc_tensor *t = &g->tensors[i];
+	for (size_t i = 0; i < geometry->n_tensors; i++) {
+		const kvarc_tensor *t = &geometry->tensors[i];
 		uint64_t fit = CHUNK_MIN / (t->channels * kvarc_dtype_bytes(t->dtype));
 		fit = fit ? fit : 1;
 		most = fit < most ? fit : most;
 	}
 	uint64_t segments = n_tokens / most + 1;
-	for (size_t i = 0; i < g->n_tensors; i++) {
-		const kvarc_tensor *t = &g->tensors[i];
+	for (size_t i = 0; i < geometry->n_tensors; i++) {
+		const kvarc_tensor *t = &geometry->tensors[i];
 		uint64_t heads = CHUNK_MIN / (t->channels * most * kvarc_dtype_bytes(t->dtype));
 		heads = heads ? heads : 1;
 		uint64_t chunks = (t->heads + heads - 1) / heads;
 		sum += chunks * CHUNK_EXTRA + (uint64_t)kvi_tensor_width(t) * PARAMS_CHANNEL_BYTES;
 	}
 	/* The commit counts the tokens of every track. */
-	sum += SEGMENT_EXTRA + 9 * g->n_tracks;
+	sum += SEGMENT_EXTRA + 9 * geometry->n_tracks;
 	return !kvi_mul(sum, segments, &add) && !kvi_add(add, FILE_EXTRA, out);
 }
 
 /* Upper bound of the bytes that the strings and ropes of a geometry take. */
-static uint64_t geometry_bytes(const kvarc_geometry *g)
+static uint64_t geometry_bytes(const kvarc_geometry *geometry)
 {
 	uint64_t sum = 64;
-	for (size_t i = 0; i < g->n_ropes; i++)
-		sum += 16 + 4 * (uint64_t)g->ropes[i].rotary;
-	for (size_t i = 0; i < g->n_tracks; i++)
-		sum += 16 + (g->tracks[i].label ? strlen(g->tracks[i].label) : 0);
-	for (size_t i = 0; i < g->n_tensors; i++)
-		sum += 64 + (g->tensors[i].name ? strlen(g->tensors[i].name) : 0);
+	for (size_t i = 0; i < geometry->n_ropes; i++)
+		sum += 16 + 4 * (uint64_t)geometry->ropes[i].rotary;
+	for (size_t i = 0; i < geometry->n_tracks; i++)
+		sum += 16 + (geometry->tracks[i].label ? strlen(geometry->tracks[i].label) : 0);
+	for (size_t i = 0; i < geometry->n_tensors; i++)
+		sum += 64 + (geometry->tensors[i].name ? strlen(geometry->tensors[i].name) : 0);
 	return sum;
 }
 

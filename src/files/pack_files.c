@@ -37,87 +37,89 @@ struct packing {
 	char note[NOTE_BYTES];
 };
 
-static void add_pair(struct packing *p, const char *key, const char *value)
+static void add_pair(struct packing *packing, const char *key, const char *value)
 {
-	if (!value || !*value || kvi_identity_get(&p->im->identity, key))
+	if (!value || !*value || kvi_identity_get(&packing->im->identity, key))
 		return;
-	p->keys[p->n_pairs] = key;
-	p->values[p->n_pairs++] = value;
+	packing->keys[packing->n_pairs] = key;
+	packing->values[packing->n_pairs++] = value;
 }
 
 /* Tokens that are appended at once, but for a model on a GPU. */
-static uint32_t batch_of(const kvarc_writer_options *o)
+static uint32_t batch_of(const kvarc_writer_options *options)
 {
-	uint32_t segment = o->segment_tokens ? o->segment_tokens : 256;
+	uint32_t segment = options->segment_tokens ? options->segment_tokens : 256;
 	return segment * BATCH_SEGMENTS;
 }
 
 /* Of a track, as the writer will. */
-static uint64_t drops(const struct packing *p, uint64_t n)
+static uint64_t drops(const struct packing *packing, uint64_t n)
 {
-	uint64_t batch = batch_of(&p->options), dropped = 0;
+	uint64_t batch = batch_of(&packing->options), dropped = 0;
 	for (uint64_t t0 = 0; t0 < n; t0 += batch) {
 		uint64_t end = n - t0 < batch ? n : t0 + batch;
 		for (uint64_t i = t0; i < end; i++)
-			dropped += kvi_lossy_rate_at(p->options.lossy, i, end) == KVARC_LOSSY_DROP;
+			dropped += kvi_lossy_rate_at(packing->options.lossy, i, end) ==
+			           KVARC_LOSSY_DROP;
 	}
 	return dropped;
 }
 
 /* The note of the tier, with the number of dropped tokens: readers count by that. */
-static const char *make_note(struct packing *p)
+static const char *make_note(struct packing *packing)
 {
-	const kvarc_lossy *how = p->options.lossy;
-	for (uint32_t i = 0; how && how->token_rate && i < p->im->n_tracks; i++) {
-		p->tokens += p->im->tracks[i].n;
-		p->dropped += drops(p, p->im->tracks[i].n);
+	const kvarc_lossy *how = packing->options.lossy;
+	for (uint32_t i = 0; how && how->token_rate && i < packing->im->n_tracks; i++) {
+		packing->tokens += packing->im->tracks[i].n;
+		packing->dropped += drops(packing, packing->im->tracks[i].n);
 	}
-	if (!p->dropped)
+	if (!packing->dropped)
 		return how ? how->note : NULL;
-	snprintf(p->note, sizeof p->note, "%.400s%s%" PRIu64 " of %" PRIu64 " tokens left out",
-	         how->note ? how->note : "", how->note ? "; " : "", p->dropped, p->tokens);
-	return p->note;
+	snprintf(packing->note, sizeof packing->note,
+	         "%.400s%s%" PRIu64 " of %" PRIu64 " tokens left out", how->note ? how->note : "",
+	         how->note ? "; " : "", packing->dropped, packing->tokens);
+	return packing->note;
 }
 
 /* The library's own pairs in ascending order of the keys, then those of the caller, likewise. */
-static kvarc_ret make_identity(struct packing *p)
+static kvarc_ret make_identity(struct packing *packing)
 {
-	const struct kvi_identity *given = &p->im->identity;
+	const struct kvi_identity *given = &packing->im->identity;
 	size_t most = OWN_PAIRS + given->n;
-	p->keys = kvi_array(&p->im->alloc, most, 2 * sizeof *p->keys);
-	if (!p->keys)
-		return kvi_fail_alloc(p->options.common.error, &p->im->alloc);
-	p->values = p->keys + most;
-	add_pair(p, "created_by", "kvarc " KVARC_VERSION_STRING);
-	add_pair(p, "engine", p->im->engine);
-	add_pair(p, "layout", p->im->layout);
-	add_pair(p, "lossy", make_note(p));
-	add_pair(p, "model", kvarc_import_model(p->im));
-	p->n_own = p->n_pairs;
+	packing->keys = kvi_array(&packing->im->alloc, most, 2 * sizeof *packing->keys);
+	if (!packing->keys)
+		return kvi_fail_alloc(packing->options.common.error, &packing->im->alloc);
+	packing->values = packing->keys + most;
+	add_pair(packing, "created_by", "kvarc " KVARC_VERSION_STRING);
+	add_pair(packing, "engine", packing->im->engine);
+	add_pair(packing, "layout", packing->im->layout);
+	add_pair(packing, "lossy", make_note(packing));
+	add_pair(packing, "model", kvarc_import_model(packing->im));
+	packing->n_own = packing->n_pairs;
 	for (size_t i = 0; i < given->n; i++) {
 		if (!*given->pairs[i].value)
 			continue;
-		p->keys[p->n_pairs] = given->pairs[i].key;
-		p->values[p->n_pairs++] = given->pairs[i].value;
+		packing->keys[packing->n_pairs] = given->pairs[i].key;
+		packing->values[packing->n_pairs++] = given->pairs[i].value;
 	}
 	return KVARC_OK;
 }
 
-static kvarc_ret make_plans(struct packing *p)
+static kvarc_ret make_plans(struct packing *packing)
 {
-	kvarc_import *im = p->im;
-	p->plans = kvi_calloc(&im->alloc, im->n_items, sizeof *p->plans);
-	if (!p->plans)
-		return kvi_fail_alloc(p->options.common.error, &im->alloc);
+	kvarc_import *im = packing->im;
+	packing->plans = kvi_calloc(&im->alloc, im->n_items, sizeof *packing->plans);
+	if (!packing->plans)
+		return kvi_fail_alloc(packing->options.common.error, &im->alloc);
 	for (uint32_t i = 0; i < im->n_items; i++)
-		if (kvi_plan_make(im, i, &p->plans[i]))
-			return kvi_fail_alloc(p->options.common.error, &im->alloc);
+		if (kvi_plan_make(im, i, &packing->plans[i]))
+			return kvi_fail_alloc(packing->options.common.error, &im->alloc);
 	return KVARC_OK;
 }
 
-static kvarc_ret read_failed(const kvarc_writer_options *o)
+static kvarc_ret read_failed(const kvarc_writer_options *options)
 {
-	return kvi_fail(o->common.error, KVARC_IO, "reading the input failed");
+	return kvi_fail(options->common.error, KVARC_IO, "reading the input failed");
 }
 
 /* It decides what predictions are; models of levels 4 to 7 belong to it. */
@@ -135,21 +137,22 @@ static void put_name(struct kvi_out *out, const char *name)
 
 /* The names that PREDICTOR frames record, and how a model is used. The name of a fitted profile
  * adds nothing, every other one does, none included: so archives of pack -2 keep their file id. */
-static kvarc_ret put_predictor(struct kvi_out *out, const kvarc_writer_options *o)
+static kvarc_ret put_predictor(struct kvi_out *out, const kvarc_writer_options *options)
 {
 	uint8_t digest[16];
-	if (!o->profile_name || strcmp(o->profile_name, KVARC_PROFILE_NAME_FITTED))
-		put_name(out, o->profile_name);
-	if (kvi_writer_level(o) < KVI_LEVEL_MODEL || !o->predictor)
+	if (!options->profile_name || strcmp(options->profile_name, KVARC_PROFILE_NAME_FITTED))
+		put_name(out, options->profile_name);
+	if (kvi_writer_level(options) < KVI_LEVEL_MODEL || !options->predictor)
 		return KVARC_OK;
-	kvarc_ret ret = kvarc_predictor_digest(o->predictor, digest);
+	kvarc_ret ret = kvarc_predictor_digest(options->predictor, digest);
 	if (ret)
-		return kvi_fail(o->common.error, ret, "the weights of the model cannot be read");
+		return kvi_fail(options->common.error, ret,
+		                "the weights of the model cannot be read");
 	kvi_put_bytes(out, digest, sizeof digest);
-	put_name(out, o->predictor_name);
-	kvi_put32(out, (uint32_t)o->arithmetic);
-	kvi_put32(out, (uint32_t)o->loop);
-	kvi_put32(out, (uint32_t)o->token_ids);
+	put_name(out, options->predictor_name);
+	kvi_put32(out, (uint32_t)options->arithmetic);
+	kvi_put32(out, (uint32_t)options->loop);
+	kvi_put32(out, (uint32_t)options->token_ids);
 	return KVARC_OK;
 }
 
@@ -161,23 +164,23 @@ static void put_rates(struct kvi_out *out, const int16_t *rates, uint64_t n)
 }
 
 /* All its numbers: callers need not have a note. */
-static void put_tier(struct kvi_out *out, const kvarc_lossy *l)
+static void put_tier(struct kvi_out *out, const kvarc_lossy *lossy)
 {
-	const uint32_t numbers[] = { (uint32_t)l->tier,      (uint32_t)l->rate,
-		                     (uint32_t)l->key_rate,  l->exact_tokens,
-		                     l->generation,          l->flags,
-		                     l->params.tsc.keyframe, l->params.tsc.block,
-		                     l->params.vq.fallback,  l->params.bound.max_error,
-		                     l->tail_tokens,         l->outliers };
+	const uint32_t numbers[] = { (uint32_t)lossy->tier,      (uint32_t)lossy->rate,
+		                     (uint32_t)lossy->key_rate,  lossy->exact_tokens,
+		                     lossy->generation,          lossy->flags,
+		                     lossy->params.tsc.keyframe, lossy->params.tsc.block,
+		                     lossy->params.vq.fallback,  lossy->params.bound.max_error,
+		                     lossy->tail_tokens,         lossy->outliers };
 	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
 		kvi_put32(out, numbers[i]);
-	put_rates(out, l->layer_rate, l->n_layers);
-	put_rates(out, l->token_rate, l->n_token_rates);
+	put_rates(out, lossy->layer_rate, lossy->n_layers);
+	put_rates(out, lossy->token_rate, lossy->n_token_rates);
 }
 
-static kvarc_ret put_settings(struct packing *p, struct kvi_out *out)
+static kvarc_ret put_settings(struct packing *packing, struct kvi_out *out)
 {
-	const kvarc_writer_options *o = &p->options;
+	const kvarc_writer_options *o = &packing->options;
 	const kvarc_lossy *l = o->lossy;
 	kvarc_ret ret = KVARC_OK;
 	kvi_put_bytes(out, KVARC_VERSION_STRING, sizeof KVARC_VERSION_STRING);
@@ -191,35 +194,35 @@ static kvarc_ret put_settings(struct packing *p, struct kvi_out *out)
 	}
 	if (l)
 		put_tier(out, l);
-	if (p->n_pairs > p->n_own)
-		kvi_put32(out, (uint32_t)p->n_own);
-	for (size_t i = 0; i < p->n_pairs; i++) {
-		if (i >= p->n_own)
-			put_name(out, p->keys[i]);
-		put_name(out, p->values[i]);
+	if (packing->n_pairs > packing->n_own)
+		kvi_put32(out, (uint32_t)packing->n_own);
+	for (size_t i = 0; i < packing->n_pairs; i++) {
+		if (i >= packing->n_own)
+			put_name(out, packing->keys[i]);
+		put_name(out, packing->values[i]);
 	}
 	return ret;
 }
 
 /* Everything that decides the bytes of the archive but the input itself. */
-static kvarc_ret hash_settings(struct packing *p, struct kvi_h128 *c)
+static kvarc_ret hash_settings(struct packing *packing, struct kvi_h128 *hash)
 {
-	const struct kvi_alloc *alloc = &p->im->alloc;
+	const struct kvi_alloc *alloc = &packing->im->alloc;
 	struct kvi_out out;
 	kvarc_geometry g;
-	kvarc_ret ret = kvi_geometry_copy(&g, alloc, &p->im->geometry);
+	kvarc_ret ret = kvi_geometry_copy(&g, alloc, &packing->im->geometry);
 	if (ret)
-		return kvi_fail_alloc(p->options.common.error, alloc);
+		return kvi_fail_alloc(packing->options.common.error, alloc);
 	kvi_out_init(&out, alloc);
-	ret = put_settings(p, &out);
+	ret = put_settings(packing, &out);
 	kvi_geometry_put(&out, &g);
-	for (size_t i = 0; i < p->im->n_items; i++)
-		kvi_restore_put(&out, &p->plans[i]);
+	for (size_t i = 0; i < packing->im->n_items; i++)
+		kvi_restore_put(&out, &packing->plans[i]);
 	if (!ret && out.failed)
-		ret = kvi_fail_alloc(p->options.common.error, alloc);
+		ret = kvi_fail_alloc(packing->options.common.error, alloc);
 	if (!ret)
-		*c = kvi_h128(out.p, out.n);
-	kvi_geometry_free(&g, &p->im->alloc);
+		*hash = kvi_h128(out.p, out.n);
+	kvi_geometry_free(&g, &packing->im->alloc);
 	kvi_out_free(&out);
 	return ret;
 }
@@ -228,44 +231,46 @@ static kvarc_ret hash_settings(struct packing *p, struct kvi_h128 *c)
  * The file id (spec 2): the same for the same input and settings, and for
  * nothing else. So all of the input is hashed, which costs one more pass.
  */
-static kvarc_ret derive_file_id(struct packing *p)
+static kvarc_ret derive_file_id(struct packing *packing)
 {
 	static const uint8_t zero[16];
 	struct kvi_h128 c;
 	/* Of an encrypted archive it would say what the content is. */
-	if (p->options.keys || (p->options.flags & KVARC_WRITE_FILE_ID) ||
-	    memcmp(p->options.file_id, zero, sizeof zero))
+	if (packing->options.keys || (packing->options.flags & KVARC_WRITE_FILE_ID) ||
+	    memcmp(packing->options.file_id, zero, sizeof zero))
 		return KVARC_OK;
-	kvarc_ret ret = hash_settings(p, &c);
+	kvarc_ret ret = hash_settings(packing, &c);
 	if (ret)
 		return ret;
-	ret = kvi_input_hash(p->im, &p->options.common, &c);
+	ret = kvi_input_hash(packing->im, &packing->options.common, &c);
 	if (ret == KVARC_IO || ret == KVARC_END)
-		ret = read_failed(&p->options);
+		ret = read_failed(&packing->options);
 	else
-		ret = kvi_fail_memory(p->options.common.error, ret, &p->im->alloc);
+		ret = kvi_fail_memory(packing->options.common.error, ret, &packing->im->alloc);
 	if (!ret) {
-		kvi_store_h128(p->options.file_id, c);
-		p->options.flags |= KVARC_WRITE_FILE_ID;
+		kvi_store_h128(packing->options.file_id, c);
+		packing->options.flags |= KVARC_WRITE_FILE_ID;
 	}
 	return ret;
 }
 
-static kvarc_ret put_restores(struct packing *p)
+static kvarc_ret put_restores(struct packing *packing)
 {
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < p->im->n_items && !ret; i++)
-		ret = kvi_item_put_plan(p->w, p->options.common.error, &p->im->alloc, &p->plans[i]);
+	for (size_t i = 0; i < packing->im->n_items && !ret; i++)
+		ret = kvi_item_put_plan(packing->w, packing->options.common.error,
+		                        &packing->im->alloc, &packing->plans[i]);
 	return ret;
 }
 
-static kvarc_ret put_literals(struct packing *p)
+static kvarc_ret put_literals(struct packing *packing)
 {
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < p->im->n_items && !ret; i++) {
+	for (size_t i = 0; i < packing->im->n_items && !ret; i++) {
 		struct kvi_item_put x;
-		kvi_item_put_begin(&x, p->w, p->options.common.error, &p->im->alloc, i);
-		ret = kvi_item_put_literals(&x, &p->plans[i], &p->im->items[i].src);
+		kvi_item_put_begin(&x, packing->w, packing->options.common.error,
+		                   &packing->im->alloc, i);
+		ret = kvi_item_put_literals(&x, &packing->plans[i], &packing->im->items[i].src);
 		ret = kvi_item_put_end(&x, ret);
 	}
 	return ret;
@@ -326,64 +331,66 @@ kvarc_ret kvi_pack_tokens(kvarc_import *im, kvarc_writer *w, const kvarc_writer_
 	return ret;
 }
 
-static kvarc_ret write_all(struct packing *p)
+static kvarc_ret write_all(struct packing *packing)
 {
-	kvarc_ret ret = kvarc_writer_set_geometry(p->w, &p->im->geometry);
+	kvarc_ret ret = kvarc_writer_set_geometry(packing->w, &packing->im->geometry);
 	if (!ret)
-		ret = kvarc_writer_identity(p->w, p->n_pairs, p->keys, p->values);
+		ret = kvarc_writer_identity(packing->w, packing->n_pairs, packing->keys,
+		                            packing->values);
 	/* Of files that cannot come back there is nothing to say. */
-	if (!ret && !p->dropped)
-		ret = put_restores(p);
-	if (!ret && !p->dropped)
-		ret = put_literals(p);
-	for (uint32_t i = 0; i < p->im->n_tracks && !ret; i++)
-		ret = kvi_pack_tokens(p->im, p->w, &p->options, i, 0, 0);
-	if (!ret && p->checkpoint)
-		ret = kvarc_writer_checkpoint(p->w, p->checkpoint->label, p->checkpoint->time,
-		                              &p->checkpoint->number);
+	if (!ret && !packing->dropped)
+		ret = put_restores(packing);
+	if (!ret && !packing->dropped)
+		ret = put_literals(packing);
+	for (uint32_t i = 0; i < packing->im->n_tracks && !ret; i++)
+		ret = kvi_pack_tokens(packing->im, packing->w, &packing->options, i, 0, 0);
+	if (!ret && packing->checkpoint)
+		ret = kvarc_writer_checkpoint(packing->w, packing->checkpoint->label,
+		                              packing->checkpoint->time,
+		                              &packing->checkpoint->number);
 	return ret;
 }
 
-static kvarc_ret run(struct packing *p, const kvarc_sink *to, kvarc_writer_stats *stats)
+static kvarc_ret run(struct packing *packing, const kvarc_sink *to, kvarc_writer_stats *stats)
 {
 	struct kvi_counted counted = { .to = *to };
 	kvarc_sink sink = kvi_counted_sink(&counted);
-	kvarc_ret ret = make_identity(p);
+	kvarc_ret ret = make_identity(packing);
 	if (!ret)
-		ret = make_plans(p);
+		ret = make_plans(packing);
 	/* A file that will grow is not its first content: its id is random. */
-	if (!ret && !p->checkpoint)
-		ret = derive_file_id(p);
+	if (!ret && !packing->checkpoint)
+		ret = derive_file_id(packing);
 	if (!ret)
-		ret = kvarc_writer_open(&p->w, &sink, &p->options);
+		ret = kvarc_writer_open(&packing->w, &sink, &packing->options);
 	if (!ret)
-		ret = write_all(p);
-	return kvi_counted_close(&counted, &p->w, ret, stats);
+		ret = write_all(packing);
+	return kvi_counted_close(&counted, &packing->w, ret, stats);
 }
 
-static void free_parts(struct packing *p)
+static void free_parts(struct packing *packing)
 {
-	for (size_t i = 0; p->plans && i < p->im->n_items; i++)
-		kvi_restore_free(&p->plans[i], &p->im->alloc);
-	kvi_free(&p->im->alloc, p->plans);
-	kvi_free(&p->im->alloc, p->keys);
+	for (size_t i = 0; packing->plans && i < packing->im->n_items; i++)
+		kvi_restore_free(&packing->plans[i], &packing->im->alloc);
+	kvi_free(&packing->im->alloc, packing->plans);
+	kvi_free(&packing->im->alloc, packing->keys);
 }
 
-kvarc_ret kvi_pack_chain_root(kvarc_import *im, uint8_t root[16], kvarc_error *e)
+kvarc_ret kvi_pack_chain_root(kvarc_import *im, uint8_t root[16], kvarc_error *error)
 {
-	struct packing p = { .im = im, .options.common.error = e };
+	struct packing p = { .im = im, .options.common.error = error };
 	kvarc_ret ret = make_identity(&p);
 	if (!ret) {
 		ret = kvarc_chain_root(&im->geometry, p.n_pairs, p.keys, p.values, root);
-		ret = kvi_fail_memory(e, ret, &im->alloc);
+		ret = kvi_fail_memory(error, ret, &im->alloc);
 	}
 	free_parts(&p);
 	return ret;
 }
 
-kvarc_ret kvi_pack_begin(kvarc_import *im, kvarc_writer *w, kvarc_error *e)
+kvarc_ret kvi_pack_begin(kvarc_import *im, kvarc_writer *w, kvarc_error *error)
 {
-	struct packing p = { .im = im, .w = w, .options.common.error = e };
+	struct packing p = { .im = im, .w = w, .options.common.error = error };
 	kvarc_ret ret = kvarc_writer_set_geometry(w, &im->geometry);
 	if (!ret)
 		ret = make_identity(&p);
@@ -393,9 +400,9 @@ kvarc_ret kvi_pack_begin(kvarc_import *im, kvarc_writer *w, kvarc_error *e)
 	return ret;
 }
 
-kvarc_ret kvi_pack_items(kvarc_import *im, kvarc_writer *w, kvarc_error *e)
+kvarc_ret kvi_pack_items(kvarc_import *im, kvarc_writer *w, kvarc_error *error)
 {
-	struct packing p = { .im = im, .w = w, .options.common.error = e };
+	struct packing p = { .im = im, .w = w, .options.common.error = error };
 	kvarc_ret ret = make_plans(&p);
 	if (!ret)
 		ret = put_restores(&p);

@@ -24,21 +24,21 @@ static void put_literal(struct kvi_restore *r, uint64_t bytes)
 	p->bytes = bytes;
 }
 
-static bool put_area(struct kvi_restore *r, const kvarc_import *im, const struct kvi_imp_area *a)
+static bool put_area(struct kvi_restore *r, const kvarc_import *im, const struct kvi_imp_area *area)
 {
 	struct kvi_piece *p = &r->pieces[r->n_pieces++];
 	p->type = KVI_PIECE_AREA;
-	p->bytes = a->bytes;
-	p->track = a->track;
-	p->t0 = a->t0;
-	p->n_tokens = a->n_tokens;
-	p->views = kvi_array(&im->alloc, a->n_tensors, sizeof *p->views);
+	p->bytes = area->bytes;
+	p->track = area->track;
+	p->t0 = area->t0;
+	p->n_tokens = area->n_tokens;
+	p->views = kvi_array(&im->alloc, area->n_tensors, sizeof *p->views);
 	if (!p->views)
 		return false;
-	p->n_views = a->n_tensors;
-	for (uint32_t i = 0; i < a->n_tensors; i++) {
-		p->views[i] = im->tensors[a->first_tensor + i].at;
-		p->views[i].tensor = a->first_tensor + i;
+	p->n_views = area->n_tensors;
+	for (uint32_t i = 0; i < area->n_tensors; i++) {
+		p->views[i] = im->tensors[area->first_tensor + i].at;
+		p->views[i].tensor = area->first_tensor + i;
 	}
 	return true;
 }

@@ -93,8 +93,8 @@ static bool take_extent(const char *p, size_t n, struct raw_description *r)
 }
 
 /* Parses a description: D, and one of T and B, are among the axes, P with B only; at most one
- * extent is missing. Returns OK, PROG: the error says what is wrong. e may be NULL. */
-static kvarc_ret raw_parse(struct raw_description *r, const char *text, kvarc_error *e)
+ * extent is missing. Returns OK, PROG: the error says what is wrong. error may be NULL. */
+static kvarc_ret raw_parse(struct raw_description *r, const char *text, kvarc_error *error)
 {
 	*r = (struct raw_description){ 0 };
 	for (unsigned k = 0; *text || k < 2; k++) {
@@ -102,17 +102,17 @@ static kvarc_ret raw_parse(struct raw_description *r, const char *text, kvarc_er
 		char shown[RAW_SHOWN];
 		raw_shown(shown, text, n);
 		if (k == 0 && !parse_dtype(text, n, &r->dtype))
-			return kvi_fail(e, KVARC_PROG,
+			return kvi_fail(error, KVARC_PROG,
 			                "raw pages: '%s' is no type of elements; give bf16, f16, "
 			                "f32, e4m3, e5m2, i8 or u8",
 			                shown);
 		if (k == 1 && !take_order(text, n, r))
-			return kvi_fail(e, KVARC_PROG,
+			return kvi_fail(error, KVARC_PROG,
 			                "raw pages: '%s' is no order of axes; give letters "
 			                "of %s once each, with D and with T or B",
 			                shown, RAW_LETTERS);
 		if (k > 1 && !take_extent(text, n, r))
-			return kvi_fail(e, KVARC_PROG,
+			return kvi_fail(error, KVARC_PROG,
 			                "raw pages: '%s' is no extent; give one for each axis of "
 			                "'%s', like D=64",
 			                shown, r->order);
@@ -122,7 +122,7 @@ static kvarc_ret raw_parse(struct raw_description *r, const char *text, kvarc_er
 	for (size_t i = 0; r->order[i]; i++)
 		missing += r->extent[i] == 0;
 	if (missing > 1)
-		return kvi_fail(e, KVARC_PROG,
+		return kvi_fail(error, KVARC_PROG,
 		                "raw pages: %zu axes of '%s' have no extent; one of them follows "
 		                "from the size of the file, give the others",
 		                missing, r->order);
@@ -130,8 +130,8 @@ static kvarc_ret raw_parse(struct raw_description *r, const char *text, kvarc_er
 }
 
 /* Puts the missing extent in, for a file of this size. Returns OK, GEOMETRY: the size is not
- * that of whole axes. e may be NULL. */
-static kvarc_ret raw_fit(struct raw_description *r, uint64_t bytes, kvarc_error *e)
+ * that of whole axes. error may be NULL. */
+static kvarc_ret raw_fit(struct raw_description *r, uint64_t bytes, kvarc_error *error)
 {
 	uint64_t unit = kvarc_dtype_bytes(r->dtype);
 	size_t missing = RAW_AXES_MAX;
@@ -146,12 +146,12 @@ static kvarc_ret raw_fit(struct raw_description *r, uint64_t bytes, kvarc_error 
 		return KVARC_OK;
 	}
 	if (missing < RAW_AXES_MAX)
-		return kvi_fail(e, KVARC_GEOMETRY,
+		return kvi_fail(error, KVARC_GEOMETRY,
 		                "raw pages: the file has %" PRIu64 " bytes, which is not a number "
 		                "of times the %" PRIu64 " bytes of one %c",
 		                bytes, unit, r->order[missing]);
 	if (bytes != unit)
-		return kvi_fail(e, KVARC_GEOMETRY,
+		return kvi_fail(error, KVARC_GEOMETRY,
 		                "raw pages: the file has %" PRIu64 " bytes, and the axes '%s' have "
 		                "%" PRIu64,
 		                bytes, r->order, unit);
@@ -207,13 +207,13 @@ static const char *dtype_of(const char *text, size_t n)
 }
 
 /* "MODEL@...@bfloat16.pt": LMCache has the type in some of its names. */
-static void take_name(struct known *k, const char *path)
+static void take_name(struct known *known, const char *path)
 {
 	const char *base = strrchr(path, '/');
 	base = base ? base + 1 : path;
 	for (const char *p = strchr(base, '@'); p; p = strchr(p + 1, '@')) {
 		const char *dtype = dtype_of(p + 1, strcspn(p + 1, "@."));
-		k->dtype = dtype ? dtype : k->dtype;
+		known->dtype = dtype ? dtype : known->dtype;
 	}
 }
 
@@ -431,69 +431,70 @@ static struct raw_axis axis_of(const struct raw_description *r, char letter)
 }
 
 /* Pages that follow each other like their tokens are one run of tokens. */
-static void join_pages(struct raw_shape *s)
+static void join_pages(struct raw_shape *shape)
 {
-	s->tokens = s->page.extent * s->token.extent;
-	if (s->page.extent > 1 && s->page.stride != s->token.extent * s->token.stride)
+	shape->tokens = shape->page.extent * shape->token.extent;
+	if (shape->page.extent > 1 &&
+	    shape->page.stride != shape->token.extent * shape->token.stride)
 		return;
-	s->token.extent = s->tokens;
-	s->page = (struct raw_axis){ 1, 0, RAW_AXES_MAX };
+	shape->token.extent = shape->tokens;
+	shape->page = (struct raw_axis){ 1, 0, RAW_AXES_MAX };
 }
 
 /* NULL, or what cannot be described. */
-static const char *why_not(const struct raw_shape *s)
+static const char *why_not(const struct raw_shape *shape)
 {
-	const size_t page = s->page.index;
-	if (s->page.extent > 1 &&
-	    ((s->token.index < page) || (s->head.extent > 1 && s->head.index < page) ||
-	     (s->channel.extent > 1 && s->channel.index < page)))
+	const size_t page = shape->page.index;
+	if (shape->page.extent > 1 &&
+	    ((shape->token.index < page) || (shape->head.extent > 1 && shape->head.index < page) ||
+	     (shape->channel.extent > 1 && shape->channel.index < page)))
 		return "P has to stand in front of B, H and D";
-	if (s->tokens > UINT32_MAX)
+	if (shape->tokens > UINT32_MAX)
 		return "there are more tokens than an archive can hold";
-	if (s->head.extent > 65535 || s->channel.extent > KVI_IMPORT_WIDTH_MAX ||
-	    (s->head.index < RAW_AXES_MAX && s->channel.extent > 65535) ||
-	    s->head.extent * s->channel.extent > KVI_IMPORT_WIDTH_MAX)
+	if (shape->head.extent > 65535 || shape->channel.extent > KVI_IMPORT_WIDTH_MAX ||
+	    (shape->head.index < RAW_AXES_MAX && shape->channel.extent > 65535) ||
+	    shape->head.extent * shape->channel.extent > KVI_IMPORT_WIDTH_MAX)
 		return "heads or channels are more than an archive can describe";
-	if (s->layer.extent > KVI_IMPORT_TENSORS_MAX / s->kv.extent)
+	if (shape->layer.extent > KVI_IMPORT_TENSORS_MAX / shape->kv.extent)
 		return "there are more layers than an archive can describe";
 	return NULL;
 }
 
 static kvarc_ret read_shape(kvarc_import *im, uint64_t bytes, struct raw_description *r,
-                            struct raw_shape *s)
+                            struct raw_shape *shape)
 {
 	kvarc_ret ret = raw_parse(r, im->options.raw, im->error);
 	if (!ret)
 		ret = raw_fit(r, bytes, im->error);
 	if (ret)
 		return ret;
-	*s = (struct raw_shape){ .kv = axis_of(r, '2'),
-		                 .layer = axis_of(r, 'L'),
-		                 .page = axis_of(r, 'P'),
-		                 .token = axis_of(r, strchr(r->order, 'T') ? 'T' : 'B'),
-		                 .head = axis_of(r, 'H'),
-		                 .channel = axis_of(r, 'D') };
-	join_pages(s);
-	const char *why = why_not(s);
+	*shape = (struct raw_shape){ .kv = axis_of(r, '2'),
+		                     .layer = axis_of(r, 'L'),
+		                     .page = axis_of(r, 'P'),
+		                     .token = axis_of(r, strchr(r->order, 'T') ? 'T' : 'B'),
+		                     .head = axis_of(r, 'H'),
+		                     .channel = axis_of(r, 'D') };
+	join_pages(shape);
+	const char *why = why_not(shape);
 	return why ? kvi_fail(im->error, KVARC_GEOMETRY, "raw pages '%s': %s", r->order, why)
 	           : KVARC_OK;
 }
 
-static kvarc_ret add_tensor(kvarc_import *im, const struct raw_shape *s, uint8_t dtype,
+static kvarc_ret add_tensor(kvarc_import *im, const struct raw_shape *shape, uint8_t dtype,
                             uint64_t layer, uint64_t kv, uint64_t offset)
 {
 	struct kvi_imp_tensor *t = kvi_import_add_tensor(im);
 	if (!t)
 		return kvi_import_full(im);
-	const bool pairs = s->kv.index < RAW_AXES_MAX;
-	const uint64_t width = s->head.extent * s->channel.extent;
+	const bool pairs = shape->kv.index < RAW_AXES_MAX;
+	const uint64_t width = shape->head.extent * shape->channel.extent;
 	t->pub.layer = (uint32_t)layer;
 	t->pub.kind = !pairs ? KVARC_MLA_LATENT : kv ? KVARC_VALUE : KVARC_KEY;
 	t->pub.flags = (uint8_t)(kv ? 0 : KVARC_TENSOR_POST_ROPE);
 	t->pub.dtype = dtype;
-	if (s->head.index < RAW_AXES_MAX) {
-		t->pub.heads = (uint32_t)s->head.extent;
-		t->pub.channels = (uint32_t)s->channel.extent;
+	if (shape->head.index < RAW_AXES_MAX) {
+		t->pub.heads = (uint32_t)shape->head.extent;
+		t->pub.channels = (uint32_t)shape->channel.extent;
 	} else {
 		kvi_import_shape(&t->pub, width, pairs && im->gguf.present ? im->gguf.heads : 0);
 	}
@@ -501,53 +502,56 @@ static kvarc_ret add_tensor(kvarc_import *im, const struct raw_shape *s, uint8_t
 	         !pairs ? "latent"
 	         : kv   ? "value"
 	                : "key");
-	const bool one = s->head.extent == 1 ||
-	                 s->head.stride == s->channel.extent * s->channel.stride;
+	const bool one = shape->head.extent == 1 ||
+	                 shape->head.stride == shape->channel.extent * shape->channel.stride;
 	t->at.offset = offset;
-	t->at.token_stride = s->token.stride;
-	t->at.elem_stride = s->channel.stride;
-	t->at.block_elems = (uint32_t)(one ? width : s->channel.extent);
-	t->at.block_stride = one ? s->token.stride : s->head.stride;
+	t->at.token_stride = shape->token.stride;
+	t->at.elem_stride = shape->channel.stride;
+	t->at.block_elems = (uint32_t)(one ? width : shape->channel.extent);
+	t->at.block_stride = one ? shape->token.stride : shape->head.stride;
 	return KVARC_OK;
 }
 
 /* The number of steps of an axis inside the pages, of which a group of areas has all, or of one in
  * front of them, of which it has one. */
-static uint64_t inside(const struct raw_axis *a, const struct raw_shape *s)
+static uint64_t inside(const struct raw_axis *axis, const struct raw_shape *shape)
 {
-	return s->page.extent > 1 && a->index < s->page.index ? 1 : a->extent;
+	return shape->page.extent > 1 && axis->index < shape->page.index ? 1 : axis->extent;
 }
 
 /* Tensors of the area that begins at `from`, the rest of whose axes are inside of it. */
-static kvarc_ret add_tensors(kvarc_import *im, const struct raw_shape *s, uint8_t dtype,
+static kvarc_ret add_tensors(kvarc_import *im, const struct raw_shape *shape, uint8_t dtype,
                              uint64_t from)
 {
-	const uint64_t kvs = inside(&s->kv, s), layers = inside(&s->layer, s);
-	const uint64_t kv0 = kvs < s->kv.extent ? from / s->kv.stride % s->kv.extent : 0;
-	const uint64_t l0 = layers < s->layer.extent ? from / s->layer.stride % s->layer.extent : 0;
+	const uint64_t kvs = inside(&shape->kv, shape), layers = inside(&shape->layer, shape);
+	const uint64_t kv0 = kvs < shape->kv.extent ? from / shape->kv.stride % shape->kv.extent
+	                                            : 0;
+	const uint64_t l0 = layers < shape->layer.extent
+	                            ? from / shape->layer.stride % shape->layer.extent
+	                            : 0;
 	kvarc_ret ret = KVARC_OK;
 	for (uint64_t l = 0; l < layers && !ret; l++)
 		for (uint64_t k = 0; k < kvs && !ret; k++)
-			ret = add_tensor(im, s, dtype, l0 + l, kv0 + k,
-			                 l * s->layer.stride + k * s->kv.stride);
+			ret = add_tensor(im, shape, dtype, l0 + l, kv0 + k,
+			                 l * shape->layer.stride + k * shape->kv.stride);
 	return ret;
 }
 
 /* Pages are areas one after another, for each layer and kind that stands in front of them. */
-static kvarc_ret add_areas(kvarc_import *im, uint32_t item, const struct raw_shape *s,
+static kvarc_ret add_areas(kvarc_import *im, uint32_t item, const struct raw_shape *shape,
                            uint8_t dtype, uint64_t bytes)
 {
-	const uint64_t pages = s->page.extent;
-	const uint64_t step = pages > 1 ? s->page.stride : bytes;
+	const uint64_t pages = shape->page.extent;
+	const uint64_t step = pages > 1 ? shape->page.stride : bytes;
 	for (uint64_t at = 0; at < bytes; at += pages * step) {
 		struct kvi_imp_area *a = kvi_import_add_area(im, item, 0, at, step);
 		if (!a)
 			return kvi_import_full(im);
-		a->n_tokens = s->token.extent;
-		kvarc_ret ret = add_tensors(im, s, dtype, at);
+		a->n_tokens = shape->token.extent;
+		kvarc_ret ret = add_tensors(im, shape, dtype, at);
 		for (uint64_t p = 1; p < pages && !ret; p++)
-			if (!kvi_import_add_part(im, at + p * step, step, p * s->token.extent,
-			                         s->token.extent))
+			if (!kvi_import_add_part(im, at + p * step, step, p * shape->token.extent,
+			                         shape->token.extent))
 				ret = kvi_import_full(im);
 		if (ret)
 			return ret;

@@ -12,7 +12,7 @@
 kvarc_ret kvi_range_settle(kvarc_reader *r, kvarc_range *range);
 
 /* Is a tensor in a settled range? */
-bool kvi_range_has(const kvarc_range *range, const kvarc_tensor *t);
+bool kvi_range_has(const kvarc_range *range, const kvarc_tensor *tensor);
 
 /* Are token ids stored for a settled range? Looks at its first token. */
 kvarc_ret kvi_range_has_ids(kvarc_reader *r, const kvarc_range *range, bool *ids);

@@ -15,7 +15,7 @@ static size_t count(const kvarc_reader *r)
 	return n;
 }
 
-static void fill(struct kvi_references *x, const kvarc_reader *r)
+static void fill(struct kvi_references *references, const kvarc_reader *r)
 {
 	for (size_t i = 0; i < kvi_reader_n_items(r); i++) {
 		const struct kvi_restore *plan = kvi_reader_restore(r, i);
@@ -23,8 +23,8 @@ static void fill(struct kvi_references *x, const kvarc_reader *r)
 		for (size_t k = 0; k < plan->n_pieces; k++) {
 			const struct kvi_piece *p = &plan->pieces[k];
 			if (p->type == KVI_PIECE_REFERENCE)
-				x->list[x->n++] = (struct kvi_reference){ p->item, p->from,
-					                                  p->bytes, i, at };
+				references->list[references->n++] =
+					(struct kvi_reference){ p->item, p->from, p->bytes, i, at };
 			at += p->bytes;
 		}
 	}
@@ -37,12 +37,12 @@ static int by_source(const void *a, const void *b)
 }
 
 /* The first reference to this item or a later one. */
-static size_t find(const struct kvi_references *x, uint64_t source)
+static size_t find(const struct kvi_references *references, uint64_t source)
 {
-	size_t lo = 0, hi = x->n;
+	size_t lo = 0, hi = references->n;
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
-		if (x->list[mid].source < source)
+		if (references->list[mid].source < source)
 			lo = mid + 1;
 		else
 			hi = mid;
@@ -50,35 +50,36 @@ static size_t find(const struct kvi_references *x, uint64_t source)
 	return lo;
 }
 
-kvarc_ret kvi_references_open(struct kvi_references *x, const kvarc_reader *r)
+kvarc_ret kvi_references_open(struct kvi_references *references, const kvarc_reader *r)
 {
 	const struct kvi_alloc *alloc = kvi_reader_alloc(r);
 	const size_t n = count(r);
-	*x = (struct kvi_references){ 0 };
+	*references = (struct kvi_references){ 0 };
 	if (!n)
 		return KVARC_OK;
-	x->list = kvi_array(alloc, n, sizeof *x->list);
-	x->intervals = kvi_array(alloc, n, sizeof *x->intervals);
-	if (!x->list || !x->intervals)
+	references->list = kvi_array(alloc, n, sizeof *references->list);
+	references->intervals = kvi_array(alloc, n, sizeof *references->intervals);
+	if (!references->list || !references->intervals)
 		return kvi_alloc_error(alloc);
-	fill(x, r);
-	qsort(x->list, x->n, sizeof *x->list, by_source);
-	for (size_t i = 0; i < x->n; i++) {
-		const struct kvi_reference *p = &x->list[i];
-		x->intervals[i] = (struct kvi_interval){ p->from, p->from + p->bytes, 0, i };
+	fill(references, r);
+	qsort(references->list, references->n, sizeof *references->list, by_source);
+	for (size_t i = 0; i < references->n; i++) {
+		const struct kvi_reference *p = &references->list[i];
+		references->intervals[i] = (struct kvi_interval){ p->from, p->from + p->bytes, 0,
+			                                          i };
 	}
-	for (size_t i = 0, end; i < x->n; i = end) {
-		end = find(x, x->list[i].source + 1);
-		kvi_intervals_sort(x->intervals + i, end - i);
+	for (size_t i = 0, end; i < references->n; i = end) {
+		end = find(references, references->list[i].source + 1);
+		kvi_intervals_sort(references->intervals + i, end - i);
 	}
 	return KVARC_OK;
 }
 
-void kvi_references_free(struct kvi_references *x, const struct kvi_alloc *alloc)
+void kvi_references_free(struct kvi_references *references, const struct kvi_alloc *alloc)
 {
-	kvi_free(alloc, x->list);
-	kvi_free(alloc, x->intervals);
-	*x = (struct kvi_references){ 0 };
+	kvi_free(alloc, references->list);
+	kvi_free(alloc, references->intervals);
+	*references = (struct kvi_references){ 0 };
 }
 
 /* Literal bytes on their way. */
@@ -102,13 +103,13 @@ static int give_part(void *opaque, size_t id)
 	             (size_t)(hi - lo));
 }
 
-int kvi_references_give(const struct kvi_references *x, const struct kvi_literal_bytes *b,
-                        kvi_reference_fn fn, void *opaque)
+int kvi_references_give(const struct kvi_references *references,
+                        const struct kvi_literal_bytes *bytes, kvi_reference_fn fn, void *opaque)
 {
-	struct giving g = { x, b, fn, opaque };
-	size_t first = find(x, b->item), end = find(x, b->item + 1);
-	if (first == end || !b->bytes)
+	struct giving g = { references, bytes, fn, opaque };
+	size_t first = find(references, bytes->item), end = find(references, bytes->item + 1);
+	if (first == end || !bytes->bytes)
 		return 0;
-	return kvi_intervals_search(x->intervals + first, end - first, b->offset,
-	                            b->offset + b->bytes, give_part, &g);
+	return kvi_intervals_search(references->intervals + first, end - first, bytes->offset,
+	                            bytes->offset + bytes->bytes, give_part, &g);
 }

@@ -33,11 +33,11 @@ typedef int (*kvi_reference_fn)(void *opaque, size_t item, uint64_t at, const ui
 
 /* Of the items of a reader, with its allocator. Returns OK, MEM, MEMLIMIT; to be freed, also then.
  */
-kvarc_ret kvi_references_open(struct kvi_references *x, const kvarc_reader *r);
+kvarc_ret kvi_references_open(struct kvi_references *references, const kvarc_reader *r);
 /* Frees the list. */
-void kvi_references_free(struct kvi_references *x, const struct kvi_alloc *alloc);
+void kvi_references_free(struct kvi_references *references, const struct kvi_alloc *alloc);
 /* Hands literal bytes to all who refer to them. Returns what fn returned last, 0: nobody does. */
-int kvi_references_give(const struct kvi_references *x, const struct kvi_literal_bytes *b,
-                        kvi_reference_fn fn, void *opaque);
+int kvi_references_give(const struct kvi_references *references,
+                        const struct kvi_literal_bytes *bytes, kvi_reference_fn fn, void *opaque);
 
 #endif

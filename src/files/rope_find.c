@@ -21,40 +21,41 @@ static bool is_float(uint8_t dtype)
 	return dtype >= KVARC_F32 && dtype <= KVARC_E5M2;
 }
 
-static bool is_key(const kvarc_tensor *t)
+static bool is_key(const kvarc_tensor *tensor)
 {
-	return (t->kind == KVARC_KEY || t->kind == KVARC_MLA_LATENT ||
-	        t->kind == KVARC_INDEXER_KEY) &&
-	       t->role == KVARC_WHOLE && is_float(t->dtype) && !(t->flags & KVARC_TENSOR_HADAMARD);
+	return (tensor->kind == KVARC_KEY || tensor->kind == KVARC_MLA_LATENT ||
+	        tensor->kind == KVARC_INDEXER_KEY) &&
+	       tensor->role == KVARC_WHOLE && is_float(tensor->dtype) &&
+	       !(tensor->flags & KVARC_TENSOR_HADAMARD);
 }
 
 /* The model of the options, where it has such keys in the layer; NULL: it has not. */
-static const struct kvi_model_file *model_of(const kvarc_import *im, const kvarc_tensor *t)
+static const struct kvi_model_file *model_of(const kvarc_import *im, const kvarc_tensor *tensor)
 {
 	const struct kvi_model_file *m = im->options.predictor
 	                                         ? kvi_predictor_file(im->options.predictor)
 	                                         : NULL;
-	return m && t->kind == KVARC_KEY && t->layer < m->n_layers &&
-	                       (t->heads == 1 || t->heads == m->kv_heads) &&
-	                       (uint64_t)t->heads * t->channels ==
+	return m && tensor->kind == KVARC_KEY && tensor->layer < m->n_layers &&
+	                       (tensor->heads == 1 || tensor->heads == m->kv_heads) &&
+	                       (uint64_t)tensor->heads * tensor->channels ==
 	                               (uint64_t)m->kv_heads * m->head_channels
 	               ? m
 	               : NULL;
 }
 
 /* By what the model turns keys of this layer; -1: there is no model. */
-static int turned_by(const kvarc_import *im, const kvarc_tensor *t)
+static int turned_by(const kvarc_import *im, const kvarc_tensor *tensor)
 {
-	const struct kvi_model_file *m = model_of(im, t);
-	return m ? m->layers[t->layer].rope : -1;
+	const struct kvi_model_file *m = model_of(im, tensor);
+	return m ? m->layers[tensor->layer].rope : -1;
 }
 
 /* Keys of one track, shape and type share a rope, unless the model says that they do not. */
-static bool alike(const kvarc_import *im, const kvarc_tensor *a, const kvarc_tensor *b)
+static bool alike(const kvarc_import *im, const kvarc_tensor *tensor, const kvarc_tensor *b)
 {
-	return a->track == b->track && a->kind == b->kind && a->dtype == b->dtype &&
-	       a->heads == b->heads && a->channels == b->channels &&
-	       turned_by(im, a) == turned_by(im, b);
+	return tensor->track == b->track && tensor->kind == b->kind && tensor->dtype == b->dtype &&
+	       tensor->heads == b->heads && tensor->channels == b->channels &&
+	       turned_by(im, tensor) == turned_by(im, b);
 }
 
 /* "10000", "1e6", "500000.5": a positive number, in any locale. */
@@ -86,18 +87,18 @@ struct manual {
 };
 
 /* "THETA[,half|interleaved][,DIMS]" */
-static bool parse_manual(const char *p, struct manual *m)
+static bool parse_manual(const char *p, struct manual *manual)
 {
-	memset(m, 0, sizeof *m);
-	if (!parse_number(&p, &m->theta) || !(m->theta > 1) || m->theta > 1e12)
+	memset(manual, 0, sizeof *manual);
+	if (!parse_number(&p, &manual->theta) || !(manual->theta > 1) || manual->theta > 1e12)
 		return false;
 	if (!strncmp(p, ",half", 5)) {
-		m->has_pairing = true;
-		m->pairing = KVARC_ROPE_HALF;
+		manual->has_pairing = true;
+		manual->pairing = KVARC_ROPE_HALF;
 		p += 5;
 	} else if (!strncmp(p, ",interleaved", 12)) {
-		m->has_pairing = true;
-		m->pairing = KVARC_ROPE_INTERLEAVED;
+		manual->has_pairing = true;
+		manual->pairing = KVARC_ROPE_INTERLEAVED;
 		p += 12;
 	}
 	if (*p == ',') {
@@ -105,7 +106,7 @@ static bool parse_manual(const char *p, struct manual *m)
 		p++;
 		if (!parse_number(&p, &dims) || dims < 2 || dims > 2 * KVI_ROPE_PAIRS_MAX)
 			return false;
-		m->rotary = (uint32_t)dims;
+		manual->rotary = (uint32_t)dims;
 	}
 	return *p == '\0';
 }
@@ -134,19 +135,19 @@ struct group {
 	double hint; /* theta, 0: none */
 };
 
-static void make_group(const kvarc_import *im, uint32_t first, struct group *g)
+static void make_group(const kvarc_import *im, uint32_t first, struct group *group)
 {
 	const kvarc_tensor *like = &im->tensors[first].pub;
 	size_t count = 0, seen = 0;
 	for (size_t i = first; i < im->n_tensors; i++)
 		count += is_key(&im->tensors[i].pub) && alike(im, &im->tensors[i].pub, like);
-	g->n = 0;
+	group->n = 0;
 	for (size_t i = first; i < im->n_tensors; i++) {
 		if (!is_key(&im->tensors[i].pub) || !alike(im, &im->tensors[i].pub, like))
 			continue;
 		if (seen == 0 || seen == count / 2 || seen == count - 1)
-			if (g->n < SAMPLES)
-				g->tensors[g->n++] = (uint32_t)i;
+			if (group->n < SAMPLES)
+				group->tensors[group->n++] = (uint32_t)i;
 		seen++;
 	}
 	uint64_t row = (uint64_t)like->heads * like->channels * kvarc_dtype_bytes(like->dtype);
@@ -155,7 +156,7 @@ static void make_group(const kvarc_import *im, uint32_t first, struct group *g)
 		tokens = SAMPLE_TOKENS;
 	if (tokens > SAMPLE_BYTES / row)
 		tokens = SAMPLE_BYTES / row;
-	g->tokens = (uint32_t)tokens;
+	group->tokens = (uint32_t)tokens;
 }
 
 /* The elements of a group's samples. */
@@ -165,44 +166,44 @@ struct samples {
 };
 
 /* Splits the samples into heads of `channels`. */
-static void split(const kvarc_import *im, const struct group *g, const struct samples *from,
-                  uint32_t channels, struct kvi_rope_sample s[SAMPLES])
+static void split(const kvarc_import *im, const struct group *group, const struct samples *from,
+                  uint32_t channels, struct kvi_rope_sample sample[SAMPLES])
 {
-	for (size_t i = 0; i < g->n; i++) {
-		const kvarc_tensor *t = &im->tensors[g->tensors[i]].pub;
-		s[i] = (struct kvi_rope_sample){
-			t->dtype, g->tokens,       t->heads * t->channels / channels,
+	for (size_t i = 0; i < group->n; i++) {
+		const kvarc_tensor *t = &im->tensors[group->tensors[i]].pub;
+		sample[i] = (struct kvi_rope_sample){
+			t->dtype, group->tokens,   t->heads * t->channels / channels,
 			channels, from->positions, from->raw[i]
 		};
 	}
 }
 
-static bool search(const kvarc_import *im, const struct group *g, const struct samples *from,
+static bool search(const kvarc_import *im, const struct group *group, const struct samples *from,
                    uint32_t channels, struct kvi_rope *best)
 {
 	struct kvi_rope_sample s[SAMPLES];
-	split(im, g, from, channels, s);
-	return kvi_rope_search(best, &im->alloc, s, g->n, g->hint);
+	split(im, group, from, channels, s);
+	return kvi_rope_search(best, &im->alloc, s, group->n, group->hint);
 }
 
 /*
  * The head size is not in llama.cpp files. A size at which all channels of a
  * head turn is the right one; a multiple of it shows partial rotation.
  */
-static bool search_sizes(const kvarc_import *im, const struct group *g, const struct samples *from,
-                         uint32_t *channels, struct kvi_rope *best)
+static bool search_sizes(const kvarc_import *im, const struct group *group,
+                         const struct samples *from, uint32_t *channels, struct kvi_rope *best)
 {
 	static const uint32_t sizes[] = { 64, 128, 96, 80, 256, 32, 112, 192 };
-	const kvarc_tensor *t = &im->tensors[g->tensors[0]].pub;
+	const kvarc_tensor *t = &im->tensors[group->tensors[0]].pub;
 	uint32_t width = t->heads * t->channels;
 	struct kvi_rope r;
 	*channels = 0;
 	if (t->heads > 1 || im->gguf.present || t->kind != KVARC_KEY) {
 		*channels = t->channels;
-		return search(im, g, from, t->channels, best);
+		return search(im, group, from, t->channels, best);
 	}
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-		if (width % sizes[i] || !search(im, g, from, sizes[i], &r))
+		if (width % sizes[i] || !search(im, group, from, sizes[i], &r))
 			continue;
 		/* compare r.rotary / sizes[i] with the best so far */
 		if (!*channels ||
@@ -217,50 +218,50 @@ static bool search_sizes(const kvarc_import *im, const struct group *g, const st
 }
 
 /* False: memory or reading failed; a rope is advice. Free in either case. */
-static bool read_samples(kvarc_import *im, const struct group *g, struct samples *s)
+static bool read_samples(kvarc_import *im, const struct group *group, struct samples *samples)
 {
-	const kvarc_tensor *like = &im->tensors[g->tensors[0]].pub;
-	size_t bytes = (size_t)g->tokens * like->heads * like->channels *
+	const kvarc_tensor *like = &im->tensors[group->tensors[0]].pub;
+	size_t bytes = (size_t)group->tokens * like->heads * like->channels *
 	               kvarc_dtype_bytes(like->dtype);
 	int32_t ids[SAMPLE_TOKENS];
-	memset(s->raw, 0, sizeof s->raw);
-	bool good = !kvi_import_tokens(im, like->track, 0, g->tokens, s->positions, ids);
-	for (size_t i = 0; i < g->n && good; i++) {
-		s->raw[i] = kvi_malloc(&im->alloc, bytes);
-		good = s->raw[i] && !kvarc_import_fetch(im, g->tensors[i], 0, like->heads, 0,
-		                                        g->tokens, s->raw[i]);
+	memset(samples->raw, 0, sizeof samples->raw);
+	bool good = !kvi_import_tokens(im, like->track, 0, group->tokens, samples->positions, ids);
+	for (size_t i = 0; i < group->n && good; i++) {
+		samples->raw[i] = kvi_malloc(&im->alloc, bytes);
+		good = samples->raw[i] && !kvarc_import_fetch(im, group->tensors[i], 0, like->heads,
+		                                              0, group->tokens, samples->raw[i]);
 	}
 	return good;
 }
 
-static void free_samples(kvarc_import *im, struct samples *s)
+static void free_samples(kvarc_import *im, struct samples *samples)
 {
 	for (size_t i = 0; i < SAMPLES; i++)
-		kvi_free(&im->alloc, s->raw[i]);
+		kvi_free(&im->alloc, samples->raw[i]);
 }
 
-static bool find_by_fitting(kvarc_import *im, const struct group *g, uint32_t *channels,
+static bool find_by_fitting(kvarc_import *im, const struct group *group, uint32_t *channels,
                             struct kvi_rope *best)
 {
 	struct samples s;
-	if (g->tokens < SAMPLE_TOKENS_MIN)
+	if (group->tokens < SAMPLE_TOKENS_MIN)
 		return false;
-	bool good = read_samples(im, g, &s) && search_sizes(im, g, &s, channels, best);
+	bool good = read_samples(im, group, &s) && search_sizes(im, group, &s, channels, best);
 	free_samples(im, &s);
 	return good;
 }
 
 /* The model that a profile of the options has of a key. */
-static const struct kvi_model *find_model(const kvarc_import *im, const kvarc_tensor *t,
+static const struct kvi_model *find_model(const kvarc_import *im, const kvarc_tensor *tensor,
                                           const struct kvi_profile **profile)
 {
 	for (size_t i = 0; i < im->options.n_profiles; i++) {
 		const struct kvi_profile *p = kvi_profile_of(im->options.profiles[i]);
-		const struct kvi_model *m = kvi_profile_model(p, 3, t->layer, t->kind);
+		const struct kvi_model *m = kvi_profile_model(p, 3, tensor->layer, tensor->kind);
 		if (!m)
-			m = kvi_profile_model(p, 2, t->layer, t->kind);
-		if (m && m->C == (size_t)t->heads * t->channels &&
-		    (t->heads == 1 || t->heads == m->heads)) {
+			m = kvi_profile_model(p, 2, tensor->layer, tensor->kind);
+		if (m && m->C == (size_t)tensor->heads * tensor->channels &&
+		    (tensor->heads == 1 || tensor->heads == m->heads)) {
 			*profile = p;
 			return m;
 		}
@@ -283,14 +284,14 @@ static void set_rope(struct kvi_rope *r, uint32_t rotary, const uint64_t *freq, 
 }
 
 /* Another pairing, where the keys say so. */
-static void choose_pairing(kvarc_import *im, const struct group *g, uint32_t channels,
+static void choose_pairing(kvarc_import *im, const struct group *group, uint32_t channels,
                            struct kvi_rope *r)
 {
 	struct samples from;
 	struct kvi_rope_sample s[SAMPLES];
-	if (read_samples(im, g, &from)) {
-		split(im, g, &from, channels, s);
-		(void)kvi_rope_choose_pairing(r, &im->alloc, s, g->n);
+	if (read_samples(im, group, &from)) {
+		split(im, group, &from, channels, s);
+		(void)kvi_rope_choose_pairing(r, &im->alloc, s, group->n);
 	}
 	free_samples(im, &from);
 }
@@ -299,30 +300,30 @@ static void choose_pairing(kvarc_import *im, const struct group *g, uint32_t cha
  * Frequencies and head size from a profile; how channels are paired is not in it
  * and shows in the keys, or else by who wrote the file. *turns: there is a rope.
  */
-static bool from_profile(kvarc_import *im, const struct group *g, uint32_t *channels,
+static bool from_profile(kvarc_import *im, const struct group *group, uint32_t *channels,
                          struct kvi_rope *r, bool *turns)
 {
 	const struct kvi_profile *p;
-	const struct kvi_model *m = find_model(im, &im->tensors[g->tensors[0]].pub, &p);
+	const struct kvi_model *m = find_model(im, &im->tensors[group->tensors[0]].pub, &p);
 	if (!m || m->rotary > 2 * KVI_ROPE_PAIRS_MAX)
 		return false;
 	*channels = m->head_channels;
 	*turns = m->rope;
 	if (!m->rope)
 		return true;
-	bool llama = is_llama(im, g->tensors[0]);
+	bool llama = is_llama(im, group->tensors[0]);
 	set_rope(r, m->rotary, p->ropes[m->rope - 1].freq,
 	         llama ? KVARC_ROPE_INTERLEAVED : KVARC_ROPE_HALF);
-	choose_pairing(im, g, *channels, r);
+	choose_pairing(im, group, *channels, r);
 	return true;
 }
 
 /* The same from the model that is to predict the cache. llama.cpp turns the rows of its own
  * architecture so that pairs are neighbours. */
-static bool from_predictor(kvarc_import *im, const struct group *g, uint32_t *channels,
+static bool from_predictor(kvarc_import *im, const struct group *group, uint32_t *channels,
                            struct kvi_rope *r, bool *turns)
 {
-	const kvarc_tensor *t = &im->tensors[g->tensors[0]].pub;
+	const kvarc_tensor *t = &im->tensors[group->tensors[0]].pub;
 	const struct kvi_model_file *m = model_of(im, t);
 	if (!m)
 		return false;
@@ -331,18 +332,18 @@ static bool from_predictor(kvarc_import *im, const struct group *g, uint32_t *ch
 	*turns = m->n_ropes && own->rotary;
 	if (!*turns)
 		return true;
-	bool llama = is_llama(im, g->tensors[0]) && !strcmp(m->arch, "llama");
+	bool llama = is_llama(im, group->tensors[0]) && !strcmp(m->arch, "llama");
 	if (own->rotary > 2 * KVI_ROPE_PAIRS_MAX)
 		return false;
 	set_rope(r, own->rotary, own->freq, llama ? KVARC_ROPE_INTERLEAVED : KVARC_ROPE_HALF);
-	choose_pairing(im, g, *channels, r);
+	choose_pairing(im, group, *channels, r);
 	return true;
 }
 
-static bool from_model(const kvarc_import *im, const kvarc_tensor *t, struct kvi_rope *r)
+static bool from_model(const kvarc_import *im, const kvarc_tensor *tensor, struct kvi_rope *r)
 {
 	const struct kvi_gguf *g = &im->gguf;
-	if (!g->present || g->scaled || g->rotary > t->channels ||
+	if (!g->present || g->scaled || g->rotary > tensor->channels ||
 	    !kvi_rope_make(r, g->theta, g->rotary, g->pairing))
 		return false;
 	for (uint32_t i = 0; g->linear != 1 && i < r->rotary / 2; i++)
@@ -351,29 +352,30 @@ static bool from_model(const kvarc_import *im, const kvarc_tensor *t, struct kvi
 }
 
 /* The head size of a llama.cpp file: from the user's DIMS, else by fitting. */
-static bool from_user(kvarc_import *im, const struct manual *m, const struct group *g,
+static bool from_user(kvarc_import *im, const struct manual *manual, const struct group *group,
                       uint32_t *channels, struct kvi_rope *r)
 {
-	const struct kvi_imp_tensor *t = &im->tensors[g->tensors[0]];
-	bool llama = is_llama(im, g->tensors[0]);
-	uint8_t pairing = m->has_pairing ? m->pairing
-	                  : llama        ? KVARC_ROPE_INTERLEAVED
-	                                 : KVARC_ROPE_HALF;
+	const struct kvi_imp_tensor *t = &im->tensors[group->tensors[0]];
+	bool llama = is_llama(im, group->tensors[0]);
+	uint8_t pairing = manual->has_pairing ? manual->pairing
+	                  : llama             ? KVARC_ROPE_INTERLEAVED
+	                                      : KVARC_ROPE_HALF;
 	if (llama && t->pub.heads == 1 && !im->gguf.present && t->pub.kind == KVARC_KEY) {
-		if (m->rotary && t->pub.channels % m->rotary == 0)
-			*channels = m->rotary;
-		else if (!find_by_fitting(im, g, channels, r))
+		if (manual->rotary && t->pub.channels % manual->rotary == 0)
+			*channels = manual->rotary;
+		else if (!find_by_fitting(im, group, channels, r))
 			return false;
 	}
-	return kvi_rope_make(r, m->theta, m->rotary ? m->rotary : *channels, pairing);
+	return kvi_rope_make(r, manual->theta, manual->rotary ? manual->rotary : *channels,
+	                     pairing);
 }
 
 /* Heads of a tensor become `channels` wide if that divides it. */
-static void reshape(kvarc_tensor *t, uint32_t channels)
+static void reshape(kvarc_tensor *tensor, uint32_t channels)
 {
-	uint64_t width = (uint64_t)t->heads * t->channels;
+	uint64_t width = (uint64_t)tensor->heads * tensor->channels;
 	if (width % channels == 0 && width / channels <= 65535)
-		kvi_import_shape(t, width, (uint32_t)(width / channels));
+		kvi_import_shape(tensor, width, (uint32_t)(width / channels));
 }
 
 /*
@@ -415,7 +417,7 @@ static int64_t twin_of(const kvarc_import *im, uint32_t tensor)
 	return -1;
 }
 
-static void find_rope(kvarc_import *im, uint32_t tensor, const struct manual *m)
+static void find_rope(kvarc_import *im, uint32_t tensor, const struct manual *manual)
 {
 	kvarc_tensor like = im->tensors[tensor].pub;
 	uint32_t channels = like.channels, rope = 0;
@@ -428,19 +430,19 @@ static void find_rope(kvarc_import *im, uint32_t tensor, const struct manual *m)
 		struct group g;
 		struct kvi_rope r;
 		make_group(im, tensor, &g);
-		g.hint = m ? m->theta : im->gguf.present ? im->gguf.theta : 0;
-		known = !m && (from_predictor(im, &g, &channels, &r, &turns) ||
-		               from_profile(im, &g, &channels, &r, &turns));
-		bool good = known ? turns
-		            : m   ? from_user(im, m, &g, &channels, &r)
-		                  : find_by_fitting(im, &g, &channels, &r) ||
-		                            from_model(im, &like, &r);
+		g.hint = manual ? manual->theta : im->gguf.present ? im->gguf.theta : 0;
+		known = !manual && (from_predictor(im, &g, &channels, &r, &turns) ||
+		                    from_profile(im, &g, &channels, &r, &turns));
+		bool good = known    ? turns
+		            : manual ? from_user(im, manual, &g, &channels, &r)
+		                     : find_by_fitting(im, &g, &channels, &r) ||
+		                               from_model(im, &like, &r);
 		if (good)
 			rope = add_rope(im, &r, channels);
 	}
 	if (rope || known)
 		apply(im, tensor, channels, rope);
-	else if (m)
+	else if (manual)
 		kvi_import_note(im, "the RoPE that was given does not fit %u channels",
 		                like.channels);
 }

@@ -16,7 +16,7 @@ struct text_part {
 };
 
 /* The key with the numbers of the name. False: it is too long. */
-static bool write_key(char *dst, const char *key, const struct kvi_rule_match *m)
+static bool write_key(char *dst, const char *key, const struct kvi_rule_match *match)
 {
 	size_t n = 0;
 	while (*key) {
@@ -26,7 +26,7 @@ static bool write_key(char *dst, const char *key, const struct kvi_rule_match *m
 			return false;
 		if (layer || number) {
 			n += (size_t)snprintf(dst + n, KEY_BYTES - n, "%u",
-			                      (unsigned)(layer ? m->layer : m->number));
+			                      (unsigned)(layer ? match->layer : match->number));
 			key += layer ? 7 : 8;
 		} else {
 			dst[n++] = *key++;
@@ -69,31 +69,32 @@ static void read_list(struct kvi_text_list *list, const char *text)
 	}
 }
 
-static bool element(struct kvi_rule_tests *t, const char *text, uint32_t i, struct text_part *x)
+static bool element(struct kvi_rule_tests *tests, const char *text, uint32_t i,
+                    struct text_part *part)
 {
-	if (t->list.text != text)
-		read_list(&t->list, text);
-	if (i >= t->list.n)
+	if (tests->list.text != text)
+		read_list(&tests->list, text);
+	if (i >= tests->list.n)
 		return false;
-	*x = (struct text_part){ text + t->list.at[i], t->list.bytes[i] };
+	*part = (struct text_part){ text + tests->list.at[i], tests->list.bytes[i] };
 	return true;
 }
 
 /* The text in a tensor. */
-static bool find_spelled(struct kvi_rule_tests *t, const char *name, struct text_part *x)
+static bool find_spelled(struct kvi_rule_tests *tests, const char *name, struct text_part *part)
 {
-	const struct kvi_metadata *m = t->metadata;
-	if (!m || !m->spell || !m->spell(m->opaque, name, t->spelled))
+	const struct kvi_metadata *m = tests->metadata;
+	if (!m || !m->spell || !m->spell(m->opaque, name, tests->spelled))
 		return false;
-	*x = (struct text_part){ t->spelled, strlen(t->spelled) };
+	*part = (struct text_part){ tests->spelled, strlen(tests->spelled) };
 	return true;
 }
 
 /* What stands at a key, which may end with [N], or begin with @. */
-static bool find(struct kvi_rule_tests *t, char *key, struct text_part *x)
+static bool find(struct kvi_rule_tests *tests, char *key, struct text_part *part)
 {
 	if (key[0] == '@')
-		return find_spelled(t, key + 1, x);
+		return find_spelled(tests, key + 1, part);
 	char *open = strrchr(key, '[');
 	size_t n = strlen(key);
 	unsigned i;
@@ -101,37 +102,38 @@ static bool find(struct kvi_rule_tests *t, char *key, struct text_part *x)
 	bool indexed = open && key[n - 1] == ']' && sscanf(open, "[%5u%c", &i, &close) == 2;
 	if (indexed)
 		*open = '\0';
-	const char *text = t->metadata ? t->metadata->get(t->metadata->opaque, key) : NULL;
+	const char *text = tests->metadata ? tests->metadata->get(tests->metadata->opaque, key)
+	                                   : NULL;
 	if (!text)
 		return false;
 	if (indexed)
-		return element(t, text, i, x);
-	*x = (struct text_part){ text, strlen(text) };
+		return element(tests, text, i, part);
+	*part = (struct text_part){ text, strlen(text) };
 	return true;
 }
 
-static bool is_one_of(const struct text_part *x, const char *words)
+static bool is_one_of(const struct text_part *part, const char *words)
 {
 	while (*words) {
 		size_t n = strcspn(words, "|");
-		if (n == x->n && !memcmp(words, x->p, n))
+		if (n == part->n && !memcmp(words, part->p, n))
 			return true;
 		words += n + (words[n] == '|');
 	}
 	return false;
 }
 
-bool kvi_rule_holds(struct kvi_rule_tests *t, const struct kvi_rule *rule,
-                    const struct kvi_rule_match *m)
+bool kvi_rule_holds(struct kvi_rule_tests *tests, const struct kvi_rule *rule,
+                    const struct kvi_rule_match *match)
 {
 	char key[KEY_BYTES];
 	struct text_part x;
 	if (!rule->key)
 		return true;
-	if (!write_key(key, rule->key, m))
+	if (!write_key(key, rule->key, match))
 		return false;
-	if (!find(t, key, &x))
+	if (!find(tests, key, &x))
 		return rule->may_lack;
-	snprintf(t->seen, sizeof t->seen, "%.*s", x.n < 40 ? (int)x.n : 40, x.p);
+	snprintf(tests->seen, sizeof tests->seen, "%.*s", x.n < 40 ? (int)x.n : 40, x.p);
 	return is_one_of(&x, rule->values);
 }

@@ -42,7 +42,7 @@ struct kvi_rule_tests {
  * {layer} and {number} are those of the name; KEY[{layer}] is that element of the list at KEY, and
  * @NAME is the text in the tensor of that name.
  */
-bool kvi_rule_holds(struct kvi_rule_tests *t, const struct kvi_rule *rule,
-                    const struct kvi_rule_match *m);
+bool kvi_rule_holds(struct kvi_rule_tests *tests, const struct kvi_rule *rule,
+                    const struct kvi_rule_match *match);
 
 #endif

@@ -20,27 +20,31 @@ struct stride_walk {
 	uint64_t stride; /* between outer steps */
 };
 
-static uint64_t channel_at(const struct kvi_area_view *s, uint64_t c)
+static uint64_t channel_at(const struct kvi_area_view *view, uint64_t c)
 {
-	return c / s->block_elems * s->block_stride + c % s->block_elems * s->elem_stride;
+	return c / view->block_elems * view->block_stride +
+	       c % view->block_elems * view->elem_stride;
 }
 
-static struct stride_walk walk_make(const struct kvi_area_view *s, const struct kvi_block *b)
+static struct stride_walk walk_make(const struct kvi_area_view *view, const struct kvi_block *block)
 {
-	uint64_t c1 = (uint64_t)b->c0 + b->channels - 1;
-	struct stride_walk w = { s, b, false, b->c0 / s->block_elems, c1 / s->block_elems, 0, 0 };
-	uint64_t row = channel_at(s, c1) - channel_at(s, b->c0) + b->elem_bytes;
-	if (w.b0 != w.b1 && s->block_stride < s->block_elems * s->elem_stride)
-		row = s->token_stride + 1; /* overlapping blocks: no rows */
-	if (row <= s->token_stride || b->n == 1) {
+	uint64_t c1 = (uint64_t)block->c0 + block->channels - 1;
+	struct stride_walk w = {
+		view, block, false, block->c0 / view->block_elems, c1 / view->block_elems, 0, 0
+	};
+	uint64_t row = channel_at(view, c1) - channel_at(view, block->c0) + block->elem_bytes;
+	if (w.b0 != w.b1 && view->block_stride < view->block_elems * view->elem_stride)
+		row = view->token_stride + 1; /* overlapping blocks: no rows */
+	if (row <= view->token_stride || block->n == 1) {
 		w.rows = true;
 		w.extent = row;
-		w.stride = s->token_stride;
+		w.stride = view->token_stride;
 	} else {
-		uint64_t elems = s->block_elems < b->channels ? s->block_elems : b->channels;
-		w.extent = (b->n - 1) * s->token_stride + (elems - 1) * s->elem_stride +
-		           b->elem_bytes;
-		w.stride = s->block_stride;
+		uint64_t elems = view->block_elems < block->channels ? view->block_elems
+		                                                     : block->channels;
+		w.extent = (block->n - 1) * view->token_stride + (elems - 1) * view->elem_stride +
+		           block->elem_bytes;
+		w.stride = view->block_stride;
 	}
 	return w;
 }
@@ -157,15 +161,15 @@ struct stride_reading {
 
 /* Fills the window from `at` on: to the end of this outer step, or further
  * when the steps lie close together. */
-static kvarc_ret fill(struct stride_reading *g, const struct stride_walk *w, const struct run *r,
-                      uint64_t at)
+static kvarc_ret fill(struct stride_reading *reading, const struct stride_walk *w,
+                      const struct run *r, uint64_t at)
 {
-	uint64_t end = w->stride <= 4 * w->extent ? g->area_end : r->outer_at + w->extent;
+	uint64_t end = w->stride <= 4 * w->extent ? reading->area_end : r->outer_at + w->extent;
 	uint64_t need = at + w->b->elem_bytes;
 	uint64_t want = (end > need ? end : need) - at;
-	g->have = want < WINDOW_BYTES ? (size_t)want : WINDOW_BYTES;
-	g->at = at;
-	return kvi_source_read(g->src, g->window, g->have, g->base + at);
+	reading->have = want < WINDOW_BYTES ? (size_t)want : WINDOW_BYTES;
+	reading->at = at;
+	return kvi_source_read(reading->src, reading->window, reading->have, reading->base + at);
 }
 
 static kvarc_ret read_run(void *ctx, const struct stride_walk *w, const struct run *r)
@@ -194,32 +198,35 @@ static kvarc_ret read_run(void *ctx, const struct stride_walk *w, const struct r
 }
 
 /* True when the block is one run of bytes, in the file as in memory. */
-static bool contiguous(const struct kvi_area_view *s, const struct kvi_block *b)
+static bool contiguous(const struct kvi_area_view *view, const struct kvi_block *block)
 {
-	uint64_t c1 = (uint64_t)b->c0 + b->channels - 1;
-	bool one = b->c0 / s->block_elems == c1 / s->block_elems ||
-	           s->block_stride == s->block_elems * s->elem_stride;
-	return one && s->elem_stride == b->elem_bytes &&
-	       (b->n == 1 || s->token_stride == (uint64_t)b->channels * b->elem_bytes);
+	uint64_t c1 = (uint64_t)block->c0 + block->channels - 1;
+	bool one = block->c0 / view->block_elems == c1 / view->block_elems ||
+	           view->block_stride == view->block_elems * view->elem_stride;
+	return one && view->elem_stride == block->elem_bytes &&
+	       (block->n == 1 ||
+	        view->token_stride == (uint64_t)block->channels * block->elem_bytes);
 }
 
 kvarc_ret kvi_strided_read(const struct kvi_alloc *alloc, const kvarc_source *src, uint64_t base,
-                           const struct kvi_area_view *s, const struct kvi_block *b, void *dst)
+                           const struct kvi_area_view *view, const struct kvi_block *block,
+                           void *dst)
 {
-	if (contiguous(s, b))
-		return kvi_source_read(src, dst, (size_t)b->n * b->channels * b->elem_bytes,
-		                       base + s->offset + b->t0 * s->token_stride +
-		                               channel_at(s, b->c0));
-	struct stride_walk w = walk_make(s, b);
+	if (contiguous(view, block))
+		return kvi_source_read(src, dst,
+		                       (size_t)block->n * block->channels * block->elem_bytes,
+		                       base + view->offset + block->t0 * view->token_stride +
+		                               channel_at(view, block->c0));
+	struct stride_walk w = walk_make(view, block);
 	struct stride_reading g = { src, base, dst, kvi_malloc(alloc, WINDOW_BYTES), 0, 0, 0 };
 	if (!g.window)
 		return kvi_alloc_error(alloc);
 	/* One past the furthest byte of the block. */
-	uint64_t t1 = b->t0 + b->n - 1, c1 = (uint64_t)b->c0 + b->channels - 1;
-	uint64_t full = w.b1 > w.b0 ? w.b1 * s->block_elems - 1 : c1;
-	uint64_t far = channel_at(s, c1) > channel_at(s, full) ? channel_at(s, c1)
-	                                                       : channel_at(s, full);
-	g.area_end = s->offset + t1 * s->token_stride + far + b->elem_bytes;
+	uint64_t t1 = block->t0 + block->n - 1, c1 = (uint64_t)block->c0 + block->channels - 1;
+	uint64_t full = w.b1 > w.b0 ? w.b1 * view->block_elems - 1 : c1;
+	uint64_t far = channel_at(view, c1) > channel_at(view, full) ? channel_at(view, c1)
+	                                                             : channel_at(view, full);
+	g.area_end = view->offset + t1 * view->token_stride + far + block->elem_bytes;
 	kvarc_ret ret = walk_all(&w, read_run, &g);
 	kvi_free(alloc, g.window);
 	return ret;
@@ -234,11 +241,12 @@ struct writing {
 	size_t have;
 };
 
-static kvarc_ret flush(struct writing *g)
+static kvarc_ret flush(struct writing *writing)
 {
-	if (g->have && g->sink->write(g->sink->opaque, g->window, g->have, g->base + g->at))
+	if (writing->have && writing->sink->write(writing->sink->opaque, writing->window,
+	                                          writing->have, writing->base + writing->at))
 		return KVARC_IO;
-	g->have = 0;
+	writing->have = 0;
 	return KVARC_OK;
 }
 
@@ -269,15 +277,16 @@ static kvarc_ret write_run(void *ctx, const struct stride_walk *w, const struct 
 }
 
 kvarc_ret kvi_strided_write(const struct kvi_alloc *alloc, const kvarc_sink *sink, uint64_t base,
-                            const struct kvi_area_view *s, const struct kvi_block *b,
+                            const struct kvi_area_view *view, const struct kvi_block *block,
                             const void *src)
 {
-	if (contiguous(s, b)) {
-		size_t bytes = (size_t)b->n * b->channels * b->elem_bytes;
-		uint64_t at = base + s->offset + b->t0 * s->token_stride + channel_at(s, b->c0);
+	if (contiguous(view, block)) {
+		size_t bytes = (size_t)block->n * block->channels * block->elem_bytes;
+		uint64_t at = base + view->offset + block->t0 * view->token_stride +
+		              channel_at(view, block->c0);
 		return sink->write(sink->opaque, src, bytes, at) ? KVARC_IO : KVARC_OK;
 	}
-	struct stride_walk w = walk_make(s, b);
+	struct stride_walk w = walk_make(view, block);
 	struct writing g = { sink, base, src, kvi_malloc(alloc, WINDOW_BYTES), 0, 0 };
 	if (!g.window)
 		return kvi_alloc_error(alloc);
@@ -302,10 +311,10 @@ static kvarc_ret copy_run(void *ctx, const struct stride_walk *w, const struct r
 	return KVARC_OK;
 }
 
-void kvi_strided_copy(uint8_t *mem, uint64_t from, const struct kvi_area_view *s,
-                      const struct kvi_block *b, const void *src)
+void kvi_strided_copy(uint8_t *mem, uint64_t from, const struct kvi_area_view *view,
+                      const struct kvi_block *block, const void *src)
 {
-	struct stride_walk w = walk_make(s, b);
+	struct stride_walk w = walk_make(view, block);
 	struct copying g = { mem, from, src };
 	(void)walk_all(&w, copy_run, &g);
 }

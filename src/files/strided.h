@@ -22,16 +22,17 @@ struct kvi_block {
 
 /* Gathers a block into dst, packed. base: where the area starts in the source. */
 kvarc_ret kvi_strided_read(const struct kvi_alloc *alloc, const kvarc_source *src, uint64_t base,
-                           const struct kvi_area_view *s, const struct kvi_block *b, void *dst);
+                           const struct kvi_area_view *view, const struct kvi_block *block,
+                           void *dst);
 
 /* Scatters a packed block into a sink; neighbouring bytes go out in one write. */
 kvarc_ret kvi_strided_write(const struct kvi_alloc *alloc, const kvarc_sink *sink, uint64_t base,
-                            const struct kvi_area_view *s, const struct kvi_block *b,
+                            const struct kvi_area_view *view, const struct kvi_block *block,
                             const void *src);
 
 /* Scatters a packed block into memory that holds the bytes from `from` on of
  * the area. The caller made sure that they are all there. */
-void kvi_strided_copy(uint8_t *mem, uint64_t from, const struct kvi_area_view *s,
-                      const struct kvi_block *b, const void *src);
+void kvi_strided_copy(uint8_t *mem, uint64_t from, const struct kvi_area_view *view,
+                      const struct kvi_block *block, const void *src);
 
 #endif

@@ -69,53 +69,55 @@ struct parsing {
 	kvarc_ret ret;            /* END: not understood */
 };
 
-static void fail(struct parsing *g, kvarc_ret ret)
+static void fail(struct parsing *parsing, kvarc_ret ret)
 {
-	if (!g->ret)
-		g->ret = ret;
+	if (!parsing->ret)
+		parsing->ret = ret;
 }
 
 /* n bytes of the pickle; NULL, with ret set: there are fewer. */
-static const uint8_t *take(struct parsing *g, uint64_t n)
+static const uint8_t *take(struct parsing *parsing, uint64_t n)
 {
-	const uint8_t *p = g->at;
-	if (n > (uint64_t)(g->end - g->at)) {
-		fail(g, KVARC_END);
+	const uint8_t *p = parsing->at;
+	if (n > (uint64_t)(parsing->end - parsing->at)) {
+		fail(parsing, KVARC_END);
 		return NULL;
 	}
-	g->at += n;
+	parsing->at += n;
 	return p;
 }
 
 /* A little-endian number of n bytes; 0 with ret set at the end. */
-static uint64_t take_number(struct parsing *g, unsigned n)
+static uint64_t take_number(struct parsing *parsing, unsigned n)
 {
-	const uint8_t *p = take(g, n);
+	const uint8_t *p = take(parsing, n);
 	uint64_t v = 0;
 	for (unsigned i = 0; p && i < n; i++)
 		v |= (uint64_t)p[i] << (8 * i);
 	return v;
 }
 
-static bool put(struct parsing *g, struct stack *s, uint32_t value)
+static bool put(struct parsing *parsing, struct stack *stack, uint32_t value)
 {
-	if (s->n >= STACK_MAX)
-		fail(g, KVARC_END);
-	else if (!kvi_array_grow(g->alloc, &s->list, &s->cap, s->n, sizeof *s->list))
-		fail(g, kvi_alloc_error(g->alloc));
+	if (stack->n >= STACK_MAX)
+		fail(parsing, KVARC_END);
+	else if (!kvi_array_grow(parsing->alloc, &stack->list, &stack->cap, stack->n,
+	                         sizeof *stack->list))
+		fail(parsing, kvi_alloc_error(parsing->alloc));
 	else
-		s->list[s->n++] = value;
-	return !g->ret;
+		stack->list[stack->n++] = value;
+	return !parsing->ret;
 }
 
-static struct pickle_node *push(struct parsing *g, enum pickle_type type)
+static struct pickle_node *push(struct parsing *parsing, enum pickle_type type)
 {
-	struct unpickling *p = g->p;
+	struct unpickling *p = parsing->p;
 	if (p->n_nodes >= NODES_MAX)
-		fail(g, KVARC_END);
-	else if (!kvi_array_grow(g->alloc, &p->nodes, &p->cap_nodes, p->n_nodes, sizeof *p->nodes))
-		fail(g, kvi_alloc_error(g->alloc));
-	else if (put(g, &g->stack, (uint32_t)p->n_nodes)) {
+		fail(parsing, KVARC_END);
+	else if (!kvi_array_grow(parsing->alloc, &p->nodes, &p->cap_nodes, p->n_nodes,
+	                         sizeof *p->nodes))
+		fail(parsing, kvi_alloc_error(parsing->alloc));
+	else if (put(parsing, &parsing->stack, (uint32_t)p->n_nodes)) {
 		struct pickle_node *x = &p->nodes[p->n_nodes++];
 		*x = (struct pickle_node){ .type = (uint8_t)type };
 		return x;
@@ -123,88 +125,90 @@ static struct pickle_node *push(struct parsing *g, enum pickle_type type)
 	return NULL;
 }
 
-static void push_int(struct parsing *g, int64_t number)
+static void push_int(struct parsing *parsing, int64_t number)
 {
-	struct pickle_node *x = push(g, PICKLE_INT);
+	struct pickle_node *x = push(parsing, PICKLE_INT);
 	if (x)
 		x->number = number;
 }
 
 /* Bytes behind their length, which has `width` bytes. */
-static void push_text(struct parsing *g, unsigned width, enum pickle_type type)
+static void push_text(struct parsing *parsing, unsigned width, enum pickle_type type)
 {
-	const uint64_t n = take_number(g, width);
-	const uint8_t *p = take(g, n);
-	struct pickle_node *x = p ? push(g, type) : NULL;
+	const uint64_t n = take_number(parsing, width);
+	const uint8_t *p = take(parsing, n);
+	struct pickle_node *x = p ? push(parsing, type) : NULL;
 	if (x) {
-		x->at = (uint32_t)(p - g->p->text);
+		x->at = (uint32_t)(p - parsing->p->text);
 		x->bytes = (uint32_t)n;
 	}
 }
 
 /* LONG1: little endian, two's complement. */
-static void push_long(struct parsing *g)
+static void push_long(struct parsing *parsing)
 {
-	const uint64_t n = take_number(g, 1);
-	const uint8_t *p = take(g, n);
+	const uint64_t n = take_number(parsing, 1);
+	const uint8_t *p = take(parsing, n);
 	if (!p || n > 8) {
-		push(g, PICKLE_OTHER);
+		push(parsing, PICKLE_OTHER);
 		return;
 	}
 	uint64_t v = n && (p[n - 1] & 0x80) ? UINT64_MAX : 0;
 	for (size_t i = (size_t)n; i--;)
 		v = v << 8 | p[i];
-	push_int(g, (int64_t)v);
+	push_int(parsing, (int64_t)v);
 }
 
 /* A line of the pickle without its end. */
-static const uint8_t *take_line(struct parsing *g, uint32_t *bytes)
+static const uint8_t *take_line(struct parsing *parsing, uint32_t *bytes)
 {
-	const uint8_t *p = g->at, *nl = memchr(p, '\n', (size_t)(g->end - p));
+	const uint8_t *p = parsing->at, *nl = memchr(p, '\n', (size_t)(parsing->end - p));
 	if (!nl) {
-		fail(g, KVARC_END);
+		fail(parsing, KVARC_END);
 		return NULL;
 	}
 	*bytes = (uint32_t)(nl - p);
-	g->at = nl + 1;
+	parsing->at = nl + 1;
 	return p;
 }
 
-static void push_global(struct parsing *g)
+static void push_global(struct parsing *parsing)
 {
 	uint32_t n[2] = { 0, 0 };
-	const uint8_t *module = take_line(g, &n[0]), *name = module ? take_line(g, &n[1]) : NULL;
-	struct pickle_node *x = name ? push(g, PICKLE_GLOBAL) : NULL;
+	const uint8_t *module = take_line(parsing, &n[0]),
+		      *name = module ? take_line(parsing, &n[1]) : NULL;
+	struct pickle_node *x = name ? push(parsing, PICKLE_GLOBAL) : NULL;
 	if (x) {
-		x->at = (uint32_t)(module - g->p->text);
+		x->at = (uint32_t)(module - parsing->p->text);
 		x->bytes = n[0];
-		x->at2 = (uint32_t)(name - g->p->text);
+		x->at2 = (uint32_t)(name - parsing->p->text);
 		x->bytes2 = n[1];
 	}
 }
 
 /* The top of the stack, removed; MARK with ret set: there is none, or it is a mark. */
-static uint32_t pop(struct parsing *g)
+static uint32_t pop(struct parsing *parsing)
 {
-	const struct stack *s = &g->stack;
+	const struct stack *s = &parsing->stack;
 	if (s->n == 0 || s->list[s->n - 1] == MARK) {
-		fail(g, KVARC_END);
+		fail(parsing, KVARC_END);
 		return MARK;
 	}
-	return g->stack.list[--g->stack.n];
+	return parsing->stack.list[--parsing->stack.n];
 }
 
-static void append(struct parsing *g, uint32_t parent, uint32_t child)
+static void append(struct parsing *parsing, uint32_t parent, uint32_t child)
 {
-	struct unpickling *p = g->p;
-	if (g->ret)
+	struct unpickling *p = parsing->p;
+	if (parsing->ret)
 		return;
 	if (p->n_links >= NODES_MAX) {
-		fail(g, KVARC_END);
+		fail(parsing, KVARC_END);
 		return;
 	}
-	if (!kvi_array_grow(g->alloc, &p->links, &p->cap_links, p->n_links, sizeof *p->links)) {
-		fail(g, kvi_alloc_error(g->alloc));
+	if (!kvi_array_grow(parsing->alloc, &p->links, &p->cap_links, p->n_links,
+	                    sizeof *p->links)) {
+		fail(parsing, kvi_alloc_error(parsing->alloc));
 		return;
 	}
 	struct pickle_node *x = &p->nodes[parent];
@@ -218,91 +222,92 @@ static void append(struct parsing *g, uint32_t parent, uint32_t child)
 }
 
 /* The index of the first value above the last mark; the mark stays. */
-static size_t above_mark(struct parsing *g)
+static size_t above_mark(struct parsing *parsing)
 {
-	size_t i = g->stack.n;
-	while (i && g->stack.list[i - 1] != MARK)
+	size_t i = parsing->stack.n;
+	while (i && parsing->stack.list[i - 1] != MARK)
 		i--;
 	if (i == 0)
-		fail(g, KVARC_END);
+		fail(parsing, KVARC_END);
 	return i;
 }
 
 /* The topmost n values are children of a new one, or of the one below the mark. */
-static void gather(struct parsing *g, size_t from, uint32_t parent, size_t drop_to)
+static void gather(struct parsing *parsing, size_t from, uint32_t parent, size_t drop_to)
 {
-	for (size_t i = from; i < g->stack.n && !g->ret; i++)
-		append(g, parent, g->stack.list[i]);
-	if (!g->ret)
-		g->stack.n = drop_to;
+	for (size_t i = from; i < parsing->stack.n && !parsing->ret; i++)
+		append(parsing, parent, parsing->stack.list[i]);
+	if (!parsing->ret)
+		parsing->stack.n = drop_to;
 }
 
-static void make(struct parsing *g, enum pickle_type type, size_t from, size_t drop_to)
+static void make(struct parsing *parsing, enum pickle_type type, size_t from, size_t drop_to)
 {
-	if (g->ret)
+	if (parsing->ret)
 		return;
-	if (!push(g, type))
+	if (!push(parsing, type))
 		return;
-	const uint32_t node = g->stack.list[--g->stack.n];
-	gather(g, from, node, drop_to);
-	put(g, &g->stack, node);
+	const uint32_t node = parsing->stack.list[--parsing->stack.n];
+	gather(parsing, from, node, drop_to);
+	put(parsing, &parsing->stack, node);
 }
 
 /* TUPLE1 to 3, REDUCE, NEWOBJ, BINPERSID: of the topmost n values. */
-static void make_of(struct parsing *g, enum pickle_type type, size_t n)
+static void make_of(struct parsing *parsing, enum pickle_type type, size_t n)
 {
-	const struct stack *s = &g->stack;
+	const struct stack *s = &parsing->stack;
 	if (n > s->n)
-		fail(g, KVARC_END);
-	for (size_t i = 0; i < n && !g->ret; i++)
+		fail(parsing, KVARC_END);
+	for (size_t i = 0; i < n && !parsing->ret; i++)
 		if (s->list[s->n - 1 - i] == MARK)
-			fail(g, KVARC_END);
-	if (!g->ret)
-		make(g, type, s->n - n, s->n - n);
+			fail(parsing, KVARC_END);
+	if (!parsing->ret)
+		make(parsing, type, s->n - n, s->n - n);
 }
 
-static void make_of_mark(struct parsing *g, enum pickle_type type)
+static void make_of_mark(struct parsing *parsing, enum pickle_type type)
 {
-	const size_t from = above_mark(g);
-	if (!g->ret)
-		make(g, type, from, from - 1);
+	const size_t from = above_mark(parsing);
+	if (!parsing->ret)
+		make(parsing, type, from, from - 1);
 }
 
 /* APPENDS, SETITEMS, ADDITEMS: what is above the mark goes into the value below it. */
-static void extend(struct parsing *g)
+static void extend(struct parsing *parsing)
 {
-	const size_t from = above_mark(g);
-	if (g->ret)
+	const size_t from = above_mark(parsing);
+	if (parsing->ret)
 		return;
-	if (from < 2 || g->stack.list[from - 2] == MARK) {
-		fail(g, KVARC_END);
+	if (from < 2 || parsing->stack.list[from - 2] == MARK) {
+		fail(parsing, KVARC_END);
 		return;
 	}
-	gather(g, from, g->stack.list[from - 2], from - 1);
+	gather(parsing, from, parsing->stack.list[from - 2], from - 1);
 }
 
 /* APPEND, SETITEM, BUILD: the topmost n values go into the one below them. */
-static void extend_by(struct parsing *g, size_t n)
+static void extend_by(struct parsing *parsing, size_t n)
 {
 	uint32_t value[2] = { 0, 0 };
-	for (size_t i = n; i-- && !g->ret;)
-		value[i] = pop(g);
-	if (!g->ret && (g->stack.n == 0 || g->stack.list[g->stack.n - 1] == MARK))
-		fail(g, KVARC_END);
-	for (size_t i = 0; i < n && !g->ret; i++)
-		append(g, g->stack.list[g->stack.n - 1], value[i]);
+	for (size_t i = n; i-- && !parsing->ret;)
+		value[i] = pop(parsing);
+	if (!parsing->ret &&
+	    (parsing->stack.n == 0 || parsing->stack.list[parsing->stack.n - 1] == MARK))
+		fail(parsing, KVARC_END);
+	for (size_t i = 0; i < n && !parsing->ret; i++)
+		append(parsing, parsing->stack.list[parsing->stack.n - 1], value[i]);
 }
 
 /* STACK_GLOBAL: module and name are texts. */
-static void stack_global(struct parsing *g)
+static void stack_global(struct parsing *parsing)
 {
-	const uint32_t name = pop(g), module = pop(g);
-	struct pickle_node *x = g->ret ? NULL : push(g, PICKLE_GLOBAL);
+	const uint32_t name = pop(parsing), module = pop(parsing);
+	struct pickle_node *x = parsing->ret ? NULL : push(parsing, PICKLE_GLOBAL);
 	if (!x)
 		return;
-	const struct pickle_node *m = &g->p->nodes[module], *n = &g->p->nodes[name];
+	const struct pickle_node *m = &parsing->p->nodes[module], *n = &parsing->p->nodes[name];
 	if (m->type != PICKLE_TEXT || n->type != PICKLE_TEXT) {
-		fail(g, KVARC_END);
+		fail(parsing, KVARC_END);
 		return;
 	}
 	x->at = m->at;
@@ -312,78 +317,79 @@ static void stack_global(struct parsing *g)
 }
 
 /* The memo is as long as its largest number: numbers go up one by one in a real pickle. */
-static void remember(struct parsing *g, uint64_t key)
+static void remember(struct parsing *parsing, uint64_t key)
 {
-	struct stack *m = &g->memo;
-	if (g->stack.n == 0 || g->stack.list[g->stack.n - 1] == MARK || key > m->n + 65536) {
-		fail(g, KVARC_END);
+	struct stack *m = &parsing->memo;
+	if (parsing->stack.n == 0 || parsing->stack.list[parsing->stack.n - 1] == MARK ||
+	    key > m->n + 65536) {
+		fail(parsing, KVARC_END);
 		return;
 	}
-	while (m->n <= key && put(g, m, 0)) {
+	while (m->n <= key && put(parsing, m, 0)) {
 	}
-	if (!g->ret)
-		m->list[key] = g->stack.list[g->stack.n - 1] + 1;
+	if (!parsing->ret)
+		m->list[key] = parsing->stack.list[parsing->stack.n - 1] + 1;
 }
 
-static void recall(struct parsing *g, uint64_t key)
+static void recall(struct parsing *parsing, uint64_t key)
 {
-	if (g->ret)
+	if (parsing->ret)
 		return;
-	if (key >= g->memo.n || !g->memo.list[key])
-		fail(g, KVARC_END);
+	if (key >= parsing->memo.n || !parsing->memo.list[key])
+		fail(parsing, KVARC_END);
 	else
-		put(g, &g->stack, g->memo.list[key] - 1);
+		put(parsing, &parsing->stack, parsing->memo.list[key] - 1);
 }
 
 /* Values. false: another opcode. */
-static bool do_value(struct parsing *g, uint8_t op)
+static bool do_value(struct parsing *parsing, uint8_t op)
 {
 	switch (op) {
 	case 'K':
-		push_int(g, (int64_t)take_number(g, 1));
+		push_int(parsing, (int64_t)take_number(parsing, 1));
 		break;
 	case 'M':
-		push_int(g, (int64_t)take_number(g, 2));
+		push_int(parsing, (int64_t)take_number(parsing, 2));
 		break;
 	case 'J':
-		push_int(g, (int32_t)(uint32_t)take_number(g, 4));
+		push_int(parsing, (int32_t)(uint32_t)take_number(parsing, 4));
 		break;
 	case 0x8a:
-		push_long(g);
+		push_long(parsing);
 		break;
 	case 0x88:
 	case 0x89:
-		push_int(g, op == 0x88);
+		push_int(parsing, op == 0x88);
 		break;
 	case 'N':
-		push(g, PICKLE_OTHER);
+		push(parsing, PICKLE_OTHER);
 		break;
 	case 'G':
-		if (take(g, 8))
-			push(g, PICKLE_OTHER);
+		if (take(parsing, 8))
+			push(parsing, PICKLE_OTHER);
 		break;
 	case 0x8c:
-		push_text(g, 1, PICKLE_TEXT);
+		push_text(parsing, 1, PICKLE_TEXT);
 		break;
 	case 'X':
-		push_text(g, 4, PICKLE_TEXT);
+		push_text(parsing, 4, PICKLE_TEXT);
 		break;
 	case 0x8d:
-		push_text(g, 8, PICKLE_TEXT);
+		push_text(parsing, 8, PICKLE_TEXT);
 		break;
 	case 'U':
 	case 'C':
-		push_text(g, 1, PICKLE_OTHER);
+		push_text(parsing, 1, PICKLE_OTHER);
 		break;
 	case 'T':
 	case 'B':
-		push_text(g, 4, PICKLE_OTHER);
+		push_text(parsing, 4, PICKLE_OTHER);
 		break;
 	case 'c':
-		push_global(g);
+		push_global(parsing);
 		break;
 	case 0x93:
-		stack_global(g);
+		stack_global(parsing);
 		break;
 	default:
 		return false;
@@ -392,49 +398,49 @@ static bool do_value(struct parsing *g, uint8_t op)
 }
 
 /* Containers, calls, the memo. false: another opcode. */
-static bool do_build(struct parsing *g, uint8_t op)
+static bool do_build(struct parsing *parsing, uint8_t op)
 {
 	switch (op) {
 	case '(':
-		put(g, &g->stack, MARK);
+		put(parsing, &parsing->stack, MARK);
 		break;
 	case '}':
-		push(g, PICKLE_DICT);
+		push(parsing, PICKLE_DICT);
 		break;
 	case ']':
 	case ')':
 	case 0x8f:
-		push(g, PICKLE_LIST);
+		push(parsing, PICKLE_LIST);
 		break;
 	case 't':
-		make_of_mark(g, PICKLE_LIST);
+		make_of_mark(parsing, PICKLE_LIST);
 		break;
 	case 0x85:
 	case 0x86:
 	case 0x87:
-		make_of(g, PICKLE_LIST, (size_t)op - 0x84);
+		make_of(parsing, PICKLE_LIST, (size_t)op - 0x84);
 		break;
 	case 'R':
 	case 0x81:
-		make_of(g, PICKLE_CALL, 2);
+		make_of(parsing, PICKLE_CALL, 2);
 		break;
 	case 'Q':
-		make_of(g, PICKLE_STORED, 1);
+		make_of(parsing, PICKLE_STORED, 1);
 		break;
 	case 'e':
 	case 'u':
 	case 0x90:
-		extend(g);
+		extend(parsing);
 		break;
 	case 'a':
 	case 'b':
-		extend_by(g, 1);
+		extend_by(parsing, 1);
 		break;
 	case 's':
-		extend_by(g, 2);
+		extend_by(parsing, 2);
 		break;
 	case '0':
-		pop(g);
+		pop(parsing);
 		break;
 	default:
 		return false;
@@ -442,26 +448,26 @@ static bool do_build(struct parsing *g, uint8_t op)
 	return true;
 }
 
-static bool do_memo(struct parsing *g, uint8_t op)
+static bool do_memo(struct parsing *parsing, uint8_t op)
 {
 	switch (op) {
 	case 'q':
-		remember(g, take_number(g, 1));
+		remember(parsing, take_number(parsing, 1));
 		break;
 	case 'r':
-		remember(g, take_number(g, 4));
+		remember(parsing, take_number(parsing, 4));
 		break;
 	case 0x94:
-		remember(g, g->memo.n);
+		remember(parsing, parsing->memo.n);
 		break;
 	case 'h':
-		recall(g, take_number(g, 1));
+		recall(parsing, take_number(parsing, 1));
 		break;
 	case 'j':
-		recall(g, take_number(g, 4));
+		recall(parsing, take_number(parsing, 4));
 		break;
 	case 0x95: /* FRAME: only its length */
-		take(g, 8);
+		take(parsing, 8);
 		break;
 	default:
 		return false;
@@ -469,77 +475,78 @@ static bool do_memo(struct parsing *g, uint8_t op)
 	return true;
 }
 
-static void run(struct parsing *g)
+static void run(struct parsing *parsing)
 {
-	const uint8_t *head = take(g, 2);
+	const uint8_t *head = take(parsing, 2);
 	if (!head || head[0] != 0x80 || head[1] < 2 || head[1] > 5)
-		fail(g, KVARC_END);
-	while (!g->ret) {
-		const uint8_t *op = take(g, 1);
+		fail(parsing, KVARC_END);
+	while (!parsing->ret) {
+		const uint8_t *op = take(parsing, 1);
 		if (!op)
 			return;
 		if (*op == '.') {
-			g->p->root = pop(g);
-			if (g->at != g->end || g->stack.n)
-				fail(g, KVARC_END);
+			parsing->p->root = pop(parsing);
+			if (parsing->at != parsing->end || parsing->stack.n)
+				fail(parsing, KVARC_END);
 			return;
 		}
-		if (!do_value(g, *op) && !do_build(g, *op) && !do_memo(g, *op))
-			fail(g, KVARC_END);
+		if (!do_value(parsing, *op) && !do_build(parsing, *op) && !do_memo(parsing, *op))
+			fail(parsing, KVARC_END);
 	}
 }
 
-static void pickle_free(struct unpickling *p, const struct kvi_alloc *alloc);
+static void pickle_free(struct unpickling *unpickling, const struct kvi_alloc *alloc);
 
 /*
  * Parses a pickle of protocol 2 to 5, which ends exactly at its end and has at most 2^32 - 1 bytes.
- * On failure *p is empty. Returns OK, END (an opcode that is not known, or not a pickle), MEM,
- * MEMLIMIT.
+ * On failure *unpickling is empty. Returns OK, END (an opcode that is not known, or not a pickle),
+ * MEM, MEMLIMIT.
  */
-static kvarc_ret pickle_parse(struct unpickling *p, const struct kvi_alloc *alloc,
+static kvarc_ret pickle_parse(struct unpickling *unpickling, const struct kvi_alloc *alloc,
                               const uint8_t *text, size_t bytes)
 {
-	struct parsing g = { .p = p, .alloc = alloc, .at = text, .end = text + bytes };
-	*p = (struct unpickling){ .text = text, .bytes = bytes };
+	struct parsing g = { .p = unpickling, .alloc = alloc, .at = text, .end = text + bytes };
+	*unpickling = (struct unpickling){ .text = text, .bytes = bytes };
 	if (bytes > UINT32_MAX)
 		return KVARC_END;
 	run(&g);
 	kvi_free(alloc, g.stack.list);
 	kvi_free(alloc, g.memo.list);
 	if (g.ret)
-		pickle_free(p, alloc);
+		pickle_free(unpickling, alloc);
 	return g.ret;
 }
 
-/* NULL-safe members; *p is empty then. */
-static void pickle_free(struct unpickling *p, const struct kvi_alloc *alloc)
+/* NULL-safe members; *unpickling is empty then. */
+static void pickle_free(struct unpickling *unpickling, const struct kvi_alloc *alloc)
 {
-	kvi_free(alloc, p->nodes);
-	kvi_free(alloc, p->links);
-	*p = (struct unpickling){ 0 };
+	kvi_free(alloc, unpickling->nodes);
+	kvi_free(alloc, unpickling->links);
+	*unpickling = (struct unpickling){ 0 };
 }
 
 /* Child i of a node; NULL: it has fewer. Takes i steps. */
-static const struct pickle_node *pickle_child(const struct unpickling *p,
+static const struct pickle_node *pickle_child(const struct unpickling *unpickling,
                                               const struct pickle_node *node, uint32_t i)
 {
 	uint32_t link = node->first;
 	while (link && i--)
-		link = p->links[link - 1].next;
-	return link ? &p->nodes[p->links[link - 1].node] : NULL;
+		link = unpickling->links[link - 1].next;
+	return link ? &unpickling->nodes[unpickling->links[link - 1].node] : NULL;
 }
 
-static bool same(const struct unpickling *p, uint32_t at, uint32_t bytes, const char *text)
+static bool same(const struct unpickling *unpickling, uint32_t at, uint32_t bytes, const char *text)
 {
-	return strlen(text) == bytes && !memcmp(p->text + at, text, bytes);
+	return strlen(text) == bytes && !memcmp(unpickling->text + at, text, bytes);
 }
 
 /* Whether a global is that of a module and a name. */
-static bool pickle_is(const struct unpickling *p, const struct pickle_node *node,
+static bool pickle_is(const struct unpickling *unpickling, const struct pickle_node *node,
                       const char *module, const char *name)
 {
-	return node && node->type == PICKLE_GLOBAL && same(p, node->at, node->bytes, module) &&
-	       same(p, node->at2, node->bytes2, name);
+	return node && node->type == PICKLE_GLOBAL &&
+	       same(unpickling, node->at, node->bytes, module) &&
+	       same(unpickling, node->at2, node->bytes2, name);
 }
 
 /* ==== Files of torch.save: a zip of storages, and a pickle that says what they are ==== */
@@ -580,14 +587,14 @@ static const struct {
 };
 
 /* The member "FOLDER/data/KEY" among the items. */
-static bool find_storage(const struct pt_file *f, const uint8_t *key, uint32_t bytes,
+static bool find_storage(const struct pt_file *file, const uint8_t *key, uint32_t bytes,
                          uint32_t *item)
 {
-	for (size_t i = 0; i < f->im->n_items; i++) {
-		const char *name = f->im->items[i].name;
-		if (strncmp(name, f->folder, f->folder_bytes))
+	for (size_t i = 0; i < file->im->n_items; i++) {
+		const char *name = file->im->items[i].name;
+		if (strncmp(name, file->folder, file->folder_bytes))
 			continue;
-		name += f->folder_bytes;
+		name += file->folder_bytes;
 		if (!strncmp(name, "data/", 5) && strlen(name + 5) == bytes &&
 		    !memcmp(name + 5, key, bytes)) {
 			*item = (uint32_t)i;
@@ -597,23 +604,23 @@ static bool find_storage(const struct pt_file *f, const uint8_t *key, uint32_t b
 	return false;
 }
 
-/* ('storage', torch.BFloat16Storage, '0', 'cpu', numel): the item and the type of x. */
-static bool take_storage(const struct pt_file *f, const struct pickle_node *stored,
-                         struct kvi_named *x, uint8_t *elem)
+/* ('storage', torch.BFloat16Storage, '0', 'cpu', numel): the item and the type of named. */
+static bool take_storage(const struct pt_file *file, const struct pickle_node *stored,
+                         struct kvi_named *named, uint8_t *elem)
 {
-	const struct unpickling *p = &f->p;
+	const struct unpickling *p = &file->p;
 	const struct pickle_node *id = stored && stored->type == PICKLE_STORED
 	                                       ? pickle_child(p, stored, 0)
 	                                       : NULL;
 	const struct pickle_node *key = id ? pickle_child(p, id, 2) : NULL;
 	if (!key || key->type != PICKLE_TEXT ||
-	    !find_storage(f, p->text + key->at, key->bytes, &x->item))
+	    !find_storage(file, p->text + key->at, key->bytes, &named->item))
 		return false;
 	for (size_t i = 0; i < sizeof storages / sizeof *storages; i++)
 		if (pickle_is(p, pickle_child(p, id, 1), "torch", storages[i].name)) {
 			*elem = storages[i].bytes;
-			x->dtype = storages[i].dtype;
-			x->int_bytes = storages[i].int_bytes;
+			named->dtype = storages[i].dtype;
+			named->int_bytes = storages[i].int_bytes;
 			return true;
 		}
 	return false;
@@ -629,20 +636,20 @@ static int by_stride(const void *a, const void *b)
 	return (x->stride < y->stride) - (x->stride > y->stride);
 }
 
-/* Sizes in the order of memory, in which the elements of x lie without gaps; false: they do not.
- * An axis of size 1 may have any stride: it stays where it is. */
-static bool take_axes(const struct unpickling *p, const struct pickle_node *size,
-                      const struct pickle_node *stride, struct kvi_named *x, uint64_t *elems)
+/* Sizes in the order of memory, in which the elements of named lie without gaps; false: they do
+ * not. An axis of size 1 may have any stride: it stays where it is. */
+static bool take_axes(const struct unpickling *unpickling, const struct pickle_node *size,
+                      const struct pickle_node *stride, struct kvi_named *named, uint64_t *elems)
 {
 	struct axis a[KVI_NAMED_AXES_MAX], own[KVI_NAMED_AXES_MAX];
 	size_t n = 0;
 	if (!size || !stride || size->n_children > KVI_NAMED_AXES_MAX ||
 	    size->n_children != stride->n_children)
 		return false;
-	x->n_axes = (uint8_t)size->n_children;
-	for (uint32_t i = 0; i < x->n_axes; i++) {
-		const struct pickle_node *s = pickle_child(p, size, i);
-		const struct pickle_node *t = pickle_child(p, stride, i);
+	named->n_axes = (uint8_t)size->n_children;
+	for (uint32_t i = 0; i < named->n_axes; i++) {
+		const struct pickle_node *s = pickle_child(unpickling, size, i);
+		const struct pickle_node *t = pickle_child(unpickling, stride, i);
 		if (s->type != PICKLE_INT || t->type != PICKLE_INT || s->number <= 0 ||
 		    t->number < 0)
 			return false;
@@ -656,62 +663,66 @@ static bool take_axes(const struct unpickling *p, const struct pickle_node *size
 	for (size_t i = n; i--;)
 		if (a[i].stride != *elems || kvi_mul(*elems, a[i].size, elems))
 			return false;
-	for (size_t i = 0, k = 0; i < x->n_axes; i++)
-		x->shape[i] = own[i].size > 1 ? a[k++].size : 1;
+	for (size_t i = 0, k = 0; i < named->n_axes; i++)
+		named->shape[i] = own[i].size > 1 ? a[k++].size : 1;
 	return true;
 }
 
 /* The arguments of torch._utils._rebuild_tensor_v2: storage, offset, size, stride, ... */
-static bool take_tensor(const struct pt_file *f, const struct pickle_node *args,
-                        struct kvi_named *x)
+static bool take_tensor(const struct pt_file *file, const struct pickle_node *args,
+                        struct kvi_named *named)
 {
-	const struct unpickling *p = &f->p;
+	const struct unpickling *p = &file->p;
 	const struct pickle_node *offset = pickle_child(p, args, 1);
 	uint64_t elems, end;
 	uint8_t elem = 0;
 	if (!offset || offset->type != PICKLE_INT || offset->number < 0 ||
-	    !take_storage(f, pickle_child(p, args, 0), x, &elem) ||
-	    !take_axes(p, pickle_child(p, args, 2), pickle_child(p, args, 3), x, &elems))
+	    !take_storage(file, pickle_child(p, args, 0), named, &elem) ||
+	    !take_axes(p, pickle_child(p, args, 2), pickle_child(p, args, 3), named, &elems))
 		return false;
-	return !kvi_mul((uint64_t)offset->number, (uint64_t)elem, &x->offset) &&
-	       !kvi_mul(elems, (uint64_t)elem, &x->bytes) && !kvi_add(x->offset, x->bytes, &end) &&
-	       end <= f->im->items[x->item].src.size;
+	return !kvi_mul((uint64_t)offset->number, (uint64_t)elem, &named->offset) &&
+	       !kvi_mul(elems, (uint64_t)elem, &named->bytes) &&
+	       !kvi_add(named->offset, named->bytes, &end) &&
+	       end <= file->im->items[named->item].src.size;
 }
 
-static void add_tensor(struct pt_file *f, const struct pickle_node *args, const char *name)
+static void add_tensor(struct pt_file *file, const struct pickle_node *args, const char *name)
 {
-	if (f->tried++ >= KVI_IMPORT_TENSORS_MAX)
+	if (file->tried++ >= KVI_IMPORT_TENSORS_MAX)
 		return;
-	if (!kvi_array_grow(&f->im->alloc, &f->list, &f->cap, f->n, sizeof *f->list)) {
-		f->ret = kvi_fail_alloc(f->im->error, &f->im->alloc);
+	if (!kvi_array_grow(&file->im->alloc, &file->list, &file->cap, file->n,
+	                    sizeof *file->list)) {
+		file->ret = kvi_fail_alloc(file->im->error, &file->im->alloc);
 		return;
 	}
-	struct pt_tensor *t = &f->list[f->n];
+	struct pt_tensor *t = &file->list[file->n];
 	memset(t, 0, sizeof *t);
-	if (!take_tensor(f, args, &t->named))
+	if (!take_tensor(file, args, &t->named))
 		return;
 	snprintf(t->name, sizeof t->name, "%s", name);
-	f->n++;
+	file->n++;
 }
 
-static bool is_call(const struct pt_file *f, const struct pickle_node *x, const char *name)
+static bool is_call(const struct pt_file *file, const struct pickle_node *node, const char *name)
 {
-	return x->type == PICKLE_CALL &&
-	       pickle_is(&f->p, pickle_child(&f->p, x, 0), "torch._utils", name);
+	return node->type == PICKLE_CALL &&
+	       pickle_is(&file->p, pickle_child(&file->p, node, 0), "torch._utils", name);
 }
 
-static bool is_tensor(const struct pt_file *f, const struct pickle_node *x)
+static bool is_tensor(const struct pt_file *file, const struct pickle_node *node)
 {
-	return x && (is_call(f, x, "_rebuild_tensor_v2") || is_call(f, x, "_rebuild_parameter"));
+	return node && (is_call(file, node, "_rebuild_tensor_v2") ||
+	                is_call(file, node, "_rebuild_parameter"));
 }
 
 /* Keys and values of one layer, as past_key_values has them: exactly two tensors under the number
  * of the layer. */
-static bool is_pair(const struct pt_file *f, const struct pickle_node *x, const char *name)
+static bool is_pair(const struct pt_file *file, const struct pickle_node *node, const char *name)
 {
 	const char *dot = strrchr(name, '.'), *number = dot ? dot + 1 : name;
-	return *number && !number[strspn(number, "0123456789")] && x->n_children == 2 &&
-	       is_tensor(f, pickle_child(&f->p, x, 0)) && is_tensor(f, pickle_child(&f->p, x, 1));
+	return *number && !number[strspn(number, "0123456789")] && node->n_children == 2 &&
+	       is_tensor(file, pickle_child(&file->p, node, 0)) &&
+	       is_tensor(file, pickle_child(&file->p, node, 1));
 }
 
 /* name, then a dot where both are there, then the child's. A name that is too long is cut: no rule
@@ -722,37 +733,38 @@ static void join(char *to, const char *name, const char *child, size_t bytes)
 }
 
 /* Counts a link that is walked: nodes are shared, so a short pickle may have no end of them. */
-static bool may_go_on(struct pt_file *f)
+static bool may_go_on(struct pt_file *file)
 {
-	return !f->ret && f->visits++ < VISITS_MAX;
+	return !file->ret && file->visits++ < VISITS_MAX;
 }
 
-static void visit(struct pt_file *f, const struct pickle_node *x, const char *name, unsigned depth);
+static void visit(struct pt_file *file, const struct pickle_node *node, const char *name,
+                  unsigned depth);
 
-static void visit_list(struct pt_file *f, const struct pickle_node *x, const char *name,
+static void visit_list(struct pt_file *file, const struct pickle_node *node, const char *name,
                        unsigned depth)
 {
 	static const char *const words[2] = { "key", "value" };
-	const bool pair = is_pair(f, x, name);
+	const bool pair = is_pair(file, node, name);
 	uint32_t i = 0;
-	for (uint32_t link = x->first; link && may_go_on(f); i++) {
-		const struct pickle_link *l = &f->p.links[link - 1];
+	for (uint32_t link = node->first; link && may_go_on(file); i++) {
+		const struct pickle_link *l = &file->p.links[link - 1];
 		char path[NAME_BYTES], digits[16];
 		snprintf(digits, sizeof digits, "%" PRIu32, i);
 		const char *word = pair ? words[i] : digits;
 		join(path, name, word, strlen(word));
-		visit(f, &f->p.nodes[l->node], path, depth);
+		visit(file, &file->p.nodes[l->node], path, depth);
 		link = l->next;
 	}
 }
 
-static void visit_dict(struct pt_file *f, const struct pickle_node *x, const char *name,
+static void visit_dict(struct pt_file *file, const struct pickle_node *node, const char *name,
                        unsigned depth)
 {
 	const struct pickle_node *key = NULL;
-	for (uint32_t link = x->first; link && may_go_on(f);) {
-		const struct pickle_link *l = &f->p.links[link - 1];
-		const struct pickle_node *child = &f->p.nodes[l->node];
+	for (uint32_t link = node->first; link && may_go_on(file);) {
+		const struct pickle_link *l = &file->p.links[link - 1];
+		const struct pickle_node *child = &file->p.nodes[l->node];
 		char path[NAME_BYTES], digits[24];
 		link = l->next;
 		if (!key) {
@@ -761,47 +773,48 @@ static void visit_dict(struct pt_file *f, const struct pickle_node *x, const cha
 		}
 		snprintf(digits, sizeof digits, "%" PRId64, key->number);
 		if (key->type == PICKLE_TEXT && key->bytes < NAME_BYTES)
-			join(path, name, (const char *)f->p.text + key->at, key->bytes);
+			join(path, name, (const char *)file->p.text + key->at, key->bytes);
 		else
 			join(path, name, digits, strlen(digits));
 		if (key->type == PICKLE_TEXT || key->type == PICKLE_INT)
-			visit(f, child, path, depth);
+			visit(file, child, path, depth);
 		key = NULL;
 	}
 }
 
 /* Objects are what their states say: the first two children are what would be called. An
  * OrderedDict has its pairs there. */
-static void visit_call(struct pt_file *f, const struct pickle_node *x, const char *name,
+static void visit_call(struct pt_file *file, const struct pickle_node *node, const char *name,
                        unsigned depth)
 {
-	const struct unpickling *p = &f->p;
-	const struct pickle_node *args = pickle_child(p, x, 1);
-	if (is_call(f, x, "_rebuild_tensor_v2")) {
-		add_tensor(f, args, name);
-	} else if (is_call(f, x, "_rebuild_parameter")) {
+	const struct unpickling *p = &file->p;
+	const struct pickle_node *args = pickle_child(p, node, 1);
+	if (is_call(file, node, "_rebuild_tensor_v2")) {
+		add_tensor(file, args, name);
+	} else if (is_call(file, node, "_rebuild_parameter")) {
 		const struct pickle_node *data = pickle_child(p, args, 0);
 		if (data)
-			visit(f, data, name, depth);
-	} else if (pickle_is(p, pickle_child(p, x, 0), "collections", "OrderedDict")) {
-		struct pickle_node pairs = *x;
-		pairs.first = p->links[p->links[x->first - 1].next - 1].next;
-		visit_dict(f, &pairs, name, depth);
-	} else if (x->n_children == 3) {
-		visit(f, pickle_child(p, x, 2), name, depth);
+			visit(file, data, name, depth);
+	} else if (pickle_is(p, pickle_child(p, node, 0), "collections", "OrderedDict")) {
+		struct pickle_node pairs = *node;
+		pairs.first = p->links[p->links[node->first - 1].next - 1].next;
+		visit_dict(file, &pairs, name, depth);
+	} else if (node->n_children == 3) {
+		visit(file, pickle_child(p, node, 2), name, depth);
 	}
 }
 
-static void visit(struct pt_file *f, const struct pickle_node *x, const char *name, unsigned depth)
+static void visit(struct pt_file *file, const struct pickle_node *node, const char *name,
+                  unsigned depth)
 {
 	if (depth >= DEPTH_MAX)
 		return;
-	if (x->type == PICKLE_LIST)
-		visit_list(f, x, name, depth + 1);
-	else if (x->type == PICKLE_DICT)
-		visit_dict(f, x, name, depth + 1);
-	else if (x->type == PICKLE_CALL)
-		visit_call(f, x, name, depth + 1);
+	if (node->type == PICKLE_LIST)
+		visit_list(file, node, name, depth + 1);
+	else if (node->type == PICKLE_DICT)
+		visit_dict(file, node, name, depth + 1);
+	else if (node->type == PICKLE_CALL)
+		visit_call(file, node, name, depth + 1);
 }
 
 static int by_place(const void *a, const void *b)
@@ -816,34 +829,34 @@ static int by_place(const void *a, const void *b)
 }
 
 /* Of tensors that share bytes the first one stays. */
-static void drop_shared(struct pt_file *f)
+static void drop_shared(struct pt_file *file)
 {
 	size_t n = 0;
-	if (f->n)
-		qsort(f->list, f->n, sizeof *f->list, by_place);
-	for (size_t i = 0; i < f->n; i++) {
-		const struct kvi_named *last = n ? &f->list[n - 1].named : NULL;
-		const struct kvi_named *x = &f->list[i].named;
+	if (file->n)
+		qsort(file->list, file->n, sizeof *file->list, by_place);
+	for (size_t i = 0; i < file->n; i++) {
+		const struct kvi_named *last = n ? &file->list[n - 1].named : NULL;
+		const struct kvi_named *x = &file->list[i].named;
 		if (!last || last->item != x->item || last->offset + last->bytes <= x->offset)
-			f->list[n++] = f->list[i];
+			file->list[n++] = file->list[i];
 	}
-	f->n = n;
+	file->n = n;
 }
 
 /* The tensors by name. */
-static kvarc_ret take_list(struct pt_file *f)
+static kvarc_ret take_list(struct pt_file *file)
 {
-	kvarc_import *im = f->im;
+	kvarc_import *im = file->im;
 	size_t found = 0;
-	drop_shared(f);
-	struct kvi_named *named = kvi_array(&im->alloc, f->n ? f->n : 1, sizeof *named);
+	drop_shared(file);
+	struct kvi_named *named = kvi_array(&im->alloc, file->n ? file->n : 1, sizeof *named);
 	if (!named)
 		return kvi_fail_alloc(im->error, &im->alloc);
-	for (size_t i = 0; i < f->n; i++) {
-		named[i] = f->list[i].named;
-		named[i].name = f->list[i].name;
+	for (size_t i = 0; i < file->n; i++) {
+		named[i] = file->list[i].named;
+		named[i].name = file->list[i].name;
 	}
-	kvarc_ret ret = kvi_import_named(im, named, f->n, &found);
+	kvarc_ret ret = kvi_import_named(im, named, file->n, &found);
 	kvi_free(&im->alloc, named);
 	return ret;
 }
@@ -876,17 +889,17 @@ static kvarc_ret check_order(const kvarc_import *im)
 	return memcmp(text, "little", sizeof text) ? KVARC_END : KVARC_OK;
 }
 
-static kvarc_ret take_pickle(struct pt_file *f, const uint8_t *text, size_t bytes)
+static kvarc_ret take_pickle(struct pt_file *file, const uint8_t *text, size_t bytes)
 {
-	kvarc_import *im = f->im;
-	kvarc_ret ret = pickle_parse(&f->p, &im->alloc, text, bytes);
+	kvarc_import *im = file->im;
+	kvarc_ret ret = pickle_parse(&file->p, &im->alloc, text, bytes);
 	if (ret == KVARC_END)
 		kvi_import_note(im, "data.pkl has more in it than tensors in lists and "
 		                    "dictionaries: kept as bytes");
 	if (ret)
 		return ret == KVARC_END ? ret : kvi_fail_alloc(im->error, &im->alloc);
-	visit(f, &f->p.nodes[f->p.root], "", 0);
-	return f->ret ? f->ret : take_list(f);
+	visit(file, &file->p.nodes[file->p.root], "", 0);
+	return file->ret ? file->ret : take_list(file);
 }
 
 kvarc_ret kvi_import_pt(kvarc_import *im)

@@ -30,22 +30,22 @@ struct past_damage {
 	uint8_t *buffer;
 };
 
-static kvarc_ret no_memory(const struct past_damage *x)
+static kvarc_ret no_memory(const struct past_damage *damage)
 {
-	return kvi_reader_fail(x->r, kvi_alloc_error(kvi_reader_alloc(x->r)),
+	return kvi_reader_fail(damage->r, kvi_alloc_error(kvi_reader_alloc(damage->r)),
 	                       "not enough memory to put the files together");
 }
 
 /* Literal bytes of an item of the archive, to an offset of a file. */
-static kvarc_ret put_bytes(struct past_damage *x, const kvarc_sink *sink, uint64_t at,
+static kvarc_ret put_bytes(struct past_damage *damage, const kvarc_sink *sink, uint64_t at,
                            uint64_t item, uint64_t from, uint64_t bytes)
 {
 	kvarc_ret ret = KVARC_OK;
 	while (bytes && !ret) {
 		size_t n = bytes < PIECE ? (size_t)bytes : PIECE;
-		ret = kvi_literals_read(&x->literals, item, from, n, x->buffer);
-		if (!ret && sink->write(sink->opaque, x->buffer, n, at))
-			ret = kvi_reader_fail(x->r, KVARC_IO, "writing a file failed");
+		ret = kvi_literals_read(&damage->literals, item, from, n, damage->buffer);
+		if (!ret && sink->write(sink->opaque, damage->buffer, n, at))
+			ret = kvi_reader_fail(damage->r, KVARC_IO, "writing a file failed");
 		at += n;
 		from += n;
 		bytes -= n;
@@ -53,53 +53,55 @@ static kvarc_ret put_bytes(struct past_damage *x, const kvarc_sink *sink, uint64
 	return ret;
 }
 
-static void extend(struct kvi_token_span *span, const struct kvi_piece *p)
+static void extend(struct kvi_token_span *span, const struct kvi_piece *piece)
 {
 	if (span->begin == span->end)
-		*span = (struct kvi_token_span){ p->t0, p->t0 };
-	if (p->t0 < span->begin)
-		span->begin = p->t0;
-	if (p->t0 + p->n_tokens > span->end)
-		span->end = p->t0 + p->n_tokens;
+		*span = (struct kvi_token_span){ piece->t0, piece->t0 };
+	if (piece->t0 < span->begin)
+		span->begin = piece->t0;
+	if (piece->t0 + piece->n_tokens > span->end)
+		span->end = piece->t0 + piece->n_tokens;
 }
 
-static kvarc_ret put_item(struct past_damage *x, size_t i, const kvarc_sink *sink)
+static kvarc_ret put_item(struct past_damage *damage, size_t i, const kvarc_sink *sink)
 {
-	const struct kvi_restore *plan = kvi_reader_restore(x->r, i);
-	const uint64_t number = kvi_reader_earlier_items(x->r) + i;
+	const struct kvi_restore *plan = kvi_reader_restore(damage->r, i);
+	const uint64_t number = kvi_reader_earlier_items(damage->r) + i;
 	uint64_t at = 0, literals = 0;
 	kvarc_ret ret = KVARC_OK;
-	for (uint32_t t = 0; t < kvarc_reader_geometry(x->r)->n_tracks; t++)
-		x->spans[t] = (struct kvi_token_span){ 0, 0 };
+	for (uint32_t t = 0; t < kvarc_reader_geometry(damage->r)->n_tracks; t++)
+		damage->spans[t] = (struct kvi_token_span){ 0, 0 };
 	for (size_t k = 0; k < plan->n_pieces && !ret; k++) {
 		const struct kvi_piece *p = &plan->pieces[k];
 		if (p->type == KVI_PIECE_AREA)
-			extend(&x->spans[p->track], p);
+			extend(&damage->spans[p->track], p);
 		else if (p->type == KVI_PIECE_REFERENCE)
-			ret = put_bytes(x, sink, at, p->item, p->from, p->bytes);
+			ret = put_bytes(damage, sink, at, p->item, p->from, p->bytes);
 		else
-			ret = put_bytes(x, sink, at, number, literals, p->bytes);
+			ret = put_bytes(damage, sink, at, number, literals, p->bytes);
 		literals += p->type == KVI_PIECE_LITERAL ? p->bytes : 0;
 		at += p->bytes;
 	}
-	return ret ? ret : kvi_unpack_elements(x->r, plan, sink, x->spans);
+	return ret ? ret : kvi_unpack_elements(damage->r, plan, sink, damage->spans);
 }
 
-static kvarc_ret put_items(struct past_damage *x, kvi_item_sink_fn *sink_of, void *opaque)
+static kvarc_ret put_items(struct past_damage *damage, kvi_item_sink_fn *sink_of, void *opaque)
 {
-	const struct kvi_alloc *alloc = kvi_reader_alloc(x->r);
-	x->buffer = kvi_malloc(alloc, PIECE);
-	x->spans = kvi_array(alloc, kvarc_reader_geometry(x->r)->n_tracks, sizeof *x->spans);
-	kvarc_ret ret = x->buffer && x->spans ? kvi_literals_open(&x->literals, x->r)
-	                                      : no_memory(x);
-	for (size_t i = 0; i < kvi_reader_n_items(x->r) && !ret; i++) {
+	const struct kvi_alloc *alloc = kvi_reader_alloc(damage->r);
+	damage->buffer = kvi_malloc(alloc, PIECE);
+	damage->spans = kvi_array(alloc, kvarc_reader_geometry(damage->r)->n_tracks,
+	                          sizeof *damage->spans);
+	kvarc_ret ret = damage->buffer && damage->spans
+	                        ? kvi_literals_open(&damage->literals, damage->r)
+	                        : no_memory(damage);
+	for (size_t i = 0; i < kvi_reader_n_items(damage->r) && !ret; i++) {
 		const kvarc_sink *sink = sink_of(opaque, i);
 		if (sink)
-			ret = put_item(x, i, sink);
+			ret = put_item(damage, i, sink);
 	}
-	kvi_literals_free(&x->literals);
-	kvi_free(alloc, x->buffer);
-	kvi_free(alloc, x->spans);
+	kvi_literals_free(&damage->literals);
+	kvi_free(alloc, damage->buffer);
+	kvi_free(alloc, damage->spans);
 	return ret;
 }
 
@@ -162,37 +164,37 @@ struct unpacking {
 /* ----- targets ------------------------------------------------------- */
 
 /* Does one token of a view stay inside a row? */
-static bool inside_row(const struct kvi_area_view *v, const kvarc_tensor *t, uint64_t row)
+static bool inside_row(const struct kvi_area_view *view, const kvarc_tensor *tensor, uint64_t row)
 {
-	uint64_t width = kvi_tensor_width(t);
-	uint64_t blocks = (width - 1) / v->block_elems;
-	uint64_t in_block = width < v->block_elems ? width : v->block_elems;
-	uint64_t end = v->offset, step;
-	return !kvi_mul(blocks, v->block_stride, &step) && !kvi_add(end, step, &end) &&
-	       !kvi_mul(in_block - 1, v->elem_stride, &step) && !kvi_add(end, step, &end) &&
-	       !kvi_add(end, kvarc_dtype_bytes(t->dtype), &end) && end <= row;
+	uint64_t width = kvi_tensor_width(tensor);
+	uint64_t blocks = (width - 1) / view->block_elems;
+	uint64_t in_block = width < view->block_elems ? width : view->block_elems;
+	uint64_t end = view->offset, step;
+	return !kvi_mul(blocks, view->block_stride, &step) && !kvi_add(end, step, &end) &&
+	       !kvi_mul(in_block - 1, view->elem_stride, &step) && !kvi_add(end, step, &end) &&
+	       !kvi_add(end, kvarc_dtype_bytes(tensor->dtype), &end) && end <= row;
 }
 
 /* True when the views are planes of rows that lie one after another. */
-static bool is_rows(const struct kvi_piece *p, const kvarc_geometry *g)
+static bool is_rows(const struct kvi_piece *piece, const kvarc_geometry *geometry)
 {
-	uint64_t row = p->bytes / p->n_tokens;
-	if (p->n_views < 2 || p->bytes % p->n_tokens)
+	uint64_t row = piece->bytes / piece->n_tokens;
+	if (piece->n_views < 2 || piece->bytes % piece->n_tokens)
 		return false;
-	for (size_t i = 0; i < p->n_views; i++) {
-		const struct kvi_area_view *v = &p->views[i];
-		if (v->token_stride != row || !inside_row(v, &g->tensors[v->tensor], row))
+	for (size_t i = 0; i < piece->n_views; i++) {
+		const struct kvi_area_view *v = &piece->views[i];
+		if (v->token_stride != row || !inside_row(v, &geometry->tensors[v->tensor], row))
 			return false;
 	}
 	return true;
 }
 
-static size_t count_targets(const struct unpacking *u)
+static size_t count_targets(const struct unpacking *unpacking)
 {
 	size_t n = 0;
-	for (size_t i = 0; i < u->n_items; i++)
-		for (size_t k = 0; k < u->items[i].plan->n_pieces; k++)
-			n += u->items[i].plan->pieces[k].n_views;
+	for (size_t i = 0; i < unpacking->n_items; i++)
+		for (size_t k = 0; k < unpacking->items[i].plan->n_pieces; k++)
+			n += unpacking->items[i].plan->pieces[k].n_views;
 	return n;
 }
 
@@ -206,17 +208,17 @@ static int by_tensor(const void *a, const void *b)
 	return (x->view > y->view) - (x->view < y->view);
 }
 
-static void fill_targets(struct unpacking *u)
+static void fill_targets(struct unpacking *unpacking)
 {
 	size_t n = 0, area = 0;
-	for (size_t i = 0; i < u->n_items; i++) {
-		const struct kvi_restore *plan = u->items[i].plan;
+	for (size_t i = 0; i < unpacking->n_items; i++) {
+		const struct kvi_restore *plan = unpacking->items[i].plan;
 		uint64_t base = 0;
 		for (size_t k = 0; k < plan->n_pieces; k++) {
 			const struct kvi_piece *p = &plan->pieces[k];
-			bool rows = p->n_views && is_rows(p, u->geometry);
+			bool rows = p->n_views && is_rows(p, unpacking->geometry);
 			for (size_t v = 0; v < p->n_views; v++)
-				u->targets[n++] = (struct target){
+				unpacking->targets[n++] = (struct target){
 					p->views[v].tensor, i, k, v, base, area, rows
 				};
 			area += p->n_views > 0;
@@ -224,45 +226,53 @@ static void fill_targets(struct unpacking *u)
 		}
 	}
 	if (n)
-		qsort(u->targets, n, sizeof *u->targets, by_tensor);
-	u->n_targets = n;
-	u->n_areas = area;
+		qsort(unpacking->targets, n, sizeof *unpacking->targets, by_tensor);
+	unpacking->n_targets = n;
+	unpacking->n_areas = area;
 }
 
 /* first, and for each tensor the tokens of its targets, ready to be searched. */
-static void index_targets(struct unpacking *u)
+static void index_targets(struct unpacking *unpacking)
 {
 	size_t k = 0;
-	for (size_t i = 0; i < u->geometry->n_tensors; i++) {
-		u->first[i] = k;
-		for (; k < u->n_targets && u->targets[k].tensor == i; k++) {
-			const struct target *t = &u->targets[k];
-			const struct kvi_piece *p = &u->items[t->item].plan->pieces[t->piece];
-			u->tokens[k] = (struct kvi_interval){ p->t0, p->t0 + p->n_tokens, 0, k };
+	for (size_t i = 0; i < unpacking->geometry->n_tensors; i++) {
+		unpacking->first[i] = k;
+		for (; k < unpacking->n_targets && unpacking->targets[k].tensor == i; k++) {
+			const struct target *t = &unpacking->targets[k];
+			const struct kvi_piece *p =
+				&unpacking->items[t->item].plan->pieces[t->piece];
+			unpacking->tokens[k] = (struct kvi_interval){ p->t0, p->t0 + p->n_tokens, 0,
+				                                      k };
 		}
-		kvi_intervals_sort(u->tokens + u->first[i], k - u->first[i]);
+		kvi_intervals_sort(unpacking->tokens + unpacking->first[i],
+		                   k - unpacking->first[i]);
 	}
-	u->first[u->geometry->n_tensors] = k;
+	unpacking->first[unpacking->geometry->n_tensors] = k;
 }
 
-static kvarc_ret prepare(struct unpacking *u)
+static kvarc_ret prepare(struct unpacking *unpacking)
 {
-	u->items = kvi_calloc(u->alloc, u->n_items, sizeof *u->items);
-	u->first = kvi_array(u->alloc, u->geometry->n_tensors + 1, sizeof *u->first);
-	if (!u->items || !u->first)
-		return kvi_alloc_error(u->alloc);
-	for (size_t i = 0; i < u->n_items; i++)
-		u->items[i].plan = u->plan ? u->plan : kvi_reader_restore(u->r, i);
-	size_t n = count_targets(u);
+	unpacking->items = kvi_calloc(unpacking->alloc, unpacking->n_items,
+	                              sizeof *unpacking->items);
+	unpacking->first = kvi_array(unpacking->alloc, unpacking->geometry->n_tensors + 1,
+	                             sizeof *unpacking->first);
+	if (!unpacking->items || !unpacking->first)
+		return kvi_alloc_error(unpacking->alloc);
+	for (size_t i = 0; i < unpacking->n_items; i++)
+		unpacking->items[i].plan = unpacking->plan ? unpacking->plan
+		                                           : kvi_reader_restore(unpacking->r, i);
+	size_t n = count_targets(unpacking);
 	/* one more: never NULL, not even where no item has an area */
-	u->targets = kvi_array(u->alloc, n + 1, sizeof *u->targets);
-	u->tokens = kvi_array(u->alloc, n + 1, sizeof *u->tokens);
-	if (!u->targets || !u->tokens)
-		return kvi_alloc_error(u->alloc);
-	fill_targets(u);
-	index_targets(u);
-	kvarc_ret ret = u->plan ? KVARC_OK : kvi_references_open(&u->references, u->r);
-	return ret ? ret : kvi_assembly_open(&u->assembly, u->alloc, u->n_areas);
+	unpacking->targets = kvi_array(unpacking->alloc, n + 1, sizeof *unpacking->targets);
+	unpacking->tokens = kvi_array(unpacking->alloc, n + 1, sizeof *unpacking->tokens);
+	if (!unpacking->targets || !unpacking->tokens)
+		return kvi_alloc_error(unpacking->alloc);
+	fill_targets(unpacking);
+	index_targets(unpacking);
+	kvarc_ret ret = unpacking->plan ? KVARC_OK
+	                                : kvi_references_open(&unpacking->references, unpacking->r);
+	return ret ? ret
+	           : kvi_assembly_open(&unpacking->assembly, unpacking->alloc, unpacking->n_areas);
 }
 
 /* ----- literals ------------------------------------------------------- */
@@ -325,38 +335,39 @@ static int take_blob(void *opaque, uint64_t item, uint64_t offset, const uint8_t
 /* ----- areas ----------------------------------------------------------- */
 
 /* A part of a row area: kept until all planes of its tokens came. */
-static kvarc_ret assemble(struct unpacking *u, const struct target *t, const struct kvi_piece *p,
-                          const struct kvi_block *b, const void *src)
+static kvarc_ret assemble(struct unpacking *unpacking, const struct target *target,
+                          const struct kvi_piece *piece, const struct kvi_block *block,
+                          const void *src)
 {
-	struct unpack_item *it = &u->items[t->item];
-	uint64_t row = p->bytes / p->n_tokens;
-	size_t bytes = (size_t)b->n * b->channels * b->elem_bytes;
+	struct unpack_item *it = &unpacking->items[target->item];
+	uint64_t row = piece->bytes / piece->n_tokens;
+	size_t bytes = (size_t)block->n * block->channels * block->elem_bytes;
 	kvarc_ret ret = KVARC_OK;
-	pthread_mutex_lock(&u->lock);
-	struct kvi_token_rows *rows = kvi_assembly_get(&u->assembly, t->area, b->t0, b->n,
-	                                               (size_t)row);
+	pthread_mutex_lock(&unpacking->lock);
+	struct kvi_token_rows *rows = kvi_assembly_get(&unpacking->assembly, target->area,
+	                                               block->t0, block->n, (size_t)row);
 	if (rows) {
 		rows->sink = &it->sink;
-		rows->at = t->base + b->t0 * row;
+		rows->at = target->base + block->t0 * row;
 	}
-	pthread_mutex_unlock(&u->lock);
+	pthread_mutex_unlock(&unpacking->lock);
 	if (!rows)
-		return kvi_alloc_error(u->alloc);
+		return kvi_alloc_error(unpacking->alloc);
 	/* planes do not touch each other's bytes */
-	kvi_strided_copy(rows->bytes, b->t0 * row, &p->views[t->view], b, src);
-	pthread_mutex_lock(&u->lock);
-	if (kvi_assembly_put(&u->assembly, rows, bytes))
+	kvi_strided_copy(rows->bytes, block->t0 * row, &piece->views[target->view], block, src);
+	pthread_mutex_lock(&unpacking->lock);
+	if (kvi_assembly_put(&unpacking->assembly, rows, bytes))
 		ret = KVARC_IO;
-	pthread_mutex_unlock(&u->lock);
+	pthread_mutex_unlock(&unpacking->lock);
 	return ret;
 }
 
 /* The tokens of a block that are in an area. */
-static kvarc_ret take_part(struct unpacking *u, const struct target *t,
+static kvarc_ret take_part(struct unpacking *unpacking, const struct target *target,
                            const struct kvi_block *whole, const uint8_t *src)
 {
-	struct unpack_item *it = &u->items[t->item];
-	const struct kvi_piece *p = &it->plan->pieces[t->piece];
+	struct unpack_item *it = &unpacking->items[target->item];
+	const struct kvi_piece *p = &it->plan->pieces[target->piece];
 	uint64_t end = whole->t0 + whole->n, p_end = p->t0 + p->n_tokens;
 	uint64_t lo = whole->t0 > p->t0 ? whole->t0 : p->t0;
 	uint64_t hi = end < p_end ? end : p_end;
@@ -366,11 +377,12 @@ static kvarc_ret take_part(struct unpacking *u, const struct target *t,
 	b.t0 = lo - p->t0;
 	b.n = (uint32_t)(hi - lo);
 	src += (lo - whole->t0) * whole->channels * whole->elem_bytes;
-	if (t->rows)
-		return assemble(u, t, p, &b, src);
-	struct kvi_locked l = { &u->lock, &it->sink };
+	if (target->rows)
+		return assemble(unpacking, target, p, &b, src);
+	struct kvi_locked l = { &unpacking->lock, &it->sink };
 	kvarc_sink sink = kvi_locked_sink(&l);
-	return kvi_strided_write(u->alloc, &sink, t->base, &p->views[t->view], &b, src);
+	return kvi_strided_write(unpacking->alloc, &sink, target->base, &p->views[target->view], &b,
+	                         src);
 }
 
 /* A block of decoded tokens on its way to the areas that hold some of them. */
@@ -410,11 +422,11 @@ static int deliver(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
 
 /* ----- all of it -------------------------------------------------------- */
 
-static kvarc_ret open_items(struct unpacking *u, kvarc_item_open open, void *opaque)
+static kvarc_ret open_items(struct unpacking *unpacking, kvarc_item_open open, void *opaque)
 {
 	size_t lost = 0;
-	for (size_t i = 0; i < u->n_items; i++) {
-		struct unpack_item *it = &u->items[i];
+	for (size_t i = 0; i < unpacking->n_items; i++) {
+		struct unpack_item *it = &unpacking->items[i];
 		kvarc_item item = { .index = i,
 			            .kind = it->plan->kind,
 			            .name = it->plan->name,
@@ -427,39 +439,39 @@ static kvarc_ret open_items(struct unpacking *u, kvarc_item_open open, void *opa
 		int ret = open(opaque, &item, &it->sink);
 		it->skip = ret == 1;
 		if (ret != 0 && ret != 1)
-			return kvi_reader_fail(u->r, KVARC_IO,
+			return kvi_reader_fail(unpacking->r, KVARC_IO,
 			                       "file %zu of the archive could not be made", i);
 		if (ret == 0 && !it->sink.write)
 			return KVARC_PROG;
 	}
-	if (lost == u->n_items)
-		return kvi_reader_fail(u->r, KVARC_DATA,
+	if (lost == unpacking->n_items)
+		return kvi_reader_fail(unpacking->r, KVARC_DATA,
 		                       "how the files were made "
 		                       "up is lost; export the tensors instead");
 	return KVARC_OK;
 }
 
-static kvarc_ret flush_rows(struct unpacking *u)
+static kvarc_ret flush_rows(struct unpacking *unpacking)
 {
 	/* Planes that salvage lost leave rows incomplete. */
-	if (kvi_assembly_flush(&u->assembly))
-		return kvi_reader_fail(u->r, KVARC_IO, "writing a file failed");
+	if (kvi_assembly_flush(&unpacking->assembly))
+		return kvi_reader_fail(unpacking->r, KVARC_IO, "writing a file failed");
 	return KVARC_OK;
 }
 
 /* At the end of the archive the reader has seen to it that every literal byte
  * and every token of an item came. */
-static kvarc_ret read_segments(struct unpacking *u)
+static kvarc_ret read_segments(struct unpacking *unpacking)
 {
 	for (;;) {
 		kvarc_segment segment;
-		kvarc_ret ret = kvarc_reader_next_segment(u->r, &segment);
+		kvarc_ret ret = kvarc_reader_next_segment(unpacking->r, &segment);
 		if (ret == KVARC_END)
 			return KVARC_OK;
 		if (!ret)
-			ret = kvarc_reader_segment_deliver(u->r, deliver, u);
+			ret = kvarc_reader_segment_deliver(unpacking->r, deliver, unpacking);
 		if (!ret)
-			ret = flush_rows(u);
+			ret = flush_rows(unpacking);
 		if (ret)
 			return ret;
 	}
@@ -470,20 +482,23 @@ enum { ROUNDS = 4, SEGMENT_TOKENS = 256 };
 
 /* The same where segments are faster together: all frames pass in order and are
  * checked, what they hold is decoded a range behind. */
-static kvarc_ret read_ranges(struct unpacking *u, unsigned at_once)
+static kvarc_ret read_ranges(struct unpacking *unpacking, unsigned at_once)
 {
 	kvarc_range range = { .n = 0 };
 	unsigned segments = 0;
 	for (;;) {
 		kvarc_segment s;
-		kvarc_ret next = kvarc_reader_next_segment(u->r, &s);
+		kvarc_ret next = kvarc_reader_next_segment(unpacking->r, &s);
 		if (next && next != KVARC_END)
 			return next;
 		if (segments && (next || segments == at_once || s.track != range.track)) {
-			kvarc_ret ret = u->read ? u->read(u->read_opaque, u->r, &range, deliver, u)
-			                        : kvarc_reader_read_deliver(u->r, &range, deliver,
-			                                                    u);
-			ret = ret ? ret : flush_rows(u);
+			kvarc_ret ret = unpacking->read
+			                        ? unpacking->read(unpacking->read_opaque,
+			                                          unpacking->r, &range, deliver,
+			                                          unpacking)
+			                        : kvarc_reader_read_deliver(unpacking->r, &range,
+			                                                    deliver, unpacking);
+			ret = ret ? ret : flush_rows(unpacking);
 			if (ret)
 				return ret;
 			segments = 0;
@@ -498,41 +513,42 @@ static kvarc_ret read_ranges(struct unpacking *u, unsigned at_once)
 	}
 }
 
-static kvarc_ret read_tokens(struct unpacking *u)
+static kvarc_ret read_tokens(struct unpacking *unpacking)
 {
-	unsigned at_once = kvi_reader_segments_at_once(u->r);
-	if (!u->read && (at_once == 1 || kvi_reader_is_salvage(u->r) || !kvi_reader_can_seek(u->r)))
-		return read_segments(u);
-	return read_ranges(u, ROUNDS * at_once);
+	unsigned at_once = kvi_reader_segments_at_once(unpacking->r);
+	if (!unpacking->read && (at_once == 1 || kvi_reader_is_salvage(unpacking->r) ||
+	                         !kvi_reader_can_seek(unpacking->r)))
+		return read_segments(unpacking);
+	return read_ranges(unpacking, ROUNDS * at_once);
 }
 
-static kvarc_ret flush_items(struct unpacking *u)
+static kvarc_ret flush_items(struct unpacking *unpacking)
 {
-	for (size_t i = 0; i < u->n_items; i++) {
-		const kvarc_sink *sink = &u->items[i].sink;
-		if (!u->items[i].skip && sink->flush && sink->flush(sink->opaque))
-			return kvi_reader_fail(u->r, KVARC_IO, "writing a file failed");
+	for (size_t i = 0; i < unpacking->n_items; i++) {
+		const kvarc_sink *sink = &unpacking->items[i].sink;
+		if (!unpacking->items[i].skip && sink->flush && sink->flush(sink->opaque))
+			return kvi_reader_fail(unpacking->r, KVARC_IO, "writing a file failed");
 	}
 	return KVARC_OK;
 }
 
 /* What is wrong, in the caller's words, and the end of all but the sinks. */
-static kvarc_ret finish(struct unpacking *u, kvarc_ret ret)
+static kvarc_ret finish(struct unpacking *unpacking, kvarc_ret ret)
 {
-	if (u->failed == KVARC_MEM || u->failed == KVARC_MEMLIMIT)
-		ret = kvi_reader_fail(u->r, u->failed,
+	if (unpacking->failed == KVARC_MEM || unpacking->failed == KVARC_MEMLIMIT)
+		ret = kvi_reader_fail(unpacking->r, unpacking->failed,
 		                      "not enough memory to put the files together");
-	else if (u->failed)
-		ret = kvi_reader_fail(u->r, u->failed, "writing a file failed");
+	else if (unpacking->failed)
+		ret = kvi_reader_fail(unpacking->r, unpacking->failed, "writing a file failed");
 	if (!ret)
-		ret = flush_items(u);
-	kvi_references_free(&u->references, u->alloc);
-	kvi_assembly_free(&u->assembly);
-	kvi_free(u->alloc, u->items);
-	kvi_free(u->alloc, u->targets);
-	kvi_free(u->alloc, u->tokens);
-	kvi_free(u->alloc, u->first);
-	pthread_mutex_destroy(&u->lock);
+		ret = flush_items(unpacking);
+	kvi_references_free(&unpacking->references, unpacking->alloc);
+	kvi_assembly_free(&unpacking->assembly);
+	kvi_free(unpacking->alloc, unpacking->items);
+	kvi_free(unpacking->alloc, unpacking->targets);
+	kvi_free(unpacking->alloc, unpacking->tokens);
+	kvi_free(unpacking->alloc, unpacking->first);
+	pthread_mutex_destroy(&unpacking->lock);
 	return ret;
 }
 
@@ -542,11 +558,12 @@ static const kvarc_sink *sink_of_file(void *opaque, size_t i)
 	return u->items[i].skip ? NULL : &u->items[i].sink;
 }
 
-static kvarc_ret start(struct unpacking *u)
+static kvarc_ret start(struct unpacking *unpacking)
 {
-	pthread_mutex_init(&u->lock, NULL);
-	kvarc_ret ret = prepare(u);
-	return ret ? kvi_reader_fail(u->r, ret, "not enough memory to put the files together")
+	pthread_mutex_init(&unpacking->lock, NULL);
+	kvarc_ret ret = prepare(unpacking);
+	return ret ? kvi_reader_fail(unpacking->r, ret,
+	                             "not enough memory to put the files together")
 	           : KVARC_OK;
 }
 

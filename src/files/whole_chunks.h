@@ -18,18 +18,18 @@ struct kvi_whole_memory {
 
 /* For chunks of a reader that can seek. To be closed, also on failure. Returns OK, MEM,
  * MEMLIMIT. */
-kvarc_ret kvi_whole_open(struct kvi_whole *x, kvarc_reader *r);
+kvarc_ret kvi_whole_open(struct kvi_whole *whole, kvarc_reader *r);
 /* Frees what it knows. */
-void kvi_whole_close(struct kvi_whole *x);
+void kvi_whole_close(struct kvi_whole *whole);
 /* Frees the memory of a worker. */
-void kvi_whole_free(const struct kvi_whole *x, struct kvi_whole_memory *m);
+void kvi_whole_free(const struct kvi_whole *whole, struct kvi_whole_memory *memory);
 /*
  * Whether the frame of a chunk, and those that decoding it needs, are as they were written: its
- * PARAMS, an embedded profile, the chunk that it repeats or refers to. *h: its header. False also
- * where only decoding can say it. From any thread.
+ * PARAMS, an embedded profile, the chunk that it repeats or refers to. *header: its header. False
+ * also where only decoding can say it. From any thread.
  */
-bool kvi_whole_chunk(struct kvi_whole *x, const struct kvi_segment_ref *s,
-                     const struct kvi_chunk_ref *ref, struct kvi_whole_memory *m,
-                     struct kvi_chunk_header *h);
+bool kvi_whole_chunk(struct kvi_whole *whole, const struct kvi_segment_ref *segment,
+                     const struct kvi_chunk_ref *ref, struct kvi_whole_memory *memory,
+                     struct kvi_chunk_header *header);
 
 #endif

@@ -4,10 +4,10 @@
 
 #include "util/string_field.h"
 
-static void put_h128(struct kvi_out *out, struct kvi_h128 h)
+static void put_h128(struct kvi_out *out, struct kvi_h128 hash)
 {
 	uint8_t b[16];
-	kvi_store_h128(b, h);
+	kvi_store_h128(b, hash);
 	kvi_put_bytes(out, b, sizeof b);
 }
 
@@ -37,13 +37,13 @@ kvarc_ret kvi_chain_root(struct kvi_h128 *root, struct kvi_out *scratch, struct 
 }
 
 kvarc_ret kvi_chain_link(struct kvi_h128 *value, struct kvi_out *scratch, struct kvi_h128 before,
-                         const struct kvi_segment *s, uint32_t n)
+                         const struct kvi_segment *segment, uint32_t n)
 {
 	scratch->n = 0;
 	put_h128(scratch, before);
-	kvi_put64(scratch, s->track);
-	kvi_segment_put_positions(scratch, s, n);
+	kvi_put64(scratch, segment->track);
+	kvi_segment_put_positions(scratch, segment, n);
 	for (uint32_t i = 0; i < n; i++)
-		kvi_put32(scratch, (uint32_t)s->ids[i]);
+		kvi_put32(scratch, (uint32_t)segment->ids[i]);
 	return hash(value, scratch);
 }

@@ -20,6 +20,6 @@ kvarc_ret kvi_chain_root(struct kvi_h128 *root, struct kvi_out *scratch, struct 
 /* The chain value of a segment's first n tokens, whose ids are known; before: of those before them.
  * scratch: memory. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_chain_link(struct kvi_h128 *value, struct kvi_out *scratch, struct kvi_h128 before,
-                         const struct kvi_segment *s, uint32_t n);
+                         const struct kvi_segment *segment, uint32_t n);
 
 #endif

@@ -36,8 +36,8 @@ struct kvi_chunk_header {
 
 /* Writes the fixed part; the values have to be valid. */
 KVI_SHARED void kvi_chunk_header_write(uint8_t out[KVI_CHUNK_HEADER_BYTES],
-                                       const struct kvi_chunk_header *h);
+                                       const struct kvi_chunk_header *header);
 /* False: too short, or not valid on its own; codec may be any. */
-bool kvi_chunk_header_parse(struct kvi_chunk_header *h, const uint8_t *payload, size_t bytes);
+bool kvi_chunk_header_parse(struct kvi_chunk_header *header, const uint8_t *payload, size_t bytes);
 
 #endif

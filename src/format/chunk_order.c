@@ -3,9 +3,9 @@
 #include "chunk_order.h"
 
 /* By track, layer, kind, then number in the geometry. */
-static uint64_t sort_key(const kvarc_geometry *g, uint32_t tensor)
+static uint64_t sort_key(const kvarc_geometry *geometry, uint32_t tensor)
 {
-	const kvarc_tensor *t = &g->tensors[tensor];
+	const kvarc_tensor *t = &geometry->tensors[tensor];
 	return (uint64_t)t->track << 40 | (uint64_t)t->layer << 24 | (uint64_t)t->kind << 16 |
 	       tensor;
 }
@@ -40,51 +40,51 @@ static void sort(uint64_t *v, size_t n)
 	}
 }
 
-kvarc_ret kvi_order_make(struct kvi_order *o, const struct kvi_alloc *alloc,
-                         const kvarc_geometry *g)
+kvarc_ret kvi_order_make(struct kvi_order *order, const struct kvi_alloc *alloc,
+                         const kvarc_geometry *geometry)
 {
 	/* One spare entry keeps an empty geometry from asking for 0 bytes. */
-	uint64_t *keys = kvi_calloc(alloc, g->n_tensors + 1, sizeof *keys);
-	o->tensors = kvi_calloc(alloc, g->n_tensors + 1, sizeof *o->tensors);
-	o->first = kvi_calloc(alloc, g->n_tracks + 1, sizeof *o->first);
-	if (!keys || !o->tensors || !o->first) {
+	uint64_t *keys = kvi_calloc(alloc, geometry->n_tensors + 1, sizeof *keys);
+	order->tensors = kvi_calloc(alloc, geometry->n_tensors + 1, sizeof *order->tensors);
+	order->first = kvi_calloc(alloc, geometry->n_tracks + 1, sizeof *order->first);
+	if (!keys || !order->tensors || !order->first) {
 		kvi_free(alloc, keys);
-		kvi_order_free(o, alloc);
+		kvi_order_free(order, alloc);
 		return kvi_alloc_error(alloc);
 	}
-	for (uint32_t i = 0; i < g->n_tensors; i++)
-		keys[i] = sort_key(g, i);
-	sort(keys, g->n_tensors);
-	for (uint32_t i = 0; i < g->n_tensors; i++) {
-		o->tensors[i] = (uint32_t)(keys[i] & 0xffff);
-		o->first[(keys[i] >> 40) + 1]++;
+	for (uint32_t i = 0; i < geometry->n_tensors; i++)
+		keys[i] = sort_key(geometry, i);
+	sort(keys, geometry->n_tensors);
+	for (uint32_t i = 0; i < geometry->n_tensors; i++) {
+		order->tensors[i] = (uint32_t)(keys[i] & 0xffff);
+		order->first[(keys[i] >> 40) + 1]++;
 	}
-	for (size_t i = 0; i < g->n_tracks; i++)
-		o->first[i + 1] += o->first[i];
+	for (size_t i = 0; i < geometry->n_tracks; i++)
+		order->first[i + 1] += order->first[i];
 	kvi_free(alloc, keys);
 	return KVARC_OK;
 }
 
-void kvi_order_free(struct kvi_order *o, const struct kvi_alloc *alloc)
+void kvi_order_free(struct kvi_order *order, const struct kvi_alloc *alloc)
 {
-	kvi_free(alloc, o->tensors);
-	kvi_free(alloc, o->first);
-	*o = (struct kvi_order){ 0 };
+	kvi_free(alloc, order->tensors);
+	kvi_free(alloc, order->first);
+	*order = (struct kvi_order){ 0 };
 }
 
-void kvi_order_begin(struct kvi_order_walk *w, const struct kvi_order *o, uint32_t track)
+void kvi_order_begin(struct kvi_order_walk *w, const struct kvi_order *order, uint32_t track)
 {
-	*w = (struct kvi_order_walk){ o->first[track], o->first[track + 1], 0 };
+	*w = (struct kvi_order_walk){ order->first[track], order->first[track + 1], 0 };
 }
 
-bool kvi_order_next(struct kvi_order_walk *w, const struct kvi_order *o, const kvarc_geometry *g,
-                    uint32_t tensor, uint32_t head, uint32_t heads)
+bool kvi_order_next(struct kvi_order_walk *w, const struct kvi_order *order,
+                    const kvarc_geometry *geometry, uint32_t tensor, uint32_t head, uint32_t heads)
 {
-	if (w->at == w->end || o->tensors[w->at] != tensor || head != w->head || heads == 0 ||
-	    heads > g->tensors[tensor].heads - head)
+	if (w->at == w->end || order->tensors[w->at] != tensor || head != w->head || heads == 0 ||
+	    heads > geometry->tensors[tensor].heads - head)
 		return false;
 	w->head += heads;
-	if (w->head == g->tensors[tensor].heads) {
+	if (w->head == geometry->tensors[tensor].heads) {
 		w->head = 0;
 		w->at++;
 	}

@@ -13,10 +13,10 @@ struct kvi_order {
 };
 
 /* Returns OK, MEM, MEMLIMIT. */
-KVI_SHARED kvarc_ret kvi_order_make(struct kvi_order *o, const struct kvi_alloc *alloc,
-                                    const kvarc_geometry *g);
+KVI_SHARED kvarc_ret kvi_order_make(struct kvi_order *order, const struct kvi_alloc *alloc,
+                                    const kvarc_geometry *geometry);
 /* Frees what kvi_order_make allocated. */
-KVI_SHARED void kvi_order_free(struct kvi_order *o, const struct kvi_alloc *alloc);
+KVI_SHARED void kvi_order_free(struct kvi_order *order, const struct kvi_alloc *alloc);
 
 /* Follows the chunks of one segment: each must continue where the last ended. */
 struct kvi_order_walk {
@@ -25,10 +25,10 @@ struct kvi_order_walk {
 };
 
 /* Starts at the first chunk of a segment of the track. */
-void kvi_order_begin(struct kvi_order_walk *w, const struct kvi_order *o, uint32_t track);
+void kvi_order_begin(struct kvi_order_walk *w, const struct kvi_order *order, uint32_t track);
 /* False: this chunk is not the next one. */
-bool kvi_order_next(struct kvi_order_walk *w, const struct kvi_order *o, const kvarc_geometry *g,
-                    uint32_t tensor, uint32_t head, uint32_t heads);
+bool kvi_order_next(struct kvi_order_walk *w, const struct kvi_order *order,
+                    const kvarc_geometry *geometry, uint32_t tensor, uint32_t head, uint32_t heads);
 /* True when every head of every tensor was there. */
 static inline bool kvi_order_done(const struct kvi_order_walk *w)
 {

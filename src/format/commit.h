@@ -26,10 +26,10 @@ struct kvi_commit {
 };
 
 /* Appends a COMMIT payload; tokens: n_tracks counts. Test out->failed afterwards. */
-void kvi_commit_put(struct kvi_out *out, const struct kvi_commit *c, const uint64_t *tokens,
+void kvi_commit_put(struct kvi_out *out, const struct kvi_commit *commit, const uint64_t *tokens,
                     size_t n_tracks);
 /* tokens takes n_tracks counts. False: not valid, or another number of tracks. */
-bool kvi_commit_parse(struct kvi_commit *c, uint64_t *tokens, size_t n_tracks,
+bool kvi_commit_parse(struct kvi_commit *commit, uint64_t *tokens, size_t n_tracks,
                       const uint8_t *payload, size_t bytes);
 
 /* Sizes of a FOOTER payload, and of its whole frame. */
@@ -42,8 +42,8 @@ struct kvi_footer {
 };
 
 /* Writes a FOOTER payload. */
-void kvi_footer_write(uint8_t out[KVI_FOOTER_BYTES], const struct kvi_footer *f);
+void kvi_footer_write(uint8_t out[KVI_FOOTER_BYTES], const struct kvi_footer *footer);
 /* Parses a FOOTER payload. False: not valid. */
-bool kvi_footer_parse(struct kvi_footer *f, const uint8_t *payload, size_t bytes);
+bool kvi_footer_parse(struct kvi_footer *footer, const uint8_t *payload, size_t bytes);
 
 #endif

@@ -12,44 +12,44 @@ struct digest_pair {
 	struct kvi_hasher with, without;
 };
 
-static void add_both(struct digest_pair *b, const void *p, size_t bytes)
+static void add_both(struct digest_pair *pair, const void *p, size_t bytes)
 {
-	kvi_hasher_add(&b->with, p, bytes);
-	kvi_hasher_add(&b->without, p, bytes);
+	kvi_hasher_add(&pair->with, p, bytes);
+	kvi_hasher_add(&pair->without, p, bytes);
 }
 
-static void add_numbers(struct kvi_hasher *h, const int32_t *p, uint32_t n)
+static void add_numbers(struct kvi_hasher *hasher, const int32_t *p, uint32_t n)
 {
 	uint8_t b[4];
 	for (uint32_t i = 0; i < n; i++) {
 		kvi_store32(b, (uint32_t)p[i]);
-		kvi_hasher_add(h, b, sizeof b);
+		kvi_hasher_add(hasher, b, sizeof b);
 	}
 }
 
-static void begin(struct digest_pair *b, const struct kvi_content *c)
+static void begin(struct digest_pair *pair, const struct kvi_content *content)
 {
 	uint8_t head[24] = "kvarc content 10";
-	kvi_store32(head + 16, c->n);
-	kvi_hasher_begin(&b->with);
-	kvi_hasher_begin(&b->without);
+	kvi_store32(head + 16, content->n);
+	kvi_hasher_begin(&pair->with);
+	kvi_hasher_begin(&pair->without);
 	kvi_store32(head + 20, 0);
-	kvi_hasher_add(&b->without, head, sizeof head);
-	add_numbers(&b->without, c->positions, c->n);
-	kvi_store32(head + 20, c->ids ? 1 : 0);
-	kvi_hasher_add(&b->with, head, sizeof head);
-	add_numbers(&b->with, c->positions, c->n);
-	if (c->ids)
-		add_numbers(&b->with, c->ids, c->n);
+	kvi_hasher_add(&pair->without, head, sizeof head);
+	add_numbers(&pair->without, content->positions, content->n);
+	kvi_store32(head + 20, content->ids ? 1 : 0);
+	kvi_hasher_add(&pair->with, head, sizeof head);
+	add_numbers(&pair->with, content->positions, content->n);
+	if (content->ids)
+		add_numbers(&pair->with, content->ids, content->n);
 }
 
 /* The elements of one head, token by token; head: of it, all tokens. */
-static struct kvi_h128 hash_head(const kvarc_view *v, const struct kvi_view_block *head)
+static struct kvi_h128 hash_head(const kvarc_view *view, const struct kvi_view_block *head)
 {
 	uint8_t part[PART_BYTES];
 	struct kvi_hasher h;
 	const size_t row = (size_t)head->nc * head->elem;
-	const void *packed = kvi_view_packed(v, head);
+	const void *packed = kvi_view_packed(view, head);
 	const uint32_t rows = row < PART_BYTES ? (uint32_t)(PART_BYTES / row) : 1;
 	const uint32_t most = row < PART_BYTES ? head->nc : PART_BYTES / head->elem;
 	if (packed)
@@ -62,40 +62,40 @@ static struct kvi_h128 hash_head(const kvarc_view *v, const struct kvi_view_bloc
 			b.n = head->n - t < rows ? head->n - t : rows;
 			b.c0 = head->c0 + c;
 			b.nc = head->nc - c < most ? head->nc - c : most;
-			kvi_view_gather(v, &b, part);
+			kvi_view_gather(view, &b, part);
 			kvi_hasher_add(&h, part, (size_t)b.n * b.nc * b.elem);
 		}
 	return kvi_hasher_end(&h);
 }
 
-static void add_tensor(struct digest_pair *b, const kvarc_tensor *t, const kvarc_view *v,
+static void add_tensor(struct digest_pair *pair, const kvarc_tensor *tensor, const kvarc_view *view,
                        uint32_t n)
 {
 	uint8_t head[16] = { 0 }, hash[16];
-	kvi_store32(head, t->layer);
-	head[4] = t->kind;
-	head[5] = t->role;
-	head[6] = t->dtype;
-	kvi_store32(head + 8, t->heads);
-	kvi_store32(head + 12, t->channels);
-	add_both(b, head, sizeof head);
-	for (uint32_t i = 0; i < t->heads; i++) {
-		const struct kvi_view_block block = { 0, n, i * t->channels, t->channels,
-			                              (uint32_t)kvarc_dtype_bytes(t->dtype) };
-		kvi_store_h128(hash, hash_head(v, &block));
-		add_both(b, hash, sizeof hash);
+	kvi_store32(head, tensor->layer);
+	head[4] = tensor->kind;
+	head[5] = tensor->role;
+	head[6] = tensor->dtype;
+	kvi_store32(head + 8, tensor->heads);
+	kvi_store32(head + 12, tensor->channels);
+	add_both(pair, head, sizeof head);
+	for (uint32_t i = 0; i < tensor->heads; i++) {
+		const struct kvi_view_block block = { 0, n, i * tensor->channels, tensor->channels,
+			                              (uint32_t)kvarc_dtype_bytes(tensor->dtype) };
+		kvi_store_h128(hash, hash_head(view, &block));
+		add_both(pair, hash, sizeof hash);
 	}
 }
 
-void kvi_content_digest(const kvarc_geometry *g, const struct kvi_order *order,
-                        const struct kvi_content *c, struct kvi_h128 *with,
+void kvi_content_digest(const kvarc_geometry *geometry, const struct kvi_order *order,
+                        const struct kvi_content *content, struct kvi_h128 *with,
                         struct kvi_h128 *without)
 {
 	struct digest_pair b;
-	begin(&b, c);
-	for (uint32_t i = order->first[c->track]; i < order->first[c->track + 1]; i++) {
+	begin(&b, content);
+	for (uint32_t i = order->first[content->track]; i < order->first[content->track + 1]; i++) {
 		const uint32_t tensor = order->tensors[i];
-		add_tensor(&b, &g->tensors[tensor], &c->views[tensor], c->n);
+		add_tensor(&b, &geometry->tensors[tensor], &content->views[tensor], content->n);
 	}
 	*with = kvi_hasher_end(&b.with);
 	*without = kvi_hasher_end(&b.without);

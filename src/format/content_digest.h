@@ -16,8 +16,8 @@ struct kvi_content {
 
 /* Both digests in one pass over the elements. *without: as if there were no ids. *with: the same
  * where there are none. */
-void kvi_content_digest(const kvarc_geometry *g, const struct kvi_order *order,
-                        const struct kvi_content *c, struct kvi_h128 *with,
+void kvi_content_digest(const kvarc_geometry *geometry, const struct kvi_order *order,
+                        const struct kvi_content *content, struct kvi_h128 *with,
                         struct kvi_h128 *without);
 
 #endif

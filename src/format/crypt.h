@@ -21,12 +21,12 @@ enum { KVI_PASSES_DEFAULT = 3, KVI_MEMORY_DEFAULT = 128 << 10 };
  */
 struct kvi_crypt {
 	const struct kvi_alloc *alloc;
-	kvarc_keys keys;      /* the caller's, until the file key is known */
-	bool any_key;         /* there was a KEY frame of whatever kind */
-	bool known;           /* the file key */
-	uint64_t work;        /* passes x KiB of Argon2id so far */
-	bool too_much;        /* a passphrase was not tried, as it is more than a file may ask */
-	uint64_t first;       /* offset of the first ENCRYPTED frame that was opened */
+	kvarc_keys keys; /* the caller's, until the file key is known */
+	bool any_key;    /* there was a KEY frame of whatever kind */
+	bool known;      /* the file key */
+	uint64_t work;   /* passes x KiB of Argon2id so far */
+	bool too_much;   /* a passphrase was not tried, as it is more than a file may ask */
+	uint64_t first;  /* offset of the first ENCRYPTED frame that was opened */
 	uint8_t file_id[16];
 	uint8_t file_key[KVI_AEAD_KEY_BYTES];
 	uint8_t domain[KVI_AEAD_KEY_BYTES]; /* of the outer key, where a KEY frame was opened */
@@ -37,7 +37,7 @@ struct kvi_crypt {
 
 /* What keys must be. Returns OK, PROG; OPTIONS where libsodium is missing and there are keys. NULL:
  * there are none. */
-KVI_SHARED kvarc_ret kvi_crypt_check(kvarc_error *e, const char *call, const kvarc_keys *keys,
+KVI_SHARED kvarc_ret kvi_crypt_check(kvarc_error *error, const char *call, const kvarc_keys *keys,
                                      bool writes);
 
 /* A secret that all archives of an outer key have in common, for keyed hashes: no other keys come
@@ -45,35 +45,35 @@ KVI_SHARED kvarc_ret kvi_crypt_check(kvarc_error *e, const char *call, const kva
 KVI_SHARED void kvi_crypt_domain(uint8_t domain[KVI_AEAD_KEY_BYTES],
                                  const uint8_t outer[KVI_AEAD_KEY_BYTES]);
 
-/* For a reader; keys may be NULL. *c is NULL on failure. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_crypt_open(struct kvi_crypt **c, const struct kvi_alloc *alloc,
-                         const uint8_t file_id[16], const kvarc_keys *keys, kvarc_error *e);
+/* For a reader; keys may be NULL. *crypt is NULL on failure. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_crypt_open(struct kvi_crypt **crypt, const struct kvi_alloc *alloc,
+                         const uint8_t file_id[16], const kvarc_keys *keys, kvarc_error *error);
 /* The same with the file key of another one of this file. */
-kvarc_ret kvi_crypt_open_known(struct kvi_crypt **c, const struct kvi_alloc *alloc,
-                               const struct kvi_crypt *known, kvarc_error *e);
+kvarc_ret kvi_crypt_open_known(struct kvi_crypt **crypt, const struct kvi_alloc *alloc,
+                               const struct kvi_crypt *known, kvarc_error *error);
 /* For a writer: a new file key, and a KEY payload for each key. Returns OK, MEM, MEMLIMIT; PROG:
  * the passphrases are more work than a reader does for a file. */
-kvarc_ret kvi_crypt_new(struct kvi_crypt **c, const struct kvi_alloc *alloc,
-                        const uint8_t file_id[16], const kvarc_keys *keys, kvarc_error *e);
-/* Wipes and frees; *c becomes NULL. */
-void kvi_crypt_close(struct kvi_crypt **c);
+kvarc_ret kvi_crypt_new(struct kvi_crypt **crypt, const struct kvi_alloc *alloc,
+                        const uint8_t file_id[16], const kvarc_keys *keys, kvarc_error *error);
+/* Wipes and frees; *crypt becomes NULL. */
+void kvi_crypt_close(struct kvi_crypt **crypt);
 
 /*
  * A frame of an encrypted file whose check holds. KEY frames are looked at; ENCRYPTED ones become
- * the frame that they stand for: *f with head and payload of the inner frame, decrypted in place.
- * head: the 32 bytes of the frame; text: its payload, of ENCRYPTED frames alone.
- * Returns OK; AUTH: no key fits; DATA: a wrong tag or field, or a frame that must be encrypted;
- * MEM, MEMLIMIT (Argon2id).
+ * the frame that they stand for: *frame with head and payload of the inner frame, decrypted in
+ * place. head: the 32 bytes of the frame; text: its payload, of ENCRYPTED frames alone. Returns OK;
+ * AUTH: no key fits; DATA: a wrong tag or field, or a frame that must be encrypted; MEM, MEMLIMIT
+ * (Argon2id).
  */
-kvarc_ret kvi_crypt_frame(struct kvi_crypt *c, struct kvi_frame *f, const uint8_t *head,
-                          uint8_t *text, kvarc_error *e);
+kvarc_ret kvi_crypt_frame(struct kvi_crypt *crypt, struct kvi_frame *frame, const uint8_t *head,
+                          uint8_t *text, kvarc_error *error);
 
 /*
  * Makes the ENCRYPTED frame of an inner one at an offset: header, payload and check in `out`, which
- * has kvi_frame_bytes(h->payload_bytes + KVI_CRYPT_BYTES) bytes. h, payload: of the inner frame,
- * whose payload has up to KVI_FRAME_MAX - KVI_CRYPT_BYTES bytes.
+ * has kvi_frame_bytes(head->payload_bytes + KVI_CRYPT_BYTES) bytes. head, payload: of the inner
+ * frame, whose payload has up to KVI_FRAME_MAX - KVI_CRYPT_BYTES bytes.
  */
-void kvi_crypt_seal(const struct kvi_crypt *c, uint8_t *out, const struct kvi_frame_head *h,
+void kvi_crypt_seal(const struct kvi_crypt *crypt, uint8_t *out, const struct kvi_frame_head *head,
                     uint64_t sync, uint64_t offset, const uint8_t *payload);
 
 #endif

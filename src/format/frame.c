@@ -48,21 +48,21 @@ uint16_t kvi_frame_flags(uint16_t type)
 	return kvi_frame_known(type) && types[type].critical ? KVI_FRAME_CRITICAL : 0;
 }
 
-void kvi_frame_head_write(uint8_t out[KVI_FRAME_HEAD_BYTES], const struct kvi_frame_head *h,
+void kvi_frame_head_write(uint8_t out[KVI_FRAME_HEAD_BYTES], const struct kvi_frame_head *head,
                           uint64_t sync, uint64_t offset)
 {
 	uint8_t at[8];
 	kvi_store64(out, sync);
-	kvi_store16(out + 8, h->type);
-	kvi_store16(out + 10, h->flags);
-	kvi_store32(out + 12, h->payload_bytes);
-	kvi_store64(out + 16, h->sequence);
-	kvi_store32(out + 24, h->decoded_bytes);
+	kvi_store16(out + 8, head->type);
+	kvi_store16(out + 10, head->flags);
+	kvi_store32(out + 12, head->payload_bytes);
+	kvi_store64(out + 16, head->sequence);
+	kvi_store32(out + 24, head->decoded_bytes);
 	kvi_store64(at, offset);
 	kvi_store32(out + 28, (uint32_t)kvi_h64_2(out, 28, at, sizeof at));
 }
 
-bool kvi_frame_head_parse(struct kvi_frame_head *h, const uint8_t in[KVI_FRAME_HEAD_BYTES],
+bool kvi_frame_head_parse(struct kvi_frame_head *head, const uint8_t in[KVI_FRAME_HEAD_BYTES],
                           uint64_t sync, uint64_t offset)
 {
 	uint8_t at[8];
@@ -70,28 +70,28 @@ bool kvi_frame_head_parse(struct kvi_frame_head *h, const uint8_t in[KVI_FRAME_H
 	if (kvi_load64(in) != sync ||
 	    kvi_load32(in + 28) != (uint32_t)kvi_h64_2(in, 28, at, sizeof at))
 		return false;
-	h->type = kvi_load16(in + 8);
-	h->flags = kvi_load16(in + 10);
-	h->payload_bytes = kvi_load32(in + 12);
-	h->sequence = kvi_load64(in + 16);
-	h->decoded_bytes = kvi_load32(in + 24);
+	head->type = kvi_load16(in + 8);
+	head->flags = kvi_load16(in + 10);
+	head->payload_bytes = kvi_load32(in + 12);
+	head->sequence = kvi_load64(in + 16);
+	head->decoded_bytes = kvi_load32(in + 24);
 	return true;
 }
 
 /* Spec 3.3: known types have one value of the critical flag, and so has PARITY, which is
  * skipped; of types that are not known the flag says whether they may be skipped. ENCRYPTED and KEY
  * need a feature bit (rule R12.1) with which kvi_crypt_frame looks at them. */
-kvarc_ret kvi_frame_head_check(const struct kvi_frame_head *h)
+kvarc_ret kvi_frame_head_check(const struct kvi_frame_head *head)
 {
-	bool critical = h->flags & KVI_FRAME_CRITICAL;
-	if (h->type == 0 || (h->flags & ~KVI_FRAME_CRITICAL) || h->payload_bytes > KVI_FRAME_MAX ||
-	    h->decoded_bytes > KVI_FRAME_MAX)
+	bool critical = head->flags & KVI_FRAME_CRITICAL;
+	if (head->type == 0 || (head->flags & ~KVI_FRAME_CRITICAL) ||
+	    head->payload_bytes > KVI_FRAME_MAX || head->decoded_bytes > KVI_FRAME_MAX)
 		return KVARC_DATA;
-	if (kvi_frame_known(h->type))
-		return critical == types[h->type].critical ? KVARC_OK : KVARC_DATA;
-	if (h->type == KVI_FRAME_PARITY && critical)
+	if (kvi_frame_known(head->type))
+		return critical == types[head->type].critical ? KVARC_OK : KVARC_DATA;
+	if (head->type == KVI_FRAME_PARITY && critical)
 		return KVARC_DATA;
-	if (h->type == KVI_FRAME_ENCRYPTED || h->type == KVI_FRAME_KEY)
+	if (head->type == KVI_FRAME_ENCRYPTED || head->type == KVI_FRAME_KEY)
 		return KVARC_DATA;
 	return critical ? KVARC_OPTIONS : KVARC_OK;
 }
@@ -113,9 +113,9 @@ void kvi_frame_close(uint8_t *frame, uint64_t offset, uint32_t payload_bytes)
 	kvi_store_h128(payload + padded, kvi_frame_check(frame, offset, payload, padded));
 }
 
-struct kvi_h128 kvi_h128_fold(struct kvi_h128 c, const void *b, size_t bytes)
+struct kvi_h128 kvi_h128_fold(struct kvi_h128 hash, const void *b, size_t bytes)
 {
 	uint8_t head[16];
-	kvi_store_h128(head, c);
+	kvi_store_h128(head, hash);
 	return kvi_h128_2(head, sizeof head, b, bytes);
 }

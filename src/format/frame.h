@@ -65,13 +65,13 @@ static inline uint64_t kvi_frame_bytes(uint32_t payload_bytes)
 /* What flags a writer gives to a type. */
 uint16_t kvi_frame_flags(uint16_t type);
 /* Writes a header for a frame at that byte offset of the file. */
-void kvi_frame_head_write(uint8_t out[KVI_FRAME_HEAD_BYTES], const struct kvi_frame_head *h,
+void kvi_frame_head_write(uint8_t out[KVI_FRAME_HEAD_BYTES], const struct kvi_frame_head *head,
                           uint64_t sync, uint64_t offset);
-/* False: sync or header_check do not hold here; *h is then unspecified. */
-bool kvi_frame_head_parse(struct kvi_frame_head *h, const uint8_t in[KVI_FRAME_HEAD_BYTES],
+/* False: sync or header_check do not hold here; *head is then unspecified. */
+bool kvi_frame_head_parse(struct kvi_frame_head *head, const uint8_t in[KVI_FRAME_HEAD_BYTES],
                           uint64_t sync, uint64_t offset);
 /* Meaning of a header that parsed: OK, DATA, OPTIONS (spec 3.3). */
-kvarc_ret kvi_frame_head_check(const struct kvi_frame_head *h);
+kvarc_ret kvi_frame_head_check(const struct kvi_frame_head *head);
 /* True for types that version 1.0 gives a meaning. */
 bool kvi_frame_known(uint16_t type);
 /* True for types that count for the order of frames (spec 3.4): not for INDEX and unknown ones. */
@@ -84,7 +84,7 @@ struct kvi_h128 kvi_frame_check(const uint8_t head[KVI_FRAME_HEAD_BYTES], uint64
                                 const uint8_t *padded, size_t padded_bytes);
 /* Zero padding and check behind the header and payload of a whole frame at an offset. */
 void kvi_frame_close(uint8_t *frame, uint64_t offset, uint32_t payload_bytes);
-/* c := H128( c || b ). */
-struct kvi_h128 kvi_h128_fold(struct kvi_h128 c, const void *b, size_t bytes);
+/* hash := H128( hash || b ). */
+struct kvi_h128 kvi_h128_fold(struct kvi_h128 hash, const void *b, size_t bytes);
 
 #endif

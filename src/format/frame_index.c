@@ -7,50 +7,51 @@
 
 enum { FLAG_CHAIN = 1, CHAIN_BYTES = 16 };
 
-static void put_chain(struct kvi_out *out, const struct kvi_index_entry *e)
+static void put_chain(struct kvi_out *out, const struct kvi_index_entry *entry)
 {
 	uint8_t chain[CHAIN_BYTES];
-	kvi_put8(out, e->has_chain ? FLAG_CHAIN : 0);
-	kvi_store_h128(chain, e->chain);
-	if (e->has_chain)
+	kvi_put8(out, entry->has_chain ? FLAG_CHAIN : 0);
+	kvi_store_h128(chain, entry->chain);
+	if (entry->has_chain)
 		kvi_put_bytes(out, chain, sizeof chain);
 }
 
-void kvi_index_put(struct kvi_out *out, struct kvi_index_delta *d, const struct kvi_index_entry *e)
+void kvi_index_put(struct kvi_out *out, struct kvi_index_delta *delta,
+                   const struct kvi_index_entry *entry)
 {
-	kvi_put8(out, e->type);
-	kvi_put_varint(out, (e->offset - d->offset) / KVI_FRAME_ALIGN);
-	kvi_put_varint(out, e->sequence - d->sequence);
-	d->offset = e->offset;
-	d->sequence = e->sequence;
-	switch (e->type) {
+	kvi_put8(out, entry->type);
+	kvi_put_varint(out, (entry->offset - delta->offset) / KVI_FRAME_ALIGN);
+	kvi_put_varint(out, entry->sequence - delta->sequence);
+	delta->offset = entry->offset;
+	delta->sequence = entry->sequence;
+	switch (entry->type) {
 	case KVI_FRAME_CHUNK:
-		kvi_put_varint(out, e->tensor);
-		kvi_put_varint(out, e->head);
-		kvi_put_varint(out, e->heads);
-		kvi_put_varint(out, e->sequence - e->segment);
-		kvi_put_varint(out, e->params);
+		kvi_put_varint(out, entry->tensor);
+		kvi_put_varint(out, entry->head);
+		kvi_put_varint(out, entry->heads);
+		kvi_put_varint(out, entry->sequence - entry->segment);
+		kvi_put_varint(out, entry->params);
 		break;
 	case KVI_FRAME_SEGMENT:
-		kvi_put_varint(out, e->tensor);
-		kvi_put_varint(out, e->segment);
-		kvi_put_varint(out, e->n);
-		put_chain(out, e);
+		kvi_put_varint(out, entry->tensor);
+		kvi_put_varint(out, entry->segment);
+		kvi_put_varint(out, entry->n);
+		put_chain(out, entry);
 		break;
 	case KVI_FRAME_STOREREF:
-		kvi_put_varint(out, e->tensor);
-		kvi_put_varint(out, e->segment);
-		kvi_put_varint(out, e->n);
+		kvi_put_varint(out, entry->tensor);
+		kvi_put_varint(out, entry->segment);
+		kvi_put_varint(out, entry->n);
 		break;
 	case KVI_FRAME_COMMIT:
-		kvi_put_varint(out, e->number);
+		kvi_put_varint(out, entry->number);
 		break;
 	case KVI_FRAME_PARAMS:
-		kvi_put_varint(out, e->tensor);
-		kvi_put_varint(out, e->head);
-		kvi_put_varint(out, e->heads);
-		kvi_put8(out, e->codec);
-		kvi_put_varint(out, e->params);
+		kvi_put_varint(out, entry->tensor);
+		kvi_put_varint(out, entry->head);
+		kvi_put_varint(out, entry->heads);
+		kvi_put8(out, entry->codec);
+		kvi_put_varint(out, entry->params);
 		break;
 	default:
 		break;
@@ -66,55 +67,55 @@ bool kvi_index_begin(struct kvi_index_reader *r, const uint8_t *content, size_t 
 	return !r->in.bad && r->previous % KVI_FRAME_ALIGN == 0;
 }
 
-static void get_tensor(struct kvi_in *in, struct kvi_index_entry *e)
+static void get_tensor(struct kvi_in *in, struct kvi_index_entry *entry)
 {
-	e->tensor = (uint32_t)kvi_get_varint(in, UINT32_MAX);
-	e->head = (uint16_t)kvi_get_varint(in, UINT16_MAX);
-	e->heads = (uint16_t)kvi_get_varint(in, UINT16_MAX);
-	if (e->heads == 0)
+	entry->tensor = (uint32_t)kvi_get_varint(in, UINT32_MAX);
+	entry->head = (uint16_t)kvi_get_varint(in, UINT16_MAX);
+	entry->heads = (uint16_t)kvi_get_varint(in, UINT16_MAX);
+	if (entry->heads == 0)
 		in->bad = true;
 }
 
-static void get_chain(struct kvi_in *in, struct kvi_index_entry *e)
+static void get_chain(struct kvi_in *in, struct kvi_index_entry *entry)
 {
 	const unsigned flags = kvi_get8(in);
 	const uint8_t *chain = flags == FLAG_CHAIN ? kvi_get_bytes(in, CHAIN_BYTES) : NULL;
 	if (flags & ~(unsigned)FLAG_CHAIN)
 		in->bad = true;
-	e->has_chain = chain;
+	entry->has_chain = chain;
 	if (chain)
-		e->chain = kvi_load_h128(chain);
+		entry->chain = kvi_load_h128(chain);
 }
 
-static void get_fields(struct kvi_in *in, struct kvi_index_entry *e)
+static void get_fields(struct kvi_in *in, struct kvi_index_entry *entry)
 {
-	switch (e->type) {
+	switch (entry->type) {
 	case KVI_FRAME_CHUNK:
-		get_tensor(in, e);
-		e->segment = e->sequence - kvi_get_varint(in, e->sequence);
-		e->params = kvi_get_varint(in, e->sequence);
+		get_tensor(in, entry);
+		entry->segment = entry->sequence - kvi_get_varint(in, entry->sequence);
+		entry->params = kvi_get_varint(in, entry->sequence);
 		break;
 	case KVI_FRAME_SEGMENT:
-		e->tensor = (uint32_t)kvi_get_varint(in, UINT32_MAX);
-		e->segment = kvi_get_varint(in, UINT64_MAX);
-		e->n = (uint32_t)kvi_get_varint(in, KVI_SEGMENT_TOKENS);
-		if (e->n == 0)
+		entry->tensor = (uint32_t)kvi_get_varint(in, UINT32_MAX);
+		entry->segment = kvi_get_varint(in, UINT64_MAX);
+		entry->n = (uint32_t)kvi_get_varint(in, KVI_SEGMENT_TOKENS);
+		if (entry->n == 0)
 			in->bad = true;
-		get_chain(in, e);
+		get_chain(in, entry);
 		break;
 	case KVI_FRAME_STOREREF:
-		e->tensor = (uint32_t)kvi_get_varint(in, UINT32_MAX);
-		e->segment = kvi_get_varint(in, UINT64_MAX);
-		e->n = (uint32_t)kvi_get_varint(in, UINT32_MAX);
+		entry->tensor = (uint32_t)kvi_get_varint(in, UINT32_MAX);
+		entry->segment = kvi_get_varint(in, UINT64_MAX);
+		entry->n = (uint32_t)kvi_get_varint(in, UINT32_MAX);
 		break;
 	case KVI_FRAME_COMMIT:
-		e->number = kvi_get_varint(in, KVI_NUMBER_MAX);
+		entry->number = kvi_get_varint(in, KVI_NUMBER_MAX);
 		break;
 	case KVI_FRAME_PARAMS:
-		get_tensor(in, e);
-		e->codec = kvi_get8(in);
-		e->params = kvi_get_varint(in, e->sequence);
-		if (e->params && e->params == e->sequence)
+		get_tensor(in, entry);
+		entry->codec = kvi_get8(in);
+		entry->params = kvi_get_varint(in, entry->sequence);
+		if (entry->params && entry->params == entry->sequence)
 			in->bad = true; /* a copy of itself */
 		break;
 	default:
@@ -122,26 +123,26 @@ static void get_fields(struct kvi_in *in, struct kvi_index_entry *e)
 	}
 }
 
-bool kvi_index_next(struct kvi_index_reader *r, struct kvi_index_entry *e)
+bool kvi_index_next(struct kvi_index_reader *r, struct kvi_index_entry *entry)
 {
 	if (r->left == 0 || r->in.bad)
 		return false;
 	bool first = r->d.offset == 0;
-	*e = (struct kvi_index_entry){ .type = kvi_get8(&r->in) };
+	*entry = (struct kvi_index_entry){ .type = kvi_get8(&r->in) };
 	uint64_t step = kvi_get_varint(&r->in, KVI_NUMBER_MAX / KVI_FRAME_ALIGN);
 	uint64_t count = kvi_get_varint(&r->in, KVI_NUMBER_MAX);
-	e->offset = r->d.offset + step * KVI_FRAME_ALIGN;
-	e->sequence = r->d.sequence + count;
+	entry->offset = r->d.offset + step * KVI_FRAME_ALIGN;
+	entry->sequence = r->d.sequence + count;
 	/* Ascending, never the frames that are not listed. */
-	if (step == 0 || (count == 0 && !first) || e->offset > KVI_NUMBER_MAX ||
-	    e->sequence > KVI_NUMBER_MAX || e->type == KVI_FRAME_INDEX ||
-	    e->type == KVI_FRAME_FOOTER)
+	if (step == 0 || (count == 0 && !first) || entry->offset > KVI_NUMBER_MAX ||
+	    entry->sequence > KVI_NUMBER_MAX || entry->type == KVI_FRAME_INDEX ||
+	    entry->type == KVI_FRAME_FOOTER)
 		r->in.bad = true;
-	get_fields(&r->in, e);
+	get_fields(&r->in, entry);
 	if (r->in.bad)
 		return false;
-	r->d.offset = e->offset;
-	r->d.sequence = e->sequence;
+	r->d.offset = entry->offset;
+	r->d.sequence = entry->sequence;
 	r->left--;
 	return true;
 }

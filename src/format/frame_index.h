@@ -35,7 +35,8 @@ struct kvi_index_delta {
 };
 
 /* Appends one entry; entries come in ascending order. */
-void kvi_index_put(struct kvi_out *out, struct kvi_index_delta *d, const struct kvi_index_entry *e);
+void kvi_index_put(struct kvi_out *out, struct kvi_index_delta *delta,
+                   const struct kvi_index_entry *entry);
 
 /* Walks a content. */
 struct kvi_index_reader {
@@ -47,8 +48,8 @@ struct kvi_index_reader {
 
 /* False: not valid. */
 bool kvi_index_begin(struct kvi_index_reader *r, const uint8_t *content, size_t bytes);
-/* True: *e is the next entry. False: the end, or damage; kvi_index_end says which. */
-bool kvi_index_next(struct kvi_index_reader *r, struct kvi_index_entry *e);
+/* True: *entry is the next entry. False: the end, or damage; kvi_index_end says which. */
+bool kvi_index_next(struct kvi_index_reader *r, struct kvi_index_entry *entry);
 /* True when everything was read and nothing was wrong. */
 bool kvi_index_end(const struct kvi_index_reader *r);
 

@@ -58,7 +58,7 @@ static inline bool kvi_input_seekable(const struct kvi_input *in)
 /* Fills buf as far as the source goes, with what is in memory and, for the rest, from the source.
  * Returns OK, IO. */
 kvarc_ret kvi_input_read(const struct kvi_input *in, void *buf, size_t bytes, uint64_t offset,
-                         size_t *got, kvarc_error *e);
+                         size_t *got, kvarc_error *error);
 
 /*
  * Reads the frame at offset and verifies header, size and check, and opens it in an encrypted file
@@ -67,16 +67,16 @@ kvarc_ret kvi_input_read(const struct kvi_input *in, void *buf, size_t bytes, ui
  * IO.
  */
 kvarc_ret kvi_frame_read(const struct kvi_input *in, uint64_t offset, struct kvi_buffer *buf,
-                         struct kvi_frame *f, kvarc_error *e);
+                         struct kvi_frame *frame, kvarc_error *error);
 
 /* The same in one request where the frame has at most `expected` bytes; 0: that is not known. */
 kvarc_ret kvi_frame_read_expected(const struct kvi_input *in, uint64_t offset, uint64_t expected,
-                                  struct kvi_buffer *buf, struct kvi_frame *f, kvarc_error *e);
+                                  struct kvi_buffer *buf, struct kvi_frame *f, kvarc_error *error);
 
 /* Only the header and up to extra bytes behind it, not verified by the check;
  * head holds 32 + extra bytes. For listings. In an encrypted file the whole frame is read. */
 kvarc_ret kvi_frame_peek(const struct kvi_input *in, uint64_t offset, uint8_t *head, size_t extra,
-                         struct kvi_frame *f, kvarc_error *e);
+                         struct kvi_frame *frame, kvarc_error *error);
 
 /*
  * The first place at or behind from, a multiple of 16, with a good header of a frame that ends
@@ -85,10 +85,10 @@ kvarc_ret kvi_frame_peek(const struct kvi_input *in, uint64_t offset, uint8_t *h
  * Returns OK, MEM, MEMLIMIT, IO.
  */
 kvarc_ret kvi_frame_find(const struct kvi_input *in, uint64_t from, struct kvi_window *window,
-                         uint64_t *found, kvarc_error *e);
+                         uint64_t *found, kvarc_error *error);
 
 /* Makes the buffer hold at least `bytes`; its contents are lost when keep is 0. */
-bool kvi_buffer_grow(struct kvi_buffer *b, const struct kvi_alloc *alloc, size_t bytes,
+bool kvi_buffer_grow(struct kvi_buffer *buffer, const struct kvi_alloc *alloc, size_t bytes,
                      size_t keep);
 
 #endif

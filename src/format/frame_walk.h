@@ -79,46 +79,46 @@ void kvi_walk_free(struct kvi_walk *w);
 /* Gives the walk the content of the GEOMETRY frame and its order; both must outlive it. Returns OK,
  * MEM, MEMLIMIT. */
 kvarc_ret kvi_walk_geometry(struct kvi_walk *w, const kvarc_geometry *geometry,
-                            const struct kvi_order *order, kvarc_error *e);
+                            const struct kvi_order *order, kvarc_error *error);
 
 /* The first frames up to GEOMETRY, which it gives. Returns as kvi_walk_next. */
-kvarc_ret kvi_walk_first(struct kvi_walk *w, kvarc_error *e);
+kvarc_ret kvi_walk_first(struct kvi_walk *w, kvarc_error *error);
 /*
  * The next frame; unknown ones that may be skipped are given, too. The first calls give the KEY
  * frames of an encrypted file, then GEOMETRY. END: the file ends after a complete frame (last_type
  * says whether it was closed). Returns OK, END, MEM, MEMLIMIT, DATA, OPTIONS, IO.
  */
-kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *e);
+kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *error);
 
 /* DATA with a text for a file that ends here without COMMIT or FOOTER; OK when
  * it ends well. */
-kvarc_ret kvi_walk_end(const struct kvi_walk *w, kvarc_error *e);
+kvarc_ret kvi_walk_end(const struct kvi_walk *w, kvarc_error *error);
 
 /* Unpacks a frame's content. *owned is to be freed. */
-kvarc_ret kvi_frame_content(struct kvi_packer *packer, const struct kvi_frame *f,
-                            const uint8_t **content, uint8_t **owned, kvarc_error *e);
+kvarc_ret kvi_frame_content(struct kvi_packer *packer, const struct kvi_frame *frame,
+                            const uint8_t **content, uint8_t **owned, kvarc_error *error);
 
 /* Whether its first KVI_SKIM_BYTES are enough for whoever looks for frames: large PARAMS, BLOB and
  * PROFILE frames. */
-bool kvi_frame_skims(const struct kvi_frame_head *h);
+bool kvi_frame_skims(const struct kvi_frame_head *head);
 /* These bytes. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
-kvarc_ret kvi_frame_skim(struct kvi_packer *packer, const struct kvi_frame *f,
-                         uint8_t head[KVI_SKIM_BYTES], kvarc_error *e);
+kvarc_ret kvi_frame_skim(struct kvi_packer *packer, const struct kvi_frame *frame,
+                         uint8_t head[KVI_SKIM_BYTES], kvarc_error *error);
 /* Takes the decoded size of a frame from the remaining limit; NULL: there is no limit.
  * Returns OK, MEMLIMIT. */
-kvarc_ret kvi_frame_spend(const struct kvi_frame *f, uint64_t *left, kvarc_error *e);
+kvarc_ret kvi_frame_spend(const struct kvi_frame *frame, uint64_t *left, kvarc_error *error);
 
 /* DATA: what is wrong with a frame. */
-kvarc_ret kvi_frame_bad(const struct kvi_frame *f, kvarc_error *e, const char *what);
+kvarc_ret kvi_frame_bad(const struct kvi_frame *frame, kvarc_error *error, const char *what);
 /* Meaning of the header, as an error. */
-kvarc_ret kvi_frame_meaning(const struct kvi_frame *f, kvarc_error *e);
+kvarc_ret kvi_frame_meaning(const struct kvi_frame *frame, kvarc_error *error);
 
 /* What a chunk header must satisfy by itself and against its tensor (spec 7).
  * Returns OK, DATA, OPTIONS. */
-kvarc_ret kvi_chunk_check(const kvarc_geometry *g, const struct kvi_chunk_header *h,
-                          const struct kvi_frame *f, kvarc_error *e);
+kvarc_ret kvi_chunk_check(const kvarc_geometry *geometry, const struct kvi_chunk_header *header,
+                          const struct kvi_frame *frame, kvarc_error *error);
 /* The same for the header of a PARAMS frame (spec 8). */
-kvarc_ret kvi_params_check(const kvarc_geometry *g, const struct kvi_params_header *h,
-                           const struct kvi_frame *f, kvarc_error *e);
+kvarc_ret kvi_params_check(const kvarc_geometry *geometry, const struct kvi_params_header *header,
+                           const struct kvi_frame *frame, kvarc_error *error);
 
 #endif

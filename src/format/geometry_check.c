@@ -15,92 +15,95 @@ static const char *rope_wrong(const kvarc_rope *r)
 	return r->freq ? NULL : "a rope has no frequencies";
 }
 
-static const char *track_wrong(const kvarc_track *t)
+static const char *track_wrong(const kvarc_track *track)
 {
-	if (t->kind > KVARC_TRACK_STATE && t->kind != KVARC_TRACK_OTHER)
+	if (track->kind > KVARC_TRACK_STATE && track->kind != KVARC_TRACK_OTHER)
 		return "a track's kind is not known";
-	return kvi_string_fits(t->label) ? NULL : "a track's label is too long";
+	return kvi_string_fits(track->label) ? NULL : "a track's label is too long";
 }
 
-static const char *shape_wrong(const kvarc_tensor *t)
+static const char *shape_wrong(const kvarc_tensor *tensor)
 {
-	if (t->heads < 1 || t->heads > UINT16_MAX || t->channels < 1 || t->channels > UINT16_MAX)
+	if (tensor->heads < 1 || tensor->heads > UINT16_MAX || tensor->channels < 1 ||
+	    tensor->channels > UINT16_MAX)
 		return "a tensor's heads or channels are not 1 to 65535";
-	if ((uint64_t)t->heads * t->channels > KVI_MAX_WIDTH)
+	if ((uint64_t)tensor->heads * tensor->channels > KVI_MAX_WIDTH)
 		return "a tensor is wider than 2^20 elements a token";
-	if (t->total_heads && (uint64_t)t->first_head + t->heads > t->total_heads)
+	if (tensor->total_heads &&
+	    (uint64_t)tensor->first_head + tensor->heads > tensor->total_heads)
 		return "a tensor's first_head and heads exceed its total_heads";
-	if ((uint64_t)t->first_head + t->heads > UINT32_MAX)
+	if ((uint64_t)tensor->first_head + tensor->heads > UINT32_MAX)
 		return "a tensor's first_head is too large";
 	return NULL;
 }
 
-static const char *tensor_wrong(const kvarc_geometry *g, const kvarc_tensor *t)
+static const char *tensor_wrong(const kvarc_geometry *geometry, const kvarc_tensor *tensor)
 {
-	if (t->layer > UINT16_MAX)
+	if (tensor->layer > UINT16_MAX)
 		return "a tensor's layer is above 65535";
-	if (t->kind > KVARC_OPAQUE || t->role > KVARC_HIGH_BITS)
+	if (tensor->kind > KVARC_OPAQUE || tensor->role > KVARC_HIGH_BITS)
 		return "a tensor's kind or role is not known";
-	if (!kvarc_dtype_bytes(t->dtype))
+	if (!kvarc_dtype_bytes(tensor->dtype))
 		return "a tensor's dtype is not known";
-	if (t->flags & ~(KVARC_TENSOR_POST_ROPE | KVARC_TENSOR_HADAMARD))
+	if (tensor->flags & ~(KVARC_TENSOR_POST_ROPE | KVARC_TENSOR_HADAMARD))
 		return "a tensor has unknown flags";
-	if (t->source_type && t->source_type < 0x100)
+	if (tensor->source_type && tensor->source_type < 0x100)
 		return "a tensor's source_type is between 1 and 255";
-	if (t->track >= g->n_tracks || t->rope > g->n_ropes)
+	if (tensor->track >= geometry->n_tracks || tensor->rope > geometry->n_ropes)
 		return "a tensor names a track or rope that does not exist";
-	const char *wrong = shape_wrong(t);
+	const char *wrong = shape_wrong(tensor);
 	if (wrong)
 		return wrong;
-	if (t->rope && g->ropes[t->rope - 1].rotary > t->channels)
+	if (tensor->rope && geometry->ropes[tensor->rope - 1].rotary > tensor->channels)
 		return "a rope turns more channels than the tensor's heads have";
-	return kvi_string_fits(t->name) ? NULL : "a tensor's name is too long";
+	return kvi_string_fits(tensor->name) ? NULL : "a tensor's name is too long";
 }
 
-const char *kvi_geometry_wrong(const kvarc_geometry *g)
+const char *kvi_geometry_wrong(const kvarc_geometry *geometry)
 {
 	const char *wrong = NULL;
-	if (g->n_ropes > KVI_MAX_ROPES || g->n_tracks < 1 || g->n_tracks > KVI_MAX_TRACKS ||
-	    g->n_tensors > KVI_MAX_TENSORS)
+	if (geometry->n_ropes > KVI_MAX_ROPES || geometry->n_tracks < 1 ||
+	    geometry->n_tracks > KVI_MAX_TRACKS || geometry->n_tensors > KVI_MAX_TENSORS)
 		return "too many ropes, tracks or tensors, or no track";
-	if ((g->n_ropes && !g->ropes) || !g->tracks || (g->n_tensors && !g->tensors))
+	if ((geometry->n_ropes && !geometry->ropes) || !geometry->tracks ||
+	    (geometry->n_tensors && !geometry->tensors))
 		return "an array of the geometry is missing";
-	for (size_t i = 0; i < g->n_ropes && !wrong; i++)
-		wrong = rope_wrong(&g->ropes[i]);
-	for (size_t i = 0; i < g->n_tracks && !wrong; i++)
-		wrong = track_wrong(&g->tracks[i]);
-	for (size_t i = 0; i < g->n_tensors && !wrong; i++)
-		wrong = tensor_wrong(g, &g->tensors[i]);
+	for (size_t i = 0; i < geometry->n_ropes && !wrong; i++)
+		wrong = rope_wrong(&geometry->ropes[i]);
+	for (size_t i = 0; i < geometry->n_tracks && !wrong; i++)
+		wrong = track_wrong(&geometry->tracks[i]);
+	for (size_t i = 0; i < geometry->n_tensors && !wrong; i++)
+		wrong = tensor_wrong(geometry, &geometry->tensors[i]);
 	return wrong;
 }
 
-kvarc_ret kvi_check_geometry(const kvarc_geometry *g, const char *call, kvarc_error *e)
+kvarc_ret kvi_check_geometry(const kvarc_geometry *geometry, const char *call, kvarc_error *error)
 {
-	kvarc_ret ret = KVI_CHECK_RESERVED(e, call, "kvarc_geometry", g);
-	const char *wrong = ret ? NULL : kvi_geometry_wrong(g);
+	kvarc_ret ret = KVI_CHECK_RESERVED(error, call, "kvarc_geometry", geometry);
+	const char *wrong = ret ? NULL : kvi_geometry_wrong(geometry);
 	if (wrong)
-		return kvi_fail(e, KVARC_GEOMETRY, "%s: %s", call, wrong);
-	for (size_t i = 0; i < g->n_ropes && !ret; i++)
-		ret = KVI_CHECK_RESERVED(e, call, "kvarc_rope", &g->ropes[i]);
-	for (size_t i = 0; i < g->n_tracks && !ret; i++)
-		ret = KVI_CHECK_RESERVED(e, call, "kvarc_track", &g->tracks[i]);
-	for (size_t i = 0; i < g->n_tensors && !ret; i++)
-		ret = KVI_CHECK_RESERVED(e, call, "kvarc_tensor", &g->tensors[i]);
+		return kvi_fail(error, KVARC_GEOMETRY, "%s: %s", call, wrong);
+	for (size_t i = 0; i < geometry->n_ropes && !ret; i++)
+		ret = KVI_CHECK_RESERVED(error, call, "kvarc_rope", &geometry->ropes[i]);
+	for (size_t i = 0; i < geometry->n_tracks && !ret; i++)
+		ret = KVI_CHECK_RESERVED(error, call, "kvarc_track", &geometry->tracks[i]);
+	for (size_t i = 0; i < geometry->n_tensors && !ret; i++)
+		ret = KVI_CHECK_RESERVED(error, call, "kvarc_tensor", &geometry->tensors[i]);
 	return ret;
 }
 
-void kvi_geometry_free(kvarc_geometry *g, const struct kvi_alloc *alloc)
+void kvi_geometry_free(kvarc_geometry *geometry, const struct kvi_alloc *alloc)
 {
-	for (size_t i = 0; g->ropes && i < g->n_ropes; i++)
-		kvi_free(alloc, (void *)(uintptr_t)g->ropes[i].freq);
-	for (size_t i = 0; g->tracks && i < g->n_tracks; i++)
-		kvi_free(alloc, (void *)(uintptr_t)g->tracks[i].label);
-	for (size_t i = 0; g->tensors && i < g->n_tensors; i++)
-		kvi_free(alloc, (void *)(uintptr_t)g->tensors[i].name);
-	kvi_free(alloc, (void *)(uintptr_t)g->ropes);
-	kvi_free(alloc, (void *)(uintptr_t)g->tracks);
-	kvi_free(alloc, (void *)(uintptr_t)g->tensors);
-	*g = (kvarc_geometry){ 0 };
+	for (size_t i = 0; geometry->ropes && i < geometry->n_ropes; i++)
+		kvi_free(alloc, (void *)(uintptr_t)geometry->ropes[i].freq);
+	for (size_t i = 0; geometry->tracks && i < geometry->n_tracks; i++)
+		kvi_free(alloc, (void *)(uintptr_t)geometry->tracks[i].label);
+	for (size_t i = 0; geometry->tensors && i < geometry->n_tensors; i++)
+		kvi_free(alloc, (void *)(uintptr_t)geometry->tensors[i].name);
+	kvi_free(alloc, (void *)(uintptr_t)geometry->ropes);
+	kvi_free(alloc, (void *)(uintptr_t)geometry->tracks);
+	kvi_free(alloc, (void *)(uintptr_t)geometry->tensors);
+	*geometry = (kvarc_geometry){ 0 };
 }
 
 static bool copy_ropes(kvarc_geometry *to, const struct kvi_alloc *alloc,

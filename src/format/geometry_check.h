@@ -38,23 +38,23 @@ static inline const kvarc_rope *kvi_tensor_rope(const kvarc_geometry *g, const k
 }
 
 /* For callers' geometries, which `call` was given. Returns OK, GEOMETRY (values cannot be stored),
- * PROG (reserved members); *e (NULL: nothing) says what is wrong. */
-kvarc_ret kvi_check_geometry(const kvarc_geometry *g, const char *call, kvarc_error *e);
+ * PROG (reserved members); *error (NULL: nothing) says what is wrong. */
+kvarc_ret kvi_check_geometry(const kvarc_geometry *geometry, const char *call, kvarc_error *error);
 /* NULL when the values can be stored, else what is wrong, static storage. */
-KVI_SHARED const char *kvi_geometry_wrong(const kvarc_geometry *g);
+KVI_SHARED const char *kvi_geometry_wrong(const kvarc_geometry *geometry);
 
 /* Makes a copy with memory of its own, to be freed by kvi_geometry_free; after a failure *to is
  * empty. total_heads 0 becomes first_head + heads. Returns OK, MEM, MEMLIMIT. */
 KVI_SHARED kvarc_ret kvi_geometry_copy(kvarc_geometry *to, const struct kvi_alloc *alloc,
                                        const kvarc_geometry *from);
-/* Frees a copy; *g is empty afterwards and may be freed again. */
-KVI_SHARED void kvi_geometry_free(kvarc_geometry *g, const struct kvi_alloc *alloc);
+/* Frees a copy; *geometry is empty afterwards and may be freed again. */
+KVI_SHARED void kvi_geometry_free(kvarc_geometry *geometry, const struct kvi_alloc *alloc);
 
-/* g is a copy (total_heads set). Test out->failed afterwards. */
-void kvi_geometry_put(struct kvi_out *out, const kvarc_geometry *g);
-/* *g needs kvi_geometry_free in every case.
+/* geometry is a copy (total_heads set). Test out->failed afterwards. */
+void kvi_geometry_put(struct kvi_out *out, const kvarc_geometry *geometry);
+/* *geometry needs kvi_geometry_free in every case.
  * Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
-kvarc_ret kvi_geometry_parse(kvarc_geometry *g, const struct kvi_alloc *alloc,
+kvarc_ret kvi_geometry_parse(kvarc_geometry *geometry, const struct kvi_alloc *alloc,
                              const uint8_t *content, size_t bytes);
 
 #endif

@@ -11,24 +11,24 @@ enum { AXIS_LABEL_MAX = 7, AXES_MAX = 8 };
 /* Fewest bytes that an entry takes: bounds what a count may announce. */
 enum { ROPE_BYTES_MIN = 10, TRACK_BYTES_MIN = 3, TENSOR_BYTES_MIN = 15 };
 
-void kvi_geometry_put(struct kvi_out *out, const kvarc_geometry *g)
+void kvi_geometry_put(struct kvi_out *out, const kvarc_geometry *geometry)
 {
-	kvi_put_varint(out, g->n_ropes);
-	for (size_t i = 0; i < g->n_ropes; i++) {
-		kvi_put8(out, g->ropes[i].pairing);
-		kvi_put_varint(out, g->ropes[i].rotary);
-		for (size_t k = 0; k < g->ropes[i].rotary / 2; k++)
-			kvi_put64(out, g->ropes[i].freq[k]);
+	kvi_put_varint(out, geometry->n_ropes);
+	for (size_t i = 0; i < geometry->n_ropes; i++) {
+		kvi_put8(out, geometry->ropes[i].pairing);
+		kvi_put_varint(out, geometry->ropes[i].rotary);
+		for (size_t k = 0; k < geometry->ropes[i].rotary / 2; k++)
+			kvi_put64(out, geometry->ropes[i].freq[k]);
 	}
-	kvi_put_varint(out, g->n_tracks);
-	for (size_t i = 0; i < g->n_tracks; i++) {
-		kvi_put8(out, g->tracks[i].kind);
-		kvi_put_varint(out, g->tracks[i].window);
-		kvi_put_string(out, g->tracks[i].label);
+	kvi_put_varint(out, geometry->n_tracks);
+	for (size_t i = 0; i < geometry->n_tracks; i++) {
+		kvi_put8(out, geometry->tracks[i].kind);
+		kvi_put_varint(out, geometry->tracks[i].window);
+		kvi_put_string(out, geometry->tracks[i].label);
 	}
-	kvi_put_varint(out, g->n_tensors);
-	for (size_t i = 0; i < g->n_tensors; i++) {
-		const kvarc_tensor *t = &g->tensors[i];
+	kvi_put_varint(out, geometry->n_tensors);
+	for (size_t i = 0; i < geometry->n_tensors; i++) {
+		const kvarc_tensor *t = &geometry->tensors[i];
 		const uint32_t extents[AXES] = { 0, t->heads, t->channels };
 		kvi_put_varint(out, t->layer);
 		kvi_put8(out, t->kind);
@@ -50,7 +50,8 @@ void kvi_geometry_put(struct kvi_out *out, const kvarc_geometry *g)
 	kvi_put_varint(out, 0); /* extensions */
 }
 
-static kvarc_ret parse_ropes(kvarc_geometry *g, const struct kvi_alloc *alloc, struct kvi_in *in)
+static kvarc_ret parse_ropes(kvarc_geometry *geometry, const struct kvi_alloc *alloc,
+                             struct kvi_in *in)
 {
 	size_t n = (size_t)kvi_get_varint(in, KVI_MAX_ROPES);
 	if (in->bad || n > kvi_in_remaining(in) / ROPE_BYTES_MIN)
@@ -60,8 +61,8 @@ static kvarc_ret parse_ropes(kvarc_geometry *g, const struct kvi_alloc *alloc, s
 	kvarc_rope *ropes = kvi_calloc(alloc, n, sizeof *ropes);
 	if (!ropes)
 		return kvi_alloc_error(alloc);
-	g->ropes = ropes;
-	g->n_ropes = n;
+	geometry->ropes = ropes;
+	geometry->n_ropes = n;
 	for (size_t i = 0; i < n; i++) {
 		ropes[i].pairing = kvi_get8(in);
 		if (ropes[i].pairing > KVARC_ROPE_INTERLEAVED)
@@ -89,7 +90,8 @@ static kvarc_ret parse_string(const char **s, const struct kvi_alloc *alloc, str
 	return in->bad ? KVARC_DATA : kvi_alloc_error(alloc);
 }
 
-static kvarc_ret parse_tracks(kvarc_geometry *g, const struct kvi_alloc *alloc, struct kvi_in *in)
+static kvarc_ret parse_tracks(kvarc_geometry *geometry, const struct kvi_alloc *alloc,
+                              struct kvi_in *in)
 {
 	size_t n = (size_t)kvi_get_varint(in, KVI_MAX_TRACKS);
 	if (in->bad || n == 0 || n > kvi_in_remaining(in) / TRACK_BYTES_MIN)
@@ -97,8 +99,8 @@ static kvarc_ret parse_tracks(kvarc_geometry *g, const struct kvi_alloc *alloc, 
 	kvarc_track *tracks = kvi_calloc(alloc, n, sizeof *tracks);
 	if (!tracks)
 		return kvi_alloc_error(alloc);
-	g->tracks = tracks;
-	g->n_tracks = n;
+	geometry->tracks = tracks;
+	geometry->n_tracks = n;
 	for (size_t i = 0; i < n; i++) {
 		tracks[i].kind = kvi_get8(in);
 		if (tracks[i].kind > KVARC_TRACK_STATE && tracks[i].kind != KVARC_TRACK_OTHER)
@@ -112,7 +114,7 @@ static kvarc_ret parse_tracks(kvarc_geometry *g, const struct kvi_alloc *alloc, 
 }
 
 /* Spec 4.2: other axes are a later version's, nonsense is damage. */
-static kvarc_ret parse_axes(kvarc_tensor *t, struct kvi_in *in)
+static kvarc_ret parse_axes(kvarc_tensor *tensor, struct kvi_in *in)
 {
 	uint64_t extents[AXES_MAX];
 	bool known = true;
@@ -128,35 +130,38 @@ static kvarc_ret parse_axes(kvarc_tensor *t, struct kvi_in *in)
 		return KVARC_DATA;
 	if (!known || n != AXES || extents[0] != 0)
 		return KVARC_OPTIONS;
-	t->heads = (uint32_t)extents[1];
-	t->channels = (uint32_t)extents[2];
+	tensor->heads = (uint32_t)extents[1];
+	tensor->channels = (uint32_t)extents[2];
 	return KVARC_OK;
 }
 
-static kvarc_ret parse_tensor(kvarc_tensor *t, const struct kvi_alloc *alloc, struct kvi_in *in)
+static kvarc_ret parse_tensor(kvarc_tensor *tensor, const struct kvi_alloc *alloc,
+                              struct kvi_in *in)
 {
-	t->layer = (uint32_t)kvi_get_varint(in, UINT16_MAX);
-	t->kind = kvi_get8(in);
-	t->role = kvi_get8(in);
-	t->dtype = kvi_get8(in);
-	kvarc_ret ret = parse_axes(t, in);
+	tensor->layer = (uint32_t)kvi_get_varint(in, UINT16_MAX);
+	tensor->kind = kvi_get8(in);
+	tensor->role = kvi_get8(in);
+	tensor->dtype = kvi_get8(in);
+	kvarc_ret ret = parse_axes(tensor, in);
 	if (ret)
 		return ret;
-	if (!kvarc_dtype_bytes(t->dtype) || t->kind > KVARC_OPAQUE || t->role > KVARC_HIGH_BITS)
+	if (!kvarc_dtype_bytes(tensor->dtype) || tensor->kind > KVARC_OPAQUE ||
+	    tensor->role > KVARC_HIGH_BITS)
 		return KVARC_OPTIONS;
-	t->track = (uint32_t)kvi_get_varint(in, UINT32_MAX);
-	t->rope = (uint32_t)kvi_get_varint(in, UINT32_MAX);
-	t->first_head = (uint32_t)kvi_get_varint(in, UINT32_MAX);
-	t->total_heads = (uint32_t)kvi_get_varint(in, UINT32_MAX);
-	t->flags = kvi_get8(in);
-	t->source_type = kvi_get16(in);
+	tensor->track = (uint32_t)kvi_get_varint(in, UINT32_MAX);
+	tensor->rope = (uint32_t)kvi_get_varint(in, UINT32_MAX);
+	tensor->first_head = (uint32_t)kvi_get_varint(in, UINT32_MAX);
+	tensor->total_heads = (uint32_t)kvi_get_varint(in, UINT32_MAX);
+	tensor->flags = kvi_get8(in);
+	tensor->source_type = kvi_get16(in);
 	/* 0 is a shorthand of the API, not a value of the format. */
-	if (in->bad || t->total_heads == 0)
+	if (in->bad || tensor->total_heads == 0)
 		return KVARC_DATA;
-	return parse_string(&t->name, alloc, in);
+	return parse_string(&tensor->name, alloc, in);
 }
 
-static kvarc_ret parse_tensors(kvarc_geometry *g, const struct kvi_alloc *alloc, struct kvi_in *in)
+static kvarc_ret parse_tensors(kvarc_geometry *geometry, const struct kvi_alloc *alloc,
+                               struct kvi_in *in)
 {
 	size_t n = (size_t)kvi_get_varint(in, KVI_MAX_TENSORS);
 	kvarc_ret ret = KVARC_OK;
@@ -167,8 +172,8 @@ static kvarc_ret parse_tensors(kvarc_geometry *g, const struct kvi_alloc *alloc,
 	kvarc_tensor *tensors = kvi_calloc(alloc, n, sizeof *tensors);
 	if (!tensors)
 		return kvi_alloc_error(alloc);
-	g->tensors = tensors;
-	g->n_tensors = n;
+	geometry->tensors = tensors;
+	geometry->n_tensors = n;
 	for (size_t i = 0; i < n && ret == KVARC_OK; i++)
 		ret = parse_tensor(&tensors[i], alloc, in);
 	return ret;
@@ -185,19 +190,19 @@ static kvarc_ret skip_extensions(struct kvi_in *in)
 	return in->bad || kvi_in_remaining(in) ? KVARC_DATA : KVARC_OK;
 }
 
-kvarc_ret kvi_geometry_parse(kvarc_geometry *g, const struct kvi_alloc *alloc,
+kvarc_ret kvi_geometry_parse(kvarc_geometry *geometry, const struct kvi_alloc *alloc,
                              const uint8_t *content, size_t bytes)
 {
 	struct kvi_in in = kvi_in_make(content, bytes);
-	*g = (kvarc_geometry){ 0 };
-	kvarc_ret ret = parse_ropes(g, alloc, &in);
+	*geometry = (kvarc_geometry){ 0 };
+	kvarc_ret ret = parse_ropes(geometry, alloc, &in);
 	if (ret == KVARC_OK)
-		ret = parse_tracks(g, alloc, &in);
+		ret = parse_tracks(geometry, alloc, &in);
 	if (ret == KVARC_OK)
-		ret = parse_tensors(g, alloc, &in);
+		ret = parse_tensors(geometry, alloc, &in);
 	if (ret == KVARC_OK)
 		ret = skip_extensions(&in);
-	if (ret == KVARC_OK && kvi_geometry_wrong(g))
+	if (ret == KVARC_OK && kvi_geometry_wrong(geometry))
 		ret = KVARC_DATA;
 	return ret;
 }

@@ -28,29 +28,29 @@ static ZSTD_customMem memory(const struct kvi_alloc *alloc)
 	return (ZSTD_customMem){ zstd_alloc, zstd_free, (void *)(uintptr_t)alloc };
 }
 
-void kvi_packer_init(struct kvi_packer *p, const struct kvi_alloc *alloc)
+void kvi_packer_init(struct kvi_packer *packer, const struct kvi_alloc *alloc)
 {
-	*p = (struct kvi_packer){ .alloc = alloc };
+	*packer = (struct kvi_packer){ .alloc = alloc };
 }
 
-void kvi_packer_free(struct kvi_packer *p)
+void kvi_packer_free(struct kvi_packer *packer)
 {
-	ZSTD_freeCCtx(p->compress);
-	ZSTD_freeDCtx(p->decompress);
-	p->compress = p->decompress = NULL;
+	ZSTD_freeCCtx(packer->compress);
+	ZSTD_freeDCtx(packer->decompress);
+	packer->compress = packer->decompress = NULL;
 }
 
 /* Tries method 1 at the end of out; 0 when it does not pay. */
-static kvarc_ret try_zstd(struct kvi_packer *p, struct kvi_out *out, const void *content,
+static kvarc_ret try_zstd(struct kvi_packer *packer, struct kvi_out *out, const void *content,
                           size_t bytes, size_t *done)
 {
 	*done = 0;
-	if (!p->compress) {
-		p->compress = ZSTD_createCCtx_advanced(memory(p->alloc));
-		if (!p->compress)
-			return kvi_alloc_error(p->alloc);
+	if (!packer->compress) {
+		packer->compress = ZSTD_createCCtx_advanced(memory(packer->alloc));
+		if (!packer->compress)
+			return kvi_alloc_error(packer->alloc);
 	}
-	ZSTD_CCtx *ctx = p->compress;
+	ZSTD_CCtx *ctx = packer->compress;
 	ZSTD_CCtx_reset(ctx, ZSTD_reset_session_and_parameters);
 	ZSTD_CCtx_setParameter(ctx, ZSTD_c_compressionLevel,
 	                       bytes < SHORT_CONTENT ? LEVEL_SHORT : LEVEL);
@@ -60,18 +60,19 @@ static kvarc_ret try_zstd(struct kvi_packer *p, struct kvi_out *out, const void 
 	if (!ZSTD_isError(n))
 		*done = n;
 	else if (ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation)
-		return kvi_alloc_error(p->alloc);
+		return kvi_alloc_error(packer->alloc);
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_pack(struct kvi_packer *p, struct kvi_out *out, const void *content, size_t bytes)
+kvarc_ret kvi_pack(struct kvi_packer *packer, struct kvi_out *out, const void *content,
+                   size_t bytes)
 {
 	size_t done = 0;
 	kvi_put8(out, METHOD_ZSTD);
 	if (!kvi_out_reserve(out, bytes))
-		return kvi_alloc_error(p->alloc);
+		return kvi_alloc_error(packer->alloc);
 	if (bytes >= WORTH_TRYING) {
-		kvarc_ret ret = try_zstd(p, out, content, bytes, &done);
+		kvarc_ret ret = try_zstd(packer, out, content, bytes, &done);
 		if (ret)
 			return ret;
 	}
@@ -94,14 +95,14 @@ static bool frame_fits(const uint8_t *data, size_t bytes, size_t content)
 	       ZSTD_findFrameCompressedSize(data, bytes) == bytes;
 }
 
-static bool has_context(struct kvi_packer *p)
+static bool has_context(struct kvi_packer *packer)
 {
-	if (!p->decompress)
-		p->decompress = ZSTD_createDCtx_advanced(memory(p->alloc));
-	return p->decompress;
+	if (!packer->decompress)
+		packer->decompress = ZSTD_createDCtx_advanced(memory(packer->alloc));
+	return packer->decompress;
 }
 
-kvarc_ret kvi_unpack(struct kvi_packer *p, const uint8_t *payload, size_t bytes,
+kvarc_ret kvi_unpack(struct kvi_packer *packer, const uint8_t *payload, size_t bytes,
                      size_t decoded_bytes, const uint8_t **content, uint8_t **owned)
 {
 	*owned = NULL;
@@ -116,14 +117,14 @@ kvarc_ret kvi_unpack(struct kvi_packer *p, const uint8_t *payload, size_t bytes,
 		return KVARC_OPTIONS;
 	if (!frame_fits(data, bytes - 1, decoded_bytes))
 		return KVARC_DATA;
-	if (!has_context(p))
-		return kvi_alloc_error(p->alloc);
-	uint8_t *to = kvi_malloc(p->alloc, decoded_bytes ? decoded_bytes : 1);
+	if (!has_context(packer))
+		return kvi_alloc_error(packer->alloc);
+	uint8_t *to = kvi_malloc(packer->alloc, decoded_bytes ? decoded_bytes : 1);
 	if (!to)
-		return kvi_alloc_error(p->alloc);
-	size_t n = ZSTD_decompressDCtx(p->decompress, to, decoded_bytes, data, bytes - 1);
+		return kvi_alloc_error(packer->alloc);
+	size_t n = ZSTD_decompressDCtx(packer->decompress, to, decoded_bytes, data, bytes - 1);
 	if (ZSTD_isError(n) || n != decoded_bytes) {
-		kvi_free(p->alloc, to);
+		kvi_free(packer->alloc, to);
 		return KVARC_DATA;
 	}
 	*content = *owned = to;
@@ -131,20 +132,20 @@ kvarc_ret kvi_unpack(struct kvi_packer *p, const uint8_t *payload, size_t bytes,
 }
 
 /* Continues until the output is full. */
-static kvarc_ret fill(struct kvi_packer *p, ZSTD_inBuffer *in, ZSTD_outBuffer *out)
+static kvarc_ret fill(struct kvi_packer *packer, ZSTD_inBuffer *in, ZSTD_outBuffer *out)
 {
 	while (out->pos < out->size) {
 		const size_t in_pos = in->pos, out_pos = out->pos;
-		size_t n = ZSTD_decompressStream(p->decompress, out, in);
+		size_t n = ZSTD_decompressStream(packer->decompress, out, in);
 		if (ZSTD_isError(n) && ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation)
-			return kvi_alloc_error(p->alloc);
+			return kvi_alloc_error(packer->alloc);
 		if (ZSTD_isError(n) || (in->pos == in_pos && out->pos == out_pos))
 			return KVARC_DATA;
 	}
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_unpack_head(struct kvi_packer *p, const uint8_t *payload, size_t bytes,
+kvarc_ret kvi_unpack_head(struct kvi_packer *packer, const uint8_t *payload, size_t bytes,
                           size_t decoded_bytes, uint8_t *head, size_t head_bytes)
 {
 	if (bytes == 0 || decoded_bytes < head_bytes)
@@ -159,12 +160,12 @@ kvarc_ret kvi_unpack_head(struct kvi_packer *p, const uint8_t *payload, size_t b
 		return KVARC_OPTIONS;
 	if (!frame_fits(payload + 1, bytes - 1, decoded_bytes))
 		return KVARC_DATA;
-	if (!has_context(p))
-		return kvi_alloc_error(p->alloc);
+	if (!has_context(packer))
+		return kvi_alloc_error(packer->alloc);
 	ZSTD_inBuffer in = { payload + 1, bytes - 1, 0 };
 	ZSTD_outBuffer out = { head, head_bytes, 0 };
-	ZSTD_DCtx_reset(p->decompress, ZSTD_reset_session_only);
-	kvarc_ret ret = fill(p, &in, &out);
-	ZSTD_DCtx_reset(p->decompress, ZSTD_reset_session_only);
+	ZSTD_DCtx_reset(packer->decompress, ZSTD_reset_session_only);
+	kvarc_ret ret = fill(packer, &in, &out);
+	ZSTD_DCtx_reset(packer->decompress, ZSTD_reset_session_only);
 	return ret;
 }

@@ -17,20 +17,21 @@ struct kvi_packer {
 };
 
 /* Starts a packer; nothing is allocated before its first use. */
-void kvi_packer_init(struct kvi_packer *p, const struct kvi_alloc *alloc);
+void kvi_packer_init(struct kvi_packer *packer, const struct kvi_alloc *alloc);
 /* Frees the compression state. */
-void kvi_packer_free(struct kvi_packer *p);
+void kvi_packer_free(struct kvi_packer *packer);
 
 /* Appends the method byte and the data of a content to out.
  * Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_pack(struct kvi_packer *p, struct kvi_out *out, const void *content, size_t bytes);
+kvarc_ret kvi_pack(struct kvi_packer *packer, struct kvi_out *out, const void *content,
+                   size_t bytes);
 
 /*
  * Gives the decoded_bytes bytes of content: inside payload, or in *owned,
  * which the caller frees with kvi_free (NULL when nothing was allocated).
  * Returns OK, MEM, MEMLIMIT, DATA, OPTIONS (unknown method).
  */
-kvarc_ret kvi_unpack(struct kvi_packer *p, const uint8_t *payload, size_t bytes,
+kvarc_ret kvi_unpack(struct kvi_packer *packer, const uint8_t *payload, size_t bytes,
                      size_t decoded_bytes, const uint8_t **content, uint8_t **owned);
 
 /*
@@ -38,7 +39,7 @@ kvarc_ret kvi_unpack(struct kvi_packer *p, const uint8_t *payload, size_t bytes,
  * decoded than that takes, and whether the rest unpacks stays open. Memory: the window of the
  * frame, at most 8 MiB. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS (unknown method).
  */
-kvarc_ret kvi_unpack_head(struct kvi_packer *p, const uint8_t *payload, size_t bytes,
+kvarc_ret kvi_unpack_head(struct kvi_packer *packer, const uint8_t *payload, size_t bytes,
                           size_t decoded_bytes, uint8_t *head, size_t head_bytes);
 
 #endif

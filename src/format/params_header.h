@@ -19,8 +19,9 @@ struct kvi_params_header {
 
 /* Writes the fixed part. */
 void kvi_params_header_write(uint8_t out[KVI_PARAMS_HEADER_BYTES],
-                             const struct kvi_params_header *h);
+                             const struct kvi_params_header *header);
 /* False: too short or no heads. Whether the codec has parameters is for the caller. */
-bool kvi_params_header_parse(struct kvi_params_header *h, const uint8_t *content, size_t bytes);
+bool kvi_params_header_parse(struct kvi_params_header *header, const uint8_t *content,
+                             size_t bytes);
 
 #endif

@@ -13,14 +13,14 @@
 /* x^8 + x^4 + x^3 + x^2 + 1, without x^8. */
 enum { POLYNOMIAL = 0x1d, HIGH_BIT = 0x80, FIELD = 256 };
 
-void kvi_parity_put(uint8_t *out, const struct kvi_parity_head *h,
+void kvi_parity_put(uint8_t *out, const struct kvi_parity_head *head,
                     const struct kvi_parity_piece *pieces)
 {
-	memset(out, 0, kvi_parity_table_bytes(h->pieces));
-	kvi_store16(out, h->pieces);
-	kvi_store16(out + 2, h->row);
-	kvi_store16(out + 4, h->rows);
-	for (unsigned i = 0; i < h->pieces; i++) {
+	memset(out, 0, kvi_parity_table_bytes(head->pieces));
+	kvi_store16(out, head->pieces);
+	kvi_store16(out + 2, head->row);
+	kvi_store16(out + 4, head->rows);
+	for (unsigned i = 0; i < head->pieces; i++) {
 		uint8_t *p = out + kvi_parity_table_bytes(i);
 		kvi_store64(p, pieces[i].offset);
 		kvi_store32(p + 8, pieces[i].bytes);
@@ -34,27 +34,28 @@ struct kvi_parity_piece kvi_parity_get(const uint8_t *payload, unsigned i)
 	return (struct kvi_parity_piece){ kvi_load64(p), kvi_load32(p + 8), kvi_load_h128(p + 16) };
 }
 
-bool kvi_parity_parse(struct kvi_parity_head *h, const uint8_t *payload, uint32_t bytes,
+bool kvi_parity_parse(struct kvi_parity_head *head, const uint8_t *payload, uint32_t bytes,
                       uint64_t offset)
 {
 	uint64_t end = 0;
 	if (bytes < kvi_parity_table_bytes(1) || !kvi_all_zero(payload + 6, 10))
 		return false;
-	*h = (struct kvi_parity_head){ kvi_load16(payload), kvi_load16(payload + 2),
-		                       kvi_load16(payload + 4), 0 };
-	if (!h->pieces || h->row >= h->rows || h->pieces + h->rows > KVI_PARITY_MOST ||
-	    bytes < kvi_parity_table_bytes(h->pieces))
+	*head = (struct kvi_parity_head){ kvi_load16(payload), kvi_load16(payload + 2),
+		                          kvi_load16(payload + 4), 0 };
+	if (!head->pieces || head->row >= head->rows ||
+	    head->pieces + head->rows > KVI_PARITY_MOST ||
+	    bytes < kvi_parity_table_bytes(head->pieces))
 		return false;
-	for (unsigned i = 0; i < h->pieces; i++) {
+	for (unsigned i = 0; i < head->pieces; i++) {
 		const struct kvi_parity_piece p = kvi_parity_get(payload, i);
 		if (kvi_load32(payload + kvi_parity_table_bytes(i) + 12) ||
 		    p.offset % KVI_FRAME_ALIGN || p.bytes % KVI_FRAME_ALIGN || !p.bytes ||
 		    p.bytes > KVI_PARITY_PIECE_MAX || p.offset < end || p.offset > offset)
 			return false;
 		end = p.offset + p.bytes;
-		h->row_bytes = p.bytes > h->row_bytes ? p.bytes : h->row_bytes;
+		head->row_bytes = p.bytes > head->row_bytes ? p.bytes : head->row_bytes;
 	}
-	return end <= offset && bytes - kvi_parity_table_bytes(h->pieces) == h->row_bytes;
+	return end <= offset && bytes - kvi_parity_table_bytes(head->pieces) == head->row_bytes;
 }
 
 bool kvi_parity_same_group(const uint8_t *a, const uint8_t *b, unsigned pieces)

@@ -30,12 +30,12 @@ static inline size_t kvi_parity_table_bytes(unsigned pieces)
 	return KVI_PARITY_HEAD_BYTES + (size_t)pieces * KVI_PARITY_PIECE_BYTES;
 }
 /* Head and pieces, which ascend, to out: kvi_parity_table_bytes. */
-void kvi_parity_put(uint8_t *out, const struct kvi_parity_head *h,
+void kvi_parity_put(uint8_t *out, const struct kvi_parity_head *head,
                     const struct kvi_parity_piece *pieces);
 /* Piece i of a payload that was parsed. */
 struct kvi_parity_piece kvi_parity_get(const uint8_t *payload, unsigned i);
 /* Whether the payload of a frame at an offset is as rules R12.12 and R12.13 want it. */
-bool kvi_parity_parse(struct kvi_parity_head *h, const uint8_t *payload, uint32_t bytes,
+bool kvi_parity_parse(struct kvi_parity_head *head, const uint8_t *payload, uint32_t bytes,
                       uint64_t offset);
 /* Whether two payloads are rows of one group (rule R12.14). */
 bool kvi_parity_same_group(const uint8_t *a, const uint8_t *b, unsigned pieces);

@@ -24,80 +24,84 @@ static bool one_width(uint8_t weights, uint8_t activations)
 }
 
 /* Spec model 1, up to the names. */
-static bool parse_model(struct kvi_predictor *p, struct kvi_in *in)
+static bool parse_model(struct kvi_predictor *predictor, struct kvi_in *in)
 {
 	uint8_t flags = kvi_get8(in);
-	p->closed = flags & CLOSED;
-	p->embedded = flags & EMBEDDED;
-	p->fp8 = flags & FP8;
-	p->level = kvi_get8(in);
-	p->wide_weights = kvi_get8(in);
-	p->wide_activations = kvi_get8(in);
-	p->weights = get_digest(in);
-	p->digest = get_digest(in);
-	p->codes_ids = flags & CODES_IDS;
-	if (p->codes_ids)
-		p->head = get_digest(in);
-	uint8_t wide = p->fp8 ? KINDS_OF_ATTENTION : KINDS;
-	return !(flags & ~(CLOSED | EMBEDDED | FP8 | CODES_IDS)) && p->level >= KVI_LEVEL_MODEL &&
-	       p->level <= KVI_LEVEL_PREDICTED && !(p->wide_weights & ~wide) &&
-	       !(p->wide_activations & ~wide) && one_width(p->wide_weights, p->wide_activations);
+	predictor->closed = flags & CLOSED;
+	predictor->embedded = flags & EMBEDDED;
+	predictor->fp8 = flags & FP8;
+	predictor->level = kvi_get8(in);
+	predictor->wide_weights = kvi_get8(in);
+	predictor->wide_activations = kvi_get8(in);
+	predictor->weights = get_digest(in);
+	predictor->digest = get_digest(in);
+	predictor->codes_ids = flags & CODES_IDS;
+	if (predictor->codes_ids)
+		predictor->head = get_digest(in);
+	uint8_t wide = predictor->fp8 ? KINDS_OF_ATTENTION : KINDS;
+	return !(flags & ~(CLOSED | EMBEDDED | FP8 | CODES_IDS)) &&
+	       predictor->level >= KVI_LEVEL_MODEL && predictor->level <= KVI_LEVEL_PREDICTED &&
+	       !(predictor->wide_weights & ~wide) && !(predictor->wide_activations & ~wide) &&
+	       one_width(predictor->wide_weights, predictor->wide_activations);
 }
 
-static bool parse_linear(struct kvi_predictor *p, struct kvi_in *in)
+static bool parse_linear(struct kvi_predictor *predictor, struct kvi_in *in)
 {
 	uint8_t where = kvi_get8(in);
-	p->embedded = where == 1;
-	p->level = kvi_get8(in);
-	p->digest = get_digest(in);
-	return where <= 1 && (p->level == KVI_LEVEL_PROFILE || p->level == KVI_LEVEL_LOWER ||
-	                      p->level == KVI_LEVEL_BASIS);
+	predictor->embedded = where == 1;
+	predictor->level = kvi_get8(in);
+	predictor->digest = get_digest(in);
+	return where <= 1 &&
+	       (predictor->level == KVI_LEVEL_PROFILE || predictor->level == KVI_LEVEL_LOWER ||
+	        predictor->level == KVI_LEVEL_BASIS);
 }
 
-static kvarc_ret parse_params(struct kvi_predictor *p, const struct kvi_alloc *alloc,
+static kvarc_ret parse_params(struct kvi_predictor *predictor, const struct kvi_alloc *alloc,
                               const uint8_t *params, size_t bytes)
 {
 	struct kvi_in in = kvi_in_make(params, bytes);
-	bool good = p->kind == KVI_PREDICTOR_MODEL ? parse_model(p, &in) : parse_linear(p, &in);
-	if (p->kind == KVI_PREDICTOR_MODEL) {
-		p->model_name = kvi_get_string(&in, alloc);
-		if (!p->model_name)
+	bool good = predictor->kind == KVI_PREDICTOR_MODEL ? parse_model(predictor, &in)
+	                                                   : parse_linear(predictor, &in);
+	if (predictor->kind == KVI_PREDICTOR_MODEL) {
+		predictor->model_name = kvi_get_string(&in, alloc);
+		if (!predictor->model_name)
 			return in.bad ? KVARC_DATA : kvi_alloc_error(alloc);
 	}
-	p->name = kvi_get_string(&in, alloc);
-	if (!p->name)
+	predictor->name = kvi_get_string(&in, alloc);
+	if (!predictor->name)
 		return in.bad ? KVARC_DATA : kvi_alloc_error(alloc);
-	if (p->embedded)
-		p->content_bytes = kvi_get_varint(&in, KVI_PROFILE_EMBED_MAX);
-	return in.bad || kvi_in_remaining(&in) || !good || (p->embedded && p->content_bytes == 0)
+	if (predictor->embedded)
+		predictor->content_bytes = kvi_get_varint(&in, KVI_PROFILE_EMBED_MAX);
+	return in.bad || kvi_in_remaining(&in) || !good ||
+	                       (predictor->embedded && predictor->content_bytes == 0)
 	               ? KVARC_DATA
 	               : KVARC_OK;
 }
 
-kvarc_ret kvi_predictor_parse(struct kvi_predictor *p, const struct kvi_alloc *alloc,
+kvarc_ret kvi_predictor_parse(struct kvi_predictor *predictor, const struct kvi_alloc *alloc,
                               const uint8_t *content, size_t bytes)
 {
 	struct kvi_in in = kvi_in_make(content, bytes);
-	*p = (struct kvi_predictor){ .kind = kvi_get8(&in) };
+	*predictor = (struct kvi_predictor){ .kind = kvi_get8(&in) };
 	uint64_t n = kvi_get_varint(&in, bytes);
 	const uint8_t *params = kvi_get_bytes(&in, (size_t)n);
 	if (in.bad || kvi_in_remaining(&in) != 0)
 		return KVARC_DATA;
-	if (p->kind == KVI_PREDICTOR_NONE)
+	if (predictor->kind == KVI_PREDICTOR_NONE)
 		return n == 0 ? KVARC_OK : KVARC_DATA;
-	if (p->kind != KVI_PREDICTOR_PROFILE && p->kind != KVI_PREDICTOR_MODEL)
+	if (predictor->kind != KVI_PREDICTOR_PROFILE && predictor->kind != KVI_PREDICTOR_MODEL)
 		return KVARC_OPTIONS;
-	kvarc_ret ret = parse_params(p, alloc, params, (size_t)n);
+	kvarc_ret ret = parse_params(predictor, alloc, params, (size_t)n);
 	if (ret)
-		kvi_predictor_free(p, alloc);
+		kvi_predictor_free(predictor, alloc);
 	return ret;
 }
 
-void kvi_predictor_free(struct kvi_predictor *p, const struct kvi_alloc *alloc)
+void kvi_predictor_free(struct kvi_predictor *predictor, const struct kvi_alloc *alloc)
 {
-	kvi_free(alloc, p->name);
-	kvi_free(alloc, p->model_name);
-	*p = (struct kvi_predictor){ 0 };
+	kvi_free(alloc, predictor->name);
+	kvi_free(alloc, predictor->model_name);
+	*predictor = (struct kvi_predictor){ 0 };
 }
 
 /* Bytes of a varint. */
@@ -122,44 +126,48 @@ static void put_digest(struct kvi_out *out, struct kvi_h128 digest)
 	kvi_put_bytes(out, bytes, sizeof bytes);
 }
 
-void kvi_predictor_put(struct kvi_out *out, const struct kvi_predictor *p)
+void kvi_predictor_put(struct kvi_out *out, const struct kvi_predictor *predictor)
 {
-	bool model = p->kind == KVI_PREDICTOR_MODEL;
-	kvi_put8(out, p->kind);
-	if (p->kind == KVI_PREDICTOR_NONE) {
+	bool model = predictor->kind == KVI_PREDICTOR_MODEL;
+	kvi_put8(out, predictor->kind);
+	if (predictor->kind == KVI_PREDICTOR_NONE) {
 		kvi_put_varint(out, 0);
 		return;
 	}
-	kvi_put_varint(
-		out,
-		(model ? 4 + 32 + (p->codes_ids ? 16 : 0) + string_bytes(p->model_name) : 2 + 16) +
-			string_bytes(p->name) + (p->embedded ? varint_bytes(p->content_bytes) : 0));
-	kvi_put8(out, !model ? p->embedded
-	                     : (uint8_t)((p->closed ? CLOSED : 0) | (p->embedded ? EMBEDDED : 0) |
-	                                 (p->fp8 ? FP8 : 0) | (p->codes_ids ? CODES_IDS : 0)));
-	kvi_put8(out, p->level);
+	kvi_put_varint(out,
+	               (model ? 4 + 32 + (predictor->codes_ids ? 16 : 0) +
+	                                string_bytes(predictor->model_name)
+	                      : 2 + 16) +
+	                       string_bytes(predictor->name) +
+	                       (predictor->embedded ? varint_bytes(predictor->content_bytes) : 0));
+	kvi_put8(out, !model ? predictor->embedded
+	                     : (uint8_t)((predictor->closed ? CLOSED : 0) |
+	                                 (predictor->embedded ? EMBEDDED : 0) |
+	                                 (predictor->fp8 ? FP8 : 0) |
+	                                 (predictor->codes_ids ? CODES_IDS : 0)));
+	kvi_put8(out, predictor->level);
 	if (model) {
-		kvi_put8(out, p->wide_weights);
-		kvi_put8(out, p->wide_activations);
-		put_digest(out, p->weights);
+		kvi_put8(out, predictor->wide_weights);
+		kvi_put8(out, predictor->wide_activations);
+		put_digest(out, predictor->weights);
 	}
-	put_digest(out, p->digest);
-	if (model && p->codes_ids)
-		put_digest(out, p->head);
+	put_digest(out, predictor->digest);
+	if (model && predictor->codes_ids)
+		put_digest(out, predictor->head);
 	if (model)
-		kvi_put_string(out, p->model_name);
-	kvi_put_string(out, p->name);
-	if (p->embedded)
-		kvi_put_varint(out, p->content_bytes);
+		kvi_put_string(out, predictor->model_name);
+	kvi_put_string(out, predictor->name);
+	if (predictor->embedded)
+		kvi_put_varint(out, predictor->content_bytes);
 }
 
-bool kvi_profile_part_parse(struct kvi_profile_part *p, const uint8_t *content, size_t bytes)
+bool kvi_profile_part_parse(struct kvi_profile_part *part, const uint8_t *content, size_t bytes)
 {
 	struct kvi_in in = kvi_in_make(content, bytes);
-	p->offset = kvi_get_varint(&in, KVI_PROFILE_EMBED_MAX);
-	p->data = in.p;
-	p->bytes = kvi_in_remaining(&in);
-	return !in.bad && p->bytes > 0;
+	part->offset = kvi_get_varint(&in, KVI_PROFILE_EMBED_MAX);
+	part->data = in.p;
+	part->bytes = kvi_in_remaining(&in);
+	return !in.bad && part->bytes > 0;
 }
 
 void kvi_profile_part_put_head(struct kvi_out *out, uint64_t offset)

@@ -36,12 +36,12 @@ struct kvi_predictor {
 };
 
 /* Returns OK, MEM, MEMLIMIT, DATA, OPTIONS (a kind of a later version). */
-kvarc_ret kvi_predictor_parse(struct kvi_predictor *p, const struct kvi_alloc *alloc,
+kvarc_ret kvi_predictor_parse(struct kvi_predictor *predictor, const struct kvi_alloc *alloc,
                               const uint8_t *content, size_t bytes);
 /* Frees the names; NULL names are fine. */
-void kvi_predictor_free(struct kvi_predictor *p, const struct kvi_alloc *alloc);
+void kvi_predictor_free(struct kvi_predictor *predictor, const struct kvi_alloc *alloc);
 /* Test out->failed afterwards. */
-void kvi_predictor_put(struct kvi_out *out, const struct kvi_predictor *p);
+void kvi_predictor_put(struct kvi_out *out, const struct kvi_predictor *predictor);
 
 /* A PROFILE frame: part of the content of the PREDICTOR before it. */
 struct kvi_profile_part {
@@ -50,7 +50,7 @@ struct kvi_profile_part {
 	size_t bytes;        /* at least 1 */
 };
 /* Parses the content of a PROFILE frame; data points into it. False: not valid. */
-bool kvi_profile_part_parse(struct kvi_profile_part *p, const uint8_t *content, size_t bytes);
+bool kvi_profile_part_parse(struct kvi_profile_part *part, const uint8_t *content, size_t bytes);
 /* What comes before the bytes. */
 void kvi_profile_part_put_head(struct kvi_out *out, uint64_t offset);
 

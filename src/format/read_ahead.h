@@ -39,32 +39,34 @@ struct kvi_ahead {
 };
 
 /* cost 0: the default. False: there is no lock, or no memory for it. */
-bool kvi_ahead_open(struct kvi_ahead *a, const struct kvi_alloc *alloc, uint64_t cost);
+bool kvi_ahead_open(struct kvi_ahead *ahead, const struct kvi_alloc *alloc, uint64_t cost);
 /* Frees all blocks; also of one that is all zero. */
-void kvi_ahead_close(struct kvi_ahead *a);
+void kvi_ahead_close(struct kvi_ahead *ahead);
 
 /* Copies the bytes that are there from an offset on, up to `bytes`; returns how many. 0: *until is
  * the offset of the next byte that is there, or offset + bytes. Any thread. */
-size_t kvi_ahead_copy(struct kvi_ahead *a, void *buf, size_t bytes, uint64_t offset,
+size_t kvi_ahead_copy(struct kvi_ahead *ahead, void *buf, size_t bytes, uint64_t offset,
                       uint64_t *until);
 
 /* How many bytes a fetch may have now: a share of the memory that the limit still allows. */
-uint64_t kvi_ahead_budget(const struct kvi_ahead *a);
+uint64_t kvi_ahead_budget(const struct kvi_ahead *ahead);
 
 /*
  * Makes the n ranges of a list (offsets and bytes, in any order, also overlapping) ascend, without
  * what is there already; those that lie close together become one. Returns how many there are then;
  * the list must have capacity for all pieces: 2 * n + the number of blocks is enough.
  */
-size_t kvi_ahead_join(const struct kvi_ahead *a, kvarc_byte_range *list, size_t n, size_t capacity);
+size_t kvi_ahead_join(const struct kvi_ahead *ahead, kvarc_byte_range *list, size_t n,
+                      size_t capacity);
 
 /*
  * Reads n ranges of such a list into a group, in one call where the source has read_ranges. What
  * the budget does not cover is left out. Returns OK, MEM, IO.
  */
-kvarc_ret kvi_ahead_fetch(struct kvi_ahead *a, const kvarc_source *source, kvarc_byte_range *list,
-                          size_t n, enum kvi_ahead_group group, kvarc_error *e);
+kvarc_ret kvi_ahead_fetch(struct kvi_ahead *ahead, const kvarc_source *source,
+                          kvarc_byte_range *list, size_t n, enum kvi_ahead_group group,
+                          kvarc_error *error);
 /* Drops the blocks of a group. */
-void kvi_ahead_drop(struct kvi_ahead *a, enum kvi_ahead_group group);
+void kvi_ahead_drop(struct kvi_ahead *ahead, enum kvi_ahead_group group);
 
 #endif

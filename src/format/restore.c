@@ -24,50 +24,51 @@ uint64_t kvi_restore_literal_bytes(const struct kvi_restore *r)
 }
 
 /* Offset just past the last element of a view, checked. */
-static bool view_end(const struct kvi_area_view *v, uint64_t n_tokens, uint64_t width,
+static bool view_end(const struct kvi_area_view *view, uint64_t n_tokens, uint64_t width,
                      uint64_t elem, uint64_t *end)
 {
-	uint64_t blocks = (width - 1) / v->block_elems;
-	uint64_t in_block = width < v->block_elems ? width : v->block_elems;
+	uint64_t blocks = (width - 1) / view->block_elems;
+	uint64_t in_block = width < view->block_elems ? width : view->block_elems;
 	uint64_t t, b, e, last;
 	/* The last block may be short; the far corner of a full block counts
 	 * only when there is one. */
-	if (kvi_mul(n_tokens - 1, v->token_stride, &t) || kvi_mul(blocks, v->block_stride, &b) ||
-	    kvi_mul((width - 1) % v->block_elems, v->elem_stride, &last) ||
-	    kvi_mul(in_block - 1, v->elem_stride, &e))
+	if (kvi_mul(n_tokens - 1, view->token_stride, &t) ||
+	    kvi_mul(blocks, view->block_stride, &b) ||
+	    kvi_mul((width - 1) % view->block_elems, view->elem_stride, &last) ||
+	    kvi_mul(in_block - 1, view->elem_stride, &e))
 		return false;
 	if (blocks) {
-		uint64_t full = b - v->block_stride;
+		uint64_t full = b - view->block_stride;
 		if (kvi_add(full, e, &full) || kvi_add(b, last, &b))
 			return false;
 		b = b > full ? b : full;
 	} else {
 		b = last;
 	}
-	return !kvi_add(t, b, &t) && !kvi_add(t, v->offset, &t) && !kvi_add(t, elem, end);
+	return !kvi_add(t, b, &t) && !kvi_add(t, view->offset, &t) && !kvi_add(t, elem, end);
 }
 
-static bool area_valid(const struct kvi_piece *p, const kvarc_geometry *g)
+static bool area_valid(const struct kvi_piece *piece, const kvarc_geometry *geometry)
 {
 	uint64_t sum = 0;
 	uint64_t last;
-	if (p->track >= g->n_tracks || p->n_tokens == 0 || p->n_views == 0 ||
-	    kvi_add(p->t0, p->n_tokens, &last))
+	if (piece->track >= geometry->n_tracks || piece->n_tokens == 0 || piece->n_views == 0 ||
+	    kvi_add(piece->t0, piece->n_tokens, &last))
 		return false;
-	for (size_t i = 0; i < p->n_views; i++) {
-		const struct kvi_area_view *v = &p->views[i];
+	for (size_t i = 0; i < piece->n_views; i++) {
+		const struct kvi_area_view *v = &piece->views[i];
 		uint64_t end, bytes;
-		if (v->tensor >= g->n_tensors || v->block_elems == 0)
+		if (v->tensor >= geometry->n_tensors || v->block_elems == 0)
 			return false;
-		const kvarc_tensor *t = &g->tensors[v->tensor];
+		const kvarc_tensor *t = &geometry->tensors[v->tensor];
 		uint64_t elem = kvarc_dtype_bytes(t->dtype);
 		uint64_t width = (uint64_t)t->heads * t->channels;
-		if (t->track != p->track || !view_end(v, p->n_tokens, width, elem, &end) ||
-		    end > p->bytes || kvi_mul(p->n_tokens, width * elem, &bytes) ||
+		if (t->track != piece->track || !view_end(v, piece->n_tokens, width, elem, &end) ||
+		    end > piece->bytes || kvi_mul(piece->n_tokens, width * elem, &bytes) ||
 		    kvi_add(sum, bytes, &sum))
 			return false;
 	}
-	return sum == p->bytes;
+	return sum == piece->bytes;
 }
 
 static bool kind_known(uint16_t kind)
@@ -123,21 +124,22 @@ void kvi_restore_put(struct kvi_out *out, const struct kvi_restore *r)
 	}
 }
 
-static kvarc_ret parse_area(struct kvi_piece *p, const struct kvi_alloc *alloc, struct kvi_in *in)
+static kvarc_ret parse_area(struct kvi_piece *piece, const struct kvi_alloc *alloc,
+                            struct kvi_in *in)
 {
 	enum { VIEW_BYTES_MIN = 6 };
-	p->track = (uint32_t)kvi_get_varint(in, UINT32_MAX);
-	p->t0 = kvi_get_varint(in, UINT64_MAX);
-	p->n_tokens = kvi_get_varint(in, UINT64_MAX);
+	piece->track = (uint32_t)kvi_get_varint(in, UINT32_MAX);
+	piece->t0 = kvi_get_varint(in, UINT64_MAX);
+	piece->n_tokens = kvi_get_varint(in, UINT64_MAX);
 	uint64_t n = kvi_get_varint(in, kvi_in_remaining(in) / VIEW_BYTES_MIN);
 	if (in->bad || n == 0)
 		return KVARC_DATA;
-	p->views = kvi_calloc(alloc, (size_t)n, sizeof *p->views);
-	if (!p->views)
+	piece->views = kvi_calloc(alloc, (size_t)n, sizeof *piece->views);
+	if (!piece->views)
 		return kvi_alloc_error(alloc);
-	p->n_views = (size_t)n;
-	for (size_t i = 0; i < p->n_views; i++) {
-		struct kvi_area_view *v = &p->views[i];
+	piece->n_views = (size_t)n;
+	for (size_t i = 0; i < piece->n_views; i++) {
+		struct kvi_area_view *v = &piece->views[i];
 		v->tensor = (uint32_t)kvi_get_varint(in, UINT32_MAX);
 		v->offset = kvi_get_varint(in, UINT64_MAX);
 		v->token_stride = kvi_get_varint(in, UINT64_MAX);
@@ -199,14 +201,14 @@ kvarc_ret kvi_restore_parse(struct kvi_restore *r, const struct kvi_alloc *alloc
 	return ret;
 }
 
-bool kvi_blob_parse(struct kvi_blob *b, const uint8_t *content, size_t bytes)
+bool kvi_blob_parse(struct kvi_blob *blob, const uint8_t *content, size_t bytes)
 {
 	struct kvi_in in = kvi_in_make(content, bytes);
-	b->item = kvi_get_varint(&in, UINT64_MAX);
-	b->offset = kvi_get_varint(&in, UINT64_MAX);
-	b->data = in.p;
-	b->bytes = kvi_in_remaining(&in);
-	return !in.bad && b->bytes > 0;
+	blob->item = kvi_get_varint(&in, UINT64_MAX);
+	blob->offset = kvi_get_varint(&in, UINT64_MAX);
+	blob->data = in.p;
+	blob->bytes = kvi_in_remaining(&in);
+	return !in.bad && blob->bytes > 0;
 }
 
 void kvi_blob_put_head(struct kvi_out *out, uint64_t item, uint64_t offset)

@@ -83,7 +83,7 @@ struct kvi_blob {
 	size_t bytes;
 };
 /* False: not valid. */
-bool kvi_blob_parse(struct kvi_blob *b, const uint8_t *content, size_t bytes);
+bool kvi_blob_parse(struct kvi_blob *blob, const uint8_t *content, size_t bytes);
 /* The two varints; the bytes follow. */
 void kvi_blob_put_head(struct kvi_out *out, uint64_t item, uint64_t offset);
 

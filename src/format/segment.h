@@ -40,13 +40,13 @@ struct kvi_segment {
 };
 
 /* As they are checked. */
-uint64_t kvi_segment_ids_check(const struct kvi_segment *s);
+uint64_t kvi_segment_ids_check(const struct kvi_segment *segment);
 /* Positions of the first n tokens as they are stored. Test out->failed afterwards. */
-void kvi_segment_put_positions(struct kvi_out *out, const struct kvi_segment *s, uint32_t n);
+void kvi_segment_put_positions(struct kvi_out *out, const struct kvi_segment *segment, uint32_t n);
 /* Test out->failed afterwards. */
-void kvi_segment_put(struct kvi_out *out, const struct kvi_segment *s);
+void kvi_segment_put(struct kvi_out *out, const struct kvi_segment *segment);
 /* False: not valid. Ids that are coded are not known yet. Whether track and t0 fit is for the
  * caller. */
-bool kvi_segment_parse(struct kvi_segment *s, const uint8_t *content, size_t bytes);
+bool kvi_segment_parse(struct kvi_segment *segment, const uint8_t *content, size_t bytes);
 
 #endif

@@ -6,11 +6,12 @@
 
 enum { FLAG_CHAIN = 1, HASH_BYTES = 16 };
 
-uint64_t kvi_track_bytes(const kvarc_geometry *g, const struct kvi_order *order, uint32_t track)
+uint64_t kvi_track_bytes(const kvarc_geometry *geometry, const struct kvi_order *order,
+                         uint32_t track)
 {
 	uint64_t bytes = 0;
 	for (uint32_t i = order->first[track]; i < order->first[track + 1]; i++)
-		bytes += kvi_tensor_bytes(&g->tensors[order->tensors[i]]);
+		bytes += kvi_tensor_bytes(&geometry->tensors[order->tensors[i]]);
 	return bytes;
 }
 
@@ -31,34 +32,35 @@ void kvi_storeref_put(struct kvi_out *out, const kvarc_stored *segments, size_t 
 }
 
 /* One segment of the frame. False: not valid. */
-static bool parse_segment(struct kvi_in *in, kvarc_stored *s, uint64_t token_bytes)
+static bool parse_segment(struct kvi_in *in, kvarc_stored *stored, uint64_t token_bytes)
 {
-	s->n = (uint32_t)kvi_get_varint(in, KVI_SEGMENT_TOKENS);
+	stored->n = (uint32_t)kvi_get_varint(in, KVI_SEGMENT_TOKENS);
 	const uint8_t flags = kvi_get8(in);
-	s->bytes = kvi_get_varint(in, UINT64_MAX);
+	stored->bytes = kvi_get_varint(in, UINT64_MAX);
 	const uint8_t *digest = kvi_get_bytes(in, HASH_BYTES);
 	const uint8_t *chain = flags & FLAG_CHAIN ? kvi_get_bytes(in, HASH_BYTES) : NULL;
-	if (in->bad || s->n == 0 || flags & ~FLAG_CHAIN || s->bytes != s->n * token_bytes)
+	if (in->bad || stored->n == 0 || flags & ~FLAG_CHAIN ||
+	    stored->bytes != stored->n * token_bytes)
 		return false;
-	memcpy(s->digest, digest, HASH_BYTES);
-	s->has_chain = chain != NULL;
+	memcpy(stored->digest, digest, HASH_BYTES);
+	stored->has_chain = chain != NULL;
 	if (chain)
-		memcpy(s->chain, chain, HASH_BYTES);
+		memcpy(stored->chain, chain, HASH_BYTES);
 	return true;
 }
 
 kvarc_ret kvi_storeref_parse(struct kvi_list *to, const struct kvi_alloc *alloc,
-                             const kvarc_geometry *g, const struct kvi_order *order,
+                             const kvarc_geometry *geometry, const struct kvi_order *order,
                              const uint8_t *content, size_t bytes)
 {
 	struct kvi_in in = kvi_in_make(content, bytes);
-	const uint32_t track = (uint32_t)kvi_get_varint(&in, g->n_tracks - 1);
+	const uint32_t track = (uint32_t)kvi_get_varint(&in, geometry->n_tracks - 1);
 	uint64_t t0 = kvi_get_varint(&in, UINT32_MAX);
 	const uint64_t n = kvi_get_varint(&in, KVI_STOREREF_SEGMENTS);
 	to->n = 0;
 	if (in.bad || n == 0)
 		return KVARC_DATA;
-	const uint64_t token_bytes = kvi_track_bytes(g, order, track);
+	const uint64_t token_bytes = kvi_track_bytes(geometry, order, track);
 	for (uint64_t i = 0; i < n; i++) {
 		kvarc_stored *s = kvi_list_add(to, alloc, sizeof *s);
 		if (!s)

@@ -34,11 +34,11 @@ static inline void *fd_opaque(int fd)
 enum { MOST = 1 << 30 };
 
 /* IO, with the text of errno. what: "cannot open", ...; path: NULL, or for the text. */
-static kvarc_ret fail_system(kvarc_error *e, const char *what, const char *path)
+static kvarc_ret fail_system(kvarc_error *error, const char *what, const char *path)
 {
 	const char *why = strerror(errno);
-	return path ? kvi_fail(e, KVARC_IO, "%s %s: %s", what, path, why)
-	            : kvi_fail(e, KVARC_IO, "%s: %s", what, why);
+	return path ? kvi_fail(error, KVARC_IO, "%s %s: %s", what, path, why)
+	            : kvi_fail(error, KVARC_IO, "%s: %s", what, why);
 }
 
 /* Whether a descriptor takes any offset; *bytes: the size of what it is, then. errno on failure.
@@ -172,12 +172,12 @@ static int64_t read_file_next(void *opaque, void *buf, size_t bytes, uint64_t of
 }
 
 static kvarc_ret fd_source(kvarc_source *source, int fd, bool owned, const char *path,
-                           kvarc_error *e)
+                           kvarc_error *error)
 {
 	bool seekable;
 	uint64_t bytes;
 	if (fd_size(fd, &seekable, &bytes))
-		return fail_system(e, "cannot read", path ? path : "the descriptor");
+		return fail_system(error, "cannot read", path ? path : "the descriptor");
 	*source = (kvarc_source){ .opaque = fd_opaque(fd), .size = bytes };
 	if (owned)
 		source->read = seekable ? read_at_owned : read_next_owned;
@@ -354,12 +354,12 @@ static int truncate_file(void *opaque, uint64_t bytes)
 	return fd < 0 ? -1 : truncate_descriptor(fd_opaque(fd), bytes);
 }
 
-static kvarc_ret fd_sink(kvarc_sink *sink, int fd, bool owned, const char *path, kvarc_error *e)
+static kvarc_ret fd_sink(kvarc_sink *sink, int fd, bool owned, const char *path, kvarc_error *error)
 {
 	bool seekable;
 	uint64_t bytes;
 	if (fd_size(fd, &seekable, &bytes))
-		return fail_system(e, "cannot write", path ? path : "the descriptor");
+		return fail_system(error, "cannot write", path ? path : "the descriptor");
 	*sink = (kvarc_sink){ .opaque = fd_opaque(fd), .flush = flush_descriptor };
 	if (seekable)
 		sink->truncate = truncate_descriptor;

@@ -46,24 +46,25 @@ uint64_t kvarc_memory_bytes(const kvarc_memory *memory)
 }
 
 /* Capacity for at least that number of bytes; half as much again as before where possible. */
-static bool grow(kvarc_memory *m, size_t bytes)
+static bool grow(kvarc_memory *memory, size_t bytes)
 {
 	enum { FIRST = 1 << 16 };
 	size_t more, capacity;
-	if (bytes <= m->capacity)
+	if (bytes <= memory->capacity)
 		return true;
-	capacity = kvi_add(m->capacity, m->capacity / 2 + FIRST, &more) || more < bytes ? bytes
-	                                                                                : more;
-	uint8_t *p = kvi_malloc(&m->alloc, capacity);
+	capacity = kvi_add(memory->capacity, memory->capacity / 2 + FIRST, &more) || more < bytes
+	                   ? bytes
+	                   : more;
+	uint8_t *p = kvi_malloc(&memory->alloc, capacity);
 	if (!p && capacity > bytes)
-		p = kvi_malloc(&m->alloc, capacity = bytes);
+		p = kvi_malloc(&memory->alloc, capacity = bytes);
 	if (!p)
 		return false;
-	if (m->bytes)
-		memcpy(p, m->p, m->bytes);
-	kvi_free(&m->alloc, m->p);
-	m->p = p;
-	m->capacity = capacity;
+	if (memory->bytes)
+		memcpy(p, memory->p, memory->bytes);
+	kvi_free(&memory->alloc, memory->p);
+	memory->p = p;
+	memory->capacity = capacity;
 	return true;
 }
 

@@ -20,7 +20,7 @@ enum { EXP_STRIDE = 32 };
  */
 enum { SEARCHED = KVI_AVX512_EXP_SEARCHED };
 
-static void search_make(struct exp_search *s, const struct kvi_tables *tables)
+static void search_make(struct exp_search *search, const struct kvi_tables *tables)
 {
 	uint16_t low[3][SEARCHED] = { 0 }, mid[3][4 * SEARCHED] = { 0 };
 	uint16_t last[16 * SEARCHED] = { 0 };
@@ -35,11 +35,11 @@ static void search_make(struct exp_search *s, const struct kvi_tables *tables)
 			last[16 * t + p] = (uint16_t)(enc[2 * p + 1] >> 16);
 	}
 	for (int i = 0; i < 3; i++) {
-		s->low[i] = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)low[i]));
-		s->mid[i] = _mm512_loadu_si512(mid[i]);
+		search->low[i] = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)low[i]));
+		search->mid[i] = _mm512_loadu_si512(mid[i]);
 	}
 	for (int i = 0; i < 4; i++)
-		s->last[i] = _mm512_loadu_si512(last + 32 * i);
+		search->last[i] = _mm512_loadu_si512(last + 32 * i);
 }
 
 /* The result for a slot: its symbol, the cumulative frequency of it and of the next. */
@@ -48,43 +48,43 @@ struct search_result {
 };
 
 /* Three bounds, ascending, against the slots: two more bits of the symbol. */
-INLINE void search_narrow(struct search_result *p, vec slot, const vec bound[3])
+INLINE void search_narrow(struct search_result *result, vec slot, const vec bound[3])
 {
 	const vec one = _mm512_set1_epi16(1);
 	__mmask32 a = _mm512_cmpge_epu16_mask(slot, bound[0]);
 	__mmask32 b = _mm512_cmpge_epu16_mask(slot, bound[1]);
 	__mmask32 c = _mm512_cmpge_epu16_mask(slot, bound[2]);
-	vec s = _mm512_slli_epi16(p->symbol, 2);
+	vec s = _mm512_slli_epi16(result->symbol, 2);
 	s = _mm512_mask_add_epi16(s, a, s, one);
 	s = _mm512_mask_add_epi16(s, b, s, one);
-	p->symbol = _mm512_mask_add_epi16(s, c, s, one);
-	p->from = _mm512_mask_mov_epi16(p->from, a, bound[0]);
-	p->from = _mm512_mask_mov_epi16(p->from, b, bound[1]);
-	p->from = _mm512_mask_mov_epi16(p->from, c, bound[2]);
-	p->to = _mm512_mask_mov_epi16(bound[2], c, p->to);
-	p->to = _mm512_mask_mov_epi16(bound[1], b, p->to);
-	p->to = _mm512_mask_mov_epi16(bound[0], a, p->to);
+	result->symbol = _mm512_mask_add_epi16(s, c, s, one);
+	result->from = _mm512_mask_mov_epi16(result->from, a, bound[0]);
+	result->from = _mm512_mask_mov_epi16(result->from, b, bound[1]);
+	result->from = _mm512_mask_mov_epi16(result->from, c, bound[2]);
+	result->to = _mm512_mask_mov_epi16(bound[2], c, result->to);
+	result->to = _mm512_mask_mov_epi16(bound[1], b, result->to);
+	result->to = _mm512_mask_mov_epi16(bound[0], a, result->to);
 }
 
 /* table: number of each lane's table, which stays above the symbol's bits. */
-INLINE struct search_result search_find(const struct exp_search *s, vec slot, vec table)
+INLINE struct search_result search_find(const struct exp_search *search, vec slot, vec table)
 {
 	struct search_result p = { table, _mm512_setzero_si512(),
 		                   _mm512_set1_epi16(KVI_PROB_TOTAL) };
 	vec bytes = _mm512_add_epi16(_mm512_mullo_epi16(table, _mm512_set1_epi16(0x0202)),
 	                             _mm512_set1_epi16(0x0100));
 	__mmask32 upper = _mm512_movepi16_mask(_mm512_slli_epi16(table, 13));
-	const vec low[3] = { _mm512_shuffle_epi8(s->low[0], bytes),
-		             _mm512_shuffle_epi8(s->low[1], bytes),
-		             _mm512_shuffle_epi8(s->low[2], bytes) };
+	const vec low[3] = { _mm512_shuffle_epi8(search->low[0], bytes),
+		             _mm512_shuffle_epi8(search->low[1], bytes),
+		             _mm512_shuffle_epi8(search->low[2], bytes) };
 	search_narrow(&p, slot, low);
-	const vec mid[3] = { _mm512_permutexvar_epi16(p.symbol, s->mid[0]),
-		             _mm512_permutexvar_epi16(p.symbol, s->mid[1]),
-		             _mm512_permutexvar_epi16(p.symbol, s->mid[2]) };
+	const vec mid[3] = { _mm512_permutexvar_epi16(p.symbol, search->mid[0]),
+		             _mm512_permutexvar_epi16(p.symbol, search->mid[1]),
+		             _mm512_permutexvar_epi16(p.symbol, search->mid[2]) };
 	search_narrow(&p, slot, mid);
 	vec last = _mm512_mask_mov_epi16(
-		_mm512_permutex2var_epi16(s->last[0], p.symbol, s->last[1]), upper,
-		_mm512_permutex2var_epi16(s->last[2], p.symbol, s->last[3]));
+		_mm512_permutex2var_epi16(search->last[0], p.symbol, search->last[1]), upper,
+		_mm512_permutex2var_epi16(search->last[2], p.symbol, search->last[3]));
 	__mmask32 odd = _mm512_cmpge_epu16_mask(slot, last);
 	p.symbol = _mm512_add_epi16(p.symbol, p.symbol);
 	p.symbol = _mm512_mask_add_epi16(p.symbol, odd, p.symbol, _mm512_set1_epi16(1));
@@ -104,7 +104,7 @@ INLINE __m256i symbols_in_order(vec symbol)
 }
 
 /* symbols_take by search. */
-INLINE __m256i search_take(struct parts *st, const struct exp_search *s, const uint8_t *tab,
+INLINE __m256i search_take(struct parts *st, const struct exp_search *search, const uint8_t *tab,
                            uint32_t active, const uint8_t **p)
 {
 	const vec low = SET(0xffff);
@@ -113,7 +113,7 @@ INLINE __m256i search_take(struct parts *st, const struct exp_search *s, const u
 		_mm512_or_si512(_mm512_and_si512(st->v[0], low), _mm512_slli_epi32(st->v[1], 16)),
 		_mm512_set1_epi16(KVI_PROB_TOTAL - 1));
 	struct search_result at = search_find(
-		s, slot, _mm512_or_si512(table.v[0], _mm512_slli_epi32(table.v[1], 16)));
+		search, slot, _mm512_or_si512(table.v[0], _mm512_slli_epi32(table.v[1], 16)));
 	vec freq = _mm512_sub_epi16(at.to, at.from);
 	vec off = _mm512_sub_epi16(slot, at.from);
 	const vec f[2] = { _mm512_and_si512(freq, low), _mm512_srli_epi32(freq, 16) };
@@ -126,21 +126,22 @@ INLINE __m256i search_take(struct parts *st, const struct exp_search *s, const u
 	return symbols_in_order(at.symbol);
 }
 
-INLINE void exp_put(struct exp_out *o, __m256i e, bool merged, unsigned lanes, uint32_t active)
+INLINE void exp_put(struct exp_out *out, __m256i m256i, bool merged, unsigned lanes,
+                    uint32_t active)
 {
 	if (!merged) {
-		_mm256_mask_storeu_epi8(o->e, active, e);
-		o->e += lanes;
+		_mm256_mask_storeu_epi8(out->e, active, m256i);
+		out->e += lanes;
 		return;
 	}
-	vec rest = _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(active, o->rest));
+	vec rest = _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(active, out->rest));
 	vec sign = _mm512_and_si512(_mm512_slli_epi16(rest, 8), _mm512_set1_epi16((short)0x8000));
 	vec mantissa = _mm512_and_si512(rest, _mm512_set1_epi16(0x7f));
-	vec field = _mm512_slli_epi16(_mm512_cvtepu8_epi16(e), 7);
-	_mm512_mask_storeu_epi16(o->x, active,
+	vec field = _mm512_slli_epi16(_mm512_cvtepu8_epi16(m256i), 7);
+	_mm512_mask_storeu_epi16(out->x, active,
 	                         _mm512_or_si512(_mm512_or_si512(sign, mantissa), field));
-	o->rest += lanes;
-	o->x += lanes;
+	out->rest += lanes;
+	out->x += lanes;
 }
 
 /* The symbols of a step as bytes. */
@@ -265,23 +266,24 @@ bool kvi_avx512_exp_decode(const struct kvi_exp_job *job, const struct kvi_strea
  * meanwhile the other has work. Ends with the shorter one, or near the end of
  * the words of either.
  */
-INLINE void exp_decode_both(struct exp_run *a, struct exp_run *b, bool searched, bool merged)
+INLINE void exp_decode_both(struct exp_run *run, struct exp_run *exp_run, bool searched,
+                            bool merged)
 {
-	const size_t most = a->steps < b->steps ? a->steps : b->steps;
-	const struct exp_search search_a = a->search, search_b = b->search;
-	struct kvi_exp_ring ring_a = a->ring, ring_b = b->ring;
-	struct parts st_a = states_load(a->state), st_b = states_load(b->state);
-	const uint8_t *p_a = a->p, *p_b = b->p;
-	const uint8_t *safe_a = a->feed.safe, *safe_b = b->feed.safe;
-	struct exp_out out_a = a->out, out_b = b->out;
+	const size_t most = run->steps < exp_run->steps ? run->steps : exp_run->steps;
+	const struct exp_search search_a = run->search, search_b = exp_run->search;
+	struct kvi_exp_ring ring_a = run->ring, ring_b = exp_run->ring;
+	struct parts st_a = states_load(run->state), st_b = states_load(exp_run->state);
+	const uint8_t *p_a = run->p, *p_b = exp_run->p;
+	const uint8_t *safe_a = run->feed.safe, *safe_b = exp_run->feed.safe;
+	struct exp_out out_a = run->out, out_b = exp_run->out;
 	uint32_t bad_a = 0, bad_b = 0;
 	size_t step = 0;
 	for (; step < most && p_a <= safe_a && p_b <= safe_b; step++) {
 		__m256i e_a, e_b;
-		p_a = exp_step(a->job->tables, searched ? &search_a : NULL, &ring_a, &st_a, p_a,
+		p_a = exp_step(run->job->tables, searched ? &search_a : NULL, &ring_a, &st_a, p_a,
 		               &e_a, &bad_a, false, UINT32_MAX);
-		p_b = exp_step(b->job->tables, searched ? &search_b : NULL, &ring_b, &st_b, p_b,
-		               &e_b, &bad_b, false, UINT32_MAX);
+		p_b = exp_step(exp_run->job->tables, searched ? &search_b : NULL, &ring_b, &st_b,
+		               p_b, &e_b, &bad_b, false, UINT32_MAX);
 		exp_put(&out_a, e_a, merged, KVI_LANES, UINT32_MAX);
 		exp_put(&out_b, e_b, merged, KVI_LANES, UINT32_MAX);
 		ring_a.at += KVI_LANES;
@@ -291,18 +293,18 @@ INLINE void exp_decode_both(struct exp_run *a, struct exp_run *b, bool searched,
 		if (ring_b.at == ring_b.size)
 			ring_b.at = 0;
 	}
-	states_store(a->state, &st_a, UINT32_MAX);
-	states_store(b->state, &st_b, UINT32_MAX);
-	a->ring = ring_a;
-	b->ring = ring_b;
-	a->p = p_a;
-	b->p = p_b;
-	a->out = out_a;
-	b->out = out_b;
-	a->bad |= bad_a;
-	b->bad |= bad_b;
-	a->steps -= step;
-	b->steps -= step;
+	states_store(run->state, &st_a, UINT32_MAX);
+	states_store(exp_run->state, &st_b, UINT32_MAX);
+	run->ring = ring_a;
+	exp_run->ring = ring_b;
+	run->p = p_a;
+	exp_run->p = p_b;
+	run->out = out_a;
+	exp_run->out = out_b;
+	run->bad |= bad_a;
+	exp_run->bad |= bad_b;
+	run->steps -= step;
+	exp_run->steps -= step;
 }
 
 void kvi_avx512_exp_decode2(const struct kvi_exp_job *const job[2],
@@ -333,20 +335,22 @@ struct held_tables {
 	vec freq[EXP_HELD], cum[EXP_HELD], order;
 };
 
-INLINE void held_load(struct held_tables *t, const struct kvi_tables *tables)
+INLINE void held_load(struct held_tables *held_tables, const struct kvi_tables *tables)
 {
-	t->order = halves_order(false);
+	held_tables->order = halves_order(false);
 	for (size_t i = 0; i < EXP_HELD; i++) {
 		size_t at = i < tables->n_tables ? i : 0;
 		const uint32_t *enc = tables->enc + at * EXP_STRIDE;
 		vec a = _mm512_loadu_si512(enc);
 		vec b = _mm512_loadu_si512(enc + 16);
-		t->freq[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(a)),
-		                                _mm512_cvtepi32_epi16(b), 1);
+		held_tables->freq[i] =
+			_mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(a)),
+		                           _mm512_cvtepi32_epi16(b), 1);
 		a = _mm512_srli_epi32(a, 16);
 		b = _mm512_srli_epi32(b, 16);
-		t->cum[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(a)),
-		                               _mm512_cvtepi32_epi16(b), 1);
+		held_tables->cum[i] =
+			_mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(a)),
+		                           _mm512_cvtepi32_epi16(b), 1);
 	}
 }
 
@@ -360,15 +364,15 @@ INLINE vec held_find(const vec v[EXP_HELD], vec index, __mmask32 second, __mmask
 }
 
 /* The mirror image of phase 1. */
-INLINE void held_put(struct parts *st, const struct held_tables *t, __m256i table, __m256i symbol,
-                     uint16_t **w)
+INLINE void held_put(struct parts *st, const struct held_tables *tables, __m256i table,
+                     __m256i symbol, uint16_t **w)
 {
 	vec index = _mm512_cvtepu8_epi16(_mm256_or_si256(_mm256_slli_epi16(table, 5), symbol));
-	index = _mm512_permutexvar_epi16(t->order, index);
+	index = _mm512_permutexvar_epi16(tables->order, index);
 	__mmask32 second = _mm512_test_epi16_mask(index, _mm512_set1_epi16(0x40));
 	__mmask32 third = _mm512_test_epi16_mask(index, _mm512_set1_epi16(0x80));
-	struct parts freq = halves_widen(held_find(t->freq, index, second, third));
-	struct parts cum = halves_widen(held_find(t->cum, index, second, third));
+	struct parts freq = halves_widen(held_find(tables->freq, index, second, third));
+	struct parts cum = halves_widen(held_find(tables->cum, index, second, third));
 	EACH_BACK
 	st->v[h] = symbol_put(st->v[h], freq.v[h], cum.v[h], ACTIVE(ALL_LANES, h), w);
 }

@@ -45,7 +45,7 @@ INLINE struct gather_masks gather_masks_load(void)
 
 /* Phase 1 of a decoder's step; the symbols in bits 11..15. lane: kvi_exp_job.lane. */
 INLINE vec gather_take(struct parts *st, const uint32_t *lut, const uint16_t *lane,
-                       const struct gather_masks *k, bool per_step, active_lanes active,
+                       const struct gather_masks *masks, bool per_step, active_lanes active,
                        const uint8_t **p)
 {
 	struct parts entry;
@@ -53,14 +53,14 @@ INLINE vec gather_take(struct parts *st, const uint32_t *lut, const uint16_t *la
 		vec at = per_step ? SET(*lane)
 		                  : _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(
 					    ACTIVE(active, h), lane + 16 * h));
-		entry.v[h] = v_gather(lut, CHOOSE(st->v[h], at, k->slot));
+		entry.v[h] = v_gather(lut, CHOOSE(st->v[h], at, masks->slot));
 	}
 	EACH
 		st->v[h] = v_add(v_mul(v_shr(st->v[h], KVI_PROB_BITS), v_shr(entry.v[h], 16)),
-		                 v_and(entry.v[h], k->slot));
+		                 v_and(entry.v[h], masks->slot));
 	EACH
-		st->v[h] = renorm(st->v[h], k->least, ACTIVE(active, h), p);
-	return _mm512_permutex2var_epi16(entry.v[0], k->low, entry.v[1]);
+		st->v[h] = renorm(st->v[h], masks->least, ACTIVE(active, h), p);
+	return _mm512_permutex2var_epi16(entry.v[0], masks->low, entry.v[1]);
 }
 
 /* A stream on its way through the steps of a span. */
@@ -87,12 +87,12 @@ static vec gather_escapes(struct parts *st, const uint8_t **p, vec field, uint32
 	return _mm512_mask_slli_epi16(field, escaped, e, FIELD_BIT);
 }
 
-INLINE void gather_step(struct gather_run *r, const struct gather_masks *k, bool merged,
+INLINE void gather_step(struct gather_run *r, const struct gather_masks *masks, bool merged,
                         bool per_step, unsigned lanes)
 {
 	const active_lanes active = first_active(lanes);
 	vec lane = per_step ? SET16(*r->lane) : _mm512_maskz_loadu_epi16(active, r->lane);
-	vec symbol = gather_take(&r->st, r->lut, r->lane, k, per_step, active, &r->p);
+	vec symbol = gather_take(&r->st, r->lut, r->lane, masks, per_step, active, &r->p);
 	vec distance = v_and(_mm512_srli_epi16(symbol, KVI_PROB_BITS - FIELD_BIT),
 	                     SET16((KVI_EXP_SYMBOLS - 1) << FIELD_BIT));
 	vec field = _mm512_sub_epi16(_mm512_slli_epi16(lane, FIELD_BIT), distance);
@@ -110,8 +110,9 @@ INLINE void gather_step(struct gather_run *r, const struct gather_masks *k, bool
 	if (merged) {
 		/* each byte twice: one has the sign in its bit, the other the mantissa */
 		vec rest = _mm512_castsi256_si512(_mm256_maskz_loadu_epi8(active, r->rest));
-		rest = _mm512_shuffle_epi8(_mm512_permutexvar_epi64(k->eighths, rest), k->twice);
-		_mm512_mask_storeu_epi16(r->x, active, CHOOSE(field, rest, k->field));
+		rest = _mm512_shuffle_epi8(_mm512_permutexvar_epi64(masks->eighths, rest),
+		                           masks->twice);
+		_mm512_mask_storeu_epi16(r->x, active, CHOOSE(field, rest, masks->field));
 		r->rest += lanes;
 		r->x += lanes;
 	} else {
@@ -132,17 +133,16 @@ struct gather_stream {
 	size_t steps; /* full ones */
 };
 
-static void gather_open(struct gather_stream *s, const struct kvi_exp_job *job,
+static void gather_open(struct gather_stream *stream, const struct kvi_exp_job *job,
                         const struct kvi_stream *in, void *out)
 {
-	s->job = job;
-	s->steps = job->steps.full_steps;
-	s->run = (struct gather_run){
+	stream->job = job;
+	stream->steps = job->steps.full_steps;
+	stream->run = (struct gather_run){
 		.lut = job->tables->lut,
-		.p = kvi_feed_open(&s->feed, in),
+		.p = kvi_feed_open(&stream->feed, in),
 		.ring = job->lane,
-		.ring_end = job->lane +
-		            job->tab_steps * (job->per_step ? 1 : (size_t)KVI_LANES),
+		.ring_end = job->lane + job->tab_steps * (job->per_step ? 1 : (size_t)KVI_LANES),
 		.lane = job->lane,
 		.rest = job->rest,
 		.x = out,
@@ -153,44 +153,44 @@ static void gather_open(struct gather_stream *s, const struct kvi_exp_job *job,
 }
 
 /* false: the words do not suffice. */
-INLINE bool gather_span(struct gather_stream *s, size_t steps, bool merged, bool per_step,
+INLINE bool gather_span(struct gather_stream *stream, size_t steps, bool merged, bool per_step,
                         unsigned lanes)
 {
 	const struct gather_masks k = gather_masks_load();
-	struct gather_run r = s->run;
+	struct gather_run r = stream->run;
 	for (size_t step = 0; step < steps; step++) {
-		KVI_FEED_CHECK(&s->feed, r.p);
+		KVI_FEED_CHECK(&stream->feed, r.p);
 		gather_step(&r, &k, merged, per_step, lanes);
 	}
-	s->run = r;
+	stream->run = r;
 	return true;
 }
 
 /* Every kind of span has its own loop. */
-INLINE bool gather_span_of(struct gather_stream *s, size_t steps, unsigned lanes)
+INLINE bool gather_span_of(struct gather_stream *stream, size_t steps, unsigned lanes)
 {
-	if (s->job->per_step)
-		return gather_span(s, steps, false, true, lanes);
-	return s->run.rest ? gather_span(s, steps, true, false, lanes)
-	                   : gather_span(s, steps, false, false, lanes);
+	if (stream->job->per_step)
+		return gather_span(stream, steps, false, true, lanes);
+	return stream->run.rest ? gather_span(stream, steps, true, false, lanes)
+	                        : gather_span(stream, steps, false, false, lanes);
 }
 
-static bool gather_finish(struct gather_stream *s)
+static bool gather_finish(struct gather_stream *stream)
 {
-	const struct kvi_steps *steps = &s->job->steps;
-	struct gather_run *r = &s->run;
+	const struct kvi_steps *steps = &stream->job->steps;
+	struct gather_run *r = &stream->run;
 	uint32_t state[KVI_LANES];
-	if (!gather_span_of(s, s->steps, KVI_LANES))
+	if (!gather_span_of(stream, stream->steps, KVI_LANES))
 		return false;
 	states_store(state, &r->st, ALL_LANES);
 	if (steps->tail_lanes) {
-		r->lane = s->job->lane_tail;
+		r->lane = stream->job->lane_tail;
 		r->ring_end = NULL;
-		if (!gather_span_of(s, steps->tail_steps, steps->tail_lanes))
+		if (!gather_span_of(stream, steps->tail_steps, steps->tail_lanes))
 			return false;
 		states_store(state, &r->st, first_active(steps->tail_lanes));
 	}
-	return kvi_feed_done(&s->feed, r->p, state) && !_mm512_movepi16_mask(r->bad);
+	return kvi_feed_done(&stream->feed, r->p, state) && !_mm512_movepi16_mask(r->bad);
 }
 
 bool kvi_gather_exp_decode(const struct kvi_exp_job *job, const struct kvi_stream *in, void *out)
@@ -263,12 +263,11 @@ INLINE uint16_t *gather_encode_span(const struct kvi_exp_job *job, const uint16_
 			w = v;
 		}
 		/* table << 5 | symbol */
-		vec index = CHOOSE(symbol,
-		                   _mm512_srli_epi16(at, KVI_PROB_BITS - EXP_SYMBOL_BITS), escape);
-		struct parts entry = {
-			{ _mm512_cvtepu16_epi32(_mm512_castsi512_si256(index)),
-			  _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(index, 1)) }
-		};
+		vec index = CHOOSE(symbol, _mm512_srli_epi16(at, KVI_PROB_BITS - EXP_SYMBOL_BITS),
+		                   escape);
+		struct parts entry = { { _mm512_cvtepu16_epi32(_mm512_castsi512_si256(index)),
+			                 _mm512_cvtepu16_epi32(
+						 _mm512_extracti64x4_epi64(index, 1)) } };
 		EACH
 			entry.v[h] = v_gather(job->tables->enc, entry.v[h]);
 		symbols_put(&st, &entry, active, &w);

@@ -54,18 +54,18 @@ static inline unsigned token_of(uint32_t e)
 
 /* The bits that follow the token of an element in the cell at zero, or false
  * when only an escape reaches it. */
-static inline bool zero_cell(const struct grid_cell *c, uint32_t magnitude, int m, int max_zeros,
+static inline bool zero_cell(const struct grid_cell *cell, uint32_t magnitude, int m, int max_zeros,
                              struct code *code)
 {
 	uint32_t field = magnitude >> m;
 	uint32_t mant = magnitude & (((uint32_t)1 << m) - 1);
-	if (c->gs <= 0) { /* all of the cell is subnormal */
+	if (cell->gs <= 0) { /* all of the cell is subnormal */
 		code->raw = magnitude;
-		code->n_raw = (unsigned)c->n_max;
+		code->n_raw = (unsigned)cell->n_max;
 		return true;
 	}
-	int zeros = c->gs - (int)field;
-	if (field ? zeros >= c->deepest : c->gs > max_zeros)
+	int zeros = cell->gs - (int)field;
+	if (field ? zeros >= cell->deepest : cell->gs > max_zeros)
 		return false;
 	code->raw = (field ? mant << 1 | 1 : mant) << zeros;
 	code->n_raw = (unsigned)(zeros + m + (field != 0));
@@ -159,32 +159,32 @@ static inline uint32_t take(uint32_t *st, unsigned n)
 }
 
 /* Magnitude of an element of cell j > 0. */
-static inline uint32_t decode_cell(uint32_t *st, const struct grid_cell *c, uint32_t j, int m)
+static inline uint32_t decode_cell(uint32_t *st, const struct grid_cell *cell, uint32_t j, int m)
 {
 	int level = (int)log2_floor(j), n = m - level;
-	bool normal = n <= c->n_max;
+	bool normal = n <= cell->n_max;
 	if (!normal)
-		n = c->n_max;
+		n = cell->n_max;
 	uint32_t full = n < 0 ? j >> -n : j << n | take(st, (unsigned)n);
-	return normal ? ((uint32_t)(c->gs + level) << m) + full : full;
+	return normal ? ((uint32_t)(cell->gs + level) << m) + full : full;
 }
 
 /* Magnitude of an element of the cell at zero; false: it is escaped. */
-static inline bool decode_zero_cell(uint32_t *st, const struct grid_cell *c, int m, int max_zeros,
-                                    uint32_t *magnitude)
+static inline bool decode_zero_cell(uint32_t *st, const struct grid_cell *cell, int m,
+                                    int max_zeros, uint32_t *magnitude)
 {
-	if (c->gs <= 0) {
-		*magnitude = take(st, (unsigned)c->n_max);
+	if (cell->gs <= 0) {
+		*magnitude = take(st, (unsigned)cell->n_max);
 		return true;
 	}
-	int zeros = __builtin_ctz(*st | (uint32_t)1 << c->deepest);
-	if (zeros < c->deepest) {
+	int zeros = __builtin_ctz(*st | (uint32_t)1 << cell->deepest);
+	if (zeros < cell->deepest) {
 		*st >>= zeros + 1;
-		*magnitude = ((uint32_t)(c->gs - zeros) << m) + take(st, (unsigned)m);
+		*magnitude = ((uint32_t)(cell->gs - zeros) << m) + take(st, (unsigned)m);
 		return true;
 	}
-	*st >>= c->deepest;
-	if (c->gs > max_zeros)
+	*st >>= cell->deepest;
+	if (cell->gs > max_zeros)
 		return false;
 	*magnitude = take(st, (unsigned)m);
 	return true;

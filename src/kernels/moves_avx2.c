@@ -12,9 +12,9 @@
 #define UNROLL KVI_UNROLL(16)
 
 /* 32 values of 0..255 in words, in order. */
-INLINE __m256i packed_bytes(__m256i a, __m256i b)
+INLINE __m256i packed_bytes(__m256i m256i, __m256i b)
 {
-	return _mm256_permute4x64_epi64(_mm256_packus_epi16(a, b), 0xd8);
+	return _mm256_permute4x64_epi64(_mm256_packus_epi16(m256i, b), 0xd8);
 }
 
 void kvi_avx2_bf16_split(uint8_t *e, uint8_t *rest, const uint16_t *x, size_t n)
@@ -54,9 +54,9 @@ void kvi_avx2_bf16_merge(uint16_t *x, const uint8_t *e, const uint8_t *rest, siz
 }
 
 /* 32 values of 0..3 to 8 bytes. */
-INLINE void store_twos(uint8_t *to, __m256i v)
+INLINE void store_twos(uint8_t *to, __m256i m256i)
 {
-	__m256i fours = _mm256_maddubs_epi16(v, _mm256_set1_epi16(0x0401));
+	__m256i fours = _mm256_maddubs_epi16(m256i, _mm256_set1_epi16(0x0401));
 	__m256i whole = _mm256_madd_epi16(fours, _mm256_set1_epi32(0x00100001));
 	whole = _mm256_packus_epi32(whole, whole);
 	whole = _mm256_packus_epi16(whole, whole);

@@ -5,78 +5,80 @@
 #define FULL UINT64_MAX
 #define LEAST ((uint64_t)1 << 56)
 
-static uint64_t part_begins(uint64_t range, const struct kvi_range_part *p)
+static uint64_t part_begins(uint64_t range, const struct kvi_range_part *part)
 {
-	return range / p->total * p->below;
+	return range / part->total * part->below;
 }
 
 /* The range after a symbol; the last part has the remainder of the division. */
-static uint64_t part_range(uint64_t range, const struct kvi_range_part *p)
+static uint64_t part_range(uint64_t range, const struct kvi_range_part *part)
 {
-	return p->below + p->weight == p->total ? range - part_begins(range, p)
-	                                        : range / p->total * p->weight;
+	return part->below + part->weight == part->total ? range - part_begins(range, part)
+	                                                 : range / part->total * part->weight;
 }
 
-void kvi_range_begin(struct kvi_range_encoder *e, uint8_t *p)
+void kvi_range_begin(struct kvi_range_encoder *encoder, uint8_t *p)
 {
-	*e = (struct kvi_range_encoder){ .p = p, .range = FULL };
+	*encoder = (struct kvi_range_encoder){ .p = p, .range = FULL };
 }
 
-static void add(struct kvi_range_encoder *e, uint64_t more)
+static void add(struct kvi_range_encoder *encoder, uint64_t more)
 {
-	size_t i = e->n;
-	e->low += more;
-	if (e->low < more) /* the bytes so far are a number below 1: it ends somewhere */
-		while (i-- && ++e->p[i] == 0)
+	size_t i = encoder->n;
+	encoder->low += more;
+	if (encoder->low < more) /* the bytes so far are a number below 1: it ends somewhere */
+		while (i-- && ++encoder->p[i] == 0)
 			;
 }
 
-void kvi_range_put(struct kvi_range_encoder *e, const struct kvi_range_part *part)
+void kvi_range_put(struct kvi_range_encoder *encoder, const struct kvi_range_part *part)
 {
-	add(e, part_begins(e->range, part));
-	for (e->range = part_range(e->range, part); e->range < LEAST; e->range <<= 8, e->low <<= 8)
-		e->p[e->n++] = (uint8_t)(e->low >> 56);
+	add(encoder, part_begins(encoder->range, part));
+	for (encoder->range = part_range(encoder->range, part); encoder->range < LEAST;
+	     encoder->range <<= 8, encoder->low <<= 8)
+		encoder->p[encoder->n++] = (uint8_t)(encoder->low >> 56);
 }
 
-size_t kvi_range_end(struct kvi_range_encoder *e)
+size_t kvi_range_end(struct kvi_range_encoder *encoder)
 {
 	/* The range holds a number of which no more than the top byte is not 0. */
-	if (e->low) {
-		add(e, LEAST - 1);
-		e->p[e->n++] = (uint8_t)(e->low >> 56);
+	if (encoder->low) {
+		add(encoder, LEAST - 1);
+		encoder->p[encoder->n++] = (uint8_t)(encoder->low >> 56);
 	}
-	while (e->n && e->p[e->n - 1] == 0)
-		e->n--;
-	return e->n;
+	while (encoder->n && encoder->p[encoder->n - 1] == 0)
+		encoder->n--;
+	return encoder->n;
 }
 
-static uint8_t next(struct kvi_range_decoder *d)
+static uint8_t next(struct kvi_range_decoder *decoder)
 {
-	size_t at = d->at++;
-	return at < d->n ? d->p[at] : 0;
+	size_t at = decoder->at++;
+	return at < decoder->n ? decoder->p[at] : 0;
 }
 
-void kvi_range_open(struct kvi_range_decoder *d, const uint8_t *p, size_t n)
+void kvi_range_open(struct kvi_range_decoder *decoder, const uint8_t *p, size_t n)
 {
-	*d = (struct kvi_range_decoder){ .p = p, .n = n, .range = FULL };
+	*decoder = (struct kvi_range_decoder){ .p = p, .n = n, .range = FULL };
 	for (int i = 0; i < 8; i++)
-		d->value = d->value << 8 | next(d);
+		decoder->value = decoder->value << 8 | next(decoder);
 }
 
-uint64_t kvi_range_get(const struct kvi_range_decoder *d, uint64_t total)
+uint64_t kvi_range_get(const struct kvi_range_decoder *decoder, uint64_t total)
 {
-	uint64_t t = d->value / (d->range / total);
+	uint64_t t = decoder->value / (decoder->range / total);
 	return t < total ? t : total - 1;
 }
 
-void kvi_range_take(struct kvi_range_decoder *d, const struct kvi_range_part *part)
+void kvi_range_take(struct kvi_range_decoder *decoder, const struct kvi_range_part *part)
 {
-	d->value -= part_begins(d->range, part);
-	for (d->range = part_range(d->range, part); d->range < LEAST; d->range <<= 8)
-		d->value = d->value << 8 | next(d);
+	decoder->value -= part_begins(decoder->range, part);
+	for (decoder->range = part_range(decoder->range, part); decoder->range < LEAST;
+	     decoder->range <<= 8)
+		decoder->value = decoder->value << 8 | next(decoder);
 }
 
-bool kvi_range_done(const struct kvi_range_decoder *d)
+bool kvi_range_done(const struct kvi_range_decoder *decoder)
 {
-	return d->n <= d->at && (!d->n || d->p[d->n - 1]);
+	return decoder->n <= decoder->at && (!decoder->n || decoder->p[decoder->n - 1]);
 }

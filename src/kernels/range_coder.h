@@ -29,11 +29,11 @@ struct kvi_range_encoder {
 };
 
 /* Begins a stream at p, which has the capacity for all of its symbols. */
-void kvi_range_begin(struct kvi_range_encoder *e, uint8_t *p);
+void kvi_range_begin(struct kvi_range_encoder *encoder, uint8_t *p);
 /* Encodes one symbol. */
-void kvi_range_put(struct kvi_range_encoder *e, const struct kvi_range_part *part);
+void kvi_range_put(struct kvi_range_encoder *encoder, const struct kvi_range_part *part);
 /* Ends the stream; returns the number of its bytes, without zeros at the end. */
-size_t kvi_range_end(struct kvi_range_encoder *e);
+size_t kvi_range_end(struct kvi_range_encoder *encoder);
 
 /* A decoder; the caller owns the n bytes at p. */
 struct kvi_range_decoder {
@@ -43,12 +43,12 @@ struct kvi_range_decoder {
 };
 
 /* Begins with n bytes at p, which may be anything. */
-void kvi_range_open(struct kvi_range_decoder *d, const uint8_t *p, size_t n);
+void kvi_range_open(struct kvi_range_decoder *decoder, const uint8_t *p, size_t n);
 /* A number below `total` that lies in the part of the next symbol. total: not 0, below 2^45. */
-uint64_t kvi_range_get(const struct kvi_range_decoder *d, uint64_t total);
+uint64_t kvi_range_get(const struct kvi_range_decoder *decoder, uint64_t total);
 /* Consumes the symbol of that part, the one in which the number of kvi_range_get() lies. */
-void kvi_range_take(struct kvi_range_decoder *d, const struct kvi_range_part *part);
+void kvi_range_take(struct kvi_range_decoder *decoder, const struct kvi_range_part *part);
 /* Whether all bytes were consumed and the last one is not 0, which no encoder writes. */
-bool kvi_range_done(const struct kvi_range_decoder *d);
+bool kvi_range_done(const struct kvi_range_decoder *decoder);
 
 #endif

@@ -65,7 +65,7 @@ struct kvi_tables {
  * False when symbols is not 1 to 512, stride is not a power of two that is at least symbols, or a
  * table does not sum to 2048, has a frequency above 2047 or one of 0 for its last symbol, the
  * escape. */
-bool kvi_tables_build(struct kvi_tables *t, const uint16_t *freq);
+bool kvi_tables_build(struct kvi_tables *tables, const uint16_t *freq);
 
 /* The numbers of a floating-point format for the grid codec (spec grid 1). */
 struct kvi_grid_format {

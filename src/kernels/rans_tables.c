@@ -52,17 +52,17 @@ static void build_one(uint32_t *lut, bool halves, uint32_t *enc, const uint16_t 
 		enc[s] = 0;
 }
 
-bool kvi_tables_build(struct kvi_tables *t, const uint16_t *freq)
+bool kvi_tables_build(struct kvi_tables *tables, const uint16_t *freq)
 {
-	if (t->symbols == 0 || t->symbols > 512 || t->stride < t->symbols ||
-	    (t->stride & (t->stride - 1)) != 0)
+	if (tables->symbols == 0 || tables->symbols > 512 || tables->stride < tables->symbols ||
+	    (tables->stride & (tables->stride - 1)) != 0)
 		return false;
-	for (size_t i = 0; i < t->n_tables; i++) {
-		const uint16_t *f = freq + i * t->symbols;
-		if (!valid(f, t->symbols))
+	for (size_t i = 0; i < tables->n_tables; i++) {
+		const uint16_t *f = freq + i * tables->symbols;
+		if (!valid(f, tables->symbols))
 			return false;
-		build_one(t->lut ? t->lut + i * KVI_PROB_TOTAL : NULL, t->halves,
-		          t->enc + i * t->stride, f, t->symbols, t->stride);
+		build_one(tables->lut ? tables->lut + i * KVI_PROB_TOTAL : NULL, tables->halves,
+		          tables->enc + i * tables->stride, f, tables->symbols, tables->stride);
 	}
 	return true;
 }

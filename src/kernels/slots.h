@@ -127,7 +127,7 @@ static inline size_t kvi_slot_index(const struct kvi_slot_block *b, size_t step)
 /* kvi_kernels.slot_rows. */
 void kvi_scalar_slot_rows(const struct kvi_rows *r);
 /* kvi_kernels.slot: false when the words of the stream do not suffice. */
-bool kvi_scalar_slot(const struct kvi_slot_block *b, const struct kvi_slot_job *j);
+bool kvi_scalar_slot(const struct kvi_slot_block *block, const struct kvi_slot_job *job);
 
 #if defined(KVI_AVX512)
 /* AVX-512 with multiply-add and sum in one instruction (VNNI). */

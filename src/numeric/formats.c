@@ -138,12 +138,12 @@ static uint32_t without(uint32_t size, unsigned bits)
 }
 
 /* The pattern of |x| in a format of at most 16 bits. */
-static uint32_t narrow(uint32_t size, const struct kvi_float_format *f, uint32_t largest)
+static uint32_t narrow(uint32_t size, const struct kvi_float_format *format, uint32_t largest)
 {
-	uint32_t lost = 23 - f->mant_bits, e = size >> 23, code;
-	uint32_t least = (uint32_t)(127 + f->grid.emin);
+	uint32_t lost = 23 - format->mant_bits, e = size >> 23, code;
+	uint32_t least = (uint32_t)(127 + format->grid.emin);
 	if (e >= least) {
-		code = without(size, lost) - ((least - 1) << f->mant_bits);
+		code = without(size, lost) - ((least - 1) << format->mant_bits);
 		return code < largest ? code : largest;
 	}
 	/* subnormal: units of the smallest number */

@@ -26,22 +26,24 @@ struct kvi_pair_rotation kvi_pair_rotation(uint64_t freq, int32_t position)
 	};
 }
 
-void kvi_rotations_make(struct kvi_rotations *t, void *memory, const kvarc_rope *rope,
+void kvi_rotations_make(struct kvi_rotations *rotations, void *memory, const kvarc_rope *rope,
                         const int32_t *positions, size_t n_tokens)
 {
-	t->pairs = rope->rotary / 2;
-	t->n_tokens = n_tokens;
-	t->tokens_capacity = kvi_padded_tokens(n_tokens);
-	t->freq = memory;
-	t->turn = (int16_t *)(void *)(t->freq + t->pairs);
-	t->positions = (int32_t *)(void *)(t->turn + 2 * t->pairs * t->tokens_capacity);
-	t->angle_class = (uint8_t *)(t->positions + n_tokens);
-	memcpy(t->freq, rope->freq, t->pairs * sizeof *t->freq);
-	memcpy(t->positions, positions, n_tokens * sizeof *positions);
-	int16_t *turn = t->turn;
-	uint8_t *class = t->angle_class;
-	for (size_t p = 0; p < t->pairs; p++)
-		for (size_t i = 0; i < t->tokens_capacity; i++) {
+	rotations->pairs = rope->rotary / 2;
+	rotations->n_tokens = n_tokens;
+	rotations->tokens_capacity = kvi_padded_tokens(n_tokens);
+	rotations->freq = memory;
+	rotations->turn = (int16_t *)(void *)(rotations->freq + rotations->pairs);
+	rotations->positions =
+		(int32_t *)(void *)(rotations->turn +
+	                            2 * rotations->pairs * rotations->tokens_capacity);
+	rotations->angle_class = (uint8_t *)(rotations->positions + n_tokens);
+	memcpy(rotations->freq, rope->freq, rotations->pairs * sizeof *rotations->freq);
+	memcpy(rotations->positions, positions, n_tokens * sizeof *positions);
+	int16_t *turn = rotations->turn;
+	uint8_t *class = rotations->angle_class;
+	for (size_t p = 0; p < rotations->pairs; p++)
+		for (size_t i = 0; i < rotations->tokens_capacity; i++) {
 			const struct kvi_pair_rotation r =
 				kvi_pair_rotation(rope->freq[p], i < n_tokens ? positions[i] : 0);
 			*turn++ = (int16_t)r.cosine;
@@ -57,11 +59,11 @@ static bool equal(const uint64_t *freq, const kvarc_rope *rope, const int32_t *a
 	       !memcmp(at, positions, n_tokens * sizeof *at);
 }
 
-bool kvi_rotations_equal(const struct kvi_rotations *t, const kvarc_rope *rope,
+bool kvi_rotations_equal(const struct kvi_rotations *rotations, const kvarc_rope *rope,
                          const int32_t *positions, size_t n_tokens)
 {
-	return t->pairs == rope->rotary / 2 && t->n_tokens == n_tokens &&
-	       equal(t->freq, rope, t->positions, positions, n_tokens);
+	return rotations->pairs == rope->rotary / 2 && rotations->n_tokens == n_tokens &&
+	       equal(rotations->freq, rope, rotations->positions, positions, n_tokens);
 }
 
 /* Tokens that a pair has memory for; 0: its classes are not there. */
@@ -78,42 +80,43 @@ size_t kvi_token_turns_bytes(size_t pairs, size_t n_tokens)
 }
 
 /* Classes by pair, in memory behind those by token. */
-static void order_by_pair(struct kvi_token_turns *t)
+static void order_by_pair(struct kvi_token_turns *turns)
 {
-	t->stride = stride_of(t->n_tokens);
-	t->by_pair = t->stride ? t->angle_class + t->pairs * t->n_tokens : NULL;
-	if (!t->by_pair)
+	turns->stride = stride_of(turns->n_tokens);
+	turns->by_pair = turns->stride ? turns->angle_class + turns->pairs * turns->n_tokens : NULL;
+	if (!turns->by_pair)
 		return;
-	memset(t->by_pair, 0, t->pairs * t->stride * sizeof *t->by_pair);
-	for (size_t i = 0; i < t->n_tokens; i++)
-		for (size_t p = 0; p < t->pairs; p++)
-			t->by_pair[p * t->stride + i] = t->angle_class[i * t->pairs + p];
+	memset(turns->by_pair, 0, turns->pairs * turns->stride * sizeof *turns->by_pair);
+	for (size_t i = 0; i < turns->n_tokens; i++)
+		for (size_t p = 0; p < turns->pairs; p++)
+			turns->by_pair[p * turns->stride + i] =
+				turns->angle_class[i * turns->pairs + p];
 }
 
-void kvi_token_turns_make(struct kvi_token_turns *t, void *memory, const kvarc_rope *rope,
+void kvi_token_turns_make(struct kvi_token_turns *turns, void *memory, const kvarc_rope *rope,
                           const int32_t *positions, size_t n_tokens)
 {
-	t->pairs = rope->rotary / 2;
-	t->n_tokens = n_tokens;
-	t->freq = memory;
-	t->positions = (int32_t *)(void *)(t->freq + t->pairs);
-	t->turn = (uint32_t *)(void *)(t->positions + n_tokens);
-	t->angle_class = (uint16_t *)(void *)(t->turn + t->pairs * n_tokens);
-	memcpy(t->freq, rope->freq, t->pairs * sizeof *t->freq);
-	memcpy(t->positions, positions, n_tokens * sizeof *positions);
+	turns->pairs = rope->rotary / 2;
+	turns->n_tokens = n_tokens;
+	turns->freq = memory;
+	turns->positions = (int32_t *)(void *)(turns->freq + turns->pairs);
+	turns->turn = (uint32_t *)(void *)(turns->positions + n_tokens);
+	turns->angle_class = (uint16_t *)(void *)(turns->turn + turns->pairs * n_tokens);
+	memcpy(turns->freq, rope->freq, turns->pairs * sizeof *turns->freq);
+	memcpy(turns->positions, positions, n_tokens * sizeof *positions);
 	for (size_t i = 0, at = 0; i < n_tokens; i++)
-		for (size_t p = 0; p < t->pairs; p++, at++) {
+		for (size_t p = 0; p < turns->pairs; p++, at++) {
 			const uint32_t angle = kvi_rotate_angle(rope->freq[p], positions[i]);
 			const uint16_t sine = (uint16_t)kvi_cos4096[(angle + 3072) & 4095];
-			t->turn[at] = (uint16_t)kvi_cos4096[angle] | (uint32_t)sine << 16;
-			t->angle_class[at] = kvi_angle_class(angle);
+			turns->turn[at] = (uint16_t)kvi_cos4096[angle] | (uint32_t)sine << 16;
+			turns->angle_class[at] = kvi_angle_class(angle);
 		}
-	order_by_pair(t);
+	order_by_pair(turns);
 }
 
-bool kvi_token_turns_equal(const struct kvi_token_turns *t, const kvarc_rope *rope,
+bool kvi_token_turns_equal(const struct kvi_token_turns *turns, const kvarc_rope *rope,
                            const int32_t *positions, size_t n_tokens)
 {
-	return t->pairs == rope->rotary / 2 && t->n_tokens == n_tokens &&
-	       equal(t->freq, rope, t->positions, positions, n_tokens);
+	return turns->pairs == rope->rotary / 2 && turns->n_tokens == n_tokens &&
+	       equal(turns->freq, rope, turns->positions, positions, n_tokens);
 }

@@ -58,22 +58,23 @@ struct kvi_token_turns {
 enum { KVI_TURNED = 32 };
 /* Bytes of memory, 8-aligned, for kvi_token_turns_make. */
 size_t kvi_token_turns_bytes(size_t pairs, size_t n_tokens);
-/* Fills *t for n_tokens positions under a RoPE; buffer: kvi_token_turns_bytes, which t points
- * into. */
-void kvi_token_turns_make(struct kvi_token_turns *t, void *buffer, const kvarc_rope *rope,
+/* Fills *turns for n_tokens positions under a RoPE; buffer: kvi_token_turns_bytes, which turns
+ * points into. */
+void kvi_token_turns_make(struct kvi_token_turns *turns, void *buffer, const kvarc_rope *rope,
                           const int32_t *positions, size_t n_tokens);
-/* Whether t is already what kvi_token_turns_make would make. */
-bool kvi_token_turns_equal(const struct kvi_token_turns *t, const kvarc_rope *rope,
+/* Whether turns is already what kvi_token_turns_make would make. */
+bool kvi_token_turns_equal(const struct kvi_token_turns *turns, const kvarc_rope *rope,
                            const int32_t *positions, size_t n_tokens);
 
 /* Bytes of memory, 64-aligned, for kvi_rotations_make. */
 KVI_SHARED size_t kvi_rotations_bytes(size_t pairs, size_t n_tokens);
-/* Fills *t for n_tokens positions under a RoPE; buffer: kvi_rotations_bytes, which t points
- * into. */
-KVI_SHARED void kvi_rotations_make(struct kvi_rotations *t, void *buffer, const kvarc_rope *rope,
-                                   const int32_t *positions, size_t n_tokens);
-/* Whether t is already what kvi_rotations_make would make. */
-bool kvi_rotations_equal(const struct kvi_rotations *t, const kvarc_rope *rope,
+/* Fills *rotations for n_tokens positions under a RoPE; buffer: kvi_rotations_bytes, which
+ * rotations points into. */
+KVI_SHARED void kvi_rotations_make(struct kvi_rotations *rotations, void *buffer,
+                                   const kvarc_rope *rope, const int32_t *positions,
+                                   size_t n_tokens);
+/* Whether rotations is already what kvi_rotations_make would make. */
+bool kvi_rotations_equal(const struct kvi_rotations *rotations, const kvarc_rope *rope,
                          const int32_t *positions, size_t n_tokens);
 
 #endif

@@ -58,14 +58,14 @@ struct keys {
 	const int32_t *positions;
 };
 
-static double pair_gain(const struct keys *k, uint32_t a, uint32_t b, uint64_t freq)
+static double pair_gain(const struct keys *keys, uint32_t a, uint32_t b, uint64_t freq)
 {
 	struct sums s = { 0 };
 	double n = 0;
-	for (size_t t = 0; t < k->n; t++) {
-		double x = k->v[t * k->stride + a];
-		double y = k->v[t * k->stride + b];
-		uint32_t angle = kvi_rotate_angle(freq, k->positions[t]);
+	for (size_t t = 0; t < keys->n; t++) {
+		double x = keys->v[t * keys->stride + a];
+		double y = keys->v[t * keys->stride + b];
+		uint32_t angle = kvi_rotate_angle(freq, keys->positions[t]);
 		double c = kvi_cos4096[angle] / 16384.0;
 		double d = kvi_cos4096[(angle + 3072) & 4095] / 16384.0;
 		double energy = x * x + y * y;
@@ -100,26 +100,26 @@ static double rope_gain(const struct kvi_rope *r, const struct keys *keys, size_
 }
 
 /* The tokens of a sample as floats, its first heads as keys. */
-static size_t load_sample(const struct kvi_rope_sample *s, float *v, struct keys *keys)
+static size_t load_sample(const struct kvi_rope_sample *sample, float *v, struct keys *keys)
 {
-	uint32_t skip = s->n > 4 * SINKS ? SINKS : 0;
-	size_t n = s->n - skip, width = (size_t)s->heads * s->channels;
-	size_t heads = s->heads < HEADS_MAX ? s->heads : HEADS_MAX;
-	size_t size = kvarc_dtype_bytes(s->dtype);
+	uint32_t skip = sample->n > 4 * SINKS ? SINKS : 0;
+	size_t n = sample->n - skip, width = (size_t)sample->heads * sample->channels;
+	size_t heads = sample->heads < HEADS_MAX ? sample->heads : HEADS_MAX;
+	size_t size = kvarc_dtype_bytes(sample->dtype);
 	n = n < TOKENS_MAX ? n : TOKENS_MAX;
 	for (size_t t = 0; t < n; t++)
-		kvi_floats_widen(s->dtype, s->raw + (skip + t) * width * size, heads * s->channels,
-		                 v + t * heads * s->channels);
+		kvi_floats_widen(sample->dtype, sample->raw + (skip + t) * width * size,
+		                 heads * sample->channels, v + t * heads * sample->channels);
 	for (size_t h = 0; h < heads; h++)
-		keys[h] = (struct keys){ v + h * s->channels, n, heads * s->channels,
-			                 s->positions + skip };
+		keys[h] = (struct keys){ v + h * sample->channels, n, heads * sample->channels,
+			                 sample->positions + skip };
 	return heads;
 }
 
-static bool sample_usable(const struct kvi_rope_sample *s, uint32_t channels)
+static bool sample_usable(const struct kvi_rope_sample *sample, uint32_t channels)
 {
-	return kvi_float_format(s->dtype) && s->n >= TOKENS_MIN && s->heads &&
-	       s->channels == channels;
+	return kvi_float_format(sample->dtype) && sample->n >= TOKENS_MIN && sample->heads &&
+	       sample->channels == channels;
 }
 
 /* Tries base x pairing x rotated share. */

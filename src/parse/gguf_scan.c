@@ -19,70 +19,70 @@ unsigned kvi_gguf_type_bytes(uint32_t type)
 	return type < KVI_GGUF_TYPES ? type_bytes[type] : 0;
 }
 
-kvarc_ret kvi_gguf_scan_head(struct kvi_scan *s, uint64_t *tensors, uint64_t *pairs)
+kvarc_ret kvi_gguf_scan_head(struct kvi_scan *scan, uint64_t *tensors, uint64_t *pairs)
 {
-	if (kvi_scan32(s) != GGUF_MAGIC)
-		return s->io ? KVARC_IO : KVARC_FORMAT;
-	uint32_t version = kvi_scan32(s);
+	if (kvi_scan32(scan) != GGUF_MAGIC)
+		return scan->io ? KVARC_IO : KVARC_FORMAT;
+	uint32_t version = kvi_scan32(scan);
 	if (version != 2 && version != 3)
-		return s->io ? KVARC_IO : KVARC_OPTIONS;
-	*tensors = kvi_scan64(s);
-	*pairs = kvi_scan64(s);
-	if (s->io)
+		return scan->io ? KVARC_IO : KVARC_OPTIONS;
+	*tensors = kvi_scan64(scan);
+	*pairs = kvi_scan64(scan);
+	if (scan->io)
 		return KVARC_IO;
-	return s->bad || *pairs > PAIRS_MAX ? KVARC_DATA : KVARC_OK;
+	return scan->bad || *pairs > PAIRS_MAX ? KVARC_DATA : KVARC_OK;
 }
 
 /* The head of an array, of which the elements follow. */
-static bool scan_array(struct kvi_scan *s, uint32_t *of, uint64_t *n)
+static bool scan_array(struct kvi_scan *scan, uint32_t *of, uint64_t *n)
 {
-	*of = kvi_scan32(s);
-	*n = kvi_scan64(s);
-	return !s->bad && *of < KVI_GGUF_TYPES && *n <= kvi_scan_remaining(s);
+	*of = kvi_scan32(scan);
+	*n = kvi_scan64(scan);
+	return !scan->bad && *of < KVI_GGUF_TYPES && *n <= kvi_scan_remaining(scan);
 }
 
-static bool skip_value(struct kvi_scan *s, uint32_t type, int depth);
+static bool skip_value(struct kvi_scan *scan, uint32_t type, int depth);
 
-static bool skip_elements(struct kvi_scan *s, uint32_t of, uint64_t n, int depth)
+static bool skip_elements(struct kvi_scan *scan, uint32_t of, uint64_t n, int depth)
 {
 	uint64_t bytes;
 	if (type_bytes[of]) {
 		if (kvi_mul(n, type_bytes[of], &bytes))
 			return false;
-		kvi_scan_skip(s, bytes);
+		kvi_scan_skip(scan, bytes);
 	}
 	/* each takes 8 bytes or more, or sets bad */
-	for (uint64_t i = 0; !type_bytes[of] && i < n && !s->bad; i++)
-		if (!skip_value(s, of, depth + 1))
+	for (uint64_t i = 0; !type_bytes[of] && i < n && !scan->bad; i++)
+		if (!skip_value(scan, of, depth + 1))
 			return false;
-	return !s->bad;
+	return !scan->bad;
 }
 
 /* Strings and arrays. */
-static bool skip_value(struct kvi_scan *s, uint32_t type, int depth)
+static bool skip_value(struct kvi_scan *scan, uint32_t type, int depth)
 {
 	uint32_t of;
 	uint64_t n;
 	if (type == KVI_GGUF_STRING)
-		kvi_scan_skip(s, kvi_scan64(s));
-	else if (type != KVI_GGUF_ARRAY || depth >= DEPTH_MAX || !scan_array(s, &of, &n) ||
-	         !skip_elements(s, of, n, depth))
+		kvi_scan_skip(scan, kvi_scan64(scan));
+	else if (type != KVI_GGUF_ARRAY || depth >= DEPTH_MAX || !scan_array(scan, &of, &n) ||
+	         !skip_elements(scan, of, n, depth))
 		return false;
-	return !s->bad;
+	return !scan->bad;
 }
 
 /* A string into a fixed buffer, cut if it is longer. */
-static void scan_text(struct kvi_scan *s, char *dst, size_t capacity)
+static void scan_text(struct kvi_scan *scan, char *dst, size_t capacity)
 {
-	uint64_t n = kvi_scan64(s);
+	uint64_t n = kvi_scan64(scan);
 	size_t keep = n < capacity - 1 ? (size_t)n : capacity - 1;
 	dst[0] = '\0';
-	if (n > kvi_scan_remaining(s) || !kvi_scan_bytes(s, dst, keep)) {
-		s->bad = true;
+	if (n > kvi_scan_remaining(scan) || !kvi_scan_bytes(scan, dst, keep)) {
+		scan->bad = true;
 		return;
 	}
 	dst[keep] = '\0';
-	kvi_scan_skip(s, n - keep);
+	kvi_scan_skip(scan, n - keep);
 }
 
 double kvi_gguf_number(uint32_t type, const uint8_t *raw)
@@ -110,27 +110,28 @@ double kvi_gguf_number(uint32_t type, const uint8_t *raw)
 	return minus ? -(double)(0 - bits) : (double)bits;
 }
 
-bool kvi_gguf_scan_pair(struct kvi_scan *s, char *key, size_t capacity, struct kvi_gguf_value *v)
+bool kvi_gguf_scan_pair(struct kvi_scan *scan, char *key, size_t capacity,
+                        struct kvi_gguf_value *value)
 {
 	uint8_t raw[8];
-	memset(v, 0, sizeof *v);
-	scan_text(s, key, capacity);
-	v->type = kvi_scan32(s);
-	if (s->bad)
+	memset(value, 0, sizeof *value);
+	scan_text(scan, key, capacity);
+	value->type = kvi_scan32(scan);
+	if (scan->bad)
 		return false;
-	if (v->type == KVI_GGUF_STRING) {
-		scan_text(s, v->text, sizeof v->text);
-		return !s->bad;
+	if (value->type == KVI_GGUF_STRING) {
+		scan_text(scan, value->text, sizeof value->text);
+		return !scan->bad;
 	}
-	if (v->type == KVI_GGUF_ARRAY) {
-		if (!scan_array(s, &v->of, &v->n))
+	if (value->type == KVI_GGUF_ARRAY) {
+		if (!scan_array(scan, &value->of, &value->n))
 			return false;
-		v->at = s->at;
-		return skip_elements(s, v->of, v->n, 0);
+		value->at = scan->at;
+		return skip_elements(scan, value->of, value->n, 0);
 	}
-	unsigned n = kvi_gguf_type_bytes(v->type);
-	if (!n || !kvi_scan_bytes(s, raw, n))
+	unsigned n = kvi_gguf_type_bytes(value->type);
+	if (!n || !kvi_scan_bytes(scan, raw, n))
 		return false;
-	v->number = kvi_gguf_number(v->type, raw);
+	value->number = kvi_gguf_number(value->type, raw);
 	return true;
 }

@@ -38,9 +38,10 @@ struct kvi_gguf_value {
 };
 
 /* Magic, version and counts. FORMAT (not a GGUF), OPTIONS (version), DATA, IO. */
-kvarc_ret kvi_gguf_scan_head(struct kvi_scan *s, uint64_t *tensors, uint64_t *pairs);
-/* The key and value of a pair; a key is cut to its buffer. False: damaged, or s->io. */
-bool kvi_gguf_scan_pair(struct kvi_scan *s, char *key, size_t capacity, struct kvi_gguf_value *v);
+kvarc_ret kvi_gguf_scan_head(struct kvi_scan *scan, uint64_t *tensors, uint64_t *pairs);
+/* The key and value of a pair; a key is cut to its buffer. False: damaged, or scan->io. */
+bool kvi_gguf_scan_pair(struct kvi_scan *scan, char *key, size_t capacity,
+                        struct kvi_gguf_value *value);
 /* Bytes of a number, 0 for other types. */
 unsigned kvi_gguf_type_bytes(uint32_t type);
 /* The number at raw, of a type that is one. */

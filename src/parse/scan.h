@@ -30,15 +30,15 @@ struct kvi_scan {
 /* Allocates; NULL on failure. Free with kvi_free. */
 struct kvi_scan *kvi_scan_open(const struct kvi_alloc *alloc, const kvarc_source *src);
 /* Goes to an offset and clears bad. */
-void kvi_scan_seek(struct kvi_scan *s, uint64_t at);
+void kvi_scan_seek(struct kvi_scan *scan, uint64_t at);
 /* Bytes between the current offset and the end of the window. */
-uint64_t kvi_scan_remaining(const struct kvi_scan *s);
+uint64_t kvi_scan_remaining(const struct kvi_scan *scan);
 /* The next little-endian number; 0, and bad, past the end. */
-uint32_t kvi_scan32(struct kvi_scan *s);
-uint64_t kvi_scan64(struct kvi_scan *s);
+uint32_t kvi_scan32(struct kvi_scan *scan);
+uint64_t kvi_scan64(struct kvi_scan *scan);
 /* Copies the next n bytes to dst. False, and bad, when fewer remain. */
-bool kvi_scan_bytes(struct kvi_scan *s, void *dst, size_t n);
+bool kvi_scan_bytes(struct kvi_scan *scan, void *dst, size_t n);
 /* Moves n bytes forward; past the end sets bad. */
-void kvi_scan_skip(struct kvi_scan *s, uint64_t n);
+void kvi_scan_skip(struct kvi_scan *scan, uint64_t n);
 
 #endif

@@ -38,10 +38,10 @@ struct tar {
 	char name[KVI_MEMBER_NAME_MAX + 1];
 };
 
-static void forget_headers(struct tar *t)
+static void forget_headers(struct tar *tar)
 {
-	t->has_name = t->long_name = t->has_size = t->sparse = false;
-	t->name[0] = '\0';
+	tar->has_name = tar->long_name = tar->has_size = tar->sparse = false;
+	tar->name[0] = '\0';
 }
 
 /* Octal digits between spaces, up to a 0 or the end; GNU: base 256 behind 0x80. */
@@ -84,13 +84,13 @@ static bool has_check(const uint8_t *block)
 }
 
 /* A name of n bytes from an extended header. */
-static void set_name(struct tar *t, const char *name, size_t n)
+static void set_name(struct tar *tar, const char *name, size_t n)
 {
-	t->long_name = true;
-	t->has_name = n <= KVI_MEMBER_NAME_MAX && !memchr(name, '\0', n);
-	if (t->has_name) {
-		memcpy(t->name, name, n);
-		t->name[n] = '\0';
+	tar->long_name = true;
+	tar->has_name = n <= KVI_MEMBER_NAME_MAX && !memchr(name, '\0', n);
+	if (tar->has_name) {
+		memcpy(tar->name, name, n);
+		tar->name[n] = '\0';
 	}
 }
 
@@ -105,25 +105,25 @@ static bool take_decimal(const char *p, size_t n, uint64_t *v)
 }
 
 /* key=value of a pax record. False: not valid. */
-static bool take_pair(struct tar *t, const char *p, size_t n)
+static bool take_pair(struct tar *tar, const char *p, size_t n)
 {
 	const char *equals = memchr(p, '=', n);
 	if (!equals)
 		return false;
 	size_t key = (size_t)(equals - p), value = n - key - 1;
 	if (key == 4 && !memcmp(p, "path", 4)) {
-		set_name(t, equals + 1, value);
+		set_name(tar, equals + 1, value);
 	} else if (key == 4 && !memcmp(p, "size", 4)) {
-		t->has_size = true;
-		return take_decimal(equals + 1, value, &t->size);
+		tar->has_size = true;
+		return take_decimal(equals + 1, value, &tar->size);
 	} else if (key > 11 && !memcmp(p, "GNU.sparse.", 11)) {
-		t->sparse = true;
+		tar->sparse = true;
 	}
 	return true;
 }
 
 /* Records "LENGTH key=value\n"; the length counts all of that. */
-static bool take_pax(struct tar *t, const char *p, size_t n)
+static bool take_pax(struct tar *tar, const char *p, size_t n)
 {
 	while (n) {
 		uint64_t length;
@@ -132,7 +132,7 @@ static bool take_pax(struct tar *t, const char *p, size_t n)
 			return false;
 		size_t head = (size_t)(space - p) + 1;
 		if (length > n || length < head + 2 || p[length - 1] != '\n' ||
-		    !take_pair(t, space + 1, (size_t)length - head - 1))
+		    !take_pair(tar, space + 1, (size_t)length - head - 1))
 			return false;
 		p += length;
 		n -= (size_t)length;
@@ -141,54 +141,54 @@ static bool take_pax(struct tar *t, const char *p, size_t n)
 }
 
 /* An extended header in front of a member: pax records, or a long name of GNU. */
-static kvarc_ret take_extended(struct tar *t, uint8_t type, uint64_t size)
+static kvarc_ret take_extended(struct tar *tar, uint8_t type, uint64_t size)
 {
-	if (size > PAX_MAX || size > kvi_scan_remaining(t->s))
+	if (size > PAX_MAX || size > kvi_scan_remaining(tar->s))
 		return KVARC_END;
 	size_t n = (size_t)size;
-	char *p = kvi_malloc(t->alloc, n + 1);
+	char *p = kvi_malloc(tar->alloc, n + 1);
 	if (!p)
-		return kvi_alloc_error(t->alloc);
-	bool good = kvi_scan_bytes(t->s, p, n);
+		return kvi_alloc_error(tar->alloc);
+	bool good = kvi_scan_bytes(tar->s, p, n);
 	p[n] = '\0';
 	if (good && type == 'x')
-		good = take_pax(t, p, n);
+		good = take_pax(tar, p, n);
 	else if (good && type == 'L')
-		set_name(t, p, strlen(p));
-	kvi_free(t->alloc, p);
-	kvi_scan_skip(t->s, -size % BLOCK);
-	return t->s->io ? KVARC_IO : good && !t->s->bad ? KVARC_OK : KVARC_END;
+		set_name(tar, p, strlen(p));
+	kvi_free(tar->alloc, p);
+	kvi_scan_skip(tar->s, -size % BLOCK);
+	return tar->s->io ? KVARC_IO : good && !tar->s->bad ? KVARC_OK : KVARC_END;
 }
 
 /* The name of the header itself; POSIX has a prefix, GNU uses these bytes for something else. */
-static void take_name(struct tar *t)
+static void take_name(struct tar *tar)
 {
-	const char *block = (const char *)t->block;
+	const char *block = (const char *)tar->block;
 	size_t n = 0;
-	if (t->long_name)
+	if (tar->long_name)
 		return;
 	if (!memcmp(block + MAGIC_AT, "ustar", 6) && block[PREFIX_AT]) {
 		n = strnlen(block + PREFIX_AT, PREFIX_BYTES);
-		memcpy(t->name, block + PREFIX_AT, n);
-		t->name[n++] = '/';
+		memcpy(tar->name, block + PREFIX_AT, n);
+		tar->name[n++] = '/';
 	}
 	size_t rest = strnlen(block + NAME_AT, NAME_BYTES);
-	memcpy(t->name + n, block + NAME_AT, rest);
-	t->name[n + rest] = '\0';
-	t->has_name = true;
+	memcpy(tar->name + n, block + NAME_AT, rest);
+	tar->name[n + rest] = '\0';
+	tar->has_name = true;
 }
 
-static enum kvi_member_kind kind_of(const struct tar *t, uint8_t type)
+static enum kvi_member_kind kind_of(const struct tar *tar, uint8_t type)
 {
-	size_t n = t->has_name ? strlen(t->name) : 0;
-	if (t->sparse)
+	size_t n = tar->has_name ? strlen(tar->name) : 0;
+	if (tar->sparse)
 		return KVI_MEMBER_SPECIAL;
 	switch (type) {
 	case '0':
 	case '7':
 		return KVI_MEMBER_STORED;
 	case '\0':
-		return n && t->name[n - 1] == '/' ? KVI_MEMBER_FOLDER : KVI_MEMBER_STORED;
+		return n && tar->name[n - 1] == '/' ? KVI_MEMBER_FOLDER : KVI_MEMBER_STORED;
 	case '5':
 		return KVI_MEMBER_FOLDER;
 	default:
@@ -203,64 +203,64 @@ static bool has_no_bytes(enum kvi_member_kind kind, uint8_t type)
 }
 
 /* Blocks that continue the map of an old sparse file of GNU. */
-static void skip_sparse_map(struct tar *t)
+static void skip_sparse_map(struct tar *tar)
 {
-	uint8_t more = t->block[GNU_EXTENDED_AT];
-	while (more && kvi_scan_bytes(t->s, t->block, BLOCK))
-		more = t->block[EXTENDED_AT];
+	uint8_t more = tar->block[GNU_EXTENDED_AT];
+	while (more && kvi_scan_bytes(tar->s, tar->block, BLOCK))
+		more = tar->block[EXTENDED_AT];
 }
 
-static kvarc_ret take_member(struct tar *t, uint8_t type, uint64_t size)
+static kvarc_ret take_member(struct tar *tar, uint8_t type, uint64_t size)
 {
-	if (t->has_size)
-		size = t->size;
+	if (tar->has_size)
+		size = tar->size;
 	if (type == 'S')
-		skip_sparse_map(t);
-	take_name(t);
-	struct kvi_member m = { .kind = kind_of(t, type),
-		                .name = t->has_name ? t->name : NULL,
-		                .header_at = t->block_at,
-		                .offset = t->s->at,
+		skip_sparse_map(tar);
+	take_name(tar);
+	struct kvi_member m = { .kind = kind_of(tar, type),
+		                .name = tar->has_name ? tar->name : NULL,
+		                .header_at = tar->block_at,
+		                .offset = tar->s->at,
 		                .packed = size,
 		                .bytes = size };
 	if (size && has_no_bytes(m.kind, type))
 		return KVARC_END;
 	/* The last block of a member is filled up. */
-	uint64_t left = kvi_scan_remaining(t->s);
+	uint64_t left = kvi_scan_remaining(tar->s);
 	if (size > left || -size % BLOCK > left - size)
-		return t->s->io ? KVARC_IO : KVARC_END;
-	kvi_scan_skip(t->s, size + -size % BLOCK);
-	kvarc_ret ret = t->found(t->opaque, &m);
-	forget_headers(t);
+		return tar->s->io ? KVARC_IO : KVARC_END;
+	kvi_scan_skip(tar->s, size + -size % BLOCK);
+	kvarc_ret ret = tar->found(tar->opaque, &m);
+	forget_headers(tar);
 	return ret;
 }
 
-/* The header in t->block, and what it heads. */
-static kvarc_ret take_header(struct tar *t)
+/* The header in tar->block, and what it heads. */
+static kvarc_ret take_header(struct tar *tar)
 {
-	uint8_t type = t->block[TYPE_AT];
+	uint8_t type = tar->block[TYPE_AT];
 	uint64_t size;
-	if (memcmp(t->block + MAGIC_AT, "ustar", 5) || !has_check(t->block) ||
-	    !take_number(t->block + SIZE_AT, SIZE_BYTES, &size))
+	if (memcmp(tar->block + MAGIC_AT, "ustar", 5) || !has_check(tar->block) ||
+	    !take_number(tar->block + SIZE_AT, SIZE_BYTES, &size))
 		return KVARC_END;
 	if (type == 'x' || type == 'L' || type == 'K' || type == 'g')
-		return take_extended(t, type, size);
-	return take_member(t, type, size);
+		return take_extended(tar, type, size);
+	return take_member(tar, type, size);
 }
 
-static kvarc_ret scan_blocks(struct tar *t)
+static kvarc_ret scan_blocks(struct tar *tar)
 {
 	kvarc_ret ret = KVARC_OK;
-	forget_headers(t);
-	while (!ret && kvi_scan_remaining(t->s)) {
-		t->block_at = t->s->at;
-		if (!kvi_scan_bytes(t->s, t->block, BLOCK))
-			return t->s->io ? KVARC_IO : KVARC_END;
+	forget_headers(tar);
+	while (!ret && kvi_scan_remaining(tar->s)) {
+		tar->block_at = tar->s->at;
+		if (!kvi_scan_bytes(tar->s, tar->block, BLOCK))
+			return tar->s->io ? KVARC_IO : KVARC_END;
 		/* Two such blocks are an end mark; another tar may follow. */
-		if (!is_zero(t->block))
-			ret = take_header(t);
+		if (!is_zero(tar->block))
+			ret = take_header(tar);
 	}
-	return ret ? ret : t->s->io ? KVARC_IO : t->s->bad ? KVARC_END : KVARC_OK;
+	return ret ? ret : tar->s->io ? KVARC_IO : tar->s->bad ? KVARC_END : KVARC_OK;
 }
 
 kvarc_ret kvi_tar_scan(const kvarc_source *src, const struct kvi_alloc *alloc,

@@ -46,7 +46,7 @@ struct entry {
 };
 
 /* The zip64 records in front of the end record, which is at `at`. */
-static kvarc_ret find_end64(const kvarc_source *src, uint64_t at, struct directory *d)
+static kvarc_ret find_end64(const kvarc_source *src, uint64_t at, struct directory *directory)
 {
 	uint8_t loc[LOCATOR64_BYTES], end[END64_BYTES];
 	if (at < LOCATOR64_BYTES + END64_BYTES)
@@ -59,40 +59,43 @@ static kvarc_ret find_end64(const kvarc_source *src, uint64_t at, struct directo
 		return KVARC_END;
 	if (kvi_source_read(src, end, sizeof end, end_at))
 		return KVARC_IO;
-	d->entries = kvi_load64(end + 32);
-	d->bytes = kvi_load64(end + 40);
-	d->at = kvi_load64(end + 48);
+	directory->entries = kvi_load64(end + 32);
+	directory->bytes = kvi_load64(end + 40);
+	directory->at = kvi_load64(end + 48);
 	if (kvi_load32(end) != END64 || kvi_load64(end + 4) != at - LOCATOR64_BYTES - end_at - 12 ||
 	    kvi_load32(end + 16) != 0 || kvi_load32(end + 20) != 0 ||
-	    kvi_load64(end + 24) != d->entries || d->at > end_at || d->bytes != end_at - d->at)
+	    kvi_load64(end + 24) != directory->entries || directory->at > end_at ||
+	    directory->bytes != end_at - directory->at)
 		return KVARC_END;
 	return KVARC_OK;
 }
 
 static kvarc_ret parse_end(const kvarc_source *src, const uint8_t *p, uint64_t at,
-                           struct directory *d)
+                           struct directory *directory)
 {
-	d->entries = kvi_load16(p + 10);
-	d->bytes = kvi_load32(p + 12);
-	d->at = kvi_load32(p + 16);
-	if (d->entries == UINT16_MAX || d->bytes == UINT32_MAX || d->at == UINT32_MAX)
-		return find_end64(src, at, d);
-	if (kvi_load16(p + 4) != 0 || kvi_load16(p + 6) != 0 || kvi_load16(p + 8) != d->entries ||
-	    d->at > at)
+	directory->entries = kvi_load16(p + 10);
+	directory->bytes = kvi_load32(p + 12);
+	directory->at = kvi_load32(p + 16);
+	if (directory->entries == UINT16_MAX || directory->bytes == UINT32_MAX ||
+	    directory->at == UINT32_MAX)
+		return find_end64(src, at, directory);
+	if (kvi_load16(p + 4) != 0 || kvi_load16(p + 6) != 0 ||
+	    kvi_load16(p + 8) != directory->entries || directory->at > at)
 		return KVARC_END;
-	if (d->bytes == at - d->at)
+	if (directory->bytes == at - directory->at)
 		return KVARC_OK;
 	/* torch.save writes zip64 records also where nothing needs them. */
-	const struct directory own = *d;
-	kvarc_ret ret = find_end64(src, at, d);
-	if (!ret && (d->entries != own.entries || d->bytes != own.bytes || d->at != own.at))
+	const struct directory own = *directory;
+	kvarc_ret ret = find_end64(src, at, directory);
+	if (!ret && (directory->entries != own.entries || directory->bytes != own.bytes ||
+	             directory->at != own.at))
 		ret = KVARC_END;
 	return ret;
 }
 
 /* The end record whose comment ends where the file does. */
 static kvarc_ret find_directory(const kvarc_source *src, const struct kvi_alloc *alloc,
-                                struct directory *d)
+                                struct directory *directory)
 {
 	size_t n = src->size < TAIL_BYTES ? (size_t)src->size : TAIL_BYTES;
 	kvarc_ret ret = KVARC_END;
@@ -106,7 +109,7 @@ static kvarc_ret find_directory(const kvarc_source *src, const struct kvi_alloc 
 	for (size_t i = n - END_BYTES + 1; ret == KVARC_END && i-- > 0;) {
 		const uint8_t *p = tail + i;
 		if (kvi_load32(p) == END && kvi_load16(p + 20) == n - END_BYTES - i) {
-			ret = parse_end(src, p, src->size - n + i, d);
+			ret = parse_end(src, p, src->size - n + i, directory);
 			break;
 		}
 	}
@@ -115,121 +118,121 @@ static kvarc_ret find_directory(const kvarc_source *src, const struct kvi_alloc 
 }
 
 /* Fields of 32 bits that are all ones are in the zip64 extra field, in this order. */
-static void take_zip64(struct kvi_scan *s, struct entry *e, uint64_t bytes)
+static void take_zip64(struct kvi_scan *scan, struct entry *entry, uint64_t bytes)
 {
-	uint64_t *const fields[] = { &e->bytes, &e->packed, &e->header_at };
+	uint64_t *const fields[] = { &entry->bytes, &entry->packed, &entry->header_at };
 	for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
 		if (*fields[i] == UINT32_MAX && bytes >= 8) {
-			*fields[i] = kvi_scan64(s);
+			*fields[i] = kvi_scan64(scan);
 			bytes -= 8;
 		}
-	kvi_scan_skip(s, bytes);
+	kvi_scan_skip(scan, bytes);
 }
 
-static void take_extra(struct kvi_scan *s, struct entry *e, uint64_t bytes)
+static void take_extra(struct kvi_scan *scan, struct entry *entry, uint64_t bytes)
 {
-	while (bytes >= 4 && !s->bad) {
-		uint32_t head = kvi_scan32(s), n = head >> 16;
+	while (bytes >= 4 && !scan->bad) {
+		uint32_t head = kvi_scan32(scan), n = head >> 16;
 		bytes -= 4;
 		if (n > bytes) {
-			s->bad = true;
+			scan->bad = true;
 			return;
 		}
 		if ((head & 0xffff) == EXTRA_ZIP64)
-			take_zip64(s, e, n);
+			take_zip64(scan, entry, n);
 		else
-			kvi_scan_skip(s, n);
+			kvi_scan_skip(scan, n);
 		bytes -= n;
 	}
-	kvi_scan_skip(s, bytes);
+	kvi_scan_skip(scan, bytes);
 }
 
-static void take_name(struct kvi_scan *s, struct entry *e)
+static void take_name(struct kvi_scan *scan, struct entry *entry)
 {
-	e->has_name = e->name_bytes <= KVI_MEMBER_NAME_MAX;
-	e->name[0] = '\0';
-	if (!e->has_name) {
-		kvi_scan_skip(s, e->name_bytes);
+	entry->has_name = entry->name_bytes <= KVI_MEMBER_NAME_MAX;
+	entry->name[0] = '\0';
+	if (!entry->has_name) {
+		kvi_scan_skip(scan, entry->name_bytes);
 		return;
 	}
-	if (kvi_scan_bytes(s, e->name, e->name_bytes))
-		e->name[e->name_bytes] = '\0';
-	e->has_name = !memchr(e->name, '\0', e->name_bytes);
+	if (kvi_scan_bytes(scan, entry->name, entry->name_bytes))
+		entry->name[entry->name_bytes] = '\0';
+	entry->has_name = !memchr(entry->name, '\0', entry->name_bytes);
 }
 
-static bool take_central(struct kvi_scan *s, struct entry *e)
+static bool take_central(struct kvi_scan *scan, struct entry *entry)
 {
 	uint8_t p[CENTRAL_BYTES];
-	if (!kvi_scan_bytes(s, p, sizeof p) || kvi_load32(p) != CENTRAL)
+	if (!kvi_scan_bytes(scan, p, sizeof p) || kvi_load32(p) != CENTRAL)
 		return false;
-	e->made_by = p[5];
-	e->flags = kvi_load16(p + 8);
-	e->method = kvi_load16(p + 10);
-	e->packed = kvi_load32(p + 20);
-	e->bytes = kvi_load32(p + 24);
-	e->name_bytes = kvi_load16(p + 28);
-	e->attributes = kvi_load32(p + 38);
-	e->header_at = kvi_load32(p + 42);
-	take_name(s, e);
-	take_extra(s, e, kvi_load16(p + 30));
-	kvi_scan_skip(s, kvi_load16(p + 32));
-	return !s->bad && kvi_load16(p + 34) == 0;
+	entry->made_by = p[5];
+	entry->flags = kvi_load16(p + 8);
+	entry->method = kvi_load16(p + 10);
+	entry->packed = kvi_load32(p + 20);
+	entry->bytes = kvi_load32(p + 24);
+	entry->name_bytes = kvi_load16(p + 28);
+	entry->attributes = kvi_load32(p + 38);
+	entry->header_at = kvi_load32(p + 42);
+	take_name(scan, entry);
+	take_extra(scan, entry, kvi_load16(p + 30));
+	kvi_scan_skip(scan, kvi_load16(p + 32));
+	return !scan->bad && kvi_load16(p + 34) == 0;
 }
 
-static enum kvi_member_kind kind_of(const struct entry *e)
+static enum kvi_member_kind kind_of(const struct entry *entry)
 {
-	uint32_t type = e->attributes >> 16 & UNIX_TYPE;
-	if (e->name_bytes && e->has_name && e->name[e->name_bytes - 1] == '/')
-		return e->bytes ? KVI_MEMBER_SPECIAL : KVI_MEMBER_FOLDER;
-	if (e->made_by == MADE_BY_UNIX && type && type != UNIX_REGULAR)
+	uint32_t type = entry->attributes >> 16 & UNIX_TYPE;
+	if (entry->name_bytes && entry->has_name && entry->name[entry->name_bytes - 1] == '/')
+		return entry->bytes ? KVI_MEMBER_SPECIAL : KVI_MEMBER_FOLDER;
+	if (entry->made_by == MADE_BY_UNIX && type && type != UNIX_REGULAR)
 		return KVI_MEMBER_SPECIAL;
-	if (e->flags & ENCRYPTED)
+	if (entry->flags & ENCRYPTED)
 		return KVI_MEMBER_PACKED;
-	return e->method == 0   ? KVI_MEMBER_STORED
-	       : e->method == 8 ? KVI_MEMBER_DEFLATED
-	                        : KVI_MEMBER_PACKED;
+	return entry->method == 0   ? KVI_MEMBER_STORED
+	       : entry->method == 8 ? KVI_MEMBER_DEFLATED
+	                            : KVI_MEMBER_PACKED;
 }
 
 /* The local header says where the bytes start; it may not contradict the directory. */
-static kvarc_ret take_local(const kvarc_source *src, const struct directory *d,
-                            const struct entry *e, struct kvi_member *m)
+static kvarc_ret take_local(const kvarc_source *src, const struct directory *directory,
+                            const struct entry *entry, struct kvi_member *member)
 {
 	uint8_t p[LOCAL_BYTES];
-	if (e->header_at > d->at || d->at - e->header_at < sizeof p)
+	if (entry->header_at > directory->at || directory->at - entry->header_at < sizeof p)
 		return KVARC_END;
-	if (kvi_source_read(src, p, sizeof p, e->header_at))
+	if (kvi_source_read(src, p, sizeof p, entry->header_at))
 		return KVARC_IO;
-	m->kind = kind_of(e);
-	m->name = e->has_name ? e->name : NULL;
-	m->header_at = e->header_at;
-	m->offset = e->header_at + sizeof p + kvi_load16(p + 26) + kvi_load16(p + 28);
-	m->packed = e->packed;
-	m->bytes = e->bytes;
-	if (kvi_load32(p) != LOCAL || kvi_load16(p + 8) != e->method ||
-	    ((kvi_load16(p + 6) ^ e->flags) & ENCRYPTED) || m->offset > d->at ||
-	    m->packed > d->at - m->offset ||
-	    (e->method == 0 && !(e->flags & ENCRYPTED) && m->packed != m->bytes))
+	member->kind = kind_of(entry);
+	member->name = entry->has_name ? entry->name : NULL;
+	member->header_at = entry->header_at;
+	member->offset = entry->header_at + sizeof p + kvi_load16(p + 26) + kvi_load16(p + 28);
+	member->packed = entry->packed;
+	member->bytes = entry->bytes;
+	if (kvi_load32(p) != LOCAL || kvi_load16(p + 8) != entry->method ||
+	    ((kvi_load16(p + 6) ^ entry->flags) & ENCRYPTED) || member->offset > directory->at ||
+	    member->packed > directory->at - member->offset ||
+	    (entry->method == 0 && !(entry->flags & ENCRYPTED) && member->packed != member->bytes))
 		return KVARC_END;
 	return KVARC_OK;
 }
 
-static kvarc_ret scan_directory(const kvarc_source *src, const struct directory *d,
-                                struct kvi_scan *s, struct entry *e, kvi_member_found found,
+static kvarc_ret scan_directory(const kvarc_source *src, const struct directory *directory,
+                                struct kvi_scan *scan, struct entry *entry, kvi_member_found found,
                                 void *opaque)
 {
-	s->end = d->at + d->bytes;
-	kvi_scan_seek(s, d->at);
-	for (uint64_t i = 0; i < d->entries; i++) {
+	scan->end = directory->at + directory->bytes;
+	kvi_scan_seek(scan, directory->at);
+	for (uint64_t i = 0; i < directory->entries; i++) {
 		struct kvi_member m;
-		if (!take_central(s, e))
-			return s->io ? KVARC_IO : KVARC_END;
-		kvarc_ret ret = take_local(src, d, e, &m);
+		if (!take_central(scan, entry))
+			return scan->io ? KVARC_IO : KVARC_END;
+		kvarc_ret ret = take_local(src, directory, entry, &m);
 		if (!ret)
 			ret = found(opaque, &m);
 		if (ret)
 			return ret;
 	}
-	return kvi_scan_remaining(s) ? KVARC_END : KVARC_OK;
+	return kvi_scan_remaining(scan) ? KVARC_END : KVARC_OK;
 }
 
 kvarc_ret kvi_zip_scan(const kvarc_source *src, const struct kvi_alloc *alloc,

@@ -54,7 +54,7 @@ kvarc_ret kvi_feature_table_open(struct kvi_feature_table **t, const struct kvi_
                                  const struct kvi_linear_plan *plan, const struct kvi_order *order,
                                  uint32_t track);
 /* No job uses it any more. NULL-safe. */
-void kvi_feature_table_close(struct kvi_feature_table *t);
+void kvi_feature_table_close(struct kvi_feature_table *table);
 
 /* place: in the order of chunks, of this table's track. */
 static inline struct kvi_feature_slot *kvi_feature_slot(struct kvi_feature_table *t,
@@ -65,7 +65,7 @@ static inline struct kvi_feature_slot *kvi_feature_slot(struct kvi_feature_table
 
 /* Once the flags are set: who uses what. Slots that are WANTED or asked for
  * afterwards need a job each. */
-void kvi_feature_table_plan(struct kvi_feature_table *t);
+void kvi_feature_table_plan(struct kvi_feature_table *table);
 /* Whether a job has to decode the tensor. */
 static inline bool kvi_feature_slot_needed(const struct kvi_feature_slot *s)
 {
@@ -76,17 +76,18 @@ static inline bool kvi_feature_slot_needed(const struct kvi_feature_slot *s)
 
 /* Everything of in but the sources. */
 void kvi_linear_in_init(struct kvi_linear_in *in, const struct kvi_linear_plan *plan,
-                        uint32_t order_index, const kvarc_geometry *g, uint32_t tensor,
-                        const struct kvi_segment *s, bool known);
+                        uint32_t order_index, const kvarc_geometry *geometry, uint32_t tensor,
+                        const struct kvi_segment *segment, bool known);
 /* Waits for the sources of a tensor whose slot reads, and fills them in. False: one is lost. */
-bool kvi_feature_table_wait(struct kvi_feature_table *t, uint32_t order_index,
+bool kvi_feature_table_wait(struct kvi_feature_table *table, uint32_t order_index,
                             struct kvi_linear_in *in);
 /* The features that this job has to fill; made now. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_feature_table_make(struct kvi_feature_table *t, uint32_t order_index, size_t n_tokens,
-                                 struct kvi_features **f);
+kvarc_ret kvi_feature_table_make(struct kvi_feature_table *table, uint32_t order_index,
+                                 size_t n_tokens, struct kvi_features **features);
 /* They are there as far as have says. */
-void kvi_feature_table_publish(struct kvi_feature_table *t, uint32_t order_index, unsigned have);
+void kvi_feature_table_publish(struct kvi_feature_table *table, uint32_t order_index,
+                               unsigned have);
 /* The end of the job: what it did not publish is lost, and it uses nothing any more. */
-void kvi_feature_table_leave(struct kvi_feature_table *t, uint32_t order_index);
+void kvi_feature_table_leave(struct kvi_feature_table *table, uint32_t order_index);
 
 #endif

@@ -35,26 +35,26 @@ struct kvi_prediction_options {
 
 /* Whether the model could have made the track (spec model): an answer in error when not.
  * Returns OK, PREDICTOR. */
-kvarc_ret kvi_prediction_fits(const struct kvi_prediction_options *o, kvarc_error *error);
+kvarc_ret kvi_prediction_fits(const struct kvi_prediction_options *options, kvarc_error *error);
 /* The same of its keys' RoPEs alone, whatever the profile; freq: theirs, by those of the model. */
-KVI_SHARED kvarc_ret kvi_prediction_ropes(const struct kvi_prediction_options *o,
+KVI_SHARED kvarc_ret kvi_prediction_ropes(const struct kvi_prediction_options *options,
                                           const uint64_t *freq[2], kvarc_error *error);
 /* Of a track that fits. On failure *g is NULL. Returns OK, MEM, MEMLIMIT, DATA. */
-kvarc_ret kvi_prediction_open(struct kvi_prediction **g, const struct kvi_prediction_options *o,
-                              kvarc_error *error);
-void kvi_prediction_close(struct kvi_prediction *g); /* NULL-safe; no job uses it any more */
+kvarc_ret kvi_prediction_open(struct kvi_prediction **g,
+                              const struct kvi_prediction_options *options, kvarc_error *error);
+void kvi_prediction_close(struct kvi_prediction *session); /* NULL-safe; no job uses it any more */
 
 /* The first token of the segment that comes next; no job of a segment is under way. */
-uint64_t kvi_prediction_next(const struct kvi_prediction *g);
+uint64_t kvi_prediction_next(const struct kvi_prediction *session);
 /* Starts again at the first token, through the first `layers` layers alone. */
-void kvi_prediction_restart(struct kvi_prediction *g, size_t layers);
+void kvi_prediction_restart(struct kvi_prediction *session, size_t layers);
 /* Goes back to the first t0 tokens, as if it had seen no others; no more than it has gone through,
  * and no job of a segment is under way. */
-void kvi_prediction_rewind(struct kvi_prediction *g, uint64_t t0);
+void kvi_prediction_rewind(struct kvi_prediction *session, uint64_t t0);
 /* How many layers it goes through. */
-size_t kvi_prediction_layers(const struct kvi_prediction *g);
+size_t kvi_prediction_layers(const struct kvi_prediction *session);
 /* Whether the session predicts the tensor at this index of the order of chunks. */
-bool kvi_prediction_covers(const struct kvi_prediction *g, uint32_t order_index);
+bool kvi_prediction_covers(const struct kvi_prediction *session, uint32_t order_index);
 
 /* What a job asks of a tensor in a segment: n tokens of its width. */
 struct kvi_prediction_request {
@@ -74,19 +74,20 @@ struct kvi_prediction_request {
  * Returns OK, whatever the check says; PREDICTOR when an external predictor failed; DATA when
  * what comes before is lost, or the model cannot go on (kvi_prediction_failure).
  */
-kvarc_ret kvi_prediction_get(struct kvi_prediction *g, struct kvi_prediction_request *a);
+kvarc_ret kvi_prediction_get(struct kvi_prediction *session,
+                             struct kvi_prediction_request *request);
 /* In the same job, once: the elements of the chunk, and the features that were made of them.
  * exact: its payload is nothing but a check (spec predicted 3). */
-void kvi_prediction_observe(struct kvi_prediction *g, uint32_t order_index, const uint8_t *raw,
-                            const struct kvi_features *f, bool exact);
+void kvi_prediction_observe(struct kvi_prediction *session, uint32_t order_index,
+                            const uint8_t *raw, const struct kvi_features *features, bool exact);
 /* Instead of kvi_prediction_observe, from any thread: the chunk at an index of the segment that
  * begins with token t0 is lost, and with it upper layers and later segments. */
-void kvi_prediction_mark_lost(struct kvi_prediction *g, uint32_t order_index, uint64_t t0);
+void kvi_prediction_mark_lost(struct kvi_prediction *session, uint32_t order_index, uint64_t t0);
 /* Whether scalar arithmetic had to take over. */
-bool kvi_prediction_fell_back(struct kvi_prediction *g);
+bool kvi_prediction_fell_back(struct kvi_prediction *session);
 /* Whether a segment before the next one, or that one, cannot be gone through. */
-bool kvi_prediction_is_lost(struct kvi_prediction *g);
+bool kvi_prediction_is_lost(struct kvi_prediction *session);
 /* Static text of the failure, NULL: none but losses. */
-const char *kvi_prediction_failure(struct kvi_prediction *g);
+const char *kvi_prediction_failure(struct kvi_prediction *session);
 
 #endif

@@ -9,26 +9,27 @@
 
 /* ---- a model ---- */
 
-static kvarc_ret exact_segment(void *run, const struct kvi_segment *s)
+static kvarc_ret exact_segment(void *run, const struct kvi_segment *segment)
 {
-	return kvi_run_segment(run, s->ids, s->positions, s->n);
+	return kvi_run_segment(run, segment->ids, segment->positions, segment->n);
 }
 
-static kvarc_ret exact_again(void *run, const struct kvi_segment *s)
+static kvarc_ret exact_again(void *run, const struct kvi_segment *segment)
 {
-	return kvi_run_again(run, s->ids, s->positions);
+	return kvi_run_again(run, segment->ids, segment->positions);
 }
 
-static kvarc_ret exact_predict(void *run, struct kvi_predicted *p)
+static kvarc_ret exact_predict(void *run, struct kvi_predicted *predicted)
 {
-	*p = kvi_run_predict(run);
+	*predicted = kvi_run_predict(run);
 	return KVARC_OK;
 }
 
-static const float *exact_keys(void *opaque, const struct kvi_predicted *p, size_t t, float *buffer)
+static const float *exact_keys(void *opaque, const struct kvi_predicted *predicted, size_t t,
+                               float *buffer)
 {
 	const struct kvi_run *run = opaque;
-	memcpy(buffer, p->k + t * p->stride, p->stride * sizeof *buffer);
+	memcpy(buffer, predicted->k + t * predicted->stride, predicted->stride * sizeof *buffer);
 	kvi_run_rotate_row(run, t, buffer);
 	return buffer;
 }
@@ -39,9 +40,9 @@ static kvarc_ret exact_advance(void *run, const float *k, const float *v, size_t
 	return kvi_run_advance(run, k, v, stride, corrected);
 }
 
-static void exact_rotate(void *run, struct kvi_predicted *p)
+static void exact_rotate(void *run, struct kvi_predicted *predicted)
 {
-	kvi_run_rotate(run, p->k, p->stride);
+	kvi_run_rotate(run, predicted->k, predicted->stride);
 }
 
 static kvarc_ret exact_restart(void *run)
@@ -75,48 +76,49 @@ struct blind_run {
 	uint32_t layer;
 };
 
-kvarc_ret kvi_prediction_token_blind_open(void **run, const struct kvi_run_options *o,
+kvarc_ret kvi_prediction_token_blind_open(void **run, const struct kvi_run_options *options,
                                           unsigned blind)
 {
-	struct blind_run *r = kvi_calloc(o->alloc, 1, sizeof *r);
+	struct blind_run *r = kvi_calloc(options->alloc, 1, sizeof *r);
 	*run = NULL;
 	if (!r)
-		return kvi_alloc_error(o->alloc);
-	r->alloc = o->alloc;
-	kvarc_ret ret = kvi_token_blind_open(&r->b, o, blind);
+		return kvi_alloc_error(options->alloc);
+	r->alloc = options->alloc;
+	kvarc_ret ret = kvi_token_blind_open(&r->b, options, blind);
 	if (ret)
-		kvi_free(o->alloc, r);
+		kvi_free(options->alloc, r);
 	else
 		*run = r;
 	return ret;
 }
 
-static kvarc_ret blind_segment(void *run, const struct kvi_segment *s)
+static kvarc_ret blind_segment(void *run, const struct kvi_segment *segment)
 {
 	struct blind_run *r = run;
 	r->layer = 0;
-	return kvi_token_blind_segment(r->b, s->ids, s->positions, s->n);
+	return kvi_token_blind_segment(r->b, segment->ids, segment->positions, segment->n);
 }
 
 /* There is only the one way. */
-static kvarc_ret blind_again(void *run, const struct kvi_segment *s)
+static kvarc_ret blind_again(void *run, const struct kvi_segment *segment)
 {
 	(void)run;
-	(void)s;
+	(void)segment;
 	return KVARC_PREDICTOR;
 }
 
-static kvarc_ret blind_predict(void *run, struct kvi_predicted *p)
+static kvarc_ret blind_predict(void *run, struct kvi_predicted *predicted)
 {
 	struct blind_run *r = run;
-	*p = kvi_token_blind_predict(r->b, r->layer);
+	*predicted = kvi_token_blind_predict(r->b, r->layer);
 	return KVARC_OK;
 }
 
-static const float *blind_keys(void *run, const struct kvi_predicted *p, size_t t, float *buffer)
+static const float *blind_keys(void *run, const struct kvi_predicted *predicted, size_t t,
+                               float *buffer)
 {
 	const struct blind_run *r = run;
-	memcpy(buffer, p->k + t * p->stride, p->stride * sizeof *buffer);
+	memcpy(buffer, predicted->k + t * predicted->stride, predicted->stride * sizeof *buffer);
 	kvi_token_blind_rotate_row(r->b, t, buffer);
 	return buffer;
 }
@@ -177,11 +179,11 @@ static void external_close(void *opaque)
 	kvi_free(alloc, r);
 }
 
-static size_t turns_bytes(const struct kvi_external_options *o)
+static size_t turns_bytes(const struct kvi_external_options *options)
 {
 	size_t most = 0;
-	for (uint32_t l = 0; l < o->external->layers; l++) {
-		const kvarc_rope *rope = o->layers[l].rope;
+	for (uint32_t l = 0; l < options->external->layers; l++) {
+		const kvarc_rope *rope = options->layers[l].rope;
 		size_t n = rope ? kvi_rotations_bytes(rope->rotary / 2, KVI_SEGMENT_TOKENS) : 0;
 		most = n > most ? n : most;
 	}
@@ -200,14 +202,14 @@ static kvarc_ret open_rooms(struct external_run *r)
 	                                                                   : kvi_alloc_error(alloc);
 }
 
-kvarc_ret kvi_external_open(void **run, const struct kvi_external_options *o)
+kvarc_ret kvi_external_open(void **run, const struct kvi_external_options *options)
 {
-	struct external_run *r = kvi_calloc(o->alloc, 1, sizeof *r);
+	struct external_run *r = kvi_calloc(options->alloc, 1, sizeof *r);
 	*run = NULL;
 	if (!r)
-		return kvi_alloc_error(o->alloc);
-	r->o = *o;
-	r->x = o->external;
+		return kvi_alloc_error(options->alloc);
+	r->o = *options;
+	r->x = options->external;
 	r->C = (size_t)r->x->heads * r->x->channels;
 	kvarc_ret ret = open_rooms(r);
 	if (!ret && r->x->open(r->x->opaque, &r->sequence)) {
@@ -226,20 +228,20 @@ static kvarc_ret answer(int failed)
 	return failed ? KVARC_PREDICTOR : KVARC_OK;
 }
 
-static kvarc_ret external_segment(void *opaque, const struct kvi_segment *s)
+static kvarc_ret external_segment(void *opaque, const struct kvi_segment *segment)
 {
 	struct external_run *r = opaque;
-	r->n = s->n;
+	r->n = segment->n;
 	r->layer = 0;
-	memcpy(r->positions, s->positions, s->n * sizeof *r->positions);
-	return answer(r->x->segment(r->sequence, s->ids, s->positions, s->n));
+	memcpy(r->positions, segment->positions, segment->n * sizeof *r->positions);
+	return answer(r->x->segment(r->sequence, segment->ids, segment->positions, segment->n));
 }
 
 /* There is only the one way. */
-static kvarc_ret external_again(void *opaque, const struct kvi_segment *s)
+static kvarc_ret external_again(void *opaque, const struct kvi_segment *segment)
 {
 	(void)opaque;
-	(void)s;
+	(void)segment;
 	return KVARC_PREDICTOR;
 }
 
@@ -263,7 +265,7 @@ static void turn_back(struct external_run *r, const kvarc_rope *rope)
 		}
 }
 
-static kvarc_ret external_predict(void *opaque, struct kvi_predicted *p)
+static kvarc_ret external_predict(void *opaque, struct kvi_predicted *predicted)
 {
 	struct external_run *r = opaque;
 	const struct kvi_external_layer *l = &r->o.layers[r->layer];
@@ -278,15 +280,15 @@ static kvarc_ret external_predict(void *opaque, struct kvi_predicted *p)
 	if (l->rope)
 		turn_back(r, l->rope);
 	kvi_fp_restore(mode);
-	*p = (struct kvi_predicted){ r->slots, r->v, r->C };
+	*predicted = (struct kvi_predicted){ r->slots, r->v, r->C };
 	return KVARC_OK;
 }
 
-static const float *external_keys(void *opaque, const struct kvi_predicted *p, size_t t,
+static const float *external_keys(void *opaque, const struct kvi_predicted *predicted, size_t t,
                                   float *buffer)
 {
 	const struct external_run *r = opaque;
-	(void)p; /* RoPE was removed */
+	(void)predicted; /* RoPE was removed */
 	(void)buffer;
 	return r->k + t * r->C;
 }

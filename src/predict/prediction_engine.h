@@ -43,10 +43,10 @@ struct kvi_external_options {
 	const struct kvi_external_layer *layers;
 };
 /* For kvi_prediction_token_blind. On failure *run is NULL. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_prediction_token_blind_open(void **run, const struct kvi_run_options *o,
+kvarc_ret kvi_prediction_token_blind_open(void **run, const struct kvi_run_options *options,
                                           unsigned blind);
 /* A sequence of it, for kvi_prediction_external. On failure *run is NULL. Returns OK, MEM,
  * MEMLIMIT, PREDICTOR (its open failed). */
-kvarc_ret kvi_external_open(void **run, const struct kvi_external_options *o);
+kvarc_ret kvi_external_open(void **run, const struct kvi_external_options *options);
 
 #endif

@@ -64,8 +64,10 @@ static inline const kvarc_tensor *kvi_prediction_tensor(const struct kvi_predict
 extern const char kvi_prediction_failed_text[]; /* why of an external predictor */
 
 /* With the lock, in exact arithmetic: P of the layer in hand, of all tokens; whether it is raw. */
-void kvi_prediction_elements(struct kvi_prediction *g, const kvarc_tensor *t, uint8_t *to);
+void kvi_prediction_elements(struct kvi_prediction *session, const kvarc_tensor *tensor,
+                             uint8_t *to);
 /* Whether the predicted elements of the current layer are the raw elements. As above. */
-bool kvi_prediction_is_exact(struct kvi_prediction *g, const kvarc_tensor *t, const uint8_t *raw);
+bool kvi_prediction_is_exact(struct kvi_prediction *session, const kvarc_tensor *tensor,
+                             const uint8_t *raw);
 
 #endif

@@ -31,22 +31,22 @@ struct kvi_token_coder {
 	bool fell_back;
 };
 
-static kvarc_ret open_run(struct kvi_token_coder *c)
+static kvarc_ret open_run(struct kvi_token_coder *coder)
 {
-	kvarc_ret ret = kvi_run_open(&c->run, &c->run_options);
-	return ret ? ret : kvi_head_open(&c->head, &c->run_options);
+	kvarc_ret ret = kvi_run_open(&coder->run, &coder->run_options);
+	return ret ? ret : kvi_head_open(&coder->head, &coder->run_options);
 }
 
-static void close_run(struct kvi_token_coder *c)
+static void close_run(struct kvi_token_coder *coder)
 {
-	kvi_head_close(&c->head);
-	kvi_run_close(&c->run);
+	kvi_head_close(&coder->head);
+	kvi_run_close(&coder->run);
 }
 
-static kvarc_ret fail(struct kvi_token_coder *c, kvarc_ret ret, kvarc_error *error)
+static kvarc_ret fail(struct kvi_token_coder *coder, kvarc_ret ret, kvarc_error *error)
 {
 	if (ret == KVARC_OK || ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
-		return kvi_fail_memory(error, ret, c->alloc);
+		return kvi_fail_memory(error, ret, coder->alloc);
 	return kvi_fail(error, ret, "%s",
 	                ret == KVARC_IO ? "stopped on request"
 	                : ret == KVARC_PREDICTOR
@@ -56,33 +56,35 @@ static kvarc_ret fail(struct kvi_token_coder *c, kvarc_ret ret, kvarc_error *err
 	                          "does not have");
 }
 
-static kvarc_ret open_all(struct kvi_token_coder *c, kvarc_error *error)
+static kvarc_ret open_all(struct kvi_token_coder *coder, kvarc_error *error)
 {
-	const struct kvi_predictor *p = c->o.description;
+	const struct kvi_predictor *p = coder->o.description;
 	const struct kvi_arithmetic a = { p->wide_weights, p->wide_activations, p->fp8 };
-	struct kvi_run_options *run = &c->run_options;
-	*run = (struct kvi_run_options){ .alloc = c->alloc,
-		                         .isa_mask = c->o.isa_mask,
+	struct kvi_run_options *run = &coder->run_options;
+	*run = (struct kvi_run_options){ .alloc = coder->alloc,
+		                         .isa_mask = coder->o.isa_mask,
 		                         .whole = true,
-		                         .kernels = kvi_predictor_kernels(c->o.predictor,
-		                                                          c->o.isa_mask) };
-	kvarc_ret ret = kvi_prediction_ropes(&c->o, run->freq, error);
+		                         .kernels = kvi_predictor_kernels(coder->o.predictor,
+		                                                          coder->o.isa_mask) };
+	kvarc_ret ret = kvi_prediction_ropes(&coder->o, run->freq, error);
 	if (!ret)
-		ret = kvi_predictor_head(c->o.predictor, &a, c->o.isa_mask, &run->engine, error);
+		ret = kvi_predictor_head(coder->o.predictor, &a, coder->o.isa_mask, &run->engine,
+		                         error);
 	if (ret)
 		return ret;
-	c->last = kvi_array(c->alloc, c->file->width, sizeof *c->last);
-	c->weights = kvi_array(c->alloc, c->file->vocabulary, sizeof *c->weights);
-	ret = c->last && c->weights ? kvi_pool_open(&run->pool, c->alloc, c->o.threads)
-	                            : kvi_alloc_error(c->alloc);
-	return fail(c, ret ? ret : open_run(c), error);
+	coder->last = kvi_array(coder->alloc, coder->file->width, sizeof *coder->last);
+	coder->weights = kvi_array(coder->alloc, coder->file->vocabulary, sizeof *coder->weights);
+	ret = coder->last && coder->weights
+	              ? kvi_pool_open(&run->pool, coder->alloc, coder->o.threads)
+	              : kvi_alloc_error(coder->alloc);
+	return fail(coder, ret ? ret : open_run(coder), error);
 }
 
-kvarc_ret kvi_token_coder_open(struct kvi_token_coder **out, const struct kvi_prediction_options *o,
-                               kvarc_error *error)
+kvarc_ret kvi_token_coder_open(struct kvi_token_coder **out,
+                               const struct kvi_prediction_options *options, kvarc_error *error)
 {
-	const struct kvi_alloc *alloc = kvi_predictor_alloc(o->predictor);
-	const struct kvi_model_file *file = kvi_predictor_file(o->predictor);
+	const struct kvi_alloc *alloc = kvi_predictor_alloc(options->predictor);
+	const struct kvi_model_file *file = kvi_predictor_file(options->predictor);
 	*out = NULL;
 	if (!file || file->vocabulary > KVI_HEAD_VOCAB_MAX)
 		return kvi_fail(error, KVARC_OPTIONS,
@@ -92,7 +94,7 @@ kvarc_ret kvi_token_coder_open(struct kvi_token_coder **out, const struct kvi_pr
 	struct kvi_token_coder *c = kvi_calloc(alloc, 1, sizeof *c);
 	if (!c)
 		return kvi_fail_alloc(error, alloc);
-	c->o = *o;
+	c->o = *options;
 	c->alloc = alloc;
 	c->file = file;
 	kvarc_ret ret = open_all(c, error);
@@ -103,227 +105,231 @@ kvarc_ret kvi_token_coder_open(struct kvi_token_coder **out, const struct kvi_pr
 	return ret;
 }
 
-void kvi_token_coder_close(struct kvi_token_coder *c)
+void kvi_token_coder_close(struct kvi_token_coder *coder)
 {
-	if (!c)
+	if (!coder)
 		return;
-	close_run(c);
-	kvi_pool_close(c->run_options.pool);
-	kvi_free(c->alloc, c->last);
-	kvi_free(c->alloc, c->weights);
-	kvi_free(c->alloc, c->ids);
-	kvi_free(c->alloc, c->positions);
-	kvi_free(c->alloc, c);
+	close_run(coder);
+	kvi_pool_close(coder->run_options.pool);
+	kvi_free(coder->alloc, coder->last);
+	kvi_free(coder->alloc, coder->weights);
+	kvi_free(coder->alloc, coder->ids);
+	kvi_free(coder->alloc, coder->positions);
+	kvi_free(coder->alloc, coder);
 }
 
-void kvi_token_coder_stopped_by(struct kvi_token_coder *c, kvi_token_stop stop, void *opaque)
+void kvi_token_coder_stopped_by(struct kvi_token_coder *coder, kvi_token_stop stop, void *opaque)
 {
-	c->stop = stop;
-	c->stop_opaque = opaque;
+	coder->stop = stop;
+	coder->stop_opaque = opaque;
 }
 
-uint64_t kvi_token_coder_next(const struct kvi_token_coder *c)
+uint64_t kvi_token_coder_next(const struct kvi_token_coder *coder)
 {
-	return c->n;
+	return coder->n;
 }
 
-bool kvi_token_coder_fell_back(const struct kvi_token_coder *c)
+bool kvi_token_coder_fell_back(const struct kvi_token_coder *coder)
 {
-	return c->fell_back;
+	return coder->fell_back;
 }
 
-void kvi_token_coder_ids(const struct kvi_token_coder *c, uint64_t t0, size_t n, int32_t *ids)
+void kvi_token_coder_ids(const struct kvi_token_coder *coder, uint64_t t0, size_t n, int32_t *ids)
 {
-	memcpy(ids, c->ids + t0, n * sizeof *ids);
+	memcpy(ids, coder->ids + t0, n * sizeof *ids);
 }
 
 /* Through all layers, in an open loop. Afterwards kvi_run_hidden is what the head looks at. */
-static kvarc_ret go(struct kvi_token_coder *c, const int32_t *ids, const int32_t *positions,
+static kvarc_ret go(struct kvi_token_coder *coder, const int32_t *ids, const int32_t *positions,
                     size_t n)
 {
-	if (c->stop && c->stop(c->stop_opaque))
+	if (coder->stop && coder->stop(coder->stop_opaque))
 		return KVARC_IO;
-	return kvi_run_through(c->run, ids, positions, n, NULL);
+	return kvi_run_through(coder->run, ids, positions, n, NULL);
 }
 
 /* The hidden state of token i of those that were gone through last is that of the track's last
  * one. */
-static void keep_last(struct kvi_token_coder *c, size_t i)
+static void keep_last(struct kvi_token_coder *coder, size_t i)
 {
-	struct kvi_hidden h = kvi_run_hidden(c->run);
-	memcpy(c->last, h.h + i * h.width, c->file->width * sizeof *c->last);
+	struct kvi_hidden h = kvi_run_hidden(coder->run);
+	memcpy(coder->last, h.h + i * h.width, coder->file->width * sizeof *coder->last);
 }
 
 /* The state of the last token is made again. */
-kvarc_ret kvi_token_coder_rewind(struct kvi_token_coder *c, uint64_t t0, kvarc_error *error)
+kvarc_ret kvi_token_coder_rewind(struct kvi_token_coder *coder, uint64_t t0, kvarc_error *error)
 {
 	kvarc_ret ret = KVARC_OK;
 	const size_t last = t0 ? (size_t)t0 - 1 : 0;
-	if (t0 == c->n)
+	if (t0 == coder->n)
 		return KVARC_OK;
-	kvi_run_rewind(c->run, last);
+	kvi_run_rewind(coder->run, last);
 	if (t0)
-		ret = go(c, c->ids + last, c->positions + last, 1);
+		ret = go(coder, coder->ids + last, coder->positions + last, 1);
 	if (!ret && t0)
-		keep_last(c, 0);
-	c->n = (size_t)t0;
-	return fail(c, ret, error);
+		keep_last(coder, 0);
+	coder->n = (size_t)t0;
+	return fail(coder, ret, error);
 }
 
-static void weigh(struct kvi_token_coder *c, const float *z)
+static void weigh(struct kvi_token_coder *coder, const float *z)
 {
 	uint64_t mode = kvi_fp_exact();
-	c->total = kvi_head_weigh(c->run_options.pool, z, c->file->vocabulary, c->weights);
+	coder->total = kvi_head_weigh(coder->run_options.pool, z, coder->file->vocabulary,
+	                              coder->weights);
 	kvi_fp_restore(mode);
 }
 
 /* The first token of a segment. */
-static void weigh_first(struct kvi_token_coder *c, uint64_t t0)
+static void weigh_first(struct kvi_token_coder *coder, uint64_t t0)
 {
 	if (t0) {
-		weigh(c, kvi_head_logits(c->head, c->last, c->file->width, 1).z);
+		weigh(coder, kvi_head_logits(coder->head, coder->last, coder->file->width, 1).z);
 		return;
 	}
-	c->total = c->file->vocabulary;
-	for (size_t i = 0; i < c->file->vocabulary; i++)
-		c->weights[i] = 1;
+	coder->total = coder->file->vocabulary;
+	for (size_t i = 0; i < coder->file->vocabulary; i++)
+		coder->weights[i] = 1;
 }
 
-static struct kvi_range_part part_of(const struct kvi_token_coder *c, int32_t id)
+static struct kvi_range_part part_of(const struct kvi_token_coder *coder, int32_t id)
 {
-	struct kvi_range_part p = { 0, c->weights[id], c->total };
+	struct kvi_range_part p = { 0, coder->weights[id], coder->total };
 	for (int32_t i = 0; i < id; i++)
-		p.below += c->weights[i];
+		p.below += coder->weights[i];
 	return p;
 }
 
-static bool knows(const struct kvi_token_coder *c, const struct kvi_segment *s)
+static bool knows(const struct kvi_token_coder *coder, const struct kvi_segment *segment)
 {
-	for (uint32_t i = 0; i < s->n; i++)
-		if (s->ids[i] < 0 || (uint32_t)s->ids[i] >= c->file->vocabulary)
+	for (uint32_t i = 0; i < segment->n; i++)
+		if (segment->ids[i] < 0 || (uint32_t)segment->ids[i] >= coder->file->vocabulary)
 			return false;
-	return s->has_ids;
+	return segment->has_ids;
 }
 
 /* The tokens behind the first one, some of them at a time. */
-static void encode_rest(struct kvi_token_coder *c, const struct kvi_segment *s,
-                        struct kvi_range_encoder *e)
+static void encode_rest(struct kvi_token_coder *coder, const struct kvi_segment *segment,
+                        struct kvi_range_encoder *encoder)
 {
-	struct kvi_hidden h = kvi_run_hidden(c->run);
-	for (size_t t = 0; t + 1 < s->n; t += KVI_HEAD_TOKENS) {
-		size_t n = s->n - 1 - t;
+	struct kvi_hidden h = kvi_run_hidden(coder->run);
+	for (size_t t = 0; t + 1 < segment->n; t += KVI_HEAD_TOKENS) {
+		size_t n = segment->n - 1 - t;
 		n = n < KVI_HEAD_TOKENS ? n : KVI_HEAD_TOKENS;
-		struct kvi_logits z = kvi_head_logits(c->head, h.h + t * h.width, h.width, n);
+		struct kvi_logits z = kvi_head_logits(coder->head, h.h + t * h.width, h.width, n);
 		for (size_t i = 0; i < n; i++) {
-			weigh(c, z.z + i * z.stride);
-			struct kvi_range_part p = part_of(c, s->ids[t + i + 1]);
-			kvi_range_put(e, &p);
+			weigh(coder, z.z + i * z.stride);
+			struct kvi_range_part p = part_of(coder, segment->ids[t + i + 1]);
+			kvi_range_put(encoder, &p);
 		}
 	}
 }
 
 /* Appends a segment's ids and positions. */
-static kvarc_ret remember(struct kvi_token_coder *c, const struct kvi_segment *s)
+static kvarc_ret remember(struct kvi_token_coder *coder, const struct kvi_segment *segment)
 {
-	const size_t want = c->n + s->n;
-	if (!kvi_array_reserve(c->alloc, &c->ids, &c->cap_ids, c->n, want, sizeof *c->ids) ||
-	    !kvi_array_reserve(c->alloc, &c->positions, &c->cap_positions, c->n, want,
-	                       sizeof *c->positions))
-		return kvi_alloc_error(c->alloc);
-	memcpy(c->ids + c->n, s->ids, s->n * sizeof *c->ids);
-	memcpy(c->positions + c->n, s->positions, s->n * sizeof *c->positions);
-	c->n += s->n;
+	const size_t want = coder->n + segment->n;
+	if (!kvi_array_reserve(coder->alloc, &coder->ids, &coder->cap_ids, coder->n, want,
+	                       sizeof *coder->ids) ||
+	    !kvi_array_reserve(coder->alloc, &coder->positions, &coder->cap_positions, coder->n,
+	                       want, sizeof *coder->positions))
+		return kvi_alloc_error(coder->alloc);
+	memcpy(coder->ids + coder->n, segment->ids, segment->n * sizeof *coder->ids);
+	memcpy(coder->positions + coder->n, segment->positions,
+	       segment->n * sizeof *coder->positions);
+	coder->n += segment->n;
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_token_coder_pass(struct kvi_token_coder *c, struct kvi_segment *s, bool encode,
-                               kvarc_error *error)
+kvarc_ret kvi_token_coder_pass(struct kvi_token_coder *coder, struct kvi_segment *segment,
+                               bool encode, kvarc_error *error)
 {
 	struct kvi_range_encoder e;
-	if (!knows(c, s))
-		return fail(c, KVARC_DATA, error);
+	if (!knows(coder, segment))
+		return fail(coder, KVARC_DATA, error);
 	if (encode) {
-		weigh_first(c, s->t0);
-		struct kvi_range_part p = part_of(c, s->ids[0]);
-		kvi_range_begin(&e, s->code);
+		weigh_first(coder, segment->t0);
+		struct kvi_range_part p = part_of(coder, segment->ids[0]);
+		kvi_range_begin(&e, segment->code);
 		kvi_range_put(&e, &p);
 	}
-	kvarc_ret ret = go(c, s->ids, s->positions, s->n);
+	kvarc_ret ret = go(coder, segment->ids, segment->positions, segment->n);
 	if (!ret && encode) {
-		encode_rest(c, s, &e);
-		s->code_bytes = (uint32_t)kvi_range_end(&e);
-		s->check = kvi_segment_ids_check(s);
-		s->coded = true;
+		encode_rest(coder, segment, &e);
+		segment->code_bytes = (uint32_t)kvi_range_end(&e);
+		segment->check = kvi_segment_ids_check(segment);
+		segment->coded = true;
 	}
 	if (!ret) {
-		keep_last(c, s->n - 1);
-		ret = remember(c, s);
+		keep_last(coder, segment->n - 1);
+		ret = remember(coder, segment);
 	}
-	return fail(c, ret, error);
+	return fail(coder, ret, error);
 }
 
 /* The word whose part a number below the total is in. */
-static int32_t find(const struct kvi_token_coder *c, uint64_t at, struct kvi_range_part *p)
+static int32_t find(const struct kvi_token_coder *coder, uint64_t at, struct kvi_range_part *part)
 {
 	int32_t id = 0;
-	*p = (struct kvi_range_part){ 0, c->weights[0], c->total };
-	while (at - p->below >= p->weight) {
-		p->below += p->weight;
-		p->weight = c->weights[++id];
+	*part = (struct kvi_range_part){ 0, coder->weights[0], coder->total };
+	while (at - part->below >= part->weight) {
+		part->below += part->weight;
+		part->weight = coder->weights[++id];
 	}
 	return id;
 }
 
 /* DATA: too long, or the model does not have its positions; END: the check does not hold. */
-static kvarc_ret decode(struct kvi_token_coder *c, struct kvi_segment *s)
+static kvarc_ret decode(struct kvi_token_coder *coder, struct kvi_segment *segment)
 {
 	struct kvi_range_decoder d;
 	struct kvi_range_part p;
-	kvi_range_open(&d, s->code, s->code_bytes);
-	weigh_first(c, s->t0);
-	for (uint32_t i = 0; i < s->n; i++) {
+	kvi_range_open(&d, segment->code, segment->code_bytes);
+	weigh_first(coder, segment->t0);
+	for (uint32_t i = 0; i < segment->n; i++) {
 		if (i)
-			weigh(c, kvi_head_logits(c->head, c->last, c->file->width, 1).z);
-		s->ids[i] = find(c, kvi_range_get(&d, c->total), &p);
+			weigh(coder,
+			      kvi_head_logits(coder->head, coder->last, coder->file->width, 1).z);
+		segment->ids[i] = find(coder, kvi_range_get(&d, coder->total), &p);
 		kvi_range_take(&d, &p);
-		kvarc_ret ret = go(c, &s->ids[i], &s->positions[i], 1);
+		kvarc_ret ret = go(coder, &segment->ids[i], &segment->positions[i], 1);
 		if (ret)
 			return ret;
-		keep_last(c, 0);
+		keep_last(coder, 0);
 	}
-	if (kvi_segment_ids_check(s) != s->check)
+	if (kvi_segment_ids_check(segment) != segment->check)
 		return KVARC_END;
 	return kvi_range_done(&d) ? KVARC_OK : KVARC_DATA;
 }
 
 /* From the first token on, by scalar arithmetic from now on. */
-static kvarc_ret start_again(struct kvi_token_coder *c)
+static kvarc_ret start_again(struct kvi_token_coder *coder)
 {
-	c->fell_back = true;
-	c->run_options.kernels = &kvi_exact_scalar;
-	c->run_options.isa_mask = KVARC_ISA_SCALAR;
-	close_run(c);
-	kvarc_ret ret = open_run(c);
-	for (size_t t = 0; t < c->n && !ret;) {
-		size_t n = c->n - t;
+	coder->fell_back = true;
+	coder->run_options.kernels = &kvi_exact_scalar;
+	coder->run_options.isa_mask = KVARC_ISA_SCALAR;
+	close_run(coder);
+	kvarc_ret ret = open_run(coder);
+	for (size_t t = 0; t < coder->n && !ret;) {
+		size_t n = coder->n - t;
 		n = n < KVI_SEGMENT_TOKENS ? n : KVI_SEGMENT_TOKENS;
-		ret = go(c, c->ids + t, c->positions + t, n);
-		keep_last(c, n - 1);
+		ret = go(coder, coder->ids + t, coder->positions + t, n);
+		keep_last(coder, n - 1);
 		t += n;
 	}
 	return ret;
 }
 
-kvarc_ret kvi_token_coder_decode(struct kvi_token_coder *c, struct kvi_segment *s,
+kvarc_ret kvi_token_coder_decode(struct kvi_token_coder *coder, struct kvi_segment *segment,
                                  kvarc_error *error)
 {
-	kvarc_ret ret = decode(c, s);
-	if (ret == KVARC_END && !c->fell_back) {
-		ret = start_again(c);
-		ret = ret ? ret : decode(c, s);
+	kvarc_ret ret = decode(coder, segment);
+	if (ret == KVARC_END && !coder->fell_back) {
+		ret = start_again(coder);
+		ret = ret ? ret : decode(coder, segment);
 	}
-	s->has_ids = ret == KVARC_OK;
+	segment->has_ids = ret == KVARC_OK;
 	if (!ret)
-		ret = remember(c, s);
-	return fail(c, ret == KVARC_END ? KVARC_PREDICTOR : ret, error);
+		ret = remember(coder, segment);
+	return fail(coder, ret == KVARC_END ? KVARC_PREDICTOR : ret, error);
 }

@@ -17,24 +17,24 @@ struct kvi_token_coder;
  * head, and that could have made the track. On failure *c is NULL.
  * Returns OK, MEM, MEMLIMIT, PREDICTOR (the track is not one of the model), as kvi_predictor_head.
  */
-kvarc_ret kvi_token_coder_open(struct kvi_token_coder **c, const struct kvi_prediction_options *o,
-                               kvarc_error *error);
-void kvi_token_coder_close(struct kvi_token_coder *c); /* NULL-safe */
+kvarc_ret kvi_token_coder_open(struct kvi_token_coder **c,
+                               const struct kvi_prediction_options *options, kvarc_error *error);
+void kvi_token_coder_close(struct kvi_token_coder *coder); /* NULL-safe */
 
 /* Called between tokens, to stop: anything but 0. */
 typedef bool (*kvi_token_stop)(void *opaque);
 /* Sets the callback that may stop the coder; NULL: none. */
-void kvi_token_coder_stopped_by(struct kvi_token_coder *c, kvi_token_stop stop, void *opaque);
+void kvi_token_coder_stopped_by(struct kvi_token_coder *coder, kvi_token_stop stop, void *opaque);
 
 /* How many tokens it has gone through: where the next segment begins. */
-uint64_t kvi_token_coder_next(const struct kvi_token_coder *c);
+uint64_t kvi_token_coder_next(const struct kvi_token_coder *coder);
 /* Goes back to the first t0 tokens, no more than it has gone through. Returns OK, MEM, MEMLIMIT, IO
  * (stopped); after a failure it is good for closing only. */
-kvarc_ret kvi_token_coder_rewind(struct kvi_token_coder *c, uint64_t t0, kvarc_error *error);
+kvarc_ret kvi_token_coder_rewind(struct kvi_token_coder *coder, uint64_t t0, kvarc_error *error);
 /* Whether scalar arithmetic had to take over. */
-bool kvi_token_coder_fell_back(const struct kvi_token_coder *c);
+bool kvi_token_coder_fell_back(const struct kvi_token_coder *coder);
 /* Ids of tokens that it has gone through. */
-void kvi_token_coder_ids(const struct kvi_token_coder *c, uint64_t t0, size_t n, int32_t *ids);
+void kvi_token_coder_ids(const struct kvi_token_coder *coder, uint64_t t0, size_t n, int32_t *ids);
 
 /*
  * The next segment, whose ids are known. encode: fills in its code.
@@ -42,14 +42,14 @@ void kvi_token_coder_ids(const struct kvi_token_coder *c, uint64_t t0, size_t n,
  * cannot be coded, and none after it); MEM, MEMLIMIT, IO (stopped). After a failure it is good
  * for closing only.
  */
-kvarc_ret kvi_token_coder_pass(struct kvi_token_coder *c, struct kvi_segment *s, bool encode,
-                               kvarc_error *error);
+kvarc_ret kvi_token_coder_pass(struct kvi_token_coder *coder, struct kvi_segment *segment,
+                               bool encode, kvarc_error *error);
 /*
  * The next segment, whose ids are coded. When the check does not hold the track is gone through
  * again in scalar arithmetic, which stays.
  * Returns as kvi_token_coder_pass; DATA: not a code; PREDICTOR: the check does not hold.
  */
-kvarc_ret kvi_token_coder_decode(struct kvi_token_coder *c, struct kvi_segment *s,
+kvarc_ret kvi_token_coder_decode(struct kvi_token_coder *coder, struct kvi_segment *segment,
                                  kvarc_error *error);
 
 #endif

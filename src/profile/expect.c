@@ -13,12 +13,12 @@ static inline float power(int e)
 	return f;
 }
 
-void kvi_model_expect(const struct kvi_model *m, const float *p, size_t stride, size_t n,
+void kvi_model_expect(const struct kvi_model *model, const float *p, size_t stride, size_t n,
                       int16_t *expected)
 {
-	for (size_t t = 0; t < n; t++, p += stride, expected += m->C)
-		for (size_t c = 0; c < m->C; c++)
-			expected[c] = kvi_expected(p[c] * power(-m->step[c]));
+	for (size_t t = 0; t < n; t++, p += stride, expected += model->C)
+		for (size_t c = 0; c < model->C; c++)
+			expected[c] = kvi_expected(p[c] * power(-model->step[c]));
 }
 
 uint64_t kvi_expected_hash(const struct kvi_linear_in *in)
@@ -48,11 +48,11 @@ size_t kvi_model_correct_bytes(size_t n)
 }
 
 /* A tensor's features, of all heads, from a token on. */
-static struct kvi_rows_part part_of(const struct kvi_model *m, const struct kvi_features *f,
-                                    size_t first)
+static struct kvi_rows_part part_of(const struct kvi_model *model,
+                                    const struct kvi_features *features, size_t first)
 {
-	size_t slots = m->heads * kvi_head_stride(m), step = slots * KVI_LANES;
-	return (struct kvi_rows_part){ f->r + first / KVI_LANES * step, slots / 2, step };
+	size_t slots = model->heads * kvi_head_stride(model), step = slots * KVI_LANES;
+	return (struct kvi_rows_part){ features->r + first / KVI_LANES * step, slots / 2, step };
 }
 
 /* h + root * (f(S) * 2^-e) of one token; a sum every KVI_LANES. */
@@ -65,7 +65,7 @@ static void add_sums(float *h, float root, const int32_t *sum, const uint8_t *e,
 	}
 }
 
-void kvi_model_correct(const struct kvi_model *m, const struct kvi_features *const same[],
+void kvi_model_correct(const struct kvi_model *model, const struct kvi_features *const same[],
                        const struct kvi_features *own, const struct kvi_kernels *kernels, float *h,
                        size_t h_stride, const float *root, size_t first, size_t n, void *scratch)
 {
@@ -76,21 +76,21 @@ void kvi_model_correct(const struct kvi_model *m, const struct kvi_features *con
 		.sum = sum,
 		.q = no_shift,
 		.part = part,
-		.n_parts = m->n_same + 1,
+		.n_parts = model->n_same + 1,
 		.steps = kvi_padded_tokens(n) / KVI_LANES,
-		.coef_row = m->d_stride,
+		.coef_row = model->d_stride,
 	};
-	for (unsigned k = 0; k < m->n_same; k++)
-		part[k] = part_of(m->same[k].model, same[k], first);
-	part[m->n_same] = part_of(m, own, first);
-	for (size_t i = 0; i < m->width; i += STRETCH) {
-		r.rows = m->width - i < STRETCH ? m->width - i : STRETCH;
+	for (unsigned k = 0; k < model->n_same; k++)
+		part[k] = part_of(model->same[k].model, same[k], first);
+	part[model->n_same] = part_of(model, own, first);
+	for (size_t i = 0; i < model->width; i += STRETCH) {
+		r.rows = model->width - i < STRETCH ? model->width - i : STRETCH;
 		r.sum_step = r.rows * KVI_LANES;
-		r.coef = m->d + i * m->d_stride;
+		r.coef = model->d + i * model->d_stride;
 		kernels->slot_rows(&r);
 		for (size_t t = 0; t < n; t++)
 			add_sums(h + (first + t) * h_stride + i, root[first + t],
-			         sum + t / KVI_LANES * r.sum_step + t % KVI_LANES, m->e + i,
+			         sum + t / KVI_LANES * r.sum_step + t % KVI_LANES, model->e + i,
 			         r.rows);
 	}
 }

@@ -20,8 +20,8 @@ static inline int16_t kvi_expected(float q)
 	return (int16_t)(int32_t)((q + rounds) - rounds);
 }
 
-/* E of n tokens: expected[t * m->C + c] of p[t * stride + c]. */
-void kvi_model_expect(const struct kvi_model *m, const float *p, size_t stride, size_t n,
+/* E of n tokens: expected[t * model->C + c] of p[t * stride + c]. */
+void kvi_model_expect(const struct kvi_model *model, const float *p, size_t stride, size_t n,
                       int16_t *expected);
 
 /* The check of a payload (spec model 4): of E, in->expected, and of the E that the features of the
@@ -33,12 +33,12 @@ uint64_t kvi_expected_hash(const struct kvi_linear_in *in);
 /* Scratch memory, 64-aligned, for kvi_model_correct of n tokens. */
 size_t kvi_model_correct_bytes(size_t n);
 /*
- * Corrects the hidden state by a model with KVI_MODEL_CORRECTS: m->width numbers at
+ * Corrects the hidden state by a model with KVI_MODEL_CORRECTS: model->width numbers at
  * h[t * h_stride] for each t from first, a multiple of 32, to first + n. t counts as in the
- * features, which are of a whole segment: same as m->same has its sources, own of the model.
+ * features, which are of a whole segment: same as model->same has its sources, own of the model.
  * root[t]: of the norm. Threads may take different tokens.
  */
-void kvi_model_correct(const struct kvi_model *m, const struct kvi_features *const same[],
+void kvi_model_correct(const struct kvi_model *model, const struct kvi_features *const same[],
                        const struct kvi_features *own, const struct kvi_kernels *kernels, float *h,
                        size_t h_stride, const float *root, size_t first, size_t n, void *scratch);
 

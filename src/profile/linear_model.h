@@ -16,17 +16,17 @@
 /* What upper tensors need of a tensor of one segment: z, r, and the scale at its end. */
 struct kvi_features {
 	size_t n_tokens, tokens_capacity;
-	int16_t *z, *r; /* heads * head_room * tokens_room */
-	uint32_t *w;    /* tokens_room */
-	uint32_t n;     /* N of spec linear 4 */
-	bool has_z;     /* z is there and read by others: only read it */
+	int16_t *z, *r;         /* heads * head_room * tokens_room */
+	uint32_t *w;            /* tokens_room */
+	uint32_t n;             /* N of spec linear 4 */
+	bool has_z;             /* z is there and read by others: only read it */
 	uint64_t expected_hash; /* kvi_expected_hash, of models from KVI_LEVEL_MODEL on */
 };
 /* Memory for the features of n_tokens tokens. Returns OK, MEM, MEMLIMIT; on failure *f is NULL. */
 kvarc_ret kvi_features_open(struct kvi_features **f, const struct kvi_alloc *alloc,
-                            const struct kvi_model *m, size_t n_tokens);
+                            const struct kvi_model *model, size_t n_tokens);
 /* Frees the features; NULL-safe. */
-void kvi_features_close(struct kvi_features *f, const struct kvi_alloc *alloc);
+void kvi_features_close(struct kvi_features *features, const struct kvi_alloc *alloc);
 
 /* Sources of a model's prediction, in the order of m->lower and m->same. */
 struct kvi_linear_in {
@@ -65,8 +65,8 @@ struct kvi_linear {
 enum { KVI_STRETCH = 32 };
 /* Scratch memory, 64-aligned, for kvi_linear_begin, which sets out->w and n. */
 size_t kvi_linear_bytes(const struct kvi_linear_in *in);
-/* Starts with the first token of l->in; buffer: kvi_linear_bytes, owned by the caller. */
-void kvi_linear_begin(struct kvi_linear *l, void *buffer);
+/* Starts with the first token of linear->in; buffer: kvi_linear_bytes, owned by the caller. */
+void kvi_linear_begin(struct kvi_linear *linear, void *buffer);
 
 /*
  * Some tokens of the segment: whole steps of 32, in parts of equal size, or the last
@@ -87,7 +87,7 @@ struct kvi_linear_block {
 };
 /* Fills the block's part of out, and of x or ctx. False when the words of the
  * stream do not suffice. */
-bool kvi_linear_apply(const struct kvi_linear *l, const struct kvi_linear_block *b);
+bool kvi_linear_apply(const struct kvi_linear *linear, const struct kvi_linear_block *block);
 
 /* Channel of slot c of a head (spec linear 1). */
 static inline size_t kvi_slot_channel(const struct kvi_model *m, const kvarc_rope *rope, size_t c)

@@ -28,7 +28,8 @@ struct kvi_linear_plan {
 /* Tensors whose full chunk would have more bytes than chunk_max are left out.
  * Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_linear_plan_make(struct kvi_linear_plan **plan, const struct kvi_alloc *alloc,
-                               const struct kvi_profile *p, unsigned level, const kvarc_geometry *g,
-                               const struct kvi_order *order, uint64_t chunk_max);
+                               const struct kvi_profile *p, unsigned level,
+                               const kvarc_geometry *geometry, const struct kvi_order *order,
+                               uint64_t chunk_max);
 
 #endif

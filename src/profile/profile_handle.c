@@ -22,15 +22,15 @@ void kvarc_profile_close(kvarc_profile **out)
 	*out = NULL;
 }
 
-const struct kvi_profile *kvi_profile_of(const kvarc_profile *p)
+const struct kvi_profile *kvi_profile_of(const kvarc_profile *profile)
 {
-	return p->profile;
+	return profile->profile;
 }
 
 /* The packed content and then the end of the source. From a pipe it is read in
  * pieces of growing size, so that a length that is only announced costs no memory. */
 static kvarc_ret read_packed(const struct kvi_input *in, struct kvi_buffer *buf, uint64_t bytes,
-                             kvarc_error *e)
+                             kvarc_error *error)
 {
 	enum { STEP = 1 << 20 };
 	size_t have = 0, got;
@@ -43,57 +43,59 @@ static kvarc_ret read_packed(const struct kvi_input *in, struct kvi_buffer *buf,
 		if (!seekable && step > most)
 			step = most;
 		if (!kvi_buffer_grow(buf, in->alloc, have + step, have))
-			return kvi_fail_alloc(e, in->alloc);
+			return kvi_fail_alloc(error, in->alloc);
 		kvarc_ret ret = kvi_input_read(in, buf->p + have, step,
-		                               KVI_PROFILE_HEADER_BYTES + have, &got, e);
+		                               KVI_PROFILE_HEADER_BYTES + have, &got, error);
 		if (ret)
 			return ret;
 		cut = got < step;
 		have += got;
 	}
 	if (cut)
-		return kvi_fail(e, KVARC_DATA, "the profile is cut");
-	kvarc_ret ret = kvi_input_read(in, &more, 1, KVI_PROFILE_HEADER_BYTES + bytes, &got, e);
+		return kvi_fail(error, KVARC_DATA, "the profile is cut");
+	kvarc_ret ret = kvi_input_read(in, &more, 1, KVI_PROFILE_HEADER_BYTES + bytes, &got, error);
 	if (ret == KVARC_OK && got)
-		return kvi_fail_at(e, KVARC_DATA, KVI_PROFILE_HEADER_BYTES + bytes, KVARC_UNKNOWN,
-		                   "bytes follow the profile");
+		return kvi_fail_at(error, KVARC_DATA, KVI_PROFILE_HEADER_BYTES + bytes,
+		                   KVARC_UNKNOWN, "bytes follow the profile");
 	return ret;
 }
 
-static kvarc_ret fail_parse(kvarc_error *e, kvarc_ret ret, const struct kvi_alloc *alloc)
+static kvarc_ret fail_parse(kvarc_error *error, kvarc_ret ret, const struct kvi_alloc *alloc)
 {
 	const char *text = "the profile is damaged or not valid";
 	if (ret == KVARC_OK)
 		return ret;
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
-		return kvi_fail_alloc(e, alloc);
+		return kvi_fail_alloc(error, alloc);
 	if (ret == KVARC_FORMAT)
 		text = "this is not a profile";
 	else if (ret == KVARC_OPTIONS)
 		text = "the profile is of another version or a pre-release of kvarc: train it "
 		       "again";
-	return kvi_fail(e, ret, "%s", text);
+	return kvi_fail(error, ret, "%s", text);
 }
 
-static kvarc_ret read_profile(kvarc_profile *p, const kvarc_source *source, kvarc_error *e)
+static kvarc_ret read_profile(kvarc_profile *profile, const kvarc_source *source,
+                              kvarc_error *error)
 {
-	const struct kvi_input in = { .source = *source, .alloc = &p->alloc };
+	const struct kvi_input in = { .source = *source, .alloc = &profile->alloc };
 	uint8_t head[KVI_PROFILE_HEADER_BYTES];
 	struct kvi_profile_header h;
 	struct kvi_buffer buf = { 0 };
 	size_t got;
-	kvarc_ret ret = kvi_input_read(&in, head, sizeof head, 0, &got, e);
+	kvarc_ret ret = kvi_input_read(&in, head, sizeof head, 0, &got, error);
 	if (ret)
 		return ret;
 	ret = kvi_profile_header_parse(&h, head, got);
 	if (ret)
-		return fail_parse(e, ret, &p->alloc);
-	p->file_bytes = KVI_PROFILE_HEADER_BYTES + h.packed_bytes;
-	ret = read_packed(&in, &buf, h.packed_bytes, e);
+		return fail_parse(error, ret, &profile->alloc);
+	profile->file_bytes = KVI_PROFILE_HEADER_BYTES + h.packed_bytes;
+	ret = read_packed(&in, &buf, h.packed_bytes, error);
 	if (ret == KVARC_OK)
-		ret = fail_parse(e, kvi_profile_unpack(&p->profile, &p->alloc, &h, buf.p),
-		                 &p->alloc);
-	kvi_free(&p->alloc, buf.p);
+		ret = fail_parse(error,
+		                 kvi_profile_unpack(&profile->profile, &profile->alloc, &h, buf.p),
+		                 &profile->alloc);
+	kvi_free(&profile->alloc, buf.p);
 	return ret;
 }
 
@@ -116,34 +118,35 @@ kvarc_ret kvarc_profile_open(kvarc_profile **out, const kvarc_source *source,
 	return ret;
 }
 
-kvarc_ret kvi_profile_handle_finish(kvarc_profile *p)
+kvarc_ret kvi_profile_handle_finish(kvarc_profile *profile)
 {
 	struct kvi_out out;
-	kvi_out_init(&out, &p->alloc);
-	kvarc_ret ret = kvi_profile_serialise(p->profile, &out);
+	kvi_out_init(&out, &profile->alloc);
+	kvarc_ret ret = kvi_profile_serialise(profile->profile, &out);
 	out.n = 0;
 	if (ret == KVARC_OK)
-		ret = kvi_profile_write_file(p->profile, &out);
-	p->file_bytes = out.n;
+		ret = kvi_profile_write_file(profile->profile, &out);
+	profile->file_bytes = out.n;
 	kvi_out_free(&out);
 	return ret;
 }
 
 /* The merged profile in its handle. */
-static kvarc_ret merge(kvarc_profile *p, const kvarc_profile *const *list, size_t n, kvarc_error *e)
+static kvarc_ret merge(kvarc_profile *profile, const kvarc_profile *const *list, size_t n,
+                       kvarc_error *error)
 {
-	const struct kvi_profile **from = kvi_array(&p->alloc, n, sizeof *from);
+	const struct kvi_profile **from = kvi_array(&profile->alloc, n, sizeof *from);
 	if (!from)
-		return kvi_fail_alloc(e, &p->alloc);
+		return kvi_fail_alloc(error, &profile->alloc);
 	for (size_t i = 0; i < n; i++)
 		from[i] = kvi_profile_of(list[i]);
-	kvarc_ret ret = kvi_profile_merge(&p->profile, &p->alloc, from, n);
+	kvarc_ret ret = kvi_profile_merge(&profile->profile, &profile->alloc, from, n);
 	if (ret == KVARC_OK)
-		ret = kvi_profile_handle_finish(p);
-	kvi_free(&p->alloc, from);
+		ret = kvi_profile_handle_finish(profile);
+	kvi_free(&profile->alloc, from);
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
-		return kvi_fail_alloc(e, &p->alloc);
-	return ret ? kvi_fail(e, ret,
+		return kvi_fail_alloc(error, &profile->alloc);
+	return ret ? kvi_fail(error, ret,
 	                      "the profiles cannot be merged: they are for different models")
 	           : KVARC_OK;
 }

@@ -18,6 +18,6 @@ struct kvarc_profile {
 KVI_SHARED kvarc_ret kvi_profile_handle_new(kvarc_profile **p, const kvarc_common *common);
 
 /* Digest and file_bytes of a finished profile in it. Returns OK, MEM, MEMLIMIT. */
-KVI_SHARED kvarc_ret kvi_profile_handle_finish(kvarc_profile *p);
+KVI_SHARED kvarc_ret kvi_profile_handle_finish(kvarc_profile *profile);
 
 #endif

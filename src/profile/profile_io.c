@@ -28,91 +28,91 @@ static size_t source_capacity(const struct kvi_model *from, unsigned scope)
 	return (scope ? 1 : (size_t)from->heads) * kvi_head_stride(from);
 }
 
-static unsigned self_scope(const struct kvi_model *m)
+static unsigned self_scope(const struct kvi_model *model)
 {
-	return m->flags & KVI_MODEL_SELF_HEAD ? 1 : 0;
+	return model->flags & KVI_MODEL_SELF_HEAD ? 1 : 0;
 }
 
-static size_t block_capacity(const struct kvi_source *s, unsigned n)
+static size_t block_capacity(const struct kvi_source *source, unsigned n)
 {
 	size_t sum = 0;
 	for (unsigned i = 0; i < n; i++)
-		sum += source_capacity(s[i].model, s[i].scope);
+		sum += source_capacity(source[i].model, source[i].scope);
 	return sum;
 }
 
-static uint64_t block_channels(const struct kvi_source *s, unsigned n)
+static uint64_t block_channels(const struct kvi_source *source, unsigned n)
 {
 	uint64_t sum = 0;
 	for (unsigned i = 0; i < n; i++)
-		sum += source_channels(s[i].model, s[i].scope);
+		sum += source_channels(source[i].model, source[i].scope);
 	return sum;
 }
 
 /* Entries a row in memory; sources are resolved. */
-static size_t model_stride_a(const struct kvi_model *m)
+static size_t model_stride_a(const struct kvi_model *model)
 {
-	return block_capacity(m->lower, m->n_lower);
+	return block_capacity(model->lower, model->n_lower);
 }
 
-static size_t model_stride_b(const struct kvi_model *m)
+static size_t model_stride_b(const struct kvi_model *model)
 {
-	size_t self = m->flags & KVI_MODEL_SELF ? source_capacity(m, self_scope(m)) : 0;
-	return block_capacity(m->same, m->n_same) + self;
+	size_t self = model->flags & KVI_MODEL_SELF ? source_capacity(model, self_scope(model)) : 0;
+	return block_capacity(model->same, model->n_same) + self;
 }
 
 /* The state has no heads: a row of D sees all of them. */
-static size_t model_stride_d(const struct kvi_model *m)
+static size_t model_stride_d(const struct kvi_model *model)
 {
-	size_t sum = source_capacity(m, 0);
-	for (unsigned i = 0; i < m->n_same; i++)
-		sum += source_capacity(m->same[i].model, 0);
-	return m->flags & KVI_MODEL_CORRECTS ? sum : 0;
+	size_t sum = source_capacity(model, 0);
+	for (unsigned i = 0; i < model->n_same; i++)
+		sum += source_capacity(model->same[i].model, 0);
+	return model->flags & KVI_MODEL_CORRECTS ? sum : 0;
 }
 
-static size_t model_stride_m(const struct kvi_model *m)
+static size_t model_stride_m(const struct kvi_model *model)
 {
-	return m->flags & KVI_MODEL_BASIS ? kvi_head_stride(m) : 0;
+	return model->flags & KVI_MODEL_BASIS ? kvi_head_stride(model) : 0;
 }
 
 /* Slots of its own head that come before slot c: a pair is one step. */
-static size_t earlier_in_head(const struct kvi_model *m, size_t c)
+static size_t earlier_in_head(const struct kvi_model *model, size_t c)
 {
-	size_t s = c % m->head_channels;
-	return s < m->rotary ? s & ~(size_t)1 : s;
+	size_t s = c % model->head_channels;
+	return s < model->rotary ? s & ~(size_t)1 : s;
 }
 
-static uint64_t earlier_slots(const struct kvi_model *m)
+static uint64_t earlier_slots(const struct kvi_model *model)
 {
-	uint64_t n = m->head_channels, h = m->heads;
-	uint64_t in_heads = h * (n * (n - 1) / 2 - m->rotary / 2);
-	if (!(m->flags & KVI_MODEL_SELF))
+	uint64_t n = model->head_channels, h = model->heads;
+	uint64_t in_heads = h * (n * (n - 1) / 2 - model->rotary / 2);
+	if (!(model->flags & KVI_MODEL_SELF))
 		return 0;
-	return self_scope(m) ? in_heads : in_heads + n * n * (h * (h - 1) / 2);
+	return self_scope(model) ? in_heads : in_heads + n * n * (h * (h - 1) / 2);
 }
 
 /* The number of coefficients in all rows of a matrix; sources are resolved. */
-static uint64_t model_entries_a(const struct kvi_model *m)
+static uint64_t model_entries_a(const struct kvi_model *model)
 {
-	return m->C * block_channels(m->lower, m->n_lower);
+	return model->C * block_channels(model->lower, model->n_lower);
 }
 
-static uint64_t model_entries_b(const struct kvi_model *m)
+static uint64_t model_entries_b(const struct kvi_model *model)
 {
-	return m->C * block_channels(m->same, m->n_same) + earlier_slots(m);
+	return model->C * block_channels(model->same, model->n_same) + earlier_slots(model);
 }
 
-static uint64_t model_entries_d(const struct kvi_model *m)
+static uint64_t model_entries_d(const struct kvi_model *model)
 {
-	uint64_t sum = m->C;
-	for (unsigned i = 0; i < m->n_same; i++)
-		sum += m->same[i].model->C;
-	return m->flags & KVI_MODEL_CORRECTS ? m->width * sum : 0;
+	uint64_t sum = model->C;
+	for (unsigned i = 0; i < model->n_same; i++)
+		sum += model->same[i].model->C;
+	return model->flags & KVI_MODEL_CORRECTS ? model->width * sum : 0;
 }
 
-static uint64_t model_entries_m(const struct kvi_model *m)
+static uint64_t model_entries_m(const struct kvi_model *model)
 {
-	return m->flags & KVI_MODEL_BASIS ? m->C * (uint64_t)m->head_channels : 0;
+	return model->flags & KVI_MODEL_BASIS ? model->C * (uint64_t)model->head_channels : 0;
 }
 
 /* n channels of whole heads, from the first one on. */
@@ -127,150 +127,153 @@ static void run_heads(int16_t *p, const struct kvi_model *from, size_t n, kvi_ru
 		run(ctx, p, n);
 }
 
-static int16_t *run_sources(int16_t *p, const struct kvi_source *s, unsigned n, kvi_run *run,
+static int16_t *run_sources(int16_t *p, const struct kvi_source *source, unsigned n, kvi_run *run,
                             void *ctx)
 {
 	for (unsigned i = 0; i < n; i++) {
-		run_heads(p, s[i].model, source_channels(s[i].model, s[i].scope), run, ctx);
-		p += source_capacity(s[i].model, s[i].scope);
+		run_heads(p, source[i].model, source_channels(source[i].model, source[i].scope),
+		          run, ctx);
+		p += source_capacity(source[i].model, source[i].scope);
 	}
 	return p;
 }
 
-void kvi_model_row_a(const struct kvi_model *m, size_t c, kvi_run *run, void *ctx)
+void kvi_model_row_a(const struct kvi_model *model, size_t c, kvi_run *run, void *ctx)
 {
-	run_sources(m->a + c * m->a_stride, m->lower, m->n_lower, run, ctx);
+	run_sources(model->a + c * model->a_stride, model->lower, model->n_lower, run, ctx);
 }
 
-void kvi_model_row_b(const struct kvi_model *m, size_t c, kvi_run *run, void *ctx)
+void kvi_model_row_b(const struct kvi_model *model, size_t c, kvi_run *run, void *ctx)
 {
-	int16_t *p = run_sources(m->b + c * m->b_stride, m->same, m->n_same, run, ctx);
-	size_t n = earlier_in_head(m, c);
-	if (!(m->flags & KVI_MODEL_SELF))
+	int16_t *p = run_sources(model->b + c * model->b_stride, model->same, model->n_same, run,
+	                         ctx);
+	size_t n = earlier_in_head(model, c);
+	if (!(model->flags & KVI_MODEL_SELF))
 		return;
-	if (!self_scope(m))
-		n += c - c % m->head_channels;
-	run_heads(p, m, n, run, ctx);
+	if (!self_scope(model))
+		n += c - c % model->head_channels;
+	run_heads(p, model, n, run, ctx);
 }
 
-void kvi_model_row_d(const struct kvi_model *m, size_t i, kvi_run *run, void *ctx)
+void kvi_model_row_d(const struct kvi_model *model, size_t i, kvi_run *run, void *ctx)
 {
-	int16_t *p = m->d + i * m->d_stride;
-	for (unsigned k = 0; k < m->n_same; k++) {
-		const struct kvi_model *from = m->same[k].model;
+	int16_t *p = model->d + i * model->d_stride;
+	for (unsigned k = 0; k < model->n_same; k++) {
+		const struct kvi_model *from = model->same[k].model;
 		run_heads(p, from, from->C, run, ctx);
 		p += source_capacity(from, 0);
 	}
-	run_heads(p, m, m->C, run, ctx);
+	run_heads(p, model, model->C, run, ctx);
 }
 
-static void model_row_m(const struct kvi_model *m, size_t c, kvi_run *run, void *ctx)
+static void model_row_m(const struct kvi_model *model, size_t c, kvi_run *run, void *ctx)
 {
-	run(ctx, m->m + c * m->m_stride, m->head_channels);
+	run(ctx, model->m + c * model->m_stride, model->head_channels);
 }
 
-void kvi_model_free(const struct kvi_profile *p, struct kvi_model *m)
+void kvi_model_free(const struct kvi_profile *profile, struct kvi_model *model)
 {
-	kvi_free(p->alloc, m->step);
-	kvi_free(p->alloc, m->k);
-	kvi_free(p->alloc, m->mean);
-	kvi_free(p->alloc, m->qa);
-	kvi_free(p->alloc, m->qb);
-	kvi_free(p->alloc, m->a);
-	kvi_free(p->alloc, m->b);
-	kvi_free(p->alloc, m->ids);
-	kvi_free(p->alloc, m->table);
-	kvi_free(p->alloc, m->e);
-	kvi_free(p->alloc, m->d);
-	kvi_free(p->alloc, m->qm);
-	kvi_free(p->alloc, m->m);
-	m->step = m->k = m->a = m->b = m->d = m->m = NULL;
-	m->mean = m->ids = NULL;
-	m->qa = m->qb = m->e = m->qm = NULL;
-	m->table = NULL;
-	m->a_stride = m->b_stride = m->d_stride = m->m_stride = 0;
+	kvi_free(profile->alloc, model->step);
+	kvi_free(profile->alloc, model->k);
+	kvi_free(profile->alloc, model->mean);
+	kvi_free(profile->alloc, model->qa);
+	kvi_free(profile->alloc, model->qb);
+	kvi_free(profile->alloc, model->a);
+	kvi_free(profile->alloc, model->b);
+	kvi_free(profile->alloc, model->ids);
+	kvi_free(profile->alloc, model->table);
+	kvi_free(profile->alloc, model->e);
+	kvi_free(profile->alloc, model->d);
+	kvi_free(profile->alloc, model->qm);
+	kvi_free(profile->alloc, model->m);
+	model->step = model->k = model->a = model->b = model->d = model->m = NULL;
+	model->mean = model->ids = NULL;
+	model->qa = model->qb = model->e = model->qm = NULL;
+	model->table = NULL;
+	model->a_stride = model->b_stride = model->d_stride = model->m_stride = 0;
 }
 
 /* A trainer's models need not be in order yet. */
-static bool find_sources(const struct kvi_profile *p, const struct kvi_model *m,
-                         struct kvi_source *s, unsigned n)
+static bool find_sources(const struct kvi_profile *profile, const struct kvi_model *model,
+                         struct kvi_source *source, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
-		s[i].model = NULL;
-		for (size_t k = 0; k < p->n_models && !s[i].model; k++) {
-			const struct kvi_model *x = &p->models[k];
-			if (x->level == m->level && x->kind == s[i].kind &&
-			    x->layer + s[i].delta == m->layer)
-				s[i].model = x;
+		source[i].model = NULL;
+		for (size_t k = 0; k < profile->n_models && !source[i].model; k++) {
+			const struct kvi_model *x = &profile->models[k];
+			if (x->level == model->level && x->kind == source[i].kind &&
+			    x->layer + source[i].delta == model->layer)
+				source[i].model = x;
 		}
-		if (!s[i].model)
+		if (!source[i].model)
 			return false;
 	}
 	return true;
 }
 
-static bool make_room(const struct kvi_alloc *alloc, struct kvi_model *m)
+static bool make_room(const struct kvi_alloc *alloc, struct kvi_model *model)
 {
-	size_t n = m->C;
-	m->step = kvi_calloc(alloc, n, sizeof *m->step);
-	m->k = kvi_calloc(alloc, n, sizeof *m->k);
-	m->mean = kvi_calloc(alloc, n, sizeof *m->mean);
-	if (!m->step || !m->k || !m->mean)
+	size_t n = model->C;
+	model->step = kvi_calloc(alloc, n, sizeof *model->step);
+	model->k = kvi_calloc(alloc, n, sizeof *model->k);
+	model->mean = kvi_calloc(alloc, n, sizeof *model->mean);
+	if (!model->step || !model->k || !model->mean)
 		return false;
-	if (m->a_stride) {
-		m->qa = kvi_calloc(alloc, n, sizeof *m->qa);
-		m->a = kvi_calloc(alloc, n, m->a_stride * sizeof *m->a);
-		if (!m->qa || !m->a)
+	if (model->a_stride) {
+		model->qa = kvi_calloc(alloc, n, sizeof *model->qa);
+		model->a = kvi_calloc(alloc, n, model->a_stride * sizeof *model->a);
+		if (!model->qa || !model->a)
 			return false;
 	}
-	if (m->b_stride) {
-		m->qb = kvi_calloc(alloc, n, sizeof *m->qb);
-		m->b = kvi_calloc(alloc, n, m->b_stride * sizeof *m->b);
-		if (!m->qb || !m->b)
+	if (model->b_stride) {
+		model->qb = kvi_calloc(alloc, n, sizeof *model->qb);
+		model->b = kvi_calloc(alloc, n, model->b_stride * sizeof *model->b);
+		if (!model->qb || !model->b)
 			return false;
 	}
-	if (m->d_stride) {
-		m->e = kvi_calloc(alloc, m->width, sizeof *m->e);
-		m->d = kvi_calloc(alloc, m->width, m->d_stride * sizeof *m->d);
-		if (!m->e || !m->d)
+	if (model->d_stride) {
+		model->e = kvi_calloc(alloc, model->width, sizeof *model->e);
+		model->d = kvi_calloc(alloc, model->width, model->d_stride * sizeof *model->d);
+		if (!model->e || !model->d)
 			return false;
 	}
-	if (m->m_stride) {
-		m->qm = kvi_calloc(alloc, n, sizeof *m->qm);
-		m->m = kvi_calloc(alloc, n, m->m_stride * sizeof *m->m);
-		if (!m->qm || !m->m)
+	if (model->m_stride) {
+		model->qm = kvi_calloc(alloc, n, sizeof *model->qm);
+		model->m = kvi_calloc(alloc, n, model->m_stride * sizeof *model->m);
+		if (!model->qm || !model->m)
 			return false;
 	}
-	if (!(m->flags & KVI_MODEL_TABLE) || m->n_ids == 0)
+	if (!(model->flags & KVI_MODEL_TABLE) || model->n_ids == 0)
 		return true;
-	m->ids = kvi_calloc(alloc, m->n_ids, sizeof *m->ids);
-	m->table = kvi_calloc(alloc, m->n_ids, n);
-	return m->ids && m->table;
+	model->ids = kvi_calloc(alloc, model->n_ids, sizeof *model->ids);
+	model->table = kvi_calloc(alloc, model->n_ids, n);
+	return model->ids && model->table;
 }
 
 /* kvi_model_reserve for a model that is resolved. */
-static kvarc_ret model_make_arrays(const struct kvi_profile *p, struct kvi_model *m)
+static kvarc_ret model_make_arrays(const struct kvi_profile *profile, struct kvi_model *model)
 {
-	kvi_model_free(p, m);
-	m->a_stride = model_stride_a(m);
-	m->b_stride = model_stride_b(m);
-	m->d_stride = model_stride_d(m);
-	m->m_stride = model_stride_m(m);
-	if (make_room(p->alloc, m))
+	kvi_model_free(profile, model);
+	model->a_stride = model_stride_a(model);
+	model->b_stride = model_stride_b(model);
+	model->d_stride = model_stride_d(model);
+	model->m_stride = model_stride_m(model);
+	if (make_room(profile->alloc, model))
 		return KVARC_OK;
-	kvi_model_free(p, m);
-	return kvi_alloc_error(p->alloc);
+	kvi_model_free(profile, model);
+	return kvi_alloc_error(profile->alloc);
 }
 
-kvarc_ret kvi_model_reserve(const struct kvi_profile *p, struct kvi_model *m)
+kvarc_ret kvi_model_reserve(const struct kvi_profile *profile, struct kvi_model *model)
 {
-	if (m->n_lower > KVI_LOWER_MAX || m->n_same > KVI_SAME_MAX || m->rope > p->n_ropes ||
-	    m->heads == 0 || m->head_channels == 0 || !find_sources(p, m, m->lower, m->n_lower) ||
-	    !find_sources(p, m, m->same, m->n_same))
+	if (model->n_lower > KVI_LOWER_MAX || model->n_same > KVI_SAME_MAX ||
+	    model->rope > profile->n_ropes || model->heads == 0 || model->head_channels == 0 ||
+	    !find_sources(profile, model, model->lower, model->n_lower) ||
+	    !find_sources(profile, model, model->same, model->n_same))
 		return KVARC_DATA;
-	m->C = (size_t)m->heads * m->head_channels;
-	m->rotary = m->rope ? p->ropes[m->rope - 1].rotary : 0;
-	return model_make_arrays(p, m);
+	model->C = (size_t)model->heads * model->head_channels;
+	model->rotary = model->rope ? profile->ropes[model->rope - 1].rotary : 0;
+	return model_make_arrays(profile, model);
 }
 
 /* ==== What a model must keep (spec profile 3) ==== */
@@ -280,74 +283,80 @@ enum {
 	              KVI_MODEL_CORRECTS | KVI_MODEL_BASIS
 };
 
-static bool shape_good(const struct kvi_profile *p, const struct kvi_model *m)
+static bool shape_good(const struct kvi_profile *profile, const struct kvi_model *model)
 {
-	return ((m->level >= KVI_LEVEL_PROFILE && m->level <= KVI_LEVEL_LAST) ||
-	        m->level == KVI_LEVEL_BASIS) &&
-	       m->layer <= UINT16_MAX && m->heads >= 1 && m->heads <= UINT16_MAX &&
-	       m->head_channels >= 1 && m->head_channels <= UINT16_MAX &&
-	       (uint64_t)m->heads * m->head_channels <= KVI_MAX_WIDTH && m->rope <= p->n_ropes &&
-	       (!m->rope || p->ropes[m->rope - 1].rotary <= m->head_channels);
+	return ((model->level >= KVI_LEVEL_PROFILE && model->level <= KVI_LEVEL_LAST) ||
+	        model->level == KVI_LEVEL_BASIS) &&
+	       model->layer <= UINT16_MAX && model->heads >= 1 && model->heads <= UINT16_MAX &&
+	       model->head_channels >= 1 && model->head_channels <= UINT16_MAX &&
+	       (uint64_t)model->heads * model->head_channels <= KVI_MAX_WIDTH &&
+	       model->rope <= profile->n_ropes &&
+	       (!model->rope || profile->ropes[model->rope - 1].rotary <= model->head_channels);
 }
 
-static bool numbers_good(const struct kvi_model *m)
+static bool numbers_good(const struct kvi_model *model)
 {
-	if (m->flags & ~FLAGS_KNOWN)
+	if (model->flags & ~FLAGS_KNOWN)
 		return false;
-	if (m->level == KVI_LEVEL_BASIS || m->flags & KVI_MODEL_BASIS)
-		return m->level == KVI_LEVEL_BASIS && m->flags == KVI_MODEL_BASIS &&
-		       m->n_lower <= KVI_LOWER_MAX && !m->n_same;
-	if ((m->flags & KVI_MODEL_SELF_HEAD) && !(m->flags & KVI_MODEL_SELF))
+	if (model->level == KVI_LEVEL_BASIS || model->flags & KVI_MODEL_BASIS)
+		return model->level == KVI_LEVEL_BASIS && model->flags == KVI_MODEL_BASIS &&
+		       model->n_lower <= KVI_LOWER_MAX && !model->n_same;
+	if ((model->flags & KVI_MODEL_SELF_HEAD) && !(model->flags & KVI_MODEL_SELF))
 		return false;
-	if (m->n_lower > (m->level == KVI_LEVEL_LOWER ? KVI_LOWER_MAX : 0) ||
-	    m->n_same > KVI_SAME_MAX)
+	if (model->n_lower > (model->level == KVI_LEVEL_LOWER ? KVI_LOWER_MAX : 0) ||
+	    model->n_same > KVI_SAME_MAX)
 		return false;
-	if (m->flags & (m->level < KVI_LEVEL_MODEL ? KVI_MODEL_CORRECTS : KVI_MODEL_TABLE))
+	if (model->flags & (model->level < KVI_LEVEL_MODEL ? KVI_MODEL_CORRECTS : KVI_MODEL_TABLE))
 		return false;
-	if ((m->flags & KVI_MODEL_SCALE) && (m->n0 == 0 || m->beta > KVI_BETA_MAX))
+	if ((model->flags & KVI_MODEL_SCALE) && (model->n0 == 0 || model->beta > KVI_BETA_MAX))
 		return false;
-	return !(m->flags & KVI_MODEL_TABLE) ||
-	       (m->tshift <= KVI_TABLE_SHIFT_MAX && m->unknown <= KVI_UNKNOWN_MAX &&
-	        m->n_ids <= KVI_TABLE_ROWS_MAX);
+	return !(model->flags & KVI_MODEL_TABLE) ||
+	       (model->tshift <= KVI_TABLE_SHIFT_MAX && model->unknown <= KVI_UNKNOWN_MAX &&
+	        model->n_ids <= KVI_TABLE_ROWS_MAX);
 }
 
-static bool resolve(const struct kvi_profile *p, const struct kvi_model *m, struct kvi_source *s)
+static bool resolve(const struct kvi_profile *profile, const struct kvi_model *model,
+                    struct kvi_source *source)
 {
-	if (s->scope > 1 || s->delta > m->layer)
+	if (source->scope > 1 || source->delta > model->layer)
 		return false;
-	s->model = kvi_profile_model(p, m->level, m->layer - s->delta, s->kind);
-	return s->model && (s->scope == 0 || m->heads % s->model->heads == 0);
+	source->model = kvi_profile_model(profile, model->level, model->layer - source->delta,
+	                                  source->kind);
+	return source->model && (source->scope == 0 || model->heads % source->model->heads == 0);
 }
 
 /* At level 9 tensors of the same layer are among the lower ones. */
-static bool comes_before(const struct kvi_model *m, const struct kvi_source *s)
+static bool comes_before(const struct kvi_model *model, const struct kvi_source *source)
 {
-	return s->delta || (m->level == KVI_LEVEL_BASIS && s->kind < m->kind);
+	return source->delta || (model->level == KVI_LEVEL_BASIS && source->kind < model->kind);
 }
 
-static bool resolve_all(const struct kvi_profile *p, struct kvi_model *m)
+static bool resolve_all(const struct kvi_profile *profile, struct kvi_model *model)
 {
-	for (unsigned i = 0; i < m->n_lower; i++)
-		if (!comes_before(m, &m->lower[i]) || !resolve(p, m, &m->lower[i]))
+	for (unsigned i = 0; i < model->n_lower; i++)
+		if (!comes_before(model, &model->lower[i]) ||
+		    !resolve(profile, model, &model->lower[i]))
 			return false;
-	for (unsigned i = 0; i < m->n_same; i++)
-		if (m->same[i].delta != 0 || m->same[i].kind >= m->kind ||
-		    !resolve(p, m, &m->same[i]))
+	for (unsigned i = 0; i < model->n_same; i++)
+		if (model->same[i].delta != 0 || model->same[i].kind >= model->kind ||
+		    !resolve(profile, model, &model->same[i]))
 			return false;
-	m->scale_source = NULL;
-	if (!(m->flags & KVI_MODEL_SCALE) || m->beta == 0)
+	model->scale_source = NULL;
+	if (!(model->flags & KVI_MODEL_SCALE) || model->beta == 0)
 		return true;
-	if (m->scale_kind >= m->kind)
+	if (model->scale_kind >= model->kind)
 		return false;
-	m->scale_source = kvi_profile_model(p, m->level, m->layer, m->scale_kind);
-	return m->scale_source;
+	model->scale_source = kvi_profile_model(profile, model->level, model->layer,
+	                                        model->scale_kind);
+	return model->scale_source;
 }
 
 /* Whether a model before it corrects the same layer. */
-static bool corrected(const struct kvi_profile *p, const struct kvi_model *m)
+static bool corrected(const struct kvi_profile *profile, const struct kvi_model *model)
 {
-	for (unsigned kind = 0; kind < m->kind; kind++) {
-		const struct kvi_model *x = kvi_profile_model(p, m->level, m->layer, kind);
+	for (unsigned kind = 0; kind < model->kind; kind++) {
+		const struct kvi_model *x = kvi_profile_model(profile, model->level, model->layer,
+		                                              kind);
 		if (x && x->flags & KVI_MODEL_CORRECTS)
 			return true;
 	}
@@ -355,16 +364,17 @@ static bool corrected(const struct kvi_profile *p, const struct kvi_model *m)
 }
 
 /* Shape, flags and numbers of one model, before its arrays. Sets C, rotary and the models of
- * its sources, which are in p already. Returns OK, DATA, OPTIONS. */
-static kvarc_ret model_resolve(const struct kvi_profile *p, struct kvi_model *m)
+ * its sources, which are in profile already. Returns OK, DATA, OPTIONS. */
+static kvarc_ret model_resolve(const struct kvi_profile *profile, struct kvi_model *model)
 {
-	if (m->kind != KVARC_KEY && m->kind != KVARC_VALUE && m->kind != KVARC_MLA_LATENT)
+	if (model->kind != KVARC_KEY && model->kind != KVARC_VALUE &&
+	    model->kind != KVARC_MLA_LATENT)
 		return KVARC_OPTIONS;
-	if (!shape_good(p, m) || !numbers_good(m) || !resolve_all(p, m) ||
-	    (m->flags & KVI_MODEL_CORRECTS && corrected(p, m)))
+	if (!shape_good(profile, model) || !numbers_good(model) || !resolve_all(profile, model) ||
+	    (model->flags & KVI_MODEL_CORRECTS && corrected(profile, model)))
 		return KVARC_DATA;
-	m->C = (size_t)m->heads * m->head_channels;
-	m->rotary = m->rope ? p->ropes[m->rope - 1].rotary : 0;
+	model->C = (size_t)model->heads * model->head_channels;
+	model->rotary = model->rope ? profile->ropes[model->rope - 1].rotary : 0;
 	return KVARC_OK;
 }
 
@@ -386,12 +396,12 @@ static void add_absolute(void *ctx, int16_t *p, size_t n)
 typedef void row_walk(const struct kvi_model *m, size_t c, kvi_run *run, void *ctx);
 
 /* Small enough for 32 bits in a kernel, and zero where nothing is stored. */
-static bool rows_good(const struct kvi_model *m, size_t n, row_walk *walk, int16_t *rows,
+static bool rows_good(const struct kvi_model *model, size_t n, row_walk *walk, int16_t *rows,
                       size_t stride, const uint8_t *q, int most)
 {
 	for (size_t c = 0; c < n; c++) {
 		uint64_t stored = 0, all = 0;
-		walk(m, c, add_absolute, &stored);
+		walk(model, c, add_absolute, &stored);
 		add_absolute(&all, rows + c * stride, stride);
 		if (q[c] > most || all > KVI_COEF_SUM_MAX || all != stored)
 			return false;
@@ -399,40 +409,40 @@ static bool rows_good(const struct kvi_model *m, size_t n, row_walk *walk, int16
 	return true;
 }
 
-static bool slot_good(const struct kvi_model *m, size_t c)
+static bool slot_good(const struct kvi_model *model, size_t c)
 {
-	size_t s = c % m->head_channels;
-	if (s < m->rotary && s % 2 && m->step[c] != m->step[c - 1])
+	size_t s = c % model->head_channels;
+	if (s < model->rotary && s % 2 && model->step[c] != model->step[c - 1])
 		return false;
-	return m->step[c] >= KVI_STEP_MIN && m->step[c] <= KVI_STEP_MAX &&
-	       m->k[c] >= -KVI_CLASS_MAX && m->k[c] <= KVI_CLASS_MAX &&
-	       m->mean[c] >= -KVI_UNIT_MAX && m->mean[c] <= KVI_UNIT_MAX;
+	return model->step[c] >= KVI_STEP_MIN && model->step[c] <= KVI_STEP_MAX &&
+	       model->k[c] >= -KVI_CLASS_MAX && model->k[c] <= KVI_CLASS_MAX &&
+	       model->mean[c] >= -KVI_UNIT_MAX && model->mean[c] <= KVI_UNIT_MAX;
 }
 
-static bool width_good(const struct kvi_model *m)
+static bool width_good(const struct kvi_model *model)
 {
-	return m->width >= 1 && m->width <= KVI_CORRECTS_WIDTH_MAX;
+	return model->width >= 1 && model->width <= KVI_CORRECTS_WIDTH_MAX;
 }
 
 /* Arrays of a resolved model: false when spec profile 3 is not kept. */
-static bool model_values_good(const struct kvi_model *m)
+static bool model_values_good(const struct kvi_model *model)
 {
-	for (size_t c = 0; c < m->C; c++)
-		if (!slot_good(m, c))
+	for (size_t c = 0; c < model->C; c++)
+		if (!slot_good(model, c))
 			return false;
-	if (m->flags & KVI_MODEL_TABLE)
-		for (size_t i = 1; i < m->n_ids; i++)
-			if (m->ids[i - 1] >= m->ids[i])
+	if (model->flags & KVI_MODEL_TABLE)
+		for (size_t i = 1; i < model->n_ids; i++)
+			if (model->ids[i - 1] >= model->ids[i])
 				return false;
-	return (!m->a_stride ||
-	        rows_good(m, m->C, kvi_model_row_a, m->a, m->a_stride, m->qa, KVI_SHIFT_MAX)) &&
-	       (!m->b_stride ||
-	        rows_good(m, m->C, kvi_model_row_b, m->b, m->b_stride, m->qb, KVI_SHIFT_MAX)) &&
-	       (!m->m_stride ||
-	        rows_good(m, m->C, model_row_m, m->m, m->m_stride, m->qm, UINT8_MAX)) &&
-	       (!m->d_stride ||
-	        (width_good(m) && rows_good(m, m->width, kvi_model_row_d, m->d, m->d_stride, m->e,
-	                                    KVI_CORRECTS_SHIFT_MAX)));
+	return (!model->a_stride || rows_good(model, model->C, kvi_model_row_a, model->a,
+	                                      model->a_stride, model->qa, KVI_SHIFT_MAX)) &&
+	       (!model->b_stride || rows_good(model, model->C, kvi_model_row_b, model->b,
+	                                      model->b_stride, model->qb, KVI_SHIFT_MAX)) &&
+	       (!model->m_stride || rows_good(model, model->C, model_row_m, model->m,
+	                                      model->m_stride, model->qm, UINT8_MAX)) &&
+	       (!model->d_stride || (width_good(model) &&
+	                             rows_good(model, model->width, kvi_model_row_d, model->d,
+	                                       model->d_stride, model->e, KVI_CORRECTS_SHIFT_MAX)));
 }
 
 /* ==== Profiles in memory: make, free, look up, finish (spec profile 2) ==== */
@@ -447,31 +457,31 @@ kvarc_ret kvi_profile_new(struct kvi_profile **out, const struct kvi_alloc *allo
 	return KVARC_OK;
 }
 
-void kvi_profile_free(struct kvi_profile *p)
+void kvi_profile_free(struct kvi_profile *profile)
 {
-	if (!p)
+	if (!profile)
 		return;
-	for (size_t i = 0; p->models && i < p->n_models; i++)
-		kvi_model_free(p, &p->models[i]);
-	kvi_free(p->alloc, p->models);
-	for (size_t i = 0; p->ropes && i < p->n_ropes; i++)
-		kvi_free(p->alloc, p->ropes[i].freq);
-	kvi_free(p->alloc, p->ropes);
-	kvi_identity_free(&p->identity, p->alloc);
-	kvi_free(p->alloc, p);
+	for (size_t i = 0; profile->models && i < profile->n_models; i++)
+		kvi_model_free(profile, &profile->models[i]);
+	kvi_free(profile->alloc, profile->models);
+	for (size_t i = 0; profile->ropes && i < profile->n_ropes; i++)
+		kvi_free(profile->alloc, profile->ropes[i].freq);
+	kvi_free(profile->alloc, profile->ropes);
+	kvi_identity_free(&profile->identity, profile->alloc);
+	kvi_free(profile->alloc, profile);
 }
 
-void kvi_model_expect_nothing(struct kvi_model *m)
+void kvi_model_expect_nothing(struct kvi_model *model)
 {
 	enum {
 		NARROW = -2, /* class of a residual of less than a step */
 		FOLLOWS = 8  /* n0: how fast the scale does */
 	};
-	m->flags |= KVI_MODEL_SCALE;
-	m->n0 = FOLLOWS;
-	for (size_t c = 0; c < m->C; c++) {
-		int k = 4 * m->step[c] + NARROW;
-		m->k[c] = (int16_t)(k < -400 ? -400 : k > 400 ? 400 : k);
+	model->flags |= KVI_MODEL_SCALE;
+	model->n0 = FOLLOWS;
+	for (size_t c = 0; c < model->C; c++) {
+		int k = 4 * model->step[c] + NARROW;
+		model->k[c] = (int16_t)(k < -400 ? -400 : k > 400 ? 400 : k);
 	}
 }
 
@@ -485,56 +495,60 @@ int kvi_model_compare(const void *a, const void *b)
 	return (x->kind > y->kind) - (x->kind < y->kind);
 }
 
-const struct kvi_model *kvi_profile_model(const struct kvi_profile *p, unsigned level,
+const struct kvi_model *kvi_profile_model(const struct kvi_profile *profile, unsigned level,
                                           uint32_t layer, unsigned kind)
 {
-	if (level > UINT8_MAX || kind > UINT8_MAX || p->n_models == 0)
+	if (level > UINT8_MAX || kind > UINT8_MAX || profile->n_models == 0)
 		return NULL;
 	const struct kvi_model key = { .level = (uint8_t)kvi_models_level(level),
 		                       .layer = layer,
 		                       .kind = (uint8_t)kind };
-	return bsearch(&key, p->models, p->n_models, sizeof key, kvi_model_compare);
+	return bsearch(&key, profile->models, profile->n_models, sizeof key, kvi_model_compare);
 }
 
-bool kvi_model_fits(const struct kvi_model *m, const kvarc_tensor *t, const kvarc_rope *rope)
+bool kvi_model_fits(const struct kvi_model *model, const kvarc_tensor *tensor,
+                    const kvarc_rope *rope)
 {
-	return m->heads == t->heads && m->head_channels == t->channels && t->first_head == 0 &&
-	       (t->total_heads == 0 || t->total_heads == t->heads) && t->role == KVARC_WHOLE &&
-	       kvi_float_format(t->dtype) && m->rotary == (rope ? rope->rotary : 0);
+	return model->heads == tensor->heads && model->head_channels == tensor->channels &&
+	       tensor->first_head == 0 &&
+	       (tensor->total_heads == 0 || tensor->total_heads == tensor->heads) &&
+	       tensor->role == KVARC_WHOLE && kvi_float_format(tensor->dtype) &&
+	       model->rotary == (rope ? rope->rotary : 0);
 }
 
-uint64_t kvi_model_coefficients(const struct kvi_model *m)
+uint64_t kvi_model_coefficients(const struct kvi_model *model)
 {
-	return model_entries_a(m) + model_entries_b(m) + model_entries_d(m) + model_entries_m(m);
+	return model_entries_a(model) + model_entries_b(model) + model_entries_d(model) +
+	       model_entries_m(model);
 }
 
 /* What the parser has checked by reading it. */
-static bool head_good(const struct kvi_profile *p)
+static bool head_good(const struct kvi_profile *profile)
 {
-	if (p->identity.n > KVI_PROFILE_PAIRS || p->n_ropes > KVI_MAX_ROPES || p->n_models < 1 ||
-	    p->n_models > KVI_MODELS_MAX)
+	if (profile->identity.n > KVI_PROFILE_PAIRS || profile->n_ropes > KVI_MAX_ROPES ||
+	    profile->n_models < 1 || profile->n_models > KVI_MODELS_MAX)
 		return false;
-	for (size_t i = 1; i < p->identity.n; i++)
-		if (strcmp(p->identity.pairs[i - 1].key, p->identity.pairs[i].key) >= 0)
+	for (size_t i = 1; i < profile->identity.n; i++)
+		if (strcmp(profile->identity.pairs[i - 1].key, profile->identity.pairs[i].key) >= 0)
 			return false;
-	for (size_t i = 0; i < p->n_ropes; i++) {
-		uint32_t rotary = p->ropes[i].rotary;
+	for (size_t i = 0; i < profile->n_ropes; i++) {
+		uint32_t rotary = profile->ropes[i].rotary;
 		if (rotary < 2 || rotary > KVI_MAX_ROTARY || rotary % 2)
 			return false;
 	}
 	return true;
 }
 
-kvarc_ret kvi_profile_finish(struct kvi_profile *p)
+kvarc_ret kvi_profile_finish(struct kvi_profile *profile)
 {
-	if (!head_good(p))
+	if (!head_good(profile))
 		return KVARC_DATA;
-	qsort(p->models, p->n_models, sizeof *p->models, kvi_model_compare);
-	for (size_t i = 0; i < p->n_models; i++) {
-		struct kvi_model *m = &p->models[i];
+	qsort(profile->models, profile->n_models, sizeof *profile->models, kvi_model_compare);
+	for (size_t i = 0; i < profile->n_models; i++) {
+		struct kvi_model *m = &profile->models[i];
 		if (i && kvi_model_compare(m - 1, m) >= 0)
 			return KVARC_DATA;
-		kvarc_ret ret = model_resolve(p, m);
+		kvarc_ret ret = model_resolve(profile, m);
 		if (ret)
 			return ret;
 		/* The strides of the arrays have to fit the sources that were resolved just now. */
@@ -630,35 +644,35 @@ static void get_planes16(struct kvi_in *in, int16_t *p, size_t n)
 
 /* ---------------------------------------------------------------- writing */
 
-static void put_model_head(struct kvi_out *out, const struct kvi_model *m)
+static void put_model_head(struct kvi_out *out, const struct kvi_model *model)
 {
-	kvi_put8(out, m->level);
-	kvi_put_varint(out, m->layer);
-	kvi_put8(out, m->kind);
-	kvi_put_varint(out, m->heads);
-	kvi_put_varint(out, m->head_channels);
-	kvi_put_varint(out, m->rope);
-	kvi_put8(out, m->flags);
-	kvi_put_varint(out, m->n_lower);
-	for (unsigned i = 0; i < m->n_lower; i++) {
-		kvi_put8(out, m->lower[i].delta);
-		kvi_put8(out, m->lower[i].kind);
-		kvi_put8(out, m->lower[i].scope);
+	kvi_put8(out, model->level);
+	kvi_put_varint(out, model->layer);
+	kvi_put8(out, model->kind);
+	kvi_put_varint(out, model->heads);
+	kvi_put_varint(out, model->head_channels);
+	kvi_put_varint(out, model->rope);
+	kvi_put8(out, model->flags);
+	kvi_put_varint(out, model->n_lower);
+	for (unsigned i = 0; i < model->n_lower; i++) {
+		kvi_put8(out, model->lower[i].delta);
+		kvi_put8(out, model->lower[i].kind);
+		kvi_put8(out, model->lower[i].scope);
 	}
-	kvi_put_varint(out, m->n_same);
-	for (unsigned i = 0; i < m->n_same; i++) {
-		kvi_put8(out, m->same[i].kind);
-		kvi_put8(out, m->same[i].scope);
+	kvi_put_varint(out, model->n_same);
+	for (unsigned i = 0; i < model->n_same; i++) {
+		kvi_put8(out, model->same[i].kind);
+		kvi_put8(out, model->same[i].scope);
 	}
-	if (!(m->flags & KVI_MODEL_SCALE))
+	if (!(model->flags & KVI_MODEL_SCALE))
 		return;
-	kvi_put8(out, m->n0);
-	kvi_put8(out, m->beta);
-	if (m->beta)
-		kvi_put8(out, m->scale_kind);
+	kvi_put8(out, model->n0);
+	kvi_put8(out, model->beta);
+	if (model->beta)
+		kvi_put8(out, model->scale_kind);
 }
 
-static void put_matrix(struct kvi_out *out, const struct kvi_model *m, const uint8_t *q,
+static void put_matrix(struct kvi_out *out, const struct kvi_model *model, const uint8_t *q,
                        size_t rows, uint64_t entries, row_walk *walk)
 {
 	struct planes to = { NULL, (size_t)entries };
@@ -667,164 +681,168 @@ static void put_matrix(struct kvi_out *out, const struct kvi_model *m, const uin
 	if (!to.at)
 		return;
 	for (size_t c = 0; c < rows; c++)
-		walk(m, c, put_run, &to);
+		walk(model, c, put_run, &to);
 	out->n += 2 * to.n;
 }
 
-static void put_model(struct kvi_out *out, const struct kvi_model *m)
+static void put_model(struct kvi_out *out, const struct kvi_model *model)
 {
-	put_model_head(out, m);
-	put_planes16(out, m->step, m->C);
-	put_planes16(out, m->k, m->C);
-	put_planes32(out, m->mean, m->C);
-	if (m->a_stride)
-		put_matrix(out, m, m->qa, m->C, model_entries_a(m), kvi_model_row_a);
-	if (m->b_stride)
-		put_matrix(out, m, m->qb, m->C, model_entries_b(m), kvi_model_row_b);
-	if (m->m_stride)
-		put_matrix(out, m, m->qm, m->C, model_entries_m(m), model_row_m);
-	if (m->d_stride) {
-		kvi_put_varint(out, m->width);
-		put_matrix(out, m, m->e, m->width, model_entries_d(m), kvi_model_row_d);
+	put_model_head(out, model);
+	put_planes16(out, model->step, model->C);
+	put_planes16(out, model->k, model->C);
+	put_planes32(out, model->mean, model->C);
+	if (model->a_stride)
+		put_matrix(out, model, model->qa, model->C, model_entries_a(model),
+		           kvi_model_row_a);
+	if (model->b_stride)
+		put_matrix(out, model, model->qb, model->C, model_entries_b(model),
+		           kvi_model_row_b);
+	if (model->m_stride)
+		put_matrix(out, model, model->qm, model->C, model_entries_m(model), model_row_m);
+	if (model->d_stride) {
+		kvi_put_varint(out, model->width);
+		put_matrix(out, model, model->e, model->width, model_entries_d(model),
+		           kvi_model_row_d);
 	}
-	if (!(m->flags & KVI_MODEL_TABLE))
+	if (!(model->flags & KVI_MODEL_TABLE))
 		return;
-	kvi_put8(out, m->tshift);
-	kvi_put8(out, m->unknown);
-	kvi_put_varint(out, m->n_ids);
-	put_planes32(out, m->ids, m->n_ids);
-	kvi_put_bytes(out, m->table, m->n_ids * m->C);
+	kvi_put8(out, model->tshift);
+	kvi_put8(out, model->unknown);
+	kvi_put_varint(out, model->n_ids);
+	put_planes32(out, model->ids, model->n_ids);
+	kvi_put_bytes(out, model->table, model->n_ids * model->C);
 }
 
-void kvi_profile_put(const struct kvi_profile *p, struct kvi_out *out)
+void kvi_profile_put(const struct kvi_profile *profile, struct kvi_out *out)
 {
-	kvi_identity_put(out, &p->identity);
-	kvi_put_varint(out, p->n_ropes);
-	for (size_t i = 0; i < p->n_ropes; i++) {
-		kvi_put_varint(out, p->ropes[i].rotary);
-		for (size_t k = 0; k < p->ropes[i].rotary / 2; k++)
-			kvi_put64(out, p->ropes[i].freq[k]);
+	kvi_identity_put(out, &profile->identity);
+	kvi_put_varint(out, profile->n_ropes);
+	for (size_t i = 0; i < profile->n_ropes; i++) {
+		kvi_put_varint(out, profile->ropes[i].rotary);
+		for (size_t k = 0; k < profile->ropes[i].rotary / 2; k++)
+			kvi_put64(out, profile->ropes[i].freq[k]);
 	}
-	kvi_put_varint(out, p->n_models);
-	for (size_t i = 0; i < p->n_models; i++)
-		put_model(out, &p->models[i]);
+	kvi_put_varint(out, profile->n_models);
+	for (size_t i = 0; i < profile->n_models; i++)
+		put_model(out, &profile->models[i]);
 }
 
-kvarc_ret kvi_profile_serialise(struct kvi_profile *p, struct kvi_out *out)
+kvarc_ret kvi_profile_serialise(struct kvi_profile *profile, struct kvi_out *out)
 {
 	size_t start = out->n;
-	kvi_profile_put(p, out);
+	kvi_profile_put(profile, out);
 	if (out->failed)
 		return kvi_alloc_error(out->alloc);
-	p->digest = kvi_h128(out->p + start, out->n - start);
+	profile->digest = kvi_h128(out->p + start, out->n - start);
 	return KVARC_OK;
 }
 
 /* ---------------------------------------------------------------- reading */
 
-static kvarc_ret parse_ropes(struct kvi_profile *p, struct kvi_in *in)
+static kvarc_ret parse_ropes(struct kvi_profile *profile, struct kvi_in *in)
 {
 	size_t n = (size_t)kvi_get_varint(in, KVI_MAX_ROPES);
 	if (in->bad || n > kvi_in_remaining(in) / ROPE_BYTES_MIN)
 		return KVARC_DATA;
 	if (n == 0)
 		return KVARC_OK;
-	p->ropes = kvi_calloc(p->alloc, n, sizeof *p->ropes);
-	if (!p->ropes)
-		return kvi_alloc_error(p->alloc);
-	p->n_ropes = n;
+	profile->ropes = kvi_calloc(profile->alloc, n, sizeof *profile->ropes);
+	if (!profile->ropes)
+		return kvi_alloc_error(profile->alloc);
+	profile->n_ropes = n;
 	for (size_t i = 0; i < n; i++) {
-		struct kvi_profile_rope *r = &p->ropes[i];
+		struct kvi_profile_rope *r = &profile->ropes[i];
 		r->rotary = (uint32_t)kvi_get_varint(in, KVI_MAX_ROTARY);
 		size_t pairs = r->rotary / 2;
 		if (in->bad || pairs == 0 || r->rotary % 2 ||
 		    pairs > kvi_in_remaining(in) / sizeof *r->freq)
 			return KVARC_DATA;
-		r->freq = kvi_array(p->alloc, pairs, sizeof *r->freq);
+		r->freq = kvi_array(profile->alloc, pairs, sizeof *r->freq);
 		if (!r->freq)
-			return kvi_alloc_error(p->alloc);
+			return kvi_alloc_error(profile->alloc);
 		for (size_t k = 0; k < pairs; k++)
 			r->freq[k] = kvi_get64(in);
 	}
 	return KVARC_OK;
 }
 
-static void parse_sources(struct kvi_model *m, struct kvi_in *in)
+static void parse_sources(struct kvi_model *model, struct kvi_in *in)
 {
-	m->n_lower = (unsigned)kvi_get_varint(in, KVI_LOWER_MAX);
-	for (unsigned i = 0; i < m->n_lower; i++) {
-		m->lower[i].delta = kvi_get8(in);
-		m->lower[i].kind = kvi_get8(in);
-		m->lower[i].scope = kvi_get8(in);
+	model->n_lower = (unsigned)kvi_get_varint(in, KVI_LOWER_MAX);
+	for (unsigned i = 0; i < model->n_lower; i++) {
+		model->lower[i].delta = kvi_get8(in);
+		model->lower[i].kind = kvi_get8(in);
+		model->lower[i].scope = kvi_get8(in);
 	}
-	m->n_same = (unsigned)kvi_get_varint(in, KVI_SAME_MAX);
-	for (unsigned i = 0; i < m->n_same; i++) {
-		m->same[i].kind = kvi_get8(in);
-		m->same[i].scope = kvi_get8(in);
+	model->n_same = (unsigned)kvi_get_varint(in, KVI_SAME_MAX);
+	for (unsigned i = 0; i < model->n_same; i++) {
+		model->same[i].kind = kvi_get8(in);
+		model->same[i].scope = kvi_get8(in);
 	}
 }
 
-static kvarc_ret parse_model_head(const struct kvi_profile *p, struct kvi_model *m,
+static kvarc_ret parse_model_head(const struct kvi_profile *profile, struct kvi_model *model,
                                   struct kvi_in *in)
 {
-	m->level = kvi_get8(in);
-	m->layer = (uint32_t)kvi_get_varint(in, UINT16_MAX);
-	m->kind = kvi_get8(in);
-	m->heads = (uint32_t)kvi_get_varint(in, UINT16_MAX);
-	m->head_channels = (uint32_t)kvi_get_varint(in, UINT16_MAX);
-	m->rope = (uint32_t)kvi_get_varint(in, KVI_MAX_ROPES);
-	m->flags = kvi_get8(in);
-	parse_sources(m, in);
-	if (m->flags & KVI_MODEL_SCALE) {
-		m->n0 = kvi_get8(in);
-		m->beta = kvi_get8(in);
-		if (m->beta)
-			m->scale_kind = kvi_get8(in);
+	model->level = kvi_get8(in);
+	model->layer = (uint32_t)kvi_get_varint(in, UINT16_MAX);
+	model->kind = kvi_get8(in);
+	model->heads = (uint32_t)kvi_get_varint(in, UINT16_MAX);
+	model->head_channels = (uint32_t)kvi_get_varint(in, UINT16_MAX);
+	model->rope = (uint32_t)kvi_get_varint(in, KVI_MAX_ROPES);
+	model->flags = kvi_get8(in);
+	parse_sources(model, in);
+	if (model->flags & KVI_MODEL_SCALE) {
+		model->n0 = kvi_get8(in);
+		model->beta = kvi_get8(in);
+		if (model->beta)
+			model->scale_kind = kvi_get8(in);
 	}
-	return in->bad ? KVARC_DATA : model_resolve(p, m);
+	return in->bad ? KVARC_DATA : model_resolve(profile, model);
 }
 
 /* Bytes of the arrays before the table; the model is resolved. */
-static uint64_t array_bytes(const struct kvi_model *m)
+static uint64_t array_bytes(const struct kvi_model *model)
 {
-	uint64_t bytes = m->C * (uint64_t)SLOT_BYTES;
-	if (m->n_lower)
-		bytes += m->C + 2 * model_entries_a(m);
-	if (m->n_same || m->flags & KVI_MODEL_SELF)
-		bytes += m->C + 2 * model_entries_b(m);
-	if (m->flags & KVI_MODEL_BASIS)
-		bytes += m->C + 2 * model_entries_m(m);
+	uint64_t bytes = model->C * (uint64_t)SLOT_BYTES;
+	if (model->n_lower)
+		bytes += model->C + 2 * model_entries_a(model);
+	if (model->n_same || model->flags & KVI_MODEL_SELF)
+		bytes += model->C + 2 * model_entries_b(model);
+	if (model->flags & KVI_MODEL_BASIS)
+		bytes += model->C + 2 * model_entries_m(model);
 	return bytes;
 }
 
 /* A row of D and its shift are a byte and entries, as many in each row. */
-static bool look_at_width(struct kvi_model *m, struct kvi_in *in)
+static bool look_at_width(struct kvi_model *model, struct kvi_in *in)
 {
-	m->width = (uint32_t)kvi_get_varint(in, KVI_CORRECTS_WIDTH_MAX);
-	return !in->bad && m->width >= 1 &&
-	       m->width + 2 * model_entries_d(m) <= kvi_in_remaining(in);
+	model->width = (uint32_t)kvi_get_varint(in, KVI_CORRECTS_WIDTH_MAX);
+	return !in->bad && model->width >= 1 &&
+	       model->width + 2 * model_entries_d(model) <= kvi_in_remaining(in);
 }
 
 /* The head of a table or of a correction, behind the arrays (no model has both);
  * proves that all arrays are there. */
-static bool look_ahead(struct kvi_model *m, struct kvi_in in)
+static bool look_ahead(struct kvi_model *model, struct kvi_in in)
 {
-	uint64_t bytes = array_bytes(m);
+	uint64_t bytes = array_bytes(model);
 	if (bytes > kvi_in_remaining(&in))
 		return false;
 	kvi_get_bytes(&in, (size_t)bytes);
-	if (m->flags & KVI_MODEL_CORRECTS)
-		return look_at_width(m, &in);
-	if (!(m->flags & KVI_MODEL_TABLE))
+	if (model->flags & KVI_MODEL_CORRECTS)
+		return look_at_width(model, &in);
+	if (!(model->flags & KVI_MODEL_TABLE))
 		return true;
-	m->tshift = kvi_get8(&in);
-	m->unknown = kvi_get8(&in);
-	m->n_ids = (uint32_t)kvi_get_varint(&in, KVI_TABLE_ROWS_MAX);
-	return !in.bad && m->tshift <= KVI_TABLE_SHIFT_MAX && m->unknown <= KVI_UNKNOWN_MAX &&
-	       m->n_ids <= kvi_in_remaining(&in) / (4 + m->C);
+	model->tshift = kvi_get8(&in);
+	model->unknown = kvi_get8(&in);
+	model->n_ids = (uint32_t)kvi_get_varint(&in, KVI_TABLE_ROWS_MAX);
+	return !in.bad && model->tshift <= KVI_TABLE_SHIFT_MAX &&
+	       model->unknown <= KVI_UNKNOWN_MAX &&
+	       model->n_ids <= kvi_in_remaining(&in) / (4 + model->C);
 }
 
-static void get_matrix(struct kvi_in *in, const struct kvi_model *m, uint8_t *q, size_t rows,
+static void get_matrix(struct kvi_in *in, const struct kvi_model *model, uint8_t *q, size_t rows,
                        uint64_t entries, row_walk *walk)
 {
 	struct const_planes from = { NULL, (size_t)entries };
@@ -834,53 +852,54 @@ static void get_matrix(struct kvi_in *in, const struct kvi_model *m, uint8_t *q,
 		return;
 	memcpy(q, shifts, rows);
 	for (size_t c = 0; c < rows; c++)
-		walk(m, c, get_run, &from);
+		walk(model, c, get_run, &from);
 }
 
-static void parse_arrays(struct kvi_model *m, struct kvi_in *in)
+static void parse_arrays(struct kvi_model *model, struct kvi_in *in)
 {
-	get_planes16(in, m->step, m->C);
-	get_planes16(in, m->k, m->C);
-	get_planes32(in, m->mean, m->C);
-	if (m->a_stride)
-		get_matrix(in, m, m->qa, m->C, model_entries_a(m), kvi_model_row_a);
-	if (m->b_stride)
-		get_matrix(in, m, m->qb, m->C, model_entries_b(m), kvi_model_row_b);
-	if (m->m_stride)
-		get_matrix(in, m, m->qm, m->C, model_entries_m(m), model_row_m);
+	get_planes16(in, model->step, model->C);
+	get_planes16(in, model->k, model->C);
+	get_planes32(in, model->mean, model->C);
+	if (model->a_stride)
+		get_matrix(in, model, model->qa, model->C, model_entries_a(model), kvi_model_row_a);
+	if (model->b_stride)
+		get_matrix(in, model, model->qb, model->C, model_entries_b(model), kvi_model_row_b);
+	if (model->m_stride)
+		get_matrix(in, model, model->qm, model->C, model_entries_m(model), model_row_m);
 	/* look_ahead has read what stands in front of the next arrays. */
-	if (m->d_stride) {
+	if (model->d_stride) {
 		kvi_get_varint(in, KVI_CORRECTS_WIDTH_MAX);
-		get_matrix(in, m, m->e, m->width, model_entries_d(m), kvi_model_row_d);
+		get_matrix(in, model, model->e, model->width, model_entries_d(model),
+		           kvi_model_row_d);
 	}
-	if (!(m->flags & KVI_MODEL_TABLE))
+	if (!(model->flags & KVI_MODEL_TABLE))
 		return;
 	kvi_get_bytes(in, 2);
 	kvi_get_varint(in, KVI_TABLE_ROWS_MAX);
-	get_planes32(in, m->ids, m->n_ids);
-	const uint8_t *rows = kvi_get_bytes(in, m->n_ids * m->C);
-	if (rows && m->n_ids)
-		memcpy(m->table, rows, m->n_ids * m->C);
+	get_planes32(in, model->ids, model->n_ids);
+	const uint8_t *rows = kvi_get_bytes(in, model->n_ids * model->C);
+	if (rows && model->n_ids)
+		memcpy(model->table, rows, model->n_ids * model->C);
 }
 
-/* Sources come before the models that use them: they are in p already. */
-static kvarc_ret parse_models(struct kvi_profile *p, struct kvi_in *in)
+/* Sources come before the models that use them: they are in profile already. */
+static kvarc_ret parse_models(struct kvi_profile *profile, struct kvi_in *in)
 {
 	size_t n = (size_t)kvi_get_varint(in, KVI_MODELS_MAX);
 	if (in->bad || n == 0 || n > kvi_in_remaining(in) / MODEL_BYTES_MIN)
 		return KVARC_DATA;
-	p->models = kvi_calloc(p->alloc, n, sizeof *p->models);
-	if (!p->models)
-		return kvi_alloc_error(p->alloc);
+	profile->models = kvi_calloc(profile->alloc, n, sizeof *profile->models);
+	if (!profile->models)
+		return kvi_alloc_error(profile->alloc);
 	for (size_t i = 0; i < n; i++) {
-		struct kvi_model *m = &p->models[i];
-		kvarc_ret ret = parse_model_head(p, m, in);
+		struct kvi_model *m = &profile->models[i];
+		kvarc_ret ret = parse_model_head(profile, m, in);
 		if (ret)
 			return ret;
 		if ((i && kvi_model_compare(m - 1, m) >= 0) || !look_ahead(m, *in))
 			return KVARC_DATA;
-		p->n_models = i + 1;
-		ret = model_make_arrays(p, m);
+		profile->n_models = i + 1;
+		ret = model_make_arrays(profile, m);
 		if (ret)
 			return ret;
 		parse_arrays(m, in);
@@ -918,7 +937,8 @@ static const uint8_t magic[8] = { 0x89, 'K', 'V', 'P', 0x0d, 0x0a, 0x1a, 0x0a };
 #define CONTENT_MAX ((uint64_t)1 << 34)
 enum { VERSION_MAJOR = 1, VERSION_MINOR = 0, CHECK_AT = 56 };
 
-kvarc_ret kvi_profile_header_parse(struct kvi_profile_header *h, const uint8_t *file, size_t bytes)
+kvarc_ret kvi_profile_header_parse(struct kvi_profile_header *header, const uint8_t *file,
+                                   size_t bytes)
 {
 	if (bytes < sizeof magic || memcmp(file, magic, sizeof magic) != 0)
 		return KVARC_FORMAT;
@@ -929,31 +949,31 @@ kvarc_ret kvi_profile_header_parse(struct kvi_profile_header *h, const uint8_t *
 		return kvi_h64_pre_release(file, CHECK_AT, check) ? KVARC_OPTIONS : KVARC_DATA;
 	if (kvi_load16(file + 8) != VERSION_MAJOR || kvi_load32(file + 12))
 		return KVARC_OPTIONS;
-	h->content_bytes = kvi_load64(file + 16);
-	h->packed_bytes = kvi_load64(file + 24);
-	h->digest = kvi_load_h128(file + 32);
-	if (h->content_bytes > CONTENT_MAX || h->packed_bytes == 0 ||
-	    h->packed_bytes > h->content_bytes + 1 || kvi_load64(file + 48))
+	header->content_bytes = kvi_load64(file + 16);
+	header->packed_bytes = kvi_load64(file + 24);
+	header->digest = kvi_load_h128(file + 32);
+	if (header->content_bytes > CONTENT_MAX || header->packed_bytes == 0 ||
+	    header->packed_bytes > header->content_bytes + 1 || kvi_load64(file + 48))
 		return KVARC_DATA;
 	/* A content that no memory of this machine can hold. */
-	return h->content_bytes > SIZE_MAX / 2 ? KVARC_MEMLIMIT : KVARC_OK;
+	return header->content_bytes > SIZE_MAX / 2 ? KVARC_MEMLIMIT : KVARC_OK;
 }
 
 kvarc_ret kvi_profile_unpack(struct kvi_profile **out, const struct kvi_alloc *alloc,
-                             const struct kvi_profile_header *h, const uint8_t *packed)
+                             const struct kvi_profile_header *header, const uint8_t *packed)
 {
 	struct kvi_packer packer;
 	const uint8_t *content;
 	uint8_t *owned;
 	*out = NULL;
 	kvi_packer_init(&packer, alloc);
-	kvarc_ret ret = kvi_unpack(&packer, packed, (size_t)h->packed_bytes,
-	                           (size_t)h->content_bytes, &content, &owned);
+	kvarc_ret ret = kvi_unpack(&packer, packed, (size_t)header->packed_bytes,
+	                           (size_t)header->content_bytes, &content, &owned);
 	kvi_packer_free(&packer);
 	if (ret)
 		return ret;
-	if (kvi_h128_equal(kvi_h128(content, (size_t)h->content_bytes), h->digest))
-		ret = kvi_profile_parse(out, alloc, content, (size_t)h->content_bytes);
+	if (kvi_h128_equal(kvi_h128(content, (size_t)header->content_bytes), header->digest))
+		ret = kvi_profile_parse(out, alloc, content, (size_t)header->content_bytes);
 	else
 		ret = KVARC_DATA;
 	kvi_free(alloc, owned);
@@ -973,15 +993,15 @@ kvarc_ret kvi_profile_read_file(struct kvi_profile **out, const struct kvi_alloc
 	return kvi_profile_unpack(out, alloc, &h, file + KVI_PROFILE_HEADER_BYTES);
 }
 
-static void put_header(uint8_t *to, const struct kvi_profile_header *h)
+static void put_header(uint8_t *to, const struct kvi_profile_header *header)
 {
 	memset(to, 0, KVI_PROFILE_HEADER_BYTES);
 	memcpy(to, magic, sizeof magic);
 	kvi_store16(to + 8, VERSION_MAJOR);
 	kvi_store16(to + 10, VERSION_MINOR);
-	kvi_store64(to + 16, h->content_bytes);
-	kvi_store64(to + 24, h->packed_bytes);
-	kvi_store_h128(to + 32, h->digest);
+	kvi_store64(to + 16, header->content_bytes);
+	kvi_store64(to + 24, header->packed_bytes);
+	kvi_store_h128(to + 32, header->digest);
 	kvi_store64(to + CHECK_AT, kvi_h64(to, CHECK_AT));
 }
 
@@ -1004,11 +1024,11 @@ static kvarc_ret write_content(struct kvi_out *out, const struct kvi_out *conten
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_profile_write_file(const struct kvi_profile *p, struct kvi_out *out)
+kvarc_ret kvi_profile_write_file(const struct kvi_profile *profile, struct kvi_out *out)
 {
 	struct kvi_out content;
 	kvi_out_init(&content, out->alloc);
-	kvi_profile_put(p, &content);
+	kvi_profile_put(profile, &content);
 	kvarc_ret ret = content.failed ? kvi_alloc_error(out->alloc) : write_content(out, &content);
 	kvi_out_free(&content);
 	return ret;

@@ -127,11 +127,11 @@ struct kvi_profile {
  * Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
 kvarc_ret kvi_profile_parse(struct kvi_profile **out, const struct kvi_alloc *alloc,
                             const uint8_t *content, size_t bytes);
-/* Appends the content; sets p->digest. p may have been built by a trainer and
+/* Appends the content; sets profile->digest. profile may have been built by a trainer and
  * is finished. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_profile_serialise(struct kvi_profile *p, struct kvi_out *out);
+kvarc_ret kvi_profile_serialise(struct kvi_profile *profile, struct kvi_out *out);
 /* The same without the digest. Test out->failed afterwards. */
-void kvi_profile_put(const struct kvi_profile *p, struct kvi_out *out);
+void kvi_profile_put(const struct kvi_profile *profile, struct kvi_out *out);
 
 /* The header of a .kvp file. */
 struct kvi_profile_header {
@@ -140,16 +140,17 @@ struct kvi_profile_header {
 };
 /* Of the first bytes of a file. Returns OK, FORMAT, OPTIONS, DATA (also when there are
  * fewer than KVI_PROFILE_HEADER_BYTES). */
-kvarc_ret kvi_profile_header_parse(struct kvi_profile_header *h, const uint8_t *file, size_t bytes);
-/* packed: the h->packed_bytes bytes behind the header. Returns as parse. */
+kvarc_ret kvi_profile_header_parse(struct kvi_profile_header *header, const uint8_t *file,
+                                   size_t bytes);
+/* packed: the header->packed_bytes bytes behind the header. Returns as parse. */
 kvarc_ret kvi_profile_unpack(struct kvi_profile **out, const struct kvi_alloc *alloc,
-                             const struct kvi_profile_header *h, const uint8_t *packed);
+                             const struct kvi_profile_header *header, const uint8_t *packed);
 /* A whole file in memory: header, check, packed content. Returns as parse, FORMAT too. */
 kvarc_ret kvi_profile_read_file(struct kvi_profile **out, const struct kvi_alloc *alloc,
                                 const uint8_t *file, size_t bytes);
 /* Appends header and packed content. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_profile_write_file(const struct kvi_profile *p, struct kvi_out *out);
-void kvi_profile_free(struct kvi_profile *p); /* NULL-safe */
+kvarc_ret kvi_profile_write_file(const struct kvi_profile *profile, struct kvi_out *out);
+void kvi_profile_free(struct kvi_profile *profile); /* NULL-safe */
 /*
  * For trainers: an empty profile, to be filled with memory from p->alloc. Memory for
  * the arrays of a model whose level, layer, kind, shape, sources, flags, n_ids and width
@@ -159,13 +160,13 @@ void kvi_profile_free(struct kvi_profile *p); /* NULL-safe */
 KVI_SHARED kvarc_ret kvi_profile_new(struct kvi_profile **out, const struct kvi_alloc *alloc);
 /* Allocates the arrays of a model whose sizes are set. Returns OK, MEM, MEMLIMIT, DATA (a source
  * is missing). */
-KVI_SHARED kvarc_ret kvi_model_reserve(const struct kvi_profile *p, struct kvi_model *m);
+KVI_SHARED kvarc_ret kvi_model_reserve(const struct kvi_profile *profile, struct kvi_model *model);
 /* For what is predicted without an error, or with a small one: from the steps that the model has,
  * the sizes and the way they follow. Flags and k are set, the means are left. */
-KVI_SHARED void kvi_model_expect_nothing(struct kvi_model *m);
+KVI_SHARED void kvi_model_expect_nothing(struct kvi_model *model);
 /* Sorts the models (they must not be moved afterwards), resolves sources, checks as parse does.
  * Returns OK, MEM, MEMLIMIT; DATA, OPTIONS when something is wrong. */
-KVI_SHARED kvarc_ret kvi_profile_finish(struct kvi_profile *p);
+KVI_SHARED kvarc_ret kvi_profile_finish(struct kvi_profile *profile);
 /*
  * A finished profile of all tensors that one of n (at least 1) has models of: the first
  * one's that has the model and all its sources to give. On failure *out is NULL.
@@ -174,16 +175,16 @@ KVI_SHARED kvarc_ret kvi_profile_finish(struct kvi_profile *p);
 kvarc_ret kvi_profile_merge(struct kvi_profile **out, const struct kvi_alloc *alloc,
                             const struct kvi_profile *const *list, size_t n);
 /* What a public handle holds; lives as long as it. */
-const struct kvi_profile *kvi_profile_of(const kvarc_profile *p);
+const struct kvi_profile *kvi_profile_of(const kvarc_profile *profile);
 /* NULL when there is none. */
-KVI_SHARED const struct kvi_model *kvi_profile_model(const struct kvi_profile *p, unsigned level,
-                                                     uint32_t layer, unsigned kind);
+KVI_SHARED const struct kvi_model *kvi_profile_model(const struct kvi_profile *profile,
+                                                     unsigned level, uint32_t layer, unsigned kind);
 /* Whether a model is of this tensor's shape (spec linear): heads, head
  * channels, rope or not and its rotary, floating-point dtype, whole role, all heads. */
-KVI_SHARED bool kvi_model_fits(const struct kvi_model *m, const kvarc_tensor *t,
+KVI_SHARED bool kvi_model_fits(const struct kvi_model *model, const kvarc_tensor *tensor,
                                const kvarc_rope *rope);
 /* Stored coefficients of all its matrices. */
-uint64_t kvi_model_coefficients(const struct kvi_model *m);
+uint64_t kvi_model_coefficients(const struct kvi_model *model);
 
 /* ==== What the parts of a profile's code share ==== */
 
@@ -193,11 +194,11 @@ uint64_t kvi_model_coefficients(const struct kvi_model *m);
  */
 typedef void kvi_run(void *ctx, int16_t *p, size_t n);
 /* Visits the coefficients of a row of matrix A, B, D or M. */
-void kvi_model_row_a(const struct kvi_model *m, size_t c, kvi_run *run, void *ctx);
-void kvi_model_row_b(const struct kvi_model *m, size_t c, kvi_run *run, void *ctx);
-void kvi_model_row_d(const struct kvi_model *m, size_t i, kvi_run *run, void *ctx);
+void kvi_model_row_a(const struct kvi_model *model, size_t c, kvi_run *run, void *ctx);
+void kvi_model_row_b(const struct kvi_model *model, size_t c, kvi_run *run, void *ctx);
+void kvi_model_row_d(const struct kvi_model *model, size_t i, kvi_run *run, void *ctx);
 /* Frees the arrays of a model; NULL arrays are fine. */
-KVI_SHARED void kvi_model_free(const struct kvi_profile *p, struct kvi_model *m);
+KVI_SHARED void kvi_model_free(const struct kvi_profile *profile, struct kvi_model *model);
 /* Ascending by (level, layer, kind); for qsort. */
 int kvi_model_compare(const void *a, const void *b);
 

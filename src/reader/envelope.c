@@ -11,15 +11,15 @@
 /* Offsets of a KEY payload: kind, passes, memory. */
 enum { KEY_PASSES = 8, KEY_MEMORY = 12, KEY_SEEN = 16 };
 
-static void count_frame(kvarc_envelope *to, const struct kvi_frame *f)
+static void count_frame(kvarc_envelope *to, const struct kvi_frame *frame)
 {
-	const uint8_t *p = f->payload;
+	const uint8_t *p = frame->payload;
 	to->frames++;
-	to->encrypted_frames += f->head.type == KVI_FRAME_ENCRYPTED;
-	to->parity_frames += f->head.type == KVI_FRAME_PARITY;
+	to->encrypted_frames += frame->head.type == KVI_FRAME_ENCRYPTED;
+	to->parity_frames += frame->head.type == KVI_FRAME_PARITY;
 	/* Copies behind the first encrypted frame are of the same keys. */
-	if (f->head.type != KVI_FRAME_KEY || to->encrypted_frames ||
-	    f->head.payload_bytes != KVI_KEY_PAYLOAD_BYTES)
+	if (frame->head.type != KVI_FRAME_KEY || to->encrypted_frames ||
+	    frame->head.payload_bytes != KVI_KEY_PAYLOAD_BYTES)
 		return;
 	to->keys += p[0] == KVARC_KEY_GIVEN;
 	if (p[0] != KVARC_KEY_PASSPHRASE)
@@ -30,20 +30,20 @@ static void count_frame(kvarc_envelope *to, const struct kvi_frame *f)
 	}
 }
 
-static kvarc_ret read_superblock(struct kvi_input *in, kvarc_envelope *to, kvarc_error *e)
+static kvarc_ret read_superblock(struct kvi_input *in, kvarc_envelope *to, kvarc_error *error)
 {
 	uint8_t b[KVI_SUPERBLOCK_BYTES];
 	struct kvi_superblock sb;
 	size_t got;
-	kvarc_ret ret = kvi_input_read(in, b, sizeof b, 0, &got, e);
+	kvarc_ret ret = kvi_input_read(in, b, sizeof b, 0, &got, error);
 	if (ret)
 		return ret;
 	ret = got < sizeof b ? KVARC_FORMAT : kvi_superblock_parse(&sb, b);
 	if (ret == KVARC_FORMAT)
-		return kvi_fail_at(e, ret, 0, KVARC_UNKNOWN, "this is not a kvarc file");
+		return kvi_fail_at(error, ret, 0, KVARC_UNKNOWN, "this is not a kvarc file");
 	/* What is too new to be read has the same fields. */
 	if (ret == KVARC_DATA)
-		return kvi_fail_at(e, ret, 0, KVARC_UNKNOWN, "the first 64 bytes are damaged");
+		return kvi_fail_at(error, ret, 0, KVARC_UNKNOWN, "the first 64 bytes are damaged");
 	to->format_major = sb.major;
 	to->format_minor = sb.minor;
 	memcpy(to->file_id, sb.file_id, sizeof to->file_id);

@@ -16,10 +16,10 @@ struct kvi_reader_chains {
 
 /* A segment in the order of the file: that its chain value is right, if its ids are known. ref: in
  * the index; NULL: on a pipe. Returns OK, MEM, MEMLIMIT, DATA, and of others as kvi_reader_ids. */
-kvarc_ret kvi_reader_check_chain(kvarc_reader *r, const struct kvi_segment *s,
-                                 struct kvi_segment_ref *ref, kvarc_error *e);
+kvarc_ret kvi_reader_check_chain(kvarc_reader *r, const struct kvi_segment *segment,
+                                 struct kvi_segment_ref *ref, kvarc_error *error);
 /* After an IDENTITY frame: that chain values before it would still be the same. Returns OK, MEM,
  * MEMLIMIT, DATA. */
-kvarc_ret kvi_reader_check_root(kvarc_reader *r, kvarc_error *e);
+kvarc_ret kvi_reader_check_root(kvarc_reader *r, kvarc_error *error);
 
 #endif

@@ -16,6 +16,6 @@ void kvi_reader_run_job(struct kvi_job *job, unsigned worker);
 void kvi_reader_free_repeated(kvarc_reader *r);
 /* Decodes a chunk that others name, which names none itself, to raw. */
 kvarc_ret kvi_reader_decode_target(kvarc_reader *r, struct kvi_coder *coder,
-                                   const struct kvi_frame *f, uint8_t *raw, kvarc_error *e);
+                                   const struct kvi_frame *frame, uint8_t *raw, kvarc_error *error);
 
 #endif

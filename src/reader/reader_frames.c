@@ -3,22 +3,22 @@
 #include "reader_frames.h"
 #include "reader_state.h"
 
-kvarc_ret kvi_reader_bad(const struct kvi_frame *f, kvarc_error *e, const char *what)
+kvarc_ret kvi_reader_bad(const struct kvi_frame *frame, kvarc_error *error, const char *what)
 {
-	return kvi_reason(e, KVARC_REASON_SALVAGE,
-	                  kvi_fail_at(e, KVARC_DATA, f->offset, f->head.sequence,
+	return kvi_reason(error, KVARC_REASON_SALVAGE,
+	                  kvi_fail_at(error, KVARC_DATA, frame->offset, frame->head.sequence,
 	                              "%s frame %llu at offset %llu: %s; salvage may give the rest",
-	                              kvi_frame_name(f->head.type),
-	                              (unsigned long long)f->head.sequence,
-	                              (unsigned long long)f->offset, what));
+	                              kvi_frame_name(frame->head.type),
+	                              (unsigned long long)frame->head.sequence,
+	                              (unsigned long long)frame->offset, what));
 }
 
-kvarc_ret kvi_reader_not_valid(const struct kvi_frame *f, kvarc_error *e)
+kvarc_ret kvi_reader_not_valid(const struct kvi_frame *frame, kvarc_error *error)
 {
-	return kvi_fail_at(e, KVARC_DATA, f->offset, f->head.sequence,
-	                   "%s frame %llu at offset %llu is not valid",
-	                   kvi_frame_name(f->head.type), (unsigned long long)f->head.sequence,
-	                   (unsigned long long)f->offset);
+	return kvi_fail_at(
+		error, KVARC_DATA, frame->offset, frame->head.sequence,
+		"%s frame %llu at offset %llu is not valid", kvi_frame_name(frame->head.type),
+		(unsigned long long)frame->head.sequence, (unsigned long long)frame->offset);
 }
 
 /* How many bytes the index gives to a frame, 0: none. */
@@ -42,37 +42,40 @@ static uint64_t expected_bytes(const kvarc_reader *r, uint64_t offset, uint16_t 
 }
 
 kvarc_ret kvi_reader_read_frame(kvarc_reader *r, uint64_t offset, uint16_t type, uint64_t sequence,
-                                struct kvi_buffer *buf, struct kvi_frame *f, kvarc_error *e)
+                                struct kvi_buffer *buf, struct kvi_frame *frame, kvarc_error *error)
 {
 	uint64_t expected = expected_bytes(r, offset, type, sequence);
-	kvarc_ret ret = kvi_frame_read_expected(&r->in, offset, expected, buf, f, e);
+	kvarc_ret ret = kvi_frame_read_expected(&r->in, offset, expected, buf, frame, error);
 	if (ret == KVARC_END)
-		return kvi_fail_at(e, KVARC_DATA, offset, sequence,
+		return kvi_fail_at(error, KVARC_DATA, offset, sequence,
 		                   "the file ends before the frame at offset %llu that it names",
 		                   (unsigned long long)offset);
 	if (ret == KVARC_OK)
-		ret = kvi_frame_meaning(f, e);
+		ret = kvi_frame_meaning(frame, error);
 	if (ret)
 		return ret;
-	if (f->head.type != type || f->head.sequence != sequence)
-		return kvi_reader_bad(f, e, "another frame was expected here");
+	if (frame->head.type != type || frame->head.sequence != sequence)
+		return kvi_reader_bad(frame, error, "another frame was expected here");
 	return KVARC_OK;
 }
 
 kvarc_ret kvi_reader_load_frame(kvarc_reader *r, struct kvi_packer *packer, uint64_t offset,
-                                uint16_t type, uint64_t sequence, struct kvi_loaded *x,
-                                kvarc_error *e)
+                                uint16_t type, uint64_t sequence, struct kvi_loaded *loaded,
+                                kvarc_error *error)
 {
-	kvi_free(&r->alloc, x->owned);
-	x->owned = NULL;
-	kvarc_ret ret = kvi_reader_read_frame(r, offset, type, sequence, &x->buffer, &x->frame, e);
-	return ret ? ret : kvi_frame_content(packer, &x->frame, &x->content, &x->owned, e);
+	kvi_free(&r->alloc, loaded->owned);
+	loaded->owned = NULL;
+	kvarc_ret ret = kvi_reader_read_frame(r, offset, type, sequence, &loaded->buffer,
+	                                      &loaded->frame, error);
+	return ret ? ret
+	           : kvi_frame_content(packer, &loaded->frame, &loaded->content, &loaded->owned,
+	                               error);
 }
 
-void kvi_loaded_free(struct kvi_loaded *x, const struct kvi_alloc *alloc)
+void kvi_loaded_free(struct kvi_loaded *loaded, const struct kvi_alloc *alloc)
 {
-	kvi_free(alloc, x->owned);
-	kvi_free(alloc, x->buffer.p);
+	kvi_free(alloc, loaded->owned);
+	kvi_free(alloc, loaded->buffer.p);
 }
 
 kvarc_ret kvi_reader_content(kvarc_reader *r, uint64_t offset, uint16_t type, uint64_t sequence,

@@ -9,13 +9,14 @@
 #include "util/bytes.h"
 
 /* DATA with a text about a frame. */
-kvarc_ret kvi_reader_bad(const struct kvi_frame *f, kvarc_error *e, const char *what);
+kvarc_ret kvi_reader_bad(const struct kvi_frame *frame, kvarc_error *error, const char *what);
 /* DATA: a frame that is not valid. */
-kvarc_ret kvi_reader_not_valid(const struct kvi_frame *f, kvarc_error *e);
+kvarc_ret kvi_reader_not_valid(const struct kvi_frame *frame, kvarc_error *error);
 /* Reads a frame that must be of this type and sequence number, in one request where the index has
  * its size. */
 kvarc_ret kvi_reader_read_frame(kvarc_reader *r, uint64_t offset, uint16_t type, uint64_t sequence,
-                                struct kvi_buffer *buf, struct kvi_frame *f, kvarc_error *e);
+                                struct kvi_buffer *buf, struct kvi_frame *frame,
+                                kvarc_error *error);
 
 /* A metadata frame in memory; all zero: none yet. */
 struct kvi_loaded {
@@ -25,13 +26,14 @@ struct kvi_loaded {
 	uint8_t *owned;
 };
 
-/* Reads a frame that must be of this type and sequence number, and its content, in place of what x
- * has. The caller frees x, also on failure. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS, IO. */
+/* Reads a frame that must be of this type and sequence number, and its content, in place of what
+ * loaded has. The caller frees loaded, also on failure. Returns OK, MEM, MEMLIMIT, DATA,
+ * OPTIONS, IO. */
 kvarc_ret kvi_reader_load_frame(kvarc_reader *r, struct kvi_packer *packer, uint64_t offset,
-                                uint16_t type, uint64_t sequence, struct kvi_loaded *x,
-                                kvarc_error *e);
-/* Frees what x has of alloc. */
-void kvi_loaded_free(struct kvi_loaded *x, const struct kvi_alloc *alloc);
+                                uint16_t type, uint64_t sequence, struct kvi_loaded *loaded,
+                                kvarc_error *error);
+/* Frees what loaded has of alloc. */
+void kvi_loaded_free(struct kvi_loaded *loaded, const struct kvi_alloc *alloc);
 /* The content of a frame of this type and sequence number, in place of what is in content. */
 kvarc_ret kvi_reader_content(kvarc_reader *r, uint64_t offset, uint16_t type, uint64_t sequence,
                              struct kvi_out *content);

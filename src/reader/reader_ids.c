@@ -14,55 +14,57 @@ static bool stopped(void *opaque)
 }
 
 /* Whether the reader's model is the one, with the head. */
-static kvarc_ret look_for_head(kvarc_reader *r, struct kvi_predictor_ref *x)
+static kvarc_ret look_for_head(kvarc_reader *r, struct kvi_predictor_ref *predictor)
 {
-	const struct kvi_arithmetic a = { x->p.wide_weights, x->p.wide_activations, x->p.fp8 };
+	const struct kvi_arithmetic a = { predictor->p.wide_weights, predictor->p.wide_activations,
+		                          predictor->p.fp8 };
 	const struct kvi_engine *engine;
-	kvarc_error *e = &x->ids_error;
+	kvarc_error *e = &predictor->ids_error;
 	if (!r->options.predictor || !kvi_predictor_file(r->options.predictor))
-		return kvi_reader_missing_model(x, "", e);
+		return kvi_reader_missing_model(predictor, "", e);
 	kvarc_ret ret = kvi_predictor_head(r->options.predictor, &a, r->options.common.isa_mask,
 	                                   &engine, e);
 	if (ret)
 		return ret == KVARC_OPTIONS || ret == KVARC_DATA ? KVARC_PREDICTOR : ret;
-	if (!kvi_h128_equal(kvi_engine_digest(engine), x->p.weights))
-		return kvi_reader_missing_model(x, ", not one with other weights", e);
-	if (!kvi_h128_equal(kvi_engine_head_digest(engine), x->p.head))
-		return kvi_reader_missing_model(x, ", not one with another output matrix", e);
-	x->coders = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *x->coders);
-	return x->coders ? KVARC_OK : kvi_fail_alloc(e, &r->alloc);
+	if (!kvi_h128_equal(kvi_engine_digest(engine), predictor->p.weights))
+		return kvi_reader_missing_model(predictor, ", not one with other weights", e);
+	if (!kvi_h128_equal(kvi_engine_head_digest(engine), predictor->p.head))
+		return kvi_reader_missing_model(predictor, ", not one with another output matrix",
+		                                e);
+	predictor->coders = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *predictor->coders);
+	return predictor->coders ? KVARC_OK : kvi_fail_alloc(e, &r->alloc);
 }
 
-static kvarc_ret open_coder(kvarc_reader *r, struct kvi_predictor_ref *x, uint32_t track,
-                            kvarc_error *e)
+static kvarc_ret open_coder(kvarc_reader *r, struct kvi_predictor_ref *predictor, uint32_t track,
+                            kvarc_error *error)
 {
 	const struct kvi_prediction_options o = { .predictor = r->options.predictor,
-		                                  .description = &x->p,
+		                                  .description = &predictor->p,
 		                                  .geometry = &r->geometry,
 		                                  .order = &r->order,
 		                                  .track = track,
 		                                  .threads = r->options.common.threads,
 		                                  .isa_mask = r->options.common.isa_mask,
 		                                  .decodes = true };
-	if (!x->ids_looked)
-		x->ids_ret = look_for_head(r, x);
-	x->ids_looked = true;
-	if (x->ids_ret) {
-		if (e)
-			*e = x->ids_error;
+	if (!predictor->ids_looked)
+		predictor->ids_ret = look_for_head(r, predictor);
+	predictor->ids_looked = true;
+	if (predictor->ids_ret) {
+		if (error)
+			*error = predictor->ids_error;
 		return KVARC_END;
 	}
-	if (x->coders[track])
+	if (predictor->coders[track])
 		return KVARC_OK;
-	kvarc_ret ret = kvi_token_coder_open(&x->coders[track], &o, e);
+	kvarc_ret ret = kvi_token_coder_open(&predictor->coders[track], &o, error);
 	if (!ret)
-		kvi_token_coder_stopped_by(x->coders[track], stopped, r);
+		kvi_token_coder_stopped_by(predictor->coders[track], stopped, r);
 	return ret;
 }
 
-static kvarc_ret out_of_order(kvarc_reader *r, kvarc_error *e)
+static kvarc_ret out_of_order(kvarc_reader *r, kvarc_error *error)
 {
-	return kvi_fail(e, r->salvage ? KVARC_DATA : KVARC_OPTIONS,
+	return kvi_fail(error, r->salvage ? KVARC_DATA : KVARC_OPTIONS,
 	                r->salvage ? "token ids that depend on earlier ones, which are lost"
 	                           : "token ids that a model has coded are decoded "
 	                             "one after the other, from the first of a track on, "
@@ -70,19 +72,19 @@ static kvarc_ret out_of_order(kvarc_reader *r, kvarc_error *e)
 }
 
 /* The segment where the coder is. */
-static kvarc_ret go(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_segment *s,
-                    kvarc_error *e)
+static kvarc_ret go(kvarc_reader *r, struct kvi_predictor_ref *predictor,
+                    struct kvi_segment *segment, kvarc_error *error)
 {
-	struct kvi_token_coder **c = &x->coders[s->track];
-	if (kvi_token_coder_next(*c) < s->t0)
-		return out_of_order(r, e);
-	kvarc_ret ret = kvi_token_coder_rewind(*c, s->t0, e);
+	struct kvi_token_coder **c = &predictor->coders[segment->track];
+	if (kvi_token_coder_next(*c) < segment->t0)
+		return out_of_order(r, error);
+	kvarc_ret ret = kvi_token_coder_rewind(*c, segment->t0, error);
 	if (!ret)
-		ret = s->coded ? kvi_token_coder_decode(*c, s, e)
-		               : kvi_token_coder_pass(*c, s, false, e);
+		ret = segment->coded ? kvi_token_coder_decode(*c, segment, error)
+		                     : kvi_token_coder_pass(*c, segment, false, error);
 	if (!ret) /* what a rewind has left of it (spec 6.2) */
-		ret = kvi_token_coder_rewind(*c, s->t0 + s->left, e);
-	x->ids_fell_back = x->ids_fell_back || kvi_token_coder_fell_back(*c);
+		ret = kvi_token_coder_rewind(*c, segment->t0 + segment->left, error);
+	predictor->ids_fell_back = predictor->ids_fell_back || kvi_token_coder_fell_back(*c);
 	if (ret) { /* from the first token again next time */
 		kvi_token_coder_close(*c);
 		*c = NULL;
@@ -93,35 +95,36 @@ static kvarc_ret go(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_seg
 /* The segments of its track before one that were not gone through, the last one first, as
  * const struct kvi_segment_ref *. */
 static kvarc_ret path_to(kvarc_reader *r, const struct kvi_segment *to, uint64_t from,
-                         struct kvi_list *path, kvarc_error *e)
+                         struct kvi_list *path, kvarc_error *error)
 {
 	const struct kvi_segment_ref *ref = kvi_index_segment_of(&r->index, to);
 	while (ref && (ref = kvi_index_before(&r->index, ref)) && ref->t0 >= from) {
 		const struct kvi_segment_ref **p = kvi_list_add(path, &r->alloc, sizeof *p);
 		if (!p)
-			return kvi_fail_alloc(e, &r->alloc);
+			return kvi_fail_alloc(error, &r->alloc);
 		*p = ref;
 	}
 	return KVARC_OK;
 }
 
 /* Through the segments of the track before one, as far as they were not gone through. */
-static kvarc_ret lead(kvarc_reader *r, struct kvi_predictor_ref *x, const struct kvi_segment *to,
-                      kvarc_error *e)
+static kvarc_ret lead(kvarc_reader *r, struct kvi_predictor_ref *predictor,
+                      const struct kvi_segment *to, kvarc_error *error)
 {
 	struct kvi_segment *s = kvi_malloc(&r->alloc, sizeof *s);
 	struct kvi_list path = { 0 };
-	kvarc_ret ret = s ? path_to(r, to, kvi_token_coder_next(x->coders[to->track]), &path, e)
-	                  : kvi_fail_alloc(e, &r->alloc);
+	kvarc_ret ret = s ? path_to(r, to, kvi_token_coder_next(predictor->coders[to->track]),
+	                            &path, error)
+	                  : kvi_fail_alloc(error, &r->alloc);
 	for (size_t i = path.n; i-- > 0 && !ret;) {
 		const struct kvi_segment_ref *ref = *KVI_LIST(const struct kvi_segment_ref *, path,
 		                                              i);
-		if (!ref->offset || (ref->sequence < x->sequence && !r->salvage))
-			ret = out_of_order(r, e);
+		if (!ref->offset || (ref->sequence < predictor->sequence && !r->salvage))
+			ret = out_of_order(r, error);
 		else
-			ret = kvi_reader_read_segment(r, &r->packer, ref, s, e);
+			ret = kvi_reader_read_segment(r, &r->packer, ref, s, error);
 		if (!ret)
-			ret = go(r, x, s, e);
+			ret = go(r, predictor, s, error);
 	}
 	kvi_free(&r->alloc, path.p);
 	kvi_free(&r->alloc, s);
@@ -138,59 +141,63 @@ struct kvi_predictor_ref *kvi_reader_codes_ids(const kvarc_reader *r, uint64_t s
 	return x && x->p.codes_ids ? x : NULL;
 }
 
-kvarc_ret kvi_reader_ids(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_segment *s,
-                         kvarc_error *e)
+kvarc_ret kvi_reader_ids(kvarc_reader *r, struct kvi_predictor_ref *predictor,
+                         struct kvi_segment *segment, kvarc_error *error)
 {
-	if (!s->coded || s->has_ids)
+	if (!segment->coded || segment->has_ids)
 		return KVARC_OK;
-	if (!x)
-		return kvi_fail(e, KVARC_DATA,
+	if (!predictor)
+		return kvi_fail(error, KVARC_DATA,
 		                "token ids are coded, but there is no PREDICTOR frame for them");
-	kvarc_ret ret = open_coder(r, x, s->track, e);
+	kvarc_ret ret = open_coder(r, predictor, segment->track, error);
 	if (ret)
 		return ret;
-	struct kvi_token_coder *const *c = &x->coders[s->track];
-	if (s->t0 + s->n <= kvi_token_coder_next(*c)) {
-		kvi_token_coder_ids(*c, s->t0, s->n, s->ids);
-		s->has_ids = kvi_segment_ids_check(s) == s->check;
-		if (s->has_ids) /* else those of a segment that it replaces */
+	struct kvi_token_coder *const *c = &predictor->coders[segment->track];
+	if (segment->t0 + segment->n <= kvi_token_coder_next(*c)) {
+		kvi_token_coder_ids(*c, segment->t0, segment->n, segment->ids);
+		segment->has_ids = kvi_segment_ids_check(segment) == segment->check;
+		if (segment->has_ids) /* else those of a segment that it replaces */
 			return KVARC_OK;
 	}
 	if (kvi_input_seekable(&r->in))
-		ret = lead(r, x, s, e);
-	return ret ? ret : go(r, x, s, e);
+		ret = lead(r, predictor, segment, error);
+	return ret ? ret : go(r, predictor, segment, error);
 }
 
-kvarc_ret kvi_reader_first_ids(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_segment *s,
-                               uint32_t n, kvarc_error *e)
+kvarc_ret kvi_reader_first_ids(kvarc_reader *r, struct kvi_predictor_ref *predictor,
+                               struct kvi_segment *segment, uint32_t n, kvarc_error *error)
 {
-	struct kvi_token_coder *const *c = x && x->coders ? &x->coders[s->track] : NULL;
-	if (!s->coded || s->has_ids)
+	struct kvi_token_coder *const *c = predictor && predictor->coders
+	                                           ? &predictor->coders[segment->track]
+	                                           : NULL;
+	if (!segment->coded || segment->has_ids)
 		return KVARC_OK;
-	if (c && *c && kvi_token_coder_next(*c) >= s->t0 + n) {
-		kvi_token_coder_ids(*c, s->t0, n, s->ids);
-		s->has_ids = true;
+	if (c && *c && kvi_token_coder_next(*c) >= segment->t0 + n) {
+		kvi_token_coder_ids(*c, segment->t0, n, segment->ids);
+		segment->has_ids = true;
 		return KVARC_OK;
 	}
-	kvarc_ret ret = kvi_reader_ids(r, x, s, e);
-	c = x && x->coders ? &x->coders[s->track] : NULL;
-	return !ret && c && *c ? kvi_token_coder_rewind(*c, s->t0 + n, e) : ret;
+	kvarc_ret ret = kvi_reader_ids(r, predictor, segment, error);
+	c = predictor && predictor->coders ? &predictor->coders[segment->track] : NULL;
+	return !ret && c && *c ? kvi_token_coder_rewind(*c, segment->t0 + n, error) : ret;
 }
 
-kvarc_ret kvi_reader_pass_ids(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_segment *s,
-                              kvarc_error *e)
+kvarc_ret kvi_reader_pass_ids(kvarc_reader *r, struct kvi_predictor_ref *predictor,
+                              struct kvi_segment *segment, kvarc_error *error)
 {
-	struct kvi_token_coder *c = x && x->coders ? x->coders[s->track] : NULL;
+	struct kvi_token_coder *c = predictor && predictor->coders
+	                                    ? predictor->coders[segment->track]
+	                                    : NULL;
 	kvarc_ret ret = KVARC_OK;
-	if (s->coded)
-		return kvi_reader_ids(r, x, s, e);
-	if (c && kvi_token_coder_next(c) > s->t0)
-		return kvi_token_coder_rewind(c, s->t0, e);
-	if (!x || kvi_input_seekable(&r->in) || !r->options.predictor)
+	if (segment->coded)
+		return kvi_reader_ids(r, predictor, segment, error);
+	if (c && kvi_token_coder_next(c) > segment->t0)
+		return kvi_token_coder_rewind(c, segment->t0, error);
+	if (!predictor || kvi_input_seekable(&r->in) || !r->options.predictor)
 		return KVARC_OK; /* who needs them can come back */
-	ret = open_coder(r, x, s->track, NULL);
-	if (!ret && kvi_token_coder_next(x->coders[s->track]) == s->t0)
-		ret = go(r, x, s, e);
+	ret = open_coder(r, predictor, segment->track, NULL);
+	if (!ret && kvi_token_coder_next(predictor->coders[segment->track]) == segment->t0)
+		ret = go(r, predictor, segment, error);
 	/* That ids which are here cannot be coded is nobody's loss yet. */
 	return ret == KVARC_IO ? ret : KVARC_OK;
 }

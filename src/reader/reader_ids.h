@@ -8,17 +8,17 @@
 /* The PREDICTOR of a segment's ids, if they may be coded. */
 struct kvi_predictor_ref *kvi_reader_codes_ids(const kvarc_reader *r, uint64_t sequence);
 /*
- * Ids that are coded become known; x: of the segment. Returns OK; END: the model is not here, why
- * is in e; PREDICTOR (the check does not hold), DATA, OPTIONS, MEM, MEMLIMIT, IO.
+ * Ids that are coded become known; predictor: of the segment. Returns OK; END: the model is not
+ * here, why is in error; PREDICTOR (the check does not hold), DATA, OPTIONS, MEM, MEMLIMIT, IO.
  */
-kvarc_ret kvi_reader_ids(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_segment *s,
-                         kvarc_error *e);
+kvarc_ret kvi_reader_ids(kvarc_reader *r, struct kvi_predictor_ref *predictor,
+                         struct kvi_segment *segment, kvarc_error *error);
 /* The same for the first n ids alone, those that another segment has left of it and that has been
  * passed since. */
-kvarc_ret kvi_reader_first_ids(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_segment *s,
-                               uint32_t n, kvarc_error *e);
+kvarc_ret kvi_reader_first_ids(kvarc_reader *r, struct kvi_predictor_ref *predictor,
+                               struct kvi_segment *segment, uint32_t n, kvarc_error *error);
 /* The same for all segments in order: those of later ones may need these, also on a pipe. */
-kvarc_ret kvi_reader_pass_ids(kvarc_reader *r, struct kvi_predictor_ref *x, struct kvi_segment *s,
-                              kvarc_error *e);
+kvarc_ret kvi_reader_pass_ids(kvarc_reader *r, struct kvi_predictor_ref *predictor,
+                              struct kvi_segment *segment, kvarc_error *error);
 
 #endif

@@ -4,100 +4,100 @@
 #include "reader_state.h"
 
 /* The entry with this key, NULL: there is none. */
-static void *find_entry(const struct kvi_list *l, size_t entry_bytes, size_t key, uint64_t value)
+static void *find_entry(const struct kvi_list *list, size_t entry_bytes, size_t key, uint64_t value)
 {
-	size_t i = kvi_list_search(l, entry_bytes, key, value);
-	uint8_t *entry = i < l->n ? (uint8_t *)l->p + i * entry_bytes : NULL;
+	size_t i = kvi_list_search(list, entry_bytes, key, value);
+	uint8_t *entry = i < list->n ? (uint8_t *)list->p + i * entry_bytes : NULL;
 	return entry && memcmp(entry + key, &value, sizeof value) == 0 ? entry : NULL;
 }
 
 #define FIND(type, list, member, value) \
 	find_entry(list, sizeof(type), offsetof(type, member), value)
 
-struct kvi_params_ref *kvi_index_params(const struct kvi_reader_index *x, uint64_t sequence)
+struct kvi_params_ref *kvi_index_params(const struct kvi_reader_index *index, uint64_t sequence)
 {
-	return FIND(struct kvi_params_ref, &x->params, sequence, sequence);
+	return FIND(struct kvi_params_ref, &index->params, sequence, sequence);
 }
 
-struct kvi_segment_ref *kvi_index_segment(const struct kvi_reader_index *x, uint64_t sequence)
+struct kvi_segment_ref *kvi_index_segment(const struct kvi_reader_index *index, uint64_t sequence)
 {
-	return FIND(struct kvi_segment_ref, &x->segments, sequence, sequence);
+	return FIND(struct kvi_segment_ref, &index->segments, sequence, sequence);
 }
 
-struct kvi_segment_ref *kvi_index_segment_of(const struct kvi_reader_index *x,
-                                             const struct kvi_segment *s)
+struct kvi_segment_ref *kvi_index_segment_of(const struct kvi_reader_index *index,
+                                             const struct kvi_segment *segment)
 {
-	struct kvi_segment_ref *first = kvi_index_segment(x, s->sequence);
-	return first ? first + s->part : NULL;
+	struct kvi_segment_ref *first = kvi_index_segment(index, segment->sequence);
+	return first ? first + segment->part : NULL;
 }
 
-struct kvi_chunk_ref *kvi_index_chunk(const struct kvi_reader_index *x, uint64_t sequence)
+struct kvi_chunk_ref *kvi_index_chunk(const struct kvi_reader_index *index, uint64_t sequence)
 {
-	return FIND(struct kvi_chunk_ref, &x->chunks, sequence, sequence);
+	return FIND(struct kvi_chunk_ref, &index->chunks, sequence, sequence);
 }
 
-struct kvi_chunk_ref *kvi_index_chunk_at(const struct kvi_reader_index *x, uint64_t offset)
+struct kvi_chunk_ref *kvi_index_chunk_at(const struct kvi_reader_index *index, uint64_t offset)
 {
-	return FIND(struct kvi_chunk_ref, &x->chunks, offset, offset);
+	return FIND(struct kvi_chunk_ref, &index->chunks, offset, offset);
 }
 
 /* Segment i of the list, counted from 1. */
-static struct kvi_segment_ref *segment(const struct kvi_reader_index *x, uint64_t i)
+static struct kvi_segment_ref *segment(const struct kvi_reader_index *index, uint64_t i)
 {
-	return KVI_LIST(struct kvi_segment_ref, x->segments, i - 1);
+	return KVI_LIST(struct kvi_segment_ref, index->segments, i - 1);
 }
 
-void kvi_index_link(struct kvi_reader_index *x)
+void kvi_index_link(struct kvi_reader_index *index)
 {
-	struct kvi_segment_ref *s = segment(x, x->segments.n);
-	uint64_t p = x->last[s->track];
-	while (p && segment(x, p)->t0 >= s->t0)
-		p = segment(x, p)->parent;
+	struct kvi_segment_ref *s = segment(index, index->segments.n);
+	uint64_t p = index->last[s->track];
+	while (p && segment(index, p)->t0 >= s->t0)
+		p = segment(index, p)->parent;
 	s->parent = p;
 	s->left = s->n;
-	x->last[s->track] = x->segments.n;
-	x->tokens[s->track] = s->t0 + s->n;
+	index->last[s->track] = index->segments.n;
+	index->tokens[s->track] = s->t0 + s->n;
 }
 
-void kvi_index_settle(struct kvi_reader_index *x, size_t n_tracks)
+void kvi_index_settle(struct kvi_reader_index *index, size_t n_tracks)
 {
-	memset(x->last, 0, n_tracks * sizeof *x->last);
-	memset(x->tokens, 0, n_tracks * sizeof *x->tokens);
-	for (uint64_t i = 1; i <= x->segments.n; i++) {
-		struct kvi_segment_ref *s = segment(x, i);
+	memset(index->last, 0, n_tracks * sizeof *index->last);
+	memset(index->tokens, 0, n_tracks * sizeof *index->tokens);
+	for (uint64_t i = 1; i <= index->segments.n; i++) {
+		struct kvi_segment_ref *s = segment(index, i);
 		s->left = 0;
-		x->last[s->track] = i;
-		x->tokens[s->track] = s->t0 + s->n;
+		index->last[s->track] = i;
+		index->tokens[s->track] = s->t0 + s->n;
 	}
 	for (size_t track = 0; track < n_tracks; track++) {
-		uint64_t end = x->tokens[track];
-		for (uint64_t p = x->last[track]; p; p = segment(x, p)->parent) {
-			struct kvi_segment_ref *s = segment(x, p);
+		uint64_t end = index->tokens[track];
+		for (uint64_t p = index->last[track]; p; p = segment(index, p)->parent) {
+			struct kvi_segment_ref *s = segment(index, p);
 			s->left = end - s->t0 < s->n ? (uint32_t)(end - s->t0) : s->n;
 			end = s->t0;
 		}
 	}
 }
 
-void kvi_index_take_all(struct kvi_reader_index *x)
+void kvi_index_take_all(struct kvi_reader_index *index)
 {
-	for (uint64_t i = 1; i <= x->segments.n; i++)
-		if (segment(x, i)->left || !segment(x, i)->stored)
-			segment(x, i)->left = segment(x, i)->n;
+	for (uint64_t i = 1; i <= index->segments.n; i++)
+		if (segment(index, i)->left || !segment(index, i)->stored)
+			segment(index, i)->left = segment(index, i)->n;
 }
 
-const struct kvi_segment_ref *kvi_index_before(const struct kvi_reader_index *x,
-                                               const struct kvi_segment_ref *s)
+const struct kvi_segment_ref *kvi_index_before(const struct kvi_reader_index *index,
+                                               const struct kvi_segment_ref *ref)
 {
-	return s->parent ? segment(x, s->parent) : NULL;
+	return ref->parent ? segment(index, ref->parent) : NULL;
 }
 
-kvarc_ret kvi_index_checkpoint(kvarc_reader *r, const struct kvi_index_entry *e)
+kvarc_ret kvi_index_checkpoint(kvarc_reader *r, const struct kvi_index_entry *entry)
 {
 	struct kvi_checkpoint_ref *c = kvi_list_add(&r->index.checkpoints, &r->alloc, sizeof *c);
 	if (!c)
 		return kvi_fail_alloc(r->error, &r->alloc);
-	*c = (struct kvi_checkpoint_ref){ e->offset, e->sequence, e->number };
+	*c = (struct kvi_checkpoint_ref){ entry->offset, entry->sequence, entry->number };
 	r->meta.set_closed = true;
 	return KVARC_OK;
 }
@@ -109,26 +109,28 @@ bool kvi_index_is_there(const kvarc_reader *r)
 	       KVI_LIST(struct kvi_checkpoint_ref, *l, l->n - 1)->number == r->options.checkpoint;
 }
 
-kvarc_ret kvi_reader_no_checkpoint(const kvarc_reader *r, kvarc_error *e)
+kvarc_ret kvi_reader_no_checkpoint(const kvarc_reader *r, kvarc_error *error)
 {
-	return kvi_fail(e, KVARC_OPTIONS, "there is no checkpoint %llu in the archive",
+	return kvi_fail(error, KVARC_OPTIONS, "there is no checkpoint %llu in the archive",
 	                (unsigned long long)r->options.checkpoint);
 }
 
-uint64_t kvi_segment_chunks_end(const kvarc_reader *r, const struct kvi_segment_ref *s)
+uint64_t kvi_segment_chunks_end(const kvarc_reader *r, const struct kvi_segment_ref *segment)
 {
-	return s->stored ? s->first + r->order.first[s->track + 1] - r->order.first[s->track]
-	                 : s->end;
+	return segment->stored ? segment->first + r->order.first[segment->track + 1] -
+	                                 r->order.first[segment->track]
+	                       : segment->end;
 }
 
-struct kvi_chunk_ref kvi_segment_chunk(const kvarc_reader *r, const struct kvi_segment_ref *s,
+struct kvi_chunk_ref kvi_segment_chunk(const kvarc_reader *r, const struct kvi_segment_ref *segment,
                                        uint64_t i)
 {
-	if (!s->stored)
+	if (!segment->stored)
 		return *KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i);
-	const uint32_t tensor = r->order.tensors[r->order.first[s->track] + (i - s->first)];
-	return (struct kvi_chunk_ref){ .offset = s->offset,
-		                       .sequence = s->sequence,
+	const uint32_t tensor =
+		r->order.tensors[r->order.first[segment->track] + (i - segment->first)];
+	return (struct kvi_chunk_ref){ .offset = segment->offset,
+		                       .sequence = segment->sequence,
 		                       .tensor = tensor,
 		                       .heads = (uint16_t)r->geometry.tensors[tensor].heads };
 }

@@ -105,38 +105,38 @@ struct kvi_reader_index {
 };
 
 /* The PARAMS frame with this sequence number. NULL: not in the index. */
-struct kvi_params_ref *kvi_index_params(const struct kvi_reader_index *x, uint64_t sequence);
+struct kvi_params_ref *kvi_index_params(const struct kvi_reader_index *index, uint64_t sequence);
 /* The SEGMENT frame with this sequence number, or the first segment of such a STOREREF frame. NULL:
  * not in the index. */
-struct kvi_segment_ref *kvi_index_segment(const struct kvi_reader_index *x, uint64_t sequence);
+struct kvi_segment_ref *kvi_index_segment(const struct kvi_reader_index *index, uint64_t sequence);
 /* A segment of the index as it was read. NULL: not in the index. */
-struct kvi_segment_ref *kvi_index_segment_of(const struct kvi_reader_index *x,
-                                             const struct kvi_segment *s);
+struct kvi_segment_ref *kvi_index_segment_of(const struct kvi_reader_index *index,
+                                             const struct kvi_segment *segment);
 /* The chunk with this sequence number. NULL: not in the index. */
-struct kvi_chunk_ref *kvi_index_chunk(const struct kvi_reader_index *x, uint64_t sequence);
+struct kvi_chunk_ref *kvi_index_chunk(const struct kvi_reader_index *index, uint64_t sequence);
 /* The chunk whose frame begins at this offset of the file. NULL: not in the index. */
-struct kvi_chunk_ref *kvi_index_chunk_at(const struct kvi_reader_index *x, uint64_t offset);
+struct kvi_chunk_ref *kvi_index_chunk_at(const struct kvi_reader_index *index, uint64_t offset);
 /* The last segment of the list comes behind those of its track that are left. */
-void kvi_index_link(struct kvi_reader_index *x);
+void kvi_index_link(struct kvi_reader_index *index);
 /* What remains of each segment at the end of the list; tokens and last of all tracks. */
-void kvi_index_settle(struct kvi_reader_index *x, size_t n_tracks);
+void kvi_index_settle(struct kvi_reader_index *index, size_t n_tracks);
 /* All tokens of all segments are taken as left: to verify them. Of those that lie in a store, those
  * that have some left: a store need not have others (spec frames 12.3). */
-void kvi_index_take_all(struct kvi_reader_index *x);
+void kvi_index_take_all(struct kvi_reader_index *index);
 /* The segment that holds the token before a segment. NULL: there is none. */
-const struct kvi_segment_ref *kvi_index_before(const struct kvi_reader_index *x,
-                                               const struct kvi_segment_ref *s);
+const struct kvi_segment_ref *kvi_index_before(const struct kvi_reader_index *index,
+                                               const struct kvi_segment_ref *ref);
 /* Adds a COMMIT that is a checkpoint. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_index_checkpoint(kvarc_reader *r, const struct kvi_index_entry *e);
+kvarc_ret kvi_index_checkpoint(kvarc_reader *r, const struct kvi_index_entry *entry);
 /* Whether the last checkpoint is the one that the file is opened at. */
 bool kvi_index_is_there(const kvarc_reader *r);
 /* OPTIONS: that of the options is not in the file. */
-kvarc_ret kvi_reader_no_checkpoint(const kvarc_reader *r, kvarc_error *e);
-/* Chunks of a segment: from s->first to here. Where it lies in a store, one a tensor of the track
- * stands for its elements (spec frames 12.3). */
-uint64_t kvi_segment_chunks_end(const kvarc_reader *r, const struct kvi_segment_ref *s);
+kvarc_ret kvi_reader_no_checkpoint(const kvarc_reader *r, kvarc_error *error);
+/* Chunks of a segment: from segment->first to here. Where it lies in a store, one a tensor of
+ * the track stands for its elements (spec frames 12.3). */
+uint64_t kvi_segment_chunks_end(const kvarc_reader *r, const struct kvi_segment_ref *segment);
 /* Chunk i of these. */
-struct kvi_chunk_ref kvi_segment_chunk(const kvarc_reader *r, const struct kvi_segment_ref *s,
+struct kvi_chunk_ref kvi_segment_chunk(const kvarc_reader *r, const struct kvi_segment_ref *segment,
                                        uint64_t i);
 
 #endif

@@ -26,53 +26,54 @@ void kvi_segment_use_release(kvarc_reader *r, struct kvi_segment_use *use)
 	kvi_free(&r->alloc, use);
 }
 
-void kvi_stored_release(kvarc_reader *r, struct kvi_stored_copy *c)
+void kvi_stored_release(kvarc_reader *r, struct kvi_stored_copy *copy)
 {
-	if (!c || --c->users)
+	if (!copy || --copy->users)
 		return;
-	kvi_free(&r->alloc, c->data);
-	kvi_free(&r->alloc, c->views);
-	kvi_free(&r->alloc, c);
+	kvi_free(&r->alloc, copy->data);
+	kvi_free(&r->alloc, copy->views);
+	kvi_free(&r->alloc, copy);
 }
 
-kvarc_ret kvi_reader_hand_over(struct kvi_decode_job *j)
+kvarc_ret kvi_reader_hand_over(struct kvi_decode_job *job)
 {
-	const struct kvi_chunk_ref *c = &j->ref;
-	if (!j->deliver)
+	const struct kvi_chunk_ref *c = &job->ref;
+	if (!job->deliver)
 		return KVARC_OK;
-	size_t row = j->raw_bytes / j->n;
-	if (j->deliver(j->opaque, c->tensor, c->head, c->heads, j->from, j->count,
-	               j->raw + (size_t)(j->from - j->t0) * row))
-		return kvi_fail_at(&j->error, KVARC_IO, j->frame.offset, j->frame.head.sequence,
+	size_t row = job->raw_bytes / job->n;
+	if (job->deliver(job->opaque, c->tensor, c->head, c->heads, job->from, job->count,
+	                 job->raw + (size_t)(job->from - job->t0) * row))
+		return kvi_fail_at(&job->error, KVARC_IO, job->frame.offset,
+		                   job->frame.head.sequence,
 		                   "taking the decoded tokens from %llu on of tensor %u failed",
-		                   (unsigned long long)j->from, (unsigned)c->tensor);
+		                   (unsigned long long)job->from, (unsigned)c->tensor);
 	return KVARC_OK;
 }
 
 /* Waits for a job and takes its result. */
-static kvarc_ret reap(kvarc_reader *r, struct kvi_decode_job *j)
+static kvarc_ret reap(kvarc_reader *r, struct kvi_decode_job *job)
 {
-	if (!j->busy)
+	if (!job->busy)
 		return KVARC_OK;
-	kvi_pool_wait(r->workers.pool, &j->job);
-	j->busy = false;
-	if (r->options.common.overlap && !j->ret)
-		j->ret = kvi_reader_hand_over(j);
-	bool lost = j->ret == KVARC_DATA && r->salvage;
-	kvarc_ret ret = lost ? kvi_salvage_chunk(r, j) : j->ret;
-	kvi_params_store_release(&r->workers.store, j->params);
-	kvi_segment_use_release(r, j->segment);
-	j->params = NULL;
-	j->segment = NULL;
+	kvi_pool_wait(r->workers.pool, &job->job);
+	job->busy = false;
+	if (r->options.common.overlap && !job->ret)
+		job->ret = kvi_reader_hand_over(job);
+	bool lost = job->ret == KVARC_DATA && r->salvage;
+	kvarc_ret ret = lost ? kvi_salvage_chunk(r, job) : job->ret;
+	kvi_params_store_release(&r->workers.store, job->params);
+	kvi_segment_use_release(r, job->segment);
+	job->params = NULL;
+	job->segment = NULL;
 	if (lost)
 		return ret;
-	if (j->ret) {
+	if (job->ret) {
 		if (r->error)
-			*r->error = j->error;
-		return j->ret;
+			*r->error = job->error;
+		return job->ret;
 	}
 	const kvarc_common *c = &r->options.common;
-	r->totals.progress_done += j->raw_bytes;
+	r->totals.progress_done += job->raw_bytes;
 	if (c->progress &&
 	    c->progress(c->progress_opaque, r->totals.progress_done, r->totals.progress_total))
 		return kvi_fail(r->error, KVARC_IO, "stopped on request");
@@ -89,31 +90,31 @@ kvarc_ret kvi_reader_job(kvarc_reader *r, struct kvi_decode_job **job)
 	return ret;
 }
 
-void kvi_reader_assign(kvarc_reader *r, struct kvi_decode_job *j, const struct kvi_segment_ref *s,
-                       const struct kvi_chunk_ref *c, struct kvi_segment_use *use,
-                       uint32_t order_index)
+void kvi_reader_assign(kvarc_reader *r, struct kvi_decode_job *job,
+                       const struct kvi_segment_ref *segment, const struct kvi_chunk_ref *chunk,
+                       struct kvi_segment_use *use, uint32_t order_index)
 {
-	j->r = r;
-	j->batch = r->batch;
-	j->ref = *c;
-	j->segment_sequence = s->sequence;
-	j->segment = use;
-	j->order_index = order_index;
-	j->features = order_index != KVI_NO_ORDER_INDEX;
-	j->t0 = j->from = s->t0;
-	j->n = j->count = s->n;
-	j->need_from = j->need_to = 0;
-	j->helpers = 0;
-	j->stored = NULL;
-	j->deliver = NULL;
-	j->direct = NULL;
+	job->r = r;
+	job->batch = r->batch;
+	job->ref = *chunk;
+	job->segment_sequence = segment->sequence;
+	job->segment = use;
+	job->order_index = order_index;
+	job->features = order_index != KVI_NO_ORDER_INDEX;
+	job->t0 = job->from = segment->t0;
+	job->n = job->count = segment->n;
+	job->need_from = job->need_to = 0;
+	job->helpers = 0;
+	job->stored = NULL;
+	job->deliver = NULL;
+	job->direct = NULL;
 }
 
-void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *j)
+void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *job)
 {
-	j->busy = true;
-	j->segment->users++;
-	kvi_pool_submit(r->workers.pool, &j->job);
+	job->busy = true;
+	job->segment->users++;
+	kvi_pool_submit(r->workers.pool, &job->job);
 }
 
 kvarc_ret kvi_reader_reap(kvarc_reader *r, unsigned batch)

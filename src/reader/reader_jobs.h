@@ -98,14 +98,14 @@ kvarc_ret kvi_reader_job(kvarc_reader *r, struct kvi_decode_job **job);
 
 /* That a job of r is to decode all of a chunk of a segment, of which `sequence`, `t0` and `n` are
  * used, and to deliver nothing. order_index: may be KVI_NO_ORDER_INDEX. */
-void kvi_reader_assign(kvarc_reader *r, struct kvi_decode_job *j, const struct kvi_segment_ref *s,
-                       const struct kvi_chunk_ref *c, struct kvi_segment_use *use,
-                       uint32_t order_index);
+void kvi_reader_assign(kvarc_reader *r, struct kvi_decode_job *job,
+                       const struct kvi_segment_ref *segment, const struct kvi_chunk_ref *chunk,
+                       struct kvi_segment_use *use, uint32_t order_index);
 /* Hands a job, whose job.run is set, to the pool. */
 void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *job);
 /* Gives what a job decoded to its deliver, if it has one: at the end of the job, or where the
  * caller overlaps with workers when it takes the result. Returns OK, IO. */
-kvarc_ret kvi_reader_hand_over(struct kvi_decode_job *j);
+kvarc_ret kvi_reader_hand_over(struct kvi_decode_job *job);
 /* Waits for jobs that use frames of batches up to one. Returns OK, or the first failure. */
 kvarc_ret kvi_reader_reap(kvarc_reader *r, unsigned batch);
 /* Waits for all jobs, if there are any. Returns before, or else the first failure. */

@@ -36,15 +36,16 @@ kvarc_ret kvi_reader_check_frames(kvarc_reader *r)
 
 /* ==== The lists of frames, and what they are of ==== */
 
-kvarc_ret kvi_reader_geometry(kvarc_reader *r, const struct kvi_frame *f, const uint8_t *content,
-                              size_t bytes)
+kvarc_ret kvi_reader_geometry(kvarc_reader *r, const struct kvi_frame *frame,
+                              const uint8_t *content, size_t bytes)
 {
 	kvarc_ret ret = kvi_geometry_parse(&r->geometry, &r->alloc, content, bytes);
 	if (ret == KVARC_DATA)
-		return kvi_fail_at(r->error, ret, f->offset, 0, "the GEOMETRY frame is not valid");
+		return kvi_fail_at(r->error, ret, frame->offset, 0,
+		                   "the GEOMETRY frame is not valid");
 	if (ret == KVARC_OPTIONS)
 		return kvi_reason(r->error, KVARC_REASON_NEWER,
-		                  kvi_fail_at(r->error, ret, f->offset, 0,
+		                  kvi_fail_at(r->error, ret, frame->offset, 0,
 		                              "the geometry has a dtype or axes "
 		                              "that need a newer version of kvarc"));
 	if (ret == KVARC_OK)
@@ -69,116 +70,116 @@ void kvi_reader_count(kvarc_reader *r, uint32_t track, uint64_t n)
 	}
 }
 
-static kvarc_ret wrong_index(kvarc_reader *r, const struct kvi_index_entry *e)
+static kvarc_ret wrong_index(kvarc_reader *r, const struct kvi_index_entry *entry)
 {
-	return kvi_fail_at(r->error, KVARC_DATA, e->offset, e->sequence,
+	return kvi_fail_at(r->error, KVARC_DATA, entry->offset, entry->sequence,
 	                   "the index is inconsistent at frame %llu",
-	                   (unsigned long long)e->sequence);
+	                   (unsigned long long)entry->sequence);
 }
 
 /* A frame begins at an offset: the one before ends there, at the latest. */
-static void end_frame(struct kvi_reader_index *x, uint64_t offset)
+static void end_frame(struct kvi_reader_index *index, uint64_t offset)
 {
-	uint64_t bytes = offset - x->unended_offset;
-	if (x->unended && offset > x->unended_offset)
-		*x->unended = bytes <= kvi_frame_bytes(KVI_FRAME_MAX) ? (uint32_t)bytes : 0;
-	x->unended = NULL;
+	uint64_t bytes = offset - index->unended_offset;
+	if (index->unended && offset > index->unended_offset)
+		*index->unended = bytes <= kvi_frame_bytes(KVI_FRAME_MAX) ? (uint32_t)bytes : 0;
+	index->unended = NULL;
 }
 
 /* The size of a frame of the lists is still to come. */
-static void begin_frame(struct kvi_reader_index *x, uint64_t offset, uint32_t *bytes)
+static void begin_frame(struct kvi_reader_index *index, uint64_t offset, uint32_t *bytes)
 {
-	x->unended = bytes;
-	x->unended_offset = offset;
+	index->unended = bytes;
+	index->unended_offset = offset;
 }
 
-static kvarc_ret add_segment(kvarc_reader *r, const struct kvi_index_entry *e)
+static kvarc_ret add_segment(kvarc_reader *r, const struct kvi_index_entry *entry)
 {
-	if (e->tensor >= r->geometry.n_tracks || e->segment > r->index.tokens[e->tensor] ||
-	    e->segment > UINT32_MAX ||
+	if (entry->tensor >= r->geometry.n_tracks ||
+	    entry->segment > r->index.tokens[entry->tensor] || entry->segment > UINT32_MAX ||
 	    (r->index.segments.n && !kvi_order_done(&r->index.chunk_order)))
-		return wrong_index(r, e);
+		return wrong_index(r, entry);
 	struct kvi_segment_ref *s = kvi_list_add(&r->index.segments, &r->alloc, sizeof *s);
 	if (!s)
 		return kvi_fail_alloc(r->error, &r->alloc);
-	*s = (struct kvi_segment_ref){ .offset = e->offset,
-		                       .sequence = e->sequence,
-		                       .t0 = e->segment,
+	*s = (struct kvi_segment_ref){ .offset = entry->offset,
+		                       .sequence = entry->sequence,
+		                       .t0 = entry->segment,
 		                       .first = r->index.chunks.n,
 		                       .end = r->index.chunks.n,
-		                       .track = e->tensor,
-		                       .n = e->n,
-		                       .chain = { e->has_chain, e->chain } };
-	begin_frame(&r->index, e->offset, &s->bytes);
+		                       .track = entry->tensor,
+		                       .n = entry->n,
+		                       .chain = { entry->has_chain, entry->chain } };
+	begin_frame(&r->index, entry->offset, &s->bytes);
 	kvi_index_link(&r->index);
 	kvi_reader_begin_set(r);
-	kvi_order_begin(&r->index.chunk_order, &r->order, e->tensor);
+	kvi_order_begin(&r->index.chunk_order, &r->order, entry->tensor);
 	return KVARC_OK;
 }
 
-static kvarc_ret add_chunk(kvarc_reader *r, const struct kvi_index_entry *e)
+static kvarc_ret add_chunk(kvarc_reader *r, const struct kvi_index_entry *entry)
 {
 	struct kvi_segment_ref *s = r->index.segments.n
 	                                    ? KVI_LIST(struct kvi_segment_ref, r->index.segments,
 	                                               r->index.segments.n - 1)
 	                                    : NULL;
-	if (!s || s->sequence != e->segment ||
-	    !kvi_order_next(&r->index.chunk_order, &r->order, &r->geometry, e->tensor, e->head,
-	                    e->heads))
-		return wrong_index(r, e);
+	if (!s || s->sequence != entry->segment ||
+	    !kvi_order_next(&r->index.chunk_order, &r->order, &r->geometry, entry->tensor,
+	                    entry->head, entry->heads))
+		return wrong_index(r, entry);
 	struct kvi_chunk_ref *c = kvi_list_add(&r->index.chunks, &r->alloc, sizeof *c);
 	if (!c)
 		return kvi_fail_alloc(r->error, &r->alloc);
 	const struct kvi_predictor_ref *x = kvi_reader_predictor_before(&r->predictors,
 	                                                                s->sequence);
-	*c = (struct kvi_chunk_ref){ .offset = e->offset,
-		                     .sequence = e->sequence,
-		                     .params = e->params,
-		                     .tensor = e->tensor,
-		                     .head = e->head,
-		                     .heads = e->heads,
-		                     .linear = x && x->sequence == e->params };
-	begin_frame(&r->index, e->offset, &c->bytes);
+	*c = (struct kvi_chunk_ref){ .offset = entry->offset,
+		                     .sequence = entry->sequence,
+		                     .params = entry->params,
+		                     .tensor = entry->tensor,
+		                     .head = entry->head,
+		                     .heads = entry->heads,
+		                     .linear = x && x->sequence == entry->params };
+	begin_frame(&r->index, entry->offset, &c->bytes);
 	s->end = r->index.chunks.n;
 	return KVARC_OK;
 }
 
-static kvarc_ret add_blob(kvarc_reader *r, const struct kvi_index_entry *e)
+static kvarc_ret add_blob(kvarc_reader *r, const struct kvi_index_entry *entry)
 {
 	struct kvi_blob_ref *b = kvi_list_add(&r->index.blobs, &r->alloc, sizeof *b);
 	if (!b)
 		return kvi_fail_alloc(r->error, &r->alloc);
-	*b = (struct kvi_blob_ref){ .offset = e->offset, .sequence = e->sequence };
+	*b = (struct kvi_blob_ref){ .offset = entry->offset, .sequence = entry->sequence };
 	return KVARC_OK;
 }
 
 /* Adds the next frame of the file to the lists. Returns OK, MEM, MEMLIMIT, DATA. */
-static kvarc_ret add_entry(kvarc_reader *r, const struct kvi_index_entry *e)
+static kvarc_ret add_entry(kvarc_reader *r, const struct kvi_index_entry *entry)
 {
-	end_frame(&r->index, e->offset);
-	if (e->type == KVI_FRAME_SEGMENT)
-		return add_segment(r, e);
-	if (e->type == KVI_FRAME_CHUNK)
-		return add_chunk(r, e);
-	if (e->type == KVI_FRAME_STOREREF && r->index.segments.n &&
+	end_frame(&r->index, entry->offset);
+	if (entry->type == KVI_FRAME_SEGMENT)
+		return add_segment(r, entry);
+	if (entry->type == KVI_FRAME_CHUNK)
+		return add_chunk(r, entry);
+	if (entry->type == KVI_FRAME_STOREREF && r->index.segments.n &&
 	    !kvi_order_done(&r->index.chunk_order))
-		return wrong_index(r, e);
-	if (e->type == KVI_FRAME_COMMIT && e->number)
-		return kvi_index_checkpoint(r, e);
-	if (e->type == KVI_FRAME_BLOB)
-		return add_blob(r, e);
-	if (e->type != KVI_FRAME_PARAMS)
+		return wrong_index(r, entry);
+	if (entry->type == KVI_FRAME_COMMIT && entry->number)
+		return kvi_index_checkpoint(r, entry);
+	if (entry->type == KVI_FRAME_BLOB)
+		return add_blob(r, entry);
+	if (entry->type != KVI_FRAME_PARAMS)
 		return KVARC_OK;
 	struct kvi_params_ref *p = kvi_list_add(&r->index.params, &r->alloc, sizeof *p);
 	if (!p)
 		return kvi_fail_alloc(r->error, &r->alloc);
-	*p = (struct kvi_params_ref){ .offset = e->offset,
-		                      .sequence = e->sequence,
-		                      .copy_of = e->params,
-		                      .tensor = e->tensor,
-		                      .head = e->head,
-		                      .heads = e->heads };
-	begin_frame(&r->index, e->offset, &p->bytes);
+	*p = (struct kvi_params_ref){ .offset = entry->offset,
+		                      .sequence = entry->sequence,
+		                      .copy_of = entry->params,
+		                      .tensor = entry->tensor,
+		                      .head = entry->head,
+		                      .heads = entry->heads };
+	begin_frame(&r->index, entry->offset, &p->bytes);
 	return KVARC_OK;
 }
 
@@ -191,19 +192,19 @@ struct index_mark {
 };
 
 /* Drops what came after the last commit. */
-static void roll_back(kvarc_reader *r, const struct index_mark *m)
+static void roll_back(kvarc_reader *r, const struct index_mark *mark)
 {
-	r->index.segments.n = m->segments;
-	r->index.chunks.n = m->chunks;
-	r->index.params.n = m->params;
-	r->index.checkpoints.n = m->checkpoints;
-	r->index.blobs.n = m->blobs;
-	while (m->any && r->meta.items.n > m->items)
+	r->index.segments.n = mark->segments;
+	r->index.chunks.n = mark->chunks;
+	r->index.params.n = mark->params;
+	r->index.checkpoints.n = mark->checkpoints;
+	r->index.blobs.n = mark->blobs;
+	while (mark->any && r->meta.items.n > mark->items)
 		kvi_restore_free(
 			&KVI_LIST(struct kvi_item, r->meta.items, --r->meta.items.n)->restore,
 			&r->alloc);
-	r->meta.first_item = m->any ? m->first_item : 0;
-	r->meta.set_closed = m->set_closed;
+	r->meta.first_item = mark->any ? mark->first_item : 0;
+	r->meta.set_closed = mark->set_closed;
 }
 
 /* Whether the sync mark of the file is anywhere behind an offset. */
@@ -246,13 +247,13 @@ static kvarc_ret is_cut(kvarc_reader *r, uint64_t offset, bool *cut)
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
-/* The walk met something that is no good at an offset; m: what is committed. */
+/* The walk met something that is no good at an offset; mark: what is committed. */
 static kvarc_ret stop_at(kvarc_reader *r, const struct kvi_walk *w, uint64_t offset,
-                         const struct index_mark *m)
+                         const struct index_mark *mark)
 {
 	bool cut;
 	kvarc_ret ret = is_cut(r, offset, &cut);
-	roll_back(r, m);
+	roll_back(r, mark);
 	r->state = cut ? KVARC_STATE_CUT : KVARC_STATE_DAMAGED;
 	r->seq.stop = w->commit_end;
 	r->totals.dropped = r->in.source.size - (r->seq.stop ? r->seq.stop : KVI_SUPERBLOCK_BYTES);
@@ -329,7 +330,7 @@ static uint64_t next_offset(const struct kvi_index_reader *ir, uint64_t offset)
 
 /* Frames that the index names but does not describe. ir: behind the entry, in the INDEX at an
  * offset. */
-static kvarc_ret load_other(kvarc_reader *r, const struct kvi_index_entry *e,
+static kvarc_ret load_other(kvarc_reader *r, const struct kvi_index_entry *entry,
                             const struct kvi_index_reader *ir, uint64_t index)
 {
 	struct kvi_buffer buf = { 0 };
@@ -337,29 +338,29 @@ static kvarc_ret load_other(kvarc_reader *r, const struct kvi_index_entry *e,
 	const uint8_t *content;
 	uint8_t *owned = NULL, head[KVI_FRAME_HEAD_BYTES];
 	kvarc_ret ret;
-	switch (e->type) {
+	switch (entry->type) {
 	case KVI_FRAME_IDENTITY:
 	case KVI_FRAME_PREDICTOR:
 	case KVI_FRAME_RESTORE:
 	case KVI_FRAME_STOREREF:
-		ret = read_part(r, e->offset, next_offset(ir, index), KVI_AHEAD_EVEN);
+		ret = read_part(r, entry->offset, next_offset(ir, index), KVI_AHEAD_EVEN);
 		if (ret == KVARC_OK)
-			ret = kvi_reader_read_frame(r, e->offset, e->type, e->sequence, &buf, &f,
-			                            r->error);
+			ret = kvi_reader_read_frame(r, entry->offset, entry->type, entry->sequence,
+			                            &buf, &f, r->error);
 		kvi_ahead_drop(&r->ahead, KVI_AHEAD_EVEN);
 		if (ret == KVARC_OK)
 			ret = kvi_frame_spend(&f, &r->meta.decode_left, r->error);
 		if (ret == KVARC_OK)
 			ret = kvi_frame_content(&r->packer, &f, &content, &owned, r->error);
-		if (ret == KVARC_OK && e->type == KVI_FRAME_STOREREF)
-			ret = kvi_reader_add_storeref(r, &f, content, e);
+		if (ret == KVARC_OK && entry->type == KVI_FRAME_STOREREF)
+			ret = kvi_reader_add_storeref(r, &f, content, entry);
 		else if (ret == KVARC_OK)
 			ret = kvi_reader_meta(r, &f, content, f.head.decoded_bytes, r->error);
 		kvi_free(&r->alloc, owned);
 		kvi_free(&r->alloc, buf.p);
 		return ret;
 	case KVI_FRAME_PROFILE:
-		return kvi_reader_add_part(r, e->offset, e->sequence, r->error);
+		return kvi_reader_add_part(r, entry->offset, entry->sequence, r->error);
 	case KVI_FRAME_GEOMETRY:
 	case KVI_FRAME_BLOB:
 	case KVI_FRAME_PARAMS:
@@ -368,9 +369,9 @@ static kvarc_ret load_other(kvarc_reader *r, const struct kvi_index_entry *e,
 	case KVI_FRAME_COMMIT:
 		return KVARC_OK;
 	default: /* it may be one that must not be skipped */
-		ret = kvi_frame_peek(&r->in, e->offset, head, 0, &f, r->error);
+		ret = kvi_frame_peek(&r->in, entry->offset, head, 0, &f, r->error);
 		if (ret == KVARC_END)
-			return wrong_index(r, e);
+			return wrong_index(r, entry);
 		return ret ? ret : kvi_frame_meaning(&f, r->error);
 	}
 }

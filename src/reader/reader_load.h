@@ -10,8 +10,8 @@
 /* Fills chunks, segments, params, tokens and state of a source that can seek. */
 kvarc_ret kvi_reader_load(kvarc_reader *r);
 /* Takes GEOMETRY's content. */
-kvarc_ret kvi_reader_geometry(kvarc_reader *r, const struct kvi_frame *f, const uint8_t *content,
-                              size_t bytes);
+kvarc_ret kvi_reader_geometry(kvarc_reader *r, const struct kvi_frame *frame,
+                              const uint8_t *content, size_t bytes);
 /* Bytes and elements of n tokens of a track are added to the totals. */
 void kvi_reader_count(kvarc_reader *r, uint32_t track, uint64_t n);
 

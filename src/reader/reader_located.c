@@ -40,14 +40,15 @@ kvarc_ret kvi_reader_bytes(kvarc_reader *r, void *to, size_t bytes, uint64_t off
 /* ----- whether a chunk is of the subset ------------------------------------------------ */
 
 /* Whether all planes from `at` of the payload to its end are stored or constant. */
-static kvarc_ret planes_fit(struct range_walk *w, const struct kvi_located *p, uint64_t at,
+static kvarc_ret planes_fit(struct range_walk *w, const struct kvi_located *located, uint64_t at,
                             bool *fit)
 {
 	uint8_t head[KVI_PLANE_HEAD];
 	*fit = true;
-	while (at < p->bytes && *fit) {
-		*fit = p->bytes - at >= sizeof head;
-		kvarc_ret ret = *fit ? kvi_reader_bytes(w->r, head, sizeof head, p->offset + at)
+	while (at < located->bytes && *fit) {
+		*fit = located->bytes - at >= sizeof head;
+		kvarc_ret ret = *fit ? kvi_reader_bytes(w->r, head, sizeof head,
+		                                        located->offset + at)
 		                     : KVARC_OK;
 		if (ret)
 			return ret;
@@ -59,25 +60,25 @@ static kvarc_ret planes_fit(struct range_walk *w, const struct kvi_located *p, u
 
 /* The payload of a codec with streams up to its table; *planes: where its planes begin. False: it
  * is not valid, and decoding it says so. */
-static bool find_planes(struct range_walk *w, const struct kvi_located *p, uint64_t *planes)
+static bool find_planes(struct range_walk *w, const struct kvi_located *located, uint64_t *planes)
 {
-	const size_t C = kvi_chunk_channels(&p->shape);
-	struct kvi_mask m = { .T = p->shape.n_tokens,
+	const size_t C = kvi_chunk_channels(&located->shape);
+	struct kvi_mask m = { .T = located->shape.n_tokens,
 		              .C = C,
-		              .size = (unsigned)kvarc_dtype_bytes(p->shape.dtype),
+		              .size = (unsigned)kvarc_dtype_bytes(located->shape.dtype),
 		              .runs = (struct kvi_mask_run *)(void *)w->runs.p };
 	const uint8_t *from = w->head.p + KVI_CHUNK_HEADER_BYTES;
-	const size_t section = p->header.cut.section_bytes;
+	const size_t section = located->header.cut.section_bytes;
 	struct kvi_in in = kvi_in_make(from, section);
 	struct kvi_streams s;
 	if (!kvi_mask_parse(&m, &in) || in.bad)
 		return false;
-	if (!kvi_streams_cut(&s, p->header.cut.stream_size, m.channels ? m.rows : 0))
+	if (!kvi_streams_cut(&s, located->header.cut.stream_size, m.channels ? m.rows : 0))
 		return false;
 	uint64_t at = kvi_frame_padded((uint32_t)section);
 	const uint64_t table = at;
 	at += (uint64_t)s.n * KVI_STREAM_ENTRY;
-	if (KVI_CHUNK_HEADER_BYTES + at > p->bytes)
+	if (KVI_CHUNK_HEADER_BYTES + at > located->bytes)
 		return false;
 	for (unsigned i = 0; i < s.n; i++)
 		at += kvi_frame_padded(2 * (kvi_load32(from + table + 16 * i) & 0x7ffffffu));
@@ -86,81 +87,83 @@ static bool find_planes(struct range_walk *w, const struct kvi_located *p, uint6
 }
 
 /* Makes w->head hold n bytes of the payload, all where it is shorter. */
-static kvarc_ret hold(struct range_walk *w, const struct kvi_located *p, uint64_t n)
+static kvarc_ret hold(struct range_walk *w, const struct kvi_located *located, uint64_t n)
 {
-	if (n > p->bytes)
-		n = p->bytes;
+	if (n > located->bytes)
+		n = located->bytes;
 	if (!kvi_buffer_grow(&w->head, &w->r->alloc, n + 16, 0))
 		return kvi_fail_alloc(w->r->error, &w->r->alloc);
-	return kvi_reader_bytes(w->r, w->head.p, n, p->offset);
+	return kvi_reader_bytes(w->r, w->head.p, n, located->offset);
 }
 
-static kvarc_ret streams_fit(struct range_walk *w, struct kvi_located *p)
+static kvarc_ret streams_fit(struct range_walk *w, struct kvi_located *located)
 {
-	const size_t C = kvi_chunk_channels(&p->shape);
-	const struct kvi_table_params *t = p->params ? kvi_table_params_of(p->params) : NULL;
+	const size_t C = kvi_chunk_channels(&located->shape);
+	const struct kvi_table_params *t = located->params ? kvi_table_params_of(located->params)
+	                                                   : NULL;
 	uint64_t planes;
 	if (t && t->freqs.n > SUBSET_TABLES)
 		return KVARC_OK;
 	if (!kvi_buffer_grow(&w->runs, &w->r->alloc,
 	                     kvi_mask_runs_max(C) * sizeof(struct kvi_mask_run), 0))
 		return kvi_fail_alloc(w->r->error, &w->r->alloc);
-	kvarc_ret ret = hold(w, p,
-	                     (uint64_t)KVI_CHUNK_HEADER_BYTES + p->header.cut.section_bytes +
+	kvarc_ret ret = hold(w, located,
+	                     (uint64_t)KVI_CHUNK_HEADER_BYTES + located->header.cut.section_bytes +
 	                             KVI_FRAME_ALIGN + KVI_STREAMS_MAX * 16u);
-	if (ret || p->header.cut.section_bytes > p->bytes - KVI_CHUNK_HEADER_BYTES ||
-	    !find_planes(w, p, &planes))
+	if (ret || located->header.cut.section_bytes > located->bytes - KVI_CHUNK_HEADER_BYTES ||
+	    !find_planes(w, located, &planes))
 		return ret;
-	return planes_fit(w, p, planes, &p->decodable);
+	return planes_fit(w, located, planes, &located->decodable);
 }
 
 /* Reads the head of a chunk's frame and sets what it says. */
-static kvarc_ret read_head(struct range_walk *w, const struct kvi_segment_ref *s,
-                           const struct kvi_chunk_ref *c, struct kvi_located *p)
+static kvarc_ret read_head(struct range_walk *w, const struct kvi_segment_ref *segment,
+                           const struct kvi_chunk_ref *chunk, struct kvi_located *located)
 {
 	uint8_t head[KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES];
 	struct kvi_frame f;
 	kvarc_reader *r = w->r;
-	kvarc_ret ret = kvi_frame_peek(&r->in, c->offset, head, KVI_CHUNK_HEADER_BYTES, &f,
+	kvarc_ret ret = kvi_frame_peek(&r->in, chunk->offset, head, KVI_CHUNK_HEADER_BYTES, &f,
 	                               r->error);
 	if (ret)
 		return ret;
-	if (f.head.type != KVI_FRAME_CHUNK || f.head.sequence != c->sequence ||
+	if (f.head.type != KVI_FRAME_CHUNK || f.head.sequence != chunk->sequence ||
 	    f.head.payload_bytes < KVI_CHUNK_HEADER_BYTES ||
-	    !kvi_chunk_header_parse(&p->header, f.payload, KVI_CHUNK_HEADER_BYTES))
-		return kvi_fail_at(r->error, KVARC_DATA, c->offset, c->sequence,
+	    !kvi_chunk_header_parse(&located->header, f.payload, KVI_CHUNK_HEADER_BYTES))
+		return kvi_fail_at(r->error, KVARC_DATA, chunk->offset, chunk->sequence,
 		                   "its header is not valid");
-	if (p->header.tensor != c->tensor || p->header.head != c->head ||
-	    p->header.heads != c->heads || p->header.params != c->params ||
-	    p->header.segment != s->sequence || p->header.t0 != s->t0 || p->header.n != s->n)
-		return kvi_fail_at(r->error, KVARC_DATA, c->offset, c->sequence,
+	if (located->header.tensor != chunk->tensor || located->header.head != chunk->head ||
+	    located->header.heads != chunk->heads || located->header.params != chunk->params ||
+	    located->header.segment != segment->sequence || located->header.t0 != segment->t0 ||
+	    located->header.n != segment->n)
+		return kvi_fail_at(r->error, KVARC_DATA, chunk->offset, chunk->sequence,
 		                   "it is not what the index or its segment say");
-	p->offset = c->offset + KVI_FRAME_HEAD_BYTES;
-	p->bytes = f.head.payload_bytes;
+	located->offset = chunk->offset + KVI_FRAME_HEAD_BYTES;
+	located->bytes = f.head.payload_bytes;
 	return KVARC_OK;
 }
 
 /* Sets decodable, and what depends on it. */
-static kvarc_ret judge(struct range_walk *w, const struct kvi_segment_ref *s,
-                       const struct kvi_chunk_ref *c, const struct kvi_params *params,
-                       struct kvi_located *p)
+static kvarc_ret judge(struct range_walk *w, const struct kvi_segment_ref *segment,
+                       const struct kvi_chunk_ref *chunk, const struct kvi_params *params,
+                       struct kvi_located *located)
 {
-	if (s->stored || w->r->in.crypt || c->linear)
+	if (segment->stored || w->r->in.crypt || chunk->linear)
 		return KVARC_OK;
-	kvarc_ret ret = read_head(w, s, c, p);
+	kvarc_ret ret = read_head(w, segment, chunk, located);
 	if (ret)
 		return ret;
-	switch (p->header.codec) {
+	switch (located->header.codec) {
 	case KVI_CODEC_RAW:
 	case KVI_CODEC_CONSTANT:
-		p->decodable = true;
+		located->decodable = true;
 		return KVARC_OK;
 	case KVI_CODEC_EXPONENT:
 	case KVI_CODEC_GRID:
-		if (!params || params->codec != p->header.codec)
+		if (!params || params->codec != located->header.codec)
 			return KVARC_OK; /* decoding it says what is wrong */
-		p->params = params;
-		return streams_fit(w, p);
+		located->params = params;
+		return streams_fit(w, located);
 	default:
 		return KVARC_OK;
 	}
@@ -168,46 +171,46 @@ static kvarc_ret judge(struct range_walk *w, const struct kvi_segment_ref *s,
 
 /* ----- the walk ------------------------------------------------ */
 
-static kvarc_ret take_chunk(struct range_walk *w, const struct kvi_segment_ref *s,
-                            const struct kvi_segment *segment, const struct kvi_chunk_ref *c)
+static kvarc_ret take_chunk(struct range_walk *w, const struct kvi_segment_ref *ref,
+                            const struct kvi_segment *segment, const struct kvi_chunk_ref *chunk)
 {
 	kvarc_reader *r = w->r;
-	const kvarc_tensor *t = &r->geometry.tensors[c->tensor];
-	const uint64_t end = s->t0 + s->left < w->g.t_end ? s->t0 + s->left : w->g.t_end;
+	const kvarc_tensor *t = &r->geometry.tensors[chunk->tensor];
+	const uint64_t end = ref->t0 + ref->left < w->g.t_end ? ref->t0 + ref->left : w->g.t_end;
 	struct kvi_params_use *use = NULL;
 	struct kvi_located p = { .shape = { .dtype = t->dtype,
-		                            .n_tokens = s->n,
-		                            .heads = c->heads,
+		                            .n_tokens = ref->n,
+		                            .heads = chunk->heads,
 		                            .head_channels = t->channels,
 		                            .positions = segment->positions,
 		                            .rope = kvi_tensor_rope(&r->geometry, t) },
-		                 .tensor = c->tensor,
+		                 .tensor = chunk->tensor,
 		                 .layer = t->layer,
-		                 .head = c->head,
-		                 .t0 = s->t0,
-		                 .predicted = c->linear };
-	p.shape.from = s->t0 < w->g.t0 ? (uint32_t)(w->g.t0 - s->t0) : 0;
-	p.shape.to = (uint32_t)(end - s->t0);
-	kvarc_ret ret = c->linear || s->stored
+		                 .head = chunk->head,
+		                 .t0 = ref->t0,
+		                 .predicted = chunk->linear };
+	p.shape.from = ref->t0 < w->g.t0 ? (uint32_t)(w->g.t0 - ref->t0) : 0;
+	p.shape.to = (uint32_t)(end - ref->t0);
+	kvarc_ret ret = chunk->linear || ref->stored
 	                        ? KVARC_OK
-	                        : kvi_reader_params(r, &r->packer, c, &use, r->error);
+	                        : kvi_reader_params(r, &r->packer, chunk, &use, r->error);
 	if (ret == KVARC_OK)
-		ret = judge(w, s, c, use ? use->params : NULL, &p);
+		ret = judge(w, ref, chunk, use ? use->params : NULL, &p);
 	if (ret == KVARC_OK)
 		ret = w->take(w->opaque, &p);
 	kvi_params_store_release(&r->workers.store, use);
 	return ret;
 }
 
-static kvarc_ret walk_segment(struct range_walk *w, const struct kvi_segment_ref *s)
+static kvarc_ret walk_segment(struct range_walk *w, const struct kvi_segment_ref *segment)
 {
 	struct kvi_segment_use *use = NULL;
-	const uint64_t end = kvi_segment_chunks_end(w->r, s);
-	kvarc_ret ret = kvi_segment_use_load(w->r, &w->r->packer, s, &use, w->r->error);
-	for (uint64_t i = s->first; i < end && ret == KVARC_OK; i++) {
-		const struct kvi_chunk_ref c = kvi_segment_chunk(w->r, s, i);
+	const uint64_t end = kvi_segment_chunks_end(w->r, segment);
+	kvarc_ret ret = kvi_segment_use_load(w->r, &w->r->packer, segment, &use, w->r->error);
+	for (uint64_t i = segment->first; i < end && ret == KVARC_OK; i++) {
+		const struct kvi_chunk_ref c = kvi_segment_chunk(w->r, segment, i);
 		if (kvi_range_wants(w->r, &w->g, c.tensor))
-			ret = take_chunk(w, s, &use->segment, &c);
+			ret = take_chunk(w, segment, &use->segment, &c);
 	}
 	kvi_segment_use_release(w->r, use);
 	return ret;

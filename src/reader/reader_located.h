@@ -43,9 +43,10 @@ struct kvi_located_model {
  * The model of the first PREDICTOR frame of kind 2 of r.
  * Returns OK, END (there is no such frame, or none of a transformer that sees the token);
  * PREDICTOR (the reader does not have the model, or its profile) and what loading them returns:
- * *e says why.
+ * *error says why.
  */
-KVI_SHARED kvarc_ret kvi_reader_model(kvarc_reader *r, struct kvi_located_model *m, kvarc_error *e);
+KVI_SHARED kvarc_ret kvi_reader_model(kvarc_reader *r, struct kvi_located_model *model,
+                                      kvarc_error *error);
 
 /* Takes a chunk. What is not OK ends the walk, which returns it. */
 typedef kvarc_ret (*kvi_located_take)(void *opaque, const struct kvi_located *p);

@@ -32,16 +32,17 @@ kvarc_ret kvi_salvage_lose(kvarc_reader *r, const kvarc_damage *place, uint64_t 
 }
 
 /* Puts offset and size of the first region in [after, before) into a loss. */
-static void explain(struct kvi_reader_losses *l, uint64_t after, uint64_t before, kvarc_damage *d)
+static void explain(struct kvi_reader_losses *losses, uint64_t after, uint64_t before,
+                    kvarc_damage *damage)
 {
-	size_t i = kvi_list_search(&l->regions, sizeof(struct kvi_region),
+	size_t i = kvi_list_search(&losses->regions, sizeof(struct kvi_region),
 	                           offsetof(struct kvi_region, offset), after);
-	struct kvi_region *g = l->regions.p;
-	if (i == l->regions.n || g[i].offset >= before)
+	struct kvi_region *g = losses->regions.p;
+	if (i == losses->regions.n || g[i].offset >= before)
 		return;
 	g[i].explained = true;
-	d->offset = g[i].offset;
-	d->bytes = g[i].bytes;
+	damage->offset = g[i].offset;
+	damage->bytes = g[i].bytes;
 }
 
 /* Goes through the segments in order. */
@@ -51,35 +52,35 @@ struct kvi_loss_finder {
 	uint64_t *bytes;  /* a track: of a token in all its tensors */
 };
 
-static bool finder_open(struct kvi_loss_finder *f, kvarc_reader *r)
+static bool finder_open(struct kvi_loss_finder *finder, kvarc_reader *r)
 {
 	size_t n = r->geometry.n_tracks;
-	*f = (struct kvi_loss_finder){ .r = r };
-	f->tokens = kvi_calloc(&r->alloc, n, sizeof *f->tokens);
-	f->bytes = kvi_calloc(&r->alloc, n, sizeof *f->bytes);
-	if (!f->tokens || !f->bytes)
+	*finder = (struct kvi_loss_finder){ .r = r };
+	finder->tokens = kvi_calloc(&r->alloc, n, sizeof *finder->tokens);
+	finder->bytes = kvi_calloc(&r->alloc, n, sizeof *finder->bytes);
+	if (!finder->tokens || !finder->bytes)
 		return false;
 	for (size_t i = 0; i < r->geometry.n_tensors; i++) {
 		const kvarc_tensor *t = &r->geometry.tensors[i];
-		f->bytes[t->track] += kvi_tensor_bytes(t);
+		finder->bytes[t->track] += kvi_tensor_bytes(t);
 	}
 	return true;
 }
 
-static void finder_close(struct kvi_loss_finder *f)
+static void finder_close(struct kvi_loss_finder *finder)
 {
-	kvi_free(&f->r->alloc, f->tokens);
-	kvi_free(&f->r->alloc, f->bytes);
+	kvi_free(&finder->r->alloc, finder->tokens);
+	kvi_free(&finder->r->alloc, finder->bytes);
 }
 
 /* Bytes of a token in some heads of a tensor. */
-static uint64_t head_bytes(const kvarc_tensor *t, uint32_t heads)
+static uint64_t head_bytes(const kvarc_tensor *tensor, uint32_t heads)
 {
-	return kvi_tensor_bytes(t) / t->heads * (uint64_t)heads;
+	return kvi_tensor_bytes(tensor) / tensor->heads * (uint64_t)heads;
 }
 
 /* Tokens [t0, end) of all tensors of a track, found missing between two offsets. */
-static kvarc_ret lose_tokens(const struct kvi_loss_finder *f, uint32_t track, uint64_t t0,
+static kvarc_ret lose_tokens(const struct kvi_loss_finder *finder, uint32_t track, uint64_t t0,
                              uint64_t end, uint64_t after, uint64_t before)
 {
 	kvarc_damage d = { .offset = KVARC_UNKNOWN,
@@ -87,73 +88,77 @@ static kvarc_ret lose_tokens(const struct kvi_loss_finder *f, uint32_t track, ui
 		           .tensor = UINT32_MAX,
 		           .t0 = t0,
 		           .what = "chunks are damaged or missing" };
-	explain(&f->r->losses, after, before, &d);
-	return kvi_salvage_lose(f->r, &d, end - t0, product(end - t0, f->bytes[track]));
+	explain(&finder->r->losses, after, before, &d);
+	return kvi_salvage_lose(finder->r, &d, end - t0, product(end - t0, finder->bytes[track]));
 }
 
-static kvarc_ret lose_chunk(kvarc_reader *r, const struct kvi_segment_ref *s, uint32_t tensor,
+static kvarc_ret lose_chunk(kvarc_reader *r, const struct kvi_segment_ref *segment, uint32_t tensor,
                             uint32_t heads, uint64_t after, uint64_t before)
 {
 	kvarc_damage d = { .offset = KVARC_UNKNOWN,
-		           .track = s->track,
+		           .track = segment->track,
 		           .tensor = tensor,
-		           .t0 = s->t0,
+		           .t0 = segment->t0,
 		           .what = "chunks are damaged or missing" };
 	explain(&r->losses, after, before, &d);
-	return kvi_salvage_lose(r, &d, s->left,
-	                        s->left * head_bytes(&r->geometry.tensors[tensor], heads));
+	return kvi_salvage_lose(r, &d, segment->left,
+	                        segment->left * head_bytes(&r->geometry.tensors[tensor], heads));
 }
 
 /* Chunks that should be in a segment and are not; end is where it ends at the latest. */
-static kvarc_ret lost_chunks(const struct kvi_loss_finder *f, const struct kvi_segment_ref *s,
-                             uint64_t end)
+static kvarc_ret lost_chunks(const struct kvi_loss_finder *finder,
+                             const struct kvi_segment_ref *segment, uint64_t end)
 {
-	const struct kvi_order *order = &f->r->order;
-	const struct kvi_chunk_ref *c = f->r->index.chunks.p;
-	uint64_t i = s->first, after = s->offset;
+	const struct kvi_order *order = &finder->r->order;
+	const struct kvi_chunk_ref *c = finder->r->index.chunks.p;
+	uint64_t i = segment->first, after = segment->offset;
 	kvarc_ret ret = KVARC_OK;
-	if (s->first == s->end && order->first[s->track] < order->first[s->track + 1])
-		return lose_tokens(f, s->track, s->t0, s->t0 + s->left, after, end);
-	for (uint32_t k = order->first[s->track]; k < order->first[s->track + 1] && ret == KVARC_OK;
-	     k++) {
+	if (segment->first == segment->end &&
+	    order->first[segment->track] < order->first[segment->track + 1])
+		return lose_tokens(finder, segment->track, segment->t0, segment->t0 + segment->left,
+		                   after, end);
+	for (uint32_t k = order->first[segment->track];
+	     k < order->first[segment->track + 1] && ret == KVARC_OK; k++) {
 		uint32_t tensor = order->tensors[k];
-		uint32_t heads = f->r->geometry.tensors[tensor].heads, got = 0;
+		uint32_t heads = finder->r->geometry.tensors[tensor].heads, got = 0;
 		/* A REPEAT of heads cannot hide a hole: heads only add up to
 		 * all of them when each is there once. */
-		for (; i < s->end && c[i].tensor == tensor && c[i].head == got; i++) {
+		for (; i < segment->end && c[i].tensor == tensor && c[i].head == got; i++) {
 			got += c[i].heads;
 			after = c[i].offset;
 		}
 		if (got == heads)
 			continue;
-		uint64_t next = i < s->end ? c[i].offset : end, from = after;
-		for (; i < s->end && c[i].tensor == tensor; i++) {
+		uint64_t next = i < segment->end ? c[i].offset : end, from = after;
+		for (; i < segment->end && c[i].tensor == tensor; i++) {
 			got += c[i].heads;
 			after = c[i].offset;
 		}
-		ret = lose_chunk(f->r, s, tensor, got < heads ? heads - got : 0, from, next);
+		ret = lose_chunk(finder->r, segment, tensor, got < heads ? heads - got : 0, from,
+		                 next);
 	}
 	return ret;
 }
 
 /* Where a segment begins, as far as that is known. */
-static uint64_t begin_of(const struct kvi_reader_index *x, size_t segment)
+static uint64_t begin_of(const struct kvi_reader_index *index, size_t segment)
 {
-	if (segment >= x->segments.n)
+	if (segment >= index->segments.n)
 		return UINT64_MAX;
-	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, x->segments, segment);
+	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, index->segments,
+	                                           segment);
 	if (s->offset || s->first == s->end)
 		return s->offset;
-	return KVI_LIST(struct kvi_chunk_ref, x->chunks, s->first)->offset;
+	return KVI_LIST(struct kvi_chunk_ref, index->chunks, s->first)->offset;
 }
 
 /* What is lost in front of a segment and in it; before: where the segment before begins. */
-static kvarc_ret lost_around(struct kvi_loss_finder *f, size_t segment, uint64_t before)
+static kvarc_ret lost_around(struct kvi_loss_finder *finder, size_t segment, uint64_t before)
 {
-	kvarc_reader *r = f->r;
+	kvarc_reader *r = finder->r;
 	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, r->index.segments,
 	                                           segment);
-	uint64_t begin = begin_of(&r->index, segment), *tokens = &f->tokens[s->track];
+	uint64_t begin = begin_of(&r->index, segment), *tokens = &finder->tokens[s->track];
 	kvarc_damage ids = { .offset = KVARC_UNKNOWN,
 		             .track = s->track,
 		             .tensor = UINT32_MAX,
@@ -163,13 +168,13 @@ static kvarc_ret lost_around(struct kvi_loss_finder *f, size_t segment, uint64_t
 	if (!s->left)
 		return KVARC_OK; /* replaced (spec 6.2) */
 	if (s->t0 > *tokens)
-		ret = lose_tokens(f, s->track, *tokens, s->t0, before, begin);
+		ret = lose_tokens(finder, s->track, *tokens, s->t0, before, begin);
 	*tokens = s->t0 + s->left;
 	if (ret == KVARC_OK && !s->offset) {
 		explain(&r->losses, before, begin, &ids);
 		ret = kvi_salvage_lose(r, &ids, 0, 0);
 	}
-	return ret || s->stored ? ret : lost_chunks(f, s, begin_of(&r->index, segment + 1));
+	return ret || s->stored ? ret : lost_chunks(finder, s, begin_of(&r->index, segment + 1));
 }
 
 /* Tokens that the files in the archive are made of. */
@@ -227,18 +232,18 @@ kvarc_ret kvi_salvage_literals(kvarc_reader *r)
 	return ret;
 }
 
-kvarc_ret kvi_salvage_chunk(kvarc_reader *r, const struct kvi_decode_job *j)
+kvarc_ret kvi_salvage_chunk(kvarc_reader *r, const struct kvi_decode_job *job)
 {
-	const kvarc_tensor *t = &r->geometry.tensors[j->ref.tensor];
-	struct kvi_chunk_ref *c = kvi_index_chunk_at(&r->index, j->ref.offset);
-	kvarc_damage d = { .offset = j->ref.offset,
+	const kvarc_tensor *t = &r->geometry.tensors[job->ref.tensor];
+	struct kvi_chunk_ref *c = kvi_index_chunk_at(&r->index, job->ref.offset);
+	kvarc_damage d = { .offset = job->ref.offset,
 		           .track = t->track,
-		           .tensor = j->ref.tensor,
-		           .t0 = j->t0,
+		           .tensor = job->ref.tensor,
+		           .t0 = job->t0,
 		           .what = "a chunk cannot be decoded: it, its parameters or its "
 		                   "positions are lost" };
-	if (j->ref.linear)
-		d.what = j->segment && j->segment->predictor_ret
+	if (job->ref.linear)
+		d.what = job->segment && job->segment->predictor_ret
 		                 ? "the profile that is needed is damaged in the archive "
 		                   "(its file would do)"
 		                 : "a chunk cannot be decoded: what it is predicted from, or "
@@ -246,7 +251,7 @@ kvarc_ret kvi_salvage_chunk(kvarc_reader *r, const struct kvi_decode_job *j)
 	if (!c || c->lost)
 		return KVARC_OK; /* read before: it is in the list */
 	c->lost = true;
-	return kvi_salvage_lose(r, &d, j->n, j->n * head_bytes(t, j->ref.heads));
+	return kvi_salvage_lose(r, &d, job->n, job->n * head_bytes(t, job->ref.heads));
 }
 
 /* Tokens [t0, end) of a track of which something is lost. */
@@ -264,35 +269,35 @@ static int by_token(const void *a, const void *b)
 }
 
 /* Tokens, each counted once, into the sums of their tracks. */
-static void count_tokens(struct kvi_lost_span *s, size_t n, kvarc_loss *sums)
+static void count_tokens(struct kvi_lost_span *span, size_t n, kvarc_loss *sums)
 {
 	uint64_t end = 0;
 	if (n)
-		qsort(s, n, sizeof *s, by_token);
+		qsort(span, n, sizeof *span, by_token);
 	for (size_t i = 0; i < n; i++) {
-		kvarc_loss *l = &sums[s[i].track];
-		if (i == 0 || s[i].track != s[i - 1].track) {
+		kvarc_loss *l = &sums[span[i].track];
+		if (i == 0 || span[i].track != span[i - 1].track) {
 			end = 0;
-			l->whole_tokens = s[i].t0 < l->tokens ? s[i].t0 : l->tokens;
+			l->whole_tokens = span[i].t0 < l->tokens ? span[i].t0 : l->tokens;
 		}
-		uint64_t t0 = s[i].t0 > end ? s[i].t0 : end;
-		if (s[i].end <= t0)
+		uint64_t t0 = span[i].t0 > end ? span[i].t0 : end;
+		if (span[i].end <= t0)
 			continue;
-		l->lost_tokens += s[i].end - t0;
-		end = s[i].end;
+		l->lost_tokens += span[i].end - t0;
+		end = span[i].end;
 	}
 }
 
 /* Adds what is lost of a track to what is lost of all. */
-static void add_track(kvarc_loss *all, const kvarc_loss *t)
+static void add_track(kvarc_loss *all, const kvarc_loss *loss)
 {
-	if (t->lost_tokens && (!all->lost_tokens || t->whole_tokens < all->whole_tokens))
-		all->whole_tokens = t->whole_tokens;
-	if (t->lost_tokens > all->lost_tokens)
-		all->lost_tokens = t->lost_tokens;
-	if (t->tokens > all->tokens)
-		all->tokens = t->tokens;
-	all->lost_bytes = sum(all->lost_bytes, t->lost_bytes);
+	if (loss->lost_tokens && (!all->lost_tokens || loss->whole_tokens < all->whole_tokens))
+		all->whole_tokens = loss->whole_tokens;
+	if (loss->lost_tokens > all->lost_tokens)
+		all->lost_tokens = loss->lost_tokens;
+	if (loss->tokens > all->tokens)
+		all->tokens = loss->tokens;
+	all->lost_bytes = sum(all->lost_bytes, loss->lost_bytes);
 }
 
 /* Capacity of spans: all losses; of sums: all tracks and one more. */
@@ -357,11 +362,11 @@ kvarc_ret kvarc_reader_loss(kvarc_reader *r, uint32_t track, kvarc_loss *loss)
 }
 
 /* Bytes in which no good frame was found. */
-static kvarc_damage region_damage(const kvarc_reader *r, const struct kvi_region *g)
+static kvarc_damage region_damage(const kvarc_reader *r, const struct kvi_region *region)
 {
-	bool end = g->offset + g->bytes == r->in.source.size;
-	return (kvarc_damage){ .offset = g->offset,
-		               .bytes = g->bytes,
+	bool end = region->offset + region->bytes == r->in.source.size;
+	return (kvarc_damage){ .offset = region->offset,
+		               .bytes = region->bytes,
 		               .track = UINT32_MAX,
 		               .tensor = UINT32_MAX,
 		               .what = end ? "the end of the archive is missing or damaged"

@@ -34,17 +34,17 @@ struct kvi_reader_meta {
 };
 
 /* Takes the content of IDENTITY, RESTORE, PREDICTOR frames; others are ignored. */
-kvarc_ret kvi_reader_meta(kvarc_reader *r, const struct kvi_frame *f, const uint8_t *content,
-                          size_t bytes, kvarc_error *e);
+kvarc_ret kvi_reader_meta(kvarc_reader *r, const struct kvi_frame *frame, const uint8_t *content,
+                          size_t bytes, kvarc_error *error);
 /* A BLOB frame: checks that it is the next one of its item and gives it to the handler. */
-kvarc_ret kvi_reader_blob(kvarc_reader *r, const struct kvi_frame *f, const uint8_t *content,
-                          size_t bytes, bool deliver, kvarc_error *e);
+kvarc_ret kvi_reader_blob(kvarc_reader *r, const struct kvi_frame *frame, const uint8_t *content,
+                          size_t bytes, bool deliver, kvarc_error *error);
 /* A SEGMENT or RESTORE frame while the file is opened: what it means for the set of items. */
 void kvi_reader_begin_set(kvarc_reader *r);
 /* A frame that was passed in order: whether items are complete at the checkpoint that closes their
  * set. Returns OK, DATA, OPTIONS (a pipe). */
-kvarc_ret kvi_reader_pass_items(kvarc_reader *r, kvarc_error *e);
+kvarc_ret kvi_reader_pass_items(kvarc_reader *r, kvarc_error *error);
 /* All items are complete at the end. */
-kvarc_ret kvi_reader_blobs_end(kvarc_reader *r, kvarc_error *e);
+kvarc_ret kvi_reader_blobs_end(kvarc_reader *r, kvarc_error *error);
 
 #endif

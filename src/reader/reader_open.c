@@ -93,26 +93,27 @@ static kvarc_ret read_superblock(kvarc_reader *r)
 	return KVARC_OK;
 }
 
-static kvarc_ret open_check(const kvarc_source *source, const kvarc_reader_options *o)
+static kvarc_ret open_check(const kvarc_source *source, const kvarc_reader_options *options)
 {
 	const char *wrong = NULL;
-	kvarc_ret ret = kvi_check_source(o->common.error, "kvarc_reader_open", source, true);
+	kvarc_ret ret = kvi_check_source(options->common.error, "kvarc_reader_open", source, true);
 	if (!ret)
-		ret = KVI_CHECK_RESERVED(o->common.error, "kvarc_reader_open",
-		                         "kvarc_reader_options", o);
+		ret = KVI_CHECK_RESERVED(options->common.error, "kvarc_reader_open",
+		                         "kvarc_reader_options", options);
 	if (!ret)
-		ret = kvi_crypt_check(o->common.error, "kvarc_reader_open", o->keys, false);
+		ret = kvi_crypt_check(options->common.error, "kvarc_reader_open", options->keys,
+		                      false);
 	if (ret)
 		return ret;
-	if (o->flags & ~(KVARC_READ_SALVAGE | KVARC_READ_ALLOW_LOSSY))
+	if (options->flags & ~(KVARC_READ_SALVAGE | KVARC_READ_ALLOW_LOSSY))
 		wrong = "unknown flags in the reader's options";
-	else if (o->n_profiles && !o->profiles)
+	else if (options->n_profiles && !options->profiles)
 		wrong = "profiles are counted but not given";
 	if (wrong)
-		return kvi_fail(o->common.error, KVARC_PROG, "kvarc_reader_open: %s", wrong);
-	if ((o->flags & KVARC_READ_SALVAGE) && source->size == KVARC_UNKNOWN)
-		return kvi_reason(o->common.error, KVARC_REASON_NEEDS_SEEK,
-		                  kvi_fail(o->common.error, KVARC_OPTIONS,
+		return kvi_fail(options->common.error, KVARC_PROG, "kvarc_reader_open: %s", wrong);
+	if ((options->flags & KVARC_READ_SALVAGE) && source->size == KVARC_UNKNOWN)
+		return kvi_reason(options->common.error, KVARC_REASON_NEEDS_SEEK,
+		                  kvi_fail(options->common.error, KVARC_OPTIONS,
 		                           "salvage needs a source that can seek, not a pipe"));
 	return KVARC_OK;
 }

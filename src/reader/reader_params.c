@@ -4,34 +4,34 @@
 #include "reader_params.h"
 #include "reader_state.h"
 
-bool kvi_params_store_init(struct kvi_params_store *s, const struct kvi_alloc *alloc)
+bool kvi_params_store_init(struct kvi_params_store *store, const struct kvi_alloc *alloc)
 {
-	*s = (struct kvi_params_store){ .alloc = alloc };
-	if (pthread_mutex_init(&s->lock, NULL)) {
-		s->alloc = NULL;
+	*store = (struct kvi_params_store){ .alloc = alloc };
+	if (pthread_mutex_init(&store->lock, NULL)) {
+		store->alloc = NULL;
 		return false;
 	}
 	return true;
 }
 
 /* With the lock held, or alone. */
-static void release(struct kvi_params_store *s, struct kvi_params_use *use)
+static void release(struct kvi_params_store *store, struct kvi_params_use *use)
 {
 	if (!use || --use->users)
 		return;
 	kvi_params_free(use->params);
-	kvi_free(s->alloc, use);
+	kvi_free(store->alloc, use);
 }
 
-void kvi_params_store_free(struct kvi_params_store *s)
+void kvi_params_store_free(struct kvi_params_store *store)
 {
-	if (!s->alloc)
+	if (!store->alloc)
 		return;
-	for (size_t i = 0; i < s->n_slots; i++)
-		release(s, s->slots[i]);
-	kvi_free(s->alloc, s->slots);
-	pthread_mutex_destroy(&s->lock);
-	s->alloc = NULL;
+	for (size_t i = 0; i < store->n_slots; i++)
+		release(store, store->slots[i]);
+	kvi_free(store->alloc, store->slots);
+	pthread_mutex_destroy(&store->lock);
+	store->alloc = NULL;
 }
 
 /* The slot of a tensor and head, or the empty one where it would go. */
@@ -45,84 +45,85 @@ static struct kvi_params_use **find_slot(struct kvi_params_use **slots, size_t n
 	return &slots[i];
 }
 
-static bool grow(struct kvi_params_store *s)
+static bool grow(struct kvi_params_store *store)
 {
-	size_t n = s->n_slots ? 2 * s->n_slots : 64;
-	if (s->n_used < s->n_slots / 2)
+	size_t n = store->n_slots ? 2 * store->n_slots : 64;
+	if (store->n_used < store->n_slots / 2)
 		return true;
-	struct kvi_params_use **slots = kvi_calloc(s->alloc, n, sizeof *slots);
+	struct kvi_params_use **slots = kvi_calloc(store->alloc, n, sizeof *slots);
 	if (!slots)
 		return false;
-	for (size_t i = 0; i < s->n_slots; i++)
-		if (s->slots[i])
-			*find_slot(slots, n, s->slots[i]->header.tensor,
-			           s->slots[i]->header.head) = s->slots[i];
-	kvi_free(s->alloc, s->slots);
-	s->slots = slots;
-	s->n_slots = n;
+	for (size_t i = 0; i < store->n_slots; i++)
+		if (store->slots[i])
+			*find_slot(slots, n, store->slots[i]->header.tensor,
+			           store->slots[i]->header.head) = store->slots[i];
+	kvi_free(store->alloc, store->slots);
+	store->slots = slots;
+	store->n_slots = n;
 	return true;
 }
 
-kvarc_ret kvi_params_store_add(struct kvi_params_store *s, struct kvi_params *params,
-                               const struct kvi_params_header *h, uint64_t sequence,
+kvarc_ret kvi_params_store_add(struct kvi_params_store *store, struct kvi_params *params,
+                               const struct kvi_params_header *header, uint64_t sequence,
                                struct kvi_params_use **out)
 {
-	struct kvi_params_use *use = kvi_calloc(s->alloc, 1, sizeof *use);
-	pthread_mutex_lock(&s->lock);
-	if (!use || !grow(s)) {
-		pthread_mutex_unlock(&s->lock);
-		kvi_free(s->alloc, use);
+	struct kvi_params_use *use = kvi_calloc(store->alloc, 1, sizeof *use);
+	pthread_mutex_lock(&store->lock);
+	if (!use || !grow(store)) {
+		pthread_mutex_unlock(&store->lock);
+		kvi_free(store->alloc, use);
 		kvi_params_free(params);
-		return kvi_alloc_error(s->alloc);
+		return kvi_alloc_error(store->alloc);
 	}
-	*use = (struct kvi_params_use){ params, *h, sequence, 1 };
-	struct kvi_params_use **slot = find_slot(s->slots, s->n_slots, h->tensor, h->head);
+	*use = (struct kvi_params_use){ params, *header, sequence, 1 };
+	struct kvi_params_use **slot = find_slot(store->slots, store->n_slots, header->tensor,
+	                                         header->head);
 	if (*slot)
-		release(s, *slot);
+		release(store, *slot);
 	else
-		s->n_used++;
+		store->n_used++;
 	*slot = use;
 	if (out) {
 		use->users++;
 		*out = use;
 	}
-	pthread_mutex_unlock(&s->lock);
+	pthread_mutex_unlock(&store->lock);
 	return KVARC_OK;
 }
 
-struct kvi_params_use *kvi_params_store_find(struct kvi_params_store *s, uint32_t tensor,
+struct kvi_params_use *kvi_params_store_find(struct kvi_params_store *store, uint32_t tensor,
                                              uint16_t head, uint64_t sequence)
 {
 	struct kvi_params_use *use = NULL;
-	pthread_mutex_lock(&s->lock);
-	if (s->n_slots)
-		use = *find_slot(s->slots, s->n_slots, tensor, head);
+	pthread_mutex_lock(&store->lock);
+	if (store->n_slots)
+		use = *find_slot(store->slots, store->n_slots, tensor, head);
 	if (use && use->sequence == sequence)
 		use->users++;
 	else
 		use = NULL;
-	pthread_mutex_unlock(&s->lock);
+	pthread_mutex_unlock(&store->lock);
 	return use;
 }
 
-void kvi_params_store_release(struct kvi_params_store *s, struct kvi_params_use *use)
+void kvi_params_store_release(struct kvi_params_store *store, struct kvi_params_use *use)
 {
 	if (!use)
 		return;
-	pthread_mutex_lock(&s->lock);
-	release(s, use);
-	pthread_mutex_unlock(&s->lock);
+	pthread_mutex_lock(&store->lock);
+	release(store, use);
+	pthread_mutex_unlock(&store->lock);
 }
 
-kvarc_ret kvi_reader_add_params(kvarc_reader *r, const struct kvi_frame *f, uint64_t sequence,
+kvarc_ret kvi_reader_add_params(kvarc_reader *r, const struct kvi_frame *frame, uint64_t sequence,
                                 const uint8_t *content, size_t bytes, struct kvi_params_use **use,
-                                kvarc_error *e)
+                                kvarc_error *error)
 {
 	struct kvi_params_header h;
 	struct kvi_params *params;
 	if (!kvi_params_header_parse(&h, content, bytes))
-		return kvi_reader_bad(f, e, "it is too short");
-	kvarc_ret ret = kvi_params_check(&r->geometry, &h, f, e);
+		return kvi_reader_bad(frame, error, "it is too short");
+	kvarc_ret ret = kvi_params_check(&r->geometry, &h, frame, error);
 	if (ret)
 		return ret;
 	const kvarc_tensor *t = &r->geometry.tensors[h.tensor];
@@ -130,18 +131,18 @@ kvarc_ret kvi_reader_add_params(kvarc_reader *r, const struct kvi_frame *f, uint
 	                       kvi_tensor_rope(&r->geometry, t), content + KVI_PARAMS_HEADER_BYTES,
 	                       bytes - KVI_PARAMS_HEADER_BYTES);
 	if (ret == KVARC_DATA)
-		return kvi_reader_bad(f, e, "its parameters are not valid");
+		return kvi_reader_bad(frame, error, "its parameters are not valid");
 	if (ret == KVARC_OPTIONS)
 		return kvi_reason(
-			e, KVARC_REASON_NEWER,
-			kvi_fail_at(e, ret, f->offset, f->head.sequence,
+			error, KVARC_REASON_NEWER,
+			kvi_fail_at(error, ret, frame->offset, frame->head.sequence,
 		                    "frame %llu at offset %llu has parameters that need a newer "
 		                    "version of kvarc",
-		                    (unsigned long long)f->head.sequence,
-		                    (unsigned long long)f->offset));
+		                    (unsigned long long)frame->head.sequence,
+		                    (unsigned long long)frame->offset));
 	if (ret == KVARC_OK)
 		ret = kvi_params_store_add(&r->workers.store, params, &h, sequence, use);
-	return ret ? kvi_fail_alloc(e, &r->alloc) : KVARC_OK;
+	return ret ? kvi_fail_alloc(error, &r->alloc) : KVARC_OK;
 }
 
 /* The frame with this sequence number, else a copy of it. */
@@ -159,63 +160,63 @@ static const struct kvi_params_ref *find_params(const kvarc_reader *r, uint64_t 
 
 static kvarc_ret load_params(kvarc_reader *r, struct kvi_packer *packer,
                              const struct kvi_params_ref *ref, uint64_t sequence,
-                             struct kvi_params_use **use, kvarc_error *e)
+                             struct kvi_params_use **use, kvarc_error *error)
 {
 	struct kvi_loaded x = { 0 };
 	kvarc_ret ret = kvi_reader_load_frame(r, packer, ref->offset, KVI_FRAME_PARAMS,
-	                                      ref->sequence, &x, e);
+	                                      ref->sequence, &x, error);
 	if (ret == KVARC_OK)
 		ret = kvi_reader_add_params(r, &x.frame, sequence, x.content,
-		                            x.frame.head.decoded_bytes, use, e);
+		                            x.frame.head.decoded_bytes, use, error);
 	kvi_loaded_free(&x, &r->alloc);
 	return ret;
 }
 
-static kvarc_ret missing_params(const struct kvi_chunk_ref *c, kvarc_error *e)
+static kvarc_ret missing_params(const struct kvi_chunk_ref *chunk, kvarc_error *error)
 {
-	return kvi_fail_at(e, KVARC_DATA, c->offset, c->sequence,
+	return kvi_fail_at(error, KVARC_DATA, chunk->offset, chunk->sequence,
 	                   "PARAMS frame %llu, which chunk %llu uses, is missing",
-	                   (unsigned long long)c->params, (unsigned long long)c->sequence);
+	                   (unsigned long long)chunk->params, (unsigned long long)chunk->sequence);
 }
 
-kvarc_ret kvi_reader_params_content(kvarc_reader *r, const struct kvi_chunk_ref *c,
+kvarc_ret kvi_reader_params_content(kvarc_reader *r, const struct kvi_chunk_ref *chunk,
                                     struct kvi_out *content)
 {
-	const struct kvi_params_ref *p = find_params(r, c->params);
+	const struct kvi_params_ref *p = find_params(r, chunk->params);
 	return p ? kvi_reader_content(r, p->offset, KVI_FRAME_PARAMS, p->sequence, content)
-	         : missing_params(c, r->error);
+	         : missing_params(chunk, r->error);
 }
 
 kvarc_ret kvi_reader_params(kvarc_reader *r, struct kvi_packer *packer,
-                            const struct kvi_chunk_ref *c, struct kvi_params_use **use,
-                            kvarc_error *e)
+                            const struct kvi_chunk_ref *chunk, struct kvi_params_use **use,
+                            kvarc_error *error)
 {
 	*use = NULL;
-	if (!c->params || c->linear)
+	if (!chunk->params || chunk->linear)
 		return KVARC_OK;
-	*use = kvi_params_store_find(&r->workers.store, c->tensor, c->head, c->params);
+	*use = kvi_params_store_find(&r->workers.store, chunk->tensor, chunk->head, chunk->params);
 	if (!*use && !kvi_input_seekable(&r->in))
 		return kvi_reason(
-			e, KVARC_REASON_NEEDS_SEEK,
-			kvi_fail_at(e, KVARC_OPTIONS, c->offset, c->sequence,
+			error, KVARC_REASON_NEEDS_SEEK,
+			kvi_fail_at(error, KVARC_OPTIONS, chunk->offset, chunk->sequence,
 		                    "chunk %llu uses PARAMS frame %llu, which is not the last one "
 		                    "before it: the file needs a source that can seek",
-		                    (unsigned long long)c->sequence,
-		                    (unsigned long long)c->params));
+		                    (unsigned long long)chunk->sequence,
+		                    (unsigned long long)chunk->params));
 	if (!*use) {
-		const struct kvi_params_ref *ref = find_params(r, c->params);
+		const struct kvi_params_ref *ref = find_params(r, chunk->params);
 		if (!ref)
-			return missing_params(c, e);
-		kvarc_ret ret = load_params(r, packer, ref, c->params, use, e);
+			return missing_params(chunk, error);
+		kvarc_ret ret = load_params(r, packer, ref, chunk->params, use, error);
 		if (ret)
 			return ret;
 	}
 	const struct kvi_params_header *got = &(*use)->header;
-	if (got->tensor == c->tensor && got->head == c->head && got->heads == c->heads)
+	if (got->tensor == chunk->tensor && got->head == chunk->head && got->heads == chunk->heads)
 		return KVARC_OK;
 	kvi_params_store_release(&r->workers.store, *use);
 	*use = NULL;
-	return kvi_fail_at(e, KVARC_DATA, c->offset, c->sequence,
+	return kvi_fail_at(error, KVARC_DATA, chunk->offset, chunk->sequence,
 	                   "PARAMS frame %llu is not of the tensor of chunk %llu, which uses it",
-	                   (unsigned long long)c->params, (unsigned long long)c->sequence);
+	                   (unsigned long long)chunk->params, (unsigned long long)chunk->sequence);
 }

@@ -26,34 +26,34 @@ struct kvi_params_store {
 };
 
 /* False: the system gives no lock. */
-bool kvi_params_store_init(struct kvi_params_store *s, const struct kvi_alloc *alloc);
+bool kvi_params_store_init(struct kvi_params_store *store, const struct kvi_alloc *alloc);
 /* Frees the store, whose parameters nobody uses any more. */
-void kvi_params_store_free(struct kvi_params_store *s);
+void kvi_params_store_free(struct kvi_params_store *store);
 /*
  * Takes params over, in every case, and replaces what was there of the same
  * tensor and first head. use: NULL, or gets a use that the caller releases.
  * Returns OK, MEM, MEMLIMIT.
  */
-kvarc_ret kvi_params_store_add(struct kvi_params_store *s, struct kvi_params *params,
-                               const struct kvi_params_header *h, uint64_t sequence,
+kvarc_ret kvi_params_store_add(struct kvi_params_store *store, struct kvi_params *params,
+                               const struct kvi_params_header *header, uint64_t sequence,
                                struct kvi_params_use **use);
 /* NULL: this one is not here. Give it back with _release, which is NULL-safe. */
-struct kvi_params_use *kvi_params_store_find(struct kvi_params_store *s, uint32_t tensor,
+struct kvi_params_use *kvi_params_store_find(struct kvi_params_store *store, uint32_t tensor,
                                              uint16_t head, uint64_t sequence);
 /* Ends a use of parameters, which may free them. Any thread. */
-void kvi_params_store_release(struct kvi_params_store *s, struct kvi_params_use *use);
+void kvi_params_store_release(struct kvi_params_store *store, struct kvi_params_use *use);
 /* Parameters of a chunk: from the store, else from the file. NULL in *use when
  * it has none. That they are of the chunk's codec is tested by its job. */
 kvarc_ret kvi_reader_params(kvarc_reader *r, struct kvi_packer *packer,
-                            const struct kvi_chunk_ref *c, struct kvi_params_use **use,
-                            kvarc_error *e);
+                            const struct kvi_chunk_ref *chunk, struct kvi_params_use **use,
+                            kvarc_error *error);
 /* Parses a PARAMS content into the store, under a sequence number that may be
  * that of the frame it copies. */
-kvarc_ret kvi_reader_add_params(kvarc_reader *r, const struct kvi_frame *f, uint64_t sequence,
+kvarc_ret kvi_reader_add_params(kvarc_reader *r, const struct kvi_frame *frame, uint64_t sequence,
                                 const uint8_t *content, size_t bytes, struct kvi_params_use **use,
-                                kvarc_error *e);
+                                kvarc_error *error);
 /* That of the PARAMS of a chunk, whatever it says. */
-kvarc_ret kvi_reader_params_content(kvarc_reader *r, const struct kvi_chunk_ref *c,
+kvarc_ret kvi_reader_params_content(kvarc_reader *r, const struct kvi_chunk_ref *chunk,
                                     struct kvi_out *content);
 
 #endif

@@ -6,46 +6,47 @@
 
 kvarc_ret kvi_reader_open_features(kvarc_reader *r, uint32_t track,
                                    const struct kvi_linear_plan *plan,
-                                   struct kvi_feature_table **features, kvarc_error *e)
+                                   struct kvi_feature_table **features, kvarc_error *error)
 {
 	kvarc_ret ret = kvi_feature_table_open(features, &r->alloc, plan, &r->order, track);
 	if (ret)
-		return kvi_fail_alloc(e, &r->alloc);
+		return kvi_fail_alloc(error, &r->alloc);
 	(*features)->pool = r->workers.pool;
 	return KVARC_OK;
 }
 
-bool kvi_reader_order_index(const kvarc_reader *r, const struct kvi_segment_ref *s,
-                            const struct kvi_chunk_ref *c, uint32_t *at, uint32_t *order_index)
+bool kvi_reader_order_index(const kvarc_reader *r, const struct kvi_segment_ref *segment,
+                            const struct kvi_chunk_ref *chunk, uint32_t *at, uint32_t *order_index)
 {
-	for (uint32_t i = *at; i < r->order.first[s->track + 1]; i++) {
-		if (r->order.tensors[i] != c->tensor)
+	for (uint32_t i = *at; i < r->order.first[segment->track + 1]; i++) {
+		if (r->order.tensors[i] != chunk->tensor)
 			continue;
 		*order_index = i;
-		*at = i + (c->heads == r->geometry.tensors[c->tensor].heads);
+		*at = i + (chunk->heads == r->geometry.tensors[chunk->tensor].heads);
 		return true;
 	}
 	return false;
 }
 
-bool kvi_range_wants(const kvarc_reader *r, const struct kvi_range *g, uint32_t tensor)
+bool kvi_range_wants(const kvarc_reader *r, const struct kvi_range *range, uint32_t tensor)
 {
 	uint32_t layer = r->geometry.tensors[tensor].layer;
-	return layer >= g->layer0 && layer < g->layer_end && (!g->views || g->views[tensor].data);
+	return layer >= range->layer0 && layer < range->layer_end &&
+	       (!range->views || range->views[tensor].data);
 }
 
-void kvi_reader_plan_features(const kvarc_reader *r, const struct kvi_segment_ref *s,
-                              const struct kvi_range *g, struct kvi_segment_use *use)
+void kvi_reader_plan_features(const kvarc_reader *r, const struct kvi_segment_ref *segment,
+                              const struct kvi_range *range, struct kvi_segment_use *use)
 {
 	struct kvi_feature_table *t = use->features;
 	uint32_t at = t->first, order_index;
-	const uint64_t end = kvi_segment_chunks_end(r, s);
-	for (uint64_t i = s->first; i < end; i++) {
-		const struct kvi_chunk_ref chunk = kvi_segment_chunk(r, s, i), *c = &chunk;
-		if (!kvi_reader_order_index(r, s, c, &at, &order_index))
+	const uint64_t end = kvi_segment_chunks_end(r, segment);
+	for (uint64_t i = segment->first; i < end; i++) {
+		const struct kvi_chunk_ref chunk = kvi_segment_chunk(r, segment, i), *c = &chunk;
+		if (!kvi_reader_order_index(r, segment, c, &at, &order_index))
 			continue;
 		uint8_t *flags = &kvi_feature_slot(t, order_index)->flags;
-		if (!g || kvi_range_wants(r, g, c->tensor))
+		if (!range || kvi_range_wants(r, range, c->tensor))
 			*flags |= KVI_SLOT_WANTED;
 		if (c->linear)
 			*flags |= KVI_SLOT_LINEAR;
@@ -54,25 +55,25 @@ void kvi_reader_plan_features(const kvarc_reader *r, const struct kvi_segment_re
 		/* Upper layers are of no use to the range's. */
 		uint32_t layer = r->geometry.tensors[c->tensor].layer;
 		if (use->prediction && kvi_prediction_covers(use->prediction, order_index) &&
-		    (!g || layer < g->layer_end))
+		    (!range || layer < range->layer_end))
 			*flags |= KVI_SLOT_PREDICTION;
 	}
 	/* A chunk that is not there, or not whole, will never be observed. */
 	for (uint32_t i = 0; use->prediction && i < t->n; i++)
 		if (kvi_prediction_covers(use->prediction, t->first + i) &&
 		    !(t->slots[i].flags & KVI_SLOT_WHOLE))
-			kvi_prediction_mark_lost(use->prediction, t->first + i, s->t0);
+			kvi_prediction_mark_lost(use->prediction, t->first + i, segment->t0);
 	kvi_feature_table_plan(t);
 }
 
-struct kvi_prediction_options kvi_reader_prediction_options(const kvarc_reader *r,
-                                                            const struct kvi_predictor_ref *x,
-                                                            uint32_t track)
+struct kvi_prediction_options
+kvi_reader_prediction_options(const kvarc_reader *r, const struct kvi_predictor_ref *predictor,
+                              uint32_t track)
 {
 	return (struct kvi_prediction_options){
 		.predictor = r->options.predictor,
-		.description = &x->p,
-		.plan = x->plan,
+		.description = &predictor->p,
+		.plan = predictor->plan,
 		.geometry = &r->geometry,
 		.order = &r->order,
 		.track = track,
@@ -82,25 +83,28 @@ struct kvi_prediction_options kvi_reader_prediction_options(const kvarc_reader *
 	};
 }
 
-void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *x, uint32_t track,
-                                uint64_t t0, uint64_t layers, struct kvi_segment_use *use)
+void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *predictor,
+                                uint32_t track, uint64_t t0, uint64_t layers,
+                                struct kvi_segment_use *use)
 {
-	if (x->p.kind != KVI_PREDICTOR_MODEL)
+	if (predictor->p.kind != KVI_PREDICTOR_MODEL)
 		return;
-	const struct kvi_prediction_options o = kvi_reader_prediction_options(r, x, track);
+	const struct kvi_prediction_options o = kvi_reader_prediction_options(r, predictor, track);
 	kvarc_error *e = &use->predictor_error;
-	kvarc_ret ret = kvi_reader_ids(r, x->p.codes_ids ? x : NULL, &use->segment, e);
+	kvarc_ret ret = kvi_reader_ids(r, predictor->p.codes_ids ? predictor : NULL, &use->segment,
+	                               e);
 	/* In salvage each chunk that needs what is lost reports that itself. */
 	if (ret && !(ret == KVARC_DATA && r->salvage)) {
-		use->predictor_ret = ret == KVARC_END ? x->ids_ret : ret;
+		use->predictor_ret = ret == KVARC_END ? predictor->ids_ret : ret;
 		return;
 	}
-	if (!x->sessions[track]) {
+	if (!predictor->sessions[track]) {
 		use->predictor_ret = kvi_prediction_fits(&o, e);
 		if (!use->predictor_ret)
-			use->predictor_ret = kvi_prediction_open(&x->sessions[track], &o, e);
+			use->predictor_ret = kvi_prediction_open(&predictor->sessions[track], &o,
+			                                         e);
 	}
-	struct kvi_prediction *g = x->sessions[track];
+	struct kvi_prediction *g = predictor->sessions[track];
 	if (g && t0 == 0)
 		kvi_prediction_restart(g, layers < SIZE_MAX ? (size_t)layers : SIZE_MAX);
 	else if (g && kvi_prediction_next(g) >= t0 &&
@@ -145,15 +149,15 @@ kvarc_ret kvi_reader_foresee(kvarc_reader *r, uint64_t predictor, struct kvi_seg
 	return KVARC_OK;
 }
 
-void kvi_reader_cut_models(kvarc_reader *r, const struct kvi_segment_ref *s)
+void kvi_reader_cut_models(kvarc_reader *r, const struct kvi_segment_ref *segment)
 {
-	if (!s || s->left == s->n)
+	if (!segment || segment->left == segment->n)
 		return;
 	for (size_t i = 0; i < r->predictors.list.n; i++) {
 		struct kvi_predictor_ref *x = *KVI_LIST(struct kvi_predictor_ref *,
 		                                        r->predictors.list, i);
-		struct kvi_prediction *g = x->sessions ? x->sessions[s->track] : NULL;
-		if (g && kvi_prediction_next(g) == s->t0 + s->n)
-			kvi_prediction_rewind(g, s->t0 + s->left);
+		struct kvi_prediction *g = x->sessions ? x->sessions[segment->track] : NULL;
+		if (g && kvi_prediction_next(g) == segment->t0 + segment->n)
+			kvi_prediction_rewind(g, segment->t0 + segment->left);
 	}
 }

@@ -15,50 +15,52 @@
 
 /* ==== The predictors that a file names, their profiles, what a segment needs of them ==== */
 
-static struct kvi_predictor_ref *predictor_at(const struct kvi_reader_predictors *p, size_t i)
+static struct kvi_predictor_ref *predictor_at(const struct kvi_reader_predictors *predictors,
+                                              size_t i)
 {
-	return *KVI_LIST(struct kvi_predictor_ref *, p->list, i);
+	return *KVI_LIST(struct kvi_predictor_ref *, predictors->list, i);
 }
 
-static struct kvi_predictor_ref *last_predictor(const struct kvi_reader_predictors *p)
+static struct kvi_predictor_ref *last_predictor(const struct kvi_reader_predictors *predictors)
 {
-	return p->list.n ? predictor_at(p, p->list.n - 1) : NULL;
+	return predictors->list.n ? predictor_at(predictors, predictors->list.n - 1) : NULL;
 }
 
-kvarc_ret kvi_reader_add_predictor(kvarc_reader *r, const struct kvi_frame *f,
-                                   const uint8_t *content, size_t bytes, kvarc_error *e)
+kvarc_ret kvi_reader_add_predictor(kvarc_reader *r, const struct kvi_frame *frame,
+                                   const uint8_t *content, size_t bytes, kvarc_error *error)
 {
 	struct kvi_predictor_ref *last = last_predictor(&r->predictors);
 	struct kvi_predictor p;
 	/* Passed again: open has read it before. */
-	if (last && last->sequence >= f->head.sequence)
+	if (last && last->sequence >= frame->head.sequence)
 		return KVARC_OK;
 	kvarc_ret ret = kvi_predictor_parse(&p, &r->alloc, content, bytes);
 	if (ret == KVARC_DATA)
-		return kvi_reader_not_valid(f, e);
+		return kvi_reader_not_valid(frame, error);
 	if (ret == KVARC_OPTIONS)
 		return kvi_reason(
-			e, KVARC_REASON_NEWER,
-			kvi_fail_at(e, ret, f->offset, f->head.sequence,
+			error, KVARC_REASON_NEWER,
+			kvi_fail_at(error, ret, frame->offset, frame->head.sequence,
 		                    "the archive needs a predictor that a newer version of kvarc "
 		                    "has"));
 	if (ret)
-		return kvi_fail_alloc(e, &r->alloc);
+		return kvi_fail_alloc(error, &r->alloc);
 	struct kvi_predictor_ref *x = kvi_calloc(&r->alloc, 1, sizeof *x);
 	struct kvi_predictor_ref **at = x ? kvi_list_add(&r->predictors.list, &r->alloc, sizeof *at)
 	                                  : NULL;
 	if (!at) {
 		kvi_free(&r->alloc, x);
 		kvi_predictor_free(&p, &r->alloc);
-		return kvi_fail_alloc(e, &r->alloc);
+		return kvi_fail_alloc(error, &r->alloc);
 	}
 	x->p = p;
-	x->sequence = f->head.sequence;
+	x->sequence = frame->head.sequence;
 	*at = x;
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_reader_add_part(kvarc_reader *r, uint64_t offset, uint64_t sequence, kvarc_error *e)
+kvarc_ret kvi_reader_add_part(kvarc_reader *r, uint64_t offset, uint64_t sequence,
+                              kvarc_error *error)
 {
 	struct kvi_predictor_ref *x = last_predictor(&r->predictors);
 	if (!x || x->sequence > sequence ||
@@ -67,7 +69,7 @@ kvarc_ret kvi_reader_add_part(kvarc_reader *r, uint64_t offset, uint64_t sequenc
 		return KVARC_OK;
 	struct kvi_blob_ref *part = kvi_list_add(&x->parts, &r->alloc, sizeof *part);
 	if (!part)
-		return kvi_fail_alloc(e, &r->alloc);
+		return kvi_fail_alloc(error, &r->alloc);
 	*part = (struct kvi_blob_ref){ .offset = offset, .sequence = sequence };
 	r->index.unended = &part->bytes;
 	r->index.unended_offset = offset;
@@ -86,27 +88,28 @@ static const struct kvi_profile *given(const kvarc_reader *r, struct kvi_h128 di
 }
 
 /* The same from the options' callback. */
-static const struct kvi_profile *asked_for(const kvarc_reader *r, const struct kvi_predictor_ref *x)
+static const struct kvi_profile *asked_for(const kvarc_reader *r,
+                                           const struct kvi_predictor_ref *predictor)
 {
 	const kvarc_reader_options *o = &r->options;
 	uint8_t digest[16];
-	kvi_store_h128(digest, x->p.digest);
-	const kvarc_profile *p = o->find_profile
-	                                 ? o->find_profile(o->find_opaque, digest, x->p.name)
-	                                 : NULL;
-	return p && kvi_h128_equal(kvi_profile_of(p)->digest, x->p.digest) ? kvi_profile_of(p)
-	                                                                   : NULL;
+	kvi_store_h128(digest, predictor->p.digest);
+	const kvarc_profile *p =
+		o->find_profile ? o->find_profile(o->find_opaque, digest, predictor->p.name) : NULL;
+	return p && kvi_h128_equal(kvi_profile_of(p)->digest, predictor->p.digest)
+	               ? kvi_profile_of(p)
+	               : NULL;
 }
 
 /* Copies a part behind those before it, if it is the next one. */
-static bool take_part(struct kvi_predictor_ref *x, const uint8_t *content, size_t bytes)
+static bool take_part(struct kvi_predictor_ref *predictor, const uint8_t *content, size_t bytes)
 {
 	struct kvi_profile_part part;
-	if (!kvi_profile_part_parse(&part, content, bytes) || part.offset != x->filled ||
-	    part.bytes > x->p.content_bytes - x->filled)
+	if (!kvi_profile_part_parse(&part, content, bytes) || part.offset != predictor->filled ||
+	    part.bytes > predictor->p.content_bytes - predictor->filled)
 		return false;
-	memcpy(x->content + x->filled, part.data, part.bytes);
-	x->filled += part.bytes;
+	memcpy(predictor->content + predictor->filled, part.data, part.bytes);
+	predictor->filled += part.bytes;
 	return true;
 }
 
@@ -125,22 +128,25 @@ kvarc_ret kvi_reader_keep_part(kvarc_reader *r, const uint8_t *content, size_t b
 }
 
 /* All PROFILE frames, from a source that can seek. */
-static kvarc_ret read_parts(kvarc_reader *r, struct kvi_predictor_ref *x, kvarc_error *e)
+static kvarc_ret read_parts(kvarc_reader *r, struct kvi_predictor_ref *predictor,
+                            kvarc_error *error)
 {
 	struct kvi_packer packer;
 	struct kvi_loaded part = { 0 };
 	kvarc_ret ret = KVARC_OK;
-	x->content = kvi_malloc(&r->alloc, (size_t)x->p.content_bytes);
-	if (!x->content)
-		return kvi_fail_alloc(e, &r->alloc);
+	predictor->content = kvi_malloc(&r->alloc, (size_t)predictor->p.content_bytes);
+	if (!predictor->content)
+		return kvi_fail_alloc(error, &r->alloc);
 	kvi_packer_init(&packer, &r->alloc); /* it may be a worker that reads */
-	for (size_t i = 0; i < x->parts.n && ret == KVARC_OK && x->filled < x->p.content_bytes;
+	for (size_t i = 0; i < predictor->parts.n && ret == KVARC_OK &&
+	                   predictor->filled < predictor->p.content_bytes;
 	     i++) {
-		const struct kvi_blob_ref *ref = KVI_LIST(struct kvi_blob_ref, x->parts, i);
+		const struct kvi_blob_ref *ref = KVI_LIST(struct kvi_blob_ref, predictor->parts, i);
 		ret = kvi_reader_load_frame(r, &packer, ref->offset, KVI_FRAME_PROFILE,
-		                            ref->sequence, &part, e);
-		if (ret == KVARC_OK && !take_part(x, part.content, part.frame.head.decoded_bytes))
-			ret = kvi_reader_not_valid(&part.frame, e);
+		                            ref->sequence, &part, error);
+		if (ret == KVARC_OK &&
+		    !take_part(predictor, part.content, part.frame.head.decoded_bytes))
+			ret = kvi_reader_not_valid(&part.frame, error);
 	}
 	kvi_loaded_free(&part, &r->alloc);
 	kvi_packer_free(&packer);
@@ -148,39 +154,42 @@ static kvarc_ret read_parts(kvarc_reader *r, struct kvi_predictor_ref *x, kvarc_
 }
 
 /* The profile in the file. */
-static kvarc_ret load_embedded(kvarc_reader *r, struct kvi_predictor_ref *x, kvarc_error *e)
+static kvarc_ret load_embedded(kvarc_reader *r, struct kvi_predictor_ref *predictor,
+                               kvarc_error *error)
 {
 	kvarc_ret ret = KVARC_OK;
-	if (!x->content && !x->too_large && kvi_input_seekable(&r->in))
-		ret = read_parts(r, x, e);
-	if (x->too_large)
-		ret = kvi_fail_alloc(e, &r->alloc);
+	if (!predictor->content && !predictor->too_large && kvi_input_seekable(&r->in))
+		ret = read_parts(r, predictor, error);
+	if (predictor->too_large)
+		ret = kvi_fail_alloc(error, &r->alloc);
 	if (ret == KVARC_OK &&
-	    (x->filled != x->p.content_bytes ||
-	     !kvi_h128_equal(kvi_h128(x->content, (size_t)x->filled), x->p.digest)))
+	    (predictor->filled != predictor->p.content_bytes ||
+	     !kvi_h128_equal(kvi_h128(predictor->content, (size_t)predictor->filled),
+	                     predictor->p.digest)))
 		ret = kvi_reason(
-			e, KVARC_REASON_SALVAGE,
-			kvi_fail_at(e, KVARC_DATA, KVARC_UNKNOWN, x->sequence,
+			error, KVARC_REASON_SALVAGE,
+			kvi_fail_at(error, KVARC_DATA, KVARC_UNKNOWN, predictor->sequence,
 		                    "the embedded profile is not complete, or not what its digest "
 		                    "says; salvage may give the rest"));
 	if (ret == KVARC_OK) {
-		ret = kvi_profile_parse(&x->own, &r->alloc, x->content, (size_t)x->filled);
+		ret = kvi_profile_parse(&predictor->own, &r->alloc, predictor->content,
+		                        (size_t)predictor->filled);
 		if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
-			kvi_fail_alloc(e, &r->alloc);
+			kvi_fail_alloc(error, &r->alloc);
 		else if (ret == KVARC_OPTIONS)
-			kvi_reason(e, KVARC_REASON_NEWER,
-			           kvi_fail_at(e, ret, KVARC_UNKNOWN, x->sequence,
+			kvi_reason(error, KVARC_REASON_NEWER,
+			           kvi_fail_at(error, ret, KVARC_UNKNOWN, predictor->sequence,
 			                       "a newer version of kvarc is needed for the "
 			                       "embedded profile"));
 		else if (ret)
-			kvi_reason(e, KVARC_REASON_SALVAGE,
-			           kvi_fail_at(e, ret, KVARC_UNKNOWN, x->sequence,
+			kvi_reason(error, KVARC_REASON_SALVAGE,
+			           kvi_fail_at(error, ret, KVARC_UNKNOWN, predictor->sequence,
 			                       "the embedded profile is not valid; salvage "
 			                       "may give the rest"));
 	}
-	kvi_free(&r->alloc, x->content);
-	x->content = NULL;
-	x->filled = 0;
+	kvi_free(&r->alloc, predictor->content);
+	predictor->content = NULL;
+	predictor->filled = 0;
 	return ret;
 }
 
@@ -194,111 +203,117 @@ static void digest_text(char out[33], struct kvi_h128 digest)
 }
 
 /* The profile, or the model, that chunks need; but: what there is instead. */
-static kvarc_ret missing(const struct kvi_predictor_ref *x, bool model, const char *but,
-                         kvarc_error *e)
+static kvarc_ret missing(const struct kvi_predictor_ref *predictor, bool model, const char *but,
+                         kvarc_error *error)
 {
 	char digest[33], name[64];
-	snprintf(name, sizeof name, "%s", model ? x->p.model_name : x->p.name);
+	snprintf(name, sizeof name, "%s", model ? predictor->p.model_name : predictor->p.name);
 	for (char *c = name; *c; c++)
 		if ((unsigned char)*c < ' ' || *c == 0x7f)
 			*c = '?';
-	digest_text(digest, model ? x->p.weights : x->p.digest);
-	kvi_fail_at(e, KVARC_PREDICTOR, KVARC_UNKNOWN, x->sequence,
+	digest_text(digest, model ? predictor->p.weights : predictor->p.digest);
+	kvi_fail_at(error, KVARC_PREDICTOR, KVARC_UNKNOWN, predictor->sequence,
 	            "the %s that the archive was made with is needed%s: %s%s%s%s",
 	            model ? "model" : "profile", but, model ? "weights " : "", digest,
 	            name[0] ? ", " : "", name);
-	if (!e)
+	if (!error)
 		return KVARC_PREDICTOR;
-	kvi_store_h128(e->digest, model ? x->p.weights : x->p.digest);
-	snprintf(e->name, sizeof e->name, "%s", name);
-	e->blind = model ? kvi_token_blind_of(x->p.model_name) : 0;
-	e->reason = !model ? KVARC_REASON_PROFILE_NEEDED
-	            : *but ? KVARC_REASON_MODEL_DIFFERS
-	                   : KVARC_REASON_MODEL_NEEDED;
+	kvi_store_h128(error->digest, model ? predictor->p.weights : predictor->p.digest);
+	snprintf(error->name, sizeof error->name, "%s", name);
+	error->blind = model ? kvi_token_blind_of(predictor->p.model_name) : 0;
+	error->reason = !model ? KVARC_REASON_PROFILE_NEEDED
+	                : *but ? KVARC_REASON_MODEL_DIFFERS
+	                       : KVARC_REASON_MODEL_NEEDED;
 	return KVARC_PREDICTOR;
 }
 
-kvarc_ret kvi_reader_missing_model(const struct kvi_predictor_ref *x, const char *but,
-                                   kvarc_error *e)
+kvarc_ret kvi_reader_missing_model(const struct kvi_predictor_ref *predictor, const char *but,
+                                   kvarc_error *error)
 {
-	return missing(x, true, but, e);
+	return missing(predictor, true, but, error);
 }
 
-static struct kvi_engine_level arithmetic_of(const struct kvi_predictor *p)
+static struct kvi_engine_level arithmetic_of(const struct kvi_predictor *predictor)
 {
-	return (struct kvi_engine_level){ { p->wide_weights, p->wide_activations, p->fp8 },
-		                          p->closed };
+	return (struct kvi_engine_level){ { predictor->wide_weights, predictor->wide_activations,
+		                            predictor->fp8 },
+		                          predictor->closed };
 }
 
 /* Whether the reader's model is the one, with the arithmetic that is asked for. */
-static kvarc_ret look_for_model(kvarc_reader *r, struct kvi_predictor_ref *x)
+static kvarc_ret look_for_model(kvarc_reader *r, struct kvi_predictor_ref *predictor)
 {
-	const struct kvi_arithmetic a = arithmetic_of(&x->p).arithmetic;
+	const struct kvi_arithmetic a = arithmetic_of(&predictor->p).arithmetic;
 	struct kvi_h128 digest;
-	if (x->p.kind != KVI_PREDICTOR_MODEL)
+	if (predictor->p.kind != KVI_PREDICTOR_MODEL)
 		return KVARC_OK;
 	if (!r->options.predictor)
-		return missing(x, true, "", &x->error);
+		return missing(predictor, true, "", &predictor->error);
 	kvarc_ret ret = kvi_predictor_identify(r->options.predictor, &a, r->options.common.isa_mask,
-	                                       &digest, &x->error);
-	if (ret == KVARC_OK && !kvi_h128_equal(digest, x->p.weights))
-		ret = missing(x, true, ", not one with other weights", &x->error);
+	                                       &digest, &predictor->error);
+	if (ret == KVARC_OK && !kvi_h128_equal(digest, predictor->p.weights))
+		ret = missing(predictor, true, ", not one with other weights", &predictor->error);
 	if (ret)
 		return ret;
-	x->sessions = kvi_calloc(&r->alloc, r->geometry.n_tracks, sizeof *x->sessions);
-	return x->sessions ? KVARC_OK : kvi_fail_alloc(&x->error, &r->alloc);
+	predictor->sessions = kvi_calloc(&r->alloc, r->geometry.n_tracks,
+	                                 sizeof *predictor->sessions);
+	return predictor->sessions ? KVARC_OK : kvi_fail_alloc(&predictor->error, &r->alloc);
 }
 
-struct kvi_predictor_ref *kvi_reader_embedding(const struct kvi_reader_predictors *p,
-                                               struct kvi_predictor_ref *x)
+struct kvi_predictor_ref *kvi_reader_embedding(const struct kvi_reader_predictors *predictors,
+                                               struct kvi_predictor_ref *predictor)
 {
-	if (x->p.embedded)
-		return x;
-	for (size_t i = 0; i < p->list.n; i++) {
-		struct kvi_predictor_ref *y = predictor_at(p, i);
+	if (predictor->p.embedded)
+		return predictor;
+	for (size_t i = 0; i < predictors->list.n; i++) {
+		struct kvi_predictor_ref *y = predictor_at(predictors, i);
 		if (y->p.kind != KVI_PREDICTOR_NONE && y->p.embedded &&
-		    kvi_h128_equal(y->p.digest, x->p.digest))
+		    kvi_h128_equal(y->p.digest, predictor->p.digest))
 			return y;
 	}
 	return NULL;
 }
 
 /* Finds the profile and makes the plan, once. */
-static kvarc_ret look_for(kvarc_reader *r, struct kvi_predictor_ref *x)
+static kvarc_ret look_for(kvarc_reader *r, struct kvi_predictor_ref *predictor)
 {
 	kvarc_ret ret = KVARC_OK;
-	x->profile = given(r, x->p.digest);
-	struct kvi_predictor_ref *y = x->profile ? NULL : kvi_reader_embedding(&r->predictors, x);
-	if (!x->profile && !y)
-		x->profile = asked_for(r, x);
+	predictor->profile = given(r, predictor->p.digest);
+	struct kvi_predictor_ref *y = predictor->profile
+	                                      ? NULL
+	                                      : kvi_reader_embedding(&r->predictors, predictor);
+	if (!predictor->profile && !y)
+		predictor->profile = asked_for(r, predictor);
 	if (y && !y->own) {
-		ret = load_embedded(r, y, &x->error);
+		ret = load_embedded(r, y, &predictor->error);
 		if (ret == KVARC_DATA) /* damaged; there may be a file of it */
-			x->profile = asked_for(r, x);
-		if (x->profile)
+			predictor->profile = asked_for(r, predictor);
+		if (predictor->profile)
 			ret = KVARC_OK;
-	} else if (!x->profile && !y)
-		ret = missing(x, false, "", &x->error);
-	if (!x->profile && ret == KVARC_OK)
-		x->profile = y->own;
+	} else if (!predictor->profile && !y)
+		ret = missing(predictor, false, "", &predictor->error);
+	if (!predictor->profile && ret == KVARC_OK)
+		predictor->profile = y->own;
 	if (ret == KVARC_OK)
-		ret = look_for_model(r, x);
-	if (ret == KVARC_OK && kvi_linear_plan_make(&x->plan, &r->alloc, x->profile, x->p.level,
-	                                            &r->geometry, &r->order, UINT64_MAX))
-		ret = kvi_fail_alloc(&x->error, &r->alloc);
+		ret = look_for_model(r, predictor);
+	if (ret == KVARC_OK &&
+	    kvi_linear_plan_make(&predictor->plan, &r->alloc, predictor->profile,
+	                         predictor->p.level, &r->geometry, &r->order, UINT64_MAX))
+		ret = kvi_fail_alloc(&predictor->error, &r->alloc);
 	return ret;
 }
 
-kvarc_ret kvi_reader_load_predictor(kvarc_reader *r, struct kvi_predictor_ref *x, kvarc_error *e)
+kvarc_ret kvi_reader_load_predictor(kvarc_reader *r, struct kvi_predictor_ref *predictor,
+                                    kvarc_error *error)
 {
 	pthread_mutex_lock(&r->predictors.lock);
-	if (!x->looked)
-		x->ret = look_for(r, x);
-	x->looked = true;
+	if (!predictor->looked)
+		predictor->ret = look_for(r, predictor);
+	predictor->looked = true;
 	pthread_mutex_unlock(&r->predictors.lock);
-	if (x->ret && e)
-		*e = x->error;
-	return x->ret;
+	if (predictor->ret && error)
+		*error = predictor->error;
+	return predictor->ret;
 }
 
 kvarc_ret kvi_reader_first_profile(kvarc_reader *r, unsigned highest, unsigned *level,
@@ -327,31 +342,31 @@ struct kvi_predictor_ref *kvi_reader_find_predictor(const kvarc_reader *r, uint6
 	return r->salvage ? any : NULL;
 }
 
-struct kvi_predictor_ref *kvi_reader_predictor_before(const struct kvi_reader_predictors *p,
-                                                      uint64_t sequence)
+struct kvi_predictor_ref *
+kvi_reader_predictor_before(const struct kvi_reader_predictors *predictors, uint64_t sequence)
 {
-	for (size_t i = p->list.n; i-- > 0;) {
-		struct kvi_predictor_ref *x = predictor_at(p, i);
+	for (size_t i = predictors->list.n; i-- > 0;) {
+		struct kvi_predictor_ref *x = predictor_at(predictors, i);
 		if (x->sequence < sequence)
 			return x->p.kind != KVI_PREDICTOR_NONE ? x : NULL;
 	}
 	return NULL;
 }
 
-static void free_predictor(kvarc_reader *r, struct kvi_predictor_ref *x)
+static void free_predictor(kvarc_reader *r, struct kvi_predictor_ref *predictor)
 {
-	kvi_predictor_free(&x->p, &r->alloc);
-	kvi_free(&r->alloc, x->parts.p);
-	kvi_free(&r->alloc, x->content);
-	for (size_t i = 0; x->sessions && i < r->geometry.n_tracks; i++)
-		kvi_prediction_close(x->sessions[i]);
-	kvi_free(&r->alloc, x->sessions);
-	for (size_t i = 0; x->coders && i < r->geometry.n_tracks; i++)
-		kvi_token_coder_close(x->coders[i]);
-	kvi_free(&r->alloc, x->coders);
-	kvi_free(&r->alloc, x->plan);
-	kvi_profile_free(x->own);
-	kvi_free(&r->alloc, x);
+	kvi_predictor_free(&predictor->p, &r->alloc);
+	kvi_free(&r->alloc, predictor->parts.p);
+	kvi_free(&r->alloc, predictor->content);
+	for (size_t i = 0; predictor->sessions && i < r->geometry.n_tracks; i++)
+		kvi_prediction_close(predictor->sessions[i]);
+	kvi_free(&r->alloc, predictor->sessions);
+	for (size_t i = 0; predictor->coders && i < r->geometry.n_tracks; i++)
+		kvi_token_coder_close(predictor->coders[i]);
+	kvi_free(&r->alloc, predictor->coders);
+	kvi_free(&r->alloc, predictor->plan);
+	kvi_profile_free(predictor->own);
+	kvi_free(&r->alloc, predictor);
 }
 
 void kvi_reader_forget_predictors(kvarc_reader *r)
@@ -419,15 +434,15 @@ static bool is_transformer(const kvarc_reader *r)
 	return kvi_predictor_file(p) && !kvi_predictor_token_blind(p);
 }
 
-kvarc_ret kvi_reader_model(kvarc_reader *r, struct kvi_located_model *m, kvarc_error *e)
+kvarc_ret kvi_reader_model(kvarc_reader *r, struct kvi_located_model *model, kvarc_error *error)
 {
 	for (size_t i = 0; i < r->predictors.list.n; i++) {
 		struct kvi_predictor_ref *x = *KVI_LIST(struct kvi_predictor_ref *,
 		                                        r->predictors.list, i);
 		if (x->p.kind != KVI_PREDICTOR_MODEL)
 			continue;
-		kvarc_ret ret = kvi_reader_load_predictor(r, x, e);
-		*m = (struct kvi_located_model){
+		kvarc_ret ret = kvi_reader_load_predictor(r, x, error);
+		*model = (struct kvi_located_model){
 			.predictor = r->options.predictor,
 			.arithmetic = { x->p.wide_weights, x->p.wide_activations, x->p.fp8 },
 		};

@@ -38,27 +38,29 @@ struct kvi_reader_predictors {
 };
 
 /* Adds the content of a PREDICTOR frame to the list. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
-kvarc_ret kvi_reader_add_predictor(kvarc_reader *r, const struct kvi_frame *f,
-                                   const uint8_t *content, size_t bytes, kvarc_error *e);
+kvarc_ret kvi_reader_add_predictor(kvarc_reader *r, const struct kvi_frame *frame,
+                                   const uint8_t *content, size_t bytes, kvarc_error *error);
 /* A PROFILE frame of the last PREDICTOR: where it is. */
-kvarc_ret kvi_reader_add_part(kvarc_reader *r, uint64_t offset, uint64_t sequence, kvarc_error *e);
+kvarc_ret kvi_reader_add_part(kvarc_reader *r, uint64_t offset, uint64_t sequence,
+                              kvarc_error *error);
 /* The same on a pipe, which passes once: its content. */
 kvarc_ret kvi_reader_keep_part(kvarc_reader *r, const uint8_t *content, size_t bytes);
 /* Its profile and plan. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS, PREDICTOR, IO; the
  * same each time. Safe in workers. */
-kvarc_ret kvi_reader_load_predictor(kvarc_reader *r, struct kvi_predictor_ref *x, kvarc_error *e);
+kvarc_ret kvi_reader_load_predictor(kvarc_reader *r, struct kvi_predictor_ref *predictor,
+                                    kvarc_error *error);
 /* The PREDICTOR of kind 1 or 2 with this sequence number; in salvage another one when
  * that is lost. NULL: there is none. */
 struct kvi_predictor_ref *kvi_reader_find_predictor(const kvarc_reader *r, uint64_t sequence);
 /* The one in force at a frame, NULL: none. */
-struct kvi_predictor_ref *kvi_reader_predictor_before(const struct kvi_reader_predictors *p,
-                                                      uint64_t sequence);
+struct kvi_predictor_ref *
+kvi_reader_predictor_before(const struct kvi_reader_predictors *predictors, uint64_t sequence);
 /* A PREDICTOR frame, the given one or another, that embeds its profile; NULL: none does. */
-struct kvi_predictor_ref *kvi_reader_embedding(const struct kvi_reader_predictors *p,
-                                               struct kvi_predictor_ref *x);
-/* PREDICTOR: the model of x is needed. but: what there is instead. */
-kvarc_ret kvi_reader_missing_model(const struct kvi_predictor_ref *x, const char *but,
-                                   kvarc_error *e);
+struct kvi_predictor_ref *kvi_reader_embedding(const struct kvi_reader_predictors *predictors,
+                                               struct kvi_predictor_ref *predictor);
+/* PREDICTOR: the model of predictor is needed. but: what there is instead. */
+kvarc_ret kvi_reader_missing_model(const struct kvi_predictor_ref *predictor, const char *but,
+                                   kvarc_error *error);
 /* Frees all predictors with their profiles and prediction sessions. */
 void kvi_reader_forget_predictors(kvarc_reader *r);
 /* Prediction sessions that fell back to scalar arithmetic; no job is under way. */

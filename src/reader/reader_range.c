@@ -41,13 +41,14 @@ struct segment_part {
 };
 
 /* The predictor of a segment if a wanted chunk needs one. NULL: *needed is false, or it is lost. */
-static struct kvi_predictor_ref *range_predictor(kvarc_reader *r, const struct kvi_segment_ref *s,
-                                                 const struct kvi_range *g, bool *needed)
+static struct kvi_predictor_ref *range_predictor(kvarc_reader *r,
+                                                 const struct kvi_segment_ref *segment,
+                                                 const struct kvi_range *range, bool *needed)
 {
 	*needed = false;
-	for (uint64_t i = s->first; i < s->end; i++) {
+	for (uint64_t i = segment->first; i < segment->end; i++) {
 		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i);
-		if (!c->linear || !kvi_range_wants(r, g, c->tensor))
+		if (!c->linear || !kvi_range_wants(r, range, c->tensor))
 			continue;
 		*needed = true;
 		return kvi_reader_find_predictor(r, c->params);
@@ -56,50 +57,51 @@ static struct kvi_predictor_ref *range_predictor(kvarc_reader *r, const struct k
 }
 
 /* The predictor of a segment, if it is a model. */
-static struct kvi_predictor_ref *model_before(const struct kvi_reader_predictors *p,
-                                              const struct kvi_segment_ref *s)
+static struct kvi_predictor_ref *model_before(const struct kvi_reader_predictors *predictors,
+                                              const struct kvi_segment_ref *segment)
 {
-	struct kvi_predictor_ref *x = kvi_reader_predictor_before(p, s->sequence);
+	struct kvi_predictor_ref *x = kvi_reader_predictor_before(predictors, segment->sequence);
 	return x && x->p.kind == KVI_PREDICTOR_MODEL ? x : NULL;
 }
 
 /* Whether the model predicts tensors of a track: it has their layers and shapes. */
-static bool can_predict(const kvarc_reader *r, const struct kvi_predictor_ref *x, uint32_t track)
+static bool can_predict(const kvarc_reader *r, const struct kvi_predictor_ref *predictor,
+                        uint32_t track)
 {
-	const struct kvi_prediction_options o = kvi_reader_prediction_options(r, x, track);
-	return x->sessions[track] || !kvi_prediction_fits(&o, NULL);
+	const struct kvi_prediction_options o = kvi_reader_prediction_options(r, predictor, track);
+	return predictor->sessions[track] || !kvi_prediction_fits(&o, NULL);
 }
 
 /* Whether a model that nobody needs here can go through the segment. */
-static bool is_at(const struct kvi_predictor_ref *x, const struct kvi_segment_ref *s)
+static bool is_at(const struct kvi_predictor_ref *predictor, const struct kvi_segment_ref *segment)
 {
-	const struct kvi_prediction *g = x->sessions[s->track];
-	return s->t0 == 0 || (g && kvi_prediction_next(g) == s->t0);
+	const struct kvi_prediction *g = predictor->sessions[segment->track];
+	return segment->t0 == 0 || (g && kvi_prediction_next(g) == segment->t0);
 }
 
 /* The model that goes through a segment although no chunk needs it (needed is false); NULL: there
  * is none. */
-static struct kvi_predictor_ref *range_passes_model(kvarc_reader *r,
-                                                    const struct kvi_segment_ref *s, bool needed)
+static struct kvi_predictor_ref *
+range_passes_model(kvarc_reader *r, const struct kvi_segment_ref *segment, bool needed)
 {
-	struct kvi_predictor_ref *y = needed ? NULL : model_before(&r->predictors, s);
-	return y && !kvi_reader_load_predictor(r, y, NULL) && is_at(y, s) &&
-	                       can_predict(r, y, s->track)
+	struct kvi_predictor_ref *y = needed ? NULL : model_before(&r->predictors, segment);
+	return y && !kvi_reader_load_predictor(r, y, NULL) && is_at(y, segment) &&
+	                       can_predict(r, y, segment->track)
 	               ? y
 	               : NULL;
 }
 
 /* The segment, with the features of its tensors if there are any. */
-static kvarc_ret load_segment(kvarc_reader *r, const struct kvi_segment_ref *s,
-                              const struct kvi_range *g, struct kvi_segment_use **use)
+static kvarc_ret load_segment(kvarc_reader *r, const struct kvi_segment_ref *segment,
+                              const struct kvi_range *range, struct kvi_segment_use **use)
 {
 	bool needed;
-	struct kvi_predictor_ref *x = range_predictor(r, s, g, &needed);
+	struct kvi_predictor_ref *x = range_predictor(r, segment, range, &needed);
 	/* Only its payload says whether a chunk needs positions: they are always read. */
-	kvarc_ret ret = kvi_segment_use_load(r, &r->packer, s, use, r->error);
+	kvarc_ret ret = kvi_segment_use_load(r, &r->packer, segment, use, r->error);
 	/* A model goes through all segments, also where nothing needs it; a range that does not
 	 * need it at all is not led to. */
-	struct kvi_predictor_ref *y = range_passes_model(r, s, needed);
+	struct kvi_predictor_ref *y = range_passes_model(r, segment, needed);
 	if (y) {
 		needed = true;
 		x = y;
@@ -120,7 +122,8 @@ static kvarc_ret load_segment(kvarc_reader *r, const struct kvi_segment_ref *s,
 		return ret;
 	}
 	if ((*use)->known)
-		kvi_reader_open_prediction(r, x, s->track, s->t0, g->layer_end, *use);
+		kvi_reader_open_prediction(r, x, segment->track, segment->t0, range->layer_end,
+		                           *use);
 	if ((*use)->predictor_ret == KVARC_DATA && r->salvage)
 		return KVARC_OK;
 	if ((*use)->predictor_ret) {
@@ -129,9 +132,10 @@ static kvarc_ret load_segment(kvarc_reader *r, const struct kvi_segment_ref *s,
 		return (*use)->predictor_ret;
 	}
 	if (ret == KVARC_OK)
-		ret = kvi_reader_open_features(r, s->track, x->plan, &(*use)->features, r->error);
+		ret = kvi_reader_open_features(r, segment->track, x->plan, &(*use)->features,
+		                               r->error);
 	if (ret == KVARC_OK)
-		kvi_reader_plan_features(r, s, g, *use);
+		kvi_reader_plan_features(r, segment, range, *use);
 	return ret;
 }
 
@@ -139,12 +143,12 @@ static kvarc_ret load_segment(kvarc_reader *r, const struct kvi_segment_ref *s,
  * The most tokens that a stream of a chunk has whose features others need, or that needs those of
  * others. Its frame is not verified yet: its job finds out if the header is not as it was.
  */
-static size_t stream_tokens(kvarc_reader *r, const struct kvi_chunk_ref *c)
+static size_t stream_tokens(kvarc_reader *r, const struct kvi_chunk_ref *chunk)
 {
 	uint8_t head[KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES];
 	struct kvi_chunk_header h;
 	struct kvi_frame f;
-	if (kvi_frame_peek(&r->in, c->offset, head, KVI_CHUNK_HEADER_BYTES, &f, NULL) ||
+	if (kvi_frame_peek(&r->in, chunk->offset, head, KVI_CHUNK_HEADER_BYTES, &f, NULL) ||
 	    !kvi_chunk_header_parse(&h, f.payload, f.head.payload_bytes) ||
 	    !kvi_codec_has_streams(h.codec) || kvi_codec_uses_prediction(h.codec))
 		return KVI_SEGMENT_TOKENS;
@@ -155,45 +159,46 @@ static size_t stream_tokens(kvarc_reader *r, const struct kvi_chunk_ref *c)
  * The tokens that chunks need that are predicted from each other: whole streams, of the chunk that
  * has the longest ones, so that each chunk has what those that are predicted from it need.
  */
-static void plan_tokens(kvarc_reader *r, const struct kvi_range *g, struct segment_part *p)
+static void plan_tokens(kvarc_reader *r, const struct kvi_range *range, struct segment_part *part)
 {
-	struct kvi_feature_table *t = p->use->features;
+	struct kvi_feature_table *t = part->use->features;
 	uint32_t at = t->first, order_index;
 	size_t tokens = KVI_SMALLEST_STREAM;
-	for (uint64_t i = p->s->first; i < p->s->end && tokens < p->s->n; i++) {
+	for (uint64_t i = part->s->first; i < part->s->end && tokens < part->s->n; i++) {
 		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i);
-		if (!kvi_reader_order_index(r, p->s, c, &at, &order_index) || !c->linear ||
-		    !(kvi_range_wants(r, g, c->tensor) ||
+		if (!kvi_reader_order_index(r, part->s, c, &at, &order_index) || !c->linear ||
+		    !(kvi_range_wants(r, range, c->tensor) ||
 		      kvi_feature_slot_needed(kvi_feature_slot(t, order_index))))
 			continue;
 		size_t n = stream_tokens(r, c);
 		tokens = n > tokens ? n : tokens;
 	}
-	p->need_from = (uint32_t)(p->from / tokens * tokens);
-	p->need_to = (uint32_t)((p->to + tokens - 1) / tokens * tokens);
-	p->need_to = p->need_to < p->s->n ? p->need_to : p->s->n;
+	part->need_from = (uint32_t)(part->from / tokens * tokens);
+	part->need_to = (uint32_t)((part->to + tokens - 1) / tokens * tokens);
+	part->need_to = part->need_to < part->s->n ? part->need_to : part->s->n;
 }
 
-/* Fills all of p but `helpers`: reads the segment, loads what predicts it, and finds the tokens
- * that are needed. The caller releases p->use, also on failure. Returns OK, MEM, MEMLIMIT, DATA,
+/* Fills all of part but `helpers`: reads the segment, loads what predicts it, and finds the tokens
+ * that are needed. The caller releases part->use, also on failure. Returns OK, MEM, MEMLIMIT, DATA,
  * OPTIONS, PREDICTOR, IO. */
-static kvarc_ret range_prepare(kvarc_reader *r, const struct kvi_range *g, struct segment_part *p)
+static kvarc_ret range_prepare(kvarc_reader *r, const struct kvi_range *range,
+                               struct segment_part *part)
 {
-	const struct kvi_segment_ref *s = p->s;
-	const uint64_t end = s->t0 + s->left < g->t_end ? s->t0 + s->left : g->t_end;
-	p->next = s->first;
-	p->end = kvi_segment_chunks_end(r, s);
-	p->order_index = r->order.first[s->track];
-	p->from = s->t0 < g->t0 ? (uint32_t)(g->t0 - s->t0) : 0;
-	p->to = (uint32_t)(end - s->t0);
-	p->need_from = p->need_to = 0;
-	kvarc_ret ret = load_segment(r, s, g, &p->use);
-	if (ret || p->use->prediction || (p->from == 0 && p->to == s->n))
+	const struct kvi_segment_ref *s = part->s;
+	const uint64_t end = s->t0 + s->left < range->t_end ? s->t0 + s->left : range->t_end;
+	part->next = s->first;
+	part->end = kvi_segment_chunks_end(r, s);
+	part->order_index = r->order.first[s->track];
+	part->from = s->t0 < range->t0 ? (uint32_t)(range->t0 - s->t0) : 0;
+	part->to = (uint32_t)(end - s->t0);
+	part->need_from = part->need_to = 0;
+	kvarc_ret ret = load_segment(r, s, range, &part->use);
+	if (ret || part->use->prediction || (part->from == 0 && part->to == s->n))
 		return ret;
-	p->need_from = p->from;
-	p->need_to = p->to;
-	if (p->use->features)
-		plan_tokens(r, g, p);
+	part->need_from = part->from;
+	part->need_to = part->to;
+	if (part->use->features)
+		plan_tokens(r, range, part);
 	return KVARC_OK;
 }
 
@@ -208,48 +213,50 @@ struct frames {
 };
 
 /* False: no more of them. */
-static bool add_frame(struct frames *f, uint64_t offset, uint32_t bytes)
+static bool add_frame(struct frames *frames, uint64_t offset, uint32_t bytes)
 {
-	const uint64_t size = f->r->in.source.size;
+	const uint64_t size = frames->r->in.source.size;
 	if (!bytes || offset >= size)
 		return true; /* read when it is used */
 	if (bytes > size - offset)
 		bytes = (uint32_t)(size - offset);
-	if (f->bytes + bytes > f->most)
+	if (frames->bytes + bytes > frames->most)
 		return false;
-	kvarc_byte_range *x = kvi_list_add(f->list, &f->r->alloc, sizeof *x);
-	f->failed = !x;
+	kvarc_byte_range *x = kvi_list_add(frames->list, &frames->r->alloc, sizeof *x);
+	frames->failed = !x;
 	if (!x)
 		return false;
 	x->offset = offset;
 	x->bytes = bytes;
-	f->bytes += bytes;
+	frames->bytes += bytes;
 	return true;
 }
 
 /* The PARAMS of a chunk, unless they are here. */
-static bool add_params(struct frames *f, const struct kvi_chunk_ref *c)
+static bool add_params(struct frames *frames, const struct kvi_chunk_ref *chunk)
 {
-	struct kvi_params_store *store = &f->r->workers.store;
-	const struct kvi_params_ref *p = c->params && !c->linear
-	                                         ? kvi_index_params(&f->r->index, c->params)
-	                                         : NULL;
-	struct kvi_params_use *use = p ? kvi_params_store_find(store, c->tensor, c->head, c->params)
-	                               : NULL;
+	struct kvi_params_store *store = &frames->r->workers.store;
+	const struct kvi_params_ref *p =
+		chunk->params && !chunk->linear ? kvi_index_params(&frames->r->index, chunk->params)
+						: NULL;
+	struct kvi_params_use *use =
+		p ? kvi_params_store_find(store, chunk->tensor, chunk->head, chunk->params) : NULL;
 	if (use)
 		kvi_params_store_release(store, use);
-	return !p || use || add_frame(f, p->offset, p->bytes);
+	return !p || use || add_frame(frames, p->offset, p->bytes);
 }
 
 /* The embedded profile of a predictor, which then can say more; on its own: all of it is needed
  * before the first chunk. */
-static kvarc_ret load_profile(kvarc_reader *r, struct kvi_predictor_ref *x)
+static kvarc_ret load_profile(kvarc_reader *r, struct kvi_predictor_ref *predictor)
 {
 	struct kvi_list list = { 0 };
 	struct frames f = { .r = r, .list = &list, .most = kvi_ahead_budget(&r->ahead) };
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < x->parts.n && x->p.embedded && !x->looked; i++) {
-		const struct kvi_blob_ref *part = KVI_LIST(struct kvi_blob_ref, x->parts, i);
+	for (size_t i = 0; i < predictor->parts.n && predictor->p.embedded && !predictor->looked;
+	     i++) {
+		const struct kvi_blob_ref *part = KVI_LIST(struct kvi_blob_ref, predictor->parts,
+		                                           i);
 		if (!add_frame(&f, part->offset, part->bytes))
 			break;
 	}
@@ -262,84 +269,86 @@ static kvarc_ret load_profile(kvarc_reader *r, struct kvi_predictor_ref *x)
 	}
 	kvi_free(&r->alloc, list.p);
 	if (!ret)
-		(void)kvi_reader_load_predictor(r, x, NULL); /* its chunks report why not */
+		(void)kvi_reader_load_predictor(r, predictor, NULL); /* its chunks report why not */
 	kvi_ahead_drop(&r->ahead, KVI_AHEAD_OPENING);
 	return ret;
 }
 
 /* Whose features are needed in a segment. *features: to be closed, NULL: of none; all: that of all
  * tensors of the range's layers and below. */
-static kvarc_ret find_needs(kvarc_reader *r, const struct kvi_range *g,
-                            const struct kvi_segment_ref *s, struct kvi_feature_table **features,
-                            bool *all)
+static kvarc_ret find_needs(kvarc_reader *r, const struct kvi_range *range,
+                            const struct kvi_segment_ref *segment,
+                            struct kvi_feature_table **features, bool *all)
 {
 	bool needed;
 	struct kvi_segment_use use = { .known = true };
-	struct kvi_predictor_ref *x = range_predictor(r, s, g, &needed);
+	struct kvi_predictor_ref *x = range_predictor(r, segment, range, &needed);
 	*features = NULL;
 	*all = false;
 	if (!needed || !x)
-		x = range_passes_model(r, s, needed);
+		x = range_passes_model(r, segment, needed);
 	if (!x)
 		return KVARC_OK;
 	kvarc_ret ret = load_profile(r, x);
 	*all = x->p.kind == KVI_PREDICTOR_MODEL;
 	if (ret || x->ret || *all || !x->plan)
 		return ret;
-	if (kvi_reader_open_features(r, s->track, x->plan, features, NULL))
+	if (kvi_reader_open_features(r, segment->track, x->plan, features, NULL))
 		return KVARC_OK; /* reported where it is needed */
 	use.features = *features;
-	kvi_reader_plan_features(r, s, g, &use);
+	kvi_reader_plan_features(r, segment, range, &use);
 	return KVARC_OK;
 }
 
 /* What a segment needs, from a chunk on. *next: the first chunk that did not fit. */
-static kvarc_ret add_segment(struct frames *f, const struct kvi_range *g,
-                             const struct kvi_segment_ref *s, uint64_t chunk, uint64_t *next)
+static kvarc_ret add_segment(struct frames *frames, const struct kvi_range *range,
+                             const struct kvi_segment_ref *segment, uint64_t chunk, uint64_t *next)
 {
-	kvarc_reader *r = f->r;
+	kvarc_reader *r = frames->r;
 	struct kvi_feature_table *t;
-	uint32_t at = r->order.first[s->track], order_index;
-	bool all, fits = chunk > s->first || add_frame(f, s->offset, s->bytes);
-	kvarc_ret ret = find_needs(r, g, s, &t, &all);
-	for (*next = s->first; *next < s->end && fits && !ret; *next += fits) {
+	uint32_t at = r->order.first[segment->track], order_index;
+	bool all,
+		fits = chunk > segment->first || add_frame(frames, segment->offset, segment->bytes);
+	kvarc_ret ret = find_needs(r, range, segment, &t, &all);
+	for (*next = segment->first; *next < segment->end && fits && !ret; *next += fits) {
 		const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks,
 		                                         *next);
 		uint32_t layer = r->geometry.tensors[c->tensor].layer;
-		bool wants = kvi_range_wants(r, g, c->tensor) || (all && layer < g->layer_end);
-		if (t && kvi_reader_order_index(r, s, c, &at, &order_index))
+		bool wants = kvi_range_wants(r, range, c->tensor) ||
+		             (all && layer < range->layer_end);
+		if (t && kvi_reader_order_index(r, segment, c, &at, &order_index))
 			wants = wants || kvi_feature_slot_needed(kvi_feature_slot(t, order_index));
 		if (wants && *next >= chunk)
-			fits = add_params(f, c) && add_frame(f, c->offset, c->bytes);
+			fits = add_params(frames, c) && add_frame(frames, c->offset, c->bytes);
 	}
 	kvi_feature_table_close(t);
 	return ret;
 }
 
 /* Whether a range has a chunk of a segment. */
-static bool range_touches(const kvarc_reader *r, const struct kvi_range *g,
-                          const struct kvi_segment_ref *s)
+static bool range_touches(const kvarc_reader *r, const struct kvi_range *range,
+                          const struct kvi_segment_ref *segment)
 {
-	const uint64_t end = kvi_segment_chunks_end(r, s);
-	for (uint64_t i = s->first; i < end; i++)
-		if (kvi_range_wants(r, g, kvi_segment_chunk(r, s, i).tensor))
+	const uint64_t end = kvi_segment_chunks_end(r, segment);
+	for (uint64_t i = segment->first; i < end; i++)
+		if (kvi_range_wants(r, range, kvi_segment_chunk(r, segment, i).tensor))
 			return true;
 	return false;
 }
 
-/* Segments from one on, from a chunk on; c: up to where they fit. */
-static kvarc_ret add_segments(struct frames *f, struct cover *c)
+/* Segments from one on, from a chunk on; cover: up to where they fit. */
+static kvarc_ret add_segments(struct frames *frames, struct cover *cover)
 {
-	const struct kvi_reader_index *x = &f->r->index;
+	const struct kvi_reader_index *x = &frames->r->index;
 	kvarc_ret ret = KVARC_OK;
-	for (; c->segment < x->segments.n && !ret && !f->failed; c->segment++) {
+	for (; cover->segment < x->segments.n && !ret && !frames->failed; cover->segment++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, x->segments,
-		                                           c->segment);
+		                                           cover->segment);
 		uint64_t next = s->end;
-		if (kvi_segment_has(s, c->g->track, c->g->t0, c->g->t_end) &&
-		    range_touches(f->r, c->g, s))
-			ret = add_segment(f, c->g, s, c->chunk, &next);
-		c->chunk = next < s->end ? next : 0;
+		if (kvi_segment_has(s, cover->g->track, cover->g->t0, cover->g->t_end) &&
+		    range_touches(frames->r, cover->g, s))
+			ret = add_segment(frames, cover->g, s, cover->chunk, &next);
+		cover->chunk = next < s->end ? next : 0;
 		if (next < s->end)
 			break;
 	}
@@ -358,12 +367,13 @@ static bool join(kvarc_reader *r, struct kvi_list *list)
 	return true;
 }
 
-static kvarc_ret fetch(kvarc_reader *r, struct frames *f)
+static kvarc_ret fetch(kvarc_reader *r, struct frames *frames)
 {
-	kvarc_ret ret = f->failed || !join(r, f->list) ? kvi_fail_alloc(r->error, &r->alloc)
-	                                               : KVARC_OK;
-	if (ret == KVARC_OK && f->list->n)
-		ret = kvi_ahead_fetch(&r->ahead, &r->in.source, f->list->p, f->list->n,
+	kvarc_ret ret = frames->failed || !join(r, frames->list)
+	                        ? kvi_fail_alloc(r->error, &r->alloc)
+	                        : KVARC_OK;
+	if (ret == KVARC_OK && frames->list->n)
+		ret = kvi_ahead_fetch(&r->ahead, &r->in.source, frames->list->p, frames->list->n,
 		                      r->batch % 2 ? KVI_AHEAD_ODD : KVI_AHEAD_EVEN, r->error);
 	return ret;
 }
@@ -374,26 +384,27 @@ static kvarc_ret fetch(kvarc_reader *r, struct frames *f)
  * failure to read counts; what is damaged is found where it is used. Returns OK, MEM, IO, and what
  * jobs returned.
  */
-static kvarc_ret cover_chunks(kvarc_reader *r, struct cover *c, size_t segment, uint64_t chunk)
+static kvarc_ret cover_chunks(kvarc_reader *r, struct cover *cover, size_t segment, uint64_t chunk)
 {
 	struct kvi_list list = { 0 };
 	struct frames f = { .r = r, .list = &list };
-	if (!r->in.ahead || segment < c->segment || (segment == c->segment && chunk < c->chunk))
+	if (!r->in.ahead || segment < cover->segment ||
+	    (segment == cover->segment && chunk < cover->chunk))
 		return KVARC_OK;
-	c->segment = segment;
-	c->chunk = chunk;
+	cover->segment = segment;
+	cover->chunk = chunk;
 	r->batch++;
 	kvarc_ret ret = r->batch > 1 ? kvi_reader_reap(r, r->batch - 2) : KVARC_OK;
 	kvi_ahead_drop(&r->ahead, r->batch % 2 ? KVI_AHEAD_ODD : KVI_AHEAD_EVEN);
 	f.most = kvi_ahead_budget(&r->ahead);
 	if (ret == KVARC_OK)
-		ret = add_segments(&f, c);
+		ret = add_segments(&f, cover);
 	if (ret == KVARC_OK)
 		ret = fetch(r, &f);
 	kvi_free(&r->alloc, list.p);
 	/* A frame that does not fit alone is read when it is used. */
-	if (c->segment == segment && c->chunk <= chunk)
-		c->chunk = chunk + 1;
+	if (cover->segment == segment && cover->chunk <= chunk)
+		cover->chunk = chunk + 1;
 	return ret;
 }
 
@@ -405,7 +416,7 @@ static void cover_end(kvarc_reader *r)
 }
 
 /* Reads the SEGMENT frames of a range ahead, as far as memory allows. Returns OK, MEM, IO. */
-static kvarc_ret cover_segments(kvarc_reader *r, const struct kvi_range *g)
+static kvarc_ret cover_segments(kvarc_reader *r, const struct kvi_range *range)
 {
 	struct kvi_list list = { 0 };
 	struct frames f = { .r = r, .list = &list };
@@ -417,7 +428,7 @@ static kvarc_ret cover_segments(kvarc_reader *r, const struct kvi_range *g)
 	for (size_t i = 0; i < r->index.segments.n; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);
-		if (kvi_segment_has(s, g->track, g->t0, g->t_end) &&
+		if (kvi_segment_has(s, range->track, range->t0, range->t_end) &&
 		    !add_frame(&f, s->offset, s->bytes))
 			break;
 	}
@@ -428,32 +439,33 @@ static kvarc_ret cover_segments(kvarc_reader *r, const struct kvi_range *g)
 
 /* Where a model that predicts a part of the range has to begin; the range's own
  * beginning when none does. */
-static uint64_t model_begins(kvarc_reader *r, const struct kvi_range *g)
+static uint64_t model_begins(kvarc_reader *r, const struct kvi_range *range)
 {
 	for (size_t i = 0; i < r->index.segments.n; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);
 		bool needed;
-		if (!kvi_segment_has(s, g->track, g->t0, g->t_end))
+		if (!kvi_segment_has(s, range->track, range->t0, range->t_end))
 			continue;
-		struct kvi_predictor_ref *x = range_predictor(r, s, g, &needed);
+		struct kvi_predictor_ref *x = range_predictor(r, s, range, &needed);
 		if (!x || x->p.kind != KVI_PREDICTOR_MODEL || kvi_reader_load_predictor(r, x, NULL))
 			continue; /* the segment itself reports why it is not there */
-		const struct kvi_prediction *at = x->sessions[g->track];
+		const struct kvi_prediction *at = x->sessions[range->track];
 		uint64_t layers = at ? kvi_prediction_layers(at) : 0;
 		bool goes_on = at && kvi_prediction_next(at) <= s->t0 &&
-		               (layers >= g->layer_end ||
+		               (layers >= range->layer_end ||
 		                layers == kvi_predictor_shape(r->options.predictor)->layers);
 		return goes_on ? kvi_prediction_next(at) : 0;
 	}
-	return g->t0;
+	return range->t0;
 }
 
 /* The tokens and layers through which a model goes before it comes to a range; t0 is t_end: none.
  */
-static struct kvi_range range_lead(kvarc_reader *r, const struct kvi_range *g)
+static struct kvi_range range_lead(kvarc_reader *r, const struct kvi_range *range)
 {
-	return (struct kvi_range){ g->track, 0, g->layer_end, model_begins(r, g), g->t0, NULL };
+	return (struct kvi_range){ range->track,           0,         range->layer_end,
+		                   model_begins(r, range), range->t0, NULL };
 }
 
 kvarc_ret kvarc_reader_plan(kvarc_reader *r, const kvarc_range *range, const kvarc_view *views,
@@ -564,56 +576,57 @@ static kvarc_ret check_range(kvarc_reader *r, const kvarc_range *given, struct k
 /* Segments that are decoded together. */
 enum { PARTS_MAX = 16 };
 
-static struct kvi_view_block view_block(const kvarc_tensor *t, uint64_t row, uint32_t n,
+static struct kvi_view_block view_block(const kvarc_tensor *tensor, uint64_t row, uint32_t n,
                                         uint32_t head, uint32_t heads)
 {
-	return (struct kvi_view_block){ row, n, head * t->channels, heads * t->channels,
-		                        (uint32_t)kvarc_dtype_bytes(t->dtype) };
+	return (struct kvi_view_block){ row, n, head * tensor->channels, heads * tensor->channels,
+		                        (uint32_t)kvarc_dtype_bytes(tensor->dtype) };
 }
 
 /* Where a chunk can be decoded to without a copy: all of it is wanted, and the
  * view is packed. Salvage leaves views alone where a chunk is lost. */
-static uint8_t *direct_to(const kvarc_reader *r, const struct kvi_range *g,
-                          const struct kvi_decode_job *j)
+static uint8_t *direct_to(const kvarc_reader *r, const struct kvi_range *range,
+                          const struct kvi_decode_job *job)
 {
-	const struct kvi_chunk_ref *c = &j->ref;
-	struct kvi_view_block b = view_block(&r->geometry.tensors[c->tensor], j->t0 - g->t0, j->n,
-	                                     c->head, c->heads);
-	return g->views && !r->salvage && j->count == j->n
-	               ? kvi_view_packed(&g->views[c->tensor], &b)
+	const struct kvi_chunk_ref *c = &job->ref;
+	struct kvi_view_block b = view_block(&r->geometry.tensors[c->tensor], job->t0 - range->t0,
+	                                     job->n, c->head, c->heads);
+	return range->views && !r->salvage && job->count == job->n
+	               ? kvi_view_packed(&range->views[c->tensor], &b)
 	               : NULL;
 }
 
-static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *g, const struct kvi_segment_ref *s,
-                        const struct kvi_chunk_ref *c, struct segment_part *p, uint32_t order_index,
-                        kvarc_deliver deliver, void *opaque)
+static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *range,
+                        const struct kvi_segment_ref *segment, const struct kvi_chunk_ref *chunk,
+                        struct segment_part *part, uint32_t order_index, kvarc_deliver deliver,
+                        void *opaque)
 {
 	struct kvi_params_use *use = NULL;
 	struct kvi_decode_job *j;
 	kvarc_ret ret = kvi_reader_job(r, &j);
 	if (ret == KVARC_OK)
-		ret = kvi_reader_params(r, &r->packer, c, &use, r->error);
-	kvi_reader_assign(r, j, s, c, p->use, order_index);
-	j->from = s->t0 + p->from;
-	j->count = p->to - p->from;
-	j->need_from = p->need_from;
-	j->need_to = p->need_to;
-	j->helpers = p->helpers;
-	j->batch = p->cover ? r->batch : p->batch;
+		ret = kvi_reader_params(r, &r->packer, chunk, &use, r->error);
+	kvi_reader_assign(r, j, segment, chunk, part->use, order_index);
+	j->from = segment->t0 + part->from;
+	j->count = part->to - part->from;
+	j->need_from = part->need_from;
+	j->need_to = part->need_to;
+	j->helpers = part->helpers;
+	j->batch = part->cover ? r->batch : part->batch;
 	if (ret == KVARC_DATA && r->salvage) {
 		/* A chunk without order_index was marked as lost by the plan. */
 		if (j->features)
-			kvi_feature_table_leave(p->use->features, order_index);
-		if (j->features && p->use->prediction)
-			kvi_prediction_mark_lost(p->use->prediction, order_index, s->t0);
+			kvi_feature_table_leave(part->use->features, order_index);
+		if (j->features && part->use->prediction)
+			kvi_prediction_mark_lost(part->use->prediction, order_index, segment->t0);
 		return kvi_salvage_chunk(r, j);
 	}
 	if (ret)
 		return ret;
 	j->params = use;
-	j->stored = kvi_stored_elements(p->use, c->tensor);
-	j->direct = kvi_range_wants(r, g, c->tensor) ? direct_to(r, g, j) : NULL;
-	j->deliver = !j->direct && kvi_range_wants(r, g, c->tensor) ? deliver : NULL;
+	j->stored = kvi_stored_elements(part->use, chunk->tensor);
+	j->direct = kvi_range_wants(r, range, chunk->tensor) ? direct_to(r, range, j) : NULL;
+	j->deliver = !j->direct && kvi_range_wants(r, range, chunk->tensor) ? deliver : NULL;
 	j->opaque = opaque;
 	j->job.run = kvi_reader_run_job;
 	kvi_reader_submit(r, j);
@@ -630,36 +643,38 @@ static uint64_t place_of(uint32_t tensor, uint32_t head)
  * Salvage checks no order: a damaged file may have elements in two chunks. Then the chunks before
  * are finished first, so that two threads never deliver the same elements at once.
  */
-static kvarc_ret finish_overlaps(kvarc_reader *r, const struct kvi_chunk_ref *c,
-                                 struct segment_part *p)
+static kvarc_ret finish_overlaps(kvarc_reader *r, const struct kvi_chunk_ref *chunk,
+                                 struct segment_part *part)
 {
-	bool ascends = place_of(c->tensor, c->head) >= p->covered;
-	p->covered = place_of(c->tensor, c->head + c->heads);
+	bool ascends = place_of(chunk->tensor, chunk->head) >= part->covered;
+	part->covered = place_of(chunk->tensor, chunk->head + chunk->heads);
 	return r->salvage && !ascends ? kvi_reader_drain(r, KVARC_OK) : KVARC_OK;
 }
 
 /* Starts the next chunk of a segment that is needed. */
-static kvarc_ret start_next(kvarc_reader *r, const struct kvi_range *g, struct segment_part *p,
-                            kvarc_deliver deliver, void *opaque)
+static kvarc_ret start_next(kvarc_reader *r, const struct kvi_range *range,
+                            struct segment_part *part, kvarc_deliver deliver, void *opaque)
 {
-	const struct kvi_segment_ref *s = p->s;
-	while (p->next < p->end) {
-		const struct kvi_chunk_ref chunk = kvi_segment_chunk(r, s, p->next++), *c = &chunk;
+	const struct kvi_segment_ref *s = part->s;
+	while (part->next < part->end) {
+		const struct kvi_chunk_ref chunk = kvi_segment_chunk(r, s, part->next++),
+					   *c = &chunk;
 		uint32_t order_index = KVI_NO_ORDER_INDEX;
 		struct kvi_feature_slot *slot = NULL;
-		if (p->use && p->use->features &&
-		    kvi_reader_order_index(r, s, c, &p->order_index, &order_index))
-			slot = kvi_feature_slot(p->use->features, order_index);
-		if (!kvi_range_wants(r, g, c->tensor) && !(slot && kvi_feature_slot_needed(slot)))
+		if (part->use && part->use->features &&
+		    kvi_reader_order_index(r, s, c, &part->order_index, &order_index))
+			slot = kvi_feature_slot(part->use->features, order_index);
+		if (!kvi_range_wants(r, range, c->tensor) &&
+		    !(slot && kvi_feature_slot_needed(slot)))
 			continue;
 		if (c->heads != r->geometry.tensors[c->tensor].heads)
 			order_index = KVI_NO_ORDER_INDEX;
-		kvarc_ret ret = p->cover && !s->stored
-		                        ? cover_chunks(r, p->cover, p->index, p->next - 1)
+		kvarc_ret ret = part->cover && !s->stored
+		                        ? cover_chunks(r, part->cover, part->index, part->next - 1)
 		                        : KVARC_OK;
 		if (ret == KVARC_OK)
-			ret = finish_overlaps(r, c, p);
-		return ret ? ret : submit(r, g, s, c, p, order_index, deliver, opaque);
+			ret = finish_overlaps(r, c, part);
+		return ret ? ret : submit(r, range, s, c, part, order_index, deliver, opaque);
 	}
 	return KVARC_OK;
 }
@@ -668,22 +683,23 @@ static kvarc_ret start_next(kvarc_reader *r, const struct kvi_range *g, struct s
  * Starts the chunks of several segments, of each one in turn: those of one
  * segment may wait for each other, those of different ones never do.
  */
-static kvarc_ret start_parts(kvarc_reader *r, const struct kvi_range *g, struct segment_part *parts,
-                             size_t n, kvarc_deliver deliver, void *opaque)
+static kvarc_ret start_parts(kvarc_reader *r, const struct kvi_range *range,
+                             struct segment_part *parts, size_t n, kvarc_deliver deliver,
+                             void *opaque)
 {
 	const unsigned workers = kvi_pool_workers(r->workers.pool);
 	kvarc_ret ret = KVARC_OK;
 	size_t left = 0;
 	for (size_t i = 0; i < n && ret == KVARC_OK; i++) {
 		struct segment_part *p = &parts[i];
-		ret = range_prepare(r, g, p);
+		ret = range_prepare(r, range, p);
 		p->helpers = n < workers ? (unsigned)(workers / n) - 1 : 0;
 		left += p->next < p->end;
 	}
 	while (left && ret == KVARC_OK) {
 		left = 0;
 		for (size_t i = 0; i < n && ret == KVARC_OK; i++) {
-			ret = start_next(r, g, &parts[i], deliver, opaque);
+			ret = start_next(r, range, &parts[i], deliver, opaque);
 			left += parts[i].next < parts[i].end;
 		}
 	}
@@ -692,22 +708,23 @@ static kvarc_ret start_parts(kvarc_reader *r, const struct kvi_range *g, struct 
 	return ret;
 }
 
-kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r, const struct kvi_segment_ref *s,
-                                    const struct kvi_range *g, kvarc_deliver deliver, void *opaque)
+kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r, const struct kvi_segment_ref *segment,
+                                    const struct kvi_range *range, kvarc_deliver deliver,
+                                    void *opaque)
 {
-	struct segment_part part = { .s = s };
+	struct segment_part part = { .s = segment };
 	kvarc_ret ret = kvi_reader_start(r);
-	if (ret == KVARC_OK && range_touches(r, g, s))
-		ret = start_parts(r, g, &part, 1, deliver, opaque);
+	if (ret == KVARC_OK && range_touches(r, range, segment))
+		ret = start_parts(r, range, &part, 1, deliver, opaque);
 	return kvi_reader_drain(r, ret);
 }
 
 /* A model takes segments one after the other. */
-static bool has_model(const struct kvi_reader_predictors *p)
+static bool has_model(const struct kvi_reader_predictors *predictors)
 {
-	for (size_t i = 0; i < p->list.n; i++) {
-		const struct kvi_predictor_ref *x = *KVI_LIST(struct kvi_predictor_ref *, p->list,
-		                                              i);
+	for (size_t i = 0; i < predictors->list.n; i++) {
+		const struct kvi_predictor_ref *x = *KVI_LIST(struct kvi_predictor_ref *,
+		                                              predictors->list, i);
 		if (x->p.kind == KVI_PREDICTOR_MODEL)
 			return true;
 	}
@@ -727,9 +744,9 @@ unsigned kvi_reader_segments_at_once(const kvarc_reader *r)
 }
 
 /* Takes a model through the segments before a range. */
-static kvarc_ret lead_model(kvarc_reader *r, const struct kvi_range *g)
+static kvarc_ret lead_model(kvarc_reader *r, const struct kvi_range *range)
 {
-	const struct kvi_range lead = range_lead(r, g);
+	const struct kvi_range lead = range_lead(r, range);
 	const uint64_t from = lead.t0;
 	struct cover cover = { .g = &lead };
 	kvarc_ret ret = KVARC_OK;
@@ -737,10 +754,10 @@ static kvarc_ret lead_model(kvarc_reader *r, const struct kvi_range *g)
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);
 		struct segment_part part = { .s = s, .index = i, .cover = &cover };
-		const struct kvi_range all = {
-			g->track, 0, g->layer_end, s->t0, s->t0 + s->n, NULL
-		};
-		if (!kvi_segment_has(s, g->track, from, g->t0) || s->t0 + s->left > g->t0)
+		const struct kvi_range all = { range->track, 0,   range->layer_end, s->t0,
+			                       s->t0 + s->n, NULL };
+		if (!kvi_segment_has(s, range->track, from, range->t0) ||
+		    s->t0 + s->left > range->t0)
 			continue;
 		ret = cover_chunks(r, &cover, i, s->first);
 		if (ret == KVARC_OK)
@@ -781,21 +798,22 @@ static kvarc_ret start_covered(kvarc_reader *r, struct cover *cover, struct segm
 	return ret ? ret : start_parts(r, cover->g, parts, n, deliver, opaque);
 }
 
-static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *g, kvarc_deliver deliver,
+static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *range, kvarc_deliver deliver,
                             void *opaque)
 {
 	struct segment_part parts[PARTS_MAX];
-	if (g->t0 == g->t_end)
+	if (range->t0 == range->t_end)
 		return KVARC_OK;
 	kvarc_ret ret = kvi_reader_start(r);
 	if (ret == KVARC_OK)
-		ret = lead_model(r, g);
-	struct cover cover = { .g = g };
+		ret = lead_model(r, range);
+	struct cover cover = { .g = range };
 	size_t n = 0, most = kvi_reader_segments_at_once(r);
 	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);
-		if (!kvi_segment_has(s, g->track, g->t0, g->t_end) || !range_touches(r, g, s))
+		if (!kvi_segment_has(s, range->track, range->t0, range->t_end) ||
+		    !range_touches(r, range, s))
 			continue;
 		parts[n++] = (struct segment_part){ .s = s, .index = i };
 		if (n < most)
@@ -869,29 +887,30 @@ kvarc_ret kvarc_reader_read_deliver(kvarc_reader *r, const kvarc_range *range,
 	return kvi_reader_set_error(r, read_range(r, &g, deliver, opaque));
 }
 
-static kvarc_ret copy_tokens(kvarc_reader *r, const struct kvi_segment_ref *s,
-                             const struct kvi_range *g, int32_t *ids, int32_t *positions)
+static kvarc_ret copy_tokens(kvarc_reader *r, const struct kvi_segment_ref *segment,
+                             const struct kvi_range *range, int32_t *ids, int32_t *positions)
 {
 	struct kvi_segment seg;
-	uint64_t from = s->t0 > g->t0 ? s->t0 : g->t0;
-	uint64_t end = s->t0 + s->left < g->t_end ? s->t0 + s->left : g->t_end;
-	if (!s->offset)
-		return kvi_fail_at(r->error, KVARC_DATA, KVARC_UNKNOWN, s->sequence,
+	uint64_t from = segment->t0 > range->t0 ? segment->t0 : range->t0;
+	uint64_t end = segment->t0 + segment->left < range->t_end ? segment->t0 + segment->left
+	                                                          : range->t_end;
+	if (!segment->offset)
+		return kvi_fail_at(r->error, KVARC_DATA, KVARC_UNKNOWN, segment->sequence,
 		                   "the ids and positions of tokens from %llu on are lost",
-		                   (unsigned long long)s->t0);
-	kvarc_ret ret = kvi_reader_read_segment(r, &r->packer, s, &seg, r->error);
+		                   (unsigned long long)segment->t0);
+	kvarc_ret ret = kvi_reader_read_segment(r, &r->packer, segment, &seg, r->error);
 	if (!ret && ids)
-		ret = kvi_reader_ids(r, kvi_reader_codes_ids(r, s->sequence), &seg, r->error);
+		ret = kvi_reader_ids(r, kvi_reader_codes_ids(r, segment->sequence), &seg, r->error);
 	if (ret)
 		return ret == KVARC_END ? KVARC_PREDICTOR : ret;
 	if (ids && !seg.has_ids)
-		return kvi_fail_at(r->error, KVARC_OPTIONS, s->offset, s->sequence,
+		return kvi_fail_at(r->error, KVARC_OPTIONS, segment->offset, segment->sequence,
 		                   "token ids are not in the file");
 	for (uint64_t t = from; t < end; t++) {
 		if (ids)
-			ids[t - g->t0] = seg.ids[t - s->t0];
+			ids[t - range->t0] = seg.ids[t - segment->t0];
 		if (positions)
-			positions[t - g->t0] = seg.positions[t - s->t0];
+			positions[t - range->t0] = seg.positions[t - segment->t0];
 	}
 	return KVARC_OK;
 }

@@ -16,7 +16,8 @@ struct kvi_range {
  * GEOMETRY, PROG. */
 kvarc_ret kvi_range_check(kvarc_reader *r, const kvarc_range *range, struct kvi_range *g);
 /* Decodes the chunks of a segment that a range touches; no job is under way afterwards. */
-kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r, const struct kvi_segment_ref *s,
-                                    const struct kvi_range *g, kvarc_deliver deliver, void *opaque);
+kvarc_ret kvi_reader_segment_chunks(kvarc_reader *r, const struct kvi_segment_ref *segment,
+                                    const struct kvi_range *range, kvarc_deliver deliver,
+                                    void *opaque);
 
 #endif

@@ -206,14 +206,14 @@ static const struct kvi_segment_ref *holder(const kvarc_reader *r, uint32_t trac
 
 /* The chain value of a segment's first n tokens, in place of the value before the segment; s: its
  * content. Unknown where a model that is not here has coded its ids. */
-static kvarc_ret link(kvarc_reader *r, const struct kvi_segment_ref *p, uint32_t n,
+static kvarc_ret link(kvarc_reader *r, const struct kvi_segment_ref *segment, uint32_t n,
                       struct kvi_segment *s, struct kvi_chain *chain)
 {
 	const struct kvi_chain before = *chain;
-	kvarc_ret ret = kvi_reader_read_segment(r, &r->packer, p, s, r->error);
+	kvarc_ret ret = kvi_reader_read_segment(r, &r->packer, segment, s, r->error);
 	if (ret)
 		return ret;
-	ret = kvi_reader_first_ids(r, kvi_reader_codes_ids(r, p->sequence), s, n, NULL);
+	ret = kvi_reader_first_ids(r, kvi_reader_codes_ids(r, segment->sequence), s, n, NULL);
 	*chain = (struct kvi_chain){ false, { 0, 0 } };
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_fail_alloc(r->error, &r->alloc);
@@ -232,26 +232,26 @@ struct chain_step {
 
 /* From a segment back to one whose chain value holds for all tokens that count, or to the first
  * token of the track. */
-static kvarc_ret steps_back(kvarc_reader *r, const struct kvi_segment_ref *p, uint64_t end,
+static kvarc_ret steps_back(kvarc_reader *r, const struct kvi_segment_ref *segment, uint64_t end,
                             struct kvi_list *steps)
 {
-	for (; p; p = kvi_index_before(&r->index, p)) {
+	for (; segment; segment = kvi_index_before(&r->index, segment)) {
 		struct chain_step *x = kvi_list_add(steps, &r->alloc, sizeof *x);
 		if (!x)
 			return kvi_fail_alloc(r->error, &r->alloc);
-		*x = (struct chain_step){ p, (uint32_t)(end - p->t0) };
-		end = p->t0;
-		if (x->n == p->n || !p->chain.known)
+		*x = (struct chain_step){ segment, (uint32_t)(end - segment->t0) };
+		end = segment->t0;
+		if (x->n == segment->n || !segment->chain.known)
 			break;
 	}
 	return KVARC_OK;
 }
 
-static kvarc_ret chain_of(kvarc_reader *r, const struct kvi_segment_ref *p, uint64_t end,
+static kvarc_ret chain_of(kvarc_reader *r, const struct kvi_segment_ref *segment, uint64_t end,
                           struct kvi_segment *s, struct kvi_chain *to)
 {
 	struct kvi_list steps = { 0 };
-	kvarc_ret ret = steps_back(r, p, end, &steps);
+	kvarc_ret ret = steps_back(r, segment, end, &steps);
 	to->known = !ret;
 	if (!ret &&
 	    kvi_chain_root(&to->value, &r->chains.scratch, r->chains.geometry, &r->meta.identity))

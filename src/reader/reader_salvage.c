@@ -28,16 +28,16 @@ struct key_scan {
 };
 
 /* The next good header. Returns OK, END, MEM, MEMLIMIT, IO. */
-static kvarc_ret next_header(struct key_scan *s, kvarc_error *e)
+static kvarc_ret next_header(struct key_scan *scan, kvarc_error *error)
 {
 	uint8_t head[KVI_FRAME_HEAD_BYTES];
-	kvarc_ret ret = kvi_frame_find(&s->in, s->at, &s->window, &s->at, e);
+	kvarc_ret ret = kvi_frame_find(&scan->in, scan->at, &scan->window, &scan->at, error);
 	if (ret)
 		return ret;
-	if (s->at >= s->in.source.size)
+	if (scan->at >= scan->in.source.size)
 		return KVARC_END;
-	ret = kvi_frame_peek(&s->in, s->at, head, 0, &s->f, e);
-	s->at += KVI_FRAME_ALIGN;
+	ret = kvi_frame_peek(&scan->in, scan->at, head, 0, &scan->f, error);
+	scan->at += KVI_FRAME_ALIGN;
 	return ret == KVARC_DATA ? KVARC_END : ret; /* the source has changed */
 }
 
@@ -130,21 +130,21 @@ static kvarc_ret no_memory(const kvarc_reader *r)
 	return kvi_fail_alloc(r->error, &r->alloc);
 }
 
-static kvarc_ret add_region(struct scan *s, uint64_t offset, uint64_t bytes)
+static kvarc_ret add_region(struct scan *scan, uint64_t offset, uint64_t bytes)
 {
-	struct kvi_region *g = kvi_list_add(&s->r->losses.regions, &s->r->alloc, sizeof *g);
+	struct kvi_region *g = kvi_list_add(&scan->r->losses.regions, &scan->r->alloc, sizeof *g);
 	if (!g)
-		return no_memory(s->r);
+		return no_memory(scan->r);
 	g->offset = offset;
 	g->bytes = bytes;
-	s->r->totals.dropped += bytes;
+	scan->r->totals.dropped += bytes;
 	return KVARC_OK;
 }
 
 /* An item whose RESTORE frame was lost keeps its number. */
-static kvarc_ret add_lost_item(struct scan *s, uint64_t sequence)
+static kvarc_ret add_lost_item(struct scan *scan, uint64_t sequence)
 {
-	kvarc_reader *r = s->r;
+	kvarc_reader *r = scan->r;
 	size_t at = r->meta.items.n;
 	struct kvi_item *items = r->meta.items.p;
 	while (at && items[at - 1].sequence >= sequence)
@@ -166,29 +166,30 @@ static kvarc_ret add_lost_item(struct scan *s, uint64_t sequence)
 
 /* The segment of a chunk; made up from the chunk when it was lost. DATA: the
  * chunk does not fit what is known. */
-static kvarc_ret segment_of(struct scan *s, const struct kvi_chunk_header *h,
+static kvarc_ret segment_of(struct scan *scan, const struct kvi_chunk_header *header,
                             struct kvi_segment_ref **out)
 {
-	kvarc_reader *r = s->r;
-	uint32_t track = r->geometry.tensors[h->tensor].track;
+	kvarc_reader *r = scan->r;
+	uint32_t track = r->geometry.tensors[header->tensor].track;
 	struct kvi_segment_ref *last = r->index.segments.n
 	                                       ? KVI_LIST(struct kvi_segment_ref, r->index.segments,
 	                                                  r->index.segments.n - 1)
 	                                       : NULL;
 	*out = last;
-	if (last && last->sequence == h->segment)
-		return !last->stored && last->track == track && last->t0 == h->t0 && last->n == h->n
+	if (last && last->sequence == header->segment)
+		return !last->stored && last->track == track && last->t0 == header->t0 &&
+		                       last->n == header->n
 		               ? KVARC_OK
 		               : KVARC_DATA;
-	if (last && last->sequence > h->segment)
+	if (last && last->sequence > header->segment)
 		return KVARC_DATA;
 	*out = kvi_list_add(&r->index.segments, &r->alloc, sizeof **out);
 	if (!*out)
 		return no_memory(r);
 	kvi_reader_begin_set(r);
-	**out = (struct kvi_segment_ref){ .sequence = h->segment,
-		                          .t0 = h->t0,
-		                          .n = h->n,
+	**out = (struct kvi_segment_ref){ .sequence = header->segment,
+		                          .t0 = header->t0,
+		                          .n = header->n,
 		                          .track = track,
 		                          .first = r->index.chunks.n,
 		                          .end = r->index.chunks.n };
@@ -196,30 +197,30 @@ static kvarc_ret segment_of(struct scan *s, const struct kvi_chunk_header *h,
 	return KVARC_OK;
 }
 
-static kvarc_ret take_chunk(struct scan *s, const struct kvi_frame *f)
+static kvarc_ret take_chunk(struct scan *scan, const struct kvi_frame *frame)
 {
-	kvarc_reader *r = s->r;
+	kvarc_reader *r = scan->r;
 	struct kvi_chunk_header h;
 	struct kvi_segment_ref *segment;
-	if (!kvi_chunk_header_parse(&h, f->payload, f->head.payload_bytes))
+	if (!kvi_chunk_header_parse(&h, frame->payload, frame->head.payload_bytes))
 		return KVARC_DATA;
-	kvarc_ret ret = kvi_chunk_check(&r->geometry, &h, f, r->error);
+	kvarc_ret ret = kvi_chunk_check(&r->geometry, &h, frame, r->error);
 	if (ret == KVARC_OK)
-		ret = segment_of(s, &h, &segment);
+		ret = segment_of(scan, &h, &segment);
 	if (ret)
 		return ret;
 	struct kvi_chunk_ref *c = kvi_list_add(&r->index.chunks, &r->alloc, sizeof *c);
 	if (!c)
 		return no_memory(r);
-	*c = kvi_chunk_ref(f, &h);
+	*c = kvi_chunk_ref(frame, &h);
 	segment->end = r->index.chunks.n;
 	return KVARC_OK;
 }
 
-static kvarc_ret take_segment(struct scan *s, const struct kvi_frame *f, const uint8_t *content,
-                              size_t bytes)
+static kvarc_ret take_segment(struct scan *scan, const struct kvi_frame *frame,
+                              const uint8_t *content, size_t bytes)
 {
-	kvarc_reader *r = s->r;
+	kvarc_reader *r = scan->r;
 	struct kvi_segment seg;
 	if (!kvi_segment_parse(&seg, content, bytes) || seg.track >= r->geometry.n_tracks ||
 	    seg.t0 > UINT32_MAX)
@@ -228,8 +229,8 @@ static kvarc_ret take_segment(struct scan *s, const struct kvi_frame *f, const u
 	if (!ref)
 		return no_memory(r);
 	kvi_reader_begin_set(r);
-	*ref = (struct kvi_segment_ref){ .offset = f->offset,
-		                         .sequence = f->head.sequence,
+	*ref = (struct kvi_segment_ref){ .offset = frame->offset,
+		                         .sequence = frame->head.sequence,
 		                         .t0 = seg.t0,
 		                         .first = r->index.chunks.n,
 		                         .end = r->index.chunks.n,
@@ -240,21 +241,21 @@ static kvarc_ret take_segment(struct scan *s, const struct kvi_frame *f, const u
 	return KVARC_OK;
 }
 
-static kvarc_ret take_params(struct scan *s, const struct kvi_frame *f, const uint8_t *content,
-                             size_t bytes)
+static kvarc_ret take_params(struct scan *scan, const struct kvi_frame *frame,
+                             const uint8_t *content, size_t bytes)
 {
-	kvarc_reader *r = s->r;
+	kvarc_reader *r = scan->r;
 	struct kvi_params_header h;
 	if (!kvi_params_header_parse(&h, content, bytes))
 		return KVARC_DATA;
-	kvarc_ret ret = kvi_params_check(&r->geometry, &h, f, r->error);
+	kvarc_ret ret = kvi_params_check(&r->geometry, &h, frame, r->error);
 	if (ret)
 		return ret;
 	struct kvi_params_ref *p = kvi_list_add(&r->index.params, &r->alloc, sizeof *p);
 	if (!p)
 		return no_memory(r);
-	*p = (struct kvi_params_ref){ .offset = f->offset,
-		                      .sequence = f->head.sequence,
+	*p = (struct kvi_params_ref){ .offset = frame->offset,
+		                      .sequence = frame->head.sequence,
 		                      .tensor = h.tensor,
 		                      .head = h.head,
 		                      .heads = h.heads };
@@ -263,16 +264,16 @@ static kvarc_ret take_params(struct scan *s, const struct kvi_frame *f, const ui
 
 /* Tokens that the index lists are known to be missing where they are not found; as with COMMIT
  * frames the last word counts. */
-static void expect_segment(kvarc_reader *r, const struct kvi_index_entry *e)
+static void expect_segment(kvarc_reader *r, const struct kvi_index_entry *entry)
 {
-	if (e->tensor < r->geometry.n_tracks && e->segment <= UINT32_MAX)
-		r->losses.expected[e->tensor] = e->segment + e->n;
+	if (entry->tensor < r->geometry.n_tracks && entry->segment <= UINT32_MAX)
+		r->losses.expected[entry->tensor] = entry->segment + entry->n;
 }
 
 /* The index says which PARAMS are copies and where RESTORE frames were. */
-static kvarc_ret take_index(struct scan *s, const uint8_t *content, size_t bytes)
+static kvarc_ret take_index(struct scan *scan, const uint8_t *content, size_t bytes)
 {
-	kvarc_reader *r = s->r;
+	kvarc_reader *r = scan->r;
 	struct kvi_index_reader ir;
 	struct kvi_index_entry e;
 	kvarc_ret ret = KVARC_OK;
@@ -285,137 +286,137 @@ static kvarc_ret take_index(struct scan *s, const uint8_t *content, size_t bytes
 		if (p)
 			p->copy_of = e.params;
 		else if (e.type == KVI_FRAME_RESTORE)
-			ret = add_lost_item(s, e.sequence);
+			ret = add_lost_item(scan, e.sequence);
 		else if (e.type == KVI_FRAME_SEGMENT || e.type == KVI_FRAME_STOREREF)
 			expect_segment(r, &e);
 	}
-	s->has_index = true;
+	scan->has_index = true;
 	return ret ? ret : kvi_index_end(&ir) ? KVARC_OK : KVARC_DATA;
 }
 
-static kvarc_ret take_blob(struct scan *s, const struct kvi_frame *f)
+static kvarc_ret take_blob(struct scan *scan, const struct kvi_frame *frame)
 {
-	struct kvi_blob_ref *b = kvi_list_add(&s->r->index.blobs, &s->r->alloc, sizeof *b);
+	struct kvi_blob_ref *b = kvi_list_add(&scan->r->index.blobs, &scan->r->alloc, sizeof *b);
 	if (!b)
-		return no_memory(s->r);
-	*b = (struct kvi_blob_ref){ .offset = f->offset, .sequence = f->head.sequence };
+		return no_memory(scan->r);
+	*b = (struct kvi_blob_ref){ .offset = frame->offset, .sequence = frame->head.sequence };
 	return KVARC_OK;
 }
 
-static kvarc_ret take_commit(struct scan *s, const struct kvi_frame *f)
+static kvarc_ret take_commit(struct scan *scan, const struct kvi_frame *frame)
 {
-	kvarc_reader *r = s->r;
+	kvarc_reader *r = scan->r;
 	struct kvi_commit c;
-	if (!kvi_commit_parse(&c, s->committed, r->geometry.n_tracks, f->payload,
-	                      f->head.payload_bytes))
+	if (!kvi_commit_parse(&c, scan->committed, r->geometry.n_tracks, frame->payload,
+	                      frame->head.payload_bytes))
 		return KVARC_DATA;
 	for (size_t i = 0; i < r->geometry.n_tracks; i++)
-		r->losses.expected[i] = s->committed[i];
+		r->losses.expected[i] = scan->committed[i];
 	if (!c.checkpoint.number)
 		return KVARC_OK;
-	const struct kvi_index_entry e = { .offset = f->offset,
-		                           .sequence = f->head.sequence,
+	const struct kvi_index_entry e = { .offset = frame->offset,
+		                           .sequence = frame->head.sequence,
 		                           .number = c.checkpoint.number };
 	return kvi_index_checkpoint(r, &e);
 }
 
-static kvarc_ret take_content(struct scan *s, const struct kvi_frame *f, const uint8_t *content,
-                              size_t bytes)
+static kvarc_ret take_content(struct scan *scan, const struct kvi_frame *frame,
+                              const uint8_t *content, size_t bytes)
 {
-	kvarc_reader *r = s->r;
-	switch (f->head.type) {
+	kvarc_reader *r = scan->r;
+	switch (frame->head.type) {
 	case KVI_FRAME_PARAMS:
-		return take_params(s, f, content, bytes);
+		return take_params(scan, frame, content, bytes);
 	case KVI_FRAME_SEGMENT:
-		return take_segment(s, f, content, bytes);
+		return take_segment(scan, frame, content, bytes);
 	case KVI_FRAME_STOREREF:
-		return kvi_reader_add_storeref(r, f, content, NULL);
+		return kvi_reader_add_storeref(r, frame, content, NULL);
 	case KVI_FRAME_INDEX:
-		return take_index(s, content, bytes);
+		return take_index(scan, content, bytes);
 	case KVI_FRAME_BLOB:
-		return take_blob(s, f);
+		return take_blob(scan, frame);
 	case KVI_FRAME_RESTORE:
-		s->gap_in_items = s->gap_in_items || s->gap;
-		return kvi_reader_meta(r, f, content, bytes, r->error);
+		scan->gap_in_items = scan->gap_in_items || scan->gap;
+		return kvi_reader_meta(r, frame, content, bytes, r->error);
 	default:
-		return kvi_reader_meta(r, f, content, bytes, r->error);
+		return kvi_reader_meta(r, frame, content, bytes, r->error);
 	}
 }
 
 /* A good frame. DATA: its content makes no sense here. */
-static kvarc_ret take(struct scan *s, const struct kvi_frame *f)
+static kvarc_ret take(struct scan *scan, const struct kvi_frame *frame)
 {
-	kvarc_reader *r = s->r;
+	kvarc_reader *r = scan->r;
 	const uint8_t *content = NULL;
 	uint8_t *owned = NULL, head[KVI_SKIM_BYTES];
-	kvarc_ret ret = kvi_frame_meaning(f, r->error);
+	kvarc_ret ret = kvi_frame_meaning(frame, r->error);
 	if (ret)
 		return ret;
-	if (f->head.sequence < s->next_sequence)
+	if (frame->head.sequence < scan->next_sequence)
 		return KVARC_DATA;
-	switch (f->head.type) {
+	switch (frame->head.type) {
 	case KVI_FRAME_CHUNK:
-		return take_chunk(s, f);
+		return take_chunk(scan, frame);
 	case KVI_FRAME_COMMIT:
-		return take_commit(s, f);
+		return take_commit(scan, frame);
 	case KVI_FRAME_FOOTER:
 		return KVARC_OK;
 	case KVI_FRAME_GEOMETRY:
-		return f->offset == r->losses.geometry ? KVARC_OK
-		                                       : KVARC_DATA; /* it was taken before */
+		return frame->offset == r->losses.geometry ? KVARC_OK
+		                                           : KVARC_DATA; /* it was taken before */
 	default:
 		break;
 	}
-	if (!kvi_frame_known(f->head.type))
+	if (!kvi_frame_known(frame->head.type))
 		return KVARC_OK;
-	if (kvi_frame_skims(&f->head)) {
+	if (kvi_frame_skims(&frame->head)) {
 		content = head;
-		ret = kvi_frame_skim(&r->packer, f, head, r->error);
+		ret = kvi_frame_skim(&r->packer, frame, head, r->error);
 	} else {
-		ret = kvi_frame_spend(f, &r->meta.decode_left, r->error);
+		ret = kvi_frame_spend(frame, &r->meta.decode_left, r->error);
 		if (ret == KVARC_OK)
-			ret = kvi_frame_content(&r->packer, f, &content, &owned, r->error);
+			ret = kvi_frame_content(&r->packer, frame, &content, &owned, r->error);
 	}
 	if (ret == KVARC_OK)
-		ret = take_content(s, f, content, f->head.decoded_bytes);
+		ret = take_content(scan, frame, content, frame->head.decoded_bytes);
 	kvi_free(&r->alloc, owned);
 	return ret;
 }
 
 /* One step: a good frame, or a region without. */
-static kvarc_ret scan_step(struct scan *s)
+static kvarc_ret scan_step(struct scan *scan)
 {
-	kvarc_reader *r = s->r;
+	kvarc_reader *r = scan->r;
 	struct kvi_frame f;
 	uint64_t next;
-	kvarc_ret ret = kvi_frame_read(&r->in, s->offset, &s->buffer, &f, r->error);
+	kvarc_ret ret = kvi_frame_read(&r->in, scan->offset, &scan->buffer, &f, r->error);
 	bool whole = f.head_good && !f.cut && f.head.payload_bytes <= KVI_FRAME_MAX;
 	if (ret == KVARC_OK)
-		ret = take(s, &f);
+		ret = take(scan, &f);
 	if (ret == KVARC_OK) {
-		s->next_sequence = f.head.sequence + 1;
+		scan->next_sequence = f.head.sequence + 1;
 		if (kvi_frame_counts(f.head.type))
-			s->last_type = s->last_good = f.head.type;
-		s->frames++;
-		s->offset += f.bytes;
+			scan->last_type = scan->last_good = f.head.type;
+		scan->frames++;
+		scan->offset += f.bytes;
 		return KVARC_OK;
 	}
 	if (ret != KVARC_DATA)
 		return ret;
 	if (whole && f.head.type == KVI_FRAME_RESTORE)
-		ret = add_lost_item(s, f.head.sequence);
+		ret = add_lost_item(scan, f.head.sequence);
 	else
 		ret = KVARC_OK;
 	if (!whole || f.head.type == KVI_FRAME_ENCRYPTED)
-		s->gap = true;
-	next = s->offset + f.bytes;
+		scan->gap = true;
+	next = scan->offset + f.bytes;
 	if (ret == KVARC_OK && !whole)
-		ret = kvi_frame_find(&r->in, s->offset + KVI_FRAME_ALIGN, &s->window, &next,
+		ret = kvi_frame_find(&r->in, scan->offset + KVI_FRAME_ALIGN, &scan->window, &next,
 		                     r->error);
 	if (ret == KVARC_OK)
-		ret = add_region(s, s->offset, next - s->offset);
-	s->last_type = 0;
-	s->offset = next;
+		ret = add_region(scan, scan->offset, next - scan->offset);
+	scan->last_type = 0;
+	scan->offset = next;
 	return ret;
 }
 
@@ -427,21 +428,22 @@ static void forget_items(kvarc_reader *r)
 	r->meta.items.n = r->index.blobs.n = r->meta.first_item = 0;
 }
 
-static void set_state(struct scan *s)
+static void set_state(struct scan *scan)
 {
-	kvarc_reader *r = s->r;
+	kvarc_reader *r = scan->r;
 	const struct kvi_region *g = r->losses.regions.p;
 	bool tail = r->losses.regions.n == 1 && g->offset + g->bytes == r->in.source.size;
-	r->losses.end_known = s->last_type == KVI_FRAME_COMMIT || s->last_good == KVI_FRAME_FOOTER;
+	r->losses.end_known = scan->last_type == KVI_FRAME_COMMIT ||
+	                      scan->last_good == KVI_FRAME_FOOTER;
 	if (r->losses.regions.n)
 		r->state = tail ? KVARC_STATE_CUT : KVARC_STATE_DAMAGED;
-	else if (s->last_type == KVI_FRAME_FOOTER || kvi_index_is_there(r))
+	else if (scan->last_type == KVI_FRAME_FOOTER || kvi_index_is_there(r))
 		r->state = KVARC_STATE_CLOSED;
-	else if (s->last_type == KVI_FRAME_COMMIT)
+	else if (scan->last_type == KVI_FRAME_COMMIT)
 		r->state = KVARC_STATE_OPEN;
 	else
 		r->state = KVARC_STATE_CUT;
-	r->totals.frames = s->frames;
+	r->totals.frames = scan->frames;
 }
 
 static kvarc_ret scan(struct scan *s)
@@ -567,15 +569,15 @@ static kvarc_ret give_blobs(kvarc_reader *r)
 }
 
 /* Of the segment in hand. Ids before it may be lost, and with them what is coded. */
-static kvarc_ret known_ids(kvarc_reader *r, const struct kvi_segment_ref *s)
+static kvarc_ret known_ids(kvarc_reader *r, const struct kvi_segment_ref *segment)
 {
-	const kvarc_damage d = { .offset = s->offset,
-		                 .track = s->track,
+	const kvarc_damage d = { .offset = segment->offset,
+		                 .track = segment->track,
 		                 .tensor = UINT32_MAX,
-		                 .t0 = s->t0,
+		                 .t0 = segment->t0,
 		                 .what = "token ids are lost: a model has coded "
 		                         "them, and those before them are damaged or missing" };
-	kvarc_ret ret = kvi_reader_ids(r, kvi_reader_codes_ids(r, s->sequence),
+	kvarc_ret ret = kvi_reader_ids(r, kvi_reader_codes_ids(r, segment->sequence),
 	                               &r->seq.segment->segment, r->error);
 	if (ret == KVARC_DATA)
 		return kvi_salvage_lose(r, &d, 0, 0);

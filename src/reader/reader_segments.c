@@ -36,7 +36,7 @@ static kvarc_ret namespace_now(kvarc_reader *r, size_t *at)
 }
 
 /* Adds one segment of a STOREREF. */
-static kvarc_ret add_part(kvarc_reader *r, const struct kvi_frame *f, const kvarc_stored *part,
+static kvarc_ret add_part(kvarc_reader *r, const struct kvi_frame *frame, const kvarc_stored *part,
                           uint32_t number, size_t ns)
 {
 	struct kvi_stored_ref *x = kvi_list_add(&r->index.stored, &r->alloc, sizeof *x);
@@ -45,8 +45,8 @@ static kvarc_ret add_part(kvarc_reader *r, const struct kvi_frame *f, const kvar
 	if (!s)
 		return kvi_fail_alloc(r->error, &r->alloc);
 	*x = (struct kvi_stored_ref){ *part, ns };
-	*s = (struct kvi_segment_ref){ .offset = f->offset,
-		                       .sequence = f->head.sequence,
+	*s = (struct kvi_segment_ref){ .offset = frame->offset,
+		                       .sequence = frame->head.sequence,
 		                       .t0 = part->t0,
 		                       .first = r->index.chunks.n,
 		                       .end = r->index.chunks.n,
@@ -61,14 +61,15 @@ static kvarc_ret add_part(kvarc_reader *r, const struct kvi_frame *f, const kvar
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_reader_add_storeref(kvarc_reader *r, const struct kvi_frame *f,
+kvarc_ret kvi_reader_add_storeref(kvarc_reader *r, const struct kvi_frame *frame,
                                   const uint8_t *content, const struct kvi_index_entry *entry)
 {
 	struct kvi_list parts = { 0 };
 	size_t ns;
-	kvarc_ret ret = r->in.stored ? kvi_storeref_parse(&parts, &r->alloc, &r->geometry,
-	                                                  &r->order, content, f->head.decoded_bytes)
-	                             : KVARC_DATA;
+	kvarc_ret ret = r->in.stored
+	                        ? kvi_storeref_parse(&parts, &r->alloc, &r->geometry, &r->order,
+	                                             content, frame->head.decoded_bytes)
+	                        : KVARC_DATA;
 	const kvarc_stored *p = parts.p;
 	if (!ret && entry &&
 	    (p->track != entry->tensor || p->t0 != entry->segment ||
@@ -76,13 +77,13 @@ kvarc_ret kvi_reader_add_storeref(kvarc_reader *r, const struct kvi_frame *f,
 	     p[parts.n - 1].t0 + p[parts.n - 1].n != entry->segment + entry->n))
 		ret = KVARC_DATA;
 	if (ret == KVARC_DATA)
-		kvi_reader_not_valid(f, r->error);
+		kvi_reader_not_valid(frame, r->error);
 	else if (ret)
 		kvi_fail_alloc(r->error, &r->alloc);
 	else
 		ret = namespace_now(r, &ns);
 	for (size_t i = 0; i < parts.n && !ret; i++)
-		ret = add_part(r, f, &p[i], (uint32_t)i, ns);
+		ret = add_part(r, frame, &p[i], (uint32_t)i, ns);
 	if (!ret)
 		kvi_reader_begin_set(r);
 	kvi_free(&r->alloc, parts.p);
@@ -121,14 +122,14 @@ void kvi_stored_free(kvarc_reader *r)
 
 /* Makes a copy the newest one, with the reader as one of its users. More than LEAST stay where they
  * take a SHARE-th of the memory limit. */
-static void keep_copy(kvarc_reader *r, struct kvi_stored_copy *c)
+static void keep_copy(kvarc_reader *r, struct kvi_stored_copy *copy)
 {
 	enum { LEAST = 2, SHARE = 4 };
 	uint64_t bytes = 0;
 	forget_copies(r, KVI_STORED_COPIES - 1);
 	memmove(r->stored + 1, r->stored, (KVI_STORED_COPIES - 1) * sizeof *r->stored);
-	r->stored[0] = c;
-	c->users++;
+	r->stored[0] = copy;
+	copy->users++;
 	for (unsigned i = 0; i < KVI_STORED_COPIES && r->stored[i]; i++) {
 		bytes += r->stored[i]->key.bytes;
 		if (i >= LEAST && bytes > r->alloc.limit / SHARE)
@@ -181,21 +182,21 @@ static struct kvi_stored_copy *new_copy(kvarc_reader *r, const kvarc_stored *key
 }
 
 /* The same, with the memory of older copies and of jobs where it is short. */
-static kvarc_ret make_copy(kvarc_reader *r, const kvarc_stored *key, struct kvi_stored_copy **c,
-                           kvarc_error *e)
+static kvarc_ret make_copy(kvarc_reader *r, const kvarc_stored *key, struct kvi_stored_copy **copy,
+                           kvarc_error *error)
 {
 	kvarc_ret ret = KVARC_OK;
-	*c = key->bytes <= r->alloc.limit ? new_copy(r, key) : NULL;
-	if (!*c) {
+	*copy = key->bytes <= r->alloc.limit ? new_copy(r, key) : NULL;
+	if (!*copy) {
 		forget_copies(r, 0);
 		ret = kvi_reader_drain(r, KVARC_OK);
-		*c = ret ? NULL : new_copy(r, key);
+		*copy = ret ? NULL : new_copy(r, key);
 	}
-	return ret || *c ? ret : kvi_fail_alloc(e, &r->alloc);
+	return ret || *copy ? ret : kvi_fail_alloc(error, &r->alloc);
 }
 
 static kvarc_ret missing(const kvarc_stored *key, kvarc_reason reason, const char *what,
-                         kvarc_error *e)
+                         kvarc_error *error)
 {
 	const uint8_t *d = key->has_chain ? key->chain : key->digest;
 	char hex[2 * sizeof key->digest + 1];
@@ -204,61 +205,63 @@ static kvarc_ret missing(const kvarc_stored *key, kvarc_reason reason, const cha
 		hex[2 * i + 1] = "0123456789abcdef"[d[i] & 15];
 	}
 	hex[sizeof hex - 1] = 0;
-	kvi_fail(e, KVARC_STORE, "tokens %llu to %llu of track %u lie in a store%s %s",
+	kvi_fail(error, KVARC_STORE, "tokens %llu to %llu of track %u lie in a store%s %s",
 	         (unsigned long long)key->t0, (unsigned long long)(key->t0 + key->n - 1),
 	         (unsigned)key->track, what, hex);
-	if (e) {
-		memcpy(e->digest, d, sizeof e->digest);
-		e->track = key->track;
+	if (error) {
+		memcpy(error->digest, d, sizeof error->digest);
+		error->track = key->track;
 	}
-	return kvi_reason(e, reason, KVARC_STORE);
+	return kvi_reason(error, reason, KVARC_STORE);
 }
 
 /* The content digest says whether there are ids. */
-static kvarc_ret check_copy(kvarc_reader *r, struct kvi_stored_copy *c, kvarc_error *e)
+static kvarc_ret check_copy(kvarc_reader *r, struct kvi_stored_copy *copy, kvarc_error *error)
 {
-	struct kvi_segment *s = &c->segment;
-	const struct kvi_content content = { s->track, s->n, s->ids, s->positions, c->views };
-	const struct kvi_h128 digest = kvi_load_h128(c->key.digest);
+	struct kvi_segment *s = &copy->segment;
+	const struct kvi_content content = { s->track, s->n, s->ids, s->positions, copy->views };
+	const struct kvi_h128 digest = kvi_load_h128(copy->key.digest);
 	struct kvi_h128 with, without;
 	kvi_content_digest(&r->geometry, &r->order, &content, &with, &without);
 	s->has_ids = kvi_h128_equal(with, digest);
 	if (s->has_ids)
 		return KVARC_OK;
 	if (!kvi_h128_equal(without, digest))
-		return missing(&c->key, KVARC_REASON_STORE_DIFFERS,
-		               ", which has something else under", e);
-	return s->has_chain ? kvi_fail(e, KVARC_DATA,
+		return missing(&copy->key, KVARC_REASON_STORE_DIFFERS,
+		               ", which has something else under", error);
+	return s->has_chain ? kvi_fail(error, KVARC_DATA,
 	                               "tokens from %llu on of track %u have a chain value, and no "
 	                               "token ids",
 	                               (unsigned long long)s->t0, (unsigned)s->track)
 	                    : KVARC_OK;
 }
 
-static kvarc_ret ask(kvarc_reader *r, const char *ns, struct kvi_stored_copy *c, kvarc_error *e)
+static kvarc_ret ask(kvarc_reader *r, const char *ns, struct kvi_stored_copy *copy,
+                     kvarc_error *error)
 {
 	const kvarc_reader_options *o = &r->options;
-	struct kvi_segment *s = &c->segment;
-	s->track = c->key.track;
-	s->n = s->left = c->key.n;
-	s->t0 = c->key.t0;
-	s->has_chain = c->key.has_chain;
+	struct kvi_segment *s = &copy->segment;
+	s->track = copy->key.track;
+	s->n = s->left = copy->key.n;
+	s->t0 = copy->key.t0;
+	s->has_chain = copy->key.has_chain;
 	if (s->has_chain)
-		s->chain = kvi_load_h128(c->key.chain);
+		s->chain = kvi_load_h128(copy->key.chain);
 	errno = 0;
-	const int got = o->stored_read(o->stored_opaque, &c->key, ns, s->ids, s->positions,
-	                               c->views);
+	const int got = o->stored_read(o->stored_opaque, &copy->key, ns, s->ids, s->positions,
+	                               copy->views);
 	if (got == 1)
-		return missing(&c->key, KVARC_REASON_STORE_LACKS, ", which has nothing under", e);
+		return missing(&copy->key, KVARC_REASON_STORE_LACKS, ", which has nothing under",
+		               error);
 	if (got)
-		return kvi_fail_callback(e, KVARC_UNKNOWN, KVARC_UNKNOWN,
+		return kvi_fail_callback(error, KVARC_UNKNOWN, KVARC_UNKNOWN,
 		                         "the store failed to give tokens from %llu on of track %u",
 		                         (unsigned long long)s->t0, (unsigned)s->track);
-	return check_copy(r, c, e);
+	return check_copy(r, copy, error);
 }
 
 kvarc_ret kvi_stored_get(kvarc_reader *r, const kvarc_stored *key, const char *ns,
-                         struct kvi_stored_copy **copy, kvarc_error *e)
+                         struct kvi_stored_copy **copy, kvarc_error *error)
 {
 	*copy = find_copy(r, key);
 	if (*copy) {
@@ -267,10 +270,10 @@ kvarc_ret kvi_stored_get(kvarc_reader *r, const kvarc_stored *key, const char *n
 	}
 	if (!r->options.stored_read)
 		return missing(key, KVARC_REASON_NO_STORE, ", and no store is given; the key is",
-		               e);
-	kvarc_ret ret = make_copy(r, key, copy, e);
+		               error);
+	kvarc_ret ret = make_copy(r, key, copy, error);
 	if (!ret)
-		ret = ask(r, ns, *copy, e);
+		ret = ask(r, ns, *copy, error);
 	if (!ret)
 		keep_copy(r, *copy);
 	if (ret) {
@@ -280,40 +283,40 @@ kvarc_ret kvi_stored_get(kvarc_reader *r, const kvarc_stored *key, const char *n
 	return ret;
 }
 
-kvarc_ret kvi_stored_get_ref(kvarc_reader *r, const struct kvi_segment_ref *s,
-                             struct kvi_stored_copy **copy, kvarc_error *e)
+kvarc_ret kvi_stored_get_ref(kvarc_reader *r, const struct kvi_segment_ref *segment,
+                             struct kvi_stored_copy **copy, kvarc_error *error)
 {
 	const struct kvi_stored_ref *x = KVI_LIST(struct kvi_stored_ref, r->index.stored,
-	                                          s->stored - 1);
+	                                          segment->stored - 1);
 	return kvi_stored_get(r, &x->segment, *KVI_LIST(char *, r->index.namespaces, x->ns), copy,
-	                      e);
+	                      error);
 }
 
 /* What of a segment depends on where it is. */
-static void place(struct kvi_segment *s, const struct kvi_segment_ref *ref)
+static void place(struct kvi_segment *segment, const struct kvi_segment_ref *ref)
 {
-	s->left = ref->left;
-	s->sequence = ref->sequence;
-	s->part = ref->part;
+	segment->left = ref->left;
+	segment->sequence = ref->sequence;
+	segment->part = ref->part;
 }
 
 kvarc_ret kvi_stored_segment(kvarc_reader *r, const struct kvi_segment_ref *ref,
-                             struct kvi_segment *s, kvarc_error *e)
+                             struct kvi_segment *segment, kvarc_error *error)
 {
 	struct kvi_stored_copy *c;
-	kvarc_ret ret = kvi_stored_get_ref(r, ref, &c, e);
+	kvarc_ret ret = kvi_stored_get_ref(r, ref, &c, error);
 	if (ret)
 		return ret;
-	*s = c->segment;
-	place(s, ref);
+	*segment = c->segment;
+	place(segment, ref);
 	kvi_stored_release(r, c);
 	return KVARC_OK;
 }
 
 kvarc_ret kvi_stored_use(kvarc_reader *r, const struct kvi_segment_ref *ref,
-                         struct kvi_segment_use *use, kvarc_error *e)
+                         struct kvi_segment_use *use, kvarc_error *error)
 {
-	kvarc_ret ret = kvi_stored_get_ref(r, ref, &use->stored, e);
+	kvarc_ret ret = kvi_stored_get_ref(r, ref, &use->stored, error);
 	if (ret)
 		return ret;
 	use->segment = use->stored->segment;
@@ -380,35 +383,37 @@ kvarc_ret kvarc_reader_segment_at(kvarc_reader *r, uint64_t i, kvarc_stored *seg
 }
 
 kvarc_ret kvi_reader_read_segment(kvarc_reader *r, struct kvi_packer *packer,
-                                  const struct kvi_segment_ref *ref, struct kvi_segment *s,
-                                  kvarc_error *e)
+                                  const struct kvi_segment_ref *ref, struct kvi_segment *segment,
+                                  kvarc_error *error)
 {
 	struct kvi_loaded x = { 0 };
 	if (ref->stored)
-		return kvi_stored_segment(r, ref, s, e);
+		return kvi_stored_segment(r, ref, segment, error);
 	kvarc_ret ret = kvi_reader_load_frame(r, packer, ref->offset, KVI_FRAME_SEGMENT,
-	                                      ref->sequence, &x, e);
+	                                      ref->sequence, &x, error);
 	if (ret == KVARC_OK &&
-	    (!kvi_segment_parse(s, x.content, x.frame.head.decoded_bytes) ||
-	     s->track != ref->track || s->t0 != ref->t0 || s->n != ref->n ||
-	     s->has_chain != ref->chain.known || !kvi_h128_equal(s->chain, ref->chain.value)))
-		ret = kvi_reader_bad(&x.frame, e, "it is not valid, or not what the index says");
-	s->left = ref->left;
-	s->sequence = ref->sequence;
+	    (!kvi_segment_parse(segment, x.content, x.frame.head.decoded_bytes) ||
+	     segment->track != ref->track || segment->t0 != ref->t0 || segment->n != ref->n ||
+	     segment->has_chain != ref->chain.known ||
+	     !kvi_h128_equal(segment->chain, ref->chain.value)))
+		ret = kvi_reader_bad(&x.frame, error,
+		                     "it is not valid, or not what the index says");
+	segment->left = ref->left;
+	segment->sequence = ref->sequence;
 	kvi_loaded_free(&x, &r->alloc);
 	return ret;
 }
 
 kvarc_ret kvi_segment_use_load(kvarc_reader *r, struct kvi_packer *packer,
                                const struct kvi_segment_ref *ref, struct kvi_segment_use **use,
-                               kvarc_error *e)
+                               kvarc_error *error)
 {
 	*use = kvi_segment_use_new(r);
 	if (!*use)
-		return kvi_fail_alloc(e, &r->alloc);
+		return kvi_fail_alloc(error, &r->alloc);
 	(*use)->known = ref->offset != 0;
 	if (ref->stored)
-		return kvi_stored_use(r, ref, *use, e);
-	return ref->offset ? kvi_reader_read_segment(r, packer, ref, &(*use)->segment, e)
+		return kvi_stored_use(r, ref, *use, error);
+	return ref->offset ? kvi_reader_read_segment(r, packer, ref, &(*use)->segment, error)
 	                   : KVARC_OK;
 }

@@ -12,35 +12,35 @@
  * returned.
  */
 kvarc_ret kvi_stored_get(kvarc_reader *r, const kvarc_stored *key, const char *ns,
-                         struct kvi_stored_copy **copy, kvarc_error *e);
+                         struct kvi_stored_copy **copy, kvarc_error *error);
 /* The same for a segment of the index. */
-kvarc_ret kvi_stored_get_ref(kvarc_reader *r, const struct kvi_segment_ref *s,
-                             struct kvi_stored_copy **copy, kvarc_error *e);
+kvarc_ret kvi_stored_get_ref(kvarc_reader *r, const struct kvi_segment_ref *segment,
+                             struct kvi_stored_copy **copy, kvarc_error *error);
 /* Adds the segments of a STOREREF frame to the index; entry: what the INDEX or a walk says of it;
  * NULL: salvage, which takes what there is. Returns OK, MEM, MEMLIMIT, DATA. */
-kvarc_ret kvi_reader_add_storeref(kvarc_reader *r, const struct kvi_frame *f,
+kvarc_ret kvi_reader_add_storeref(kvarc_reader *r, const struct kvi_frame *frame,
                                   const uint8_t *content, const struct kvi_index_entry *entry);
 /* Counts the tokens of the state that lie in a store. */
 void kvi_reader_count_stored(kvarc_reader *r);
 /* A segment of the index that lies in a store. Returns as kvi_stored_get. */
 kvarc_ret kvi_stored_segment(kvarc_reader *r, const struct kvi_segment_ref *ref,
-                             struct kvi_segment *s, kvarc_error *e);
+                             struct kvi_segment *segment, kvarc_error *error);
 /* The same, with its elements, as use->segment and use->stored. */
 kvarc_ret kvi_stored_use(kvarc_reader *r, const struct kvi_segment_ref *ref,
-                         struct kvi_segment_use *use, kvarc_error *e);
+                         struct kvi_segment_use *use, kvarc_error *error);
 /* Elements of a tensor of a use, packed; NULL: a chunk of the file has them. */
 const uint8_t *kvi_stored_elements(const struct kvi_segment_use *use, uint32_t tensor);
 /* Frees all of it when the reader is closed. */
 void kvi_stored_free(kvarc_reader *r);
 /* Reads the SEGMENT frame that ref names. */
 kvarc_ret kvi_reader_read_segment(kvarc_reader *r, struct kvi_packer *packer,
-                                  const struct kvi_segment_ref *ref, struct kvi_segment *s,
-                                  kvarc_error *e);
+                                  const struct kvi_segment_ref *ref, struct kvi_segment *segment,
+                                  kvarc_error *error);
 /* A use of a segment with one user, read from its SEGMENT frame unless that is lost. The
  * caller releases it, also on failure, when it may be NULL. Returns OK, MEM, MEMLIMIT, DATA,
  * OPTIONS, IO. */
 kvarc_ret kvi_segment_use_load(kvarc_reader *r, struct kvi_packer *packer,
                                const struct kvi_segment_ref *ref, struct kvi_segment_use **use,
-                               kvarc_error *e);
+                               kvarc_error *error);
 
 #endif

@@ -40,24 +40,24 @@ static kvarc_ret next_frame(kvarc_reader *r)
 }
 
 /* Frames that mean the same wherever they are. */
-static kvarc_ret common_frame(kvarc_reader *r, bool deliver_blobs, kvarc_error *e)
+static kvarc_ret common_frame(kvarc_reader *r, bool deliver_blobs, kvarc_error *error)
 {
 	const struct kvi_walk *w = &r->seq.walk;
 	kvarc_ret ret;
 	switch (w->frame.head.type) {
 	case KVI_FRAME_PARAMS:
 		return kvi_reader_add_params(r, &w->frame, w->frame.head.sequence, w->content,
-		                             w->content_bytes, NULL, e);
+		                             w->content_bytes, NULL, error);
 	case KVI_FRAME_BLOB:
 		return kvi_reader_blob(r, &w->frame, w->content, w->content_bytes, deliver_blobs,
-		                       e);
+		                       error);
 	case KVI_FRAME_IDENTITY:
-		ret = kvi_reader_meta(r, &w->frame, w->content, w->content_bytes, e);
-		return ret ? ret : kvi_reader_check_root(r, e);
+		ret = kvi_reader_meta(r, &w->frame, w->content, w->content_bytes, error);
+		return ret ? ret : kvi_reader_check_root(r, error);
 	case KVI_FRAME_PREDICTOR:
 	case KVI_FRAME_PROFILE:
 	case KVI_FRAME_RESTORE:
-		return kvi_reader_meta(r, &w->frame, w->content, w->content_bytes, e);
+		return kvi_reader_meta(r, &w->frame, w->content, w->content_bytes, error);
 	case KVI_FRAME_COMMIT:
 		if (kvi_input_seekable(&r->in))
 			return KVARC_OK;
@@ -211,16 +211,16 @@ static kvarc_ret begin_part(kvarc_reader *r, kvarc_segment *segment)
 }
 
 /* Whether a chunk has to do with the features of its segment. */
-static bool foreseen(kvarc_reader *r, const struct kvi_chunk_header *h, uint32_t order_index)
+static bool foreseen(kvarc_reader *r, const struct kvi_chunk_header *header, uint32_t order_index)
 {
 	struct kvi_feature_table *t = r->seq.segment->features;
-	if (!t || h->heads == r->geometry.tensors[h->tensor].heads)
+	if (!t || header->heads == r->geometry.tensors[header->tensor].heads)
 		return t;
-	if (h->head == 0)
+	if (header->head == 0)
 		kvi_feature_table_leave(t, order_index); /* no source (spec linear 6) */
 	if (r->seq.segment->prediction &&
 	    kvi_prediction_covers(r->seq.segment->prediction, order_index))
-		kvi_prediction_mark_lost(r->seq.segment->prediction, order_index, h->t0);
+		kvi_prediction_mark_lost(r->seq.segment->prediction, order_index, header->t0);
 	return false;
 }
 

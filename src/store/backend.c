@@ -33,15 +33,15 @@ int kvi_key_valid(const char *key)
 	return 1;
 }
 
-void kvi_backend_close(struct kvi_backend **b)
+void kvi_backend_close(struct kvi_backend **backend)
 {
-	if (*b)
-		(*b)->calls->close(*b);
-	*b = NULL;
+	if (*backend)
+		(*backend)->calls->close(*backend);
+	*backend = NULL;
 }
 
-kvarc_ret kvi_object_is(struct kvi_backend *b, const char *key, const void *data, size_t n,
-                        kvarc_error *e)
+kvarc_ret kvi_object_is(struct kvi_backend *backend, const char *key, const void *data, size_t n,
+                        kvarc_error *error)
 {
 	struct kvi_alloc alloc;
 	size_t got;
@@ -49,8 +49,8 @@ kvarc_ret kvi_object_is(struct kvi_backend *b, const char *key, const void *data
 	/* One byte more: it may be longer. */
 	uint8_t *there = kvi_malloc(&alloc, n + 1);
 	if (!there)
-		return kvi_fail_alloc(e, &alloc);
-	kvarc_ret ret = b->calls->get(b, key, 0, there, n + 1, &got, e);
+		return kvi_fail_alloc(error, &alloc);
+	kvarc_ret ret = backend->calls->get(backend, key, 0, there, n + 1, &got, error);
 	if (!ret && (got != n || memcmp(there, data, n) != 0))
 		ret = KVARC_END;
 	kvi_free(&alloc, there);
@@ -76,20 +76,20 @@ static int64_t read_object(void *opaque, void *buf, size_t bytes, uint64_t offse
 	return ret ? -1 : (int64_t)got;
 }
 
-kvarc_ret kvi_object_source(kvarc_source *source, struct kvi_backend *b, const char *key,
-                            kvarc_error *e)
+kvarc_ret kvi_object_source(kvarc_source *source, struct kvi_backend *backend, const char *key,
+                            kvarc_error *error)
 {
 	struct object_source *s;
 	struct kvi_object object;
-	kvarc_common common = { .error = e };
+	kvarc_common common = { .error = error };
 	*source = (kvarc_source){ 0 };
-	kvarc_ret ret = b->calls->stat(b, key, &object, e);
+	kvarc_ret ret = backend->calls->stat(backend, key, &object, error);
 	if (!ret)
 		ret = kvi_handle_new(&s, sizeof *s, offsetof(struct object_source, alloc), &common,
 		                     0);
 	if (ret)
 		return ret;
-	s->b = b;
+	s->b = backend;
 	memcpy(s->key, key, strlen(key) + 1);
 	*source = (kvarc_source){ .read = read_object, .opaque = s, .size = object.bytes };
 	return KVARC_OK;

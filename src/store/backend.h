@@ -101,16 +101,16 @@ struct kvi_backend_options {
 /*
  * Opens what a URL names: a path or file:PATH, s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME],
  * redis://HOST[:PORT][/DB][?prefix=TEXT]. Returns OK; OPTIONS (a kind that is not known or was not
- * built in; no such folder), IO, MEM. *b is NULL then.
+ * built in; no such folder), IO, MEM. *backend is NULL then.
  */
-kvarc_ret kvi_backend_open(struct kvi_backend **b, const char *url,
-                           const struct kvi_backend_options *options, kvarc_error *e);
-/* NULL-safe; sets *b to NULL. */
-void kvi_backend_close(struct kvi_backend **b);
+kvarc_ret kvi_backend_open(struct kvi_backend **backend, const char *url,
+                           const struct kvi_backend_options *options, kvarc_error *error);
+/* NULL-safe; sets *backend to NULL. */
+void kvi_backend_close(struct kvi_backend **backend);
 
 /* The kinds, for kvi_backend_open alone, whose contract is theirs: a folder. */
-kvarc_ret kvi_backend_folder(struct kvi_backend **b, const char *path,
-                             const struct kvi_backend_options *options, kvarc_error *e);
+kvarc_ret kvi_backend_folder(struct kvi_backend **backend, const char *path,
+                             const struct kvi_backend_options *options, kvarc_error *error);
 /* rest: the URL behind s3://. */
 kvarc_ret kvi_backend_s3(struct kvi_backend **b, const char *rest,
                          const struct kvi_backend_options *options, kvarc_error *e);
@@ -120,14 +120,14 @@ kvarc_ret kvi_backend_redis(struct kvi_backend **b, const char *rest,
 
 /* Whether the bytes of an object are these, for remove_if. Returns OK, END (it is not there, or
  * another one), IO, MEM. */
-kvarc_ret kvi_object_is(struct kvi_backend *b, const char *key, const void *data, size_t n,
-                        kvarc_error *e);
+kvarc_ret kvi_object_is(struct kvi_backend *backend, const char *key, const void *data, size_t n,
+                        kvarc_error *error);
 /* Whether a key is as this header demands. */
 int kvi_key_valid(const char *key);
-/* A source of an object, for readers; its size is asked once. b and key stay the caller's until
- * kvi_object_source_close. Returns OK, END (no such object), IO, MEM. */
-kvarc_ret kvi_object_source(kvarc_source *source, struct kvi_backend *b, const char *key,
-                            kvarc_error *e);
+/* A source of an object, for readers; its size is asked once. backend and key stay the caller's
+ * until kvi_object_source_close. Returns OK, END (no such object), IO, MEM. */
+kvarc_ret kvi_object_source(kvarc_source *source, struct kvi_backend *backend, const char *key,
+                            kvarc_error *error);
 void kvi_object_source_close(kvarc_source *source); /* zeroed: nothing */
 
 #endif

@@ -44,39 +44,39 @@ struct folder {
 	uint64_t random; /* of temporary names */
 };
 
-static struct folder *folder_of(struct kvi_backend *b)
+static struct folder *folder_of(struct kvi_backend *backend)
 {
-	return (struct folder *)b;
+	return (struct folder *)backend;
 }
 
 /* IO, or MEM, for a system call about a key that has failed. */
-static kvarc_ret fail_key(kvarc_error *e, const char *what, const char *key)
+static kvarc_ret fail_key(kvarc_error *error, const char *what, const char *key)
 {
-	return kvi_fail(e, errno == ENOMEM ? KVARC_MEM : KVARC_IO, "store: cannot %s %s: %s", what,
-	                key, strerror(errno));
+	return kvi_fail(error, errno == ENOMEM ? KVARC_MEM : KVARC_IO, "store: cannot %s %s: %s",
+	                what, key, strerror(errno));
 }
 
-static int synchronise(const struct folder *f, int fd)
+static int synchronise(const struct folder *folder, int fd)
 {
-	return f->no_sync ? 0 : kvi_sync_file(fd);
+	return folder->no_sync ? 0 : kvi_sync_file(fd);
 }
 
-static void forget_open(struct folder *f)
+static void forget_open(struct folder *folder)
 {
-	if (f->open_fd >= 0)
-		close(f->open_fd);
-	f->open_fd = -1;
-	f->open_key[0] = 0;
+	if (folder->open_fd >= 0)
+		close(folder->open_fd);
+	folder->open_fd = -1;
+	folder->open_key[0] = 0;
 }
 
 /* The file of a key, open to read; it stays open until another one is. -1: errno. */
-static int open_key(struct folder *f, const char *key)
+static int open_key(struct folder *folder, const char *key)
 {
-	if (f->open_fd >= 0 && strcmp(f->open_key, key) == 0)
-		return f->open_fd;
+	if (folder->open_fd >= 0 && strcmp(folder->open_key, key) == 0)
+		return folder->open_fd;
 	struct stat st;
 	/* a pipe or a device is not waited for */
-	int fd = openat(f->root, key, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	int fd = openat(folder->root, key, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
 		return -1;
 	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
@@ -84,9 +84,9 @@ static int open_key(struct folder *f, const char *key)
 		errno = EINVAL;
 		return -1;
 	}
-	forget_open(f);
-	f->open_fd = fd;
-	memcpy(f->open_key, key, strlen(key) + 1);
+	forget_open(folder);
+	folder->open_fd = fd;
+	memcpy(folder->open_key, key, strlen(key) + 1);
 	return fd;
 }
 
@@ -95,21 +95,21 @@ static int is_missing(void)
 	return errno == ENOENT || errno == ENOTDIR;
 }
 
-static kvarc_ret folder_get(struct kvi_backend *b, const char *key, uint64_t offset, void *data,
-                            size_t n, size_t *got, kvarc_error *e)
+static kvarc_ret folder_get(struct kvi_backend *backend, const char *key, uint64_t offset,
+                            void *data, size_t n, size_t *got, kvarc_error *error)
 {
 	if (offset == 0)
-		forget_open(folder_of(b));
-	int fd = open_key(folder_of(b), key);
+		forget_open(folder_of(backend));
+	int fd = open_key(folder_of(backend), key);
 	*got = 0;
 	if (fd < 0)
-		return is_missing() ? KVARC_END : fail_key(e, "open", key);
+		return is_missing() ? KVARC_END : fail_key(error, "open", key);
 	while (*got < n) {
 		ssize_t k = pread(fd, (char *)data + *got, n - *got, (off_t)(offset + *got));
 		if (k < 0 && errno == EINTR)
 			continue;
 		if (k < 0)
-			return fail_key(e, "read", key);
+			return fail_key(error, "read", key);
 		if (k == 0)
 			break;
 		*got += (size_t)k;
@@ -124,56 +124,56 @@ static struct kvi_object describe(const char *key, const struct stat *st)
 		                            (uint64_t)st->st_mtim.tv_nsec };
 }
 
-static kvarc_ret folder_stat(struct kvi_backend *b, const char *key, struct kvi_object *object,
-                             kvarc_error *e)
+static kvarc_ret folder_stat(struct kvi_backend *backend, const char *key,
+                             struct kvi_object *object, kvarc_error *error)
 {
 	struct stat st;
-	if (fstatat(folder_of(b)->root, key, &st, AT_SYMLINK_NOFOLLOW) != 0)
-		return is_missing() ? KVARC_END : fail_key(e, "look at", key);
+	if (fstatat(folder_of(backend)->root, key, &st, AT_SYMLINK_NOFOLLOW) != 0)
+		return is_missing() ? KVARC_END : fail_key(error, "look at", key);
 	if (!S_ISREG(st.st_mode))
-		return kvi_fail(e, KVARC_IO, "store: %s is not a file", key);
+		return kvi_fail(error, KVARC_IO, "store: %s is not a file", key);
 	*object = describe(key, &st);
 	return KVARC_OK;
 }
 
 /* Copies all bytes of a source into a file. */
-static kvarc_ret copy_source(const struct folder *f, const kvarc_source *source, int fd,
-                             const char *key, kvarc_error *e)
+static kvarc_ret copy_source(const struct folder *folder, const kvarc_source *source, int fd,
+                             const char *key, kvarc_error *error)
 {
-	char *buffer = source->memory ? NULL : kvi_malloc(&f->alloc, COPY_BYTES);
+	char *buffer = source->memory ? NULL : kvi_malloc(&folder->alloc, COPY_BYTES);
 	kvarc_ret ret = KVARC_OK;
 	if (source->memory)
 		return kvi_write_file(fd, source->memory, (size_t)source->size) == 0
 		               ? KVARC_OK
-		               : fail_key(e, "write", key);
+		               : fail_key(error, "write", key);
 	if (!buffer)
-		return kvi_fail_alloc(e, &f->alloc);
+		return kvi_fail_alloc(error, &folder->alloc);
 	for (uint64_t at = 0; !ret && at < source->size;) {
 		uint64_t left = source->size - at;
 		int64_t k = source->read(source->opaque, buffer,
 		                         left < COPY_BYTES ? (size_t)left : COPY_BYTES, at);
 		if (k <= 0)
-			ret = kvi_fail(e, KVARC_IO, "store: what becomes %s ends at byte %llu", key,
-			               (unsigned long long)at);
+			ret = kvi_fail(error, KVARC_IO, "store: what becomes %s ends at byte %llu",
+			               key, (unsigned long long)at);
 		else if (kvi_write_file(fd, buffer, (size_t)k) != 0)
-			ret = fail_key(e, "write", key);
+			ret = fail_key(error, "write", key);
 		else
 			at += (uint64_t)k;
 	}
-	kvi_free(&f->alloc, buffer);
+	kvi_free(&folder->alloc, buffer);
 	return ret;
 }
 
 /* Synchronises the folder that a path is in. */
-static int synchronise_above(const struct folder *f, const char *path)
+static int synchronise_above(const struct folder *folder, const char *path)
 {
 	char above[KVI_KEY_MAX + 1];
 	memcpy(above, path, strlen(path) + 1);
 	char *slash = strrchr(above, '/');
 	if (slash)
 		*slash = 0;
-	int fd = openat(f->root, slash ? above : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int bad = fd < 0 || synchronise(f, fd) != 0;
+	int fd = openat(folder->root, slash ? above : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int bad = fd < 0 || synchronise(folder, fd) != 0;
 	if (fd >= 0)
 		close(fd);
 	return bad ? -1 : 0;
@@ -181,54 +181,54 @@ static int synchronise_above(const struct folder *f, const char *path)
 
 /* Makes the folders of a key. Each is synchronised in the one above, also one that was there: who
  * has made it may not have come so far. */
-static int make_folders(const struct folder *f, const char *key)
+static int make_folders(const struct folder *folder, const char *key)
 {
 	char path[KVI_KEY_MAX + 1];
 	for (const char *slash = strchr(key, '/'); slash; slash = strchr(slash + 1, '/')) {
 		size_t n = (size_t)(slash - key);
 		memcpy(path, key, n);
 		path[n] = 0;
-		if ((mkdirat(f->root, path, 0700) != 0 && errno != EEXIST) ||
-		    synchronise_above(f, path) != 0)
+		if ((mkdirat(folder->root, path, 0700) != 0 && errno != EEXIST) ||
+		    synchronise_above(folder, path) != 0)
 			return -1;
 	}
 	return 0;
 }
 
 /* Gives a whole file its key. Returns OK, END (the key is taken), IO. */
-static kvarc_ret publish(struct folder *f, const char *temp, int fd, const char *key,
-                         kvarc_error *e)
+static kvarc_ret publish(struct folder *folder, const char *temp, int fd, const char *key,
+                         kvarc_error *error)
 {
 	struct stat st;
-	if (make_folders(f, key) != 0)
-		return fail_key(e, "make the folder of", key);
-	if (linkat(f->temp, temp, f->root, key, 0) != 0) {
+	if (make_folders(folder, key) != 0)
+		return fail_key(error, "make the folder of", key);
+	if (linkat(folder->temp, temp, folder->root, key, 0) != 0) {
 		/* NFS may repeat a request that has been carried out */
 		int taken = errno == EEXIST && !(fstat(fd, &st) == 0 && st.st_nlink == 2);
 		if (taken)
 			return KVARC_END;
 		if (errno != EEXIST)
-			return fail_key(e, "make", key);
+			return fail_key(error, "make", key);
 	}
-	if (synchronise_above(f, key) == 0)
+	if (synchronise_above(folder, key) == 0)
 		return KVARC_OK;
-	kvarc_ret ret = fail_key(e, "synchronise the folder of", key);
+	kvarc_ret ret = fail_key(error, "synchronise the folder of", key);
 	/* It is ours, and was not acknowledged. */
-	unlinkat(f->root, key, 0);
+	unlinkat(folder->root, key, 0);
 	return ret;
 }
 
 /* A name for a file in TEMP, which is not there yet. */
-static void make_temp_name(struct folder *f, char temp[TEMP_NAME])
+static void make_temp_name(struct folder *folder, char temp[TEMP_NAME])
 {
 	snprintf(temp, TEMP_NAME, "%ld-%016llx", (long)getpid(),
-	         (unsigned long long)kvi_splitmix64(&f->random));
+	         (unsigned long long)kvi_splitmix64(&folder->random));
 }
 
-static kvarc_ret folder_put(struct kvi_backend *b, const char *key, const kvarc_source *source,
-                            kvarc_error *e)
+static kvarc_ret folder_put(struct kvi_backend *backend, const char *key,
+                            const kvarc_source *source, kvarc_error *error)
 {
-	struct folder *f = folder_of(b);
+	struct folder *f = folder_of(backend);
 	struct stat st;
 	char temp[TEMP_NAME];
 	int fd = -1;
@@ -241,26 +241,26 @@ static kvarc_ret folder_put(struct kvi_backend *b, const char *key, const kvarc_
 			break;
 	}
 	if (fd < 0)
-		return fail_key(e, "make a temporary file for", key);
-	kvarc_ret ret = copy_source(f, source, fd, key, e);
+		return fail_key(error, "make a temporary file for", key);
+	kvarc_ret ret = copy_source(f, source, fd, key, error);
 	if (!ret && synchronise(f, fd) != 0)
-		ret = fail_key(e, "synchronise", key);
+		ret = fail_key(error, "synchronise", key);
 	if (!ret)
-		ret = publish(f, temp, fd, key, e);
+		ret = publish(f, temp, fd, key, error);
 	if (close(fd) != 0 && !ret)
-		ret = fail_key(e, "close", key);
+		ret = fail_key(error, "close", key);
 	unlinkat(f->temp, temp, 0);
 	return ret;
 }
 
 /* Without fsync: an object that a crash brings back is removed again by who finds it. */
-static kvarc_ret folder_remove(struct kvi_backend *b, const char *key, kvarc_error *e)
+static kvarc_ret folder_remove(struct kvi_backend *backend, const char *key, kvarc_error *error)
 {
-	struct folder *f = folder_of(b);
+	struct folder *f = folder_of(backend);
 	if (strcmp(f->open_key, key) == 0)
 		forget_open(f);
 	if (unlinkat(f->root, key, 0) != 0 && !is_missing())
-		return fail_key(e, "remove", key);
+		return fail_key(error, "remove", key);
 	return KVARC_OK;
 }
 
@@ -269,20 +269,20 @@ static kvarc_ret folder_remove(struct kvi_backend *b, const char *key, kvarc_err
  * puts under the key meanwhile stays. It was looked at before: one that differs is moved only if it
  * was exchanged in between, and is moved back.
  */
-static kvarc_ret folder_remove_if(struct kvi_backend *b, const char *key, const void *data,
-                                  size_t n, kvarc_error *e)
+static kvarc_ret folder_remove_if(struct kvi_backend *backend, const char *key, const void *data,
+                                  size_t n, kvarc_error *error)
 {
-	struct folder *f = folder_of(b);
+	struct folder *f = folder_of(backend);
 	char temp[TEMP_NAME], moved[sizeof TEMP + TEMP_NAME];
-	kvarc_ret ret = kvi_object_is(b, key, data, n, e);
+	kvarc_ret ret = kvi_object_is(backend, key, data, n, error);
 	forget_open(f);
 	if (ret)
 		return ret;
 	make_temp_name(f, temp);
 	snprintf(moved, sizeof moved, TEMP "/%s", temp);
 	if (renameat(f->root, key, f->temp, temp) != 0)
-		return is_missing() ? KVARC_END : fail_key(e, "remove", key);
-	ret = kvi_object_is(b, moved, data, n, e);
+		return is_missing() ? KVARC_END : fail_key(error, "remove", key);
+	ret = kvi_object_is(backend, moved, data, n, error);
 	forget_open(f);
 	if (ret) {
 		/* Where somebody has put another one there are two: both stay, this one here. */
@@ -292,14 +292,14 @@ static kvarc_ret folder_remove_if(struct kvi_backend *b, const char *key, const 
 	}
 	unlinkat(f->temp, temp, 0);
 	return synchronise_above(f, key) == 0 ? KVARC_OK
-	                                      : fail_key(e, "synchronise the folder of", key);
+	                                      : fail_key(error, "synchronise the folder of", key);
 }
 
-static kvarc_ret folder_touch(struct kvi_backend *b, const char *key, kvarc_error *e)
+static kvarc_ret folder_touch(struct kvi_backend *backend, const char *key, kvarc_error *error)
 {
-	if (utimensat(folder_of(b)->root, key, NULL, AT_SYMLINK_NOFOLLOW) == 0)
+	if (utimensat(folder_of(backend)->root, key, NULL, AT_SYMLINK_NOFOLLOW) == 0)
 		return KVARC_OK;
-	return is_missing() ? KVARC_END : fail_key(e, "set the time of", key);
+	return is_missing() ? KVARC_END : fail_key(error, "set the time of", key);
 }
 
 /* A list on its way through the folders. */
@@ -312,40 +312,41 @@ struct folder_list {
 	char key[KVI_KEY_MAX + 1]; /* of the folder in hand, then of one of its entries */
 };
 
-static kvarc_ret list_folder(struct folder_list *l, size_t n, unsigned depth);
+static kvarc_ret list_folder(struct folder_list *list, size_t n, unsigned depth);
 
-/* One entry, whose name is at l->key + n. */
-static kvarc_ret list_entry(struct folder_list *l, size_t n, size_t name_bytes, unsigned depth)
+/* One entry, whose name is at list->key + n. */
+static kvarc_ret list_entry(struct folder_list *list, size_t n, size_t name_bytes, unsigned depth)
 {
 	struct stat st;
-	size_t end = n + name_bytes, prefix = strlen(l->prefix);
+	size_t end = n + name_bytes, prefix = strlen(list->prefix);
 	size_t common = end < prefix ? end : prefix;
-	if (strncmp(l->key, l->prefix, common) != 0)
+	if (strncmp(list->key, list->prefix, common) != 0)
 		return KVARC_OK;
-	if (fstatat(l->f->root, l->key, &st, AT_SYMLINK_NOFOLLOW) != 0)
-		return is_missing() ? KVARC_OK : fail_key(l->e, "look at", l->key);
+	if (fstatat(list->f->root, list->key, &st, AT_SYMLINK_NOFOLLOW) != 0)
+		return is_missing() ? KVARC_OK : fail_key(list->e, "look at", list->key);
 	if (S_ISDIR(st.st_mode) && depth < NESTING_MAX && end < KVI_KEY_MAX) {
-		l->key[end] = '/';
-		l->key[end + 1] = 0;
-		return list_folder(l, end + 1, depth + 1);
+		list->key[end] = '/';
+		list->key[end + 1] = 0;
+		return list_folder(list, end + 1, depth + 1);
 	}
 	if (!S_ISREG(st.st_mode) || end < prefix)
 		return KVARC_OK;
-	const struct kvi_object object = describe(l->key, &st);
-	if (l->fn(l->opaque, &object) == 0)
+	const struct kvi_object object = describe(list->key, &st);
+	if (list->fn(list->opaque, &object) == 0)
 		return KVARC_OK;
-	return kvi_fail(l->e, KVARC_IO, "store: listing %s was ended", l->prefix);
+	return kvi_fail(list->e, KVARC_IO, "store: listing %s was ended", list->prefix);
 }
 
-/* The folder whose key with a '/' at its end is the n bytes of l->key; n = 0: the root. */
-static kvarc_ret list_folder(struct folder_list *l, size_t n, unsigned depth)
+/* The folder whose key with a '/' at its end is the n bytes of list->key; n = 0: the root. */
+static kvarc_ret list_folder(struct folder_list *list, size_t n, unsigned depth)
 {
 	const struct dirent *entry;
 	kvarc_ret ret = KVARC_OK;
-	int fd = openat(l->f->root, n ? l->key : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = openat(list->f->root, n ? list->key : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	if (!dir) {
-		ret = is_missing() ? KVARC_OK : fail_key(l->e, "list", n ? l->key : "the store");
+		ret = is_missing() ? KVARC_OK
+		                   : fail_key(list->e, "list", n ? list->key : "the store");
 		if (fd >= 0)
 			close(fd);
 		return ret;
@@ -354,21 +355,21 @@ static kvarc_ret list_folder(struct folder_list *l, size_t n, unsigned depth)
 		size_t bytes = strlen(entry->d_name);
 		if (n + bytes > KVI_KEY_MAX)
 			continue;
-		memcpy(l->key + n, entry->d_name, bytes + 1);
-		if (kvi_key_valid(l->key))
-			ret = list_entry(l, n, bytes, depth);
+		memcpy(list->key + n, entry->d_name, bytes + 1);
+		if (kvi_key_valid(list->key))
+			ret = list_entry(list, n, bytes, depth);
 	}
-	l->key[n] = 0;
+	list->key[n] = 0;
 	if (!ret && errno)
-		ret = fail_key(l->e, "list", n ? l->key : "the store");
+		ret = fail_key(list->e, "list", n ? list->key : "the store");
 	closedir(dir);
 	return ret;
 }
 
-static kvarc_ret folder_list(struct kvi_backend *b, const char *prefix, kvi_object_fn fn,
-                             void *opaque, kvarc_error *e)
+static kvarc_ret folder_list(struct kvi_backend *backend, const char *prefix, kvi_object_fn fn,
+                             void *opaque, kvarc_error *error)
 {
-	struct folder_list l = { folder_of(b), prefix, fn, opaque, e, { 0 } };
+	struct folder_list l = { folder_of(backend), prefix, fn, opaque, error, { 0 } };
 	const char *slash = strrchr(prefix, '/');
 	size_t n = slash ? (size_t)(slash - prefix) + 1 : 0;
 	if (n > KVI_KEY_MAX)
@@ -377,9 +378,9 @@ static kvarc_ret folder_list(struct kvi_backend *b, const char *prefix, kvi_obje
 	return list_folder(&l, n, 0);
 }
 
-static void folder_close(struct kvi_backend *b)
+static void folder_close(struct kvi_backend *backend)
 {
-	struct folder *f = folder_of(b);
+	struct folder *f = folder_of(backend);
 	forget_open(f);
 	if (f->temp >= 0)
 		close(f->temp);
@@ -395,18 +396,18 @@ static const struct kvi_backend_calls folder_calls = {
 };
 
 /* Removes what killed processes have left; what cannot be removed stays. */
-static void remove_stale(const struct folder *f)
+static void remove_stale(const struct folder *folder)
 {
 	const struct dirent *entry;
 	struct stat st;
 	time_t now = time(NULL);
-	int fd = openat(f->temp, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = openat(folder->temp, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	while (dir && (entry = readdir(dir))) {
 		if (entry->d_name[0] != '.' &&
-		    fstatat(f->temp, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    fstatat(folder->temp, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 		    S_ISREG(st.st_mode) && now - st.st_mtime > STALE_SECONDS)
-			unlinkat(f->temp, entry->d_name, 0);
+			unlinkat(folder->temp, entry->d_name, 0);
 	}
 	if (dir)
 		closedir(dir);
@@ -424,7 +425,9 @@ static int make_folder(char *path, int no_sync)
 		return 0;
 	if (slash)
 		*slash = 0;
-	int fd = open(!slash ? "." : slash == path ? "/" : path,
+	int fd = open(!slash          ? "."
+	              : slash == path ? "/"
+	                              : path,
 	              O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int bad = fd < 0 || kvi_sync_file(fd) != 0;
 	if (fd >= 0)
@@ -458,15 +461,16 @@ static int make_root(const char *path, int no_sync)
 	return make_folder(all, no_sync);
 }
 
-kvarc_ret kvi_backend_folder(struct kvi_backend **b, const char *path,
-                             const struct kvi_backend_options *options, kvarc_error *e)
+kvarc_ret kvi_backend_folder(struct kvi_backend **backend, const char *path,
+                             const struct kvi_backend_options *options, kvarc_error *error)
 {
 	static atomic_uint_fast64_t opened;
 	struct folder *f;
-	kvarc_common common = { .allocator = options->allocator, .error = e };
-	*b = NULL;
+	kvarc_common common = { .allocator = options->allocator, .error = error };
+	*backend = NULL;
 	if (options->create && make_root(path, options->no_sync) != 0)
-		return kvi_fail(e, KVARC_IO, "store %s: cannot be made: %s", path, strerror(errno));
+		return kvi_fail(error, KVARC_IO, "store %s: cannot be made: %s", path,
+		                strerror(errno));
 	kvarc_ret ret = kvi_handle_new(&f, sizeof *f, offsetof(struct folder, alloc), &common, 0);
 	if (ret)
 		return ret;
@@ -478,18 +482,18 @@ kvarc_ret kvi_backend_folder(struct kvi_backend **b, const char *path,
 	f->root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (f->root < 0) {
 		ret = is_missing() ? KVARC_OPTIONS : KVARC_IO;
-		ret = kvi_fail(e, ret, "store %s: %s", path, strerror(errno));
+		ret = kvi_fail(error, ret, "store %s: %s", path, strerror(errno));
 	} else if (mkdirat(f->root, TEMP, 0700) != 0 && errno != EEXIST && errno != EROFS &&
 	           errno != EACCES) {
-		ret = kvi_fail(e, KVARC_IO, "store %s: %s", path, strerror(errno));
+		ret = kvi_fail(error, KVARC_IO, "store %s: %s", path, strerror(errno));
 	} else {
 		/* a store that cannot be written to can still be read: then there is none */
 		f->temp = openat(f->root, TEMP, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		if (f->temp >= 0)
 			remove_stale(f);
 	}
-	*b = &f->base;
+	*backend = &f->base;
 	if (ret)
-		kvi_backend_close(b);
+		kvi_backend_close(backend);
 	return ret;
 }

@@ -62,19 +62,19 @@ static bool element(const char *at, const char *end, const char *open, const cha
 	return true;
 }
 
-int kvi_s3_page_begin(struct kvi_s3_page *p, const char *xml, size_t bytes)
+int kvi_s3_page_begin(struct kvi_s3_page *page, const char *xml, size_t bytes)
 {
 	char truncated[8] = "";
-	*p = (struct kvi_s3_page){ xml, xml + bytes, "" };
-	if (!find(xml, p->end, "<ListBucketResult"))
+	*page = (struct kvi_s3_page){ xml, xml + bytes, "" };
+	if (!find(xml, page->end, "<ListBucketResult"))
 		return -1;
-	if (!element(xml, p->end, "<IsTruncated>", "</IsTruncated>", truncated, sizeof truncated,
+	if (!element(xml, page->end, "<IsTruncated>", "</IsTruncated>", truncated, sizeof truncated,
 	             NULL))
 		return -1;
 	if (strcmp(truncated, "true") != 0)
 		return 0;
-	return element(xml, p->end, "<NextContinuationToken>", "</NextContinuationToken>", p->next,
-	               sizeof p->next, NULL)
+	return element(xml, page->end, "<NextContinuationToken>", "</NextContinuationToken>",
+	               page->next, sizeof page->next, NULL)
 	               ? 0
 	               : -1;
 }
@@ -102,13 +102,13 @@ static int64_t time_of(const char *text)
 	return t < 0 ? 0 : (int64_t)t;
 }
 
-int kvi_s3_page_next(struct kvi_s3_page *p, struct kvi_s3_object *object)
+int kvi_s3_page_next(struct kvi_s3_page *page, struct kvi_s3_object *object)
 {
 	char text[64], *rest;
-	const char *from = find(p->at, p->end, "<Contents>");
+	const char *from = find(page->at, page->end, "<Contents>");
 	if (!from)
 		return 0;
-	const char *to = find(from, p->end, "</Contents>");
+	const char *to = find(from, page->end, "</Contents>");
 	if (!to)
 		return -1;
 	*object = (struct kvi_s3_object){ 0 };
@@ -122,7 +122,7 @@ int kvi_s3_page_next(struct kvi_s3_page *p, struct kvi_s3_object *object)
 		object->time = time_of(text);
 	if (!element(from, to, "<ETag>", "</ETag>", object->etag, sizeof object->etag, NULL))
 		object->etag[0] = 0;
-	p->at = to;
+	page->at = to;
 	return 1;
 }
 

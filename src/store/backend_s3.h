@@ -25,8 +25,8 @@ struct kvi_s3_page {
 
 /* Begins with an answer of `bytes` bytes, which stays the caller's. Returns 0; -1: this is no such
  * answer. */
-int kvi_s3_page_begin(struct kvi_s3_page *p, const char *xml, size_t bytes);
+int kvi_s3_page_begin(struct kvi_s3_page *page, const char *xml, size_t bytes);
 /* The next object. Returns 1, 0 (no more), -1 (the answer cannot be read). */
-int kvi_s3_page_next(struct kvi_s3_page *p, struct kvi_s3_object *object);
+int kvi_s3_page_next(struct kvi_s3_page *page, struct kvi_s3_object *object);
 
 #endif

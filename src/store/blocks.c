@@ -20,16 +20,16 @@ struct kvarc_blocks {
 	struct kvi_backend *backend;
 };
 
-static kvarc_ret check(const char *url, const kvarc_blocks_options *o)
+static kvarc_ret check(const char *url, const kvarc_blocks_options *options)
 {
 	static const char call[] = "kvarc_blocks_open";
-	kvarc_ret ret = kvi_check_common(&o->common);
+	kvarc_ret ret = kvi_check_common(&options->common);
 	if (!ret)
-		ret = KVI_CHECK_RESERVED(o->common.error, call, "options", o);
+		ret = KVI_CHECK_RESERVED(options->common.error, call, "options", options);
 	if (!ret && (!url || !*url))
-		ret = kvi_fail(o->common.error, KVARC_PROG, "%s: the URL is empty", call);
-	if (!ret && (o->flags & ~(KVARC_STORE_CREATE | KVARC_STORE_NO_SYNC)))
-		ret = kvi_fail(o->common.error, KVARC_PROG, "%s: unknown flags", call);
+		ret = kvi_fail(options->common.error, KVARC_PROG, "%s: the URL is empty", call);
+	if (!ret && (options->flags & ~(KVARC_STORE_CREATE | KVARC_STORE_NO_SYNC)))
+		ret = kvi_fail(options->common.error, KVARC_PROG, "%s: unknown flags", call);
 	return ret;
 }
 
@@ -77,14 +77,14 @@ void kvarc_blocks_close(kvarc_blocks **b)
 }
 
 /* PROG where a block cannot be called that. */
-static kvarc_ret find_key(const kvarc_blocks *b, const char *call, const char *name,
+static kvarc_ret find_key(const kvarc_blocks *blocks, const char *call, const char *name,
                           char key[KVI_BLOCK_KEY])
 {
-	if (!b)
+	if (!blocks)
 		return KVARC_PROG;
 	if (name && kvi_block_key(key, name))
 		return KVARC_OK;
-	return kvi_fail(b->error, KVARC_PROG,
+	return kvi_fail(blocks->error, KVARC_PROG,
 	                "%s: the name of a block is not %d lower-case hex digits", call,
 	                KVI_BLOCK_NAME);
 }

@@ -53,217 +53,221 @@ static int add_listed(void *opaque, const struct kvi_object *object)
 	return 0;
 }
 
-static kvarc_ret list_packs(struct refreshing *f)
+static kvarc_ret list_packs(struct refreshing *refreshing)
 {
-	kvarc_ret ret = f->s->backend->calls->list(f->s->backend, KVI_PACKS, add_listed, f,
-	                                           f->s->error);
-	if (f->ret)
-		ret = f->ret;
-	if (!ret && f->packs.n)
-		qsort(f->packs.p, f->packs.n, sizeof(struct listed_pack), by_id);
+	kvarc_ret ret = refreshing->s->backend->calls->list(
+		refreshing->s->backend, KVI_PACKS, add_listed, refreshing, refreshing->s->error);
+	if (refreshing->ret)
+		ret = refreshing->ret;
+	if (!ret && refreshing->packs.n)
+		qsort(refreshing->packs.p, refreshing->packs.n, sizeof(struct listed_pack), by_id);
 	return ret;
 }
 
-static kvarc_ret compare(void *opaque, const struct kvi_index_pack *p)
+static kvarc_ret compare(void *opaque, const struct kvi_index_pack *pack)
 {
 	struct refreshing *f = opaque;
 	struct listed_pack key, *found = NULL;
-	memcpy(key.id, p->id, 16);
+	memcpy(key.id, pack->id, 16);
 	if (f->packs.n)
 		found = bsearch(&key, f->packs.p, f->packs.n, sizeof key, by_id);
-	if (found && !p->lacks && kvi_index_same_object(p, &found->object)) {
+	if (found && !pack->lacks && kvi_index_same_object(pack, &found->object)) {
 		/* One that is locked is tried again where there are keys. */
-		found->in_index = !p->locked || !f->s->options.keys;
+		found->in_index = !pack->locked || !f->s->options.keys;
 		/* One that is not whole is so each time. */
-		f->unreadable += p->broken;
+		f->unreadable += pack->broken;
 		return KVARC_OK;
 	}
 	uint8_t *to = kvi_list_add(&f->gone, &f->s->alloc, 16);
 	if (!to)
 		return kvi_fail_alloc(f->s->error, &f->s->alloc);
-	memcpy(to, p->id, 16);
+	memcpy(to, pack->id, 16);
 	return KVARC_OK;
 }
 
 /* ----- changes ------------------------------------------------ */
 
-static void report_pack(struct refreshing *f)
+static void report_pack(struct refreshing *refreshing)
 {
 	char text[REPORT_MOST];
-	f->unreadable++;
-	if (!f->report)
+	refreshing->unreadable++;
+	if (!refreshing->report)
 		return;
-	snprintf(text, sizeof text, "%s", f->s->error->text);
-	f->report(f->opaque, text);
+	snprintf(text, sizeof text, "%s", refreshing->s->error->text);
+	refreshing->report(refreshing->opaque, text);
 }
 
 /* What an archive holds, which is open. */
-static kvarc_ret fill(struct refreshing *f, struct listed_pack *p, struct kvi_open_pack *open,
-                      bool last)
+static kvarc_ret fill(struct refreshing *refreshing, struct listed_pack *pack,
+                      struct kvi_open_pack *open, bool last)
 {
-	kvarc_ret ret = kvi_index_fill(f->s, f->x, p->id, &p->object, open->r, NULL, last);
+	kvarc_ret ret = kvi_index_fill(refreshing->s, refreshing->x, pack->id, &pack->object,
+	                               open->r, NULL, last);
 	if (ret && ret != KVARC_END && *open->error.text)
-		kvi_fail(f->s->error, ret, "store: %s: %s", open->key, open->error.text);
+		kvi_fail(refreshing->s->error, ret, "store: %s: %s", open->key, open->error.text);
 	return ret;
 }
 
 /* It is known to be there, for gc, and what it holds is not. */
-static kvarc_ret add_locked(struct refreshing *f, struct listed_pack *p)
+static kvarc_ret add_locked(struct refreshing *refreshing, struct listed_pack *listed_pack)
 {
-	struct kvi_index_pack pack = { .bytes = p->object.bytes,
-		                       .time = p->object.time,
-		                       .stamp = p->object.stamp,
+	struct kvi_index_pack pack = { .bytes = listed_pack->object.bytes,
+		                       .time = listed_pack->object.time,
+		                       .stamp = listed_pack->object.stamp,
 		                       .encrypted = true,
 		                       .locked = true };
-	memcpy(pack.id, p->id, 16);
-	p->in_index = true;
-	kvarc_ret ret = kvi_index_remove_pack(f->x, p->id);
-	return ret ? ret : kvi_index_add_pack(f->x, &pack);
+	memcpy(pack.id, listed_pack->id, 16);
+	listed_pack->in_index = true;
+	kvarc_ret ret = kvi_index_remove_pack(refreshing->x, listed_pack->id);
+	return ret ? ret : kvi_index_add_pack(refreshing->x, &pack);
 }
 
 /* One that cannot be opened, for gc and verify: nothing is known of what it holds. */
-static kvarc_ret add_broken(struct refreshing *f, const struct listed_pack *p)
+static kvarc_ret add_broken(struct refreshing *refreshing, const struct listed_pack *listed_pack)
 {
-	struct kvi_index_pack pack = { .bytes = p->object.bytes,
-		                       .time = p->object.time,
-		                       .stamp = p->object.stamp,
+	struct kvi_index_pack pack = { .bytes = listed_pack->object.bytes,
+		                       .time = listed_pack->object.time,
+		                       .stamp = listed_pack->object.stamp,
 		                       .broken = true };
-	memcpy(pack.id, p->id, 16);
-	return kvi_index_add_pack(f->x, &pack);
+	memcpy(pack.id, listed_pack->id, 16);
+	return kvi_index_add_pack(refreshing->x, &pack);
 }
 
 /* The rest of one that is not whole is there for loads alone. */
-static kvarc_ret break_pack(struct refreshing *f, const struct listed_pack *p,
+static kvarc_ret break_pack(struct refreshing *refreshing, const struct listed_pack *pack,
                             const struct kvi_open_pack *open)
 {
-	kvi_fail(f->s->error, KVARC_DATA, "store: %s: is not whole: its end is missing or damaged",
-	         open->key);
-	report_pack(f);
-	return kvi_index_break(f->x, p->id);
+	kvi_fail(refreshing->s->error, KVARC_DATA,
+	         "store: %s: is not whole: its end is missing or damaged", open->key);
+	report_pack(refreshing);
+	return kvi_index_break(refreshing->x, pack->id);
 }
 
 /* Inside of a transaction. *later: it needs others to be in the index first. */
-static kvarc_ret add_pack(struct refreshing *f, struct listed_pack *p, bool last, bool *later)
+static kvarc_ret add_pack(struct refreshing *refreshing, struct listed_pack *pack, bool last,
+                          bool *later)
 {
 	struct kvi_open_pack open;
-	kvarc_ret ret = kvi_pack_open(f->s, &open, p->id, true, NULL);
+	kvarc_ret ret = kvi_pack_open(refreshing->s, &open, pack->id, true, NULL);
 	bool gone = ret == KVARC_END; /* removed since it was listed */
 	*later = false;
 	if (ret == KVARC_AUTH)
-		return add_locked(f, p);
+		return add_locked(refreshing, pack);
 	if (!ret) {
-		ret = fill(f, p, &open, last || !open.whole);
+		ret = fill(refreshing, pack, &open, last || !open.whole);
 		if (!ret && !open.whole)
-			ret = break_pack(f, p, &open);
+			ret = break_pack(refreshing, pack, &open);
 		kvi_pack_close(&open);
 		*later = ret == KVARC_END;
-		gone = !*later && kvi_pack_gone(f->s, p->id, ret) == KVARC_END;
+		gone = !*later && kvi_pack_gone(refreshing->s, pack->id, ret) == KVARC_END;
 	}
-	p->in_index = !*later;
-	if (!ret || (!gone && (ret == KVARC_MEM || ret == KVARC_IO || kvi_index_damaged(f->x))))
+	pack->in_index = !*later;
+	if (!ret ||
+	    (!gone && (ret == KVARC_MEM || ret == KVARC_IO || kvi_index_damaged(refreshing->x))))
 		return ret;
 	const bool damaged = ret == KVARC_DATA || ret == KVARC_FORMAT;
 	if (!gone && !*later)
-		report_pack(f);
-	ret = kvi_index_remove_pack(f->x, p->id);
-	return !ret && damaged && !gone && !*later ? add_broken(f, p) : ret;
+		report_pack(refreshing);
+	ret = kvi_index_remove_pack(refreshing->x, pack->id);
+	return !ret && damaged && !gone && !*later ? add_broken(refreshing, pack) : ret;
 }
 
 /* One go through those that are not in the index; *left: how many are to be tried again. */
-static kvarc_ret add_packs(struct refreshing *f, bool last, size_t *left)
+static kvarc_ret add_packs(struct refreshing *refreshing, bool last, size_t *left)
 {
 	kvarc_ret ret = KVARC_OK;
 	*left = 0;
-	for (size_t i = 0; i < f->packs.n && !ret;) {
-		ret = kvi_index_begin_change(f->x);
+	for (size_t i = 0; i < refreshing->packs.n && !ret;) {
+		ret = kvi_index_begin_change(refreshing->x);
 		if (ret)
 			break;
-		for (size_t k = 0; i < f->packs.n && k < BATCH && !ret; i++) {
-			struct listed_pack *p = KVI_LIST(struct listed_pack, f->packs, i);
+		for (size_t k = 0; i < refreshing->packs.n && k < BATCH && !ret; i++) {
+			struct listed_pack *p = KVI_LIST(struct listed_pack, refreshing->packs, i);
 			bool later;
 			if (p->in_index)
 				continue;
 			k++;
-			ret = add_pack(f, p, last, &later);
+			ret = add_pack(refreshing, p, last, &later);
 			*left += later;
 		}
-		ret = kvi_index_end_change(f->x, ret);
+		ret = kvi_index_end_change(refreshing->x, ret);
 	}
 	return ret;
 }
 
 /* Archives that name others are tried until those are in the index. */
-static kvarc_ret add_all(struct refreshing *f)
+static kvarc_ret add_all(struct refreshing *refreshing)
 {
 	size_t before = SIZE_MAX, left = 0;
-	kvarc_ret ret = add_packs(f, false, &left);
+	kvarc_ret ret = add_packs(refreshing, false, &left);
 	while (!ret && left && left < before) {
 		before = left;
-		ret = add_packs(f, false, &left);
+		ret = add_packs(refreshing, false, &left);
 	}
-	return ret || !left ? ret : add_packs(f, true, &left);
+	return ret || !left ? ret : add_packs(refreshing, true, &left);
 }
 
-static kvarc_ret remove_gone(struct refreshing *f)
+static kvarc_ret remove_gone(struct refreshing *refreshing)
 {
-	if (!f->gone.n)
+	if (!refreshing->gone.n)
 		return KVARC_OK;
-	kvarc_ret ret = kvi_index_begin_change(f->x);
+	kvarc_ret ret = kvi_index_begin_change(refreshing->x);
 	if (ret)
 		return ret;
-	for (size_t i = 0; i < f->gone.n && !ret; i++)
-		ret = kvi_index_remove_pack(f->x, (const uint8_t *)f->gone.p + 16 * i);
-	return kvi_index_end_change(f->x, ret);
+	for (size_t i = 0; i < refreshing->gone.n && !ret; i++)
+		ret = kvi_index_remove_pack(refreshing->x,
+		                            (const uint8_t *)refreshing->gone.p + 16 * i);
+	return kvi_index_end_change(refreshing->x, ret);
 }
 
-static size_t missing(const struct refreshing *f)
+static size_t missing(const struct refreshing *refreshing)
 {
 	size_t n = 0;
-	for (size_t i = 0; i < f->packs.n; i++)
-		n += !KVI_LIST(struct listed_pack, f->packs, i)->in_index;
+	for (size_t i = 0; i < refreshing->packs.n; i++)
+		n += !KVI_LIST(struct listed_pack, refreshing->packs, i)->in_index;
 	return n;
 }
 
-kvarc_ret kvi_index_refresh(struct kvarc_store *s, struct kvi_store_index *x,
+kvarc_ret kvi_index_refresh(struct kvarc_store *store, struct kvi_store_index *index,
                             void (*report)(void *opaque, const char *text), void *opaque,
                             uint64_t *unreadable)
 {
-	struct refreshing f = { .s = s, .x = x, .report = report, .opaque = opaque };
+	struct refreshing f = { .s = store, .x = index, .report = report, .opaque = opaque };
 	kvarc_ret ret = list_packs(&f);
 	if (!ret)
-		ret = kvi_index_packs(x, true, compare, &f);
+		ret = kvi_index_packs(index, true, compare, &f);
 	if (!ret)
 		ret = remove_gone(&f);
 	/* Cut segments need look-ups: they come in a second go. */
 	const bool bulk = !ret && missing(&f) >= BULK_LEAST && missing(&f) == f.packs.n;
 	size_t left = 0;
 	if (bulk)
-		ret = kvi_index_bulk(x, true);
+		ret = kvi_index_bulk(index, true);
 	if (bulk && !ret)
 		ret = add_packs(&f, false, &left);
 	if (bulk && !ret)
-		ret = kvi_index_bulk(x, false);
+		ret = kvi_index_bulk(index, false);
 	if (!ret)
 		ret = add_all(&f);
-	kvi_free(&s->alloc, f.packs.p);
-	kvi_free(&s->alloc, f.gone.p);
+	kvi_free(&store->alloc, f.packs.p);
+	kvi_free(&store->alloc, f.gone.p);
 	*unreadable = f.unreadable;
 	return ret;
 }
 
-kvarc_ret kvi_index_renew(struct kvarc_store *s, const uint8_t id[16],
+kvarc_ret kvi_index_renew(struct kvarc_store *store, const uint8_t id[16],
                           const struct kvi_object *object)
 {
-	struct refreshing f = { .s = s, .x = s->index };
+	struct refreshing f = { .s = store, .x = store->index };
 	struct listed_pack p = { .object = *object };
 	bool later;
 	memcpy(p.id, id, 16);
-	kvi_pack_forget(s, id);
-	kvarc_ret ret = kvi_index_begin_change(s->index);
+	kvi_pack_forget(store, id);
+	kvarc_ret ret = kvi_index_begin_change(store->index);
 	if (ret)
 		return ret;
-	ret = kvi_index_remove_pack(s->index, id);
+	ret = kvi_index_remove_pack(store->index, id);
 	if (!ret)
 		ret = add_pack(&f, &p, true, &later);
-	return kvi_index_end_change(s->index, ret);
+	return kvi_index_end_change(store->index, ret);
 }

@@ -61,11 +61,12 @@ struct kvi_store_index {
  * read. */
 bool kvi_index_copy(sqlite3 *to, const char *path);
 /* Fills the error for a code of SQLite. Returns DATA, IO or MEM. */
-kvarc_ret kvi_index_fail(struct kvi_store_index *x, int code);
+kvarc_ret kvi_index_fail(struct kvi_store_index *index, int code);
 /* A statement, ready to be bound; NULL: *ret says why. */
-sqlite3_stmt *kvi_index_prepare(struct kvi_store_index *x, enum kvi_index_statement which,
+sqlite3_stmt *kvi_index_prepare(struct kvi_store_index *index, enum kvi_index_statement which,
                                 kvarc_ret *ret);
 /* After the last step, whose code it gets: returns ret, or what the code means. */
-kvarc_ret kvi_index_finish(struct kvi_store_index *x, sqlite3_stmt *q, int code, kvarc_ret ret);
+kvarc_ret kvi_index_finish(struct kvi_store_index *index, sqlite3_stmt *statement, int code,
+                           kvarc_ret ret);
 
 #endif

@@ -252,142 +252,148 @@ static void clause(char *to, size_t capacity, const char *format, va_list args)
 		vsnprintf(to, capacity, format, args);
 }
 
-static void refuse(struct check *c, const char *format, ...)
+static void refuse(struct check *check, const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
-	clause(c->v->refuse, sizeof c->v->refuse, format, args);
+	clause(check->v->refuse, sizeof check->v->refuse, format, args);
 	va_end(args);
 }
 
-static void warn(struct check *c, const char *format, ...)
+static void warn(struct check *check, const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
-	clause(c->v->warn, sizeof c->v->warn, format, args);
+	clause(check->v->warn, sizeof check->v->warn, format, args);
 	va_end(args);
 }
 
 /* The recorded value of a key; NULL: none. */
-static const char *recorded(const struct check *c, const char *key)
+static const char *recorded(const struct check *check, const char *key)
 {
-	const char *value = c->identity ? c->identity(c->opaque, key) : NULL;
+	const char *value = check->identity ? check->identity(check->opaque, key) : NULL;
 	return value && *value ? value : NULL;
 }
 
-static void check_model(struct check *c)
+static void check_model(struct check *check)
 {
-	const kvarc_server_info *i = &c->s->info;
-	const char *model = recorded(c, KEY_MODEL), *parameters = recorded(c, KEY_PARAMETERS);
-	const char *bytes = recorded(c, KEY_BYTES), *version = recorded(c, KEY_VERSION);
+	const kvarc_server_info *i = &check->s->info;
+	const char *model = recorded(check, KEY_MODEL),
+		   *parameters = recorded(check, KEY_PARAMETERS);
+	const char *bytes = recorded(check, KEY_BYTES), *version = recorded(check, KEY_VERSION);
 	if (parameters && i->parameters && strtoull(parameters, NULL, 10) != i->parameters)
-		refuse(c, "it was computed by a model of %s parameters (%s), the server has %s",
+		refuse(check, "it was computed by a model of %s parameters (%s), the server has %s",
 		       parameters, model ? model : "no name", i->model);
 	if (bytes && i->model_bytes && strtoull(bytes, NULL, 10) != i->model_bytes)
-		refuse(c, "it was computed by other weights (%s), the server has %s",
+		refuse(check, "it was computed by other weights (%s), the server has %s",
 		       model ? model : "no name", i->model);
 	if (model && i->model[0] && strcmp(model, i->model) != 0)
-		refuse(c, "it was computed by the model %s, the server has %s", model, i->model);
+		refuse(check, "it was computed by the model %s, the server has %s", model,
+		       i->model);
 	if (!parameters && !model)
-		warn(c, "it does not say which model it comes from");
+		warn(check, "it does not say which model it comes from");
 	if (version && i->build[0] && strcmp(version, i->build) != 0)
-		warn(c, "it was saved by build %s of the server, this one is %s", version,
+		warn(check, "it was saved by build %s of the server, this one is %s", version,
 		     i->build);
 }
 
 /* Every cell of the slot, and that all ids are of the vocabulary. */
-static kvarc_ret check_tokens(struct check *c, unsigned slot, const kvarc_import *file)
+static kvarc_ret check_tokens(struct check *check, unsigned slot, const kvarc_import *file)
 {
 	enum { SOME = 1024 };
 	struct server_slot state;
 	int32_t ids[SOME];
-	kvarc_ret ret = server_slot(c->s, slot, &state);
+	kvarc_ret ret = server_slot(check->s, slot, &state);
 	if (ret)
 		return ret;
-	uint64_t context = state.context ? state.context : c->s->info.context;
+	uint64_t context = state.context ? state.context : check->s->info.context;
 	if (state.busy)
-		refuse(c, "slot %u is at work", slot);
-	if (context && c->v->tokens > context)
-		refuse(c, "it has %llu tokens, the slot holds %llu (-c of the server)",
-		       (unsigned long long)c->v->tokens, (unsigned long long)context);
-	else if (context && c->v->tokens == context)
-		warn(c, "it fills the slot, which leaves nothing for the next token");
-	for (uint64_t t0 = 0; t0 < c->v->tokens && c->s->info.vocabulary; t0 += SOME) {
-		uint64_t left = c->v->tokens - t0, n = left < SOME ? left : SOME;
+		refuse(check, "slot %u is at work", slot);
+	if (context && check->v->tokens > context)
+		refuse(check, "it has %llu tokens, the slot holds %llu (-c of the server)",
+		       (unsigned long long)check->v->tokens, (unsigned long long)context);
+	else if (context && check->v->tokens == context)
+		warn(check, "it fills the slot, which leaves nothing for the next token");
+	for (uint64_t t0 = 0; t0 < check->v->tokens && check->s->info.vocabulary; t0 += SOME) {
+		uint64_t left = check->v->tokens - t0, n = left < SOME ? left : SOME;
 		if (kvarc_import_read_tokens(file, 0, t0, n, ids, NULL) != KVARC_OK)
 			break;
 		for (uint64_t i = 0; i < n; i++) {
-			if (ids[i] >= 0 && (uint64_t)ids[i] >= c->s->info.vocabulary)
-				refuse(c, "token %llu has the id %d, the vocabulary ends at %llu",
+			if (ids[i] >= 0 && (uint64_t)ids[i] >= check->s->info.vocabulary)
+				refuse(check,
+				       "token %llu has the id %d, the vocabulary ends at %llu",
 				       (unsigned long long)(t0 + i), (int)ids[i],
-				       (unsigned long long)c->s->info.vocabulary);
+				       (unsigned long long)check->s->info.vocabulary);
 		}
 	}
 	return KVARC_OK;
 }
 
 /* What distinguishes two tensors. */
-static int same_tensor(const kvarc_tensor *a, const kvarc_tensor *b)
+static int same_tensor(const kvarc_tensor *tensor, const kvarc_tensor *b)
 {
-	return a->layer == b->layer && a->kind == b->kind && a->role == b->role &&
-	       a->dtype == b->dtype && a->source_type == b->source_type && a->heads == b->heads &&
-	       a->channels == b->channels && a->track == b->track &&
-	       (a->flags & KVARC_TENSOR_HADAMARD) == (b->flags & KVARC_TENSOR_HADAMARD);
+	return tensor->layer == b->layer && tensor->kind == b->kind && tensor->role == b->role &&
+	       tensor->dtype == b->dtype && tensor->source_type == b->source_type &&
+	       tensor->heads == b->heads && tensor->channels == b->channels &&
+	       tensor->track == b->track &&
+	       (tensor->flags & KVARC_TENSOR_HADAMARD) == (b->flags & KVARC_TENSOR_HADAMARD);
 }
 
-static void compare_tensors(struct check *c, const kvarc_tensor *a, const kvarc_tensor *b)
+static void compare_tensors(struct check *check, const kvarc_tensor *tensor, const kvarc_tensor *b)
 {
-	if (same_tensor(a, b))
+	if (same_tensor(tensor, b))
 		return;
-	if (a->dtype != b->dtype || a->source_type != b->source_type || a->role != b->role)
-		refuse(c, "its caches are of another type than the server's: set the server's "
-		          "-ctk and -ctv");
-	else if ((a->flags ^ b->flags) & KVARC_TENSOR_HADAMARD)
-		refuse(c, "the server %s its caches (LLAMA_ATTN_ROT_DISABLE), this file %s",
+	if (tensor->dtype != b->dtype || tensor->source_type != b->source_type ||
+	    tensor->role != b->role)
+		refuse(check, "its caches are of another type than the server's: set the server's "
+		              "-ctk and -ctv");
+	else if ((tensor->flags ^ b->flags) & KVARC_TENSOR_HADAMARD)
+		refuse(check, "the server %s its caches (LLAMA_ATTN_ROT_DISABLE), this file %s",
 		       b->flags & KVARC_TENSOR_HADAMARD ? "rotates" : "does not rotate",
-		       a->flags & KVARC_TENSOR_HADAMARD ? "is rotated" : "is not");
+		       tensor->flags & KVARC_TENSOR_HADAMARD ? "is rotated" : "is not");
 	else
-		refuse(c, "layer %u has %u heads of %u channels, the server's has %u of %u",
-		       a->layer, a->heads, a->channels, b->heads, b->channels);
+		refuse(check, "layer %u has %u heads of %u channels, the server's has %u of %u",
+		       tensor->layer, tensor->heads, tensor->channels, b->heads, b->channels);
 }
 
-static void check_layout(struct check *c, const kvarc_import *file, const kvarc_import *probe)
+static void check_layout(struct check *check, const kvarc_import *file, const kvarc_import *probe)
 {
 	const kvarc_geometry *a = kvarc_import_geometry(file), *b = kvarc_import_geometry(probe);
 	const char *one = kvarc_import_layout(file), *other = kvarc_import_layout(probe);
 	if (a->n_tracks != b->n_tracks)
-		refuse(c, "it has %zu memories, the server's caches have %zu (--swa-full?)",
+		refuse(check, "it has %zu memories, the server's caches have %zu (--swa-full?)",
 		       a->n_tracks, b->n_tracks);
 	if (kvarc_import_streams(file) != kvarc_import_streams(probe))
-		refuse(c,
+		refuse(check,
 		       "its server had caches of %u streams, this one has %u: set the server's "
 		       "-np, or -kvu",
 		       (unsigned)kvarc_import_streams(file), (unsigned)kvarc_import_streams(probe));
 	for (size_t i = 0; i < a->n_tensors && i < b->n_tensors; i++)
-		compare_tensors(c, &a->tensors[i], &b->tensors[i]);
+		compare_tensors(check, &a->tensors[i], &b->tensors[i]);
 	if (a->n_tensors != b->n_tensors)
-		refuse(c, "it has %zu tensors, the server's caches have %zu: another model",
+		refuse(check, "it has %zu tensors, the server's caches have %zu: another model",
 		       a->n_tensors, b->n_tensors);
 	if (strcmp(one, other) != 0)
-		refuse(c, "it lies in another way (%s; the server's: %s): set the server's -fa",
+		refuse(check, "it lies in another way (%s; the server's: %s): set the server's -fa",
 		       one, other);
 	if (strcmp(kvarc_import_format(file), kvarc_import_format(probe)) != 0)
-		refuse(c, "it is a %s, the server writes a %s", kvarc_import_format(file),
+		refuse(check, "it is a %s, the server writes a %s", kvarc_import_format(file),
 		       kvarc_import_format(probe));
 }
 
 /* Such a track cannot be shortened: what it forgot is in no slot file. */
-static int cannot_rewind(const kvarc_track *t)
+static int cannot_rewind(const kvarc_track *track)
 {
-	return t->kind == KVARC_TRACK_WINDOW || t->kind == KVARC_TRACK_STATE;
+	return track->kind == KVARC_TRACK_WINDOW || track->kind == KVARC_TRACK_STATE;
 }
 
-static void check_rewinds(struct check *c, const kvarc_geometry *g)
+static void check_rewinds(struct check *check, const kvarc_geometry *geometry)
 {
-	for (size_t i = 0; i < g->n_tracks; i++) {
-		if (cannot_rewind(&g->tracks[i]))
-			warn(c, "its model has a sliding window or a state: only a request that "
-			        "begins with all of its tokens is continued");
+	for (size_t i = 0; i < geometry->n_tracks; i++) {
+		if (cannot_rewind(&geometry->tracks[i]))
+			warn(check,
+			     "its model has a sliding window or a state: only a request that "
+			     "begins with all of its tokens is continued");
 	}
 }
 

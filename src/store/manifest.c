@@ -51,29 +51,30 @@ static size_t put_needs(char *to, const struct kvi_needs *needs)
 	return n;
 }
 
-size_t kvi_manifest_write(char text[KVI_MANIFEST_MAX], const struct kvi_manifest *m)
+size_t kvi_manifest_write(char text[KVI_MANIFEST_MAX], const struct kvi_manifest *manifest)
 {
 	char hex[33];
-	kvi_hex(hex, m->needs.pack);
+	kvi_hex(hex, manifest->needs.pack);
 	size_t n = (size_t)sprintf(
 		text, FIRST "1\npack=%s\ntokens=%" PRIu64 "\ntime=%" PRIu64 "\nbytes=%" PRIu64 "\n",
-		hex, m->tokens, m->time, m->bytes);
-	if (m->pack_bytes)
-		n += (size_t)sprintf(text + n, "pack-bytes=%" PRIu64 "\n", m->pack_bytes);
-	if (m->has_chain) {
-		kvi_hex(hex, m->chain);
+		hex, manifest->tokens, manifest->time, manifest->bytes);
+	if (manifest->pack_bytes)
+		n += (size_t)sprintf(text + n, "pack-bytes=%" PRIu64 "\n", manifest->pack_bytes);
+	if (manifest->has_chain) {
+		kvi_hex(hex, manifest->chain);
 		n += put_value(text + n, "chain", hex);
 	}
-	if (m->mode)
-		n += (size_t)sprintf(text + n, "mode=%" PRIu64 "\n", m->mode);
-	if (*m->label)
-		n += put_value(text + n, "label", m->label);
-	if (*m->parent) {
-		n += put_value(text + n, "parent", m->parent);
-		n += (size_t)sprintf(text + n, "parent-version=%" PRIu64 "\n", m->parent_number);
+	if (manifest->mode)
+		n += (size_t)sprintf(text + n, "mode=%" PRIu64 "\n", manifest->mode);
+	if (*manifest->label)
+		n += put_value(text + n, "label", manifest->label);
+	if (*manifest->parent) {
+		n += put_value(text + n, "parent", manifest->parent);
+		n += (size_t)sprintf(text + n, "parent-version=%" PRIu64 "\n",
+		                     manifest->parent_number);
 	}
-	if (m->needs.encrypted)
-		n += put_needs(text + n, &m->needs);
+	if (manifest->needs.encrypted)
+		n += put_needs(text + n, &manifest->needs);
 	put_check(hex, text, n);
 	return n + (size_t)sprintf(text + n, CHECK "%s\n", hex);
 }
@@ -85,19 +86,21 @@ struct value {
 	const char *p, *end;
 };
 
-static bool get_text(char *to, size_t capacity, struct value v)
+static bool get_text(char *to, size_t capacity, struct value value)
 {
 	size_t n = 0;
-	while (v.p < v.end) {
-		char c = *v.p++;
+	while (value.p < value.end) {
+		char c = *value.p++;
 		if (c == '%') {
 			static const char hex[] = "0123456789ABCDEF";
-			const char *high = v.end - v.p >= 2 && *v.p ? strchr(hex, v.p[0]) : NULL;
-			const char *low = high && v.p[1] ? strchr(hex, v.p[1]) : NULL;
+			const char *high = value.end - value.p >= 2 && *value.p
+			                           ? strchr(hex, value.p[0])
+			                           : NULL;
+			const char *low = high && value.p[1] ? strchr(hex, value.p[1]) : NULL;
 			if (!low || (high == hex && low == hex))
 				return false;
 			c = (char)((high - hex) << 4 | (low - hex));
-			v.p += 2;
+			value.p += 2;
 		}
 		if (n + 1 >= capacity || c == 0)
 			return false;
@@ -107,16 +110,16 @@ static bool get_text(char *to, size_t capacity, struct value v)
 	return true;
 }
 
-static bool get_number(uint64_t *n, struct value v)
+static bool get_number(uint64_t *n, struct value value)
 {
 	char text[24];
 	const char *end;
-	return get_text(text, sizeof text, v) && kvi_decimal(text, &end, n) && !*end;
+	return get_text(text, sizeof text, value) && kvi_decimal(text, &end, n) && !*end;
 }
 
-static bool get_id(uint8_t id[16], struct value v)
+static bool get_id(uint8_t id[16], struct value value)
 {
-	return v.end - v.p == 32 && kvi_unhex(id, v.p);
+	return value.end - value.p == 32 && kvi_unhex(id, value.p);
 }
 
 /* Lines that were there. */
@@ -135,16 +138,16 @@ enum {
 	NEEDED = 15
 };
 
-static bool get_needs(struct kvi_needs *needs, struct value v)
+static bool get_needs(struct kvi_needs *needs, struct value value)
 {
 	needs->encrypted = true;
-	while (v.p < v.end) {
-		const struct value id = { v.p, v.p + 32 };
-		if (needs->n == KVI_NEEDS_MAX || v.end - v.p < 32 ||
+	while (value.p < value.end) {
+		const struct value id = { value.p, value.p + 32 };
+		if (needs->n == KVI_NEEDS_MAX || value.end - value.p < 32 ||
 		    !get_id(needs->others[needs->n++], id))
 			return false;
-		v.p += 32;
-		if (v.p < v.end && (*v.p++ != ',' || v.p == v.end))
+		value.p += 32;
+		if (value.p < value.end && (*value.p++ != ',' || value.p == value.end))
 			return false;
 	}
 	return true;
@@ -156,37 +159,38 @@ static bool is_key(const char *line, size_t n, const char *key)
 }
 
 /* Returns which line it was, 0: another one, -1: not valid. */
-static int get_line(struct kvi_manifest *m, const char *key, size_t n, struct value v)
+static int get_line(struct kvi_manifest *manifest, const char *key, size_t n, struct value value)
 {
 	int bit = 0;
 	bool good = true;
 	if (is_key(key, n, "pack"))
-		bit = HAS_PACK, good = get_id(m->needs.pack, v);
+		bit = HAS_PACK, good = get_id(manifest->needs.pack, value);
 	else if (is_key(key, n, "tokens"))
-		bit = HAS_TOKENS, good = get_number(&m->tokens, v);
+		bit = HAS_TOKENS, good = get_number(&manifest->tokens, value);
 	else if (is_key(key, n, "time"))
-		bit = HAS_TIME, good = get_number(&m->time, v);
+		bit = HAS_TIME, good = get_number(&manifest->time, value);
 	else if (is_key(key, n, "bytes"))
-		bit = HAS_BYTES, good = get_number(&m->bytes, v);
+		bit = HAS_BYTES, good = get_number(&manifest->bytes, value);
 	else if (is_key(key, n, "chain"))
-		bit = HAS_CHAIN, good = get_id(m->chain, v);
+		bit = HAS_CHAIN, good = get_id(manifest->chain, value);
 	else if (is_key(key, n, "mode"))
-		bit = HAS_MODE, good = get_number(&m->mode, v) && m->mode <= 0777;
+		bit = HAS_MODE, good = get_number(&manifest->mode, value) && manifest->mode <= 0777;
 	else if (is_key(key, n, "label"))
-		bit = HAS_LABEL, good = get_text(m->label, sizeof m->label, v);
+		bit = HAS_LABEL, good = get_text(manifest->label, sizeof manifest->label, value);
 	else if (is_key(key, n, "parent"))
 		bit = HAS_PARENT,
-		good = get_text(m->parent, sizeof m->parent, v) && !kvi_session_wrong(m->parent);
+		good = get_text(manifest->parent, sizeof manifest->parent, value) &&
+		       !kvi_session_wrong(manifest->parent);
 	else if (is_key(key, n, "parent-version"))
-		bit = HAS_NUMBER, good = get_number(&m->parent_number, v);
+		bit = HAS_NUMBER, good = get_number(&manifest->parent_number, value);
 	else if (is_key(key, n, "pack-bytes"))
-		bit = HAS_PACK_BYTES, good = get_number(&m->pack_bytes, v);
+		bit = HAS_PACK_BYTES, good = get_number(&manifest->pack_bytes, value);
 	else if (is_key(key, n, "needs"))
-		bit = HAS_NEEDS, good = get_needs(&m->needs, v);
+		bit = HAS_NEEDS, good = get_needs(&manifest->needs, value);
 	return good ? bit : -1;
 }
 
-static kvarc_ret get_lines(struct kvi_manifest *m, const char *p, const char *end)
+static kvarc_ret get_lines(struct kvi_manifest *manifest, const char *p, const char *end)
 {
 	int seen = 0;
 	while (p < end) {
@@ -194,23 +198,24 @@ static kvarc_ret get_lines(struct kvi_manifest *m, const char *p, const char *en
 		const char *equals = stop ? memchr(p, '=', (size_t)(stop - p)) : NULL;
 		if (!equals)
 			return KVARC_DATA;
-		int bit = get_line(m, p, (size_t)(equals - p), (struct value){ equals + 1, stop });
+		int bit = get_line(manifest, p, (size_t)(equals - p),
+		                   (struct value){ equals + 1, stop });
 		if (bit < 0 || (seen & bit))
 			return KVARC_DATA;
 		seen |= bit;
 		p = stop + 1;
 	}
-	m->has_chain = seen & HAS_CHAIN;
+	manifest->has_chain = seen & HAS_CHAIN;
 	if ((seen & NEEDED) != NEEDED || !(seen & HAS_PARENT) != !(seen & HAS_NUMBER))
 		return KVARC_DATA;
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_manifest_parse(struct kvi_manifest *m, const char *text, size_t bytes)
+kvarc_ret kvi_manifest_parse(struct kvi_manifest *manifest, const char *text, size_t bytes)
 {
 	char hex[33];
-	memset(m, 0, sizeof *m);
-	kvi_manifest_digest(m->digest, text, bytes);
+	memset(manifest, 0, sizeof *manifest);
+	kvi_manifest_digest(manifest->digest, text, bytes);
 	if (bytes < sizeof FIRST + CHECK_BYTES || bytes > KVI_MANIFEST_MAX)
 		return KVARC_DATA;
 	const char *end = text + bytes - CHECK_BYTES;
@@ -222,5 +227,5 @@ kvarc_ret kvi_manifest_parse(struct kvi_manifest *m, const char *text, size_t by
 	text += sizeof FIRST - 1;
 	if (end - text < 2 || text[0] != '1' || text[1] != '\n')
 		return KVARC_OPTIONS;
-	return get_lines(m, text + 2, end);
+	return get_lines(manifest, text + 2, end);
 }

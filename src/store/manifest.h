@@ -32,7 +32,7 @@ struct kvi_manifest {
 	struct kvi_needs needs;
 	uint64_t tokens, time, bytes;
 	uint64_t pack_bytes; /* of its archive; 0: not known */
-	uint64_t mode; /* permission bits of the file; 0: not known */
+	uint64_t mode;       /* permission bits of the file; 0: not known */
 	bool has_chain;
 	uint8_t chain[16]; /* of the last token of the first track that has one */
 	char label[KVI_LABEL_MAX + 1];
@@ -45,8 +45,8 @@ struct kvi_manifest {
 void kvi_manifest_digest(uint8_t digest[16], const char *text, size_t n);
 
 /* Writes the text of a manifest, terminated. Returns its bytes. */
-size_t kvi_manifest_write(char text[KVI_MANIFEST_MAX], const struct kvi_manifest *m);
+size_t kvi_manifest_write(char text[KVI_MANIFEST_MAX], const struct kvi_manifest *manifest);
 /* What a manifest says. Returns OK; OPTIONS: made by a newer version; DATA: damaged. */
-kvarc_ret kvi_manifest_parse(struct kvi_manifest *m, const char *text, size_t bytes);
+kvarc_ret kvi_manifest_parse(struct kvi_manifest *manifest, const char *text, size_t bytes);
 
 #endif

@@ -36,49 +36,49 @@ static int temporary(const char *folder)
 	return named;
 }
 
-static kvarc_ret open_sink(struct kvi_new_archive *a, struct kvarc_store *s)
+static kvarc_ret open_sink(struct kvi_new_archive *archive, struct kvarc_store *store)
 {
-	kvarc_common common = s->options.common;
-	common.error = s->error;
-	if (!s->options.temp_dir) {
-		kvarc_ret ret = kvarc_memory_open(&a->memory, &common);
-		return ret ? ret : kvarc_memory_sink(a->memory, &a->sink);
+	kvarc_common common = store->options.common;
+	common.error = store->error;
+	if (!store->options.temp_dir) {
+		kvarc_ret ret = kvarc_memory_open(&archive->memory, &common);
+		return ret ? ret : kvarc_memory_sink(archive->memory, &archive->sink);
 	}
-	a->fd = temporary(s->options.temp_dir);
-	if (a->fd < 0)
-		return kvi_fail(s->error, KVARC_IO, "store: no temporary file in %s: %s",
-		                s->options.temp_dir, strerror(errno));
-	kvarc_ret ret = kvarc_sink_fd(&a->sink, a->fd, &common);
-	a->sink.flush = NULL; /* what is put into the store is synchronised there */
+	archive->fd = temporary(store->options.temp_dir);
+	if (archive->fd < 0)
+		return kvi_fail(store->error, KVARC_IO, "store: no temporary file in %s: %s",
+		                store->options.temp_dir, strerror(errno));
+	kvarc_ret ret = kvarc_sink_fd(&archive->sink, archive->fd, &common);
+	archive->sink.flush = NULL; /* what is put into the store is synchronised there */
 	return ret;
 }
 
-kvarc_ret kvi_new_archive_begin(struct kvi_new_archive *a, struct kvarc_store *s)
+kvarc_ret kvi_new_archive_begin(struct kvi_new_archive *archive, struct kvarc_store *store)
 {
-	memset(a, 0, sizeof *a);
-	a->fd = -1;
-	kvarc_ret ret = kvi_store_random(s, a->id);
-	return ret ? ret : open_sink(a, s);
+	memset(archive, 0, sizeof *archive);
+	archive->fd = -1;
+	kvarc_ret ret = kvi_store_random(store, archive->id);
+	return ret ? ret : open_sink(archive, store);
 }
 
-kvarc_ret kvi_new_archive_end(struct kvi_new_archive *a, struct kvarc_store *s)
+kvarc_ret kvi_new_archive_end(struct kvi_new_archive *archive, struct kvarc_store *store)
 {
-	kvarc_common common = s->options.common;
-	common.error = s->error;
-	kvarc_ret ret = a->memory ? kvarc_memory_source(a->memory, &a->source)
-	                          : kvarc_source_fd(&a->source, a->fd, &common);
-	a->bytes = ret ? 0 : a->source.size;
+	kvarc_common common = store->options.common;
+	common.error = store->error;
+	kvarc_ret ret = archive->memory ? kvarc_memory_source(archive->memory, &archive->source)
+	                                : kvarc_source_fd(&archive->source, archive->fd, &common);
+	archive->bytes = ret ? 0 : archive->source.size;
 	return ret;
 }
 
-void kvi_new_archive_close(struct kvi_new_archive *a)
+void kvi_new_archive_close(struct kvi_new_archive *archive)
 {
-	kvarc_source_close(&a->source);
+	kvarc_source_close(&archive->source);
 	/* What was written is not needed any more. */
-	if (kvarc_sink_close(&a->sink, NULL))
-		a->bytes = 0;
-	kvarc_memory_close(&a->memory);
-	if (a->fd >= 0)
-		close(a->fd);
-	a->fd = -1;
+	if (kvarc_sink_close(&archive->sink, NULL))
+		archive->bytes = 0;
+	kvarc_memory_close(&archive->memory);
+	if (archive->fd >= 0)
+		close(archive->fd);
+	archive->fd = -1;
 }

@@ -18,10 +18,10 @@ struct kvi_new_archive {
 
 /* Makes an id, and a sink for an archive. a is to be closed, also on failure. Returns OK, MEM,
  * IO. */
-kvarc_ret kvi_new_archive_begin(struct kvi_new_archive *a, struct kvarc_store *s);
+kvarc_ret kvi_new_archive_begin(struct kvi_new_archive *archive, struct kvarc_store *store);
 /* What was written to the sink, as a source. Returns OK, MEM, IO. */
-kvarc_ret kvi_new_archive_end(struct kvi_new_archive *a, struct kvarc_store *s);
+kvarc_ret kvi_new_archive_end(struct kvi_new_archive *archive, struct kvarc_store *store);
 /* Closes and frees it; an archive that is not open has fd -1 and zeros. */
-void kvi_new_archive_close(struct kvi_new_archive *a);
+void kvi_new_archive_close(struct kvi_new_archive *archive);
 
 #endif

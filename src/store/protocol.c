@@ -53,52 +53,60 @@ struct holders {
 };
 
 /* Content without token ids may be that of a cache with other tensors, which serves nobody else. */
-static bool is_other(const struct holders *h, size_t i)
+static bool is_other(const struct holders *holders, size_t i)
 {
-	if (h->rows[i].has_digest && memcmp(h->rows[i].digest, h->ref->digest, 16) != 0)
+	if (holders->rows[i].has_digest &&
+	    memcmp(holders->rows[i].digest, holders->ref->digest, 16) != 0)
 		return true;
-	return !h->ref->has_chain && h->n > 1 && !kvi_packs_alike(h->s, h->id, h->rows[i].id);
+	return !holders->ref->has_chain && holders->n > 1 &&
+	       !kvi_packs_alike(holders->s, holders->id, holders->rows[i].id);
 }
 
 /* Damage is no reason to stop: what cannot be compared may be the segment. */
-static kvarc_ret find_digest(struct holders *h, size_t i)
+static kvarc_ret find_digest(struct holders *holders, size_t i)
 {
-	kvarc_ret ret = h->rows[i].has_digest ? KVARC_OK : kvi_row_digest(h->s, &h->rows[i]);
+	kvarc_ret ret = holders->rows[i].has_digest ? KVARC_OK
+	                                            : kvi_row_digest(holders->s, &holders->rows[i]);
 	return ret == KVARC_MEM || ret == KVARC_MEMLIMIT || ret == KVARC_IO ||
-	                       kvi_index_damaged(h->s->index)
+	                       kvi_index_damaged(holders->s->index)
 	               ? ret
 	               : KVARC_OK;
 }
 
 /* Those that may hold the segment. Where one of several is to be avoided, all are compared. */
-static kvarc_ret find_rows(struct holders *h)
+static kvarc_ret find_rows(struct holders *holders)
 {
 	bool ranked = false;
 	size_t n = 0;
-	kvarc_ret ret = kvi_index_holders(h->s->index, h->ref->name_space, h->ref->key, false,
-	                                  h->rows, HOLDERS_MOST, &h->n);
-	for (size_t i = 0; i < h->n; i++)
-		ranked |= h->rank && h->rank->rank(h->rank->opaque, h->rows[i].id);
-	for (size_t i = 0; i < h->n && !ret && ranked && h->n > 1; i++)
-		ret = find_digest(h, i);
-	for (size_t i = 0; i < h->n; i++)
-		if (!is_other(h, i))
-			h->rows[n++] = h->rows[i];
-	h->n = n; /* not before: is_other looks at it */
+	kvarc_ret ret = kvi_index_holders(holders->s->index, holders->ref->name_space,
+	                                  holders->ref->key, false, holders->rows, HOLDERS_MOST,
+	                                  &holders->n);
+	for (size_t i = 0; i < holders->n; i++)
+		ranked |= holders->rank &&
+		          holders->rank->rank(holders->rank->opaque, holders->rows[i].id);
+	for (size_t i = 0; i < holders->n && !ret && ranked && holders->n > 1; i++)
+		ret = find_digest(holders, i);
+	for (size_t i = 0; i < holders->n; i++)
+		if (!is_other(holders, i))
+			holders->rows[n++] = holders->rows[i];
+	holders->n = n; /* not before: is_other looks at it */
 	for (size_t i = 0; i < n; i++)
-		h->ranks[i] = h->rank ? h->rank->rank(h->rank->opaque, h->rows[i].id) : 0;
+		holders->ranks[i] = holders->rank ? holders->rank->rank(holders->rank->opaque,
+		                                                        holders->rows[i].id)
+		                                  : 0;
 	return ret;
 }
 
 /* Of those that surely hold it, and that are not to be avoided, one is enough: one that is needed
  * anyway, else the first. */
-static const struct kvi_index_row *choose(const struct holders *h)
+static const struct kvi_index_row *choose(const struct holders *holders)
 {
 	const struct kvi_index_row *best = NULL;
-	for (size_t i = 0; i < h->n; i++)
-		if (h->rows[i].has_digest && !h->ranks[i] &&
-		    (!best || (h->ids && kvi_protocol_has(h->ids, h->rows[i].id))))
-			best = &h->rows[i];
+	for (size_t i = 0; i < holders->n; i++)
+		if (holders->rows[i].has_digest && !holders->ranks[i] &&
+		    (!best ||
+		     (holders->ids && kvi_protocol_has(holders->ids, holders->rows[i].id))))
+			best = &holders->rows[i];
 	return best;
 }
 
@@ -123,25 +131,25 @@ static kvarc_ret take_holders(void *opaque, const struct kvi_index_ref *ref)
 	return ret;
 }
 
-static kvarc_ret find_holders(struct holders *h, const uint8_t id[16])
+static kvarc_ret find_holders(struct holders *holders, const uint8_t id[16])
 {
 	int64_t pack;
-	h->id = id;
-	kvarc_ret ret = kvi_index_find_pack(h->s->index, id, &pack);
-	return ret ? ret : kvi_index_refs(h->s->index, pack, take_holders, h);
+	holders->id = id;
+	kvarc_ret ret = kvi_index_find_pack(holders->s->index, id, &pack);
+	return ret ? ret : kvi_index_refs(holders->s->index, pack, take_holders, holders);
 }
 
-kvarc_ret kvi_protocol_holders(struct kvarc_store *s, const uint8_t id[16],
+kvarc_ret kvi_protocol_holders(struct kvarc_store *store, const uint8_t id[16],
                                const struct kvi_holder_rank *rank, kvi_holder_fn fn, void *opaque)
 {
-	struct holders *h = kvi_calloc(&s->alloc, 1, sizeof *h);
+	struct holders *h = kvi_calloc(&store->alloc, 1, sizeof *h);
 	if (!h)
-		return kvi_fail_alloc(s->error, &s->alloc);
-	*h = (struct holders){ .s = s, .rank = rank, .fn = fn, .opaque = opaque };
+		return kvi_fail_alloc(store->error, &store->alloc);
+	*h = (struct holders){ .s = store, .rank = rank, .fn = fn, .opaque = opaque };
 	kvarc_ret ret = find_holders(h, id);
 	if (!ret && h->lacking)
 		ret = KVARC_END;
-	kvi_free(&s->alloc, h);
+	kvi_free(&store->alloc, h);
 	return ret;
 }
 
@@ -167,33 +175,35 @@ static kvarc_ret add_listed(struct needs *n, const struct kvi_needs *needs)
 	return ret ? ret : n->lacking ? KVARC_END : KVARC_OK;
 }
 
-kvarc_ret kvi_protocol_needs(struct kvarc_store *s, const struct kvi_needs *needs,
+kvarc_ret kvi_protocol_needs(struct kvarc_store *store, const struct kvi_needs *needs,
                              const struct kvi_holder_rank *rank, struct kvi_list *ids)
 {
-	struct needs n = { .s = s, .ids = ids };
+	struct needs n = { .s = store, .ids = ids };
 	int64_t pack;
 	if (needs->encrypted)
 		return add_listed(&n, needs);
-	struct holders *h = kvi_calloc(&s->alloc, 1, sizeof *h);
+	struct holders *h = kvi_calloc(&store->alloc, 1, sizeof *h);
 	if (!h)
-		return kvi_fail_alloc(s->error, &s->alloc);
-	*h = (struct holders){ .s = s, .rank = rank, .ids = ids, .fn = add_holder, .opaque = &n };
-	kvarc_ret ret = kvi_index_find_pack(s->index, needs->pack, &pack);
+		return kvi_fail_alloc(store->error, &store->alloc);
+	*h = (struct holders){
+		.s = store, .rank = rank, .ids = ids, .fn = add_holder, .opaque = &n
+	};
+	kvarc_ret ret = kvi_index_find_pack(store->index, needs->pack, &pack);
 	if (!ret)
 		ret = add_id(&n, needs->pack);
 	if (!ret)
 		ret = find_holders(h, needs->pack);
 	if (!ret && h->lacking)
 		ret = KVARC_END;
-	kvi_free(&s->alloc, h);
+	kvi_free(&store->alloc, h);
 	return ret;
 }
 
 /* ----- whether they stay ------------------------------------------------ */
 
-static kvarc_ret add_copy(struct kvarc_store *s, struct kvi_list *ids, const uint8_t id[16])
+static kvarc_ret add_copy(struct kvarc_store *store, struct kvi_list *ids, const uint8_t id[16])
 {
-	struct needs n = { .s = s, .ids = ids };
+	struct needs n = { .s = store, .ids = ids };
 	return add_id(&n, id);
 }
 
@@ -212,10 +222,11 @@ static int see_retired(void *opaque, const struct kvi_object *object)
 	return r->ret != KVARC_OK;
 }
 
-kvarc_ret kvi_protocol_retired(struct kvarc_store *s, struct kvi_list *ids)
+kvarc_ret kvi_protocol_retired(struct kvarc_store *store, struct kvi_list *ids)
 {
-	struct retired r = { .s = s, .ids = ids };
-	kvarc_ret ret = s->backend->calls->list(s->backend, KVI_RETIRED, see_retired, &r, s->error);
+	struct retired r = { .s = store, .ids = ids };
+	kvarc_ret ret = store->backend->calls->list(store->backend, KVI_RETIRED, see_retired, &r,
+	                                            store->error);
 	return r.ret ? r.ret : ret;
 }
 
@@ -225,86 +236,88 @@ uint64_t kvi_protocol_rank_listed(void *opaque, const uint8_t id[16])
 }
 
 /* Whether an object is the one that the index has read, as far as its size and stamp show it. */
-static bool is_known(struct kvarc_store *s, const uint8_t id[16], const struct kvi_object *object)
+static bool is_known(struct kvarc_store *store, const uint8_t id[16],
+                     const struct kvi_object *object)
 {
 	struct kvi_index_pack known;
-	return kvi_index_get_pack(s->index, id, &known) != KVARC_OK ||
+	return kvi_index_get_pack(store->index, id, &known) != KVARC_OK ||
 	       kvi_index_same_object(&known, object);
 }
 
 /* Those of ids that are retired or gone. Tombstones first: an archive whose tombstone is gone, too,
  * is missing by then. *changed: others are not the objects any more that the index knows, and were
  * read again. */
-static kvarc_ret find_retired(struct kvarc_store *s, const struct kvi_list *ids,
+static kvarc_ret find_retired(struct kvarc_store *store, const struct kvi_list *ids,
                               struct kvi_list *found, bool *changed)
 {
-	struct kvi_backend *b = s->backend;
+	struct kvi_backend *b = store->backend;
 	struct kvi_list retired = { 0 };
-	kvarc_ret ret = kvi_protocol_retired(s, &retired);
+	kvarc_ret ret = kvi_protocol_retired(store, &retired);
 	for (size_t i = 0; i < ids->n && !ret; i++) {
 		const uint8_t *id = (const uint8_t *)ids->p + 16 * i;
 		struct kvi_object object;
 		char key[KVI_PACK_KEY];
 		kvi_pack_key(key, id);
-		ret = kvi_protocol_has(&retired, id) ? KVARC_END
-		                                     : b->calls->stat(b, key, &object, s->error);
+		ret = kvi_protocol_has(&retired, id)
+		              ? KVARC_END
+		              : b->calls->stat(b, key, &object, store->error);
 		if (ret == KVARC_END) {
-			ret = add_copy(s, found, id);
-		} else if (!ret && !is_known(s, id, &object)) {
+			ret = add_copy(store, found, id);
+		} else if (!ret && !is_known(store, id, &object)) {
 			*changed = true;
-			ret = kvi_index_renew(s, id, &object);
+			ret = kvi_index_renew(store, id, &object);
 		}
 	}
-	kvi_free(&s->alloc, retired.p);
+	kvi_free(&store->alloc, retired.p);
 	return ret;
 }
 
-kvarc_ret kvi_protocol_confirm(struct kvarc_store *s, const struct kvi_list *ids)
+kvarc_ret kvi_protocol_confirm(struct kvarc_store *store, const struct kvi_list *ids)
 {
 	struct kvi_list found = { 0 };
 	bool changed = false;
-	kvarc_ret ret = find_retired(s, ids, &found, &changed);
+	kvarc_ret ret = find_retired(store, ids, &found, &changed);
 	if (!ret && found.n) {
-		ret = kvi_index_begin_change(s->index);
+		ret = kvi_index_begin_change(store->index);
 		for (size_t i = 0; i < found.n && !ret; i++) {
 			const uint8_t *id = (const uint8_t *)found.p + 16 * i;
-			kvi_pack_forget(s, id);
-			ret = kvi_index_remove_pack(s->index, id);
+			kvi_pack_forget(store, id);
+			ret = kvi_index_remove_pack(store->index, id);
 		}
-		ret = kvi_index_end_change(s->index, ret);
+		ret = kvi_index_end_change(store->index, ret);
 	}
 	if (!ret && (found.n || changed))
 		ret = KVARC_END;
-	kvi_free(&s->alloc, found.p);
+	kvi_free(&store->alloc, found.p);
 	return ret;
 }
 
 /* One look: what is retired is chosen only where nothing else holds a segment. */
-static kvarc_ret look(struct kvarc_store *s, const struct kvi_needs *needs)
+static kvarc_ret look(struct kvarc_store *store, const struct kvi_needs *needs)
 {
 	struct kvi_list ids = { 0 }, retired = { 0 };
 	const struct kvi_holder_rank rank = { kvi_protocol_rank_listed, &retired };
 	uint64_t unreadable = 0;
-	kvarc_ret ret = kvi_protocol_retired(s, &retired);
+	kvarc_ret ret = kvi_protocol_retired(store, &retired);
 	if (!ret)
-		ret = kvi_protocol_needs(s, needs, &rank, &ids);
+		ret = kvi_protocol_needs(store, needs, &rank, &ids);
 	if (ret == KVARC_END) {
 		ids.n = 0;
-		ret = kvi_index_refresh(s, s->index, NULL, NULL, &unreadable);
+		ret = kvi_index_refresh(store, store->index, NULL, NULL, &unreadable);
 		if (!ret)
-			ret = kvi_protocol_needs(s, needs, &rank, &ids);
+			ret = kvi_protocol_needs(store, needs, &rank, &ids);
 	}
 	if (!ret)
-		ret = kvi_protocol_confirm(s, &ids);
-	kvi_free(&s->alloc, ids.p);
-	kvi_free(&s->alloc, retired.p);
+		ret = kvi_protocol_confirm(store, &ids);
+	kvi_free(&store->alloc, ids.p);
+	kvi_free(&store->alloc, retired.p);
 	return ret;
 }
 
-kvarc_ret kvi_protocol_stays(struct kvarc_store *s, const struct kvi_needs *needs)
+kvarc_ret kvi_protocol_stays(struct kvarc_store *store, const struct kvi_needs *needs)
 {
 	kvarc_ret ret = KVARC_END;
 	for (int i = 0; i < LOOKS_MOST && ret == KVARC_END; i++)
-		ret = look(s, needs);
+		ret = look(store, needs);
 	return ret;
 }

@@ -84,62 +84,62 @@ struct key_text {
 	bool full;
 };
 
-static void put(struct key_text *k, char c)
+static void put(struct key_text *text, char c)
 {
-	if (k->n == KVI_KEY_MAX)
-		k->full = true;
+	if (text->n == KVI_KEY_MAX)
+		text->full = true;
 	else
-		k->p[k->n++] = c;
+		text->p[text->n++] = c;
 }
 
-static void put_escaped(struct key_text *k, char c)
+static void put_escaped(struct key_text *text, char c)
 {
 	static const char hex[] = "0123456789ABCDEF";
-	put(k, '%');
-	put(k, hex[(unsigned char)c >> 4]);
-	put(k, hex[(unsigned char)c & 15]);
+	put(text, '%');
+	put(text, hex[(unsigned char)c >> 4]);
+	put(text, hex[(unsigned char)c & 15]);
 }
 
 /* A component, or with `slashes` a namespace, whose slashes are bytes like others. */
-static void put_component(struct key_text *k, const char *p, size_t n)
+static void put_component(struct key_text *text, const char *p, size_t n)
 {
-	const size_t from = k->n;
+	const size_t from = text->n;
 	const bool number = strspn(p, DIGITS) >= n;
 	for (size_t i = 0; i < n; i++)
 		if (!strchr(PLAIN, p[i]) || (i == 0 && (p[i] == '.' || number)))
-			put_escaped(k, p[i]);
+			put_escaped(text, p[i]);
 		else
-			put(k, p[i]);
-	if (k->n - from > COMPONENT_MAX)
-		k->full = true;
+			put(text, p[i]);
+	if (text->n - from > COMPONENT_MAX)
+		text->full = true;
 }
 
-static void put_text(struct key_text *k, const char *text)
+static void put_text(struct key_text *key_text, const char *text)
 {
 	for (; *text; text++)
-		put(k, *text);
+		put(key_text, *text);
 }
 
-static void put_name(struct key_text *k, const char *name)
+static void put_name(struct key_text *text, const char *name)
 {
 	while (*name) {
 		const char *slash = strchr(name, '/');
 		size_t n = slash ? (size_t)(slash - name) : strlen(name);
-		put_component(k, name, n);
-		put(k, '/');
+		put_component(text, name, n);
+		put(text, '/');
 		name += n + (slash != NULL);
 	}
 }
 
-static void put_prefix(struct key_text *k, const char *name_space, const char *name)
+static void put_prefix(struct key_text *text, const char *name_space, const char *name)
 {
-	put_text(k, KVI_SESSIONS);
+	put_text(text, KVI_SESSIONS);
 	if (*name_space && strcmp(name_space, KVI_NAMESPACE_DEFAULT) != 0) {
-		put(k, '=');
-		put_component(k, name_space, strlen(name_space));
-		put(k, '/');
+		put(text, '=');
+		put_component(text, name_space, strlen(name_space));
+		put(text, '/');
 	}
-	put_name(k, name);
+	put_name(text, name);
 }
 
 bool kvi_session_prefix(char key[KVI_KEY_MAX + 1], const char *name_space, const char *name)
@@ -169,9 +169,10 @@ bool kvi_version_key(char key[KVI_KEY_MAX + 1], const char *name_space, const ch
 	return numbered_key(key, name_space, name, "", number);
 }
 
-bool kvi_mark_key(char key[KVI_KEY_MAX + 1], const struct kvi_session_key *k)
+bool kvi_mark_key(char key[KVI_KEY_MAX + 1], const struct kvi_session_key *session_key)
 {
-	return numbered_key(key, k->name_space, k->name, MARK, k->number);
+	return numbered_key(key, session_key->name_space, session_key->name, MARK,
+	                    session_key->number);
 }
 
 /* ----- and back ------------------------------------------------ */
@@ -208,40 +209,42 @@ static bool unescape(char *to, size_t capacity, const char *from, const char *en
 }
 
 /* before: what must stand before the number. */
-static bool parse_numbered(struct kvi_session_key *k, const char *key, const char *before)
+static bool parse_numbered(struct kvi_session_key *session_key, const char *key, const char *before)
 {
 	const char *p = key, *end, *slash = strrchr(key, '/');
 	char again[KVI_KEY_MAX + 1];
-	strcpy(k->name_space, KVI_NAMESPACE_DEFAULT);
-	k->touched = 0;
+	strcpy(session_key->name_space, KVI_NAMESPACE_DEFAULT);
+	session_key->touched = 0;
 	if (strncmp(p, KVI_SESSIONS, strlen(KVI_SESSIONS)) != 0 || !slash)
 		return false;
 	p += strlen(KVI_SESSIONS);
 	if (strncmp(slash + 1, before, strlen(before)) != 0 ||
-	    !kvi_decimal(slash + 1 + strlen(before), &end, &k->number) || *end || k->number == 0)
+	    !kvi_decimal(slash + 1 + strlen(before), &end, &session_key->number) || *end ||
+	    session_key->number == 0)
 		return false;
 	if (*p == '=') {
 		const char *next = strchr(p, '/');
-		if (!unescape(k->name_space, sizeof k->name_space, p + 1, next))
+		if (!unescape(session_key->name_space, sizeof session_key->name_space, p + 1, next))
 			return false;
 		p = next + 1;
 	}
-	if (p >= slash || !unescape(k->name, sizeof k->name, p, slash) ||
-	    kvi_session_wrong(k->name))
+	if (p >= slash || !unescape(session_key->name, sizeof session_key->name, p, slash) ||
+	    kvi_session_wrong(session_key->name))
 		return false;
 	/* One key a version: what is written differently is not ours. */
-	return numbered_key(again, k->name_space, k->name, before, k->number) &&
+	return numbered_key(again, session_key->name_space, session_key->name, before,
+	                    session_key->number) &&
 	       strcmp(again, key) == 0;
 }
 
-bool kvi_session_key_parse(struct kvi_session_key *k, const char *key)
+bool kvi_session_key_parse(struct kvi_session_key *session_key, const char *key)
 {
-	return parse_numbered(k, key, "");
+	return parse_numbered(session_key, key, "");
 }
 
-bool kvi_mark_key_parse(struct kvi_session_key *k, const char *key)
+bool kvi_mark_key_parse(struct kvi_session_key *session_key, const char *key)
 {
-	return parse_numbered(k, key, MARK);
+	return parse_numbered(session_key, key, MARK);
 }
 
 bool kvi_decimal(const char *text, const char **end, uint64_t *n)
@@ -318,8 +321,7 @@ bool kvi_retired_key_parse(uint8_t id[16], const char *key)
 
 bool kvi_block_key(char key[KVI_BLOCK_KEY], const char *name)
 {
-	if (strlen(name) != KVI_BLOCK_NAME ||
-	    strspn(name, "0123456789abcdef") != KVI_BLOCK_NAME)
+	if (strlen(name) != KVI_BLOCK_NAME || strspn(name, "0123456789abcdef") != KVI_BLOCK_NAME)
 		return false;
 	snprintf(key, KVI_BLOCK_KEY, KVI_BLOCKS "%.2s/%s.kva", name, name);
 	return true;

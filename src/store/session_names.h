@@ -47,13 +47,13 @@ struct kvi_session_key {
 	int64_t touched; /* of a key that was listed: the time of its object; 0: not known */
 };
 /* False: not the key of a manifest. */
-bool kvi_session_key_parse(struct kvi_session_key *k, const char *key);
+bool kvi_session_key_parse(struct kvi_session_key *session_key, const char *key);
 
 /* The key of a mark, "sessions/NAME/=N": versions of the session up to N have been there, and their
  * numbers are not used again. False: too long. */
-bool kvi_mark_key(char key[KVI_KEY_MAX + 1], const struct kvi_session_key *k);
+bool kvi_mark_key(char key[KVI_KEY_MAX + 1], const struct kvi_session_key *session_key);
 /* False: not the key of a mark. */
-bool kvi_mark_key_parse(struct kvi_session_key *k, const char *key);
+bool kvi_mark_key_parse(struct kvi_session_key *session_key, const char *key);
 
 /* packs/XX/ID.kva */
 void kvi_pack_key(char key[KVI_PACK_KEY], const uint8_t id[16]);

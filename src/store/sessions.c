@@ -15,45 +15,48 @@ enum {
 	MARK_SECONDS = 7200
 };
 
-kvarc_ret kvi_session_check(struct kvarc_store *s, const char *session)
+kvarc_ret kvi_session_check(struct kvarc_store *store, const char *session)
 {
 	const char *wrong = kvi_session_wrong(session);
-	return wrong ? kvi_fail(s->error, KVARC_PROG, "the name of a session %s", wrong) : KVARC_OK;
+	return wrong ? kvi_fail(store->error, KVARC_PROG, "the name of a session %s", wrong)
+	             : KVARC_OK;
 }
 
-void kvi_version_fill(kvarc_session_version *v, const struct kvi_session_key *k,
-                      const struct kvi_manifest *m)
+void kvi_version_fill(kvarc_session_version *version, const struct kvi_session_key *key,
+                      const struct kvi_manifest *manifest)
 {
-	memset(v, 0, sizeof *v);
-	v->session = k->name;
-	v->number = k->number;
-	v->time = m->time;
-	v->tokens = m->tokens;
-	v->file_bytes = m->bytes;
-	v->mode = m->mode;
-	v->label = m->label;
-	v->parent = m->parent;
-	v->parent_number = m->parent_number;
-	memcpy(v->archive, m->needs.pack, sizeof v->archive);
-	v->encrypted = m->needs.encrypted;
+	memset(version, 0, sizeof *version);
+	version->session = key->name;
+	version->number = key->number;
+	version->time = manifest->time;
+	version->tokens = manifest->tokens;
+	version->file_bytes = manifest->bytes;
+	version->mode = manifest->mode;
+	version->label = manifest->label;
+	version->parent = manifest->parent;
+	version->parent_number = manifest->parent_number;
+	memcpy(version->archive, manifest->needs.pack, sizeof version->archive);
+	version->encrypted = manifest->needs.encrypted;
 }
 
 /* ----- one ------------------------------------------------ */
 
-kvarc_ret kvi_manifest_read(struct kvarc_store *s, const char *key, struct kvi_manifest *m)
+kvarc_ret kvi_manifest_read(struct kvarc_store *store, const char *key,
+                            struct kvi_manifest *manifest)
 {
 	/* One byte more, so that one that is too long is seen. */
 	char text[KVI_MANIFEST_MAX + 1];
 	size_t got;
-	kvarc_ret ret = s->backend->calls->get(s->backend, key, 0, text, sizeof text, &got,
-	                                       s->error);
+	kvarc_ret ret = store->backend->calls->get(store->backend, key, 0, text, sizeof text, &got,
+	                                           store->error);
 	if (ret)
 		return ret;
-	ret = kvi_manifest_parse(m, text, got);
+	ret = kvi_manifest_parse(manifest, text, got);
 	if (ret == KVARC_OPTIONS)
-		return kvi_reason(s->error, KVARC_REASON_NEWER,
-		                  kvi_fail(s->error, ret, "store: %s: made by a newer kvarc", key));
-	return ret ? kvi_fail(s->error, ret, "store: %s is damaged", key) : KVARC_OK;
+		return kvi_reason(
+			store->error, KVARC_REASON_NEWER,
+			kvi_fail(store->error, ret, "store: %s: made by a newer kvarc", key));
+	return ret ? kvi_fail(store->error, ret, "store: %s is damaged", key) : KVARC_OK;
 }
 
 static int64_t read_text(void *opaque, void *buf, size_t bytes, uint64_t offset)
@@ -71,13 +74,14 @@ kvarc_source kvi_text_source(const char *text, size_t n)
 }
 
 /* Puts a manifest. Returns OK, END (the version exists), IO, MEM. */
-static kvarc_ret put_manifest(struct kvarc_store *s, const char *key, struct kvi_manifest *m)
+static kvarc_ret put_manifest(struct kvarc_store *store, const char *key,
+                              struct kvi_manifest *manifest)
 {
 	char text[KVI_MANIFEST_MAX];
-	const size_t n = kvi_manifest_write(text, m);
+	const size_t n = kvi_manifest_write(text, manifest);
 	const kvarc_source source = kvi_text_source(text, n);
-	kvi_manifest_digest(m->digest, text, n);
-	return s->backend->calls->put(s->backend, key, &source, s->error);
+	kvi_manifest_digest(manifest->digest, text, n);
+	return store->backend->calls->put(store->backend, key, &source, store->error);
 }
 
 /* ----- many ------------------------------------------------ */
@@ -128,10 +132,10 @@ static kvarc_ret list_keys(struct manifest_keys *keys, const char *prefix)
 	return ret;
 }
 
-kvarc_ret kvi_manifests(struct kvarc_store *s, const char *prefix, kvi_manifest_skip_fn skip,
+kvarc_ret kvi_manifests(struct kvarc_store *store, const char *prefix, kvi_manifest_skip_fn skip,
                         kvi_manifest_fn fn, void *opaque)
 {
-	struct manifest_keys keys = { .s = s };
+	struct manifest_keys keys = { .s = store };
 	kvarc_ret ret = list_keys(&keys, prefix);
 	for (size_t i = 0; i < keys.list.n && !ret; i++) {
 		const struct kvi_session_key *k = KVI_LIST(struct kvi_session_key, keys.list, i);
@@ -140,12 +144,12 @@ kvarc_ret kvi_manifests(struct kvarc_store *s, const char *prefix, kvi_manifest_
 		if (!kvi_version_key(key, k->name_space, k->name, k->number) ||
 		    (skip && skip(opaque, key)))
 			continue;
-		kvarc_ret wrong = kvi_manifest_read(s, key, &m);
+		kvarc_ret wrong = kvi_manifest_read(store, key, &m);
 		if (wrong == KVARC_END)
 			continue;
 		ret = wrong == KVARC_MEM ? wrong : fn(opaque, key, k, &m, wrong);
 	}
-	kvi_free(&s->alloc, keys.list.p);
+	kvi_free(&store->alloc, keys.list.p);
 	return ret;
 }
 
@@ -158,10 +162,11 @@ struct session_keys {
 	kvarc_ret ret;
 };
 
-static bool is_of(const struct session_keys *x, const struct kvi_session_key *k)
+static bool is_of(const struct session_keys *keys, const struct kvi_session_key *key)
 {
 	/* "a/1" is under the prefix of "a/b", too, but of another session. */
-	return strcmp(k->name, x->session) == 0 && strcmp(k->name_space, x->s->name_space) == 0;
+	return strcmp(key->name, keys->session) == 0 &&
+	       strcmp(key->name_space, keys->s->name_space) == 0;
 }
 
 static int by_number(const void *a, const void *b)
@@ -189,20 +194,21 @@ static int add_number(void *opaque, const struct kvi_object *object)
 	return x->ret != KVARC_OK;
 }
 
-kvarc_ret kvi_session_numbers(struct kvarc_store *s, const char *session, struct kvi_list *numbers,
-                              uint64_t *marked)
+kvarc_ret kvi_session_numbers(struct kvarc_store *store, const char *session,
+                              struct kvi_list *numbers, uint64_t *marked)
 {
-	struct session_keys x = { .s = s, .session = session, .numbers = numbers };
+	struct session_keys x = { .s = store, .session = session, .numbers = numbers };
 	char prefix[KVI_KEY_MAX + 1];
 	kvarc_ret ret = KVARC_OK;
 	if (marked)
 		*marked = 0;
-	if (!kvi_session_prefix(prefix, s->name_space, session))
+	if (!kvi_session_prefix(prefix, store->name_space, session))
 		return KVARC_END;
 	/* A list takes its time: where one version was put and the one before it removed meanwhile,
 	 * it may have neither. So a session is not there when it was not there again. */
 	for (int i = 0; i < LOOKS_MOST && !ret && !numbers->n && (i < 2 || x.marked); i++) {
-		ret = s->backend->calls->list(s->backend, prefix, add_number, &x, s->error);
+		ret = store->backend->calls->list(store->backend, prefix, add_number, &x,
+		                                  store->error);
 		ret = x.ret ? x.ret : ret;
 	}
 	if (marked)
@@ -212,8 +218,8 @@ kvarc_ret kvi_session_numbers(struct kvarc_store *s, const char *session, struct
 	return ret ? ret : numbers->n ? KVARC_OK : KVARC_END;
 }
 
-kvarc_ret kvi_version_read(struct kvarc_store *s, const char *session, uint64_t *number,
-                           struct kvi_manifest *m)
+kvarc_ret kvi_version_read(struct kvarc_store *store, const char *session, uint64_t *number,
+                           struct kvi_manifest *manifest)
 {
 	char key[KVI_KEY_MAX + 1];
 	const bool last = !*number;
@@ -221,14 +227,14 @@ kvarc_ret kvi_version_read(struct kvarc_store *s, const char *session, uint64_t 
 	/* gc may remove the last one when another one is behind it. */
 	for (int i = 0; i < READS_MOST && ret == KVARC_END; i++) {
 		struct kvi_list numbers = { 0 };
-		ret = last ? kvi_session_numbers(s, session, &numbers, NULL) : KVARC_OK;
+		ret = last ? kvi_session_numbers(store, session, &numbers, NULL) : KVARC_OK;
 		if (!ret && last)
 			*number = *KVI_LIST(uint64_t, numbers, numbers.n - 1);
-		kvi_free(&s->alloc, numbers.p);
+		kvi_free(&store->alloc, numbers.p);
 		if (ret)
 			return ret;
-		ret = kvi_version_key(key, s->name_space, session, *number)
-		              ? kvi_manifest_read(s, key, m)
+		ret = kvi_version_key(key, store->name_space, session, *number)
+		              ? kvi_manifest_read(store, key, manifest)
 		              : KVARC_END;
 		if (!last)
 			break;
@@ -238,78 +244,79 @@ kvarc_ret kvi_version_read(struct kvarc_store *s, const char *session, uint64_t 
 
 /* ----- put and remove ------------------------------------------------ */
 
-static struct kvi_session_key key_of(const struct kvarc_store *s, const char *session,
+static struct kvi_session_key key_of(const struct kvarc_store *store, const char *session,
                                      uint64_t number)
 {
 	struct kvi_session_key k = { .number = number };
-	snprintf(k.name_space, sizeof k.name_space, "%s", s->name_space);
+	snprintf(k.name_space, sizeof k.name_space, "%s", store->name_space);
 	snprintf(k.name, sizeof k.name, "%s", session);
 	return k;
 }
 
 /* The number behind all that were used. Returns OK, END (`first`, and there are versions), IO, MEM,
  * PROG. */
-static kvarc_ret find_next(struct kvarc_store *s, const char *session, bool first, uint64_t *next)
+static kvarc_ret find_next(struct kvarc_store *store, const char *session, bool first,
+                           uint64_t *next)
 {
 	struct kvi_list numbers = { 0 };
 	uint64_t last = 0;
-	kvarc_ret ret = kvi_session_numbers(s, session, &numbers, &last);
+	kvarc_ret ret = kvi_session_numbers(store, session, &numbers, &last);
 	if (!ret && *KVI_LIST(uint64_t, numbers, numbers.n - 1) > last)
 		last = *KVI_LIST(uint64_t, numbers, numbers.n - 1);
-	kvi_free(&s->alloc, numbers.p);
+	kvi_free(&store->alloc, numbers.p);
 	if (!ret && first)
 		return KVARC_END;
 	if (ret && ret != KVARC_END)
 		return ret;
 	*next = last + 1;
-	return last < KVI_NUMBER_MAX
-	               ? KVARC_OK
-	               : kvi_fail(s->error, KVARC_PROG, "store: the session has no next version");
+	return last < KVI_NUMBER_MAX ? KVARC_OK
+	                             : kvi_fail(store->error, KVARC_PROG,
+	                                        "store: the session has no next version");
 }
 
 /* Whether a version that was put has a number that was used before: others have put and removed one
  * since the number was found. Then it goes again. */
-static kvarc_ret check_number(struct kvarc_store *s, const char *session, uint64_t number,
-                              const struct kvi_manifest *m, bool *used)
+static kvarc_ret check_number(struct kvarc_store *store, const char *session, uint64_t number,
+                              const struct kvi_manifest *manifest, bool *used)
 {
 	struct kvi_list numbers = { 0 };
 	uint64_t marked = 0;
-	kvarc_ret ret = kvi_session_numbers(s, session, &numbers, &marked);
-	kvi_free(&s->alloc, numbers.p);
+	kvarc_ret ret = kvi_session_numbers(store, session, &numbers, &marked);
+	kvi_free(&store->alloc, numbers.p);
 	if (ret == KVARC_END) /* it was removed already, which is fine */
 		ret = KVARC_OK;
 	*used = marked >= number;
 	if (ret || *used)
-		kvi_version_take_back(s, session, number, m);
+		kvi_version_take_back(store, session, number, manifest);
 	return ret;
 }
 
-kvarc_ret kvi_version_put(struct kvarc_store *s, const char *session, struct kvi_manifest *m,
-                          bool first, uint64_t *number)
+kvarc_ret kvi_version_put(struct kvarc_store *store, const char *session,
+                          struct kvi_manifest *manifest, bool first, uint64_t *number)
 {
 	*number = 0;
 	for (int i = 0; i < RACES_MOST; i++) {
 		char key[KVI_KEY_MAX + 1];
 		uint64_t next = 0;
 		bool used = false;
-		kvarc_ret ret = find_next(s, session, first, &next);
+		kvarc_ret ret = find_next(store, session, first, &next);
 		if (ret)
 			return ret;
-		if (!kvi_version_key(key, s->name_space, session, next))
-			return kvi_fail(s->error, KVARC_PROG,
+		if (!kvi_version_key(key, store->name_space, session, next))
+			return kvi_fail(store->error, KVARC_PROG,
 			                "store: the name of the session is too long");
-		ret = put_manifest(s, key, m);
+		ret = put_manifest(store, key, manifest);
 		if (ret == KVARC_END)
 			continue;
 		if (!ret)
-			ret = check_number(s, session, next, m, &used);
+			ret = check_number(store, session, next, manifest, &used);
 		if (ret || !used) {
 			*number = ret ? 0 : next;
 			return ret;
 		}
 	}
 	return kvi_fail(
-		s->error, KVARC_IO,
+		store->error, KVARC_IO,
 		"store: other programs put versions of the session all the time; try again");
 }
 
@@ -328,55 +335,60 @@ static int remove_mark(void *opaque, const struct kvi_object *object)
 }
 
 /* Old marks that are lower say nothing any more, and may stay. */
-kvarc_ret kvi_version_mark(struct kvarc_store *s, const struct kvi_session_key *k)
+kvarc_ret kvi_version_mark(struct kvarc_store *store, const struct kvi_session_key *session_key)
 {
 	/* Without bytes: a full disk may have a name left, though no block. */
 	const kvarc_source source = kvi_text_source("", 0);
-	const struct kvi_backend_calls *calls = s->backend->calls;
+	const struct kvi_backend_calls *calls = store->backend->calls;
 	struct kvi_list keys = { 0 };
-	struct session_keys lower = {
-		.s = s, .session = k->name, .numbers = &keys, .below = k->number
-	};
+	struct session_keys lower = { .s = store,
+		                      .session = session_key->name,
+		                      .numbers = &keys,
+		                      .below = session_key->number };
 	char key[KVI_KEY_MAX + 1], prefix[KVI_KEY_MAX + 1];
-	if (!kvi_mark_key(key, k) || !kvi_session_prefix(prefix, k->name_space, k->name))
-		return kvi_fail(s->error, KVARC_IO, "store: the name of the session is too long");
-	kvarc_ret ret = calls->put(s->backend, key, &source, s->error);
+	if (!kvi_mark_key(key, session_key) ||
+	    !kvi_session_prefix(prefix, session_key->name_space, session_key->name))
+		return kvi_fail(store->error, KVARC_IO,
+		                "store: the name of the session is too long");
+	kvarc_ret ret = calls->put(store->backend, key, &source, store->error);
 	if (ret && ret != KVARC_END)
 		return ret;
-	(void)calls->list(s->backend, prefix, remove_mark, &lower, NULL);
+	(void)calls->list(store->backend, prefix, remove_mark, &lower, NULL);
 	for (size_t i = 0; i < keys.n; i++)
-		(void)calls->remove(s->backend, (const char *)keys.p + i * (KVI_KEY_MAX + 1), NULL);
-	kvi_free(&s->alloc, keys.p);
+		(void)calls->remove(store->backend, (const char *)keys.p + i * (KVI_KEY_MAX + 1),
+		                    NULL);
+	kvi_free(&store->alloc, keys.p);
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_version_remove(struct kvarc_store *s, const struct kvi_session_key *k,
+kvarc_ret kvi_version_remove(struct kvarc_store *store, const struct kvi_session_key *session_key,
                              const uint8_t *digest)
 {
-	const struct kvi_backend_calls *calls = s->backend->calls;
+	const struct kvi_backend_calls *calls = store->backend->calls;
 	char key[KVI_KEY_MAX + 1], text[KVI_MANIFEST_MAX + 1];
 	uint8_t found[16];
 	size_t got;
-	if (!kvi_version_key(key, k->name_space, k->name, k->number))
+	if (!kvi_version_key(key, session_key->name_space, session_key->name, session_key->number))
 		return KVARC_END;
-	kvarc_ret ret = calls->get(s->backend, key, 0, text, sizeof text, &got, s->error);
+	kvarc_ret ret = calls->get(store->backend, key, 0, text, sizeof text, &got, store->error);
 	if (ret)
 		return ret;
 	kvi_manifest_digest(found, text, got);
 	if (digest && memcmp(found, digest, 16) != 0)
 		return KVARC_END;
 	/* What is longer is no manifest, and was never acknowledged. */
-	return got > KVI_MANIFEST_MAX ? calls->remove(s->backend, key, s->error)
-	                              : calls->remove_if(s->backend, key, text, got, s->error);
+	return got > KVI_MANIFEST_MAX
+	               ? calls->remove(store->backend, key, store->error)
+	               : calls->remove_if(store->backend, key, text, got, store->error);
 }
 
-void kvi_version_take_back(struct kvarc_store *s, const char *session, uint64_t number,
-                           const struct kvi_manifest *m)
+void kvi_version_take_back(struct kvarc_store *store, const char *session, uint64_t number,
+                           const struct kvi_manifest *manifest)
 {
-	const kvarc_error was = *s->error;
-	const struct kvi_session_key k = key_of(s, session, number);
+	const kvarc_error was = *store->error;
+	const struct kvi_session_key k = key_of(store, session, number);
 	/* Where it cannot be removed it is one that does not load: a load takes the one before. */
-	if (kvi_version_mark(s, &k) == KVARC_OK)
-		(void)kvi_version_remove(s, &k, m->digest);
-	*s->error = was;
+	if (kvi_version_mark(store, &k) == KVARC_OK)
+		(void)kvi_version_remove(store, &k, manifest->digest);
+	*store->error = was;
 }

@@ -17,48 +17,50 @@ struct asked_segment {
 	const kvarc_view *views;
 };
 
-static kvarc_ret read_asked(const struct asked_segment *a)
+static kvarc_ret read_asked(const struct asked_segment *segment)
 {
-	struct kvi_store_content *c = a->c;
+	struct kvi_store_content *c = segment->c;
 	struct kvi_index_row row;
 	bool has_ids;
-	kvarc_ret ret = kvi_content_find(c->s, c->geometry, a->name_space, a->key, a->digest, &row);
-	if (!ret && row.n != a->n)
+	kvarc_ret ret = kvi_content_find(c->s, c->geometry, segment->name_space, segment->key,
+	                                 segment->digest, &row);
+	if (!ret && row.n != segment->n)
 		ret = KVARC_END;
 	return ret ? ret
-	           : kvi_row_read(c->s, &row, c->geometry, false, a->ids, a->positions, a->views,
-	                          &has_ids);
+	           : kvi_row_read(c->s, &row, c->geometry, false, segment->ids, segment->positions,
+	                          segment->views, &has_ids);
 }
 
 /* END: other elements than those that were asked for. */
-static kvarc_ret compare_digest(const struct asked_segment *a, const struct kvi_index_row *row,
-                                bool has_ids)
+static kvarc_ret compare_digest(const struct asked_segment *segment,
+                                const struct kvi_index_row *row, bool has_ids)
 {
 	uint8_t digest[16];
-	kvarc_ret ret = kvarc_content_digest(a->c->geometry, row->track, row->n,
-	                                     has_ids ? a->ids : NULL, a->positions, a->views,
-	                                     digest);
+	kvarc_ret ret = kvarc_content_digest(segment->c->geometry, row->track, row->n,
+	                                     has_ids ? segment->ids : NULL, segment->positions,
+	                                     segment->views, digest);
 	if (ret)
-		return kvi_fail_memory(a->c->s->error, ret, &a->c->s->alloc);
-	kvi_veil_hash(&a->c->veil, digest, digest);
-	return memcmp(digest, a->digest, 16) == 0 ? KVARC_OK : KVARC_END;
+		return kvi_fail_memory(segment->c->s->error, ret, &segment->c->s->alloc);
+	kvi_veil_hash(&segment->c->veil, digest, digest);
+	return memcmp(digest, segment->digest, 16) == 0 ? KVARC_OK : KVARC_END;
 }
 
 /* One of several that may hold it. What is whole is not doubted any more. */
-static kvarc_ret try_row(const struct asked_segment *a, struct kvi_index_row *row, bool doubted)
+static kvarc_ret try_row(const struct asked_segment *segment, struct kvi_index_row *row,
+                         bool doubted)
 {
-	struct kvi_store_content *c = a->c;
+	struct kvi_store_content *c = segment->c;
 	const bool any = doubted && c->any;
 	bool has_ids;
 	kvarc_ret ret = row->has_digest || any ? KVARC_OK : kvi_row_digest(c->s, row);
-	if (!ret &&
-	    (row->n != a->n || (row->has_digest && memcmp(row->digest, a->digest, 16) != 0)))
+	if (!ret && (row->n != segment->n ||
+	             (row->has_digest && memcmp(row->digest, segment->digest, 16) != 0)))
 		return KVARC_END;
 	if (!ret)
-		ret = kvi_row_read(c->s, row, c->geometry, any, a->ids, a->positions, a->views,
-		                   &has_ids);
-	if (!ret && !row->has_digest && a->views)
-		ret = compare_digest(a, row, has_ids);
+		ret = kvi_row_read(c->s, row, c->geometry, any, segment->ids, segment->positions,
+		                   segment->views, &has_ids);
+	if (!ret && !row->has_digest && segment->views)
+		ret = compare_digest(segment, row, has_ids);
 	const bool damage = kvi_store_is_damage(c->s, ret);
 	const struct kvi_open_pack *p = kvi_pack_find(c->s, row->id);
 	const bool whole = !ret && p && p->whole;
@@ -73,17 +75,17 @@ static kvarc_ret try_row(const struct asked_segment *a, struct kvi_index_row *ro
 }
 
 /* Damage of one archive is no reason to fail while another one holds the segment. */
-static kvarc_ret try_all(const struct asked_segment *a)
+static kvarc_ret try_all(const struct asked_segment *segment)
 {
 	struct kvi_index_row rows[HOLDERS_MOST];
 	kvarc_ret ret = KVARC_END;
 	for (int doubted = 0; doubted < 2 && ret == KVARC_END; doubted++) {
 		size_t n;
-		ret = kvi_index_holders(a->c->s->index, a->name_space, a->key, doubted, rows,
-		                        HOLDERS_MOST, &n);
+		ret = kvi_index_holders(segment->c->s->index, segment->name_space, segment->key,
+		                        doubted, rows, HOLDERS_MOST, &n);
 		ret = ret ? ret : KVARC_END;
 		for (size_t i = 0; i < n && ret == KVARC_END; i++)
-			ret = try_row(a, &rows[i], doubted);
+			ret = try_row(segment, &rows[i], doubted);
 	}
 	return ret;
 }
@@ -103,19 +105,20 @@ static kvarc_ret add_row(void *opaque, const struct kvi_index_row *row)
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_doubt_damaged(struct kvarc_store *s, const uint8_t id[16])
+kvarc_ret kvi_doubt_damaged(struct kvarc_store *store, const uint8_t id[16])
 {
 	struct kvi_list list = { 0 };
 	int64_t pack;
-	kvarc_ret ret = kvi_index_find_pack(s->index, id, &pack);
+	kvarc_ret ret = kvi_index_find_pack(store->index, id, &pack);
 	if (!ret)
-		ret = kvi_index_rows(s->index, pack, add_row, &(struct row_list){ s, &list });
+		ret = kvi_index_rows(store->index, pack, add_row,
+		                     &(struct row_list){ store, &list });
 	for (size_t i = 0; i < list.n && !ret; i++) {
-		ret = kvi_row_digest(s, KVI_LIST(struct kvi_index_row, list, i));
-		if (kvi_store_is_damage(s, ret))
+		ret = kvi_row_digest(store, KVI_LIST(struct kvi_index_row, list, i));
+		if (kvi_store_is_damage(store, ret))
 			ret = KVARC_OK;
 	}
-	kvi_free(&s->alloc, list.p);
+	kvi_free(&store->alloc, list.p);
 	return ret;
 }
 
@@ -152,7 +155,7 @@ static int read_content(void *opaque, const kvarc_stored *st, const char *ns, in
 	return ret ? 1 : 0;
 }
 
-struct kvi_store_content kvi_content_of(struct kvarc_store *s, bool any)
+struct kvi_store_content kvi_content_of(struct kvarc_store *store, bool any)
 {
-	return (struct kvi_store_content){ .s = s, .read = read_content, .any = any };
+	return (struct kvi_store_content){ .s = store, .read = read_content, .any = any };
 }

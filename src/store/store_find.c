@@ -39,26 +39,26 @@ struct finding {
 
 /* ----- what there is ------------------------------------------------ */
 
-static int add_session(void *opaque, const kvarc_session_version *v)
+static int add_session(void *opaque, const kvarc_session_version *version)
 {
 	struct finding *f = opaque;
 	struct found_session *to = kvi_list_add(&f->sessions, &f->s->alloc, sizeof *to);
 	if (!to)
 		return 1;
-	strcpy(to->name, v->session);
-	to->number = v->number;
-	to->tokens = v->tokens;
-	memcpy(to->id, v->archive, 16);
-	to->encrypted = v->encrypted;
+	strcpy(to->name, version->session);
+	to->number = version->number;
+	to->tokens = version->tokens;
+	memcpy(to->id, version->archive, 16);
+	to->encrypted = version->encrypted;
 	return 0;
 }
 
-static kvarc_ret add_segment(struct finding *f, const struct found_segment *x)
+static kvarc_ret add_segment(struct finding *finding, const struct found_segment *segment)
 {
-	struct found_segment *to = kvi_list_add(&f->segments, &f->s->alloc, sizeof *to);
+	struct found_segment *to = kvi_list_add(&finding->segments, &finding->s->alloc, sizeof *to);
 	if (!to)
-		return kvi_fail_alloc(f->s->error, &f->s->alloc);
-	*to = *x;
+		return kvi_fail_alloc(finding->s->error, &finding->s->alloc);
+	*to = *segment;
 	return KVARC_OK;
 }
 
@@ -82,54 +82,58 @@ static int by_t0(const void *a, const void *b)
 	return (x->t0 > y->t0) - (x->t0 < y->t0);
 }
 
-static kvarc_ret list_segments(struct finding *f, const struct found_session *x)
+static kvarc_ret list_segments(struct finding *finding, const struct found_session *session)
 {
 	int64_t pack;
 	uint64_t unreadable = 0;
-	f->segments.n = 0;
-	kvarc_ret ret = kvi_index_find_pack(f->s->index, x->id, &pack);
+	finding->segments.n = 0;
+	kvarc_ret ret = kvi_index_find_pack(finding->s->index, session->id, &pack);
 	if (ret == KVARC_END) {
-		ret = kvi_index_refresh(f->s, f->s->index, NULL, NULL, &unreadable);
+		ret = kvi_index_refresh(finding->s, finding->s->index, NULL, NULL, &unreadable);
 		if (!ret)
-			ret = kvi_index_find_pack(f->s->index, x->id, &pack);
+			ret = kvi_index_find_pack(finding->s->index, session->id, &pack);
 	}
 	if (!ret)
-		ret = kvi_index_rows(f->s->index, pack, add_row, f);
+		ret = kvi_index_rows(finding->s->index, pack, add_row, finding);
 	if (!ret)
-		ret = kvi_index_refs(f->s->index, pack, add_ref, f);
-	if (!ret && f->segments.n)
-		qsort(f->segments.p, f->segments.n, sizeof(struct found_segment), by_t0);
+		ret = kvi_index_refs(finding->s->index, pack, add_ref, finding);
+	if (!ret && finding->segments.n)
+		qsort(finding->segments.p, finding->segments.n, sizeof(struct found_segment),
+		      by_t0);
 	return ret;
 }
 
 /* ----- what is in common ------------------------------------------------ */
 
-static kvarc_ret read_ids(struct finding *f, uint64_t t0, uint32_t *n)
+static kvarc_ret read_ids(struct finding *finding, uint64_t t0, uint32_t *n)
 {
-	const uint64_t left = f->tokens - t0;
+	const uint64_t left = finding->tokens - t0;
 	*n = left < KVI_SEGMENT_MOST ? (uint32_t)left : KVI_SEGMENT_MOST;
-	kvarc_ret ret = kvarc_import_read_tokens(f->im, 0, t0, *n, f->ids, f->positions);
-	return ret ? kvi_fail(f->s->error, KVARC_IO, "reading the token ids of the file failed")
+	kvarc_ret ret = kvarc_import_read_tokens(finding->im, 0, t0, *n, finding->ids,
+	                                         finding->positions);
+	return ret ? kvi_fail(finding->s->error, KVARC_IO,
+	                      "reading the token ids of the file failed")
 	           : KVARC_OK;
 }
 
 /* Leading tokens of a segment that the file has, too, by its ids. END: it cannot be read, or
  * follows something else. */
-static kvarc_ret compare_ids(struct finding *f, const struct found_segment *x,
+static kvarc_ret compare_ids(struct finding *finding, const struct found_segment *segment,
                              const uint8_t before[16], uint32_t n, uint32_t *common)
 {
 	struct kvi_index_row row;
-	kvarc_ret ret = kvi_content_find(f->s, NULL, f->name_space, x->key, NULL, &row);
+	kvarc_ret ret = kvi_content_find(finding->s, NULL, finding->name_space, segment->key, NULL,
+	                                 &row);
 	*common = 0;
-	if (!ret && row.parent != kvi_veil_word(&f->veil, before))
+	if (!ret && row.parent != kvi_veil_word(&finding->veil, before))
 		ret = KVARC_END;
 	if (!ret)
-		ret = kvi_rows_read(f->s, &row, &f->rows, false);
-	if (ret || !f->rows.has_ids)
+		ret = kvi_rows_read(finding->s, &row, &finding->rows, false);
+	if (ret || !finding->rows.has_ids)
 		return ret;
-	n = n < x->left ? n : x->left;
+	n = n < segment->left ? n : segment->left;
 	n = n < row.n ? n : row.n;
-	while (*common < n && f->rows.ids[*common] == f->ids[*common])
+	while (*common < n && finding->rows.ids[*common] == finding->ids[*common])
 		++*common;
 	return KVARC_OK;
 }
@@ -140,60 +144,62 @@ static bool is_final(kvarc_ret ret)
 }
 
 /* One segment further; *t stays where the tokens differ. */
-static kvarc_ret step(struct finding *f, const struct found_segment *x, uint8_t chain[16],
-                      uint64_t *t)
+static kvarc_ret step(struct finding *finding, const struct found_segment *segment,
+                      uint8_t chain[16], uint64_t *t)
 {
 	uint8_t next[16];
 	uint32_t n, common;
-	kvarc_ret ret = read_ids(f, *t, &n);
+	kvarc_ret ret = read_ids(finding, *t, &n);
 	if (ret)
 		return ret;
-	if (n >= x->n && x->left == x->n) {
-		ret = kvarc_chain_next(chain, 0, x->n, f->ids, f->positions, next);
-		if (ret || kvi_veil_equal(&f->veil, x->key, next)) {
+	if (n >= segment->n && segment->left == segment->n) {
+		ret = kvarc_chain_next(chain, 0, segment->n, finding->ids, finding->positions,
+		                       next);
+		if (ret || kvi_veil_equal(&finding->veil, segment->key, next)) {
 			memcpy(chain, next, 16);
-			*t += x->n;
-			return kvi_fail_memory(f->s->error, ret, &f->s->alloc);
+			*t += segment->n;
+			return kvi_fail_memory(finding->s->error, ret, &finding->s->alloc);
 		}
 	}
-	ret = compare_ids(f, x, chain, n, &common);
+	ret = compare_ids(finding, segment, chain, n, &common);
 	if (ret)
 		return is_final(ret) ? ret : KVARC_END;
-	if (common == x->left && common)
-		ret = kvarc_chain_next(chain, 0, common, f->ids, f->positions, chain);
+	if (common == segment->left && common)
+		ret = kvarc_chain_next(chain, 0, common, finding->ids, finding->positions, chain);
 	*t += common;
-	return ret                 ? kvi_fail_memory(f->s->error, ret, &f->s->alloc)
-	       : common == x->left ? KVARC_OK
-	                           : KVARC_END;
+	return ret ? kvi_fail_memory(finding->s->error, ret, &finding->s->alloc)
+	       : common == segment->left ? KVARC_OK
+	                                 : KVARC_END;
 }
 
 /* AUTH: it is encrypted, and no key opens it: nothing is in common. */
-static kvarc_ret find_veil(struct finding *f, const struct found_session *x)
+static kvarc_ret find_veil(struct finding *finding, const struct found_session *session)
 {
 	kvarc_reader *r;
 	kvarc_ret ret = KVARC_OK;
-	f->veil = (struct kvi_veil){ 0 };
-	if (x->encrypted)
-		ret = kvi_pack_reader(f->s, x->id, false, &r);
-	if (x->encrypted && !ret)
-		f->veil = kvi_pack_find(f->s, x->id)->veil;
-	f->name_space = kvi_veil_space(&f->veil, f->s->name_space);
+	finding->veil = (struct kvi_veil){ 0 };
+	if (session->encrypted)
+		ret = kvi_pack_reader(finding->s, session->id, false, &r);
+	if (session->encrypted && !ret)
+		finding->veil = kvi_pack_find(finding->s, session->id)->veil;
+	finding->name_space = kvi_veil_space(&finding->veil, finding->s->name_space);
 	return ret;
 }
 
-static kvarc_ret compare(struct finding *f, struct found_session *x)
+static kvarc_ret compare(struct finding *finding, struct found_session *session)
 {
 	uint8_t chain[16];
 	uint64_t t = 0;
-	memcpy(chain, f->root, 16);
-	kvarc_ret ret = find_veil(f, x);
+	memcpy(chain, finding->root, 16);
+	kvarc_ret ret = find_veil(finding, session);
 	if (!ret)
-		ret = list_segments(f, x);
-	for (size_t i = 0; i < f->segments.n && !ret && t < f->tokens; i++) {
-		const struct found_segment *y = KVI_LIST(struct found_segment, f->segments, i);
-		ret = y->t0 == t && y->chained ? step(f, y, chain, &t) : KVARC_END;
+		ret = list_segments(finding, session);
+	for (size_t i = 0; i < finding->segments.n && !ret && t < finding->tokens; i++) {
+		const struct found_segment *y = KVI_LIST(struct found_segment, finding->segments,
+		                                         i);
+		ret = y->t0 == t && y->chained ? step(finding, y, chain, &t) : KVARC_END;
 	}
-	x->common = t;
+	session->common = t;
 	return is_final(ret) ? ret : KVARC_OK;
 }
 
@@ -205,22 +211,24 @@ static int most_first(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
-static kvarc_ret find_all(struct finding *f)
+static kvarc_ret find_all(struct finding *finding)
 {
-	kvarc_ret ret = kvarc_store_list(f->s, add_session, f);
+	kvarc_ret ret = kvarc_store_list(finding->s, add_session, finding);
 	if (ret == KVARC_DATA || ret == KVARC_OPTIONS) /* of one; the others were given */
 		ret = KVARC_OK;
-	for (size_t i = 0; i < f->sessions.n && !ret; i++)
-		ret = compare(f, KVI_LIST(struct found_session, f->sessions, i));
-	if (!ret && f->sessions.n)
-		qsort(f->sessions.p, f->sessions.n, sizeof(struct found_session), most_first);
+	for (size_t i = 0; i < finding->sessions.n && !ret; i++)
+		ret = compare(finding, KVI_LIST(struct found_session, finding->sessions, i));
+	if (!ret && finding->sessions.n)
+		qsort(finding->sessions.p, finding->sessions.n, sizeof(struct found_session),
+		      most_first);
 	return ret;
 }
 
-static void report(const struct finding *f, kvarc_found_fn fn, void *opaque)
+static void report(const struct finding *finding, kvarc_found_fn fn, void *opaque)
 {
-	for (size_t i = 0; i < f->sessions.n; i++) {
-		const struct found_session *x = KVI_LIST(struct found_session, f->sessions, i);
+	for (size_t i = 0; i < finding->sessions.n; i++) {
+		const struct found_session *x = KVI_LIST(struct found_session, finding->sessions,
+		                                         i);
 		const kvarc_found found = { .session = x->name,
 			                    .number = x->number,
 			                    .tokens = x->tokens,

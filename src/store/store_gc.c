@@ -30,34 +30,34 @@ enum { GRACE_SECONDS = 3600, DELETE_SECONDS = 1800, STALE_SECONDS = 7200 };
 enum { LOOK_MILLISECONDS = 20 };
 
 /* The grace period in seconds. */
-static int64_t gc_grace(const struct kvi_gc *g)
+static int64_t gc_grace(const struct kvi_gc *gc)
 {
-	return g->o->no_grace ? 0 : g->o->grace ? (int64_t)g->o->grace : GRACE_SECONDS;
+	return gc->o->no_grace ? 0 : gc->o->grace ? (int64_t)gc->o->grace : GRACE_SECONDS;
 }
 
 /* Whether an archive is older than the grace period, as far as its time is known. */
-static bool gc_is_old(const struct kvi_gc *g, const struct kvi_map_pack *p)
+static bool gc_is_old(const struct kvi_gc *gc, const struct kvi_map_pack *pack)
 {
-	return p->time <= g->now - gc_grace(g);
+	return pack->time <= gc->now - gc_grace(gc);
 }
 
 /* The tombstone of an archive. *stale: its gc must have ended. Returns OK, END (there is none),
  * IO. */
-static kvarc_ret find_tombstone(struct kvi_gc *g, const struct kvi_map_pack *p, bool *stale)
+static kvarc_ret find_tombstone(struct kvi_gc *gc, const struct kvi_map_pack *pack, bool *stale)
 {
 	struct kvi_object object;
 	char key[KVI_PACK_KEY];
-	kvi_retired_key(key, p->id);
-	kvarc_ret ret = g->s->backend->calls->stat(g->s->backend, key, &object, g->s->error);
-	*stale = !ret && object.time && object.time <= g->now - STALE_SECONDS;
+	kvi_retired_key(key, pack->id);
+	kvarc_ret ret = gc->s->backend->calls->stat(gc->s->backend, key, &object, gc->s->error);
+	*stale = !ret && object.time && object.time <= gc->now - STALE_SECONDS;
 	return ret;
 }
 
 /* Whether an archive has the tombstone of another gc that may be at work. */
-static bool gc_is_taken(struct kvi_gc *g, const struct kvi_map_pack *p)
+static bool gc_is_taken(struct kvi_gc *gc, const struct kvi_map_pack *pack)
 {
 	bool stale;
-	return find_tombstone(g, p, &stale) != KVARC_END && !stale;
+	return find_tombstone(gc, pack, &stale) != KVARC_END && !stale;
 }
 
 static int64_t read_tombstone(void *opaque, void *buf, size_t bytes, uint64_t offset)
@@ -66,57 +66,58 @@ static int64_t read_tombstone(void *opaque, void *buf, size_t bytes, uint64_t of
 	return (int64_t)bytes;
 }
 
-kvarc_ret kvi_gc_retire(struct kvi_gc *g, struct kvi_map_pack *p)
+kvarc_ret kvi_gc_retire(struct kvi_gc *gc, struct kvi_map_pack *pack)
 {
 	static char text[] = "retired\n";
-	const struct kvi_backend_calls *calls = g->s->backend->calls;
+	const struct kvi_backend_calls *calls = gc->s->backend->calls;
 	kvarc_source source = {
 		.read = read_tombstone, .opaque = text, .size = sizeof text - 1, .memory = text
 	};
 	char key[KVI_PACK_KEY];
-	kvi_retired_key(key, p->id);
-	kvarc_ret ret = calls->put(g->s->backend, key, &source, g->s->error);
+	kvi_retired_key(key, pack->id);
+	kvarc_ret ret = calls->put(gc->s->backend, key, &source, gc->s->error);
 	/* A full disk may have a name left, though no block: what a tombstone says is its name. */
 	if (ret == KVARC_IO) {
 		source.size = 0;
-		ret = calls->put(g->s->backend, key, &source, g->s->error);
+		ret = calls->put(gc->s->backend, key, &source, gc->s->error);
 	}
-	p->retired = ret == KVARC_OK;
+	pack->retired = ret == KVARC_OK;
 	if (ret == KVARC_END)
-		ret = find_tombstone(g, p, &p->retired);
+		ret = find_tombstone(gc, pack, &pack->retired);
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
 /* ----- the second look ------------------------------------------------ */
 
 /* Archives that are needed now are needed in the first map. */
-static void count_again(struct kvi_gc *g, const struct kvi_store_map *again)
+static void count_again(struct kvi_gc *gc, const struct kvi_store_map *again)
 {
 	for (size_t i = 0; i < again->packs.n; i++) {
 		const struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, again->packs, i);
-		struct kvi_map_pack *first = kvi_map_find(&g->map, p->id);
+		struct kvi_map_pack *first = kvi_map_find(&gc->map, p->id);
 		if (first)
 			first->needed += p->needed;
 	}
 }
 
 /* Whether a version that was listed is there, still: else it is no loss that its archive is not. */
-static bool gc_version_there(struct kvi_gc *g, const struct kvi_map_version *v)
+static bool gc_version_there(struct kvi_gc *gc, const struct kvi_map_version *version)
 {
 	struct kvi_manifest m;
 	char key[KVI_KEY_MAX + 1];
-	return kvi_version_key(key, v->key.name_space, v->key.name, v->key.number) &&
-	       kvi_manifest_read(g->s, key, &m) != KVARC_END;
+	return kvi_version_key(key, version->key.name_space, version->key.name,
+	                       version->key.number) &&
+	       kvi_manifest_read(gc->s, key, &m) != KVARC_END;
 }
 
 /* Whether the archive of a version that is lost is there, but cannot be read: what it names is not
  * known. Of one that is gone nothing can be loaded any more, whatever it has named. */
-static bool gc_is_unreadable(struct kvi_gc *g, const struct kvi_map_version *v)
+static bool gc_is_unreadable(struct kvi_gc *gc, const struct kvi_map_version *version)
 {
 	struct kvi_object object;
 	char key[KVI_PACK_KEY];
-	kvi_pack_key(key, v->id);
-	return g->s->backend->calls->stat(g->s->backend, key, &object, NULL) != KVARC_END;
+	kvi_pack_key(key, version->id);
+	return gc->s->backend->calls->stat(gc->s->backend, key, &object, NULL) != KVARC_END;
 }
 
 static int64_t milliseconds(void)
@@ -132,87 +133,87 @@ static int by_hash(const void *a, const void *b)
 }
 
 /* *hash: of a key. Returns whether it was seen. */
-static bool was_seen(const struct kvi_gc *g, const char *key, uint8_t hash[16])
+static bool was_seen(const struct kvi_gc *gc, const char *key, uint8_t hash[16])
 {
 	kvi_store_h128(hash, kvi_h128(key, strlen(key)));
-	return g->seen.n && bsearch(hash, g->seen.p, g->seen.n, 16, by_hash);
+	return gc->seen.n && bsearch(hash, gc->seen.p, gc->seen.n, 16, by_hash);
 }
 
-static kvarc_ret note_seen(struct kvi_gc *g, const char *key)
+static kvarc_ret note_seen(struct kvi_gc *gc, const char *key)
 {
 	uint8_t hash[16], *to;
-	if (was_seen(g, key, hash))
+	if (was_seen(gc, key, hash))
 		return KVARC_OK;
-	to = kvi_list_add(&g->seen, &g->s->alloc, 16);
+	to = kvi_list_add(&gc->seen, &gc->s->alloc, 16);
 	if (!to)
-		return kvi_fail_alloc(g->s->error, &g->s->alloc);
+		return kvi_fail_alloc(gc->s->error, &gc->s->alloc);
 	memcpy(to, hash, 16);
 	return KVARC_OK;
 }
 
-static void sort_seen(struct kvi_gc *g)
+static void sort_seen(struct kvi_gc *gc)
 {
-	if (g->seen.n)
-		qsort(g->seen.p, g->seen.n, 16, by_hash);
+	if (gc->seen.n)
+		qsort(gc->seen.p, gc->seen.n, 16, by_hash);
 }
 
-void kvi_gc_free(struct kvi_gc *g)
+void kvi_gc_free(struct kvi_gc *gc)
 {
-	kvi_map_free(&g->map);
-	kvi_free(&g->s->alloc, g->seen.p);
-	kvi_free(&g->s->alloc, g->retired.p);
-	g->seen = g->retired = (struct kvi_list){ 0 };
+	kvi_map_free(&gc->map);
+	kvi_free(&gc->s->alloc, gc->seen.p);
+	kvi_free(&gc->s->alloc, gc->retired.p);
+	gc->seen = gc->retired = (struct kvi_list){ 0 };
 }
 
-static kvarc_ret fail_unknown(struct kvi_gc *g)
+static kvarc_ret fail_unknown(struct kvi_gc *gc)
 {
-	return kvi_fail(g->s->error, KVARC_DATA,
+	return kvi_fail(gc->s->error, KVARC_DATA,
 	                "store: no more archives were removed, as a version that was saved "
 	                "meanwhile cannot be read; try again");
 }
 
 /* What it has seen it need not read again. */
-static kvarc_ret note_versions(struct kvi_gc *g, const struct kvi_store_map *again)
+static kvarc_ret note_versions(struct kvi_gc *gc, const struct kvi_store_map *again)
 {
 	kvarc_ret ret = KVARC_OK;
-	g->seen.n = 0;
+	gc->seen.n = 0;
 	for (size_t i = 0; i < again->versions.n && !ret; i++) {
 		const struct kvi_session_key *k =
 			&KVI_LIST(struct kvi_map_version, again->versions, i)->key;
 		char key[KVI_KEY_MAX + 1];
 		if (kvi_version_key(key, k->name_space, k->name, k->number)) {
-			uint8_t *to = kvi_list_add(&g->seen, &g->s->alloc, 16);
+			uint8_t *to = kvi_list_add(&gc->seen, &gc->s->alloc, 16);
 			if (!to)
-				return kvi_fail_alloc(g->s->error, &g->s->alloc);
+				return kvi_fail_alloc(gc->s->error, &gc->s->alloc);
 			kvi_store_h128(to, kvi_h128(key, strlen(key)));
 		}
 	}
-	sort_seen(g);
+	sort_seen(gc);
 	return ret;
 }
 
 /* Tombstones are listed first: an archive whose tombstone is gone, too, is missing by then. */
-kvarc_ret kvi_gc_look_again(struct kvi_gc *g)
+kvarc_ret kvi_gc_look_again(struct kvi_gc *gc)
 {
 	struct kvi_store_map again = { 0 };
-	const struct kvi_holder_rank rank = { kvi_protocol_rank_listed, &g->retired };
+	const struct kvi_holder_rank rank = { kvi_protocol_rank_listed, &gc->retired };
 	bool unknown = false;
-	g->looked = milliseconds();
-	g->retired.n = 0;
-	kvarc_ret ret = kvi_protocol_retired(g->s, &g->retired);
+	gc->looked = milliseconds();
+	gc->retired.n = 0;
+	kvarc_ret ret = kvi_protocol_retired(gc->s, &gc->retired);
 	if (!ret)
-		ret = kvi_map_make(&again, g->s, g->own, &rank, NULL, NULL);
+		ret = kvi_map_make(&again, gc->s, gc->own, &rank, NULL, NULL);
 	for (size_t i = 0; i < again.versions.n && !ret; i++) {
 		const struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, again.versions,
 		                                           i);
-		unknown |= v->lost && gc_is_unreadable(g, v);
+		unknown |= v->lost && gc_is_unreadable(gc, v);
 	}
 	if (!ret && (again.unreadable || unknown))
-		ret = fail_unknown(g);
+		ret = fail_unknown(gc);
 	if (!ret)
-		ret = note_versions(g, &again);
+		ret = note_versions(gc, &again);
 	if (!ret)
-		count_again(g, &again);
+		count_again(gc, &again);
 	kvi_map_free(&again);
 	return ret;
 }
@@ -224,20 +225,20 @@ static bool skip_seen(void *opaque, const char *key)
 }
 
 /* A version that was put since the last look keeps what it needs. */
-static kvarc_ret keep_new(void *opaque, const char *key, const struct kvi_session_key *k,
-                          const struct kvi_manifest *m, kvarc_ret wrong)
+static kvarc_ret keep_new(void *opaque, const char *key, const struct kvi_session_key *session_key,
+                          const struct kvi_manifest *manifest, kvarc_ret wrong)
 {
 	struct kvi_gc *g = opaque;
 	const struct kvi_holder_rank rank = { kvi_protocol_rank_listed, &g->retired };
-	struct kvi_map_version v = { .key = *k };
+	struct kvi_map_version v = { .key = *session_key };
 	struct kvi_list ids = { 0 };
 	uint64_t unreadable = 0;
 	if (wrong)
 		return wrong == KVARC_IO ? wrong : fail_unknown(g);
 	kvarc_ret ret = kvi_index_refresh(g->s, g->s->index, NULL, NULL, &unreadable);
 	if (!ret)
-		ret = kvi_protocol_needs(g->s, &m->needs, &rank, &ids);
-	memcpy(v.id, m->needs.pack, 16);
+		ret = kvi_protocol_needs(g->s, &manifest->needs, &rank, &ids);
+	memcpy(v.id, manifest->needs.pack, 16);
 	if (ret == KVARC_END)
 		ret = !ids.n && gc_is_unreadable(g, &v) ? fail_unknown(g) : KVARC_OK;
 	for (size_t i = 0; i < ids.n && !ret; i++) {
@@ -249,72 +250,72 @@ static kvarc_ret keep_new(void *opaque, const char *key, const struct kvi_sessio
 	return ret ? ret : note_seen(g, key);
 }
 
-static kvarc_ret look_at_new(struct kvi_gc *g)
+static kvarc_ret look_at_new(struct kvi_gc *gc)
 {
 	const int64_t begin = milliseconds();
-	const int64_t good = g->took > LOOK_MILLISECONDS ? g->took : LOOK_MILLISECONDS;
-	if (begin - g->looked < good)
+	const int64_t good = gc->took > LOOK_MILLISECONDS ? gc->took : LOOK_MILLISECONDS;
+	if (begin - gc->looked < good)
 		return KVARC_OK;
-	kvarc_ret ret = kvi_manifests(g->s, KVI_SESSIONS, skip_seen, keep_new, g);
-	sort_seen(g);
-	g->looked = begin;
-	g->took = milliseconds() - begin;
+	kvarc_ret ret = kvi_manifests(gc->s, KVI_SESSIONS, skip_seen, keep_new, gc);
+	sort_seen(gc);
+	gc->looked = begin;
+	gc->took = milliseconds() - begin;
 	return ret;
 }
 
 /* ----- and out ------------------------------------------------ */
 
-static kvarc_ret remove_tombstone(struct kvi_gc *g, struct kvi_map_pack *p)
+static kvarc_ret remove_tombstone(struct kvi_gc *gc, struct kvi_map_pack *pack)
 {
 	char key[KVI_PACK_KEY];
-	kvi_retired_key(key, p->id);
-	kvarc_ret ret = g->s->backend->calls->remove(g->s->backend, key, g->s->error);
-	p->retired = false;
+	kvi_retired_key(key, pack->id);
+	kvarc_ret ret = gc->s->backend->calls->remove(gc->s->backend, key, gc->s->error);
+	pack->retired = false;
 	return ret;
 }
 
-static kvarc_ret delete_pack(struct kvi_gc *g, struct kvi_map_pack *p)
+static kvarc_ret delete_pack(struct kvi_gc *gc, struct kvi_map_pack *pack)
 {
 	char key[KVI_PACK_KEY];
-	kvi_pack_key(key, p->id);
-	kvi_pack_forget(g->s, p->id);
-	kvarc_ret ret = g->s->backend->calls->remove(g->s->backend, key, g->s->error);
+	kvi_pack_key(key, pack->id);
+	kvi_pack_forget(gc->s, pack->id);
+	kvarc_ret ret = gc->s->backend->calls->remove(gc->s->backend, key, gc->s->error);
 	if (ret)
 		return ret;
-	g->result->repacked += p->copy_bytes != 0;
-	g->result->repacked_bytes += p->copy_bytes ? p->bytes - p->copy_bytes : 0;
-	g->result->removed += !p->copy_bytes;
-	g->result->removed_bytes += p->copy_bytes ? 0 : p->bytes;
+	gc->result->repacked += pack->copy_bytes != 0;
+	gc->result->repacked_bytes += pack->copy_bytes ? pack->bytes - pack->copy_bytes : 0;
+	gc->result->removed += !pack->copy_bytes;
+	gc->result->removed_bytes += pack->copy_bytes ? 0 : pack->bytes;
 	/* It is a cache: a failure shows itself when it is used. */
-	if (kvi_index_begin_change(g->own) == KVARC_OK)
-		(void)kvi_index_end_change(g->own, kvi_index_remove_pack(g->own, p->id));
-	return remove_tombstone(g, p);
+	if (kvi_index_begin_change(gc->own) == KVARC_OK)
+		(void)kvi_index_end_change(gc->own, kvi_index_remove_pack(gc->own, pack->id));
+	return remove_tombstone(gc, pack);
 }
 
-kvarc_ret kvi_gc_delete(struct kvi_gc *g)
+kvarc_ret kvi_gc_delete(struct kvi_gc *gc)
 {
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < g->map.packs.n && !ret; i++) {
-		struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, g->map.packs, i);
+	for (size_t i = 0; i < gc->map.packs.n && !ret; i++) {
+		struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, gc->map.packs, i);
 		if (!p->retired || p->needed)
 			continue;
-		if (kvi_store_now() - g->now > DELETE_SECONDS)
-			return kvi_fail(g->s->error, KVARC_IO,
+		if (kvi_store_now() - gc->now > DELETE_SECONDS)
+			return kvi_fail(gc->s->error, KVARC_IO,
 			                "store: gc took more than half an hour and stopped; run it "
 			                "again");
-		ret = look_at_new(g);
+		ret = look_at_new(gc);
 		if (!ret && !p->needed)
-			ret = delete_pack(g, p);
+			ret = delete_pack(gc, p);
 	}
 	return ret;
 }
 
-kvarc_ret kvi_gc_undo(struct kvi_gc *g)
+kvarc_ret kvi_gc_undo(struct kvi_gc *gc)
 {
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < g->map.packs.n; i++) {
-		struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, g->map.packs, i);
-		kvarc_ret one = p->retired ? remove_tombstone(g, p) : KVARC_OK;
+	for (size_t i = 0; i < gc->map.packs.n; i++) {
+		struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, gc->map.packs, i);
+		kvarc_ret one = p->retired ? remove_tombstone(gc, p) : KVARC_OK;
 		ret = ret ? ret : one;
 	}
 	return ret;
@@ -341,17 +342,17 @@ static int see_tombstone(void *opaque, const struct kvi_object *object)
 }
 
 /* Removes old tombstones of archives that are gone. */
-static kvarc_ret gc_sweep(struct kvi_gc *g)
+static kvarc_ret gc_sweep(struct kvi_gc *gc)
 {
-	struct kvi_backend *b = g->s->backend;
-	struct sweeping w = { .g = g };
-	kvarc_ret ret = b->calls->list(b, KVI_RETIRED, see_tombstone, &w, g->s->error);
+	struct kvi_backend *b = gc->s->backend;
+	struct sweeping w = { .g = gc };
+	kvarc_ret ret = b->calls->list(b, KVI_RETIRED, see_tombstone, &w, gc->s->error);
 	for (size_t i = 0; i < w.ids.n && !ret; i++) {
 		char key[KVI_PACK_KEY];
 		kvi_retired_key(key, (const uint8_t *)w.ids.p + 16 * i);
-		ret = b->calls->remove(b, key, g->s->error);
+		ret = b->calls->remove(b, key, gc->s->error);
 	}
-	kvi_free(&g->s->alloc, w.ids.p);
+	kvi_free(&gc->s->alloc, w.ids.p);
 	return ret;
 }
 
@@ -399,17 +400,17 @@ static int smallest_first(const void *a, const void *b)
 	return memcmp(x->id, y->id, 16);
 }
 
-static kvarc_ret find_candidates(struct repack_planning *x)
+static kvarc_ret find_candidates(struct repack_planning *planning)
 {
-	struct kvi_list *l = x->candidates;
-	for (size_t i = 0; i < x->g->map.packs.n; i++) {
-		struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, x->g->map.packs, i);
+	struct kvi_list *l = planning->candidates;
+	for (size_t i = 0; i < planning->g->map.packs.n; i++) {
+		struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, planning->g->map.packs, i);
 		p->rank = p->needed ? 0 : LEAVES;
-		if (!p->needed || p->named || p->encrypted || !gc_is_old(x->g, p))
+		if (!p->needed || p->named || p->encrypted || !gc_is_old(planning->g, p))
 			continue;
-		struct unnamed_pack *c = kvi_list_add(l, &x->g->s->alloc, sizeof *c);
+		struct unnamed_pack *c = kvi_list_add(l, &planning->g->s->alloc, sizeof *c);
 		if (!c)
-			return kvi_fail_alloc(x->g->s->error, &x->g->s->alloc);
+			return kvi_fail_alloc(planning->g->s->error, &planning->g->s->alloc);
 		c->pack = p;
 	}
 	if (l->n)
@@ -429,9 +430,9 @@ static uint64_t rank_of(void *opaque, const uint8_t id[16])
 }
 
 /* Ascending, each once. */
-static void sort_needed(struct unnamed_pack *c)
+static void sort_needed(struct unnamed_pack *pack)
 {
-	struct kvi_list *l = &c->needed;
+	struct kvi_list *l = &pack->needed;
 	size_t n = 0;
 	if (l->n)
 		qsort(l->p, l->n, sizeof(struct needed_segment), needed_order);
@@ -442,7 +443,7 @@ static void sort_needed(struct unnamed_pack *c)
 		*KVI_LIST(struct needed_segment, *l, n) = *s;
 		n++;
 	}
-	l->n = c->unique = n;
+	l->n = pack->unique = n;
 }
 
 static kvarc_ret take_row(void *opaque, const struct kvi_index_row *row)
@@ -469,37 +470,38 @@ static int by_archive(const void *a, const void *b)
 	return memcmp(a, b, 16);
 }
 
-static kvarc_ret list_archives(struct repack_planning *x, struct kvi_list *ids)
+static kvarc_ret list_archives(struct repack_planning *planning, struct kvi_list *ids)
 {
-	const struct kvi_list *l = &x->g->map.versions;
+	const struct kvi_list *l = &planning->g->map.versions;
 	for (size_t i = 0; i < l->n; i++) {
 		const struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, *l, i);
-		uint8_t *to = v->removed || v->encrypted ? NULL
-		                                         : kvi_list_add(ids, &x->g->s->alloc, 16);
+		uint8_t *to = v->removed || v->encrypted
+		                      ? NULL
+		                      : kvi_list_add(ids, &planning->g->s->alloc, 16);
 		if (to)
 			memcpy(to, v->id, 16);
 		else if (!v->removed && !v->encrypted)
-			return kvi_fail_alloc(x->g->s->error, &x->g->s->alloc);
+			return kvi_fail_alloc(planning->g->s->error, &planning->g->s->alloc);
 	}
 	if (ids->n)
 		qsort(ids->p, ids->n, 16, by_archive);
 	return KVARC_OK;
 }
 
-static kvarc_ret find_needed(struct repack_planning *x)
+static kvarc_ret find_needed(struct repack_planning *planning)
 {
-	const struct kvi_holder_rank rank = { rank_of, x };
+	const struct kvi_holder_rank rank = { rank_of, planning };
 	struct kvi_list ids = { 0 };
-	kvarc_ret ret = list_archives(x, &ids);
+	kvarc_ret ret = list_archives(planning, &ids);
 	for (size_t i = 0; i < ids.n && !ret; i++) {
 		const uint8_t *id = (const uint8_t *)ids.p + 16 * i;
 		if (i && memcmp(id - 16, id, 16) == 0)
 			continue;
-		ret = kvi_protocol_holders(x->g->s, id, &rank, take_row, x);
+		ret = kvi_protocol_holders(planning->g->s, id, &rank, take_row, planning);
 		if (ret == KVARC_END) /* what is missing was reported */
 			ret = KVARC_OK;
 	}
-	kvi_free(&x->g->s->alloc, ids.p);
+	kvi_free(&planning->g->s->alloc, ids.p);
 	return ret;
 }
 
@@ -510,9 +512,9 @@ static kvarc_ret find_needed(struct repack_planning *x)
  * struct unnamed_pack; repack_plan_free frees them, also after a failure. Returns OK, MEM,
  * MEMLIMIT, IO, DATA.
  */
-static kvarc_ret repack_plan(struct kvi_gc *g, struct kvi_list *candidates)
+static kvarc_ret repack_plan(struct kvi_gc *gc, struct kvi_list *candidates)
 {
-	struct repack_planning x = { g, candidates };
+	struct repack_planning x = { gc, candidates };
 	kvarc_ret ret = find_candidates(&x);
 	if (!ret && candidates->n)
 		ret = find_needed(&x);
@@ -522,11 +524,11 @@ static kvarc_ret repack_plan(struct kvi_gc *g, struct kvi_list *candidates)
 }
 
 /* Frees what repack_plan has made. */
-static void repack_plan_free(struct kvi_gc *g, struct kvi_list *candidates)
+static void repack_plan_free(struct kvi_gc *gc, struct kvi_list *candidates)
 {
 	for (size_t i = 0; i < candidates->n; i++)
-		kvi_free(&g->s->alloc, KVI_LIST(struct unnamed_pack, *candidates, i)->needed.p);
-	kvi_free(&g->s->alloc, candidates->p);
+		kvi_free(&gc->s->alloc, KVI_LIST(struct unnamed_pack, *candidates, i)->needed.p);
+	kvi_free(&gc->s->alloc, candidates->p);
 	*candidates = (struct kvi_list){ 0 };
 }
 
@@ -551,40 +553,41 @@ struct repack_copy {
 
 /* ----- whether it is worth it ------------------------------------------------ */
 
-static bool is_needed(const struct repack_copy *x, const kvarc_stored *s)
+static bool is_needed(const struct repack_copy *copy, const kvarc_stored *stored)
 {
-	const struct needed_segment key = { s->track, s->t0 };
-	const struct kvi_list *l = &x->c->needed;
+	const struct needed_segment key = { stored->track, stored->t0 };
+	const struct kvi_list *l = &copy->c->needed;
 	return bsearch(&key, l->p, l->n, sizeof key, needed_order) != NULL;
 }
 
 /* END: at least half of it is needed. */
-static kvarc_ret measure(struct repack_copy *x)
+static kvarc_ret measure(struct repack_copy *copy)
 {
-	const kvarc_geometry *g = kvarc_reader_geometry(x->from.r);
+	const kvarc_geometry *g = kvarc_reader_geometry(copy->from.r);
 	kvarc_ret ret = KVARC_OK;
-	x->ends = kvi_calloc(&x->s->alloc, g->n_tracks + 1, sizeof *x->ends);
-	x->named = kvi_calloc(&x->s->alloc, g->n_tracks + 1, sizeof *x->named);
-	if (!x->ends || !x->named)
-		return kvi_fail_alloc(x->s->error, &x->s->alloc);
+	copy->ends = kvi_calloc(&copy->s->alloc, g->n_tracks + 1, sizeof *copy->ends);
+	copy->named = kvi_calloc(&copy->s->alloc, g->n_tracks + 1, sizeof *copy->named);
+	if (!copy->ends || !copy->named)
+		return kvi_fail_alloc(copy->s->error, &copy->s->alloc);
 	for (uint64_t i = 0; !ret; i++) {
 		kvarc_stored s;
 		unsigned flags;
-		ret = kvarc_reader_segment_at(x->from.r, i, &s, &flags);
+		ret = kvarc_reader_segment_at(copy->from.r, i, &s, &flags);
 		if (ret || (flags & KVARC_SEGMENT_STORED))
 			continue;
-		const bool needed = is_needed(x, &s);
-		if (kvi_add(x->bytes, s.bytes, &x->bytes))
+		const bool needed = is_needed(copy, &s);
+		if (kvi_add(copy->bytes, s.bytes, &copy->bytes))
 			return KVARC_END;
-		x->needed += needed ? s.bytes : 0;
-		x->found += needed;
+		copy->needed += needed ? s.bytes : 0;
+		copy->found += needed;
 		if (needed)
-			x->ends[s.track] = s.t0 + s.n;
+			copy->ends[s.track] = s.t0 + s.n;
 	}
 	if (ret != KVARC_END)
 		return ret;
-	return x->found == x->c->needed.n && x->needed < x->bytes - x->needed ? KVARC_OK
-	                                                                      : KVARC_END;
+	return copy->found == copy->c->needed.n && copy->needed < copy->bytes - copy->needed
+	               ? KVARC_OK
+	               : KVARC_END;
 }
 
 /* ----- what becomes of each segment ------------------------------------------------ */
@@ -599,147 +602,154 @@ static kvarc_ret add_row(void *opaque, const struct kvi_index_row *row)
 	return KVARC_OK;
 }
 
-static kvarc_ret list_rows(struct repack_copy *x)
+static kvarc_ret list_rows(struct repack_copy *copy)
 {
 	int64_t pack;
-	kvarc_ret ret = kvi_index_find_pack(x->s->index, x->c->pack->id, &pack);
-	return ret ? ret : kvi_index_rows(x->s->index, pack, add_row, x);
+	kvarc_ret ret = kvi_index_find_pack(copy->s->index, copy->c->pack->id, &pack);
+	return ret ? ret : kvi_index_rows(copy->s->index, pack, add_row, copy);
 }
 
-static kvarc_ret missing(struct repack_copy *x)
+static kvarc_ret missing(struct repack_copy *copy)
 {
-	return kvi_fail(x->s->error, KVARC_STORE,
+	return kvi_fail(copy->s->error, KVARC_STORE,
 	                "store: a segment before those that are needed "
 	                "is missing");
 }
 
 /* One that the archive holds. Where it cannot be decoded (damage, no profile) nobody could verify a
  * copy. */
-static kvarc_ret find_own(struct repack_copy *x, const kvarc_stored *s, struct kvi_kept *kept)
+static kvarc_ret find_own(struct repack_copy *copy, const kvarc_stored *stored,
+                          struct kvi_kept *kept)
 {
-	for (size_t i = 0; i < x->rows.n; i++) {
-		struct kvi_index_row *row = KVI_LIST(struct kvi_index_row, x->rows, i);
-		if (row->track != s->track || row->t0 != s->t0)
+	for (size_t i = 0; i < copy->rows.n; i++) {
+		struct kvi_index_row *row = KVI_LIST(struct kvi_index_row, copy->rows, i);
+		if (row->track != stored->track || row->t0 != stored->t0)
 			continue;
-		kvarc_ret ret = row->has_digest ? KVARC_OK : kvi_row_digest(x->s, row);
+		kvarc_ret ret = row->has_digest ? KVARC_OK : kvi_row_digest(copy->s, row);
 		memcpy(kept->digest, row->digest, sizeof kept->digest);
 		return ret;
 	}
-	return missing(x);
+	return missing(copy);
 }
 
 /* One of another archive: chain values are checked with its tokens. */
-static kvarc_ret name_other(struct repack_copy *x, const kvarc_stored *s, struct kvi_kept *kept)
+static kvarc_ret name_other(struct repack_copy *copy, const kvarc_stored *stored,
+                            struct kvi_kept *kept)
 {
-	struct kvi_store_rows *rows = &x->named[s->track];
+	struct kvi_store_rows *rows = &copy->named[stored->track];
 	struct kvi_index_row row;
 	kvarc_ret ret = KVARC_OK;
-	if (!s->has_chain)
+	if (!stored->has_chain)
 		return KVARC_OK;
 	if (!rows->views)
-		ret = kvi_rows_make(x->s, rows, kvarc_reader_geometry(x->from.r), s->track);
+		ret = kvi_rows_make(copy->s, rows, kvarc_reader_geometry(copy->from.r),
+		                    stored->track);
 	if (!ret)
-		ret = kvi_content_find(x->s, NULL, x->from.name_space, s->chain, NULL, &row);
+		ret = kvi_content_find(copy->s, NULL, copy->from.name_space, stored->chain, NULL,
+		                       &row);
 	if (!ret)
-		ret = kvi_rows_read(x->s, &row, rows, false);
-	if (ret == KVARC_END || (!ret && (rows->n != s->n || !rows->has_ids)))
-		return missing(x);
+		ret = kvi_rows_read(copy->s, &row, rows, false);
+	if (ret == KVARC_END || (!ret && (rows->n != stored->n || !rows->has_ids)))
+		return missing(copy);
 	kept->has_ids = true;
-	memcpy(kept->ids, rows->ids, s->n * sizeof *kept->ids);
-	memcpy(kept->positions, rows->positions, s->n * sizeof *kept->positions);
+	memcpy(kept->ids, rows->ids, stored->n * sizeof *kept->ids);
+	memcpy(kept->positions, rows->positions, stored->n * sizeof *kept->positions);
 	return ret;
 }
 
-static kvarc_ret keep(void *opaque, const kvarc_stored *s, unsigned flags, struct kvi_kept *kept)
+static kvarc_ret keep(void *opaque, const kvarc_stored *stored, unsigned flags,
+                      struct kvi_kept *kept)
 {
 	struct repack_copy *x = opaque;
 	if (flags & KVARC_SEGMENT_STORED)
-		return name_other(x, s, kept);
-	kept->copied = is_needed(x, s);
-	return find_own(x, s, kept);
+		return name_other(x, stored, kept);
+	kept->copied = is_needed(x, stored);
+	return find_own(x, stored, kept);
 }
 
 /* ----- the copy ------------------------------------------------ */
 
 /* END: it is not smaller than three quarters. */
-static kvarc_ret write_copy(struct repack_copy *x)
+static kvarc_ret write_copy(struct repack_copy *copy)
 {
 	kvarc_writer_options wo = KVARC_WRITER_OPTIONS_INIT;
-	kvarc_ret ret = list_rows(x);
+	kvarc_ret ret = list_rows(copy);
 	if (!ret)
-		ret = kvi_new_archive_begin(&x->to, x->s);
+		ret = kvi_new_archive_begin(&copy->to, copy->s);
 	if (ret)
 		return ret;
-	wo.common = x->s->options.common;
-	wo.common.error = x->s->error;
+	wo.common = copy->s->options.common;
+	wo.common.error = copy->s->error;
 	wo.flags = KVARC_WRITE_FILE_ID | KVARC_WRITE_STORED;
-	memcpy(wo.file_id, x->to.id, sizeof wo.file_id);
-	ret = kvi_keep_segments(x->from.r, &x->to.sink, &wo, x->ends, keep, x);
-	if (ret && x->from.error.code == ret)
-		kvi_fail(x->s->error, ret, "store: %s: %s", x->from.key, x->from.error.text);
+	memcpy(wo.file_id, copy->to.id, sizeof wo.file_id);
+	ret = kvi_keep_segments(copy->from.r, &copy->to.sink, &wo, copy->ends, keep, copy);
+	if (ret && copy->from.error.code == ret)
+		kvi_fail(copy->s->error, ret, "store: %s: %s", copy->from.key,
+		         copy->from.error.text);
 	if (!ret)
-		ret = kvi_new_archive_end(&x->to, x->s);
-	return !ret && x->to.bytes > x->c->pack->bytes / 4 * 3 ? KVARC_END : ret;
+		ret = kvi_new_archive_end(&copy->to, copy->s);
+	return !ret && copy->to.bytes > copy->c->pack->bytes / 4 * 3 ? KVARC_END : ret;
 }
 
 /* Savers of this machine find it at once. It is a cache: a failure shows itself when it is used. */
-static void add_to_index(struct repack_copy *x)
+static void add_to_index(struct repack_copy *copy)
 {
-	struct kvi_store_index *own = x->g->own;
+	struct kvi_store_index *own = copy->g->own;
 	kvarc_reader_options o;
 	kvarc_error e = { .text = "" };
 	kvarc_reader *r;
 	struct kvi_object object;
 	char key[KVI_PACK_KEY];
-	kvi_pack_reader_options(x->s, &o, &e);
-	kvi_pack_key(key, x->to.id);
-	if (x->s->backend->calls->stat(x->s->backend, key, &object, NULL) ||
-	    kvarc_reader_open(&r, &x->to.source, &o))
+	kvi_pack_reader_options(copy->s, &o, &e);
+	kvi_pack_key(key, copy->to.id);
+	if (copy->s->backend->calls->stat(copy->s->backend, key, &object, NULL) ||
+	    kvarc_reader_open(&r, &copy->to.source, &o))
 		return;
 	if (kvi_index_begin_change(own) == KVARC_OK) {
-		kvarc_ret ret = kvi_index_fill(x->s, own, x->to.id, &object, r, NULL, true);
+		kvarc_ret ret = kvi_index_fill(copy->s, own, copy->to.id, &object, r, NULL, true);
 		(void)kvi_index_end_change(own, ret);
 	}
 	kvarc_reader_close(&r);
 }
 
-static kvarc_ret put_copy(struct repack_copy *x)
+static kvarc_ret put_copy(struct repack_copy *copy)
 {
-	struct kvi_backend *b = x->s->backend;
+	struct kvi_backend *b = copy->s->backend;
 	char key[KVI_PACK_KEY];
-	kvi_pack_key(key, x->to.id);
-	kvarc_ret ret = b->calls->put(b, key, &x->to.source, x->s->error);
+	kvi_pack_key(key, copy->to.id);
+	kvarc_ret ret = b->calls->put(b, key, &copy->to.source, copy->s->error);
 	if (!ret)
-		add_to_index(x);
-	return ret == KVARC_END ? kvi_fail(x->s->error, KVARC_IO, "store: %s is there already", key)
-	                        : ret;
+		add_to_index(copy);
+	return ret == KVARC_END
+	               ? kvi_fail(copy->s->error, KVARC_IO, "store: %s is there already", key)
+	               : ret;
 }
 
-static void end(struct repack_copy *x)
+static void end(struct repack_copy *copy)
 {
-	for (uint32_t i = 0; x->named && i < kvarc_reader_geometry(x->from.r)->n_tracks; i++)
-		kvi_rows_free(x->s, &x->named[i]);
-	kvi_free(&x->s->alloc, x->named);
-	kvi_free(&x->s->alloc, x->ends);
-	kvi_free(&x->s->alloc, x->rows.p);
-	kvi_new_archive_close(&x->to);
-	kvi_pack_close(&x->from);
+	for (uint32_t i = 0; copy->named && i < kvarc_reader_geometry(copy->from.r)->n_tracks; i++)
+		kvi_rows_free(copy->s, &copy->named[i]);
+	kvi_free(&copy->s->alloc, copy->named);
+	kvi_free(&copy->s->alloc, copy->ends);
+	kvi_free(&copy->s->alloc, copy->rows.p);
+	kvi_new_archive_close(&copy->to);
+	kvi_pack_close(&copy->from);
 }
 
 /* END: it stays as it is. */
-static kvarc_ret copy(struct kvi_gc *g, const struct unnamed_pack *c)
+static kvarc_ret copy(struct kvi_gc *gc, const struct unnamed_pack *pack)
 {
-	struct repack_copy x = { .g = g, .s = g->s, .c = c, .to = { .fd = -1 } };
-	kvarc_ret ret = kvi_pack_open(g->s, &x.from, c->pack->id, false, NULL);
+	struct repack_copy x = { .g = gc, .s = gc->s, .c = pack, .to = { .fd = -1 } };
+	kvarc_ret ret = kvi_pack_open(gc->s, &x.from, pack->pack->id, false, NULL);
 	if (ret)
 		return ret;
 	ret = measure(&x);
 	if (!ret)
 		ret = write_copy(&x);
-	if (!ret && !g->o->dry_run)
+	if (!ret && !gc->o->dry_run)
 		ret = put_copy(&x);
 	if (!ret)
-		c->pack->copy_bytes = x.to.bytes;
+		pack->pack->copy_bytes = x.to.bytes;
 	end(&x);
 	return ret;
 }
@@ -754,50 +764,51 @@ static kvarc_ret count_row(void *opaque, const struct kvi_index_row *row)
 }
 
 /* All of it is needed, as of most: without opening it. */
-static bool is_whole(struct kvi_gc *g, const struct unnamed_pack *c)
+static bool is_whole(struct kvi_gc *gc, const struct unnamed_pack *unnamed_pack)
 {
 	uint64_t n = 0;
 	int64_t pack;
-	return kvi_index_find_pack(g->s->index, c->pack->id, &pack) == KVARC_OK &&
-	       kvi_index_rows(g->s->index, pack, count_row, &n) == KVARC_OK && n == c->needed.n;
+	return kvi_index_find_pack(gc->s->index, unnamed_pack->pack->id, &pack) == KVARC_OK &&
+	       kvi_index_rows(gc->s->index, pack, count_row, &n) == KVARC_OK &&
+	       n == unnamed_pack->needed.n;
 }
 
-static void report(struct kvi_gc *g, const struct unnamed_pack *c)
+static void report(struct kvi_gc *gc, const struct unnamed_pack *pack)
 {
-	const struct kvi_map_pack *p = c->pack;
+	const struct kvi_map_pack *p = pack->pack;
 	char hex[33];
 	kvi_hex(hex, p->id);
-	g->result->repacked += g->o->dry_run != 0;
-	g->result->repacked_bytes += g->o->dry_run ? p->bytes - p->copy_bytes : 0;
-	if (g->o->dry_run)
-		kvi_map_report(&g->map,
+	gc->result->repacked += gc->o->dry_run != 0;
+	gc->result->repacked_bytes += gc->o->dry_run ? p->bytes - p->copy_bytes : 0;
+	if (gc->o->dry_run)
+		kvi_map_report(&gc->map,
 		               "archive %s: a copy of what is needed takes %" PRIu64 " of %" PRIu64
 		               " bytes",
 		               hex, p->copy_bytes, p->bytes);
 }
 
 /* *go_on false: the store has no capacity for copies; archives that need none may still go. */
-static kvarc_ret repack(struct kvi_gc *g, struct unnamed_pack *c, bool *go_on)
+static kvarc_ret repack(struct kvi_gc *gc, struct unnamed_pack *pack, bool *go_on)
 {
 	char hex[33];
-	if (!c->needed.n) {
-		c->pack->needed = 0;
+	if (!pack->needed.n) {
+		pack->pack->needed = 0;
 		return KVARC_OK;
 	}
-	if (!*go_on || is_whole(g, c) || gc_is_taken(g, c->pack))
+	if (!*go_on || is_whole(gc, pack) || gc_is_taken(gc, pack->pack))
 		return KVARC_OK;
-	kvarc_ret ret = copy(g, c);
+	kvarc_ret ret = copy(gc, pack);
 	if (!ret) {
-		report(g, c);
-		c->pack->needed = g->o->dry_run ? c->pack->needed : 0;
+		report(gc, pack);
+		pack->pack->needed = gc->o->dry_run ? pack->pack->needed : 0;
 		return KVARC_OK;
 	}
-	if (ret == KVARC_MEM || kvi_index_damaged(g->s->index))
+	if (ret == KVARC_MEM || kvi_index_damaged(gc->s->index))
 		return ret;
-	kvi_hex(hex, c->pack->id);
+	kvi_hex(hex, pack->pack->id);
 	if (ret != KVARC_END)
-		kvi_map_report(&g->map, "archive %s stays as it is: %.300s", hex,
-		               g->s->error->text);
+		kvi_map_report(&gc->map, "archive %s stays as it is: %.300s", hex,
+		               gc->s->error->text);
 	*go_on = ret != KVARC_IO;
 	return KVARC_OK;
 }
@@ -809,19 +820,19 @@ static kvarc_ret repack(struct kvi_gc *g, struct unnamed_pack *c, bool *go_on)
  * and counts them. An archive that cannot be copied is reported, and stays. Returns OK, MEM, IO,
  * DATA (the index).
  */
-static kvarc_ret repack_all(struct kvi_gc *g)
+static kvarc_ret repack_all(struct kvi_gc *gc)
 {
 	struct kvi_list candidates = { 0 };
 	bool go_on = true;
-	kvarc_ret ret = repack_plan(g, &candidates);
+	kvarc_ret ret = repack_plan(gc, &candidates);
 	for (size_t i = 0; i < candidates.n && !ret; i++) {
-		go_on = go_on && kvi_store_now() - g->now <= BEGIN_SECONDS;
-		ret = repack(g, KVI_LIST(struct unnamed_pack, candidates, i), &go_on);
+		go_on = go_on && kvi_store_now() - gc->now <= BEGIN_SECONDS;
+		ret = repack(gc, KVI_LIST(struct unnamed_pack, candidates, i), &go_on);
 	}
-	repack_plan_free(g, &candidates);
+	repack_plan_free(gc, &candidates);
 	/* The rest of the gc needs less memory. */
 	if (ret == KVARC_MEMLIMIT) {
-		kvi_map_report(&g->map, "no archive was repacked: %.300s", g->s->error->text);
+		kvi_map_report(&gc->map, "no archive was repacked: %.300s", gc->s->error->text);
 		ret = KVARC_OK;
 	}
 	return ret;
@@ -847,26 +858,26 @@ static int least_recently_used(const void *a, const void *b)
 }
 
 /* Versions before the last `keep` of their session. */
-static void keep_last(struct kvi_store_map *m, uint64_t keep)
+static void keep_last(struct kvi_store_map *map, uint64_t keep)
 {
-	for (size_t end = m->versions.n, i = m->versions.n; i-- > 0;) {
-		struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, m->versions, i);
+	for (size_t end = map->versions.n, i = map->versions.n; i-- > 0;) {
+		struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, map->versions, i);
 		if (v->last)
 			end = i + 1;
 		if (end - i > keep)
-			kvi_map_remove(m, v);
+			kvi_map_remove(map, v);
 	}
 }
 
 /* One that was saved or loaded lately stays: a budget is no reason to remove what is in use. */
-static bool is_young(const struct kvi_gc *g, const struct kvi_map_version *v)
+static bool is_young(const struct kvi_gc *gc, const struct kvi_map_version *version)
 {
-	return v->used > g->now - gc_grace(g);
+	return version->used > gc->now - gc_grace(gc);
 }
 
-static kvarc_ret meet_budget(struct kvi_gc *g)
+static kvarc_ret meet_budget(struct kvi_gc *gc)
 {
-	struct kvi_store_map *m = &g->map;
+	struct kvi_store_map *m = &gc->map;
 	uint64_t young = 0;
 	struct kvi_map_version **order = kvi_array(&m->s->alloc, m->versions.n + 1, sizeof(void *));
 	if (!order)
@@ -874,13 +885,13 @@ static kvarc_ret meet_budget(struct kvi_gc *g)
 	for (size_t i = 0; i < m->versions.n; i++)
 		order[i] = KVI_LIST(struct kvi_map_version, m->versions, i);
 	qsort((void *)order, m->versions.n, sizeof *order, least_recently_used);
-	for (size_t i = 0; i < m->versions.n && kvi_map_needed_bytes(m) > g->o->budget; i++) {
-		if (is_young(g, order[i]))
+	for (size_t i = 0; i < m->versions.n && kvi_map_needed_bytes(m) > gc->o->budget; i++) {
+		if (is_young(gc, order[i]))
 			young++;
 		else
 			kvi_map_remove(m, order[i]);
 	}
-	if (kvi_map_needed_bytes(m) > g->o->budget && young)
+	if (kvi_map_needed_bytes(m) > gc->o->budget && young)
 		kvi_map_report(m,
 		               "the budget is not met: %" PRIu64 " version%s used within the "
 		               "grace period",
@@ -890,41 +901,41 @@ static kvarc_ret meet_budget(struct kvi_gc *g)
 }
 
 /* The mark for all versions of a session that go, the first of which is number i of the map. */
-static kvarc_ret mark_session(struct kvi_gc *g, size_t i)
+static kvarc_ret mark_session(struct kvi_gc *gc, size_t i)
 {
-	const struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, g->map.versions, i);
+	const struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, gc->map.versions, i);
 	const struct kvi_map_version *highest = v;
 	while (!v->last) {
-		v = KVI_LIST(struct kvi_map_version, g->map.versions, ++i);
+		v = KVI_LIST(struct kvi_map_version, gc->map.versions, ++i);
 		highest = v->removed ? v : highest;
 	}
-	return kvi_version_mark(g->s, &highest->key);
+	return kvi_version_mark(gc->s, &highest->key);
 }
 
-static kvarc_ret evict(struct kvi_gc *g)
+static kvarc_ret evict(struct kvi_gc *gc)
 {
 	bool is_marked = false; /* the session of the version in hand */
 	kvarc_ret ret = KVARC_OK;
-	if (g->o->keep)
-		keep_last(&g->map, g->o->keep);
-	if (g->o->budget)
-		ret = meet_budget(g);
+	if (gc->o->keep)
+		keep_last(&gc->map, gc->o->keep);
+	if (gc->o->budget)
+		ret = meet_budget(gc);
 	/* In the order of their numbers: if this ends early, a session has its last versions. */
-	for (size_t i = 0; i < g->map.versions.n && !ret; i++) {
-		struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, g->map.versions, i);
+	for (size_t i = 0; i < gc->map.versions.n && !ret; i++) {
+		struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, gc->map.versions, i);
 		if (!v->removed) {
 			is_marked = is_marked && !v->last;
 			continue;
 		}
-		if (!g->o->dry_run && !is_marked)
-			ret = mark_session(g, i);
+		if (!gc->o->dry_run && !is_marked)
+			ret = mark_session(gc, i);
 		is_marked = !v->last;
-		if (!ret && !g->o->dry_run)
-			ret = kvi_version_remove(g->s, &v->key, v->digest);
-		g->result->versions += !ret;
+		if (!ret && !gc->o->dry_run)
+			ret = kvi_version_remove(gc->s, &v->key, v->digest);
+		gc->result->versions += !ret;
 		if (!ret)
-			kvi_map_report(&g->map, "%s %s@%" PRIu64,
-			               g->o->dry_run ? "would remove" : "removed", v->key.name,
+			kvi_map_report(&gc->map, "%s %s@%" PRIu64,
+			               gc->o->dry_run ? "would remove" : "removed", v->key.name,
 			               v->key.number);
 		if (ret == KVARC_END) /* others have removed it */
 			ret = KVARC_OK;
@@ -935,56 +946,56 @@ static kvarc_ret evict(struct kvi_gc *g)
 /* ----- which archives go ------------------------------------------------ */
 
 /* What cannot be read may name anything: then nothing is removed. */
-static kvarc_ret check_readable(struct kvi_gc *g)
+static kvarc_ret check_readable(struct kvi_gc *gc)
 {
-	uint64_t unreadable = g->map.unreadable;
-	for (size_t i = 0; i < g->map.versions.n; i++) {
-		const struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, g->map.versions,
+	uint64_t unreadable = gc->map.unreadable;
+	for (size_t i = 0; i < gc->map.versions.n; i++) {
+		const struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, gc->map.versions,
 		                                           i);
-		if ((!v->lost && !v->lacking) || !gc_version_there(g, v))
+		if ((!v->lost && !v->lacking) || !gc_version_there(gc, v))
 			continue;
-		kvi_map_report(&g->map, "%s@%" PRIu64 ": an archive that it needs is missing",
+		kvi_map_report(&gc->map, "%s@%" PRIu64 ": an archive that it needs is missing",
 		               v->key.name, v->key.number);
-		unreadable += v->lost && gc_is_unreadable(g, v);
+		unreadable += v->lost && gc_is_unreadable(gc, v);
 	}
-	g->result->unreadable = g->map.unreadable + g->map.unreadable_packs;
+	gc->result->unreadable = gc->map.unreadable + gc->map.unreadable_packs;
 	if (!unreadable)
 		return KVARC_OK;
-	return kvi_fail(g->s->error, KVARC_DATA,
+	return kvi_fail(gc->s->error, KVARC_DATA,
 	                "store: nothing was removed, as what names archives cannot be read: see "
 	                "'kvarc store verify'");
 }
 
 /* Archives that nothing needs and that are old enough, as far as their time is known. What is not
  * whole stays. */
-static bool may_go(const struct kvi_gc *g, const struct kvi_map_pack *p)
+static bool may_go(const struct kvi_gc *gc, const struct kvi_map_pack *pack)
 {
-	return !p->needed && !p->broken && gc_is_old(g, p);
+	return !pack->needed && !pack->broken && gc_is_old(gc, pack);
 }
 
-static void count(struct kvi_gc *g)
+static void count(struct kvi_gc *gc)
 {
-	for (size_t i = 0; i < g->map.packs.n; i++) {
-		const struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, g->map.packs, i);
-		g->result->archives++;
-		g->result->archive_bytes += p->bytes;
-		g->result->young += !p->needed && !may_go(g, p);
+	for (size_t i = 0; i < gc->map.packs.n; i++) {
+		const struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, gc->map.packs, i);
+		gc->result->archives++;
+		gc->result->archive_bytes += p->bytes;
+		gc->result->young += !p->needed && !may_go(gc, p);
 	}
 }
 
-static kvarc_ret remove_packs(struct kvi_gc *g)
+static kvarc_ret remove_packs(struct kvi_gc *gc)
 {
-	kvarc_ret ret = g->o->no_repack ? KVARC_OK : repack_all(g);
+	kvarc_ret ret = gc->o->no_repack ? KVARC_OK : repack_all(gc);
 	bool retired = false, full = false;
-	for (size_t i = 0; i < g->map.packs.n && !ret && !full; i++) {
-		struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, g->map.packs, i);
-		if (!may_go(g, p))
+	for (size_t i = 0; i < gc->map.packs.n && !ret && !full; i++) {
+		struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, gc->map.packs, i);
+		if (!may_go(gc, p))
 			continue;
-		if (g->o->dry_run) {
-			g->result->removed++;
-			g->result->removed_bytes += p->bytes;
+		if (gc->o->dry_run) {
+			gc->result->removed++;
+			gc->result->removed_bytes += p->bytes;
 		} else {
-			ret = kvi_gc_retire(g, p);
+			ret = kvi_gc_retire(gc, p);
 			/* On a full disk those that are retired so far make space for the rest. */
 			full = ret == KVARC_IO && retired;
 			retired |= p->retired;
@@ -992,33 +1003,33 @@ static kvarc_ret remove_packs(struct kvi_gc *g)
 		}
 	}
 	if (full)
-		kvi_map_report(&g->map, "%s; run gc again for the rest", g->s->error->text);
-	if (!ret && !g->o->dry_run)
-		ret = kvi_gc_look_again(g);
-	if (!ret && !g->o->dry_run)
-		ret = kvi_gc_delete(g);
+		kvi_map_report(&gc->map, "%s; run gc again for the rest", gc->s->error->text);
+	if (!ret && !gc->o->dry_run)
+		ret = kvi_gc_look_again(gc);
+	if (!ret && !gc->o->dry_run)
+		ret = kvi_gc_delete(gc);
 	/* Also after a failure: nobody is to wait for what does not come. */
-	kvarc_ret undone = g->o->dry_run ? KVARC_OK : kvi_gc_undo(g);
+	kvarc_ret undone = gc->o->dry_run ? KVARC_OK : kvi_gc_undo(gc);
 	return ret ? ret : undone;
 }
 
 /* ----- all of it ------------------------------------------------ */
 
-static kvarc_ret run(struct kvi_gc *g)
+static kvarc_ret run(struct kvi_gc *gc)
 {
-	kvarc_ret ret = kvi_fresh_index(g->s, &g->own);
+	kvarc_ret ret = kvi_fresh_index(gc->s, &gc->own);
 	if (!ret)
-		ret = kvi_map_make(&g->map, g->s, g->own, NULL, g->o->report, g->o->opaque);
+		ret = kvi_map_make(&gc->map, gc->s, gc->own, NULL, gc->o->report, gc->o->opaque);
 	if (!ret)
-		ret = check_readable(g);
+		ret = check_readable(gc);
 	if (!ret)
-		ret = evict(g);
+		ret = evict(gc);
 	if (!ret) {
-		count(g);
-		ret = remove_packs(g);
+		count(gc);
+		ret = remove_packs(gc);
 	}
-	if (!ret && !g->o->dry_run)
-		ret = gc_sweep(g);
+	if (!ret && !gc->o->dry_run)
+		ret = gc_sweep(gc);
 	return ret;
 }
 

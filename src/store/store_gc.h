@@ -27,18 +27,18 @@ struct kvi_gc {
 	int64_t looked, took;
 };
 /* Frees the members that are lists. */
-void kvi_gc_free(struct kvi_gc *g);
-/* Puts the tombstone of an archive, which is then p->retired; one of another gc is left alone,
+void kvi_gc_free(struct kvi_gc *gc);
+/* Puts the tombstone of an archive, which is then pack->retired; one of another gc is left alone,
  * unless that gc must have ended long ago. Returns OK, IO, MEM. */
-kvarc_ret kvi_gc_retire(struct kvi_gc *g, struct kvi_map_pack *p);
+kvarc_ret kvi_gc_retire(struct kvi_gc *gc, struct kvi_map_pack *pack);
 /* Lists all manifests again: archives are needed that hold what no archive without a tombstone
  * holds. Returns OK; DATA: a manifest cannot be read; IO, MEM. */
-kvarc_ret kvi_gc_look_again(struct kvi_gc *g);
+kvarc_ret kvi_gc_look_again(struct kvi_gc *gc);
 /* Deletes the archives that are retired and that nothing needs, and their tombstones. Before each
  * the manifests are listed again, unless that was done just before: those that were put meanwhile
  * keep what they need, also where their savers have died. Returns as kvi_gc_look_again. */
-kvarc_ret kvi_gc_delete(struct kvi_gc *g);
+kvarc_ret kvi_gc_delete(struct kvi_gc *gc);
 /* Removes the tombstones of archives that stay. */
-kvarc_ret kvi_gc_undo(struct kvi_gc *g);
+kvarc_ret kvi_gc_undo(struct kvi_gc *gc);
 
 #endif

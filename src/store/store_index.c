@@ -89,9 +89,9 @@ static const char *const texts[KVI_STATEMENTS] = {
 
 /* ----- errors and statements ------------------------------------------------ */
 
-kvarc_ret kvi_index_fail(struct kvi_store_index *x, int code)
+kvarc_ret kvi_index_fail(struct kvi_store_index *index, int code)
 {
-	const char *text = x->db ? sqlite3_errmsg(x->db) : sqlite3_errstr(code);
+	const char *text = index->db ? sqlite3_errmsg(index->db) : sqlite3_errstr(code);
 	kvarc_ret ret = KVARC_IO;
 	code &= 0xff;
 	if (code == SQLITE_NOMEM)
@@ -99,36 +99,37 @@ kvarc_ret kvi_index_fail(struct kvi_store_index *x, int code)
 	else if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_ERROR ||
 	         code == SQLITE_MISMATCH || code == SQLITE_CONSTRAINT)
 		ret = KVARC_DATA;
-	x->damaged |= ret == KVARC_DATA;
-	x->unusable |= code == SQLITE_FULL || code == SQLITE_IOERR || code == SQLITE_READONLY ||
-	               code == SQLITE_CANTOPEN;
-	return kvi_fail(x->error, ret, "store: its index: %s", text);
+	index->damaged |= ret == KVARC_DATA;
+	index->unusable |= code == SQLITE_FULL || code == SQLITE_IOERR || code == SQLITE_READONLY ||
+	                   code == SQLITE_CANTOPEN;
+	return kvi_fail(index->error, ret, "store: its index: %s", text);
 }
 
-static kvarc_ret run_text(struct kvi_store_index *x, const char *text)
+static kvarc_ret run_text(struct kvi_store_index *index, const char *text)
 {
-	int code = sqlite3_exec(x->db, text, NULL, NULL, NULL);
-	return code == SQLITE_OK ? KVARC_OK : kvi_index_fail(x, code);
+	int code = sqlite3_exec(index->db, text, NULL, NULL, NULL);
+	return code == SQLITE_OK ? KVARC_OK : kvi_index_fail(index, code);
 }
 
-sqlite3_stmt *kvi_index_prepare(struct kvi_store_index *x, enum kvi_index_statement which,
+sqlite3_stmt *kvi_index_prepare(struct kvi_store_index *index, enum kvi_index_statement which,
                                 kvarc_ret *ret)
 {
 	int code = SQLITE_OK;
 	*ret = KVARC_OK;
-	if (!x->statements[which])
-		code = sqlite3_prepare_v3(x->db, texts[which], -1, SQLITE_PREPARE_PERSISTENT,
-		                          &x->statements[which], NULL);
-	*ret = code == SQLITE_OK ? KVARC_OK : kvi_index_fail(x, code);
-	return *ret ? NULL : x->statements[which];
+	if (!index->statements[which])
+		code = sqlite3_prepare_v3(index->db, texts[which], -1, SQLITE_PREPARE_PERSISTENT,
+		                          &index->statements[which], NULL);
+	*ret = code == SQLITE_OK ? KVARC_OK : kvi_index_fail(index, code);
+	return *ret ? NULL : index->statements[which];
 }
 
-kvarc_ret kvi_index_finish(struct kvi_store_index *x, sqlite3_stmt *q, int code, kvarc_ret ret)
+kvarc_ret kvi_index_finish(struct kvi_store_index *index, sqlite3_stmt *statement, int code,
+                           kvarc_ret ret)
 {
 	if (code != SQLITE_DONE && code != SQLITE_ROW && !ret)
-		ret = kvi_index_fail(x, code);
-	sqlite3_reset(q);
-	sqlite3_clear_bindings(q);
+		ret = kvi_index_fail(index, code);
+	sqlite3_reset(statement);
+	sqlite3_clear_bindings(statement);
 	return ret;
 }
 
@@ -149,81 +150,82 @@ static int set_up(sqlite3 *db)
 	return code;
 }
 
-static kvarc_ret connect(struct kvi_store_index *x, const char *path)
+static kvarc_ret connect(struct kvi_store_index *index, const char *path)
 {
-	int code = sqlite3_open_v2(path ? path : ":memory:", &x->db,
+	int code = sqlite3_open_v2(path ? path : ":memory:", &index->db,
 	                           SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
 	                           NULL);
 	if (code == SQLITE_OK) {
-		sqlite3_busy_timeout(x->db, BUSY_MS);
-		code = set_up(x->db);
+		sqlite3_busy_timeout(index->db, BUSY_MS);
+		code = set_up(index->db);
 	}
-	return code == SQLITE_OK ? KVARC_OK : kvi_index_fail(x, code);
+	return code == SQLITE_OK ? KVARC_OK : kvi_index_fail(index, code);
 }
 
-static void disconnect(struct kvi_store_index *x)
+static void disconnect(struct kvi_store_index *index)
 {
 	for (int i = 0; i < KVI_STATEMENTS; i++) {
-		sqlite3_finalize(x->statements[i]);
-		x->statements[i] = NULL;
+		sqlite3_finalize(index->statements[i]);
+		index->statements[i] = NULL;
 	}
-	sqlite3_close(x->db);
-	x->db = NULL;
+	sqlite3_close(index->db);
+	index->db = NULL;
 }
 
-static kvarc_ret read_version(struct kvi_store_index *x, sqlite3_int64 *version)
+static kvarc_ret read_version(struct kvi_store_index *index, sqlite3_int64 *version)
 {
 	sqlite3_stmt *q = NULL;
-	int code = sqlite3_prepare_v2(x->db, "PRAGMA user_version", -1, &q, NULL);
+	int code = sqlite3_prepare_v2(index->db, "PRAGMA user_version", -1, &q, NULL);
 	*version = 0;
 	if (code == SQLITE_OK && (code = sqlite3_step(q)) == SQLITE_ROW)
 		*version = sqlite3_column_int64(q, 0);
-	kvarc_ret ret = code == SQLITE_ROW ? KVARC_OK : kvi_index_fail(x, code);
+	kvarc_ret ret = code == SQLITE_ROW ? KVARC_OK : kvi_index_fail(index, code);
 	sqlite3_finalize(q);
 	return ret;
 }
 
 /* Tables where there are none; two processes may be at it. */
-static kvarc_ret make_tables(struct kvi_store_index *x, bool *made)
+static kvarc_ret make_tables(struct kvi_store_index *index, bool *made)
 {
 	sqlite3_int64 version;
-	kvarc_ret ret = run_text(x, "BEGIN IMMEDIATE");
+	kvarc_ret ret = run_text(index, "BEGIN IMMEDIATE");
 	if (ret)
 		return ret;
-	ret = read_version(x, &version);
+	ret = read_version(index, &version);
 	*made = !ret && version == 0;
 	if (*made)
-		ret = run_text(x, tables);
+		ret = run_text(index, tables);
 	if (*made && !ret)
-		ret = run_text(x, make_trees);
+		ret = run_text(index, make_trees);
 	if (*made && !ret)
-		ret = run_text(x, "PRAGMA user_version=" INDEX_VERSION);
-	return kvi_index_end_change(x, ret);
+		ret = run_text(index, "PRAGMA user_version=" INDEX_VERSION);
+	return kvi_index_end_change(index, ret);
 }
 
 /* All statements: what is not a file of ours has other tables. */
-static kvarc_ret try_statements(struct kvi_store_index *x)
+static kvarc_ret try_statements(struct kvi_store_index *index)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (int i = 0; i < KVI_STATEMENTS && !ret; i++)
-		kvi_index_prepare(x, (enum kvi_index_statement)i, &ret);
+		kvi_index_prepare(index, (enum kvi_index_statement)i, &ret);
 	return ret;
 }
 
-static kvarc_ret try_open(struct kvi_store_index *x, const char *path, bool *made, const char **why)
+static kvarc_ret try_open(struct kvi_store_index *index, const char *path, bool *made,
+                          const char **why)
 {
 	sqlite3_int64 version = 0;
-	kvarc_ret ret = connect(x, path);
+	kvarc_ret ret = connect(index, path);
 	if (!ret)
-		ret = read_version(x, &version);
+		ret = read_version(index, &version);
 	if (!ret && version == 0)
-		ret = make_tables(x, made);
+		ret = make_tables(index, made);
 	else if (!ret && version != strtoll(INDEX_VERSION, NULL, 10)) {
 		*why = "is of another version";
 		ret = KVARC_DATA;
 	}
 	if (!ret)
-		ret = try_statements(x);
+		ret = try_statements(index);
 	if (ret == KVARC_DATA && !*why)
 		*why = "is damaged";
 	return ret;
@@ -249,21 +251,21 @@ static void make_private(const char *path)
 
 kvarc_ret kvi_index_open(struct kvi_store_index **out, const char *path,
                          const kvarc_allocator *allocator, bool *made, const char **why,
-                         kvarc_error *e)
+                         kvarc_error *error)
 {
-	kvarc_common common = { .allocator = allocator, .error = e };
+	kvarc_common common = { .allocator = allocator, .error = error };
 	struct kvi_store_index *x;
 	*made = false;
 	*why = NULL;
 	*out = NULL;
-	kvarc_ret ret = kvi_sqlite(e) ? kvi_handle_new(out, sizeof *x,
-	                                               offsetof(struct kvi_store_index, alloc),
-	                                               &common, 0)
-	                              : KVARC_OPTIONS;
+	kvarc_ret ret = kvi_sqlite(error) ? kvi_handle_new(out, sizeof *x,
+	                                                   offsetof(struct kvi_store_index, alloc),
+	                                                   &common, 0)
+	                                  : KVARC_OPTIONS;
 	if (ret)
 		return ret;
 	x = *out;
-	x->error = e;
+	x->error = error;
 	if (path)
 		make_private(path);
 	ret = try_open(x, path, made, why);
@@ -281,11 +283,11 @@ kvarc_ret kvi_index_open(struct kvi_store_index **out, const char *path,
 }
 
 kvarc_ret kvi_index_open_copy(struct kvi_store_index **out, const char *path,
-                              const kvarc_allocator *allocator, bool *made, kvarc_error *e)
+                              const kvarc_allocator *allocator, bool *made, kvarc_error *error)
 {
 	const char *why;
 	sqlite3_int64 version = 0;
-	kvarc_ret ret = kvi_index_open(out, NULL, allocator, made, &why, e);
+	kvarc_ret ret = kvi_index_open(out, NULL, allocator, made, &why, error);
 	if (ret)
 		return ret;
 	struct kvi_store_index *x = *out;
@@ -294,48 +296,48 @@ kvarc_ret kvi_index_open_copy(struct kvi_store_index **out, const char *path,
 	if (!*made)
 		return KVARC_OK;
 	kvi_index_close(out);
-	return kvi_index_open(out, NULL, allocator, made, &why, e);
+	return kvi_index_open(out, NULL, allocator, made, &why, error);
 }
 
-bool kvi_index_damaged(const struct kvi_store_index *x)
+bool kvi_index_damaged(const struct kvi_store_index *index)
 {
-	return x->damaged;
+	return index->damaged;
 }
 
-bool kvi_index_unusable(const struct kvi_store_index *x)
+bool kvi_index_unusable(const struct kvi_store_index *index)
 {
-	return x->unusable;
+	return index->unusable;
 }
 
-void kvi_index_close(struct kvi_store_index **x)
+void kvi_index_close(struct kvi_store_index **index)
 {
-	if (!x || !*x)
+	if (!index || !*index)
 		return;
-	disconnect(*x);
-	kvi_free(&(*x)->alloc, *x);
-	*x = NULL;
+	disconnect(*index);
+	kvi_free(&(*index)->alloc, *index);
+	*index = NULL;
 }
 
-kvarc_ret kvi_index_begin_change(struct kvi_store_index *x)
+kvarc_ret kvi_index_begin_change(struct kvi_store_index *index)
 {
-	return run_text(x, "BEGIN IMMEDIATE");
+	return run_text(index, "BEGIN IMMEDIATE");
 }
 
-kvarc_ret kvi_index_end_change(struct kvi_store_index *x, kvarc_ret ret)
+kvarc_ret kvi_index_end_change(struct kvi_store_index *index, kvarc_ret ret)
 {
 	if (!ret)
-		ret = run_text(x, "COMMIT");
+		ret = run_text(index, "COMMIT");
 	if (ret)
-		sqlite3_exec(x->db, "ROLLBACK", NULL, NULL, NULL);
+		sqlite3_exec(index->db, "ROLLBACK", NULL, NULL, NULL);
 	return ret;
 }
 
-kvarc_ret kvi_index_clear(struct kvi_store_index *x)
+kvarc_ret kvi_index_clear(struct kvi_store_index *index)
 {
-	return run_text(x, "DELETE FROM segments; DELETE FROM refs; DELETE FROM packs");
+	return run_text(index, "DELETE FROM segments; DELETE FROM refs; DELETE FROM packs");
 }
 
-kvarc_ret kvi_index_bulk(struct kvi_store_index *x, bool on)
+kvarc_ret kvi_index_bulk(struct kvi_store_index *index, bool on)
 {
-	return run_text(x, on ? drop_trees : make_trees);
+	return run_text(index, on ? drop_trees : make_trees);
 }

@@ -65,108 +65,110 @@ struct kvi_index_pack {
 
 /* Whether the object of a pack is the one that was read for the index, as far as its size and its
  * stamp show it. */
-bool kvi_index_same_object(const struct kvi_index_pack *p, const struct kvi_object *object);
+bool kvi_index_same_object(const struct kvi_index_pack *pack, const struct kvi_object *object);
 
 /*
  * Opens or makes a file, mode 0600; path NULL: in memory. A file of another version, or one that is
  * damaged, is replaced by an empty one. *made: it is empty now and to be filled; *why: NULL, or
- * a clause on why one that was there is not used. e gets the errors of all calls.
+ * a clause on why one that was there is not used. error gets the errors of all calls.
  */
 kvarc_ret kvi_index_open(struct kvi_store_index **x, const char *path,
                          const kvarc_allocator *allocator, bool *made, const char **why,
-                         kvarc_error *e);
+                         kvarc_error *error);
 /* Makes one in memory with what a file has, which cannot be written. A file that cannot be read, of
  * another version or damaged: *made, it is empty. Returns as kvi_index_open. */
 kvarc_ret kvi_index_open_copy(struct kvi_store_index **x, const char *path,
-                              const kvarc_allocator *allocator, bool *made, kvarc_error *e);
+                              const kvarc_allocator *allocator, bool *made, kvarc_error *error);
 /* Whether a call has found that the file is damaged. */
-bool kvi_index_damaged(const struct kvi_store_index *x);
+bool kvi_index_damaged(const struct kvi_store_index *index);
 /* Whether a call has found that the file cannot be read or written: a full disk, no permission. */
-bool kvi_index_unusable(const struct kvi_store_index *x);
-/* NULL-safe; sets *x to NULL. */
-void kvi_index_close(struct kvi_store_index **x);
+bool kvi_index_unusable(const struct kvi_store_index *index);
+/* NULL-safe; sets *index to NULL. */
+void kvi_index_close(struct kvi_store_index **index);
 
 /* All changes between begin and end happen, or (ret is not OK) none. Returns ret, or why not. */
-kvarc_ret kvi_index_begin_change(struct kvi_store_index *x);
+kvarc_ret kvi_index_begin_change(struct kvi_store_index *index);
 /* Ends what kvi_index_begin_change has begun. */
-kvarc_ret kvi_index_end_change(struct kvi_store_index *x, kvarc_ret ret);
+kvarc_ret kvi_index_end_change(struct kvi_store_index *index, kvarc_ret ret);
 /* Removes everything but the times of use; inside of begin and end. */
-kvarc_ret kvi_index_clear(struct kvi_store_index *x);
+kvarc_ret kvi_index_clear(struct kvi_store_index *index);
 /* Between them many rows are added: `on` false makes what look-ups need. */
-kvarc_ret kvi_index_bulk(struct kvi_store_index *x, bool on);
+kvarc_ret kvi_index_bulk(struct kvi_store_index *index, bool on);
 
-/* Adds a pack that is not there yet: p->pack is set. */
-kvarc_ret kvi_index_add_pack(struct kvi_store_index *x, struct kvi_index_pack *p);
+/* Adds a pack that is not there yet: pack->pack is set. */
+kvarc_ret kvi_index_add_pack(struct kvi_store_index *index, struct kvi_index_pack *pack);
 /* Adds tokens of a pack. */
-kvarc_ret kvi_index_add_row(struct kvi_store_index *x, const struct kvi_index_row *row);
+kvarc_ret kvi_index_add_row(struct kvi_store_index *index, const struct kvi_index_row *row);
 /* Adds what a pack names. */
-kvarc_ret kvi_index_add_ref(struct kvi_store_index *x, const struct kvi_index_ref *ref);
+kvarc_ret kvi_index_add_ref(struct kvi_store_index *index, const struct kvi_index_ref *ref);
 /* All that a pack holds and names was added. */
-kvarc_ret kvi_index_end_pack(struct kvi_store_index *x, int64_t pack);
+kvarc_ret kvi_index_end_pack(struct kvi_store_index *index, int64_t pack);
 /* The content digest of a row, once it is known. */
-kvarc_ret kvi_index_set_digest(struct kvi_store_index *x, int64_t row, const uint8_t digest[16]);
+kvarc_ret kvi_index_set_digest(struct kvi_store_index *index, int64_t row,
+                               const uint8_t digest[16]);
 /* The id of its first token. */
-kvarc_ret kvi_index_set_first(struct kvi_store_index *x, int64_t row, int32_t first);
+kvarc_ret kvi_index_set_first(struct kvi_store_index *index, int64_t row, int32_t first);
 /* Whether a row of a whole segment is doubted: its archive is damaged there, so that saves do not
  * count on it, and loads try it last. */
-kvarc_ret kvi_index_set_doubt(struct kvi_store_index *x, int64_t row, bool doubt);
+kvarc_ret kvi_index_set_doubt(struct kvi_store_index *index, int64_t row, bool doubt);
 /* The same of the row that is at the same tokens of the same pack, if there is one. */
-kvarc_ret kvi_index_doubt_at(struct kvi_store_index *x, const struct kvi_index_row *row);
+kvarc_ret kvi_index_doubt_at(struct kvi_store_index *index, const struct kvi_index_row *row);
 /* A pack is not whole, or cannot be opened: broken from now on. One that is not there is fine. */
-kvarc_ret kvi_index_break(struct kvi_store_index *x, const uint8_t id[16]);
+kvarc_ret kvi_index_break(struct kvi_store_index *index, const uint8_t id[16]);
 /* No row of a pack is doubted any more. One that was broken is forgotten, and read again. */
-kvarc_ret kvi_index_trust(struct kvi_store_index *x, const uint8_t id[16]);
+kvarc_ret kvi_index_trust(struct kvi_store_index *index, const uint8_t id[16]);
 /* Forgets a pack and what it holds and names; one that is not there is fine. */
-kvarc_ret kvi_index_remove_pack(struct kvi_store_index *x, const uint8_t id[16]);
+kvarc_ret kvi_index_remove_pack(struct kvi_store_index *index, const uint8_t id[16]);
 
 /* The number of a pack; END: it is not there, locked or broken. */
-kvarc_ret kvi_index_find_pack(struct kvi_store_index *x, const uint8_t id[16], int64_t *pack);
+kvarc_ret kvi_index_find_pack(struct kvi_store_index *index, const uint8_t id[16], int64_t *pack);
 /* The same, also of one that is locked. */
-kvarc_ret kvi_index_find_locked(struct kvi_store_index *x, const uint8_t id[16], int64_t *pack);
+kvarc_ret kvi_index_find_locked(struct kvi_store_index *index, const uint8_t id[16], int64_t *pack);
 /* The same, of any. */
-kvarc_ret kvi_index_find_any(struct kvi_store_index *x, const uint8_t id[16], int64_t *pack);
+kvarc_ret kvi_index_find_any(struct kvi_store_index *index, const uint8_t id[16], int64_t *pack);
 /* All of a pack but `lacks`. Returns as the others, also END. */
-kvarc_ret kvi_index_get_pack(struct kvi_store_index *x, const uint8_t id[16],
-                             struct kvi_index_pack *p);
+kvarc_ret kvi_index_get_pack(struct kvi_store_index *index, const uint8_t id[16],
+                             struct kvi_index_pack *pack);
 
 /* The lengths, in tokens, of the rows that follow a chain value (its first 8 bytes), descending. */
-kvarc_ret kvi_index_lengths(struct kvi_store_index *x, uint64_t parent, uint32_t n[256],
+kvarc_ret kvi_index_lengths(struct kvi_store_index *index, uint64_t parent, uint32_t n[256],
                             size_t *count);
 /* Up to most rows of tokens that follow one chain value and end with another one. */
-kvarc_ret kvi_index_match(struct kvi_store_index *x, uint64_t name_space, uint64_t parent,
+kvarc_ret kvi_index_match(struct kvi_store_index *index, uint64_t name_space, uint64_t parent,
                           const uint8_t chain[16], struct kvi_index_row *rows, size_t most,
                           size_t *n);
 /* Up to most rows of whole segments that follow a chain value and begin with an id, or with one
  * that is not known; long ones first. */
-kvarc_ret kvi_index_children(struct kvi_store_index *x, uint64_t name_space, uint64_t parent,
+kvarc_ret kvi_index_children(struct kvi_store_index *index, uint64_t name_space, uint64_t parent,
                              int32_t first, struct kvi_index_row *rows, size_t most, size_t *n);
 /* Up to most rows of whole segments under a key: a chain value, or a content digest of segments
  * without one; doubted: those that are, else those that are not. */
-kvarc_ret kvi_index_holders(struct kvi_store_index *x, uint64_t name_space, const uint8_t key[16],
-                            bool doubted, struct kvi_index_row *rows, size_t most, size_t *n);
+kvarc_ret kvi_index_holders(struct kvi_store_index *index, uint64_t name_space,
+                            const uint8_t key[16], bool doubted, struct kvi_index_row *rows,
+                            size_t most, size_t *n);
 
 /* Called for each; not OK ends the call, which returns it. */
 typedef kvarc_ret (*kvi_index_pack_fn)(void *opaque, const struct kvi_index_pack *p);
 typedef kvarc_ret (*kvi_index_row_fn)(void *opaque, const struct kvi_index_row *row);
 typedef kvarc_ret (*kvi_index_ref_fn)(void *opaque, const struct kvi_index_ref *ref);
 /* All packs. count: their rows are counted, for `lacks`. */
-kvarc_ret kvi_index_packs(struct kvi_store_index *x, bool count, kvi_index_pack_fn fn,
+kvarc_ret kvi_index_packs(struct kvi_store_index *index, bool count, kvi_index_pack_fn fn,
                           void *opaque);
 /* Of one pack, in the order of tracks and tokens; whole segments alone. */
-kvarc_ret kvi_index_rows(struct kvi_store_index *x, int64_t pack, kvi_index_row_fn fn,
+kvarc_ret kvi_index_rows(struct kvi_store_index *index, int64_t pack, kvi_index_row_fn fn,
                          void *opaque);
 /* Whole segments of all packs that are doubted. */
-kvarc_ret kvi_index_doubts(struct kvi_store_index *x, kvi_index_row_fn fn, void *opaque);
+kvarc_ret kvi_index_doubts(struct kvi_store_index *index, kvi_index_row_fn fn, void *opaque);
 /* What a pack names, in the order of its file. */
-kvarc_ret kvi_index_refs(struct kvi_store_index *x, int64_t pack, kvi_index_ref_fn fn,
+kvarc_ret kvi_index_refs(struct kvi_store_index *index, int64_t pack, kvi_index_ref_fn fn,
                          void *opaque);
 
 /* The number of packs and of whole segments. */
-kvarc_ret kvi_index_counts(struct kvi_store_index *x, uint64_t *packs, uint64_t *segments);
+kvarc_ret kvi_index_counts(struct kvi_store_index *index, uint64_t *packs, uint64_t *segments);
 
 /* Notes that a version is used, seconds since 1970. key: of its manifest. */
-kvarc_ret kvi_index_use(struct kvi_store_index *x, const char *key, int64_t time);
+kvarc_ret kvi_index_use(struct kvi_store_index *index, const char *key, int64_t time);
 /* When it was used last; 0: not known. */
-kvarc_ret kvi_index_last_use(struct kvi_store_index *x, const char *key, int64_t *time);
+kvarc_ret kvi_index_last_use(struct kvi_store_index *index, const char *key, int64_t *time);
 
 #endif

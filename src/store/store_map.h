@@ -52,25 +52,25 @@ struct kvi_store_map {
 /*
  * Reads all manifests, and then brings the index of the store up to date, which has all archives
  * that they need: those were put before. report, which may be NULL, gets a line about each manifest
- * and archive that cannot be read. rank: as for kvi_protocol_needs. m is to be freed, also on
+ * and archive that cannot be read. rank: as for kvi_protocol_needs. map is to be freed, also on
  * failure. Returns OK, IO, MEM, MEMLIMIT, DATA (the index is damaged).
  */
-kvarc_ret kvi_map_make(struct kvi_store_map *m, struct kvarc_store *s, struct kvi_store_index *uses,
-                       const struct kvi_holder_rank *rank,
+kvarc_ret kvi_map_make(struct kvi_store_map *map, struct kvarc_store *store,
+                       struct kvi_store_index *uses, const struct kvi_holder_rank *rank,
                        void (*report)(void *opaque, const char *text), void *opaque);
 /* Frees what kvi_map_make has made; all zero: nothing. */
-void kvi_map_free(struct kvi_store_map *m);
+void kvi_map_free(struct kvi_store_map *map);
 /* The archives that a version needs, as kvi_protocol_needs does. */
-kvarc_ret kvi_map_needs(struct kvi_store_map *m, const struct kvi_map_version *v,
+kvarc_ret kvi_map_needs(struct kvi_store_map *map, const struct kvi_map_version *version,
                         const struct kvi_holder_rank *rank, struct kvi_list *ids);
 /* What a version needs is not counted any more. */
-void kvi_map_remove(struct kvi_store_map *m, struct kvi_map_version *v);
+void kvi_map_remove(struct kvi_store_map *map, struct kvi_map_version *version);
 /* Bytes of the archives that are needed. */
-uint64_t kvi_map_needed_bytes(const struct kvi_store_map *m);
+uint64_t kvi_map_needed_bytes(const struct kvi_store_map *map);
 /* The archive with an id; NULL: none. */
-struct kvi_map_pack *kvi_map_find(const struct kvi_store_map *m, const uint8_t id[16]);
+struct kvi_map_pack *kvi_map_find(const struct kvi_store_map *map, const uint8_t id[16]);
 /* A line for the report of the map, if there is any. */
-void kvi_map_report(const struct kvi_store_map *m, const char *format, ...)
+void kvi_map_report(const struct kvi_store_map *map, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
 /*
@@ -78,9 +78,9 @@ void kvi_map_report(const struct kvi_store_map *m, const char *format, ...)
  * archives alone. *own: its own one. Returns OK, IO, MEM; kvi_own_index follows also after a
  * failure.
  */
-kvarc_ret kvi_fresh_index(struct kvarc_store *s, struct kvi_store_index **own);
+kvarc_ret kvi_fresh_index(struct kvarc_store *store, struct kvi_store_index **own);
 /* The store uses its own index again, which learns what the other one has found to be damaged. The
  * other one is closed. */
-void kvi_own_index(struct kvarc_store *s, struct kvi_store_index **own);
+void kvi_own_index(struct kvarc_store *store, struct kvi_store_index **own);
 
 #endif

@@ -22,102 +22,104 @@ int64_t kvi_store_now(void)
 	return (int64_t)time(NULL);
 }
 
-void kvi_store_note(const struct kvarc_store *s, const char *format, ...)
+void kvi_store_note(const struct kvarc_store *store, const char *format, ...)
 {
 	char text[NOTE_MOST];
 	va_list args;
-	if (!s->options.note)
+	if (!store->options.note)
 		return;
 	va_start(args, format);
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
-	s->options.note(s->options.note_opaque, text);
+	store->options.note(store->options.note_opaque, text);
 }
 
-kvarc_ret kvi_store_random(struct kvarc_store *s, uint8_t id[16])
+kvarc_ret kvi_store_random(struct kvarc_store *store, uint8_t id[16])
 {
 	if (getrandom(id, 16, 0) != 16)
-		return kvi_fail(s->error, KVARC_IO,
+		return kvi_fail(store->error, KVARC_IO,
 		                "store: no random bytes for the name of an archive");
 	return KVARC_OK;
 }
 
 /* ----- the index ------------------------------------------------ */
 
-static kvarc_ret fill_index(struct kvarc_store *s, const char *why)
+static kvarc_ret fill_index(struct kvarc_store *store, const char *why)
 {
 	uint64_t unreadable = 0, packs = 0, segments = 0;
-	kvarc_ret ret = kvi_index_refresh(s, s->index, s->options.note, s->options.note_opaque,
-	                                  &unreadable);
+	kvarc_ret ret = kvi_index_refresh(store, store->index, store->options.note,
+	                                  store->options.note_opaque, &unreadable);
 	if (!ret)
-		ret = kvi_index_counts(s->index, &packs, &segments);
+		ret = kvi_index_counts(store->index, &packs, &segments);
 	if (!ret && (why || packs))
-		kvi_store_note(s, "the index%s%s: made again from %llu archive%s", why ? " " : "",
-		               why ? why : " was missing", (unsigned long long)packs,
-		               packs == 1 ? "" : "s");
+		kvi_store_note(store, "the index%s%s: made again from %llu archive%s",
+		               why ? " " : "", why ? why : " was missing",
+		               (unsigned long long)packs, packs == 1 ? "" : "s");
 	return ret;
 }
 
 /* In memory, for this handle: loading and removing need no file. */
-static kvarc_ret replace_index(struct kvarc_store *s)
+static kvarc_ret replace_index(struct kvarc_store *store)
 {
 	struct kvi_store_index *x;
 	uint64_t unreadable = 0;
 	bool made;
-	kvi_store_note(s, "the index %s cannot be used (%.80s): one in memory is used instead",
-	               s->index_path, s->error->text);
-	kvarc_ret ret = kvi_index_open_copy(&x, s->index_path, s->options.common.allocator, &made,
-	                                    s->error);
-	kvi_index_close(&s->index);
-	kvi_free(&s->alloc, s->index_path);
-	s->index_path = NULL;
+	kvi_store_note(store, "the index %s cannot be used (%.80s): one in memory is used instead",
+	               store->index_path, store->error->text);
+	kvarc_ret ret = kvi_index_open_copy(&x, store->index_path, store->options.common.allocator,
+	                                    &made, store->error);
+	kvi_index_close(&store->index);
+	kvi_free(&store->alloc, store->index_path);
+	store->index_path = NULL;
 	if (ret)
 		return ret;
-	s->index = x;
-	return made ? kvi_index_refresh(s, x, s->options.note, s->options.note_opaque, &unreadable)
+	store->index = x;
+	return made ? kvi_index_refresh(store, x, store->options.note, store->options.note_opaque,
+	                                &unreadable)
 	            : KVARC_OK;
 }
 
-static kvarc_ret open_index(struct kvarc_store *s)
+static kvarc_ret open_index(struct kvarc_store *store)
 {
 	bool made;
 	const char *why;
-	kvarc_ret ret = kvi_index_open(&s->index, s->index_path, s->options.common.allocator, &made,
-	                               &why, s->error);
+	kvarc_ret ret = kvi_index_open(&store->index, store->index_path,
+	                               store->options.common.allocator, &made, &why, store->error);
 	if (!ret && made)
-		ret = fill_index(s, why);
-	const bool unusable = !s->index || kvi_index_unusable(s->index);
-	return ret == KVARC_IO && s->index_path && unusable ? replace_index(s) : ret;
+		ret = fill_index(store, why);
+	const bool unusable = !store->index || kvi_index_unusable(store->index);
+	return ret == KVARC_IO && store->index_path && unusable ? replace_index(store) : ret;
 }
 
-bool kvi_store_mend(struct kvarc_store *s, kvarc_ret ret)
+bool kvi_store_mend(struct kvarc_store *store, kvarc_ret ret)
 {
-	if (ret == KVARC_IO && s->index && s->index_path && kvi_index_unusable(s->index))
-		return replace_index(s) == KVARC_OK;
-	if (ret != KVARC_DATA || !s->index || !kvi_index_damaged(s->index))
+	if (ret == KVARC_IO && store->index && store->index_path &&
+	    kvi_index_unusable(store->index))
+		return replace_index(store) == KVARC_OK;
+	if (ret != KVARC_DATA || !store->index || !kvi_index_damaged(store->index))
 		return false;
 	/* What is open of it is closed: then it is found to be damaged, and made again. */
-	kvi_index_close(&s->index);
-	if (s->index_path)
-		remove(s->index_path);
-	return open_index(s) == KVARC_OK;
+	kvi_index_close(&store->index);
+	if (store->index_path)
+		remove(store->index_path);
+	return open_index(store) == KVARC_OK;
 }
 
 /* ----- open and close ------------------------------------------------ */
 
-static kvarc_ret check(const char *url, const kvarc_store_options *o)
+static kvarc_ret check(const char *url, const kvarc_store_options *options)
 {
 	static const char call[] = "kvarc_store_open";
-	kvarc_error *e = o->common.error;
-	const char *name_space = o->name_space ? o->name_space : KVI_NAMESPACE_DEFAULT;
-	kvarc_ret ret = kvi_check_common(&o->common);
+	kvarc_error *e = options->common.error;
+	const char *name_space = options->name_space ? options->name_space : KVI_NAMESPACE_DEFAULT;
+	kvarc_ret ret = kvi_check_common(&options->common);
 	if (!ret)
-		ret = KVI_CHECK_RESERVED(e, call, "options", o);
+		ret = KVI_CHECK_RESERVED(e, call, "options", options);
 	if (ret)
 		return ret;
 	if (!url || !*url)
 		return kvi_fail(e, KVARC_PROG, "%s: the URL is empty", call);
-	if (o->flags & ~(KVARC_STORE_CREATE | KVARC_STORE_NO_SYNC | KVARC_STORE_ACCEPT_WEAK))
+	if (options->flags & ~(KVARC_STORE_CREATE | KVARC_STORE_NO_SYNC | KVARC_STORE_ACCEPT_WEAK))
 		return kvi_fail(e, KVARC_PROG, "%s: unknown flags", call);
 	if (kvi_namespace_wrong(name_space))
 		return kvi_fail(e, KVARC_PROG, "%s: the namespace %s", call,
@@ -134,16 +136,16 @@ static const char *folder_of_url(const char *url)
 	return scheme && scheme < strchr(url, '/') ? NULL : url;
 }
 
-static kvarc_ret find_index(struct kvarc_store *s, const char *url)
+static kvarc_ret find_index(struct kvarc_store *store, const char *url)
 {
-	const char *path = s->options.index, *folder = folder_of_url(url);
+	const char *path = store->options.index, *folder = folder_of_url(url);
 	if (!path && !folder)
 		return KVARC_OK;
 	size_t bytes = path ? strlen(path) + 1 : strlen(folder) + sizeof INDEX_NAME;
-	s->index_path = kvi_malloc(&s->alloc, bytes);
-	if (!s->index_path)
-		return kvi_fail_alloc(s->error, &s->alloc);
-	snprintf(s->index_path, bytes, "%s%s", path ? path : folder, path ? "" : INDEX_NAME);
+	store->index_path = kvi_malloc(&store->alloc, bytes);
+	if (!store->index_path)
+		return kvi_fail_alloc(store->error, &store->alloc);
+	snprintf(store->index_path, bytes, "%s%s", path ? path : folder, path ? "" : INDEX_NAME);
 	return KVARC_OK;
 }
 

@@ -46,25 +46,25 @@ struct save_plan {
 #define ASK "save with --encrypt or --decrypt"
 
 /* What the archive of the last version shows, once it is known that it can be read. */
-static kvarc_ret look(struct kvarc_store *s, const struct kvi_needs *last, bool *encrypt)
+static kvarc_ret look(struct kvarc_store *store, const struct kvi_needs *last, bool *encrypt)
 {
 	kvarc_reader *r;
-	kvarc_ret ret = kvi_pack_reader(s, last->pack, false, &r);
+	kvarc_ret ret = kvi_pack_reader(store, last->pack, false, &r);
 	if (ret == KVARC_AUTH)
-		return kvi_fail(s->error, ret,
+		return kvi_fail(store->error, ret,
 		                "store: the last version of the session is encrypted, and %s",
-		                s->options.keys ? "no key that was given opens it"
-		                                : "no key was given");
+		                store->options.keys ? "no key that was given opens it"
+		                                    : "no key was given");
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return ret;
 	/* One that is missing or damaged does not show that the session is not encrypted. */
 	*encrypt = last->encrypted ||
-	           (ret ? s->options.keys != NULL : kvi_pack_find(s, last->pack)->veil.on);
-	if (*encrypt && !s->options.keys)
-		return kvi_fail(s->error, KVARC_AUTH,
+	           (ret ? store->options.keys != NULL : kvi_pack_find(store, last->pack)->veil.on);
+	if (*encrypt && !store->options.keys)
+		return kvi_fail(store->error, KVARC_AUTH,
 		                "store: the session is encrypted, and no key was given");
-	if (!*encrypt && s->options.keys)
-		return kvi_fail(s->error, KVARC_OPTIONS,
+	if (!*encrypt && store->options.keys)
+		return kvi_fail(store->error, KVARC_OPTIONS,
 		                "store: the last version of the session is not encrypted, "
 		                "although a key was given: " ASK);
 	return KVARC_OK;
@@ -72,12 +72,12 @@ static kvarc_ret look(struct kvarc_store *s, const struct kvi_needs *last, bool 
 
 /*
  * Whether the next version of a session is encrypted. asked: kvarc_save_options.encrypt. read: what
- * kvi_version_read returned for the last version, with s->error; last: of that, where it is OK.
+ * kvi_version_read returned for the last version, with store->error; last: of that, where it is OK.
  * A manifest is not trusted to say that a session is not encrypted: its archive is looked at.
  * Returns OK; AUTH (no key opens the last version); OPTIONS (not asked, and what the session is
  * cannot be read, or it is not encrypted although there are keys); DATA, IO, MEM, MEMLIMIT.
  */
-static kvarc_ret save_encrypts(struct kvarc_store *s, int asked, kvarc_ret read,
+static kvarc_ret save_encrypts(struct kvarc_store *store, int asked, kvarc_ret read,
                                const struct kvi_needs *last, bool *encrypt)
 {
 	*encrypt = asked > 0;
@@ -88,13 +88,13 @@ static kvarc_ret save_encrypts(struct kvarc_store *s, int asked, kvarc_ret read,
 	if (asked)
 		return KVARC_OK;
 	if (read) {
-		const kvarc_error why = *s->error;
-		return kvi_fail(s->error, KVARC_OPTIONS,
+		const kvarc_error why = *store->error;
+		return kvi_fail(store->error, KVARC_OPTIONS,
 		                "%s: the last version cannot be read, and so it is not known "
 		                "whether the session is encrypted: " ASK,
 		                why.text);
 	}
-	return look(s, last, encrypt);
+	return look(store, last, encrypt);
 }
 
 /* ==== Whether an archive of a store loads as the file that is saved ==== */
@@ -107,12 +107,12 @@ enum save_verdict {
 };
 
 /* What is damaged: the archive itself, or one that it needs. */
-static kvarc_ret doubt(struct kvarc_store *s, const struct kvi_store_content *content,
+static kvarc_ret doubt(struct kvarc_store *store, const struct kvi_store_content *content,
                        const uint8_t id[16])
 {
-	const kvarc_error was = *s->error;
-	kvarc_ret ret = kvi_doubt_damaged(s, content->has_damaged ? content->damaged : id);
-	*s->error = was;
+	const kvarc_error was = *store->error;
+	kvarc_ret ret = kvi_doubt_damaged(store, content->has_damaged ? content->damaged : id);
+	*store->error = was;
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
@@ -127,13 +127,14 @@ static bool is_lost(kvarc_ret ret)
  * it is not put yet. Returns OK (*verdict is set), IO, MEM, MEMLIMIT, AUTH, DATA (the index is
  * damaged), and what readers return of archives that are whole.
  */
-static kvarc_ret save_check(struct kvarc_store *s, const uint8_t id[16], const kvarc_source *source,
-                            const kvarc_import *im, enum save_verdict *verdict)
+static kvarc_ret save_check(struct kvarc_store *store, const uint8_t id[16],
+                            const kvarc_source *source, const kvarc_import *im,
+                            enum save_verdict *verdict)
 {
-	struct kvi_store_content content = kvi_content_of(s, false);
+	struct kvi_store_content content = kvi_content_of(store, false);
 	struct kvi_open_pack p;
-	kvarc_ret ret = source ? kvi_pack_open_source(s, &p, id, source, &content)
-	                       : kvi_pack_open(s, &p, id, false, &content);
+	kvarc_ret ret = source ? kvi_pack_open_source(store, &p, id, source, &content)
+	                       : kvi_pack_open(store, &p, id, false, &content);
 	const bool opened = !ret;
 	*verdict = SAVE_SAME;
 	if (opened) {
@@ -141,7 +142,7 @@ static kvarc_ret save_check(struct kvarc_store *s, const uint8_t id[16], const k
 		if (ret == KVARC_END)
 			*verdict = SAVE_OTHER;
 		else if (ret && !content.failed)
-			kvi_fail(s->error, ret, "store: %s: %s", p.key, p.error.text);
+			kvi_fail(store->error, ret, "store: %s: %s", p.key, p.error.text);
 		kvi_pack_close(&p);
 	}
 	if (ret == KVARC_END && opened)
@@ -151,7 +152,7 @@ static kvarc_ret save_check(struct kvarc_store *s, const uint8_t id[16], const k
 	if (ret != KVARC_END && !is_lost(ret))
 		return ret;
 	*verdict = SAVE_DAMAGED;
-	return doubt(s, &content, id);
+	return doubt(store, &content, id);
 }
 
 /* ==== Which tokens of a file a store has already, in whole segments ==== */
@@ -173,93 +174,95 @@ enum { MATCHES_MOST = 16 };
 /* ----- tokens of the file ------------------------------------------------ */
 
 /* Bytes of n tokens of a track. */
-static uint64_t plan_bytes(const struct save_plan *p, uint32_t track, uint32_t n)
+static uint64_t plan_bytes(const struct save_plan *plan, uint32_t track, uint32_t n)
 {
 	uint64_t bytes = 0;
-	for (size_t i = 0; i < p->g->n_tensors; i++) {
-		const kvarc_tensor *t = &p->g->tensors[i];
+	for (size_t i = 0; i < plan->g->n_tensors; i++) {
+		const kvarc_tensor *t = &plan->g->tensors[i];
 		if (t->track == track)
 			bytes += (uint64_t)t->heads * t->channels * kvarc_dtype_bytes(t->dtype);
 	}
 	return n * bytes;
 }
 
-static kvarc_ret fail_read(struct save_plan *p)
+static kvarc_ret fail_read(struct save_plan *plan)
 {
-	return kvi_fail(p->s->error, KVARC_IO, "reading the file that is saved failed");
+	return kvi_fail(plan->s->error, KVARC_IO, "reading the file that is saved failed");
 }
 
-static kvarc_ret read_elements(struct save_plan *p, uint32_t track, uint64_t t0, uint32_t n)
+static kvarc_ret read_elements(struct save_plan *plan, uint32_t track, uint64_t t0, uint32_t n)
 {
-	for (size_t i = 0; i < p->g->n_tensors; i++) {
-		const kvarc_tensor *t = &p->g->tensors[i];
-		if (t->track == track && kvarc_import_fetch(p->im, (uint32_t)i, 0, t->heads, t0, n,
-		                                            p->rows.views[i].data))
-			return fail_read(p);
+	for (size_t i = 0; i < plan->g->n_tensors; i++) {
+		const kvarc_tensor *t = &plan->g->tensors[i];
+		if (t->track == track && kvarc_import_fetch(plan->im, (uint32_t)i, 0, t->heads, t0,
+		                                            n, plan->rows.views[i].data))
+			return fail_read(plan);
 	}
 	return KVARC_OK;
 }
 
-/* Tokens of the import from t0 on into p->rows, n of them, 1..256; elements: their elements, too.
- * Returns OK, MEM, IO. */
-static kvarc_ret plan_read(struct save_plan *p, uint32_t track, uint64_t t0, uint32_t n,
+/* Tokens of the import from t0 on into plan->rows, n of them, 1..256; elements: their elements,
+ * too. Returns OK, MEM, IO. */
+static kvarc_ret plan_read(struct save_plan *plan, uint32_t track, uint64_t t0, uint32_t n,
                            bool elements)
 {
-	struct kvi_store_rows *rows = &p->rows;
+	struct kvi_store_rows *rows = &plan->rows;
 	rows->n = n;
-	rows->has_ids = p->tracks[track].has_ids;
-	kvarc_ret ret = kvarc_import_read_tokens(p->im, track, t0, n,
+	rows->has_ids = plan->tracks[track].has_ids;
+	kvarc_ret ret = kvarc_import_read_tokens(plan->im, track, t0, n,
 	                                         rows->has_ids ? rows->ids : NULL, rows->positions);
 	if (ret)
-		return kvi_fail(p->s->error, ret == KVARC_MEM ? ret : KVARC_IO,
+		return kvi_fail(plan->s->error, ret == KVARC_MEM ? ret : KVARC_IO,
 		                "reading the token ids of the file that is saved failed");
-	return elements ? read_elements(p, track, t0, n) : KVARC_OK;
+	return elements ? read_elements(plan, track, t0, n) : KVARC_OK;
 }
 
-/* The content digest of p->rows. Returns OK, MEM. */
-static kvarc_ret plan_digest(struct save_plan *p, uint32_t n, uint8_t digest[16])
+/* The content digest of plan->rows. Returns OK, MEM. */
+static kvarc_ret plan_digest(struct save_plan *plan, uint32_t n, uint8_t digest[16])
 {
-	const struct kvi_store_rows *rows = &p->rows;
-	kvarc_ret ret = kvarc_content_digest(p->g, rows->track, n, rows->has_ids ? rows->ids : NULL,
-	                                     rows->positions, rows->views, digest);
-	return kvi_fail_memory(p->s->error, ret, &p->s->alloc);
+	const struct kvi_store_rows *rows = &plan->rows;
+	kvarc_ret ret = kvarc_content_digest(plan->g, rows->track, n,
+	                                     rows->has_ids ? rows->ids : NULL, rows->positions,
+	                                     rows->views, digest);
+	return kvi_fail_memory(plan->s->error, ret, &plan->s->alloc);
 }
 
 /* ----- pieces ------------------------------------------------ */
 
 /* A new piece at the end of a track; NULL: no memory. */
-static struct piece_kept *plan_add(struct save_plan *p, uint32_t track)
+static struct piece_kept *plan_add(struct save_plan *plan, uint32_t track)
 {
-	struct piece_kept *k = kvi_list_add(&p->tracks[track].pieces, &p->s->alloc, sizeof *k);
+	struct piece_kept *k = kvi_list_add(&plan->tracks[track].pieces, &plan->s->alloc,
+	                                    sizeof *k);
 	if (k)
-		memcpy(k->before, p->tracks[track].chain, 16);
+		memcpy(k->before, plan->tracks[track].chain, 16);
 	else
-		kvi_fail_alloc(p->s->error, &p->s->alloc);
+		kvi_fail_alloc(plan->s->error, &plan->s->alloc);
 	return k;
 }
 
-/* Makes a piece cut, with the tokens of a whole segment in p->other. Returns OK, MEM. */
-static kvarc_ret piece_cut(struct save_plan *p, struct piece_kept *k)
+/* Makes a piece cut, with the tokens of a whole segment in plan->other. Returns OK, MEM. */
+static kvarc_ret piece_cut(struct save_plan *plan, struct piece_kept *kept)
 {
-	const uint32_t n = p->other.n;
-	k->tokens = kvi_array(&p->s->alloc, n, 2 * sizeof *k->tokens);
-	if (!k->tokens)
-		return kvi_fail_alloc(p->s->error, &p->s->alloc);
-	memcpy(k->tokens, p->other.ids, n * sizeof *k->tokens);
-	memcpy(k->tokens + n, p->other.positions, n * sizeof *k->tokens);
+	const uint32_t n = plan->other.n;
+	kept->tokens = kvi_array(&plan->s->alloc, n, 2 * sizeof *kept->tokens);
+	if (!kept->tokens)
+		return kvi_fail_alloc(plan->s->error, &plan->s->alloc);
+	memcpy(kept->tokens, plan->other.ids, n * sizeof *kept->tokens);
+	memcpy(kept->tokens + n, plan->other.positions, n * sizeof *kept->tokens);
 	return KVARC_OK;
 }
 
-static kvarc_ret add_whole(struct save_plan *p, const struct kvi_index_row *row, uint32_t track,
+static kvarc_ret add_whole(struct save_plan *plan, const struct kvi_index_row *row, uint32_t track,
                            uint64_t t0, const uint8_t *chain, const uint8_t digest[16])
 {
-	struct piece_kept *k = plan_add(p, track);
+	struct piece_kept *k = plan_add(plan, track);
 	if (!k)
-		return kvi_alloc_error(&p->s->alloc);
+		return kvi_alloc_error(&plan->s->alloc);
 	k->stored.track = track;
 	k->stored.n = k->use = row->n;
 	k->stored.t0 = t0;
-	k->stored.bytes = plan_bytes(p, track, row->n);
+	k->stored.bytes = plan_bytes(plan, track, row->n);
 	k->stored.has_chain = row->has_chain;
 	if (chain)
 		memcpy(k->stored.chain, chain, 16);
@@ -268,149 +271,149 @@ static kvarc_ret add_whole(struct save_plan *p, const struct kvi_index_row *row,
 	return KVARC_OK;
 }
 
-/* The hashes of a whole segment, which lies in p->other, as they are in its archive. END: they are
- * not those of the index. */
-static kvarc_ret whole_hashes(struct save_plan *p, const struct kvi_index_row *row,
+/* The hashes of a whole segment, which lies in plan->other, as they are in its archive. END:
+ * they are not those of the index. */
+static kvarc_ret whole_hashes(struct save_plan *plan, const struct kvi_index_row *row,
                               kvarc_stored *st)
 {
-	const struct kvi_store_rows *o = &p->other;
+	const struct kvi_store_rows *o = &plan->other;
 	if (!o->has_ids)
 		return KVARC_END;
-	kvarc_ret ret = kvarc_chain_next(p->tracks[st->track].chain, st->track, o->n, o->ids,
+	kvarc_ret ret = kvarc_chain_next(plan->tracks[st->track].chain, st->track, o->n, o->ids,
 	                                 o->positions, st->chain);
 	if (!ret)
-		ret = kvarc_content_digest(p->g, st->track, o->n, o->ids, o->positions, o->views,
+		ret = kvarc_content_digest(plan->g, st->track, o->n, o->ids, o->positions, o->views,
 		                           st->digest);
-	if (!ret && (!kvi_veil_equal(p->veil, row->whole_chain, st->chain) ||
-	             !kvi_veil_equal(p->veil, row->whole_digest, st->digest)))
+	if (!ret && (!kvi_veil_equal(plan->veil, row->whole_chain, st->chain) ||
+	             !kvi_veil_equal(plan->veil, row->whole_digest, st->digest)))
 		return KVARC_END;
-	return kvi_fail_memory(p->s->error, ret, &p->s->alloc);
+	return kvi_fail_memory(plan->s->error, ret, &plan->s->alloc);
 }
 
 /* Tokens that another version has cut off a segment: the segment is named, and cut again. Returns
  * END when it is in no archive any more. */
-static kvarc_ret add_cut(struct save_plan *p, const struct kvi_index_row *row, uint32_t track,
+static kvarc_ret add_cut(struct save_plan *plan, const struct kvi_index_row *row, uint32_t track,
                          uint64_t t0, const uint8_t *chain, const uint8_t digest[16])
 {
 	struct kvi_index_row whole;
 	kvarc_stored st = { .track = track, .t0 = t0, .has_chain = 1 };
-	kvarc_ret ret = kvi_content_find(p->s, p->g, row->name_space, row->whole_chain,
+	kvarc_ret ret = kvi_content_find(plan->s, plan->g, row->name_space, row->whole_chain,
 	                                 row->whole_digest, &whole);
 	if (!ret && whole.n != row->whole_n)
 		ret = KVARC_END;
 	if (!ret)
-		ret = kvi_rows_read(p->s, &whole, &p->other, true);
+		ret = kvi_rows_read(plan->s, &whole, &plan->other, true);
 	if (!ret)
-		ret = whole_hashes(p, row, &st);
-	struct piece_kept *k = ret ? NULL : plan_add(p, track);
+		ret = whole_hashes(plan, row, &st);
+	struct piece_kept *k = ret ? NULL : plan_add(plan, track);
 	if (!k)
-		return ret ? ret : kvi_alloc_error(&p->s->alloc);
+		return ret ? ret : kvi_alloc_error(&plan->s->alloc);
 	st.n = whole.n;
-	st.bytes = plan_bytes(p, track, whole.n);
+	st.bytes = plan_bytes(plan, track, whole.n);
 	k->stored = st;
 	memcpy(k->pack, whole.id, 16);
 	memcpy(k->digest, digest, 16);
 	memcpy(k->chain, chain, 16);
-	k->first = p->other.ids[0];
+	k->first = plan->other.ids[0];
 	k->use = row->n;
-	return piece_cut(p, k);
+	return piece_cut(plan, k);
 }
 
 /* ----- the walk ------------------------------------------------ */
 
 /* What stops a save, and not only a look-up, as damage of an archive does. */
-static bool plan_final(const struct save_plan *p, kvarc_ret ret)
+static bool plan_final(const struct save_plan *plan, kvarc_ret ret)
 {
 	return ret == KVARC_MEM || ret == KVARC_MEMLIMIT || ret == KVARC_IO ||
-	       kvi_index_damaged(p->s->index);
+	       kvi_index_damaged(plan->s->index);
 }
 
 /* The content digest of a row of the index, from the archive where it is not in the index. */
-static kvarc_ret row_digest(struct save_plan *p, struct kvi_index_row *row)
+static kvarc_ret row_digest(struct save_plan *plan, struct kvi_index_row *row)
 {
 	struct kvi_index_row whole = *row;
 	kvarc_ret ret = KVARC_OK;
 	if (row->has_digest)
 		return KVARC_OK;
 	if (row->whole_n)
-		ret = kvi_content_find(p->s, p->g, row->name_space, row->whole_chain,
+		ret = kvi_content_find(plan->s, plan->g, row->name_space, row->whole_chain,
 		                       row->whole_digest, &whole);
 	if (!ret)
-		ret = kvi_rows_read(p->s, &whole, &p->other, true);
-	if (!ret && p->other.n < row->n)
+		ret = kvi_rows_read(plan->s, &whole, &plan->other, true);
+	if (!ret && plan->other.n < row->n)
 		ret = KVARC_END;
 	if (!ret)
-		ret = kvarc_content_digest(p->g, p->other.track, row->n,
-		                           p->other.has_ids ? p->other.ids : NULL,
-		                           p->other.positions, p->other.views, row->digest);
+		ret = kvarc_content_digest(plan->g, plan->other.track, row->n,
+		                           plan->other.has_ids ? plan->other.ids : NULL,
+		                           plan->other.positions, plan->other.views, row->digest);
 	row->has_digest = !ret;
 	if (!ret)
-		kvi_veil_hash(p->veil, row->digest, row->digest);
+		kvi_veil_hash(plan->veil, row->digest, row->digest);
 	if (!ret)
-		(void)kvi_index_set_digest(p->s->index, row->row, row->digest);
+		(void)kvi_index_set_digest(plan->s->index, row->row, row->digest);
 	return ret;
 }
 
 /* Uses one of the rows that has the elements of the file. END: none has. */
-static kvarc_ret use_row(struct save_plan *p, struct kvi_index_row *rows, size_t count,
+static kvarc_ret use_row(struct save_plan *plan, struct kvi_index_row *rows, size_t count,
                          uint32_t track, uint32_t n, const uint8_t chain[16])
 {
-	struct track_plan *t = &p->tracks[track];
+	struct track_plan *t = &plan->tracks[track];
 	uint8_t digest[16];
-	kvarc_ret ret = plan_read(p, track, t->kept, n, true);
+	kvarc_ret ret = plan_read(plan, track, t->kept, n, true);
 	if (!ret)
-		ret = plan_digest(p, n, digest);
+		ret = plan_digest(plan, n, digest);
 	if (ret)
 		return ret;
 	for (size_t i = 0; i < count; i++) {
-		ret = row_digest(p, &rows[i]);
-		if (!ret && kvi_veil_equal(p->veil, rows[i].digest, digest)) {
+		ret = row_digest(plan, &rows[i]);
+		if (!ret && kvi_veil_equal(plan->veil, rows[i].digest, digest)) {
 			ret = rows[i].whole_n
-			              ? add_cut(p, &rows[i], track, t->kept, chain, digest)
-			              : add_whole(p, &rows[i], track, t->kept, chain, digest);
+			              ? add_cut(plan, &rows[i], track, t->kept, chain, digest)
+			              : add_whole(plan, &rows[i], track, t->kept, chain, digest);
 			if (!ret)
 				return ret;
 		}
-		if (ret && plan_final(p, ret))
+		if (ret && plan_final(plan, ret))
 			return ret;
 	}
 	return KVARC_END;
 }
 
-static void keep(struct save_plan *p, uint32_t track, uint32_t n)
+static void keep(struct save_plan *plan, uint32_t track, uint32_t n)
 {
-	p->tracks[track].kept += n;
-	p->kept += n;
-	p->kept_bytes += plan_bytes(p, track, n);
+	plan->tracks[track].kept += n;
+	plan->kept += n;
+	plan->kept_bytes += plan_bytes(plan, track, n);
 }
 
 /* One step: the longest tokens that follow. END: none does. */
-static kvarc_ret step_chain(struct save_plan *p, uint32_t track)
+static kvarc_ret step_chain(struct save_plan *plan, uint32_t track)
 {
-	struct track_plan *t = &p->tracks[track];
+	struct track_plan *t = &plan->tracks[track];
 	struct kvi_index_row rows[MATCHES_MOST];
-	const uint64_t left = t->tokens - t->kept, parent = kvi_veil_word(p->veil, t->chain);
+	const uint64_t left = t->tokens - t->kept, parent = kvi_veil_word(plan->veil, t->chain);
 	uint32_t lengths[KVI_SEGMENT_MOST];
 	size_t n_lengths, count;
-	kvarc_ret ret = kvi_index_lengths(p->s->index, parent, lengths, &n_lengths);
+	kvarc_ret ret = kvi_index_lengths(plan->s->index, parent, lengths, &n_lengths);
 	if (!ret && n_lengths)
-		ret = plan_read(p, track, t->kept,
+		ret = plan_read(plan, track, t->kept,
 		                (uint32_t)(left < KVI_SEGMENT_MOST ? left : KVI_SEGMENT_MOST),
 		                false);
 	for (size_t i = 0; i < n_lengths && !ret; i++) {
 		uint8_t chain[16], veiled[16];
 		if (lengths[i] > left)
 			continue;
-		ret = kvarc_chain_next(t->chain, track, lengths[i], p->rows.ids, p->rows.positions,
-		                       chain);
-		ret = kvi_fail_memory(p->s->error, ret, &p->s->alloc);
-		kvi_veil_hash(p->veil, veiled, chain);
+		ret = kvarc_chain_next(t->chain, track, lengths[i], plan->rows.ids,
+		                       plan->rows.positions, chain);
+		ret = kvi_fail_memory(plan->s->error, ret, &plan->s->alloc);
+		kvi_veil_hash(plan->veil, veiled, chain);
 		if (!ret)
-			ret = kvi_index_match(p->s->index, p->name_space, parent, veiled, rows,
-			                      MATCHES_MOST, &count);
+			ret = kvi_index_match(plan->s->index, plan->name_space, parent, veiled,
+			                      rows, MATCHES_MOST, &count);
 		if (ret || !count)
 			continue;
-		ret = use_row(p, rows, count, track, lengths[i], chain);
+		ret = use_row(plan, rows, count, track, lengths[i], chain);
 		if (ret == KVARC_END) {
 			ret = KVARC_OK;
 			continue;
@@ -418,7 +421,7 @@ static kvarc_ret step_chain(struct save_plan *p, uint32_t track)
 		if (ret)
 			return ret;
 		memcpy(t->chain, chain, 16);
-		keep(p, track, lengths[i]);
+		keep(plan, track, lengths[i]);
 		return KVARC_OK;
 	}
 	return ret ? ret : KVARC_END;
@@ -426,127 +429,127 @@ static kvarc_ret step_chain(struct save_plan *p, uint32_t track)
 
 /* Tokens without a chain value: segments of the usual length, by their content. END: there is no
  * such one. */
-static kvarc_ret step_digest(struct save_plan *p, uint32_t track)
+static kvarc_ret step_digest(struct save_plan *plan, uint32_t track)
 {
-	struct track_plan *t = &p->tracks[track];
+	struct track_plan *t = &plan->tracks[track];
 	const uint64_t left = t->tokens - t->kept;
 	const uint32_t n = left < KVI_SEGMENT_MOST ? (uint32_t)left : KVI_SEGMENT_MOST;
 	struct kvi_index_row row;
 	uint8_t digest[16], veiled[16];
-	kvarc_ret ret = plan_read(p, track, t->kept, n, true);
+	kvarc_ret ret = plan_read(plan, track, t->kept, n, true);
 	if (!ret)
-		ret = plan_digest(p, n, digest);
+		ret = plan_digest(plan, n, digest);
 	if (ret)
 		return ret;
-	kvi_veil_hash(p->veil, veiled, digest);
-	ret = kvi_content_find(p->s, p->g, p->name_space, veiled, veiled, &row);
+	kvi_veil_hash(plan->veil, veiled, digest);
+	ret = kvi_content_find(plan->s, plan->g, plan->name_space, veiled, veiled, &row);
 	if (!ret && (row.n != n || row.has_chain))
 		ret = KVARC_END;
 	if (!ret)
-		ret = add_whole(p, &row, track, t->kept, NULL, digest);
+		ret = add_whole(plan, &row, track, t->kept, NULL, digest);
 	if (!ret)
-		keep(p, track, n);
+		keep(plan, track, n);
 	return ret;
 }
 
 /* As writers do: positions count from 0, and ids say all. */
-static kvarc_ret find_chained(struct save_plan *p, uint32_t track)
+static kvarc_ret find_chained(struct save_plan *plan, uint32_t track)
 {
-	struct track_plan *t = &p->tracks[track];
+	struct track_plan *t = &plan->tracks[track];
 	t->chained = t->has_ids;
 	for (uint64_t t0 = 0; t0 < t->tokens && t->chained; t0 += KVI_SEGMENT_MOST) {
 		const uint64_t left = t->tokens - t0;
 		const uint32_t n = left < KVI_SEGMENT_MOST ? (uint32_t)left : KVI_SEGMENT_MOST;
-		kvarc_ret ret = plan_read(p, track, t0, n, false);
+		kvarc_ret ret = plan_read(plan, track, t0, n, false);
 		if (ret)
 			return ret;
 		for (uint32_t i = 0; i < n; i++)
-			t->chained &= p->rows.ids[i] >= 0 &&
-			              p->rows.positions[i] == (int64_t)(t0 + i);
+			t->chained &= plan->rows.ids[i] >= 0 &&
+			              plan->rows.positions[i] == (int64_t)(t0 + i);
 	}
-	memcpy(t->chain, p->root, 16);
+	memcpy(t->chain, plan->root, 16);
 	return KVARC_OK;
 }
 
-static kvarc_ret plan_partial(struct save_plan *p, uint32_t track);
+static kvarc_ret plan_partial(struct save_plan *plan, uint32_t track);
 
 /* A cut takes effect with the next segment. Where none would follow, the last piece is looked for
  * once more, so that a token follows. */
-static kvarc_ret end_with_token(struct save_plan *p, uint32_t track)
+static kvarc_ret end_with_token(struct save_plan *plan, uint32_t track)
 {
-	struct track_plan *t = &p->tracks[track];
+	struct track_plan *t = &plan->tracks[track];
 	struct piece_kept *k = t->pieces.n ? KVI_LIST(struct piece_kept, t->pieces, t->pieces.n - 1)
 	                                   : NULL;
 	if (!k || k->use == k->stored.n || t->kept < t->tokens)
 		return KVARC_OK;
 	memcpy(t->chain, k->before, 16);
 	t->kept -= k->use;
-	p->kept -= k->use;
-	p->kept_bytes -= plan_bytes(p, track, k->use);
-	kvi_free(&p->s->alloc, k->tokens);
+	plan->kept -= k->use;
+	plan->kept_bytes -= plan_bytes(plan, track, k->use);
+	kvi_free(&plan->s->alloc, k->tokens);
 	t->pieces.n--;
-	return plan_partial(p, track);
+	return plan_partial(plan, track);
 }
 
-static kvarc_ret plan_track(struct save_plan *p, uint32_t track)
+static kvarc_ret plan_track(struct save_plan *plan, uint32_t track)
 {
-	struct track_plan *t = &p->tracks[track];
+	struct track_plan *t = &plan->tracks[track];
 	int32_t id;
-	t->tokens = kvarc_import_tokens(p->im, track);
-	p->tokens += t->tokens;
+	t->tokens = kvarc_import_tokens(plan->im, track);
+	plan->tokens += t->tokens;
 	if (!t->tokens)
 		return KVARC_OK;
-	t->has_ids = kvarc_import_read_tokens(p->im, track, 0, 1, &id, NULL) == KVARC_OK;
-	kvarc_ret ret = kvi_rows_make(p->s, &p->rows, p->g, track);
+	t->has_ids = kvarc_import_read_tokens(plan->im, track, 0, 1, &id, NULL) == KVARC_OK;
+	kvarc_ret ret = kvi_rows_make(plan->s, &plan->rows, plan->g, track);
 	if (!ret)
-		ret = kvi_rows_make(p->s, &p->other, p->g, track);
+		ret = kvi_rows_make(plan->s, &plan->other, plan->g, track);
 	if (!ret)
-		ret = find_chained(p, track);
-	while (!ret && !p->alone && t->kept < t->tokens)
-		ret = t->chained ? step_chain(p, track) : step_digest(p, track);
+		ret = find_chained(plan, track);
+	while (!ret && !plan->alone && t->kept < t->tokens)
+		ret = t->chained ? step_chain(plan, track) : step_digest(plan, track);
 	if (ret == KVARC_END)
-		ret = t->chained ? plan_partial(p, track) : KVARC_OK;
-	else if (!ret && !p->alone)
-		ret = end_with_token(p, track);
-	kvi_rows_free(p->s, &p->rows);
-	kvi_rows_free(p->s, &p->other);
+		ret = t->chained ? plan_partial(plan, track) : KVARC_OK;
+	else if (!ret && !plan->alone)
+		ret = end_with_token(plan, track);
+	kvi_rows_free(plan->s, &plan->rows);
+	kvi_rows_free(plan->s, &plan->other);
 	return ret;
 }
 
 /* Looks for the tokens of an import in the archives of a store that have the same veil; alone: in
- * none. p is to be freed, also on failure. Returns OK, MEM, MEMLIMIT, IO, DATA (the index is
+ * none. plan is to be freed, also on failure. Returns OK, MEM, MEMLIMIT, IO, DATA (the index is
  * damaged). */
-static kvarc_ret plan_save(struct save_plan *p, struct kvarc_store *s, kvarc_import *im,
+static kvarc_ret plan_save(struct save_plan *plan, struct kvarc_store *store, kvarc_import *im,
                            const struct kvi_veil *veil, bool alone)
 {
-	memset(p, 0, sizeof *p);
-	p->veil = veil;
-	p->alone = alone;
-	p->name_space = kvi_veil_space(veil, s->name_space);
-	p->s = s;
-	p->im = im;
-	p->g = kvarc_import_geometry(im);
-	p->tracks = kvi_calloc(&s->alloc, p->g->n_tracks + 1, sizeof *p->tracks);
-	kvarc_ret ret = p->tracks ? kvi_pack_chain_root(im, p->root, s->error)
-	                          : kvi_fail_alloc(s->error, &s->alloc);
-	for (uint32_t i = 0; i < p->g->n_tracks && !ret; i++)
-		ret = plan_track(p, i);
+	memset(plan, 0, sizeof *plan);
+	plan->veil = veil;
+	plan->alone = alone;
+	plan->name_space = kvi_veil_space(veil, store->name_space);
+	plan->s = store;
+	plan->im = im;
+	plan->g = kvarc_import_geometry(im);
+	plan->tracks = kvi_calloc(&store->alloc, plan->g->n_tracks + 1, sizeof *plan->tracks);
+	kvarc_ret ret = plan->tracks ? kvi_pack_chain_root(im, plan->root, store->error)
+	                             : kvi_fail_alloc(store->error, &store->alloc);
+	for (uint32_t i = 0; i < plan->g->n_tracks && !ret; i++)
+		ret = plan_track(plan, i);
 	return ret;
 }
 
 /* NULL-safe in all members. */
-static void plan_free(struct save_plan *p)
+static void plan_free(struct save_plan *plan)
 {
-	if (!p->tracks)
+	if (!plan->tracks)
 		return;
-	for (size_t i = 0; i < p->g->n_tracks; i++) {
-		struct kvi_list *l = &p->tracks[i].pieces;
+	for (size_t i = 0; i < plan->g->n_tracks; i++) {
+		struct kvi_list *l = &plan->tracks[i].pieces;
 		for (size_t k = 0; k < l->n; k++)
-			kvi_free(&p->s->alloc, KVI_LIST(struct piece_kept, *l, k)->tokens);
-		kvi_free(&p->s->alloc, l->p);
+			kvi_free(&plan->s->alloc, KVI_LIST(struct piece_kept, *l, k)->tokens);
+		kvi_free(&plan->s->alloc, l->p);
 	}
-	kvi_free(&p->s->alloc, p->tracks);
-	p->tracks = NULL;
+	kvi_free(&plan->s->alloc, plan->tracks);
+	plan->tracks = NULL;
 }
 
 /* ==== The segment of a store that shares a prefix with the tokens that follow ==== */
@@ -560,34 +563,37 @@ struct kept_candidate {
 };
 
 /* The first id of a row that an index made from archives has not. */
-static kvarc_ret find_first(struct save_plan *p, struct kvi_index_row *row)
+static kvarc_ret find_first(struct save_plan *plan, struct kvi_index_row *row)
 {
-	kvarc_ret ret = row->has_first ? KVARC_OK : kvi_rows_read(p->s, row, &p->other, false);
+	kvarc_ret ret = row->has_first ? KVARC_OK
+	                               : kvi_rows_read(plan->s, row, &plan->other, false);
 	if (ret || row->has_first)
 		return ret;
-	if (!p->other.has_ids)
+	if (!plan->other.has_ids)
 		return KVARC_END;
 	row->has_first = true;
-	row->first = kvi_veil_first(p->veil, row->parent, p->other.ids[0]);
-	(void)kvi_index_set_first(p->s->index, row->row, row->first);
+	row->first = kvi_veil_first(plan->veil, row->parent, plan->other.ids[0]);
+	(void)kvi_index_set_first(plan->s->index, row->row, row->first);
 	return KVARC_OK;
 }
 
 /* Leading tokens with equal ids and positions. */
-static uint32_t equal_ids(const struct kvi_store_rows *a, const struct kvi_store_rows *b)
+static uint32_t equal_ids(const struct kvi_store_rows *rows,
+                          const struct kvi_store_rows *store_rows)
 {
 	uint32_t n = 0;
-	while (n < a->n && n < b->n && a->ids[n] == b->ids[n] && a->positions[n] == b->positions[n])
+	while (n < rows->n && n < store_rows->n && rows->ids[n] == store_rows->ids[n] &&
+	       rows->positions[n] == store_rows->positions[n])
 		n++;
 	return n;
 }
 
 /* Of n leading tokens those with equal elements. */
-static uint32_t equal_elements(const struct kvi_store_rows *a, const struct kvi_store_rows *b,
-                               uint32_t n)
+static uint32_t equal_elements(const struct kvi_store_rows *rows,
+                               const struct kvi_store_rows *store_rows, uint32_t n)
 {
-	for (size_t i = 0; i < a->geometry->n_tensors; i++) {
-		const kvarc_view *x = &a->views[i], *y = &b->views[i];
+	for (size_t i = 0; i < rows->geometry->n_tensors; i++) {
+		const kvarc_view *x = &rows->views[i], *y = &store_rows->views[i];
 		uint32_t k = 0;
 		if (!x->data)
 			continue;
@@ -601,78 +607,80 @@ static uint32_t equal_elements(const struct kvi_store_rows *a, const struct kvi_
 }
 
 /* How many tokens a candidate shares; decoded only when it may be more than the best one's. */
-static kvarc_ret compare(struct save_plan *p, const struct kvi_index_row *row,
+static kvarc_ret compare(struct save_plan *plan, const struct kvi_index_row *row,
                          struct kept_candidate *best)
 {
-	kvarc_ret ret = kvi_rows_read(p->s, row, &p->other, false);
-	if (ret || !p->other.has_ids || equal_ids(&p->rows, &p->other) <= best->use)
+	kvarc_ret ret = kvi_rows_read(plan->s, row, &plan->other, false);
+	if (ret || !plan->other.has_ids || equal_ids(&plan->rows, &plan->other) <= best->use)
 		return ret;
-	const uint32_t n = equal_ids(&p->rows, &p->other);
-	ret = kvi_rows_read(p->s, row, &p->other, true);
+	const uint32_t n = equal_ids(&plan->rows, &plan->other);
+	ret = kvi_rows_read(plan->s, row, &plan->other, true);
 	if (ret)
 		return ret;
-	const uint32_t use = equal_elements(&p->rows, &p->other, n);
+	const uint32_t use = equal_elements(&plan->rows, &plan->other, n);
 	if (use > best->use)
 		*best = (struct kept_candidate){ *row, use };
 	return KVARC_OK;
 }
 
-static kvarc_ret find_best(struct save_plan *p, uint32_t track, struct kept_candidate *best)
+static kvarc_ret find_best(struct save_plan *plan, uint32_t track, struct kept_candidate *best)
 {
-	const struct track_plan *t = &p->tracks[track];
-	struct kvi_index_row *rows = kvi_array(&p->s->alloc, CHILDREN_MOST, sizeof *rows);
+	const struct track_plan *t = &plan->tracks[track];
+	struct kvi_index_row *rows = kvi_array(&plan->s->alloc, CHILDREN_MOST, sizeof *rows);
 	size_t n = 0, compared = 0;
 	if (!rows)
-		return kvi_fail_alloc(p->s->error, &p->s->alloc);
-	const uint64_t parent = kvi_veil_word(p->veil, t->chain);
-	const int32_t first = kvi_veil_first(p->veil, parent, p->rows.ids[0]);
-	kvarc_ret ret = kvi_index_children(p->s->index, p->name_space, parent, first, rows,
+		return kvi_fail_alloc(plan->s->error, &plan->s->alloc);
+	const uint64_t parent = kvi_veil_word(plan->veil, t->chain);
+	const int32_t first = kvi_veil_first(plan->veil, parent, plan->rows.ids[0]);
+	kvarc_ret ret = kvi_index_children(plan->s->index, plan->name_space, parent, first, rows,
 	                                   CHILDREN_MOST, &n);
 	for (size_t i = 0; i < n && !ret && compared < CANDIDATES_MOST; i++) {
-		ret = find_first(p, &rows[i]);
+		ret = find_first(plan, &rows[i]);
 		if (!ret && rows[i].first == first) {
-			ret = compare(p, &rows[i], best);
+			ret = compare(plan, &rows[i], best);
 			compared++;
 		}
-		if (ret && !plan_final(p, ret))
+		if (ret && !plan_final(plan, ret))
 			ret = KVARC_OK;
 	}
-	kvi_free(&p->s->alloc, rows);
+	kvi_free(&plan->s->alloc, rows);
 	return ret;
 }
 
-/* p->other has its tokens again, p->rows those of the file. */
-static kvarc_ret add_piece(struct save_plan *p, uint32_t track, const struct kept_candidate *best)
+/* plan->other has its tokens again, plan->rows those of the file. */
+static kvarc_ret add_piece(struct save_plan *plan, uint32_t track,
+                           const struct kept_candidate *best)
 {
-	struct track_plan *t = &p->tracks[track];
-	struct piece_kept *k = plan_add(p, track);
+	struct track_plan *t = &plan->tracks[track];
+	struct piece_kept *k = plan_add(plan, track);
 	if (!k)
-		return kvi_alloc_error(&p->s->alloc);
+		return kvi_alloc_error(&plan->s->alloc);
 	k->stored.track = track;
 	k->stored.n = best->row.n;
 	k->stored.t0 = t->kept;
-	k->stored.bytes = plan_bytes(p, track, best->row.n);
+	k->stored.bytes = plan_bytes(plan, track, best->row.n);
 	k->stored.has_chain = 1;
 	memcpy(k->pack, best->row.id, 16);
-	k->first = p->rows.ids[0];
+	k->first = plan->rows.ids[0];
 	k->use = best->use;
-	kvarc_ret ret = kvarc_content_digest(p->g, track, best->row.n, p->other.ids,
-	                                     p->other.positions, p->other.views, k->stored.digest);
+	kvarc_ret ret = kvarc_content_digest(plan->g, track, best->row.n, plan->other.ids,
+	                                     plan->other.positions, plan->other.views,
+	                                     k->stored.digest);
 	if (!ret)
-		ret = kvarc_chain_next(t->chain, track, best->row.n, p->other.ids,
-		                       p->other.positions, k->stored.chain);
+		ret = kvarc_chain_next(t->chain, track, best->row.n, plan->other.ids,
+		                       plan->other.positions, k->stored.chain);
 	if (!ret)
-		ret = kvarc_chain_next(t->chain, track, best->use, p->rows.ids, p->rows.positions,
-		                       k->chain);
-	ret = kvi_fail_memory(p->s->error, ret, &p->s->alloc);
+		ret = kvarc_chain_next(t->chain, track, best->use, plan->rows.ids,
+		                       plan->rows.positions, k->chain);
+	ret = kvi_fail_memory(plan->s->error, ret, &plan->s->alloc);
 	if (!ret)
-		ret = plan_digest(p, best->use, k->digest);
+		ret = plan_digest(plan, best->use, k->digest);
 	if (!ret)
-		ret = piece_cut(p, k);
+		ret = piece_cut(plan, k);
 	memcpy(t->chain, k->chain, 16);
 	t->kept += best->use;
-	p->kept += best->use;
-	p->kept_bytes += plan_bytes(p, track, best->use);
+	plan->kept += best->use;
+	plan->kept_bytes += plan_bytes(plan, track, best->use);
 	return ret;
 }
 
@@ -680,23 +688,23 @@ static kvarc_ret add_piece(struct save_plan *p, uint32_t track, const struct kep
  * save_partial.c: at the end of what whole segments give, the segment of the store that shares the
  * longest prefix with the tokens from t->kept on becomes the last piece. Returns as plan_save.
  */
-static kvarc_ret plan_partial(struct save_plan *p, uint32_t track)
+static kvarc_ret plan_partial(struct save_plan *plan, uint32_t track)
 {
-	const struct track_plan *t = &p->tracks[track];
+	const struct track_plan *t = &plan->tracks[track];
 	const uint64_t left = t->tokens - t->kept;
 	struct kept_candidate best = { .use = 0 };
-	kvarc_ret ret = plan_read(p, track, t->kept,
+	kvarc_ret ret = plan_read(plan, track, t->kept,
 	                          (uint32_t)(left < KVI_SEGMENT_MOST ? left : KVI_SEGMENT_MOST),
 	                          true);
 	if (!ret)
-		ret = find_best(p, track, &best);
+		ret = find_best(plan, track, &best);
 	/* A cut takes effect with the next segment: one token at least is written. */
 	if (best.use == left)
 		best.use--;
 	if (ret || !best.use)
 		return ret;
-	ret = kvi_rows_read(p->s, &best.row, &p->other, true);
-	return ret ? ret : add_piece(p, track, &best);
+	ret = kvi_rows_read(plan->s, &best.row, &plan->other, true);
+	return ret ? ret : add_piece(plan, track, &best);
 }
 
 /* ==== The archive of a save: what the store has is named, the rest is written ==== */
@@ -716,161 +724,166 @@ struct save_writing {
 
 /* ----- what the store has ------------------------------------------------ */
 
-static kvarc_ret flush_run(struct save_writing *x, uint32_t track)
+static kvarc_ret flush_run(struct save_writing *writing, uint32_t track)
 {
-	const bool ids = x->p->tracks[track].has_ids;
+	const bool ids = writing->p->tracks[track].has_ids;
 	kvarc_ret ret = KVARC_OK;
-	if (x->n)
-		ret = kvarc_writer_append_stored(x->w, x->n, x->stored, ids ? x->ids : NULL,
-		                                 x->positions);
-	x->n = x->n_tokens = 0;
+	if (writing->n)
+		ret = kvarc_writer_append_stored(writing->w, writing->n, writing->stored,
+		                                 ids ? writing->ids : NULL, writing->positions);
+	writing->n = writing->n_tokens = 0;
 	return ret;
 }
 
-static kvarc_ret add_stored(struct save_writing *x, uint32_t track, const struct piece_kept *k)
+static kvarc_ret add_stored(struct save_writing *writing, uint32_t track,
+                            const struct piece_kept *kept)
 {
-	struct kvi_store_rows *rows = &x->p->rows;
-	const uint32_t n = k->stored.n;
+	struct kvi_store_rows *rows = &writing->p->rows;
+	const uint32_t n = kept->stored.n;
 	kvarc_ret ret = KVARC_OK;
-	if (x->n == RUN_MOST)
-		ret = flush_run(x, track);
-	if (!ret && !k->tokens)
-		ret = plan_read(x->p, track, k->stored.t0, n, false);
+	if (writing->n == RUN_MOST)
+		ret = flush_run(writing, track);
+	if (!ret && !kept->tokens)
+		ret = plan_read(writing->p, track, kept->stored.t0, n, false);
 	if (ret)
 		return ret;
-	memcpy(x->ids + x->n_tokens, k->tokens ? k->tokens : rows->ids, n * sizeof *x->ids);
-	memcpy(x->positions + x->n_tokens, k->tokens ? k->tokens + n : rows->positions,
-	       n * sizeof *x->ids);
-	x->stored[x->n++] = k->stored;
-	x->n_tokens += n;
+	memcpy(writing->ids + writing->n_tokens, kept->tokens ? kept->tokens : rows->ids,
+	       n * sizeof *writing->ids);
+	memcpy(writing->positions + writing->n_tokens,
+	       kept->tokens ? kept->tokens + n : rows->positions, n * sizeof *writing->ids);
+	writing->stored[writing->n++] = kept->stored;
+	writing->n_tokens += n;
 	return KVARC_OK;
 }
 
-static struct kvi_known *add_known(struct save_writing *x)
+static struct kvi_known *add_known(struct save_writing *writing)
 {
-	struct kvi_known *k = kvi_list_add(x->known, &x->p->s->alloc, sizeof *k);
+	struct kvi_known *k = kvi_list_add(writing->known, &writing->p->s->alloc, sizeof *k);
 	if (!k)
-		kvi_fail_alloc(x->p->s->error, &x->p->s->alloc);
+		kvi_fail_alloc(writing->p->s->error, &writing->p->s->alloc);
 	return k;
 }
 
-static kvarc_ret know_cut(struct save_writing *x, uint32_t track, const struct piece_kept *k)
+static kvarc_ret know_cut(struct save_writing *writing, uint32_t track,
+                          const struct piece_kept *kept)
 {
-	struct kvi_known *known = add_known(x);
+	struct kvi_known *known = add_known(writing);
 	if (!known)
-		return kvi_alloc_error(&x->p->s->alloc);
+		return kvi_alloc_error(&writing->p->s->alloc);
 	known->track = track;
-	known->n = k->use;
-	known->t0 = k->stored.t0;
-	known->first = k->first;
+	known->n = kept->use;
+	known->t0 = kept->stored.t0;
+	known->first = kept->first;
 	known->has_first = true;
-	memcpy(known->digest, k->digest, 16);
-	memcpy(known->chain, k->chain, 16);
+	memcpy(known->digest, kept->digest, 16);
+	memcpy(known->chain, kept->chain, 16);
 	return KVARC_OK;
 }
 
-static kvarc_ret put_kept(struct save_writing *x, uint32_t track)
+static kvarc_ret put_kept(struct save_writing *writing, uint32_t track)
 {
-	const struct kvi_list *l = &x->p->tracks[track].pieces;
+	const struct kvi_list *l = &writing->p->tracks[track].pieces;
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < l->n && !ret; i++) {
 		const struct piece_kept *k = KVI_LIST(struct piece_kept, *l, i);
-		ret = add_stored(x, track, k);
+		ret = add_stored(writing, track, k);
 		if (ret || k->use == k->stored.n)
 			continue;
-		ret = flush_run(x, track);
+		ret = flush_run(writing, track);
 		if (!ret)
-			ret = kvarc_writer_rewind(x->w, track, k->stored.t0 + k->use);
+			ret = kvarc_writer_rewind(writing->w, track, k->stored.t0 + k->use);
 		if (!ret)
-			ret = know_cut(x, track, k);
+			ret = know_cut(writing, track, k);
 	}
-	return ret ? ret : flush_run(x, track);
+	return ret ? ret : flush_run(writing, track);
 }
 
 /* ----- what is new ------------------------------------------------ */
 
 /* Content digests of the segments that the next append makes. */
-static kvarc_ret know_new(struct save_writing *x, uint32_t track, uint64_t t0, uint32_t n)
+static kvarc_ret know_new(struct save_writing *writing, uint32_t track, uint64_t t0, uint32_t n)
 {
-	for (uint32_t at = 0; at < n; at += x->segment_tokens) {
-		struct kvi_known *k = add_known(x);
-		uint32_t m = n - at < x->segment_tokens ? n - at : x->segment_tokens;
+	for (uint32_t at = 0; at < n; at += writing->segment_tokens) {
+		struct kvi_known *k = add_known(writing);
+		uint32_t m = n - at < writing->segment_tokens ? n - at : writing->segment_tokens;
 		if (!k)
-			return kvi_alloc_error(&x->p->s->alloc);
-		kvarc_ret ret = plan_read(x->p, track, t0 + at, m, true);
+			return kvi_alloc_error(&writing->p->s->alloc);
+		kvarc_ret ret = plan_read(writing->p, track, t0 + at, m, true);
 		if (!ret)
-			ret = plan_digest(x->p, m, k->digest);
+			ret = plan_digest(writing->p, m, k->digest);
 		if (ret)
 			return ret;
 		k->track = track;
 		k->n = m;
 		k->t0 = t0 + at;
-		k->has_first = x->p->rows.has_ids;
-		k->first = x->p->rows.has_ids ? x->p->rows.ids[0] : 0;
+		k->has_first = writing->p->rows.has_ids;
+		k->first = writing->p->rows.has_ids ? writing->p->rows.ids[0] : 0;
 	}
 	return KVARC_OK;
 }
 
-static kvarc_ret put_new(struct save_writing *x, uint32_t track)
+static kvarc_ret put_new(struct save_writing *writing, uint32_t track)
 {
-	const struct track_plan *t = &x->p->tracks[track];
-	const uint32_t batch = x->segment_tokens * BATCH_SEGMENTS;
+	const struct track_plan *t = &writing->p->tracks[track];
+	const uint32_t batch = writing->segment_tokens * BATCH_SEGMENTS;
 	kvarc_ret ret = KVARC_OK;
 	for (uint64_t t0 = t->kept; t0 < t->tokens && !ret; t0 += batch) {
 		uint32_t n = t->tokens - t0 < batch ? (uint32_t)(t->tokens - t0) : batch;
-		ret = know_new(x, track, t0, n);
+		ret = know_new(writing, track, t0, n);
 		if (!ret)
-			ret = kvarc_import_read_tokens(x->p->im, track, t0, n,
-			                               t->has_ids ? x->ids : NULL, x->positions);
+			ret = kvarc_import_read_tokens(writing->p->im, track, t0, n,
+			                               t->has_ids ? writing->ids : NULL,
+			                               writing->positions);
 		if (!ret)
-			ret = kvarc_writer_append_fetch(x->w, track, n, t->has_ids ? x->ids : NULL,
-			                                x->positions, kvarc_import_fetch, x->p->im);
+			ret = kvarc_writer_append_fetch(
+				writing->w, track, n, t->has_ids ? writing->ids : NULL,
+				writing->positions, kvarc_import_fetch, writing->p->im);
 	}
 	return ret;
 }
 
-static kvarc_ret put_track(struct save_writing *x, uint32_t track)
+static kvarc_ret put_track(struct save_writing *writing, uint32_t track)
 {
-	if (!x->p->tracks[track].tokens)
+	if (!writing->p->tracks[track].tokens)
 		return KVARC_OK;
-	kvarc_ret ret = kvi_rows_make(x->p->s, &x->p->rows, x->p->g, track);
+	kvarc_ret ret = kvi_rows_make(writing->p->s, &writing->p->rows, writing->p->g, track);
 	if (!ret)
-		ret = put_kept(x, track);
+		ret = put_kept(writing, track);
 	if (!ret)
-		ret = put_new(x, track);
-	kvi_rows_free(x->p->s, &x->p->rows);
+		ret = put_new(writing, track);
+	kvi_rows_free(writing->p->s, &writing->p->rows);
 	return ret;
 }
 
 /* ----- all of it ------------------------------------------------ */
 
-static kvarc_ret write_all(struct save_writing *x, const kvarc_save_options *o)
+static kvarc_ret write_all(struct save_writing *writing, const kvarc_save_options *options)
 {
-	kvarc_error *e = x->p->s->error;
-	kvarc_ret ret = kvi_pack_begin(x->p->im, x->w, e);
-	for (uint32_t i = 0; i < x->p->g->n_tracks && !ret; i++)
-		ret = put_track(x, i);
+	kvarc_error *e = writing->p->s->error;
+	kvarc_ret ret = kvi_pack_begin(writing->p->im, writing->w, e);
+	for (uint32_t i = 0; i < writing->p->g->n_tracks && !ret; i++)
+		ret = put_track(writing, i);
 	if (!ret)
-		ret = kvi_pack_items(x->p->im, x->w, e);
-	return ret ? ret : kvarc_writer_checkpoint(x->w, o->label, o->time, NULL);
+		ret = kvi_pack_items(writing->p->im, writing->w, e);
+	return ret ? ret : kvarc_writer_checkpoint(writing->w, options->label, options->time, NULL);
 }
 
-static kvarc_ret open_writer(struct save_writing *x, struct kvi_new_archive *a,
-                             const kvarc_save_options *o, const kvarc_keys *keys)
+static kvarc_ret open_writer(struct save_writing *writing, struct kvi_new_archive *archive,
+                             const kvarc_save_options *options, const kvarc_keys *keys)
 {
-	struct kvarc_store *s = x->p->s;
-	kvarc_writer_options wo = o->writer;
+	struct kvarc_store *s = writing->p->s;
+	kvarc_writer_options wo = options->writer;
 	const size_t tokens = (size_t)RUN_MOST * KVI_SEGMENT_MOST;
-	x->stored = kvi_array(&s->alloc, RUN_MOST, sizeof *x->stored);
-	x->ids = kvi_array(&s->alloc, tokens, 2 * sizeof *x->ids);
-	if (!x->stored || !x->ids)
+	writing->stored = kvi_array(&s->alloc, RUN_MOST, sizeof *writing->stored);
+	writing->ids = kvi_array(&s->alloc, tokens, 2 * sizeof *writing->ids);
+	if (!writing->stored || !writing->ids)
 		return kvi_fail_alloc(s->error, &s->alloc);
-	x->positions = x->ids + tokens;
-	memcpy(wo.file_id, a->id, sizeof wo.file_id);
+	writing->positions = writing->ids + tokens;
+	memcpy(wo.file_id, archive->id, sizeof wo.file_id);
 	wo.flags |= KVARC_WRITE_FILE_ID | KVARC_WRITE_STORED;
 	wo.common.error = s->error;
 	wo.keys = keys;
-	return kvarc_writer_open(&x->w, &a->sink, &wo);
+	return kvarc_writer_open(&writing->w, &archive->sink, &wo);
 }
 
 /*
@@ -879,24 +892,25 @@ static kvarc_ret open_writer(struct save_writing *x, struct kvi_new_archive *a,
  * kvi_known). a is to be closed, also on failure. Returns OK, MEM, MEMLIMIT, IO, and what writers
  * return.
  */
-static kvarc_ret save_write(struct kvi_new_archive *a, struct save_plan *p,
-                            const kvarc_save_options *o, const kvarc_keys *keys,
+static kvarc_ret save_write(struct kvi_new_archive *archive, struct save_plan *plan,
+                            const kvarc_save_options *options, const kvarc_keys *keys,
                             struct kvi_list *known)
 {
-	struct kvarc_store *s = p->s;
-	struct save_writing x = { .p = p, .known = known };
-	x.segment_tokens = o->writer.segment_tokens ? o->writer.segment_tokens : KVI_SEGMENT_MOST;
-	kvarc_ret ret = kvi_new_archive_begin(a, s);
+	struct kvarc_store *s = plan->s;
+	struct save_writing x = { .p = plan, .known = known };
+	x.segment_tokens = options->writer.segment_tokens ? options->writer.segment_tokens
+	                                                  : KVI_SEGMENT_MOST;
+	kvarc_ret ret = kvi_new_archive_begin(archive, s);
 	if (!ret)
-		ret = open_writer(&x, a, o, keys);
+		ret = open_writer(&x, archive, options, keys);
 	if (!ret)
-		ret = write_all(&x, o);
+		ret = write_all(&x, options);
 	if (ret)
 		kvarc_writer_abort(&x.w);
 	else
 		ret = kvarc_writer_close(&x.w);
 	if (!ret)
-		ret = kvi_new_archive_end(a, s);
+		ret = kvi_new_archive_end(archive, s);
 	kvi_free(&s->alloc, x.stored);
 	kvi_free(&s->alloc, x.ids);
 	return ret;
@@ -933,19 +947,20 @@ struct saving {
 /* ----- what it needs ------------------------------------------------ */
 
 /* Archives that its pieces lie in, and itself. */
-static kvarc_ret collect_needs(struct saving *v)
+static kvarc_ret collect_needs(struct saving *saving)
 {
-	struct kvarc_store *s = v->s;
-	v->needs.n = 0;
-	for (size_t i = 0; i <= v->plan.g->n_tracks; i++) {
-		const struct kvi_list *l = i < v->plan.g->n_tracks ? &v->plan.tracks[i].pieces
-		                                                   : NULL;
+	struct kvarc_store *s = saving->s;
+	saving->needs.n = 0;
+	for (size_t i = 0; i <= saving->plan.g->n_tracks; i++) {
+		const struct kvi_list *l = i < saving->plan.g->n_tracks
+		                                   ? &saving->plan.tracks[i].pieces
+		                                   : NULL;
 		for (size_t k = 0; k < (l ? l->n : 1); k++) {
 			const uint8_t *id = l ? KVI_LIST(struct piece_kept, *l, k)->pack
-			                      : v->archive.id;
-			if (kvi_protocol_has(&v->needs, id))
+			                      : saving->archive.id;
+			if (kvi_protocol_has(&saving->needs, id))
 				continue;
-			uint8_t *to = kvi_list_add(&v->needs, &s->alloc, 16);
+			uint8_t *to = kvi_list_add(&saving->needs, &s->alloc, 16);
 			if (!to)
 				return kvi_fail_alloc(s->error, &s->alloc);
 			memcpy(to, id, 16);
@@ -956,33 +971,33 @@ static kvarc_ret collect_needs(struct saving *v)
 
 /* ----- putting ------------------------------------------------ */
 
-static void make_manifest(struct saving *v)
+static void make_manifest(struct saving *saving)
 {
-	struct kvi_manifest *m = &v->manifest;
+	struct kvi_manifest *m = &saving->manifest;
 	uint64_t tensors;
 	memset(m, 0, sizeof *m);
-	memcpy(m->needs.pack, v->archive.id, 16);
-	m->pack_bytes = v->archive.bytes;
-	m->needs.encrypted = v->encrypt;
+	memcpy(m->needs.pack, saving->archive.id, 16);
+	m->pack_bytes = saving->archive.bytes;
+	m->needs.encrypted = saving->encrypt;
 	/* The last one is its own. */
-	for (size_t i = 0; v->encrypt && i + 1 < v->needs.n; i++)
-		memcpy(m->needs.others[m->needs.n++], (uint8_t *)v->needs.p + 16 * i, 16);
-	for (size_t i = 0; i < v->plan.g->n_tracks; i++)
-		if (v->plan.tracks[i].tokens > m->tokens)
-			m->tokens = v->plan.tracks[i].tokens;
-	kvarc_import_sizes(v->im, &m->bytes, &tensors);
-	m->time = v->o->time;
-	m->mode = v->o->mode & 0777;
-	if (v->o->label)
-		strcpy(m->label, v->o->label);
+	for (size_t i = 0; saving->encrypt && i + 1 < saving->needs.n; i++)
+		memcpy(m->needs.others[m->needs.n++], (uint8_t *)saving->needs.p + 16 * i, 16);
+	for (size_t i = 0; i < saving->plan.g->n_tracks; i++)
+		if (saving->plan.tracks[i].tokens > m->tokens)
+			m->tokens = saving->plan.tracks[i].tokens;
+	kvarc_import_sizes(saving->im, &m->bytes, &tensors);
+	m->time = saving->o->time;
+	m->mode = saving->o->mode & 0777;
+	if (saving->o->label)
+		strcpy(m->label, saving->o->label);
 }
 
-static kvarc_ret put_archive(struct saving *v)
+static kvarc_ret put_archive(struct saving *saving)
 {
-	struct kvarc_store *s = v->s;
+	struct kvarc_store *s = saving->s;
 	char key[KVI_PACK_KEY];
-	kvi_pack_key(key, v->archive.id);
-	kvarc_ret ret = s->backend->calls->put(s->backend, key, &v->archive.source, s->error);
+	kvi_pack_key(key, saving->archive.id);
+	kvarc_ret ret = s->backend->calls->put(s->backend, key, &saving->archive.source, s->error);
 	return ret == KVARC_END
 	               ? kvi_fail(s->error, KVARC_IO, "store: %s is there already; try again", key)
 	               : ret;
@@ -991,22 +1006,23 @@ static kvarc_ret put_archive(struct saving *v)
 /* ----- the index ------------------------------------------------ */
 
 /* It is a cache: a save is good without it, and it is mended later. */
-static void add_to_index(struct saving *v)
+static void add_to_index(struct saving *saving)
 {
-	struct kvarc_store *s = v->s;
+	struct kvarc_store *s = saving->s;
 	kvarc_reader_options o;
 	kvarc_error e = { .text = "" };
 	kvarc_reader *r = NULL;
 	char key[KVI_KEY_MAX + 1], pack[KVI_PACK_KEY];
 	struct kvi_object object;
 	kvi_pack_reader_options(s, &o, &e);
-	kvi_pack_key(pack, v->archive.id);
+	kvi_pack_key(pack, saving->archive.id);
 	kvarc_ret ret = s->backend->calls->stat(s->backend, pack, &object, s->error);
 	if (!ret)
-		ret = kvarc_reader_open(&r, &v->archive.source, &o);
+		ret = kvarc_reader_open(&r, &saving->archive.source, &o);
 	if (!ret && kvi_index_begin_change(s->index) == KVARC_OK) {
-		ret = kvi_index_fill(s, s->index, v->archive.id, &object, r, &v->known, true);
-		if (!ret && kvi_version_key(key, s->name_space, v->session, v->number))
+		ret = kvi_index_fill(s, s->index, saving->archive.id, &object, r, &saving->known,
+		                     true);
+		if (!ret && kvi_version_key(key, s->name_space, saving->session, saving->number))
 			ret = kvi_index_use(s->index, key, kvi_store_now());
 		ret = kvi_index_end_change(s->index, ret);
 	}
@@ -1018,29 +1034,30 @@ static void add_to_index(struct saving *v)
 
 /* ----- all of it ------------------------------------------------ */
 
-static kvarc_ret confirm_file(struct saving *v)
+static kvarc_ret confirm_file(struct saving *saving)
 {
-	if (v->confirmed || !v->o->confirm)
+	if (saving->confirmed || !saving->o->confirm)
 		return KVARC_OK;
-	v->confirmed = true;
-	return v->o->confirm(v->o->confirm_opaque)
-	               ? kvi_fail(v->s->error, KVARC_IO,
+	saving->confirmed = true;
+	return saving->o->confirm(saving->o->confirm_opaque)
+	               ? kvi_fail(saving->s->error, KVARC_IO,
 	                          "store: stopped before the version was put")
 	               : KVARC_OK;
 }
 
 /* With KVARC_WRITE_VERIFY: what is about to be put loads as the file, with all that it names in
  * other archives. END: one of these is damaged; saves do not count on it any more. */
-static kvarc_ret check_archive(struct saving *v)
+static kvarc_ret check_archive(struct saving *saving)
 {
 	enum save_verdict verdict;
-	if (!(v->o->writer.flags & KVARC_WRITE_VERIFY))
+	if (!(saving->o->writer.flags & KVARC_WRITE_VERIFY))
 		return KVARC_OK;
-	kvarc_ret ret = save_check(v->s, v->archive.id, &v->archive.source, v->im, &verdict);
+	kvarc_ret ret = save_check(saving->s, saving->archive.id, &saving->archive.source,
+	                           saving->im, &verdict);
 	if (!ret && verdict == SAVE_OTHER) {
-		ret = confirm_file(v);
+		ret = confirm_file(saving);
 		if (!ret)
-			ret = kvi_fail(v->s->error, KVARC_DATA,
+			ret = kvi_fail(saving->s->error, KVARC_DATA,
 			               "store: the archive that was made does not give the file "
 			               "back: nothing was saved");
 	}
@@ -1049,198 +1066,205 @@ static kvarc_ret check_archive(struct saving *v)
 
 /* Whether the last version may be the file: the store has all tokens, but perhaps one of each track
  * that must follow a cut. */
-static bool may_be_last(const struct saving *v)
+static bool may_be_last(const struct saving *saving)
 {
 	uint64_t bytes, tensors;
-	kvarc_import_sizes(v->im, &bytes, &tensors);
-	return v->last_number && v->last.bytes == bytes &&
-	       v->plan.tokens - v->plan.kept <= v->plan.g->n_tracks &&
-	       v->last.needs.encrypted == v->encrypt &&
-	       (!v->o->label || strcmp(v->o->label, v->last.label) == 0);
+	kvarc_import_sizes(saving->im, &bytes, &tensors);
+	return saving->last_number && saving->last.bytes == bytes &&
+	       saving->plan.tokens - saving->plan.kept <= saving->plan.g->n_tracks &&
+	       saving->last.needs.encrypted == saving->encrypt &&
+	       (!saving->o->label || strcmp(saving->o->label, saving->last.label) == 0);
 }
 
 /* It is decoded and compared: then nothing is put. END: it does not load, plan again. */
-static kvarc_ret compare_last(struct saving *v)
+static kvarc_ret compare_last(struct saving *saving)
 {
 	enum save_verdict verdict;
 	struct kvi_manifest m;
 	uint64_t number = 0;
 	char key[KVI_KEY_MAX + 1];
-	kvarc_ret ret = save_check(v->s, v->last.needs.pack, NULL, v->im, &verdict);
+	kvarc_ret ret = save_check(saving->s, saving->last.needs.pack, NULL, saving->im, &verdict);
 	if (ret)
 		return ret;
 	if (verdict != SAVE_SAME) {
-		v->last_number = 0;
+		saving->last_number = 0;
 		return verdict == SAVE_DAMAGED ? KVARC_END : KVARC_OK;
 	}
-	ret = confirm_file(v);
+	ret = confirm_file(saving);
 	/* It may have been removed meanwhile. */
-	if (ret || kvi_version_read(v->s, v->session, &number, &m) != KVARC_OK ||
-	    number != v->last_number)
+	if (ret || kvi_version_read(saving->s, saving->session, &number, &m) != KVARC_OK ||
+	    number != saving->last_number)
 		return ret;
-	v->number = number;
-	v->unchanged = true;
-	if (kvi_version_key(key, v->s->name_space, v->session, number))
-		(void)kvi_index_use(v->s->index, key, kvi_store_now());
+	saving->number = number;
+	saving->unchanged = true;
+	if (kvi_version_key(key, saving->s->name_space, saving->session, number))
+		(void)kvi_index_use(saving->s->index, key, kvi_store_now());
 	return KVARC_OK;
 }
 
 /* Puts archive and version. END: what they need is being removed. */
-static kvarc_ret publish(struct saving *v)
+static kvarc_ret publish(struct saving *saving)
 {
-	kvarc_ret ret = confirm_file(v);
+	kvarc_ret ret = confirm_file(saving);
 	if (!ret)
-		ret = put_archive(v);
+		ret = put_archive(saving);
 	/* Before anybody sees the version, and again once gc can see it. */
 	if (!ret)
-		ret = kvi_protocol_confirm(v->s, &v->needs);
+		ret = kvi_protocol_confirm(saving->s, &saving->needs);
 	if (ret)
 		return ret;
-	make_manifest(v);
-	ret = kvi_version_put(v->s, v->session, &v->manifest, false, &v->number);
+	make_manifest(saving);
+	ret = kvi_version_put(saving->s, saving->session, &saving->manifest, false,
+	                      &saving->number);
 	if (ret)
 		return ret;
-	ret = kvi_protocol_confirm(v->s, &v->needs);
+	ret = kvi_protocol_confirm(saving->s, &saving->needs);
 	/* It names what was removed. Its archive stays for gc: a fork may name it by now. */
 	if (ret) {
-		kvi_version_take_back(v->s, v->session, v->number, &v->manifest);
-		v->number = 0;
+		kvi_version_take_back(saving->s, saving->session, saving->number,
+		                      &saving->manifest);
+		saving->number = 0;
 	}
 	return ret;
 }
 
-static void report(struct saving *v, uint64_t tries)
+static void report(struct saving *saving, uint64_t tries)
 {
-	kvarc_saved *r = v->saved;
+	kvarc_saved *r = saving->saved;
 	uint64_t tensors;
 	memset(r, 0, sizeof *r);
-	r->version = v->number;
-	r->tokens = v->plan.tokens;
-	r->kept_tokens = v->unchanged ? v->plan.tokens : v->plan.kept;
+	r->version = saving->number;
+	r->tokens = saving->plan.tokens;
+	r->kept_tokens = saving->unchanged ? saving->plan.tokens : saving->plan.kept;
 	r->new_tokens = r->tokens - r->kept_tokens;
-	kvarc_import_sizes(v->im, &r->file_bytes, &tensors);
-	r->unchanged = v->unchanged;
-	r->written_bytes = v->unchanged ? 0 : v->archive.bytes;
-	r->not_written_bytes = v->plan.kept_bytes;
+	kvarc_import_sizes(saving->im, &r->file_bytes, &tensors);
+	r->unchanged = saving->unchanged;
+	r->written_bytes = saving->unchanged ? 0 : saving->archive.bytes;
+	r->not_written_bytes = saving->plan.kept_bytes;
 	r->tries = tries;
 }
 
-static kvarc_ret save_once(struct saving *v)
+static kvarc_ret save_once(struct saving *saving)
 {
-	v->known.n = 0;
-	const kvarc_keys keys = { .list = &v->key, .n = 1 };
-	kvarc_ret ret = plan_save(&v->plan, v->s, v->im, v->encrypt ? &v->s->save_veil : &v->plain,
-	                          v->alone);
-	if (!ret && may_be_last(v))
-		ret = compare_last(v);
-	if (ret || v->unchanged)
+	saving->known.n = 0;
+	const kvarc_keys keys = { .list = &saving->key, .n = 1 };
+	kvarc_ret ret = plan_save(&saving->plan, saving->s, saving->im,
+	                          saving->encrypt ? &saving->s->save_veil : &saving->plain,
+	                          saving->alone);
+	if (!ret && may_be_last(saving))
+		ret = compare_last(saving);
+	if (ret || saving->unchanged)
 		return ret;
-	ret = save_write(&v->archive, &v->plan, v->o, v->encrypt ? &keys : NULL, &v->known);
+	ret = save_write(&saving->archive, &saving->plan, saving->o, saving->encrypt ? &keys : NULL,
+	                 &saving->known);
 	if (!ret)
-		ret = collect_needs(v);
-	if (!ret && v->encrypt && v->needs.n > KVI_NEEDS_MAX + 1) {
-		v->alone = true;
+		ret = collect_needs(saving);
+	if (!ret && saving->encrypt && saving->needs.n > KVI_NEEDS_MAX + 1) {
+		saving->alone = true;
 		return KVARC_END;
 	}
 	if (!ret)
-		ret = check_archive(v);
+		ret = check_archive(saving);
 	if (!ret)
-		ret = publish(v);
+		ret = publish(saving);
 	if (!ret)
-		add_to_index(v);
+		add_to_index(saving);
 	return ret;
 }
 
 /* What an import finds out about heads and RoPEs depends on its tokens and options, and chain
  * values on that: so the session's last version has precedence, unless a profile does. */
-static void adopt_geometry(struct saving *v)
+static void adopt_geometry(struct saving *saving)
 {
 	struct kvi_manifest last;
 	kvarc_reader *r;
 	uint64_t number = 0;
-	if (!v->o->writer.profile &&
-	    kvi_version_read(v->s, v->session, &number, &last) == KVARC_OK &&
-	    kvi_pack_reader(v->s, last.needs.pack, false, &r) == KVARC_OK)
-		(void)kvi_import_adopt(v->im, kvarc_reader_geometry(r));
+	if (!saving->o->writer.profile &&
+	    kvi_version_read(saving->s, saving->session, &number, &last) == KVARC_OK &&
+	    kvi_pack_reader(saving->s, last.needs.pack, false, &r) == KVARC_OK)
+		(void)kvi_import_adopt(saving->im, kvarc_reader_geometry(r));
 }
 
-static kvarc_ret save(struct saving *v)
+static kvarc_ret save(struct saving *saving)
 {
 	kvarc_ret ret = KVARC_END;
 	uint64_t tries = 0;
-	adopt_geometry(v);
-	v->archive.fd = -1;
+	adopt_geometry(saving);
+	saving->archive.fd = -1;
 	while (ret == KVARC_END && tries < TRIES_MOST) {
-		kvi_new_archive_close(&v->archive);
-		plan_free(&v->plan);
-		ret = save_once(v);
+		kvi_new_archive_close(&saving->archive);
+		plan_free(&saving->plan);
+		ret = save_once(saving);
 		tries++;
-		if (kvi_store_mend(v->s, ret))
+		if (kvi_store_mend(saving->s, ret))
 			ret = KVARC_END;
 	}
 	if (ret == KVARC_END)
-		ret = kvi_fail(v->s->error, KVARC_IO,
+		ret = kvi_fail(saving->s->error, KVARC_IO,
 		               "store: what the session shares is removed by others all the time; "
 		               "try again");
-	if (!ret && v->saved)
-		report(v, tries);
-	kvi_new_archive_close(&v->archive);
-	plan_free(&v->plan);
-	kvi_free(&v->s->alloc, v->known.p);
-	kvi_free(&v->s->alloc, v->needs.p);
+	if (!ret && saving->saved)
+		report(saving, tries);
+	kvi_new_archive_close(&saving->archive);
+	plan_free(&saving->plan);
+	kvi_free(&saving->s->alloc, saving->known.p);
+	kvi_free(&saving->s->alloc, saving->needs.p);
 	return ret;
 }
 
-static kvarc_ret check(struct kvarc_store *s, const char *session, const kvarc_save_options *o)
+static kvarc_ret check(struct kvarc_store *store, const char *session,
+                       const kvarc_save_options *options)
 {
 	static const char call[] = "kvarc_store_save";
-	const int level = o->writer.level < 0 ? 0 : o->writer.level;
-	kvarc_ret ret = kvi_session_check(s, session);
+	const int level = options->writer.level < 0 ? 0 : options->writer.level;
+	kvarc_ret ret = kvi_session_check(store, session);
 	if (!ret)
-		ret = KVI_CHECK_RESERVED(s->error, call, "options", o);
+		ret = KVI_CHECK_RESERVED(store->error, call, "options", options);
 	if (ret)
 		return ret;
-	if (o->label && strnlen(o->label, KVI_LABEL_MAX + 1) > KVI_LABEL_MAX)
-		return kvi_fail(s->error, KVARC_PROG, "%s: the label is longer than %d bytes", call,
-		                KVI_LABEL_MAX);
-	if (o->time > KVI_NUMBER_MAX)
-		return kvi_fail(s->error, KVARC_PROG, "%s: time is 2^53 or more", call);
-	if (level > 3 || o->writer.lossy || (o->writer.flags & KVARC_WRITE_STREAMABLE))
+	if (options->label && strnlen(options->label, KVI_LABEL_MAX + 1) > KVI_LABEL_MAX)
+		return kvi_fail(store->error, KVARC_PROG, "%s: the label is longer than %d bytes",
+		                call, KVI_LABEL_MAX);
+	if (options->time > KVI_NUMBER_MAX)
+		return kvi_fail(store->error, KVARC_PROG, "%s: time is 2^53 or more", call);
+	if (level > 3 || options->writer.lossy || (options->writer.flags & KVARC_WRITE_STREAMABLE))
 		return kvi_fail(
-			s->error, KVARC_OPTIONS,
+			store->error, KVARC_OPTIONS,
 			"a store takes levels 0 to 3, no lossy tier and no streamable archives: "
 			"a model would have to go through all tokens of each save");
-	if (o->encrypt < KVARC_SAVE_PLAIN || o->encrypt > KVARC_SAVE_ENCRYPT)
-		return kvi_fail(s->error, KVARC_PROG, "%s: encrypt is not valid", call);
-	if (o->writer.keys)
-		return kvi_fail(s->error, KVARC_PROG,
+	if (options->encrypt < KVARC_SAVE_PLAIN || options->encrypt > KVARC_SAVE_ENCRYPT)
+		return kvi_fail(store->error, KVARC_PROG, "%s: encrypt is not valid", call);
+	if (options->writer.keys)
+		return kvi_fail(store->error, KVARC_PROG,
 		                "%s: keys are those of the store: set encrypt", call);
-	if (o->writer.segment_tokens > KVI_SEGMENT_MOST)
-		return kvi_fail(s->error, KVARC_PROG, "%s: segment_tokens is at most 256", call);
+	if (options->writer.segment_tokens > KVI_SEGMENT_MOST)
+		return kvi_fail(store->error, KVARC_PROG, "%s: segment_tokens is at most 256",
+		                call);
 	return KVARC_OK;
 }
 
 /* Unless the caller says it, a session stays as it is. */
-static kvarc_ret decide_encryption(struct saving *v, kvarc_ret read, const struct kvi_needs *last)
+static kvarc_ret decide_encryption(struct saving *saving, kvarc_ret read,
+                                   const struct kvi_needs *last)
 {
-	kvarc_ret ret = save_encrypts(v->s, v->o->encrypt, read, last, &v->encrypt);
-	return !ret && v->encrypt ? kvi_store_save_key(v->s, &v->key) : ret;
+	kvarc_ret ret = save_encrypts(saving->s, saving->o->encrypt, read, last, &saving->encrypt);
+	return !ret && saving->encrypt ? kvi_store_save_key(saving->s, &saving->key) : ret;
 }
 
 /* The index may not know the session's last version, of another machine: then it learns of all. */
-static kvarc_ret refresh(struct saving *v)
+static kvarc_ret refresh(struct saving *saving)
 {
-	struct kvarc_store *s = v->s;
+	struct kvarc_store *s = saving->s;
 	struct kvi_manifest m;
 	uint64_t number = 0, unreadable = 0;
 	int64_t pack;
-	const kvarc_ret read = kvi_version_read(s, v->session, &number, &m);
-	kvarc_ret ret = decide_encryption(v, read, &m.needs);
+	const kvarc_ret read = kvi_version_read(s, saving->session, &number, &m);
+	kvarc_ret ret = decide_encryption(saving, read, &m.needs);
 	/* A damaged one is no reason not to save the next. */
 	if (ret || read)
 		return ret;
-	v->last = m;
-	v->last_number = number;
+	saving->last = m;
+	saving->last_number = number;
 	ret = kvi_index_find_pack(s->index, m.needs.pack, &pack);
 	return ret == KVARC_END ? kvi_index_refresh(s, s->index, NULL, NULL, &unreadable) : ret;
 }

@@ -21,26 +21,26 @@ struct showing {
 	struct kvi_manifest manifest;
 };
 
-static kvarc_ret show(struct showing *v)
+static kvarc_ret show(struct showing *showing)
 {
 	kvarc_session_version version;
-	if (!v->waits)
+	if (!showing->waits)
 		return KVARC_OK;
-	v->waits = false;
-	kvi_version_fill(&version, &v->key, &v->manifest);
-	if (v->fn(v->opaque, &version))
-		return kvi_fail(v->s->error, KVARC_IO, "stopped on request");
+	showing->waits = false;
+	kvi_version_fill(&version, &showing->key, &showing->manifest);
+	if (showing->fn(showing->opaque, &version))
+		return kvi_fail(showing->s->error, KVARC_IO, "stopped on request");
 	return KVARC_OK;
 }
 
-static kvarc_ret see(void *opaque, const char *key, const struct kvi_session_key *k,
-                     const struct kvi_manifest *m, kvarc_ret wrong)
+static kvarc_ret see(void *opaque, const char *key, const struct kvi_session_key *session_key,
+                     const struct kvi_manifest *manifest, kvarc_ret wrong)
 {
 	struct showing *v = opaque;
 	kvarc_ret ret = KVARC_OK;
 	(void)key;
-	if (strcmp(k->name_space, v->s->name_space) != 0 ||
-	    (v->session && strcmp(k->name, v->session) != 0))
+	if (strcmp(session_key->name_space, v->s->name_space) != 0 ||
+	    (v->session && strcmp(session_key->name, v->session) != 0))
 		return KVARC_OK;
 	v->n++;
 	if (wrong) {
@@ -50,25 +50,26 @@ static kvarc_ret see(void *opaque, const char *key, const struct kvi_session_key
 		}
 		return KVARC_OK;
 	}
-	if (v->session || strcmp(v->key.name, k->name) != 0)
+	if (v->session || strcmp(v->key.name, session_key->name) != 0)
 		ret = show(v);
 	v->waits = true;
-	v->key = *k;
-	v->manifest = *m;
+	v->key = *session_key;
+	v->manifest = *manifest;
 	return ret;
 }
 
-static kvarc_ret show_all(struct showing *v)
+static kvarc_ret show_all(struct showing *showing)
 {
 	char prefix[KVI_KEY_MAX + 1];
-	if (!kvi_session_prefix(prefix, v->s->name_space, v->session ? v->session : ""))
+	if (!kvi_session_prefix(prefix, showing->s->name_space,
+	                        showing->session ? showing->session : ""))
 		return KVARC_END;
-	kvarc_ret ret = kvi_manifests(v->s, prefix, NULL, see, v);
+	kvarc_ret ret = kvi_manifests(showing->s, prefix, NULL, see, showing);
 	if (!ret)
-		ret = show(v);
-	if (!ret && v->wrong) {
-		*v->s->error = v->error;
-		ret = v->wrong;
+		ret = show(showing);
+	if (!ret && showing->wrong) {
+		*showing->s->error = showing->error;
+		ret = showing->wrong;
 	}
 	return ret;
 }
@@ -102,31 +103,31 @@ kvarc_ret kvarc_store_list(kvarc_store *s, kvarc_session_version_fn fn, void *op
 /* ----- fork ------------------------------------------------ */
 
 /* The version that is put names archives that gc may be about to remove (docs/store.md). */
-static kvarc_ret confirm(struct kvarc_store *s, const struct kvi_needs *needs)
+static kvarc_ret confirm(struct kvarc_store *store, const struct kvi_needs *needs)
 {
-	kvarc_ret ret = kvi_protocol_stays(s, needs);
-	return ret == KVARC_END ? kvi_fail(s->error, KVARC_STORE,
+	kvarc_ret ret = kvi_protocol_stays(store, needs);
+	return ret == KVARC_END ? kvi_fail(store->error, KVARC_STORE,
 	                                   "store: archives of the version are missing, or being "
 	                                   "removed: nothing was forked")
 	                        : ret;
 }
 
-static kvarc_ret put_fork(struct kvarc_store *s, const char *to, struct kvi_manifest *m)
+static kvarc_ret put_fork(struct kvarc_store *store, const char *to, struct kvi_manifest *manifest)
 {
 	char key[KVI_KEY_MAX + 1];
 	uint64_t number;
-	kvarc_ret ret = kvi_version_put(s, to, m, true, &number);
+	kvarc_ret ret = kvi_version_put(store, to, manifest, true, &number);
 	if (ret == KVARC_END)
-		return kvi_fail(s->error, KVARC_OPTIONS,
+		return kvi_fail(store->error, KVARC_OPTIONS,
 		                "the session to fork to is there already: remove it, or take "
 		                "another name");
 	if (ret)
 		return ret;
-	ret = confirm(s, &m->needs);
+	ret = confirm(store, &manifest->needs);
 	if (ret)
-		kvi_version_take_back(s, to, number, m);
-	else if (kvi_version_key(key, s->name_space, to, number))
-		(void)kvi_index_use(s->index, key, kvi_store_now());
+		kvi_version_take_back(store, to, number, manifest);
+	else if (kvi_version_key(key, store->name_space, to, number))
+		(void)kvi_index_use(store->index, key, kvi_store_now());
 	return ret;
 }
 

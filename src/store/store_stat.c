@@ -4,16 +4,17 @@
 
 #include <string.h>
 
-static void add_up(const struct kvi_store_map *m, kvarc_store_sizes *n)
+static void add_up(const struct kvi_store_map *map, kvarc_store_sizes *n)
 {
-	for (size_t i = 0; i < m->versions.n; i++) {
-		const struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, m->versions, i);
+	for (size_t i = 0; i < map->versions.n; i++) {
+		const struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, map->versions,
+		                                           i);
 		n->versions++;
 		n->sessions += v->last;
 		n->file_bytes += v->bytes;
 	}
-	for (size_t i = 0; i < m->packs.n; i++) {
-		const struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, m->packs, i);
+	for (size_t i = 0; i < map->packs.n; i++) {
+		const struct kvi_map_pack *p = KVI_LIST(struct kvi_map_pack, map->packs, i);
 		n->archives++;
 		n->archive_bytes += p->bytes;
 		n->encrypted += p->encrypted;
@@ -33,23 +34,24 @@ static int count_block(void *opaque, const struct kvi_object *object)
 	return 0;
 }
 
-static kvarc_ret count_blocks(struct kvarc_store *s, kvarc_store_sizes *n)
+static kvarc_ret count_blocks(struct kvarc_store *store, kvarc_store_sizes *n)
 {
-	return s->backend->calls->list(s->backend, KVI_BLOCKS, count_block, n, s->error);
+	return store->backend->calls->list(store->backend, KVI_BLOCKS, count_block, n,
+	                                   store->error);
 }
 
-static kvarc_ret find_sizes(struct kvarc_store *s, kvarc_store_sizes *sizes)
+static kvarc_ret find_sizes(struct kvarc_store *store, kvarc_store_sizes *sizes)
 {
 	struct kvi_store_map m = { 0 };
 	uint64_t packs;
 	memset(sizes, 0, sizeof *sizes);
-	kvarc_ret ret = kvi_map_make(&m, s, s->index, NULL, NULL, NULL);
+	kvarc_ret ret = kvi_map_make(&m, store, store->index, NULL, NULL, NULL);
 	if (!ret)
-		ret = kvi_index_counts(s->index, &packs, &sizes->segments);
+		ret = kvi_index_counts(store->index, &packs, &sizes->segments);
 	if (!ret) {
 		sizes->unreadable = m.unreadable + m.unreadable_packs;
 		add_up(&m, sizes);
-		ret = count_blocks(s, sizes);
+		ret = count_blocks(store, sizes);
 	}
 	kvi_map_free(&m);
 	return ret;

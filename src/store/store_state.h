@@ -64,30 +64,30 @@ struct kvarc_store {
 /* Seconds since 1970. */
 int64_t kvi_store_now(void);
 /* One line for the caller's note, if it wants any. */
-void kvi_store_note(const struct kvarc_store *s, const char *format, ...)
+void kvi_store_note(const struct kvarc_store *store, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Whether a failure is of the index, which is then made again from the archives: try once more.
  * Otherwise false, and the error stays. */
-bool kvi_store_mend(struct kvarc_store *s, kvarc_ret ret);
+bool kvi_store_mend(struct kvarc_store *store, kvarc_ret ret);
 /* 16 random bytes. Returns OK, IO. */
-kvarc_ret kvi_store_random(struct kvarc_store *s, uint8_t id[16]);
+kvarc_ret kvi_store_random(struct kvarc_store *store, uint8_t id[16]);
 
 /* Whether the service behind the store keeps what is acknowledged (service.c): before the first
  * version that a handle puts. Returns OK; OPTIONS: it cannot, and nobody has accepted that; IO,
  * MEM. */
-kvarc_ret kvi_service_check(struct kvarc_store *s);
+kvarc_ret kvi_service_check(struct kvarc_store *store);
 
 /* Keys (store_keys.c). */
 
 /* Checks the keys of the caller. Returns OK, PROG, OPTIONS (built without libsodium). */
-kvarc_ret kvi_store_keys_open(struct kvarc_store *s);
-void kvi_store_keys_close(struct kvarc_store *s); /* wipes */
+kvarc_ret kvi_store_keys_open(struct kvarc_store *store);
+void kvi_store_keys_close(struct kvarc_store *store); /* wipes */
 /* Derives the passphrases; make: the store gets a salt where it has none. Returns OK; END: that is
  * done already, or there are none; IO, MEM, MEMLIMIT, DATA. */
-kvarc_ret kvi_store_keys_complete(struct kvarc_store *s, bool make);
-/* What an archive is encrypted with: the first key, in the store's memory; s->save_veil is set.
+kvarc_ret kvi_store_keys_complete(struct kvarc_store *store, bool make);
+/* What an archive is encrypted with: the first key, in the store's memory; store->save_veil is set.
  * Returns as kvi_store_keys_complete, but END; PROG: there is no key. */
-kvarc_ret kvi_store_save_key(struct kvarc_store *s, kvarc_key *key);
+kvarc_ret kvi_store_save_key(struct kvarc_store *store, kvarc_key *key);
 
 /* Archives (store_packs.c). */
 
@@ -103,34 +103,37 @@ kvarc_ret kvi_store_save_key(struct kvarc_store *s, kvarc_key *key);
  * for, or kvi_pack_forget. It has no store: segments of other archives answer STORE. Returns OK;
  * END (there is no such archive); DATA (it is not whole); what kvarc_reader_open does.
  */
-kvarc_ret kvi_pack_reader(struct kvarc_store *s, const uint8_t id[16], bool any, kvarc_reader **r);
+kvarc_ret kvi_pack_reader(struct kvarc_store *store, const uint8_t id[16], bool any,
+                          kvarc_reader **r);
 /* The archive behind such a reader; NULL: it is not open. */
-const struct kvi_open_pack *kvi_pack_find(const struct kvarc_store *s, const uint8_t id[16]);
+const struct kvi_open_pack *kvi_pack_find(const struct kvarc_store *store, const uint8_t id[16]);
 /* Closes an archive that is about to be removed. */
-void kvi_pack_forget(struct kvarc_store *s, const uint8_t id[16]);
+void kvi_pack_forget(struct kvarc_store *store, const uint8_t id[16]);
 struct kvi_store_content;
 /*
  * Opens an archive for one caller, which closes it. content NULL: as kvi_pack_reader; else segments
- * of other archives come from the store. p must stay where it is. Returns as kvi_pack_reader; then
- * there is nothing to close.
+ * of other archives come from the store. pack must stay where it is. Returns as kvi_pack_reader;
+ * then there is nothing to close.
  */
-kvarc_ret kvi_pack_open(struct kvarc_store *s, struct kvi_open_pack *p, const uint8_t id[16],
+kvarc_ret kvi_pack_open(struct kvarc_store *store, struct kvi_open_pack *pack, const uint8_t id[16],
                         bool any, struct kvi_store_content *content);
 /* The same of an archive that is not in the store yet; source stays the caller's. */
-kvarc_ret kvi_pack_open_source(struct kvarc_store *s, struct kvi_open_pack *p, const uint8_t id[16],
-                               const kvarc_source *source, struct kvi_store_content *content);
+kvarc_ret kvi_pack_open_source(struct kvarc_store *store, struct kvi_open_pack *pack,
+                               const uint8_t id[16], const kvarc_source *source,
+                               struct kvi_store_content *content);
 /* Closes what kvi_pack_open has opened. */
-void kvi_pack_close(struct kvi_open_pack *p);
+void kvi_pack_close(struct kvi_open_pack *pack);
 /* Checks the frames of an archive that no key opens, and its id. Returns OK, END (it is not there),
  * DATA, FORMAT, IO, MEM, MEMLIMIT. */
-kvarc_ret kvi_pack_check_locked(struct kvarc_store *s, const uint8_t id[16]);
+kvarc_ret kvi_pack_check_locked(struct kvarc_store *store, const uint8_t id[16]);
 /* Checks the frames of a block. AUTH: no key opens it, and its frames are sound. Returns OK, AUTH,
  * END (it is not there), DATA, FORMAT, IO, MEM, MEMLIMIT. */
-kvarc_ret kvi_block_check(struct kvarc_store *s, const char *key);
+kvarc_ret kvi_block_check(struct kvarc_store *store, const char *key);
 /* After a failure of its reader: IO becomes END where the archive was removed meanwhile. */
-kvarc_ret kvi_pack_gone(struct kvarc_store *s, const uint8_t id[16], kvarc_ret ret);
-/* Options for readers of a store's archives; e: their error. */
-void kvi_pack_reader_options(const struct kvarc_store *s, kvarc_reader_options *o, kvarc_error *e);
+kvarc_ret kvi_pack_gone(struct kvarc_store *store, const uint8_t id[16], kvarc_ret ret);
+/* Options for readers of a store's archives; error: their error. */
+void kvi_pack_reader_options(const struct kvarc_store *store, kvarc_reader_options *options,
+                             kvarc_error *error);
 
 /* Rows (store_rows.c): tokens of archives. */
 
@@ -146,37 +149,37 @@ struct kvi_store_rows {
 };
 /* Memory for 256 tokens of a track. *rows is to be freed, also on failure. Returns OK, MEM,
  * MEMLIMIT. */
-kvarc_ret kvi_rows_make(struct kvarc_store *s, struct kvi_store_rows *rows,
+kvarc_ret kvi_rows_make(struct kvarc_store *store, struct kvi_store_rows *rows,
                         const kvarc_geometry *geometry, uint32_t track);
 /* NULL-safe in all members. */
-void kvi_rows_free(struct kvarc_store *s, struct kvi_store_rows *rows);
+void kvi_rows_free(struct kvarc_store *store, struct kvi_store_rows *rows);
 /* Ids, positions and, with elements, views of a row of the index: a whole segment. Returns OK;
  * END: the archive is not there, or has other tensors; else what readers return. */
-kvarc_ret kvi_rows_read(struct kvarc_store *s, const struct kvi_index_row *row,
+kvarc_ret kvi_rows_read(struct kvarc_store *store, const struct kvi_index_row *row,
                         struct kvi_store_rows *rows, bool elements);
 /* The same into memory of the caller; any: of an archive that is not whole, too. ids and positions
  * as in struct kvi_store_rows; views NULL: no elements. What is damaged is doubted at once. */
-kvarc_ret kvi_row_read(struct kvarc_store *s, const struct kvi_index_row *row,
+kvarc_ret kvi_row_read(struct kvarc_store *store, const struct kvi_index_row *row,
                        const kvarc_geometry *geometry, bool any, int32_t *ids, int32_t *positions,
                        const kvarc_view *views, bool *has_ids);
 /* Whether a failure says that an archive is damaged, and nothing else. */
-bool kvi_store_is_damage(const struct kvarc_store *s, kvarc_ret ret);
+bool kvi_store_is_damage(const struct kvarc_store *store, kvarc_ret ret);
 /* Whether a failure to read a segment is damage, or that it is not there: another archive may have
  * it. */
 bool kvi_store_may_pass(kvarc_ret ret);
 /* A row of a whole segment under a key with a content digest, which is read where it is not known;
  * key and digest are veiled. digest NULL: any. Returns OK, END (there is none), MEM, MEMLIMIT, IO,
  * DATA. */
-kvarc_ret kvi_content_find(struct kvarc_store *s, const kvarc_geometry *geometry,
+kvarc_ret kvi_content_find(struct kvarc_store *store, const kvarc_geometry *geometry,
                            uint64_t name_space, const uint8_t key[16], const uint8_t *digest,
                            struct kvi_index_row *row);
 /* Whether two archives have the same tensors, so that tokens of one can be read in place of those
  * of the other. true, too, where one cannot be opened. */
-bool kvi_packs_alike(struct kvarc_store *s, const uint8_t a[16], const uint8_t b[16]);
+bool kvi_packs_alike(struct kvarc_store *store, const uint8_t a[16], const uint8_t b[16]);
 
 /* The content digest, veiled, of a row that has none, from its archive; the index gets it. Returns
  * OK, and as kvi_rows_read. */
-kvarc_ret kvi_row_digest(struct kvarc_store *s, struct kvi_index_row *row);
+kvarc_ret kvi_row_digest(struct kvarc_store *store, struct kvi_index_row *row);
 
 /* Content (store_content.c): segments that an archive names. */
 
@@ -193,12 +196,12 @@ struct kvi_store_content {
 	bool has_cut;                   /* with `any`: one that was read is not whole */
 };
 /* Nothing was asked for yet. any: archives that are not whole may be read. */
-struct kvi_store_content kvi_content_of(struct kvarc_store *s, bool any);
+struct kvi_store_content kvi_content_of(struct kvarc_store *store, bool any);
 
 /* After damage was found in an archive: its segments that cannot be decoded are doubted in the
  * index, so that the next save stores their tokens again. Returns OK, END (it is not in the index),
  * IO, MEM, MEMLIMIT, DATA (the index is damaged). */
-kvarc_ret kvi_doubt_damaged(struct kvarc_store *s, const uint8_t id[16]);
+kvarc_ret kvi_doubt_damaged(struct kvarc_store *store, const uint8_t id[16]);
 
 /* The index (index_fill.c). */
 
@@ -215,8 +218,8 @@ struct kvi_known {
  * object: as it is listed. known may be empty. Returns OK; END: chain values of cut segments
  * need archives that are not in the index yet (with `last` they are left out instead); DATA,
  * IO, MEM, MEMLIMIT. */
-kvarc_ret kvi_index_fill(struct kvarc_store *s, struct kvi_store_index *x, const uint8_t id[16],
-                         const struct kvi_object *object, kvarc_reader *r,
+kvarc_ret kvi_index_fill(struct kvarc_store *store, struct kvi_store_index *index,
+                         const uint8_t id[16], const struct kvi_object *object, kvarc_reader *r,
                          const struct kvi_list *known, bool last);
 /*
  * Makes the index that of the archives that the store has: adds those that it lacks, reads
@@ -224,12 +227,12 @@ kvarc_ret kvi_index_fill(struct kvarc_store *s, struct kvi_store_index *x, const
  * that are gone. report, which may be NULL, gets a line about each that is not whole or cannot
  * be read; *unreadable counts them.
  */
-kvarc_ret kvi_index_refresh(struct kvarc_store *s, struct kvi_store_index *x,
+kvarc_ret kvi_index_refresh(struct kvarc_store *store, struct kvi_store_index *index,
                             void (*report)(void *opaque, const char *text), void *opaque,
                             uint64_t *unreadable);
 /* The same of one archive, whose object is not as the index has it. Returns OK, IO, MEM, MEMLIMIT,
  * DATA (the index is damaged). */
-kvarc_ret kvi_index_renew(struct kvarc_store *s, const uint8_t id[16],
+kvarc_ret kvi_index_renew(struct kvarc_store *store, const uint8_t id[16],
                           const struct kvi_object *object);
 
 /* Sessions (sessions.c). */
@@ -237,34 +240,35 @@ kvarc_ret kvi_index_renew(struct kvarc_store *s, const uint8_t id[16],
 /* The numbers of a session's versions, ascending: entries of numbers are uint64_t. *marked, which
  * may be NULL: up to here numbers were used by versions that were removed. Returns OK, END (none;
  * *marked is set), IO, MEM. */
-kvarc_ret kvi_session_numbers(struct kvarc_store *s, const char *session, struct kvi_list *numbers,
-                              uint64_t *marked);
+kvarc_ret kvi_session_numbers(struct kvarc_store *store, const char *session,
+                              struct kvi_list *numbers, uint64_t *marked);
 /* Reads the manifest under a key. Returns OK, END (there is none), DATA, OPTIONS, IO, MEM. */
-kvarc_ret kvi_manifest_read(struct kvarc_store *s, const char *key, struct kvi_manifest *m);
+kvarc_ret kvi_manifest_read(struct kvarc_store *store, const char *key,
+                            struct kvi_manifest *manifest);
 /* A version of a session of this namespace; number 0: the last one. *number: which it is. Returns
  * OK, END, and as kvi_manifest_read. */
-kvarc_ret kvi_version_read(struct kvarc_store *s, const char *session, uint64_t *number,
-                           struct kvi_manifest *m);
+kvarc_ret kvi_version_read(struct kvarc_store *store, const char *session, uint64_t *number,
+                           struct kvi_manifest *manifest);
 /* n bytes in memory, which stay the caller's, as a source. */
 kvarc_source kvi_text_source(const char *text, size_t n);
 /* Compare and swap: puts a manifest as the version behind the last one that there ever was, which
  * nobody else has put; `first`: of a session that has none. *number: which it is; 0 unless the
- * return is OK. m->digest is set. Returns OK, END (with `first`: it has versions), IO, MEM,
+ * return is OK. manifest->digest is set. Returns OK, END (with `first`: it has versions), IO, MEM,
  * PROG. */
-kvarc_ret kvi_version_put(struct kvarc_store *s, const char *session, struct kvi_manifest *m,
-                          bool first, uint64_t *number);
-/* Before versions of a session are removed, the highest of which is k: says that the numbers up to
- * there were used, so that a save that has found one of them free, before others took it, does not
- * take it again. Returns OK, IO, MEM. */
-kvarc_ret kvi_version_mark(struct kvarc_store *s, const struct kvi_session_key *k);
+kvarc_ret kvi_version_put(struct kvarc_store *store, const char *session,
+                          struct kvi_manifest *manifest, bool first, uint64_t *number);
+/* Before versions of a session are removed, the highest of which is session_key: says that the
+ * numbers up to there were used, so that a save that has found one of them free, before others
+ * took it, does not take it again. Returns OK, IO, MEM. */
+kvarc_ret kvi_version_mark(struct kvarc_store *store, const struct kvi_session_key *session_key);
 /* Removes a version, up to whose number there is a mark, and whose manifest is the one that
  * was read or put, by its digest; NULL: that which is there now. Returns OK, END (it is not
  * there any more, or another one), IO, MEM. */
-kvarc_ret kvi_version_remove(struct kvarc_store *s, const struct kvi_session_key *k,
+kvarc_ret kvi_version_remove(struct kvarc_store *store, const struct kvi_session_key *session_key,
                              const uint8_t *digest);
 /* Takes back a version that kvi_version_put has put and that is not acknowledged. */
-void kvi_version_take_back(struct kvarc_store *s, const char *session, uint64_t number,
-                           const struct kvi_manifest *m);
+void kvi_version_take_back(struct kvarc_store *store, const char *session, uint64_t number,
+                           const struct kvi_manifest *manifest);
 /* One manifest of a list; not OK ends it, and is returned. wrong: not OK: it cannot be read, and
  * s->error says why. */
 typedef kvarc_ret (*kvi_manifest_fn)(void *opaque, const char *key, const struct kvi_session_key *k,
@@ -273,13 +277,13 @@ typedef kvarc_ret (*kvi_manifest_fn)(void *opaque, const char *key, const struct
 typedef bool (*kvi_manifest_skip_fn)(void *opaque, const char *key);
 /* All manifests under a prefix, by name and number, but those that skip, which may be NULL, leaves
  * out, and those that go meanwhile. */
-kvarc_ret kvi_manifests(struct kvarc_store *s, const char *prefix, kvi_manifest_skip_fn skip,
+kvarc_ret kvi_manifests(struct kvarc_store *store, const char *prefix, kvi_manifest_skip_fn skip,
                         kvi_manifest_fn fn, void *opaque);
 /* PROG where a session cannot be called that. */
-kvarc_ret kvi_session_check(struct kvarc_store *s, const char *session);
-/* Fills what callers see; its strings are those of k and m. */
-void kvi_version_fill(kvarc_session_version *v, const struct kvi_session_key *k,
-                      const struct kvi_manifest *m);
+kvarc_ret kvi_session_check(struct kvarc_store *store, const char *session);
+/* Fills what callers see; its strings are those of key and manifest. */
+void kvi_version_fill(kvarc_session_version *version, const struct kvi_session_key *key,
+                      const struct kvi_manifest *manifest);
 
 /* The protocol with gc (protocol.c, docs/store.md). */
 
@@ -288,11 +292,11 @@ void kvi_version_fill(kvarc_session_version *v, const struct kvi_session_key *k,
  * each is there, as the index has read it. Returns OK; END: one does not, and the index has learned
  * of it; IO, MEM, MEMLIMIT, DATA (the index is damaged).
  */
-kvarc_ret kvi_protocol_confirm(struct kvarc_store *s, const struct kvi_list *ids);
+kvarc_ret kvi_protocol_confirm(struct kvarc_store *store, const struct kvi_list *ids);
 /* Whether an id is in a list of ids. */
 bool kvi_protocol_has(const struct kvi_list *ids, const uint8_t id[16]);
 /* The ids of all tombstones that are there are added to a list. Returns OK, IO, MEM. */
-kvarc_ret kvi_protocol_retired(struct kvarc_store *s, struct kvi_list *ids);
+kvarc_ret kvi_protocol_retired(struct kvarc_store *store, struct kvi_list *ids);
 
 /*
  * Which of several archives that hold a segment counts: one of rank 0, or else all of the lowest
@@ -308,15 +312,15 @@ uint64_t kvi_protocol_rank_listed(void *opaque, const uint8_t id[16]);
 typedef kvarc_ret (*kvi_holder_fn)(void *opaque, const struct kvi_index_row *row);
 /* Those of all segments that an archive names, by the index. rank NULL: 0 of all. Returns OK; END:
  * the archive is not in the index, or a segment is in none; IO, DATA, MEM, MEMLIMIT. */
-kvarc_ret kvi_protocol_holders(struct kvarc_store *s, const uint8_t id[16],
+kvarc_ret kvi_protocol_holders(struct kvarc_store *store, const uint8_t id[16],
                                const struct kvi_holder_rank *rank, kvi_holder_fn fn, void *opaque);
 /* The archives that a version needs, its own one first: what the manifest of an encrypted one
  * lists, else those that hold what its archive names, as kvi_protocol_holders gives them. Entries
  * of ids are 16 bytes. Returns the same. */
-kvarc_ret kvi_protocol_needs(struct kvarc_store *s, const struct kvi_needs *needs,
+kvarc_ret kvi_protocol_needs(struct kvarc_store *store, const struct kvi_needs *needs,
                              const struct kvi_holder_rank *rank, struct kvi_list *ids);
 /* After a manifest was put: whether what it needs stays, in whatever archives. Returns OK; END: it
  * is missing, or being removed; IO, DATA, MEM, MEMLIMIT. */
-kvarc_ret kvi_protocol_stays(struct kvarc_store *s, const struct kvi_needs *needs);
+kvarc_ret kvi_protocol_stays(struct kvarc_store *store, const struct kvi_needs *needs);
 
 #endif

@@ -28,75 +28,76 @@ struct leaving {
 
 /* ----- what leaves ------------------------------------------------ */
 
-/* A version, number 0: the last one, and what it needs. *x is to be freed, also on failure. Returns
- * OK, END (no such version), STORE (archives are missing), PROG, DATA, IO, MEM. */
-static kvarc_ret leaving_find(struct leaving *x, struct kvarc_store *s, const char *session,
-                              uint64_t number)
+/* A version, number 0: the last one, and what it needs. *leaving is to be freed, also on
+ * failure. Returns OK, END (no such version), STORE (archives are missing), PROG, DATA, IO, MEM. */
+static kvarc_ret leaving_find(struct leaving *leaving, struct kvarc_store *store,
+                              const char *session, uint64_t number)
 {
 	uint64_t unreadable = 0;
-	memset(x, 0, sizeof *x);
-	x->number = number;
-	kvarc_ret ret = kvi_session_check(s, session);
+	memset(leaving, 0, sizeof *leaving);
+	leaving->number = number;
+	kvarc_ret ret = kvi_session_check(store, session);
 	if (!ret)
-		ret = kvi_version_read(s, session, &x->number, &x->m);
+		ret = kvi_version_read(store, session, &leaving->number, &leaving->m);
 	if (ret == KVARC_END)
-		return kvi_fail(s->error, ret, "there is no such session or version: '%s'",
+		return kvi_fail(store->error, ret, "there is no such session or version: '%s'",
 		                session);
 	if (!ret)
-		ret = kvi_index_refresh(s, s->index, NULL, NULL, &unreadable);
+		ret = kvi_index_refresh(store, store->index, NULL, NULL, &unreadable);
 	if (!ret)
-		ret = kvi_protocol_needs(s, &x->m.needs, NULL, &x->ids);
+		ret = kvi_protocol_needs(store, &leaving->m.needs, NULL, &leaving->ids);
 	if (ret == KVARC_END)
-		ret = kvi_fail(s->error, KVARC_STORE, "store: the version needs what is missing");
-	x->m.parent[0] = 0;
-	x->m.parent_number = 0;
+		ret = kvi_fail(store->error, KVARC_STORE,
+		               "store: the version needs what is missing");
+	leaving->m.parent[0] = 0;
+	leaving->m.parent_number = 0;
 	return ret;
 }
 
 /* Frees the ids. */
-static void leaving_free(struct leaving *x, struct kvarc_store *s)
+static void leaving_free(struct leaving *leaving, struct kvarc_store *store)
 {
-	kvi_free(&s->alloc, x->ids.p);
-	x->ids = (struct kvi_list){ 0 };
+	kvi_free(&store->alloc, leaving->ids.p);
+	leaving->ids = (struct kvi_list){ 0 };
 }
 
-/* Archive i of x->ids.n in the order in which a receiver wants them: those that are named before
- * those that name them. */
-static const uint8_t *leaving_id(const struct leaving *x, size_t i)
+/* Archive i of leaving->ids.n in the order in which a receiver wants them: those that are named
+ * before those that name them. */
+static const uint8_t *leaving_id(const struct leaving *leaving, size_t i)
 {
 	/* ids begin with the version's own archive */
-	return (const uint8_t *)x->ids.p + 16 * ((i + 1) % x->ids.n);
+	return (const uint8_t *)leaving->ids.p + 16 * ((i + 1) % leaving->ids.n);
 }
 
 /* The bytes of an archive of the store; close it with kvi_object_source_close. Returns OK, STORE
  * (it is missing), IO, MEM. */
-static kvarc_ret leaving_source(struct kvarc_store *s, const char *key, kvarc_source *source)
+static kvarc_ret leaving_source(struct kvarc_store *store, const char *key, kvarc_source *source)
 {
-	kvarc_ret ret = kvi_object_source(source, s->backend, key, s->error);
-	return ret == KVARC_END ? kvi_fail(s->error, KVARC_STORE, "store: %s is missing", key)
+	kvarc_ret ret = kvi_object_source(source, store->backend, key, store->error);
+	return ret == KVARC_END ? kvi_fail(store->error, KVARC_STORE, "store: %s is missing", key)
 	                        : ret;
 }
 
 /* ----- archives that come ------------------------------------------------ */
 
 /* All frames of an archive that is open or could not be opened, which is `opened`. */
-static kvarc_ret check_open(struct kvarc_store *s, struct kvi_open_pack *p, kvarc_ret opened)
+static kvarc_ret check_open(struct kvarc_store *store, struct kvi_open_pack *pack, kvarc_ret opened)
 {
 	if (opened)
 		return opened;
-	kvarc_ret ret = kvi_reader_check_frames(p->r);
+	kvarc_ret ret = kvi_reader_check_frames(pack->r);
 	if (ret)
-		kvi_fail(s->error, ret, "store: %s: %s", p->key, p->error.text);
-	kvi_pack_close(p);
+		kvi_fail(store->error, ret, "store: %s: %s", pack->key, pack->error.text);
+	kvi_pack_close(pack);
 	return ret;
 }
 
 /* Whether an archive of the store is the one that its key says, in all frames. */
-static kvarc_ret check_pack(struct kvarc_store *s, const uint8_t id[16])
+static kvarc_ret check_pack(struct kvarc_store *store, const uint8_t id[16])
 {
 	struct kvi_open_pack open;
-	kvarc_ret ret = kvi_pack_open(s, &open, id, false, NULL);
-	return ret == KVARC_AUTH ? kvi_pack_check_locked(s, id) : check_open(s, &open, ret);
+	kvarc_ret ret = kvi_pack_open(store, &open, id, false, NULL);
+	return ret == KVARC_AUTH ? kvi_pack_check_locked(store, id) : check_open(store, &open, ret);
 }
 
 static bool is_damage(kvarc_ret ret)
@@ -106,13 +107,14 @@ static bool is_damage(kvarc_ret ret)
 
 /* What brought an archive has no checks. One that is damaged goes again; one that cannot be
  * read now stays, as others may have found it. */
-static kvarc_ret confirm_pack(struct kvarc_store *s, const char *key, const uint8_t id[16])
+static kvarc_ret confirm_pack(struct kvarc_store *store, const char *key, const uint8_t id[16])
 {
-	kvarc_ret ret = check_pack(s, id);
+	kvarc_ret ret = check_pack(store, id);
 	if (!is_damage(ret))
 		return ret;
-	(void)s->backend->calls->remove(s->backend, key, NULL);
-	return kvi_fail(s->error, KVARC_DATA, "store: %s that came is damaged; send it again", key);
+	(void)store->backend->calls->remove(store->backend, key, NULL);
+	return kvi_fail(store->error, KVARC_DATA, "store: %s that came is damaged; send it again",
+	                key);
 }
 
 static kvarc_ret copy_source(const kvarc_source *from, struct kvi_new_archive *to)
@@ -132,66 +134,68 @@ static kvarc_ret copy_source(const kvarc_source *from, struct kvi_new_archive *t
 
 /* Replaces an archive that is damaged: not before it is known to be whole, as what
  * is there may be all that there is. */
-static kvarc_ret replace_pack(struct kvarc_store *s, const char *key, const uint8_t id[16],
+static kvarc_ret replace_pack(struct kvarc_store *store, const char *key, const uint8_t id[16],
                               const kvarc_source *source)
 {
-	const struct kvi_backend_calls *calls = s->backend->calls;
+	const struct kvi_backend_calls *calls = store->backend->calls;
 	struct kvi_new_archive copy = { .fd = -1 };
 	struct kvi_open_pack open;
-	kvarc_ret ret = kvi_new_archive_begin(&copy, s);
+	kvarc_ret ret = kvi_new_archive_begin(&copy, store);
 	if (!ret && copy_source(source, &copy) != KVARC_OK)
-		ret = kvi_fail(s->error, KVARC_IO, "store: %s that comes cannot be copied", key);
+		ret = kvi_fail(store->error, KVARC_IO, "store: %s that comes cannot be copied",
+		               key);
 	if (!ret)
-		ret = kvi_new_archive_end(&copy, s);
+		ret = kvi_new_archive_end(&copy, store);
 	/* One that no key opens is checked when it is there. */
 	if (!ret) {
-		ret = kvi_pack_open_source(s, &open, id, &copy.source, NULL);
-		ret = ret == KVARC_AUTH ? KVARC_OK : check_open(s, &open, ret);
+		ret = kvi_pack_open_source(store, &open, id, &copy.source, NULL);
+		ret = ret == KVARC_AUTH ? KVARC_OK : check_open(store, &open, ret);
 		if (is_damage(ret))
-			ret = kvi_fail(s->error, KVARC_DATA,
+			ret = kvi_fail(store->error, KVARC_DATA,
 			               "store: %s is damaged here, and what came is, too; send it "
 			               "again",
 			               key);
 	}
 	if (!ret)
-		ret = calls->remove(s->backend, key, s->error);
+		ret = calls->remove(store->backend, key, store->error);
 	if (!ret)
-		ret = calls->put(s->backend, key, &copy.source, s->error);
+		ret = calls->put(store->backend, key, &copy.source, store->error);
 	kvi_new_archive_close(&copy);
-	kvi_pack_forget(s, id);
+	kvi_pack_forget(store, id);
 	/* Another one may have mended it, too. */
 	if (!ret || ret == KVARC_END)
-		ret = confirm_pack(s, key, id);
+		ret = confirm_pack(store, key, id);
 	if (!ret)
-		kvi_store_note(s, "%s was damaged here, and is replaced by the one that came", key);
+		kvi_store_note(store, "%s was damaged here, and is replaced by the one that came",
+		               key);
 	return ret;
 }
 
 /* Puts an archive that comes from elsewhere under its key, unless it is there, and checks all of
  * its frames; one that is damaged goes again. Counts in *n. Returns OK, DATA, IO, MEM, MEMLIMIT. */
-static kvarc_ret arrive_pack(struct kvarc_store *s, const uint8_t id[16],
+static kvarc_ret arrive_pack(struct kvarc_store *store, const uint8_t id[16],
                              const kvarc_source *source, kvarc_received *n)
 {
 	struct kvi_object object;
 	char key[KVI_PACK_KEY];
 	kvi_pack_key(key, id);
-	kvarc_ret ret = kvi_service_check(s);
+	kvarc_ret ret = kvi_service_check(store);
 	if (ret)
 		return ret;
 	/* Before the put: a stream is read once. */
-	ret = s->backend->calls->stat(s->backend, key, &object, s->error);
+	ret = store->backend->calls->stat(store->backend, key, &object, store->error);
 	const bool here = !ret;
 	if (here) {
-		kvi_pack_forget(s, id);
-		ret = check_pack(s, id);
+		kvi_pack_forget(store, id);
+		ret = check_pack(store, id);
 		n->left_out += !ret;
 		if (!is_damage(ret))
 			return ret;
-		ret = replace_pack(s, key, id, source);
+		ret = replace_pack(store, key, id, source);
 	} else if (ret == KVARC_END) {
-		ret = s->backend->calls->put(s->backend, key, source, s->error);
+		ret = store->backend->calls->put(store->backend, key, source, store->error);
 		if (!ret || ret == KVARC_END)
-			ret = confirm_pack(s, key, id);
+			ret = confirm_pack(store, key, id);
 	}
 	n->archives += !ret;
 	n->archive_bytes += ret ? 0 : source->size;
@@ -201,65 +205,65 @@ static kvarc_ret arrive_pack(struct kvarc_store *s, const uint8_t id[16],
 /* ----- versions that come ------------------------------------------------ */
 
 /* As a save does it: gc may be about to remove what the version names (docs/store.md). */
-static kvarc_ret publish(struct kvarc_store *s, const char *session, struct kvi_manifest *m,
-                         kvarc_received *n)
+static kvarc_ret publish(struct kvarc_store *store, const char *session,
+                         struct kvi_manifest *manifest, kvarc_received *n)
 {
 	uint64_t number;
-	kvarc_ret ret = kvi_version_put(s, session, m, false, &number);
+	kvarc_ret ret = kvi_version_put(store, session, manifest, false, &number);
 	if (ret)
 		return ret;
-	ret = kvi_protocol_stays(s, &m->needs);
+	ret = kvi_protocol_stays(store, &manifest->needs);
 	if (!ret)
 		n->version = number;
 	else
-		kvi_version_take_back(s, session, number, m);
+		kvi_version_take_back(store, session, number, manifest);
 	return ret == KVARC_END
-	               ? kvi_fail(s->error, KVARC_STORE,
+	               ? kvi_fail(store->error, KVARC_STORE,
 	                          "store: archives of the version are being removed; send it again")
 	               : ret;
 }
 
 /* The number of the version of a session with that archive, label and time; 0: there is none. */
-static kvarc_ret find_same(struct kvarc_store *s, const char *session, const struct kvi_manifest *m,
-                           uint64_t *number)
+static kvarc_ret find_same(struct kvarc_store *store, const char *session,
+                           const struct kvi_manifest *manifest, uint64_t *number)
 {
 	struct kvi_list numbers = { 0 };
-	kvarc_ret ret = kvi_session_numbers(s, session, &numbers, NULL);
+	kvarc_ret ret = kvi_session_numbers(store, session, &numbers, NULL);
 	*number = 0;
 	for (size_t i = 0; i < numbers.n && !ret && !*number; i++) {
 		uint64_t at = *KVI_LIST(uint64_t, numbers, i);
 		struct kvi_manifest other;
-		ret = kvi_version_read(s, session, &at, &other);
-		if (!ret && !memcmp(other.needs.pack, m->needs.pack, 16) && other.time == m->time &&
-		    !strcmp(other.label, m->label))
+		ret = kvi_version_read(store, session, &at, &other);
+		if (!ret && !memcmp(other.needs.pack, manifest->needs.pack, 16) &&
+		    other.time == manifest->time && !strcmp(other.label, manifest->label))
 			*number = at;
 		if (ret == KVARC_END || ret == KVARC_DATA)
 			ret = KVARC_OK;
 	}
-	kvi_free(&s->alloc, numbers.p);
+	kvi_free(&store->alloc, numbers.p);
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
 /* A load refuses a version whose archive is not encrypted as its manifest says. */
-static kvarc_ret check_encrypted(struct kvarc_store *s, const struct kvi_needs *needs)
+static kvarc_ret check_encrypted(struct kvarc_store *store, const struct kvi_needs *needs)
 {
 	kvarc_reader *r;
-	kvarc_ret ret = kvi_pack_reader(s, needs->pack, false, &r);
+	kvarc_ret ret = kvi_pack_reader(store, needs->pack, false, &r);
 	bool encrypted = ret == KVARC_AUTH;
 	/* What opens it, a profile for instance, may be on another machine. */
 	if (ret && !encrypted)
 		return ret == KVARC_MEM || ret == KVARC_IO ? ret : KVARC_OK;
 	if (!ret)
-		encrypted = kvi_pack_find(s, needs->pack)->veil.on;
+		encrypted = kvi_pack_find(store, needs->pack)->veil.on;
 	return encrypted == needs->encrypted
 	               ? KVARC_OK
-	               : kvi_fail(s->error, KVARC_DATA,
+	               : kvi_fail(store->error, KVARC_DATA,
 	                          "store: the manifest that came says that its archive is %s, "
 	                          "which it is not",
 	                          needs->encrypted ? "encrypted" : "not encrypted");
 }
 
-kvarc_ret kvi_arrive_version(struct kvarc_store *s, const char *session, const char *text,
+kvarc_ret kvi_arrive_version(struct kvarc_store *store, const char *session, const char *text,
                              size_t bytes, kvarc_received *n)
 {
 	struct kvi_manifest m;
@@ -267,25 +271,25 @@ kvarc_ret kvi_arrive_version(struct kvarc_store *s, const char *session, const c
 	uint64_t unreadable = 0;
 	kvarc_ret ret = kvi_manifest_parse(&m, text, bytes);
 	if (ret)
-		return kvi_fail(s->error, ret,
+		return kvi_fail(store->error, ret,
 		                ret == KVARC_OPTIONS
 		                        ? "store: the version that came needs a newer kvarc"
 		                        : "store: the version that came is damaged");
-	ret = kvi_index_refresh(s, s->index, NULL, NULL, &unreadable);
+	ret = kvi_index_refresh(store, store->index, NULL, NULL, &unreadable);
 	if (!ret)
-		ret = kvi_protocol_needs(s, &m.needs, NULL, &ids);
+		ret = kvi_protocol_needs(store, &m.needs, NULL, &ids);
 	if (ret == KVARC_END)
-		ret = kvi_fail(s->error, KVARC_STORE,
+		ret = kvi_fail(store->error, KVARC_STORE,
 		               "store: the version names archives that neither came nor are here; "
 		               "send it without --have, or export it again");
 	if (!ret)
-		ret = check_encrypted(s, &m.needs);
+		ret = check_encrypted(store, &m.needs);
 	if (!ret)
-		ret = find_same(s, session, &m, &n->version);
+		ret = find_same(store, session, &m, &n->version);
 	n->was_here = n->version != 0;
 	if (!ret && !n->version)
-		ret = publish(s, session, &m, n);
-	kvi_free(&s->alloc, ids.p);
+		ret = publish(store, session, &m, n);
+	kvi_free(&store->alloc, ids.p);
 	return ret;
 }
 
@@ -315,7 +319,7 @@ struct version_listing {
 	kvarc_ret ret;
 };
 
-static int add_name(void *opaque, const kvarc_session_version *v)
+static int add_name(void *opaque, const kvarc_session_version *version)
 {
 	struct version_listing *l = opaque;
 	struct kvi_session_key *to = kvi_list_add(&l->names, &l->s->alloc, sizeof *to);
@@ -323,106 +327,109 @@ static int add_name(void *opaque, const kvarc_session_version *v)
 		l->ret = kvi_fail_alloc(l->s->error, &l->s->alloc);
 		return 1;
 	}
-	strcpy(to->name, v->session);
-	to->number = v->number;
+	strcpy(to->name, version->session);
+	to->number = version->number;
 	return 0;
 }
 
-static kvarc_ret list_all(struct version_listing *l, struct kvarc_store *s)
+static kvarc_ret list_all(struct version_listing *listing, struct kvarc_store *store)
 {
-	*l = (struct version_listing){ .s = s };
-	kvarc_ret ret = kvarc_store_list(s, add_name, l);
-	if (l->ret)
-		return l->ret;
-	return ret || l->names.n ? ret : kvi_fail(s->error, KVARC_END, "the store has no sessions");
+	*listing = (struct version_listing){ .s = store };
+	kvarc_ret ret = kvarc_store_list(store, add_name, listing);
+	if (listing->ret)
+		return listing->ret;
+	return ret || listing->names.n
+	               ? ret
+	               : kvi_fail(store->error, KVARC_END, "the store has no sessions");
 }
 
 /* How many versions an export is about: n, or of n 0 one of each session. Returns OK, END (there
  * is none), and as kvarc_store_list. */
-static kvarc_ret export_count(struct kvarc_store *s, size_t n, uint64_t *versions)
+static kvarc_ret export_count(struct kvarc_store *store, size_t n, uint64_t *versions)
 {
 	struct version_listing l;
 	*versions = n;
 	if (n)
 		return KVARC_OK;
-	kvarc_ret ret = list_all(&l, s);
+	kvarc_ret ret = list_all(&l, store);
 	*versions = l.names.n;
-	kvi_free(&s->alloc, l.names.p);
+	kvi_free(&store->alloc, l.names.p);
 	return ret;
 }
 
-static kvarc_ret export_one(struct kvarc_store *s, const char *call,
+static kvarc_ret export_one(struct kvarc_store *store, const char *call,
                             const kvarc_version_name *version, export_fn fn, void *opaque)
 {
 	struct leaving v;
-	kvarc_ret ret = KVI_CHECK_RESERVED(s->error, call, "kvarc_version_name", version);
+	kvarc_ret ret = KVI_CHECK_RESERVED(store->error, call, "kvarc_version_name", version);
 	if (ret)
 		return ret;
-	ret = leaving_find(&v, s, version->session, version->number);
+	ret = leaving_find(&v, store, version->session, version->number);
 	if (!ret)
 		ret = fn(opaque, version, &v);
-	leaving_free(&v, s);
+	leaving_free(&v, store);
 	return ret;
 }
 
 /* Does each. Returns what fn does, and as leaving_find. */
-static kvarc_ret export_each(struct kvarc_store *s, const char *call, size_t n,
+static kvarc_ret export_each(struct kvarc_store *store, const char *call, size_t n,
                              const kvarc_version_name *versions, export_fn fn, void *opaque)
 {
-	struct version_listing l = { .s = s };
-	kvarc_ret ret = n ? KVARC_OK : list_all(&l, s);
+	struct version_listing l = { .s = store };
+	kvarc_ret ret = n ? KVARC_OK : list_all(&l, store);
 	for (size_t i = 0; i < n && !ret; i++)
-		ret = export_one(s, call, &versions[i], fn, opaque);
+		ret = export_one(store, call, &versions[i], fn, opaque);
 	for (size_t i = 0; i < l.names.n && !ret; i++) {
 		const struct kvi_session_key *k = KVI_LIST(struct kvi_session_key, l.names, i);
 		const kvarc_version_name name = { .session = k->name };
-		ret = export_one(s, call, &name, fn, opaque);
+		ret = export_one(store, call, &name, fn, opaque);
 	}
-	kvi_free(&s->alloc, l.names.p);
+	kvi_free(&store->alloc, l.names.p);
 	return ret;
 }
 
 /* ----- import ------------------------------------------------ */
 
 /* Whether a session is wanted. */
-static bool import_wants(const struct importing *x, const char *session)
+static bool import_wants(const struct importing *importing, const char *session)
 {
-	for (size_t i = 0; i < x->n; i++)
-		if (strcmp(x->sessions[i], session) == 0)
+	for (size_t i = 0; i < importing->n; i++)
+		if (strcmp(importing->sessions[i], session) == 0)
 			return true;
-	return !x->n;
+	return !importing->n;
 }
 
 /* A version whose archives have come: its key, "sessions/NAME/N", and its manifest. What is not
  * wanted is left out. Returns OK, DATA (no key of a version), IO (fn says so), and as
  * kvi_arrive_version. */
-static kvarc_ret import_version(struct importing *x, const char *key, const char *text,
+static kvarc_ret import_version(struct importing *importing, const char *key, const char *text,
                                 size_t bytes)
 {
 	struct kvi_session_key k;
 	if (!kvi_session_key_parse(&k, key))
-		return kvi_fail(x->s->error, KVARC_DATA,
+		return kvi_fail(importing->s->error, KVARC_DATA,
 		                "store: what is imported has an entry that is no version");
-	if (!import_wants(x, k.name))
+	if (!import_wants(importing, k.name))
 		return KVARC_OK;
-	x->found++;
-	kvarc_ret ret = kvi_arrive_version(x->s, k.name, text, bytes, &x->came);
+	importing->found++;
+	kvarc_ret ret = kvi_arrive_version(importing->s, k.name, text, bytes, &importing->came);
 	const kvarc_imported v = { .session = k.name,
-		                   .version = x->came.version,
-		                   .was_here = x->came.was_here != 0,
-		                   .archives = x->came.archives,
-		                   .archive_bytes = x->came.archive_bytes };
-	x->came = (kvarc_received){ 0 };
-	if (!ret && x->fn && x->fn(x->opaque, &v))
-		ret = kvi_fail(x->s->error, KVARC_IO, "stopped on request");
+		                   .version = importing->came.version,
+		                   .was_here = importing->came.was_here != 0,
+		                   .archives = importing->came.archives,
+		                   .archive_bytes = importing->came.archive_bytes };
+	importing->came = (kvarc_received){ 0 };
+	if (!ret && importing->fn && importing->fn(importing->opaque, &v))
+		ret = kvi_fail(importing->s->error, KVARC_IO, "stopped on request");
 	return ret;
 }
 
 /* OK, or END where none was found. */
-static kvarc_ret import_end(const struct importing *x)
+static kvarc_ret import_end(const struct importing *importing)
 {
-	return x->found ? KVARC_OK
-	                : kvi_fail(x->s->error, KVARC_END, "none of the sessions is in it");
+	return importing->found
+	               ? KVARC_OK
+	               : kvi_fail(importing->s->error, KVARC_END, "none of the sessions is in it");
 }
 
 /* ==== Pax tars of objects of a store, through pipes, in both directions ==== */
@@ -688,23 +695,23 @@ static void tar_in_close(struct tar_in *x)
 #endif
 
 /* The same of n bytes in memory. */
-static kvarc_ret tar_put_text(struct tar_out *x, const char *name, const char *text, size_t n)
+static kvarc_ret tar_put_text(struct tar_out *out, const char *name, const char *text, size_t n)
 {
 	const kvarc_source source = kvi_text_source(text, n);
-	return tar_put(x, name, &source);
+	return tar_put(out, name, &source);
 }
 
 /* The same of an archive of the store, under its key; counts it. Returns also STORE (missing). */
-static kvarc_ret tar_put_pack(struct tar_out *x, const uint8_t id[16], uint64_t *archives,
+static kvarc_ret tar_put_pack(struct tar_out *out, const uint8_t id[16], uint64_t *archives,
                               uint64_t *archive_bytes)
 {
 	char key[KVI_PACK_KEY];
 	kvarc_source source;
 	kvi_pack_key(key, id);
-	kvarc_ret ret = leaving_source(x->s, key, &source);
+	kvarc_ret ret = leaving_source(out->s, key, &source);
 	if (ret)
 		return ret;
-	ret = tar_put(x, key, &source);
+	ret = tar_put(out, key, &source);
 	++*archives;
 	*archive_bytes += source.size;
 	kvi_object_source_close(&source);
@@ -713,17 +720,17 @@ static kvarc_ret tar_put_pack(struct tar_out *x, const uint8_t id[16], uint64_t 
 
 /* Puts that entry, an archive under its key, into the store. Returns as arrive_pack; DATA: the
  * name is no key of one. */
-static kvarc_ret tar_take_pack(struct tar_in *x, const char *name, uint64_t bytes,
+static kvarc_ret tar_take_pack(struct tar_in *in, const char *name, uint64_t bytes,
                                kvarc_received *n)
 {
-	const kvarc_source entry = tar_entry(x, bytes);
+	const kvarc_source entry = tar_entry(in, bytes);
 	uint8_t id[16];
 	if (!kvi_pack_key_parse(id, name))
-		return kvi_fail(x->s->error, KVARC_DATA,
+		return kvi_fail(in->s->error, KVARC_DATA,
 		                "store: the stream has an entry that is no archive of a store");
-	kvarc_ret ret = arrive_pack(x->s, id, &entry, n);
-	return ret && x->cut
-	               ? kvi_fail(x->s->error, KVARC_DATA,
+	kvarc_ret ret = arrive_pack(in->s, id, &entry, n);
+	return ret && in->cut
+	               ? kvi_fail(in->s->error, KVARC_DATA,
 	                          "store: the stream ends early; what came is kept: send the rest "
 	                          "with --have")
 	               : ret;
@@ -749,38 +756,39 @@ struct exporting {
 	kvarc_exported *result;
 };
 
-static bool is_written(const struct exporting *x, const uint8_t id[16])
+static bool is_written(const struct exporting *exporting, const uint8_t id[16])
 {
-	for (size_t i = 0; i < x->written.n; i++)
-		if (memcmp((const uint8_t *)x->written.p + 16 * i, id, 16) == 0)
+	for (size_t i = 0; i < exporting->written.n; i++)
+		if (memcmp((const uint8_t *)exporting->written.p + 16 * i, id, 16) == 0)
 			return true;
 	return false;
 }
 
-static kvarc_ret put_pack(struct exporting *x, const uint8_t id[16])
+static kvarc_ret put_pack(struct exporting *exporting, const uint8_t id[16])
 {
-	struct kvarc_store *s = x->tar.s;
-	if (is_written(x, id))
+	struct kvarc_store *s = exporting->tar.s;
+	if (is_written(exporting, id))
 		return KVARC_OK;
-	uint8_t *to = kvi_list_add(&x->written, &s->alloc, 16);
+	uint8_t *to = kvi_list_add(&exporting->written, &s->alloc, 16);
 	if (!to)
 		return kvi_fail_alloc(s->error, &s->alloc);
 	memcpy(to, id, 16);
-	return tar_put_pack(&x->tar, id, &x->result->archives, &x->result->archive_bytes);
+	return tar_put_pack(&exporting->tar, id, &exporting->result->archives,
+	                    &exporting->result->archive_bytes);
 }
 
 static kvarc_ret put_version(void *opaque, const kvarc_version_name *version,
-                             const struct leaving *v)
+                             const struct leaving *leaving)
 {
 	struct exporting *x = opaque;
 	char key[KVI_KEY_MAX + 1], text[KVI_MANIFEST_MAX];
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < v->ids.n && !ret; i++)
-		ret = put_pack(x, leaving_id(v, i));
-	if (!ret && !kvi_version_key(key, KVI_NAMESPACE_DEFAULT, version->session, v->number))
+	for (size_t i = 0; i < leaving->ids.n && !ret; i++)
+		ret = put_pack(x, leaving_id(leaving, i));
+	if (!ret && !kvi_version_key(key, KVI_NAMESPACE_DEFAULT, version->session, leaving->number))
 		ret = kvi_fail(x->tar.s->error, KVARC_PROG, "store: a name is too long");
 	if (!ret)
-		ret = tar_put_text(&x->tar, key, text, kvi_manifest_write(text, &v->m));
+		ret = tar_put_text(&x->tar, key, text, kvi_manifest_write(text, &leaving->m));
 	x->result->versions += !ret;
 	return ret;
 }
@@ -840,7 +848,7 @@ static kvarc_ret read_head(struct tar_in *tar, uint64_t *versions)
 	return KVARC_OK;
 }
 
-static kvarc_ret import_all(struct importing *x, struct tar_in *tar)
+static kvarc_ret import_all(struct importing *importing, struct tar_in *tar)
 {
 	char text[KVI_MANIFEST_MAX], key[KVI_KEY_MAX + 1];
 	uint64_t versions = 0, seen = 0, bytes;
@@ -848,23 +856,23 @@ static kvarc_ret import_all(struct importing *x, struct tar_in *tar)
 	kvarc_ret ret = read_head(tar, &versions);
 	while (!ret && (ret = tar_next(tar, &name, &bytes)) == KVARC_OK) {
 		if (strncmp(name, KVI_PACKS, strlen(KVI_PACKS)) == 0) {
-			ret = tar_take_pack(tar, name, bytes, &x->came);
+			ret = tar_take_pack(tar, name, bytes, &importing->came);
 			continue;
 		}
 		snprintf(key, sizeof key, "%s", name);
 		ret = tar_text(tar, bytes, text, sizeof text);
 		if (!ret)
-			ret = import_version(x, key, text, (size_t)bytes);
+			ret = import_version(importing, key, text, (size_t)bytes);
 		seen++;
 	}
 	if (ret != KVARC_END)
 		return ret;
 	if (seen != versions)
-		return kvi_fail(x->s->error, KVARC_DATA,
+		return kvi_fail(importing->s->error, KVARC_DATA,
 		                "store: the tar has %" PRIu64 " of its %" PRIu64
 		                " versions: it was cut; those that came stay",
 		                seen, versions);
-	return import_end(x);
+	return import_end(importing);
 }
 
 kvarc_ret kvarc_store_import(kvarc_store *s, const kvarc_source *source, size_t n,
@@ -894,19 +902,20 @@ kvarc_ret kvarc_store_import(kvarc_store *s, const kvarc_source *source, size_t 
 /* ----- send ------------------------------------------------ */
 
 /* The archives that the receiver lacks, then the manifest. */
-static kvarc_ret send_all(struct tar_out *x, const struct leaving *v, kvarc_has_fn has,
+static kvarc_ret send_all(struct tar_out *out, const struct leaving *leaving, kvarc_has_fn has,
                           void *opaque, kvarc_sent *sent)
 {
 	char text[KVI_MANIFEST_MAX];
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < v->ids.n && !ret; i++) {
-		const uint8_t *id = leaving_id(v, i);
+	for (size_t i = 0; i < leaving->ids.n && !ret; i++) {
+		const uint8_t *id = leaving_id(leaving, i);
 		if (has && has(opaque, id))
 			sent->left_out++;
 		else
-			ret = tar_put_pack(x, id, &sent->archives, &sent->archive_bytes);
+			ret = tar_put_pack(out, id, &sent->archives, &sent->archive_bytes);
 	}
-	return ret ? ret : tar_put_text(x, MANIFEST_NAME, text, kvi_manifest_write(text, &v->m));
+	return ret ? ret
+	           : tar_put_text(out, MANIFEST_NAME, text, kvi_manifest_write(text, &leaving->m));
 }
 
 kvarc_ret kvarc_store_send(kvarc_store *s, const char *session, uint64_t number,
@@ -933,26 +942,26 @@ kvarc_ret kvarc_store_send(kvarc_store *s, const char *session, uint64_t number,
 
 /* ----- receive ------------------------------------------------ */
 
-static kvarc_ret receive_all(struct tar_in *x, const char *session, kvarc_received *n)
+static kvarc_ret receive_all(struct tar_in *in, const char *session, kvarc_received *n)
 {
 	char text[KVI_MANIFEST_MAX];
 	const char *name;
 	uint64_t bytes;
 	kvarc_ret ret = KVARC_OK;
 	while (!ret) {
-		ret = tar_next(x, &name, &bytes);
+		ret = tar_next(in, &name, &bytes);
 		if (ret == KVARC_END)
-			return kvi_fail(x->s->error, KVARC_DATA,
+			return kvi_fail(in->s->error, KVARC_DATA,
 			                "store: the stream ends before its version; what has come "
 			                "stays: send the rest with --have");
 		if (ret)
 			return ret;
 		if (strcmp(name, MANIFEST_NAME) == 0) {
-			ret = tar_text(x, bytes, text, sizeof text);
+			ret = tar_text(in, bytes, text, sizeof text);
 			return ret ? ret
-			           : kvi_arrive_version(x->s, session, text, (size_t)bytes, n);
+			           : kvi_arrive_version(in->s, session, text, (size_t)bytes, n);
 		}
-		ret = tar_take_pack(x, name, bytes, n);
+		ret = tar_take_pack(in, name, bytes, n);
 	}
 	return ret;
 }
@@ -985,20 +994,20 @@ struct having {
 	struct kvi_list doubted; /* ids of archives of which something is known to be damaged */
 };
 
-static kvarc_ret add_doubted(struct having *h, const uint8_t id[16])
+static kvarc_ret add_doubted(struct having *having, const uint8_t id[16])
 {
-	if (kvi_protocol_has(&h->doubted, id))
+	if (kvi_protocol_has(&having->doubted, id))
 		return KVARC_OK;
-	uint8_t *to = kvi_list_add(&h->doubted, &h->s->alloc, 16);
+	uint8_t *to = kvi_list_add(&having->doubted, &having->s->alloc, 16);
 	if (!to)
-		return kvi_fail_alloc(h->s->error, &h->s->alloc);
+		return kvi_fail_alloc(having->s->error, &having->s->alloc);
 	memcpy(to, id, 16);
 	return KVARC_OK;
 }
 
-static kvarc_ret doubt_pack(void *opaque, const struct kvi_index_pack *p)
+static kvarc_ret doubt_pack(void *opaque, const struct kvi_index_pack *pack)
 {
-	return p->broken ? add_doubted(opaque, p->id) : KVARC_OK;
+	return pack->broken ? add_doubted(opaque, pack->id) : KVARC_OK;
 }
 
 static kvarc_ret doubt_row(void *opaque, const struct kvi_index_row *row)

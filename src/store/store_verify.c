@@ -52,112 +52,113 @@ static bool is_final(kvarc_ret ret)
 }
 
 /* A segment is decoded, and its content digest found: what names it wants this one. */
-static kvarc_ret verify_row(struct verifying *v, struct kvi_index_row *row)
+static kvarc_ret verify_row(struct verifying *verifying, struct kvi_index_row *row)
 {
 	kvarc_reader *r;
 	struct kvi_store_rows rows = { 0 };
 	uint8_t digest[16];
-	kvarc_ret ret = kvi_pack_reader(v->s, row->id, false, &r);
+	kvarc_ret ret = kvi_pack_reader(verifying->s, row->id, false, &r);
 	if (!ret)
-		ret = kvi_rows_make(v->s, &rows, kvarc_reader_geometry(r), row->track);
+		ret = kvi_rows_make(verifying->s, &rows, kvarc_reader_geometry(r), row->track);
 	if (!ret)
-		ret = kvi_rows_read(v->s, row, &rows, true);
+		ret = kvi_rows_read(verifying->s, row, &rows, true);
 	if (!ret)
 		ret = kvarc_content_digest(rows.geometry, row->track, row->n,
 		                           rows.has_ids ? rows.ids : NULL, rows.positions,
 		                           rows.views, digest);
-	kvi_rows_free(v->s, &rows);
+	kvi_rows_free(verifying->s, &rows);
 	if (!ret)
-		kvi_veil_hash(&v->veil, digest, digest);
-	return ret ? ret : kvi_index_set_digest(v->s->index, row->row, digest);
+		kvi_veil_hash(&verifying->veil, digest, digest);
+	return ret ? ret : kvi_index_set_digest(verifying->s->index, row->row, digest);
 }
 
-static kvarc_ret verify_frames(struct verifying *v, const struct kvi_map_pack *p)
+static kvarc_ret verify_frames(struct verifying *verifying, const struct kvi_map_pack *pack)
 {
 	struct kvi_open_pack open;
-	kvarc_ret ret = kvi_pack_open(v->s, &open, p->id, false, NULL);
+	kvarc_ret ret = kvi_pack_open(verifying->s, &open, pack->id, false, NULL);
 	if (ret == KVARC_AUTH) {
-		kvarc_error auth = *v->s->error;
-		ret = kvi_pack_check_locked(v->s, p->id);
+		kvarc_error auth = *verifying->s->error;
+		ret = kvi_pack_check_locked(verifying->s, pack->id);
 		if (ret)
 			return ret;
-		*v->s->error = auth;
+		*verifying->s->error = auth;
 		return KVARC_AUTH;
 	}
 	if (ret)
 		return ret;
 	ret = kvi_reader_check_frames(open.r);
-	v->veil = open.veil;
+	verifying->veil = open.veil;
 	if (ret)
-		kvi_fail(v->s->error, ret, "store: %s: %s", open.key, open.error.text);
+		kvi_fail(verifying->s->error, ret, "store: %s: %s", open.key, open.error.text);
 	kvi_pack_close(&open);
-	return kvi_pack_gone(v->s, p->id, ret);
+	return kvi_pack_gone(verifying->s, pack->id, ret);
 }
 
-static kvarc_ret verify_rows(struct verifying *v, const struct kvi_map_pack *p)
+static kvarc_ret verify_rows(struct verifying *verifying, const struct kvi_map_pack *map_pack)
 {
 	int64_t pack;
-	v->rows.n = 0;
-	kvarc_ret ret = kvi_index_find_pack(v->s->index, p->id, &pack);
+	verifying->rows.n = 0;
+	kvarc_ret ret = kvi_index_find_pack(verifying->s->index, map_pack->id, &pack);
 	if (!ret)
-		ret = kvi_index_rows(v->s->index, pack, add_row, v);
-	for (size_t i = 0; i < v->rows.n && !ret; i++)
-		ret = verify_row(v, KVI_LIST(struct kvi_index_row, v->rows, i));
+		ret = kvi_index_rows(verifying->s->index, pack, add_row, verifying);
+	for (size_t i = 0; i < verifying->rows.n && !ret; i++)
+		ret = verify_row(verifying, KVI_LIST(struct kvi_index_row, verifying->rows, i));
 	return ret;
 }
 
-static kvarc_ret drop_pack(struct verifying *v, const struct kvi_map_pack *p)
+static kvarc_ret drop_pack(struct verifying *verifying, const struct kvi_map_pack *pack)
 {
-	kvarc_ret ret = kvi_index_begin_change(v->s->index);
+	kvarc_ret ret = kvi_index_begin_change(verifying->s->index);
 	return ret ? ret
-	           : kvi_index_end_change(v->s->index, kvi_index_remove_pack(v->s->index, p->id));
+	           : kvi_index_end_change(verifying->s->index,
+	                                  kvi_index_remove_pack(verifying->s->index, pack->id));
 }
 
-static kvarc_ret note_pack(struct verifying *v, const struct kvi_map_pack *p, bool whole)
+static kvarc_ret note_pack(struct verifying *verifying, const struct kvi_map_pack *pack, bool whole)
 {
-	struct seen_pack *to = kvi_list_add(&v->seen, &v->s->alloc, sizeof *to);
+	struct seen_pack *to = kvi_list_add(&verifying->seen, &verifying->s->alloc, sizeof *to);
 	if (!to)
-		return kvi_fail_alloc(v->s->error, &v->s->alloc);
-	memcpy(to->id, p->id, 16);
+		return kvi_fail_alloc(verifying->s->error, &verifying->s->alloc);
+	memcpy(to->id, pack->id, 16);
 	to->whole = whole;
 	return KVARC_OK;
 }
 
 /* One that is damaged is none that others can be loaded from. */
-static kvarc_ret verify_pack(struct verifying *v, const struct kvi_map_pack *p)
+static kvarc_ret verify_pack(struct verifying *verifying, const struct kvi_map_pack *pack)
 {
 	/* The map has said so. */
-	if (p->broken)
+	if (pack->broken)
 		return KVARC_OK;
-	kvarc_ret ret = verify_frames(v, p);
+	kvarc_ret ret = verify_frames(verifying, pack);
 	if (!ret)
-		ret = verify_rows(v, p);
+		ret = verify_rows(verifying, pack);
 	if (!ret)
-		return note_pack(v, p, true);
-	if (is_final(ret) || kvi_index_damaged(v->s->index))
+		return note_pack(verifying, pack, true);
+	if (is_final(ret) || kvi_index_damaged(verifying->s->index))
 		return ret;
 	if (ret == KVARC_DATA || ret == KVARC_FORMAT) {
-		const kvarc_error was = *v->s->error;
-		if (note_pack(v, p, false))
-			return kvi_alloc_error(&v->s->alloc);
-		*v->s->error = was;
+		const kvarc_error was = *verifying->s->error;
+		if (note_pack(verifying, pack, false))
+			return kvi_alloc_error(&verifying->s->alloc);
+		*verifying->s->error = was;
 	}
 	if (ret != KVARC_END) /* removed meanwhile */
-		see_loss(v, v->s->error->text);
+		see_loss(verifying, verifying->s->error->text);
 	/* Whether one without its key is lost is not known. */
-	return ret == KVARC_AUTH ? KVARC_OK : drop_pack(v, p);
+	return ret == KVARC_AUTH ? KVARC_OK : drop_pack(verifying, pack);
 }
 
 /* What saves count on from now on: the store's own index learns of damage, and of its repair. It is
  * a cache: where it cannot be written, the next load finds the damage again. */
-static void teach_index(struct verifying *v)
+static void teach_index(struct verifying *verifying)
 {
-	for (size_t i = 0; i < v->seen.n; i++) {
-		const struct seen_pack *p = KVI_LIST(struct seen_pack, v->seen, i);
+	for (size_t i = 0; i < verifying->seen.n; i++) {
+		const struct seen_pack *p = KVI_LIST(struct seen_pack, verifying->seen, i);
 		if (p->whole)
-			(void)kvi_index_trust(v->s->index, p->id);
+			(void)kvi_index_trust(verifying->s->index, p->id);
 		else
-			(void)kvi_doubt_damaged(v->s, p->id);
+			(void)kvi_doubt_damaged(verifying->s, p->id);
 	}
 }
 
@@ -172,46 +173,47 @@ static kvarc_ret see_holder(void *opaque, const struct kvi_index_row *row)
 
 /* Whether an archive, which is whole, has files, and every segment that it names is in one that is
  * whole, with the digest that it names. END: it is not so. AUTH: no key opens it. */
-static kvarc_ret verify_parts(struct verifying *v, const uint8_t id[16])
+static kvarc_ret verify_parts(struct verifying *verifying, const uint8_t id[16])
 {
 	kvarc_reader *r;
 	kvarc_info info;
-	kvarc_ret ret = kvi_pack_reader(v->s, id, false, &r);
+	kvarc_ret ret = kvi_pack_reader(verifying->s, id, false, &r);
 	if (!ret)
 		ret = kvarc_reader_get_info(r, &info);
 	if (!ret && !info.n_items)
 		return KVARC_END;
-	return ret ? ret : kvi_protocol_holders(v->s, id, NULL, see_holder, NULL);
+	return ret ? ret : kvi_protocol_holders(verifying->s, id, NULL, see_holder, NULL);
 }
 
-static kvarc_ret verify_version(struct verifying *v, const struct kvi_map_version *x)
+static kvarc_ret verify_version(struct verifying *verifying, const struct kvi_map_version *version)
 {
 	struct kvi_list ids = { 0 };
 	char hex[33];
-	kvarc_ret ret = kvi_map_needs(&v->map, x, NULL, &ids);
-	const bool lost = x->lost || (ret == KVARC_END && !ids.n);
-	kvi_free(&v->s->alloc, ids.p);
+	kvarc_ret ret = kvi_map_needs(&verifying->map, version, NULL, &ids);
+	const bool lost = version->lost || (ret == KVARC_END && !ids.n);
+	kvi_free(&verifying->s->alloc, ids.p);
 	if (!ret && !lost)
-		ret = verify_parts(v, x->id);
-	if (is_final(ret) || kvi_index_damaged(v->s->index))
+		ret = verify_parts(verifying, version->id);
+	if (is_final(ret) || kvi_index_damaged(verifying->s->index))
 		return ret;
 	/* Of one without its key that is said where its archive is. */
 	if (!lost && (!ret || ret == KVARC_AUTH))
 		return KVARC_OK;
-	kvi_hex(hex, x->id);
-	kvi_map_report(&v->map, "session %s@%" PRIu64 ": cannot be loaded: %s %s", x->key.name,
-	               x->key.number,
+	kvi_hex(hex, version->id);
+	kvi_map_report(&verifying->map, "session %s@%" PRIu64 ": cannot be loaded: %s %s",
+	               version->key.name, version->key.number,
 	               lost ? "its archive is missing or damaged:"
 	                    : "segments are missing or damaged that are named by",
 	               hex);
 	return KVARC_OK;
 }
 
-static kvarc_ret verify_versions(struct verifying *v)
+static kvarc_ret verify_versions(struct verifying *verifying)
 {
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < v->map.versions.n && !ret; i++)
-		ret = verify_version(v, KVI_LIST(struct kvi_map_version, v->map.versions, i));
+	for (size_t i = 0; i < verifying->map.versions.n && !ret; i++)
+		ret = verify_version(verifying,
+		                     KVI_LIST(struct kvi_map_version, verifying->map.versions, i));
 	return ret;
 }
 
@@ -238,9 +240,9 @@ static int add_block(void *opaque, const struct kvi_object *object)
 }
 
 /* Checks the frames of each; a line about each that is damaged, or that no key opens. */
-static kvarc_ret verify_blocks(struct verifying *v)
+static kvarc_ret verify_blocks(struct verifying *verifying)
 {
-	struct kvarc_store *s = v->s;
+	struct kvarc_store *s = verifying->s;
 	struct block_names b = { .s = s };
 	kvarc_ret ret = s->backend->calls->list(s->backend, KVI_BLOCKS, add_block, &b, s->error);
 	if (b.ret)
@@ -250,7 +252,7 @@ static kvarc_ret verify_blocks(struct verifying *v)
 		if (!ret || ret == KVARC_MEM || ret == KVARC_MEMLIMIT || ret == KVARC_IO)
 			continue;
 		if (ret != KVARC_END) /* removed meanwhile */
-			see_loss(v, s->error->text);
+			see_loss(verifying, s->error->text);
 		ret = KVARC_OK;
 	}
 	kvi_free(&s->alloc, b.keys.p);
@@ -259,16 +261,18 @@ static kvarc_ret verify_blocks(struct verifying *v)
 
 /* ----- all of it ------------------------------------------------ */
 
-static kvarc_ret verify_all(struct verifying *v)
+static kvarc_ret verify_all(struct verifying *verifying)
 {
-	kvarc_ret ret = kvi_fresh_index(v->s, &v->own);
+	kvarc_ret ret = kvi_fresh_index(verifying->s, &verifying->own);
 	if (!ret)
-		ret = kvi_map_make(&v->map, v->s, v->own, NULL, see_loss, v);
-	for (size_t i = 0; i < v->map.packs.n && !ret; i++)
-		ret = verify_pack(v, KVI_LIST(struct kvi_map_pack, v->map.packs, i));
+		ret = kvi_map_make(&verifying->map, verifying->s, verifying->own, NULL, see_loss,
+		                   verifying);
+	for (size_t i = 0; i < verifying->map.packs.n && !ret; i++)
+		ret = verify_pack(verifying,
+		                  KVI_LIST(struct kvi_map_pack, verifying->map.packs, i));
 	if (!ret)
-		ret = verify_versions(v);
-	return ret ? ret : verify_blocks(v);
+		ret = verify_versions(verifying);
+	return ret ? ret : verify_blocks(verifying);
 }
 
 kvarc_ret kvarc_store_verify(kvarc_store *s, kvarc_store_loss_fn fn, void *opaque, uint64_t *losses)

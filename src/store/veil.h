@@ -18,14 +18,14 @@ struct kvi_veil {
 };
 
 /* in: a chain value or a content digest; out may be the same memory. */
-void kvi_veil_hash(const struct kvi_veil *v, uint8_t out[16], const uint8_t in[16]);
+void kvi_veil_hash(const struct kvi_veil *veil, uint8_t out[16], const uint8_t in[16]);
 /* The first 8 bytes of that. */
-uint64_t kvi_veil_word(const struct kvi_veil *v, const uint8_t in[16]);
+uint64_t kvi_veil_word(const struct kvi_veil *veil, const uint8_t in[16]);
 /* The id of a token that follows a chain value, whose kvi_veil_word is `parent`. */
-int32_t kvi_veil_first(const struct kvi_veil *v, uint64_t parent, int32_t id);
+int32_t kvi_veil_first(const struct kvi_veil *veil, uint64_t parent, int32_t id);
 /* A namespace, by its name. */
-uint64_t kvi_veil_space(const struct kvi_veil *v, const char *name_space);
+uint64_t kvi_veil_space(const struct kvi_veil *veil, const char *name_space);
 /* Whether a veiled hash is that of a plain one. */
-bool kvi_veil_equal(const struct kvi_veil *v, const uint8_t veiled[16], const uint8_t plain[16]);
+bool kvi_veil_equal(const struct kvi_veil *veil, const uint8_t veiled[16], const uint8_t plain[16]);
 
 #endif

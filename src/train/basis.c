@@ -42,69 +42,69 @@ enum {
 
 /* ---- sequences ---- */
 
-static size_t tokens_of(const struct kvi_train_cache *c)
+static size_t tokens_of(const struct kvi_train_cache *cache)
 {
-	return c->ids ? c->n : 0;
+	return cache->ids ? cache->n : 0;
 }
 
-static kvarc_ret open_eval(kvarc_trainer *t, kvarc_eval **e)
+static kvarc_ret open_eval(kvarc_trainer *trainer, kvarc_eval **eval)
 {
 	size_t most = 0;
 	kvarc_eval_options o = KVARC_EVAL_OPTIONS_INIT;
-	for (size_t s = 0; s < t->n_stacks; s++)
-		for (size_t i = 0; i < t->stacks[s].n_caches; i++)
-			if (tokens_of(t->stacks[s].caches[i]) > most)
-				most = tokens_of(t->stacks[s].caches[i]);
+	for (size_t s = 0; s < trainer->n_stacks; s++)
+		for (size_t i = 0; i < trainer->stacks[s].n_caches; i++)
+			if (tokens_of(trainer->stacks[s].caches[i]) > most)
+				most = tokens_of(trainer->stacks[s].caches[i]);
 	if (most < LEAST + CONTINUATION)
 		return KVARC_END;
-	o.common = t->options.common;
-	o.predictor = t->options.klt.sensitivity;
-	unsigned dtype = kvi_train_tensor_of(t->stacks[0].caches[0], 0)->dtype;
+	o.common = trainer->options.common;
+	o.predictor = trainer->options.klt.sensitivity;
+	unsigned dtype = kvi_train_tensor_of(trainer->stacks[0].caches[0], 0)->dtype;
 	if (dtype == KVARC_F32 || dtype == KVARC_F16)
 		o.dtype = dtype; /* others are weighed as they are in bf16 */
 	o.continuation = CONTINUATION;
 	o.prefix = most - CONTINUATION < PREFIX ? (uint32_t)most - CONTINUATION : PREFIX;
-	return kvarc_eval_open(e, &o);
+	return kvarc_eval_open(eval, &o);
 }
 
 /* Otherwise it would weigh heads that the caches do not have. */
-static bool is_of_model(const kvarc_trainer *t, const kvarc_geometry *g)
+static bool is_of_model(const kvarc_trainer *trainer, const kvarc_geometry *geometry)
 {
-	const struct kvi_train_stack *s = &t->stacks[0];
+	const struct kvi_train_stack *s = &trainer->stacks[0];
 	for (size_t i = 0; i < s->n_shapes; i++) {
 		const struct kvi_train_shape *x = &s->shapes[i];
 		size_t k = 0;
-		while (k < g->n_tensors &&
-		       (g->tensors[k].layer != x->layer || (uint8_t)g->tensors[k].kind != x->kind))
+		while (k < geometry->n_tensors && (geometry->tensors[k].layer != x->layer ||
+		                                   (uint8_t)geometry->tensors[k].kind != x->kind))
 			k++;
-		if (k == g->n_tensors || g->tensors[k].heads != x->heads ||
-		    g->tensors[k].channels != x->channels)
+		if (k == geometry->n_tensors || geometry->tensors[k].heads != x->heads ||
+		    geometry->tensors[k].channels != x->channels)
 			return false;
 	}
-	return t->n_stacks == 1;
+	return trainer->n_stacks == 1;
 }
 
-static bool long_enough(const kvarc_eval *e, const struct kvi_train_cache *c)
+static bool long_enough(const kvarc_eval *eval, const struct kvi_train_cache *cache)
 {
-	return tokens_of(c) >= kvi_sensitivity_tokens(e);
+	return tokens_of(cache) >= kvi_sensitivity_tokens(eval);
 }
 
 /* Over caches that are spread evenly. */
-static kvarc_ret measure(const kvarc_trainer *t, kvarc_eval *e, double *sensitivity)
+static kvarc_ret measure(const kvarc_trainer *trainer, kvarc_eval *eval, double *sensitivity)
 {
 	size_t n = 0, at = 0;
 	kvarc_ret ret = KVARC_OK;
-	for (size_t s = 0; s < t->n_stacks; s++)
-		for (size_t i = 0; i < t->stacks[s].n_caches; i++)
-			n += long_enough(e, t->stacks[s].caches[i]);
-	for (size_t s = 0; s < t->n_stacks; s++)
-		for (size_t i = 0; i < t->stacks[s].n_caches && !ret; i++) {
-			const struct kvi_train_cache *c = t->stacks[s].caches[i];
-			if (!long_enough(e, c))
+	for (size_t s = 0; s < trainer->n_stacks; s++)
+		for (size_t i = 0; i < trainer->stacks[s].n_caches; i++)
+			n += long_enough(eval, trainer->stacks[s].caches[i]);
+	for (size_t s = 0; s < trainer->n_stacks; s++)
+		for (size_t i = 0; i < trainer->stacks[s].n_caches && !ret; i++) {
+			const struct kvi_train_cache *c = trainer->stacks[s].caches[i];
+			if (!long_enough(eval, c))
 				continue;
 			/* SEQUENCES of the n, or all of them */
 			if (at * SEQUENCES % n < SEQUENCES)
-				ret = kvi_sensitivity_add(e, c->ids, sensitivity);
+				ret = kvi_sensitivity_add(eval, c->ids, sensitivity);
 			at++;
 		}
 	return ret;
@@ -119,23 +119,24 @@ static int quarters(double sensitivity)
 	return kvi_quarter_log(v);
 }
 
-static kvarc_ret set_units(kvarc_trainer *t, const kvarc_eval *e, const double *sensitivity)
+static kvarc_ret set_units(kvarc_trainer *trainer, const kvarc_eval *eval,
+                           const double *sensitivity)
 {
-	const kvarc_geometry *g = kvi_sensitivity_geometry(e);
-	const size_t n = kvi_sensitivity_heads(e);
+	const kvarc_geometry *g = kvi_sensitivity_geometry(eval);
+	const size_t n = kvi_sensitivity_heads(eval);
 	int sum = 0;
 	size_t at = 0;
-	t->units = kvi_array(&t->alloc, n, sizeof *t->units);
-	if (!t->units)
-		return kvi_train_no_memory(t);
-	t->n_units = n;
+	trainer->units = kvi_array(&trainer->alloc, n, sizeof *trainer->units);
+	if (!trainer->units)
+		return kvi_train_no_memory(trainer);
+	trainer->n_units = n;
 	for (size_t i = 0; i < n; i++)
 		sum += quarters(sensitivity[i]);
 	for (size_t i = 0; i < g->n_tensors; i++)
 		for (uint32_t h = 0; h < g->tensors[i].heads; h++, at++) {
 			/* half of a quarter, in sixteenths */
 			int u = 2 * (sum / (int)n - quarters(sensitivity[at]));
-			t->units[at] = (struct kvi_train_unit){
+			trainer->units[at] = (struct kvi_train_unit){
 				g->tensors[i].layer, h, (uint8_t)g->tensors[i].kind,
 				(int16_t)(u > DEVIATION_MOST    ? DEVIATION_MOST
 				          : u < -DEVIATION_MOST ? -DEVIATION_MOST
@@ -145,44 +146,46 @@ static kvarc_ret set_units(kvarc_trainer *t, const kvarc_eval *e, const double *
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_train_weigh(kvarc_trainer *t)
+kvarc_ret kvi_train_weigh(kvarc_trainer *trainer)
 {
 	kvarc_eval *e = NULL;
 	double *sensitivity = NULL;
-	if (!t->options.klt.sensitivity)
+	if (!trainer->options.klt.sensitivity)
 		return KVARC_OK;
-	kvarc_ret ret = open_eval(t, &e);
+	kvarc_ret ret = open_eval(trainer, &e);
 	if (ret == KVARC_END)
-		kvi_train_note(t,
+		kvi_train_note(trainer,
 		               "no cache has %d tokens with token ids: all heads get "
 		               "the same quantisation steps",
 		               LEAST + CONTINUATION);
 	if (ret == KVARC_OPTIONS)
-		kvi_train_note(t, "the model has no output matrix: all heads get the "
-		                  "same quantisation steps");
+		kvi_train_note(trainer, "the model has no output matrix: all heads get the "
+		                        "same quantisation steps");
 	if (ret)
 		return ret == KVARC_END || ret == KVARC_OPTIONS ? KVARC_OK : ret;
-	if (!is_of_model(t, kvi_sensitivity_geometry(e)))
-		ret = kvi_fail(t->error, KVARC_PREDICTOR,
+	if (!is_of_model(trainer, kvi_sensitivity_geometry(e)))
+		ret = kvi_fail(trainer->error, KVARC_PREDICTOR,
 		               "the caches are not of the model that measures head sensitivity");
 	if (!ret) {
-		sensitivity = kvi_calloc(&t->alloc, kvi_sensitivity_heads(e), sizeof *sensitivity);
-		ret = sensitivity ? measure(t, e, sensitivity) : kvi_train_no_memory(t);
+		sensitivity = kvi_calloc(&trainer->alloc, kvi_sensitivity_heads(e),
+		                         sizeof *sensitivity);
+		ret = sensitivity ? measure(trainer, e, sensitivity) : kvi_train_no_memory(trainer);
 	}
 	if (!ret)
-		ret = set_units(t, e, sensitivity);
-	kvi_free(&t->alloc, sensitivity);
+		ret = set_units(trainer, e, sensitivity);
+	kvi_free(&trainer->alloc, sensitivity);
 	kvarc_eval_close(&e);
 	return ret;
 }
 
 /* As a factor; 1 where nothing is known. */
-static double train_unit_of(const kvarc_trainer *t, const struct kvi_model *m, size_t head)
+static double train_unit_of(const kvarc_trainer *trainer, const struct kvi_model *model,
+                            size_t head)
 {
-	for (size_t i = 0; i < t->n_units; i++)
-		if (t->units[i].layer == m->layer && t->units[i].kind == m->kind &&
-		    t->units[i].head == head)
-			return kvi_power_of(t->units[i].unit);
+	for (size_t i = 0; i < trainer->n_units; i++)
+		if (trainer->units[i].layer == model->layer &&
+		    trainer->units[i].kind == model->kind && trainer->units[i].head == head)
+			return kvi_power_of(trainer->units[i].unit);
 	return 1;
 }
 
@@ -217,59 +220,61 @@ enum {
 	HEAD_BLOCK_FROM = 513 /* channels of a tensor */
 };
 
-static bool head_block(const kvarc_trainer *t, const struct kvi_model *m)
+static bool head_block(const kvarc_trainer *trainer, const struct kvi_model *model)
 {
-	if (t->options.flags & (KVARC_TRAIN_HEAD_BLOCK | KVARC_TRAIN_WHOLE_LAYER))
-		return t->options.flags & KVARC_TRAIN_HEAD_BLOCK;
-	return (size_t)m->heads * m->head_channels >= HEAD_BLOCK_FROM;
+	if (trainer->options.flags & (KVARC_TRAIN_HEAD_BLOCK | KVARC_TRAIN_WHOLE_LAYER))
+		return trainer->options.flags & KVARC_TRAIN_HEAD_BLOCK;
+	return (size_t)model->heads * model->head_channels >= HEAD_BLOCK_FROM;
 }
 
-static void let_go(kvarc_trainer *t, struct train_below *b, size_t i)
+static void let_go(kvarc_trainer *trainer, struct train_below *below, size_t i)
 {
-	kvi_free(&t->alloc, b->kept[i].z);
-	b->kept[i] = b->kept[--b->n];
+	kvi_free(&trainer->alloc, below->kept[i].z);
+	below->kept[i] = below->kept[--below->n];
 }
 
-/* Frees all z in *b. */
-static void train_below_free(kvarc_trainer *t, struct train_below *b)
+/* Frees all z in *below. */
+static void train_below_free(kvarc_trainer *trainer, struct train_below *below)
 {
-	while (b->n)
-		let_go(t, b, b->n - 1);
+	while (below->n)
+		let_go(trainer, below, below->n - 1);
 }
 
-/* Adds a tensor to *b. Takes ownership of z (C rows of all tokens); frees it when *b is full. */
-static void train_below_keep(kvarc_trainer *t, struct train_below *b, const struct kvi_model *m,
-                             int16_t *z, double noise)
+/* Adds a tensor to *below. Takes ownership of z (C rows of all tokens); frees it when *below is
+ * full. */
+static void train_below_keep(kvarc_trainer *trainer, struct train_below *below,
+                             const struct kvi_model *model, int16_t *z, double noise)
 {
-	if (b->n == TRAIN_BELOW_KEPT)
-		kvi_free(&t->alloc, z);
+	if (below->n == TRAIN_BELOW_KEPT)
+		kvi_free(&trainer->alloc, z);
 	else
-		b->kept[b->n++] = (struct train_kept){ m, z, noise };
+		below->kept[below->n++] = (struct train_kept){ model, z, noise };
 }
 
-/* Sets the sources of m, which has none, from the tensors in *b; frees those of layers that are
- * too low. tokens: the number of tokens to fit on. */
-static void train_below_choose(kvarc_trainer *t, struct train_below *b, struct kvi_model *m,
-                               double tokens)
+/* Sets the sources of model, which has none, from the tensors in *below; frees those of layers
+ * that are too low. tokens: the number of tokens to fit on. */
+static void train_below_choose(kvarc_trainer *trainer, struct train_below *below,
+                               struct kvi_model *model, double tokens)
 {
-	const bool block = head_block(t, m), first = m->layer % t->options.klt.group == 0;
+	const bool block = head_block(trainer, model),
+		   first = model->layer % trainer->options.klt.group == 0;
 	double channels = 0;
-	for (size_t i = b->n; i-- > 0;)
-		if (b->kept[i].m->layer + 1 < m->layer)
-			let_go(t, b, i);
-	for (size_t i = 0; i < b->n && m->n_lower < KVI_LOWER_MAX; i++) {
-		const struct kvi_model *from = b->kept[i].m;
-		bool by_head = block && m->heads % from->heads == 0;
-		if (first && from->layer != m->layer)
+	for (size_t i = below->n; i-- > 0;)
+		if (below->kept[i].m->layer + 1 < model->layer)
+			let_go(trainer, below, i);
+	for (size_t i = 0; i < below->n && model->n_lower < KVI_LOWER_MAX; i++) {
+		const struct kvi_model *from = below->kept[i].m;
+		bool by_head = block && model->heads % from->heads == 0;
+		if (first && from->layer != model->layer)
 			continue;
 		channels += (by_head ? 1.0 : from->heads) * from->head_channels;
-		m->lower[m->n_lower++] =
-			(struct kvi_source){ .delta = (uint8_t)(m->layer - from->layer),
+		model->lower[model->n_lower++] =
+			(struct kvi_source){ .delta = (uint8_t)(model->layer - from->layer),
 			                     .kind = from->kind,
 			                     .scope = by_head };
 	}
 	if (tokens < TOKENS_EACH * channels)
-		m->n_lower = 0;
+		model->n_lower = 0;
 }
 
 /* A fit at work: features are all channels of the sources, then the tensor's own. */
@@ -287,25 +292,25 @@ struct below_fit {
 	double *s, *a, *work;
 };
 
-static const struct train_kept *kept_of(const struct below_fit *f, unsigned source)
+static const struct train_kept *kept_of(const struct below_fit *fit, unsigned source)
 {
-	for (size_t i = 0; i < f->b->n; i++)
-		if (f->b->kept[i].m == f->m->lower[source].model)
-			return &f->b->kept[i];
+	for (size_t i = 0; i < fit->b->n; i++)
+		if (fit->b->kept[i].m == fit->m->lower[source].model)
+			return &fit->b->kept[i];
 	return NULL; /* they were chosen from these */
 }
 
-static kvarc_ret take_moments(struct below_fit *f, const int16_t *z, const float *w,
+static kvarc_ret take_moments(struct below_fit *fit, const int16_t *z, const float *w,
                               size_t n_tokens)
 {
-	kvarc_trainer *t = f->t;
-	struct kvi_train_feature *x = kvi_calloc(&t->alloc, f->n_all, sizeof *x);
-	double *mean = kvi_array(&t->alloc, f->n_all, sizeof *mean);
+	kvarc_trainer *t = fit->t;
+	struct kvi_train_feature *x = kvi_calloc(&t->alloc, fit->n_all, sizeof *x);
+	double *mean = kvi_array(&t->alloc, fit->n_all, sizeof *mean);
 	kvarc_ret ret = x && mean ? KVARC_OK : kvi_train_no_memory(t);
 	size_t at = 0;
-	for (unsigned i = 0; i <= f->m->n_lower && !ret; i++) {
-		const struct train_kept *k = i < f->m->n_lower ? kept_of(f, i) : NULL;
-		const struct kvi_model *m = k ? k->m : f->m;
+	for (unsigned i = 0; i <= fit->m->n_lower && !ret; i++) {
+		const struct train_kept *k = i < fit->m->n_lower ? kept_of(fit, i) : NULL;
+		const struct kvi_model *m = k ? k->m : fit->m;
 		for (size_t c = 0; c < m->C; c++, at++) {
 			const double unit = k ? train_unit_of(t, m, c / m->head_channels) : 1;
 			double sum = 0;
@@ -314,33 +319,33 @@ static kvarc_ret take_moments(struct below_fit *f, const int16_t *z, const float
 				sum += (double)x[at].z[n] * x[at].z[n];
 			x[at].sigma = sqrt(sum / (double)n_tokens);
 			if (k)
-				f->noise[at] = k->noise * unit * unit;
+				fit->noise[at] = k->noise * unit * unit;
 		}
 	}
 	if (!ret)
-		ret = kvi_train_gram(t, x, f->n_all, w, n_tokens, f->g, mean);
+		ret = kvi_train_gram(t, x, fit->n_all, w, n_tokens, fit->g, mean);
 	kvi_free(&t->alloc, x);
 	kvi_free(&t->alloc, mean);
 	return ret;
 }
 
 /* Which features the channels see, and where their coefficients are. */
-static void look_around(struct below_fit *f)
+static void look_around(struct below_fit *fit)
 {
 	size_t feature = 0, entry = 0;
-	f->n_seen = 0;
-	for (unsigned i = 0; i < f->m->n_lower; i++) {
-		const struct kvi_model *from = f->m->lower[i].model;
+	fit->n_seen = 0;
+	for (unsigned i = 0; i < fit->m->n_lower; i++) {
+		const struct kvi_model *from = fit->m->lower[i].model;
 		const size_t hc = from->head_channels, buffer = kvi_head_stride(from);
 		size_t h0 = 0, heads = from->heads;
-		if (f->m->lower[i].scope) {
-			h0 = f->first / f->m->head_channels % heads;
+		if (fit->m->lower[i].scope) {
+			h0 = fit->first / fit->m->head_channels % heads;
 			heads = 1;
 		}
 		for (size_t h = 0; h < heads; h++)
 			for (size_t c = 0; c < hc; c++) {
-				f->seen[f->n_seen] = feature + (h0 + h) * hc + c;
-				f->entry[f->n_seen++] = entry + h * buffer + c;
+				fit->seen[fit->n_seen] = feature + (h0 + h) * hc + c;
+				fit->entry[fit->n_seen++] = entry + h * buffer + c;
 			}
 		feature += from->C;
 		entry += heads * buffer;
@@ -405,33 +410,33 @@ static void leave(void *arg, size_t c)
 	}
 }
 
-static kvarc_ret fit_channels(struct below_fit *f)
+static kvarc_ret fit_channels(struct below_fit *fit)
 {
-	kvarc_trainer *t = f->t;
-	const size_t n = f->n_seen, y = f->n_x + f->first;
+	kvarc_trainer *t = fit->t;
+	const size_t n = fit->n_seen, y = fit->n_x + fit->first;
 	for (size_t i = 0; i < n; i++) {
-		const double *row = f->g + f->seen[i] * f->n_all;
+		const double *row = fit->g + fit->seen[i] * fit->n_all;
 		for (size_t k = 0; k < n; k++)
-			f->s[i * n + k] = row[f->seen[k]];
-		f->s[i * n + i] += f->noise[f->seen[i]];
-		memcpy(f->a + i * f->n_y, row + y, f->n_y * sizeof *f->a);
+			fit->s[i * n + k] = row[fit->seen[k]];
+		fit->s[i * n + i] += fit->noise[fit->seen[i]];
+		memcpy(fit->a + i * fit->n_y, row + y, fit->n_y * sizeof *fit->a);
 	}
-	if (!kvi_train_cholesky(t, f->s, n, n))
+	if (!kvi_train_cholesky(t, fit->s, n, n))
 		return kvi_train_no_memory(t);
-	kvi_train_solve(t, f->s, n, n, f->a, f->n_y, f->work);
-	kvi_train_parallel(t, f->n_y, store_row, f);
-	kvi_train_parallel(t, f->n_y, multiply, f);
-	kvi_train_parallel(t, f->n_y, leave, f);
+	kvi_train_solve(t, fit->s, n, n, fit->a, fit->n_y, fit->work);
+	kvi_train_parallel(t, fit->n_y, store_row, fit);
+	kvi_train_parallel(t, fit->n_y, multiply, fit);
+	kvi_train_parallel(t, fit->n_y, leave, fit);
 	return KVARC_OK;
 }
 
-static kvarc_ret fit_all(struct below_fit *f, bool by_head)
+static kvarc_ret fit_all(struct below_fit *fit, bool by_head)
 {
 	kvarc_ret ret = KVARC_OK;
-	f->n_y = by_head ? f->m->head_channels : f->m->C;
-	for (f->first = 0; f->first < f->m->C && !ret; f->first += f->n_y) {
-		look_around(f);
-		ret = fit_channels(f);
+	fit->n_y = by_head ? fit->m->head_channels : fit->m->C;
+	for (fit->first = 0; fit->first < fit->m->C && !ret; fit->first += fit->n_y) {
+		look_around(fit);
+		ret = fit_channels(fit);
 	}
 	return ret;
 }
@@ -440,28 +445,29 @@ static kvarc_ret fit_all(struct below_fit *f, bool by_head)
  * Fits the rows of A of a model that has its means and steps. cov, written: the covariance of the
  * residual of each head, in units of 2^step. w: weights of the tokens. Returns OK, MEM, MEMLIMIT.
  */
-static kvarc_ret train_below_fit(kvarc_trainer *t, const struct train_below *b, struct kvi_model *m,
-                                 const int16_t *z, const float *w, size_t n_tokens, double *cov)
+static kvarc_ret train_below_fit(kvarc_trainer *trainer, const struct train_below *below,
+                                 struct kvi_model *model, const int16_t *z, const float *w,
+                                 size_t n_tokens, double *cov)
 {
-	const struct kvi_alloc *alloc = &t->alloc;
-	struct below_fit f = { .t = t, .b = b, .m = m, .cov = cov };
+	const struct kvi_alloc *alloc = &trainer->alloc;
+	struct below_fit f = { .t = trainer, .b = below, .m = model, .cov = cov };
 	bool by_head = false;
-	for (unsigned i = 0; i < m->n_lower; i++) {
-		f.n_x += m->lower[i].model->C;
-		by_head = by_head || m->lower[i].scope;
+	for (unsigned i = 0; i < model->n_lower; i++) {
+		f.n_x += model->lower[i].model->C;
+		by_head = by_head || model->lower[i].scope;
 	}
-	f.n_all = f.n_x + m->C;
-	const size_t most = f.n_x > m->C ? f.n_x : m->C;
+	f.n_all = f.n_x + model->C;
+	const size_t most = f.n_x > model->C ? f.n_x : model->C;
 	f.g = kvi_array(alloc, f.n_all, f.n_all * sizeof *f.g);
 	f.noise = kvi_calloc(alloc, f.n_x, sizeof *f.noise);
 	f.seen = kvi_array(alloc, f.n_x, sizeof *f.seen);
 	f.entry = kvi_array(alloc, f.n_x, sizeof *f.entry);
 	f.s = kvi_array(alloc, f.n_x, f.n_x * sizeof *f.s);
-	f.a = kvi_array(alloc, f.n_x, m->C * sizeof *f.a);
+	f.a = kvi_array(alloc, f.n_x, model->C * sizeof *f.a);
 	f.work = kvi_array(alloc, f.n_x, most * sizeof *f.work);
 	kvarc_ret ret = f.g && f.noise && f.seen && f.entry && f.s && f.a && f.work
 	                        ? KVARC_OK
-	                        : kvi_train_no_memory(t);
+	                        : kvi_train_no_memory(trainer);
 	if (!ret)
 		ret = take_moments(&f, z, w, n_tokens);
 	if (!ret)
@@ -512,29 +518,31 @@ struct basis {
 
 /* A block of a cache as numbers by slot, RoPE of keys removed; tokens with values that are not
  * finite are dropped. */
-static kvarc_ret load(struct basis *b, const struct kvi_train_cache *c, size_t t0, uint32_t n,
-                      struct kvi_rotations *turns, void *buffer)
+static kvarc_ret load(struct basis *basis, const struct kvi_train_cache *cache, size_t t0,
+                      uint32_t n, struct kvi_rotations *turns, void *buffer)
 {
-	const kvarc_tensor *x = kvi_train_tensor_of(c, b->shape);
-	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, x);
-	const size_t C = b->m->C, hc = b->hc, row = kvi_tensor_bytes(x);
+	const kvarc_tensor *x = kvi_train_tensor_of(cache, basis->shape);
+	const kvarc_rope *rope = kvi_tensor_rope(&cache->geometry, x);
+	const size_t C = basis->m->C, hc = basis->hc, row = kvi_tensor_bytes(x);
 	int32_t positions[KVI_TRAIN_BLOCK];
-	kvarc_ret ret = kvi_train_fetch(b->t, c, c->tensors[b->shape], t0, n, b->raw);
+	kvarc_ret ret = kvi_train_fetch(basis->t, cache, cache->tensors[basis->shape], t0, n,
+	                                basis->raw);
 	if (ret)
 		return ret;
 	for (uint32_t i = 0; i < n; i++)
-		positions[i] = c->positions[kvi_train_token(c, t0 + i)];
+		positions[i] = cache->positions[kvi_train_token(cache, t0 + i)];
 	if (rope)
 		kvi_rotations_make(turns, buffer, rope, positions, n);
-	b->tokens = 0;
+	basis->tokens = 0;
 	for (uint32_t i = 0; i < n; i++) {
-		double *to = b->rows + b->tokens * C;
-		if (kvi_train_token(c, t0 + i) < SINKS ||
-		    !kvi_floats_finite(x->dtype, b->raw + i * row, C))
+		double *to = basis->rows + basis->tokens * C;
+		if (kvi_train_token(cache, t0 + i) < SINKS ||
+		    !kvi_floats_finite(x->dtype, basis->raw + i * row, C))
 			continue;
-		kvi_floats_exact(x->dtype, b->raw + i * row, C, b->elements);
+		kvi_floats_exact(x->dtype, basis->raw + i * row, C, basis->elements);
 		for (size_t s = 0; s < C; s++)
-			to[s] = b->elements[s / hc * hc + kvi_slot_channel(b->m, rope, s % hc)];
+			to[s] = basis->elements[s / hc * hc +
+			                        kvi_slot_channel(basis->m, rope, s % hc)];
 		for (size_t p = 0; rope && p < C / hc * turns->pairs; p++) {
 			size_t pair = p % turns->pairs;
 			double *a = to + p / turns->pairs * hc + 2 * pair;
@@ -543,7 +551,7 @@ static kvarc_ret load(struct basis *b, const struct kvi_train_cache *c, size_t t
 			a[1] = (a[1] * cs[0] - a[0] * cs[1]) / 16384;
 			a[0] = u / 16384;
 		}
-		b->index[b->tokens++] = i;
+		basis->index[basis->tokens++] = i;
 	}
 	return KVARC_OK;
 }
@@ -597,27 +605,27 @@ static int32_t nearest(double v)
 }
 
 /* Units of the means, the same for all slots of a head. false: they are out of range. */
-static bool set_means(struct basis *b, size_t h)
+static bool set_means(struct basis *basis, size_t h)
 {
-	const size_t n = b->hc;
-	int step = exponent(b->rms) - STEP_BITS;
+	const size_t n = basis->hc;
+	int step = exponent(basis->rms) - STEP_BITS;
 	for (size_t i = 0; i < n; i++) {
-		double v = b->sum[h * n + i], size = v < 0 ? -v : v;
+		double v = basis->sum[h * n + i], size = v < 0 ? -v : v;
 		if (size > 0 && exponent(size) - 13 > step)
 			step = exponent(size) - 13;
 	}
 	for (size_t i = 0; i < n; i++) {
-		b->m->step[h * n + i] = (int16_t)step;
-		b->m->mean[h * n + i] = nearest(ldexp(b->sum[h * n + i], -step));
+		basis->m->step[h * n + i] = (int16_t)step;
+		basis->m->mean[h * n + i] = nearest(ldexp(basis->sum[h * n + i], -step));
 	}
 	return step >= KVI_STEP_MIN && step <= KVI_STEP_MAX;
 }
 
 /* Rows as integers, as large as the sum of a row may be. */
-static bool set_rows(struct basis *b, size_t h)
+static bool set_rows(struct basis *basis, size_t h)
 {
-	const size_t n = b->hc;
-	const double *v = b->work + h * n * n, unit = b->unit[h];
+	const size_t n = basis->hc;
+	const double *v = basis->work + h * n * n, unit = basis->unit[h];
 	for (size_t i = 0; i < n; i++) {
 		double sum = 0;
 		for (size_t j = 0; j < n; j++)
@@ -631,169 +639,172 @@ static bool set_rows(struct basis *b, size_t h)
 			e++;
 		if (e < -FIRST_EXPONENT || e >= FIRST_EXPONENT)
 			return false;
-		b->m->qm[h * n + i] = (uint8_t)(e + FIRST_EXPONENT);
+		basis->m->qm[h * n + i] = (uint8_t)(e + FIRST_EXPONENT);
 		for (size_t j = 0; j < n; j++)
-			b->m->m[(h * n + i) * b->m->m_stride + j] =
+			basis->m->m[(h * n + i) * basis->m->m_stride + j] =
 				(int16_t)nearest(ldexp(v[i * n + j] * unit, -e));
 	}
 	return true;
 }
 
-static void set_classes(struct basis *b)
+static void set_classes(struct basis *basis)
 {
 	enum { FAR = -200 };
-	for (size_t i = 0; i < b->m->C; i++) {
-		const double unit = b->unit[i / b->hc];
-		float v = (float)(b->value[i] / (unit * unit));
-		b->m->k[i] = (int16_t)(v > 0x1p-80f ? (kvi_quarter_log(v) + 1) >> 1 : FAR);
+	for (size_t i = 0; i < basis->m->C; i++) {
+		const double unit = basis->unit[i / basis->hc];
+		float v = (float)(basis->value[i] / (unit * unit));
+		basis->m->k[i] = (int16_t)(v > 0x1p-80f ? (kvi_quarter_log(v) + 1) >> 1 : FAR);
 	}
 }
 
 /* Means; the size of elements, which steps are parts of. */
-static kvarc_ret centre(struct basis *b)
+static kvarc_ret centre(struct basis *basis)
 {
-	const size_t n = b->hc;
+	const size_t n = basis->hc;
 	double all = 0;
-	kvi_train_parallel(b->t, b->m->heads, centre_head, b);
-	for (size_t i = 0; i < b->m->C; i++)
-		all += b->cov[i / n * n * n + i % n * (n + 1)];
-	b->rms = sqrt(all / (double)b->m->C);
-	if (!(b->rms > 1e-20) || !(b->rms < 1e20))
+	kvi_train_parallel(basis->t, basis->m->heads, centre_head, basis);
+	for (size_t i = 0; i < basis->m->C; i++)
+		all += basis->cov[i / n * n * n + i % n * (n + 1)];
+	basis->rms = sqrt(all / (double)basis->m->C);
+	if (!(basis->rms > 1e-20) || !(basis->rms < 1e20))
 		return KVARC_END;
-	for (size_t h = 0; h < b->m->heads; h++) {
-		b->unit[h] = b->rms * train_unit_of(b->t, b->m, h);
-		if (!set_means(b, h))
+	for (size_t h = 0; h < basis->m->heads; h++) {
+		basis->unit[h] = basis->rms * train_unit_of(basis->t, basis->m, h);
+		if (!set_means(basis, h))
 			return KVARC_END;
 	}
 	return KVARC_OK;
 }
 
 /* Covariances of the heads' residuals. */
-static kvarc_ret predict(struct basis *b, const struct train_below *below)
+static kvarc_ret predict(struct basis *basis, const struct train_below *below)
 {
-	const size_t square = b->hc * b->hc;
-	kvarc_ret ret = train_below_fit(b->t, below, b->m, b->z, b->weight, b->all, b->cov);
-	for (size_t i = 0; i < b->m->C * b->hc && !ret; i++)
-		b->cov[i] = ldexp(b->cov[i], 2 * b->m->step[i / square * b->hc]);
+	const size_t square = basis->hc * basis->hc;
+	kvarc_ret ret = train_below_fit(basis->t, below, basis->m, basis->z, basis->weight,
+	                                basis->all, basis->cov);
+	for (size_t i = 0; i < basis->m->C * basis->hc && !ret; i++)
+		basis->cov[i] = ldexp(basis->cov[i], 2 * basis->m->step[i / square * basis->hc]);
 	return ret;
 }
 
-static kvarc_ret transform(struct basis *b)
+static kvarc_ret transform(struct basis *basis)
 {
-	kvi_train_parallel(b->t, b->m->heads, solve_head, b);
-	for (size_t h = 0; h < b->m->heads; h++)
-		if (!set_rows(b, h))
+	kvi_train_parallel(basis->t, basis->m->heads, solve_head, basis);
+	for (size_t h = 0; h < basis->m->heads; h++)
+		if (!set_rows(basis, h))
 			return KVARC_END;
-	set_classes(b);
+	set_classes(basis);
 	return KVARC_OK;
 }
 
-static void take_sums(struct basis *b, size_t at)
+static void take_sums(struct basis *basis, size_t at)
 {
 	(void)at;
-	kvi_train_parallel(b->t, b->m->heads, add_head, b);
-	b->n += (double)b->tokens;
+	kvi_train_parallel(basis->t, basis->m->heads, add_head, basis);
+	basis->n += (double)basis->tokens;
 }
 
-static void take_z(struct basis *b, size_t at)
+static void take_z(struct basis *basis, size_t at)
 {
-	for (size_t i = 0; i < b->tokens; i++) {
-		const double *x = b->rows + i * b->m->C;
-		const size_t to = at + b->index[i];
-		b->weight[to] = 1;
-		for (size_t c = 0; c < b->m->C; c++) {
-			double v = ldexp(x[c], -b->m->step[c]) - b->m->mean[c];
+	for (size_t i = 0; i < basis->tokens; i++) {
+		const double *x = basis->rows + i * basis->m->C;
+		const size_t to = at + basis->index[i];
+		basis->weight[to] = 1;
+		for (size_t c = 0; c < basis->m->C; c++) {
+			double v = ldexp(x[c], -basis->m->step[c]) - basis->m->mean[c];
 			v = v < -INT16_MAX ? -INT16_MAX : v > INT16_MAX ? INT16_MAX : v;
-			b->z[c * b->all + to] = (int16_t)nearest(v);
+			basis->z[c * basis->all + to] = (int16_t)nearest(v);
 		}
 	}
 }
 
 /* Blocks of a cache whose first token is token `at` of all. */
-static kvarc_ret each_block(struct basis *b, const struct kvi_train_cache *c, size_t at,
-                            void take(struct basis *b, size_t at))
+static kvarc_ret each_block(struct basis *basis, const struct kvi_train_cache *cache, size_t at,
+                            void take(struct basis *basis, size_t at))
 {
-	const kvarc_tensor *x = kvi_train_tensor_of(c, b->shape);
-	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, x);
+	const kvarc_tensor *x = kvi_train_tensor_of(cache, basis->shape);
+	const kvarc_rope *rope = kvi_tensor_rope(&cache->geometry, x);
 	struct kvi_rotations turns = { .pairs = 0 };
 	kvarc_ret ret = KVARC_OK;
-	void *buffer = rope ? kvi_malloc(&b->t->alloc,
+	void *buffer = rope ? kvi_malloc(&basis->t->alloc,
 	                                 kvi_rotations_bytes(rope->rotary / 2, KVI_TRAIN_BLOCK))
 	                    : NULL;
 	if (rope && !buffer)
-		return kvi_train_no_memory(b->t);
-	for (size_t t = 0; t < c->held && !ret; t += KVI_TRAIN_BLOCK) {
-		size_t left = c->held - t;
+		return kvi_train_no_memory(basis->t);
+	for (size_t t = 0; t < cache->held && !ret; t += KVI_TRAIN_BLOCK) {
+		size_t left = cache->held - t;
 		uint32_t n = left < KVI_TRAIN_BLOCK ? (uint32_t)left : KVI_TRAIN_BLOCK;
-		ret = load(b, c, t, n, &turns, buffer);
+		ret = load(basis, cache, t, n, &turns, buffer);
 		if (ret)
 			break;
-		take(b, at + t);
-		ret = kvi_train_progress(b->t, n * kvi_tensor_bytes(x));
+		take(basis, at + t);
+		ret = kvi_train_progress(basis->t, n * kvi_tensor_bytes(x));
 	}
-	kvi_free(&b->t->alloc, buffer);
+	kvi_free(&basis->t->alloc, buffer);
 	return ret;
 }
 
-static kvarc_ret each_cache(struct basis *b, void take(struct basis *b, size_t at))
+static kvarc_ret each_cache(struct basis *basis, void take(struct basis *basis, size_t at))
 {
 	kvarc_ret ret = KVARC_OK;
 	size_t at = 0;
-	for (size_t i = 0; i < b->stack->n_caches && !ret; i++) {
-		ret = each_block(b, b->stack->caches[i], at, take);
-		at += b->stack->caches[i]->held;
+	for (size_t i = 0; i < basis->stack->n_caches && !ret; i++) {
+		ret = each_block(basis, basis->stack->caches[i], at, take);
+		at += basis->stack->caches[i]->held;
 	}
 	return ret;
 }
 
 /* What is predicted from it, or is predicted itself, is fitted in integers. */
-static kvarc_ret take_integers(struct basis *b)
+static kvarc_ret take_integers(struct basis *basis)
 {
-	const struct kvi_alloc *a = &b->t->alloc;
-	if (b->t->options.klt.group == 1)
+	const struct kvi_alloc *a = &basis->t->alloc;
+	if (basis->t->options.klt.group == 1)
 		return KVARC_OK;
-	b->z = kvi_calloc(a, b->m->C, b->all * sizeof *b->z);
-	b->weight = kvi_calloc(a, b->all, sizeof *b->weight);
-	return b->z && b->weight ? each_cache(b, take_z) : kvi_train_no_memory(b->t);
+	basis->z = kvi_calloc(a, basis->m->C, basis->all * sizeof *basis->z);
+	basis->weight = kvi_calloc(a, basis->all, sizeof *basis->weight);
+	return basis->z && basis->weight ? each_cache(basis, take_z)
+	                                 : kvi_train_no_memory(basis->t);
 }
 
-static kvarc_ret open_basis(struct basis *b)
+static kvarc_ret open_basis(struct basis *basis)
 {
-	const struct kvi_alloc *a = &b->t->alloc;
-	const size_t C = b->m->C, hc = b->hc;
+	const struct kvi_alloc *a = &basis->t->alloc;
+	const size_t C = basis->m->C, hc = basis->hc;
 	size_t square;
 	if (kvi_mul(C, hc, &square))
-		return kvi_train_no_memory(b->t);
-	b->sum = kvi_calloc(a, C, sizeof *b->sum);
-	b->unit = kvi_calloc(a, b->m->heads, sizeof *b->unit);
-	b->value = kvi_calloc(a, C, sizeof *b->value);
-	b->cov = kvi_calloc(a, square, sizeof *b->cov);
-	b->work = kvi_calloc(a, square, sizeof *b->work);
-	b->rows = kvi_calloc(a, C, KVI_TRAIN_BLOCK * sizeof *b->rows);
-	b->elements = kvi_calloc(a, C, sizeof *b->elements);
-	b->raw = kvi_calloc(a, C, KVI_TRAIN_BLOCK * sizeof(float));
-	return b->sum && b->unit && b->value && b->cov && b->work && b->rows && b->elements &&
-	                       b->raw
+		return kvi_train_no_memory(basis->t);
+	basis->sum = kvi_calloc(a, C, sizeof *basis->sum);
+	basis->unit = kvi_calloc(a, basis->m->heads, sizeof *basis->unit);
+	basis->value = kvi_calloc(a, C, sizeof *basis->value);
+	basis->cov = kvi_calloc(a, square, sizeof *basis->cov);
+	basis->work = kvi_calloc(a, square, sizeof *basis->work);
+	basis->rows = kvi_calloc(a, C, KVI_TRAIN_BLOCK * sizeof *basis->rows);
+	basis->elements = kvi_calloc(a, C, sizeof *basis->elements);
+	basis->raw = kvi_calloc(a, C, KVI_TRAIN_BLOCK * sizeof(float));
+	return basis->sum && basis->unit && basis->value && basis->cov && basis->work &&
+	                       basis->rows && basis->elements && basis->raw
 	               ? KVARC_OK
-	               : kvi_train_no_memory(b->t);
+	               : kvi_train_no_memory(basis->t);
 }
 
-static void close_basis(struct basis *b)
+static void close_basis(struct basis *basis)
 {
-	const struct kvi_alloc *a = &b->t->alloc;
-	void *const buffers[] = { b->sum,  b->unit,     b->value, b->cov, b->work,
-		                  b->rows, b->elements, b->raw,   b->z,   b->weight };
+	const struct kvi_alloc *a = &basis->t->alloc;
+	void *const buffers[] = { basis->sum,  basis->unit,  basis->value,    basis->cov,
+		                  basis->work, basis->rows,  basis->elements, basis->raw,
+		                  basis->z,    basis->weight };
 	for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
 		kvi_free(a, buffers[i]);
 }
 
 /* What a code of each class takes, in 1/256 bit, when codes are as the class expects them. */
-static kvarc_ret price_classes(kvarc_trainer *t, double price[KVI_CODE_CLASSES])
+static kvarc_ret price_classes(kvarc_trainer *trainer, double price[KVI_CODE_CLASSES])
 {
 	struct kvi_coder_tables *tables;
 	const uint16_t *freq = kvi_code_freq;
-	if (kvi_coder_tables_open(&tables, &t->alloc))
-		return kvi_train_no_memory(t);
+	if (kvi_coder_tables_open(&tables, &trainer->alloc))
+		return kvi_train_no_memory(trainer);
 	for (size_t k = 0; k < KVI_CODE_CLASSES; freq += kvi_code_counts[k++]) {
 		int left = KVI_PROB_TOTAL;
 		price[k] = 0;
@@ -809,76 +820,76 @@ static kvarc_ret price_classes(kvarc_trainer *t, double price[KVI_CODE_CLASSES])
 }
 
 /* Bits of an element by tier klt, at rates without a fraction. */
-static kvarc_ret report(struct basis *b, kvarc_trained *to)
+static kvarc_ret report(struct basis *basis, kvarc_trained *to)
 {
 	const struct kvi_chunk chunk = { .kind = KVARC_VALUE };
 	double price[KVI_CODE_CLASSES];
-	kvarc_ret ret = price_classes(b->t, price);
-	*to = (kvarc_trained){ .layer = b->m->layer,
-		               .kind = b->m->kind,
-		               .elements = (uint64_t)b->n * b->m->C };
+	kvarc_ret ret = price_classes(basis->t, price);
+	*to = (kvarc_trained){ .layer = basis->m->layer,
+		               .kind = basis->m->kind,
+		               .elements = (uint64_t)basis->n * basis->m->C };
 	for (int rate = 1; rate <= KLT_RATES && !ret; rate++) {
 		const kvarc_lossy how = { .rate = 16 * rate };
 		int shift = kvi_quarter_log(kvi_step_of(&how, &chunk, 1)) - KVI_CODE_UNIT;
 		double sum = 0;
-		for (size_t i = 0; i < b->m->C; i++) {
-			int k = b->m->k[i] - shift;
+		for (size_t i = 0; i < basis->m->C; i++) {
+			int k = basis->m->k[i] - shift;
 			sum += price[k < 0 ? 0 : k >= KVI_CODE_CLASSES ? KVI_CODE_CLASSES - 1 : k];
 		}
-		to->klt_bits[rate] = sum / 256 / (double)b->m->C;
+		to->klt_bits[rate] = sum / 256 / (double)basis->m->C;
 	}
 	return ret;
 }
 
-static kvarc_ret add_report(struct basis *b)
+static kvarc_ret add_report(struct basis *basis)
 {
-	kvarc_trainer *t = b->t;
+	kvarc_trainer *t = basis->t;
 	if (!kvi_array_grow(&t->alloc, &t->report, &t->cap_report, t->n_report, sizeof *t->report))
 		return kvi_train_no_memory(t);
-	return report(b, &t->report[t->n_report++]);
+	return report(basis, &t->report[t->n_report++]);
 }
 
-static kvarc_ret fit(struct basis *b, const struct train_below *below)
+static kvarc_ret fit(struct basis *basis, const struct train_below *below)
 {
-	kvarc_ret ret = each_cache(b, take_sums);
-	if (!ret && b->n < (double)b->hc) {
-		b->too_few = true;
+	kvarc_ret ret = each_cache(basis, take_sums);
+	if (!ret && basis->n < (double)basis->hc) {
+		basis->too_few = true;
 		ret = KVARC_END;
 	}
 	if (!ret)
-		ret = centre(b);
+		ret = centre(basis);
 	if (!ret)
-		ret = take_integers(b);
-	if (!ret && b->m->n_lower)
-		ret = predict(b, below);
+		ret = take_integers(basis);
+	if (!ret && basis->m->n_lower)
+		ret = predict(basis, below);
 	if (!ret)
-		ret = transform(b);
-	return ret ? ret : add_report(b);
+		ret = transform(basis);
+	return ret ? ret : add_report(basis);
 }
 
 /* Others may be predicted from it. Decoding leaves 1/64 of the variance as noise at some 2 to 3
  * bits an element: one profile serves all rates. */
-static void keep(struct basis *b, struct train_below *below)
+static void keep(struct basis *basis, struct train_below *below)
 {
-	double rms = ldexp(b->rms, -b->m->step[0]);
-	if (b->z)
-		train_below_keep(b->t, below, b->m, b->z, rms * rms / 64);
-	b->z = NULL;
+	double rms = ldexp(basis->rms, -basis->m->step[0]);
+	if (basis->z)
+		train_below_keep(basis->t, below, basis->m, basis->z, rms * rms / 64);
+	basis->z = NULL;
 }
 
 /* Says why a tensor has no transform. The first reason is an error when no tensor has one. */
-static void explain(const struct basis *b)
+static void explain(const struct basis *basis)
 {
-	kvarc_trainer *t = b->t;
-	const unsigned layer = b->m->layer;
-	const char *kind = b->m->kind == KVARC_KEY ? "keys" : "values";
+	kvarc_trainer *t = basis->t;
+	const unsigned layer = basis->m->layer;
+	const char *kind = basis->m->kind == KVARC_KEY ? "keys" : "values";
 	char why[160];
-	if (b->too_few)
+	if (basis->too_few)
 		snprintf(why, sizeof why,
 		         "its %s have %.0f tokens to fit for %zu channels: at "
 		         "least %zu are needed; the first %d, and those with infinities or NaNs, "
 		         "do not count",
-		         kind, b->n, b->hc, b->hc, SINKS);
+		         kind, basis->n, basis->hc, basis->hc, SINKS);
 	else
 		snprintf(why, sizeof why, "its %s do not vary, or their numbers are out of range",
 		         kind);
@@ -887,14 +898,16 @@ static void explain(const struct basis *b)
 		snprintf(t->no_transform, sizeof t->no_transform, "layer %u: %s", layer, why);
 }
 
-static kvarc_ret run_shape(kvarc_trainer *t, const struct kvi_train_stack *s, size_t shape,
-                           struct train_below *below)
+static kvarc_ret run_shape(kvarc_trainer *trainer, const struct kvi_train_stack *stack,
+                           size_t shape, struct train_below *below)
 {
-	struct kvi_profile *p = kvi_train_profile(t);
-	const struct kvi_train_shape *x = &s->shapes[shape];
-	struct basis b = {
-		.t = t, .stack = s, .shape = shape, .m = &p->models[p->n_models], .hc = x->channels
-	};
+	struct kvi_profile *p = kvi_train_profile(trainer);
+	const struct kvi_train_shape *x = &stack->shapes[shape];
+	struct basis b = { .t = trainer,
+		           .stack = stack,
+		           .shape = shape,
+		           .m = &p->models[p->n_models],
+		           .hc = x->channels };
 	*b.m = (struct kvi_model){ .level = KVI_LEVEL_BASIS,
 		                   .kind = x->kind,
 		                   .layer = x->layer,
@@ -902,11 +915,11 @@ static kvarc_ret run_shape(kvarc_trainer *t, const struct kvi_train_stack *s, si
 		                   .head_channels = x->channels,
 		                   .rope = x->rope,
 		                   .flags = KVI_MODEL_BASIS };
-	for (size_t i = 0; i < s->n_caches; i++)
-		b.all += s->caches[i]->held;
-	train_below_choose(t, below, b.m, (double)b.all);
+	for (size_t i = 0; i < stack->n_caches; i++)
+		b.all += stack->caches[i]->held;
+	train_below_choose(trainer, below, b.m, (double)b.all);
 	if (kvi_model_reserve(p, b.m))
-		return kvi_train_no_memory(t);
+		return kvi_train_no_memory(trainer);
 	p->n_models++; /* its memory is the profile's now */
 	kvarc_ret ret = open_basis(&b);
 	if (!ret)
@@ -923,15 +936,15 @@ static kvarc_ret run_shape(kvarc_trainer *t, const struct kvi_train_stack *s, si
 	return ret;
 }
 
-kvarc_ret kvi_train_bases(kvarc_trainer *t, const struct kvi_train_stack *s)
+kvarc_ret kvi_train_bases(kvarc_trainer *trainer, const struct kvi_train_stack *stack)
 {
 	uint64_t mode = kvi_fp_exact();
 	struct train_below below = { .n = 0 };
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; i < s->n_shapes && !ret; i++)
-		if (s->shapes[i].kind != KVARC_MLA_LATENT)
-			ret = run_shape(t, s, i, &below);
-	train_below_free(t, &below);
+	for (size_t i = 0; i < stack->n_shapes && !ret; i++)
+		if (stack->shapes[i].kind != KVARC_MLA_LATENT)
+			ret = run_shape(trainer, stack, i, &below);
+	train_below_free(trainer, &below);
 	kvi_fp_restore(mode);
 	return ret;
 }

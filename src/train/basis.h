@@ -22,11 +22,11 @@ struct kvi_train_unit {
 
 /* Measures it where the options have a predictor; else, and without token ids, all are alike.
  * Returns OK, and as kvarc_trainer_run. */
-kvarc_ret kvi_train_weigh(kvarc_trainer *t);
+kvarc_ret kvi_train_weigh(kvarc_trainer *trainer);
 
 /* ==== Transforms of codec klt, tensor after tensor ==== */
 
 /* Adds the models of level 9 of a stack's keys and values to the profile. */
-kvarc_ret kvi_train_bases(kvarc_trainer *t, const struct kvi_train_stack *s);
+kvarc_ret kvi_train_bases(kvarc_trainer *trainer, const struct kvi_train_stack *stack);
 
 #endif

@@ -29,18 +29,18 @@ struct factor_job {
 };
 
 /* Rows and columns at..end-1; the diagonal was as large as scale before. */
-static void factor_block(struct factor_job *j, const double *diagonal)
+static void factor_block(struct factor_job *job, const double *diagonal)
 {
-	double *a = j->a;
-	for (size_t c = j->at; c < j->end; c++) {
-		double *row = a + c * j->stride, pivot = row[c];
-		for (size_t k = j->at; k < c; k++)
+	double *a = job->a;
+	for (size_t c = job->at; c < job->end; c++) {
+		double *row = a + c * job->stride, pivot = row[c];
+		for (size_t k = job->at; k < c; k++)
 			pivot -= row[k] * row[k];
 		bool ok = pivot > 1e-10 * diagonal[c] && pivot > 0;
 		row[c] = ok ? sqrt(pivot) : LEFT_OUT;
-		for (size_t i = c + 1; i < j->end; i++) {
-			double *r = a + i * j->stride, s = r[c];
-			for (size_t k = j->at; k < c; k++)
+		for (size_t i = c + 1; i < job->end; i++) {
+			double *r = a + i * job->stride, s = r[c];
+			for (size_t k = job->at; k < c; k++)
 				s -= r[k] * row[k];
 			r[c] = s / row[c];
 		}
@@ -76,10 +76,10 @@ static void update_rows(void *arg, size_t i)
 	                     j->panel, below, last - first, last, j->end - j->at);
 }
 
-bool kvi_train_cholesky(kvarc_trainer *t, double *a, size_t n, size_t stride)
+bool kvi_train_cholesky(kvarc_trainer *trainer, double *a, size_t n, size_t stride)
 {
-	struct factor_job j = { t->kernels, a, n, stride, 0, 0, NULL };
-	double *work = kvi_array(&t->alloc, (PART + 1) * n, sizeof *work);
+	struct factor_job j = { trainer->kernels, a, n, stride, 0, 0, NULL };
+	double *work = kvi_array(&trainer->alloc, (PART + 1) * n, sizeof *work);
 	if (!work)
 		return false;
 	j.panel = work + n;
@@ -88,10 +88,10 @@ bool kvi_train_cholesky(kvarc_trainer *t, double *a, size_t n, size_t stride)
 	for (; j.at < n; j.at = j.end) {
 		j.end = least(j.at + PART, n);
 		factor_block(&j, work);
-		kvi_train_parallel(t, parts(n - j.end), factor_rows, &j);
-		kvi_train_parallel(t, parts(n - j.end), update_rows, &j);
+		kvi_train_parallel(trainer, parts(n - j.end), factor_rows, &j);
+		kvi_train_parallel(trainer, parts(n - j.end), update_rows, &j);
 	}
-	kvi_free(&t->alloc, work);
+	kvi_free(&trainer->alloc, work);
 	return true;
 }
 
@@ -134,14 +134,14 @@ static void solve_columns(void *arg, size_t i)
 	}
 }
 
-void kvi_train_solve(kvarc_trainer *t, const double *l, size_t n, size_t stride, double *x,
+void kvi_train_solve(kvarc_trainer *trainer, const double *l, size_t n, size_t stride, double *x,
                      size_t m, double *work)
 {
-	struct solve_job j = { t->kernels, l, work, n, stride, x, m };
+	struct solve_job j = { trainer->kernels, l, work, n, stride, x, m };
 	for (size_t r = 0; r < n; r++)
 		for (size_t c = r; c < n; c++)
 			work[r * n + c] = l[c * stride + r];
-	kvi_train_parallel(t, parts(m), solve_columns, &j);
+	kvi_train_parallel(trainer, parts(m), solve_columns, &j);
 }
 
 struct product_job {
@@ -162,12 +162,12 @@ static void product_rows(void *arg, size_t i)
 		                     least(PART, j->k - at));
 }
 
-void kvi_train_subtract(kvarc_trainer *t, double *c, size_t c_stride, const double *a,
+void kvi_train_subtract(kvarc_trainer *trainer, double *c, size_t c_stride, const double *a,
                         size_t a_stride, const double *b, size_t b_stride, size_t m, size_t n,
                         size_t k)
 {
-	struct product_job j = { t->kernels, c, a, b, c_stride, a_stride, b_stride, m, n, k };
-	kvi_train_parallel(t, parts(m), product_rows, &j);
+	struct product_job j = { trainer->kernels, c, a, b, c_stride, a_stride, b_stride, m, n, k };
+	kvi_train_parallel(trainer, parts(m), product_rows, &j);
 }
 
 void kvi_train_regress(const struct kvi_train_kernels *kernels, const double *l, size_t stride,

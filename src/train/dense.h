@@ -11,12 +11,12 @@
  * A variable that the ones before it determine is left out: its row of L is such that
  * nothing is predicted from it. False: no memory.
  */
-bool kvi_train_cholesky(kvarc_trainer *t, double *a, size_t n, size_t stride);
+bool kvi_train_cholesky(kvarc_trainer *trainer, double *a, size_t n, size_t stride);
 /* x (n x m) becomes the solution of L L^T X = x; work: n * n. */
-void kvi_train_solve(kvarc_trainer *t, const double *l, size_t n, size_t stride, double *x,
+void kvi_train_solve(kvarc_trainer *trainer, const double *l, size_t n, size_t stride, double *x,
                      size_t m, double *work);
 /* c -= a b: c is m x n, a is m x k, b is k x n. */
-void kvi_train_subtract(kvarc_trainer *t, double *c, size_t c_stride, const double *a,
+void kvi_train_subtract(kvarc_trainer *trainer, double *c, size_t c_stride, const double *a,
                         size_t a_stride, const double *b, size_t b_stride, size_t m, size_t n,
                         size_t k);
 /*

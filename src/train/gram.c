@@ -22,9 +22,9 @@ struct gram_job {
 	double *g, *mean, norm;
 };
 
-static float unit_of(const struct kvi_train_feature *f)
+static float unit_of(const struct kvi_train_feature *feature)
 {
-	return f->sigma > 0 ? (float)(UNIT / f->sigma) : 0;
+	return feature->sigma > 0 ? (float)(UNIT / feature->sigma) : 0;
 }
 
 static void fill_row(void *arg, size_t r)
@@ -77,32 +77,32 @@ static void finish_row(void *arg, size_t r)
 }
 
 /* One block of tokens. */
-static void add_block(kvarc_trainer *t, struct gram_job *j)
+static void add_block(kvarc_trainer *trainer, struct gram_job *job)
 {
-	int16_t *weights = j->rows + j->n * KVI_GRAM_TOKENS;
+	int16_t *weights = job->rows + job->n * KVI_GRAM_TOKENS;
 	for (size_t i = 0; i < KVI_GRAM_TOKENS; i++)
-		weights[i] = i < j->count ? kvi_gram_entry(j->w[i] * j->one) : 0;
-	kvi_train_parallel(t, j->n, fill_row, j);
-	kvi_train_parallel(t, (j->capacity + ROWS - 1) / ROWS, add_rows, j);
-	j->count = 0;
+		weights[i] = i < job->count ? kvi_gram_entry(job->w[i] * job->one) : 0;
+	kvi_train_parallel(trainer, job->n, fill_row, job);
+	kvi_train_parallel(trainer, (job->capacity + ROWS - 1) / ROWS, add_rows, job);
+	job->count = 0;
 }
 
-kvarc_ret kvi_train_gram(kvarc_trainer *t, const struct kvi_train_feature *f, size_t n,
+kvarc_ret kvi_train_gram(kvarc_trainer *trainer, const struct kvi_train_feature *feature, size_t n,
                          const float *w, size_t n_tokens, double *g, double *mean)
 {
 	size_t capacity = (n + KVI_GRAM_TILE) / KVI_GRAM_TILE * KVI_GRAM_TILE;
 	float weights[KVI_GRAM_TOKENS], most = 0;
 	size_t token[KVI_GRAM_TOKENS];
-	struct gram_job j = { .kernels = t->kernels,
-		              .f = f,
+	struct gram_job j = { .kernels = trainer->kernels,
+		              .f = feature,
 		              .n = n,
 		              .capacity = capacity,
 		              .w = weights,
 		              .token = token,
 		              .g = g,
 		              .mean = mean };
-	j.rows = kvi_calloc(&t->alloc, capacity, KVI_GRAM_TOKENS * sizeof *j.rows);
-	j.sums = kvi_calloc(&t->alloc, capacity, capacity * sizeof *j.sums);
+	j.rows = kvi_calloc(&trainer->alloc, capacity, KVI_GRAM_TOKENS * sizeof *j.rows);
+	j.sums = kvi_calloc(&trainer->alloc, capacity, capacity * sizeof *j.sums);
 	bool ok = j.rows && j.sums;
 	for (size_t v = 0; v < n_tokens; v++)
 		most = w[v] > most ? w[v] : most;
@@ -114,13 +114,13 @@ kvarc_ret kvi_train_gram(kvarc_trainer *t, const struct kvi_train_feature *f, si
 			j.norm += (double)w[v] * w[v];
 		}
 		if (j.count == KVI_GRAM_TOKENS || (v == n_tokens && j.count))
-			add_block(t, &j);
+			add_block(trainer, &j);
 	}
 	if (ok) {
-		kvi_train_parallel(t, n, finish_mean, &j);
-		kvi_train_parallel(t, n, finish_row, &j);
+		kvi_train_parallel(trainer, n, finish_mean, &j);
+		kvi_train_parallel(trainer, n, finish_row, &j);
 	}
-	kvi_free(&t->alloc, j.rows);
-	kvi_free(&t->alloc, j.sums);
-	return ok ? KVARC_OK : kvi_train_no_memory(t);
+	kvi_free(&trainer->alloc, j.rows);
+	kvi_free(&trainer->alloc, j.sums);
+	return ok ? KVARC_OK : kvi_train_no_memory(trainer);
 }

@@ -14,7 +14,7 @@ struct kvi_train_feature {
 
 /* mean (n) and covariance g (n x n) of the features, tokens counting w^2 each. Returns OK, or no
  * memory. */
-kvarc_ret kvi_train_gram(kvarc_trainer *t, const struct kvi_train_feature *f, size_t n,
+kvarc_ret kvi_train_gram(kvarc_trainer *trainer, const struct kvi_train_feature *feature, size_t n,
                          const float *w, size_t n_tokens, double *g, double *mean);
 
 #endif

@@ -10,15 +10,15 @@ struct kvi_train_prices {
 	uint32_t cost[2][KVI_GRID_TABLES << KVI_GRID_COST_BITS];
 };
 
-static void set_costs(struct kvi_train_prices *p, const struct kvi_coder_tables *t)
+static void set_costs(struct kvi_train_prices *prices, const struct kvi_coder_tables *tables)
 {
 	for (size_t table = 0; table < KVI_GRID_TABLES; table++)
 		for (size_t s = 0; s < KVI_GRID_SYMBOLS; s++) {
 			size_t at = (table << KVI_GRID_COST_BITS) + s;
-			uint32_t freq = t->grid.enc[table * t->grid.stride + s] & 0xffff;
+			uint32_t freq = tables->grid.enc[table * tables->grid.stride + s] & 0xffff;
 			bool escape = s == KVI_GRID_SYMBOLS - 1;
-			p->cost[0][at] = t->cost[freq] + (escape ? 8 * 256 : 0);
-			p->cost[1][at] = t->cost[freq] + (escape ? 16 * 256 : 0);
+			prices->cost[0][at] = tables->cost[freq] + (escape ? 8 * 256 : 0);
+			prices->cost[1][at] = tables->cost[freq] + (escape ? 16 * 256 : 0);
 		}
 }
 
@@ -42,25 +42,25 @@ kvarc_ret kvi_train_prices_open(struct kvi_train_prices **out, const struct kvi_
 	return KVARC_OK;
 }
 
-void kvi_train_prices_close(struct kvi_train_prices *p)
+void kvi_train_prices_close(struct kvi_train_prices *prices)
 {
-	if (p)
-		kvi_free(p->alloc, p);
+	if (prices)
+		kvi_free(prices->alloc, prices);
 }
 
-uint64_t kvi_train_prices_sum(const struct kvi_train_prices *p, unsigned dtype,
+uint64_t kvi_train_prices_sum(const struct kvi_train_prices *prices, unsigned dtype,
                               const uint16_t *element, const uint32_t *mu, const int16_t *k,
                               size_t n)
 {
 	enum { BATCH = 64 };
 	const struct kvi_grid_format *fmt = &kvi_float_format(dtype)->grid;
-	const uint32_t *cost = p->cost[fmt->elem_bits == 16];
+	const uint32_t *cost = prices->cost[fmt->elem_bits == 16];
 	uint64_t sum = 0;
 	uint32_t ctx[BATCH];
 	for (size_t at = 0; at < n; at += BATCH) {
 		size_t m = n - at < BATCH ? n - at : BATCH;
-		p->kernels->grid_contexts(ctx, mu + at, k + at, m, fmt);
-		sum += p->kernels->grid_price(fmt, cost, ctx, element + at, m);
+		prices->kernels->grid_contexts(ctx, mu + at, k + at, m, fmt);
+		sum += prices->kernels->grid_price(fmt, cost, ctx, element + at, m);
 	}
 	return dtype == KVARC_F32 ? sum + n * 16 * 256 : sum;
 }

@@ -16,15 +16,15 @@ struct price_job {
 };
 
 /* k' of a slot of a group of tokens. */
-static void classes(const struct price_job *j, size_t c, bool second, size_t at, int32_t *k)
+static void classes(const struct price_job *job, size_t c, bool second, size_t at, int32_t *k)
 {
-	const struct kvi_train_view *v = j->v;
+	const struct kvi_train_view *v = job->v;
 	const struct kvi_model *m = v->model;
-	const int16_t *kc = j->s->k + c;
+	const int16_t *kc = job->s->k + c;
 	const uint8_t *unknown = v->unknown + at;
-	const int more = (int)j->s->unknown;
+	const int more = (int)job->s->unknown;
 	size_t s = c % m->head_channels;
-	int32_t own = kc[0] + j->s->offset;
+	int32_t own = kc[0] + job->s->offset;
 	for (size_t i = 0; i < LANES; i++)
 		k[i] = own + (unknown[i] ? more : 0);
 	if (s < m->rotary) {
@@ -40,45 +40,45 @@ static void classes(const struct price_job *j, size_t c, bool second, size_t at,
 	}
 }
 
-static uint64_t price(const struct price_job *j, size_t first, const uint8_t *dtypes, size_t n,
+static uint64_t price(const struct price_job *job, size_t first, const uint8_t *dtypes, size_t n,
                       const int16_t *k)
 {
-	const struct kvi_train_view *v = j->v;
+	const struct kvi_train_view *v = job->v;
 	uint64_t sum = 0;
 	for (size_t i = 0, end; i < n; i = end) {
 		unsigned dtype = dtypes[i];
 		for (end = i + 1; end < n && dtypes[end] == dtype;)
 			end++;
-		sum += kvi_train_prices_sum(j->t->prices, dtype, v->element + first + i,
+		sum += kvi_train_prices_sum(job->t->prices, dtype, v->element + first + i,
 		                            v->mu + first + i, k + i, end - i);
 	}
 	return sum;
 }
 
 /* The elements of slot c of a group, in classes k' + o and those around them. */
-static uint64_t price_slot(const struct price_job *j, size_t c, size_t at, size_t n,
+static uint64_t price_slot(const struct price_job *job, size_t c, size_t at, size_t n,
                            const int32_t *k, const int32_t *o)
 {
-	const struct kvi_train_view *v = j->v;
-	const int reach = j->s->reach;
+	const struct kvi_train_view *v = job->v;
+	const int reach = job->s->reach;
 	int16_t class[LANES];
 	uint64_t own = 0;
 	for (int d = -reach; d <= reach; d++) {
 		for (size_t i = 0; i < LANES; i++)
 			class[i] = (int16_t)kvi_linear_class(k[i] + d, o[i]);
-		uint64_t sum = price(j, c * v->capacity + at, v->dtype + at, n, class);
+		uint64_t sum = price(job, c * v->capacity + at, v->dtype + at, n, class);
 		own = d ? own : sum;
-		if (j->slots)
-			atomic_fetch_add(&j->slots[(size_t)(d + reach) * v->model->C + c], sum);
+		if (job->slots)
+			atomic_fetch_add(&job->slots[(size_t)(d + reach) * v->model->C + c], sum);
 	}
 	return own;
 }
 
 /* Slots c and, of a pair, c + 1 have been seen. */
-static void follow(const struct price_job *j, size_t c, size_t slots, size_t at,
+static void follow(const struct price_job *job, size_t c, size_t slots, size_t at,
                    int32_t k[2][LANES], uint32_t *w, uint32_t *count)
 {
-	const struct kvi_train_view *v = j->v;
+	const struct kvi_train_view *v = job->v;
 	for (size_t x = 0; x < slots && c + x < KVI_SCALE_SLOTS; x++, ++*count) {
 		const int32_t *miss = v->miss + (c + x) * v->capacity + at;
 		for (size_t i = 0; i < LANES; i++)
@@ -121,13 +121,13 @@ static void price_group(void *arg, size_t group)
 	atomic_fetch_add(&j->sum, sum);
 }
 
-uint64_t kvi_train_price(kvarc_trainer *t, struct kvi_train_view *v,
-                         const struct kvi_train_scale *s, _Atomic uint64_t *slots)
+uint64_t kvi_train_price(kvarc_trainer *trainer, struct kvi_train_view *view,
+                         const struct kvi_train_scale *scale, _Atomic uint64_t *slots)
 {
-	struct price_job j = { t, v, s, slots, 0 };
-	size_t groups = (v->n + LANES - 1) / LANES;
-	if (s->every)
-		groups = (groups + s->every - 1) / s->every;
-	kvi_train_parallel(t, groups, price_group, &j);
+	struct price_job j = { trainer, view, scale, slots, 0 };
+	size_t groups = (view->n + LANES - 1) / LANES;
+	if (scale->every)
+		groups = (groups + scale->every - 1) / scale->every;
+	kvi_train_parallel(trainer, groups, price_group, &j);
 	return atomic_load(&j.sum);
 }

@@ -82,42 +82,42 @@ static void store_row(void *arg, size_t i)
 	kvi_free(&f->t->alloc, b);
 }
 
-static size_t list(const struct kvi_train_layer *l, const struct fitting *f,
+static size_t list(const struct kvi_train_layer *layer, const struct fitting *fitting,
                    struct kvi_train_feature *to)
 {
 	size_t n = 0;
-	for (size_t i = 0; i < l->n; i++) {
-		const struct kvi_train_tensor *x = &l->tensors[i];
+	for (size_t i = 0; i < layer->n; i++) {
+		const struct kvi_train_tensor *x = &layer->tensors[i];
 		for (size_t r = 0; r < x->rows; r++)
 			to[n++] = (struct kvi_train_feature){ x->z + r * x->capacity, x->sigma[r] };
 	}
-	for (size_t i = 0; i < f->n_y; i++)
-		to[n++] = (struct kvi_train_feature){ f->y + i * f->capacity,
-			                              f->sigma[i] > 0 ? UNIT : 0 };
+	for (size_t i = 0; i < fitting->n_y; i++)
+		to[n++] = (struct kvi_train_feature){ fitting->y + i * fitting->capacity,
+			                              fitting->sigma[i] > 0 ? UNIT : 0 };
 	return n;
 }
 
 /* a = (Gxx + ridge)^-1 Gxy */
-static kvarc_ret solve(struct fitting *f, const double *g, double *l, double *w)
+static kvarc_ret solve(struct fitting *fitting, const double *g, double *l, double *w)
 {
-	size_t nx = f->n_x, ny = f->n_y, d = nx + ny;
-	double ridge = f->task->plan.ridge_b;
+	size_t nx = fitting->n_x, ny = fitting->n_y, d = nx + ny;
+	double ridge = fitting->task->plan.ridge_b;
 	for (size_t r = 0; r < nx; r++) {
 		memcpy(l + r * nx, g + r * d, nx * sizeof *l);
 		l[r * nx + r] *= 1 + ridge;
-		memcpy(f->a + r * ny, g + r * d + nx, ny * sizeof *l);
+		memcpy(fitting->a + r * ny, g + r * d + nx, ny * sizeof *l);
 	}
-	if (!kvi_train_cholesky(f->t, l, nx, nx))
-		return kvi_train_no_memory(f->t);
-	kvi_train_solve(f->t, l, nx, nx, f->a, ny, w);
-	kvi_train_parallel(f->t, ny, store_row, f);
-	return atomic_load(&f->failed) ? kvi_train_no_memory(f->t) : KVARC_OK;
+	if (!kvi_train_cholesky(fitting->t, l, nx, nx))
+		return kvi_train_no_memory(fitting->t);
+	kvi_train_solve(fitting->t, l, nx, nx, fitting->a, ny, w);
+	kvi_train_parallel(fitting->t, ny, store_row, fitting);
+	return atomic_load(&fitting->failed) ? kvi_train_no_memory(fitting->t) : KVARC_OK;
 }
 
-static kvarc_ret fit(struct fitting *f, const struct kvi_train_layer *l)
+static kvarc_ret fit(struct fitting *fitting, const struct kvi_train_layer *layer)
 {
-	kvarc_trainer *t = f->t;
-	size_t nx = f->n_x, d = nx + f->n_y, n = f->task->stack->n_tokens;
+	kvarc_trainer *t = fitting->t;
+	size_t nx = fitting->n_x, d = nx + fitting->n_y, n = fitting->task->stack->n_tokens;
 	struct kvi_train_feature *x = kvi_array(&t->alloc, d, sizeof *x);
 	double *g = kvi_array(&t->alloc, d, d * sizeof *g);
 	double *mean = kvi_array(&t->alloc, d, sizeof *mean);
@@ -126,12 +126,12 @@ static kvarc_ret fit(struct fitting *f, const struct kvi_train_layer *l)
 	if (!x || !g || !mean || !work)
 		ret = kvi_train_no_memory(t);
 	if (!ret) {
-		kvi_train_parallel(t, f->n_y, fill_target, f);
-		list(l, f, x);
-		ret = kvi_train_gram(t, x, d, f->w, n, g, mean);
+		kvi_train_parallel(t, fitting->n_y, fill_target, fitting);
+		list(layer, fitting, x);
+		ret = kvi_train_gram(t, x, d, fitting->w, n, g, mean);
 	}
 	if (!ret)
-		ret = solve(f, g, work, work + nx * nx);
+		ret = solve(fitting, g, work, work + nx * nx);
 	kvi_free(&t->alloc, x);
 	kvi_free(&t->alloc, g);
 	kvi_free(&t->alloc, mean);
@@ -140,31 +140,31 @@ static kvarc_ret fit(struct fitting *f, const struct kvi_train_layer *l)
 }
 
 /* The model that corrects is the layer's last one. */
-static struct kvi_model *corrector(const struct kvi_train_task *k)
+static struct kvi_model *corrector(const struct kvi_train_task *task)
 {
-	return k->models[0][k->layer->n - 1];
+	return task->models[0][task->layer->n - 1];
 }
 
-kvarc_ret kvi_train_correct_fit(kvarc_trainer *t, struct kvi_train_task *k,
+kvarc_ret kvi_train_correct_fit(kvarc_trainer *trainer, struct kvi_train_task *task,
                                 const struct kvi_train_layer *taught, const float *weights)
 {
 	struct fitting f = {
-		.t = t,
-		.task = k,
+		.t = trainer,
+		.task = task,
 		.w = weights,
-		.n_y = t->predictor->width,
-		.m = corrector(k),
-		.capacity = (k->stack->n_tokens + 127) & ~(size_t)63,
+		.n_y = trainer->predictor->width,
+		.m = corrector(task),
+		.capacity = (task->stack->n_tokens + 127) & ~(size_t)63,
 	};
 	for (size_t i = 0; i < taught->n; i++)
 		f.n_x += taught->tensors[i].rows;
-	f.y = kvi_calloc(&t->alloc, f.n_y, f.capacity * sizeof *f.y);
-	f.sigma = kvi_calloc(&t->alloc, f.n_y, sizeof *f.sigma);
-	f.a = kvi_array(&t->alloc, f.n_x, f.n_y * sizeof *f.a);
-	kvarc_ret ret = f.y && f.sigma && f.a ? fit(&f, taught) : kvi_train_no_memory(t);
-	kvi_free(&t->alloc, f.y);
-	kvi_free(&t->alloc, f.sigma);
-	kvi_free(&t->alloc, f.a);
+	f.y = kvi_calloc(&trainer->alloc, f.n_y, f.capacity * sizeof *f.y);
+	f.sigma = kvi_calloc(&trainer->alloc, f.n_y, sizeof *f.sigma);
+	f.a = kvi_array(&trainer->alloc, f.n_x, f.n_y * sizeof *f.a);
+	kvarc_ret ret = f.y && f.sigma && f.a ? fit(&f, taught) : kvi_train_no_memory(trainer);
+	kvi_free(&trainer->alloc, f.y);
+	kvi_free(&trainer->alloc, f.sigma);
+	kvi_free(&trainer->alloc, f.a);
 	return ret;
 }
 
@@ -179,22 +179,22 @@ struct applying {
 };
 
 /* Tokens from `at` on, n of them. r of the layer is z: what its models have of mean is in it. */
-static void correct_tokens(const struct applying *a, size_t at, size_t n)
+static void correct_tokens(const struct applying *applying, size_t at, size_t n)
 {
-	size_t width = a->t->predictor->width;
+	size_t width = applying->t->predictor->width;
 	for (size_t i = 0; i < width; i++) {
-		const int16_t *row = a->m->d + i * a->m->d_stride;
-		float scale = (float)kvi_train_power(-(int)a->m->e[i]);
+		const int16_t *row = applying->m->d + i * applying->m->d_stride;
+		float scale = (float)kvi_train_power(-(int)applying->m->e[i]);
 		int32_t sum[KVI_TRAIN_BLOCK] = { 0 };
-		for (size_t k = 0; k < a->layer->n; k++) {
-			const struct kvi_train_tensor *x = &a->layer->tensors[k];
-			a->t->kernels->weigh(sum, row, x->z + at, x->capacity, x->rows,
-			                     (n + 31) & ~(size_t)31);
+		for (size_t k = 0; k < applying->layer->n; k++) {
+			const struct kvi_train_tensor *x = &applying->layer->tensors[k];
+			applying->t->kernels->weigh(sum, row, x->z + at, x->capacity, x->rows,
+			                            (n + 31) & ~(size_t)31);
 			row += x->rows;
 		}
 		for (size_t v = 0; v < n; v++)
-			a->walk->h[(at + v) * width + i] += a->walk->root[at + v] *
-			                                    ((float)sum[v] * scale);
+			applying->walk->h[(at + v) * width + i] += applying->walk->root[at + v] *
+			                                           ((float)sum[v] * scale);
 	}
 }
 
@@ -207,9 +207,9 @@ static void correct_cache(void *arg, size_t k)
 		               c->n - t0 < KVI_TRAIN_BLOCK ? c->n - t0 : KVI_TRAIN_BLOCK);
 }
 
-void kvi_train_correct(kvarc_trainer *t, const struct kvi_train_task *k,
-                       const struct kvi_train_layer *l, const struct kvi_train_walk *w)
+void kvi_train_correct(kvarc_trainer *trainer, const struct kvi_train_task *task,
+                       const struct kvi_train_layer *layer, const struct kvi_train_walk *w)
 {
-	struct applying a = { t, k, l, w, corrector(k) };
-	kvi_train_parallel(t, w->n_caches, correct_cache, &a);
+	struct applying a = { trainer, task, layer, w, corrector(task) };
+	kvi_train_parallel(trainer, w->n_caches, correct_cache, &a);
 }

@@ -13,43 +13,43 @@
 
 /* ---- models ---- */
 
-unsigned kvi_train_level(const kvarc_trainer *t, unsigned level)
+unsigned kvi_train_level(const kvarc_trainer *trainer, unsigned level)
 {
-	return t->predictor && level == KVI_LEVEL_PROFILE ? t->predictor->level : level;
+	return trainer->predictor && level == KVI_LEVEL_PROFILE ? trainer->predictor->level : level;
 }
 
 /* The last model of a layer, when another layer follows. */
-static bool corrects(const kvarc_trainer *t, const struct kvi_train_task *k, size_t i)
+static bool corrects(const kvarc_trainer *trainer, const struct kvi_train_task *task, size_t i)
 {
-	return t->predictor && t->predictor->corrects && i + 1 == k->layer->n &&
-	       k->layer->tensors[i].shape->layer + 1 < t->predictor->file->n_layers;
+	return trainer->predictor && trainer->predictor->corrects && i + 1 == task->layer->n &&
+	       task->layer->tensors[i].shape->layer + 1 < trainer->predictor->file->n_layers;
 }
 
-static kvarc_ret add_model(kvarc_trainer *t, struct kvi_train_task *k,
+static kvarc_ret add_model(kvarc_trainer *trainer, struct kvi_train_task *task,
                            const struct kvi_train_ids *ids, unsigned level, size_t i)
 {
-	const struct kvi_train_tensor *x = &k->layer->tensors[i];
-	struct kvi_profile *p = kvi_train_profile(t);
+	const struct kvi_train_tensor *x = &task->layer->tensors[i];
+	struct kvi_profile *p = kvi_train_profile(trainer);
 	struct kvi_model *m = &p->models[p->n_models];
-	uint8_t scope = k->plan.head;
+	uint8_t scope = task->plan.head;
 	*m = (struct kvi_model){
-		.level = (uint8_t)kvi_train_level(t, level),
+		.level = (uint8_t)kvi_train_level(trainer, level),
 		.kind = x->shape->kind,
 		.layer = x->shape->layer,
 		.heads = x->shape->heads,
 		.head_channels = x->shape->channels,
 		.rope = x->shape->rope,
 	};
-	if (k->plan.self) {
+	if (task->plan.self) {
 		m->flags |= KVI_MODEL_SELF | (scope ? KVI_MODEL_SELF_HEAD : 0);
 		for (size_t s = 0; s < i; s++)
 			m->same[m->n_same++] = (struct kvi_source){
-				0, k->layer->tensors[s].shape->kind, scope, NULL
+				0, task->layer->tensors[s].shape->kind, scope, NULL
 			};
 	}
-	for (size_t b = 0; level == KVI_LEVEL_LOWER && b < k->n_below; b++)
-		for (size_t s = 0; s < k->below[b]->n; s++) {
-			const struct kvi_train_shape *from = k->below[b]->tensors[s].shape;
+	for (size_t b = 0; level == KVI_LEVEL_LOWER && b < task->n_below; b++)
+		for (size_t s = 0; s < task->below[b]->n; s++) {
+			const struct kvi_train_shape *from = task->below[b]->tensors[s].shape;
 			m->lower[m->n_lower++] = (struct kvi_source){
 				(uint8_t)(x->shape->layer - from->layer), from->kind, scope, NULL
 			};
@@ -58,37 +58,37 @@ static kvarc_ret add_model(kvarc_trainer *t, struct kvi_train_task *k,
 		m->flags |= KVI_MODEL_TABLE;
 		m->n_ids = ids->n;
 	}
-	if (corrects(t, k, i)) {
+	if (corrects(trainer, task, i)) {
 		m->flags |= KVI_MODEL_CORRECTS;
-		m->width = (uint32_t)t->predictor->width;
+		m->width = (uint32_t)trainer->predictor->width;
 	}
 	p->n_models++;
 	if (kvi_model_reserve(p, m))
-		return kvi_train_no_memory(t);
+		return kvi_train_no_memory(trainer);
 	for (size_t c = 0; c < m->C; c++) {
 		m->step[c] = x->step[kvi_train_row_of(m, c)];
 		m->mean[c] = x->mean[kvi_train_row_of(m, c)];
 	}
 	if (m->n_ids)
 		memcpy(m->ids, ids->id, ids->n * sizeof *ids->id);
-	k->models[level - 2][i] = m;
+	task->models[level - 2][i] = m;
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_train_add_models(kvarc_trainer *t, struct kvi_train_task *k,
+kvarc_ret kvi_train_add_models(kvarc_trainer *trainer, struct kvi_train_task *task,
                                const struct kvi_train_ids *ids)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (unsigned level = KVI_LEVEL_PROFILE; level <= KVI_LEVEL_LOWER; level++)
-		for (size_t i = 0; i < k->layer->n && !ret; i++)
-			if (t->options.levels >> level & 1)
-				ret = add_model(t, k, ids, level, i);
+		for (size_t i = 0; i < task->layer->n && !ret; i++)
+			if (trainer->options.levels >> level & 1)
+				ret = add_model(trainer, task, ids, level, i);
 	return ret;
 }
 
-size_t kvi_train_entry(const struct kvi_model *m, bool lower, unsigned source)
+size_t kvi_train_entry(const struct kvi_model *model, bool lower, unsigned source)
 {
-	const struct kvi_source *s = lower ? m->lower : m->same;
+	const struct kvi_source *s = lower ? model->lower : model->same;
 	size_t at = 0;
 	for (unsigned i = 0; i < source; i++)
 		at += (s[i].scope ? 1 : s[i].model->heads) * kvi_head_stride(s[i].model);
@@ -113,37 +113,37 @@ struct fit_group {
 	unsigned level;
 };
 
-static size_t put_rows(const struct kvi_train_tensor *x, uint32_t source, size_t head, bool by_head,
-                       struct variable *v, struct kvi_train_feature *f)
+static size_t put_rows(const struct kvi_train_tensor *tensor, uint32_t source, size_t head,
+                       bool by_head, struct variable *variable, struct kvi_train_feature *feature)
 {
-	size_t head_rows = kvi_train_head_stride(x->shape);
-	size_t first = by_head ? head % x->shape->heads * head_rows : 0;
-	size_t n = by_head ? head_rows : x->rows;
-	for (size_t i = 0; v && i < n; i++) {
-		v[i] = (struct variable){ source, (uint32_t)(first + i) };
-		f[i] = (struct kvi_train_feature){ x->z + (first + i) * x->capacity,
-			                           x->sigma[first + i] };
+	size_t head_rows = kvi_train_head_stride(tensor->shape);
+	size_t first = by_head ? head % tensor->shape->heads * head_rows : 0;
+	size_t n = by_head ? head_rows : tensor->rows;
+	for (size_t i = 0; variable && i < n; i++) {
+		variable[i] = (struct variable){ source, (uint32_t)(first + i) };
+		feature[i] = (struct kvi_train_feature){ tensor->z + (first + i) * tensor->capacity,
+			                                 tensor->sigma[first + i] };
 	}
 	return n;
 }
 
-/* Lists the rows of a group; v NULL: counts only. */
-static void list_rows(struct fit_group *g, size_t head, struct variable *v,
-                      struct kvi_train_feature *f)
+/* Lists the rows of a group; variable NULL: counts only. */
+static void list_rows(struct fit_group *group, size_t head, struct variable *variable,
+                      struct kvi_train_feature *feature)
 {
-	const struct kvi_train_task *k = g->task;
+	const struct kvi_train_task *k = group->task;
 	bool by_head = k->plan.head;
 	size_t n = 0;
 	uint32_t source = 0;
-	for (size_t b = 0; g->level == KVI_LEVEL_LOWER && b < k->n_below; b++)
+	for (size_t b = 0; group->level == KVI_LEVEL_LOWER && b < k->n_below; b++)
 		for (size_t s = 0; s < k->below[b]->n; s++, source++)
 			n += put_rows(&k->below[b]->tensors[s], source, head, by_head,
-			              v ? v + n : NULL, f ? f + n : NULL);
-	g->n_x = n;
+			              variable ? variable + n : NULL, feature ? feature + n : NULL);
+	group->n_x = n;
 	for (uint32_t i = 0; i < k->layer->n; i++)
-		n += put_rows(&k->layer->tensors[i], i, head, by_head, v ? v + n : NULL,
-		              f ? f + n : NULL);
-	g->n_y = n - g->n_x;
+		n += put_rows(&k->layer->tensors[i], i, head, by_head,
+		              variable ? variable + n : NULL, feature ? feature + n : NULL);
+	group->n_y = n - group->n_x;
 }
 
 /* ---- lower layers ---- */
@@ -156,30 +156,30 @@ struct rows_job {
 };
 
 /* Whether a target row is a slot, and which one. */
-static bool slot_of(const struct kvi_model *m, size_t row, size_t *c)
+static bool slot_of(const struct kvi_model *model, size_t row, size_t *c)
 {
-	size_t head_rows = kvi_head_stride(m), i = row % head_rows;
-	*c = row / head_rows * m->head_channels + i;
-	return i < m->head_channels;
+	size_t head_rows = kvi_head_stride(model), i = row % head_rows;
+	*c = row / head_rows * model->head_channels + i;
+	return i < model->head_channels;
 }
 
 /* Entry of a variable in a row of its source's block. */
-static size_t entry_of(const struct kvi_source *s, const struct kvi_model *from, size_t row)
+static size_t entry_of(const struct kvi_source *source, const struct kvi_model *from, size_t row)
 {
-	return s && s->scope ? row % kvi_head_stride(from) : row;
+	return source && source->scope ? row % kvi_head_stride(from) : row;
 }
 
 /* The factor by which the residual of a fit with n coefficients is too small on its tokens. */
-static double blown_up(const struct fit_group *g, size_t n)
+static double blown_up(const struct fit_group *group, size_t n)
 {
-	double tokens = (double)g->task->weights->fitted;
+	double tokens = (double)group->task->weights->fitted;
 	double free = tokens - (double)n;
 	return free > 0.1 * tokens ? tokens / free : 10;
 }
 
-static bool is_few(const struct fit_group *g, size_t n)
+static bool is_few(const struct fit_group *group, size_t n)
 {
-	return g->task->weights->fitted < 2 * n;
+	return group->task->weights->fitted < 2 * n;
 }
 
 /* Quantises column y of a, and replaces it by the quantised values. */
@@ -247,31 +247,31 @@ static void transpose(double *to, const double *from, size_t stride, size_t m, s
 }
 
 /* a = (Gxx + ridge)^-1 Gxy, rounded; s = covariance of y - a x. */
-static kvarc_ret fit_lower(struct fit_group *g)
+static kvarc_ret fit_lower(struct fit_group *group)
 {
-	kvarc_trainer *t = g->t;
-	size_t nx = g->n_x, ny = g->n_y, d = nx + ny;
+	kvarc_trainer *t = group->t;
+	size_t nx = group->n_x, ny = group->n_y, d = nx + ny;
 	size_t most = nx > ny ? nx : ny;
 	double *l = kvi_array(&t->alloc, nx, nx * sizeof *l);
 	double *w = kvi_array(&t->alloc, nx, most * sizeof *w);
 	double *diagonal = kvi_array(&t->alloc, nx, sizeof *diagonal);
-	struct rows_job j = { .g = g, .diagonal = diagonal };
+	struct rows_job j = { .g = group, .diagonal = diagonal };
 	bool ok = l && w && diagonal;
 	if (ok)
-		take_diagonal(diagonal, g->g, d, nx);
+		take_diagonal(diagonal, group->g, d, nx);
 	for (size_t r = 0; ok && r < nx; r++) {
-		memcpy(l + r * nx, g->g + r * d, nx * sizeof *l);
-		l[r * nx + r] *= 1 + g->task->plan.ridge_a;
-		memcpy(g->a + r * ny, g->g + r * d + nx, ny * sizeof *l);
+		memcpy(l + r * nx, group->g + r * d, nx * sizeof *l);
+		l[r * nx + r] *= 1 + group->task->plan.ridge_a;
+		memcpy(group->a + r * ny, group->g + r * d + nx, ny * sizeof *l);
 	}
 	ok = ok && kvi_train_cholesky(t, l, nx, nx);
 	if (ok) {
-		kvi_train_solve(t, l, nx, nx, g->a, ny, w);
+		kvi_train_solve(t, l, nx, nx, group->a, ny, w);
 		kvi_train_parallel(t, ny, store_a, &j);
 		/* l: Gxy - Gxx a, then a^T times that; and Gyx a */
 		double *rest = l;
 		for (size_t r = 0; r < nx; r++)
-			memcpy(w + r * ny, g->g + r * d + nx, ny * sizeof *w);
+			memcpy(w + r * ny, group->g + r * d + nx, ny * sizeof *w);
 		if (nx < ny) { /* the work buffer is too small: rest is nx x ny */
 			kvi_free(&t->alloc, l);
 			l = rest = kvi_array(&t->alloc, nx, ny * sizeof *l);
@@ -281,11 +281,11 @@ static kvarc_ret fit_lower(struct fit_group *g)
 	if (ok) {
 		double *rest = l;
 		memcpy(rest, w, nx * ny * sizeof *rest);
-		kvi_train_subtract(t, rest, ny, g->g, d, g->a, ny, nx, ny, nx);
-		transpose(w, g->a, ny, nx, ny);
-		kvi_train_subtract(t, g->s, ny, w, nx, rest, ny, ny, ny, nx);
-		transpose(w, g->g + nx, d, nx, ny);
-		kvi_train_subtract(t, g->s, ny, w, nx, g->a, ny, ny, ny, nx);
+		kvi_train_subtract(t, rest, ny, group->g, d, group->a, ny, nx, ny, nx);
+		transpose(w, group->a, ny, nx, ny);
+		kvi_train_subtract(t, group->s, ny, w, nx, rest, ny, ny, ny, nx);
+		transpose(w, group->g + nx, d, nx, ny);
+		kvi_train_subtract(t, group->s, ny, w, nx, group->a, ny, ny, ny, nx);
 	}
 	kvi_free(&t->alloc, l);
 	kvi_free(&t->alloc, w);
@@ -296,10 +296,10 @@ static kvarc_ret fit_lower(struct fit_group *g)
 /* ---- the layer itself ---- */
 
 /* Earlier variables of a target: those of a pair see what is before the pair. */
-static size_t earlier(const struct fit_group *g, size_t y, const struct kvi_model *m)
+static size_t earlier(const struct fit_group *group, size_t y, const struct kvi_model *model)
 {
-	size_t i = g->y[y].row % kvi_head_stride(m);
-	return i < m->rotary ? y - (i & 1) : y;
+	size_t i = group->y[y].row % kvi_head_stride(model);
+	return i < model->rotary ? y - (i & 1) : y;
 }
 
 static void store_b(void *arg, size_t y)
@@ -345,19 +345,19 @@ static void store_b(void *arg, size_t y)
 	kvi_free(&g->t->alloc, q);
 }
 
-static kvarc_ret fit_self(struct fit_group *g)
+static kvarc_ret fit_self(struct fit_group *group)
 {
-	kvarc_trainer *t = g->t;
-	size_t n = g->n_y;
+	kvarc_trainer *t = group->t;
+	size_t n = group->n_y;
 	double *l = kvi_array(&t->alloc, n, (n + 1) * sizeof *l);
-	struct rows_job j = { .g = g, .l = l };
+	struct rows_job j = { .g = group, .l = l };
 	bool ok = l;
 	if (ok) {
 		j.diagonal = l + n * n;
-		take_diagonal(l + n * n, g->s, n, n);
-		memcpy(l, g->s, n * n * sizeof *l);
+		take_diagonal(l + n * n, group->s, n, n);
+		memcpy(l, group->s, n * n * sizeof *l);
 		for (size_t i = 0; i < n; i++)
-			l[i * n + i] *= 1 + g->task->plan.ridge_b;
+			l[i * n + i] *= 1 + group->task->plan.ridge_b;
 		ok = kvi_train_cholesky(t, l, n, n);
 	}
 	if (ok)
@@ -370,75 +370,77 @@ static kvarc_ret fit_self(struct fit_group *g)
 
 /* Second moments of the targets about their means, when the model's mean will be right for these
  * weights, or about the mean that it has. */
-static void take_targets(struct fit_group *g, bool centred)
+static void take_targets(struct fit_group *group, bool centred)
 {
-	size_t d = g->n_x + g->n_y;
-	const double *mean = g->mean + g->n_x;
-	for (size_t r = 0; r < g->n_y; r++) {
-		const double *from = g->g + (g->n_x + r) * d + g->n_x;
-		for (size_t c = 0; c < g->n_y; c++)
-			g->s[r * g->n_y + c] = from[c] + (centred ? 0 : mean[r] * mean[c]);
+	size_t d = group->n_x + group->n_y;
+	const double *mean = group->mean + group->n_x;
+	for (size_t r = 0; r < group->n_y; r++) {
+		const double *from = group->g + (group->n_x + r) * d + group->n_x;
+		for (size_t c = 0; c < group->n_y; c++)
+			group->s[r * group->n_y + c] = from[c] + (centred ? 0 : mean[r] * mean[c]);
 	}
 }
 
-static kvarc_ret fit_levels(struct fit_group *g, unsigned levels)
+static kvarc_ret fit_levels(struct fit_group *group, unsigned levels)
 {
 	kvarc_ret ret = KVARC_OK;
-	bool self = g->task->plan.self;
-	take_targets(g, false);
+	bool self = group->task->plan.self;
+	take_targets(group, false);
 	if (self && levels >> 2 & 1) {
-		g->level = KVI_LEVEL_PROFILE;
-		ret = fit_self(g);
+		group->level = KVI_LEVEL_PROFILE;
+		ret = fit_self(group);
 	}
 	if (ret || !(levels >> 3 & 1))
 		return ret;
-	g->level = KVI_LEVEL_LOWER;
-	if (g->n_x) {
-		take_targets(g, true);
-		ret = fit_lower(g);
+	group->level = KVI_LEVEL_LOWER;
+	if (group->n_x) {
+		take_targets(group, true);
+		ret = fit_lower(group);
 	}
 	if (!ret && self)
-		ret = fit_self(g);
+		ret = fit_self(group);
 	return ret;
 }
 
-static kvarc_ret fit_group(kvarc_trainer *t, struct kvi_train_task *k, size_t head, unsigned levels)
+static kvarc_ret fit_group(kvarc_trainer *trainer, struct kvi_train_task *task, size_t head,
+                           unsigned levels)
 {
-	struct fit_group g = { .t = t, .task = k, .level = levels >> 3 & 1 ? 3 : 2 };
+	struct fit_group g = { .t = trainer, .task = task, .level = levels >> 3 & 1 ? 3 : 2 };
 	list_rows(&g, head, NULL, NULL);
 	size_t d = g.n_x + g.n_y;
-	struct variable *v = kvi_array(&t->alloc, d, sizeof *v);
-	struct kvi_train_feature *f = kvi_array(&t->alloc, d, sizeof *f);
-	g.g = kvi_array(&t->alloc, d, d * sizeof *g.g);
-	g.mean = kvi_array(&t->alloc, d, sizeof *g.mean);
-	g.s = kvi_array(&t->alloc, g.n_y, g.n_y * sizeof *g.s);
+	struct variable *v = kvi_array(&trainer->alloc, d, sizeof *v);
+	struct kvi_train_feature *f = kvi_array(&trainer->alloc, d, sizeof *f);
+	g.g = kvi_array(&trainer->alloc, d, d * sizeof *g.g);
+	g.mean = kvi_array(&trainer->alloc, d, sizeof *g.mean);
+	g.s = kvi_array(&trainer->alloc, g.n_y, g.n_y * sizeof *g.s);
 	if (g.n_x)
-		g.a = kvi_array(&t->alloc, g.n_x, g.n_y * sizeof *g.a);
+		g.a = kvi_array(&trainer->alloc, g.n_x, g.n_y * sizeof *g.a);
 	kvarc_ret ret = KVARC_OK;
 	if (!v || !f || !g.g || !g.mean || !g.s || (g.n_x && !g.a))
-		ret = kvi_train_no_memory(t);
+		ret = kvi_train_no_memory(trainer);
 	if (!ret) {
 		list_rows(&g, head, v, f);
 		g.x = v;
 		g.y = v + g.n_x;
-		ret = kvi_train_gram(t, f, d, k->weights->w, k->stack->n_tokens, g.g, g.mean);
+		ret = kvi_train_gram(trainer, f, d, task->weights->w, task->stack->n_tokens, g.g,
+		                     g.mean);
 	}
 	if (!ret)
 		ret = fit_levels(&g, levels);
-	kvi_free(&t->alloc, v);
-	kvi_free(&t->alloc, f);
-	kvi_free(&t->alloc, g.g);
-	kvi_free(&t->alloc, g.mean);
-	kvi_free(&t->alloc, g.s);
-	kvi_free(&t->alloc, g.a);
+	kvi_free(&trainer->alloc, v);
+	kvi_free(&trainer->alloc, f);
+	kvi_free(&trainer->alloc, g.g);
+	kvi_free(&trainer->alloc, g.mean);
+	kvi_free(&trainer->alloc, g.s);
+	kvi_free(&trainer->alloc, g.a);
 	return ret;
 }
 
-kvarc_ret kvi_train_fit(kvarc_trainer *t, struct kvi_train_task *k, unsigned levels)
+kvarc_ret kvi_train_fit(kvarc_trainer *trainer, struct kvi_train_task *task, unsigned levels)
 {
-	size_t heads = k->plan.head ? k->layer->tensors[0].shape->heads : 1;
+	size_t heads = task->plan.head ? task->layer->tensors[0].shape->heads : 1;
 	kvarc_ret ret = KVARC_OK;
 	for (size_t h = 0; h < heads && !ret; h++)
-		ret = fit_group(t, k, h, levels);
+		ret = fit_group(trainer, task, h, levels);
 	return ret;
 }

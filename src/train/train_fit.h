@@ -28,17 +28,17 @@ struct kvi_train_task {
 
 /* Level of the profile and of the report: models of levels above 3 are fitted like those of level
  * 2, to the residual of the transformer's predictions. */
-unsigned kvi_train_level(const kvarc_trainer *t, unsigned level);
+unsigned kvi_train_level(const kvarc_trainer *trainer, unsigned level);
 
 struct kvi_train_ids;
 /* Adds the layer's models of the levels wanted to the profile: shapes, sources, steps, means;
  * level 3 with a table of these ids, if there are any. */
-kvarc_ret kvi_train_add_models(kvarc_trainer *t, struct kvi_train_task *k,
+kvarc_ret kvi_train_add_models(kvarc_trainer *trainer, struct kvi_train_task *task,
                                const struct kvi_train_ids *ids);
 /* Fits A and B of levels (bit 2: level 2, bit 3: level 3). */
-kvarc_ret kvi_train_fit(kvarc_trainer *t, struct kvi_train_task *k, unsigned levels);
+kvarc_ret kvi_train_fit(kvarc_trainer *trainer, struct kvi_train_task *task, unsigned levels);
 
 /* First entry of a source in a row of A (lower) or B (same); of the slot's own tensor: n_same. */
-size_t kvi_train_entry(const struct kvi_model *m, bool lower, unsigned source);
+size_t kvi_train_entry(const struct kvi_model *model, bool lower, unsigned source);
 
 #endif

@@ -32,10 +32,10 @@ static inline void put_pairs(int32_t *acc, const pairs sums[2])
 #define BYTES 32
 #include "train_kernels_body.h"
 
-static inline int64_t sum_of(__m256i v)
+static inline int64_t sum_of(__m256i m256i)
 {
-	__m256i lo = _mm256_cvtepi32_epi64(_mm256_castsi256_si128(v));
-	__m256i hi = _mm256_cvtepi32_epi64(_mm256_extracti128_si256(v, 1));
+	__m256i lo = _mm256_cvtepi32_epi64(_mm256_castsi256_si128(m256i));
+	__m256i hi = _mm256_cvtepi32_epi64(_mm256_extracti128_si256(m256i, 1));
 	__m256i s = _mm256_add_epi64(lo, hi);
 	__m128i t = _mm_add_epi64(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
 	return _mm_extract_epi64(t, 0) + _mm_extract_epi64(t, 1);

@@ -30,10 +30,10 @@ static inline void put_pairs(int32_t *acc, const pairs sums[2])
 #define BYTES 64
 #include "train_kernels_body.h"
 
-static inline int64_t sum_of(__m512i v)
+static inline int64_t sum_of(__m512i m512i)
 {
-	__m512i lo = _mm512_cvtepi32_epi64(_mm512_castsi512_si256(v));
-	__m512i hi = _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64(v, 1));
+	__m512i lo = _mm512_cvtepi32_epi64(_mm512_castsi512_si256(m512i));
+	__m512i hi = _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64(m512i, 1));
 	return _mm512_reduce_add_epi64(_mm512_add_epi64(lo, hi));
 }
 

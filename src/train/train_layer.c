@@ -15,50 +15,50 @@
 
 enum { LIMIT = 32767 };
 
-void kvi_train_layer_free(kvarc_trainer *t, struct kvi_train_layer *l)
+void kvi_train_layer_free(kvarc_trainer *trainer, struct kvi_train_layer *layer)
 {
-	for (size_t i = 0; i < l->n; i++) {
-		struct kvi_train_tensor *x = &l->tensors[i];
-		kvi_free(&t->alloc, x->z);
-		kvi_free(&t->alloc, x->expected);
-		kvi_free(&t->alloc, x->raw);
-		kvi_free(&t->alloc, x->raw_at);
-		kvi_free(&t->alloc, x->mean);
-		kvi_free(&t->alloc, x->step);
-		kvi_free(&t->alloc, x->sigma);
+	for (size_t i = 0; i < layer->n; i++) {
+		struct kvi_train_tensor *x = &layer->tensors[i];
+		kvi_free(&trainer->alloc, x->z);
+		kvi_free(&trainer->alloc, x->expected);
+		kvi_free(&trainer->alloc, x->raw);
+		kvi_free(&trainer->alloc, x->raw_at);
+		kvi_free(&trainer->alloc, x->mean);
+		kvi_free(&trainer->alloc, x->step);
+		kvi_free(&trainer->alloc, x->sigma);
 	}
-	memset(l, 0, sizeof *l);
+	memset(layer, 0, sizeof *layer);
 }
 
-void kvi_train_layer_rest(kvarc_trainer *t, struct kvi_train_layer *l)
+void kvi_train_layer_rest(kvarc_trainer *trainer, struct kvi_train_layer *layer)
 {
-	for (size_t i = 0; i < l->n; i++) {
-		kvi_free(&t->alloc, l->tensors[i].raw);
-		l->tensors[i].raw = NULL;
+	for (size_t i = 0; i < layer->n; i++) {
+		kvi_free(&trainer->alloc, layer->tensors[i].raw);
+		layer->tensors[i].raw = NULL;
 	}
 }
 
 /* The elements of shape i of a stack in all its caches. */
-static kvarc_ret load(kvarc_trainer *t, const struct kvi_train_stack *s, size_t i,
-                      struct kvi_train_tensor *x)
+static kvarc_ret load(kvarc_trainer *trainer, const struct kvi_train_stack *stack, size_t i,
+                      struct kvi_train_tensor *tensor)
 {
 	size_t bytes = 0;
 	kvarc_ret ret = KVARC_OK;
-	for (size_t k = 0; k < s->n_caches; k++) {
-		const struct kvi_train_cache *c = s->caches[k];
-		x->raw_at[k] = bytes;
+	for (size_t k = 0; k < stack->n_caches; k++) {
+		const struct kvi_train_cache *c = stack->caches[k];
+		tensor->raw_at[k] = bytes;
 		bytes += c->n * kvi_tensor_bytes(kvi_train_tensor_of(c, i));
 	}
-	x->raw = kvi_malloc(&t->alloc, bytes);
-	if (!x->raw)
-		return kvi_train_no_memory(t);
-	for (size_t k = 0; k < s->n_caches && !ret; k++) {
-		const struct kvi_train_cache *c = s->caches[k];
+	tensor->raw = kvi_malloc(&trainer->alloc, bytes);
+	if (!tensor->raw)
+		return kvi_train_no_memory(trainer);
+	for (size_t k = 0; k < stack->n_caches && !ret; k++) {
+		const struct kvi_train_cache *c = stack->caches[k];
 		uint32_t most = c->reader && c->every == 1 ? (uint32_t)c->n : KVI_TRAIN_BLOCK;
-		uint8_t *to = x->raw + x->raw_at[k];
+		uint8_t *to = tensor->raw + tensor->raw_at[k];
 		for (size_t t0 = 0; t0 < c->n && !ret; t0 += most) {
 			uint32_t n = c->n - t0 < most ? (uint32_t)(c->n - t0) : most;
-			ret = kvi_train_fetch(t, c, c->tensors[i], t0, n, to);
+			ret = kvi_train_fetch(trainer, c, c->tensors[i], t0, n, to);
 			to += (size_t)n * kvi_tensor_bytes(kvi_train_tensor_of(c, i));
 		}
 	}
@@ -79,12 +79,12 @@ static uint32_t element(unsigned dtype, const uint8_t *raw, size_t i)
 	}
 }
 
-void kvi_train_channels(const kvarc_trainer *t, unsigned dtype, const uint8_t *raw, size_t n,
+void kvi_train_channels(const kvarc_trainer *trainer, unsigned dtype, const uint8_t *raw, size_t n,
                         size_t width, uint16_t *to)
 {
 	if (kvarc_dtype_bytes(dtype) == sizeof *to) {
 		const uint16_t *from = (const uint16_t *)(const void *)raw;
-		kvi_kernels_get(t->options.common.isa_mask)->transpose16(to, from, n, width);
+		kvi_kernels_get(trainer->options.common.isa_mask)->transpose16(to, from, n, width);
 		return;
 	}
 	for (size_t v = 0; v < n; v++, raw += width * kvarc_dtype_bytes(dtype))
@@ -92,37 +92,37 @@ void kvi_train_channels(const kvarc_trainer *t, unsigned dtype, const uint8_t *r
 			to[c * n + v] = (uint16_t)element(dtype, raw, c);
 }
 
-void kvi_train_integers(const kvarc_trainer *t, const struct kvi_train_stack *s, size_t k,
-                        size_t shape, const struct kvi_train_tensor *x, size_t t0, size_t n,
+void kvi_train_integers(const kvarc_trainer *trainer, const struct kvi_train_stack *stack, size_t k,
+                        size_t shape, const struct kvi_train_tensor *tensor, size_t t0, size_t n,
                         int32_t *X, int32_t *U)
 {
-	const struct kvi_train_cache *c = s->caches[k];
+	const struct kvi_train_cache *c = stack->caches[k];
 	const kvarc_tensor *g = kvi_train_tensor_of(c, shape);
 	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, g);
 	const struct kvi_grid_format *f = &kvi_float_format(g->dtype)->grid;
-	size_t head_rows = kvi_train_head_stride(x->shape), channels = g->channels;
-	const uint8_t *raw = x->raw + x->raw_at[k] + t0 * kvi_tensor_bytes(g);
+	size_t head_rows = kvi_train_head_stride(tensor->shape), channels = g->channels;
+	const uint8_t *raw = tensor->raw + tensor->raw_at[k] + t0 * kvi_tensor_bytes(g);
 	uint16_t *elements = (uint16_t *)(void *)U; /* U follows from X */
-	kvi_train_channels(t, g->dtype, raw, n, kvi_tensor_width(g), elements);
+	kvi_train_channels(trainer, g->dtype, raw, n, kvi_tensor_width(g), elements);
 	for (size_t h = 0; h < g->heads; h++)
 		for (size_t i = 0; i < channels; i++) {
 			size_t row = h * head_rows + i;
 			size_t at = h * channels + kvi_rope_channel(rope, i);
-			t->kernels->integers(X + row * KVI_TRAIN_BLOCK, elements + at * n, f,
-			                     x->step[row], n);
+			trainer->kernels->integers(X + row * KVI_TRAIN_BLOCK, elements + at * n, f,
+			                           tensor->step[row], n);
 		}
-	kvi_train_remove_rope(s, k, shape, x, t0, n, X, U);
+	kvi_train_remove_rope(stack, k, shape, tensor, t0, n, X, U);
 }
 
-void kvi_train_remove_rope(const struct kvi_train_stack *s, size_t k, size_t shape,
-                           const struct kvi_train_tensor *x, size_t t0, size_t n, const int32_t *X,
-                           int32_t *U)
+void kvi_train_remove_rope(const struct kvi_train_stack *stack, size_t k, size_t shape,
+                           const struct kvi_train_tensor *tensor, size_t t0, size_t n,
+                           const int32_t *X, int32_t *U)
 {
-	const struct kvi_train_cache *c = s->caches[k];
+	const struct kvi_train_cache *c = stack->caches[k];
 	const kvarc_tensor *g = kvi_train_tensor_of(c, shape);
 	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, g);
-	size_t head_rows = kvi_train_head_stride(x->shape);
-	for (size_t r = 0; r < x->rows; r++)
+	size_t head_rows = kvi_train_head_stride(tensor->shape);
+	for (size_t r = 0; r < tensor->rows; r++)
 		memcpy(U + r * KVI_TRAIN_BLOCK, X + r * KVI_TRAIN_BLOCK, n * sizeof *U);
 	for (size_t i = 0; rope && i < rope->rotary / 2; i++)
 		for (size_t v = 0; v < n; v++) {
@@ -142,15 +142,15 @@ void kvi_train_remove_rope(const struct kvi_train_stack *s, size_t k, size_t sha
 /* ---- features and weights ---- */
 
 /* Tokens with values that are no numbers are not fitted, here and above. */
-static void mark_bad(const struct kvi_train_stack *s, size_t shape,
-                     const struct kvi_train_tensor *x, struct kvi_train_weights *w)
+static void mark_bad(const struct kvi_train_stack *stack, size_t shape,
+                     const struct kvi_train_tensor *tensor, struct kvi_train_weights *w)
 {
 	w->fitted = 0;
-	for (size_t k = 0; k < s->n_caches; k++) {
-		const struct kvi_train_cache *c = s->caches[k];
+	for (size_t k = 0; k < stack->n_caches; k++) {
+		const struct kvi_train_cache *c = stack->caches[k];
 		const kvarc_tensor *g = kvi_train_tensor_of(c, shape);
 		size_t width = kvi_tensor_width(g);
-		const uint8_t *raw = x->raw + x->raw_at[k];
+		const uint8_t *raw = tensor->raw + tensor->raw_at[k];
 		for (size_t i = 0; i < c->n; i++, raw += kvi_tensor_bytes(g)) {
 			bool ok = kvi_floats_finite(g->dtype, raw, width);
 			w->n_bad += !ok && !w->bad[c->first + i];
@@ -168,13 +168,14 @@ struct blocks_job {
 	atomic_bool failed;
 };
 
-void kvi_train_fill_z(const struct kvi_train_kernels *kernels, struct kvi_train_tensor *x,
+void kvi_train_fill_z(const struct kvi_train_kernels *kernels, struct kvi_train_tensor *tensor,
                       size_t at, size_t n, const int32_t *U)
 {
-	for (size_t r = 0; r < x->rows; r++)
-		kernels->centred(x->z + r * x->capacity + at, U + r * KVI_TRAIN_BLOCK,
-		                 x->expected ? x->expected + r * x->capacity + at : NULL,
-		                 x->mean[r], n);
+	for (size_t r = 0; r < tensor->rows; r++)
+		kernels->centred(tensor->z + r * tensor->capacity + at, U + r * KVI_TRAIN_BLOCK,
+		                 tensor->expected ? tensor->expected + r * tensor->capacity + at
+		                                  : NULL,
+		                 tensor->mean[r], n);
 }
 
 /* z of cache k */
@@ -197,13 +198,13 @@ static void fill_z(void *arg, size_t k)
 	kvi_free(&j->t->alloc, X);
 }
 
-double kvi_train_sum_sizes(const struct kvi_train_kernels *kernels, const struct kvi_train_layer *l,
-                           size_t n, float *sum)
+double kvi_train_sum_sizes(const struct kvi_train_kernels *kernels,
+                           const struct kvi_train_layer *layer, size_t n, float *sum)
 {
 	double count = 0;
 	memset(sum, 0, n * sizeof *sum);
-	for (size_t i = 0; i < l->n; i++) {
-		const struct kvi_train_tensor *x = &l->tensors[i];
+	for (size_t i = 0; i < layer->n; i++) {
+		const struct kvi_train_tensor *x = &layer->tensors[i];
 		for (size_t r = 0; r < x->rows; r++) {
 			const int16_t *z = x->z + r * x->capacity;
 			if (!(x->sigma[r] > 0))
@@ -219,18 +220,19 @@ double kvi_train_sum_sizes(const struct kvi_train_kernels *kernels, const struct
  * count the same: what is large there is large for a token's id, not by chance, and was measured
  * to be worth 0.05 bit. */
 void kvi_train_weigh_tokens(const struct kvi_train_kernels *kernels,
-                            const struct kvi_train_layer *l, const struct kvi_train_stack *s,
-                            bool lowest, struct kvi_train_weights *w)
+                            const struct kvi_train_layer *layer,
+                            const struct kvi_train_stack *stack, bool lowest,
+                            struct kvi_train_weights *w)
 {
-	double count = lowest ? 0 : kvi_train_sum_sizes(kernels, l, s->n_tokens, w->w);
-	for (size_t v = 0; v < s->n_tokens; v++) {
+	double count = lowest ? 0 : kvi_train_sum_sizes(kernels, layer, stack->n_tokens, w->w);
+	for (size_t v = 0; v < stack->n_tokens; v++) {
 		/* a normal deviate is 0.8 sigma in the mean */
 		float scale = count > 0 ? w->w[v] / (float)count * 1.25f : 1;
 		w->w[v] = w->bad[v] ? 0 : 1 / (scale < 0.5f ? 0.5f : scale > 16 ? 16 : scale);
 	}
-	for (size_t k = 0; k < s->n_caches; k++) /* only measured */
-		memset(w->w + s->caches[k]->first + s->caches[k]->held, 0,
-		       (s->caches[k]->n - s->caches[k]->held) * sizeof *w->w);
+	for (size_t k = 0; k < stack->n_caches; k++) /* only measured */
+		memset(w->w + stack->caches[k]->first + stack->caches[k]->held, 0,
+		       (stack->caches[k]->n - stack->caches[k]->held) * sizeof *w->w);
 }
 
 struct mean_job {
@@ -246,11 +248,12 @@ int32_t kvi_train_shifted(int32_t mean, double by)
 	return kvi_train_clamp(mean + (int32_t)(by < 0 ? by - 0.5 : by + 0.5), LIMIT);
 }
 
-void kvi_train_centre_row(const struct kvi_train_kernels *kernels, struct kvi_train_tensor *x,
+void kvi_train_centre_row(const struct kvi_train_kernels *kernels, struct kvi_train_tensor *tensor,
                           size_t r, int32_t mean, size_t n_tokens)
 {
-	if (mean != x->mean[r])
-		kernels->shifted(x->z + r * x->capacity, mean - x->mean[r], n_tokens);
+	if (mean != tensor->mean[r])
+		kernels->shifted(tensor->z + r * tensor->capacity, mean - tensor->mean[r],
+		                 n_tokens);
 }
 
 /* The mean that tokens have by weight becomes the mean of the model. */
@@ -272,83 +275,86 @@ static void centre(void *arg, size_t r)
 	x->mean[r] = mean;
 }
 
-static kvarc_ret open_tensor(kvarc_trainer *t, const struct kvi_train_stack *s, size_t shape,
-                             struct kvi_train_tensor *x)
+static kvarc_ret open_tensor(kvarc_trainer *trainer, const struct kvi_train_stack *stack,
+                             size_t shape, struct kvi_train_tensor *tensor)
 {
-	const struct kvi_train_shape *p = &s->shapes[shape];
-	x->shape = p;
-	x->rotary = p->rope ? t->ropes[p->rope - 1].rotary : 0;
-	x->rows = kvi_train_rows(p);
-	x->capacity = (s->n_tokens + 127) & ~(size_t)63;
-	x->raw_at = kvi_calloc(&t->alloc, s->n_caches, sizeof *x->raw_at);
-	x->mean = kvi_calloc(&t->alloc, x->rows, sizeof *x->mean);
-	x->step = kvi_calloc(&t->alloc, x->rows, sizeof *x->step);
-	x->sigma = kvi_calloc(&t->alloc, x->rows, sizeof *x->sigma);
-	x->z = kvi_calloc(&t->alloc, x->rows, x->capacity * sizeof *x->z);
-	return x->raw_at && x->mean && x->step && x->sigma && x->z ? KVARC_OK
-	                                                           : kvi_train_no_memory(t);
+	const struct kvi_train_shape *p = &stack->shapes[shape];
+	tensor->shape = p;
+	tensor->rotary = p->rope ? trainer->ropes[p->rope - 1].rotary : 0;
+	tensor->rows = kvi_train_rows(p);
+	tensor->capacity = (stack->n_tokens + 127) & ~(size_t)63;
+	tensor->raw_at = kvi_calloc(&trainer->alloc, stack->n_caches, sizeof *tensor->raw_at);
+	tensor->mean = kvi_calloc(&trainer->alloc, tensor->rows, sizeof *tensor->mean);
+	tensor->step = kvi_calloc(&trainer->alloc, tensor->rows, sizeof *tensor->step);
+	tensor->sigma = kvi_calloc(&trainer->alloc, tensor->rows, sizeof *tensor->sigma);
+	tensor->z = kvi_calloc(&trainer->alloc, tensor->rows, tensor->capacity * sizeof *tensor->z);
+	return tensor->raw_at && tensor->mean && tensor->step && tensor->sigma && tensor->z
+	               ? KVARC_OK
+	               : kvi_train_no_memory(trainer);
 }
 
-static kvarc_ret make_z(kvarc_trainer *t, const struct kvi_train_stack *s, size_t shape,
-                        struct kvi_train_tensor *x)
+static kvarc_ret make_z(kvarc_trainer *trainer, const struct kvi_train_stack *stack, size_t shape,
+                        struct kvi_train_tensor *tensor)
 {
-	struct blocks_job j = { t, s, shape, x, false };
-	kvi_train_parallel(t, s->n_caches, fill_z, &j);
-	return atomic_load(&j.failed) ? kvi_train_no_memory(t) : KVARC_OK;
+	struct blocks_job j = { trainer, stack, shape, tensor, false };
+	kvi_train_parallel(trainer, stack->n_caches, fill_z, &j);
+	return atomic_load(&j.failed) ? kvi_train_no_memory(trainer) : KVARC_OK;
 }
 
-kvarc_ret kvi_train_layer_take(kvarc_trainer *t, const struct kvi_train_stack *s, size_t first,
-                               size_t n, const struct kvi_model *const m[],
-                               struct kvi_train_layer *l)
+kvarc_ret kvi_train_layer_take(kvarc_trainer *trainer, const struct kvi_train_stack *stack,
+                               size_t first, size_t n, const struct kvi_model *const model[],
+                               struct kvi_train_layer *layer)
 {
 	kvarc_ret ret = KVARC_OK;
-	memset(l, 0, sizeof *l);
-	l->n = n;
+	memset(layer, 0, sizeof *layer);
+	layer->n = n;
 	for (size_t i = 0; i < n && !ret; i++) {
-		struct kvi_train_tensor *x = &l->tensors[i];
-		ret = open_tensor(t, s, first + i, x);
+		struct kvi_train_tensor *x = &layer->tensors[i];
+		ret = open_tensor(trainer, stack, first + i, x);
 		if (!ret)
-			ret = load(t, s, first + i, x);
-		for (size_t c = 0; c < m[i]->C && !ret; c++) {
-			size_t row = kvi_train_row_of(m[i], c);
-			x->step[row] = m[i]->step[c];
-			x->mean[row] = m[i]->mean[c];
+			ret = load(trainer, stack, first + i, x);
+		for (size_t c = 0; c < model[i]->C && !ret; c++) {
+			size_t row = kvi_train_row_of(model[i], c);
+			x->step[row] = model[i]->step[c];
+			x->mean[row] = model[i]->mean[c];
 		}
 		if (!ret)
-			ret = make_z(t, s, first + i, x);
+			ret = make_z(trainer, stack, first + i, x);
 	}
 	return ret;
 }
 
-kvarc_ret kvi_train_layer_load(kvarc_trainer *t, const struct kvi_train_stack *s, size_t first,
-                               size_t n, struct kvi_train_weights *w, struct kvi_train_layer *l)
+kvarc_ret kvi_train_layer_load(kvarc_trainer *trainer, const struct kvi_train_stack *stack,
+                               size_t first, size_t n, struct kvi_train_weights *w,
+                               struct kvi_train_layer *layer)
 {
 	kvarc_ret ret = KVARC_OK;
-	memset(l, 0, sizeof *l);
-	l->n = n;
+	memset(layer, 0, sizeof *layer);
+	layer->n = n;
 	for (size_t i = 0; i < n && !ret; i++) {
-		ret = open_tensor(t, s, first + i, &l->tensors[i]);
+		ret = open_tensor(trainer, stack, first + i, &layer->tensors[i]);
 		if (!ret)
-			ret = load(t, s, first + i, &l->tensors[i]);
+			ret = load(trainer, stack, first + i, &layer->tensors[i]);
 		if (!ret)
-			mark_bad(s, first + i, &l->tensors[i], w);
-		if (t->predictor)
-			l->tensors[i].predicted = kvi_train_walk_rows(&t->predictor->real,
-			                                              s->shapes[first + i].kind);
+			mark_bad(stack, first + i, &layer->tensors[i], w);
+		if (trainer->predictor)
+			layer->tensors[i].predicted = kvi_train_walk_rows(
+				&trainer->predictor->real, stack->shapes[first + i].kind);
 	}
 	for (size_t i = 0; i < n && !ret; i++) {
-		struct kvi_train_tensor *x = &l->tensors[i];
-		ret = kvi_train_fit_steps(t, s, first + i, x, w);
+		struct kvi_train_tensor *x = &layer->tensors[i];
+		ret = kvi_train_fit_steps(trainer, stack, first + i, x, w);
 		if (!ret)
-			ret = kvi_train_expect(t, s, x);
+			ret = kvi_train_expect(trainer, stack, x);
 		if (!ret)
-			ret = make_z(t, s, first + i, x);
+			ret = make_z(trainer, stack, first + i, x);
 	}
 	if (!ret)
-		kvi_train_weigh_tokens(t->kernels, l, s, first == 0 && !t->predictor, w);
+		kvi_train_weigh_tokens(trainer->kernels, layer, stack,
+		                       first == 0 && !trainer->predictor, w);
 	for (size_t i = 0; i < n && !ret; i++) {
-		struct mean_job j = { t->kernels, s, &l->tensors[i], w->w };
-		kvi_train_parallel(t, l->tensors[i].rows, centre, &j);
+		struct mean_job j = { trainer->kernels, stack, &layer->tensors[i], w->w };
+		kvi_train_parallel(trainer, layer->tensors[i].rows, centre, &j);
 	}
 	return ret;
 }

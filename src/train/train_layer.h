@@ -16,51 +16,54 @@ struct kvi_train_weights {
 
 /* Loads the layer whose n shapes start at first: elements, means, steps, z, weights.
  * kvi_train_layer_free in every case. */
-kvarc_ret kvi_train_layer_load(kvarc_trainer *t, const struct kvi_train_stack *s, size_t first,
-                               size_t n, struct kvi_train_weights *w, struct kvi_train_layer *l);
+kvarc_ret kvi_train_layer_load(kvarc_trainer *trainer, const struct kvi_train_stack *stack,
+                               size_t first, size_t n, struct kvi_train_weights *w,
+                               struct kvi_train_layer *layer);
 /* steps.c: mean, step and sigma of a tensor's rows. */
-kvarc_ret kvi_train_fit_steps(kvarc_trainer *t, const struct kvi_train_stack *s, size_t shape,
-                              struct kvi_train_tensor *x, const struct kvi_train_weights *w);
+kvarc_ret kvi_train_fit_steps(kvarc_trainer *trainer, const struct kvi_train_stack *stack,
+                              size_t shape, struct kvi_train_tensor *tensor,
+                              const struct kvi_train_weights *w);
 /* Sums |z| / sigma of each of n tokens over the rows of a layer that vary. Returns their number. */
-double kvi_train_sum_sizes(const struct kvi_train_kernels *kernels, const struct kvi_train_layer *l,
-                           size_t n, float *sum);
+double kvi_train_sum_sizes(const struct kvi_train_kernels *kernels,
+                           const struct kvi_train_layer *layer, size_t n, float *sum);
 /* Weights of the tokens from z; in the lowest layer all count the same. */
 void kvi_train_weigh_tokens(const struct kvi_train_kernels *kernels,
-                            const struct kvi_train_layer *l, const struct kvi_train_stack *s,
-                            bool lowest, struct kvi_train_weights *w);
-/* As kvi_train_layer_load(), with step and mean of tensor i from model m[i], and no weights. */
-kvarc_ret kvi_train_layer_take(kvarc_trainer *t, const struct kvi_train_stack *s, size_t first,
-                               size_t n, const struct kvi_model *const m[],
-                               struct kvi_train_layer *l);
-/* Frees the elements of *l, which upper layers do not read. */
-void kvi_train_layer_rest(kvarc_trainer *t, struct kvi_train_layer *l);
-/* Frees the memory of *l; a zeroed struct is accepted. */
-void kvi_train_layer_free(kvarc_trainer *t, struct kvi_train_layer *l);
+                            const struct kvi_train_layer *layer,
+                            const struct kvi_train_stack *stack, bool lowest,
+                            struct kvi_train_weights *w);
+/* As kvi_train_layer_load(), with step and mean of tensor i from model[i], and no weights. */
+kvarc_ret kvi_train_layer_take(kvarc_trainer *trainer, const struct kvi_train_stack *stack,
+                               size_t first, size_t n, const struct kvi_model *const model[],
+                               struct kvi_train_layer *layer);
+/* Frees the elements of *layer, which upper layers do not read. */
+void kvi_train_layer_rest(kvarc_trainer *trainer, struct kvi_train_layer *layer);
+/* Frees the memory of *layer; a zeroed struct is accepted. */
+void kvi_train_layer_free(kvarc_trainer *trainer, struct kvi_train_layer *layer);
 
 /* mean + by, rounded and clamped to the range of a model's mean. */
 int32_t kvi_train_shifted(int32_t mean, double by);
 /* z of a row about another mean than its tensor's. */
-void kvi_train_centre_row(const struct kvi_train_kernels *kernels, struct kvi_train_tensor *x,
+void kvi_train_centre_row(const struct kvi_train_kernels *kernels, struct kvi_train_tensor *tensor,
                           size_t r, int32_t mean, size_t n_tokens);
 
 /* X and U (spec linear 2) of tokens [t0, t0 + n) of cache k of a stack, shape `shape`: rows of
  * KVI_TRAIN_BLOCK entries, n at most that. */
-void kvi_train_integers(const kvarc_trainer *t, const struct kvi_train_stack *s, size_t k,
-                        size_t shape, const struct kvi_train_tensor *x, size_t t0, size_t n,
+void kvi_train_integers(const kvarc_trainer *trainer, const struct kvi_train_stack *stack, size_t k,
+                        size_t shape, const struct kvi_train_tensor *tensor, size_t t0, size_t n,
                         int32_t *X, int32_t *U);
 /* U from X (spec linear 2). */
-void kvi_train_remove_rope(const struct kvi_train_stack *s, size_t k, size_t shape,
-                           const struct kvi_train_tensor *x, size_t t0, size_t n, const int32_t *X,
-                           int32_t *U);
+void kvi_train_remove_rope(const struct kvi_train_stack *stack, size_t k, size_t shape,
+                           const struct kvi_train_tensor *tensor, size_t t0, size_t n,
+                           const int32_t *X, int32_t *U);
 /* z of n tokens, whose first is token `at` of the stack. */
-void kvi_train_fill_z(const struct kvi_train_kernels *kernels, struct kvi_train_tensor *x,
+void kvi_train_fill_z(const struct kvi_train_kernels *kernels, struct kvi_train_tensor *tensor,
                       size_t at, size_t n, const int32_t *U);
-/* expected.c: computes `expected` from `predicted`, if x has the latter. */
-kvarc_ret kvi_train_expect(kvarc_trainer *t, const struct kvi_train_stack *s,
-                           struct kvi_train_tensor *x);
+/* expected.c: computes `expected` from `predicted`, if tensor has the latter. */
+kvarc_ret kvi_train_expect(kvarc_trainer *trainer, const struct kvi_train_stack *stack,
+                           struct kvi_train_tensor *tensor);
 /* X of n tokens from rows of floats in slots, `stride` apart. */
-void kvi_train_units(const struct kvi_train_tensor *x, const float *rows, size_t stride, size_t n,
-                     int32_t *X);
+void kvi_train_units(const struct kvi_train_tensor *tensor, const float *rows, size_t stride,
+                     size_t n, int32_t *X);
 
 /* Slot c of a model has this row of features. */
 static inline size_t kvi_train_row_of(const struct kvi_model *m, size_t c)
@@ -69,7 +72,7 @@ static inline size_t kvi_train_row_of(const struct kvi_model *m, size_t c)
 }
 /* The elements, as the grid codec codes them, of n tokens with `width` each that lie at raw: rows
  * of n, channel after channel. raw: aligned for elements of dtype. */
-void kvi_train_channels(const kvarc_trainer *t, unsigned dtype, const uint8_t *raw, size_t n,
+void kvi_train_channels(const kvarc_trainer *trainer, unsigned dtype, const uint8_t *raw, size_t n,
                         size_t width, uint16_t *to);
 
 /* 2^e, |e| < 1000 */

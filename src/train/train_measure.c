@@ -38,21 +38,21 @@ struct measuring {
 
 /* ---- the sample ---- */
 
-static uint64_t row_bytes(const struct measuring *m)
+static uint64_t row_bytes(const struct measuring *measuring)
 {
-	const kvarc_geometry *g = kvarc_reader_geometry(m->r);
+	const kvarc_geometry *g = kvarc_reader_geometry(measuring->r);
 	uint64_t row = 0;
 	for (size_t i = 0; i < g->n_tensors; i++)
-		if (g->tensors[i].track == m->track)
+		if (g->tensors[i].track == measuring->track)
 			row += kvi_tensor_bytes(&g->tensors[i]);
 	return row;
 }
 
 /* Pieces that lie evenly, from the first token to the last. */
-static void choose(struct measuring *m)
+static void choose(struct measuring *measuring)
 {
-	uint64_t have = kvarc_reader_tokens(m->r, m->track);
-	uint64_t most = SAMPLE_BYTES / (row_bytes(m) + 1) / PIECE;
+	uint64_t have = kvarc_reader_tokens(measuring->r, measuring->track);
+	uint64_t most = SAMPLE_BYTES / (row_bytes(measuring) + 1) / PIECE;
 	uint64_t n = (have + PIECE - 1) / PIECE;
 	n = n > TOKENS / PIECE ? TOKENS / PIECE : n;
 	n = n > most ? most : n;
@@ -62,44 +62,47 @@ static void choose(struct measuring *m)
 		uint64_t last = (have - 1) / PIECE;
 		uint64_t t0 = n > 1 ? last * i / (n - 1) * PIECE : 0;
 		uint64_t left = have - t0;
-		m->pieces[i] = (struct measure_piece){ .m = m,
-			                               .t0 = t0,
-			                               .n = left < PIECE ? (uint32_t)left : PIECE };
+		measuring->pieces[i] = (struct measure_piece){
+			.m = measuring, .t0 = t0, .n = left < PIECE ? (uint32_t)left : PIECE
+		};
 	}
-	m->n_pieces = (size_t)n;
+	measuring->n_pieces = (size_t)n;
 }
 
-static kvarc_ret read_piece(struct measuring *m, struct measure_piece *p)
+static kvarc_ret read_piece(struct measuring *measuring, struct measure_piece *piece)
 {
-	const kvarc_geometry *g = kvarc_reader_geometry(m->r);
+	const kvarc_geometry *g = kvarc_reader_geometry(measuring->r);
 	const kvarc_range range = {
-		.track = m->track, .n_layers = UINT32_MAX, .t0 = p->t0, .n = p->n
+		.track = measuring->track, .n_layers = UINT32_MAX, .t0 = piece->t0, .n = piece->n
 	};
-	const struct kvi_alloc *a = &m->t->alloc;
-	p->raw = kvi_array(a, p->n, (size_t)row_bytes(m));
-	p->views = kvi_calloc(a, g->n_tensors, sizeof *p->views);
-	p->ids = kvi_array(a, p->n, 2 * sizeof *p->ids);
-	if (!p->raw || !p->views || !p->ids)
-		return kvi_train_no_memory(m->t);
-	p->positions = p->ids + p->n;
-	uint8_t *at = p->raw;
+	const struct kvi_alloc *a = &measuring->t->alloc;
+	piece->raw = kvi_array(a, piece->n, (size_t)row_bytes(measuring));
+	piece->views = kvi_calloc(a, g->n_tensors, sizeof *piece->views);
+	piece->ids = kvi_array(a, piece->n, 2 * sizeof *piece->ids);
+	if (!piece->raw || !piece->views || !piece->ids)
+		return kvi_train_no_memory(measuring->t);
+	piece->positions = piece->ids + piece->n;
+	uint8_t *at = piece->raw;
 	for (size_t i = 0; i < g->n_tensors; i++) {
 		const kvarc_tensor *t = &g->tensors[i];
 		uint32_t bytes = kvi_tensor_bytes(t);
-		if (t->track != m->track)
+		if (t->track != measuring->track)
 			continue;
-		p->views[i] = (kvarc_view){ .data = at,
-			                    .token_stride = bytes,
-			                    .block_elems = kvi_tensor_width(t),
-			                    .elem_stride = (uint32_t)kvarc_dtype_bytes(t->dtype) };
-		at += (size_t)p->n * bytes;
+		piece->views[i] =
+			(kvarc_view){ .data = at,
+			              .token_stride = bytes,
+			              .block_elems = kvi_tensor_width(t),
+			              .elem_stride = (uint32_t)kvarc_dtype_bytes(t->dtype) };
+		at += (size_t)piece->n * bytes;
 	}
-	kvarc_ret ret = kvarc_reader_read_tokens(m->r, m->track, p->t0, p->n, p->ids, p->positions);
+	kvarc_ret ret = kvarc_reader_read_tokens(measuring->r, measuring->track, piece->t0,
+	                                         piece->n, piece->ids, piece->positions);
 	if (ret == KVARC_OPTIONS) { /* not stored: no table knows them */
-		memset(p->ids, 0xff, p->n * sizeof *p->ids);
-		ret = kvarc_reader_read_tokens(m->r, m->track, p->t0, p->n, NULL, p->positions);
+		memset(piece->ids, 0xff, piece->n * sizeof *piece->ids);
+		ret = kvarc_reader_read_tokens(measuring->r, measuring->track, piece->t0, piece->n,
+		                               NULL, piece->positions);
 	}
-	return ret ? ret : kvarc_reader_read(m->r, &range, p->views);
+	return ret ? ret : kvarc_reader_read(measuring->r, &range, piece->views);
 }
 
 static int fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
@@ -112,46 +115,46 @@ static int fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, u
 	return 0;
 }
 
-static kvarc_ret take_sample(struct measuring *m)
+static kvarc_ret take_sample(struct measuring *measuring)
 {
-	const kvarc_geometry *g = kvarc_reader_geometry(m->r);
+	const kvarc_geometry *g = kvarc_reader_geometry(measuring->r);
 	kvarc_ret ret = KVARC_OK;
-	choose(m);
-	for (size_t i = 0; i < m->n_pieces && !ret; i++) {
-		struct measure_piece *p = &m->pieces[i];
-		ret = read_piece(m, p);
+	choose(measuring);
+	for (size_t i = 0; i < measuring->n_pieces && !ret; i++) {
+		struct measure_piece *p = &measuring->pieces[i];
+		ret = read_piece(measuring, p);
 		if (!ret)
-			ret = kvarc_trainer_add(m->t, g, m->track, p->n, p->ids, p->positions,
-			                        fetch, p);
+			ret = kvarc_trainer_add(measuring->t, g, measuring->track, p->n, p->ids,
+			                        p->positions, fetch, p);
 	}
 	/* Nothing is fitted to them. */
-	for (size_t i = 0; i < m->t->n_stacks; i++)
-		for (size_t k = 0; k < m->t->stacks[i].n_caches; k++)
-			m->t->stacks[i].caches[k]->held = 0;
+	for (size_t i = 0; i < measuring->t->n_stacks; i++)
+		for (size_t k = 0; k < measuring->t->stacks[i].n_caches; k++)
+			measuring->t->stacks[i].caches[k]->held = 0;
 	return ret;
 }
 
 /* ---- models that are like those of the trainer ---- */
 
 /* Sources in the order in which kvi_train_view_make goes through them. */
-static bool lower_match(struct kvi_train_task *k, const struct kvi_model *m)
+static bool lower_match(struct kvi_train_task *task, const struct kvi_model *model)
 {
 	unsigned at = 0;
 	size_t b = 0;
-	for (; b < k->n_below && at < m->n_lower; b++)
-		for (size_t s = 0; s < k->below[b]->n; s++, at++) {
-			const struct kvi_train_shape *from = k->below[b]->tensors[s].shape;
-			if (at == m->n_lower || m->lower[at].kind != from->kind ||
-			    m->lower[at].delta != m->layer - from->layer)
+	for (; b < task->n_below && at < model->n_lower; b++)
+		for (size_t s = 0; s < task->below[b]->n; s++, at++) {
+			const struct kvi_train_shape *from = task->below[b]->tensors[s].shape;
+			if (at == model->n_lower || model->lower[at].kind != from->kind ||
+			    model->lower[at].delta != model->layer - from->layer)
 				return false;
 		}
-	k->n_below = m->n_lower ? b : k->n_below;
-	return at == m->n_lower;
+	task->n_below = model->n_lower ? b : task->n_below;
+	return at == model->n_lower;
 }
 
-static bool same_match(const struct kvi_train_task *k, unsigned level, size_t i)
+static bool same_match(const struct kvi_train_task *task, unsigned level, size_t i)
 {
-	struct kvi_model *const *of = k->models[level - KVI_LEVEL_PROFILE];
+	struct kvi_model *const *of = task->models[level - KVI_LEVEL_PROFILE];
 	const struct kvi_model *m = of[i];
 	for (unsigned s = 0; s < m->n_same; s++)
 		if (s >= i || m->same[s].model != of[s])
@@ -159,32 +162,34 @@ static bool same_match(const struct kvi_train_task *k, unsigned level, size_t i)
 	return !m->beta || (i && m->scale_source == of[i - 1]);
 }
 
-static bool model_matches(struct measuring *m, struct kvi_train_task *k, unsigned level, size_t i)
+static bool model_matches(struct measuring *measuring, struct kvi_train_task *task, unsigned level,
+                          size_t i)
 {
-	const struct kvi_train_shape *s = &k->stack->shapes[k->first + i];
-	const struct kvi_train_cache *c = k->stack->caches[0];
-	const kvarc_tensor *t = &c->geometry.tensors[c->tensors[k->first + i]];
-	const struct kvi_model *x = kvi_profile_model(m->profile, level, s->layer, s->kind);
-	const struct kvi_model *other = k->models[0][i];
+	const struct kvi_train_shape *s = &task->stack->shapes[task->first + i];
+	const struct kvi_train_cache *c = task->stack->caches[0];
+	const kvarc_tensor *t = &c->geometry.tensors[c->tensors[task->first + i]];
+	const struct kvi_model *x = kvi_profile_model(measuring->profile, level, s->layer, s->kind);
+	const struct kvi_model *other = task->models[0][i];
 	if (!x || !kvi_model_fits(x, t, kvi_tensor_rope(&c->geometry, t)) || x->rope != s->rope)
 		return false;
 	if (other && memcmp(x->step, other->step, x->C * sizeof *x->step))
 		return false;
 	/* Views read it only. */
-	k->models[level - KVI_LEVEL_PROFILE][i] = (struct kvi_model *)(uintptr_t)x;
-	return same_match(k, level, i) && lower_match(k, x);
+	task->models[level - KVI_LEVEL_PROFILE][i] = (struct kvi_model *)(uintptr_t)x;
+	return same_match(task, level, i) && lower_match(task, x);
 }
 
 /* The models of a layer, of all its tensors; of level 2 only if there are such. */
-static bool find_models(struct measuring *m, struct kvi_train_task *k, size_t n)
+static bool find_models(struct measuring *measuring, struct kvi_train_task *task, size_t n)
 {
-	uint32_t layer = k->stack->shapes[k->first].layer;
-	unsigned kind = k->stack->shapes[k->first].kind;
-	for (unsigned level = KVI_LEVEL_PROFILE; level <= m->level; level++) {
-		if (level < m->level && !kvi_profile_model(m->profile, level, layer, kind))
+	uint32_t layer = task->stack->shapes[task->first].layer;
+	unsigned kind = task->stack->shapes[task->first].kind;
+	for (unsigned level = KVI_LEVEL_PROFILE; level <= measuring->level; level++) {
+		if (level < measuring->level &&
+		    !kvi_profile_model(measuring->profile, level, layer, kind))
 			continue;
 		for (size_t i = 0; i < n; i++)
-			if (!model_matches(m, k, level, i))
+			if (!model_matches(measuring, task, level, i))
 				return false;
 	}
 	return true;
@@ -198,96 +203,99 @@ struct tensor_results {
 	int16_t *k;
 };
 
-static void price(struct measuring *m, struct kvi_train_view v[], size_t i, enum kvarc_stage stage,
-                  struct tensor_results *to)
+static void price(struct measuring *measuring, struct kvi_train_view view[], size_t i,
+                  enum kvarc_stage stage, struct tensor_results *to)
 {
-	const struct kvi_model *x = v[i].model;
+	const struct kvi_model *x = view[i].model;
 	bool own = stage >= KVARC_STAGE_SCALE; /* the model's scales */
 	bool follow = own && x->flags & KVI_MODEL_SCALE;
 	struct kvi_train_scale s = { .k = own ? x->k : to->k,
 		                     .n0 = follow ? x->n0 : 0,
 		                     .beta = follow ? x->beta : 0,
 		                     .unknown = own ? x->unknown : 0,
-		                     .source = follow && i ? v[i - 1].scale : NULL };
-	bool last = stage == (m->level == KVI_LEVEL_LOWER ? KVARC_STAGE_BELOW : KVARC_STAGE_SCALE);
-	uint64_t bits = kvi_train_price(m->t, &v[i], &s, last ? to->slots : NULL);
-	to->bits[stage] = (double)bits / 256 / ((double)v[i].n * (double)x->C);
+		                     .source = follow && i ? view[i - 1].scale : NULL };
+	bool last = stage ==
+	            (measuring->level == KVI_LEVEL_LOWER ? KVARC_STAGE_BELOW : KVARC_STAGE_SCALE);
+	uint64_t bits = kvi_train_price(measuring->t, &view[i], &s, last ? to->slots : NULL);
+	to->bits[stage] = (double)bits / 256 / ((double)view[i].n * (double)x->C);
 }
 
 /* The models of a level applied, with scales that are fitted to the residual and
  * then, of levels 2 and 3, with their own. */
-static kvarc_ret measure_level(struct measuring *m, struct kvi_train_task *k,
-                               const struct kvi_train_pieces *p, unsigned level,
+static kvarc_ret measure_level(struct measuring *measuring, struct kvi_train_task *task,
+                               const struct kvi_train_pieces *pieces, unsigned level,
                                struct tensor_results *to)
 {
 	struct kvi_train_view v[KVI_TRAIN_TENSORS];
 	uint64_t fitted;
-	if (level > KVI_LEVEL_GRID && !k->models[level - KVI_LEVEL_PROFILE][0])
+	if (level > KVI_LEVEL_GRID && !task->models[level - KVI_LEVEL_PROFILE][0])
 		return KVARC_OK;
-	kvarc_ret ret = kvi_train_view_make(m->t, k, p, level, v);
-	for (size_t i = 0; i < k->layer->n && !ret; i++) {
+	kvarc_ret ret = kvi_train_view_make(measuring->t, task, pieces, level, v);
+	for (size_t i = 0; i < task->layer->n && !ret; i++) {
 		if (level < KVI_LEVEL_LOWER)
-			ret = kvi_train_fit_scales(m->t, &v[i], NULL, NULL, to[i].k, &fitted);
+			ret = kvi_train_fit_scales(measuring->t, &v[i], NULL, NULL, to[i].k,
+			                           &fitted);
 		if (!ret && level < KVI_LEVEL_LOWER)
-			price(m, v, i,
+			price(measuring, v, i,
 			      level == KVI_LEVEL_GRID ? KVARC_STAGE_MEANS : KVARC_STAGE_LAYER,
 			      &to[i]);
 		if (!ret && level > KVI_LEVEL_GRID)
-			price(m, v, i,
+			price(measuring, v, i,
 			      level == KVI_LEVEL_PROFILE ? KVARC_STAGE_SCALE : KVARC_STAGE_BELOW,
 			      &to[i]);
 	}
-	kvi_train_view_free(m->t, v);
+	kvi_train_view_free(measuring->t, v);
 	return ret;
 }
 
 /* By channel of the tensor, not by slot. */
-static void tell(struct measuring *m, const struct kvi_train_task *k, size_t i,
-                 const struct kvi_train_pieces *p, struct tensor_results *x, float *channels)
+static void tell(struct measuring *measuring, const struct kvi_train_task *task, size_t i,
+                 const struct kvi_train_pieces *pieces, struct tensor_results *results,
+                 float *channels)
 {
-	const struct kvi_train_cache *c = k->stack->caches[0];
-	uint32_t tensor = c->tensors[k->first + i];
+	const struct kvi_train_cache *c = task->stack->caches[0];
+	uint32_t tensor = c->tensors[task->first + i];
 	const kvarc_tensor *g = &c->geometry.tensors[tensor];
 	const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, g);
-	const struct kvi_model *model = k->models[m->level - KVI_LEVEL_PROFILE][i];
+	const struct kvi_model *model = task->models[measuring->level - KVI_LEVEL_PROFILE][i];
 	kvarc_measured out = { .tensor = tensor,
-		               .tokens = p->n_tokens,
+		               .tokens = pieces->n_tokens,
 		               .channel_bits = channels,
 		               .table = model->n_ids > 0 };
-	memcpy(out.bits, x->bits, sizeof out.bits);
+	memcpy(out.bits, results->bits, sizeof out.bits);
 	for (size_t s = 0; s < model->C; s++) {
 		size_t at = s / g->channels * g->channels + kvi_rope_channel(rope, s % g->channels);
-		channels[at] =
-			(float)((double)atomic_load(&x->slots[s]) / 256 / (double)p->n_tokens);
+		channels[at] = (float)((double)atomic_load(&results->slots[s]) / 256 /
+		                       (double)pieces->n_tokens);
 	}
-	m->fn(m->opaque, &out);
+	measuring->fn(measuring->opaque, &out);
 }
 
-static kvarc_ret measure_layer(struct measuring *m, struct kvi_train_task *k)
+static kvarc_ret measure_layer(struct measuring *measuring, struct kvi_train_task *task)
 {
 	struct tensor_results of[KVI_TRAIN_TENSORS] = { 0 };
-	const struct kvi_alloc *a = &m->t->alloc;
+	const struct kvi_alloc *a = &measuring->t->alloc;
 	struct kvi_train_pieces p;
 	float *channels = NULL;
-	kvarc_ret ret = kvi_train_pieces_choose(m->t, k, true, TOKENS, &p);
-	for (size_t i = 0; i < k->layer->n && !ret; i++) {
-		size_t rows = k->layer->tensors[i].rows;
+	kvarc_ret ret = kvi_train_pieces_choose(measuring->t, task, true, TOKENS, &p);
+	for (size_t i = 0; i < task->layer->n && !ret; i++) {
+		size_t rows = task->layer->tensors[i].rows;
 		of[i].slots = kvi_calloc(a, rows, sizeof *of[i].slots);
 		of[i].k = kvi_calloc(a, rows, sizeof *of[i].k);
 		if (!of[i].slots || !of[i].k)
-			ret = kvi_train_no_memory(m->t);
+			ret = kvi_train_no_memory(measuring->t);
 	}
-	for (unsigned level = KVI_LEVEL_GRID; level <= m->level && !ret; level++)
-		ret = measure_level(m, k, &p, level, of);
-	for (size_t i = 0; i < k->layer->n && !ret; i++) {
-		channels = kvi_calloc(a, k->layer->tensors[i].rows, sizeof *channels);
+	for (unsigned level = KVI_LEVEL_GRID; level <= measuring->level && !ret; level++)
+		ret = measure_level(measuring, task, &p, level, of);
+	for (size_t i = 0; i < task->layer->n && !ret; i++) {
+		channels = kvi_calloc(a, task->layer->tensors[i].rows, sizeof *channels);
 		if (channels)
-			tell(m, k, i, &p, &of[i], channels);
+			tell(measuring, task, i, &p, &of[i], channels);
 		else
-			ret = kvi_train_no_memory(m->t);
+			ret = kvi_train_no_memory(measuring->t);
 		kvi_free(a, channels);
 	}
-	for (size_t i = 0; i < k->layer->n; i++) {
+	for (size_t i = 0; i < task->layer->n; i++) {
 		kvi_free(a, of[i].slots);
 		kvi_free(a, of[i].k);
 	}
@@ -299,53 +307,53 @@ static kvarc_ret measure_layer(struct measuring *m, struct kvi_train_task *k)
 
 /* Layers that have no models as the trainer makes them are left out, and those above
  * that need them. */
-static kvarc_ret measure_stack(struct measuring *m, const struct kvi_train_stack *s)
+static kvarc_ret measure_stack(struct measuring *measuring, const struct kvi_train_stack *stack)
 {
 	enum { KEEP = KVI_TRAIN_BELOW + 1 };
 	struct kvi_train_layer layers[KEEP];
 	kvarc_ret ret = KVARC_OK;
 	size_t count = 0, n;
 	memset(layers, 0, sizeof layers);
-	for (size_t first = 0; first < s->n_shapes && !ret; first += n) {
-		struct kvi_train_task k = { .stack = s,
+	for (size_t first = 0; first < stack->n_shapes && !ret; first += n) {
+		struct kvi_train_task k = { .stack = stack,
 			                    .first = first,
 			                    .layer = &layers[count % KEEP] };
-		n = kvi_train_layer_shapes(s, first);
+		n = kvi_train_layer_shapes(stack, first);
 		for (size_t b = 1; b <= KVI_TRAIN_BELOW && b <= count; b++)
 			k.below[k.n_below++] = &layers[(count - b) % KEEP];
-		if (n > KVI_TRAIN_TENSORS || !find_models(m, &k, n))
+		if (n > KVI_TRAIN_TENSORS || !find_models(measuring, &k, n))
 			continue;
-		kvi_train_layer_free(m->t, k.layer);
-		ret = kvi_train_layer_take(
-			m->t, s, first, n,
-			(const struct kvi_model *const *)k.models[m->level - KVI_LEVEL_PROFILE],
-			k.layer);
+		kvi_train_layer_free(measuring->t, k.layer);
+		ret = kvi_train_layer_take(measuring->t, stack, first, n,
+		                           (const struct kvi_model *const *)
+		                                   k.models[measuring->level - KVI_LEVEL_PROFILE],
+		                           k.layer);
 		if (!ret)
-			ret = measure_layer(m, &k);
-		kvi_train_layer_rest(m->t, k.layer);
+			ret = measure_layer(measuring, &k);
+		kvi_train_layer_rest(measuring->t, k.layer);
 		count++;
 	}
 	for (size_t i = 0; i < KEEP; i++)
-		kvi_train_layer_free(m->t, &layers[i]);
+		kvi_train_layer_free(measuring->t, &layers[i]);
 	return ret;
 }
 
 /* ---- the predictor, and a trainer to work in ---- */
 
 /* Its ropes are those of the profile, by number. */
-static kvarc_ret open_trainer(struct measuring *m)
+static kvarc_ret open_trainer(struct measuring *measuring)
 {
 	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;
-	o.common = *kvi_reader_common(m->r);
+	o.common = *kvi_reader_common(measuring->r);
 	o.common.progress = NULL;
 	o.held_out = KVARC_TRAIN_NONE_HELD_OUT;
-	kvarc_ret ret = kvarc_trainer_open(&m->t, &o);
+	kvarc_ret ret = kvarc_trainer_open(&measuring->t, &o);
 	if (ret)
 		return ret;
-	kvarc_trainer *t = m->t;
+	kvarc_trainer *t = measuring->t;
 	t->kernels = kvi_train_kernels_get(o.common.isa_mask);
-	for (size_t i = 0; i < m->profile->n_ropes; i++) {
-		const struct kvi_profile_rope *from = &m->profile->ropes[i];
+	for (size_t i = 0; i < measuring->profile->n_ropes; i++) {
+		const struct kvi_profile_rope *from = &measuring->profile->ropes[i];
 		size_t bytes = from->rotary / 2 * sizeof *from->freq;
 		uint64_t *freq = kvi_malloc(&t->alloc, bytes);
 		if (!freq)
@@ -359,18 +367,18 @@ static kvarc_ret open_trainer(struct measuring *m)
 	return ret ? kvi_train_no_memory(t) : KVARC_OK;
 }
 
-static void close_trainer(struct measuring *m)
+static void close_trainer(struct measuring *measuring)
 {
-	for (size_t i = 0; m->t && i < m->n_pieces; i++) {
-		kvi_free(&m->t->alloc, m->pieces[i].raw);
-		kvi_free(&m->t->alloc, m->pieces[i].views);
-		kvi_free(&m->t->alloc, m->pieces[i].ids);
+	for (size_t i = 0; measuring->t && i < measuring->n_pieces; i++) {
+		kvi_free(&measuring->t->alloc, measuring->pieces[i].raw);
+		kvi_free(&measuring->t->alloc, measuring->pieces[i].views);
+		kvi_free(&measuring->t->alloc, measuring->pieces[i].ids);
 	}
-	if (m->t) {
-		kvi_train_prices_close(m->t->prices);
-		kvi_pool_close(m->t->pool);
+	if (measuring->t) {
+		kvi_train_prices_close(measuring->t->prices);
+		kvi_pool_close(measuring->t->pool);
 	}
-	kvarc_trainer_close(&m->t);
+	kvarc_trainer_close(&measuring->t);
 }
 
 kvarc_ret kvarc_reader_measure(kvarc_reader *r, uint32_t track, kvarc_measured_fn fn, void *opaque)

@@ -49,25 +49,27 @@ struct kvi_train_predictor {
 	uint64_t layer_work;                        /* of a token, for the progress */
 };
 
-/* Opens the model as t->predictor, which is NULL on failure. Returns OK, MEM, MEMLIMIT, IO, FORMAT,
- * OPTIONS, DATA. */
-kvarc_ret kvi_train_predictor_open(kvarc_trainer *t, const char *path, unsigned level);
-/* Frees the predictor of t, if it has one, with its model and all walks. */
-void kvi_train_predictor_close(kvarc_trainer *t);
+/* Opens the model as trainer->predictor, which is NULL on failure. Returns OK, MEM, MEMLIMIT,
+ * IO, FORMAT, OPTIONS, DATA. */
+kvarc_ret kvi_train_predictor_open(kvarc_trainer *trainer, const char *path, unsigned level);
+/* Frees the predictor of trainer, if it has one, with its model and all walks. */
+void kvi_train_predictor_close(kvarc_trainer *trainer);
 /* Checks that the stack is this model's, makes the engines, and takes all tokens to layer 0.
  * Returns OK, MEM, MEMLIMIT, GEOMETRY, DATA. */
-kvarc_ret kvi_train_predictor_start(kvarc_trainer *t, const struct kvi_train_stack *s);
+kvarc_ret kvi_train_predictor_start(kvarc_trainer *trainer, const struct kvi_train_stack *stack);
 /* Work of all layers, as bytes of the progress. */
-uint64_t kvi_train_predictor_work(const kvarc_trainer *t, const struct kvi_train_stack *s);
+uint64_t kvi_train_predictor_work(const kvarc_trainer *trainer,
+                                  const struct kvi_train_stack *stack);
 /* Predicts keys and values of a layer for all tokens: k and v of the walks. Returns OK, MEM,
  * MEMLIMIT. */
-kvarc_ret kvi_train_predict_layer(kvarc_trainer *t, const struct kvi_train_stack *s,
+kvarc_ret kvi_train_predict_layer(kvarc_trainer *trainer, const struct kvi_train_stack *stack,
                                   uint32_t layer);
 /* walk.c: whether the elements of the layer at hand are what is predicted, bit for bit. */
-kvarc_ret kvi_train_compare_layer(kvarc_trainer *t, const struct kvi_train_task *k, bool *same);
+kvarc_ret kvi_train_compare_layer(kvarc_trainer *trainer, const struct kvi_train_task *task,
+                                  bool *same);
 /* After the models of the layer are fitted: fits their correction, and takes all tokens to the
  * input of the next layer. */
-kvarc_ret kvi_train_advance_layer(kvarc_trainer *t, struct kvi_train_task *k);
+kvarc_ret kvi_train_advance_layer(kvarc_trainer *trainer, struct kvi_train_task *task);
 
 /* The predictions of a kind of tensor. */
 static inline const float *kvi_train_walk_rows(const struct kvi_train_walk *w, unsigned kind)
@@ -77,10 +79,10 @@ static inline const float *kvi_train_walk_rows(const struct kvi_train_walk *w, u
 
 /* correct.c: fits D of the layer's model to the teacher's tokens, with features z of `taught`.
  * Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_train_correct_fit(kvarc_trainer *t, struct kvi_train_task *k,
+kvarc_ret kvi_train_correct_fit(kvarc_trainer *trainer, struct kvi_train_task *task,
                                 const struct kvi_train_layer *taught, const float *weights);
-/* Adds D times the residuals z of l to the hidden states of a walk, with the layer's model. */
-void kvi_train_correct(kvarc_trainer *t, const struct kvi_train_task *k,
-                       const struct kvi_train_layer *l, const struct kvi_train_walk *w);
+/* Adds D times the residuals z of layer to the hidden states of a walk, with the layer's model. */
+void kvi_train_correct(kvarc_trainer *trainer, const struct kvi_train_task *task,
+                       const struct kvi_train_layer *layer, const struct kvi_train_walk *w);
 
 #endif

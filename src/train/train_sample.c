@@ -12,29 +12,30 @@
 
 enum { PIECE = 64 };
 
-kvarc_ret kvi_train_pieces_choose(kvarc_trainer *t, const struct kvi_train_task *k, bool held,
-                                  size_t most, struct kvi_train_pieces *p)
+kvarc_ret kvi_train_pieces_choose(kvarc_trainer *trainer, const struct kvi_train_task *task,
+                                  bool held, size_t most, struct kvi_train_pieces *pieces)
 {
 	size_t all = 0, count = 0;
-	for (size_t i = 0; i < k->stack->n_caches; i++) {
-		const struct kvi_train_cache *c = k->stack->caches[i];
+	for (size_t i = 0; i < task->stack->n_caches; i++) {
+		const struct kvi_train_cache *c = task->stack->caches[i];
 		all += ((held ? c->n - c->held : c->held) + PIECE - 1) / PIECE;
 	}
 	size_t every = (all * PIECE + most - 1) / most;
 	every += every == 0;
-	*p = (struct kvi_train_pieces){ 0 };
-	p->p = kvi_array(&t->alloc, all / every + 1, sizeof *p->p);
-	if (!p->p)
-		return kvi_train_no_memory(t);
-	for (size_t i = 0; i < k->stack->n_caches; i++) {
-		const struct kvi_train_cache *c = k->stack->caches[i];
+	*pieces = (struct kvi_train_pieces){ 0 };
+	pieces->p = kvi_array(&trainer->alloc, all / every + 1, sizeof *pieces->p);
+	if (!pieces->p)
+		return kvi_train_no_memory(trainer);
+	for (size_t i = 0; i < task->stack->n_caches; i++) {
+		const struct kvi_train_cache *c = task->stack->caches[i];
 		size_t at = held ? c->held : 0, end = held ? c->n : c->held;
 		for (; at < end; at += PIECE) {
 			size_t n = end - at < PIECE ? end - at : PIECE;
 			if (count++ % every)
 				continue;
-			p->p[p->n++] = (struct kvi_train_piece){ i, at, n, p->n_tokens };
-			p->n_tokens += n;
+			pieces->p[pieces->n++] = (struct kvi_train_piece){ i, at, n,
+				                                           pieces->n_tokens };
+			pieces->n_tokens += n;
 		}
 	}
 	return KVARC_OK;
@@ -58,7 +59,7 @@ struct sample_work {
 };
 
 /* Adds the token table's rows; marks the tokens that it lacks. */
-static void add_table(const struct sample_work *w, const struct kvi_model *m, size_t c,
+static void add_table(const struct sample_work *w, const struct kvi_model *model, size_t c,
                       uint8_t *unknown, int32_t *base)
 {
 	const struct kvi_train_piece *p = w->piece;
@@ -67,10 +68,10 @@ static void add_table(const struct sample_work *w, const struct kvi_model *m, si
 		size_t at = p->t0 + v;
 		int32_t row = -1;
 		if (at >= cache->held || !kvi_train_pretend(cache->ids[at]))
-			row = kvi_train_table_row(m, cache->ids[at]);
+			row = kvi_train_table_row(model, cache->ids[at]);
 		unknown[v] = row < 0;
 		if (row >= 0)
-			base[v] += m->table[(size_t)row * m->C + c] * (1 << m->tshift);
+			base[v] += model->table[(size_t)row * model->C + c] * (1 << model->tshift);
 	}
 }
 
@@ -263,52 +264,54 @@ static void apply_piece(void *arg, size_t index)
 		atomic_store(&j->failed, true);
 }
 
-static bool open_view(kvarc_trainer *t, struct kvi_train_view *v, const struct kvi_model *m,
-                      size_t n)
+static bool open_view(kvarc_trainer *trainer, struct kvi_train_view *view,
+                      const struct kvi_model *model, size_t n)
 {
-	size_t pairs = m->rotary / 2 + 1;
-	v->model = m;
-	v->n = n;
-	v->capacity = (n + 31) & ~(size_t)31;
-	v->element = kvi_calloc(&t->alloc, m->C, v->capacity * sizeof *v->element);
-	v->mu = kvi_calloc(&t->alloc, m->C, v->capacity * sizeof *v->mu);
-	v->left = kvi_calloc(&t->alloc, m->C, v->capacity * sizeof *v->left);
-	v->miss = kvi_calloc(&t->alloc, m->C, v->capacity * sizeof *v->miss);
-	v->angle = kvi_calloc(&t->alloc, pairs, v->capacity);
-	v->unknown = kvi_calloc(&t->alloc, 3, v->capacity + 1);
-	v->dtype = v->unknown ? v->unknown + v->capacity : NULL;
-	v->scale = v->unknown ? v->unknown + 2 * v->capacity : NULL;
-	return v->element && v->mu && v->left && v->miss && v->angle && v->unknown;
+	size_t pairs = model->rotary / 2 + 1;
+	view->model = model;
+	view->n = n;
+	view->capacity = (n + 31) & ~(size_t)31;
+	view->element = kvi_calloc(&trainer->alloc, model->C,
+	                           view->capacity * sizeof *view->element);
+	view->mu = kvi_calloc(&trainer->alloc, model->C, view->capacity * sizeof *view->mu);
+	view->left = kvi_calloc(&trainer->alloc, model->C, view->capacity * sizeof *view->left);
+	view->miss = kvi_calloc(&trainer->alloc, model->C, view->capacity * sizeof *view->miss);
+	view->angle = kvi_calloc(&trainer->alloc, pairs, view->capacity);
+	view->unknown = kvi_calloc(&trainer->alloc, 3, view->capacity + 1);
+	view->dtype = view->unknown ? view->unknown + view->capacity : NULL;
+	view->scale = view->unknown ? view->unknown + 2 * view->capacity : NULL;
+	return view->element && view->mu && view->left && view->miss && view->angle &&
+	       view->unknown;
 }
 
-void kvi_train_view_free(kvarc_trainer *t, struct kvi_train_view v[KVI_TRAIN_TENSORS])
+void kvi_train_view_free(kvarc_trainer *trainer, struct kvi_train_view view[KVI_TRAIN_TENSORS])
 {
 	for (size_t i = 0; i < KVI_TRAIN_TENSORS; i++) {
-		kvi_free(&t->alloc, v[i].element);
-		kvi_free(&t->alloc, v[i].mu);
-		kvi_free(&t->alloc, v[i].left);
-		kvi_free(&t->alloc, v[i].miss);
-		kvi_free(&t->alloc, v[i].angle);
-		kvi_free(&t->alloc, v[i].unknown);
+		kvi_free(&trainer->alloc, view[i].element);
+		kvi_free(&trainer->alloc, view[i].mu);
+		kvi_free(&trainer->alloc, view[i].left);
+		kvi_free(&trainer->alloc, view[i].miss);
+		kvi_free(&trainer->alloc, view[i].angle);
+		kvi_free(&trainer->alloc, view[i].unknown);
 	}
-	memset(v, 0, KVI_TRAIN_TENSORS * sizeof *v);
+	memset(view, 0, KVI_TRAIN_TENSORS * sizeof *view);
 }
 
-kvarc_ret kvi_train_view_make(kvarc_trainer *t, const struct kvi_train_task *k,
-                              const struct kvi_train_pieces *p, unsigned level,
-                              struct kvi_train_view v[KVI_TRAIN_TENSORS])
+kvarc_ret kvi_train_view_make(kvarc_trainer *trainer, const struct kvi_train_task *task,
+                              const struct kvi_train_pieces *pieces, unsigned level,
+                              struct kvi_train_view view[KVI_TRAIN_TENSORS])
 {
-	struct view_job j = { .work = { .t = t, .task = k, .level = level, .views = v },
-		              .pieces = p };
+	struct view_job j = { .work = { .t = trainer, .task = task, .level = level, .views = view },
+		              .pieces = pieces };
 	bool ok = true;
-	memset(v, 0, KVI_TRAIN_TENSORS * sizeof *v);
-	for (size_t i = 0; i < k->layer->n && ok; i++) {
-		const struct kvi_model *m = k->models[level == KVI_LEVEL_LOWER][i];
+	memset(view, 0, KVI_TRAIN_TENSORS * sizeof *view);
+	for (size_t i = 0; i < task->layer->n && ok; i++) {
+		const struct kvi_model *m = task->models[level == KVI_LEVEL_LOWER][i];
 		if (!m) /* level 1, and level 2 is not wanted */
-			m = k->models[level != KVI_LEVEL_LOWER][i];
-		ok = open_view(t, &v[i], m, p->n_tokens);
+			m = task->models[level != KVI_LEVEL_LOWER][i];
+		ok = open_view(trainer, &view[i], m, pieces->n_tokens);
 	}
 	if (ok)
-		kvi_train_parallel(t, p->n, apply_piece, &j);
-	return ok && !atomic_load(&j.failed) ? KVARC_OK : kvi_train_no_memory(t);
+		kvi_train_parallel(trainer, pieces->n, apply_piece, &j);
+	return ok && !atomic_load(&j.failed) ? KVARC_OK : kvi_train_no_memory(trainer);
 }

@@ -35,16 +35,16 @@ struct kvi_train_view {
 };
 
 /* Tokens for a sample: fitted ones, evenly, or all that are held out (at most `most`). */
-kvarc_ret kvi_train_pieces_choose(kvarc_trainer *t, const struct kvi_train_task *k, bool held,
-                                  size_t most, struct kvi_train_pieces *p);
+kvarc_ret kvi_train_pieces_choose(kvarc_trainer *trainer, const struct kvi_train_task *task,
+                                  bool held, size_t most, struct kvi_train_pieces *pieces);
 
 /* Applies the models of a level to all tensors of the layer; level 1: means alone, of the models
- * of any level. v[i]: kvi_train_view_free in every case. */
-kvarc_ret kvi_train_view_make(kvarc_trainer *t, const struct kvi_train_task *k,
-                              const struct kvi_train_pieces *p, unsigned level,
-                              struct kvi_train_view v[KVI_TRAIN_TENSORS]);
+ * of any level. view[i]: kvi_train_view_free in every case. */
+kvarc_ret kvi_train_view_make(kvarc_trainer *trainer, const struct kvi_train_task *task,
+                              const struct kvi_train_pieces *pieces, unsigned level,
+                              struct kvi_train_view view[KVI_TRAIN_TENSORS]);
 /* Frees the arrays of all views and zeroes them. */
-void kvi_train_view_free(kvarc_trainer *t, struct kvi_train_view v[KVI_TRAIN_TENSORS]);
+void kvi_train_view_free(kvarc_trainer *trainer, struct kvi_train_view view[KVI_TRAIN_TENSORS]);
 
 /* Candidate scale parameters of a model. */
 struct kvi_train_scale {
@@ -57,27 +57,28 @@ struct kvi_train_scale {
 	unsigned every;        /* price one group of 32 tokens in `every`; 0: all */
 };
 
-/* Code length in 1/256 bit. slots: that of each slot is added to it, 2 * s->reach + 1 rows, one for
- * each distance from the classes of s; the scale of a token follows those of s in all rows. NULL:
- * not wanted, s->reach is 0. Sets v->scale. */
-uint64_t kvi_train_price(kvarc_trainer *t, struct kvi_train_view *v,
-                         const struct kvi_train_scale *s, _Atomic uint64_t *slots);
+/* Code length in 1/256 bit. slots: that of each slot is added to it, 2 * scale->reach + 1 rows,
+ * one for each distance from the classes of scale; the scale of a token follows those of scale
+ * in all rows. NULL: not wanted, scale->reach is 0. Sets view->scale. */
+uint64_t kvi_train_price(kvarc_trainer *trainer, struct kvi_train_view *view,
+                         const struct kvi_train_scale *scale, _Atomic uint64_t *slots);
 
 /* price.c: the grid codec's tables and code lengths */
 struct kvi_train_prices;
 /* Computes the code lengths of the grid codec. Freed by kvi_train_prices_close(). Returns OK, MEM,
  * MEMLIMIT. */
 kvarc_ret kvi_train_prices_open(struct kvi_train_prices **p, const struct kvi_alloc *alloc);
-/* Frees *p; NULL is accepted. */
-void kvi_train_prices_close(struct kvi_train_prices *p);
+/* Frees *prices; NULL is accepted. */
+void kvi_train_prices_close(struct kvi_train_prices *prices);
 /* The code length of n elements in 1/256 bit, given mu and scale class of each. Any thread. */
-uint64_t kvi_train_prices_sum(const struct kvi_train_prices *p, unsigned dtype,
+uint64_t kvi_train_prices_sum(const struct kvi_train_prices *prices, unsigned dtype,
                               const uint16_t *element, const uint32_t *mu, const int16_t *k,
                               size_t n);
 
 /* scales.c: k, n0, beta, unknown of a model from a sample of fitted tokens; level1: k alone, into
  * that array. price: of the sample, then, as kvi_train_price has it. */
-kvarc_ret kvi_train_fit_scales(kvarc_trainer *t, struct kvi_train_view *v, struct kvi_model *m,
-                               struct kvi_train_view *source, int16_t *level1, uint64_t *price);
+kvarc_ret kvi_train_fit_scales(kvarc_trainer *trainer, struct kvi_train_view *view,
+                               struct kvi_model *model, struct kvi_train_view *source,
+                               int16_t *level1, uint64_t *price);
 
 #endif

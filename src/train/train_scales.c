@@ -40,22 +40,22 @@ static void quantile(void *arg, size_t c)
 }
 
 /* Mean |residual| of each token in units of the slots' scales, 1 in the mean. */
-static void token_scales(const struct kvi_train_view *v, const float *q, float *token)
+static void token_scales(const struct kvi_train_view *view, const float *q, float *token)
 {
 	double sum = 0;
-	memset(token, 0, v->n * sizeof *token);
-	for (size_t c = 0; c < v->model->C; c++) {
-		const int32_t *left = v->left + c * v->capacity;
+	memset(token, 0, view->n * sizeof *token);
+	for (size_t c = 0; c < view->model->C; c++) {
+		const int32_t *left = view->left + c * view->capacity;
 		if (!(q[c] > 0))
 			continue;
 		float f = 1 / q[c];
-		for (size_t i = 0; i < v->n; i++)
+		for (size_t i = 0; i < view->n; i++)
 			token[i] += (float)(left[i] < 0 ? -left[i] : left[i]) * f;
 	}
-	for (size_t i = 0; i < v->n; i++)
+	for (size_t i = 0; i < view->n; i++)
 		sum += token[i];
-	float f = sum > 0 ? (float)((double)v->n / sum) : 0;
-	for (size_t i = 0; i < v->n; i++) {
+	float f = sum > 0 ? (float)((double)view->n / sum) : 0;
+	for (size_t i = 0; i < view->n; i++) {
 		token[i] *= f;
 		token[i] = token[i] > 0.125f ? token[i] : 0.125f;
 	}
@@ -73,10 +73,10 @@ static int class_of(float v)
 }
 
 /* Not far below the steps of elements around the mean (cf. the fit of codec grid). */
-static int least_class(const struct kvi_train_view *v, size_t c)
+static int least_class(const struct kvi_train_view *view, size_t c)
 {
-	const struct kvi_grid_format *f = &kvi_float_format(v->dtype[0])->grid;
-	const struct kvi_model *m = v->model;
+	const struct kvi_grid_format *f = &kvi_float_format(view->dtype[0])->grid;
+	const struct kvi_model *m = view->model;
 	int least = 4 * (f->emin - f->mant_bits) - 4;
 	float mean = (float)(m->mean[c] < 0 ? -m->mean[c] : m->mean[c]);
 	if (mean > 0) {
@@ -91,12 +91,12 @@ static int16_t class_in(int k)
 	return (int16_t)(k < K_MIN ? K_MIN : k > K_MAX ? K_MAX : k);
 }
 
-static void set_classes(const struct kvi_train_view *v, const float *q, int16_t *k)
+static void set_classes(const struct kvi_train_view *view, const float *q, int16_t *k)
 {
-	for (size_t c = 0; c < v->model->C; c++) {
-		int least = least_class(v, c), at = K_MIN;
+	for (size_t c = 0; c < view->model->C; c++) {
+		int least = least_class(view, c), at = K_MIN;
 		if (q[c] > 0)
-			at = class_of(q[c]) + 4 * v->model->step[c];
+			at = class_of(q[c]) + 4 * view->model->step[c];
 		k[c] = class_in(at < least ? least : at);
 	}
 }
@@ -108,54 +108,54 @@ struct best {
 	uint64_t price;
 };
 
-static bool better(struct best *b, const struct kvi_train_scale *s)
+static bool better(struct best *best, const struct kvi_train_scale *scale)
 {
-	uint64_t price = kvi_train_price(b->t, b->v, s, NULL);
-	if (price >= b->price)
+	uint64_t price = kvi_train_price(best->t, best->v, scale, NULL);
+	if (price >= best->price)
 		return false;
-	b->price = price;
-	b->s = *s;
+	best->price = price;
+	best->s = *scale;
 	return true;
 }
 
-static void try_offsets(struct best *b)
+static void try_offsets(struct best *best)
 {
 	for (int d = -1; d <= 1; d += 2)
 		for (int i = 0; i < 8; i++) {
-			struct kvi_train_scale s = b->s;
+			struct kvi_train_scale s = best->s;
 			s.offset += d;
-			if (!better(b, &s))
+			if (!better(best, &s))
 				break;
 		}
 }
 
-static void try_following(struct best *b)
+static void try_following(struct best *best)
 {
 	static const unsigned priors[] = { 8, 16, 32, 64 };
 	for (size_t i = 0; i < sizeof priors / sizeof *priors; i++) {
-		struct kvi_train_scale s = b->s;
+		struct kvi_train_scale s = best->s;
 		s.n0 = priors[i];
 		s.beta = 0;
-		better(b, &s);
+		better(best, &s);
 	}
-	for (unsigned beta = 4; b->s.source && b->s.n0 && beta <= 12; beta += 4) {
-		struct kvi_train_scale s = b->s;
+	for (unsigned beta = 4; best->s.source && best->s.n0 && beta <= 12; beta += 4) {
+		struct kvi_train_scale s = best->s;
 		s.beta = beta;
-		better(b, &s);
+		better(best, &s);
 	}
-	for (size_t i = 0; b->s.beta && i < sizeof priors / sizeof *priors; i++) {
-		struct kvi_train_scale s = b->s;
+	for (size_t i = 0; best->s.beta && i < sizeof priors / sizeof *priors; i++) {
+		struct kvi_train_scale s = best->s;
 		s.n0 = priors[i];
-		better(b, &s);
+		better(best, &s);
 	}
 }
 
-static void try_unknown(struct best *b)
+static void try_unknown(struct best *best)
 {
 	for (unsigned u = 2; u <= 64; u += 2) {
-		struct kvi_train_scale s = b->s;
+		struct kvi_train_scale s = best->s;
 		s.unknown = u;
-		better(b, &s);
+		better(best, &s);
 	}
 }
 
@@ -191,65 +191,66 @@ static void try_slots(struct best *b, int16_t *k, _Atomic uint64_t *slots)
 	b->s.offset = 0;
 }
 
-static void fit(struct best *b, int16_t *k, bool follows, float *work, _Atomic uint64_t *slots)
+static void fit(struct best *best, int16_t *k, bool follows, float *work, _Atomic uint64_t *slots)
 {
-	const struct kvi_model *m = b->v->model;
-	struct scales_job j = { b->v, work, work + b->v->n, b->v->n >= FEW ? 2 : 1 };
+	const struct kvi_model *m = best->v->model;
+	struct scales_job j = { best->v, work, work + best->v->n, best->v->n >= FEW ? 2 : 1 };
 	/* a quarter of the tokens is enough to choose a few numbers */
-	b->s.every = b->v->n >= FEW ? 4 : 1;
-	for (size_t i = 0; i < b->v->n; i++)
+	best->s.every = best->v->n >= FEW ? 4 : 1;
+	for (size_t i = 0; i < best->v->n; i++)
 		work[i] = 1;
 	for (int pass = 0; pass < (follows ? 3 : 1); pass++) {
 		if (pass)
-			token_scales(b->v, j.q, work);
-		kvi_train_parallel(b->t, m->C, quantile, &j);
+			token_scales(best->v, j.q, work);
+		kvi_train_parallel(best->t, m->C, quantile, &j);
 	}
-	set_classes(b->v, j.q, k);
-	b->s.k = k;
+	set_classes(best->v, j.q, k);
+	best->s.k = k;
 	if (follows) {
-		b->price = kvi_train_price(b->t, b->v, &b->s, NULL);
+		best->price = kvi_train_price(best->t, best->v, &best->s, NULL);
 		if (m->flags & KVI_MODEL_TABLE)
-			try_unknown(b);
-		try_following(b);
-		try_offsets(b);
+			try_unknown(best);
+		try_following(best);
+		try_offsets(best);
 	}
-	b->s.every = b->v->n >= FEW ? 2 : 1;
-	try_slots(b, k, slots);
+	best->s.every = best->v->n >= FEW ? 2 : 1;
+	try_slots(best, k, slots);
 }
 
 /* The price of all tokens, by that of those groups that were looked at. */
-static uint64_t price_of_all(const struct best *b)
+static uint64_t price_of_all(const struct best *best)
 {
-	size_t seen = 0, n = b->v->n, step = KVI_LANES * (b->s.every ? b->s.every : 1);
+	size_t seen = 0, n = best->v->n, step = KVI_LANES * (best->s.every ? best->s.every : 1);
 	for (size_t at = 0; at < n; at += step)
 		seen += n - at < KVI_LANES ? n - at : KVI_LANES;
-	return seen ? (uint64_t)((double)b->price * (double)n / (double)seen) : 0;
+	return seen ? (uint64_t)((double)best->price * (double)n / (double)seen) : 0;
 }
 
-kvarc_ret kvi_train_fit_scales(kvarc_trainer *t, struct kvi_train_view *v, struct kvi_model *m,
-                               struct kvi_train_view *source, int16_t *level1, uint64_t *price)
+kvarc_ret kvi_train_fit_scales(kvarc_trainer *trainer, struct kvi_train_view *view,
+                               struct kvi_model *model, struct kvi_train_view *source,
+                               int16_t *level1, uint64_t *price)
 {
-	size_t C = v->model->C;
-	struct best b = { .t = t, .v = v };
-	float *work = kvi_array(&t->alloc, v->n + C, sizeof *work);
-	_Atomic uint64_t *slots = kvi_array(&t->alloc, C, (2 * REACH + 1) * sizeof *slots);
+	size_t C = view->model->C;
+	struct best b = { .t = trainer, .v = view };
+	float *work = kvi_array(&trainer->alloc, view->n + C, sizeof *work);
+	_Atomic uint64_t *slots = kvi_array(&trainer->alloc, C, (2 * REACH + 1) * sizeof *slots);
 	bool ok = work && slots;
 	if (ok) {
-		bool follows = !level1 && !(t->options.flags & KVARC_TRAIN_NO_STAGES);
+		bool follows = !level1 && !(trainer->options.flags & KVARC_TRAIN_NO_STAGES);
 		b.s.source = source && follows ? source->scale : NULL;
-		fit(&b, level1 ? level1 : m->k, follows, work, slots);
+		fit(&b, level1 ? level1 : model->k, follows, work, slots);
 	}
 	if (ok && !level1) {
-		m->n0 = (uint8_t)b.s.n0;
-		m->flags |= b.s.n0 ? KVI_MODEL_SCALE : 0;
-		m->beta = b.s.n0 ? (uint8_t)b.s.beta : 0;
-		m->scale_kind = m->beta ? source->model->kind : 0;
-		m->unknown = (uint8_t)b.s.unknown;
+		model->n0 = (uint8_t)b.s.n0;
+		model->flags |= b.s.n0 ? KVI_MODEL_SCALE : 0;
+		model->beta = b.s.n0 ? (uint8_t)b.s.beta : 0;
+		model->scale_kind = model->beta ? source->model->kind : 0;
+		model->unknown = (uint8_t)b.s.unknown;
 		/* its scales at the end, for the next tensor */
-		b.price = kvi_train_price(t, v, &b.s, NULL);
+		b.price = kvi_train_price(trainer, view, &b.s, NULL);
 	}
 	*price = price_of_all(&b);
-	kvi_free(&t->alloc, work);
-	kvi_free(&t->alloc, slots);
-	return ok ? KVARC_OK : kvi_train_no_memory(t);
+	kvi_free(&trainer->alloc, work);
+	kvi_free(&trainer->alloc, slots);
+	return ok ? KVARC_OK : kvi_train_no_memory(trainer);
 }

@@ -29,42 +29,42 @@ struct sample {
 };
 
 /* Every `every`-th fitted token, RoPE removed. */
-static void gather(const struct sample *p, const uint8_t *bad, size_t h)
+static void gather(const struct sample *sample, const uint8_t *bad, size_t h)
 {
-	const struct kvi_train_tensor *x = p->x;
+	const struct kvi_train_tensor *x = sample->x;
 	size_t head_rows = kvi_train_head_stride(x->shape), at = 0, count = 0;
 	size_t channels = x->shape->channels;
-	float *v = p->v + h * head_rows * p->n;
-	float *token = p->v + x->rows * p->n + h * head_rows;
-	for (size_t k = 0; k < p->stack->n_caches; k++) {
-		const struct kvi_train_cache *c = p->stack->caches[k];
-		const kvarc_tensor *g = kvi_train_tensor_of(c, p->shape);
+	float *v = sample->v + h * head_rows * sample->n;
+	float *token = sample->v + x->rows * sample->n + h * head_rows;
+	for (size_t k = 0; k < sample->stack->n_caches; k++) {
+		const struct kvi_train_cache *c = sample->stack->caches[k];
+		const kvarc_tensor *g = kvi_train_tensor_of(c, sample->shape);
 		const kvarc_rope *rope = kvi_tensor_rope(&c->geometry, g);
 		size_t size = kvarc_dtype_bytes(g->dtype);
 		for (size_t i = 0; i < c->held; i++) {
-			if (bad[c->first + i] || count++ % p->every)
+			if (bad[c->first + i] || count++ % sample->every)
 				continue;
 			const uint8_t *raw = x->raw + x->raw_at[k] + i * kvi_tensor_bytes(g) +
 			                     h * channels * size;
 			float *to = v + at++;
 			kvi_floats_widen(g->dtype, raw, channels, token);
 			for (size_t q = 0; q < channels; q++)
-				to[q * p->n] = token[kvi_rope_channel(rope, q)];
+				to[q * sample->n] = token[kvi_rope_channel(rope, q)];
 			for (size_t q = 0; rope && q < rope->rotary; q += 2) {
 				struct kvi_pair_rotation w = kvi_pair_rotation(rope->freq[q / 2],
 				                                               c->positions[i]);
 				float cs = (float)w.cosine * (1 / 16384.0f);
 				float sn = (float)w.sine * (1 / 16384.0f);
-				float a = to[q * p->n], b = to[(q + 1) * p->n];
-				to[q * p->n] = a * cs + b * sn;
-				to[(q + 1) * p->n] = b * cs - a * sn;
+				float a = to[q * sample->n], b = to[(q + 1) * sample->n];
+				to[q * sample->n] = a * cs + b * sn;
+				to[(q + 1) * sample->n] = b * cs - a * sn;
 			}
 			const float *less =
-				p->left ? x->predicted +
-						  ((c->first + i) * x->shape->heads + h) * channels
-					: NULL;
+				sample->left ? x->predicted + ((c->first + i) * x->shape->heads +
+			                                       h) * channels
+					     : NULL;
 			for (size_t q = 0; less && q < channels; q++)
-				to[q * p->n] -= less[q];
+				to[q * sample->n] -= less[q];
 		}
 	}
 }
@@ -125,14 +125,15 @@ struct moments {
 };
 
 /* step of rows a..a+n-1 (two for a RoPE pair), which share it: it holds the values */
-static void set_step(struct kvi_train_tensor *x, const struct moments *m, size_t a, size_t n)
+static void set_step(struct kvi_train_tensor *tensor, const struct moments *moments, size_t a,
+                     size_t n)
 {
-	const double *mean = m->mean, *sigma = m->sigma;
+	const double *mean = moments->mean, *sigma = moments->sigma;
 	double most = 0, wide = 0, all = 0;
 	for (size_t i = a; i < a + n; i++) {
 		wide = sigma[i] > wide ? sigma[i] : wide;
-		all = m->all_sigma[i] > all ? m->all_sigma[i] : all;
-		most += m->all_mean[i] * m->all_mean[i];
+		all = moments->all_sigma[i] > all ? moments->all_sigma[i] : all;
+		most += moments->all_mean[i] * moments->all_mean[i];
 	}
 	most = sqrt(most); /* RoPE: each slot may be as large as the norm of its pair */
 	/* a constant channel: as if its mean were not known so well */
@@ -144,9 +145,9 @@ static void set_step(struct kvi_train_tensor *x, const struct moments *m, size_t
 	for (size_t i = a; i < a + n; i++) {
 		double v = mean[i] / kvi_train_power(step);
 		v = v > LIMIT ? LIMIT : v < -LIMIT ? -LIMIT : v;
-		x->step[i] = (int16_t)step;
-		x->mean[i] = (int32_t)(v < 0 ? v - 0.5 : v + 0.5);
-		x->sigma[i] = sigma[i] / kvi_train_power(step);
+		tensor->step[i] = (int16_t)step;
+		tensor->mean[i] = (int32_t)(v < 0 ? v - 0.5 : v + 0.5);
+		tensor->sigma[i] = sigma[i] / kvi_train_power(step);
 	}
 }
 
@@ -178,25 +179,27 @@ static void fit_head(void *arg, size_t h)
 	}
 }
 
-kvarc_ret kvi_train_fit_steps(kvarc_trainer *t, const struct kvi_train_stack *s, size_t shape,
-                              struct kvi_train_tensor *x, const struct kvi_train_weights *w)
+kvarc_ret kvi_train_fit_steps(kvarc_trainer *trainer, const struct kvi_train_stack *stack,
+                              size_t shape, struct kvi_train_tensor *tensor,
+                              const struct kvi_train_weights *w)
 {
-	const size_t most = t->options.flags & KVARC_TRAIN_IN_FILE ? SAMPLE_IN_FILE : SAMPLE;
-	struct step_scales_job j = {
-		.sample = { s, shape, 0, w->fitted / most + 1, x, NULL, false }, .bad = w->bad
-	};
+	const size_t most = trainer->options.flags & KVARC_TRAIN_IN_FILE ? SAMPLE_IN_FILE : SAMPLE;
+	struct step_scales_job j = { .sample = { stack, shape, 0, w->fitted / most + 1, tensor,
+		                                 NULL, false },
+		                     .bad = w->bad };
 	if (w->fitted == 0)
 		return KVARC_OK;
 	j.sample.n = (w->fitted + j.sample.every - 1) / j.sample.every;
-	j.sample.v = kvi_calloc(&t->alloc, x->rows, (j.sample.n + 1) * sizeof *j.sample.v);
-	double *m = kvi_calloc(&t->alloc, 4 * x->rows, sizeof *m);
-	const size_t own = x->predicted ? 2 * x->rows : 0;
+	j.sample.v = kvi_calloc(&trainer->alloc, tensor->rows,
+	                        (j.sample.n + 1) * sizeof *j.sample.v);
+	double *m = kvi_calloc(&trainer->alloc, 4 * tensor->rows, sizeof *m);
+	const size_t own = tensor->predicted ? 2 * tensor->rows : 0;
 	bool ok = j.sample.v && m;
 	if (ok) {
-		j.m = (struct moments){ m, m + x->rows, m + own, m + own + x->rows };
-		kvi_train_parallel(t, x->shape->heads, fit_head, &j);
+		j.m = (struct moments){ m, m + tensor->rows, m + own, m + own + tensor->rows };
+		kvi_train_parallel(trainer, tensor->shape->heads, fit_head, &j);
 	}
-	kvi_free(&t->alloc, j.sample.v);
-	kvi_free(&t->alloc, m);
-	return ok ? KVARC_OK : kvi_train_no_memory(t);
+	kvi_free(&trainer->alloc, j.sample.v);
+	kvi_free(&trainer->alloc, m);
+	return ok ? KVARC_OK : kvi_train_no_memory(trainer);
 }

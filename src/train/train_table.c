@@ -19,29 +19,29 @@ static int compare_ids(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-int32_t kvi_train_table_row(const struct kvi_model *m, int32_t id)
+int32_t kvi_train_table_row(const struct kvi_model *model, int32_t id)
 {
 	const int32_t *at = NULL;
-	if (m->flags & KVI_MODEL_TABLE && m->n_ids)
-		at = bsearch(&id, m->ids, m->n_ids, sizeof id, compare_ids);
-	return at ? (int32_t)(at - m->ids) : -1;
+	if (model->flags & KVI_MODEL_TABLE && model->n_ids)
+		at = bsearch(&id, model->ids, model->n_ids, sizeof id, compare_ids);
+	return at ? (int32_t)(at - model->ids) : -1;
 }
 
-kvarc_ret kvi_train_ids_collect(kvarc_trainer *t, const struct kvi_train_task *k,
+kvarc_ret kvi_train_ids_collect(kvarc_trainer *trainer, const struct kvi_train_task *task,
                                 struct kvi_train_ids *ids)
 {
 	size_t n = 0;
 	*ids = (struct kvi_train_ids){ 0 };
-	for (size_t i = 0; i < k->stack->n_caches; i++)
-		if (!k->stack->caches[i]->ids)
+	for (size_t i = 0; i < task->stack->n_caches; i++)
+		if (!task->stack->caches[i]->ids)
 			return KVARC_OK;
-	ids->id = kvi_array(&t->alloc, k->stack->n_tokens, sizeof *ids->id);
+	ids->id = kvi_array(&trainer->alloc, task->stack->n_tokens, sizeof *ids->id);
 	if (!ids->id)
-		return kvi_train_no_memory(t);
-	for (size_t i = 0; i < k->stack->n_caches; i++) {
-		const struct kvi_train_cache *c = k->stack->caches[i];
+		return kvi_train_no_memory(trainer);
+	for (size_t i = 0; i < task->stack->n_caches; i++) {
+		const struct kvi_train_cache *c = task->stack->caches[i];
 		for (size_t v = 0; v < c->held; v++)
-			if (!k->weights->bad[c->first + v])
+			if (!task->weights->bad[c->first + v])
 				ids->id[n++] = c->ids[v];
 	}
 	if (n)
@@ -107,30 +107,30 @@ static unsigned choose_shift(const int32_t *mean, size_t n)
 	return best;
 }
 
-static kvarc_ret fill_table(kvarc_trainer *t, struct table_job *j)
+static kvarc_ret fill_table(kvarc_trainer *trainer, struct table_job *job)
 {
-	struct kvi_model *m = j->m;
-	j->sum = kvi_calloc(&t->alloc, m->C, m->n_ids * sizeof *j->sum);
-	if (!j->sum)
-		return kvi_train_no_memory(t);
-	kvi_train_parallel(t, m->C, add_slot, j);
-	m->tshift = (uint8_t)choose_shift(j->sum, m->C * m->n_ids);
+	struct kvi_model *m = job->m;
+	job->sum = kvi_calloc(&trainer->alloc, m->C, m->n_ids * sizeof *job->sum);
+	if (!job->sum)
+		return kvi_train_no_memory(trainer);
+	kvi_train_parallel(trainer, m->C, add_slot, job);
+	m->tshift = (uint8_t)choose_shift(job->sum, m->C * m->n_ids);
 	for (size_t i = 0; i < m->n_ids; i++)
 		for (size_t c = 0; c < m->C; c++)
-			m->table[i * m->C + c] = entry(j->sum[c * m->n_ids + i], m->tshift);
-	kvi_free(&t->alloc, j->sum);
+			m->table[i * m->C + c] = entry(job->sum[c * m->n_ids + i], m->tshift);
+	kvi_free(&trainer->alloc, job->sum);
 	return KVARC_OK;
 }
 
-static void find_rows(const struct kvi_train_task *k, const struct kvi_model *m, int32_t *row,
-                      uint32_t *count)
+static void find_rows(const struct kvi_train_task *task, const struct kvi_model *model,
+                      int32_t *row, uint32_t *count)
 {
-	for (size_t i = 0; i < k->stack->n_caches; i++) {
-		const struct kvi_train_cache *c = k->stack->caches[i];
+	for (size_t i = 0; i < task->stack->n_caches; i++) {
+		const struct kvi_train_cache *c = task->stack->caches[i];
 		for (size_t v = 0; v < c->n; v++) {
 			int32_t at = -1;
-			if (v < c->held && !k->weights->bad[c->first + v])
-				at = kvi_train_table_row(m, c->ids[v]);
+			if (v < c->held && !task->weights->bad[c->first + v])
+				at = kvi_train_table_row(model, c->ids[v]);
 			/* so that the sums of z fit in 32 bits */
 			if (at >= 0 && count[at] == UINT16_MAX)
 				at = -1;
@@ -178,45 +178,45 @@ static void weigh_left(const struct kvi_train_kernels *kernels, struct kvi_train
 	}
 }
 
-kvarc_ret kvi_train_tables(kvarc_trainer *t, struct kvi_train_task *k,
+kvarc_ret kvi_train_tables(kvarc_trainer *trainer, struct kvi_train_task *task,
                            struct kvi_train_residual *left)
 {
-	size_t n = k->stack->n_tokens;
-	uint32_t n_ids = k->models[1][0]->n_ids;
-	int32_t *row = kvi_array(&t->alloc, n, sizeof *row);
-	uint32_t *count = kvi_calloc(&t->alloc, n_ids, sizeof *count);
-	kvarc_ret ret = row && count ? KVARC_OK : kvi_train_no_memory(t);
-	*left = (struct kvi_train_residual){ .layer = *k->layer, .weights = *k->weights };
-	for (size_t i = 0; i < k->layer->n; i++)
+	size_t n = task->stack->n_tokens;
+	uint32_t n_ids = task->models[1][0]->n_ids;
+	int32_t *row = kvi_array(&trainer->alloc, n, sizeof *row);
+	uint32_t *count = kvi_calloc(&trainer->alloc, n_ids, sizeof *count);
+	kvarc_ret ret = row && count ? KVARC_OK : kvi_train_no_memory(trainer);
+	*left = (struct kvi_train_residual){ .layer = *task->layer, .weights = *task->weights };
+	for (size_t i = 0; i < task->layer->n; i++)
 		left->layer.tensors[i].z = NULL;
-	left->weights.w = kvi_array(&t->alloc, n, sizeof(float));
+	left->weights.w = kvi_array(&trainer->alloc, n, sizeof(float));
 	if (!ret && !left->weights.w)
-		ret = kvi_train_no_memory(t);
+		ret = kvi_train_no_memory(trainer);
 	if (!ret)
-		find_rows(k, k->models[1][0], row, count);
-	for (size_t i = 0; i < k->layer->n && !ret; i++) {
+		find_rows(task, task->models[1][0], row, count);
+	for (size_t i = 0; i < task->layer->n && !ret; i++) {
 		struct kvi_train_tensor *x = &left->layer.tensors[i];
 		struct table_job j = {
-			k, k->models[1][i], &k->layer->tensors[i], row, count, NULL
+			task, task->models[1][i], &task->layer->tensors[i], row, count, NULL
 		};
-		struct left_job l = { k, j.m, j.x, x, row };
-		ret = fill_table(t, &j);
-		x->z = kvi_calloc(&t->alloc, x->rows, x->capacity * sizeof *x->z);
+		struct left_job l = { task, j.m, j.x, x, row };
+		ret = fill_table(trainer, &j);
+		x->z = kvi_calloc(&trainer->alloc, x->rows, x->capacity * sizeof *x->z);
 		if (!ret && !x->z)
-			ret = kvi_train_no_memory(t);
+			ret = kvi_train_no_memory(trainer);
 		if (!ret)
-			kvi_train_parallel(t, j.m->C, subtract_slot, &l);
+			kvi_train_parallel(trainer, j.m->C, subtract_slot, &l);
 	}
 	if (!ret)
-		weigh_left(t->kernels, left, k->weights, n);
-	kvi_free(&t->alloc, row);
-	kvi_free(&t->alloc, count);
+		weigh_left(trainer->kernels, left, task->weights, n);
+	kvi_free(&trainer->alloc, row);
+	kvi_free(&trainer->alloc, count);
 	return ret;
 }
 
-void kvi_train_residual_free(kvarc_trainer *t, struct kvi_train_residual *left)
+void kvi_train_residual_free(kvarc_trainer *trainer, struct kvi_train_residual *left)
 {
 	for (size_t i = 0; i < left->layer.n; i++)
-		kvi_free(&t->alloc, left->layer.tensors[i].z);
-	kvi_free(&t->alloc, left->weights.w);
+		kvi_free(&trainer->alloc, left->layer.tensors[i].z);
+	kvi_free(&trainer->alloc, left->weights.w);
 }

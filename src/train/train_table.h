@@ -21,11 +21,11 @@ static inline bool kvi_train_pretend(int32_t id)
 
 /* Collects the ids of the fitted tokens of k's stack; ids->id is freed by the caller. Returns OK,
  * MEM, MEMLIMIT. */
-kvarc_ret kvi_train_ids_collect(kvarc_trainer *t, const struct kvi_train_task *k,
+kvarc_ret kvi_train_ids_collect(kvarc_trainer *trainer, const struct kvi_train_task *task,
                                 struct kvi_train_ids *ids);
 
 /* The row of a token id in the table of a model; -1: it has none. */
-int32_t kvi_train_table_row(const struct kvi_model *m, int32_t id);
+int32_t kvi_train_table_row(const struct kvi_model *model, int32_t id);
 
 /*
  * The residual of the token tables of a layer's level 3 models: a copy of the layer with its own
@@ -36,9 +36,9 @@ struct kvi_train_residual {
 	struct kvi_train_weights weights;
 };
 /* Fills the tables and *left. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_train_tables(kvarc_trainer *t, struct kvi_train_task *k,
+kvarc_ret kvi_train_tables(kvarc_trainer *trainer, struct kvi_train_task *task,
                            struct kvi_train_residual *left);
 /* Frees the z and weights of *left. */
-void kvi_train_residual_free(kvarc_trainer *t, struct kvi_train_residual *left);
+void kvi_train_residual_free(kvarc_trainer *trainer, struct kvi_train_residual *left);
 
 #endif

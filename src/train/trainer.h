@@ -176,22 +176,22 @@ struct kvi_train_layer {
 typedef void (*kvi_train_fn)(void *arg, size_t i);
 
 /* Adds a note for the report, as printf; one that finds no memory is dropped. */
-void kvi_train_note(kvarc_trainer *t, const char *format, ...)
+void kvi_train_note(kvarc_trainer *trainer, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Fills the error for a failed allocation. Returns MEM or MEMLIMIT. */
-kvarc_ret kvi_train_no_memory(kvarc_trainer *t);
+kvarc_ret kvi_train_no_memory(kvarc_trainer *trainer);
 /* Adds bytes to the progress and calls the caller's callback. Returns OK, IO (the callback stops
  * the run). */
-kvarc_ret kvi_train_progress(kvarc_trainer *t, uint64_t bytes);
+kvarc_ret kvi_train_progress(kvarc_trainer *trainer, uint64_t bytes);
 /* Elements of tokens [t0, t0 + n) of those looked at, packed; within a block when it is one of
  * several. OK, or the run's failure. */
-kvarc_ret kvi_train_fetch(kvarc_trainer *t, const struct kvi_train_cache *c, uint32_t tensor,
-                          size_t t0, uint32_t n, void *to);
+kvarc_ret kvi_train_fetch(kvarc_trainer *trainer, const struct kvi_train_cache *cache,
+                          uint32_t tensor, size_t t0, uint32_t n, void *to);
 
 /* Calls fn(arg, i) for i in 0..n-1 on the trainer's threads; returns after the last call. */
-void kvi_train_parallel(kvarc_trainer *t, size_t n, kvi_train_fn fn, void *arg);
+void kvi_train_parallel(kvarc_trainer *trainer, size_t n, kvi_train_fn fn, void *arg);
 
 /* The profile that the run fills; owned by the trainer. */
-struct kvi_profile *kvi_train_profile(kvarc_trainer *t);
+struct kvi_profile *kvi_train_profile(kvarc_trainer *trainer);
 
 #endif

@@ -26,15 +26,16 @@ static void default_free(void *opaque, void *ptr)
 	free(ptr);
 }
 
-void kvi_alloc_init(struct kvi_alloc *a, const kvarc_allocator *user, uint64_t limit)
+void kvi_alloc_init(struct kvi_alloc *alloc, const kvarc_allocator *user, uint64_t limit)
 {
-	a->fn = user ? *user : (kvarc_allocator){ .alloc = default_alloc, .free = default_free };
-	a->counted = a;
-	a->limit = limit ? limit : KVI_MEMLIMIT_DEFAULT;
-	atomic_init(&a->used, 0);
-	atomic_init(&a->peak, 0);
-	atomic_init(&a->hit_limit, 0);
-	atomic_init(&a->needed, 0);
+	alloc->fn = user ? *user
+	                 : (kvarc_allocator){ .alloc = default_alloc, .free = default_free };
+	alloc->counted = alloc;
+	alloc->limit = limit ? limit : KVI_MEMLIMIT_DEFAULT;
+	atomic_init(&alloc->used, 0);
+	atomic_init(&alloc->peak, 0);
+	atomic_init(&alloc->hit_limit, 0);
+	atomic_init(&alloc->needed, 0);
 }
 
 void *kvi_malloc(const struct kvi_alloc *shared, size_t bytes)
@@ -65,15 +66,15 @@ void *kvi_malloc(const struct kvi_alloc *shared, size_t bytes)
 	return (void *)at;
 }
 
-void *kvi_array(const struct kvi_alloc *a, size_t n, size_t size)
+void *kvi_array(const struct kvi_alloc *alloc, size_t n, size_t size)
 {
 	size_t bytes;
-	return kvi_mul(n, size, &bytes) ? NULL : kvi_malloc(a, bytes);
+	return kvi_mul(n, size, &bytes) ? NULL : kvi_malloc(alloc, bytes);
 }
 
-void *kvi_calloc(const struct kvi_alloc *a, size_t n, size_t size)
+void *kvi_calloc(const struct kvi_alloc *alloc, size_t n, size_t size)
 {
-	void *p = kvi_array(a, n, size);
+	void *p = kvi_array(alloc, n, size);
 	return p ? memset(p, 0, n * size) : NULL;
 }
 
@@ -88,7 +89,7 @@ void kvi_free(const struct kvi_alloc *shared, void *p)
 	a->fn.free(a->fn.opaque, h.base);
 }
 
-kvarc_ret kvi_alloc_error(const struct kvi_alloc *a)
+kvarc_ret kvi_alloc_error(const struct kvi_alloc *alloc)
 {
-	return atomic_load(&a->hit_limit) ? KVARC_MEMLIMIT : KVARC_MEM;
+	return atomic_load(&alloc->hit_limit) ? KVARC_MEMLIMIT : KVARC_MEM;
 }

@@ -28,16 +28,17 @@ struct kvi_alloc {
 };
 
 /* user may be NULL (malloc), limit 0 means the default. */
-KVI_SHARED void kvi_alloc_init(struct kvi_alloc *a, const kvarc_allocator *user, uint64_t limit);
+KVI_SHARED void kvi_alloc_init(struct kvi_alloc *alloc, const kvarc_allocator *user,
+                               uint64_t limit);
 /* 64-byte aligned, not initialised. NULL on failure and for 0 bytes. */
 KVI_SHARED void *kvi_malloc(const struct kvi_alloc *a, size_t bytes);
 /* n * size zeroed bytes, checked. */
-KVI_SHARED void *kvi_calloc(const struct kvi_alloc *a, size_t n, size_t size);
+KVI_SHARED void *kvi_calloc(const struct kvi_alloc *alloc, size_t n, size_t size);
 /* n * size bytes, checked, not initialised. */
-KVI_SHARED void *kvi_array(const struct kvi_alloc *a, size_t n, size_t size);
+KVI_SHARED void *kvi_array(const struct kvi_alloc *alloc, size_t n, size_t size);
 /* Frees memory of these calls, also the block that *a is in. p NULL: nothing, whatever a is. */
 KVI_SHARED void kvi_free(const struct kvi_alloc *a, void *p);
 /* KVARC_MEMLIMIT if a request failed because of the limit, else KVARC_MEM. */
-KVI_SHARED kvarc_ret kvi_alloc_error(const struct kvi_alloc *a);
+KVI_SHARED kvarc_ret kvi_alloc_error(const struct kvi_alloc *alloc);
 
 #endif

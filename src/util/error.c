@@ -10,8 +10,8 @@
 
 #include "alloc.h"
 
-/* Arguments may point into *e. */
-static void fill(kvarc_error *e, kvarc_ret code, uint64_t offset, uint64_t frame,
+/* Arguments may point into *error. */
+static void fill(kvarc_error *error, kvarc_ret code, uint64_t offset, uint64_t frame,
                  const char *format, va_list args)
 {
 	kvarc_error new = { .code = code,
@@ -21,78 +21,79 @@ static void fill(kvarc_error *e, kvarc_ret code, uint64_t offset, uint64_t frame
 		            .track = UINT32_MAX,
 		            .layer = UINT32_MAX };
 	vsnprintf(new.text, sizeof new.text, format, args);
-	*e = new;
+	*error = new;
 }
 
-kvarc_ret kvi_fail(kvarc_error *e, kvarc_ret code, const char *format, ...)
+kvarc_ret kvi_fail(kvarc_error *error, kvarc_ret code, const char *format, ...)
 {
 	va_list args;
-	if (!e)
+	if (!error)
 		return code;
 	va_start(args, format);
-	fill(e, code, KVARC_UNKNOWN, KVARC_UNKNOWN, format, args);
+	fill(error, code, KVARC_UNKNOWN, KVARC_UNKNOWN, format, args);
 	va_end(args);
 	return code;
 }
 
-kvarc_ret kvi_fail_at(kvarc_error *e, kvarc_ret code, uint64_t offset, uint64_t frame,
+kvarc_ret kvi_fail_at(kvarc_error *error, kvarc_ret code, uint64_t offset, uint64_t frame,
                       const char *format, ...)
 {
 	va_list args;
-	if (!e)
+	if (!error)
 		return code;
 	va_start(args, format);
-	fill(e, code, offset, frame, format, args);
+	fill(error, code, offset, frame, format, args);
 	va_end(args);
 	return code;
 }
 
-kvarc_ret kvi_vfail(kvarc_error *e, kvarc_ret code, const char *format, va_list args)
+kvarc_ret kvi_vfail(kvarc_error *error, kvarc_ret code, const char *format, va_list args)
 {
-	if (e)
-		fill(e, code, KVARC_UNKNOWN, KVARC_UNKNOWN, format, args);
+	if (error)
+		fill(error, code, KVARC_UNKNOWN, KVARC_UNKNOWN, format, args);
 	return code;
 }
 
-kvarc_ret kvi_reason(kvarc_error *e, kvarc_reason reason, kvarc_ret ret)
+kvarc_ret kvi_reason(kvarc_error *error, kvarc_reason reason, kvarc_ret ret)
 {
-	if (e)
-		e->reason = reason;
+	if (error)
+		error->reason = reason;
 	return ret;
 }
 
-kvarc_ret kvi_fail_track(kvarc_error *e, uint32_t track, size_t n)
+kvarc_ret kvi_fail_track(kvarc_error *error, uint32_t track, size_t n)
 {
-	kvi_fail(e, KVARC_GEOMETRY, "track %u does not exist: there are %zu", (unsigned)track, n);
-	if (e)
-		e->track = (uint32_t)n;
-	return kvi_reason(e, KVARC_REASON_NO_TRACK, KVARC_GEOMETRY);
+	kvi_fail(error, KVARC_GEOMETRY, "track %u does not exist: there are %zu", (unsigned)track,
+	         n);
+	if (error)
+		error->track = (uint32_t)n;
+	return kvi_reason(error, KVARC_REASON_NO_TRACK, KVARC_GEOMETRY);
 }
 
-kvarc_ret kvi_fail_callback(kvarc_error *e, uint64_t offset, uint64_t frame, const char *format,
+kvarc_ret kvi_fail_callback(kvarc_error *error, uint64_t offset, uint64_t frame, const char *format,
                             ...)
 {
 	const char *why = errno ? strerror(errno) : NULL;
 	va_list args;
-	if (!e)
+	if (!error)
 		return KVARC_IO;
 	va_start(args, format);
-	fill(e, KVARC_IO, offset, frame, format, args);
+	fill(error, KVARC_IO, offset, frame, format, args);
 	va_end(args);
-	size_t n = strlen(e->text);
+	size_t n = strlen(error->text);
 	if (why)
-		snprintf(e->text + n, sizeof e->text - n, ": %s", why);
+		snprintf(error->text + n, sizeof error->text - n, ": %s", why);
 	return KVARC_IO;
 }
 
-kvarc_ret kvi_fail_alloc(kvarc_error *e, const struct kvi_alloc *alloc)
+kvarc_ret kvi_fail_alloc(kvarc_error *error, const struct kvi_alloc *alloc)
 {
 	kvarc_ret code = kvi_alloc_error(alloc);
 	/* Rounded: the limit of an inner handle is the remainder of the outer one's. */
 	uint64_t limit = alloc->limit + (1 << 19);
 	bool mib = alloc->limit >= (uint64_t)1 << 19, kib = alloc->limit >= 1 << 10;
 	if (code == KVARC_MEMLIMIT) {
-		kvi_fail(e, code,
+		kvi_fail(error, code,
 		         "more memory than the limit of %llu %s is needed: raise the limit",
 		         (unsigned long long)(mib   ? limit >> 20
 		                              : kib ? alloc->limit >> 10
@@ -100,16 +101,16 @@ kvarc_ret kvi_fail_alloc(kvarc_error *e, const struct kvi_alloc *alloc)
 		         mib   ? "MiB"
 		         : kib ? "KiB"
 		               : "B");
-		if (e)
-			e->bytes_needed = atomic_load(&alloc->needed);
+		if (error)
+			error->bytes_needed = atomic_load(&alloc->needed);
 		return code;
 	}
-	return kvi_fail(e, code, "out of memory");
+	return kvi_fail(error, code, "out of memory");
 }
 
-kvarc_ret kvi_fail_memory(kvarc_error *e, kvarc_ret ret, const struct kvi_alloc *alloc)
+kvarc_ret kvi_fail_memory(kvarc_error *error, kvarc_ret ret, const struct kvi_alloc *alloc)
 {
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
-		return kvi_fail_alloc(e, alloc);
+		return kvi_fail_alloc(error, alloc);
 	return ret;
 }

@@ -9,33 +9,34 @@
 #include "util/shared.h"
 
 /*
- * Fills *e, if e is not NULL, and returns code. The text says what happened, where, and what to
- * do next; it never holds bytes of a cache. Any thread, as long as e is its own.
+ * Fills *error, if error is not NULL, and returns code. The text says what happened, where, and
+ * what to do next; it never holds bytes of a cache. Any thread, as long as error is its own.
  */
-KVI_SHARED kvarc_ret kvi_fail(kvarc_error *e, kvarc_ret code, const char *format, ...)
+KVI_SHARED kvarc_ret kvi_fail(kvarc_error *error, kvarc_ret code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 /* The same for an error at a byte offset of the file, in the frame of a sequence number;
  * KVARC_UNKNOWN where one of them means nothing. */
-kvarc_ret kvi_fail_at(kvarc_error *e, kvarc_ret code, uint64_t offset, uint64_t frame,
+kvarc_ret kvi_fail_at(kvarc_error *error, kvarc_ret code, uint64_t offset, uint64_t frame,
                       const char *format, ...) __attribute__((format(printf, 5, 6)));
 /* kvi_fail with arguments in a list. */
-kvarc_ret kvi_vfail(kvarc_error *e, kvarc_ret code, const char *format, va_list args)
+kvarc_ret kvi_vfail(kvarc_error *error, kvarc_ret code, const char *format, va_list args)
 	__attribute__((format(printf, 3, 0)));
-/* Sets the reason in *e (NULL: nothing), which holds a failure, and returns ret:
- * return kvi_reason(e, KVARC_REASON_SALVAGE, kvi_fail(e, ...)); */
-KVI_SHARED kvarc_ret kvi_reason(kvarc_error *e, kvarc_reason reason, kvarc_ret ret);
+/* Sets the reason in *error (NULL: nothing), which holds a failure, and returns ret:
+ * return kvi_reason(error, KVARC_REASON_SALVAGE, kvi_fail(error, ...)); */
+KVI_SHARED kvarc_ret kvi_reason(kvarc_error *error, kvarc_reason reason, kvarc_ret ret);
 /* GEOMETRY: there is no such track among n. */
-kvarc_ret kvi_fail_track(kvarc_error *e, uint32_t track, size_t n);
+kvarc_ret kvi_fail_track(kvarc_error *error, uint32_t track, size_t n);
 
 /* IO, at an offset of the file, for a callback of the caller that has failed. Behind the text comes
  * that of errno, if it is not 0: the caller of the callback has set it to 0 before. */
-kvarc_ret kvi_fail_callback(kvarc_error *e, uint64_t offset, uint64_t frame, const char *format,
+kvarc_ret kvi_fail_callback(kvarc_error *error, uint64_t offset, uint64_t frame, const char *format,
                             ...) __attribute__((format(printf, 4, 5)));
 
 struct kvi_alloc;
-/* Fills *e, if e is not NULL, for a failed allocation of alloc. Returns MEM or MEMLIMIT. */
-KVI_SHARED kvarc_ret kvi_fail_alloc(kvarc_error *e, const struct kvi_alloc *alloc);
+/* Fills *error, if error is not NULL, for a failed allocation of alloc. Returns MEM or MEMLIMIT. */
+KVI_SHARED kvarc_ret kvi_fail_alloc(kvarc_error *error, const struct kvi_alloc *alloc);
 /* Returns ret. MEM and MEMLIMIT of calls that fill no error get the text of kvi_fail_alloc. */
-KVI_SHARED kvarc_ret kvi_fail_memory(kvarc_error *e, kvarc_ret ret, const struct kvi_alloc *alloc);
+KVI_SHARED kvarc_ret kvi_fail_memory(kvarc_error *error, kvarc_ret ret,
+                                     const struct kvi_alloc *alloc);
 
 #endif

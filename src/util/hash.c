@@ -94,19 +94,19 @@ struct kvi_h128 kvi_h128_2(const void *a, size_t na, const void *b, size_t nb)
 
 _Static_assert(sizeof(XXH3_state_t) <= sizeof(struct kvi_hasher), "a state fits");
 
-void kvi_hasher_begin(struct kvi_hasher *h)
+void kvi_hasher_begin(struct kvi_hasher *hasher)
 {
-	XXH3_128bits_reset((XXH3_state_t *)(void *)h->state);
+	XXH3_128bits_reset((XXH3_state_t *)(void *)hasher->state);
 }
 
-void kvi_hasher_add(struct kvi_hasher *h, const void *p, size_t bytes)
+void kvi_hasher_add(struct kvi_hasher *hasher, const void *p, size_t bytes)
 {
-	update((XXH3_state_t *)(void *)h->state, p, bytes);
+	update((XXH3_state_t *)(void *)hasher->state, p, bytes);
 }
 
-struct kvi_h128 kvi_hasher_end(const struct kvi_hasher *h)
+struct kvi_h128 kvi_hasher_end(const struct kvi_hasher *hasher)
 {
-	return from(XXH3_128bits_digest((const XXH3_state_t *)(const void *)h->state));
+	return from(XXH3_128bits_digest((const XXH3_state_t *)(const void *)hasher->state));
 }
 
 struct kvi_h128 kvi_load_h128(const uint8_t in[16])
@@ -114,8 +114,8 @@ struct kvi_h128 kvi_load_h128(const uint8_t in[16])
 	return (struct kvi_h128){ kvi_load64(in), kvi_load64(in + 8) };
 }
 
-void kvi_store_h128(uint8_t out[16], struct kvi_h128 h)
+void kvi_store_h128(uint8_t out[16], struct kvi_h128 hash)
 {
-	kvi_store64(out, h.lo);
-	kvi_store64(out + 8, h.hi);
+	kvi_store64(out, hash.lo);
+	kvi_store64(out + 8, hash.hi);
 }

@@ -31,16 +31,16 @@ struct kvi_hasher {
 	_Alignas(64) uint8_t state[576];
 };
 /* Begins with no bytes. */
-void kvi_hasher_begin(struct kvi_hasher *h);
+void kvi_hasher_begin(struct kvi_hasher *hasher);
 /* Adds bytes behind those that came before. */
-void kvi_hasher_add(struct kvi_hasher *h, const void *p, size_t bytes);
+void kvi_hasher_add(struct kvi_hasher *hasher, const void *p, size_t bytes);
 /* H128 of all bytes that came; more may follow. */
-struct kvi_h128 kvi_hasher_end(const struct kvi_hasher *h);
+struct kvi_h128 kvi_hasher_end(const struct kvi_hasher *hasher);
 
 /* The 16 bytes that a file has: low, then high, little-endian. */
 struct kvi_h128 kvi_load_h128(const uint8_t in[16]);
 /* Stores the 16 bytes of a hash as kvi_load_h128 reads them. */
-KVI_SHARED void kvi_store_h128(uint8_t out[16], struct kvi_h128 h);
+KVI_SHARED void kvi_store_h128(uint8_t out[16], struct kvi_h128 hash);
 /* The next number of the generator splitmix64; *state begins as its seed. */
 static inline uint64_t kvi_splitmix64(uint64_t *state)
 {

@@ -29,22 +29,22 @@ bool kvi_array_grow(const struct kvi_alloc *alloc, void *array, size_t *cap, siz
 	return kvi_array_reserve(alloc, array, cap, n, n + 1, size);
 }
 
-void *kvi_list_add(struct kvi_list *l, const struct kvi_alloc *alloc, size_t entry_bytes)
+void *kvi_list_add(struct kvi_list *list, const struct kvi_alloc *alloc, size_t entry_bytes)
 {
-	if (!kvi_array_grow(alloc, &l->p, &l->cap, l->n, entry_bytes))
+	if (!kvi_array_grow(alloc, &list->p, &list->cap, list->n, entry_bytes))
 		return NULL;
-	void *at = (uint8_t *)l->p + l->n * entry_bytes;
-	l->n++;
+	void *at = (uint8_t *)list->p + list->n * entry_bytes;
+	list->n++;
 	return memset(at, 0, entry_bytes);
 }
 
-size_t kvi_list_search(const struct kvi_list *l, size_t entry_bytes, size_t key, uint64_t value)
+size_t kvi_list_search(const struct kvi_list *list, size_t entry_bytes, size_t key, uint64_t value)
 {
-	size_t lo = 0, hi = l->n;
+	size_t lo = 0, hi = list->n;
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
 		uint64_t x;
-		memcpy(&x, (const uint8_t *)l->p + mid * entry_bytes + key, sizeof x);
+		memcpy(&x, (const uint8_t *)list->p + mid * entry_bytes + key, sizeof x);
 		if (x < value)
 			lo = mid + 1;
 		else

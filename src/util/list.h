@@ -28,11 +28,11 @@ struct kvi_list {
 #define KVI_LIST(type, list, i) (&((type *)(list).p)[i])
 
 /* Adds one entry at the end, zeroed. NULL: no memory, and nothing changed. */
-KVI_SHARED void *kvi_list_add(struct kvi_list *l, const struct kvi_alloc *alloc,
+KVI_SHARED void *kvi_list_add(struct kvi_list *list, const struct kvi_alloc *alloc,
                               size_t entry_bytes);
 
-/* The index of the first entry whose key is `value` or more; l->n: there is none. The
+/* The index of the first entry whose key is `value` or more; list->n: there is none. The
  * entries ascend by their keys: uint64_t members at byte `key` of each. */
-size_t kvi_list_search(const struct kvi_list *l, size_t entry_bytes, size_t key, uint64_t value);
+size_t kvi_list_search(const struct kvi_list *list, size_t entry_bytes, size_t key, uint64_t value);
 
 #endif

@@ -95,11 +95,11 @@ static struct pool_loop *open_loop(const struct kvi_pool *pool)
 }
 
 /* Takes the next step of a loop; the lock is held before and after. */
-static void take_step(struct kvi_pool *pool, struct pool_loop *l)
+static void take_step(struct kvi_pool *pool, struct pool_loop *loop)
 {
-	size_t i = l->next++;
+	size_t i = loop->next++;
 	pthread_mutex_unlock(&pool->lock);
-	l->step(l->opaque, i);
+	loop->step(loop->opaque, i);
 	pthread_mutex_lock(&pool->lock);
 }
 
@@ -316,12 +316,12 @@ unsigned kvi_pool_idle(struct kvi_pool *pool)
 }
 
 /* The loop has no steps any more that nobody has begun. */
-static void close_loop(struct kvi_pool *pool, const struct pool_loop *l)
+static void close_loop(struct kvi_pool *pool, const struct pool_loop *loop)
 {
 	struct pool_loop **at = &pool->loops;
-	while (*at != l)
+	while (*at != loop)
 		at = &(*at)->more;
-	*at = l->more;
+	*at = loop->more;
 }
 
 void kvi_pool_loop(struct kvi_pool *pool, size_t n, kvi_pool_step step, void *opaque)

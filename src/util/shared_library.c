@@ -24,28 +24,31 @@ void *kvi_library_open(const char *file, const struct kvi_library_call *calls, s
 	return library;
 }
 
-static bool make_ready(struct kvi_library *l, bool (*begin)(kvarc_error *e), kvarc_error *e)
+static bool make_ready(struct kvi_library *library, bool (*begin)(kvarc_error *error),
+                       kvarc_error *error)
 {
 	const char *missing;
-	if (!kvi_library_open(l->file, l->calls, l->n, l->table, &missing))
-		(void)kvi_fail(e, KVARC_OPTIONS, "this needs %s: %.120s", l->missing, dlerror());
+	if (!kvi_library_open(library->file, library->calls, library->n, library->table, &missing))
+		(void)kvi_fail(error, KVARC_OPTIONS, "this needs %s: %.120s", library->missing,
+		               dlerror());
 	else if (missing)
-		(void)kvi_fail(e, KVARC_OPTIONS,
-		               "this needs %s or newer: %s of this host has no %s", l->oldest,
-		               l->file, missing);
+		(void)kvi_fail(error, KVARC_OPTIONS,
+		               "this needs %s or newer: %s of this host has no %s", library->oldest,
+		               library->file, missing);
 	else
-		return !begin || begin(e);
+		return !begin || begin(error);
 	return false;
 }
 
-bool kvi_library_ready(struct kvi_library *l, bool (*begin)(kvarc_error *e), kvarc_error *e)
+bool kvi_library_ready(struct kvi_library *library, bool (*begin)(kvarc_error *error),
+                       kvarc_error *error)
 {
-	if (atomic_load_explicit(&l->ready, memory_order_acquire))
+	if (atomic_load_explicit(&library->ready, memory_order_acquire))
 		return true;
-	pthread_mutex_lock(&l->lock);
-	const bool ready = atomic_load_explicit(&l->ready, memory_order_relaxed) ||
-	                   make_ready(l, begin, e);
-	atomic_store_explicit(&l->ready, ready, memory_order_release);
-	pthread_mutex_unlock(&l->lock);
+	pthread_mutex_lock(&library->lock);
+	const bool ready = atomic_load_explicit(&library->ready, memory_order_relaxed) ||
+	                   make_ready(library, begin, error);
+	atomic_store_explicit(&library->ready, ready, memory_order_release);
+	pthread_mutex_unlock(&library->lock);
 	return ready;
 }

@@ -46,9 +46,10 @@ struct kvi_library {
 /*
  * Opens it, if it is not open yet, and fills its table; then calls begin, which may be NULL and
  * says whether the library can be used. Any thread; one opens it, others wait. Returns whether it
- * can be used; else *e, which may be NULL, says what to do (OPTIONS); the next call tries again.
+ * can be used; else *error, which may be NULL, says what to do (OPTIONS); the next call tries
+ * again.
  */
-KVI_SHARED bool kvi_library_ready(struct kvi_library *l, bool (*begin)(kvarc_error *e),
-                                  kvarc_error *e);
+KVI_SHARED bool kvi_library_ready(struct kvi_library *library, bool (*begin)(kvarc_error *error),
+                                  kvarc_error *error);
 
 #endif

@@ -14,11 +14,12 @@ struct kvi_view_block {
 };
 
 /* Copies the elements of a block from the view to packed memory. */
-KVI_SHARED void kvi_view_gather(const kvarc_view *v, const struct kvi_view_block *b, void *packed);
+KVI_SHARED void kvi_view_gather(const kvarc_view *view, const struct kvi_view_block *block,
+                                void *packed);
 /* Where a block is that is packed in the view, too; else NULL. */
-void *kvi_view_packed(const kvarc_view *v, const struct kvi_view_block *b);
+void *kvi_view_packed(const kvarc_view *view, const struct kvi_view_block *block);
 /* Copies the elements of a block from packed memory to the view. */
-KVI_SHARED void kvi_view_scatter(const kvarc_view *v, const struct kvi_view_block *b,
+KVI_SHARED void kvi_view_scatter(const kvarc_view *view, const struct kvi_view_block *block,
                                  const void *packed);
 
 #endif

@@ -16,15 +16,15 @@ struct kvi_repeat_table *kvi_repeat_open(const struct kvi_alloc *alloc)
 	return kvi_calloc(alloc, 1, sizeof(struct kvi_repeat_table));
 }
 
-void kvi_repeat_close(struct kvi_repeat_table *t, const struct kvi_alloc *alloc)
+void kvi_repeat_close(struct kvi_repeat_table *table, const struct kvi_alloc *alloc)
 {
-	kvi_free(alloc, t);
+	kvi_free(alloc, table);
 }
 
-const struct kvi_repeat *kvi_repeat_find(const struct kvi_repeat_table *t, struct kvi_h128 hash,
+const struct kvi_repeat *kvi_repeat_find(const struct kvi_repeat_table *table, struct kvi_h128 hash,
                                          uint64_t bytes, uint32_t n_tokens)
 {
-	const struct kvi_repeat *set = t->order_index[hash.lo % SETS];
+	const struct kvi_repeat *set = table->order_index[hash.lo % SETS];
 	for (int i = 0; i < WAYS; i++)
 		if (set[i].bytes == bytes && set[i].n_tokens == n_tokens &&
 		    kvi_h128_equal(set[i].hash, hash))
@@ -32,9 +32,9 @@ const struct kvi_repeat *kvi_repeat_find(const struct kvi_repeat_table *t, struc
 	return NULL;
 }
 
-void kvi_repeat_add(struct kvi_repeat_table *t, const struct kvi_repeat *r)
+void kvi_repeat_add(struct kvi_repeat_table *table, const struct kvi_repeat *r)
 {
-	struct kvi_repeat *set = t->order_index[r->hash.lo % SETS];
+	struct kvi_repeat *set = table->order_index[r->hash.lo % SETS];
 	for (int i = WAYS - 1; i > 0; i--)
 		set[i] = set[i - 1];
 	set[0] = *r;

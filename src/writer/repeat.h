@@ -23,11 +23,11 @@ struct kvi_repeat_table;
 /* An empty table; NULL when memory ran out. */
 struct kvi_repeat_table *kvi_repeat_open(const struct kvi_alloc *alloc);
 /* Frees the table; NULL-safe. */
-void kvi_repeat_close(struct kvi_repeat_table *t, const struct kvi_alloc *alloc);
+void kvi_repeat_close(struct kvi_repeat_table *table, const struct kvi_alloc *alloc);
 /* NULL: not seen, or forgotten. */
-const struct kvi_repeat *kvi_repeat_find(const struct kvi_repeat_table *t, struct kvi_h128 hash,
+const struct kvi_repeat *kvi_repeat_find(const struct kvi_repeat_table *table, struct kvi_h128 hash,
                                          uint64_t bytes, uint32_t n_tokens);
 /* Adds a chunk; an older one with the same slot of the table is dropped. */
-void kvi_repeat_add(struct kvi_repeat_table *t, const struct kvi_repeat *r);
+void kvi_repeat_add(struct kvi_repeat_table *table, const struct kvi_repeat *r);
 
 #endif

@@ -118,24 +118,25 @@ struct append {
 	void *opaque;
 };
 
-static int rate_at(const kvarc_writer *w, const struct append *a, uint64_t i)
+static int rate_at(const kvarc_writer *w, const struct append *append, uint64_t i)
 {
-	return kvi_lossy_rate_at(w->options.lossy, a->t0 + i, a->t0 + a->n);
+	return kvi_lossy_rate_at(w->options.lossy, append->t0 + i, append->t0 + append->n);
 }
 
 /* The position of the next token of the append, which is done with. */
-static int32_t pass_token(struct kvi_writer_track *t, struct append *a)
+static int32_t pass_token(struct kvi_writer_track *track, struct append *append)
 {
-	int32_t at = a->positions ? a->positions[a->done] : (int32_t)t->next_position;
-	t->next_position = (int64_t)at + 1;
-	a->done++;
+	int32_t at = append->positions ? append->positions[append->done]
+	                               : (int32_t)track->next_position;
+	track->next_position = (int64_t)at + 1;
+	append->done++;
 	return at;
 }
 
-static void pass_dropped(kvarc_writer *w, struct append *a)
+static void pass_dropped(kvarc_writer *w, struct append *append)
 {
-	while (a->done < a->n && rate_at(w, a, a->done) == KVARC_LOSSY_DROP)
-		pass_token(&w->tracks[a->track], a);
+	while (append->done < append->n && rate_at(w, append, append->done) == KVARC_LOSSY_DROP)
+		pass_token(&w->tracks[append->track], append);
 }
 
 /* Where tokens that are taken go. */
@@ -146,36 +147,38 @@ struct append_taking {
 };
 
 /* The next count tokens of the append that are not left out. */
-static void next_tokens(kvarc_writer *w, struct append *a, uint32_t count,
+static void next_tokens(kvarc_writer *w, struct append *append, uint32_t count,
                         const struct append_taking *to)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		pass_dropped(w, a);
-		to->ids[i] = a->ids ? a->ids[a->done] : 0;
-		to->from[i] = (uint32_t)(a->t0 + a->done);
-		to->rate[i] = (int16_t)rate_at(w, a, a->done);
-		to->positions[i] = pass_token(&w->tracks[a->track], a);
+		pass_dropped(w, append);
+		to->ids[i] = append->ids ? append->ids[append->done] : 0;
+		to->from[i] = (uint32_t)(append->t0 + append->done);
+		to->rate[i] = (int16_t)rate_at(w, append, append->done);
+		to->positions[i] = pass_token(&w->tracks[append->track], append);
 	}
-	a->left -= count;
-	pass_dropped(w, a);
+	append->left -= count;
+	pass_dropped(w, append);
 }
 
 /* Copies count tokens of the append behind those that wait. */
-static kvarc_ret keep(kvarc_writer *w, struct append *a, uint32_t count)
+static kvarc_ret keep(kvarc_writer *w, struct append *append, uint32_t count)
 {
-	struct kvi_writer_track *t = &w->tracks[a->track];
+	struct kvi_writer_track *t = &w->tracks[append->track];
 	if (!t->waiting) {
-		kvarc_ret ret = make_waiting(w, a->track);
+		kvarc_ret ret = make_waiting(w, append->track);
 		if (ret)
 			return ret;
 	}
 	struct kvi_waiting *wait = t->waiting;
-	const struct kvi_fetching f = { a->fetch, a->opaque, &w->taken, a->t0 + a->done, count };
+	const struct kvi_fetching f = { append->fetch, append->opaque, &w->taken,
+		                        append->t0 + append->done, count };
 	const struct append_taking to = { wait->ids + wait->n, wait->positions + wait->n,
 		                          w->taken.from, wait->taken.rate + wait->n };
 	size_t at = 0;
-	next_tokens(w, a, count, &to);
-	for (uint32_t i = w->order.first[a->track]; i < w->order.first[a->track + 1]; i++) {
+	next_tokens(w, append, count, &to);
+	for (uint32_t i = w->order.first[append->track]; i < w->order.first[append->track + 1];
+	     i++) {
 		uint32_t tensor = w->order.tensors[i];
 		const kvarc_tensor *x = &w->geometry.tensors[tensor];
 		size_t token = kvi_tensor_bytes(x);
@@ -183,80 +186,81 @@ static kvarc_ret keep(kvarc_writer *w, struct append *a, uint32_t count)
 			return kvi_fail(w->error, KVARC_IO, "fetching tokens failed");
 		at += token * t->segment_tokens;
 	}
-	wait->has_ids = a->ids;
+	wait->has_ids = append->ids;
 	wait->n += count;
 	return KVARC_OK;
 }
 
 /* Tokens that wait come first; a segment has ids for all tokens or for none. */
-static kvarc_ret fill_waiting(kvarc_writer *w, struct append *a)
+static kvarc_ret fill_waiting(kvarc_writer *w, struct append *append)
 {
-	struct kvi_writer_track *t = &w->tracks[a->track];
+	struct kvi_writer_track *t = &w->tracks[append->track];
 	kvarc_ret ret = KVARC_OK;
 	if (!t->waiting || t->waiting->n == 0)
 		return KVARC_OK;
-	if (t->waiting->has_ids == (a->ids != NULL)) {
+	if (t->waiting->has_ids == (append->ids != NULL)) {
 		uint32_t capacity = t->segment_tokens - t->waiting->n;
-		ret = keep(w, a, a->left < capacity ? (uint32_t)a->left : capacity);
+		ret = keep(w, append, append->left < capacity ? (uint32_t)append->left : capacity);
 		if (ret || t->waiting->n < t->segment_tokens)
 			return ret;
 	}
-	return flush_track(w, a->track);
+	return flush_track(w, append->track);
 }
 
-static kvarc_ret direct(kvarc_writer *w, struct append *a, uint32_t count)
+static kvarc_ret direct(kvarc_writer *w, struct append *append, uint32_t count)
 {
-	struct kvi_writer_track *t = &w->tracks[a->track];
+	struct kvi_writer_track *t = &w->tracks[append->track];
 	struct kvi_segment s;
 	const struct append_taking to = { s.ids, s.positions, w->taken.from, w->taken.rate };
-	s.track = a->track;
+	s.track = append->track;
 	s.t0 = t->n_submitted;
 	s.n = count;
-	s.has_ids = a->ids;
+	s.has_ids = append->ids;
 	s.coded = false;
-	next_tokens(w, a, count, &to);
-	kvarc_ret ret = kvi_writer_segment(w, &s, &w->taken, a->fetch, a->opaque);
+	next_tokens(w, append, count, &to);
+	kvarc_ret ret = kvi_writer_segment(w, &s, &w->taken, append->fetch, append->opaque);
 	t->n_submitted += count;
 	return ret;
 }
 
 /* Counts the tokens that are not left out, and those that are as if they were written. */
-static void count_tokens(kvarc_writer *w, struct append *a)
+static void count_tokens(kvarc_writer *w, struct append *append)
 {
 	uint64_t elements = 0, bytes = 0;
-	a->left = a->n;
+	append->left = append->n;
 	w->taken.per_token = w->options.lossy && w->options.lossy->token_rate;
 	if (!w->taken.per_token)
 		return;
-	for (uint64_t i = 0; i < a->n; i++)
-		a->left -= rate_at(w, a, i) == KVARC_LOSSY_DROP;
-	for (uint32_t i = w->order.first[a->track]; i < w->order.first[a->track + 1]; i++) {
+	for (uint64_t i = 0; i < append->n; i++)
+		append->left -= rate_at(w, append, i) == KVARC_LOSSY_DROP;
+	for (uint32_t i = w->order.first[append->track]; i < w->order.first[append->track + 1];
+	     i++) {
 		const kvarc_tensor *x = &w->geometry.tensors[w->order.tensors[i]];
 		elements += kvi_tensor_width(x);
 		bytes += kvi_tensor_bytes(x);
 	}
-	w->stats.dropped_tokens += a->n - a->left;
-	w->stats.elements += elements * (a->n - a->left);
-	w->stats.raw_bytes += bytes * (a->n - a->left);
+	w->stats.dropped_tokens += append->n - append->left;
+	w->stats.elements += elements * (append->n - append->left);
+	w->stats.raw_bytes += bytes * (append->n - append->left);
 }
 
-static kvarc_ret writer_append_append_tokens(kvarc_writer *w, struct append *a, bool keep_rest)
+static kvarc_ret writer_append_append_tokens(kvarc_writer *w, struct append *append, bool keep_rest)
 {
-	struct kvi_writer_track *t = &w->tracks[a->track];
-	count_tokens(w, a);
-	t->n_appended += a->n;
-	t->n_total = t->n_written + (t->waiting ? t->waiting->n : 0) + a->left;
+	struct kvi_writer_track *t = &w->tracks[append->track];
+	count_tokens(w, append);
+	t->n_appended += append->n;
+	t->n_total = t->n_written + (t->waiting ? t->waiting->n : 0) + append->left;
 	kvarc_ret ret = w->started ? KVARC_OK : kvi_writer_start(w);
-	pass_dropped(w, a);
-	if (ret == KVARC_OK && a->left)
-		ret = fill_waiting(w, a);
-	while (ret == KVARC_OK && a->left) {
-		if (a->left >= t->segment_tokens)
-			ret = direct(w, a, t->segment_tokens);
+	pass_dropped(w, append);
+	if (ret == KVARC_OK && append->left)
+		ret = fill_waiting(w, append);
+	while (ret == KVARC_OK && append->left) {
+		if (append->left >= t->segment_tokens)
+			ret = direct(w, append, t->segment_tokens);
 		else if (keep_rest)
-			ret = keep(w, a, (uint32_t)a->left);
+			ret = keep(w, append, (uint32_t)append->left);
 		else
-			ret = direct(w, a, (uint32_t)a->left);
+			ret = direct(w, append, (uint32_t)append->left);
 	}
 	return kvi_writer_drain(w, ret);
 }
@@ -282,11 +286,12 @@ kvarc_ret kvi_writer_may_append(const kvarc_writer *w, uint32_t track, uint64_t 
 }
 
 /* What both appends ask of their arguments, and then know of their track. */
-static kvarc_ret check_append(kvarc_writer *w, const struct append *a)
+static kvarc_ret check_append(kvarc_writer *w, const struct append *append)
 {
-	kvarc_ret ret = kvi_writer_may_append(w, a->track, a->t0, a->n, a->positions);
-	if (!ret && a->n)
-		w->tracks[a->track].wants_positions = false;
+	kvarc_ret ret = kvi_writer_may_append(w, append->track, append->t0, append->n,
+	                                      append->positions);
+	if (!ret && append->n)
+		w->tracks[append->track].wants_positions = false;
 	return ret;
 }
 
@@ -436,73 +441,76 @@ static kvarc_ret check_stored(kvarc_writer *w, size_t n, const kvarc_stored *seg
 
 /* Ids and positions of one segment behind those that were taken; position: of its first token where
  * none are given. */
-static void next_stored(const kvarc_stored *from, struct stored_tokens *t, int64_t position)
+static void next_stored(const kvarc_stored *from, struct stored_tokens *tokens, int64_t position)
 {
-	struct kvi_segment *s = &t->s;
+	struct kvi_segment *s = &tokens->s;
 	s->track = from->track;
 	s->t0 = from->t0;
 	s->n = from->n;
-	s->has_ids = t->ids;
+	s->has_ids = tokens->ids;
 	s->has_chain = from->has_chain;
 	s->chain = from->has_chain ? kvi_load_h128(from->chain) : (struct kvi_h128){ 0, 0 };
 	for (uint32_t i = 0; i < s->n; i++) {
-		s->ids[i] = t->ids ? *t->ids++ : 0;
-		s->positions[i] = t->positions ? *t->positions++ : (int32_t)(position + i);
+		s->ids[i] = tokens->ids ? *tokens->ids++ : 0;
+		s->positions[i] = tokens->positions ? *tokens->positions++
+		                                    : (int32_t)(position + i);
 	}
 }
 
 /* The chain value of what precedes a segment that has one itself. */
-static kvarc_ret chain_before(kvarc_writer *w, const struct kvi_segment *s, struct kvi_chain *chain)
+static kvarc_ret chain_before(kvarc_writer *w, const struct kvi_segment *segment,
+                              struct kvi_chain *chain)
 {
-	chain->known = s->has_chain && (chain->known || s->t0 == 0);
-	return s->has_chain && s->t0 == 0
+	chain->known = segment->has_chain && (chain->known || segment->t0 == 0);
+	return segment->has_chain && segment->t0 == 0
 	               ? kvi_chain_root(&chain->value, &w->content, w->geometry_hash, &w->identity)
 	               : KVARC_OK;
 }
 
-/* That all chain values are what they must be; t: its own. */
+/* That all chain values are what they must be; tokens: its own. */
 static kvarc_ret check_chains(kvarc_writer *w, size_t n, const kvarc_stored *segments,
-                              struct stored_tokens t)
+                              struct stored_tokens tokens)
 {
 	const struct kvi_writer_track *track = &w->tracks[segments->track];
 	struct kvi_chain chain = track->chain;
 	int64_t position = track->next_position;
 	for (size_t i = 0; i < n; i++) {
 		struct kvi_h128 value = { 0, 0 };
-		next_stored(&segments[i], &t, position);
-		position = (int64_t)t.s.positions[t.s.n - 1] + 1;
-		kvarc_ret ret = chain_before(w, &t.s, &chain);
-		if (!ret && chain.known && t.s.has_ids)
-			ret = kvi_chain_link(&value, &w->content, chain.value, &t.s, t.s.n);
+		next_stored(&segments[i], &tokens, position);
+		position = (int64_t)tokens.s.positions[tokens.s.n - 1] + 1;
+		kvarc_ret ret = chain_before(w, &tokens.s, &chain);
+		if (!ret && chain.known && tokens.s.has_ids)
+			ret = kvi_chain_link(&value, &w->content, chain.value, &tokens.s,
+			                     tokens.s.n);
 		if (ret)
 			return kvi_fail_alloc(w->error, &w->alloc);
-		if (t.s.has_chain &&
-		    !(chain.known && t.s.has_ids && kvi_h128_equal(value, t.s.chain)))
+		if (tokens.s.has_chain &&
+		    !(chain.known && tokens.s.has_ids && kvi_h128_equal(value, tokens.s.chain)))
 			return kvi_fail(w->error, KVARC_GEOMETRY,
 			                "%s: the chain value of segment %zu is not that of these "
 			                "ids behind those before",
 			                stored_call, i);
-		chain = (struct kvi_chain){ t.s.has_chain, t.s.chain };
+		chain = (struct kvi_chain){ tokens.s.has_chain, tokens.s.chain };
 	}
 	return KVARC_OK;
 }
 
 /* The state of the track behind a segment, which is kept for rewinds. */
-static kvarc_ret pass_segment(kvarc_writer *w, const struct kvi_segment *s)
+static kvarc_ret pass_segment(kvarc_writer *w, const struct kvi_segment *segment)
 {
-	struct kvi_writer_track *t = &w->tracks[s->track];
+	struct kvi_writer_track *t = &w->tracks[segment->track];
 	struct kvi_chain before = t->chain;
-	if (chain_before(w, s, &before))
+	if (chain_before(w, segment, &before))
 		return kvi_fail_alloc(w->error, &w->alloc);
-	t->n_written += s->n;
+	t->n_written += segment->n;
 	t->n_committed = t->n_submitted = t->n_appended = t->n_total = t->n_written;
-	t->next_position = (int64_t)s->positions[s->n - 1] + 1;
+	t->next_position = (int64_t)segment->positions[segment->n - 1] + 1;
 	t->wants_positions = false;
-	t->chain = (struct kvi_chain){ s->has_chain, s->chain };
+	t->chain = (struct kvi_chain){ segment->has_chain, segment->chain };
 	w->content.n = 0;
-	kvi_segment_put(&w->content, s);
+	kvi_segment_put(&w->content, segment);
 	return w->content.failed ? kvi_fail_alloc(w->error, &w->alloc)
-	                         : kvi_writer_keep_segment(w, s, before);
+	                         : kvi_writer_keep_segment(w, segment, before);
 }
 
 /* One frame of n segments, and its commit. */
@@ -522,14 +530,14 @@ static kvarc_ret put_frame(kvarc_writer *w, const kvarc_stored *segments, size_t
 }
 
 static kvarc_ret append_segments(kvarc_writer *w, size_t n, const kvarc_stored *segments,
-                                 struct stored_tokens *t)
+                                 struct stored_tokens *tokens)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (size_t done = 0, part; done < n && !ret; done += part) {
 		part = n - done < KVI_STOREREF_SEGMENTS ? n - done : KVI_STOREREF_SEGMENTS;
 		for (size_t i = done; i < done + part && !ret; i++) {
-			next_stored(&segments[i], t, w->tracks[segments->track].next_position);
-			ret = pass_segment(w, &t->s);
+			next_stored(&segments[i], tokens, w->tracks[segments->track].next_position);
+			ret = pass_segment(w, &tokens->s);
 		}
 		if (!ret)
 			ret = put_frame(w, segments + done, part);
@@ -574,18 +582,18 @@ kvarc_ret kvarc_writer_append_stored(kvarc_writer *w, size_t n, const kvarc_stor
 /* ==== Replaces tokens of a track, and names states (spec 6.2, 9.1) ==== */
 
 /* What comes behind the first n tokens of a segment that this writer wrote; s: memory for it. */
-static kvarc_ret end_in_segment(kvarc_writer *w, const struct kvi_writer_track *t,
-                                const struct kvi_kept_segment *k, uint32_t n, struct kvi_segment *s,
-                                struct kvi_track_end *end)
+static kvarc_ret end_in_segment(kvarc_writer *w, const struct kvi_writer_track *track,
+                                const struct kvi_kept_segment *segment, uint32_t n,
+                                struct kvi_segment *s, struct kvi_track_end *end)
 {
 	kvarc_ret ret = KVARC_OK;
-	if (!kvi_segment_parse(s, t->kept_contents.p + k->at, k->bytes))
+	if (!kvi_segment_parse(s, track->kept_contents.p + segment->at, segment->bytes))
 		return kvi_fail(w->error, KVARC_DATA,
 		                "what was written is not valid: check this machine's memory");
 	end->position = (int64_t)s->positions[n - 1] + 1;
-	end->chain = (struct kvi_chain){ k->before.known && s->has_ids, { 0, 0 } };
+	end->chain = (struct kvi_chain){ segment->before.known && s->has_ids, { 0, 0 } };
 	if (end->chain.known)
-		ret = kvi_chain_link(&end->chain.value, &w->content, k->before.value, s, n);
+		ret = kvi_chain_link(&end->chain.value, &w->content, segment->before.value, s, n);
 	return ret ? kvi_fail_alloc(w->error, &w->alloc) : KVARC_OK;
 }
 
@@ -612,12 +620,12 @@ static kvarc_ret cut_kept(kvarc_writer *w, uint32_t track, uint64_t t0, struct k
 }
 
 /* Drops tokens that wait. False: tokens that are written are to be replaced, too. */
-static bool cut_waiting(struct kvi_writer_track *t, uint64_t t0)
+static bool cut_waiting(struct kvi_writer_track *track, uint64_t t0)
 {
-	struct kvi_waiting *wait = t->waiting;
-	if (wait && t0 > t->n_written) {
-		wait->n = (uint32_t)(t0 - t->n_written);
-		t->next_position = (int64_t)wait->positions[wait->n - 1] + 1;
+	struct kvi_waiting *wait = track->waiting;
+	if (wait && t0 > track->n_written) {
+		wait->n = (uint32_t)(t0 - track->n_written);
+		track->next_position = (int64_t)wait->positions[wait->n - 1] + 1;
 		return true;
 	}
 	if (wait)

@@ -18,39 +18,40 @@ const kvarc_geometry *kvi_writer_geometry(const kvarc_writer *w)
 /* ----- what an append will have ------------------------------------------------ */
 
 /* Whether another encoder makes the same of a chunk at this level. */
-static bool may_be_coded(const kvarc_writer *w, const struct kvi_group *g,
-                         const struct kvi_append_chunk *c)
+static bool may_be_coded(const kvarc_writer *w, const struct kvi_group *group,
+                         const struct kvi_append_chunk *chunk)
 {
-	const uint8_t kind = c->shape.kind;
+	const uint8_t kind = chunk->shape.kind;
 	return w->options.level < KVI_LEVEL_PROFILE && !w->options.lossy &&
-	       kvi_float_format(c->shape.dtype) && kind != KVARC_CONV_STATE &&
-	       kind != KVARC_RECURRENT_STATE && kvi_params_serve(g->params, &c->shape, c->codec) &&
-	       !kvi_params_drifted(g->params, 0, 1) &&
-	       (!c->hashed || kvi_chunk_bytes(&c->shape) >= HASHED_BYTES);
+	       kvi_float_format(chunk->shape.dtype) && kind != KVARC_CONV_STATE &&
+	       kind != KVARC_RECURRENT_STATE &&
+	       kvi_params_serve(group->params, &chunk->shape, chunk->codec) &&
+	       !kvi_params_drifted(group->params, 0, 1) &&
+	       (!chunk->hashed || kvi_chunk_bytes(&chunk->shape) >= HASHED_BYTES);
 }
 
 /* n tokens of an append from row `first` on. */
-static struct kvi_append_chunk chunk_of(const kvarc_writer *w, const struct kvi_group *g,
+static struct kvi_append_chunk chunk_of(const kvarc_writer *w, const struct kvi_group *group,
                                         uint32_t first, uint32_t n, const int32_t *positions)
 {
-	const kvarc_tensor *t = &w->geometry.tensors[g->tensor];
+	const kvarc_tensor *t = &w->geometry.tensors[group->tensor];
 	struct kvi_append_chunk c = { .shape = { .dtype = t->dtype,
 		                                 .n_tokens = n,
-		                                 .heads = g->heads,
+		                                 .heads = group->heads,
 		                                 .head_channels = t->channels,
 		                                 .positions = positions,
 		                                 .rope = kvi_tensor_rope(&w->geometry, t),
 		                                 .kind = t->kind },
-		                      .tensor = g->tensor,
+		                      .tensor = group->tensor,
 		                      .layer = t->layer,
-		                      .head = g->head,
+		                      .head = group->head,
 		                      .row = first,
 		                      .codec = w->options.level ? KVI_CODEC_GRID
 		                                                : KVI_CODEC_EXPONENT,
-		                      .params = g->params,
-		                      .params_sequence = g->params_sequence,
+		                      .params = group->params,
+		                      .params_sequence = group->params_sequence,
 		                      .hashed = !(w->options.flags & KVARC_WRITE_STREAMABLE) };
-	c.elsewhere = may_be_coded(w, g, &c);
+	c.elsewhere = may_be_coded(w, group, &c);
 	return c;
 }
 

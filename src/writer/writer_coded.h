@@ -33,7 +33,7 @@ struct kvi_append_chunk {
 
 /* What the model of the writer's options computes, once there is a geometry. Returns OK, END: the
  * level has no model, or that is no transformer that sees the token. */
-KVI_SHARED kvarc_ret kvi_writer_model(const kvarc_writer *w, struct kvi_located_model *m);
+KVI_SHARED kvarc_ret kvi_writer_model(const kvarc_writer *w, struct kvi_located_model *model);
 
 /* Takes a chunk. What is not OK ends the walk, which returns it. */
 typedef kvarc_ret (*kvi_append_chunk_take)(void *opaque, const struct kvi_append_chunk *c);

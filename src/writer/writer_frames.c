@@ -16,22 +16,22 @@
 
 /* ==== Encrypted archives: KEY frames, and frames that are sealed (frames.md 12.1) ==== */
 
-/* Makes the ENCRYPTED frame of the one in *frame, whose header is h: *frame and *bytes are of that,
- * in memory of the writer, until the next call. Returns OK, MEM, MEMLIMIT, PROG. */
-static kvarc_ret seal(kvarc_writer *w, const struct kvi_frame_head *h, uint8_t **frame,
+/* Makes the ENCRYPTED frame of the one in *frame, whose header is head: *frame and *bytes are of
+ * that, in memory of the writer, until the next call. Returns OK, MEM, MEMLIMIT, PROG. */
+static kvarc_ret seal(kvarc_writer *w, const struct kvi_frame_head *head, uint8_t **frame,
                       uint64_t *bytes)
 {
 	const uint8_t *payload = *frame + KVI_FRAME_HEAD_BYTES;
-	if (h->payload_bytes > KVI_FRAME_MAX - KVI_CRYPT_BYTES)
+	if (head->payload_bytes > KVI_FRAME_MAX - KVI_CRYPT_BYTES)
 		return kvi_fail(w->error, KVARC_PROG,
 		                "a frame of %u bytes is too large: 2^28, encrypted, is the limit",
-		                (unsigned)h->payload_bytes);
-	*bytes = kvi_frame_bytes(h->payload_bytes + KVI_CRYPT_BYTES);
+		                (unsigned)head->payload_bytes);
+	*bytes = kvi_frame_bytes(head->payload_bytes + KVI_CRYPT_BYTES);
 	w->sealed.n = 0;
 	if (!kvi_out_reserve(&w->sealed, (size_t)*bytes))
 		return kvi_fail_alloc(w->error, &w->alloc);
 	*frame = w->sealed.p;
-	kvi_crypt_seal(w->crypt, *frame, h, w->sync, w->offset, payload);
+	kvi_crypt_seal(w->crypt, *frame, head, w->sync, w->offset, payload);
 	return KVARC_OK;
 }
 
@@ -103,13 +103,14 @@ struct kvi_writer_parity {
 	struct parity_group groups[TURNS];
 };
 
-kvarc_ret kvi_writer_parity_check(const kvarc_parity *p, kvarc_error *e)
+kvarc_ret kvi_writer_parity_check(const kvarc_parity *parity, kvarc_error *error)
 {
-	if (!p)
+	if (!parity)
 		return KVARC_OK;
-	const uint64_t pieces = p->pieces ? p->pieces : PIECES_DEFAULT;
-	if (p->reserved[0] || p->reserved[1] || pieces + (p->rows ? p->rows : 1) > KVI_PARITY_MOST)
-		return kvi_fail(e, KVARC_PROG,
+	const uint64_t pieces = parity->pieces ? parity->pieces : PIECES_DEFAULT;
+	if (parity->reserved[0] || parity->reserved[1] ||
+	    pieces + (parity->rows ? parity->rows : 1) > KVI_PARITY_MOST)
+		return kvi_fail(error, KVARC_PROG,
 		                "kvarc_writer_open: pieces and rows of parity are 256 at most, and "
 		                "reserved members zero");
 	return KVARC_OK;
@@ -131,12 +132,12 @@ kvarc_ret kvi_writer_parity_open(kvarc_writer *w)
 	return KVARC_OK;
 }
 
-static void forget(kvarc_writer *w, struct parity_group *g)
+static void forget(kvarc_writer *w, struct parity_group *group)
 {
-	for (unsigned i = 0; i < g->n; i++)
-		kvi_free(&w->alloc, g->data[i]);
-	kvi_free(&w->alloc, g->sum);
-	*g = (struct parity_group){ .n = 0 };
+	for (unsigned i = 0; i < group->n; i++)
+		kvi_free(&w->alloc, group->data[i]);
+	kvi_free(&w->alloc, group->sum);
+	*group = (struct parity_group){ .n = 0 };
 }
 
 void kvi_writer_parity_close(kvarc_writer *w)
@@ -157,77 +158,78 @@ static bool parity_busy(const kvarc_writer *w)
 }
 
 /* Adds bytes to the one row of a group, which becomes as long as they are. */
-static bool add_to_sum(kvarc_writer *w, struct parity_group *g, const uint8_t *bytes, size_t n)
+static bool add_to_sum(kvarc_writer *w, struct parity_group *group, const uint8_t *bytes, size_t n)
 {
-	if (n > g->capacity) {
+	if (n > group->capacity) {
 		uint8_t *sum = kvi_calloc(&w->alloc, n, 1);
 		if (!sum)
 			return false;
-		if (g->capacity)
-			memcpy(sum, g->sum, g->capacity);
-		kvi_free(&w->alloc, g->sum);
-		g->sum = sum;
-		g->capacity = n;
+		if (group->capacity)
+			memcpy(sum, group->sum, group->capacity);
+		kvi_free(&w->alloc, group->sum);
+		group->sum = sum;
+		group->capacity = n;
 	}
-	kvi_parity_add(g->sum, 1, bytes, n);
+	kvi_parity_add(group->sum, 1, bytes, n);
 	return true;
 }
 
-static kvarc_ret add_piece(kvarc_writer *w, struct parity_group *g, const uint8_t *bytes,
+static kvarc_ret add_piece(kvarc_writer *w, struct parity_group *group, const uint8_t *bytes,
                            uint32_t n, uint64_t offset)
 {
 	bool ok;
 	if (w->parity->rows == 1) {
-		ok = add_to_sum(w, g, bytes, n);
+		ok = add_to_sum(w, group, bytes, n);
 	} else {
 		uint8_t *copy = kvi_malloc(&w->alloc, n);
 		ok = copy;
 		if (copy)
 			memcpy(copy, bytes, n);
-		g->data[g->n] = copy;
+		group->data[group->n] = copy;
 	}
 	if (!ok)
 		return kvi_fail_alloc(w->error, &w->alloc);
-	g->pieces[g->n++] = (struct kvi_parity_piece){ offset, n, kvi_h128(bytes, n) };
-	g->bytes += n;
-	g->row_bytes = n > g->row_bytes ? n : g->row_bytes;
+	group->pieces[group->n++] = (struct kvi_parity_piece){ offset, n, kvi_h128(bytes, n) };
+	group->bytes += n;
+	group->row_bytes = n > group->row_bytes ? n : group->row_bytes;
 	return KVARC_OK;
 }
 
-static void make_row(const struct parity_group *g, unsigned r, uint8_t *to)
+static void make_row(const struct parity_group *group, unsigned r, uint8_t *to)
 {
-	memset(to, 0, g->row_bytes);
-	if (g->sum)
-		memcpy(to, g->sum, g->row_bytes);
-	for (unsigned j = 0; j < g->n && !g->sum; j++)
-		kvi_parity_add(to, kvi_parity_factor(g->n, r, j), g->data[j], g->pieces[j].bytes);
+	memset(to, 0, group->row_bytes);
+	if (group->sum)
+		memcpy(to, group->sum, group->row_bytes);
+	for (unsigned j = 0; j < group->n && !group->sum; j++)
+		kvi_parity_add(to, kvi_parity_factor(group->n, r, j), group->data[j],
+		               group->pieces[j].bytes);
 }
 
-static kvarc_ret emit_row(kvarc_writer *w, const struct parity_group *g, unsigned r)
+static kvarc_ret emit_row(kvarc_writer *w, const struct parity_group *group, unsigned r)
 {
 	struct kvi_writer_parity *p = w->parity;
-	const struct kvi_parity_head h = { (uint16_t)g->n, (uint16_t)r, (uint16_t)p->rows,
-		                           g->row_bytes };
-	const size_t table = kvi_parity_table_bytes(g->n), bytes = table + g->row_bytes;
+	const struct kvi_parity_head h = { (uint16_t)group->n, (uint16_t)r, (uint16_t)p->rows,
+		                           group->row_bytes };
+	const size_t table = kvi_parity_table_bytes(group->n), bytes = table + group->row_bytes;
 	struct kvi_index_entry entry = { 0 };
 	p->frame.n = 0;
 	if (!kvi_out_reserve(&p->frame, (size_t)kvi_frame_bytes((uint32_t)bytes)))
 		return kvi_fail_alloc(w->error, &w->alloc);
-	kvi_parity_put(p->frame.p + KVI_FRAME_HEAD_BYTES, &h, g->pieces);
-	make_row(g, r, p->frame.p + KVI_FRAME_HEAD_BYTES + table);
+	kvi_parity_put(p->frame.p + KVI_FRAME_HEAD_BYTES, &h, group->pieces);
+	make_row(group, r, p->frame.p + KVI_FRAME_HEAD_BYTES + table);
 	return kvi_writer_emit(w, KVI_FRAME_PARITY, p->frame.p, (uint32_t)bytes, (uint32_t)bytes,
 	                       &entry);
 }
 
-static kvarc_ret emit_group(kvarc_writer *w, struct parity_group *g)
+static kvarc_ret emit_group(kvarc_writer *w, struct parity_group *group)
 {
 	kvarc_ret ret = KVARC_OK;
-	for (unsigned r = 0; r < w->parity->rows && g->n && !ret; r++) {
+	for (unsigned r = 0; r < w->parity->rows && group->n && !ret; r++) {
 		w->parity->emitting = r + 1 < w->parity->rows;
-		ret = emit_row(w, g, r);
+		ret = emit_row(w, group, r);
 	}
 	w->parity->emitting = false;
-	forget(w, g);
+	forget(w, group);
 	return ret;
 }
 
@@ -245,9 +247,10 @@ static int by_offset(const void *a, const void *b)
 
 /* A group of that many pieces and bytes: short ones add little to what its rows cost, so that full
  * is what has the bytes of `pieces` long ones. */
-static bool fits(const struct kvi_writer_parity *p, unsigned n, uint64_t bytes, uint64_t row_bytes)
+static bool fits(const struct kvi_writer_parity *parity, unsigned n, uint64_t bytes,
+                 uint64_t row_bytes)
 {
-	return n + p->rows <= KVI_PARITY_MOST && bytes <= p->pieces * row_bytes;
+	return n + parity->rows <= KVI_PARITY_MOST && bytes <= parity->pieces * row_bytes;
 }
 
 /* Makes one of two short groups. */
@@ -294,16 +297,16 @@ kvarc_ret kvi_writer_parity_flush(kvarc_writer *w)
 }
 
 /* Whether the groups, each of which has had its turn, are full. */
-static bool is_full(const struct kvi_writer_parity *p)
+static bool is_full(const struct kvi_writer_parity *parity)
 {
 	uint64_t bytes = 0, rows = 0;
 	unsigned most = 0;
 	for (unsigned i = 0; i < TURNS; i++) {
-		bytes += p->groups[i].bytes;
-		rows += p->groups[i].row_bytes;
-		most = p->groups[i].n > most ? p->groups[i].n : most;
+		bytes += parity->groups[i].bytes;
+		rows += parity->groups[i].row_bytes;
+		most = parity->groups[i].n > most ? parity->groups[i].n : most;
 	}
-	return !fits(p, most + 1, bytes + rows / 2, rows);
+	return !fits(parity, most + 1, bytes + rows / 2, rows);
 }
 
 kvarc_ret kvi_writer_cover(kvarc_writer *w, uint16_t type, const uint8_t *bytes, uint64_t n,
@@ -454,12 +457,12 @@ static kvarc_ret keep_params(kvarc_writer *w, const struct kvi_index_entry *entr
 	                                               : KVARC_OK;
 }
 
-kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *g, uint8_t codec,
+kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *group, uint8_t codec,
                                  const uint8_t *content, size_t bytes)
 {
-	struct kvi_params_header h = { g->tensor, g->head, g->heads, codec };
+	struct kvi_params_header h = { group->tensor, group->head, group->heads, codec };
 	struct kvi_index_entry entry = {
-		.tensor = g->tensor, .head = g->head, .heads = g->heads, .codec = codec
+		.tensor = group->tensor, .head = group->head, .heads = group->heads, .codec = codec
 	};
 	struct kvi_out *out = &w->content;
 	uint8_t head[KVI_PARAMS_HEADER_BYTES];
@@ -470,10 +473,10 @@ kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *g, uint8_t c
 	if (out->failed)
 		return kvi_fail_alloc(w->error, &w->alloc);
 	uint32_t decoded = (uint32_t)out->n;
-	g->params_sequence = w->sequence;
+	group->params_sequence = w->sequence;
 	kvarc_ret ret = kvi_writer_emit_content(w, KVI_FRAME_PARAMS, out->p, out->n, true, &entry);
 	/* An INDEX may have followed and taken the scratch buffer. */
-	if (ret || w->sequence != g->params_sequence + 1)
+	if (ret || w->sequence != group->params_sequence + 1)
 		return ret;
 	return keep_params(w, &entry, kvi_load32(w->scratch.p + 12), decoded);
 }

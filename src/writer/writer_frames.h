@@ -19,7 +19,7 @@ kvarc_ret kvi_writer_resume_crypt(kvarc_writer *w);
  * lost. */
 kvarc_ret kvi_writer_part_from_lost(kvarc_writer *w);
 /* What options may ask for; NULL: nothing. Returns OK, PROG. */
-kvarc_ret kvi_writer_parity_check(const kvarc_parity *p, kvarc_error *e);
+kvarc_ret kvi_writer_parity_check(const kvarc_parity *parity, kvarc_error *error);
 /* Makes what the options ask for. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_writer_parity_open(kvarc_writer *w);
 /* Frees it, if there is any. */
@@ -41,7 +41,7 @@ kvarc_ret kvi_writer_emit(kvarc_writer *w, uint16_t type, uint8_t *frame, uint32
 kvarc_ret kvi_writer_emit_content(kvarc_writer *w, uint16_t type, const void *content, size_t bytes,
                                   bool packed, struct kvi_index_entry *entry);
 /* Writes a PARAMS frame for the tensors of a group. Returns OK, MEM, MEMLIMIT, IO. */
-kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *g, uint8_t codec,
+kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *group, uint8_t codec,
                                  const uint8_t *content, size_t bytes);
 /* Writes a COMMIT frame for everything written so far; checkpoint: NULL: it is none. Returns OK,
  * MEM, MEMLIMIT, IO. */

@@ -28,7 +28,7 @@ kvarc_ret kvi_writer_open_behind(kvarc_writer **w, kvarc_reader **archive, const
                                  const kvarc_writer_options *options);
 
 /* The level of a writer's options as its number, INT_MIN: none. */
-int kvi_writer_level(const kvarc_writer_options *o);
+int kvi_writer_level(const kvarc_writer_options *options);
 
 /* The allocator of the writer, which the writer owns. */
 const struct kvi_alloc *kvi_writer_alloc(const kvarc_writer *w);

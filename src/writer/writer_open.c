@@ -32,82 +32,88 @@ enum { CHUNK_BYTES_DEFAULT = 1 << 20, CHUNK_BYTES_MIN = 64 << 10 };
 	(KVARC_WRITE_VERIFY | KVARC_WRITE_STREAMABLE | KVARC_WRITE_FILE_ID | \
 	 KVARC_WRITE_EMBED_PROFILE | KVARC_WRITE_STORED)
 
-static bool has_level(const struct kvi_profile *p, unsigned level)
+static bool has_level(const struct kvi_profile *profile, unsigned level)
 {
-	for (size_t i = 0; i < p->n_models; i++)
-		if (p->models[i].level == kvi_models_level(level))
+	for (size_t i = 0; i < profile->n_models; i++)
+		if (profile->models[i].level == kvi_models_level(level))
 			return true;
 	return false;
 }
 
-int kvi_writer_level(const kvarc_writer_options *o)
+int kvi_writer_level(const kvarc_writer_options *options)
 {
-	if (o->level == KVARC_LEVEL(0))
+	if (options->level == KVARC_LEVEL(0))
 		return 0;
 	/* What is not a level stays none. */
-	return o->level == 0 ? KVARC_LEVEL_DEFAULT : o->level < 0 ? INT_MIN : o->level;
+	return options->level == 0  ? KVARC_LEVEL_DEFAULT
+	       : options->level < 0 ? INT_MIN
+	                            : options->level;
 }
 
-static kvarc_ret options_check(const kvarc_writer_options *o, kvarc_error *e)
+static kvarc_ret options_check(const kvarc_writer_options *options, kvarc_error *error)
 {
 	const char *wrong = NULL;
-	if (o->level < 0 || o->level > KVARC_LEVEL_MAX)
-		return kvi_fail(e, KVARC_OPTIONS,
+	if (options->level < 0 || options->level > KVARC_LEVEL_MAX)
+		return kvi_fail(error, KVARC_OPTIONS,
 		                "kvarc_writer_options.level %d is unknown: KVARC_LEVEL(0) to "
 		                "KVARC_LEVEL(%d)",
-		                o->level, KVARC_LEVEL_MAX);
-	if (o->flags & ~FLAGS_KNOWN)
+		                options->level, KVARC_LEVEL_MAX);
+	if (options->flags & ~FLAGS_KNOWN)
 		wrong = "unknown flags in the writer's options";
-	else if (o->segment_tokens &&
-	         (o->segment_tokens < SEGMENT_TOKENS_MIN || o->segment_tokens > KVI_SEGMENT_TOKENS))
+	else if (options->segment_tokens && (options->segment_tokens < SEGMENT_TOKENS_MIN ||
+	                                     options->segment_tokens > KVI_SEGMENT_TOKENS))
 		wrong = "segment_tokens is not 0 or 32 to 256";
-	else if (o->token_ids != KVARC_TOKEN_IDS_STORED && o->token_ids != KVARC_TOKEN_IDS_MODEL)
+	else if (options->token_ids != KVARC_TOKEN_IDS_STORED &&
+	         options->token_ids != KVARC_TOKEN_IDS_MODEL)
 		wrong = "token_ids is neither stored nor by the model";
-	else if (o->lossy && !kvi_lossy_valid(o->lossy))
+	else if (options->lossy && !kvi_lossy_valid(options->lossy))
 		wrong = "the lossy tier's numbers are out of range";
-	else if ((o->flags & KVARC_WRITE_EMBED_PROFILE) && !o->profile)
+	else if ((options->flags & KVARC_WRITE_EMBED_PROFILE) && !options->profile)
 		wrong = "a profile is to be embedded, but there is none";
-	else if (!kvi_string_fits(o->profile_name) || !kvi_string_fits(o->predictor_name))
+	else if (!kvi_string_fits(options->profile_name) ||
+	         !kvi_string_fits(options->predictor_name))
 		wrong = "the name of the profile or the model is too long";
 	if (wrong)
-		return kvi_fail(e, KVARC_PROG, "kvarc_writer_open: %s", wrong);
-	kvarc_ret ret = KVI_CHECK_RESERVED(e, "kvarc_writer_open", "kvarc_writer_options", o);
+		return kvi_fail(error, KVARC_PROG, "kvarc_writer_open: %s", wrong);
+	kvarc_ret ret = KVI_CHECK_RESERVED(error, "kvarc_writer_open", "kvarc_writer_options",
+	                                   options);
 	if (!ret)
-		ret = kvi_crypt_check(e, "kvarc_writer_open", o->keys, true);
+		ret = kvi_crypt_check(error, "kvarc_writer_open", options->keys, true);
 	if (!ret)
-		ret = kvi_writer_parity_check(o->parity, e);
+		ret = kvi_writer_parity_check(options->parity, error);
 	if (ret)
 		return ret;
-	if (o->lossy && !o->lossy->token_rate &&
-	    (o->lossy->select.keep || o->lossy->select.top || o->lossy->select.spread))
-		return kvi_fail(e, KVARC_OPTIONS,
+	if (options->lossy && !options->lossy->token_rate &&
+	    (options->lossy->select.keep || options->lossy->select.top ||
+	     options->lossy->select.spread))
+		return kvi_fail(error, KVARC_OPTIONS,
 		                "keep, top and spread of a lossy tier need token scores");
-	if (o->token_ids && o->level < KVI_LEVEL_MODEL)
-		return kvi_fail(e, KVARC_OPTIONS,
+	if (options->token_ids && options->level < KVI_LEVEL_MODEL)
+		return kvi_fail(error, KVARC_OPTIONS,
 		                "token ids can be coded by a model at levels 4 "
 		                "to 8, not at level %d",
-		                o->level);
-	if (o->lossy && o->lossy->tier == KVARC_TIER_KLT &&
-	    !(o->profile && has_level(kvi_profile_of(o->profile), KVI_LEVEL_BASIS)))
-		return kvi_fail(e, KVARC_PREDICTOR,
+		                options->level);
+	if (options->lossy && options->lossy->tier == KVARC_TIER_KLT &&
+	    !(options->profile && has_level(kvi_profile_of(options->profile), KVI_LEVEL_BASIS)))
+		return kvi_fail(error, KVARC_PREDICTOR,
 		                "tier klt needs a profile with transforms of the model");
-	if (o->level < KVI_LEVEL_PROFILE)
+	if (options->level < KVI_LEVEL_PROFILE)
 		return KVARC_OK;
-	if (o->lossy)
-		return kvi_fail(e, KVARC_OPTIONS,
+	if (options->lossy)
+		return kvi_fail(error, KVARC_OPTIONS,
 		                "this lossy tier works with levels 0 and 1, not with level %d",
-		                o->level);
-	if (!o->profile)
-		return kvi_fail(e, KVARC_PREDICTOR,
-		                o->level >= KVI_LEVEL_MODEL && !o->predictor
+		                options->level);
+	if (!options->profile)
+		return kvi_fail(error, KVARC_PREDICTOR,
+		                options->level >= KVI_LEVEL_MODEL && !options->predictor
 		                        ? "level %d needs the model and a profile of it"
 		                        : "level %d needs a profile of the model",
-		                o->level);
-	if (!has_level(kvi_profile_of(o->profile), (unsigned)o->level))
-		return kvi_fail(e, KVARC_PREDICTOR, "the profile has no models of level %d",
-		                o->level);
-	if (o->level >= KVI_LEVEL_MODEL && !o->predictor)
-		return kvi_fail(e, KVARC_PREDICTOR, "level %d needs the model", o->level);
+		                options->level);
+	if (!has_level(kvi_profile_of(options->profile), (unsigned)options->level))
+		return kvi_fail(error, KVARC_PREDICTOR, "the profile has no models of level %d",
+		                options->level);
+	if (options->level >= KVI_LEVEL_MODEL && !options->predictor)
+		return kvi_fail(error, KVARC_PREDICTOR, "level %d needs the model", options->level);
 	return KVARC_OK;
 }
 
@@ -201,9 +207,9 @@ void kvarc_writer_abort(kvarc_writer **out)
 }
 
 /* Bytes of one head of a tensor, a token. */
-static uint32_t head_bytes(const kvarc_tensor *t)
+static uint32_t head_bytes(const kvarc_tensor *tensor)
 {
-	return t->channels * (uint32_t)kvarc_dtype_bytes(t->dtype);
+	return tensor->channels * (uint32_t)kvarc_dtype_bytes(tensor->dtype);
 }
 
 /* Shorter segments where one head of a full one would pass chunk_bytes. */
@@ -307,9 +313,9 @@ static kvarc_ret write_superblock(kvarc_writer *w)
 
 /* Makes tracks, groups and models for a geometry, which is copied; writes nothing. Returns OK, MEM,
  * MEMLIMIT, PREDICTOR, OPTIONS. */
-static kvarc_ret take_geometry(kvarc_writer *w, const kvarc_geometry *g)
+static kvarc_ret take_geometry(kvarc_writer *w, const kvarc_geometry *geometry)
 {
-	if (kvi_geometry_copy(&w->geometry, &w->alloc, g) ||
+	if (kvi_geometry_copy(&w->geometry, &w->alloc, geometry) ||
 	    kvi_order_make(&w->order, &w->alloc, &w->geometry))
 		return kvi_fail_alloc(w->error, &w->alloc);
 	kvarc_ret ret = kvi_writer_plan(w);
@@ -320,10 +326,10 @@ static kvarc_ret take_geometry(kvarc_writer *w, const kvarc_geometry *g)
 	return ret;
 }
 
-static kvarc_ret set_geometry(kvarc_writer *w, const kvarc_geometry *g)
+static kvarc_ret set_geometry(kvarc_writer *w, const kvarc_geometry *geometry)
 {
 	struct kvi_index_entry entry = { 0 };
-	kvarc_ret ret = take_geometry(w, g);
+	kvarc_ret ret = take_geometry(w, geometry);
 	if (ret == KVARC_OK)
 		ret = write_superblock(w);
 	if (ret == KVARC_OK)
@@ -587,42 +593,45 @@ static void take_predictor(kvarc_writer *w)
 }
 
 /* The group of a PARAMS frame that has none yet; NULL: there is none. */
-static struct kvi_group *group_of(kvarc_writer *w, const struct kvi_params_ref *p)
+static struct kvi_group *group_of(kvarc_writer *w, const struct kvi_params_ref *params)
 {
 	const struct kvi_writer_track *t;
-	if (p->copy_of || p->tensor >= w->geometry.n_tensors)
+	if (params->copy_of || params->tensor >= w->geometry.n_tensors)
 		return NULL;
-	t = &w->tracks[w->geometry.tensors[p->tensor].track];
+	t = &w->tracks[w->geometry.tensors[params->tensor].track];
 	for (uint32_t i = t->first_group; i < t->end_group; i++) {
 		struct kvi_group *g = &w->groups[i];
-		if (g->tensor == p->tensor && g->head == p->head && g->heads == p->heads)
+		if (g->tensor == params->tensor && g->head == params->head &&
+		    g->heads == params->heads)
 			return g->params_sequence ? NULL : g;
 	}
 	return NULL;
 }
 
 /* Takes the parameters of a group; what cannot be used is left out. */
-static kvarc_ret take_params(kvarc_writer *w, struct kvi_group *g, const struct kvi_params_ref *p)
+static kvarc_ret take_params(kvarc_writer *w, struct kvi_group *group,
+                             const struct kvi_params_ref *params)
 {
 	kvarc_reader *r = w->archive;
-	const kvarc_tensor *t = &w->geometry.tensors[g->tensor];
+	const kvarc_tensor *t = &w->geometry.tensors[group->tensor];
 	struct kvi_out content;
 	struct kvi_params_header h;
 	kvi_out_init(&content, &r->alloc);
-	g->params_sequence = p->sequence;
-	kvarc_ret ret = kvi_reader_content(r, p->offset, KVI_FRAME_PARAMS, p->sequence, &content);
-	if (!ret && kvi_params_header_parse(&h, content.p, content.n) && h.tensor == g->tensor &&
-	    h.head == g->head && h.heads == g->heads) {
-		ret = kvi_params_parse(&g->params, &w->alloc, h.codec, t->dtype, h.heads,
+	group->params_sequence = params->sequence;
+	kvarc_ret ret = kvi_reader_content(r, params->offset, KVI_FRAME_PARAMS, params->sequence,
+	                                   &content);
+	if (!ret && kvi_params_header_parse(&h, content.p, content.n) &&
+	    h.tensor == group->tensor && h.head == group->head && h.heads == group->heads) {
+		ret = kvi_params_parse(&group->params, &w->alloc, h.codec, t->dtype, h.heads,
 		                       t->channels, kvi_tensor_rope(&w->geometry, t),
 		                       content.p + KVI_PARAMS_HEADER_BYTES,
 		                       content.n - KVI_PARAMS_HEADER_BYTES);
 		if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 			kvi_fail_alloc(w->error, &w->alloc);
 		/* Another encoder may have left out symbols that come now. */
-		if (!ret && !kvi_params_may_encode(g->params)) {
-			kvi_params_free(g->params);
-			g->params = NULL;
+		if (!ret && !kvi_params_may_encode(group->params)) {
+			kvi_params_free(group->params);
+			group->params = NULL;
 		}
 	}
 	kvi_out_free(&content);

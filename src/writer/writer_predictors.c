@@ -13,10 +13,12 @@
 
 /* ==== The writer's profile: its plan, PREDICTOR and PROFILE frames (spec 5.2) ==== */
 
-static bool may_have_model(const kvarc_tensor *t)
+static bool may_have_model(const kvarc_tensor *tensor)
 {
-	return t->role == KVARC_WHOLE && t->dtype >= KVARC_F32 && t->dtype <= KVARC_E5M2 &&
-	       (t->kind == KVARC_KEY || t->kind == KVARC_VALUE || t->kind == KVARC_MLA_LATENT);
+	return tensor->role == KVARC_WHOLE && tensor->dtype >= KVARC_F32 &&
+	       tensor->dtype <= KVARC_E5M2 &&
+	       (tensor->kind == KVARC_KEY || tensor->kind == KVARC_VALUE ||
+	        tensor->kind == KVARC_MLA_LATENT);
 }
 
 /* NULL: no tensor could have a model. */
@@ -41,31 +43,31 @@ static char *name_of(const char *name)
 
 /* What a profile was fitted to is what it is for: of another arithmetic or loop its scales would be
  * wrong, and bits be lost without a word. */
-static kvarc_ret choose_arithmetic(kvarc_writer *w, struct kvi_engine_level *l)
+static kvarc_ret choose_arithmetic(kvarc_writer *w, struct kvi_engine_level *level)
 {
 	const kvarc_writer_options *o = &w->options;
 	const struct kvi_profile *p = kvi_profile_of(o->profile);
 	char key[KVI_ARITHMETIC_KEY_BYTES];
 	kvi_arithmetic_key(key, kvi_models_level((unsigned)o->level));
 	const char *text = kvi_identity_get(&p->identity, key);
-	*l = kvi_engine_level((unsigned)o->level);
-	if (text && !kvi_engine_of_text(text, l))
+	*level = kvi_engine_level((unsigned)o->level);
+	if (text && !kvi_engine_of_text(text, level))
 		return kvi_fail(w->error, KVARC_PREDICTOR,
 		                "the profile was trained with an "
 		                "arithmetic of a later version: %.40s",
 		                text);
 	if (kvi_predictor_token_blind(o->predictor)) /* spec model 6 */
-		*l = kvi_engine_choice(l, KVARC_ARITHMETIC_LEVEL, KVARC_LOOP_OPEN);
-	const struct kvi_engine_level wanted = kvi_engine_choice(l, o->arithmetic, o->loop);
-	if (kvi_engine_level_equal(&wanted, l))
+		*level = kvi_engine_choice(level, KVARC_ARITHMETIC_LEVEL, KVARC_LOOP_OPEN);
+	const struct kvi_engine_level wanted = kvi_engine_choice(level, o->arithmetic, o->loop);
+	if (kvi_engine_level_equal(&wanted, level))
 		return KVARC_OK;
 	return kvi_fail(w->error, KVARC_PREDICTOR,
 	                "the profile's models of level %d were trained "
 	                "for %s, not for %s: train others, or leave the choice to the profile",
-	                o->level, kvi_engine_text(l), kvi_engine_text(&wanted));
+	                o->level, kvi_engine_text(level), kvi_engine_text(&wanted));
 }
 
-static kvarc_ret describe_head(kvarc_writer *w, const struct kvi_arithmetic *a)
+static kvarc_ret describe_head(kvarc_writer *w, const struct kvi_arithmetic *arithmetic)
 {
 	const kvarc_writer_options *o = &w->options;
 	const struct kvi_engine *e;
@@ -73,7 +75,8 @@ static kvarc_ret describe_head(kvarc_writer *w, const struct kvi_arithmetic *a)
 		return kvi_fail(w->error, KVARC_OPTIONS,
 		                "token ids can be coded by a model only, "
 		                "which sees the current token");
-	kvarc_ret ret = kvi_predictor_head(o->predictor, a, o->common.isa_mask, &e, w->error);
+	kvarc_ret ret = kvi_predictor_head(o->predictor, arithmetic, o->common.isa_mask, &e,
+	                                   w->error);
 	if (ret)
 		return ret;
 	w->predictor.codes_ids = true;
@@ -150,12 +153,12 @@ static bool stopped(void *opaque)
 	return c->progress && c->progress(c->progress_opaque, w->stats.raw_bytes, KVARC_UNKNOWN);
 }
 
-static kvarc_ret open_ids(kvarc_writer *w, struct kvi_writer_track *t,
-                          const struct kvi_prediction_options *o)
+static kvarc_ret open_ids(kvarc_writer *w, struct kvi_writer_track *track,
+                          const struct kvi_prediction_options *options)
 {
-	kvarc_ret ret = kvi_token_coder_open(&t->ids, o, w->error);
-	if (t->ids)
-		kvi_token_coder_stopped_by(t->ids, stopped, w);
+	kvarc_ret ret = kvi_token_coder_open(&track->ids, options, w->error);
+	if (track->ids)
+		kvi_token_coder_stopped_by(track->ids, stopped, w);
 	return ret;
 }
 
@@ -239,7 +242,7 @@ kvarc_ret kvi_writer_emit_profile(kvarc_writer *w)
 
 /* ==== The model of levels 4 to 8, for a device that computes its layers ==== */
 
-kvarc_ret kvi_writer_model(const kvarc_writer *w, struct kvi_located_model *m)
+kvarc_ret kvi_writer_model(const kvarc_writer *w, struct kvi_located_model *model)
 {
 	const kvarc_writer_options *o = &w->options;
 	const struct kvi_predictor *p = &w->predictor;
@@ -247,7 +250,7 @@ kvarc_ret kvi_writer_model(const kvarc_writer *w, struct kvi_located_model *m)
 	    p->kind != KVI_PREDICTOR_MODEL || !kvi_predictor_file(o->predictor) ||
 	    kvi_predictor_token_blind(o->predictor))
 		return KVARC_END;
-	*m = (struct kvi_located_model){
+	*model = (struct kvi_located_model){
 		.predictor = o->predictor,
 		.arithmetic = { p->wide_weights, p->wide_activations, p->fp8 },
 	};

@@ -63,9 +63,9 @@ struct kvi_encode_job {
 };
 
 /* Whether others need features of the chunk, and so its elements. */
-static inline bool asks_features(const struct kvi_encode_job *j)
+static inline bool asks_features(const struct kvi_encode_job *job)
 {
-	return j->features && kvi_feature_slot(j->features, j->group->order_index)->asked;
+	return job->features && kvi_feature_slot(job->features, job->group->order_index)->asked;
 }
 
 /* ==== The states that later checkpoints may refer to (spec state 3) ==== */
@@ -76,40 +76,42 @@ enum { SHARE = 4 };
 enum { REACH = 4096 };
 
 /* Whether chunks of a group may be referred to by later ones, at this level. */
-static bool keeps_states(const kvarc_writer *w, const struct kvi_group *g)
+static bool keeps_states(const kvarc_writer *w, const struct kvi_group *group)
 {
-	const kvarc_tensor *t = &w->geometry.tensors[g->tensor];
+	const kvarc_tensor *t = &w->geometry.tensors[group->tensor];
 	return w->options.level > 0 && !w->options.lossy &&
 	       !(w->options.flags & KVARC_WRITE_STREAMABLE) &&
 	       (t->kind == KVARC_CONV_STATE || t->kind == KVARC_RECURRENT_STATE);
 }
 
-static struct kvi_kept_state *find(const struct kvi_group *g, const struct kvi_segment *s)
+static struct kvi_kept_state *find(const struct kvi_group *group, const struct kvi_segment *segment)
 {
-	for (size_t i = 0; i < g->states.n; i++) {
-		struct kvi_kept_state *k = KVI_LIST(struct kvi_kept_state, g->states, i);
-		if (k->t0 == s->t0 && k->n == s->n)
+	for (size_t i = 0; i < group->states.n; i++) {
+		struct kvi_kept_state *k = KVI_LIST(struct kvi_kept_state, group->states, i);
+		if (k->t0 == segment->t0 && k->n == segment->n)
 			return k;
 	}
 	return NULL;
 }
 
 /* An entry with memory for elements; NULL in *out where copies may take no more. */
-static kvarc_ret add(kvarc_writer *w, struct kvi_group *g, const struct kvi_segment *s,
+static kvarc_ret add(kvarc_writer *w, struct kvi_group *group, const struct kvi_segment *segment,
                      uint32_t bytes, struct kvi_kept_state **out)
 {
-	struct kvi_kept_state *k = find(g, s);
+	struct kvi_kept_state *k = find(group, segment);
 	*out = NULL;
 	if (!k && bytes > w->alloc.limit / SHARE - w->kept_states)
 		return KVARC_OK;
 	if (!k) {
 		uint8_t *elements = kvi_malloc(&w->alloc, bytes);
-		k = elements ? kvi_list_add(&g->states, &w->alloc, sizeof *k) : NULL;
+		k = elements ? kvi_list_add(&group->states, &w->alloc, sizeof *k) : NULL;
 		if (!k) {
 			kvi_free(&w->alloc, elements);
 			return kvi_fail_alloc(w->error, &w->alloc);
 		}
-		*k = (struct kvi_kept_state){ .t0 = s->t0, .n = s->n, .elements = elements };
+		*k = (struct kvi_kept_state){ .t0 = segment->t0,
+			                      .n = segment->n,
+			                      .elements = elements };
 		w->kept_states += bytes;
 	}
 	*out = k;
@@ -117,19 +119,20 @@ static kvarc_ret add(kvarc_writer *w, struct kvi_group *g, const struct kvi_segm
 }
 
 /* The last chunk of a group and segment in the archive; NULL: there is none. */
-static const struct kvi_chunk_ref *in_archive(const kvarc_reader *r, const struct kvi_group *g,
-                                              const struct kvi_segment *s)
+static const struct kvi_chunk_ref *in_archive(const kvarc_reader *r, const struct kvi_group *group,
+                                              const struct kvi_segment *segment)
 {
 	for (size_t i = r->index.segments.n; i-- > 0;) {
 		const struct kvi_segment_ref *x = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);
-		if (x->track != s->track || x->t0 != s->t0 || x->n != s->n || x->stored)
+		if (x->track != segment->track || x->t0 != segment->t0 || x->n != segment->n ||
+		    x->stored)
 			continue;
 		for (uint64_t c = x->first; c < x->end; c++) {
 			const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref,
 			                                           r->index.chunks, c);
-			if (ref->tensor == g->tensor && ref->head == g->head &&
-			    ref->heads == g->heads)
+			if (ref->tensor == group->tensor && ref->head == group->head &&
+			    ref->heads == group->heads)
 				return ref;
 		}
 		return NULL;
@@ -139,33 +142,33 @@ static const struct kvi_chunk_ref *in_archive(const kvarc_reader *r, const struc
 
 /* A chunk of the archive, or the one that it refers to. Damage is DATA. */
 static kvarc_ret read_chunk(kvarc_reader *r, uint64_t offset, uint64_t sequence,
-                            struct kvi_buffer *buffer, struct kvi_frame *f,
-                            struct kvi_chunk_header *h, kvarc_error *e)
+                            struct kvi_buffer *buffer, struct kvi_frame *frame,
+                            struct kvi_chunk_header *header, kvarc_error *error)
 {
 	for (int i = 0; i < 2; i++) {
 		kvarc_ret ret = kvi_reader_read_frame(r, offset, KVI_FRAME_CHUNK, sequence, buffer,
-		                                      f, e);
+		                                      frame, error);
 		if (ret)
 			return ret;
-		if (!kvi_chunk_header_parse(h, f->payload, f->head.payload_bytes))
+		if (!kvi_chunk_header_parse(header, frame->payload, frame->head.payload_bytes))
 			return KVARC_DATA;
-		if (h->codec != KVI_CODEC_STATE ||
-		    !kvi_state_reference(f->payload + KVI_CHUNK_HEADER_BYTES,
-		                         f->head.payload_bytes - KVI_CHUNK_HEADER_BYTES, &sequence,
-		                         &offset))
+		if (header->codec != KVI_CODEC_STATE ||
+		    !kvi_state_reference(frame->payload + KVI_CHUNK_HEADER_BYTES,
+		                         frame->head.payload_bytes - KVI_CHUNK_HEADER_BYTES,
+		                         &sequence, &offset))
 			return KVARC_OK;
 	}
 	return KVARC_DATA;
 }
 
 /* Takes the state of the archive that is appended to; one that cannot be used is left out. */
-static kvarc_ret take(kvarc_writer *w, struct kvi_group *g, const struct kvi_segment *s)
+static kvarc_ret take(kvarc_writer *w, struct kvi_group *group, const struct kvi_segment *segment)
 {
 	kvarc_reader *r = w->archive;
-	const kvarc_tensor *t = &w->geometry.tensors[g->tensor];
-	const uint32_t bytes = s->n * g->heads * t->channels *
+	const kvarc_tensor *t = &w->geometry.tensors[group->tensor];
+	const uint32_t bytes = segment->n * group->heads * t->channels *
 	                       (uint32_t)kvarc_dtype_bytes(t->dtype);
-	const struct kvi_chunk_ref *ref = r ? in_archive(r, g, s) : NULL;
+	const struct kvi_chunk_ref *ref = r ? in_archive(r, group, segment) : NULL;
 	struct kvi_buffer buffer = { NULL, 0 };
 	struct kvi_coder *coder = NULL;
 	struct kvi_kept_state *k = NULL;
@@ -175,11 +178,11 @@ static kvarc_ret take(kvarc_writer *w, struct kvi_group *g, const struct kvi_seg
 	if (!ref)
 		return KVARC_OK;
 	kvarc_ret ret = read_chunk(r, ref->offset, ref->sequence, &buffer, &f, &h, &e);
-	if (!ret && (!kvi_state_may_refer(h.codec) || h.n != s->n ||
-	             f.head.decoded_bytes != bytes || h.tensor != g->tensor))
+	if (!ret && (!kvi_state_may_refer(h.codec) || h.n != segment->n ||
+	             f.head.decoded_bytes != bytes || h.tensor != group->tensor))
 		ret = KVARC_DATA;
 	if (!ret)
-		ret = add(w, g, s, bytes, &k);
+		ret = add(w, group, segment, bytes, &k);
 	if (!ret && k && kvi_coder_open(&coder, &r->alloc, w->tables, w->options.common.isa_mask))
 		ret = kvi_fail_alloc(w->error, &r->alloc);
 	if (!ret && k)
@@ -193,13 +196,14 @@ static kvarc_ret take(kvarc_writer *w, struct kvi_group *g, const struct kvi_seg
 	return ret == KVARC_MEM || ret == KVARC_MEMLIMIT || ret == KVARC_IO ? ret : KVARC_OK;
 }
 
-static bool is_like(const kvarc_geometry *geometry, const struct kvi_group *a,
+static bool is_like(const kvarc_geometry *geometry, const struct kvi_group *group,
                     const struct kvi_group *b)
 {
-	const kvarc_tensor *x = &geometry->tensors[a->tensor], *y = &geometry->tensors[b->tensor];
+	const kvarc_tensor *x = &geometry->tensors[group->tensor],
+			   *y = &geometry->tensors[b->tensor];
 	return x->track != y->track && x->layer == y->layer && x->kind == y->kind &&
-	       x->dtype == y->dtype && x->channels == y->channels && a->head == b->head &&
-	       a->heads == b->heads;
+	       x->dtype == y->dtype && x->channels == y->channels && group->head == b->head &&
+	       group->heads == b->heads;
 }
 
 void kvi_writer_link_states(kvarc_writer *w)
@@ -217,15 +221,15 @@ void kvi_writer_link_states(kvarc_writer *w)
  * that is appended to, where this writer has written none; else from a track before. No job has the
  * group; jobs of other tracks have ended, as an append is for one. Returns OK, MEM, MEMLIMIT,
  * IO. */
-static kvarc_ret reference(kvarc_writer *w, struct kvi_group *g, const struct kvi_segment *s,
-                           struct kvi_kept_state *state)
+static kvarc_ret reference(kvarc_writer *w, struct kvi_group *group,
+                           const struct kvi_segment *segment, struct kvi_kept_state *state)
 {
 	*state = (struct kvi_kept_state){ 0 };
-	if (!keeps_states(w, g))
+	if (!keeps_states(w, group))
 		return KVARC_OK;
-	kvarc_ret ret = find(g, s) ? KVARC_OK : take(w, g, s);
-	for (; g && !state->elements; g = g->like) {
-		const struct kvi_kept_state *k = find(g, s);
+	kvarc_ret ret = find(group, segment) ? KVARC_OK : take(w, group, segment);
+	for (; group && !state->elements; group = group->like) {
+		const struct kvi_kept_state *k = find(group, segment);
 		if (k && k->sequence)
 			*state = *k;
 	}
@@ -234,16 +238,17 @@ static kvarc_ret reference(kvarc_writer *w, struct kvi_group *g, const struct kv
 
 /* Keeps the elements of a job whose chunk was written, where others may refer to it. Returns OK,
  * MEM, MEMLIMIT. */
-static kvarc_ret keep_state(struct kvi_encode_job *j, uint64_t sequence, uint64_t offset)
+static kvarc_ret keep_state(struct kvi_encode_job *job, uint64_t sequence, uint64_t offset)
 {
-	kvarc_writer *w = j->w;
+	kvarc_writer *w = job->w;
 	struct kvi_kept_state *k = NULL;
-	if (!keeps_states(w, j->group) || j->coded.refers || !kvi_state_may_refer(j->coded.codec))
+	if (!keeps_states(w, job->group) || job->coded.refers ||
+	    !kvi_state_may_refer(job->coded.codec))
 		return KVARC_OK;
-	kvarc_ret ret = add(w, j->group, &j->segment->s, j->raw_bytes, &k);
+	kvarc_ret ret = add(w, job->group, &job->segment->s, job->raw_bytes, &k);
 	if (ret || !k)
 		return ret;
-	memcpy(k->elements, j->raw, j->raw_bytes);
+	memcpy(k->elements, job->raw, job->raw_bytes);
 	k->sequence = sequence;
 	k->offset = offset;
 	return KVARC_OK;
@@ -262,41 +267,43 @@ static void free_states(kvarc_writer *w)
 
 /* ==== Encodes one chunk, in a worker: elements, prediction, codec, verification ==== */
 
-static struct kvi_chunk chunk_of(const struct kvi_encode_job *j)
+static struct kvi_chunk chunk_of(const struct kvi_encode_job *job)
 {
-	const kvarc_geometry *g = &j->w->geometry;
-	const kvarc_tensor *t = &g->tensors[j->group->tensor];
+	const kvarc_geometry *g = &job->w->geometry;
+	const kvarc_tensor *t = &g->tensors[job->group->tensor];
 	return (struct kvi_chunk){ .dtype = t->dtype,
-		                   .n_tokens = j->segment->s.n,
-		                   .heads = j->group->heads,
+		                   .n_tokens = job->segment->s.n,
+		                   .heads = job->group->heads,
 		                   .head_channels = t->channels,
-		                   .positions = j->segment->s.positions,
+		                   .positions = job->segment->s.positions,
 		                   .rope = kvi_tensor_rope(g, t),
-		                   .before = j->before.elements,
-		                   .before_sequence = j->before.sequence,
-		                   .before_offset = j->before.offset,
+		                   .before = job->before.elements,
+		                   .before_sequence = job->before.sequence,
+		                   .before_offset = job->before.offset,
 		                   .kind = t->kind,
-		                   .t0 = j->segment->s.t0,
-		                   .end = j->w->tracks[t->track].n_total,
-		                   .token_rate = j->segment->taken.per_token
-		                                         ? j->segment->taken.rate
+		                   .t0 = job->segment->s.t0,
+		                   .end = job->w->tracks[t->track].n_total,
+		                   .token_rate = job->segment->taken.per_token
+		                                         ? job->segment->taken.rate
 		                                         : NULL };
 }
 
-int kvi_writer_fetch(const kvarc_writer *w, const struct kvi_fetching *f, uint32_t tensor,
+int kvi_writer_fetch(const kvarc_writer *w, const struct kvi_fetching *fetching, uint32_t tensor,
                      uint32_t head, uint32_t heads, uint8_t *dst)
 {
 	const kvarc_tensor *t = &w->geometry.tensors[tensor];
-	const uint32_t *from = f->taken->from;
+	const uint32_t *from = fetching->taken->from;
 	size_t row = (size_t)heads * t->channels * kvarc_dtype_bytes(t->dtype);
 	uint32_t n;
-	if (!f->taken->per_token)
-		return f->fetch(f->opaque, tensor, head, heads, f->t0, f->n, dst);
+	if (!fetching->taken->per_token)
+		return fetching->fetch(fetching->opaque, tensor, head, heads, fetching->t0,
+		                       fetching->n, dst);
 	/* Runs of tokens between those that are left out. */
-	for (uint32_t i = 0; i < f->n; i += n) {
-		for (n = 1; i + n < f->n && from[i + n] == from[i] + n;)
+	for (uint32_t i = 0; i < fetching->n; i += n) {
+		for (n = 1; i + n < fetching->n && from[i + n] == from[i] + n;)
 			n++;
-		int ret = f->fetch(f->opaque, tensor, head, heads, from[i], n, dst + i * row);
+		int ret = fetching->fetch(fetching->opaque, tensor, head, heads, from[i], n,
+		                          dst + i * row);
 		if (ret)
 			return ret;
 	}
@@ -305,34 +312,35 @@ int kvi_writer_fetch(const kvarc_writer *w, const struct kvi_fetching *f, uint32
 
 /* Makes the features that others need of this tensor, and z of them at once:
  * so upper layers wait for the elements only, not for this chunk. */
-static kvarc_ret make_features(struct kvi_encode_job *j, struct kvi_coder *coder,
+static kvarc_ret make_features(struct kvi_encode_job *job, struct kvi_coder *coder,
                                struct kvi_chunk *chunk)
 {
-	uint32_t order_index = j->group->order_index;
-	if (!asks_features(j))
+	uint32_t order_index = job->group->order_index;
+	if (!asks_features(job))
 		return KVARC_OK;
-	kvarc_ret ret = kvi_feature_table_make(j->features, order_index, chunk->n_tokens,
+	kvarc_ret ret = kvi_feature_table_make(job->features, order_index, chunk->n_tokens,
 	                                       &chunk->features);
 	if (ret == KVARC_OK && !chunk->features->z)
 		return KVARC_OK; /* level 2 */
 	if (ret == KVARC_OK)
-		ret = kvi_chunk_features(coder, chunk, j->raw, true);
+		ret = kvi_chunk_features(coder, chunk, job->raw, true);
 	if (ret)
-		return kvi_fail_alloc(&j->error, &j->w->alloc);
+		return kvi_fail_alloc(&job->error, &job->w->alloc);
 	chunk->features->has_z = true;
-	kvi_feature_table_publish(j->features, order_index, KVI_FEATURES_Z);
+	kvi_feature_table_publish(job->features, order_index, KVI_FEATURES_Z);
 	return KVARC_OK;
 }
 
 /* The model continues once it has the elements. */
-static void observe(struct kvi_encode_job *j)
+static void observe(struct kvi_encode_job *job)
 {
-	struct kvi_prediction *g = j->prediction;
-	if (!g || j->observed)
+	struct kvi_prediction *g = job->prediction;
+	if (!g || job->observed)
 		return;
-	j->observed = true;
-	kvi_prediction_observe(g, j->group->order_index, j->raw,
-	                       kvi_feature_slot(j->features, j->group->order_index)->f, j->exact);
+	job->observed = true;
+	kvi_prediction_observe(g, job->group->order_index, job->raw,
+	                       kvi_feature_slot(job->features, job->group->order_index)->f,
+	                       job->exact);
 }
 
 /* Upper tensors need not wait for the chunk to be written. */
@@ -344,73 +352,75 @@ static void features_made(void *opaque)
 }
 
 /* Gets the prediction of the model, for codecs model and predicted. */
-static kvarc_ret request_prediction(struct kvi_encode_job *j, struct kvi_linear_in *in)
+static kvarc_ret request_prediction(struct kvi_encode_job *job, struct kvi_linear_in *in)
 {
-	struct kvi_prediction_request a = { .order_index = j->group->order_index,
-		                            .s = &j->segment->s,
-		                            .raw = j->raw,
-		                            .expected = j->expected,
-		                            .predicted = j->predicted };
-	if (!j->prediction)
+	struct kvi_prediction_request a = { .order_index = job->group->order_index,
+		                            .s = &job->segment->s,
+		                            .raw = job->raw,
+		                            .expected = job->expected,
+		                            .predicted = job->predicted };
+	if (!job->prediction)
 		return KVARC_OK;
-	kvarc_ret ret = kvi_prediction_get(j->prediction, &a);
-	const char *why = kvi_prediction_failure(j->prediction);
-	j->exact = a.exact;
-	in->expected = j->expected;
-	in->predicted = a.exact ? j->raw : j->predicted;
-	return ret ? kvi_fail(&j->error, KVARC_PREDICTOR, "token %llu and those after it: %s",
-	                      (unsigned long long)j->segment->s.t0,
+	kvarc_ret ret = kvi_prediction_get(job->prediction, &a);
+	const char *why = kvi_prediction_failure(job->prediction);
+	job->exact = a.exact;
+	in->expected = job->expected;
+	in->predicted = a.exact ? job->raw : job->predicted;
+	return ret ? kvi_fail(&job->error, KVARC_PREDICTOR, "token %llu and those after it: %s",
+	                      (unsigned long long)job->segment->s.t0,
 	                      why ? why : "the model has stopped")
 	           : KVARC_OK;
 }
 
 /* Fills in what codec linear needs; in is its memory. */
-static kvarc_ret use_model(struct kvi_encode_job *j, struct kvi_coder *coder,
+static kvarc_ret use_model(struct kvi_encode_job *job, struct kvi_coder *coder,
                            struct kvi_chunk *chunk, struct kvi_linear_in *in)
 {
-	const struct kvi_planned *x = &j->w->plan->of[j->group->order_index];
-	kvi_linear_in_init(in, j->w->plan, j->group->order_index, &j->w->geometry, j->group->tensor,
-	                   &j->segment->s, true);
+	const struct kvi_planned *x = &job->w->plan->of[job->group->order_index];
+	kvi_linear_in_init(in, job->w->plan, job->group->order_index, &job->w->geometry,
+	                   job->group->tensor, &job->segment->s, true);
 	chunk->linear = in;
 	chunk->made = features_made;
-	chunk->made_opaque = j;
+	chunk->made_opaque = job;
 	const bool later = x->model->flags & KVI_MODEL_BASIS;
-	kvarc_ret ret = later ? KVARC_OK : make_features(j, coder, chunk);
+	kvarc_ret ret = later ? KVARC_OK : make_features(job, coder, chunk);
 	if (ret)
 		return ret;
-	const struct kvi_feature_slot *slot = kvi_feature_slot(j->features, j->group->order_index);
+	const struct kvi_feature_slot *slot = kvi_feature_slot(job->features,
+	                                                       job->group->order_index);
 	if (slot->asked != KVI_FEATURES_ALL)
 		chunk->features = NULL; /* z was all */
 	if (!slot->reads)
 		chunk->linear = NULL; /* nothing predicts it here */
-	else if (!kvi_feature_table_wait(j->features, j->group->order_index, in))
+	else if (!kvi_feature_table_wait(job->features, job->group->order_index, in))
 		return KVARC_END; /* an earlier job failed and has the reason */
-	return request_prediction(j, in);
+	return request_prediction(job, in);
 }
 
 /* Decodes what was encoded and compares it: with its elements, or, of what another encoder made,
  * whose elements are not there, with its check. */
-static kvarc_ret verify(struct kvi_encode_job *j, struct kvi_coder *coder,
+static kvarc_ret verify(struct kvi_encode_job *job, struct kvi_coder *coder,
                         const struct kvi_chunk *chunk)
 {
-	const struct kvi_encoded *c = &j->coded;
+	const struct kvi_encoded *c = &job->coded;
 	const struct kvi_params *params = !c->uses_params ? NULL
 	                                  : c->params     ? c->params
-	                                                  : j->group->params;
+	                                                  : job->group->params;
 	const struct kvi_chunk_payload p = { chunk,  c->codec,   c->cut,
 		                             params, c->payload, c->payload_bytes };
 	uint64_t check;
-	kvarc_ret ret = kvi_chunk_decode(coder, &p, j->again, &check);
+	kvarc_ret ret = kvi_chunk_decode(coder, &p, job->again, &check);
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
-		return kvi_fail_alloc(&j->error, &j->w->alloc);
-	if (ret || check != c->raw_check || (!j->given && memcmp(j->raw, j->again, j->raw_bytes)))
-		return kvi_fail(&j->error, KVARC_DATA,
+		return kvi_fail_alloc(&job->error, &job->w->alloc);
+	if (ret || check != c->raw_check ||
+	    (!job->given && memcmp(job->raw, job->again, job->raw_bytes)))
+		return kvi_fail(&job->error, KVARC_DATA,
 		                "verification failed: a chunk of tensor %u does not decode to its "
 		                "input; %s",
-		                (unsigned)j->group->tensor,
-		                j->given ? "the device that encoded it, or its kernels, may be "
-		                           "faulty: encode on the host"
-		                         : "check this machine's memory");
+		                (unsigned)job->group->tensor,
+		                job->given ? "the device that encoded it, or its kernels, may be "
+		                             "faulty: encode on the host"
+		                           : "check this machine's memory");
 	return KVARC_OK;
 }
 
@@ -423,89 +433,90 @@ static bool writer_tier(const kvarc_writer *w, uint32_t tensor, kvarc_lossy *tie
 	return all && t->role == KVARC_WHOLE && kvi_lossy_of_layer(all, t->layer, tier);
 }
 
-static kvarc_ret code(struct kvi_encode_job *j, struct kvi_coder *coder,
+static kvarc_ret code(struct kvi_encode_job *job, struct kvi_coder *coder,
                       const struct kvi_chunk *chunk)
 {
-	const kvarc_writer_options *o = &j->w->options;
-	const struct kvi_params *current = j->group->params;
+	const kvarc_writer_options *o = &job->w->options;
+	const struct kvi_params *current = job->group->params;
 	kvarc_lossy tier;
-	if (writer_tier(j->w, j->group->tensor, &tier))
-		return kvi_chunk_encode_lossy(coder, chunk, o->level, &tier, current, j->raw,
-		                              &j->coded);
-	return kvi_chunk_encode(coder, chunk, o->level, current, j->raw, &j->coded);
+	if (writer_tier(job->w, job->group->tensor, &tier))
+		return kvi_chunk_encode_lossy(coder, chunk, o->level, &tier, current, job->raw,
+		                              &job->coded);
+	return kvi_chunk_encode(coder, chunk, o->level, current, job->raw, &job->coded);
 }
 
 /* Gets the elements of a chunk, before its job starts where the caller overlaps with workers, else
  * as part of it: fills raw, raw_bytes; ret and error when that failed. */
-static void get_elements(struct kvi_encode_job *j)
+static void get_elements(struct kvi_encode_job *job)
 {
-	const struct kvi_segment *s = &j->segment->s;
-	const struct kvi_fetching f = { j->fetch, j->fetch_opaque, &j->segment->taken, s->t0,
+	const struct kvi_segment *s = &job->segment->s;
+	const struct kvi_fetching f = { job->fetch, job->fetch_opaque, &job->segment->taken, s->t0,
 		                        s->n };
-	const struct kvi_chunk chunk = chunk_of(j);
-	j->ret = KVARC_OK;
-	j->raw_bytes = (uint32_t)kvi_chunk_bytes(&chunk);
-	if (kvi_writer_fetch(j->w, &f, j->group->tensor, j->group->head, j->group->heads, j->raw))
-		j->ret = kvi_fail(&j->error, KVARC_IO,
-		                  "fetching %u tokens from token %llu of tensor %u failed",
-		                  (unsigned)s->n, (unsigned long long)s->t0,
-		                  (unsigned)j->group->tensor);
+	const struct kvi_chunk chunk = chunk_of(job);
+	job->ret = KVARC_OK;
+	job->raw_bytes = (uint32_t)kvi_chunk_bytes(&chunk);
+	if (kvi_writer_fetch(job->w, &f, job->group->tensor, job->group->head, job->group->heads,
+	                     job->raw))
+		job->ret = kvi_fail(&job->error, KVARC_IO,
+		                    "fetching %u tokens from token %llu of tensor %u failed",
+		                    (unsigned)s->n, (unsigned long long)s->t0,
+		                    (unsigned)job->group->tensor);
 }
 
 /* The coder's buffer lives until its next call only. */
-static void keep_payload(struct kvi_encode_job *j)
+static void keep_payload(struct kvi_encode_job *job)
 {
-	memcpy(j->memory + KVI_CHUNK_PAYLOAD_AT, j->coded.payload, j->coded.payload_bytes);
-	j->coded.payload = j->memory + KVI_CHUNK_PAYLOAD_AT;
+	memcpy(job->memory + KVI_CHUNK_PAYLOAD_AT, job->coded.payload, job->coded.payload_bytes);
+	job->coded.payload = job->memory + KVI_CHUNK_PAYLOAD_AT;
 }
 
 /* Makes the frame where the payload is, when that is written before another job begins. */
-static void frame_payload(struct kvi_encode_job *j)
+static void frame_payload(struct kvi_encode_job *job)
 {
-	if (j->w->n_jobs == 1 && j->coded.free_around && !j->verifies)
-		j->frame = (uint8_t *)(uintptr_t)j->coded.payload - KVI_CHUNK_PAYLOAD_AT;
+	if (job->w->n_jobs == 1 && job->coded.free_around && !job->verifies)
+		job->frame = (uint8_t *)(uintptr_t)job->coded.payload - KVI_CHUNK_PAYLOAD_AT;
 	else
-		keep_payload(j);
+		keep_payload(job);
 }
 
-static void encode_chunk(struct kvi_encode_job *j, struct kvi_coder *coder)
+static void encode_chunk(struct kvi_encode_job *job, struct kvi_coder *coder)
 {
-	kvarc_writer *w = j->w;
-	struct kvi_chunk chunk = chunk_of(j);
+	kvarc_writer *w = job->w;
+	struct kvi_chunk chunk = chunk_of(job);
 	struct kvi_linear_in in;
-	if (!j->fetched)
-		get_elements(j);
-	if (!j->ret && j->given && j->verifies)
-		j->ret = verify(j, coder, &chunk);
-	else if (!j->ret && j->features)
-		j->ret = use_model(j, coder, &chunk, &in);
-	if (j->ret || j->given)
+	if (!job->fetched)
+		get_elements(job);
+	if (!job->ret && job->given && job->verifies)
+		job->ret = verify(job, coder, &chunk);
+	else if (!job->ret && job->features)
+		job->ret = use_model(job, coder, &chunk, &in);
+	if (job->ret || job->given)
 		return;
-	j->ret = code(j, coder, &chunk);
-	if (j->ret == KVARC_MEM || j->ret == KVARC_MEMLIMIT)
-		kvi_fail_alloc(&j->error, &w->alloc);
-	else if (j->ret)
-		kvi_fail(&j->error, j->ret, "a chunk of tensor %u cannot be encoded",
-		         (unsigned)j->group->tensor);
-	if (j->ret)
+	job->ret = code(job, coder, &chunk);
+	if (job->ret == KVARC_MEM || job->ret == KVARC_MEMLIMIT)
+		kvi_fail_alloc(&job->error, &w->alloc);
+	else if (job->ret)
+		kvi_fail(&job->error, job->ret, "a chunk of tensor %u cannot be encoded",
+		         (unsigned)job->group->tensor);
+	if (job->ret)
 		return;
 	/* Transforms are predicted from what readers get. */
 	if (chunk.linear && chunk.linear->model->flags & KVI_MODEL_BASIS) {
-		j->ret = make_features(j, coder, &chunk);
+		job->ret = make_features(job, coder, &chunk);
 		chunk.features = NULL; /* z was all */
-		if (j->ret)
+		if (job->ret)
 			return;
 	}
 	if (w->repeats)
-		j->raw_hash = kvi_h128(j->raw, j->raw_bytes);
-	frame_payload(j);
+		job->raw_hash = kvi_h128(job->raw, job->raw_bytes);
+	frame_payload(job);
 	struct kvi_features *made = chunk.features;
 	chunk.features = NULL;
-	if (j->verifies)
-		j->ret = verify(j, coder, &chunk);
-	if (made && j->ret == KVARC_OK) {
-		kvi_feature_table_publish(j->features, j->group->order_index, KVI_FEATURES_ALL);
-		observe(j);
+	if (job->verifies)
+		job->ret = verify(job, coder, &chunk);
+	if (made && job->ret == KVARC_OK) {
+		kvi_feature_table_publish(job->features, job->group->order_index, KVI_FEATURES_ALL);
+		observe(job);
 	}
 }
 
@@ -534,49 +545,49 @@ static void writer_encode(struct kvi_job *job, unsigned worker)
  */
 
 /* Frees what the encoder handed over and was not used. */
-static void drop_params(struct kvi_encode_job *j)
+static void drop_params(struct kvi_encode_job *job)
 {
-	kvi_params_free(j->coded.params);
-	kvi_free(&j->w->alloc, j->coded.params_content);
-	j->coded.params = NULL;
-	j->coded.params_content = NULL;
+	kvi_params_free(job->coded.params);
+	kvi_free(&job->w->alloc, job->coded.params_content);
+	job->coded.params = NULL;
+	job->coded.params_content = NULL;
 }
 
-static kvarc_ret use_params(struct kvi_encode_job *j)
+static kvarc_ret use_params(struct kvi_encode_job *job)
 {
-	kvarc_writer *w = j->w;
-	struct kvi_encoded *c = &j->coded;
+	kvarc_writer *w = job->w;
+	struct kvi_encoded *c = &job->coded;
 	if (!c->params || !c->uses_params) {
-		drop_params(j);
+		drop_params(job);
 		return KVARC_OK;
 	}
-	kvarc_ret ret = kvi_writer_emit_params(w, j->group, c->params_codec, c->params_content,
+	kvarc_ret ret = kvi_writer_emit_params(w, job->group, c->params_codec, c->params_content,
 	                                       c->params_bytes);
-	kvi_params_free(j->group->params);
-	j->group->params = c->params;
+	kvi_params_free(job->group->params);
+	job->group->params = c->params;
 	c->params = NULL;
-	drop_params(j);
+	drop_params(job);
 	return ret;
 }
 
 /* Turns a chunk into a REPEAT when its bytes were written before and that is shorter. */
-static bool try_repeat(struct kvi_encode_job *j)
+static bool try_repeat(struct kvi_encode_job *job)
 {
-	kvarc_writer *w = j->w;
-	const struct kvi_repeat *r = w->repeats && j->coded.payload_bytes > KVI_REPEAT_BYTES
-	                                     ? kvi_repeat_find(w->repeats, j->raw_hash,
-	                                                       j->raw_bytes, j->segment->s.n)
+	kvarc_writer *w = job->w;
+	const struct kvi_repeat *r = w->repeats && job->coded.payload_bytes > KVI_REPEAT_BYTES
+	                                     ? kvi_repeat_find(w->repeats, job->raw_hash,
+	                                                       job->raw_bytes, job->segment->s.n)
 	                                     : NULL;
 	if (!r)
 		return false;
-	drop_params(j);
-	j->coded.codec = KVI_CODEC_REPEAT;
-	j->coded.cut = (struct kvi_chunk_cut){ .stream_size = r->stream_size };
-	j->coded.raw_check = r->raw_check;
-	j->coded.uses_params = false;
-	j->coded.payload_bytes = KVI_REPEAT_BYTES;
-	kvi_store64(j->frame + KVI_CHUNK_PAYLOAD_AT, r->sequence);
-	kvi_store64(j->frame + KVI_CHUNK_PAYLOAD_AT + 8, r->offset);
+	drop_params(job);
+	job->coded.codec = KVI_CODEC_REPEAT;
+	job->coded.cut = (struct kvi_chunk_cut){ .stream_size = r->stream_size };
+	job->coded.raw_check = r->raw_check;
+	job->coded.uses_params = false;
+	job->coded.payload_bytes = KVI_REPEAT_BYTES;
+	kvi_store64(job->frame + KVI_CHUNK_PAYLOAD_AT, r->sequence);
+	kvi_store64(job->frame + KVI_CHUNK_PAYLOAD_AT + 8, r->offset);
 	return true;
 }
 
@@ -584,60 +595,61 @@ static bool try_repeat(struct kvi_encode_job *j)
  * Whether a chain value names all that the elements of a segment depend on: the track holds its
  * text from the first token on, and no id stands for something that it does not say.
  */
-static bool may_chain(const struct kvi_segment *s)
+static bool may_chain(const struct kvi_segment *segment)
 {
-	for (uint32_t i = 0; i < s->n; i++)
-		if (s->ids[i] < 0 || s->positions[i] != (int64_t)(s->t0 + i))
+	for (uint32_t i = 0; i < segment->n; i++)
+		if (segment->ids[i] < 0 || segment->positions[i] != (int64_t)(segment->t0 + i))
 			return false;
-	return s->has_ids;
+	return segment->has_ids;
 }
 
 /* The chain value of a segment (spec 5.3), where it may have one; *before: of what precedes it. */
-static kvarc_ret link_chain(kvarc_writer *w, struct kvi_segment *s, struct kvi_chain *before)
+static kvarc_ret link_chain(kvarc_writer *w, struct kvi_segment *segment, struct kvi_chain *before)
 {
-	struct kvi_chain *chain = &w->tracks[s->track].chain;
+	struct kvi_chain *chain = &w->tracks[segment->track].chain;
 	kvarc_ret ret = KVARC_OK;
 	bool changed = w->options.lossy && !kvi_identity_get(&w->identity, "lossy");
-	s->has_chain = !changed && may_chain(s) && (chain->known || s->t0 == 0);
-	s->chain = (struct kvi_h128){ 0, 0 };
-	if (s->has_chain && s->t0 == 0)
+	segment->has_chain = !changed && may_chain(segment) && (chain->known || segment->t0 == 0);
+	segment->chain = (struct kvi_h128){ 0, 0 };
+	if (segment->has_chain && segment->t0 == 0)
 		ret = kvi_chain_root(&chain->value, &w->content, w->geometry_hash, &w->identity);
-	*before = (struct kvi_chain){ s->has_chain, chain->value };
-	if (s->has_chain && !ret)
-		ret = kvi_chain_link(&s->chain, &w->content, chain->value, s, s->n);
-	*chain = (struct kvi_chain){ s->has_chain, s->chain };
+	*before = (struct kvi_chain){ segment->has_chain, chain->value };
+	if (segment->has_chain && !ret)
+		ret = kvi_chain_link(&segment->chain, &w->content, chain->value, segment,
+		                     segment->n);
+	*chain = (struct kvi_chain){ segment->has_chain, segment->chain };
 	return ret ? kvi_fail_alloc(w->error, &w->alloc) : KVARC_OK;
 }
 
 /* The SEGMENT frame. */
-kvarc_ret kvi_writer_begin_segment(kvarc_writer *w, struct kvi_open_segment *s)
+kvarc_ret kvi_writer_begin_segment(kvarc_writer *w, struct kvi_open_segment *segment)
 {
 	struct kvi_out *out = &w->content;
 	struct kvi_chain before;
-	kvarc_ret ret = link_chain(w, &s->s, &before);
+	kvarc_ret ret = link_chain(w, &segment->s, &before);
 	if (ret)
 		return ret;
-	struct kvi_index_entry entry = { .tensor = s->s.track,
-		                         .segment = s->s.t0,
-		                         .n = s->s.n,
-		                         .has_chain = s->s.has_chain,
-		                         .chain = s->s.chain };
-	s->begun = true;
-	s->sequence = w->sequence;
+	struct kvi_index_entry entry = { .tensor = segment->s.track,
+		                         .segment = segment->s.t0,
+		                         .n = segment->s.n,
+		                         .has_chain = segment->s.has_chain,
+		                         .chain = segment->s.chain };
+	segment->begun = true;
+	segment->sequence = w->sequence;
 	w->segment_repeats = false;
 	out->n = 0;
-	kvi_segment_put(out, &s->s);
+	kvi_segment_put(out, &segment->s);
 	if (out->failed)
 		return kvi_fail_alloc(w->error, &w->alloc);
-	ret = kvi_writer_keep_segment(w, &s->s, before);
+	ret = kvi_writer_keep_segment(w, &segment->s, before);
 	return ret ? ret
 	           : kvi_writer_emit_content(w, KVI_FRAME_SEGMENT, out->p, out->n, true, &entry);
 }
 
-kvarc_ret kvi_writer_end_segment(kvarc_writer *w, const struct kvi_open_segment *s)
+kvarc_ret kvi_writer_end_segment(kvarc_writer *w, const struct kvi_open_segment *segment)
 {
-	struct kvi_writer_track *t = &w->tracks[s->s.track];
-	t->n_written += s->s.n;
+	struct kvi_writer_track *t = &w->tracks[segment->s.track];
+	t->n_written += segment->s.n;
 	t->n_committed = t->n_written;
 	return kvi_writer_emit_commit(w, NULL);
 }
@@ -654,68 +666,69 @@ kvarc_ret kvi_writer_count(kvarc_writer *w, uint32_t tensor, uint32_t raw_bytes)
 }
 
 /* What of another encoder is written. */
-static void count_given(const struct kvi_encode_job *j)
+static void count_given(const struct kvi_encode_job *job)
 {
-	if (!j->given)
+	if (!job->given)
 		return;
-	j->w->coder_verified |= j->verifies;
-	j->w->coder_taken.chunks++;
-	j->w->coder_taken.bytes += KVI_CHUNK_HEADER_BYTES + j->coded.payload_bytes;
+	job->w->coder_verified |= job->verifies;
+	job->w->coder_taken.chunks++;
+	job->w->coder_taken.bytes += KVI_CHUNK_HEADER_BYTES + job->coded.payload_bytes;
 }
 
-static kvarc_ret write_chunk(struct kvi_encode_job *j)
+static kvarc_ret write_chunk(struct kvi_encode_job *job)
 {
-	kvarc_writer *w = j->w;
-	const struct kvi_group *g = j->group;
-	const struct kvi_segment *s = &j->segment->s;
-	count_given(j);
-	bool repeat = try_repeat(j);
-	const bool model = kvi_codec_uses_prediction(j->coded.codec);
-	const bool linear = kvi_codec_predicts(j->coded.codec);
-	kvarc_ret ret = j->segment->begun ? KVARC_OK : kvi_writer_begin_segment(w, j->segment);
+	kvarc_writer *w = job->w;
+	const struct kvi_group *g = job->group;
+	const struct kvi_segment *s = &job->segment->s;
+	count_given(job);
+	bool repeat = try_repeat(job);
+	const bool model = kvi_codec_uses_prediction(job->coded.codec);
+	const bool linear = kvi_codec_predicts(job->coded.codec);
+	kvarc_ret ret = job->segment->begun ? KVARC_OK : kvi_writer_begin_segment(w, job->segment);
 	if (!ret)
-		ret = use_params(j);
+		ret = use_params(job);
 	if (ret)
 		return ret;
 	struct kvi_chunk_header h = { .tensor = g->tensor,
 		                      .head = g->head,
 		                      .heads = g->heads,
-		                      .segment = j->segment->sequence,
-		                      .params = linear                 ? w->predictor_sequence
-		                                : j->coded.uses_params ? g->params_sequence
-		                                                       : 0,
-		                      .codec = j->coded.codec,
-		                      .cut = j->coded.cut,
+		                      .segment = job->segment->sequence,
+		                      .params = linear                   ? w->predictor_sequence
+		                                : job->coded.uses_params ? g->params_sequence
+		                                                         : 0,
+		                      .codec = job->coded.codec,
+		                      .cut = job->coded.cut,
 		                      .n = (uint16_t)s->n,
 		                      .t0 = (uint32_t)s->t0,
-		                      .raw_check = j->coded.raw_check };
+		                      .raw_check = job->coded.raw_check };
 	struct kvi_index_entry entry = { .tensor = h.tensor,
 		                         .head = h.head,
 		                         .heads = h.heads,
 		                         .segment = h.segment,
 		                         .params = h.params };
-	struct kvi_repeat seen = { .hash = j->raw_hash,
-		                   .bytes = j->raw_bytes,
+	struct kvi_repeat seen = { .hash = job->raw_hash,
+		                   .bytes = job->raw_bytes,
 		                   .sequence = w->sequence,
 		                   .offset = w->offset,
 		                   .raw_check = h.raw_check,
 		                   .n_tokens = s->n,
 		                   .stream_size = h.cut.stream_size };
-	kvi_chunk_header_write(j->frame + KVI_FRAME_HEAD_BYTES, &h);
-	ret = kvi_writer_emit(w, KVI_FRAME_CHUNK, j->frame,
-	                      (uint32_t)(KVI_CHUNK_HEADER_BYTES + j->coded.payload_bytes),
-	                      j->raw_bytes, &entry);
+	kvi_chunk_header_write(job->frame + KVI_FRAME_HEAD_BYTES, &h);
+	ret = kvi_writer_emit(w, KVI_FRAME_CHUNK, job->frame,
+	                      (uint32_t)(KVI_CHUNK_HEADER_BYTES + job->coded.payload_bytes),
+	                      job->raw_bytes, &entry);
 	if (ret)
 		return ret;
 	/* Readers want what a repeated chunk is predicted from in place (spec
 	 * repeat). */
 	w->segment_repeats = w->segment_repeats || repeat;
-	if (w->repeats && !repeat && !model && !j->coded.refers && !(linear && w->segment_repeats))
+	if (w->repeats && !repeat && !model && !job->coded.refers &&
+	    !(linear && w->segment_repeats))
 		kvi_repeat_add(w->repeats, &seen);
-	ret = repeat ? KVARC_OK : keep_state(j, seen.sequence, seen.offset);
+	ret = repeat ? KVARC_OK : keep_state(job, seen.sequence, seen.offset);
 	if (ret)
 		return ret;
-	return kvi_writer_count(w, g->tensor, j->raw_bytes);
+	return kvi_writer_count(w, g->tensor, job->raw_bytes);
 }
 
 /* Waits for the oldest job and, while nothing failed before, writes its chunk. */
@@ -744,56 +757,58 @@ static kvarc_ret finish_job(kvarc_writer *w, kvarc_ret before)
 }
 
 /* What a tensor with a model does in a segment. */
-static uint8_t slot_flags(const kvarc_writer *w, const struct kvi_group *g,
-                          const struct kvi_open_segment *s)
+static uint8_t slot_flags(const kvarc_writer *w, const struct kvi_group *group,
+                          const struct kvi_open_segment *segment)
 {
-	const struct kvi_prediction *p = w->tracks[s->s.track].prediction;
+	const struct kvi_prediction *p = w->tracks[segment->s.track].prediction;
 	return KVI_SLOT_WANTED | KVI_SLOT_LINEAR | KVI_SLOT_WHOLE |
-	       (p && kvi_prediction_covers(p, g->order_index) ? KVI_SLOT_PREDICTION : 0);
+	       (p && kvi_prediction_covers(p, group->order_index) ? KVI_SLOT_PREDICTION : 0);
 }
 
 /* The features of a segment's tensors; NULL when no tensor of the track has a model. */
-static kvarc_ret open_features(kvarc_writer *w, struct kvi_open_segment *s)
+static kvarc_ret open_features(kvarc_writer *w, struct kvi_open_segment *segment)
 {
-	const uint32_t track = s->s.track;
+	const uint32_t track = segment->s.track;
 	const struct kvi_writer_track *t = &w->tracks[track];
 	uint32_t first = w->order.first[track], end = w->order.first[track + 1];
 	bool any = false;
-	s->features = NULL;
+	segment->features = NULL;
 	for (uint32_t i = first; w->plan && i < end; i++)
 		any = any || w->plan->of[i].complete;
 	if (!any)
 		return KVARC_OK;
-	kvarc_ret ret = kvi_feature_table_open(&s->features, &w->alloc, w->plan, &w->order, track);
+	kvarc_ret ret = kvi_feature_table_open(&segment->features, &w->alloc, w->plan, &w->order,
+	                                       track);
 	if (ret)
 		return kvi_fail_alloc(w->error, &w->alloc);
-	s->features->pool = w->pool;
+	segment->features->pool = w->pool;
 	for (uint32_t i = t->first_group; i < t->end_group; i++) {
 		const struct kvi_group *g = &w->groups[i];
 		if (w->plan->of[g->order_index].model)
-			kvi_feature_slot(s->features, g->order_index)->flags = slot_flags(w, g, s);
+			kvi_feature_slot(segment->features, g->order_index)->flags =
+				slot_flags(w, g, segment);
 	}
-	kvi_feature_table_plan(s->features);
+	kvi_feature_table_plan(segment->features);
 	return KVARC_OK;
 }
 
 /* Whether elements are wanted before the job runs, or longer than that: by a device's encoder, a
  * model, or later chunks. */
-static bool outlive_job(const kvarc_writer *w, const struct kvi_group *g)
+static bool outlive_job(const kvarc_writer *w, const struct kvi_group *group)
 {
 	return w->options.common.overlap || w->coder || w->options.level >= KVI_LEVEL_MODEL ||
-	       keeps_states(w, g);
+	       keeps_states(w, group);
 }
 
 /* Memory that a job does not have, but needs for a segment. Returns OK, MEM, MEMLIMIT. */
-static kvarc_ret reserve(kvarc_writer *w, struct kvi_encode_job *j, bool own, bool again)
+static kvarc_ret reserve(kvarc_writer *w, struct kvi_encode_job *job, bool own, bool again)
 {
-	if (own && !j->own)
-		j->own = kvi_malloc(&w->alloc, w->chunk_max);
-	if (again && !j->again)
-		j->again = kvi_malloc(&w->alloc, w->chunk_max);
-	return (own && !j->own) || (again && !j->again) ? kvi_fail_alloc(w->error, &w->alloc)
-	                                                : KVARC_OK;
+	if (own && !job->own)
+		job->own = kvi_malloc(&w->alloc, w->chunk_max);
+	if (again && !job->again)
+		job->again = kvi_malloc(&w->alloc, w->chunk_max);
+	return (own && !job->own) || (again && !job->again) ? kvi_fail_alloc(w->error, &w->alloc)
+	                                                    : KVARC_OK;
 }
 
 /* Whether the library's encoder tries no other codec for want of space. */
@@ -804,62 +819,63 @@ static bool is_small(size_t bytes, size_t raw_bytes)
 
 /* Whether it would keep a payload with these parameters, and neither fit new ones nor try Zstandard
  * (chunk_encode.c). */
-static bool fits(const struct kvi_group *g, const struct kvi_coded_chunk *c, size_t raw_bytes)
+static bool fits(const struct kvi_group *group, const struct kvi_coded_chunk *chunk,
+                 size_t raw_bytes)
 {
-	const struct kvi_params *p = g->params;
-	const size_t bytes = c->payload_bytes - KVI_CHUNK_HEADER_BYTES;
-	return c->payload_bytes > KVI_CHUNK_HEADER_BYTES && c->elements &&
-	       is_small(bytes, raw_bytes) && p && p->codec == c->codec &&
-	       g->params_sequence == c->params_sequence &&
-	       !kvi_params_drifted(p, bytes, c->elements);
+	const struct kvi_params *p = group->params;
+	const size_t bytes = chunk->payload_bytes - KVI_CHUNK_HEADER_BYTES;
+	return chunk->payload_bytes > KVI_CHUNK_HEADER_BYTES && chunk->elements &&
+	       is_small(bytes, raw_bytes) && p && p->codec == chunk->codec &&
+	       group->params_sequence == chunk->params_sequence &&
+	       !kvi_params_drifted(p, bytes, chunk->elements);
 }
 
 /* The payload's own header says how it is cut, and its check. */
-static kvarc_ret take_header(struct kvi_encode_job *j, const struct kvi_coded_chunk *c)
+static kvarc_ret take_header(struct kvi_encode_job *job, const struct kvi_coded_chunk *chunk)
 {
-	const size_t bytes = c->payload_bytes;
-	const struct kvi_group *g = j->group;
+	const size_t bytes = chunk->payload_bytes;
+	const struct kvi_group *g = job->group;
 	struct kvi_chunk_header h;
-	if (!kvi_chunk_header_parse(&h, j->frame + KVI_FRAME_HEAD_BYTES, bytes) ||
+	if (!kvi_chunk_header_parse(&h, job->frame + KVI_FRAME_HEAD_BYTES, bytes) ||
 	    h.tensor != g->tensor || h.head != g->head || h.heads != g->heads ||
-	    h.n != j->segment->s.n || h.codec != c->codec)
-		return kvi_fail(&j->error, KVARC_DATA,
+	    h.n != job->segment->s.n || h.codec != chunk->codec)
+		return kvi_fail(&job->error, KVARC_DATA,
 		                "the encoder of tensor %u gave a chunk that is not the one that "
 		                "was asked for",
 		                (unsigned)g->tensor);
-	j->coded = (struct kvi_encoded){ .codec = h.codec,
-		                         .cut = h.cut,
-		                         .raw_check = h.raw_check,
-		                         .uses_params = kvi_codec_has_params(h.codec),
-		                         .payload = j->frame + KVI_CHUNK_PAYLOAD_AT,
-		                         .payload_bytes = bytes - KVI_CHUNK_HEADER_BYTES };
+	job->coded = (struct kvi_encoded){ .codec = h.codec,
+		                           .cut = h.cut,
+		                           .raw_check = h.raw_check,
+		                           .uses_params = kvi_codec_has_params(h.codec),
+		                           .payload = job->frame + KVI_CHUNK_PAYLOAD_AT,
+		                           .payload_bytes = bytes - KVI_CHUNK_HEADER_BYTES };
 	return KVARC_OK;
 }
 
 /* Takes what w->coder has of the chunk of a job, if the library's encoder would write the same:
  * fills given, raw_bytes, raw_hash, coded. Returns OK, IO, DATA; then error is filled. */
-static kvarc_ret take_coded(struct kvi_encode_job *j)
+static kvarc_ret take_coded(struct kvi_encode_job *job)
 {
-	kvarc_writer *w = j->w;
+	kvarc_writer *w = job->w;
 	const struct kvi_append_coder *x = w->coder;
-	const struct kvi_group *g = j->group;
+	const struct kvi_group *g = job->group;
 	struct kvi_coded_chunk c;
 	const kvarc_tensor *t = &w->geometry.tensors[g->tensor];
-	const struct kvi_segment *s = &j->segment->s;
-	j->raw_bytes = s->n * g->heads * t->channels * (uint32_t)kvarc_dtype_bytes(t->dtype);
+	const struct kvi_segment *s = &job->segment->s;
+	job->raw_bytes = s->n * g->heads * t->channels * (uint32_t)kvarc_dtype_bytes(t->dtype);
 	if (!x->find(x->opaque, g->tensor, g->head, (uint32_t)(s->t0 - w->coder_t0), &c) ||
-	    !fits(g, &c, j->raw_bytes))
+	    !fits(g, &c, job->raw_bytes))
 		return KVARC_OK;
-	if (x->copy(x->opaque, j->frame + KVI_FRAME_HEAD_BYTES))
-		return kvi_fail(&j->error, KVARC_IO,
+	if (x->copy(x->opaque, job->frame + KVI_FRAME_HEAD_BYTES))
+		return kvi_fail(&job->error, KVARC_IO,
 		                "copying a chunk of tensor %u from its encoder failed",
 		                (unsigned)g->tensor);
-	j->raw_hash = c.hash;
-	j->given = true;
-	return take_header(j, &c);
+	job->raw_hash = c.hash;
+	job->given = true;
+	return take_header(job, &c);
 }
 
-static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_group *group,
+static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *segment, struct kvi_group *group,
                         kvarc_fetch fetch, void *opaque)
 {
 	while (w->n_busy == w->n_jobs || group->busy) {
@@ -868,27 +884,29 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 			return ret;
 	}
 	struct kvi_kept_state before;
-	kvarc_ret ret = reference(w, group, &s->s, &before);
+	kvarc_ret ret = reference(w, group, &segment->s, &before);
 	if (ret)
 		return ret;
 	if (w->n_busy == 0)
 		w->first_job = 0; /* whose memory is still in caches */
 	struct kvi_encode_job *j = &w->jobs[(w->first_job + w->n_busy) % w->n_jobs];
 	const bool own = outlive_job(w, group);
-	ret = reserve(w, j, own, s->verifies);
+	ret = reserve(w, j, own, segment->verifies);
 	if (ret)
 		return ret;
 	w->n_busy++;
 	j->job.run = writer_encode;
 	j->w = w;
 	j->group = group;
-	j->segment = s;
+	j->segment = segment;
 	j->raw = own ? j->own : NULL;
-	j->features = s->features && w->plan->of[group->order_index].model ? s->features : NULL;
-	j->prediction = j->features && kvi_feature_slot(s->features, group->order_index)->flags &
-	                                        KVI_SLOT_PREDICTION
-	                        ? w->tracks[s->s.track].prediction
-	                        : NULL;
+	j->features = segment->features && w->plan->of[group->order_index].model ? segment->features
+	                                                                         : NULL;
+	j->prediction =
+		j->features && kvi_feature_slot(segment->features, group->order_index)->flags &
+					KVI_SLOT_PREDICTION
+			? w->tracks[segment->s.track].prediction
+			: NULL;
 	j->observed = j->exact = j->given = false;
 	j->fetched = w->options.common.overlap || w->coder;
 	j->fetch = fetch;
@@ -898,7 +916,7 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *s, struct kvi_
 	j->frame = j->memory;
 	group->busy = true;
 	j->ret = w->coder ? take_coded(j) : KVARC_OK;
-	j->verifies = s->verifies && (j->given || w->options.flags & KVARC_WRITE_VERIFY);
+	j->verifies = segment->verifies && (j->given || w->options.flags & KVARC_WRITE_VERIFY);
 	if (j->fetched && !j->ret && !j->given)
 		get_elements(j);
 	kvi_pool_submit(w->pool, &j->job);
@@ -919,12 +937,12 @@ kvarc_ret kvi_writer_drain(kvarc_writer *w, kvarc_ret ret)
 }
 
 /* Ids that the model does not have are stored, and so are those behind them. */
-static kvarc_ret code_ids(kvarc_writer *w, struct kvi_segment *s)
+static kvarc_ret code_ids(kvarc_writer *w, struct kvi_segment *segment)
 {
-	struct kvi_writer_track *t = &w->tracks[s->track];
+	struct kvi_writer_track *t = &w->tracks[segment->track];
 	if (!t->ids)
 		return KVARC_OK;
-	kvarc_ret ret = kvi_token_coder_pass(t->ids, s, true, w->error);
+	kvarc_ret ret = kvi_token_coder_pass(t->ids, segment, true, w->error);
 	if (ret) {
 		kvi_token_coder_close(t->ids);
 		t->ids = NULL;
@@ -1042,16 +1060,17 @@ kvarc_ret kvi_writer_start(kvarc_writer *w)
 	return start_jobs(w);
 }
 
-kvarc_ret kvi_writer_keep_segment(kvarc_writer *w, const struct kvi_segment *s,
+kvarc_ret kvi_writer_keep_segment(kvarc_writer *w, const struct kvi_segment *segment,
                                   struct kvi_chain before)
 {
-	struct kvi_writer_track *t = &w->tracks[s->track];
+	struct kvi_writer_track *t = &w->tracks[segment->track];
 	if (w->options.flags & KVARC_WRITE_STREAMABLE)
 		return KVARC_OK;
 	struct kvi_kept_segment *k = kvi_list_add(&t->kept, &w->alloc, sizeof *k);
 	if (!k)
 		return kvi_fail_alloc(w->error, &w->alloc);
-	*k = (struct kvi_kept_segment){ s->t0, s->n, before, t->kept_contents.n, w->content.n };
+	*k = (struct kvi_kept_segment){ segment->t0, segment->n, before, t->kept_contents.n,
+		                        w->content.n };
 	kvi_put_bytes(&t->kept_contents, w->content.p, w->content.n);
 	return t->kept_contents.failed ? kvi_fail_alloc(w->error, &w->alloc) : KVARC_OK;
 }

@@ -39,10 +39,10 @@ struct kvi_fetching {
 void kvi_writer_link_states(kvarc_writer *w);
 /* Keeps what a rewind into a segment needs: w->content is the segment's content. before: chain
  * value of the tokens before it. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_writer_keep_segment(kvarc_writer *w, const struct kvi_segment *s,
+kvarc_ret kvi_writer_keep_segment(kvarc_writer *w, const struct kvi_segment *segment,
                                   struct kvi_chain before);
 /* Heads of a tensor, packed. Returns what fetch does. */
-int kvi_writer_fetch(const kvarc_writer *w, const struct kvi_fetching *f, uint32_t tensor,
+int kvi_writer_fetch(const kvarc_writer *w, const struct kvi_fetching *fetching, uint32_t tensor,
                      uint32_t head, uint32_t heads, uint8_t *dst);
 /* Pool, coders and buffers; at the first append. */
 kvarc_ret kvi_writer_start(kvarc_writer *w);
@@ -53,9 +53,9 @@ void kvi_writer_free_workers(kvarc_writer *w);
 kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
                              const struct kvi_taken *taken, kvarc_fetch fetch, void *opaque);
 /* The SEGMENT frame; the commit behind the last chunk. */
-kvarc_ret kvi_writer_begin_segment(kvarc_writer *w, struct kvi_open_segment *s);
+kvarc_ret kvi_writer_begin_segment(kvarc_writer *w, struct kvi_open_segment *segment);
 /* Closes a segment behind its last chunk. Returns OK, MEM, MEMLIMIT, IO. */
-kvarc_ret kvi_writer_end_segment(kvarc_writer *w, const struct kvi_open_segment *s);
+kvarc_ret kvi_writer_end_segment(kvarc_writer *w, const struct kvi_open_segment *segment);
 /* A chunk that was written. Returns OK, IO (stopped on request). */
 kvarc_ret kvi_writer_count(kvarc_writer *w, uint32_t tensor, uint32_t raw_bytes);
 /* Writes what is on its way, or drops it after a failure ret. */

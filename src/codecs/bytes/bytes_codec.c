@@ -12,7 +12,8 @@ static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *sh
 }
 
 /* Tables of bytes from the elements of the job. */
-static kvarc_ret fit(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_params **out)
+static kvarc_ret fit(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                     struct kvi_params **out)
 {
 	size_t C = job->lanes.channels;
 	const uint8_t *packed = job->packed;
@@ -20,13 +21,13 @@ static kvarc_ret fit(struct kvi_coder *c, const struct kvi_coder_job *job, struc
 	unsigned tables = (unsigned)(job->lanes.rows * C / 8192);
 	tables = tables < 1 ? 1 : tables > TABLES ? TABLES : tables;
 	size_t work = kvi_tables_fit_work(C, tables, VALUES);
-	uint32_t *buffer = kvi_scratch(c, KVI_SCRATCH_FIT, work + C * VALUES * 2 + C);
+	uint32_t *buffer = kvi_scratch(coder, KVI_SCRATCH_FIT, work + C * VALUES * 2 + C);
 	struct kvi_table_params *p = NULL;
 	if (buffer)
-		p = kvi_table_params_new(c->alloc, KVI_CODEC_BYTES, job->chunk, tables,
+		p = kvi_table_params_new(coder->alloc, KVI_CODEC_BYTES, job->chunk, tables,
 		                         KVI_BYTE_SYMBOLS);
 	if (!p)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	*out = &p->common;
 	uint16_t *counts = (uint16_t *)(void *)((uint8_t *)buffer + work);
 	uint8_t *table = (uint8_t *)(counts + C * VALUES);
@@ -35,8 +36,8 @@ static kvarc_ret fit(struct kvi_coder *c, const struct kvi_coder_job *job, struc
 		for (size_t i = 0; i < C; i++)
 			counts[i * VALUES + *packed++]++;
 	struct kvi_tables_fit f = {
-		.kernels = c->kernels,
-		.cost = c->tables->cost,
+		.kernels = coder->kernels,
+		.cost = coder->tables->cost,
 		.channels = C,
 		.symbols = VALUES,
 		.stride = VALUES,
@@ -66,27 +67,27 @@ struct bytes_work {
 	uint8_t *esc;
 };
 
-static bool open_work(struct kvi_coder *c, const struct kvi_coder_job *job, bool decoding,
+static bool open_work(struct kvi_coder *coder, const struct kvi_coder_job *job, bool decoding,
                       struct bytes_work *w)
 {
 	const struct kvi_table_params *p = kvi_table_params_of(job->params);
 	const size_t C = job->mask.channels, n = kvi_mask_elements(&job->mask);
 	const size_t ring = kvi_ring_capacity(job->mask.rows, C);
-	uint8_t *table = kvi_scratch(c, KVI_SCRATCH_CHANNELS, C);
+	uint8_t *table = kvi_scratch(coder, KVI_SCRATCH_CHANNELS, C);
 	if (table)
 		kvi_mask_channels(&job->mask, 1, p->table, table);
 	*w = (struct bytes_work){
-		.kernels = c->kernels,
+		.kernels = coder->kernels,
 		.job = job,
 		.freqs = &p->freqs,
-		.tables = kvi_freqs_tables(c, &p->freqs, KVI_BYTE_STRIDE,
+		.tables = kvi_freqs_tables(coder, &p->freqs, KVI_BYTE_STRIDE,
 		                           decoding ? KVI_LUT_FIELDS : KVI_LUT_NONE),
 		.channels = C,
 		.n = n,
 		.table = table,
-		.buffer = kvi_scratch(c, KVI_SCRATCH_CONTEXT, 2 * ring),
+		.buffer = kvi_scratch(coder, KVI_SCRATCH_CONTEXT, 2 * ring),
 		.ring = ring,
-		.sym = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n * sizeof *w->sym),
+		.sym = kvi_scratch(coder, KVI_SCRATCH_ELEMENTS, n * sizeof *w->sym),
 	};
 	return table && w->tables && w->buffer && w->sym;
 }
@@ -97,11 +98,11 @@ static void begin_parts(void *opaque, size_t rows, size_t last)
 	w->rings = kvi_rings_make(rows, last, w->channels, 1, w->table, w->buffer, w->ring);
 }
 
-static struct kvi_sym_job job_of(const struct bytes_work *w, const struct kvi_stream_part *p)
+static struct kvi_sym_job job_of(const struct bytes_work *w, const struct kvi_stream_part *part)
 {
-	const struct kvi_ring *tab = kvi_rings_of(&w->rings, p->rows);
+	const struct kvi_ring *tab = kvi_rings_of(&w->rings, part->rows);
 	return (struct kvi_sym_job){
-		.steps = kvi_element_steps(p->rows * w->channels),
+		.steps = kvi_element_steps(part->rows * w->channels),
 		.tables = w->tables,
 		.tab = tab->full,
 		.tab_tail = tab->tail,
@@ -110,21 +111,21 @@ static struct kvi_sym_job job_of(const struct bytes_work *w, const struct kvi_st
 	};
 }
 
-static size_t encode_part(void *opaque, const struct kvi_stream_part *p, uint16_t *end,
+static size_t encode_part(void *opaque, const struct kvi_stream_part *part, uint16_t *end,
                           uint32_t state[KVI_LANES])
 {
 	const struct bytes_work *w = opaque;
-	const struct kvi_sym_job job = job_of(w, p);
-	const size_t at = p->first * w->channels;
+	const struct kvi_sym_job job = job_of(w, part);
+	const size_t at = part->first * w->channels;
 	return w->kernels->sym_encode(&job, w->sym + at, w->esc + at, end, state);
 }
 
-static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
+static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job,
                         struct kvi_payload *out)
 {
 	struct bytes_work w;
-	if (!open_work(c, job, false, &w))
-		return kvi_alloc_error(c->alloc);
+	if (!open_work(coder, job, false, &w))
+		return kvi_alloc_error(coder->alloc);
 	w.esc = (uint8_t *)(uintptr_t)job->packed; /* only read */
 	kvi_byte_symbols(w.freqs, w.table, w.channels, job->packed, w.n, w.sym);
 	const struct kvi_streams_encoder e = { .opaque = &w,
@@ -134,7 +135,7 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 		                               .token_words = KVI_BYTE_WORDS * w.channels };
 	out->end = out->words;
 	out->streams.rows = job->mask.rows;
-	out->begin = kvi_streams_encode(c->pool, &out->streams, &e, out->words);
+	out->begin = kvi_streams_encode(coder->pool, &out->streams, &e, out->words);
 	return KVARC_OK;
 }
 
@@ -153,19 +154,19 @@ static bool decode_some(void *opaque, unsigned first, unsigned n)
 	return true;
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
+static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job, struct kvi_in *in)
 {
 	struct bytes_work w;
 	const struct kvi_streams_decoder d = { .opaque = &w, .some = decode_some, .most = 1 };
 	(void)in;
-	if (!open_work(c, job, true, &w))
-		return kvi_alloc_error(c->alloc);
-	w.esc = kvi_scratch(c, KVI_SCRATCH_OTHER, w.n);
+	if (!open_work(coder, job, true, &w))
+		return kvi_alloc_error(coder->alloc);
+	w.esc = kvi_scratch(coder, KVI_SCRATCH_OTHER, w.n);
 	if (!w.esc)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	begin_parts(&w, kvi_stream_part_of(&job->streams, 0).rows,
 	            kvi_stream_part_of(&job->streams, job->streams.n - 1).rows);
-	return kvi_streams_decode(c, job, &d);
+	return kvi_streams_decode(coder, job, &d);
 }
 
 const struct kvi_codec kvi_codec_bytes = {

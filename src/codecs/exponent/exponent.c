@@ -27,10 +27,10 @@ static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *sh
 	return KVARC_OK;
 }
 
-static void serialise(const struct kvi_params *p, struct kvi_out *out)
+static void serialise(const struct kvi_params *params, struct kvi_out *out)
 {
-	kvi_table_params_serialise(p, out);
-	kvi_put_bytes(out, kvi_table_params_of(p)->top, kvi_params_channels(p));
+	kvi_table_params_serialise(params, out);
+	kvi_put_bytes(out, kvi_table_params_of(params)->top, kvi_params_channels(params));
 }
 
 /* The streams of a chunk on their way in or out. */
@@ -50,28 +50,28 @@ struct exponent_work {
 	bool merges;    /* the kernel makes elements, not fields */
 };
 
-static bool open_work(struct kvi_coder *c, const struct kvi_coder_job *job, bool decoding,
+static bool open_work(struct kvi_coder *coder, const struct kvi_coder_job *job, bool decoding,
                       struct exponent_work *w)
 {
 	const struct kvi_table_params *p = kvi_table_params_of(job->params);
 	const size_t C = job->mask.channels, ring = kvi_ring_capacity(job->mask.rows, C);
-	uint16_t *lane = kvi_scratch(c, KVI_SCRATCH_CHANNELS, C * (sizeof *lane + 2));
-	uint8_t *buffers = kvi_scratch(c, KVI_SCRATCH_CONTEXT, 4 * ring);
+	uint16_t *lane = kvi_scratch(coder, KVI_SCRATCH_CHANNELS, C * (sizeof *lane + 2));
+	uint8_t *buffers = kvi_scratch(coder, KVI_SCRATCH_CONTEXT, 4 * ring);
 	if (!lane || !buffers)
 		return false;
 	uint8_t *channels = (uint8_t *)(lane + C);
 	kvi_mask_channels(&job->mask, 1, p->table, channels);
 	kvi_mask_channels(&job->mask, 1, p->top, channels + C);
-	const bool gathers = c->kernels->exp_gathers;
+	const bool gathers = coder->kernels->exp_gathers;
 	enum kvi_lut lut = KVI_LUT_NONE;
-	if (decoding && p->freqs.n > c->kernels->exp_searched)
+	if (decoding && p->freqs.n > coder->kernels->exp_searched)
 		lut = gathers ? KVI_LUT_HALVES : KVI_LUT_FIELDS;
 	for (size_t i = 0; gathers && i < C; i++)
 		lane[i] = (uint16_t)(channels[i] << KVI_PROB_BITS | channels[C + i]);
 	*w = (struct exponent_work){
-		.kernels = c->kernels,
+		.kernels = coder->kernels,
 		.job = job,
-		.tables = kvi_freqs_tables(c, &p->freqs, KVI_EXP_SYMBOLS, lut),
+		.tables = kvi_freqs_tables(coder, &p->freqs, KVI_EXP_SYMBOLS, lut),
 		.channels = C,
 		.ring = ring,
 		.table = channels,
@@ -96,21 +96,21 @@ static void begin_parts(void *opaque, size_t rows, size_t last)
 }
 
 /* The kernels' job for a part. */
-static struct kvi_exp_job job_of(const struct exponent_work *w, const struct kvi_stream_part *p)
+static struct kvi_exp_job job_of(const struct exponent_work *w, const struct kvi_stream_part *part)
 {
-	const struct kvi_ring *tab = kvi_rings_of(&w->tab_rings, p->rows);
+	const struct kvi_ring *tab = kvi_rings_of(&w->tab_rings, part->rows);
 	struct kvi_exp_job job = {
-		.steps = kvi_element_steps(p->rows * w->channels),
+		.steps = kvi_element_steps(part->rows * w->channels),
 		.tables = w->tables,
 		.tab_steps = tab->steps,
-		.rest = w->merges ? w->planes.values[0] + p->first * w->channels : NULL,
+		.rest = w->merges ? w->planes.values[0] + part->first * w->channels : NULL,
 	};
 	if (w->lane) {
 		job.lane = tab->full;
 		job.lane_tail = tab->tail;
 		return job;
 	}
-	const struct kvi_ring *top = kvi_rings_of(&w->top_rings, p->rows);
+	const struct kvi_ring *top = kvi_rings_of(&w->top_rings, part->rows);
 	job.tab = tab->full;
 	job.tab_tail = tab->tail;
 	job.top = top->full;
@@ -118,68 +118,69 @@ static struct kvi_exp_job job_of(const struct exponent_work *w, const struct kvi
 	return job;
 }
 
-static size_t encode_part(void *opaque, const struct kvi_stream_part *p, uint16_t *end,
+static size_t encode_part(void *opaque, const struct kvi_stream_part *part, uint16_t *end,
                           uint32_t state[KVI_LANES])
 {
 	const struct exponent_work *w = opaque;
-	const struct kvi_exp_job e = job_of(w, p);
-	return w->kernels->exp_encode(&e, w->fields + p->first * w->channels, end, state);
+	const struct kvi_exp_job e = job_of(w, part);
+	return w->kernels->exp_encode(&e, w->fields + part->first * w->channels, end, state);
 }
 
-static void encode_two(void *opaque, const struct kvi_stream_part p[2], uint16_t *const end[2],
+static void encode_two(void *opaque, const struct kvi_stream_part part[2], uint16_t *const end[2],
                        size_t n[2], uint32_t *const state[2])
 {
 	const struct exponent_work *w = opaque;
-	const struct kvi_exp_job e[2] = { job_of(w, &p[0]), job_of(w, &p[1]) };
-	w->kernels->exp_encode2((const struct kvi_exp_job *const[2]){ &e[0], &e[1] },
-	                        (const uint8_t *const[2]){ w->fields + p[0].first * w->channels,
-	                                                   w->fields + p[1].first * w->channels },
-	                        end, n, state);
+	const struct kvi_exp_job e[2] = { job_of(w, &part[0]), job_of(w, &part[1]) };
+	w->kernels->exp_encode2(
+		(const struct kvi_exp_job *const[2]){ &e[0], &e[1] },
+		(const uint8_t *const[2]){ w->fields + part[0].first * w->channels,
+	                                   w->fields + part[1].first * w->channels },
+		end, n, state);
 }
 
-static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
+static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job,
                         struct kvi_payload *out)
 {
 	size_t n = kvi_mask_elements(&job->mask);
 	struct exponent_work w;
-	if (!open_work(c, job, false, &w))
-		return kvi_alloc_error(c->alloc);
-	w.fields = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n);
-	out->end = w.fields ? kvi_exponent_split(c, job->chunk->dtype, job->packed, n, w.fields,
+	if (!open_work(coder, job, false, &w))
+		return kvi_alloc_error(coder->alloc);
+	w.fields = kvi_scratch(coder, KVI_SCRATCH_ELEMENTS, n);
+	out->end = w.fields ? kvi_exponent_split(coder, job->chunk->dtype, job->packed, n, w.fields,
 	                                         out->words)
 	                    : NULL;
 	if (!out->end)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	const struct kvi_streams_encoder e = {
 		.opaque = &w,
 		.part = encode_part,
-		.two = c->kernels->exp_encode2 ? encode_two : NULL,
+		.two = coder->kernels->exp_encode2 ? encode_two : NULL,
 		.begin = begin_parts,
 		.trial = kvi_ring_trial(w.channels),
 		.token_words = EXPONENT_WORDS * w.channels,
 		.plane_bytes = (size_t)(out->end - out->words),
 	};
 	out->streams.rows = job->mask.rows;
-	out->begin = kvi_streams_encode(c->pool, &out->streams, &e, out->words);
+	out->begin = kvi_streams_encode(coder->pool, &out->streams, &e, out->words);
 	return KVARC_OK;
 }
 
 /* Where the kernel puts a part. */
-static void *place_of(const struct exponent_work *w, const struct kvi_stream_part *p)
+static void *place_of(const struct exponent_work *w, const struct kvi_stream_part *part)
 {
-	size_t at = p->first * w->channels;
+	size_t at = part->first * w->channels;
 	return w->merges ? (void *)((uint16_t *)w->elements + at) : (void *)(w->fields + at);
 }
 
-static bool decode_one(const struct exponent_work *w, const struct kvi_stream_part *p,
+static bool decode_one(const struct exponent_work *w, const struct kvi_stream_part *part,
                        const struct kvi_stream *in)
 {
-	const struct kvi_exp_job e = job_of(w, p);
-	return w->kernels->exp_decode(&e, in, place_of(w, p));
+	const struct kvi_exp_job e = job_of(w, part);
+	return w->kernels->exp_decode(&e, in, place_of(w, part));
 }
 
 /* Two streams, or four. */
-static bool decode_many(const struct exponent_work *w, const struct kvi_stream_part *p,
+static bool decode_many(const struct exponent_work *w, const struct kvi_stream_part *part,
                         const struct kvi_stream *in, unsigned n)
 {
 	struct kvi_exp_job e[AT_ONCE];
@@ -188,10 +189,10 @@ static bool decode_many(const struct exponent_work *w, const struct kvi_stream_p
 	void *out[AT_ONCE];
 	bool ok[AT_ONCE], all = true;
 	for (unsigned i = 0; i < n; i++) {
-		e[i] = job_of(w, &p[i]);
+		e[i] = job_of(w, &part[i]);
 		job[i] = &e[i];
 		stream[i] = &in[i];
-		out[i] = place_of(w, &p[i]);
+		out[i] = place_of(w, &part[i]);
 	}
 	(n == 2 ? w->kernels->exp_decode2 : w->kernels->exp_decode4)(job, stream, out, ok);
 	for (unsigned i = 0; i < n; i++)
@@ -200,10 +201,10 @@ static bool decode_many(const struct exponent_work *w, const struct kvi_stream_p
 }
 
 /* The elements of a part to the job's `decoded`. */
-static bool place(const struct exponent_work *w, const struct kvi_stream_part *p)
+static bool place(const struct exponent_work *w, const struct kvi_stream_part *part)
 {
 	const unsigned dtype = w->job->chunk->dtype;
-	const size_t at = p->first * w->channels, n = p->rows * w->channels;
+	const size_t at = part->first * w->channels, n = part->rows * w->channels;
 	if (!w->merges &&
 	    !kvi_exponent_merge(w->kernels, dtype, w->fields, &w->planes, at, n, w->elements))
 		return false;
@@ -232,36 +233,36 @@ static bool decode_some(void *opaque, unsigned first, unsigned n)
 }
 
 /* Two where others help: a woken thread comes too late for the second of two large pieces. */
-static unsigned streams_at_once(const struct kvi_coder *c)
+static unsigned streams_at_once(const struct kvi_coder *coder)
 {
-	if (c->kernels->exp_decode4 && !kvi_pool_idle(c->pool))
+	if (coder->kernels->exp_decode4 && !kvi_pool_idle(coder->pool))
 		return AT_ONCE;
-	return c->kernels->exp_decode2 ? 2 : 1;
+	return coder->kernels->exp_decode2 ? 2 : 1;
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
+static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job, struct kvi_in *in)
 {
 	const size_t n = kvi_mask_elements(&job->mask);
 	const unsigned dtype = job->chunk->dtype;
 	struct exponent_work w;
-	if (!open_work(c, job, true, &w))
-		return kvi_alloc_error(c->alloc);
-	w.merges = dtype == KVARC_BF16 && kvi_exp_merges(c->kernels, w.tables->n_tables);
-	w.elements = kvi_exponent_buffer(c, dtype, job->decoded, n);
-	w.fields = w.merges ? NULL : kvi_scratch(c, KVI_SCRATCH_ELEMENTS, n);
+	if (!open_work(coder, job, true, &w))
+		return kvi_alloc_error(coder->alloc);
+	w.merges = dtype == KVARC_BF16 && kvi_exp_merges(coder->kernels, w.tables->n_tables);
+	w.elements = kvi_exponent_buffer(coder, dtype, job->decoded, n);
+	w.fields = w.merges ? NULL : kvi_scratch(coder, KVI_SCRATCH_ELEMENTS, n);
 	if (!w.elements || (!w.merges && !w.fields))
-		return kvi_alloc_error(c->alloc);
-	kvarc_ret ret = kvi_exponent_planes_get(c, dtype, n, in, &w.planes);
+		return kvi_alloc_error(coder->alloc);
+	kvarc_ret ret = kvi_exponent_planes_get(coder, dtype, n, in, &w.planes);
 	if (ret)
 		return ret;
 	const struct kvi_streams_decoder d = {
 		.opaque = &w,
 		.some = decode_some,
-		.most = streams_at_once(c),
+		.most = streams_at_once(coder),
 	};
 	begin_parts(&w, kvi_stream_part_of(&job->streams, 0).rows,
 	            kvi_stream_part_of(&job->streams, job->streams.n - 1).rows);
-	return kvi_streams_decode(c, job, &d);
+	return kvi_streams_decode(coder, job, &d);
 }
 
 const struct kvi_codec kvi_codec_exponent = {

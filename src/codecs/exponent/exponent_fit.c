@@ -19,7 +19,7 @@ static void find_tops(const struct kvi_kernels *kernels, const uint8_t *fields, 
 		top[c] = (uint8_t)(last - top[c] < HEADROOM ? last : top[c] + HEADROOM);
 }
 
-kvarc_ret kvi_exponent_fit(struct kvi_coder *c, const struct kvi_coder_job *job,
+kvarc_ret kvi_exponent_fit(struct kvi_coder *coder, const struct kvi_coder_job *job,
                            struct kvi_params **out)
 {
 	size_t C = job->lanes.channels, n = job->lanes.rows * C;
@@ -27,26 +27,27 @@ kvarc_ret kvi_exponent_fit(struct kvi_coder *c, const struct kvi_coder_job *job,
 	uint8_t ones = (uint8_t)((1u << format->exp_bits) - 1);
 	size_t work = kvi_tables_fit_work(C, TABLES, KVI_FIT_STRIDE);
 	size_t counts = C * KVI_FIT_STRIDE * sizeof(uint16_t);
-	uint8_t *fields = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 2 * n);
-	uint32_t *buffer = kvi_scratch(c, KVI_SCRATCH_FIT, work + counts + 2 * C);
+	uint8_t *fields = kvi_scratch(coder, KVI_SCRATCH_ELEMENTS, 2 * n);
+	uint32_t *buffer = kvi_scratch(coder, KVI_SCRATCH_FIT, work + counts + 2 * C);
 	struct kvi_table_params *p = NULL;
-	if (fields && buffer && kvi_exponent_fields(c, job->chunk->dtype, job->packed, n, fields))
-		p = kvi_table_params_new(c->alloc, KVI_CODEC_EXPONENT, job->chunk, TABLES,
+	if (fields && buffer &&
+	    kvi_exponent_fields(coder, job->chunk->dtype, job->packed, n, fields))
+		p = kvi_table_params_new(coder->alloc, KVI_CODEC_EXPONENT, job->chunk, TABLES,
 		                         KVI_EXP_SYMBOLS);
 	if (!p)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	*out = &p->common;
 	uint16_t *by_distance = (uint16_t *)(void *)((uint8_t *)buffer + work);
 	uint8_t *table = (uint8_t *)(by_distance + C * KVI_FIT_STRIDE);
 	uint8_t *top = table + C;
 
 	/* e4m3 has finite numbers with an exponent field of ones. */
-	find_tops(c->kernels, fields, job->lanes.rows, C,
+	find_tops(coder->kernels, fields, job->lanes.rows, C,
 	          job->chunk->dtype == KVARC_E4M3 ? ones : (uint8_t)(ones - 1), top);
-	c->kernels->exp_counts(fields, job->lanes.rows, C, top, by_distance);
+	coder->kernels->exp_counts(fields, job->lanes.rows, C, top, by_distance);
 	struct kvi_tables_fit f = {
-		.kernels = c->kernels,
-		.cost = c->tables->cost,
+		.kernels = coder->kernels,
+		.cost = coder->tables->cost,
 		.channels = C,
 		.symbols = KVI_FIT_DISTANCES,
 		.stride = KVI_FIT_STRIDE,

@@ -74,12 +74,12 @@ static void take_all_fields(unsigned dtype, const uint8_t *packed, size_t n, uin
 #undef LOOP
 }
 
-static bool split_bf16(struct kvi_coder *c, const uint8_t *packed, size_t n, uint8_t *fields,
+static bool split_bf16(struct kvi_coder *coder, const uint8_t *packed, size_t n, uint8_t *fields,
                        uint8_t *rest)
 {
-	const uint16_t *x = kvi_elements16(c, packed, n);
+	const uint16_t *x = kvi_elements16(coder, packed, n);
 	if (x)
-		c->kernels->bf16_split(fields, rest, x, n);
+		coder->kernels->bf16_split(fields, rest, x, n);
 	return x != NULL;
 }
 
@@ -87,10 +87,10 @@ static bool split_bf16(struct kvi_coder *c, const uint8_t *packed, size_t n, uin
 static const unsigned bits_f16[3] = { 8, 2, 1 };
 
 /* Buffers for the planes, one behind the other. */
-static bool planes_f16(struct kvi_coder *c, size_t n, uint8_t *planes[3])
+static bool planes_f16(struct kvi_coder *coder, size_t n, uint8_t *planes[3])
 {
 	size_t twos = kvi_plane_bytes(n, 2), ones = kvi_plane_bytes(n, 1);
-	planes[0] = kvi_scratch(c, KVI_SCRATCH_PLANE, n + twos + ones);
+	planes[0] = kvi_scratch(coder, KVI_SCRATCH_PLANE, n + twos + ones);
 	if (!planes[0])
 		return false;
 	planes[1] = planes[0] + n;
@@ -98,52 +98,52 @@ static bool planes_f16(struct kvi_coder *c, size_t n, uint8_t *planes[3])
 	return true;
 }
 
-static bool split_f16(struct kvi_coder *c, const uint8_t *packed, size_t n, uint8_t *fields,
+static bool split_f16(struct kvi_coder *coder, const uint8_t *packed, size_t n, uint8_t *fields,
                       uint8_t *planes[3])
 {
-	const uint16_t *x = kvi_elements16(c, packed, n);
-	if (!x || !planes_f16(c, n, planes))
+	const uint16_t *x = kvi_elements16(coder, packed, n);
+	if (!x || !planes_f16(coder, n, planes))
 		return false;
-	c->kernels->f16_split(fields, planes, x, n);
+	coder->kernels->f16_split(fields, planes, x, n);
 	return true;
 }
 
-bool kvi_exponent_fields(struct kvi_coder *c, unsigned dtype, const uint8_t *packed, size_t n,
+bool kvi_exponent_fields(struct kvi_coder *coder, unsigned dtype, const uint8_t *packed, size_t n,
                          uint8_t *fields)
 {
 	uint8_t *planes[3];
 	if (dtype == KVARC_F16)
-		return split_f16(c, packed, n, fields, planes);
+		return split_f16(coder, packed, n, fields, planes);
 	if (dtype == KVARC_BF16) {
-		uint8_t *rest = kvi_scratch(c, KVI_SCRATCH_PLANE, n);
-		return rest && split_bf16(c, packed, n, fields, rest);
+		uint8_t *rest = kvi_scratch(coder, KVI_SCRATCH_PLANE, n);
+		return rest && split_bf16(coder, packed, n, fields, rest);
 	}
 	take_all_fields(dtype, packed, n, fields);
 	return true;
 }
 
-static uint8_t *write_f16(struct kvi_coder *c, const uint8_t *packed, size_t n, uint8_t *fields,
+static uint8_t *write_f16(struct kvi_coder *coder, const uint8_t *packed, size_t n, uint8_t *fields,
                           uint8_t *to)
 {
 	uint8_t *planes[3];
-	if (!split_f16(c, packed, n, fields, planes))
+	if (!split_f16(coder, packed, n, fields, planes))
 		return NULL;
 	for (int i = 0; i < 3; i++)
-		to = kvi_plane_write(c, planes[i], kvi_plane_bytes(n, bits_f16[i]), to);
+		to = kvi_plane_write(coder, planes[i], kvi_plane_bytes(n, bits_f16[i]), to);
 	return to;
 }
 
-uint8_t *kvi_exponent_split(struct kvi_coder *c, unsigned dtype, const uint8_t *packed, size_t n,
-                            uint8_t *fields, uint8_t *to)
+uint8_t *kvi_exponent_split(struct kvi_coder *coder, unsigned dtype, const uint8_t *packed,
+                            size_t n, uint8_t *fields, uint8_t *to)
 {
 	if (dtype == KVARC_BF16)
-		return split_bf16(c, packed, n, fields, to + KVI_PLANE_HEAD)
-		               ? kvi_plane_write(c, to + KVI_PLANE_HEAD, n, to)
+		return split_bf16(coder, packed, n, fields, to + KVI_PLANE_HEAD)
+		               ? kvi_plane_write(coder, to + KVI_PLANE_HEAD, n, to)
 		               : NULL;
 	if (dtype == KVARC_F16)
-		return write_f16(c, packed, n, fields, to);
+		return write_f16(coder, packed, n, fields, to);
 	const struct kvi_float_format *f = kvi_float_format(dtype);
-	uint8_t *values = kvi_scratch(c, KVI_SCRATCH_PLANE, n);
+	uint8_t *values = kvi_scratch(coder, KVI_SCRATCH_PLANE, n);
 	if (!values)
 		return NULL;
 	take_all_fields(dtype, packed, n, fields);
@@ -158,7 +158,7 @@ uint8_t *kvi_exponent_split(struct kvi_coder *c, unsigned dtype, const uint8_t *
 			kvi_plane_pack(values, n, bits, to + KVI_PLANE_HEAD);
 		else
 			memcpy(to + KVI_PLANE_HEAD, values, n);
-		to = kvi_plane_write(c, to + KVI_PLANE_HEAD, bytes, to);
+		to = kvi_plane_write(coder, to + KVI_PLANE_HEAD, bytes, to);
 	}
 	return to;
 }
@@ -176,57 +176,59 @@ static bool fields_fit(const uint8_t *fields, size_t n, unsigned exp_bits)
 	return (all & none) == 0;
 }
 
-static kvarc_ret planes_get_f16(struct kvi_coder *c, size_t n, struct kvi_in *in,
-                                struct kvi_exponent_planes *p)
+static kvarc_ret planes_get_f16(struct kvi_coder *coder, size_t n, struct kvi_in *in,
+                                struct kvi_exponent_planes *exponent_planes)
 {
 	uint8_t *planes[3];
-	if (!planes_f16(c, n, planes))
-		return kvi_alloc_error(c->alloc);
+	if (!planes_f16(coder, n, planes))
+		return kvi_alloc_error(coder->alloc);
 	for (int i = 0; i < 3; i++) {
-		kvarc_ret ret = kvi_plane_read(c, in, n, bits_f16[i], planes[i], &p->values[i]);
+		kvarc_ret ret = kvi_plane_read(coder, in, n, bits_f16[i], planes[i],
+		                               &exponent_planes->values[i]);
 		if (ret)
 			return ret;
 	}
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_exponent_planes_get(struct kvi_coder *c, unsigned dtype, size_t n, struct kvi_in *in,
-                                  struct kvi_exponent_planes *p)
+kvarc_ret kvi_exponent_planes_get(struct kvi_coder *coder, unsigned dtype, size_t n,
+                                  struct kvi_in *in, struct kvi_exponent_planes *planes)
 {
 	/* each plane as one byte an element, then one as it was stored */
 	enum { PLANES = 3 };
 	unsigned r = kvi_float_format(dtype)->mant_bits + 1, bits;
-	*p = (struct kvi_exponent_planes){ .n = 0 };
+	*planes = (struct kvi_exponent_planes){ .n = 0 };
 	if (dtype == KVARC_F16)
-		return planes_get_f16(c, n, in, p);
-	uint8_t *buffer = kvi_scratch(c, KVI_SCRATCH_PLANE,
+		return planes_get_f16(coder, n, in, planes);
+	uint8_t *buffer = kvi_scratch(coder, KVI_SCRATCH_PLANE,
 	                              (dtype == KVARC_BF16 ? 1 : PLANES + 1) * n);
 	if (!buffer)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	for (unsigned at = 0; r; r -= bits, at += bits) {
-		uint8_t *to = buffer + p->n * n, *stored = buffer + PLANES * n;
+		uint8_t *to = buffer + planes->n * n, *stored = buffer + PLANES * n;
 		const uint8_t *plane;
 		bits = kvi_plane_next(r);
-		kvarc_ret ret = kvi_plane_read(c, in, n, bits, bits == 8 ? to : stored, &plane);
+		kvarc_ret ret = kvi_plane_read(coder, in, n, bits, bits == 8 ? to : stored, &plane);
 		if (ret)
 			return ret;
 		if (bits < 8) {
 			kvi_plane_unpack(plane, n, bits, to);
 			plane = to;
 		}
-		p->lo[p->n] = at;
-		p->values[p->n++] = plane;
+		planes->lo[planes->n] = at;
+		planes->values[planes->n++] = plane;
 	}
 	return KVARC_OK;
 }
 
-void *kvi_exponent_buffer(struct kvi_coder *c, unsigned dtype, uint8_t *packed, size_t n)
+void *kvi_exponent_buffer(struct kvi_coder *coder, unsigned dtype, uint8_t *packed, size_t n)
 {
-	return kvarc_dtype_bytes(dtype) == 2 ? (void *)kvi_elements16_buffer(c, packed, n) : packed;
+	return kvarc_dtype_bytes(dtype) == 2 ? (void *)kvi_elements16_buffer(coder, packed, n)
+	                                     : packed;
 }
 
 bool kvi_exponent_merge(const struct kvi_kernels *kernels, unsigned dtype, const uint8_t *fields,
-                        const struct kvi_exponent_planes *p, size_t at, size_t n, void *to)
+                        const struct kvi_exponent_planes *planes, size_t at, size_t n, void *to)
 {
 	uint8_t *bytes = to;
 	uint16_t *x = to;
@@ -234,18 +236,21 @@ bool kvi_exponent_merge(const struct kvi_kernels *kernels, unsigned dtype, const
 	if (!fields_fit(fields, n, kvi_float_format(dtype)->exp_bits))
 		return false;
 	if (dtype == KVARC_BF16) {
-		kernels->bf16_merge(x + at, fields, p->values[0] + at, n);
+		kernels->bf16_merge(x + at, fields, planes->values[0] + at, n);
 		return true;
 	}
 	if (dtype == KVARC_F16) {
-		const uint8_t *const stored[3] = { p->values[0] + at, p->values[1] + at / 4,
-			                           p->values[2] + at / 8 };
+		const uint8_t *const stored[3] = { planes->values[0] + at,
+			                           planes->values[1] + at / 4,
+			                           planes->values[2] + at / 8 };
 		kernels->f16_merge(x + at, fields, stored, n);
 		return true;
 	}
-	const uint8_t *const values[3] = { p->values[0] + at, p->n > 1 ? p->values[1] + at : NULL,
-		                           p->n > 2 ? p->values[2] + at : NULL };
-#define LOOP(size, m, e) put_elements(fields, values, p->lo, p->n, n, size, m, e, bytes + at * size)
+	const uint8_t *const values[3] = { planes->values[0] + at,
+		                           planes->n > 1 ? planes->values[1] + at : NULL,
+		                           planes->n > 2 ? planes->values[2] + at : NULL };
+#define LOOP(size, m, e) \
+	put_elements(fields, values, planes->lo, planes->n, n, size, m, e, bytes + at * size)
 	FOR_DTYPE(dtype, LOOP)
 #undef LOOP
 	return true;

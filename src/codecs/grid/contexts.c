@@ -41,13 +41,14 @@ static void half_up(uint32_t *ctx, size_t n, int m)
 	memcpy(ctx + i, &rest, (n - i) * sizeof *ctx);
 }
 
-void kvi_grid_fixed_contexts(const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
-                             uint32_t *ctx)
+void kvi_grid_fixed_contexts(const struct kvi_grid_params *params,
+                             const struct kvi_grid_format *fmt, uint32_t *ctx)
 {
-	for (size_t c = 0; c < kvi_params_channels(&p->common); c++)
-		ctx[c] = kvi_grid_context(kvi_fixed_mean(p->mean[c], p->k[c]), p->k[c], fmt);
+	for (size_t c = 0; c < kvi_params_channels(&params->common); c++)
+		ctx[c] = kvi_grid_context(kvi_fixed_mean(params->mean[c], params->k[c]),
+		                          params->k[c], fmt);
 	if (fmt->whole)
-		half_up(ctx, kvi_params_channels(&p->common), fmt->mant_bits);
+		half_up(ctx, kvi_params_channels(&params->common), fmt->mant_bits);
 }
 
 struct kvi_grid_params *kvi_grid_params_new(const struct kvi_alloc *alloc, uint8_t codec,
@@ -66,24 +67,25 @@ struct kvi_grid_params *kvi_grid_params_new(const struct kvi_alloc *alloc, uint8
 	return p;
 }
 
-void kvi_grid_params_finish(struct kvi_grid_params *p)
+void kvi_grid_params_finish(struct kvi_grid_params *params)
 {
-	kvi_grid_fixed_contexts(p, &kvi_float_format(p->common.dtype)->grid, p->ctx);
+	kvi_grid_fixed_contexts(params, &kvi_float_format(params->common.dtype)->grid, params->ctx);
 }
 
 /* One context a channel: the same for every token. */
-static uint32_t *fixed(struct kvi_coder *c, const struct kvi_coder_job *job,
-                       const struct kvi_grid_params *p)
+static uint32_t *fixed(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                       const struct kvi_grid_params *params)
 {
-	uint32_t *channels = kvi_scratch(c, KVI_SCRATCH_CHANNELS,
+	uint32_t *channels = kvi_scratch(coder, KVI_SCRATCH_CHANNELS,
 	                                 job->mask.channels * sizeof *channels);
 	if (channels)
-		kvi_mask_channels(&job->mask, sizeof *channels, p->ctx, channels);
+		kvi_mask_channels(&job->mask, sizeof *channels, params->ctx, channels);
 	return channels;
 }
 
 /* What rotates at token t. */
-static struct kvi_rotation rotation_at(const struct kvi_coder *c, const struct kvi_grid_params *p,
+static struct kvi_rotation rotation_at(const struct kvi_coder *coder,
+                                       const struct kvi_grid_params *params,
                                        const struct kvi_grid_format *fmt, const kvarc_rope *rope,
                                        const struct kvi_token_turns *turns, size_t t)
 {
@@ -93,44 +95,45 @@ static struct kvi_rotation rotation_at(const struct kvi_coder *c, const struct k
 		.interleaved = rope->pairing == KVARC_ROPE_INTERLEAVED,
 		.turn = turns->turn + t * turns->pairs,
 		.angle_class = turns->angle_class + t * turns->pairs,
-		.scales = c->tables->scale_pairs,
-		.mean = p->mean,
-		.k = p->k,
-		.heads = p->common.heads,
-		.head_channels = p->common.head_channels,
+		.scales = coder->tables->scale_pairs,
+		.mean = params->mean,
+		.k = params->k,
+		.heads = params->common.heads,
+		.head_channels = params->common.head_channels,
 	};
 }
 
 /* The contexts of a token that do not rotate, and what is left to do of the others. */
-static void finish_row(const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
+static void finish_row(const struct kvi_grid_params *params, const struct kvi_grid_format *fmt,
                        const kvarc_rope *rope, uint32_t *ctx)
 {
-	size_t n = p->common.head_channels, heads = p->common.heads, rest = n - rope->rotary;
+	size_t n = params->common.head_channels, heads = params->common.heads,
+	       rest = n - rope->rotary;
 	for (size_t h = 0; fmt->whole && h < heads; h++)
 		half_up(ctx + h * n, rope->rotary, fmt->mant_bits);
 	for (size_t h = 0; rest && h < heads; h++)
-		memcpy(ctx + h * n + rope->rotary, p->ctx + h * n + rope->rotary,
+		memcpy(ctx + h * n + rope->rotary, params->ctx + h * n + rope->rotary,
 		       rest * sizeof *ctx);
 }
 
-void kvi_grid_rotate_row(const struct kvi_coder *c, const struct kvi_grid_params *p,
+void kvi_grid_rotate_row(const struct kvi_coder *coder, const struct kvi_grid_params *params,
                          const struct kvi_grid_format *fmt, const kvarc_rope *rope,
                          const struct kvi_token_turns *turns, size_t t, uint32_t *ctx)
 {
-	const struct kvi_rotation r = rotation_at(c, p, fmt, rope, turns, t);
-	c->kernels->rotated_contexts(ctx, &r);
-	finish_row(p, fmt, rope, ctx);
+	const struct kvi_rotation r = rotation_at(coder, params, fmt, rope, turns, t);
+	coder->kernels->rotated_contexts(ctx, &r);
+	finish_row(params, fmt, rope, ctx);
 }
 
 /* Tokens from t on, of `left`, whose contexts the set makes at once and that all have whole rows;
  * 0: none. Fewer than MANY are faster one by one. */
-static size_t rows_at_once(const struct kvi_grid_contexts *x, size_t t, size_t left)
+static size_t rows_at_once(const struct kvi_grid_contexts *contexts, size_t t, size_t left)
 {
 	enum { MANY = 8, PAIRS = 16 };
-	const struct kvi_mask *m = &x->job->mask;
+	const struct kvi_mask *m = &contexts->job->mask;
 	size_t n = 0;
-	if (!x->coder->kernels->rotated_tokens || !x->turns->by_pair || m->channel_bits ||
-	    x->turns->pairs % PAIRS)
+	if (!contexts->coder->kernels->rotated_tokens || !contexts->turns->by_pair ||
+	    m->channel_bits || contexts->turns->pairs % PAIRS)
 		return 0;
 	while (n < left && n < KVI_TURNED && !kvi_bit(m->row_bits, t + n))
 		n++;
@@ -138,85 +141,92 @@ static size_t rows_at_once(const struct kvi_grid_contexts *x, size_t t, size_t l
 }
 
 /* Of n tokens from t on. */
-static void rotate_rows(const struct kvi_grid_contexts *x, size_t t, size_t n, uint32_t *ctx)
+static void rotate_rows(const struct kvi_grid_contexts *contexts, size_t t, size_t n, uint32_t *ctx)
 {
-	const kvarc_rope *rope = x->job->chunk->rope;
-	const size_t row = x->job->mask.channels;
-	const struct kvi_rotation r = rotation_at(x->coder, x->p, x->fmt, rope, x->turns, t);
-	const struct kvi_rotated tokens = { n, row, x->turns->stride, x->turns->by_pair + t };
-	x->coder->kernels->rotated_tokens(ctx, &r, &tokens);
+	const kvarc_rope *rope = contexts->job->chunk->rope;
+	const size_t row = contexts->job->mask.channels;
+	const struct kvi_rotation r = rotation_at(contexts->coder, contexts->p, contexts->fmt, rope,
+	                                          contexts->turns, t);
+	const struct kvi_rotated tokens = { n, row, contexts->turns->stride,
+		                            contexts->turns->by_pair + t };
+	contexts->coder->kernels->rotated_tokens(ctx, &r, &tokens);
 	for (size_t i = 0; i < n; i++)
-		finish_row(x->p, x->fmt, rope, ctx + i * row);
+		finish_row(contexts->p, contexts->fmt, rope, ctx + i * row);
 }
 
 /* Memory for contexts of all elements, token-major, and of `more` others, and for `rows` rows. */
-static kvarc_ret open_rotating(struct kvi_coder *c, const struct kvi_coder_job *job, size_t more,
-                               size_t rows, struct kvi_grid_contexts *x)
+static kvarc_ret open_rotating(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                               size_t more, size_t rows, struct kvi_grid_contexts *contexts)
 {
 	const size_t n = kvi_mask_elements(&job->mask);
 	if (!job->chunk->rope || !job->chunk->positions)
 		return KVARC_DATA;
-	x->ctx = kvi_scratch(c, KVI_SCRATCH_CONTEXT, (n + more) * sizeof *x->ctx);
-	x->rows = kvi_scratch(c, KVI_SCRATCH_CHANNELS, rows * job->mask.C * sizeof *x->rows);
-	x->turns = kvi_coder_token_turns(c, job->chunk->rope, job->chunk->positions,
-	                                 job->chunk->n_tokens);
-	return x->ctx && x->rows && x->turns ? KVARC_OK : kvi_alloc_error(c->alloc);
+	contexts->ctx = kvi_scratch(coder, KVI_SCRATCH_CONTEXT, (n + more) * sizeof *contexts->ctx);
+	contexts->rows = kvi_scratch(coder, KVI_SCRATCH_CHANNELS,
+	                             rows * job->mask.C * sizeof *contexts->rows);
+	contexts->turns = kvi_coder_token_turns(coder, job->chunk->rope, job->chunk->positions,
+	                                        job->chunk->n_tokens);
+	return contexts->ctx && contexts->rows && contexts->turns ? KVARC_OK
+	                                                          : kvi_alloc_error(coder->alloc);
 }
 
-static struct kvi_grid_contexts contexts_of(const struct kvi_coder *c,
+static struct kvi_grid_contexts contexts_of(const struct kvi_coder *coder,
                                             const struct kvi_coder_job *job,
-                                            const struct kvi_grid_params *p,
+                                            const struct kvi_grid_params *params,
                                             const struct kvi_grid_format *fmt)
 {
 	return (struct kvi_grid_contexts){
 		.fmt = fmt,
-		.tables = &c->grid,
+		.tables = &coder->grid,
 		.channels = job->mask.channels,
-		.coder = c,
+		.coder = coder,
 		.job = job,
-		.p = p,
+		.p = params,
 	};
 }
 
-kvarc_ret kvi_grid_contexts_open(struct kvi_coder *c, const struct kvi_coder_job *job,
-                                 const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
-                                 struct kvi_grid_contexts *x)
+kvarc_ret kvi_grid_contexts_open(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                                 const struct kvi_grid_params *params,
+                                 const struct kvi_grid_format *fmt,
+                                 struct kvi_grid_contexts *contexts)
 {
-	*x = contexts_of(c, job, p, fmt);
-	if (p->common.rotates)
-		return open_rotating(c, job, 0, KVI_STREAMS_MAX, x);
-	x->ring = kvi_ring_capacity(job->mask.rows, x->channels);
-	x->rings = kvi_scratch(c, KVI_SCRATCH_CONTEXT, 2 * x->ring * sizeof *x->rings);
-	x->ctx = fixed(c, job, p);
-	return x->rings && x->ctx ? KVARC_OK : kvi_alloc_error(c->alloc);
+	*contexts = contexts_of(coder, job, params, fmt);
+	if (params->common.rotates)
+		return open_rotating(coder, job, 0, KVI_STREAMS_MAX, contexts);
+	contexts->ring = kvi_ring_capacity(job->mask.rows, contexts->channels);
+	contexts->rings = kvi_scratch(coder, KVI_SCRATCH_CONTEXT,
+	                              2 * contexts->ring * sizeof *contexts->rings);
+	contexts->ctx = fixed(coder, job, params);
+	return contexts->rings && contexts->ctx ? KVARC_OK : kvi_alloc_error(coder->alloc);
 }
 
-void kvi_grid_contexts_cut(struct kvi_grid_contexts *x, size_t rows, size_t last)
+void kvi_grid_contexts_cut(struct kvi_grid_contexts *contexts, size_t rows, size_t last)
 {
-	if (x->rings)
-		x->of = kvi_rings_make(rows, last, x->channels, sizeof *x->ctx, x->ctx, x->rings,
-		                       x->ring);
+	if (contexts->rings)
+		contexts->of = kvi_rings_make(rows, last, contexts->channels, sizeof *contexts->ctx,
+		                              contexts->ctx, contexts->rings, contexts->ring);
 }
 
-void kvi_grid_contexts_fill(const struct kvi_grid_contexts *x, const struct kvi_stream_part *p,
-                            unsigned number)
+void kvi_grid_contexts_fill(const struct kvi_grid_contexts *contexts,
+                            const struct kvi_stream_part *part, unsigned number)
 {
-	const struct kvi_mask *m = &x->job->mask;
-	if (!x->rows)
+	const struct kvi_mask *m = &contexts->job->mask;
+	if (!contexts->rows)
 		return; /* they are all there */
-	uint32_t *row = x->rows + number * m->C;
-	uint32_t *to = x->ctx + p->first * m->channels;
-	for (size_t t = kvi_mask_token(m, p->first), n = 0, some; n < p->rows; t += some) {
+	uint32_t *row = contexts->rows + number * m->C;
+	uint32_t *to = contexts->ctx + part->first * m->channels;
+	for (size_t t = kvi_mask_token(m, part->first), n = 0, some; n < part->rows; t += some) {
 		some = 1;
 		if (kvi_bit(m->row_bits, t))
 			continue;
-		some = rows_at_once(x, t, p->rows - n);
+		some = rows_at_once(contexts, t, part->rows - n);
 		if (some) {
-			rotate_rows(x, t, some, to);
+			rotate_rows(contexts, t, some, to);
 		} else {
 			some = 1;
-			kvi_grid_rotate_row(x->coder, x->p, x->fmt, x->job->chunk->rope, x->turns,
-			                    t, m->channel_bits ? row : to);
+			kvi_grid_rotate_row(contexts->coder, contexts->p, contexts->fmt,
+			                    contexts->job->chunk->rope, contexts->turns, t,
+			                    m->channel_bits ? row : to);
 		}
 		if (m->channel_bits)
 			kvi_mask_channels(m, sizeof *row, row, to);
@@ -225,53 +235,53 @@ void kvi_grid_contexts_fill(const struct kvi_grid_contexts *x, const struct kvi_
 	}
 }
 
-struct kvi_grid_job kvi_grid_part(const struct kvi_grid_contexts *x,
-                                  const struct kvi_stream_part *p)
+struct kvi_grid_job kvi_grid_part(const struct kvi_grid_contexts *contexts,
+                                  const struct kvi_stream_part *part)
 {
-	const size_t n = p->rows * x->channels;
+	const size_t n = part->rows * contexts->channels;
 	struct kvi_grid_job g = { .steps = kvi_element_steps(n),
-		                  .fmt = x->fmt,
-		                  .tables = x->tables };
-	if (x->rings) {
-		const struct kvi_ring *ring = kvi_rings_of(&x->of, p->rows);
+		                  .fmt = contexts->fmt,
+		                  .tables = contexts->tables };
+	if (contexts->rings) {
+		const struct kvi_ring *ring = kvi_rings_of(&contexts->of, part->rows);
 		g.ctx = ring->full;
 		g.ctx_tail = ring->tail;
 		g.ctx_steps = ring->steps;
 		return g;
 	}
-	g.ctx = x->ctx + p->first * x->channels;
+	g.ctx = contexts->ctx + part->first * contexts->channels;
 	g.ctx_tail = g.ctx + g.steps.full_steps * KVI_LANES;
 	g.ctx_steps = g.steps.full_steps ? g.steps.full_steps : 1;
 	return g;
 }
 
-kvarc_ret kvi_grid_token_job(struct kvi_coder *c, const struct kvi_coder_job *job,
-                             const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
-                             struct kvi_grid_job *g)
+kvarc_ret kvi_grid_token_job(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                             const struct kvi_grid_params *params,
+                             const struct kvi_grid_format *fmt, struct kvi_grid_job *grid_job)
 {
 	const size_t n = kvi_mask_elements(&job->mask);
-	if (!kvi_grid_decodes(c))
-		return kvi_alloc_error(c->alloc);
-	*g = (struct kvi_grid_job){
+	if (!kvi_grid_decodes(coder))
+		return kvi_alloc_error(coder->alloc);
+	*grid_job = (struct kvi_grid_job){
 		.steps = kvi_token_steps(&job->lanes),
 		.fmt = fmt,
-		.tables = &c->grid,
-		.per_step = !p->common.rotates,
+		.tables = &coder->grid,
+		.per_step = !params->common.rotates,
 	};
-	if (g->per_step) {
-		g->ctx = g->ctx_tail = fixed(c, job, p);
-		g->ctx_steps = job->lanes.channels;
-		return g->ctx ? KVARC_OK : kvi_alloc_error(c->alloc);
+	if (grid_job->per_step) {
+		grid_job->ctx = grid_job->ctx_tail = fixed(coder, job, params);
+		grid_job->ctx_steps = job->lanes.channels;
+		return grid_job->ctx ? KVARC_OK : kvi_alloc_error(coder->alloc);
 	}
-	struct kvi_grid_contexts x = contexts_of(c, job, p, fmt);
+	struct kvi_grid_contexts x = contexts_of(coder, job, params, fmt);
 	const struct kvi_stream_part all = { 0, job->mask.rows };
-	kvarc_ret ret = open_rotating(c, job, n, 1, &x);
+	kvarc_ret ret = open_rotating(coder, job, n, 1, &x);
 	if (ret)
 		return ret;
 	kvi_grid_contexts_fill(&x, &all, 0);
 	kvi_lanes_to32(&job->lanes, x.ctx, x.ctx + n);
-	g->ctx = x.ctx + n;
-	g->ctx_steps = g->steps.full_steps ? g->steps.full_steps : 1;
-	g->ctx_tail = g->ctx + g->steps.full_steps * KVI_LANES;
+	grid_job->ctx = x.ctx + n;
+	grid_job->ctx_steps = grid_job->steps.full_steps ? grid_job->steps.full_steps : 1;
+	grid_job->ctx_tail = grid_job->ctx + grid_job->steps.full_steps * KVI_LANES;
 	return KVARC_OK;
 }

@@ -21,14 +21,14 @@ static void put_planes(struct kvi_out *out, const int16_t *v, size_t n)
 		kvi_put8(out, (uint8_t)((uint16_t)v[i] >> 8));
 }
 
-static kvarc_ret check(const struct kvi_grid_params *p)
+static kvarc_ret check(const struct kvi_grid_params *params)
 {
-	size_t C = kvi_params_channels(&p->common);
+	size_t C = kvi_params_channels(&params->common);
 	for (size_t c = 0; c < C; c++)
-		if (p->k[c] < -K_LIMIT || p->k[c] > K_LIMIT)
+		if (params->k[c] < -K_LIMIT || params->k[c] > K_LIMIT)
 			return KVARC_DATA;
 	for (size_t c = 0; c < C; c++)
-		if (p->set[c] >= KVI_GRID_SETS)
+		if (params->set[c] >= KVI_GRID_SETS)
 			return KVARC_OPTIONS;
 	return KVARC_OK;
 }
@@ -62,11 +62,11 @@ kvarc_ret kvi_grid_params_parse(const struct kvi_alloc *alloc, uint8_t codec,
 	return KVARC_OK;
 }
 
-void kvi_grid_params_serialise(const struct kvi_params *p, struct kvi_out *out)
+void kvi_grid_params_serialise(const struct kvi_params *params, struct kvi_out *out)
 {
-	const struct kvi_grid_params *g = kvi_grid_params_of(p);
-	size_t C = kvi_params_channels(p);
-	kvi_put8(out, p->rotates ? FLAG_ROTATE : 0);
+	const struct kvi_grid_params *g = kvi_grid_params_of(params);
+	size_t C = kvi_params_channels(params);
+	kvi_put8(out, params->rotates ? FLAG_ROTATE : 0);
 	kvi_put_bytes(out, g->set, C);
 	put_planes(out, g->k, C);
 	put_planes(out, g->mean, C);
@@ -78,9 +78,10 @@ static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *sh
 	return kvi_grid_params_parse(alloc, KVI_CODEC_GRID, shape, in, out);
 }
 
-static kvarc_ret fit(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_params **out)
+static kvarc_ret fit(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                     struct kvi_params **out)
 {
-	return kvi_grid_params_fit(c, KVI_CODEC_GRID, job, out);
+	return kvi_grid_params_fit(coder, KVI_CODEC_GRID, job, out);
 }
 
 /* The streams of a chunk on their way in or out. */
@@ -107,82 +108,82 @@ static void fill_step(void *opaque, size_t i)
 	kvi_grid_contexts_fill(&w->x, &p, (unsigned)i);
 }
 
-static size_t encode_part(void *opaque, const struct kvi_stream_part *p, uint16_t *end,
+static size_t encode_part(void *opaque, const struct kvi_stream_part *part, uint16_t *end,
                           uint32_t state[KVI_LANES])
 {
 	const struct grid_work *w = opaque;
-	const struct kvi_grid_job g = kvi_grid_part(&w->x, p);
-	return w->kernels->grid_encode(&g, w->elements + p->first * w->x.channels, end, state);
+	const struct kvi_grid_job g = kvi_grid_part(&w->x, part);
+	return w->kernels->grid_encode(&g, w->elements + part->first * w->x.channels, end, state);
 }
 
-static void encode_two(void *opaque, const struct kvi_stream_part p[2], uint16_t *const end[2],
+static void encode_two(void *opaque, const struct kvi_stream_part part[2], uint16_t *const end[2],
                        size_t n[2], uint32_t *const state[2])
 {
 	const struct grid_work *w = opaque;
 	const size_t C = w->x.channels;
-	const struct kvi_grid_job g[2] = { kvi_grid_part(&w->x, &p[0]),
-		                           kvi_grid_part(&w->x, &p[1]) };
+	const struct kvi_grid_job g[2] = { kvi_grid_part(&w->x, &part[0]),
+		                           kvi_grid_part(&w->x, &part[1]) };
 	w->kernels->grid_encode2((const struct kvi_grid_job *const[2]){ &g[0], &g[1] },
-	                         (const uint16_t *const[2]){ w->elements + p[0].first * C,
-	                                                     w->elements + p[1].first * C },
+	                         (const uint16_t *const[2]){ w->elements + part[0].first * C,
+	                                                     w->elements + part[1].first * C },
 	                         end, n, state);
 }
 
-kvarc_ret kvi_grid_encode(struct kvi_coder *c, const struct kvi_coder_job *job,
-                          const struct kvi_grid_contexts *x, uint8_t *planes,
+kvarc_ret kvi_grid_encode(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                          const struct kvi_grid_contexts *contexts, uint8_t *planes,
                           struct kvi_payload *out)
 {
 	const size_t n = kvi_mask_elements(&job->mask);
 	const unsigned dtype = job->chunk->dtype;
-	struct grid_work w = { .kernels = c->kernels, .job = job, .x = *x };
-	w.elements = (uint16_t *)(uintptr_t)kvi_coded_elements(c, dtype, job->packed, n);
+	struct grid_work w = { .kernels = coder->kernels, .job = job, .x = *contexts };
+	w.elements = (uint16_t *)(uintptr_t)kvi_coded_elements(coder, dtype, job->packed, n);
 	if (!w.elements)
-		return kvi_alloc_error(c->alloc);
-	kvi_pool_loop(c->pool, (job->mask.rows + KVI_LANES - 1) / KVI_LANES, fill_step, &w);
-	out->end = kvi_coded_planes(c, dtype, job->packed, n, planes);
+		return kvi_alloc_error(coder->alloc);
+	kvi_pool_loop(coder->pool, (job->mask.rows + KVI_LANES - 1) / KVI_LANES, fill_step, &w);
+	out->end = kvi_coded_planes(coder, dtype, job->packed, n, planes);
 	const struct kvi_streams_encoder e = {
 		.opaque = &w,
 		.part = encode_part,
-		.two = c->kernels->grid_encode2 ? encode_two : NULL,
+		.two = coder->kernels->grid_encode2 ? encode_two : NULL,
 		.begin = begin_parts,
 		.trial = kvi_ring_trial(w.x.channels),
 		.token_words = KVI_GRID_WORDS * w.x.channels,
 		.plane_bytes = (size_t)(out->end - out->words),
 	};
 	out->streams.rows = job->mask.rows;
-	out->begin = kvi_streams_encode(c->pool, &out->streams, &e, out->words);
+	out->begin = kvi_streams_encode(coder->pool, &out->streams, &e, out->words);
 	return KVARC_OK;
 }
 
-static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
+static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job,
                         struct kvi_payload *out)
 {
 	struct kvi_grid_contexts x;
-	kvarc_ret ret = kvi_grid_contexts_open(c, job, kvi_grid_params_of(job->params),
+	kvarc_ret ret = kvi_grid_contexts_open(coder, job, kvi_grid_params_of(job->params),
 	                                       &kvi_float_format(job->chunk->dtype)->grid, &x);
-	return ret ? ret : kvi_grid_encode(c, job, &x, out->words, out);
+	return ret ? ret : kvi_grid_encode(coder, job, &x, out->words, out);
 }
 
-static bool decode_two(const struct grid_work *w, const struct kvi_stream_part p[2],
+static bool decode_two(const struct grid_work *w, const struct kvi_stream_part part[2],
                        const struct kvi_stream in[2])
 {
 	const size_t C = w->x.channels;
-	const struct kvi_grid_job g[2] = { kvi_grid_part(&w->x, &p[0]),
-		                           kvi_grid_part(&w->x, &p[1]) };
+	const struct kvi_grid_job g[2] = { kvi_grid_part(&w->x, &part[0]),
+		                           kvi_grid_part(&w->x, &part[1]) };
 	bool ok[2];
-	w->kernels->grid_decode2(
-		(const struct kvi_grid_job *const[2]){ &g[0], &g[1] },
-		(const struct kvi_stream *const[2]){ &in[0], &in[1] },
-		(uint16_t *const[2]){ w->elements + p[0].first * C, w->elements + p[1].first * C },
-		ok);
+	w->kernels->grid_decode2((const struct kvi_grid_job *const[2]){ &g[0], &g[1] },
+	                         (const struct kvi_stream *const[2]){ &in[0], &in[1] },
+	                         (uint16_t *const[2]){ w->elements + part[0].first * C,
+	                                               w->elements + part[1].first * C },
+	                         ok);
 	return ok[0] && ok[1];
 }
 
-static bool decode_one(const struct grid_work *w, const struct kvi_stream_part *p,
+static bool decode_one(const struct grid_work *w, const struct kvi_stream_part *part,
                        const struct kvi_stream *in)
 {
-	const struct kvi_grid_job g = kvi_grid_part(&w->x, p);
-	return w->kernels->grid_decode(&g, in, w->elements + p->first * w->x.channels);
+	const struct kvi_grid_job g = kvi_grid_part(&w->x, part);
+	return w->kernels->grid_decode(&g, in, w->elements + part->first * w->x.channels);
 }
 
 /* One stream or two. */
@@ -204,36 +205,36 @@ static bool decode_some(void *opaque, unsigned first, unsigned n)
 	return true;
 }
 
-kvarc_ret kvi_grid_decode(struct kvi_coder *c, const struct kvi_coder_job *job,
-                          const struct kvi_grid_contexts *x, struct kvi_in *in)
+kvarc_ret kvi_grid_decode(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                          const struct kvi_grid_contexts *contexts, struct kvi_in *in)
 {
 	const size_t n = kvi_mask_elements(&job->mask);
 	const unsigned dtype = job->chunk->dtype;
-	struct grid_work w = { .kernels = c->kernels, .job = job, .x = *x };
-	if (!kvi_grid_decodes(c))
-		return kvi_alloc_error(c->alloc);
+	struct grid_work w = { .kernels = coder->kernels, .job = job, .x = *contexts };
+	if (!kvi_grid_decodes(coder))
+		return kvi_alloc_error(coder->alloc);
 	const struct kvi_streams_decoder d = {
 		.opaque = &w,
 		.some = decode_some,
-		.most = c->kernels->grid_decode2 ? 2 : 1,
+		.most = coder->kernels->grid_decode2 ? 2 : 1,
 	};
-	w.elements = kvi_coded_buffer(c, dtype, job->decoded, n);
+	w.elements = kvi_coded_buffer(coder, dtype, job->decoded, n);
 	if (!w.elements)
-		return kvi_alloc_error(c->alloc);
-	kvarc_ret ret = kvi_coded_planes_get(c, dtype, n, in, &w.planes);
+		return kvi_alloc_error(coder->alloc);
+	kvarc_ret ret = kvi_coded_planes_get(coder, dtype, n, in, &w.planes);
 	if (ret)
 		return ret;
 	begin_parts(&w, kvi_stream_part_of(&job->streams, 0).rows,
 	            kvi_stream_part_of(&job->streams, job->streams.n - 1).rows);
-	return kvi_streams_decode(c, job, &d);
+	return kvi_streams_decode(coder, job, &d);
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
+static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job, struct kvi_in *in)
 {
 	struct kvi_grid_contexts x;
-	kvarc_ret ret = kvi_grid_contexts_open(c, job, kvi_grid_params_of(job->params),
+	kvarc_ret ret = kvi_grid_contexts_open(coder, job, kvi_grid_params_of(job->params),
 	                                       &kvi_float_format(job->chunk->dtype)->grid, &x);
-	return ret ? ret : kvi_grid_decode(c, job, &x, in);
+	return ret ? ret : kvi_grid_decode(coder, job, &x, in);
 }
 
 const struct kvi_codec kvi_codec_grid = {

@@ -28,12 +28,12 @@ kvarc_ret kvi_grid_params_parse(const struct kvi_alloc *alloc, uint8_t codec,
                                 const struct kvi_chunk *shape, struct kvi_in *in,
                                 struct kvi_params **out);
 /* Writes what kvi_grid_params_parse reads. */
-void kvi_grid_params_serialise(const struct kvi_params *p, struct kvi_out *out);
+void kvi_grid_params_serialise(const struct kvi_params *params, struct kvi_out *out);
 /* Sets ctx from k and mean. */
-void kvi_grid_params_finish(struct kvi_grid_params *p);
+void kvi_grid_params_finish(struct kvi_grid_params *params);
 /* Fits the parameters of a codec to the elements of a job. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_grid_params_fit(struct kvi_coder *c, uint8_t codec, const struct kvi_coder_job *job,
-                              struct kvi_params **out);
+kvarc_ret kvi_grid_params_fit(struct kvi_coder *coder, uint8_t codec,
+                              const struct kvi_coder_job *job, struct kvi_params **out);
 
 /* Contexts of the elements of a job, for streams of its tokens in the order of elements. */
 struct kvi_grid_contexts {
@@ -54,41 +54,42 @@ struct kvi_grid_contexts {
 /* fmt: that of the dtype. Contexts are there once kvi_grid_contexts_cut and, of each part,
  * kvi_grid_contexts_fill were called. Returns OK, MEM, MEMLIMIT, DATA (rotation without
  * positions). */
-kvarc_ret kvi_grid_contexts_open(struct kvi_coder *c, const struct kvi_coder_job *job,
-                                 const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
-                                 struct kvi_grid_contexts *x);
+kvarc_ret kvi_grid_contexts_open(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                                 const struct kvi_grid_params *params,
+                                 const struct kvi_grid_format *fmt,
+                                 struct kvi_grid_contexts *contexts);
 /* For parts of `rows` tokens, the last one of `last`. */
-void kvi_grid_contexts_cut(struct kvi_grid_contexts *x, size_t rows, size_t last);
+void kvi_grid_contexts_cut(struct kvi_grid_contexts *contexts, size_t rows, size_t last);
 /* Contexts of a part; number: of its stream, no two at once in one. */
-void kvi_grid_contexts_fill(const struct kvi_grid_contexts *x, const struct kvi_stream_part *p,
-                            unsigned number);
+void kvi_grid_contexts_fill(const struct kvi_grid_contexts *contexts,
+                            const struct kvi_stream_part *part, unsigned number);
 /* The kernels' job for a part. */
-struct kvi_grid_job kvi_grid_part(const struct kvi_grid_contexts *x,
-                                  const struct kvi_stream_part *p);
+struct kvi_grid_job kvi_grid_part(const struct kvi_grid_contexts *contexts,
+                                  const struct kvi_stream_part *part);
 /*
  * Encodes the elements of a job with these contexts, planes from `planes` on, which lies behind
  * out->words where others stand between. Returns OK, MEM, MEMLIMIT.
  */
-kvarc_ret kvi_grid_encode(struct kvi_coder *c, const struct kvi_coder_job *job,
-                          const struct kvi_grid_contexts *x, uint8_t *planes,
+kvarc_ret kvi_grid_encode(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                          const struct kvi_grid_contexts *contexts, uint8_t *planes,
                           struct kvi_payload *out);
 /* Decodes them; in: at their planes. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
-kvarc_ret kvi_grid_decode(struct kvi_coder *c, const struct kvi_coder_job *job,
-                          const struct kvi_grid_contexts *x, struct kvi_in *in);
-/* The kernels' job for the elements of a job in the order of tokens, with parameters p; fmt: that
- * of a lattice (near.h). Returns OK, MEM, MEMLIMIT, DATA (rotation without positions). */
-kvarc_ret kvi_grid_token_job(struct kvi_coder *c, const struct kvi_coder_job *job,
-                             const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
-                             struct kvi_grid_job *g);
+kvarc_ret kvi_grid_decode(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                          const struct kvi_grid_contexts *contexts, struct kvi_in *in);
+/* The kernels' job for the elements of a job in the order of tokens, with params;
+ * fmt: that of a lattice (near.h). Returns OK, MEM, MEMLIMIT, DATA (rotation without positions). */
+kvarc_ret kvi_grid_token_job(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                             const struct kvi_grid_params *params,
+                             const struct kvi_grid_format *fmt, struct kvi_grid_job *grid_job);
 
-/* Contexts of all channels of token t of those that have turns under a rope; c: its kernels and
+/* Contexts of all channels of token t of those that have turns under a rope; coder: its kernels and
  * tables are read. */
-void kvi_grid_rotate_row(const struct kvi_coder *c, const struct kvi_grid_params *p,
+void kvi_grid_rotate_row(const struct kvi_coder *coder, const struct kvi_grid_params *params,
                          const struct kvi_grid_format *fmt, const kvarc_rope *rope,
                          const struct kvi_token_turns *turns, size_t t, uint32_t *ctx);
 /* Contexts of all channels without rotation. */
-void kvi_grid_fixed_contexts(const struct kvi_grid_params *p, const struct kvi_grid_format *fmt,
-                             uint32_t *ctx);
+void kvi_grid_fixed_contexts(const struct kvi_grid_params *params,
+                             const struct kvi_grid_format *fmt, uint32_t *ctx);
 
 /* Most words that an element takes in a stream. */
 enum { KVI_GRID_WORDS = 3 };

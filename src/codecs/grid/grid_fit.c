@@ -54,19 +54,19 @@ static void unrotate_halves(size_t n, const float *cosine, const float *sine, fl
 }
 
 /* Removes RoPE from the pairs of token t. */
-static void unrotate_row(const struct fit *f, const kvarc_rope *rope, size_t t,
+static void unrotate_row(const struct fit *fit, const kvarc_rope *rope, size_t t,
                          size_t head_channels, float *v)
 {
 	size_t pairs = rope->rotary / 2;
-	const uint32_t *turn = f->turns->turn + t * pairs;
-	float *cosine = f->turn, *sine = f->turn + pairs;
+	const uint32_t *turn = fit->turns->turn + t * pairs;
+	float *cosine = fit->turn, *sine = fit->turn + pairs;
 	for (size_t i = 0; i < pairs; i++) {
 		cosine[i] = (float)(int16_t)turn[i] * (1 / 16384.0f);
 		sine[i] = (float)(int16_t)(turn[i] >> 16) * (1 / 16384.0f);
 	}
 	bool half = rope->pairing == KVARC_ROPE_HALF;
 	size_t step = half ? 1 : 2, other = half ? pairs : 1;
-	for (size_t h = 0; h < f->heads; h++, v += head_channels) {
+	for (size_t h = 0; h < fit->heads; h++, v += head_channels) {
 		size_t done = half ? pairs / BLOCK * BLOCK : 0;
 		unrotate_halves(done, cosine, sine, v, v + pairs);
 		float *a = v + done;
@@ -105,23 +105,23 @@ static double power(int e)
 
 /* A first mean and variance that outliers do not move: median and quartiles
  * of a sample. */
-static void start_block(struct fit *f, size_t at)
+static void start_block(struct fit *fit, size_t at)
 {
 	float s[SAMPLE][BLOCK];
 	for (size_t i = 0; i < SAMPLE; i++) {
-		const float *v = f->v + i * f->rows / SAMPLE * f->C + at;
+		const float *v = fit->v + i * fit->rows / SAMPLE * fit->C + at;
 		for (size_t k = 0; k < BLOCK; k++)
 			/* what is not finite counts as 0 */
 			s[i][k] = v[k] - v[k] == 0 ? v[k] : 0;
 	}
-	f->kernels->sort_floats(s[0]);
+	fit->kernels->sort_floats(s[0]);
 	for (size_t i = 0; i < BLOCK; i++) {
 		double lo = s[SAMPLE / 4][i], hi = s[SAMPLE * 3 / 4][i];
 		double scale = (hi - lo) * 0.7413;
 		if (!(scale > 0))
 			scale = (double)s[SAMPLE - 1][i] - s[0][i];
-		f->mean[at + i] = s[SAMPLE / 2][i];
-		f->var[at + i] = scale * scale;
+		fit->mean[at + i] = s[SAMPLE / 2][i];
+		fit->var[at + i] = scale * scale;
 	}
 }
 
@@ -134,25 +134,25 @@ static float unit(double var)
 }
 
 /* Mean and variance of BLOCK channels from the values near the mean. */
-static void refine_block(struct fit *f, size_t at, float clip_at)
+static void refine_block(struct fit *fit, size_t at, float clip_at)
 {
 	struct kvi_near x;
 	struct kvi_near_sums sum;
 	for (size_t i = 0; i < BLOCK; i++) {
-		const float scale = unit(f->var[at + i]);
-		x.mean[i] = (float)f->mean[at + i];
+		const float scale = unit(fit->var[at + i]);
+		x.mean[i] = (float)fit->mean[at + i];
 		x.scale[i] = scale;
-		x.limit[i] = (float)(f->var[at + i] * scale * scale) * clip_at * clip_at;
+		x.limit[i] = (float)(fit->var[at + i] * scale * scale) * clip_at * clip_at;
 	}
-	f->kernels->near_sums(f->v + at, f->rows, f->C, &x, &sum);
+	fit->kernels->near_sums(fit->v + at, fit->rows, fit->C, &x, &sum);
 	for (size_t i = 0; i < BLOCK; i++) {
 		if (sum.n[i] < 1)
 			continue;
 		double m = (double)sum.s1[i] / sum.n[i];
 		const double var = (sum.s2[i] - m * sum.s1[i]) /
 		                   (sum.n[i] > 1 ? sum.n[i] - 1 : sum.n[i]);
-		f->mean[at + i] = x.mean[i] + m / x.scale[i];
-		f->var[at + i] = var > 0 ? var / x.scale[i] / x.scale[i] : 0;
+		fit->mean[at + i] = x.mean[i] + m / x.scale[i];
+		fit->var[at + i] = var > 0 ? var / x.scale[i] / x.scale[i] : 0;
 	}
 }
 
@@ -180,15 +180,15 @@ static int scale_class(double var, double mean, const struct kvi_grid_format *fm
 
 /* Scale classes of two channels that share a unit for their means, raised
  * until both means fit 16 bits. a == b: one channel. */
-static void set_pair(struct kvi_grid_params *p, const struct fit *f, size_t a, size_t b)
+static void set_pair(struct kvi_grid_params *params, const struct fit *fit, size_t a, size_t b)
 {
-	const struct kvi_grid_format *fmt = &kvi_float_format(p->common.dtype)->grid;
-	size_t first = f->first_head * p->common.head_channels;
-	int ka = scale_class(f->var[a], f->mean[a], fmt);
-	int kb = scale_class(f->var[b], f->mean[b], fmt);
-	double most = absolute(f->mean[a]);
-	if (absolute(f->mean[b]) > most)
-		most = absolute(f->mean[b]);
+	const struct kvi_grid_format *fmt = &kvi_float_format(params->common.dtype)->grid;
+	size_t first = fit->first_head * params->common.head_channels;
+	int ka = scale_class(fit->var[a], fit->mean[a], fmt);
+	int kb = scale_class(fit->var[b], fit->mean[b], fmt);
+	double most = absolute(fit->mean[a]);
+	if (absolute(fit->mean[b]) > most)
+		most = absolute(fit->mean[b]);
 	int top = ka > kb ? ka : kb;
 	while (top <= K_MAX - 4 && most > power((top >> 2) - 4) * 32767)
 		top += 4;
@@ -197,67 +197,68 @@ static void set_pair(struct kvi_grid_params *p, const struct fit *f, size_t a, s
 	if (kb >= ka)
 		kb = top;
 	size_t at[2] = { a, b };
-	p->k[first + a] = (int16_t)ka;
-	p->k[first + b] = (int16_t)kb;
+	params->k[first + a] = (int16_t)ka;
+	params->k[first + b] = (int16_t)kb;
 	for (int i = 0; i < 2; i++) {
-		double q = f->mean[at[i]] / power((top >> 2) - 4);
+		double q = fit->mean[at[i]] / power((top >> 2) - 4);
 		q = q > 32767 ? 32767 : q < -32767 ? -32767 : q;
-		p->mean[first + at[i]] = (int16_t)(q < 0 ? q - 0.5 : q + 0.5);
+		params->mean[first + at[i]] = (int16_t)(q < 0 ? q - 0.5 : q + 0.5);
 	}
 }
 
-static void set_params(struct kvi_grid_params *p, const struct fit *f, const kvarc_rope *rope)
+static void set_params(struct kvi_grid_params *params, const struct fit *fit,
+                       const kvarc_rope *rope)
 {
-	size_t n = p->common.head_channels, pairs = rope ? rope->rotary / 2 : 0;
-	for (size_t h = 0; h < f->heads; h++) {
+	size_t n = params->common.head_channels, pairs = rope ? rope->rotary / 2 : 0;
+	for (size_t h = 0; h < fit->heads; h++) {
 		for (uint32_t i = 0; i < pairs; i++) {
 			uint32_t a, b;
 			kvi_rope_pair(rope, i, &a, &b);
-			set_pair(p, f, h * n + a, h * n + b);
+			set_pair(params, fit, h * n + a, h * n + b);
 		}
 		for (size_t c = 2 * pairs; c < n; c++)
-			set_pair(p, f, h * n + c, h * n + c);
+			set_pair(params, fit, h * n + c, h * n + c);
 	}
 }
 
 /* Loads the heads of the remaining rows; with a rope, removes it. */
-static void load(struct fit *f, const struct kvi_coder_job *job, const kvarc_rope *rope)
+static void load(struct fit *fit, const struct kvi_coder_job *job, const kvarc_rope *rope)
 {
 	const struct kvi_chunk *chunk = job->chunk;
 	size_t size = kvarc_dtype_bytes(chunk->dtype);
-	size_t width = f->heads * chunk->head_channels;
-	const uint8_t *raw = job->raw + f->first_head * chunk->head_channels * size;
-	f->rows = 0;
-	for (size_t t = 0; t < job->mask.T; t += f->step) {
+	size_t width = fit->heads * chunk->head_channels;
+	const uint8_t *raw = job->raw + fit->first_head * chunk->head_channels * size;
+	fit->rows = 0;
+	for (size_t t = 0; t < job->mask.T; t += fit->step) {
 		if (kvi_bit(job->mask.row_bits, t))
 			continue;
-		float *v = f->v + f->rows++ * f->C;
+		float *v = fit->v + fit->rows++ * fit->C;
 		kvi_floats_widen(chunk->dtype, raw + t * job->mask.C * size, width, v);
-		for (size_t i = width; i < f->C; i++)
+		for (size_t i = width; i < fit->C; i++)
 			v[i] = 0;
 		if (rope)
-			unrotate_row(f, rope, t, chunk->head_channels, v);
+			unrotate_row(fit, rope, t, chunk->head_channels, v);
 	}
 }
 
-static void fit_heads(struct fit *f, const struct kvi_coder_job *job, const kvarc_rope *rope,
-                      struct kvi_grid_params *p)
+static void fit_heads(struct fit *fit, const struct kvi_coder_job *job, const kvarc_rope *rope,
+                      struct kvi_grid_params *params)
 {
-	load(f, job, rope);
-	for (size_t at = 0; at < f->C; at += BLOCK) {
+	load(fit, job, rope);
+	for (size_t at = 0; at < fit->C; at += BLOCK) {
 		for (size_t i = at; i < at + BLOCK; i++)
-			f->mean[i] = f->var[i] = 0;
-		if (f->rows)
-			start_block(f, at);
+			fit->mean[i] = fit->var[i] = 0;
+		if (fit->rows)
+			start_block(fit, at);
 		for (int i = 0; i < PASSES; i++)
-			refine_block(f, at, clip[i]);
+			refine_block(fit, at, clip[i]);
 	}
-	set_params(p, f, rope);
+	set_params(params, fit, rope);
 }
 
 /* Parameters with or without rotation, from every step-th token; some heads at
  * a time, so that what is read twice stays in the cache. */
-static kvarc_ret fit_params(struct kvi_coder *c, uint8_t codec, const struct kvi_coder_job *job,
+static kvarc_ret fit_params(struct kvi_coder *coder, uint8_t codec, const struct kvi_coder_job *job,
                             const kvarc_rope *rope, size_t step, struct kvi_grid_params **out)
 {
 	enum { FLOATS = 1 << 16 };
@@ -266,15 +267,16 @@ static kvarc_ret fit_params(struct kvi_coder *c, uint8_t codec, const struct kvi
 	size_t n = chunk->head_channels, heads = FLOATS / (rows * n);
 	heads = heads < 1 ? 1 : heads > chunk->heads ? chunk->heads : heads;
 	size_t C = (heads * n + BLOCK - 1) / BLOCK * BLOCK;
-	struct fit f = { .kernels = c->kernels, .C = C, .step = step };
-	if (rope && !(f.turns = kvi_coder_token_turns(c, rope, chunk->positions, chunk->n_tokens)))
-		return kvi_alloc_error(c->alloc);
-	double *d = kvi_scratch(c, KVI_SCRATCH_FIT,
+	struct fit f = { .kernels = coder->kernels, .C = C, .step = step };
+	if (rope &&
+	    !(f.turns = kvi_coder_token_turns(coder, rope, chunk->positions, chunk->n_tokens)))
+		return kvi_alloc_error(coder->alloc);
+	double *d = kvi_scratch(coder, KVI_SCRATCH_FIT,
 	                        2 * C * sizeof *d + (rows + 1) * C * sizeof(float));
-	struct kvi_grid_params *p = d ? kvi_grid_params_new(c->alloc, codec, chunk) : NULL;
+	struct kvi_grid_params *p = d ? kvi_grid_params_new(coder->alloc, codec, chunk) : NULL;
 	*out = p;
 	if (!p)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	f.mean = d;
 	f.var = d + C;
 	f.turn = (float *)(void *)(d + 2 * C);
@@ -293,22 +295,24 @@ static kvarc_ret fit_params(struct kvi_coder *c, uint8_t codec, const struct kvi
  * The size as estimated from scales alone: the sum of 4 log2 sigma over the elements, as their
  * contexts have it (spec grid 3).
  */
-static kvarc_ret rate(struct kvi_coder *c, const struct kvi_coder_job *job,
-                      const struct kvi_grid_params *p, size_t step, int64_t *sum)
+static kvarc_ret rate(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                      const struct kvi_grid_params *params, size_t step, int64_t *sum)
 {
 	const struct kvi_chunk *chunk = job->chunk;
 	size_t C = job->mask.C;
-	uint32_t *row = kvi_scratch(c, KVI_SCRATCH_CHANNELS, C * sizeof *row);
+	uint32_t *row = kvi_scratch(coder, KVI_SCRATCH_CHANNELS, C * sizeof *row);
 	const struct kvi_token_turns *turns = NULL;
-	if (p->common.rotates)
-		turns = kvi_coder_token_turns(c, chunk->rope, chunk->positions, chunk->n_tokens);
-	if (!row || (p->common.rotates && !turns))
-		return kvi_alloc_error(c->alloc);
+	if (params->common.rotates)
+		turns = kvi_coder_token_turns(coder, chunk->rope, chunk->positions,
+		                              chunk->n_tokens);
+	if (!row || (params->common.rotates && !turns))
+		return kvi_alloc_error(coder->alloc);
 	*sum = 0;
 	for (size_t t = 0; t < job->mask.T; t += step) {
-		const uint32_t *ctx = p->ctx;
+		const uint32_t *ctx = params->ctx;
 		if (turns) {
-			kvi_grid_rotate_row(c, p, &kvi_float_format(p->common.dtype)->grid,
+			kvi_grid_rotate_row(coder, params,
+			                    &kvi_float_format(params->common.dtype)->grid,
 			                    chunk->rope, turns, t, row);
 			ctx = row;
 		}
@@ -325,32 +329,33 @@ static size_t sample_step(const struct kvi_coder_job *job, size_t tokens)
 }
 
 /* The better one of parameters with and without rotation, judged by a part of the tokens. */
-static kvarc_ret rotation_pays(struct kvi_coder *c, const struct kvi_coder_job *job, bool *pays)
+static kvarc_ret rotation_pays(struct kvi_coder *coder, const struct kvi_coder_job *job, bool *pays)
 {
 	size_t step = sample_step(job, 32);
 	int64_t sum[2] = { 0, 0 };
 	kvarc_ret ret = KVARC_OK;
 	for (int i = 0; i < 2 && !ret; i++) {
 		struct kvi_grid_params *p;
-		ret = fit_params(c, KVI_CODEC_GRID, job, i ? job->chunk->rope : NULL, step, &p);
+		ret = fit_params(coder, KVI_CODEC_GRID, job, i ? job->chunk->rope : NULL, step, &p);
 		if (ret)
 			return ret;
-		ret = rate(c, job, p, step, &sum[i]);
+		ret = rate(coder, job, p, step, &sum[i]);
 		kvi_params_free(&p->common);
 	}
 	*pays = sum[1] < sum[0];
 	return ret;
 }
 
-kvarc_ret kvi_grid_params_fit(struct kvi_coder *c, uint8_t codec, const struct kvi_coder_job *job,
-                              struct kvi_params **out)
+kvarc_ret kvi_grid_params_fit(struct kvi_coder *coder, uint8_t codec,
+                              const struct kvi_coder_job *job, struct kvi_params **out)
 {
 	const kvarc_rope *rope = job->chunk->rope;
 	bool rotates = rope && job->chunk->positions;
 	struct kvi_grid_params *p = NULL;
-	kvarc_ret ret = rotates ? rotation_pays(c, job, &rotates) : KVARC_OK;
+	kvarc_ret ret = rotates ? rotation_pays(coder, job, &rotates) : KVARC_OK;
 	if (!ret)
-		ret = fit_params(c, codec, job, rotates ? rope : NULL, sample_step(job, 64), &p);
+		ret = fit_params(coder, codec, job, rotates ? rope : NULL, sample_step(job, 64),
+		                 &p);
 	*out = p ? &p->common : NULL;
 	return ret;
 }

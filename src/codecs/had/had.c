@@ -26,55 +26,59 @@ struct tiles {
 };
 
 /* Tokens of the block that starts at token `first`. */
-static inline size_t tile_tokens(const struct tiles *t, size_t first)
+static inline size_t tile_tokens(const struct tiles *tiles, size_t first)
 {
-	size_t left = t->job->chunk->n_tokens - first;
+	size_t left = tiles->job->chunk->n_tokens - first;
 	return left < KVI_LANES ? left : KVI_LANES;
 }
 
 /* rotates: RoPE is removed from keys. Returns OK, MEM, MEMLIMIT, DATA (positions or rope are
  * missing). */
-static kvarc_ret tiles_open(struct tiles *t, struct kvi_coder *c, const struct kvi_coder_job *job,
-                            bool rotates)
+static kvarc_ret tiles_open(struct tiles *tiles, struct kvi_coder *coder,
+                            const struct kvi_coder_job *job, bool rotates)
 {
 	const struct kvi_chunk *chunk = job->chunk;
 	const size_t head = chunk->head_channels * KVI_LANES;
 	const size_t all = head * chunk->heads;
 	size_t pairs = 0;
-	*t = (struct tiles){ .job = job,
-		             .kernels = c->kernels,
-		             .transform = kvi_transform_get(c->kernels->isa) };
+	*tiles = (struct tiles){ .job = job,
+		                 .kernels = coder->kernels,
+		                 .transform = kvi_transform_get(coder->kernels->isa) };
 	if (rotates && (!chunk->rope || !chunk->positions))
 		return KVARC_DATA;
 	if (rotates) {
-		t->turns = kvi_coder_rotations(c, chunk->rope, chunk->positions, chunk->n_tokens);
-		if (!t->turns)
-			return kvi_alloc_error(c->alloc);
+		tiles->turns = kvi_coder_rotations(coder, chunk->rope, chunk->positions,
+		                                   chunk->n_tokens);
+		if (!tiles->turns)
+			return kvi_alloc_error(coder->alloc);
 		pairs = chunk->rope->rotary / 2;
 	}
 	/* C is at most 2^20: no overflow. */
-	size_t bytes = head * (sizeof *t->x + sizeof *t->points) + head +
-	               2 * all * sizeof *t->tile + 2 * pairs * KVI_LANES * sizeof *t->cos;
-	t->x = kvi_scratch(c, KVI_SCRATCH_COEFFICIENTS, bytes);
-	if (!t->x)
-		return kvi_alloc_error(c->alloc);
-	t->cos = t->x + head;
-	t->sin = t->cos + pairs * KVI_LANES;
-	t->points = (int32_t *)(void *)(t->sin + pairs * KVI_LANES);
-	t->tile = (uint16_t *)(void *)(t->points + head);
-	t->rows = t->tile + all;
-	t->codes = (int8_t *)(t->rows + all);
-	t->turned = (struct kvi_turned){ pairs, rotates && chunk->rope->pairing == KVARC_ROPE_HALF,
-		                         t->cos, t->sin };
+	size_t bytes = head * (sizeof *tiles->x + sizeof *tiles->points) + head +
+	               2 * all * sizeof *tiles->tile + 2 * pairs * KVI_LANES * sizeof *tiles->cos;
+	tiles->x = kvi_scratch(coder, KVI_SCRATCH_COEFFICIENTS, bytes);
+	if (!tiles->x)
+		return kvi_alloc_error(coder->alloc);
+	tiles->cos = tiles->x + head;
+	tiles->sin = tiles->cos + pairs * KVI_LANES;
+	tiles->points = (int32_t *)(void *)(tiles->sin + pairs * KVI_LANES);
+	tiles->tile = (uint16_t *)(void *)(tiles->points + head);
+	tiles->rows = tiles->tile + all;
+	tiles->codes = (int8_t *)(tiles->rows + all);
+	tiles->turned = (struct kvi_turned){ pairs,
+		                             rotates && chunk->rope->pairing == KVARC_ROPE_HALF,
+		                             tiles->cos, tiles->sin };
 	return KVARC_OK;
 }
 
 /* Computes cosines and sines of the block. */
-static void tiles_rotate(struct tiles *t, size_t first)
+static void tiles_rotate(struct tiles *tiles, size_t first)
 {
-	for (size_t p = 0; p < t->turned.pairs; p++) {
-		const int16_t *turn = t->turns->turn + 2 * (p * t->turns->tokens_capacity + first);
-		t->transform->turns(turn, t->cos + p * KVI_LANES, t->sin + p * KVI_LANES);
+	for (size_t p = 0; p < tiles->turned.pairs; p++) {
+		const int16_t *turn = tiles->turns->turn +
+		                      2 * (p * tiles->turns->tokens_capacity + first);
+		tiles->transform->turns(turn, tiles->cos + p * KVI_LANES,
+		                        tiles->sin + p * KVI_LANES);
 	}
 }
 
@@ -95,43 +99,44 @@ static void tiles_gather(uint16_t *rows, size_t n, size_t count)
 }
 
 /* Encoders: loads the elements of the block, by channel. */
-static void tiles_load(struct tiles *t, size_t first)
+static void tiles_load(struct tiles *tiles, size_t first)
 {
-	const struct kvi_chunk *chunk = t->job->chunk;
-	size_t C = kvi_chunk_channels(chunk), n = tile_tokens(t, first);
+	const struct kvi_chunk *chunk = tiles->job->chunk;
+	size_t C = kvi_chunk_channels(chunk), n = tile_tokens(tiles, first);
 	size_t size = kvarc_dtype_bytes(chunk->dtype);
-	const uint8_t *from = t->job->packed + first * C * size;
+	const uint8_t *from = tiles->job->packed + first * C * size;
 	if (size > sizeof(uint16_t))
 		return; /* heads are taken one by one */
-	const uint16_t *rows = t->rows;
+	const uint16_t *rows = tiles->rows;
 	if (size == 2 && kvi_elements16_lie(from))
 		rows = (const uint16_t *)(const void *)from;
 	else
 		for (size_t i = 0; i < n * C; i++)
-			t->rows[i] = size == 1 ? from[i] : kvi_load16(from + 2 * i);
-	t->kernels->transpose16(t->tile, rows, n, C);
+			tiles->rows[i] = size == 1 ? from[i] : kvi_load16(from + 2 * i);
+	tiles->kernels->transpose16(tiles->tile, rows, n, C);
 	if (n < KVI_LANES)
-		spread(t->tile, n, C);
+		spread(tiles->tile, n, C);
 }
 
-/* A head of the loaded block to t->x, without RoPE. */
-static void tiles_head(struct tiles *t, size_t first, size_t head)
+/* A head of the loaded block to tiles->x, without RoPE. */
+static void tiles_head(struct tiles *tiles, size_t first, size_t head)
 {
-	const struct kvi_chunk *chunk = t->job->chunk;
+	const struct kvi_chunk *chunk = tiles->job->chunk;
 	const size_t hc = chunk->head_channels, C = kvi_chunk_channels(chunk);
-	const size_t n = tile_tokens(t, first);
+	const size_t n = tile_tokens(tiles, first);
 	if (chunk->dtype == KVARC_F32) {
-		memset(t->x, 0, hc * KVI_LANES * sizeof *t->x);
+		memset(tiles->x, 0, hc * KVI_LANES * sizeof *tiles->x);
 		for (size_t i = 0; i < n; i++)
 			for (size_t c = 0; c < hc; c++) {
-				uint32_t b = kvi_load32(t->job->packed +
+				uint32_t b = kvi_load32(tiles->job->packed +
 				                        4 * ((first + i) * C + head * hc + c));
-				memcpy(&t->x[c * KVI_LANES + i], &b, sizeof b);
+				memcpy(&tiles->x[c * KVI_LANES + i], &b, sizeof b);
 			}
 	} else {
-		t->transform->widen(chunk->dtype, t->tile + head * hc * KVI_LANES, hc, t->x);
+		tiles->transform->widen(chunk->dtype, tiles->tile + head * hc * KVI_LANES, hc,
+		                        tiles->x);
 	}
-	t->transform->turn(t->x, &t->turned, true);
+	tiles->transform->turn(tiles->x, &tiles->turned, true);
 }
 
 /* spec lossy 2 */
@@ -144,44 +149,45 @@ static uint32_t finite_pattern(float x)
 	return (b & 0x7fffffff) == 0x7f800000 ? b - 1 : b;
 }
 
-/* t->x of a head to elements of the block, with RoPE. */
-static void tiles_put(struct tiles *t, size_t first, size_t head)
+/* tiles->x of a head to elements of the block, with RoPE. */
+static void tiles_put(struct tiles *tiles, size_t first, size_t head)
 {
-	const struct kvi_chunk *chunk = t->job->chunk;
+	const struct kvi_chunk *chunk = tiles->job->chunk;
 	const size_t hc = chunk->head_channels, C = kvi_chunk_channels(chunk);
-	const size_t n = tile_tokens(t, first);
-	t->transform->turn(t->x, &t->turned, false);
+	const size_t n = tile_tokens(tiles, first);
+	tiles->transform->turn(tiles->x, &tiles->turned, false);
 	if (chunk->dtype != KVARC_F32) {
-		t->transform->narrow(chunk->dtype, t->x, hc, t->tile + head * hc * KVI_LANES);
+		tiles->transform->narrow(chunk->dtype, tiles->x, hc,
+		                         tiles->tile + head * hc * KVI_LANES);
 		return;
 	}
 	for (size_t i = 0; i < n; i++)
 		for (size_t c = 0; c < hc; c++)
-			kvi_store32(t->job->decoded + 4 * ((first + i) * C + head * hc + c),
-			            finite_pattern(t->x[c * KVI_LANES + i]));
+			kvi_store32(tiles->job->decoded + 4 * ((first + i) * C + head * hc + c),
+			            finite_pattern(tiles->x[c * KVI_LANES + i]));
 }
 
 /* Stores the elements of the block in job->decoded. */
-static void tiles_store(struct tiles *t, size_t first)
+static void tiles_store(struct tiles *tiles, size_t first)
 {
-	const struct kvi_chunk *chunk = t->job->chunk;
-	size_t C = kvi_chunk_channels(chunk), n = tile_tokens(t, first);
+	const struct kvi_chunk *chunk = tiles->job->chunk;
+	size_t C = kvi_chunk_channels(chunk), n = tile_tokens(tiles, first);
 	size_t size = kvarc_dtype_bytes(chunk->dtype);
-	uint8_t *to = t->job->decoded + first * C * size;
+	uint8_t *to = tiles->job->decoded + first * C * size;
 	if (size > sizeof(uint16_t))
 		return;
 	if (n < KVI_LANES)
-		tiles_gather(t->tile, n, C);
+		tiles_gather(tiles->tile, n, C);
 	if (size == 2 && kvi_elements16_lie(to)) {
-		t->kernels->transpose16((uint16_t *)(void *)to, t->tile, C, n);
+		tiles->kernels->transpose16((uint16_t *)(void *)to, tiles->tile, C, n);
 		return;
 	}
-	t->kernels->transpose16(t->rows, t->tile, C, n);
+	tiles->kernels->transpose16(tiles->rows, tiles->tile, C, n);
 	for (size_t i = 0; i < n * C; i++)
 		if (size == 1)
-			to[i] = (uint8_t)t->rows[i];
+			to[i] = (uint8_t)tiles->rows[i];
 		else
-			kvi_store16(to + 2 * i, t->rows[i]);
+			kvi_store16(to + 2 * i, tiles->rows[i]);
 }
 
 /* ==== Bodies of transform codecs: heads of blocks of 32 tokens (spec had, klt) ==== */
@@ -238,18 +244,18 @@ static void begin_block(struct tile_codec *w, size_t first)
 }
 
 /* Decodes a body. Returns OK, MEM, MEMLIMIT, DATA. */
-static kvarc_ret tile_codec_decode(struct tile_codec *w, struct kvi_coder *c, struct kvi_in *in)
+static kvarc_ret tile_codec_decode(struct tile_codec *w, struct kvi_coder *coder, struct kvi_in *in)
 {
 	const struct kvi_chunk *chunk = w->t.job->chunk;
 	const struct kvi_lanes *l = &w->t.job->lanes;
 	const size_t n = l->rows * l->channels;
 	if (!kvi_body_get(in, &w->body))
 		return KVARC_DATA;
-	const uint8_t *class = kvi_classes(c, w->k, l->channels, w->body.shift);
-	int8_t *codes = kvi_scratch(c, KVI_SCRATCH_CODES, n);
+	const uint8_t *class = kvi_classes(coder, w->k, l->channels, w->body.shift);
+	int8_t *codes = kvi_scratch(coder, KVI_SCRATCH_CODES, n);
 	if (!class || !codes)
-		return kvi_alloc_error(c->alloc);
-	kvarc_ret ret = kvi_codes_get(c, l, class, in, codes);
+		return kvi_alloc_error(coder->alloc);
+	kvarc_ret ret = kvi_codes_get(coder, l, class, in, codes);
 	if (ret)
 		return ret;
 	memset(w->t.codes, 0, chunk->head_channels * KVI_LANES);
@@ -296,12 +302,12 @@ static uint32_t encode_first(struct tile_codec *w, float offset, int8_t *codes)
 }
 
 /* Sets the flags of refused tokens of a block; false: there are none. */
-static bool refuse(const struct tiles *t, size_t first, uint32_t refused)
+static bool refuse(const struct tiles *tiles, size_t first, uint32_t refused)
 {
 	bool some = false;
-	for (size_t i = 0; i < tile_tokens(t, first); i++) {
-		t->job->refused[first + i] = refused >> i & 1;
-		some = some || t->job->refused[first + i];
+	for (size_t i = 0; i < tile_tokens(tiles, first); i++) {
+		tiles->job->refused[first + i] = refused >> i & 1;
+		some = some || tiles->job->refused[first + i];
 	}
 	return some;
 }
@@ -333,25 +339,26 @@ static bool encode_all(struct tile_codec *w, float offset, int8_t *codes)
 
 /* Encodes the job, with coefficients of this root mean square (kvi_codec.encode). Returns OK, MEM,
  * MEMLIMIT. */
-static kvarc_ret tile_codec_encode(struct tile_codec *w, struct kvi_coder *c, float rms,
+static kvarc_ret tile_codec_encode(struct tile_codec *w, struct kvi_coder *coder, float rms,
                                    struct kvi_payload *out)
 {
 	const struct kvi_coder_job *job = w->t.job;
 	const size_t n = job->lanes.rows * job->lanes.channels;
 	struct kvi_body *b = &w->body;
-	int8_t *codes = kvi_scratch(c, KVI_SCRATCH_CODES, n);
-	uint8_t *end = kvi_scratch_end(c, KVI_SCRATCH_OUT, KVI_BODY_HEAD + kvi_codes_capacity(n));
+	int8_t *codes = kvi_scratch(coder, KVI_SCRATCH_CODES, n);
+	uint8_t *end = kvi_scratch_end(coder, KVI_SCRATCH_OUT,
+	                               KVI_BODY_HEAD + kvi_codes_capacity(n));
 	if (!codes || !end)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	*b = (struct kvi_body){ .step = kvi_step_of(job->tier, job->chunk, rms) };
 	b->shift = kvi_quarter_log(b->step) - KVI_CODE_UNIT;
 	out->refused = encode_all(w, kvi_offset_of(rms, b->step), codes);
 	if (out->refused)
 		return KVARC_OK;
-	const uint8_t *class = kvi_classes(c, w->k, job->lanes.channels, b->shift);
-	uint8_t *begin = class ? kvi_codes_put(c, &job->lanes, class, codes, end) : NULL;
+	const uint8_t *class = kvi_classes(coder, w->k, job->lanes.channels, b->shift);
+	uint8_t *begin = class ? kvi_codes_put(coder, &job->lanes, class, codes, end) : NULL;
 	if (!begin)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	begin -= KVI_BODY_HEAD;
 	kvi_body_put(begin, b);
 	kvi_put_bytes(out->body, begin, (size_t)(end - begin));
@@ -394,52 +401,53 @@ static bool klt_has_sources(const struct kvi_linear_in *in)
 }
 
 /* int16 of a block of a source's features. */
-static size_t block_entries(const struct kvi_model *m)
+static size_t block_entries(const struct kvi_model *model)
 {
-	return m->heads * kvi_head_stride(m) * KVI_LANES;
+	return model->heads * kvi_head_stride(model) * KVI_LANES;
 }
 
 /* Returns OK, MEM, MEMLIMIT. With a model without sources the other functions do nothing. */
-static kvarc_ret klt_below_open(struct klt_below *b, struct kvi_coder *c,
+static kvarc_ret klt_below_open(struct klt_below *below, struct kvi_coder *coder,
                                 const struct kvi_coder_job *job)
 {
 	const struct kvi_linear_in *in = job->chunk->linear;
 	const struct kvi_model *m = in->model;
 	const size_t sums = m->head_channels * KVI_LANES;
 	/* Models are 2^20 slots at most: no overflow. */
-	size_t bytes = sums * sizeof *b->sums +
-	               m->C * (sizeof *b->unit + KVI_LANES * sizeof *b->expected);
-	*b = (struct klt_below){ .job = job,
-		                 .in = in,
-		                 .kernels = c->kernels,
-		                 .transform = kvi_transform_get(c->kernels->isa) };
+	size_t bytes = sums * sizeof *below->sums +
+	               m->C * (sizeof *below->unit + KVI_LANES * sizeof *below->expected);
+	*below = (struct klt_below){ .job = job,
+		                     .in = in,
+		                     .kernels = coder->kernels,
+		                     .transform = kvi_transform_get(coder->kernels->isa) };
 	if (!m->n_lower)
 		return KVARC_OK;
 	for (unsigned i = 0; i < m->n_lower; i++)
-		bytes += block_entries(m->lower[i].model) * sizeof **b->rows;
-	b->sums = kvi_scratch(c, KVI_SCRATCH_PREDICTION, bytes);
-	if (!b->sums)
-		return kvi_alloc_error(c->alloc);
-	b->unit = (float *)(void *)(b->sums + sums);
+		bytes += block_entries(m->lower[i].model) * sizeof **below->rows;
+	below->sums = kvi_scratch(coder, KVI_SCRATCH_PREDICTION, bytes);
+	if (!below->sums)
+		return kvi_alloc_error(coder->alloc);
+	below->unit = (float *)(void *)(below->sums + sums);
 	for (size_t i = 0; i < m->C; i++)
-		b->unit[i] = klt_power(m->step[i]);
-	b->expected = (int16_t *)(void *)(b->unit + m->C);
-	int16_t *at = b->expected + m->C * KVI_LANES;
+		below->unit[i] = klt_power(m->step[i]);
+	below->expected = (int16_t *)(void *)(below->unit + m->C);
+	int16_t *at = below->expected + m->C * KVI_LANES;
 	for (unsigned i = 0; i < m->n_lower; i++) {
-		b->rows[i] = at;
+		below->rows[i] = at;
 		at += block_entries(m->lower[i].model);
 	}
 	return KVARC_OK;
 }
 
 /* Features of tokens that are not a block of the segment. */
-static void klt_predict_gather(const struct klt_below *b, unsigned source, size_t first, size_t n)
+static void klt_predict_gather(const struct klt_below *below, unsigned source, size_t first,
+                               size_t n)
 {
-	const size_t entries = block_entries(b->in->model->lower[source].model);
-	const int16_t *z = b->in->lower[source]->z;
-	const uint8_t *token = b->job->token + first;
+	const size_t entries = block_entries(below->in->model->lower[source].model);
+	const int16_t *z = below->in->lower[source]->z;
+	const uint8_t *token = below->job->token + first;
 	for (size_t at = 0; at < entries; at += KVI_PAIR_STEP) {
-		int16_t *to = b->rows[source] + at;
+		int16_t *to = below->rows[source] + at;
 		for (size_t i = 0; i < n; i++)
 			memcpy(to + 2 * i,
 			       z + token[i] / KVI_LANES * entries + at + token[i] % KVI_LANES * 2,
@@ -449,11 +457,11 @@ static void klt_predict_gather(const struct klt_below *b, unsigned source, size_
 }
 
 /* The 32 tokens of the job from `first` on. */
-static void klt_below_tile(struct klt_below *b, size_t first)
+static void klt_below_tile(struct klt_below *below, size_t first)
 {
-	const struct kvi_model *m = b->in->model;
-	const uint8_t *token = b->job->token + first;
-	size_t left = b->job->chunk->n_tokens - first;
+	const struct kvi_model *m = below->in->model;
+	const uint8_t *token = below->job->token + first;
+	size_t left = below->job->chunk->n_tokens - first;
 	size_t n = left < KVI_LANES ? left : KVI_LANES;
 	bool block = token[0] % KVI_LANES == 0 && n == KVI_LANES &&
 	             token[n - 1] - token[0] == (int)n - 1;
@@ -461,18 +469,19 @@ static void klt_below_tile(struct klt_below *b, size_t first)
 		const struct kvi_model *from = m->lower[i].model;
 		size_t entries = block_entries(from);
 		if (!block)
-			klt_predict_gather(b, i, first, n);
-		b->all[i] = (struct kvi_rows_part){
-			block ? b->in->lower[i]->z + token[0] / KVI_LANES * entries : b->rows[i],
+			klt_predict_gather(below, i, first, n);
+		below->all[i] = (struct kvi_rows_part){
+			block ? below->in->lower[i]->z + token[0] / KVI_LANES * entries
+			      : below->rows[i],
 			from->heads * kvi_head_stride(from) / 2, entries
 		};
 	}
 }
 
 /* Predicts the slots of a head of these tokens. */
-static void klt_below_head(struct klt_below *b, size_t head)
+static void klt_below_head(struct klt_below *below, size_t head)
 {
-	const struct kvi_model *m = b->in->model;
+	const struct kvi_model *m = below->in->model;
 	if (!m->n_lower)
 		return;
 	const size_t first = head * m->head_channels;
@@ -480,13 +489,13 @@ static void klt_below_head(struct klt_below *b, size_t head)
 	for (unsigned i = 0; i < m->n_lower; i++) {
 		const struct kvi_model *from = m->lower[i].model;
 		const size_t pairs = kvi_head_stride(from) / 2;
-		part[i] = b->all[i];
+		part[i] = below->all[i];
 		if (!m->lower[i].scope)
 			continue;
 		part[i].features += head % from->heads * pairs * KVI_PAIR_STEP;
 		part[i].n_pairs = pairs;
 	}
-	const struct kvi_rows r = { .sum = b->sums,
+	const struct kvi_rows r = { .sum = below->sums,
 		                    .coef = m->a + first * m->a_stride,
 		                    .q = m->qa + first,
 		                    .part = part,
@@ -495,37 +504,39 @@ static void klt_below_head(struct klt_below *b, size_t head)
 		                    .steps = 1,
 		                    .sum_step = m->head_channels * KVI_LANES,
 		                    .coef_row = m->a_stride };
-	b->kernels->slot_rows(&r);
-	b->transform->expect(b->sums, m->head_channels, m->mean + first, m->qa + first,
-	                     b->expected + first * KVI_LANES);
+	below->kernels->slot_rows(&r);
+	below->transform->expect(below->sums, m->head_channels, m->mean + first, m->qa + first,
+	                         below->expected + first * KVI_LANES);
 }
 
 /* Adds the predicted slots of a head to x, rows of KVI_LANES, or subtracts them. */
-static void klt_below_add(const struct klt_below *b, size_t head, bool minus, float *x)
+static void klt_below_add(const struct klt_below *below, size_t head, bool minus, float *x)
 {
-	const size_t first = head * b->in->model->head_channels;
-	if (b->in->model->n_lower)
-		b->transform->add_expected(b->expected + first * KVI_LANES,
-		                           b->in->model->head_channels, b->unit + first, minus, x);
+	const size_t first = head * below->in->model->head_channels;
+	if (below->in->model->n_lower)
+		below->transform->add_expected(below->expected + first * KVI_LANES,
+		                               below->in->model->head_channels, below->unit + first,
+		                               minus, x);
 }
 
 /* ==== The inverse of the basis of a KLT profile (spec klt 2) ==== */
 
-bool kvi_klt_analysis_make(const struct kvi_klt_analysis *a, const struct kvi_model *m,
+bool kvi_klt_analysis_make(const struct kvi_klt_analysis *analysis, const struct kvi_model *model,
                            uint32_t isa_mask)
 {
 	const struct kvi_kernels *kernels = kvi_kernels_get(isa_mask);
 	const struct kvi_transform *transform = kvi_transform_get(isa_mask);
-	const size_t hc = m->head_channels, head = hc * m->m_stride;
+	const size_t hc = model->head_channels, head = hc * model->m_stride;
 	bool good = true;
-	for (size_t h = 0; h < m->heads && good; h++) {
-		const int16_t *from = m->m + h * head;
+	for (size_t h = 0; h < model->heads && good; h++) {
+		const int16_t *from = model->m + h * head;
 		for (size_t i = 0; i < hc; i++)
-			a->gain[i] = klt_power(128 - m->qm[h * hc + i]);
-		kernels->transpose16((uint16_t *)a->turned, (const uint16_t *)from, hc,
-		                     m->m_stride);
-		good = transform->invert(from, a->turned, hc, m->m_stride, a->gain,
-		                         a->rows + h * head, a->unit + h * hc);
+			analysis->gain[i] = klt_power(128 - model->qm[h * hc + i]);
+		kernels->transpose16((uint16_t *)analysis->turned, (const uint16_t *)from, hc,
+		                     model->m_stride);
+		good = transform->invert(from, analysis->turned, hc, model->m_stride,
+		                         analysis->gain, analysis->rows + h * head,
+		                         analysis->unit + h * hc);
 	}
 	return good;
 }
@@ -559,9 +570,9 @@ static const struct kvi_model *model_of(const struct kvi_chunk *chunk)
 	               : NULL;
 }
 
-static bool slots_are_channels(const struct kvi_model *m, const struct kvi_chunk *chunk)
+static bool slots_are_channels(const struct kvi_model *model, const struct kvi_chunk *chunk)
 {
-	return !m->rotary || chunk->rope->pairing != KVARC_ROPE_HALF;
+	return !model->rotary || chunk->rope->pairing != KVARC_ROPE_HALF;
 }
 
 /* Rows of channels to rows of slots, or the inverse. */
@@ -636,7 +647,7 @@ static const float *klt_analyse(struct tile_codec *codec, size_t head)
 	return w->y;
 }
 
-static kvarc_ret klt_open_work(struct klt_work *w, struct kvi_coder *c,
+static kvarc_ret klt_open_work(struct klt_work *w, struct kvi_coder *coder,
                                const struct kvi_coder_job *job, bool analyses)
 {
 	const struct kvi_chunk *chunk = job->chunk;
@@ -653,11 +664,11 @@ static kvarc_ret klt_open_work(struct klt_work *w, struct kvi_coder *c,
 	w->pair_rows = kvi_head_stride(w->m) / 2;
 	/* C is at most 2^20, a head at most 65535 channels; kvi_array checks the matrices. */
 	size_t floats = 2 * rows + 2 * C;
-	w->x = kvi_scratch(c, KVI_SCRATCH_LINEAR,
+	w->x = kvi_scratch(coder, KVI_SCRATCH_LINEAR,
 	                   floats * sizeof *w->x + rows * sizeof *w->sums +
 	                           w->pair_rows * KVI_PAIR_STEP * sizeof *w->pairs + hc);
 	if (!w->x)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	w->y = w->x + rows;
 	w->gain = w->y + rows;
 	w->mean = w->gain + C;
@@ -672,15 +683,15 @@ static kvarc_ret klt_open_work(struct klt_work *w, struct kvi_coder *c,
 		size_t bytes;
 		if (kvi_mul(C + hc, w->m->m_stride * sizeof *w->analysis + sizeof *w->unit, &bytes))
 			return KVARC_MEMLIMIT;
-		w->unit = kvi_scratch(c, KVI_SCRATCH_SLOTS, bytes);
+		w->unit = kvi_scratch(coder, KVI_SCRATCH_SLOTS, bytes);
 		if (!w->unit)
-			return kvi_alloc_error(c->alloc);
+			return kvi_alloc_error(coder->alloc);
 		w->analysis = (int16_t *)(void *)(w->unit + C);
 		w->turned = w->analysis + C * w->m->m_stride;
 	}
-	kvarc_ret ret = klt_below_open(&w->below, c, job);
+	kvarc_ret ret = klt_below_open(&w->below, coder, job);
 	if (!ret)
-		ret = tiles_open(&w->codec.t, c, job, w->m->rotary > 0);
+		ret = tiles_open(&w->codec.t, coder, job, w->m->rotary > 0);
 	if (!ret && slots_are_channels(w->m, chunk))
 		w->x = w->codec.t.x;
 	return ret;
@@ -692,22 +703,23 @@ static bool make_analysis(struct klt_work *w)
 	return kvi_klt_analysis_make(&a, w->m, w->codec.t.kernels->isa);
 }
 
-static kvarc_ret klt_encode(struct kvi_coder *c, const struct kvi_coder_job *job,
+static kvarc_ret klt_encode(struct kvi_coder *coder, const struct kvi_coder_job *job,
                             struct kvi_payload *out)
 {
 	struct klt_work w;
-	kvarc_ret ret = klt_open_work(&w, c, job, true);
+	kvarc_ret ret = klt_open_work(&w, coder, job, true);
 	if (ret)
 		return ret == KVARC_PREDICTOR ? KVARC_END : ret;
 	/* Coefficients of a profile have a standard deviation of about 1. */
-	return make_analysis(&w) ? tile_codec_encode(&w.codec, c, 1, out) : KVARC_END;
+	return make_analysis(&w) ? tile_codec_encode(&w.codec, coder, 1, out) : KVARC_END;
 }
 
-static kvarc_ret klt_decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
+static kvarc_ret klt_decode(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                            struct kvi_in *in)
 {
 	struct klt_work w;
-	kvarc_ret ret = klt_open_work(&w, c, job, false);
-	return ret ? ret : tile_codec_decode(&w.codec, c, in);
+	kvarc_ret ret = klt_open_work(&w, coder, job, false);
+	return ret ? ret : tile_codec_decode(&w.codec, coder, in);
 }
 
 const struct kvi_codec kvi_codec_klt = {
@@ -762,12 +774,12 @@ static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *sh
 	return KVARC_OK;
 }
 
-static void serialise(const struct kvi_params *p, struct kvi_out *out)
+static void serialise(const struct kvi_params *params, struct kvi_out *out)
 {
-	const struct kvi_had_params *h = kvi_had_params_of(p);
-	size_t C = kvi_params_channels(p);
-	kvi_put8(out,
-	         (uint8_t)((p->rotates ? FLAG_TURNED : 0) | (h->hadamard ? FLAG_HADAMARD : 0)));
+	const struct kvi_had_params *h = kvi_had_params_of(params);
+	size_t C = kvi_params_channels(params);
+	kvi_put8(out, (uint8_t)((params->rotates ? FLAG_TURNED : 0) |
+	                        (h->hadamard ? FLAG_HADAMARD : 0)));
 	for (unsigned shift = 16; shift <= 24; shift += 8)
 		for (size_t c = 0; c < C; c++) {
 			uint32_t b;
@@ -802,7 +814,7 @@ static void had_synthesise(struct tile_codec *codec, size_t head, bool decoding)
 	                         codec->t.x);
 }
 
-static kvarc_ret had_open_work(struct had_work *w, struct kvi_coder *c,
+static kvarc_ret had_open_work(struct had_work *w, struct kvi_coder *coder,
                                const struct kvi_coder_job *job)
 {
 	const struct kvi_had_params *p = kvi_had_params_of(job->params);
@@ -810,25 +822,26 @@ static kvarc_ret had_open_work(struct had_work *w, struct kvi_coder *c,
 		.codec = { .k = p->k, .analyse = had_analyse, .synthesise = had_synthesise },
 		.p = p,
 	};
-	return tiles_open(&w->codec.t, c, job, p->common.rotates);
+	return tiles_open(&w->codec.t, coder, job, p->common.rotates);
 }
 
-static kvarc_ret had_encode(struct kvi_coder *c, const struct kvi_coder_job *job,
+static kvarc_ret had_encode(struct kvi_coder *coder, const struct kvi_coder_job *job,
                             struct kvi_payload *out)
 {
 	struct had_work w;
-	kvarc_ret ret = had_open_work(&w, c, job);
-	return ret ? ret : tile_codec_encode(&w.codec, c, w.p->rms, out);
+	kvarc_ret ret = had_open_work(&w, coder, job);
+	return ret ? ret : tile_codec_encode(&w.codec, coder, w.p->rms, out);
 }
 
-static kvarc_ret had_decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
+static kvarc_ret had_decode(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                            struct kvi_in *in)
 {
 	struct had_work w;
-	kvarc_ret ret = had_open_work(&w, c, job);
-	return ret ? ret : tile_codec_decode(&w.codec, c, in);
+	kvarc_ret ret = had_open_work(&w, coder, job);
+	return ret ? ret : tile_codec_decode(&w.codec, coder, in);
 }
 
-static kvarc_ret had_fit(struct kvi_coder *c, const struct kvi_coder_job *job,
+static kvarc_ret had_fit(struct kvi_coder *coder, const struct kvi_coder_job *job,
                          struct kvi_params **out);
 
 const struct kvi_codec kvi_codec_had = {
@@ -878,22 +891,23 @@ static void add_up(float *sums, size_t rows)
 
 /* Sums over all tokens: of channels, with the squares of each token, or of squares of coefficients
  * once there are means. Rows of KVI_LANES, the sum of each in its first lane. */
-static void pass(struct tiles *t, const struct kvi_had_params *p, bool squares, float *sums,
-                 float *of_token)
+static void pass(struct tiles *tiles, const struct kvi_had_params *params, bool squares,
+                 float *sums, float *of_token)
 {
-	const struct kvi_chunk *chunk = t->job->chunk;
+	const struct kvi_chunk *chunk = tiles->job->chunk;
 	const size_t hc = chunk->head_channels;
 	for (size_t first = 0; first < chunk->n_tokens; first += KVI_LANES) {
-		tiles_rotate(t, first);
-		tiles_load(t, first);
+		tiles_rotate(tiles, first);
+		tiles_load(tiles, first);
 		for (size_t h = 0; h < chunk->heads; h++) {
-			tiles_head(t, first, h);
+			tiles_head(tiles, first, h);
 			if (squares)
-				t->transform->forward(t->x, p->mean + h * hc, hc, p->hadamard);
+				tiles->transform->forward(tiles->x, params->mean + h * hc, hc,
+				                          params->hadamard);
 			else
-				t->transform->add_squares(t->x, hc, of_token + first);
-			t->transform->add(t->x, hc, tile_tokens(t, first), squares,
-			                  sums + h * hc * KVI_LANES);
+				tiles->transform->add_squares(tiles->x, hc, of_token + first);
+			tiles->transform->add(tiles->x, hc, tile_tokens(tiles, first), squares,
+			                      sums + h * hc * KVI_LANES);
 		}
 	}
 	add_up(sums, hc * chunk->heads);
@@ -930,53 +944,53 @@ static bool refuse_far(const struct kvi_coder_job *job, const float *square)
 }
 
 /* *far: tokens were refused instead. */
-static kvarc_ret fit(struct tiles *t, struct kvi_had_params *p, float *sums, bool *far)
+static kvarc_ret fit(struct tiles *tiles, struct kvi_had_params *params, float *sums, bool *far)
 {
-	const struct kvi_chunk *chunk = t->job->chunk;
+	const struct kvi_chunk *chunk = tiles->job->chunk;
 	const size_t C = kvi_chunk_channels(chunk);
 	const float tokens = (float)chunk->n_tokens;
 	float total = 0, square[TOKENS_MAX] = { 0 };
 	memset(sums, 0, C * KVI_LANES * sizeof *sums);
-	pass(t, p, false, sums, square);
-	*far = refuse_far(t->job, square);
+	pass(tiles, params, false, sums, square);
+	*far = refuse_far(tiles->job, square);
 	if (*far)
 		return KVARC_OK;
 	for (size_t c = 0; c < C; c++) {
 		if (!sound(sums[c * KVI_LANES]))
 			return KVARC_END;
-		p->mean[c] = coarse(sums[c * KVI_LANES] / tokens);
+		params->mean[c] = coarse(sums[c * KVI_LANES] / tokens);
 	}
 	memset(sums, 0, C * KVI_LANES * sizeof *sums);
-	pass(t, p, true, sums, NULL);
+	pass(tiles, params, true, sums, NULL);
 	for (size_t c = 0; c < C; c++) {
 		float variance = sums[c * KVI_LANES] / tokens;
 		if (!sound(variance))
 			return KVARC_END;
 		total = total + variance;
 		int k = variance > 0 ? (kvi_quarter_log(variance) + 1) >> 1 : INT8_MIN;
-		p->k[c] = (int16_t)(k < INT8_MIN ? INT8_MIN : k > INT8_MAX ? INT8_MAX : k);
+		params->k[c] = (int16_t)(k < INT8_MIN ? INT8_MIN : k > INT8_MAX ? INT8_MAX : k);
 	}
-	p->rms = sqrtf(total / (float)C);
-	return p->rms > 0x1p-60f ? KVARC_OK : KVARC_END;
+	params->rms = sqrtf(total / (float)C);
+	return params->rms > 0x1p-60f ? KVARC_OK : KVARC_END;
 }
 
 /* Fits means and classes to the elements of a job (kvi_codec.fit). */
-static kvarc_ret had_fit(struct kvi_coder *c, const struct kvi_coder_job *job,
+static kvarc_ret had_fit(struct kvi_coder *coder, const struct kvi_coder_job *job,
                          struct kvi_params **out)
 {
 	const struct kvi_chunk *chunk = job->chunk;
 	struct tiles t;
 	if (chunk->n_tokens < TOKENS_MIN)
 		return KVARC_END;
-	float *sums = kvi_scratch(c, KVI_SCRATCH_FIT,
+	float *sums = kvi_scratch(coder, KVI_SCRATCH_FIT,
 	                          kvi_chunk_channels(chunk) * KVI_LANES * sizeof *sums);
-	struct kvi_had_params *p = sums ? had_params_new(c->alloc, chunk) : NULL;
+	struct kvi_had_params *p = sums ? had_params_new(coder->alloc, chunk) : NULL;
 	if (!p)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	p->common.rotates = kvi_lossy_rotations(job->tier, chunk);
 	p->hadamard = !(job->tier->flags & KVARC_LOSSY_IDENTITY);
 	bool far = false;
-	kvarc_ret ret = tiles_open(&t, c, job, p->common.rotates);
+	kvarc_ret ret = tiles_open(&t, coder, job, p->common.rotates);
 	if (!ret)
 		ret = fit(&t, p, sums, &far);
 	if (ret || far)

@@ -50,7 +50,7 @@ struct kvi_klt_analysis {
  * filled. The caller has set rounding to nearest with subnormals (util/fpmode.h); the same bits
  * whatever the set of instructions. false: it cannot be computed.
  */
-bool kvi_klt_analysis_make(const struct kvi_klt_analysis *a, const struct kvi_model *m,
+bool kvi_klt_analysis_make(const struct kvi_klt_analysis *analysis, const struct kvi_model *model,
                            uint32_t isa_mask);
 
 #endif

@@ -103,16 +103,16 @@ static void widen(unsigned dtype, const uint16_t *from, size_t rows, float *to)
 }
 
 /* The pattern of sizes. */
-static inline bits narrow_size(bits size, const struct narrow *f)
+static inline bits narrow_size(bits size, const struct narrow *narrow)
 {
-	const unsigned lost = 23u - (unsigned)f->mant;
+	const unsigned lost = 23u - (unsigned)narrow->mant;
 	bits code = (size + ((1u << (lost - 1)) - 1) + (size >> lost & 1)) >> lost;
-	if (f->emin == -126)
+	if (narrow->emin == -126)
 		return code; /* subnormals are those of fp32 */
-	code -= (uint32_t)(126 + f->emin) << f->mant;
+	code -= (uint32_t)(126 + narrow->emin) << narrow->mant;
 	/* Below the smallest normal number: units of the smallest of all. */
-	floats units = (floats)size * power(f->mant - f->emin) + 12582912.0f;
-	bits least = (bits){ 0 } + ((uint32_t)(127 + f->emin) << 23);
+	floats units = (floats)size * power(narrow->mant - narrow->emin) + 12582912.0f;
+	bits least = (bits){ 0 } + ((uint32_t)(127 + narrow->emin) << 23);
 	return choose((bits)(size < least), (bits)units - 0x4b400000u, code);
 }
 
@@ -132,21 +132,21 @@ static void narrow(unsigned dtype, const float *from, size_t rows, uint16_t *to)
 }
 
 /* spec lossy 4 */
-static inline codes16 point16(const int8_t *codes, struct kvi_points p)
+static inline codes16 point16(const int8_t *codes, struct kvi_points points)
 {
 	codes8 c;
 	memcpy(&c, codes, sizeof c);
 	codes16 q = __builtin_convertvector(c, codes16);
 	codes16 sign = q >> 15, size = (q ^ sign) - sign;
-	codes16 near = ((size == 1) & (int16_t)p.near1) + ((size > 1) & (int16_t)p.near2);
+	codes16 near = ((size == 1) & (int16_t)points.near1) + ((size > 1) & (int16_t)points.near2);
 	size = size * KVI_POINT_UNITS - near;
 	return (size ^ sign) - sign;
 }
 
-static void points_of(const int8_t *codes, struct kvi_points p, size_t rows, int32_t *to)
+static void points_of(const int8_t *codes, struct kvi_points points, size_t rows, int32_t *to)
 {
 	for (size_t i = 0; i < rows * KVI_LANES; i += 2 * WIDE) {
-		codes16 v = point16(codes + i, p);
+		codes16 v = point16(codes + i, points);
 		half16 half[2];
 		memcpy(half, &v, sizeof v);
 		store_ints(to + i, __builtin_convertvector(half[0], ints));

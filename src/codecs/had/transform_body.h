@@ -22,13 +22,13 @@ static void turns(const int16_t *from, float *cosines, float *sines)
 	}
 }
 
-static void turn(float *x, const struct kvi_turned *t, bool back)
+static void turn(float *x, const struct kvi_turned *turned, bool back)
 {
-	const size_t step = t->half ? t->pairs * KVI_LANES : KVI_LANES;
-	for (size_t p = 0; p < t->pairs; p++) {
-		float *a = x + (t->half ? p : 2 * p) * KVI_LANES, *b = a + step;
-		const float *c = t->cos + p * KVI_LANES;
-		const float *s = t->sin + p * KVI_LANES;
+	const size_t step = turned->half ? turned->pairs * KVI_LANES : KVI_LANES;
+	for (size_t p = 0; p < turned->pairs; p++) {
+		float *a = x + (turned->half ? p : 2 * p) * KVI_LANES, *b = a + step;
+		const float *c = turned->cos + p * KVI_LANES;
+		const float *s = turned->sin + p * KVI_LANES;
 		for (size_t i = 0; i < KVI_LANES; i += WIDE) {
 			floats va = load(a + i), vb = load(b + i);
 			floats vc = load(c + i), vs = load(s + i);

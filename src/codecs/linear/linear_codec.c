@@ -26,9 +26,9 @@ bool kvi_linear_shape(const struct kvi_chunk *chunk)
 	       (!m->rotary || (in->rope && in->positions && in->rope->rotary == m->rotary));
 }
 
-static bool usable(const struct kvi_features *f, const struct kvi_linear_in *in)
+static bool usable(const struct kvi_features *features, const struct kvi_linear_in *in)
 {
-	return f && f->n_tokens == in->n_tokens;
+	return features && features->n_tokens == in->n_tokens;
 }
 
 bool kvi_linear_sources(const struct kvi_chunk *chunk)
@@ -70,7 +70,7 @@ static size_t aligned(size_t bytes)
 }
 
 /* C is at most 2^20 and a chunk has 256 tokens at most: no overflow. */
-static kvarc_ret begin(struct kvi_coder *c, const struct kvi_chunk *chunk,
+static kvarc_ret begin(struct kvi_coder *coder, const struct kvi_chunk *chunk,
                        const struct kvi_mask *mask, struct linear_work *w)
 {
 	const struct kvi_linear_in *in = chunk->linear;
@@ -80,20 +80,20 @@ static kvarc_ret begin(struct kvi_coder *c, const struct kvi_chunk *chunk,
 	size_t model = aligned(kvi_linear_bytes(in));
 	size_t r = m->heads * kvi_head_stride(m) * tokens * sizeof *w->out.r;
 	size_t own = chunk->features ? 0 : r + tokens * sizeof *w->out.w;
-	uint8_t *memory = kvi_scratch(c, KVI_SCRATCH_LINEAR, rows + model + own);
-	w->x = kvi_scratch(c, KVI_SCRATCH_SLOTS, mask->C * in->n_tokens * sizeof *w->x);
+	uint8_t *memory = kvi_scratch(coder, KVI_SCRATCH_LINEAR, rows + model + own);
+	w->x = kvi_scratch(coder, KVI_SCRATCH_SLOTS, mask->C * in->n_tokens * sizeof *w->x);
 	if (!memory || !w->x)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	w->mask = mask;
 	w->row = (uint32_t *)(void *)memory;
 	w->by_channel = w->row + mask->C;
 	w->linear.in = in;
-	w->linear.kernels = c->kernels;
-	w->linear.tables = &c->grid;
+	w->linear.kernels = coder->kernels;
+	w->linear.tables = &coder->grid;
 	w->linear.out = &w->out;
 	if (m->rotary &&
-	    !(w->linear.turns = kvi_coder_rotations(c, in->rope, in->positions, in->n_tokens)))
-		return kvi_alloc_error(c->alloc);
+	    !(w->linear.turns = kvi_coder_rotations(coder, in->rope, in->positions, in->n_tokens)))
+		return kvi_alloc_error(coder->alloc);
 	memory += rows + model;
 	if (chunk->features)
 		w->out = *chunk->features;
@@ -118,9 +118,9 @@ static void end(const struct linear_work *w, const struct kvi_chunk *chunk)
 }
 
 /* Tokens of a part that are in full steps. */
-static size_t full_of(const struct kvi_stream_part *p)
+static size_t full_of(const struct kvi_stream_part *part)
 {
-	return p->rows / KVI_LANES * KVI_LANES;
+	return part->rows / KVI_LANES * KVI_LANES;
 }
 
 static struct kvi_stream_part all_tokens(const struct linear_work *w)
@@ -130,13 +130,13 @@ static struct kvi_stream_part all_tokens(const struct linear_work *w)
 
 /* What the blocks of a part have in common; the part's full steps. */
 static struct kvi_linear_block block_of(const struct linear_work *w,
-                                        const struct kvi_stream_part *p)
+                                        const struct kvi_stream_part *part)
 {
 	return (struct kvi_linear_block){
-		.first = p->first,
-		.steps = full_of(p) / KVI_LANES,
+		.first = part->first,
+		.steps = full_of(part) / KVI_LANES,
 		.lanes = KVI_LANES,
-		.x = w->x + w->mask->C * p->first,
+		.x = w->x + w->mask->C * part->first,
 		.row = w->row,
 		.n_coded = w->mask->channels,
 		.part_shift = KVI_ONE_STREAM,
@@ -144,11 +144,11 @@ static struct kvi_linear_block block_of(const struct linear_work *w,
 }
 
 /* A part, with contexts to ctx or elements from reader. */
-static bool apply(const struct linear_work *w, const struct kvi_stream_part *p, uint32_t *ctx,
+static bool apply(const struct linear_work *w, const struct kvi_stream_part *part, uint32_t *ctx,
                   struct kvi_slot_reader *reader)
 {
-	const size_t full = full_of(p);
-	struct kvi_linear_block b = block_of(w, p);
+	const size_t full = full_of(part);
+	struct kvi_linear_block b = block_of(w, part);
 	b.reader = reader;
 	b.ctx = ctx;
 	if (b.steps && !kvi_linear_apply(&w->linear, &b))
@@ -158,30 +158,31 @@ static bool apply(const struct linear_work *w, const struct kvi_stream_part *p, 
 		b.ctx += w->mask->channels * full;
 	b.first += full;
 	b.steps = 1;
-	b.lanes = (unsigned)(p->rows - full);
+	b.lanes = (unsigned)(part->rows - full);
 	return !b.lanes || kvi_linear_apply(&w->linear, &b);
 }
 
 /* Token-major elements of a part into its rows. */
-static void to_rows(const struct linear_work *w, const struct kvi_stream_part *p, const uint16_t *e)
+static void to_rows(const struct linear_work *w, const struct kvi_stream_part *part,
+                    const uint16_t *e)
 {
-	const size_t n = w->mask->channels, full = full_of(p);
+	const size_t n = w->mask->channels, full = full_of(part);
 	const struct kvi_kernels *k = w->linear.kernels;
-	uint16_t *x = w->x + w->mask->C * p->first;
-	e += n * p->first;
+	uint16_t *x = w->x + w->mask->C * part->first;
+	e += n * part->first;
 	k->transpose16(x, e, full, n);
-	k->transpose16(x + w->mask->C * full, e + n * full, p->rows - full, n);
+	k->transpose16(x + w->mask->C * full, e + n * full, part->rows - full, n);
 }
 
 /* The inverse of to_rows. */
-static void from_rows(const struct linear_work *w, const struct kvi_stream_part *p, uint16_t *e)
+static void from_rows(const struct linear_work *w, const struct kvi_stream_part *part, uint16_t *e)
 {
-	const size_t n = w->mask->channels, full = full_of(p);
+	const size_t n = w->mask->channels, full = full_of(part);
 	const struct kvi_kernels *k = w->linear.kernels;
-	const uint16_t *x = w->x + w->mask->C * p->first;
-	e += n * p->first;
+	const uint16_t *x = w->x + w->mask->C * part->first;
+	e += n * part->first;
 	k->transpose16(e, x, n, full);
-	k->transpose16(e + n * full, x + w->mask->C * full, n, p->rows - full);
+	k->transpose16(e + n * full, x + w->mask->C * full, n, part->rows - full);
 }
 
 static void fill(uint16_t *to, size_t n, uint16_t v)
@@ -191,12 +192,12 @@ static void fill(uint16_t *to, size_t n, uint16_t v)
 }
 
 /* The rows of constant channels. */
-static void constant_rows(const struct linear_work *w, const struct kvi_stream_part *p)
+static void constant_rows(const struct linear_work *w, const struct kvi_stream_part *part)
 {
 	const struct kvi_mask *m = w->mask;
 	const uint8_t *v = m->channel_values;
-	const size_t full = full_of(p), lanes = p->rows - full;
-	uint16_t *x = w->x + m->C * p->first;
+	const size_t full = full_of(part), lanes = part->rows - full;
+	uint16_t *x = w->x + m->C * part->first;
 	for (size_t c = m->channels; c < m->C; c++, v += m->size) {
 		uint16_t e = m->size == 1 ? *v : m->size == 2 ? kvi_load16(v) : kvi_load16(v + 2);
 		fill(x + c * full, full, e);
@@ -215,63 +216,64 @@ struct linear_source {
 
 /* Elements and contexts of `rows` tokens in slot order; from: the first of them in a matrix of
  * rows of `stride` tokens. */
-static void gather(const struct linear_source *s, const uint16_t *x, const uint32_t *ctx,
+static void gather(const struct linear_source *source, const uint16_t *x, const uint32_t *ctx,
                    size_t stride, size_t rows, size_t at)
 {
-	const size_t n = s->w->mask->channels, C = s->w->mask->C;
+	const size_t n = source->w->mask->channels, C = source->w->mask->C;
 	for (size_t slot = 0; slot < C; slot++) {
-		const size_t row = s->w->row[slot];
+		const size_t row = source->w->row[slot];
 		if (row >= n)
 			continue;
-		memcpy(s->part_x + at, x + row * stride, rows * sizeof *x);
-		memcpy(s->part_ctx + at, ctx, rows * sizeof *ctx);
+		memcpy(source->part_x + at, x + row * stride, rows * sizeof *x);
+		memcpy(source->part_ctx + at, ctx, rows * sizeof *ctx);
 		ctx += stride;
 		at += rows;
 	}
 }
 
 /* A part for the kernels of the grid codec, in memory of its own; returns its elements. */
-static const uint16_t *part_job(const struct linear_source *s, const struct kvi_stream_part *p,
-                                struct kvi_grid_job *g)
+static const uint16_t *part_job(const struct linear_source *source,
+                                const struct kvi_stream_part *part, struct kvi_grid_job *job)
 {
-	const struct kvi_mask *m = s->w->mask;
-	const struct kvi_stream_part all = all_tokens(s->w);
-	const size_t whole = full_of(&all), full = full_of(p), lanes = p->rows - full;
-	const bool as_it_is = p->rows == m->T && s->w->in_order;
-	const size_t at = m->channels * p->first;
-	const uint32_t *ctx = as_it_is ? s->ctx : s->part_ctx + at;
+	const struct kvi_mask *m = source->w->mask;
+	const struct kvi_stream_part all = all_tokens(source->w);
+	const size_t whole = full_of(&all), full = full_of(part), lanes = part->rows - full;
+	const bool as_it_is = part->rows == m->T && source->w->in_order;
+	const size_t at = m->channels * part->first;
+	const uint32_t *ctx = as_it_is ? source->ctx : source->part_ctx + at;
 	if (!as_it_is) {
-		gather(s, s->w->x + p->first, s->ctx + p->first, whole, full, at);
-		gather(s, s->w->x + m->C * whole, s->ctx + m->channels * whole, m->T - whole, lanes,
-		       at + m->channels * full);
+		gather(source, source->w->x + part->first, source->ctx + part->first, whole, full,
+		       at);
+		gather(source, source->w->x + m->C * whole, source->ctx + m->channels * whole,
+		       m->T - whole, lanes, at + m->channels * full);
 	}
-	*g = (struct kvi_grid_job){
+	*job = (struct kvi_grid_job){
 		.steps = { full / KVI_LANES * m->channels, lanes ? m->channels : 0,
 		           (unsigned)lanes },
-		.fmt = s->fmt,
-		.tables = s->w->linear.tables,
+		.fmt = source->fmt,
+		.tables = source->w->linear.tables,
 		.ctx = ctx,
 		.ctx_tail = ctx + m->channels * full,
 	};
-	g->ctx_steps = g->steps.full_steps ? g->steps.full_steps : 1;
-	return as_it_is ? s->w->x : s->part_x + at;
+	job->ctx_steps = job->steps.full_steps ? job->steps.full_steps : 1;
+	return as_it_is ? source->w->x : source->part_x + at;
 }
 
-static size_t encode_part(void *opaque, const struct kvi_stream_part *p, uint16_t *end,
+static size_t encode_part(void *opaque, const struct kvi_stream_part *part, uint16_t *end,
                           uint32_t state[KVI_LANES])
 {
 	const struct linear_source *s = opaque;
 	struct kvi_grid_job g;
-	const uint16_t *x = part_job(s, p, &g);
+	const uint16_t *x = part_job(s, part, &g);
 	return s->w->linear.kernels->grid_encode(&g, x, end, state);
 }
 
-static void encode_two(void *opaque, const struct kvi_stream_part p[2], uint16_t *const end[2],
+static void encode_two(void *opaque, const struct kvi_stream_part part[2], uint16_t *const end[2],
                        size_t n[2], uint32_t *const state[2])
 {
 	const struct linear_source *s = opaque;
 	struct kvi_grid_job g[2];
-	const uint16_t *const x[2] = { part_job(s, &p[0], &g[0]), part_job(s, &p[1], &g[1]) };
+	const uint16_t *const x[2] = { part_job(s, &part[0], &g[0]), part_job(s, &part[1], &g[1]) };
 	s->w->linear.kernels->grid_encode2((const struct kvi_grid_job *const[2]){ &g[0], &g[1] }, x,
 	                                   end, n, state);
 }
@@ -289,40 +291,41 @@ static bool as_expected(const struct linear_work *w)
 }
 
 /* Streams and planes, once contexts are known. */
-static kvarc_ret put(struct kvi_coder *c, const struct kvi_coder_job *job, struct linear_source *s,
-                     struct kvi_payload *out)
+static kvarc_ret put(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                     struct linear_source *source, struct kvi_payload *out)
 {
 	const size_t n = kvi_mask_elements(&job->mask);
-	s->part_ctx = kvi_scratch(c, KVI_SCRATCH_PLANE, n * (sizeof *s->ctx + sizeof *s->part_x));
-	if (!s->part_ctx)
-		return kvi_alloc_error(c->alloc);
-	s->part_x = (uint16_t *)(void *)(s->part_ctx + n);
-	out->end = kvi_coded_planes(c, job->chunk->dtype, job->packed, n, out->words);
+	source->part_ctx = kvi_scratch(coder, KVI_SCRATCH_PLANE,
+	                               n * (sizeof *source->ctx + sizeof *source->part_x));
+	if (!source->part_ctx)
+		return kvi_alloc_error(coder->alloc);
+	source->part_x = (uint16_t *)(void *)(source->part_ctx + n);
+	out->end = kvi_coded_planes(coder, job->chunk->dtype, job->packed, n, out->words);
 	const struct kvi_streams_encoder e = {
-		.opaque = s,
+		.opaque = source,
 		.part = encode_part,
-		.two = c->kernels->grid_encode2 ? encode_two : NULL,
+		.two = coder->kernels->grid_encode2 ? encode_two : NULL,
 		.trial = KVI_LANES,
 		.token_words = LINEAR_WORDS * job->mask.channels,
 		.plane_bytes = (size_t)(out->end - out->words),
 	};
 	out->streams.rows = job->mask.rows;
-	out->begin = kvi_streams_encode(c->pool, &out->streams, &e, out->words);
+	out->begin = kvi_streams_encode(coder->pool, &out->streams, &e, out->words);
 	return KVARC_OK;
 }
 
-static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
+static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job,
                         struct kvi_payload *out)
 {
 	const struct kvi_mask *m = &job->mask;
 	size_t n = kvi_mask_elements(m);
 	unsigned dtype = job->chunk->dtype;
 	struct linear_work w = { .linear.predicts = true };
-	const uint16_t *e = kvi_coded_elements(c, dtype, job->packed, n);
-	uint32_t *ctx = kvi_scratch(c, KVI_SCRATCH_CONTEXT, n * sizeof *ctx);
+	const uint16_t *e = kvi_coded_elements(coder, dtype, job->packed, n);
+	uint32_t *ctx = kvi_scratch(coder, KVI_SCRATCH_CONTEXT, n * sizeof *ctx);
 	if (!e || !ctx)
-		return kvi_alloc_error(c->alloc);
-	kvarc_ret ret = begin(c, job->chunk, m, &w);
+		return kvi_alloc_error(coder->alloc);
+	kvarc_ret ret = begin(coder, job->chunk, m, &w);
 	if (ret)
 		return ret;
 	const struct kvi_stream_part all = all_tokens(&w);
@@ -334,7 +337,7 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 		job->chunk->made(job->chunk->made_opaque);
 	out->expected = as_expected(&w);
 	struct linear_source s = { &w, &kvi_float_format(dtype)->grid, ctx, NULL, NULL };
-	return put(c, job, &s, out);
+	return put(coder, job, &s, out);
 }
 
 /* A chunk whose streams are decoded. */
@@ -358,25 +361,25 @@ static void begin_part(const struct linear_work *w, size_t first, struct linear_
 
 /* Streams of one size step by step together: so a coefficient is loaded once for all tokens, and
  * steps of different streams do not wait for each other. Then what the last one has less. */
-static bool decode_together(const struct linear_work *w, const struct kvi_streams *s,
+static bool decode_together(const struct linear_work *w, const struct kvi_streams *streams,
                             const struct kvi_streams_in *in, unsigned first, unsigned n)
 {
 	struct kvi_slot_reader reader[KVI_STREAMS_MAX];
-	const size_t from = kvi_stream_first(s, first),
-		     rows = kvi_stream_first(s, first + n) - from;
-	const size_t whole = rows / s->tokens;
-	const struct kvi_stream_part equal = { from, whole * s->tokens };
+	const size_t from = kvi_stream_first(streams, first),
+		     rows = kvi_stream_first(streams, first + n) - from;
+	const size_t whole = rows / streams->tokens;
+	const struct kvi_stream_part equal = { from, whole * streams->tokens };
 	const struct kvi_stream_part rest = { from + equal.rows, rows - equal.rows };
 	for (unsigned i = 0; i < n; i++) {
-		const struct kvi_stream_part p = kvi_stream_part_of(s, first + i);
+		const struct kvi_stream_part p = kvi_stream_part_of(streams, first + i);
 		memcpy(reader[i].state, in->stream[first + i].state, sizeof reader[i].state);
 		reader[i].words = kvi_words_begin(&in->stream[first + i]);
 		constant_rows(w, &p);
 	}
 	struct kvi_linear_block b = block_of(w, &equal);
 	b.reader = reader;
-	b.part_shift = s->size;
-	b.x_part = w->mask->C * s->tokens;
+	b.part_shift = streams->size;
+	b.x_part = w->mask->C * streams->tokens;
 	bool ok = !whole || kvi_linear_apply(&w->linear, &b);
 	ok = ok && (!rest.rows || apply(w, &rest, NULL, &reader[whole]));
 	for (unsigned i = 0; i < n && ok; i++)
@@ -404,7 +407,7 @@ static bool decode_some(void *opaque, unsigned first, unsigned n)
 	return true;
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
+static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job, struct kvi_in *in)
 {
 	const size_t n = kvi_mask_elements(&job->mask);
 	const unsigned dtype = job->chunk->dtype;
@@ -418,14 +421,14 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, st
 		.most = KVI_STREAMS_MAX,
 		.helpers = chained ? job->chunk->helpers : 0,
 	};
-	x.elements = kvi_coded_buffer(c, dtype, job->decoded, n);
-	if (!x.elements || !kvi_grid_decodes(c))
-		return kvi_alloc_error(c->alloc);
-	kvarc_ret ret = begin(c, job->chunk, &job->mask, &x.w);
+	x.elements = kvi_coded_buffer(coder, dtype, job->decoded, n);
+	if (!x.elements || !kvi_grid_decodes(coder))
+		return kvi_alloc_error(coder->alloc);
+	kvarc_ret ret = begin(coder, job->chunk, &job->mask, &x.w);
 	if (!ret)
-		ret = kvi_coded_planes_get(c, dtype, n, in, &x.planes);
+		ret = kvi_coded_planes_get(coder, dtype, n, in, &x.planes);
 	if (!ret)
-		ret = kvi_streams_decode(c, job, &d);
+		ret = kvi_streams_decode(coder, job, &d);
 	x.w.out.n = x.n;
 	if (!ret)
 		end(&x.w, job->chunk);
@@ -448,8 +451,8 @@ static struct kvi_stream_part wanted_tokens(const struct kvi_chunk *chunk)
 	return (struct kvi_stream_part){ first, (to && to < n ? to : n) - first };
 }
 
-kvarc_ret kvi_chunk_features(struct kvi_coder *c, const struct kvi_chunk *chunk, const uint8_t *raw,
-                             bool only_z)
+kvarc_ret kvi_chunk_features(struct kvi_coder *coder, const struct kvi_chunk *chunk,
+                             const uint8_t *raw, bool only_z)
 {
 	struct kvi_mask all = { .T = chunk->n_tokens, .C = kvi_chunk_channels(chunk) };
 	all.rows = all.T;
@@ -465,10 +468,10 @@ kvarc_ret kvi_chunk_features(struct kvi_coder *c, const struct kvi_chunk *chunk,
 	if (only_z)
 		some.features = NULL;
 	w.linear.predicts = !only_z && chunk->linear->model->flags & KVI_MODEL_SCALE;
-	const uint16_t *e = kvi_coded_elements(c, chunk->dtype, raw, kvi_mask_elements(&all));
+	const uint16_t *e = kvi_coded_elements(coder, chunk->dtype, raw, kvi_mask_elements(&all));
 	if (!e)
-		return kvi_alloc_error(c->alloc);
-	kvarc_ret ret = begin(c, &some, &all, &w);
+		return kvi_alloc_error(coder->alloc);
+	kvarc_ret ret = begin(coder, &some, &all, &w);
 	if (ret)
 		return ret;
 	if (only_z)

@@ -21,21 +21,22 @@ static void by_symbol(const uint16_t *from, unsigned n, uint16_t *freq)
 	freq[KVI_CODE_ESCAPE] = (uint16_t)(KVI_PROB_TOTAL - sum);
 }
 
-kvarc_ret kvi_coder_tables_lossy(struct kvi_coder_tables *t)
+kvarc_ret kvi_coder_tables_lossy(struct kvi_coder_tables *tables)
 {
 	const uint16_t *from = kvi_code_freq;
-	if (t->codes.lut)
+	if (tables->codes.lut)
 		return KVARC_OK;
-	uint16_t *freq = kvi_array(t->alloc, KVI_CODE_CLASSES * KVI_BYTE_SYMBOLS, sizeof *freq);
+	uint16_t *freq = kvi_array(tables->alloc, KVI_CODE_CLASSES * KVI_BYTE_SYMBOLS,
+	                           sizeof *freq);
 	if (!freq)
-		return kvi_alloc_error(t->alloc);
+		return kvi_alloc_error(tables->alloc);
 	for (unsigned k = 0; k < KVI_CODE_CLASSES; k++) {
 		by_symbol(from, kvi_code_counts[k], freq + k * KVI_BYTE_SYMBOLS);
 		from += kvi_code_counts[k];
 	}
-	kvarc_ret ret = kvi_coder_table_make(&t->codes, t->alloc, KVI_CODE_CLASSES,
+	kvarc_ret ret = kvi_coder_table_make(&tables->codes, tables->alloc, KVI_CODE_CLASSES,
 	                                     KVI_BYTE_SYMBOLS, KVI_CODE_STRIDE, freq);
-	kvi_free(t->alloc, freq);
+	kvi_free(tables->alloc, freq);
 	return ret;
 }
 
@@ -45,9 +46,9 @@ size_t kvi_codes_capacity(size_t n)
 }
 
 /* Symbols and escapes share one block of memory. NULL: no memory. */
-static uint16_t *symbols(struct kvi_coder *c, size_t n, uint8_t **esc)
+static uint16_t *symbols(struct kvi_coder *coder, size_t n, uint8_t **esc)
 {
-	uint16_t *sym = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, 3 * n);
+	uint16_t *sym = kvi_scratch(coder, KVI_SCRATCH_ELEMENTS, 3 * n);
 	if (sym)
 		*esc = (uint8_t *)(sym + n);
 	return sym;
@@ -69,15 +70,16 @@ static void to_symbols(const int8_t *codes, size_t n, unsigned count, uint16_t *
 	}
 }
 
-uint8_t *kvi_codes_put(struct kvi_coder *c, const struct kvi_lanes *l, const uint8_t *class,
+uint8_t *kvi_codes_put(struct kvi_coder *coder, const struct kvi_lanes *l, const uint8_t *class,
                        const int8_t *codes, uint8_t *end)
 {
-	const struct kvi_sym_job job = kvi_sym_job_of(l, &c->tables->codes, class, KVI_CODE_ESCAPE);
-	const struct kvi_transform *f = kvi_transform_get(c->kernels->isa);
+	const struct kvi_sym_job job = kvi_sym_job_of(l, &coder->tables->codes, class,
+	                                              KVI_CODE_ESCAPE);
+	const struct kvi_transform *f = kvi_transform_get(coder->kernels->isa);
 	size_t at = 0, n = l->rows * l->channels;
 	uint32_t state[KVI_LANES];
 	uint8_t *esc;
-	uint16_t *sym = symbols(c, n, &esc);
+	uint16_t *sym = symbols(coder, n, &esc);
 	if (!sym)
 		return NULL;
 	for (size_t t = 0; at < n; t += KVI_LANES) {
@@ -90,24 +92,25 @@ uint8_t *kvi_codes_put(struct kvi_coder *c, const struct kvi_lanes *l, const uin
 				to_symbols(codes + at, lanes, kvi_code_counts[class[i]], sym + at,
 				           esc + at);
 	}
-	size_t words = c->kernels->sym_encode(&job, sym, esc, (uint16_t *)(void *)end, state);
+	size_t words = coder->kernels->sym_encode(&job, sym, esc, (uint16_t *)(void *)end, state);
 	return kvi_stream_put(end, words, state);
 }
 
-kvarc_ret kvi_codes_get(struct kvi_coder *c, const struct kvi_lanes *l, const uint8_t *class,
-                        struct kvi_in *in, int8_t *codes)
+kvarc_ret kvi_codes_get(struct kvi_coder *coder, const struct kvi_lanes *lanes,
+                        const uint8_t *class, struct kvi_in *in, int8_t *codes)
 {
-	const struct kvi_sym_job job = kvi_sym_job_of(l, &c->tables->codes, class, KVI_CODE_ESCAPE);
-	const size_t n = l->rows * l->channels;
+	const struct kvi_sym_job job = kvi_sym_job_of(lanes, &coder->tables->codes, class,
+	                                              KVI_CODE_ESCAPE);
+	const size_t n = lanes->rows * lanes->channels;
 	struct kvi_stream s;
 	uint8_t *esc;
 	if (!kvi_stream_get(in, &s))
 		return KVARC_DATA;
-	uint16_t *sym = symbols(c, n, &esc);
+	uint16_t *sym = symbols(coder, n, &esc);
 	if (!sym)
-		return kvi_alloc_error(c->alloc);
-	if (!c->kernels->sym_decode(&job, &s, sym, esc))
+		return kvi_alloc_error(coder->alloc);
+	if (!coder->kernels->sym_decode(&job, &s, sym, esc))
 		return KVARC_DATA;
-	kvi_transform_get(c->kernels->isa)->to_codes(sym, esc, n, codes);
+	kvi_transform_get(coder->kernels->isa)->to_codes(sym, esc, n, codes);
 	return KVARC_OK;
 }

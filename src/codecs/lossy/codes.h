@@ -38,10 +38,10 @@ static inline int32_t kvi_code_point(int q, struct kvi_points p)
 size_t kvi_codes_capacity(size_t n);
 /* Encodes the codes, in stream order of the lanes, with a class for each channel; written in front
  * of end, which is 2-aligned. Returns where the stream begins; NULL: no memory. */
-uint8_t *kvi_codes_put(struct kvi_coder *c, const struct kvi_lanes *l, const uint8_t *class,
+uint8_t *kvi_codes_put(struct kvi_coder *coder, const struct kvi_lanes *l, const uint8_t *class,
                        const int8_t *codes, uint8_t *end);
 /* Decodes them. Returns OK, MEM, MEMLIMIT, DATA. */
-kvarc_ret kvi_codes_get(struct kvi_coder *c, const struct kvi_lanes *l, const uint8_t *class,
-                        struct kvi_in *in, int8_t *codes);
+kvarc_ret kvi_codes_get(struct kvi_coder *coder, const struct kvi_lanes *lanes,
+                        const uint8_t *class, struct kvi_in *in, int8_t *codes);
 
 #endif

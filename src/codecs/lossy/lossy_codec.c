@@ -12,22 +12,24 @@ unsigned kvi_lossy_generation(const uint8_t *payload, size_t bytes)
 }
 
 /* Decodes a body to the rows of raw that the tokens of a class have. */
-static kvarc_ret decode_class(struct kvi_coder *c, const struct kvi_codec *codec,
-                              const struct kvi_chunk_payload *p, const struct kvi_parts *parts,
-                              unsigned class, struct kvi_in body, uint8_t *raw)
+static kvarc_ret decode_class(struct kvi_coder *coder, const struct kvi_codec *codec,
+                              const struct kvi_chunk_payload *payload,
+                              const struct kvi_parts *parts, unsigned class, struct kvi_in body,
+                              uint8_t *raw)
 {
 	const unsigned which = 1u << class;
 	struct kvi_parts_work w;
-	kvi_parts_job(&w, parts, which, c);
-	bool all = w.chunk.n_tokens == p->chunk->n_tokens;
-	w.job.params = p->params;
+	kvi_parts_job(&w, parts, which, coder);
+	bool all = w.chunk.n_tokens == payload->chunk->n_tokens;
+	w.job.params = payload->params;
 	w.job.decoded = raw;
 	if (!all)
-		w.job.decoded = kvi_scratch(c, KVI_SCRATCH_LOSSY, w.chunk.n_tokens * parts->row);
+		w.job.decoded = kvi_scratch(coder, KVI_SCRATCH_LOSSY,
+		                            w.chunk.n_tokens * parts->row);
 	if (!w.job.decoded)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	uint64_t mode = kvi_fp_exact();
-	kvarc_ret ret = codec->decode(c, &w.job, &body);
+	kvarc_ret ret = codec->decode(coder, &w.job, &body);
 	kvi_fp_restore(mode);
 	if (!ret && (body.bad || kvi_in_remaining(&body)))
 		return KVARC_DATA;
@@ -36,13 +38,14 @@ static kvarc_ret decode_class(struct kvi_coder *c, const struct kvi_codec *codec
 	return ret;
 }
 
-static kvarc_ret decode_bodies(struct kvi_coder *c, const struct kvi_codec *codec,
-                               const struct kvi_chunk_payload *p, struct kvi_parts *parts,
+static kvarc_ret decode_bodies(struct kvi_coder *coder, const struct kvi_codec *codec,
+                               const struct kvi_chunk_payload *payload, struct kvi_parts *parts,
                                unsigned flags, struct kvi_in *in, uint8_t *raw)
 {
 	size_t bytes[KVI_RATES_MAX];
 	kvarc_ret ret = KVARC_OK;
-	if (kvi_codec_has_params(p->codec) && !kvi_params_match(p->params, p->chunk, p->codec))
+	if (kvi_codec_has_params(payload->codec) &&
+	    !kvi_params_match(payload->params, payload->chunk, payload->codec))
 		return KVARC_DATA;
 	if (flags & KVI_FLAG_RATES && !kvi_rates_get(parts, in, bytes))
 		return KVARC_DATA;
@@ -51,28 +54,28 @@ static kvarc_ret decode_bodies(struct kvi_coder *c, const struct kvi_codec *code
 		const uint8_t *body = kvi_get_bytes(in, n);
 		if (!body)
 			return KVARC_DATA;
-		ret = decode_class(c, codec, p, parts, i, kvi_in_make(body, n), raw);
+		ret = decode_class(coder, codec, payload, parts, i, kvi_in_make(body, n), raw);
 	}
 	return ret;
 }
 
-kvarc_ret kvi_lossy_decode(struct kvi_coder *c, const struct kvi_codec *codec,
-                           const struct kvi_chunk_payload *p, uint8_t *raw)
+kvarc_ret kvi_lossy_decode(struct kvi_coder *coder, const struct kvi_codec *codec,
+                           const struct kvi_chunk_payload *payload, uint8_t *raw)
 {
-	struct kvi_in in = kvi_in_make(p->payload, p->payload_bytes);
+	struct kvi_in in = kvi_in_make(payload->payload, payload->payload_bytes);
 	struct kvi_parts parts;
 	unsigned generation = kvi_get8(&in), flags = kvi_get8(&in);
-	if (!c->tables->codes.lut)
+	if (!coder->tables->codes.lut)
 		return KVARC_LOSSY;
 	if (in.bad || !generation || flags & ~(unsigned)(KVI_FLAG_EXACT | KVI_FLAG_RATES) ||
-	    !kvi_float_format(p->chunk->dtype) || p->cut.stream_size != KVI_ONE_STREAM ||
-	    p->cut.section_bytes)
+	    !kvi_float_format(payload->chunk->dtype) ||
+	    payload->cut.stream_size != KVI_ONE_STREAM || payload->cut.section_bytes)
 		return KVARC_DATA;
-	kvi_parts_open(&parts, p->chunk);
+	kvi_parts_open(&parts, payload->chunk);
 	kvarc_ret ret = KVARC_OK;
 	if (flags & KVI_FLAG_EXACT)
-		ret = kvi_exact_get(c, &parts, &in, raw);
+		ret = kvi_exact_get(coder, &parts, &in, raw);
 	if (!ret)
-		ret = decode_bodies(c, codec, p, &parts, flags, &in, raw);
+		ret = decode_bodies(coder, codec, payload, &parts, flags, &in, raw);
 	return ret;
 }

@@ -7,8 +7,8 @@
 
 /* Decodes a payload of a lossy codec, whose row is given; raw: kvi_chunk_bytes. Returns OK, MEM,
  * MEMLIMIT, DATA, OPTIONS, PREDICTOR, LOSSY (kvi_coder_tables_lossy was not called). */
-kvarc_ret kvi_lossy_decode(struct kvi_coder *c, const struct kvi_codec *codec,
-                           const struct kvi_chunk_payload *p, uint8_t *raw);
+kvarc_ret kvi_lossy_decode(struct kvi_coder *coder, const struct kvi_codec *codec,
+                           const struct kvi_chunk_payload *payload, uint8_t *raw);
 
 /* Whether a tier codes chunks of this kind at its rate; all their tokens are finite. */
 bool kvi_lossy_takes(const kvarc_lossy *tier, const struct kvi_chunk *chunk);

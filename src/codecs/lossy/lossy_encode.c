@@ -13,41 +13,42 @@
 enum { TRIES = 4 /* until a codec refuses no token */ };
 
 /* Keeps tokens exact whose norm is far above the mean norm of the tokens that are not exact. */
-static void find_outliers(struct kvi_parts *p, const kvarc_lossy *tier, const uint8_t *raw)
+static void find_outliers(struct kvi_parts *parts, const kvarc_lossy *tier, const uint8_t *raw)
 {
 	enum { UNIT = 16 };
-	const size_t T = p->chunk->n_tokens;
-	const double n = (double)kvi_parts_count(p, KVI_CODED);
+	const size_t T = parts->chunk->n_tokens;
+	const double n = (double)kvi_parts_count(parts, KVI_CODED);
 	double length[256] = { 0 }, mean = 0, variance = 0;
 	for (size_t t = 0; t < T; t++) {
-		if (p->part[t] == KVI_EXACT)
+		if (parts->part[t] == KVI_EXACT)
 			continue;
-		length[t] = sqrt(kvi_lossy_squares(p->chunk->dtype, raw + t * p->row,
-		                                   kvi_chunk_channels(p->chunk)));
+		length[t] = sqrt(kvi_lossy_squares(parts->chunk->dtype, raw + t * parts->row,
+		                                   kvi_chunk_channels(parts->chunk)));
 		mean += length[t] / n;
 	}
 	for (size_t t = 0; t < T; t++)
-		if (p->part[t] != KVI_EXACT)
+		if (parts->part[t] != KVI_EXACT)
 			variance += (length[t] - mean) * (length[t] - mean) / n;
 	const double most = mean + sqrt(variance) * tier->outliers / UNIT;
 	for (size_t t = 0; t < T; t++)
-		if (p->part[t] != KVI_EXACT && length[t] > most)
-			p->part[t] = KVI_EXACT;
+		if (parts->part[t] != KVI_EXACT && length[t] > most)
+			parts->part[t] = KVI_EXACT;
 }
 
 /* Tokens that stay exact: the first and last of a track, by their rate, not finite, outliers. */
-static void find_exact(struct kvi_parts *p, const kvarc_lossy *tier, const uint8_t *raw)
+static void find_exact(struct kvi_parts *parts, const kvarc_lossy *tier, const uint8_t *raw)
 {
-	const struct kvi_chunk *chunk = p->chunk;
+	const struct kvi_chunk *chunk = parts->chunk;
 	const uint64_t tail = chunk->end ? tier->tail_tokens : 0;
 	for (size_t t = 0; t < chunk->n_tokens; t++)
 		if (chunk->t0 + t < tier->exact_tokens ||
 		    (tail && chunk->t0 + t + tail >= chunk->end) ||
 		    (chunk->token_rate && chunk->token_rate[t] == KVARC_LOSSY_NOTHING) ||
-		    !kvi_floats_finite(chunk->dtype, raw + t * p->row, kvi_chunk_channels(chunk)))
-			p->part[t] = KVI_EXACT;
+		    !kvi_floats_finite(chunk->dtype, raw + t * parts->row,
+		                       kvi_chunk_channels(chunk)))
+			parts->part[t] = KVI_EXACT;
 	if (tier->outliers)
-		find_outliers(p, tier, raw);
+		find_outliers(parts, tier, raw);
 }
 
 /* The bodies of the tokens that are not exact. */
@@ -65,179 +66,185 @@ struct lossy_attempt {
 };
 
 /* A job for the tokens of some parts. */
-static void job_of(struct kvi_parts_work *w, struct kvi_coder *c, const struct lossy_attempt *a,
-                   const struct kvi_parts *p, unsigned which, const uint8_t *raw, uint8_t *refused)
+static void job_of(struct kvi_parts_work *w, struct kvi_coder *coder,
+                   const struct lossy_attempt *attempt, const struct kvi_parts *parts,
+                   unsigned which, const uint8_t *raw, uint8_t *refused)
 {
-	kvi_parts_job(w, p, which, c);
-	const bool all = w->chunk.n_tokens == p->chunk->n_tokens;
+	kvi_parts_job(w, parts, which, coder);
+	const bool all = w->chunk.n_tokens == parts->chunk->n_tokens;
 	if (!all)
-		kvi_parts_take(p, which, raw, a->elements);
-	w->job.packed = w->job.raw = all ? raw : a->elements;
-	w->job.params = a->params;
-	w->job.tier = a->tier;
+		kvi_parts_take(parts, which, raw, attempt->elements);
+	w->job.packed = w->job.raw = all ? raw : attempt->elements;
+	w->job.params = attempt->params;
+	w->job.tier = attempt->tier;
 	w->job.refused = refused;
 }
 
 /* Some of the tokens of these parts stay exact. */
-static void refuse(struct kvi_parts *p, unsigned which, const uint8_t *refused,
-                   struct lossy_attempt *a)
+static void refuse(struct kvi_parts *parts, unsigned which, const uint8_t *refused,
+                   struct lossy_attempt *attempt)
 {
-	for (size_t t = 0, i = 0; t < p->chunk->n_tokens; t++)
-		if (p->part[t] & which && refused[i++])
-			p->part[t] = KVI_EXACT;
-	a->refused = true;
+	for (size_t t = 0, i = 0; t < parts->chunk->n_tokens; t++)
+		if (parts->part[t] & which && refused[i++])
+			parts->part[t] = KVI_EXACT;
+	attempt->refused = true;
 }
 
 /* The body of a class, and its decoded elements. */
-static kvarc_ret try_class(struct kvi_coder *c, struct kvi_parts *p, unsigned class,
-                           const uint8_t *raw, uint8_t *decoded, struct lossy_attempt *a)
+static kvarc_ret try_class(struct kvi_coder *coder, struct kvi_parts *parts, unsigned class,
+                           const uint8_t *raw, uint8_t *decoded, struct lossy_attempt *attempt)
 {
 	uint8_t refused[KVI_TOKENS_MAX] = { 0 };
-	struct kvi_payload out = { .body = &a->bodies };
-	kvarc_lossy tier = *a->tier;
+	struct kvi_payload out = { .body = &attempt->bodies };
+	kvarc_lossy tier = *attempt->tier;
 	struct kvi_parts_work w;
-	const size_t before = a->bodies.n;
-	job_of(&w, c, a, p, 1u << class, raw, refused);
-	tier.rate = a->rate[class];
+	const size_t before = attempt->bodies.n;
+	job_of(&w, coder, attempt, parts, 1u << class, raw, refused);
+	tier.rate = attempt->rate[class];
 	w.job.tier = &tier;
 	w.job.decoded = decoded;
-	kvarc_ret ret = a->row->encode(c, &w.job, &out);
-	if (!ret && a->bodies.failed)
-		ret = kvi_alloc_error(c->alloc);
-	a->bytes[class] = a->bodies.n - before;
+	kvarc_ret ret = attempt->row->encode(coder, &w.job, &out);
+	if (!ret && attempt->bodies.failed)
+		ret = kvi_alloc_error(coder->alloc);
+	attempt->bytes[class] = attempt->bodies.n - before;
 	if (out.refused)
-		refuse(p, 1u << class, refused, a);
+		refuse(parts, 1u << class, refused, attempt);
 	return ret;
 }
 
-static kvarc_ret fit(struct kvi_coder *c, struct kvi_parts *p, const uint8_t *raw,
-                     struct lossy_attempt *a)
+static kvarc_ret fit(struct kvi_coder *coder, struct kvi_parts *parts, const uint8_t *raw,
+                     struct lossy_attempt *attempt)
 {
 	uint8_t refused[KVI_TOKENS_MAX] = { 0 };
 	struct kvi_parts_work w;
-	job_of(&w, c, a, p, KVI_CODED, raw, refused);
-	kvarc_ret ret = a->row->fit(c, &w.job, &a->fresh);
-	if (!ret && !a->fresh)
-		refuse(p, KVI_CODED, refused, a);
+	job_of(&w, coder, attempt, parts, KVI_CODED, raw, refused);
+	kvarc_ret ret = attempt->row->fit(coder, &w.job, &attempt->fresh);
+	if (!ret && !attempt->fresh)
+		refuse(parts, KVI_CODED, refused, attempt);
 	return ret;
 }
 
-static kvarc_ret try_once(struct kvi_coder *c, struct kvi_parts *p,
+static kvarc_ret try_once(struct kvi_coder *coder, struct kvi_parts *parts,
                           const struct kvi_params *current, const uint8_t *raw,
-                          struct lossy_attempt *a)
+                          struct lossy_attempt *attempt)
 {
 	kvarc_ret ret = KVARC_OK;
-	size_t bytes = kvi_parts_count(p, KVI_CODED) * p->row;
-	a->refused = false;
-	a->bodies.n = 0;
+	size_t bytes = kvi_parts_count(parts, KVI_CODED) * parts->row;
+	attempt->refused = false;
+	attempt->bodies.n = 0;
 	if (!bytes)
 		return KVARC_END;
-	a->elements = kvi_scratch(c, KVI_SCRATCH_LOSSY, 2 * bytes);
-	if (!a->elements)
-		return kvi_alloc_error(c->alloc);
-	a->decoded = a->elements + bytes;
-	if (a->row->fit && !current && !a->fresh)
-		ret = fit(c, p, raw, a);
-	if (ret || a->refused)
+	attempt->elements = kvi_scratch(coder, KVI_SCRATCH_LOSSY, 2 * bytes);
+	if (!attempt->elements)
+		return kvi_alloc_error(coder->alloc);
+	attempt->decoded = attempt->elements + bytes;
+	if (attempt->row->fit && !current && !attempt->fresh)
+		ret = fit(coder, parts, raw, attempt);
+	if (ret || attempt->refused)
 		return ret;
-	a->params = current ? current : a->fresh;
-	kvi_rates_choose(p, a->tier, a->rate);
-	uint8_t *decoded = a->decoded;
-	for (unsigned i = 0; i < p->n_rates && !ret; i++) {
-		size_t n = kvi_parts_count(p, 1u << i) * p->row;
-		ret = try_class(c, p, i, raw, decoded, a);
+	attempt->params = current ? current : attempt->fresh;
+	kvi_rates_choose(parts, attempt->tier, attempt->rate);
+	uint8_t *decoded = attempt->decoded;
+	for (unsigned i = 0; i < parts->n_rates && !ret; i++) {
+		size_t n = kvi_parts_count(parts, 1u << i) * parts->row;
+		ret = try_class(coder, parts, i, raw, decoded, attempt);
 		decoded += n;
 	}
 	return ret;
 }
 
 /* Bytes of the bodies as if all tokens had the tier's rate. */
-static size_t bytes_alike(const struct lossy_attempt *a, const struct kvi_parts *p)
+static size_t bytes_alike(const struct lossy_attempt *attempt, const struct kvi_parts *parts)
 {
 	enum { PARTS_OF_BYTE = 16 * 8 };
 	int64_t more = 0;
-	for (unsigned i = 0; i < p->n_rates; i++)
-		more += (int64_t)kvi_parts_count(p, 1u << i) * (a->rate[i] - a->tier->rate);
-	more = more * (int64_t)kvi_chunk_channels(p->chunk) / PARTS_OF_BYTE;
-	int64_t bytes = (int64_t)a->bodies.n - more;
+	for (unsigned i = 0; i < parts->n_rates; i++)
+		more += (int64_t)kvi_parts_count(parts, 1u << i) *
+		        (attempt->rate[i] - attempt->tier->rate);
+	more = more * (int64_t)kvi_chunk_channels(parts->chunk) / PARTS_OF_BYTE;
+	int64_t bytes = (int64_t)attempt->bodies.n - more;
 	return bytes > 0 ? (size_t)bytes : 1;
 }
 
-static size_t elements_of(const struct kvi_parts *p)
+static size_t elements_of(const struct kvi_parts *parts)
 {
-	return kvi_chunk_channels(p->chunk) * kvi_parts_count(p, KVI_CODED);
+	return kvi_chunk_channels(parts->chunk) * kvi_parts_count(parts, KVI_CODED);
 }
 
-static kvarc_ret put_payload(struct kvi_coder *c, const struct kvi_parts *p,
-                             const struct lossy_attempt *a, const uint8_t *raw, struct kvi_out *out)
+static kvarc_ret put_payload(struct kvi_coder *coder, const struct kvi_parts *parts,
+                             const struct lossy_attempt *attempt, const uint8_t *raw,
+                             struct kvi_out *out)
 {
-	const bool exact = kvi_parts_count(p, KVI_EXACT) > 0;
+	const bool exact = kvi_parts_count(parts, KVI_EXACT) > 0;
 	kvarc_ret ret = KVARC_OK;
-	kvi_put8(out, kvi_lossy_next_generation(a->tier));
-	kvi_put8(out,
-	         (uint8_t)((exact ? KVI_FLAG_EXACT : 0) | (p->n_rates > 1 ? KVI_FLAG_RATES : 0)));
+	kvi_put8(out, kvi_lossy_next_generation(attempt->tier));
+	kvi_put8(out, (uint8_t)((exact ? KVI_FLAG_EXACT : 0) |
+	                        (parts->n_rates > 1 ? KVI_FLAG_RATES : 0)));
 	if (exact)
-		ret = kvi_exact_put(c, p, raw, out);
-	if (p->n_rates > 1)
-		kvi_rates_put(p, a->bytes, out);
-	kvi_put_bytes(out, a->bodies.p, a->bodies.n);
+		ret = kvi_exact_put(coder, parts, raw, out);
+	if (parts->n_rates > 1)
+		kvi_rates_put(parts, attempt->bytes, out);
+	kvi_put_bytes(out, attempt->bodies.p, attempt->bodies.n);
 	return ret;
 }
 
-static kvarc_ret put_params(struct kvi_coder *c, const struct kvi_parts *p, struct lossy_attempt *a,
-                            struct kvi_encoded *out)
+static kvarc_ret put_params(struct kvi_coder *coder, const struct kvi_parts *parts,
+                            struct lossy_attempt *attempt, struct kvi_encoded *out)
 {
 	struct kvi_out content;
-	kvarc_ret ret = kvi_params_write(a->fresh, c->alloc, &content);
+	kvarc_ret ret = kvi_params_write(attempt->fresh, coder->alloc, &content);
 	if (ret)
 		return ret;
-	a->fresh->expected = kvi_params_rate(bytes_alike(a, p), elements_of(p));
-	out->params = a->fresh;
+	attempt->fresh->expected = kvi_params_rate(bytes_alike(attempt, parts), elements_of(parts));
+	out->params = attempt->fresh;
 	out->params_codec = out->codec;
 	out->params_content = content.p;
 	out->params_bytes = content.n;
-	a->fresh = NULL;
+	attempt->fresh = NULL;
 	return KVARC_OK;
 }
 
-static kvarc_ret finish(struct kvi_coder *c, const struct kvi_parts *p, struct lossy_attempt *a,
-                        uint8_t *raw, struct kvi_encoded *out)
+static kvarc_ret finish(struct kvi_coder *coder, const struct kvi_parts *parts,
+                        struct lossy_attempt *attempt, uint8_t *raw, struct kvi_encoded *out)
 {
 	struct kvi_out o;
-	kvi_out_init(&o, c->alloc);
-	kvarc_ret ret = put_payload(c, p, a, raw, &o);
-	uint8_t *payload = kvi_scratch(c, KVI_SCRATCH_LOSSY_OUT, o.n);
+	kvi_out_init(&o, coder->alloc);
+	kvarc_ret ret = put_payload(coder, parts, attempt, raw, &o);
+	uint8_t *payload = kvi_scratch(coder, KVI_SCRATCH_LOSSY_OUT, o.n);
 	if (!ret && (o.failed || !payload))
-		ret = kvi_alloc_error(c->alloc);
-	*out = (struct kvi_encoded){ .codec = (uint8_t)a->tier->tier,
+		ret = kvi_alloc_error(coder->alloc);
+	*out = (struct kvi_encoded){ .codec = (uint8_t)attempt->tier->tier,
 		                     .cut = { .stream_size = KVI_ONE_STREAM },
-		                     .uses_params = kvi_codec_has_params(a->tier->tier),
+		                     .uses_params = kvi_codec_has_params(attempt->tier->tier),
 		                     .payload = payload,
 		                     .payload_bytes = o.n };
 	if (!ret)
 		memcpy(payload, o.p, o.n);
 	kvi_out_free(&o);
-	return ret || !a->fresh ? ret : put_params(c, p, a, out);
+	return ret || !attempt->fresh ? ret : put_params(coder, parts, attempt, out);
 }
 
-static bool drifted(const struct lossy_attempt *a, const struct kvi_parts *p)
+static bool drifted(const struct lossy_attempt *attempt, const struct kvi_parts *parts)
 {
-	return a->row->fit && kvi_params_drifted(a->params, bytes_alike(a, p), elements_of(p));
+	return attempt->row->fit &&
+	       kvi_params_drifted(attempt->params, bytes_alike(attempt, parts), elements_of(parts));
 }
 
 /* The decoded elements of coded tokens in place of those of the input. */
-static void put_decoded(const struct lossy_attempt *a, const struct kvi_parts *p, uint8_t *raw)
+static void put_decoded(const struct lossy_attempt *attempt, const struct kvi_parts *parts,
+                        uint8_t *raw)
 {
-	const uint8_t *from = a->decoded;
-	for (unsigned i = 0; i < p->n_rates; i++) {
-		kvi_parts_put(p, 1u << i, from, raw);
-		from += kvi_parts_count(p, 1u << i) * p->row;
+	const uint8_t *from = attempt->decoded;
+	for (unsigned i = 0; i < parts->n_rates; i++) {
+		kvi_parts_put(parts, 1u << i, from, raw);
+		from += kvi_parts_count(parts, 1u << i) * parts->row;
 	}
 }
 
 /* out->payload stays NULL where the codec does not take the chunk. */
-static kvarc_ret encode(struct kvi_coder *c, const struct kvi_chunk *chunk, const kvarc_lossy *tier,
-                        const struct kvi_params *current, uint8_t *raw, struct kvi_encoded *out)
+static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_chunk *chunk,
+                        const kvarc_lossy *tier, const struct kvi_params *current, uint8_t *raw,
+                        struct kvi_encoded *out)
 {
 	struct kvi_parts p;
 	struct lossy_attempt a = { .row = kvi_codec_get(tier->tier),
@@ -246,22 +253,22 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_chunk *chunk, cons
 	kvarc_ret ret = KVARC_OK;
 	kvi_parts_open(&p, chunk);
 	find_exact(&p, tier, raw);
-	kvi_out_init(&a.bodies, c->alloc);
+	kvi_out_init(&a.bodies, coder->alloc);
 	if (!kvi_params_serve(current, chunk, tier->tier))
 		current = NULL;
 	/* With a fallback, tokens are refused whatever the parameters are. */
 	for (int i = 0; i < TRIES && a.refused && !ret; i++) {
-		ret = try_once(c, &p, current, raw, &a);
+		ret = try_once(coder, &p, current, raw, &a);
 		if (!ret && current && (a.refused ? !tier->params.vq.fallback : drifted(&a, &p))) {
 			current = NULL; /* they no longer serve */
 			a.refused = true;
 		}
 	}
 	if (!ret && !a.refused)
-		ret = finish(c, &p, &a, raw, out);
+		ret = finish(coder, &p, &a, raw, out);
 	if (!ret && out->payload_bytes >= kvi_chunk_bytes(chunk)) {
 		kvi_params_free(out->params);
-		kvi_free(c->alloc, out->params_content);
+		kvi_free(coder->alloc, out->params_content);
 		*out = (struct kvi_encoded){ .codec = KVI_CODEC_RAW };
 	}
 	if (!ret && out->payload) {
@@ -273,7 +280,7 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_chunk *chunk, cons
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
-kvarc_ret kvi_chunk_encode_lossy(struct kvi_coder *c, const struct kvi_chunk *chunk, int level,
+kvarc_ret kvi_chunk_encode_lossy(struct kvi_coder *coder, const struct kvi_chunk *chunk, int level,
                                  const kvarc_lossy *tier, const struct kvi_params *current,
                                  uint8_t *raw, struct kvi_encoded *out)
 {
@@ -284,10 +291,10 @@ kvarc_ret kvi_chunk_encode_lossy(struct kvi_coder *c, const struct kvi_chunk *ch
 	if (!constant && kvi_chunk_valid(chunk) && kvi_float_format(chunk->dtype) &&
 	    kvi_lossy_takes(tier, chunk)) {
 		uint64_t mode = kvi_fp_exact();
-		kvarc_ret ret = encode(c, chunk, tier, current, raw, out);
+		kvarc_ret ret = encode(coder, chunk, tier, current, raw, out);
 		kvi_fp_restore(mode);
 		if (ret || out->payload)
 			return ret;
 	}
-	return kvi_chunk_encode(c, chunk, level, current, raw, out);
+	return kvi_chunk_encode(coder, chunk, level, current, raw, out);
 }

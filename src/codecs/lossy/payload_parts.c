@@ -4,34 +4,34 @@
 
 #include "codecs/planes.h"
 
-void kvi_parts_open(struct kvi_parts *p, const struct kvi_chunk *chunk)
+void kvi_parts_open(struct kvi_parts *parts, const struct kvi_chunk *chunk)
 {
-	*p = (struct kvi_parts){ .chunk = chunk,
-		                 .n_rates = 1,
-		                 .row = kvi_chunk_bytes(chunk) / chunk->n_tokens };
-	memset(p->part, 1, sizeof p->part);
+	*parts = (struct kvi_parts){ .chunk = chunk,
+		                     .n_rates = 1,
+		                     .row = kvi_chunk_bytes(chunk) / chunk->n_tokens };
+	memset(parts->part, 1, sizeof parts->part);
 }
 
-size_t kvi_parts_count(const struct kvi_parts *p, unsigned which)
+size_t kvi_parts_count(const struct kvi_parts *parts, unsigned which)
 {
 	size_t n = 0;
-	for (size_t t = 0; t < p->chunk->n_tokens; t++)
-		n += (p->part[t] & which) != 0;
+	for (size_t t = 0; t < parts->chunk->n_tokens; t++)
+		n += (parts->part[t] & which) != 0;
 	return n;
 }
 
-void kvi_parts_job(struct kvi_parts_work *w, const struct kvi_parts *p, unsigned which,
-                   const struct kvi_coder *c)
+void kvi_parts_job(struct kvi_parts_work *w, const struct kvi_parts *parts, unsigned which,
+                   const struct kvi_coder *coder)
 {
-	const size_t C = kvi_chunk_channels(p->chunk);
-	const int32_t *positions = p->chunk->positions;
+	const size_t C = kvi_chunk_channels(parts->chunk);
+	const int32_t *positions = parts->chunk->positions;
 	size_t n = 0;
-	for (size_t t = 0; t < p->chunk->n_tokens; t++)
-		if (p->part[t] & which) {
+	for (size_t t = 0; t < parts->chunk->n_tokens; t++)
+		if (parts->part[t] & which) {
 			w->positions[n] = positions ? positions[t] : 0;
 			w->tokens[n++] = (uint8_t)t;
 		}
-	w->chunk = *p->chunk;
+	w->chunk = *parts->chunk;
 	w->chunk.n_tokens = (uint32_t)n;
 	w->chunk.positions = positions ? w->positions : NULL;
 	w->run = (struct kvi_mask_run){ 0, (uint32_t)C };
@@ -42,27 +42,28 @@ void kvi_parts_job(struct kvi_parts_work *w, const struct kvi_parts *p, unsigned
 		                                   .rows = n,
 		                                   .channels = C,
 		                                   .size = (unsigned)kvarc_dtype_bytes(
-							   p->chunk->dtype),
+							   parts->chunk->dtype),
 		                                   .runs = &w->run,
 		                                   .n_runs = 1 },
-		                         .lanes = { c->kernels, n, C } };
+		                         .lanes = { coder->kernels, n, C } };
 }
 
-void kvi_parts_take(const struct kvi_parts *p, unsigned which, const uint8_t *all, uint8_t *some)
+void kvi_parts_take(const struct kvi_parts *parts, unsigned which, const uint8_t *all,
+                    uint8_t *some)
 {
-	for (size_t t = 0; t < p->chunk->n_tokens; t++)
-		if (p->part[t] & which) {
-			memcpy(some, all + t * p->row, p->row);
-			some += p->row;
+	for (size_t t = 0; t < parts->chunk->n_tokens; t++)
+		if (parts->part[t] & which) {
+			memcpy(some, all + t * parts->row, parts->row);
+			some += parts->row;
 		}
 }
 
-void kvi_parts_put(const struct kvi_parts *p, unsigned which, const uint8_t *some, uint8_t *all)
+void kvi_parts_put(const struct kvi_parts *parts, unsigned which, const uint8_t *some, uint8_t *all)
 {
-	for (size_t t = 0; t < p->chunk->n_tokens; t++)
-		if (p->part[t] & which) {
-			memcpy(all + t * p->row, some, p->row);
-			some += p->row;
+	for (size_t t = 0; t < parts->chunk->n_tokens; t++)
+		if (parts->part[t] & which) {
+			memcpy(all + t * parts->row, some, parts->row);
+			some += parts->row;
 		}
 }
 
@@ -82,51 +83,52 @@ static void from_planes(const uint8_t *from, size_t n, size_t size, uint8_t *to)
 			to[i * size + b] = *from++;
 }
 
-kvarc_ret kvi_exact_put(struct kvi_coder *c, const struct kvi_parts *p, const uint8_t *raw,
+kvarc_ret kvi_exact_put(struct kvi_coder *coder, const struct kvi_parts *parts, const uint8_t *raw,
                         struct kvi_out *out)
 {
-	size_t size = kvarc_dtype_bytes(p->chunk->dtype);
-	size_t bytes = kvi_parts_count(p, KVI_EXACT) * p->row;
+	size_t size = kvarc_dtype_bytes(parts->chunk->dtype);
+	size_t bytes = kvi_parts_count(parts, KVI_EXACT) * parts->row;
 	uint8_t bits[KVI_TOKENS_MAX / 8] = { 0 };
-	for (size_t t = 0; t < p->chunk->n_tokens; t++)
-		bits[t / 8] |= (uint8_t)((p->part[t] == KVI_EXACT) << t % 8);
-	kvi_put_bytes(out, bits, (p->chunk->n_tokens + 7) / 8);
-	uint8_t *rows = kvi_scratch(c, KVI_SCRATCH_PLANE, 2 * bytes);
+	for (size_t t = 0; t < parts->chunk->n_tokens; t++)
+		bits[t / 8] |= (uint8_t)((parts->part[t] == KVI_EXACT) << t % 8);
+	kvi_put_bytes(out, bits, (parts->chunk->n_tokens + 7) / 8);
+	uint8_t *rows = kvi_scratch(coder, KVI_SCRATCH_PLANE, 2 * bytes);
 	if (!rows)
-		return kvi_alloc_error(c->alloc);
-	kvi_parts_take(p, KVI_EXACT, raw, rows);
+		return kvi_alloc_error(coder->alloc);
+	kvi_parts_take(parts, KVI_EXACT, raw, rows);
 	to_planes(rows, bytes / size, size, rows + bytes);
-	return kvi_packed_put(c, rows + bytes, bytes, out);
+	return kvi_packed_put(coder, rows + bytes, bytes, out);
 }
 
 /* Whether some tokens are exact, and some are not. */
-static bool get_bitmap(struct kvi_parts *p, struct kvi_in *in)
+static bool get_bitmap(struct kvi_parts *parts, struct kvi_in *in)
 {
-	const size_t T = p->chunk->n_tokens;
+	const size_t T = parts->chunk->n_tokens;
 	const uint8_t *bits = kvi_get_bytes(in, (T + 7) / 8);
 	if (!bits || (T % 8 && bits[T / 8] >> T % 8))
 		return false;
 	for (size_t t = 0; t < T; t++)
 		if (bits[t / 8] >> t % 8 & 1)
-			p->part[t] = KVI_EXACT;
-	size_t n = kvi_parts_count(p, KVI_EXACT);
+			parts->part[t] = KVI_EXACT;
+	size_t n = kvi_parts_count(parts, KVI_EXACT);
 	return n && n < T;
 }
 
-kvarc_ret kvi_exact_get(struct kvi_coder *c, struct kvi_parts *p, struct kvi_in *in, uint8_t *raw)
+kvarc_ret kvi_exact_get(struct kvi_coder *coder, struct kvi_parts *parts, struct kvi_in *in,
+                        uint8_t *raw)
 {
-	if (!get_bitmap(p, in))
+	if (!get_bitmap(parts, in))
 		return KVARC_DATA;
-	size_t size = kvarc_dtype_bytes(p->chunk->dtype);
-	size_t bytes = kvi_parts_count(p, KVI_EXACT) * p->row;
+	size_t size = kvarc_dtype_bytes(parts->chunk->dtype);
+	size_t bytes = kvi_parts_count(parts, KVI_EXACT) * parts->row;
 	const uint8_t *planes;
-	kvarc_ret ret = kvi_packed_get(c, in, bytes, &planes);
+	kvarc_ret ret = kvi_packed_get(coder, in, bytes, &planes);
 	if (ret)
 		return ret;
-	uint8_t *rows = kvi_scratch(c, KVI_SCRATCH_LOSSY, bytes);
+	uint8_t *rows = kvi_scratch(coder, KVI_SCRATCH_LOSSY, bytes);
 	if (!rows)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	from_planes(planes, bytes / size, size, rows);
-	kvi_parts_put(p, KVI_EXACT, rows, raw);
+	kvi_parts_put(parts, KVI_EXACT, rows, raw);
 	return KVARC_OK;
 }

@@ -26,9 +26,9 @@ struct kvi_parts {
 	uint8_t part[KVI_TOKENS_MAX]; /* of each token: KVI_EXACT, or the bit of its class */
 };
 /* All tokens in class 0. */
-void kvi_parts_open(struct kvi_parts *p, const struct kvi_chunk *chunk);
+void kvi_parts_open(struct kvi_parts *parts, const struct kvi_chunk *chunk);
 /* The number of tokens of some parts. */
-size_t kvi_parts_count(const struct kvi_parts *p, unsigned which);
+size_t kvi_parts_count(const struct kvi_parts *parts, unsigned which);
 /* A job for the tokens of some parts, with what it points to. */
 struct kvi_parts_work {
 	struct kvi_coder_job job;
@@ -38,26 +38,29 @@ struct kvi_parts_work {
 	struct kvi_mask_run run;
 };
 /* Sets up a job without parameters and elements; *w must stay where it is. */
-void kvi_parts_job(struct kvi_parts_work *w, const struct kvi_parts *p, unsigned which,
-                   const struct kvi_coder *c);
+void kvi_parts_job(struct kvi_parts_work *w, const struct kvi_parts *parts, unsigned which,
+                   const struct kvi_coder *coder);
 /* Copies the rows of some parts out of all rows. */
-void kvi_parts_take(const struct kvi_parts *p, unsigned which, const uint8_t *all, uint8_t *some);
+void kvi_parts_take(const struct kvi_parts *parts, unsigned which, const uint8_t *all,
+                    uint8_t *some);
 /* The inverse of kvi_parts_take. */
-void kvi_parts_put(const struct kvi_parts *p, unsigned which, const uint8_t *some, uint8_t *all);
+void kvi_parts_put(const struct kvi_parts *parts, unsigned which, const uint8_t *some,
+                   uint8_t *all);
 
 /* Writes bitmap and elements of the exact tokens, of which there are some. Returns OK, MEM,
  * MEMLIMIT. */
-kvarc_ret kvi_exact_put(struct kvi_coder *c, const struct kvi_parts *p, const uint8_t *raw,
+kvarc_ret kvi_exact_put(struct kvi_coder *coder, const struct kvi_parts *parts, const uint8_t *raw,
                         struct kvi_out *out);
-/* Reads them to p and to rows of raw. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
-kvarc_ret kvi_exact_get(struct kvi_coder *c, struct kvi_parts *p, struct kvi_in *in, uint8_t *raw);
+/* Reads them to parts and to rows of raw. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
+kvarc_ret kvi_exact_get(struct kvi_coder *coder, struct kvi_parts *parts, struct kvi_in *in,
+                        uint8_t *raw);
 
 /* Writes the rate classes, of which there are several, and the bytes of all bodies but the last. */
-void kvi_rates_put(const struct kvi_parts *p, const size_t bytes[KVI_RATES_MAX],
+void kvi_rates_put(const struct kvi_parts *parts, const size_t bytes[KVI_RATES_MAX],
                    struct kvi_out *out);
 /* Reads them; false: they are not valid. */
-bool kvi_rates_get(struct kvi_parts *p, struct kvi_in *in, size_t bytes[KVI_RATES_MAX]);
+bool kvi_rates_get(struct kvi_parts *parts, struct kvi_in *in, size_t bytes[KVI_RATES_MAX]);
 /* Encoders: classes for the chunk's token_rate, and their rates in 1/16 bit. */
-void kvi_rates_choose(struct kvi_parts *p, const kvarc_lossy *tier, int rate[KVI_RATES_MAX]);
+void kvi_rates_choose(struct kvi_parts *parts, const kvarc_lossy *tier, int rate[KVI_RATES_MAX]);
 
 #endif

@@ -2,28 +2,28 @@
 /* quantiser.c - one step for all coefficients of a chunk (spec had 2) */
 #include "codecs/lossy/quantiser.h"
 
-bool kvi_body_get(struct kvi_in *in, struct kvi_body *b)
+bool kvi_body_get(struct kvi_in *in, struct kvi_body *body)
 {
 	/* Patterns of positive normal numbers below 2^100; those of negative ones are above. */
 	const uint32_t least = 0x00800000, end = 0x71800000;
 	uint32_t step = kvi_get32(in);
-	b->shift = (int16_t)kvi_get16(in);
-	b->points.near1 = (int8_t)kvi_get8(in);
-	b->points.near2 = (int8_t)kvi_get8(in);
-	memcpy(&b->step, &step, sizeof step);
-	return !in->bad && step >= least && step < end && b->points.near1 >= -KVI_NEAR_MAX &&
-	       b->points.near1 <= KVI_NEAR_MAX && b->points.near2 >= -KVI_NEAR_MAX &&
-	       b->points.near2 <= KVI_NEAR_MAX;
+	body->shift = (int16_t)kvi_get16(in);
+	body->points.near1 = (int8_t)kvi_get8(in);
+	body->points.near2 = (int8_t)kvi_get8(in);
+	memcpy(&body->step, &step, sizeof step);
+	return !in->bad && step >= least && step < end && body->points.near1 >= -KVI_NEAR_MAX &&
+	       body->points.near1 <= KVI_NEAR_MAX && body->points.near2 >= -KVI_NEAR_MAX &&
+	       body->points.near2 <= KVI_NEAR_MAX;
 }
 
-void kvi_body_put(uint8_t to[KVI_BODY_HEAD], const struct kvi_body *b)
+void kvi_body_put(uint8_t to[KVI_BODY_HEAD], const struct kvi_body *body)
 {
 	uint32_t step;
-	memcpy(&step, &b->step, sizeof step);
+	memcpy(&step, &body->step, sizeof step);
 	kvi_store32(to, step);
-	kvi_store16(to + 4, (uint16_t)b->shift);
-	to[6] = (uint8_t)b->points.near1;
-	to[7] = (uint8_t)b->points.near2;
+	kvi_store16(to + 4, (uint16_t)body->shift);
+	to[6] = (uint8_t)body->points.near1;
+	to[7] = (uint8_t)body->points.near2;
 }
 
 int kvi_quarter_log(float v)
@@ -39,9 +39,9 @@ int kvi_quarter_log(float v)
 	       (m >= 1.8340081f);
 }
 
-const uint8_t *kvi_classes(struct kvi_coder *c, const int16_t *k, size_t n, int shift)
+const uint8_t *kvi_classes(struct kvi_coder *coder, const int16_t *k, size_t n, int shift)
 {
-	uint8_t *class = kvi_scratch(c, KVI_SCRATCH_CHANNELS, n);
+	uint8_t *class = kvi_scratch(coder, KVI_SCRATCH_CHANNELS, n);
 	for (size_t i = 0; class && i < n; i++) {
 		int v = k[i] - shift;
 		class[i] = (uint8_t)(v < 0 ? 0 : v >= KVI_CODE_CLASSES ? KVI_CODE_CLASSES - 1 : v);
@@ -88,11 +88,11 @@ static float where(bool yes, float v)
 	return v;
 }
 
-void kvi_centroid_watch(struct kvi_centroid *m, const float *x, const int8_t *codes, size_t rows,
-                        float inverse, size_t n)
+void kvi_centroid_watch(struct kvi_centroid *centroid, const float *x, const int8_t *codes,
+                        size_t rows, float inverse, size_t n)
 {
 	enum { EVERY = 4 };
-	float sum1 = m->sum[0], sum2 = m->sum[1];
+	float sum1 = centroid->sum[0], sum2 = centroid->sum[1];
 	uint32_t n1 = 0, n2 = 0;
 	/* Without branches: codes are as hard to guess as can be. */
 	for (size_t c = 0; c < rows; c += EVERY)
@@ -106,20 +106,20 @@ void kvi_centroid_watch(struct kvi_centroid *m, const float *x, const int8_t *co
 			n1 += size == 1;
 			n2 += size > 1;
 		}
-	m->sum[0] = sum1;
-	m->sum[1] = sum2;
-	m->n[0] += n1;
-	m->n[1] += n2;
+	centroid->sum[0] = sum1;
+	centroid->sum[1] = sum2;
+	centroid->n[0] += n1;
+	centroid->n[1] += n2;
 }
 
-static int8_t near_of(const struct kvi_centroid *m, int i)
+static int8_t near_of(const struct kvi_centroid *centroid, int i)
 {
-	float v = m->n[i] ? m->sum[i] / (float)m->n[i] * KVI_POINT_UNITS : 0;
+	float v = centroid->n[i] ? centroid->sum[i] / (float)centroid->n[i] * KVI_POINT_UNITS : 0;
 	int r = (int)(v + (v < 0 ? -0.5f : 0.5f));
 	return (int8_t)(r > KVI_NEAR_MAX ? KVI_NEAR_MAX : r < -KVI_NEAR_MAX ? -KVI_NEAR_MAX : r);
 }
 
-struct kvi_points kvi_centroid_points(const struct kvi_centroid *m)
+struct kvi_points kvi_centroid_points(const struct kvi_centroid *centroid)
 {
-	return (struct kvi_points){ near_of(m, 0), near_of(m, 1) };
+	return (struct kvi_points){ near_of(centroid, 0), near_of(centroid, 1) };
 }

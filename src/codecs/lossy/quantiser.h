@@ -16,13 +16,13 @@ struct kvi_body {
 	struct kvi_points points;
 };
 /* false: it is not valid. */
-bool kvi_body_get(struct kvi_in *in, struct kvi_body *b);
+bool kvi_body_get(struct kvi_in *in, struct kvi_body *body);
 /* Writes the front of a body. */
-void kvi_body_put(uint8_t to[KVI_BODY_HEAD], const struct kvi_body *b);
+void kvi_body_put(uint8_t to[KVI_BODY_HEAD], const struct kvi_body *body);
 /* round(4 log2 v), v > 0 */
 KVI_SHARED int kvi_quarter_log(float v);
 /* The class of each of n coefficients of size k; NULL without memory. */
-const uint8_t *kvi_classes(struct kvi_coder *c, const int16_t *k, size_t n, int shift);
+const uint8_t *kvi_classes(struct kvi_coder *coder, const int16_t *k, size_t n, int shift);
 
 /* 2^(e/16), |e| < 496 */
 KVI_SHARED float kvi_power_of(int e);
@@ -38,9 +38,9 @@ struct kvi_centroid {
 	uint32_t n[2];
 };
 /* Rows of KVI_LANES, the first n of each. */
-void kvi_centroid_watch(struct kvi_centroid *m, const float *x, const int8_t *codes, size_t rows,
-                        float inverse, size_t n);
+void kvi_centroid_watch(struct kvi_centroid *centroid, const float *x, const int8_t *codes,
+                        size_t rows, float inverse, size_t n);
 /* The points that reconstruct what was observed best. */
-struct kvi_points kvi_centroid_points(const struct kvi_centroid *m);
+struct kvi_points kvi_centroid_points(const struct kvi_centroid *centroid);
 
 #endif

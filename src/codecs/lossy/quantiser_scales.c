@@ -24,22 +24,23 @@ float kvi_scale_value(uint16_t scale)
 	return f;
 }
 
-kvarc_ret kvi_scales_put(struct kvi_coder *c, const uint16_t *scales, size_t n, struct kvi_out *out)
+kvarc_ret kvi_scales_put(struct kvi_coder *coder, const uint16_t *scales, size_t n,
+                         struct kvi_out *out)
 {
-	uint8_t *planes = kvi_scratch(c, KVI_SCRATCH_PLANE, 2 * n);
+	uint8_t *planes = kvi_scratch(coder, KVI_SCRATCH_PLANE, 2 * n);
 	if (!planes)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	for (size_t i = 0; i < n; i++) {
 		planes[i] = (uint8_t)scales[i];
 		planes[n + i] = (uint8_t)(scales[i] >> 8);
 	}
-	return kvi_packed_put(c, planes, 2 * n, out);
+	return kvi_packed_put(coder, planes, 2 * n, out);
 }
 
-kvarc_ret kvi_scales_get(struct kvi_coder *c, struct kvi_in *in, size_t n, uint16_t *to)
+kvarc_ret kvi_scales_get(struct kvi_coder *coder, struct kvi_in *in, size_t n, uint16_t *to)
 {
 	const uint8_t *from;
-	kvarc_ret ret = kvi_packed_get(c, in, 2 * n, &from);
+	kvarc_ret ret = kvi_packed_get(coder, in, 2 * n, &from);
 	if (ret)
 		return ret;
 	bool good = true;

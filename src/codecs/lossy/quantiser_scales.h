@@ -13,10 +13,10 @@ uint16_t kvi_scale_of(float v);
 float kvi_scale_value(uint16_t scale);
 
 /* Writes n scales as planes (spec tsc 2). Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_scales_put(struct kvi_coder *c, const uint16_t *scales, size_t n,
+kvarc_ret kvi_scales_put(struct kvi_coder *coder, const uint16_t *scales, size_t n,
                          struct kvi_out *out);
 /* Reads n scales. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
-kvarc_ret kvi_scales_get(struct kvi_coder *c, struct kvi_in *in, size_t n, uint16_t *to);
+kvarc_ret kvi_scales_get(struct kvi_coder *coder, struct kvi_in *in, size_t n, uint16_t *to);
 
 /* Numbers to elements (spec lossy 2). x is changed. */
 void kvi_lossy_store(unsigned dtype, float *x, size_t n, uint8_t *to);

@@ -13,43 +13,43 @@ static unsigned class_of(unsigned part)
 	return part >= 8 ? 3 : part / 2;
 }
 
-void kvi_rates_put(const struct kvi_parts *p, const size_t bytes[KVI_RATES_MAX],
+void kvi_rates_put(const struct kvi_parts *parts, const size_t bytes[KVI_RATES_MAX],
                    struct kvi_out *out)
 {
-	const unsigned width = width_of(p->n_rates);
+	const unsigned width = width_of(parts->n_rates);
 	uint8_t map[KVI_TOKENS_MAX / 4] = { 0 };
 	size_t at = 0;
-	for (size_t t = 0; t < p->chunk->n_tokens; t++)
-		if (p->part[t] & KVI_CODED) {
-			map[at / 8] |= (uint8_t)(class_of(p->part[t]) << at % 8);
+	for (size_t t = 0; t < parts->chunk->n_tokens; t++)
+		if (parts->part[t] & KVI_CODED) {
+			map[at / 8] |= (uint8_t)(class_of(parts->part[t]) << at % 8);
 			at += width;
 		}
-	kvi_put8(out, (uint8_t)p->n_rates);
+	kvi_put8(out, (uint8_t)parts->n_rates);
 	kvi_put_bytes(out, map, (at + 7) / 8);
-	for (unsigned i = 0; i + 1 < p->n_rates; i++)
+	for (unsigned i = 0; i + 1 < parts->n_rates; i++)
 		kvi_put_varint(out, bytes[i]);
 }
 
-bool kvi_rates_get(struct kvi_parts *p, struct kvi_in *in, size_t bytes[KVI_RATES_MAX])
+bool kvi_rates_get(struct kvi_parts *parts, struct kvi_in *in, size_t bytes[KVI_RATES_MAX])
 {
-	p->n_rates = kvi_get8(in);
-	if (p->n_rates < 2 || p->n_rates > KVI_RATES_MAX)
+	parts->n_rates = kvi_get8(in);
+	if (parts->n_rates < 2 || parts->n_rates > KVI_RATES_MAX)
 		return false;
-	const unsigned width = width_of(p->n_rates);
-	const size_t bits = kvi_parts_count(p, KVI_CODED) * width;
+	const unsigned width = width_of(parts->n_rates);
+	const size_t bits = kvi_parts_count(parts, KVI_CODED) * width;
 	const uint8_t *map = kvi_get_bytes(in, (bits + 7) / 8);
 	unsigned seen = 0;
 	if (!map || (bits % 8 && map[bits / 8] >> bits % 8))
 		return false;
-	for (size_t t = 0, at = 0; t < p->chunk->n_tokens; t++)
-		if (p->part[t] & KVI_CODED) {
+	for (size_t t = 0, at = 0; t < parts->chunk->n_tokens; t++)
+		if (parts->part[t] & KVI_CODED) {
 			unsigned class = map[at / 8] >> at % 8 & ((1u << width) - 1);
-			p->part[t] = (uint8_t)(1u << class);
-			seen |= p->part[t];
+			parts->part[t] = (uint8_t)(1u << class);
+			seen |= parts->part[t];
 			at += width;
 		}
-	bool good = seen == (1u << p->n_rates) - 1;
-	for (unsigned i = 0; i + 1 < p->n_rates; i++) {
+	bool good = seen == (1u << parts->n_rates) - 1;
+	for (unsigned i = 0; i + 1 < parts->n_rates; i++) {
 		bytes[i] = (size_t)kvi_get_varint(in, SIZE_MAX / 2);
 		good = good && bytes[i];
 	}
@@ -117,30 +117,30 @@ static void merge(struct rates *r, size_t C, size_t body)
 	}
 }
 
-void kvi_rates_choose(struct kvi_parts *p, const kvarc_lossy *tier, int rate[KVI_RATES_MAX])
+void kvi_rates_choose(struct kvi_parts *parts, const kvarc_lossy *tier, int rate[KVI_RATES_MAX])
 {
-	const struct kvi_chunk *chunk = p->chunk;
+	const struct kvi_chunk *chunk = parts->chunk;
 	const size_t C = kvi_chunk_channels(chunk);
 	int wanted[KVI_TOKENS_MAX] = { 0 };
 	struct rates r = { .n = 0 };
-	p->n_rates = 1;
+	parts->n_rates = 1;
 	rate[0] = tier->rate;
 	for (size_t t = 0; t < chunk->n_tokens && chunk->token_rate; t++) {
 		wanted[t] = kvi_lossy_token_rate(tier, chunk, chunk->token_rate[t]);
-		if (p->part[t] & KVI_CODED)
+		if (parts->part[t] & KVI_CODED)
 			add(&r, wanted[t]);
 	}
 	if (!r.n)
 		return;
 	merge(&r, C, body_price(tier, C));
-	p->n_rates = (unsigned)r.n;
+	parts->n_rates = (unsigned)r.n;
 	for (size_t i = 0; i < r.n; i++)
 		rate[i] = r.rate[i];
 	for (size_t t = 0; t < chunk->n_tokens; t++) {
 		unsigned class = 0;
 		while (class + 1 < r.n && rate[class] < wanted[t])
 			class ++;
-		if (p->part[t] & KVI_CODED)
-			p->part[t] = (uint8_t)(1u << class);
+		if (parts->part[t] & KVI_CODED)
+			parts->part[t] = (uint8_t)(1u << class);
 	}
 }

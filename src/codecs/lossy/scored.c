@@ -32,15 +32,15 @@ static uint32_t key_of(float x)
 
 /* The k-th largest key, from 1, of the tokens with a rate, byte by byte; *equal: the number of
  * tokens with that key among the first k. */
-static uint32_t kth(const struct scored *s, int rate, uint64_t k, uint64_t *equal)
+static uint32_t kth(const struct scored *scored, int rate, uint64_t k, uint64_t *equal)
 {
 	uint32_t key = 0, known = 0;
 	for (int shift = 32 - BYTE; shift >= 0; shift -= BYTE) {
 		uint64_t count[VALUES] = { 0 };
 		uint32_t b = VALUES - 1;
-		for (uint64_t i = 0; i < s->n; i++) {
-			uint32_t u = key_of(s->score[i]);
-			if (s->rate[i] == rate && (u & known) == key)
+		for (uint64_t i = 0; i < scored->n; i++) {
+			uint32_t u = key_of(scored->score[i]);
+			if (scored->rate[i] == rate && (u & known) == key)
 				count[u >> shift & (VALUES - 1)]++;
 		}
 		while (b && count[b] < k)
@@ -54,22 +54,22 @@ static uint32_t kth(const struct scored *s, int rate, uint64_t k, uint64_t *equa
 
 /* Of the tokens with a rate the k with the highest scores have another; k: not more than there
  * are. */
-static void move(const struct scored *s, int from, int to, uint64_t k)
+static void move(const struct scored *scored, int from, int to, uint64_t k)
 {
 	uint64_t equal = 0;
-	uint32_t least = k ? kth(s, from, k, &equal) : 0;
-	for (uint64_t i = k ? s->n : 0; i-- > 0;) {
-		uint32_t u = key_of(s->score[i]);
-		if (s->rate[i] == from && (u > least || (u == least && equal && equal--)))
-			s->rate[i] = (int16_t)to;
+	uint32_t least = k ? kth(scored, from, k, &equal) : 0;
+	for (uint64_t i = k ? scored->n : 0; i-- > 0;) {
+		uint32_t u = key_of(scored->score[i]);
+		if (scored->rate[i] == from && (u > least || (u == least && equal && equal--)))
+			scored->rate[i] = (int16_t)to;
 	}
 }
 
-static uint64_t count(const struct scored *s, int rate)
+static uint64_t count(const struct scored *scored, int rate)
 {
 	uint64_t k = 0;
-	for (uint64_t i = 0; i < s->n; i++)
-		k += s->rate[i] == rate;
+	for (uint64_t i = 0; i < scored->n; i++)
+		k += scored->rate[i] == rate;
 	return k;
 }
 
@@ -79,37 +79,38 @@ static uint64_t share(uint64_t n, uint32_t thousandths)
 }
 
 /* Which tokens stay. */
-static void keep(const kvarc_lossy *tier, const struct scored *s)
+static void keep(const kvarc_lossy *tier, const struct scored *scored)
 {
-	uint64_t all = tier->select.keep ? share(s->n, tier->select.keep) : s->n;
+	uint64_t all = tier->select.keep ? share(scored->n, tier->select.keep) : scored->n;
 	uint64_t recent = tier->select.recent ? tier->select.recent : all / 2;
 	if (tier->select.recent == KVARC_LOSSY_NO_RECENT)
 		recent = 0;
 	if (tier->tail_tokens > recent)
 		recent = tier->tail_tokens;
-	for (uint64_t i = 0; i < s->n; i++)
-		s->rate[i] = i < tier->exact_tokens || s->n - i <= recent ? STAYS
-		                                                          : KVARC_LOSSY_DROP;
-	uint64_t stay = count(s, STAYS);
-	move(s, KVARC_LOSSY_DROP, STAYS, all > stay ? all - stay : 0);
+	for (uint64_t i = 0; i < scored->n; i++)
+		scored->rate[i] = i < tier->exact_tokens || scored->n - i <= recent
+		                          ? STAYS
+		                          : KVARC_LOSSY_DROP;
+	uint64_t stay = count(scored, STAYS);
+	move(scored, KVARC_LOSSY_DROP, STAYS, all > stay ? all - stay : 0);
 }
 
 /* Those that stay by quarters. */
-static void spread(int most, const struct scored *s)
+static void spread(int most, const struct scored *scored)
 {
-	uint64_t m = count(s, STAYS), done = 0;
+	uint64_t m = count(scored, STAYS), done = 0;
 	int third = ((most < 0 ? -most : most) * 2 + 3) / 6;
 	third = most < 0 ? -third : third;
 	const int more[QUARTERS] = { most, third, -third, -most };
 	for (unsigned q = 0; q < QUARTERS; q++) {
 		uint64_t end = m * (q + 1) / QUARTERS;
-		move(s, STAYS, MARK + (int)q, end - done);
+		move(scored, STAYS, MARK + (int)q, end - done);
 		done = end;
 	}
-	for (uint64_t i = 0; i < s->n; i++)
+	for (uint64_t i = 0; i < scored->n; i++)
 		for (unsigned q = 0; q < QUARTERS; q++)
-			if (s->rate[i] == MARK + (int)q) {
-				s->rate[i] = (int16_t)more[q];
+			if (scored->rate[i] == MARK + (int)q) {
+				scored->rate[i] = (int16_t)more[q];
 				break;
 			}
 }

@@ -181,39 +181,39 @@ struct tier_part {
 	size_t n;
 };
 
-static bool next_part(const char **text, struct tier_part *p)
+static bool next_part(const char **text, struct tier_part *part)
 {
 	if (!**text)
 		return false;
-	p->at = *text;
-	p->n = strcspn(*text, ",");
-	*text += p->n;
+	part->at = *text;
+	part->n = strcspn(*text, ",");
+	*text += part->n;
 	*text += **text == ',';
 	return true;
 }
 
 /* What follows "key=" in a part. */
-static bool has_key(struct tier_part *p, const char *key)
+static bool has_key(struct tier_part *part, const char *key)
 {
 	size_t n = strlen(key);
-	if (p->n <= n || strncmp(p->at, key, n) || p->at[n] != '=')
+	if (part->n <= n || strncmp(part->at, key, n) || part->at[n] != '=')
 		return false;
-	p->at += n + 1;
-	p->n -= n + 1;
+	part->at += n + 1;
+	part->n -= n + 1;
 	return true;
 }
 
-static bool is(const struct tier_part *p, const char *word)
+static bool is(const struct tier_part *part, const char *word)
 {
-	return p->n == strlen(word) && !strncmp(p->at, word, p->n);
+	return part->n == strlen(word) && !strncmp(part->at, word, part->n);
 }
 
-static bool number(struct tier_part *p, unsigned most, unsigned *v)
+static bool number(struct tier_part *part, unsigned most, unsigned *v)
 {
 	size_t digits = 0;
 	*v = 0;
-	for (; p->n && *p->at >= '0' && *p->at <= '9'; p->at++, p->n--) {
-		*v = *v * 10 + (unsigned)(*p->at - '0');
+	for (; part->n && *part->at >= '0' && *part->at <= '9'; part->at++, part->n--) {
+		*v = *v * 10 + (unsigned)(*part->at - '0');
 		if (++digits > 7 || *v > most)
 			return false;
 	}
@@ -221,52 +221,54 @@ static bool number(struct tier_part *p, unsigned most, unsigned *v)
 }
 
 /* A decimal number to the nearest multiple of 1 / parts. No libm: every machine reads the same. */
-static bool decimal(struct tier_part p, bool sign, unsigned parts, int *v)
+static bool decimal(struct tier_part part, bool sign, unsigned parts, int *v)
 {
 	unsigned whole, tenth = 0, scale = 1;
-	bool minus = sign && p.n && *p.at == '-';
-	if (sign && p.n && (*p.at == '-' || *p.at == '+')) {
-		p.at++;
-		p.n--;
+	bool minus = sign && part.n && *part.at == '-';
+	if (sign && part.n && (*part.at == '-' || *part.at == '+')) {
+		part.at++;
+		part.n--;
 	}
-	if (!number(&p, 99, &whole))
+	if (!number(&part, 99, &whole))
 		return false;
-	if (p.n && *p.at == '.') {
-		for (p.at++, p.n--; p.n && *p.at >= '0' && *p.at <= '9' && scale < 100000;
-		     p.at++, p.n--, scale *= 10)
-			tenth = tenth * 10 + (unsigned)(*p.at - '0');
+	if (part.n && *part.at == '.') {
+		for (part.at++, part.n--;
+		     part.n && *part.at >= '0' && *part.at <= '9' && scale < 100000;
+		     part.at++, part.n--, scale *= 10)
+			tenth = tenth * 10 + (unsigned)(*part.at - '0');
 	}
 	*v = (int)(whole * parts + (2 * tenth * parts + scale) / (2 * scale));
 	*v = minus ? -*v : *v;
-	return p.n == 0;
+	return part.n == 0;
 }
 
 /* A decimal number in 1e-9; whether it is one, not above 9. */
-static bool error_of(struct tier_part p, uint64_t *v)
+static bool error_of(struct tier_part part, uint64_t *v)
 {
 	unsigned whole;
 	int digits = 0;
-	if (!number(&p, 9, &whole))
+	if (!number(&part, 9, &whole))
 		return false;
 	*v = whole;
-	if (p.n && *p.at == '.')
-		for (p.at++, p.n--; p.n && *p.at >= '0' && *p.at <= '9' && digits < ERROR_DIGITS;
-		     p.at++, p.n--, digits++)
-			*v = *v * 10 + (unsigned)(*p.at - '0');
+	if (part.n && *part.at == '.')
+		for (part.at++, part.n--;
+		     part.n && *part.at >= '0' && *part.at <= '9' && digits < ERROR_DIGITS;
+		     part.at++, part.n--, digits++)
+			*v = *v * 10 + (unsigned)(*part.at - '0');
 	for (; digits < ERROR_DIGITS; digits++)
 		*v *= 10;
-	return p.n == 0;
+	return part.n == 0;
 }
 
 /* The number behind the name of a tier. */
-static bool rate_of(kvarc_lossy *l, struct tier_part p)
+static bool rate_of(kvarc_lossy *lossy, struct tier_part part)
 {
 	uint64_t error;
-	if (l->tier != KVARC_TIER_NEAR)
-		return decimal(p, false, UNIT, &l->rate);
-	if (!error_of(p, &error) || error > ERROR_MAX)
+	if (lossy->tier != KVARC_TIER_NEAR)
+		return decimal(part, false, UNIT, &lossy->rate);
+	if (!error_of(part, &error) || error > ERROR_MAX)
 		return false;
-	l->params.bound.max_error = (uint32_t)error;
+	lossy->params.bound.max_error = (uint32_t)error;
 	return true;
 }
 
@@ -294,40 +296,40 @@ static const struct tier_option {
 	{ "block", 0, offsetof(kvarc_lossy, params.tsc.block), 1, 1, BLOCK_MAX },
 };
 
-static bool option(kvarc_lossy *l, struct tier_part p)
+static bool option(kvarc_lossy *lossy, struct tier_part part)
 {
 	for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
 		const struct tier_option *o = &options[i];
 		unsigned n = 0;
 		int v;
-		if (o->flag && is(&p, o->key)) {
-			l->flags |= o->flag;
+		if (o->flag && is(&part, o->key)) {
+			lossy->flags |= o->flag;
 			return true;
 		}
-		if (o->flag || !has_key(&p, o->key))
+		if (o->flag || !has_key(&part, o->key))
 			continue;
-		if (o->unit > 1 ? !decimal(p, o->least < 0, (unsigned)o->unit, &v)
-		                : !number(&p, (unsigned)o->most, &n) || p.n)
+		if (o->unit > 1 ? !decimal(part, o->least < 0, (unsigned)o->unit, &v)
+		                : !number(&part, (unsigned)o->most, &n) || part.n)
 			return false;
 		v = o->unit > 1 ? v : (int)n;
 		if (v < o->least || v > o->most)
 			return false;
 		if (!v && o->offset == offsetof(kvarc_lossy, select.recent))
-			l->select.recent = KVARC_LOSSY_NO_RECENT;
+			lossy->select.recent = KVARC_LOSSY_NO_RECENT;
 		else
-			memcpy((char *)l + o->offset, &v, sizeof v);
+			memcpy((char *)lossy + o->offset, &v, sizeof v);
 		return true;
 	}
 	return false;
 }
 
-static kvarc_ret refuse(kvarc_error *e, const char *text, const char *why)
+static kvarc_ret refuse(kvarc_error *error, const char *text, const char *why)
 {
-	if (e) {
-		*e = (kvarc_error){ .code = KVARC_OPTIONS,
-			            .offset = KVARC_UNKNOWN,
-			            .frame = KVARC_UNKNOWN };
-		snprintf(e->text, sizeof e->text, "lossy tier \"%.60s\": %s", text, why);
+	if (error) {
+		*error = (kvarc_error){ .code = KVARC_OPTIONS,
+			                .offset = KVARC_UNKNOWN,
+			                .frame = KVARC_UNKNOWN };
+		snprintf(error->text, sizeof error->text, "lossy tier \"%.60s\": %s", text, why);
 	}
 	return KVARC_OPTIONS;
 }
@@ -355,7 +357,7 @@ static const char *read_tier(kvarc_lossy *lossy, const char *text)
 	return NULL;
 }
 
-kvarc_ret kvarc_lossy_parse(kvarc_lossy *lossy, const char *text, kvarc_error *e)
+kvarc_ret kvarc_lossy_parse(kvarc_lossy *lossy, const char *text, kvarc_error *error)
 {
 	const char *rest = text, *wrong = NULL;
 	struct tier_part p;
@@ -377,9 +379,9 @@ kvarc_ret kvarc_lossy_parse(kvarc_lossy *lossy, const char *text, kvarc_error *e
 	if (!wrong && text[strlen(text) - 1] == ',')
 		wrong = "nothing follows the last comma";
 	if (wrong)
-		return refuse(e, text, wrong);
+		return refuse(error, text, wrong);
 	if (!kvi_lossy_valid(lossy))
-		return refuse(e, text,
+		return refuse(error, text,
 		              "a number is out of its range, or an option is another tier's");
 	return KVARC_OK;
 }

@@ -31,7 +31,7 @@ static int lowest(unsigned dtype)
 	return dtype == KVARC_F32 ? F32_LOWEST : f->emin - f->mant_bits;
 }
 
-bool kvi_lattice_make(struct kvi_lattice *l, unsigned dtype, int exponent)
+bool kvi_lattice_make(struct kvi_lattice *lattice, unsigned dtype, int exponent)
 {
 	const struct kvi_float_format *f = kvi_float_format(dtype);
 	const int least = lowest(dtype);
@@ -42,13 +42,13 @@ bool kvi_lattice_make(struct kvi_lattice *l, unsigned dtype, int exponent)
 	uint32_t beyond = dtype == KVARC_E4M3
 	                          ? 0x7f
 	                          : ((1u << f->exp_bits) - 1) << formats[dtype].mant_bits;
-	*l = (struct kvi_lattice){ .fmt = &formats[dtype],
-		                   .dtype = dtype,
-		                   .size = (unsigned)kvarc_dtype_bytes(dtype),
-		                   .exponent = exponent,
-		                   .depth = (unsigned)(exponent - least),
-		                   .low_bits = wide ? F32_LOW : 0,
-		                   .largest = beyond - 1 };
+	*lattice = (struct kvi_lattice){ .fmt = &formats[dtype],
+		                         .dtype = dtype,
+		                         .size = (unsigned)kvarc_dtype_bytes(dtype),
+		                         .exponent = exponent,
+		                         .depth = (unsigned)(exponent - least),
+		                         .low_bits = wide ? F32_LOW : 0,
+		                         .largest = beyond - 1 };
 	return true;
 }
 
@@ -68,13 +68,13 @@ static inline uint32_t rounded(uint32_t v, unsigned bits)
 }
 
 /* size is a constant. Returns the greatest point. */
-static inline uint32_t to_codes(const struct kvi_lattice *l, unsigned size, const uint8_t *elements,
-                                size_t n, uint16_t *codes)
+static inline uint32_t to_codes(const struct kvi_lattice *lattice, unsigned size,
+                                const uint8_t *elements, size_t n, uint16_t *codes)
 {
 	const unsigned sign_bit = 8 * size - 1;
-	const unsigned m = (unsigned)l->fmt->mant_bits + l->low_bits;
-	const unsigned depth = l->depth + l->low_bits;
-	const uint32_t top = 1u << (l->fmt->elem_bits - 1);
+	const unsigned m = (unsigned)lattice->fmt->mant_bits + lattice->low_bits;
+	const unsigned depth = lattice->depth + lattice->low_bits;
+	const uint32_t top = 1u << (lattice->fmt->elem_bits - 1);
 	const uint32_t one = 1u << m, offset = (uint32_t)depth << m;
 	uint32_t most = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -94,18 +94,18 @@ static inline uint32_t to_codes(const struct kvi_lattice *l, unsigned size, cons
 	return most;
 }
 
-bool kvi_lattice_codes(const struct kvi_lattice *l, const uint8_t *elements, size_t n,
+bool kvi_lattice_codes(const struct kvi_lattice *lattice, const uint8_t *elements, size_t n,
                        uint16_t *codes)
 {
-	switch (l->size) {
+	switch (lattice->size) {
 	case 1:
-		to_codes(l, 1, elements, n, codes);
+		to_codes(lattice, 1, elements, n, codes);
 		return true;
 	case 2:
-		to_codes(l, 2, elements, n, codes);
+		to_codes(lattice, 2, elements, n, codes);
 		return true;
 	default:
-		return to_codes(l, 4, elements, n, codes) < 1u << 15;
+		return to_codes(lattice, 4, elements, n, codes) < 1u << 15;
 	}
 }
 
@@ -125,22 +125,22 @@ static inline lanes either(numbers is, lanes yes, lanes no)
  * Elements of codes. Points below 2^m are normal or subnormal numbers of the dtype; binary32 has
  * the mantissa of the normal ones where it is wanted.
  */
-static inline lanes to_elements(const struct kvi_lattice *l, lanes codes)
+static inline lanes to_elements(const struct kvi_lattice *lattice, lanes codes)
 {
-	const unsigned m = (unsigned)l->fmt->mant_bits;
-	const unsigned shift = l->depth < 16 ? l->depth : 16;
-	const unsigned sign = (unsigned)l->fmt->elem_bits - 1;
-	const uint32_t offset = (uint32_t)l->depth << m;
+	const unsigned m = (unsigned)lattice->fmt->mant_bits;
+	const unsigned shift = lattice->depth < 16 ? lattice->depth : 16;
+	const unsigned sign = (unsigned)lattice->fmt->elem_bits - 1;
+	const uint32_t offset = (uint32_t)lattice->depth << m;
 	const uint32_t normal = offset - ((m + 126) << m);
-	const lanes largest = (lanes){ 0 } + l->largest;
+	const lanes largest = (lanes){ 0 } + lattice->largest;
 	lanes neg = codes >> sign, point = (codes & ((1u << sign) - 1)) + neg;
 	lanes subnormal = point << shift;
 	floats f = __builtin_convertvector((numbers)point, floats);
 	lanes x = ((lanes)f >> (23 - m)) + normal;
 	x = either(subnormal >> m != 0, x, subnormal);
 	x = either(point >> m != 0, point + offset, x);
-	x = either(x < largest, x, largest) << l->low_bits;
-	return x | neg << (8 * l->size - 1);
+	x = either(x < largest, x, largest) << lattice->low_bits;
+	return x | neg << (8 * lattice->size - 1);
 }
 
 /* The first n <= SIDE lanes. */
@@ -150,10 +150,10 @@ static inline void store(lanes x, unsigned size, size_t n, uint8_t *to)
 		kvi_store_element(to + i * size, size, x[i]);
 }
 
-void kvi_lattice_elements(const struct kvi_lattice *l, const uint16_t *codes, size_t n,
+void kvi_lattice_elements(const struct kvi_lattice *lattice, const uint16_t *codes, size_t n,
                           uint8_t *elements)
 {
-	const struct kvi_lattice here = *l;
+	const struct kvi_lattice here = *lattice;
 	size_t i = 0;
 	for (; i + SIDE <= n; i += SIDE) {
 		halves c;
@@ -187,16 +187,17 @@ struct near_work {
 };
 
 /* Returns OK, MEM, MEMLIMIT, DATA. */
-static kvarc_ret open_work(struct near_work *w, struct kvi_coder *c,
+static kvarc_ret open_work(struct near_work *w, struct kvi_coder *coder,
                            const struct kvi_coder_job *job, int exponent)
 {
 	const struct kvi_grid_params *p = kvi_grid_params_of(job->params);
 	const size_t C = kvi_chunk_channels(job->chunk);
 	if (!kvi_lattice_make(&w->lattice, job->chunk->dtype, exponent))
 		return KVARC_DATA;
-	uint32_t *ctx = kvi_scratch(c, KVI_SCRATCH_COEFFICIENTS, C * (sizeof *ctx + sizeof *p->k));
+	uint32_t *ctx = kvi_scratch(coder, KVI_SCRATCH_COEFFICIENTS,
+	                            C * (sizeof *ctx + sizeof *p->k));
 	if (!ctx)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	w->scaled = *p;
 	w->scaled.ctx = ctx;
 	w->scaled.k = (int16_t *)(void *)(ctx + C);
@@ -206,7 +207,7 @@ static kvarc_ret open_work(struct near_work *w, struct kvi_coder *c,
 	}
 	kvi_grid_fixed_contexts(&w->scaled, w->lattice.fmt, ctx);
 	w->n = kvi_mask_elements(&job->mask);
-	return kvi_grid_token_job(c, job, &w->scaled, w->lattice.fmt, &w->grid);
+	return kvi_grid_token_job(coder, job, &w->scaled, w->lattice.fmt, &w->grid);
 }
 
 static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *shape,
@@ -215,10 +216,12 @@ static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *sh
 	return kvi_grid_params_parse(alloc, KVI_CODEC_NEAR, shape, in, out);
 }
 
-static kvarc_ret fit(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_params **out)
+static kvarc_ret fit(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                     struct kvi_params **out)
 {
-	return job->chunk->n_tokens < TOKENS_MIN ? KVARC_END
-	                                         : kvi_grid_params_fit(c, KVI_CODEC_NEAR, job, out);
+	return job->chunk->n_tokens < TOKENS_MIN
+	               ? KVARC_END
+	               : kvi_grid_params_fit(coder, KVI_CODEC_NEAR, job, out);
 }
 
 /* The greatest error of a chunk; 0: it is all zeros. */
@@ -248,49 +251,49 @@ static bool analyse(const struct near_work *w, const struct kvi_coder_job *job, 
 	return refused;
 }
 
-static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
+static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job,
                         struct kvi_payload *out)
 {
 	struct near_work w;
 	const double most = bound_of(job);
 	if (!(most > 0))
 		return KVARC_END;
-	kvarc_ret ret = open_work(&w, c, job, kvi_lattice_exponent(job->chunk->dtype, most));
+	kvarc_ret ret = open_work(&w, coder, job, kvi_lattice_exponent(job->chunk->dtype, most));
 	if (ret)
 		return ret;
-	uint16_t *codes = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, w.n * sizeof *codes);
-	uint16_t *lane = kvi_scratch(c, KVI_SCRATCH_PLANE, w.n * sizeof *lane);
-	uint8_t *end = kvi_scratch_end(c, KVI_SCRATCH_OUT,
+	uint16_t *codes = kvi_scratch(coder, KVI_SCRATCH_ELEMENTS, w.n * sizeof *codes);
+	uint16_t *lane = kvi_scratch(coder, KVI_SCRATCH_PLANE, w.n * sizeof *lane);
+	uint8_t *end = kvi_scratch_end(coder, KVI_SCRATCH_OUT,
 	                               KVI_STREAM_HEAD + 2 * (KVI_GRID_WORDS * w.n + SPARE_WORDS));
 	uint32_t state[KVI_LANES];
 	if (!codes || !lane || !end)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	out->refused = analyse(&w, job, codes);
 	if (out->refused)
 		return KVARC_OK;
 	kvi_lanes_to16(&job->lanes, codes, lane);
-	size_t words = c->kernels->grid_encode(&w.grid, lane, (uint16_t *)(void *)end, state);
+	size_t words = coder->kernels->grid_encode(&w.grid, lane, (uint16_t *)(void *)end, state);
 	uint8_t *begin = kvi_stream_put(end, words, state);
 	kvi_put16(out->body, (uint16_t)(int16_t)w.lattice.exponent);
 	kvi_put_bytes(out->body, begin, (size_t)(end - begin));
 	return KVARC_OK;
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
+static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job, struct kvi_in *in)
 {
 	struct near_work w;
 	struct kvi_stream s;
 	int exponent = (int16_t)kvi_get16(in);
 	if (!kvi_stream_get(in, &s))
 		return KVARC_DATA;
-	kvarc_ret ret = open_work(&w, c, job, exponent);
+	kvarc_ret ret = open_work(&w, coder, job, exponent);
 	if (ret)
 		return ret;
-	uint16_t *codes = kvi_scratch(c, KVI_SCRATCH_ELEMENTS, w.n * sizeof *codes);
-	uint16_t *lane = kvi_scratch(c, KVI_SCRATCH_PLANE, w.n * sizeof *lane);
+	uint16_t *codes = kvi_scratch(coder, KVI_SCRATCH_ELEMENTS, w.n * sizeof *codes);
+	uint16_t *lane = kvi_scratch(coder, KVI_SCRATCH_PLANE, w.n * sizeof *lane);
 	if (!codes || !lane)
-		return kvi_alloc_error(c->alloc);
-	if (!c->kernels->grid_decode(&w.grid, &s, lane))
+		return kvi_alloc_error(coder->alloc);
+	if (!coder->kernels->grid_decode(&w.grid, &s, lane))
 		return KVARC_DATA;
 	kvi_lanes_from16(&job->lanes, lane, codes);
 	kvi_lattice_elements(&w.lattice, codes, w.n, job->decoded);

@@ -23,14 +23,14 @@ struct kvi_lattice {
 };
 
 /* false: F is out of its range. */
-bool kvi_lattice_make(struct kvi_lattice *l, unsigned dtype, int exponent);
+bool kvi_lattice_make(struct kvi_lattice *lattice, unsigned dtype, int exponent);
 /* The F with errors up to `most`, as far as the range goes. */
 int kvi_lattice_exponent(unsigned dtype, double most);
 /* Codes of n finite elements; false: some are too large. */
-bool kvi_lattice_codes(const struct kvi_lattice *l, const uint8_t *elements, size_t n,
+bool kvi_lattice_codes(const struct kvi_lattice *lattice, const uint8_t *elements, size_t n,
                        uint16_t *codes);
 /* The elements of any n codes. */
-void kvi_lattice_elements(const struct kvi_lattice *l, const uint16_t *codes, size_t n,
+void kvi_lattice_elements(const struct kvi_lattice *lattice, const uint16_t *codes, size_t n,
                           uint8_t *elements);
 
 #endif

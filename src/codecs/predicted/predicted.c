@@ -16,10 +16,10 @@ static void put_head(uint8_t *to, const uint8_t *predicted, size_t n, unsigned m
 	to[8] = (uint8_t)method;
 }
 
-const uint8_t *kvi_predicted_put(struct kvi_coder *c, const struct kvi_chunk *chunk,
+const uint8_t *kvi_predicted_put(struct kvi_coder *coder, const struct kvi_chunk *chunk,
                                  const uint8_t *raw)
 {
-	uint8_t *to = kvi_scratch(c, KVI_SCRATCH_OUT, KVI_PREDICTED_EXACT);
+	uint8_t *to = kvi_scratch(coder, KVI_SCRATCH_OUT, KVI_PREDICTED_EXACT);
 	if (to)
 		put_head(to, raw, kvi_chunk_bytes(chunk), EXACT);
 	return to;
@@ -34,13 +34,13 @@ static void differ(unsigned dtype, const uint8_t *p, const uint8_t *q, size_t n,
 			*to++ = p[i] ^ q[i];
 }
 
-const uint8_t *kvi_predicted_patch(struct kvi_coder *c, const struct kvi_chunk *chunk,
+const uint8_t *kvi_predicted_patch(struct kvi_coder *coder, const struct kvi_chunk *chunk,
                                    const uint8_t *raw, size_t capacity, size_t *bytes)
 {
 	const uint8_t *p = chunk->linear->predicted;
 	size_t n = kvi_chunk_bytes(chunk);
-	uint8_t *planes = kvi_scratch(c, KVI_SCRATCH_PLANE, n);
-	uint8_t *to = kvi_scratch(c, KVI_SCRATCH_PLANE_OUT, KVI_PREDICTED_EXACT + n);
+	uint8_t *planes = kvi_scratch(coder, KVI_SCRATCH_PLANE, n);
+	uint8_t *to = kvi_scratch(coder, KVI_SCRATCH_PLANE_OUT, KVI_PREDICTED_EXACT + n);
 	*bytes = 0;
 	if (!planes || !to)
 		return NULL;
@@ -48,7 +48,7 @@ const uint8_t *kvi_predicted_patch(struct kvi_coder *c, const struct kvi_chunk *
 		return to;
 	differ(chunk->dtype, raw, p, n, planes);
 	size_t most = capacity - KVI_PREDICTED_EXACT - 1;
-	size_t got = kvi_zstd_write(c, planes, n, to + KVI_PREDICTED_EXACT, most < n ? most : n,
+	size_t got = kvi_zstd_write(coder, planes, n, to + KVI_PREDICTED_EXACT, most < n ? most : n,
 	                            KVI_ZSTD_LEVEL);
 	if (got) {
 		put_head(to, p, n, PATCH);
@@ -58,23 +58,23 @@ const uint8_t *kvi_predicted_patch(struct kvi_coder *c, const struct kvi_chunk *
 }
 
 /* job->decoded may be the predicted elements themselves. */
-static kvarc_ret apply_patch(struct kvi_coder *c, const struct kvi_coder_job *job,
+static kvarc_ret apply_patch(struct kvi_coder *coder, const struct kvi_coder_job *job,
                              struct kvi_in *in)
 {
 	const uint8_t *p = job->chunk->linear->predicted;
 	size_t n = kvi_chunk_bytes(job->chunk), size = kvarc_dtype_bytes(job->chunk->dtype);
 	size_t bytes = kvi_in_remaining(in);
-	uint8_t *planes = kvi_scratch(c, KVI_SCRATCH_PLANE, n);
+	uint8_t *planes = kvi_scratch(coder, KVI_SCRATCH_PLANE, n);
 	if (!planes)
-		return kvi_alloc_error(c->alloc);
-	kvarc_ret ret = kvi_zstd_read(c, kvi_get_bytes(in, bytes), bytes, planes, n);
+		return kvi_alloc_error(coder->alloc);
+	kvarc_ret ret = kvi_zstd_read(coder, kvi_get_bytes(in, bytes), bytes, planes, n);
 	for (size_t b = 0; b < size && ret == KVARC_OK; b++)
 		for (size_t i = b; i < n; i += size)
 			job->decoded[i] = p[i] ^ *planes++;
 	return ret;
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
+static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job, struct kvi_in *in)
 {
 	const struct kvi_linear_in *linear = job->chunk->linear;
 	const uint8_t *p = linear ? linear->predicted : NULL;
@@ -88,7 +88,7 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, st
 	if (check != kvi_h64(p, n))
 		return KVARC_PREDICTOR;
 	if (method == PATCH)
-		return apply_patch(c, job, in);
+		return apply_patch(coder, job, in);
 	if (method != EXACT)
 		return KVARC_OPTIONS;
 	if (job->decoded != p)

@@ -25,14 +25,14 @@ struct state_scales {
 };
 
 /* Number of groups. */
-static inline size_t state_groups(const struct state_scales *s)
+static inline size_t state_groups(const struct state_scales *scales)
 {
-	return (s->rows + s->group - 1) / s->group;
+	return (scales->rows + scales->group - 1) / scales->group;
 }
 /* Scale class of an element. */
-static inline int state_class(const struct state_scales *s, size_t row, size_t column)
+static inline int state_class(const struct state_scales *scales, size_t row, size_t column)
 {
-	int k = s->row[row] + s->column[row / s->group * s->channels + column];
+	int k = scales->row[row] + scales->column[row / scales->group * scales->channels + column];
 	return k < -STATE_K_LIMIT ? -STATE_K_LIMIT : k > STATE_K_LIMIT ? STATE_K_LIMIT : k;
 }
 
@@ -63,30 +63,30 @@ static inline uint16_t level_of(float v)
 	return (uint16_t)(bits >> 16 & 0x7fff);
 }
 
-static void state_expected(const struct state_scales *s, size_t row, uint32_t *mu);
+static void state_expected(const struct state_scales *scales, size_t row, uint32_t *mu);
 
-/* Fills f->level. */
-static void take_levels(struct state_fit *f, bool expected)
+/* Fills fit->level. */
+static void take_levels(struct state_fit *fit, bool expected)
 {
-	const size_t C = f->s->channels, n = f->s->rows * C;
+	const size_t C = fit->s->channels, n = fit->s->rows * C;
 	int64_t sum = 0;
-	for (size_t i = 0; i < f->s->rows; i++) {
-		const float *x = f->x + i * C;
-		uint16_t *to = f->level + i * C;
+	for (size_t i = 0; i < fit->s->rows; i++) {
+		const float *x = fit->x + i * C;
+		uint16_t *to = fit->level + i * C;
 		if (expected)
-			state_expected(f->s, i, f->mu);
+			state_expected(fit->s, i, fit->mu);
 		for (size_t j = 0; j < C; j++) {
 			float mu = 0;
 			if (expected)
-				memcpy(&mu, f->mu + j, sizeof mu);
+				memcpy(&mu, fit->mu + j, sizeof mu);
 			to[j] = level_of(x[j] - mu);
 			sum += to[j];
 		}
 	}
 	int64_t least = sum / (int64_t)n - DEEPEST;
 	for (size_t i = 0; i < n; i++)
-		if (f->level[i] < least)
-			f->level[i] = (uint16_t)least;
+		if (fit->level[i] < least)
+			fit->level[i] = (uint16_t)least;
 }
 
 /* num / den to the nearest, den > 0. */
@@ -99,19 +99,19 @@ static int64_t nearest(int64_t num, int64_t den)
  * Row and column scales of the rows first to end - 1, where set; returns the squares of what they
  * do not explain, of all elements.
  */
-static int64_t fit_group(struct state_fit *f, size_t first, size_t end, bool set)
+static int64_t fit_group(struct state_fit *fit, size_t first, size_t end, bool set)
 {
-	struct state_scales *s = f->s;
+	struct state_scales *s = fit->s;
 	const int64_t C = (int64_t)s->channels, rows = (int64_t)(end - first);
 	int64_t all = 0, squares = 0, of_rows = 0, of_columns = 0;
-	memset(f->by_column, 0, s->channels * sizeof *f->by_column);
+	memset(fit->by_column, 0, s->channels * sizeof *fit->by_column);
 	for (size_t i = first; i < end; i++) {
-		const uint16_t *level = f->level + i * s->channels;
+		const uint16_t *level = fit->level + i * s->channels;
 		int64_t sum = 0;
 		for (size_t j = 0; j < s->channels; j++) {
 			sum += level[j];
 			squares += (int64_t)level[j] * level[j];
-			f->by_column[j] += level[j];
+			fit->by_column[j] += level[j];
 		}
 		all += sum;
 		of_rows += sum * sum / C;
@@ -119,7 +119,7 @@ static int64_t fit_group(struct state_fit *f, size_t first, size_t end, bool set
 			s->row[i] = (int16_t)nearest(sum + (SIGMA - 127 * OCTAVE) * C, CLASS * C);
 	}
 	for (size_t j = 0; j < s->channels; j++) {
-		int64_t sum = f->by_column[j];
+		int64_t sum = fit->by_column[j];
 		of_columns += sum * sum / rows;
 		if (set)
 			s->column[first / s->group * s->channels + j] = (int8_t)kvi_clamp(
@@ -128,37 +128,37 @@ static int64_t fit_group(struct state_fit *f, size_t first, size_t end, bool set
 	return squares - of_rows - of_columns + all / C * all / rows;
 }
 
-/* All groups of the size in f->s. */
-static int64_t fit_groups(struct state_fit *f, bool set)
+/* All groups of the size in fit->s. */
+static int64_t fit_groups(struct state_fit *fit, bool set)
 {
 	int64_t squares = 0;
-	for (size_t i = 0; i < f->s->rows; i += f->s->group) {
-		size_t end = i + f->s->group < f->s->rows ? i + f->s->group : f->s->rows;
-		squares += fit_group(f, i, end, set);
+	for (size_t i = 0; i < fit->s->rows; i += fit->s->group) {
+		size_t end = i + fit->s->group < fit->s->rows ? i + fit->s->group : fit->s->rows;
+		squares += fit_group(fit, i, end, set);
 	}
 	return squares;
 }
 
 /* The rows of a group that cost the fewest bits, with the scales of its columns. */
-static void choose_group(struct state_fit *f)
+static void choose_group(struct state_fit *fit)
 {
 	static const uint16_t sizes[] = { 256, 192, 160, 128, 96, 80, 64, 48, SMALLEST_GROUP };
 	int64_t least = INT64_MAX;
 	unsigned best = 256;
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-		if (i && sizes[i] >= f->s->rows)
+		if (i && sizes[i] >= fit->s->rows)
 			continue;
-		f->s->group = sizes[i];
+		fit->s->group = sizes[i];
 		/* 0.4 bits for each square octave: scales that are wrong by an octave cost little
 		 * with the tails that the tables have */
-		int64_t bits = fit_groups(f, false) / (OCTAVE * OCTAVE) * 2 / 5 +
-		               (int64_t)(COLUMN_BITS * state_groups(f->s) * f->s->channels);
+		int64_t bits = fit_groups(fit, false) / (OCTAVE * OCTAVE) * 2 / 5 +
+		               (int64_t)(COLUMN_BITS * state_groups(fit->s) * fit->s->channels);
 		if (bits < least) {
 			least = bits;
 			best = sizes[i];
 		}
 	}
-	f->s->group = best;
+	fit->s->group = best;
 }
 
 /* 2^(-k/4), nearly. */
@@ -172,14 +172,14 @@ static float inverse_scale(int k)
 }
 
 /* The fraction of the rows of a group that fits best. */
-static void fit_fraction(struct state_fit *f, size_t first, size_t end)
+static void fit_fraction(struct state_fit *fit, size_t first, size_t end)
 {
-	struct state_scales *s = f->s;
+	struct state_scales *s = fit->s;
 	double xy = 0, yy = 0;
 	for (size_t i = first; i < end; i++)
 		for (size_t j = 0; j < s->channels; j++) {
 			float scale = inverse_scale(state_class(s, i, j));
-			float x = f->x[i * s->channels + j] * scale;
+			float x = fit->x[i * s->channels + j] * scale;
 			float y = s->before[i * s->channels + j] * scale;
 			if (!(x > -FAR && x < FAR && y > -FAR * FAR && y < FAR * FAR))
 				continue;
@@ -191,32 +191,33 @@ static void fit_fraction(struct state_fit *f, size_t first, size_t end)
 }
 
 /*
- * Fits group, row and column, and with s->before fraction, to the elements of a job; the arrays
- * have memory for groups of one row. Integers, and floating point with one rounding an operation:
- * the same on every machine. Returns OK, MEM, MEMLIMIT.
+ * Fits group, row and column, and with scales->before fraction, to the elements of a job; the
+ * arrays have memory for groups of one row. Integers, and floating point with one rounding an
+ * operation: the same on every machine. Returns OK, MEM, MEMLIMIT.
  */
-static kvarc_ret fit_scales(struct kvi_coder *c, const struct kvi_coder_job *job,
-                            struct state_scales *s)
+static kvarc_ret fit_scales(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                            struct state_scales *scales)
 {
-	const size_t n = s->rows * s->channels;
-	struct state_fit f = { .s = s };
-	f.by_column = kvi_scratch(c, KVI_SCRATCH_FIT,
-	                          s->channels * (sizeof *f.by_column + sizeof *f.mu) +
+	const size_t n = scales->rows * scales->channels;
+	struct state_fit f = { .s = scales };
+	f.by_column = kvi_scratch(coder, KVI_SCRATCH_FIT,
+	                          scales->channels * (sizeof *f.by_column + sizeof *f.mu) +
 	                                  n * (sizeof *f.x + sizeof *f.level));
 	if (!f.by_column)
-		return kvi_alloc_error(c->alloc);
-	f.mu = (uint32_t *)(void *)(f.by_column + s->channels);
-	float *x = (float *)(void *)(f.mu + s->channels);
+		return kvi_alloc_error(coder->alloc);
+	f.mu = (uint32_t *)(void *)(f.by_column + scales->channels);
+	float *x = (float *)(void *)(f.mu + scales->channels);
 	f.level = (uint16_t *)(void *)(x + n);
 	f.x = x;
 	kvi_floats_exact(job->chunk->dtype, job->packed, n, x);
 	take_levels(&f, false);
 	choose_group(&f);
 	fit_groups(&f, true);
-	if (!s->before)
+	if (!scales->before)
 		return KVARC_OK;
-	for (size_t i = 0; i < s->rows; i += s->group)
-		fit_fraction(&f, i, i + s->group < s->rows ? i + s->group : s->rows);
+	for (size_t i = 0; i < scales->rows; i += scales->group)
+		fit_fraction(&f, i,
+		             i + scales->group < scales->rows ? i + scales->group : scales->rows);
 	take_levels(&f, true);
 	fit_groups(&f, true);
 	return KVARC_OK;
@@ -238,15 +239,15 @@ bool kvi_state_reference(const uint8_t *payload, size_t bytes, uint64_t *sequenc
 }
 
 /* Binary32 patterns of the expected values of a row, `channels` of them. */
-static void state_expected(const struct state_scales *s, size_t row, uint32_t *mu)
+static void state_expected(const struct state_scales *scales, size_t row, uint32_t *mu)
 {
-	const float *y = s->before ? s->before + row * s->channels : NULL;
-	const int a = !y ? 0 : s->fraction[row] == 255 ? STATE_ALL : s->fraction[row];
+	const float *y = scales->before ? scales->before + row * scales->channels : NULL;
+	const int a = !y ? 0 : scales->fraction[row] == 255 ? STATE_ALL : scales->fraction[row];
 	if (!a) {
-		memset(mu, 0, s->channels * sizeof *mu);
+		memset(mu, 0, scales->channels * sizeof *mu);
 		return;
 	}
-	for (size_t j = 0; j < s->channels; j++) {
+	for (size_t j = 0; j < scales->channels; j++) {
 		uint32_t bits, size;
 		memcpy(&bits, y + j, sizeof bits);
 		size = bits & 0x7fffffff;
@@ -258,142 +259,149 @@ static void state_expected(const struct state_scales *s, size_t row, uint32_t *m
 	}
 }
 
-static size_t side_bytes(const struct kvi_mask *m)
+static size_t side_bytes(const struct kvi_mask *mask)
 {
-	return SIDE_PLANES * (KVI_PLANE_HEAD + KVI_STREAM_ALIGN) + 3 * m->rows +
-	       kvi_mask_elements(m);
+	return SIDE_PLANES * (KVI_PLANE_HEAD + KVI_STREAM_ALIGN) + 3 * mask->rows +
+	       kvi_mask_elements(mask);
 }
 
 /* The elements of the reference that the mask leaves, as numbers. */
-static kvarc_ret take_before(struct kvi_coder *c, const struct kvi_coder_job *job,
-                             struct state_scales *s)
+static kvarc_ret take_before(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                             struct state_scales *scales)
 {
 	const struct kvi_mask *m = &job->mask;
 	const size_t n = kvi_mask_elements(m);
 	const uint8_t *from = job->before;
 	if (!from)
 		return KVARC_OK;
-	float *to = kvi_scratch(c, KVI_SCRATCH_PREDICTION, n * (sizeof *to + m->size));
+	float *to = kvi_scratch(coder, KVI_SCRATCH_PREDICTION, n * (sizeof *to + m->size));
 	if (!to)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	if (kvi_mask_any(m)) {
 		uint8_t *rest = (uint8_t *)(to + n);
 		kvi_mask_gather(m, from, rest);
 		from = rest;
 	}
 	kvi_floats_exact(job->chunk->dtype, from, n, to);
-	s->before = to;
+	scales->before = to;
 	return KVARC_OK;
 }
 
 /* Memory for the scales, and as many bytes again; *bytes: the latter. */
-static kvarc_ret open_scales(struct kvi_coder *c, const struct kvi_coder_job *job,
-                             struct state_scales *s, uint8_t **bytes)
+static kvarc_ret open_scales(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                             struct state_scales *scales, uint8_t **bytes)
 {
 	const struct kvi_mask *m = &job->mask;
 	const size_t n = kvi_mask_elements(m), all = 3 * m->rows + n;
-	uint8_t *p = kvi_scratch(c, KVI_SCRATCH_SLOTS, 2 * all);
-	*s = (struct state_scales){ .rows = m->rows, .channels = m->channels, .group = job->group };
+	uint8_t *p = kvi_scratch(coder, KVI_SCRATCH_SLOTS, 2 * all);
+	*scales = (struct state_scales){ .rows = m->rows,
+		                         .channels = m->channels,
+		                         .group = job->group };
 	if (!p)
-		return kvi_alloc_error(c->alloc);
-	s->row = (int16_t *)(void *)p;
-	s->column = (int8_t *)(p + 2 * m->rows);
-	s->fraction = job->before ? p + 2 * m->rows + n : NULL;
+		return kvi_alloc_error(coder->alloc);
+	scales->row = (int16_t *)(void *)p;
+	scales->column = (int8_t *)(p + 2 * m->rows);
+	scales->fraction = job->before ? p + 2 * m->rows + n : NULL;
 	*bytes = p + all;
-	return take_before(c, job, s);
+	return take_before(coder, job, scales);
 }
 
 /* Contexts of all elements. */
-static kvarc_ret make_contexts(struct kvi_coder *c, const struct kvi_coder_job *job,
-                               const struct state_scales *s, struct kvi_grid_contexts *x)
+static kvarc_ret make_contexts(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                               const struct state_scales *scales,
+                               struct kvi_grid_contexts *contexts)
 {
-	const size_t n = s->rows * s->channels;
-	uint32_t *mu = kvi_scratch(c, KVI_SCRATCH_CHANNELS,
-	                           s->channels * (sizeof *mu + sizeof(int16_t)));
-	int16_t *k = mu ? (int16_t *)(void *)(mu + s->channels) : NULL;
-	*x = (struct kvi_grid_contexts){
+	const size_t n = scales->rows * scales->channels;
+	uint32_t *mu = kvi_scratch(coder, KVI_SCRATCH_CHANNELS,
+	                           scales->channels * (sizeof *mu + sizeof(int16_t)));
+	int16_t *k = mu ? (int16_t *)(void *)(mu + scales->channels) : NULL;
+	*contexts = (struct kvi_grid_contexts){
 		.fmt = &kvi_float_format(job->chunk->dtype)->grid,
-		.tables = &c->grid,
-		.channels = s->channels,
-		.ctx = kvi_scratch(c, KVI_SCRATCH_CONTEXT, n * sizeof *x->ctx),
-		.coder = c,
+		.tables = &coder->grid,
+		.channels = scales->channels,
+		.ctx = kvi_scratch(coder, KVI_SCRATCH_CONTEXT, n * sizeof *contexts->ctx),
+		.coder = coder,
 		.job = job,
 	};
-	if (!mu || !x->ctx)
-		return kvi_alloc_error(c->alloc);
-	for (size_t i = 0; i < s->rows; i++) {
-		state_expected(s, i, mu);
-		for (size_t j = 0; j < s->channels; j++)
-			k[j] = (int16_t)state_class(s, i, j);
-		c->kernels->grid_contexts(x->ctx + i * s->channels, mu, k, s->channels, x->fmt);
+	if (!mu || !contexts->ctx)
+		return kvi_alloc_error(coder->alloc);
+	for (size_t i = 0; i < scales->rows; i++) {
+		state_expected(scales, i, mu);
+		for (size_t j = 0; j < scales->channels; j++)
+			k[j] = (int16_t)state_class(scales, i, j);
+		coder->kernels->grid_contexts(contexts->ctx + i * scales->channels, mu, k,
+		                              scales->channels, contexts->fmt);
 	}
 	return KVARC_OK;
 }
 
-static uint8_t *put_side(struct kvi_coder *c, const struct state_scales *s, uint8_t *bytes,
+static uint8_t *put_side(struct kvi_coder *coder, const struct state_scales *scales, uint8_t *bytes,
                          uint8_t *to)
 {
 	for (int shift = 0; shift < 16; shift += 8) {
-		for (size_t i = 0; i < s->rows; i++)
-			bytes[i] = (uint8_t)((uint16_t)s->row[i] >> shift);
-		to = kvi_plane_write(c, bytes, s->rows, to);
+		for (size_t i = 0; i < scales->rows; i++)
+			bytes[i] = (uint8_t)((uint16_t)scales->row[i] >> shift);
+		to = kvi_plane_write(coder, bytes, scales->rows, to);
 	}
-	to = kvi_plane_write(c, (const uint8_t *)s->column, state_groups(s) * s->channels, to);
-	return s->fraction ? kvi_plane_write(c, s->fraction, s->rows, to) : to;
+	to = kvi_plane_write(coder, (const uint8_t *)scales->column,
+	                     state_groups(scales) * scales->channels, to);
+	return scales->fraction ? kvi_plane_write(coder, scales->fraction, scales->rows, to) : to;
 }
 
-static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
+static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job,
                         struct kvi_payload *out)
 {
 	struct state_scales s;
 	struct kvi_grid_contexts x;
 	uint8_t *bytes;
-	kvarc_ret ret = open_scales(c, job, &s, &bytes);
+	kvarc_ret ret = open_scales(coder, job, &s, &bytes);
 	if (!ret)
-		ret = fit_scales(c, job, &s);
+		ret = fit_scales(coder, job, &s);
 	if (!ret)
-		ret = make_contexts(c, job, &s, &x);
+		ret = make_contexts(coder, job, &s, &x);
 	if (ret)
 		return ret;
 	out->group = s.group;
-	return kvi_grid_encode(c, job, &x, put_side(c, &s, bytes, out->words), out);
+	return kvi_grid_encode(coder, job, &x, put_side(coder, &s, bytes, out->words), out);
 }
 
 /* Reads n bytes of a plane. */
-static kvarc_ret get_plane(struct kvi_coder *c, struct kvi_in *in, size_t n, uint8_t *to)
+static kvarc_ret get_plane(struct kvi_coder *coder, struct kvi_in *in, size_t n, uint8_t *to)
 {
 	const uint8_t *plane;
-	kvarc_ret ret = kvi_plane_read(c, in, n, 8, to, &plane);
+	kvarc_ret ret = kvi_plane_read(coder, in, n, 8, to, &plane);
 	if (!ret && plane != to)
 		memcpy(to, plane, n);
 	return ret;
 }
 
-static kvarc_ret get_side(struct kvi_coder *c, struct kvi_in *in, struct state_scales *s,
+static kvarc_ret get_side(struct kvi_coder *coder, struct kvi_in *in, struct state_scales *scales,
                           uint8_t *bytes)
 {
-	kvarc_ret ret = get_plane(c, in, s->rows, bytes);
+	kvarc_ret ret = get_plane(coder, in, scales->rows, bytes);
 	if (!ret)
-		ret = get_plane(c, in, s->rows, bytes + s->rows);
+		ret = get_plane(coder, in, scales->rows, bytes + scales->rows);
 	if (ret)
 		return ret;
-	for (size_t i = 0; i < s->rows; i++)
-		s->row[i] = (int16_t)(bytes[i] | bytes[s->rows + i] << 8);
-	ret = get_plane(c, in, state_groups(s) * s->channels, (uint8_t *)s->column);
-	return ret || !s->fraction ? ret : get_plane(c, in, s->rows, s->fraction);
+	for (size_t i = 0; i < scales->rows; i++)
+		scales->row[i] = (int16_t)(bytes[i] | bytes[scales->rows + i] << 8);
+	ret = get_plane(coder, in, state_groups(scales) * scales->channels,
+	                (uint8_t *)scales->column);
+	return ret || !scales->fraction ? ret
+	                                : get_plane(coder, in, scales->rows, scales->fraction);
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
+static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job, struct kvi_in *in)
 {
 	struct state_scales s;
 	struct kvi_grid_contexts x;
 	uint8_t *bytes;
-	kvarc_ret ret = open_scales(c, job, &s, &bytes);
+	kvarc_ret ret = open_scales(coder, job, &s, &bytes);
 	if (!ret)
-		ret = get_side(c, in, &s, bytes);
+		ret = get_side(coder, in, &s, bytes);
 	if (!ret)
-		ret = make_contexts(c, job, &s, &x);
-	return ret ? ret : kvi_grid_decode(c, job, &x, in);
+		ret = make_contexts(coder, job, &s, &x);
+	return ret ? ret : kvi_grid_decode(coder, job, &x, in);
 }
 
 const struct kvi_codec kvi_codec_state = {

@@ -39,23 +39,23 @@ static int8_t *codes_of(const struct tsc_work *w, size_t t)
 	return w->codes[kind_of(w, t)] + row * w->C;
 }
 
-static kvarc_ret open_work(struct tsc_work *w, struct kvi_coder *c, const struct kvi_coder_job *job,
-                           struct tsc_shape s)
+static kvarc_ret open_work(struct tsc_work *w, struct kvi_coder *coder,
+                           const struct kvi_coder_job *job, struct tsc_shape shape)
 {
 	const struct kvi_chunk *chunk = job->chunk;
 	const size_t T = chunk->n_tokens, hc = chunk->head_channels;
-	*w = (struct tsc_work){ .chunk = chunk, .s = s };
+	*w = (struct tsc_work){ .chunk = chunk, .s = shape };
 	w->C = kvi_chunk_channels(chunk);
 	w->size = kvarc_dtype_bytes(chunk->dtype);
-	w->blocks = chunk->heads * ((hc + s.block - 1) / s.block);
-	w->rows[0] = (T + s.keyframe - 1) / s.keyframe;
+	w->blocks = chunk->heads * ((hc + shape.block - 1) / shape.block);
+	w->rows[0] = (T + shape.keyframe - 1) / shape.keyframe;
 	w->rows[1] = T - w->rows[0];
 	/* C is at most 2^20, T 256: no overflow. */
-	w->before = kvi_scratch(c, KVI_SCRATCH_COEFFICIENTS,
+	w->before = kvi_scratch(coder, KVI_SCRATCH_COEFFICIENTS,
 	                        2 * w->C * sizeof *w->x + T * w->blocks * sizeof *w->scales);
-	w->codes[0] = kvi_scratch(c, KVI_SCRATCH_CODES, 2 * T * w->C);
+	w->codes[0] = kvi_scratch(coder, KVI_SCRATCH_CODES, 2 * T * w->C);
 	if (!w->before || !w->codes[0])
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	w->x = w->before + w->C;
 	w->scales = (uint16_t *)(void *)(w->x + w->C);
 	w->codes[1] = w->codes[0] + w->rows[0] * w->C;
@@ -97,10 +97,10 @@ static void restore(struct tsc_work *w, size_t t, uint8_t *decoded)
 
 /* Decoding. */
 
-static kvarc_ret get_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kind,
+static kvarc_ret get_codes(struct kvi_coder *coder, struct tsc_work *w, unsigned kind,
                            struct kvi_in *in)
 {
-	const struct kvi_lanes l = { c->kernels, w->rows[kind], w->C };
+	const struct kvi_lanes l = { coder->kernels, w->rows[kind], w->C };
 	const size_t n = l.rows * l.channels;
 	int8_t *codes = w->codes[kind];
 	unsigned method;
@@ -118,7 +118,7 @@ static kvarc_ret get_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kin
 		for (size_t i = 0; i < w->C; i++)
 			if (from[i] >= KVI_CODE_CLASSES)
 				return KVARC_DATA;
-		kvarc_ret ret = kvi_codes_get(c, &l, from, in, w->lanes);
+		kvarc_ret ret = kvi_codes_get(coder, &l, from, in, w->lanes);
 		if (ret)
 			return ret;
 		kvi_lanes_from8(&l, (uint8_t *)w->lanes, (uint8_t *)codes);
@@ -129,7 +129,7 @@ static kvarc_ret get_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kin
 	return good ? KVARC_OK : KVARC_DATA;
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
+static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job, struct kvi_in *in)
 {
 	struct tsc_work w;
 	struct tsc_shape s = { kvi_get16(in), kvi_get16(in), { 0, 0 } };
@@ -140,11 +140,11 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, st
 	}
 	if (!good)
 		return KVARC_DATA;
-	kvarc_ret ret = open_work(&w, c, job, s);
+	kvarc_ret ret = open_work(&w, coder, job, s);
 	if (!ret)
-		ret = kvi_scales_get(c, in, w.chunk->n_tokens * w.blocks, w.scales);
+		ret = kvi_scales_get(coder, in, w.chunk->n_tokens * w.blocks, w.scales);
 	for (unsigned kind = 0; kind < 2 && !ret; kind++)
-		ret = get_codes(c, &w, kind, in);
+		ret = get_codes(coder, &w, kind, in);
 	for (size_t t = 0; t < w.chunk->n_tokens && !ret; t++)
 		restore(&w, t, job->decoded);
 	return ret;
@@ -187,9 +187,9 @@ static bool quantise(struct tsc_work *w, size_t t, const uint8_t *elements)
 }
 
 /* The class of each channel by the size of its codes. */
-static uint8_t *make_classes(struct kvi_coder *c, const struct tsc_work *w, unsigned kind)
+static uint8_t *make_classes(struct kvi_coder *coder, const struct tsc_work *w, unsigned kind)
 {
-	uint8_t *class = kvi_scratch(c, KVI_SCRATCH_CHANNELS, w->C);
+	uint8_t *class = kvi_scratch(coder, KVI_SCRATCH_CHANNELS, w->C);
 	for (size_t i = 0; class && i < w->C; i++) {
 		uint32_t sum = 0;
 		for (size_t r = 0; r < w->rows[kind]; r++) {
@@ -203,21 +203,21 @@ static uint8_t *make_classes(struct kvi_coder *c, const struct tsc_work *w, unsi
 	return class;
 }
 
-static kvarc_ret put_codes(struct kvi_coder *c, struct tsc_work *w, unsigned kind,
+static kvarc_ret put_codes(struct kvi_coder *coder, struct tsc_work *w, unsigned kind,
                            struct kvi_out *out)
 {
-	const struct kvi_lanes l = { c->kernels, w->rows[kind], w->C };
+	const struct kvi_lanes l = { coder->kernels, w->rows[kind], w->C };
 	const size_t n = l.rows * l.channels;
 	if (!n)
 		return KVARC_OK;
-	const uint8_t *class = make_classes(c, w, kind);
-	uint8_t *end = kvi_scratch_end(c, KVI_SCRATCH_OUT, kvi_codes_capacity(n));
+	const uint8_t *class = make_classes(coder, w, kind);
+	uint8_t *end = kvi_scratch_end(coder, KVI_SCRATCH_OUT, kvi_codes_capacity(n));
 	if (!class || !end)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	kvi_lanes_to8(&l, (uint8_t *)w->codes[kind], (uint8_t *)w->lanes);
-	uint8_t *begin = kvi_codes_put(c, &l, class, w->lanes, end);
+	uint8_t *begin = kvi_codes_put(coder, &l, class, w->lanes, end);
 	if (!begin)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	size_t bytes = (size_t)(end - begin);
 	bool stream = bytes + w->C < n;
 	kvi_put8(out, stream ? AS_STREAM : AS_BYTES);
@@ -239,13 +239,13 @@ static struct tsc_shape shape_of(const kvarc_lossy *tier, const struct kvi_chunk
 	return s;
 }
 
-static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
+static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job,
                         struct kvi_payload *out)
 {
 	const struct kvi_chunk *chunk = job->chunk;
 	struct kvi_out *body = out->body;
 	struct tsc_work w;
-	kvarc_ret ret = open_work(&w, c, job, shape_of(job->tier, chunk));
+	kvarc_ret ret = open_work(&w, coder, job, shape_of(job->tier, chunk));
 	if (ret)
 		return ret;
 	for (size_t t = 0; t < chunk->n_tokens; t++) {
@@ -260,9 +260,9 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	kvi_put16(body, (uint16_t)w.s.block);
 	kvi_put8(body, (uint8_t)w.s.most[0]);
 	kvi_put8(body, (uint8_t)w.s.most[1]);
-	ret = kvi_scales_put(c, w.scales, chunk->n_tokens * w.blocks, body);
+	ret = kvi_scales_put(coder, w.scales, chunk->n_tokens * w.blocks, body);
 	for (unsigned kind = 0; kind < 2 && !ret; kind++)
-		ret = put_codes(c, &w, kind, body);
+		ret = put_codes(coder, &w, kind, body);
 	return ret;
 }
 

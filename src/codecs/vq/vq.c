@@ -29,38 +29,38 @@ struct vq_search {
 enum { BLOCK = 16 };
 
 /* Prepares a search among VQ_ENTRIES vectors of dim numbers. */
-static void vq_search_set(struct vq_search *s, const float *from, unsigned dim)
+static void vq_search_set(struct vq_search *search, const float *from, unsigned dim)
 {
 	for (size_t k = 0; k < VQ_ENTRIES; k++) {
 		float square = 0;
 		for (unsigned d = 0; d < dim; d++) {
 			float v = from[k * dim + d];
-			s->entry[d][k] = v;
+			search->entry[d][k] = v;
 			square = square + v * v;
 		}
-		s->square[k] = square;
+		search->square[k] = square;
 	}
 }
 
 /* Prepares a search in a codebook. */
-static void vq_search_book(struct vq_search *s, const int8_t *book, unsigned dim)
+static void vq_search_book(struct vq_search *search, const int8_t *book, unsigned dim)
 {
 	float entries[VQ_ENTRIES * VQ_DIM_MAX];
 	for (size_t i = 0; i < (size_t)VQ_ENTRIES * dim; i++)
 		entries[i] = book[i];
-	vq_search_set(s, entries, dim);
+	vq_search_set(search, entries, dim);
 }
 
 /* The entry nearest to x, the first one of several. */
 /* |x - e|^2 less |x|^2, which is the same for all. */
-static unsigned vq_nearest(const struct vq_search *s, const float *x, unsigned dim)
+static unsigned vq_nearest(const struct vq_search *search, const float *x, unsigned dim)
 {
 	float far[VQ_ENTRIES];
 	float least[BLOCK];
 	unsigned best = 0;
-	memcpy(far, s->square, sizeof far);
+	memcpy(far, search->square, sizeof far);
 	for (unsigned d = 0; d < dim; d++) {
-		const float *entry = s->entry[d], twice = 2 * x[d];
+		const float *entry = search->entry[d], twice = 2 * x[d];
 		for (size_t k = 0; k < VQ_ENTRIES; k++)
 			far[k] = far[k] - twice * entry[k];
 	}
@@ -112,9 +112,9 @@ struct vq_params {
 };
 
 /* The codebook of a table. */
-static inline int8_t *vq_book(const struct vq_params *p, unsigned table)
+static inline int8_t *vq_book(const struct vq_params *params, unsigned table)
 {
-	return p->book + (size_t)table * VQ_ENTRIES * p->dim;
+	return params->book + (size_t)table * VQ_ENTRIES * params->dim;
 }
 
 enum {
@@ -137,10 +137,10 @@ struct means {
 	uint64_t random;
 };
 
-static uint64_t draw(struct means *m, uint64_t below)
+static uint64_t draw(struct means *means, uint64_t below)
 {
-	m->random = m->random * 6364136223846793005u + 1442695040888963407u;
-	return (m->random >> 11) % below;
+	means->random = means->random * 6364136223846793005u + 1442695040888963407u;
+	return (means->random >> 11) % below;
 }
 
 static float distance(const float *a, const float *b, unsigned dim)
@@ -152,52 +152,55 @@ static float distance(const float *a, const float *b, unsigned dim)
 }
 
 /* k-means++: each new centre is a vector, drawn by its squared distance, a whole number here. */
-static void start(struct means *m)
+static void start(struct means *means)
 {
-	size_t at = draw(m, m->n);
-	for (size_t i = 0; i < m->n; i++)
-		m->far[i] = UINT32_MAX;
+	size_t at = draw(means, means->n);
+	for (size_t i = 0; i < means->n; i++)
+		means->far[i] = UINT32_MAX;
 	for (size_t k = 0; k < VQ_ENTRIES; k++) {
-		float *centre = m->centre + k * m->dim;
+		float *centre = means->centre + k * means->dim;
 		uint64_t total = 0, r;
-		memcpy(centre, m->x + at * m->dim, m->dim * sizeof *centre);
-		for (size_t i = 0; i < m->n; i++) {
+		memcpy(centre, means->x + at * means->dim, means->dim * sizeof *centre);
+		for (size_t i = 0; i < means->n; i++) {
 			/* at most 8 numbers of 4 * VQ_UNIT */
-			uint32_t far = (uint32_t)distance(m->x + i * m->dim, centre, m->dim);
-			m->far[i] = far < m->far[i] ? far : m->far[i];
-			total += m->far[i];
+			uint32_t far = (uint32_t)distance(means->x + i * means->dim, centre,
+			                                  means->dim);
+			means->far[i] = far < means->far[i] ? far : means->far[i];
+			total += means->far[i];
 		}
 		if (!total)
 			total = 1;
-		for (at = 0, r = draw(m, total); at < m->n - 1; at++) {
-			if (r < m->far[at])
+		for (at = 0, r = draw(means, total); at < means->n - 1; at++) {
+			if (r < means->far[at])
 				break;
-			r -= m->far[at];
+			r -= means->far[at];
 		}
 	}
 }
 
-static void assign(struct means *m)
+static void assign(struct means *means)
 {
-	vq_search_set(m->search, m->centre, m->dim);
-	for (size_t i = 0; i < m->n; i++)
-		m->nearest[i] = (uint8_t)vq_nearest(m->search, m->x + i * m->dim, m->dim);
+	vq_search_set(means->search, means->centre, means->dim);
+	for (size_t i = 0; i < means->n; i++)
+		means->nearest[i] = (uint8_t)vq_nearest(means->search, means->x + i * means->dim,
+		                                        means->dim);
 }
 
 /* Centres move to the mean of the vectors nearest to them; those without vectors stay. */
-static void move(struct means *m)
+static void move(struct means *means)
 {
-	memset(m->sum, 0, (size_t)VQ_ENTRIES * m->dim * sizeof *m->sum);
-	memset(m->count, 0, VQ_ENTRIES * sizeof *m->count);
-	for (size_t i = 0; i < m->n; i++) {
-		float *sum = m->sum + (size_t)m->nearest[i] * m->dim;
-		for (unsigned d = 0; d < m->dim; d++)
-			sum[d] = sum[d] + m->x[i * m->dim + d];
-		m->count[m->nearest[i]]++;
+	memset(means->sum, 0, (size_t)VQ_ENTRIES * means->dim * sizeof *means->sum);
+	memset(means->count, 0, VQ_ENTRIES * sizeof *means->count);
+	for (size_t i = 0; i < means->n; i++) {
+		float *sum = means->sum + (size_t)means->nearest[i] * means->dim;
+		for (unsigned d = 0; d < means->dim; d++)
+			sum[d] = sum[d] + means->x[i * means->dim + d];
+		means->count[means->nearest[i]]++;
 	}
 	for (size_t k = 0; k < VQ_ENTRIES; k++)
-		for (unsigned d = 0; d < m->dim && m->count[k]; d++)
-			m->centre[k * m->dim + d] = m->sum[k * m->dim + d] / (float)m->count[k];
+		for (unsigned d = 0; d < means->dim && means->count[k]; d++)
+			means->centre[k * means->dim + d] = means->sum[k * means->dim + d] /
+			                                    (float)means->count[k];
 }
 
 static int8_t entry_of(float v)
@@ -207,29 +210,30 @@ static int8_t entry_of(float v)
 }
 
 /* A stage: its codebook, and the table of its indices; the vectors become their residuals. */
-static void fit_stage(struct kvi_coder *c, struct means *m, int8_t *book, uint16_t *freq,
+static void fit_stage(struct kvi_coder *coder, struct means *means, int8_t *book, uint16_t *freq,
                       uint32_t *work)
 {
 	uint16_t counts[VQ_ENTRIES] = { 0 };
 	uint8_t table[1];
-	start(m);
+	start(means);
 	for (int i = 0; i < ROUNDS; i++) {
-		assign(m);
-		move(m);
+		assign(means);
+		move(means);
 	}
-	for (size_t i = 0; i < (size_t)VQ_ENTRIES * m->dim; i++) {
-		book[i] = entry_of(m->centre[i]);
-		m->centre[i] = book[i];
+	for (size_t i = 0; i < (size_t)VQ_ENTRIES * means->dim; i++) {
+		book[i] = entry_of(means->centre[i]);
+		means->centre[i] = book[i];
 	}
-	assign(m);
-	for (size_t i = 0; i < m->n; i++) {
-		counts[m->nearest[i]]++;
-		for (unsigned d = 0; d < m->dim; d++)
-			m->x[i * m->dim + d] = m->x[i * m->dim + d] -
-			                       m->centre[(size_t)m->nearest[i] * m->dim + d];
+	assign(means);
+	for (size_t i = 0; i < means->n; i++) {
+		counts[means->nearest[i]]++;
+		for (unsigned d = 0; d < means->dim; d++)
+			means->x[i * means->dim + d] =
+				means->x[i * means->dim + d] -
+				means->centre[(size_t)means->nearest[i] * means->dim + d];
 	}
-	struct kvi_tables_fit f = { .kernels = c->kernels,
-		                    .cost = c->tables->cost,
+	struct kvi_tables_fit f = { .kernels = coder->kernels,
+		                    .cost = coder->tables->cost,
 		                    .channels = 1,
 		                    .symbols = VQ_ENTRIES,
 		                    .stride = VQ_ENTRIES,
@@ -242,75 +246,79 @@ static void fit_stage(struct kvi_coder *c, struct means *m, int8_t *book, uint16
 }
 
 /* The vectors of a part, evenly from all tokens. */
-static bool collect(struct means *m, const struct kvi_coder_job *job, const struct vq_params *v,
-                    unsigned part, float *numbers, float *vectors, uint16_t *scales)
+static bool collect(struct means *means, const struct kvi_coder_job *job,
+                    const struct vq_params *params, unsigned part, float *numbers, float *vectors,
+                    uint16_t *scales)
 {
 	const struct kvi_chunk *chunk = job->chunk;
-	const size_t C = kvi_chunk_channels(chunk), dim = v->dim;
+	const size_t C = kvi_chunk_channels(chunk), dim = params->dim;
 	const size_t each = (chunk->head_channels + dim - 1) / dim;
 	const size_t token = C * kvarc_dtype_bytes(chunk->dtype);
-	const size_t all = chunk->n_tokens * chunk->heads * each / v->parts;
+	const size_t all = chunk->n_tokens * chunk->heads * each / params->parts;
 	const size_t every = all / SAMPLE + 1;
 	size_t seen = 0;
-	m->n = 0;
+	means->n = 0;
 	for (size_t t = 0; t < chunk->n_tokens; t++) {
 		kvi_floats_exact(chunk->dtype, job->packed + t * token, C, numbers);
-		if (!vq_vectors(chunk, v->dim, numbers, scales, vectors))
+		if (!vq_vectors(chunk, params->dim, numbers, scales, vectors))
 			continue;
 		for (size_t i = 0; i < chunk->heads * each; i++) {
-			if (i % each % v->parts != part || seen++ % every || m->n == SAMPLE)
+			if (i % each % params->parts != part || seen++ % every ||
+			    means->n == SAMPLE)
 				continue;
-			memcpy(m->x + m->n++ * dim, vectors + i * dim, dim * sizeof *m->x);
+			memcpy(means->x + means->n++ * dim, vectors + i * dim,
+			       dim * sizeof *means->x);
 		}
 	}
-	return m->n >= SAMPLE_MIN;
+	return means->n >= SAMPLE_MIN;
 }
 
 /* One block of scratch memory for the whole fit. */
-static bool reserve(struct kvi_coder *c, const struct kvi_chunk *chunk, struct means *m,
+static bool reserve(struct kvi_coder *coder, const struct kvi_chunk *chunk, struct means *means,
                     float **numbers, float **vectors, uint16_t **scales, uint32_t **work)
 {
-	const size_t C = kvi_chunk_channels(chunk), dim = m->dim;
+	const size_t C = kvi_chunk_channels(chunk), dim = means->dim;
 	const size_t padded = (chunk->head_channels + dim - 1) / dim * dim * chunk->heads;
 	const size_t entries = (size_t)VQ_ENTRIES * dim;
 	const size_t words = SAMPLE * dim + SAMPLE + 2 * entries + VQ_ENTRIES + C + padded;
 	const size_t tables = kvi_tables_fit_work(1, 1, VQ_ENTRIES);
-	m->search = kvi_scratch(c, KVI_SCRATCH_FIT,
-	                        sizeof *m->search + words * sizeof(float) + tables +
-	                                chunk->heads * sizeof **scales + SAMPLE);
-	if (!m->search)
+	means->search = kvi_scratch(coder, KVI_SCRATCH_FIT,
+	                            sizeof *means->search + words * sizeof(float) + tables +
+	                                    chunk->heads * sizeof **scales + SAMPLE);
+	if (!means->search)
 		return false;
-	m->x = (float *)(void *)(m->search + 1);
-	m->far = (uint32_t *)(void *)(m->x + SAMPLE * dim);
-	m->centre = (float *)(void *)(m->far + SAMPLE);
-	m->sum = m->centre + entries;
-	m->count = (uint32_t *)(void *)(m->sum + entries);
-	*numbers = (float *)(void *)(m->count + VQ_ENTRIES);
+	means->x = (float *)(void *)(means->search + 1);
+	means->far = (uint32_t *)(void *)(means->x + SAMPLE * dim);
+	means->centre = (float *)(void *)(means->far + SAMPLE);
+	means->sum = means->centre + entries;
+	means->count = (uint32_t *)(void *)(means->sum + entries);
+	*numbers = (float *)(void *)(means->count + VQ_ENTRIES);
 	*vectors = *numbers + C;
 	*work = (uint32_t *)(void *)(*vectors + padded);
 	*scales = (uint16_t *)(void *)((uint8_t *)*work + tables);
-	m->nearest = (uint8_t *)(*scales + chunk->heads);
+	means->nearest = (uint8_t *)(*scales + chunk->heads);
 	return true;
 }
 
-/* Fits codebooks and tables of p, whose shape is set. Returns OK, MEM, MEMLIMIT, END (too few
+/* Fits codebooks and tables of params, whose shape is set. Returns OK, MEM, MEMLIMIT, END (too few
  * vectors). */
-static kvarc_ret vq_fit(struct kvi_coder *c, const struct kvi_coder_job *job, struct vq_params *p)
+static kvarc_ret vq_fit(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                        struct vq_params *params)
 {
-	struct means m = { .dim = p->dim };
+	struct means m = { .dim = params->dim };
 	float *numbers, *vectors;
 	uint16_t *scales;
 	uint32_t *work;
-	if (!reserve(c, job->chunk, &m, &numbers, &vectors, &scales, &work))
-		return kvi_alloc_error(c->alloc);
-	for (unsigned part = 0; part < p->parts; part++) {
+	if (!reserve(coder, job->chunk, &m, &numbers, &vectors, &scales, &work))
+		return kvi_alloc_error(coder->alloc);
+	for (unsigned part = 0; part < params->parts; part++) {
 		m.random = part;
-		if (!collect(&m, job, p, part, numbers, vectors, scales))
+		if (!collect(&m, job, params, part, numbers, vectors, scales))
 			return KVARC_END;
-		for (unsigned s = 0; s < p->stages; s++) {
-			size_t table = (size_t)part * p->stages + s;
-			fit_stage(c, &m, vq_book(p, (unsigned)table),
-			          p->freqs.freq + table * KVI_BYTE_SYMBOLS, work);
+		for (unsigned s = 0; s < params->stages; s++) {
+			size_t table = (size_t)part * params->stages + s;
+			fit_stage(coder, &m, vq_book(params, (unsigned)table),
+			          params->freqs.freq + table * KVI_BYTE_SYMBOLS, work);
 		}
 	}
 	return KVARC_OK;
@@ -319,9 +327,9 @@ static kvarc_ret vq_fit(struct kvi_coder *c, const struct kvi_coder_job *job, st
 /* ==== The codec vq: scaled heads as indices of codebooks (spec vq) ==== */
 
 /* The parameters of the codec vq; NULL: they are of another codec. */
-static inline struct vq_params *vq_params_of(const struct kvi_params *p)
+static inline struct vq_params *vq_params_of(const struct kvi_params *params)
 {
-	return p->codec == KVI_CODEC_VQ ? (struct vq_params *)(uintptr_t)p : NULL;
+	return params->codec == KVI_CODEC_VQ ? (struct vq_params *)(uintptr_t)params : NULL;
 }
 
 enum { SPARE_WORDS = 64, RATE_MAX = 4, TABLE_COST = 32 };
@@ -373,9 +381,9 @@ static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *sh
 	return good ? KVARC_OK : KVARC_DATA;
 }
 
-static void serialise(const struct kvi_params *p, struct kvi_out *out)
+static void serialise(const struct kvi_params *params, struct kvi_out *out)
 {
-	const struct vq_params *v = vq_params_of(p);
+	const struct vq_params *v = vq_params_of(params);
 	kvi_put8(out, (uint8_t)v->dim);
 	kvi_put8(out, (uint8_t)v->parts);
 	kvi_put8(out, (uint8_t)v->stages);
@@ -402,7 +410,8 @@ static unsigned table_of(const struct vq_work *w, size_t vector, size_t stage)
 	return (unsigned)(vector % w->v->parts * w->v->stages + stage);
 }
 
-static kvarc_ret open_work(struct vq_work *w, struct kvi_coder *c, const struct kvi_coder_job *job)
+static kvarc_ret open_work(struct vq_work *w, struct kvi_coder *coder,
+                           const struct kvi_coder_job *job)
 {
 	const struct kvi_chunk *chunk = job->chunk;
 	const struct vq_params *v = vq_params_of(job->params);
@@ -411,15 +420,15 @@ static kvarc_ret open_work(struct vq_work *w, struct kvi_coder *c, const struct 
 	w->C = kvi_chunk_channels(chunk);
 	w->size = kvarc_dtype_bytes(chunk->dtype);
 	w->vectors = (chunk->head_channels + dim - 1) / dim;
-	w->lanes = (struct kvi_lanes){ c->kernels, T, chunk->heads * w->vectors * v->stages };
+	w->lanes = (struct kvi_lanes){ coder->kernels, T, chunk->heads * w->vectors * v->stages };
 	/* C is at most 2^20 and T 256: no overflow. */
 	size_t padded = chunk->heads * w->vectors * dim;
-	w->x = kvi_scratch(c, KVI_SCRATCH_COEFFICIENTS,
+	w->x = kvi_scratch(coder, KVI_SCRATCH_COEFFICIENTS,
 	                   (w->C + padded) * sizeof *w->x + T * chunk->heads * sizeof *w->scales);
-	w->index = kvi_scratch(c, KVI_SCRATCH_CODES, T * w->lanes.channels);
-	w->table = kvi_scratch(c, KVI_SCRATCH_CHANNELS, w->lanes.channels);
+	w->index = kvi_scratch(coder, KVI_SCRATCH_CODES, T * w->lanes.channels);
+	w->table = kvi_scratch(coder, KVI_SCRATCH_CHANNELS, w->lanes.channels);
 	if (!w->x || !w->index || !w->table)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	for (size_t i = 0; i < w->lanes.channels; i++)
 		w->table[i] = (uint8_t)table_of(w, i / v->stages % w->vectors, i % v->stages);
 	w->vector = w->x + w->C;
@@ -452,15 +461,15 @@ static void restore(struct vq_work *w, size_t t)
 	kvi_lossy_store(chunk->dtype, w->x, w->C, w->job->decoded + t * w->C * w->size);
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
+static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job, struct kvi_in *in)
 {
 	struct vq_work w;
-	kvarc_ret ret = open_work(&w, c, job);
+	kvarc_ret ret = open_work(&w, coder, job);
 	if (!ret)
-		ret = kvi_scales_get(c, in, (size_t)job->chunk->n_tokens * job->chunk->heads,
+		ret = kvi_scales_get(coder, in, (size_t)job->chunk->n_tokens * job->chunk->heads,
 		                     w.scales);
 	if (!ret)
-		ret = kvi_byte_stream_get(c, &w.lanes, &w.v->freqs, w.table, in, w.index);
+		ret = kvi_byte_stream_get(coder, &w.lanes, &w.v->freqs, w.table, in, w.index);
 	for (size_t t = 0; t < job->chunk->n_tokens && !ret; t++)
 		restore(&w, t);
 	return ret;
@@ -468,13 +477,13 @@ static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, st
 
 /* Encoding. */
 
-static kvarc_ret put_stream(struct kvi_coder *c, struct vq_work *w, struct kvi_payload *out)
+static kvarc_ret put_stream(struct kvi_coder *coder, struct vq_work *w, struct kvi_payload *out)
 {
 	const size_t words = KVI_BYTE_WORDS * w->lanes.rows * w->lanes.channels + SPARE_WORDS;
-	out->words = kvi_scratch_end(c, KVI_SCRATCH_OUT, KVI_STREAM_HEAD + 2 * words);
-	kvarc_ret ret = out->words ? kvi_byte_stream_put(c, &w->lanes, &w->v->freqs, w->table,
+	out->words = kvi_scratch_end(coder, KVI_SCRATCH_OUT, KVI_STREAM_HEAD + 2 * words);
+	kvarc_ret ret = out->words ? kvi_byte_stream_put(coder, &w->lanes, &w->v->freqs, w->table,
 	                                                 w->index, out)
-	                           : kvi_alloc_error(c->alloc);
+	                           : kvi_alloc_error(coder->alloc);
 	if (!ret)
 		kvi_put_bytes(out->body, out->begin, (size_t)(out->end - out->begin));
 	return ret;
@@ -516,18 +525,18 @@ static bool quantise(struct vq_work *w, const struct vq_search *books, size_t t,
 	return near(w, t, was);
 }
 
-static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
+static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job,
                         struct kvi_payload *out)
 {
 	struct vq_work w;
-	kvarc_ret ret = open_work(&w, c, job);
+	kvarc_ret ret = open_work(&w, coder, job);
 	if (ret)
 		return ret;
 	const size_t tables = w.v->freqs.n;
-	struct vq_search *books = kvi_scratch(c, KVI_SCRATCH_FIT,
+	struct vq_search *books = kvi_scratch(coder, KVI_SCRATCH_FIT,
 	                                      tables * sizeof *books + w.C * sizeof(float));
 	if (!books)
-		return kvi_alloc_error(c->alloc);
+		return kvi_alloc_error(coder->alloc);
 	float *was = (float *)(void *)(books + tables);
 	for (unsigned i = 0; i < tables; i++)
 		vq_search_book(&books[i], vq_book(w.v, i), w.v->dim);
@@ -537,22 +546,23 @@ static kvarc_ret encode(struct kvi_coder *c, const struct kvi_coder_job *job,
 	}
 	if (out->refused)
 		return KVARC_OK;
-	ret = kvi_scales_put(c, w.scales, (size_t)job->chunk->n_tokens * job->chunk->heads,
+	ret = kvi_scales_put(coder, w.scales, (size_t)job->chunk->n_tokens * job->chunk->heads,
 	                     out->body);
-	return ret ? ret : put_stream(c, &w, out);
+	return ret ? ret : put_stream(coder, &w, out);
 }
 
 /* Vectors of 8 up to three bits, of 2 for four; or the halves of 8. */
-static kvarc_ret fit(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_params **out)
+static kvarc_ret fit(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                     struct kvi_params **out)
 {
 	const int rate = kvi_lossy_bits(job->tier, job->chunk);
 	bool product = job->tier->flags & KVARC_LOSSY_PRODUCT;
 	unsigned dim = product ? 4 : rate == RATE_MAX ? 2 : 8;
 	unsigned stages = product || rate == RATE_MAX ? 1 : (unsigned)rate;
-	struct vq_params *p = params_new(c->alloc, job->chunk, dim, product ? 2 : 1, stages);
+	struct vq_params *p = params_new(coder->alloc, job->chunk, dim, product ? 2 : 1, stages);
 	if (!p)
-		return kvi_alloc_error(c->alloc);
-	kvarc_ret ret = vq_fit(c, job, p);
+		return kvi_alloc_error(coder->alloc);
+	kvarc_ret ret = vq_fit(coder, job, p);
 	if (ret)
 		kvi_params_free(&p->common);
 	else

@@ -8,10 +8,10 @@
 
 enum { WINDOW_LOG_MAX = 23, WINDOW_LOG = 21 };
 
-void kvi_zstd_close(struct kvi_coder *c)
+void kvi_zstd_close(struct kvi_coder *coder)
 {
-	ZSTD_freeCCtx(c->zstd_c);
-	ZSTD_freeDCtx(c->zstd_d);
+	ZSTD_freeCCtx(coder->zstd_c);
+	ZSTD_freeDCtx(coder->zstd_d);
 }
 
 static void *zstd_alloc(void *opaque, size_t bytes)
@@ -24,20 +24,20 @@ static void zstd_free(void *opaque, void *p)
 	kvi_free(opaque, p);
 }
 
-static ZSTD_customMem zstd_memory(const struct kvi_coder *c)
+static ZSTD_customMem zstd_memory(const struct kvi_coder *coder)
 {
 	/* kvi_malloc takes it const; zstd hands it through as it is. */
-	ZSTD_customMem m = { zstd_alloc, zstd_free, (void *)(uintptr_t)c->alloc };
+	ZSTD_customMem m = { zstd_alloc, zstd_free, (void *)(uintptr_t)coder->alloc };
 	return m;
 }
 
-kvarc_ret kvi_zstd_read(struct kvi_coder *c, const uint8_t *frame, size_t bytes, uint8_t *to,
+kvarc_ret kvi_zstd_read(struct kvi_coder *coder, const uint8_t *frame, size_t bytes, uint8_t *to,
                         size_t n)
 {
-	if (!c->zstd_d) {
-		c->zstd_d = ZSTD_createDCtx_advanced(zstd_memory(c));
-		if (!c->zstd_d)
-			return kvi_alloc_error(c->alloc);
+	if (!coder->zstd_d) {
+		coder->zstd_d = ZSTD_createDCtx_advanced(zstd_memory(coder));
+		if (!coder->zstd_d)
+			return kvi_alloc_error(coder->alloc);
 	}
 	/* One frame and nothing behind it (spec codecs/zstd). */
 	size_t length = ZSTD_findFrameCompressedSize(frame, bytes);
@@ -45,33 +45,33 @@ kvarc_ret kvi_zstd_read(struct kvi_coder *c, const uint8_t *frame, size_t bytes,
 	if (ZSTD_isError(length) || length != bytes || ZSTD_getFrameHeader(&h, frame, bytes) ||
 	    h.frameType != ZSTD_frame || h.dictID || h.windowSize > (uint64_t)1 << WINDOW_LOG_MAX)
 		return KVARC_DATA;
-	size_t got = ZSTD_decompressDCtx(c->zstd_d, to, n, frame, bytes);
+	size_t got = ZSTD_decompressDCtx(coder->zstd_d, to, n, frame, bytes);
 	if (ZSTD_isError(got))
 		return ZSTD_getErrorCode(got) == ZSTD_error_memory_allocation
-		               ? kvi_alloc_error(c->alloc)
+		               ? kvi_alloc_error(coder->alloc)
 		               : KVARC_DATA;
 	return got == n ? KVARC_OK : KVARC_DATA;
 }
 
-size_t kvi_zstd_write(struct kvi_coder *c, const uint8_t *from, size_t n, uint8_t *to,
+size_t kvi_zstd_write(struct kvi_coder *coder, const uint8_t *from, size_t n, uint8_t *to,
                       size_t capacity, int level)
 {
-	if (!c->zstd_c) {
-		c->zstd_c = ZSTD_createCCtx_advanced(zstd_memory(c));
-		if (!c->zstd_c)
+	if (!coder->zstd_c) {
+		coder->zstd_c = ZSTD_createCCtx_advanced(zstd_memory(coder));
+		if (!coder->zstd_c)
 			return 0;
 	}
-	ZSTD_CCtx_reset(c->zstd_c, ZSTD_reset_session_and_parameters);
-	ZSTD_CCtx_setParameter(c->zstd_c, ZSTD_c_compressionLevel, level);
-	ZSTD_CCtx_setParameter(c->zstd_c, ZSTD_c_windowLog, WINDOW_LOG);
-	size_t got = ZSTD_compress2(c->zstd_c, to, capacity, from, n);
+	ZSTD_CCtx_reset(coder->zstd_c, ZSTD_reset_session_and_parameters);
+	ZSTD_CCtx_setParameter(coder->zstd_c, ZSTD_c_compressionLevel, level);
+	ZSTD_CCtx_setParameter(coder->zstd_c, ZSTD_c_windowLog, WINDOW_LOG);
+	size_t got = ZSTD_compress2(coder->zstd_c, to, capacity, from, n);
 	return ZSTD_isError(got) ? 0 : got;
 }
 
-static kvarc_ret decode(struct kvi_coder *c, const struct kvi_coder_job *job, struct kvi_in *in)
+static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job, struct kvi_in *in)
 {
 	size_t bytes = kvi_in_remaining(in);
-	return kvi_zstd_read(c, kvi_get_bytes(in, bytes), bytes, job->decoded,
+	return kvi_zstd_read(coder, kvi_get_bytes(in, bytes), bytes, job->decoded,
 	                     kvi_chunk_bytes(job->chunk));
 }
 
