@@ -30,7 +30,7 @@ struct kvi_attention_rows {
 
 #if defined(KVI_AVX512)
 /* All rows of q to the block; in kvi_exact_kernels.attend. */
-void kvi_avx512vnni_attend(const struct kvi_attention_rows *a);
+void kvi_avx512vnni_attend(const struct kvi_attention_rows *rows);
 #endif
 
 #endif

@@ -52,22 +52,24 @@ void kvi_product_all(const struct kvi_exact_kernels *kernels, struct kvi_pool *p
                      const struct kvi_product *product);
 
 /* Whether products of a kind take 15-bit activations. */
-static inline bool kvi_wide(const struct kvi_arithmetic *a, enum kvi_matrix_kind kind)
+static inline bool kvi_wide(const struct kvi_arithmetic *arithmetic, enum kvi_matrix_kind kind)
 {
-	return kind == KVI_MATRIX_HEAD || (a->wide_activations >> kind & 1);
+	return kind == KVI_MATRIX_HEAD || (arithmetic->wide_activations >> kind & 1);
 }
 
 /* Planes of the weights of a kind. */
-static inline unsigned kvi_planes(const struct kvi_arithmetic *a, enum kvi_matrix_kind kind)
+static inline unsigned kvi_planes(const struct kvi_arithmetic *arithmetic,
+                                  enum kvi_matrix_kind kind)
 {
-	return kind == KVI_MATRIX_HEAD || (a->wide_weights >> kind & 1) ? 2 : 1;
+	return kind == KVI_MATRIX_HEAD || (arithmetic->wide_weights >> kind & 1) ? 2 : 1;
 }
 
 /* Whether products of attention of a kind have 12 bits (spec/codecs/model.md 1): of queries by
  * keys both operands, of probabilities by values the first one. */
-static inline bool kvi_twelve(const struct kvi_arithmetic *a, enum kvi_matrix_kind kind)
+static inline bool kvi_twelve(const struct kvi_arithmetic *arithmetic, enum kvi_matrix_kind kind)
 {
-	return (kind == KVI_MATRIX_KEYS ? a->wide_weights : a->wide_activations) & KVI_ATTENTION_12;
+	return (kind == KVI_MATRIX_KEYS ? arithmetic->wide_weights : arithmetic->wide_activations) &
+	       KVI_ATTENTION_12;
 }
 
 /* Keys and values of a layer as operands: for each block of 256 tokens one memory with,

@@ -85,9 +85,9 @@ static FUNCTION void float_block(const struct float_part *part)
 }
 
 #if TILE_BLOCKS > 1
-static FUNCTION void float_blocks(const struct float_part *t)
+static FUNCTION void float_blocks(const struct float_part *part)
 {
-	float_rows(t, TILE_VECTORS);
+	float_rows(part, TILE_VECTORS);
 }
 #endif
 

@@ -44,8 +44,8 @@ struct shares {
 	size_t quads;       /* behind these all are 0 */
 };
 
-static FUNCTION void split_shares(struct shares *s, const struct kvi_activations *a, size_t row,
-                                  int rows)
+static FUNCTION void split_shares(struct shares *shares, const struct kvi_activations *activations,
+                                  size_t row, int rows)
 {
 	/* bytes of two quads, 0, 2, 1, 3, of 16 bits: the low ones in order, the high ones */
 	const vec order = _mm512_broadcast_i32x4(
@@ -53,29 +53,29 @@ static FUNCTION void split_shares(struct shares *s, const struct kvi_activations
 	const vec halves = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
 	uint64_t some = 0;
 
-	s->some_high = 0;
+	shares->some_high = 0;
 	for (int r = 0; r < rows; r++) {
-		const int16_t *from = a->a15 + (row + (size_t)r) * a->stride;
+		const int16_t *from = activations->a15 + (row + (size_t)r) * activations->stride;
 		for (size_t c = 0; c < KVI_GROUP_MAX; c += 32) { /* 8 quads */
 			vec x = _mm512_shuffle_epi8(v_load(from + c), order);
 			x = _mm512_permutexvar_epi64(halves, x);
 			uint64_t some_of = _mm512_test_epi32_mask(x, x);
-			_mm256_store_si256((__m256i *)(void *)(s->low[r] + c),
+			_mm256_store_si256((__m256i *)(void *)(shares->low[r] + c),
 			                   _mm512_castsi512_si256(x));
-			_mm256_store_si256((__m256i *)(void *)(s->high[r] + c),
+			_mm256_store_si256((__m256i *)(void *)(shares->high[r] + c),
 			                   _mm512_extracti64x4_epi64(x, 1));
-			s->some_high |= some_of >> 8 << c / QUAD;
+			shares->some_high |= some_of >> 8 << c / QUAD;
 			some |= ((some_of | some_of >> 8) & 255) << c / QUAD;
 		}
 	}
-	s->quads = some ? 64 - (size_t)__builtin_clzll(some) : 0;
+	shares->quads = some ? 64 - (size_t)__builtin_clzll(some) : 0;
 }
 
 /* y of some rows and one or two blocks. Most high bytes are 0: few tokens have a large share. */
-KERNEL void shares_tile(const struct kvi_product *p, const struct shares *s, size_t row,
+KERNEL void shares_tile(const struct kvi_product *product, const struct shares *shares, size_t row,
                         size_t block, int rows, int vectors)
 {
-	const struct kvi_operand *w = p->w;
+	const struct kvi_operand *w = product->w;
 	const size_t w_stride = KVI_GROUP_MAX / QUAD * STEP;
 	vflt acc[TILE_ROWS][TILE_VECTORS];
 
@@ -93,9 +93,9 @@ KERNEL void shares_tile(const struct kvi_product *p, const struct shares *s, siz
 			UNROLL
 		for (int v = 0; v < vectors; v++)
 			sums[r][v] = v_zero();
-		for (uint64_t left = s->some_high; left; left &= left - 1) {
+		for (uint64_t left = shares->some_high; left; left &= left - 1) {
 			size_t q = (size_t)__builtin_ctzll(left);
-			dots_bytes(sums, s->high[0] + q * QUAD, KVI_GROUP_MAX, from + q * STEP,
+			dots_bytes(sums, shares->high[0] + q * QUAD, KVI_GROUP_MAX, from + q * STEP,
 			           w_stride, 1, rows, vectors);
 		}
 		UNROLL
@@ -103,7 +103,8 @@ KERNEL void shares_tile(const struct kvi_product *p, const struct shares *s, siz
 			UNROLL
 		for (int v = 0; v < vectors; v++)
 			sums[r][v] = (vint)_mm512_slli_epi32((vec)sums[r][v], 8);
-		dots_bytes(sums, s->low[0], KVI_GROUP_MAX, from, w_stride, s->quads, rows, vectors);
+		dots_bytes(sums, shares->low[0], KVI_GROUP_MAX, from, w_stride, shares->quads, rows,
+		           vectors);
 		UNROLL
 		for (int v = 0; v < vectors; v++) {
 			vflt sw = f_mul(f_set(up), f_load(w->scale + (block + (size_t)v) * ROWS));
@@ -114,35 +115,35 @@ KERNEL void shares_tile(const struct kvi_product *p, const struct shares *s, siz
 	}
 	UNROLL
 	for (int r = 0; r < rows; r++) {
-		float *y = p->y + (row + (size_t)r) * p->y_stride + block * ROWS;
+		float *y = product->y + (row + (size_t)r) * product->y_stride + block * ROWS;
 		UNROLL
 		for (int v = 0; v < vectors; v++)
 			f_store(y + v * LANES,
-			        f_mul(f_set(p->a->scale[row + (size_t)r]), acc[r][v]));
+			        f_mul(f_set(product->a->scale[row + (size_t)r]), acc[r][v]));
 	}
 }
 
-KERNEL void shares_rows(const struct kvi_product *p, size_t row, int rows)
+KERNEL void shares_rows(const struct kvi_product *product, size_t row, int rows)
 {
-	const size_t end = p->first + p->blocks;
+	const size_t end = product->first + product->blocks;
 	struct shares s __attribute__((aligned(64)));
-	size_t b = p->first;
+	size_t b = product->first;
 
-	split_shares(&s, p->a, row, rows);
+	split_shares(&s, product->a, row, rows);
 	for (; b + 2 <= end; b += 2)
-		shares_tile(p, &s, row, b, rows, 2);
+		shares_tile(product, &s, row, b, rows, 2);
 	if (b < end)
-		shares_tile(p, &s, row, b, rows, 1);
+		shares_tile(product, &s, row, b, rows, 1);
 }
 
-static FUNCTION void shares_8(const struct kvi_product *p, size_t row)
+static FUNCTION void shares_8(const struct kvi_product *product, size_t row)
 {
-	shares_rows(p, row, TILE_ROWS);
+	shares_rows(product, row, TILE_ROWS);
 }
 
-static FUNCTION void shares_1(const struct kvi_product *p, size_t row)
+static FUNCTION void shares_1(const struct kvi_product *product, size_t row)
 {
-	shares_rows(p, row, 1);
+	shares_rows(product, row, 1);
 }
 
 /* The form of a block of values of attention has instructions of its own. */

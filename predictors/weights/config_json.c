@@ -94,53 +94,54 @@ static void need_text(struct reader *r, const char *key, const char *text)
 		fail_known(r, key, text);
 }
 
-static void take_sizes(struct reader *r, struct kvi_model_file *m)
+static void take_sizes(struct reader *r, struct kvi_model_file *file)
 {
 	const struct defaults *d = &defaults[r->arch];
 	bool gpt2 = r->arch == KVI_ARCH_GPT2;
-	m->n_layers = get_count(r, gpt2 ? "n_layer" : "num_hidden_layers", 0);
-	m->width = get_count(r, gpt2 ? "n_embd" : "hidden_size", 0);
-	m->heads = get_count(r, gpt2 ? "n_head" : "num_attention_heads", d->heads);
-	m->kv_heads = gpt2 ? m->heads
-	                   : get_count(r, "num_key_value_heads",
-	                               d->kv_heads  ? d->kv_heads
-	                               : r->mistral ? 8
-	                                            : m->heads);
-	m->ffn = gpt2 ? get_count(r, "n_inner", 4 * m->width)
-	              : get_count(r, "intermediate_size", 0);
-	m->head_channels = m->heads ? m->width / m->heads : 0;
+	file->n_layers = get_count(r, gpt2 ? "n_layer" : "num_hidden_layers", 0);
+	file->width = get_count(r, gpt2 ? "n_embd" : "hidden_size", 0);
+	file->heads = get_count(r, gpt2 ? "n_head" : "num_attention_heads", d->heads);
+	file->kv_heads = gpt2 ? file->heads
+	                      : get_count(r, "num_key_value_heads",
+	                                  d->kv_heads  ? d->kv_heads
+	                                  : r->mistral ? 8
+	                                               : file->heads);
+	file->ffn = gpt2 ? get_count(r, "n_inner", 4 * file->width)
+	                 : get_count(r, "intermediate_size", 0);
+	file->head_channels = file->heads ? file->width / file->heads : 0;
 	if (!gpt2)
-		m->head_channels = get_count(r, "head_dim",
-		                             !json_object_get(r->o, "head_dim") && d->head_channels
-		                                     ? d->head_channels
-		                                     : m->head_channels);
-	m->norm_epsilon = (float)get_number(r, r->o, gpt2 ? "layer_norm_epsilon" : "rms_norm_eps",
-	                                    d->epsilon);
+		file->head_channels = get_count(r, "head_dim",
+		                                !json_object_get(r->o, "head_dim") &&
+		                                                d->head_channels
+		                                        ? d->head_channels
+		                                        : file->head_channels);
+	file->norm_epsilon = (float)get_number(
+		r, r->o, gpt2 ? "layer_norm_epsilon" : "rms_norm_eps", d->epsilon);
 }
 
-static void take_scales(struct reader *r, struct kvi_model_file *m)
+static void take_scales(struct reader *r, struct kvi_model_file *file)
 {
-	double scaled = m->head_channels;
+	double scaled = file->head_channels;
 	if (r->arch == KVI_ARCH_GEMMA3) {
 		scaled = get_number(r, r->o, "query_pre_attn_scalar", 256);
-		m->embedding_scale = (float)sqrt((double)m->width);
+		file->embedding_scale = (float)sqrt((double)file->width);
 	}
-	m->attention_scale = scaled > 0 ? (float)(1 / sqrt(scaled)) : 0;
+	file->attention_scale = scaled > 0 ? (float)(1 / sqrt(scaled)) : 0;
 	if (!get_bool(r, "scale_attn_weights", true))
-		m->attention_scale = 1;
+		file->attention_scale = 1;
 }
 
 /* What the head and its users need. */
-static void take_head(struct reader *r, struct kvi_model_file *m, struct kvi_model_spec *spec)
+static void take_head(struct reader *r, struct kvi_model_file *file, struct kvi_model_spec *spec)
 {
 	const json_t *first = get(r->o, "bos_token_id");
 	json_int_t id = json_integer_value(first);
 	if (json_is_integer(first) && id >= 0 && id <= 1 << 24)
-		m->first_token = (int32_t)id;
+		file->first_token = (int32_t)id;
 	if (get(r->o, "tie_word_embeddings"))
 		spec->tied = get_bool(r, "tie_word_embeddings", true) ? KVI_TIED_YES : KVI_TIED_NO;
 	if (r->arch == KVI_ARCH_GEMMA3)
-		m->logit_cap = (float)get_number(r, r->o, "final_logit_softcapping", 0);
+		file->logit_cap = (float)get_number(r, r->o, "final_logit_softcapping", 0);
 }
 
 /* What would be left out in silence. */
@@ -166,7 +167,7 @@ static void check_known(struct reader *r)
 }
 
 /* p: where the parameters of this rope are, NULL: nowhere. */
-static void take_rope(struct reader *r, const struct kvi_model_file *m, const json_t *p,
+static void take_rope(struct reader *r, const struct kvi_model_file *file, const json_t *p,
                       const char *theta_key, double theta, struct kvi_rope_rule *rule)
 {
 	const json_t *type = get(p, "rope_type");
@@ -180,7 +181,7 @@ static void take_rope(struct reader *r, const struct kvi_model_file *m, const js
 	if (!(part > 0) || !(part <= 1))
 		fail_value(r, "partial_rotary_factor");
 	else
-		rule->rotary = (uint32_t)(part * m->head_channels);
+		rule->rotary = (uint32_t)(part * file->head_channels);
 	if (!name || !strcmp(name, "default"))
 		return;
 	rule->factor = get_number(r, p, "factor", 0);
@@ -197,7 +198,7 @@ static void take_rope(struct reader *r, const struct kvi_model_file *m, const js
 
 /* New files have rope_parameters, which hold all; older ones rope_scaling beside
  * rope_theta. gemma3 has one for each kind of layer. */
-static void take_ropes(struct reader *r, const struct kvi_model_file *m,
+static void take_ropes(struct reader *r, const struct kvi_model_file *file,
                        struct kvi_model_spec *spec)
 {
 	double theta = defaults[r->arch].theta;
@@ -209,9 +210,9 @@ static void take_ropes(struct reader *r, const struct kvi_model_file *m,
 		full = get(p, "full_attention");
 		sliding = get(p, "sliding_attention");
 	}
-	take_rope(r, m, full, "rope_theta", theta, &spec->ropes[0]);
+	take_rope(r, file, full, "rope_theta", theta, &spec->ropes[0]);
 	if (r->arch == KVI_ARCH_GEMMA3)
-		take_rope(r, m, sliding, "rope_local_base_freq", 10000, &spec->ropes[1]);
+		take_rope(r, file, sliding, "rope_local_base_freq", 10000, &spec->ropes[1]);
 }
 
 static void list_sliding(struct reader *r, const json_t *list, uint32_t layers, uint8_t *sliding)
@@ -230,7 +231,7 @@ static void list_sliding(struct reader *r, const json_t *list, uint32_t layers, 
 }
 
 /* Which layers see a window, and how long it is. */
-static void take_windows(struct reader *r, const struct kvi_model_file *m,
+static void take_windows(struct reader *r, const struct kvi_model_file *file,
                          struct kvi_model_spec *spec, uint8_t *sliding)
 {
 	const struct defaults *d = &defaults[r->arch];
@@ -251,9 +252,9 @@ static void take_windows(struct reader *r, const struct kvi_model_file *m,
 	if (!period)
 		fail_value(r, "sliding_window_pattern");
 	else if (list && !r->mistral)
-		list_sliding(r, list, m->n_layers, sliding);
+		list_sliding(r, list, file->n_layers, sliding);
 	else
-		for (uint32_t i = from; i < m->n_layers; i++)
+		for (uint32_t i = from; i < file->n_layers; i++)
 			sliding[i] = !gemma3 || (i + 1) % period;
 	spec->window = window;
 	spec->sliding = sliding;
@@ -277,7 +278,7 @@ static kvarc_ret find_arch(struct reader *r, const json_t *root)
 	return r->arch < 0 ? KVARC_OPTIONS : KVARC_OK;
 }
 
-static kvarc_ret read_all(struct reader *r, const json_t *root, struct kvi_model_file *m,
+static kvarc_ret read_all(struct reader *r, const json_t *root, struct kvi_model_file *file,
                           struct kvi_model_spec *spec, uint8_t **sliding)
 {
 	kvarc_ret ret = find_arch(r, root);
@@ -286,37 +287,37 @@ static kvarc_ret read_all(struct reader *r, const json_t *root, struct kvi_model
 	const char *name = json_string_value(get(root, "_name_or_path"));
 	char shown[KVI_SHOWN_BYTES];
 	if (name)
-		snprintf(m->name, sizeof m->name, "%s", kvi_shown(shown, name, strlen(name)));
-	kvi_arch_begin(m, r->arch, true);
-	take_sizes(r, m);
-	take_scales(r, m);
-	take_head(r, m, spec);
+		snprintf(file->name, sizeof file->name, "%s", kvi_shown(shown, name, strlen(name)));
+	kvi_arch_begin(file, r->arch, true);
+	take_sizes(r, file);
+	take_scales(r, file);
+	take_head(r, file, spec);
 	check_known(r);
 	if (r->ret)
 		return r->ret;
-	if (m->n_layers < 1 || m->n_layers > KVI_MODEL_LAYERS_MAX)
+	if (file->n_layers < 1 || file->n_layers > KVI_MODEL_LAYERS_MAX)
 		return kvi_fail(r->error, KVARC_DATA,
 		                "config.json: the number of layers is missing, or not possible");
-	*sliding = kvi_calloc(m->alloc, m->n_layers, 1);
+	*sliding = kvi_calloc(file->alloc, file->n_layers, 1);
 	if (!*sliding)
-		return kvi_fail_alloc(r->error, m->alloc);
+		return kvi_fail_alloc(r->error, file->alloc);
 	if (r->arch != KVI_ARCH_GPT2)
-		take_ropes(r, m, spec);
+		take_ropes(r, file, spec);
 	if (r->arch != KVI_ARCH_GPT2 && (r->arch != KVI_ARCH_LLAMA || r->mistral))
-		take_windows(r, m, spec, *sliding);
+		take_windows(r, file, spec, *sliding);
 	return r->ret;
 }
 
-kvarc_ret kvi_config_json(struct kvi_model_file *m, struct kvi_map config, int *arch,
+kvarc_ret kvi_config_json(struct kvi_model_file *file, struct kvi_map config, int *arch,
                           struct kvi_model_spec *spec, uint8_t **sliding, kvarc_error *error)
 {
 	struct reader r = { .error = error };
-	uint64_t capacity = m->alloc->limit;
+	uint64_t capacity = file->alloc->limit;
 	json_t *root;
 	kvarc_ret ret = kvi_json_load(config.p, config.n, "config.json", &capacity, &root, error);
 	if (ret)
 		return ret;
-	ret = read_all(&r, root, m, spec, sliding);
+	ret = read_all(&r, root, file, spec, sliding);
 	*arch = r.arch;
 	json_decref(root);
 	return ret;

@@ -133,9 +133,9 @@ struct kvi_model_part {
 	char *name;
 	struct kvi_map map;
 };
-/* Reads a model of config.json and safetensors files into m. Returns OK, MEM, MEMLIMIT, DATA,
+/* Reads a model of config.json and safetensors files into file. Returns OK, MEM, MEMLIMIT, DATA,
  * OPTIONS. */
-kvarc_ret kvi_safetensors_model(struct kvi_model_file *m, struct kvi_map config,
+kvarc_ret kvi_safetensors_model(struct kvi_model_file *file, struct kvi_map config,
                                 const struct kvi_model_part *parts, size_t n_parts,
                                 kvarc_error *error);
 /* The files that an index names, each once; parts and parts[].name are of alloc, also after
@@ -143,7 +143,7 @@ kvarc_ret kvi_safetensors_model(struct kvi_model_file *m, struct kvi_map config,
 kvarc_ret kvi_safetensors_index(const struct kvi_alloc *alloc, struct kvi_map index,
                                 struct kvi_model_part **parts, size_t *n_parts, kvarc_error *error);
 /* The content of config.json. sliding: to be freed, or NULL. */
-kvarc_ret kvi_config_json(struct kvi_model_file *m, struct kvi_map config, int *arch,
+kvarc_ret kvi_config_json(struct kvi_model_file *file, struct kvi_map config, int *arch,
                           struct kvi_model_spec *spec, uint8_t **sliding, kvarc_error *error);
 
 #endif

@@ -22,17 +22,18 @@ struct header {
 	uint64_t data_bytes;
 };
 
-static kvarc_ret load_header(struct header *h, uint64_t *budget, kvarc_error *error)
+static kvarc_ret load_header(struct header *header, uint64_t *budget, kvarc_error *error)
 {
-	const struct kvi_map *map = &h->part->map;
+	const struct kvi_map *map = &header->part->map;
 	uint64_t n = map->n < 8 ? UINT64_MAX : kvi_load64(map->p);
 	if (n == UINT64_MAX || n > map->n - 8)
 		return kvi_fail(error, KVARC_DATA,
 		                "%.80s is not a safetensors file, or it is cut: download it again",
-		                h->part->name);
-	h->data = map->p + 8 + n;
-	h->data_bytes = map->n - 8 - n;
-	return kvi_json_load(map->p + 8, (size_t)n, h->part->name, budget, &h->root, error);
+		                header->part->name);
+	header->data = map->p + 8 + n;
+	header->data_bytes = map->n - 8 - n;
+	return kvi_json_load(map->p + 8, (size_t)n, header->part->name, budget, &header->root,
+	                     error);
 }
 
 static void set_type(struct kvi_weight *w, const char *dtype, unsigned *bytes)
@@ -53,13 +54,13 @@ static void set_type(struct kvi_weight *w, const char *dtype, unsigned *bytes)
 	         kvi_shown(shown, dtype, strlen(dtype)));
 }
 
-static kvarc_ret take_tensor(const struct header *h, const char *name, const json_t *v,
+static kvarc_ret take_tensor(const struct header *header, const char *name, const json_t *v,
                              struct kvi_weight *w, kvarc_error *error)
 {
 	struct kvi_st_entry e;
 	unsigned bytes;
 	uint64_t size;
-	bool good = kvi_st_entry(v, h->data_bytes, &e);
+	bool good = kvi_st_entry(v, header->data_bytes, &e);
 	w->name = name;
 	w->name_n = strlen(name);
 	if (good) {
@@ -71,28 +72,29 @@ static kvarc_ret take_tensor(const struct header *h, const char *name, const jso
 		return kvi_fail(error, KVARC_DATA,
 		                "tensor %s is not valid, or %.60s ends before "
 		                "it does: download it again",
-		                kvi_shown(shown, name, strlen(name)), h->part->name);
+		                kvi_shown(shown, name, strlen(name)), header->part->name);
 	}
 	w->plain = e.axes == 1 || e.axes == 2;
 	w->rows = e.axes == 2 ? e.shape[0] : 1;
 	w->columns = e.axes == 2 ? e.shape[1] : e.axes == 1 ? e.shape[0] : 0;
-	w->data = h->data + e.begin;
+	w->data = header->data + e.begin;
 	w->bytes = e.end - e.begin;
 	return KVARC_OK;
 }
 
-static kvarc_ret take_tensors(const struct header *h, struct kvi_weights *t, kvarc_error *error)
+static kvarc_ret take_tensors(const struct header *header, struct kvi_weights *weights,
+                              kvarc_error *error)
 {
 	const char *name;
 	json_t *v;
-	json_object_foreach(h->root, name, v)
+	json_object_foreach(header->root, name, v)
 	{
 		if (!strcmp(name, "__metadata__"))
 			continue;
-		kvarc_ret ret = take_tensor(h, name, v, &t->w[t->n], error);
+		kvarc_ret ret = take_tensor(header, name, v, &weights->w[weights->n], error);
 		if (ret)
 			return ret;
-		t->n++;
+		weights->n++;
 	}
 	return KVARC_OK;
 }
@@ -106,77 +108,78 @@ struct st_loader {
 	kvarc_error *error;
 };
 
-static kvarc_ret load_tensors(struct st_loader *l)
+static kvarc_ret load_tensors(struct st_loader *loader)
 {
-	uint64_t budget = l->m->alloc->limit;
+	uint64_t budget = loader->m->alloc->limit;
 	size_t n = 0;
-	for (size_t i = 0; i < l->n; i++) {
-		kvarc_ret ret = load_header(&l->headers[i], &budget, l->error);
+	for (size_t i = 0; i < loader->n; i++) {
+		kvarc_ret ret = load_header(&loader->headers[i], &budget, loader->error);
 		if (ret)
 			return ret;
-		n += json_object_size(l->headers[i].root);
+		n += json_object_size(loader->headers[i].root);
 	}
-	l->tensors.w = n && n <= KVI_MODEL_TENSORS_MAX
-	                       ? kvi_calloc(l->m->alloc, n, sizeof *l->tensors.w)
-	                       : NULL;
+	loader->tensors.w = n && n <= KVI_MODEL_TENSORS_MAX
+	                            ? kvi_calloc(loader->m->alloc, n, sizeof *loader->tensors.w)
+	                            : NULL;
 	if (n > KVI_MODEL_TENSORS_MAX)
-		return kvi_fail(l->error, KVARC_DATA, "the model has more than %d tensors",
+		return kvi_fail(loader->error, KVARC_DATA, "the model has more than %d tensors",
 		                KVI_MODEL_TENSORS_MAX);
-	if (n && !l->tensors.w)
-		return kvi_fail_alloc(l->error, l->m->alloc);
-	for (size_t i = 0; i < l->n; i++) {
-		kvarc_ret ret = take_tensors(&l->headers[i], &l->tensors, l->error);
+	if (n && !loader->tensors.w)
+		return kvi_fail_alloc(loader->error, loader->m->alloc);
+	for (size_t i = 0; i < loader->n; i++) {
+		kvarc_ret ret = take_tensors(&loader->headers[i], &loader->tensors, loader->error);
 		if (ret)
 			return ret;
 	}
-	return kvi_weights_settle(&l->tensors, l->error);
+	return kvi_weights_settle(&loader->tensors, loader->error);
 }
 
 /* The model's own code multiplies embeddings with a number of their type. */
-static void round_scale(struct kvi_model_file *m)
+static void round_scale(struct kvi_model_file *file)
 {
-	uint32_t bits, cut = m->embedding.type == KVI_NUM_BF16  ? 16
-	                     : m->embedding.type == KVI_NUM_F16 ? 13
-	                                                        : 0;
-	memcpy(&bits, &m->embedding_scale, sizeof bits);
+	uint32_t bits, cut = file->embedding.type == KVI_NUM_BF16  ? 16
+	                     : file->embedding.type == KVI_NUM_F16 ? 13
+	                                                           : 0;
+	memcpy(&bits, &file->embedding_scale, sizeof bits);
 	if (cut) {
 		bits += ((uint32_t)1 << (cut - 1)) - 1 + (bits >> cut & 1);
 		bits = bits >> cut << cut;
 	}
-	memcpy(&m->embedding_scale, &bits, sizeof bits);
+	memcpy(&file->embedding_scale, &bits, sizeof bits);
 }
 
-static kvarc_ret load(struct st_loader *l, struct kvi_map config)
+static kvarc_ret load(struct st_loader *loader, struct kvi_map config)
 {
 	struct kvi_model_spec spec = { .safetensors = true };
 	int arch;
-	kvarc_ret ret = kvi_config_json(l->m, config, &arch, &spec, &l->sliding, l->error);
+	kvarc_ret ret = kvi_config_json(loader->m, config, &arch, &spec, &loader->sliding,
+	                                loader->error);
 	if (!ret)
-		ret = load_tensors(l);
+		ret = load_tensors(loader);
 	if (!ret)
-		ret = kvi_arch_bind(l->m, arch, &spec, &l->tensors, l->error);
+		ret = kvi_arch_bind(loader->m, arch, &spec, &loader->tensors, loader->error);
 	if (!ret)
-		round_scale(l->m);
+		round_scale(loader->m);
 	return ret;
 }
 
-kvarc_ret kvi_safetensors_model(struct kvi_model_file *m, struct kvi_map config,
+kvarc_ret kvi_safetensors_model(struct kvi_model_file *file, struct kvi_map config,
                                 const struct kvi_model_part *parts, size_t n_parts,
                                 kvarc_error *error)
 {
-	struct st_loader l = { .m = m, .error = error };
-	l.headers = kvi_calloc(m->alloc, n_parts, sizeof *l.headers);
+	struct st_loader l = { .m = file, .error = error };
+	l.headers = kvi_calloc(file->alloc, n_parts, sizeof *l.headers);
 	if (!l.headers)
-		return kvi_fail_alloc(error, m->alloc);
+		return kvi_fail_alloc(error, file->alloc);
 	l.n = n_parts;
 	for (size_t i = 0; i < n_parts; i++)
 		l.headers[i].part = &parts[i];
 	kvarc_ret ret = load(&l, config);
 	for (size_t i = 0; i < n_parts; i++)
 		json_decref(l.headers[i].root);
-	kvi_free(m->alloc, l.headers);
-	kvi_free(m->alloc, l.tensors.w);
-	kvi_free(m->alloc, l.sliding);
+	kvi_free(file->alloc, l.headers);
+	kvi_free(file->alloc, l.tensors.w);
+	kvi_free(file->alloc, l.sliding);
 	return ret;
 }
 
@@ -275,11 +278,11 @@ static kvarc_ret fail_library(kvarc_error *error)
 	                "models as safetensors need " JANSSON_MISSING ": use a GGUF file");
 }
 
-kvarc_ret kvi_safetensors_model(struct kvi_model_file *m, struct kvi_map config,
+kvarc_ret kvi_safetensors_model(struct kvi_model_file *file, struct kvi_map config,
                                 const struct kvi_model_part *parts, size_t n_parts,
                                 kvarc_error *error)
 {
-	(void)m;
+	(void)file;
 	(void)config;
 	(void)parts;
 	(void)n_parts;

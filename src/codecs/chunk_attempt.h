@@ -19,14 +19,14 @@ struct kvi_attempt {
 };
 
 /* Bytes of the payload. */
-static inline size_t kvi_attempt_bytes(const struct kvi_attempt *a)
+static inline size_t kvi_attempt_bytes(const struct kvi_attempt *attempt)
 {
-	return (size_t)(a->out.end - a->out.begin);
+	return (size_t)(attempt->out.end - attempt->out.begin);
 }
 /* With what new parameters cost. */
-static inline size_t kvi_attempt_cost(const struct kvi_attempt *a)
+static inline size_t kvi_attempt_cost(const struct kvi_attempt *attempt)
 {
-	return kvi_attempt_bytes(a) + a->params_bytes;
+	return kvi_attempt_bytes(attempt) + attempt->params_bytes;
 }
 /* Frees new parameters. */
 void kvi_attempt_drop(struct kvi_attempt *attempt);

@@ -60,14 +60,14 @@ struct kvi_chunk {
 };
 
 /* Channels of all heads of the chunk. */
-static inline size_t kvi_chunk_channels(const struct kvi_chunk *c)
+static inline size_t kvi_chunk_channels(const struct kvi_chunk *chunk)
 {
-	return (size_t)c->heads * c->head_channels;
+	return (size_t)chunk->heads * chunk->head_channels;
 }
 /* Bytes of the chunk's elements. */
-static inline size_t kvi_chunk_bytes(const struct kvi_chunk *c)
+static inline size_t kvi_chunk_bytes(const struct kvi_chunk *chunk)
 {
-	return kvi_chunk_channels(c) * c->n_tokens * kvarc_dtype_bytes(c->dtype);
+	return kvi_chunk_channels(chunk) * chunk->n_tokens * kvarc_dtype_bytes(chunk->dtype);
 }
 
 /* Parameters of one tensor and head group; immutable, shared by threads. */

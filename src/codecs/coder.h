@@ -208,9 +208,9 @@ kvarc_ret kvi_params_write(const struct kvi_params *params, const struct kvi_all
                            struct kvi_out *content);
 
 /* Number of channels of all heads. */
-static inline size_t kvi_params_channels(const struct kvi_params *p)
+static inline size_t kvi_params_channels(const struct kvi_params *params)
 {
-	return (size_t)p->heads * p->head_channels;
+	return (size_t)params->heads * params->head_channels;
 }
 
 /*

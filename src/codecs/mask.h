@@ -28,14 +28,14 @@ struct kvi_mask {
 };
 
 /* Whether rows or channels were left out because they are constant. */
-static inline bool kvi_mask_any(const struct kvi_mask *m)
+static inline bool kvi_mask_any(const struct kvi_mask *mask)
 {
-	return m->row_bits || m->channel_bits;
+	return mask->row_bits || mask->channel_bits;
 }
 /* Number of elements that remain. */
-static inline size_t kvi_mask_elements(const struct kvi_mask *m)
+static inline size_t kvi_mask_elements(const struct kvi_mask *mask)
 {
-	return m->rows * m->channels;
+	return mask->rows * mask->channels;
 }
 /* Bit i of a bitmap; NULL: no bit is set. */
 static inline bool kvi_bit(const uint8_t *bits, size_t i)

@@ -30,10 +30,10 @@ struct kvi_streams {
 bool kvi_streams_cut(struct kvi_streams *streams, unsigned size, size_t rows);
 
 /* The first remaining token of stream i; of the one behind the last: all of them. */
-static inline size_t kvi_stream_first(const struct kvi_streams *s, unsigned i)
+static inline size_t kvi_stream_first(const struct kvi_streams *streams, unsigned i)
 {
-	size_t first = i * s->tokens;
-	return first < s->rows ? first : s->rows;
+	size_t first = i * streams->tokens;
+	return first < streams->rows ? first : streams->rows;
 }
 
 /* A run of remaining tokens that one stream codes. */
@@ -41,10 +41,11 @@ struct kvi_stream_part {
 	size_t first, rows;
 };
 /* Those of stream i. */
-static inline struct kvi_stream_part kvi_stream_part_of(const struct kvi_streams *s, unsigned i)
+static inline struct kvi_stream_part kvi_stream_part_of(const struct kvi_streams *streams,
+                                                        unsigned i)
 {
-	const size_t first = kvi_stream_first(s, i);
-	return (struct kvi_stream_part){ first, kvi_stream_first(s, i + 1) - first };
+	const size_t first = kvi_stream_first(streams, i);
+	return (struct kvi_stream_part){ first, kvi_stream_first(streams, i + 1) - first };
 }
 
 /* Tokens of a chunk, with those that the mask removed. */

@@ -20,10 +20,10 @@ struct kvi_table_params {
 };
 
 /* The parameters of the codec exponent or bytes; NULL: they are of another codec. */
-static inline struct kvi_table_params *kvi_table_params_of(const struct kvi_params *p)
+static inline struct kvi_table_params *kvi_table_params_of(const struct kvi_params *params)
 {
-	bool yes = p->codec == KVI_CODEC_EXPONENT || p->codec == KVI_CODEC_BYTES;
-	return yes ? (struct kvi_table_params *)(uintptr_t)p : NULL;
+	bool yes = params->codec == KVI_CODEC_EXPONENT || params->codec == KVI_CODEC_BYTES;
+	return yes ? (struct kvi_table_params *)(uintptr_t)params : NULL;
 }
 /* Parameters with n tables of zeros; NULL: no memory. */
 struct kvi_table_params *kvi_table_params_new(const struct kvi_alloc *alloc, uint8_t codec,

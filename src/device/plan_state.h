@@ -98,12 +98,12 @@ struct kvi_work_layout {
 	uint64_t next, most; /* that the chunks of the layer have taken; of the largest layer */
 };
 /* Takes memory for the next chunk, ascending by layer; returns its offset. */
-static inline uint64_t kvi_work_take(struct kvi_work_layout *l, uint32_t layer, uint64_t bytes)
+static inline uint64_t kvi_work_take(struct kvi_work_layout *layout, uint32_t layer, uint64_t bytes)
 {
-	const uint64_t at = l->layer == layer ? l->next : 0;
-	l->layer = layer;
-	l->next = at + kvi_part_aligned(bytes);
-	l->most = l->next > l->most ? l->next : l->most;
+	const uint64_t at = layout->layer == layer ? layout->next : 0;
+	layout->layer = layer;
+	layout->next = at + kvi_part_aligned(bytes);
+	layout->most = layout->next > layout->most ? layout->next : layout->most;
 	return at;
 }
 

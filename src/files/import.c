@@ -209,7 +209,7 @@ struct feed {
 	uint8_t buf[BUFFER_BYTES];
 };
 
-static la_ssize_t feed_read(struct archive *a, void *opaque, const void **buf)
+static la_ssize_t feed_read(struct archive *archive, void *opaque, const void **buf)
 {
 	struct feed *f = opaque;
 	*buf = f->buf;
@@ -217,31 +217,31 @@ static la_ssize_t feed_read(struct archive *a, void *opaque, const void **buf)
 		return 0;
 	int64_t got = f->src->read(f->src->opaque, f->buf, sizeof f->buf, f->at);
 	if (got < 0 || got > BUFFER_BYTES) {
-		archive_set_error(a, EIO, "read failed");
+		archive_set_error(archive, EIO, "read failed");
 		return ARCHIVE_FATAL;
 	}
 	f->at += (uint64_t)got;
 	return got;
 }
 
-static la_int64_t feed_skip(struct archive *a, void *opaque, la_int64_t n)
+static la_int64_t feed_skip(struct archive *archive, void *opaque, la_int64_t n)
 {
 	struct feed *f = opaque;
-	(void)a;
+	(void)archive;
 	uint64_t left = f->at < f->src->size ? f->src->size - f->at : 0;
 	uint64_t k = n < 0 ? 0 : (uint64_t)n < left ? (uint64_t)n : left;
 	f->at += k;
 	return (la_int64_t)k;
 }
 
-static la_int64_t feed_seek(struct archive *a, void *opaque, la_int64_t offset, int whence)
+static la_int64_t feed_seek(struct archive *archive, void *opaque, la_int64_t offset, int whence)
 {
 	struct feed *f = opaque;
 	int64_t base = whence == SEEK_SET   ? 0
 	               : whence == SEEK_CUR ? (int64_t)f->at
 	                                    : (int64_t)f->src->size;
 	if (__builtin_add_overflow(base, offset, &base) || base < 0) {
-		archive_set_error(a, EINVAL, "bad seek");
+		archive_set_error(archive, EINVAL, "bad seek");
 		return ARCHIVE_FATAL;
 	}
 	f->at = (uint64_t)base;
@@ -284,10 +284,10 @@ static bool write_all(int fd, const uint8_t *p, size_t n)
 	return true;
 }
 
-static kvarc_ret bad_archive(kvarc_import *im, struct archive *a)
+static kvarc_ret bad_archive(kvarc_import *im, struct archive *archive)
 {
 	/* The library's own text may quote the archive: it is not passed on. */
-	if (archive_errno(a) == EIO)
+	if (archive_errno(archive) == EIO)
 		return KVARC_IO;
 	return kvi_fail(im->error, KVARC_DATA,
 	                "a member of the zip file is damaged; without "
@@ -295,7 +295,7 @@ static kvarc_ret bad_archive(kvarc_import *im, struct archive *a)
 }
 
 /* Copies the current member out, which says how long it is. */
-static kvarc_ret spool_member(kvarc_import *im, struct archive *a, struct kvi_imp_item *item,
+static kvarc_ret spool_member(kvarc_import *im, struct archive *archive, struct kvi_imp_item *item,
                               uint64_t bytes, uint8_t *buf)
 {
 	uint64_t size = 0;
@@ -303,9 +303,9 @@ static kvarc_ret spool_member(kvarc_import *im, struct archive *a, struct kvi_im
 	if (item->fd < 0)
 		return kvi_fail(im->error, KVARC_IO, "cannot make a temporary file");
 	for (;;) {
-		la_ssize_t n = archive_read_data(a, buf, BUFFER_BYTES);
+		la_ssize_t n = archive_read_data(archive, buf, BUFFER_BYTES);
 		if (n < 0 || (uint64_t)n > bytes - size)
-			return bad_archive(im, a);
+			return bad_archive(im, archive);
 		if (n == 0)
 			break;
 		if (!write_all(item->fd, buf, (size_t)n))
@@ -313,51 +313,52 @@ static kvarc_ret spool_member(kvarc_import *im, struct archive *a, struct kvi_im
 		size += (uint64_t)n;
 	}
 	if (size != bytes)
-		return bad_archive(im, a);
+		return bad_archive(im, archive);
 	item->src = (kvarc_source){ .read = spool_read,
 		                    .opaque = (void *)(intptr_t)item->fd,
 		                    .size = size };
 	return KVARC_OK;
 }
 
-/* Goes to the next member. It has to be x, and deflated for libarchive as well: other methods
+/* Goes to the next member. It has to be member, and deflated for libarchive as well: other methods
  * may allocate without a bound. */
-static kvarc_ret next_member(kvarc_import *im, struct archive *a, const struct listed_member *x)
+static kvarc_ret next_member(kvarc_import *im, struct archive *archive,
+                             const struct listed_member *member)
 {
 	struct archive_entry *e;
 	int r;
 	do {
-		r = archive_read_next_header(a, &e);
+		r = archive_read_next_header(archive, &e);
 	} while (r == ARCHIVE_RETRY);
 	if (r < ARCHIVE_WARN || r == ARCHIVE_EOF)
-		return bad_archive(im, a);
-	if (x->m.kind != KVI_MEMBER_DEFLATED)
+		return bad_archive(im, archive);
+	if (member->m.kind != KVI_MEMBER_DEFLATED)
 		return KVARC_OK;
-	const char *method = archive_format_name(a);
+	const char *method = archive_format_name(archive);
 	if (!method || !strstr(method, "(deflation)") || !archive_entry_size_is_set(e) ||
-	    (uint64_t)archive_entry_size(e) != x->m.bytes)
-		return bad_archive(im, a);
+	    (uint64_t)archive_entry_size(e) != member->m.bytes)
+		return bad_archive(im, archive);
 	return KVARC_OK;
 }
 
 /* libarchive goes through a zip file in the order of the members' headers, too. */
-static kvarc_ret inflate_all(kvarc_import *im, struct archive *a, const struct container_source *c,
-                             uint8_t *buf)
+static kvarc_ret inflate_all(kvarc_import *im, struct archive *archive,
+                             const struct container_source *source, uint8_t *buf)
 {
 	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0, item = 0; i < c->n && !ret; i++) {
-		const struct listed_member *x = &c->list[i];
-		ret = next_member(im, a, x);
+	for (size_t i = 0, item = 0; i < source->n && !ret; i++) {
+		const struct listed_member *x = &source->list[i];
+		ret = next_member(im, archive, x);
 		if (!ret && x->m.kind == KVI_MEMBER_DEFLATED)
-			ret = spool_member(im, a, &im->items[item], x->m.bytes, buf);
+			ret = spool_member(im, archive, &im->items[item], x->m.bytes, buf);
 		item += is_file(x);
 	}
 	return ret;
 }
 
-/* Inflates the deflated ones among the items, which are the files of c in order. Returns as
+/* Inflates the deflated ones among the items, which are the files of source in order. Returns as
  * members_take. */
-static kvarc_ret members_inflate(kvarc_import *im, const struct container_source *c)
+static kvarc_ret members_inflate(kvarc_import *im, const struct container_source *source)
 {
 	kvarc_ret ret;
 	struct feed *f = kvi_malloc(&im->alloc, sizeof *f);
@@ -377,7 +378,7 @@ static kvarc_ret members_inflate(kvarc_import *im, const struct container_source
 	if (archive_read_open1(a) != ARCHIVE_OK)
 		ret = bad_archive(im, a);
 	else
-		ret = inflate_all(im, a, c, buf);
+		ret = inflate_all(im, a, source, buf);
 out:
 	if (a)
 		(void)archive_read_free(a);
@@ -395,10 +396,10 @@ static const char *why_no_inflate(const kvarc_import *im)
 
 #else
 
-static kvarc_ret members_inflate(kvarc_import *im, const struct container_source *c)
+static kvarc_ret members_inflate(kvarc_import *im, const struct container_source *source)
 {
 	(void)im;
-	(void)c;
+	(void)source;
 	return KVARC_END;
 }
 

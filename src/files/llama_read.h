@@ -59,9 +59,9 @@ struct kvi_llama_grammar {
 };
 
 /* How many matrices a section has. */
-static inline size_t kvi_llama_section_matrices(const struct kvi_llama_section *k)
+static inline size_t kvi_llama_section_matrices(const struct kvi_llama_section *section)
 {
-	return (size_t)k->n_layers * (k->values ? 2 : 1);
+	return (size_t)section->n_layers * (section->values ? 2 : 1);
 }
 
 /* A context checkpoint (the state before token n_tokens), as the server appends it. */

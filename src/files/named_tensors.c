@@ -451,7 +451,8 @@ static const struct {
 	{ "F64", 8, 0, 0 },
 };
 
-static bool get_tensor(const json_t *v, uint64_t data_at, uint64_t data_bytes, struct kvi_named *x)
+static bool get_tensor(const json_t *v, uint64_t data_at, uint64_t data_bytes,
+                       struct kvi_named *named)
 {
 	struct kvi_st_entry e;
 	uint64_t bytes = 0, size;
@@ -460,19 +461,19 @@ static bool get_tensor(const json_t *v, uint64_t data_at, uint64_t data_bytes, s
 	for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
 		if (!strcmp(e.dtype, dtypes[i].name)) {
 			bytes = dtypes[i].bytes;
-			x->dtype = dtypes[i].dtype;
-			x->int_bytes = dtypes[i].int_bytes;
+			named->dtype = dtypes[i].dtype;
+			named->int_bytes = dtypes[i].int_bytes;
 		}
 	if (bytes && (kvi_mul(e.elements, bytes, &size) || size != e.end - e.begin))
 		return false;
 	bool fits = e.axes <= KVI_NAMED_AXES_MAX;
 	if (!fits)
-		x->dtype = x->int_bytes = 0;
+		named->dtype = named->int_bytes = 0;
 	for (size_t i = 0; fits && i < e.axes; i++)
-		x->shape[i] = e.shape[i];
-	x->n_axes = (uint8_t)(fits ? e.axes : 0);
-	x->offset = data_at + e.begin;
-	x->bytes = e.end - e.begin;
+		named->shape[i] = e.shape[i];
+	named->n_axes = (uint8_t)(fits ? e.axes : 0);
+	named->offset = data_at + e.begin;
+	named->bytes = e.end - e.begin;
 	return true;
 }
 
@@ -485,11 +486,11 @@ static int by_offset(const void *a, const void *b)
 }
 
 /* Tensors may not overlap; holes between them are literal bytes. */
-static bool disjoint(struct kvi_named *x, size_t n)
+static bool disjoint(struct kvi_named *named, size_t n)
 {
-	qsort(x, n, sizeof *x, by_offset);
+	qsort(named, n, sizeof *named, by_offset);
 	for (size_t i = 1; i < n; i++)
-		if (x[i - 1].offset + x[i - 1].bytes > x[i].offset)
+		if (named[i - 1].offset + named[i - 1].bytes > named[i].offset)
 			return false;
 	return true;
 }

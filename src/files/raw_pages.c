@@ -219,10 +219,10 @@ static void take_name(struct known *known, const char *path)
 
 #ifdef HAVE_JANSSON
 
-static void set(struct known *k, char letter, int64_t n)
+static void set(struct known *known, char letter, int64_t n)
 {
 	if (n > 0 && n <= UINT32_MAX)
-		k->extent[strchr(RAW_LETTERS, letter) - RAW_LETTERS] = (uint64_t)n;
+		known->extent[strchr(RAW_LETTERS, letter) - RAW_LETTERS] = (uint64_t)n;
 }
 
 /* ".../hh_g1/HASH.bin": the group of layers; 0 where the path has none. */
@@ -243,55 +243,56 @@ static int64_t number(const json_t *o, const char *key)
 	return json_integer_value(json_object_get(o, key));
 }
 
-static void take_layout_dtype(struct known *k, const json_t *o, const char *key)
+static void take_layout_dtype(struct known *known, const json_t *o, const char *key)
 {
 	const char *text = json_string_value(json_object_get(o, key));
 	const char *dtype = text ? dtype_of(text, strlen(text)) : NULL;
-	k->dtype = dtype ? dtype : k->dtype;
+	known->dtype = dtype ? dtype : known->dtype;
 }
 
 /* The config.json of vLLM's file system tier. */
-static void take_tier(struct known *k, const json_t *root, const json_t *groups, const char *path)
+static void take_tier(struct known *known, const json_t *root, const json_t *groups,
+                      const char *path)
 {
 	const json_t *group = json_array_get(groups, group_of(path));
 	const int64_t tokens = number(group, "tokens_per_block");
 	const int64_t blocks = number(root, "blocks_per_file");
 	const int64_t pages = blocks > 0 && blocks <= UINT32_MAX ? blocks : 1;
-	take_layout_dtype(k, root, "dtype");
-	set(k, 'L', (int64_t)json_array_size(json_object_get(group, "layer_names")));
-	set(k, 'P', pages);
-	set(k, 'B', tokens);
+	take_layout_dtype(known, root, "dtype");
+	set(known, 'L', (int64_t)json_array_size(json_object_get(group, "layer_names")));
+	set(known, 'P', pages);
+	set(known, 'B', tokens);
 	if (tokens > 0 && tokens <= UINT32_MAX / pages)
-		set(k, 'T', tokens * pages);
+		set(known, 'T', tokens * pages);
 }
 
 /* The config.json of a model. */
-static void take_model(struct known *k, const json_t *root)
+static void take_model(struct known *known, const json_t *root)
 {
 	const json_t *o = json_object_get(root, "text_config");
 	o = json_is_object(o) ? o : root;
 	const int64_t query = number(o, "num_attention_heads"), hidden = number(o, "hidden_size");
 	const int64_t heads = number(o, "num_key_value_heads"), channels = number(o, "head_dim");
-	take_layout_dtype(k, root, "torch_dtype");
-	take_layout_dtype(k, root, "dtype");
-	set(k, 'L', number(o, "num_hidden_layers"));
-	set(k, 'H', heads > 0 ? heads : query);
-	set(k, 'D', channels > 0 ? channels : query > 0 ? hidden / query : 0);
+	take_layout_dtype(known, root, "torch_dtype");
+	take_layout_dtype(known, root, "dtype");
+	set(known, 'L', number(o, "num_hidden_layers"));
+	set(known, 'H', heads > 0 ? heads : query);
+	set(known, 'D', channels > 0 ? channels : query > 0 ? hidden / query : 0);
 }
 
-static kvarc_ret take_config(struct known *k, const kvarc_source *config, const char *path,
-                             kvarc_error *e)
+static kvarc_ret take_config(struct known *known, const kvarc_source *config, const char *path,
+                             kvarc_error *error)
 {
 	json_t *root = NULL;
 	if (config->size > CONFIG_MAX)
-		return kvi_fail(e, KVARC_DATA, "config.json is longer than 256 KiB");
+		return kvi_fail(error, KVARC_DATA, "config.json is longer than 256 KiB");
 	if (!kvi_jansson(NULL))
-		return kvi_fail(e, KVARC_OPTIONS, CONFIG_NEEDS);
+		return kvi_fail(error, KVARC_OPTIONS, CONFIG_NEEDS);
 	struct kvi_alloc alloc;
 	kvi_alloc_init(&alloc, NULL, 2 * CONFIG_MAX);
 	char *text = kvi_malloc(&alloc, (size_t)config->size + 1);
 	if (!text)
-		return kvi_fail_alloc(e, &alloc);
+		return kvi_fail_alloc(error, &alloc);
 	kvarc_ret ret = KVARC_OK;
 	if (kvi_source_read(config, text, (size_t)config->size, 0))
 		ret = KVARC_IO;
@@ -301,29 +302,29 @@ static kvarc_ret take_config(struct known *k, const kvarc_source *config, const 
 		(void)!kvi_json_parse(text, (size_t)config->size, &budget, &root);
 	kvi_free(&alloc, text);
 	if (ret)
-		return kvi_fail(e, ret, "reading config.json failed");
+		return kvi_fail(error, ret, "reading config.json failed");
 	if (!json_is_object(root)) {
 		json_decref(root);
-		return kvi_fail(e, KVARC_DATA, "config.json is not a JSON object");
+		return kvi_fail(error, KVARC_DATA, "config.json is not a JSON object");
 	}
 	const json_t *groups = json_object_get(root, "kv_cache_groups");
 	if (json_is_array(groups))
-		take_tier(k, root, groups, path);
+		take_tier(known, root, groups, path);
 	else
-		take_model(k, root);
+		take_model(known, root);
 	json_decref(root);
 	return KVARC_OK;
 }
 
 #else
 
-static kvarc_ret take_config(struct known *k, const kvarc_source *config, const char *path,
-                             kvarc_error *e)
+static kvarc_ret take_config(struct known *known, const kvarc_source *config, const char *path,
+                             kvarc_error *error)
 {
-	(void)k;
+	(void)known;
 	(void)config;
 	(void)path;
-	return kvi_fail(e, KVARC_OPTIONS, CONFIG_NEEDS);
+	return kvi_fail(error, KVARC_OPTIONS, CONFIG_NEEDS);
 }
 
 #endif

@@ -106,10 +106,10 @@ struct file_id {
 	ino_t ino;
 };
 
-static kvarc_ret fail_pack_path(struct packing_folder *x, const char *what)
+static kvarc_ret fail_pack_path(struct packing_folder *folder, const char *what)
 {
-	return kvi_fail(x->w.error, errno == ENOMEM ? KVARC_MEM : KVARC_IO,
-	                "workspace: cannot %s '%s': %s", what, x->path, strerror(errno));
+	return kvi_fail(folder->w.error, errno == ENOMEM ? KVARC_MEM : KVARC_IO,
+	                "workspace: cannot %s '%s': %s", what, folder->path, strerror(errno));
 }
 
 static la_ssize_t write_block(struct archive *tar, void *opaque, const void *p, size_t n)
@@ -122,32 +122,32 @@ static la_ssize_t write_block(struct archive *tar, void *opaque, const void *p, 
 	return (la_ssize_t)n;
 }
 
-static kvarc_ret fail_pack_tar(struct packing_folder *x)
+static kvarc_ret fail_pack_tar(struct packing_folder *folder)
 {
-	const char *why = x->tar ? archive_error_string(x->tar) : NULL;
-	return kvi_fail(x->w.error, KVARC_IO, "workspace: writing its tar at '%s': %s", x->path,
-	                why ? why : "the output cannot be written");
+	const char *why = folder->tar ? archive_error_string(folder->tar) : NULL;
+	return kvi_fail(folder->w.error, KVARC_IO, "workspace: writing its tar at '%s': %s",
+	                folder->path, why ? why : "the output cannot be written");
 }
 
 /* ----- names ------------------------------------------------ */
 
 /* Appends a component; false: the path is too long. */
-static bool enter(struct packing_folder *x, const char *name)
+static bool enter(struct packing_folder *folder, const char *name)
 {
 	const size_t n = strlen(name);
-	if (x->n + n + 2 > sizeof x->path)
+	if (folder->n + n + 2 > sizeof folder->path)
 		return false;
-	if (x->n)
-		x->path[x->n++] = '/';
-	memcpy(x->path + x->n, name, n + 1);
-	x->n += n;
+	if (folder->n)
+		folder->path[folder->n++] = '/';
+	memcpy(folder->path + folder->n, name, n + 1);
+	folder->n += n;
 	return true;
 }
 
-static void leave(struct packing_folder *x, size_t n)
+static void leave(struct packing_folder *folder, size_t n)
 {
-	x->n = n;
-	x->path[n] = 0;
+	folder->n = n;
+	folder->path[n] = 0;
 }
 
 static int by_text(const void *a, const void *b)
@@ -155,45 +155,45 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static void free_names(struct packing_folder *x, struct kvi_list *names)
+static void free_names(struct packing_folder *folder, struct kvi_list *names)
 {
 	for (size_t i = 0; i < names->n; i++)
-		kvi_free(&x->w.alloc, *KVI_LIST(char *, *names, i));
-	kvi_free(&x->w.alloc, names->p);
+		kvi_free(&folder->w.alloc, *KVI_LIST(char *, *names, i));
+	kvi_free(&folder->w.alloc, names->p);
 }
 
-static kvarc_ret add_name(struct packing_folder *x, struct kvi_list *names, const char *name)
+static kvarc_ret add_name(struct packing_folder *folder, struct kvi_list *names, const char *name)
 {
 	const size_t n = strlen(name) + 1;
-	char **to = kvi_list_add(names, &x->w.alloc, sizeof *to);
+	char **to = kvi_list_add(names, &folder->w.alloc, sizeof *to);
 	if (to)
-		*to = kvi_malloc(&x->w.alloc, n);
+		*to = kvi_malloc(&folder->w.alloc, n);
 	if (!to || !*to) {
 		names->n -= to != NULL;
-		return kvi_fail_alloc(x->w.error, &x->w.alloc);
+		return kvi_fail_alloc(folder->w.error, &folder->w.alloc);
 	}
 	memcpy(*to, name, n);
 	return KVARC_OK;
 }
 
 /* All names of a folder but "." and "..", in order. dir is closed. */
-static kvarc_ret read_names(struct packing_folder *x, int fd, struct kvi_list *names)
+static kvarc_ret read_names(struct packing_folder *folder, int fd, struct kvi_list *names)
 {
 	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
 	DIR *dir = copy < 0 ? NULL : fdopendir(copy);
 	const struct dirent *entry;
 	kvarc_ret ret = KVARC_OK;
 	if (!dir) {
-		ret = fail_pack_path(x, "open");
+		ret = fail_pack_path(folder, "open");
 		if (copy >= 0)
 			close(copy);
 		return ret;
 	}
 	for (errno = 0; !ret && (entry = readdir(dir)); errno = 0)
 		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-			ret = add_name(x, names, entry->d_name);
+			ret = add_name(folder, names, entry->d_name);
 	if (!ret && errno)
-		ret = fail_pack_path(x, "read");
+		ret = fail_pack_path(folder, "read");
 	closedir(dir);
 	if (names->n)
 		qsort(names->p, names->n, sizeof(char *), by_text);
@@ -203,12 +203,12 @@ static kvarc_ret read_names(struct packing_folder *x, int fd, struct kvi_list *n
 /* ----- entries ------------------------------------------------ */
 
 /* link: NULL, or where it leads. */
-static kvarc_ret put_header(struct packing_folder *x, const struct stat *st, const char *link)
+static kvarc_ret put_header(struct packing_folder *folder, const struct stat *st, const char *link)
 {
 	struct archive_entry *e = archive_entry_new();
 	if (!e)
-		return kvi_fail(x->w.error, KVARC_MEM, "workspace: no memory");
-	archive_entry_set_pathname(e, x->path);
+		return kvi_fail(folder->w.error, KVARC_MEM, "workspace: no memory");
+	archive_entry_set_pathname(e, folder->path);
 	archive_entry_set_filetype(e, st->st_mode & S_IFMT);
 	archive_entry_set_perm(e, link ? 0777 : st->st_mode & 0777);
 	archive_entry_set_size(e, S_ISREG(st->st_mode) ? st->st_size : 0);
@@ -217,88 +217,90 @@ static kvarc_ret put_header(struct packing_folder *x, const struct stat *st, con
 	if (S_ISREG(st->st_mode))
 		archive_entry_set_mtime(e, st->st_mtim.tv_sec, st->st_mtim.tv_nsec);
 	/* A warning is about names that are not valid in the locale: they are bytes. */
-	const bool good = archive_write_header(x->tar, e) >= ARCHIVE_WARN;
+	const bool good = archive_write_header(folder->tar, e) >= ARCHIVE_WARN;
 	archive_entry_free(e);
-	return good ? KVARC_OK : fail_pack_tar(x);
+	return good ? KVARC_OK : fail_pack_tar(folder);
 }
 
-static kvarc_ret copy_file(struct packing_folder *x, int fd, uint64_t bytes)
+static kvarc_ret copy_file(struct packing_folder *folder, int fd, uint64_t bytes)
 {
 	uint64_t at = 0;
 	while (at < bytes) {
 		const uint64_t left = bytes - at;
-		ssize_t n = read(fd, x->block,
+		ssize_t n = read(fd, folder->block,
 		                 left < WORKSPACE_BLOCK ? (size_t)left : WORKSPACE_BLOCK);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return fail_pack_path(x, "read");
+			return fail_pack_path(folder, "read");
 		if (n == 0)
 			break;
-		if (archive_write_data(x->tar, x->block, (size_t)n) != n)
-			return fail_pack_tar(x);
+		if (archive_write_data(folder->tar, folder->block, (size_t)n) != n)
+			return fail_pack_tar(folder);
 		at += (uint64_t)n;
 	}
-	return at == bytes
-	               ? KVARC_OK
-	               : kvi_fail(x->w.error, KVARC_IO,
-	                          "workspace: '%s' became shorter while it was packed", x->path);
+	return at == bytes ? KVARC_OK
+	                   : kvi_fail(folder->w.error, KVARC_IO,
+	                              "workspace: '%s' became shorter while it was packed",
+	                              folder->path);
 }
 
-static kvarc_ret put_file(struct packing_folder *x, int dir, const char *name)
+static kvarc_ret put_file(struct packing_folder *folder, int dir, const char *name)
 {
 	struct stat st, after;
 	int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
-		return fail_pack_path(x, "open");
-	kvarc_ret ret = fstat(fd, &st) == 0 ? KVARC_OK : fail_pack_path(x, "look at");
+		return fail_pack_path(folder, "open");
+	kvarc_ret ret = fstat(fd, &st) == 0 ? KVARC_OK : fail_pack_path(folder, "look at");
 	if (!ret && !S_ISREG(st.st_mode))
-		ret = kvi_fail(x->w.error, KVARC_IO, "workspace: '%s' was replaced meanwhile",
-		               x->path);
+		ret = kvi_fail(folder->w.error, KVARC_IO, "workspace: '%s' was replaced meanwhile",
+		               folder->path);
 	if (!ret)
-		ret = put_header(x, &st, NULL);
+		ret = put_header(folder, &st, NULL);
 	if (!ret)
-		ret = copy_file(x, fd, (uint64_t)st.st_size);
+		ret = copy_file(folder, fd, (uint64_t)st.st_size);
 	if (!ret && (fstat(fd, &after) != 0 || after.st_size != st.st_size ||
 	             after.st_mtim.tv_sec != st.st_mtim.tv_sec ||
 	             after.st_mtim.tv_nsec != st.st_mtim.tv_nsec))
-		ret = kvi_fail(x->w.error, KVARC_IO,
-		               "workspace: '%s' changed while it was packed; try again", x->path);
+		ret = kvi_fail(folder->w.error, KVARC_IO,
+		               "workspace: '%s' changed while it was packed; try again",
+		               folder->path);
 	close(fd);
-	x->w.result->files += !ret;
-	x->w.result->file_bytes += ret ? 0 : (uint64_t)st.st_size;
+	folder->w.result->files += !ret;
+	folder->w.result->file_bytes += ret ? 0 : (uint64_t)st.st_size;
 	return ret;
 }
 
-static kvarc_ret put_link(struct packing_folder *x, int dir, const char *name,
+static kvarc_ret put_link(struct packing_folder *folder, int dir, const char *name,
                           const struct stat *st)
 {
 	char to[WORKSPACE_PATH];
 	ssize_t n = readlinkat(dir, name, to, sizeof to);
 	if (n < 0 || n == (ssize_t)sizeof to)
-		return fail_pack_path(x, "read the link");
+		return fail_pack_path(folder, "read the link");
 	to[n] = 0;
-	x->w.result->links++;
-	return put_header(x, st, to);
+	folder->w.result->links++;
+	return put_header(folder, st, to);
 }
 
-static bool is_left_out(const struct packing_folder *x, const struct stat *st)
+static bool is_left_out(const struct packing_folder *folder, const struct stat *st)
 {
-	for (size_t i = 0; i < x->left_out.n; i++) {
-		const struct file_id *id = KVI_LIST(struct file_id, x->left_out, i);
+	for (size_t i = 0; i < folder->left_out.n; i++) {
+		const struct file_id *id = KVI_LIST(struct file_id, folder->left_out, i);
 		if (id->dev == st->st_dev && id->ino == st->st_ino)
 			return true;
 	}
 	return false;
 }
 
-static void note_left_out(struct packing_folder *x)
+static void note_left_out(struct packing_folder *folder)
 {
 	char text[WORKSPACE_PATH + 64];
-	x->w.result->left_out++;
-	snprintf(text, sizeof text, "'%s' is a socket, pipe or device: it is left out", x->path);
-	if (x->w.options.note)
-		x->w.options.note(x->w.options.note_opaque, text);
+	folder->w.result->left_out++;
+	snprintf(text, sizeof text, "'%s' is a socket, pipe or device: it is left out",
+	         folder->path);
+	if (folder->w.options.note)
+		folder->w.options.note(folder->w.options.note_opaque, text);
 }
 
 /* ----- folders ------------------------------------------------ */
@@ -317,102 +319,104 @@ struct levels {
 };
 
 /* Opens a folder; it is entered also on failure, and closed by close_level. */
-static kvarc_ret open_level(struct packing_folder *x, struct levels *l, int dir, const char *name)
+static kvarc_ret open_level(struct packing_folder *folder, struct levels *levels, int dir,
+                            const char *name)
 {
-	if (l->n == WORKSPACE_DEPTH)
-		return kvi_fail(x->w.error, KVARC_OPTIONS,
-		                "workspace: '%s' is more than %d folders deep", x->path,
+	if (levels->n == WORKSPACE_DEPTH)
+		return kvi_fail(folder->w.error, KVARC_OPTIONS,
+		                "workspace: '%s' is more than %d folders deep", folder->path,
 		                WORKSPACE_DEPTH);
-	struct level *to = &l->at[l->n++];
-	*to = (struct level){ .n = x->n };
+	struct level *to = &levels->at[levels->n++];
+	*to = (struct level){ .n = folder->n };
 	to->fd = openat(dir, name,
-	                O_RDONLY | O_DIRECTORY | O_CLOEXEC | (l->n > 1 ? O_NOFOLLOW : 0));
-	return to->fd < 0 ? fail_pack_path(x, "open") : read_names(x, to->fd, &to->names);
+	                O_RDONLY | O_DIRECTORY | O_CLOEXEC | (levels->n > 1 ? O_NOFOLLOW : 0));
+	return to->fd < 0 ? fail_pack_path(folder, "open") : read_names(folder, to->fd, &to->names);
 }
 
-static void close_level(struct packing_folder *x, struct levels *l)
+static void close_level(struct packing_folder *folder, struct levels *levels)
 {
-	struct level *last = &l->at[--l->n];
-	free_names(x, &last->names);
+	struct level *last = &levels->at[--levels->n];
+	free_names(folder, &last->names);
 	if (last->fd >= 0)
 		close(last->fd);
 }
 
-static kvarc_ret put_entry(struct packing_folder *x, struct levels *l)
+static kvarc_ret put_entry(struct packing_folder *folder, struct levels *levels)
 {
-	struct level *last = &l->at[l->n - 1];
+	struct level *last = &levels->at[levels->n - 1];
 	const char *name = *KVI_LIST(char *, last->names, last->next++);
 	struct stat st;
-	leave(x, last->n);
-	if (!workspace_name_safe(name) || !enter(x, name))
-		return kvi_fail(x->w.error, KVARC_OPTIONS,
+	leave(folder, last->n);
+	if (!workspace_name_safe(name) || !enter(folder, name))
+		return kvi_fail(folder->w.error, KVARC_OPTIONS,
 		                "workspace: a name below '%s' has a control character, or is too "
 		                "long: rename it",
-		                x->path);
+		                folder->path);
 	if (fstatat(last->fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
-		return fail_pack_path(x, "look at");
-	if (is_left_out(x, &st))
+		return fail_pack_path(folder, "look at");
+	if (is_left_out(folder, &st))
 		return KVARC_OK;
 	if (S_ISREG(st.st_mode))
-		return put_file(x, last->fd, name);
+		return put_file(folder, last->fd, name);
 	if (S_ISLNK(st.st_mode))
-		return put_link(x, last->fd, name, &st);
+		return put_link(folder, last->fd, name, &st);
 	if (!S_ISDIR(st.st_mode)) {
-		note_left_out(x);
+		note_left_out(folder);
 		return KVARC_OK;
 	}
-	x->w.result->folders++;
-	kvarc_ret ret = put_header(x, &st, NULL);
-	return ret ? ret : open_level(x, l, last->fd, name);
+	folder->w.result->folders++;
+	kvarc_ret ret = put_header(folder, &st, NULL);
+	return ret ? ret : open_level(folder, levels, last->fd, name);
 }
 
-static kvarc_ret put_all(struct packing_folder *x, const char *folder)
+static kvarc_ret put_all(struct packing_folder *packing_folder, const char *folder)
 {
-	struct levels *l = kvi_calloc(&x->w.alloc, 1, sizeof *l);
+	struct levels *l = kvi_calloc(&packing_folder->w.alloc, 1, sizeof *l);
 	if (!l)
-		return kvi_fail_alloc(x->w.error, &x->w.alloc);
-	snprintf(x->path, sizeof x->path, "%s", folder);
-	kvarc_ret ret = open_level(x, l, AT_FDCWD, folder);
-	x->path[0] = 0;
+		return kvi_fail_alloc(packing_folder->w.error, &packing_folder->w.alloc);
+	snprintf(packing_folder->path, sizeof packing_folder->path, "%s", folder);
+	kvarc_ret ret = open_level(packing_folder, l, AT_FDCWD, folder);
+	packing_folder->path[0] = 0;
 	while (!ret && l->n) {
 		const struct level *last = &l->at[l->n - 1];
 		if (last->next == last->names.n)
-			close_level(x, l);
+			close_level(packing_folder, l);
 		else
-			ret = put_entry(x, l);
+			ret = put_entry(packing_folder, l);
 	}
 	while (l->n)
-		close_level(x, l);
-	kvi_free(&x->w.alloc, l);
+		close_level(packing_folder, l);
+	kvi_free(&packing_folder->w.alloc, l);
 	return ret;
 }
 
-static kvarc_ret find_left_out(struct packing_folder *x)
+static kvarc_ret find_left_out(struct packing_folder *folder)
 {
-	for (size_t i = 0; i < x->w.options.n_exclude; i++) {
+	for (size_t i = 0; i < folder->w.options.n_exclude; i++) {
 		struct stat st;
-		if (!x->w.options.exclude[i] || stat(x->w.options.exclude[i], &st) != 0)
+		if (!folder->w.options.exclude[i] || stat(folder->w.options.exclude[i], &st) != 0)
 			continue;
-		struct file_id *to = kvi_list_add(&x->left_out, &x->w.alloc, sizeof *to);
+		struct file_id *to = kvi_list_add(&folder->left_out, &folder->w.alloc, sizeof *to);
 		if (!to)
-			return kvi_fail_alloc(x->w.error, &x->w.alloc);
+			return kvi_fail_alloc(folder->w.error, &folder->w.alloc);
 		*to = (struct file_id){ st.st_dev, st.st_ino };
 	}
 	return KVARC_OK;
 }
 
-static kvarc_ret open_tar(struct packing_folder *x)
+static kvarc_ret open_tar(struct packing_folder *folder)
 {
-	x->block = kvi_malloc(&x->w.alloc, WORKSPACE_BLOCK);
-	if (!x->block)
-		return kvi_fail_alloc(x->w.error, &x->w.alloc);
-	x->tar = archive_write_new();
-	if (!x->tar || archive_write_set_format_pax(x->tar) != ARCHIVE_OK ||
-	    archive_write_set_format_option(x->tar, "pax", "hdrcharset", "BINARY") != ARCHIVE_OK ||
-	    archive_write_set_bytes_per_block(x->tar, WORKSPACE_BLOCK) != ARCHIVE_OK ||
-	    archive_write_set_bytes_in_last_block(x->tar, 1) != ARCHIVE_OK ||
-	    archive_write_open(x->tar, x, NULL, write_block, NULL) != ARCHIVE_OK)
-		return fail_pack_tar(x);
+	folder->block = kvi_malloc(&folder->w.alloc, WORKSPACE_BLOCK);
+	if (!folder->block)
+		return kvi_fail_alloc(folder->w.error, &folder->w.alloc);
+	folder->tar = archive_write_new();
+	if (!folder->tar || archive_write_set_format_pax(folder->tar) != ARCHIVE_OK ||
+	    archive_write_set_format_option(folder->tar, "pax", "hdrcharset", "BINARY") !=
+	            ARCHIVE_OK ||
+	    archive_write_set_bytes_per_block(folder->tar, WORKSPACE_BLOCK) != ARCHIVE_OK ||
+	    archive_write_set_bytes_in_last_block(folder->tar, 1) != ARCHIVE_OK ||
+	    archive_write_open(folder->tar, folder, NULL, write_block, NULL) != ARCHIVE_OK)
+		return fail_pack_tar(folder);
 	return KVARC_OK;
 }
 
@@ -473,25 +477,26 @@ static la_ssize_t read_block(struct archive *tar, void *opaque, const void **p)
 	return (la_ssize_t)n;
 }
 
-static kvarc_ret fail_extract_tar(struct extracting *x)
+static kvarc_ret fail_extract_tar(struct extracting *extracting)
 {
-	const char *why = x->tar ? archive_error_string(x->tar) : NULL;
-	return kvi_fail(x->w.error, KVARC_DATA, "workspace: its tar is damaged: %s",
+	const char *why = extracting->tar ? archive_error_string(extracting->tar) : NULL;
+	return kvi_fail(extracting->w.error, KVARC_DATA, "workspace: its tar is damaged: %s",
 	                why ? why : "it ends too soon");
 }
 
-static kvarc_ret fail_entry(struct extracting *x, const char *name, const char *why)
+static kvarc_ret fail_entry(struct extracting *extracting, const char *name, const char *why)
 {
-	return kvi_fail(x->w.error, KVARC_DATA,
+	return kvi_fail(extracting->w.error, KVARC_DATA,
 	                "workspace: entry '%.200s' %s: nothing was extracted", name, why);
 }
 
-static kvarc_ret fail_extract_path(struct extracting *x, const char *what, const char *path)
+static kvarc_ret fail_extract_path(struct extracting *extracting, const char *what,
+                                   const char *path)
 {
 	const char *why = errno == ELOOP || errno == ENOTDIR
 	                          ? "there is a link or a file where a folder must be"
 	                          : strerror(errno);
-	return kvi_fail(x->w.error, errno == ENOMEM ? KVARC_MEM : KVARC_IO,
+	return kvi_fail(extracting->w.error, errno == ENOMEM ? KVARC_MEM : KVARC_IO,
 	                "workspace: cannot %s '%.200s': %s", what, path, why);
 }
 
@@ -507,41 +512,46 @@ struct extracted {
 };
 
 /* What may be extracted; other entries are DATA. */
-static kvarc_ret check_entry(struct extracting *x, struct archive_entry *e, struct extracted *to)
+static kvarc_ret check_entry(struct extracting *extracting, struct archive_entry *entry,
+                             struct extracted *to)
 {
-	const char *name = archive_entry_pathname(e);
-	const int64_t bytes = archive_entry_size(e);
+	const char *name = archive_entry_pathname(entry);
+	const int64_t bytes = archive_entry_size(entry);
 	size_t n = name ? strlen(name) : 0;
 	if (n == 0 || n >= sizeof to->name)
-		return fail_entry(x, "", "has no name, or one that is too long");
+		return fail_entry(extracting, "", "has no name, or one that is too long");
 	memcpy(to->name, name, n + 1);
-	to->type = archive_entry_filetype(e);
+	to->type = archive_entry_filetype(entry);
 	if (to->type == AE_IFDIR && n > 1 && to->name[n - 1] == '/')
 		to->name[n - 1] = 0;
 	if (!workspace_name_safe(to->name))
-		return fail_entry(x, "", "has a name that leads elsewhere or is not valid");
-	if (archive_entry_hardlink(e))
-		return fail_entry(x, to->name, "is a hard link");
-	to->link = to->type == AE_IFLNK ? archive_entry_symlink(e) : NULL;
+		return fail_entry(extracting, "",
+		                  "has a name that leads elsewhere or is not valid");
+	if (archive_entry_hardlink(entry))
+		return fail_entry(extracting, to->name, "is a hard link");
+	to->link = to->type == AE_IFLNK ? archive_entry_symlink(entry) : NULL;
 	if (to->type != AE_IFREG && to->type != AE_IFDIR && !(to->link && *to->link))
-		return fail_entry(x, to->name, "is neither a file nor a folder nor a link");
+		return fail_entry(extracting, to->name,
+		                  "is neither a file nor a folder nor a link");
 	to->bytes = to->type == AE_IFREG && bytes > 0 ? (uint64_t)bytes : 0;
 	/* A sparse file that is larger than what the tar has of it, too. */
-	if (bytes < 0 || to->bytes > x->source->size - x->bytes)
-		return fail_entry(x, to->name, "has more bytes than the tar");
-	x->bytes += to->bytes;
-	to->perm = archive_entry_perm(e) & 0777;
-	to->mtime = (struct timespec){ archive_entry_mtime(e), archive_entry_mtime_nsec(e) };
+	if (bytes < 0 || to->bytes > extracting->source->size - extracting->bytes)
+		return fail_entry(extracting, to->name, "has more bytes than the tar");
+	extracting->bytes += to->bytes;
+	to->perm = archive_entry_perm(entry) & 0777;
+	to->mtime = (struct timespec){ archive_entry_mtime(entry),
+		                       archive_entry_mtime_nsec(entry) };
 	return KVARC_OK;
 }
 
 /* ----- writing ------------------------------------------------ */
 
 /* Opens the folder of a name, making what is missing; *base: its last component. -1: errno. */
-static int open_parent(struct extracting *x, struct extracted *e, const char **base)
+static int open_parent(struct extracting *extracting, struct extracted *extracted,
+                       const char **base)
 {
-	int fd = fcntl(x->fd, F_DUPFD_CLOEXEC, 3);
-	char *p = e->name, *slash;
+	int fd = fcntl(extracting->fd, F_DUPFD_CLOEXEC, 3);
+	char *p = extracted->name, *slash;
 	while (fd >= 0 && (slash = strchr(p, '/')) != NULL) {
 		int next = -1;
 		*slash = 0;
@@ -558,19 +568,21 @@ static int open_parent(struct extracting *x, struct extracted *e, const char **b
 	return fd;
 }
 
-static kvarc_ret write_data(struct extracting *x, const struct extracted *e, int fd)
+static kvarc_ret write_data(struct extracting *extracting, const struct extracted *extracted,
+                            int fd)
 {
 	uint64_t at = 0;
-	while (at < e->bytes) {
-		la_ssize_t n = archive_read_data(x->tar, x->data, WORKSPACE_BLOCK);
+	while (at < extracted->bytes) {
+		la_ssize_t n = archive_read_data(extracting->tar, extracting->data,
+		                                 WORKSPACE_BLOCK);
 		if (n <= 0)
-			return fail_extract_tar(x);
+			return fail_extract_tar(extracting);
 		for (la_ssize_t done = 0; done < n;) {
-			ssize_t k = write(fd, x->data + done, (size_t)(n - done));
+			ssize_t k = write(fd, extracting->data + done, (size_t)(n - done));
 			if (k < 0 && errno == EINTR)
 				continue;
 			if (k <= 0)
-				return fail_extract_path(x, "write", e->name);
+				return fail_extract_path(extracting, "write", extracted->name);
 			done += k;
 		}
 		at += (uint64_t)n;
@@ -578,56 +590,57 @@ static kvarc_ret write_data(struct extracting *x, const struct extracted *e, int
 	return KVARC_OK;
 }
 
-static kvarc_ret write_file(struct extracting *x, const struct extracted *e, int dir,
-                            const char *base)
+static kvarc_ret write_file(struct extracting *extracting, const struct extracted *extracted,
+                            int dir, const char *base)
 {
-	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, e->mtime };
+	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, extracted->mtime };
 	int fd = openat(dir, base, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
-		return fail_extract_path(x, "make", e->name);
-	kvarc_ret ret = write_data(x, e, fd);
-	if (!ret && (fchmod(fd, e->perm) != 0 || futimens(fd, times) != 0))
-		ret = fail_extract_path(x, "set mode and time of", e->name);
+		return fail_extract_path(extracting, "make", extracted->name);
+	kvarc_ret ret = write_data(extracting, extracted, fd);
+	if (!ret && (fchmod(fd, extracted->perm) != 0 || futimens(fd, times) != 0))
+		ret = fail_extract_path(extracting, "set mode and time of", extracted->name);
 	if (close(fd) != 0 && !ret)
-		ret = fail_extract_path(x, "write", e->name);
-	x->w.result->files += !ret;
-	x->w.result->file_bytes += ret ? 0 : e->bytes;
+		ret = fail_extract_path(extracting, "write", extracted->name);
+	extracting->w.result->files += !ret;
+	extracting->w.result->file_bytes += ret ? 0 : extracted->bytes;
 	return ret;
 }
 
-static kvarc_ret write_folder(struct extracting *x, const struct extracted *e, int dir,
-                              const char *base)
+static kvarc_ret write_folder(struct extracting *extracting, const struct extracted *extracted,
+                              int dir, const char *base)
 {
 	if (mkdirat(dir, base, 0700) != 0 && errno != EEXIST)
-		return fail_extract_path(x, "make", e->name);
+		return fail_extract_path(extracting, "make", extracted->name);
 	int fd = openat(dir, base, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
-		return fail_extract_path(x, "make", e->name);
-	const bool good = fchmod(fd, e->perm | 0700) == 0;
-	kvarc_ret ret = good ? KVARC_OK : fail_extract_path(x, "set the mode of", e->name);
+		return fail_extract_path(extracting, "make", extracted->name);
+	const bool good = fchmod(fd, extracted->perm | 0700) == 0;
+	kvarc_ret ret = good ? KVARC_OK
+	                     : fail_extract_path(extracting, "set the mode of", extracted->name);
 	close(fd);
-	x->w.result->folders += !ret;
+	extracting->w.result->folders += !ret;
 	return ret;
 }
 
-static kvarc_ret write_entry(struct extracting *x, struct extracted *e)
+static kvarc_ret write_entry(struct extracting *extracting, struct extracted *extracted)
 {
 	const char *base;
-	int dir = open_parent(x, e, &base);
+	int dir = open_parent(extracting, extracted, &base);
 	kvarc_ret ret = KVARC_OK;
 	if (dir < 0)
-		return fail_extract_path(x, "make the folder of", e->name);
-	if (e->type != AE_IFDIR && x->w.options.replace && unlinkat(dir, base, 0) != 0 &&
-	    errno != ENOENT)
-		ret = fail_extract_path(x, "replace", e->name);
-	if (!ret && e->type == AE_IFDIR)
-		ret = write_folder(x, e, dir, base);
-	else if (!ret && e->type == AE_IFREG)
-		ret = write_file(x, e, dir, base);
-	else if (!ret && symlinkat(e->link, dir, base) != 0)
-		ret = fail_extract_path(x, "make the link", e->name);
+		return fail_extract_path(extracting, "make the folder of", extracted->name);
+	if (extracted->type != AE_IFDIR && extracting->w.options.replace &&
+	    unlinkat(dir, base, 0) != 0 && errno != ENOENT)
+		ret = fail_extract_path(extracting, "replace", extracted->name);
+	if (!ret && extracted->type == AE_IFDIR)
+		ret = write_folder(extracting, extracted, dir, base);
+	else if (!ret && extracted->type == AE_IFREG)
+		ret = write_file(extracting, extracted, dir, base);
+	else if (!ret && symlinkat(extracted->link, dir, base) != 0)
+		ret = fail_extract_path(extracting, "make the link", extracted->name);
 	else if (!ret)
-		x->w.result->links++;
+		extracting->w.result->links++;
 	close(dir);
 	return ret;
 }
@@ -635,30 +648,31 @@ static kvarc_ret write_entry(struct extracting *x, struct extracted *e)
 /* ----- all of it ------------------------------------------------ */
 
 /* Goes through all entries; write: makes them. */
-static kvarc_ret each_entry(struct extracting *x, bool write)
+static kvarc_ret each_entry(struct extracting *extracting, bool write)
 {
 	struct archive_entry *entry;
 	struct extracted e;
 	kvarc_ret ret = KVARC_OK;
-	x->offset = x->bytes = 0;
-	x->tar = archive_read_new();
-	if (!x->tar || archive_read_support_format_tar(x->tar) != ARCHIVE_OK ||
-	    archive_read_open(x->tar, x, NULL, read_block, NULL) != ARCHIVE_OK)
-		ret = fail_extract_tar(x);
+	extracting->offset = extracting->bytes = 0;
+	extracting->tar = archive_read_new();
+	if (!extracting->tar || archive_read_support_format_tar(extracting->tar) != ARCHIVE_OK ||
+	    archive_read_open(extracting->tar, extracting, NULL, read_block, NULL) != ARCHIVE_OK)
+		ret = fail_extract_tar(extracting);
 	while (!ret) {
-		const int got = archive_read_next_header(x->tar, &entry);
+		const int got = archive_read_next_header(extracting->tar, &entry);
 		if (got == ARCHIVE_EOF)
 			break;
 		/* A warning is about names that are not valid in the locale: they are bytes. */
-		ret = got < ARCHIVE_WARN ? fail_extract_tar(x) : check_entry(x, entry, &e);
+		ret = got < ARCHIVE_WARN ? fail_extract_tar(extracting)
+		                         : check_entry(extracting, entry, &e);
 		if (!ret && write)
-			ret = write_entry(x, &e);
-		else if (!ret && archive_read_data_skip(x->tar) < ARCHIVE_WARN)
-			ret = fail_extract_tar(x);
+			ret = write_entry(extracting, &e);
+		else if (!ret && archive_read_data_skip(extracting->tar) < ARCHIVE_WARN)
+			ret = fail_extract_tar(extracting);
 	}
-	if (x->tar)
-		(void)archive_read_free(x->tar);
-	x->tar = NULL;
+	if (extracting->tar)
+		(void)archive_read_free(extracting->tar);
+	extracting->tar = NULL;
 	return ret;
 }
 
@@ -676,15 +690,15 @@ static bool is_empty(int fd)
 	return dir && n <= 2;
 }
 
-static kvarc_ret open_target(struct extracting *x, const char *folder)
+static kvarc_ret open_target(struct extracting *extracting, const char *folder)
 {
 	if (mkdir(folder, 0700) != 0 && errno != EEXIST)
-		return fail_extract_path(x, "make", folder);
-	x->fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (x->fd < 0)
-		return fail_extract_path(x, "open", folder);
-	if (!x->w.options.replace && !is_empty(x->fd))
-		return kvi_fail(x->w.error, KVARC_OPTIONS,
+		return fail_extract_path(extracting, "make", folder);
+	extracting->fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (extracting->fd < 0)
+		return fail_extract_path(extracting, "open", folder);
+	if (!extracting->w.options.replace && !is_empty(extracting->fd))
+		return kvi_fail(extracting->w.error, KVARC_OPTIONS,
 		                "workspace: '%.200s' is not empty; nothing was extracted", folder);
 	return KVARC_OK;
 }

@@ -22,19 +22,20 @@ enum {
 };
 
 /* Elements a token. */
-static inline uint32_t kvi_tensor_width(const kvarc_tensor *t)
+static inline uint32_t kvi_tensor_width(const kvarc_tensor *tensor)
 {
-	return t->heads * t->channels;
+	return tensor->heads * tensor->channels;
 }
 /* Bytes a token. */
-static inline uint32_t kvi_tensor_bytes(const kvarc_tensor *t)
+static inline uint32_t kvi_tensor_bytes(const kvarc_tensor *tensor)
 {
-	return kvi_tensor_width(t) * (uint32_t)kvarc_dtype_bytes(t->dtype);
+	return kvi_tensor_width(tensor) * (uint32_t)kvarc_dtype_bytes(tensor->dtype);
 }
 /* The RoPE of a tensor; NULL: none. */
-static inline const kvarc_rope *kvi_tensor_rope(const kvarc_geometry *g, const kvarc_tensor *t)
+static inline const kvarc_rope *kvi_tensor_rope(const kvarc_geometry *geometry,
+                                                const kvarc_tensor *tensor)
 {
-	return t->rope ? &g->ropes[t->rope - 1] : NULL;
+	return tensor->rope ? &geometry->ropes[tensor->rope - 1] : NULL;
 }
 
 /* For callers' geometries, which `call` was given. Returns OK, GEOMETRY (values cannot be stored),

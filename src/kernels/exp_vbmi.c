@@ -99,7 +99,7 @@ static void table_make(struct windows_bytes *w, const uint32_t *enc, unsigned t,
 	}
 }
 
-static void windows_make(struct windows *x, const struct kvi_tables *tables)
+static void windows_make(struct windows *windows, const struct kvi_tables *tables)
 {
 	const unsigned half = tables->n_tables < 2 ? 1 : (unsigned)(tables->n_tables + 1) / 2;
 	const unsigned held = half <= 2 ? KVI_EXP_SYMBOLS : HELD / 2 / half;
@@ -109,18 +109,18 @@ static void windows_make(struct windows *x, const struct kvi_tables *tables)
 		table_make(&w, tables->enc + t * KVI_EXP_SYMBOLS, t, w.first[t], held);
 	}
 	for (unsigned i = 0; i < 2; i++) {
-		x->base[i] = v_load(w.base + 64 * i);
+		windows->base[i] = v_load(w.base + 64 * i);
 		for (unsigned k = 0; k < BOUNDS; k++)
-			x->bound[k][i] = v_load(w.bound[k] + 64 * i);
+			windows->bound[k][i] = v_load(w.bound[k] + 64 * i);
 	}
 	for (unsigned i = 0; i < 4; i++) {
-		x->tail[i] = v_load(w.tail + 64 * i);
-		x->from[i] = v_load(w.from + 32 * i);
-		x->freq[i] = v_load(w.freq + 32 * i);
+		windows->tail[i] = v_load(w.tail + 64 * i);
+		windows->from[i] = v_load(w.from + 32 * i);
+		windows->freq[i] = v_load(w.freq + 32 * i);
 	}
-	x->first = v_load(w.first);
-	x->upper = SET16(half);
-	x->wide = tables->n_tables > NARROW;
+	windows->first = v_load(w.first);
+	windows->upper = SET16(half);
+	windows->wide = tables->n_tables > NARROW;
 }
 
 /* Constants of all steps. */
@@ -159,7 +159,7 @@ struct vbmi_found {
 };
 
 /* Finds the symbols of lanes that no window holds. scaled: slots times 2^SCALE. */
-static void VBMI found_mend(struct vbmi_found *f, uint32_t lanes, vec scaled,
+static void VBMI found_mend(struct vbmi_found *found, uint32_t lanes, vec scaled,
                             const struct kvi_tables *tables, const uint8_t *tab)
 {
 	uint16_t slot[KVI_LANES];
@@ -171,10 +171,10 @@ static void VBMI found_mend(struct vbmi_found *f, uint32_t lanes, vec scaled,
 		unsigned s = (unsigned)_mm_popcnt_u32(_mm512_cmple_epu32_mask(v_load(enc), most));
 		s += (unsigned)_mm_popcnt_u32(_mm512_cmple_epu32_mask(v_load(enc + 16), most));
 		s--;
-		f->symbol = _mm512_mask_mov_epi16(f->symbol, bit, SET16(s));
-		f->from = _mm512_mask_mov_epi16(f->from, bit, SET16(enc[s] >> 16 << SCALE));
-		f->freq = _mm512_mask_mov_epi16(f->freq, bit, SET16(enc[s] << SCALE));
-		f->escaped |= s == ESCAPE ? bit : 0;
+		found->symbol = _mm512_mask_mov_epi16(found->symbol, bit, SET16(s));
+		found->from = _mm512_mask_mov_epi16(found->from, bit, SET16(enc[s] >> 16 << SCALE));
+		found->freq = _mm512_mask_mov_epi16(found->freq, bit, SET16(enc[s] << SCALE));
+		found->escaped |= s == ESCAPE ? bit : 0;
 	}
 }
 
@@ -199,19 +199,20 @@ static vec escapes_of(struct vbmi_run *r, vec e, uint32_t escaped)
 		e, escaped, _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)bytes)));
 }
 
-INLINE void VBMI vbmi_put(struct exp_out *o, vec e, const struct vbmi_masks *k, bool merged)
+INLINE void VBMI vbmi_put(struct exp_out *out, vec e, const struct vbmi_masks *masks, bool merged)
 {
 	if (!merged) {
-		_mm256_storeu_si256((__m256i *)o->e, _mm512_cvtepi16_epi8(e));
-		o->e += KVI_LANES;
+		_mm256_storeu_si256((__m256i *)out->e, _mm512_cvtepi16_epi8(e));
+		out->e += KVI_LANES;
 		return;
 	}
 	/* each byte twice: one has the sign in its bit, the other the mantissa */
-	vec rest = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)o->rest));
-	rest = _mm512_permutexvar_epi8(k->twice, rest);
-	v_store(o->x, _mm512_ternarylogic_epi32(_mm512_slli_epi16(e, 7), rest, k->field, 0xe4));
-	o->rest += KVI_LANES;
-	o->x += KVI_LANES;
+	vec rest = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)out->rest));
+	rest = _mm512_permutexvar_epi8(masks->twice, rest);
+	v_store(out->x,
+	        _mm512_ternarylogic_epi32(_mm512_slli_epi16(e, 7), rest, masks->field, 0xe4));
+	out->rest += KVI_LANES;
+	out->x += KVI_LANES;
 }
 
 /* A step of a stream. */
@@ -223,61 +224,65 @@ struct vbmi_work {
 };
 
 /* Numbers of the symbols, by the windows and the tails of the tables. */
-INLINE void VBMI numbers_find(struct vbmi_work *s, const struct vbmi_run *r,
-                              const struct windows *x, const struct vbmi_masks *k, bool wide)
+INLINE void VBMI numbers_find(struct vbmi_work *work, const struct vbmi_run *r,
+                              const struct windows *windows, const struct vbmi_masks *masks,
+                              bool wide)
 {
-	s->table = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)r->tab));
-	s->scaled = _mm512_slli_epi16(r->low, SCALE);
-	const vec part = v_and(r->low, k->part);
-	const vec span = _mm512_shldi_epi16(s->table, s->scaled, 4);
-	const vec in_tail = _mm512_shldi_epi16(s->table, _mm512_slli_epi16(r->low, 11), 5);
-	vec number = _mm512_maskz_permutex2var_epi8(k->low, x->base[0], span, x->base[1]);
+	work->table = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)r->tab));
+	work->scaled = _mm512_slli_epi16(r->low, SCALE);
+	const vec part = v_and(r->low, masks->part);
+	const vec span = _mm512_shldi_epi16(work->table, work->scaled, 4);
+	const vec in_tail = _mm512_shldi_epi16(work->table, _mm512_slli_epi16(r->low, 11), 5);
+	vec number = _mm512_maskz_permutex2var_epi8(masks->low, windows->base[0], span,
+	                                            windows->base[1]);
 	UNROLLED(unsigned i = 0; i < BOUNDS; i++)
 	{
-		vec at = _mm512_maskz_permutex2var_epi8(k->low, x->bound[i][0], span,
-		                                        x->bound[i][1]);
+		vec at = _mm512_maskz_permutex2var_epi8(masks->low, windows->bound[i][0], span,
+		                                        windows->bound[i][1]);
 		number = _mm512_add_epi16(number,
 		                          _mm512_srai_epi16(_mm512_sub_epi16(part, at), 15));
 	}
-	vec tail = _mm512_maskz_permutex2var_epi8(k->low, x->tail[0], in_tail, x->tail[1]);
+	vec tail = _mm512_maskz_permutex2var_epi8(masks->low, windows->tail[0], in_tail,
+	                                          windows->tail[1]);
 	if (wide) {
-		vec more = _mm512_permutex2var_epi8(x->tail[2], in_tail, x->tail[3]);
+		vec more = _mm512_permutex2var_epi8(windows->tail[2], in_tail, windows->tail[3]);
 		__mmask64 far = _mm512_test_epi8_mask(in_tail, SET16(0x80));
 		tail = _mm512_mask_mov_epi8(tail, far, more);
 	}
 	const vec least = SET16((KVI_PROB_TOTAL - TAIL) << SCALE);
-	s->number = _mm512_mask_mov_epi16(number, _mm512_cmpge_epu16_mask(s->scaled, least), tail);
+	work->number = _mm512_mask_mov_epi16(number, _mm512_cmpge_epu16_mask(work->scaled, least),
+	                                     tail);
 }
 
 /* What stands at the numbers. */
-INLINE void VBMI windows_find(struct vbmi_work *s, const struct windows *x,
-                              const struct vbmi_masks *k, bool wide)
+INLINE void VBMI windows_find(struct vbmi_work *work, const struct windows *windows,
+                              const struct vbmi_masks *masks, bool wide)
 {
-	const __mmask32 upper = _mm512_cmpge_epu16_mask(s->table, x->upper);
-	s->f.from = held_find(x->from, s->number, upper);
-	s->f.freq = held_find(x->freq, s->number, upper);
-	s->f.symbol = wide ? _mm512_sub_epi16(s->number,
-	                                      _mm512_permutexvar_epi16(s->table, x->first))
-	                   : v_and(s->number, k->symbol);
-	s->f.escaped = 0;
-	s->off = _mm512_sub_epi16(s->scaled, s->f.from);
-	s->missed = _mm512_cmpge_epu16_mask(s->off, s->f.freq);
+	const __mmask32 upper = _mm512_cmpge_epu16_mask(work->table, windows->upper);
+	work->f.from = held_find(windows->from, work->number, upper);
+	work->f.freq = held_find(windows->freq, work->number, upper);
+	work->f.symbol = wide ? _mm512_sub_epi16(work->number, _mm512_permutexvar_epi16(
+								       work->table, windows->first))
+	                      : v_and(work->number, masks->symbol);
+	work->f.escaped = 0;
+	work->off = _mm512_sub_epi16(work->scaled, work->f.from);
+	work->missed = _mm512_cmpge_epu16_mask(work->off, work->f.freq);
 }
 
 /*
- * State s = 2^16 high + low becomes freq * (s >> 11) + slot - cum. With f = 2^5 freq that is
+ * State work = 2^16 high + low becomes freq * (work >> 11) + slot - cum. With f = 2^5 freq that is
  * f * high, of 32 bits, + (f * (low without its slot) >> 16) + slot - cum, below 2^16.
  */
-INLINE void VBMI state_take(struct vbmi_run *r, const struct vbmi_work *s,
-                            const struct vbmi_masks *k)
+INLINE void VBMI state_take(struct vbmi_run *r, const struct vbmi_work *work,
+                            const struct vbmi_masks *masks)
 {
-	vec add = _mm512_add_epi16(_mm512_mulhi_epu16(s->f.freq, v_and(r->low, k->high)),
-	                           _mm512_srli_epi16(s->off, SCALE));
-	vec high = _mm512_mulhi_epu16(s->f.freq, r->high);
-	vec low = _mm512_add_epi16(_mm512_mullo_epi16(s->f.freq, r->high), add);
+	vec add = _mm512_add_epi16(_mm512_mulhi_epu16(work->f.freq, v_and(r->low, masks->high)),
+	                           _mm512_srli_epi16(work->off, SCALE));
+	vec high = _mm512_mulhi_epu16(work->f.freq, r->high);
+	vec low = _mm512_add_epi16(_mm512_mullo_epi16(work->f.freq, r->high), add);
 	__mmask32 carry = _mm512_cmplt_epu16_mask(low, add);
 	__mmask32 short_of = _kandn_mask32(carry, _mm512_testn_epi16_mask(high, high));
-	high = _mm512_mask_add_epi16(high, carry, high, k->one);
+	high = _mm512_mask_add_epi16(high, carry, high, masks->one);
 	r->high = _mm512_mask_mov_epi16(high, short_of, low);
 	vec words = v_load(r->p);
 	__asm__("" : "+v"(words)); /* expansion from memory is microcode */
@@ -297,18 +302,18 @@ INLINE void vbmi_advance(struct vbmi_run *r)
 
 /* A step of n streams, part by part: a processor looks for work less than a step ahead. Copies of
  * what rare calls change keep the rest in registers. */
-INLINE void VBMI vbmi_step(struct vbmi_run *r, const unsigned n, const struct windows *x,
-                           const struct vbmi_masks *k, bool merged, bool wide)
+INLINE void VBMI vbmi_step(struct vbmi_run *r, const unsigned n, const struct windows *windows,
+                           const struct vbmi_masks *masks, bool merged, bool wide)
 {
 	struct vbmi_work s[MOST];
 	vec e[MOST];
 	__mmask32 missed = 0;
 	uint32_t escaped = 0;
 	OF_ALL
-	numbers_find(&s[i], &r[i], x, k, wide);
+	numbers_find(&s[i], &r[i], windows, masks, wide);
 	OF_ALL
 	{
-		windows_find(&s[i], x, k, wide);
+		windows_find(&s[i], windows, masks, wide);
 		missed |= s[i].missed;
 	}
 	if (__builtin_expect(missed != 0, 0)) {
@@ -322,7 +327,7 @@ INLINE void VBMI vbmi_step(struct vbmi_run *r, const unsigned n, const struct wi
 		}
 	}
 	OF_ALL
-	state_take(&r[i], &s[i], k);
+	state_take(&r[i], &s[i], masks);
 	OF_ALL
 	{
 		e[i] = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)r[i].top));
@@ -341,7 +346,7 @@ INLINE void VBMI vbmi_step(struct vbmi_run *r, const unsigned n, const struct wi
 	OF_ALL
 	{
 		r[i].bad = v_or(r[i].bad, e[i]);
-		vbmi_put(&r[i].out, e[i], k, merged);
+		vbmi_put(&r[i].out, e[i], masks, merged);
 		vbmi_advance(&r[i]);
 	}
 }
@@ -363,24 +368,24 @@ INLINE struct vbmi_run vbmi_begin(const struct exp_run *r)
 	return v;
 }
 
-INLINE void vbmi_end(struct exp_run *r, const struct vbmi_run *v, size_t steps)
+INLINE void vbmi_end(struct exp_run *r, const struct vbmi_run *run, size_t steps)
 {
-	halves_join(r->state, v->low, v->high);
-	r->ring.at = (size_t)(v->tab - v->tab_ring);
-	r->p = v->p;
-	r->out = v->out;
-	r->bad |= _mm512_movepi16_mask(v->bad);
+	halves_join(r->state, run->low, run->high);
+	r->ring.at = (size_t)(run->tab - run->tab_ring);
+	r->p = run->p;
+	r->out = run->out;
+	r->bad |= _mm512_movepi16_mask(run->bad);
 	r->steps -= steps;
 }
 
 /* KVI_FEED_CHECK; false when the words do not suffice, which the last test of a stream finds. */
-INLINE bool words_suffice(struct vbmi_run *v, struct kvi_feed *feed)
+INLINE bool words_suffice(struct vbmi_run *run, struct kvi_feed *feed)
 {
-	if (__builtin_expect(v->p <= feed->safe, 1))
+	if (__builtin_expect(run->p <= feed->safe, 1))
 		return true;
-	const uint8_t *p = kvi_feed_move(feed, v->p);
+	const uint8_t *p = kvi_feed_move(feed, run->p);
 	if (p)
-		v->p = p;
+		run->p = p;
 	return p;
 }
 

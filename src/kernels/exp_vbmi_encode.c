@@ -23,13 +23,13 @@ struct entries {
 	vec freq[2 * PAIRS], cum[2 * PAIRS];
 };
 
-static void entries_make(struct entries *x, const struct kvi_tables *tables)
+static void entries_make(struct entries *entries, const struct kvi_tables *tables)
 {
 	for (size_t i = 0; i < 2 * PAIRS; i++) {
 		size_t at = i < tables->n_tables ? i : 0;
 		const uint32_t *enc = tables->enc + at * KVI_EXP_SYMBOLS;
-		halves_of(enc, &x->freq[i], &x->cum[i]);
-		x->freq[i] = _mm512_slli_epi16(x->freq[i], SCALE);
+		halves_of(enc, &entries->freq[i], &entries->cum[i]);
+		entries->freq[i] = _mm512_slli_epi16(entries->freq[i], SCALE);
 	}
 }
 
@@ -113,7 +113,7 @@ struct encode_work {
 };
 
 /* The symbols of the next step. */
-INLINE VBMI void symbols_next(struct encode_work *s, struct encode_run *r)
+INLINE VBMI void symbols_next(struct encode_work *work, struct encode_run *r)
 {
 	const __m256i escape = _mm256_set1_epi8(ESCAPE);
 	if (r->tab == r->tab_ring) {
@@ -126,53 +126,53 @@ INLINE VBMI void symbols_next(struct encode_work *s, struct encode_run *r)
 	const __m256i top = _mm256_loadu_si256((const __m256i *)r->top);
 	const __m256i e = _mm256_loadu_si256((const __m256i *)r->x);
 	const __m256i symbol = _mm256_sub_epi8(top, e);
-	s->near = _mm256_cmple_epu8_mask(e, top) & _mm256_cmplt_epu8_mask(symbol, escape);
-	s->symbol = _mm256_mask_mov_epi8(escape, s->near, symbol);
+	work->near = _mm256_cmple_epu8_mask(e, top) & _mm256_cmplt_epu8_mask(symbol, escape);
+	work->symbol = _mm256_mask_mov_epi8(escape, work->near, symbol);
 }
 
-INLINE VBMI void entries_find(struct encode_work *s, const struct encode_run *r,
-                              const struct entries *x)
+INLINE VBMI void entries_find(struct encode_work *work, const struct encode_run *r,
+                              const struct entries *entries)
 {
 	const __m256i table = _mm256_loadu_si256((const __m256i *)r->tab);
 	const vec index =
-		_mm512_cvtepu8_epi16(_mm256_or_si256(_mm256_slli_epi16(table, 5), s->symbol));
-	s->scaled = entry_of(x->freq, index);
-	s->cum = entry_of(x->cum, index);
-	s->freq = _mm512_srli_epi16(s->scaled, SCALE);
+		_mm512_cvtepu8_epi16(_mm256_or_si256(_mm256_slli_epi16(table, 5), work->symbol));
+	work->scaled = entry_of(entries->freq, index);
+	work->cum = entry_of(entries->cum, index);
+	work->freq = _mm512_srli_epi16(work->scaled, SCALE);
 }
 
 /* States that would be too large, which are those of at least 2^21 freq, leave their low words. */
-INLINE VBMI void states_shrink(struct encode_run *r, const struct encode_work *s)
+INLINE VBMI void states_shrink(struct encode_run *r, const struct encode_work *work)
 {
-	const __mmask32 over = _mm512_cmpge_epu16_mask(r->high, s->scaled);
+	const __mmask32 over = _mm512_cmpge_epu16_mask(r->high, work->scaled);
 	words_put(r->low, over, &r->w);
 	r->low = _mm512_mask_mov_epi16(r->low, over, r->high);
 	r->high = _mm512_maskz_mov_epi16(~over, r->high);
 }
 
 /*
- * State s becomes 2^11 (s / freq) + cum + s % freq, in halves: the remainder, by the low halves of
- * s and of the quotient alone, is right as it is below 2^12.
+ * State work becomes 2^11 (work / freq) + cum + work % freq, in halves: the remainder, by the low
+ * halves of work and of the quotient alone, is right as it is below 2^12.
  */
-INLINE VBMI void state_put(struct encode_run *r, const struct encode_work *s,
-                           const struct encode_masks *k)
+INLINE VBMI void state_put(struct encode_run *r, const struct encode_work *work,
+                           const struct encode_masks *masks)
 {
-	const vec q = _mm512_permutex2var_epi16(s->a, k->low, s->b);
-	const vec q_high = _mm512_permutex2var_epi16(s->a, k->high, s->b);
-	vec rest = _mm512_sub_epi16(r->low, _mm512_mullo_epi16(q, s->freq));
-	const __mmask32 more = _mm512_cmpge_epu16_mask(rest, s->freq);
-	rest = _mm512_mask_sub_epi16(rest, more, rest, s->freq);
+	const vec q = _mm512_permutex2var_epi16(work->a, masks->low, work->b);
+	const vec q_high = _mm512_permutex2var_epi16(work->a, masks->high, work->b);
+	vec rest = _mm512_sub_epi16(r->low, _mm512_mullo_epi16(q, work->freq));
+	const __mmask32 more = _mm512_cmpge_epu16_mask(rest, work->freq);
+	rest = _mm512_mask_sub_epi16(rest, more, rest, work->freq);
 	const vec low = _mm512_add_epi16(_mm512_slli_epi16(q, KVI_PROB_BITS),
-	                                 _mm512_add_epi16(rest, s->cum));
-	r->low = _mm512_mask_add_epi16(low, more, low, k->total);
+	                                 _mm512_add_epi16(rest, work->cum));
+	r->low = _mm512_mask_add_epi16(low, more, low, masks->total);
 	const __mmask32 carry = _mm512_mask_cmplt_epu16_mask(more, r->low, low);
 	const vec high = _mm512_shldi_epi16(q_high, q, KVI_PROB_BITS);
-	r->high = _mm512_mask_add_epi16(high, carry, high, k->one);
+	r->high = _mm512_mask_add_epi16(high, carry, high, masks->one);
 }
 
 /* A step of both streams, part by part: a processor looks for work less than a step ahead. */
-INLINE VBMI void encode_step(struct encode_run r[2], const struct entries *x,
-                             const struct encode_masks *k)
+INLINE VBMI void encode_step(struct encode_run r[2], const struct entries *entries,
+                             const struct encode_masks *masks)
 {
 	const vec zero = _mm512_setzero_si512();
 	struct encode_work s[2];
@@ -188,7 +188,7 @@ INLINE VBMI void encode_step(struct encode_run r[2], const struct entries *x,
 		}
 	}
 	BOTH
-		entries_find(&s[i], &r[i], x);
+		entries_find(&s[i], &r[i], entries);
 	BOTH
 		states_shrink(&r[i], &s[i]);
 	BOTH
@@ -198,7 +198,7 @@ INLINE VBMI void encode_step(struct encode_run r[2], const struct entries *x,
 		s[i].b = quotient(_mm512_unpackhi_epi16(r[i].low, r[i].high),
 		                  _mm512_unpackhi_epi16(s[i].freq, zero));
 	BOTH
-		state_put(&r[i], &s[i], k);
+		state_put(&r[i], &s[i], masks);
 }
 
 INLINE struct encode_run encode_begin(const struct exp_encode_run *r)
@@ -215,12 +215,12 @@ INLINE struct encode_run encode_begin(const struct exp_encode_run *r)
 	return v;
 }
 
-INLINE void encode_end(struct exp_encode_run *r, const struct encode_run *v, size_t steps)
+INLINE void encode_end(struct exp_encode_run *r, const struct encode_run *run, size_t steps)
 {
-	halves_join(r->state, v->low, v->high);
-	r->ring.at = (size_t)(v->tab - v->tab_ring);
-	r->x = v->x;
-	r->w = v->w;
+	halves_join(r->state, run->low, run->high);
+	r->ring.at = (size_t)(run->tab - run->tab_ring);
+	r->x = run->x;
+	r->w = run->w;
 	r->steps -= steps;
 }
 

@@ -31,42 +31,42 @@ struct kvi_feed {
  * padded buffer. Returns the position there, or NULL when p was there already:
  * the stream needs more words than it has.
  */
-static inline const uint8_t *kvi_feed_move(struct kvi_feed *f, const uint8_t *p)
+static inline const uint8_t *kvi_feed_move(struct kvi_feed *feed, const uint8_t *p)
 {
-	size_t left = (size_t)(f->end - p);
-	if (f->last)
+	size_t left = (size_t)(feed->end - p);
+	if (feed->last)
 		return NULL;
 	if (left)
-		memcpy(f->pad, p, left);
-	memset(f->pad + left, 0, sizeof(f->pad) - left);
-	f->end = f->safe = f->pad + left;
-	f->last = true;
-	return f->pad;
+		memcpy(feed->pad, p, left);
+	memset(feed->pad + left, 0, sizeof(feed->pad) - left);
+	feed->end = feed->safe = feed->pad + left;
+	feed->last = true;
+	return feed->pad;
 }
 
-/* Begins with the words of *s, which stay the caller's and must outlive the feed. Returns the
+/* Begins with the words of *stream, which stay the caller's and must outlive the feed. Returns the
  * position of the first one, never NULL. */
-static inline const uint8_t *kvi_feed_open(struct kvi_feed *f, const struct kvi_stream *s)
+static inline const uint8_t *kvi_feed_open(struct kvi_feed *feed, const struct kvi_stream *stream)
 {
-	const uint8_t *p = s->words;
-	size_t bytes = 2 * s->n_words;
-	f->last = false;
-	f->end = bytes ? p + bytes : p;
+	const uint8_t *p = stream->words;
+	size_t bytes = 2 * stream->n_words;
+	feed->last = false;
+	feed->end = bytes ? p + bytes : p;
 	if (bytes < FEED_NEED)
-		return kvi_feed_move(f, p);
-	f->safe = f->end - FEED_NEED;
+		return kvi_feed_move(feed, p);
+	feed->safe = feed->end - FEED_NEED;
 	return p;
 }
 
 /* The last test of a decoder (spec rans 1): all words up to p are consumed and all states are
  * 2^16. The words of a valid stream end in the padded buffer. */
-static inline bool kvi_feed_done(const struct kvi_feed *f, const uint8_t *p,
+static inline bool kvi_feed_done(const struct kvi_feed *feed, const uint8_t *p,
                                  const uint32_t state[KVI_LANES])
 {
 	uint32_t diff = 0;
 	for (unsigned l = 0; l < KVI_LANES; l++)
 		diff |= state[l] ^ KVI_RANS_LOW;
-	return diff == 0 && p == f->end;
+	return diff == 0 && p == feed->end;
 }
 
 /* Before each step of a decoder whose position is p. Returns 0 from the caller when the words do

@@ -117,10 +117,10 @@ void FIT(tables_add)(const uint16_t *counts, size_t channels, size_t stride, con
 
 #if !defined(FIT_PRICE)
 /* Sum of lanes, none of which carries: it is less than 2^16. */
-static inline uint32_t across(fit_words v)
+static inline uint32_t across(fit_words words)
 {
 	uint64_t part[FIT_BYTES / 8], sum = 0;
-	memcpy(part, &v, sizeof part);
+	memcpy(part, &words, sizeof part);
 	for (size_t i = 0; i < FIT_BYTES / 8; i++)
 		sum += part[i];
 	return (uint32_t)(sum * 0x0001000100010001u >> 48);
@@ -162,7 +162,7 @@ void FIT(tables_choose)(const uint16_t *counts, size_t channels, size_t stride,
 }
 
 /* Sorts FLOATS channels: Batcher's merge exchange. */
-static inline void sort_some(fit_floats *v)
+static inline void sort_some(fit_floats *floats)
 {
 	for (size_t p = KVI_FIT_SAMPLE / 2; p > 0; p /= 2) {
 		size_t q = KVI_FIT_SAMPLE / 2, r = 0, d = p;
@@ -170,11 +170,11 @@ static inline void sort_some(fit_floats *v)
 			for (size_t i = 0; i + d < KVI_FIT_SAMPLE; i++) {
 				if ((i & p) != r)
 					continue;
-				fit_masks x = (fit_masks)v[i], y = (fit_masks)v[i + d];
-				fit_masks more = v[i] > v[i + d];
+				fit_masks x = (fit_masks)floats[i], y = (fit_masks)floats[i + d];
+				fit_masks more = floats[i] > floats[i + d];
 				fit_masks swap = (x ^ y) & more;
-				v[i] = (fit_floats)(x ^ swap);
-				v[i + d] = (fit_floats)(y ^ swap);
+				floats[i] = (fit_floats)(x ^ swap);
+				floats[i + d] = (fit_floats)(y ^ swap);
 			}
 			if (q == p)
 				break;
@@ -195,14 +195,14 @@ void FIT(sort_floats)(float *v)
 }
 
 /* FLOATS channels of near_sums. */
-static inline void near_some(const float *v, size_t rows, size_t row, const struct kvi_near *x,
+static inline void near_some(const float *v, size_t rows, size_t row, const struct kvi_near *near,
                              size_t at, struct kvi_near_sums *to)
 {
 	fit_floats mean, scale, limit, n = { 0 }, s1 = { 0 }, s2 = { 0 };
 	const fit_floats one = n + 1.0f;
-	memcpy(&mean, x->mean + at, sizeof mean);
-	memcpy(&scale, x->scale + at, sizeof scale);
-	memcpy(&limit, x->limit + at, sizeof limit);
+	memcpy(&mean, near->mean + at, sizeof mean);
+	memcpy(&scale, near->scale + at, sizeof scale);
+	memcpy(&limit, near->limit + at, sizeof limit);
 	for (size_t t = 0; t < rows; t++) {
 		fit_floats y;
 		memcpy(&y, v + t * row + at, sizeof y);

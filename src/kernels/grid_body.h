@@ -30,9 +30,9 @@ INLINE vec low_bits(vec v, vec n)
 	return v_and(v, v_sub(v_shl_each(SET(1), n), SET(1)));
 }
 
-INLINE vec grid_start(vec ctx, const struct grid_numbers *f) /* G - emin */
+INLINE vec grid_start(vec ctx, const struct grid_numbers *numbers) /* G - emin */
 {
-	return v_sub(v_and(v_shr(ctx, 8), SET(255)), SET(127 + f->emin));
+	return v_sub(v_and(v_shr(ctx, 8), SET(255)), SET(127 + numbers->emin));
 }
 
 INLINE vec grid_mean(vec ctx)
@@ -46,24 +46,24 @@ typedef struct {
 	vec value, bits, escaped;
 } zero_cell;
 
-INLINE zero_cell zero_decode(vec st, vec gs, const struct grid_numbers *f)
+INLINE zero_cell zero_decode(vec st, vec gs, const struct grid_numbers *numbers)
 {
 	zero_cell c;
-	vec one = SET(1), z = SET(f->z), zero = SET(0);
-	vec deepest = f->subnormals ? v_min(gs, z) : z;
+	vec one = SET(1), z = SET(numbers->z), zero = SET(0);
+	vec deepest = numbers->subnormals ? v_min(gs, z) : z;
 	/* Its lowest one is at most bit 11 unless gs < 0, where nothing of this counts. */
 	vec stop = v_or(st, v_shl_each(one, deepest));
 	vec zeros = v_log2(v_and(stop, v_sub(zero, stop)));
 	vec found = v_gt(deepest, zeros);
 	vec skip = v_min(v_add(zeros, one), deepest);
-	vec mant = v_and(v_shr_each(st, skip), SET((1 << f->m) - 1));
+	vec mant = v_and(v_shr_each(st, skip), SET((1 << numbers->m) - 1));
 	vec field = v_and(found, v_sub(gs, zeros));
-	c.value = v_add(v_shl(field, f->m), mant);
-	c.escaped = v_except(found, f->subnormals ? v_gt(gs, z) : SET(-1));
-	c.bits = v_blend(v_add(skip, SET(f->m)), deepest, c.escaped);
-	if (f->subnormals) {
+	c.value = v_add(v_shl(field, numbers->m), mant);
+	c.escaped = v_except(found, numbers->subnormals ? v_gt(gs, z) : SET(-1));
+	c.bits = v_blend(v_add(skip, SET(numbers->m)), deepest, c.escaped);
+	if (numbers->subnormals) {
 		vec above = v_gt(gs, zero);
-		vec n = v_add(gs, SET(f->m));
+		vec n = v_add(gs, SET(numbers->m));
 		c.bits = v_blend(n, c.bits, above);
 		c.value = v_blend(low_bits(st, n), c.value, above);
 		c.escaped = v_and(c.escaped, above);
@@ -76,19 +76,19 @@ INLINE zero_cell zero_decode(vec st, vec gs, const struct grid_numbers *f)
  * number of raw bits in it. As binary32, j is exact and has the exponent and
  * the upper bits of the mantissa where the element wants them.
  */
-INLINE vec cell_bits(vec st, vec j, vec gs, const struct grid_numbers *f, vec *magnitude)
+INLINE vec cell_bits(vec st, vec j, vec gs, const struct grid_numbers *numbers, vec *magnitude)
 {
 	vec zero = SET(0), up;
-	if (!f->subnormals) {
+	if (!numbers->subnormals) {
 		vec bits = v_float_bits(j);
-		up = v_max(v_sub(SET(127 + f->m), v_shr(bits, 23)), zero);
-		vec base = v_shl(v_sub(gs, SET(126)), f->m);
-		*magnitude = v_add(v_add(v_shr(bits, 23 - f->m), base), low_bits(st, up));
+		up = v_max(v_sub(SET(127 + numbers->m), v_shr(bits, 23)), zero);
+		vec base = v_shl(v_sub(gs, SET(126)), numbers->m);
+		*magnitude = v_add(v_add(v_shr(bits, 23 - numbers->m), base), low_bits(st, up));
 		return up;
 	}
-	vec level = v_log2(j), n = v_sub(SET(f->m), level);
-	vec base = v_shl(v_add(gs, level), f->m);
-	vec n_max = v_add(gs, SET(f->m));
+	vec level = v_log2(j), n = v_sub(SET(numbers->m), level);
+	vec base = v_shl(v_add(gs, level), numbers->m);
+	vec n_max = v_add(gs, SET(numbers->m));
 	base = v_except(v_gt(n, n_max), base);
 	n = v_min(n, n_max);
 	up = v_max(n, zero);
@@ -99,13 +99,13 @@ INLINE vec cell_bits(vec st, vec j, vec gs, const struct grid_numbers *f, vec *m
 }
 
 /* Phase 2 of a vector's lanes: the elements, the lanes that are escaped. */
-INLINE vec raw_take(vec *state, vec symbol, vec ctx, const token_tables *t,
-                    const struct grid_numbers *f, vec *escaped)
+INLINE vec raw_take(vec *state, vec symbol, vec ctx, const token_tables *tables,
+                    const struct grid_numbers *numbers, vec *escaped)
 {
 	vec st = *state, zero = SET(0), lo, nb;
-	vec gs = grid_start(ctx, f);
+	vec gs = grid_start(ctx, numbers);
 	vec esc40 = v_eq(symbol, SET(KVI_GRID_SYMBOLS - 1));
-	token_info(t, v_shr(symbol, 1), &lo, &nb);
+	token_info(tables, v_shr(symbol, 1), &lo, &nb);
 	vec e = v_add(lo, low_bits(st, nb));
 	st = v_shr_each(st, nb);
 	vec side = v_sub(zero, v_and(symbol, SET(1)));
@@ -113,11 +113,11 @@ INLINE vec raw_take(vec *state, vec symbol, vec ctx, const token_tables *t,
 	vec below = v_sar(pos, 31);
 	vec j = v_xor(pos, below);
 
-	vec magnitude, up = cell_bits(st, j, gs, f, &magnitude);
+	vec magnitude, up = cell_bits(st, j, gs, numbers, &magnitude);
 
 	vec at_zero = v_is_zero(j), esc = esc40;
 	if (v_bits(at_zero)) {
-		zero_cell c = zero_decode(st, gs, f);
+		zero_cell c = zero_decode(st, gs, numbers);
 		vec far = v_and(at_zero, v_gt(nb, SET(1)));
 		up = v_except(far, v_blend(up, c.bits, at_zero));
 		magnitude = v_blend(magnitude, c.value, at_zero);
@@ -127,12 +127,12 @@ INLINE vec raw_take(vec *state, vec symbol, vec ctx, const token_tables *t,
 	*state = v_shr_each(st, v_except(esc40, up));
 	*escaped = esc;
 	vec sign = v_shr(v_xor(below, ctx), 31);
-	vec x = v_or(v_shl(sign, f->w - 1), magnitude);
-	return v_and(x, SET(f->w == 16 ? 0xffff : 0xff));
+	vec x = v_or(v_shl(sign, numbers->w - 1), magnitude);
+	return v_and(x, SET(numbers->w == 16 ? 0xffff : 0xff));
 }
 
 INLINE const uint8_t *step_take(struct parts *st, const vec *ctx, const uint32_t *lut,
-                                const token_tables *tokens, const struct grid_numbers *f,
+                                const token_tables *tokens, const struct grid_numbers *numbers,
                                 unsigned lanes, const uint8_t *p, uint16_t *x, vec *y)
 {
 	const active_lanes active = first_active(lanes);
@@ -143,7 +143,7 @@ INLINE const uint8_t *step_take(struct parts *st, const vec *ctx, const uint32_t
 	symbol = symbols_take(st, lut, &table, active, &p);
 	EACH {
 		vec esc;
-		element.v[h] = raw_take(&st->v[h], symbol.v[h], ctx[h], tokens, f, &esc);
+		element.v[h] = raw_take(&st->v[h], symbol.v[h], ctx[h], tokens, numbers, &esc);
 		escaped |= v_bits(v_and(esc, active.mask.v[h])) << WIDTH * h;
 	}
 	EACH {
@@ -152,7 +152,7 @@ INLINE const uint8_t *step_take(struct parts *st, const vec *ctx, const uint32_t
 	}
 	words16_store(x, &element, active);
 	if (__builtin_expect(escaped != 0, 0)) {
-		p = escapes_take16(st, escaped, x, (unsigned)f->w, p);
+		p = escapes_take16(st, escaped, x, (unsigned)numbers->w, p);
 		element = words16_load(x, active);
 		EACH
 			y[h] = element.v[h];
@@ -166,24 +166,24 @@ typedef struct {
 } coded_lanes;
 
 /* Raw bits of elements in the cell at zero. */
-INLINE zero_cell zero_encode(vec magnitude, vec field, vec gs, const struct grid_numbers *f)
+INLINE zero_cell zero_encode(vec magnitude, vec field, vec gs, const struct grid_numbers *numbers)
 {
 	zero_cell c;
-	vec one = SET(1), z = SET(f->z), zero = SET(0);
-	vec mant = v_and(magnitude, SET((1 << f->m) - 1));
+	vec one = SET(1), z = SET(numbers->z), zero = SET(0);
+	vec mant = v_and(magnitude, SET((1 << numbers->m) - 1));
 	vec zeros = v_sub(gs, field);
-	vec deepest = f->subnormals ? v_min(gs, z) : z;
+	vec deepest = numbers->subnormals ? v_min(gs, z) : z;
 	vec subnormal = v_is_zero(field);
 	vec raw = v_blend(v_or(v_shl(mant, 1), one), mant, subnormal);
 	c.value = v_shl_each(raw, zeros);
 	/* one bit more for a normal number: the one after the zeros */
-	c.bits = v_add(v_add(zeros, SET(f->m + 1)), subnormal);
+	c.bits = v_add(v_add(zeros, SET(numbers->m + 1)), subnormal);
 	c.escaped = v_except(v_gt(deepest, zeros), SET(-1));
-	if (f->subnormals) {
+	if (numbers->subnormals) {
 		vec above = v_gt(gs, zero), under = v_gt(gs, z);
 		c.escaped = v_blend(c.escaped, under, subnormal);
 		c.value = v_blend(magnitude, c.value, above);
-		c.bits = v_blend(v_add(gs, SET(f->m)), c.bits, above);
+		c.bits = v_blend(v_add(gs, SET(numbers->m)), c.bits, above);
 		c.escaped = v_and(c.escaped, above);
 	}
 	return c;
@@ -203,19 +203,19 @@ INLINE vec token_of(vec e)
 typedef token_tables encoder_tables;
 #define encoder_tables_load token_tables_load
 
-INLINE coded_lanes element_code(vec x, vec ctx, const encoder_tables *t,
-                                const struct grid_numbers *f)
+INLINE coded_lanes element_code(vec x, vec ctx, const encoder_tables *tables,
+                                const struct grid_numbers *numbers)
 {
 	coded_lanes c;
 	vec one = SET(1), zero = SET(0), lo, nb;
-	vec gs = grid_start(ctx, f);
-	vec magnitude = v_and(x, SET((1 << (f->w - 1)) - 1));
-	vec field = v_shr(magnitude, f->m);
-	vec mant = v_and(magnitude, SET((1 << f->m) - 1));
-	vec full = v_or(mant, v_except(v_is_zero(field), SET(1 << f->m)));
+	vec gs = grid_start(ctx, numbers);
+	vec magnitude = v_and(x, SET((1 << (numbers->w - 1)) - 1));
+	vec field = v_shr(magnitude, numbers->m);
+	vec mant = v_and(magnitude, SET((1 << numbers->m) - 1));
+	vec full = v_or(mant, v_except(v_is_zero(field), SET(1 << numbers->m)));
 
 	/* The cell is 2^size steps of the element wide. */
-	vec size = v_sub(v_add(gs, SET(f->m + 1)), v_max(field, one));
+	vec size = v_sub(v_add(gs, SET(numbers->m + 1)), v_max(field, one));
 	vec up = v_max(v_sub(zero, size), zero);
 	vec down = v_max(size, zero);
 	vec j = v_shr_any(v_shl_any(full, up), down);
@@ -224,19 +224,19 @@ INLINE coded_lanes element_code(vec x, vec ctx, const encoder_tables *t,
 	c.escaped = v_gt(SET(-10), size);
 	vec at_zero = v_is_zero(j);
 	if (v_bits(at_zero)) {
-		zero_cell z = zero_encode(magnitude, field, gs, f);
+		zero_cell z = zero_encode(magnitude, field, gs, numbers);
 		c.raw = v_blend(c.raw, z.value, at_zero);
 		c.bits = v_blend(c.bits, z.bits, at_zero);
 		c.escaped = v_or(c.escaped, v_and(at_zero, z.escaped));
 	}
 
-	vec sign = v_shr(x, f->w - 1);
+	vec sign = v_shr(x, numbers->w - 1);
 	vec below = v_sub(zero, v_xor(sign, v_shr(ctx, 31)));
 	vec d = v_sub(v_xor(j, below), grid_mean(ctx));
 	vec side = v_sar(d, 31), e = v_xor(d, side);
 	c.escaped = v_or(c.escaped, v_gt(e, SET(767)));
 	vec pair = token_of(e);
-	token_info(t, pair, &lo, &nb);
+	token_info(tables, pair, &lo, &nb);
 	c.escaped = v_or(c.escaped, v_and(at_zero, v_gt(nb, one)));
 	c.raw = v_or(v_shl_each(c.raw, nb), v_sub(e, lo));
 	c.bits = v_add(c.bits, nb);
@@ -249,30 +249,30 @@ INLINE coded_lanes element_code(vec x, vec ctx, const encoder_tables *t,
 }
 
 /* Phase 2 of an encoder: raw bits of a vector's lanes. */
-INLINE vec raw_put(vec st, const coded_lanes *c, vec active, uint16_t **w)
+INLINE vec raw_put(vec st, const coded_lanes *lanes, vec active, uint16_t **w)
 {
-	vec over = v_shr_each(st, v_sub(SET(32), c->bits));
+	vec over = v_shr_each(st, v_sub(SET(32), lanes->bits));
 	st = v_words_put(st, v_except(v_is_zero(over), active), w);
-	return v_or(v_shl_each(st, c->bits), c->raw);
+	return v_or(v_shl_each(st, lanes->bits), lanes->raw);
 }
 
 INLINE void step_put(struct parts *st, const struct parts *ctx, const uint16_t *x,
                      const struct kvi_tables *tables, const encoder_tables *tokens,
-                     const struct grid_numbers *f, active_lanes active, uint16_t **w)
+                     const struct grid_numbers *numbers, active_lanes active, uint16_t **w)
 {
 	const struct parts element = words16_load(x, active);
 	coded_lanes code[PARTS];
 	struct parts table, symbol;
 	uint32_t escaped = 0;
 	EACH {
-		code[h] = element_code(element.v[h], ctx->v[h], tokens, f);
+		code[h] = element_code(element.v[h], ctx->v[h], tokens, numbers);
 		table.v[h] = v_and(ctx->v[h], SET(255));
 		symbol.v[h] = code[h].symbol;
 		escaped |= v_bits(v_and(code[h].escaped, active.mask.v[h])) << WIDTH * h;
 	}
 	struct parts entry = entries_load(tables, &table, &symbol);
 	if (__builtin_expect(escaped != 0, 0))
-		escapes_put16(st, escaped, x, (unsigned)f->w, w);
+		escapes_put16(st, escaped, x, (unsigned)numbers->w, w);
 	EACH_BACK
 	st->v[h] = raw_put(st->v[h], &code[h], active.mask.v[h], w);
 	symbols_put(st, &entry, active, w);

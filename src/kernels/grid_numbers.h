@@ -13,9 +13,10 @@ struct grid_numbers {
 };
 
 /* The numbers of any format, with subnormals. */
-static inline struct grid_numbers numbers_of(const struct kvi_grid_format *f)
+static inline struct grid_numbers numbers_of(const struct kvi_grid_format *format)
 {
-	struct grid_numbers n = { f->mant_bits, f->elem_bits, f->max_zeros, f->emin, true };
+	struct grid_numbers n = { format->mant_bits, format->elem_bits, format->max_zeros,
+		                  format->emin, true };
 	return n;
 }
 

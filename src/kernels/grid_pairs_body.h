@@ -32,7 +32,7 @@ INLINE void grid_run_open(struct grid_run *r, const struct kvi_grid_job *job,
 }
 
 /* A step of both. */
-INLINE void grid_pair_step(struct grid_run r[2], const struct words_tables *t,
+INLINE void grid_pair_step(struct grid_run r[2], const struct words_tables *tables,
                            const enum words_lookup how)
 {
 	struct parts ctx[2], entry[2];
@@ -40,23 +40,25 @@ INLINE void grid_pair_step(struct grid_run r[2], const struct words_tables *t,
 	BOTH
 		ctx[i] = contexts_load(r[i].c, false, ALL_LANES);
 	BOTH
-		entry[i] = words_symbols_take(&r[i].st, ctx[i].v, r[i].job->tables->lut, t, how);
+		entry[i] = words_symbols_take(&r[i].st, ctx[i].v, r[i].job->tables->lut, tables,
+		                              how);
 	BOTH
-		r[i].p = words_renorm(&r[i].st, NULL, t, ALL_LANES, r[i].p);
+		r[i].p = words_renorm(&r[i].st, NULL, tables, ALL_LANES, r[i].p);
 	BOTH
 		a[i] = words_cells_find(halves_low(r[i].st.v[0], r[i].st.v[1]),
-		                        halves_low(entry[i].v[0], entry[i].v[1]), ctx[i].v, t);
+		                        halves_low(entry[i].v[0], entry[i].v[1]), ctx[i].v, tables);
 	BOTH
-		words_bits_find(&a[i], t);
+		words_bits_find(&a[i], tables);
 	const uint32_t escaped = a[0].escaped | a[1].escaped;
 	if (__builtin_expect(escaped != 0, 0)) {
 		BOTH
 			words_escapes_mend(&a[i]);
 	}
 	BOTH
-		r[i].p = words_renorm(&r[i].st, &a[i].bits, t, ALL_LANES, r[i].p);
+		r[i].p = words_renorm(&r[i].st, &a[i].bits, tables, ALL_LANES, r[i].p);
 	BOTH
-		v_store(r[i].x, _mm512_permutexvar_epi16(t->order, words_elements(&a[i], t)));
+		v_store(r[i].x,
+		        _mm512_permutexvar_epi16(tables->order, words_elements(&a[i], tables)));
 	if (__builtin_expect(escaped != 0, 0)) {
 		BOTH
 			r[i].p = escapes_take16(&r[i].st, halves_lanes(a[i].escaped), r[i].x, 16,
@@ -127,7 +129,7 @@ INLINE void grid_encode_run_open(struct grid_encode_run *r, const struct kvi_gri
 }
 
 /* A step of both. */
-INLINE void grid_encode_pair_step(struct grid_encode_run r[2], const struct words_encoder *t,
+INLINE void grid_encode_pair_step(struct grid_encode_run r[2], const struct words_encoder *encoder,
                                   const enum words_lookup how)
 {
 	struct parts ctx[2], entry[2];
@@ -138,7 +140,8 @@ INLINE void grid_encode_pair_step(struct grid_encode_run r[2], const struct word
 		r[i].c -= KVI_LANES;
 		r[i].x -= KVI_LANES;
 		ctx[i] = contexts_load(r[i].c, false, ALL_LANES);
-		c[i] = words_code(_mm512_permutexvar_epi16(t->order, v_load(r[i].x)), ctx[i].v, t);
+		c[i] = words_code(_mm512_permutexvar_epi16(encoder->order, v_load(r[i].x)),
+		                  ctx[i].v, encoder);
 	}
 	if (__builtin_expect((c[0].escaped | c[1].escaped) != 0, 0)) {
 		BOTH

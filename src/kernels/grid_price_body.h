@@ -11,7 +11,8 @@
 
 /* Of n elements, a multiple of 32. */
 INLINE uint64_t whole_steps_price(const uint32_t *cost, const uint32_t *ctx,
-                                  const uint16_t *elements, size_t n, const struct grid_numbers *f)
+                                  const uint16_t *elements, size_t n,
+                                  const struct grid_numbers *numbers)
 {
 	const encoder_tables tokens = encoder_tables_load();
 	uint32_t lane[KVI_LANES];
@@ -23,7 +24,7 @@ INLINE uint64_t whole_steps_price(const uint32_t *cost, const uint32_t *ctx,
 		EACH {
 			vec c = v_load(ctx + i + WIDTH * h);
 			vec x = v_load_u16(elements + i + WIDTH * h);
-			coded_lanes code = element_code(x, c, &tokens, f);
+			coded_lanes code = element_code(x, c, &tokens, numbers);
 			vec at = v_add(v_shl(v_and(c, SET(255)), KVI_GRID_COST_BITS), code.symbol);
 			vec bits = v_add(v_gather(cost, at), v_shl(code.bits, 8));
 			sum.v[h] = v_add(sum.v[h], bits);

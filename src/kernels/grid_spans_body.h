@@ -16,7 +16,7 @@
 INLINE const uint8_t *grid_decode_span(const struct kvi_grid_job *job, const struct kvi_span *span,
                                        size_t first, const uint32_t *ctx, struct kvi_feed *feed,
                                        const uint8_t *p, uint32_t *state, uint16_t *x,
-                                       const struct grid_numbers *f, bool per_step, bool full)
+                                       const struct grid_numbers *numbers, bool per_step, bool full)
 {
 	const unsigned lanes = full ? KVI_LANES : span->lanes;
 	const active_lanes active = first_active(lanes);
@@ -29,7 +29,7 @@ INLINE const uint8_t *grid_decode_span(const struct kvi_grid_job *job, const str
 		vec y[PARTS];
 		KVI_FEED_CHECK(feed, p);
 		struct parts cv = contexts_load(c, per_step, active);
-		p = step_take(&st, cv.v, lut, &tokens, f, lanes, p, x, y);
+		p = step_take(&st, cv.v, lut, &tokens, numbers, lanes, p, x, y);
 		x += lanes;
 		c += per_step ? 1 : lanes;
 		if (c == wrap)
@@ -77,7 +77,7 @@ static bool grid_decode(const struct kvi_grid_job *job, const struct kvi_stream 
 
 INLINE uint16_t *grid_encode_span(const struct kvi_grid_job *job, const struct kvi_span *span,
                                   const uint32_t *ctx, const uint16_t *elements, uint32_t *state,
-                                  uint16_t *w, const struct grid_numbers *f, bool per_step,
+                                  uint16_t *w, const struct grid_numbers *numbers, bool per_step,
                                   bool full)
 {
 	const unsigned lanes = full ? KVI_LANES : span->lanes;
@@ -94,7 +94,7 @@ INLINE uint16_t *grid_encode_span(const struct kvi_grid_job *job, const struct k
 		c -= size;
 		x -= lanes;
 		struct parts cv = contexts_load(c, per_step, active);
-		step_put(&st, &cv, x, job->tables, &tokens, f, active, &w);
+		step_put(&st, &cv, x, job->tables, &tokens, numbers, active, &w);
 	}
 	states_store(state, &st, active);
 	return w;

@@ -78,23 +78,24 @@ struct words_cells {
 
 /* Phase 2 up to the cells. st: low halves; symbol: numbers of 6 bits, any bits above. */
 INLINE struct words_cells words_cells_find(vec st, vec symbol, const vec *ctx,
-                                           const struct words_tables *t)
+                                           const struct words_tables *tables)
 {
 	struct words_cells a = { .grid = _mm512_srli_epi16(halves_low(ctx[0], ctx[1]), 8),
 		                 .high = halves_high(ctx[0], ctx[1]) };
-	const vec mean = _mm512_andnot_si512(t->high, a.high), all = SET(-1);
-	vec pair = _mm512_srli_epi16(symbol, 1), lo = _mm512_permutexvar_epi16(pair, t->lo);
-	a.nb = _mm512_permutexvar_epi16(pair, t->nb);
-	__mmask32 side = _mm512_test_epi16_mask(symbol, t->one);
+	const vec mean = _mm512_andnot_si512(tables->high, a.high), all = SET(-1);
+	vec pair = _mm512_srli_epi16(symbol, 1), lo = _mm512_permutexvar_epi16(pair, tables->lo);
+	a.nb = _mm512_permutexvar_epi16(pair, tables->nb);
+	__mmask32 side = _mm512_test_epi16_mask(symbol, tables->one);
 	/* symbols of NB < 2, and 40 */
-	__mmask32 near = _mm512_cmplt_epu16_mask(lo, t->far), escape = _mm512_movepi16_mask(lo);
+	__mmask32 near = _mm512_cmplt_epu16_mask(lo, tables->far),
+		  escape = _mm512_movepi16_mask(lo);
 	vec e = _mm512_add_epi16(lo, _mm512_andnot_si512(_mm512_sllv_epi16(all, a.nb), st));
 	a.st = _mm512_srlv_epi16(st, a.nb);
 	/* the zeros that say the binade of a cell at zero, and the 1 that ends them */
-	a.zeros = _mm512_permutexvar_epi16(a.st, t->zeros);
+	a.zeros = _mm512_permutexvar_epi16(a.st, tables->zeros);
 	__mmask32 deep = _mm512_testn_epi16_mask(a.zeros, a.zeros);
 	a.zeros = _mm512_mask_permutexvar_epi16(a.zeros, deep, _mm512_srli_epi16(a.st, 5),
-	                                        t->zeros2);
+	                                        tables->zeros2);
 
 	/* M + e, or M - e - 1, which is below 0 where e >= M */
 	a.below = _mm512_mask_cmpge_epu16_mask(side, e, mean);
@@ -107,38 +108,39 @@ INLINE struct words_cells words_cells_find(vec st, vec symbol, const vec *ctx,
 	a.zeros = _mm512_maskz_mov_epi16(at_zero, a.zeros);
 	a.escaped = _kor_mask32(_kandn_mask32(near, _mm512_testn_epi16_mask(j, j)), escape);
 	a.escaped = _kor_mask32(a.escaped, _mm512_movepi16_mask(a.zeros));
-	a.j = _mm512_max_epu16(j, t->one);
+	a.j = _mm512_max_epu16(j, tables->one);
 	return a;
 }
 
 /* How many raw bits there are. */
-INLINE void words_bits_find(struct words_cells *a, const struct words_tables *t)
+INLINE void words_bits_find(struct words_cells *cells, const struct words_tables *tables)
 {
-	vec lz = _mm512_lzcnt_epi32(_mm512_maskz_mov_epi16(LOW_HALVES, a->j));
-	a->lz = _mm512_or_si512(lz, _mm512_slli_epi32(_mm512_lzcnt_epi32(a->j), 16));
-	a->up = _mm512_subs_epu16(a->lz, t->m_lz);
-	a->bits = _mm512_add_epi16(_mm512_add_epi16(a->nb, a->zeros), a->up);
+	vec lz = _mm512_lzcnt_epi32(_mm512_maskz_mov_epi16(LOW_HALVES, cells->j));
+	cells->lz = _mm512_or_si512(lz, _mm512_slli_epi32(_mm512_lzcnt_epi32(cells->j), 16));
+	cells->up = _mm512_subs_epu16(cells->lz, tables->m_lz);
+	cells->bits = _mm512_add_epi16(_mm512_add_epi16(cells->nb, cells->zeros), cells->up);
 }
 
 /* The same of escaped lanes. */
-INLINE void words_escapes_mend(struct words_cells *a)
+INLINE void words_escapes_mend(struct words_cells *cells)
 {
-	a->bits = _mm512_mask_sub_epi16(a->bits, a->escaped, a->bits, a->up);
-	a->bits = _mm512_and_si512(a->bits, SET16(31));
+	cells->bits = _mm512_mask_sub_epi16(cells->bits, cells->escaped, cells->bits, cells->up);
+	cells->bits = _mm512_and_si512(cells->bits, SET16(31));
 }
 
 /* The elements, in halves. */
-INLINE vec words_elements(const struct words_cells *a, const struct words_tables *t)
+INLINE vec words_elements(const struct words_cells *cells, const struct words_tables *tables)
 {
-	vec st = _mm512_srlv_epi16(a->st, a->zeros), down = _mm512_subs_epu16(t->m_lz, a->lz);
-	vec own = _mm512_andnot_si512(_mm512_sllv_epi16(SET(-1), a->up), st);
-	vec full = _mm512_or_si512(_mm512_sllv_epi16(a->j, a->up), own);
-	vec level = _mm512_sub_epi16(_mm512_add_epi16(a->grid, t->level),
-	                             _mm512_add_epi16(a->lz, a->zeros));
+	vec st = _mm512_srlv_epi16(cells->st, cells->zeros),
+	    down = _mm512_subs_epu16(tables->m_lz, cells->lz);
+	vec own = _mm512_andnot_si512(_mm512_sllv_epi16(SET(-1), cells->up), st);
+	vec full = _mm512_or_si512(_mm512_sllv_epi16(cells->j, cells->up), own);
+	vec level = _mm512_sub_epi16(_mm512_add_epi16(cells->grid, tables->level),
+	                             _mm512_add_epi16(cells->lz, cells->zeros));
 	vec magnitude = _mm512_add_epi16(_mm512_slli_epi16(level, WORDS_M),
 	                                 _mm512_srlv_epi16(full, down));
-	vec sign = _mm512_mask_add_epi16(a->high, a->below, a->high, t->high);
-	return _mm512_ternarylogic_epi32(magnitude, sign, t->high, 0xf8);
+	vec sign = _mm512_mask_add_epi16(cells->high, cells->below, cells->high, tables->high);
+	return _mm512_ternarylogic_epi32(magnitude, sign, tables->high, 0xf8);
 }
 
 /* How entries of tables are found: a constant. */
@@ -151,47 +153,49 @@ INLINE vec words_lookup(const uint32_t *table, vec index, const enum words_looku
 
 /* Phase 1 without its words: entries of the symbols, and the states behind them. */
 INLINE struct parts words_symbols_take(struct parts *st, const vec *ctx, const uint32_t *lut,
-                                       const struct words_tables *t, const enum words_lookup how)
+                                       const struct words_tables *tables,
+                                       const enum words_lookup how)
 {
 	struct parts entry;
 	EACH {
-		vec row = _mm512_slli_epi32(_mm512_and_si512(ctx[h], t->byte), KVI_PROB_BITS);
-		vec index = _mm512_ternarylogic_epi32(row, st->v[h], t->slot, 0xf8);
+		vec row = _mm512_slli_epi32(_mm512_and_si512(ctx[h], tables->byte), KVI_PROB_BITS);
+		vec index = _mm512_ternarylogic_epi32(row, st->v[h], tables->slot, 0xf8);
 		entry.v[h] = words_lookup(lut, index, how);
 	}
 	EACH
-		st->v[h] = symbol_take(st->v[h], entry.v[h], t->slot);
+		st->v[h] = symbol_take(st->v[h], entry.v[h], tables->slot);
 	return entry;
 }
 
 /* Takes the words that the states want; without their raw bits, if there are. */
-INLINE const uint8_t *words_renorm(struct parts *st, const vec *bits, const struct words_tables *t,
-                                   active_lanes active, const uint8_t *p)
+INLINE const uint8_t *words_renorm(struct parts *st, const vec *bits,
+                                   const struct words_tables *tables, active_lanes active,
+                                   const uint8_t *p)
 {
 	const struct parts n = halves_widen(bits ? *bits : SET(0));
 	EACH {
 		vec left = bits ? _mm512_srlv_epi32(st->v[h], n.v[h]) : st->v[h];
-		st->v[h] = renorm(left, t->least, ACTIVE(active, h), &p);
+		st->v[h] = renorm(left, tables->least, ACTIVE(active, h), &p);
 	}
 	return p;
 }
 
 /* step_take of bf16 (contract in grid_body.h). */
 INLINE const uint8_t *words_step_take(struct parts *st, const vec *ctx, const uint32_t *lut,
-                                      const struct words_tables *t, unsigned lanes,
+                                      const struct words_tables *tables, unsigned lanes,
                                       const uint8_t *p, uint16_t *x, vec *y)
 {
 	const active_lanes active = first_active(lanes);
-	struct parts entry = words_symbols_take(st, ctx, lut, t, BY_GATHERS);
-	p = words_renorm(st, NULL, t, active, p);
+	struct parts entry = words_symbols_take(st, ctx, lut, tables, BY_GATHERS);
+	p = words_renorm(st, NULL, tables, active, p);
 	struct words_cells a = words_cells_find(halves_low(st->v[0], st->v[1]),
-	                                        halves_low(entry.v[0], entry.v[1]), ctx, t);
-	words_bits_find(&a, t);
+	                                        halves_low(entry.v[0], entry.v[1]), ctx, tables);
+	words_bits_find(&a, tables);
 	if (__builtin_expect(a.escaped != 0, 0))
 		words_escapes_mend(&a);
-	p = words_renorm(st, &a.bits, t, active, p);
-	const vec elements = words_elements(&a, t);
-	_mm512_mask_storeu_epi16(x, active, _mm512_permutexvar_epi16(t->order, elements));
+	p = words_renorm(st, &a.bits, tables, active, p);
+	const vec elements = words_elements(&a, tables);
+	_mm512_mask_storeu_epi16(x, active, _mm512_permutexvar_epi16(tables->order, elements));
 	const struct parts widened = halves_widen(elements);
 	EACH
 		y[h] = _mm512_maskz_mov_epi32(ACTIVE(active, h), widened.v[h]);
@@ -239,27 +243,27 @@ struct words_code {
 	__mmask32 escaped;
 };
 
-INLINE struct words_code words_code(vec x, const vec *ctx, const struct words_encoder *t)
+INLINE struct words_code words_code(vec x, const vec *ctx, const struct words_encoder *encoder)
 {
 	const vec grid = _mm512_srli_epi16(halves_low(ctx[0], ctx[1]), 8);
 	const vec high = halves_high(ctx[0], ctx[1]);
-	const vec mean = _mm512_andnot_si512(t->high, high);
+	const vec mean = _mm512_andnot_si512(encoder->high, high);
 	const vec all = SET(-1);
 	struct words_code c;
-	vec field = _mm512_srli_epi16(_mm512_andnot_si512(t->high, x), WORDS_M);
-	vec mant = _mm512_and_si512(x, t->m);
+	vec field = _mm512_srli_epi16(_mm512_andnot_si512(encoder->high, x), WORDS_M);
+	vec mant = _mm512_and_si512(x, encoder->m);
 	__mmask32 normal = _mm512_test_epi16_mask(field, field);
 	vec full = _mm512_mask_add_epi16(mant, normal, mant, SET16(1 << WORDS_M));
 
 	/* The cell is 2^down, or 2^-up, steps of the element wide. */
-	vec own = _mm512_max_epu16(field, t->one);
+	vec own = _mm512_max_epu16(field, encoder->one);
 	vec start = _mm512_add_epi16(grid, SET16(WORDS_M));
 	vec up = _mm512_subs_epu16(own, start), down = _mm512_subs_epu16(start, own);
 	vec j = _mm512_srlv_epi16(_mm512_sllv_epi16(full, up), down);
 	__mmask32 at_zero = _mm512_testn_epi16_mask(j, j);
 	c.escaped = _mm512_cmpgt_epu16_mask(up, SET16(8)); /* of normal numbers */
 	/* At zero, the binade as zeros and a 1 and the mantissa are as many bits. */
-	vec zero_raw = _mm512_add_epi16(_mm512_add_epi16(mant, mant), t->one);
+	vec zero_raw = _mm512_add_epi16(_mm512_add_epi16(mant, mant), encoder->one);
 	zero_raw = _mm512_sllv_epi16(zero_raw, _mm512_sub_epi16(down, SET16(WORDS_M + 1)));
 	c.escaped |= at_zero & (~normal | _mm512_cmpgt_epu16_mask(down, SET16(2 * WORDS_M)));
 	c.raw = _mm512_andnot_si512(_mm512_sllv_epi16(all, down), full);
@@ -272,35 +276,36 @@ INLINE struct words_code words_code(vec x, const vec *ctx, const struct words_en
 	e = _mm512_mask_sub_epi16(e, ~across & ~above, _mm512_add_epi16(mean, all), j);
 	__mmask32 side = across | ~above;
 	__mmask32 middle = _mm512_cmpgt_epu16_mask(e, SET16(31));
-	vec pair = _mm512_permutexvar_epi16(e, t->near);
+	vec pair = _mm512_permutexvar_epi16(e, encoder->near);
 	pair = _mm512_mask_mov_epi16(pair, middle, SET16(16));
 	if (__builtin_expect(middle != 0, 0)) {
 		__mmask32 far = _mm512_cmpgt_epu16_mask(e, SET16(63));
-		pair = _mm512_mask_add_epi16(pair, far, pair, t->one);
+		pair = _mm512_mask_add_epi16(pair, far, pair, encoder->one);
 		far = _mm512_cmpgt_epu16_mask(e, SET16(127));
-		pair = _mm512_mask_add_epi16(pair, far, pair, t->one);
+		pair = _mm512_mask_add_epi16(pair, far, pair, encoder->one);
 		far = _mm512_cmpgt_epu16_mask(e, SET16(255));
-		pair = _mm512_mask_add_epi16(pair, far, pair, t->one);
+		pair = _mm512_mask_add_epi16(pair, far, pair, encoder->one);
 		c.escaped |= _mm512_cmpgt_epu16_mask(e, SET16(767));
 	}
 	c.symbol = _mm512_add_epi16(pair, pair);
-	c.symbol = _mm512_mask_add_epi16(c.symbol, side, c.symbol, t->one);
-	vec nb = _mm512_permutexvar_epi16(pair, t->nb);
-	vec rest = _mm512_sub_epi16(e, _mm512_permutexvar_epi16(pair, t->lo));
-	c.escaped |= _mm512_mask_cmpgt_epu16_mask(at_zero, nb, t->one);
+	c.symbol = _mm512_mask_add_epi16(c.symbol, side, c.symbol, encoder->one);
+	vec nb = _mm512_permutexvar_epi16(pair, encoder->nb);
+	vec rest = _mm512_sub_epi16(e, _mm512_permutexvar_epi16(pair, encoder->lo));
+	c.escaped |= _mm512_mask_cmpgt_epu16_mask(at_zero, nb, encoder->one);
 	c.raw = _mm512_or_si512(_mm512_sllv_epi16(c.raw, nb), rest);
 	c.bits = _mm512_add_epi16(down, nb);
 	return c;
 }
 
 /* Takes the escaped lanes out of a step, and puts their elements x. */
-INLINE void words_escapes_put(struct words_code *c, struct parts *st, const uint16_t *x,
+INLINE void words_escapes_put(struct words_code *code, struct parts *st, const uint16_t *x,
                               uint16_t **w)
 {
-	c->raw = _mm512_maskz_mov_epi16(~c->escaped, c->raw);
-	c->bits = _mm512_maskz_mov_epi16(~c->escaped, c->bits);
-	c->symbol = _mm512_mask_mov_epi16(c->symbol, c->escaped, SET16(KVI_GRID_SYMBOLS - 1));
-	escapes_put16(st, halves_lanes(c->escaped), x, 16, w);
+	code->raw = _mm512_maskz_mov_epi16(~code->escaped, code->raw);
+	code->bits = _mm512_maskz_mov_epi16(~code->escaped, code->bits);
+	code->symbol = _mm512_mask_mov_epi16(code->symbol, code->escaped,
+	                                     SET16(KVI_GRID_SYMBOLS - 1));
+	escapes_put16(st, halves_lanes(code->escaped), x, 16, w);
 }
 
 /* Entries of the symbols. */
@@ -318,19 +323,20 @@ INLINE struct parts words_entries(vec symbols, const vec *ctx, const struct kvi_
 }
 
 /* Phase 2. */
-INLINE void words_raw_put(struct parts *st, const struct words_code *c, uint16_t **w)
+INLINE void words_raw_put(struct parts *st, const struct words_code *code, uint16_t **w)
 {
-	const struct parts raw = halves_widen(c->raw), bits = halves_widen(c->bits);
+	const struct parts raw = halves_widen(code->raw), bits = halves_widen(code->bits);
 	EACH_BACK
 	st->v[h] = raw_put(st->v[h], raw.v[h], bits.v[h], ACTIVE(ALL_LANES, h), w);
 }
 
 /* step_put of bf16 (contract in grid_body.h) for all lanes. */
 INLINE void words_step_put(struct parts *st, const vec *ctx, const uint16_t *x,
-                           const struct kvi_tables *tables, const struct words_encoder *t,
+                           const struct kvi_tables *tables, const struct words_encoder *encoder,
                            uint16_t **w)
 {
-	struct words_code c = words_code(_mm512_permutexvar_epi16(t->order, v_load(x)), ctx, t);
+	struct words_code c = words_code(_mm512_permutexvar_epi16(encoder->order, v_load(x)), ctx,
+	                                 encoder);
 	if (__builtin_expect(c.escaped != 0, 0))
 		words_escapes_put(&c, st, x, w);
 	const struct parts entry = words_entries(c.symbol, ctx, tables, BY_GATHERS);

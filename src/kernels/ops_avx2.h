@@ -107,8 +107,8 @@ INLINE vec v_or_some(vec a, vec b, vec m)
 
 INLINE vec v_scaled(vec v, int e)
 {
-	return _mm256_castps_si256(_mm256_mul_ps(_mm256_cvtepi32_ps(v),
-	                                         _mm256_castsi256_ps(SET((e + 127) << 23))));
+	return _mm256_castps_si256(
+		_mm256_mul_ps(_mm256_cvtepi32_ps(v), _mm256_castsi256_ps(SET((e + 127) << 23))));
 }
 
 INLINE vec v_float_bits(vec v)
@@ -270,12 +270,12 @@ INLINE token_tables token_tables_load(void)
 }
 
 /* An index byte with bit 7 set looks up 0. */
-INLINE void token_info(const token_tables *t, vec pair, vec *lo, vec *nb)
+INLINE void token_info(const token_tables *tables, vec pair, vec *lo, vec *nb)
 {
 	vec near = v_add(pair, SET(0x70)), far = v_sub(pair, SET(15));
-	vec far_lo = _mm256_shuffle_epi8(t->far_lo, far);
-	*lo = v_or(_mm256_shuffle_epi8(t->lo, near), v_shl(far_lo, 1));
-	*nb = v_or(_mm256_shuffle_epi8(t->nb, near), _mm256_shuffle_epi8(t->far_nb, far));
+	vec far_lo = _mm256_shuffle_epi8(tables->far_lo, far);
+	*lo = v_or(_mm256_shuffle_epi8(tables->lo, near), v_shl(far_lo, 1));
+	*nb = v_or(_mm256_shuffle_epi8(tables->nb, near), _mm256_shuffle_epi8(tables->far_nb, far));
 }
 
 typedef struct {
@@ -290,13 +290,13 @@ INLINE class_row class_row_load(const int8_t *row)
 	return c;
 }
 
-INLINE vec class_of(const class_row *c, vec angle)
+INLINE vec class_of(const class_row *row, vec angle)
 {
 	vec v = SET(0);
 	for (int i = 0; i < 4; i++) {
 		vec at = v_sub(angle, SET(16 * i));
 		at = v_or(at, v_gt(at, SET(15)));
-		v = v_or(v, _mm256_shuffle_epi8(c->part[i], at));
+		v = v_or(v, _mm256_shuffle_epi8(row->part[i], at));
 	}
 	return v_sar(v_shl(v, 24), 24);
 }
@@ -328,11 +328,11 @@ INLINE uint32_t b_above_bits(bytes a, bytes b)
 	return ~b_equal_bits(_mm256_subs_epu8(a, b), _mm256_setzero_si256());
 }
 
-INLINE bytes b_narrow(const struct parts *q)
+INLINE bytes b_narrow(const struct parts *parts)
 {
 	const vec order = _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0);
-	vec a = _mm256_packus_epi32(q->v[0], q->v[1]);
-	vec b = _mm256_packus_epi32(q->v[2], q->v[3]);
+	vec a = _mm256_packus_epi32(parts->v[0], parts->v[1]);
+	vec b = _mm256_packus_epi32(parts->v[2], parts->v[3]);
 	return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(a, b), order);
 }
 

@@ -212,9 +212,9 @@ INLINE class_row class_row_load(const int8_t *row)
 	return c;
 }
 
-INLINE vec class_of(const class_row *c, vec angle)
+INLINE vec class_of(const class_row *row, vec angle)
 {
-	vec v = _mm512_permutex2var_epi16(c->lo, angle, c->hi);
+	vec v = _mm512_permutex2var_epi16(row->lo, angle, row->hi);
 	return v_sar(v_shl(v, 16), 16);
 }
 
@@ -244,9 +244,9 @@ INLINE struct parts halves_widen(vec v)
 }
 
 /* The mask of halves with bit l for lane l. */
-INLINE uint32_t halves_lanes(__mmask32 m)
+INLINE uint32_t halves_lanes(__mmask32 mmask32)
 {
-	return _pext_u32(m, LOW_HALVES) | _pext_u32(m, ~(uint32_t)LOW_HALVES) << 16;
+	return _pext_u32(mmask32, LOW_HALVES) | _pext_u32(mmask32, ~(uint32_t)LOW_HALVES) << 16;
 }
 
 /* Index of the word of lane i (natural order to halves: back == false) in a permutation. */
@@ -273,10 +273,10 @@ INLINE struct parts states_load(const uint32_t *st)
 	return q;
 }
 
-INLINE void states_store(uint32_t *st, const struct parts *q, active_lanes active)
+INLINE void states_store(uint32_t *st, const struct parts *parts, active_lanes active)
 {
 	EACH
-		_mm512_mask_storeu_epi32(st + 16 * h, ACTIVE(active, h), q->v[h]);
+		_mm512_mask_storeu_epi32(st + 16 * h, ACTIVE(active, h), parts->v[h]);
 }
 
 INLINE struct parts contexts_load(const uint32_t *ctx, bool per_step, active_lanes active)
@@ -297,17 +297,17 @@ INLINE struct parts words16_load(const uint16_t *p, active_lanes active)
 	return q;
 }
 
-INLINE void words16_store(uint16_t *p, const struct parts *q, active_lanes active)
+INLINE void words16_store(uint16_t *p, const struct parts *parts, active_lanes active)
 {
 	EACH
-		_mm512_mask_cvtepi32_storeu_epi16(p + 16 * h, ACTIVE(active, h), q->v[h]);
+		_mm512_mask_cvtepi32_storeu_epi16(p + 16 * h, ACTIVE(active, h), parts->v[h]);
 }
 
-INLINE uint32_t lanes_equal(const struct parts *q, vec v, active_lanes active)
+INLINE uint32_t lanes_equal(const struct parts *parts, vec v, active_lanes active)
 {
 	uint32_t bits = 0;
 	EACH
-		bits |= (uint32_t)_mm512_mask_cmpeq_epi32_mask(ACTIVE(active, h), q->v[h], v)
+		bits |= (uint32_t)_mm512_mask_cmpeq_epi32_mask(ACTIVE(active, h), parts->v[h], v)
 		        << 16 * h;
 	return bits;
 }
@@ -336,19 +336,19 @@ INLINE vec symbol_take(vec st, vec entry, vec low)
 	                        off);
 }
 
-INLINE vec v_words_put(vec st, __mmask16 m, uint16_t **w)
+INLINE vec v_words_put(vec st, __mmask16 mmask16, uint16_t **w)
 {
 	/* low words of n lanes, from the (16 - n)th on, at n */
 	static const uint16_t last[32]
 		__attribute__((aligned(64))) = { 0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20,
 		                                 22, 24, 26, 28, 30, 0,  2,  4,  6,  8,  10,
 		                                 12, 14, 16, 18, 20, 22, 24, 26, 28, 30 };
-	unsigned n = (unsigned)_mm_popcnt_u32(m);
+	unsigned n = (unsigned)_mm_popcnt_u32(mmask16);
 	vec order = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(last + n)));
-	vec packed = _mm512_permutexvar_epi16(order, _mm512_maskz_compress_epi32(m, st));
+	vec packed = _mm512_permutexvar_epi16(order, _mm512_maskz_compress_epi32(mmask16, st));
 	_mm256_storeu_si256((__m256i *)(*w - 16), _mm512_castsi512_si256(packed));
 	*w -= n;
-	return _mm512_mask_srli_epi32(st, m, st, 16);
+	return _mm512_mask_srli_epi32(st, mmask16, st, 16);
 }
 
 enum { ROUND_DOWN = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC };

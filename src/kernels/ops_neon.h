@@ -298,10 +298,10 @@ INLINE token_tables token_tables_load(void)
 }
 
 /* The upper bytes of an index look up entry 0, which is 0. */
-INLINE void token_info(const token_tables *t, vec pair, vec *lo, vec *nb)
+INLINE void token_info(const token_tables *tables, vec pair, vec *lo, vec *nb)
 {
-	*lo = v_sub(OF_BYTES(vqtbl2q_u8(t->lo, BYTES(pair))), v_eq(pair, SET(19)));
-	*nb = OF_BYTES(vqtbl2q_u8(t->nb, BYTES(pair)));
+	*lo = v_sub(OF_BYTES(vqtbl2q_u8(tables->lo, BYTES(pair))), v_eq(pair, SET(19)));
+	*nb = OF_BYTES(vqtbl2q_u8(tables->nb, BYTES(pair)));
 }
 
 typedef struct {
@@ -315,9 +315,9 @@ INLINE class_row class_row_load(const int8_t *row)
 	return c;
 }
 
-INLINE vec class_of(const class_row *c, vec angle)
+INLINE vec class_of(const class_row *row, vec angle)
 {
-	vec v = OF_BYTES(vqtbl4q_u8(c->all, BYTES(angle)));
+	vec v = OF_BYTES(vqtbl4q_u8(row->all, BYTES(angle)));
 	return v_sar(v_shl(v, 24), 24);
 }
 
@@ -380,11 +380,11 @@ INLINE uint32_t b_above_bits(bytes a, bytes b)
 	                                                         << 16;
 }
 
-INLINE bytes b_narrow(const struct parts *q)
+INLINE bytes b_narrow(const struct parts *parts)
 {
 	bytes b;
 	for (int i = 0; i < 2; i++) {
-		const vec *v = q->v + 4 * i;
+		const vec *v = parts->v + 4 * i;
 		uint16x8_t lo = vcombine_u16(vmovn_u32(v[0]), vmovn_u32(v[1]));
 		uint16x8_t hi = vcombine_u16(vmovn_u32(v[2]), vmovn_u32(v[3]));
 		b.val[i] = vcombine_u8(vmovn_u16(lo), vmovn_u16(hi));

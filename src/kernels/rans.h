@@ -40,9 +40,9 @@ struct kvi_steps {
 };
 
 /* The elements of all steps. */
-static inline size_t kvi_steps_elements(const struct kvi_steps *s)
+static inline size_t kvi_steps_elements(const struct kvi_steps *steps)
 {
-	return s->full_steps * KVI_LANES + s->tail_steps * s->tail_lanes;
+	return steps->full_steps * KVI_LANES + steps->tail_steps * steps->tail_lanes;
 }
 
 /*
@@ -288,9 +288,9 @@ struct kvi_kernels {
 };
 
 /* Whether exp_decode of a job with this many tables accepts `rest`, unless it is per_step. */
-static inline bool kvi_exp_merges(const struct kvi_kernels *k, size_t n_tables)
+static inline bool kvi_exp_merges(const struct kvi_kernels *kernels, size_t n_tables)
 {
-	return k->exp_gathers || n_tables <= k->exp_searched;
+	return kernels->exp_gathers || n_tables <= kernels->exp_searched;
 }
 
 /* The fastest kernels in the mask (KVARC_ISA_*, 0: any) that this build and processor have;

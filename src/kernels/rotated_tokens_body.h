@@ -72,12 +72,13 @@ struct pair_constants {
 
 /* One token; ctx: of the head. */
 INLINE void rotate_token(uint32_t *ctx, const struct kvi_rotation *r, size_t i, vec turn,
-                         vec scales, const struct pair_constants *x)
+                         vec scales, const struct pair_constants *constants)
 {
 	struct pair_channels out;
-	out.a = rotated(v_madd(x->mean, v_negated_high(turn)), x->e,
-	                v_add(x->k, v_sar(v_shl(scales, 24), 24)), r);
-	out.b = rotated(v_madd(x->mean, v_exchanged(turn)), x->e, v_add(x->k, v_sar(scales, 8)), r);
+	out.a = rotated(v_madd(constants->mean, v_negated_high(turn)), constants->e,
+	                v_add(constants->k, v_sar(v_shl(scales, 24), 24)), r);
+	out.b = rotated(v_madd(constants->mean, v_exchanged(turn)), constants->e,
+	                v_add(constants->k, v_sar(scales, 8)), r);
 	channels_store(ctx, r, i, first_lanes(WIDTH), &out);
 }
 

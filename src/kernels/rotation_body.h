@@ -56,13 +56,13 @@ INLINE vec means_load(const int16_t *p, const struct kvi_rotation *r, size_t i, 
 }
 
 INLINE void channels_store(uint32_t *ctx, const struct kvi_rotation *r, size_t i, some_lanes some,
-                           const struct pair_channels *c)
+                           const struct pair_channels *channels)
 {
 	if (r->interleaved) {
-		v_store_pairs(ctx + 2 * i, c->a, c->b, some);
+		v_store_pairs(ctx + 2 * i, channels->a, channels->b, some);
 	} else {
-		v_store_some(ctx + i, c->a, some);
-		v_store_some(ctx + r->pairs + i, c->b, some);
+		v_store_some(ctx + i, channels->a, some);
+		v_store_some(ctx + r->pairs + i, channels->b, some);
 	}
 }
 
@@ -86,26 +86,28 @@ INLINE vec rotated(vec v, vec e, vec k, const struct kvi_rotation *r)
 }
 
 /* The exponent that means of a pair share. */
-INLINE vec pair_exponent(const struct pair_channels *k)
+INLINE vec pair_exponent(const struct pair_channels *channels)
 {
-	return v_sub(v_sar(v_max(k->a, k->b), 2), SET(12));
+	return v_sub(v_sar(v_max(channels->a, channels->b), 2), SET(12));
 }
 
 /* Where the pair's row begins in the table of scales. */
-INLINE vec pair_row(const struct pair_channels *k)
+INLINE vec pair_row(const struct pair_channels *channels)
 {
-	return v_shl(v_add(clamp(v_sub(k->a, k->b), 32), SET(32)), 6);
+	return v_shl(v_add(clamp(v_sub(channels->a, channels->b), 32), SET(32)), 6);
 }
 
 /* mean: a in the low halves, b in the high halves. */
-INLINE struct pair_channels rotate(vec mean, const struct pair_channels *k,
-                                   const struct pair_turns *t, const struct kvi_rotation *r)
+INLINE struct pair_channels rotate(vec mean, const struct pair_channels *channels,
+                                   const struct pair_turns *turns, const struct kvi_rotation *r)
 {
-	vec e = pair_exponent(k);
-	vec scales = v_lookup_u16(r->scales, v_or(pair_row(k), t->angle_class));
+	vec e = pair_exponent(channels);
+	vec scales = v_lookup_u16(r->scales, v_or(pair_row(channels), turns->angle_class));
 	vec sa = v_sar(v_shl(scales, 24), 24), sb = v_sar(v_shl(scales, 16), 24);
-	return (struct pair_channels){ rotated(v_madd(mean, t->a), e, v_add(k->b, sa), r),
-		                       rotated(v_madd(mean, t->b), e, v_add(k->b, sb), r) };
+	return (struct pair_channels){
+		rotated(v_madd(mean, turns->a), e, v_add(channels->b, sa), r),
+		rotated(v_madd(mean, turns->b), e, v_add(channels->b, sb), r)
+	};
 }
 
 static void rotated_contexts(uint32_t *ctx, const struct kvi_rotation *r)

@@ -17,11 +17,11 @@ struct kvi_words_in {
 	bool missing;
 };
 
-/* All words of *s. */
-static inline struct kvi_words_in kvi_words_begin(const struct kvi_stream *s)
+/* All words of *stream. */
+static inline struct kvi_words_in kvi_words_begin(const struct kvi_stream *stream)
 {
-	struct kvi_words_in in = { s->words, NULL, false };
-	in.end = s->n_words ? in.p + 2 * s->n_words : in.p;
+	struct kvi_words_in in = { stream->words, NULL, false };
+	in.end = stream->n_words ? in.p + 2 * stream->n_words : in.p;
 	return in;
 }
 
@@ -99,18 +99,19 @@ struct kvi_span {
 };
 
 /* The full steps of a job whose contexts repeat after `ring` steps. */
-static inline struct kvi_span kvi_span_full(const struct kvi_steps *s, size_t ring, bool per_step)
+static inline struct kvi_span kvi_span_full(const struct kvi_steps *steps, size_t ring,
+                                            bool per_step)
 {
-	struct kvi_span span = { s->full_steps, KVI_LANES, ring, per_step ? 1 : KVI_LANES,
+	struct kvi_span span = { steps->full_steps, KVI_LANES, ring, per_step ? 1 : KVI_LANES,
 		                 !per_step };
 	return span;
 }
 
 /* The tail of a job; no steps when there is none. */
-static inline struct kvi_span kvi_span_tail(const struct kvi_steps *s, bool per_step)
+static inline struct kvi_span kvi_span_tail(const struct kvi_steps *steps, bool per_step)
 {
-	struct kvi_span span = { s->tail_lanes ? s->tail_steps : 0, s->tail_lanes, s->tail_steps,
-		                 per_step ? 1 : s->tail_lanes, !per_step };
+	struct kvi_span span = { steps->tail_lanes ? steps->tail_steps : 0, steps->tail_lanes,
+		                 steps->tail_steps, per_step ? 1 : steps->tail_lanes, !per_step };
 	return span;
 }
 
@@ -127,13 +128,14 @@ struct kvi_exp_spans {
 	struct kvi_exp_ring ring, tail_ring;
 };
 /* The spans of a job. */
-static inline struct kvi_exp_spans kvi_exp_spans(const struct kvi_exp_job *j, bool backward)
+static inline struct kvi_exp_spans kvi_exp_spans(const struct kvi_exp_job *job, bool backward)
 {
-	struct kvi_exp_spans s = { .full = kvi_span_full(&j->steps, j->tab_steps, j->per_step),
-		                   .tail = kvi_span_tail(&j->steps, j->per_step) };
+	struct kvi_exp_spans s = { .full = kvi_span_full(&job->steps, job->tab_steps,
+		                                         job->per_step),
+		                   .tail = kvi_span_tail(&job->steps, job->per_step) };
 	size_t at = backward ? s.full.steps % s.full.ring * s.full.step_size : 0;
-	s.ring = (struct kvi_exp_ring){ j->tab, j->top, at, s.full.ring * s.full.step_size };
-	s.tail_ring = (struct kvi_exp_ring){ j->tab_tail, j->top_tail, 0,
+	s.ring = (struct kvi_exp_ring){ job->tab, job->top, at, s.full.ring * s.full.step_size };
+	s.tail_ring = (struct kvi_exp_ring){ job->tab_tail, job->top_tail, 0,
 		                             s.tail.ring * s.tail.step_size };
 	return s;
 }

@@ -19,9 +19,9 @@ INLINE size_t sum_at(size_t sum_step, size_t t)
 }
 
 /* The index of token t in feature rows. */
-INLINE size_t feature_at(const struct kvi_slot_job *j, size_t t)
+INLINE size_t feature_at(const struct kvi_slot_job *job, size_t t)
 {
-	return t / KVI_LANES * j->feature_step + 2 * (t % KVI_LANES);
+	return t / KVI_LANES * job->feature_step + 2 * (t % KVI_LANES);
 }
 
 /* Two coefficients of a row, for all lanes. */
@@ -33,41 +33,42 @@ INLINE vec coefficients(const int16_t *p)
 }
 
 /* The base of a slot (spec linear 3): the prediction of tokens from t on without the same layer. */
-INLINE vec base_of(const struct kvi_slot *s, size_t t)
+INLINE vec base_of(const struct kvi_slot *slot, size_t t)
 {
-	vec base = SET(s->mean);
-	if (s->table)
-		base = v_add(base, v_load_i16(s->table + t));
-	if (s->below)
-		base = v_add(base, v_sar_by(v_load(s->below + sum_at(s->below_step, t)), s->qa));
+	vec base = SET(slot->mean);
+	if (slot->table)
+		base = v_add(base, v_load_i16(slot->table + t));
+	if (slot->below)
+		base = v_add(base,
+		             v_sar_by(v_load(slot->below + sum_at(slot->below_step, t)), slot->qa));
 	return clamp(base, LIMIT);
 }
 
 /* The prediction of those tokens, with the same layer and without its limits. */
-INLINE vec pred_of(const struct kvi_slot *s, const struct kvi_slot_job *j, size_t t, vec base)
+INLINE vec pred_of(const struct kvi_slot *slot, const struct kvi_slot_job *job, size_t t, vec base)
 {
-	if (!s->sum)
+	if (!slot->sum)
 		return base;
-	vec sum = v_load(s->sum + sum_at(s->sum_step, t));
-	const int16_t *f = j->near + feature_at(j, t);
-	for (size_t p = 0; p < j->n_near; p++, f += KVI_PAIR_STEP)
-		sum = v_add(sum, v_madd(v_load(f), coefficients(s->coef + 2 * p)));
-	return v_add(base, v_sar_by(sum, s->qb));
+	vec sum = v_load(slot->sum + sum_at(slot->sum_step, t));
+	const int16_t *f = job->near + feature_at(job, t);
+	for (size_t p = 0; p < job->n_near; p++, f += KVI_PAIR_STEP)
+		sum = v_add(sum, v_madd(v_load(f), coefficients(slot->coef + 2 * p)));
+	return v_add(base, v_sar_by(sum, slot->qb));
 }
 
 /* o of spec linear 4; start: bits(13 n) - 2^20. */
-INLINE vec token_class(const struct kvi_slot_block *b, size_t t, vec start)
+INLINE vec token_class(const struct kvi_slot_block *block, size_t t, vec start)
 {
-	if (!b->w)
+	if (!block->w)
 		return SET(0);
-	vec d = v_sub(v_float_bits(v_load(b->w + t)), start);
+	vec d = v_sub(v_float_bits(v_load(block->w + t)), start);
 	return v_max(v_sar(d, 21), SET(-32));
 }
 
 /* The start for token_class(), the same for all tokens of a job. */
-INLINE vec token_start(const struct kvi_slot_job *j)
+INLINE vec token_start(const struct kvi_slot_job *job)
 {
-	return v_sub(v_float_bits(SET(13 * j->n)), SET(1 << 20));
+	return v_sub(v_float_bits(SET(13 * job->n)), SET(1 << 20));
 }
 
 /* ---------------------------------------------------------- observation */
@@ -82,10 +83,11 @@ INLINE vec distance(vec x, vec expected, vec k, int bias, int step)
 }
 
 /* Adds distances to w from token t on, where the job wants that. */
-INLINE void scale_add(const struct kvi_slot_block *b, const struct kvi_slot_job *j, size_t t, vec v)
+INLINE void scale_add(const struct kvi_slot_block *block, const struct kvi_slot_job *job, size_t t,
+                      vec v)
 {
-	if (b->w && j->grow)
-		v_store(b->w + t, v_add(v_load(b->w + t), v));
+	if (block->w && job->grow)
+		v_store(block->w + t, v_add(v_load(block->w + t), v));
 }
 
 /* Stores one slot of a feature row; the second one must follow the first one. */

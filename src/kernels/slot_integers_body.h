@@ -53,17 +53,17 @@ INLINE struct parts integers_bf16(vec x, int step)
 }
 #endif
 
-/* The elements *y of a step become integers. */
-INLINE void integers(struct parts *y, const struct kvi_grid_format *fmt, int step)
+/* The elements *parts of a step become integers. */
+INLINE void integers(struct parts *parts, const struct kvi_grid_format *fmt, int step)
 {
 #ifdef HALVES
 	if (fmt->emin == bf16_format.emin) {
-		*y = integers_bf16(halves_low(y->v[0], y->v[1]), step);
+		*parts = integers_bf16(halves_low(parts->v[0], parts->v[1]), step);
 		return;
 	}
 #endif
 	EACH
-		y->v[h] = integers_of(y->v[h], fmt, step);
+		parts->v[h] = integers_of(parts->v[h], fmt, step);
 }
 
 #endif

@@ -66,24 +66,24 @@ struct step_order {
 };
 
 /* From the part on that begins with step `from`. */
-INLINE struct step_order steps_from(const struct kvi_slot_block *b, size_t from)
+INLINE struct step_order steps_from(const struct kvi_slot_block *block, size_t from)
 {
-	const size_t part = (size_t)1 << b->part_shift;
-	struct step_order o = { from, from, from + part, part, kvi_slot_steps(b) };
+	const size_t part = (size_t)1 << block->part_shift;
+	struct step_order o = { from, from, from + part, part, kvi_slot_steps(block) };
 	return o;
 }
 
-INLINE bool more_steps(const struct step_order *o)
+INLINE bool more_steps(const struct step_order *order)
 {
-	return o->step < o->steps;
+	return order->step < order->steps;
 }
 
-INLINE void next_step(struct step_order *o)
+INLINE void next_step(struct step_order *order)
 {
-	o->step += o->part;
-	if (o->step >= o->steps) {
-		o->first++;
-		o->step = o->first < o->end ? o->first : o->steps;
+	order->step += order->part;
+	if (order->step >= order->steps) {
+		order->first++;
+		order->step = order->first < order->end ? order->first : order->steps;
 	}
 }
 

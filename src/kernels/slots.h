@@ -106,22 +106,22 @@ struct kvi_slot_job {
 	bool grow;  /* add the distances of these to w */
 };
 
-/* The number of steps in *b. */
-static inline size_t kvi_slot_steps(const struct kvi_slot_block *b)
+/* The number of steps in *block. */
+static inline size_t kvi_slot_steps(const struct kvi_slot_block *block)
 {
-	return b->tokens / KVI_LANES;
+	return block->tokens / KVI_LANES;
 }
 
 /* The part of a step: the index of its reader. */
-static inline size_t kvi_slot_part(const struct kvi_slot_block *b, size_t step)
+static inline size_t kvi_slot_part(const struct kvi_slot_block *block, size_t step)
 {
-	return step >> b->part_shift;
+	return step >> block->part_shift;
 }
 /* The index of a step's first element in a row. */
-static inline size_t kvi_slot_index(const struct kvi_slot_block *b, size_t step)
+static inline size_t kvi_slot_index(const struct kvi_slot_block *block, size_t step)
 {
-	size_t part = kvi_slot_part(b, step), first = part << b->part_shift;
-	return part * b->x_part + (step - first) * b->lanes;
+	size_t part = kvi_slot_part(block, step), first = part << block->part_shift;
+	return part * block->x_part + (step - first) * block->lanes;
 }
 
 /* kvi_kernels.slot_rows. */

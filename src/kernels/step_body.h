@@ -59,11 +59,11 @@ INLINE struct parts states_load(const uint32_t *st)
 	return q;
 }
 
-INLINE void states_store(uint32_t *st, const struct parts *q, active_lanes active)
+INLINE void states_store(uint32_t *st, const struct parts *parts, active_lanes active)
 {
 	uint32_t all[KVI_LANES];
 	EACH
-		v_store(all + WIDTH * h, q->v[h]);
+		v_store(all + WIDTH * h, parts->v[h]);
 	memcpy(st, all, active.lanes * sizeof(*st));
 }
 
@@ -96,20 +96,20 @@ INLINE struct parts words16_load(const uint16_t *p, active_lanes active)
 	return q;
 }
 
-INLINE void words16_store(uint16_t *p, const struct parts *q, active_lanes active)
+INLINE void words16_store(uint16_t *p, const struct parts *parts, active_lanes active)
 {
 	uint16_t all[KVI_LANES], *to = active.lanes == KVI_LANES ? p : all;
 	EACH
-		v_store_u16(to + WIDTH * h, q->v[h]);
+		v_store_u16(to + WIDTH * h, parts->v[h]);
 	if (active.lanes < KVI_LANES)
 		memcpy(p, all, active.lanes * sizeof(*p));
 }
 
-INLINE uint32_t lanes_equal(const struct parts *q, vec v, active_lanes active)
+INLINE uint32_t lanes_equal(const struct parts *parts, vec v, active_lanes active)
 {
 	uint32_t bits = 0;
 	EACH
-		bits |= v_bits(v_and(v_eq(q->v[h], v), active.mask.v[h])) << WIDTH * h;
+		bits |= v_bits(v_and(v_eq(parts->v[h], v), active.mask.v[h])) << WIDTH * h;
 	return bits;
 }
 

@@ -40,25 +40,25 @@ static bool get_count(const json_t *v, uint64_t *n)
 	return true;
 }
 
-bool kvi_st_entry(const struct json_t *v, uint64_t data_bytes, struct kvi_st_entry *x)
+bool kvi_st_entry(const struct json_t *v, uint64_t data_bytes, struct kvi_st_entry *entry)
 {
 	const json_t *shape = json_object_get(v, "shape");
 	const json_t *offsets = json_object_get(v, "data_offsets");
-	x->dtype = json_string_value(json_object_get(v, "dtype"));
-	if (!x->dtype || !json_is_array(shape) || json_array_size(offsets) != 2 ||
-	    !get_count(json_array_get(offsets, 0), &x->begin) ||
-	    !get_count(json_array_get(offsets, 1), &x->end) || x->begin > x->end ||
-	    x->end > data_bytes)
+	entry->dtype = json_string_value(json_object_get(v, "dtype"));
+	if (!entry->dtype || !json_is_array(shape) || json_array_size(offsets) != 2 ||
+	    !get_count(json_array_get(offsets, 0), &entry->begin) ||
+	    !get_count(json_array_get(offsets, 1), &entry->end) || entry->begin > entry->end ||
+	    entry->end > data_bytes)
 		return false;
-	x->axes = json_array_size(shape);
-	x->elements = 1;
-	for (size_t i = 0; i < x->axes; i++) {
+	entry->axes = json_array_size(shape);
+	entry->elements = 1;
+	for (size_t i = 0; i < entry->axes; i++) {
 		uint64_t n;
 		if (!get_count(json_array_get(shape, i), &n) ||
-		    kvi_mul(x->elements, n, &x->elements))
+		    kvi_mul(entry->elements, n, &entry->elements))
 			return false;
 		if (i < KVI_ST_AXES_MAX)
-			x->shape[i] = n;
+			entry->shape[i] = n;
 	}
 	return true;
 }

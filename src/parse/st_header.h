@@ -29,7 +29,7 @@ struct kvi_st_entry {
 kvarc_ret kvi_json_load(const uint8_t *p, size_t n, const char *name, uint64_t *budget,
                         struct json_t **root, kvarc_error *error);
 /* Takes {"dtype": "F16", "shape": [..], "data_offsets": [begin, end]}, which ends within
- * data_bytes; x->dtype points into v. False: not valid. */
-bool kvi_st_entry(const struct json_t *v, uint64_t data_bytes, struct kvi_st_entry *x);
+ * data_bytes; entry->dtype points into v. False: not valid. */
+bool kvi_st_entry(const struct json_t *v, uint64_t data_bytes, struct kvi_st_entry *entry);
 
 #endif

@@ -57,19 +57,19 @@ kvarc_ret kvi_feature_table_open(struct kvi_feature_table **t, const struct kvi_
 void kvi_feature_table_close(struct kvi_feature_table *table);
 
 /* place: in the order of chunks, of this table's track. */
-static inline struct kvi_feature_slot *kvi_feature_slot(struct kvi_feature_table *t,
+static inline struct kvi_feature_slot *kvi_feature_slot(struct kvi_feature_table *table,
                                                         uint32_t order_index)
 {
-	return &t->slots[order_index - t->first];
+	return &table->slots[order_index - table->first];
 }
 
 /* Once the flags are set: who uses what. Slots that are WANTED or asked for
  * afterwards need a job each. */
 void kvi_feature_table_plan(struct kvi_feature_table *table);
 /* Whether a job has to decode the tensor. */
-static inline bool kvi_feature_slot_needed(const struct kvi_feature_slot *s)
+static inline bool kvi_feature_slot_needed(const struct kvi_feature_slot *slot)
 {
-	return (s->flags & KVI_SLOT_WANTED) || (s->asked && (s->flags & KVI_SLOT_WHOLE));
+	return (slot->flags & KVI_SLOT_WANTED) || (slot->asked && (slot->flags & KVI_SLOT_WHOLE));
 }
 
 /* In a job. */

@@ -55,10 +55,10 @@ struct kvi_prediction {
 };
 
 /* The tensor at an index of the order of chunks. */
-static inline const kvarc_tensor *kvi_prediction_tensor(const struct kvi_prediction_options *o,
-                                                        uint32_t order_index)
+static inline const kvarc_tensor *
+kvi_prediction_tensor(const struct kvi_prediction_options *options, uint32_t order_index)
 {
-	return &o->geometry->tensors[o->order->tensors[order_index]];
+	return &options->geometry->tensors[options->order->tensors[order_index]];
 }
 
 extern const char kvi_prediction_failed_text[]; /* why of an external predictor */

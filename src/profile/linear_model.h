@@ -90,11 +90,12 @@ struct kvi_linear_block {
 bool kvi_linear_apply(const struct kvi_linear *linear, const struct kvi_linear_block *block);
 
 /* Channel of slot c of a head (spec linear 1). */
-static inline size_t kvi_slot_channel(const struct kvi_model *m, const kvarc_rope *rope, size_t c)
+static inline size_t kvi_slot_channel(const struct kvi_model *model, const kvarc_rope *rope,
+                                      size_t c)
 {
-	if (c >= m->rotary || rope->pairing != KVARC_ROPE_HALF)
+	if (c >= model->rotary || rope->pairing != KVARC_ROPE_HALF)
 		return c;
-	return c / 2 + (c & 1 ? m->rotary / 2 : 0);
+	return c / 2 + (c & 1 ? model->rotary / 2 : 0);
 }
 
 #endif

@@ -101,9 +101,9 @@ struct kvi_model {
 };
 
 /* Channels of a head rounded up to a multiple of 2. */
-static inline size_t kvi_head_stride(const struct kvi_model *m)
+static inline size_t kvi_head_stride(const struct kvi_model *model)
 {
-	return (m->head_channels + 1) & ~(size_t)1;
+	return (model->head_channels + 1) & ~(size_t)1;
 }
 
 /* A RoPE of a profile: its rotated channels and their frequencies. */

@@ -24,17 +24,18 @@ struct kvi_chunk_ref {
 };
 
 /* The reference to a chunk whose frame was read. */
-static inline struct kvi_chunk_ref kvi_chunk_ref(const struct kvi_frame *f,
-                                                 const struct kvi_chunk_header *h)
+static inline struct kvi_chunk_ref kvi_chunk_ref(const struct kvi_frame *frame,
+                                                 const struct kvi_chunk_header *header)
 {
-	return (struct kvi_chunk_ref){ .offset = f->offset,
-		                       .sequence = f->head.sequence,
-		                       .params = h->params,
-		                       .tensor = h->tensor,
-		                       .head = h->head,
-		                       .heads = h->heads,
-		                       .bytes = (uint32_t)kvi_frame_bytes(f->head.payload_bytes),
-		                       .linear = kvi_codec_predicts(h->codec) };
+	return (struct kvi_chunk_ref){ .offset = frame->offset,
+		                       .sequence = frame->head.sequence,
+		                       .params = header->params,
+		                       .tensor = header->tensor,
+		                       .head = header->head,
+		                       .heads = header->heads,
+		                       .bytes =
+		                               (uint32_t)kvi_frame_bytes(frame->head.payload_bytes),
+		                       .linear = kvi_codec_predicts(header->codec) };
 }
 
 /* A segment of the index. */
@@ -52,10 +53,11 @@ struct kvi_segment_ref {
 };
 
 /* Whether tokens t0 .. end - 1 of a track have some that are left of a segment. */
-static inline bool kvi_segment_has(const struct kvi_segment_ref *s, uint32_t track, uint64_t t0,
-                                   uint64_t end)
+static inline bool kvi_segment_has(const struct kvi_segment_ref *segment, uint32_t track,
+                                   uint64_t t0, uint64_t end)
 {
-	return s->track == track && s->left && s->t0 < end && s->t0 + s->left > t0;
+	return segment->track == track && segment->left && segment->t0 < end &&
+	       segment->t0 + segment->left > t0;
 }
 
 /* A segment that lies in a store. */

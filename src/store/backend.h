@@ -112,11 +112,11 @@ void kvi_backend_close(struct kvi_backend **backend);
 kvarc_ret kvi_backend_folder(struct kvi_backend **backend, const char *path,
                              const struct kvi_backend_options *options, kvarc_error *error);
 /* rest: the URL behind s3://. */
-kvarc_ret kvi_backend_s3(struct kvi_backend **b, const char *rest,
-                         const struct kvi_backend_options *options, kvarc_error *e);
+kvarc_ret kvi_backend_s3(struct kvi_backend **backend, const char *rest,
+                         const struct kvi_backend_options *options, kvarc_error *error);
 /* rest: the URL behind redis://. */
-kvarc_ret kvi_backend_redis(struct kvi_backend **b, const char *rest,
-                            const struct kvi_backend_options *options, kvarc_error *e);
+kvarc_ret kvi_backend_redis(struct kvi_backend **backend, const char *rest,
+                            const struct kvi_backend_options *options, kvarc_error *error);
 
 /* Whether the bytes of an object are these, for remove_if. Returns OK, END (it is not there, or
  * another one), IO, MEM. */

@@ -40,7 +40,7 @@ struct redis_text {
 #define REDIS_TEXT(s) ((struct redis_text){ (s), strlen(s) })
 
 /* Makes the connection, if there is none. Returns OK, IO. */
-static kvarc_ret redis_connect(struct redis_server *r, kvarc_error *e);
+static kvarc_ret redis_connect(struct redis_server *r, kvarc_error *error);
 
 enum { SECONDS = 30 };
 
@@ -84,13 +84,13 @@ static redisReply *exchange(struct redis_server *r, size_t n, const char **argv,
 /* One command of at most 12 arguments, the first one a text. On OK the caller frees *reply, else it
  * is NULL; an answer of the kind "error" is IO. Returns OK, IO. */
 static kvarc_ret redis_command(struct redis_server *r, redisReply **reply, size_t n,
-                               const struct redis_text *args, kvarc_error *e)
+                               const struct redis_text *args, kvarc_error *error)
 {
 	enum { ARGUMENTS_MAX = 12 };
 	const char *argv[ARGUMENTS_MAX];
 	size_t sizes[ARGUMENTS_MAX];
 	*reply = NULL;
-	kvarc_ret ret = redis_connect(r, e);
+	kvarc_ret ret = redis_connect(r, error);
 	if (ret)
 		return ret;
 	for (size_t i = 0; i < n; i++) {
@@ -99,7 +99,7 @@ static kvarc_ret redis_command(struct redis_server *r, redisReply **reply, size_
 	}
 	*reply = exchange(r, n, argv, sizes);
 	if (!*reply) {
-		ret = kvi_fail(e, KVARC_IO, "store redis://%s:%d: %s: %s", r->host, r->port,
+		ret = kvi_fail(error, KVARC_IO, "store redis://%s:%d: %s: %s", r->host, r->port,
 		               (const char *)args[0].p,
 		               r->c->err ? r->c->errstr : "no answer in time");
 		redis_disconnect(r);
@@ -108,7 +108,7 @@ static kvarc_ret redis_command(struct redis_server *r, redisReply **reply, size_
 	if ((*reply)->type == REDIS_REPLY_ERROR) {
 		/* servers repeat the arguments of a command that they do not know */
 		const int repeats = r->password[0] && strstr((*reply)->str, r->password);
-		ret = kvi_fail(e, KVARC_IO, "store redis://%s:%d: %s: %.120s", r->host, r->port,
+		ret = kvi_fail(error, KVARC_IO, "store redis://%s:%d: %s: %.120s", r->host, r->port,
 		               (const char *)args[0].p,
 		               repeats ? "its answer is an error that repeats the password"
 		                       : (*reply)->str);
@@ -119,16 +119,17 @@ static kvarc_ret redis_command(struct redis_server *r, redisReply **reply, size_
 }
 
 /* A command of two texts, to which any answer is good but an error. */
-static kvarc_ret say(struct redis_server *r, const char *command, const char *text, kvarc_error *e)
+static kvarc_ret say(struct redis_server *r, const char *command, const char *text,
+                     kvarc_error *error)
 {
 	redisReply *reply;
 	const struct redis_text args[] = { REDIS_TEXT(command), REDIS_TEXT(text) };
-	kvarc_ret ret = redis_command(r, &reply, 2, args, e);
+	kvarc_ret ret = redis_command(r, &reply, 2, args, error);
 	freeReplyObject(reply);
 	return ret;
 }
 
-static kvarc_ret redis_connect(struct redis_server *r, kvarc_error *e)
+static kvarc_ret redis_connect(struct redis_server *r, kvarc_error *error)
 {
 	char number[16];
 	struct timeval patience = { SECONDS, 0 };
@@ -136,20 +137,20 @@ static kvarc_ret redis_connect(struct redis_server *r, kvarc_error *e)
 		patience = (struct timeval){ r->timeout_ms / 1000, r->timeout_ms % 1000 * 1000 };
 	if (r->c)
 		return KVARC_OK;
-	if (!kvi_hiredis(e))
+	if (!kvi_hiredis(error))
 		return KVARC_OPTIONS;
 	r->c = redisConnectWithTimeout(r->host, r->port, patience);
 	if (!r->c || r->c->err) {
-		kvarc_ret ret = kvi_fail(e, KVARC_IO, "store redis://%s:%d: %s", r->host, r->port,
-		                         r->c ? r->c->errstr : "no memory");
+		kvarc_ret ret = kvi_fail(error, KVARC_IO, "store redis://%s:%d: %s", r->host,
+		                         r->port, r->c ? r->c->errstr : "no memory");
 		redis_disconnect(r);
 		return ret;
 	}
 	redisSetTimeout(r->c, patience);
 	snprintf(number, sizeof number, "%d", r->db);
-	kvarc_ret ret = r->password[0] ? say(r, "AUTH", r->password, e) : KVARC_OK;
+	kvarc_ret ret = r->password[0] ? say(r, "AUTH", r->password, error) : KVARC_OK;
 	if (!ret && r->db)
-		ret = say(r, "SELECT", number, e);
+		ret = say(r, "SELECT", number, error);
 	if (ret)
 		redis_disconnect(r);
 	return ret;
@@ -224,9 +225,9 @@ struct redis {
 	uint8_t head[HEAD_BYTES];
 };
 
-static struct redis *redis_of(struct kvi_backend *b)
+static struct redis *redis_of(struct kvi_backend *backend)
 {
-	return (struct redis *)b;
+	return (struct redis *)backend;
 }
 
 /* The name of a key. */
@@ -247,7 +248,7 @@ static struct redis_text part_name(const struct redis *r, uint64_t id, uint64_t 
 
 /* Bytes [from, from + n) of a string, into memory. *got: fewer at its end. */
 static kvarc_ret get_range(struct redis *r, struct redis_text name, uint64_t from, size_t n,
-                           void *data, size_t *got, kvarc_error *e)
+                           void *data, size_t *got, kvarc_error *error)
 {
 	redisReply *reply;
 	char first[24], last[24];
@@ -257,14 +258,14 @@ static kvarc_ret get_range(struct redis *r, struct redis_text name, uint64_t fro
 	kvarc_ret ret = redis_command(&r->at, &reply, 4,
 	                              (struct redis_text[]){ REDIS_TEXT("GETRANGE"), name,
 	                                                     REDIS_TEXT(first), REDIS_TEXT(last) },
-	                              e);
+	                              error);
 	if (ret)
 		return ret;
 	if (reply->type == REDIS_REPLY_STRING && reply->len <= n) {
 		memcpy(data, reply->str, reply->len);
 		*got = reply->len;
 	} else {
-		ret = kvi_fail(e, KVARC_IO, "store redis://%s:%d: an answer of another kind",
+		ret = kvi_fail(error, KVARC_IO, "store redis://%s:%d: an answer of another kind",
 		               r->at.host, r->at.port);
 	}
 	freeReplyObject(reply);
@@ -272,33 +273,33 @@ static kvarc_ret get_range(struct redis *r, struct redis_text name, uint64_t fro
 }
 
 /* Reads the head of an object. Returns OK, END (there is none), IO. */
-static kvarc_ret read_head(struct redis *r, const char *key, kvarc_error *e)
+static kvarc_ret read_head(struct redis *r, const char *key, kvarc_error *error)
 {
 	char name[NAME_MAX_BYTES];
 	size_t got;
 	if (strcmp(r->head_key, key) == 0)
 		return KVARC_OK;
 	r->head_key[0] = 0;
-	kvarc_ret ret = get_range(r, name_of(r, key, name), 0, HEAD_BYTES, r->head, &got, e);
+	kvarc_ret ret = get_range(r, name_of(r, key, name), 0, HEAD_BYTES, r->head, &got, error);
 	if (ret)
 		return ret;
 	if (got == 0)
 		return KVARC_END;
 	if (got < HEAD_BYTES || memcmp(r->head, magic, sizeof magic) != 0)
-		return kvi_fail(e, KVARC_IO, "store: %s in Redis was not put by kvarc", key);
+		return kvi_fail(error, KVARC_IO, "store: %s in Redis was not put by kvarc", key);
 	memcpy(r->head_key, key, strlen(key) + 1);
 	return KVARC_OK;
 }
 
-static kvarc_ret redis_get(struct kvi_backend *b, const char *key, uint64_t offset, void *data,
-                           size_t n, size_t *got, kvarc_error *e)
+static kvarc_ret redis_get(struct kvi_backend *backend, const char *key, uint64_t offset,
+                           void *data, size_t n, size_t *got, kvarc_error *error)
 {
-	struct redis *r = redis_of(b);
+	struct redis *r = redis_of(backend);
 	char name[NAME_MAX_BYTES];
 	*got = 0;
 	if (offset == 0)
 		r->head_key[0] = 0;
-	kvarc_ret ret = read_head(r, key, e);
+	kvarc_ret ret = read_head(r, key, error);
 	if (ret)
 		return ret;
 	uint64_t bytes = kvi_load64(r->head + 8), id = kvi_load64(r->head + 24);
@@ -312,21 +313,21 @@ static kvarc_ret redis_get(struct kvi_backend *b, const char *key, uint64_t offs
 		struct redis_text from = id ? part_name(r, id, at / PART_BYTES, name)
 		                            : name_of(r, key, name);
 		ret = get_range(r, from, id ? inside : inside + HEAD_BYTES, want,
-		                (char *)data + *got, &k, e);
+		                (char *)data + *got, &k, error);
 		*got += k;
 		if (!ret && k < want)
-			ret = kvi_fail(e, KVARC_IO, "store: %s in Redis is shorter than it says",
-			               key);
+			ret = kvi_fail(error, KVARC_IO,
+			               "store: %s in Redis is shorter than it says", key);
 	}
 	return ret;
 }
 
-static kvarc_ret redis_stat(struct kvi_backend *b, const char *key, struct kvi_object *object,
-                            kvarc_error *e)
+static kvarc_ret redis_stat(struct kvi_backend *backend, const char *key, struct kvi_object *object,
+                            kvarc_error *error)
 {
-	struct redis *r = redis_of(b);
+	struct redis *r = redis_of(backend);
 	r->head_key[0] = 0;
-	kvarc_ret ret = read_head(r, key, e);
+	kvarc_ret ret = read_head(r, key, error);
 	if (!ret)
 		*object = (struct kvi_object){ key, kvi_load64(r->head + 8),
 			                       (int64_t)kvi_load64(r->head + 16),
@@ -335,7 +336,7 @@ static kvarc_ret redis_stat(struct kvi_backend *b, const char *key, struct kvi_o
 }
 
 /* Removes parts 0 to n - 1 of an object. */
-static kvarc_ret remove_parts(struct redis *r, uint64_t id, uint64_t n, kvarc_error *e)
+static kvarc_ret remove_parts(struct redis *r, uint64_t id, uint64_t n, kvarc_error *error)
 {
 	char name[NAME_MAX_BYTES];
 	redisReply *reply;
@@ -343,7 +344,8 @@ static kvarc_ret remove_parts(struct redis *r, uint64_t id, uint64_t n, kvarc_er
 	for (uint64_t i = 0; !ret && i < n; i++) {
 		ret = redis_command(
 			&r->at, &reply, 2,
-			(struct redis_text[]){ REDIS_TEXT("DEL"), part_name(r, id, i, name) }, e);
+			(struct redis_text[]){ REDIS_TEXT("DEL"), part_name(r, id, i, name) },
+			error);
 		freeReplyObject(reply);
 	}
 	return ret;
@@ -351,7 +353,7 @@ static kvarc_ret remove_parts(struct redis *r, uint64_t id, uint64_t n, kvarc_er
 
 /* Reads bytes of a source into memory. */
 static kvarc_ret read_source(const kvarc_source *source, uint64_t at, uint8_t *to, size_t n,
-                             const char *key, kvarc_error *e)
+                             const char *key, kvarc_error *error)
 {
 	if (source->memory) {
 		memcpy(to, (const uint8_t *)source->memory + at, n);
@@ -360,7 +362,7 @@ static kvarc_ret read_source(const kvarc_source *source, uint64_t at, uint8_t *t
 	while (n > 0) {
 		int64_t k = source->read(source->opaque, to, n, at);
 		if (k <= 0)
-			return kvi_fail(e, KVARC_IO, "store: what becomes %s ends at byte %llu",
+			return kvi_fail(error, KVARC_IO, "store: what becomes %s ends at byte %llu",
 			                key, (unsigned long long)at);
 		to += k;
 		at += (uint64_t)k;
@@ -371,12 +373,12 @@ static kvarc_ret read_source(const kvarc_source *source, uint64_t at, uint8_t *t
 
 /* Sets a string that nobody has. Returns OK, END (somebody has), IO. */
 static kvarc_ret set_new(struct redis *r, struct redis_text name, struct redis_text value,
-                         kvarc_error *e)
+                         kvarc_error *error)
 {
 	redisReply *reply;
 	kvarc_ret ret = redis_command(
 		&r->at, &reply, 4,
-		(struct redis_text[]){ REDIS_TEXT("SET"), name, value, REDIS_TEXT("NX") }, e);
+		(struct redis_text[]){ REDIS_TEXT("SET"), name, value, REDIS_TEXT("NX") }, error);
 	if (!ret && reply->type == REDIS_REPLY_NIL)
 		ret = KVARC_END;
 	freeReplyObject(reply);
@@ -385,38 +387,39 @@ static kvarc_ret set_new(struct redis *r, struct redis_text name, struct redis_t
 
 /* The parts of a large object, by a buffer of PART_BYTES. */
 static kvarc_ret put_parts(struct redis *r, const char *key, uint64_t id, uint64_t *n_parts,
-                           const kvarc_source *source, uint8_t *buffer, kvarc_error *e)
+                           const kvarc_source *source, uint8_t *buffer, kvarc_error *error)
 {
 	char name[NAME_MAX_BYTES];
 	kvarc_ret ret = KVARC_OK;
 	for (uint64_t at = 0; !ret && at < source->size; at += PART_BYTES) {
 		uint64_t left = source->size - at;
 		size_t n = left < PART_BYTES ? (size_t)left : PART_BYTES;
-		ret = read_source(source, at, buffer, n, key, e);
+		ret = read_source(source, at, buffer, n, key, error);
 		if (!ret)
 			ret = set_new(r, part_name(r, id, *n_parts, name),
-			              (struct redis_text){ buffer, n }, e);
+			              (struct redis_text){ buffer, n }, error);
 		if (ret == KVARC_END)
-			ret = kvi_fail(e, KVARC_IO, "store: a part of %s exists, try again", key);
+			ret = kvi_fail(error, KVARC_IO, "store: a part of %s exists, try again",
+			               key);
 		*n_parts += !ret;
 	}
 	return ret;
 }
 
-static kvarc_ret redis_put(struct kvi_backend *b, const char *key, const kvarc_source *source,
-                           kvarc_error *e)
+static kvarc_ret redis_put(struct kvi_backend *backend, const char *key, const kvarc_source *source,
+                           kvarc_error *error)
 {
-	struct redis *r = redis_of(b);
+	struct redis *r = redis_of(backend);
 	char name[NAME_MAX_BYTES];
 	int large = source->size > PART_BYTES;
 	uint64_t id = large ? kvi_splitmix64(&r->random) | 1 : 0, n_parts = 0;
 	size_t bytes = HEAD_BYTES + (large ? PART_BYTES : (size_t)source->size);
 	uint8_t *value = kvi_malloc(&r->alloc, bytes);
-	kvarc_ret ret = value ? KVARC_OK : kvi_fail_alloc(e, &r->alloc);
+	kvarc_ret ret = value ? KVARC_OK : kvi_fail_alloc(error, &r->alloc);
 	if (!ret && large)
-		ret = put_parts(r, key, id, &n_parts, source, value + HEAD_BYTES, e);
+		ret = put_parts(r, key, id, &n_parts, source, value + HEAD_BYTES, error);
 	else if (!ret)
-		ret = read_source(source, 0, value + HEAD_BYTES, (size_t)source->size, key, e);
+		ret = read_source(source, 0, value + HEAD_BYTES, (size_t)source->size, key, error);
 	if (!ret) {
 		memcpy(value, magic, sizeof magic);
 		kvi_store64(value + 8, source->size);
@@ -424,7 +427,7 @@ static kvarc_ret redis_put(struct kvi_backend *b, const char *key, const kvarc_s
 		kvi_store64(value + 24, id);
 		kvi_store64(value + 32, kvi_splitmix64(&r->random));
 		ret = set_new(r, name_of(r, key, name),
-		              (struct redis_text){ value, large ? HEAD_BYTES : bytes }, e);
+		              (struct redis_text){ value, large ? HEAD_BYTES : bytes }, error);
 	}
 	kvi_free(&r->alloc, value);
 	/* the first failure is the one to report */
@@ -433,35 +436,36 @@ static kvarc_ret redis_put(struct kvi_backend *b, const char *key, const kvarc_s
 	return ret;
 }
 
-static kvarc_ret redis_remove(struct kvi_backend *b, const char *key, kvarc_error *e)
+static kvarc_ret redis_remove(struct kvi_backend *backend, const char *key, kvarc_error *error)
 {
-	struct redis *r = redis_of(b);
+	struct redis *r = redis_of(backend);
 	char name[NAME_MAX_BYTES];
 	redisReply *reply;
 	r->head_key[0] = 0;
-	kvarc_ret ret = read_head(r, key, e);
+	kvarc_ret ret = read_head(r, key, error);
 	if (ret)
 		return ret == KVARC_END ? KVARC_OK : ret;
 	uint64_t bytes = kvi_load64(r->head + 8), id = kvi_load64(r->head + 24);
 	r->head_key[0] = 0;
 	ret = redis_command(&r->at, &reply, 2,
-	                    (struct redis_text[]){ REDIS_TEXT("DEL"), name_of(r, key, name) }, e);
+	                    (struct redis_text[]){ REDIS_TEXT("DEL"), name_of(r, key, name) },
+	                    error);
 	freeReplyObject(reply);
 	if (!ret && id)
-		ret = remove_parts(r, id, bytes / PART_BYTES + (bytes % PART_BYTES != 0), e);
+		ret = remove_parts(r, id, bytes / PART_BYTES + (bytes % PART_BYTES != 0), error);
 	return ret;
 }
 
 /* One script looks and removes: nobody else's command comes between. It takes small objects, whose
  * bytes are behind their head. */
-static kvarc_ret redis_remove_if(struct kvi_backend *b, const char *key, const void *data, size_t n,
-                                 kvarc_error *e)
+static kvarc_ret redis_remove_if(struct kvi_backend *backend, const char *key, const void *data,
+                                 size_t n, kvarc_error *error)
 {
 	static const char script[] =
 		"local v = redis.call('GET', KEYS[1])\n"
 		"if v and string.sub(v, tonumber(ARGV[1]) + 1) == ARGV[2] then\n"
 		"return redis.call('DEL', KEYS[1])\nend\nreturn 0\n";
-	struct redis *r = redis_of(b);
+	struct redis *r = redis_of(backend);
 	char name[NAME_MAX_BYTES], head[8];
 	redisReply *reply;
 	snprintf(head, sizeof head, "%d", HEAD_BYTES);
@@ -473,7 +477,7 @@ static kvarc_ret redis_remove_if(struct kvi_backend *b, const char *key, const v
 	                                                     name_of(r, key, name),
 	                                                     REDIS_TEXT(head),
 	                                                     { data, n } },
-	                              e);
+	                              error);
 	if (!ret && (reply->type != REDIS_REPLY_INTEGER || reply->integer != 1))
 		ret = KVARC_END;
 	freeReplyObject(reply);
@@ -482,7 +486,7 @@ static kvarc_ret redis_remove_if(struct kvi_backend *b, const char *key, const v
 
 /* The keys of one answer to SCAN. */
 static kvarc_ret list_reply(struct redis *r, const redisReply *keys, kvi_object_fn fn, void *opaque,
-                            kvarc_error *e)
+                            kvarc_error *error)
 {
 	size_t skip = strlen(r->prefix);
 	for (size_t i = 0; i < keys->elements; i++) {
@@ -494,22 +498,22 @@ static kvarc_ret list_reply(struct redis *r, const redisReply *keys, kvi_object_
 		memcpy(key, name->str + skip, name->len - skip);
 		key[name->len - skip] = 0;
 		struct kvi_object object;
-		kvarc_ret ret = kvi_key_valid(key) ? redis_stat(&r->base, key, &object, e)
+		kvarc_ret ret = kvi_key_valid(key) ? redis_stat(&r->base, key, &object, error)
 		                                   : KVARC_END;
 		if (ret == KVARC_END)
 			continue;
 		if (ret)
 			return ret;
 		if (fn(opaque, &object) != 0)
-			return kvi_fail(e, KVARC_IO, "store: the list was ended");
+			return kvi_fail(error, KVARC_IO, "store: the list was ended");
 	}
 	return KVARC_OK;
 }
 
-static kvarc_ret redis_list(struct kvi_backend *b, const char *prefix, kvi_object_fn fn,
-                            void *opaque, kvarc_error *e)
+static kvarc_ret redis_list(struct kvi_backend *backend, const char *prefix, kvi_object_fn fn,
+                            void *opaque, kvarc_error *error)
 {
-	struct redis *r = redis_of(b);
+	struct redis *r = redis_of(backend);
 	char pattern[NAME_MAX_BYTES + 1], cursor[32] = "0", count[16];
 	snprintf(count, sizeof count, "%d", SCAN_COUNT);
 	/* keys and prefixes have none of the characters that patterns give a meaning */
@@ -523,19 +527,19 @@ static kvarc_ret redis_list(struct kvi_backend *b, const char *prefix, kvi_objec
 			(struct redis_text[]){ REDIS_TEXT("SCAN"), REDIS_TEXT(cursor),
 		                               REDIS_TEXT("MATCH"), REDIS_TEXT(pattern),
 		                               REDIS_TEXT("COUNT"), REDIS_TEXT(count) },
-			e);
+			error);
 		if (ret)
 			return ret;
 		if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
 		    reply->element[0]->type != REDIS_REPLY_STRING ||
 		    reply->element[0]->len >= sizeof cursor ||
 		    reply->element[1]->type != REDIS_REPLY_ARRAY)
-			ret = kvi_fail(e, KVARC_IO,
+			ret = kvi_fail(error, KVARC_IO,
 			               "store redis://%s:%d: an answer of another kind", r->at.host,
 			               r->at.port);
 		if (!ret) {
 			memcpy(cursor, reply->element[0]->str, reply->element[0]->len + 1);
-			ret = list_reply(r, reply->element[1], fn, opaque, e);
+			ret = list_reply(r, reply->element[1], fn, opaque, error);
 		}
 		freeReplyObject(reply);
 		if (ret)
@@ -559,16 +563,16 @@ static bool find_line(const redisReply *info, const char *name, char *value, siz
 
 /* A server that removes any key when its memory is full keeps nothing. That can be set at any time,
  * so it is asked each time. */
-static kvarc_ret redis_promise(struct kvi_backend *b, int known, char why[KVI_WHY_MAX],
-                               kvarc_error *e)
+static kvarc_ret redis_promise(struct kvi_backend *backend, int known, char why[KVI_WHY_MAX],
+                               kvarc_error *error)
 {
-	struct redis *r = redis_of(b);
+	struct redis *r = redis_of(backend);
 	char policy[64] = "", most[32] = "0";
 	redisReply *reply;
 	(void)known;
-	kvarc_ret ret =
-		redis_command(&r->at, &reply, 2,
-	                      (struct redis_text[]){ REDIS_TEXT("INFO"), REDIS_TEXT("memory") }, e);
+	kvarc_ret ret = redis_command(
+		&r->at, &reply, 2,
+		(struct redis_text[]){ REDIS_TEXT("INFO"), REDIS_TEXT("memory") }, error);
 	if (ret)
 		return ret;
 	const bool found = find_line(reply, "\nmaxmemory_policy:", policy, sizeof policy) &&
@@ -576,7 +580,7 @@ static kvarc_ret redis_promise(struct kvi_backend *b, int known, char why[KVI_WH
 	freeReplyObject(reply);
 	if (!found)
 		return kvi_fail(
-			e, KVARC_IO,
+			error, KVARC_IO,
 			"store redis://%s:%d: INFO memory does not say what happens when its "
 			"memory is full",
 			r->at.host, r->at.port);
@@ -587,9 +591,9 @@ static kvarc_ret redis_promise(struct kvi_backend *b, int known, char why[KVI_WH
 	return KVARC_OPTIONS;
 }
 
-static void redis_close(struct kvi_backend *b)
+static void redis_close(struct kvi_backend *backend)
 {
-	struct redis *r = redis_of(b);
+	struct redis *r = redis_of(backend);
 	redis_disconnect(&r->at);
 	kvi_free(&r->alloc, r);
 }
@@ -600,42 +604,42 @@ static const struct kvi_backend_calls redis_calls = {
 	redis_promise,   redis_close,
 };
 
-kvarc_ret kvi_backend_redis(struct kvi_backend **b, const char *rest,
-                            const struct kvi_backend_options *options, kvarc_error *e)
+kvarc_ret kvi_backend_redis(struct kvi_backend **backend, const char *rest,
+                            const struct kvi_backend_options *options, kvarc_error *error)
 {
 	struct redis *r;
-	kvarc_common common = { .allocator = options->allocator, .error = e };
-	*b = NULL;
+	kvarc_common common = { .allocator = options->allocator, .error = error };
+	*backend = NULL;
 	kvarc_ret ret = kvi_handle_new(&r, sizeof *r, offsetof(struct redis, alloc), &common, 0);
 	if (ret)
 		return ret;
 	r->base.calls = &redis_calls;
-	*b = &r->base;
+	*backend = &r->base;
 	snprintf(r->prefix, sizeof r->prefix, "kvarc:");
 	if (!redis_parse(&r->at, rest, r->prefix, sizeof r->prefix))
-		ret = kvi_fail(e, KVARC_OPTIONS,
+		ret = kvi_fail(error, KVARC_OPTIONS,
 		               "store redis://...: write "
 		               "redis://[:PASSWORD@]HOST[:PORT][/DB][?prefix=TEXT]");
 	if (!ret) {
 		r->at.timeout_ms = options->timeout_ms;
 		r->random = (uint64_t)time(NULL) << 24 ^ (uint64_t)getpid() ^
 		            (uint64_t)(uintptr_t)r;
-		ret = redis_connect(&r->at, e);
+		ret = redis_connect(&r->at, error);
 	}
 	if (ret)
-		kvi_backend_close(b);
+		kvi_backend_close(backend);
 	return ret;
 }
 
 #else
 
-kvarc_ret kvi_backend_redis(struct kvi_backend **b, const char *rest,
-                            const struct kvi_backend_options *options, kvarc_error *e)
+kvarc_ret kvi_backend_redis(struct kvi_backend **backend, const char *rest,
+                            const struct kvi_backend_options *options, kvarc_error *error)
 {
 	(void)rest;
 	(void)options;
-	*b = NULL;
-	return kvi_fail(e, KVARC_OPTIONS,
+	*backend = NULL;
+	return kvi_fail(error, KVARC_OPTIONS,
 	                "store redis://...: this needs " HIREDIS_MISSING ": use a folder, or "
 	                "install libhiredis-dev and build kvarc");
 }

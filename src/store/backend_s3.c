@@ -193,9 +193,9 @@ struct s3_client {
 };
 
 /* NULL-safe. */
-static void client_close(struct s3_client **c)
+static void client_close(struct s3_client **client)
 {
-	struct s3_client *x = *c;
+	struct s3_client *x = *client;
 	if (!x)
 		return;
 	if (x->curl)
@@ -209,7 +209,7 @@ static void client_close(struct s3_client **c)
 	kvi_free(&x->alloc, x->token);
 	kvi_free(&x->alloc, x->text);
 	kvi_free(&x->alloc, x);
-	*c = NULL;
+	*client = NULL;
 }
 
 /* A copy of the parts of a text; NULL: no memory. */
@@ -253,29 +253,29 @@ static int seek_body(void *opaque, curl_off_t offset, int origin)
 	return CURL_SEEKFUNC_OK;
 }
 
-static size_t take_text(struct s3_client *c, const char *p, size_t bytes)
+static size_t take_text(struct s3_client *client, const char *p, size_t bytes)
 {
-	struct s3_request *r = c->request;
+	struct s3_request *r = client->request;
 	size_t need = r->text_bytes + bytes + 1;
 	if (need > TEXT_MAX) {
-		c->failed = 1;
+		client->failed = 1;
 		return 0;
 	}
-	if (need > c->text_capacity) {
-		char *text = kvi_malloc(&c->alloc, 2 * need);
+	if (need > client->text_capacity) {
+		char *text = kvi_malloc(&client->alloc, 2 * need);
 		if (!text) {
-			c->failed = 1;
+			client->failed = 1;
 			return 0;
 		}
 		if (r->text_bytes)
-			memcpy(text, c->text, r->text_bytes);
-		kvi_free(&c->alloc, c->text);
-		c->text = text;
-		c->text_capacity = 2 * need;
+			memcpy(text, client->text, r->text_bytes);
+		kvi_free(&client->alloc, client->text);
+		client->text = text;
+		client->text_capacity = 2 * need;
 	}
-	memcpy(c->text + r->text_bytes, p, bytes);
+	memcpy(client->text + r->text_bytes, p, bytes);
 	r->text_bytes += bytes;
-	c->text[r->text_bytes] = 0;
+	client->text[r->text_bytes] = 0;
 	return bytes;
 }
 
@@ -315,15 +315,15 @@ static size_t take_header(char *p, size_t size, size_t n, void *opaque)
 static kvarc_ret s3_open(struct s3_client **out, const kvarc_allocator *allocator,
                          const char *endpoint, const char *region, const char *bucket,
                          const char *access_key, const char *secret_key, const char *session_token,
-                         kvarc_error *e)
+                         kvarc_error *error)
 {
 	struct s3_client *c;
-	kvarc_common common = { .allocator = allocator, .error = e };
+	kvarc_common common = { .allocator = allocator, .error = error };
 	*out = NULL;
-	if (!kvi_libcurl(e))
+	if (!kvi_libcurl(error))
 		return KVARC_OPTIONS;
 	if (!kvi_url_secret_is_plain(endpoint))
-		return kvi_fail(e, KVARC_OPTIONS, "store: the endpoint: %s", KVI_URL_NOT_PLAIN);
+		return kvi_fail(error, KVARC_OPTIONS, "store: the endpoint: %s", KVI_URL_NOT_PLAIN);
 	kvarc_ret ret = kvi_handle_new(&c, sizeof *c, offsetof(struct s3_client, alloc), &common,
 	                               0);
 	if (ret)
@@ -335,16 +335,16 @@ static kvarc_ret s3_open(struct s3_client **out, const kvarc_allocator *allocato
 	c->signing = joined(&c->alloc, "aws:amz:", region, ":s3");
 	if (access_key && secret_key) {
 		c->user = joined(&c->alloc, access_key, ":", secret_key);
-		ret = c->user ? KVARC_OK : kvi_fail_alloc(e, &c->alloc);
+		ret = c->user ? KVARC_OK : kvi_fail_alloc(error, &c->alloc);
 	}
 	if (!ret && session_token && session_token[0]) {
 		c->token = joined(&c->alloc, "x-amz-security-token: ", session_token, "");
-		ret = c->token ? KVARC_OK : kvi_fail_alloc(e, &c->alloc);
+		ret = c->token ? KVARC_OK : kvi_fail_alloc(error, &c->alloc);
 	}
 	if (!ret && (!c->bucket_url || !c->shown || !c->signing))
-		ret = kvi_fail_alloc(e, &c->alloc);
+		ret = kvi_fail_alloc(error, &c->alloc);
 	if (!ret && !(c->curl = curl_easy_init()))
-		ret = kvi_fail(e, KVARC_MEM, "store: libcurl cannot be started");
+		ret = kvi_fail(error, KVARC_MEM, "store: libcurl cannot be started");
 	*out = c;
 	if (ret)
 		client_close(out);
@@ -352,9 +352,9 @@ static kvarc_ret s3_open(struct s3_client **out, const kvarc_allocator *allocato
 }
 
 /* Milliseconds for a request and its answer; 0: no limit while bytes come. */
-static void s3_set_timeout(struct s3_client *c, uint32_t timeout_ms)
+static void s3_set_timeout(struct s3_client *client, uint32_t timeout_ms)
 {
-	c->timeout_ms = timeout_ms;
+	client->timeout_ms = timeout_ms;
 }
 
 /* One more header; frees all and returns NULL when memory ran out. */
@@ -366,7 +366,7 @@ static struct curl_slist *with_header(struct curl_slist *headers, const char *he
 	return longer;
 }
 
-static struct curl_slist *headers_of(const struct s3_client *c, const struct s3_request *r)
+static struct curl_slist *headers_of(const struct s3_client *client, const struct s3_request *r)
 {
 	/* A body is not hashed: TLS protects it on its way, and readers check archives. */
 	const char *body =
@@ -381,78 +381,78 @@ static struct curl_slist *headers_of(const struct s3_client *c, const struct s3_
 		snprintf(match, sizeof match, "If-Match: %s", r->if_match);
 		headers = with_header(headers, match);
 	}
-	if (c->token)
-		headers = with_header(headers, c->token);
+	if (client->token)
+		headers = with_header(headers, client->token);
 	if (r->body && headers)
 		headers = with_header(headers, "Content-Type: application/octet-stream");
 	return headers;
 }
 
-static void set_method(struct s3_client *c, const struct s3_request *r)
+static void set_method(struct s3_client *client, const struct s3_request *r)
 {
 	char range[64];
 	if (strcmp(r->method, "HEAD") == 0)
-		curl_easy_setopt(c->curl, CURLOPT_NOBODY, 1L);
+		curl_easy_setopt(client->curl, CURLOPT_NOBODY, 1L);
 	if (r->body) {
-		curl_easy_setopt(c->curl, CURLOPT_UPLOAD, 1L);
-		curl_easy_setopt(c->curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)r->body_bytes);
-		curl_easy_setopt(c->curl, CURLOPT_READFUNCTION, take_body);
-		curl_easy_setopt(c->curl, CURLOPT_READDATA, c);
-		curl_easy_setopt(c->curl, CURLOPT_SEEKFUNCTION, seek_body);
-		curl_easy_setopt(c->curl, CURLOPT_SEEKDATA, c);
-		curl_easy_setopt(c->curl, CURLOPT_UPLOAD_BUFFERSIZE, 1L << 20);
+		curl_easy_setopt(client->curl, CURLOPT_UPLOAD, 1L);
+		curl_easy_setopt(client->curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)r->body_bytes);
+		curl_easy_setopt(client->curl, CURLOPT_READFUNCTION, take_body);
+		curl_easy_setopt(client->curl, CURLOPT_READDATA, client);
+		curl_easy_setopt(client->curl, CURLOPT_SEEKFUNCTION, seek_body);
+		curl_easy_setopt(client->curl, CURLOPT_SEEKDATA, client);
+		curl_easy_setopt(client->curl, CURLOPT_UPLOAD_BUFFERSIZE, 1L << 20);
 	}
 	if (strcmp(r->method, "HEAD") != 0)
-		curl_easy_setopt(c->curl, CURLOPT_CUSTOMREQUEST, r->method);
+		curl_easy_setopt(client->curl, CURLOPT_CUSTOMREQUEST, r->method);
 	if (r->range_bytes) {
 		snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)r->range_offset,
 		         (unsigned long long)(r->range_offset + r->range_bytes - 1));
-		curl_easy_setopt(c->curl, CURLOPT_RANGE, range);
+		curl_easy_setopt(client->curl, CURLOPT_RANGE, range);
 	}
 }
 
 /* One try. */
-static CURLcode perform(struct s3_client *c, struct s3_request *r, const char *url,
+static CURLcode perform(struct s3_client *client, struct s3_request *r, const char *url,
                         struct curl_slist *headers)
 {
 	curl_off_t bytes = -1;
 	long filetime = -1;
-	c->request = r;
-	c->sent = 0;
-	c->failed = 0;
-	c->why[0] = 0;
+	client->request = r;
+	client->sent = 0;
+	client->failed = 0;
+	client->why[0] = 0;
 	r->status = 0;
 	r->got = r->text_bytes = 0;
 	r->etag[0] = 0;
-	curl_easy_reset(c->curl);
-	curl_easy_setopt(c->curl, CURLOPT_URL, url);
-	curl_easy_setopt(c->curl, CURLOPT_PROTOCOLS_STR, "http,https");
-	curl_easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
-	curl_easy_setopt(c->curl, CURLOPT_ERRORBUFFER, c->why);
-	curl_easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS);
+	curl_easy_reset(client->curl);
+	curl_easy_setopt(client->curl, CURLOPT_URL, url);
+	curl_easy_setopt(client->curl, CURLOPT_PROTOCOLS_STR, "http,https");
+	curl_easy_setopt(client->curl, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(client->curl, CURLOPT_ERRORBUFFER, client->why);
+	curl_easy_setopt(client->curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS);
 	/* 0: no limit */
-	curl_easy_setopt(c->curl, CURLOPT_TIMEOUT_MS, (long)c->timeout_ms);
-	curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-	curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_TIME, (long)STALL_SECONDS);
-	curl_easy_setopt(c->curl, CURLOPT_BUFFERSIZE, 1L << 19);
-	curl_easy_setopt(c->curl, CURLOPT_FILETIME, 1L);
-	curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, headers);
-	curl_easy_setopt(c->curl, CURLOPT_HEADERFUNCTION, take_header);
-	curl_easy_setopt(c->curl, CURLOPT_HEADERDATA, c);
-	curl_easy_setopt(c->curl, CURLOPT_WRITEFUNCTION, take_answer);
-	curl_easy_setopt(c->curl, CURLOPT_WRITEDATA, c);
-	if (c->user) {
-		curl_easy_setopt(c->curl, CURLOPT_USERPWD, c->user);
-		curl_easy_setopt(c->curl, CURLOPT_AWS_SIGV4, c->signing);
+	curl_easy_setopt(client->curl, CURLOPT_TIMEOUT_MS, (long)client->timeout_ms);
+	curl_easy_setopt(client->curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+	curl_easy_setopt(client->curl, CURLOPT_LOW_SPEED_TIME, (long)STALL_SECONDS);
+	curl_easy_setopt(client->curl, CURLOPT_BUFFERSIZE, 1L << 19);
+	curl_easy_setopt(client->curl, CURLOPT_FILETIME, 1L);
+	curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, headers);
+	curl_easy_setopt(client->curl, CURLOPT_HEADERFUNCTION, take_header);
+	curl_easy_setopt(client->curl, CURLOPT_HEADERDATA, client);
+	curl_easy_setopt(client->curl, CURLOPT_WRITEFUNCTION, take_answer);
+	curl_easy_setopt(client->curl, CURLOPT_WRITEDATA, client);
+	if (client->user) {
+		curl_easy_setopt(client->curl, CURLOPT_USERPWD, client->user);
+		curl_easy_setopt(client->curl, CURLOPT_AWS_SIGV4, client->signing);
 	}
-	set_method(c, r);
-	CURLcode code = curl_easy_perform(c->curl);
-	curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &r->status);
-	curl_easy_getinfo(c->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &bytes);
-	curl_easy_getinfo(c->curl, CURLINFO_FILETIME, &filetime);
+	set_method(client, r);
+	CURLcode code = curl_easy_perform(client->curl);
+	curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &r->status);
+	curl_easy_getinfo(client->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &bytes);
+	curl_easy_getinfo(client->curl, CURLINFO_FILETIME, &filetime);
 	r->content_bytes = bytes < 0 ? 0 : (uint64_t)bytes;
 	r->time = filetime < 0 ? 0 : filetime;
-	r->text = r->text_bytes ? c->text : NULL;
+	r->text = r->text_bytes ? client->text : NULL;
 	return code;
 }
 
@@ -465,37 +465,38 @@ static void wait_before(int try)
 
 /* Sends a request and waits for its answer. Requests that change nothing are sent three times
  * before they fail, but with a timeout once. Returns OK with any HTTP status below 500, IO, MEM. */
-static kvarc_ret s3_send(struct s3_client *c, struct s3_request *r, kvarc_error *e)
+static kvarc_ret s3_send(struct s3_client *client, struct s3_request *r, kvarc_error *error)
 {
 	char url[S3_URL_MAX];
-	int tries = r->body || c->timeout_ms || strcmp(r->method, "POST") == 0 ? 1 : TRIES;
+	int tries = r->body || client->timeout_ms || strcmp(r->method, "POST") == 0 ? 1 : TRIES;
 	CURLcode code = CURLE_OK;
-	int n = snprintf(url, sizeof url, "%s%s%s%s", c->bucket_url, r->path, r->query ? "?" : "",
-	                 r->query ? r->query : "");
+	int n = snprintf(url, sizeof url, "%s%s%s%s", client->bucket_url, r->path,
+	                 r->query ? "?" : "", r->query ? r->query : "");
 	if (n < 0 || (size_t)n >= sizeof url)
-		return kvi_fail(e, KVARC_IO, "store: the address of an object is too long");
-	struct curl_slist *headers = headers_of(c, r);
+		return kvi_fail(error, KVARC_IO, "store: the address of an object is too long");
+	struct curl_slist *headers = headers_of(client, r);
 	if (!headers)
-		return kvi_fail(e, KVARC_MEM, "store: no memory for a request");
+		return kvi_fail(error, KVARC_MEM, "store: no memory for a request");
 	for (int i = 0; i < tries; i++) {
 		if (i > 0)
 			wait_before(i);
-		code = perform(c, r, url, headers);
-		if (c->failed || (code == CURLE_OK && r->status < 500))
+		code = perform(client, r, url, headers);
+		if (client->failed || (code == CURLE_OK && r->status < 500))
 			break;
 	}
 	curl_slist_free_all(headers);
-	c->request = NULL;
-	if (c->failed)
-		return kvi_fail(e, KVARC_IO, "store: %s %.80s%.80s: bytes could not be %s",
-		                r->method, c->shown, r->path, r->body ? "read" : "taken");
+	client->request = NULL;
+	if (client->failed)
+		return kvi_fail(error, KVARC_IO, "store: %s %.80s%.80s: bytes could not be %s",
+		                r->method, client->shown, r->path, r->body ? "read" : "taken");
 	if (code != CURLE_OK)
-		return kvi_fail(e, KVARC_IO, "store: %s %.80s%.80s: %s", r->method, c->shown,
-		                r->path, c->why[0] ? c->why : curl_easy_strerror(code));
+		return kvi_fail(error, KVARC_IO, "store: %s %.80s%.80s: %s", r->method,
+		                client->shown, r->path,
+		                client->why[0] ? client->why : curl_easy_strerror(code));
 	if (r->status >= 500)
-		return kvi_fail(e, KVARC_IO,
+		return kvi_fail(error, KVARC_IO,
 		                "store: %s %.80s%.80s: the service answers %ld, try again",
-		                r->method, c->shown, r->path, r->status);
+		                r->method, client->shown, r->path, r->status);
 	return KVARC_OK;
 }
 
@@ -520,7 +521,7 @@ static char *s3_encode(char *to, const char *text, char keep)
 }
 
 /* IO for a status that is no answer to what was asked; the service's own words follow. */
-static kvarc_ret s3_fail(const struct s3_request *r, const char *key, kvarc_error *e)
+static kvarc_ret s3_fail(const struct s3_request *r, const char *key, kvarc_error *error)
 {
 	char code[64] = "";
 	const char *from = r->text ? strstr(r->text, "<Code>") : NULL;
@@ -531,20 +532,20 @@ static kvarc_ret s3_fail(const struct s3_request *r, const char *key, kvarc_erro
 		if (*c < ' ' || *c > '~')
 			*c = '?';
 	}
-	return kvi_fail(e, KVARC_IO, "store: %s of %s: the service answers %ld%s", r->method, key,
-	                r->status, code);
+	return kvi_fail(error, KVARC_IO, "store: %s of %s: the service answers %ld%s", r->method,
+	                key, r->status, code);
 }
 
 /* A put, or the end of one in parts, has been answered. Returns OK, END (the key is taken), IO. */
-static kvarc_ret s3_put_result(const struct s3_request *r, const char *key, kvarc_error *e)
+static kvarc_ret s3_put_result(const struct s3_request *r, const char *key, kvarc_error *error)
 {
 	if (r->status == HTTP_PRECONDITION)
 		return KVARC_END;
 	if (r->status == HTTP_CONFLICT)
-		return kvi_fail(e, KVARC_IO, "store: another put of %s is under way, try again",
+		return kvi_fail(error, KVARC_IO, "store: another put of %s is under way, try again",
 		                key);
 	if (r->status != HTTP_OK)
-		return s3_fail(r, key, e);
+		return s3_fail(r, key, error);
 	return KVARC_OK;
 }
 
@@ -562,9 +563,9 @@ struct growing {
 };
 
 /* One part. Its ETag goes into the list that ends the upload. */
-static kvarc_ret put_part(struct s3_client *c, const char *path, const char *upload,
+static kvarc_ret put_part(struct s3_client *client, const char *path, const char *upload,
                           unsigned number, const kvarc_source *source, uint64_t offset,
-                          uint64_t bytes, struct growing *list, kvarc_error *e)
+                          uint64_t bytes, struct growing *list, kvarc_error *error)
 {
 	char query[2 * KVI_S3_TOKEN_MAX];
 	snprintf(query, sizeof query, "partNumber=%u&uploadId=%s", number, upload);
@@ -574,43 +575,43 @@ static kvarc_ret put_part(struct s3_client *c, const char *path, const char *upl
 		                .body = source,
 		                .body_offset = offset,
 		                .body_bytes = bytes };
-	kvarc_ret ret = s3_send(c, &r, e);
+	kvarc_ret ret = s3_send(client, &r, error);
 	if (ret)
 		return ret;
 	if (r.status != HTTP_OK)
-		return s3_fail(&r, path, e);
+		return s3_fail(&r, path, error);
 	list->n += (size_t)snprintf(list->p + list->n, list->capacity - list->n,
 	                            "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag></Part>",
 	                            number, r.etag);
 	return list->n < list->capacity
 	               ? KVARC_OK
-	               : kvi_fail(e, KVARC_IO, "store: too many parts of %s", path);
+	               : kvi_fail(error, KVARC_IO, "store: too many parts of %s", path);
 }
 
 /* Begins an upload in parts; upload gets its encoded name. */
-static kvarc_ret begin_parts(struct s3_client *c, const char *path, char upload[KVI_S3_TOKEN_MAX],
-                             kvarc_error *e)
+static kvarc_ret begin_parts(struct s3_client *client, const char *path,
+                             char upload[KVI_S3_TOKEN_MAX], kvarc_error *error)
 {
 	const kvarc_source empty = { .memory = "" };
 	char id[KVI_S3_TOKEN_MAX / 3];
 	struct s3_request r = {
 		.method = "POST", .path = path, .query = "uploads=", .body = &empty
 	};
-	kvarc_ret ret = s3_send(c, &r, e);
+	kvarc_ret ret = s3_send(client, &r, error);
 	if (ret)
 		return ret;
 	const char *from = r.status == HTTP_OK && r.text ? strstr(r.text, "<UploadId>") : NULL;
 	const char *to = from ? strstr(from, "</UploadId>") : NULL;
 	if (!to || (size_t)(to - from) >= sizeof id)
-		return s3_fail(&r, path, e);
+		return s3_fail(&r, path, error);
 	snprintf(id, sizeof id, "%.*s", (int)(to - from - 10), from + 10);
 	s3_encode(upload, id, 0);
 	return KVARC_OK;
 }
 
-static kvarc_ret send_parts(struct s3_client *c, const char *key, const char *path,
+static kvarc_ret send_parts(struct s3_client *client, const char *key, const char *path,
                             const char *upload, const kvarc_source *source, struct growing *list,
-                            kvarc_error *e)
+                            kvarc_error *error)
 {
 	char query[2 * KVI_S3_TOKEN_MAX];
 	uint64_t least = source->size / PARTS_MAX + 1;
@@ -620,15 +621,15 @@ static kvarc_ret send_parts(struct s3_client *c, const char *key, const char *pa
 	list->n = (size_t)snprintf(list->p, list->capacity, "<CompleteMultipartUpload>");
 	for (uint64_t at = 0; !ret && at < source->size; at += part) {
 		uint64_t left = source->size - at;
-		ret = put_part(c, path, upload, ++number, source, at, left < part ? left : part,
-		               list, e);
+		ret = put_part(client, path, upload, ++number, source, at,
+		               left < part ? left : part, list, error);
 	}
 	if (ret)
 		return ret;
 	list->n += (size_t)snprintf(list->p + list->n, list->capacity - list->n,
 	                            "</CompleteMultipartUpload>");
 	if (list->n >= list->capacity)
-		return kvi_fail(e, KVARC_IO, "store: too many parts of %s", key);
+		return kvi_fail(error, KVARC_IO, "store: too many parts of %s", key);
 	const kvarc_source body = { .memory = list->p, .size = list->n };
 	snprintf(query, sizeof query, "uploadId=%s", upload);
 	struct s3_request r = { .method = "POST",
@@ -637,33 +638,34 @@ static kvarc_ret send_parts(struct s3_client *c, const char *key, const char *pa
 		                .if_absent = 1,
 		                .body = &body,
 		                .body_bytes = list->n };
-	ret = s3_send(c, &r, e);
+	ret = s3_send(client, &r, error);
 	/* this one may begin with 200 and fail later */
 	if (!ret && r.status == HTTP_OK && r.text && strstr(r.text, "<Error>"))
-		return s3_fail(&r, key, e);
-	return ret ? ret : s3_put_result(&r, key, e);
+		return s3_fail(&r, key, error);
+	return ret ? ret : s3_put_result(&r, key, error);
 }
 
 /* Puts all bytes of a source under a key that has no object; path: the encoded one of the key.
  * Returns OK, END (the key has an object), IO, MEM. */
-static kvarc_ret s3_put_parts(struct s3_client *c, const struct kvi_alloc *alloc, const char *key,
-                              const char *path, const kvarc_source *source, kvarc_error *e)
+static kvarc_ret s3_put_parts(struct s3_client *client, const struct kvi_alloc *alloc,
+                              const char *key, const char *path, const kvarc_source *source,
+                              kvarc_error *error)
 {
 	enum { PART_TEXT = 64 + S3_ETAG_MAX };
 	char upload[KVI_S3_TOKEN_MAX], query[2 * KVI_S3_TOKEN_MAX];
 	struct growing list = { .capacity = (size_t)(PARTS_MAX + 2) * PART_TEXT };
-	kvarc_ret ret = begin_parts(c, path, upload, e);
+	kvarc_ret ret = begin_parts(client, path, upload, error);
 	if (ret)
 		return ret;
 	list.p = kvi_malloc(alloc, list.capacity);
-	ret = list.p ? send_parts(c, key, path, upload, source, &list, e)
-	             : kvi_fail_alloc(e, alloc);
+	ret = list.p ? send_parts(client, key, path, upload, source, &list, error)
+	             : kvi_fail_alloc(error, alloc);
 	kvi_free(alloc, list.p);
 	if (ret) {
 		snprintf(query, sizeof query, "uploadId=%s", upload);
 		struct s3_request r = { .method = "DELETE", .path = path, .query = query };
 		/* what stays of it the service removes by its own rules */
-		(void)s3_send(c, &r, NULL);
+		(void)s3_send(client, &r, NULL);
 	}
 	return ret;
 }
@@ -685,25 +687,25 @@ struct s3 {
 	char prefix[PREFIX_MAX + 1]; /* of all keys: "" or ".../" */
 };
 
-static struct s3 *s3_of(struct kvi_backend *b)
+static struct s3 *s3_of(struct kvi_backend *backend)
 {
-	return (struct s3 *)b;
+	return (struct s3 *)backend;
 }
 
 /* The path of a key behind the bucket. */
-static const char *path_of(const struct s3 *s, const char *key, char path[PATH_MAX_BYTES])
+static const char *path_of(const struct s3 *s3, const char *key, char path[PATH_MAX_BYTES])
 {
 	char *at = path;
 	*at++ = '/';
-	at = s3_encode(at, s->prefix, '/');
+	at = s3_encode(at, s3->prefix, '/');
 	s3_encode(at, key, '/');
 	return path;
 }
 
-static kvarc_ret s3_get(struct kvi_backend *b, const char *key, uint64_t offset, void *data,
-                        size_t n, size_t *got, kvarc_error *e)
+static kvarc_ret s3_get(struct kvi_backend *backend, const char *key, uint64_t offset, void *data,
+                        size_t n, size_t *got, kvarc_error *error)
 {
-	struct s3 *s = s3_of(b);
+	struct s3 *s = s3_of(backend);
 	char path[PATH_MAX_BYTES];
 	struct s3_request r = { .method = "GET",
 		                .path = path_of(s, key, path),
@@ -714,7 +716,7 @@ static kvarc_ret s3_get(struct kvi_backend *b, const char *key, uint64_t offset,
 	*got = 0;
 	if (n == 0)
 		return KVARC_OK;
-	kvarc_ret ret = s3_send(s->client, &r, e);
+	kvarc_ret ret = s3_send(s->client, &r, error);
 	if (ret)
 		return ret;
 	if (r.status == HTTP_NOT_FOUND)
@@ -722,7 +724,7 @@ static kvarc_ret s3_get(struct kvi_backend *b, const char *key, uint64_t offset,
 	if (r.status == HTTP_RANGE)
 		return KVARC_OK;
 	if (r.status != HTTP_PARTIAL && !(r.status == HTTP_OK && offset == 0))
-		return s3_fail(&r, key, e);
+		return s3_fail(&r, key, error);
 	*got = r.got;
 	return KVARC_OK;
 }
@@ -741,129 +743,129 @@ static uint64_t stamp_of(const char *etag)
 	return n ? kvi_h64(digits, n) : 0;
 }
 
-static kvarc_ret s3_stat(struct kvi_backend *b, const char *key, struct kvi_object *object,
-                         kvarc_error *e)
+static kvarc_ret s3_stat(struct kvi_backend *backend, const char *key, struct kvi_object *object,
+                         kvarc_error *error)
 {
-	struct s3 *s = s3_of(b);
+	struct s3 *s = s3_of(backend);
 	char path[PATH_MAX_BYTES];
 	struct s3_request r = { .method = "HEAD", .path = path_of(s, key, path) };
-	kvarc_ret ret = s3_send(s->client, &r, e);
+	kvarc_ret ret = s3_send(s->client, &r, error);
 	if (ret)
 		return ret;
 	if (r.status == HTTP_NOT_FOUND)
 		return KVARC_END;
 	if (r.status != HTTP_OK)
-		return s3_fail(&r, key, e);
+		return s3_fail(&r, key, error);
 	*object = (struct kvi_object){ key, r.content_bytes, r.time, stamp_of(r.etag) };
 	return KVARC_OK;
 }
 
-static kvarc_ret s3_put(struct kvi_backend *b, const char *key, const kvarc_source *source,
-                        kvarc_error *e)
+static kvarc_ret s3_put(struct kvi_backend *backend, const char *key, const kvarc_source *source,
+                        kvarc_error *error)
 {
-	struct s3 *s = s3_of(b);
+	struct s3 *s = s3_of(backend);
 	char path[PATH_MAX_BYTES];
 	path_of(s, key, path);
 	if (source->size > S3_PART_BYTES)
-		return s3_put_parts(s->client, &s->alloc, key, path, source, e);
+		return s3_put_parts(s->client, &s->alloc, key, path, source, error);
 	struct s3_request r = { .method = "PUT",
 		                .path = path,
 		                .if_absent = 1,
 		                .body = source,
 		                .body_bytes = source->size };
-	kvarc_ret ret = s3_send(s->client, &r, e);
-	return ret ? ret : s3_put_result(&r, key, e);
+	kvarc_ret ret = s3_send(s->client, &r, error);
+	return ret ? ret : s3_put_result(&r, key, error);
 }
 
-static kvarc_ret s3_remove(struct kvi_backend *b, const char *key, kvarc_error *e)
+static kvarc_ret s3_remove(struct kvi_backend *backend, const char *key, kvarc_error *error)
 {
-	struct s3 *s = s3_of(b);
+	struct s3 *s = s3_of(backend);
 	char path[PATH_MAX_BYTES];
 	struct s3_request r = { .method = "DELETE", .path = path_of(s, key, path) };
-	kvarc_ret ret = s3_send(s->client, &r, e);
+	kvarc_ret ret = s3_send(s->client, &r, error);
 	if (ret)
 		return ret;
 	if (r.status != HTTP_NO_CONTENT && r.status != HTTP_OK && r.status != HTTP_NOT_FOUND)
-		return s3_fail(&r, key, e);
+		return s3_fail(&r, key, error);
 	return KVARC_OK;
 }
 
 /* The ETag of an object whose bytes are these. Returns OK, END (it is not there, or another one),
  * IO, MEM. */
-static kvarc_ret find_etag(struct s3 *s, const char *path, const void *data, size_t n,
-                           char etag[S3_ETAG_MAX], kvarc_error *e)
+static kvarc_ret find_etag(struct s3 *s3, const char *path, const void *data, size_t n,
+                           char etag[S3_ETAG_MAX], kvarc_error *error)
 {
 	/* One byte more: it may be longer. */
-	uint8_t *there = kvi_malloc(&s->alloc, n + 1);
+	uint8_t *there = kvi_malloc(&s3->alloc, n + 1);
 	if (!there)
-		return kvi_fail_alloc(e, &s->alloc);
+		return kvi_fail_alloc(error, &s3->alloc);
 	struct s3_request r = { .method = "GET",
 		                .path = path,
 		                .range_bytes = n + 1,
 		                .out = there,
 		                .out_capacity = n + 1 };
-	kvarc_ret ret = s3_send(s->client, &r, e);
+	kvarc_ret ret = s3_send(s3->client, &r, error);
 	const bool is_there = r.status == HTTP_PARTIAL || r.status == HTTP_OK;
 	if (!ret && !is_there && r.status != HTTP_NOT_FOUND && r.status != HTTP_RANGE)
-		ret = s3_fail(&r, path, e);
+		ret = s3_fail(&r, path, error);
 	if (!ret && (!is_there || r.got != n || memcmp(there, data, n) != 0))
 		ret = KVARC_END;
 	memcpy(etag, r.etag, sizeof r.etag);
-	kvi_free(&s->alloc, there);
+	kvi_free(&s3->alloc, there);
 	return ret;
 }
 
 /* A service that knows no condition of a DELETE ignores it or says so: then what was looked at is
  * removed, and the time between the two requests is not covered. */
-static kvarc_ret s3_remove_if(struct kvi_backend *b, const char *key, const void *data, size_t n,
-                              kvarc_error *e)
+static kvarc_ret s3_remove_if(struct kvi_backend *backend, const char *key, const void *data,
+                              size_t n, kvarc_error *error)
 {
-	struct s3 *s = s3_of(b);
+	struct s3 *s = s3_of(backend);
 	char path[PATH_MAX_BYTES], etag[S3_ETAG_MAX];
 	path_of(s, key, path);
-	kvarc_ret ret = find_etag(s, path, data, n, etag, e);
+	kvarc_ret ret = find_etag(s, path, data, n, etag, error);
 	if (ret)
 		return ret;
 	struct s3_request r = { .method = "DELETE",
 		                .path = path,
 		                .if_match = etag[0] ? etag : NULL };
-	ret = s3_send(s->client, &r, e);
+	ret = s3_send(s->client, &r, error);
 	if (r.if_match && (r.status == HTTP_NOT_IMPLEMENTED || r.status == HTTP_BAD_REQUEST)) {
 		r.if_match = NULL;
-		ret = s3_send(s->client, &r, e);
+		ret = s3_send(s->client, &r, error);
 	}
 	if (ret)
 		return ret;
 	if (r.status == HTTP_NOT_FOUND || r.status == HTTP_PRECONDITION)
 		return KVARC_END;
 	if (r.status != HTTP_NO_CONTENT && r.status != HTTP_OK)
-		return s3_fail(&r, key, e);
+		return s3_fail(&r, key, error);
 	return KVARC_OK;
 }
 
 /* The objects of one page, without the prefix of the store. */
-static kvarc_ret list_page(struct s3 *s, struct kvi_s3_page *page, kvi_object_fn fn, void *opaque,
-                           kvarc_error *e)
+static kvarc_ret list_page(struct s3 *s3, struct kvi_s3_page *page, kvi_object_fn fn, void *opaque,
+                           kvarc_error *error)
 {
 	struct kvi_s3_object found;
-	size_t skip = strlen(s->prefix);
+	size_t skip = strlen(s3->prefix);
 	int more;
 	while ((more = kvi_s3_page_next(page, &found)) > 0) {
-		if (strncmp(found.key, s->prefix, skip) != 0 || !kvi_key_valid(found.key + skip))
+		if (strncmp(found.key, s3->prefix, skip) != 0 || !kvi_key_valid(found.key + skip))
 			continue;
 		const struct kvi_object object = { found.key + skip, found.bytes, found.time,
 			                           stamp_of(found.etag) };
 		if (fn(opaque, &object) != 0)
-			return kvi_fail(e, KVARC_IO, "store: the list was ended");
+			return kvi_fail(error, KVARC_IO, "store: the list was ended");
 	}
 	return more == 0 ? KVARC_OK
-	                 : kvi_fail(e, KVARC_IO, "store: the service's list cannot be read");
+	                 : kvi_fail(error, KVARC_IO, "store: the service's list cannot be read");
 }
 
-static kvarc_ret s3_list(struct kvi_backend *b, const char *prefix, kvi_object_fn fn, void *opaque,
-                         kvarc_error *e)
+static kvarc_ret s3_list(struct kvi_backend *backend, const char *prefix, kvi_object_fn fn,
+                         void *opaque, kvarc_error *error)
 {
-	struct s3 *s = s3_of(b);
+	struct s3 *s = s3_of(backend);
 	struct kvi_s3_page page = { .next = "" };
 	char query[QUERY_MAX];
 	if (strlen(prefix) > KVI_KEY_MAX)
@@ -879,14 +881,15 @@ static kvarc_ret s3_list(struct kvi_backend *b, const char *prefix, kvi_object_f
 		at = s3_encode(at, s->prefix, 0);
 		s3_encode(at, prefix, 0);
 		struct s3_request r = { .method = "GET", .path = "", .query = query };
-		kvarc_ret ret = s3_send(s->client, &r, e);
+		kvarc_ret ret = s3_send(s->client, &r, error);
 		if (ret)
 			return ret;
 		if (r.status != HTTP_OK)
-			return s3_fail(&r, "the list", e);
+			return s3_fail(&r, "the list", error);
 		if (!r.text || kvi_s3_page_begin(&page, r.text, r.text_bytes) != 0)
-			return kvi_fail(e, KVARC_IO, "store: the service's list cannot be read");
-		ret = list_page(s, &page, fn, opaque, e);
+			return kvi_fail(error, KVARC_IO,
+			                "store: the service's list cannot be read");
+		ret = list_page(s, &page, fn, opaque, error);
 		if (ret)
 			return ret;
 	} while (page.next[0]);
@@ -895,7 +898,8 @@ static kvarc_ret s3_list(struct kvi_backend *b, const char *prefix, kvi_object_f
 
 /* Of two puts of a key the second one must be refused; a service that does not know If-None-Match
  * takes both, and the first one is gone. */
-static kvarc_ret s3_promise(struct kvi_backend *b, int known, char why[KVI_WHY_MAX], kvarc_error *e)
+static kvarc_ret s3_promise(struct kvi_backend *backend, int known, char why[KVI_WHY_MAX],
+                            kvarc_error *error)
 {
 	static const char text[] = "kvarc looks whether a second put of this key is refused\n";
 	const kvarc_source source = { .memory = text, .size = sizeof text - 1 };
@@ -904,14 +908,16 @@ static kvarc_ret s3_promise(struct kvi_backend *b, int known, char why[KVI_WHY_M
 	if (known)
 		return KVARC_OK;
 	if (getrandom(&random, sizeof random, 0) != sizeof random)
-		return kvi_fail(e, KVARC_IO, "store: no random bytes for the name of an object");
+		return kvi_fail(error, KVARC_IO,
+		                "store: no random bytes for the name of an object");
 	snprintf(key, sizeof key, "probe/%016llx", (unsigned long long)random);
-	kvarc_ret ret = s3_put(b, key, &source, e);
+	kvarc_ret ret = s3_put(backend, key, &source, error);
 	if (ret)
-		return ret == KVARC_END ? kvi_fail(e, KVARC_IO, "store: %s is there already", key)
-		                        : ret;
-	ret = s3_put(b, key, &source, e);
-	(void)s3_remove(b, key, NULL);
+		return ret == KVARC_END
+		               ? kvi_fail(error, KVARC_IO, "store: %s is there already", key)
+		               : ret;
+	ret = s3_put(backend, key, &source, error);
+	(void)s3_remove(backend, key, NULL);
 	if (ret)
 		return ret == KVARC_END ? KVARC_OK : ret;
 	snprintf(
@@ -921,9 +927,9 @@ static kvarc_ret s3_promise(struct kvi_backend *b, int known, char why[KVI_WHY_M
 	return KVARC_OPTIONS;
 }
 
-static void s3_close(struct kvi_backend *b)
+static void s3_close(struct kvi_backend *backend)
 {
-	struct s3 *s = s3_of(b);
+	struct s3 *s = s3_of(backend);
 	client_close(&s->client);
 	kvi_free(&s->alloc, s);
 }
@@ -954,20 +960,20 @@ static int take(char *to, size_t capacity, const char *from, const char *end)
 }
 
 /* One "name=value" of the query. */
-static int take_setting(struct s3_url *u, const char *from, const char *end)
+static int take_setting(struct s3_url *url, const char *from, const char *end)
 {
 	const char *value = memchr(from, '=', (size_t)(end - from));
 	if (!value)
 		return 0;
 	size_t n = (size_t)(value - from);
 	if (n == 8 && memcmp(from, "endpoint", n) == 0)
-		return take(u->endpoint, sizeof u->endpoint, value + 1, end);
+		return take(url->endpoint, sizeof url->endpoint, value + 1, end);
 	if (n == 6 && memcmp(from, "region", n) == 0)
-		return take(u->region, sizeof u->region, value + 1, end);
+		return take(url->region, sizeof url->region, value + 1, end);
 	return 0;
 }
 
-static int parse_url(struct s3_url *u, const char *rest)
+static int parse_url(struct s3_url *url, const char *rest)
 {
 	const char *end = strchr(rest, '?');
 	const char *settings = end ? end + 1 : NULL;
@@ -975,22 +981,22 @@ static int parse_url(struct s3_url *u, const char *rest)
 		end = rest + strlen(rest);
 	const char *slash = memchr(rest, '/', (size_t)(end - rest));
 	/* a user and a password before it would go to the service */
-	if (!take(u->bucket, sizeof u->bucket, rest, slash ? slash : end) || !u->bucket[0] ||
-	    strpbrk(u->bucket, "@:%"))
+	if (!take(url->bucket, sizeof url->bucket, rest, slash ? slash : end) || !url->bucket[0] ||
+	    strpbrk(url->bucket, "@:%"))
 		return 0;
 	while (slash && end > slash + 1 && end[-1] == '/')
 		end--;
 	if (slash && end > slash + 1) {
-		if (!take(u->prefix, sizeof u->prefix - 1, slash + 1, end) ||
-		    !kvi_key_valid(u->prefix))
+		if (!take(url->prefix, sizeof url->prefix - 1, slash + 1, end) ||
+		    !kvi_key_valid(url->prefix))
 			return 0;
-		strcat(u->prefix, "/");
+		strcat(url->prefix, "/");
 	}
 	while (settings && *settings) {
 		const char *stop = strchr(settings, '&');
 		if (!stop)
 			stop = settings + strlen(settings);
-		if (!take_setting(u, settings, stop))
+		if (!take_setting(url, settings, stop))
 			return 0;
 		settings = *stop ? stop + 1 : stop;
 	}
@@ -998,44 +1004,46 @@ static int parse_url(struct s3_url *u, const char *rest)
 }
 
 /* What the URL does not say. */
-static void complete_url(struct s3_url *u, const struct kvi_backend_options *o)
+static void complete_url(struct s3_url *url, const struct kvi_backend_options *options)
 {
-	if (!u->region[0])
-		snprintf(u->region, sizeof u->region, "%s", o->region ? o->region : AWS_REGION);
-	if (!u->endpoint[0] && o->endpoint)
-		snprintf(u->endpoint, sizeof u->endpoint, "%s", o->endpoint);
-	if (!u->endpoint[0])
-		snprintf(u->endpoint, sizeof u->endpoint, "https://s3.%s.amazonaws.com", u->region);
-	size_t n = strlen(u->endpoint);
-	if (u->endpoint[n - 1] == '/')
-		u->endpoint[n - 1] = 0;
+	if (!url->region[0])
+		snprintf(url->region, sizeof url->region, "%s",
+		         options->region ? options->region : AWS_REGION);
+	if (!url->endpoint[0] && options->endpoint)
+		snprintf(url->endpoint, sizeof url->endpoint, "%s", options->endpoint);
+	if (!url->endpoint[0])
+		snprintf(url->endpoint, sizeof url->endpoint, "https://s3.%s.amazonaws.com",
+		         url->region);
+	size_t n = strlen(url->endpoint);
+	if (url->endpoint[n - 1] == '/')
+		url->endpoint[n - 1] = 0;
 }
 
-kvarc_ret kvi_backend_s3(struct kvi_backend **b, const char *rest,
-                         const struct kvi_backend_options *options, kvarc_error *e)
+kvarc_ret kvi_backend_s3(struct kvi_backend **backend, const char *rest,
+                         const struct kvi_backend_options *options, kvarc_error *error)
 {
 	struct s3 *s;
 	struct s3_url u = { "", "", "", "" };
-	kvarc_common common = { .allocator = options->allocator, .error = e };
-	*b = NULL;
+	kvarc_common common = { .allocator = options->allocator, .error = error };
+	*backend = NULL;
 	if (!parse_url(&u, rest))
-		return kvi_fail(e, KVARC_OPTIONS,
+		return kvi_fail(error, KVARC_OPTIONS,
 		                "store s3://...: write s3://BUCKET[/PREFIX][?endpoint=URL&"
 		                "region=NAME]");
 	complete_url(&u, options);
 	if (strncmp(u.endpoint, "http://", 7) != 0 && strncmp(u.endpoint, "https://", 8) != 0)
-		return kvi_fail(e, KVARC_OPTIONS,
+		return kvi_fail(error, KVARC_OPTIONS,
 		                "store s3://...: write its endpoint as https://HOST[:PORT]");
 	kvarc_ret ret = kvi_handle_new(&s, sizeof *s, offsetof(struct s3, alloc), &common, 0);
 	if (ret)
 		return ret;
 	s->base.calls = &s3_calls;
 	memcpy(s->prefix, u.prefix, sizeof u.prefix);
-	*b = &s->base;
+	*backend = &s->base;
 	ret = s3_open(&s->client, options->allocator, u.endpoint, u.region, u.bucket,
-	              options->access_key, options->secret_key, options->session_token, e);
+	              options->access_key, options->secret_key, options->session_token, error);
 	if (ret)
-		kvi_backend_close(b);
+		kvi_backend_close(backend);
 	else
 		s3_set_timeout(s->client, options->timeout_ms);
 	return ret;
@@ -1043,13 +1051,13 @@ kvarc_ret kvi_backend_s3(struct kvi_backend **b, const char *rest,
 
 #else
 
-kvarc_ret kvi_backend_s3(struct kvi_backend **b, const char *rest,
-                         const struct kvi_backend_options *options, kvarc_error *e)
+kvarc_ret kvi_backend_s3(struct kvi_backend **backend, const char *rest,
+                         const struct kvi_backend_options *options, kvarc_error *error)
 {
 	(void)rest;
 	(void)options;
-	*b = NULL;
-	return kvi_fail(e, KVARC_OPTIONS,
+	*backend = NULL;
+	return kvi_fail(error, KVARC_OPTIONS,
 	                "store s3://...: kvarc was built without libcurl: use a folder or "
 	                "redis://, or install libcurl4-openssl-dev and build kvarc");
 }

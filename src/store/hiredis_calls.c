@@ -11,18 +11,18 @@
 
 #if !defined HAVE_HIREDIS
 
-const struct kvi_hiredis *kvi_hiredis(kvarc_error *e)
+const struct kvi_hiredis *kvi_hiredis(kvarc_error *error)
 {
-	(void)kvi_fail(e, KVARC_OPTIONS, "stores in Redis need " HIREDIS_MISSING);
+	(void)kvi_fail(error, KVARC_OPTIONS, "stores in Redis need " HIREDIS_MISSING);
 	return NULL;
 }
 
 #elif !defined HIREDIS_DLOPEN
 
-const struct kvi_hiredis *kvi_hiredis(kvarc_error *e)
+const struct kvi_hiredis *kvi_hiredis(kvarc_error *error)
 {
 	static const struct kvi_hiredis linked = { 1 };
-	(void)e;
+	(void)error;
 	return &linked;
 }
 
@@ -31,7 +31,7 @@ const struct kvi_hiredis *kvi_hiredis(kvarc_error *e)
 static struct kvi_hiredis table;
 static const struct kvi_library_call calls[] = { KVI_HIREDIS_CALLS(KVI_LIBRARY_ENTRY) };
 
-const struct kvi_hiredis *kvi_hiredis(kvarc_error *e)
+const struct kvi_hiredis *kvi_hiredis(kvarc_error *error)
 {
 	static struct kvi_library library = {
 		.file = HIREDIS_FILE,
@@ -42,7 +42,7 @@ const struct kvi_hiredis *kvi_hiredis(kvarc_error *e)
 		.table = &table,
 		.lock = PTHREAD_MUTEX_INITIALIZER,
 	};
-	return kvi_library_ready(&library, NULL, e) ? &table : NULL;
+	return kvi_library_ready(&library, NULL, error) ? &table : NULL;
 }
 
 #endif

@@ -11,9 +11,9 @@
 
 #if !defined HAVE_LIBCURL
 
-const struct kvi_libcurl *kvi_libcurl(kvarc_error *e)
+const struct kvi_libcurl *kvi_libcurl(kvarc_error *error)
 {
-	(void)kvi_fail(e, KVARC_OPTIONS, "stores in S3 and servers need " LIBCURL_MISSING);
+	(void)kvi_fail(error, KVARC_OPTIONS, "stores in S3 and servers need " LIBCURL_MISSING);
 	return NULL;
 }
 
@@ -26,11 +26,11 @@ static void begin(void)
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-const struct kvi_libcurl *kvi_libcurl(kvarc_error *e)
+const struct kvi_libcurl *kvi_libcurl(kvarc_error *error)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	static const struct kvi_libcurl linked = { 1 };
-	(void)e;
+	(void)error;
 	pthread_once(&once, begin);
 	return &linked;
 }
@@ -44,11 +44,11 @@ enum { OLDEST_NUMBER = 0x075500 };
 static struct kvi_libcurl table;
 static const struct kvi_library_call calls[] = { KVI_LIBCURL_CALLS(KVI_LIBRARY_ENTRY) };
 
-static bool begin(kvarc_error *e)
+static bool begin(kvarc_error *error)
 {
 	const curl_version_info_data *is = table.curl_version_info(CURLVERSION_NOW);
 	if (is->version_num < OLDEST_NUMBER) {
-		(void)kvi_fail(e, KVARC_OPTIONS,
+		(void)kvi_fail(error, KVARC_OPTIONS,
 		               "this needs " OLDEST " or newer: " LIBCURL_FILE
 		               " of this host is %.40s",
 		               is->version);
@@ -58,7 +58,7 @@ static bool begin(kvarc_error *e)
 	return true;
 }
 
-const struct kvi_libcurl *kvi_libcurl(kvarc_error *e)
+const struct kvi_libcurl *kvi_libcurl(kvarc_error *error)
 {
 	static struct kvi_library library = {
 		.file = LIBCURL_FILE,
@@ -69,7 +69,7 @@ const struct kvi_libcurl *kvi_libcurl(kvarc_error *e)
 		.table = &table,
 		.lock = PTHREAD_MUTEX_INITIALIZER,
 	};
-	return kvi_library_ready(&library, begin, e) ? &table : NULL;
+	return kvi_library_ready(&library, begin, error) ? &table : NULL;
 }
 
 #endif

@@ -9,9 +9,10 @@ struct kvi_libcurl;
 /*
  * What the names below call, the same for good and with libcurl's own beginning done; any thread.
  * With --with-libcurl=dlopen the library is opened by the first call that finds it. To be asked
- * before any other call. NULL: there is none, and *e, which may be NULL, says what to do (OPTIONS).
+ * before any other call. NULL: there is none, and *error, which may be NULL, says what to do
+ * (OPTIONS).
  */
-const struct kvi_libcurl *kvi_libcurl(kvarc_error *e);
+const struct kvi_libcurl *kvi_libcurl(kvarc_error *error);
 
 #ifdef HAVE_LIBCURL
 

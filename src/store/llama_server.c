@@ -25,7 +25,7 @@
 enum { HTTP_ANSWER_MAX = 16 << 20 };
 
 struct http_connection;
-static void http_close(struct http_connection **h); /* NULL-safe */
+static void http_close(struct http_connection **connection); /* NULL-safe */
 
 #ifdef HAVE_LIBCURL
 
@@ -68,14 +68,14 @@ static size_t take_answer(char *p, size_t size, size_t n, void *opaque)
 }
 
 /* The headers of all requests. False: no memory. */
-static int make_headers(struct http_connection *h, const char *api_key)
+static int make_headers(struct http_connection *connection, const char *api_key)
 {
 	char line[KEY_MAX + 32];
-	h->headers = curl_slist_append(NULL, "Content-Type: application/json");
-	if (!h->headers || !api_key)
-		return h->headers != NULL;
+	connection->headers = curl_slist_append(NULL, "Content-Type: application/json");
+	if (!connection->headers || !api_key)
+		return connection->headers != NULL;
 	snprintf(line, sizeof line, "Authorization: Bearer %s", api_key);
-	struct curl_slist *longer = curl_slist_append(h->headers, line);
+	struct curl_slist *longer = curl_slist_append(connection->headers, line);
 	memset(line, 0, sizeof line);
 	return longer != NULL;
 }
@@ -84,21 +84,21 @@ static int make_headers(struct http_connection *h, const char *api_key)
  * be NULL. An answer of more than answer_max bytes is refused as soon as it is longer. */
 static kvarc_ret http_open(struct http_connection **out, const char *url, const char *api_key,
                            uint64_t timeout, size_t answer_max, const kvarc_allocator *allocator,
-                           kvarc_error *e)
+                           kvarc_error *error)
 {
 	struct http_connection *h;
-	kvarc_common common = { .allocator = allocator, .error = e };
+	kvarc_common common = { .allocator = allocator, .error = error };
 	size_t n = strlen(url);
 	*out = NULL;
 	while (n && url[n - 1] == '/')
 		n--;
 	if (n >= URL_MAX || (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0))
-		return kvi_fail(e, KVARC_OPTIONS, "server: write http://HOST:PORT");
+		return kvi_fail(error, KVARC_OPTIONS, "server: write http://HOST:PORT");
 	if (!kvi_url_secret_is_plain(url))
-		return kvi_fail(e, KVARC_OPTIONS, "server: %s", KVI_URL_NOT_PLAIN);
+		return kvi_fail(error, KVARC_OPTIONS, "server: %s", KVI_URL_NOT_PLAIN);
 	if (api_key && (strlen(api_key) > KEY_MAX || strpbrk(api_key, "\r\n")))
-		return kvi_fail(e, KVARC_OPTIONS, "server: the API key is not valid");
-	if (!kvi_libcurl(e))
+		return kvi_fail(error, KVARC_OPTIONS, "server: the API key is not valid");
+	if (!kvi_libcurl(error))
 		return KVARC_OPTIONS;
 	kvarc_ret ret = kvi_handle_new(&h, sizeof *h, offsetof(struct http_connection, alloc),
 	                               &common, 0);
@@ -110,16 +110,16 @@ static kvarc_ret http_open(struct http_connection **out, const char *url, const 
 	h->answer_max = answer_max;
 	h->curl = curl_easy_init();
 	if (!h->curl || !make_headers(h, api_key))
-		ret = kvi_fail(e, KVARC_MEM, "server: libcurl cannot be started");
+		ret = kvi_fail(error, KVARC_MEM, "server: libcurl cannot be started");
 	*out = h;
 	if (ret)
 		http_close(out);
 	return ret;
 }
 
-static void http_close(struct http_connection **h)
+static void http_close(struct http_connection **connection)
 {
-	struct http_connection *x = *h;
+	struct http_connection *x = *connection;
 	if (!x)
 		return;
 	if (x->curl)
@@ -127,85 +127,85 @@ static void http_close(struct http_connection **h)
 	curl_slist_free_all(x->headers);
 	kvi_free(&x->alloc, x->text);
 	kvi_free(&x->alloc, x);
-	*h = NULL;
+	*connection = NULL;
 }
 
 /*
  * Sends body (JSON, NULL: a GET without one) to a path. *answer gets the text of the answer, of the
  * connection, until the next request. *status is that of HTTP. Returns OK, IO, MEM, MEMLIMIT.
  */
-static kvarc_ret http_send(struct http_connection *h, const char *path, const char *body,
-                           long *status, const char **answer, size_t *bytes, kvarc_error *e)
+static kvarc_ret http_send(struct http_connection *connection, const char *path, const char *body,
+                           long *status, const char **answer, size_t *bytes, kvarc_error *error)
 {
 	char url[URL_MAX + 128];
 	*answer = "";
 	*bytes = 0;
 	*status = 0;
-	h->n = 0;
-	h->too_large = 0;
-	h->why[0] = 0;
-	snprintf(url, sizeof url, "%s%s", h->url, path);
-	curl_easy_reset(h->curl);
-	curl_easy_setopt(h->curl, CURLOPT_URL, url);
-	curl_easy_setopt(h->curl, CURLOPT_PROTOCOLS_STR, "http,https");
-	curl_easy_setopt(h->curl, CURLOPT_NOSIGNAL, 1L);
-	curl_easy_setopt(h->curl, CURLOPT_ERRORBUFFER, h->why);
-	curl_easy_setopt(h->curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS);
+	connection->n = 0;
+	connection->too_large = 0;
+	connection->why[0] = 0;
+	snprintf(url, sizeof url, "%s%s", connection->url, path);
+	curl_easy_reset(connection->curl);
+	curl_easy_setopt(connection->curl, CURLOPT_URL, url);
+	curl_easy_setopt(connection->curl, CURLOPT_PROTOCOLS_STR, "http,https");
+	curl_easy_setopt(connection->curl, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(connection->curl, CURLOPT_ERRORBUFFER, connection->why);
+	curl_easy_setopt(connection->curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS);
 	/* of all of the answer: a server that sends a byte a second does not hold its client */
-	curl_easy_setopt(h->curl, CURLOPT_TIMEOUT, (long)h->timeout);
-	curl_easy_setopt(h->curl, CURLOPT_HTTPHEADER, h->headers);
-	curl_easy_setopt(h->curl, CURLOPT_WRITEFUNCTION, take_answer);
-	curl_easy_setopt(h->curl, CURLOPT_WRITEDATA, h);
+	curl_easy_setopt(connection->curl, CURLOPT_TIMEOUT, (long)connection->timeout);
+	curl_easy_setopt(connection->curl, CURLOPT_HTTPHEADER, connection->headers);
+	curl_easy_setopt(connection->curl, CURLOPT_WRITEFUNCTION, take_answer);
+	curl_easy_setopt(connection->curl, CURLOPT_WRITEDATA, connection);
 	if (body)
-		curl_easy_setopt(h->curl, CURLOPT_POSTFIELDS, body);
-	CURLcode code = curl_easy_perform(h->curl);
-	if (h->too_large)
-		return h->answer_max < HTTP_ANSWER_MAX
-		               ? kvi_fail(e, KVARC_MEMLIMIT,
+		curl_easy_setopt(connection->curl, CURLOPT_POSTFIELDS, body);
+	CURLcode code = curl_easy_perform(connection->curl);
+	if (connection->too_large)
+		return connection->answer_max < HTTP_ANSWER_MAX
+		               ? kvi_fail(error, KVARC_MEMLIMIT,
 		                          "server %.80s%s: its answer is longer than %zu KB, "
 		                          "which is what the memory limit allows",
-		                          h->shown, path, h->answer_max >> 10)
-		               : kvi_fail(e, KVARC_IO,
+		                          connection->shown, path, connection->answer_max >> 10)
+		               : kvi_fail(error, KVARC_IO,
 		                          "server %.80s%s: its answer is longer than %zu KB",
-		                          h->shown, path, h->answer_max >> 10);
+		                          connection->shown, path, connection->answer_max >> 10);
 	if (code != CURLE_OK)
-		return kvi_fail(e, KVARC_IO, "server %.80s%s: %s", h->shown, path,
-		                h->why[0] ? h->why : curl_easy_strerror(code));
-	curl_easy_getinfo(h->curl, CURLINFO_RESPONSE_CODE, status);
-	*answer = h->n ? h->text : "";
-	*bytes = h->n;
+		return kvi_fail(error, KVARC_IO, "server %.80s%s: %s", connection->shown, path,
+		                connection->why[0] ? connection->why : curl_easy_strerror(code));
+	curl_easy_getinfo(connection->curl, CURLINFO_RESPONSE_CODE, status);
+	*answer = connection->n ? connection->text : "";
+	*bytes = connection->n;
 	return KVARC_OK;
 }
 
 #else
 
-static kvarc_ret http_open(struct http_connection **h, const char *url, const char *api_key,
-                           uint64_t timeout, size_t answer_max, const kvarc_allocator *allocator,
-                           kvarc_error *e)
+static kvarc_ret http_open(struct http_connection **connection, const char *url,
+                           const char *api_key, uint64_t timeout, size_t answer_max,
+                           const kvarc_allocator *allocator, kvarc_error *error)
 {
 	(void)api_key;
 	(void)timeout;
 	(void)answer_max;
 	(void)allocator;
-	*h = NULL;
+	*connection = NULL;
 	(void)url;
-	return kvi_fail(e, KVARC_OPTIONS, "server: kvarc was built without libcurl");
+	return kvi_fail(error, KVARC_OPTIONS, "server: kvarc was built without libcurl");
 }
 
-static void http_close(struct http_connection **h)
+static void http_close(struct http_connection **connection)
 {
-	*h = NULL;
+	*connection = NULL;
 }
 
-static kvarc_ret http_send(struct http_connection *h, const char *path, const char *body,
-                           long *status, const char **answer, size_t *bytes, kvarc_error *e)
+static kvarc_ret http_send(struct http_connection *connection, const char *path, const char *body,
+                           long *status, const char **answer, size_t *bytes, kvarc_error *error)
 {
-	(void)h;
+	(void)connection;
 	(void)body;
 	*status = 0;
 	*answer = "";
 	*bytes = 0;
-	return kvi_fail(e, KVARC_OPTIONS, "server %s: kvarc was built without libcurl", path);
+	return kvi_fail(error, KVARC_OPTIONS, "server %s: kvarc was built without libcurl", path);
 }
 
 #endif
@@ -223,7 +223,7 @@ struct kvarc_server {
 
 struct server_slot;
 /* Asks for one. Returns OK, OPTIONS (there is none, or the server lists no slots), IO, MEM. */
-static kvarc_ret server_slot(kvarc_server *s, unsigned slot, struct server_slot *state);
+static kvarc_ret server_slot(kvarc_server *server, unsigned slot, struct server_slot *state);
 
 /* A slot as the server lists it. */
 struct server_slot {
@@ -470,32 +470,34 @@ static void copy_text(char *to, size_t capacity, const json_t *object, const cha
 }
 
 /* IO or OPTIONS: an answer that is an error, with the server's own words. */
-static kvarc_ret fail_answer(const kvarc_server *s, const char *path, long status, const json_t *j)
+static kvarc_ret fail_answer(const kvarc_server *server, const char *path, long status,
+                             const json_t *j)
 {
 	char words[160];
 	copy_text(words, sizeof words, json_object_get(j, "error"), "message");
-	return kvi_fail(s->error, status / 100 == 4 ? KVARC_OPTIONS : KVARC_IO,
+	return kvi_fail(server->error, status / 100 == 4 ? KVARC_OPTIONS : KVARC_IO,
 	                "server: %s: it answers %ld%s%s", path, status, words[0] ? ": " : "",
 	                words);
 }
 
 /* Sends a request; *j is the answer, which the caller releases. */
-static kvarc_ret ask(kvarc_server *s, const char *path, const char *body, json_t **j)
+static kvarc_ret ask(kvarc_server *server, const char *path, const char *body, json_t **j)
 {
 	const char *answer;
 	size_t bytes;
 	long status;
 	*j = NULL;
-	kvarc_ret ret = http_send(s->http, path, body, &status, &answer, &bytes, s->error);
+	kvarc_ret ret = http_send(server->http, path, body, &status, &answer, &bytes,
+	                          server->error);
 	if (ret)
 		return ret;
 	/* the connection has refused what would not fit; what is no JSON has no root */
-	uint64_t budget = s->alloc.limit;
+	uint64_t budget = server->alloc.limit;
 	(void)!kvi_json_parse(answer, bytes, &budget, j);
 	if (status != HTTP_OK)
-		ret = fail_answer(s, path, status, *j);
+		ret = fail_answer(server, path, status, *j);
 	else if (!*j)
-		ret = kvi_fail(s->error, KVARC_IO,
+		ret = kvi_fail(server->error, KVARC_IO,
 		               "server: %s: its answer is not JSON; is it a llama.cpp server?",
 		               path);
 	if (ret) {
@@ -516,36 +518,37 @@ static void shorten(char *path)
 		path[n - 5] = 0;
 }
 
-static kvarc_ret learn(kvarc_server *s)
+static kvarc_ret learn(kvarc_server *server)
 {
 	json_t *props, *models;
-	kvarc_ret ret = ask(s, "/props", NULL, &props);
+	kvarc_ret ret = ask(server, "/props", NULL, &props);
 	if (ret)
 		return ret;
 	if (!json_is_string(json_object_get(props, "build_info"))) {
 		json_decref(props);
-		return kvi_fail(s->error, KVARC_IO,
+		return kvi_fail(server->error, KVARC_IO,
 		                "server: /props does not say what llama.cpp says; is it one?");
 	}
-	copy_text(s->model, sizeof s->model, props, "model_path");
-	shorten(s->model);
-	copy_text(s->build, sizeof s->build, props, "build_info");
-	s->info.slots = number_of(props, "total_slots");
-	s->info.context = number_of(json_object_get(props, "default_generation_settings"), "n_ctx");
+	copy_text(server->model, sizeof server->model, props, "model_path");
+	shorten(server->model);
+	copy_text(server->build, sizeof server->build, props, "build_info");
+	server->info.slots = number_of(props, "total_slots");
+	server->info.context = number_of(json_object_get(props, "default_generation_settings"),
+	                                 "n_ctx");
 	json_decref(props);
-	ret = ask(s, "/v1/models", NULL, &models);
+	ret = ask(server, "/v1/models", NULL, &models);
 	if (ret)
 		return ret;
 	const json_t *meta = json_object_get(json_array_get(json_object_get(models, "data"), 0),
 	                                     "meta");
-	copy_text(s->quantization, sizeof s->quantization, meta, "ftype");
-	s->info.vocabulary = number_of(meta, "n_vocab");
-	s->info.parameters = number_of(meta, "n_params");
-	s->info.model_bytes = number_of(meta, "size");
+	copy_text(server->quantization, sizeof server->quantization, meta, "ftype");
+	server->info.vocabulary = number_of(meta, "n_vocab");
+	server->info.parameters = number_of(meta, "n_params");
+	server->info.model_bytes = number_of(meta, "size");
 	json_decref(models);
-	s->info.model = s->model;
-	s->info.quantization = s->quantization;
-	s->info.build = s->build;
+	server->info.model = server->model;
+	server->info.quantization = server->quantization;
+	server->info.build = server->build;
 	return KVARC_OK;
 }
 
@@ -598,10 +601,10 @@ void kvarc_server_get_info(const kvarc_server *s, kvarc_server_info *info)
 	*info = s->info;
 }
 
-static kvarc_ret server_slot(kvarc_server *s, unsigned slot, struct server_slot *state)
+static kvarc_ret server_slot(kvarc_server *server, unsigned slot, struct server_slot *state)
 {
 	json_t *slots;
-	kvarc_ret ret = ask(s, "/slots", NULL, &slots);
+	kvarc_ret ret = ask(server, "/slots", NULL, &slots);
 	if (ret)
 		return ret;
 	ret = KVARC_OPTIONS;
@@ -615,18 +618,19 @@ static kvarc_ret server_slot(kvarc_server *s, unsigned slot, struct server_slot 
 		ret = KVARC_OK;
 	}
 	json_decref(slots);
-	return ret ? kvi_fail(s->error, ret, "server: it has no slot %u; it has %llu, from 0 on",
-	                      slot, (unsigned long long)s->info.slots)
+	return ret ? kvi_fail(server->error, ret,
+	                      "server: it has no slot %u; it has %llu, from 0 on", slot,
+	                      (unsigned long long)server->info.slots)
 	           : ret;
 }
 
 /* A slot that can be used now. */
-static kvarc_ret need_slot(kvarc_server *s, unsigned slot)
+static kvarc_ret need_slot(kvarc_server *server, unsigned slot)
 {
 	struct server_slot state;
-	kvarc_ret ret = server_slot(s, slot, &state);
+	kvarc_ret ret = server_slot(server, slot, &state);
 	if (!ret && state.busy)
-		ret = kvi_fail(s->error, KVARC_OPTIONS,
+		ret = kvi_fail(server->error, KVARC_OPTIONS,
 		               "server: slot %u is at work; wait until its request has ended",
 		               slot);
 	return ret;
@@ -646,26 +650,27 @@ static int name_valid(const char *name)
 }
 
 /* Saves or restores; `key` names the number of tokens in the answer. */
-static kvarc_ret slot_action(kvarc_server *s, unsigned slot, const char *action, const char *key,
-                             const char *name, uint64_t *tokens)
+static kvarc_ret slot_action(kvarc_server *server, unsigned slot, const char *action,
+                             const char *key, const char *name, uint64_t *tokens)
 {
 	char path[64], body[NAME_MAX_BYTES + 32];
 	json_t *j;
-	if (!s || !name)
+	if (!server || !name)
 		return KVARC_PROG;
 	if (!name_valid(name))
-		return kvi_fail(s->error, KVARC_PROG,
+		return kvi_fail(server->error, KVARC_PROG,
 		                "server: the name of a file has letters, digits, '.', '_' and '-'");
-	kvarc_ret ret = need_slot(s, slot);
+	kvarc_ret ret = need_slot(server, slot);
 	if (ret)
 		return ret;
 	snprintf(path, sizeof path, "/slots/%u?action=%s", slot, action);
 	snprintf(body, sizeof body, "{\"filename\":\"%s\"}", name);
-	ret = ask(s, path, body, &j);
+	ret = ask(server, path, body, &j);
 	if (ret)
 		return ret;
 	if (!json_is_integer(json_object_get(j, key)))
-		ret = kvi_fail(s->error, KVARC_IO, "server: %s: its answer lacks %s", path, key);
+		ret = kvi_fail(server->error, KVARC_IO, "server: %s: its answer lacks %s", path,
+		               key);
 	else if (tokens)
 		*tokens = number_of(j, key);
 	json_decref(j);
@@ -721,9 +726,9 @@ void kvarc_server_get_info(const kvarc_server *s, kvarc_server_info *info)
 	*info = s->info;
 }
 
-static kvarc_ret server_slot(kvarc_server *s, unsigned slot, struct server_slot *state)
+static kvarc_ret server_slot(kvarc_server *server, unsigned slot, struct server_slot *state)
 {
-	(void)s;
+	(void)server;
 	(void)slot;
 	(void)state;
 	return KVARC_OPTIONS;

@@ -11,18 +11,18 @@
 
 #if !defined HAVE_SQLITE3
 
-const struct kvi_sqlite *kvi_sqlite(kvarc_error *e)
+const struct kvi_sqlite *kvi_sqlite(kvarc_error *error)
 {
-	(void)kvi_fail(e, KVARC_OPTIONS, "stores need " SQLITE3_MISSING);
+	(void)kvi_fail(error, KVARC_OPTIONS, "stores need " SQLITE3_MISSING);
 	return NULL;
 }
 
 #elif !defined SQLITE3_DLOPEN
 
-const struct kvi_sqlite *kvi_sqlite(kvarc_error *e)
+const struct kvi_sqlite *kvi_sqlite(kvarc_error *error)
 {
 	static const struct kvi_sqlite linked = { 1 };
-	(void)e;
+	(void)error;
 	return &linked;
 }
 
@@ -31,7 +31,7 @@ const struct kvi_sqlite *kvi_sqlite(kvarc_error *e)
 static struct kvi_sqlite table;
 static const struct kvi_library_call calls[] = { KVI_SQLITE_CALLS(KVI_LIBRARY_ENTRY) };
 
-const struct kvi_sqlite *kvi_sqlite(kvarc_error *e)
+const struct kvi_sqlite *kvi_sqlite(kvarc_error *error)
 {
 	static struct kvi_library library = {
 		.file = SQLITE3_FILE,
@@ -42,7 +42,7 @@ const struct kvi_sqlite *kvi_sqlite(kvarc_error *e)
 		.table = &table,
 		.lock = PTHREAD_MUTEX_INITIALIZER,
 	};
-	return kvi_library_ready(&library, NULL, e) ? &table : NULL;
+	return kvi_library_ready(&library, NULL, error) ? &table : NULL;
 }
 
 #endif

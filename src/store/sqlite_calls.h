@@ -9,9 +9,9 @@ struct kvi_sqlite;
 /*
  * What the names below call, the same for good; any thread. With --with-sqlite3=dlopen the
  * library is opened by the first call that finds it. To be asked before any other call. NULL: there
- * is none, and *e, which may be NULL, says what to do (OPTIONS).
+ * is none, and *error, which may be NULL, says what to do (OPTIONS).
  */
-const struct kvi_sqlite *kvi_sqlite(kvarc_error *e);
+const struct kvi_sqlite *kvi_sqlite(kvarc_error *error);
 
 #ifdef HAVE_SQLITE3
 

@@ -458,17 +458,17 @@ struct tar_in {
 
 enum { BLOCK_BYTES = 1 << 18 };
 
-static kvarc_ret fail_tar(struct kvarc_store *s, struct archive *tar, const char *what)
+static kvarc_ret fail_tar(struct kvarc_store *store, struct archive *tar, const char *what)
 {
 	const char *why = tar ? archive_error_string(tar) : NULL;
-	return kvi_fail(s->error, KVARC_IO, "store: %s the stream: %s", what,
+	return kvi_fail(store->error, KVARC_IO, "store: %s the stream: %s", what,
 	                why ? why : "the pipe was closed or is full");
 }
 
-static kvarc_ret make_block(struct kvarc_store *s, uint8_t **block)
+static kvarc_ret make_block(struct kvarc_store *store, uint8_t **block)
 {
-	*block = kvi_malloc(&s->alloc, BLOCK_BYTES);
-	return *block ? KVARC_OK : kvi_fail_alloc(s->error, &s->alloc);
+	*block = kvi_malloc(&store->alloc, BLOCK_BYTES);
+	return *block ? KVARC_OK : kvi_fail_alloc(store->error, &store->alloc);
 }
 
 /* ----- out ------------------------------------------------ */
@@ -485,45 +485,46 @@ static la_ssize_t write_block(struct archive *tar, void *opaque, const void *p, 
 
 /* Begins a tar; the sink takes writes in order, and stays until close. To be closed, also on
  * failure. Returns OK, OPTIONS (no libarchive), IO, MEM, MEMLIMIT. */
-static kvarc_ret tar_out_open(struct tar_out *x, struct kvarc_store *s, const kvarc_sink *sink)
+static kvarc_ret tar_out_open(struct tar_out *out, struct kvarc_store *store,
+                              const kvarc_sink *sink)
 {
-	*x = (struct tar_out){ .s = s, .sink = sink };
-	if (!kvi_libarchive(s->error))
+	*out = (struct tar_out){ .s = store, .sink = sink };
+	if (!kvi_libarchive(store->error))
 		return KVARC_OPTIONS;
-	kvarc_ret ret = make_block(s, &x->block);
+	kvarc_ret ret = make_block(store, &out->block);
 	if (ret)
 		return ret;
-	x->tar = archive_write_new();
-	if (!x->tar || archive_write_set_format_pax_restricted(x->tar) != ARCHIVE_OK ||
-	    archive_write_set_bytes_per_block(x->tar, BLOCK_BYTES) != ARCHIVE_OK ||
-	    archive_write_set_bytes_in_last_block(x->tar, 1) != ARCHIVE_OK ||
-	    archive_write_open(x->tar, x, NULL, write_block, NULL) != ARCHIVE_OK)
-		return fail_tar(s, x->tar, "writing");
+	out->tar = archive_write_new();
+	if (!out->tar || archive_write_set_format_pax_restricted(out->tar) != ARCHIVE_OK ||
+	    archive_write_set_bytes_per_block(out->tar, BLOCK_BYTES) != ARCHIVE_OK ||
+	    archive_write_set_bytes_in_last_block(out->tar, 1) != ARCHIVE_OK ||
+	    archive_write_open(out->tar, out, NULL, write_block, NULL) != ARCHIVE_OK)
+		return fail_tar(store, out->tar, "writing");
 	return KVARC_OK;
 }
 
 /* One entry: all bytes of a source of known size. Returns OK, IO, MEM, MEMLIMIT. */
-static kvarc_ret tar_put(struct tar_out *x, const char *name, const kvarc_source *source)
+static kvarc_ret tar_put(struct tar_out *out, const char *name, const kvarc_source *source)
 {
 	struct archive_entry *entry = archive_entry_new();
 	kvarc_ret ret = KVARC_OK;
 	if (!entry)
-		return kvi_fail(x->s->error, KVARC_MEM, "store: no memory");
+		return kvi_fail(out->s->error, KVARC_MEM, "store: no memory");
 	archive_entry_set_pathname(entry, name);
 	archive_entry_set_size(entry, (la_int64_t)source->size);
 	archive_entry_set_filetype(entry, AE_IFREG);
 	archive_entry_set_perm(entry, 0600);
-	if (archive_write_header(x->tar, entry) != ARCHIVE_OK)
-		ret = fail_tar(x->s, x->tar, "writing");
+	if (archive_write_header(out->tar, entry) != ARCHIVE_OK)
+		ret = fail_tar(out->s, out->tar, "writing");
 	archive_entry_free(entry);
 	for (uint64_t at = 0; !ret && at < source->size;) {
 		uint64_t left = source->size - at;
-		int64_t n = source->read(source->opaque, x->block,
+		int64_t n = source->read(source->opaque, out->block,
 		                         left < BLOCK_BYTES ? (size_t)left : BLOCK_BYTES, at);
 		if (n <= 0)
-			ret = kvi_fail(x->s->error, KVARC_IO, "store: %s cannot be read", name);
-		else if (archive_write_data(x->tar, x->block, (size_t)n) != n)
-			ret = fail_tar(x->s, x->tar, "writing");
+			ret = kvi_fail(out->s->error, KVARC_IO, "store: %s cannot be read", name);
+		else if (archive_write_data(out->tar, out->block, (size_t)n) != n)
+			ret = fail_tar(out->s, out->tar, "writing");
 		else
 			at += (uint64_t)n;
 	}
@@ -531,15 +532,15 @@ static kvarc_ret tar_put(struct tar_out *x, const char *name, const kvarc_source
 }
 
 /* Writes the end unless `ret` is a failure, which is returned then, and frees. */
-static kvarc_ret tar_out_close(struct tar_out *x, kvarc_ret ret)
+static kvarc_ret tar_out_close(struct tar_out *out, kvarc_ret ret)
 {
-	if (!ret && archive_write_close(x->tar) != ARCHIVE_OK)
-		ret = fail_tar(x->s, x->tar, "writing");
-	if (x->tar)
-		(void)archive_write_free(x->tar);
-	kvi_free(&x->s->alloc, x->block);
-	x->tar = NULL;
-	x->block = NULL;
+	if (!ret && archive_write_close(out->tar) != ARCHIVE_OK)
+		ret = fail_tar(out->s, out->tar, "writing");
+	if (out->tar)
+		(void)archive_write_free(out->tar);
+	kvi_free(&out->s->alloc, out->block);
+	out->tar = NULL;
+	out->block = NULL;
 	return ret;
 }
 
@@ -555,47 +556,48 @@ static la_ssize_t read_block(struct archive *tar, void *opaque, const void **p)
 	return (la_ssize_t)n;
 }
 
-static kvarc_ret fail_in(struct tar_in *x)
+static kvarc_ret fail_in(struct tar_in *in)
 {
-	return x->offset ? fail_tar(x->s, x->tar, "reading")
-	                 : kvi_fail(x->s->error, KVARC_DATA,
-	                            "store: the stream is empty: did the sender fail?");
+	return in->offset ? fail_tar(in->s, in->tar, "reading")
+	                  : kvi_fail(in->s->error, KVARC_DATA,
+	                             "store: the stream is empty: did the sender fail?");
 }
 
 /* As tar_out_open. */
-static kvarc_ret tar_in_open(struct tar_in *x, struct kvarc_store *s, const kvarc_source *source)
+static kvarc_ret tar_in_open(struct tar_in *in, struct kvarc_store *store,
+                             const kvarc_source *source)
 {
-	*x = (struct tar_in){ .s = s, .source = source };
-	if (!kvi_libarchive(s->error))
+	*in = (struct tar_in){ .s = store, .source = source };
+	if (!kvi_libarchive(store->error))
 		return KVARC_OPTIONS;
-	kvarc_ret ret = make_block(s, &x->block);
+	kvarc_ret ret = make_block(store, &in->block);
 	if (ret)
 		return ret;
-	x->tar = archive_read_new();
-	if (!x->tar || archive_read_support_format_tar(x->tar) != ARCHIVE_OK ||
-	    archive_read_open(x->tar, x, NULL, read_block, NULL) != ARCHIVE_OK)
-		return fail_in(x);
+	in->tar = archive_read_new();
+	if (!in->tar || archive_read_support_format_tar(in->tar) != ARCHIVE_OK ||
+	    archive_read_open(in->tar, in, NULL, read_block, NULL) != ARCHIVE_OK)
+		return fail_in(in);
 	return KVARC_OK;
 }
 
 /* The next entry, a regular file; *name stays until the next call. Returns OK; END: there is none;
  * DATA (another kind of entry), IO (damaged, or the pipe broke). */
-static kvarc_ret tar_next(struct tar_in *x, const char **name, uint64_t *bytes)
+static kvarc_ret tar_next(struct tar_in *in, const char **name, uint64_t *bytes)
 {
 	struct archive_entry *entry;
-	int got = archive_read_next_header(x->tar, &entry);
+	int got = archive_read_next_header(in->tar, &entry);
 	if (got == ARCHIVE_EOF)
 		return KVARC_END;
 	if (got != ARCHIVE_OK)
-		return fail_in(x);
+		return fail_in(in);
 	const int64_t size = archive_entry_size(entry);
 	*name = archive_entry_pathname(entry);
 	/* Holes would be written as zeros: a few bytes fill a disk. */
 	if (!*name || size < 0 || archive_entry_filetype(entry) != AE_IFREG ||
 	    archive_entry_sparse_count(entry) > 0)
-		return kvi_fail(x->s->error, KVARC_DATA, "store: the stream has an unknown entry");
+		return kvi_fail(in->s->error, KVARC_DATA, "store: the stream has an unknown entry");
 	*bytes = (uint64_t)size;
-	x->entry_offset = 0;
+	in->entry_offset = 0;
 	return KVARC_OK;
 }
 
@@ -611,85 +613,87 @@ static int64_t read_entry(void *opaque, void *buf, size_t n, uint64_t offset)
 }
 
 /* The bytes of that entry, to be read once, in order. */
-static kvarc_source tar_entry(struct tar_in *x, uint64_t bytes)
+static kvarc_source tar_entry(struct tar_in *in, uint64_t bytes)
 {
-	return (kvarc_source){ .read = read_entry, .opaque = x, .size = bytes };
+	return (kvarc_source){ .read = read_entry, .opaque = in, .size = bytes };
 }
 
 /* All bytes of that entry, at most `capacity`. Returns OK; DATA: more; IO. */
-static kvarc_ret tar_text(struct tar_in *x, uint64_t bytes, char *text, size_t capacity)
+static kvarc_ret tar_text(struct tar_in *in, uint64_t bytes, char *text, size_t capacity)
 {
 	if (bytes > capacity)
-		return kvi_fail(x->s->error, KVARC_DATA,
+		return kvi_fail(in->s->error, KVARC_DATA,
 		                "store: the stream has an entry that is too large");
-	if (archive_read_data(x->tar, text, (size_t)bytes) != (la_ssize_t)bytes)
-		return fail_tar(x->s, x->tar, "reading");
+	if (archive_read_data(in->tar, text, (size_t)bytes) != (la_ssize_t)bytes)
+		return fail_tar(in->s, in->tar, "reading");
 	return KVARC_OK;
 }
 
 /* Frees. */
-static void tar_in_close(struct tar_in *x)
+static void tar_in_close(struct tar_in *in)
 {
-	if (x->tar)
-		(void)archive_read_free(x->tar);
-	kvi_free(&x->s->alloc, x->block);
-	x->tar = NULL;
-	x->block = NULL;
+	if (in->tar)
+		(void)archive_read_free(in->tar);
+	kvi_free(&in->s->alloc, in->block);
+	in->tar = NULL;
+	in->block = NULL;
 }
 
 #else
 
-static kvarc_ret fail_without(struct kvarc_store *s)
+static kvarc_ret fail_without(struct kvarc_store *store)
 {
-	(void)kvi_libarchive(s->error);
+	(void)kvi_libarchive(store->error);
 	return KVARC_OPTIONS;
 }
 
-static kvarc_ret tar_out_open(struct tar_out *x, struct kvarc_store *s, const kvarc_sink *sink)
+static kvarc_ret tar_out_open(struct tar_out *out, struct kvarc_store *store,
+                              const kvarc_sink *sink)
 {
-	*x = (struct tar_out){ .s = s, .sink = sink };
-	return fail_without(s);
+	*out = (struct tar_out){ .s = store, .sink = sink };
+	return fail_without(store);
 }
 
-static kvarc_ret tar_put(struct tar_out *x, const char *name, const kvarc_source *source)
+static kvarc_ret tar_put(struct tar_out *out, const char *name, const kvarc_source *source)
 {
 	(void)name, (void)source;
-	return fail_without(x->s);
+	return fail_without(out->s);
 }
 
-static kvarc_ret tar_out_close(struct tar_out *x, kvarc_ret ret)
+static kvarc_ret tar_out_close(struct tar_out *out, kvarc_ret ret)
 {
-	(void)x;
+	(void)out;
 	return ret;
 }
 
-static kvarc_ret tar_in_open(struct tar_in *x, struct kvarc_store *s, const kvarc_source *source)
+static kvarc_ret tar_in_open(struct tar_in *in, struct kvarc_store *store,
+                             const kvarc_source *source)
 {
-	*x = (struct tar_in){ .s = s, .source = source };
-	return fail_without(s);
+	*in = (struct tar_in){ .s = store, .source = source };
+	return fail_without(store);
 }
 
-static kvarc_ret tar_next(struct tar_in *x, const char **name, uint64_t *bytes)
+static kvarc_ret tar_next(struct tar_in *in, const char **name, uint64_t *bytes)
 {
 	(void)name, (void)bytes;
-	return fail_without(x->s);
+	return fail_without(in->s);
 }
 
-static kvarc_source tar_entry(struct tar_in *x, uint64_t bytes)
+static kvarc_source tar_entry(struct tar_in *in, uint64_t bytes)
 {
-	(void)x;
+	(void)in;
 	return (kvarc_source){ .size = bytes };
 }
 
-static kvarc_ret tar_text(struct tar_in *x, uint64_t bytes, char *text, size_t capacity)
+static kvarc_ret tar_text(struct tar_in *in, uint64_t bytes, char *text, size_t capacity)
 {
 	(void)bytes, (void)text, (void)capacity;
-	return fail_without(x->s);
+	return fail_without(in->s);
 }
 
-static void tar_in_close(struct tar_in *x)
+static void tar_in_close(struct tar_in *in)
 {
-	(void)x;
+	(void)in;
 }
 
 #endif

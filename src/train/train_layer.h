@@ -66,9 +66,9 @@ void kvi_train_units(const struct kvi_train_tensor *tensor, const float *rows, s
                      size_t n, int32_t *X);
 
 /* Slot c of a model has this row of features. */
-static inline size_t kvi_train_row_of(const struct kvi_model *m, size_t c)
+static inline size_t kvi_train_row_of(const struct kvi_model *model, size_t c)
 {
-	return c / m->head_channels * kvi_head_stride(m) + c % m->head_channels;
+	return c / model->head_channels * kvi_head_stride(model) + c % model->head_channels;
 }
 /* The elements, as the grid codec codes them, of n tokens with `width` each that lie at raw: rows
  * of n, channel after channel. raw: aligned for elements of dtype. */

@@ -115,36 +115,37 @@ struct kvarc_trainer {
 };
 
 /* How many of the stack's shapes are of the layer that begins there. */
-static inline size_t kvi_train_layer_shapes(const struct kvi_train_stack *s, size_t first)
+static inline size_t kvi_train_layer_shapes(const struct kvi_train_stack *stack, size_t first)
 {
 	size_t n = 1;
-	while (first + n < s->n_shapes && s->shapes[first + n].layer == s->shapes[first].layer)
+	while (first + n < stack->n_shapes &&
+	       stack->shapes[first + n].layer == stack->shapes[first].layer)
 		n++;
 	return n;
 }
 
 /* Shape i of its stack. */
-static inline const kvarc_tensor *kvi_train_tensor_of(const struct kvi_train_cache *c, size_t i)
+static inline const kvarc_tensor *kvi_train_tensor_of(const struct kvi_train_cache *cache, size_t i)
 {
-	return &c->geometry.tensors[c->tensors[i]];
+	return &cache->geometry.tensors[cache->tensors[i]];
 }
 
 /* Token of the track that token i of what is looked at is. */
-static inline size_t kvi_train_token(const struct kvi_train_cache *c, size_t i)
+static inline size_t kvi_train_token(const struct kvi_train_cache *cache, size_t i)
 {
-	return i / KVI_TRAIN_BLOCK * c->every * KVI_TRAIN_BLOCK + i % KVI_TRAIN_BLOCK;
+	return i / KVI_TRAIN_BLOCK * cache->every * KVI_TRAIN_BLOCK + i % KVI_TRAIN_BLOCK;
 }
 
 /* A row of features holds all tokens of a stack; rows of a head are rounded up to
  * an even number, as in struct kvi_model. */
-static inline size_t kvi_train_head_stride(const struct kvi_train_shape *s)
+static inline size_t kvi_train_head_stride(const struct kvi_train_shape *shape)
 {
-	return (s->channels + 1) & ~(size_t)1;
+	return (shape->channels + 1) & ~(size_t)1;
 }
 /* The number of feature rows of a shape: all heads. */
-static inline size_t kvi_train_rows(const struct kvi_train_shape *s)
+static inline size_t kvi_train_rows(const struct kvi_train_shape *shape)
 {
-	return s->heads * kvi_train_head_stride(s);
+	return shape->heads * kvi_train_head_stride(shape);
 }
 
 /* A tensor of the layer at hand, or of one below: then only what upper layers need. */

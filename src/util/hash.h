@@ -50,9 +50,9 @@ static inline uint64_t kvi_splitmix64(uint64_t *state)
 	return z ^ z >> 31;
 }
 /* Whether two hashes are the same. */
-static inline bool kvi_h128_equal(struct kvi_h128 a, struct kvi_h128 b)
+static inline bool kvi_h128_equal(struct kvi_h128 hash, struct kvi_h128 digest)
 {
-	return a.lo == b.lo && a.hi == b.hi;
+	return hash.lo == digest.lo && hash.hi == digest.hi;
 }
 
 #endif

@@ -11,9 +11,9 @@
 
 #if !defined HAVE_JANSSON
 
-const struct kvi_jansson *kvi_jansson(kvarc_error *e)
+const struct kvi_jansson *kvi_jansson(kvarc_error *error)
 {
-	(void)kvi_fail(e, KVARC_OPTIONS, "safetensors files need " JANSSON_MISSING);
+	(void)kvi_fail(error, KVARC_OPTIONS, "safetensors files need " JANSSON_MISSING);
 	return NULL;
 }
 
@@ -24,10 +24,10 @@ void kvi_json_delete(json_t *json)
 	json_delete(json);
 }
 
-const struct kvi_jansson *kvi_jansson(kvarc_error *e)
+const struct kvi_jansson *kvi_jansson(kvarc_error *error)
 {
 	static const struct kvi_jansson linked = { 1 };
-	(void)e;
+	(void)error;
 	return &linked;
 }
 
@@ -41,7 +41,7 @@ void kvi_json_delete(json_t *json)
 	table.json_delete(json);
 }
 
-const struct kvi_jansson *kvi_jansson(kvarc_error *e)
+const struct kvi_jansson *kvi_jansson(kvarc_error *error)
 {
 	static struct kvi_library library = {
 		.file = JANSSON_FILE,
@@ -52,7 +52,7 @@ const struct kvi_jansson *kvi_jansson(kvarc_error *e)
 		.table = &table,
 		.lock = PTHREAD_MUTEX_INITIALIZER,
 	};
-	return kvi_library_ready(&library, NULL, e) ? &table : NULL;
+	return kvi_library_ready(&library, NULL, error) ? &table : NULL;
 }
 
 #endif

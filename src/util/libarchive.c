@@ -11,18 +11,18 @@
 
 #if !defined HAVE_LIBARCHIVE
 
-const struct kvi_libarchive *kvi_libarchive(kvarc_error *e)
+const struct kvi_libarchive *kvi_libarchive(kvarc_error *error)
 {
-	(void)kvi_fail(e, KVARC_OPTIONS, "tars need " LIBARCHIVE_MISSING);
+	(void)kvi_fail(error, KVARC_OPTIONS, "tars need " LIBARCHIVE_MISSING);
 	return NULL;
 }
 
 #elif !defined LIBARCHIVE_DLOPEN
 
-const struct kvi_libarchive *kvi_libarchive(kvarc_error *e)
+const struct kvi_libarchive *kvi_libarchive(kvarc_error *error)
 {
 	static const struct kvi_libarchive linked = { 1 };
-	(void)e;
+	(void)error;
 	return &linked;
 }
 
@@ -31,7 +31,7 @@ const struct kvi_libarchive *kvi_libarchive(kvarc_error *e)
 static struct kvi_libarchive table;
 static const struct kvi_library_call calls[] = { KVI_LIBARCHIVE_CALLS(KVI_LIBRARY_ENTRY) };
 
-const struct kvi_libarchive *kvi_libarchive(kvarc_error *e)
+const struct kvi_libarchive *kvi_libarchive(kvarc_error *error)
 {
 	static struct kvi_library library = {
 		.file = LIBARCHIVE_FILE,
@@ -42,7 +42,7 @@ const struct kvi_libarchive *kvi_libarchive(kvarc_error *e)
 		.table = &table,
 		.lock = PTHREAD_MUTEX_INITIALIZER,
 	};
-	return kvi_library_ready(&library, NULL, e) ? &table : NULL;
+	return kvi_library_ready(&library, NULL, error) ? &table : NULL;
 }
 
 #endif

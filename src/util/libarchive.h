@@ -10,9 +10,9 @@ struct kvi_libarchive;
 /*
  * What the names below call, the same for good; any thread. With --with-libarchive=dlopen the
  * library is opened by the first call that finds it. To be asked before any other call. NULL: there
- * is none, and *e, which may be NULL, says what to do (OPTIONS).
+ * is none, and *error, which may be NULL, says what to do (OPTIONS).
  */
-KVI_SHARED const struct kvi_libarchive *kvi_libarchive(kvarc_error *e);
+KVI_SHARED const struct kvi_libarchive *kvi_libarchive(kvarc_error *error);
 
 #ifdef HAVE_LIBARCHIVE
 

@@ -11,20 +11,20 @@
 
 #if !defined HAVE_SODIUM
 
-const struct kvi_sodium *kvi_sodium(kvarc_error *e)
+const struct kvi_sodium *kvi_sodium(kvarc_error *error)
 {
-	(void)kvi_fail(e, KVARC_OPTIONS, "encrypted archives need " SODIUM_MISSING);
+	(void)kvi_fail(error, KVARC_OPTIONS, "encrypted archives need " SODIUM_MISSING);
 	return NULL;
 }
 
 #elif !defined SODIUM_DLOPEN
 
-const struct kvi_sodium *kvi_sodium(kvarc_error *e)
+const struct kvi_sodium *kvi_sodium(kvarc_error *error)
 {
 	static const struct kvi_sodium linked = { 1 };
 	if (sodium_init() >= 0)
 		return &linked;
-	(void)kvi_fail(e, KVARC_OPTIONS, "libsodium cannot be used on this host");
+	(void)kvi_fail(error, KVARC_OPTIONS, "libsodium cannot be used on this host");
 	return NULL;
 }
 
@@ -33,15 +33,15 @@ const struct kvi_sodium *kvi_sodium(kvarc_error *e)
 static struct kvi_sodium table;
 static const struct kvi_library_call calls[] = { KVI_SODIUM_CALLS(KVI_LIBRARY_ENTRY) };
 
-static bool begin(kvarc_error *e)
+static bool begin(kvarc_error *error)
 {
 	if (table.sodium_init() >= 0)
 		return true;
-	(void)kvi_fail(e, KVARC_OPTIONS, "libsodium cannot be used on this host");
+	(void)kvi_fail(error, KVARC_OPTIONS, "libsodium cannot be used on this host");
 	return false;
 }
 
-const struct kvi_sodium *kvi_sodium(kvarc_error *e)
+const struct kvi_sodium *kvi_sodium(kvarc_error *error)
 {
 	static struct kvi_library library = {
 		.file = SODIUM_FILE,
@@ -52,7 +52,7 @@ const struct kvi_sodium *kvi_sodium(kvarc_error *e)
 		.table = &table,
 		.lock = PTHREAD_MUTEX_INITIALIZER,
 	};
-	return kvi_library_ready(&library, begin, e) ? &table : NULL;
+	return kvi_library_ready(&library, begin, error) ? &table : NULL;
 }
 
 #endif

@@ -15,10 +15,10 @@ struct kvi_grid_params {
 };
 
 /* The parameters of the codec grid or near; NULL: they are of another codec. */
-static inline struct kvi_grid_params *kvi_grid_params_of(const struct kvi_params *p)
+static inline struct kvi_grid_params *kvi_grid_params_of(const struct kvi_params *params)
 {
-	bool yes = p->codec == KVI_CODEC_GRID || p->codec == KVI_CODEC_NEAR;
-	return yes ? (struct kvi_grid_params *)(uintptr_t)p : NULL;
+	bool yes = params->codec == KVI_CODEC_GRID || params->codec == KVI_CODEC_NEAR;
+	return yes ? (struct kvi_grid_params *)(uintptr_t)params : NULL;
 }
 /* Parameters of zeros; NULL: no memory. */
 struct kvi_grid_params *kvi_grid_params_new(const struct kvi_alloc *alloc, uint8_t codec,

@@ -28,9 +28,9 @@ struct kvi_had_params {
 };
 
 /* The parameters of the codec had; NULL: they are of another codec. */
-static inline struct kvi_had_params *kvi_had_params_of(const struct kvi_params *p)
+static inline struct kvi_had_params *kvi_had_params_of(const struct kvi_params *params)
 {
-	return p->codec == KVI_CODEC_HAD ? (struct kvi_had_params *)(uintptr_t)p : NULL;
+	return params->codec == KVI_CODEC_HAD ? (struct kvi_had_params *)(uintptr_t)params : NULL;
 }
 
 /* ==== The inverse of the basis of a KLT profile, for encoders (spec klt 2) ==== */

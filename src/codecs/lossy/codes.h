@@ -27,10 +27,10 @@ struct kvi_points {
 	int8_t near1, near2;
 };
 /* The value that stands for code q, in 1/KVI_POINT_UNITS of a step. */
-static inline int32_t kvi_code_point(int q, struct kvi_points p)
+static inline int32_t kvi_code_point(int q, struct kvi_points points)
 {
 	int32_t size = KVI_POINT_UNITS * (q < 0 ? -q : q);
-	size -= size > KVI_POINT_UNITS ? p.near2 : size ? p.near1 : 0;
+	size -= size > KVI_POINT_UNITS ? points.near2 : size ? points.near1 : 0;
 	return q < 0 ? -size : size;
 }
 
