@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* append_files.c - a file becomes the next checkpoint: what is new of it */
+/* append_files.c - files that are appended to an archive, with the chunks that it has already */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,10 +14,11 @@
 #include "pack_files.h"
 #include "plan.h"
 #include "reader_bounds.h"
-#include "whole_chunks.h"
+#include "codecs/codec.h"
 #include "codecs/streams.h"
 #include "format/geometry_check.h"
 #include "format/levels.h"
+#include "reader/reader_frames.h"
 #include "reader/reader_segments.h"
 #include "reader/reader_state.h"
 #include "util/arguments.h"
@@ -24,6 +26,127 @@
 #include "util/parallel.h"
 #include "util/source.h"
 #include "writer/writer_internal.h"
+
+/* ==== Whether chunks of an archive are whole, by the checks of their frames ==== */
+
+/* What is known of the frames that several chunks use. */
+struct whole_chunks {
+	kvarc_reader *r;
+	_Atomic uint8_t *params; /* of each PARAMS frame of the index: what was found of it */
+};
+
+static kvarc_ret other(kvarc_reader *r, const char *what, uint64_t file, uint64_t archive);
+
+/* Memory of a worker. */
+struct whole_chunks_memory {
+	struct kvi_buffer chunk, other;
+};
+
+enum { NOT_KNOWN, WHOLE, NOT_WHOLE };
+
+/* For chunks of a reader that can seek. To be closed, also on failure. Returns OK, MEM,
+ * MEMLIMIT. */
+static kvarc_ret whole_open(struct whole_chunks *whole, kvarc_reader *r)
+{
+	*whole = (struct whole_chunks){ .r = r };
+	whole->params = kvi_calloc(&r->alloc, r->index.params.n + 1, sizeof *whole->params);
+	return whole->params ? KVARC_OK : kvi_alloc_error(&r->alloc);
+}
+
+/* Frees what it knows. */
+static void whole_close(struct whole_chunks *whole)
+{
+	if (whole->r)
+		kvi_free(&whole->r->alloc, whole->params);
+	whole->params = NULL;
+}
+
+/* Frees the memory of a worker. */
+static void whole_free(const struct whole_chunks *whole, struct whole_chunks_memory *memory)
+{
+	kvi_free(&whole->r->alloc, memory->chunk.p);
+	kvi_free(&whole->r->alloc, memory->other.p);
+}
+
+static bool params_are_whole(struct whole_chunks *whole, uint64_t sequence,
+                             struct whole_chunks_memory *memory)
+{
+	const struct kvi_params_ref *p = kvi_index_params(&whole->r->index, sequence);
+	if (!p)
+		return false;
+	_Atomic uint8_t *known =
+		&whole->params[p - (const struct kvi_params_ref *)whole->r->index.params.p];
+	uint8_t is = atomic_load(known);
+	struct kvi_frame f;
+	if (is == NOT_KNOWN) {
+		is = kvi_reader_read_frame(whole->r, p->offset, KVI_FRAME_PARAMS, sequence,
+		                           &memory->other, &f, NULL)
+		             ? NOT_WHOLE
+		             : WHOLE;
+		atomic_store(known, is);
+	}
+	return is == WHOLE;
+}
+
+/* What the payload of a chunk is decoded with: its PARAMS or the profile. */
+static bool has_parameters(struct whole_chunks *whole, const struct kvi_chunk_ref *chunk,
+                           struct whole_chunks_memory *memory)
+{
+	if (chunk->linear) {
+		struct kvi_predictor_ref *p = kvi_reader_find_predictor(whole->r, chunk->params);
+		return p && (!p->p.embedded ||
+		             kvi_reader_load_predictor(whole->r, p, NULL) != KVARC_DATA);
+	}
+	return !chunk->params || params_are_whole(whole, chunk->params, memory);
+}
+
+/* The chunk that another one repeats or refers to; *needed: there is one. */
+static bool has_other(struct whole_chunks *whole, const struct kvi_frame *frame,
+                      const struct kvi_chunk_header *header, struct whole_chunks_memory *memory)
+{
+	const uint8_t *p = frame->payload + KVI_CHUNK_HEADER_BYTES;
+	const size_t bytes = frame->head.payload_bytes - KVI_CHUNK_HEADER_BYTES;
+	struct kvi_chunk_header there;
+	struct kvi_frame other;
+	uint64_t sequence, offset;
+	if (header->codec == KVI_CODEC_REPEAT) {
+		if (bytes != KVI_REPEAT_BYTES)
+			return false;
+		sequence = kvi_load64(p);
+		offset = kvi_load64(p + 8);
+	} else if (header->codec != KVI_CODEC_STATE ||
+	           !kvi_state_reference(p, bytes, &sequence, &offset)) {
+		return true;
+	}
+	if (kvi_reader_read_frame(whole->r, offset, KVI_FRAME_CHUNK, sequence, &memory->other,
+	                          &other, NULL) ||
+	    !kvi_chunk_header_parse(&there, other.payload, other.head.payload_bytes))
+		return false;
+	const struct kvi_chunk_ref c = kvi_chunk_ref(&other, &there);
+	/* what one of them is predicted from is in the other chunks of its segment */
+	return !c.linear && has_parameters(whole, &c, memory);
+}
+
+/*
+ * Whether the frame of a chunk, and those that decoding it needs, are as they were written: its
+ * PARAMS, an embedded profile, the chunk that it repeats or refers to. *header: its header. False
+ * also where only decoding can say it. From any thread.
+ */
+static bool whole_chunk(struct whole_chunks *whole, const struct kvi_segment_ref *segment,
+                        const struct kvi_chunk_ref *ref, struct whole_chunks_memory *memory,
+                        struct kvi_chunk_header *header)
+{
+	struct kvi_frame f;
+	return kvi_reader_read_frame(whole->r, ref->offset, KVI_FRAME_CHUNK, ref->sequence,
+	                             &memory->chunk, &f, NULL) == KVARC_OK &&
+	       kvi_chunk_header_parse(header, f.payload, f.head.payload_bytes) &&
+	       header->segment == segment->sequence && header->tensor == ref->tensor &&
+	       header->head == ref->head && header->heads == ref->heads &&
+	       header->t0 == segment->t0 && header->n == segment->n &&
+	       has_other(whole, &f, header, memory) && has_parameters(whole, ref, memory);
+}
+
+/* ==== A file becomes the next checkpoint: what is new of it ==== */
 
 /* ==== Finds bytes that the items of an archive's last state have as literals ==== */
 
@@ -591,7 +714,7 @@ struct compared_segment {
 /* Memory of a thread. */
 struct compare_worker {
 	struct kvi_buffer rows; /* of a chunk */
-	struct kvi_whole_memory frames;
+	struct whole_chunks_memory frames;
 };
 
 struct comparing {
@@ -603,7 +726,7 @@ struct comparing {
 	struct kvi_list segments; /* struct compared_segment, in order */
 	struct kvi_pool *pool;
 	struct compare_worker *workers;
-	struct kvi_whole whole;
+	struct whole_chunks whole;
 	uint64_t lost; /* tokens that are the same, but not kept: the first ones are damaged */
 	/* While segments are decoded: */
 	pthread_mutex_t lock;
@@ -724,7 +847,7 @@ static bool chunk_holds(struct comparing *comparing, struct compared_segment *se
 	uint64_t check[KVI_STREAMS_MAX];
 	struct kvi_chunk_header h;
 	struct kvi_streams streams;
-	if (!kvi_whole_chunk(&comparing->whole, segment->s, ref, &w->frames, &h) ||
+	if (!whole_chunk(&comparing->whole, segment->s, ref, &w->frames, &h) ||
 	    !kvi_streams_cut(&streams, h.cut.stream_size, segment->s->n))
 		return false;
 	const uint8_t *p = fetch_rows(comparing, ref, segment->s, segment->s->n * channels * size,
@@ -823,7 +946,7 @@ static kvarc_ret check_segments(struct comparing *comparing)
 	comparing->workers = kvi_calloc(&comparing->r->alloc, workers + 1,
 	                                sizeof *comparing->workers);
 	if (!ret)
-		ret = comparing->workers ? kvi_whole_open(&comparing->whole, comparing->r)
+		ret = comparing->workers ? whole_open(&comparing->whole, comparing->r)
 		                         : kvi_alloc_error(&comparing->r->alloc);
 	if (ret)
 		ret = kvi_reader_fail(comparing->r, ret, compare_memory);
@@ -833,10 +956,10 @@ static kvarc_ret check_segments(struct comparing *comparing)
 	for (unsigned i = 0; comparing->workers && i < workers; i++) {
 		kvi_free(&comparing->r->alloc, comparing->workers[i].rows.p);
 		if (comparing->whole.r)
-			kvi_whole_free(&comparing->whole, &comparing->workers[i].frames);
+			whole_free(&comparing->whole, &comparing->workers[i].frames);
 	}
 	kvi_free(&comparing->r->alloc, comparing->workers);
-	kvi_whole_close(&comparing->whole);
+	whole_close(&comparing->whole);
 	return ret;
 }
 

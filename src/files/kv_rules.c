@@ -1,12 +1,135 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* kv_rules.c - rules by which named tensors of files are keys, values and states */
+/* kv_rules.c - which tensors of a file are keys and values: rules, their tests, axes by name */
+#include "config.h"
+
 #include "kv_rules.h"
 
-#include <stdlib.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "named_axes.h"
+#include "import_internal.h"
+#include "named_tensors.h"
 #include "util/error.h"
+
+/* ==== The axes of a named tensor by letters ==== */
+
+/* Where a letter stands, n: nowhere. */
+static size_t index_of(const char *letters, size_t n, char letter)
+{
+	const char *p = memchr(letters, letter, n);
+	return p ? (size_t)(p - letters) : n;
+}
+
+bool kvi_axes_of_state(const char *letters)
+{
+	return !strcmp(letters, "s");
+}
+
+bool kvi_axes_known(const char *letters)
+{
+	size_t n = strlen(letters);
+	if (kvi_axes_of_state(letters))
+		return true;
+	if (n < 2 || n > KVI_NAMED_AXES_MAX)
+		return false;
+	char last = letters[n - 1];
+	size_t tokens = index_of(letters, n, 't');
+	if ((last != 'c' && last != 'p' && last != 'm') || tokens == n ||
+	    (last != 'c' && memchr(letters, '2', n)))
+		return false;
+	for (size_t i = 0; i + 1 < n; i++) {
+		if (!strchr("b2th1", letters[i]) || (letters[i] == 'b' && i > 0))
+			return false;
+		if (letters[i] != '1' && memchr(letters + i + 1, letters[i], n - i - 1))
+			return false;
+	}
+	return true;
+}
+
+static bool fits(const struct kvi_axes *axes)
+{
+	return axes->batch && axes->tokens && axes->heads && axes->channels &&
+	       axes->tokens <= UINT32_MAX && axes->heads <= 65535 && axes->channels <= 65535 &&
+	       axes->heads * axes->channels <= KVI_IMPORT_WIDTH_MAX;
+}
+
+/* The file has that many elements: products of its axes do not overflow. */
+static bool take_axis(struct kvi_axes *axes, char letter, uint64_t size, uint64_t stride)
+{
+	switch (letter) {
+	case 'b':
+		axes->batch = size;
+		return true;
+	case '2':
+		axes->parts = 2;
+		axes->part_stride = stride;
+		return size == 2;
+	case 't':
+		axes->tokens = size;
+		axes->token_stride = stride;
+		return true;
+	case 'h':
+		axes->heads = size;
+		axes->head_stride = stride;
+		return true;
+	case 'p':
+		axes->parts = 2;
+		axes->channels = axes->part_stride = size / 2;
+		return size % 2 == 0;
+	case 'm':
+		axes->is_latent = true;
+		axes->channels = size;
+		return true;
+	case 'c':
+		axes->channels = size;
+		return true;
+	default:
+		return size == 1;
+	}
+}
+
+/* Rows of a matrix for each head, of a convolution the last inputs. */
+static bool take_state(const struct kvi_named *named, struct kvi_axes *axes)
+{
+	if (named->n_axes < 2)
+		return false;
+	const uint64_t channels = named->shape[named->n_axes - 1];
+	*axes = (struct kvi_axes){ .batch = 1, .parts = 1, .tokens = 1, .heads = 1 };
+	axes->is_state = true;
+	axes->channels = axes->token_stride = axes->head_stride = channels;
+	for (size_t i = 0; i + 1 < named->n_axes; i++)
+		axes->tokens *= named->shape[i];
+	axes->is_conv = named->n_axes <= 3 && named->shape[named->n_axes - 2] < channels;
+	return fits(axes);
+}
+
+bool kvi_axes_take(const struct kvi_named *named, const char *letters, struct kvi_axes *axes)
+{
+	size_t n = strlen(letters);
+	uint64_t stride = 1;
+	if (kvi_axes_of_state(letters))
+		return take_state(named, axes);
+	if (n != named->n_axes || !kvi_axes_known(letters))
+		return false;
+	*axes = (struct kvi_axes){ .batch = 1, .parts = 1, .heads = 1 };
+	for (size_t i = n; i-- > 0;) {
+		if (!named->shape[i] || !take_axis(axes, letters[i], named->shape[i], stride))
+			return false;
+		stride *= named->shape[i];
+	}
+	size_t tokens = index_of(letters, n, 't'), heads = index_of(letters, n, 'h');
+	size_t part = index_of(letters, n, '2');
+	axes->heads_first = heads < tokens;
+	axes->parts_apart = part < tokens && (heads == n || part < heads);
+	if (heads == n || axes->heads == 1)
+		axes->head_stride = axes->channels;
+	return fits(axes);
+}
+
+/* ==== Rules by which named tensors of files are keys, values and states ==== */
 
 enum { NUMBER_MAX = 65535 };
 
@@ -313,4 +436,137 @@ const struct kvi_rule *kvi_rules_at(const struct kvi_rules *r, size_t i)
 		return &r->own[i];
 	i -= r->n_own;
 	return i < sizeof default_rules / sizeof *default_rules ? &default_rules[i] : NULL;
+}
+
+/* ==== What the metadata of a file say about a tensor ==== */
+
+enum { KEY_BYTES = 160 };
+
+/* A part of a text. */
+struct text_part {
+	const char *p;
+	size_t n;
+};
+
+/* The key with the numbers of the name. False: it is too long. */
+static bool write_key(char *dst, const char *key, const struct kvi_rule_match *match)
+{
+	size_t n = 0;
+	while (*key) {
+		bool layer = !strncmp(key, "{layer}", 7);
+		bool number = !strncmp(key, "{number}", 8);
+		if (n + 12 > KEY_BYTES)
+			return false;
+		if (layer || number) {
+			n += (size_t)snprintf(dst + n, KEY_BYTES - n, "%u",
+			                      (unsigned)(layer ? match->layer : match->number));
+			key += layer ? 7 : 8;
+		} else {
+			dst[n++] = *key++;
+		}
+	}
+	dst[n] = '\0';
+	return true;
+}
+
+static size_t blanks(const char *p)
+{
+	return strspn(p, " \t\r\n");
+}
+
+/* Notes where the elements of ["A", "B"] are; none of a text of another form. */
+static void read_list(struct kvi_text_list *list, const char *text)
+{
+	const char *p = text + blanks(text);
+	list->text = text;
+	list->n = 0;
+	if (strnlen(text, KVI_TEXT_LIST_BYTES) == KVI_TEXT_LIST_BYTES || *p++ != '[')
+		return;
+	for (size_t n = 0; n < KVI_TEXT_LIST_MAX; n++) {
+		p += blanks(p);
+		if (*p++ != '"')
+			return;
+		size_t bytes = strcspn(p, "\"\\");
+		if (p[bytes] != '"')
+			return;
+		list->at[n] = (uint16_t)(p - text);
+		list->bytes[n] = (uint16_t)bytes;
+		p += bytes + 1;
+		p += blanks(p);
+		if (*p == ']') {
+			list->n = n + 1;
+			return;
+		}
+		if (*p++ != ',')
+			return;
+	}
+}
+
+static bool element(struct kvi_rule_tests *tests, const char *text, uint32_t i,
+                    struct text_part *part)
+{
+	if (tests->list.text != text)
+		read_list(&tests->list, text);
+	if (i >= tests->list.n)
+		return false;
+	*part = (struct text_part){ text + tests->list.at[i], tests->list.bytes[i] };
+	return true;
+}
+
+/* The text in a tensor. */
+static bool find_spelled(struct kvi_rule_tests *tests, const char *name, struct text_part *part)
+{
+	const struct kvi_metadata *m = tests->metadata;
+	if (!m || !m->spell || !m->spell(m->opaque, name, tests->spelled))
+		return false;
+	*part = (struct text_part){ tests->spelled, strlen(tests->spelled) };
+	return true;
+}
+
+/* What stands at a key, which may end with [N], or begin with @. */
+static bool find(struct kvi_rule_tests *tests, char *key, struct text_part *part)
+{
+	if (key[0] == '@')
+		return find_spelled(tests, key + 1, part);
+	char *open = strrchr(key, '[');
+	size_t n = strlen(key);
+	unsigned i;
+	char close;
+	bool indexed = open && key[n - 1] == ']' && sscanf(open, "[%5u%c", &i, &close) == 2;
+	if (indexed)
+		*open = '\0';
+	const char *text = tests->metadata ? tests->metadata->get(tests->metadata->opaque, key)
+	                                   : NULL;
+	if (!text)
+		return false;
+	if (indexed)
+		return element(tests, text, i, part);
+	*part = (struct text_part){ text, strlen(text) };
+	return true;
+}
+
+static bool is_one_of(const struct text_part *part, const char *words)
+{
+	while (*words) {
+		size_t n = strcspn(words, "|");
+		if (n == part->n && !memcmp(words, part->p, n))
+			return true;
+		words += n + (words[n] == '|');
+	}
+	return false;
+}
+
+bool kvi_rule_holds(struct kvi_rule_tests *tests, const struct kvi_rule *rule,
+                    const struct kvi_rule_match *match)
+{
+	char key[KEY_BYTES];
+	struct text_part x;
+	if (!rule->key)
+		return true;
+	if (!write_key(key, rule->key, match))
+		return false;
+	if (!find(tests, key, &x))
+		return rule->may_lack;
+	snprintf(tests->seen, sizeof tests->seen, "%.*s", x.n < 40 ? (int)x.n : 40, x.p);
+	return is_one_of(&x, rule->values);
 }

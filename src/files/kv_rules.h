@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* kv_rules.h - rules by which named tensors of files are keys, values and states */
+/* kv_rules.h - which tensors of a file are keys and values: rules, their tests, axes by name */
 #ifndef KVI_KV_RULES_H
 #define KVI_KV_RULES_H
 
@@ -10,6 +10,10 @@
 #include "kvarc.h"
 #include "util/alloc.h"
 
+struct kvi_named;
+
+/* Rules by which named tensors of files are keys, values and states. */
+
 /* Limits of the rules that a user gives. */
 enum { KVI_RULES_MAX = 256, KVI_RULES_BYTES_MAX = 64 << 10 };
 
@@ -19,8 +23,8 @@ enum { KVI_RULES_MAX = 256, KVI_RULES_BYTES_MAX = 64 << 10 };
  */
 struct kvi_rule {
 	const char *pattern;
-	const char *axes;   /* as in named_axes.h; NULL: guess; "-": the tensor is kept as bytes */
-	const char *key;    /* of the metadata test, rule_test.h; NULL: no test */
+	const char *axes;   /* of struct kvi_axes; NULL: guess; "-": the tensor is kept as bytes */
+	const char *key;    /* of the metadata test (kvi_rule_holds); NULL: no test */
 	const char *values; /* words separated by "|" */
 	bool may_lack;      /* the test holds without that key, too */
 	const char *engine; /* that writes such tensors, or NULL */
@@ -50,10 +54,76 @@ kvarc_ret kvi_rules_parse(struct kvi_rules *r, const struct kvi_alloc *alloc, co
 void kvi_rules_free(struct kvi_rules *r, const struct kvi_alloc *alloc);
 /* Rule number i, NULL behind the last one. */
 const struct kvi_rule *kvi_rules_at(const struct kvi_rules *r, size_t i);
-
 /* Whether a name follows a pattern. */
 bool kvi_rule_match(const char *pattern, const char *name, struct kvi_rule_match *match);
 /* The only number between dots in the base name of a file; false: there is none, or more. */
 bool kvi_rule_layer_of_file(const char *name, uint32_t *layer);
+
+/* What the metadata of a file say about a tensor. */
+
+/* Most elements that are looked at, and most bytes of a list; bytes of the text of a tensor. */
+enum { KVI_TEXT_LIST_MAX = 1024, KVI_TEXT_LIST_BYTES = 16 << 10, KVI_SPELLED_BYTES = 64 };
+
+/* The metadata of a file, texts by texts. NULL in place of it: the file has none. */
+struct kvi_metadata {
+	/* the text at a key, which stays until the end of the import; NULL: there is none */
+	const char *(*get)(const void *opaque, const char *key);
+	/* writes the text in the tensor of that name, an integer of 32 bits for each character as
+	 * mlx-lm saves texts; false: no such tensor, or not a printable text of ASCII that fits */
+	bool (*spell)(const void *opaque, const char *name, char text[KVI_SPELLED_BYTES]);
+	const void *opaque;
+};
+
+/* A list of texts in JSON, as Python writes one of names: where its elements are. */
+struct kvi_text_list {
+	const char *text; /* NULL: not looked at */
+	size_t n;
+	uint16_t at[KVI_TEXT_LIST_MAX], bytes[KVI_TEXT_LIST_MAX];
+};
+
+/* A test and the list that it saw last; zeroed before the first test. */
+struct kvi_rule_tests {
+	const struct kvi_metadata *metadata;
+	struct kvi_text_list list;
+	char seen[48];                   /* the value that the last test found; "": none */
+	char spelled[KVI_SPELLED_BYTES]; /* the text in the tensor that the last test asked for */
+};
+
+/*
+ * Whether the metadata test of a rule holds for a name that its pattern matched. In the key
+ * {layer} and {number} are those of the name; KEY[{layer}] is that element of the list at KEY, and
+ * @NAME is the text in the tensor of that name.
+ */
+bool kvi_rule_holds(struct kvi_rule_tests *tests, const struct kvi_rule *rule,
+                    const struct kvi_rule_match *match);
+
+/* The axes of a named tensor by letters. */
+
+/*
+ * The axes of a tensor of rows, tokens, heads and channels. Strides count elements. A part is a
+ * tensor of keys, of values or of both.
+ */
+struct kvi_axes {
+	uint64_t batch, parts;            /* rows, which are outermost; 2: keys, then values */
+	uint64_t tokens, heads, channels; /* of one part */
+	uint64_t token_stride, head_stride, part_stride;
+	bool heads_first; /* before the tokens */
+	bool parts_apart; /* all keys of a row are before its values */
+	bool is_latent;   /* of MLA: neither keys nor values */
+	bool is_state;    /* it has no tokens: its rows of channels are numbered as tokens */
+	bool is_conv;     /* by its shape a state of a convolution: fewer rows than channels */
+};
+
+/*
+ * Letters, one an axis, from the outermost one on: b rows of a batch (first), 2 keys and values, t
+ * tokens, h heads, 1 an axis of that size, and last one of c channels, p channels of the keys and
+ * as many of the values, m channels of the latent of MLA. Or s alone: a state of two axes or more,
+ * of which the last one has the channels. False: not letters in such an order.
+ */
+bool kvi_axes_known(const char *letters);
+/* Whether they are those of a state. */
+bool kvi_axes_of_state(const char *letters);
+/* Reads a shape by known letters. False: it does not fit them, or is empty or too large. */
+bool kvi_axes_take(const struct kvi_named *named, const char *letters, struct kvi_axes *axes);
 
 #endif

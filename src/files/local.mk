@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvi_la_SOURCES += \
 	src/files/append_files.c \
-	src/files/whole_chunks.c src/files/whole_chunks.h \
 	src/files/unpack_files.c \
 	src/files/rewrite.c src/files/rewrite.h \
-	src/files/assembly.c src/files/assembly.h \
 	src/files/import_read.c \
 	src/files/import.c src/files/import.h \
 	src/files/counted.c src/files/counted.h \
@@ -25,7 +23,6 @@ libkvi_la_SOURCES += \
 	src/files/llama_shorten.c src/files/llama_shorten.h \
 	src/files/locked.c src/files/locked.h \
 	src/files/member_names.c src/files/member_names.h \
-	src/files/named_axes.c src/files/named_axes.h \
 	src/files/oneshot.c \
 	src/files/pack_files.c src/files/pack_files.h \
 	src/files/pack_parts.h \
@@ -36,8 +33,6 @@ libkvi_la_SOURCES += \
 	src/files/reader_bounds.c src/files/reader_bounds.h \
 	src/files/parity_repair.c \
 	src/files/rope_find.c \
-	src/files/rule_test.c src/files/rule_test.h \
 	src/files/strided.c src/files/strided.h \
 	src/files/unpack_elements.h \
-	src/files/reader_item.c \
 	src/files/workspace_tar.c

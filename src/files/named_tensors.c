@@ -13,7 +13,6 @@
 
 #include "import_internal.h"
 #include "kv_rules.h"
-#include "named_axes.h"
 #include "parse/st_header.h"
 #include "util/ckd.h"
 #include "util/error.h"

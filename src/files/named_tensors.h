@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "kvarc.h"
-#include "files/rule_test.h"
+#include "files/kv_rules.h"
 
 /* Most axes of a named tensor. */
 enum { KVI_NAMED_AXES_MAX = 8 };

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "assembly.h"
+#include "kvarc.h"
 #include "literals.h"
 #include "locked.h"
 #include "references.h"
@@ -17,6 +17,158 @@
 #include "reader/reader_internal.h"
 #include "util/ckd.h"
 #include "util/intervals.h"
+
+/* ==== Rows of several planes, kept until every plane has come ==== */
+
+/* Some rows of one area. */
+struct token_rows {
+	struct token_rows *next, *previous; /* of all rows */
+	struct token_rows *next_in_area;
+	size_t area;
+	uint64_t t0;
+	uint32_t n;
+	size_t size, filled;    /* bytes */
+	const kvarc_sink *sink; /* where they go, and the offset */
+	uint64_t at;
+	uint8_t *bytes; /* zero where nothing came yet */
+};
+
+/*
+ * Not thread-safe: the caller holds its lock. However many areas wait for a plane, rows are found
+ * among those of their own area: a few for each segment that is read at once.
+ */
+struct assembly {
+	const struct kvi_alloc *alloc;
+	struct token_rows *list;
+	struct token_rows **of_area; /* the first one of each area */
+};
+
+/* For areas 0 to n_areas - 1. Returns OK, MEM, MEMLIMIT; alloc must outlive the assembly. */
+static kvarc_ret assembly_open(struct assembly *assembly, const struct kvi_alloc *alloc,
+                               size_t n_areas)
+{
+	*assembly = (struct assembly){ .alloc = alloc };
+	if (n_areas == 0)
+		return KVARC_OK;
+	assembly->of_area = kvi_calloc(alloc, n_areas, sizeof(struct token_rows *));
+	return assembly->of_area ? KVARC_OK : kvi_alloc_error(alloc);
+}
+
+static void insert(struct assembly *assembly, struct token_rows *r)
+{
+	r->next = assembly->list;
+	if (r->next)
+		r->next->previous = r;
+	assembly->list = r;
+	r->next_in_area = assembly->of_area[r->area];
+	assembly->of_area[r->area] = r;
+}
+
+static void take_out(struct assembly *assembly, struct token_rows *r)
+{
+	struct token_rows **link = &assembly->of_area[r->area];
+	while (*link != r)
+		link = &(*link)->next_in_area;
+	*link = r->next_in_area;
+	if (r->previous)
+		r->previous->next = r->next;
+	else
+		assembly->list = r->next;
+	if (r->next)
+		r->next->previous = r->previous;
+}
+
+static void release(struct assembly *assembly, struct token_rows *r)
+{
+	take_out(assembly, r);
+	kvi_free(assembly->alloc, r->bytes);
+	kvi_free(assembly->alloc, r);
+}
+
+/* The rows [t0, t0 + n) of an area, new if there are none; NULL: no memory. */
+static struct token_rows *assembly_get(struct assembly *assembly, size_t area, uint64_t t0,
+                                       uint32_t n, size_t row_bytes)
+{
+	size_t size;
+	for (struct token_rows *r = assembly->of_area[area]; r; r = r->next_in_area)
+		if (r->t0 == t0 && r->n == n)
+			return r;
+	if (kvi_mul(row_bytes, n, &size))
+		return NULL;
+	struct token_rows *r = kvi_calloc(assembly->alloc, 1, sizeof *r);
+	uint8_t *bytes = kvi_calloc(assembly->alloc, size, 1);
+	if (!r || !bytes) {
+		kvi_free(assembly->alloc, r);
+		kvi_free(assembly->alloc, bytes);
+		return NULL;
+	}
+	*r = (struct token_rows){ .area = area, .t0 = t0, .n = n, .size = size, .bytes = bytes };
+	insert(assembly, r);
+	return r;
+}
+
+static int write_row(struct assembly *assembly, struct token_rows *r)
+{
+	int ret = r->sink->write(r->sink->opaque, r->bytes, r->size, r->at);
+	release(assembly, r);
+	return ret;
+}
+
+/* Says that bytes more are filled in; complete rows are written and freed.
+ * Not 0: the sink failed. */
+static int assembly_put(struct assembly *assembly, struct token_rows *rows, size_t bytes)
+{
+	rows->filled += bytes;
+	return rows->filled < rows->size ? 0 : write_row(assembly, rows);
+}
+
+/* Writes what is there, incomplete rows as well. Not 0: the sink failed. */
+static int assembly_flush(struct assembly *assembly)
+{
+	int ret = 0;
+	while (assembly->list)
+		ret |= write_row(assembly, assembly->list);
+	return ret;
+}
+
+/* Frees rows without writing them. a may be all zeros. */
+static void assembly_free(struct assembly *assembly)
+{
+	while (assembly->list)
+		release(assembly, assembly->list);
+	kvi_free(assembly->alloc, assembly->of_area);
+	assembly->of_area = NULL;
+}
+
+/* ==== What a packed file of an archive is ==== */
+
+kvarc_ret kvarc_reader_item(kvarc_reader *r, size_t i, kvarc_item *item)
+{
+	if (!r || !item)
+		return KVARC_PROG;
+	if (i >= kvi_reader_n_items(r))
+		return KVARC_END;
+	const struct kvi_restore *plan = kvi_reader_restore(r, i);
+	*item = (kvarc_item){
+		.index = i, .kind = plan->kind, .name = plan->name, .bytes = plan->file_bytes
+	};
+	return KVARC_OK;
+}
+
+/* The files come after the elements: those of one that was cut are behind its end. */
+kvarc_ret kvi_unpack_no_files(kvarc_reader *r)
+{
+	kvarc_info info;
+	kvarc_ret ret = kvarc_reader_get_info(r, &info);
+	if (!ret && info.state == KVARC_STATE_CUT)
+		return kvi_reader_fail(r, KVARC_OPTIONS,
+		                       "the archive was cut, and ends before its files; "
+		                       "salvage or export its tensors");
+	return kvi_reader_fail(r, KVARC_OPTIONS,
+	                       "the archive holds no files; export its tensors instead");
+}
+
+/* ==== The files of an archive: all of them, or those of one state past damage ==== */
 
 /* ==== The files of one state of an archive, past what is damaged elsewhere in it ==== */
 
@@ -155,7 +307,7 @@ struct unpacking {
 	struct target *targets;      /* by tensor */
 	struct kvi_interval *tokens; /* of targets; those of a tensor are sorted */
 	size_t *first;               /* of tensor i in both; n_tensors + 1 */
-	struct kvi_assembly assembly;
+	struct assembly assembly;
 	struct kvi_references references;
 	kvarc_ret failed;     /* in a worker */
 	pthread_mutex_t lock; /* of the sinks, the assembly and failed */
@@ -272,7 +424,7 @@ static kvarc_ret prepare(struct unpacking *unpacking)
 	kvarc_ret ret = unpacking->plan ? KVARC_OK
 	                                : kvi_references_open(&unpacking->references, unpacking->r);
 	return ret ? ret
-	           : kvi_assembly_open(&unpacking->assembly, unpacking->alloc, unpacking->n_areas);
+	           : assembly_open(&unpacking->assembly, unpacking->alloc, unpacking->n_areas);
 }
 
 /* ----- literals ------------------------------------------------------- */
@@ -344,8 +496,8 @@ static kvarc_ret assemble(struct unpacking *unpacking, const struct target *targ
 	size_t bytes = (size_t)block->n * block->channels * block->elem_bytes;
 	kvarc_ret ret = KVARC_OK;
 	pthread_mutex_lock(&unpacking->lock);
-	struct kvi_token_rows *rows = kvi_assembly_get(&unpacking->assembly, target->area,
-	                                               block->t0, block->n, (size_t)row);
+	struct token_rows *rows = assembly_get(&unpacking->assembly, target->area, block->t0,
+	                                       block->n, (size_t)row);
 	if (rows) {
 		rows->sink = &it->sink;
 		rows->at = target->base + block->t0 * row;
@@ -356,7 +508,7 @@ static kvarc_ret assemble(struct unpacking *unpacking, const struct target *targ
 	/* planes do not touch each other's bytes */
 	kvi_strided_copy(rows->bytes, block->t0 * row, &piece->views[target->view], block, src);
 	pthread_mutex_lock(&unpacking->lock);
-	if (kvi_assembly_put(&unpacking->assembly, rows, bytes))
+	if (assembly_put(&unpacking->assembly, rows, bytes))
 		ret = KVARC_IO;
 	pthread_mutex_unlock(&unpacking->lock);
 	return ret;
@@ -454,7 +606,7 @@ static kvarc_ret open_items(struct unpacking *unpacking, kvarc_item_open open, v
 static kvarc_ret flush_rows(struct unpacking *unpacking)
 {
 	/* Planes that salvage lost leave rows incomplete. */
-	if (kvi_assembly_flush(&unpacking->assembly))
+	if (assembly_flush(&unpacking->assembly))
 		return kvi_reader_fail(unpacking->r, KVARC_IO, "writing a file failed");
 	return KVARC_OK;
 }
@@ -533,7 +685,7 @@ static kvarc_ret flush_items(struct unpacking *unpacking)
 }
 
 /* What is wrong, in the caller's words, and the end of all but the sinks. */
-static kvarc_ret finish(struct unpacking *unpacking, kvarc_ret ret)
+static kvarc_ret finish_unpacking(struct unpacking *unpacking, kvarc_ret ret)
 {
 	if (unpacking->failed == KVARC_MEM || unpacking->failed == KVARC_MEMLIMIT)
 		ret = kvi_reader_fail(unpacking->r, unpacking->failed,
@@ -543,7 +695,7 @@ static kvarc_ret finish(struct unpacking *unpacking, kvarc_ret ret)
 	if (!ret)
 		ret = flush_items(unpacking);
 	kvi_references_free(&unpacking->references, unpacking->alloc);
-	kvi_assembly_free(&unpacking->assembly);
+	assembly_free(&unpacking->assembly);
 	kvi_free(unpacking->alloc, unpacking->items);
 	kvi_free(unpacking->alloc, unpacking->targets);
 	kvi_free(unpacking->alloc, unpacking->tokens);
@@ -595,7 +747,7 @@ kvarc_ret kvarc_unpack_by(kvarc_reader *r, kvarc_item_open open, void *opaque, k
 	kvi_reader_set_blob_handler(r, NULL, NULL);
 	if (ret == KVARC_DATA)
 		ret = kvi_unpack_state(r, sink_of_file, &u);
-	return finish(&u, ret);
+	return finish_unpacking(&u, ret);
 }
 
 kvarc_ret kvi_unpack_elements(kvarc_reader *r, const struct kvi_restore *plan,
@@ -620,5 +772,5 @@ kvarc_ret kvi_unpack_elements(kvarc_reader *r, const struct kvi_restore *plan,
 				ret = flush_rows(&u);
 		}
 	}
-	return finish(&u, ret);
+	return finish_unpacking(&u, ret);
 }

@@ -8,8 +8,7 @@
 
 #include "files/import_internal.h"
 #include "files/kv_rules.h"
-#include "files/named_axes.h"
-#include "files/rule_test.h"
+#include "files/named_tensors.h"
 
 static kvarc_import *open_file(struct blob *b, const char *name, const char *rules,
                                const char *axes)
