@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Names: every C, C++ and CUDA file of the tree has a name of its own, and so have include guards and the tags
-# of structs, unions and enums.
+# Names: every C, C++ and CUDA file of the tree has a name of its own, and so have include guards
+# and the tags of structs, unions and enums. The documents that show the way through the sources
+# name files and functions that are there.
 set -eu
 
 . "${srcdir:-.}/tests/api/common.sh"
@@ -34,4 +35,13 @@ xargs awk 'match($0, /^[ \t]*(typedef |static |const )*(struct|union|enum) [A-Za
 		print text, FILENAME
 	}' < "$tmp/files" | twice "tag"
 [ ! -e "$tmp/bad" ] || fail "names that occur twice, see above"
+for doc in src/README.md CONTRIBUTING.md; do
+	grep -oE '[a-z0-9_]+\.[ch]\>' "$doc" | sort -u | while read -r name; do
+		grep -q "/$name\$" "$tmp/files" || echo "$doc: no file $name"
+	done
+	grep -oE '\<(kvarc|kvi|cmd)_[a-z0-9_]+[a-z0-9]\>' "$doc" | sort -u | while read -r name; do
+		xargs grep -qw "$name" < "$tmp/files" || echo "$doc: no function $name"
+	done
+done > "$tmp/lost"
+[ ! -s "$tmp/lost" ] || fail "$(cat "$tmp/lost")"
 echo "$(wc -l < "$tmp/files") files"
