@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """structure.py - how the sources hang together: structure.py BUILD [--circles] [--letters]
+[--changes COMMITS] [--limits]
 
 Prints, of the objects in a build folder and the sources they were made of (nm):
 - internal symbols (kvi_) that another file needs, those that only files of their own folder need,
@@ -9,7 +10,9 @@ Prints, of the objects in a build folder and the sources they were made of (nm):
 - parameters whose names are one letter, but i, n, r, w and the handles of public calls;
 - lines of the product, and of tests, fuzzers and the generators of vectors.
 --circles names the files of each circle and the symbols that lead from one folder's files to each
-other; --letters names the files with the most such parameters."""
+other; --letters names the files with the most such parameters. --changes (as git log takes them:
+SINCE..) counts how many of the sources a commit touches that changes 61 to 150 lines of them; moves
+do not count. --limits fails where a number is above what the tree has reached."""
 import argparse
 import collections
 import os
@@ -21,6 +24,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PRODUCT = 'src', 'predictors', 'include', 'gpu', 'python'
 TESTS = 'tests', 'fuzz', 'spec/vectors'
 LETTERS_ALLOWED = 'inrw'
+LIMITS = {'shared': 1186, 'inside': 711, 'circles': 0, 'letters': 7}
 # A list of parameters in a definition: a name in the first column or behind its type, then "{".
 DEFINITION = re.compile(r'^[a-zA-Z_][\w *]*?\b(\w+)\(([^(){};]*(?:\([^()]*\)[^(){};]*)*)\)\s*\{', re.M)
 
@@ -126,11 +130,32 @@ def letters():
     return count, short
 
 
+def changes(commits):
+    """Files of src and predictors that commits touch which change 61 to 150 lines of them."""
+    text = subprocess.run(['git', '-C', TOP, 'log', '--no-merges', '-M', '--numstat', '--format=@%h',
+                           commits, '--', 'src', 'predictors'], capture_output=True, text=True,
+                          check=True).stdout
+    found = []
+    for commit in text.split('@')[1:]:
+        rows = [line.split('\t') for line in commit.split('\n')[1:] if line.count('\t') == 2]
+        rows = [row for row in rows if row[2].rstrip('}').endswith(('.c', '.h')) and
+                row[0] != '-' and int(row[0]) + int(row[1])]
+        if 61 <= sum(int(row[0]) + int(row[1]) for row in rows) <= 150:
+            found.append(len(rows))
+    found.sort()
+    if not found:
+        return 'none of such a size'
+    return 'median %d, mean %.1f (%d commits)' % (
+        found[len(found) // 2], sum(found) / len(found), len(found))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('build')
     parser.add_argument('--circles', action='store_true')
     parser.add_argument('--letters', action='store_true')
+    parser.add_argument('--changes')
+    parser.add_argument('--limits', action='store_true')
     options = parser.parse_args()
     home, need = symbols(options.build)
     users = collections.defaultdict(set)
@@ -163,6 +188,15 @@ def main():
         len(sources), lines_of(tracked(*PRODUCT)),
         lines_of(name for name in tracked(*TESTS)
                  if name.endswith(('.c', '.h', '.cc', '.py', '.sh', '.mk')))))
+    if options.changes:
+        print('files of a change of 61 to 150 lines: %s' % changes(options.changes))
+    if options.limits:
+        reached = {'shared': len(shared), 'inside': len(inside), 'circles': len(found),
+                   'letters': 100 * sum(short.values()) / count}
+        for name, most in LIMITS.items():
+            if reached[name] > most:
+                sys.exit('structure.py: %s: %.1f, where %d was reached before' % (
+                    name, reached[name], most))
     if options.circles:
         print('not needed elsewhere: %s' % ' '.join(unused))
         for circle in found:
