@@ -616,6 +616,8 @@ static kvarc_ret take_stored(kvarc_import *im, const struct container_source *so
 	return ret;
 }
 
+static void import_drop_items(kvarc_import *im);
+
 static kvarc_ret take(kvarc_import *im, struct container_source *source)
 {
 	kvarc_ret ret = list_members(im, source);
@@ -625,7 +627,7 @@ static kvarc_ret take(kvarc_import *im, struct container_source *source)
 			im->n_members = im->n_items;
 			return ret;
 		}
-		kvi_import_drop_items(im);
+		import_drop_items(im);
 		ret = KVARC_OK;
 	}
 	if (ret)
@@ -640,7 +642,13 @@ static kvarc_ret take(kvarc_import *im, struct container_source *source)
 	return take_stored(im, source);
 }
 
-kvarc_ret kvi_import_container(kvarc_import *im, const kvarc_source *src)
+/*
+ * Adds the members of a zip or tar file as items. Without options.members they are windows of the
+ * container, in ascending order, and import_join_members makes one file of them again.
+ * Returns OK; END (not a container, or one that is kept as a whole: there may be items left, which
+ * the caller drops, and a note); DATA, IO, MEM, MEMLIMIT.
+ */
+static kvarc_ret import_container(kvarc_import *im, const kvarc_source *src)
 {
 	struct container_source c = { .n = 0 };
 	kvarc_ret ret;
@@ -656,7 +664,9 @@ kvarc_ret kvi_import_container(kvarc_import *im, const kvarc_source *src)
 	return ret ? ret : im->n_items ? KVARC_OK : KVARC_END;
 }
 
-void kvi_import_join_members(kvarc_import *im)
+/* Moves areas and token ids from members in place to item 0, the container, and drops all items:
+ * the caller adds item 0. */
+static void import_join_members(kvarc_import *im)
 {
 	for (size_t i = 0; i < im->n_areas; i++) {
 		struct kvi_imp_area *a = &im->areas[i];
@@ -670,7 +680,7 @@ void kvi_import_join_members(kvarc_import *im)
 		t->ids_at += im->items[t->ids_item].window->base;
 		t->ids_item = 0;
 	}
-	kvi_import_drop_items(im);
+	import_drop_items(im);
 }
 
 /* ==== Looks at files and finds the caches in them ==== */
@@ -681,7 +691,8 @@ static void drop_tracks(kvarc_import *im, size_t keep)
 		kvi_free(&im->alloc, im->tracks[--im->n_tracks].runs);
 }
 
-void kvi_import_drop_items(kvarc_import *im)
+/* Drops all items with their areas, tensors and tracks. */
+static void import_drop_items(kvarc_import *im)
 {
 	while (im->n_items) {
 		struct kvi_imp_item *item = &im->items[--im->n_items];
@@ -698,7 +709,7 @@ void kvarc_import_close(kvarc_import **pim)
 	if (!im)
 		return;
 	*pim = NULL;
-	kvi_import_drop_items(im);
+	import_drop_items(im);
 	drop_tracks(im, 0);
 	kvi_free(&im->alloc, im->items);
 	kvi_free(&im->alloc, im->tracks);
@@ -820,7 +831,7 @@ static kvarc_ret open_single(kvarc_import *im, const kvarc_source *src, const ch
 static void close_container(kvarc_import *im)
 {
 	roll_back(im, &(struct mark){ 0, 0, 0 });
-	kvi_import_drop_items(im);
+	import_drop_items(im);
 	im->n_members = 0;
 }
 
@@ -830,7 +841,7 @@ static void close_container(kvarc_import *im)
  */
 static kvarc_ret open_container(kvarc_import *im, const kvarc_source *src, const char *name)
 {
-	kvarc_ret ret = kvi_import_container(im, src);
+	kvarc_ret ret = import_container(im, src);
 	if (!ret)
 		ret = look_at_all(im);
 	if (!ret && im->n_tensors == 0) {
@@ -846,7 +857,7 @@ static kvarc_ret open_container(kvarc_import *im, const kvarc_source *src, const
 	         im->n_items);
 	if (im->n_members)
 		return KVARC_OK;
-	kvi_import_join_members(im);
+	import_join_members(im);
 	ret = open_single(im, src, name);
 	if (!ret)
 		im->items[0].kind = KVI_ITEM_OTHER;

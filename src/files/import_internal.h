@@ -140,18 +140,6 @@ kvarc_ret kvi_import_raw(kvarc_import *im, uint32_t item);
 kvarc_ret kvi_import_pt(kvarc_import *im);
 /* All items from `first` on that are npy files of one container, together. */
 kvarc_ret kvi_import_npy(kvarc_import *im, uint32_t first);
-/*
- * Adds the members of a zip or tar file as items. Without options.members they are windows of the
- * container, in ascending order, and kvi_import_join_members makes one file of them again.
- * Returns OK; END (not a container, or one that is kept as a whole: there may be items left, which
- * the caller drops, and a note); DATA, IO, MEM, MEMLIMIT.
- */
-kvarc_ret kvi_import_container(kvarc_import *im, const kvarc_source *src);
-/* Moves areas and token ids from members in place to item 0, the container, and drops all items:
- * the caller adds item 0. */
-void kvi_import_join_members(kvarc_import *im);
-/* Drops all items with their areas, tensors and tracks. */
-void kvi_import_drop_items(kvarc_import *im);
 /* Sets heads, channels and RoPE of key tensors that have none yet. */
 kvarc_ret kvi_import_find_ropes(kvarc_import *im);
 

@@ -41,8 +41,9 @@ static kvarc_ret put_blob(struct kvi_item_put *put)
 	return ret;
 }
 
-kvarc_ret kvi_item_put(struct kvi_item_put *put, const kvarc_source *source, uint64_t at,
-                       uint64_t bytes)
+/* The next bytes of the item, from an offset of a source on. Returns OK, MEM, MEMLIMIT, IO. */
+static kvarc_ret item_put(struct kvi_item_put *put, const kvarc_source *source, uint64_t at,
+                          uint64_t bytes)
 {
 	while (bytes) {
 		uint64_t capacity = LITERAL_BYTES - put->bytes;
@@ -74,7 +75,7 @@ kvarc_ret kvi_item_put_literals(struct kvi_item_put *put, const struct kvi_resto
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < plan->n_pieces && !ret; i++) {
 		if (plan->pieces[i].type == KVI_PIECE_LITERAL)
-			ret = kvi_item_put(put, file, at, plan->pieces[i].bytes);
+			ret = item_put(put, file, at, plan->pieces[i].bytes);
 		at += plan->pieces[i].bytes;
 	}
 	return ret;

@@ -23,9 +23,6 @@ struct kvi_item_put {
 /* Begins an item, by its number in the archive. alloc: must outlive it. */
 void kvi_item_put_begin(struct kvi_item_put *put, kvarc_writer *w, kvarc_error *error,
                         const struct kvi_alloc *alloc, uint64_t item);
-/* The next bytes of the item, from an offset of a source on. Returns OK, MEM, MEMLIMIT, IO. */
-kvarc_ret kvi_item_put(struct kvi_item_put *put, const kvarc_source *source, uint64_t at,
-                       uint64_t bytes);
 /* All literal pieces of a file. Returns OK, MEM, MEMLIMIT, IO. */
 kvarc_ret kvi_item_put_literals(struct kvi_item_put *put, const struct kvi_restore *plan,
                                 const kvarc_source *file);

@@ -41,9 +41,11 @@ static bool read_arch(struct kvi_llama_description *description, struct kvi_scan
 	return true;
 }
 
-bool kvi_llama_describe(struct kvi_llama_description *description,
-                        const struct kvi_llama_file *file, const struct kvi_llama_section *section,
-                        struct kvi_scan *scan)
+/* Describes the file, and one of its sections. False: the architecture of a session is not plain
+ * text. */
+static bool llama_describe(struct kvi_llama_description *description,
+                           const struct kvi_llama_file *file,
+                           const struct kvi_llama_section *section, struct kvi_scan *scan)
 {
 	enum { PLAIN_TOKENS_AT = 12 };
 	const struct kvi_llama_grammar *g = &file->grammar;
@@ -64,8 +66,9 @@ bool kvi_llama_describe(struct kvi_llama_description *description,
 	return !g->session || read_arch(description, scan);
 }
 
-void kvi_llama_describe_print(const struct kvi_llama_description *description,
-                              char text[KVI_LLAMA_PAIR_BYTES])
+/* The value of the pair: names and numbers. */
+static void llama_describe_print(const struct kvi_llama_description *description,
+                                 char text[KVI_LLAMA_PAIR_BYTES])
 {
 	size_t n = 0;
 	for (size_t i = 0; i < N_MEMBERS; i++) {
@@ -135,10 +138,10 @@ static kvarc_ret describe_item(struct kvi_llama_item *it, char text[KVI_LLAMA_PA
 		return kvi_alloc_error(it->alloc);
 	kvarc_ret ret = kvi_llama_parse(&f, it->alloc, s, &why);
 	if (!ret && (f.n_sections == 0 || f.sections[0].recurrent || f.sections[0].checkpoint ||
-	             !kvi_llama_describe(&d, &f, &f.sections[0], s)))
+	             !llama_describe(&d, &f, &f.sections[0], s)))
 		ret = KVARC_END;
 	if (!ret)
-		kvi_llama_describe_print(&d, text);
+		llama_describe_print(&d, text);
 	kvi_llama_free(&f, it->alloc);
 	kvi_free(it->alloc, s);
 	return ret;

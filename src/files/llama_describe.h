@@ -29,14 +29,6 @@ struct kvi_llama_description {
 	char arch[KVI_LLAMA_ARCH_BYTES];
 };
 
-/* Describes the file, and one of its sections. False: the architecture of a session is not plain
- * text. */
-bool kvi_llama_describe(struct kvi_llama_description *description,
-                        const struct kvi_llama_file *file, const struct kvi_llama_section *section,
-                        struct kvi_scan *scan);
-/* The value of the pair: names and numbers. */
-void kvi_llama_describe_print(const struct kvi_llama_description *description,
-                              char text[KVI_LLAMA_PAIR_BYTES]);
 /* Reads a value; names that are not known are passed over. False: it is not valid. */
 bool kvi_llama_describe_parse(struct kvi_llama_description *description, const char *text);
 

@@ -22,15 +22,5 @@ kvarc_ret kvi_unpack_elements(kvarc_reader *r, const struct kvi_restore *plan,
 
 /* Where item i goes; NULL: nowhere. */
 typedef const kvarc_sink *kvi_item_sink_fn(void *opaque, size_t i);
-/*
- * After DATA of an unpack: what is damaged may be of earlier states alone, which later appends have
- * replaced. Writes each item again, of the frames that the state of r needs, and of no others.
- * Returns OK; DATA, as before, where one of these is damaged, or the archive has no index; or as
- * kvarc_reader_read_deliver.
- */
-kvarc_ret kvi_unpack_state(kvarc_reader *r, kvi_item_sink_fn *sink_of, void *opaque);
-
-/* The failure of an unpack of an archive that holds no files; the error is that of r. */
-kvarc_ret kvi_unpack_no_files(kvarc_reader *r);
 
 #endif

@@ -156,7 +156,7 @@ kvarc_ret kvarc_reader_item(kvarc_reader *r, size_t i, kvarc_item *item)
 }
 
 /* The files come after the elements: those of one that was cut are behind its end. */
-kvarc_ret kvi_unpack_no_files(kvarc_reader *r)
+static kvarc_ret unpack_no_files(kvarc_reader *r)
 {
 	kvarc_info info;
 	kvarc_ret ret = kvarc_reader_get_info(r, &info);
@@ -257,7 +257,13 @@ static kvarc_ret put_items(struct past_damage *damage, kvi_item_sink_fn *sink_of
 	return ret;
 }
 
-kvarc_ret kvi_unpack_state(kvarc_reader *r, kvi_item_sink_fn *sink_of, void *opaque)
+/*
+ * After DATA of an unpack: what is damaged may be of earlier states alone, which later appends have
+ * replaced. Writes each item again, of the frames that the state of r needs, and of no others.
+ * Returns OK; DATA, as before, where one of these is damaged, or the archive has no index; or as
+ * kvarc_reader_read_deliver.
+ */
+static kvarc_ret unpack_state(kvarc_reader *r, kvi_item_sink_fn *sink_of, void *opaque)
 {
 	struct past_damage x = { .r = r };
 	kvarc_error *e = kvi_reader_error(r), first = { 0 };
@@ -737,7 +743,7 @@ kvarc_ret kvarc_unpack_by(kvarc_reader *r, kvarc_item_open open, void *opaque, k
 		               .alloc = kvi_reader_alloc(r),
 		               .n_items = kvi_reader_n_items(r) };
 	if (u.n_items == 0)
-		return kvi_unpack_no_files(r);
+		return unpack_no_files(r);
 	kvarc_ret ret = start(&u);
 	if (!ret)
 		ret = open_items(&u, open, opaque);
@@ -746,7 +752,7 @@ kvarc_ret kvarc_unpack_by(kvarc_reader *r, kvarc_item_open open, void *opaque, k
 		ret = read_tokens(&u);
 	kvi_reader_set_blob_handler(r, NULL, NULL);
 	if (ret == KVARC_DATA)
-		ret = kvi_unpack_state(r, sink_of_file, &u);
+		ret = unpack_state(r, sink_of_file, &u);
 	return finish_unpacking(&u, ret);
 }
 

@@ -63,9 +63,14 @@ static bool grow(struct kvi_params_store *store)
 	return true;
 }
 
-kvarc_ret kvi_params_store_add(struct kvi_params_store *store, struct kvi_params *params,
-                               const struct kvi_params_header *header, uint64_t sequence,
-                               struct kvi_params_use **out)
+/*
+ * Takes params over, in every case, and replaces what was there of the same
+ * tensor and first head. use: NULL, or gets a use that the caller releases.
+ * Returns OK, MEM, MEMLIMIT.
+ */
+static kvarc_ret params_store_add(struct kvi_params_store *store, struct kvi_params *params,
+                                  const struct kvi_params_header *header, uint64_t sequence,
+                                  struct kvi_params_use **out)
 {
 	struct kvi_params_use *use = kvi_calloc(store->alloc, 1, sizeof *use);
 	pthread_mutex_lock(&store->lock);
@@ -141,7 +146,7 @@ kvarc_ret kvi_reader_add_params(kvarc_reader *r, const struct kvi_frame *frame, 
 		                    (unsigned long long)frame->head.sequence,
 		                    (unsigned long long)frame->offset));
 	if (ret == KVARC_OK)
-		ret = kvi_params_store_add(&r->workers.store, params, &h, sequence, use);
+		ret = params_store_add(&r->workers.store, params, &h, sequence, use);
 	return ret ? kvi_fail_alloc(error, &r->alloc) : KVARC_OK;
 }
 

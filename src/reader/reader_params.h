@@ -29,14 +29,6 @@ struct kvi_params_store {
 bool kvi_params_store_init(struct kvi_params_store *store, const struct kvi_alloc *alloc);
 /* Frees the store, whose parameters nobody uses any more. */
 void kvi_params_store_free(struct kvi_params_store *store);
-/*
- * Takes params over, in every case, and replaces what was there of the same
- * tensor and first head. use: NULL, or gets a use that the caller releases.
- * Returns OK, MEM, MEMLIMIT.
- */
-kvarc_ret kvi_params_store_add(struct kvi_params_store *store, struct kvi_params *params,
-                               const struct kvi_params_header *header, uint64_t sequence,
-                               struct kvi_params_use **use);
 /* NULL: this one is not here. Give it back with _release, which is NULL-safe. */
 struct kvi_params_use *kvi_params_store_find(struct kvi_params_store *store, uint32_t tensor,
                                              uint16_t head, uint64_t sequence);

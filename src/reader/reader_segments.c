@@ -300,8 +300,9 @@ static void place(struct kvi_segment *segment, const struct kvi_segment_ref *ref
 	segment->part = ref->part;
 }
 
-kvarc_ret kvi_stored_segment(kvarc_reader *r, const struct kvi_segment_ref *ref,
-                             struct kvi_segment *segment, kvarc_error *error)
+/* A segment of the index that lies in a store. Returns as kvi_stored_get. */
+static kvarc_ret stored_segment(kvarc_reader *r, const struct kvi_segment_ref *ref,
+                                struct kvi_segment *segment, kvarc_error *error)
 {
 	struct kvi_stored_copy *c;
 	kvarc_ret ret = kvi_stored_get_ref(r, ref, &c, error);
@@ -313,8 +314,9 @@ kvarc_ret kvi_stored_segment(kvarc_reader *r, const struct kvi_segment_ref *ref,
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_stored_use(kvarc_reader *r, const struct kvi_segment_ref *ref,
-                         struct kvi_segment_use *use, kvarc_error *error)
+/* The same, with its elements, as use->segment and use->stored. */
+static kvarc_ret stored_use(kvarc_reader *r, const struct kvi_segment_ref *ref,
+                            struct kvi_segment_use *use, kvarc_error *error)
 {
 	kvarc_ret ret = kvi_stored_get_ref(r, ref, &use->stored, error);
 	if (ret)
@@ -388,7 +390,7 @@ kvarc_ret kvi_reader_read_segment(kvarc_reader *r, struct kvi_packer *packer,
 {
 	struct kvi_loaded x = { 0 };
 	if (ref->stored)
-		return kvi_stored_segment(r, ref, segment, error);
+		return stored_segment(r, ref, segment, error);
 	kvarc_ret ret = kvi_reader_load_frame(r, packer, ref->offset, KVI_FRAME_SEGMENT,
 	                                      ref->sequence, &x, error);
 	if (ret == KVARC_OK &&
@@ -413,7 +415,7 @@ kvarc_ret kvi_segment_use_load(kvarc_reader *r, struct kvi_packer *packer,
 		return kvi_fail_alloc(error, &r->alloc);
 	(*use)->known = ref->offset != 0;
 	if (ref->stored)
-		return kvi_stored_use(r, ref, *use, error);
+		return stored_use(r, ref, *use, error);
 	return ref->offset ? kvi_reader_read_segment(r, packer, ref, &(*use)->segment, error)
 	                   : KVARC_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* writer_errors.c - failures of a writer that stay, and what it refuses */
+#include "config.h"
 
-#include <stdarg.h>
 #include <unistd.h>
 
 #include "writer_errors.h"
@@ -21,15 +21,6 @@ bool kvi_writer_refuses(kvarc_writer *w)
 		                     "the writer belongs to the process that this one was forked "
 		                     "from: open another one, on another file");
 	return w->sticky != KVARC_OK;
-}
-
-kvarc_ret kvi_writer_fail(kvarc_writer *w, kvarc_ret code, const char *format, ...)
-{
-	va_list args;
-	va_start(args, format);
-	kvi_vfail(w->error, code, format, args);
-	va_end(args);
-	return kvi_writer_set_error(w, code);
 }
 
 const struct kvi_alloc *kvi_writer_alloc(const kvarc_writer *w)

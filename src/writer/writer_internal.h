@@ -33,8 +33,4 @@ int kvi_writer_level(const kvarc_writer_options *options);
 /* The allocator of the writer, which the writer owns. */
 const struct kvi_alloc *kvi_writer_alloc(const kvarc_writer *w);
 
-/* Fills the caller's kvarc_error, makes code stick to the writer, returns it. */
-kvarc_ret kvi_writer_fail(kvarc_writer *w, kvarc_ret code, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-
 #endif

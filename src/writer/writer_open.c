@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* writer_open.c - how a writer begins and ends: a new archive, one that is appended to */
+#include "config.h"
 
 #include <errno.h>
 #include <limits.h>
