@@ -34,6 +34,9 @@ typedef int (*kvi_blob_fn)(void *opaque, uint64_t item, uint64_t offset, const u
  */
 void kvi_reader_set_blob_handler(kvarc_reader *r, kvi_blob_fn fn, void *opaque);
 
+struct kvi_superblock;
+/* What the first 64 bytes of the file say; owned by the reader, valid until close. */
+const struct kvi_superblock *kvi_reader_superblock(const kvarc_reader *r);
 /* The allocator of the reader, which the reader owns. */
 const struct kvi_alloc *kvi_reader_alloc(const kvarc_reader *r);
 /* False on a pipe. */

@@ -11,6 +11,11 @@
 #include "format/crypt.h"
 #include "util/arguments.h"
 
+const struct kvi_superblock *kvi_reader_superblock(const kvarc_reader *r)
+{
+	return &r->sb;
+}
+
 const struct kvi_alloc *kvi_reader_alloc(const kvarc_reader *r)
 {
 	return &r->alloc;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_resume.c - finds the end of an archive, for a writer that continues it (spec 9.3) */
-
-#include "reader_ids.h"
 #include "reader_resume.h"
+
+#include "reader_frames.h"
+#include "reader_ids.h"
 #include "reader_segments.h"
+#include "reader_state.h"
 #include "format/commit.h"
 
 /* As the FOOTER has it. DATA: there is none. */
@@ -149,12 +151,11 @@ static kvarc_ret checkpoint_follows(kvarc_reader *r, bool *follows)
 	return ret;
 }
 
-kvarc_ret kvi_reader_resume(kvarc_reader *r, bool lenient, struct kvi_resume *to)
+/* Finds the end of the archive: fills what of *to is of the end. */
+static kvarc_ret find_end(kvarc_reader *r, bool lenient, struct kvi_resume *to)
 {
 	struct kvi_walk w;
 	bool lost = r->state == KVARC_STATE_DAMAGED;
-	*to = (struct kvi_resume){ 0 };
-	kvi_out_init(&to->index, &r->alloc);
 	if (lost && lenient && r->seq.stop) {
 		kvarc_ret ret = checkpoint_follows(r, &lost);
 		if (ret)
@@ -179,9 +180,29 @@ kvarc_ret kvi_reader_resume(kvarc_reader *r, bool lenient, struct kvi_resume *to
 	return ret ? ret : check_items(r, true);
 }
 
+kvarc_ret kvi_reader_resume(kvarc_reader *r, bool lenient, struct kvi_resume *to)
+{
+	const struct kvi_list *l = &r->index.checkpoints;
+	*to = (struct kvi_resume){ .superblock = &r->sb,
+		                   .identity = &r->meta.identity,
+		                   .params = &r->index.params,
+		                   .crypt = r->in.crypt,
+		                   .geometry_hash = r->chains.geometry,
+		                   .sync = r->in.sync,
+		                   .file_bytes = r->in.source.size,
+		                   .n_segments = r->index.segments.n,
+		                   .closed = r->state == KVARC_STATE_CLOSED };
+	if (l->n)
+		to->checkpoint = KVI_LIST(struct kvi_checkpoint_ref, *l, l->n - 1)->number;
+	kvi_out_init(&to->index, &r->alloc);
+	return find_end(r, lenient, to);
+}
+
 uint64_t kvi_reader_item_tokens(const kvarc_reader *r, uint32_t track)
 {
 	uint64_t end = 0;
+	if (r->meta.set_closed)
+		return 0;
 	for (size_t i = r->meta.first_item; i < r->meta.items.n; i++) {
 		const struct kvi_restore *x = &KVI_LIST(struct kvi_item, r->meta.items, i)->restore;
 		for (size_t k = 0; k < x->n_pieces; k++) {
@@ -286,4 +307,64 @@ kvarc_ret kvi_reader_track_end(kvarc_reader *r, uint32_t track, uint64_t t0,
 		ret = chain_of(r, p, t0, s, &to->chain);
 	kvi_free(&r->alloc, s);
 	return ret;
+}
+
+uint64_t kvi_reader_predictor_like(const kvarc_reader *r, uint64_t sequence,
+                                   const struct kvi_predictor *like, bool embedded)
+{
+	struct kvi_predictor_ref *x = kvi_reader_predictor_before(&r->predictors, sequence);
+	if (!x || x->p.kind != like->kind || x->p.level != like->level ||
+	    !kvi_h128_equal(x->p.digest, like->digest))
+		return 0;
+	return !embedded || kvi_reader_embedding(&r->predictors, x) ? x->sequence : 0;
+}
+
+/* The last chunk of heads of a tensor and a segment; NULL: there is none. */
+static const struct kvi_chunk_ref *last_chunk(const kvarc_reader *r,
+                                              const struct kvi_segment *segment, uint32_t tensor,
+                                              uint16_t head, uint16_t heads)
+{
+	for (size_t i = r->index.segments.n; i-- > 0;) {
+		const struct kvi_segment_ref *x = KVI_LIST(struct kvi_segment_ref,
+		                                           r->index.segments, i);
+		if (x->track != segment->track || x->t0 != segment->t0 || x->n != segment->n ||
+		    x->stored)
+			continue;
+		for (uint64_t c = x->first; c < x->end; c++) {
+			const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref,
+			                                           r->index.chunks, c);
+			if (ref->tensor == tensor && ref->head == head && ref->heads == heads)
+				return ref;
+		}
+		return NULL;
+	}
+	return NULL;
+}
+
+kvarc_ret kvi_reader_find_state(kvarc_reader *r, const struct kvi_segment *segment, uint32_t tensor,
+                                uint16_t head, uint16_t heads, struct kvi_buffer *buffer,
+                                struct kvi_frame *frame, kvarc_error *error)
+{
+	const struct kvi_chunk_ref *ref = last_chunk(r, segment, tensor, head, heads);
+	struct kvi_chunk_header h;
+	if (!ref)
+		return KVARC_END;
+	uint64_t offset = ref->offset, sequence = ref->sequence;
+	for (int i = 0; i < 2; i++) {
+		kvarc_ret ret = kvi_reader_read_frame(r, offset, KVI_FRAME_CHUNK, sequence, buffer,
+		                                      frame, error);
+		if (ret)
+			return ret;
+		if (!kvi_chunk_header_parse(&h, frame->payload, frame->head.payload_bytes))
+			return KVARC_DATA;
+		if (h.codec != KVI_CODEC_STATE ||
+		    !kvi_state_reference(frame->payload + KVI_CHUNK_HEADER_BYTES,
+		                         frame->head.payload_bytes - KVI_CHUNK_HEADER_BYTES,
+		                         &sequence, &offset))
+			return kvi_state_may_refer(h.codec) && h.n == segment->n &&
+			                       h.tensor == tensor
+			               ? KVARC_OK
+			               : KVARC_DATA;
+	}
+	return KVARC_DATA;
 }

@@ -3,8 +3,17 @@
 #ifndef KVI_READER_RESUME_H
 #define KVI_READER_RESUME_H
 
+#include "format/chain_value.h"
+#include "format/crypt.h"
 #include "format/frame_index.h"
-#include "reader_state.h"
+#include "format/frame_input.h"
+#include "format/identity.h"
+#include "format/predictor_frame.h"
+#include "format/segment.h"
+#include "format/superblock.h"
+#include "kvarc.h"
+#include "reader_index.h"
+#include "util/bytes.h"
 
 /* The end of an archive: behind its FOOTER, or else behind its last COMMIT. */
 struct kvi_resume {
@@ -14,6 +23,15 @@ struct kvi_resume {
 	struct kvi_out index;
 	struct kvi_index_delta delta;
 	uint64_t index_entries;
+	/* The archive up to there; what is pointed to belongs to the reader, until it is closed. */
+	const struct kvi_superblock *superblock;
+	const struct kvi_identity *identity;
+	const struct kvi_list *params; /* struct kvi_params_ref */
+	const struct kvi_crypt *crypt; /* NULL: the archive is not encrypted */
+	struct kvi_h128 geometry_hash; /* hash of the content of GEOMETRY */
+	uint64_t sync, file_bytes; /* file_bytes: size of the file, with what is behind the end */
+	uint64_t checkpoint, n_segments; /* checkpoint: number of the last one, 0: none */
+	bool closed;                     /* a FOOTER ends the file */
 };
 
 /*
@@ -35,7 +53,20 @@ struct kvi_track_end {
  * IO, STORE. */
 kvarc_ret kvi_reader_track_end(kvarc_reader *r, uint32_t track, uint64_t t0,
                                struct kvi_track_end *to);
-/* How many tokens of a track the packed files of the last state need. */
+/* How many tokens of a track the packed files of the last state need, until a checkpoint closes it;
+ * then 0. */
 uint64_t kvi_reader_item_tokens(const kvarc_reader *r, uint32_t track);
+/* The sequence number of the PREDICTOR in force at a frame, where it is of the kind, level and
+ * profile of `like`; 0: it is not. embedded: its profile has to be in the archive, too. */
+uint64_t kvi_reader_predictor_like(const kvarc_reader *r, uint64_t sequence,
+                                   const struct kvi_predictor *like, bool embedded);
+/*
+ * The last chunk of a tensor's heads over a segment's tokens, or the one that it refers to, as a
+ * frame in `buffer`, which is the caller's to free with the reader's allocator. Returns OK, END
+ * (there is none), DATA (damaged, or its elements cannot be referred to), MEM, MEMLIMIT, IO.
+ */
+kvarc_ret kvi_reader_find_state(kvarc_reader *r, const struct kvi_segment *segment, uint32_t tensor,
+                                uint16_t head, uint16_t heads, struct kvi_buffer *buffer,
+                                struct kvi_frame *frame, kvarc_error *error);
 
 #endif

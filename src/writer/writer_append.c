@@ -12,7 +12,6 @@
 #include "format/geometry_check.h"
 #include "format/storeref.h"
 #include "reader/reader_resume.h"
-#include "reader/reader_state.h"
 #include "util/arguments.h"
 #include "util/ckd.h"
 #include "util/string_field.h"
@@ -398,7 +397,7 @@ static const char *why_not_stored(const kvarc_writer *w)
 {
 	if (!w->has_geometry)
 		return "call kvarc_writer_set_geometry first";
-	if (w->archive && !(w->archive->sb.incompat & KVI_INCOMPAT_STORE))
+	if (w->archive && !(w->resumed.superblock->incompat & KVI_INCOMPAT_STORE))
 		return "the archive that is appended to has no parts in a store: write a new one "
 		       "with KVARC_WRITE_STORED";
 	if (!w->archive && !(w->options.flags & KVARC_WRITE_STORED))

@@ -12,7 +12,6 @@
 #include "format/crypt.h"
 #include "format/params_header.h"
 #include "format/parity.h"
-#include "reader/reader_state.h"
 
 /* ==== Encrypted archives: KEY frames, and frames that are sealed (frames.md 12.1) ==== */
 
@@ -48,7 +47,7 @@ kvarc_ret kvi_writer_emit_keys(kvarc_writer *w)
 
 kvarc_ret kvi_writer_resume_crypt(kvarc_writer *w)
 {
-	const struct kvi_crypt *from = w->archive->in.crypt;
+	const struct kvi_crypt *from = w->resumed.crypt;
 	kvarc_ret ret;
 	if (!from)
 		return w->options.keys ? kvi_fail(w->error, KVARC_OPTIONS,
@@ -70,7 +69,7 @@ kvarc_ret kvi_writer_part_from_lost(kvarc_writer *w)
 	enum { TYPE = 0x8000, STEP = KVI_FRAME_ALIGN, STEPS = 256 };
 	struct kvi_index_entry entry = { 0 };
 	uint8_t content[STEP * STEPS] = { 0 }, n;
-	if (!w->crypt || w->archive->state == KVARC_STATE_CLOSED)
+	if (!w->crypt || w->was_closed)
 		return KVARC_OK;
 	kvi_aead_random(&n, sizeof n);
 	return kvi_writer_emit_content(w, TYPE, content, STEP * (size_t)(n + 1), false, &entry);

@@ -18,10 +18,11 @@
 #include "writer_state.h"
 #include "format/crypt.h"
 #include "format/identity.h"
+#include "format/params_header.h"
 #include "format/superblock.h"
 #include "reader/reader_frames.h"
 #include "reader/reader_resume.h"
-#include "reader/reader_state.h"
+#include "reader/reader_internal.h"
 #include "util/arguments.h"
 #include "util/string_field.h"
 
@@ -389,7 +390,7 @@ kvarc_ret kvarc_writer_identity(kvarc_writer *w, size_t n, const char *const key
 	if (n && (!keys || !values))
 		return kvi_fail(w->error, KVARC_PROG,
 		                "kvarc_writer_identity: keys or values are NULL");
-	if (w->archive && w->archive->index.segments.n)
+	if (w->resumed.n_segments)
 		return kvi_fail(w->error, KVARC_PROG,
 		                "kvarc_writer_identity: the tokens of an archive that is appended "
 		                "to have their identity");
@@ -485,15 +486,16 @@ static kvarc_ret open_archive(kvarc_writer *w, const kvarc_source *source)
 /* What the reader of the archive leaves to the writer, and whether it may be appended to. */
 static kvarc_ret take_archive(kvarc_writer *w)
 {
+	const struct kvi_superblock *superblock = kvi_reader_superblock(w->archive);
 	/* Both together stay below the limit. */
-	uint64_t used = atomic_load(&w->archive->alloc.used);
+	uint64_t used = atomic_load(&kvi_reader_alloc(w->archive)->used);
 	w->alloc.limit = w->alloc.limit > used ? w->alloc.limit - used : 1;
-	if (w->archive->sb.ro_compat)
+	if (superblock->ro_compat)
 		return kvi_reason(w->error, KVARC_REASON_NEWER,
 		                  kvi_fail_at(w->error, KVARC_OPTIONS, 0, KVARC_UNKNOWN,
 		                              "the archive has features (%#x) of a newer version "
 		                              "of kvarc that forbid an append",
-		                              (unsigned)w->archive->sb.ro_compat));
+		                              (unsigned)superblock->ro_compat));
 	return KVARC_OK;
 }
 
@@ -501,10 +503,10 @@ static kvarc_ret take_archive(kvarc_writer *w)
 static kvarc_ret check_options(kvarc_writer *w)
 {
 	const kvarc_writer_options *o = &w->options;
-	const kvarc_reader *r = w->archive;
+	const struct kvi_resume *from = &w->resumed;
 	static const uint8_t none[sizeof o->file_id];
 	bool id = o->flags & KVARC_WRITE_FILE_ID || memcmp(o->file_id, none, sizeof none);
-	if (id && memcmp(o->file_id, r->sb.file_id, sizeof o->file_id))
+	if (id && memcmp(o->file_id, from->superblock->file_id, sizeof o->file_id))
 		return kvi_fail(w->error, KVARC_PROG,
 		                "kvarc_writer_open_append: file_id is not that of the archive");
 	if (o->level >= KVI_LEVEL_MODEL)
@@ -512,7 +514,7 @@ static kvarc_ret check_options(kvarc_writer *w)
 		                "kvarc_writer_open_append: level %d needs a model to go through "
 		                "all tokens again; append at levels 0 to 3, then compact",
 		                o->level);
-	if (o->lossy && r->index.segments.n && !kvi_identity_get(&r->meta.identity, "lossy"))
+	if (o->lossy && from->n_segments && !kvi_identity_get(from->identity, "lossy"))
 		return kvi_fail(w->error, KVARC_LOSSY,
 		                "a lossy tier is asked for, but the archive holds tokens without "
 		                "one and says so: write another archive");
@@ -521,7 +523,7 @@ static kvarc_ret check_options(kvarc_writer *w)
 
 static kvarc_ret take_identity(kvarc_writer *w)
 {
-	const struct kvi_identity *id = &w->archive->meta.identity;
+	const struct kvi_identity *id = w->resumed.identity;
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < id->n && !ret; i++)
 		ret = kvi_identity_set(&w->identity, &w->alloc, id->pairs[i].key,
@@ -540,42 +542,40 @@ static bool leaves_out(const char *lossy)
 /* lenient: a damaged last segment may be there, which a rewind replaces before anything follows. */
 static kvarc_ret take_tracks(kvarc_writer *w, bool lenient)
 {
-	const kvarc_reader *r = w->archive;
-	const bool unknown = leaves_out(kvi_identity_get(&r->meta.identity, "lossy"));
+	const bool unknown = leaves_out(kvi_identity_get(w->resumed.identity, "lossy"));
 	kvarc_ret ret = KVARC_OK;
 	for (uint32_t i = 0; i < w->geometry.n_tracks && !ret; i++) {
 		struct kvi_writer_track *t = &w->tracks[i];
 		struct kvi_track_end end;
-		ret = kvi_reader_track_end(w->archive, i, r->index.tokens[i], &end);
+		const uint64_t tokens = kvarc_reader_tokens(w->archive, i);
+		ret = kvi_reader_track_end(w->archive, i, tokens, &end);
 		if (ret == KVARC_DATA && lenient) {
 			end = (struct kvi_track_end){ .no_position = true };
 			ret = KVARC_OK;
 		}
-		t->n_written = t->n_committed = t->n_submitted = r->index.tokens[i];
+		t->n_written = t->n_committed = t->n_submitted = tokens;
 		t->n_appended = t->n_total = t->n_written;
 		t->next_position = end.position;
 		t->chain = end.chain;
 		t->wants_positions = (unknown && t->n_written) || end.no_position;
-		t->item_tokens = r->meta.set_closed ? 0 : kvi_reader_item_tokens(r, i);
+		t->item_tokens = kvi_reader_item_tokens(w->archive, i);
 	}
 	return ret;
 }
 
 static kvarc_ret take_end(kvarc_writer *w, const struct kvi_resume *end)
 {
-	const struct kvi_list *l = &w->archive->index.checkpoints;
-	w->sync = w->archive->in.sync;
+	w->sync = end->sync;
 	w->offset = end->offset;
 	w->sequence = w->was_sequence = end->sequence;
-	w->was_closed = w->archive->state == KVARC_STATE_CLOSED;
+	w->was_closed = end->closed;
 	w->stats.file_bytes = end->offset;
 	w->last_index = end->last_index;
 	w->last_commit = end->last_commit;
 	w->index_delta = end->delta;
 	w->index_entries = end->index_entries;
 	kvi_put_bytes(&w->index, end->index.p, end->index.n);
-	if (l->n)
-		w->checkpoint = KVI_LIST(struct kvi_checkpoint_ref, *l, l->n - 1)->number;
+	w->checkpoint = end->checkpoint;
 	w->uncommitted = !end->last_commit;
 	return w->index.failed ? kvi_fail_alloc(w->error, &w->alloc) : KVARC_OK;
 }
@@ -583,14 +583,12 @@ static kvarc_ret take_end(kvarc_writer *w, const struct kvi_resume *end)
 /* The last PREDICTOR of the archive serves where it says what a new one would say. */
 static void take_predictor(kvarc_writer *w)
 {
-	kvarc_reader *r = w->archive;
-	struct kvi_predictor_ref *x = kvi_reader_predictor_before(&r->predictors, w->sequence);
-	if (!w->plan || !x || x->p.kind != w->predictor.kind || x->p.level != w->predictor.level ||
-	    !kvi_h128_equal(x->p.digest, w->predictor.digest))
-		return;
-	if (!(w->options.flags & KVARC_WRITE_EMBED_PROFILE) ||
-	    kvi_reader_embedding(&r->predictors, x))
-		w->predictor_sequence = x->sequence;
+	const bool embedded = w->options.flags & KVARC_WRITE_EMBED_PROFILE;
+	uint64_t sequence = w->plan ? kvi_reader_predictor_like(w->archive, w->sequence,
+	                                                        &w->predictor, embedded)
+	                            : 0;
+	if (sequence)
+		w->predictor_sequence = sequence;
 }
 
 /* The group of a PARAMS frame that has none yet; NULL: there is none. */
@@ -617,7 +615,7 @@ static kvarc_ret take_params(kvarc_writer *w, struct kvi_group *group,
 	const kvarc_tensor *t = &w->geometry.tensors[group->tensor];
 	struct kvi_out content;
 	struct kvi_params_header h;
-	kvi_out_init(&content, &r->alloc);
+	kvi_out_init(&content, kvi_reader_alloc(r));
 	group->params_sequence = params->sequence;
 	kvarc_ret ret = kvi_reader_content(r, params->offset, KVI_FRAME_PARAMS, params->sequence,
 	                                   &content);
@@ -642,7 +640,7 @@ static kvarc_ret take_params(kvarc_writer *w, struct kvi_group *group,
 /* The last PARAMS of each group: short segments have none of their own. */
 static kvarc_ret take_all_params(kvarc_writer *w)
 {
-	const struct kvi_list *l = &w->archive->index.params;
+	const struct kvi_list *l = w->resumed.params;
 	kvarc_ret ret = KVARC_OK;
 	size_t left = w->options.flags & KVARC_WRITE_STREAMABLE ? 0 : w->n_groups;
 	for (size_t i = l->n; i-- > 0 && left && !ret;) {
@@ -659,7 +657,7 @@ static kvarc_ret take_all_params(kvarc_writer *w)
 /* Removes what is behind the last commit. */
 static kvarc_ret end_file(kvarc_writer *w)
 {
-	const uint64_t behind = w->archive->in.source.size - w->offset;
+	const uint64_t behind = w->resumed.file_bytes - w->offset;
 	if (!behind)
 		return KVARC_OK;
 	if (!w->sink.truncate)
@@ -677,19 +675,19 @@ static kvarc_ret end_file(kvarc_writer *w)
 /* Continues the archive that w->archive reads. */
 static kvarc_ret resume(kvarc_writer *w, bool lenient)
 {
-	struct kvi_resume end;
+	struct kvi_resume *end = &w->resumed;
 	kvarc_ret ret = take_archive(w);
 	if (!ret)
-		ret = kvi_reader_resume(w->archive, lenient, &end);
+		ret = kvi_reader_resume(w->archive, lenient, end);
 	else
 		return ret;
 	if (!ret)
 		ret = check_options(w);
 	if (!ret)
-		ret = take_geometry(w, &w->archive->geometry);
+		ret = take_geometry(w, kvarc_reader_geometry(w->archive));
 	if (!ret)
-		ret = take_end(w, &end);
-	kvi_out_free(&end.index);
+		ret = take_end(w, end);
+	kvi_out_free(&end->index);
 	if (!ret)
 		ret = take_identity(w);
 	if (!ret)
@@ -703,7 +701,7 @@ static kvarc_ret resume(kvarc_writer *w, bool lenient)
 	if (ret)
 		return ret;
 	w->options.keys = NULL; /* the caller may wipe them */
-	w->geometry_hash = w->archive->chains.geometry;
+	w->geometry_hash = end->geometry_hash;
 	w->has_geometry = true;
 	ret = end_file(w);
 	return ret ? ret : kvi_writer_part_from_lost(w);

@@ -13,8 +13,7 @@
 #include "codecs/coder.h"
 #include "format/frame.h"
 #include "reader/reader_decode.h"
-#include "reader/reader_frames.h"
-#include "reader/reader_state.h"
+#include "reader/reader_internal.h"
 
 /* Offset of the payload in a frame of a chunk. */
 enum { KVI_CHUNK_PAYLOAD_AT = KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES };
@@ -118,49 +117,6 @@ static kvarc_ret add(kvarc_writer *w, struct kvi_group *group, const struct kvi_
 	return KVARC_OK;
 }
 
-/* The last chunk of a group and segment in the archive; NULL: there is none. */
-static const struct kvi_chunk_ref *in_archive(const kvarc_reader *r, const struct kvi_group *group,
-                                              const struct kvi_segment *segment)
-{
-	for (size_t i = r->index.segments.n; i-- > 0;) {
-		const struct kvi_segment_ref *x = KVI_LIST(struct kvi_segment_ref,
-		                                           r->index.segments, i);
-		if (x->track != segment->track || x->t0 != segment->t0 || x->n != segment->n ||
-		    x->stored)
-			continue;
-		for (uint64_t c = x->first; c < x->end; c++) {
-			const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref,
-			                                           r->index.chunks, c);
-			if (ref->tensor == group->tensor && ref->head == group->head &&
-			    ref->heads == group->heads)
-				return ref;
-		}
-		return NULL;
-	}
-	return NULL;
-}
-
-/* A chunk of the archive, or the one that it refers to. Damage is DATA. */
-static kvarc_ret read_chunk(kvarc_reader *r, uint64_t offset, uint64_t sequence,
-                            struct kvi_buffer *buffer, struct kvi_frame *frame,
-                            struct kvi_chunk_header *header, kvarc_error *error)
-{
-	for (int i = 0; i < 2; i++) {
-		kvarc_ret ret = kvi_reader_read_frame(r, offset, KVI_FRAME_CHUNK, sequence, buffer,
-		                                      frame, error);
-		if (ret)
-			return ret;
-		if (!kvi_chunk_header_parse(header, frame->payload, frame->head.payload_bytes))
-			return KVARC_DATA;
-		if (header->codec != KVI_CODEC_STATE ||
-		    !kvi_state_reference(frame->payload + KVI_CHUNK_HEADER_BYTES,
-		                         frame->head.payload_bytes - KVI_CHUNK_HEADER_BYTES,
-		                         &sequence, &offset))
-			return KVARC_OK;
-	}
-	return KVARC_DATA;
-}
-
 /* Takes the state of the archive that is appended to; one that cannot be used is left out. */
 static kvarc_ret take(kvarc_writer *w, struct kvi_group *group, const struct kvi_segment *segment)
 {
@@ -168,23 +124,22 @@ static kvarc_ret take(kvarc_writer *w, struct kvi_group *group, const struct kvi
 	const kvarc_tensor *t = &w->geometry.tensors[group->tensor];
 	const uint32_t bytes = segment->n * group->heads * t->channels *
 	                       (uint32_t)kvarc_dtype_bytes(t->dtype);
-	const struct kvi_chunk_ref *ref = r ? in_archive(r, group, segment) : NULL;
 	struct kvi_buffer buffer = { NULL, 0 };
 	struct kvi_coder *coder = NULL;
 	struct kvi_kept_state *k = NULL;
-	struct kvi_chunk_header h;
 	struct kvi_frame f;
 	kvarc_error e;
-	if (!ref)
+	if (!r)
 		return KVARC_OK;
-	kvarc_ret ret = read_chunk(r, ref->offset, ref->sequence, &buffer, &f, &h, &e);
-	if (!ret && (!kvi_state_may_refer(h.codec) || h.n != segment->n ||
-	             f.head.decoded_bytes != bytes || h.tensor != group->tensor))
+	const struct kvi_alloc *alloc = kvi_reader_alloc(r);
+	kvarc_ret ret = kvi_reader_find_state(r, segment, group->tensor, group->head, group->heads,
+	                                      &buffer, &f, &e);
+	if (!ret && f.head.decoded_bytes != bytes)
 		ret = KVARC_DATA;
 	if (!ret)
 		ret = add(w, group, segment, bytes, &k);
-	if (!ret && k && kvi_coder_open(&coder, &r->alloc, w->tables, w->options.common.isa_mask))
-		ret = kvi_fail_alloc(w->error, &r->alloc);
+	if (!ret && k && kvi_coder_open(&coder, alloc, w->tables, w->options.common.isa_mask))
+		ret = kvi_fail_alloc(w->error, alloc);
 	if (!ret && k)
 		ret = kvi_reader_decode_target(r, coder, &f, k->elements, &e);
 	if (!ret && k) {
@@ -192,7 +147,7 @@ static kvarc_ret take(kvarc_writer *w, struct kvi_group *group, const struct kvi
 		k->offset = f.offset;
 	}
 	kvi_coder_close(coder);
-	kvi_free(&r->alloc, buffer.p);
+	kvi_free(alloc, buffer.p);
 	return ret == KVARC_MEM || ret == KVARC_MEMLIMIT || ret == KVARC_IO ? ret : KVARC_OK;
 }
 

@@ -22,6 +22,7 @@
 #include "writer_segment.h"
 #include "writer_coded.h"
 #include "predict/token_coder.h"
+#include "reader/reader_resume.h"
 #include "writer_internal.h"
 #include "util/list.h"
 #include "util/pool.h"
@@ -110,9 +111,10 @@ struct kvarc_writer {
 	uint64_t predictor_sequence;
 	bool predictor_written; /* by this writer */
 
-	kvarc_reader *archive; /* that is appended to; NULL: a new one */
-	bool was_closed;       /* it had a FOOTER, */
-	uint64_t was_sequence; /* and was this many frames long */
+	kvarc_reader *archive;     /* that is appended to; NULL: a new one */
+	struct kvi_resume resumed; /* of it; without archive: zeros */
+	bool was_closed;           /* it had a FOOTER, */
+	uint64_t was_sequence;     /* and was this many frames long */
 
 	struct kvi_out index;
 	struct kvi_index_delta index_delta;
