@@ -46,7 +46,7 @@ kvarc_ret kvi_object_is(struct kvi_backend *backend, const char *key, const void
 	struct kvi_alloc alloc;
 	size_t got;
 	kvi_alloc_init(&alloc, NULL, 0);
-	/* One byte more: it may be longer. */
+	/* Reads one byte more than n, to notice an object that is longer. */
 	uint8_t *there = kvi_malloc(&alloc, n + 1);
 	if (!there)
 		return kvi_fail_alloc(error, &alloc);
@@ -57,7 +57,7 @@ kvarc_ret kvi_object_is(struct kvi_backend *backend, const char *key, const void
 	return ret;
 }
 
-/* What a source of an object reads with. */
+/* State of a source that reads an object. */
 struct object_source {
 	struct kvi_alloc alloc;
 	struct kvi_backend *b;

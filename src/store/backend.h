@@ -18,7 +18,7 @@
 
 #include "kvarc.h"
 
-/* Bytes of a key; of an object that remove_if takes. */
+/* Bytes of a key at most; bytes at most of an object that remove_if removes. */
 enum { KVI_KEY_MAX = 512, KVI_REMOVE_MAX = 1 << 16 };
 /* Capacity for a clause of `promise`. */
 enum { KVI_WHY_MAX = 160 };
@@ -27,7 +27,7 @@ enum { KVI_WHY_MAX = 160 };
 struct kvi_object {
 	const char *key; /* until the call returns */
 	uint64_t bytes;
-	int64_t time;   /* of its put, seconds since 1970; 0: not known */
+	int64_t time;   /* seconds since 1970 of its put; 0: not known */
 	uint64_t stamp; /* differs where the object is another one, or was changed; 0: not known */
 };
 
@@ -36,7 +36,7 @@ typedef int (*kvi_object_fn)(void *opaque, const struct kvi_object *object);
 
 struct kvi_backend;
 
-/* What a kind of backend does. Errors go to *e, which may be NULL, in one line that names the
+/* Calls of a kind of backend. Errors go to *e, which may be NULL, in one line that names the
  * key. */
 struct kvi_backend_calls {
 	/* Up to n bytes of an object from an offset on; *got is less at its end alone. From offset
@@ -83,7 +83,7 @@ struct kvi_backend {
 	const struct kvi_backend_calls *calls;
 };
 
-/* How a backend is opened; strings may be NULL, and are copied. */
+/* Options for opening a backend; strings may be NULL, and are copied. */
 struct kvi_backend_options {
 	const kvarc_allocator *allocator; /* NULL: malloc */
 	int create;                       /* a folder is made when it is not there */
@@ -108,13 +108,13 @@ kvarc_ret kvi_backend_open(struct kvi_backend **backend, const char *url,
 /* NULL-safe; sets *backend to NULL. */
 void kvi_backend_close(struct kvi_backend **backend);
 
-/* The kinds, for kvi_backend_open alone, whose contract is theirs: a folder. */
+/* Kinds of backends, for kvi_backend_open alone: each returns as it does. This one is a folder. */
 kvarc_ret kvi_backend_folder(struct kvi_backend **backend, const char *path,
                              const struct kvi_backend_options *options, kvarc_error *error);
-/* rest: the URL behind s3://. */
+/* Opens a bucket of an S3-compatible service; rest: the URL behind s3://. */
 kvarc_ret kvi_backend_s3(struct kvi_backend **backend, const char *rest,
                          const struct kvi_backend_options *options, kvarc_error *error);
-/* rest: the URL behind redis://. */
+/* Opens a database of a Redis server; rest: the URL behind redis://. */
 kvarc_ret kvi_backend_redis(struct kvi_backend **backend, const char *rest,
                             const struct kvi_backend_options *options, kvarc_error *error);
 

@@ -24,7 +24,7 @@
 #include "util/hash.h"
 #include "write_file.h"
 
-/* Where files are until they are whole. */
+/* Folder of files that are not complete yet. */
 #define TEMP ".tmp"
 enum {
 	TEMP_NAME = 64,
@@ -41,7 +41,7 @@ struct folder {
 	/* The file that was read last. */
 	int open_fd;
 	char open_key[KVI_KEY_MAX + 1];
-	uint64_t random; /* of temporary names */
+	uint64_t random; /* state of the generator of temporary names */
 };
 
 static struct folder *folder_of(struct kvi_backend *backend)
@@ -195,7 +195,7 @@ static int make_folders(const struct folder *folder, const char *key)
 	return 0;
 }
 
-/* Gives a whole file its key. Returns OK, END (the key is taken), IO. */
+/* Links a complete temporary file to its key. Returns OK, END (the key has an object), IO. */
 static kvarc_ret publish(struct folder *folder, const char *temp, int fd, const char *key,
                          kvarc_error *error)
 {
@@ -213,7 +213,7 @@ static kvarc_ret publish(struct folder *folder, const char *temp, int fd, const 
 	if (synchronise_above(folder, key) == 0)
 		return KVARC_OK;
 	kvarc_ret ret = fail_key(error, "synchronise the folder of", key);
-	/* It is ours, and was not acknowledged. */
+	/* The file was made by this call, and is not acknowledged. */
 	unlinkat(folder->root, key, 0);
 	return ret;
 }
@@ -253,7 +253,7 @@ static kvarc_ret folder_put(struct kvi_backend *backend, const char *key,
 	return ret;
 }
 
-/* Without fsync: an object that a crash brings back is removed again by who finds it. */
+/* Removes without fsync: whoever finds an object that a crash has brought back removes it again. */
 static kvarc_ret folder_remove(struct kvi_backend *backend, const char *key, kvarc_error *error)
 {
 	struct folder *f = folder_of(backend);
@@ -265,9 +265,9 @@ static kvarc_ret folder_remove(struct kvi_backend *backend, const char *key, kva
 }
 
 /*
- * It is moved to a name of our own, looked at there, and then removed, so that what somebody else
- * puts under the key meanwhile stays. It was looked at before: one that differs is moved only if it
- * was exchanged in between, and is moved back.
+ * Checks the object first, then moves it to a temporary name, checks it again and removes it, so
+ * that an object that somebody else puts under the key meanwhile stays. An object that differs was
+ * exchanged between the two checks, and is moved back.
  */
 static kvarc_ret folder_remove_if(struct kvi_backend *backend, const char *key, const void *data,
                                   size_t n, kvarc_error *error)
@@ -285,7 +285,8 @@ static kvarc_ret folder_remove_if(struct kvi_backend *backend, const char *key, 
 	ret = kvi_object_is(backend, moved, data, n, error);
 	forget_open(f);
 	if (ret) {
-		/* Where somebody has put another one there are two: both stay, this one here. */
+		/* When another object has the key by now, both stay: this one under its temporary
+		 * name. */
 		if (linkat(f->temp, temp, f->root, key, 0) == 0)
 			unlinkat(f->temp, temp, 0);
 		return ret;
@@ -309,12 +310,12 @@ struct folder_list {
 	kvi_object_fn fn;
 	void *opaque;
 	kvarc_error *e;
-	char key[KVI_KEY_MAX + 1]; /* of the folder in hand, then of one of its entries */
+	char key[KVI_KEY_MAX + 1]; /* key of the current folder, then of one of its entries */
 };
 
 static kvarc_ret list_folder(struct folder_list *list, size_t n, unsigned depth);
 
-/* One entry, whose name is at list->key + n. */
+/* Reports or descends into one entry, whose name is at list->key + n. */
 static kvarc_ret list_entry(struct folder_list *list, size_t n, size_t name_bytes, unsigned depth)
 {
 	struct stat st;

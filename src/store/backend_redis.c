@@ -81,8 +81,8 @@ static redisReply *exchange(struct redis_server *r, size_t n, const char **argv,
 	return NULL;
 }
 
-/* One command of at most 12 arguments, the first one a text. On OK the caller frees *reply, else it
- * is NULL; an answer of the kind "error" is IO. Returns OK, IO. */
+/* Sends a command of at most 12 arguments, the first of which is its name. On OK the caller frees
+ * *reply, otherwise it is NULL; an answer of the kind "error" is IO. Returns OK, IO. */
 static kvarc_ret redis_command(struct redis_server *r, redisReply **reply, size_t n,
                                const struct redis_text *args, kvarc_error *error)
 {
@@ -456,8 +456,8 @@ static kvarc_ret redis_remove(struct kvi_backend *backend, const char *key, kvar
 	return ret;
 }
 
-/* One script looks and removes: nobody else's command comes between. It takes small objects, whose
- * bytes are behind their head. */
+/* Compares and removes in one script, so that no command of another client comes between. Serves
+ * small objects, whose bytes follow their head. */
 static kvarc_ret redis_remove_if(struct kvi_backend *backend, const char *key, const void *data,
                                  size_t n, kvarc_error *error)
 {

@@ -25,8 +25,8 @@
 /* ==== A page of an answer to ListObjectsV2 ==== */
 
 /*
- * Of its XML only the text of a few elements is wanted, none of which has attributes or children:
- * they are searched. Keys of a store have no characters that XML writes in another way.
+ * The parser searches the XML for the text of a few elements, none of which has attributes or
+ * children. Keys of a store have no characters that XML escapes.
  */
 
 /* The first occurrence of a word in [at, end). NULL: none. */
@@ -160,17 +160,17 @@ struct s3_request {
 	void *out; /* GET into out_capacity bytes, more fails; NULL: into text */
 	size_t out_capacity;
 	/* out */
-	long status; /* of HTTP */
+	long status; /* HTTP status */
 	size_t got;  /* bytes in out */
-	char *text;  /* of the answer, with a 0 behind; of the client, until the next request */
+	char *text;  /* answer, terminated; owned by the client, until the next request */
 	size_t text_bytes;
-	uint64_t content_bytes; /* of HEAD */
+	uint64_t content_bytes; /* Content-Length of HEAD */
 	int64_t time;           /* Last-Modified, 0: none */
 	char etag[S3_ETAG_MAX];
 };
 
 enum {
-	TEXT_MAX = 16 << 20, /* the largest answer that is taken as text */
+	TEXT_MAX = 16 << 20, /* bytes of the longest answer that is read as text */
 	TRIES = 3,
 	CONNECT_SECONDS = 20,
 	STALL_SECONDS = 60, /* without a byte */
@@ -186,7 +186,7 @@ struct s3_client {
 	size_t text_capacity;
 	uint32_t timeout_ms; /* 0: none */
 	char why[CURL_ERROR_SIZE];
-	/* of the request in hand */
+	/* state of the current request */
 	struct s3_request *request;
 	uint64_t sent;
 	int failed; /* the source of the body, or memory */
@@ -243,7 +243,7 @@ static size_t take_body(char *to, size_t size, size_t n, void *opaque)
 	return (size_t)got;
 }
 
-/* The same again from another byte, when libcurl has to repeat the request. */
+/* Sets the position in the body when libcurl has to repeat the request. */
 static int seek_body(void *opaque, curl_off_t offset, int origin)
 {
 	struct s3_client *c = opaque;
@@ -357,7 +357,7 @@ static void s3_set_timeout(struct s3_client *client, uint32_t timeout_ms)
 	client->timeout_ms = timeout_ms;
 }
 
-/* One more header; frees all and returns NULL when memory ran out. */
+/* Appends a header; frees all and returns NULL when memory ran out. */
 static struct curl_slist *with_header(struct curl_slist *headers, const char *header)
 {
 	struct curl_slist *longer = headers ? curl_slist_append(headers, header) : NULL;
@@ -411,7 +411,7 @@ static void set_method(struct s3_client *client, const struct s3_request *r)
 	}
 }
 
-/* One try. */
+/* Sends the request once. */
 static CURLcode perform(struct s3_client *client, struct s3_request *r, const char *url,
                         struct curl_slist *headers)
 {
@@ -536,7 +536,7 @@ static kvarc_ret s3_fail(const struct s3_request *r, const char *key, kvarc_erro
 	                key, r->status, code);
 }
 
-/* A put, or the end of one in parts, has been answered. Returns OK, END (the key is taken), IO. */
+/* Result of a put, or of the end of one in parts. Returns OK, END (the key has an object), IO. */
 static kvarc_ret s3_put_result(const struct s3_request *r, const char *key, kvarc_error *error)
 {
 	if (r->status == HTTP_PRECONDITION)
@@ -562,7 +562,7 @@ struct growing {
 	size_t n, capacity;
 };
 
-/* One part. Its ETag goes into the list that ends the upload. */
+/* Uploads one part, and appends its ETag to the list that ends the upload. */
 static kvarc_ret put_part(struct s3_client *client, const char *path, const char *upload,
                           unsigned number, const kvarc_source *source, uint64_t offset,
                           uint64_t bytes, struct growing *list, kvarc_error *error)
@@ -639,7 +639,7 @@ static kvarc_ret send_parts(struct s3_client *client, const char *key, const cha
 		                .body = &body,
 		                .body_bytes = list->n };
 	ret = s3_send(client, &r, error);
-	/* this one may begin with 200 and fail later */
+	/* the answer to this request may begin with 200 and fail later */
 	if (!ret && r.status == HTTP_OK && r.text && strstr(r.text, "<Error>"))
 		return s3_fail(&r, key, error);
 	return ret ? ret : s3_put_result(&r, key, error);
@@ -664,7 +664,7 @@ static kvarc_ret s3_put_parts(struct s3_client *client, const struct kvi_alloc *
 	if (ret) {
 		snprintf(query, sizeof query, "uploadId=%s", upload);
 		struct s3_request r = { .method = "DELETE", .path = path, .query = query };
-		/* what stays of it the service removes by its own rules */
+		/* the service removes parts that remain by its own rules */
 		(void)s3_send(client, &r, NULL);
 	}
 	return ret;
@@ -684,7 +684,7 @@ struct s3 {
 	struct kvi_backend base;
 	struct kvi_alloc alloc;
 	struct s3_client *client;
-	char prefix[PREFIX_MAX + 1]; /* of all keys: "" or ".../" */
+	char prefix[PREFIX_MAX + 1]; /* prefix of all keys: "" or ".../" */
 };
 
 static struct s3 *s3_of(struct kvi_backend *backend)
@@ -795,7 +795,7 @@ static kvarc_ret s3_remove(struct kvi_backend *backend, const char *key, kvarc_e
 static kvarc_ret find_etag(struct s3 *s3, const char *path, const void *data, size_t n,
                            char etag[S3_ETAG_MAX], kvarc_error *error)
 {
-	/* One byte more: it may be longer. */
+	/* Reads one byte more than n, to notice an object that is longer. */
 	uint8_t *there = kvi_malloc(&s3->alloc, n + 1);
 	if (!there)
 		return kvi_fail_alloc(error, &s3->alloc);
@@ -815,8 +815,8 @@ static kvarc_ret find_etag(struct s3 *s3, const char *path, const void *data, si
 	return ret;
 }
 
-/* A service that knows no condition of a DELETE ignores it or says so: then what was looked at is
- * removed, and the time between the two requests is not covered. */
+/* A service that does not support a conditional DELETE ignores the condition or refuses it: then
+ * the object is removed without one, and nothing guards the time between the two requests. */
 static kvarc_ret s3_remove_if(struct kvi_backend *backend, const char *key, const void *data,
                               size_t n, kvarc_error *error)
 {
@@ -896,8 +896,8 @@ static kvarc_ret s3_list(struct kvi_backend *backend, const char *prefix, kvi_ob
 	return KVARC_OK;
 }
 
-/* Of two puts of a key the second one must be refused; a service that does not know If-None-Match
- * takes both, and the first one is gone. */
+/* Checks that a second put of a key is refused: a service that does not know If-None-Match accepts
+ * it, and the first object is lost. */
 static kvarc_ret s3_promise(struct kvi_backend *backend, int known, char why[KVI_WHY_MAX],
                             kvarc_error *error)
 {
@@ -959,7 +959,7 @@ static int take(char *to, size_t capacity, const char *from, const char *end)
 	return 1;
 }
 
-/* One "name=value" of the query. */
+/* Reads one "name=value" of the query. */
 static int take_setting(struct s3_url *url, const char *from, const char *end)
 {
 	const char *value = memchr(from, '=', (size_t)(end - from));
@@ -1003,7 +1003,7 @@ static int parse_url(struct s3_url *url, const char *rest)
 	return 1;
 }
 
-/* What the URL does not say. */
+/* Fills the members that the URL lacks from the options, or with the defaults of AWS. */
 static void complete_url(struct s3_url *url, const struct kvi_backend_options *options)
 {
 	if (!url->region[0])

@@ -14,7 +14,7 @@ struct kvi_s3_object {
 	char key[KVI_S3_KEY_MAX + 1];
 	uint64_t bytes;
 	int64_t time;                    /* seconds since 1970; 0: not known */
-	char etag[KVI_S3_LIST_ETAG + 1]; /* as the page has it; "": none, or a longer one */
+	char etag[KVI_S3_LIST_ETAG + 1]; /* ETag of the page; "": none, or a longer one */
 };
 
 /* The page, and how far it was read. */

@@ -9,7 +9,7 @@
 #include "util/arguments.h"
 #include "util/bytes.h"
 
-/* How far a track has come: the chain value of its tokens so far. */
+/* Progress of a track: the chain value of its tokens so far. */
 struct fill_track {
 	uint64_t tokens;
 	bool known;
@@ -23,8 +23,8 @@ struct filling {
 	const kvarc_geometry *g;
 	const struct kvi_list *known;
 	bool last;
-	const uint8_t *id; /* of the archive, */
-	int64_t pack;      /* and its number */
+	const uint8_t *id; /* id of the archive */
+	int64_t pack;      /* number of the archive in the index */
 	uint64_t name_space;
 	struct kvi_veil veil;
 	uint8_t root[16];
@@ -246,7 +246,7 @@ kvarc_ret kvi_index_fill(struct kvarc_store *store, struct kvi_store_index *inde
 	if (domain)
 		memcpy(f.veil.key, domain, sizeof f.veil.key);
 	f.name_space = kvi_veil_space(&f.veil, name_space ? name_space : "");
-	/* It may be there as one that could not be opened, or was not whole. */
+	/* The index may list the archive as one that could not be opened, or was not whole. */
 	ret = kvi_index_remove_pack(index, id);
 	if (ret)
 		return ret;

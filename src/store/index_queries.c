@@ -100,7 +100,7 @@ kvarc_ret kvi_index_counts(struct kvi_store_index *index, uint64_t *packs, uint6
 	return ret;
 }
 
-/* Numbers out of range become those that no search leads to. */
+/* Reads a row; numbers out of range become values that no search finds. */
 static void get_row(struct kvi_index_row *r, sqlite3_stmt *statement)
 {
 	memset(r, 0, sizeof *r);

@@ -23,7 +23,7 @@ struct refreshing {
 	struct kvarc_store *s;
 	struct kvi_store_index *x;
 	struct kvi_list packs; /* struct listed_pack, by id */
-	struct kvi_list gone;  /* ids; and those that are to be read again */
+	struct kvi_list gone;  /* ids of archives to remove, or to read again */
 	kvarc_ret ret;
 	void (*report)(void *opaque, const char *text);
 	void *opaque;
@@ -72,9 +72,9 @@ static kvarc_ret compare(void *opaque, const struct kvi_index_pack *pack)
 	if (f->packs.n)
 		found = bsearch(&key, f->packs.p, f->packs.n, sizeof key, by_id);
 	if (found && !pack->lacks && kvi_index_same_object(pack, &found->object)) {
-		/* One that is locked is tried again where there are keys. */
+		/* A locked archive is tried again where there are keys. */
 		found->in_index = !pack->locked || !f->s->options.keys;
-		/* One that is not whole is so each time. */
+		/* An archive that is not whole counts as unreadable each time. */
 		f->unreadable += pack->broken;
 		return KVARC_OK;
 	}
@@ -97,7 +97,7 @@ static void report_pack(struct refreshing *refreshing)
 	refreshing->report(refreshing->opaque, text);
 }
 
-/* What an archive holds, which is open. */
+/* Adds the contents of an open archive to the index. */
 static kvarc_ret fill(struct refreshing *refreshing, struct listed_pack *pack,
                       struct kvi_open_pack *open, bool last)
 {
@@ -108,7 +108,7 @@ static kvarc_ret fill(struct refreshing *refreshing, struct listed_pack *pack,
 	return ret;
 }
 
-/* It is known to be there, for gc, and what it holds is not. */
+/* Lists an archive that no key opens: gc sees that it exists, its contents are not known. */
 static kvarc_ret add_locked(struct refreshing *refreshing, struct listed_pack *listed_pack)
 {
 	struct kvi_index_pack pack = { .bytes = listed_pack->object.bytes,
@@ -122,7 +122,7 @@ static kvarc_ret add_locked(struct refreshing *refreshing, struct listed_pack *l
 	return ret ? ret : kvi_index_add_pack(refreshing->x, &pack);
 }
 
-/* One that cannot be opened, for gc and verify: nothing is known of what it holds. */
+/* Lists an archive that cannot be opened, for gc and verify: its contents are not known. */
 static kvarc_ret add_broken(struct refreshing *refreshing, const struct listed_pack *listed_pack)
 {
 	struct kvi_index_pack pack = { .bytes = listed_pack->object.bytes,
@@ -133,7 +133,7 @@ static kvarc_ret add_broken(struct refreshing *refreshing, const struct listed_p
 	return kvi_index_add_pack(refreshing->x, &pack);
 }
 
-/* The rest of one that is not whole is there for loads alone. */
+/* Marks an archive that is not whole as broken: loads alone read the rest of it. */
 static kvarc_ret break_pack(struct refreshing *refreshing, const struct listed_pack *pack,
                             const struct kvi_open_pack *open)
 {
@@ -172,7 +172,8 @@ static kvarc_ret add_pack(struct refreshing *refreshing, struct listed_pack *pac
 	return !ret && damaged && !gone && !*later ? add_broken(refreshing, pack) : ret;
 }
 
-/* One go through those that are not in the index; *left: how many are to be tried again. */
+/* Adds the archives that are not in the index, once; *left: the number of those to be tried
+ * again. */
 static kvarc_ret add_packs(struct refreshing *refreshing, bool last, size_t *left)
 {
 	kvarc_ret ret = KVARC_OK;

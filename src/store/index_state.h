@@ -41,10 +41,10 @@ enum kvi_index_statement {
 	KVI_STATEMENTS
 };
 
-/* packs.sealed: encrypted, and known; and not known; not whole. */
+/* Values of packs.sealed: encrypted and known; encrypted and not known; not whole. */
 enum { KVI_SEALED = 1, KVI_LOCKED = 2, KVI_BROKEN = 3 };
 
-/* segments.wn of a whole segment that is doubted. */
+/* segments.wn of a whole segment that is marked as damaged. */
 enum { KVI_DOUBTED = -1 };
 
 /* An index that is open. */

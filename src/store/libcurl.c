@@ -37,7 +37,7 @@ const struct kvi_libcurl *kvi_libcurl(kvarc_error *error)
 
 #else
 
-/* That of configure.ac: older ones sign other requests. */
+/* Minimum version, as in configure.ac: older ones sign other requests. */
 #define OLDEST "libcurl 7.85"
 enum { OLDEST_NUMBER = 0x075500 };
 

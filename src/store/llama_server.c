@@ -151,7 +151,8 @@ static kvarc_ret http_send(struct http_connection *connection, const char *path,
 	curl_easy_setopt(connection->curl, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(connection->curl, CURLOPT_ERRORBUFFER, connection->why);
 	curl_easy_setopt(connection->curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS);
-	/* of all of the answer: a server that sends a byte a second does not hold its client */
+	/* limit for the whole answer: a server that sends a byte a second does not hold its
+	 * client */
 	curl_easy_setopt(connection->curl, CURLOPT_TIMEOUT, (long)connection->timeout);
 	curl_easy_setopt(connection->curl, CURLOPT_HTTPHEADER, connection->headers);
 	curl_easy_setopt(connection->curl, CURLOPT_WRITEFUNCTION, take_answer);
@@ -329,7 +330,7 @@ static kvarc_ret check_tokens(struct check *check, unsigned slot, const kvarc_im
 	return KVARC_OK;
 }
 
-/* What distinguishes two tensors. */
+/* Compares the fields that distinguish tensors. */
 static int same_tensor(const kvarc_tensor *tensor, const kvarc_tensor *b)
 {
 	return tensor->layer == b->layer && tensor->kind == b->kind && tensor->role == b->role &&
@@ -381,7 +382,7 @@ static void check_layout(struct check *check, const kvarc_import *file, const kv
 		       kvarc_import_format(probe));
 }
 
-/* Such a track cannot be shortened: what it forgot is in no slot file. */
+/* Tracks that cannot be shortened: the tokens that they forgot are in no slot file. */
 static int cannot_rewind(const kvarc_track *track)
 {
 	return track->kind == KVARC_TRACK_WINDOW || track->kind == KVARC_TRACK_STATE;

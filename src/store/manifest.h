@@ -16,7 +16,8 @@ enum {
 	KVI_MANIFEST_MAX = 8192 + 33 * KVI_NEEDS_MAX /* bytes of a manifest */
 };
 
-/* The archive of a version, and of an encrypted one those that it names: so gc needs no key. */
+/* Archive of a version, and, of an encrypted version, the archives that it names: so gc needs no
+ * key. */
 struct kvi_needs {
 	uint8_t pack[16];
 	bool encrypted;
@@ -31,14 +32,14 @@ struct kvi_needs {
 struct kvi_manifest {
 	struct kvi_needs needs;
 	uint64_t tokens, time, bytes;
-	uint64_t pack_bytes; /* of its archive; 0: not known */
+	uint64_t pack_bytes; /* bytes of its archive; 0: not known */
 	uint64_t mode;       /* permission bits of the file; 0: not known */
 	bool has_chain;
-	uint8_t chain[16]; /* of the last token of the first track that has one */
+	uint8_t chain[16]; /* chain value of the last token of the first track that has one */
 	char label[KVI_LABEL_MAX + 1];
 	char parent[KVI_SESSION_MAX + 1]; /* "": none */
 	uint64_t parent_number;
-	uint8_t digest[16]; /* of its text as it was read or put (kvi_manifest_digest) */
+	uint8_t digest[16]; /* digest of its text as it was read or put (kvi_manifest_digest) */
 };
 
 /* H128 of the text of a manifest. */
@@ -46,7 +47,7 @@ void kvi_manifest_digest(uint8_t digest[16], const char *text, size_t n);
 
 /* Writes the text of a manifest, terminated. Returns its bytes. */
 size_t kvi_manifest_write(char text[KVI_MANIFEST_MAX], const struct kvi_manifest *manifest);
-/* What a manifest says. Returns OK; OPTIONS: made by a newer version; DATA: damaged. */
+/* Parses the text of a manifest. Returns OK; OPTIONS: made by a newer version; DATA: damaged. */
 kvarc_ret kvi_manifest_parse(struct kvi_manifest *manifest, const char *text, size_t bytes);
 
 #endif

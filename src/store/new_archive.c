@@ -49,7 +49,7 @@ static kvarc_ret open_sink(struct kvi_new_archive *archive, struct kvarc_store *
 		return kvi_fail(store->error, KVARC_IO, "store: no temporary file in %s: %s",
 		                store->options.temp_dir, strerror(errno));
 	kvarc_ret ret = kvarc_sink_fd(&archive->sink, archive->fd, &common);
-	archive->sink.flush = NULL; /* what is put into the store is synchronised there */
+	archive->sink.flush = NULL; /* the put into the store synchronises it */
 	return ret;
 }
 
@@ -74,7 +74,7 @@ kvarc_ret kvi_new_archive_end(struct kvi_new_archive *archive, struct kvarc_stor
 void kvi_new_archive_close(struct kvi_new_archive *archive)
 {
 	kvarc_source_close(&archive->source);
-	/* What was written is not needed any more. */
+	/* A failure to close the sink is ignored: what was written is not needed any more. */
 	if (kvarc_sink_close(&archive->sink, NULL))
 		archive->bytes = 0;
 	kvarc_memory_close(&archive->memory);

@@ -12,14 +12,14 @@ struct kvi_new_archive {
 	int fd; /* -1: in memory */
 	kvarc_memory *memory;
 	kvarc_sink sink;
-	kvarc_source source; /* of all of it, once it is written */
+	kvarc_source source; /* source of the complete archive, once it is written */
 	uint64_t bytes;
 };
 
 /* Makes an id, and a sink for an archive. a is to be closed, also on failure. Returns OK, MEM,
  * IO. */
 kvarc_ret kvi_new_archive_begin(struct kvi_new_archive *archive, struct kvarc_store *store);
-/* What was written to the sink, as a source. Returns OK, MEM, IO. */
+/* Ends the sink, and opens what was written as archive->source. Returns OK, MEM, IO. */
 kvarc_ret kvi_new_archive_end(struct kvi_new_archive *archive, struct kvarc_store *store);
 /* Closes and frees it; an archive that is not open has fd -1 and zeros. */
 void kvi_new_archive_close(struct kvi_new_archive *archive);

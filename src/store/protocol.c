@@ -36,16 +36,16 @@ static kvarc_ret add_id(struct needs *n, const uint8_t id[16])
 /* Looks: gc may put an archive in place of another one meanwhile. */
 enum { HOLDERS_MOST = 16, LOOKS_MOST = 3 };
 
-/* What an archive names, one segment after the other. */
+/* Query for the archives that hold the segments which an archive names, one after the other. */
 struct holders {
 	struct kvarc_store *s;
-	const uint8_t *id; /* of the archive that names them */
+	const uint8_t *id; /* id of the archive that names them */
 	const struct kvi_holder_rank *rank;
-	const struct kvi_list *ids; /* that are needed anyway; NULL: none */
+	const struct kvi_list *ids; /* ids of archives that are needed anyway; NULL: none */
 	kvi_holder_fn fn;
 	void *opaque;
 	bool lacking;
-	/* Of the segment in hand. */
+	/* State of the current segment. */
 	const struct kvi_index_ref *ref;
 	struct kvi_index_row rows[HOLDERS_MOST];
 	uint64_t ranks[HOLDERS_MOST];
@@ -73,7 +73,8 @@ static kvarc_ret find_digest(struct holders *holders, size_t i)
 	               : KVARC_OK;
 }
 
-/* Those that may hold the segment. Where one of several is to be avoided, all are compared. */
+/* Finds the rows that may hold the segment. Where one of several is to be avoided, all are
+ * compared. */
 static kvarc_ret find_rows(struct holders *holders)
 {
 	bool ranked = false;
@@ -97,8 +98,8 @@ static kvarc_ret find_rows(struct holders *holders)
 	return ret;
 }
 
-/* Of those that surely hold it, and that are not to be avoided, one is enough: one that is needed
- * anyway, else the first. */
+/* Chooses one row of those that surely hold the segment and are not to be avoided: one of an
+ * archive that is needed anyway, else the first. NULL: there is none. */
 static const struct kvi_index_row *choose(const struct holders *holders)
 {
 	const struct kvi_index_row *best = NULL;
@@ -160,7 +161,7 @@ static kvarc_ret add_holder(void *opaque, const struct kvi_index_row *row)
 	return add_id(opaque, row->id);
 }
 
-/* What a manifest lists, as far as it is there. */
+/* Adds the archives that a manifest lists and the index has. Returns also END: one is missing. */
 static kvarc_ret add_listed(struct needs *n, const struct kvi_needs *needs)
 {
 	int64_t pack;
@@ -244,9 +245,9 @@ static bool is_known(struct kvarc_store *store, const uint8_t id[16],
 	       kvi_index_same_object(&known, object);
 }
 
-/* Those of ids that are retired or gone. Tombstones first: an archive whose tombstone is gone, too,
- * is missing by then. *changed: others are not the objects any more that the index knows, and were
- * read again. */
+/* Adds to `found` those of ids that are retired or gone. Tombstones are listed first: an archive
+ * whose tombstone is gone, too, is missing by then. *changed: objects of other archives differ from
+ * those that the index knows, and were read again. */
 static kvarc_ret find_retired(struct kvarc_store *store, const struct kvi_list *ids,
                               struct kvi_list *found, bool *changed)
 {
@@ -292,7 +293,8 @@ kvarc_ret kvi_protocol_confirm(struct kvarc_store *store, const struct kvi_list 
 	return ret;
 }
 
-/* One look: what is retired is chosen only where nothing else holds a segment. */
+/* Checks once that what a version needs stays: a retired archive counts only where no other one
+ * holds a segment. */
 static kvarc_ret look(struct kvarc_store *store, const struct kvi_needs *needs)
 {
 	struct kvi_list ids = { 0 }, retired = { 0 };

@@ -15,7 +15,7 @@ static bool is_there(struct kvarc_store *store, const char *key)
 	return store->backend->calls->stat(store->backend, key, &object, NULL) == KVARC_OK;
 }
 
-/* Another one may have put it, too. */
+/* Puts a record; another client may have put it, too. */
 static kvarc_ret record(struct kvarc_store *store, const char *key, const char *text)
 {
 	const kvarc_source source = kvi_text_source(text, strlen(text));

@@ -231,7 +231,7 @@ static bool parse_numbered(struct kvi_session_key *session_key, const char *key,
 	if (p >= slash || !unescape(session_key->name, sizeof session_key->name, p, slash) ||
 	    kvi_session_wrong(session_key->name))
 		return false;
-	/* One key a version: what is written differently is not ours. */
+	/* A version has one key: one that is written differently is not ours. */
 	return numbered_key(again, session_key->name_space, session_key->name, before,
 	                    session_key->number) &&
 	       strcmp(again, key) == 0;

@@ -10,22 +10,23 @@
 
 /* Limits of names, and capacities. */
 enum {
-	KVI_SESSION_MAX = 200,  /* bytes of a name */
-	KVI_NAMESPACE_MAX = 64, /* of a namespace */
+	KVI_SESSION_MAX = 200,  /* bytes of the name of a session */
+	KVI_NAMESPACE_MAX = 64, /* bytes of the name of a namespace */
 	KVI_PACK_KEY = 48,      /* capacity for the key of a pack */
 	KVI_BLOCK_NAME = 64,    /* digits of the name of a block */
 	KVI_BLOCK_KEY = 80      /* capacity for the key of a block */
 };
-/* Where namespaces differ from none. */
+/* Default namespace, and prefixes of keys. */
 #define KVI_NAMESPACE_DEFAULT "default"
 #define KVI_SESSIONS "sessions/"
 #define KVI_PACKS "packs/"
 #define KVI_RETIRED "retired/"
 #define KVI_BLOCKS "blocks/"
 
-/* NULL: a session may be called that (kvarc/store.h); else why not, a clause. */
+/* Returns NULL where a session may have the name (kvarc/store.h), else the reason, a clause. */
 const char *kvi_session_wrong(const char *name);
-/* The same for a namespace: 1 to 64 bytes without control characters. */
+/* Returns NULL where a namespace may have the name, 1 to 64 bytes without control characters, else
+ * the reason, a clause. */
 const char *kvi_namespace_wrong(const char *name);
 
 /*
@@ -39,29 +40,29 @@ bool kvi_session_prefix(char key[KVI_KEY_MAX + 1], const char *name_space, const
 bool kvi_version_key(char key[KVI_KEY_MAX + 1], const char *name_space, const char *name,
                      uint64_t number);
 
-/* What a key of a manifest says. */
+/* Parsed key of a manifest. */
 struct kvi_session_key {
 	char name_space[KVI_NAMESPACE_MAX + 1];
 	char name[KVI_SESSION_MAX + 1];
 	uint64_t number;
-	int64_t touched; /* of a key that was listed: the time of its object; 0: not known */
+	int64_t touched; /* time of the object of a listed key; 0: not known */
 };
-/* False: not the key of a manifest. */
+/* Parses the key of a manifest. False: not such a key. */
 bool kvi_session_key_parse(struct kvi_session_key *session_key, const char *key);
 
 /* The key of a mark, "sessions/NAME/=N": versions of the session up to N have been there, and their
  * numbers are not used again. False: too long. */
 bool kvi_mark_key(char key[KVI_KEY_MAX + 1], const struct kvi_session_key *session_key);
-/* False: not the key of a mark. */
+/* Parses the key of a mark. False: not such a key. */
 bool kvi_mark_key_parse(struct kvi_session_key *session_key, const char *key);
 
 /* packs/XX/ID.kva */
 void kvi_pack_key(char key[KVI_PACK_KEY], const uint8_t id[16]);
 /* retired/ID */
 void kvi_retired_key(char key[KVI_PACK_KEY], const uint8_t id[16]);
-/* False: not the key of a pack. */
+/* Parses the key of a pack. False: not such a key. */
 bool kvi_pack_key_parse(uint8_t id[16], const char *key);
-/* The same of a tombstone. */
+/* Parses the key of a tombstone. False: not such a key. */
 bool kvi_retired_key_parse(uint8_t id[16], const char *key);
 
 /* blocks/XX/NAME.kva. False: not the name of a block (kvarc/blocks.h). */

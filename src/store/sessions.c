@@ -44,7 +44,7 @@ void kvi_version_fill(kvarc_session_version *version, const struct kvi_session_k
 kvarc_ret kvi_manifest_read(struct kvarc_store *store, const char *key,
                             struct kvi_manifest *manifest)
 {
-	/* One byte more, so that one that is too long is seen. */
+	/* Capacity for one byte more than the limit, to notice a manifest that is too long. */
 	char text[KVI_MANIFEST_MAX + 1];
 	size_t got;
 	kvarc_ret ret = store->backend->calls->get(store->backend, key, 0, text, sizeof text, &got,
@@ -153,12 +153,12 @@ kvarc_ret kvi_manifests(struct kvarc_store *store, const char *prefix, kvi_manif
 	return ret;
 }
 
-/* Of one session: its versions, and the highest of its marks. */
+/* Keys of one session: the numbers of its versions, and the highest of its marks. */
 struct session_keys {
 	struct kvarc_store *s;
 	const char *session;
 	struct kvi_list *numbers;
-	uint64_t marked, below; /* of marks: the highest one; those below a number are listed */
+	uint64_t marked, below; /* highest mark; marks below `below` are listed */
 	kvarc_ret ret;
 };
 
@@ -283,7 +283,7 @@ static kvarc_ret check_number(struct kvarc_store *store, const char *session, ui
 	uint64_t marked = 0;
 	kvarc_ret ret = kvi_session_numbers(store, session, &numbers, &marked);
 	kvi_free(&store->alloc, numbers.p);
-	if (ret == KVARC_END) /* it was removed already, which is fine */
+	if (ret == KVARC_END) /* the version was removed already, which is fine */
 		ret = KVARC_OK;
 	*used = marked >= number;
 	if (ret || *used)
@@ -376,7 +376,7 @@ kvarc_ret kvi_version_remove(struct kvarc_store *store, const struct kvi_session
 	kvi_manifest_digest(found, text, got);
 	if (digest && memcmp(found, digest, 16) != 0)
 		return KVARC_END;
-	/* What is longer is no manifest, and was never acknowledged. */
+	/* An object that is longer is no manifest, and was never acknowledged. */
 	return got > KVI_MANIFEST_MAX
 	               ? calls->remove(store->backend, key, store->error)
 	               : calls->remove_if(store->backend, key, text, got, store->error);
@@ -387,7 +387,8 @@ void kvi_version_take_back(struct kvarc_store *store, const char *session, uint6
 {
 	const kvarc_error was = *store->error;
 	const struct kvi_session_key k = key_of(store, session, number);
-	/* Where it cannot be removed it is one that does not load: a load takes the one before. */
+	/* A version that cannot be removed is one that does not load: a load uses the one
+	 * before. */
 	if (kvi_version_mark(store, &k) == KVARC_OK)
 		(void)kvi_version_remove(store, &k, manifest->digest);
 	*store->error = was;

@@ -7,9 +7,10 @@
 
 struct kvi_sqlite;
 /*
- * What the names below call, the same for good; any thread. With --with-sqlite3=dlopen the
- * library is opened by the first call that finds it. To be asked before any other call. NULL: there
- * is none, and *error, which may be NULL, says what to do (OPTIONS).
+ * Table of the calls that the names below use; it never changes, and any thread may use it. With
+ * --with-sqlite3=dlopen the first successful call opens the library. The caller asks for it before
+ * any other call. Returns NULL where there is no library: *error, which may be NULL, says what to
+ * do (OPTIONS).
  */
 const struct kvi_sqlite *kvi_sqlite(kvarc_error *error);
 

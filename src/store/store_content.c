@@ -45,7 +45,8 @@ static kvarc_ret compare_digest(const struct asked_segment *segment,
 	return memcmp(digest, segment->digest, 16) == 0 ? KVARC_OK : KVARC_END;
 }
 
-/* One of several that may hold it. What is whole is not doubted any more. */
+/* Reads the segment from one of the archives that may hold it. The mark of damage is taken off a
+ * row that is read from a whole archive. */
 static kvarc_ret try_row(const struct asked_segment *segment, struct kvi_index_row *row,
                          bool doubted)
 {

@@ -29,10 +29,10 @@ struct finding {
 	kvarc_import *im;
 	uint8_t root[16];
 	struct kvi_list sessions;   /* struct found_session */
-	struct kvi_list segments;   /* struct found_segment: of the session in hand */
-	struct kvi_veil veil;       /* of its archive, */
-	uint64_t name_space;        /* as the index has it */
-	struct kvi_store_rows rows; /* of the store */
+	struct kvi_list segments;   /* struct found_segment: segments of the current session */
+	struct kvi_veil veil;       /* key of the hashes of its archive in the index */
+	uint64_t name_space;        /* namespace of its archive, as the index has it */
+	struct kvi_store_rows rows; /* tokens of the store */
 	int32_t ids[KVI_SEGMENT_MOST], positions[KVI_SEGMENT_MOST];
 	uint64_t tokens;
 };
@@ -116,8 +116,8 @@ static kvarc_ret read_ids(struct finding *finding, uint64_t t0, uint32_t *n)
 	           : KVARC_OK;
 }
 
-/* Leading tokens of a segment that the file has, too, by its ids. END: it cannot be read, or
- * follows something else. */
+/* Counts the leading tokens of a segment whose ids the file has, too. END: the segment cannot be
+ * read, or follows other tokens. */
 static kvarc_ret compare_ids(struct finding *finding, const struct found_segment *segment,
                              const uint8_t before[16], uint32_t n, uint32_t *common)
 {
@@ -143,7 +143,7 @@ static bool is_final(kvarc_ret ret)
 	return ret == KVARC_MEM || ret == KVARC_MEMLIMIT || ret == KVARC_IO;
 }
 
-/* One segment further; *t stays where the tokens differ. */
+/* Advances by one segment; *t stays where the tokens differ. */
 static kvarc_ret step(struct finding *finding, const struct found_segment *segment,
                       uint8_t chain[16], uint64_t *t)
 {
@@ -214,7 +214,7 @@ static int most_first(const void *a, const void *b)
 static kvarc_ret find_all(struct finding *finding)
 {
 	kvarc_ret ret = kvarc_store_list(finding->s, add_session, finding);
-	if (ret == KVARC_DATA || ret == KVARC_OPTIONS) /* of one; the others were given */
+	if (ret == KVARC_DATA || ret == KVARC_OPTIONS) /* a version cannot be read */
 		ret = KVARC_OK;
 	for (size_t i = 0; i < finding->sessions.n && !ret; i++)
 		ret = compare(finding, KVI_LIST(struct found_session, finding->sessions, i));

@@ -172,7 +172,7 @@ static kvarc_ret fail_unknown(struct kvi_gc *gc)
 	                "meanwhile cannot be read; try again");
 }
 
-/* What it has seen it need not read again. */
+/* Notes the versions that were read, so that they are not read again. */
 static kvarc_ret note_versions(struct kvi_gc *gc, const struct kvi_store_map *again)
 {
 	kvarc_ret ret = KVARC_OK;
@@ -286,7 +286,7 @@ static kvarc_ret delete_pack(struct kvi_gc *gc, struct kvi_map_pack *pack)
 	gc->result->repacked_bytes += pack->copy_bytes ? pack->bytes - pack->copy_bytes : 0;
 	gc->result->removed += !pack->copy_bytes;
 	gc->result->removed_bytes += pack->copy_bytes ? 0 : pack->bytes;
-	/* It is a cache: a failure shows itself when it is used. */
+	/* The index is a cache: a failure shows itself when it is used. */
 	if (kvi_index_begin_change(gc->own) == KVARC_OK)
 		(void)kvi_index_end_change(gc->own, kvi_index_remove_pack(gc->own, pack->id));
 	return remove_tombstone(gc, pack);
@@ -368,7 +368,7 @@ struct needed_segment {
 struct unnamed_pack {
 	struct kvi_map_pack *pack;
 	struct kvi_list needed; /* struct needed_segment, ascending: what it alone is to hold */
-	size_t unique;          /* of `needed`, when it was sorted last */
+	size_t unique;          /* length of `needed` when it was sorted last */
 };
 
 /* The rank of archives that nothing needs: they are about to be removed. */
@@ -453,7 +453,7 @@ static kvarc_ret take_row(void *opaque, const struct kvi_index_row *row)
 	if (!rank || rank == LEAVES)
 		return KVARC_OK;
 	struct unnamed_pack *c = KVI_LIST(struct unnamed_pack, *x->candidates, rank - 1);
-	/* Each turn of a session needs nearly the same. */
+	/* Most segments occur again for each turn of a session. */
 	if (c->needed.n >= 2 * c->unique + SORT_LEAST)
 		sort_needed(c);
 	struct needed_segment *n = kvi_list_add(&c->needed, &x->g->s->alloc, sizeof *n);
@@ -498,7 +498,7 @@ static kvarc_ret find_needed(struct repack_planning *planning)
 		if (i && memcmp(id - 16, id, 16) == 0)
 			continue;
 		ret = kvi_protocol_holders(planning->g->s, id, &rank, take_row, planning);
-		if (ret == KVARC_END) /* what is missing was reported */
+		if (ret == KVARC_END) /* END: something is missing, which was reported */
 			ret = KVARC_OK;
 	}
 	kvi_free(&planning->g->s->alloc, ids.p);
@@ -545,7 +545,7 @@ struct repack_copy {
 	struct kvi_open_pack from;
 	struct kvi_new_archive to;
 	struct kvi_list rows;   /* struct kvi_index_row: what the index says that it holds */
-	uint64_t *ends;         /* of each track: behind the last token that is needed */
+	uint64_t *ends;         /* per track the end of the tokens that are needed */
 	uint64_t bytes, needed; /* raw bytes of what it holds, and of what is needed of that */
 	size_t found;           /* segments that are needed */
 	struct kvi_store_rows *named; /* tokens of each track, of other archives */
@@ -616,8 +616,8 @@ static kvarc_ret missing(struct repack_copy *copy)
 	                "is missing");
 }
 
-/* One that the archive holds. Where it cannot be decoded (damage, no profile) nobody could verify a
- * copy. */
+/* Finds a segment that the archive holds. Nobody could verify a copy of one that cannot be decoded
+ * (damage, no profile). */
 static kvarc_ret find_own(struct repack_copy *copy, const kvarc_stored *stored,
                           struct kvi_kept *kept)
 {
@@ -632,7 +632,7 @@ static kvarc_ret find_own(struct repack_copy *copy, const kvarc_stored *stored,
 	return missing(copy);
 }
 
-/* One of another archive: chain values are checked with its tokens. */
+/* Names a segment of another archive: its tokens check the chain value. */
 static kvarc_ret name_other(struct repack_copy *copy, const kvarc_stored *stored,
                             struct kvi_kept *kept)
 {
@@ -763,7 +763,8 @@ static kvarc_ret count_row(void *opaque, const struct kvi_index_row *row)
 	return KVARC_OK;
 }
 
-/* All of it is needed, as of most: without opening it. */
+/* Whether the index shows that all segments of an archive are needed, as is so for most: then it
+ * need not be opened. */
 static bool is_whole(struct kvi_gc *gc, const struct unnamed_pack *unnamed_pack)
 {
 	uint64_t n = 0;
@@ -869,7 +870,7 @@ static void keep_last(struct kvi_store_map *map, uint64_t keep)
 	}
 }
 
-/* One that was saved or loaded lately stays: a budget is no reason to remove what is in use. */
+/* Whether a version was saved or loaded lately: a budget is no reason to remove what is in use. */
 static bool is_young(const struct kvi_gc *gc, const struct kvi_map_version *version)
 {
 	return version->used > gc->now - gc_grace(gc);
@@ -914,7 +915,7 @@ static kvarc_ret mark_session(struct kvi_gc *gc, size_t i)
 
 static kvarc_ret evict(struct kvi_gc *gc)
 {
-	bool is_marked = false; /* the session of the version in hand */
+	bool is_marked = false; /* whether the session of the current version has its mark */
 	kvarc_ret ret = KVARC_OK;
 	if (gc->o->keep)
 		keep_last(&gc->map, gc->o->keep);
@@ -945,7 +946,8 @@ static kvarc_ret evict(struct kvi_gc *gc)
 
 /* ----- which archives go ------------------------------------------------ */
 
-/* What cannot be read may name anything: then nothing is removed. */
+/* Fails where a manifest, or the archive of a version, cannot be read: it may name anything, so
+ * nothing is removed. */
 static kvarc_ret check_readable(struct kvi_gc *gc)
 {
 	uint64_t unreadable = gc->map.unreadable;
@@ -1008,7 +1010,8 @@ static kvarc_ret remove_packs(struct kvi_gc *gc)
 		ret = kvi_gc_look_again(gc);
 	if (!ret && !gc->o->dry_run)
 		ret = kvi_gc_delete(gc);
-	/* Also after a failure: nobody is to wait for what does not come. */
+	/* Tombstones of archives that stay go also after a failure: no save should wait for a
+	 * removal that does not come. */
 	kvarc_ret undone = gc->o->dry_run ? KVARC_OK : kvi_gc_undo(gc);
 	return ret ? ret : undone;
 }

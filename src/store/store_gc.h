@@ -21,8 +21,8 @@ struct kvi_gc {
 	struct kvi_store_index *own; /* meanwhile the store has one from archives alone */
 	struct kvi_store_map map;
 	int64_t now; /* when it began, seconds since 1970 */
-	/* Of the last look at the manifests: H128 of the keys that were seen, ascending; archives
-	 * that had a tombstone; when it began and how long it took, in milliseconds. */
+	/* State of the last look at the manifests: H128 of the keys that were seen, ascending;
+	 * archives that had a tombstone; when it began and how long it took, in milliseconds. */
 	struct kvi_list seen, retired;
 	int64_t looked, took;
 };

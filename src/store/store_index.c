@@ -13,8 +13,8 @@
 #include "util/error.h"
 #include "util/arguments.h"
 
-/* segments.wn: as whole_n of a row; -1: a whole one that is doubted. */
-/* Of the tables below, with the letters KVA in front. */
+/* Column segments.wn: whole_n of a row; -1: a whole segment that is marked as damaged. */
+/* Version of the tables below, with the letters KVA in front. */
 #define INDEX_VERSION "1263943940"
 enum { BUSY_MS = 60000, RETRY_MS = 10, NAME_BYTES = 4096 };
 
@@ -39,7 +39,7 @@ static const char drop_trees[] = "DROP INDEX IF EXISTS children; DROP INDEX IF E
 	"s.seg, s.pack, s.ns, s.parent, s.first, s.track, s.n, s.t0, s.chain, s.digest, s.wn," \
 	" s.wchain, s.wdigest, s.id FROM segments s "
 
-/* What was added for a pack. */
+/* Count of the rows that were added for a pack. */
 #define ROWS_OF_PACK                                                     \
 	"(SELECT count(*) FROM segments s WHERE s.pack = packs.pack) + " \
 	"(SELECT count(*) FROM refs r WHERE r.pack = packs.pack)"
@@ -135,7 +135,8 @@ kvarc_ret kvi_index_finish(struct kvi_store_index *index, sqlite3_stmt *statemen
 
 /* ----- the file ------------------------------------------------ */
 
-/* Of several that open a new file at once all but one are refused at once, without a wait. */
+/* Sets up a connection. When several processes open a new file at once, SQLite refuses all but one
+ * without a wait: so it is tried again. */
 static int set_up(sqlite3 *db)
 {
 	static const char text[] = "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"
@@ -202,7 +203,7 @@ static kvarc_ret make_tables(struct kvi_store_index *index, bool *made)
 	return kvi_index_end_change(index, ret);
 }
 
-/* All statements: what is not a file of ours has other tables. */
+/* Prepares all statements: a file that is not an index has other tables. */
 static kvarc_ret try_statements(struct kvi_store_index *index)
 {
 	kvarc_ret ret = KVARC_OK;

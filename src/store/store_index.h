@@ -2,10 +2,10 @@
 /*
  * store_index.h - the index of a store: which archive holds which tokens, in SQLite
  *
- * A cache: all of it but the times of last use can be made again from the archives. Hashes, first
- * ids and namespaces of encrypted ones are veiled (veil.h). Several processes may use one file at
- * once (WAL). Calls return OK, END, DATA (the file is damaged: make it again), IO, MEM, and fill
- * the error of open.
+ * A cache: all of it but the times of last use can be made again from the archives. It has keyed
+ * hashes of the hashes, first ids and namespaces of encrypted ones (veil.h). Several processes may
+ * use one file at once (WAL). Calls return OK, END, DATA (the file is damaged: make it again), IO,
+ * MEM, and fill the error of open.
  */
 #ifndef KVI_STORE_INDEX_H
 #define KVI_STORE_INDEX_H
@@ -36,7 +36,7 @@ struct kvi_index_row {
 	uint8_t chain[16], digest[16];
 	uint32_t whole_n;
 	uint8_t whole_chain[16], whole_digest[16];
-	uint8_t id[16]; /* of the pack */
+	uint8_t id[16]; /* id of the pack */
 };
 
 /* A segment that an archive names, and another one holds. */
@@ -54,12 +54,12 @@ struct kvi_index_ref {
 struct kvi_index_pack {
 	int64_t pack;
 	uint8_t id[16];
-	uint64_t bytes; /* of its object, as the next two members (struct kvi_object), */
-	int64_t time;   /* when what it holds was read */
+	uint64_t bytes; /* bytes of its object (struct kvi_object) when its contents were read */
+	int64_t time;   /* time of that object; so is the stamp */
 	uint64_t stamp;
 	bool encrypted;
-	bool locked; /* and no key has opened it: what it holds is not there */
-	bool broken; /* it is not whole: its rows are doubted, and it is none to name */
+	bool locked; /* encrypted, and no key has opened it: its contents are not in the index */
+	bool broken; /* not whole: its rows are marked as damaged, and saves do not name it */
 	bool lacks;  /* kvi_index_packs: rows are missing that were added */
 };
 
@@ -108,23 +108,24 @@ kvarc_ret kvi_index_set_digest(struct kvi_store_index *index, int64_t row,
                                const uint8_t digest[16]);
 /* The id of its first token. */
 kvarc_ret kvi_index_set_first(struct kvi_store_index *index, int64_t row, int32_t first);
-/* Whether a row of a whole segment is doubted: its archive is damaged there, so that saves do not
- * count on it, and loads try it last. */
+/* Marks a row of a whole segment as damaged, or not: saves do not count on one whose archive is
+ * damaged there, and loads try it last. */
 kvarc_ret kvi_index_set_doubt(struct kvi_store_index *index, int64_t row, bool doubt);
-/* The same of the row that is at the same tokens of the same pack, if there is one. */
+/* Marks the row at the same tokens of the same pack as damaged, if there is one. */
 kvarc_ret kvi_index_doubt_at(struct kvi_store_index *index, const struct kvi_index_row *row);
-/* A pack is not whole, or cannot be opened: broken from now on. One that is not there is fine. */
+/* Marks a pack as broken: it is not whole, or cannot be opened. One that is not there is fine. */
 kvarc_ret kvi_index_break(struct kvi_store_index *index, const uint8_t id[16]);
-/* No row of a pack is doubted any more. One that was broken is forgotten, and read again. */
+/* Takes the marks of damage off all rows of a pack. One that was broken is forgotten, and read
+ * again. */
 kvarc_ret kvi_index_trust(struct kvi_store_index *index, const uint8_t id[16]);
 /* Forgets a pack and what it holds and names; one that is not there is fine. */
 kvarc_ret kvi_index_remove_pack(struct kvi_store_index *index, const uint8_t id[16]);
 
 /* The number of a pack; END: it is not there, locked or broken. */
 kvarc_ret kvi_index_find_pack(struct kvi_store_index *index, const uint8_t id[16], int64_t *pack);
-/* The same, also of one that is locked. */
+/* Finds a pack as kvi_index_find_pack does, also one that is locked. */
 kvarc_ret kvi_index_find_locked(struct kvi_store_index *index, const uint8_t id[16], int64_t *pack);
-/* The same, of any. */
+/* Finds a pack as kvi_index_find_pack does, also one that is locked or broken. */
 kvarc_ret kvi_index_find_any(struct kvi_store_index *index, const uint8_t id[16], int64_t *pack);
 /* All of a pack but `lacks`. Returns as the others, also END. */
 kvarc_ret kvi_index_get_pack(struct kvi_store_index *index, const uint8_t id[16],
@@ -141,8 +142,8 @@ kvarc_ret kvi_index_match(struct kvi_store_index *index, uint64_t name_space, ui
  * that is not known; long ones first. */
 kvarc_ret kvi_index_children(struct kvi_store_index *index, uint64_t name_space, uint64_t parent,
                              int32_t first, struct kvi_index_row *rows, size_t most, size_t *n);
-/* Up to most rows of whole segments under a key: a chain value, or a content digest of segments
- * without one; doubted: those that are, else those that are not. */
+/* Finds up to most rows of whole segments under a key: a chain value, or a content digest of
+ * segments without one; doubted: those that are marked as damaged, else the others. */
 kvarc_ret kvi_index_holders(struct kvi_store_index *index, uint64_t name_space,
                             const uint8_t key[16], bool doubted, struct kvi_index_row *rows,
                             size_t most, size_t *n);
@@ -154,12 +155,12 @@ typedef kvarc_ret (*kvi_index_ref_fn)(void *opaque, const struct kvi_index_ref *
 /* All packs. count: their rows are counted, for `lacks`. */
 kvarc_ret kvi_index_packs(struct kvi_store_index *index, bool count, kvi_index_pack_fn fn,
                           void *opaque);
-/* Of one pack, in the order of tracks and tokens; whole segments alone. */
+/* Lists the whole segments of a pack, in the order of tracks and tokens. */
 kvarc_ret kvi_index_rows(struct kvi_store_index *index, int64_t pack, kvi_index_row_fn fn,
                          void *opaque);
-/* Whole segments of all packs that are doubted. */
+/* Lists the whole segments of all packs that are marked as damaged. */
 kvarc_ret kvi_index_doubts(struct kvi_store_index *index, kvi_index_row_fn fn, void *opaque);
-/* What a pack names, in the order of its file. */
+/* Lists the segments that a pack names and others hold, in the order of its file. */
 kvarc_ret kvi_index_refs(struct kvi_store_index *index, int64_t pack, kvi_index_ref_fn fn,
                          void *opaque);
 

@@ -35,7 +35,7 @@ static int64_t read_text(void *opaque, void *buf, size_t bytes, uint64_t offset)
 	return (int64_t)bytes;
 }
 
-/* Of two savers both use the one that was put first. */
+/* Puts a salt. When two savers make one at once, both use the one that was put first. */
 static kvarc_ret make_salt(struct kvarc_store *store, uint8_t salt[SALT_BYTES])
 {
 	char text[SALT_TEXT + 1], hex[33];
@@ -70,8 +70,8 @@ static kvarc_ret derive(struct kvarc_store *store, const kvarc_key *key, uint8_t
 	return KVARC_OK;
 }
 
-/* All passphrases for the salt of the store (NULL: it has none), in front of themselves, which are
- * for archives with other salts. */
+/* Derives all passphrases for the salt of the store (NULL: it has none), and puts the results in
+ * front of the passphrases themselves, which are for archives with other salts. */
 static kvarc_ret derive_all(struct kvarc_store *store, const uint8_t *salt)
 {
 	const kvarc_keys *keys = store->options.keys;

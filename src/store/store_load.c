@@ -7,7 +7,7 @@
 
 enum { TRIES_MOST = 8 }; /* the last version is removed again and again */
 
-/* Which version the caller asked for. */
+/* Finds the version that the caller asked for. */
 static kvarc_ret find_version(struct kvarc_store *store, const char *session, uint64_t number)
 {
 	struct kvi_session_key *k = &store->version_key;
@@ -50,7 +50,8 @@ static kvarc_ret see_ref(void *opaque, const struct kvi_index_ref *ref)
 	return ret;
 }
 
-/* What the index says. Of an archive that no key opens only whether it is there is known. */
+/* Looks in the index for the parts of a version. Of an archive that no key opens the index shows
+ * its existence alone. */
 static kvarc_ret look(struct kvarc_store *store, const struct kvi_needs *needs, bool *missing)
 {
 	struct version_parts x = { .s = store };
@@ -62,8 +63,8 @@ static kvarc_ret look(struct kvarc_store *store, const struct kvi_needs *needs, 
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
-/* What an index that is made from the archives says, before anybody believes that something is
- * missing. Where it is there the store's own index is wrong, and is made again. */
+/* Looks in a new index of all archives before anybody believes that something is missing. If
+ * nothing is missing there, the store's own index is wrong, and is made again. */
 static kvarc_ret look_afresh(struct kvarc_store *store, const struct kvi_needs *needs,
                              bool *missing)
 {
@@ -97,8 +98,8 @@ static kvarc_ret find_missing(struct kvarc_store *store, const struct kvi_needs 
 
 /*
  * The last version of a session may be one whose save was stopped between its manifest and its last
- * look, while gc removed what it shares (docs/store.md). Then it is the last one before it that is
- * taken, if there is one.
+ * look, while gc removed what it shares (docs/store.md). Then the last complete version before it
+ * is loaded, if there is one.
  */
 static kvarc_ret pass_over(struct kvarc_store *store, const char *session, uint64_t *passed)
 {
@@ -122,7 +123,8 @@ static kvarc_ret pass_over(struct kvarc_store *store, const char *session, uint6
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
-/* *passed: the last version, in whose place another one is taken. */
+/* Selects a loadable version in place of a last one that has parts missing; *passed: the number of
+ * that last one. */
 static kvarc_ret find_loadable(struct kvarc_store *store, const char *session, uint64_t number,
                                uint64_t *passed)
 {
@@ -231,8 +233,8 @@ static kvarc_ret unpack(struct kvarc_store *store, kvarc_item_open open, void *o
 	return ret;
 }
 
-/* For eviction: the index of this host, and the time of the manifest for others. What cannot be
- * written is no reason to fail. */
+/* Notes the use for eviction: in the index of this host, and as the time of the manifest for
+ * others. A failure to write is ignored. */
 static void note_use(struct kvarc_store *store)
 {
 	const struct kvi_backend_calls *calls = store->backend->calls;
@@ -245,7 +247,7 @@ static void note_use(struct kvarc_store *store)
 		(void)calls->touch(store->backend, key, NULL);
 }
 
-/* Where items of the caller go, and whether one was opened. */
+/* Sink of the caller for items; whether one was opened. */
 struct load_target {
 	kvarc_item_open open;
 	void *opaque;
@@ -259,7 +261,7 @@ static int open_target(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 	return to->open(to->opaque, item, sink);
 }
 
-/* One version: that of the number, or the last one. */
+/* Loads the version of a number; 0: the last one. */
 static kvarc_ret load_version(struct kvarc_store *store, const char *session, uint64_t number,
                               struct load_target *to, kvarc_session_version *version)
 {

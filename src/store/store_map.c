@@ -96,7 +96,7 @@ static kvarc_ret add_version(void *opaque, const char *key,
 	kvarc_ret ret = kvi_index_last_use(m->uses, key, &v->used);
 	if (v->used < (int64_t)(manifest->time / 1000))
 		v->used = (int64_t)(manifest->time / 1000);
-	/* As other hosts have used it, where a load sets that (store_load.c). */
+	/* Use by other hosts: a load sets the time of the manifest (store_load.c). */
 	if (v->used < session_key->touched)
 		v->used = session_key->touched;
 	return ret;
@@ -112,7 +112,7 @@ static void find_last(struct kvi_store_map *map)
 	}
 }
 
-/* Those of the archives that its manifest names are counted once more, or not any more. */
+/* Adds `by`, 1 or -1, to the counts of the archives that a version's manifest names. */
 static void count_named(struct kvi_store_map *map, const struct kvi_map_version *version, int by)
 {
 	for (size_t i = 0; i < version->needs.n && (version->encrypted || i == 0); i++) {
@@ -161,7 +161,7 @@ static kvarc_ret find_needs(struct kvi_store_map *map, struct kvi_map_version *v
 		version->lacking = !version->lost;
 		ret = KVARC_OK;
 	}
-	/* Without its key, too. */
+	/* The size shows it without a key, too. */
 	const struct kvi_map_pack *own = kvi_map_find(map, version->id);
 	version->lost |= own && version->pack_bytes && own->bytes != version->pack_bytes;
 	if (!ret)
@@ -245,7 +245,7 @@ static kvarc_ret teach_doubt(void *opaque, const struct kvi_index_row *row)
 	return kvi_index_doubt_at(opaque, row);
 }
 
-/* It is a cache: where it cannot be written, the next load finds the damage again. */
+/* The index is a cache: where it cannot be written, the next load finds the damage again. */
 void kvi_own_index(struct kvarc_store *store, struct kvi_store_index **own)
 {
 	const kvarc_error was = *store->error;

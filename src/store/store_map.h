@@ -8,17 +8,17 @@
 /* A version of any namespace. */
 struct kvi_map_version {
 	struct kvi_session_key key;
-	uint8_t digest[16];    /* of its manifest */
-	uint8_t id[16];        /* of its archive */
-	bool encrypted;        /* its manifest lists what it needs: */
-	struct kvi_list named; /* ids, and its own is not among them */
-	uint64_t bytes;        /* of the file */
-	uint64_t pack_bytes;   /* of its archive when it was saved; 0: not known */
+	uint8_t digest[16];    /* digest of its manifest */
+	uint8_t id[16];        /* id of its archive */
+	bool encrypted;        /* the manifest lists the archives that it needs */
+	struct kvi_list named; /* ids of these, without its own archive */
+	uint64_t bytes;        /* bytes of the file */
+	uint64_t pack_bytes;   /* bytes of its archive when it was saved; 0: not known */
 	int64_t used;          /* seconds since 1970 */
-	bool last;             /* of its session */
-	bool removed;          /* what it needs is not counted any more */
-	bool lost;             /* its archive is not there, or not whole */
-	bool lacking;          /* a segment that it needs is not there */
+	bool last;             /* the last version of its session */
+	bool removed;          /* the archives that it needs are not counted any more */
+	bool lost;             /* the archive is missing, or not whole */
+	bool lacking;          /* a segment that it needs is missing */
 	struct kvi_list needs; /* size_t: numbers of archives, its own one first */
 };
 
@@ -27,15 +27,16 @@ struct kvi_map_pack {
 	uint8_t id[16];
 	uint64_t bytes;
 	int64_t time;
-	uint64_t needed; /* by this many versions */
-	uint64_t named;  /* by the manifests of this many, as their own archive or in a list */
+	uint64_t needed; /* number of versions that need it */
+	uint64_t named;  /* number of manifests that name it, as their own archive or in a list */
 	bool retired;    /* gc has put its tombstone */
 	bool encrypted;
-	bool broken; /* it is not whole: nothing is removed of it */
-	/* Of a gc (store_gc.h): it may go although it is needed, where another archive holds
-	 * what is; among those the lowest rank stays; 0: it may not. */
+	bool broken; /* not whole: nothing is removed of it */
+	/* Rank during a gc (store_gc.h). An archive with a rank may go although it is needed, where
+	 * another archive holds the same segments; among those the lowest rank stays. 0: it may not
+	 * go. */
 	uint64_t rank;
-	uint64_t copy_bytes; /* of the copy that replaces it; 0: there is none */
+	uint64_t copy_bytes; /* bytes of the copy that replaces it; 0: there is none */
 };
 
 /* The versions and archives of a store. */
@@ -63,7 +64,7 @@ void kvi_map_free(struct kvi_store_map *map);
 /* The archives that a version needs, as kvi_protocol_needs does. */
 kvarc_ret kvi_map_needs(struct kvi_store_map *map, const struct kvi_map_version *version,
                         const struct kvi_holder_rank *rank, struct kvi_list *ids);
-/* What a version needs is not counted any more. */
+/* Takes a version out of the counts of the archives that it needs. */
 void kvi_map_remove(struct kvi_store_map *map, struct kvi_map_version *version);
 /* Bytes of the archives that are needed. */
 uint64_t kvi_map_needed_bytes(const struct kvi_store_map *map);

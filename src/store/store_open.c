@@ -58,7 +58,7 @@ static kvarc_ret fill_index(struct kvarc_store *store, const char *why)
 	return ret;
 }
 
-/* In memory, for this handle: loading and removing need no file. */
+/* Replaces the index by one in memory, for this handle: loading and removing need no file. */
 static kvarc_ret replace_index(struct kvarc_store *store)
 {
 	struct kvi_store_index *x;
@@ -98,7 +98,7 @@ bool kvi_store_mend(struct kvarc_store *store, kvarc_ret ret)
 		return replace_index(store) == KVARC_OK;
 	if (ret != KVARC_DATA || !store->index || !kvi_index_damaged(store->index))
 		return false;
-	/* What is open of it is closed: then it is found to be damaged, and made again. */
+	/* The index is closed and its file removed, so that open_index makes it again. */
 	kvi_index_close(&store->index);
 	if (store->index_path)
 		remove(store->index_path);

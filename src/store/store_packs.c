@@ -32,7 +32,7 @@ void kvi_pack_close(struct kvi_open_pack *pack)
 	explicit_bzero(pack, sizeof *pack);
 }
 
-/* As the index has what the archive holds. */
+/* Sets the key of the hashes and the namespace with which the index has the archive. */
 static void find_veil(struct kvi_open_pack *pack)
 {
 	const char *name_space = kvarc_reader_identity(pack->r, "namespace");
@@ -66,7 +66,7 @@ static kvarc_ret open_reader(struct kvarc_store *store, struct kvi_open_pack *pa
 	return ret;
 }
 
-/* After a failure of the reader of an object. */
+/* Turns IO into END where the object was removed after its reader was opened. */
 static kvarc_ret gone(struct kvarc_store *store, const char *key, kvarc_ret ret)
 {
 	struct kvi_object object;
@@ -215,7 +215,8 @@ const struct kvi_open_pack *kvi_pack_find(const struct kvarc_store *store, const
 	return NULL;
 }
 
-/* As kvi_pack_check_locked, for a key; found: the id of the archive. */
+/* Checks the frames of a locked archive under a key, as kvi_pack_check_locked does; found: its
+ * id. */
 static kvarc_ret check_locked(struct kvarc_store *store, const char *key, uint8_t found[16])
 {
 	kvarc_common common = store->options.common;

@@ -26,7 +26,7 @@ kvarc_ret kvi_rows_make(struct kvarc_store *store, struct kvi_store_rows *rows,
 			return kvi_fail(store->error, KVARC_GEOMETRY,
 			                "store: the tensors are too wide");
 	rows->views = kvi_calloc(&store->alloc, geometry->n_tensors + 1, sizeof *rows->views);
-	/* One byte more: there may be no tensor. */
+	/* Capacity for at least one byte per token: a track may have no tensor. */
 	rows->data = kvi_array(&store->alloc, KVI_SEGMENT_MOST, bytes + 1);
 	if (!rows->views || !rows->data)
 		return kvi_fail_alloc(store->error, &store->alloc);
@@ -179,7 +179,7 @@ static kvarc_ret find_digest(struct kvarc_store *store, const kvarc_geometry *ge
 	if (!ret) {
 		kvi_veil_hash(&kvi_pack_find(store, row->id)->veil, row->digest, row->digest);
 		row->has_digest = true;
-		/* For the next time; where that fails (a full disk), nothing is lost. */
+		/* The digest is stored for the next time; a failure (a full disk) loses nothing. */
 		(void)kvi_index_set_digest(store->index, row->row, row->digest);
 	}
 	return ret;

@@ -18,13 +18,13 @@
 #include "store/veil.h"
 #include "util/list.h"
 
-/* One track of the file. */
+/* Plan of one track of the file. */
 struct track_plan {
 	struct kvi_list pieces; /* struct piece_kept */
 	uint64_t tokens, kept;
 	bool has_ids;
-	bool chained;      /* the kept tokens have a chain value: */
-	uint8_t chain[16]; /* the last one, or the root */
+	bool chained;      /* whether the shared tokens have a chain value */
+	uint8_t chain[16]; /* the last chain value, or the root */
 };
 
 /* A file on its way into the store. */
@@ -32,12 +32,12 @@ struct save_plan {
 	struct kvarc_store *s;
 	kvarc_import *im;
 	const kvarc_geometry *g;
-	const struct kvi_veil *veil; /* of what may be shared */
-	uint64_t name_space;         /* as the index has it */
-	bool alone;                  /* nothing is looked for */
+	const struct kvi_veil *veil; /* key of the hashes of archives that may be shared */
+	uint64_t name_space;         /* namespace, as the index has it */
+	bool alone;                  /* no archives are searched */
 	uint8_t root[16];
 	struct track_plan *tracks;
-	struct kvi_store_rows rows, other; /* of the track in hand: of the file, of the store */
+	struct kvi_store_rows rows, other; /* current track: of the file, of the store */
 	uint64_t kept, tokens, kept_bytes;
 };
 
@@ -45,7 +45,8 @@ struct save_plan {
 
 #define ASK "save with --encrypt or --decrypt"
 
-/* What the archive of the last version shows, once it is known that it can be read. */
+/* Finds from the archive of the last version whether the next one is encrypted, and checks that the
+ * keys fit. */
 static kvarc_ret look(struct kvarc_store *store, const struct kvi_needs *last, bool *encrypt)
 {
 	kvarc_reader *r;
@@ -57,7 +58,7 @@ static kvarc_ret look(struct kvarc_store *store, const struct kvi_needs *last, b
 		                                    : "no key was given");
 	if (ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return ret;
-	/* One that is missing or damaged does not show that the session is not encrypted. */
+	/* A missing or damaged archive does not show that the session is not encrypted. */
 	*encrypt = last->encrypted ||
 	           (ret ? store->options.keys != NULL : kvi_pack_find(store, last->pack)->veil.on);
 	if (*encrypt && !store->options.keys)
@@ -99,14 +100,14 @@ static kvarc_ret save_encrypts(struct kvarc_store *store, int asked, kvarc_ret r
 
 /* ==== Whether an archive of a store loads as the file that is saved ==== */
 
-/* What a check has found. */
+/* Results of a check. */
 enum save_verdict {
 	SAVE_SAME,
-	SAVE_OTHER,  /* it loads as another file */
-	SAVE_DAMAGED /* it does not load; what is damaged is doubted in the index now */
+	SAVE_OTHER,  /* the archive loads as another file */
+	SAVE_DAMAGED /* no load is possible; the damaged archive is marked in the index */
 };
 
-/* What is damaged: the archive itself, or one that it needs. */
+/* Marks the damaged archive in the index: the one with this id, or one that it needs. */
 static kvarc_ret doubt(struct kvarc_store *store, const struct kvi_store_content *content,
                        const uint8_t id[16])
 {
@@ -161,10 +162,10 @@ static kvarc_ret save_check(struct kvarc_store *store, const uint8_t id[16],
 struct piece_kept {
 	kvarc_stored stored;
 	uint32_t use;
-	uint8_t pack[16]; /* that holds it */
+	uint8_t pack[16]; /* id of the archive that holds it */
 	int32_t *tokens;  /* cut: ids, then positions, of all its tokens; NULL: those of the file */
-	uint8_t digest[16]; /* cut: of the tokens that are used, */
-	uint8_t chain[16];  /* and their chain value */
+	uint8_t digest[16]; /* cut: digest of the tokens that are used */
+	uint8_t chain[16];  /* cut: chain value of these tokens */
 	int32_t first;
 	uint8_t before[16]; /* the chain value of the tokens before it */
 };
@@ -321,7 +322,7 @@ static kvarc_ret add_cut(struct save_plan *plan, const struct kvi_index_row *row
 
 /* ----- the walk ------------------------------------------------ */
 
-/* What stops a save, and not only a look-up, as damage of an archive does. */
+/* Whether a failure stops the save, and not only a look-up, as damage of an archive does. */
 static bool plan_final(const struct save_plan *plan, kvarc_ret ret)
 {
 	return ret == KVARC_MEM || ret == KVARC_MEMLIMIT || ret == KVARC_IO ||
@@ -387,7 +388,7 @@ static void keep(struct save_plan *plan, uint32_t track, uint32_t n)
 	plan->kept_bytes += plan_bytes(plan, track, n);
 }
 
-/* One step: the longest tokens that follow. END: none does. */
+/* Adds the longest tokens of the store that follow. END: none do. */
 static kvarc_ret step_chain(struct save_plan *plan, uint32_t track)
 {
 	struct track_plan *t = &plan->tracks[track];
@@ -452,7 +453,8 @@ static kvarc_ret step_digest(struct save_plan *plan, uint32_t track)
 	return ret;
 }
 
-/* As writers do: positions count from 0, and ids say all. */
+/* Finds whether a track has chain values, by the rule of writers: positions count from 0, and ids
+ * identify the content. */
 static kvarc_ret find_chained(struct save_plan *plan, uint32_t track)
 {
 	struct track_plan *t = &plan->tracks[track];
@@ -516,9 +518,9 @@ static kvarc_ret plan_track(struct save_plan *plan, uint32_t track)
 	return ret;
 }
 
-/* Looks for the tokens of an import in the archives of a store that have the same veil; alone: in
- * none. plan is to be freed, also on failure. Returns OK, MEM, MEMLIMIT, IO, DATA (the index is
- * damaged). */
+/* Looks for the tokens of an import in the archives of a store whose hashes have the key of `veil`;
+ * alone: in none. plan is to be freed, also on failure. Returns OK, MEM, MEMLIMIT, IO, DATA (the
+ * index is damaged). */
 static kvarc_ret plan_save(struct save_plan *plan, struct kvarc_store *store, kvarc_import *im,
                            const struct kvi_veil *veil, bool alone)
 {
@@ -577,7 +579,7 @@ static kvarc_ret find_first(struct save_plan *plan, struct kvi_index_row *row)
 	return KVARC_OK;
 }
 
-/* Leading tokens with equal ids and positions. */
+/* Counts the leading tokens with equal ids and positions. */
 static uint32_t equal_ids(const struct kvi_store_rows *rows,
                           const struct kvi_store_rows *store_rows)
 {
@@ -588,7 +590,7 @@ static uint32_t equal_ids(const struct kvi_store_rows *rows,
 	return n;
 }
 
-/* Of n leading tokens those with equal elements. */
+/* Counts those of n leading tokens that have equal elements. */
 static uint32_t equal_elements(const struct kvi_store_rows *rows,
                                const struct kvi_store_rows *store_rows, uint32_t n)
 {
@@ -606,7 +608,8 @@ static uint32_t equal_elements(const struct kvi_store_rows *rows,
 	return n;
 }
 
-/* How many tokens a candidate shares; decoded only when it may be more than the best one's. */
+/* Counts the tokens that a candidate shares; decodes it only when it may share more than the
+ * best. */
 static kvarc_ret compare(struct save_plan *plan, const struct kvi_index_row *row,
                          struct kept_candidate *best)
 {
@@ -685,8 +688,8 @@ static kvarc_ret add_piece(struct save_plan *plan, uint32_t track,
 }
 
 /*
- * save_partial.c: at the end of what whole segments give, the segment of the store that shares the
- * longest prefix with the tokens from t->kept on becomes the last piece. Returns as plan_save.
+ * Adds a last piece behind the whole segments: the segment of the store that shares the longest
+ * prefix with the tokens from t->kept on. Returns as plan_save.
  */
 static kvarc_ret plan_partial(struct save_plan *plan, uint32_t track)
 {
@@ -919,7 +922,7 @@ static kvarc_ret save_write(struct kvi_new_archive *archive, struct save_plan *p
 /* ==== Saves a file as the next version of a session ==== */
 
 enum {
-	TRIES_MOST = 8 /* what a save shares is removed again and again */
+	TRIES_MOST = 8 /* tries when the archives that a save shares are removed again and again */
 };
 
 /* A save on its way. */
@@ -931,15 +934,15 @@ struct saving {
 	struct save_plan plan;
 	struct kvi_new_archive archive;
 	struct kvi_list known, needs; /* struct kvi_known; ids of archives */
-	struct kvi_veil plain;        /* all zero */
-	kvarc_key key;                /* of an encrypted one */
+	struct kvi_veil plain;        /* all zero: for an archive that is not encrypted */
+	kvarc_key key;                /* key of an encrypted one */
 	bool encrypt;
-	bool alone; /* it would need more archives than a manifest names */
+	bool alone; /* nothing is shared: it would need more archives than a manifest names */
 	struct kvi_manifest manifest;
 	struct kvi_manifest last; /* the last version before, */
 	uint64_t last_number;     /* 0: there is none that can be read */
-	uint64_t number;          /* of the version that was put; 0: none */
-	bool unchanged;           /* that is the last one, which is the same file */
+	uint64_t number;          /* number of the version that was put; 0: none */
+	bool unchanged;           /* `number` is the last version before, which is the same file */
 	bool confirmed;
 	kvarc_saved *saved;
 };
@@ -1005,7 +1008,8 @@ static kvarc_ret put_archive(struct saving *saving)
 
 /* ----- the index ------------------------------------------------ */
 
-/* It is a cache: a save is good without it, and it is mended later. */
+/* Adds the archive to the index. A failure is ignored: the index is a cache, which is repaired
+ * later. */
 static void add_to_index(struct saving *saving)
 {
 	struct kvarc_store *s = saving->s;
@@ -1045,8 +1049,8 @@ static kvarc_ret confirm_file(struct saving *saving)
 	               : KVARC_OK;
 }
 
-/* With KVARC_WRITE_VERIFY: what is about to be put loads as the file, with all that it names in
- * other archives. END: one of these is damaged; saves do not count on it any more. */
+/* Checks, with KVARC_WRITE_VERIFY, that the archive to be put loads as the file, with all that it
+ * names in other archives. END: one of these is damaged; saves do not count on it any more. */
 static kvarc_ret check_archive(struct saving *saving)
 {
 	enum save_verdict verdict;
@@ -1076,7 +1080,8 @@ static bool may_be_last(const struct saving *saving)
 	       (!saving->o->label || strcmp(saving->o->label, saving->last.label) == 0);
 }
 
-/* It is decoded and compared: then nothing is put. END: it does not load, plan again. */
+/* Decodes the last version and compares it with the file: if they are equal, nothing is put. END:
+ * it does not load, plan again. */
 static kvarc_ret compare_last(struct saving *saving)
 {
 	enum save_verdict verdict;
@@ -1091,7 +1096,7 @@ static kvarc_ret compare_last(struct saving *saving)
 		return verdict == SAVE_DAMAGED ? KVARC_END : KVARC_OK;
 	}
 	ret = confirm_file(saving);
-	/* It may have been removed meanwhile. */
+	/* The last version may have been removed meanwhile. */
 	if (ret || kvi_version_read(saving->s, saving->session, &number, &m) != KVARC_OK ||
 	    number != saving->last_number)
 		return ret;
@@ -1119,7 +1124,8 @@ static kvarc_ret publish(struct saving *saving)
 	if (ret)
 		return ret;
 	ret = kvi_protocol_confirm(saving->s, &saving->needs);
-	/* It names what was removed. Its archive stays for gc: a fork may name it by now. */
+	/* The version names removed archives. Its own archive stays for gc: a fork may name it by
+	 * now. */
 	if (ret) {
 		kvi_version_take_back(saving->s, saving->session, saving->number,
 		                      &saving->manifest);
@@ -1172,8 +1178,8 @@ static kvarc_ret save_once(struct saving *saving)
 	return ret;
 }
 
-/* What an import finds out about heads and RoPEs depends on its tokens and options, and chain
- * values on that: so the session's last version has precedence, unless a profile does. */
+/* Adopts the heads and RoPEs of the session's last version, unless a profile has them: what an
+ * import finds depends on its tokens and options, and chain values depend on that. */
 static void adopt_geometry(struct saving *saving)
 {
 	struct kvi_manifest last;

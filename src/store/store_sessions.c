@@ -10,11 +10,11 @@
 /* Versions for a callback of the caller. */
 struct showing {
 	struct kvarc_store *s;
-	const char *session; /* of this one all; NULL: of each the last */
+	const char *session; /* session with all versions; NULL: the last version of each */
 	kvarc_session_version_fn fn;
 	void *opaque;
 	uint64_t n;
-	kvarc_ret wrong; /* of a version that cannot be read */
+	kvarc_ret wrong; /* error for a version that cannot be read */
 	kvarc_error error;
 	bool waits; /* the last version of a session so far */
 	struct kvi_session_key key;

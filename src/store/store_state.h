@@ -19,19 +19,19 @@
 
 /* Archives that stay open; tokens of a segment. */
 enum { KVI_OPEN_PACKS = 4, KVI_SEGMENT_MOST = 256 };
-/* Keys of a store at most; where the salt of its passphrases is. */
+/* Limit of the keys of a store; key of the object that has the salt of its passphrases. */
 enum { KVI_STORE_KEYS = 32 };
 #define KVI_SALT "salt"
 
 /* An archive of the store that is open. */
 struct kvi_open_pack {
 	uint8_t id[16];
-	char key[KVI_BLOCK_KEY]; /* of a pack, or of a block */
+	char key[KVI_BLOCK_KEY]; /* key of a pack, or of a block */
 	kvarc_source source;
-	kvarc_reader *r;      /* NULL: none is open here */
+	kvarc_reader *r;      /* NULL: no archive is open here */
 	bool whole;           /* false: opened with `any`, and its end is missing or damaged */
-	struct kvi_veil veil; /* of what the index has of it, */
-	uint64_t name_space;  /* and of its namespace there */
+	struct kvi_veil veil; /* key of its hashes in the index */
+	uint64_t name_space;  /* namespace in the index */
 	kvarc_error error;
 	uint64_t used; /* ascends */
 };
@@ -51,23 +51,23 @@ struct kvarc_store {
 	 * of the store, then passphrases. */
 	kvarc_key keys[2 * KVI_STORE_KEYS];
 	size_t n_given;
-	kvarc_keys ready;           /* what archives are opened with so far */
-	bool keys_complete, salted; /* passphrases are in it; and have the salt of the store */
+	kvarc_keys ready;           /* keys with which archives are opened so far */
+	bool keys_complete, salted; /* passphrases are in it, derived for the store's salt */
 	uint8_t derived[KVI_STORE_KEYS][KVARC_KEY_DERIVED_BYTES];
 	bool service_checked;      /* kvi_service_check has returned OK */
-	struct kvi_veil save_veil; /* of archives that are encrypted with the first key */
-	/* Of the version that the caller of kvarc_store_load has. */
+	struct kvi_veil save_veil; /* hash key of archives that are encrypted with the first key */
+	/* Manifest and key of the version that the caller of kvarc_store_load has. */
 	struct kvi_manifest version;
 	struct kvi_session_key version_key;
 };
 
 /* Seconds since 1970. */
 int64_t kvi_store_now(void);
-/* One line for the caller's note, if it wants any. */
+/* Sends a line to the caller's note, if it has one. */
 void kvi_store_note(const struct kvarc_store *store, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-/* Whether a failure is of the index, which is then made again from the archives: try once more.
- * Otherwise false, and the error stays. */
+/* Repairs an index that a failure shows to be damaged or unusable: it is made again from the
+ * archives. Returns true: try once more; false: nothing was repaired, and the error stays. */
 bool kvi_store_mend(struct kvarc_store *store, kvarc_ret ret);
 /* 16 random bytes. Returns OK, IO. */
 kvarc_ret kvi_store_random(struct kvarc_store *store, uint8_t id[16]);
@@ -85,17 +85,17 @@ void kvi_store_keys_close(struct kvarc_store *store); /* wipes */
 /* Derives the passphrases; make: the store gets a salt where it has none. Returns OK; END: that is
  * done already, or there are none; IO, MEM, MEMLIMIT, DATA. */
 kvarc_ret kvi_store_keys_complete(struct kvarc_store *store, bool make);
-/* What an archive is encrypted with: the first key, in the store's memory; store->save_veil is set.
- * Returns as kvi_store_keys_complete, but END; PROG: there is no key. */
+/* Makes the key with which archives are encrypted: the first key, in the store's memory; sets
+ * store->save_veil. Returns as kvi_store_keys_complete, but END; PROG: there is no key. */
 kvarc_ret kvi_store_save_key(struct kvarc_store *store, kvarc_key *key);
 
 /* Archives (store_packs.c). */
 
 /*
- * An object of a store was put whole. So an archive is whole, with its own id and with its
- * INDEX and FOOTER at its end, or it is DATA, and then the index doubts all that it holds at
- * once. Those calls that have `any` read the rest of one whose end alone is missing or
- * damaged, for loads.
+ * An object of a store is put as a whole. So an archive is whole, with its own id and with its
+ * INDEX and FOOTER at its end, or the call returns DATA, and the index then marks all of its
+ * segments as damaged. Calls that have `any` read the rest of an archive whose end alone is missing
+ * or damaged, for loads.
  */
 
 /*
@@ -117,7 +117,8 @@ struct kvi_store_content;
  */
 kvarc_ret kvi_pack_open(struct kvarc_store *store, struct kvi_open_pack *pack, const uint8_t id[16],
                         bool any, struct kvi_store_content *content);
-/* The same of an archive that is not in the store yet; source stays the caller's. */
+/* Opens an archive that is not in the store yet, as kvi_pack_open does; source stays the
+ * caller's. */
 kvarc_ret kvi_pack_open_source(struct kvarc_store *store, struct kvi_open_pack *pack,
                                const uint8_t id[16], const kvarc_source *source,
                                struct kvi_store_content *content);
@@ -144,7 +145,7 @@ struct kvi_store_rows {
 	int32_t ids[KVI_SEGMENT_MOST], positions[KVI_SEGMENT_MOST];
 	const kvarc_geometry *geometry;
 	uint32_t track;
-	kvarc_view *views; /* one a tensor of the geometry, packed; data NULL: of another track */
+	kvarc_view *views; /* views of all tensors, packed; data NULL: of another track */
 	uint8_t *data;
 };
 /* Memory for 256 tokens of a track. *rows is to be freed, also on failure. Returns OK, MEM,
@@ -157,19 +158,19 @@ void kvi_rows_free(struct kvarc_store *store, struct kvi_store_rows *rows);
  * END: the archive is not there, or has other tensors; else what readers return. */
 kvarc_ret kvi_rows_read(struct kvarc_store *store, const struct kvi_index_row *row,
                         struct kvi_store_rows *rows, bool elements);
-/* The same into memory of the caller; any: of an archive that is not whole, too. ids and positions
- * as in struct kvi_store_rows; views NULL: no elements. What is damaged is doubted at once. */
+/* Reads a row as kvi_rows_read does, into memory of the caller; any: also of an archive that is not
+ * whole. ids and positions as in struct kvi_store_rows; views NULL: no elements. A damaged row is
+ * marked in the index at once. */
 kvarc_ret kvi_row_read(struct kvarc_store *store, const struct kvi_index_row *row,
                        const kvarc_geometry *geometry, bool any, int32_t *ids, int32_t *positions,
                        const kvarc_view *views, bool *has_ids);
 /* Whether a failure says that an archive is damaged, and nothing else. */
 bool kvi_store_is_damage(const struct kvarc_store *store, kvarc_ret ret);
-/* Whether a failure to read a segment is damage, or that it is not there: another archive may have
- * it. */
+/* Whether a failure to read a segment is damage, or a missing archive: another one may have it. */
 bool kvi_store_may_pass(kvarc_ret ret);
-/* A row of a whole segment under a key with a content digest, which is read where it is not known;
- * key and digest are veiled. digest NULL: any. Returns OK, END (there is none), MEM, MEMLIMIT, IO,
- * DATA. */
+/* Finds a row of a whole segment under a key with a content digest, which is read where it is not
+ * known; key and digest are as in the index (veil.h). digest NULL: any. Returns OK, END (there is
+ * none), MEM, MEMLIMIT, IO, DATA. */
 kvarc_ret kvi_content_find(struct kvarc_store *store, const kvarc_geometry *geometry,
                            uint64_t name_space, const uint8_t key[16], const uint8_t *digest,
                            struct kvi_index_row *row);
@@ -177,40 +178,40 @@ kvarc_ret kvi_content_find(struct kvarc_store *store, const kvarc_geometry *geom
  * of the other. true, too, where one cannot be opened. */
 bool kvi_packs_alike(struct kvarc_store *store, const uint8_t a[16], const uint8_t b[16]);
 
-/* The content digest, veiled, of a row that has none, from its archive; the index gets it. Returns
- * OK, and as kvi_rows_read. */
+/* Computes the content digest of a row that has none, from its archive, in the form of the index
+ * (veil.h), and stores it there. Returns OK, and as kvi_rows_read. */
 kvarc_ret kvi_row_digest(struct kvarc_store *store, struct kvi_index_row *row);
 
 /* Content (store_content.c): segments that an archive names. */
 
-/* What a reader asks a store with. */
+/* State with which a reader asks a store for segments. */
 struct kvi_store_content {
 	struct kvarc_store *s;
 	kvarc_stored_read read;         /* with this struct as opaque */
-	const kvarc_geometry *geometry; /* of the reader, once it is open, */
-	struct kvi_veil veil;           /* and what it finds is of the same key */
-	kvarc_ret failed;               /* and s->error says why, where it is not OK or END */
+	const kvarc_geometry *geometry; /* geometry of the reader, once it is open */
+	struct kvi_veil veil;           /* key of the reader's archive, for look-ups */
+	kvarc_ret failed;               /* OK, END, or a failure whose reason is in s->error */
 	bool any;                       /* archives that are not whole may be read */
-	bool has_damaged;               /* an archive that has what it asked for is damaged: */
-	uint8_t damaged[16];            /* the last such one */
-	bool has_cut;                   /* with `any`: one that was read is not whole */
+	bool has_damaged;               /* an archive that has an asked segment is damaged */
+	uint8_t damaged[16];            /* id of the last such archive */
+	bool has_cut;                   /* with `any`: an archive that was read is not whole */
 };
 /* Nothing was asked for yet. any: archives that are not whole may be read. */
 struct kvi_store_content kvi_content_of(struct kvarc_store *store, bool any);
 
-/* After damage was found in an archive: its segments that cannot be decoded are doubted in the
- * index, so that the next save stores their tokens again. Returns OK, END (it is not in the index),
+/* Marks in the index, after damage was found in an archive, its segments that cannot be decoded, so
+ * that the next save stores their tokens again. Returns OK, END (the archive is not in the index),
  * IO, MEM, MEMLIMIT, DATA (the index is damaged). */
 kvarc_ret kvi_doubt_damaged(struct kvarc_store *store, const uint8_t id[16]);
 
 /* The index (index_fill.c). */
 
-/* What is known of segments of an archive beyond its INDEX. */
+/* Facts about segments of an archive beyond its INDEX. */
 struct kvi_known {
 	uint32_t track, n; /* the first n tokens of a segment */
 	uint64_t t0;
 	uint8_t digest[16];
-	uint8_t chain[16]; /* of those n tokens, where they are not the whole segment */
+	uint8_t chain[16]; /* chain value of those n tokens, where they are not the whole segment */
 	int32_t first;
 	bool has_first;
 };
@@ -230,8 +231,8 @@ kvarc_ret kvi_index_fill(struct kvarc_store *store, struct kvi_store_index *inde
 kvarc_ret kvi_index_refresh(struct kvarc_store *store, struct kvi_store_index *index,
                             void (*report)(void *opaque, const char *text), void *opaque,
                             uint64_t *unreadable);
-/* The same of one archive, whose object is not as the index has it. Returns OK, IO, MEM, MEMLIMIT,
- * DATA (the index is damaged). */
+/* Reads one archive into the index again, whose object differs from the one that the index knows.
+ * Returns OK, IO, MEM, MEMLIMIT, DATA (the index is damaged). */
 kvarc_ret kvi_index_renew(struct kvarc_store *store, const uint8_t id[16],
                           const struct kvi_object *object);
 
@@ -269,8 +270,8 @@ kvarc_ret kvi_version_remove(struct kvarc_store *store, const struct kvi_session
 /* Takes back a version that kvi_version_put has put and that is not acknowledged. */
 void kvi_version_take_back(struct kvarc_store *store, const char *session, uint64_t number,
                            const struct kvi_manifest *manifest);
-/* One manifest of a list; not OK ends it, and is returned. wrong: not OK: it cannot be read, and
- * s->error says why. */
+/* Called for each manifest of a list; a return other than OK ends the list, which returns it.
+ * wrong: not OK: the manifest cannot be read, and s->error says why. */
 typedef kvarc_ret (*kvi_manifest_fn)(void *opaque, const char *key, const struct kvi_session_key *k,
                                      const struct kvi_manifest *m, kvarc_ret wrong);
 /* Whether a manifest is left out of a list, and is not read. */
@@ -299,8 +300,8 @@ bool kvi_protocol_has(const struct kvi_list *ids, const uint8_t id[16]);
 kvarc_ret kvi_protocol_retired(struct kvarc_store *store, struct kvi_list *ids);
 
 /*
- * Which of several archives that hold a segment counts: one of rank 0, or else all of the lowest
- * rank; and all of which it is not known, as their segment cannot be read.
+ * Order of preference among archives that hold the same segment: one of rank 0 is enough; else all
+ * of the lowest rank count, and all whose segment cannot be read.
  */
 struct kvi_holder_rank {
 	uint64_t (*rank)(void *opaque, const uint8_t id[16]);
@@ -310,8 +311,9 @@ struct kvi_holder_rank {
 uint64_t kvi_protocol_rank_listed(void *opaque, const uint8_t id[16]);
 /* A segment, whole, that an archive names, in the archive that counts. Not OK ends the call. */
 typedef kvarc_ret (*kvi_holder_fn)(void *opaque, const struct kvi_index_row *row);
-/* Those of all segments that an archive names, by the index. rank NULL: 0 of all. Returns OK; END:
- * the archive is not in the index, or a segment is in none; IO, DATA, MEM, MEMLIMIT. */
+/* Calls fn with each segment that an archive names, as a row of every archive that counts for it.
+ * rank NULL: 0 for all. Returns OK; END: the archive is not in the index, or a segment is in no
+ * archive; IO, DATA, MEM, MEMLIMIT. */
 kvarc_ret kvi_protocol_holders(struct kvarc_store *store, const uint8_t id[16],
                                const struct kvi_holder_rank *rank, kvi_holder_fn fn, void *opaque);
 /* The archives that a version needs, its own one first: what the manifest of an encrypted one

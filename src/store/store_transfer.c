@@ -23,7 +23,7 @@
 struct leaving {
 	uint64_t number;
 	struct kvi_manifest m; /* without its parent */
-	struct kvi_list ids;   /* of the archives that it needs */
+	struct kvi_list ids;   /* ids of the archives that it needs */
 };
 
 /* ----- what leaves ------------------------------------------------ */
@@ -80,7 +80,7 @@ static kvarc_ret leaving_source(struct kvarc_store *store, const char *key, kvar
 
 /* ----- archives that come ------------------------------------------------ */
 
-/* All frames of an archive that is open or could not be opened, which is `opened`. */
+/* Checks all frames of an archive that kvi_pack_open has opened; `opened` is its return. */
 static kvarc_ret check_open(struct kvarc_store *store, struct kvi_open_pack *pack, kvarc_ret opened)
 {
 	if (opened)
@@ -105,8 +105,8 @@ static bool is_damage(kvarc_ret ret)
 	return ret == KVARC_DATA || ret == KVARC_FORMAT;
 }
 
-/* What brought an archive has no checks. One that is damaged goes again; one that cannot be
- * read now stays, as others may have found it. */
+/* Checks an archive that has come: its transport has no checks. A damaged one is removed; one that
+ * cannot be read now stays, as others may use it already. */
 static kvarc_ret confirm_pack(struct kvarc_store *store, const char *key, const uint8_t id[16])
 {
 	kvarc_ret ret = check_pack(store, id);
@@ -146,7 +146,7 @@ static kvarc_ret replace_pack(struct kvarc_store *store, const char *key, const 
 		               key);
 	if (!ret)
 		ret = kvi_new_archive_end(&copy, store);
-	/* One that no key opens is checked when it is there. */
+	/* A copy that no key opens is checked after the put. */
 	if (!ret) {
 		ret = kvi_pack_open_source(store, &open, id, &copy.source, NULL);
 		ret = ret == KVARC_AUTH ? KVARC_OK : check_open(store, &open, ret);
@@ -162,7 +162,7 @@ static kvarc_ret replace_pack(struct kvarc_store *store, const char *key, const 
 		ret = calls->put(store->backend, key, &copy.source, store->error);
 	kvi_new_archive_close(&copy);
 	kvi_pack_forget(store, id);
-	/* Another one may have mended it, too. */
+	/* Another process may have replaced it, too. */
 	if (!ret || ret == KVARC_END)
 		ret = confirm_pack(store, key, id);
 	if (!ret)
@@ -204,7 +204,8 @@ static kvarc_ret arrive_pack(struct kvarc_store *store, const uint8_t id[16],
 
 /* ----- versions that come ------------------------------------------------ */
 
-/* As a save does it: gc may be about to remove what the version names (docs/store.md). */
+/* Puts a version with the check of a save: gc may be about to remove what it names
+ * (docs/store.md). */
 static kvarc_ret publish(struct kvarc_store *store, const char *session,
                          struct kvi_manifest *manifest, kvarc_received *n)
 {
@@ -250,7 +251,7 @@ static kvarc_ret check_encrypted(struct kvarc_store *store, const struct kvi_nee
 	kvarc_reader *r;
 	kvarc_ret ret = kvi_pack_reader(store, needs->pack, false, &r);
 	bool encrypted = ret == KVARC_AUTH;
-	/* What opens it, a profile for instance, may be on another machine. */
+	/* The archive may need something of another machine, a profile for instance. */
 	if (ret && !encrypted)
 		return ret == KVARC_MEM || ret == KVARC_IO ? ret : KVARC_OK;
 	if (!ret)
@@ -303,7 +304,7 @@ typedef kvarc_ret (*export_fn)(void *opaque, const kvarc_version_name *version,
 struct importing {
 	struct kvarc_store *s;
 	size_t n;
-	const char *const *sessions; /* those that are wanted; n 0: all */
+	const char *const *sessions; /* names of the wanted sessions; n 0: all */
 	kvarc_imported_fn fn;        /* or NULL */
 	void *opaque;
 	uint64_t found;      /* versions of wanted sessions */
@@ -343,8 +344,8 @@ static kvarc_ret list_all(struct version_listing *listing, struct kvarc_store *s
 	               : kvi_fail(store->error, KVARC_END, "the store has no sessions");
 }
 
-/* How many versions an export is about: n, or of n 0 one of each session. Returns OK, END (there
- * is none), and as kvarc_store_list. */
+/* Sets the number of versions of an export: n, or for n 0 the number of sessions. Returns OK, END
+ * (there is none), and as kvarc_store_list. */
 static kvarc_ret export_count(struct kvarc_store *store, size_t n, uint64_t *versions)
 {
 	struct version_listing l;
@@ -450,8 +451,8 @@ struct tar_in {
 	uint64_t offset;
 	struct archive *tar;
 	uint8_t *block;
-	uint64_t entry_offset; /* of the entry in hand */
-	bool cut;              /* it ended before its size */
+	uint64_t entry_offset; /* offset in the current entry */
+	bool cut;              /* the stream ended before the size of the entry */
 };
 
 #ifdef HAVE_LIBARCHIVE
@@ -503,7 +504,7 @@ static kvarc_ret tar_out_open(struct tar_out *out, struct kvarc_store *store,
 	return KVARC_OK;
 }
 
-/* One entry: all bytes of a source of known size. Returns OK, IO, MEM, MEMLIMIT. */
+/* Writes an entry with all bytes of a source of known size. Returns OK, IO, MEM, MEMLIMIT. */
 static kvarc_ret tar_put(struct tar_out *out, const char *name, const kvarc_source *source)
 {
 	struct archive_entry *entry = archive_entry_new();
@@ -563,7 +564,7 @@ static kvarc_ret fail_in(struct tar_in *in)
 	                             "store: the stream is empty: did the sender fail?");
 }
 
-/* As tar_out_open. */
+/* Begins to read a tar, with the contract of tar_out_open. */
 static kvarc_ret tar_in_open(struct tar_in *in, struct kvarc_store *store,
                              const kvarc_source *source)
 {
@@ -698,14 +699,15 @@ static void tar_in_close(struct tar_in *in)
 
 #endif
 
-/* The same of n bytes in memory. */
+/* Writes n bytes in memory as tar_put does. */
 static kvarc_ret tar_put_text(struct tar_out *out, const char *name, const char *text, size_t n)
 {
 	const kvarc_source source = kvi_text_source(text, n);
 	return tar_put(out, name, &source);
 }
 
-/* The same of an archive of the store, under its key; counts it. Returns also STORE (missing). */
+/* Writes an archive of the store under its key as tar_put does, and counts it. Returns also STORE
+ * (missing). */
 static kvarc_ret tar_put_pack(struct tar_out *out, const uint8_t id[16], uint64_t *archives,
                               uint64_t *archive_bytes)
 {

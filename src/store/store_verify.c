@@ -22,8 +22,8 @@ struct verifying {
 	void *opaque;
 	uint64_t losses;
 	struct kvi_list seen; /* struct seen_pack */
-	struct kvi_list rows; /* struct kvi_index_row: of the archive in hand, */
-	struct kvi_veil veil; /* and how the index has what it holds */
+	struct kvi_list rows; /* struct kvi_index_row: rows of the current archive */
+	struct kvi_veil veil; /* key of its hashes in the index */
 };
 
 static void see_loss(void *opaque, const char *text)
@@ -124,7 +124,7 @@ static kvarc_ret note_pack(struct verifying *verifying, const struct kvi_map_pac
 	return KVARC_OK;
 }
 
-/* One that is damaged is none that others can be loaded from. */
+/* Verifies an archive; others are not loaded from one that is damaged. */
 static kvarc_ret verify_pack(struct verifying *verifying, const struct kvi_map_pack *pack)
 {
 	/* The map has said so. */
@@ -149,8 +149,8 @@ static kvarc_ret verify_pack(struct verifying *verifying, const struct kvi_map_p
 	return ret == KVARC_AUTH ? KVARC_OK : drop_pack(verifying, pack);
 }
 
-/* What saves count on from now on: the store's own index learns of damage, and of its repair. It is
- * a cache: where it cannot be written, the next load finds the damage again. */
+/* Teaches the store's own index, on which saves rely, the damage and its repair. The index is a
+ * cache: where it cannot be written, the next load finds the damage again. */
 static void teach_index(struct verifying *verifying)
 {
 	for (size_t i = 0; i < verifying->seen.n; i++) {
@@ -196,7 +196,7 @@ static kvarc_ret verify_version(struct verifying *verifying, const struct kvi_ma
 		ret = verify_parts(verifying, version->id);
 	if (is_final(ret) || kvi_index_damaged(verifying->s->index))
 		return ret;
-	/* Of one without its key that is said where its archive is. */
+	/* For a version whose key is missing, the report on its archive suffices. */
 	if (!lost && (!ret || ret == KVARC_AUTH))
 		return KVARC_OK;
 	kvi_hex(hex, version->id);

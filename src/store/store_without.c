@@ -19,7 +19,7 @@ void kvarc_store_close(kvarc_store **s)
 	(void)s;
 }
 
-/* There is no store that could be given to the others. */
+/* No store can be open, so the other calls have none to use. */
 
 kvarc_ret kvarc_store_save(kvarc_store *s, const char *session, kvarc_import *im,
                            const kvarc_save_options *options, kvarc_saved *saved)

@@ -46,7 +46,7 @@ static const char *behind_scheme(const char *p)
 	return q;
 }
 
-/* Where user and password begin in the settings of an s3 URL, between '?' and `last`. */
+/* Finds the start of user and password in the settings of an s3 URL, between '?' and `last`. */
 static const char *in_settings(const char *settings, const char *last)
 {
 	static const char endpoint[] = "endpoint=";

@@ -8,7 +8,7 @@
 #include "util/bytes.h"
 #include "util/hash.h"
 
-/* Which kind of value is hashed: two kinds never meet. */
+/* Kinds of hashed values: no two kinds have the same hashes. */
 enum { VEIL_HASH = 1, VEIL_FIRST, VEIL_SPACE };
 
 static void keyed(const struct kvi_veil *veil, uint8_t out[16], uint8_t kind, const uint8_t in[16])

@@ -7,25 +7,25 @@
 #include <stdint.h>
 
 /*
- * What the index of a store has in place of the hashes and ids of an archive: keyed hashes of them
- * for an encrypted one, by a key that comes from its own; themselves for another one. So tokens of
- * one key are never found under another one, and the index shows nothing that can be compared with
- * a text.
+ * Key of the hashes that the index of a store has in place of the hashes and ids of an encrypted
+ * archive; it is derived from the key of the archive. Without encryption the values stand there
+ * themselves. So tokens of one key are never found under another one, and the index shows nothing
+ * that can be compared with a text.
  */
 struct kvi_veil {
 	bool on;
 	uint8_t key[32];
 };
 
-/* in: a chain value or a content digest; out may be the same memory. */
+/* Hashes a chain value or a content digest, `in`; out may be the same memory. */
 void kvi_veil_hash(const struct kvi_veil *veil, uint8_t out[16], const uint8_t in[16]);
-/* The first 8 bytes of that. */
+/* First 8 bytes of the result of kvi_veil_hash. */
 uint64_t kvi_veil_word(const struct kvi_veil *veil, const uint8_t in[16]);
 /* The id of a token that follows a chain value, whose kvi_veil_word is `parent`. */
 int32_t kvi_veil_first(const struct kvi_veil *veil, uint64_t parent, int32_t id);
 /* A namespace, by its name. */
 uint64_t kvi_veil_space(const struct kvi_veil *veil, const char *name_space);
-/* Whether a veiled hash is that of a plain one. */
+/* Whether a hash of the index is that of a plain one. */
 bool kvi_veil_equal(const struct kvi_veil *veil, const uint8_t veiled[16], const uint8_t plain[16]);
 
 #endif
