@@ -14,13 +14,13 @@
 struct device_append {
 	struct kvarc_device_plan *p;
 	void *stream;
-	struct kvi_gpu_encoded *answers; /* of all outputs */
+	struct kvi_gpu_encoded *answers; /* answers for all outputs */
 	size_t found;                    /* the output that find found last */
 };
 
 /* ----- what kernels answered ------------------------------------------------ */
 
-/* The pages of the plan's rows: kernels read what is there alone. */
+/* Checks the page tables of the plan's rows: kernels read only pages that exist. */
 static kvarc_ret check_pages(struct kvarc_device_plan *plan, size_t tensor, int32_t *table,
                              void *stream)
 {

@@ -14,7 +14,7 @@ struct batch_launch {
 	struct kvarc_device *d;
 	void *stream;
 	uint64_t jobs, status; /* addresses of those of the first chunk */
-	uint64_t tables;       /* of struct kvi_gpu_tables */
+	uint64_t tables;       /* address of struct kvi_gpu_tables */
 	uint32_t n;
 };
 
@@ -78,8 +78,8 @@ static const struct stream_kernel stream_kernels[] = {
 };
 
 /*
- * What blocks share and take: bytes of a table of codec exponent; entries of a ring of channels
- * beyond their number; bytes of the tables of codec grid, and chunks of a block of it.
+ * Sizes of shared memory: bytes of a table of codec exponent; entries of a ring of channels beyond
+ * their number; bytes of the tables of codec grid, and its chunks per block.
  */
 enum {
 	TABLE_BYTES = 2048 * 4,
@@ -88,7 +88,7 @@ enum {
 	GRID_CHUNKS = 2
 };
 
-/* The most of what the chunks of a kernel have. */
+/* Largest numbers among the chunks of a kernel. */
 struct most {
 	uint32_t tables, channels;
 	bool any;

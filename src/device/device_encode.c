@@ -7,13 +7,14 @@
 #include "format/codec_ids.h"
 #include "util/error.h"
 
-/* What blocks share: entries of the tables of codecs, each twice, and of a ring beyond channels. */
+/* Sizes of shared memory: entries of the tables of the codecs, each twice, and of a ring beyond the
+ * channels. */
 enum {
 	EXPONENT_ENTRIES = KVI_GPU_TABLES * 32,
 	GRID_ENTRIES = 192 * 41,
 	GRID_TOKENS = 64,
 	RING_MORE = 127 + 128,
-	GRID_CHUNKS = 2 /* of a block */
+	GRID_CHUNKS = 2 /* chunks per block */
 };
 
 /* Outputs of a layer on their way: their jobs lie one behind the other. */
@@ -21,7 +22,7 @@ struct output_launch {
 	struct kvarc_device *d;
 	void *stream;
 	uint64_t jobs, answers; /* addresses of those of the first output */
-	uint64_t tables;        /* of struct kvi_gpu_tables */
+	uint64_t tables;        /* address of struct kvi_gpu_tables */
 	const struct kvi_output_chunk *outputs;
 	uint32_t n, channels; /* channels: of the largest chunk */
 };

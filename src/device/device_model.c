@@ -87,7 +87,7 @@ static kvarc_ret add_model(kvarc_device_model **out, struct kvarc_device *device
 	return ret;
 }
 
-/* What both calls that open one have in common. */
+/* Checks the arguments of both calls that open a model, and sets the outputs to 0. */
 static kvarc_ret check_open(const char *call, kvarc_device_model **out, struct kvarc_device *device,
                             const void *of, uint64_t *bytes)
 {

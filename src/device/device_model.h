@@ -9,10 +9,10 @@
 /* A model. */
 struct kvarc_device_model {
 	struct kvarc_device *d;
-	const struct kvi_engine *engine; /* of the predictor */
-	uint64_t bytes, weights_bytes;   /* weights_bytes: without what the check takes */
+	const struct kvi_engine *engine; /* engine of the predictor */
+	uint64_t bytes, weights_bytes;   /* weights_bytes: without the memory of the check */
 	bool loaded;
-	/* once it is loaded: addresses */
+	/* addresses, once it is loaded */
 	struct kvi_gpu_exact_model m;
 };
 

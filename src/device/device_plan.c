@@ -162,7 +162,7 @@ static int by_layer(const void *a, const void *b)
 	return x->head < y->head ? -1 : x->head > y->head;
 }
 
-/* Where payloads lie in staging memory. */
+/* Assigns offsets in staging memory to the payloads, and then to the jobs. */
 static void lay_out_staging(struct kvarc_device_plan *plan)
 {
 	struct kvi_planned_chunk *c = plan->chunks.p;

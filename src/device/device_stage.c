@@ -81,7 +81,7 @@ static bool is_block(const struct kvi_planned_chunk *chunk, uint32_t tensor, uin
 	       t0 == chunk->t0 + chunk->from && n == chunk->to - chunk->from;
 }
 
-/* Where the elements of one chunk go. */
+/* Destination of the elements of one chunk. */
 struct decoding {
 	const struct kvi_planned_chunk *c;
 	uint8_t *to;
@@ -117,15 +117,15 @@ static kvarc_ret decode_on_host(struct kvarc_device_plan *plan,
 	return ret || x.found ? ret : fail_place(plan);
 }
 
-/* All chunks of the host that are predicted from others, on their way to the device together:
- * decoding one alone would decode those again. */
+/* State of a pass over all chunks of the host that are predicted from others: they are decoded and
+ * copied together, as decoding one alone would decode the others again. */
 struct predicted_pass {
 	struct kvarc_device_plan *p;
 	uint64_t staging;
 	void *stream;
 	pthread_mutex_t lock;
 	size_t left;   /* chunks that were not delivered yet */
-	kvarc_ret ret; /* of the device */
+	kvarc_ret ret; /* result of the copies to the device */
 };
 
 /* The chunk of a block; NULL: it is not one of them. */

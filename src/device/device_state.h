@@ -21,8 +21,8 @@ struct kvarc_device {
 	void *context;             /* CUcontext */
 	bool is_primary;           /* context is the primary one of the device, retained */
 	void *module;              /* CUmodule of the kernels */
-	void *encoders;            /* of those that encode; NULL: not loaded yet */
-	void *exact;               /* of those of the exact engine, likewise */
+	void *encoders;            /* CUmodule of the encoders; NULL: not loaded yet */
+	void *exact;               /* CUmodule of the exact engine; NULL: not loaded yet */
 	const char *encoders_file; /* NULL: the installed one */
 	const char *exact_file;
 };
@@ -45,12 +45,12 @@ kvarc_ret kvi_device_wait(const struct kvarc_device *device, void *stream);
 /* Reads the file of the kernels (NULL: the installed one) and loads them into the context, which
  * is current. Returns OK, OPTIONS, IO, MEM, MEMLIMIT. */
 kvarc_ret kvi_device_load_kernels(struct kvarc_device *device, const char *file);
-/* The same for those that encode, at the first call. */
+/* Loads the kernels that encode as kvi_device_load_kernels does, at the first call. */
 kvarc_ret kvi_device_load_encoders(struct kvarc_device *device);
-/* The same for those of the exact engine. */
+/* Loads the kernels of the exact engine as kvi_device_load_kernels does, at the first call. */
 kvarc_ret kvi_device_load_exact(struct kvarc_device *device);
 
-/* One launch of a kernel; threads: of a block. */
+/* Parameters of one launch of a kernel; threads: per block. */
 struct kvi_launch {
 	const char *name;
 	uint32_t grid_x, grid_y, threads, shared_bytes, grid_z;

@@ -12,7 +12,7 @@
 /* The file's name is that of Linux, where libcuda.so is for linking alone. */
 #define DRIVER_FILE "libcuda.so.1"
 
-/* By the names of their newest forms that drivers since CUDA 11 have. */
+/* Entry of the table, with the name of the newest form that drivers since CUDA 11 have. */
 #define CALL(name, member)                                \
 	{                                                 \
 		name, offsetof(struct kvi_driver, member) \

@@ -62,7 +62,7 @@ struct kvi_driver {
  * which may use it otherwise. Returns OK, OPTIONS (no driver, too old a driver, no GPU), IO.
  */
 kvarc_ret kvi_driver_load(struct kvi_driver *driver, const char *file, kvarc_error *error);
-/* After a load that failed, too. */
+/* Unloads the driver; accepts the result of a load that failed, too. */
 void kvi_driver_unload(struct kvi_driver *driver);
 
 /* Fills *error for a call of the driver that gave `result`, not 0; `what` begins the line.

@@ -78,7 +78,7 @@ static struct kvi_launch rows(const struct kvi_gpu_rows *r)
 
 static struct kvi_launch launch_of(const struct kvi_gpu_exact_step *step)
 {
-	enum { NORM_ROWS = 2, VALUE_TOKENS = 32 }; /* of a warp */
+	enum { NORM_ROWS = 2, VALUE_TOKENS = 32 }; /* per warp */
 	switch (step->kind) {
 	case KVI_GPU_EXACT_QUANTISE:
 		return warps("kvi_gpu_quantise",

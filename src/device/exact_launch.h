@@ -6,7 +6,7 @@
 #include "device_state.h"
 #include "exact_run.h"
 
-/* Where kernels of a run go; the context of d is current. */
+/* Stream for the kernels of a run; the context of d is current. */
 struct kvi_exact_stream {
 	struct kvarc_device *d;
 	void *stream;

@@ -22,7 +22,7 @@ struct model_check {
 	struct kvarc_device_model *m;
 	struct kvi_exact_stream to;
 	struct kvi_gpu_exact_run run;
-	float *rows; /* of the device */
+	float *rows; /* rows copied from the device */
 	int32_t ids[TOKENS], positions[TOKENS];
 	uint32_t n;
 };
@@ -147,7 +147,7 @@ static kvarc_ret advanced(void *opaque, size_t layer)
 	                             false);
 }
 
-/* Through all layers, beside the library's engine. */
+/* Runs the tokens through all layers, beside the library's engine. */
 static kvarc_ret go_through(struct model_check *check, struct kvi_pool *pool)
 {
 	struct kvarc_device *d = check->to.d;
@@ -171,7 +171,7 @@ kvarc_ret kvi_model_check(struct kvarc_device_model *model, uint64_t memory, voi
 	struct model_check c = { .m = model, .to = { d, stream } };
 	struct kvi_pool *pool;
 	make_tokens(&c);
-	kvi_gpu_exact_place(&c.run, 0); /* how long rows are */
+	kvi_gpu_exact_place(&c.run, 0); /* sets the lengths of rows */
 	c.rows = kvi_array(&d->alloc, (size_t)c.n * c.run.kv, sizeof *c.rows);
 	if (!c.rows || kvi_pool_open(&pool, &d->alloc, d->common.threads)) {
 		kvi_free(&d->alloc, c.rows);

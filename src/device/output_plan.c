@@ -10,12 +10,12 @@
 #include "util/error.h"
 #include "writer/writer_coded.h"
 
-/* What planning needs beyond the plan. */
+/* State of planning beyond the plan. */
 struct output_walk {
 	struct kvarc_device_plan *p;
-	uint32_t row; /* whose positions are at `positions` in the constants */
+	uint32_t row; /* row whose positions are at `positions` in the constants */
 	uint64_t positions;
-	uint64_t chunk_bytes; /* of the elements of the largest chunk */
+	uint64_t chunk_bytes; /* bytes of the elements of the largest chunk */
 	uint32_t last_layer;
 };
 
@@ -120,7 +120,7 @@ static int compare(const void *a, const void *b)
 	return kvi_output_compare(a, b);
 }
 
-/* Where payloads will lie in staging memory, behind them the jobs. */
+/* Assigns offsets in staging memory to the payloads, and then to the jobs. */
 static void lay_out_staging(struct kvarc_device_plan *plan)
 {
 	struct kvi_output_chunk *c = plan->outputs.p;

@@ -17,23 +17,23 @@ enum { KVI_PLACE_ALIGN = 256, KVI_PART_ALIGN = 16 };
 struct kvi_planned_chunk {
 	struct kvi_gpu_chunk job; /* addresses are offsets in staging, or in work memory */
 	struct kvi_gpu_work work;
-	uint64_t file_offset; /* of its payload */
+	uint64_t file_offset; /* offset of its payload in the file */
 	uint32_t file_bytes;
-	uint64_t t0; /* in the track */
+	uint64_t t0; /* first token in the track */
 	uint32_t tensor, layer;
-	uint32_t tables;   /* of its parameters, codec exponent */
+	uint32_t tables;   /* number of tables of its parameters, codec exponent */
 	uint32_t from, to; /* the tokens of the chunk that the range has */
 	uint16_t head;
 	bool host;      /* decoded by the host: a raw chunk is made of it */
-	bool predicted; /* of the host: from other chunks, or by a model */
+	bool predicted; /* by the host: from other chunks, or by a model */
 };
 
 /* Parameters in the constants. */
 struct kvi_planned_params {
-	uint64_t sequence; /* of their PARAMS frame */
+	uint64_t sequence; /* sequence of their PARAMS frame */
 	uint32_t tensor;
 	uint16_t head;
-	uint64_t at; /* of struct kvi_gpu_params */
+	uint64_t at; /* offset of struct kvi_gpu_params */
 	uint32_t tables;
 };
 
@@ -43,9 +43,9 @@ struct kvi_output_chunk {
 	struct kvi_gpu_encode_work work;
 	uint64_t params_sequence;
 	uint32_t tensor, layer;
-	uint32_t row; /* of its first token in the plan */
+	uint32_t row; /* row of its first token in the plan */
 	uint16_t head;
-	bool launched; /* its kernels are */
+	bool launched; /* its kernels are launched */
 };
 
 /* A plan. Offsets are in staging memory: the constants, payloads, the jobs. */
@@ -55,20 +55,20 @@ struct kvarc_device_plan {
 	kvarc_writer *w; /* NULL: the plan reads; else r is */
 	const kvarc_geometry *geometry;
 	kvarc_range range;
-	uint64_t tokens;          /* of the range */
+	uint64_t tokens;          /* tokens of the range */
 	struct kvi_list chunks;   /* struct kvi_planned_chunk, ascending by layer */
 	struct kvi_list outputs;  /* struct kvi_output_chunk, by layer, row, tensor, head */
 	struct kvi_out constants; /* tables, parameters, positions; addresses are offsets */
 	struct kvi_list params;   /* struct kvi_planned_params */
 	struct kvi_gpu_tables tables;
-	uint64_t tables_at;             /* of struct kvi_gpu_tables */
-	uint64_t jobs_at;               /* of the jobs, in the order of chunks or outputs */
+	uint64_t tables_at;             /* offset of struct kvi_gpu_tables */
+	uint64_t jobs_at;               /* offset of the jobs, in the order of chunks or outputs */
 	uint64_t staging, work, status; /* addresses; 0: not staged, not placed */
 	kvarc_device_plan_info info;
 
-	/* Of plans that write. */
-	int32_t *ids, *positions; /* of all tokens; NULL: not known, they go on */
-	kvarc_device_view *views; /* as placed, one a tensor */
+	/* Members of plans that write. */
+	int32_t *ids, *positions; /* per token; NULL: not known, and they continue */
+	kvarc_device_view *views; /* views as placed, one per tensor */
 	bool appended;
 };
 
@@ -94,8 +94,8 @@ static inline uint64_t kvi_part_aligned(uint64_t n)
 
 /* Divides work memory: layers take turns in it. Zeros at first. */
 struct kvi_work_layout {
-	uint32_t layer;      /* of the last chunk */
-	uint64_t next, most; /* that the chunks of the layer have taken; of the largest layer */
+	uint32_t layer;      /* layer of the last chunk */
+	uint64_t next, most; /* next: bytes of the layer so far; most: bytes of the largest layer */
 };
 /* Takes memory for the next chunk, ascending by layer; returns its offset. */
 static inline uint64_t kvi_work_take(struct kvi_work_layout *layout, uint32_t layer, uint64_t bytes)
@@ -107,7 +107,7 @@ static inline uint64_t kvi_work_take(struct kvi_work_layout *layout, uint32_t la
 	return at;
 }
 
-/* Where elements that the host encodes are collected in work memory: behind their job. */
+/* Offset of elements that the host encodes, behind their job in work memory. */
 enum { KVI_COLLECTED_AT = (sizeof(struct kvi_gpu_encode) + 255) / 256 * 256 };
 /* The order of outputs in a plan, as strcmp. */
 int kvi_output_compare(const struct kvi_output_chunk *chunk,

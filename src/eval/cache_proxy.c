@@ -24,9 +24,9 @@ struct proxy_layer {
 	const kvarc_tensor *key, *value;
 };
 
-/* Of a worker: one head of a cache as floats. */
+/* Buffers of a worker: one head of a cache as floats. */
 struct proxy_buffers {
-	float *k, *v;      /* of all tokens */
+	float *k, *v;      /* keys and values of all tokens */
 	double *z;         /* logits of a query */
 	double *q;         /* QUERIES of them */
 	double *o, *other; /* outputs of them all, and of one */
@@ -40,7 +40,7 @@ struct kvi_proxy {
 	struct proxy_layer *layers;
 	struct proxy_buffers *buffers;
 	unsigned n_buffers;
-	double *error; /* of the call at hand */
+	double *error; /* error of each layer, for the current call */
 };
 
 /* ---- layers ---- */
@@ -86,7 +86,8 @@ static kvarc_ret open_buffers(struct kvi_proxy *proxy)
 	proxy->buffers = kvi_calloc(alloc, proxy->n_buffers, sizeof *proxy->buffers);
 	if (!proxy->buffers)
 		return KVARC_MEM;
-	/* No product is more than the bytes of the exact cache, or 64 channels of each head. */
+	/* Products do not overflow: none is more than the bytes of the exact cache, or 64 channels
+	 * of each head. */
 	for (unsigned i = 0; i < proxy->n_buffers; i++) {
 		struct proxy_buffers *r = &proxy->buffers[i];
 		r->k = kvi_array(alloc, proxy->n * k, sizeof *r->k);

@@ -13,7 +13,7 @@ static size_t best_of(const float *z, size_t n)
 	return best;
 }
 
-/* Logits are taken from the largest one on, in double: sums neither overflow nor lose a word. */
+/* Subtracts the largest logit, in double: sums neither overflow nor lose a token. */
 struct kvi_divergence kvi_divergence(const float *exact, const float *other, size_t n, int32_t next)
 {
 	size_t a = best_of(exact, n), b = best_of(other, n);

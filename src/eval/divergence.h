@@ -6,11 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of one position. Nats. */
+/* Difference of two distributions at one position, in nats. */
 struct kvi_divergence {
-	double kl; /* of the exact distribution to the other one; never negative, 0 for the same
+	double kl;        /* KL(exact || other); never negative, 0 for equal
 	                     * logits, infinite where it is undefined */
-	double delta_nll; /* of the token that comes next: what it costs more; 0: not known */
+	double delta_nll; /* increase of the next token's negative log-likelihood; 0: not known */
 	int32_t best[2];  /* likeliest token of the exact and of the other distribution, the first
 	                     * of several */
 };

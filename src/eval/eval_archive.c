@@ -38,7 +38,8 @@ static int write_file(void *opaque, const void *buf, size_t bytes, uint64_t offs
 	return 0;
 }
 
-/* Of writers and readers: the evaluation's, but its progress counts other things. */
+/* Options for writers and readers: those of the evaluation without its progress, which counts other
+ * things. */
 static kvarc_common common_of(const kvarc_eval *eval)
 {
 	kvarc_common c = eval->o.common;

@@ -49,7 +49,7 @@ static bool open_cache(kvarc_eval *eval, struct kvi_eval_cache *cache)
 	return true;
 }
 
-/* What comparisons need. */
+/* Allocates the buffers of comparisons. */
 static kvarc_ret open_results(kvarc_eval *eval)
 {
 	const uint32_t n = eval->o.continuation, prefix = eval->o.prefix;
@@ -242,7 +242,7 @@ kvarc_ret kvi_eval_compare(kvarc_eval *eval, const kvarc_view *views, uint64_t n
 	return kvi_eval_progress(eval, eval->o.continuation);
 }
 
-/* What a tier does with each token of the sequence, where that is by scores. */
+/* Sets in `to` the rate of each token of the sequence, where a tier selects by scores. */
 static kvarc_ret rate_tokens(kvarc_eval *eval, const kvarc_lossy *from, kvarc_lossy *to)
 {
 	*to = *from;
@@ -278,7 +278,8 @@ static kvarc_ret run_zeroed(kvarc_eval *eval, kvarc_eval_result *r)
 	return kvi_eval_compare(eval, eval->back.views, eval->back.n, r);
 }
 
-/* Nothing that follows can be relied upon when one of these is wrong. */
+/* Checks the evaluation with a lossless cache and a zeroed one: no result is valid when one of
+ * these is wrong. */
 static kvarc_ret check(kvarc_eval *eval, const int32_t *ids, kvarc_eval_result *checks)
 {
 	kvarc_writer_options lossless = KVARC_WRITER_OPTIONS_INIT;

@@ -12,7 +12,7 @@
 struct kvi_eval_cache {
 	uint8_t *memory;
 	size_t bytes;
-	kvarc_view *views; /* one a tensor, into memory */
+	kvarc_view *views; /* one view per tensor, into memory */
 	uint64_t n;        /* tokens, without dropped ones */
 };
 
@@ -21,7 +21,7 @@ struct kvarc_eval {
 	kvarc_eval_options o;
 	struct kvi_alloc alloc;
 	struct kvi_pool *pool;
-	struct kvi_model_geometry g; /* of the model's own caches */
+	struct kvi_model_geometry g; /* geometry of the model's own caches */
 	const kvarc_geometry *geometry;
 	struct kvi_teacher_forced *runs;
 	struct kvi_eval_cache exact,
@@ -29,21 +29,22 @@ struct kvarc_eval {
 	int32_t *positions;
 	struct kvi_divergence *d;
 	double *sorted;
-	float *score;         /* of the prefix, with o.scores */
-	int16_t *token_rate;  /* of a tier, by them */
+	float *score;         /* scores of the prefix, with o.scores */
+	int16_t *token_rate;  /* rates that a tier derives from the scores */
 	uint64_t done, total; /* tokens of the sequence, for the progress */
 	uint64_t sequences;
-	double zeroed_kl; /* sum over them */
+	double zeroed_kl; /* sum over all sequences */
 	kvarc_ret failed;
 };
 
-/* With o, alloc and geometry set: allocates buffers, starts threads and opens the model. Without a
+/* Allocates buffers, starts threads and opens the model; o, alloc and geometry are set. Without a
  * continuation there is a buffer for the exact cache alone. Returns as kvarc_eval_open. */
 kvarc_ret kvi_eval_start(kvarc_eval *eval);
-/* The prefix's cache into `exact`, and its tokens' scores by o.scores; NULL: not wanted. */
+/* Computes the cache of the prefix into `exact`, and its tokens' scores by o.scores; NULL: not
+ * wanted. */
 kvarc_ret kvi_eval_make_cache(kvarc_eval *eval, const int32_t *ids, float *score);
-/* Without a model and a continuation: allocates both caches, starts threads. Returns OK, MEM,
- * MEMLIMIT. */
+/* Allocates both caches and starts threads, for use without a model and a continuation. Returns OK,
+ * MEM, MEMLIMIT. */
 kvarc_ret kvi_eval_start_caches(kvarc_eval *eval);
 /* Stops the threads and frees all members of *eval, not *eval itself. */
 void kvi_eval_stop(kvarc_eval *eval);
@@ -51,8 +52,8 @@ void kvi_eval_stop(kvarc_eval *eval);
 kvarc_ret kvi_eval_progress(kvarc_eval *eval, uint64_t tokens);
 /* Logits of ids from o.prefix on, after the cache in `exact`. */
 kvarc_ret kvi_eval_make_exact(kvarc_eval *eval, const int32_t *ids);
-/* Another cache of the same tensors against the exact one, whose logits kvi_teacher_forced_exact
- * made. */
+/* Compares another cache of the same tensors with the exact one, whose logits
+ * kvi_teacher_forced_exact made. */
 kvarc_ret kvi_eval_compare(kvarc_eval *eval, const kvarc_view *views, uint64_t n,
                            kvarc_eval_result *r);
 

@@ -15,7 +15,7 @@ int kvarc_eval_passes(const kvarc_eval_result *r, double max_kl)
 	return r && r->mean_kl <= max_kl && r->p99_kl <= p99_to_mean * max_kl;
 }
 
-/* Of the divergences of all tokens of a text. */
+/* Summarises the divergences of all tokens of a text. */
 void kvi_eval_take(kvarc_eval_result *r, const struct kvi_divergence *divergence, size_t n,
                    double *sorted)
 {

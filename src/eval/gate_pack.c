@@ -15,9 +15,9 @@ enum { PREFIX_DEFAULT = 4096, CONTINUATION_DEFAULT = 64 };
 
 enum {
 	FETCH_TOKENS = 256,
-	QUARTER = 4,       /* of a bit, in 1/16: the finest step of a layer */
-	HALF = 8,          /* all layers together */
-	ARCHIVES_MAX = 12, /* without a model */
+	QUARTER = 4,       /* finest step of a layer: a quarter bit, in 1/16 bit */
+	HALF = 8,          /* step of all layers together */
+	ARCHIVES_MAX = 12, /* archives to try without a model */
 	NOTE_BYTES = 256
 };
 
@@ -28,10 +28,10 @@ struct kvarc_gate {
 	kvarc_writer_options writer;
 	kvarc_lossy lossy;
 	uint32_t n_layers;
-	int16_t *rates;      /* of each layer, as kvarc_lossy.layer_rate */
-	double *sensitivity; /* of each layer alone: KL, or error of its outputs */
+	int16_t *rates;      /* rate of each layer, as kvarc_lossy.layer_rate */
+	double *sensitivity; /* KL of each layer alone, or the error of its outputs */
 	struct kvi_proxy *proxy;
-	kvarc_view *mixed; /* one a tensor */
+	kvarc_view *mixed; /* one view per tensor */
 	int32_t *ids;
 	kvarc_gate_result result;
 	char note[NOTE_BYTES];
@@ -79,7 +79,7 @@ static kvarc_ret fetch_elements(struct kvarc_gate *gate)
 	return KVARC_OK;
 }
 
-/* For the model: with token ids. */
+/* Reads the cache for the model: with token ids. */
 static kvarc_ret fetch(struct kvarc_gate *gate)
 {
 	struct kvarc_eval *e = &gate->e;
@@ -126,7 +126,7 @@ static kvarc_ret start(struct kvarc_gate *gate)
 	return ret ? ret : kvi_eval_make_exact(e, gate->ids);
 }
 
-/* Without a model. What has no attention stays as it is. */
+/* Starts a gate without a model. Layers without attention stay as they are. */
 static kvarc_ret start_proxy(struct kvarc_gate *gate)
 {
 	struct kvarc_eval *e = &gate->e;
@@ -165,7 +165,7 @@ static kvarc_ret try_rates(struct kvarc_gate *gate, int *passed)
 	return ret;
 }
 
-/* What each layer does when it alone is as decoded from the archive. */
+/* Measures each layer alone, as decoded from the archive. */
 static kvarc_ret try_layers(struct kvarc_gate *gate)
 {
 	const kvarc_geometry *x = gate->e.geometry;
@@ -194,8 +194,8 @@ static void raise(struct kvarc_gate *gate, uint32_t layer, int more)
 }
 
 /*
- * What layers do is taken to add up, and to fall to a quarter with each bit. The least bits for a
- * sum are then those that leave the layers that are raised with the same, the highest that fits.
+ * The layers' divergences are assumed to add up, and to fall to a quarter with each bit. The least
+ * bits for a sum then give all raised layers the same divergence, the highest that fits.
  */
 static void raise_worst(struct kvarc_gate *gate)
 {
@@ -412,7 +412,7 @@ void kvarc_gate_close(kvarc_gate **out)
 	if (!g)
 		return;
 	const struct kvi_alloc *alloc = &g->e.alloc;
-	kvi_proxy_close(&g->proxy); /* its memory is the evaluation's */
+	kvi_proxy_close(&g->proxy); /* the proxy's memory is the evaluation's */
 	kvi_eval_stop(&g->e);
 	kvi_free(alloc, g->rates);
 	kvi_free(alloc, g->sensitivity);

@@ -20,10 +20,10 @@ struct scoring {
 	size_t capacity; /* tokens, whole steps */
 	/* H2O */
 	float *rows;  /* keys of a step, as they are stored */
-	float *keys;  /* of a layer: steps of tokens, each channel by channel */
-	float *z;     /* of a query, by worker */
-	double *sums; /* by head and token */
-	/* what is in hand */
+	float *keys;  /* keys of a layer: steps of tokens, each channel by channel */
+	float *z;     /* logits of a query, by worker */
+	double *sums; /* sums by head and token */
+	/* current layer, tokens and queries */
 	size_t layer, t0, n;
 	const struct kvi_queries *q;
 	const struct kvi_logits *logits;
@@ -67,7 +67,7 @@ static void products(float *restrict z, const float *restrict q, const float *re
 			z[t] += q[c] * k[t];
 }
 
-/* What the query of a token gives to each token that it sees. */
+/* Adds the attention weights of a token's query to the sums of the tokens that it sees. */
 static void share_out(const struct scoring *scoring, size_t head, size_t token, const float *q,
                       float *z)
 {

@@ -17,9 +17,9 @@ struct kvi_scores_options {
 	kvarc_ret (*done)(void *opaque, size_t t0, size_t n); /* progress; NULL: none */
 };
 
-/* The same as kvi_teacher_forced_prefill, and scores of the text's tokens. Numbers are those of
- * float attention over the stored cache, not of the engine's: the same everywhere. Returns as that,
- * and what done does. */
+/* Computes a cache as kvi_teacher_forced_prefill does, and scores of the text's tokens. The numbers
+ * are those of float attention over the stored cache, not of the engine's, and equal on all
+ * machines. Returns as kvi_teacher_forced_prefill, and what done returns. */
 kvarc_ret kvi_scores_make(struct kvi_teacher_forced *teacher,
                           const struct kvi_scores_options *options,
                           const struct kvi_teacher_forced_text *text, const kvarc_view *views,

@@ -6,16 +6,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of n > 0 numbers; infinities count as the largest. */
+/* Mean of n > 0 numbers; infinities count as the largest. */
 double kvi_mean(const double *x, size_t n);
-/* Of a sample; 0 of one number. */
+/* Standard deviation of a sample; 0 for one number. */
 double kvi_deviation(const double *x, size_t n);
 /* Sorts n numbers in ascending order. */
 void kvi_sort(double *x, size_t n);
-/* The nearest rank of a part, above 0 and up to 1, of n > 0 sorted numbers. */
+/* Value at the nearest rank of a part, above 0 and up to 1, of n > 0 sorted numbers. */
 double kvi_rank(const double *sorted, size_t n, double part);
 
-/* n numbers drawn out of x, with replacement; their mean, `draws` times into means, sorted. */
+/* Draws n numbers out of x, with replacement, `draws` times, and stores their means in means,
+ * sorted. */
 void kvi_bootstrap(const double *x, size_t n, uint64_t seed, double *means, size_t draws);
 
 #endif

@@ -18,14 +18,14 @@ struct kvi_teacher_forced {
 	const struct kvi_model_file *m;
 	struct kvi_run *run;
 	struct kvi_head *head;
-	uint32_t *tensors; /* of the geometry: key and value of each layer */
-	bool windows;      /* of some layers */
+	uint32_t *tensors; /* indices in the geometry: key and value of each layer */
+	bool windows;      /* some layers have windows */
 	size_t C;          /* floats of a row */
-	float *rows[BOTH]; /* of KVI_TEACHER_FORCED_STEP tokens */
-	uint8_t *elements; /* of one of them */
+	float *rows[BOTH]; /* rows of KVI_TEACHER_FORCED_STEP tokens */
+	uint8_t *elements; /* elements of one of these rows */
 	struct kvi_teacher_forced_text text;
-	float *logits;   /* of the text after the exact cache */
-	size_t capacity; /* floats of them */
+	float *logits;   /* logits of the text after the exact cache */
+	size_t capacity; /* floats in logits */
 };
 
 /* ---- opening ---- */
@@ -234,7 +234,7 @@ static size_t step_tokens(size_t n, size_t t0)
 	return n - t0 < KVI_TEACHER_FORCED_STEP ? n - t0 : KVI_TEACHER_FORCED_STEP;
 }
 
-/* Of the n tokens that the run was advanced through last, some at a time. */
+/* Reports the logits of the n tokens through which the run was advanced last, in batches. */
 static kvarc_ret each_logits(struct kvi_teacher_forced *teacher,
                              const struct kvi_teacher_forced_observer *to, size_t t0, size_t n)
 {

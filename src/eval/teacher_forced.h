@@ -19,10 +19,11 @@ enum { KVI_TEACHER_FORCED_STEP = 256 };
 /* Rows of the first n tokens of a cache, keys after RoPE. Tokens that were dropped are not there.
  * */
 struct kvi_teacher_forced_cache {
-	const kvarc_view *views; /* one a tensor of the geometry */
+	const kvarc_view *views; /* one view per tensor of the geometry */
 	uint64_t n;
 };
-/* Tokens that come after the cache, at their own positions. Must stay as long as it is in hand. */
+/* Tokens that come after the cache, at their own positions. The memory stays the caller's, and
+ * valid while the text is the current one. */
 struct kvi_teacher_forced_text {
 	const int32_t *ids, *positions;
 	size_t n;
@@ -37,7 +38,7 @@ typedef kvarc_ret (*kvi_teacher_forced_put)(struct kvi_run *run, size_t layer, s
 struct kvi_teacher_forced_options {
 	const kvarc_predictor *predictor; /* a model, with a head */
 	struct kvi_arithmetic arithmetic;
-	const kvarc_geometry *geometry; /* of the caches; must stay */
+	const kvarc_geometry *geometry; /* geometry of the caches; must stay */
 	uint32_t track;
 	const struct kvi_alloc *alloc;
 	struct kvi_pool *pool;
@@ -47,8 +48,9 @@ struct kvi_teacher_forced_options {
 
 struct kvi_teacher_forced;
 
-/* On failure *f is NULL. Returns OK, MEM, MEMLIMIT, PREDICTOR (the cache is not the model's),
- * OPTIONS (no model, or one without a head), and as kvi_predictor_head. */
+/* Opens a teacher-forced run. On failure *f is NULL. Returns OK, MEM, MEMLIMIT, PREDICTOR (the
+ * cache is not the model's), OPTIONS (no model, or one without a head), and as
+ * kvi_predictor_head. */
 kvarc_ret kvi_teacher_forced_open(struct kvi_teacher_forced **f,
                                   const struct kvi_teacher_forced_options *options,
                                   kvarc_error *error);
@@ -56,8 +58,8 @@ kvarc_ret kvi_teacher_forced_open(struct kvi_teacher_forced **f,
 void kvi_teacher_forced_close(struct kvi_teacher_forced **f);
 
 /*
- * Makes the cache of a text, as an engine in exact arithmetic that stores it so: attention sees the
- * elements. views: one a tensor, are filled. Returns OK, MEM, MEMLIMIT, DATA (an id or
+ * Computes the cache of a text as an engine in exact arithmetic that stores it so: attention sees
+ * the elements. views: one per tensor, are filled. Returns OK, MEM, MEMLIMIT, DATA (an id or
  * position that the model lacks).
  */
 kvarc_ret kvi_teacher_forced_prefill(struct kvi_teacher_forced *teacher,
@@ -66,14 +68,15 @@ kvarc_ret kvi_teacher_forced_prefill(struct kvi_teacher_forced *teacher,
 /* Callbacks for tokens [t0, t0 + n), each may be NULL. A code other than OK ends the run. */
 struct kvi_teacher_forced_observer {
 	void *opaque;
-	/* of a layer, whose keys are in the cache */
+	/* Queries of a layer, whose keys are in the cache. */
 	kvarc_ret (*queries)(void *opaque, size_t layer, const struct kvi_queries *q, size_t t0,
 	                     size_t n);
-	/* of the next token after each of them */
+	/* Logits of the next token after each of the tokens. */
 	kvarc_ret (*logits)(void *opaque, const struct kvi_logits *z, size_t t0, size_t n);
 	kvarc_ret (*done)(void *opaque, size_t t0, size_t n);
 };
-/* As kvi_teacher_forced_prefill(), calling the observer; returns also what its calls return. */
+/* Computes a cache as kvi_teacher_forced_prefill() does, and calls the observer; returns also what
+ * its calls return. */
 kvarc_ret kvi_teacher_forced_observed(struct kvi_teacher_forced *teacher,
                                       const struct kvi_teacher_forced_text *text,
                                       const kvarc_view *views,
@@ -83,14 +86,16 @@ kvarc_ret kvi_teacher_forced_observed(struct kvi_teacher_forced *teacher,
 void kvi_teacher_forced_keys(const struct kvi_teacher_forced *teacher, size_t layer,
                              const kvarc_view *views, uint64_t t0, size_t n, float *k);
 /*
- * Logits of all tokens of a text after the exact cache, to be kept: text->n x vocabulary floats.
- * Keys and values of the text are rounded to the elements of the cache. Returns as above, and
- * OPTIONS (tokens were dropped, and layers have windows, which count positions).
+ * Computes and stores the logits of all tokens of a text after the exact cache: text->n x
+ * vocabulary floats. Keys and values of the text are rounded to the elements of the cache. Returns
+ * as kvi_teacher_forced_prefill, and OPTIONS (tokens were dropped, and layers have windows, which
+ * count positions).
  */
 kvarc_ret kvi_teacher_forced_exact(struct kvi_teacher_forced *teacher,
                                    const struct kvi_teacher_forced_cache *cache,
                                    const struct kvi_teacher_forced_text *text);
-/* The same text after another cache, compared; text->n of divergence. Returns the same. */
+/* Runs the text of kvi_teacher_forced_exact after another cache, and compares the logits; text->n
+ * of divergence. Returns as kvi_teacher_forced_exact. */
 kvarc_ret kvi_teacher_forced_compare(struct kvi_teacher_forced *teacher,
                                      const struct kvi_teacher_forced_cache *cache,
                                      struct kvi_divergence *divergence);
