@@ -26,10 +26,10 @@
 /* ==== Finer steps for the heads that a model's answers depend on most ==== */
 
 /*
- * What changes of single heads do to the answers nearly adds up, and grows with the square of a
- * change. The fewest bits for a sum have a head's change go with one over the root of what it
- * does: reverse water- filling over heads (Cover and Thomas, Elements of Information Theory,
- * 10.3.3), with the model's own measure.
+ * The effects of changes to single heads on the answers nearly add up, and grow with the square of
+ * a change. The fewest bits for a given sum have a head's change proportional to one over the root
+ * of its effect: reverse water-filling over heads (Cover and Thomas, Elements of Information
+ * Theory, 10.3.3), with the model's own measure.
  */
 
 enum {
@@ -37,7 +37,7 @@ enum {
 	PREFIX = 512,
 	CONTINUATION = 64,
 	LEAST = 64,             /* tokens */
-	DEVIATION_MOST = 3 * 16 /* from the average at most */
+	DEVIATION_MOST = 3 * 16 /* largest deviation from the average */
 };
 
 /* ---- sequences ---- */
@@ -67,7 +67,8 @@ static kvarc_ret open_eval(kvarc_trainer *trainer, kvarc_eval **eval)
 	return kvarc_eval_open(eval, &o);
 }
 
-/* Otherwise it would weigh heads that the caches do not have. */
+/* Whether the model's caches have the trainer's tensors: otherwise it would weigh heads that those
+ * do not have. */
 static bool is_of_model(const kvarc_trainer *trainer, const kvarc_geometry *geometry)
 {
 	const struct kvi_train_stack *s = &trainer->stacks[0];
@@ -89,7 +90,7 @@ static bool long_enough(const kvarc_eval *eval, const struct kvi_train_cache *ca
 	return tokens_of(cache) >= kvi_sensitivity_tokens(eval);
 }
 
-/* Over caches that are spread evenly. */
+/* Measures the sensitivity over caches that are spread evenly. */
 static kvarc_ret measure(const kvarc_trainer *trainer, kvarc_eval *eval, double *sensitivity)
 {
 	size_t n = 0, at = 0;
@@ -112,7 +113,7 @@ static kvarc_ret measure(const kvarc_trainer *trainer, kvarc_eval *eval, double 
 
 /* ---- units ---- */
 
-/* From 1 up to 2^-30 of a nat, in quarters of an octave. */
+/* Sensitivity in quarters of an octave, limited to 1 down to 2^-30 of a nat. */
 static int quarters(double sensitivity)
 {
 	float v = sensitivity > 1 ? 1 : sensitivity > 0x1p-30 ? (float)sensitivity : 0x1p-30f;
@@ -178,7 +179,7 @@ kvarc_ret kvi_train_weigh(kvarc_trainer *trainer)
 	return ret;
 }
 
-/* As a factor; 1 where nothing is known. */
+/* Unit of a head as a factor; 1 where it is not known. */
 static double train_unit_of(const kvarc_trainer *trainer, const struct kvi_model *model,
                             size_t head)
 {
@@ -286,7 +287,8 @@ struct below_fit {
 	double *g;     /* n_all x n_all */
 	double *noise; /* n_x */
 	double *cov;
-	/* Of the channels [first, first + n_y) of the tensor and what they are predicted from. */
+	/* Fit of the channels [first, first + n_y) of the tensor to the features that predict
+	 * them. */
 	size_t first, n_y, n_seen;
 	size_t *seen, *entry; /* features; the indices of their entries in rows of A */
 	double *s, *a, *work;
@@ -297,7 +299,7 @@ static const struct train_kept *kept_of(const struct below_fit *fit, unsigned so
 	for (size_t i = 0; i < fit->b->n; i++)
 		if (fit->b->kept[i].m == fit->m->lower[source].model)
 			return &fit->b->kept[i];
-	return NULL; /* they were chosen from these */
+	return NULL; /* never reached: the models were chosen from these */
 }
 
 static kvarc_ret take_moments(struct below_fit *fit, const int16_t *z, const float *w,
@@ -329,7 +331,7 @@ static kvarc_ret take_moments(struct below_fit *fit, const int16_t *z, const flo
 	return ret;
 }
 
-/* Which features the channels see, and where their coefficients are. */
+/* Finds the features that the channels see, and the indices of their coefficients. */
 static void look_around(struct below_fit *fit)
 {
 	size_t feature = 0, entry = 0;
@@ -486,9 +488,9 @@ static kvarc_ret train_below_fit(kvarc_trainer *trainer, const struct train_belo
 
 enum {
 	SINKS = 4,     /* first tokens, which are like no others and stay exact */
-	STEP_BITS = 8, /* of a standard deviation, for means */
+	STEP_BITS = 8, /* bits of a standard deviation, for means */
 	FIRST_EXPONENT = 128,
-	KLT_RATES = 6 /* that are reported */
+	KLT_RATES = 6 /* number of rates in the report */
 };
 
 /* The fit of one tensor. */
@@ -500,20 +502,20 @@ struct basis {
 	size_t hc;
 	double n;      /* tokens */
 	double *sum;   /* C */
-	double *cov;   /* of each head hc x hc: sums of products, then eigenvectors in columns */
+	double *cov;   /* hc x hc of each head: sums of products, then eigenvectors in columns */
 	double *value; /* C: eigenvalues */
 	double *work;  /* hc x hc of each head */
 	double *rows;  /* a block of tokens, by slot */
 	float *elements;
 	uint8_t *raw;
-	size_t tokens;                   /* of the block */
-	uint32_t index[KVI_TRAIN_BLOCK]; /* which of them are there */
+	size_t tokens;                   /* tokens of the block */
+	uint32_t index[KVI_TRAIN_BLOCK]; /* indices of its tokens that are not dropped */
 	int16_t *z;    /* C rows of all tokens; NULL: nothing is predicted from them */
-	float *weight; /* of all tokens */
+	float *weight; /* weights of all tokens */
 	size_t all;    /* tokens */
-	double rms;    /* of all elements about their means */
-	double *unit;  /* of each head: what its coefficients are multiples of, near it */
-	bool too_few;  /* tokens for the channels */
+	double rms;    /* root mean square of all elements about their means */
+	double *unit;  /* per head: its coefficients are multiples of a number near this */
+	bool too_few;  /* fewer tokens than the channels need */
 };
 
 /* A block of a cache as numbers by slot, RoPE of keys removed; tokens with values that are not
@@ -630,7 +632,7 @@ static bool set_rows(struct basis *basis, size_t h)
 		double sum = 0;
 		for (size_t j = 0; j < n; j++)
 			sum += v[i * n + j] < 0 ? -v[i * n + j] : v[i * n + j];
-		/* with what rounding may add */
+		/* n: the most that rounding adds to the sum */
 		int e = exponent(sum * unit / (KVI_COEF_SUM_MAX - (double)n)) + 1;
 		while (ldexp(sum * unit, -e) * 2 < KVI_COEF_SUM_MAX - (double)n &&
 		       ldexp(unit, -e) * 2 < INT16_MAX)
@@ -755,7 +757,8 @@ static kvarc_ret each_cache(struct basis *basis, void take(struct basis *basis, 
 	return ret;
 }
 
-/* What is predicted from it, or is predicted itself, is fitted in integers. */
+/* Collects the integers z of all tokens: predictions from this tensor and of it are fitted to
+ * them. */
 static kvarc_ret take_integers(struct basis *basis)
 {
 	const struct kvi_alloc *a = &basis->t->alloc;
@@ -798,7 +801,8 @@ static void close_basis(struct basis *basis)
 		kvi_free(a, buffers[i]);
 }
 
-/* What a code of each class takes, in 1/256 bit, when codes are as the class expects them. */
+/* Computes the cost of a code of each class, in 1/256 bit, for codes with the frequencies of the
+ * class. */
 static kvarc_ret price_classes(kvarc_trainer *trainer, double price[KVI_CODE_CLASSES])
 {
 	struct kvi_coder_tables *tables;
@@ -920,7 +924,7 @@ static kvarc_ret run_shape(kvarc_trainer *trainer, const struct kvi_train_stack 
 	train_below_choose(trainer, below, b.m, (double)b.all);
 	if (kvi_model_reserve(p, b.m))
 		return kvi_train_no_memory(trainer);
-	p->n_models++; /* its memory is the profile's now */
+	p->n_models++; /* the profile owns its memory from now on */
 	kvarc_ret ret = open_basis(&b);
 	if (!ret)
 		ret = fit(&b, below);

@@ -12,7 +12,7 @@
 
 /* ==== Finer steps for the heads that a model's answers depend on most ==== */
 
-/* How large a change of a head may be, against that of an average one with the same variance, in
+/* Allowed size of a change of a head, against that of an average one with the same variance, in
  * sixteenths of an octave. */
 struct kvi_train_unit {
 	uint32_t layer, head;
@@ -20,8 +20,8 @@ struct kvi_train_unit {
 	int16_t unit;
 };
 
-/* Measures it where the options have a predictor; else, and without token ids, all are alike.
- * Returns OK, and as kvarc_trainer_run. */
+/* Measures the units where the options have a predictor; otherwise, and without token ids, all are
+ * alike. Returns OK, and as kvarc_trainer_run. */
 kvarc_ret kvi_train_weigh(kvarc_trainer *trainer);
 
 /* ==== Transforms of codec klt, tensor after tensor ==== */

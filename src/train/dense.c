@@ -25,7 +25,7 @@ struct factor_job {
 	const struct kvi_train_kernels *kernels;
 	double *a;
 	size_t n, stride, at, end; /* the block of columns */
-	double *panel;             /* its rows below, transposed */
+	double *panel;             /* rows below the block, transposed */
 };
 
 /* Rows and columns at..end-1; the diagonal was as large as scale before. */
@@ -47,7 +47,7 @@ static void factor_block(struct factor_job *job, const double *diagonal)
 	}
 }
 
-/* Some rows below the block, which become columns: so several are in one vector. */
+/* Factors some rows below the block, which become columns: so several are in one vector. */
 static void factor_rows(void *arg, size_t i)
 {
 	struct factor_job *j = arg;

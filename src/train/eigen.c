@@ -7,7 +7,7 @@
 
 enum { SWEEPS = 24 };
 
-/* One rotation of Jacobi's method: a[p][q] becomes 0. v: eigenvectors, in columns. */
+/* Applies one rotation of Jacobi's method: a[p][q] becomes 0. v: eigenvectors, in columns. */
 static void rotate(double *a, double *v, size_t n, size_t p, size_t q)
 {
 	double theta = (a[q * n + q] - a[p * n + p]) / (2 * a[p * n + q]);

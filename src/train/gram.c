@@ -6,18 +6,18 @@
 #include <math.h>
 #include <string.h>
 
-/* A sigma of a weighted feature; values up to ten of them are kept. */
+/* UNIT: sigma of a weighted feature; values up to ten sigmas are not clamped. */
 enum { UNIT = 400, ROWS = 32 };
 
 struct gram_job {
 	const struct kvi_train_kernels *kernels;
 	const struct kvi_train_feature *f;
 	size_t n, capacity; /* capacity: n and the weights, rounded up to tiles */
-	const float *w;     /* of the tokens of the block */
+	const float *w;     /* weights of the tokens of the block */
 	const size_t *token;
-	size_t count;  /* of them, rest zero */
+	size_t count;  /* tokens in the block, the rest is zero */
 	int16_t *rows; /* capacity x KVI_GRAM_TOKENS; row n: the weights */
-	float one;     /* their unit */
+	float one;     /* unit of the weights */
 	int64_t *sums; /* capacity^2, tiles on and above the diagonal */
 	double *g, *mean, norm;
 };
@@ -39,8 +39,8 @@ static void fill_row(void *arg, size_t r)
 	memset(to + j->count, 0, (KVI_GRAM_TOKENS - j->count) * sizeof *to);
 }
 
-/* Some rows with all rows from them on: a tile of those others is read once for all of the some,
- * which stay in the cache. */
+/* Adds the products of some rows with all rows from them on: a tile of those others is read once
+ * for all of the some, which stay in the cache. */
 static void add_rows(void *arg, size_t i)
 {
 	const struct gram_job *j = arg;
@@ -76,7 +76,7 @@ static void finish_row(void *arg, size_t r)
 	}
 }
 
-/* One block of tokens. */
+/* Adds one block of tokens. */
 static void add_block(kvarc_trainer *trainer, struct gram_job *job)
 {
 	int16_t *weights = job->rows + job->n * KVI_GRAM_TOKENS;

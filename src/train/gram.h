@@ -6,14 +6,14 @@
 #include "kvarc/tools.h"
 #include "trainer.h"
 
-/* One feature of a linear fit: a row over all tokens. */
+/* Feature of a linear fit: a row over all tokens. */
 struct kvi_train_feature {
-	const int16_t *z; /* of all tokens */
+	const int16_t *z; /* values of all tokens */
 	double sigma;     /* estimate; 0: a constant feature */
 };
 
-/* mean (n) and covariance g (n x n) of the features, tokens counting w^2 each. Returns OK, or no
- * memory. */
+/* Computes mean (n) and covariance g (n x n) of the features; tokens count w^2 each. Returns OK, or
+ * no memory. */
 kvarc_ret kvi_train_gram(kvarc_trainer *trainer, const struct kvi_train_feature *feature, size_t n,
                          const float *w, size_t n_tokens, double *g, double *mean);
 

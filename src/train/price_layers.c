@@ -6,7 +6,7 @@
 struct kvi_train_prices {
 	const struct kvi_alloc *alloc;
 	const struct kvi_kernels *kernels;
-	/* of elements of 8 and of 16 bits */
+	/* costs for elements of 8 and of 16 bits */
 	uint32_t cost[2][KVI_GRID_TABLES << KVI_GRID_COST_BITS];
 };
 

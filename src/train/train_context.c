@@ -18,7 +18,7 @@ kvarc_ret kvi_train_no_memory(kvarc_trainer *trainer)
 	return kvi_fail_alloc(trainer->error, &trainer->alloc);
 }
 
-/* Without memory for the note it is dropped: notes never fail a run. */
+/* A note that finds no memory is dropped: notes never fail a run. */
 void kvi_train_note(kvarc_trainer *trainer, const char *format, ...)
 {
 	char *text = kvi_malloc(&trainer->alloc, NOTE_BYTES);

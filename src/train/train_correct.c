@@ -20,13 +20,13 @@ struct fitting {
 	size_t n_x, n_y;
 	int16_t *y; /* n_y rows of `capacity` tokens */
 	size_t capacity;
-	double *sigma; /* of a target, before it was made an integer */
+	double *sigma; /* sigma of a target, before it was made an integer */
 	double *a;     /* n_x x n_y */
 	struct kvi_model *m;
 	atomic_bool failed;
 };
 
-/* Target i: teacher minus pupil, in units of the root. */
+/* Fills target i: teacher minus student, in units of the root. */
 static void fill_target(void *arg, size_t i)
 {
 	struct fitting *f = arg;

@@ -102,7 +102,7 @@ struct variable {
 	uint32_t source, row;
 };
 
-/* One regression: of the layer, or of one head of it. */
+/* Regression of a layer, or of one head of it. */
 struct fit_group {
 	kvarc_trainer *t;
 	struct kvi_train_task *task;
@@ -151,7 +151,7 @@ static void list_rows(struct fit_group *group, size_t head, struct variable *var
 struct rows_job {
 	struct fit_group *g;
 	const double *l;        /* for B: the factor of the targets' covariance */
-	const double *diagonal; /* of the second moments of what the rows are fitted to */
+	const double *diagonal; /* second moments of the features of the rows */
 	atomic_bool failed;
 };
 

@@ -6,18 +6,18 @@
 #include "kvarc/tools.h"
 #include "train_layer.h"
 
-/* Which sources the models of a layer may use, and the cost of coefficients. */
+/* Sources that the models of a layer may use, and the cost of coefficients. */
 struct kvi_train_plan {
 	bool head;               /* all sources by head */
 	bool self;               /* earlier slots, and tensors of the layer */
-	double ridge_a, ridge_b; /* of the diagonal */
-	double tokens;           /* to be coded: a coefficient must save its own cost over these */
+	double ridge_a, ridge_b; /* ridges, in parts of the diagonal */
+	double tokens; /* number to be coded: a coefficient must save its cost over these */
 };
 
 /* A layer with its models: of levels 2 and 3 [level - 2], NULL: not wanted. */
 struct kvi_train_task {
 	const struct kvi_train_stack *stack;
-	size_t first; /* of its shapes */
+	size_t first; /* index of the first of its shapes */
 	struct kvi_train_layer *layer;
 	const struct kvi_train_layer *below[KVI_TRAIN_BELOW]; /* next lower first */
 	size_t n_below;
@@ -38,7 +38,8 @@ kvarc_ret kvi_train_add_models(kvarc_trainer *trainer, struct kvi_train_task *ta
 /* Fits A and B of levels (bit 2: level 2, bit 3: level 3). */
 kvarc_ret kvi_train_fit(kvarc_trainer *trainer, struct kvi_train_task *task, unsigned levels);
 
-/* First entry of a source in a row of A (lower) or B (same); of the slot's own tensor: n_same. */
+/* Index of the first entry of a source in a row of A (lower) or B (same); for the slot's own
+ * tensor: n_same. */
 size_t kvi_train_entry(const struct kvi_model *model, bool lower, unsigned source);
 
 #endif

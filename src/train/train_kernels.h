@@ -17,14 +17,14 @@ struct kvi_grid_format;
 /* Tile sizes and limits of the kernels. */
 enum {
 	KVI_GRAM_TILE = 4,
-	KVI_GRAM_TOKENS = 1024, /* of a call at most; a multiple of 64 */
-	KVI_GRAM_LIMIT = 4095,  /* of a feature: 1024 products of two, in the
+	KVI_GRAM_TOKENS = 1024, /* tokens of a call at most; a multiple of 64 */
+	KVI_GRAM_LIMIT = 4095,  /* limit of a feature: 1024 products of two, in the
 	                            * 32-bit sums of any kernel, fit */
 	KVI_DENSE_TILE = 4,
-	KVI_WEIGH_ROWS = 128 /* that are added up at once; even */
+	KVI_WEIGH_ROWS = 128 /* rows that are added up at once; even */
 };
 
-/* In front of a short loop over what is to stay in registers. */
+/* Pragma in front of a short loop over values that are to stay in registers. */
 #define KVI_UNROLL _Pragma("GCC unroll 8")
 
 /* A weighted feature in units of the Gram matrix, rounded and limited to KVI_GRAM_LIMIT. */
@@ -34,7 +34,7 @@ static inline int16_t kvi_gram_entry(float v)
 	return (int16_t)(v + copysignf(0.5f, v)); /* signs are not to be foreseen */
 }
 
-/* One instruction set's kernels; every set gives the same numbers. Pure; the caller owns all
+/* Kernels of one instruction set; all sets give the same numbers. Pure; the caller owns all
  * memory. */
 struct kvi_train_kernels {
 	/* sums[i * 4 + j] = a[i] . b[j], rows of n features (a multiple of 64, 64-aligned). */

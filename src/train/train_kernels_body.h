@@ -111,7 +111,7 @@ static inline void weigh_some(int32_t *acc, const struct weighed *w, size_t n)
 	}
 }
 #else
-/* Both halves of a lane of `both` are coefficients, those of two rows. */
+/* Adds pairs of rows: each half of a lane of `both` is the coefficient of one row. */
 static inline void weigh_some(int32_t *acc, const struct weighed *w, size_t n)
 {
 	for (size_t t = 0; t < n; t += WEIGH_PAIRS) {

@@ -216,9 +216,9 @@ double kvi_train_sum_sizes(const struct kvi_train_kernels *kernels,
 	return count;
 }
 
-/* One over mean |z| / sigma of each token over all channels of the layer. In the lowest layer all
- * count the same: what is large there is large for a token's id, not by chance, and was measured
- * to be worth 0.05 bit. */
+/* Weighs each token by one over its mean |z| / sigma over all channels of the layer. In the lowest
+ * layer all tokens count the same, which was measured to be worth 0.05 bit: a large value there
+ * belongs to a token's id, not to chance. */
 void kvi_train_weigh_tokens(const struct kvi_train_kernels *kernels,
                             const struct kvi_train_layer *layer,
                             const struct kvi_train_stack *stack, bool lowest,
@@ -230,7 +230,7 @@ void kvi_train_weigh_tokens(const struct kvi_train_kernels *kernels,
 		float scale = count > 0 ? w->w[v] / (float)count * 1.25f : 1;
 		w->w[v] = w->bad[v] ? 0 : 1 / (scale < 0.5f ? 0.5f : scale > 16 ? 16 : scale);
 	}
-	for (size_t k = 0; k < stack->n_caches; k++) /* only measured */
+	for (size_t k = 0; k < stack->n_caches; k++) /* tokens that are only measured */
 		memset(w->w + stack->caches[k]->first + stack->caches[k]->held, 0,
 		       (stack->caches[k]->n - stack->caches[k]->held) * sizeof *w->w);
 }

@@ -31,7 +31,8 @@ void kvi_train_weigh_tokens(const struct kvi_train_kernels *kernels,
                             const struct kvi_train_layer *layer,
                             const struct kvi_train_stack *stack, bool lowest,
                             struct kvi_train_weights *w);
-/* As kvi_train_layer_load(), with step and mean of tensor i from model[i], and no weights. */
+/* Loads a layer as kvi_train_layer_load() does, with step and mean of tensor i from model[i], and
+ * no weights. */
 kvarc_ret kvi_train_layer_take(kvarc_trainer *trainer, const struct kvi_train_stack *stack,
                                size_t first, size_t n, const struct kvi_model *const model[],
                                struct kvi_train_layer *layer);
@@ -42,7 +43,7 @@ void kvi_train_layer_free(kvarc_trainer *trainer, struct kvi_train_layer *layer)
 
 /* mean + by, rounded and clamped to the range of a model's mean. */
 int32_t kvi_train_shifted(int32_t mean, double by);
-/* z of a row about another mean than its tensor's. */
+/* Computes z of a row about another mean than its tensor's. */
 void kvi_train_centre_row(const struct kvi_train_kernels *kernels, struct kvi_train_tensor *tensor,
                           size_t r, int32_t mean, size_t n_tokens);
 

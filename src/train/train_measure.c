@@ -10,7 +10,7 @@
 
 enum {
 	TOKENS = 256,
-	PIECE = 64,             /* of the archive are looked at, evenly */
+	PIECE = 64,             /* tokens of a piece; TOKENS in all, spread evenly */
 	SAMPLE_BYTES = 64 << 20 /* fewer when they are more than this */
 };
 
@@ -28,7 +28,7 @@ struct measuring {
 	kvarc_reader *r;
 	kvarc_trainer *t;
 	const struct kvi_profile *profile;
-	unsigned level; /* of the archive */
+	unsigned level; /* level of the archive */
 	uint32_t track;
 	struct measure_piece pieces[TOKENS / PIECE];
 	size_t n_pieces;
@@ -58,7 +58,7 @@ static void choose(struct measuring *measuring)
 	n = n > most ? most : n;
 	n = n ? n : have > 0;
 	for (uint64_t i = 0; i < n; i++) {
-		/* by segments, or halves of them, as they usually are */
+		/* a piece is a segment, or half of one, of the usual size */
 		uint64_t last = (have - 1) / PIECE;
 		uint64_t t0 = n > 1 ? last * i / (n - 1) * PIECE : 0;
 		uint64_t left = have - t0;
@@ -97,7 +97,7 @@ static kvarc_ret read_piece(struct measuring *measuring, struct measure_piece *p
 	}
 	kvarc_ret ret = kvarc_reader_read_tokens(measuring->r, measuring->track, piece->t0,
 	                                         piece->n, piece->ids, piece->positions);
-	if (ret == KVARC_OPTIONS) { /* not stored: no table knows them */
+	if (ret == KVARC_OPTIONS) { /* ids are not stored: no table knows them */
 		memset(piece->ids, 0xff, piece->n * sizeof *piece->ids);
 		ret = kvarc_reader_read_tokens(measuring->r, measuring->track, piece->t0, piece->n,
 		                               NULL, piece->positions);
@@ -127,7 +127,7 @@ static kvarc_ret take_sample(struct measuring *measuring)
 			ret = kvarc_trainer_add(measuring->t, g, measuring->track, p->n, p->ids,
 			                        p->positions, fetch, p);
 	}
-	/* Nothing is fitted to them. */
+	/* Nothing is fitted to the sample. */
 	for (size_t i = 0; i < measuring->t->n_stacks; i++)
 		for (size_t k = 0; k < measuring->t->stacks[i].n_caches; k++)
 			measuring->t->stacks[i].caches[k]->held = 0;
@@ -248,7 +248,7 @@ static kvarc_ret measure_level(struct measuring *measuring, struct kvi_train_tas
 	return ret;
 }
 
-/* By channel of the tensor, not by slot. */
+/* Reports the results of a tensor, by channel, not by slot. */
 static void tell(struct measuring *measuring, const struct kvi_train_task *task, size_t i,
                  const struct kvi_train_pieces *pieces, struct tensor_results *results,
                  float *channels)
@@ -340,7 +340,7 @@ static kvarc_ret measure_stack(struct measuring *measuring, const struct kvi_tra
 
 /* ---- the predictor, and a trainer to work in ---- */
 
-/* Its ropes are those of the profile, by number. */
+/* Opens a trainer whose ropes are those of the profile, by number. */
 static kvarc_ret open_trainer(struct measuring *measuring)
 {
 	kvarc_trainer_options o = KVARC_TRAINER_OPTIONS_INIT;

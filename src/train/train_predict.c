@@ -151,7 +151,7 @@ static void train_block_true(const struct kvi_train_stack *stack, const struct t
 
 struct walk_comparison {
 	const struct kvi_train_layer *layer;
-	size_t first; /* of its shapes */
+	size_t first; /* index of the first of its shapes */
 	bool differs;
 };
 
@@ -257,8 +257,8 @@ static void train_token_blind_take(kvarc_trainer *trainer, const struct kvi_trai
 /* ==== Token ids that a model writes itself, some sequences side by side ==== */
 
 enum {
-	LANES = 8, /* each keeps all layers of its keys and values */
-	COST = 4   /* of a token, in tokens that go in blocks */
+	LANES = 8, /* sequences at once: each stores all layers of its keys and values */
+	COST = 4   /* cost of a token, in tokens that go in blocks */
 };
 
 struct lane {
@@ -274,7 +274,7 @@ struct write_writing {
 	size_t n, longest;
 };
 
-/* One more token of each sequence. What is behind the end of a shorter one is not kept. */
+/* Writes one more token of each sequence. Tokens behind the end of a shorter one are dropped. */
 static kvarc_ret write_step(struct write_writing *w, size_t at)
 {
 	const struct kvi_train_predictor *p = w->t->predictor;
@@ -343,7 +343,7 @@ static bool is_written(const struct kvi_train_stack *stack, size_t i)
 	return stack->caches[i]->origin == KVI_TRAIN_WRITTEN;
 }
 
-/* Its work, in tokens that go through a layer in blocks. */
+/* Work of writing a stack, in tokens that go through a layer in blocks. */
 static uint64_t train_write_work(const struct kvi_train_stack *stack)
 {
 	uint64_t tokens = 0;
@@ -410,7 +410,7 @@ static kvarc_ret train_identify(kvarc_trainer *trainer)
 
 enum {
 	TAUGHT = 16384, /* tokens for the teacher: D has some hundred columns */
-	WORK = 16       /* of a walk, in what reading its layer's bytes counts */
+	WORK = 16       /* work of a walk, in units of reading its layer's bytes */
 };
 
 kvarc_ret kvi_train_predictor_open(kvarc_trainer *trainer, const char *path, unsigned level)
@@ -533,8 +533,8 @@ static kvarc_ret embed_block(kvarc_trainer *trainer, const struct kvi_train_stac
 struct place {
 	uint32_t layer;
 	bool store;                          /* predictions become what an engine stores */
-	const struct kvi_train_layer *truth; /* of the caches; NULL: of... */
-	const struct kvi_train_walk *from;   /* this walk */
+	const struct kvi_train_layer *truth; /* layer of the caches; NULL: `from` has them */
+	const struct kvi_train_walk *from;   /* walk with keys and values, where truth is NULL */
 };
 
 static kvarc_ret predict_block(kvarc_trainer *trainer, const struct kvi_train_stack *stack,
@@ -589,8 +589,8 @@ static kvarc_ret advance_block(kvarc_trainer *trainer, const struct kvi_train_st
 
 /* ---- all of it ---- */
 
-/* How many of the caches the teacher gets: the first ones, until there are tokens enough, and
- * until those are among them that it makes. */
+/* Number of the caches that the teacher gets: the first ones, until there are tokens enough, and
+ * until all caches that it makes are among them. */
 static size_t caches_to_teach(const struct kvi_train_predictor *predictor,
                               const struct kvi_train_stack *stack)
 {
@@ -719,7 +719,7 @@ kvarc_ret kvi_train_predict_layer(kvarc_trainer *trainer, const struct kvi_train
 	return ret;
 }
 
-/* ---- the pupil's residual of the teacher's keys and values ---- */
+/* ---- the student's residual of the teacher's keys and values ---- */
 
 struct taught_job {
 	kvarc_trainer *t;

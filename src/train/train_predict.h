@@ -31,22 +31,22 @@ struct kvi_train_walk {
 };
 
 /*
- * Corrections say how the hidden state of the engine that made the caches differs from ours,
- * given what ours left of the keys and values. Nobody knows that engine's state. So a
- * teacher stands for it, which is more exact and rounds where it does, and makes keys and
- * values of its own, which a pupil predicts: the pupil's state minus the teacher's is known.
+ * Corrections predict the difference between the hidden state of the engine that made the caches
+ * and ours, from our residual of the keys and values. Nobody knows that engine's state. So a
+ * teacher stands for it, which is more exact and rounds where it does, and makes keys and values of
+ * its own, which a student predicts: the student's state minus the teacher's is known.
  */
 struct kvi_train_predictor {
 	struct kvi_model_file *file;
 	unsigned level;
 	struct kvi_arithmetic arithmetic;
 	bool closed, corrects;    /* D would not pay in the file that it was fitted to */
-	float *blind_k, *blind_v; /* of all layers, rows of all tokens, in one piece of memory;
+	float *blind_k, *blind_v; /* per layer, rows of all tokens, in one piece of memory;
 	                            * NULL: it sees the token */
 	size_t width, kv;
 	struct kvi_engine *engine, *exact;          /* exact: the teacher's, maybe the same */
-	struct kvi_train_walk real, pupil, teacher; /* without caches: none */
-	uint64_t layer_work;                        /* of a token, for the progress */
+	struct kvi_train_walk real, pupil, teacher; /* n_caches 0: there is no such walk */
+	uint64_t layer_work;                        /* work of a token, for the progress */
 };
 
 /* Opens the model as trainer->predictor, which is NULL on failure. Returns OK, MEM, MEMLIMIT,
@@ -67,8 +67,8 @@ kvarc_ret kvi_train_predict_layer(kvarc_trainer *trainer, const struct kvi_train
 /* walk.c: whether the elements of the layer at hand are what is predicted, bit for bit. */
 kvarc_ret kvi_train_compare_layer(kvarc_trainer *trainer, const struct kvi_train_task *task,
                                   bool *same);
-/* After the models of the layer are fitted: fits their correction, and takes all tokens to the
- * input of the next layer. */
+/* Fits the correction of a layer whose models are fitted, and takes all tokens to the input of the
+ * next layer. */
 kvarc_ret kvi_train_advance_layer(kvarc_trainer *trainer, struct kvi_train_task *task);
 
 /* The predictions of a kind of tensor. */

@@ -96,7 +96,7 @@ static bool stays(double worth, int32_t now)
 	return now == 0 || (!one_bit_less && worth * m * (m - 1) > kvi_train_rate(now));
 }
 
-/* One pass over the coefficients; h: as in set_rest. True when one changed. */
+/* Passes once over the coefficients; h: as in set_rest. True when one changed. */
 static bool sweep(const struct kvi_train_kernels *kernels, const struct kvi_train_row *r,
                   double worth, int16_t *to, double *h, uint64_t *sum)
 {

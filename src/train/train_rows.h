@@ -13,17 +13,17 @@
 struct kvi_train_row {
 	const double *s; /* second moments of the features */
 	size_t stride, p;
-	const double *diagonal; /* of s, entry after entry: a line of the cache has eight */
-	const double *g;        /* theirs with the target */
-	double ridge;           /* of the diagonal of s */
+	const double *diagonal; /* diagonal of s, contiguous: eight entries a cache line */
+	const double *g;        /* second moments of the features with the target */
+	double ridge;           /* ridge, in parts of the diagonal of s */
 	double all;             /* variance of the target */
 	double share;           /* part of this row's residual that remains in the end */
 	double left;            /* lower bound of the residual's variance */
-	bool few;               /* tokens: b says little, the row begins at zero */
-	double tokens;          /* that will be coded with it: what digits are worth */
+	bool few;               /* too few tokens: b says little, the row begins at zero */
+	double tokens;          /* tokens to be coded with it: the worth of its digits */
 };
 
-/* What an integer costs in a packed profile, about, in bits; |v| < 2^16. */
+/* Approximate cost of an integer in a packed profile, in bits; |v| < 2^16. */
 double kvi_train_rate(int32_t v);
 /* Rounds n coefficients * 2^q to integers, *sum: of their magnitudes. False: they break a limit of
  * a row (spec profile 3). */

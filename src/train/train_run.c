@@ -86,10 +86,10 @@ static bool train_hopeless(kvarc_trainer *trainer, size_t done, size_t all)
 struct fitted {
 	kvarc_profile *profile; /* NULL: none that would pay */
 	double plain, cost;
-	bool predicted; /* all that was looked at, bit for bit */
+	bool predicted; /* all elements of the sample are as predicted, bit for bit */
 };
 
-/* Of one level, or of level 2 when it has to be. */
+/* Fits models of one level, or of level 2 when it has to be. */
 static kvarc_ret fit_import(struct fitted *fitted, kvarc_import *im, int level, const char *model,
                             unsigned blind, const kvarc_common *common)
 {
@@ -118,7 +118,7 @@ static kvarc_ret fit_import(struct fitted *fitted, kvarc_import *im, int level, 
 		ret = kvarc_trainer_profile(t, &fitted->profile);
 	}
 	kvarc_trainer_close(&t);
-	/* nothing to fit is nothing to gain */
+	/* without anything to fit there is nothing to gain */
 	return ret == KVARC_END || (ret == KVARC_GEOMETRY && !model) ? KVARC_OK : ret;
 }
 
@@ -143,7 +143,7 @@ kvarc_ret kvarc_train_import(kvarc_profile **p, kvarc_import *im, int level, con
 		return KVARC_PROG;
 	*p = NULL;
 	kvarc_ret ret = fit_import(&best, im, level, model, blind, common);
-	if (!ret && best.predicted) { /* no other comes near it */
+	if (!ret && best.predicted) { /* no other profile comes near it */
 		*p = best.profile;
 		return KVARC_OK;
 	}
@@ -161,10 +161,10 @@ kvarc_ret kvarc_train_import(kvarc_profile **p, kvarc_import *im, int level, con
 /* ==== Layer after layer: fit, measure, and the profile in the end ==== */
 
 enum {
-	SCALE_TOKENS = 4096,  /* to find scales with */
-	SCALE_IN_FILE = 256,  /* and when it must be quick, */
-	PLAIN_IN_FILE = 128,  /* for level 1 */
-	REPORT_TOKENS = 8192, /* to measure */
+	SCALE_TOKENS = 4096,  /* tokens to find scales with */
+	SCALE_IN_FILE = 256,  /* tokens for scales when it must be quick */
+	PLAIN_IN_FILE = 128,  /* tokens for level 1 when it must be quick */
+	REPORT_TOKENS = 8192, /* tokens to measure with */
 	WORTH = 32768         /* tokens whose bits weigh as much as the profile's */
 };
 
@@ -244,7 +244,7 @@ static size_t sources_of(const struct kvi_train_task *task, bool lower)
 	return n / (task->plan.head ? task->layer->tensors[0].shape->heads : 1);
 }
 
-/* By head only if all of them have as many. */
+/* Whether all tensors of a task have the same number of heads, so that sources can be by head. */
 static bool same_heads(const struct kvi_train_task *task)
 {
 	uint32_t heads = task->layer->tensors[0].shape->heads;
@@ -338,7 +338,7 @@ static kvarc_ret measure(kvarc_trainer *trainer, struct kvi_train_task *task,
 	return ret;
 }
 
-/* Also what the tokens that they are fitted to cost then. */
+/* Fits the scales, and measures the cost of the tokens that they are fitted to. */
 static kvarc_ret fit_scales(kvarc_trainer *trainer, struct kvi_train_task *task, unsigned level,
                             int16_t *const *k1, kvarc_trained *out)
 {
@@ -440,7 +440,8 @@ static kvarc_ret fit_models(kvarc_trainer *trainer, struct kvi_train_task *task,
 	return ret;
 }
 
-/* Its chunks are nothing but checks: what stays is for segments that nobody has looked at. */
+/* Adds models of a layer that is as predicted: its chunks are nothing but checks, and the models
+ * serve segments that were not looked at. */
 static kvarc_ret add_predicted(kvarc_trainer *trainer, struct kvi_train_task *task,
                                kvarc_trained *out)
 {
@@ -576,7 +577,7 @@ kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
 	for (size_t i = 0; i < t->n_stacks; i++)
 		t->total += bytes_of(&t->stacks[i]);
 	if (t->options.levels == 1u << KVI_LEVEL_BASIS && t->options.klt.group != 1)
-		t->total *= 2; /* once more, in integers */
+		t->total *= 2; /* a second time, in integers */
 	if (t->predictor)
 		t->total += kvi_train_predictor_work(t, &t->stacks[0]);
 	if (t->n_without_ids)

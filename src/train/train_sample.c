@@ -149,7 +149,7 @@ static void predict(const struct sample_work *w, size_t i, size_t c, size_t earl
 	}
 }
 
-/* One slot, or the two slots of a RoPE pair. */
+/* Finishes one slot, or the two slots of a RoPE pair. */
 static void finish_slots(const struct sample_work *w, size_t i, size_t c, bool pair,
                          const int32_t *pred)
 {
@@ -193,7 +193,7 @@ static void copy_elements(const struct sample_work *w, size_t i)
 	const kvarc_rope *rope = kvi_tensor_rope(&cache->geometry, g);
 	const struct kvi_train_tensor *x = &w->task->layer->tensors[i];
 	const uint8_t *raw = x->raw + x->raw_at[p->cache] + p->t0 * kvi_tensor_bytes(g);
-	uint16_t *elements = (uint16_t *)(void *)w->num[i].X; /* which is not needed any more */
+	uint16_t *elements = (uint16_t *)(void *)w->num[i].X; /* X is not needed any more */
 	kvi_train_channels(w->t, g->dtype, raw, p->n, m->C, elements);
 	memset(view->dtype + p->at, g->dtype, p->n);
 	for (size_t c = 0; c < m->C; c++) {

@@ -72,7 +72,8 @@ static int class_of(float v)
 	return 4 * ((int)(b >> 23) - 127) + part;
 }
 
-/* Not far below the steps of elements around the mean (cf. the fit of codec grid). */
+/* Smallest class of a slot: not far below the steps of elements around the mean (cf. the fit of
+ * codec grid). */
 static int least_class(const struct kvi_train_view *view, size_t c)
 {
 	const struct kvi_grid_format *f = &kvi_float_format(view->dtype[0])->grid;
@@ -159,7 +160,7 @@ static void try_unknown(struct best *best)
 	}
 }
 
-/* Each slot (each pair) the offset that suits it best. The price is then about right. */
+/* Chooses for each slot (each pair) the best offset. The price is then approximate. */
 static void try_slots(struct best *b, int16_t *k, _Atomic uint64_t *slots)
 {
 	const struct kvi_model *m = b->v->model;
@@ -246,7 +247,7 @@ kvarc_ret kvi_train_fit_scales(kvarc_trainer *trainer, struct kvi_train_view *vi
 		model->beta = b.s.n0 ? (uint8_t)b.s.beta : 0;
 		model->scale_kind = model->beta ? source->model->kind : 0;
 		model->unknown = (uint8_t)b.s.unknown;
-		/* its scales at the end, for the next tensor */
+		/* scales at the end, for the next tensor */
 		b.price = kvi_train_price(trainer, view, &b.s, NULL);
 	}
 	*price = price_of_all(&b);

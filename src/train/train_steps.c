@@ -12,7 +12,7 @@
 
 enum {
 	SAMPLE = 8192,        /* tokens for means and scales, */
-	SAMPLE_IN_FILE = 512, /* and when it must be quick */
+	SAMPLE_IN_FILE = 512, /* tokens of these when it must be quick */
 	SHARE = 24,           /* sigmas that 16 bits must hold */
 	STEP_MIN = -100,
 	STEP_MAX = 100,
@@ -154,7 +154,7 @@ static void set_step(struct kvi_train_tensor *tensor, const struct moments *mome
 struct step_scales_job {
 	struct sample sample;
 	const uint8_t *bad;
-	struct moments m; /* by row */
+	struct moments m; /* moments by row */
 };
 
 static void fit_head(void *arg, size_t h)

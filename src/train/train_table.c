@@ -56,7 +56,7 @@ struct table_job {
 	const struct kvi_train_task *task;
 	struct kvi_model *m;
 	const struct kvi_train_tensor *x;
-	const int32_t *row; /* of each token in the table, -1: none */
+	const int32_t *row; /* row of each token in the table, -1: none */
 	uint32_t *count;    /* tokens of each row */
 	int32_t *sum;       /* C x n_ids; then the means */
 };
@@ -95,7 +95,7 @@ static unsigned choose_shift(const int32_t *mean, size_t n)
 		for (size_t i = 0; i < n; i += step) {
 			int32_t d = mean[i] - entry(mean[i], shift) * (1 << shift);
 			uint32_t left = (uint32_t)(d < 0 ? -d : d) + 4;
-			/* 1/8 digits: the leading one and three more */
+			/* counts in 1/8 digits: the leading one and three more */
 			unsigned top = 31 - (unsigned)__builtin_clz(left);
 			digits += top * 8 + (left << (31 - top) >> 28 & 7);
 		}
@@ -131,7 +131,7 @@ static void find_rows(const struct kvi_train_task *task, const struct kvi_model 
 			int32_t at = -1;
 			if (v < c->held && !task->weights->bad[c->first + v])
 				at = kvi_train_table_row(model, c->ids[v]);
-			/* so that the sums of z fit in 32 bits */
+			/* the limit lets the sums of z fit in 32 bits */
 			if (at >= 0 && count[at] == UINT16_MAX)
 				at = -1;
 			else if (at >= 0)

@@ -24,9 +24,9 @@ struct kvi_train_unit;
 enum {
 	KVI_TRAIN_BLOCK = 256,     /* tokens of a fetch, and of applying a model */
 	KVI_TRAIN_IN_FILE = 16384, /* tokens of an input that a fit for a file looks at, about; */
-	KVI_TRAIN_IN_FILE_MODEL = 2048, /* with a transformer, the first ones */
+	KVI_TRAIN_IN_FILE_MODEL = 2048, /* tokens with a transformer, the first ones */
 	KVI_TRAIN_ENOUGH = 4,           /* tokens for each source of a slot */
-	KVI_TRAIN_TENSORS = 3,          /* of a layer: key, value, latent */
+	KVI_TRAIN_TENSORS = 3,          /* tensors of a layer: key, value, latent */
 	KVI_TRAIN_BELOW = 2,            /* layers whose features level 3 sees */
 	KVI_TRAIN_WIDE = 512            /* channels of a tensor; wider: head by head */
 };
@@ -39,14 +39,14 @@ struct kvi_train_shape {
 	uint32_t rope; /* 0, or 1 + index into the trainer's ropes */
 };
 
-/* Where keys and values of a cache come from. */
+/* Origins of the keys and values of a cache. */
 enum kvi_train_origin {
 	KVI_TRAIN_GIVEN,  /* an engine made them */
 	KVI_TRAIN_IDS,    /* the teacher makes them from ids (made.c) */
-	KVI_TRAIN_WRITTEN /* and the ids, but for the first (write.c) */
+	KVI_TRAIN_WRITTEN /* the teacher makes the ids, too, but for the first (write.c) */
 };
 
-/* One track of a cache. */
+/* Track of a cache. */
 struct kvi_train_cache {
 	kvarc_geometry geometry; /* a copy */
 	kvarc_fetch fetch;
@@ -55,11 +55,11 @@ struct kvi_train_cache {
 	uint32_t track;
 	size_t n, held;           /* tokens; of them fitted, the first ones */
 	size_t every;             /* one block of tokens in `every` is read */
-	size_t first;             /* of its stack's tokens */
+	size_t first;             /* index of its first token in the stack */
 	int32_t *ids, *positions; /* ids may be NULL */
-	uint32_t *tensors;        /* of the geometry, by shape */
+	uint32_t *tensors;        /* indices in the geometry, by shape */
 	enum kvi_train_origin origin;
-	uint64_t seed; /* of what is written */
+	uint64_t seed; /* seed of the tokens that the teacher writes */
 };
 
 /* Caches with the same layers: they are fitted together. */
@@ -68,7 +68,7 @@ struct kvi_train_stack {
 	struct kvi_train_shape *shapes; /* ascending by layer and kind */
 	struct kvi_train_cache **caches;
 	size_t n_tokens;
-	double all_tokens; /* with those that are not looked at */
+	double all_tokens; /* tokens of the stack, with those that are not read */
 };
 
 struct kvi_pool;
@@ -93,7 +93,7 @@ struct kvarc_trainer {
 	double stands_for; /* tracks: each one that is read represents this number of tracks */
 	struct kvi_train_predictor *predictor; /* NULL: none, levels 2 and 3 */
 	size_t n_without_ids;                  /* tracks that no model can predict: left out */
-	char no_transform[192]; /* of a run with bases: why the first tensor without one has none */
+	char no_transform[192]; /* why the first tensor without a transform has none */
 	size_t n_report, cap_report;
 	kvarc_trained *report;
 	/* during the run */
@@ -101,7 +101,7 @@ struct kvarc_trainer {
 	const struct kvi_train_kernels *kernels;
 	struct kvi_train_prices *prices;
 	uint64_t done, total;   /* bytes, for the progress */
-	kvarc_profile *profile; /* in the making, then the result */
+	kvarc_profile *profile; /* under construction, then the result */
 	bool ran, few;
 	bool hopeless;   /* the run was ended early: no profile would pay */
 	size_t n_packed; /* models of the profile whose bits once packed are in packed_bits */
@@ -110,11 +110,11 @@ struct kvarc_trainer {
 	/* Bytes of the caches at level 1 (0: not known, with a transformer), and by the profile,
 	 * with its own. */
 	double plain, cost;
-	struct kvi_train_unit *units; /* of heads that were weighed */
+	struct kvi_train_unit *units; /* units of the heads that were weighed */
 	size_t n_units;
 };
 
-/* How many of the stack's shapes are of the layer that begins there. */
+/* Number of the stack's shapes in the layer that begins at `first`. */
 static inline size_t kvi_train_layer_shapes(const struct kvi_train_stack *stack, size_t first)
 {
 	size_t n = 1;
@@ -155,16 +155,17 @@ struct kvi_train_tensor {
 	size_t rows;     /* features: kvi_train_rows */
 	size_t capacity; /* entries of a row of z */
 	int16_t *z;
-	/* by a transformer, tokens x channels in slots, keys before RoPE; NULL: none is given */
+	/* predictions of a transformer, tokens x channels in slots, keys before RoPE; NULL: none is
+	 * given */
 	const float *predicted;
 	/* `predicted` in units of the step, laid out as z; z is then the residual */
 	int16_t *expected;
 	uint8_t *raw;   /* elements of all caches, token-major */
-	size_t *raw_at; /* of each cache, in raw */
-	/* by row */
+	size_t *raw_at; /* offset of each cache in raw */
+	/* arrays by row */
 	int32_t *mean;
 	int16_t *step;
-	double *sigma; /* of the values, or of the residual, in units of the step */
+	double *sigma; /* sigma of the values, or of the residual, in units of the step */
 };
 
 /* The tensors of a layer. */
