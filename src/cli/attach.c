@@ -54,7 +54,7 @@ static bool open_file(struct workspace *w, const struct options *options)
 	return false;
 }
 
-/* What was written becomes the source. */
+/* Ends the sink and opens what was written as the source. */
 static bool reopen(struct workspace *w, const struct options *options)
 {
 	kvarc_common common;
@@ -75,7 +75,7 @@ void workspace_close(struct workspace *w)
 	if (!w->open)
 		return;
 	kvarc_source_close(&w->source);
-	/* It is closed, whatever this returns. */
+	/* The sink is closed, whatever the call returns. */
 	w->open = kvarc_sink_close(&w->sink, NULL) != KVARC_OK;
 	close(w->fd);
 	w->open = false;

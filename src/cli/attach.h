@@ -18,8 +18,9 @@ struct workspace {
 	kvarc_error error;
 };
 
-/* With --attach: attaches the folder to an import, without the n files of `exclude`, which may be
- * NULL and need not exist. w stays until the import is closed. false: a message was shown. */
+/* Attaches the folder of --attach to an import, without the n files of `exclude`, which may be NULL
+ * and need not exist; does nothing without the option. w stays until the import is closed. false: a
+ * message was shown. */
 bool workspace_attach(struct workspace *w, const struct options *options, kvarc_import *im,
                       const char *const *exclude, size_t n);
 /* NULL-safe in all members. */
@@ -28,12 +29,12 @@ void workspace_close(struct workspace *w);
 /* Whether the folder of --attach, if there is one, can be extracted to; false: a message was
  * shown. */
 bool workspace_check(const struct options *options);
-/* For an item that is a workspace, in a kvarc_item_open: 0 and a sink with --attach; 1 without,
+/* Opens an item that is a workspace, for a kvarc_item_open: 0 and a sink with --attach; 1 without,
  * after a note; -1: a message was shown. */
 int workspace_item(struct workspace *w, const struct options *options, const char *archive,
                    kvarc_sink *sink);
-/* Extracts what that sink got into the folder of --attach. false: a message was shown. An archive
- * without a workspace gets a warning. */
+/* Extracts the workspace that the sink of workspace_item got into the folder of --attach. false: a
+ * message was shown. An archive without a workspace gets a warning. */
 bool workspace_extract(struct workspace *w, const struct options *options, const char *archive);
 
 #endif

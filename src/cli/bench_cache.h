@@ -13,20 +13,20 @@ struct bench_cache {
 	const kvarc_geometry *geometry; /* lives in the two handles below */
 	kvarc_import *im;
 	kvarc_reader *reader;
-	uint64_t *tokens; /* by track */
+	uint64_t *tokens; /* numbers of tokens, by track */
 	struct bench_tokens {
 		int32_t *ids, *positions; /* ids may be NULL */
-	} * of;                           /* by track */
-	kvarc_view *views;                /* by tensor, packed */
-	kvarc_view *decoded;              /* by tensor: buffers that are decoded into */
+	} * of;                           /* tokens by track */
+	kvarc_view *views;                /* views by tensor, packed */
+	kvarc_view *decoded;              /* buffers for decoded elements, by tensor */
 	uint8_t *data, *decoded_data;
 	uint64_t raw_bytes, elements;
 	uint8_t *archive;
 	uint64_t archive_bytes, archive_capacity;
-	uint64_t held_bytes; /* of data, decoded_data and archive together, at most */
+	uint64_t held_bytes; /* bytes of data, decoded_data and archive together, at most */
 };
 
-/* One measurement: the settings, then the results (times in seconds). */
+/* Settings of a measurement, then its results (times in seconds). */
 struct bench_run {
 	int level;
 	const struct tier *tier;      /* NULL: the level's */

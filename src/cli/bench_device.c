@@ -18,11 +18,11 @@ struct device_cache {
 	struct bench_cache *c;
 	struct gpu *gpu;
 	struct gpu_memory from, to;
-	kvarc_device_view *views; /* one a tensor */
+	kvarc_device_view *views; /* one per tensor */
 	uint64_t chunks, host_chunks;
 };
 
-/* Where the tokens of a track from t0 on are in one of the copies. */
+/* Sets the views to the tokens of a track from t0 on, in one of the copies. */
 static void set_views(struct device_cache *cache, const struct gpu_memory *memory, uint32_t track,
                       uint64_t t0)
 {

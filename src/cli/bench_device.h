@@ -7,7 +7,7 @@
 #include "gpu.h"
 
 /*
- * One encode of a cache from memory of the GPU, and one decode into it, compared; keeps the fastest
+ * Encodes a cache from memory of the GPU, decodes it into that, and compares; records the fastest
  * times, the memory of the GPU and the chunks of the host in run. false: a message was shown.
  */
 bool bench_device_run(struct bench_cache *cache, const struct options *options, const char *file,

@@ -3,7 +3,8 @@
 #ifndef KVARC_CLI_CHECKED_H
 #define KVARC_CLI_CHECKED_H
 
-/* Any integer types; *r gets the result, wrapped when it overflows. Return whether it does. */
+/* Add and multiply any integer types; *r gets the result, wrapped when it overflows. Return whether
+ * it does. */
 #define checked_add(a, b, r) __builtin_add_overflow((a), (b), (r))
 #define checked_mul(a, b, r) __builtin_mul_overflow((a), (b), (r))
 

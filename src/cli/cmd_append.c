@@ -38,9 +38,9 @@ struct append_job {
 	kvarc_source source, model_source;
 	kvarc_import *im;
 	kvarc_error error;
-	int fd; /* of the archive; -1: there is none yet */
+	int fd; /* descriptor of the archive; -1: there is none yet */
 	kvarc_sink file;
-	struct output out; /* of a new archive */
+	struct output out; /* output of a new archive */
 	kvarc_append_options options;
 	kvarc_append_result result;
 	kvarc_parity parity;
@@ -142,7 +142,8 @@ static bool set_options(struct append_job *job)
 	return true;
 }
 
-/* What was damaged in the archive is in it again; earlier checkpoints have lost it. */
+/* Warns that tokens or bytes that the archive had lost were stored again; earlier checkpoints still
+ * lack them. */
 static void warn_lost(const struct append_job *job)
 {
 	const kvarc_append_result *a = &job->result;

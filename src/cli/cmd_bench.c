@@ -36,7 +36,7 @@
 
 enum { PIECE = 1 << 20, PIECES = 128 };
 
-/* Nothing that a disk could compress or leave out. */
+/* Fills a piece with words that a disk can neither compress nor skip. */
 static void fill(uint64_t *words, uint64_t *state)
 {
 	for (size_t i = 0; i < PIECE / sizeof(*words); i++) {
@@ -162,7 +162,7 @@ static void counted_free(void *opaque, void *ptr)
  * An archive is hardly ever larger than the cache. */
 static bool check_limit(struct bench_cache *cache, const struct options *options, const char *file)
 {
-	enum { LEAST = 8 << 20 }; /* for the library */
+	enum { LEAST = 8 << 20 }; /* bytes for the library */
 	char needed[32];
 
 	cache->held_bytes = 3 * cache->raw_bytes;
@@ -280,7 +280,7 @@ static kvarc_ret load_tokens(struct bench_cache *cache, uint32_t track)
 	if (!t->ids || !t->positions)
 		return KVARC_MEM;
 	ret = read_tokens(cache, track, t->ids, NULL);
-	if (ret == KVARC_OPTIONS) { /* it has none */
+	if (ret == KVARC_OPTIONS) { /* the file has no ids */
 		free(t->ids);
 		t->ids = NULL;
 		ret = KVARC_OK;
@@ -435,7 +435,7 @@ static void keep_fastest(double *best, double seconds)
 		*best = seconds;
 }
 
-/* One encode and one decode, compared; keeps the fastest times in run. */
+/* Encodes and decodes once, and compares; records the fastest times in run. */
 static bool bench_cache_run(struct bench_cache *cache, const struct options *options,
                             const char *file, struct bench_run *run)
 {
@@ -508,11 +508,11 @@ struct bench_link {
 		uint64_t bytes;
 		double encode, transfer, decode;
 		double restore; /* transfer, then decode */
-		double piped;   /* both at once */
+		double piped;   /* seconds for both at once */
 	} rows[16];
 	size_t n;
 };
-/* What stands beside levels. */
+/* Numbers of rows that are no levels. */
 enum { LINK_RAW = -1, LINK_PREFILL = -2 };
 
 /* "2.5 Gbit/s (312 MB/s)" */
@@ -835,7 +835,7 @@ static bool is_measured(const struct options *options, const struct bench_cache 
 		run->profile = profiles_fitting(level, cache->geometry);
 	if (options->level_given)
 		return level == options->level;
-	return level != LEVEL_PREDICTED && /* as the one below, a little slower */
+	return level != LEVEL_PREDICTED && /* as level 7, a little slower */
 	       (level <= 1 || run->profile) && (level < LEVEL_MODEL || models_given());
 }
 
@@ -851,7 +851,7 @@ static bool run_levels(const struct options *options, const char *file, struct b
 	return true;
 }
 
-/* All levels; those with a model are encoded by the host. */
+/* Measures all levels on the GPU; the host encodes those with a model. */
 static bool run_device(const struct options *options, const char *file, struct bench_cache *cache,
                        struct gpu *gpu)
 {
@@ -874,7 +874,7 @@ static bool run_device(const struct options *options, const char *file, struct b
 	return true;
 }
 
-/* As unpack does it: all kernels, the threads of the command line. */
+/* Measures as unpack decodes: all kernels, the threads of the command line. */
 static bool run_link(const struct options *options, const char *file, struct bench_cache *cache,
                      struct bench_link *link)
 {

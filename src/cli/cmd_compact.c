@@ -36,7 +36,8 @@ static void report(const struct options *options, const char *file, const kvarc_
 	report_end(&x);
 }
 
-/* What others append meanwhile must not be gone when the output replaces the archive. */
+/* Whether nobody has appended meanwhile: that would be lost when the output replaces the
+ * archive. */
 static bool is_unchanged(const struct watch *w, const struct input *in)
 {
 	char what[96];
@@ -61,7 +62,7 @@ static void compact(const struct options *options, struct input *in, kvarc_reade
 	kvarc_ret ret = KVARC_OK;
 	bool ok = true;
 
-	/* One error for both handles: only one of them fails. */
+	/* Both handles share one error: only one of them fails. */
 	library_common(options, &wo.common, error);
 	if (kvarc_reader_get_info(r, &info) != KVARC_OK ||
 	    !keys_writer(options, info.encrypted, &wo.keys) ||

@@ -81,7 +81,7 @@ static void cut(const struct options *options, struct input *in, kvarc_reader *r
 	    !output_open(&out, options->output, options->force ? OUTPUT_FORCE : 0,
 	                 wo.keys ? 0600 : in->mode))
 		return;
-	/* One error for both handles: only one of them fails. */
+	/* Both handles share one error: only one of them fails. */
 	library_common(options, &wo.common, error);
 	if (!writer_options(options, kvarc_reader_geometry(r), &range, &wo)) {
 		output_abort(&out);

@@ -31,12 +31,12 @@
 struct eval_file {
 	const char *name;
 	int32_t *ids;
-	size_t length, n, capacity; /* of a sequence; sequences */
-	size_t share;               /* the number of sequences taken from it */
-	unsigned dtype;             /* of a cache; 0: a text, or none that eval makes */
+	size_t length, n, capacity; /* length: tokens of a sequence; n, capacity: sequences */
+	size_t share;               /* sequences used from the file */
+	unsigned dtype;             /* dtype of a cache; 0: a text, or none that eval makes */
 };
 
-/* A text's sequences; what is left over at its end is not used. */
+/* Adds the sequences of a text; tokens behind the last whole one are not used. */
 static bool take(void *opaque, const int32_t *ids, size_t n)
 {
 	struct eval_file *f = opaque;
@@ -130,7 +130,8 @@ static bool read_file(struct eval_file *file, const struct options *options)
 	return ok;
 }
 
-/* One after the other takes one more, until there are enough or all. */
+/* Divides the wanted sequences among the files: each gets one more in turn, until there are enough
+ * or all are used. */
 static size_t share_out(struct eval_texts *texts, size_t wanted)
 {
 	size_t n = 0, before;
@@ -210,9 +211,9 @@ static void eval_texts_free(struct eval_texts *texts)
 
 /* ==== What tiers cost and save, as a table or as JSON ==== */
 
-enum { EVAL_SEED = 1 }; /* of the bootstrap */
+enum { EVAL_SEED = 1 }; /* seed of the bootstrap */
 
-enum { DIGITS = 12 }; /* of a KL */
+enum { DIGITS = 12 }; /* digits of a KL */
 
 struct running;
 static void run(struct running *running);
@@ -336,7 +337,7 @@ struct running {
 	kvarc_eval *eval;
 	kvarc_error error;
 	kvarc_writer_options *writers;
-	kvarc_eval_result *results; /* of all columns */
+	kvarc_eval_result *results; /* results of all columns */
 	double *token_kl;
 	size_t sequence;
 };

@@ -13,7 +13,7 @@
 
 struct eval_file;
 
-/* One sequence: ids are borrowed, file names their source. */
+/* A sequence: ids are borrowed, file names their source. */
 struct eval_text {
 	const int32_t *ids;
 	const char *file;
@@ -30,7 +30,7 @@ struct eval_texts {
 /* The results of one check or tier. Checks come first. */
 struct eval_column {
 	const char *name;
-	kvarc_eval_result *results; /* one a sequence */
+	kvarc_eval_result *results; /* one per sequence */
 	kvarc_eval_summary summary;
 	size_t failed; /* sequences that do not pass --max-kl */
 };

@@ -151,7 +151,7 @@ static void plot(const struct options *options, const struct input *in, const st
 	stages_free(&stages);
 }
 
-/* Without its key, what shows of an archive. */
+/* Describes an encrypted archive as far as it is readable without its key. */
 static void info_envelope(const struct options *options, struct input *in, const kvarc_error *error,
                           bool first)
 {
@@ -238,7 +238,7 @@ void cmd_info(const struct options *options)
 		return;
 	}
 	if (options->plot && !output_check(options->plot, options->force))
-		return; /* before the work, not after it */
+		return; /* checks before the work, not after it */
 	for (size_t i = 0; i < options->n_files; i++)
 		info_one(options, options->files[i], i == 0);
 }

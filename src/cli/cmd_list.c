@@ -116,7 +116,7 @@ static void report_layers(struct report *report, const struct shape *shape)
 static void report(const struct options *options, const char *file, const struct shape *shape,
                    kvarc_reader *r)
 {
-	/* by the number of describe_reach */
+	/* Texts by the number of describe_reach. */
 	static const struct {
 		const char *name, *text;
 	} reaches[] = {

@@ -31,7 +31,7 @@ static void report_one(struct report *report, const kvarc_checkpoint *checkpoint
 	free(texts.label);
 }
 
-/* Of one archive. */
+/* Reports all checkpoints of an archive. */
 static void report_all(const struct options *options, struct input *in, kvarc_reader *r,
                        kvarc_error *error, bool first)
 {
@@ -80,6 +80,6 @@ void cmd_log(const struct options *options)
 	if (options->plot && options->n_files > 1)
 		msg_error(NULL, "log: --plot draws one archive");
 	else if (!options->plot ||
-	         output_check(options->plot, options->force)) /* before the work, not after it */
+	         output_check(options->plot, options->force)) /* done before the work */
 		readers_each(options, true, 0, log_one);
 }

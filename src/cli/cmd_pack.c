@@ -25,7 +25,7 @@
 #include "attach.h"
 #include "readers.h"
 
-/* One file on its way into an archive. */
+/* A file on its way into an archive. */
 struct pack_job {
 	const struct options *o;
 	struct input in, model;
@@ -39,13 +39,13 @@ struct pack_job {
 	kvarc_error error;
 	kvarc_writer_stats stats;
 	uint64_t raw_bytes, tensor_bytes;
-	uint64_t tokens; /* that a model goes through; 0: none does */
+	uint64_t tokens; /* tokens that a model is run over; 0: there is no model */
 	double start, seconds;
 	kvarc_lossy tier;
-	double max_error; /* of attention outputs, by the tier; 0: not wanted */
+	double max_error; /* limit for the error of attention outputs, by the tier; 0: not wanted */
 	int16_t *token_rates;
 	kvarc_gate *gate;
-	int level; /* of the archive */
+	int level; /* level of the archive */
 	struct workspace workspace;
 	const kvarc_keys *keys;
 	struct gpu *gpu; /* d NULL: there is none */
@@ -200,7 +200,7 @@ static bool pass_gate(struct pack_job *job, kvarc_writer_options *wo)
 	kvarc_ret ret;
 
 	go.common = wo->common;
-	if (!job->o->memlimit) /* as large as the model and the cache */
+	if (!job->o->memlimit) /* needs memory for the model and the cache */
 		go.common.memlimit = 0;
 	go.predictor = models_given();
 	go.writer = wo;
@@ -260,7 +260,7 @@ static bool pack(struct pack_job *job)
 	}
 	if (o->verify || o->remove)
 		wo.flags |= KVARC_WRITE_VERIFY;
-	/* What goes down a pipe must be readable from one. */
+	/* An archive that goes down a pipe must be readable from one. */
 	if (o->streamable || job->out.direct)
 		wo.flags |= KVARC_WRITE_STREAMABLE;
 	wo.keys = job->keys;
@@ -344,7 +344,7 @@ static bool open_target(struct pack_job *job)
 		msg_error(NULL, "out of memory");
 		return false;
 	}
-	/* Before the work, not after it. */
+	/* Checks the target before the work, not after it. */
 	if (!engine_file_target(o, job->in.name, job->target) ||
 	    !output_check(job->target, o->force))
 		return false;
@@ -401,7 +401,7 @@ static void pack_one(const struct options *options, const char *file, const kvar
 	input_close(&j.in);
 }
 
-/* Before files are read. */
+/* Checks the options about scores before files are read. */
 static bool check_scores(const struct options *options, const kvarc_lossy *tier)
 {
 	if (scores_wanted(tier) && !options->scores)
@@ -426,7 +426,7 @@ static const char *limit_of_tier(const struct options *options)
 	return first != second ? strchr(options->near_tier, ':') + 1 : NULL;
 }
 
-/* What --tier, --max-error and --max-kl say together. */
+/* Resolves --tier, --max-error and --max-kl to one tier and its limit. */
 static bool check_tiers(const struct options *options, kvarc_lossy *tier, double *max_error)
 {
 	const char *limit = limit_of_tier(options);

@@ -29,7 +29,7 @@ struct fitted_file {
 	const char *name;
 	struct input in;
 	kvarc_error error;
-	kvarc_reader *r; /* of an archive */
+	kvarc_reader *r; /* reader of an archive */
 	size_t n;        /* profiles that fit */
 };
 
@@ -175,7 +175,7 @@ static void list_file(const struct options *options, const char *path, struct fi
 	input_close(&in);
 }
 
-/* All folders, in the order in which readers look at them. */
+/* Lists the profiles of all folders, in the order in which readers look at them. */
 static void list_folders(const struct options *options, struct fitted_file *file)
 {
 	char folder[PATH_BYTES];
@@ -199,7 +199,7 @@ static void list_folders(const struct options *options, struct fitted_file *file
 	}
 }
 
-/* Where profiles are looked for, for messages. */
+/* Shows the folders of profiles in a message. */
 static void show_folders(const char *file, const char *what)
 {
 	char folder[PATH_BYTES], text[PATH_BYTES] = "";
@@ -264,7 +264,7 @@ static void write_profile(const kvarc_profile *profile, const struct input *in, 
 	}
 }
 
-/* Into the first folder that is looked at. */
+/* Installs a profile into the first folder that readers look at. */
 static void install(const struct options *options, const char *file)
 {
 	char folder[PATH_BYTES], path[PATH_BYTES + 40], hex[33];

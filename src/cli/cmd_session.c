@@ -52,11 +52,11 @@ struct shared_slot {
 struct slot_access {
 	const struct options *o;
 	kvarc_server *server;
-	char *server_shown; /* its URL, without a password */
+	char *server_shown; /* URL of the server, without a password */
 	kvarc_error error;
 	int dirfd;
 	struct shared_slot file, probe;
-	/* What the archive of the version says of its origin. */
+	/* Identity of the origin, from the archive of the version. */
 	char keys[IDENTITY_KEYS][32], values[IDENTITY_KEYS][VALUE_BYTES];
 	size_t n_keys;
 };
@@ -180,7 +180,7 @@ static bool save_slot(struct slot_access *access, struct shared_slot *slot, cons
 	return false;
 }
 
-/* Each shows its report and messages. version: "NAME" or "NAME@N". */
+/* Saves a slot; shows its report and messages. */
 static void session_save_slot(const struct options *options, struct store_access *access,
                               const char *name)
 {
@@ -336,7 +336,7 @@ static void restore(struct slot_access *access, const char *version,
 	report_end(&r);
 }
 
-/* Into the server, if it fits. */
+/* Loads a version, "NAME" or "NAME@N", into the server, if it fits. */
 static void session_load_slot(const struct options *options, struct store_access *access,
                               const char *version)
 {
@@ -437,7 +437,7 @@ static void report_sent(const struct options *options, const char *version, cons
 	report_end(&r);
 }
 
-/* Each shows its report and messages. version: "NAME" or "NAME@N". */
+/* Sends a version, "NAME" or "NAME@N"; shows its report and messages. */
 static void session_send(const struct options *options, struct store_access *access,
                          const char *version)
 {
@@ -516,7 +516,7 @@ struct action {
 	size_t least, most;
 	bool creates;
 	enum { NO_FILE, MAY_FILE, NEEDS_FILE } output; /* -o */
-	bool server;                                   /* with --server in place of a file */
+	bool server;                                   /* allows --server in place of a file */
 	void (*run)(const struct options *o, struct store_access *a);
 };
 
@@ -557,7 +557,7 @@ static void run_find(const struct options *options, struct store_access *access)
 
 /* ----- log, list ------------------------------------------------ */
 
-/* One line for a version: of one session, or of the session that it is the last of. */
+/* Reports a version in a line: one of a session, or the last one of each session. */
 static void report_version(const struct options *options, const kvarc_session_version *version,
                            const char *template)
 {
@@ -591,7 +591,7 @@ static int show_log(void *opaque, const kvarc_session_version *version)
 	return 0;
 }
 
-/* Of session list: those whose names begin with the operand. */
+/* Shows a session of session list if its name begins with the operand. */
 static int show_session(void *opaque, const kvarc_session_version *version)
 {
 	const char *prefix = operand(opaque, 0);

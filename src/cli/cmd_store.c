@@ -121,7 +121,7 @@ static void store_export(const struct options *options, struct store_access *acc
 
 /* ----- import ------------------------------------------------ */
 
-/* The same, where from. */
+/* Checks that store import has a source. */
 static bool store_import_check(const struct options *options)
 {
 	if (options->n_files > 1)

@@ -86,7 +86,7 @@ static kvarc_reader *open_any(const struct options *options, struct input *in, k
 	ro.checkpoint = options->checkpoint;
 	*ret = readers_open_with(in, &ro, &r);
 	if (*ret == KVARC_DATA) {
-		/* Only the first error is shown. */
+		/* The first error alone is shown. */
 		ro.common.error = NULL;
 		ro.flags = KVARC_READ_SALVAGE;
 		if (kvarc_reader_open(&r, &source, &ro) != KVARC_OK)

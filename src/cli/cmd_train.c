@@ -224,7 +224,7 @@ static void train_report(const struct options *options, const kvarc_trainer *tra
 
 /* ==== kvarc train: caches of a model, and older profiles, become its profile ==== */
 
-/* One input, a cache or a profile; all stay open until the end of the run. */
+/* An input, a cache or a profile; it stays open until the end of the run. */
 struct input_cache {
 	struct input in;
 	kvarc_source source;
@@ -239,8 +239,8 @@ struct training {
 	kvarc_source model_source;
 	kvarc_error error;
 	struct input_cache *caches;
-	size_t n_profiles;    /* of the inputs */
-	const char *ids_file; /* that is being read */
+	size_t n_profiles;    /* number of profiles among the inputs */
+	const char *ids_file; /* file of ids that is being read */
 	kvarc_trainer *trainer;
 	kvarc_profile *profile;
 	struct output out;
@@ -259,7 +259,7 @@ static const kvarc_predictor *weighs(const struct options *options)
 	return options->klt ? models_known() : NULL;
 }
 
-/* Without caches there is nothing to fit, only profiles to put together. */
+/* Whether there are caches to fit to; without them profiles are merged alone. */
 static bool fits(const struct training *training)
 {
 	return training->n_profiles < training->o->n_files || training->o->write;
@@ -289,7 +289,7 @@ static bool open_trainer(struct training *training)
 	} else if (o->level_given) {
 		to.levels = 1u << o->level;
 	}
-	if ((to.model.path || to.klt.sensitivity) && !o->memlimit) /* as large as the model */
+	if ((to.model.path || to.klt.sensitivity) && !o->memlimit) /* needs the model's size */
 		to.common.memlimit = UINT64_MAX;
 	to.held_out = o->held_out ? (unsigned)o->held_out : KVARC_TRAIN_NONE_HELD_OUT;
 	to.flags = (o->head_block ? KVARC_TRAIN_HEAD_BLOCK : 0) |
@@ -354,7 +354,7 @@ static bool add_ids(struct training *training, struct input_cache *cache, const 
 	return ids_read(&cache->in, take_ids, training);
 }
 
-/* What the model writes itself. */
+/* Adds the caches whose tokens the model generates. */
 static bool add_written(struct training *training)
 {
 	const struct options *o = training->o;
@@ -396,7 +396,7 @@ static bool add(struct training *training, struct input_cache *cache, const char
 	return ret == KVARC_OK;
 }
 
-/* After all that is fitted. */
+/* Adds the caches that are only measured, after all that are fitted. */
 static bool add_measured(struct training *training)
 {
 	const struct options *o = training->o;
@@ -416,7 +416,7 @@ static bool set_identity(struct training *training, const char *key, const char 
 	return ret == KVARC_OK;
 }
 
-/* What an archive or a GGUF calls the model; the first that has a name. */
+/* Name of the model, from the first archive or GGUF that has one. */
 static const char *model_name(const struct training *training)
 {
 	const char *name = NULL;
@@ -481,7 +481,7 @@ static bool run(struct training *training)
 	return true;
 }
 
-/* What was fitted, and what the given profiles have beside it. */
+/* Merges the fitted profile with models that the given profiles have beside it. */
 static bool merge(struct training *training)
 {
 	const kvarc_profile **list;

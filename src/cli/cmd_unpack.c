@@ -35,12 +35,12 @@
 /* A packed file that is being unpacked. */
 struct item {
 	struct output out;
-	char *path;   /* where it goes, for messages */
-	char *name;   /* in the archive; below a folder that -o names, its path */
-	size_t index; /* in the archive */
+	char *path;   /* path of the output, for messages */
+	char *name;   /* name in the archive; its path below a folder that -o names */
+	size_t index; /* index in the archive */
 	bool slot;    /* a llama.cpp slot, which salvage can shorten */
 	uint64_t bytes;
-	uint64_t tokens, whole_tokens; /* of a slot that salvage has shortened, else 0 */
+	uint64_t tokens, whole_tokens; /* tokens of a slot that salvage has shortened, else 0 */
 	bool open;
 };
 
@@ -52,7 +52,7 @@ struct items {
 	struct timespec mtime; /* zero: none */
 	struct item **list;
 	size_t n;
-	struct staging *staging; /* of many; NULL: each has its temporary file */
+	struct staging *staging; /* holds many files; NULL: each has its temporary file */
 	struct workspace workspace;
 	bool failed; /* a message was shown */
 };
@@ -77,7 +77,8 @@ static int open_top(const struct items *items)
 	return open(items->o->output, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* All files stay until all are complete, more than a few of them without descriptors. */
+/* Starts the staging of many files: all stay until all are complete, more than a few of them
+ * without descriptors. */
 static bool start_staging(struct items *items)
 {
 	struct output top = { .name = items->o->output };
@@ -347,7 +348,7 @@ static int64_t read_output(void *opaque, void *buf, size_t bytes, uint64_t offse
 	return (int64_t)got;
 }
 
-/* What kvarc_salvage_slot has said about an item. */
+/* Reports the result of kvarc_salvage_slot for an item. */
 static bool shortened(struct item *it, kvarc_ret ret, const kvarc_slot_prefix *prefix)
 {
 	if (ret == KVARC_OPTIONS) {
@@ -393,7 +394,7 @@ static bool shorten(struct items *items, struct item *it, kvarc_reader *r)
 	kvarc_source source = { .read = read_output, .opaque = &full, .size = it->bytes };
 	kvarc_sink sink = output_sink(&it->out);
 	ret = kvarc_salvage_slot(r, it->index, &source, &sink, &prefix);
-	if (ret == KVARC_END) { /* nothing of it is lost */
+	if (ret == KVARC_END) { /* the slot has lost nothing */
 		output_abort(&it->out);
 		free(it->path);
 		it->path = path;
@@ -405,8 +406,8 @@ static bool shorten(struct items *items, struct item *it, kvarc_reader *r)
 	return shortened(it, ret, &prefix);
 }
 
-/* After salvage: llama.cpp slots that lost something get only their leading tokens that
- * are whole. false: a message says what cannot be written, and nothing is to be. */
+/* Shortens, after salvage, llama.cpp slots that lost something to their leading tokens that are
+ * whole. false: a message says what cannot be written, and nothing is to be. */
 static bool items_shorten(struct items *items, kvarc_reader *r)
 {
 	for (size_t i = 0; i < items->n; i++)
@@ -501,7 +502,7 @@ static bool show_losses(const struct options *options, const char *archive, kvar
 	return true;
 }
 
-/* What becomes of items that have lost something. */
+/* Clause on the fate of items that have lost something. */
 static const char *after_salvage(const struct options *options, const struct items *items)
 {
 	for (size_t i = 0; i < items->n; i++)
@@ -549,7 +550,7 @@ static void unpack_items(const struct options *options, struct input *in, kvarc_
 	}
 	if (!items_check(&s, r))
 		return;
-	/* What may differ from the file that was packed is as new as it is. */
+	/* A file that may differ from the packed one gets the current time. */
 	if (!options->salvage && !options->allow_lossy)
 		s.mtime = identities_time(in, r);
 	progress_start(in->name, KVARC_UNKNOWN);
@@ -594,7 +595,7 @@ static void unpack_items(const struct options *options, struct input *in, kvarc_
 	items_free(&s);
 }
 
-/* Where the tensors go. */
+/* Path of the file that gets the tensors, allocated. */
 static char *export_target(const struct options *options, const char *archive)
 {
 	char *name, *folder, *path;
@@ -611,7 +612,7 @@ static char *export_target(const struct options *options, const char *archive)
 	return path;
 }
 
-/* What an engine does with a slot that is shorter than the range. */
+/* Warns that an engine cannot continue from all tokens of a slot. */
 static void show_shorter(const char *target, const kvarc_slot_prefix *prefix)
 {
 	if (prefix->whole_tokens < prefix->tokens)

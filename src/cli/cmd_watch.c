@@ -33,7 +33,7 @@
 
 /* ==== Waits until something happens to the files of a folder ==== */
 
-/* What the system reports of a folder; fd -1: nothing, folder_events_wait sleeps. */
+/* Event source of a folder; fd -1: there is none, folder_events_wait sleeps. */
 struct folder_events {
 	int fd;
 };
@@ -105,18 +105,18 @@ static void folder_events_close(struct folder_events *events)
 	events->fd = -1;
 }
 
-/* ==== The files of a folder, and which of them have settled ==== */
+/* ==== The files of a folder, and which of them are stable ==== */
 
 /* A regular file, as it was when the folder was read last. */
 struct folder_file {
 	char *name;
 	struct stat st;
 	int64_t since; /* when it had this state first, in milliseconds */
-	bool closed;   /* its writer has closed it */
-	bool open;     /* it is being written, and its writer may pause for longer */
-	bool taken;    /* in this state */
-	bool tried;    /* it was given out in this state, and is to be given out once more */
-	bool there;    /* in the folder */
+	bool closed;   /* closed by its writer */
+	bool open;     /* open for writing, and its writer may pause for longer */
+	bool taken;    /* given out in this state */
+	bool tried;    /* given out in this state, and to be given out once more */
+	bool there;    /* found in the folder */
 };
 
 /* Hidden files and folders are left out. Begins with all zero but the path. */
@@ -125,8 +125,8 @@ struct slot_folder {
 	struct folder_file *list;
 	size_t n, cap;
 	size_t *table; /* by hashes of names: numbers in the list, plus 1; 0: free */
-	size_t slots;  /* of the table, a power of 2 */
-	size_t next;   /* that slot_folder_next looks at */
+	size_t slots;  /* entries of the table, a power of 2 */
+	size_t next;   /* number of the file that slot_folder_next looks at next */
 };
 
 /* Milliseconds; TRIED_AGAIN: after which what is not complete will not become so. _OPEN: of a file
@@ -149,7 +149,7 @@ static int64_t now(clockid_t clock)
 
 /* ----- the list ------------------------------------------------ */
 
-/* Where a name is in the table, or would be. */
+/* Entry of a name in the table, or the free one for it. */
 static size_t slot_of(const struct slot_folder *folder, const char *name)
 {
 	size_t i = (size_t)XXH3_64bits(name, strlen(name)) & (folder->slots - 1);
@@ -296,7 +296,7 @@ static void slot_folder_event(void *opaque, const char *name, bool closed)
 		x = add(f, name);
 	if (!x)
 		return;
-	x->there = true; /* until the next scan */
+	x->there = true; /* it counts as found until the next scan */
 	x->closed = closed;
 	x->open = !closed;
 }
@@ -310,10 +310,12 @@ static bool has_settled(const struct folder_file *file, int64_t at)
 	return !file->taken && file->since && at - file->since >= quiet;
 }
 
-/* The next file that has settled: unchanged for a second, for a fifth of one where it was closed,
- * or for ten where it is open, as the system may not report the end of that. It is not given out
- * again before it changes, or slot_folder_again and another scan. NULL: there is none. It stays
- * valid until the next scan or event. */
+/*
+ * Returns the next file that is stable: unchanged for a second, for a fifth of one where it was
+ * closed, or for ten where it is open, as the system may not report the end of that. A file is
+ * given out again only after it changes, or after slot_folder_again and another scan. NULL: there
+ * is none. The file stays valid until the next scan or event.
+ */
 static struct folder_file *slot_folder_next(struct slot_folder *folder)
 {
 	int64_t at = now(CLOCK_MONOTONIC);
@@ -335,7 +337,7 @@ static void slot_folder_again(struct folder_file *file)
 	file->tried = true;
 }
 
-/* How many files are still to settle. */
+/* Counts the files that are not given out yet. */
 static size_t slot_folder_waiting(const struct slot_folder *folder)
 {
 	size_t n = 0;
@@ -366,10 +368,10 @@ struct watching {
 	const struct options *o;
 	struct slot_folder folder;
 	struct folder_events events;
-	struct store_access store; /* with --store */
+	struct store_access store; /* opened with --store */
 };
 
-/* What a file is. */
+/* Kinds of files. */
 enum content { CACHE, NO_CACHE, NOT_COMPLETE };
 
 /* NOT_COMPLETE: it begins like a cache, and does not end like one; why is a line of 200 bytes. */
@@ -392,7 +394,7 @@ static enum content look_into(const struct options *options, struct input *in, c
 		return NOT_COMPLETE;
 	}
 	kvarc_import_sizes(im, NULL, &tensors);
-	/* what is kept as bytes by pack is left alone here */
+	/* files that pack stores as bytes are left alone here */
 	library_import_cause(im, why, 200);
 	kvarc_import_close(&im);
 	return tensors ? CACHE : *why ? NOT_COMPLETE : NO_CACHE;
@@ -464,7 +466,7 @@ static void take_open(struct watching *w, struct folder_file *file, struct input
 	case NO_CACHE:
 		break;
 	case NOT_COMPLETE:
-		/* It may still be growing. */
+		/* The file may still be growing. */
 		if (!file->closed && !file->tried)
 			slot_folder_again(file);
 		else

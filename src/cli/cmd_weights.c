@@ -44,7 +44,7 @@ static void report_file(const struct options *options, const char *name, const s
 	report_end(&x);
 }
 
-/* Of all files; the last line. */
+/* Reports the sum of all files, in the last line. */
 static void report_sum(const struct options *options, const kvarc_weight_cache *cache, size_t n,
                        uint64_t bytes, bool removed)
 {

@@ -11,7 +11,7 @@ verb_fn cmd_pack, cmd_unpack, cmd_test, cmd_list, cmd_info, cmd_cut, cmd_train, 
 verb_fn cmd_append, cmd_log, cmd_compact, cmd_keygen, cmd_repair;
 verb_fn cmd_eval, cmd_profiles, cmd_weights;
 verb_fn cmd_session, cmd_store, cmd_watch;
-/* What unpack does with --to: writes tensors of options->files in another format. */
+/* Runs unpack with --to: writes tensors of options->files in another format. */
 void cmd_unpack_to(const struct options *options);
 
 #endif

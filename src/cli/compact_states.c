@@ -18,11 +18,11 @@
 struct state_job {
 	const struct options *o;
 	struct input *in;
-	kvarc_reader *r; /* at the checkpoint */
+	kvarc_reader *r; /* reader at the checkpoint */
 	struct output *out;
 	kvarc_append_options append;
 	kvarc_error error;
-	int fd; /* of its file, which has no name */
+	int fd; /* descriptor of its file, which has no name */
 	char *name;
 	kvarc_writer_stats *stats;
 };
@@ -55,7 +55,7 @@ static bool has_one_file(struct state_job *job, uint64_t number)
 	return false;
 }
 
-/* What the archive says of its model is said of the new one. */
+/* Copies the identity of the model to the new archive. */
 static kvarc_ret copy_identity(const struct state_job *job, kvarc_import *im)
 {
 	static const char *const own[] = { "created_by", "layout", "lossy" };
@@ -126,7 +126,7 @@ static bool write_state(struct state_job *job, uint64_t number)
 	return ok && ret == KVARC_OK;
 }
 
-/* How many checkpoints come before the last ones that are kept; UINT64_MAX: a message was shown. */
+/* Counts the checkpoints before those that stay; UINT64_MAX: a message was shown. */
 static uint64_t first_kept(const struct options *options, kvarc_reader *r, bool labels)
 {
 	kvarc_checkpoint c;

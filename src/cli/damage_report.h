@@ -12,9 +12,9 @@
 /* Damaged ranges as kvarc_reader_damage reports them, and their sums. Zero is an empty list. */
 struct damage_list {
 	kvarc_damage *items;
-	size_t n;        /* all damaged ranges */
-	size_t kept;     /* in items: a hostile file must not fill memory */
-	kvarc_loss loss; /* of the whole archive; after damage_sum */
+	size_t n;        /* number of all damaged ranges */
+	size_t kept;     /* number in items: a hostile file must not fill memory */
+	kvarc_loss loss; /* loss of the whole archive; after damage_sum */
 };
 
 /* Adds a damaged range; a kvarc_damage_fn, opaque is the list. */

@@ -55,7 +55,7 @@ static void report_sizes(struct report *report, const struct shape *shape)
 	            4);
 }
 
-/* What a predictor had bit for bit, and what a tier has changed. */
+/* Reports the elements that a predictor had bit for bit, and those that a tier has changed. */
 static void report_chunks(struct report *report, const struct shape_cell *cell)
 {
 	report_u64(report, "predicted_chunks", cell->exact_chunks);

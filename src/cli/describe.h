@@ -13,8 +13,8 @@ void describe_archive(struct report *report, const char *file, const struct shap
                       kvarc_reader *r);
 /* Adds or prints the predictors, or "none". */
 void describe_predictors(struct report *report, kvarc_reader *r);
-/* What reading a layer costs: 0 that layer alone, 2 a value its key as well, 3 the
- * layers below as well, 4 these and all tokens before, by the model. */
+/* Cost of reading a layer: 0 that layer alone, 2 a value its key as well, 3 the layers below as
+ * well, 4 these and all tokens before, by the model. */
 unsigned describe_reach(const struct shape *shape, kvarc_reader *r);
 /* Reports identity, size and contents of a profile on standard output. */
 void describe_profile(const char *file, const kvarc_profile *profile, bool json);
@@ -23,7 +23,8 @@ uint32_t describe_channels(const kvarc_tensor *tensor);
 /* Writes a RoPE description to out (size bytes): "half-split pairs, 64 channels, theta 100000" */
 void describe_rope(char *out, size_t size, const kvarc_rope *rope);
 
-/* What shows of an encrypted archive without its key (describe_envelope.c). */
+/* Reports the parts of an encrypted archive that are readable without its key
+ * (describe_envelope.c). */
 void describe_envelope(const char *file, const kvarc_envelope *envelope, bool json);
 
 #endif

@@ -27,7 +27,7 @@ void describe_rope(char *out, size_t size, const kvarc_rope *rope)
 	}
 }
 
-/* How the models of one kind and level look: all are alike, or it says so. */
+/* Prints the settings of the models of one kind and level, or that they differ. */
 static void print_kind(struct report *report, const kvarc_profile *profile, unsigned level,
                        unsigned kind)
 {

@@ -14,7 +14,7 @@ bool device_test_open(const struct options *options);
 /* Closes it. */
 void device_test_close(void);
 
-/* What a GPU did. name: NULL, there is none. */
+/* Work of a GPU. name: NULL, there is none. */
 struct device_sum {
 	const char *name;
 	uint64_t chunks, host_chunks; /* decoded; of these by the host */

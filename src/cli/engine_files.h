@@ -8,7 +8,7 @@
 #include "kvarc.h"
 #include "options.h"
 
-/* What --raw or --layout says of one file. */
+/* Description of one file by --raw or --layout. */
 struct engine_file {
 	char raw[192];
 };

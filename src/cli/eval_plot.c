@@ -12,7 +12,7 @@
 #include "models.h"
 #include "message.h"
 
-/* Everything in SVG user units. */
+/* Sizes in SVG user units. */
 enum { WIDTH = 960, HEIGHT = 600, LEFT = 84, RIGHT = 150, TOP = 72, BOTTOM = 60 };
 enum { RIGHT_EDGE = WIDTH - RIGHT, LOWER_EDGE = HEIGHT - BOTTOM, COLOURS = 8 };
 /* A KL of 0 has no power of ten: it is drawn on a line of its own, below the others. */
@@ -32,7 +32,7 @@ static double x_of(const struct axes *axes, double bits)
 	return LEFT + (RIGHT_EDGE - LEFT) * bits / axes->most;
 }
 
-/* What is too small for the powers is at their lower edge. */
+/* Position of a KL; one that is too small for the powers is at their lower edge. */
 static double y_of(const struct axes *axes, double kl)
 {
 	double power = kl > 0 ? log10(kl) : axes->low;
@@ -44,7 +44,7 @@ static double y_of(const struct axes *axes, double kl)
 	return TOP + (LOG_EDGE - TOP) * (axes->high - power) / (axes->high - axes->low);
 }
 
-/* The same for a mean, which may be 0. */
+/* Position of a mean KL, which may be 0. */
 static double y_of_mean(const struct axes *axes, double kl)
 {
 	return kl > 0 ? y_of(axes, kl) : LOWER_EDGE;
@@ -107,7 +107,7 @@ static void put_axes(FILE *file, const struct axes *axes)
 	                 "mean KL, nats a token");
 }
 
-/* What is before ':' in a tier's name. */
+/* Length of a tier's name before ':'. */
 static size_t family_of(const char *name)
 {
 	return strcspn(name, ":");

@@ -83,7 +83,7 @@ kvarc_ret gpu_place(struct gpu *gpu, kvarc_device_plan *plan, const kvarc_device
 
 kvarc_ret gpu_decode(struct gpu *gpu, kvarc_device_plan *plan, const kvarc_device_plan_info *info)
 {
-	/* one more: a plan may have no chunks, and realloc to nothing frees */
+	/* one byte more: a plan may have no chunks, and realloc to 0 bytes frees */
 	void *words = realloc(gpu->words, info->status_bytes + 1);
 
 	if (!words)

@@ -19,8 +19,8 @@ struct gpu_memory {
 struct gpu {
 	kvarc_device *d;
 	kvarc_device_info info;
-	kvarc_error error; /* of d */
-	/* of the plan in hand; staging and work are its own, too */
+	kvarc_error error; /* error of d */
+	/* memory for the current plan; staging and work belong to it, too */
 	struct gpu_memory staging, work, status;
 	void *words; /* a copy of status, status.bytes of it */
 };
@@ -35,7 +35,7 @@ void gpu_close(struct gpu *gpu);
 
 /* Makes memory large enough; what was in it is lost. Returns OK, MEM, IO. */
 kvarc_ret gpu_reserve(struct gpu *gpu, struct gpu_memory *memory, uint64_t bytes);
-/* How many of the next n tokens of a track, from t0 on, a plan that writes has at most. */
+/* Number of the next n tokens of a track, from t0 on, that a plan that writes has at most. */
 uint64_t gpu_batch(const kvarc_writer *w, uint32_t track, uint64_t t0, uint64_t n);
 /* Brings a plan's chunks, or parameters, to the GPU; info is that of the plan. Returns as
  * kvarc_device_stage and kvarc_device_place do. */

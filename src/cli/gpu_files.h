@@ -5,15 +5,16 @@
 
 #include "gpu.h"
 
-/* One file's way. Begin with the first two members, all else zero; end with gpu_files_free. */
+/* State of coding one file. Begin with the first two members, all else zero; end with
+ * gpu_files_free. */
 struct gpu_files {
 	struct gpu *gpu;
 	const kvarc_geometry *geometry;
-	struct gpu_memory elements; /* of the tokens in hand, a tensor behind the other */
-	uint8_t *host;              /* the same, or a part */
+	struct gpu_memory elements; /* elements of the current tokens, a tensor behind the other */
+	uint8_t *host;              /* host copy of elements, or of a part */
 	size_t host_bytes;
 	kvarc_device_view *views;
-	uint64_t chunks, host_chunks; /* that were coded; of these by the host */
+	uint64_t chunks, host_chunks; /* coded chunks; of these by the host */
 };
 
 /* A kvarc_append_call; opaque is a struct gpu_files. */

@@ -10,8 +10,8 @@
 #include "kvarc.h"
 #include "options.h"
 
-/* Has kvarc_pack record the time of the input's last change, or that of SOURCE_DATE_EPOCH, and the
- * pairs of --identity, which have precedence; error is that of the import. false: a message was
+/* Makes kvarc_pack record the time of the input's last change, or that of SOURCE_DATE_EPOCH, and
+ * the pairs of --identity, which have precedence; error is that of the import. false: a message was
  * shown. */
 bool identities_record(const struct options *options, const struct input *in, kvarc_import *im,
                        const kvarc_error *error);

@@ -19,7 +19,7 @@ static bool is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-/* One number and a blank: no cache begins so. */
+/* Whether the input begins with a number and a blank: no cache does. */
 bool ids_is_text(struct input *in)
 {
 	kvarc_source source = input_source(in);

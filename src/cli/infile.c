@@ -16,7 +16,7 @@
 #include "message.h"
 #include "signals.h"
 
-/* More than this is not mapped: its page tables and pages would count for this process. */
+/* Largest size of a map: its page tables and pages count for this process. */
 static const uint64_t map_max = (uint64_t)1 << 30;
 
 int input_temporary(void)

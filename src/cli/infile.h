@@ -14,18 +14,18 @@
 
 /* A file that is read, or standard input. */
 struct input {
-	const char *name; /* as on the command line */
+	const char *name; /* name as on the command line */
 	int fd;
 	int error; /* errno of a read that failed */
 	bool is_stdin;
 	bool seekable;
 	mode_t mode; /* permission bits, for what is made from it */
 	bool has_mtime;
-	struct timespec mtime; /* of a file that has a name, else zero */
+	struct timespec mtime; /* time of a file that has a name, else zero */
 	uint64_t base;         /* offset of its first byte */
 	uint64_t size;         /* KVARC_UNKNOWN when not seekable */
 	uint64_t position;
-	void *map; /* all of the file that is mapped; NULL: it is read */
+	void *map; /* map of the whole file; NULL: it is read */
 	size_t map_bytes;
 };
 
@@ -33,19 +33,20 @@ struct input {
  * standard input. */
 enum { INPUT_SLOT = 1, INPUT_STDIN = 2 };
 /*
- * All that the command reads by a name is opened here, so that no name is waited for, or read
- * without end: a regular file, or a pipe or socket that the command was given open (standard input,
- * /dev/fd/N of a shell's <(...)). *st is what it is. -1: a message was shown.
+ * Opens a file for reading; every name that the command reads goes through this call, so that none
+ * is waited for, or read without end: a regular file, or a pipe or socket that the command was
+ * given open (standard input, /dev/fd/N of a shell's <(...)). *st is its state. -1: a message was
+ * shown.
  */
 int input_open_fd(const char *name, unsigned flags, struct stat *st);
-/* A text, by input_open_fd. NULL: a message was shown. */
+/* Opens a text with input_open_fd. NULL: a message was shown. */
 FILE *input_fopen(const char *name);
 /*
  * Opens a file, "-" for standard input. With seek a pipe is first copied to an
  * unlinked temporary file. On failure a message was shown and nothing is open.
  */
 bool input_open(struct input *in, const char *name, bool seek);
-/* The same with INPUT_SLOT. */
+/* Opens a file as input_open does, with flags such as INPUT_SLOT. */
 bool input_open_as(struct input *in, const char *name, bool seek, unsigned flags);
 /*
  * Maps a file that is read whole, from its first byte: the source copies from there, without a
@@ -55,7 +56,7 @@ bool input_open_as(struct input *in, const char *name, bool seek, unsigned flags
 void input_map(struct input *in);
 /* Closes the file; one that was never opened has fd -1. */
 void input_close(struct input *in);
-/* in must stay where it is while the source is in use. */
+/* Makes a source of an input; in must stay where it is while the source is in use. */
 kvarc_source input_source(struct input *in);
 /* Whether the first 8 bytes are these; needs a seekable input. */
 bool input_starts_with(struct input *in, const unsigned char magic[8]);

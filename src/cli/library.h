@@ -23,12 +23,13 @@ void library_error(const char *file, kvarc_ret ret, const kvarc_error *error,
 /* Sets what adds a clause to messages of PREDICTOR, such as which option gives the profile. It
  * returns "" for none. */
 void library_set_hint(const char *(*hint)(const kvarc_error *error));
-/* What --parity asks for, in memory that stays as long as the options. */
+/* Sets *parity to the values of --parity, and wo->parity to it if there is any; parity must stay as
+ * long as wo. */
 void library_parity(const struct options *options, kvarc_parity *parity, kvarc_writer_options *wo);
 /* Tokens of an import: of its longest track. */
 uint64_t library_import_tokens(const kvarc_import *im);
-/* Why the file of an import is kept as plain bytes, without what is made of that; "": it is not, or
- * is no cache at all. */
+/* Writes the reason why the file of an import is packed as plain bytes, without the clause on the
+ * result; "": it is not, or is no cache at all. */
 void library_import_cause(const kvarc_import *im, char *why, size_t bytes);
 /* Warns when an import has no cache, or not all of what the file seems to have. */
 void library_warn_import(const char *file, const kvarc_import *im);

@@ -25,7 +25,7 @@ bool lock_file(int fd, const char *name)
 			msg_error(name, "cannot lock: %s", strerror(errno));
 		return false;
 	}
-	/* What had the lock before may have replaced it. */
+	/* The process that had the lock before may have replaced the file. */
 	if (fstat(fd, &open_file) == 0 && stat(name, &named) == 0 &&
 	    open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino)
 		return true;

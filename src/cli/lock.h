@@ -13,8 +13,8 @@
 bool lock_file(int fd, const char *name);
 
 /*
- * The same for a file that will be replaced: *fd is to be closed after that, -1: there is none, or
- * none that this process could change, and nothing is locked.
+ * Locks a file that will be replaced, as lock_file does: *fd is to be closed after that; -1: there
+ * is no file, or none that this process could change, and nothing is locked.
  */
 bool lock_replaced(const char *name, int *fd);
 

@@ -16,7 +16,7 @@
 #include "secrets.h"
 #include "units.h"
 
-/* Everything in SVG user units. */
+/* Sizes in SVG user units. */
 enum { WIDTH = 960, HEIGHT = 400, LEFT = 100, RIGHT = 180, TOP = 64, BOTTOM = 60 };
 enum { RIGHT_EDGE = WIDTH - RIGHT, LOWER_EDGE = HEIGHT - BOTTOM, TEXT_HEIGHT = 40 };
 enum { LABELS_MOST = 20, PARTS_MOST = 8 };
@@ -31,7 +31,7 @@ struct state {
 	uint64_t number, tokens, bytes[LINES];
 };
 
-/* All of them. */
+/* All checkpoints, and the scale of the picture. */
 struct log_picture {
 	const char *name;
 	struct state *states;

@@ -11,11 +11,11 @@ enum { LAYERS = 65536 }; /* spec 4 */
 
 struct joining {
 	const kvarc_geometry *geometry;
-	uint32_t track;   /* that counts is of */
+	uint32_t track;   /* track of counts */
 	uint32_t *counts; /* a layer: its tensors on the track */
 	struct lost_range *ranges;
 	size_t n;
-	bool whole; /* the last range is of whole layers of the run in hand */
+	bool whole; /* the last range is of whole layers of the current run */
 };
 
 static void count_tensors(struct joining *joining, uint32_t track)
@@ -43,7 +43,7 @@ static struct lost_range *add(struct joining *joining, const kvarc_damage *damag
 	return l;
 }
 
-/* All tensors of a track: extends the last such range if it ends there. */
+/* Adds damage to all tensors of a track: extends the last such range if it ends there. */
 static void add_all(struct joining *joining, const kvarc_damage *damage)
 {
 	struct lost_range *l = joining->n ? &joining->ranges[joining->n - 1] : NULL;

@@ -11,9 +11,9 @@
 /* Layers and tokens that are lost together. */
 struct lost_range {
 	const char *what; /* static storage */
-	uint64_t offset;  /* of the first place; KVARC_UNKNOWN */
+	uint64_t offset;  /* offset of the first damage, or KVARC_UNKNOWN */
 	uint32_t track;   /* UINT32_MAX: not known */
-	bool all_layers;  /* of the track */
+	bool all_layers;  /* all layers of the track */
 	uint32_t first_layer, last_layer;
 	const char *tensor; /* "key": this one of first_layer alone; NULL: all of the layers */
 	uint64_t t0, end;   /* tokens [t0, end); equal: none */

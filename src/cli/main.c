@@ -11,7 +11,7 @@
 #include "walk.h"
 #include "weights.h"
 
-/* What verbs share, before they run. false: a message was shown. */
+/* Prepares the state that verbs share, before they run. false: a message was shown. */
 static bool prepare(struct options *options)
 {
 	if ((options->verb->bit & VERB_WALKS) && !walk_folders(options))

@@ -180,7 +180,7 @@ static struct {
 	struct {
 		double when;
 		uint64_t done;
-	} marks[2]; /* where the measurement of speed starts, and the next one */
+	} marks[2]; /* starts of the current measurement of speed, and of the next one */
 } bar;
 
 void progress_start(const char *label, uint64_t total)
@@ -229,7 +229,7 @@ static void put_bar(double part, unsigned width)
 	putc(']', stderr);
 }
 
-/* Of the last 3 to 6 seconds. */
+/* Speed over the last 3 to 6 seconds. */
 static double measure_speed(uint64_t done, double now)
 {
 	if (now - bar.marks[1].when >= speed_of) {
@@ -242,7 +242,7 @@ static double measure_speed(uint64_t done, double now)
 	return (double)(done - bar.marks[0].done) / (now - bar.marks[0].when);
 }
 
-/* What a rate is of: elements of the cache, the tokens that a model goes through, or the unit. */
+/* Formats a rate: bytes of the cache, tokens that a model is run over, or the unit, a second. */
 static void put_rate(char *out, size_t size, double speed, uint64_t total)
 {
 	char bytes[32];
@@ -319,7 +319,7 @@ int progress_opening(void *opaque, uint64_t done, uint64_t total)
 
 	if (msg_level() < 0 || !isatty(STDERR_FILENO))
 		return 0;
-	if (start <= 0 || done < before) /* another one */
+	if (start <= 0 || done < before) /* the opening of another model */
 		start = now;
 	before = done;
 	if (done >= total) {

@@ -14,16 +14,16 @@ void progress_start(const char *label, uint64_t total);
 /* A model goes through this number of tokens in the whole work: the rate is in tokens per second.
  * 0: none does. After progress_start. */
 void progress_tokens(uint64_t tokens);
-/* What is being done, where a file is gone through more than once: "fitting"; lives until
+/* Names the phase of work that reads a file more than once: "fitting"; the text lives until
  * progress_stop. After progress_start. */
 void progress_phase(const char *phase);
-/* What is done are no bytes, but unit, or "" for work of no unit, whose rate is not shown;
- * unit lives until progress_stop. After progress_start. */
+/* Counts work in a unit other than bytes, or "" for work of no unit, whose rate is not shown; unit
+ * lives until progress_stop. After progress_start. */
 void progress_unit(const char *unit);
 /* A kvarc_progress; opaque is not used. Draws at most ten times a second. */
 int progress_update(void *opaque, uint64_t done, uint64_t total);
-/* The same for the model that opaque, a string, names: in the middle of other work, whose line
- * comes back after it. */
+/* Shows the progress of opening the model that opaque, a string, names; a kvarc_progress. It may
+ * interrupt other work, whose line comes back after it. */
 int progress_opening(void *opaque, uint64_t done, uint64_t total);
 /* Removes the line and draws no more until the next start. */
 void progress_stop(void);
@@ -42,7 +42,7 @@ int msg_level(void);
  * status 1, a warning 2 unless it is 1 already.
  */
 void msg_error(const char *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The same for a warning, which makes the exit status 2 unless there was an error. */
+/* Shows a warning as msg_error does, and makes the exit status 2 unless there was an error. */
 void msg_warning(const char *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* "FILE: text", shown on a terminal unless -q, elsewhere only with -v. */
 void msg_note(const char *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -50,7 +50,7 @@ void msg_note(const char *file, const char *format, ...) __attribute__((format(p
 void msg_result(const char *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The exit status so far. */
 int msg_status(void);
-/* How many errors were shown so far. */
+/* Number of errors that were shown so far. */
 unsigned long msg_errors(void);
 /* "-" is shown as "(stdin)". */
 const char *msg_name(const char *file);

@@ -129,7 +129,7 @@ static bool opens(const struct options *options, struct model_file *file)
 	return file->p;
 }
 
-/* What archives call it. */
+/* Whether archives call the model by this name. */
 static bool has_name(const struct model_file *file, const char *name)
 {
 	return strcmp(file->model.name[0] ? file->model.name : paths_base(file->path), name) == 0;

@@ -23,7 +23,7 @@ static struct {
 	bool predicts;
 	kvarc_error error; /* the predictor keeps where it is */
 	char *bus_error;
-	const kvarc_predictor *found; /* by models_find, which owns it */
+	const kvarc_predictor *found; /* found by models_find, which owns it */
 } opened;
 
 bool models_is_folder(const struct options *options)

@@ -12,8 +12,8 @@
 
 /* Levels by what they need. */
 enum {
-	LEVEL_MODEL = 4,    /* and all above */
-	LEVEL_BASIS = 9,    /* of a profile: transforms for --tier klt */
+	LEVEL_MODEL = 4,    /* first level with a model */
+	LEVEL_BASIS = 9,    /* level of a profile with transforms for --tier klt */
 	LEVEL_MODELS = 7,   /* the last one with models of its own in a profile */
 	LEVEL_PREDICTED = 8 /* uses those */
 };
@@ -25,16 +25,17 @@ void models_close(void);
 /* NULL: none. */
 const kvarc_predictor *models_given(void);
 /*
- * Without --model: looks for the one that the archive names (model_search.h). true: it was found,
- * models_given returns it until the next call, and the archive has to be opened again with it.
+ * Looks, without --model, for the model that the archive names (model_search.h). true: it was
+ * found, models_given returns it until the next call, and the archive has to be opened again with
+ * it.
  */
 bool models_find(const char *file, const kvarc_reader *r);
-/* The same also where the verb or the level predicts nothing with it: for what it says of caches.
- * NULL: none, or one that the library does not know. */
+/* Returns the model of --model also where the verb or the level predicts nothing with it: for the
+ * facts that it has about caches. NULL: none, or one that the library does not know. */
 const kvarc_predictor *models_known(void);
-/* What archives call it. */
+/* Name by which archives call the model. */
 const char *models_name(void);
-/* What --predict is called for a number of kvarc_predictor_open_blind; 0: "token". */
+/* Writes the value of --predict for a number of kvarc_predictor_open_blind; 0: "token". */
 void models_predict_text(char out[16], unsigned blind);
 /* Tokens that it has to go through to read an archive or to pack an import (the other is NULL), for
  * progress_tokens; 0: it is not used. */

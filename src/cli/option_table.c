@@ -436,7 +436,7 @@ static int options_set_parity(struct options *options, const struct option_row *
 
 	if (!units_parse_u64(value, ALL, &percent) || percent < 1)
 		return bad_value(options, r, value, "a percentage, 1 to 100");
-	/* One row for many pieces; more rows where there is more of it. */
+	/* One row serves many pieces; higher percentages need more rows. */
 	options->parity_pieces = percent < FEW ? (uint32_t)(ALL / percent) : PIECES;
 	options->parity_rows = percent < FEW ? 1 : (uint32_t)((PIECES * percent + ALL - 1) / ALL);
 	return 0;

@@ -23,32 +23,32 @@ const char *nearest_result(const struct nearest *n);
 
 /* The verb's own name: "ls", "--list", "-l" -> "list"; NULL: no alias. */
 const char *verb_alias(const char *text);
-/* The same for options of one letter in one word, of which the first one is an alias: "-dc", whose
- * other letters are options of the verb. */
+/* Returns a verb's name as verb_alias does, for options of one letter in one word, of which the
+ * first one is an alias: "-dc", whose other letters are options of the verb. */
 const char *verb_alias_of_letters(const char *text);
 /* The verb that a word of tar means, "-xf" or "tvf", which is no alias here because -f replaces
  * files; NULL: it is none. */
 const char *verb_of_tar(const char *text);
 
-/* How completions fill the argument of an option. */
+/* Kinds of arguments, for completions. */
 enum arg_kind { ARG_NONE, ARG_FILE, ARG_VALUE, ARG_CHOICE };
 
 struct option_row;
 /* Takes a value, NULL for options without one. Returns 0, or -1 after a message. */
 typedef int option_set_fn(struct options *o, const struct option_row *r, const char *value);
 
-/* What an option does with its value. */
+/* Types of options, by their use of the value. */
 enum option_type {
 	OPTION_FLAG,   /* bool = true; takes no value */
 	OPTION_STRING, /* const char * = the text of argv */
 	OPTION_LIST,   /* struct option_list, one more */
 	OPTION_CHOICE, /* unsigned = number of the choice, from 1 */
 	OPTION_NUMBER, /* uint64_t between min and max */
-	OPTION_CALL,   /* what `set` does */
+	OPTION_CALL,   /* calls `set` */
 	OPTION_HELP    /* shows the help of the verb */
 };
 
-/* How an option takes its value. */
+/* Description of the value of an option. */
 struct option_value {
 	enum option_type type;
 	size_t at;          /* offset of the member in struct options */

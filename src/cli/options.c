@@ -188,12 +188,12 @@ static const struct rule rules[] = {
 	  "--max-kl needs --tier and the model (--model)" },
 };
 
-/* With `option` the level must be given, between min and max. */
+/* Levels that an option needs: with `option` the level must be given, between min and max. */
 static const struct level_rule {
 	unsigned verb;
 	struct member option;
 	int min, max;
-	const char *text; /* as in struct rule */
+	const char *text; /* message, as in struct rule */
 } level_rules[] = {
 	{ VERB_TRAIN, M(level_given), 2, 8, "profiles are for levels 2 to 7" },
 	{ VERB_TRAIN, M(level_given), 2, 7, "level 8 uses the models of level 7: give --level 7" },
@@ -247,7 +247,8 @@ static int options_check_rules(const struct options *options)
 	return check(options, text);
 }
 
-/* The same for the levels that options need; after a level was chosen. */
+/* Checks the levels that options need, after a level was chosen. Returns 0, or -1 after a
+ * message. */
 static int options_check_levels(const struct options *options)
 {
 	const char *text = NULL;
@@ -557,7 +558,7 @@ static void set_defaults(struct options *options)
 
 	memset(options, 0, sizeof(*options));
 	options->level = KVARC_LEVEL_DEFAULT;
-	/* More than four seldom pays for itself in memory. */
+	/* Limit of four: more threads seldom pay for themselves in memory. */
 	options->threads = cores < 1 ? 1 : cores > 4 ? 4 : (unsigned)cores;
 	options->repeat = 5;
 	options->held_out = 10;
@@ -586,7 +587,7 @@ static int take_stdout(struct options *options)
 /* A URL with a password moves to memory of its own, and argv gets it without, for 'ps'. */
 static int hide(const char **url, char **own)
 {
-	char *text = (char *)*url; /* of argv, which may be written to */
+	char *text = (char *)*url; /* points into argv, which may be written to */
 	const size_t n = text ? strlen(text) + 1 : 0;
 
 	*own = n ? malloc(n) : NULL;

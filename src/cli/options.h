@@ -25,7 +25,7 @@ enum {
 	VERB_APPEND = 0x2000,
 	VERB_LOG = 0x4000,
 	VERB_KEYGEN = 0x8000,  /* not in VERB_ALL: it has few options */
-	VERB_REPAIR = 0x10000, /* the same */
+	VERB_REPAIR = 0x10000, /* not in VERB_ALL, likewise */
 	VERB_SESSION = 0x20000,
 	VERB_STORE = 0x40000,
 	VERB_WATCH = 0x80000,
@@ -40,12 +40,12 @@ struct option_list {
 	size_t n;
 };
 
-/* What the command line said. Strings belong to argv. */
+/* Values of the command line. Strings belong to argv. */
 struct options {
 	const struct verb *verb;
 	char **files;
 	size_t n_files;
-	char **walked; /* of these, those of folders (walk.h), which are freed */
+	char **walked; /* subset of files that was found in folders (walk.h), freed */
 	size_t n_walked;
 	const char *output;                  /* -o; "-" with -c */
 	uint32_t parity_pieces, parity_rows; /* 0: none */
@@ -53,8 +53,8 @@ struct options {
 	uint64_t prefill;                    /* tokens per second; 0: not given */
 	const char *rope, *model, *axes, *plot;
 	char *kv_rule;               /* lines of --kv-rule and --kv-rules; NULL: none */
-	const char *raw, *layout;    /* of pages of engines */
-	const char *label;           /* of a checkpoint, or a version of a session */
+	const char *raw, *layout;    /* description of pages of engines */
+	const char *label;           /* label of a checkpoint, or of a version of a session */
 	const char *keep_states;     /* "last", "labels", or a number of checkpoints */
 	struct option_list identity; /* "key=value" */
 	struct option_list profiles, measure;
@@ -71,22 +71,22 @@ struct options {
 	uint32_t isa_mask;
 	uint64_t held_out;
 	uint64_t checkpoint;              /* 0: the last state */
-	const char *index;                /* of the store */
-	const char *store, *name_space;   /* of sessions */
-	const char *server, *slot_folder; /* of llama.cpp */
-	const char *have;                 /* what a receiver has */
+	const char *index;                /* path of the store's index */
+	const char *store, *name_space;   /* store and namespace of sessions */
+	const char *server, *slot_folder; /* llama.cpp: URL, and folder of slots */
+	const char *have;                 /* file that lists what a receiver has */
 	const char *attach;               /* folder beside the cache */
 	uint64_t slot;
 	uint64_t device;                       /* number of a GPU */
-	uint64_t budget, keep_versions, grace; /* of gc; grace in seconds */
+	uint64_t budget, keep_versions, grace; /* options of gc; grace in seconds */
 	bool grace_given, dry_run, no_repack;
 	unsigned threads, repeat;
 	int level, verbosity;
 	unsigned arithmetic, loop; /* kvarc_arithmetic, kvarc_loop */
-	unsigned blind;            /* as in kvarc_predictor_open_blind; 0: it sees the token */
+	unsigned blind;            /* for kvarc_predictor_open_blind; 0: with the token */
 	unsigned token_ids;        /* 0, or 1 + kvarc_token_ids */
 	unsigned to;               /* 0; 1: safetensors, 2: llama */
-	unsigned salvage_tokens;   /* 0 or 1: keep the whole leading ones, 2: zero the lost ones */
+	unsigned salvage_tokens;   /* 0 or 1: keep whole leading tokens, 2: zero lost ones */
 	bool allow_lossy, klt;
 	bool level_given, threads_given, range_given, dtype_given;
 	bool embed_profile;
@@ -96,10 +96,10 @@ struct options {
 	bool to_stdout; /* -c */
 	bool recursive;
 	bool device_given;
-	bool once, poll; /* of watch */
+	bool once, poll; /* options of watch */
 	bool accept_weak_store;
-	bool nothing_left; /* of the files, after folders were walked */
-	bool slot_files;   /* they are in a folder that another program writes to: no links */
+	bool nothing_left; /* no files remained after folders were walked */
+	bool slot_files;   /* files are in a folder that another program writes to: no links */
 	char *hidden[2];   /* store and server, where argv does not show them any more */
 };
 
@@ -124,7 +124,7 @@ void options_free(struct options *options);
 void help(const struct options *options);
 /* completions.c; false: unknown shell. */
 bool completions_print(const char *shell);
-/* One line an option: verb, letter, name, argument; for tests of the manual. */
+/* Prints one line per option: verb, letter, name, argument; for tests of the manual. */
 void completions_print_table(void);
 
 #endif

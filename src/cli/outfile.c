@@ -182,8 +182,8 @@ int output_fd(const struct output *out)
 	return out->staging ? staging_fd(out->staging, out->number) : out->fd;
 }
 
-/* Has the disk begin with what is written in order, so that the fsync at the end finds little to
- * do. Only a hint: what it does not do, fsync does. */
+/* Starts to write back data that is written in order, so that the fsync at the end finds little to
+ * do. Only a hint: fsync does the rest. */
 static void start_writeback(struct output *out, int fd, uint64_t from, uint64_t end)
 {
 	enum { AT_ONCE = 8 << 20 };
@@ -255,7 +255,7 @@ bool output_truncate(struct output *out, uint64_t size)
 	return false;
 }
 
-/* From the unlinked temporary file to the stream. */
+/* Copies the unlinked temporary file to the stream. */
 static int copy_out(struct output *out)
 {
 	enum { PIECE = 1 << 16 };
@@ -296,7 +296,7 @@ static int publish(struct output *out)
 	error = errno;
 	if (error == EEXIST)
 		return error;
-	/* No hard links here: reserve the name, then rename over it. */
+	/* The file system has no hard links: reserve the name, then rename over it. */
 	int fd = openat(out->dirfd, out->base, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
 	                0600);
 	if (fd < 0)
@@ -342,10 +342,10 @@ static int commit_file(struct output *out)
 		umask(mask);
 		mode = 0666 & ~mask;
 	}
-	/* Not every file system has permissions. */
+	/* File systems without permissions fail here. */
 	if (fchmod(fd, mode) != 0 && errno != EPERM && errno != ENOTSUP)
 		return errno;
-	/* Nor times, nor every time. */
+	/* File systems may have no times, or not every time. */
 	if (out->mtime.tv_sec || out->mtime.tv_nsec)
 		(void)futimens(fd, times);
 	if (fsync(fd) != 0 && errno != EINVAL)

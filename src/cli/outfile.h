@@ -19,22 +19,22 @@ struct staging;
  * unlinked temporary file first.
  */
 struct output {
-	const char *name; /* for messages */
-	char *base;       /* last component */
+	const char *name; /* name for messages */
+	char *base;       /* last component of the path */
 	char *temp;       /* NULL: there is no temporary name */
-	int tempdir;      /* where temp is; not owned */
+	int tempdir;      /* folder of temp; not owned */
 	int dirfd, fd;    /* fd is where bytes go */
 	int stream;       /* the copy's target, -1: none */
 	int error;        /* errno of a write that failed */
 	bool force, direct, is_stdout, appends;
-	mode_t mode;             /* of the finished file, 0: by the umask */
-	struct timespec mtime;   /* of the finished file; zero: that of its last write */
-	uint64_t position;       /* of a direct stream */
+	mode_t mode;             /* mode of the finished file, 0: by the umask */
+	struct timespec mtime;   /* time of the finished file; zero: that of its last write */
+	uint64_t position;       /* position in a direct stream */
 	uint64_t size;           /* end of the furthest write */
 	uint64_t without_gap;    /* bytes from the start on that are written, in order */
-	uint64_t on_its_way;     /* of these, to the disk */
-	struct staging *staging; /* NULL, or what holds the file until it has its name */
-	unsigned number;         /* of the file in staging */
+	uint64_t on_its_way;     /* bytes of these that are on their way to the disk */
+	struct staging *staging; /* has the file until it has its name; NULL: none */
+	unsigned number;         /* number of the file in staging */
 };
 
 /*
@@ -56,9 +56,10 @@ bool output_open(struct output *out, const char *path, unsigned flags, mode_t mo
  */
 bool output_open_at(struct output *out, int dirfd, const char *base, const char *name,
                     unsigned flags, mode_t mode, struct staging *staging);
-/* Where the bytes written so far can be read, until the next call for any output; -1: errno. */
+/* Returns a descriptor from which the bytes written so far can be read, until the next call for any
+ * output; -1: errno. */
 int output_fd(const struct output *out);
-/* out must stay where it is while the sink is in use. */
+/* Makes a sink of an output; out must stay where it is while the sink is in use. */
 kvarc_sink output_sink(struct output *out);
 /* Gives the finished file a time of its last change, if it is one with a name; zero: none. */
 void output_set_time(struct output *out, struct timespec mtime);

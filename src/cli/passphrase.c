@@ -39,7 +39,7 @@ static void show(int fd, const char *text)
 	(void)ignored;
 }
 
-/* What is behind the first `size` bytes is read, and dropped. */
+/* Reads a line; bytes behind the first `size` are read and dropped. */
 static size_t read_line(int fd, char *buf, size_t size)
 {
 	size_t n = 0;

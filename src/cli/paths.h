@@ -7,7 +7,8 @@
 
 #include "options.h"
 
-/* At least one file, and standard input alone. */
+/* Checks the operands of a verb that reads: at least one file, and standard input alone. false: a
+ * message was shown. */
 bool paths_check_reading(const struct options *options);
 /* Rules that pack, unpack and cut share; false: a message was shown. */
 bool paths_check_operands(const struct options *options);
@@ -29,9 +30,9 @@ char *paths_pack_target(const char *file, const char *output);
 char *paths_stem(const char *file, const char *ending);
 /* folder "/" name; NULL or "" folder: name. */
 char *paths_join(const char *folder, const char *name);
-/* Everything up to the last slash, "" for none; allocated. */
+/* Path up to the last slash, "" for none; allocated. */
 char *paths_folder(const char *file);
-/* Where temporary files go: $TMPDIR, /var/tmp or /tmp; not to be freed. */
+/* Folder of temporary files: $TMPDIR, /var/tmp or /tmp; not to be freed. */
 const char *paths_temporary_folder(void);
 
 /* Whether the environment names folders of models, and no model is given. */
@@ -40,7 +41,7 @@ bool paths_have_models(const struct options *options);
 bool paths_safe_name(const char *name);
 /* A relative path of safe components. */
 bool paths_safe_path(const char *path);
-/* What follows the last slash. */
+/* Part of a path behind the last slash. */
 const char *paths_base(const char *path);
 
 #endif

@@ -11,7 +11,7 @@
 #include "paths.h"
 #include "units.h"
 
-/* Everything in SVG user units. */
+/* Sizes in SVG user units. */
 enum { WIDTH = 960, HEIGHT = 480, LEFT = 72, RIGHT = 24, TOP = 84, BOTTOM = 64 };
 static const char *const colours[SHAPE_KINDS] = { "#1f6fb4", "#d9700d", "#5c8a3a" };
 
@@ -97,7 +97,7 @@ static void put_svg(FILE *stream, const char *file, const struct shape *shape,
 		           .name = name_at };
 	char tokens[32];
 
-	chart_range(&c, 0.25); /* no more than the data, so that layers can be distinguished */
+	chart_range(&c, 0.25); /* range of the data alone: layers can be distinguished */
 	chart_head(stream, WIDTH, HEIGHT + plot_stages_height(st), LEFT, paths_base(msg_name(file)),
 	           st->n ? "Bits per element by layer, key and value, after each stage of "
 	                   "prediction; residuals by layer and channel."

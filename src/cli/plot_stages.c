@@ -28,17 +28,17 @@ enum {
 };
 
 static const char *const colours[KVARC_STAGES] = { "#777777", "#1f6fb4", "#d9700d", "#5c8a3a" };
-/* From dark to light: readable without colour vision. */
+/* Shades from dark to light: readable without colour vision. */
 static const char *const shades[SHADES] = { "#440154", "#482878", "#3e4989", "#31688e", "#26828e",
 	                                    "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725" };
 
-/* What is drawn of one kind. */
+/* Drawing of one kind. */
 struct panel {
 	const struct stages *s;
 	unsigned kind;
 	const struct stage_row **rows;
 	size_t n;
-	int y;      /* of its top */
+	int y;      /* y of its top */
 	char *name; /* POINT_NAME bytes: of one point */
 };
 
@@ -189,7 +189,7 @@ static bool make_map(struct map *map, const struct panel *panel)
 	return map->shade != NULL;
 }
 
-/* One path a shade, in units of one column and one layer. */
+/* Draws one path per shade, in units of one column and one layer. */
 static void put_shade(FILE *file, const struct map *map, const struct panel *panel, unsigned shade)
 {
 	double width = (map->high - map->low) / SHADES;

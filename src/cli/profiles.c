@@ -22,12 +22,12 @@ struct loaded {
 	char *path;
 };
 
-/* All of one run of the command: handles of the library that use them are
- * closed before. */
+/* State of one run of the command: handles of the library that use the profiles are closed
+ * before. */
 static struct {
 	const struct options *o;
-	const kvarc_profile **given; /* those of --profile */
-	struct loaded *list;         /* the same, and then those that were found */
+	const kvarc_profile **given; /* profiles of --profile */
+	struct loaded *list;         /* profiles of --profile, and then those that were found */
 	size_t n_given, n;
 } all;
 
@@ -79,7 +79,7 @@ static kvarc_profile *open_file(const char *path)
 	return p;
 }
 
-/* Folder i of those where profiles are kept; false: past the last. */
+/* Folder i of the folders of profiles; false: past the last. */
 static bool folder_at(size_t i, char out[PATH_BYTES])
 {
 	const char *path = getenv("KVARC_PROFILE_PATH");

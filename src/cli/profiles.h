@@ -26,14 +26,14 @@ void profiles_reader(kvarc_reader_options *ro);
  */
 bool profiles_writer(const struct options *options, const kvarc_geometry *geometry,
                      kvarc_writer_options *wo);
-/* After a writer with these options: warns once when its profile was trained for other weights than
- * those of the model. */
+/* Warns once, after a writer with these options, when its profile was trained for other weights
+ * than those of the model. */
 void profiles_check_weights(const struct options *options, const kvarc_writer_options *wo);
 /* Why no profile predicts anything of a cache: it is quantised, or there is none; NULL: some
  * may. */
 const char *profiles_why_unused(const kvarc_geometry *geometry);
-/* After a writer with these options for the file: the level of its archive, 1 when its profile
- * predicts nothing of this geometry, which is said with the reason. */
+/* Returns the level of the archive, after a writer with these options for the file: 1 when its
+ * profile predicts nothing of this geometry, which is said with the reason. */
 int profiles_level_used(const char *file, const kvarc_writer_options *wo,
                         const kvarc_geometry *geometry);
 /* The profile that a tier needs, if it does. false: there is none, a message was shown. */
@@ -51,7 +51,7 @@ bool profiles_check_level(const struct options *options, bool fits_one);
 
 /* Folder i of those where profiles are looked for, in out (size bytes); false: past the last. */
 bool profiles_folder(size_t i, char *out, size_t size);
-/* Where a profile with this digest is, "": not at hand. */
+/* Path of the profile with this digest, "": it was not found. */
 const char *profiles_where(const uint8_t digest[16]);
 
 /* Opens a profile from an input; NULL: a message was shown. */

@@ -12,7 +12,8 @@
 #include "profiles.h"
 #include "secrets.h"
 
-/* What comes out of an encrypted archive is for its owner, whoever may read the archive. */
+/* Restricts the mode of files from an encrypted archive to its owner, whoever may read the
+ * archive. */
 static void keep_private(struct input *in, const kvarc_reader *r)
 {
 	kvarc_info info;

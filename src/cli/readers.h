@@ -24,8 +24,8 @@ typedef void readers_fn(const struct options *o, struct input *in, kvarc_reader 
  * each. seek as in input_open, flags as in readers_open; one that does not open has a
  * message instead. */
 void readers_each(const struct options *options, bool seek, unsigned flags, readers_fn *fn);
-/* What all verbs set for an importer: the common part, the rules for tensor names, the model, the
- * folder of temporary files. */
+/* Sets the options of importers that all verbs share: the common part, the rules for tensor names,
+ * the model, the folder of temporary files. */
 void readers_import_options(const struct options *options, kvarc_import_options *io,
                             kvarc_error *error);
 

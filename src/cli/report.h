@@ -61,7 +61,7 @@ void report_end_array(struct report *r);
 void report_print(const struct report *r, const char *template);
 /* Shows a template as a note on file (message.h); nothing in JSON. */
 void report_note(const struct report *r, const char *file, const char *template);
-/* The same as a result. */
+/* Shows a template as a result on file (message.h); nothing in JSON. */
 void report_result(const struct report *r, const char *file, const char *template);
 
 #endif

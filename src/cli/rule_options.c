@@ -11,7 +11,7 @@
 #include "message.h"
 #include "option_table.h"
 
-enum { RULES_BYTES = 64 << 10 }; /* as the library takes, and no more */
+enum { RULES_BYTES = 64 << 10 }; /* limit of the library */
 
 /* Adds n bytes and the end of a line. */
 static int add_text(struct options *options, const char *text, size_t n)

@@ -15,7 +15,7 @@
 #include "message.h"
 #include "models.h"
 
-enum { DIGITS = 63 }; /* of a number in a file */
+enum { DIGITS = 63 }; /* digits of a number in a file */
 
 bool scores_wanted(const kvarc_lossy *lossy)
 {
@@ -74,7 +74,7 @@ static bool from_model(const struct options *options, const char *file, kvarc_im
 		return false;
 	}
 	so.common = *common;
-	if (!options->memlimit) /* as large as the model and the cache */
+	if (!options->memlimit) /* needs memory for the model and the cache */
 		so.common.memlimit = 0;
 	so.predictor = models_given();
 	so.arithmetic = (kvarc_arithmetic)options->arithmetic;
@@ -112,7 +112,7 @@ bool scores_rate(const struct options *options, const char *file, kvarc_import *
 		msg_error(file, "no scores: it has several tracks of tokens");
 		ok = false;
 	}
-	/* Of a file without a cache nothing is left out. */
+	/* A file without a cache has no tokens to drop. */
 	if (ok && n)
 		ok = scores_kind(options) ? from_model(options, file, im, common, n, score)
 		                          : from_file(options->scores, n, score);

@@ -18,7 +18,7 @@ enum { SECRET_MAX = 4096, HEX = 2 * KVARC_KEY_BYTES };
 
 /* A key and its bytes. */
 struct secret {
-	char bytes[SECRET_MAX + 2]; /* and the end of a line */
+	char bytes[SECRET_MAX + 2]; /* the secret, and the end of a line */
 };
 static struct secret *secrets[KVARC_KEYS_MAX];
 static kvarc_key list[KVARC_KEYS_MAX];
@@ -83,7 +83,7 @@ static ssize_t read_private(const char *path, struct secret *secret)
 	return got < 0 ? -1 : (ssize_t)n;
 }
 
-/* Without the end of a line. */
+/* Length of a line without its end. */
 static size_t line_bytes(const char *p, size_t n)
 {
 	n -= n && p[n - 1] == '\n';
@@ -177,7 +177,7 @@ bool keys_ask(const char *archive)
 	return ask("Passphrase: ");
 }
 
-/* Both must be the same; one is left. */
+/* Asks twice, and compares; one passphrase is left. */
 static bool ask_twice(void)
 {
 	bool same = ask("New passphrase: ") && ask("The same again: ");

@@ -150,7 +150,7 @@ static bool check_key(const struct options *options, struct store_access *access
 
 	if (!keys_given() || options->encrypt || options->decrypt)
 		return true;
-	/* What is wrong with the session is for the save to find out. */
+	/* A failure is left to the save, which finds it again. */
 	(void)!kvarc_store_log(access->s, name, see_encrypted, &encrypted);
 	if (encrypted < 0)
 		msg_error(name, "is new, and a key was given without --encrypt: add --encrypt, or "
@@ -172,7 +172,7 @@ static bool check_tokens(const struct options *options, struct store_access *acc
 
 	if (options->opaque)
 		return true;
-	/* What is wrong with the session is for the save to find out. */
+	/* A failure is left to the save, which finds it again. */
 	if (!library_import_tokens(input->im))
 		(void)!kvarc_store_log(access->s, name, see_tokens, &tokens);
 	if (tokens && !is_changed(input))
@@ -236,13 +236,13 @@ bool session_save_from(const struct options *options, struct store_access *acces
 struct session_output {
 	const struct options *o;
 	struct output out;
-	char *path; /* of the file; NULL until it is open */
+	char *path; /* path of the file; NULL until it is open */
 	uint64_t bytes;
 	bool open, failed;
 	struct workspace workspace;
-	const char *version;                 /* for messages */
+	const char *version;                 /* version for messages */
 	const kvarc_session_version *loaded; /* filled before the file is opened */
-	mode_t mode;                         /* for a server; 0: that of the file that was saved */
+	mode_t mode;                         /* for a server; 0: as the file was saved */
 };
 
 /* The mode of the file: as it was saved; of an encrypted version, for its owner alone. */
@@ -255,8 +255,8 @@ static mode_t output_mode(const struct session_output *output)
 	return output->mode ? output->mode : saved;
 }
 
-/* Where the file goes: where -o says, in a folder under the name that it was saved from. Allocated;
- * NULL when out of memory. */
+/* Path of the file: that of -o, in a folder with the name that it was saved from. Allocated; NULL
+ * when out of memory. */
 static char *output_path(const struct session_output *output, const kvarc_item *item)
 {
 	const char *base = paths_base(item->name), *version = paths_base(output->version);
@@ -326,7 +326,7 @@ static bool commit(struct session_output *output, const kvarc_session_version *v
 	return output_commit(&output->out);
 }
 
-/* What was loaded is right, but not all is. */
+/* Warns where the loaded version is not the last one, or not whole. */
 static void warn_loaded(const kvarc_session_version *version)
 {
 	if (version->passed_over)
@@ -399,7 +399,7 @@ bool session_load_into(const struct options *options, struct store_access *acces
 	struct stat st;
 	bool done;
 
-	/* for a server of another user, who may read in the folder */
+	/* a server of another user may read in the folder */
 	if (options->slot_folder && stat(options->slot_folder, &st) == 0)
 		x.mode |= st.st_mode & 0666;
 	to.output = path;

@@ -17,7 +17,8 @@ bool session_save(const struct options *options, struct store_access *access, co
                   const char *file);
 /* Loads a version, "NAME[@N]", into the file of -o; likewise. */
 void session_load(const struct options *options, struct store_access *access, const char *version);
-/* The same of a file that a server has written, whose origin is recorded; server: NULL or that. */
+/* Saves a file that a server has written, as session_save does, and records its origin; server:
+ * NULL or that server. */
 bool session_save_from(const struct options *options, struct store_access *access, const char *name,
                        const char *file, const kvarc_server *server);
 /* Loads a version into a file, and reports nothing. false: a message was shown. */

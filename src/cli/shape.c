@@ -59,7 +59,7 @@ static void add_tensor(struct shape_cell *cell, const kvarc_tensor *tensor)
 		cell->tensor = tensor;
 	else if (tensor->role == KVARC_SCALE && cell->tensor->role != KVARC_SCALE &&
 	         tensor->source_type == cell->tensor->source_type)
-		cell->tensor = tensor; /* its channels are those of the model */
+		cell->tensor = tensor; /* scales have the channels of the model */
 	else if (cell->tensor->source_type != tensor->source_type ||
 	         (tensor->source_type == 0 &&
 	          (cell->tensor->dtype != tensor->dtype || cell->tensor->heads != tensor->heads ||
@@ -67,7 +67,7 @@ static void add_tensor(struct shape_cell *cell, const kvarc_tensor *tensor)
 		cell->mixed = true;
 }
 
-/* One entry a layer, then every tensor to its cell. */
+/* Makes one entry per layer, then adds every tensor to its cell. */
 static kvarc_ret make_layers(struct shape *shape)
 {
 	const kvarc_geometry *g = shape->geometry;

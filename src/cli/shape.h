@@ -19,9 +19,9 @@ struct shape_cell {
 	bool mixed;                 /* tensors differ in type or shape */
 	uint64_t elements, raw_bytes, frame_bytes;
 	uint64_t codecs[SHAPE_CODECS];         /* chunks by codec */
-	uint64_t exact_chunks, exact_elements; /* as predicted, bit for bit */
+	uint64_t exact_chunks, exact_elements; /* predicted bit for bit */
 	uint64_t lossy_chunks, lossy_elements; /* changed by a tier */
-	unsigned generation;                   /* the highest of them */
+	unsigned generation;                   /* highest generation of these */
 };
 
 /* The cells of one layer. */
@@ -36,11 +36,11 @@ struct shape {
 	const kvarc_geometry *geometry;
 	struct shape_layer *layers; /* ascending */
 	size_t n_layers;
-	uint64_t tokens;         /* of the longest track */
+	uint64_t tokens;         /* tokens of the longest track */
 	uint64_t track_tokens;   /* sum of all tracks */
-	uint64_t dropped;        /* that a tier left out; elements and raw bytes count them, too */
+	uint64_t dropped;        /* tokens; elements and raw bytes count them, too */
 	uint64_t chunk_bytes;    /* frames of all chunks */
-	struct shape_cell total; /* of all layers and kinds */
+	struct shape_cell total; /* sums over all layers and kinds */
 };
 
 /* Fills shape from all chunks of an archive whose source can seek. Returns OK, the code of the
@@ -57,7 +57,7 @@ double shape_bits(uint64_t bytes, uint64_t elements);
 uint64_t shape_raw_bytes(const struct shape *shape);
 /* "grid", "grid+raw": the codecs of a cell, most chunks first. */
 void shape_codecs(char *out, size_t size, const struct shape_cell *cell);
-/* As shape_codecs, for lossy codecs only. */
+/* Writes the lossy codecs of a cell, as shape_codecs does. */
 void shape_tiers(char *out, size_t size, const struct shape_cell *cell);
 /* "bf16", "q8_0": the element type as its source called it. */
 const char *shape_dtype(const kvarc_tensor *tensor);

@@ -23,19 +23,20 @@ enum { N_CAUGHT = sizeof(caught) / sizeof(caught[0]) };
 static struct temporary {
 	int dirfd, fd;
 	const char *name;
-	const unsigned *n_files; /* in the folder fd; NULL: not a folder */
+	const unsigned *n_files; /* number of files in the folder fd; NULL: not a folder */
 } * list;
 static size_t n_list, cap_list;
-/* No mutex: the handler of SIGBUS takes it, too. A thread that has it never touches a mapped file,
- * so that the handler does not wait for the thread that it interrupted. */
+/* Spin lock in place of a mutex: the handler of SIGBUS takes it, too. A thread that has it never
+ * touches a mapped file, so that the handler does not wait for the thread that it interrupted. */
 static atomic_flag is_held = ATOMIC_FLAG_INIT;
 static sigset_t waited;
 static _Atomic(void (*)(void)) at_end;
 static const char *bus_error; /* the message; NULL: none */
-/* Where a thread continues whose copy meets a page that is gone; NULL: it copies nothing. */
+/* Point at which a thread continues whose copy meets a page that is gone; NULL: it copies
+ * nothing. */
 static _Thread_local sigjmp_buf *volatile copying;
 
-/* These two call nothing that is not safe in a handler. */
+/* Removes a file of a folder; like remove_one, calls nothing that is not safe in a handler. */
 static void remove_numbered(int dirfd, unsigned number)
 {
 	char digits[16], *name = digits + sizeof(digits) - 1;
@@ -73,7 +74,7 @@ static void *wait_for_signal(void *unused)
 	remove_all();
 	if (at_end)
 		at_end();
-	/* By the default action, so that the parent sees why we ended. */
+	/* Ends by the default action, so that the parent sees the signal. */
 	signal(sig, SIG_DFL);
 	pthread_sigmask(SIG_UNBLOCK, &waited, NULL);
 	raise(sig);

@@ -14,9 +14,9 @@
 void signals_init(void);
 
 /*
- * What to print, with its newline, when a mapped file cannot be read any more (SIGBUS): it became
- * shorter, or its disk failed. The remembered files are removed then, and the exit status is 1.
- * Without a message SIGBUS ends the process as usual. message stays until the process ends; call
+ * Sets the message, with its newline, for a mapped file that cannot be read any more (SIGBUS): it
+ * became shorter, or its disk failed. The remembered files are removed then, and the exit status is
+ * 1. Without a message SIGBUS ends the process as usual. message stays until the process ends; call
  * before a file is mapped.
  */
 void signals_explain_bus_error(const char *message);
@@ -30,7 +30,7 @@ bool signals_copy_mapped(void *to, const void *from, size_t bytes);
 /* fn is called before a signal ends the command, in another thread. The last call counts. */
 void signals_at_end(void (*fn)(void));
 
-/* No file is removed between these two; hold them while a temporary file comes
+/* Holds signals: no file is removed until signals_release. Hold them while a temporary file comes
  * or goes together with its registration. */
 void signals_hold(void);
 /* Lets signals through again; one that came meanwhile is delivered now. */

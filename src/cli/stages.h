@@ -9,8 +9,8 @@
 /* The measurement of one tensor. */
 struct stage_row {
 	uint32_t layer, kind; /* SHAPE_KEY ... */
-	uint32_t channels;    /* all heads together */
-	kvarc_measured m;     /* its channel_bits are owned */
+	uint32_t channels;    /* channels of all heads together */
+	kvarc_measured m;     /* measurement; its channel_bits are owned */
 };
 
 /* All measured tensors of track 0. */

@@ -19,8 +19,8 @@ enum { MAX_OPEN = 32, NAME_SIZE = 16 };
 
 struct staging {
 	int parent, folder;
-	char *name;       /* of folder in parent */
-	unsigned n_files; /* were made */
+	char *name;       /* name of folder in parent */
+	unsigned n_files; /* number of files that were made */
 	struct {
 		int fd; /* -1: none */
 		unsigned number;

@@ -36,7 +36,7 @@ static char *folder_of(const char *variable, const char *below_home, const char 
 	return path;
 }
 
-/* All folders of a path. */
+/* Makes all folders of a path. */
 static bool make_folders(char *path)
 {
 	for (char *p = path + 1; *p; p++) {

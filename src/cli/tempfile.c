@@ -117,7 +117,7 @@ static void remove_if_stale(int dirfd, const char *name, time_t now)
 	    (st.st_mode & S_IFMT) != (is_folder ? S_IFDIR : S_IFREG) || st.st_uid != geteuid() ||
 	    now - st.st_mtime < STALE_SECONDS)
 		return;
-	/* Over NFS only a file that is open for writing can be locked. */
+	/* O_RDWR: over NFS only a file that is open for writing can be locked. */
 	fd = openat(dirfd, name,
 	            (is_folder ? O_RDONLY | O_DIRECTORY : O_RDWR) | O_NOFOLLOW | O_NONBLOCK |
 	                    O_CLOEXEC);

@@ -17,7 +17,7 @@ struct tiers {
 	struct tier *list;
 	size_t n;
 };
-/* All --tier of a verb; false: a message was shown. */
+/* Parses all --tier of a verb; false: a message was shown. */
 bool tiers_parse(struct tiers *tiers, const struct options *options);
 /* Frees the list. */
 void tiers_free(struct tiers *tiers);

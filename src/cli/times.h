@@ -13,7 +13,7 @@ enum { TIMES_BYTES = 48 };
 /* "2026-11-24T09:55:12Z", with as many digits behind the seconds as it has; false: the year is
  * below 0 or above 9999. */
 bool times_write(char out[TIMES_BYTES], struct timespec time);
-/* The same back; false: text is none. */
+/* Parses a time that times_write wrote; false: text is none. */
 bool times_read(const char *text, struct timespec *time);
 /* Replaces *time by the time that the environment sets for reproducible output,
  * SOURCE_DATE_EPOCH in seconds, if it sets one: *set says so. false: it is no time, a message

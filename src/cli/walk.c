@@ -18,8 +18,8 @@ enum { DEPTH = 64 };
 
 /* The files of the command line, folders replaced by what was found in them. */
 struct walking {
-	char **files;  /* what is to be read */
-	char **walked; /* of these, those that were allocated */
+	char **files;  /* files to be read */
+	char **walked; /* allocated ones among files */
 	size_t n, n_walked;
 };
 

@@ -8,9 +8,9 @@
 #include "options.h"
 
 /*
- * With -r replaces each folder among the files by the archives in it and below it, by their first
+ * Replaces with -r each folder among the files by the archives in it and below it, by their first
  * bytes, in the order of their names; hidden files and symbolic links in it are left out. Without
- * it folders are removed, with a message. For verbs that take -r. false: out of memory.
+ * -r folders are removed, with a message. For verbs that take -r. false: out of memory.
  */
 bool walk_folders(struct options *options);
 

@@ -169,7 +169,7 @@ void watch_remove(const struct watch *w, const struct input *in)
 	bool written = w->has_writer;
 
 	ignore_lease_signal();
-	/* With the lease a writer that comes now waits until the file is closed. */
+	/* The lease makes a writer that comes now wait until the file is closed. */
 	written = take_lease(in->fd) == EAGAIN || written;
 	if (watch_name_changed(w, in, what, sizeof(what)))
 		msg_warning(in->name, "not removed: %s", what);

@@ -22,9 +22,9 @@ struct watch {
  */
 void watch_start(struct watch *w, const struct input *in);
 /*
- * The same of a file that watch_remove is to remove: notes also whether another process has it open
- * for writing, or maps it so, which its times do not show. Only where the system gives leases on
- * the file: it does so to its owner, on local file systems of Linux.
+ * Records the state of a file that watch_remove is to remove, as watch_start does, and whether
+ * another process has it open for writing, or maps it so, which its times do not show. Only where
+ * the system gives leases on the file: it does so to its owner, on local file systems of Linux.
  */
 void watch_start_removal(struct watch *w, const struct input *in);
 
@@ -34,8 +34,8 @@ void watch_start_removal(struct watch *w, const struct input *in);
  */
 bool watch_changed(const struct watch *w, const struct input *in, char *what, size_t bytes);
 
-/* The same for the file that the input's name stands for now (symbolic links are not followed);
- * also true when there is none. */
+/* Whether the file that the input's name stands for now has changed, as watch_changed does for the
+ * open file (symbolic links are not followed); also true when there is none. */
 bool watch_name_changed(const struct watch *w, const struct input *in, char *what, size_t bytes);
 
 /* watch_changed by what input_open saw, for verbs that only read. */

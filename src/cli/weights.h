@@ -10,7 +10,7 @@
 
 /* Reads the environment, where a model is given. false: a message was shown. */
 bool weights_init(const struct options *options);
-/* NULL: nothing is kept, or the verb uses no model. */
+/* Returns the weight cache; NULL: weights are not cached, or the verb uses no model. */
 const kvarc_weight_cache *weights_cache(void);
 
 #endif
