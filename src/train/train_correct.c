@@ -40,7 +40,8 @@ static void fill_target(void *arg, size_t i)
 			size_t at = v * p->width + i;
 			if (!(f->w[v] > 0))
 				continue;
-			double d = ((double)p->teacher.h[at] - p->pupil.h[at]) / p->pupil.root[v];
+			double d = ((double)p->teacher.h[at] - p->student.h[at]) /
+			           p->student.root[v];
 			if (!pass) {
 				double w = (double)f->w[v] * f->w[v];
 				sum += w * d * d;

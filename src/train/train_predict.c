@@ -442,7 +442,7 @@ static void stop(kvarc_trainer *trainer)
 {
 	struct kvi_train_predictor *p = trainer->predictor;
 	train_walk_close(trainer, &p->real);
-	train_walk_close(trainer, &p->pupil);
+	train_walk_close(trainer, &p->student);
 	train_walk_close(trainer, &p->teacher);
 	kvi_free(&trainer->alloc, p->blind_k);
 	p->blind_k = p->blind_v = NULL;
@@ -660,12 +660,12 @@ static kvarc_ret open_teacher(kvarc_trainer *trainer, const struct kvi_train_sta
 	struct kvi_train_predictor *p = trainer->predictor;
 	kvarc_ret ret = KVARC_OK;
 	if (p->corrects)
-		ret = train_walk_open(trainer, stack, p->engine, 0, n, &p->pupil);
+		ret = train_walk_open(trainer, stack, p->engine, 0, n, &p->student);
 	if (!ret)
 		ret = train_walk_open(trainer, stack, p->exact,
 		                      is_quantised(p) ? 0 : teachers_dtype(stack), n, &p->teacher);
 	if (!ret)
-		ret = train_each_block(trainer, stack, &p->pupil, embed_block, NULL);
+		ret = train_each_block(trainer, stack, &p->student, embed_block, NULL);
 	if (!ret)
 		ret = train_each_block(trainer, stack, &p->teacher, embed_block, NULL);
 	return ret;
@@ -712,7 +712,7 @@ kvarc_ret kvi_train_predict_layer(kvarc_trainer *trainer, const struct kvi_train
 	else
 		ret = train_each_block(trainer, stack, &p->real, predict_block, &l);
 	if (!ret)
-		ret = train_each_block(trainer, stack, &p->pupil, predict_block, &l);
+		ret = train_each_block(trainer, stack, &p->student, predict_block, &l);
 	l.store = true;
 	if (!ret)
 		ret = train_each_block(trainer, stack, &p->teacher, predict_block, &l);
@@ -765,7 +765,7 @@ static kvarc_ret make_taught(kvarc_trainer *trainer, const struct kvi_train_task
 	for (size_t i = 0; i < taught->n && !ret; i++) {
 		struct kvi_train_tensor *x = &taught->tensors[i];
 		struct taught_job j = { trainer, task->stack, x, task->first + i, false };
-		x->predicted = kvi_train_walk_rows(&p->pupil, x->shape->kind);
+		x->predicted = kvi_train_walk_rows(&p->student, x->shape->kind);
 		x->z = kvi_calloc(&trainer->alloc, x->rows, x->capacity * sizeof *x->z);
 		if (!x->z)
 			return kvi_train_no_memory(trainer);
@@ -810,7 +810,7 @@ static kvarc_ret correct(kvarc_trainer *trainer, struct kvi_train_task *task)
 		ret = teach(trainer, task, &taught);
 	if (!ret) {
 		kvi_train_correct(trainer, task, task->layer, &p->real);
-		kvi_train_correct(trainer, task, &taught, &p->pupil);
+		kvi_train_correct(trainer, task, &taught, &p->student);
 	}
 	for (size_t i = 0; i < taught.n; i++) {
 		kvi_free(&trainer->alloc, taught.tensors[i].z);
@@ -835,7 +835,7 @@ kvarc_ret kvi_train_advance_layer(kvarc_trainer *trainer, struct kvi_train_task 
 		ret = train_each_block(trainer, task->stack, &p->real, advance_block, &l);
 	l = (struct place){ .layer = layer, .store = true, .from = &p->teacher };
 	if (!ret)
-		ret = train_each_block(trainer, task->stack, &p->pupil, advance_block, &l);
+		ret = train_each_block(trainer, task->stack, &p->student, advance_block, &l);
 	if (!ret)
 		ret = train_each_block(trainer, task->stack, &p->teacher, advance_block, &l);
 	return ret;

@@ -44,9 +44,9 @@ struct kvi_train_predictor {
 	float *blind_k, *blind_v; /* per layer, rows of all tokens, in one piece of memory;
 	                            * NULL: it sees the token */
 	size_t width, kv;
-	struct kvi_engine *engine, *exact;          /* exact: the teacher's, maybe the same */
-	struct kvi_train_walk real, pupil, teacher; /* n_caches 0: there is no such walk */
-	uint64_t layer_work;                        /* work of a token, for the progress */
+	struct kvi_engine *engine, *exact;            /* exact: the teacher's, maybe the same */
+	struct kvi_train_walk real, student, teacher; /* n_caches 0: there is no such walk */
+	uint64_t layer_work;                          /* work of a token, for the progress */
 };
 
 /* Opens the model as trainer->predictor, which is NULL on failure. Returns OK, MEM, MEMLIMIT,
