@@ -67,8 +67,8 @@ static double packed_bytes(kvarc_trainer *trainer)
 
 /* Whether a fit for a file will not pay, or by less than one in a hundred, as `done` of `all`
  * shapes of a stack show: an eighth of them do, as the lowest layers gain the most. Then
- * trainer->hopeless is set, and trainer->plain is estimated. */
-static bool train_hopeless(kvarc_trainer *trainer, size_t done, size_t all)
+ * trainer->unprofitable is set, and trainer->plain is estimated. */
+static bool train_unprofitable(kvarc_trainer *trainer, size_t done, size_t all)
 {
 	enum { LAYERS = 2, SHARE = 8 };
 	bool waits = trainer->profile->profile->n_models < LAYERS * KVI_TRAIN_TENSORS;
@@ -77,9 +77,9 @@ static bool train_hopeless(kvarc_trainer *trainer, size_t done, size_t all)
 		return false;
 	double plain = train_cost(trainer, 1);
 	double cost = train_cost(trainer, trainer->options.levels >> 3 & 1 ? 3 : 2);
-	trainer->hopeless = cost + packed_bytes(trainer) > 0.99 * plain;
+	trainer->unprofitable = cost + packed_bytes(trainer) > 0.99 * plain;
 	trainer->plain = plain * (double)all / (double)done;
-	return trainer->hopeless;
+	return trainer->unprofitable;
 }
 
 /* A profile for an import, and bytes: of its chunks at level 1, and with it, all counted. */
@@ -520,7 +520,7 @@ static kvarc_ret run_layers(kvarc_trainer *trainer, const struct kvi_train_stack
 		kvi_train_layer_free(trainer, k.layer);
 		ret = run_layer(trainer, &k, w);
 		first += kvi_train_layer_shapes(stack, first);
-		if (!ret && train_hopeless(trainer, first, stack->n_shapes))
+		if (!ret && train_unprofitable(trainer, first, stack->n_shapes))
 			break;
 	}
 	for (size_t i = 0; i < KEEP; i++)
@@ -600,13 +600,13 @@ kvarc_ret kvarc_trainer_run(kvarc_trainer *t)
 	const bool bases = t->options.levels == 1u << KVI_LEVEL_BASIS;
 	if (!ret && bases)
 		ret = kvi_train_weigh(t);
-	for (size_t i = 0; i < t->n_stacks && !ret && !t->hopeless; i++)
+	for (size_t i = 0; i < t->n_stacks && !ret && !t->unprofitable; i++)
 		ret = bases ? kvi_train_bases(t, &t->stacks[i]) : run_stack(t, &t->stacks[i]);
-	if (!ret && !t->hopeless)
+	if (!ret && !t->unprofitable)
 		ret = finish_profile(t);
-	if (!ret && !bases && !t->hopeless)
+	if (!ret && !bases && !t->unprofitable)
 		set_costs(t);
-	if (ret || t->hopeless)
+	if (ret || t->unprofitable)
 		kvarc_profile_close(&t->profile);
 	kvi_train_predictor_close(t);
 	kvi_train_prices_close(t->prices);
@@ -618,7 +618,7 @@ kvarc_ret kvarc_trainer_profile(kvarc_trainer *t, kvarc_profile **profile)
 {
 	if (profile)
 		*profile = NULL;
-	if (t && profile && t->hopeless)
+	if (t && profile && t->unprofitable)
 		return KVARC_END;
 	if (!t || !profile || !t->profile)
 		return KVARC_PROG;

@@ -103,8 +103,8 @@ struct kvarc_trainer {
 	uint64_t done, total;   /* bytes, for the progress */
 	kvarc_profile *profile; /* under construction, then the result */
 	bool ran, few;
-	bool hopeless;   /* the run was ended early: no profile would pay */
-	size_t n_packed; /* models of the profile whose bits once packed are in packed_bits */
+	bool unprofitable; /* the run was ended early: no profile would pay */
+	size_t n_packed;   /* models of the profile whose bits once packed are in packed_bits */
 	double packed_bits;
 	size_t n_predicted; /* layers that are as predicted, bit for bit */
 	/* Bytes of the caches at level 1 (0: not known, with a transformer), and by the profile,
