@@ -301,7 +301,7 @@ static void slot_folder_event(void *opaque, const char *name, bool closed)
 	x->open = !closed;
 }
 
-static bool has_settled(const struct folder_file *file, int64_t at)
+static bool is_stable(const struct folder_file *file, int64_t at)
 {
 	int64_t quiet = file->tried ? TRIED_AGAIN : file->closed ? QUIET_CLOSED : QUIET;
 
@@ -322,7 +322,7 @@ static struct folder_file *slot_folder_next(struct slot_folder *folder)
 
 	while (folder->next < folder->n) {
 		struct folder_file *x = &folder->list[folder->next++];
-		if (has_settled(x, at)) {
+		if (is_stable(x, at)) {
 			x->taken = true;
 			return x;
 		}

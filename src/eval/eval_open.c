@@ -130,7 +130,7 @@ static kvarc_ret open_model(kvarc_eval *eval)
 	return kvi_eval_start(eval);
 }
 
-static void settle(kvarc_eval_options *options)
+static void set_defaults(kvarc_eval_options *options)
 {
 	options->dtype = options->dtype ? options->dtype : KVARC_BF16;
 	options->prefix = options->prefix ? options->prefix : PREFIX_DEFAULT;
@@ -154,8 +154,8 @@ kvarc_ret kvarc_eval_open(kvarc_eval **out, const kvarc_eval_options *options)
 	*out = NULL;
 	if (!options)
 		return KVARC_PROG;
-	kvarc_eval_options settled = *options, *o = &settled;
-	settle(o);
+	kvarc_eval_options complete = *options, *o = &complete;
+	set_defaults(o);
 	if (!may_open(o))
 		return kvi_fail(o->common.error, KVARC_PROG,
 		                "kvarc_eval_open: a predictor, a dtype of floats and a "
@@ -400,7 +400,7 @@ kvarc_ret kvarc_scores_make(const kvarc_scores_options *options, const int32_t *
 	const char *call = "kvarc_scores_make";
 	if (!options)
 		return KVARC_PROG;
-	kvarc_scores_options settled = *options, *o = &settled;
+	kvarc_scores_options complete = *options, *o = &complete;
 	o->dtype = o->dtype ? o->dtype : KVARC_BF16;
 	o->kind = o->kind ? o->kind : KVARC_SCORE_H2O;
 	if (!may_make(o, ids, n, score))

@@ -369,7 +369,7 @@ kvarc_ret kvarc_gate_import(kvarc_gate **out, kvarc_import *im, const kvarc_gate
 	*out = NULL;
 	if (!options)
 		return KVARC_PROG;
-	kvarc_gate_options settled = *options, *o = &settled;
+	kvarc_gate_options complete = *options, *o = &complete;
 	o->prefix = o->prefix ? o->prefix : PREFIX_DEFAULT;
 	o->continuation = o->continuation ? o->continuation : CONTINUATION_DEFAULT;
 	if (!im || !may_open(o))
