@@ -118,14 +118,14 @@ kvarc_ret kvi_index_set_first(struct kvi_store_index *index, int64_t row, int32_
 	return step_once(index, q);
 }
 
-kvarc_ret kvi_index_set_doubt(struct kvi_store_index *index, int64_t row, bool doubt)
+kvarc_ret kvi_index_set_doubt(struct kvi_store_index *index, int64_t row, bool damaged)
 {
 	kvarc_ret ret;
 	sqlite3_stmt *q = kvi_index_prepare(index, KVI_SET_DOUBT, &ret);
 	if (!q)
 		return ret;
 	sqlite3_bind_int64(q, 1, row);
-	sqlite3_bind_int(q, 2, doubt ? KVI_DOUBTED : 0);
+	sqlite3_bind_int(q, 2, damaged ? KVI_DOUBTED : 0);
 	return step_once(index, q);
 }
 

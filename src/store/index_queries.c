@@ -195,7 +195,7 @@ kvarc_ret kvi_index_match(struct kvi_store_index *index, uint64_t name_space, ui
 }
 
 kvarc_ret kvi_index_holders(struct kvi_store_index *index, uint64_t name_space,
-                            const uint8_t key[16], bool doubted, struct kvi_index_row *rows,
+                            const uint8_t key[16], bool damaged, struct kvi_index_row *rows,
                             size_t most, size_t *n)
 {
 	kvarc_ret ret;
@@ -206,7 +206,7 @@ kvarc_ret kvi_index_holders(struct kvi_store_index *index, uint64_t name_space,
 	bind_number(q, 1, kvi_load64(key));
 	bind_number(q, 2, name_space);
 	bind_number(q, 3, most);
-	sqlite3_bind_int(q, 4, doubted ? KVI_DOUBTED : 0);
+	sqlite3_bind_int(q, 4, damaged ? KVI_DOUBTED : 0);
 	ret = get_rows(index, q, rows, most, n);
 	keep_equal(rows, n, key);
 	return ret;

@@ -48,10 +48,10 @@ static kvarc_ret compare_digest(const struct asked_segment *segment,
 /* Reads the segment from one of the archives that may hold it. The mark of damage is taken off a
  * row that is read from a whole archive. */
 static kvarc_ret try_row(const struct asked_segment *segment, struct kvi_index_row *row,
-                         bool doubted)
+                         bool damaged)
 {
 	struct kvi_store_content *c = segment->c;
-	const bool any = doubted && c->any;
+	const bool any = damaged && c->any;
 	bool has_ids;
 	kvarc_ret ret = row->has_digest || any ? KVARC_OK : kvi_row_digest(c->s, row);
 	if (!ret && (row->n != segment->n ||
@@ -70,7 +70,7 @@ static kvarc_ret try_row(const struct asked_segment *segment, struct kvi_index_r
 		c->has_damaged = true;
 		memcpy(c->damaged, row->id, 16);
 	}
-	if (doubted && whole)
+	if (damaged && whole)
 		(void)kvi_index_set_doubt(c->s->index, row->row, false);
 	return damage ? KVARC_END : ret;
 }
@@ -80,13 +80,13 @@ static kvarc_ret try_all(const struct asked_segment *segment)
 {
 	struct kvi_index_row rows[HOLDERS_MOST];
 	kvarc_ret ret = KVARC_END;
-	for (int doubted = 0; doubted < 2 && ret == KVARC_END; doubted++) {
+	for (int damaged = 0; damaged < 2 && ret == KVARC_END; damaged++) {
 		size_t n;
 		ret = kvi_index_holders(segment->c->s->index, segment->name_space, segment->key,
-		                        doubted, rows, HOLDERS_MOST, &n);
+		                        damaged, rows, HOLDERS_MOST, &n);
 		ret = ret ? ret : KVARC_END;
 		for (size_t i = 0; i < n && ret == KVARC_END; i++)
-			ret = try_row(segment, &rows[i], doubted);
+			ret = try_row(segment, &rows[i], damaged);
 	}
 	return ret;
 }

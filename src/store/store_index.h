@@ -110,7 +110,7 @@ kvarc_ret kvi_index_set_digest(struct kvi_store_index *index, int64_t row,
 kvarc_ret kvi_index_set_first(struct kvi_store_index *index, int64_t row, int32_t first);
 /* Marks a row of a whole segment as damaged, or not: saves do not count on one whose archive is
  * damaged there, and loads try it last. */
-kvarc_ret kvi_index_set_doubt(struct kvi_store_index *index, int64_t row, bool doubt);
+kvarc_ret kvi_index_set_doubt(struct kvi_store_index *index, int64_t row, bool damaged);
 /* Marks the row at the same tokens of the same pack as damaged, if there is one. */
 kvarc_ret kvi_index_doubt_at(struct kvi_store_index *index, const struct kvi_index_row *row);
 /* Marks a pack as broken: it is not whole, or cannot be opened. One that is not there is fine. */
@@ -143,9 +143,9 @@ kvarc_ret kvi_index_match(struct kvi_store_index *index, uint64_t name_space, ui
 kvarc_ret kvi_index_children(struct kvi_store_index *index, uint64_t name_space, uint64_t parent,
                              int32_t first, struct kvi_index_row *rows, size_t most, size_t *n);
 /* Finds up to most rows of whole segments under a key: a chain value, or a content digest of
- * segments without one; doubted: those that are marked as damaged, else the others. */
+ * segments without one; damaged: those that are marked as damaged, else the others. */
 kvarc_ret kvi_index_holders(struct kvi_store_index *index, uint64_t name_space,
-                            const uint8_t key[16], bool doubted, struct kvi_index_row *rows,
+                            const uint8_t key[16], bool damaged, struct kvi_index_row *rows,
                             size_t most, size_t *n);
 
 /* Called for each; not OK ends the call, which returns it. */

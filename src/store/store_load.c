@@ -43,8 +43,8 @@ static kvarc_ret see_ref(void *opaque, const struct kvi_index_ref *ref)
 	struct kvi_index_row row;
 	size_t n = 0;
 	kvarc_ret ret = KVARC_OK;
-	for (int doubted = 0; doubted < 2 && !ret && !n; doubted++)
-		ret = kvi_index_holders(x->s->index, ref->name_space, ref->key, doubted, &row, 1,
+	for (int damaged = 0; damaged < 2 && !ret && !n; damaged++)
+		ret = kvi_index_holders(x->s->index, ref->name_space, ref->key, damaged, &row, 1,
 		                        &n);
 	x->missing |= !ret && !n;
 	return ret;

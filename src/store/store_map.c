@@ -240,7 +240,7 @@ static kvarc_ret teach_broken(void *opaque, const struct kvi_index_pack *pack)
 	return pack->broken ? kvi_index_break(opaque, pack->id) : KVARC_OK;
 }
 
-static kvarc_ret teach_doubt(void *opaque, const struct kvi_index_row *row)
+static kvarc_ret teach_damage(void *opaque, const struct kvi_index_row *row)
 {
 	return kvi_index_doubt_at(opaque, row);
 }
@@ -251,7 +251,7 @@ void kvi_own_index(struct kvarc_store *store, struct kvi_store_index **own)
 	const kvarc_error was = *store->error;
 	if (store->index != *own) {
 		(void)kvi_index_packs(store->index, false, teach_broken, *own);
-		(void)kvi_index_doubts(store->index, teach_doubt, *own);
+		(void)kvi_index_doubts(store->index, teach_damage, *own);
 		kvi_index_close(&store->index);
 	}
 	store->index = *own;

@@ -108,8 +108,8 @@ enum save_verdict {
 };
 
 /* Marks the damaged archive in the index: the one with this id, or one that it needs. */
-static kvarc_ret doubt(struct kvarc_store *store, const struct kvi_store_content *content,
-                       const uint8_t id[16])
+static kvarc_ret mark_damage(struct kvarc_store *store, const struct kvi_store_content *content,
+                             const uint8_t id[16])
 {
 	const kvarc_error was = *store->error;
 	kvarc_ret ret = kvi_doubt_damaged(store, content->has_damaged ? content->damaged : id);
@@ -153,7 +153,7 @@ static kvarc_ret save_check(struct kvarc_store *store, const uint8_t id[16],
 	if (ret != KVARC_END && !is_lost(ret))
 		return ret;
 	*verdict = SAVE_DAMAGED;
-	return doubt(store, &content, id);
+	return mark_damage(store, &content, id);
 }
 
 /* ==== Which tokens of a file a store has already, in whole segments ==== */

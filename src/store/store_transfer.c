@@ -997,35 +997,35 @@ struct having {
 	struct kvarc_store *s;
 	kvarc_has_fn fn;
 	void *opaque;
-	struct kvi_list doubted; /* ids of archives of which something is known to be damaged */
+	struct kvi_list damaged; /* ids of archives of which something is known to be damaged */
 };
 
-static kvarc_ret add_doubted(struct having *having, const uint8_t id[16])
+static kvarc_ret add_damaged(struct having *having, const uint8_t id[16])
 {
-	if (kvi_protocol_has(&having->doubted, id))
+	if (kvi_protocol_has(&having->damaged, id))
 		return KVARC_OK;
-	uint8_t *to = kvi_list_add(&having->doubted, &having->s->alloc, 16);
+	uint8_t *to = kvi_list_add(&having->damaged, &having->s->alloc, 16);
 	if (!to)
 		return kvi_fail_alloc(having->s->error, &having->s->alloc);
 	memcpy(to, id, 16);
 	return KVARC_OK;
 }
 
-static kvarc_ret doubt_pack(void *opaque, const struct kvi_index_pack *pack)
+static kvarc_ret see_broken(void *opaque, const struct kvi_index_pack *pack)
 {
-	return pack->broken ? add_doubted(opaque, pack->id) : KVARC_OK;
+	return pack->broken ? add_damaged(opaque, pack->id) : KVARC_OK;
 }
 
-static kvarc_ret doubt_row(void *opaque, const struct kvi_index_row *row)
+static kvarc_ret see_damaged(void *opaque, const struct kvi_index_row *row)
 {
-	return add_doubted(opaque, row->id);
+	return add_damaged(opaque, row->id);
 }
 
 static int have_object(void *opaque, const struct kvi_object *object)
 {
 	struct having *h = opaque;
 	uint8_t id[16];
-	return kvi_pack_key_parse(id, object->key) && !kvi_protocol_has(&h->doubted, id)
+	return kvi_pack_key_parse(id, object->key) && !kvi_protocol_has(&h->damaged, id)
 	               ? h->fn(h->opaque, id)
 	               : 0;
 }
@@ -1035,11 +1035,11 @@ kvarc_ret kvarc_store_have(kvarc_store *s, kvarc_has_fn fn, void *opaque)
 	struct having h = { .s = s, .fn = fn, .opaque = opaque };
 	if (!s || !fn)
 		return KVARC_PROG;
-	kvarc_ret ret = kvi_index_packs(s->index, false, doubt_pack, &h);
+	kvarc_ret ret = kvi_index_packs(s->index, false, see_broken, &h);
 	if (!ret)
-		ret = kvi_index_doubts(s->index, doubt_row, &h);
+		ret = kvi_index_doubts(s->index, see_damaged, &h);
 	if (!ret)
 		ret = s->backend->calls->list(s->backend, KVI_PACKS, have_object, &h, s->error);
-	kvi_free(&s->alloc, h.doubted.p);
+	kvi_free(&s->alloc, h.damaged.p);
 	return ret;
 }
