@@ -166,8 +166,8 @@ static int inherited(const char *name)
 	return -1;
 }
 
-/* Why nothing of that kind is read; NULL: it is. stream: a pipe that somebody has connected, and
- * that is not found by its name. */
+/* Reason why no file of this kind is read; NULL: it is. stream: a pipe that somebody has connected,
+ * and that is not found by its name. */
 static const char *wrong_kind(mode_t mode, bool stream)
 {
 	if (S_ISREG(mode) || (stream && (S_ISFIFO(mode) || S_ISSOCK(mode))))

@@ -17,7 +17,7 @@ void plot_write(const struct options *options, const char *file, const struct sh
 /* Draws the part of the picture below y: gains of stages and residuals; nothing if stages is
  * empty. */
 void plot_stages(FILE *file, const struct stages *stages, int y);
-/* The height of that part in SVG user units; 0 if stages is empty. */
+/* Height of the part that plot_stages draws, in SVG user units; 0 if stages is empty. */
 int plot_stages_height(const struct stages *stages);
 
 #endif

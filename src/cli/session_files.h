@@ -15,7 +15,7 @@ bool session_split(const char *text, char **name, uint64_t *number);
  * shown. */
 bool session_save(const struct options *options, struct store_access *access, const char *name,
                   const char *file);
-/* Loads a version, "NAME[@N]", into the file of -o; likewise. */
+/* Loads a version, "NAME[@N]", into the file of -o, and shows a report or a message. */
 void session_load(const struct options *options, struct store_access *access, const char *version);
 /* Saves a file that a server has written, as session_save does, and records its origin; server:
  * NULL or that server. */
@@ -24,7 +24,7 @@ bool session_save_from(const struct options *options, struct store_access *acces
 /* Loads a version into a file, and reports nothing. false: a message was shown. */
 bool session_load_into(const struct options *options, struct store_access *access,
                        const char *version, const char *path);
-/* Lists the sessions that begin as a file does; likewise. */
+/* Lists the sessions that begin as a file does, or shows a message. */
 void session_find(const struct options *options, struct store_access *access, const char *file);
 
 #endif

@@ -31,7 +31,7 @@ struct kvi_divergence kvi_divergence(const float *exact, const float *other, siz
 		                    .best = { (int32_t)a, (int32_t)b } };
 	if (!isfinite(d.kl))
 		d.kl = INFINITY;
-	else if (d.kl < 0) /* by rounding: some 1e-15 */
+	else if (d.kl < 0) /* rounding: some 1e-15 */
 		d.kl = 0;
 	if (next >= 0 && (size_t)next < n)
 		d.delta_nll = ((double)exact[next] - (double)exact[a]) -

@@ -96,7 +96,7 @@ kvarc_ret kvi_eval_use_put(kvarc_eval *eval, kvi_teacher_forced_put put)
 	return open_forced(eval, put);
 }
 
-/* With a geometry: all else. */
+/* Allocates and opens the rest, once the geometry is set. */
 kvarc_ret kvi_eval_start(kvarc_eval *eval)
 {
 	if (kvi_pool_open(&eval->pool, &eval->alloc, eval->o.common.threads))

@@ -25,7 +25,7 @@ enum { KVI_WHY_MAX = 160 };
 
 /* An object as list and stat give it. */
 struct kvi_object {
-	const char *key; /* until the call returns */
+	const char *key; /* valid until the call returns */
 	uint64_t bytes;
 	int64_t time;   /* seconds since 1970 of its put; 0: not known */
 	uint64_t stamp; /* differs where the object is another one, or was changed; 0: not known */
@@ -39,9 +39,10 @@ struct kvi_backend;
 /* Calls of a kind of backend. Errors go to *e, which may be NULL, in one line that names the
  * key. */
 struct kvi_backend_calls {
-	/* Up to n bytes of an object from an offset on; *got is less at its end alone. From offset
-	 * 0 on it is the object that is there now; later ones may be of that one, also where it was
-	 * removed meanwhile. Returns OK, END (no such object), IO, MEM. */
+	/* Reads up to n bytes of an object from an offset on; *got is less at its end alone. At
+	 * offset 0 the bytes are those of the object that is there now; later reads may return that
+	 * object, also where it was removed meanwhile. Returns OK, END (no such object), IO,
+	 * MEM. */
 	kvarc_ret (*get)(struct kvi_backend *b, const char *key, uint64_t offset, void *data,
 	                 size_t n, size_t *got, kvarc_error *e);
 	/*
@@ -63,7 +64,7 @@ struct kvi_backend_calls {
 	 * MEM. */
 	kvarc_ret (*remove_if)(struct kvi_backend *b, const char *key, const void *data, size_t n,
 	                       kvarc_error *e);
-	/* All objects whose keys begin with a prefix, in any order. Objects that come or go
+	/* Lists all objects whose keys begin with a prefix, in any order. Objects that come or go
 	 * meanwhile may be in it or not. Returns OK, IO, MEM. */
 	kvarc_ret (*list)(struct kvi_backend *b, const char *prefix, kvi_object_fn fn, void *opaque,
 	                  kvarc_error *e);

@@ -28,7 +28,7 @@
 struct redis_server {
 	char host[256], password[256]; /* password "": none */
 	int port, db;
-	uint32_t timeout_ms; /* for a command and its answer; 0: 30 seconds without a byte */
+	uint32_t timeout_ms; /* limit for a command and its answer; 0: 30 seconds without a byte */
 	redisContext *c;     /* NULL: there is none; the next command makes one */
 };
 

@@ -65,7 +65,7 @@ kvarc_ret kvi_index_fail(struct kvi_store_index *index, int code);
 /* A statement, ready to be bound; NULL: *ret says why. */
 sqlite3_stmt *kvi_index_prepare(struct kvi_store_index *index, enum kvi_index_statement which,
                                 kvarc_ret *ret);
-/* After the last step, whose code it gets: returns ret, or what the code means. */
+/* Ends a statement after its last step, whose code it gets: returns ret, or what the code means. */
 kvarc_ret kvi_index_finish(struct kvi_store_index *index, sqlite3_stmt *statement, int code,
                            kvarc_ret ret);
 

@@ -13,7 +13,7 @@
 /* A component of a key; file systems have names of 255 bytes. */
 enum { COMPONENT_MAX = 240 };
 #define PLAIN "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
-/* Before the number of a mark: no component of a name has it. */
+/* Prefix of the number of a mark: no component of a name has it. */
 #define MARK "="
 #define DIGITS "0123456789"
 

@@ -10,7 +10,7 @@
 enum {
 	RACES_MOST = 10000, /* others put the version that is next */
 	READS_MOST = 100,   /* others remove the last one */
-	LOOKS_MOST = 3,     /* for a session that is not there */
+	LOOKS_MOST = 3,     /* reads of a session that is not there */
 	/* Lower marks stay that long, so that a list that is under way sees one of them. */
 	MARK_SECONDS = 7200
 };
@@ -337,7 +337,7 @@ static int remove_mark(void *opaque, const struct kvi_object *object)
 /* Old marks that are lower say nothing any more, and may stay. */
 kvarc_ret kvi_version_mark(struct kvarc_store *store, const struct kvi_session_key *session_key)
 {
-	/* Without bytes: a full disk may have a name left, though no block. */
+	/* A mark has no bytes: a full disk may have a name left, though no block. */
 	const kvarc_source source = kvi_text_source("", 0);
 	const struct kvi_backend_calls *calls = store->backend->calls;
 	struct kvi_list keys = { 0 };

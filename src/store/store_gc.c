@@ -380,7 +380,7 @@ struct repack_planning {
 	struct kvi_list *candidates;
 };
 
-/* For qsort and bsearch over struct needed_segment. */
+/* Compares two struct needed_segment, for qsort and bsearch. */
 static int needed_order(const void *a, const void *b)
 {
 	const struct needed_segment *x = a, *y = b;
@@ -921,7 +921,8 @@ static kvarc_ret evict(struct kvi_gc *gc)
 		keep_last(&gc->map, gc->o->keep);
 	if (gc->o->budget)
 		ret = meet_budget(gc);
-	/* In the order of their numbers: if this ends early, a session has its last versions. */
+	/* Versions go in the order of their numbers: if this ends early, a session has its last
+	 * versions. */
 	for (size_t i = 0; i < gc->map.versions.n && !ret; i++) {
 		struct kvi_map_version *v = KVI_LIST(struct kvi_map_version, gc->map.versions, i);
 		if (!v->removed) {
@@ -998,7 +999,8 @@ static kvarc_ret remove_packs(struct kvi_gc *gc)
 			gc->result->removed_bytes += p->bytes;
 		} else {
 			ret = kvi_gc_retire(gc, p);
-			/* On a full disk those that are retired so far make space for the rest. */
+			/* Archives that are retired so far make space on a full disk for the
+			 * rest. */
 			full = ret == KVARC_IO && retired;
 			retired |= p->retired;
 			ret = full ? KVARC_OK : ret;

@@ -101,7 +101,7 @@ kvarc_ret kvi_index_add_pack(struct kvi_store_index *index, struct kvi_index_pac
 kvarc_ret kvi_index_add_row(struct kvi_store_index *index, const struct kvi_index_row *row);
 /* Adds what a pack names. */
 kvarc_ret kvi_index_add_ref(struct kvi_store_index *index, const struct kvi_index_ref *ref);
-/* All that a pack holds and names was added. */
+/* Ends a pack: all that it holds and names was added. */
 kvarc_ret kvi_index_end_pack(struct kvi_store_index *index, int64_t pack);
 /* The content digest of a row, once it is known. */
 kvarc_ret kvi_index_set_digest(struct kvi_store_index *index, int64_t row,
@@ -127,19 +127,19 @@ kvarc_ret kvi_index_find_pack(struct kvi_store_index *index, const uint8_t id[16
 kvarc_ret kvi_index_find_locked(struct kvi_store_index *index, const uint8_t id[16], int64_t *pack);
 /* Finds a pack as kvi_index_find_pack does, also one that is locked or broken. */
 kvarc_ret kvi_index_find_any(struct kvi_store_index *index, const uint8_t id[16], int64_t *pack);
-/* All of a pack but `lacks`. Returns as the others, also END. */
+/* Reads all fields of a pack but `lacks`. Returns as kvi_index_find_any, also END. */
 kvarc_ret kvi_index_get_pack(struct kvi_store_index *index, const uint8_t id[16],
                              struct kvi_index_pack *pack);
 
 /* The lengths, in tokens, of the rows that follow a chain value (its first 8 bytes), descending. */
 kvarc_ret kvi_index_lengths(struct kvi_store_index *index, uint64_t parent, uint32_t n[256],
                             size_t *count);
-/* Up to most rows of tokens that follow one chain value and end with another one. */
+/* Finds up to most rows of tokens that follow one chain value and end with another one. */
 kvarc_ret kvi_index_match(struct kvi_store_index *index, uint64_t name_space, uint64_t parent,
                           const uint8_t chain[16], struct kvi_index_row *rows, size_t most,
                           size_t *n);
-/* Up to most rows of whole segments that follow a chain value and begin with an id, or with one
- * that is not known; long ones first. */
+/* Finds up to most rows of whole segments that follow a chain value and begin with an id, or with
+ * one that is not known; long ones first. */
 kvarc_ret kvi_index_children(struct kvi_store_index *index, uint64_t name_space, uint64_t parent,
                              int32_t first, struct kvi_index_row *rows, size_t most, size_t *n);
 /* Finds up to most rows of whole segments under a key: a chain value, or a content digest of
@@ -152,7 +152,7 @@ kvarc_ret kvi_index_holders(struct kvi_store_index *index, uint64_t name_space,
 typedef kvarc_ret (*kvi_index_pack_fn)(void *opaque, const struct kvi_index_pack *p);
 typedef kvarc_ret (*kvi_index_row_fn)(void *opaque, const struct kvi_index_row *row);
 typedef kvarc_ret (*kvi_index_ref_fn)(void *opaque, const struct kvi_index_ref *ref);
-/* All packs. count: their rows are counted, for `lacks`. */
+/* Lists all packs. count: their rows are counted, for `lacks`. */
 kvarc_ret kvi_index_packs(struct kvi_store_index *index, bool count, kvi_index_pack_fn fn,
                           void *opaque);
 /* Lists the whole segments of a pack, in the order of tracks and tokens. */

@@ -84,7 +84,7 @@ kvarc_ret kvi_pack_gone(struct kvarc_store *store, const uint8_t id[16], kvarc_r
 	return gone(store, key, ret);
 }
 
-/* Whether it is what its key says, and all of it. */
+/* Checks that an archive is the one that its key says and, without `any`, that it is whole. */
 static kvarc_ret check_whole(struct kvi_open_pack *pack, bool any)
 {
 	kvarc_info info;

@@ -1113,7 +1113,7 @@ static kvarc_ret publish(struct saving *saving)
 	kvarc_ret ret = confirm_file(saving);
 	if (!ret)
 		ret = put_archive(saving);
-	/* Before anybody sees the version, and again once gc can see it. */
+	/* The check runs before anybody sees the version, and again once gc can see it. */
 	if (!ret)
 		ret = kvi_protocol_confirm(saving->s, &saving->needs);
 	if (ret)

@@ -130,7 +130,8 @@ kvarc_ret kvi_pack_check_locked(struct kvarc_store *store, const uint8_t id[16])
 /* Checks the frames of a block. AUTH: no key opens it, and its frames are sound. Returns OK, AUTH,
  * END (it is not there), DATA, FORMAT, IO, MEM, MEMLIMIT. */
 kvarc_ret kvi_block_check(struct kvarc_store *store, const char *key);
-/* After a failure of its reader: IO becomes END where the archive was removed meanwhile. */
+/* Return value after a failure of an archive's reader: IO becomes END where the archive was removed
+ * meanwhile. */
 kvarc_ret kvi_pack_gone(struct kvarc_store *store, const uint8_t id[16], kvarc_ret ret);
 /* Options for readers of a store's archives; error: their error. */
 void kvi_pack_reader_options(const struct kvarc_store *store, kvarc_reader_options *options,
@@ -196,7 +197,7 @@ struct kvi_store_content {
 	uint8_t damaged[16];            /* id of the last such archive */
 	bool has_cut;                   /* with `any`: an archive that was read is not whole */
 };
-/* Nothing was asked for yet. any: archives that are not whole may be read. */
+/* Initial state: nothing was asked for. any: archives that are not whole may be read. */
 struct kvi_store_content kvi_content_of(struct kvarc_store *store, bool any);
 
 /* Marks in the index, after damage was found in an archive, its segments that cannot be decoded, so
@@ -276,8 +277,8 @@ typedef kvarc_ret (*kvi_manifest_fn)(void *opaque, const char *key, const struct
                                      const struct kvi_manifest *m, kvarc_ret wrong);
 /* Whether a manifest is left out of a list, and is not read. */
 typedef bool (*kvi_manifest_skip_fn)(void *opaque, const char *key);
-/* All manifests under a prefix, by name and number, but those that skip, which may be NULL, leaves
- * out, and those that go meanwhile. */
+/* Lists all manifests under a prefix, by name and number, but those that skip, which may be NULL,
+ * leaves out, and those that go meanwhile. */
 kvarc_ret kvi_manifests(struct kvarc_store *store, const char *prefix, kvi_manifest_skip_fn skip,
                         kvi_manifest_fn fn, void *opaque);
 /* PROG where a session cannot be called that. */
@@ -307,7 +308,7 @@ struct kvi_holder_rank {
 	uint64_t (*rank)(void *opaque, const uint8_t id[16]);
 	void *opaque;
 };
-/* For kvi_holder_rank.rank: 1 of those in a struct kvi_list of ids, else 0. */
+/* Rank for kvi_holder_rank.rank: 1 of those in a struct kvi_list of ids, else 0. */
 uint64_t kvi_protocol_rank_listed(void *opaque, const uint8_t id[16]);
 /* A segment, whole, that an archive names, in the archive that counts. Not OK ends the call. */
 typedef kvarc_ret (*kvi_holder_fn)(void *opaque, const struct kvi_index_row *row);

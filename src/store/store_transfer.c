@@ -182,7 +182,7 @@ static kvarc_ret arrive_pack(struct kvarc_store *store, const uint8_t id[16],
 	kvarc_ret ret = kvi_service_check(store);
 	if (ret)
 		return ret;
-	/* Before the put: a stream is read once. */
+	/* The check comes before the put: a stream is read once. */
 	ret = store->backend->calls->stat(store->backend, key, &object, store->error);
 	const bool here = !ret;
 	if (here) {
@@ -613,13 +613,14 @@ static int64_t read_entry(void *opaque, void *buf, size_t n, uint64_t offset)
 	return (int64_t)got;
 }
 
-/* The bytes of that entry, to be read once, in order. */
+/* Source of the bytes of the entry that tar_next has found, to be read once, in order. */
 static kvarc_source tar_entry(struct tar_in *in, uint64_t bytes)
 {
 	return (kvarc_source){ .read = read_entry, .opaque = in, .size = bytes };
 }
 
-/* All bytes of that entry, at most `capacity`. Returns OK; DATA: more; IO. */
+/* Reads all bytes of the entry that tar_next has found, at most `capacity`. Returns OK; DATA: more;
+ * IO. */
 static kvarc_ret tar_text(struct tar_in *in, uint64_t bytes, char *text, size_t capacity)
 {
 	if (bytes > capacity)

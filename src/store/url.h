@@ -14,7 +14,8 @@
  * Returns the offset; *bytes 0: there is nothing to leave out.
  */
 size_t kvi_url_secret(const char *url, size_t *bytes);
-/* The URL without that, cut to capacity, 1 at least; strlen(url) + 1 bytes hold all. Returns to. */
+/* Copies the URL without user and password, cut to capacity, 1 at least; strlen(url) + 1 bytes hold
+ * all. Returns to. */
 char *kvi_url_shown(char *to, size_t capacity, const char *url);
 /* Whether all that reads the URL finds the same host in it: in user and password '/', '?', '#',
  * '@', '\' and blanks are percent-encoded. */

@@ -110,7 +110,7 @@ static int fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, u
 {
 	const struct measure_piece *p = opaque;
 	const kvarc_view *v = &p->views[tensor];
-	(void)head, (void)heads; /* all: a trainer asks for no less */
+	(void)head, (void)heads; /* the trainer asks for all heads */
 	memcpy(dst, (const uint8_t *)v->data + t0 * v->token_stride, n * (size_t)v->token_stride);
 	return 0;
 }
