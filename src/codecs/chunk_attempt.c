@@ -6,8 +6,8 @@
 
 enum {
 	PARAMS_FRAME = 64, /* bytes around the content of a PARAMS frame */
-	PARAMS_LEVEL = 1,  /* of Zstandard, as kvi_pack has it */
-	ROWS_TO_FIT = 4,   /* fewer never pay for parameters */
+	PARAMS_LEVEL = 1,  /* Zstandard level of PARAMS content, as in kvi_pack */
+	ROWS_TO_FIT = 4,   /* fewer tokens never pay for new parameters */
 	CHECK = 8          /* bytes in front of the mask of the model codec */
 };
 
@@ -97,8 +97,8 @@ kvarc_ret kvi_attempt_price(struct kvi_coder *coder, struct kvi_attempt *attempt
 		return KVARC_OK;
 	size_t n = attempt->content.n;
 	uint8_t *buffer = kvi_scratch(coder, KVI_SCRATCH_PLANE_OUT, n);
-	/* Without memory no other choice is made: the same input gives the
-	 * same bytes, or none. */
+	/* A lack of memory is an error, never a different choice: the same input gives the same
+	 * bytes, or none. */
 	if (!buffer)
 		return kvi_alloc_error(coder->alloc);
 	size_t packed = kvi_zstd_write(coder, attempt->content.p, n, buffer, n, PARAMS_LEVEL);

@@ -5,17 +5,17 @@
 
 #include "coder.h"
 
-/* One way to write a chunk. */
+/* A chunk encoded with one codec and its parameters. */
 struct kvi_attempt {
 	unsigned codec;
-	struct kvi_payload out; /* out.begin NULL: there is none */
+	struct kvi_payload out; /* out.begin NULL: the codec made no payload */
 	size_t section_bytes;
-	uint64_t raw_check;        /* of several streams */
-	bool refers;               /* to the chunk's reference */
-	struct kvi_params *params; /* new ones, or NULL */
-	struct kvi_out content;    /* of the new PARAMS */
-	size_t params_bytes;       /* what they cost in the file */
-	bool priced;               /* else they cost that at most */
+	uint64_t raw_check;        /* check of the elements; several streams alone */
+	bool refers;               /* the payload refers to chunk->before */
+	struct kvi_params *params; /* new parameters, or NULL */
+	struct kvi_out content;    /* PARAMS content of new parameters */
+	size_t params_bytes;       /* bytes of new parameters in the file */
+	bool priced;               /* params_bytes is exact, else an upper bound */
 };
 
 /* Bytes of the payload. */
@@ -23,7 +23,7 @@ static inline size_t kvi_attempt_bytes(const struct kvi_attempt *attempt)
 {
 	return (size_t)(attempt->out.end - attempt->out.begin);
 }
-/* With what new parameters cost. */
+/* Bytes of the payload and of its new parameters. */
 static inline size_t kvi_attempt_cost(const struct kvi_attempt *attempt)
 {
 	return kvi_attempt_bytes(attempt) + attempt->params_bytes;

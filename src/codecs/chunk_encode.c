@@ -51,7 +51,7 @@ static void finish(struct kvi_attempt *attempt, struct kvi_encoded *out)
 	}
 }
 
-/* Coded, as Zstandard or raw: the smallest of them. */
+/* Chooses the smallest payload: coded, as Zstandard or raw. */
 static kvarc_ret choose(struct kvi_coder *coder, struct kvi_coder_job *job,
                         struct kvi_attempt *best, struct kvi_encoded *out)
 {
@@ -116,7 +116,7 @@ static bool may_expect(const struct kvi_coder_job *job)
 	       kvi_floats_finite(job->chunk->dtype, job->raw, job->mask.C * job->mask.T);
 }
 
-/* With the chunk's linear model; attempt->out stays empty where that is not possible. */
+/* Encodes with the chunk's linear model; attempt->out stays empty where that is not possible. */
 static kvarc_ret try_linear(struct kvi_coder *coder, struct kvi_coder_job *job, int level,
                             struct kvi_attempt *attempt)
 {
@@ -227,7 +227,8 @@ static bool is_state(const struct kvi_chunk *chunk, int level)
 	       (chunk->kind == KVARC_CONV_STATE || chunk->kind == KVARC_RECURRENT_STATE);
 }
 
-/* At level 0 or 1; *bytes: with parameters; NULL: not asked. */
+/* Encodes a masked job at level 0 or 1. *bytes: size of the payload with new parameters; NULL: not
+ * wanted. */
 static kvarc_ret encode_plain(struct kvi_coder *coder, struct kvi_coder_job *job, int level,
                               const struct kvi_params *current, struct kvi_encoded *out,
                               size_t *bytes)
@@ -256,8 +257,8 @@ static void drop_params(const struct kvi_coder *coder, struct kvi_encoded *out)
 	kvi_free(coder->alloc, out->params_content);
 }
 
-/* At level 0 or 1, where that is smaller than `linear`, or there is none (NULL): else out->payload
- * stays NULL. The job is masked. */
+/* Encodes a masked job at level 0 or 1 where that is smaller than `linear`, or where linear is
+ * NULL; else out->payload stays NULL. */
 static kvarc_ret encode_beside(struct kvi_coder *coder, struct kvi_coder_job *job, int level,
                                const struct kvi_params *current,
                                const struct linear_payload *linear, struct kvi_encoded *out)
@@ -268,7 +269,7 @@ static kvarc_ret encode_beside(struct kvi_coder *coder, struct kvi_coder_job *jo
 	if (linear)
 		ret = plain_may_win(coder, job->chunk, current, job->raw, linear, &may);
 	if (!ret && may && linear)
-		ret = mask_chunk(coder, job); /* its memory was lent */
+		ret = mask_chunk(coder, job); /* plain_may_win used the mask's memory */
 	if (ret || !may)
 		return ret;
 	ret = encode_plain(coder, job, level, current, out, linear ? &bytes : NULL);
@@ -279,7 +280,8 @@ static kvarc_ret encode_beside(struct kvi_coder *coder, struct kvi_coder_job *jo
 	return KVARC_OK;
 }
 
-/* With the chunk's linear model where it has one and that is smaller. */
+/* Encodes with the chunk's linear model where it has one and that is smaller, else at level 0 or 1.
+ * *observed: the linear model coded the chunk, so that its features are filled. */
 static kvarc_ret encode_chunk(struct kvi_coder *coder, const struct kvi_chunk *chunk, int level,
                               const struct kvi_params *current, const uint8_t *raw,
                               struct kvi_encoded *out, bool *observed)

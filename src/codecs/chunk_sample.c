@@ -17,7 +17,7 @@ unsigned kvi_sample_entropy(const struct kvi_coder *coder, const uint8_t *p, siz
 	}
 	uint64_t bits = 0;
 	for (unsigned v = 0; v < 256; v++) {
-		/* Of a whole sample: without a division. */
+		/* Counts of a whole sample need no division. */
 		const size_t freq = taken == SAMPLE ? counts[v]
 		                                    : counts[v] * (size_t)SAMPLE / taken;
 		bits += (uint64_t)counts[v] * coder->tables->cost[freq];

@@ -141,7 +141,7 @@ struct payload_coded {
 	bool observed; /* the codec fills the chunk's features */
 };
 
-/* What a payload of codec state has in front of its mask. */
+/* Reads the bytes in front of the mask of a payload of codec state: reference and group. */
 static kvarc_ret get_state_head(const struct kvi_chunk_payload *payload,
                                 struct payload_coded *coded)
 {
@@ -238,7 +238,7 @@ static kvarc_ret add_features(struct kvi_coder *coder, const struct kvi_chunk *c
 	return kvi_chunk_features(coder, chunk, raw, chunk->linear->model->flags & KVI_MODEL_BASIS);
 }
 
-/* Codecs with streams. */
+/* Decodes a payload of a codec with streams. */
 static kvarc_ret decode_coded(struct kvi_coder *coder, const struct kvi_chunk_payload *payload,
                               uint8_t *raw, uint64_t *raw_check)
 {
@@ -260,7 +260,7 @@ static kvarc_ret decode_coded(struct kvi_coder *coder, const struct kvi_chunk_pa
 	return d.observed ? KVARC_OK : add_features(coder, payload->chunk, raw);
 }
 
-/* Codecs without streams. */
+/* Decodes a payload of a codec without streams. */
 static kvarc_ret decode_plain(struct kvi_coder *coder, const struct kvi_chunk_payload *payload,
                               uint8_t *raw)
 {

@@ -29,20 +29,20 @@ struct kvi_chunk {
 	uint32_t head_channels;
 	const int32_t *positions;
 	const kvarc_rope *rope;
-	/* For decoders: the tokens from .. to - 1 are wanted; to 0: all. Elements and features of
-	 * others are then anything. The codec linear wants whole streams, others take what holds
-	 * them. */
+	/* Decoders: the tokens from .. to - 1 are wanted; to 0: all. Elements and features of
+	 * other tokens are undefined. The codec linear wants whole streams, others round up to
+	 * streams. */
 	uint32_t from, to;
-	/* For decoders: threads that wait for the chunk, as far as is known, and so will help. */
+	/* Decoders: threads that wait for the chunk, as far as is known, and so will help. */
 	unsigned helpers;
 	/* Codec state: the elements of the chunk that it refers to, kvi_chunk_bytes; NULL: none.
 	 * Encoders may refer to it, and write the sequence number and offset of its frame. */
 	const uint8_t *before;
 	uint64_t before_sequence, before_offset;
-	/* For encoders. */
+	/* Encoders. */
 	uint8_t kind; /* kvarc_kind */
-	/* For encoders of lossy chunks. */
-	uint64_t t0;  /* of the first token in its track */
+	/* Encoders of lossy chunks. */
+	uint64_t t0;  /* index of the first token in its track */
 	uint64_t end; /* number of tokens of the track, as far as known; 0: not known */
 	/* Rate of each token above the tier's, in 1/16 bit; KVARC_LOSSY_NOTHING: stays exact. NULL:
 	 * all tokens have the tier's rate. */
@@ -51,7 +51,8 @@ struct kvi_chunk {
 	 * what a transformer predicts (codecs model and predicted); NULL: none. Encoders of level 2
 	 * and up try it first and fall back where it does not pay. */
 	const struct kvi_linear_in *linear;
-	/* With linear: filled from the elements, whatever the codec; NULL: not wanted. */
+	/* Features of the chunk for upper layers, filled from its elements whatever the codec;
+	 * needs `linear`. NULL: not wanted. */
 	struct kvi_features *features;
 	/* Called by an encoder of the codecs linear and model once features are filled, long before
 	 * it is done; NULL: not wanted. */
@@ -118,16 +119,16 @@ enum { KVI_ENCODED_FRONT = 80, KVI_ENCODED_BEHIND = 32 };
 struct kvi_encoded {
 	uint8_t codec;
 	struct kvi_chunk_cut cut;
-	uint64_t raw_check; /* of the elements that a decoder makes (spec 7) */
+	uint64_t raw_check; /* check of the elements that a decoder makes (spec 7) */
 	bool uses_params;
-	bool refers;            /* to chunk->before */
-	const uint8_t *payload; /* in the coder, until its next call */
+	bool refers;            /* the payload refers to chunk->before */
+	const uint8_t *payload; /* memory of the coder, valid until its next call */
 	bool free_around;       /* bytes in front of it and behind it are the caller's */
 	size_t payload_bytes;
 	/* New parameters, to be written before the chunk; NULL: `current` serves. The caller owns
 	 * both then (kvi_params_free, kvi_free with the coder's allocator). */
 	struct kvi_params *params;
-	uint8_t *params_content; /* after `u8 codec` */
+	uint8_t *params_content; /* PARAMS content after `u8 codec` */
 	size_t params_bytes;
 	uint8_t params_codec;
 };
@@ -145,8 +146,9 @@ kvarc_ret kvi_chunk_encode(struct kvi_coder *coder, const struct kvi_chunk *chun
                            struct kvi_encoded *out);
 
 /*
- * As kvi_chunk_encode, with a lossy tier where it takes the chunk and is smaller than its elements;
- * raw is overwritten with the decoded elements.
+ * Encodes a chunk with a lossy tier where the tier takes the chunk and makes it smaller than its
+ * elements; raw is then overwritten with the decoded elements. Other chunks go to kvi_chunk_encode.
+ * Returns the errors of kvi_chunk_encode.
  */
 kvarc_ret kvi_chunk_encode_lossy(struct kvi_coder *coder, const struct kvi_chunk *chunk, int level,
                                  const kvarc_lossy *tier, const struct kvi_params *current,
@@ -163,7 +165,8 @@ int kvi_lossy_token_rate(const kvarc_lossy *tier, const struct kvi_chunk *chunk,
 /* The entry of kvarc_lossy.token_rate for a token of a track of `end` tokens, but a token
  * that stays exact is never dropped. tier may be NULL. */
 KVI_SHARED int kvi_lossy_rate_at(const kvarc_lossy *tier, uint64_t token, uint64_t end);
-/* How often the elements of a lossy payload were coded by a lossy codec; 0: bytes is 0. */
+/* Number of times that the elements of a lossy payload were coded by a lossy codec; 0: bytes is
+ * 0. */
 unsigned kvi_lossy_generation(const uint8_t *payload, size_t bytes);
 
 /* A chunk to be decoded. */

@@ -59,8 +59,8 @@ uint64_t kvi_params_rate(size_t bytes, size_t elements)
 
 bool kvi_params_drifted(const struct kvi_params *params, size_t bytes, size_t elements)
 {
-	/* What they have to save: a fit takes as long as encoding, and the chunk is encoded again.
-	 * Level 0 is the one for speed. */
+	/* New parameters must save 1/worth: a fit takes as long as encoding, and the chunk is
+	 * encoded again. Codec exponent asks for more because level 0 is for speed. */
 	const unsigned worth = params->codec == KVI_CODEC_EXPONENT ? 128 : 256;
 	const uint64_t least = params->expected / worth +
 	                       kvi_params_rate(params->refit_bytes, elements);

@@ -15,7 +15,7 @@
 
 /* Limits of fits, and the Zstandard level of planes. */
 enum {
-	KVI_TABLES_MAX = 16, /* of codecs exponent and bytes */
+	KVI_TABLES_MAX = 16, /* tables of codecs exponent and bytes */
 	KVI_ZSTD_LEVEL = 3
 };
 
@@ -25,11 +25,11 @@ enum { KVI_STREAM_HEAD = 4 + 4 * KVI_LANES };
 /* Scratch memory by purpose; each grows to what the largest chunk needs. */
 enum kvi_scratch {
 	KVI_SCRATCH_OUT,  /* the payload */
-	KVI_SCRATCH_OUT2, /* others, to compare */
+	KVI_SCRATCH_OUT2, /* payloads to compare with it */
 	KVI_SCRATCH_OUT3,
-	KVI_SCRATCH_PACKED,   /* what remains after the mask, token-major */
+	KVI_SCRATCH_PACKED,   /* elements that remain after the mask, token-major */
 	KVI_SCRATCH_ELEMENTS, /* u16 or u8, in stream order */
-	KVI_SCRATCH_OTHER,    /* the same in token-major order */
+	KVI_SCRATCH_OTHER,    /* elements in token-major order; symbols and escapes */
 	KVI_SCRATCH_CONTEXT,  /* contexts or tables in stream order */
 	KVI_SCRATCH_CHANNELS, /* per-channel arrays */
 	KVI_SCRATCH_PLANE,
@@ -49,7 +49,7 @@ enum kvi_scratch {
 	KVI_SCRATCH_COEFFICIENTS,
 	KVI_SCRATCH_PREDICTION, /* predicted elements, codec klt */
 	KVI_SCRATCH_CODES,
-	KVI_SCRATCH_RAW, /* all elements of a chunk, of an encoder's caller */
+	KVI_SCRATCH_RAW, /* all elements of a chunk, for an encoder's caller */
 	KVI_N_SCRATCH
 };
 
@@ -57,10 +57,11 @@ enum kvi_scratch {
 struct kvi_coder_tables {
 	const struct kvi_alloc *alloc;
 	struct kvi_tables grid;                /* table set 0, for encoders: lut NULL */
-	struct kvi_late_tables *late;          /* the same for decoders, made when first needed */
-	struct kvi_tables codes;               /* of lossy chunks; lut NULL: not made */
-	uint16_t cost[KVI_PROB_TOTAL + 1];     /* of a frequency, in 1/256 bit */
-	uint16_t scale_pairs[KVI_SCALE_PAIRS]; /* as kvi_rotation has them */
+	struct kvi_late_tables *late;          /* table set 0 for decoders, made when first
+	                                        * needed */
+	struct kvi_tables codes;               /* tables of lossy codes; lut NULL: not made */
+	uint16_t cost[KVI_PROB_TOTAL + 1];     /* code length of a frequency, in 1/256 bit */
+	uint16_t scale_pairs[KVI_SCALE_PAIRS]; /* kvi_rotation.scales */
 };
 
 /* A coder: the scratch memory and state of one thread. */
@@ -68,15 +69,16 @@ struct kvi_coder {
 	const struct kvi_alloc *alloc;
 	const struct kvi_coder_tables *tables;
 	const struct kvi_kernels *kernels;
-	struct kvi_pool *pool; /* whose workers may help; NULL: nobody */
+	struct kvi_pool *pool; /* its idle workers may help; NULL: nobody */
 	void *zstd_c, *zstd_d; /* made when first needed */
 	struct {
 		void *p;
 		size_t bytes;
 	} scratch[KVI_N_SCRATCH];
-	struct kvi_tables lut;  /* of a chunk's parameters (tables.h) */
+	struct kvi_tables lut;  /* tables of a chunk's parameters (kernels/rans.h) */
 	struct kvi_tables grid; /* table set 0; lut NULL until kvi_grid_decodes */
-	/* Of the last chunk that rotated by them. */
+	/* Rotations of the last chunk that had some: results of kvi_coder_rotations and
+	 * kvi_coder_token_turns. */
 	struct kvi_rotations turns;
 	struct kvi_token_turns token_turns;
 };
@@ -90,8 +92,8 @@ kvarc_ret kvi_coder_table_make(struct kvi_tables *tables, const struct kvi_alloc
  * archive of level 0. False: no memory (kvi_alloc_error says which). */
 bool kvi_grid_decodes(struct kvi_coder *coder);
 
-/* At least `bytes` of uninitialised memory, until the next call for the same
- * purpose. NULL: no memory (kvi_alloc_error says which). */
+/* Returns at least `bytes` of uninitialised memory, valid until the next call for the same purpose.
+ * NULL: no memory (kvi_alloc_error says which). */
 void *kvi_scratch(struct kvi_coder *coder, enum kvi_scratch which, size_t bytes);
 /* The 2-aligned end of scratch memory with at least `bytes` in front of it; NULL: no memory. */
 uint8_t *kvi_scratch_end(struct kvi_coder *coder, enum kvi_scratch which, size_t bytes);
@@ -100,7 +102,8 @@ uint8_t *kvi_scratch_end(struct kvi_coder *coder, enum kvi_scratch which, size_t
 const struct kvi_rotations *kvi_coder_rotations(struct kvi_coder *coder, const kvarc_rope *rope,
                                                 const int32_t *positions, size_t n);
 
-/* The same by token, rounded (spec grid 2). */
+/* Turns of n tokens, token by token and rounded (spec grid 2), until the next call; NULL without
+ * memory. */
 const struct kvi_token_turns *kvi_coder_token_turns(struct kvi_coder *coder, const kvarc_rope *rope,
                                                     const int32_t *positions, size_t n);
 
@@ -119,7 +122,7 @@ unsigned kvi_sample_entropy(const struct kvi_coder *coder, const uint8_t *p, siz
  * of a chunk, which is what other codecs make of them. */
 bool kvi_zstd_may_win(struct kvi_coder *coder, const struct kvi_chunk *chunk, const uint8_t *raw,
                       size_t bytes);
-/* The most bytes of other codecs for which it says no, whatever the elements are. */
+/* The most bytes of other codecs for which kvi_zstd_may_win is false, whatever the elements are. */
 size_t kvi_zstd_never_wins(const struct kvi_chunk *chunk);
 
 /* Whether a chunk keeps the limits of spec 4.2 and 7. */
@@ -145,7 +148,8 @@ bool kvi_elements16_lie(const uint8_t *packed);
 /* Packed little-endian elements in the machine's order: in place, or a copy in scratch memory;
  * NULL: no memory. */
 const uint16_t *kvi_elements16(struct kvi_coder *coder, const uint8_t *packed, size_t n);
-/* Where to decode elements to; NULL: no memory. kvi_elements16_done then moves them to packed. */
+/* The buffer to decode n elements of 16 bits to: packed itself where its elements can be read in
+ * place, else scratch memory, from which kvi_elements16_done moves them. NULL: no memory. */
 uint16_t *kvi_elements16_buffer(struct kvi_coder *coder, uint8_t *packed, size_t n);
 /* Moves decoded elements to packed, where they are not there already. */
 void kvi_elements16_done(const uint16_t *elements, uint8_t *packed, size_t n);
@@ -159,7 +163,8 @@ const uint16_t *kvi_coded_elements(struct kvi_coder *coder, unsigned dtype, cons
 /* Writes the planes; returns their end. */
 uint8_t *kvi_coded_planes(struct kvi_coder *coder, unsigned dtype, const uint8_t *packed, size_t n,
                           uint8_t *to);
-/* Where to decode the coded elements to; NULL: no memory. */
+/* The buffer to decode the coded elements to, from which kvi_coded_place puts them into packed;
+ * NULL: no memory. */
 uint16_t *kvi_coded_buffer(struct kvi_coder *coder, unsigned dtype, uint8_t *packed, size_t n);
 /* The planes of coded elements, a byte of each element. */
 struct kvi_coded_planes {
@@ -173,9 +178,10 @@ void kvi_coded_place(unsigned dtype, const uint16_t *e, const struct kvi_coded_p
                      size_t at, size_t n, uint8_t *packed);
 
 /*
- * What the parameters of all codecs have in common. A codec with parameters has a struct of its own
- * whose first member this is (exponent.h, grid.h, ...); arrays follow in the same block of memory.
- * Readers and writers pass parameters to the codec that `codec` names and to no other.
+ * The part that the parameters of all codecs have in common. A codec with parameters has a struct
+ * of its own whose first member is a kvi_params (exponent.h, grid.h, ...); arrays follow in the
+ * same block of memory. Readers and writers pass parameters to the codec that `codec` names and to
+ * no other.
  */
 struct kvi_params {
 	const struct kvi_alloc *alloc;
@@ -195,7 +201,7 @@ void *kvi_params_new(const struct kvi_alloc *alloc, uint8_t codec, const struct 
 /* Whether parameters are of this codec, and for chunks of this shape. params may be NULL: false. */
 bool kvi_params_match(const struct kvi_params *params, const struct kvi_chunk *chunk,
                       unsigned codec);
-/* As kvi_params_match, and the chunk has what rotation needs. */
+/* Whether kvi_params_match, and the chunk has rope and positions where the parameters rotate. */
 bool kvi_params_serve(const struct kvi_params *params, const struct kvi_chunk *chunk,
                       unsigned codec);
 /* Size in 1/1000 bit per element. */
@@ -203,7 +209,8 @@ uint64_t kvi_params_rate(size_t bytes, size_t elements);
 /* Encoders: whether a chunk came out so much larger than the one that its parameters were fitted
  * to that new ones may pay. */
 bool kvi_params_drifted(const struct kvi_params *params, size_t bytes, size_t elements);
-/* What follows `u8 codec` in PARAMS. Returns OK, MEM, MEMLIMIT; on failure content is empty. */
+/* Makes the PARAMS content after `u8 codec`, which the caller frees. Returns OK, MEM, MEMLIMIT; on
+ * failure content is empty. */
 kvarc_ret kvi_params_write(const struct kvi_params *params, const struct kvi_alloc *alloc,
                            struct kvi_out *content);
 
@@ -229,7 +236,7 @@ struct kvi_coder_job {
 	/* Decoders of codecs with streams. */
 	struct kvi_streams streams;
 	const struct kvi_streams_in *streams_in;
-	uint8_t *whole; /* where all T x C elements go */
+	uint8_t *whole; /* buffer for all T x C elements */
 	bool checked;   /* checks of streams are compared */
 	/* Encoders: all T x C elements, the mask section, what remains: rows x channels elements,
 	 * token-major, without gaps. */
@@ -244,7 +251,7 @@ struct kvi_coder_job {
 	uint8_t *refused;
 };
 
-/* What an encoder makes of a job. */
+/* The payload that an encoder makes of a job. */
 struct kvi_payload {
 	/* Codecs with streams: these grow down from `words`, which is aligned to
 	 * KVI_STREAM_ALIGN, planes up. begin: the table. */
@@ -263,13 +270,13 @@ struct kvi_payload {
 enum { KVI_TAKES_FLOATS = 1, KVI_TAKES_OTHERS = 2, KVI_TAKES_ALL = 3 };
 
 /*
- * What a codec does; the row stands beside its implementation. Name and properties are in
+ * The functions of a codec; the row stands beside its implementation. Name and properties are in
  * format/codec_ids.h; codec.c lists the rows. Functions that a codec does not need are NULL.
- * Functions return OK, MEM, MEMLIMIT and what they say.
+ * Functions return OK, MEM, MEMLIMIT and the errors that their comments name.
  */
 struct kvi_codec {
 	unsigned takes; /* KVI_TAKES_* */
-	/* What follows `u8 codec` in PARAMS. shape: dtype, heads, channels and rope. DATA,
+	/* Reads the PARAMS content after `u8 codec`. shape: dtype, heads, channels and rope. DATA,
 	 * OPTIONS. */
 	kvarc_ret (*parse)(const struct kvi_alloc *alloc, const struct kvi_chunk *shape,
 	                   struct kvi_in *in, struct kvi_params **out);
@@ -282,12 +289,13 @@ struct kvi_codec {
 	 * that are stored in planes. */
 	unsigned words_each;
 	unsigned (*plane_bits)(unsigned dtype);
-	/* What other planes take at most; NULL: there are none. */
+	/* Most bytes of other planes; NULL: there are none. */
 	size_t (*side_bytes)(const struct kvi_mask *m);
-	/* To out; lossy codecs also to job->decoded. Lossy: END (not for these elements). */
+	/* Encodes the job to out; lossy codecs also fill job->decoded. Lossy: END (the codec does
+	 * not take these elements). */
 	kvarc_ret (*encode)(struct kvi_coder *c, const struct kvi_coder_job *job,
 	                    struct kvi_payload *out);
-	/* All of `in` to job->decoded; codecs with streams: those that are wanted, by
+	/* Decodes all of `in` to job->decoded; codecs with streams: the wanted streams, by
 	 * kvi_streams_decode. DATA, OPTIONS, PREDICTOR. */
 	kvarc_ret (*decode)(struct kvi_coder *c, const struct kvi_coder_job *job,
 	                    struct kvi_in *in);
@@ -307,7 +315,7 @@ bool kvi_linear_sources(const struct kvi_chunk *chunk);
 static inline unsigned kvi_linear_codec(const struct kvi_chunk *chunk)
 {
 	if (chunk->linear->model->flags & KVI_MODEL_BASIS)
-		return KVI_CODEC_KLT; /* it predicts nothing */
+		return KVI_CODEC_KLT; /* a KLT basis predicts nothing */
 	return chunk->linear->expected ? KVI_CODEC_MODEL : KVI_CODEC_LINEAR;
 }
 

@@ -16,10 +16,10 @@ struct kvi_lanes {
 
 /* The steps of a stream in the order of tokens. */
 struct kvi_steps kvi_token_steps(const struct kvi_lanes *lanes);
-/* Those of n elements in the order of elements. */
+/* The steps of a stream of n elements in the order of elements. */
 struct kvi_steps kvi_element_steps(size_t n);
 
-/* From token-major order to the order of tokens; elements of 1, 2 or 4 bytes. */
+/* Move elements of 1, 2 or 4 bytes from token-major order to the order of tokens. */
 void kvi_lanes_to8(const struct kvi_lanes *l, const uint8_t *from, uint8_t *to);
 void kvi_lanes_to16(const struct kvi_lanes *l, const uint16_t *from, uint16_t *to);
 void kvi_lanes_to32(const struct kvi_lanes *lanes, const uint32_t *from, uint32_t *to);
@@ -27,14 +27,15 @@ void kvi_lanes_to32(const struct kvi_lanes *lanes, const uint32_t *from, uint32_
 void kvi_lanes_from8(const struct kvi_lanes *l, const uint8_t *from, uint8_t *to);
 void kvi_lanes_from16(const struct kvi_lanes *l, const uint16_t *from, uint16_t *to);
 
-/* One entry per channel, laid out for the kernels' jobs in the order of elements. */
+/* Entries per channel, laid out for the kernels' jobs in the order of elements. */
 struct kvi_ring {
 	const void *full, *tail; /* entries of the full steps and of the last one */
 	size_t steps;            /* period of the full part */
 };
-/* Those of the streams of a chunk: they have the same number of tokens, but for the last one. */
+/* The rings of the streams of a chunk, which have the same number of tokens but for the last
+ * one. */
 struct kvi_rings {
-	size_t rows; /* of all but the last stream */
+	size_t rows; /* tokens of each stream but the last */
 	struct kvi_ring ring[2];
 };
 /* Tokens, 1 to 32, after which the first lane has the first channel again. */
@@ -47,7 +48,8 @@ size_t kvi_ring_trial(size_t channels);
 /* Lays out entries of `size` bytes for a stream of rows x channels elements in buffer. */
 struct kvi_ring kvi_ring_make(size_t rows, size_t channels, size_t size, const void *per_channel,
                               void *buffer);
-/* Both rings for streams of `rows` tokens, and `last` ones; buffer: twice kvi_ring_capacity. */
+/* Lays out both rings: for streams of `rows` tokens and for the last one of `last`. buffer: twice
+ * `capacity` entries of `size` bytes (kvi_ring_capacity). */
 struct kvi_rings kvi_rings_make(size_t rows, size_t last, size_t channels, size_t size,
                                 const void *per_channel, void *buffer, size_t capacity);
 /* The ring of a stream of this number of tokens. */

@@ -147,7 +147,7 @@ size_t kvi_mask_find(struct kvi_mask *mask, const uint8_t *raw, uint8_t *to)
 	mask->channel_bits = mask->channel_values = NULL;
 
 	memset(at, 0, bitmap_bytes(mask->C));
-	/* In a single token every channel is constant: nothing to win. */
+	/* A single token has constant channels alone: nothing to win. */
 	if (mask->T > 1 && find_channels(mask, raw, at)) {
 		*to |= HAS_CHANNELS;
 		mask->channel_bits = at;

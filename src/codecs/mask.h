@@ -23,7 +23,7 @@ struct kvi_mask {
 	unsigned size;
 	const uint8_t *row_bits, *row_values;
 	const uint8_t *channel_bits, *channel_values;
-	struct kvi_mask_run *runs; /* of the remaining channels; in the caller's memory */
+	struct kvi_mask_run *runs; /* runs of remaining channels; in the caller's memory */
 	size_t n_runs;
 };
 
@@ -65,7 +65,7 @@ void kvi_mask_gather(const struct kvi_mask *mask, const uint8_t *raw, uint8_t *p
 void kvi_mask_scatter(const struct kvi_mask *mask, const uint8_t *packed, size_t first, size_t end,
                       uint8_t *raw);
 
-/* Of C entries of `size` bytes those of the remaining channels. */
+/* Copies the entries of the remaining channels out of C entries of `size` bytes. */
 void kvi_mask_channels(const struct kvi_mask *mask, size_t size, const void *all, void *rest);
 /* The inverse of kvi_mask_channels for bytes; entries of constant channels stay as they are. */
 void kvi_mask_spread(const struct kvi_mask *mask, const uint8_t *rest, uint8_t *all);

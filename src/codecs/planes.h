@@ -44,12 +44,12 @@ kvarc_ret kvi_plane_read(struct kvi_coder *coder, struct kvi_in *in, size_t n, u
  * KVI_SCRATCH_PLANE_OUT. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_packed_put(struct kvi_coder *coder, const uint8_t *from, size_t bytes,
                          struct kvi_out *out);
-/* Reads them; *to: in the input or in KVI_SCRATCH_PLANE. Returns OK, MEM, MEMLIMIT, DATA,
- * OPTIONS. */
+/* Reads bytes that kvi_packed_put wrote; *to: in the input or in KVI_SCRATCH_PLANE. Returns OK,
+ * MEM, MEMLIMIT, DATA, OPTIONS. */
 kvarc_ret kvi_packed_get(struct kvi_coder *coder, struct kvi_in *in, size_t bytes,
                          const uint8_t **to);
 
-/* One byte per element, below 2^bits, to a plane of 4, 2 or 1 bits. */
+/* Packs one byte per element, below 2^bits, to a plane of 4, 2 or 1 bits. */
 void kvi_plane_pack(const uint8_t *values, size_t n, unsigned bits, uint8_t *plane);
 /* The inverse of kvi_plane_pack. */
 void kvi_plane_unpack(const uint8_t *plane, size_t n, unsigned bits, uint8_t *values);

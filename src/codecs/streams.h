@@ -16,10 +16,10 @@
 enum {
 	KVI_STREAMS_MAX = 8,
 	KVI_STREAM_ALIGN = 16,
-	KVI_STREAM_ENTRY = 16 + 4 * KVI_LANES /* of the table, and states */
+	KVI_STREAM_ENTRY = 16 + 4 * KVI_LANES /* bytes of a stream's table entry and states */
 };
 
-/* How the remaining tokens of a chunk are cut. */
+/* The cut of a chunk's remaining tokens into streams. */
 struct kvi_streams {
 	unsigned size, n;    /* b; number of streams */
 	size_t rows, tokens; /* remaining tokens; those of each stream but the last */
@@ -40,7 +40,7 @@ static inline size_t kvi_stream_first(const struct kvi_streams *streams, unsigne
 struct kvi_stream_part {
 	size_t first, rows;
 };
-/* Those of stream i. */
+/* The remaining tokens of stream i. */
 static inline struct kvi_stream_part kvi_stream_part_of(const struct kvi_streams *streams,
                                                         unsigned i)
 {
@@ -52,18 +52,18 @@ static inline struct kvi_stream_part kvi_stream_part_of(const struct kvi_streams
 struct kvi_tokens {
 	size_t first, end;
 };
-/* Those that stream i is checked with (spec rans 4); mask: of the chunk. */
+/* The tokens that the check of stream i covers (spec rans 4); mask: the chunk's. */
 struct kvi_tokens kvi_stream_tokens(const struct kvi_streams *streams, const struct kvi_mask *mask,
                                     unsigned i);
 
 /*
- * The check of the elements of a chunk, T x C of the mask in raw: their hash, or, of several
- * streams, that of check[], which are the hashes of their tokens.
+ * The check of the elements of a chunk, T x C of the mask in raw: their hash or, with several
+ * streams, the hash of check[], which is filled with the hashes of their tokens.
  */
 uint64_t kvi_streams_check(const struct kvi_streams *streams, const struct kvi_mask *mask,
                            const uint8_t *raw, uint64_t check[KVI_STREAMS_MAX]);
 
-/* That of several streams, from their checks alone. */
+/* The check of a chunk of several streams, from the checks of its streams alone. */
 uint64_t kvi_streams_check_of(const struct kvi_streams *streams,
                               const uint64_t check[KVI_STREAMS_MAX]);
 
@@ -71,7 +71,7 @@ uint64_t kvi_streams_check_of(const struct kvi_streams *streams,
 struct kvi_streams_in {
 	struct kvi_stream stream[KVI_STREAMS_MAX];
 	uint64_t check[KVI_STREAMS_MAX];
-	unsigned first, end; /* those that are decoded */
+	unsigned first, end; /* the streams first .. end - 1 are decoded */
 };
 /* The fewest streams, but one, that hold tokens.first to tokens.end - 1, into
  * in->first and end; returns the tokens that they have. */
@@ -84,7 +84,7 @@ bool kvi_streams_get(struct kvi_streams_in *streams_in, const struct kvi_streams
 bool kvi_states_get(struct kvi_in *in, uint32_t state[KVI_LANES]);
 /* Reads the zeros behind n bytes of a payload, to a multiple of KVI_STREAM_ALIGN. */
 bool kvi_get_padding(struct kvi_in *in, size_t n);
-/* Writes them; returns their end. */
+/* Writes zeros behind n bytes, to a multiple of KVI_STREAM_ALIGN; returns their end. */
 static inline uint8_t *kvi_put_padding(uint8_t *to, size_t n)
 {
 	for (; n % KVI_STREAM_ALIGN; n++)
@@ -96,13 +96,13 @@ struct kvi_coder;
 struct kvi_coder_job;
 struct kvi_pool;
 
-/* What decodes the streams of a chunk. Several threads call it at once, for different streams; no
- * memory of a coder is taken. */
+/* The decoder of a chunk's streams. Several threads call `some` at once, for different streams; it
+ * takes no memory of a coder. */
 struct kvi_streams_decoder {
 	void *opaque;
 	/* Decodes n streams from `first` on to the job's `decoded`. false: one is not valid. */
 	bool (*some)(void *opaque, unsigned first, unsigned n);
-	unsigned most;    /* of n, which is more where that is faster */
+	unsigned most;    /* most streams that one call of `some` decodes */
 	unsigned helpers; /* threads that are known to help, or soon will */
 };
 /*
@@ -113,7 +113,7 @@ struct kvi_streams_decoder {
 kvarc_ret kvi_streams_decode(const struct kvi_coder *coder, const struct kvi_coder_job *job,
                              const struct kvi_streams_decoder *decoder);
 
-/* What encodes them. */
+/* The encoder of a chunk's streams. */
 struct kvi_streams_encoder {
 	void *opaque;
 	/* Writes the words of a part downwards from `end`; returns how many. state: the kernel's
@@ -124,11 +124,11 @@ struct kvi_streams_encoder {
 	 * fast. */
 	void (*two)(void *opaque, const struct kvi_stream_part p[2], uint16_t *const end[2],
 	            size_t n[2], uint32_t *const state[2]);
-	/* Before parts of `rows` tokens, the last one of `last`; NULL: not wanted. */
+	/* Called before parts of `rows` tokens, the last one of `last`; NULL: not wanted. */
 	void (*begin)(void *opaque, size_t rows, size_t last);
 	size_t trial;       /* tokens from whose words all are estimated; whole steps */
 	size_t token_words; /* most words of a token */
-	size_t plane_bytes; /* of all elements */
+	size_t plane_bytes; /* bytes of the planes of all elements */
 };
 /* Words that a kernel may need beyond those of its elements. */
 enum { KVI_SPARE_WORDS = 64 };

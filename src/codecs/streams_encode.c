@@ -4,7 +4,7 @@
 
 #include "util/pool.h"
 
-/* What a stream more costs, in bytes, and how much that may be of a payload, in 1/1000. */
+/* Cost of one more stream, in bytes; its largest share of a payload, in 1/1000. */
 enum { STREAM_COST = 120, COST_MAX = 3 };
 
 /* The most streams that cost little of a payload of this size. */
@@ -35,7 +35,7 @@ static unsigned choose_size(size_t rows, const struct kvi_streams_encoder *encod
 /* Streams that follow each other, in memory of their own. */
 struct streams_group {
 	unsigned first, end;
-	uint8_t *from, *to; /* where their words are; from: once they are there */
+	uint8_t *from, *to; /* begin and end of their words; from: set once they are encoded */
 };
 
 /* The streams of a chunk on their way out. */
@@ -63,7 +63,7 @@ static size_t part_room(const struct kvi_streams_encoder *encoder,
 	return bytes + (-bytes & (KVI_STREAM_ALIGN - 1));
 }
 
-/* Streams i and i - 1, below `end`; returns where they begin. */
+/* Encodes streams i and i - 1 below `end`; returns where they begin. */
 static uint8_t *encode_two(struct streams_out *out, unsigned i, uint8_t *end)
 {
 	const struct kvi_stream_part p[2] = { kvi_stream_part_of(out->s, i),

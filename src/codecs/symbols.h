@@ -15,8 +15,8 @@ struct kvi_freqs {
 struct kvi_table_params {
 	struct kvi_params common;
 	struct kvi_freqs freqs;
-	uint8_t *table; /* of each channel: its table */
-	uint8_t *top;   /* of each channel, exponent alone: the exponent field of symbol 0 */
+	uint8_t *table; /* table of each channel */
+	uint8_t *top;   /* exponent field of symbol 0 of each channel; codec exponent alone */
 };
 
 /* The parameters of the codec exponent or bytes; NULL: they are of another codec. */
@@ -29,15 +29,16 @@ static inline struct kvi_table_params *kvi_table_params_of(const struct kvi_para
 struct kvi_table_params *kvi_table_params_new(const struct kvi_alloc *alloc, uint8_t codec,
                                               const struct kvi_chunk *shape, unsigned n,
                                               unsigned symbols);
-/* Number of tables, frequencies, table of each channel. Returns OK, MEM, MEMLIMIT, DATA. */
+/* Reads the number of tables, their frequencies and the table of each channel. Returns OK, MEM,
+ * MEMLIMIT, DATA. */
 kvarc_ret kvi_table_params_parse(const struct kvi_alloc *alloc, uint8_t codec,
                                  const struct kvi_chunk *shape, struct kvi_in *in, unsigned symbols,
                                  struct kvi_params **out);
 /* Writes what kvi_table_params_parse reads. */
 void kvi_table_params_serialise(const struct kvi_params *params, struct kvi_out *out);
 
-/* One table: it sums to KVI_PROB_TOTAL, no frequency is that, the escape has one. false: it is not
- * valid. */
+/* Reads one table: frequencies sum to KVI_PROB_TOTAL, none is as large as that, and the escape has
+ * one. false: it is not valid. */
 bool kvi_freq_get(struct kvi_in *in, unsigned symbols, uint16_t *freq);
 /* Writes n frequencies. */
 void kvi_freq_put(const uint16_t *freq, size_t n, struct kvi_out *out);
@@ -53,13 +54,13 @@ const struct kvi_tables *kvi_freqs_tables(struct kvi_coder *coder, const struct 
 struct kvi_sym_job kvi_sym_job_of(const struct kvi_lanes *lanes, const struct kvi_tables *tables,
                                   const uint8_t *table, unsigned escape);
 
-/* Of tables of bytes: entries of their encoders' form, the symbol of an escape. */
+/* Entries of a table of bytes in its encoder's form; the symbol of an escape. */
 enum { KVI_BYTE_STRIDE = 512, KVI_BYTE_ESCAPE = KVI_BYTE_SYMBOLS - 1 };
 /* The symbols of n bytes, token-major; table: of each channel. A byte that its table lacks is
  * escaped. */
 void kvi_byte_symbols(const struct kvi_freqs *freqs, const uint8_t *table, size_t channels,
                       const uint8_t *bytes, size_t n, uint16_t *sym);
-/* The inverse; esc: of escaped bytes. */
+/* The inverse of kvi_byte_symbols; esc: the byte of each escaped symbol. */
 void kvi_symbol_bytes(const uint16_t *sym, const uint8_t *esc, size_t n, uint8_t *bytes);
 
 /* Most words that a byte takes in a stream of bytes. */

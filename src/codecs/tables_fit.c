@@ -14,7 +14,7 @@ enum { ROUNDS = 2 };
 
 size_t kvi_tables_fit_work(size_t channels, unsigned n_tables, unsigned stride)
 {
-	/* what channels cost, sums of tables, code lengths of tables */
+	/* costs of channels, sums of tables, code lengths of tables */
 	return (channels + (size_t)n_tables * stride) * sizeof(uint32_t) +
 	       (size_t)n_tables * stride * sizeof(uint16_t);
 }
@@ -55,7 +55,7 @@ static void quantise(const struct kvi_tables_fit *fit, const uint32_t *counts, u
 	uint32_t sum = 1, most = 0;
 	freq[n] = 1;
 	for (unsigned s = 0; s < n; s++) {
-		uint64_t v = 0; /* of most symbols: without a division */
+		uint64_t v = 0; /* most symbols have no count and need no division */
 		if (counts[s])
 			v = ((uint64_t)counts[s] * KVI_PROB_TOTAL + total / 2) / total;
 		if (v == 0 && (counts[s] || fit->all_symbols))

@@ -8,16 +8,16 @@
 /* counts[channel][symbol] to frequencies and the table of each channel. */
 struct kvi_tables_fit {
 	const struct kvi_kernels *kernels;
-	const uint16_t *cost; /* of kvi_coder_tables */
+	const uint16_t *cost; /* kvi_coder_tables.cost */
 	size_t channels;
 	unsigned symbols; /* at least 2, without the escape, which is symbol `symbols` */
-	unsigned stride;  /* of counts: symbols, up to a multiple of 32;
-	                       * what is between does not matter */
+	unsigned stride;  /* counts of a channel: symbols rounded up to a multiple of 32; the
+	                   * rest does not matter */
 	unsigned n_tables;
 	const uint16_t *counts;
 	uint16_t *freq;   /* n_tables * (symbols + 1) */
-	uint8_t *table;   /* of each channel */
-	bool all_symbols; /* none may have frequency 0 */
+	uint8_t *table;   /* table of each channel */
+	bool all_symbols; /* no symbol may have frequency 0 */
 	uint32_t *work;   /* kvi_tables_fit_work bytes */
 };
 

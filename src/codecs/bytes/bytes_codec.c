@@ -59,9 +59,9 @@ struct bytes_work {
 	const struct kvi_freqs *freqs;
 	const struct kvi_tables *tables;
 	size_t channels, n;
-	const uint8_t *table; /* of each remaining channel */
-	uint8_t *buffer;      /* of two rings */
-	size_t ring;          /* entries of one */
+	const uint8_t *table; /* table of each remaining channel */
+	uint8_t *buffer;      /* entries of two rings */
+	size_t ring;          /* entries of a ring */
 	struct kvi_rings rings;
 	uint16_t *sym;
 	uint8_t *esc;
@@ -126,7 +126,7 @@ static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job
 	struct bytes_work w;
 	if (!open_work(coder, job, false, &w))
 		return kvi_alloc_error(coder->alloc);
-	w.esc = (uint8_t *)(uintptr_t)job->packed; /* only read */
+	w.esc = (uint8_t *)(uintptr_t)job->packed; /* encoders only read it */
 	kvi_byte_symbols(w.freqs, w.table, w.channels, job->packed, w.n, w.sym);
 	const struct kvi_streams_encoder e = { .opaque = &w,
 		                               .part = encode_part,
@@ -139,7 +139,7 @@ static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job
 	return KVARC_OK;
 }
 
-/* One stream. */
+/* Decodes one stream (kvi_streams_decoder.some). */
 static bool decode_some(void *opaque, unsigned first, unsigned n)
 {
 	const struct bytes_work *w = opaque;

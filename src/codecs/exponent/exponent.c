@@ -39,12 +39,13 @@ struct exponent_work {
 	const struct kvi_coder_job *job;
 	const struct kvi_tables *tables;
 	size_t channels, ring;                 /* ring: entries of a buffer */
-	const uint8_t *table, *top;            /* of each remaining channel */
-	const uint16_t *lane;                  /* for kernels that want both in one */
-	uint8_t *buffers;                      /* of four rings, or of two of lane */
-	struct kvi_rings tab_rings, top_rings; /* tab_rings: of lane where that is there */
-	uint8_t *fields;                       /* of all elements, token-major */
-	/* Decoders. */
+	const uint8_t *table, *top;            /* table and top of each remaining channel */
+	const uint16_t *lane;                  /* table and top in one, for kernels that gather;
+	                                        * else NULL */
+	uint8_t *buffers;                      /* four rings, or two rings of lane */
+	struct kvi_rings tab_rings, top_rings; /* tab_rings: rings of lane where lane is set */
+	uint8_t *fields;                       /* exponent fields of all elements, token-major */
+	/* Decoders alone. */
 	struct kvi_exponent_planes planes;
 	void *elements; /* kvi_exponent_buffer */
 	bool merges;    /* the kernel makes elements, not fields */
@@ -165,7 +166,7 @@ static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_coder_job *job
 	return KVARC_OK;
 }
 
-/* Where the kernel puts a part. */
+/* The position at which the kernel writes a part. */
 static void *place_of(const struct exponent_work *w, const struct kvi_stream_part *part)
 {
 	size_t at = part->first * w->channels;
@@ -214,7 +215,7 @@ static bool place(const struct exponent_work *w, const struct kvi_stream_part *p
 	return true;
 }
 
-/* Up to four streams. */
+/* Decodes up to four streams (kvi_streams_decoder.some). */
 static bool decode_some(void *opaque, unsigned first, unsigned n)
 {
 	const struct exponent_work *w = opaque;

@@ -19,8 +19,8 @@ struct kvi_exponent_planes {
 /* Reads the planes of n elements. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
 kvarc_ret kvi_exponent_planes_get(struct kvi_coder *coder, unsigned dtype, size_t n,
                                   struct kvi_in *in, struct kvi_exponent_planes *planes);
-/* Where the elements of 16 bits go that kvi_exponent_merge makes, of n in all; of other dtypes
- * `packed`. NULL: no memory. */
+/* The buffer for the n elements that kvi_exponent_merge makes: for dtypes of 16 bits as of
+ * kvi_elements16_buffer, for others `packed`. NULL: no memory. */
 void *kvi_exponent_buffer(struct kvi_coder *coder, unsigned dtype, uint8_t *packed, size_t n);
 /*
  * The inverse of kvi_exponent_split for the elements at .. at + n - 1; at: a multiple of 32. fields

@@ -194,7 +194,7 @@ static kvarc_ret planes_get_f16(struct kvi_coder *coder, size_t n, struct kvi_in
 kvarc_ret kvi_exponent_planes_get(struct kvi_coder *coder, unsigned dtype, size_t n,
                                   struct kvi_in *in, struct kvi_exponent_planes *planes)
 {
-	/* each plane as one byte an element, then one as it was stored */
+	/* buffers: each plane as one byte an element, then one plane as it was stored */
 	enum { PLANES = 3 };
 	unsigned r = kvi_float_format(dtype)->mant_bits + 1, bits;
 	*planes = (struct kvi_exponent_planes){ .n = 0 };

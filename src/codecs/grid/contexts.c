@@ -9,8 +9,9 @@ enum { SIDE = 4 };
 typedef int32_t lanes __attribute__((vector_size(SIDE * sizeof(int32_t))));
 
 /*
- * Where elements are the middles of their cells, so are means (spec near 2): they move up by half
- * of a cell, or of the element's own step where that is wider. In 1/8 of the grid's unit.
+ * Moves the means of contexts up by half of a cell, or of the element's own step where that is
+ * wider, for formats whose elements are the middles of their cells (spec near 2). In 1/8 of the
+ * grid's unit.
  */
 static inline lanes moved(lanes ctx, int m)
 {
@@ -72,7 +73,7 @@ void kvi_grid_params_finish(struct kvi_grid_params *params)
 	kvi_grid_fixed_contexts(params, &kvi_float_format(params->common.dtype)->grid, params->ctx);
 }
 
-/* One context a channel: the same for every token. */
+/* Contexts of the remaining channels, equal for all tokens; NULL: no memory. */
 static uint32_t *fixed(struct kvi_coder *coder, const struct kvi_coder_job *job,
                        const struct kvi_grid_params *params)
 {
@@ -83,7 +84,7 @@ static uint32_t *fixed(struct kvi_coder *coder, const struct kvi_coder_job *job,
 	return channels;
 }
 
-/* What rotates at token t. */
+/* The kernels' rotation of the contexts of token t. */
 static struct kvi_rotation rotation_at(const struct kvi_coder *coder,
                                        const struct kvi_grid_params *params,
                                        const struct kvi_grid_format *fmt, const kvarc_rope *rope,
@@ -140,7 +141,7 @@ static size_t rows_at_once(const struct kvi_grid_contexts *contexts, size_t t, s
 	return n < MANY ? 0 : n;
 }
 
-/* Of n tokens from t on. */
+/* Makes the rotated contexts of n tokens from t on. */
 static void rotate_rows(const struct kvi_grid_contexts *contexts, size_t t, size_t n, uint32_t *ctx)
 {
 	const kvarc_rope *rope = contexts->job->chunk->rope;
@@ -212,7 +213,7 @@ void kvi_grid_contexts_fill(const struct kvi_grid_contexts *contexts,
 {
 	const struct kvi_mask *m = &contexts->job->mask;
 	if (!contexts->rows)
-		return; /* they are all there */
+		return; /* all contexts are made already */
 	uint32_t *row = contexts->rows + number * m->C;
 	uint32_t *to = contexts->ctx + part->first * m->channels;
 	for (size_t t = kvi_mask_token(m, part->first), n = 0, some; n < part->rows; t += some) {

@@ -186,7 +186,7 @@ static bool decode_one(const struct grid_work *w, const struct kvi_stream_part *
 	return w->kernels->grid_decode(&g, in, w->elements + part->first * w->x.channels);
 }
 
-/* One stream or two. */
+/* Decodes one stream or two (kvi_streams_decoder.some). */
 static bool decode_some(void *opaque, unsigned first, unsigned n)
 {
 	const struct grid_work *w = opaque;

@@ -9,7 +9,7 @@
 struct kvi_grid_params {
 	struct kvi_params common;
 	int16_t *k;    /* scale class: 4 log2 of the standard deviation */
-	int16_t *mean; /* in units of the class (spec grid 1) */
+	int16_t *mean; /* mean in units of the class (spec grid 1) */
 	uint8_t *set;  /* table set */
 	uint32_t *ctx; /* contexts without rotation */
 };
@@ -40,27 +40,28 @@ struct kvi_grid_contexts {
 	const struct kvi_grid_format *fmt;
 	const struct kvi_tables *tables;
 	size_t channels;
-	uint32_t *ctx;   /* of each element; with rings: of each channel */
+	uint32_t *ctx;   /* context of each element; with rings: of each channel */
 	uint32_t *rings; /* two buffers; NULL: there are none */
 	size_t ring;     /* entries of a buffer */
 	struct kvi_rings of;
-	/* Without rings: what kvi_grid_contexts_fill needs; rows NULL: they are all there. */
+	/* Inputs of kvi_grid_contexts_fill where there are no rings; rows NULL: ctx holds all
+	 * contexts. */
 	const struct kvi_coder *coder;
 	const struct kvi_coder_job *job;
 	const struct kvi_grid_params *p;
 	const struct kvi_token_turns *turns;
 	uint32_t *rows; /* a buffer for each stream that a chunk can have */
 };
-/* fmt: that of the dtype. Contexts are there once kvi_grid_contexts_cut and, of each part,
- * kvi_grid_contexts_fill were called. Returns OK, MEM, MEMLIMIT, DATA (rotation without
- * positions). */
+/* Prepares the contexts of a job. fmt: the grid format of the dtype. Contexts can be used once
+ * kvi_grid_contexts_cut and, for each part, kvi_grid_contexts_fill were called. Returns OK, MEM,
+ * MEMLIMIT, DATA (rotation without positions). */
 kvarc_ret kvi_grid_contexts_open(struct kvi_coder *coder, const struct kvi_coder_job *job,
                                  const struct kvi_grid_params *params,
                                  const struct kvi_grid_format *fmt,
                                  struct kvi_grid_contexts *contexts);
-/* For parts of `rows` tokens, the last one of `last`. */
+/* Lays out the contexts for parts of `rows` tokens, the last part of `last` tokens. */
 void kvi_grid_contexts_cut(struct kvi_grid_contexts *contexts, size_t rows, size_t last);
-/* Contexts of a part; number: of its stream, no two at once in one. */
+/* Makes the contexts of a part. number: its stream; no two calls for one stream at once. */
 void kvi_grid_contexts_fill(const struct kvi_grid_contexts *contexts,
                             const struct kvi_stream_part *part, unsigned number);
 /* The kernels' job for a part. */
@@ -73,7 +74,8 @@ struct kvi_grid_job kvi_grid_part(const struct kvi_grid_contexts *contexts,
 kvarc_ret kvi_grid_encode(struct kvi_coder *coder, const struct kvi_coder_job *job,
                           const struct kvi_grid_contexts *contexts, uint8_t *planes,
                           struct kvi_payload *out);
-/* Decodes them; in: at their planes. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
+/* Decodes the elements that kvi_grid_encode encoded; in: at their planes. Returns OK, MEM,
+ * MEMLIMIT, DATA, OPTIONS. */
 kvarc_ret kvi_grid_decode(struct kvi_coder *coder, const struct kvi_coder_job *job,
                           const struct kvi_grid_contexts *contexts, struct kvi_in *in);
 /* The kernels' job for the elements of a job in the order of tokens, with params;

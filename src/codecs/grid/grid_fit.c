@@ -111,7 +111,7 @@ static void start_block(struct fit *fit, size_t at)
 	for (size_t i = 0; i < SAMPLE; i++) {
 		const float *v = fit->v + i * fit->rows / SAMPLE * fit->C + at;
 		for (size_t k = 0; k < BLOCK; k++)
-			/* what is not finite counts as 0 */
+			/* elements that are not finite count as 0 */
 			s[i][k] = v[k] - v[k] == 0 ? v[k] : 0;
 	}
 	fit->kernels->sort_floats(s[0]);

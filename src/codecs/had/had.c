@@ -19,10 +19,10 @@ struct tiles {
 	const struct kvi_transform *transform;
 	struct kvi_turned turned;
 	const struct kvi_rotations *turns; /* NULL: no rotation */
-	float *x, *cos, *sin;              /* of a head; of the block */
+	float *x, *cos, *sin;              /* x: rows of a head; cos, sin: of the block */
 	int32_t *points;
-	int8_t *codes;         /* of a head */
-	uint16_t *tile, *rows; /* of all heads, by channel and by token */
+	int8_t *codes;         /* codes of a head */
+	uint16_t *tile, *rows; /* elements of all heads, by channel and by token */
 };
 
 /* Tokens of the block that starts at token `first`. */
@@ -106,7 +106,7 @@ static void tiles_load(struct tiles *tiles, size_t first)
 	size_t size = kvarc_dtype_bytes(chunk->dtype);
 	const uint8_t *from = tiles->job->packed + first * C * size;
 	if (size > sizeof(uint16_t))
-		return; /* heads are taken one by one */
+		return; /* tiles_head loads f32 head by head */
 	const uint16_t *rows = tiles->rows;
 	if (size == 2 && kvi_elements16_lie(from))
 		rows = (const uint16_t *)(const void *)from;
@@ -200,9 +200,9 @@ struct tile_codec {
 	struct tiles t;
 	struct kvi_body body;
 	const int16_t *k; /* size of each coefficient in classes, C */
-	/* Once the step is known, in front of all blocks. */
+	/* Called once the step is known, before all blocks. */
 	void (*begin)(struct tile_codec *w);
-	/* In front of the heads of a block. */
+	/* Called before the heads of a block. */
 	void (*block)(struct tile_codec *w, size_t first);
 	/* Encoders: t.x of a head to its coefficients, which are returned. */
 	const float *(*analyse)(struct tile_codec *w, size_t head);
@@ -373,11 +373,12 @@ struct klt_below {
 	const struct kvi_linear_in *in;
 	const struct kvi_kernels *kernels;
 	const struct kvi_transform *transform;
-	struct kvi_rows_part all[KVI_LOWER_MAX]; /* of a block: all heads of the sources */
+	struct kvi_rows_part all[KVI_LOWER_MAX]; /* feature rows of a block: all heads of the
+	                                          * sources */
 	int16_t *rows[KVI_LOWER_MAX];            /* buffers for blocks that are gathered */
-	int32_t *sums;                           /* of a head */
-	float *unit;                             /* of slots, C */
-	int16_t *expected; /* of a block, in those units: C rows of KVI_LANES */
+	int32_t *sums;                           /* sums of a head */
+	float *unit;                             /* unit of each slot, C */
+	int16_t *expected; /* predicted rows of a block in `unit`: C rows of KVI_LANES */
 };
 
 /* 2^e, -149..127; 0 for others */
@@ -549,7 +550,7 @@ struct klt_work {
 	const struct kvi_model *m;
 	struct klt_below below;
 	float *x;           /* rows of slots, codec.t.x where slots are channels */
-	float *y;           /* of coefficients */
+	float *y;           /* rows of coefficients */
 	int16_t *analysis;  /* encoders: rows of coefficients, of each head */
 	int16_t *turned;    /* buffer for M of a head by column */
 	float *unit;        /* value of 1 in those rows, C */
@@ -676,7 +677,7 @@ static kvarc_ret klt_open_work(struct klt_work *w, struct kvi_coder *coder,
 	w->pairs = (int16_t *)(void *)(w->sums + rows);
 	w->no_shift = (uint8_t *)(w->pairs + w->pair_rows * KVI_PAIR_STEP);
 	memset(w->no_shift, 0, hc);
-	/* What is predicted contains the mean. */
+	/* A prediction from other tensors contains the mean. */
 	for (size_t i = 0; i < C; i++)
 		w->mean[i] = w->m->n_lower ? 0 : (float)w->m->mean[i] * klt_power(w->m->step[i]);
 	if (analyses) {
@@ -759,7 +760,7 @@ static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *sh
 		return KVARC_DATA;
 	for (size_t c = 0; c < C; c++)
 		if ((mean[C + c] & 0x7f) == 0x7f && mean[c] & 0x80)
-			return KVARC_DATA; /* not finite */
+			return KVARC_DATA; /* the mean is not finite */
 	struct kvi_had_params *p = had_params_new(alloc, shape);
 	if (!p)
 		return kvi_alloc_error(alloc);
@@ -857,7 +858,7 @@ const struct kvi_codec kvi_codec_had = {
 
 enum { TOKENS_MIN = 8, TOKENS_MAX = 256 };
 
-/* To bf16, to nearest, ties to even. */
+/* Rounds to bf16, to nearest, ties to even. */
 static float coarse(float x)
 {
 	uint32_t b;

@@ -22,7 +22,7 @@
 struct kvi_had_params {
 	struct kvi_params common;
 	bool hadamard;
-	float rms;   /* of coefficients; encoders alone */
+	float rms;   /* root mean square of coefficients; encoders alone */
 	float *mean; /* bf16 numbers */
 	int16_t *k;  /* size of coefficients, in classes */
 };

@@ -187,7 +187,8 @@ static uint32_t quantise(const float *x, size_t rows, float inverse, float offse
 			memcpy(codes + i, &c, sizeof c);
 		}
 	}
-	/* None is negative: one is too large where a bit above is set in some. */
+	/* Sizes are not negative: a lane has one above KVI_CODE_MAX where the OR of all its sizes
+	 * is. */
 	for (unsigned l = 0; l < KVI_LANES; l++)
 		refused |= (uint32_t)(out[l / WIDE][l % WIDE] > KVI_CODE_MAX) << l;
 	return refused;

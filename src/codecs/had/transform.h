@@ -19,7 +19,7 @@
 struct kvi_turned {
 	size_t pairs;           /* 0: none */
 	bool half;              /* pair i is (i, i + pairs), else (2i, 2i + 1) */
-	const float *cos, *sin; /* of the positions: pairs rows */
+	const float *cos, *sin; /* cosines and sines of the positions: `pairs` rows */
 };
 
 /* Kernels of the transform codecs. */

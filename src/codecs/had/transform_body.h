@@ -113,7 +113,7 @@ static void to_channels(const int32_t *z, size_t first, size_t n, float gain, bo
 		for (size_t i = 0; i < KVI_LANES; i += WIDE) {
 			size_t at = c * KVI_LANES + i;
 			ints whole = load_ints(z + at);
-			/* before it is a float: there is no -0 */
+			/* negated before the conversion, so that no -0 arises */
 			if (flips && flipped(c))
 				whole = -whole;
 			floats v = __builtin_convertvector(whole, floats);
@@ -233,7 +233,7 @@ static void expect(const int32_t *sums, size_t rows, const int32_t *mean, const 
 		}
 }
 
-/* At most WIDE numbers. */
+/* Loads n numbers, at most WIDE. */
 static inline floats load_shorts(const int16_t *x, size_t n)
 {
 	half16 v = { 0 };

@@ -11,8 +11,9 @@ struct linear_work {
 	struct kvi_linear linear;
 	struct kvi_features out;
 	const struct kvi_mask *mask;
-	uint32_t *row, *by_channel; /* of each slot; of the channels of a head */
-	uint16_t *x;                /* of each part row after row, full steps before the last one */
+	uint32_t *row, *by_channel; /* row of each slot; rows of the channels of a head */
+	uint16_t *x;                /* elements of each part row after row, full steps before the
+	                             * last one */
 	bool in_order;              /* rows are in slot order */
 };
 
@@ -107,7 +108,7 @@ static kvarc_ret begin(struct kvi_coder *coder, const struct kvi_chunk *chunk,
 	return KVARC_OK;
 }
 
-/* After the last slot. */
+/* Finishes the chunk's features after the last slot. */
 static void end(const struct linear_work *w, const struct kvi_chunk *chunk)
 {
 	if (!chunk->features)
@@ -128,7 +129,7 @@ static struct kvi_stream_part all_tokens(const struct linear_work *w)
 	return (struct kvi_stream_part){ 0, w->mask->T };
 }
 
-/* What the blocks of a part have in common; the part's full steps. */
+/* The block of a part's full steps; `apply` changes it into the block of the last step. */
 static struct kvi_linear_block block_of(const struct linear_work *w,
                                         const struct kvi_stream_part *part)
 {
@@ -205,7 +206,7 @@ static void constant_rows(const struct linear_work *w, const struct kvi_stream_p
 	}
 }
 
-/* What an encoder has of all tokens, and buffers for a part of them. */
+/* An encoder's elements and contexts of all tokens, and buffers for parts of them. */
 struct linear_source {
 	const struct linear_work *w;
 	const struct kvi_grid_format *fmt;
@@ -278,7 +279,7 @@ static void encode_two(void *opaque, const struct kvi_stream_part part[2], uint1
 	                                   end, n, state);
 }
 
-/* Judged by the scale that adapts to the tokens: W / N is 13 where the model fits. */
+/* Whether the model fits, by the scale that adapts to the tokens: W / N is then about 13. */
 static bool as_expected(const struct linear_work *w)
 {
 	const struct kvi_linear_in *in = w->linear.in;
@@ -413,7 +414,8 @@ static kvarc_ret decode(struct kvi_coder *coder, const struct kvi_coder_job *job
 	const unsigned dtype = job->chunk->dtype;
 	const struct kvi_linear_in *from = job->chunk->linear;
 	struct linear_decoder x = { .w.linear.predicts = true, .job = job };
-	/* Where layers depend on each other, other workers wait for this one. */
+	/* The workers of upper layers wait for this chunk, and so can help, where layers depend on
+	 * each other. */
 	const bool chained = from->model->n_lower && !from->expected;
 	const struct kvi_streams_decoder d = {
 		.opaque = &x,
@@ -443,7 +445,7 @@ const struct kvi_codec kvi_codec_linear = {
 	.decode = decode,
 };
 
-/* In whole steps. */
+/* The tokens that a chunk's decoder wants, in whole steps. */
 static struct kvi_stream_part wanted_tokens(const struct kvi_chunk *chunk)
 {
 	const size_t n = chunk->n_tokens, to = kvi_padded_tokens(chunk->to);

@@ -21,8 +21,8 @@ enum {
 KVI_SHARED extern const uint8_t kvi_code_counts[];
 KVI_SHARED extern const uint16_t kvi_code_freq[];
 
-/* By how much the points of codes are nearer to 0 than the codes, for codes of size 1 and
- * beyond, in 1/KVI_POINT_UNITS of a step. */
+/* The distance by which points are nearer to 0 than their codes, in 1/KVI_POINT_UNITS of a step:
+ * near1 for codes of size 1, near2 for larger ones. */
 struct kvi_points {
 	int8_t near1, near2;
 };
@@ -40,7 +40,7 @@ size_t kvi_codes_capacity(size_t n);
  * of end, which is 2-aligned. Returns where the stream begins; NULL: no memory. */
 uint8_t *kvi_codes_put(struct kvi_coder *coder, const struct kvi_lanes *l, const uint8_t *class,
                        const int8_t *codes, uint8_t *end);
-/* Decodes them. Returns OK, MEM, MEMLIMIT, DATA. */
+/* Decodes the codes that kvi_codes_put encoded. Returns OK, MEM, MEMLIMIT, DATA. */
 kvarc_ret kvi_codes_get(struct kvi_coder *coder, const struct kvi_lanes *lanes,
                         const uint8_t *class, struct kvi_in *in, int8_t *codes);
 

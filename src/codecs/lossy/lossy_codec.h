@@ -20,7 +20,7 @@ static inline bool kvi_lossy_rotations(const kvarc_lossy *tier, const struct kvi
 	       chunk->kind == KVARC_KEY;
 }
 
-/* How many times elements have been coded lossily once a tier has coded them. */
+/* Number of times that elements are coded lossily once a tier has coded them, 255 at most. */
 static inline uint8_t kvi_lossy_next_generation(const kvarc_lossy *tier)
 {
 	enum { MOST = 255 };

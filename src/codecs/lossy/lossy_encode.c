@@ -10,7 +10,7 @@
 #include "util/fpmode.h"
 #include "util/hash.h"
 
-enum { TRIES = 4 /* until a codec refuses no token */ };
+enum { TRIES = 4 /* most encodings until a codec refuses no token */ };
 
 /* Keeps tokens exact whose norm is far above the mean norm of the tokens that are not exact. */
 static void find_outliers(struct kvi_parts *parts, const kvarc_lossy *tier, const uint8_t *raw)
@@ -57,8 +57,8 @@ struct lossy_attempt {
 	const kvarc_lossy *tier;
 	const struct kvi_params *params;
 	struct kvi_params *fresh;    /* new parameters, or NULL */
-	int rate[KVI_RATES_MAX];     /* of each class */
-	size_t bytes[KVI_RATES_MAX]; /* of its body */
+	int rate[KVI_RATES_MAX];     /* rate of each class, in 1/16 bit */
+	size_t bytes[KVI_RATES_MAX]; /* size of each class's body */
 	struct kvi_out bodies;
 	uint8_t *elements; /* buffer for tokens of a class */
 	uint8_t *decoded;  /* tokens of all classes, one after another */
@@ -80,7 +80,7 @@ static void job_of(struct kvi_parts_work *w, struct kvi_coder *coder,
 	w->job.refused = refused;
 }
 
-/* Some of the tokens of these parts stay exact. */
+/* Marks the refused tokens of these parts as exact. */
 static void refuse(struct kvi_parts *parts, unsigned which, const uint8_t *refused,
                    struct lossy_attempt *attempt)
 {
@@ -241,7 +241,8 @@ static void put_decoded(const struct lossy_attempt *attempt, const struct kvi_pa
 	}
 }
 
-/* out->payload stays NULL where the codec does not take the chunk. */
+/* Encodes with the tier's codec; out->payload stays NULL where the codec does not take the
+ * chunk. */
 static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_chunk *chunk,
                         const kvarc_lossy *tier, const struct kvi_params *current, uint8_t *raw,
                         struct kvi_encoded *out)
@@ -256,11 +257,11 @@ static kvarc_ret encode(struct kvi_coder *coder, const struct kvi_chunk *chunk,
 	kvi_out_init(&a.bodies, coder->alloc);
 	if (!kvi_params_serve(current, chunk, tier->tier))
 		current = NULL;
-	/* With a fallback, tokens are refused whatever the parameters are. */
+	/* A fallback refuses tokens whatever the parameters are, so that these stay in force. */
 	for (int i = 0; i < TRIES && a.refused && !ret; i++) {
 		ret = try_once(coder, &p, current, raw, &a);
 		if (!ret && current && (a.refused ? !tier->params.vq.fallback : drifted(&a, &p))) {
-			current = NULL; /* they no longer serve */
+			current = NULL; /* new parameters are fitted */
 			a.refused = true;
 		}
 	}

@@ -22,10 +22,10 @@ enum {
 struct kvi_parts {
 	const struct kvi_chunk *chunk;
 	size_t row;                   /* bytes of a token */
-	unsigned n_rates;             /* as many bodies */
-	uint8_t part[KVI_TOKENS_MAX]; /* of each token: KVI_EXACT, or the bit of its class */
+	unsigned n_rates;             /* number of rate classes, each with a body */
+	uint8_t part[KVI_TOKENS_MAX]; /* part of each token: KVI_EXACT, or the bit of its class */
 };
-/* All tokens in class 0. */
+/* Sets up the parts of a chunk: all tokens in class 0. */
 void kvi_parts_open(struct kvi_parts *parts, const struct kvi_chunk *chunk);
 /* The number of tokens of some parts. */
 size_t kvi_parts_count(const struct kvi_parts *parts, unsigned which);
@@ -51,14 +51,15 @@ void kvi_parts_put(const struct kvi_parts *parts, unsigned which, const uint8_t 
  * MEMLIMIT. */
 kvarc_ret kvi_exact_put(struct kvi_coder *coder, const struct kvi_parts *parts, const uint8_t *raw,
                         struct kvi_out *out);
-/* Reads them to parts and to rows of raw. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
+/* Reads the exact tokens: their parts, and their rows of raw. Returns OK, MEM, MEMLIMIT, DATA,
+ * OPTIONS. */
 kvarc_ret kvi_exact_get(struct kvi_coder *coder, struct kvi_parts *parts, struct kvi_in *in,
                         uint8_t *raw);
 
 /* Writes the rate classes, of which there are several, and the bytes of all bodies but the last. */
 void kvi_rates_put(const struct kvi_parts *parts, const size_t bytes[KVI_RATES_MAX],
                    struct kvi_out *out);
-/* Reads them; false: they are not valid. */
+/* Reads the rate classes and bytes; false: they are not valid. */
 bool kvi_rates_get(struct kvi_parts *parts, struct kvi_in *in, size_t bytes[KVI_RATES_MAX]);
 /* Encoders: classes for the chunk's token_rate, and their rates in 1/16 bit. */
 void kvi_rates_choose(struct kvi_parts *parts, const kvarc_lossy *tier, int rate[KVI_RATES_MAX]);

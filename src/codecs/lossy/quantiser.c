@@ -63,7 +63,7 @@ float kvi_power_of(int e)
 	       (whole < 0 ? 1.0f / (float)(1u << -whole) : (float)(1u << whole));
 }
 
-/* At high rates a uniform quantiser of normal data takes log2(sigma / step) + 2.047 bits. */
+/* A uniform quantiser of normal data takes log2(sigma / step) + 2.047 bits at high rates. */
 float kvi_step_of(const kvarc_lossy *tier, const struct kvi_chunk *chunk, float rms)
 {
 	enum { NORMAL = 33 };
@@ -94,7 +94,7 @@ void kvi_centroid_watch(struct kvi_centroid *centroid, const float *x, const int
 	enum { EVERY = 4 };
 	float sum1 = centroid->sum[0], sum2 = centroid->sum[1];
 	uint32_t n1 = 0, n2 = 0;
-	/* Without branches: codes are as hard to guess as can be. */
+	/* Conditions are arithmetic here: branches on codes cannot be predicted. */
 	for (size_t c = 0; c < rows; c += EVERY)
 		for (size_t i = 0; i < n; i++) {
 			int q = codes[c * KVI_LANES + i];

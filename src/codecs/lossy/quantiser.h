@@ -9,13 +9,13 @@
 /* Bytes in front of the stream of a body. */
 enum { KVI_BODY_HEAD = 8 };
 
-/* What a body says in front of its stream. */
+/* The head of a body: its numbers in front of the stream. */
 struct kvi_body {
 	float step;
 	int shift;
 	struct kvi_points points;
 };
-/* false: it is not valid. */
+/* Reads the head of a body; false: it is not valid. */
 bool kvi_body_get(struct kvi_in *in, struct kvi_body *body);
 /* Writes the front of a body. */
 void kvi_body_put(uint8_t to[KVI_BODY_HEAD], const struct kvi_body *body);
@@ -32,12 +32,14 @@ KVI_SHARED float kvi_step_of(const kvarc_lossy *tier, const struct kvi_chunk *ch
 /* The rounding offset for coefficients of that root mean square. */
 float kvi_offset_of(float rms, float step);
 
-/* Where the numbers that became a code are, on average, in some of the coefficients. */
+/* Distances of coefficients from their codes towards 0, in steps, in a sample: sums and counts for
+ * codes of size 1 and for larger ones. */
 struct kvi_centroid {
 	float sum[2];
 	uint32_t n[2];
 };
-/* Rows of KVI_LANES, the first n of each. */
+/* Adds the first n coefficients, and their codes, of every fourth of `rows` rows of KVI_LANES;
+ * inverse: 1 / step. */
 void kvi_centroid_watch(struct kvi_centroid *centroid, const float *x, const int8_t *codes,
                         size_t rows, float inverse, size_t n);
 /* The points that reconstruct what was observed best. */

@@ -95,15 +95,15 @@ static size_t price(const struct rates *r, size_t i, size_t C)
 	return r->tokens[i] * C * (size_t)(r->rate[i + 1] - r->rate[i]);
 }
 
-/* What one more body takes, besides its codes, in 1/16 bit. tsc has a table for each channel. */
+/* Price of one more body, besides its codes, in 1/16 bit. tsc has a table for each channel. */
 static size_t body_price(const kvarc_lossy *tier, size_t C)
 {
 	enum { BODY = 140, BYTE = 8 * 16 };
 	return (BODY + (tier->tier == KVARC_TIER_TSC ? C : 0)) * BYTE;
 }
 
-/* As many as there may be, each of which saves more than its body takes: nobody gets less than was
- * asked for. */
+/* Merges rates into higher ones until KVI_RATES_MAX are left at most and each saves more than its
+ * body takes: no token gets less than was asked for. */
 static void merge(struct rates *r, size_t C, size_t body)
 {
 	while (r->n > 1) {

@@ -11,7 +11,7 @@ enum {
 	BYTE = 8,
 	VALUES = 1 << BYTE,
 	STAYS = 0,
-	MARK = KVARC_LOSSY_DROP + 1 /* and the quarter, until all are known */
+	MARK = KVARC_LOSSY_DROP + 1 /* MARK + quarter: rates until all quarters are known */
 };
 
 struct scored {
@@ -52,8 +52,8 @@ static uint32_t kth(const struct scored *scored, int rate, uint64_t k, uint64_t 
 	return key;
 }
 
-/* Of the tokens with a rate the k with the highest scores have another; k: not more than there
- * are. */
+/* Changes rate `from` to `to` for the k tokens of rate `from` with the highest scores; there are at
+ * least k of them. */
 static void move(const struct scored *scored, int from, int to, uint64_t k)
 {
 	uint64_t equal = 0;
@@ -78,7 +78,7 @@ static uint64_t share(uint64_t n, uint32_t thousandths)
 	return (n * thousandths + MILLI / 2) / MILLI;
 }
 
-/* Which tokens stay. */
+/* Marks the tokens that stay, STAYS, and the others, KVARC_LOSSY_DROP. */
 static void keep(const kvarc_lossy *tier, const struct scored *scored)
 {
 	uint64_t all = tier->select.keep ? share(scored->n, tier->select.keep) : scored->n;
@@ -95,7 +95,8 @@ static void keep(const kvarc_lossy *tier, const struct scored *scored)
 	move(scored, KVARC_LOSSY_DROP, STAYS, all > stay ? all - stay : 0);
 }
 
-/* Those that stay by quarters. */
+/* Spreads the rates of the tokens that stay over quarters by score: `most` above for the highest
+ * one, `most` below for the lowest one, in 1/16 bit. */
 static void spread(int most, const struct scored *scored)
 {
 	uint64_t m = count(scored, STAYS), done = 0;

@@ -30,15 +30,15 @@ enum {
 static const struct tier_tier {
 	const char *name;
 	kvarc_tier tier;
-	int min_rate, max_rate; /* in 1/16 bit */
+	int min_rate, max_rate; /* rates in 1/16 bit */
 	bool whole;             /* bits are whole numbers */
-	unsigned kinds;         /* of tensors: a bit for each kvarc_kind */
+	unsigned kinds;         /* kinds of tensors: a bit for each kvarc_kind */
 } tiers[] = {
 	{ "near", KVARC_TIER_NEAR, 0, 0, false, KEYS_AND_VALUES },
 	{ "tsc", KVARC_TIER_TSC, 32, 128, true, KEYS_AND_VALUES },
 	{ "vq", KVARC_TIER_VQ, 16, 64, true, KEYS_AND_VALUES },
 	{ "had", KVARC_TIER_HAD, 16, 104, false, KEYS_AND_VALUES },
-	{ "klt", KVARC_TIER_KLT, 4, 104, false, ~0u }, /* those that a profile has a basis for */
+	{ "klt", KVARC_TIER_KLT, 4, 104, false, ~0u }, /* all tensors with a basis in the profile */
 };
 
 /* Quantisers of published codecs, named after their published ratios. */
@@ -192,7 +192,7 @@ static bool next_part(const char **text, struct tier_part *part)
 	return true;
 }
 
-/* What follows "key=" in a part. */
+/* Moves part to the value where it begins with "key="; false: it does not. */
 static bool has_key(struct tier_part *part, const char *key)
 {
 	size_t n = strlen(key);
@@ -277,7 +277,7 @@ static bool rate_of(kvarc_lossy *lossy, struct tier_part part)
 static const struct tier_option {
 	const char *key;
 	unsigned flag;
-	size_t offset; /* of the member, int or uint32_t */
+	size_t offset; /* offset of the member, int or uint32_t */
 	int unit, least, most;
 } options[] = {
 	{ .key = "identity", .flag = KVARC_LOSSY_IDENTITY },

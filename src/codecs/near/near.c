@@ -38,7 +38,7 @@ bool kvi_lattice_make(struct kvi_lattice *lattice, unsigned dtype, int exponent)
 	const bool wide = dtype == KVARC_F32;
 	if (exponent < least || exponent > EXPONENT_MAX)
 		return false;
-	/* All ones are infinite or not a number; e4m3 has just the one of those. */
+	/* A field of all ones is infinite or not a number; e4m3 has a single pattern of these. */
 	uint32_t beyond = dtype == KVARC_E4M3
 	                          ? 0x7f
 	                          : ((1u << f->exp_bits) - 1) << formats[dtype].mant_bits;
@@ -87,7 +87,7 @@ static inline uint32_t to_codes(const struct kvi_lattice *lattice, unsigned size
 		uint32_t point = rounded(full, bits < 30 ? bits : 30);
 		point = step < depth ? point : abs - offset;
 		most = point > most ? point : most;
-		/* There is one zero: below it, codes count from -1. */
+		/* Zero has one code: negative codes count from -1. */
 		neg = point ? neg : 0;
 		codes[i] = (uint16_t)((point - neg) | (neg ? top : 0));
 	}

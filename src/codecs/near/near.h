@@ -14,15 +14,15 @@
 /* The points that elements of a dtype are rounded to: multiples of 2^F, or themselves where
  * the steps of the dtype are wider. */
 struct kvi_lattice {
-	const struct kvi_grid_format *fmt; /* of codes, in units of 2^F */
+	const struct kvi_grid_format *fmt; /* format of codes, in units of 2^F */
 	unsigned dtype, size;
 	int exponent;      /* F */
 	unsigned depth;    /* F - (emin - m) */
-	unsigned low_bits; /* of f32, below the 14 of its mantissa that codes have */
-	uint32_t largest;  /* pattern without low_bits */
+	unsigned low_bits; /* bits of f32 below the 14 mantissa bits that codes have */
+	uint32_t largest;  /* largest pattern, without low_bits */
 };
 
-/* false: F is out of its range. */
+/* Makes the lattice of an exponent F; false: F is out of its range. */
 bool kvi_lattice_make(struct kvi_lattice *lattice, unsigned dtype, int exponent);
 /* The F with errors up to `most`, as far as the range goes. */
 int kvi_lattice_exponent(unsigned dtype, double most);

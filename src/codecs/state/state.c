@@ -18,9 +18,9 @@ enum { STATE_K_LIMIT = 400, STATE_ALL = 256 };
 struct state_scales {
 	size_t rows, channels;
 	unsigned group;      /* rows of a group */
-	int16_t *row;        /* of each row */
-	int8_t *column;      /* of each group and column */
-	uint8_t *fraction;   /* of each row; NULL: without a reference */
+	int16_t *row;        /* scale of each row */
+	int8_t *column;      /* scale of each group and column */
+	uint8_t *fraction;   /* fraction of each row; NULL: without a reference */
 	const float *before; /* elements of the reference; NULL: without */
 };
 
@@ -40,10 +40,11 @@ enum {
 	OCTAVE = 128,          /* logarithms are in 1/128 octave */
 	CLASS = OCTAVE / 4,    /* a scale class */
 	DEEPEST = 10 * OCTAVE, /* below the mean; smaller elements count as this small */
-	SIGMA = 124,           /* from the mean logarithm of normal numbers to their deviation */
+	SIGMA = 124,           /* from the mean logarithm of normal numbers to the logarithm of
+	                        * their deviation */
 	SMALLEST_GROUP = 32,
-	COLUMN_BITS = 5, /* of a column's scale, about */
-	FAR = 8          /* deviations from zero from which on elements do not count */
+	COLUMN_BITS = 5, /* bits of a column's scale, about */
+	FAR = 8          /* deviations from zero beyond which elements do not count */
 };
 
 /* A fit at work. */
@@ -52,7 +53,7 @@ struct state_fit {
 	const float *x;  /* the elements */
 	uint16_t *level; /* 128 log2 of each, or of its difference from the expected value */
 	int64_t *by_column;
-	uint32_t *mu; /* of a row */
+	uint32_t *mu; /* predicted values of a row */
 };
 
 /* The logarithm, linear between powers of two. */
@@ -65,7 +66,7 @@ static inline uint16_t level_of(float v)
 
 static void state_expected(const struct state_scales *scales, size_t row, uint32_t *mu);
 
-/* Fills fit->level. */
+/* Fills fit->level. expected: from the differences from the predicted values. */
 static void take_levels(struct state_fit *fit, bool expected)
 {
 	const size_t C = fit->s->channels, n = fit->s->rows * C;
@@ -128,7 +129,7 @@ static int64_t fit_group(struct state_fit *fit, size_t first, size_t end, bool s
 	return squares - of_rows - of_columns + all / C * all / rows;
 }
 
-/* All groups of the size in fit->s. */
+/* Fits all groups with the group size in fit->s; returns the sum of fit_group. */
 static int64_t fit_groups(struct state_fit *fit, bool set)
 {
 	int64_t squares = 0;

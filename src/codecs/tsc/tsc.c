@@ -9,20 +9,20 @@ enum { KEYFRAME_MAX = 256, BLOCK_DEFAULT = 32, AS_BYTES = 0, AS_STREAM = 1 };
 
 /* The head of a body. */
 struct tsc_shape {
-	unsigned keyframe; /* one token in this many */
+	unsigned keyframe; /* tokens from one keyframe to the next */
 	unsigned block;
-	int most[2]; /* of codes of keyframes, of differences */
+	int most[2]; /* largest code of keyframes, of differences */
 };
 
 /* Numbers of a chunk, tokens first. */
 struct tsc_work {
 	const struct kvi_chunk *chunk;
 	struct tsc_shape s;
-	size_t C, size, blocks; /* of a token */
+	size_t C, size, blocks; /* channels of a token, bytes of an element, blocks of a token */
 	size_t rows[2];         /* keyframes, differences */
 	float *before, *x;      /* the token before as it is decoded; this one */
 	uint16_t *scales;
-	int8_t *codes[2]; /* of keyframes, of differences */
+	int8_t *codes[2]; /* codes of keyframes, of differences */
 	int8_t *lanes;    /* buffer for either in stream order */
 };
 
@@ -227,7 +227,8 @@ static kvarc_ret put_codes(struct kvi_coder *coder, struct tsc_work *w, unsigned
 	return KVARC_OK;
 }
 
-/* All differences depend on the keyframe in front of them: it has the highest rate. */
+/* Shape of a tier's bodies. Keyframes have the highest rate because all differences depend on the
+ * one in front of them. */
 static struct tsc_shape shape_of(const kvarc_lossy *tier, const struct kvi_chunk *chunk)
 {
 	const int most = (1 << (kvi_lossy_bits(tier, chunk) - 1)) - 1;

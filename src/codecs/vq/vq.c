@@ -17,7 +17,7 @@ enum {
 	VQ_ENTRIES = 256,
 	VQ_DIM_MAX = 8,
 	VQ_STAGES_MAX = 3,
-	VQ_UNIT = 128 /* of entries */
+	VQ_UNIT = 128 /* the number 1 in units of entries */
 };
 
 /* A codebook laid out for a search: entries by dimension, and their squares. */
@@ -108,7 +108,7 @@ struct vq_params {
 	struct kvi_params common;
 	unsigned dim, parts, stages;
 	struct kvi_freqs freqs; /* parts * stages tables of KVI_BYTE_SYMBOLS */
-	int8_t *book;           /* of each part and stage: VQ_ENTRIES x dim */
+	int8_t *book;           /* codebook of each part and stage: VQ_ENTRIES x dim */
 };
 
 /* The codebook of a table. */
@@ -128,7 +128,7 @@ struct means {
 	unsigned dim;
 	size_t n;
 	float *x;      /* n x dim */
-	uint32_t *far; /* of each: squared distance to the nearest centre */
+	uint32_t *far; /* squared distance of each vector to the nearest centre */
 	uint8_t *nearest;
 	float *centre; /* VQ_ENTRIES x dim */
 	float *sum;
@@ -162,7 +162,7 @@ static void start(struct means *means)
 		uint64_t total = 0, r;
 		memcpy(centre, means->x + at * means->dim, means->dim * sizeof *centre);
 		for (size_t i = 0; i < means->n; i++) {
-			/* at most 8 numbers of 4 * VQ_UNIT */
+			/* a sum of at most 8 squares of a few VQ_UNIT: no overflow */
 			uint32_t far = (uint32_t)distance(means->x + i * means->dim, centre,
 			                                  means->dim);
 			means->far[i] = far < means->far[i] ? far : means->far[i];
@@ -273,7 +273,7 @@ static bool collect(struct means *means, const struct kvi_coder_job *job,
 	return means->n >= SAMPLE_MIN;
 }
 
-/* One block of scratch memory for the whole fit. */
+/* Divides one block of scratch memory among the arrays of a fit; false: no memory. */
 static bool reserve(struct kvi_coder *coder, const struct kvi_chunk *chunk, struct means *means,
                     float **numbers, float **vectors, uint16_t **scales, uint32_t **work)
 {
@@ -397,14 +397,14 @@ static void serialise(const struct kvi_params *params, struct kvi_out *out)
 struct vq_work {
 	const struct kvi_coder_job *job;
 	const struct vq_params *v;
-	size_t C, size, vectors; /* of a token: channels; of a head */
-	struct kvi_lanes lanes;  /* of the stream */
+	size_t C, size, vectors; /* channels of a token; bytes of an element; vectors of a head */
+	struct kvi_lanes lanes;  /* lanes of the stream of indices */
 	uint8_t *index, *table;  /* token-major; the table of each column */
 	uint16_t *scales;
-	float *x, *vector; /* of a token: numbers; as vectors */
+	float *x, *vector; /* numbers of a token; its vectors */
 };
 
-/* Which table a column has. */
+/* The table of a column. */
 static unsigned table_of(const struct vq_work *w, size_t vector, size_t stage)
 {
 	return (unsigned)(vector % w->v->parts * w->v->stages + stage);

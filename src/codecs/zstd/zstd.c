@@ -39,7 +39,7 @@ kvarc_ret kvi_zstd_read(struct kvi_coder *coder, const uint8_t *frame, size_t by
 		if (!coder->zstd_d)
 			return kvi_alloc_error(coder->alloc);
 	}
-	/* One frame and nothing behind it (spec codecs/zstd). */
+	/* The payload is one frame with nothing behind it (spec codecs/zstd). */
 	size_t length = ZSTD_findFrameCompressedSize(frame, bytes);
 	ZSTD_frameHeader h;
 	if (ZSTD_isError(length) || length != bytes || ZSTD_getFrameHeader(&h, frame, bytes) ||
