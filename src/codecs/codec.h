@@ -75,9 +75,9 @@ static inline size_t kvi_chunk_bytes(const struct kvi_chunk *chunk)
 struct kvi_params;
 
 /*
- * content: the PARAMS frame's content after `u8 codec`. Checks everything the
- * codec's page asks for. rope as in the chunk, NULL for none.
- * Returns OK, MEM, MEMLIMIT, DATA, OPTIONS.
+ * Parses parameters and checks everything that the codec's page asks for. content: the PARAMS
+ * frame's content after `u8 codec`. rope as in the chunk, NULL for none. Returns OK, MEM, MEMLIMIT,
+ * DATA, OPTIONS.
  */
 kvarc_ret kvi_params_parse(struct kvi_params **out, const struct kvi_alloc *alloc, uint8_t codec,
                            uint8_t dtype, uint32_t heads, uint32_t head_channels,

@@ -32,8 +32,8 @@ static inline size_t tile_tokens(const struct tiles *tiles, size_t first)
 	return left < KVI_LANES ? left : KVI_LANES;
 }
 
-/* rotates: RoPE is removed from keys. Returns OK, MEM, MEMLIMIT, DATA (positions or rope are
- * missing). */
+/* Sets up the tiles of a job. rotates: RoPE is removed from keys. Returns OK, MEM, MEMLIMIT, DATA
+ * (positions or rope are missing). */
 static kvarc_ret tiles_open(struct tiles *tiles, struct kvi_coder *coder,
                             const struct kvi_coder_job *job, bool rotates)
 {
@@ -139,7 +139,7 @@ static void tiles_head(struct tiles *tiles, size_t first, size_t head)
 	tiles->transform->turn(tiles->x, &tiles->turned, true);
 }
 
-/* spec lossy 2 */
+/* The bits of x, NaN as 0 and infinity as the largest number (spec lossy 2). */
 static uint32_t finite_pattern(float x)
 {
 	uint32_t b;
@@ -407,7 +407,8 @@ static size_t block_entries(const struct kvi_model *model)
 	return model->heads * kvi_head_stride(model) * KVI_LANES;
 }
 
-/* Returns OK, MEM, MEMLIMIT. With a model without sources the other functions do nothing. */
+/* Sets up the prediction of a chunk. Returns OK, MEM, MEMLIMIT. With a model without sources the
+ * other functions do nothing. */
 static kvarc_ret klt_below_open(struct klt_below *below, struct kvi_coder *coder,
                                 const struct kvi_coder_job *job)
 {

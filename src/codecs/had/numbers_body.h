@@ -110,7 +110,7 @@ static inline bits narrow_size(bits size, const struct narrow *narrow)
 	if (narrow->emin == -126)
 		return code; /* subnormals are those of fp32 */
 	code -= (uint32_t)(126 + narrow->emin) << narrow->mant;
-	/* Below the smallest normal number: units of the smallest of all. */
+	/* Subnormal numbers are counted in units of the smallest one. */
 	floats units = (floats)size * power(narrow->mant - narrow->emin) + 12582912.0f;
 	bits least = (bits){ 0 } + ((uint32_t)(127 + narrow->emin) << 23);
 	return choose((bits)(size < least), (bits)units - 0x4b400000u, code);

@@ -72,7 +72,7 @@ float kvi_step_of(const kvarc_lossy *tier, const struct kvi_chunk *chunk, float 
 	return step >= 0x1p-120f ? step : 0x1p-120f;
 }
 
-/* Below 2 bits a dead zone wins more in size than it costs in error. */
+/* A dead zone wins more in size than it costs in error, below 2 bits. */
 float kvi_offset_of(float rms, float step)
 {
 	return rms >= 2 * step ? 0.5f : rms >= step ? 0.45f : 0.41f;

@@ -67,7 +67,7 @@ static inline uint32_t rounded(uint32_t v, unsigned bits)
 	return (v + ((uint32_t)1 << (bits - 1)) - 1 + (v >> bits & 1)) >> bits;
 }
 
-/* size is a constant. Returns the greatest point. */
+/* Codes of n elements; size is a constant. Returns the greatest point. */
 static inline uint32_t to_codes(const struct kvi_lattice *lattice, unsigned size,
                                 const uint8_t *elements, size_t n, uint16_t *codes)
 {
