@@ -13,8 +13,8 @@ struct kvi_chain {
 	struct kvi_h128 value;
 };
 
-/* What chain values begin with; geometry: H128 of the content of GEOMETRY. scratch: memory.
- * Returns OK, MEM, MEMLIMIT. */
+/* Computes the value that chain values begin with; geometry: H128 of the content of GEOMETRY.
+ * scratch: memory. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_chain_root(struct kvi_h128 *root, struct kvi_out *scratch, struct kvi_h128 geometry,
                          const struct kvi_identity *id);
 /* The chain value of a segment's first n tokens, whose ids are known; before: of those before them.

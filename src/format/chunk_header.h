@@ -16,10 +16,10 @@ enum { KVI_CHUNK_HEADER_BYTES = 48, KVI_REPEAT_BYTES = 16 };
  * 4). */
 enum { KVI_ONE_STREAM = 3, KVI_SMALLEST_STREAM = 32 };
 
-/* How the payload of a chunk is cut; of a codec without streams: KVI_ONE_STREAM, 0. */
+/* The cut of a chunk's payload; of a codec without streams: KVI_ONE_STREAM, 0. */
 struct kvi_chunk_cut {
 	uint8_t stream_size;    /* a stream has 32 * 2^stream_size tokens */
-	uint32_t section_bytes; /* in front of the streams */
+	uint32_t section_bytes; /* bytes in front of the streams */
 };
 
 /* The fixed part of a CHUNK payload: which tensor, heads and tokens, coded how (spec 7). */

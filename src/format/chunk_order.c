@@ -2,7 +2,7 @@
 /* chunk_order.c - sorts tensors into file order and follows it (spec 3.4) */
 #include "chunk_order.h"
 
-/* By track, layer, kind, then number in the geometry. */
+/* Sorts by track, layer, kind, then number in the geometry. */
 static uint64_t sort_key(const kvarc_geometry *geometry, uint32_t tensor)
 {
 	const kvarc_tensor *t = &geometry->tensors[tensor];
@@ -43,7 +43,7 @@ static void sort(uint64_t *v, size_t n)
 kvarc_ret kvi_order_make(struct kvi_order *order, const struct kvi_alloc *alloc,
                          const kvarc_geometry *geometry)
 {
-	/* One spare entry keeps an empty geometry from asking for 0 bytes. */
+	/* A spare entry keeps an empty geometry from asking for 0 bytes. */
 	uint64_t *keys = kvi_calloc(alloc, geometry->n_tensors + 1, sizeof *keys);
 	order->tensors = kvi_calloc(alloc, geometry->n_tensors + 1, sizeof *order->tensors);
 	order->first = kvi_calloc(alloc, geometry->n_tracks + 1, sizeof *order->first);

@@ -12,7 +12,8 @@ struct kvi_order {
 	uint32_t *first;
 };
 
-/* Returns OK, MEM, MEMLIMIT. */
+/* Sorts the tensors of a geometry into file order; kvi_order_free frees the order. Returns OK, MEM,
+ * MEMLIMIT. */
 KVI_SHARED kvarc_ret kvi_order_make(struct kvi_order *order, const struct kvi_alloc *alloc,
                                     const kvarc_geometry *geometry);
 /* Frees what kvi_order_make allocated. */
@@ -20,7 +21,7 @@ KVI_SHARED void kvi_order_free(struct kvi_order *order, const struct kvi_alloc *
 
 /* Follows the chunks of one segment: each must continue where the last ended. */
 struct kvi_order_walk {
-	uint32_t at, end; /* in order->tensors */
+	uint32_t at, end; /* indices in order->tensors */
 	uint32_t head;
 };
 

@@ -26,8 +26,8 @@ enum {
 	KVI_N_CODECS = 16
 };
 
-/* Bytes of a payload of KVI_CODEC_PREDICTED whose elements are what is predicted; others have
- * more. */
+/* Bytes of a payload of KVI_CODEC_PREDICTED whose elements equal the predicted ones; other payloads
+ * are longer. */
 enum { KVI_PREDICTED_EXACT = 9 };
 
 /* Properties of a codec. */
@@ -35,9 +35,9 @@ enum {
 	KVI_CODEC_IS_LOSSY = 1,  /* decoded elements are not those that were packed (spec lossy) */
 	KVI_CODEC_IS_GUIDED = 2, /* a transformer that runs over all tokens predicts its chunks */
 	KVI_CODEC_IS_LINEAR =
-		4, /* its chunks need a linear model of their tensor, or predictions */
-	KVI_CODEC_HAS_PARAMS = 8,  /* its chunks have PARAMS of it */
-	KVI_CODEC_HAS_STREAMS = 16 /* its chunks have a mask and streams (spec rans 4) */
+		4, /* chunks need a linear model of their tensor, or predictions */
+	KVI_CODEC_HAS_PARAMS = 8,  /* chunks have PARAMS of this codec */
+	KVI_CODEC_HAS_STREAMS = 16 /* chunks have a mask and streams (spec rans 4) */
 };
 
 /* Name and properties of a codec number. */

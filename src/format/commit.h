@@ -10,7 +10,7 @@
 #include "util/bytes.h"
 #include "util/hash.h"
 
-/* What names a state of the file (spec 9.1); number 0: the COMMIT is no checkpoint. */
+/* The name of a state of the file (spec 9.1); number 0: the COMMIT is no checkpoint. */
 struct kvi_checkpoint {
 	uint64_t number;
 	uint64_t time;        /* milliseconds since 1970, UTC; 0: not known */
@@ -20,8 +20,8 @@ struct kvi_checkpoint {
 
 /* A COMMIT payload but its token counts. */
 struct kvi_commit {
-	uint64_t frames; /* before this one */
-	uint64_t offset; /* of this frame */
+	uint64_t frames; /* frames before this one */
+	uint64_t offset; /* offset of this frame */
 	struct kvi_checkpoint checkpoint;
 };
 
@@ -38,7 +38,7 @@ enum { KVI_FOOTER_BYTES = 24, KVI_FOOTER_FRAME_BYTES = 80 };
 /* A FOOTER payload. */
 struct kvi_footer {
 	uint64_t index, commit; /* offsets */
-	uint64_t frames;        /* before this one */
+	uint64_t frames;        /* frames before this one */
 };
 
 /* Writes a FOOTER payload. */

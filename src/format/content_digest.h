@@ -14,8 +14,8 @@ struct kvi_content {
 	const kvarc_view *views; /* a tensor of the geometry; row 0 is the first token */
 };
 
-/* Both digests in one pass over the elements. *without: as if there were no ids. *with: the same
- * where there are none. */
+/* Computes both digests in one pass over the elements. *with: includes the ids; *without: excludes
+ * them. Content without ids has two equal digests. */
 void kvi_content_digest(const kvarc_geometry *geometry, const struct kvi_order *order,
                         const struct kvi_content *content, struct kvi_h128 *with,
                         struct kvi_h128 *without);

@@ -153,7 +153,7 @@ static void file_key_ad(uint8_t ad[KEY_AD], const uint8_t *payload)
 	memcpy(ad + LABEL, payload, KEY_NONCE);
 }
 
-/* What the key, or the passphrase, is in this file. */
+/* Computes the outer key of a KEY payload from a key or passphrase. Returns OK, MEM, MEMLIMIT. */
 static kvarc_ret outer_key(const struct kvi_crypt *crypt, uint8_t outer[KVI_AEAD_KEY_BYTES],
                            const kvarc_key *key, const uint8_t *payload, kvarc_error *error)
 {
@@ -326,7 +326,8 @@ static kvarc_ret key_frame(struct kvi_crypt *crypt, const struct kvi_frame *fram
 	return ret;
 }
 
-/* Before the first ENCRYPTED frame is opened. */
+/* Checks that the file key is known before the first ENCRYPTED frame is opened, and forgets the
+ * caller's keys. Returns OK, DATA (no KEY frame), AUTH. */
 static kvarc_ret unlock(struct kvi_crypt *crypt, const struct kvi_frame *frame, kvarc_error *error)
 {
 	if (!crypt->known && !crypt->any_key)

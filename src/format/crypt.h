@@ -6,7 +6,8 @@
 #include "frame_input.h"
 #include "util/aead.h"
 
-/* What an ENCRYPTED frame has in front of its ciphertext, and in all beside it; a KEY payload. */
+/* Bytes of an ENCRYPTED frame in front of its ciphertext, and in all beside it; of a KEY
+ * payload. */
 enum {
 	KVI_CRYPT_HEAD_BYTES = 32,
 	KVI_CRYPT_BYTES = KVI_CRYPT_HEAD_BYTES + KVI_AEAD_TAG_BYTES,
@@ -23,20 +24,21 @@ struct kvi_crypt {
 	const struct kvi_alloc *alloc;
 	kvarc_keys keys; /* the caller's, until the file key is known */
 	bool any_key;    /* there was a KEY frame of whatever kind */
-	bool known;      /* the file key */
+	bool known;      /* file_key is set */
 	uint64_t work;   /* passes x KiB of Argon2id so far */
 	bool too_much;   /* a passphrase was not tried, as it is more than a file may ask */
 	uint64_t first;  /* offset of the first ENCRYPTED frame that was opened */
 	uint8_t file_id[16];
 	uint8_t file_key[KVI_AEAD_KEY_BYTES];
-	uint8_t domain[KVI_AEAD_KEY_BYTES]; /* of the outer key, where a KEY frame was opened */
+	uint8_t domain[KVI_AEAD_KEY_BYTES]; /* kvi_crypt_domain of the outer key that opened a
+	                                     * KEY frame */
 	/* KEY payloads of known kinds in front of the first ENCRYPTED frame, for copies. */
 	size_t n_payloads;
 	uint8_t payloads[KVARC_KEYS_MAX][KVI_KEY_PAYLOAD_BYTES];
 };
 
-/* What keys must be. Returns OK, PROG; OPTIONS where libsodium is missing and there are keys. NULL:
- * there are none. */
+/* Checks a caller's keys; keys NULL: there are none. Returns OK, PROG; OPTIONS where libsodium is
+ * missing and there are keys. */
 KVI_SHARED kvarc_ret kvi_crypt_check(kvarc_error *error, const char *call, const kvarc_keys *keys,
                                      bool writes);
 
@@ -45,22 +47,24 @@ KVI_SHARED kvarc_ret kvi_crypt_check(kvarc_error *error, const char *call, const
 KVI_SHARED void kvi_crypt_domain(uint8_t domain[KVI_AEAD_KEY_BYTES],
                                  const uint8_t outer[KVI_AEAD_KEY_BYTES]);
 
-/* For a reader; keys may be NULL. *crypt is NULL on failure. Returns OK, MEM, MEMLIMIT. */
+/* Makes a reader's crypt; keys may be NULL. *crypt is NULL on failure. Returns OK, MEM,
+ * MEMLIMIT. */
 kvarc_ret kvi_crypt_open(struct kvi_crypt **crypt, const struct kvi_alloc *alloc,
                          const uint8_t file_id[16], const kvarc_keys *keys, kvarc_error *error);
-/* The same with the file key of another one of this file. */
+/* Makes a reader's crypt with the file key that another crypt of this file knows. *crypt is NULL on
+ * failure. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_crypt_open_known(struct kvi_crypt **crypt, const struct kvi_alloc *alloc,
                                const struct kvi_crypt *known, kvarc_error *error);
-/* For a writer: a new file key, and a KEY payload for each key. Returns OK, MEM, MEMLIMIT; PROG:
- * the passphrases are more work than a reader does for a file. */
+/* Makes a writer's crypt: a new file key, and a KEY payload for each key. Returns OK, MEM,
+ * MEMLIMIT; PROG: the passphrases are more work than a reader does for a file. */
 kvarc_ret kvi_crypt_new(struct kvi_crypt **crypt, const struct kvi_alloc *alloc,
                         const uint8_t file_id[16], const kvarc_keys *keys, kvarc_error *error);
 /* Wipes and frees; *crypt becomes NULL. */
 void kvi_crypt_close(struct kvi_crypt **crypt);
 
 /*
- * A frame of an encrypted file whose check holds. KEY frames are looked at; ENCRYPTED ones become
- * the frame that they stand for: *frame with head and payload of the inner frame, decrypted in
+ * Processes a frame of an encrypted file whose check holds. KEY frames are tried with the keys;
+ * ENCRYPTED frames are replaced: *frame gets head and payload of the inner frame, decrypted in
  * place. head: the 32 bytes of the frame; text: its payload, of ENCRYPTED frames alone. Returns OK;
  * AUTH: no key fits; DATA: a wrong tag or field, or a frame that must be encrypted; MEM, MEMLIMIT
  * (Argon2id).

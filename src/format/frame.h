@@ -62,7 +62,7 @@ static inline uint64_t kvi_frame_bytes(uint32_t payload_bytes)
 	       KVI_FRAME_CHECK_BYTES;
 }
 
-/* What flags a writer gives to a type. */
+/* The flags that a writer gives to a frame type. */
 uint16_t kvi_frame_flags(uint16_t type);
 /* Writes a header for a frame at that byte offset of the file. */
 void kvi_frame_head_write(uint8_t out[KVI_FRAME_HEAD_BYTES], const struct kvi_frame_head *head,

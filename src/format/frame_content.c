@@ -10,7 +10,7 @@ kvarc_ret kvi_frame_bad(const struct kvi_frame *frame, kvarc_error *error, const
 		(unsigned long long)frame->head.sequence, (unsigned long long)frame->offset, what);
 }
 
-/* What kvi_unpack returned, as an error. */
+/* Sets *error from what kvi_unpack returned, and returns that. */
 static kvarc_ret unpacked(const struct kvi_packer *packer, const struct kvi_frame *frame,
                           kvarc_ret ret, kvarc_error *error)
 {

@@ -13,7 +13,7 @@
 /* A writer emits an INDEX before it holds more entries than this. */
 enum { KVI_INDEX_ENTRIES = 65536 };
 
-/* What an INDEX lists of a frame. Comments name the frame types that a member is for. */
+/* The entry of a frame in an INDEX. Comments name the frame types that a member is for. */
 struct kvi_index_entry {
 	uint8_t type;    /* frame type; 0 for types above 255 */
 	uint8_t codec;   /* PARAMS */
@@ -46,7 +46,7 @@ struct kvi_index_reader {
 	uint64_t left;
 };
 
-/* False: not valid. */
+/* Starts to read an INDEX content, which must stay in memory. False: it is not valid. */
 bool kvi_index_begin(struct kvi_index_reader *r, const uint8_t *content, size_t bytes);
 /* True: *entry is the next entry. False: the end, or damage; kvi_index_end says which. */
 bool kvi_index_next(struct kvi_index_reader *r, struct kvi_index_entry *entry);

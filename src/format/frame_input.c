@@ -7,11 +7,11 @@
 
 #include "crypt.h"
 
-/* From a pipe a frame is read in pieces of growing size, so that a length that
- * is only announced costs no memory. */
+/* A frame is read from a pipe in pieces of growing size, so that a length that is only announced
+ * costs no memory. */
 enum { PIPE_STEP = 1 << 20 };
 
-/* From the source itself. */
+/* Reads from the source itself. */
 static kvarc_ret read_source(const struct kvi_input *in, uint8_t *buf, size_t bytes,
                              uint64_t offset, size_t *got, kvarc_error *error)
 {
@@ -31,7 +31,7 @@ static kvarc_ret read_source(const struct kvi_input *in, uint8_t *buf, size_t by
 	return KVARC_OK;
 }
 
-/* What was read ahead, and the rest from the source. */
+/* Copies the bytes that were read ahead, and reads the rest from the source. */
 static kvarc_ret read_stored(const struct kvi_input *in, uint8_t *buf, size_t bytes,
                              uint64_t offset, size_t *got, kvarc_error *error)
 {
@@ -176,7 +176,7 @@ static kvarc_ret read_rest(const struct kvi_input *in, struct kvi_buffer *buf, s
 	bool seekable = kvi_input_seekable(in);
 	if (seekable && total > in->source.size - f->offset)
 		return fail_cut(f, error);
-	/* What is decrypted in place is copied first. */
+	/* ENCRYPTED frames are copied, because they are decrypted in place. */
 	if (in->source.memory && f->head.type != KVI_FRAME_ENCRYPTED) {
 		*frame = (const uint8_t *)in->source.memory + f->offset;
 		return KVARC_OK;
@@ -262,7 +262,7 @@ kvarc_ret kvi_frame_read_expected(const struct kvi_input *in, uint64_t offset, u
 	                 : KVARC_OK;
 }
 
-/* Nothing of an encrypted frame is looked at before its tag. */
+/* Reads the whole frame: no byte of an encrypted frame is used before its tag is verified. */
 static kvarc_ret peek_whole(const struct kvi_input *in, uint64_t offset, uint8_t *head,
                             size_t extra, struct kvi_frame *frame, kvarc_error *error)
 {

@@ -10,7 +10,7 @@
 #include "util/error.h"
 #include "util/alloc.h"
 
-/* Memory of one frame; kept from frame to frame. */
+/* Memory of one frame, reused from frame to frame. */
 struct kvi_buffer {
 	uint8_t *p;
 	size_t bytes;
@@ -19,7 +19,7 @@ struct kvi_buffer {
 /* A part of the source, for one thread that goes through it in order. */
 struct kvi_window {
 	struct kvi_buffer buffer;
-	uint64_t offset; /* of its first byte */
+	uint64_t offset; /* offset of its first byte */
 	size_t bytes;    /* 0: nothing has been read yet */
 };
 
@@ -41,12 +41,12 @@ struct kvi_input {
 struct kvi_frame {
 	struct kvi_frame_head head;
 	uint64_t offset;
-	uint64_t bytes;         /* that it takes in the file */
-	const uint8_t *payload; /* in the buffer or the source's memory */
+	uint64_t bytes;         /* bytes that the frame takes in the file */
+	const uint8_t *payload; /* memory of the buffer or of the source */
 	bool head_good;         /* set also when the frame is not good */
-	bool check_good;        /* so is the check; an encrypted frame may be wrong still */
+	bool check_good;        /* the check holds, too; an encrypted frame may still be wrong */
 	bool cut;               /* the file ends inside of it */
-	bool of_encrypted;      /* it was read from an encrypted file */
+	bool of_encrypted;      /* the frame was read from an encrypted file */
 };
 
 /* Whether the source has a size and takes any offset; a pipe does not. */
@@ -69,19 +69,20 @@ kvarc_ret kvi_input_read(const struct kvi_input *in, void *buf, size_t bytes, ui
 kvarc_ret kvi_frame_read(const struct kvi_input *in, uint64_t offset, struct kvi_buffer *buf,
                          struct kvi_frame *frame, kvarc_error *error);
 
-/* The same in one request where the frame has at most `expected` bytes; 0: that is not known. */
+/* kvi_frame_read in one request where the frame has at most `expected` bytes; 0: the size is not
+ * known. */
 kvarc_ret kvi_frame_read_expected(const struct kvi_input *in, uint64_t offset, uint64_t expected,
                                   struct kvi_buffer *buf, struct kvi_frame *f, kvarc_error *error);
 
-/* Only the header and up to extra bytes behind it, not verified by the check;
- * head holds 32 + extra bytes. For listings. In an encrypted file the whole frame is read. */
+/* Reads only the header and up to `extra` bytes behind it, not verified by the check; head holds 32
+ * + extra bytes. For listings. In an encrypted file the whole frame is read. */
 kvarc_ret kvi_frame_peek(const struct kvi_input *in, uint64_t offset, uint8_t *head, size_t extra,
                          struct kvi_frame *frame, kvarc_error *error);
 
 /*
- * The first place at or behind from, a multiple of 16, with a good header of a frame that ends
- * inside the source; the size of the source when there is none. The frame's check is not verified.
- * The source can seek. window is kept from call to call; its buffer is the caller's to free.
+ * Finds the first offset at or behind `from`, a multiple of 16, with a good header of a frame that
+ * ends inside the source; the size of the source when there is none. The frame's check is not
+ * verified. The source can seek. window is reused from call to call; the caller frees its buffer.
  * Returns OK, MEM, MEMLIMIT, IO.
  */
 kvarc_ret kvi_frame_find(const struct kvi_input *in, uint64_t from, struct kvi_window *window,

@@ -120,8 +120,8 @@ kvarc_ret kvi_params_check(const kvarc_geometry *geometry, const struct kvi_para
 	               : kvi_frame_bad(frame, error, "its codec has no parameters");
 }
 
-/* One frame's part in the INDEX, folded; the copied frame's number is not
- * known when a PARAMS frame passes, and is left out. */
+/* Folds the INDEX entry of a frame into a hash. The number of the frame that a PARAMS frame copies
+ * is left out: it is not known when the frame passes. */
 static void list(struct kvi_h128 *hash, const struct kvi_index_entry *entry)
 {
 	uint8_t b[75];
@@ -169,7 +169,8 @@ static kvarc_ret check_t0(const struct kvi_walk *w, uint32_t track, uint64_t t0,
 	return KVARC_OK;
 }
 
-/* All of its segments, as if the first ones had a COMMIT each (spec frames 12.3). */
+/* A STOREREF stands for all of its segments, as if all but the last had a COMMIT (spec frames
+ * 12.3). */
 static kvarc_ret on_storeref(struct kvi_walk *w, kvarc_error *error)
 {
 	if (!w->in->stored)

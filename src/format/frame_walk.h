@@ -18,7 +18,7 @@ enum { KVI_SKIM_BYTES = 64 };
 
 /* A pass over the frames of a file in order, with all checks that follow from the order. */
 struct kvi_walk {
-	const struct kvi_input *in; /* its own */
+	const struct kvi_input *in; /* &own */
 	struct kvi_input own;
 	struct kvi_window window;
 	struct kvi_packer *packer;
@@ -26,53 +26,54 @@ struct kvi_walk {
 	const kvarc_geometry *geometry;
 	const struct kvi_order *order;
 
-	/* The frame in hand, after OK. */
+	/* The current frame, after OK. */
 	struct kvi_buffer buffer;
 	struct kvi_frame frame;
-	const uint8_t *content; /* unpacked; of CHUNK, COMMIT, FOOTER: payload */
+	const uint8_t *content; /* unpacked content; of CHUNK, COMMIT, FOOTER: payload */
 	size_t content_bytes;
 	uint8_t *owned;
 	struct kvi_segment segment;      /* the last SEGMENT; of a STOREREF the track */
 	struct kvi_list stored;          /* kvarc_stored: of the last STOREREF */
 	struct kvi_chunk_header chunk;   /* CHUNK */
 	struct kvi_params_header params; /* PARAMS */
-	struct kvi_index_entry entry;    /* all but INDEX and FOOTER */
+	struct kvi_index_entry entry;    /* all frames but INDEX and FOOTER */
 
 	/* Set by a caller that looks for frames and does not use what is in all of them. */
-	bool skim;             /* of large PARAMS, BLOB and PROFILE frames content holds the first
-	                         * KVI_SKIM_BYTES alone; content_bytes counts all */
-	uint64_t *decode_left; /* how many bytes other frames may decode to; NULL: any */
+	bool skim;             /* content of large PARAMS, BLOB and PROFILE frames holds the
+	                        * first KVI_SKIM_BYTES alone; content_bytes counts all */
+	uint64_t *decode_left; /* bytes that other frames may decode to; NULL: no limit */
 	uint8_t head[KVI_SKIM_BYTES];
 
-	/* Where we are. */
-	uint64_t offset, sequence;    /* of the next frame */
+	/* The position of the walk, and the state of the grammar. */
+	uint64_t offset, sequence;    /* offset and sequence of the next frame */
 	bool begun;                   /* GEOMETRY has passed */
 	uint64_t *tokens, *committed; /* a track */
 	bool in_segment;
 	uint64_t segment_sequence, segment_end;
 	uint64_t n_items;           /* RESTORE frames */
-	bool past_items;            /* on a pipe no RESTORE may come any more */
-	uint32_t order_index;       /* CHUNK: its tensor's, in the order */
+	bool past_items;            /* a RESTORE frame is not valid any more on a pipe */
+	uint32_t order_index;       /* CHUNK: position of its tensor in the order */
 	uint64_t predictor;         /* the last PREDICTOR, 0: none, or of kind 0 */
-	bool predictor_guides;      /* it is of kind 2 */
+	bool predictor_guides;      /* the last PREDICTOR is of kind 2 */
 	bool predictor_codes;       /* ids of segments behind it may be coded */
-	uint64_t segment_predictor; /* the same where the segment began */
+	uint64_t segment_predictor; /* `predictor` where the segment began */
 	bool segment_guided;
-	uint64_t profile_next, profile_bytes; /* of what PROFILE frames hold */
+	uint64_t profile_next, profile_bytes; /* offset of the next PROFILE frame; bytes of the
+	                                       * profile */
 	struct kvi_order_walk chunks;
 	uint16_t last_type; /* of the last frame that counts for the order (spec 3.4) */
 	bool uncommitted;
 	uint64_t last_index, last_commit, commit_end;
 	uint64_t checkpoint;    /* number of the last one, 0: none */
-	struct kvi_h128 listed; /* what the next INDEX must list */
+	struct kvi_h128 listed; /* hash of the entries that the next INDEX must list */
 	uint64_t n_listed;
 };
 
 /* Starts before the first frame. packer belongs to the caller and must outlive the walk, which must
  * not be moved. */
 void kvi_walk_init(struct kvi_walk *w, const struct kvi_input *in, struct kvi_packer *packer);
-/* From now on a source that can seek is read in large requests: the caller goes through all frames.
- */
+/* Reads a source that can seek in large requests from now on: the caller goes through all
+ * frames. */
 void kvi_walk_all(struct kvi_walk *w);
 /* Frees buffers and counts; the walk may not be used again. */
 void kvi_walk_free(struct kvi_walk *w);
@@ -81,12 +82,12 @@ void kvi_walk_free(struct kvi_walk *w);
 kvarc_ret kvi_walk_geometry(struct kvi_walk *w, const kvarc_geometry *geometry,
                             const struct kvi_order *order, kvarc_error *error);
 
-/* The first frames up to GEOMETRY, which it gives. Returns as kvi_walk_next. */
+/* Moves to the GEOMETRY frame, past the frames before it. Returns as kvi_walk_next. */
 kvarc_ret kvi_walk_first(struct kvi_walk *w, kvarc_error *error);
 /*
- * The next frame; unknown ones that may be skipped are given, too. The first calls give the KEY
- * frames of an encrypted file, then GEOMETRY. END: the file ends after a complete frame (last_type
- * says whether it was closed). Returns OK, END, MEM, MEMLIMIT, DATA, OPTIONS, IO.
+ * Moves to the next frame; unknown frames that may be skipped are given, too. The first calls give
+ * the KEY frames of an encrypted file, then GEOMETRY. END: the file ends after a complete frame
+ * (last_type says whether it was closed). Returns OK, END, MEM, MEMLIMIT, DATA, OPTIONS, IO.
  */
 kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *error);
 
@@ -98,26 +99,27 @@ kvarc_ret kvi_walk_end(const struct kvi_walk *w, kvarc_error *error);
 kvarc_ret kvi_frame_content(struct kvi_packer *packer, const struct kvi_frame *frame,
                             const uint8_t **content, uint8_t **owned, kvarc_error *error);
 
-/* Whether its first KVI_SKIM_BYTES are enough for whoever looks for frames: large PARAMS, BLOB and
- * PROFILE frames. */
+/* Whether the first KVI_SKIM_BYTES of a frame's content are enough for a caller that looks for
+ * frames: large PARAMS, BLOB and PROFILE frames. */
 bool kvi_frame_skims(const struct kvi_frame_head *head);
-/* These bytes. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
+/* Unpacks the first KVI_SKIM_BYTES of a frame's content. Returns OK, MEM, MEMLIMIT, DATA,
+ * OPTIONS. */
 kvarc_ret kvi_frame_skim(struct kvi_packer *packer, const struct kvi_frame *frame,
                          uint8_t head[KVI_SKIM_BYTES], kvarc_error *error);
-/* Takes the decoded size of a frame from the remaining limit; NULL: there is no limit.
- * Returns OK, MEMLIMIT. */
+/* Subtracts the decoded size of a frame from the remaining limit; NULL: there is no limit. Returns
+ * OK, MEMLIMIT. */
 kvarc_ret kvi_frame_spend(const struct kvi_frame *frame, uint64_t *left, kvarc_error *error);
 
-/* DATA: what is wrong with a frame. */
+/* Sets *error to `what` is wrong with a frame; returns DATA. */
 kvarc_ret kvi_frame_bad(const struct kvi_frame *frame, kvarc_error *error, const char *what);
-/* Meaning of the header, as an error. */
+/* Checks the meaning of a frame's header as kvi_frame_head_check does, and sets *error. Returns OK,
+ * DATA, OPTIONS. */
 kvarc_ret kvi_frame_meaning(const struct kvi_frame *frame, kvarc_error *error);
 
-/* What a chunk header must satisfy by itself and against its tensor (spec 7).
- * Returns OK, DATA, OPTIONS. */
+/* Checks a chunk header by itself and against its tensor (spec 7). Returns OK, DATA, OPTIONS. */
 kvarc_ret kvi_chunk_check(const kvarc_geometry *geometry, const struct kvi_chunk_header *header,
                           const struct kvi_frame *frame, kvarc_error *error);
-/* The same for the header of a PARAMS frame (spec 8). */
+/* Checks the header of a PARAMS frame likewise (spec 8). Returns OK, DATA, OPTIONS. */
 kvarc_ret kvi_params_check(const kvarc_geometry *geometry, const struct kvi_params_header *header,
                            const struct kvi_frame *frame, kvarc_error *error);
 

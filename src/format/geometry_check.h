@@ -38,10 +38,10 @@ static inline const kvarc_rope *kvi_tensor_rope(const kvarc_geometry *geometry,
 	return tensor->rope ? &geometry->ropes[tensor->rope - 1] : NULL;
 }
 
-/* For callers' geometries, which `call` was given. Returns OK, GEOMETRY (values cannot be stored),
+/* Checks the geometry that a caller gave to `call`. Returns OK, GEOMETRY (values cannot be stored),
  * PROG (reserved members); *error (NULL: nothing) says what is wrong. */
 kvarc_ret kvi_check_geometry(const kvarc_geometry *geometry, const char *call, kvarc_error *error);
-/* NULL when the values can be stored, else what is wrong, static storage. */
+/* The reason why the values of a geometry cannot be stored, static storage; NULL: they can. */
 KVI_SHARED const char *kvi_geometry_wrong(const kvarc_geometry *geometry);
 
 /* Makes a copy with memory of its own, to be freed by kvi_geometry_free; after a failure *to is
@@ -51,10 +51,10 @@ KVI_SHARED kvarc_ret kvi_geometry_copy(kvarc_geometry *to, const struct kvi_allo
 /* Frees a copy; *geometry is empty afterwards and may be freed again. */
 KVI_SHARED void kvi_geometry_free(kvarc_geometry *geometry, const struct kvi_alloc *alloc);
 
-/* geometry is a copy (total_heads set). Test out->failed afterwards. */
+/* Appends a GEOMETRY content; geometry is a copy (total_heads set). Test out->failed afterwards. */
 void kvi_geometry_put(struct kvi_out *out, const kvarc_geometry *geometry);
-/* *geometry needs kvi_geometry_free in every case.
- * Returns OK, MEM, MEMLIMIT, DATA, OPTIONS. */
+/* Parses a GEOMETRY content. *geometry needs kvi_geometry_free in every case. Returns OK, MEM,
+ * MEMLIMIT, DATA, OPTIONS. */
 kvarc_ret kvi_geometry_parse(kvarc_geometry *geometry, const struct kvi_alloc *alloc,
                              const uint8_t *content, size_t bytes);
 

@@ -14,7 +14,7 @@ void kvi_identity_free(struct kvi_identity *id, const struct kvi_alloc *alloc)
 	*id = (struct kvi_identity){ 0 };
 }
 
-/* Where key is, or would go. */
+/* The index at which a key is, or would be inserted. */
 static size_t find(const struct kvi_identity *id, const char *key, bool *there)
 {
 	size_t lo = 0, hi = id->n;
@@ -125,7 +125,7 @@ kvarc_ret kvi_identity_parse(struct kvi_identity *id, const struct kvi_alloc *al
 	for (size_t i = 0; i < got.n && ret == KVARC_OK; i++) {
 		ret = kvi_identity_set(id, alloc, got.pairs[i].key, got.pairs[i].value);
 		if (ret == KVARC_PROG)
-			ret = KVARC_DATA; /* too many in all frames together */
+			ret = KVARC_DATA; /* too many pairs in all frames together */
 	}
 	kvi_identity_free(&got, alloc);
 	return ret;

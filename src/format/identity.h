@@ -28,19 +28,20 @@ struct kvi_identity {
 
 /* Frees all pairs; the identity is empty afterwards. */
 KVI_SHARED void kvi_identity_free(struct kvi_identity *id, const struct kvi_alloc *alloc);
-/* NULL when absent. */
+/* The value of a key; NULL: it is absent. The identity owns the string. */
 KVI_SHARED const char *kvi_identity_get(const struct kvi_identity *id, const char *key);
 /* Copies a pair in, replacing the value of its key. Returns OK, MEM, MEMLIMIT,
  * PROG (too many pairs or too long). */
 KVI_SHARED kvarc_ret kvi_identity_set(struct kvi_identity *id, const struct kvi_alloc *alloc,
                                       const char *key, const char *value);
-/* Test out->failed afterwards. */
+/* Appends an IDENTITY content. Test out->failed afterwards. */
 void kvi_identity_put(struct kvi_out *out, const struct kvi_identity *id);
-/* Pairs as stored (n, at most max, then keys and values) from the front of in;
- * *id is empty before. Returns OK, MEM, MEMLIMIT, DATA. */
+/* Reads pairs as stored (n, at most max, then keys and values) from the front of in; *id is empty
+ * before. Returns OK, MEM, MEMLIMIT, DATA. */
 kvarc_ret kvi_identity_get_pairs(struct kvi_identity *id, const struct kvi_alloc *alloc,
                                  struct kvi_in *in, uint64_t max);
-/* Adds the pairs of a content; they override. Returns OK, MEM, MEMLIMIT, DATA. */
+/* Adds the pairs of a content, which replace pairs of the same keys. Returns OK, MEM, MEMLIMIT,
+ * DATA. */
 kvarc_ret kvi_identity_parse(struct kvi_identity *id, const struct kvi_alloc *alloc,
                              const uint8_t *content, size_t bytes);
 

@@ -10,9 +10,10 @@ enum {
 	KVI_LEVEL_PROFILE = 2,  /* linear models within a layer; from here on a profile is needed */
 	KVI_LEVEL_LOWER = 3,    /* linear models with sources in lower layers */
 	KVI_LEVEL_MODEL = 4,    /* from here on a transformer predicts first */
-	KVI_LEVEL_LAST = 7,     /* the last one with models of its own in a profile */
+	KVI_LEVEL_LAST = 7,     /* last level with models of its own in a profile */
 	KVI_LEVEL_PREDICTED = 8, /* uses the models of KVI_LEVEL_LAST */
-	KVI_LEVEL_BASIS = 9      /* of a profile alone: transforms of codec klt, no predictions */
+	KVI_LEVEL_BASIS = 9      /* a profile's level alone: transforms of codec klt, no
+	                          * predictions */
 };
 
 #endif

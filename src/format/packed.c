@@ -2,7 +2,7 @@
 /* packed.c - packed fields on libzstd (spec 1.5) */
 #include "packed.h"
 
-/* For contexts on the handle's allocator. */
+/* ZSTD_createCCtx_advanced: contexts are made with the handle's allocator. */
 #define ZSTD_STATIC_LINKING_ONLY
 #include <zstd.h>
 #include <zstd_errors.h>

@@ -125,7 +125,7 @@ void kvi_parity_add(uint8_t *to, uint8_t factor, const uint8_t *from, size_t n)
 	ec_init_tables(1, 1, &factor, tables);
 	while (n) {
 		const int step = n < STEP ? (int)n : STEP;
-		/* It does not write to what it takes as not constant. */
+		/* ISA-L does not write to its source, though the parameter is not const. */
 		ec_encode_data_update(step, 1, 1, 0, tables, (uint8_t *)(uintptr_t)from, &out);
 		from += step;
 		out += step;

@@ -6,8 +6,8 @@
 #include "frame.h"
 #include "util/alloc.h"
 
-/* Sizes of a PARITY payload: what is in front of the pieces, and of each piece; pieces and rows of
- * a group together; bytes of a piece. */
+/* Sizes of a PARITY payload: bytes in front of the pieces, and of each piece; most pieces and rows
+ * of a group together. */
 enum { KVI_PARITY_HEAD_BYTES = 16, KVI_PARITY_PIECE_BYTES = 32, KVI_PARITY_MOST = 256 };
 #define KVI_PARITY_PIECE_MAX ((uint32_t)1 << 28)
 
@@ -18,18 +18,18 @@ struct kvi_parity_piece {
 	struct kvi_h128 check;
 };
 
-/* What is in front of the row. */
+/* The head of a PARITY payload. */
 struct kvi_parity_head {
 	uint16_t pieces, row, rows;
 	uint32_t row_bytes;
 };
 
-/* In front of the pieces and of the row, in bytes. */
+/* Bytes of head and pieces, in front of the row. */
 static inline size_t kvi_parity_table_bytes(unsigned pieces)
 {
 	return KVI_PARITY_HEAD_BYTES + (size_t)pieces * KVI_PARITY_PIECE_BYTES;
 }
-/* Head and pieces, which ascend, to out: kvi_parity_table_bytes. */
+/* Writes head and pieces, which ascend, to out: kvi_parity_table_bytes. */
 void kvi_parity_put(uint8_t *out, const struct kvi_parity_head *head,
                     const struct kvi_parity_piece *pieces);
 /* Piece i of a payload that was parsed. */
@@ -49,10 +49,10 @@ uint8_t kvi_parity_factor(unsigned k, unsigned r, unsigned j);
 
 /* to += factor * from, n bytes: the definition in portable C. */
 void kvi_parity_add_portable(uint8_t *to, uint8_t factor, const uint8_t *from, size_t n);
-/* The same with ISA-L where it is built in. */
+/* kvi_parity_add_portable, with ISA-L where it is built in. */
 void kvi_parity_add(uint8_t *to, uint8_t factor, const uint8_t *from, size_t n);
-/* Inverts an n x n matrix in place, in memory of n x 2n bytes: the left half is it, the right half
- * becomes the inverse. False: it has none. */
+/* Inverts an n x n matrix in memory of n x 2n bytes: the left half holds the matrix, the right half
+ * gets the inverse. False: it has none. */
 bool kvi_parity_invert(uint8_t *rows, unsigned n);
 
 #endif

@@ -22,36 +22,37 @@ struct kvi_predictor {
 	uint8_t kind;
 	uint8_t level; /* models of the profile: 2, 3; 4..8 with kind 2 */
 	bool embedded;
-	struct kvi_h128 digest; /* of the profile */
-	char *name;             /* of the profile; NULL for kind 0 */
+	struct kvi_h128 digest; /* digest of the profile */
+	char *name;             /* name of the profile; NULL for kind 0 */
 	/* kind 2 (spec model 1) */
 	bool closed;
-	bool fp8; /* then nothing is wide */
+	bool fp8; /* FP8 operands: only those of attention can be wide */
 	uint8_t wide_weights, wide_activations;
 	struct kvi_h128 weights;
-	bool codes_ids; /* then: (spec tokens) */
+	bool codes_ids; /* token ids are coded with `head` (spec tokens) */
 	struct kvi_h128 head;
 	char *model_name;
-	uint64_t content_bytes; /* embedded: of the profile's content */
+	uint64_t content_bytes; /* embedded: bytes of the profile's content */
 };
 
-/* Returns OK, MEM, MEMLIMIT, DATA, OPTIONS (a kind of a later version). */
+/* Parses a PREDICTOR content; kvi_predictor_free frees its names. Returns OK, MEM, MEMLIMIT, DATA,
+ * OPTIONS (a kind of a later version). */
 kvarc_ret kvi_predictor_parse(struct kvi_predictor *predictor, const struct kvi_alloc *alloc,
                               const uint8_t *content, size_t bytes);
 /* Frees the names; NULL names are fine. */
 void kvi_predictor_free(struct kvi_predictor *predictor, const struct kvi_alloc *alloc);
-/* Test out->failed afterwards. */
+/* Appends a PREDICTOR content. Test out->failed afterwards. */
 void kvi_predictor_put(struct kvi_out *out, const struct kvi_predictor *predictor);
 
 /* A PROFILE frame: part of the content of the PREDICTOR before it. */
 struct kvi_profile_part {
 	uint64_t offset;
-	const uint8_t *data; /* in the content */
-	size_t bytes;        /* at least 1 */
+	const uint8_t *data; /* memory of the content */
+	size_t bytes;        /* 1 or more */
 };
 /* Parses the content of a PROFILE frame; data points into it. False: not valid. */
 bool kvi_profile_part_parse(struct kvi_profile_part *part, const uint8_t *content, size_t bytes);
-/* What comes before the bytes. */
+/* Appends the head of a PROFILE content; the bytes follow. */
 void kvi_profile_part_put_head(struct kvi_out *out, uint64_t offset);
 
 #endif

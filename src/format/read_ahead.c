@@ -11,7 +11,8 @@
 
 #include "util/error.h"
 
-/* In memory of its own: in strict C11 a pthread_rwlock_t wants config.h, and headers have none. */
+/* A lock in memory of its own: in strict C11 a pthread_rwlock_t wants config.h, which headers do
+ * not include. */
 struct kvi_ahead_lock {
 	pthread_rwlock_t lock;
 };

@@ -9,7 +9,7 @@
 #include "util/alloc.h"
 #include "util/list.h"
 
-/* What blocks are for, and so how long they stay. */
+/* Uses of blocks, which decide how long they stay. */
 enum kvi_ahead_group {
 	KVI_AHEAD_KEPT,    /* until close */
 	KVI_AHEAD_OPENING, /* while the file is opened */
@@ -18,27 +18,26 @@ enum kvi_ahead_group {
 	KVI_AHEAD_GROUPS
 };
 
-/* What a request costs by default: with a round trip of 10 ms and 50 Mbit/s that many bytes pass in
- * the time of one. */
+/* Cost of a request by default, in bytes: what 50 Mbit/s transfer in a round trip of 10 ms. */
 enum { KVI_AHEAD_COST = 64 << 10 };
 
 /* Bytes [offset, offset + bytes) of the source. */
 struct kvi_ahead_block {
 	uint64_t offset, bytes;
-	const uint8_t *p; /* in memory of its group */
+	const uint8_t *p; /* memory of its group */
 	enum kvi_ahead_group group;
 };
 
 /* The blocks of a source. One thread changes them, any may copy from them. */
 struct kvi_ahead {
 	const struct kvi_alloc *alloc;
-	uint64_t cost; /* of a request, in bytes: ranges that lie closer are read in one */
-	struct kvi_ahead_lock *lock;              /* of many readers or one writer */
+	uint64_t cost; /* cost of a request in bytes: ranges that lie closer are read in one */
+	struct kvi_ahead_lock *lock;              /* lock of many readers or one writer */
 	struct kvi_list blocks;                   /* ascending, disjoint */
 	struct kvi_list memory[KVI_AHEAD_GROUPS]; /* uint8_t *, what blocks point into */
 };
 
-/* cost 0: the default. False: there is no lock, or no memory for it. */
+/* Opens an empty set of blocks; cost 0: the default. False: the lock cannot be made. */
 bool kvi_ahead_open(struct kvi_ahead *ahead, const struct kvi_alloc *alloc, uint64_t cost);
 /* Frees all blocks; also of one that is all zero. */
 void kvi_ahead_close(struct kvi_ahead *ahead);
@@ -48,20 +47,20 @@ void kvi_ahead_close(struct kvi_ahead *ahead);
 size_t kvi_ahead_copy(struct kvi_ahead *ahead, void *buf, size_t bytes, uint64_t offset,
                       uint64_t *until);
 
-/* How many bytes a fetch may have now: a share of the memory that the limit still allows. */
+/* Bytes that a fetch may read now: a share of the memory that the limit still allows. */
 uint64_t kvi_ahead_budget(const struct kvi_ahead *ahead);
 
 /*
- * Makes the n ranges of a list (offsets and bytes, in any order, also overlapping) ascend, without
- * what is there already; those that lie close together become one. Returns how many there are then;
- * the list must have capacity for all pieces: 2 * n + the number of blocks is enough.
+ * Sorts the n ranges of a list (offsets and bytes, in any order, also overlapping), removes bytes
+ * that are in memory already and joins ranges that lie close together. Returns the new number of
+ * ranges; the list must have capacity for all pieces: 2 * n + the number of blocks is enough.
  */
 size_t kvi_ahead_join(const struct kvi_ahead *ahead, kvarc_byte_range *list, size_t n,
                       size_t capacity);
 
 /*
- * Reads n ranges of such a list into a group, in one call where the source has read_ranges. What
- * the budget does not cover is left out. Returns OK, MEM, IO.
+ * Reads n ranges of a joined list into a group, in one call where the source has read_ranges.
+ * Ranges beyond the budget are left out. Returns OK, MEM, IO.
  */
 kvarc_ret kvi_ahead_fetch(struct kvi_ahead *ahead, const kvarc_source *source,
                           kvarc_byte_range *list, size_t n, enum kvi_ahead_group group,

@@ -49,7 +49,7 @@ struct kvi_piece {
 	uint64_t item, from; /* references: number of the item, offset in its literal bytes */
 };
 
-/* How a packed file is put together; pieces follow each other without gaps. */
+/* The pieces of a packed file, which follow each other without gaps. */
 struct kvi_restore {
 	uint16_t kind; /* KVI_ITEM_* */
 	char *name;    /* never NULL, terminated */
@@ -67,24 +67,24 @@ struct kvi_restore {
  */
 kvarc_ret kvi_restore_parse(struct kvi_restore *r, const struct kvi_alloc *alloc,
                             const kvarc_geometry *geometry, const uint8_t *content, size_t bytes);
-/* The same checks for a struct that a writer made. False: not valid. */
+/* Whether a struct that a writer made passes the checks of kvi_restore_parse. */
 bool kvi_restore_valid(const struct kvi_restore *r, const kvarc_geometry *geometry);
-/* Test out->failed afterwards. */
+/* Appends a RESTORE content. Test out->failed afterwards. */
 void kvi_restore_put(struct kvi_out *out, const struct kvi_restore *r);
 /* Frees name, pieces and views, which came from alloc one by one. */
 void kvi_restore_free(struct kvi_restore *r, const struct kvi_alloc *alloc);
-/* Sum of the literals: what the item's BLOBs hold. */
+/* Sum of the literals: bytes that the item's BLOBs hold. */
 uint64_t kvi_restore_literal_bytes(const struct kvi_restore *r);
 
 /* The content of a BLOB frame: literal bytes of an item from an offset on. */
 struct kvi_blob {
 	uint64_t item, offset;
-	const uint8_t *data; /* in the content */
+	const uint8_t *data; /* memory of the content */
 	size_t bytes;
 };
-/* False: not valid. */
+/* Parses the content of a BLOB frame; data points into it. False: it is not valid. */
 bool kvi_blob_parse(struct kvi_blob *blob, const uint8_t *content, size_t bytes);
-/* The two varints; the bytes follow. */
+/* Appends the two varints of a BLOB content; the bytes follow. */
 void kvi_blob_put_head(struct kvi_out *out, uint64_t item, uint64_t offset);
 
 #endif

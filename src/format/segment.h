@@ -12,10 +12,10 @@
 
 /* Most tokens of a segment. */
 enum { KVI_SEGMENT_TOKENS = 256 };
-/* Of ids that are coded (spec tokens 1). */
+/* Sizes of coded ids (spec tokens 1). */
 enum {
 	KVI_CODE_ID_BYTES = 6,
-	KVI_CODE_END_BYTES = 8, /* at most */
+	KVI_CODE_END_BYTES = 8, /* most bytes of the end */
 	KVI_CODE_BYTES_MAX = KVI_CODE_ID_BYTES * KVI_SEGMENT_TOKENS + KVI_CODE_END_BYTES
 };
 
@@ -28,25 +28,25 @@ struct kvi_segment {
 	uint32_t left;
 	uint64_t sequence;
 	uint32_t part; /* a reader's: its number in a STOREREF frame; 0 of a SEGMENT */
-	bool has_ids;  /* they are known */
-	bool coded;    /* in the file they are coded */
+	bool has_ids;  /* ids are known */
+	bool coded;    /* ids are coded in the file */
 	int32_t positions[KVI_SEGMENT_TOKENS];
 	int32_t ids[KVI_SEGMENT_TOKENS];
 	bool has_chain;
 	struct kvi_h128 chain; /* spec 5.3 */
-	uint64_t check;        /* coded: of the ids */
+	uint64_t check;        /* coded: check of the ids */
 	uint32_t code_bytes;
 	uint8_t code[KVI_CODE_BYTES_MAX];
 };
 
-/* As they are checked. */
+/* The check of a segment's ids. */
 uint64_t kvi_segment_ids_check(const struct kvi_segment *segment);
-/* Positions of the first n tokens as they are stored. Test out->failed afterwards. */
+/* Appends the positions of the first n tokens as they are stored. Test out->failed afterwards. */
 void kvi_segment_put_positions(struct kvi_out *out, const struct kvi_segment *segment, uint32_t n);
-/* Test out->failed afterwards. */
+/* Appends a SEGMENT content. Test out->failed afterwards. */
 void kvi_segment_put(struct kvi_out *out, const struct kvi_segment *segment);
-/* False: not valid. Ids that are coded are not known yet. Whether track and t0 fit is for the
- * caller. */
+/* Parses a SEGMENT content; coded ids are not known yet. The caller checks track and t0. False: it
+ * is not valid. */
 bool kvi_segment_parse(struct kvi_segment *segment, const uint8_t *content, size_t bytes);
 
 #endif

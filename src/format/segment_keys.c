@@ -9,7 +9,7 @@
 static kvarc_ret hash_geometry(const kvarc_geometry *geometry, struct kvi_out *scratch,
                                struct kvi_h128 *hash)
 {
-	kvarc_geometry copy; /* with total_heads */
+	kvarc_geometry copy; /* total_heads is set */
 	kvarc_ret ret = kvi_geometry_copy(&copy, scratch->alloc, geometry);
 	if (ret)
 		return ret;

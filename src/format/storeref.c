@@ -31,7 +31,7 @@ void kvi_storeref_put(struct kvi_out *out, const kvarc_stored *segments, size_t 
 	}
 }
 
-/* One segment of the frame. False: not valid. */
+/* Reads one segment of the frame. False: it is not valid. */
 static bool parse_segment(struct kvi_in *in, kvarc_stored *stored, uint64_t token_bytes)
 {
 	stored->n = (uint32_t)kvi_get_varint(in, KVI_SEGMENT_TOKENS);
