@@ -27,7 +27,7 @@ static inline const uint8_t *kvi_escapes_take16(uint32_t mask, uint32_t *st, uin
 	return p;
 }
 
-/* The same of bytes. */
+/* kvi_escapes_take16 for elements of a byte. */
 static inline const uint8_t *kvi_escapes_take8(uint32_t mask, uint32_t *st, uint8_t *x,
                                                const uint8_t *p)
 {
@@ -54,7 +54,7 @@ static inline void kvi_escapes_put16(uint32_t mask, uint32_t *st, const uint16_t
 	}
 }
 
-/* The same of bytes. */
+/* kvi_escapes_put16 for elements of a byte. */
 static inline void kvi_escapes_put8(uint32_t mask, uint32_t *st, const uint8_t *x, uint16_t **w)
 {
 	while (mask) {

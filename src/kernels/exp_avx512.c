@@ -66,7 +66,8 @@ INLINE void search_narrow(struct search_result *result, vec slot, const vec boun
 	result->to = _mm512_mask_mov_epi16(bound[0], a, result->to);
 }
 
-/* table: number of each lane's table, which stays above the symbol's bits. */
+/* Finds the symbols of slots. table: number of each lane's table, which stays above the symbol's
+ * bits. */
 INLINE struct search_result search_find(const struct exp_search *search, vec slot, vec table)
 {
 	struct search_result p = { table, _mm512_setzero_si512(),
@@ -153,8 +154,8 @@ INLINE __m256i lut_take(struct parts *st, const struct kvi_tables *tables, const
 	                               _mm512_cvtepi32_epi8(s.v[1]), 1);
 }
 
-/* One step's exponent fields; the caller has checked the feed. search: NULL, to use
- * the lut. */
+/* Decodes the exponent fields of a step; the caller has checked the feed. search: NULL, to use the
+ * lut. */
 INLINE const uint8_t *exp_step(const struct kvi_tables *tables, const struct exp_search *search,
                                const struct kvi_exp_ring *ring, struct parts *st, const uint8_t *p,
                                __m256i *fields, uint32_t *bad, bool per_step, uint32_t active)

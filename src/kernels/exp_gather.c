@@ -24,7 +24,7 @@ enum { FIELD_BIT = 7, FIELD_MASK = 0xff << FIELD_BIT };
 struct gather_masks {
 	vec slot, least, field;
 	vec low;            /* numbers of low halves */
-	vec eighths, twice; /* of 32 bytes, to each 16; each of them two times */
+	vec eighths, twice; /* permutations: 8 of 32 bytes to each 16; each of these twice */
 };
 
 INLINE struct gather_masks gather_masks_load(void)
@@ -108,7 +108,8 @@ INLINE void gather_step(struct gather_run *r, const struct gather_masks *masks, 
 	}
 	r->bad = v_or(r->bad, _mm512_maskz_mov_epi16(active, field));
 	if (merged) {
-		/* each byte twice: one has the sign in its bit, the other the mantissa */
+		/* a byte fills both halves of its element: one gives the sign, the other the
+		 * mantissa */
 		vec rest = _mm512_castsi256_si512(_mm256_maskz_loadu_epi8(active, r->rest));
 		rest = _mm512_shuffle_epi8(_mm512_permutexvar_epi64(masks->eighths, rest),
 		                           masks->twice);
@@ -152,7 +153,7 @@ static void gather_open(struct gather_stream *stream, const struct kvi_exp_job *
 	};
 }
 
-/* false: the words do not suffice. */
+/* Decodes the steps of a span; false: the words do not suffice. */
 INLINE bool gather_span(struct gather_stream *stream, size_t steps, bool merged, bool per_step,
                         unsigned lanes)
 {

@@ -13,9 +13,9 @@
 
 /* The tables of a search (exp_avx512.c). */
 struct exp_search {
-	vec low[3];  /* by table, in each 128 bits */
-	vec mid[3];  /* by table and quarter */
-	vec last[4]; /* by table and pair */
+	vec low[3];  /* entries by table, in each 128 bits */
+	vec mid[3];  /* entries by table and quarter */
+	vec last[4]; /* entries by table and pair */
 };
 
 /* Output of the next step: exponents, or bf16 elements made with the rest. */
@@ -28,14 +28,14 @@ struct exp_out {
 /* A stream of exponents on its way through the full steps. */
 struct exp_run {
 	const struct kvi_exp_job *job;
-	struct exp_search search; /* when searched */
+	struct exp_search search; /* set when searched */
 	bool searched;
 	struct kvi_exp_ring ring;
 	struct kvi_feed feed;
 	const uint8_t *p;
 	struct exp_out out;
-	size_t steps; /* still to do */
-	uint32_t bad; /* not 0: a symbol gave E < 0 */
+	size_t steps; /* steps that remain */
+	uint32_t bad; /* nonzero: a symbol gave E < 0 */
 	uint32_t state[KVI_LANES];
 };
 
@@ -43,7 +43,7 @@ struct exp_run {
  * it has too few words to begin with. */
 bool kvi_avx512_exp_open(struct exp_run *r, const struct kvi_exp_job *job,
                          const struct kvi_stream *in, void *out);
-/* Takes what remains of a stream, and tests its end; false when it is not valid. */
+/* Decodes the rest of a stream, and tests its end; false when it is not valid. */
 bool kvi_avx512_exp_finish(struct exp_run *r);
 
 /* A stream of exponents on its way through the full steps of an encoder, from the last one. */
@@ -52,7 +52,7 @@ struct exp_encode_run {
 	struct kvi_exp_ring ring; /* behind the next step */
 	const uint8_t *x;         /* fields behind those of the next step */
 	uint16_t *w, *end;        /* the words so far */
-	size_t steps;             /* still to do */
+	size_t steps;             /* steps that remain */
 	uint32_t state[KVI_LANES];
 };
 
@@ -60,7 +60,7 @@ struct exp_encode_run {
  * run. */
 void kvi_avx512_exp_encode_open(struct exp_encode_run *r, const struct kvi_exp_job *job,
                                 const uint8_t *e, uint16_t *end);
-/* Takes what remains of a stream; returns the number of its words. */
+/* Encodes the rest of a stream; returns the number of its words. */
 size_t kvi_avx512_exp_encode_finish(struct exp_encode_run *r, uint32_t state[KVI_LANES]);
 
 #endif

@@ -18,33 +18,33 @@
 #if defined(KVI_AVX512VNNI)
 
 #define UNROLLED _Pragma("GCC unroll 8") for
-/* All of n streams whose steps are taken part by part, n a constant. */
+/* A loop over n streams whose steps are interleaved part by part, n a constant. */
 #define OF_ALL KVI_UNROLL(4) for (unsigned i = 0; i < n; i++)
 
 enum {
 	BOUNDS = 3,
 	WINDOW = BOUNDS + 1,
 	SPANS = 16,    /* windows a table */
-	SPAN_BITS = 7, /* of the slots of a window */
+	SPAN_BITS = 7, /* bits of a slot in its window */
 	TAIL = 32,     /* slots whose symbols are known */
 	HELD = 128,    /* symbols of all tables that have numbers; 64 of each half of the tables */
-	NARROW = 4,    /* up to this number of tables all symbols have numbers */
+	NARROW = 4,    /* most tables of which all symbols have numbers */
 	ESCAPE = KVI_EXP_SYMBOLS - 1,
 	MOST = 4 /* streams at once */
 };
 
 /* Tables in registers. A symbol's number is first[table] + symbol. */
 struct windows {
-	vec base[2];          /* by table and span: number of the window's last symbol */
-	vec bound[BOUNDS][2]; /* where its other symbols begin, in slots of the span, 0 to 128 */
+	vec base[2];          /* number of the window's last symbol, by table and span */
+	vec bound[BOUNDS][2]; /* begins of its other symbols, in slots of the span, 0 to 128 */
 	vec tail[4];          /* numbers by table and slot */
-	vec from[4], freq[4]; /* by number; the frequency of the escape is 0 */
-	vec first;            /* by table */
+	vec from[4], freq[4]; /* begin and frequency by number; the frequency of the escape is 0 */
+	vec first;            /* number of symbol 0, by table */
 	vec upper;            /* the first table of the upper half */
-	bool wide;            /* more than NARROW tables */
+	bool wide;            /* there are more than NARROW tables */
 };
 
-/* The same in memory, while they are made. */
+/* The windows in memory, while they are made. */
 struct windows_bytes {
 	uint8_t base[HELD], bound[BOUNDS][HELD], tail[2 * HELD];
 	uint16_t from[HELD], freq[HELD], first[KVI_LANES];
@@ -206,7 +206,7 @@ INLINE void VBMI vbmi_put(struct exp_out *out, vec e, const struct vbmi_masks *m
 		out->e += KVI_LANES;
 		return;
 	}
-	/* each byte twice: one has the sign in its bit, the other the mantissa */
+	/* a byte fills both halves of its element: one gives the sign, the other the mantissa */
 	vec rest = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)out->rest));
 	rest = _mm512_permutexvar_epi8(masks->twice, rest);
 	v_store(out->x,
@@ -254,7 +254,7 @@ INLINE void VBMI numbers_find(struct vbmi_work *work, const struct vbmi_run *r,
 	                                     tail);
 }
 
-/* What stands at the numbers. */
+/* Looks up begin, frequency and symbol of the numbers, and finds the lanes that no window holds. */
 INLINE void VBMI windows_find(struct vbmi_work *work, const struct windows *windows,
                               const struct vbmi_masks *masks, bool wide)
 {

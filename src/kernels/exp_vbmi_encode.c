@@ -33,7 +33,8 @@ static void entries_make(struct entries *entries, const struct kvi_tables *table
 	}
 }
 
-/* index: the number of the table above the bits of the symbol. */
+/* The encoder's entries of the symbols. index: the number of the table above the bits of the
+ * symbol. */
 INLINE vec entry_of(const vec v[2 * PAIRS], vec index)
 {
 	const __mmask32 second = _mm512_test_epi16_mask(index, SET16(0x40));
@@ -88,7 +89,7 @@ INLINE VBMI void words_put(vec low, __mmask32 lanes, uint16_t **w)
 	*w -= n;
 }
 
-/* About st / freq: exact or one too small (divided_put). */
+/* Approximates st / freq: exact or one too small (divided_put). */
 INLINE vec quotient(vec st, vec freq)
 {
 	__m512 ratio = _mm512_mul_round_ps(_mm512_cvt_roundepu32_ps(st, ROUND_DOWN),
@@ -180,7 +181,7 @@ INLINE VBMI void encode_step(struct encode_run r[2], const struct entries *entri
 		symbols_next(&s[i], &r[i]);
 	if (__builtin_expect((s[0].near & s[1].near) != UINT32_MAX, 0)) {
 		BOTH {
-			struct encode_run copy = r[i]; /* so that r[i] stays in registers */
+			struct encode_run copy = r[i]; /* a copy, so that r[i] stays in registers */
 			escapes_put(&copy, ~s[i].near);
 			r[i].low = copy.low;
 			r[i].high = copy.high;

@@ -21,8 +21,8 @@ enum {
 /* The end of a stream; the decoder has the position itself. Of one thread. */
 struct kvi_feed {
 	const uint8_t *safe; /* a step may start up to here */
-	const uint8_t *end;  /* of the words, without padding */
-	bool last;           /* the remaining words are in pad */
+	const uint8_t *end;  /* end of the words, without padding */
+	bool last;           /* pad holds the remaining words */
 	uint8_t pad[2 * FEED_NEED];
 };
 

@@ -3,8 +3,8 @@
 #ifndef KVI_FITS_H
 #define KVI_FITS_H
 
-/* Of counts of exponents: distances that are counted, entries of a channel, the rows from which
- * every other one is counted. Channels of floats side by side, and the sample of each. */
+/* Counts of exponents: distances that are counted, entries of a channel, the rows from which every
+ * other one is counted. Floats: channels side by side, and the sample of each. */
 enum {
 	KVI_FIT_DISTANCES = 31,
 	KVI_FIT_STRIDE = 32,
@@ -13,13 +13,14 @@ enum {
 	KVI_FIT_SAMPLE = 16,
 };
 
-/* Of channels: what is subtracted from their values, what the differences are multiplied by, and
- * the largest square of a product that counts. */
+/* Numbers of channels: values less `mean`, times `scale`, count where their square is at most
+ * `limit`. */
 struct kvi_near {
 	float mean[KVI_FIT_FLOATS], scale[KVI_FIT_FLOATS], limit[KVI_FIT_FLOATS];
 };
 
-/* How many values of a channel count, the sum of their products and of the squares. */
+/* Sums of channels: the number of values that count, the sum of their products and of the
+ * squares. */
 struct kvi_near_sums {
 	float n[KVI_FIT_FLOATS], s1[KVI_FIT_FLOATS], s2[KVI_FIT_FLOATS];
 };

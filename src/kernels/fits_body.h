@@ -207,7 +207,7 @@ static inline void near_some(const float *v, size_t rows, size_t row, const stru
 		fit_floats y;
 		memcpy(&y, v + t * row + at, sizeof y);
 		fit_floats d = (y - mean) * scale, d2 = d * d;
-		/* no bit is set for what is not a number, too */
+		/* a NaN sets no bit either */
 		fit_masks in = d2 <= limit;
 		n += (fit_floats)((fit_masks)one & in);
 		s1 += (fit_floats)((fit_masks)d & in);

@@ -17,7 +17,7 @@
 /* A table of 64 entries. */
 typedef struct {
 	vec lo, hi;
-	struct words_tables words; /* of bf16 */
+	struct words_tables words; /* tables of bf16 */
 } token_tables;
 
 INLINE token_tables token_tables_load(void)
@@ -32,8 +32,8 @@ INLINE vec token_info(const token_tables *tables, vec symbol)
 	return _mm512_permutex2var_epi16(tables->lo, symbol, tables->hi);
 }
 
-/* The same for pairs of entries that are alike but for bit 15, which is that of
- * their number: one instruction instead of three. */
+/* token_info for tables whose pairs of entries differ in bit 15 alone, as the numbers of the
+ * entries do in bit 0: one instruction instead of three. */
 INLINE vec token_pair(const token_tables *tables, vec symbol)
 {
 	return _mm512_permutex2var_epi32(tables->lo, _mm512_srli_epi32(symbol, 1), tables->hi);
@@ -231,7 +231,7 @@ INLINE vec token_of(vec e, const token_tables *near)
 	return pair;
 }
 
-/* Of the symbols, and of the distances below 64. */
+/* Tables of the symbols, and of the distances below 64. */
 typedef struct {
 	token_tables all, near;
 	struct words_encoder words;

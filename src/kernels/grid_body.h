@@ -51,7 +51,8 @@ INLINE zero_cell zero_decode(vec st, vec gs, const struct grid_numbers *numbers)
 	zero_cell c;
 	vec one = SET(1), z = SET(numbers->z), zero = SET(0);
 	vec deepest = numbers->subnormals ? v_min(gs, z) : z;
-	/* Its lowest one is at most bit 11 unless gs < 0, where nothing of this counts. */
+	/* The lowest set bit of `stop` is at most bit 11 unless gs < 0, where the result is not
+	 * used. */
 	vec stop = v_or(st, v_shl_each(one, deepest));
 	vec zeros = v_log2(v_and(stop, v_sub(zero, stop)));
 	vec found = v_gt(deepest, zeros);
@@ -176,7 +177,7 @@ INLINE zero_cell zero_encode(vec magnitude, vec field, vec gs, const struct grid
 	vec subnormal = v_is_zero(field);
 	vec raw = v_blend(v_or(v_shl(mant, 1), one), mant, subnormal);
 	c.value = v_shl_each(raw, zeros);
-	/* one bit more for a normal number: the one after the zeros */
+	/* a normal number has one bit more: the 1 after the zeros */
 	c.bits = v_add(v_add(zeros, SET(numbers->m + 1)), subnormal);
 	c.escaped = v_except(v_gt(deepest, zeros), SET(-1));
 	if (numbers->subnormals) {

@@ -20,7 +20,7 @@ static inline struct grid_numbers numbers_of(const struct kvi_grid_format *forma
 	return n;
 }
 
-/* Those of bf16, as constants. */
+/* The numbers of bf16, as constants. */
 static const struct grid_numbers bf16_numbers = { 7, 16, 7, -126, false };
 
 #endif

@@ -9,7 +9,7 @@
 #ifndef KVI_GRID_PRICE_BODY_H
 #define KVI_GRID_PRICE_BODY_H
 
-/* Of n elements, a multiple of 32. */
+/* Code length of n elements, a multiple of 32, in 1/256 bit. */
 INLINE uint64_t whole_steps_price(const uint32_t *cost, const uint32_t *ctx,
                                   const uint16_t *elements, size_t n,
                                   const struct grid_numbers *numbers)

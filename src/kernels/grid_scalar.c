@@ -59,7 +59,7 @@ static inline bool zero_cell(const struct grid_cell *cell, uint32_t magnitude, i
 {
 	uint32_t field = magnitude >> m;
 	uint32_t mant = magnitude & (((uint32_t)1 << m) - 1);
-	if (cell->gs <= 0) { /* all of the cell is subnormal */
+	if (cell->gs <= 0) { /* the whole cell is subnormal */
 		code->raw = magnitude;
 		code->n_raw = (unsigned)cell->n_max;
 		return true;
@@ -81,7 +81,7 @@ static inline struct code encode_one(uint32_t x, uint32_t ctx, const struct kvi_
 	uint32_t magnitude = x & (((uint32_t)1 << (fmt->elem_bits - 1)) - 1);
 	uint32_t sign = x >> (fmt->elem_bits - 1) & 1;
 	uint32_t field = magnitude >> m;
-	uint32_t full = magnitude; /* in units of its own step */
+	uint32_t full = magnitude; /* magnitude in units of the element's own step */
 	if (field)
 		full = (magnitude & (((uint32_t)1 << m) - 1)) | (uint32_t)1 << m;
 

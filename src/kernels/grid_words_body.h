@@ -16,9 +16,9 @@
 
 enum { WORDS_M = 7 };
 
-/* What a decoder looks up: 32 numbers of 16 bits each, and constants. */
+/* A decoder's tables, 32 numbers of 16 bits each, and constants. */
 struct words_tables {
-	vec lo, nb; /* of token pairs; lo of the escape is 0x8000 */
+	vec lo, nb; /* LO and NB of token pairs; lo of the escape is 0x8000 */
 	/* raw bits up to the first one, by the lowest 5 bits and, where these are 0, by 2 more;
 	 * bit 15: these are 0, too */
 	vec zeros, zeros2;
@@ -67,7 +67,7 @@ INLINE struct words_tables words_tables_load(void)
 
 /* A step in phase 2, in halves. */
 struct words_cells {
-	vec grid, high;  /* of the contexts: G, and M with neg above it */
+	vec grid, high;  /* contexts: G, and M with neg above it */
 	vec st, nb;      /* low halves of the states; NB */
 	vec zeros;       /* raw bits that say the binade of a cell at zero, 0 of others */
 	vec j, lz;       /* the cells, at least 1; leading zeros, of low halves 16 more */
@@ -103,7 +103,7 @@ INLINE struct words_cells words_cells_find(vec st, vec symbol, const vec *ctx,
 	j = _mm512_mask_sub_epi16(j, side, _mm512_add_epi16(mean, all), e);
 	j = _mm512_mask_sub_epi16(j, a.below, all, j);
 
-	/* After its zeros a cell at zero is as cell 1 that many binades lower. */
+	/* A cell at zero with z zeros decodes like cell 1, z binades lower. */
 	__mmask32 at_zero = _mm512_mask_testn_epi16_mask(near, j, j);
 	a.zeros = _mm512_maskz_mov_epi16(at_zero, a.zeros);
 	a.escaped = _kor_mask32(_kandn_mask32(near, _mm512_testn_epi16_mask(j, j)), escape);
@@ -112,7 +112,7 @@ INLINE struct words_cells words_cells_find(vec st, vec symbol, const vec *ctx,
 	return a;
 }
 
-/* How many raw bits there are. */
+/* Counts the raw bits. */
 INLINE void words_bits_find(struct words_cells *cells, const struct words_tables *tables)
 {
 	vec lz = _mm512_lzcnt_epi32(_mm512_maskz_mov_epi16(LOW_HALVES, cells->j));
@@ -121,7 +121,7 @@ INLINE void words_bits_find(struct words_cells *cells, const struct words_tables
 	cells->bits = _mm512_add_epi16(_mm512_add_epi16(cells->nb, cells->zeros), cells->up);
 }
 
-/* The same of escaped lanes. */
+/* Corrects the count of raw bits of escaped lanes. */
 INLINE void words_escapes_mend(struct words_cells *cells)
 {
 	cells->bits = _mm512_mask_sub_epi16(cells->bits, cells->escaped, cells->bits, cells->up);
@@ -143,7 +143,7 @@ INLINE vec words_elements(const struct words_cells *cells, const struct words_ta
 	return _mm512_ternarylogic_epi32(magnitude, sign, tables->high, 0xf8);
 }
 
-/* How entries of tables are found: a constant. */
+/* Kinds of table lookups; constant in each caller. */
 enum words_lookup { BY_GATHERS, BY_LOADS };
 
 INLINE vec words_lookup(const uint32_t *table, vec index, const enum words_lookup how)
@@ -209,9 +209,9 @@ INLINE const uint8_t *words_step_take(struct parts *st, const vec *ctx, const ui
 	return p;
 }
 
-/* What an encoder looks up. */
+/* An encoder's tables and constants. */
 struct words_encoder {
-	vec lo, nb, near; /* of token pairs; pairs of distances below 32 */
+	vec lo, nb, near; /* LO and NB of token pairs; pairs of distances below 32 */
 	vec order;        /* natural order of lanes to halves */
 	vec one, high, m; /* 1, 0x8000, 0x7f */
 };
@@ -261,8 +261,8 @@ INLINE struct words_code words_code(vec x, const vec *ctx, const struct words_en
 	vec up = _mm512_subs_epu16(own, start), down = _mm512_subs_epu16(start, own);
 	vec j = _mm512_srlv_epi16(_mm512_sllv_epi16(full, up), down);
 	__mmask32 at_zero = _mm512_testn_epi16_mask(j, j);
-	c.escaped = _mm512_cmpgt_epu16_mask(up, SET16(8)); /* of normal numbers */
-	/* At zero, the binade as zeros and a 1 and the mantissa are as many bits. */
+	c.escaped = _mm512_cmpgt_epu16_mask(up, SET16(8)); /* counts for normal numbers */
+	/* Raw bits at zero: the binade as zeros and a 1, then the mantissa; `down` of them. */
 	vec zero_raw = _mm512_add_epi16(_mm512_add_epi16(mant, mant), encoder->one);
 	zero_raw = _mm512_sllv_epi16(zero_raw, _mm512_sub_epi16(down, SET16(WORDS_M + 1)));
 	c.escaped |= at_zero & (~normal | _mm512_cmpgt_epu16_mask(down, SET16(2 * WORDS_M)));

@@ -41,7 +41,7 @@ static bool have_vbmi(void)
 
 /*
  * A gather of 16 numbers takes 9 to 12 cycles on a Granite Rapids, 20 to 22 on a Zen 5. Intel's
- * processors before Sapphire Rapids, with AVX512_BF16, gather slowly since microcode mends a leak.
+ * processors before Sapphire Rapids, with AVX512_BF16, gather slowly since microcode fixes a leak.
  */
 static bool gathers_are_fast(void)
 {
@@ -51,7 +51,7 @@ static bool gathers_are_fast(void)
 #endif
 
 #if defined(KVI_NEON)
-/* From the target of the compiler, or what the system reports of this processor. */
+/* The compiler's target decides, or what the system reports of this processor. */
 bool kvi_arm_has_dots(void)
 {
 #if defined(__ARM_FEATURE_DOTPROD)

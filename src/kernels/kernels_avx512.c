@@ -67,7 +67,7 @@ ROWS(slot_rows, dot_madd, )
 #if defined(KVI_AVX512VNNI)
 ROWS(slot_rows_vnni, _mm512_dpwssd_epi32, __attribute__((target("avx512vnni"))))
 
-/* Of the set for processors where gathers are fast. */
+/* grid_decode2 and grid_encode2 of the set for processors where gathers are fast. */
 static void gather_grid_decode2(const struct kvi_grid_job *const job[2],
                                 const struct kvi_stream *const in[2], uint16_t *const elements[2],
                                 bool ok[2])

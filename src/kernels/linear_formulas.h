@@ -13,11 +13,11 @@
 
 /* Limits and constants of the codec. */
 enum {
-	KVI_LINEAR_LIMIT = 32767,        /* of an element as an integer, a base, a prediction */
-	KVI_LINEAR_K_LIMIT = 400,        /* of a scale class, either sign */
-	KVI_LINEAR_SHIFT_LIMIT = 32,     /* of a token's class, and of the classes of a pair */
-	KVI_LINEAR_DISTANCE_LIMIT = 127, /* of a distance */
-	KVI_LINEAR_DISTANCE_START = 13,  /* the mean distance that the slots' scales assume */
+	KVI_LINEAR_LIMIT = 32767,        /* largest integer of an element, base, prediction */
+	KVI_LINEAR_K_LIMIT = 400,        /* largest scale class, either sign */
+	KVI_LINEAR_SHIFT_LIMIT = 32,     /* largest class of a token; difference of a pair's */
+	KVI_LINEAR_DISTANCE_LIMIT = 127, /* largest distance */
+	KVI_LINEAR_DISTANCE_START = 13,  /* mean distance that the slots' scales assume */
 	KVI_SCALE_SLOTS = 65536          /* w and n stop there */
 };
 

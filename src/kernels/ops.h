@@ -92,10 +92,10 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* All parts of a step; gcc -O2 keeps them in memory without the pragma. */
+/* A loop over the parts of a step; gcc -O2 keeps them in memory without the pragma. */
 #define EACH KVI_UNROLL(8) for (int h = 0; h < PARTS; h++)
 #define EACH_BACK KVI_UNROLL(8) for (int h = PARTS - 1; h >= 0; h--)
-/* Both of two streams whose steps are taken part by part, side by side. */
+/* A loop over two streams whose steps are interleaved part by part. */
 #define BOTH KVI_UNROLL(2) for (int i = 0; i < 2; i++)
 
 /* Lanes of a vector. */

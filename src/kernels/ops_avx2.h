@@ -121,8 +121,8 @@ INLINE vec v_log2(vec v)
 	return v_sub(v_shr(v_float_bits(v), 23), SET(127));
 }
 
-/* Of halves, as conversions are signed; n's lowest bit and two roundings move the quotient by
- * less than one. */
+/* Divides n / 2 by d / 2, because conversions are signed; n's lowest bit and two roundings move the
+ * quotient by less than one. */
 INLINE vec v_quotient(vec n, vec d)
 {
 	__m256 half = _mm256_mul_ps(_mm256_cvtepi32_ps(d), _mm256_set1_ps(0.5f));
@@ -153,7 +153,7 @@ INLINE vec v_pick(int a, int b, int c, int d, vec k)
 	return _mm256_permutevar8x32_epi32(_mm256_setr_epi32(a, b, c, d, a, b, c, d), k);
 }
 
-typedef int some_lanes; /* nothing: loops take whole vectors */
+typedef int some_lanes; /* empty: loops run over whole vectors */
 #define LANES_DONE(n) ((n) / WIDTH * WIDTH)
 #define first_lanes(n) 0
 #define v_load_some(p, some) ((void)(some), v_load(p))
@@ -201,8 +201,8 @@ INLINE vec v_exchanged(vec v)
 	return v_or(v_shl(v, 16), v_shr(v, 16));
 }
 
-/* By mask of 8 lanes, a byte a lane. Spread: which of the words in order is a lane's. Packed:
- * which lane the words, pushed to the end, come from. */
+/* Tables by mask of 8 lanes, a byte a lane. Spread: the index, among the words in order, of a
+ * lane's word. Packed: the lane that each of the words, pushed to the end, comes from. */
 #define ONES(m)                                                                        \
 	(((m)&1) + ((m) >> 1 & 1) + ((m) >> 2 & 1) + ((m) >> 3 & 1) + ((m) >> 4 & 1) + \
 	 ((m) >> 5 & 1) + ((m) >> 6 & 1) + ((m) >> 7 & 1))

@@ -220,7 +220,7 @@ INLINE vec class_of(const class_row *row, vec angle)
 
 /* ---------------------------------------------------------------- a step */
 
-/* In a vector of halves lane i is the low half of word i, and lane i + 16 its high half. */
+/* Halves: lane i of such a vector is the low half of word i, lane i + 16 the high half. */
 #define HALVES
 enum { LOW_HALVES = 0x55555555 };
 

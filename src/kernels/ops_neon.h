@@ -190,7 +190,7 @@ INLINE vec v_pick(uint32_t a, uint32_t b, uint32_t c, uint32_t d, vec k)
 	return OF_BYTES(vqtbl1q_u8(BYTES(vld1q_u32(table)), BYTES(at)));
 }
 
-typedef int some_lanes; /* nothing: loops take whole vectors */
+typedef int some_lanes; /* empty: loops run over whole vectors */
 #define LANES_DONE(n) ((n) / WIDTH * WIDTH)
 #define first_lanes(n) 0
 #define v_load_some(p, some) ((void)(some), v_load(p))
@@ -236,7 +236,7 @@ INLINE vec v_exchanged(vec v)
 	return WORDS(vrev32q_s16(HALF_WORDS(v)));
 }
 
-/* By mask of 4 lanes: the bytes of the word that is each lane's, of words in order; NO: none. */
+/* Table by mask of 4 lanes: the bytes of each lane's word among the words in order; NO: none. */
 #define NO 127
 #define TAKE(r) (uint8_t)(2 * (r)), (uint8_t)(2 * (r) + 1), 255, 255
 #define SPREAD(a, b, c, d)                         \
@@ -249,7 +249,7 @@ static const uint8_t spread_lanes[16][16] = {
 	SPREAD(NO, NO, NO, 0),  SPREAD(0, NO, NO, 1),  SPREAD(NO, 0, NO, 1),  SPREAD(0, 1, NO, 2),
 	SPREAD(NO, NO, 0, 1),   SPREAD(0, NO, 1, 2),   SPREAD(NO, 0, 1, 2),   SPREAD(0, 1, 2, 3)
 };
-/* By mask of 4 lanes: the bytes of their low words, pushed to the end. */
+/* Table by mask of 4 lanes: the bytes of their low words, pushed to the end. */
 #define LOW(l) (uint8_t)(4 * (l)), (uint8_t)(4 * (l) + 1)
 #define PACKED(a, b, c, d)                     \
 	{                                      \

@@ -38,7 +38,7 @@ size_t kvi_range_end(struct kvi_range_encoder *encoder);
 /* A decoder; the caller owns the n bytes at p. */
 struct kvi_range_decoder {
 	const uint8_t *p;
-	size_t n, at; /* at may pass n, where all bytes are 0 */
+	size_t n, at; /* at may pass n: bytes behind n count as 0 */
 	uint64_t value, range;
 };
 

@@ -103,7 +103,7 @@ struct kvi_stream {
 struct kvi_grid_job {
 	struct kvi_steps steps;
 	const struct kvi_grid_format *fmt;
-	const struct kvi_tables *tables; /* those that contexts number */
+	const struct kvi_tables *tables; /* tables that contexts number */
 	const uint32_t *ctx;             /* ctx_steps * 32 */
 	size_t ctx_steps;
 	const uint32_t *ctx_tail; /* tail_steps * tail_lanes */
@@ -136,8 +136,8 @@ struct kvi_exp_job {
 	/* tab << 11 | top, for kernels with kvi_kernels.exp_gathers, which read nothing else. */
 	const uint16_t *lane, *lane_tail;
 	bool per_step;
-	/* For a decoder that merges (kvi_exp_merges): signs and mantissas of the bf16
-	 * elements as bf16_split gives them; `out` is elements then. NULL: exponent fields. */
+	/* Decoders that merge (kvi_exp_merges): signs and mantissas of the bf16 elements as
+	 * bf16_split gives them; `out` is elements then. NULL: exponent fields. */
 	const uint8_t *rest;
 };
 
@@ -164,9 +164,9 @@ struct kvi_rotation {
 	const uint16_t *scales;
 	size_t heads, head_channels;
 };
-/* Up to 32 tokens whose contexts are wanted at once: those of the next one stand `row` further on,
- * its turns `pairs`. classes: of pair p and token t of them at p * stride + t; of each pair 32 can
- * be read. */
+/* Up to n = 32 tokens whose contexts are wanted at once. The contexts of the next token stand `row`
+ * further on, its turns kvi_rotation.pairs. classes: the class of pair p of token t is at p *
+ * stride + t; 32 can be read of each pair. */
 struct kvi_rotated {
 	size_t n, row, stride;
 	const uint16_t *classes;
@@ -196,7 +196,7 @@ struct kvi_near_sums;
 struct kvi_kernels {
 	const char *name;
 	uint32_t isa; /* KVARC_ISA_* */
-	bool vnni;    /* of AVX-512 sets: the processor has VNNI */
+	bool vnni;    /* AVX-512 sets: the processor has VNNI */
 	size_t (*grid_encode)(const struct kvi_grid_job *job, const uint16_t *elements,
 	                      uint16_t *end, uint32_t state[KVI_LANES]);
 	bool (*grid_decode)(const struct kvi_grid_job *job, const struct kvi_stream *in,
@@ -214,20 +214,22 @@ struct kvi_kernels {
 	/* exp_encode and exp_decode read `lane`; exp_decode takes a lut in halves and accepts
 	 * `rest`. */
 	bool exp_gathers;
-	/* Two streams at once, the results in ok. NULL: one after the other is as fast. */
+	/* exp_decode of two streams at once, the results in ok. NULL: one after the other is as
+	 * fast. */
 	void (*exp_decode2)(const struct kvi_exp_job *const job[2],
 	                    const struct kvi_stream *const in[2], void *const out[2], bool ok[2]);
-	/* The same of four; NULL: two at a time. */
+	/* exp_decode of four streams at once; NULL: two at a time. */
 	void (*exp_decode4)(const struct kvi_exp_job *const job[4],
 	                    const struct kvi_stream *const in[4], void *const out[4], bool ok[4]);
-	/* exp_encode of two streams, each in words of its own; n: how many. NULL: likewise. */
+	/* exp_encode of two streams at once, each in words of its own; n: numbers of words. NULL:
+	 * one after the other is as fast. */
 	void (*exp_encode2)(const struct kvi_exp_job *const job[2], const uint8_t *const e[2],
 	                    uint16_t *const end[2], size_t n[2], uint32_t *const state[2]);
-	/* grid_decode of two streams at once, likewise. */
+	/* grid_decode of two streams at once. NULL: one after the other is as fast. */
 	void (*grid_decode2)(const struct kvi_grid_job *const job[2],
 	                     const struct kvi_stream *const in[2], uint16_t *const elements[2],
 	                     bool ok[2]);
-	/* grid_encode of two streams, likewise. */
+	/* grid_encode of two streams at once. NULL: one after the other is as fast. */
 	void (*grid_encode2)(const struct kvi_grid_job *const job[2],
 	                     const uint16_t *const elements[2], uint16_t *const end[2], size_t n[2],
 	                     uint32_t *const state[2]);
@@ -240,8 +242,8 @@ struct kvi_kernels {
 	                       const uint32_t *ctx, const uint16_t *elements, size_t n);
 	/* Contexts of rotated channels. */
 	void (*rotated_contexts)(uint32_t *ctx, const struct kvi_rotation *r);
-	/* Of many tokens, where there are whole vectors of 16 pairs; angle_class is not used. NULL:
-	 * the set has none. */
+	/* Contexts of rotated channels of many tokens; pairs: a multiple of 16; angle_class is not
+	 * used. NULL: the set has no such kernel. */
 	void (*rotated_tokens)(uint32_t *ctx, const struct kvi_rotation *r,
 	                       const struct kvi_rotated *tokens);
 	/* n bf16 elements <-> exponent fields, and sign << 7 | mantissa. */
@@ -255,20 +257,21 @@ struct kvi_kernels {
 	 * rows = 32 (or T' % 32) tokens; the inverse has rows and cols exchanged. */
 	void (*transpose8)(uint8_t *dst, const uint8_t *src, size_t rows, size_t cols);
 	void (*transpose16)(uint16_t *dst, const uint16_t *src, size_t rows, size_t cols);
-	/* Fits (fits.h), of matrices of channels or rows x channels, the same numbers in all sets.
-	 * top[c]: the largest exponent field of a channel that is not above `last`, or 0. */
+	/* Kernels of fits (fits.h), over channels or rows x channels; all sets give the same
+	 * numbers. top[c]: the largest exponent field of a channel that is not above `last`, or
+	 * 0. */
 	void (*exp_tops)(const uint8_t *fields, size_t rows, size_t channels, uint8_t last,
 	                 uint8_t *top);
-	/* counts[c * KVI_FIT_STRIDE + d]: how many fields of at most 256 rows, every other one of
-	 * KVI_FIT_ROWS or more, are d below the channel's top. The entry of KVI_FIT_DISTANCES means
-	 * nothing. */
+	/* counts[c * KVI_FIT_STRIDE + d]: the number of fields that are d below the channel's top,
+	 * of at most 256 rows, every other one of KVI_FIT_ROWS or more. The entry of
+	 * KVI_FIT_DISTANCES is undefined. */
 	void (*exp_counts)(const uint8_t *fields, size_t rows, size_t channels, const uint8_t *top,
 	                   uint16_t *counts);
 	/* Adds the counts of each channel to the sums of its table. stride: entries of a channel
 	 * and of a table, a multiple of 32. */
 	void (*tables_add)(const uint16_t *counts, size_t channels, size_t stride,
 	                   const uint8_t *table, uint32_t *sum);
-	/* Moves channels to the best of their table and its two neighbours; cost: what they take
+	/* Moves channels to the best of their table and its two neighbours; cost: code length
 	 * there, in 1/256 bit. lengths: of the symbols by table. Counts of a channel: 256 together
 	 * at most. */
 	void (*tables_choose)(const uint16_t *counts, size_t channels, size_t stride,
@@ -277,8 +280,8 @@ struct kvi_kernels {
 	/* Sorts the KVI_FIT_SAMPLE finite values of each of KVI_FIT_FLOATS channels, which are side
 	 * by side. */
 	void (*sort_floats)(float *v);
-	/* Of KVI_FIT_FLOATS channels of a matrix of rows with `row` channels; what is not a number
-	 * does not count. */
+	/* Sums of KVI_FIT_FLOATS channels of a matrix of rows with `row` channels; NaNs do not
+	 * count. */
 	void (*near_sums)(const float *v, size_t rows, size_t row, const struct kvi_near *x,
 	                  struct kvi_near_sums *to);
 	/* The linear codec's dot products and slots (slots.h). slot: false when the words of

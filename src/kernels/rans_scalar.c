@@ -115,7 +115,7 @@ static size_t exp_encode(const struct kvi_exp_job *job, const uint8_t *e, uint16
 	return (size_t)(end - w);
 }
 
-/* Returns false when a symbol gives a negative exponent. */
+/* Decodes the steps of a span; false when a symbol gives a negative exponent. */
 static bool exp_decode_span(const struct kvi_exp_job *job, const struct kvi_span *span,
                             const uint8_t *tab, const uint8_t *top, struct kvi_words_in *in,
                             uint32_t *st, uint8_t *e)

@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-/* spec rans 2: total 2048, none 2048; and an escape that can be coded. */
+/* Whether frequencies have a total of 2048, none of them is 2048, and the escape can be coded (spec
+ * rans 2). */
 static bool valid(const uint16_t *freq, unsigned symbols)
 {
 	uint32_t sum = 0;

@@ -16,7 +16,7 @@ struct token_scales {
 	vec of[16];
 };
 
-/* first: where the rows of the pairs begin in the table. */
+/* Looks up the scales. first: begin of each pair's row in the table. */
 INLINE struct token_scales token_scales_find(const uint16_t *scales, vec first,
                                              const uint16_t *classes, size_t stride)
 {
@@ -30,7 +30,8 @@ INLINE struct token_scales token_scales_find(const uint16_t *scales, vec first,
 		s[p] = _mm512_permutex2var_epi16(v_load(table), v_load(classes + p * stride),
 		                                 v_load(table + 32));
 	}
-	/* Within quarters: four tokens of two pairs, two of four pairs, one of eight. */
+	/* The transposition within quarters goes from four tokens of two pairs to two of four
+	 * pairs, then one of eight. */
 	KVI_UNROLL(16)
 	for (int p = 0; p < 16; p += 2) {
 		two[p] = _mm512_unpacklo_epi16(s[p], s[p + 1]);
@@ -56,7 +57,7 @@ INLINE struct token_scales token_scales_find(const uint16_t *scales, vec first,
 	return x;
 }
 
-/* Those of a token, a pair a lane, with a sign. */
+/* The scales of a token, sign-extended, a pair a lane. */
 INLINE vec scales_of(const int16_t *stored, size_t t)
 {
 	const int16_t *at = stored + t % 8 * 64 + t / 8 * 8;
@@ -65,12 +66,12 @@ INLINE vec scales_of(const int16_t *stored, size_t t)
 		_mm256_inserti128_si256(eight, _mm_load_si128((const __m128i *)(at + 32)), 1));
 }
 
-/* What 16 pairs of a head have in all tokens. */
+/* Vectors of 16 pairs of a head that all tokens share. */
 struct pair_constants {
 	vec mean, e, k;
 };
 
-/* One token; ctx: of the head. */
+/* Rotates 16 pairs of a head for one token; ctx: the head's. */
 INLINE void rotate_token(uint32_t *ctx, const struct kvi_rotation *r, size_t i, vec turn,
                          vec scales, const struct pair_constants *constants)
 {
@@ -82,7 +83,7 @@ INLINE void rotate_token(uint32_t *ctx, const struct kvi_rotation *r, size_t i, 
 	channels_store(ctx, r, i, first_lanes(WIDTH), &out);
 }
 
-/* 16 pairs of a head. */
+/* Rotates 16 pairs of a head for all tokens. */
 INLINE void rotate_head(uint32_t *ctx, const struct kvi_rotation *r, size_t i, size_t at,
                         const struct kvi_rotated *tokens)
 {

@@ -30,7 +30,7 @@ struct pair_channels {
 	vec a, b;
 };
 
-/* From pair i of the head at p on. */
+/* Loads channels of the head at p from pair i on. */
 INLINE struct pair_channels channels_load(const int16_t *p, const struct kvi_rotation *r, size_t i,
                                           some_lanes some)
 {
@@ -46,7 +46,8 @@ INLINE struct pair_channels channels_load(const int16_t *p, const struct kvi_rot
 	return c;
 }
 
-/* The same side by side: a in the low halves, b in the high halves. */
+/* Loads channels of the head at p from pair i on, side by side: a in the low halves, b in the high
+ * halves. */
 INLINE vec means_load(const int16_t *p, const struct kvi_rotation *r, size_t i, some_lanes some)
 {
 	if (r->interleaved)
@@ -66,8 +67,8 @@ INLINE void channels_store(uint32_t *ctx, const struct kvi_rotation *r, size_t i
 	}
 }
 
-/* What pairs have in common in all heads: (cosine, -sine) and (sine, cosine) in halves of lanes,
- * the angle class. */
+/* Numbers of pairs that all heads share: (cosine, -sine) and (sine, cosine) in halves of lanes, the
+ * angle class. */
 struct pair_turns {
 	vec a, b, angle_class;
 };
@@ -79,7 +80,7 @@ INLINE struct pair_turns turns_load(const struct kvi_rotation *r, size_t i, some
 		                    v_load_i16_some((const int16_t *)r->angle_class + i, some) };
 }
 
-/* v: 64 times the expectations of one channel, k: its classes. */
+/* Contexts of one channel. v: 64 times its predicted means; k: its classes. */
 INLINE vec rotated(vec v, vec e, vec k, const struct kvi_rotation *r)
 {
 	return contexts_of(scaled_bits(v_sar(v, 6), e), k, r->fmt);
@@ -91,13 +92,13 @@ INLINE vec pair_exponent(const struct pair_channels *channels)
 	return v_sub(v_sar(v_max(channels->a, channels->b), 2), SET(12));
 }
 
-/* Where the pair's row begins in the table of scales. */
+/* Begin of each pair's row in the table of scales. */
 INLINE vec pair_row(const struct pair_channels *channels)
 {
 	return v_shl(v_add(clamp(v_sub(channels->a, channels->b), 32), SET(32)), 6);
 }
 
-/* mean: a in the low halves, b in the high halves. */
+/* Contexts of rotated pairs. mean: a in the low halves, b in the high halves. */
 INLINE struct pair_channels rotate(vec mean, const struct pair_channels *channels,
                                    const struct pair_turns *turns, const struct kvi_rotation *r)
 {

@@ -17,7 +17,7 @@ struct kvi_words_in {
 	bool missing;
 };
 
-/* All words of *stream. */
+/* Starts at the first word of *stream. */
 static inline struct kvi_words_in kvi_words_begin(const struct kvi_stream *stream)
 {
 	struct kvi_words_in in = { stream->words, NULL, false };
@@ -117,8 +117,8 @@ static inline struct kvi_span kvi_span_tail(const struct kvi_steps *steps, bool 
 
 /* Table numbers and largest exponents of a span of the exponent codec; `at` is the next step's. */
 struct kvi_exp_ring {
-	const uint8_t *tab, *top; /* of the first step */
-	size_t at, size;          /* in entries */
+	const uint8_t *tab, *top; /* tables and tops of the first step */
+	size_t at, size;          /* index and size in entries */
 };
 
 /* The spans of a job of the exponent codec, and their rings at the step that a decoder (or, with
@@ -203,7 +203,7 @@ void kvi_scalar_near_sums(const float *v, size_t rows, size_t row, const struct 
 	.f16_split = prefix##_f16_split, .f16_merge = prefix##_f16_merge,     \
 	.transpose8 = prefix##_transpose8, .transpose16 = prefix##_transpose16
 
-/* The same for fits. */
+/* The members of struct kvi_kernels for fits, of functions with a prefix. */
 #define KVI_FITS(prefix)                                                            \
 	.exp_tops = prefix##_exp_tops, .exp_counts = prefix##_exp_counts,           \
 	.tables_add = prefix##_tables_add, .tables_choose = prefix##_tables_choose, \

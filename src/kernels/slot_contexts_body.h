@@ -18,7 +18,7 @@ struct context_numbers {
 	vec sigma;       /* binary32 patterns of 2^(k / 4 + 1) for k of 0 to 3, for biased k */
 	vec no_sign, sign;
 	vec start; /* G + m of a mean of 0, less k / 4 */
-	vec half;  /* of the unit of a rounded mean, less 2^13 as an exponent field */
+	vec half;  /* half of the unit of a rounded mean, less 2^13 as an exponent field */
 	vec mantissa, one;
 	vec table, grid; /* 7, and -m * 2^8 */
 };
@@ -54,7 +54,7 @@ INLINE struct context_numbers context_numbers_load(void)
 	return n;
 }
 
-/* mu: binary32 patterns; k: biased classes, limited here. */
+/* Contexts of bf16 elements. mu: binary32 patterns; k: biased classes, limited here. */
 INLINE vec bf16_contexts(const struct context_numbers *n, vec mu, vec k)
 {
 	k = v_max(v_min(k, n->most), n->least);

@@ -44,7 +44,7 @@ INLINE bool reading_end(const struct slot_reading *r, struct kvi_slot_reader *in
 	return ok;
 }
 
-/* Before a step of stream i: false when the words do not suffice. */
+/* Checks the words before a step of stream i; false when they do not suffice. */
 INLINE bool reading_ready(struct slot_reading *r, struct kvi_slot_reader *in, size_t i)
 {
 	if (__builtin_expect(!(r->opened >> i & 1), 0))
@@ -65,7 +65,7 @@ struct step_order {
 	size_t step, first, end, part, steps; /* first: of the first part, which ends before end */
 };
 
-/* From the part on that begins with step `from`. */
+/* The order of steps from the part on that begins with step `from`. */
 INLINE struct step_order steps_from(const struct kvi_slot_block *block, size_t from)
 {
 	const size_t part = (size_t)1 << block->part_shift;

@@ -21,8 +21,8 @@
 
 /* Sizes of blocks and rows. */
 enum {
-	KVI_BLOCK_TOKENS = 256,       /* at most */
-	KVI_SLOT_PARTS = 8,           /* of a block, each with a stream of its own, at most */
+	KVI_BLOCK_TOKENS = 256,       /* most tokens of a block */
+	KVI_SLOT_PARTS = 8,           /* most parts of a block, each with its own stream */
 	KVI_PANEL = 8,                /* slots that kernels take together */
 	KVI_PAIR_STEP = 2 * KVI_LANES /* int16 of a feature row and step */
 };
@@ -41,7 +41,7 @@ struct kvi_rows {
 	const uint8_t *q;    /* fraction bits of a row's sum, 0 to 16 */
 	const struct kvi_rows_part *part;
 	size_t n_parts, rows, steps;
-	size_t sum_step, coef_row; /* from one step, one row to the next */
+	size_t sum_step, coef_row; /* distance from one step, one row to the next */
 };
 
 /* Half of a unit of the row's sum, which rounds it (spec linear 3). */
@@ -56,22 +56,23 @@ struct kvi_slot_reader {
 	struct kvi_words_in words;
 };
 
-/* What the slots of a block of tokens have in common. */
+/* A block of tokens: the settings that its slots share. */
 struct kvi_slot_block {
 	size_t tokens;  /* a multiple of 32, at most KVI_BLOCK_TOKENS */
-	unsigned lanes; /* of a step: 32, or those of the only one */
+	unsigned lanes; /* lanes of a step: 32, or those of the only step */
 	const struct kvi_grid_format *fmt;
 	const struct kvi_tables *tables;
 	const int16_t *unknown; /* added to k' by token; NULL: nothing */
 	uint32_t *w;            /* distances by token, updated by kvi_slot_job.grow; NULL: the
 	                         * scale does not follow the token */
-	/* One for each 2^part_shift steps: every stream's. NULL: all elements are known. */
+	/* Readers, one for each 2^part_shift steps, which have a stream of their own. NULL: all
+	 * elements are known. */
 	struct kvi_slot_reader *reader;
 	unsigned part_shift; /* at least 3: all steps are one part */
 	size_t x_part;       /* elements from one part of a row to the next */
 };
 
-/* One slot. Elements are parts, `lanes` a step; contexts are in stream order. */
+/* A slot. Elements are parts, `lanes` a step; contexts are in stream order. */
 struct kvi_slot {
 	uint16_t *x;   /* elements; written unless known */
 	bool known;    /* x is given, and not in the stream */
@@ -83,7 +84,7 @@ struct kvi_slot {
 	const int32_t *below;        /* sum over lower sources and half(qa); NULL: 0 */
 	const int32_t *sum;          /* same layer and earlier panels, with half(qb); NULL:
 	                         * the prediction is the base */
-	const int16_t *coef;         /* of the pairs in kvi_slot_job.near */
+	const int16_t *coef;         /* coefficients of the pairs in kvi_slot_job.near */
 	size_t below_step, sum_step; /* int32 from one step to the next */
 };
 
@@ -91,7 +92,7 @@ struct kvi_slot {
 struct kvi_slot_job {
 	struct kvi_slot slot[2];
 	bool pair;
-	unsigned half; /* of a slot alone: 0 or 1 in its feature row */
+	unsigned half; /* half of a slot alone in its feature row: 0 or 1 */
 	/* Feature rows, written: residuals r, and elements less the mean z. z NULL: not wanted. r
 	 * NULL: only z is, of known elements; neither contexts nor w are written then. */
 	int16_t *r, *z;

@@ -24,9 +24,9 @@
 /* ---------------------------------------------------------------- slots */
 
 /*
- * What all steps of a slot or pair have in common: copies that no store changes,
- * and constants in the functions for usual slots, which have steps of 32 lanes of
- * bf16, either all known or all in the stream.
+ * Settings that all steps of a slot or pair share: copies that no store changes, and constants in
+ * the functions for usual slots, which have steps of 32 lanes of bf16, either all known or all in
+ * the stream.
  */
 struct slot_setting {
 	struct kvi_slot_block b;
@@ -35,7 +35,7 @@ struct slot_setting {
 	struct grid_numbers f;
 	bool all_known, all_read;
 #ifdef HALVES
-	struct context_numbers context; /* of those functions */
+	struct context_numbers context; /* used by the functions for usual slots */
 #endif
 };
 
@@ -50,7 +50,7 @@ INLINE bool in_halves(const struct slot_setting *setting)
 #endif
 }
 
-/* What k of a slot, and of its tokens, are larger by than the classes that they stand for. */
+/* The bias of k of a slot, and of its tokens, above the classes that they stand for. */
 INLINE int class_bias(const struct slot_setting *setting)
 {
 #ifdef HALVES
@@ -60,7 +60,7 @@ INLINE int class_bias(const struct slot_setting *setting)
 #endif
 }
 
-/* more: the class of the token. */
+/* Contexts of predicted means. more: the class of the token. */
 INLINE vec context_of(const struct slot_setting *setting, vec mu, vec k, vec more)
 {
 	k = v_add(k, more);
@@ -201,7 +201,7 @@ INLINE struct parts integers_at(const struct slot_setting *setting,
 	return y;
 }
 
-/* The same; adds their distances to w. */
+/* integers_at, which also adds the distances of the elements from their predicted means to w. */
 INLINE struct parts observed(const struct slot_setting *setting, const struct slot_before *before,
                              size_t step, unsigned i)
 {
@@ -216,7 +216,8 @@ INLINE struct parts observed(const struct slot_setting *setting, const struct sl
 	return y;
 }
 
-/* Where the contexts of slot i go. Known elements want them in the order of the block, or not. */
+/* The buffer for the contexts of slot i: in the order of the block where known elements want them
+ * so. */
 INLINE uint32_t *contexts_to(const struct slot_setting *setting, struct slot_before *before,
                              unsigned i)
 {
@@ -241,7 +242,7 @@ INLINE void predict_one(const struct slot_setting *setting, struct slot_before *
 	                               token_class(&setting->b, t, start)));
 }
 
-/* Observes it. v: integers. */
+/* Observes a slot alone. v: its integers. */
 INLINE void observe_one(const struct slot_setting *setting, const struct slot_before *before,
                         size_t t, vec v)
 {
@@ -374,7 +375,8 @@ INLINE void slot_z(const struct slot_setting *setting)
 	}
 }
 
-/* usual: as struct slot_setting says; known: then, whether all are. */
+/* Runs a slot or pair. usual: steps as in a usual slot (struct slot_setting); known: all elements
+ * of a usual slot are known. */
 INLINE bool slot_with(const struct kvi_slot_block *block, const struct kvi_slot_job *job,
                       const struct kvi_grid_format *fmt, const struct grid_numbers *numbers,
                       bool usual, bool known)

@@ -2,7 +2,7 @@
 /* slots_scalar.c - slots of the linear codec, the definition (spec linear 2 to 4) */
 #include "slots.h"
 
-/* One row of a step. */
+/* Adds the dot products of one row of a step. */
 static void add_row(int32_t *sum, const int16_t *coef, const int16_t *f, size_t n_pairs)
 {
 	for (size_t p = 0; p < n_pairs; p++, f += KVI_PAIR_STEP) {
@@ -68,7 +68,7 @@ static void expect_one(const struct kvi_slot *slot, struct slot_cell *cell)
 	cell->mu = kvi_scaled_bits(cell->pred, slot->step);
 }
 
-/* Both slots of a pair, with RoPE applied at the position of the token. */
+/* Predicts both slots of a pair, with RoPE applied at the position of the token. */
 static void expect_pair(const struct kvi_slot_job *job, size_t t, struct slot_cell *cell,
                         struct slot_cell *slot_cell)
 {
@@ -105,7 +105,7 @@ static void observe_one(const struct kvi_slot_job *job, size_t t, const struct s
 	observe(&job->slot[0], job, at + job->half, cell, cell->x);
 	if (job->half)
 		return;
-	/* Until the other slot is observed, and where there is none. */
+	/* Zeros until the other slot is observed, and where there is none. */
 	if (job->r)
 		job->r[at + 1] = 0;
 	if (job->z)
