@@ -19,9 +19,9 @@ enum { ENGINES = 5 }; /* the number of arithmetics with names */
 
 /* Engines are converted on demand: callers that share a const predictor add to them. */
 struct engine_set {
-	pthread_mutex_t lock; /* of all members */
+	pthread_mutex_t lock; /* protects all members */
 	struct kvi_engine *engines[ENGINES];
-	struct kvi_engine *headed[ENGINES]; /* the same with LM heads */
+	struct kvi_engine *headed[ENGINES]; /* engines with LM heads, by the index of their base */
 	struct kvi_arithmetic arithmetic[ENGINES];
 	uint32_t tested; /* instruction sets */
 };
@@ -33,7 +33,7 @@ struct kvarc_predictor {
 	kvarc_external external;
 	unsigned blind;
 	kvarc_predictor_model model;
-	const struct kvi_exact_kernels *kernels; /* NULL: by instruction set */
+	const struct kvi_exact_kernels *kernels; /* NULL: kernels by instruction set */
 	struct engine_set *set;
 };
 
@@ -333,7 +333,7 @@ kvarc_ret kvarc_predictor_digest(const kvarc_predictor *p, uint8_t digest[16])
 	pthread_mutex_lock(&p->set->lock);
 	kvarc_ret ret = KVARC_OK;
 	int i = 0;
-	if (!p->set->engines[0]) /* all have the same */
+	if (!p->set->engines[0]) /* all engines of a model have one digest */
 		ret = find_engine(p, &any.arithmetic, &i, p->common.error);
 	if (ret == KVARC_OK && p->blind)
 		ret = find_head(p, i, p->common.error);

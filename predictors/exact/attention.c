@@ -8,13 +8,13 @@
 
 enum { ROWS = 96 };
 
-/* Queries of a tile, token after token, and what becomes of them. */
+/* Queries of a tile, token after token, with their scores and outputs. */
 struct tile {
 	size_t rows, channels, capacity; /* capacity: channels, in whole operand blocks */
 	struct kvi_activations q, p;
 	float *x, *z, *part, *out; /* rows of channels, 256, capacity, channels */
-	float *m, *l;              /* so far */
-	float *block_m, *block_l;  /* of the block */
+	float *m, *l;              /* M and L of the blocks so far */
+	float *block_m, *block_l;  /* M and L of the block */
 	bool *begun;
 };
 
@@ -29,7 +29,7 @@ static size_t aligned(size_t bytes)
 	return (bytes + 63) & ~(size_t)63;
 }
 
-/* Of the wider form, which serves all. */
+/* Bytes of a tile in the wider form, which suffices for all. */
 static size_t tile_bytes(size_t rows, size_t channels, size_t *q, size_t *p)
 {
 	size_t capacity = (channels + 15) & ~(size_t)15;
@@ -92,7 +92,7 @@ static bool seen(const struct kvi_attention *attention, size_t b, size_t at, siz
 	return *first < *end;
 }
 
-/* M, L and O take up what a block gives. */
+/* Adds the result of a block to M, L and O. */
 static void blend(const struct kvi_attention *attention, struct tile *tile, size_t row)
 {
 	float m = tile->block_m[row], l = tile->block_l[row];
@@ -106,7 +106,7 @@ static void blend(const struct kvi_attention *attention, struct tile *tile, size
 		return;
 	}
 	float most = m > tile->m[row] ? m : tile->m[row];
-	/* one of the two is exp(0), which is 1 */
+	/* exp(0) is 1: one of the two needs no call */
 	float old = m > tile->m[row] ? attention->elementwise->exp(tile->m[row] - most) : 1;
 	float new = m > tile->m[row] ? 1 : attention->elementwise->exp(m - most);
 	tile->l[row] = tile->l[row] * old + l * new;
@@ -160,7 +160,7 @@ static void block(const struct kvi_attention *attention, struct tile *tile, size
 			blend(attention, tile, row);
 }
 
-/* What the rows of tokens see of block b. */
+/* Sets, for each row, the tokens of block b that it sees. */
 static void look(const struct kvi_attention *attention, size_t b, struct kvi_seen *by_row)
 {
 	for (size_t i = 0; i < attention->n; i++) {
@@ -173,7 +173,8 @@ static void look(const struct kvi_attention *attention, size_t b, struct kvi_see
 	}
 }
 
-/* The same by one kernel, which takes rows from scores to outputs. Needs less memory. */
+/* Computes the attention with the kernel `attend`, which takes rows from queries to outputs. Needs
+ * less memory than tiles. */
 static void run_rows(const struct kvi_attention *attention, uint8_t *memory)
 {
 	const size_t n = attention->queries_per_head, hd = attention->channels,

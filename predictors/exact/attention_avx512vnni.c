@@ -149,7 +149,7 @@ static FUNCTION void hide(struct attended_rows *rows, int r, struct kvi_seen see
 	f_store(rows->most[r], most);
 }
 
-/* From scores to p_j * sv_j; the largest of them, m and l. */
+/* Turns scores into p_j * sv_j; sets the largest of them, m and l. */
 KERNEL void soften(const struct kvi_attention_rows *rows, struct attended_rows *attended_rows,
                    int r)
 {
@@ -203,7 +203,7 @@ KERNEL void quantise(struct attended_rows *rows, int r)
 	}
 }
 
-/* From scores to P of all rows. */
+/* Turns the scores of all rows into P. */
 KERNEL void share(const struct kvi_attention_rows *attention_rows,
                   struct attended_rows *attended_rows, int rows)
 {
@@ -265,7 +265,7 @@ KERNEL void add_quads(vint sums[TILE_ROWS][2], const uint8_t *from, const int8_t
 	}
 }
 
-/* The same of the quads with high bytes, of 64 tokens each. */
+/* Adds the products of the quads with high bytes, of 64 tokens each. */
 KERNEL void add_high(vint sums[TILE_ROWS][2], const struct attended_rows *attended_rows,
                      const int8_t *w, int rows, int vectors)
 {
@@ -330,7 +330,7 @@ KERNEL void output(const struct kvi_attention_rows *attention_rows,
 	UNROLL
 	for (int r = 0; r < rows; r++) {
 		float *to = attention_rows->out + (row + (size_t)r) * stride + block * ROWS;
-		if (!attention_rows->seen[row + (size_t)r].end) /* else -0 could become 0 */
+		if (!attention_rows->seen[row + (size_t)r].end) /* a sum would turn -0 into 0 */
 			continue;
 		UNROLL
 		for (int i = 0; i < vectors; i++) {

@@ -5,8 +5,8 @@
 
 #include "exact/matmul.h"
 
-/* What attention of rows has so far, M, L and O of the specification; before the first block
- * -FLT_MAX and zeros. */
+/* The state of a row's attention: M and L of the specification; before the first block -FLT_MAX and
+ * 0. */
 struct kvi_attended {
 	float m, l;
 };
@@ -21,15 +21,15 @@ struct kvi_attention_rows {
 	const struct kvi_activations *q; /* A12, one group */
 	const struct kvi_operand *k;     /* KVI_GROUP_MAX rows of words */
 	const struct kvi_operand *v;     /* KVI_GROUP_MAX columns, one group of scale 1 */
-	const float *v_scale;            /* of each token */
-	float scale;                     /* of attention */
-	const struct kvi_seen *seen;     /* by row of q */
-	struct kvi_attended *so_far;     /* by row of q; updated */
+	const float *v_scale;            /* scale of each token's value */
+	float scale;                     /* scale of attention */
+	const struct kvi_seen *seen;     /* tokens seen, by row of q */
+	struct kvi_attended *so_far;     /* state by row of q; updated */
 	float *out;                      /* O by row, whole blocks of v; updated */
 };
 
 #if defined(KVI_AVX512)
-/* All rows of q to the block; in kvi_exact_kernels.attend. */
+/* kvi_exact_kernels.attend: attention of all rows of q to the block. */
 void kvi_avx512vnni_attend(const struct kvi_attention_rows *rows);
 #endif
 

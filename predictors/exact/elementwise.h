@@ -20,7 +20,7 @@ struct kvi_scores {
 	size_t first, end; /* tokens of the block that are seen; not empty */
 	const float *sv;   /* 256 scales of values */
 	float scale;       /* attention scale */
-	float m, l;        /* out */
+	float m, l;        /* outputs */
 };
 
 /* Elementwise functions of the exact arithmetic; every set gives the same bits. */

@@ -49,8 +49,8 @@ struct building {
 	struct kvi_pool *pool;
 	kvarc_error *error;
 	uint32_t layer;
-	const char *name;        /* of the matrix, for messages */
-	struct kvi_h128 chain;   /* of all matrices so far */
+	const char *name;        /* name of the matrix, for messages */
+	struct kvi_h128 chain;   /* hash of all matrices so far */
 	kvarc_progress progress; /* NULL: none */
 	void *progress_opaque;
 	uint64_t done, total; /* weights */
@@ -78,7 +78,7 @@ static kvarc_ret progress(struct building *building, const struct kvi_matrix *ma
 	return kvi_fail(building->error, KVARC_IO, "stopped while the model was opened");
 }
 
-/* Their blocks have scales of their own: FP8 of them would be a copy of a copy. */
+/* Fails for FP8 of a quantised matrix, whose numbers would be quantised twice. */
 static kvarc_ret not_floats(const struct building *building)
 {
 	return kvi_fail(building->error, KVARC_OPTIONS,
@@ -87,7 +87,7 @@ static kvarc_ret not_floats(const struct building *building)
 	                building->name, (unsigned)building->layer);
 }
 
-enum { ROWS_STEP = 16 }; /* one block of an operand */
+enum { ROWS_STEP = 16 }; /* a block of an operand */
 
 /* chain := H128(chain || H128(row hashes)) */
 static void hash_matrix(struct building *building, const uint64_t *hashes, size_t n)
@@ -102,8 +102,8 @@ struct row_job {
 	bool (*row)(const void *opaque, uint64_t row, float *memory, uint64_t *hash);
 	const void *opaque;
 	size_t rows, row_bytes;
-	uint8_t *memory; /* by worker */
-	bool *bad;       /* by worker */
+	uint8_t *memory; /* memory of each worker */
+	bool *bad;       /* flag of each worker */
 	uint64_t *hashes;
 };
 
@@ -147,15 +147,15 @@ struct converting {
 	struct kvi_operand *to;
 	struct kvi_row_order order;
 	struct kvi_number_groups native;
-	size_t groups; /* of a row of integers */
+	size_t groups; /* groups of a row of integers */
 };
 
-/* x: a row's integers, scales, minima, floats */
+/* Converts a row; x: memory for its scales, minima and integers, or its floats. */
 static bool convert_row(const void *opaque, uint64_t row, float *x, uint64_t *hash)
 {
 	const struct converting *c = opaque;
 	size_t n = c->to->columns, groups = c->groups;
-	/* one after the other: that is what is hashed */
+	/* consecutive, because the hash covers them in this order */
 	float *scale = x, *minimum = x + groups;
 	int8_t *q = (int8_t *)(minimum + (c->native.minima ? groups : 0));
 	const int8_t *const planes[2] = { q, NULL };
@@ -306,7 +306,7 @@ static uint64_t all_weights(struct kvi_engine *engine)
 	return n;
 }
 
-/* From the files of the model. */
+/* Converts all parts from the files of the model. */
 static kvarc_ret convert_all(struct kvi_engine *engine, const struct kvi_engine_options *options)
 {
 	struct building b = { .e = engine,
@@ -322,7 +322,7 @@ static kvarc_ret convert_all(struct kvi_engine *engine, const struct kvi_engine_
 	return ret;
 }
 
-/* With layers that have no parts yet. */
+/* Makes an engine whose layers have no parts yet; NULL: no memory. */
 static struct kvi_engine *empty_engine(const struct kvi_engine_options *options)
 {
 	const struct kvi_model_file *m = options->file;

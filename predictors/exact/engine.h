@@ -4,7 +4,7 @@
  *
  * An engine is a model with its matrices as integer operands: immutable, may be shared.
  * A run is one sequence of tokens going through it, segment by segment and layer by
- * layer; whoever drives it gives the keys and values that attention looks at.
+ * layer; its driver gives the keys and values that attention looks at.
  */
 #ifndef KVI_ENGINE_H
 #define KVI_ENGINE_H
@@ -15,7 +15,7 @@
 #include "weights/model_file.h"
 #include "util/shared.h"
 
-/* What products are for; each kind has its own precision. */
+/* Kinds of products; each has its own precision. */
 enum kvi_matrix_kind {
 	KVI_MATRIX_KV,
 	KVI_MATRIX_Q,
@@ -25,7 +25,7 @@ enum kvi_matrix_kind {
 	KVI_MATRIX_KEYS,   /* attention: queries by the keys of the cache */
 	KVI_MATRIX_VALUES, /* attention: probabilities by its values */
 	KVI_MATRIX_KINDS,
-	KVI_MATRIX_HEAD = KVI_MATRIX_KINDS /* always wide: nobody asks for it (head.h) */
+	KVI_MATRIX_HEAD = KVI_MATRIX_KINDS /* always wide, in no struct kvi_arithmetic (head.h) */
 };
 
 /* Sets of kinds, for struct kvi_arithmetic: keys and values, attention, everything. */
@@ -33,14 +33,14 @@ enum {
 	KVI_WIDE_KV = 1 << KVI_MATRIX_KV,
 	KVI_WIDE_ATTENTION = 1 << KVI_MATRIX_KEYS | 1 << KVI_MATRIX_VALUES,
 	KVI_WIDE_ALL = (1 << KVI_MATRIX_KINDS) - 1,
-	/* In wide_weights keys and queries of 12 bits, in wide_activations probabilities; the bits
-	 * of their kinds are then 0 */
+	/* 12 bits: in wide_weights for keys and queries, in wide_activations for probabilities; the
+	 * bits of their kinds are then 0 */
 	KVI_ATTENTION_12 = 1 << KVI_MATRIX_KINDS
 };
 
 /* Bit k of each: matrices of kind k. */
 struct kvi_arithmetic {
-	uint8_t wide_weights;     /* W15, else W8; quantised types stay as they are */
+	uint8_t wide_weights;     /* W15, else W8; quantised types keep their integers */
 	uint8_t wide_activations; /* A15, else A8 */
 	bool fp8; /* matrices of the model are E4M3, by floats; no quantised types */
 };
@@ -48,20 +48,21 @@ struct kvi_arithmetic {
 KVI_SHARED bool kvi_arithmetic_equal(const struct kvi_arithmetic *arithmetic,
                                      const struct kvi_arithmetic *b);
 
-/* What a predictor computes: arithmetic and loop. */
+/* The computation of a predictor: arithmetic and loop. */
 struct kvi_engine_level {
 	struct kvi_arithmetic arithmetic;
 	bool closed;
 };
-/* Of a level, 4 to 8, its own (spec/codecs/model.md 1). */
+/* The arithmetic and loop of a level, 4 to 8 (spec/codecs/model.md 1). */
 KVI_SHARED struct kvi_engine_level kvi_engine_level(unsigned level);
-/* The same with another arithmetic or loop; KVARC_ARITHMETIC_LEVEL, KVARC_LOOP_LEVEL: as it is. */
+/* A level with another arithmetic or loop; KVARC_ARITHMETIC_LEVEL, KVARC_LOOP_LEVEL: the level's
+ * own. */
 KVI_SHARED struct kvi_engine_level kvi_engine_choice(const struct kvi_engine_level *level,
                                                      kvarc_arithmetic arithmetic, kvarc_loop loop);
 /* Whether arithmetic and loop are the same. */
 KVI_SHARED bool kvi_engine_level_equal(const struct kvi_engine_level *level,
                                        const struct kvi_engine_level *arithmetic);
-/* "fp8 open"; NULL: none of those that have a name. */
+/* The name of a computation, like "fp8 open"; NULL: it has none. */
 KVI_SHARED const char *kvi_engine_text(const struct kvi_engine_level *level);
 /* Parses the text of kvi_engine_text(). false: unknown; *level is then not set. */
 bool kvi_engine_of_text(const char *text, struct kvi_engine_level *level);
@@ -72,15 +73,15 @@ KVI_SHARED void kvi_arithmetic_key(char key[KVI_ARITHMETIC_KEY_BYTES], unsigned 
 
 struct kvi_engine;
 
-/* What an engine is made of. */
+/* The inputs of an engine's conversion. */
 struct kvi_engine_options {
 	const struct kvi_alloc *alloc;
 	const struct kvi_model_file *file;
 	struct kvi_arithmetic arithmetic;
-	struct kvi_pool *pool;           /* for the conversion */
-	kvarc_error *error;              /* NULL: none */
-	const kvarc_weight_cache *cache; /* for kvi_kept_engine alone; NULL: none */
-	kvarc_progress progress;         /* of the conversion, in weights; NULL: none */
+	struct kvi_pool *pool;           /* workers of the conversion */
+	kvarc_error *error;              /* gets the reason of a failure; NULL: nobody asks */
+	const kvarc_weight_cache *cache; /* used by kvi_kept_engine alone; NULL: none */
+	kvarc_progress progress;         /* progress of the conversion, in weights; NULL: none */
 	void *progress_opaque;
 };
 /*
@@ -90,7 +91,7 @@ struct kvi_engine_options {
  * that is not finite, sizes and shapes that do not fit each other), IO (progress stopped it).
  */
 kvarc_ret kvi_engine_make(struct kvi_engine **engine, const struct kvi_engine_options *options);
-/* The same without cache and progress. */
+/* kvi_engine_make without cache and progress. */
 kvarc_ret kvi_engine_open(struct kvi_engine **engine, const struct kvi_alloc *alloc,
                           const struct kvi_model_file *file,
                           const struct kvi_arithmetic *arithmetic, struct kvi_pool *pool,
@@ -98,41 +99,42 @@ kvarc_ret kvi_engine_open(struct kvi_engine **engine, const struct kvi_alloc *al
 KVI_SHARED void kvi_engine_close(struct kvi_engine **e); /* NULL-safe */
 /* The model file that the engine was made of. */
 KVI_SHARED const struct kvi_model_file *kvi_engine_model(const struct kvi_engine *engine);
-/* Of the weights as they are in the file, the same for GGUF and safetensors files of
- * the same numbers (spec/arithmetic.md 9). */
+/* Digest of the weights as they are in the file, equal for GGUF and safetensors files of equal
+ * numbers (spec/arithmetic.md 9). */
 struct kvi_h128 kvi_engine_digest(const struct kvi_engine *engine);
 
 struct kvi_run;
 
-/* What a run is opened with; all pointers must outlive it. */
+/* The inputs of a run; all pointers must outlive it. */
 struct kvi_run_options {
 	const struct kvi_engine *engine;
 	const struct kvi_alloc *alloc;
 	struct kvi_pool *pool;
 	uint32_t isa_mask;
 	const struct kvi_exact_kernels *kernels; /* NULL: those of isa_mask */
-	const uint64_t *freq[2]; /* of the cache's keys, by the model's ropes; NULL: the model's */
-	unsigned round_to;       /* a dtype: rounds where an engine in that dtype does, as
-	                          * trainers want it; 0: exact arithmetic */
-	size_t lanes;            /* not 0: number of independent sequences; a segment has one token
-	                          * of every sequence, all at the same position */
-	bool whole;              /* the last layer is gone through, too, for a head */
+	const uint64_t *freq[2]; /* frequencies of the cache's keys, by the model's ropes; NULL:
+	                          * the model's */
+	unsigned round_to;       /* a dtype: rounds where an engine of that dtype does, for
+	                          * trainers; 0: exact arithmetic */
+	size_t lanes;            /* number of independent sequences, 0: one; with lanes a segment
+	                          * has one token of every sequence, all at the same position */
+	bool whole;              /* runs the last layer, too, for a head */
 };
 
-/* Returns OK, MEM, MEMLIMIT. */
+/* Opens a run before its first token. Returns OK, MEM, MEMLIMIT. */
 KVI_SHARED kvarc_ret kvi_run_open(struct kvi_run **run, const struct kvi_run_options *options);
 KVI_SHARED void kvi_run_close(struct kvi_run **run); /* NULL-safe */
 
 /*
- * The next 1 to 256 tokens. Ids outside the vocabulary are not predicted: DATA.
- * Returns OK, MEM, MEMLIMIT, DATA.
+ * Begins the next 1 to 256 tokens at the first layer. Ids outside the vocabulary are not predicted:
+ * DATA. Returns OK, MEM, MEMLIMIT, DATA.
  */
 KVI_SHARED kvarc_ret kvi_run_segment(struct kvi_run *run, const int32_t *ids,
                                      const int32_t *positions, size_t n);
 
-/* The segment in hand from its first layer again, by scalar arithmetic from now on: the layers that
- * were gone through are advanced with their keys and values in place. Returns as kvi_run_segment.
- * */
+/* Begins the current segment again at its first layer, in scalar arithmetic from now on: layers
+ * that the segment has passed are advanced with their keys and values in place. Returns as
+ * kvi_run_segment. */
 kvarc_ret kvi_run_again(struct kvi_run *run, const int32_t *ids, const int32_t *positions);
 
 /*
@@ -144,12 +146,14 @@ kvarc_ret kvi_run_again(struct kvi_run *run, const int32_t *ids, const int32_t *
  */
 struct kvi_candidates {
 	const int32_t *ids;
-	const float *rows; /* not NULL: `width` floats of each in place of rows of the embedding */
+	const float *rows; /* `width` floats of each in place of rows of the embedding; NULL: the
+	                    * embedding's */
 	const int32_t *positions;
-	const size_t *at; /* tokens of the sequence; must stay until the candidates are done */
+	const size_t *at; /* indices in the sequence; must stay until the candidates are done */
 	size_t n;         /* 1 to 256 */
 };
-/* Returns OK, DATA (an id or position that the model lacks). kvi_run_place goes back. */
+/* Begins a pass over candidates at the first layer; kvi_run_place returns to the sequence. Returns
+ * OK, DATA (an id or position that the model lacks). */
 kvarc_ret kvi_run_candidates(struct kvi_run *run, const struct kvi_candidates *candidates);
 /*
  * Stores keys (in slot order, rotated) and values of n tokens from token `at` on in the cache of a
@@ -161,15 +165,15 @@ kvarc_ret kvi_run_candidates(struct kvi_run *run, const struct kvi_candidates *c
 KVI_SHARED kvarc_ret kvi_run_put(struct kvi_run *run, size_t layer, size_t at, const float *k,
                                  const float *v, size_t stride, size_t n);
 
-/* Before the first token again. */
+/* Moves the run before its first token again. */
 KVI_SHARED void kvi_run_restart(struct kvi_run *run);
-/* The next segment comes behind the first `tokens` tokens, as if there were no others. */
+/* Makes the next segment come behind the first `tokens` tokens, as if there were no others. */
 void kvi_run_rewind(struct kvi_run *run, size_t tokens);
 
 /*
- * A layer's predicted rows: one row of kv heads x head channels for each token of the segment,
- * keys in slot order before RoPE. The run owns them until the next prediction; whoever drives
- * the run may rotate k in place.
+ * A layer's predicted rows: one row of kv heads x head channels for each token of the segment, keys
+ * in slot order before RoPE. The run owns them until the next prediction; the run's driver may
+ * rotate k in place.
  */
 struct kvi_predicted {
 	float *k;
@@ -190,17 +194,16 @@ struct kvi_hidden {
 KVI_SHARED struct kvi_hidden kvi_run_hidden(struct kvi_run *run);
 
 /*
- * Through the layer: attention over k and v, rows of kv heads x head channels, keys in slots,
- * rotated; NULL: the layer has those of the segment since it was advanced
- * before kvi_run_again. corrected: the hidden state was changed. After the last layer the segment
- * is done; with `whole`, kvi_run_hidden is what the head looks at.
- * Returns OK, MEM, MEMLIMIT.
+ * Advances through the current layer: attention over k and v, rows of kv heads x head channels,
+ * keys in slots, rotated; NULL: the layer has those of the segment since it was advanced before
+ * kvi_run_again. corrected: the hidden state was changed. After the last layer the segment is done;
+ * with `whole`, kvi_run_hidden is then the input of the head. Returns OK, MEM, MEMLIMIT.
  */
 KVI_SHARED kvarc_ret kvi_run_advance(struct kvi_run *run, const float *k, const float *v,
                                      size_t stride, bool corrected);
 /*
- * What a driver of whole segments adds between a layer's prediction and its attention.
- * Members may be NULL. What a call returns other than OK ends the pass.
+ * Callbacks of a driver of whole segments between a layer's prediction and its attention. Members
+ * may be NULL. A result other than OK ends the pass.
  */
 struct kvi_run_pass {
 	void *opaque;
@@ -213,14 +216,14 @@ struct kvi_run_pass {
 	kvarc_ret (*advanced)(void *opaque, size_t layer);
 };
 /*
- * Takes the next 1 to 256 tokens through all layers in an open loop; pass NULL: attention sees
- * the predicted rows. Afterwards kvi_run_hidden has the input of the LM head, if the run was
- * opened with `whole`. Returns as kvi_run_segment and kvi_run_advance, or what a callback did.
+ * Runs the next 1 to 256 tokens through all layers in an open loop; pass NULL: attention sees the
+ * predicted rows. Afterwards kvi_run_hidden has the input of the LM head, if the run was opened
+ * with `whole`. Returns as kvi_run_segment and kvi_run_advance, or the result of a callback.
  */
 KVI_SHARED kvarc_ret kvi_run_through(struct kvi_run *run, const int32_t *ids,
                                      const int32_t *positions, size_t n,
                                      const struct kvi_run_pass *pass);
-/* The same for tokens that kvi_run_segment or kvi_run_candidates put at the first layer. */
+/* kvi_run_through for tokens that kvi_run_segment or kvi_run_candidates put at the first layer. */
 kvarc_ret kvi_run_layers(struct kvi_run *run, const struct kvi_run_pass *pass);
 /* Queries of the layer that was advanced last: n rows of heads x head channels, in slots, rotated.
  * Owned by the run, until the next layer. */
@@ -231,9 +234,9 @@ struct kvi_queries {
 /* See struct kvi_queries. */
 KVI_SHARED struct kvi_queries kvi_run_queries(const struct kvi_run *run);
 /*
- * For trainers, which take all sequences through a layer before the next: n tokens at `before` of
- * a sequence are at the input of a layer; the caller fills in the hidden state. Attention sees
- * the tokens of the layer that were advanced since kvi_run_forget.
+ * Puts n tokens at `before` of a sequence at the input of a layer; the caller fills in the hidden
+ * state. Attention sees the tokens of the layer that were advanced since kvi_run_forget. For
+ * trainers, which run all sequences through a layer before the next one.
  */
 KVI_SHARED void kvi_run_place(struct kvi_run *run, size_t layer, size_t before,
                               const int32_t *positions, size_t n);
@@ -241,7 +244,7 @@ KVI_SHARED void kvi_run_place(struct kvi_run *run, size_t layer, size_t before,
 KVI_SHARED void kvi_run_forget(struct kvi_run *run, size_t layer);
 /* Rotates n rows of keys in slots at the positions of the segment, in place; open loop. */
 KVI_SHARED void kvi_run_rotate(struct kvi_run *run, float *k, size_t stride);
-/* The same for the row of token t of the segment, in exact arithmetic that the caller has set
+/* Rotates the row of keys of token t of the segment, in exact arithmetic that the caller has set
  * (fpmode.h). */
 void kvi_run_rotate_row(const struct kvi_run *run, size_t t, float *k);
 

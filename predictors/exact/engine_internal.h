@@ -13,7 +13,7 @@ enum { KVI_BLOCK = 256, KVI_RUN_TOKENS = 256 };
 /* The operands and vectors of a layer. */
 struct kvi_engine_layer {
 	struct kvi_operand q, k, v, o, gate, up, down; /* rows 0: none */
-	/* NULL: none. Those of queries and keys are in slots. */
+	/* Vectors of the layer; NULL: none. Biases and norms of queries and keys are in slots. */
 	float *norm, *norm_bias, *q_bias, *k_bias, *v_bias, *o_bias;
 	float *q_norm, *k_norm, *after_attention, *ffn_norm, *ffn_norm_bias;
 	float *up_bias, *down_bias, *after_ffn;
@@ -31,23 +31,23 @@ struct kvi_engine {
 	struct kvi_operand output; /* the head: rows 0: not made */
 	float *output_norm, *output_norm_bias;
 	struct kvi_h128 head_digest;
-	void *memory;                  /* chain of all parts that are not in `kept` */
-	const struct kvi_engine *base; /* has the layers of this one, and `kept`; NULL: none */
+	void *memory;                  /* list of all parts that are not in `kept` */
+	const struct kvi_engine *base; /* owns the layers of this engine, and `kept`; NULL: none */
 	const uint8_t *kept; /* mapped converted weights, which kvi_engine_close unmaps, or NULL */
 	size_t kept_bytes;
 };
 
-/* OK; OPTIONS or DATA when the engine would not compute what the model is. */
+/* Checks that the engine computes the model as it is meant. Returns OK, OPTIONS, DATA. */
 kvarc_ret kvi_engine_check(const struct kvi_model_file *file, kvarc_error *error);
 
 /* An engine whose layers have no parts yet: kvi_engine_convert gives it parts and digest, or
  * the weight cache does. Returns OK, MEM, MEMLIMIT, OPTIONS, DATA; on failure *e is NULL. */
 kvarc_ret kvi_engine_begin(struct kvi_engine **e, const struct kvi_engine_options *options);
-/* Parts and digest from the files of the model. Returns OK, MEM, MEMLIMIT, DATA, IO; on failure
- * *engine is closed. */
+/* Makes parts and digest from the files of the model. Returns OK, MEM, MEMLIMIT, DATA, IO; on
+ * failure *engine is closed. */
 kvarc_ret kvi_engine_convert(struct kvi_engine **engine, const struct kvi_engine_options *options);
 
-/* All blocks of w of product, on all workers of a pool. */
+/* Computes a product for all blocks of its w, on all workers of a pool. */
 void kvi_product_all(const struct kvi_exact_kernels *kernels, struct kvi_pool *pool,
                      const struct kvi_product *product);
 
@@ -80,13 +80,13 @@ struct kvi_cache_head {
 };
 /* Keys and values of up to KVI_BLOCK tokens. */
 struct kvi_cache_block {
-	struct kvi_cache_head *heads; /* in front of what they point to */
+	struct kvi_cache_head *heads; /* one memory: the heads, then their operands and scales */
 };
 /* The keys and values of a layer as attention reads them. */
 struct kvi_cache {
 	const struct kvi_model_file *model;
 	const struct kvi_arithmetic *arithmetic;
-	const struct kvi_exact_kernels *kernels; /* which make integers of what is added */
+	const struct kvi_exact_kernels *kernels; /* kernels that quantise added rows */
 	struct kvi_cache_block *blocks;
 	size_t n, capacity;
 };
@@ -107,11 +107,11 @@ struct kvi_attention {
 	size_t first, n; /* tokens, counted in the track */
 	uint32_t window;
 	float scale;
-	const float *q; /* of token `first`, the first of these heads */
+	const float *q; /* query of token `first`, the first of these heads */
 	float *o;
-	size_t stride; /* of q and o, floats from token to token */
+	size_t stride; /* floats of q and o from token to token */
 };
-/* Tokens that kvi_attention_run takes at most, and the memory it needs. */
+/* Most tokens of one kvi_attention_run. */
 size_t kvi_attention_tokens(size_t queries_per_head);
 /* Bytes of the memory that kvi_attention_run needs. */
 size_t kvi_attention_bytes(size_t queries_per_head, size_t channels);

@@ -11,7 +11,7 @@
 
 enum { FLOAT_COLUMNS = 4096 / (TILE_VECTORS * LANES) };
 
-/* Without subnormals of fp32, which are slow. */
+/* Converts E4M3 to floats without subnormals of fp32, which are slow. */
 KERNEL vflt f_e4m3(const uint8_t *p)
 {
 	const vint b = v_bytes(p), m = b & 0x7f;
@@ -22,7 +22,7 @@ KERNEL vflt f_e4m3(const uint8_t *p)
 	return (vflt)((small & is_small) | (large & ~is_small) | (b & 0x80) << 24);
 }
 
-/* What stays the same over a part of the columns. */
+/* A part of the columns, with its weights as floats. */
 struct float_part {
 	const struct kvi_product *p;
 	size_t block, column, columns;

@@ -19,7 +19,7 @@ static inline float kvi_fma(float a, float b, float c)
 	uint64_t bits;
 
 	memcpy(&bits, &s, sizeof bits);
-	if ((error > 0 || error < 0) && !(bits & 1)) { /* neither, where s is not finite */
+	if ((error > 0 || error < 0) && !(bits & 1)) { /* both are false where s is not finite */
 		bits += (error > 0) == (s > 0) ? 1 : (uint64_t)-1;
 		memcpy(&s, &bits, sizeof s);
 	}

@@ -100,7 +100,7 @@ struct kvi_logits kvi_head_logits(struct kvi_head *head, const float *h, size_t 
 
 static uint32_t weight_of(float z, float most)
 {
-	if (!(z - most > -15)) /* less than half a unit, as most words are */
+	if (!(z - most > -15)) /* less than half a unit, like most tokens of the vocabulary */
 		return 0;
 	float x = kvi_elementwise_scalar.exp(z - most) * 0x1p20f;
 	return (uint32_t)((x + 12582912.0f) - 12582912.0f); /* rint */

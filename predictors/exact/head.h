@@ -22,7 +22,7 @@ KVI_SHARED kvarc_ret kvi_engine_add_head(struct kvi_engine *engine, struct kvi_p
  */
 kvarc_ret kvi_engine_with_head(struct kvi_engine **e, const struct kvi_engine *base,
                                struct kvi_pool *pool, kvarc_error *error);
-/* Of the weights and the head, when it is made. */
+/* Digest of the weights and the head, once the head is made. */
 struct kvi_h128 kvi_engine_head_digest(const struct kvi_engine *engine);
 
 /* Most tokens whose logits are computed at once. */
@@ -30,29 +30,31 @@ enum { KVI_HEAD_TOKENS = 16 };
 
 /* Memory to use a head with. */
 struct kvi_head;
-/* engine has a head; whole and round_to do not matter. Returns OK, MEM, MEMLIMIT. */
+/* Opens the memory to use a head with; options->engine has a head; whole and round_to do not
+ * matter. Returns OK, MEM, MEMLIMIT. */
 KVI_SHARED kvarc_ret kvi_head_open(struct kvi_head **head, const struct kvi_run_options *options);
 KVI_SHARED void kvi_head_close(struct kvi_head **head); /* NULL-safe */
 
 /* Logits of 1 to KVI_HEAD_TOKENS tokens from their hidden states after the last layer. Owned by
  * the head, until the next call. */
 struct kvi_logits {
-	const float *z; /* one a word of the vocabulary */
+	const float *z; /* logits, one a token of the vocabulary */
 	size_t stride;  /* floats from token to token */
 };
 /* The logits after n hidden states, at most KVI_HEAD_TOKENS; stride in floats. */
 KVI_SHARED struct kvi_logits kvi_head_logits(struct kvi_head *head, const float *h, size_t stride,
                                              size_t n);
 
-/* What each of n > 0 words weighs, up to 2^20 (spec/arithmetic.md 11); their sum. */
+/* Computes the weights of n > 0 logits, up to 2^20 each (spec/arithmetic.md 11); returns their
+ * sum. */
 uint64_t kvi_head_weights(const float *z, size_t n, uint32_t *w);
-/* The word that a random number picks out of the distribution of n > 0 logits. */
+/* The token that a random number picks out of the distribution of n > 0 logits. */
 KVI_SHARED size_t kvi_head_pick(const float *z, size_t n, uint64_t random);
 
 /* The distribution of n > 0 logits as weights for a coder, all above 0 (spec tokens 2). Returns
  * their sum. */
 enum { KVI_HEAD_VOCAB_MAX = 1 << 20 };
-/* As kvi_head_weights, on the workers of a pool. */
+/* kvi_head_weights on the workers of a pool. */
 uint64_t kvi_head_weigh(struct kvi_pool *pool, const float *z, size_t n, uint32_t *weights);
 
 #endif

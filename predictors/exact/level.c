@@ -7,8 +7,8 @@
 
 enum {
 	N = 8,
-	/* In the lower levels keys and values are computed with 15 bits. Attention takes 12: half
-	 * the work, for 0.03 to 0.2 % of size; values of the cache need 8, at level 6 15. */
+	/* The lower levels compute keys and values with 15 bits. Attention takes 12: half the work,
+	 * for 0.03 to 0.2 % of size; values of the cache need 8, at level 6 15. */
 	LOW_WEIGHTS = KVI_WIDE_KV | KVI_ATTENTION_12,
 	LOW_ACTIVATIONS = KVI_WIDE_KV | KVI_ATTENTION_12,
 	MIDDLE_WEIGHTS = LOW_WEIGHTS | 1 << KVI_MATRIX_VALUES,
@@ -16,9 +16,9 @@ enum {
 };
 
 /*
- * What is left in a closed loop is mostly the error of the last products: keys and values are
- * the first to be wide, and cost little, because their matrices are small.
- * First those of levels 4 to 7; level 8 has that of level 7.
+ * The residual of a closed loop is mostly the error of the last products: keys and values are the
+ * first to be wide, and cost little, because their matrices are small. The first entries are those
+ * of levels 4 to 7; level 8 has that of level 7.
  */
 static const struct named {
 	const char *text;

@@ -17,7 +17,7 @@
 
 /* Layout of operands, and limits of activations. */
 enum {
-	KVI_OPERAND_ROWS = 16, /* of a block */
+	KVI_OPERAND_ROWS = 16, /* rows of a block */
 	KVI_OPERAND_QUAD = 4,
 	KVI_GROUP_MAX = 256,
 	KVI_A8_MAX = 127,
@@ -46,11 +46,11 @@ struct kvi_operand {
 	const int8_t *w[2]; /* 64-byte aligned */
 	const float *scale;
 	const float *minimum;  /* NULL: none */
-	const int32_t *sum[2]; /* of the integers of a plane's group */
-	/* E4M3 (float8.h), instead of all that but scale, which has one number a row: by block,
-	 * column, row of the block. NULL: integers. */
+	const int32_t *sum[2]; /* sum of the integers of each group of a plane */
+	/* E4M3 (float8.h) by block, column, row of the block; replaces all of the above but scale,
+	 * which has one number a row. NULL: integers. */
 	const uint8_t *e4m3;
-	/* W12 (words.h), one group, in place of w and sum. NULL: bytes. */
+	/* W12 (words.h), one group; replaces w and sum. NULL: bytes. */
 	const int16_t *words;
 };
 
@@ -72,49 +72,49 @@ static inline size_t kvi_operand_blocks(const struct kvi_operand *w)
 
 /*
  * Rows of activations with their groups. A8: a + 128 in a byte, in order (there are instructions
- * that multiply unsigned by signed bytes). A15 and A12: int16, columns of a quad in the
- * order 0, 2, 1, 3 (so that 16-bit halves of a weight quad meet the right ones). What is behind the
- * last quad of a row is not defined.
+ * that multiply unsigned by signed bytes). A15 and A12: int16, columns of a quad in the order 0, 2,
+ * 1, 3 (so that 16-bit halves of a weight quad meet the right ones). Integers behind the last quad
+ * of a row are undefined.
  */
 struct kvi_activations {
 	size_t rows, columns;
 	size_t stride; /* integers from a row to the next: whole 64 */
 	unsigned group;
 	bool wide;   /* A15, or A12 */
-	int largest; /* magnitude, of A8 or A15; who wants A12 sets it */
-	uint8_t *a8; /* one of the two */
+	int largest; /* largest magnitude, A8's or A15's; callers set it for A12 */
+	uint8_t *a8; /* the integers of A8; a15 else */
 	int16_t *a15;
 	float *scale; /* A8: by row and group; else by row */
-	int32_t *sum; /* of the integers of a group; for minima */
+	int32_t *sum; /* sum of the integers of each group; for minima */
 };
 
 /* A product of activations and an operand, or a part of it. */
 struct kvi_product {
 	const struct kvi_activations *a;
 	const struct kvi_operand *w;
-	/* In place of a, for E4M3: rows of floats. */
+	/* Rows of floats in place of a, for E4M3. */
 	const float *x;
 	size_t rows, x_stride;
-	size_t first, blocks; /* of w's blocks */
-	float *y;             /* by row of a; y[0] belongs to row 0 of w */
+	size_t first, blocks; /* blocks of w */
+	float *y;             /* results by row of a; y[0] belongs to row 0 of w */
 	size_t y_stride;      /* floats from a row to the next; at least 16 * all blocks of w */
-	bool positive;        /* no integer of a is less than 0, and its rows are one group */
+	bool positive;        /* all integers of a are 0 or more, and its rows are one group */
 };
 
 struct kvi_attention_rows;
 
-/* One instruction set's kernels; all give the same bits. */
+/* Kernels of an instruction set; all sets give the same bits. */
 struct kvi_exact_kernels {
 	const char *name;
 	/* Fills scale, sum and the integers of rows [first, first + n) of a from the n rows at x
 	 * (x[0] belongs to row `first`), x_stride floats from one to the next. */
 	void (*quantise)(struct kvi_activations *a, const float *x, size_t x_stride, size_t first,
 	                 size_t n);
-	/* y of all rows of a and some blocks of w, which has a's columns and groups. */
+	/* Computes y of all rows of a and some blocks of w, which has a's columns and groups. */
 	void (*product)(const struct kvi_product *p);
-	/* The same of x, when w is E4M3. */
+	/* y of all rows of x and some blocks of w, which is E4M3. */
 	void (*product_floats)(const struct kvi_product *p);
-	/* Attention of rows to a block (attention_rows.h); NULL: what is above serves. */
+	/* Attention of rows to a block (attention_rows.h); NULL: product and quantise serve. */
 	void (*attend)(const struct kvi_attention_rows *a);
 };
 extern const struct kvi_exact_kernels kvi_exact_scalar;
@@ -142,11 +142,11 @@ void kvi_operand_init(struct kvi_operand *w, void *memory, size_t rows, size_t c
 /* The operand that lies in such memory. */
 void kvi_operand_at(struct kvi_operand *w, const void *memory, size_t rows, size_t columns,
                     unsigned group, unsigned planes, bool minima);
-/* Row r of an operand from integers: q[p] planes of `columns` integers, scales and minima by
+/* Writes row r of an operand from integers: q[p] planes of `columns` integers, scales and minima by
  * group. memory is what kvi_operand_init was given. */
 void kvi_operand_put(struct kvi_operand *w, size_t r, const int8_t *const q[2], const float *scale,
                      const float *minimum);
-/* Row r from floats: W8 or, with two planes, W15. */
+/* Writes row r of an operand from floats: W8 or, with two planes, W15. */
 void kvi_operand_put_floats(struct kvi_operand *w, size_t r, const float *x);
 
 /* Memory, 64-byte aligned, of kvi_activations for rows of `columns` columns. False: overflow. */

@@ -42,10 +42,10 @@ KERNEL vec v_pair(const void *p)
 	return _mm512_set1_epi32(x);
 }
 
-/* As kvi_exact_kernels.quantise. */
+/* kvi_exact_kernels.quantise. */
 void kvi_avx512_quantise(struct kvi_activations *activations, const float *x, size_t x_stride,
                          size_t first, size_t n);
-/* As kvi_exact_kernels.product of E4M3 operands. */
+/* kvi_exact_kernels.product_floats. */
 void kvi_avx512_product_floats(const struct kvi_product *product);
 
 #endif

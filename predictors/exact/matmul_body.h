@@ -23,19 +23,18 @@
  * place of widen_weights.
  */
 
-/* How integers are multiplied: bytes by bytes; 16 bits by bytes; 16 bits by 16 bits, when so
- * many rows follow that it pays to widen the weights of a part before (not with limbs, which
- * are bytes). */
+/* Multiplications of integers: bytes by bytes; 16 bits by bytes; 16 bits by 16 bits, where enough
+ * rows follow that widening the weights of a part first pays (not with limbs, which are bytes). */
 enum form { BYTES, WIDE, WIDENED };
 
 /* The operands of a part, and of the tiles' blocks. */
 struct part {
 	const struct kvi_product *p;
 	enum form form;
-	size_t block, group; /* the first */
+	size_t block, group; /* first block and group */
 	size_t quad, quads;
-	const void *w[2]; /* of the first block, at `quad` */
-	size_t w_stride;  /* from a block to the next */
+	const void *w[2]; /* weights of the first block, at `quad` */
+	size_t w_stride;  /* distance from a block to the next */
 	float acc[TILE_ROWS][TILE_VECTORS * LANES] __attribute__((aligned(64)));
 };
 
@@ -46,7 +45,7 @@ struct minima {
 };
 
 /* acc = fma(integers, sa * sw, acc), or fma(integers, sw, acc) where sa is NULL; then, where there
- * are minima, the same of the sums of the activations and those. */
+ * are minima, acc = fma(sums of the activations, sa * minima, acc) likewise. */
 KERNEL void scale_group(float (*acc)[TILE_VECTORS * LANES],
                         const vint sums[TILE_ROWS][TILE_VECTORS], const vflt sw[TILE_VECTORS],
                         const float *sa, const struct minima *minima, size_t groups, int rows,
@@ -162,7 +161,7 @@ KERNEL void tile(struct part *part, const void *a, size_t a_stride, size_t row, 
 	}
 }
 
-/* Where the integers of the rows from `row` are, in the form that is wanted. */
+/* Runs a tile on the rows from `row`, whose integers are brought into the form first. */
 KERNEL void some_rows(struct part *part, size_t row, int rows, int blocks, enum form form)
 {
 	const struct kvi_activations *a = part->p->a;
@@ -189,7 +188,7 @@ KERNEL void some_rows(struct part *part, size_t row, int rows, int blocks, enum 
 	}
 }
 
-/* All rows of a by some blocks and a part. */
+/* Functions that multiply all rows of a by some blocks of a part. */
 #define TILES(BLOCKS, FORM) TILES_OF(BLOCKS, FORM)
 #define TILES_OF(BLOCKS, FORM)                                       \
 	static FUNCTION void tiles_##BLOCKS##_##FORM(struct part *t) \

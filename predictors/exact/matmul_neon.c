@@ -74,7 +74,7 @@ KERNEL void dots_wide(vint sums[TILE_ROWS][TILE_VECTORS], const int16_t *a, size
                       const void *w, size_t w_stride, size_t quads, int rows, int vectors,
                       bool widened)
 {
-	(void)w_stride; /* one block */
+	(void)w_stride; /* a tile has one block */
 	UNROLL
 	for (int v = 0; v < vectors; v++) {
 		vint low[TILE_ROWS], high[TILE_ROWS];

@@ -23,12 +23,12 @@ typedef float32x4_t vflt;
 #define f_int(p) vcvtq_f32_s32(vdupq_n_s32(*(p)))
 #define f_of vcvtq_f32_s32
 
-/* As kvi_exact_kernels.quantise. */
+/* kvi_exact_kernels.quantise. */
 void kvi_neon_quantise(struct kvi_activations *activations, const float *x, size_t x_stride,
                        size_t first, size_t n);
-/* As kvi_exact_kernels.product. */
+/* kvi_exact_kernels.product. */
 void kvi_neon_product(const struct kvi_product *p);
-/* As kvi_exact_kernels.product of E4M3 operands. */
+/* kvi_exact_kernels.product_floats. */
 void kvi_neon_product_floats(const struct kvi_product *product);
 
 #endif

@@ -80,7 +80,7 @@ static void integers(int32_t sum[ROWS], const struct kvi_activations *activation
 	}
 }
 
-/* The same of a block of W12: one group. */
+/* Dot products of row r with a block of W12, which is one group. */
 static void word_integers(int32_t sum[ROWS], const struct kvi_activations *activations, size_t r,
                           const struct kvi_operand *w, size_t block)
 {

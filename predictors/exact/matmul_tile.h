@@ -18,7 +18,7 @@ enum {
 	PART_WIDE = 256 /* columns; at least KVI_GROUP_MAX */
 };
 
-/* In front of loops over what is to stay in registers. */
+/* Pragmas for loops over vectors that are to stay in registers. */
 #if defined(KVI_SANITIZED)
 #define UNROLL
 #define UNROLL_QUADS

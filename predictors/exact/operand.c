@@ -12,11 +12,11 @@
 enum { ALIGN = 64, PARTS_MAX = 6 };
 
 struct operand_parts {
-	size_t at[PARTS_MAX]; /* where each begins */
+	size_t at[PARTS_MAX]; /* begin of each part */
 	size_t n, bytes;
 };
 
-/* n * m * size bytes more. */
+/* Adds a part of n * m * size bytes; false: overflow. */
 static bool add_part(struct operand_parts *parts, size_t n, size_t m, size_t size)
 {
 	size_t bytes;
@@ -92,8 +92,8 @@ void kvi_operand_init(struct kvi_operand *w, void *memory, size_t rows, size_t c
 	kvi_operand_at(w, memory, rows, columns, group, planes, minima);
 }
 
-/* Where the numbers of row r begin in what is by block, group and row of the block; the next
- * group is KVI_OPERAND_ROWS further. */
+/* Begin of the numbers of row r in arrays by block, group and row of the block; those of the next
+ * group are KVI_OPERAND_ROWS further. */
 static size_t row_groups(const struct kvi_operand *w, size_t r)
 {
 	return r / KVI_OPERAND_ROWS * kvi_operand_groups(w) * KVI_OPERAND_ROWS +

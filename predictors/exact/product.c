@@ -5,7 +5,7 @@
 struct steps {
 	const struct kvi_exact_kernels *kernels;
 	const struct kvi_product *all;
-	size_t blocks; /* of a step */
+	size_t blocks; /* blocks of a step */
 };
 
 static void product_some(void *opaque, size_t i, unsigned worker)

@@ -30,7 +30,7 @@ static inline float kvi_group_scale(float amax, int largest)
 	return s > KVI_SCALE_MIN ? s : KVI_SCALE_MIN;
 }
 
-/* Clamped before it becomes an integer: x may be anything, and so may inverse. */
+/* The integer of x, clamped before the conversion: x and inverse may be any floats. */
 static inline int32_t kvi_quantised(float x, float inverse, int largest)
 {
 	float t = x * inverse;

@@ -8,7 +8,7 @@
 #include "numeric/formats.h"
 #include "util/shared.h"
 
-/* n numbers, to nearest, ties to even. What is too large for the format stays. */
+/* Rounds n numbers to nearest, ties to even. Numbers too large for the format stay. */
 KVI_SHARED void kvi_round_floats(float *x, size_t n, const struct kvi_grid_format *format);
 
 #endif

@@ -5,7 +5,7 @@
 #include "util/fpmode.h"
 #include "run_state.h"
 
-enum { TOKENS_STEP = 16 }; /* of a step of a parallel loop */
+enum { TOKENS_STEP = 16 }; /* tokens of a step of a parallel loop */
 
 static size_t whole(size_t n)
 {
@@ -370,7 +370,8 @@ static void attend_candidate(void *opaque, size_t head, unsigned worker)
 	attend(c->r, c->t, head, c->r->at[c->t], worker);
 }
 
-/* One after the other: candidates of a token share its row of the cache. */
+/* Candidates are attended one after the other, because those of a token share its row of the
+ * cache. */
 static void attend_candidates(struct kvi_run *r, const float *k, const float *v, size_t stride)
 {
 	struct candidate c = { r, 0 };
@@ -432,7 +433,7 @@ struct kvi_hidden kvi_run_hidden(struct kvi_run *r)
 	return (struct kvi_hidden){ r->h, r->root, r->width };
 }
 
-/* What attention looks at. */
+/* Adds keys and values of the segment to the layer's caches, which attention reads. */
 static kvarc_ret keep(struct kvi_run *r, const float *k, const float *v, size_t stride)
 {
 	size_t lanes = kvi_run_lanes(r), each = r->o.lanes ? 1 : r->n;
@@ -450,7 +451,7 @@ kvarc_ret kvi_run_advance(struct kvi_run *r, const float *k, const float *v, siz
                           bool corrected)
 {
 	if (r->layer + 1 == r->m->n_layers && !r->o.whole)
-		return KVARC_OK; /* nobody looks at what comes after */
+		return KVARC_OK; /* no caller reads the last layer's output */
 	uint64_t mode = kvi_fp_exact();
 	kvarc_ret ret = k && !r->at ? keep(r, k, v, stride) : KVARC_OK;
 	if (ret == KVARC_OK) {

@@ -13,19 +13,19 @@ struct kvi_run {
 	const struct kvi_model_file *m;
 	const struct kvi_exact_kernels *kernels;
 	const struct kvi_elementwise *elementwise;
-	const struct kvi_grid_format *format; /* to round to; NULL: none */
+	const struct kvi_grid_format *format; /* format to round to; NULL: exact arithmetic */
 	float *ones;                          /* gains, when the norm is rounded before its own */
 	size_t n, before, layer;
-	const size_t *at;             /* candidates: of these tokens; NULL: a segment */
+	const size_t *at;             /* candidates: indices of their tokens; NULL: a segment */
 	size_t width, kv, heads, ffn; /* floats of a row, whole operand blocks */
 	float *h, *x, *k, *v, *q, *attended, *gate, *up, *root;
 	void *activations;
-	struct kvi_activations a; /* of x, as it was last quantised */
+	struct kvi_activations a; /* integers of the rows that were quantised last */
 	const float *quantised;
 	struct kvi_rotations turns[2];
 	void *rotations_memory[2];
-	struct kvi_cache *caches; /* by layer and lane; of the last layer if it is gone through */
-	uint8_t *scratch;         /* of attention, by worker */
+	struct kvi_cache *caches; /* caches by layer and lane; the last layer's if it is run */
+	uint8_t *scratch;         /* memory of attention, by worker */
 	size_t scratch_bytes;
 };
 

@@ -20,7 +20,7 @@ enum {
 	COLUMNS = 140,
 	OUTPUTS = 37,
 	Y_STRIDE = 48,
-	N = 203, /* of what goes element by element */
+	N = 203, /* numbers of elementwise functions */
 	TOKENS = 259,
 	CHANNELS = 20,
 	QUERIES = 2,

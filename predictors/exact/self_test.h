@@ -9,7 +9,7 @@
 #include "util/hash.h"
 #include "util/shared.h"
 
-/* What they come to. Returns OK, MEM, MEMLIMIT. */
+/* Computes the hash of the results of all kernels on fixed inputs. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_exact_answer(const struct kvi_alloc *alloc, const struct kvi_exact_kernels *kernels,
                            const struct kvi_elementwise *elementwise, struct kvi_h128 *answer);
 /* Whether these kernels compute what spec/arithmetic.md says; takes a millisecond or two.

@@ -6,7 +6,7 @@
 #include "exact/matmul.h"
 #include "util/error.h"
 
-/* What loaders allow at most; products of two of them overflow nothing. */
+/* Limits of loaders; a product of two of them does not overflow. */
 enum { SIZE_LIMIT = 1 << 20, COUNT_LIMIT = 65535, ROWS_LIMIT = 1 << 24 };
 
 /* Parts that a model must have, may have, or cannot have. */
@@ -49,7 +49,7 @@ static kvarc_ret check_sizes(const struct kvi_model_file *file, kvarc_error *err
 
 static bool is_scale(float x)
 {
-	return x > 0 && x < 1e6f; /* no NaN */
+	return x > 0 && x < 1e6f; /* false for NaN */
 }
 
 static kvarc_ret check_numbers(const struct kvi_model_file *file, kvarc_error *error)

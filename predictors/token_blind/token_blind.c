@@ -16,11 +16,11 @@ struct kvi_token_blind {
 	const struct kvi_model_file *m;
 	struct kvi_run *run;
 	struct kvi_guesses *guesses;
-	size_t kv, layer_floats; /* floats of a row; of a layer's */
-	float *k, *v;            /* predicted, by layer and token */
-	float *own_k, *own_v;    /* of the tokens, keys rotated */
+	size_t kv, layer_floats; /* floats of a row; of a layer's rows */
+	float *k, *v;            /* predicted rows, by layer and token */
+	float *own_k, *own_v;    /* rows of the tokens themselves, keys rotated */
 	float *rows;             /* embeddings of candidates */
-	struct kvi_guess *guess; /* of the segment's tokens and the next one */
+	struct kvi_guess *guess; /* guesses for the segment's tokens and the next one */
 	float *guess_rows;
 	size_t before, n;
 	int32_t positions[KVI_RUN_TOKENS];
@@ -197,7 +197,8 @@ static kvarc_ret run_some(struct some *some)
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
-/* From the last token on, because a candidate stays in its token's place. */
+/* Runs the candidates of the last token first, because a candidate's rows stay in its token's place
+ * in the cache. */
 static kvarc_ret run_candidates(struct kvi_token_blind *blind)
 {
 	struct some s = { .b = blind };
@@ -220,7 +221,7 @@ static kvarc_ret run_candidates(struct kvi_token_blind *blind)
 	return ret ? ret : run_some(&s);
 }
 
-/* The next token is the first one now. */
+/* Moves the guess for the next token to the first one of the new segment. */
 static void shift(struct kvi_token_blind *blind)
 {
 	struct kvi_guess *first = blind->guess, *next = blind->guess + blind->n;

@@ -25,20 +25,21 @@ KVI_SHARED struct kvi_h128 kvi_token_blind_digest(const struct kvi_engine *engin
 
 struct kvi_token_blind;
 
-/* options: of an engine with a head, no lanes. Returns OK, MEM, MEMLIMIT. */
+/* Opens a predictor without the current token. options: of an engine with a head, no lanes. Returns
+ * OK, MEM, MEMLIMIT. */
 KVI_SHARED kvarc_ret kvi_token_blind_open(struct kvi_token_blind **b,
                                           const struct kvi_run_options *options, unsigned blind);
 KVI_SHARED void kvi_token_blind_close(struct kvi_token_blind **b); /* NULL-safe */
-/* The next 1 to 256 tokens. Returns OK, MEM, MEMLIMIT, DATA (an id or position that the model
- * lacks). */
+/* Predicts the next 1 to 256 tokens in all layers. Returns OK, MEM, MEMLIMIT, DATA (an id or
+ * position that the model lacks). */
 KVI_SHARED kvarc_ret kvi_token_blind_segment(struct kvi_token_blind *blind, const int32_t *ids,
                                              const int32_t *positions, size_t n);
-/* As kvi_run_predict, of any layer of the segment. */
+/* The predicted rows of any layer of the segment, owned by `blind` until its next segment. */
 KVI_SHARED struct kvi_predicted kvi_token_blind_predict(struct kvi_token_blind *blind,
                                                         uint32_t layer);
-/* As kvi_run_rotate_row, keys of the layer that was predicted last. */
+/* kvi_run_rotate_row for the keys of the layer that was predicted last. */
 void kvi_token_blind_rotate_row(const struct kvi_token_blind *blind, size_t t, float *k);
-/* Before the first token again. */
+/* Moves before the first token again. */
 KVI_SHARED void kvi_token_blind_restart(struct kvi_token_blind *blind);
 
 #endif

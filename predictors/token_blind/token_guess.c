@@ -11,9 +11,9 @@ struct kvi_guesses {
 	const struct kvi_model_file *m;
 	unsigned blind;
 	struct kvi_head *head;
-	uint32_t *weights;   /* of KVI_HEAD_TOKENS tokens, all words */
-	float *rows;         /* by worker, of the embedding */
-	struct kvi_logits z; /* of these tokens */
+	uint32_t *weights;   /* weights of the vocabulary for KVI_HEAD_TOKENS tokens */
+	float *rows;         /* a row of the embedding for each worker */
+	struct kvi_logits z; /* logits of the current tokens */
 	struct kvi_guess *to;
 };
 

@@ -9,7 +9,7 @@
 /* Most candidates for one token. */
 enum { KVI_CANDIDATES_MAX = 16 };
 
-/* Of one token: n candidates, or of an expected embedding one, with its row. */
+/* The guess for a token: n candidates, or one expected embedding with its row. */
 struct kvi_guess {
 	size_t n; /* 0: nothing is known */
 	int32_t ids[KVI_CANDIDATES_MAX];
@@ -18,11 +18,11 @@ struct kvi_guess {
 };
 
 struct kvi_guesses;
-/* Returns OK, MEM, MEMLIMIT. */
+/* Opens the memory for guesses of a kind. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_guesses_open(struct kvi_guesses **g, const struct kvi_run_options *options,
                            unsigned blind);
 void kvi_guesses_close(struct kvi_guesses **g); /* NULL-safe */
-/* What comes after each of n tokens, by their hidden states after the last layer. */
+/* Guesses the token after each of n tokens, from their hidden states after the last layer. */
 void kvi_guesses_make(struct kvi_guesses *guesses, const float *h, size_t stride, size_t n,
                       struct kvi_guess *to);
 

@@ -24,7 +24,7 @@
 #include "util/ckd.h"
 #include "util/hash.h"
 
-/* ==== The file of converted weights: what it must be, reading, writing (kept.h)  ==== */
+/* ==== The file of converted weights: its layout, reading, writing (weight_cache.h) ==== */
 
 /* Size of the magic number in front of a weight cache file. */
 enum { WEIGHT_CACHE_MAGIC_BYTES = 8 };
@@ -47,11 +47,11 @@ enum {
 
 /* ---------------------------------------------------- all parts in order */
 
-/* Where each is in memory, or in the file. */
+/* A walk over all parts of an engine in the order of the file. */
 struct walk {
 	struct kvi_engine *e;
 	struct kvi_engine_part parts[KVI_LAYER_PARTS];
-	struct kvi_part_form form; /* of the one in hand */
+	struct kvi_part_form form; /* layout of the current part */
 	uint32_t layer;
 	size_t n, i;
 	bool fits;
@@ -93,8 +93,8 @@ bool kvi_weight_cache_parts(struct kvi_engine *engine,
 
 /* -------------------------------------------------------------- layout */
 
-/* Files, version of the library, and how each part is made: two arithmetics that make the same
- * share a file. */
+/* The key covers files, version of the library, and the layout of each part: two arithmetics with
+ * equal parts share a file. */
 bool kvi_weight_cache_layout(struct kvi_engine *engine, const struct kvi_h128 *stamp,
                              struct kvi_weight_cache_layout *layout)
 {
@@ -182,7 +182,7 @@ bool kvi_weight_cache_header(struct kvi_engine *engine,
 	return true;
 }
 
-/* Everything in front of the table, and the check. */
+/* Whether everything in front of the table, and the check, are those of this engine. */
 static bool head_is(const struct kvi_engine *engine, const struct kvi_weight_cache_layout *layout,
                     const uint8_t *p, size_t n)
 {
@@ -195,7 +195,7 @@ static bool head_is(const struct kvi_engine *engine, const struct kvi_weight_cac
 	       memcmp(head + AT_PARTS, p + AT_PARTS, AT_TABLE - AT_PARTS) == 0;
 }
 
-/* The sizes of the table, and the bytes of all parts. */
+/* Whether the sizes in the table, and the hashes of all parts, are right. */
 static bool parts_are(struct kvi_engine *engine, const struct kvi_weight_cache_layout *layout,
                       const uint8_t *p, struct pieces *pieces, struct kvi_pool *pool)
 {
@@ -235,14 +235,14 @@ bool kvi_weight_cache_read(struct kvi_engine *engine, const struct kvi_weight_ca
 	return good;
 }
 
-/* ==== Keeps a folder of converted weights below its size ==== */
+/* ==== A folder of converted weights stays below its size ==== */
 
-enum { ABANDONED = 3600 }; /* seconds after its last byte */
+enum { ABANDONED = 3600 }; /* seconds after the last write */
 
 struct found {
-	uint64_t bytes; /* of all */
+	uint64_t bytes; /* bytes of all files */
 	char oldest[NAME_MAX + 1];
-	struct timespec used; /* the oldest; its name is empty: there is none */
+	struct timespec used; /* last use of the oldest file; an empty name: there is none */
 };
 
 static bool ends_with(const char *name, const char *end)
@@ -268,7 +268,7 @@ static bool is_older(const struct timespec *time, const struct timespec *when)
 	                                    : time->tv_nsec < when->tv_nsec;
 }
 
-/* One name of the folder. */
+/* Counts a file of the folder, or removes it if it is abandoned. */
 static void look_at(int folder, const char *name, struct found *found)
 {
 	bool unfinished = ends_with(name, ".tmp");
@@ -361,7 +361,7 @@ static int open_folder(const char *path, bool make)
 
 /* ------------------------------------------------------------- finding */
 
-/* Nobody else could have written it. */
+/* Whether a file of this size is the user's, and no other user can write it. */
 static bool is_private(int fd, size_t bytes)
 {
 	struct stat st;
@@ -397,7 +397,7 @@ static bool find(struct kvi_engine *engine, const struct kvi_engine_options *opt
 	int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	bool good = fd >= 0 && is_private(fd, l.bytes) && map(engine, options, &l, fd);
 	if (good) {
-		/* The last use: where that is not allowed, the file goes sooner. */
+		/* Records the last use; where that is not allowed, the file is evicted sooner. */
 		int ignored = futimens(fd, NULL);
 		(void)ignored;
 		report(options, KVARC_WEIGHTS_FOUND, l.bytes, "");
@@ -441,7 +441,7 @@ static void temporary(const struct kvi_engine *engine, char name[NAME_BYTES])
 	         (unsigned long long)kvi_h64(&unique, sizeof unique));
 }
 
-/* NULL: done. */
+/* Writes a temporary file and renames it. Returns NULL, or the reason of a failure. */
 static const char *write_and_rename(struct kvi_engine *engine,
                                     const struct kvi_weight_cache_layout *layout,
                                     const uint8_t *header, int folder)
@@ -472,7 +472,8 @@ static bool disk_has_room(int folder, uint64_t bytes)
 	return fstatvfs(folder, &s) || (uint64_t)s.f_bavail >= bytes / s.f_frsize + 1;
 }
 
-/* Beyond it a write is a signal, which ends a process. */
+/* Whether a file may have that size: a write beyond the limit raises a signal, which ends a
+ * process. */
 static bool may_be_so_long(uint64_t bytes)
 {
 	struct rlimit r;
@@ -488,7 +489,7 @@ static const char *store_in(struct kvi_engine *engine, const struct kvi_engine_o
 		return "others cannot be removed";
 	if (!disk_has_room(folder, layout->bytes))
 		return strerror(ENOSPC);
-	/* before there is a file: one whose writer is killed has its magic then */
+	/* made before the file, so that an unfinished file begins with the magic number */
 	uint8_t *header = kvi_malloc(engine->alloc, layout->header);
 	const char *why = header && kvi_weight_cache_header(engine, layout, header, options->pool)
 	                          ? write_and_rename(engine, layout, header, folder)

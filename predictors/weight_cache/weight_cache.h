@@ -15,31 +15,32 @@
 
 struct kvi_pool;
 
-/* Another one when the numbers or their order in parts change: tests/unit/test_weight_cache.c
- * knows. */
+/* Version of the file, new when the numbers or their order in parts change:
+ * tests/unit/test_weight_cache.c compares them. */
 enum { KVI_WEIGHT_CACHE_VERSION = 2 };
 
-/* What the file of an engine has to be. */
+/* Key and sizes of an engine's file. */
 struct kvi_weight_cache_layout {
 	struct kvi_h128 key;
 	size_t parts, header, bytes;
 };
-/* False: it cannot be, or there is no such stamp. engine has its layers. */
+/* Computes the layout for an engine with its layers. False: sizes overflow. */
 bool kvi_weight_cache_layout(struct kvi_engine *engine, const struct kvi_h128 *stamp,
                              struct kvi_weight_cache_layout *layout);
-/* Takes digest and parts from n bytes, page-aligned, which have to stay. False: they are something
- * else or damaged; engine is as it was. */
+/* Sets digest and parts of engine from n bytes, page-aligned, which must outlive it. False: the
+ * bytes are another file or damaged; engine is unchanged. */
 bool kvi_weight_cache_read(struct kvi_engine *engine, const struct kvi_weight_cache_layout *layout,
                            const uint8_t *p, size_t n, struct kvi_pool *pool);
-/* The first layout->header bytes of the file of a whole engine. False: no memory. */
+/* Writes the first layout->header bytes of the file of a whole engine. False: no memory. */
 bool kvi_weight_cache_header(struct kvi_engine *engine,
                              const struct kvi_weight_cache_layout *layout, uint8_t *header,
                              struct kvi_pool *pool);
-/* Hands out what comes behind the header, in order; stops when put says false, and says so. */
+/* Calls put for each part behind the header, in order; stops with false when put returns false. */
 bool kvi_weight_cache_parts(struct kvi_engine *engine,
                             bool (*put)(void *opaque, const void *p, size_t n), void *opaque);
-/* As kvi_engine_make, with the converted weights from a file of the folder of options->cache
- * where it has one; else they are stored there afterwards, if that is possible. */
+/* kvi_engine_make with a weight cache: uses the file of converted weights in the folder of
+ * options->cache where there is one, else tries to store one after the conversion. Returns as
+ * kvi_engine_make. */
 KVI_SHARED kvarc_ret kvi_kept_engine(struct kvi_engine **engine,
                                      const struct kvi_engine_options *options);
 

@@ -69,7 +69,7 @@ struct slot {
 	const char *gguf, *safetensors;
 	size_t place;
 	uint8_t rows, columns, needed, allowed;
-	bool turned; /* in safetensors columns and rows are swapped */
+	bool turned; /* columns and rows are swapped in safetensors */
 };
 
 #define L(field) offsetof(struct kvi_model_layer, field)
@@ -126,7 +126,7 @@ static const struct slot model_slots[] = {
 	{ "output_norm.bias", "ln_f.bias", M(output_norm_bias), ONE, WIDTH, 0, GPT2, false },
 };
 
-/* In layers, but not weights: constants that some writers leave there. */
+/* Tensors of layers that are not weights: constants that some writers leave there. */
 static const char *const ignored[] = { "attn_rot_embd.weight", "self_attn.rotary_emb.inv_freq",
 	                               "attn.bias", "attn.masked_bias" };
 
@@ -135,9 +135,9 @@ struct binder {
 	const struct kvi_model_spec *spec;
 	struct kvi_weights *tensors;
 	kvarc_error *error;
-	unsigned arch;      /* as a bit */
-	const char *prefix; /* of all names */
-	const char *layers; /* then, of those in layers */
+	unsigned arch;      /* architecture as a bit */
+	const char *prefix; /* prefix of all names */
+	const char *layers; /* second prefix of names in layers */
 };
 
 static uint64_t size_of(const struct kvi_model_file *file, unsigned size)

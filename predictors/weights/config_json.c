@@ -19,7 +19,8 @@ struct reader {
 	kvarc_ret ret; /* the first failure */
 };
 
-/* What the classes of architectures have where a file is silent; 0: it must say it. */
+/* Defaults of the architectures' classes for values that a file lacks; 0: the file must have
+ * them. */
 struct defaults {
 	uint32_t heads, kv_heads, head_channels, window, window_from;
 	double theta, epsilon;
@@ -47,7 +48,7 @@ static void fail_known(struct reader *r, const char *key, const char *known)
 		                  key, known);
 }
 
-/* null is as good as absent. */
+/* The value of a key; NULL: it is absent, or null. */
 static const json_t *get(const json_t *o, const char *key)
 {
 	const json_t *v = json_object_get(o, key);
@@ -85,7 +86,7 @@ static bool get_bool(struct reader *r, const char *key, bool missing)
 	return v ? json_is_true(v) : missing;
 }
 
-/* Must be as written here, if it is there. */
+/* Fails unless the value of a key, if it is there, is `text`. */
 static void need_text(struct reader *r, const char *key, const char *text)
 {
 	const json_t *v = get(r->o, key);
@@ -131,7 +132,7 @@ static void take_scales(struct reader *r, struct kvi_model_file *file)
 		file->attention_scale = 1;
 }
 
-/* What the head and its users need. */
+/* Reads the settings of the head and of its users. */
 static void take_head(struct reader *r, struct kvi_model_file *file, struct kvi_model_spec *spec)
 {
 	const json_t *first = get(r->o, "bos_token_id");
@@ -144,7 +145,7 @@ static void take_head(struct reader *r, struct kvi_model_file *file, struct kvi_
 		file->logit_cap = (float)get_number(r, r->o, "final_logit_softcapping", 0);
 }
 
-/* What would be left out in silence. */
+/* Fails for settings that the engine does not implement. */
 static void check_known(struct reader *r)
 {
 	bool gemma3 = r->arch == KVI_ARCH_GEMMA3;
@@ -166,7 +167,7 @@ static void check_known(struct reader *r)
 		fail_known(r, "quantization_config", "tensors of F32, F16 or BF16");
 }
 
-/* p: where the parameters of this rope are, NULL: nowhere. */
+/* Reads a rope. p: object with its parameters; NULL: there is none. */
 static void take_rope(struct reader *r, const struct kvi_model_file *file, const json_t *p,
                       const char *theta_key, double theta, struct kvi_rope_rule *rule)
 {
@@ -230,7 +231,7 @@ static void list_sliding(struct reader *r, const json_t *list, uint32_t layers, 
 	}
 }
 
-/* Which layers see a window, and how long it is. */
+/* Reads the layers that see a window, and its length. */
 static void take_windows(struct reader *r, const struct kvi_model_file *file,
                          struct kvi_model_spec *spec, uint8_t *sliding)
 {

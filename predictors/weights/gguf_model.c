@@ -198,7 +198,7 @@ static kvarc_ret read_tensor(struct loader *loader, struct kvi_weight *w, uint64
 		snprintf(w->type_name, sizeof w->type_name, "%s", t->name);
 	else
 		snprintf(w->type_name, sizeof w->type_name, "%u", (unsigned)type);
-	/* What is not known, or not a matrix, is never read. */
+	/* Tensors of unknown types, or of more than two axes, are never read. */
 	if (!t || !w->plain) {
 		w->type = KVI_NUM_NONE;
 		return KVARC_OK;
@@ -256,7 +256,8 @@ static kvarc_ret read_tensors(struct loader *loader, uint64_t n)
 	return ret ? ret : kvi_weights_settle(&loader->tensors, loader->error);
 }
 
-/* 0 where it is missing or not a count, which the checks of sizes find. */
+/* The value of a key as a count, `missing` where there is none; 0: it is no count, which the checks
+ * of sizes find. */
 static uint32_t count(const struct loader *loader, enum key key, uint32_t missing)
 {
 	double n = loader->pairs.n[key];
@@ -270,7 +271,7 @@ static double number(const struct loader *loader, enum key key, double missing)
 	return loader->pairs.has[key] ? loader->pairs.n[key] : missing;
 }
 
-/* Things that a loader which does not know them would silently leave out. */
+/* Fails for settings that the engine does not implement. */
 static kvarc_ret check_known(const struct loader *loader)
 {
 	const struct pairs *p = &loader->pairs;
@@ -315,7 +316,7 @@ static void take_sizes(struct loader *loader, int arch)
 		m->embedding_scale = sqrtf((float)m->width);
 }
 
-/* What the head and its users need. */
+/* Reads the settings of the head and of its users. */
 static void take_head(const struct loader *loader, int arch)
 {
 	struct kvi_model_file *m = loader->m;

@@ -14,11 +14,11 @@ struct maps {
 	struct kvi_map single;
 	struct kvi_model_part *parts;
 	size_t n;
-	char *path;                  /* as it was given */
-	struct kvi_file_stamp stamp; /* of single and the parts */
+	char *path;                  /* path as it was given */
+	struct kvi_file_stamp stamp; /* stamp of single and the parts */
 };
 
-/* One more file. */
+/* Adds the stamp of a file. */
 static void add_stamp(struct kvi_file_stamp *all, struct kvi_file_stamp one)
 {
 	all->is = kvi_h128_2(&all->is, sizeof all->is, &one.is, sizeof one.is);
@@ -36,7 +36,7 @@ static kvarc_ret path_in(const struct kvi_alloc *alloc, const char *folder, cons
 	return KVARC_OK;
 }
 
-/* all: stamps, or NULL. END: there is no such file. */
+/* Maps a file of a folder, and adds its stamp to all (may be NULL). END: there is no such file. */
 static kvarc_ret map_in(const struct kvi_alloc *alloc, const char *folder, const char *name,
                         struct kvi_map *map, struct kvi_file_stamp *all, kvarc_error *error)
 {
@@ -149,7 +149,7 @@ kvarc_ret kvi_model_file_open(struct kvi_model_file **file, const struct kvi_all
 	return ret;
 }
 
-/* Of the files that are there now. */
+/* Computes the stamp of the files that are there now; false: no memory. */
 static bool stamp_again(const struct kvi_model_file *file, struct kvi_file_stamp *all)
 {
 	const struct maps *maps = file->maps;

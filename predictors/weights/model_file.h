@@ -36,8 +36,8 @@ enum kvi_number_type {
 	KVI_NUM_BF16 = 30
 };
 
-/* data NULL: the model has none. A vector has one row, of floats. data need not be
- * aligned. */
+/* A matrix in the file. data NULL: the model has none. A vector has one row, of floats. data need
+ * not be aligned. */
 struct kvi_matrix {
 	uint8_t type;           /* enum kvi_number_type */
 	bool transposed;        /* floats only: row r is column r of the file's matrix */
@@ -52,13 +52,13 @@ enum kvi_activation { KVI_SILU, KVI_GELU }; /* gelu: the tanh form */
 struct kvi_model_layer {
 	struct kvi_matrix input_norm, input_norm_bias;
 	struct kvi_matrix q, k, v, o, q_bias, k_bias, v_bias, o_bias;
-	struct kvi_matrix q_norm, k_norm;       /* of a head's channels */
-	struct kvi_matrix after_attention_norm; /* before the residual is added */
+	struct kvi_matrix q_norm, k_norm;       /* norms of a head's channels */
+	struct kvi_matrix after_attention_norm; /* norm before the residual is added */
 	struct kvi_matrix ffn_norm, ffn_norm_bias;
-	struct kvi_matrix gate, up, down, up_bias, down_bias; /* gate: none in gpt2 */
+	struct kvi_matrix gate, up, down, up_bias, down_bias; /* gpt2 has no gate */
 	struct kvi_matrix after_ffn_norm;
 	uint32_t window; /* sliding: tokens seen, the own one included; 0: all */
-	uint8_t rope;    /* index into ropes; nothing where n_ropes is 0 */
+	uint8_t rope;    /* index into ropes; unused where n_ropes is 0 */
 };
 
 /* Frequencies of a rope as fractions of a full turn a position, times 2^64, multiples of
@@ -75,11 +75,12 @@ struct kvi_model_file {
 	char name[128]; /* may be empty */
 	uint32_t n_layers, width, heads, kv_heads, head_channels, ffn, vocabulary;
 	float norm_epsilon;
-	float attention_scale; /* of scores: 1 / sqrt(head_channels) unless the file sets it */
-	float logit_cap;       /* logits are cap * tanh(z / cap); 0: as they are */
-	int32_t first_token;   /* that sequences begin with; -1: the file says none */
-	float embedding_scale; /* 1 unless the model says otherwise; of safetensors in bf16 or f16
-	                          * a number of that type, as the model's own code has it */
+	float attention_scale; /* factor of scores: 1 / sqrt(head_channels) unless the file sets
+	                        * it */
+	float logit_cap;       /* logits are cap * tanh(z / cap); 0: not capped */
+	int32_t first_token;   /* id that sequences begin with; -1: the file has none */
+	float embedding_scale; /* factor, 1 unless the model has one; a bf16 or f16 number in
+	                        * safetensors of that type, as in the model's own code */
 	bool layer_norm;       /* mean and bias, as gpt2; else root mean square */
 	bool norm_plus_one;    /* norm gains are stored less 1 (gemma in safetensors) */
 	bool interleaved;      /* rows of q and k: pairs (2i, 2i + 1); else (i, i + rotary / 2) */
@@ -91,15 +92,15 @@ struct kvi_model_file {
 	unsigned n_ropes;         /* 0: gpt2. 2: gemma3's, of full and of sliding layers */
 	struct kvi_model_rope ropes[2];
 	struct kvi_model_layer *layers;
-	void *maps; /* of the loader */
+	void *maps; /* mappings of the loader */
 };
 
 /*
- * path: a GGUF file, or a folder with config.json and model.safetensors or
- * model.safetensors.index.json with its parts. error->text says in one line what is wrong
- * and, for an architecture or a type that is not known, which are.
- * Returns OK, MEM, MEMLIMIT, IO, FORMAT (neither of the two), OPTIONS (architecture, type, rope
- * scaling or version that is not known, no JSON library), DATA.
+ * Opens a model. path: a GGUF file, or a folder with config.json and model.safetensors or
+ * model.safetensors.index.json with its parts. error->text says in one line what is wrong and, for
+ * an architecture or a type that is not known, which are known. Returns OK, MEM, MEMLIMIT, IO,
+ * FORMAT (neither of the two), OPTIONS (architecture, type, rope scaling or version that is not
+ * known, no JSON library), DATA.
  */
 KVI_SHARED kvarc_ret kvi_model_file_open(struct kvi_model_file **file,
                                          const struct kvi_alloc *alloc, const char *path,
@@ -110,20 +111,20 @@ KVI_SHARED void kvi_model_file_close(struct kvi_model_file **file); /* NULL-safe
  * not show. */
 bool kvi_model_file_stamp(const struct kvi_model_file *file, struct kvi_h128 *stamp);
 
-/* Row r of a matrix in fp32: exact for floats, w * s (+ m) of quantised types, each
- * operation rounded. columns floats. False: one of them, or a scale, is not finite. */
+/* Reads row r of a matrix, `columns` floats in fp32: exact for floats, w * s (+ m) for quantised
+ * types, each operation rounded. False: a number or scale is not finite. */
 KVI_SHARED bool kvi_matrix_row(const struct kvi_matrix *matrix, uint64_t r, float *x);
 
-/* What a quantised type is made of: columns of a group, whether there are minima. group 0: a
- * type of floats. */
+/* The groups of a quantised type: columns of a group, whether there are minima. group 0: a type of
+ * floats. */
 struct kvi_number_groups {
 	unsigned group;
 	bool minima;
 };
-/* How a quantised type groups its numbers. */
+/* The groups of a type (enum kvi_number_type). */
 KVI_SHARED struct kvi_number_groups kvi_number_groups(unsigned type);
-/* Row r of a quantised matrix as its integers, and scales and minima by group, exact or rounded
- * once (spec/arithmetic.md 7). minimum is not touched for types without. False: a scale or
+/* Reads row r of a quantised matrix: its integers, and scales and minima by group, exact or rounded
+ * once (spec/arithmetic.md 7). minimum is not touched for types without minima. False: a scale or
  * minimum is not finite, and no predictor can be made of the matrix. */
 bool kvi_matrix_integers(const struct kvi_matrix *matrix, uint64_t r, int8_t *q, float *scale,
                          float *minimum);

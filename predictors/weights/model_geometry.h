@@ -6,13 +6,15 @@
 #include "weights/model_file.h"
 #include "util/shared.h"
 
-/* One track; the key and the value of each layer, in this order. Points into itself. */
+/* A geometry of one track with the key and the value of each layer, in this order. The struct
+ * points into itself. */
 struct kvi_model_geometry {
 	kvarc_geometry geometry;
 	kvarc_track track;
 	kvarc_rope ropes[2]; /* frequencies are the model's */
 };
-/* pairing: KVARC_ROPE_*, of keys with RoPE. Returns OK, MEM, MEMLIMIT. */
+/* Makes the geometry of a model's caches; pairing: KVARC_ROPE_*, of keys with RoPE. Returns OK,
+ * MEM, MEMLIMIT. */
 KVI_SHARED kvarc_ret kvi_model_geometry_make(struct kvi_model_geometry *geometry,
                                              const struct kvi_alloc *alloc,
                                              const struct kvi_model_file *file, unsigned dtype,
@@ -21,7 +23,7 @@ KVI_SHARED kvarc_ret kvi_model_geometry_make(struct kvi_model_geometry *geometry
 KVI_SHARED void kvi_model_geometry_free(struct kvi_model_geometry *geometry,
                                         const struct kvi_alloc *alloc);
 
-/* Positions that the model has, at least. */
+/* The number of positions that the model has at least. */
 KVI_SHARED uint64_t kvi_model_positions(const struct kvi_model_file *file);
 
 #endif

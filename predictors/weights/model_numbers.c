@@ -8,8 +8,8 @@
 
 enum {
 	BLOCK_MAX = 256,
-	GROUPS_MAX = 16, /* of a block */
-	MINIMA = 1       /* the type has them */
+	GROUPS_MAX = 16, /* groups of a block */
+	MINIMA = 1       /* flag: the type has minima */
 };
 
 /* The integers of a block, with scales and minima of its groups. */
@@ -48,7 +48,7 @@ static float load_f16(const uint8_t *p)
 	return from_f16(kvi_load16(p));
 }
 
-/* Low halves of 16 bytes, then high ones. */
+/* Unpacks the low halves of 16 bytes, then the high halves, and subtracts `less`. */
 static void nibbles(const uint8_t *p, int less, int8_t *q)
 {
 	for (int i = 0; i < 16; i++) {

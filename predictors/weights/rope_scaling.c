@@ -70,7 +70,7 @@ static kvarc_ret divide_by_tensor(const struct kvi_weights *tensors, struct kvi_
 			"tensor rope_freqs.weight has %llu x %llu "
 			"numbers, but the model's sizes ask for 1 x %u: the file is damaged",
 			(unsigned long long)w->rows, (unsigned long long)w->columns, (unsigned)n);
-	/* one number a row */
+	/* a matrix with one number a row */
 	struct kvi_matrix f = { w->type, true, n, 1, 1, w->data };
 	for (uint32_t i = 0; i < n; i++)
 		if (!kvi_matrix_row(&f, i, &by) || !kvi_rope_divide(&rope->freq[i], (double)by))
