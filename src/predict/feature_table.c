@@ -124,7 +124,7 @@ static bool settled(struct kvi_feature_table *table, uint32_t order_index)
 	return each_source(table, order_index, is_settled);
 }
 
-/* The same for the pool. */
+/* `settled` for kvi_pool_until: the table is not locked. */
 static bool ready(void *opaque)
 {
 	const struct feature_wait *w = opaque;
@@ -134,7 +134,7 @@ static bool ready(void *opaque)
 	return yes;
 }
 
-/* Those who wait look again; the table is not locked. */
+/* Makes waiting jobs of the pool look again; the table is not locked. */
 static void wake(struct kvi_feature_table *table)
 {
 	if (table->pool)
@@ -170,7 +170,7 @@ kvarc_ret kvi_feature_table_make(struct kvi_feature_table *table, uint32_t order
 	kvarc_ret ret = kvi_features_open(features, table->alloc,
 	                                  table->plan->of[order_index].model, n_tokens);
 	if (ret == KVARC_OK)
-		s->f = *features; /* others look at it after it was published */
+		s->f = *features; /* other jobs read f once it is published */
 	return ret;
 }
 

@@ -6,7 +6,7 @@
 #include "numeric/formats.h"
 #include "prediction_state.h"
 
-/* With the lock. */
+/* Marks the session as lost, with the reason; the lock is held. */
 static void fail(struct kvi_prediction *session, kvarc_ret ret, const char *why)
 {
 	session->lost = true;
@@ -15,7 +15,7 @@ static void fail(struct kvi_prediction *session, kvarc_ret ret, const char *why)
 	pthread_cond_broadcast(&session->changed);
 }
 
-/* With the lock. */
+/* Predicts the current layer; the lock is held. */
 static void predict(struct kvi_prediction *session)
 {
 	kvarc_ret ret = session->ops->predict(session->run, &session->p);
@@ -33,7 +33,7 @@ size_t kvi_prediction_layers(const struct kvi_prediction *session)
 	return session->limit;
 }
 
-/* No segment is in hand, and nothing was lost. */
+/* Resets the session to no current segment and no losses. */
 static void forget_segment(struct kvi_prediction *session)
 {
 	session->n = session->layer = session->observed = 0;
@@ -98,7 +98,7 @@ bool kvi_prediction_covers(const struct kvi_prediction *session, uint32_t order_
 	return find(session, order_index, &layer, &kind);
 }
 
-/* With the lock: nobody else has anything to do meanwhile. */
+/* Begins a segment at the first layer. The lock is held: no other job can go on meanwhile. */
 static void begin(struct kvi_prediction *session, const struct kvi_segment *segment)
 {
 	if (!segment->has_ids) {
@@ -117,7 +117,7 @@ static void begin(struct kvi_prediction *session, const struct kvi_segment *segm
 	predict(session);
 }
 
-/* Elements as numbers, those of keys in slots. */
+/* Converts elements to numbers, those of keys in slots. */
 static void take(struct kvi_prediction *session, const struct kvi_model *model,
                  const kvarc_tensor *tensor, const uint8_t *raw, float *to)
 {
@@ -156,7 +156,8 @@ static void correct(struct kvi_prediction *session, unsigned kind)
 	                  session->scratch);
 }
 
-/* With the lock: both tensors are known. there: attention has their elements since before. */
+/* Advances the model through the layer, whose two tensors are known; the lock is held. there:
+ * attention has their elements from an earlier pass. */
 static kvarc_ret go_through(struct kvi_prediction *session, bool there)
 {
 	bool closed = session->o.description->closed;
@@ -179,7 +180,7 @@ static kvarc_ret go_through(struct kvi_prediction *session, bool there)
 	return session->ops->advance(session->run, k, v, stride, corrects);
 }
 
-/* With the lock: on to the next layer, or segment. */
+/* Moves to the next layer, or segment; the lock is held. */
 static void advance(struct kvi_prediction *session)
 {
 	kvarc_ret ret = go_through(session, false);
@@ -199,8 +200,8 @@ static void advance(struct kvi_prediction *session)
 	pthread_cond_broadcast(&session->changed);
 }
 
-/* With the lock: the layer's prediction once more, by scalar arithmetic from the first layer on. In
- * an open loop attention keeps what was predicted of earlier segments: their checks held. */
+/* Predicts the layer once more, by scalar arithmetic from the first layer on; the lock is held. In
+ * an open loop attention keeps the predictions of earlier segments: their checks held. */
 static void predict_again(struct kvi_prediction *session, const struct kvi_segment *segment)
 {
 	size_t layer = session->layer;
@@ -211,13 +212,13 @@ static void predict_again(struct kvi_prediction *session, const struct kvi_segme
 	for (session->layer = 0; session->layer < layer; session->layer++) {
 		predict(session);
 		if (go_through(session, true))
-			break; /* cannot be: it was gone through before */
+			break; /* cannot fail: the layer was passed before */
 	}
 	session->layer = layer;
 	predict(session);
 }
 
-/* With the lock. */
+/* Fills in the results of a request; the lock is held. */
 static void answer(struct kvi_prediction *session, unsigned kind,
                    struct kvi_prediction_request *request)
 {
@@ -233,7 +234,7 @@ static void answer(struct kvi_prediction *session, unsigned kind,
 	kvi_fp_restore(mode);
 }
 
-/* Whether an answer is what it should be. */
+/* Whether the results of a request have its check, or it has none. */
 static bool holds(const struct kvi_prediction *session,
                   const struct kvi_prediction_request *request)
 {
@@ -245,7 +246,7 @@ static bool holds(const struct kvi_prediction *session,
 	                                              : kvi_expected_check(request->in));
 }
 
-/* With the lock: waits for the layer of a segment. False: the model will never be there. */
+/* Waits for the layer of a segment; the lock is held. False: the model will never reach it. */
 static bool wait_for(struct kvi_prediction *session, const struct kvi_segment *segment,
                      size_t layer, unsigned kind)
 {

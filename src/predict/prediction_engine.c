@@ -99,7 +99,7 @@ static kvarc_ret blind_segment(void *run, const struct kvi_segment *segment)
 	return kvi_token_blind_segment(r->b, segment->ids, segment->positions, segment->n);
 }
 
-/* There is only the one way. */
+/* Fails: a run without the current token has no scalar arithmetic to repeat the segment in. */
 static kvarc_ret blind_again(void *run, const struct kvi_segment *segment)
 {
 	(void)run;
@@ -237,7 +237,7 @@ static kvarc_ret external_segment(void *opaque, const struct kvi_segment *segmen
 	return answer(r->x->segment(r->sequence, segment->ids, segment->positions, segment->n));
 }
 
-/* There is only the one way. */
+/* Fails: an external predictor cannot repeat a segment in other arithmetic. */
 static kvarc_ret external_again(void *opaque, const struct kvi_segment *segment)
 {
 	(void)opaque;

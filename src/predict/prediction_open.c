@@ -44,7 +44,7 @@ static const char *why_no_rope(const struct kvi_prediction_options *options, uin
 {
 	const struct kvi_model_file *m = kvi_predictor_file(options->predictor);
 	if (!m)
-		return NULL; /* its keys are as they are stored */
+		return NULL; /* an external predictor gets keys as they are stored */
 	uint32_t rotary = m->n_ropes ? m->ropes[m->layers[layer].rope].rotary : 0;
 	if ((rope ? rope->rotary : 0) != rotary)
 		return "the RoPE of its keys is not known, or not the model's";
@@ -140,8 +140,8 @@ static kvarc_ret open_layers(struct kvi_prediction *session)
 	return KVARC_OK;
 }
 
-/* To go through a segment again takes the features of its layers: as much as the keys and values
- * that attention looks at take for 256 tokens. */
+/* Allocates features, of all layers where a second pass over a segment may need them: they take as
+ * much as the keys and values that attention looks at take for 256 tokens. */
 static kvarc_ret open_features(struct kvi_prediction *session, unsigned k)
 {
 	for (uint32_t l = 0; l < session->shape->layers; l++) {

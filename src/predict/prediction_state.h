@@ -15,8 +15,8 @@ enum { KEY, VALUE, BOTH };
 struct layer {
 	uint32_t order_index[BOTH];
 	const struct kvi_model *model[BOTH];
-	struct kvi_features *f[BOTH]; /* shared by all layers unless they are kept */
-	unsigned exact;               /* bits KEY and VALUE: nothing but P (spec predicted) */
+	struct kvi_features *f[BOTH]; /* shared by all layers unless `keeps` */
+	unsigned exact;               /* bits KEY and VALUE: the elements are P (spec predicted) */
 };
 
 /* A prediction session. Members below the lock are used with it alone. */
@@ -32,26 +32,26 @@ struct kvi_prediction {
 	struct kvi_external_layer *external;
 	size_t C;
 	struct layer *layers;
-	/* The segment in hand, or the next one when n is 0. */
+	/* The current segment, or the next one when n is 0. */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	bool has_lock, has_changed;
 	uint64_t t0;
-	size_t n, layer, limit; /* limit: layers that it goes through */
-	unsigned observed;      /* bits KEY and VALUE of the layer */
+	size_t n, layer, limit; /* limit: layers that the session predicts */
+	unsigned observed;      /* bits KEY and VALUE: observed tensors of the layer */
 	bool lost;
 	/* The first segment with a loss, and its layers that will never be reached. */
 	uint64_t lost_t0;
 	size_t lost_from;
 	const char *why;
-	kvarc_ret ret; /* why, as a code */
+	kvarc_ret ret; /* code of the failure */
 	struct kvi_predicted p;
 	float *true_values[BOTH]; /* keys in slots */
 	float *turned, *channels; /* a token's predicted keys, in slots and not */
-	uint8_t *elements;        /* of a token */
-	bool keeps;               /* the features of all layers, of the segment in hand */
-	bool fell_back;           /* to scalar arithmetic */
-	void *scratch;            /* of corrections */
+	uint8_t *elements;        /* elements of a token */
+	bool keeps;               /* features of all layers of the current segment stay */
+	bool fell_back;           /* scalar arithmetic is used */
+	void *scratch;            /* memory of corrections */
 };
 
 /* The tensor at an index of the order of chunks. */
@@ -61,12 +61,13 @@ kvi_prediction_tensor(const struct kvi_prediction_options *options, uint32_t ord
 	return &options->geometry->tensors[options->order->tensors[order_index]];
 }
 
-extern const char kvi_prediction_failed_text[]; /* why of an external predictor */
+extern const char kvi_prediction_failed_text[]; /* `why` of an external predictor */
 
-/* With the lock, in exact arithmetic: P of the layer in hand, of all tokens; whether it is raw. */
+/* Computes P of the current layer for all tokens, in exact arithmetic; the lock is held. */
 void kvi_prediction_elements(struct kvi_prediction *session, const kvarc_tensor *tensor,
                              uint8_t *to);
-/* Whether the predicted elements of the current layer are the raw elements. As above. */
+/* Whether P of the current layer is equal to the raw elements, in exact arithmetic; the lock is
+ * held. */
 bool kvi_prediction_is_exact(struct kvi_prediction *session, const kvarc_tensor *tensor,
                              const uint8_t *raw);
 

@@ -22,9 +22,9 @@ struct kvi_token_coder {
 	struct kvi_run *run;
 	struct kvi_head *head;
 	float *last;       /* the hidden state of the token before the next one */
-	uint32_t *weights; /* of the words, as the next token */
+	uint32_t *weights; /* weights of the vocabulary for the next token */
 	uint64_t total;
-	int32_t *ids, *positions; /* of all tokens so far */
+	int32_t *ids, *positions; /* ids and positions of all tokens so far */
 	size_t n, cap_ids, cap_positions;
 	kvi_token_stop stop;
 	void *stop_opaque;
@@ -139,7 +139,7 @@ void kvi_token_coder_ids(const struct kvi_token_coder *coder, uint64_t t0, size_
 	memcpy(ids, coder->ids + t0, n * sizeof *ids);
 }
 
-/* Through all layers, in an open loop. Afterwards kvi_run_hidden is what the head looks at. */
+/* Runs tokens through all layers in an open loop. Afterwards kvi_run_hidden is the head's input. */
 static kvarc_ret go(struct kvi_token_coder *coder, const int32_t *ids, const int32_t *positions,
                     size_t n)
 {
@@ -148,15 +148,14 @@ static kvarc_ret go(struct kvi_token_coder *coder, const int32_t *ids, const int
 	return kvi_run_through(coder->run, ids, positions, n, NULL);
 }
 
-/* The hidden state of token i of those that were gone through last is that of the track's last
- * one. */
+/* Stores the hidden state of token i of the last pass, which is the track's last token. */
 static void keep_last(struct kvi_token_coder *coder, size_t i)
 {
 	struct kvi_hidden h = kvi_run_hidden(coder->run);
 	memcpy(coder->last, h.h + i * h.width, coder->file->width * sizeof *coder->last);
 }
 
-/* The state of the last token is made again. */
+/* Runs the last token once more, for its hidden state. */
 kvarc_ret kvi_token_coder_rewind(struct kvi_token_coder *coder, uint64_t t0, kvarc_error *error)
 {
 	kvarc_ret ret = KVARC_OK;
@@ -302,7 +301,7 @@ static kvarc_ret decode(struct kvi_token_coder *coder, struct kvi_segment *segme
 	return kvi_range_done(&d) ? KVARC_OK : KVARC_DATA;
 }
 
-/* From the first token on, by scalar arithmetic from now on. */
+/* Runs all tokens again, from the first one on, in scalar arithmetic, which stays. */
 static kvarc_ret start_again(struct kvi_token_coder *coder)
 {
 	coder->fell_back = true;

@@ -16,7 +16,7 @@ static inline int16_t kvi_expected(float q)
 	const float rounds = 12582912.0f; /* 1.5 x 2^23 (spec arithmetic 1) */
 	q = q > KVI_UNIT_MAX ? KVI_UNIT_MAX : q;
 	q = q < -KVI_UNIT_MAX ? -KVI_UNIT_MAX : q;
-	q = q == q ? q : 0; /* not a number */
+	q = q == q ? q : 0; /* NaN */
 	return (int16_t)(int32_t)((q + rounds) - rounds);
 }
 
@@ -33,10 +33,11 @@ uint64_t kvi_expected_hash(const struct kvi_linear_in *in);
 /* Scratch memory, 64-aligned, for kvi_model_correct of n tokens. */
 size_t kvi_model_correct_bytes(size_t n);
 /*
- * Corrects the hidden state by a model with KVI_MODEL_CORRECTS: model->width numbers at
- * h[t * h_stride] for each t from first, a multiple of 32, to first + n. t counts as in the
- * features, which are of a whole segment: same as model->same has its sources, own of the model.
- * root[t]: of the norm. Threads may take different tokens.
+ * Corrects the hidden state by a model with KVI_MODEL_CORRECTS: model->width numbers at h[t *
+ * h_stride] for each t from first, a multiple of 32, to first + n. t counts as in the features,
+ * which are of a whole segment: same[i] are those of the sources in model->same, own those of the
+ * model's tensor. root[t]: the root of the norm of token t. Several threads may correct different
+ * tokens.
  */
 void kvi_model_correct(const struct kvi_model *model, const struct kvi_features *const same[],
                        const struct kvi_features *own, const struct kvi_kernels *kernels, float *h,

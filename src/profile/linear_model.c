@@ -22,7 +22,7 @@ kvarc_ret kvi_features_open(struct kvi_features **out, const struct kvi_alloc *a
 	f->tokens_capacity = padded;
 	f->r = kvi_array(alloc, n, sizeof *f->r);
 	f->w = kvi_array(alloc, padded, sizeof *f->w);
-	const bool z = model->level == KVI_LEVEL_LOWER || /* no others look at it */
+	const bool z = model->level == KVI_LEVEL_LOWER || /* z is read at these levels alone */
 	               model->level == KVI_LEVEL_BASIS;
 	if (z)
 		f->z = kvi_array(alloc, n, sizeof *f->z);
@@ -111,8 +111,8 @@ void kvi_linear_begin(struct kvi_linear *linear, void *memory)
  */
 struct linear_some {
 	size_t head, first, slots;  /* first: in the head */
-	size_t c;                   /* of all slots */
-	const int32_t *below, *sum; /* NULL: there are none */
+	size_t c;                   /* index of the first slot among all slots */
+	const int32_t *below, *sum; /* sums; NULL: there are none */
 	size_t below_step;
 	size_t near; /* entries of a row of B before its slots */
 	const int16_t *table;
@@ -124,7 +124,7 @@ static size_t feature_step(const struct kvi_model *model)
 	return model->heads * kvi_head_stride(model) * KVI_LANES;
 }
 
-/* Where a head's features of a block are. */
+/* Index of a head's features of a block. */
 static size_t feature_at(const struct kvi_model *model, size_t head,
                          const struct kvi_linear_block *block)
 {
@@ -140,7 +140,7 @@ static struct kvi_rows_part part_of(const struct kvi_model *model, const int16_t
 		                       feature_step(model) };
 }
 
-/* The same of a source; entries of a row are added to *n. */
+/* The slots of a source; adds its entries of a row to *n. */
 static struct kvi_rows_part source_part(const struct linear_some *some,
                                         const struct kvi_source *source, const int16_t *features,
                                         const struct kvi_linear_block *block, size_t *n)
@@ -191,8 +191,8 @@ static void take_expected(const struct kvi_linear *linear, struct linear_some *s
 	}
 }
 
-/* What the tensors of the layer add to a panel: sources, and of the tensor
- * itself the slots before it. */
+/* Sums the contributions of the layer's tensors to a panel: sources, and the slots of the tensor
+ * itself before the panel. */
 static void sum_same(const struct kvi_linear *linear, struct linear_some *some,
                      const struct kvi_linear_block *block)
 {
@@ -258,7 +258,7 @@ static void set_slot(const struct kvi_linear *linear, const struct linear_some *
 		.sum_step = some->slots * KVI_LANES,
 	};
 	if (some->below) {
-		slot->qa = m->qa ? m->qa[c] : 0; /* else expected */
+		slot->qa = m->qa ? m->qa[c] : 0; /* `expected` has no fraction bits */
 		slot->below = some->below + i * KVI_LANES;
 	}
 	if (some->sum) {

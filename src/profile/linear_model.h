@@ -13,11 +13,11 @@
 #include "profile_io.h"
 #include "numeric/rope_angles.h"
 
-/* What upper tensors need of a tensor of one segment: z, r, and the scale at its end. */
+/* Features of a tensor in one segment, for upper tensors: z, r, and the scale at its end. */
 struct kvi_features {
 	size_t n_tokens, tokens_capacity;
-	int16_t *z, *r;         /* heads * head_room * tokens_room */
-	uint32_t *w;            /* tokens_room */
+	int16_t *z, *r;         /* heads * kvi_head_stride * tokens_capacity */
+	uint32_t *w;            /* tokens_capacity */
 	uint32_t n;             /* N of spec linear 4 */
 	bool has_z;             /* z is there and read by others: only read it */
 	uint64_t expected_hash; /* kvi_expected_hash, of models from KVI_LEVEL_MODEL on */
@@ -54,12 +54,12 @@ struct kvi_linear {
 	const struct kvi_rotations *turns; /* NULL when nothing rotates */
 	struct kvi_features *out;          /* z NULL: not wanted */
 	bool predicts;                     /* mu is wanted: there is a stream or w */
-	bool only_z;                       /* nothing but out->z is wanted */
+	bool only_z;                       /* only out->z is wanted */
 
 	size_t tokens_capacity;
 	int16_t *unknown, *table; /* table: of a panel */
 	const int8_t **ids;       /* rows of the token table */
-	int32_t *below, *sum;     /* of a stretch, of a panel */
+	int32_t *below, *sum;     /* sums of a stretch, of a panel */
 };
 /* Slots of a head whose sums over lower layers are made together. */
 enum { KVI_STRETCH = 32 };
@@ -69,9 +69,9 @@ size_t kvi_linear_bytes(const struct kvi_linear_in *in);
 void kvi_linear_begin(struct kvi_linear *linear, void *buffer);
 
 /*
- * Some tokens of the segment: whole steps of 32, in parts of equal size, or the last
- * tokens. Elements are rows of `lanes` a step in each part; row[slot] says which one is a
- * slot's. Rows from n_coded on are not in the stream (constant channels).
+ * Some tokens of the segment: whole steps of 32, in parts of equal size, or the last tokens.
+ * Elements are rows of `lanes` a step in each part; row[slot] is the index of a slot's row. Rows
+ * from n_coded on are not in the stream (constant channels).
  */
 struct kvi_linear_block {
 	size_t first, steps;
@@ -79,9 +79,9 @@ struct kvi_linear_block {
 	uint16_t *x;
 	const uint32_t *row;
 	size_t n_coded;
-	struct kvi_slot_reader *reader; /* one for each 2^part_shift steps; NULL: all elements
-	                                 * are there */
-	unsigned part_shift;            /* at least 3: one part */
+	struct kvi_slot_reader *reader; /* reader of each 2^part_shift steps; NULL: all elements
+	                                 * are known */
+	unsigned part_shift;            /* 3 or more: there is one part */
 	size_t x_part;                  /* elements from one part to the next */
 	uint32_t *ctx;                  /* contexts in stream order; NULL: not wanted */
 };

@@ -4,7 +4,7 @@
 
 #include "format/segment.h"
 
-/* What the search for sources goes through. */
+/* The arguments of the search for models and sources in a track. */
 struct planning {
 	const kvarc_geometry *g;
 	const struct kvi_order *order;

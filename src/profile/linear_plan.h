@@ -13,20 +13,20 @@ enum { KVI_LINEAR_CHUNK_MAX = 8 << 20 };
 /* A tensor by its index in the order of chunks; its sources likewise. */
 struct kvi_planned {
 	const struct kvi_model *model; /* NULL: there is none that fits */
-	bool complete;                 /* its sources are there: codec linear can be used, and r and
-	                 * w mean something (spec linear 6) */
+	bool complete;                 /* its sources are there: codec linear can be used, and r
+	                                * and w are defined (spec linear 6) */
 	uint32_t lower[KVI_LOWER_MAX], same[KVI_SAME_MAX], scale;
 };
 
-/* Which model of a profile predicts which tensor of a geometry. */
+/* The models of a profile for the tensors of a geometry. */
 struct kvi_linear_plan {
 	const struct kvi_profile *profile;
 	size_t n_complete;
-	struct kvi_planned of[]; /* as many as the geometry has tensors */
+	struct kvi_planned of[]; /* one for each tensor of the geometry */
 };
 
-/* Tensors whose full chunk would have more bytes than chunk_max are left out.
- * Returns OK, MEM, MEMLIMIT. */
+/* Makes the plan of a level, which the caller frees with kvi_free. Tensors whose full chunk would
+ * have more bytes than chunk_max are left out. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_linear_plan_make(struct kvi_linear_plan **plan, const struct kvi_alloc *alloc,
                                const struct kvi_profile *p, unsigned level,
                                const kvarc_geometry *geometry, const struct kvi_order *order,

@@ -10,14 +10,14 @@
 struct kvarc_profile {
 	struct kvi_alloc alloc;      /* holds itself and the profile */
 	struct kvi_profile *profile; /* p->alloc is the handle's */
-	uint64_t file_bytes;         /* as a .kvp file, header included */
+	uint64_t file_bytes;         /* bytes of its .kvp file, header included */
 };
 
-/* A handle without a profile yet: fill profile and file_bytes. Freed by
- * kvarc_profile_close. Returns OK, MEM, MEMLIMIT. */
+/* Makes a handle without a profile: the caller fills profile and file_bytes. kvarc_profile_close
+ * frees it. Returns OK, MEM, MEMLIMIT. */
 KVI_SHARED kvarc_ret kvi_profile_handle_new(kvarc_profile **p, const kvarc_common *common);
 
-/* Digest and file_bytes of a finished profile in it. Returns OK, MEM, MEMLIMIT. */
+/* Computes digest and file_bytes of the finished profile of a handle. Returns OK, MEM, MEMLIMIT. */
 KVI_SHARED kvarc_ret kvi_profile_handle_finish(kvarc_profile *profile);
 
 #endif

@@ -120,7 +120,7 @@ static void run_heads(int16_t *p, const struct kvi_model *from, size_t n, kvi_ru
 {
 	size_t each = from->head_channels, stride = kvi_head_stride(from);
 	if (each == stride)
-		each = n; /* no gaps */
+		each = n; /* heads without gaps */
 	for (; n > each; n -= each, p += stride)
 		run(ctx, p, each);
 	if (n)
@@ -325,7 +325,7 @@ static bool resolve(const struct kvi_profile *profile, const struct kvi_model *m
 	return source->model && (source->scope == 0 || model->heads % source->model->heads == 0);
 }
 
-/* At level 9 tensors of the same layer are among the lower ones. */
+/* Whether a source may be among the lower ones: at level 9 tensors of the same layer may, too. */
 static bool comes_before(const struct kvi_model *model, const struct kvi_source *source)
 {
 	return source->delta || (model->level == KVI_LEVEL_BASIS && source->kind < model->kind);
@@ -378,7 +378,8 @@ static kvarc_ret model_resolve(const struct kvi_profile *profile, struct kvi_mod
 	return KVARC_OK;
 }
 
-/* In blocks of a constant size, which compilers make vectors of; at most 2^15 * 64 each. */
+/* Adds absolute values in blocks of a constant size, which compilers vectorise; a block's sum is at
+ * most 2^15 * 64. */
 static void add_absolute(void *ctx, int16_t *p, size_t n)
 {
 	enum { BLOCK = 64 };
@@ -424,7 +425,7 @@ static bool width_good(const struct kvi_model *model)
 	return model->width >= 1 && model->width <= KVI_CORRECTS_WIDTH_MAX;
 }
 
-/* Arrays of a resolved model: false when spec profile 3 is not kept. */
+/* Whether the arrays of a resolved model obey spec profile 3. */
 static bool model_values_good(const struct kvi_model *model)
 {
 	for (size_t c = 0; c < model->C; c++)
@@ -522,7 +523,8 @@ uint64_t kvi_model_coefficients(const struct kvi_model *model)
 	       model_entries_m(model);
 }
 
-/* What the parser has checked by reading it. */
+/* Checks what the parser has checked already: counts, order of keys, ropes. For profiles of
+ * trainers. */
 static bool head_good(const struct kvi_profile *profile)
 {
 	if (profile->identity.n > KVI_PROFILE_PAIRS || profile->n_ropes > KVI_MAX_ROPES ||

@@ -52,7 +52,7 @@ static inline unsigned kvi_models_level(unsigned level)
 	return level == KVI_LEVEL_PREDICTED ? KVI_LEVEL_LAST : level;
 }
 
-/* Another tensor that a linear model predicts from. */
+/* A tensor that a linear model of another tensor predicts from. */
 struct kvi_source {
 	uint8_t delta; /* 0: same layer */
 	uint8_t kind;
@@ -61,19 +61,18 @@ struct kvi_source {
 };
 
 /*
- * Model of one tensor. Arrays are by slot (spec linear 1). Coefficients are
- * kept as kernels want them: a row of A or B is a block a source and then (B) a
- * block of earlier slots; a block has the source's heads in scope (all, or one)
- * times kvi_head_stride(its head channels) entries, zero where there is no
- * feature. So a row lines up with feature rows (linear.h), also for heads of an
- * odd number of channels. Rows of D are like rows of B, of all heads, with all of
- * the model's own slots.
+ * Model of one tensor. Arrays are by slot (spec linear 1). Coefficients are stored as kernels want
+ * them: a row of A or B is a block a source and then (B) a block of earlier slots; a block has the
+ * source's heads in scope (all, or one) times kvi_head_stride(its head channels) entries, zero
+ * where there is no feature. So a row lines up with feature rows (kernels/slots.h), also for heads
+ * of an odd number of channels. Rows of D are like rows of B, of all heads, with all of the model's
+ * own slots.
  */
 struct kvi_model {
 	uint8_t level, kind, flags;
 	uint32_t layer, heads, head_channels;
 	uint32_t rope;   /* 0 none, else 1 + index into the profile's ropes */
-	uint32_t rotary; /* of that rope, 0 without */
+	uint32_t rotary; /* rotated channels of the rope, 0: none */
 	size_t C;
 	unsigned n_lower, n_same;
 	struct kvi_source lower[KVI_LOWER_MAX], same[KVI_SAME_MAX];
@@ -90,7 +89,7 @@ struct kvi_model {
 	int32_t *ids;  /* ascending */
 	int8_t *table; /* n_ids x C */
 	/* correction of the hidden state (spec model 3) */
-	uint32_t width; /* of the state: rows of D */
+	uint32_t width; /* width of the state: rows of D */
 	uint8_t *e;
 	int16_t *d;
 	size_t d_stride; /* entries a row, even; 0: no matrix */
@@ -130,7 +129,7 @@ kvarc_ret kvi_profile_parse(struct kvi_profile **out, const struct kvi_alloc *al
 /* Appends the content; sets profile->digest. profile may have been built by a trainer and
  * is finished. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_profile_serialise(struct kvi_profile *profile, struct kvi_out *out);
-/* The same without the digest. Test out->failed afterwards. */
+/* Appends the content without setting the digest. Test out->failed afterwards. */
 void kvi_profile_put(const struct kvi_profile *profile, struct kvi_out *out);
 
 /* The header of a .kvp file. */
@@ -138,45 +137,46 @@ struct kvi_profile_header {
 	uint64_t content_bytes, packed_bytes;
 	struct kvi_h128 digest;
 };
-/* Of the first bytes of a file. Returns OK, FORMAT, OPTIONS, DATA (also when there are
- * fewer than KVI_PROFILE_HEADER_BYTES). */
+/* Parses the header in the first bytes of a file. Returns OK, FORMAT, OPTIONS, DATA (also when
+ * there are fewer than KVI_PROFILE_HEADER_BYTES). */
 kvarc_ret kvi_profile_header_parse(struct kvi_profile_header *header, const uint8_t *file,
                                    size_t bytes);
-/* packed: the header->packed_bytes bytes behind the header. Returns as parse. */
+/* Unpacks and parses the content of a file; packed: the header->packed_bytes bytes behind the
+ * header. Returns as kvi_profile_parse. */
 kvarc_ret kvi_profile_unpack(struct kvi_profile **out, const struct kvi_alloc *alloc,
                              const struct kvi_profile_header *header, const uint8_t *packed);
-/* A whole file in memory: header, check, packed content. Returns as parse, FORMAT too. */
+/* Reads a whole file in memory: header, check, packed content. Returns as kvi_profile_parse, and
+ * FORMAT. */
 kvarc_ret kvi_profile_read_file(struct kvi_profile **out, const struct kvi_alloc *alloc,
                                 const uint8_t *file, size_t bytes);
 /* Appends header and packed content. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_profile_write_file(const struct kvi_profile *profile, struct kvi_out *out);
 void kvi_profile_free(struct kvi_profile *profile); /* NULL-safe */
 /*
- * For trainers: an empty profile, to be filled with memory from p->alloc. Memory for
- * the arrays of a model whose level, layer, kind, shape, sources, flags, n_ids and width
- * are set, zeroed; the models that its sources name are in p->models with their shapes.
- * Arrays that the model has are freed. Returns OK, MEM, MEMLIMIT, DATA (a source is missing).
+ * Makes an empty profile for trainers, to be filled with memory from its alloc. Returns OK, MEM,
+ * MEMLIMIT.
  */
 KVI_SHARED kvarc_ret kvi_profile_new(struct kvi_profile **out, const struct kvi_alloc *alloc);
-/* Allocates the arrays of a model whose sizes are set. Returns OK, MEM, MEMLIMIT, DATA (a source
- * is missing). */
+/* Allocates the arrays of a model whose level, layer, kind, shape, sources, flags, n_ids and width
+ * are set, zeroed; the models that its sources name are in profile->models with their shapes.
+ * Arrays that the model has are freed. Returns OK, MEM, MEMLIMIT, DATA (a source is missing). */
 KVI_SHARED kvarc_ret kvi_model_reserve(const struct kvi_profile *profile, struct kvi_model *model);
-/* For what is predicted without an error, or with a small one: from the steps that the model has,
- * the sizes and the way they follow. Flags and k are set, the means are left. */
+/* Prepares a model for predictions without errors, or with small ones: sets k from the model's
+ * steps, and flag and n0 of a scale that follows the tokens. The means are left. */
 KVI_SHARED void kvi_model_expect_nothing(struct kvi_model *model);
 /* Sorts the models (they must not be moved afterwards), resolves sources, checks as parse does.
  * Returns OK, MEM, MEMLIMIT; DATA, OPTIONS when something is wrong. */
 KVI_SHARED kvarc_ret kvi_profile_finish(struct kvi_profile *profile);
 /*
- * A finished profile of all tensors that one of n (at least 1) has models of: the first
- * one's that has the model and all its sources to give. On failure *out is NULL.
- * Returns OK, MEM, MEMLIMIT, GEOMETRY (they name different models).
+ * Merges n (at least 1) profiles into a finished one: each tensor gets the model of the first
+ * profile that has it with all its sources. On failure *out is NULL. Returns OK, MEM, MEMLIMIT,
+ * GEOMETRY (the profiles name different models).
  */
 kvarc_ret kvi_profile_merge(struct kvi_profile **out, const struct kvi_alloc *alloc,
                             const struct kvi_profile *const *list, size_t n);
-/* What a public handle holds; lives as long as it. */
+/* The profile of a public handle, which owns it. */
 const struct kvi_profile *kvi_profile_of(const kvarc_profile *profile);
-/* NULL when there is none. */
+/* The model of a level, layer and kind; NULL: there is none. */
 KVI_SHARED const struct kvi_model *kvi_profile_model(const struct kvi_profile *profile,
                                                      unsigned level, uint32_t layer, unsigned kind);
 /* Whether a model is of this tensor's shape (spec linear): heads, head

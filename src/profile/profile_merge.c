@@ -88,7 +88,7 @@ static kvarc_ret take_model(struct kvi_profile *profile, const struct kvi_profil
 	return KVARC_OK;
 }
 
-/* Whether all that a model is predicted from was taken from the same profile. */
+/* Whether all sources of a model were copied from the same profile. */
 static bool has_sources(const struct kvi_profile *from, const struct kvi_model *model,
                         const bool *taken)
 {
@@ -100,14 +100,15 @@ static bool has_sources(const struct kvi_profile *from, const struct kvi_model *
 	return all;
 }
 
-/* One of p's first n models, which are in order. */
+/* The model of the key's level, layer and kind among the first n, which are in order; NULL:
+ * none. */
 static const struct kvi_model *find(const struct kvi_profile *profile, size_t n,
                                     const struct kvi_model *key)
 {
 	return n ? bsearch(key, profile->models, n, sizeof *key, kvi_model_compare) : NULL;
 }
 
-/* Whether one of them corrects the same layer: one does, the first that came. */
+/* Whether one of the first n models corrects the layer of `model`: only the first to come may. */
 static bool corrected(const struct kvi_profile *profile, size_t n, const struct kvi_model *model)
 {
 	struct kvi_model key = *model;
@@ -132,15 +133,15 @@ static kvarc_ret take_models(struct kvi_profile *profile, const struct kvi_profi
 			ret = take_model(profile, from, m, corrected(profile, before, m));
 	}
 	kvi_free(profile->alloc, taken);
-	/* for the next search; sources are found again at the end */
+	/* sorted for the next search; kvi_profile_finish resolves sources again */
 	if (profile->n_models)
 		qsort(profile->models, profile->n_models, sizeof *profile->models,
 		      kvi_model_compare);
 	return ret;
 }
 
-/* Of a key that both have, the first one's value stands; but what they were fitted on
- * adds up, and two models do not go together. */
+/* Adds a pair. Where the profile has another value of its key, that stays; but values of fitted_on
+ * are joined, and two models or weights do not go together (GEOMETRY). */
 static kvarc_ret take_pair(struct kvi_profile *profile, const struct kvi_pair *pair)
 {
 	const char *have = kvi_identity_get(&profile->identity, pair->key);
@@ -161,7 +162,7 @@ static kvarc_ret take_pair(struct kvi_profile *profile, const struct kvi_pair *p
 	memcpy(both + a + 2, pair->value, b + 1);
 	kvarc_ret ret = kvi_identity_set(&profile->identity, profile->alloc, pair->key, both);
 	kvi_free(profile->alloc, both);
-	return ret == KVARC_PROG ? KVARC_OK : ret; /* too long: the first */
+	return ret == KVARC_PROG ? KVARC_OK : ret; /* both are too long: the first stays */
 }
 
 kvarc_ret kvi_profile_merge(struct kvi_profile **out, const struct kvi_alloc *alloc,

@@ -10,7 +10,7 @@
 #include "util/view.h"
 
 enum {
-	ROWS = 64,         /* of a sample, at a time */
+	ROWS = 64,         /* rows of a sample that are read at once */
 	BELOW_LARGEST = 14 /* binades from the largest number to a step; X has 15 bits */
 };
 
@@ -34,7 +34,7 @@ static bool wanted(const struct sizing *sizing, const kvarc_tensor *tensor)
 	return true;
 }
 
-/* 1 + its number in the profile; 0: no memory. */
+/* 1 + the index of a RoPE in the profile, added if need be; 0: no memory. */
 static uint32_t rope_number(struct kvi_profile *profile, const kvarc_rope *rope)
 {
 	size_t bytes = rope->rotary / 2 * sizeof *rope->freq;
@@ -86,7 +86,8 @@ static kvarc_ret measure(const struct sizing *sizing, size_t tensor, float *amax
 	return ret;
 }
 
-/* Both slots of a pair have the step of the larger one. */
+/* Sets the steps from the sizes of channels: both slots of a pair have the step of the larger
+ * one. */
 static void fill(struct kvi_model *model, const kvarc_rope *rope, const float *amax)
 {
 	for (size_t c = 0; c < model->C; c++) {
