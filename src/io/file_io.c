@@ -113,7 +113,7 @@ static int64_t read_at(void *opaque, void *buf, size_t bytes, uint64_t offset)
 	return n;
 }
 
-/* The same of one that only goes forward. */
+/* kvarc_source.read of a descriptor that only goes forward. */
 static int64_t read_next(void *opaque, void *buf, size_t bytes, uint64_t offset)
 {
 	ssize_t n;
@@ -124,7 +124,8 @@ static int64_t read_next(void *opaque, void *buf, size_t bytes, uint64_t offset)
 	return n;
 }
 
-/* The same two for descriptors that kvarc_source_close closes. */
+/* read_at and read_next for descriptors that kvarc_source_close closes, which knows them by these
+ * functions. */
 static int64_t read_at_owned(void *opaque, void *buf, size_t bytes, uint64_t offset)
 {
 	return read_at(opaque, buf, bytes, offset);
@@ -239,7 +240,8 @@ void kvarc_source_close(kvarc_source *source)
 
 /* ==== Sinks on paths, descriptors and FILEs ==== */
 
-/* All bytes, at an offset or, with offset KVARC_UNKNOWN, behind what was written. */
+/* Writes all bytes at an offset or, with offset KVARC_UNKNOWN, behind the bytes that were
+ * written. */
 static int write_all(int fd, const uint8_t *p, size_t bytes, uint64_t offset)
 {
 	bool forward = offset == KVARC_UNKNOWN;
@@ -270,13 +272,13 @@ static int write_at(void *opaque, const void *buf, size_t bytes, uint64_t offset
 	return write_all(kvi_opaque_fd(opaque), buf, bytes, offset);
 }
 
-/* The same of one that kvarc_sink_close closes. */
+/* write_at for descriptors that kvarc_sink_close closes. */
 static int write_at_owned(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
 	return write_at(opaque, buf, bytes, offset);
 }
 
-/* The same of pipes. */
+/* kvarc_sink.write of pipes. */
 static int write_next(void *opaque, const void *buf, size_t bytes, uint64_t offset)
 {
 	(void)offset;
@@ -288,7 +290,7 @@ static int write_next_owned(void *opaque, const void *buf, size_t bytes, uint64_
 	return write_next(opaque, buf, bytes, offset);
 }
 
-/* fsync; done where there is nothing to wait for. */
+/* fsync; succeeds where there is nothing to wait for. */
 static int sync_descriptor(int fd)
 {
 	int ret;
@@ -341,7 +343,7 @@ static int flush_file(void *opaque)
 	FILE *file = opaque;
 	if (fflush(file))
 		return -1;
-	int fd = fileno(file); /* none: it is in memory */
+	int fd = fileno(file); /* below 0: the FILE is in memory */
 	return fd < 0 ? 0 : sync_descriptor(fd);
 }
 

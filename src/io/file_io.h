@@ -7,7 +7,7 @@
 
 #include "kvarc.h"
 
-/* The descriptor of such a pointer. */
+/* The descriptor in the opaque pointer of a source or sink. */
 static inline int kvi_opaque_fd(const void *opaque)
 {
 	return (int)(intptr_t)opaque;

@@ -146,7 +146,7 @@ static uint32_t narrow(uint32_t size, const struct kvi_float_format *format, uin
 		code = without(size, lost) - ((least - 1) << format->mant_bits);
 		return code < largest ? code : largest;
 	}
-	/* subnormal: units of the smallest number */
+	/* a subnormal number counts units of the smallest one */
 	lost += least - (e ? e : 1);
 	return without((size & 0x7fffff) | (e ? 0x800000 : 0), lost < 25 ? lost : 25);
 }

@@ -17,23 +17,22 @@ struct kvi_float_format {
 	struct kvi_grid_format grid;
 };
 
-/* NULL for a dtype that is not floating point. */
+/* The format of a dtype; NULL: it is not floating point. */
 KVI_SHARED const struct kvi_float_format *kvi_float_format(unsigned dtype);
 
 /*
- * n elements of a floating-point dtype as binary32, for statistics: exact but
- * for f32 (its high half). What is not finite in a format of 5 exponent bits or
- * fewer comes out as a large number.
+ * Converts n elements of a floating-point dtype to binary32, for statistics: exact but for f32 (its
+ * high half). Infinities and NaNs of a format of 5 exponent bits or fewer become large numbers.
  */
 KVI_SHARED void kvi_floats_widen(unsigned dtype, const uint8_t *from, size_t n, float *to);
 /* Whether none of n elements is an infinity or not a number. */
 KVI_SHARED bool kvi_floats_finite(unsigned dtype, const uint8_t *from, size_t n);
 
-/* The same for predictors: exact for all of them, what is not finite comes out as 0. Needs
- * subnormals (util/fpmode.h). */
+/* Converts n elements of a floating-point dtype to binary32, for predictors: exact for all dtypes;
+ * infinities and NaNs become 0. Needs subnormals (util/fpmode.h). */
 KVI_SHARED void kvi_floats_exact(unsigned dtype, const uint8_t *from, size_t n, float *to);
 
-/* The inverse: n numbers as elements, to nearest, ties to even (spec predicted 1). */
+/* Converts n numbers to elements of a dtype, to nearest, ties to even (spec predicted 1). */
 KVI_SHARED void kvi_floats_store(unsigned dtype, const float *from, size_t n, uint8_t *to);
 
 #endif

@@ -18,8 +18,8 @@ static inline size_t kvi_padded_tokens(size_t n_tokens)
 
 /* RoPE of one pair of channels at one position (spec linear 2). */
 struct kvi_pair_rotation {
-	int32_t cosine, sine; /* in 1/16384 */
-	uint32_t angle;       /* in 1/4096 turns, rounded */
+	int32_t cosine, sine; /* cosine and sine in 1/16384 */
+	uint32_t angle;       /* angle in 1/4096 turns, rounded */
 };
 /* The rotation of a pair with frequency freq, as in kvarc_rope. */
 KVI_SHARED struct kvi_pair_rotation kvi_pair_rotation(uint64_t freq, int32_t position);
@@ -41,10 +41,10 @@ struct kvi_rotations {
 	uint8_t *angle_class;
 };
 /*
- * The same rounded to 1/4096 of a turn (spec grid 2), by token and pair: cosines in the low halves
- * and sines in the high halves, in 1/16384; angle classes; these by pair and token, too, from
- * KVI_TURNED tokens on, else NULL: `stride` tokens a pair, so that behind each one
- * KVI_TURNED - 1 others can be read.
+ * Cosines and sines of angles rounded to 1/4096 of a turn (spec grid 2), by token and pair: cosines
+ * in the low halves and sines in the high halves, in 1/16384; angle classes. by_pair: the classes
+ * by pair and token, from KVI_TURNED tokens on, else NULL: `stride` tokens a pair, so that behind
+ * each one KVI_TURNED - 1 others can be read.
  */
 struct kvi_token_turns {
 	size_t pairs, n_tokens;

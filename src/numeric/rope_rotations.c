@@ -28,8 +28,8 @@ uint64_t kvi_rope_log(double theta)
 	uint64_t log = (bits >> 52) - 1023;
 	uint64_t y = (bits << 11) | (uint64_t)1 << 63; /* 1 <= y < 2, in 2^-63 */
 	for (int i = 0; i < FRACTION; i++) {
-		y = mul_high(y, y);       /* in 2^-62 */
-		log = log << 1 | y >> 63; /* 2 or more? */
+		y = mul_high(y, y);       /* y in 2^-62 */
+		log = log << 1 | y >> 63; /* bit: y is 2 or more */
 		y <<= !(y >> 63);
 	}
 	return log;
@@ -38,7 +38,7 @@ uint64_t kvi_rope_log(double theta)
 /* 2^x of 0 <= x < 1, in 2^-64; in 2^-63 */
 static uint64_t exp2_fixed(uint64_t x)
 {
-	const uint64_t ln2 = 0xb17217f7d1cf79ac; /* in 2^-64 */
+	const uint64_t ln2 = 0xb17217f7d1cf79ac; /* ln 2 in 2^-64 */
 	const uint64_t one = (uint64_t)1 << 63;
 	uint64_t y = mul_high(x, ln2), r = one;
 	for (unsigned k = 20; k > 0; k--)

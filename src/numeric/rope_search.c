@@ -69,7 +69,7 @@ static double pair_gain(const struct keys *keys, uint32_t a, uint32_t b, uint64_
 		double c = kvi_cos4096[angle] / 16384.0;
 		double d = kvi_cos4096[(angle + 3072) & 4095] / 16384.0;
 		double energy = x * x + y * y;
-		if (!(energy < 1e30)) /* not finite */
+		if (!(energy < 1e30)) /* infinite or NaN */
 			continue;
 		n += 1;
 		s.energy += energy;

@@ -9,7 +9,7 @@
 enum {
 	GGUF_MAGIC = 0x46554747, /* "GGUF" */
 	PAIRS_MAX = 1 << 16,
-	DEPTH_MAX = 4 /* of arrays in arrays */
+	DEPTH_MAX = 4 /* depth of arrays in arrays */
 };
 
 static const uint8_t type_bytes[KVI_GGUF_TYPES] = { 1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8 };
@@ -51,14 +51,14 @@ static bool skip_elements(struct kvi_scan *scan, uint32_t of, uint64_t n, int de
 			return false;
 		kvi_scan_skip(scan, bytes);
 	}
-	/* each takes 8 bytes or more, or sets bad */
+	/* an element takes 8 bytes or more, or sets bad: n is bounded */
 	for (uint64_t i = 0; !type_bytes[of] && i < n && !scan->bad; i++)
 		if (!skip_value(scan, of, depth + 1))
 			return false;
 	return !scan->bad;
 }
 
-/* Strings and arrays. */
+/* Skips a string or an array. */
 static bool skip_value(struct kvi_scan *scan, uint32_t type, int depth)
 {
 	uint32_t of;

@@ -30,16 +30,16 @@ enum kvi_gguf_type {
 /* The value of a metadata pair. */
 struct kvi_gguf_value {
 	uint32_t type;
-	double number;  /* of a type that is one, else 0 */
-	char text[128]; /* of a string, cut; else empty */
-	/* of an array: type and number of its elements, where they begin */
+	double number;  /* value of a number, else 0 */
+	char text[128]; /* value of a string, cut; else empty */
+	/* array: type and number of its elements, offset of the first one */
 	uint32_t of;
 	uint64_t n, at;
 };
 
-/* Magic, version and counts. FORMAT (not a GGUF), OPTIONS (version), DATA, IO. */
+/* Reads magic, version and counts. Returns OK, FORMAT (not a GGUF), OPTIONS (version), DATA, IO. */
 kvarc_ret kvi_gguf_scan_head(struct kvi_scan *scan, uint64_t *tensors, uint64_t *pairs);
-/* The key and value of a pair; a key is cut to its buffer. False: damaged, or scan->io. */
+/* Reads the key and value of a pair; a key is cut to its buffer. False: damaged, or scan->io. */
 bool kvi_gguf_scan_pair(struct kvi_scan *scan, char *key, size_t capacity,
                         struct kvi_gguf_value *value);
 /* Bytes of a number, 0 for other types. */

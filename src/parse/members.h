@@ -12,7 +12,7 @@
 /* Longest name that is reported, in bytes. */
 enum { KVI_MEMBER_NAME_MAX = 4095 };
 
-/* What a member of a container is, as far as it decides how it can be read. */
+/* Kinds of members of a container, by the way to read them. */
 enum kvi_member_kind {
 	KVI_MEMBER_STORED,   /* a regular file, its bytes as they are */
 	KVI_MEMBER_DEFLATED, /* zip: a regular file, method 8 */
@@ -24,15 +24,15 @@ enum kvi_member_kind {
 /* A member of a container. */
 struct kvi_member {
 	enum kvi_member_kind kind;
-	const char *name;   /* as stored, terminated; NULL: longer than KVI_MEMBER_NAME_MAX, or
-	                      * with a 0 in it. During the call only */
-	uint64_t header_at; /* offsets in the container: its header */
-	uint64_t offset;    /* its first byte */
-	uint64_t packed;    /* bytes from there on */
-	uint64_t bytes;     /* of the file */
+	const char *name;   /* name as stored, terminated; NULL: longer than KVI_MEMBER_NAME_MAX,
+	                     * or with a 0 in it. Valid during the call */
+	uint64_t header_at; /* offset of the header in the container */
+	uint64_t offset;    /* offset of the first byte */
+	uint64_t packed;    /* bytes in the container */
+	uint64_t bytes;     /* bytes of the file */
 };
 
-/* Anything but OK ends the scan and is what it returns. */
+/* Called for a member; a result other than OK ends the scan, which returns it. */
 typedef kvarc_ret (*kvi_member_found)(void *opaque, const struct kvi_member *m);
 
 /*

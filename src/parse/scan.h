@@ -23,11 +23,11 @@ struct kvi_scan {
 	bool bad, io;
 	uint64_t buf_at;
 	size_t buf_n;
-	size_t window; /* how much the last refill asked for */
+	size_t window; /* bytes that the last refill asked for */
 	uint8_t buf[KVI_SCAN_BYTES];
 };
 
-/* Allocates; NULL on failure. Free with kvi_free. */
+/* Opens a scan of a source; NULL without memory. Free it with kvi_free. */
 struct kvi_scan *kvi_scan_open(const struct kvi_alloc *alloc, const kvarc_source *src);
 /* Goes to an offset and clears bad. */
 void kvi_scan_seek(struct kvi_scan *scan, uint64_t at);

@@ -32,7 +32,7 @@ struct tar {
 	void *opaque;
 	uint8_t block[BLOCK];
 	uint64_t block_at;
-	/* of the headers before the next member */
+	/* state of the headers before the next member */
 	bool has_name, long_name, has_size, sparse;
 	uint64_t size;
 	char name[KVI_MEMBER_NAME_MAX + 1];

@@ -29,7 +29,7 @@ enum {
 	UNIX_FOLDER = 0040000
 };
 
-/* What the end records say. */
+/* The central directory, from the end records. */
 struct directory {
 	uint64_t entries, at, bytes;
 };

@@ -18,7 +18,8 @@ bool kvi_aead_ready(void)
 	return kvi_sodium(NULL) != NULL;
 }
 
-/* Not libsodium's: what is wiped may be a key that was never used, and no reason to open it. */
+/* Does not call libsodium: the memory may hold a key that was never used, which is no reason to
+ * open the library. */
 void kvi_aead_wipe(void *p, size_t bytes)
 {
 #ifdef HAVE_EXPLICIT_BZERO

@@ -31,8 +31,8 @@ KVI_SHARED void kvi_aead_wipe(void *p, size_t bytes);
  * n + 16 bytes. */
 void kvi_aead_seal(uint8_t *to, const uint8_t *from, size_t n, const uint8_t *ad, size_t ad_bytes,
                    const uint8_t *nonce, const uint8_t *key);
-/* The other way, in place: n bytes and the tag behind them. False: the tag is wrong, and nothing
- * was changed. */
+/* Decrypts n bytes with the tag behind them, in place. False: the tag is wrong, and nothing was
+ * changed. */
 bool kvi_aead_open(uint8_t *text, size_t n, const uint8_t *ad, size_t ad_bytes,
                    const uint8_t *nonce, const uint8_t *key);
 /* BLAKE2b-256 of `bytes` bytes with a key of 32. */

@@ -7,7 +7,7 @@
 
 #include "ckd.h"
 
-/* Before each block: what the user's allocator returned, and the size. */
+/* The head in front of each block: the pointer that the user's allocator returned, and the size. */
 struct alloc_head {
 	void *base;
 	size_t bytes;

@@ -13,9 +13,9 @@
 #define KVI_MEMLIMIT_DEFAULT ((uint64_t)256 << 20)
 
 /*
- * One per handle; every allocation of the handle goes through it. Counts the bytes
- * that are held, so that limit is honoured whatever a file declares. Must not move
- * after kvi_alloc_init. Any thread may allocate.
+ * The allocator of a handle, through which all of its allocations go. Counts the bytes that are
+ * held, so that limit is honoured whatever a file declares. Must not move after kvi_alloc_init. Any
+ * thread may allocate.
  */
 struct kvi_alloc {
 	kvarc_allocator fn;
@@ -27,14 +27,14 @@ struct kvi_alloc {
 	_Atomic uint64_t needed; /* the limit that would have been enough for it */
 };
 
-/* user may be NULL (malloc), limit 0 means the default. */
+/* Starts an allocator; user may be NULL (malloc), limit 0 means the default. */
 KVI_SHARED void kvi_alloc_init(struct kvi_alloc *alloc, const kvarc_allocator *user,
                                uint64_t limit);
-/* 64-byte aligned, not initialised. NULL on failure and for 0 bytes. */
+/* Allocates memory, 64-byte aligned, not initialised. NULL on failure and for 0 bytes. */
 KVI_SHARED void *kvi_malloc(const struct kvi_alloc *a, size_t bytes);
-/* n * size zeroed bytes, checked. */
+/* Allocates n * size zeroed bytes; NULL also where the product overflows. */
 KVI_SHARED void *kvi_calloc(const struct kvi_alloc *alloc, size_t n, size_t size);
-/* n * size bytes, checked, not initialised. */
+/* Allocates n * size bytes, not initialised; NULL also where the product overflows. */
 KVI_SHARED void *kvi_array(const struct kvi_alloc *alloc, size_t n, size_t size);
 /* Frees memory of these calls, also the block that *a is in. p NULL: nothing, whatever a is. */
 KVI_SHARED void kvi_free(const struct kvi_alloc *a, void *p);

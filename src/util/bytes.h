@@ -18,14 +18,14 @@ static inline uint16_t kvi_load16(const void *p)
 	return (uint16_t)(b[0] | b[1] << 8);
 }
 
-/* As kvi_load16, 32 bits. */
+/* The little-endian number of 32 bits at p, which need not be aligned. */
 static inline uint32_t kvi_load32(const void *p)
 {
 	const uint8_t *b = p;
 	return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
 }
 
-/* As kvi_load16, 64 bits. */
+/* The little-endian number of 64 bits at p, which need not be aligned. */
 static inline uint64_t kvi_load64(const void *p)
 {
 	const uint8_t *b = p;
@@ -40,14 +40,14 @@ static inline void kvi_store16(void *p, uint16_t v)
 	b[1] = (uint8_t)(v >> 8);
 }
 
-/* As kvi_store16, 32 bits. */
+/* Stores 32 bits at p, little-endian; p need not be aligned. */
 static inline void kvi_store32(void *p, uint32_t v)
 {
 	kvi_store16(p, (uint16_t)v);
 	kvi_store16((uint8_t *)p + 2, (uint16_t)(v >> 16));
 }
 
-/* As kvi_store16, 64 bits. */
+/* Stores 64 bits at p, little-endian; p need not be aligned. */
 static inline void kvi_store64(void *p, uint64_t v)
 {
 	kvi_store32(p, (uint32_t)v);

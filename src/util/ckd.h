@@ -6,7 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Any integer types; the result is stored wrapped when it overflows. */
+/* Sum, difference and product of any integer types; the result is stored wrapped when it
+ * overflows. */
 #define kvi_add(a, b, r) __builtin_add_overflow((a), (b), (r))
 #define kvi_sub(a, b, r) __builtin_sub_overflow((a), (b), (r))
 #define kvi_mul(a, b, r) __builtin_mul_overflow((a), (b), (r))

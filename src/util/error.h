@@ -14,7 +14,7 @@
  */
 KVI_SHARED kvarc_ret kvi_fail(kvarc_error *error, kvarc_ret code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* The same for an error at a byte offset of the file, in the frame of a sequence number;
+/* kvi_fail for an error at a byte offset of the file, in the frame of a sequence number;
  * KVARC_UNKNOWN where one of them means nothing. */
 kvarc_ret kvi_fail_at(kvarc_error *error, kvarc_ret code, uint64_t offset, uint64_t frame,
                       const char *format, ...) __attribute__((format(printf, 5, 6)));
@@ -24,18 +24,18 @@ kvarc_ret kvi_vfail(kvarc_error *error, kvarc_ret code, const char *format, va_l
 /* Sets the reason in *error (NULL: nothing), which holds a failure, and returns ret:
  * return kvi_reason(error, KVARC_REASON_SALVAGE, kvi_fail(error, ...)); */
 KVI_SHARED kvarc_ret kvi_reason(kvarc_error *error, kvarc_reason reason, kvarc_ret ret);
-/* GEOMETRY: there is no such track among n. */
+/* Fails with GEOMETRY: there is no such track among n. */
 kvarc_ret kvi_fail_track(kvarc_error *error, uint32_t track, size_t n);
 
-/* IO, at an offset of the file, for a callback of the caller that has failed. Behind the text comes
- * that of errno, if it is not 0: the caller of the callback has set it to 0 before. */
+/* Fails with IO at an offset of the file, because a callback of the caller failed. The text of
+ * errno follows, if it is not 0: the caller of the callback has set it to 0 before. */
 kvarc_ret kvi_fail_callback(kvarc_error *error, uint64_t offset, uint64_t frame, const char *format,
                             ...) __attribute__((format(printf, 4, 5)));
 
 struct kvi_alloc;
 /* Fills *error, if error is not NULL, for a failed allocation of alloc. Returns MEM or MEMLIMIT. */
 KVI_SHARED kvarc_ret kvi_fail_alloc(kvarc_error *error, const struct kvi_alloc *alloc);
-/* Returns ret. MEM and MEMLIMIT of calls that fill no error get the text of kvi_fail_alloc. */
+/* Gives MEM and MEMLIMIT of calls that fill no error the text of kvi_fail_alloc; returns ret. */
 KVI_SHARED kvarc_ret kvi_fail_memory(kvarc_error *error, kvarc_ret ret,
                                      const struct kvi_alloc *alloc);
 

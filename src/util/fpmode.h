@@ -17,7 +17,7 @@ static inline uint64_t kvi_fp_exact(void)
 {
 #if defined(__SSE2__)
 	unsigned old = _mm_getcsr();
-	_mm_setcsr(0x1f80); /* all exceptions masked, nearest, no FTZ, no DAZ */
+	_mm_setcsr(0x1f80); /* masks all exceptions; nearest, no FTZ, no DAZ */
 	return old;
 #elif defined(__aarch64__)
 	uint64_t old;

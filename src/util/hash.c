@@ -6,7 +6,7 @@
 
 #include "util/bytes.h"
 
-#define XXH_STATIC_LINKING_ONLY /* for a state on the stack */
+#define XXH_STATIC_LINKING_ONLY /* declares the state, for one on the stack */
 #include <xxhash.h>
 #ifdef KVI_XXH_DISPATCH
 /* Chooses SSE2, AVX2 or AVX-512 at run time: 20, 64 and 84 GB/s on a Zen 5,

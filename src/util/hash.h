@@ -8,14 +8,14 @@
 #include <stdint.h>
 #include "util/shared.h"
 
-/* low, then high, as they are stored. */
+/* A hash of 128 bits: the low half, then the high half, as they are stored. */
 struct kvi_h128 {
 	uint64_t lo, hi;
 };
 
 /* H64 of the bytes: the low half of H128. */
 KVI_SHARED uint64_t kvi_h64(const void *p, size_t bytes);
-/* Of n numbers as files have them. */
+/* H64 of n numbers as files have them. */
 uint64_t kvi_h64_i16(const int16_t *p, size_t n);
 /* H64(a || b). */
 uint64_t kvi_h64_2(const void *a, size_t na, const void *b, size_t nb);

@@ -7,13 +7,13 @@
 #include <stdint.h>
 
 /*
- * [start, end), never empty, with an id of the caller's. An array of them that is sorted by start
- * is a binary tree whose root is the middle element; reach is the highest end in the subtree of an
- * element, so that a search leaves out the subtrees that end before it starts.
+ * The interval [start, end), never empty, with an id of the caller's. An array of them that is
+ * sorted by start is a binary tree whose root is the middle element; reach is the highest end in
+ * the subtree of an element, so that a search leaves out the subtrees that end before it starts.
  */
 struct kvi_interval {
 	uint64_t start, end;
-	uint64_t reach; /* of kvi_intervals_sort */
+	uint64_t reach; /* set by kvi_intervals_sort */
 	size_t id;
 };
 

@@ -8,9 +8,9 @@
 
 struct kvi_jansson;
 /*
- * What the names below call, the same for good; any thread. With --with-jansson=dlopen the
- * library is opened by the first call that finds it. To be asked before any other call. NULL: there
- * is none, and *error, which may be NULL, says what to do (OPTIONS).
+ * The library behind the names below, always the same one; any thread. With --with-jansson=dlopen
+ * the first call that finds the library opens it. To be called before any other call. NULL: there
+ * is no library, and *error, which may be NULL, says what to do (OPTIONS).
  */
 KVI_SHARED const struct kvi_jansson *kvi_jansson(kvarc_error *error);
 
@@ -22,14 +22,14 @@ KVI_SHARED const struct kvi_jansson *kvi_jansson(kvarc_error *error);
 #undef json_delete
 /* The library's, for its type alone. */
 void json_delete(json_t *json);
-/* Calls it: releases an object without references. */
+/* Calls json_delete: releases an object without references. */
 KVI_SHARED void kvi_json_delete(json_t *json);
 
 #ifdef JANSSON_DLOPEN
 
 #include "util/shared_library.h"
 
-/* All that is used. */
+/* The calls that are used. */
 #define KVI_JANSSON_CALLS(X)       \
 	X(json_array_get)          \
 	X(json_array_size)         \
@@ -46,7 +46,7 @@ KVI_SHARED void kvi_json_delete(json_t *json);
 	X(json_object_size)        \
 	X(json_string_value)
 
-/* A pointer to each. */
+/* Pointers to the calls. */
 struct kvi_jansson {
 	KVI_JANSSON_CALLS(KVI_LIBRARY_POINTER)
 };

@@ -8,9 +8,9 @@
 
 struct kvi_libarchive;
 /*
- * What the names below call, the same for good; any thread. With --with-libarchive=dlopen the
- * library is opened by the first call that finds it. To be asked before any other call. NULL: there
- * is none, and *error, which may be NULL, says what to do (OPTIONS).
+ * The library behind the names below, always the same one; any thread. With
+ * --with-libarchive=dlopen the first call that finds the library opens it. To be called before any
+ * other call. NULL: there is no library, and *error, which may be NULL, says what to do (OPTIONS).
  */
 KVI_SHARED const struct kvi_libarchive *kvi_libarchive(kvarc_error *error);
 
@@ -23,7 +23,7 @@ KVI_SHARED const struct kvi_libarchive *kvi_libarchive(kvarc_error *error);
 
 #include "util/shared_library.h"
 
-/* All that is used. */
+/* The calls that are used. */
 #define KVI_LIBARCHIVE_CALLS(X)                     \
 	X(archive_read_new)                         \
 	X(archive_read_free)                        \
@@ -72,7 +72,7 @@ KVI_SHARED const struct kvi_libarchive *kvi_libarchive(kvarc_error *error);
 	X(archive_entry_set_size)                   \
 	X(archive_entry_set_mtime)
 
-/* A pointer to each. */
+/* Pointers to the calls. */
 struct kvi_libarchive {
 	KVI_LIBARCHIVE_CALLS(KVI_LIBRARY_POINTER)
 };

@@ -15,7 +15,7 @@
  * factors of 2. False: no memory, and nothing changed. */
 bool kvi_array_reserve(const struct kvi_alloc *alloc, void *array, size_t *cap, size_t n,
                        size_t want, size_t size);
-/* The same for one element behind the n of the array. */
+/* kvi_array_reserve for one element behind the n of the array. */
 KVI_SHARED bool kvi_array_grow(const struct kvi_alloc *alloc, void *array, size_t *cap, size_t n,
                                size_t size);
 

@@ -8,7 +8,8 @@
 #include "pool.h"
 #include "util/shared.h"
 
-/* fn(opaque, i, worker) for i in 0 .. n - 1, in any order, in exact arithmetic (fpmode.h). */
+/* A step of a parallel loop, called for i in 0 .. n - 1, in any order, in exact arithmetic
+ * (fpmode.h). */
 typedef void (*kvi_parallel_fn)(void *opaque, size_t i, unsigned worker);
 /* Runs fn for all i on the workers of pool and returns when all have ended. pool NULL: in this
  * thread, as worker 0. */

@@ -9,9 +9,9 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-/* More threads than this help nobody; it bounds what a caller can ask for. */
+/* Most threads that a caller can ask for; more would not help. */
 enum { THREADS_MAX = 256 };
-/* How often an idle worker looks for news before it sleeps, while others work: some 100 us. */
+/* Number of looks of an idle worker for news before it sleeps, while others work: some 100 us. */
 enum { LOOKS = 200 };
 
 struct worker {
@@ -23,22 +23,22 @@ struct worker {
 /* A loop of a job, in the memory of its call. */
 struct pool_loop {
 	struct pool_loop *more; /* loops that began before it */
-	size_t next, n;         /* steps that nobody has begun: from next on */
-	unsigned running;       /* steps that others are in */
+	size_t next, n;         /* steps that no worker has begun: from next on */
+	unsigned running;       /* steps that other workers run */
 	kvi_pool_step step;
 	void *opaque;
 };
 
 struct kvi_pool {
 	const struct kvi_alloc *alloc;
-	pid_t process; /* that has the threads */
+	pid_t process; /* the process that has the threads */
 	pthread_mutex_t lock;
 	pthread_cond_t work, done;
-	pthread_cond_t finished; /* of a caller that runs no jobs */
+	pthread_cond_t finished; /* a job is done, for a caller that runs no jobs */
 	struct kvi_job *head, **tail;
 	size_t n_queued;
 	struct pool_loop *loops;
-	atomic_uint news;       /* counts what idle workers wait for */
+	atomic_uint news;       /* counts events that idle workers wait for */
 	unsigned busy;          /* workers that run a job */
 	unsigned idle;          /* workers that wait for something to do */
 	struct kvi_job *waited; /* the caller sleeps until it is done ... */
@@ -62,7 +62,7 @@ static bool has_threads(const struct kvi_pool *pool)
 	return pool->n_workers && !kvi_pool_inherited(pool);
 }
 
-/* Others look again; the lock is held. */
+/* Makes waiting workers look again; the lock is held. */
 static void announce(struct kvi_pool *pool, pthread_cond_t *cond)
 {
 	atomic_fetch_add_explicit(&pool->news, 1, memory_order_relaxed);
@@ -167,7 +167,7 @@ static void *loop(void *arg)
 	return NULL;
 }
 
-/* n: of threads to make. */
+/* Opens a pool and makes n threads. */
 static kvarc_ret open_pool(struct kvi_pool **out, const struct kvi_alloc *alloc, unsigned n,
                            bool caller_works)
 {
@@ -197,7 +197,7 @@ static kvarc_ret open_pool(struct kvi_pool **out, const struct kvi_alloc *alloc,
 			kvi_pool_close(pool);
 			return KVARC_MEM;
 		}
-		pool->caller_works = true; /* there is nobody else */
+		pool->caller_works = true; /* there is no other worker */
 		break;
 	}
 	*out = pool;

@@ -9,9 +9,9 @@
 #include "util/alloc.h"
 #include "util/shared.h"
 
-/* Part of the caller's own job struct. The caller keeps it until it is done. */
+/* A job, part of the caller's own struct, which the caller keeps until the job is done. */
 struct kvi_job {
-	/* worker: 0 to kvi_pool_workers - 1, no two at once in one. */
+	/* Runs the job. worker: 0 to kvi_pool_workers - 1, no two jobs at once in one. */
 	void (*run)(struct kvi_job *job, unsigned worker);
 	struct kvi_job *next;
 	bool done;
@@ -20,15 +20,14 @@ struct kvi_job {
 struct kvi_pool;
 
 /*
- * threads 0 and 1: no threads, jobs run inside kvi_pool_submit as worker 0.
- * More: one thread less than that is made; the caller runs jobs, too, while it
- * waits for one. Only one thread may submit and wait.
- * Returns OK, MEM, MEMLIMIT; MEM too when the system gives no thread.
+ * Opens a pool. threads 0 and 1: no threads, jobs run inside kvi_pool_submit as worker 0. More: one
+ * thread less than that is made; the caller runs jobs, too, while it waits for one. Only one thread
+ * may submit and wait. Returns OK, MEM, MEMLIMIT; MEM too when the system gives no thread.
  */
 KVI_SHARED kvarc_ret kvi_pool_open(struct kvi_pool **pool, const struct kvi_alloc *alloc,
                                    unsigned threads);
-/* As kvi_pool_open, but the caller runs no jobs: it is free to read and write meanwhile. All
- * threads are made, at least one; where the system gives none, jobs run in kvi_pool_submit. */
+/* kvi_pool_open for a caller that runs no jobs and is free to read and write meanwhile. All threads
+ * are made, at least one; where the system gives none, jobs run in kvi_pool_submit. */
 kvarc_ret kvi_pool_open_beside(struct kvi_pool **pool, const struct kvi_alloc *alloc,
                                unsigned threads);
 /*
@@ -47,12 +46,12 @@ unsigned kvi_pool_jobs(const struct kvi_pool *pool);
 /* Queues a job, which the pool's threads start in this order. The caller owns it and keeps it
  * until kvi_pool_wait returned. */
 void kvi_pool_submit(struct kvi_pool *pool, struct kvi_job *job);
-/* Returns when this job is done; see kvi_pool_inherited. */
+/* Waits until a job is done; see kvi_pool_inherited. */
 void kvi_pool_wait(struct kvi_pool *pool, struct kvi_job *job);
 
 /*
- * Inside a job: a loop whose steps workers without a job help with. A step waits for nothing and
- * uses nothing that belongs to a worker: it may run in one that waits in the middle of a job.
+ * A step of a loop inside a job; workers without a job help with the loop. A step waits for nothing
+ * and uses nothing that belongs to a worker: it may run in one that waits in the middle of a job.
  */
 typedef void (*kvi_pool_step)(void *opaque, size_t i);
 /* Calls step(opaque, i) for i in 0 .. n - 1, each once, in any order and several at once; returns
@@ -60,10 +59,10 @@ typedef void (*kvi_pool_step)(void *opaque, size_t i);
 void kvi_pool_loop(struct kvi_pool *pool, size_t n, kvi_pool_step step, void *opaque);
 /* The workers that wait at this moment, and so would help. pool NULL: 0. */
 unsigned kvi_pool_idle(struct kvi_pool *pool);
-/* Inside a job: helps with the loops of others until `ready`, which may take locks that are never
+/* Helps, inside a job, with the loops of others until `ready`, which may take locks that are never
  * held during calls of this pool. It is asked again after each kvi_pool_wake. */
 void kvi_pool_until(struct kvi_pool *pool, bool (*ready)(void *opaque), void *opaque);
-/* Something may have become ready. */
+/* Makes kvi_pool_until ask `ready` again. */
 void kvi_pool_wake(struct kvi_pool *pool);
 
 #endif

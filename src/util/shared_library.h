@@ -11,7 +11,7 @@
 #include "kvarc.h"
 #include "shared.h"
 
-/* A call of a library, and where a table of pointers to functions has it. */
+/* A call of a library, and its position in a table of pointers to functions. */
 struct kvi_library_call {
 	const char *name;
 	size_t at; /* offset of the pointer in the table */
@@ -33,21 +33,21 @@ KVI_SHARED void *kvi_library_open(const char *file, const struct kvi_library_cal
 
 /* A library of the host that is opened at its first use, and then stays. */
 struct kvi_library {
-	const char *file;    /* what dlopen takes */
+	const char *file;    /* file name for dlopen */
 	const char *missing; /* the end of "this needs ...", from config.h */
 	const char *oldest;  /* "libcurl 7.85": the first release that has all calls */
 	const struct kvi_library_call *calls;
 	size_t n;
-	void *table; /* of pointers to functions */
+	void *table; /* table of pointers to functions */
 	pthread_mutex_t lock;
 	atomic_bool ready;
 };
 
 /*
- * Opens it, if it is not open yet, and fills its table; then calls begin, which may be NULL and
- * says whether the library can be used. Any thread; one opens it, others wait. Returns whether it
- * can be used; else *error, which may be NULL, says what to do (OPTIONS); the next call tries
- * again.
+ * Opens a library, if it is not open yet, and fills its table; then calls begin, which may be NULL
+ * and returns whether the library can be used. Any thread; one opens it, others wait. Returns
+ * whether it can be used; else *error, which may be NULL, says what to do (OPTIONS); the next call
+ * tries again.
  */
 KVI_SHARED bool kvi_library_ready(struct kvi_library *library, bool (*begin)(kvarc_error *error),
                                   kvarc_error *error);

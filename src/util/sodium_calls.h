@@ -7,9 +7,9 @@
 
 struct kvi_sodium;
 /*
- * What the names below call, the same for good; any thread. With --with-sodium=dlopen the
- * library is opened by the first call that finds it. To be asked before any other call. NULL: there
- * is none, and *error, which may be NULL, says what to do (OPTIONS).
+ * The library behind the names below, always the same one; any thread. With --with-sodium=dlopen
+ * the first call that finds the library opens it. To be called before any other call. NULL: there
+ * is no library, and *error, which may be NULL, says what to do (OPTIONS).
  */
 const struct kvi_sodium *kvi_sodium(kvarc_error *error);
 
@@ -21,7 +21,7 @@ const struct kvi_sodium *kvi_sodium(kvarc_error *error);
 
 #include "util/shared_library.h"
 
-/* All that is used. */
+/* The calls that are used. */
 #define KVI_SODIUM_CALLS(X)                                    \
 	X(crypto_aead_xchacha20poly1305_ietf_decrypt_detached) \
 	X(crypto_aead_xchacha20poly1305_ietf_encrypt_detached) \
@@ -31,7 +31,7 @@ const struct kvi_sodium *kvi_sodium(kvarc_error *error);
 	X(sodium_init)                                         \
 	X(sodium_memcmp)
 
-/* A pointer to each. */
+/* Pointers to the calls. */
 struct kvi_sodium {
 	KVI_SODIUM_CALLS(KVI_LIBRARY_POINTER)
 };

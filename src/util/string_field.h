@@ -16,11 +16,12 @@ enum { KVI_STRING_MAX = 65535 };
  * string sets in->bad; NULL with in->bad clear means that memory ran out.
  */
 char *kvi_get_string(struct kvi_in *in, const struct kvi_alloc *alloc);
-/* s may be NULL: an empty string. Not longer than KVI_STRING_MAX. */
+/* Appends a string, not longer than KVI_STRING_MAX; s NULL: an empty string. */
 void kvi_put_string(struct kvi_out *out, const char *s);
-/* False: too long to be stored. NULL is fine. */
+/* Whether a string is short enough to be stored; NULL is fine. */
 bool kvi_string_fits(const char *s);
-/* A copy, NULL when memory ran out. s may be NULL: an empty string. */
+/* A copy of a string, which the caller frees; NULL when memory ran out. s may be NULL: an empty
+ * string. */
 char *kvi_string_copy(const struct kvi_alloc *alloc, const char *s);
 
 #endif

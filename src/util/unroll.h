@@ -4,8 +4,8 @@
 #define KVI_UNROLL_H
 
 /*
- * In front of a loop of a constant number of rounds, at most n, which gcc -O2 keeps in memory
- * otherwise. Nothing with a sanitizer: its checks of every element of such loops take clang
+ * A pragma for a loop of a constant number of rounds, at most n, whose arrays gcc -O2 keeps in
+ * memory otherwise. Empty with a sanitizer: its checks of every element of such loops take clang
  * minutes to compile.
  */
 #if defined(__has_feature)

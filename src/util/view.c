@@ -8,7 +8,7 @@
 /* A run of channels inside one block of a view. */
 struct view_run {
 	uint8_t *at;   /* first channel of the first token */
-	size_t packed; /* where it is in a packed token, bytes */
+	size_t packed; /* byte offset in a packed token */
 	uint32_t count;
 };
 
@@ -36,8 +36,8 @@ static inline void move(uint8_t *to, const uint8_t *from, uint32_t elem)
 		*to = *from;
 }
 
-/* One run, all tokens; out: into the view. Channels are the outer loop when
- * tokens are closer together, so that memory is walked in order. */
+/* Copies a run of all tokens; out: into the view. Channels are the outer loop when tokens are
+ * closer together, so that memory is walked in order. */
 static void copy_run(const kvarc_view *view, const struct kvi_view_block *block,
                      const struct view_run *r, uint8_t *packed, bool out)
 {

@@ -16,7 +16,7 @@ struct kvi_view_block {
 /* Copies the elements of a block from the view to packed memory. */
 KVI_SHARED void kvi_view_gather(const kvarc_view *view, const struct kvi_view_block *block,
                                 void *packed);
-/* Where a block is that is packed in the view, too; else NULL. */
+/* The address of a block in the view if its elements are packed there, too; else NULL. */
 void *kvi_view_packed(const kvarc_view *view, const struct kvi_view_block *block);
 /* Copies the elements of a block from packed memory to the view. */
 KVI_SHARED void kvi_view_scatter(const kvarc_view *view, const struct kvi_view_block *block,
