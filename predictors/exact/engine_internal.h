@@ -80,7 +80,7 @@ struct kvi_cache_head {
 };
 /* Keys and values of up to KVI_BLOCK tokens. */
 struct kvi_cache_block {
-	struct kvi_cache_head *heads; /* one memory: the heads, then their operands and scales */
+	struct kvi_cache_head *heads; /* heads, then their operands and scales, in one memory */
 };
 /* The keys and values of a layer as attention reads them. */
 struct kvi_cache {

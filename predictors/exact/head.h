@@ -10,9 +10,9 @@
  * DATA. */
 KVI_SHARED kvarc_ret kvi_engine_check_head(const struct kvi_model_file *file, kvarc_error *error);
 /*
- * Makes the head of an engine, which nobody else may use meanwhile. Engines for caches need none.
- * Returns OK, MEM, MEMLIMIT, and as kvi_engine_check_head; after a
- * failure the engine is good for closing only.
+ * Makes the head of an engine, which no other thread may use meanwhile. Engines for caches need
+ * none. Returns OK, MEM, MEMLIMIT, and as kvi_engine_check_head; after a failure the engine is good
+ * for closing only.
  */
 KVI_SHARED kvarc_ret kvi_engine_add_head(struct kvi_engine *engine, struct kvi_pool *pool,
                                          kvarc_error *error);

@@ -19,7 +19,7 @@ struct one_row {
 	uint8_t memory[1024] __attribute__((aligned(64)));
 };
 
-/* n numbers and zeros up to a whole 16; infinities and NaN are taken as 0. */
+/* Copies n numbers, and zeros up to a whole 16; infinities and NaN count as 0. */
 static void clean(float to[KVI_GROUP_MAX], const float *x, size_t n)
 {
 	enum { STEP = 16 };

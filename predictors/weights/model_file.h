@@ -5,7 +5,7 @@
  *
  * Files are mapped, not read: matrices point into them. Everything that a file says is
  * checked before it is here: shapes agree with each other, data lie inside the file. The
- * numbers themselves are checked when they are taken, because a pass over all of them would
+ * numbers themselves are checked when they are read, because a pass over all of them would
  * read the whole file. Files must not be cut while they are open.
  */
 #ifndef KVI_MODEL_FILE_H

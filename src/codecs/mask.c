@@ -98,7 +98,7 @@ static inline bool equal(const uint8_t *a, const uint8_t *b, unsigned size)
 	                   : kvi_load32(a) == kvi_load32(b);
 }
 
-/* Bits of the channels all of whose elements are equal; how many. */
+/* Sets the bits of the channels whose elements are all equal; returns their number. */
 static size_t find_channels(const struct kvi_mask *mask, const uint8_t *raw, uint8_t *bits)
 {
 	size_t row = mask->C * mask->size, found = 0;
@@ -126,7 +126,7 @@ static bool constant_row(const struct kvi_mask *mask, const uint8_t *row)
 	return true;
 }
 
-/* Bits of the constant rows; how many. */
+/* Sets the bits of the constant rows; returns their number. */
 static size_t find_rows(const struct kvi_mask *mask, const uint8_t *raw, uint8_t *bits)
 {
 	size_t found = 0;

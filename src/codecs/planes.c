@@ -19,7 +19,7 @@ static bool is_constant(const uint8_t *plane, size_t bytes)
 	return memcmp(plane, plane + 1, bytes - 1) == 0;
 }
 
-/* Returns the end of the head. */
+/* Writes the head of a plane; returns its end. */
 static uint8_t *put_head(uint8_t *to, unsigned method, uint8_t value, size_t bytes)
 {
 	memset(to, 0, KVI_PLANE_HEAD);

@@ -116,8 +116,8 @@ kvarc_ret kvi_streams_decode(const struct kvi_coder *coder, const struct kvi_cod
 /* The encoder of a chunk's streams. */
 struct kvi_streams_encoder {
 	void *opaque;
-	/* Writes the words of a part downwards from `end`; returns how many. state: the kernel's
-	 * after the last one. Several threads call it at once, for different parts. */
+	/* Writes the words of a part downwards from `end`; returns their number. state: the
+	 * kernel's after the last one. Several threads call it at once, for different parts. */
 	size_t (*part)(void *opaque, const struct kvi_stream_part *p, uint16_t *end,
 	               uint32_t state[KVI_LANES]);
 	/* Two parts, each in words and with a state of its own. NULL: one after the other is as

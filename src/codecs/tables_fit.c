@@ -44,8 +44,7 @@ static uint32_t reduce(uint16_t *freq, unsigned n, uint32_t most, uint32_t *sum)
 	return lead ? most : second;
 }
 
-/* Frequencies of a total of 2048 from counts; the escape gets what is due to
- * something that was not seen. */
+/* Turns counts into frequencies with a total of 2048; the escape, which has no counts, gets 1. */
 static void quantise(const struct kvi_tables_fit *fit, const uint32_t *counts, uint16_t *freq)
 {
 	unsigned n = fit->symbols;

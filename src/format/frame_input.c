@@ -296,7 +296,7 @@ kvarc_ret kvi_frame_peek(const struct kvi_input *in, uint64_t offset, uint8_t *h
 	return KVARC_OK;
 }
 
-/* Makes the window begin at an offset, if what is there ends before its header. */
+/* Makes the window begin at an offset, if its bytes end before the header there. */
 static kvarc_ret move_window(const struct kvi_input *in, struct kvi_window *w, uint64_t at,
                              kvarc_error *error)
 {

@@ -55,7 +55,7 @@ static inline bool kvi_input_seekable(const struct kvi_input *in)
 	return in->source.size != KVARC_UNKNOWN;
 }
 
-/* Fills buf as far as the source goes, with what is in memory and, for the rest, from the source.
+/* Fills buf as far as the source goes, with bytes in memory and, for the rest, from the source.
  * Returns OK, IO. */
 kvarc_ret kvi_input_read(const struct kvi_input *in, void *buf, size_t bytes, uint64_t offset,
                          size_t *got, kvarc_error *error);

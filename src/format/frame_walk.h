@@ -38,7 +38,7 @@ struct kvi_walk {
 	struct kvi_params_header params; /* PARAMS */
 	struct kvi_index_entry entry;    /* all frames but INDEX and FOOTER */
 
-	/* Set by a caller that looks for frames and does not use what is in all of them. */
+	/* Set by a caller that looks for frames and does not use the content of all of them. */
 	bool skim;             /* content of large PARAMS, BLOB and PROFILE frames holds the
 	                        * first KVI_SKIM_BYTES alone; content_bytes counts all */
 	uint64_t *decode_left; /* bytes that other frames may decode to; NULL: no limit */
@@ -61,7 +61,7 @@ struct kvi_walk {
 	uint64_t profile_next, profile_bytes; /* offset of the next PROFILE frame; bytes of the
 	                                       * profile */
 	struct kvi_order_walk chunks;
-	uint16_t last_type; /* of the last frame that counts for the order (spec 3.4) */
+	uint16_t last_type; /* type of the last frame that counts for the order (spec 3.4) */
 	bool uncommitted;
 	uint64_t last_index, last_commit, commit_end;
 	uint64_t checkpoint;    /* number of the last one, 0: none */
@@ -119,7 +119,8 @@ kvarc_ret kvi_frame_meaning(const struct kvi_frame *frame, kvarc_error *error);
 /* Checks a chunk header by itself and against its tensor (spec 7). Returns OK, DATA, OPTIONS. */
 kvarc_ret kvi_chunk_check(const kvarc_geometry *geometry, const struct kvi_chunk_header *header,
                           const struct kvi_frame *frame, kvarc_error *error);
-/* Checks the header of a PARAMS frame likewise (spec 8). Returns OK, DATA, OPTIONS. */
+/* Checks the header of a PARAMS frame by itself and against its tensor (spec 8). Returns OK, DATA,
+ * OPTIONS. */
 kvarc_ret kvi_params_check(const kvarc_geometry *geometry, const struct kvi_params_header *header,
                            const struct kvi_frame *frame, kvarc_error *error);
 

@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 
-/* Whether the names below can be called, the same for good; any thread. With --with-isal=dlopen
- * the first call opens the library. To be asked before any other call. */
+/* Whether the names below can be called, always the same answer; any thread. With
+ * --with-isal=dlopen the first call opens the library. To be called before any other call. */
 bool kvi_isal(void);
 
 #ifdef HAVE_ISAL

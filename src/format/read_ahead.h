@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* read_ahead.h - bytes of a source that are in memory before somebody asks for them */
+/* read_ahead.h - bytes of a source that are in memory before they are asked for */
 #ifndef KVI_READ_AHEAD_H
 #define KVI_READ_AHEAD_H
 
@@ -11,8 +11,8 @@
 
 /* Uses of blocks, which decide how long they stay. */
 enum kvi_ahead_group {
-	KVI_AHEAD_KEPT,    /* until close */
-	KVI_AHEAD_OPENING, /* while the file is opened */
+	KVI_AHEAD_KEPT,    /* blocks until close */
+	KVI_AHEAD_OPENING, /* blocks while the file is opened */
 	KVI_AHEAD_EVEN,    /* the frames of a batch of segments, in turns: */
 	KVI_AHEAD_ODD,     /* the next batch is fetched while jobs decode this one */
 	KVI_AHEAD_GROUPS
@@ -42,8 +42,8 @@ bool kvi_ahead_open(struct kvi_ahead *ahead, const struct kvi_alloc *alloc, uint
 /* Frees all blocks; also of one that is all zero. */
 void kvi_ahead_close(struct kvi_ahead *ahead);
 
-/* Copies the bytes that are there from an offset on, up to `bytes`; returns how many. 0: *until is
- * the offset of the next byte that is there, or offset + bytes. Any thread. */
+/* Copies the bytes in memory from an offset on, up to `bytes`; returns their number. 0: *until is
+ * the offset of the next byte in memory, or offset + bytes. Any thread. */
 size_t kvi_ahead_copy(struct kvi_ahead *ahead, void *buf, size_t bytes, uint64_t offset,
                       uint64_t *until);
 

@@ -24,10 +24,11 @@ struct kvi_segment {
 	uint32_t track;
 	uint32_t n;
 	uint64_t t0;
-	/* a reader's: n, or how many tokens a rewind has left of it (spec 6.2); of its frame */
+	/* readers: n, or the number of tokens that a rewind has left (spec 6.2); sequence of the
+	 * frame */
 	uint32_t left;
 	uint64_t sequence;
-	uint32_t part; /* a reader's: its number in a STOREREF frame; 0 of a SEGMENT */
+	uint32_t part; /* readers: index in a STOREREF frame; 0: a SEGMENT */
 	bool has_ids;  /* ids are known */
 	bool coded;    /* ids are coded in the file */
 	int32_t positions[KVI_SEGMENT_TOKENS];

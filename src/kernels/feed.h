@@ -69,8 +69,8 @@ static inline bool kvi_feed_done(const struct kvi_feed *feed, const uint8_t *p,
 	return diff == 0 && p == feed->end;
 }
 
-/* Before each step of a decoder whose position is p. Returns 0 from the caller when the words do
- * not suffice. */
+/* Checks the words before each step of a decoder whose position is p; returns 0 from the caller
+ * when they do not suffice. */
 #define KVI_FEED_CHECK(f, p)                                \
 	do {                                                \
 		if (__builtin_expect((p) > (f)->safe, 0)) { \

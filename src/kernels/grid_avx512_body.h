@@ -60,8 +60,8 @@ INLINE vec grid_mean(vec ctx)
 	return _mm512_and_si512(_mm512_srli_epi32(ctx, 16), SET(0x7fff));
 }
 
-/* The cell at zero: an element's magnitude (decoder) or raw bits (encoder), how
- * many raw bits there are, and who is escaped. */
+/* The cell at zero: an element's magnitude (decoder) or raw bits (encoder), the number of raw bits,
+ * and a mask of the escaped lanes. */
 typedef struct {
 	vec value, bits;
 	__mmask16 escaped;

@@ -40,8 +40,8 @@ INLINE vec grid_mean(vec ctx)
 	return v_and(v_shr(ctx, 16), SET(0x7fff));
 }
 
-/* The cell at zero: an element's magnitude (decoder) or raw bits (encoder), how
- * many raw bits there are, and a mask of the escaped lanes. */
+/* The cell at zero: an element's magnitude (decoder) or raw bits (encoder), the number of raw bits,
+ * and a mask of the escaped lanes. */
 typedef struct {
 	vec value, bits, escaped;
 } zero_cell;

@@ -111,7 +111,7 @@ static void grid_decode2(const struct kvi_grid_job *const job[2],
 struct grid_encode_run {
 	const struct kvi_grid_job *job;
 	const uint32_t *c, *wrap; /* contexts behind those of the next step; end of the ring */
-	const uint16_t *x;        /* elements, likewise */
+	const uint16_t *x;        /* elements behind those of the next step */
 	uint16_t *w;
 	struct parts st;
 };

@@ -103,7 +103,7 @@ INLINE uint16_t *grid_encode_span(const struct kvi_grid_job *job, const struct k
 #define ENCODE(span, ctx, x, f, per_step, full) \
 	grid_encode_span(job, span, ctx, x, state, w, f, per_step, full)
 
-/* The tail of a stream, whose words begin at w; returns where they begin then. */
+/* Encodes the tail of a stream in front of its words, which begin at w; returns their new begin. */
 static uint16_t *grid_encode_tail(const struct kvi_grid_job *job, const uint16_t *elements,
                                   uint16_t *w, uint32_t state[KVI_LANES])
 {
@@ -115,7 +115,8 @@ static uint16_t *grid_encode_tail(const struct kvi_grid_job *job, const uint16_t
 	              job->per_step, false);
 }
 
-/* The first full steps of a stream, `steps` of them, likewise. */
+/* Encodes the first `steps` full steps of a stream in front of its words, which begin at w; returns
+ * their new begin. */
 static uint16_t *grid_encode_rest(const struct kvi_grid_job *job, size_t steps,
                                   const uint16_t *elements, uint16_t *w, uint32_t state[KVI_LANES])
 {

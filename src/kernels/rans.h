@@ -164,9 +164,9 @@ struct kvi_rotation {
 	const uint16_t *scales;
 	size_t heads, head_channels;
 };
-/* Up to n = 32 tokens whose contexts are wanted at once. The contexts of the next token stand `row`
- * further on, its turns kvi_rotation.pairs. classes: the class of pair p of token t is at p *
- * stride + t; 32 can be read of each pair. */
+/* Tokens, n <= 32, whose contexts are wanted at once. The contexts of the next token stand `row`
+ * further on, its turns kvi_rotation.pairs. Classes have rows of `stride` tokens, one row a pair,
+ * of which 32 can be read. */
 struct kvi_rotated {
 	size_t n, row, stride;
 	const uint16_t *classes;

@@ -10,7 +10,7 @@
 
 #include "slots.h"
 
-/* The streams while slots are decoded from them: what is not in struct kvi_slot_reader. */
+/* The streams while slots are decoded from them: members that struct kvi_slot_reader lacks. */
 struct slot_reading {
 	struct kvi_feed feed[KVI_SLOT_PARTS];
 	const uint8_t *p[KVI_SLOT_PARTS];

@@ -302,7 +302,7 @@ INLINE void predict_pair(const struct slot_setting *setting, struct slot_before 
 	v_store(ctx[1] + t, context_of(setting, v_scaled(vb, step), kb, o));
 }
 
-/* Observes it. xa, xb: integers. */
+/* Observes a pair. xa, xb: its integers. */
 INLINE void observe_pair(const struct slot_setting *setting, const struct slot_before *before,
                          size_t t, vec xa, vec xb)
 {

@@ -147,8 +147,8 @@ static double search(struct kvi_rope *best, const struct keys *keys, size_t n_ke
 	return most;
 }
 
-/* Keys of some samples, spread over the layers that were given; *memory is to
- * be freed. Returns how many. */
+/* Loads keys of some samples, spread over the layers that were given; *memory is to be freed.
+ * Returns their number. */
 static size_t load_samples(const struct kvi_alloc *alloc, const struct kvi_rope_sample *samples,
                            size_t n_samples, uint32_t channels, struct keys *keys, float **memory)
 {

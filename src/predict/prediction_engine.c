@@ -123,7 +123,7 @@ static const float *blind_keys(void *run, const struct kvi_predicted *predicted,
 	return buffer;
 }
 
-/* The segment was gone through at once. */
+/* Moves to the next layer: kvi_token_blind_segment has predicted all of them. */
 static kvarc_ret blind_advance(void *run, const float *k, const float *v, size_t stride,
                                bool corrected)
 {

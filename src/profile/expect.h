@@ -33,8 +33,8 @@ uint64_t kvi_expected_hash(const struct kvi_linear_in *in);
 /* Scratch memory, 64-aligned, for kvi_model_correct of n tokens. */
 size_t kvi_model_correct_bytes(size_t n);
 /*
- * Corrects the hidden state by a model with KVI_MODEL_CORRECTS: model->width numbers at h[t *
- * h_stride] for each t from first, a multiple of 32, to first + n. t counts as in the features,
+ * Corrects the hidden state by a model with KVI_MODEL_CORRECTS: for each t from first, a multiple
+ * of 32, to first + n, the model->width numbers at h[t * h_stride]. t counts as in the features,
  * which are of a whole segment: same[i] are those of the sources in model->same, own those of the
  * model's tensor. root[t]: the root of the norm of token t. Several threads may correct different
  * tokens.

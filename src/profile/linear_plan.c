@@ -70,7 +70,7 @@ static void plan_track(struct planning *planning, const struct kvi_profile *prof
 		    kvi_model_fits(m, t, kvi_tensor_rope(planning->g, t)))
 			planning->plan->of[i].model = m;
 	}
-	/* Sources come before what is predicted from them. */
+	/* Sources come before the tensors that are predicted from them. */
 	for (uint32_t i = planning->first; i < planning->end; i++) {
 		struct kvi_planned *x = &planning->plan->of[i];
 		x->complete = x->model && find_sources(planning, x);

@@ -10,7 +10,7 @@
  * cut into groups of heads: every worker holds some chunks. */
 enum { KVI_LINEAR_CHUNK_MAX = 8 << 20 };
 
-/* A tensor by its index in the order of chunks; its sources likewise. */
+/* The model of a tensor, and its sources by their indices in the order of chunks. */
 struct kvi_planned {
 	const struct kvi_model *model; /* NULL: there is none that fits */
 	bool complete;                 /* its sources are there: codec linear can be used, and r

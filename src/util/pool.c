@@ -85,7 +85,7 @@ static void run_first(struct kvi_pool *pool, unsigned worker)
 	job->done = true;
 }
 
-/* A loop with steps that nobody has begun; NULL: there is none. */
+/* A loop with steps that no worker has begun; NULL: there is none. */
 static struct pool_loop *open_loop(const struct kvi_pool *pool)
 {
 	struct pool_loop *l = pool->loops;
@@ -103,7 +103,7 @@ static void take_step(struct kvi_pool *pool, struct pool_loop *loop)
 	pthread_mutex_lock(&pool->lock);
 }
 
-/* A step of somebody else's loop, if there is one; likewise. */
+/* Runs a step of another worker's loop, if there is one; the lock is held before and after. */
 static bool help(struct kvi_pool *pool)
 {
 	struct pool_loop *l = open_loop(pool);
@@ -116,7 +116,8 @@ static bool help(struct kvi_pool *pool)
 	return true;
 }
 
-/* Looks for news for a while: to wake a thread takes as long as many a stream. Likewise. */
+/* Looks for news for a while, because waking a thread takes as long as many a stream; the lock is
+ * held before and after. */
 static bool look(struct kvi_pool *pool)
 {
 	const unsigned seen = atomic_load_explicit(&pool->news, memory_order_relaxed);
@@ -130,7 +131,7 @@ static bool look(struct kvi_pool *pool)
 	return atomic_load_explicit(&pool->news, memory_order_relaxed) != seen;
 }
 
-/* Waits for one of the two conditions of the pool; likewise. */
+/* Waits for a condition of the pool; the lock is held before and after. */
 static void sleep_on(struct kvi_pool *pool, pthread_cond_t *cond)
 {
 	pool->idle++;
@@ -315,7 +316,7 @@ unsigned kvi_pool_idle(struct kvi_pool *pool)
 	return idle;
 }
 
-/* The loop has no steps any more that nobody has begun. */
+/* Removes a loop from the list, all of whose steps have begun. */
 static void close_loop(struct kvi_pool *pool, const struct pool_loop *loop)
 {
 	struct pool_loop **at = &pool->loops;

@@ -104,7 +104,8 @@ static struct kvi_rotation rotation_at(const struct kvi_coder *coder,
 	};
 }
 
-/* The contexts of a token that do not rotate, and what is left to do of the others. */
+/* Finishes the contexts of a token: moves the rotated ones where fmt->whole, and sets the
+ * others. */
 static void finish_row(const struct kvi_grid_params *params, const struct kvi_grid_format *fmt,
                        const kvarc_rope *rope, uint32_t *ctx)
 {

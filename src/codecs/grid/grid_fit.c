@@ -322,7 +322,7 @@ static kvarc_ret rate(struct kvi_coder *coder, const struct kvi_coder_job *job,
 	return KVARC_OK;
 }
 
-/* Every how many-th token gives `tokens` of them; 1 for short chunks. */
+/* The step between tokens that leaves about `tokens` of them; 1 for short chunks. */
 static size_t sample_step(const struct kvi_coder_job *job, size_t tokens)
 {
 	return job->mask.T >= 2 * tokens ? job->mask.T / tokens : 1;

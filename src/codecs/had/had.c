@@ -945,7 +945,8 @@ static bool refuse_far(const struct kvi_coder_job *job, const float *square)
 	return true;
 }
 
-/* *far: tokens were refused instead. */
+/* Fits means and classes. *far: some tokens were refused, and nothing was fitted. Returns OK, END
+ * (numbers that the codec does not work with). */
 static kvarc_ret fit(struct tiles *tiles, struct kvi_had_params *params, float *sums, bool *far)
 {
 	const struct kvi_chunk *chunk = tiles->job->chunk;

@@ -131,7 +131,7 @@ static void narrow(unsigned dtype, const float *from, size_t rows, uint16_t *to)
 	}
 }
 
-/* spec lossy 4 */
+/* kvi_code_point of 2 * WIDE codes (spec lossy 4). */
 static inline codes16 point16(const int8_t *codes, struct kvi_points points)
 {
 	codes8 c;
@@ -194,7 +194,7 @@ static uint32_t quantise(const float *x, size_t rows, float inverse, float offse
 	return refused;
 }
 
-/* spec lossy 4 */
+/* kvi_transform.to_symbols (spec lossy 4). */
 static void to_symbols(const int8_t *codes, unsigned count, uint16_t *sym, uint8_t *esc)
 {
 	for (size_t i = 0; i < KVI_LANES; i += 2 * WIDE) {

@@ -27,7 +27,7 @@ const uint8_t *kvi_classes(struct kvi_coder *coder, const int16_t *k, size_t n, 
 /* 2^(e/16), |e| < 496 */
 KVI_SHARED float kvi_power_of(int e);
 
-/* Encoders. The step for coefficients of this size, and what is added before rounding down. */
+/* The step for coefficients of that root mean square at the tier's rate; encoders alone. */
 KVI_SHARED float kvi_step_of(const kvarc_lossy *tier, const struct kvi_chunk *chunk, float rms);
 /* The rounding offset for coefficients of that root mean square. */
 float kvi_offset_of(float rms, float step);

@@ -58,7 +58,7 @@ bool kvi_rates_get(struct kvi_parts *parts, struct kvi_in *in, size_t bytes[KVI_
 
 /* Encoding. */
 
-/* Rates of tokens, ascending, and how many have them. */
+/* Rates of tokens, ascending, and the number of tokens with each. */
 struct rates {
 	size_t n;
 	int rate[KVI_TOKENS_MAX];

@@ -334,7 +334,7 @@ static kvarc_ret refuse(kvarc_error *error, const char *text, const char *why)
 	return KVARC_OPTIONS;
 }
 
-/* "NAME:RATE[,KEY[=VALUE]]..."; NULL, or what is wrong with it. */
+/* Reads "NAME:RATE[,KEY[=VALUE]]..."; returns NULL, or the reason why it is wrong. */
 static const char *read_tier(kvarc_lossy *lossy, const char *text)
 {
 	const struct tier_tier *t = NULL;

@@ -186,7 +186,8 @@ struct near_work {
 	size_t n;
 };
 
-/* Returns OK, MEM, MEMLIMIT, DATA. */
+/* Sets up the lattice of an exponent, and the kernels' job in its units. Returns OK, MEM, MEMLIMIT,
+ * DATA. */
 static kvarc_ret open_work(struct near_work *w, struct kvi_coder *coder,
                            const struct kvi_coder_job *job, int exponent)
 {

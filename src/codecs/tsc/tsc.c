@@ -64,7 +64,7 @@ static kvarc_ret open_work(struct tsc_work *w, struct kvi_coder *coder,
 	return KVARC_OK;
 }
 
-/* First channels of blocks, and how many they have: a head's last one may be shorter. */
+/* First channel of a block, and its number of channels: a head's last block may be shorter. */
 struct span {
 	size_t at, n;
 };
