@@ -159,8 +159,8 @@ struct vbmi_found {
 };
 
 /* Finds the symbols of lanes that no window holds. scaled: slots times 2^SCALE. */
-static void VBMI found_mend(struct vbmi_found *found, uint32_t lanes, vec scaled,
-                            const struct kvi_tables *tables, const uint8_t *tab)
+static void VBMI found_repair(struct vbmi_found *found, uint32_t lanes, vec scaled,
+                              const struct kvi_tables *tables, const uint8_t *tab)
 {
 	uint16_t slot[KVI_LANES];
 	v_store(slot, _mm512_srli_epi16(scaled, SCALE));
@@ -319,11 +319,11 @@ INLINE void VBMI vbmi_step(struct vbmi_run *r, const unsigned n, const struct wi
 	if (__builtin_expect(missed != 0, 0)) {
 		OF_ALL
 		{
-			struct vbmi_found mended = s[i].f;
-			found_mend(&mended, s[i].missed, s[i].scaled, r[i].tables, r[i].tab);
-			s[i].f = mended;
-			s[i].off = _mm512_sub_epi16(s[i].scaled, mended.from);
-			escaped |= mended.escaped;
+			struct vbmi_found repaired = s[i].f;
+			found_repair(&repaired, s[i].missed, s[i].scaled, r[i].tables, r[i].tab);
+			s[i].f = repaired;
+			s[i].off = _mm512_sub_epi16(s[i].scaled, repaired.from);
+			escaped |= repaired.escaped;
 		}
 	}
 	OF_ALL

@@ -52,7 +52,7 @@ INLINE void grid_pair_step(struct grid_run r[2], const struct words_tables *tabl
 	const uint32_t escaped = a[0].escaped | a[1].escaped;
 	if (__builtin_expect(escaped != 0, 0)) {
 		BOTH
-			words_escapes_mend(&a[i]);
+			words_escapes_repair(&a[i]);
 	}
 	BOTH
 		r[i].p = words_renorm(&r[i].st, &a[i].bits, tables, ALL_LANES, r[i].p);

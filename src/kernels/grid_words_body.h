@@ -122,7 +122,7 @@ INLINE void words_bits_find(struct words_cells *cells, const struct words_tables
 }
 
 /* Corrects the count of raw bits of escaped lanes. */
-INLINE void words_escapes_mend(struct words_cells *cells)
+INLINE void words_escapes_repair(struct words_cells *cells)
 {
 	cells->bits = _mm512_mask_sub_epi16(cells->bits, cells->escaped, cells->bits, cells->up);
 	cells->bits = _mm512_and_si512(cells->bits, SET16(31));
@@ -192,7 +192,7 @@ INLINE const uint8_t *words_step_take(struct parts *st, const vec *ctx, const ui
 	                                        halves_low(entry.v[0], entry.v[1]), ctx, tables);
 	words_bits_find(&a, tables);
 	if (__builtin_expect(a.escaped != 0, 0))
-		words_escapes_mend(&a);
+		words_escapes_repair(&a);
 	p = words_renorm(st, &a.bits, tables, active, p);
 	const vec elements = words_elements(&a, tables);
 	_mm512_mask_storeu_epi16(x, active, _mm512_permutexvar_epi16(tables->order, elements));

@@ -28,7 +28,7 @@ INLINE void two_streams_take(struct parts st[2], struct parts ctx[2], const uint
 	const uint32_t escaped = a[0].escaped | a[1].escaped;
 	if (__builtin_expect(escaped != 0, 0)) {
 		BOTH
-			words_escapes_mend(&a[i]);
+			words_escapes_repair(&a[i]);
 	}
 	BOTH
 		p[i] = words_renorm(&st[i], &a[i].bits, tables, ALL_LANES, p[i]);
