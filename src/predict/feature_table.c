@@ -105,8 +105,8 @@ struct feature_wait {
 	uint32_t order_index;
 };
 
-static bool is_settled(struct kvi_feature_table *table, struct kvi_feature_slot *slot,
-                       unsigned needs)
+static bool is_resolved(struct kvi_feature_table *table, struct kvi_feature_slot *slot,
+                        unsigned needs)
 {
 	(void)table;
 	return slot->have >= needs || slot->lost;
@@ -119,17 +119,17 @@ static bool is_there(struct kvi_feature_table *table, struct kvi_feature_slot *s
 }
 
 /* Whether there is nothing to wait for any more; the table is locked. */
-static bool settled(struct kvi_feature_table *table, uint32_t order_index)
+static bool resolved(struct kvi_feature_table *table, uint32_t order_index)
 {
-	return each_source(table, order_index, is_settled);
+	return each_source(table, order_index, is_resolved);
 }
 
-/* `settled` for kvi_pool_until: the table is not locked. */
+/* `resolved` for kvi_pool_until: the table is not locked. */
 static bool ready(void *opaque)
 {
 	const struct feature_wait *w = opaque;
 	pthread_mutex_lock(&w->t->lock);
-	bool yes = settled(w->t, w->order_index);
+	bool yes = resolved(w->t, w->order_index);
 	pthread_mutex_unlock(&w->t->lock);
 	return yes;
 }
@@ -150,7 +150,7 @@ bool kvi_feature_table_wait(struct kvi_feature_table *table, uint32_t order_inde
 	if (table->pool)
 		kvi_pool_until(table->pool, ready, &w);
 	pthread_mutex_lock(&table->lock);
-	while (!settled(table, order_index))
+	while (!resolved(table, order_index))
 		pthread_cond_wait(&table->changed, &table->lock);
 	bool good = each_source(table, order_index, is_there);
 	for (unsigned i = 0; i < m->n_lower && good; i++)
