@@ -32,11 +32,10 @@ enum { KVI_PREDICTED_EXACT = 9 };
 
 /* Properties of a codec. */
 enum {
-	KVI_CODEC_IS_LOSSY = 1,  /* decoded elements are not those that were packed (spec lossy) */
-	KVI_CODEC_IS_GUIDED = 2, /* a transformer that runs over all tokens predicts its chunks */
-	KVI_CODEC_IS_LINEAR =
-		4, /* chunks need a linear model of their tensor, or predictions */
-	KVI_CODEC_HAS_PARAMS = 8,  /* chunks have PARAMS of this codec */
+	KVI_CODEC_IS_LOSSY = 1,   /* decoded elements are not those that were packed (spec lossy) */
+	KVI_CODEC_IS_GUIDED = 2,  /* a transformer that runs over all tokens predicts its chunks */
+	KVI_CODEC_IS_LINEAR = 4,  /* chunks need a linear model of their tensor, or predictions */
+	KVI_CODEC_HAS_PARAMS = 8, /* chunks have PARAMS of this codec */
 	KVI_CODEC_HAS_STREAMS = 16 /* chunks have a mask and streams (spec rans 4) */
 };
 

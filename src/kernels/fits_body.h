@@ -53,8 +53,8 @@ void FIT(exp_tops)(const uint8_t *fields, size_t rows, size_t channels, uint8_t 
 }
 
 /*
- * counts[i][s]: the number of n rows that have s in lane i, for s from `first` to first + GROUP -
- * 1. n <= 255. Comparisons with all: counters in memory, one after the other, took 11 cycles an
+ * counts[i][s]: the number of n rows, n <= 255, that have s in lane i, for GROUP values of s from
+ * `first` on. Comparisons with all: counters in memory, one after the other, took 11 cycles an
  * element, as most rows count where the row before did.
  */
 static void count_some(const fit_bytes *rows, size_t n, unsigned first, size_t used,

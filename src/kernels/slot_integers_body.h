@@ -16,8 +16,9 @@ enum { LIMIT = KVI_LINEAR_LIMIT };
 static const struct kvi_grid_format bf16_format = { 7, -126, 16, 7, false };
 
 /*
- * Elements of a vector as integers in units of 2^step. (man + 2^(sh - 1)) >> sh is ((man >> (sh -
- * 1)) + 1) >> 1, 0 for shifts beyond the word. With bf16 even the smallest normal number is 0.
+ * Elements of a vector as integers in units of 2^step. The rounded shift (man + 2^(sh - 1)) >> sh
+ * is ((man >> (sh - 1)) + 1) >> 1, 0 for shifts beyond the word. With bf16 even the smallest normal
+ * number is 0.
  */
 INLINE vec integers_of(vec x, const struct kvi_grid_format *fmt, int step)
 {
