@@ -34,7 +34,7 @@ struct kvi_train_walk {
  * Corrections predict the difference between the hidden state of the engine that made the caches
  * and ours, from our residual of the keys and values. Nobody knows that engine's state. So a
  * teacher stands for it, which is more exact and rounds where it does, and makes keys and values of
- * its own, which a student predicts: the student's state minus the teacher's is known.
+ * its own, which a student predicts: the teacher's state minus the student's is the target.
  */
 struct kvi_train_predictor {
 	struct kvi_model_file *file;
