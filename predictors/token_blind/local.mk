@@ -1,4 +1,3 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvi_la_SOURCES += \
-	predictors/token_blind/token_blind.c predictors/token_blind/token_blind.h \
-	predictors/token_blind/token_guess.c predictors/token_blind/token_guess.h
+	predictors/token_blind/token_blind.c predictors/token_blind/token_blind.h

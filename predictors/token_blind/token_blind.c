@@ -1,26 +1,150 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* token_blind.c - runs of the model alone, and of candidates for its tokens */
+/* token_blind.c - runs of a model that does not see the token, and what stands for it */
 #include "token_blind.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "token_guess.h"
-#include "util/hash.h"
 #include "exact/engine_internal.h"
-#include "util/fpmode.h"
+#include "exact/head.h"
 #include "util/bytes.h"
+#include "util/fpmode.h"
+#include "util/hash.h"
+#include "util/parallel.h"
+
+/* ==== Candidates and expected embeddings (spec/codecs/model.md 6) ==== */
+
+/* Most candidates for one token. */
+enum { KVI_CANDIDATES_MAX = 16 };
+
+/* The guess for a token: n candidates, or one expected embedding with its row. */
+struct guess {
+	size_t n; /* 0: nothing is known */
+	int32_t ids[KVI_CANDIDATES_MAX];
+	float p[KVI_CANDIDATES_MAX];
+	float *row; /* width of the model; NULL: candidates */
+};
+
+struct guesses {
+	struct kvi_run_options o;
+	const struct kvi_model_file *m;
+	unsigned blind;
+	struct kvi_head *head;
+	uint32_t *weights;   /* weights of the vocabulary for KVI_HEAD_TOKENS tokens */
+	float *rows;         /* a row of the embedding for each worker */
+	struct kvi_logits z; /* logits of the current tokens */
+	struct guess *to;
+};
+
+static void guesses_close(struct guesses **out)
+{
+	struct guesses *g = *out;
+	if (!g)
+		return;
+	kvi_head_close(&g->head);
+	kvi_free(g->o.alloc, g->weights);
+	kvi_free(g->o.alloc, g->rows);
+	kvi_free(g->o.alloc, g);
+	*out = NULL;
+}
+
+/* Opens the memory for guesses of a kind. Returns OK, MEM, MEMLIMIT. */
+static kvarc_ret guesses_open(struct guesses **out, const struct kvi_run_options *options,
+                              unsigned blind)
+{
+	struct guesses *g = kvi_calloc(options->alloc, 1, sizeof *g);
+	*out = g;
+	if (!g)
+		return kvi_alloc_error(options->alloc);
+	g->o = *options;
+	g->m = kvi_engine_model(options->engine);
+	g->blind = blind;
+	g->weights = kvi_array(options->alloc, g->m->vocabulary,
+	                       KVI_HEAD_TOKENS * sizeof *g->weights);
+	g->rows = kvi_array(options->alloc, kvi_pool_workers(options->pool),
+	                    g->m->width * sizeof *g->rows);
+	kvarc_ret ret = g->weights && g->rows ? kvi_head_open(&g->head, options)
+	                                      : kvi_alloc_error(options->alloc);
+	if (ret)
+		guesses_close(out);
+	return ret;
+}
+
+/* The heaviest words, in order; of the same weight the first. */
+static void choose(const struct guesses *guesses, const uint32_t *w, struct guess *to)
+{
+	uint32_t sum = 0, best[KVI_CANDIDATES_MAX];
+	to->n = 0;
+	for (uint32_t i = 0; i < guesses->m->vocabulary; i++) {
+		if (!w[i] || (to->n == guesses->blind && w[i] <= best[to->n - 1]))
+			continue;
+		size_t at = to->n < guesses->blind ? to->n++ : to->n - 1;
+		for (; at && best[at - 1] < w[i]; at--) {
+			best[at] = best[at - 1];
+			to->ids[at] = to->ids[at - 1];
+		}
+		best[at] = w[i];
+		to->ids[at] = (int32_t)i;
+	}
+	for (size_t i = 0; i < to->n; i++)
+		sum += best[i];
+	for (size_t i = 0; i < to->n; i++)
+		to->p[i] = (float)best[i] / (float)sum;
+}
+
+static void expect_row(const struct guesses *guesses, const uint32_t *w, uint64_t sum, float *row,
+                       struct guess *to)
+{
+	to->n = sum ? 1 : 0;
+	to->p[0] = 1;
+	memset(to->row, 0, guesses->m->width * sizeof *to->row);
+	for (uint32_t i = 0; i < guesses->m->vocabulary; i++) {
+		float p = (float)w[i] / (float)sum;
+		if (!w[i] || !kvi_matrix_row(&guesses->m->embedding, i, row))
+			continue;
+		for (size_t c = 0; c < guesses->m->width; c++)
+			to->row[c] = to->row[c] + p * row[c];
+	}
+}
+
+static void guess(void *opaque, size_t t, unsigned worker)
+{
+	const struct guesses *g = opaque;
+	uint32_t *w = g->weights + t * g->m->vocabulary;
+	uint64_t sum = kvi_head_weights(g->z.z + t * g->z.stride, g->m->vocabulary, w);
+	if (g->to[t].row)
+		expect_row(g, w, sum, g->rows + worker * g->m->width, &g->to[t]);
+	else
+		choose(g, w, &g->to[t]);
+}
+
+/* Guesses the token after each of n tokens, from their hidden states after the last layer. */
+static void guesses_make(struct guesses *guesses, const float *h, size_t stride, size_t n,
+                         struct guess *to)
+{
+	for (size_t t = 0, some; t < n; t += some) {
+		some = n - t < KVI_HEAD_TOKENS ? n - t : KVI_HEAD_TOKENS;
+		guesses->z = kvi_head_logits(guesses->head, h + t * stride, stride, some);
+		guesses->to = to + t;
+		kvi_parallel(guesses->o.pool, some, guess, guesses);
+	}
+}
+
+/* ==== Runs of the model alone, and of candidates for its tokens ==== */
 
 struct kvi_token_blind {
 	const struct kvi_alloc *alloc;
 	const struct kvi_model_file *m;
 	struct kvi_run *run;
-	struct kvi_guesses *guesses;
+	struct guesses *guesses;
 	size_t kv, layer_floats; /* floats of a row; of a layer's rows */
 	float *k, *v;            /* predicted rows, by layer and token */
 	float *own_k, *own_v;    /* rows of the tokens themselves, keys rotated */
 	float *rows;             /* embeddings of candidates */
-	struct kvi_guess *guess; /* guesses for the segment's tokens and the next one */
+	struct guess *guess;     /* guesses for the segment's tokens and the next one */
 	float *guess_rows;
 	size_t before, n;
 	int32_t positions[KVI_RUN_TOKENS];
@@ -103,7 +227,7 @@ kvarc_ret kvi_token_blind_open(struct kvi_token_blind **out, const struct kvi_ru
 	run.whole = true;
 	kvarc_ret ret = kvi_run_open(&b->run, &run);
 	if (!ret)
-		ret = kvi_guesses_open(&b->guesses, &run, blind);
+		ret = guesses_open(&b->guesses, &run, blind);
 	if (!ret)
 		ret = open_buffers(b, blind);
 	if (ret)
@@ -120,7 +244,7 @@ void kvi_token_blind_close(struct kvi_token_blind **out)
 	for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
 		kvi_free(b->alloc, buffers[i]);
 	kvi_free(b->alloc, b->guess);
-	kvi_guesses_close(&b->guesses);
+	guesses_close(&b->guesses);
 	kvi_run_close(&b->run);
 	kvi_free(b->alloc, b);
 	*out = NULL;
@@ -149,7 +273,7 @@ static kvarc_ret go_on(struct kvi_token_blind *blind, const int32_t *ids)
 	if (ret)
 		return ret;
 	const struct kvi_hidden h = kvi_run_hidden(blind->run);
-	kvi_guesses_make(blind->guesses, h.h, h.width, blind->n, blind->guess + 1);
+	guesses_make(blind->guesses, h.h, h.width, blind->n, blind->guess + 1);
 	return KVARC_OK;
 }
 
@@ -204,7 +328,7 @@ static kvarc_ret run_candidates(struct kvi_token_blind *blind)
 	struct some s = { .b = blind };
 	kvarc_ret ret = KVARC_OK;
 	for (size_t t = blind->n; t-- > 0 && !ret;) {
-		const struct kvi_guess *g = &blind->guess[t];
+		const struct guess *g = &blind->guess[t];
 		for (size_t i = 0; i < g->n && !ret; i++) {
 			if (g->row)
 				memcpy(blind->rows + s.n * blind->m->width, g->row,
@@ -224,7 +348,7 @@ static kvarc_ret run_candidates(struct kvi_token_blind *blind)
 /* Moves the guess for the next token to the first one of the new segment. */
 static void shift(struct kvi_token_blind *blind)
 {
-	struct kvi_guess *first = blind->guess, *next = blind->guess + blind->n;
+	struct guess *first = blind->guess, *next = blind->guess + blind->n;
 	if (blind->n && first->row)
 		memcpy(first->row, next->row, blind->m->width * sizeof *first->row);
 	if (blind->n) {

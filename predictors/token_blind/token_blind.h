@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * token_blind.h - prediction of the keys and values of a token from the tokens before it, without
- * the token itself (spec/codecs/model.md 6)
- *
- * The model runs over the tokens on its own. From the lm_head's probabilities of the next token,
- * either the likeliest candidates are run at its position and mixed, or one expected embedding is.
- */
+/* token_blind.h - runs of a model that does not see the token, and what stands for it */
 #ifndef KVI_TOKEN_BLIND_H
 #define KVI_TOKEN_BLIND_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvarc.h"
 #include "exact/engine.h"
+#include "util/hash.h"
 #include "util/shared.h"
+
+struct kvi_engine;
 
 /* Whether `blind` is a kind of predictor: 0: with the current token; 1 to KVARC_BLIND_TOP_MAX:
  * number of candidates; KVARC_BLIND_EMBEDDING. */

@@ -1,8 +1,183 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* chunk_encode.c - chooses codec and parameters of a chunk */
-#include "chunk_attempt.h"
+/* chunk_encode.c - chooses codec and parameters of a chunk, and encodes it */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
 
+#include "planes.h"
 #include "util/hash.h"
+
+/* ==== Payload and parameters of a chunk, by one of the codecs ==== */
+
+/* A chunk encoded with one codec and its parameters. */
+struct attempt {
+	unsigned codec;
+	struct kvi_payload out; /* out.begin NULL: the codec made no payload */
+	size_t section_bytes;
+	uint64_t raw_check;        /* check of the elements; several streams alone */
+	bool refers;               /* the payload refers to chunk->before */
+	struct kvi_params *params; /* new parameters, or NULL */
+	struct kvi_out content;    /* PARAMS content of new parameters */
+	size_t params_bytes;       /* bytes of new parameters in the file */
+	bool priced;               /* params_bytes is exact, else an upper bound */
+};
+
+/* Bytes of the payload. */
+static inline size_t attempt_bytes(const struct attempt *attempt)
+{
+	return (size_t)(attempt->out.end - attempt->out.begin);
+}
+/* Bytes of the payload and of its new parameters. */
+static inline size_t attempt_cost(const struct attempt *attempt)
+{
+	return attempt_bytes(attempt) + attempt->params_bytes;
+}
+
+enum {
+	PARAMS_FRAME = 64, /* bytes around the content of a PARAMS frame */
+	PARAMS_LEVEL = 1,  /* Zstandard level of PARAMS content, as in kvi_pack */
+	ROWS_TO_FIT = 4,   /* fewer tokens never pay for new parameters */
+	CHECK = 8          /* bytes in front of the mask of the model codec */
+};
+
+/* Frees new parameters. */
+static void attempt_drop(struct attempt *attempt)
+{
+	kvi_params_free(attempt->params);
+	kvi_out_free(&attempt->content);
+	attempt->params = NULL;
+}
+
+/* Bytes in front of the mask. */
+static size_t head_bytes(unsigned codec)
+{
+	return codec == KVI_CODEC_STATE           ? KVI_STATE_HEAD
+	       : kvi_codec_uses_prediction(codec) ? CHECK
+	                                          : 0;
+}
+
+static void put_state_head(const struct kvi_coder_job *job, const struct attempt *attempt,
+                           uint8_t *to)
+{
+	kvi_store64(to, job->before ? job->chunk->before_sequence : 0);
+	kvi_store64(to + 8, job->before ? job->chunk->before_offset : 0);
+	to[16] = (uint8_t)(attempt->out.group - 1);
+}
+
+/* The section in front of the streams. */
+static void put_section(const struct kvi_coder_job *job, struct attempt *attempt)
+{
+	const size_t head = head_bytes(attempt->codec);
+	uint8_t *at;
+	attempt->section_bytes = job->section_bytes + head;
+	attempt->out.begin -= attempt->section_bytes +
+	                      (-attempt->section_bytes & (KVI_STREAM_ALIGN - 1));
+	at = attempt->out.begin;
+	if (attempt->codec == KVI_CODEC_STATE)
+		put_state_head(job, attempt, at);
+	else if (head)
+		kvi_store64(at, kvi_expected_check(job->chunk->linear));
+	at += head;
+	memcpy(at, job->section, job->section_bytes);
+	kvi_put_padding(at + job->section_bytes, attempt->section_bytes);
+}
+
+/* Section, streams and planes by attempt->codec and job->params, in scratch memory `where`.
+ * Returns OK, MEM, MEMLIMIT. */
+static kvarc_ret attempt_write(struct kvi_coder *coder, struct kvi_coder_job *job,
+                               struct attempt *attempt, enum kvi_scratch where)
+{
+	const struct kvi_codec *row = kvi_codec_get(attempt->codec);
+	size_t n = kvi_mask_elements(&job->mask);
+	size_t head = KVI_ENCODED_FRONT + job->section_bytes + head_bytes(attempt->codec) +
+	              KVI_STREAMS_EXTRA + KVI_STREAM_ALIGN;
+	size_t words = row->words_each * n * 2;
+	unsigned bits = row->plane_bits ? row->plane_bits(job->chunk->dtype) : 0;
+	uint64_t check[KVI_STREAMS_MAX];
+	head += -(head + words) & (KVI_STREAM_ALIGN - 1);
+	size_t side = row->side_bytes ? row->side_bytes(&job->mask) : 0;
+	size_t tail = side + kvi_planes_capacity(n, bits) + KVI_ENCODED_BEHIND;
+	uint8_t *base = kvi_scratch(coder, where, head + words + tail);
+	if (!base)
+		return kvi_alloc_error(coder->alloc);
+	attempt->out.words = base + head + words;
+	kvarc_ret ret = row->encode(coder, job, &attempt->out);
+	if (ret)
+		return ret;
+	if (attempt->out.streams.n > 1) {
+		attempt->raw_check = kvi_streams_check(&attempt->out.streams, &job->mask, job->raw,
+		                                       check);
+		kvi_streams_set_checks(&attempt->out.streams, attempt->out.begin, check);
+	}
+	put_section(job, attempt);
+	return KVARC_OK;
+}
+
+static kvarc_ret make_params(struct kvi_coder *coder, const struct kvi_coder_job *job,
+                             struct attempt *attempt)
+{
+	kvarc_ret ret = kvi_codec_get(attempt->codec)->fit(coder, job, &attempt->params);
+	if (!ret)
+		ret = kvi_params_write(attempt->params, coder->alloc, &attempt->content);
+	attempt->params_bytes = attempt->content.n + PARAMS_FRAME;
+	return ret;
+}
+
+/* Computes the bytes that new parameters take once they are packed. Packing takes as long as an
+ * eighth of a chunk of level 0: only where that decides something. Returns OK, MEM, MEMLIMIT. */
+static kvarc_ret attempt_price(struct kvi_coder *coder, struct attempt *attempt)
+{
+	if (!attempt->params || attempt->priced)
+		return KVARC_OK;
+	size_t n = attempt->content.n;
+	uint8_t *buffer = kvi_scratch(coder, KVI_SCRATCH_PLANE_OUT, n);
+	/* A lack of memory is an error, never a different choice: the same input gives the same
+	 * bytes, or none. */
+	if (!buffer)
+		return kvi_alloc_error(coder->alloc);
+	size_t packed = kvi_zstd_write(coder, attempt->content.p, n, buffer, n, PARAMS_LEVEL);
+	attempt->params_bytes = (packed ? packed : n) + PARAMS_FRAME;
+	attempt->priced = true;
+	return KVARC_OK;
+}
+
+/*
+ * The best of the parameters in force and new ones. Leaves best->out empty
+ * when neither can be used. Returns OK, MEM, MEMLIMIT.
+ */
+static kvarc_ret attempt_codec(struct kvi_coder *coder, struct kvi_coder_job *job, unsigned codec,
+                               const struct kvi_params *current, struct attempt *best)
+{
+	size_t n = kvi_mask_elements(&job->mask);
+	struct attempt fresh = { .codec = codec };
+	kvarc_ret ret;
+	*best = fresh;
+	if (kvi_params_serve(current, job->chunk, codec)) {
+		job->params = current;
+		ret = attempt_write(coder, job, best, KVI_SCRATCH_OUT);
+		if (ret || !kvi_params_drifted(current, attempt_bytes(best), n))
+			return ret;
+	}
+	if (job->mask.rows < ROWS_TO_FIT)
+		return KVARC_OK;
+	ret = make_params(coder, job, &fresh);
+	job->params = fresh.params;
+	if (!ret)
+		ret = attempt_write(coder, job, &fresh,
+		                    best->out.begin ? KVI_SCRATCH_OUT2 : KVI_SCRATCH_OUT);
+	if (!ret && best->out.begin)
+		ret = attempt_price(coder, &fresh);
+	if (!ret && (!best->out.begin || attempt_cost(&fresh) < attempt_cost(best))) {
+		fresh.params->expected = kvi_params_rate(attempt_bytes(&fresh), n);
+		*best = fresh;
+		return KVARC_OK;
+	}
+	attempt_drop(&fresh);
+	return ret;
+}
+
+/* ==== Chooses codec and parameters of a chunk ==== */
 
 enum { LINEAR_LEVEL = 2, LEVEL_MAX = 8 };
 
@@ -35,9 +210,9 @@ static kvarc_ret store_raw(struct kvi_coder *coder, const uint8_t *raw, size_t n
 	return KVARC_OK;
 }
 
-static void finish(struct kvi_attempt *attempt, struct kvi_encoded *out)
+static void finish(struct attempt *attempt, struct kvi_encoded *out)
 {
-	set_payload(out, attempt->codec, attempt->out.begin, kvi_attempt_bytes(attempt));
+	set_payload(out, attempt->codec, attempt->out.begin, attempt_bytes(attempt));
 	out->free_around = true;
 	out->cut.stream_size = (uint8_t)attempt->out.streams.size;
 	out->cut.section_bytes = (uint32_t)attempt->section_bytes;
@@ -52,18 +227,18 @@ static void finish(struct kvi_attempt *attempt, struct kvi_encoded *out)
 }
 
 /* Chooses the smallest payload: coded, as Zstandard or raw. */
-static kvarc_ret choose(struct kvi_coder *coder, struct kvi_coder_job *job,
-                        struct kvi_attempt *best, struct kvi_encoded *out)
+static kvarc_ret choose(struct kvi_coder *coder, struct kvi_coder_job *job, struct attempt *best,
+                        struct kvi_encoded *out)
 {
 	size_t n = kvi_chunk_bytes(job->chunk);
-	size_t bytes = best->out.begin ? kvi_attempt_cost(best) : n;
+	size_t bytes = best->out.begin ? attempt_cost(best) : n;
 	if (bytes > kvi_zstd_never_wins(job->chunk)) {
-		kvarc_ret ret = kvi_attempt_price(coder, best);
+		kvarc_ret ret = attempt_price(coder, best);
 		if (ret) {
-			kvi_attempt_drop(best);
+			attempt_drop(best);
 			return ret;
 		}
-		bytes = best->out.begin ? kvi_attempt_cost(best) : n;
+		bytes = best->out.begin ? attempt_cost(best) : n;
 	}
 	bytes = bytes < n ? bytes : n;
 	if (kvi_zstd_may_win(coder, job->chunk, job->raw, bytes)) {
@@ -72,16 +247,16 @@ static kvarc_ret choose(struct kvi_coder *coder, struct kvi_coder_job *job,
 		                                     KVI_ZSTD_LEVEL)
 		                    : 0;
 		if (got) {
-			kvi_attempt_drop(best);
+			attempt_drop(best);
 			set_payload(out, KVI_CODEC_ZSTD, buffer, got);
 			return KVARC_OK;
 		}
 	}
-	if (best->out.begin && kvi_attempt_cost(best) < n) {
+	if (best->out.begin && attempt_cost(best) < n) {
 		finish(best, out);
 		return KVARC_OK;
 	}
-	kvi_attempt_drop(best);
+	attempt_drop(best);
 	return store_raw(coder, job->raw, n, out);
 }
 
@@ -118,15 +293,15 @@ static bool may_expect(const struct kvi_coder_job *job)
 
 /* Encodes with the chunk's linear model; attempt->out stays empty where that is not possible. */
 static kvarc_ret try_linear(struct kvi_coder *coder, struct kvi_coder_job *job, int level,
-                            struct kvi_attempt *attempt)
+                            struct attempt *attempt)
 {
-	*attempt = (struct kvi_attempt){ .codec = KVI_CODEC_LINEAR };
+	*attempt = (struct attempt){ .codec = KVI_CODEC_LINEAR };
 	if (level < LINEAR_LEVEL || !job->chunk->linear || !kvi_mask_elements(&job->mask) ||
 	    job->mask.row_bits || !kvi_linear_shape(job->chunk) ||
 	    !kvi_linear_sources(job->chunk) || !may_expect(job))
 		return KVARC_OK;
 	attempt->codec = kvi_linear_codec(job->chunk);
-	return kvi_attempt_write(coder, job, attempt, KVI_SCRATCH_LINEAR_OUT);
+	return attempt_write(coder, job, attempt, KVI_SCRATCH_LINEAR_OUT);
 }
 
 static struct kvi_coder_job job_of(const struct kvi_chunk *chunk, const uint8_t *raw)
@@ -160,7 +335,7 @@ static kvarc_ret plain_may_win(struct kvi_coder *coder, const struct kvi_chunk *
 	size_t step = chunk->n_tokens / SAMPLE;
 	int32_t positions[SAMPLE];
 	struct kvi_chunk some = *chunk;
-	struct kvi_attempt a = { .codec = KVI_CODEC_RAW };
+	struct attempt a = { .codec = KVI_CODEC_RAW };
 	*may = linear->bytes > n - n / 16 || !linear->fits;
 	if (!*may || step < 2 || linear->bytes > n - n / 16)
 		return KVARC_OK;
@@ -177,43 +352,42 @@ static kvarc_ret plain_may_win(struct kvi_coder *coder, const struct kvi_chunk *
 	struct kvi_coder_job job = job_of(&some, rows);
 	kvarc_ret ret = mask_chunk(coder, &job);
 	if (!ret && kvi_mask_elements(&job.mask))
-		ret = kvi_attempt_codec(coder, &job, level_codec(1, chunk->dtype), current, &a);
+		ret = attempt_codec(coder, &job, level_codec(1, chunk->dtype), current, &a);
 	if (!ret)
-		ret = kvi_attempt_price(coder, &a);
+		ret = attempt_price(coder, &a);
 	if (!ret && a.out.begin)
-		*may = (kvi_attempt_bytes(&a) - KVI_STREAM_ENTRY) * step + a.params_bytes <
+		*may = (attempt_bytes(&a) - KVI_STREAM_ENTRY) * step + a.params_bytes <
 		       linear->bytes;
-	kvi_attempt_drop(&a);
+	attempt_drop(&a);
 	return ret;
 }
 
 /* Takes an attempt without parameters in place of the best one, where it is smaller. A reference
  * has to save 1/40: a chunk without one is nearer to the next checkpoint. */
-static void replace(struct kvi_attempt *best, const struct kvi_attempt *attempt)
+static void replace(struct attempt *best, const struct attempt *attempt)
 {
-	size_t more = attempt->refers ? kvi_attempt_cost(attempt) / 40 : 0;
-	if (best->out.begin && kvi_attempt_cost(best) <= kvi_attempt_cost(attempt) + more)
+	size_t more = attempt->refers ? attempt_cost(attempt) / 40 : 0;
+	if (best->out.begin && attempt_cost(best) <= attempt_cost(attempt) + more)
 		return;
-	kvi_attempt_drop(best);
+	attempt_drop(best);
 	*best = *attempt;
 }
 
 /* Codec state, with and without the reference. */
-static kvarc_ret try_state(struct kvi_coder *coder, struct kvi_coder_job *job,
-                           struct kvi_attempt *best)
+static kvarc_ret try_state(struct kvi_coder *coder, struct kvi_coder_job *job, struct attempt *best)
 {
-	struct kvi_attempt plain = { .codec = KVI_CODEC_STATE };
-	struct kvi_attempt refers = { .codec = KVI_CODEC_STATE, .refers = true };
-	kvarc_ret ret = kvi_attempt_price(coder, best);
+	struct attempt plain = { .codec = KVI_CODEC_STATE };
+	struct attempt refers = { .codec = KVI_CODEC_STATE, .refers = true };
+	kvarc_ret ret = attempt_price(coder, best);
 	if (!ret)
-		ret = kvi_attempt_write(coder, job, &plain, KVI_SCRATCH_LINEAR_OUT);
+		ret = attempt_write(coder, job, &plain, KVI_SCRATCH_LINEAR_OUT);
 	if (ret)
 		return ret;
 	replace(best, &plain);
 	if (!job->chunk->before)
 		return KVARC_OK;
 	job->before = job->chunk->before;
-	ret = kvi_attempt_write(coder, job, &refers, KVI_SCRATCH_STATE_OUT);
+	ret = attempt_write(coder, job, &refers, KVI_SCRATCH_STATE_OUT);
 	job->before = NULL;
 	if (!ret)
 		replace(best, &refers);
@@ -233,19 +407,19 @@ static kvarc_ret encode_plain(struct kvi_coder *coder, struct kvi_coder_job *job
                               const struct kvi_params *current, struct kvi_encoded *out,
                               size_t *bytes)
 {
-	struct kvi_attempt best = { .codec = KVI_CODEC_RAW };
+	struct attempt best = { .codec = KVI_CODEC_RAW };
 	kvarc_ret ret = KVARC_OK;
 	if (kvi_mask_elements(&job->mask))
-		ret = kvi_attempt_codec(coder, job, level_codec(level, job->chunk->dtype), current,
-		                        &best);
+		ret = attempt_codec(coder, job, level_codec(level, job->chunk->dtype), current,
+		                    &best);
 	if (!ret && kvi_mask_elements(&job->mask) && is_state(job->chunk, level))
 		ret = try_state(coder, job, &best);
 	if (!ret && bytes)
-		ret = kvi_attempt_price(coder, &best);
+		ret = attempt_price(coder, &best);
 	if (!ret)
 		ret = choose(coder, job, &best, out);
 	else
-		kvi_attempt_drop(&best);
+		attempt_drop(&best);
 	if (bytes)
 		*bytes = out->payload_bytes + (out->params ? best.params_bytes : 0);
 	return ret;
@@ -287,14 +461,14 @@ static kvarc_ret encode_chunk(struct kvi_coder *coder, const struct kvi_chunk *c
                               struct kvi_encoded *out, bool *observed)
 {
 	struct kvi_coder_job job = job_of(chunk, raw);
-	struct kvi_attempt linear;
+	struct attempt linear;
 	kvarc_ret ret = mask_chunk(coder, &job);
 	if (!ret)
 		ret = try_linear(coder, &job, level, &linear);
 	if (ret)
 		return ret;
 	*observed = linear.out.begin;
-	const struct linear_payload made = { *observed ? kvi_attempt_bytes(&linear) : 0,
+	const struct linear_payload made = { *observed ? attempt_bytes(&linear) : 0,
 		                             linear.out.expected };
 	ret = encode_beside(coder, &job, level, current, *observed ? &made : NULL, out);
 	if (!ret && !out->payload)

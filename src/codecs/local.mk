@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libkvi_la_SOURCES += \
 	src/codecs/bytes/bytes_codec.c \
-	src/codecs/chunk_attempt.c src/codecs/chunk_attempt.h \
 	src/codecs/chunk_encode.c \
 	src/codecs/chunk_sample.c \
 	src/codecs/codec.c src/codecs/codec.h \
