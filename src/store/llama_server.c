@@ -25,9 +25,12 @@
 enum { HTTP_ANSWER_MAX = 16 << 20 };
 
 struct http_connection;
-static void http_close(struct http_connection **connection); /* NULL-safe */
 
-#ifdef HAVE_LIBCURL
+#ifdef HAVE_JANSSON
+static void http_close(struct http_connection **connection); /* NULL-safe */
+#endif
+
+#if defined(HAVE_JANSSON) && defined(HAVE_LIBCURL)
 
 enum { CONNECT_SECONDS = 10, URL_MAX = 1024, KEY_MAX = 512 };
 
@@ -178,7 +181,7 @@ static kvarc_ret http_send(struct http_connection *connection, const char *path,
 	return KVARC_OK;
 }
 
-#else
+#elif defined(HAVE_JANSSON)
 
 static kvarc_ret http_open(struct http_connection **connection, const char *url,
                            const char *api_key, uint64_t timeout, size_t answer_max,
