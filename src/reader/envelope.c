@@ -41,7 +41,7 @@ static kvarc_ret read_superblock(struct kvi_input *in, kvarc_envelope *to, kvarc
 	ret = got < sizeof b ? KVARC_FORMAT : kvi_superblock_parse(&sb, b);
 	if (ret == KVARC_FORMAT)
 		return kvi_fail_at(error, ret, 0, KVARC_UNKNOWN, "this is not a kvarc file");
-	/* What is too new to be read has the same fields. */
+	/* A superblock too new to be read has the same fields. */
 	if (ret == KVARC_DATA)
 		return kvi_fail_at(error, ret, 0, KVARC_UNKNOWN, "the first 64 bytes are damaged");
 	to->format_major = sb.major;

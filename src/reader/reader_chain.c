@@ -39,7 +39,7 @@ static kvarc_ret cut_value(kvarc_reader *r, const struct kvi_segment_ref *segmen
 	*to = (struct kvi_chain){ false, { 0, 0 } };
 	if (!s)
 		return kvi_fail_alloc(error, &r->alloc);
-	/* A store need not have what is replaced. */
+	/* A store need not have segments that are replaced. */
 	kvarc_ret ret = segment->stored && !segment->left
 	                        ? KVARC_END
 	                        : kvi_reader_read_segment(r, &r->packer, segment, s, error);
@@ -55,7 +55,7 @@ static kvarc_ret cut_value(kvarc_reader *r, const struct kvi_segment_ref *segmen
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
-/* The value that a segment's begins with; has: there is one, known or not. */
+/* The chain value before a segment; has: there is one, known or not. */
 static kvarc_ret value_before(kvarc_reader *r, const struct kvi_segment *segment,
                               const struct kvi_segment_ref *ref, struct kvi_chain *to, bool *has,
                               kvarc_error *error)
@@ -89,7 +89,7 @@ kvarc_ret kvi_reader_check_chain(kvarc_reader *r, const struct kvi_segment *segm
 	if (ref)
 		ref->before = before;
 	if (!before.known || !segment->has_ids)
-		return KVARC_OK; /* a model has coded them, and it is not here */
+		return KVARC_OK; /* a model has coded the ids, and it is not here */
 	if (kvi_chain_link(&value, &c->scratch, before.value, segment, segment->n))
 		return kvi_fail_alloc(error, &r->alloc);
 	return kvi_h128_equal(value, segment->chain)

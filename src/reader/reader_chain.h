@@ -8,18 +8,19 @@
 
 /* Chain values, while segments are passed in order. */
 struct kvi_reader_chains {
-	struct kvi_h128 geometry; /* of its content */
-	struct kvi_chain root;    /* known: since the first segment that has a chain value */
-	struct kvi_chain *last;   /* by track: of its last segment */
+	struct kvi_h128 geometry; /* hash of the content of the GEOMETRY frame */
+	struct kvi_chain root;    /* known from the first segment with a chain value on */
+	struct kvi_chain *last;   /* by track: chain value of its last segment */
 	struct kvi_out scratch;
 };
 
-/* A segment in the order of the file: that its chain value is right, if its ids are known. ref: in
- * the index; NULL: on a pipe. Returns OK, MEM, MEMLIMIT, DATA, and of others as kvi_reader_ids. */
+/* Checks the chain value of the next segment in the order of the file, if the ids are known. ref:
+ * the segment in the index; NULL: on a pipe. Returns OK, MEM, MEMLIMIT, DATA; where it needs other
+ * segments, what kvi_reader_ids returns for them. */
 kvarc_ret kvi_reader_check_chain(kvarc_reader *r, const struct kvi_segment *segment,
                                  struct kvi_segment_ref *ref, kvarc_error *error);
-/* After an IDENTITY frame: that chain values before it would still be the same. Returns OK, MEM,
- * MEMLIMIT, DATA. */
+/* Checks after an IDENTITY frame that earlier chain values would still be the same. Returns OK,
+ * MEM, MEMLIMIT, DATA. */
 kvarc_ret kvi_reader_check_root(kvarc_reader *r, kvarc_error *error);
 
 #endif

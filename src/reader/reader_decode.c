@@ -15,14 +15,14 @@
 
 /* ==== Decodes a chunk: frame, payload, raw_check, features ==== */
 
-/* One chunk frame in memory, ready to be decoded. */
+/* A chunk frame in memory, ready to be decoded. */
 struct chunk_piece {
 	const struct kvi_frame *frame;
 	const struct kvi_chunk_header *h;
 	const int32_t *positions;           /* NULL: not known */
 	const struct kvi_params_use *use;   /* NULL: the codec has none */
 	const struct kvi_linear_in *linear; /* codec linear */
-	struct kvi_features *features;      /* NULL: nobody needs them */
+	struct kvi_features *features;      /* NULL: no chunk needs them */
 	const uint8_t *before;              /* codec state: elements that it refers to, or NULL */
 	uint32_t from, to;                  /* the tokens of the chunk that are needed; to 0: all */
 	unsigned helpers;                   /* threads that wait for it */
@@ -67,7 +67,7 @@ static kvarc_ret open_payload(const kvarc_reader *r, const struct chunk_piece *p
 	return KVARC_OK;
 }
 
-/* What came of it. */
+/* The result of decoding a payload: fills *error by ret, or where raw_check is wrong. */
 static kvarc_ret close_payload(const kvarc_reader *r, const struct chunk_piece *piece,
                                kvarc_ret ret, uint64_t raw_check, kvarc_error *error)
 {
@@ -173,15 +173,15 @@ static kvarc_ret make_features(struct kvi_decode_job *job, struct kvi_linear_in 
 	if (m->rope && !in->positions)
 		return kvi_reader_bad(&job->frame, &job->error,
 		                      "the positions of its tokens are lost");
-	in->n_tokens = job->n; /* also where the segment was lost */
+	in->n_tokens = job->n; /* is known also where the segment is lost */
 	if (kvi_feature_slot(t, job->order_index)->asked &&
 	    kvi_feature_table_make(t, job->order_index, job->n, features))
 		return kvi_fail_alloc(&job->error, &r->alloc);
 	return KVARC_OK;
 }
 
-/* What the model expects; check: what it, or with in->predicted P, should come to, if that is
- * known. DATA: there is no prediction. */
+/* Gets the predicted means, with in->predicted also P, from the model; check: check value of them,
+ * with in->predicted of P; NULL: not known. DATA: there is no prediction. */
 static kvarc_ret request_prediction(struct kvi_decode_job *job, struct kvi_linear_in *in,
                                     const uint64_t *check)
 {
@@ -287,7 +287,7 @@ static kvarc_ret features_of_raw(struct kvi_decode_job *job, struct kvi_coder *c
 	bool all = slot->asked == KVI_FEATURES_ALL;
 	kvarc_ret ret = make_features(job, &in, &p.features);
 	if (ret == KVARC_DATA)
-		return KVARC_OK; /* the loss of those who need them */
+		return KVARC_OK; /* chunks that need the features report it */
 	if (ret)
 		return ret;
 	if (all && !kvi_feature_table_wait(t, job->order_index, &in))
@@ -337,7 +337,7 @@ static kvarc_ret decode_chunk(struct kvi_decode_job *job, struct kvi_coder *code
 	return ret;
 }
 
-/* What others need of the chunk, whatever came of it. */
+/* Gives other chunks the features that they need of this one, also after a failure. */
 static void give_features(struct kvi_decode_job *job, struct kvi_coder *coder,
                           const struct kvi_chunk_header *header)
 {
@@ -400,7 +400,7 @@ void kvi_reader_run_job(struct kvi_job *job, unsigned worker)
 			j->ret = decode_chunk(j, coder, &h);
 	}
 	give_features(j, coder, &h);
-	/* What was not checked does not stay in the caller's memory. */
+	/* Elements that failed a check do not stay in the caller's memory. */
 	if (j->ret && j->direct && j->raw)
 		memset(j->direct, 0, j->raw_bytes);
 	if (!j->ret && !j->r->options.common.overlap)
@@ -533,7 +533,7 @@ static kvarc_ret decode_linear(kvarc_reader *r, struct kvi_coder *coder,
 		ret = go_to(r, x, s, frame->head.sequence, coder, error);
 	if (ret == KVARC_OK)
 		memcpy(raw, x->job.scratch.p, frame->head.decoded_bytes);
-	else if (x->use) { /* from the first chunk again next time */
+	else if (x->use) { /* the next call begins at the first chunk */
 		kvi_segment_use_release(r, x->use);
 		x->use = NULL;
 	}

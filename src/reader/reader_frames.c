@@ -21,7 +21,7 @@ kvarc_ret kvi_reader_not_valid(const struct kvi_frame *frame, kvarc_error *error
 		(unsigned long long)frame->head.sequence, (unsigned long long)frame->offset);
 }
 
-/* How many bytes the index gives to a frame, 0: none. */
+/* The size of a frame that the index gives, at most; 0: none. */
 static uint64_t expected_bytes(const kvarc_reader *r, uint64_t offset, uint16_t type,
                                uint64_t sequence)
 {

@@ -71,7 +71,7 @@ static kvarc_ret out_of_order(kvarc_reader *r, kvarc_error *error)
 	                             "and its PREDICTOR comes before that");
 }
 
-/* The segment where the coder is. */
+/* Passes the coder through a segment that begins where the coder is, or before that. */
 static kvarc_ret go(kvarc_reader *r, struct kvi_predictor_ref *predictor,
                     struct kvi_segment *segment, kvarc_error *error)
 {
@@ -82,17 +82,17 @@ static kvarc_ret go(kvarc_reader *r, struct kvi_predictor_ref *predictor,
 	if (!ret)
 		ret = segment->coded ? kvi_token_coder_decode(*c, segment, error)
 		                     : kvi_token_coder_pass(*c, segment, false, error);
-	if (!ret) /* what a rewind has left of it (spec 6.2) */
+	if (!ret) /* back to the tokens that a rewind has left (spec 6.2) */
 		ret = kvi_token_coder_rewind(*c, segment->t0 + segment->left, error);
 	predictor->ids_fell_back = predictor->ids_fell_back || kvi_token_coder_fell_back(*c);
-	if (ret) { /* from the first token again next time */
+	if (ret) { /* the next call begins at the first token */
 		kvi_token_coder_close(*c);
 		*c = NULL;
 	}
 	return ret;
 }
 
-/* The segments of its track before one that were not gone through, the last one first, as
+/* The segments before `to` in its track that the coder has not passed, the last one first, as
  * const struct kvi_segment_ref *. */
 static kvarc_ret path_to(kvarc_reader *r, const struct kvi_segment *to, uint64_t from,
                          struct kvi_list *path, kvarc_error *error)
@@ -107,7 +107,7 @@ static kvarc_ret path_to(kvarc_reader *r, const struct kvi_segment *to, uint64_t
 	return KVARC_OK;
 }
 
-/* Through the segments of the track before one, as far as they were not gone through. */
+/* Passes the coder through the segments before `to` in its track that it has not passed yet. */
 static kvarc_ret lead(kvarc_reader *r, struct kvi_predictor_ref *predictor,
                       const struct kvi_segment *to, kvarc_error *error)
 {
@@ -156,7 +156,7 @@ kvarc_ret kvi_reader_ids(kvarc_reader *r, struct kvi_predictor_ref *predictor,
 	if (segment->t0 + segment->n <= kvi_token_coder_next(*c)) {
 		kvi_token_coder_ids(*c, segment->t0, segment->n, segment->ids);
 		segment->has_ids = kvi_segment_ids_check(segment) == segment->check;
-		if (segment->has_ids) /* else those of a segment that it replaces */
+		if (segment->has_ids) /* else those of a segment that this one replaces */
 			return KVARC_OK;
 	}
 	if (kvi_input_seekable(&r->in))
@@ -194,15 +194,14 @@ kvarc_ret kvi_reader_pass_ids(kvarc_reader *r, struct kvi_predictor_ref *predict
 	if (c && kvi_token_coder_next(c) > segment->t0)
 		return kvi_token_coder_rewind(c, segment->t0, error);
 	if (!predictor || kvi_input_seekable(&r->in) || !r->options.predictor)
-		return KVARC_OK; /* who needs them can come back */
+		return KVARC_OK; /* a seekable source is read again when the ids are needed */
 	ret = open_coder(r, predictor, segment->track, NULL);
 	if (!ret && kvi_token_coder_next(predictor->coders[segment->track]) == segment->t0)
 		ret = go(r, predictor, segment, error);
-	/* That ids which are here cannot be coded is nobody's loss yet. */
+	/* A failure to pass ids that are stored counts only once coded ids need them. */
 	return ret == KVARC_IO ? ret : KVARC_OK;
 }
 
-/* No segment is in hand that a caller looks at. */
 kvarc_ret kvarc_reader_coded_ids(kvarc_reader *r, uint64_t *tokens, uint64_t *bytes)
 {
 	if (!r || !tokens || !bytes)
@@ -221,7 +220,7 @@ kvarc_ret kvarc_reader_coded_ids(kvarc_reader *r, uint64_t *tokens, uint64_t *by
 		if (ret || !s->coded)
 			continue;
 		*tokens += s->n;
-		*bytes += s->code_bytes + 8; /* and the check */
+		*bytes += s->code_bytes + 8; /* 8: the check */
 	}
 	kvi_free(&r->alloc, s);
 	return kvi_reader_set_error(r, ret);

@@ -13,11 +13,12 @@ struct kvi_predictor_ref *kvi_reader_codes_ids(const kvarc_reader *r, uint64_t s
  */
 kvarc_ret kvi_reader_ids(kvarc_reader *r, struct kvi_predictor_ref *predictor,
                          struct kvi_segment *segment, kvarc_error *error);
-/* The same for the first n ids alone, those that another segment has left of it and that has been
- * passed since. */
+/* As kvi_reader_ids for the first n ids alone: those that a later segment, which has been passed
+ * since, has left of the segment. */
 kvarc_ret kvi_reader_first_ids(kvarc_reader *r, struct kvi_predictor_ref *predictor,
                                struct kvi_segment *segment, uint32_t n, kvarc_error *error);
-/* The same for all segments in order: those of later ones may need these, also on a pipe. */
+/* Passes each segment in order, also on a pipe: coded ids of later segments may need its ids. As
+ * kvi_reader_ids for a segment whose ids are coded; else OK or IO. */
 kvarc_ret kvi_reader_pass_ids(kvarc_reader *r, struct kvi_predictor_ref *predictor,
                               struct kvi_segment *segment, kvarc_error *error);
 

@@ -13,13 +13,13 @@
 #include "kvarc.h"
 #include "util/list.h"
 
-/* What is known of frames without reading them; in the order of the file. */
+/* A CHUNK frame as the index knows it, without reading it; the list is in the order of the file. */
 struct kvi_chunk_ref {
 	uint64_t offset, sequence, params;
 	uint32_t tensor;
 	uint16_t head, heads;
-	uint32_t bytes; /* of the frame, at most; 0: not known */
-	bool linear;    /* codec linear: params is that of a PREDICTOR frame */
+	uint32_t bytes; /* size of the frame, at most; 0: not known */
+	bool linear;    /* codec linear: params is the number of a PREDICTOR frame */
 	bool lost;      /* salvage could not decode it, and it is in the list of losses */
 };
 
@@ -42,14 +42,14 @@ static inline struct kvi_chunk_ref kvi_chunk_ref(const struct kvi_frame *frame,
 struct kvi_segment_ref {
 	uint64_t offset; /* 0: the SEGMENT frame was lost (salvage) */
 	uint64_t sequence, t0;
-	uint64_t first, end; /* its chunks */
+	uint64_t first, end; /* chunks of the segment */
 	uint32_t track, n;
-	uint32_t bytes;  /* of the frame, at most; 0: not known */
-	uint32_t left;   /* tokens of it that rewinds have left (spec 6.2) */
-	uint32_t part;   /* its number in a STOREREF, whose offset and sequence these are */
-	uint64_t stored; /* 1 + its entry in kvi_reader_index.stored; 0: the file has it */
-	uint64_t parent; /* 1 + that of the one that holds the token before it, 0: none */
-	struct kvi_chain chain, before; /* before: of that token, once it was passed in order */
+	uint32_t bytes;  /* size of the frame, at most; 0: not known */
+	uint32_t left;   /* tokens of the segment that rewinds have left (spec 6.2) */
+	uint32_t part;   /* number in a STOREREF frame, whose offset and sequence these are */
+	uint64_t stored; /* 1 + index in kvi_reader_index.stored; 0: the file has the segment */
+	uint64_t parent; /* 1 + index of the segment that holds the token before it; 0: none */
+	struct kvi_chain chain, before; /* before: value at that token, once passed in order */
 };
 
 /* Whether tokens t0 .. end - 1 of a track have some that are left of a segment. */
@@ -63,7 +63,7 @@ static inline bool kvi_segment_has(const struct kvi_segment_ref *segment, uint32
 /* A segment that lies in a store. */
 struct kvi_stored_ref {
 	kvarc_stored segment;
-	size_t ns; /* in kvi_reader_index.namespaces */
+	size_t ns; /* index in kvi_reader_index.namespaces */
 };
 
 /* A COMMIT that is a checkpoint. */
@@ -76,13 +76,13 @@ struct kvi_params_ref {
 	uint64_t offset, sequence, copy_of;
 	uint32_t tensor;
 	uint16_t head, heads;
-	uint32_t bytes; /* of the frame, at most; 0: not known */
+	uint32_t bytes; /* size of the frame, at most; 0: not known */
 };
 
 /* A BLOB or PROFILE frame of the index. */
 struct kvi_blob_ref {
 	uint64_t offset, sequence;
-	uint32_t bytes; /* of the frame, at most; 0: not known */
+	uint32_t bytes; /* size of the frame, at most; 0: not known */
 };
 
 /* The frames of a source that can seek, in the order of the file. */
@@ -97,7 +97,7 @@ struct kvi_reader_index {
 	uint64_t *tokens;                  /* committed tokens by track, also on a pipe */
 	uint64_t *last;                    /* by track: 1 + the last segment, 0: none */
 	struct kvi_list checkpoints;       /* struct kvi_checkpoint_ref */
-	/* Of kvarc_reader_segment_at: how many segments with tokens left come before this one. */
+	/* Cache of kvarc_reader_segment_at: segments with tokens left before index listed_at. */
 	uint64_t listed;
 	size_t listed_at;
 	/* The last frame that was added, if its size is wanted: that is known when the next one is
@@ -120,10 +120,10 @@ struct kvi_chunk_ref *kvi_index_chunk(const struct kvi_reader_index *index, uint
 struct kvi_chunk_ref *kvi_index_chunk_at(const struct kvi_reader_index *index, uint64_t offset);
 /* The last segment of the list comes behind those of its track that are left. */
 void kvi_index_link(struct kvi_reader_index *index);
-/* What remains of each segment at the end of the list; tokens and last of all tracks. */
+/* Computes `left` of each segment at the end of the list, and `tokens` and `last` of all tracks. */
 void kvi_index_settle(struct kvi_reader_index *index, size_t n_tracks);
-/* All tokens of all segments are taken as left: to verify them. Of those that lie in a store, those
- * that have some left: a store need not have others (spec frames 12.3). */
+/* Counts all tokens of all segments as left, to verify them. Segments of a store that have none
+ * left stay so: a store need not have them (spec frames 12.3). */
 void kvi_index_take_all(struct kvi_reader_index *index);
 /* The segment that holds the token before a segment. NULL: there is none. */
 const struct kvi_segment_ref *kvi_index_before(const struct kvi_reader_index *index,

@@ -12,7 +12,7 @@
 
 /* Items of the state that the reader was opened at: all of them after open, also on a pipe. */
 size_t kvi_reader_n_items(const kvarc_reader *r);
-/* How many items of earlier states the archive has. */
+/* Number of items of earlier states in the archive. */
 size_t kvi_reader_earlier_items(const kvarc_reader *r);
 /* Owned by the reader, valid until close. */
 const struct kvi_restore *kvi_reader_restore(const kvarc_reader *r, size_t i);
@@ -35,7 +35,7 @@ typedef int (*kvi_blob_fn)(void *opaque, uint64_t item, uint64_t offset, const u
 void kvi_reader_set_blob_handler(kvarc_reader *r, kvi_blob_fn fn, void *opaque);
 
 struct kvi_superblock;
-/* What the first 64 bytes of the file say; owned by the reader, valid until close. */
+/* The parsed first 64 bytes of the file; owned by the reader, valid until close. */
 const struct kvi_superblock *kvi_reader_superblock(const kvarc_reader *r);
 /* The allocator of the reader, which the reader owns. */
 const struct kvi_alloc *kvi_reader_alloc(const kvarc_reader *r);
@@ -95,10 +95,10 @@ KVI_SHARED const uint8_t *kvi_reader_domain(const kvarc_reader *r);
 /* Fills the caller's kvarc_error, without an offset, makes code stick to the reader, returns it. */
 kvarc_ret kvi_reader_fail(kvarc_reader *r, kvarc_ret code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* What a caller's range means: one whose numbers are all zero but for the track is all of it. */
+/* Copies a caller's range; a range that is zero but for its track becomes all of the track. */
 void kvi_range_of(kvarc_range *to, const kvarc_range *range);
-/* After DATA of a call that reads ranges, tokens or frames of a reader that can seek: other parts
- * of the archive may be whole, and can be read. */
+/* Clears the sticky error after DATA of a call that reads ranges, tokens or frames of a reader that
+ * can seek: other parts of the archive may be whole, and can be read. */
 void kvi_reader_forgive(kvarc_reader *r);
 
 #endif

@@ -144,11 +144,11 @@ kvarc_ret kvi_reader_drain(kvarc_reader *r, kvarc_ret before)
 			*r->error = keep; /* the first failure is the one that is reported */
 		r->workers.next_job = (r->workers.next_job + 1) % r->workers.n_jobs;
 	}
-	r->workers.next_job = 0; /* whose memory is still in caches */
+	r->workers.next_job = 0; /* reuses memory that is still in the caches */
 	return ret;
 }
 
-/* Each call takes the results of all its jobs before it returns. */
+/* Checks that no job is left: each call waits for all its jobs before it returns. */
 static kvarc_ret check_rest(kvarc_reader *r)
 {
 	for (unsigned i = 0; i < r->workers.n_jobs; i++)

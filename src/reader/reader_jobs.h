@@ -8,58 +8,58 @@
 #include "reader_params.h"
 #include "util/pool.h"
 
-/* What a store gave for a segment; its content digest was right. The calling thread counts users;
- * any thread may read it. */
+/* A segment from a store, whose content digest was right. The calling thread counts users; any
+ * thread may read it. */
 struct kvi_stored_copy {
-	unsigned users; /* the reader that keeps it, and uses of the segment */
+	unsigned users; /* the reader while it caches the copy, and uses of the segment */
 	kvarc_stored key;
 	struct kvi_segment segment;
-	kvarc_view *views; /* a tensor of the geometry, packed; others than the track's are zero */
+	kvarc_view *views; /* one per tensor of the geometry, packed; zero for other tracks */
 	uint8_t *data;     /* NULL: the track has no tensors */
 };
 
 /* A segment's positions, shared by the chunks that are decoded. */
 struct kvi_segment_use {
 	struct kvi_segment segment;
-	struct kvi_stored_copy *stored; /* its elements, from a store; NULL: the file has them */
-	bool known;                     /* false: lost, there are no ids and no positions */
+	struct kvi_stored_copy *stored;     /* the elements, from a store; NULL: in the file */
+	bool known;                         /* false: lost, there are no ids and no positions */
 	struct kvi_feature_table *features; /* NULL: nothing is predicted */
 	struct kvi_prediction *prediction;  /* NULL: not by a model */
-	kvarc_ret predictor_ret;            /* why codec linear cannot be decoded; a pipe */
+	kvarc_ret predictor_ret;            /* why predicted chunks cannot be decoded */
 	kvarc_error predictor_error;
 	unsigned users; /* counted by the calling thread only */
 };
 
-/* One chunk on its way through a worker. */
+/* A chunk on its way through a worker. */
 struct kvi_decode_job {
 	struct kvi_job job; /* first: the pool gives this back */
 	kvarc_reader *r;
 	bool busy, have_frame;
 	/* in */
-	const uint8_t *stored;           /* the elements, from a store; NULL: of a frame */
-	struct kvi_buffer buffer, other; /* the frame; one that it repeats or refers to */
+	const uint8_t *stored;           /* the elements, from a store; NULL: in a frame */
+	struct kvi_buffer buffer, other; /* the frame; a frame that it repeats or refers to */
 	struct kvi_frame frame;          /* have_frame, else frame.offset */
-	struct kvi_chunk_ref ref;        /* what is expected */
+	struct kvi_chunk_ref ref;        /* what the frame must be */
 	uint64_t segment_sequence;
 	struct kvi_segment_use *segment;
-	uint32_t order_index; /* in the order of chunks */
-	bool features;        /* it has to do with segment->features */
+	uint32_t order_index; /* index in the order of chunks */
+	bool features;        /* the chunk makes or needs segment->features */
 	struct kvi_params_use *params;
-	unsigned batch;    /* of frames that were read ahead (reader_range.c) */
+	unsigned batch;    /* first batch of frames read ahead that it uses (reader_range.c) */
 	uint64_t t0, from; /* first token of the chunk, first wanted */
 	uint32_t n, count;
-	/* Tokens of the chunk that somebody needs, those of `from` and `count` among them;
+	/* Tokens of the chunk that are needed at all, those of `from` and `count` among them;
 	 * need_to 0: all. */
 	uint32_t need_from, need_to;
-	unsigned helpers;      /* threads that wait for the chunk, as far as is known */
+	unsigned helpers;      /* threads that wait for the chunk; 0: none known */
 	kvarc_deliver deliver; /* NULL: only check, or decode to `direct` */
 	void *opaque;
 	uint8_t *direct; /* the caller's memory; NULL: to `scratch` */
 	/* out */
 	struct kvi_buffer scratch;
-	struct kvi_buffer expected; /* by a model; elements that a state refers to */
-	bool observed;              /* the model knows what was there */
-	uint8_t *raw;               /* in one of the two */
+	struct kvi_buffer expected; /* predicted means; elements that a state refers to */
+	bool observed;              /* the model has the elements of the chunk */
+	uint8_t *raw;               /* the elements, in `direct` or `scratch` */
 	uint32_t raw_bytes;
 	kvarc_ret ret;
 	kvarc_error error;
@@ -70,7 +70,7 @@ struct kvi_decode_job {
 struct kvi_repeated {
 	pthread_mutex_t lock;
 	struct kvi_segment_use *use; /* NULL: none yet */
-	uint64_t segment, next;      /* its sequence; chunk */
+	uint64_t segment, next;      /* sequence number of the segment; next chunk */
 	uint32_t order_index;
 	struct kvi_decode_job job;
 };
@@ -80,10 +80,10 @@ struct kvi_reader_workers {
 	struct kvi_params_store store;
 	struct kvi_pool *pool;
 	struct kvi_coder_tables *tables;
-	struct kvi_coder **coders; /* one per worker */
+	struct kvi_coder **coders; /* by worker */
 	unsigned n_coders, n_jobs, next_job;
 	struct kvi_decode_job *jobs;
-	struct kvi_repeated *repeated; /* NULL until needed; predictors.lock */
+	struct kvi_repeated *repeated; /* NULL until needed; guarded by predictors.lock */
 };
 
 /* Pool, coders, jobs; at the first use. */
@@ -93,11 +93,11 @@ void kvi_reader_free_workers(kvarc_reader *r);
 /* The next free job; waits for it, and then for its result, if it is busy. */
 kvarc_ret kvi_reader_job(kvarc_reader *r, struct kvi_decode_job **job);
 
-/* A chunk that has to do with no features. */
+/* Order index of a chunk that neither makes nor needs features. */
 #define KVI_NO_ORDER_INDEX UINT32_MAX
 
-/* That a job of r is to decode all of a chunk of a segment, of which `sequence`, `t0` and `n` are
- * used, and to deliver nothing. order_index: may be KVI_NO_ORDER_INDEX. */
+/* Sets up a job of r to decode all of a chunk and to deliver nothing. Of segment, `sequence`, `t0`
+ * and `n` are used. order_index: may be KVI_NO_ORDER_INDEX. */
 void kvi_reader_assign(kvarc_reader *r, struct kvi_decode_job *job,
                        const struct kvi_segment_ref *segment, const struct kvi_chunk_ref *chunk,
                        struct kvi_segment_use *use, uint32_t order_index);

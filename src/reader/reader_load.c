@@ -185,7 +185,7 @@ static kvarc_ret add_entry(kvarc_reader *r, const struct kvi_index_entry *entry)
 
 /* ==== By a scan: all frames in order ==== */
 
-/* How much of the lists is committed. */
+/* Lengths of the lists up to the last commit. */
 struct index_mark {
 	size_t chunks, segments, params, checkpoints, blobs, items, first_item;
 	bool set_closed, any; /* any: there is a commit */
@@ -263,7 +263,7 @@ static kvarc_ret stop_at(kvarc_reader *r, const struct kvi_walk *w, uint64_t off
 static kvarc_ret scan_all(kvarc_reader *r, struct kvi_walk *w)
 {
 	struct index_mark m = { 0 };
-	uint64_t at = w->offset; /* of the frame in hand */
+	uint64_t at = w->offset; /* offset of the current frame */
 	kvarc_ret ret;
 	kvi_walk_all(w);
 	while ((ret = kvi_walk_next(w, &r->seq.cut_error)) == KVARC_OK) {
@@ -320,7 +320,7 @@ static kvarc_ret read_part(kvarc_reader *r, uint64_t offset, uint64_t end,
 	return kvi_ahead_fetch(r->in.ahead, &r->in.source, list, n, group, r->error);
 }
 
-/* Where the frame behind the last entry that was taken begins, in an INDEX at an offset. */
+/* The offset of the frame behind the last entry that was read from the INDEX at `offset`. */
 static uint64_t next_offset(const struct kvi_index_reader *ir, uint64_t offset)
 {
 	struct kvi_index_reader look = *ir;
@@ -368,7 +368,7 @@ static kvarc_ret load_other(kvarc_reader *r, const struct kvi_index_entry *entry
 	case KVI_FRAME_CHUNK:
 	case KVI_FRAME_COMMIT:
 		return KVARC_OK;
-	default: /* it may be one that must not be skipped */
+	default: /* the frame may be of a type that must not be skipped */
 		ret = kvi_frame_peek(&r->in, entry->offset, head, 0, &f, r->error);
 		if (ret == KVARC_END)
 			return wrong_index(r, entry);
@@ -397,8 +397,8 @@ static kvarc_ret read_index(kvarc_reader *r, uint64_t offset, struct kvi_buffer 
 	return kvi_index_begin(ir, content, f.head.decoded_bytes) ? KVARC_OK : KVARC_DATA;
 }
 
-/* All entries of the INDEX frames whose offsets are in the list, last first, up to the checkpoint
- * that the file is opened at. */
+/* Adds all entries of the INDEX frames whose offsets are in the list, the last frame first, up to
+ * the checkpoint that the file is opened at. */
 static kvarc_ret read_entries(kvarc_reader *r, const struct kvi_list *offsets,
                               struct kvi_buffer *buf, uint8_t **owned)
 {
@@ -455,8 +455,8 @@ static kvarc_ret check_commit(kvarc_reader *r, const struct kvi_footer *foot,
 	return ret;
 }
 
-/* How far to read for an INDEX: the last one ends where the FOOTER begins, of earlier ones only
- * the begin is known, and what an append wrote lies behind it. */
+/* The offset up to which to read for an INDEX: the last one ends where the FOOTER begins; of
+ * earlier ones only the begin is known, and frames that an append wrote lie behind it. */
 static uint64_t index_end(const kvarc_reader *r, uint64_t at, uint64_t end)
 {
 	const bool last = end == r->in.source.size - KVI_FOOTER_FRAME_BYTES;
@@ -488,7 +488,7 @@ static kvarc_ret load_index(kvarc_reader *r)
 			ret = at < end ? kvi_fail_alloc(r->error, &r->alloc) : KVARC_DATA;
 			break;
 		}
-		/* It is read twice. */
+		/* Reads ahead, as the INDEX is read twice. */
 		ret = read_part(r, at, index_end(r, at, end), KVI_AHEAD_OPENING);
 		*o = end = at;
 		if (ret == KVARC_OK)

@@ -161,7 +161,7 @@ static kvarc_ret judge(struct range_walk *w, const struct kvi_segment_ref *segme
 	case KVI_CODEC_EXPONENT:
 	case KVI_CODEC_GRID:
 		if (!params || params->codec != located->header.codec)
-			return KVARC_OK; /* decoding it says what is wrong */
+			return KVARC_OK; /* decoding the chunk reports the error */
 		located->params = params;
 		return streams_fit(w, located);
 	default:

@@ -21,19 +21,19 @@ struct kvi_located {
 	struct kvi_chunk shape; /* from and to: the tokens that the range has; to is not 0 */
 	uint32_t tensor, layer;
 	uint16_t head;
-	uint64_t t0;     /* its first token in the track */
-	uint64_t offset; /* of its payload in the file; 0: it lies elsewhere, or is encrypted */
-	uint32_t bytes;  /* of the payload */
-	struct kvi_chunk_header header;  /* of a chunk that is not decodable elsewhere: not set */
+	uint64_t t0;     /* index of its first token in the track */
+	uint64_t offset; /* offset of its payload in the file; 0: in a store, or encrypted */
+	uint32_t bytes;  /* size of the payload */
+	struct kvi_chunk_header header;  /* not set where decodable is false */
 	const struct kvi_params *params; /* NULL: the codec has none */
-	bool predicted;                  /* from other chunks, or by a model */
+	bool predicted;                  /* predicted from other chunks, or by a model */
 	/* Whether it is of the GPU subset (spec 3.6) and predicted by nothing: raw, constant,
 	 * exponent, grid. Others are for kvarc_reader_read_deliver. */
 	bool decodable;
 };
 
-/* What the model of a reader or a writer computes (levels 4 to 8); all of it lives as long as
- * that. */
+/* The model of a reader or a writer (levels 4 to 8) and its arithmetic; what it points to lives as
+ * long as the reader or the writer. */
 struct kvi_located_model {
 	const kvarc_predictor *predictor;
 	struct kvi_arithmetic arithmetic;

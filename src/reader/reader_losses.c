@@ -48,8 +48,8 @@ static void explain(struct kvi_reader_losses *losses, uint64_t after, uint64_t b
 /* Goes through the segments in order. */
 struct kvi_loss_finder {
 	kvarc_reader *r;
-	uint64_t *tokens; /* a track: seen so far */
-	uint64_t *bytes;  /* a track: of a token in all its tensors */
+	uint64_t *tokens; /* by track: tokens seen so far */
+	uint64_t *bytes;  /* by track: bytes of a token in all its tensors */
 };
 
 static bool finder_open(struct kvi_loss_finder *finder, kvarc_reader *r)
@@ -140,7 +140,7 @@ static kvarc_ret lost_chunks(const struct kvi_loss_finder *finder,
 	return ret;
 }
 
-/* Where a segment begins, as far as that is known. */
+/* The offset of a segment's first good frame; 0: it has none. UINT64_MAX: no such segment. */
 static uint64_t begin_of(const struct kvi_reader_index *index, size_t segment)
 {
 	if (segment >= index->segments.n)
@@ -152,7 +152,7 @@ static uint64_t begin_of(const struct kvi_reader_index *index, size_t segment)
 	return KVI_LIST(struct kvi_chunk_ref, index->chunks, s->first)->offset;
 }
 
-/* What is lost in front of a segment and in it; before: where the segment before begins. */
+/* Adds losses in front of a segment and in it; before: the offset of the segment before it. */
 static kvarc_ret lost_around(struct kvi_loss_finder *finder, size_t segment, uint64_t before)
 {
 	kvarc_reader *r = finder->r;
@@ -249,7 +249,7 @@ kvarc_ret kvi_salvage_chunk(kvarc_reader *r, const struct kvi_decode_job *job)
 		                 : "a chunk cannot be decoded: what it is predicted from, or "
 		                   "its positions, are lost";
 	if (!c || c->lost)
-		return KVARC_OK; /* read before: it is in the list */
+		return KVARC_OK; /* the list has the chunk from an earlier read */
 	c->lost = true;
 	return kvi_salvage_lose(r, &d, job->n, job->n * head_bytes(t, job->ref.heads));
 }

@@ -14,14 +14,14 @@ struct kvi_region {
 	bool explained; /* a loss names it */
 };
 
-/* What salvage has found missing. */
+/* A part of the archive that salvage has found missing. */
 struct kvi_loss {
 	kvarc_damage place;
 	uint64_t tokens; /* place.n, which may be too small for it */
-	uint64_t bytes;  /* of elements, or of files outside their tensors */
+	uint64_t bytes;  /* bytes of elements, or of files outside their tensors */
 };
 
-/* What salvage has found missing. */
+/* All that salvage has found missing. */
 struct kvi_reader_losses {
 	struct kvi_list regions; /* struct kvi_region */
 	struct kvi_list list;    /* struct kvi_loss */
@@ -29,17 +29,17 @@ struct kvi_reader_losses {
 	uint64_t geometry;       /* offset of the GEOMETRY frame */
 	bool end_known;          /* the archive had no more than `expected` */
 	kvarc_loss *sums;        /* by track, then of all tracks; or NULL */
-	bool final;              /* sums are those of verify */
+	bool final;              /* sums are from verify and do not change */
 };
 
 /* Adds a loss: tokens replaces place->n. bytes: of elements or literals that it costs.
  * Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_salvage_lose(kvarc_reader *r, const kvarc_damage *place, uint64_t tokens,
                            uint64_t bytes);
-/* After the scan: finds what segments, chunks and the end of the archive lack, against COMMIT,
+/* Finds, after the scan, what segments, chunks and the end of the archive lack, against COMMIT,
  * INDEX and RESTORE frames. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_salvage_losses(kvarc_reader *r);
-/* After all BLOBs: finds files whose literal bytes are not complete. Returns OK, MEM, MEMLIMIT. */
+/* Finds, after all BLOBs, files whose literal bytes are incomplete. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_salvage_literals(kvarc_reader *r);
 /* Adds the chunk of a job that cannot be decoded, once. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_salvage_chunk(kvarc_reader *r, const struct kvi_decode_job *job);

@@ -11,7 +11,7 @@ void kvi_reader_begin_set(kvarc_reader *r)
 	r->meta.set_closed = false;
 }
 
-/* That references lead to literal bytes of items before the next one (spec R10.11). */
+/* Checks that references name literal bytes of items before this one (spec R10.11). */
 static kvarc_ret check_references(const kvarc_reader *r, const struct kvi_frame *frame,
                                   const struct kvi_restore *restore, kvarc_error *error)
 {
@@ -150,7 +150,7 @@ static kvarc_ret check_items(kvarc_reader *r, size_t i, size_t end, const uint64
 	return KVARC_OK;
 }
 
-/* The first item behind those of the set in hand that has a number above that of a frame. */
+/* The first item from the current set on whose sequence number is not below `sequence`. */
 static size_t items_before(const kvarc_reader *r, uint64_t sequence)
 {
 	size_t i = r->meta.passed_first;

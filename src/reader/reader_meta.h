@@ -19,15 +19,15 @@ struct kvi_item {
 /* Metadata frames. */
 struct kvi_reader_meta {
 	struct kvi_identity identity;
-	struct kvi_list items; /* struct kvi_item; all of the file */
-	size_t first_item;     /* of the set in hand (spec 10): at first while the file is opened */
-	bool set_closed;       /* a checkpoint came behind it */
-	/* The same while frames are passed in order. */
+	struct kvi_list items; /* struct kvi_item; all items of the file */
+	size_t first_item;     /* first of the current set (spec 10), while the file is opened */
+	bool set_closed;       /* a checkpoint came behind that set */
+	/* First item of the current set, and its end, while frames are passed in order. */
 	size_t passed_first;
 	bool passed_closed;
 	kvi_blob_fn blob;
 	void *blob_opaque;
-	struct kvi_buffer commit; /* of kvarc_reader_checkpoint */
+	struct kvi_buffer commit; /* buffer of kvarc_reader_checkpoint */
 	/* Bytes that metadata may still decode to while the reader is opened: the memory limit at
 	 * first, although they are not held at the same time. */
 	uint64_t decode_left;
@@ -39,12 +39,13 @@ kvarc_ret kvi_reader_meta(kvarc_reader *r, const struct kvi_frame *frame, const 
 /* A BLOB frame: checks that it is the next one of its item and gives it to the handler. */
 kvarc_ret kvi_reader_blob(kvarc_reader *r, const struct kvi_frame *frame, const uint8_t *content,
                           size_t bytes, bool deliver, kvarc_error *error);
-/* A SEGMENT or RESTORE frame while the file is opened: what it means for the set of items. */
+/* Begins a new set of items if a checkpoint has closed the current one; at each SEGMENT or RESTORE
+ * frame while the file is opened. */
 void kvi_reader_begin_set(kvarc_reader *r);
 /* A frame that was passed in order: whether items are complete at the checkpoint that closes their
  * set. Returns OK, DATA, OPTIONS (a pipe). */
 kvarc_ret kvi_reader_pass_items(kvarc_reader *r, kvarc_error *error);
-/* All items are complete at the end. */
+/* Checks at the end of the file that all items of the last state are complete. */
 kvarc_ret kvi_reader_blobs_end(kvarc_reader *r, kvarc_error *error);
 
 #endif

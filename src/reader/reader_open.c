@@ -263,8 +263,8 @@ uint64_t kvarc_reader_tokens(const kvarc_reader *r, uint32_t track)
 	return r && track < r->geometry.n_tracks ? r->index.tokens[track] : 0;
 }
 
-/* What the identity says of a tier that left tokens out (spec 5.1). It says nothing of an archive
- * that does not have the others. */
+/* The number of tokens that a tier left out, from the identity (spec 5.1); 0: none, or the archive
+ * does not have the tokens that the tier left. */
 static uint64_t dropped_tokens(const kvarc_reader *r)
 {
 	const char *note = kvarc_reader_identity(r, "lossy");

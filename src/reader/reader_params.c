@@ -14,7 +14,7 @@ bool kvi_params_store_init(struct kvi_params_store *store, const struct kvi_allo
 	return true;
 }
 
-/* With the lock held, or alone. */
+/* Drops a user; the last one frees. The caller holds the lock or is the only thread. */
 static void release(struct kvi_params_store *store, struct kvi_params_use *use)
 {
 	if (!use || --use->users)

@@ -9,7 +9,7 @@
 #include "format/params_header.h"
 #include "reader_index.h"
 
-/* One parsed PARAMS frame; freed when it was replaced and nobody uses it. */
+/* A parsed PARAMS frame; freed when it was replaced and nobody uses it. */
 struct kvi_params_use {
 	struct kvi_params *params;
 	struct kvi_params_header header;
@@ -44,7 +44,7 @@ kvarc_ret kvi_reader_params(kvarc_reader *r, struct kvi_packer *packer,
 kvarc_ret kvi_reader_add_params(kvarc_reader *r, const struct kvi_frame *frame, uint64_t sequence,
                                 const uint8_t *content, size_t bytes, struct kvi_params_use **use,
                                 kvarc_error *error);
-/* That of the PARAMS of a chunk, whatever it says. */
+/* Reads the content of the PARAMS frame of a chunk, without parsing it. */
 kvarc_ret kvi_reader_params_content(kvarc_reader *r, const struct kvi_chunk_ref *chunk,
                                     struct kvi_out *content);
 

@@ -93,7 +93,7 @@ void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *predi
 	kvarc_error *e = &use->predictor_error;
 	kvarc_ret ret = kvi_reader_ids(r, predictor->p.codes_ids ? predictor : NULL, &use->segment,
 	                               e);
-	/* In salvage each chunk that needs what is lost reports that itself. */
+	/* In salvage each chunk that needs lost ids reports that itself. */
 	if (ret && !(ret == KVARC_DATA && r->salvage)) {
 		use->predictor_ret = ret == KVARC_END ? predictor->ids_ret : ret;
 		return;
@@ -126,7 +126,7 @@ kvarc_ret kvi_reader_foresee(kvarc_reader *r, uint64_t predictor, struct kvi_seg
 	struct kvi_predictor_ref *x = predictor ? kvi_reader_find_predictor(r, predictor) : NULL;
 	if (!x)
 		return KVARC_OK; /* the walk has checked that none is named */
-	/* Chunks that need no profile can be read without. */
+	/* Chunks that need no profile can be read without the predictor. */
 	use->predictor_ret = kvi_reader_load_predictor(r, x, &use->predictor_error);
 	if (use->predictor_ret)
 		return KVARC_OK;

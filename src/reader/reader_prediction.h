@@ -12,7 +12,7 @@
 kvarc_ret kvi_reader_open_features(kvarc_reader *r, uint32_t track,
                                    const struct kvi_linear_plan *plan,
                                    struct kvi_feature_table **features, kvarc_error *error);
-/* What a prediction session of a track is opened with, once a PREDICTOR of kind 2 is loaded. */
+/* The options to open a prediction session of a track, once a PREDICTOR of kind 2 is loaded. */
 struct kvi_prediction_options
 kvi_reader_prediction_options(const kvarc_reader *r, const struct kvi_predictor_ref *predictor,
                               uint32_t track);
@@ -27,15 +27,15 @@ void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *predi
  */
 bool kvi_reader_order_index(const kvarc_reader *r, const struct kvi_segment_ref *segment,
                             const struct kvi_chunk_ref *chunk, uint32_t *at, uint32_t *order_index);
-/* For a segment whose chunks are still to come, in order: any of them may be of
- * codec linear. predictor: the sequence number of the one in force, 0: none. */
+/* Prepares prediction and features of a segment whose chunks come later, in order: any of them may
+ * be of codec linear. predictor: sequence number of the PREDICTOR in force, 0: none. */
 kvarc_ret kvi_reader_foresee(kvarc_reader *r, uint64_t predictor, struct kvi_segment_use *use);
-/* Models that have gone through a segment go back to the tokens that are left of it; NULL: it is
- * not in the index. No job is under way. */
+/* Rewinds models that have passed a segment to the tokens that are left of it; NULL: it is not in
+ * the index. No job is under way. */
 void kvi_reader_cut_models(kvarc_reader *r, const struct kvi_segment_ref *segment);
 /* Whether a range has a tensor. */
 bool kvi_range_wants(const kvarc_reader *r, const struct kvi_range *range, uint32_t tensor);
-/* Who uses whose features among the chunks of a segment; range NULL: all are wanted. */
+/* Plans which chunks of a segment use features of which; range NULL: all chunks are wanted. */
 void kvi_reader_plan_features(const kvarc_reader *r, const struct kvi_segment_ref *segment,
                               const struct kvi_range *range, struct kvi_segment_use *use);
 

@@ -87,7 +87,7 @@ static const struct kvi_profile *given(const kvarc_reader *r, struct kvi_h128 di
 	return NULL;
 }
 
-/* The same from the options' callback. */
+/* The profile that the options' callback finds for a PREDICTOR; NULL: none. */
 static const struct kvi_profile *asked_for(const kvarc_reader *r,
                                            const struct kvi_predictor_ref *predictor)
 {
@@ -101,7 +101,7 @@ static const struct kvi_profile *asked_for(const kvarc_reader *r,
 	               : NULL;
 }
 
-/* Copies a part behind those before it, if it is the next one. */
+/* Copies the next part of the profile to the end of content. False: it is another part. */
 static bool take_part(struct kvi_predictor_ref *predictor, const uint8_t *content, size_t bytes)
 {
 	struct kvi_profile_part part;
@@ -127,7 +127,7 @@ kvarc_ret kvi_reader_keep_part(kvarc_reader *r, const uint8_t *content, size_t b
 	return KVARC_OK;
 }
 
-/* All PROFILE frames, from a source that can seek. */
+/* Reads all PROFILE frames of a PREDICTOR from a source that can seek. */
 static kvarc_ret read_parts(kvarc_reader *r, struct kvi_predictor_ref *predictor,
                             kvarc_error *error)
 {
@@ -137,7 +137,7 @@ static kvarc_ret read_parts(kvarc_reader *r, struct kvi_predictor_ref *predictor
 	predictor->content = kvi_malloc(&r->alloc, (size_t)predictor->p.content_bytes);
 	if (!predictor->content)
 		return kvi_fail_alloc(error, &r->alloc);
-	kvi_packer_init(&packer, &r->alloc); /* it may be a worker that reads */
+	kvi_packer_init(&packer, &r->alloc); /* a worker may be reading */
 	for (size_t i = 0; i < predictor->parts.n && ret == KVARC_OK &&
 	                   predictor->filled < predictor->p.content_bytes;
 	     i++) {

@@ -21,7 +21,7 @@
  * memory, as far as memory allows, or was. segment 0, chunk 0: nothing yet. */
 struct cover {
 	const struct kvi_range *g;
-	size_t segment; /* the first one that is not covered, from this chunk on */
+	size_t segment; /* first segment that is not read ahead, from this chunk on */
 	uint64_t chunk;
 };
 
@@ -30,14 +30,14 @@ struct segment_part {
 	const struct kvi_segment_ref *s;
 	struct kvi_segment_use *use;
 	uint64_t next, end;          /* chunks (kvi_segment_chunk) */
-	uint32_t order_index;        /* where to look for the next chunk */
-	uint64_t covered;            /* the end of the last chunk (reader_range.c) */
+	uint32_t order_index;        /* from which to look for the next chunk */
+	uint64_t covered;            /* the end of the last chunk */
 	uint32_t from, to;           /* tokens of the segment that the range has */
-	uint32_t need_from, need_to; /* those that are needed of each chunk; need_to 0: all */
+	uint32_t need_from, need_to; /* tokens that are needed of each chunk; need_to 0: all */
 	unsigned helpers;            /* workers that wait while one of its chunks is decoded */
-	size_t index;                /* of s */
-	struct cover *cover;         /* NULL, or: to be asked before each chunk */
-	unsigned batch;              /* without cover: the first one that has frames of it */
+	size_t index;                /* index of s */
+	struct cover *cover;         /* NULL, or what to read ahead before each chunk */
+	unsigned batch;              /* without cover: first batch with frames of s */
 };
 
 /* The predictor of a segment if a wanted chunk needs one. NULL: *needed is false, or it is lost. */
@@ -99,8 +99,8 @@ static kvarc_ret load_segment(kvarc_reader *r, const struct kvi_segment_ref *seg
 	struct kvi_predictor_ref *x = range_predictor(r, segment, range, &needed);
 	/* Only its payload says whether a chunk needs positions: they are always read. */
 	kvarc_ret ret = kvi_segment_use_load(r, &r->packer, segment, use, r->error);
-	/* A model goes through all segments, also where nothing needs it; a range that does not
-	 * need it at all is not led to. */
+	/* A model passes all segments, also where no chunk needs it; but it is not run over the
+	 * earlier tokens for a range that does not need it at all. */
 	struct kvi_predictor_ref *y = range_passes_model(r, segment, needed);
 	if (y) {
 		needed = true;
@@ -112,8 +112,8 @@ static kvarc_ret load_segment(kvarc_reader *r, const struct kvi_segment_ref *seg
 	        : kvi_fail(&(*use)->predictor_error, KVARC_DATA,
 	                   "the PREDICTOR frame of chunks is damaged");
 	(*use)->predictor_ret = ret;
-	/* That the profile is damaged is the chunks' loss; that it is missing
-	 * can be helped. */
+	/* A damaged profile is the loss of the chunks; a missing one is an error, as the caller
+	 * can give it. */
 	if (ret == KVARC_DATA && r->salvage)
 		return KVARC_OK;
 	if (ret) {
@@ -212,12 +212,12 @@ struct frames {
 	bool failed; /* out of memory */
 };
 
-/* False: no more of them. */
+/* False: no more frames fit, or out of memory (failed). */
 static bool add_frame(struct frames *frames, uint64_t offset, uint32_t bytes)
 {
 	const uint64_t size = frames->r->in.source.size;
 	if (!bytes || offset >= size)
-		return true; /* read when it is used */
+		return true; /* the frame is read when it is used */
 	if (bytes > size - offset)
 		bytes = (uint32_t)(size - offset);
 	if (frames->bytes + bytes > frames->most)
@@ -269,13 +269,13 @@ static kvarc_ret load_profile(kvarc_reader *r, struct kvi_predictor_ref *predict
 	}
 	kvi_free(&r->alloc, list.p);
 	if (!ret)
-		(void)kvi_reader_load_predictor(r, predictor, NULL); /* its chunks report why not */
+		(void)kvi_reader_load_predictor(r, predictor, NULL); /* chunks report a failure */
 	kvi_ahead_drop(&r->ahead, KVI_AHEAD_OPENING);
 	return ret;
 }
 
-/* Whose features are needed in a segment. *features: to be closed, NULL: of none; all: that of all
- * tensors of the range's layers and below. */
+/* Finds the chunks of a segment whose features a range needs. *features: the caller closes it;
+ * NULL: none. *all: those of all tensors of the range's layers and below. */
 static kvarc_ret find_needs(kvarc_reader *r, const struct kvi_range *range,
                             const struct kvi_segment_ref *segment,
                             struct kvi_feature_table **features, bool *all)
@@ -294,13 +294,13 @@ static kvarc_ret find_needs(kvarc_reader *r, const struct kvi_range *range,
 	if (ret || x->ret || *all || !x->plan)
 		return ret;
 	if (kvi_reader_open_features(r, segment->track, x->plan, features, NULL))
-		return KVARC_OK; /* reported where it is needed */
+		return KVARC_OK; /* decoding reports the failure */
 	use.features = *features;
 	kvi_reader_plan_features(r, segment, range, &use);
 	return KVARC_OK;
 }
 
-/* What a segment needs, from a chunk on. *next: the first chunk that did not fit. */
+/* Adds the frames that a segment needs, from a chunk on. *next: first chunk that did not fit. */
 static kvarc_ret add_segment(struct frames *frames, const struct kvi_range *range,
                              const struct kvi_segment_ref *segment, uint64_t chunk, uint64_t *next)
 {
@@ -336,7 +336,7 @@ static bool range_touches(const kvarc_reader *r, const struct kvi_range *range,
 	return false;
 }
 
-/* Segments from one on, from a chunk on; cover: up to where they fit. */
+/* Adds frames of segments from the position of cover on; moves it to the first that did not fit. */
 static kvarc_ret add_segments(struct frames *frames, struct cover *cover)
 {
 	const struct kvi_reader_index *x = &frames->r->index;
@@ -379,10 +379,10 @@ static kvarc_ret fetch(kvarc_reader *r, struct frames *frames)
 }
 
 /*
- * The pass comes to chunks of a segment with this index, from `chunk` on: they are covered, and as
- * many behind them as fit. A batch before the last one is dropped once its jobs are done. Only a
- * failure to read counts; what is damaged is found where it is used. Returns OK, MEM, IO, and what
- * jobs returned.
+ * Reads ahead the chunks of the segment with this index, from `chunk` on, and as many behind them
+ * as fit, unless that was done. The batch before the last one is dropped once its jobs are done.
+ * Only a failure to read counts; damage is found where a frame is used. Returns OK, MEM, IO, and
+ * what jobs returned.
  */
 static kvarc_ret cover_chunks(kvarc_reader *r, struct cover *cover, size_t segment, uint64_t chunk)
 {
@@ -408,7 +408,7 @@ static kvarc_ret cover_chunks(kvarc_reader *r, struct cover *cover, size_t segme
 	return ret;
 }
 
-/* No job is under way: drops all batches. */
+/* Drops all batches; no job is under way. */
 static void cover_end(kvarc_reader *r)
 {
 	kvi_ahead_drop(&r->ahead, KVI_AHEAD_EVEN);
@@ -437,8 +437,8 @@ static kvarc_ret cover_segments(kvarc_reader *r, const struct kvi_range *range)
 	return ret;
 }
 
-/* Where a model that predicts a part of the range has to begin; the range's own
- * beginning when none does. */
+/* The token at which a model that predicts a part of the range has to begin; the first token of
+ * the range when none does. */
 static uint64_t model_begins(kvarc_reader *r, const struct kvi_range *range)
 {
 	for (size_t i = 0; i < r->index.segments.n; i++) {
@@ -449,7 +449,7 @@ static uint64_t model_begins(kvarc_reader *r, const struct kvi_range *range)
 			continue;
 		struct kvi_predictor_ref *x = range_predictor(r, s, range, &needed);
 		if (!x || x->p.kind != KVI_PREDICTOR_MODEL || kvi_reader_load_predictor(r, x, NULL))
-			continue; /* the segment itself reports why it is not there */
+			continue; /* the segment itself reports why the model is missing */
 		const struct kvi_prediction *at = x->sessions[range->track];
 		uint64_t layers = at ? kvi_prediction_layers(at) : 0;
 		bool goes_on = at && kvi_prediction_next(at) <= s->t0 &&
@@ -583,8 +583,8 @@ static struct kvi_view_block view_block(const kvarc_tensor *tensor, uint64_t row
 		                        (uint32_t)kvarc_dtype_bytes(tensor->dtype) };
 }
 
-/* Where a chunk can be decoded to without a copy: all of it is wanted, and the
- * view is packed. Salvage leaves views alone where a chunk is lost. */
+/* The memory of the view that a chunk can be decoded to without a copy: all of it is wanted, and
+ * the view is packed; else NULL. Salvage decodes to no view, as a chunk may be lost. */
 static uint8_t *direct_to(const kvarc_reader *r, const struct kvi_range *range,
                           const struct kvi_decode_job *job)
 {
@@ -731,19 +731,19 @@ static bool has_model(const struct kvi_reader_predictors *predictors)
 	return false;
 }
 
-/* Where tensors wait for each other, workers need segments to be busy. */
+/* Several segments keep workers busy where the tensors of one wait for each other. */
 unsigned kvi_reader_segments_at_once(const kvarc_reader *r)
 {
 	unsigned workers = r->options.common.threads;
 	if (r->predictors.list.n == 0 || workers < 2)
 		return 1;
-	/* One that lies in a store is in memory as a whole. */
+	/* A segment from a store is in memory as a whole. */
 	if (has_model(&r->predictors) || r->index.stored.n)
 		return 1;
 	return workers < PARTS_MAX ? workers : PARTS_MAX;
 }
 
-/* Takes a model through the segments before a range. */
+/* Runs a model over the segments before a range. */
 static kvarc_ret lead_model(kvarc_reader *r, const struct kvi_range *range)
 {
 	const struct kvi_range lead = range_lead(r, range);
@@ -769,9 +769,9 @@ static kvarc_ret lead_model(kvarc_reader *r, const struct kvi_range *range)
 }
 
 /*
- * As start_parts, with what they need in memory. A single part covers its later chunks when it
- * comes to them. Several take turns: all that they need comes before, in the two batches that
- * stay; what does not fit is read chunk by chunk.
+ * As start_parts, with read-ahead. A single part reads later chunks ahead when it comes to them.
+ * Several parts take turns: all frames that they need are read before, into two batches; frames
+ * that do not fit are read chunk by chunk.
  */
 static kvarc_ret start_covered(kvarc_reader *r, struct cover *cover, struct segment_part *parts,
                                size_t n, kvarc_deliver deliver, void *opaque)
@@ -835,7 +835,7 @@ static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *range, kvar
 struct view_sink {
 	const kvarc_geometry *geometry;
 	const kvarc_view *views;
-	uint64_t t0; /* token of row 0 */
+	uint64_t t0; /* index of the token of row 0 */
 };
 
 static int deliver_views(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
@@ -931,6 +931,6 @@ kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r, uint32_t track, uint64_t t0,
 			ret = copy_tokens(r, s, &g, ids, positions);
 	}
 	cover_end(r);
-	/* That a file holds no ids, or a model does, is an answer, not a failure. */
+	/* Ids that are not stored, or coded by a model, are an answer and do not stick. */
 	return ret == KVARC_OPTIONS || ret == KVARC_PREDICTOR ? ret : kvi_reader_set_error(r, ret);
 }

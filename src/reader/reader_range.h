@@ -12,7 +12,7 @@ struct kvi_range {
 	const kvarc_view *views; /* NULL, or: tensors without data are left */
 };
 
-/* What every public call with a range begins with: checks it. Returns OK, OPTIONS (a pipe),
+/* Checks a range, at the begin of every public call with one. Returns OK, OPTIONS (a pipe),
  * GEOMETRY, PROG. */
 kvarc_ret kvi_range_check(kvarc_reader *r, const kvarc_range *range, struct kvi_range *g);
 /* Decodes the chunks of a segment that a range touches; no job is under way afterwards. */

@@ -8,7 +8,7 @@
 #include "reader_state.h"
 #include "format/commit.h"
 
-/* As the FOOTER has it. DATA: there is none. */
+/* Fills `to` from the FOOTER. DATA: there is none. */
 static kvarc_ret read_footer(kvarc_reader *r, struct kvi_resume *to)
 {
 	const uint64_t size = r->in.source.size;
@@ -251,8 +251,8 @@ struct chain_step {
 	uint32_t n;
 };
 
-/* From a segment back to one whose chain value holds for all tokens that count, or to the first
- * token of the track. */
+/* Lists the segments from one back to the one whose chain value holds for all its tokens that
+ * count, or to the first of the track. */
 static kvarc_ret steps_back(kvarc_reader *r, const struct kvi_segment_ref *segment, uint64_t end,
                             struct kvi_list *steps)
 {
@@ -295,7 +295,7 @@ kvarc_ret kvi_reader_track_end(kvarc_reader *r, uint32_t track, uint64_t t0,
 	*to = (struct kvi_track_end){ 0 };
 	if (!p)
 		return KVARC_OK;
-	/* Behind a whole segment its chain value is enough. */
+	/* The chain value is enough behind a whole segment. */
 	to->no_position = p->stored && !r->options.stored_read && t0 == p->t0 + p->n;
 	struct kvi_segment *s = kvi_malloc(&r->alloc, sizeof *s);
 	kvarc_ret ret = s ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);

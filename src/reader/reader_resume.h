@@ -17,7 +17,7 @@
 
 /* The end of an archive: behind its FOOTER, or else behind its last COMMIT. */
 struct kvi_resume {
-	uint64_t offset, sequence; /* of the next frame */
+	uint64_t offset, sequence; /* where the next frame goes, and its number */
 	uint64_t last_index, last_commit;
 	/* Entries of the frames that no INDEX lists. */
 	struct kvi_out index;
@@ -35,26 +35,27 @@ struct kvi_resume {
 };
 
 /*
- * Of a reader that was just opened, at no checkpoint, on a source that can seek. An archive without
- * a COMMIT ends behind its GEOMETRY. The reader forgets the identity that frames behind the end
- * give. lenient: a damaged file ends behind its last COMMIT, too, where no checkpoint follows the
- * damage. to->index is the caller's to free, also on failure. Returns OK, MEM, MEMLIMIT, DATA (a
- * damaged file, or one that was cut while files were packed), OPTIONS, IO.
+ * Finds the end for a reader that was just opened, at no checkpoint, on a source that can seek. An
+ * archive without a COMMIT ends behind its GEOMETRY. The reader forgets the
+ * identity that frames behind the end give. lenient: a damaged file ends behind its last COMMIT,
+ * too, where no checkpoint follows the damage. to->index is the caller's to free, also on failure.
+ * Returns OK, MEM, MEMLIMIT, DATA (a damaged file, or one that was cut while files were packed),
+ * OPTIONS, IO.
  */
 kvarc_ret kvi_reader_resume(kvarc_reader *r, bool lenient, struct kvi_resume *to);
 
-/* What the next token of a track follows. */
+/* The end of a track, which its next token follows. */
 struct kvi_track_end {
-	int64_t position;       /* of the token before it, plus 1; 0: there is none */
-	bool no_position;       /* it lies in a store, which is not here */
-	struct kvi_chain chain; /* of the tokens before it (spec 5.3) */
+	int64_t position;       /* position of the last token, plus 1; 0: there is none */
+	bool no_position;       /* the last token lies in a store, which is not here */
+	struct kvi_chain chain; /* chain value of all tokens (spec 5.3) */
 };
-/* Behind the first t0 tokens of a track, which are there. Returns OK, MEM, MEMLIMIT, DATA, OPTIONS,
- * IO, STORE. */
+/* Finds the end of the first t0 tokens of a track, which are there. Returns OK, MEM, MEMLIMIT,
+ * DATA, OPTIONS, IO, STORE. */
 kvarc_ret kvi_reader_track_end(kvarc_reader *r, uint32_t track, uint64_t t0,
                                struct kvi_track_end *to);
-/* How many tokens of a track the packed files of the last state need, until a checkpoint closes it;
- * then 0. */
+/* Number of tokens of a track that the packed files of the last state need, until a checkpoint
+ * closes it; then 0. */
 uint64_t kvi_reader_item_tokens(const kvarc_reader *r, uint32_t track);
 /* The sequence number of the PREDICTOR in force at a frame, where it is of the kind, level and
  * profile of `like`; 0: it is not. embedded: its profile has to be in the archive, too. */

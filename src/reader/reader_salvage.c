@@ -21,9 +21,9 @@
 
 /* Goes through the headers of a file. */
 struct key_scan {
-	struct kvi_input in; /* frames as they are in the file */
+	struct kvi_input in; /* reads frames without decryption */
 	struct kvi_window window;
-	struct kvi_frame f; /* header alone */
+	struct kvi_frame f; /* the header alone */
 	uint64_t at;
 };
 
@@ -48,8 +48,8 @@ static struct key_scan begin(const kvarc_reader *r)
 	return s;
 }
 
-/* The same of an encrypted archive, whose file id a KEY frame has. Returns OK, MEM, MEMLIMIT, DATA,
- * OPTIONS, IO. */
+/* Restores the lost file id of an encrypted archive from a KEY frame. Returns OK, MEM, MEMLIMIT,
+ * DATA, OPTIONS, IO. */
 static kvarc_ret salvage_file_id(kvarc_reader *r)
 {
 	enum { AT = 32 };
@@ -114,10 +114,10 @@ static kvarc_ret salvage_keys(kvarc_reader *r, uint64_t *offset, uint64_t *seque
 struct scan {
 	kvarc_reader *r;
 	uint64_t offset, frames;
-	uint64_t next_sequence; /* after the last good frame */
+	uint64_t next_sequence; /* sequence number after the last good frame */
 	uint16_t last_type;     /* 0: a region */
 	uint16_t last_good;
-	uint64_t *committed; /* a track: tokens of the COMMIT in hand */
+	uint64_t *committed; /* by track: tokens of the current COMMIT */
 	struct kvi_buffer buffer;
 	struct kvi_window window;
 	bool gap;          /* a frame of unknown type was lost ... */
@@ -363,7 +363,7 @@ static kvarc_ret take(struct scan *scan, const struct kvi_frame *frame)
 		return KVARC_OK;
 	case KVI_FRAME_GEOMETRY:
 		return frame->offset == r->losses.geometry ? KVARC_OK
-		                                           : KVARC_DATA; /* it was taken before */
+		                                           : KVARC_DATA; /* a second GEOMETRY */
 	default:
 		break;
 	}
@@ -383,7 +383,7 @@ static kvarc_ret take(struct scan *scan, const struct kvi_frame *frame)
 	return ret;
 }
 
-/* One step: a good frame, or a region without. */
+/* Scans a good frame, or a region without one. */
 static kvarc_ret scan_step(struct scan *scan)
 {
 	kvarc_reader *r = scan->r;
@@ -420,7 +420,7 @@ static kvarc_ret scan_step(struct scan *scan)
 	return ret;
 }
 
-/* Which item a BLOB is of is not known: better none than a wrong one. */
+/* Forgets all items, when the item of a BLOB is not known: better none than a wrong one. */
 static void forget_items(kvarc_reader *r)
 {
 	for (size_t i = 0; i < r->meta.items.n; i++)
@@ -496,8 +496,8 @@ kvarc_ret kvi_salvage_superblock(kvarc_reader *r)
 		                   "the start of the file is damaged so much that nothing can be "
 		                   "saved");
 	r->in.sync = kvi_load64(head);
-	r->in.stored = true; /* nobody knows */
-	r->sb.incompat = 0;  /* what the frames show counts */
+	r->in.stored = true; /* unknown, so STOREREF frames are allowed */
+	r->sb.incompat = 0;  /* unknown: only the frames count */
 	struct kvi_region *g = kvi_list_add(&r->losses.regions, &r->alloc, sizeof *g);
 	if (!g)
 		return kvi_fail_alloc(r->error, &r->alloc);
@@ -556,7 +556,7 @@ static kvarc_ret give_blobs(kvarc_reader *r)
 		if (ret == KVARC_OK)
 			ret = kvi_reader_blob(r, &x.frame, x.content, x.frame.head.decoded_bytes,
 			                      true, r->error);
-		if (ret == KVARC_DATA) { /* of an item that is lost */
+		if (ret == KVARC_DATA) { /* the item of the BLOB is lost */
 			kvarc_damage d = { .offset = b->offset,
 				           .track = UINT32_MAX,
 				           .tensor = UINT32_MAX,
@@ -568,7 +568,7 @@ static kvarc_ret give_blobs(kvarc_reader *r)
 	return ret ? ret : kvi_salvage_literals(r);
 }
 
-/* Of the segment in hand. Ids before it may be lost, and with them what is coded. */
+/* Decodes the ids of the current segment; a loss where earlier ids, which they need, are lost. */
 static kvarc_ret known_ids(kvarc_reader *r, const struct kvi_segment_ref *segment)
 {
 	const kvarc_damage d = { .offset = segment->offset,

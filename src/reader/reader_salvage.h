@@ -9,9 +9,9 @@
 kvarc_ret kvi_salvage_superblock(kvarc_reader *r);
 /* Fills the index from whatever frames are good. */
 kvarc_ret kvi_salvage_load(kvarc_reader *r);
-/* As kvarc_reader_next_segment, of a reader that salvages. */
+/* As kvarc_reader_next_segment, for a reader that salvages. */
 kvarc_ret kvi_salvage_next(kvarc_reader *r, kvarc_segment *segment);
-/* As kvarc_reader_segment_deliver, of a reader that salvages. */
+/* As kvarc_reader_segment_deliver, for a reader that salvages. */
 kvarc_ret kvi_salvage_deliver(kvarc_reader *r, kvarc_deliver deliver, void *opaque);
 
 #endif

@@ -181,7 +181,7 @@ static struct kvi_stored_copy *new_copy(kvarc_reader *r, const kvarc_stored *key
 	return c;
 }
 
-/* The same, with the memory of older copies and of jobs where it is short. */
+/* As new_copy; where memory is short, frees older copies and waits for jobs. */
 static kvarc_ret make_copy(kvarc_reader *r, const kvarc_stored *key, struct kvi_stored_copy **copy,
                            kvarc_error *error)
 {
@@ -292,7 +292,7 @@ kvarc_ret kvi_stored_get_ref(kvarc_reader *r, const struct kvi_segment_ref *segm
 	                      error);
 }
 
-/* What of a segment depends on where it is. */
+/* Sets the members of a segment that depend on its position in the file. */
 static void place(struct kvi_segment *segment, const struct kvi_segment_ref *ref)
 {
 	segment->left = ref->left;
@@ -314,7 +314,7 @@ static kvarc_ret stored_segment(kvarc_reader *r, const struct kvi_segment_ref *r
 	return KVARC_OK;
 }
 
-/* The same, with its elements, as use->segment and use->stored. */
+/* As stored_segment, with the elements, into use->segment and use->stored. */
 static kvarc_ret stored_use(kvarc_reader *r, const struct kvi_segment_ref *ref,
                             struct kvi_segment_use *use, kvarc_error *error)
 {

@@ -6,14 +6,14 @@
 #include "reader_jobs.h"
 
 /*
- * What the store of the options has for a segment, with one more user: from the last ones that it
- * gave, or asked for now. By the calling thread alone; where memory is short it waits for all jobs.
+ * The copy of a segment from the store of the options, with one more user: a cached copy, or asked
+ * for now. By the calling thread alone; where memory is short it waits for all jobs.
  * Returns OK, STORE, MEM, MEMLIMIT, IO, DATA (a chain value without token ids), and what jobs
  * returned.
  */
 kvarc_ret kvi_stored_get(kvarc_reader *r, const kvarc_stored *key, const char *ns,
                          struct kvi_stored_copy **copy, kvarc_error *error);
-/* The same for a segment of the index. */
+/* As kvi_stored_get, for a segment of the index. */
 kvarc_ret kvi_stored_get_ref(kvarc_reader *r, const struct kvi_segment_ref *segment,
                              struct kvi_stored_copy **copy, kvarc_error *error);
 /* Adds the segments of a STOREREF frame to the index; entry: what the INDEX or a walk says of it;

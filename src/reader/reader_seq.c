@@ -9,7 +9,7 @@
 #include "reader_seq.h"
 #include "reader_state.h"
 
-/* Behind the last commit of a file that was cut or is damaged there. */
+/* Whether the walk is behind the last commit of a file that was cut or is damaged there. */
 static bool at_stop(const kvarc_reader *r)
 {
 	return (r->state == KVARC_STATE_CUT || r->state == KVARC_STATE_DAMAGED) &&
@@ -162,7 +162,7 @@ static kvarc_ret show_segment(kvarc_reader *r, struct kvi_segment_ref *ref, kvar
 	return KVARC_OK;
 }
 
-/* In the index, of the segment in hand or the next one of a STOREREF; NULL: on a pipe. */
+/* The index entry of the current segment, or of segment `part` of a STOREREF; NULL: on a pipe. */
 static struct kvi_segment_ref *ref_of(const kvarc_reader *r, size_t part)
 {
 	struct kvi_segment_ref *ref = kvi_input_seekable(&r->in)
@@ -189,7 +189,7 @@ static kvarc_ret begin_segment(kvarc_reader *r, kvarc_segment *segment)
 	return show_segment(r, ref_of(r, 0), segment);
 }
 
-/* The next segment of the STOREREF in hand. */
+/* Begins the next segment of the current STOREREF. */
 static kvarc_ret begin_part(kvarc_reader *r, kvarc_segment *segment)
 {
 	const size_t part = r->seq.next_part++;
@@ -290,7 +290,7 @@ static kvarc_ret take_part(kvarc_reader *r, kvarc_deliver deliver, void *opaque)
 	return ret;
 }
 
-/* The frames of the segment in hand, up to its COMMIT. */
+/* Reads the frames of the current segment, up to its COMMIT. */
 static kvarc_ret take_frames(kvarc_reader *r, bool decode, kvarc_deliver deliver, void *opaque)
 {
 	kvarc_ret ret = decode ? kvi_reader_foresee(r, r->seq.walk.segment_predictor,
@@ -314,7 +314,7 @@ static kvarc_ret take_frames(kvarc_reader *r, bool decode, kvarc_deliver deliver
 	return ret;
 }
 
-/* Goes to the end of the segment in hand. */
+/* Goes to the end of the current segment. */
 static kvarc_ret pass_segment(kvarc_reader *r, bool decode, kvarc_deliver deliver, void *opaque)
 {
 	const struct kvi_segment_ref *ref = ref_of(r, r->seq.segment->segment.part);
@@ -331,8 +331,8 @@ static kvarc_ret pass_segment(kvarc_reader *r, bool decode, kvarc_deliver delive
 	return ret;
 }
 
-/* Whether there is a next segment of the STOREREF in hand that has tokens left; others are passed:
- * a store need not have them. */
+/* Whether the current STOREREF has a next segment with tokens left; segments without are passed: a
+ * store need not have them. */
 static bool next_part(kvarc_reader *r)
 {
 	const struct kvi_segment_ref *ref = ref_of(r, 0);
@@ -376,7 +376,7 @@ static kvarc_ret next_segment(kvarc_reader *r, kvarc_segment *segment)
 	return ret;
 }
 
-/* In order a failure leaves us in the middle of the file: all of them stick. */
+/* Makes a failure stick: a reader in order stands in the middle of the file. */
 static kvarc_ret stick(kvarc_reader *r, kvarc_ret ret)
 {
 	if ((ret == KVARC_MEMLIMIT || ret == KVARC_STORE) && !r->sticky)

@@ -17,13 +17,13 @@ struct kvi_reader_sequence {
 	uint64_t stop;
 	kvarc_error cut_error;
 	size_t salvage_at; /* salvage: index of the next segment */
-	/* The STOREREF in hand: its next segment, and whether one of it is in hand. */
+	/* The current STOREREF: its next segment, and whether the current segment is of it. */
 	size_t next_part;
 	bool in_part;
 	struct kvi_segment_use *segment;
 };
 
-/* In order (reader_seq.c). */
+/* Opens a reader on a pipe: geometry, identity and items, which come first. */
 kvarc_ret kvi_reader_pipe_open(kvarc_reader *r);
 
 #endif

@@ -12,7 +12,7 @@
 #include "reader_predictors.h"
 #include "reader_seq.h"
 
-/* The most segments from a store that are kept, the last ones that it gave. */
+/* Number of segments from a store that are cached, the last ones read, at most. */
 enum { KVI_STORED_COPIES = 16 };
 
 /* Counts of the archive; on a pipe: so far. */
@@ -30,9 +30,9 @@ struct kvarc_reader {
 	bool salvage;
 	bool allow_lossy; /* lossy chunks are decoded */
 	struct kvi_input in;
-	struct kvi_ahead ahead; /* of `in` */
+	struct kvi_ahead ahead; /* frames of `in` that were read ahead */
 	unsigned batch;         /* the number of batches of frames that were read ahead */
-	struct kvi_list plan;   /* kvarc_byte_range: of kvarc_reader_plan */
+	struct kvi_list plan;   /* kvarc_byte_range: result of kvarc_reader_plan */
 	struct kvi_packer packer;
 	struct kvi_superblock sb;
 	kvarc_geometry geometry;

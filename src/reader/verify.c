@@ -20,7 +20,7 @@ static kvarc_ret unknown_ids(kvarc_reader *r)
 	return ret == KVARC_END ? x->ids_ret : ret;
 }
 
-/* From the first frame to the end, strictly. */
+/* Reads and checks all frames to the end; fails at the first error. */
 static kvarc_ret walk_all(kvarc_reader *r)
 {
 	kvarc_segment segment;
@@ -38,8 +38,8 @@ static kvarc_ret walk_all(kvarc_reader *r)
 kvarc_ret kvi_reader_open_again(kvarc_reader *r, unsigned flags, kvarc_reader **to)
 {
 	kvarc_reader_options o = r->options;
-	o.flags = flags | KVARC_READ_ALLOW_LOSSY; /* nobody gets the elements */
-	/* Both together stay below the limit. */
+	o.flags = flags | KVARC_READ_ALLOW_LOSSY; /* no caller gets the elements */
+	/* Both readers together stay below the limit. */
 	uint64_t used = atomic_load(&r->alloc.used);
 	o.common.memlimit = r->alloc.limit > used ? r->alloc.limit - used : 1;
 	return kvi_reader_open_known(to, &r->in.source, &o, r->in.crypt);
@@ -108,7 +108,7 @@ kvarc_ret kvarc_reader_verify(kvarc_reader *r, kvarc_damage_fn damage, void *opa
 	if (r->seq.started)
 		return kvi_reader_fail(r, KVARC_PROG,
 		                       "a pipe can be verified only before segments are read");
-	r->allow_lossy = true; /* nothing is read after it */
+	r->allow_lossy = true; /* a pipe cannot be read after it */
 	kvarc_ret ret = walk_all(r);
 	if (ret == KVARC_DATA && damage) {
 		kvarc_damage d = { .offset = r->error ? r->error->offset : KVARC_UNKNOWN,
