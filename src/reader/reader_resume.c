@@ -216,7 +216,8 @@ uint64_t kvi_reader_item_tokens(const kvarc_reader *r, uint32_t track)
 }
 
 /* The segment of the last state that holds a token of a track. */
-static const struct kvi_segment_ref *holder(const kvarc_reader *r, uint32_t track, uint64_t token)
+static const struct kvi_segment_ref *segment_with(const kvarc_reader *r, uint32_t track,
+                                                  uint64_t token)
 {
 	uint64_t p = r->index.last[track];
 	const struct kvi_segment_ref *s = NULL;
@@ -291,7 +292,7 @@ static kvarc_ret chain_of(kvarc_reader *r, const struct kvi_segment_ref *segment
 kvarc_ret kvi_reader_track_end(kvarc_reader *r, uint32_t track, uint64_t t0,
                                struct kvi_track_end *to)
 {
-	const struct kvi_segment_ref *p = t0 ? holder(r, track, t0 - 1) : NULL;
+	const struct kvi_segment_ref *p = t0 ? segment_with(r, track, t0 - 1) : NULL;
 	*to = (struct kvi_track_end){ 0 };
 	if (!p)
 		return KVARC_OK;
