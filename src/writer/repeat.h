@@ -13,7 +13,7 @@ struct kvi_repeat {
 	struct kvi_h128 hash;
 	uint64_t bytes; /* 0: an empty place */
 	uint64_t sequence, offset;
-	uint64_t raw_check; /* of its header, as the next two */
+	uint64_t raw_check; /* this and the next two: from its chunk header */
 	uint32_t n_tokens;
 	uint8_t stream_size;
 };

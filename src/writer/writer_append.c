@@ -23,7 +23,7 @@
 struct view_source {
 	const kvarc_geometry *geometry;
 	const kvarc_view *views;
-	uint64_t t0; /* token of row 0 */
+	uint64_t t0; /* index of the token of row 0 */
 };
 
 static int fetch_views(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
@@ -107,10 +107,10 @@ static kvarc_ret make_waiting(kvarc_writer *w, uint32_t track)
 	return KVARC_OK;
 }
 
-/* What one append call brings. */
+/* The tokens of an append call, and how many were passed. */
 struct append {
 	uint32_t track;
-	uint64_t t0, n, done; /* t0: as calls count */
+	uint64_t t0, n, done; /* t0: index of the first token as callers count */
 	uint64_t left;        /* tokens from `done` on that are not left out */
 	const int32_t *ids, *positions;
 	kvarc_fetch fetch;
@@ -138,14 +138,14 @@ static void pass_dropped(kvarc_writer *w, struct append *append)
 		pass_token(&w->tracks[append->track], append);
 }
 
-/* Where tokens that are taken go. */
+/* Arrays that the tokens of an append are copied to. */
 struct append_taking {
 	int32_t *ids, *positions;
 	uint32_t *from;
 	int16_t *rate;
 };
 
-/* The next count tokens of the append that are not left out. */
+/* Copies the next count tokens of the append that are not left out. */
 static void next_tokens(kvarc_writer *w, struct append *append, uint32_t count,
                         const struct append_taking *to)
 {
@@ -284,7 +284,7 @@ kvarc_ret kvi_writer_may_append(const kvarc_writer *w, uint32_t track, uint64_t 
 	return KVARC_OK;
 }
 
-/* What both appends ask of their arguments, and then know of their track. */
+/* Checks the arguments of both append calls; after that the position of the track is known. */
 static kvarc_ret check_append(kvarc_writer *w, const struct append *append)
 {
 	kvarc_ret ret = kvi_writer_may_append(w, append->track, append->t0, append->n,
@@ -386,7 +386,7 @@ kvarc_ret kvi_writer_flush_tracks(kvarc_writer *w)
 
 /* Tokens of segments that lie in a store. */
 struct stored_tokens {
-	const int32_t *ids, *positions; /* of the next segment; either may be NULL */
+	const int32_t *ids, *positions; /* first of the next segment; either may be NULL */
 	struct kvi_segment s;
 };
 
@@ -438,8 +438,8 @@ static kvarc_ret check_stored(kvarc_writer *w, size_t n, const kvarc_stored *seg
 	return KVARC_OK;
 }
 
-/* Ids and positions of one segment behind those that were taken; position: of its first token where
- * none are given. */
+/* Sets tokens->s to the next segment, with its ids and positions; position: that of its first token
+ * where none are given. */
 static void next_stored(const kvarc_stored *from, struct stored_tokens *tokens, int64_t position)
 {
 	struct kvi_segment *s = &tokens->s;
@@ -466,7 +466,7 @@ static kvarc_ret chain_before(kvarc_writer *w, const struct kvi_segment *segment
 	               : KVARC_OK;
 }
 
-/* That all chain values are what they must be; tokens: its own. */
+/* Checks all chain values against the ids; advances its own copy of tokens alone. */
 static kvarc_ret check_chains(kvarc_writer *w, size_t n, const kvarc_stored *segments,
                               struct stored_tokens tokens)
 {
@@ -494,7 +494,7 @@ static kvarc_ret check_chains(kvarc_writer *w, size_t n, const kvarc_stored *seg
 	return KVARC_OK;
 }
 
-/* The state of the track behind a segment, which is kept for rewinds. */
+/* Moves the state of the track behind a segment, and stores the segment for rewinds. */
 static kvarc_ret pass_segment(kvarc_writer *w, const struct kvi_segment *segment)
 {
 	struct kvi_writer_track *t = &w->tracks[segment->track];
@@ -512,7 +512,7 @@ static kvarc_ret pass_segment(kvarc_writer *w, const struct kvi_segment *segment
 	                         : kvi_writer_keep_segment(w, segment, before);
 }
 
-/* One frame of n segments, and its commit. */
+/* Writes a STOREREF frame of n segments, and its commit. */
 static kvarc_ret put_frame(kvarc_writer *w, const kvarc_stored *segments, size_t n)
 {
 	const kvarc_stored *last = &segments[n - 1];
@@ -580,7 +580,7 @@ kvarc_ret kvarc_writer_append_stored(kvarc_writer *w, size_t n, const kvarc_stor
 
 /* ==== Replaces tokens of a track, and names states (spec 6.2, 9.1) ==== */
 
-/* What comes behind the first n tokens of a segment that this writer wrote; s: memory for it. */
+/* Finds the end behind the first n tokens of a segment that this writer wrote; s: memory for it. */
 static kvarc_ret end_in_segment(kvarc_writer *w, const struct kvi_writer_track *track,
                                 const struct kvi_kept_segment *segment, uint32_t n,
                                 struct kvi_segment *s, struct kvi_track_end *end)

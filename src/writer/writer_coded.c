@@ -30,7 +30,7 @@ static bool may_be_coded(const kvarc_writer *w, const struct kvi_group *group,
 	       (!chunk->hashed || kvi_chunk_bytes(&chunk->shape) >= HASHED_BYTES);
 }
 
-/* n tokens of an append from row `first` on. */
+/* The chunk of a group that n tokens of an append from row `first` on make. */
 static struct kvi_append_chunk chunk_of(const kvarc_writer *w, const struct kvi_group *group,
                                         uint32_t first, uint32_t n, const int32_t *positions)
 {

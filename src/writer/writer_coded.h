@@ -21,18 +21,18 @@ struct kvi_append_chunk {
 	struct kvi_chunk shape;
 	uint32_t tensor, layer;
 	uint16_t head;
-	uint32_t row; /* of its first token in the append */
-	/* What another encoder has to use, so that its payload is this library's (but for planes,
-	 * which it may store). */
-	bool elsewhere; /* else the chunk is for this library alone */
+	uint32_t row; /* row of its first token in the append */
+	/* Codec and parameters for another encoder, so that its payload is equal to this library's
+	 * (but for planes, which it may store). */
+	bool elsewhere; /* another encoder may encode the chunk; false: this library alone */
 	uint8_t codec;  /* exponent, grid */
 	const struct kvi_params *params;
-	uint64_t params_sequence; /* of the PARAMS frame */
+	uint64_t params_sequence; /* number of the PARAMS frame */
 	bool hashed; /* the writer wants H128 of the elements; they have 241 bytes or more */
 };
 
-/* What the model of the writer's options computes, once there is a geometry. Returns OK, END: the
- * level has no model, or that is no transformer that sees the token. */
+/* The model of the writer's options and its arithmetic, once there is a geometry. Returns OK, END:
+ * the level has no model, or that is no transformer that sees the token. */
 KVI_SHARED kvarc_ret kvi_writer_model(const kvarc_writer *w, struct kvi_located_model *model);
 
 /* Takes a chunk. What is not OK ends the walk, which returns it. */
@@ -47,20 +47,20 @@ KVI_SHARED kvarc_ret kvi_writer_plan_append(kvarc_writer *w, uint32_t track, uin
                                             const int32_t *positions, kvi_append_chunk_take take,
                                             void *opaque);
 
-/* What another encoder made of a chunk. */
+/* A chunk that another encoder has encoded. */
 struct kvi_coded_chunk {
 	uint8_t codec;
-	uint32_t payload_bytes; /* of the CHUNK frame, with a header whose sequence numbers are 0 */
-	uint32_t elements;      /* that the mask left */
+	uint32_t payload_bytes; /* of the CHUNK frame; the header has sequence numbers of 0 */
+	uint32_t elements;      /* elements that the mask left */
 	uint64_t params_sequence;
-	struct kvi_h128 hash; /* of the elements that a decoder makes, if it was wanted */
+	struct kvi_h128 hash; /* hash of the elements that a decoder makes, if it was wanted */
 };
 
 /* Another encoder, called in the thread of the append. */
 struct kvi_append_coder {
-	/* elements of chunks that it did not encode, or that parameters no longer serve */
+	/* gets elements of chunks that it did not encode, or that parameters no longer serve */
 	kvarc_fetch fetch;
-	/* What it made of a chunk; false: nothing. row: as in struct kvi_append_chunk. */
+	/* Finds the encoded chunk; false: there is none. row: as in struct kvi_append_chunk. */
 	bool (*find)(void *opaque, uint32_t tensor, uint32_t head, uint32_t row,
 	             struct kvi_coded_chunk *c);
 	/* Copies the payload that find found last; 0: done. */
@@ -68,14 +68,14 @@ struct kvi_append_coder {
 	void *opaque;
 };
 
-/* Chunks whose payloads were taken, and their bytes, headers included. */
+/* Number of chunks whose payloads were accepted, and their bytes, headers included. */
 struct kvi_coded_taken {
 	uint64_t chunks, bytes;
 };
 /*
- * As kvarc_writer_append_fetch, with payloads of another encoder. A payload is taken where its
- * parameters are in force and still fit, and it is small enough; the archive is then the one of
- * kvarc_writer_append_fetch. *taken: these chunks.
+ * As kvarc_writer_append_fetch, with payloads of another encoder. A payload is accepted where its
+ * parameters are in force and still fit, and it is small enough; the archive is then equal to that
+ * of kvarc_writer_append_fetch. *taken: the accepted chunks.
  */
 KVI_SHARED kvarc_ret kvi_writer_append_coded(kvarc_writer *w, uint32_t track, uint64_t n,
                                              const int32_t *ids, const int32_t *positions,

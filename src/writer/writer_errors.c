@@ -16,7 +16,7 @@ kvarc_ret kvi_writer_set_error(kvarc_writer *w, kvarc_ret ret)
 
 bool kvi_writer_refuses(kvarc_writer *w)
 {
-	if (w->process != getpid()) /* its parent continues to write */
+	if (w->process != getpid()) /* the parent process continues to write */
 		w->sticky = kvi_fail(w->error, KVARC_PROG,
 		                     "the writer belongs to the process that this one was forked "
 		                     "from: open another one, on another file");

@@ -84,20 +84,20 @@ enum { TURNS = 4, PIECE_MAX = 4 << 20, PIECES_DEFAULT = 16, PIECES_MOST = KVI_PA
 struct parity_group {
 	struct kvi_parity_piece pieces[PIECES_MOST];
 	unsigned n;
-	uint64_t bytes;     /* of all pieces */
-	uint32_t row_bytes; /* of the longest piece */
+	uint64_t bytes;     /* bytes of all pieces */
+	uint32_t row_bytes; /* bytes of the longest piece */
 	/* One row: the sum of the pieces so far, in `capacity` bytes. */
 	uint8_t *sum;
 	size_t capacity;
-	/* Several rows: their factors depend on the number of pieces, which are kept until then. */
+	/* Several rows: factors depend on the number of pieces, which are stored until then. */
 	uint8_t *data[PIECES_MOST];
 };
 
 /* The groups of a writer. */
 struct kvi_writer_parity {
 	unsigned pieces, rows;
-	unsigned turn; /* of the next piece */
-	bool emitting; /* rows of a group: nothing comes between */
+	unsigned turn; /* index of the group of the next piece */
+	bool emitting; /* rows of a group are being written: no INDEX comes between */
 	struct kvi_out frame;
 	struct parity_group groups[TURNS];
 };
@@ -232,7 +232,7 @@ static kvarc_ret emit_group(kvarc_writer *w, struct parity_group *group)
 	return ret;
 }
 
-/* Where its data are goes with a piece. */
+/* A piece and its data, to be sorted together. */
 struct sorted_piece {
 	struct kvi_parity_piece piece;
 	uint8_t *data;
@@ -244,15 +244,15 @@ static int by_offset(const void *a, const void *b)
 	return x->piece.offset < y->piece.offset ? -1 : x->piece.offset > y->piece.offset;
 }
 
-/* A group of that many pieces and bytes: short ones add little to what its rows cost, so that full
- * is what has the bytes of `pieces` long ones. */
+/* Whether a group may have that many pieces and bytes. Short pieces add little to the cost of its
+ * rows, so a group is full at the bytes of `pieces` long ones. */
 static bool fits(const struct kvi_writer_parity *parity, unsigned n, uint64_t bytes,
                  uint64_t row_bytes)
 {
 	return n + parity->rows <= KVI_PARITY_MOST && bytes <= parity->pieces * row_bytes;
 }
 
-/* Makes one of two short groups. */
+/* Joins two short groups, if one group may have their pieces. */
 static kvarc_ret join(kvarc_writer *w, struct parity_group *to, struct parity_group *from)
 {
 	struct sorted_piece all[PIECES_MOST];
@@ -270,7 +270,7 @@ static kvarc_ret join(kvarc_writer *w, struct parity_group *to, struct parity_gr
 	qsort(all, n, sizeof *all, by_offset);
 	to->bytes += from->bytes;
 	to->row_bytes = (uint32_t)longest;
-	from->n = 0; /* its data are of the other one */
+	from->n = 0; /* the other group has the data now */
 	forget(w, from);
 	to->n = n;
 	for (unsigned i = 0; i < n; i++) {
@@ -330,15 +330,15 @@ kvarc_ret kvi_writer_cover(kvarc_writer *w, uint16_t type, const uint8_t *bytes,
 
 /* ==== Writes frames, commits, index and footer (spec 3, 8, 9) ==== */
 
-/* A PARAMS frame that is kept to be written again. */
+/* A PARAMS frame that may be written again, as a copy. */
 struct kvi_params_copy {
 	uint64_t sequence;
 	struct kvi_index_entry entry;
 	uint32_t payload_bytes, decoded_bytes;
-	size_t at; /* of the payload in copies */
+	size_t at; /* offset of the payload in copies */
 };
 
-/* Most bytes of PARAMS payloads that are kept for copies. */
+/* Most bytes of PARAMS payloads that are stored for copies. */
 enum { COPIES_MAX = 4 << 20 };
 /* Copies are written when they are at most 1/COPIES_SHARE of the file. */
 enum { COPIES_SHARE = 200 };
@@ -474,7 +474,7 @@ kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *group, uint8
 	uint32_t decoded = (uint32_t)out->n;
 	group->params_sequence = w->sequence;
 	kvarc_ret ret = kvi_writer_emit_content(w, KVI_FRAME_PARAMS, out->p, out->n, true, &entry);
-	/* An INDEX may have followed and taken the scratch buffer. */
+	/* An INDEX may have followed and overwritten the scratch buffer. */
 	if (ret || w->sequence != group->params_sequence + 1)
 		return ret;
 	return keep_params(w, &entry, kvi_load32(w->scratch.p + 12), decoded);
@@ -557,7 +557,7 @@ kvarc_ret kvi_writer_finish(kvarc_writer *w)
 {
 	uint8_t payload[KVI_FOOTER_BYTES];
 	if (w->was_closed && w->sequence == w->was_sequence)
-		return KVARC_OK; /* nothing came behind its FOOTER */
+		return KVARC_OK; /* no frame was added: the FOOTER is valid still */
 	kvarc_ret ret = emit_copies(w);
 	if (ret == KVARC_OK)
 		ret = emit_predictor_copy(w);
@@ -569,7 +569,7 @@ kvarc_ret kvi_writer_finish(kvarc_writer *w)
 		ret = kvi_writer_parity_flush(w);
 	if (ret == KVARC_OK && w->index_entries)
 		ret = emit_index(w);
-	/* A FOOTER shows the same, where a crash in between must not cost the state before. */
+	/* The frames reach the sink before the FOOTER: a crash must not cost the state before. */
 	if (ret == KVARC_OK && (w->archive || w->checkpoint))
 		ret = kvi_writer_flush_sink(w);
 	if (ret)

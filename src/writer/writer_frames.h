@@ -15,20 +15,20 @@ kvarc_ret kvi_writer_flush_sink(kvarc_writer *w);
 kvarc_ret kvi_writer_emit_keys(kvarc_writer *w);
 /* The file key of the archive that is appended to. Returns OK, MEM, MEMLIMIT, OPTIONS. */
 kvarc_ret kvi_writer_resume_crypt(kvarc_writer *w);
-/* Behind a cut: a frame of a private type, so that what follows has other offsets than what was
- * lost. */
+/* Writes a frame of a private type and random size where an encrypted archive was cut, so that
+ * later frames have other offsets than the lost ones. Returns OK, MEM, MEMLIMIT, IO. */
 kvarc_ret kvi_writer_part_from_lost(kvarc_writer *w);
-/* What options may ask for; NULL: nothing. Returns OK, PROG. */
+/* Checks the parity that options ask for; NULL: none. Returns OK, PROG. */
 kvarc_ret kvi_writer_parity_check(const kvarc_parity *parity, kvarc_error *error);
-/* Makes what the options ask for. Returns OK, MEM, MEMLIMIT. */
+/* Begins parity if the options ask for it. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_writer_parity_open(kvarc_writer *w);
-/* Frees it, if there is any. */
+/* Frees the parity groups; a writer without parity has none. */
 void kvi_writer_parity_close(kvarc_writer *w);
-/* Bytes of the superblock (type 0) or of a frame that were written. Rows may follow. Returns OK,
- * MEM, MEMLIMIT, IO. */
+/* Adds written bytes of the superblock (type 0) or of a frame to parity. Rows may follow. Returns
+ * OK, MEM, MEMLIMIT, IO. */
 kvarc_ret kvi_writer_cover(kvarc_writer *w, uint16_t type, const uint8_t *bytes, uint64_t n,
                            uint64_t offset);
-/* Writes the rows of all that was covered. Returns OK, MEM, MEMLIMIT, IO. */
+/* Writes the rows of all groups that have pieces. Returns OK, MEM, MEMLIMIT, IO. */
 kvarc_ret kvi_writer_parity_flush(kvarc_writer *w);
 /*
  * Writes a frame whose payload is at frame + KVI_FRAME_HEAD_BYTES; space for
@@ -37,7 +37,7 @@ kvarc_ret kvi_writer_parity_flush(kvarc_writer *w);
  */
 kvarc_ret kvi_writer_emit(kvarc_writer *w, uint16_t type, uint8_t *frame, uint32_t payload_bytes,
                           uint32_t decoded_bytes, struct kvi_index_entry *entry);
-/* The same for content in memory, packed or not. */
+/* As kvi_writer_emit, for content in memory; packed: compressed where that is smaller. */
 kvarc_ret kvi_writer_emit_content(kvarc_writer *w, uint16_t type, const void *content, size_t bytes,
                                   bool packed, struct kvi_index_entry *entry);
 /* Writes a PARAMS frame for the tensors of a group. Returns OK, MEM, MEMLIMIT, IO. */
@@ -48,7 +48,7 @@ kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *group, uint8
 kvarc_ret kvi_writer_emit_commit(kvarc_writer *w, const struct kvi_checkpoint *checkpoint);
 /* Copies of parameters, commit, index, footer. */
 kvarc_ret kvi_writer_finish(kvarc_writer *w);
-/* PREDICTOR as w->predictor has it; content_bytes: of the profile that follows, 0: none does. */
+/* PREDICTOR as w->predictor has it; content_bytes: size of the profile that follows, 0: none. */
 kvarc_ret kvi_writer_emit_predictor(kvarc_writer *w, uint64_t content_bytes);
 
 #endif

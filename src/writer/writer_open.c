@@ -46,7 +46,7 @@ int kvi_writer_level(const kvarc_writer_options *options)
 {
 	if (options->level == KVARC_LEVEL(0))
 		return 0;
-	/* What is not a level stays none. */
+	/* An invalid level stays invalid. */
 	return options->level == 0  ? KVARC_LEVEL_DEFAULT
 	       : options->level < 0 ? INT_MIN
 	                            : options->level;
@@ -483,11 +483,12 @@ static kvarc_ret open_archive(kvarc_writer *w, const kvarc_source *source)
 	return kvarc_reader_open(&w->archive, source, &o);
 }
 
-/* What the reader of the archive leaves to the writer, and whether it may be appended to. */
+/* Gives the writer the memory that the reader of the archive leaves of the limit; checks that the
+ * archive may be appended to. */
 static kvarc_ret take_archive(kvarc_writer *w)
 {
 	const struct kvi_superblock *superblock = kvi_reader_superblock(w->archive);
-	/* Both together stay below the limit. */
+	/* Reader and writer together stay below the limit. */
 	uint64_t used = atomic_load(&kvi_reader_alloc(w->archive)->used);
 	w->alloc.limit = w->alloc.limit > used ? w->alloc.limit - used : 1;
 	if (superblock->ro_compat)
@@ -499,7 +500,7 @@ static kvarc_ret take_archive(kvarc_writer *w)
 	return KVARC_OK;
 }
 
-/* What the options ask for, and the archive does not allow. */
+/* Checks that the archive allows what the options ask for. */
 static kvarc_ret check_options(kvarc_writer *w)
 {
 	const kvarc_writer_options *o = &w->options;

@@ -41,8 +41,8 @@ static char *name_of(const char *name)
 	return name ? (char *)(uintptr_t)name : none;
 }
 
-/* What a profile was fitted to is what it is for: of another arithmetic or loop its scales would be
- * wrong, and bits be lost without a word. */
+/* Chooses the arithmetic and loop that the profile was fitted to: for others its scales would be
+ * wrong, and the archive larger without a word. */
 static kvarc_ret choose_arithmetic(kvarc_writer *w, struct kvi_engine_level *level)
 {
 	const kvarc_writer_options *o = &w->options;
@@ -84,7 +84,7 @@ static kvarc_ret describe_head(kvarc_writer *w, const struct kvi_arithmetic *ari
 	return KVARC_OK;
 }
 
-/* What PREDICTOR frames say of a model. */
+/* Fills w->predictor for a model, as PREDICTOR frames have it. */
 static kvarc_ret describe_model(kvarc_writer *w)
 {
 	const kvarc_writer_options *o = &w->options;
@@ -162,7 +162,7 @@ static kvarc_ret open_ids(kvarc_writer *w, struct kvi_writer_track *track,
 	return ret;
 }
 
-/* What the prediction session of a track is opened with, once there is a plan. */
+/* The options to open the prediction session of a track, once there is a plan. */
 static struct kvi_prediction_options prediction_options(const kvarc_writer *w, uint32_t track)
 {
 	return (struct kvi_prediction_options){

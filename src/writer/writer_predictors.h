@@ -5,7 +5,7 @@
 
 #include "kvarc.h"
 
-/* Which tensors the profile of the options models; before groups are made. */
+/* Makes the plan of the tensors that the profile of the options models; before groups are made. */
 kvarc_ret kvi_writer_plan(kvarc_writer *w);
 /* The models of tracks, at levels 4 to 8; after groups are made. */
 kvarc_ret kvi_writer_predictions(kvarc_writer *w);

@@ -28,7 +28,7 @@ struct kvi_kept_state {
 	uint8_t *elements;
 };
 
-/* One chunk on its way through a worker. */
+/* A chunk on its way through a worker. */
 struct kvi_encode_job {
 	struct kvi_job job; /* first: the pool gives this back */
 	kvarc_writer *w;
@@ -39,7 +39,7 @@ struct kvi_encode_job {
 	struct kvi_prediction *prediction;  /* NULL: no model predicts it */
 	kvarc_fetch fetch;
 	void *fetch_opaque;
-	struct kvi_kept_state before; /* without elements: nothing to refer to */
+	struct kvi_kept_state before; /* the state that it may refer to; without elements: none */
 	/* out */
 	kvarc_ret ret;
 	kvarc_error error;
@@ -51,14 +51,14 @@ struct kvi_encode_job {
 	/* memory */
 	uint8_t *raw;         /* the elements, in `own` or in the worker's coder */
 	uint8_t *own, *again; /* again: to verify; both NULL until needed */
-	int16_t *expected;    /* by the model, if there is one */
-	uint8_t *predicted;   /* the same, as elements; level 8 */
+	int16_t *expected;    /* means predicted by the model, if there is one */
+	uint8_t *predicted;   /* elements predicted by the model; level 8 */
 	bool verifies;        /* the chunk is decoded again and compared */
 	bool fetched;         /* raw, or the payload, is there before the job starts */
-	bool given;           /* the payload is another encoder's */
+	bool given;           /* another encoder made the payload */
 	bool exact;           /* the elements are what the model predicts */
 	bool observed;        /* the prediction session has the elements */
-	uint8_t *memory;      /* of a frame */
+	uint8_t *memory;      /* buffer of a frame */
 };
 
 /* Whether others need features of the chunk, and so its elements. */
@@ -69,9 +69,9 @@ static inline bool asks_features(const struct kvi_encode_job *job)
 
 /* ==== The states that later checkpoints may refer to (spec state 3) ==== */
 
-/* Of the memory limit, what copies of states may take. */
+/* Copies of states use at most 1/SHARE of the memory limit. */
 enum { SHARE = 4 };
-/* How many groups may lie between a state and that of another track. */
+/* Distance in groups, at most, to the same state on another track. */
 enum { REACH = 4096 };
 
 /* Whether chunks of a group may be referred to by later ones, at this level. */
@@ -172,10 +172,10 @@ void kvi_writer_link_states(kvarc_writer *w)
 	}
 }
 
-/* What a chunk of a group and segment may refer to, without elements: nothing. From the archive
- * that is appended to, where this writer has written none; else from a track before. No job has the
- * group; jobs of other tracks have ended, as an append is for one. Returns OK, MEM, MEMLIMIT,
- * IO. */
+/* Finds the state that a chunk of a group and segment may refer to; without elements: none. Looks
+ * in the archive that is appended to, where this writer has written none; else on earlier tracks.
+ * No job has the group; jobs of other tracks have ended, as an append is for one. Returns OK, MEM,
+ * MEMLIMIT, IO. */
 static kvarc_ret reference(kvarc_writer *w, struct kvi_group *group,
                            const struct kvi_segment *segment, struct kvi_kept_state *state)
 {
@@ -209,7 +209,7 @@ static kvarc_ret keep_state(struct kvi_encode_job *job, uint64_t sequence, uint6
 	return KVARC_OK;
 }
 
-/* Frees the elements that are kept of all groups. */
+/* Frees the stored states of all groups. */
 static void free_states(kvarc_writer *w)
 {
 	for (size_t i = 0; w->groups && i < w->n_groups; i++) {
@@ -276,7 +276,7 @@ static kvarc_ret make_features(struct kvi_encode_job *job, struct kvi_coder *cod
 	kvarc_ret ret = kvi_feature_table_make(job->features, order_index, chunk->n_tokens,
 	                                       &chunk->features);
 	if (ret == KVARC_OK && !chunk->features->z)
-		return KVARC_OK; /* level 2 */
+		return KVARC_OK; /* level 2 has no z */
 	if (ret == KVARC_OK)
 		ret = kvi_chunk_features(coder, chunk, job->raw, true);
 	if (ret)
@@ -344,16 +344,16 @@ static kvarc_ret use_model(struct kvi_encode_job *job, struct kvi_coder *coder,
 	const struct kvi_feature_slot *slot = kvi_feature_slot(job->features,
 	                                                       job->group->order_index);
 	if (slot->asked != KVI_FEATURES_ALL)
-		chunk->features = NULL; /* z was all */
+		chunk->features = NULL; /* only z was needed, and it is made */
 	if (!slot->reads)
-		chunk->linear = NULL; /* nothing predicts it here */
+		chunk->linear = NULL; /* no features predict it here */
 	else if (!kvi_feature_table_wait(job->features, job->group->order_index, in))
 		return KVARC_END; /* an earlier job failed and has the reason */
 	return request_prediction(job, in);
 }
 
-/* Decodes what was encoded and compares it: with its elements, or, of what another encoder made,
- * whose elements are not there, with its check. */
+/* Decodes the encoded chunk and compares it with its elements; a chunk of another encoder, whose
+ * elements are not there, with its check. */
 static kvarc_ret verify(struct kvi_encode_job *job, struct kvi_coder *coder,
                         const struct kvi_chunk *chunk)
 {
@@ -458,7 +458,7 @@ static void encode_chunk(struct kvi_encode_job *job, struct kvi_coder *coder)
 	/* Transforms are predicted from what readers get. */
 	if (chunk.linear && chunk.linear->model->flags & KVI_MODEL_BASIS) {
 		job->ret = make_features(job, coder, &chunk);
-		chunk.features = NULL; /* z was all */
+		chunk.features = NULL; /* only z was needed, and it is made */
 		if (job->ret)
 			return;
 	}
@@ -620,7 +620,7 @@ kvarc_ret kvi_writer_count(kvarc_writer *w, uint32_t tensor, uint32_t raw_bytes)
 	return KVARC_OK;
 }
 
-/* What of another encoder is written. */
+/* Counts a written chunk, if another encoder has encoded it. */
 static void count_given(const struct kvi_encode_job *job)
 {
 	if (!job->given)
@@ -674,7 +674,7 @@ static kvarc_ret write_chunk(struct kvi_encode_job *job)
 	                      job->raw_bytes, &entry);
 	if (ret)
 		return ret;
-	/* Readers want what a repeated chunk is predicted from in place (spec
+	/* A chunk that is predicted from a repeat in its segment cannot be repeated (spec
 	 * repeat). */
 	w->segment_repeats = w->segment_repeats || repeat;
 	if (w->repeats && !repeat && !model && !job->coded.refers &&
@@ -711,7 +711,7 @@ static kvarc_ret finish_job(kvarc_writer *w, kvarc_ret before)
 	return ret ? ret : kvi_writer_end_segment(w, s);
 }
 
-/* What a tensor with a model does in a segment. */
+/* The flags of a feature slot for a tensor with a model. */
 static uint8_t slot_flags(const kvarc_writer *w, const struct kvi_group *group,
                           const struct kvi_open_segment *segment)
 {
@@ -807,8 +807,8 @@ static kvarc_ret take_header(struct kvi_encode_job *job, const struct kvi_coded_
 	return KVARC_OK;
 }
 
-/* Takes what w->coder has of the chunk of a job, if the library's encoder would write the same:
- * fills given, raw_bytes, raw_hash, coded. Returns OK, IO, DATA; then error is filled. */
+/* Accepts the payload of w->coder for the chunk of a job, if the library's encoder would write the
+ * same: fills given, raw_bytes, raw_hash, coded. Returns OK, IO, DATA; then error is filled. */
 static kvarc_ret take_coded(struct kvi_encode_job *job)
 {
 	kvarc_writer *w = job->w;
@@ -843,7 +843,7 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *segment, struc
 	if (ret)
 		return ret;
 	if (w->n_busy == 0)
-		w->first_job = 0; /* whose memory is still in caches */
+		w->first_job = 0; /* reuses memory that is still in the caches */
 	struct kvi_encode_job *j = &w->jobs[(w->first_job + w->n_busy) % w->n_jobs];
 	const bool own = outlive_job(w, group);
 	ret = reserve(w, j, own, segment->verifies);

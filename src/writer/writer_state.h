@@ -34,8 +34,8 @@ struct kvi_group {
 	uint64_t params_sequence;
 	struct kvi_params *params;
 	bool busy;              /* a job has it */
-	struct kvi_list states; /* struct kvi_kept_state: what later checkpoints may refer to */
-	struct kvi_group *like; /* of the same state on a track before, NULL: none */
+	struct kvi_list states; /* struct kvi_kept_state: later checkpoints may refer to them */
+	struct kvi_group *like; /* group of the same state on an earlier track, NULL: none */
 };
 
 /* Tokens that wait for a full segment. */
@@ -52,30 +52,30 @@ struct kvi_waiting {
 struct kvi_kept_segment {
 	uint64_t t0;
 	uint32_t n;
-	struct kvi_chain before; /* of the tokens before it */
-	size_t at, bytes;        /* of its content in kept_contents */
+	struct kvi_chain before; /* chain value of the tokens before it */
+	size_t at, bytes;        /* position of its content in kept_contents */
 };
 
 /* How far a track has come. Counts are tokens from the first one of the track. */
 struct kvi_writer_track {
-	uint64_t n_written;   /* in the file, those that a rewind replaces left out */
-	uint64_t n_committed; /* as the next COMMIT says: a rewind without segments behind it
+	uint64_t n_written;   /* tokens in the file, without those that a rewind replaces */
+	uint64_t n_committed; /* tokens of the next COMMIT: a rewind without segments behind it
 	                       * changes nothing (spec 6.2) */
-	uint64_t item_tokens; /* that packed files need, until the next checkpoint */
-	uint64_t n_submitted; /* written, or in segments that are being encoded */
-	uint64_t n_total;     /* with the tokens that the current call appends */
-	uint64_t n_appended;  /* by all calls, dropped tokens included */
+	uint64_t item_tokens; /* tokens that packed files need, until the next checkpoint */
+	uint64_t n_submitted; /* tokens written, or in segments that are being encoded */
+	uint64_t n_total;     /* tokens with those that the current call appends */
+	uint64_t n_appended;  /* tokens of all calls, dropped ones included */
 	int64_t next_position;
 	bool wants_positions;   /* next_position is not known */
-	struct kvi_chain chain; /* of what is written */
-	/* For rewinds: the segments that this writer wrote and that are left, in order. */
+	struct kvi_chain chain; /* chain value of the written tokens */
+	/* Segments for rewinds: those that this writer wrote and that are left, in order. */
 	struct kvi_list kept; /* struct kvi_kept_segment */
 	struct kvi_out kept_contents;
 	uint32_t segment_tokens;
 	uint32_t first_group, end_group;
 	struct kvi_waiting *waiting;       /* NULL until needed */
 	struct kvi_prediction *prediction; /* NULL: no model predicts it */
-	struct kvi_token_coder *ids;       /* NULL: they are stored, those before may be coded */
+	struct kvi_token_coder *ids;       /* NULL: ids are stored now; earlier ones may be coded */
 };
 
 /* A writer. One thread uses it at a time; its jobs use what is marked as theirs. */
@@ -83,7 +83,7 @@ struct kvarc_writer {
 	struct kvi_alloc alloc;
 	kvarc_error *error;
 	kvarc_ret sticky;
-	pid_t process; /* that writes; a child of it does not */
+	pid_t process; /* the process that writes; its children must not */
 	kvarc_sink sink;
 	kvarc_writer_options options;
 	kvarc_lossy lossy; /* options.lossy points here */
@@ -99,22 +99,22 @@ struct kvarc_writer {
 	kvarc_geometry geometry;
 	struct kvi_order order;
 	struct kvi_identity identity;  /* all pairs written */
-	struct kvi_h128 geometry_hash; /* of its content */
+	struct kvi_h128 geometry_hash; /* hash of the content of GEOMETRY */
 	struct kvi_writer_track *tracks;
-	struct kvi_taken taken; /* of what is appended just now */
+	struct kvi_taken taken; /* tokens of the current append */
 	uint64_t *tokens;       /* for commits */
 	struct kvi_group *groups;
 	size_t n_groups;
 	uint32_t chunk_max;             /* raw bytes of the largest chunk */
 	struct kvi_linear_plan *plan;   /* levels 2 to 8 */
-	struct kvi_predictor predictor; /* what PREDICTOR frames say; owns nothing */
+	struct kvi_predictor predictor; /* content of PREDICTOR frames; owns no memory */
 	uint64_t predictor_sequence;
-	bool predictor_written; /* by this writer */
+	bool predictor_written; /* this writer has written PREDICTOR */
 
-	kvarc_reader *archive;     /* that is appended to; NULL: a new one */
-	struct kvi_resume resumed; /* of it; without archive: zeros */
-	bool was_closed;           /* it had a FOOTER, */
-	uint64_t was_sequence;     /* and was this many frames long */
+	kvarc_reader *archive;     /* reader of the archive that is appended to; NULL: a new one */
+	struct kvi_resume resumed; /* end of that archive; without one: zeros */
+	bool was_closed;           /* that archive had a FOOTER */
+	uint64_t was_sequence;     /* number of frames of that archive */
 
 	struct kvi_out index;
 	struct kvi_index_delta index_delta;
@@ -126,7 +126,7 @@ struct kvarc_writer {
 	bool too_many_copies;
 	struct kvi_repeat_table *repeats;
 	uint64_t kept_states; /* bytes of elements of all groups */
-	bool segment_repeats; /* a chunk of the segment in hand does */
+	bool segment_repeats; /* a chunk of the current segment repeats another */
 
 	struct kvi_pool *pool;
 	struct kvi_coder_tables *tables;
@@ -137,10 +137,10 @@ struct kvarc_writer {
 	struct kvi_open_segment segments[2];
 	unsigned next_segment;
 
-	/* Of an append with another encoder; NULL: there is none. */
+	/* The other encoder of the current append; NULL: none. */
 	const struct kvi_append_coder *coder;
-	bool coder_verified; /* a segment with payloads of such an encoder was */
-	uint64_t coder_t0;   /* its first token */
+	bool coder_verified; /* a segment with payloads of such an encoder was verified */
+	uint64_t coder_t0;   /* first token of that append */
 	struct kvi_coded_taken coder_taken;
 };
 
