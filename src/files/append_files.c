@@ -29,10 +29,10 @@
 
 /* ==== Whether chunks of an archive are whole, by the checks of their frames ==== */
 
-/* What is known of the frames that several chunks use. */
+/* Results of checks of the frames that several chunks use. */
 struct whole_chunks {
 	kvarc_reader *r;
-	_Atomic uint8_t *params; /* of each PARAMS frame of the index: what was found of it */
+	_Atomic uint8_t *params; /* by PARAMS frame of the index: the result */
 };
 
 static kvarc_ret other(kvarc_reader *r, const char *what, uint64_t file, uint64_t archive);
@@ -44,8 +44,8 @@ struct whole_chunks_memory {
 
 enum { NOT_KNOWN, WHOLE, NOT_WHOLE };
 
-/* For chunks of a reader that can seek. To be closed, also on failure. Returns OK, MEM,
- * MEMLIMIT. */
+/* Opens checks of chunks of a reader that can seek. The caller closes them, also on failure.
+ * Returns OK, MEM, MEMLIMIT. */
 static kvarc_ret whole_open(struct whole_chunks *whole, kvarc_reader *r)
 {
 	*whole = (struct whole_chunks){ .r = r };
@@ -53,7 +53,7 @@ static kvarc_ret whole_open(struct whole_chunks *whole, kvarc_reader *r)
 	return whole->params ? KVARC_OK : kvi_alloc_error(&r->alloc);
 }
 
-/* Frees what it knows. */
+/* Frees the results. */
 static void whole_close(struct whole_chunks *whole)
 {
 	if (whole->r)
@@ -88,7 +88,7 @@ static bool params_are_whole(struct whole_chunks *whole, uint64_t sequence,
 	return is == WHOLE;
 }
 
-/* What the payload of a chunk is decoded with: its PARAMS or the profile. */
+/* Whether PARAMS or the embedded profile that a chunk is decoded with are whole. */
 static bool has_parameters(struct whole_chunks *whole, const struct kvi_chunk_ref *chunk,
                            struct whole_chunks_memory *memory)
 {
@@ -123,7 +123,7 @@ static bool has_other(struct whole_chunks *whole, const struct kvi_frame *frame,
 	    !kvi_chunk_header_parse(&there, other.payload, other.head.payload_bytes))
 		return false;
 	const struct kvi_chunk_ref c = kvi_chunk_ref(&other, &there);
-	/* what one of them is predicted from is in the other chunks of its segment */
+	/* a predicted chunk also needs other chunks of its segment */
 	return !c.linear && has_parameters(whole, &c, memory);
 }
 
@@ -164,8 +164,8 @@ struct literal_find {
 	uint8_t *p;
 	size_t n;
 	uint64_t wanted;       /* bytes that the items have; n where they could be read */
-	struct kvi_list spans; /* struct literal_span: of p, in order */
-	size_t *ends;          /* of the spans in p */
+	struct kvi_list spans; /* struct literal_span: spans of p, in order */
+	size_t *ends;          /* ends of the spans in p */
 	uint32_t *table;       /* by hash of a block of p: 1 + its number, 0: none */
 	size_t mask;           /* entries of the table - 1 */
 };
@@ -441,17 +441,17 @@ static kvarc_ret append_match(kvarc_reader *r, kvarc_import *im)
 /* A track of an import beside that of an archive. */
 struct append_track {
 	uint64_t n;     /* tokens of the import */
-	uint64_t shift; /* the archive's token that is its first */
-	uint64_t kept;  /* its leading tokens that the archive has from there on */
-	uint64_t lost;  /* those behind that the archive had, but of which the first are damaged */
+	uint64_t shift; /* index in the archive's track of the import's first token */
+	uint64_t kept;  /* leading tokens of the import that the archive has from there on */
+	uint64_t lost;  /* tokens behind those that the archive had, the first ones damaged */
 };
 
 /* The items of an import as an archive will have them. */
 struct append_items {
 	kvarc_import *im;
 	kvarc_reader *r;
-	struct kvi_restore *plans; /* one an item */
-	uint64_t first;            /* number of the first one in the archive */
+	struct kvi_restore *plans; /* by item */
+	uint64_t first;            /* number of the first item in the archive */
 	uint64_t lost;             /* literal bytes of the last state that are damaged in part */
 	bool same;                 /* the last checkpoint of the archive has these very items */
 };
@@ -519,9 +519,9 @@ static void add_found(struct piece_list *to, const struct literal_find *find, co
 	}
 }
 
-/* What a file is beside another one, without regard to where its literal bytes are. */
+/* Whether a file is equal to another one, without regard to where its literal bytes are. */
 struct sameness {
-	size_t literals; /* bytes of the old ones that were compared */
+	size_t literals; /* literal bytes of the old file that were compared */
 	bool same;
 };
 
@@ -655,7 +655,7 @@ static kvarc_ret append_items_make(struct append_items *items, kvarc_reader *r, 
 	kvarc_ret ret = items->plans ? literal_find_open(&find, r) : items_memory(items);
 	if (!items->plans)
 		return ret;
-	/* What is damaged is not referred to: all of it is written again. */
+	/* Damaged literal bytes are not referred to: all are written again. */
 	if (ret == KVARC_DATA) {
 		kvi_reader_forgive(r);
 		items->lost = find.wanted;
@@ -705,15 +705,15 @@ enum { BATCH = 1024 }; /* tokens that are compared at once */
 /* A segment of the last state. */
 struct compared_segment {
 	const struct kvi_segment_ref *s;
-	uint64_t t0, end; /* its tokens that are compared: none where end is not above */
-	bool whole;       /* all of it, by its checks */
-	bool holds;       /* they are right */
+	uint64_t t0, end; /* tokens that are compared: none where end is not above t0 */
+	bool whole;       /* all frames are whole, by their checks */
+	bool holds;       /* the bytes are equal */
 	bool failed;      /* the import cannot be read */
 };
 
 /* Memory of a thread. */
 struct compare_worker {
-	struct kvi_buffer rows; /* of a chunk */
+	struct kvi_buffer rows; /* elements of a chunk */
 	struct whole_chunks_memory frames;
 };
 
@@ -727,10 +727,10 @@ struct comparing {
 	struct kvi_pool *pool;
 	struct compare_worker *workers;
 	struct whole_chunks whole;
-	uint64_t lost; /* tokens that are the same, but not kept: the first ones are damaged */
+	uint64_t lost; /* equal tokens that are written again: the first ones are damaged */
 	/* While segments are decoded: */
 	pthread_mutex_t lock;
-	uint64_t differs; /* the first token of the archive's track that is another one */
+	uint64_t differs; /* index of the first token of the archive's track that differs */
 	bool failed;      /* the import cannot be read */
 };
 
@@ -748,7 +748,7 @@ struct token_pair {
 	int32_t ids[2][BATCH], positions[2][BATCH];
 };
 
-/* n tokens from token i of the import on; *same: how many leading ones are equal. */
+/* Compares n tokens from token i of the import on; *same: number of equal leading tokens. */
 static kvarc_ret compare_batch(struct comparing *comparing, struct token_pair *pair, uint64_t i,
                                uint32_t n, bool ids, uint32_t *same)
 {
@@ -767,7 +767,7 @@ static kvarc_ret compare_batch(struct comparing *comparing, struct token_pair *p
 	return KVARC_OK;
 }
 
-/* How many of the first n tokens of the import have the same ids and positions. */
+/* Counts the leading tokens, n at most, of the import that have the same ids and positions. */
 static kvarc_ret compare_tokens(struct comparing *comparing, struct token_pair *pair, uint64_t n,
                                 uint64_t *equal)
 {
@@ -963,7 +963,7 @@ static kvarc_ret check_segments(struct comparing *comparing)
 	return ret;
 }
 
-/* Of tokens up to *end of the archive's track, whose ids are equal: where bytes first differ. */
+/* Moves *end, up to which ids are equal in the archive's track, to where bytes first differ. */
 static kvarc_ret compare_bytes(struct comparing *comparing, uint64_t *end)
 {
 	kvarc_ret ret = list_segments(comparing, *end);
@@ -1015,7 +1015,7 @@ static kvarc_ret find_whole(struct comparing *comparing, uint64_t *there)
 	return ret;
 }
 
-/* How many of the first tokens of the archive's track are the import's, by ids and positions. */
+/* Counts leading tokens of the archive's track that the import has, by ids and positions. */
 static kvarc_ret compare_ids(struct comparing *comparing, struct token_pair *pair, uint64_t there,
                              uint64_t n, uint64_t *equal)
 {
@@ -1041,7 +1041,7 @@ static kvarc_ret compare_track(struct comparing *comparing, struct token_pair *p
 			ret = compare_ids(comparing, pair, there, to->n, &equal);
 	}
 	uint64_t end = comparing->shift + equal, behind = 0;
-	/* whether those behind lost ids are the same is not known */
+	/* tokens behind lost ids may be the same or not */
 	if (!ret && there < all && end == there)
 		behind = (all - comparing->shift < to->n ? all - comparing->shift : to->n) - equal;
 	if (!ret && equal)
@@ -1054,9 +1054,9 @@ static kvarc_ret compare_track(struct comparing *comparing, struct token_pair *p
 }
 
 /*
- * Finds what the archive has of the tokens of a track: ids, positions and the bytes of all tensors
- * are the same, and whole: the check of every frame that they need is verified. Damaged tokens are
- * not kept, nor are those behind them. The last state of r; im: matches it (append_files.h).
+ * Finds the tokens of a track that the archive has: ids, positions and the bytes of all tensors are
+ * the same, and whole: the check of every frame that they need is verified. Damaged tokens do not
+ * count, nor do those behind them. The last state of r; im: matches it (append_files.h).
  * decode: bytes are compared, not their checks. A window whose first token is not that of the
  * archive is looked for by its position. Returns OK, or what readers return; IO: of the import,
  * too.
@@ -1090,9 +1090,9 @@ struct appending {
 	struct append_track *tracks;
 	struct append_items items;
 	struct kvi_counted counted;
-	bool same;             /* the last checkpoint is this very file */
+	bool same;             /* the last checkpoint has this very file */
 	bool wants_checkpoint; /* the last state has none yet, and would be lost */
-	uint64_t remove_to;    /* the size of a closed archive, 0: of one that is not closed */
+	uint64_t remove_to;    /* size of the archive, if it is closed; 0: it is not */
 	kvarc_append_result result;
 };
 
@@ -1189,7 +1189,7 @@ static void note_end(struct appending *appending)
 
 /* ----- what is new --------------------------------------------------------- */
 
-/* The tokens behind those that are kept; they replace those that the archive has there. */
+/* Writes the tokens behind those that the archive has; they replace its tokens there. */
 static kvarc_ret put_track(struct appending *appending, uint32_t track)
 {
 	const struct append_track *t = &appending->tracks[track];
@@ -1221,7 +1221,7 @@ static kvarc_ret write_all(struct appending *appending)
 	                                     &appending->result.checkpoint);
 }
 
-/* After a failure the archive has no remains of it, if the sink can do that much. */
+/* Cuts a failed append off the archive, if the sink can truncate. */
 static void undo(struct appending *appending)
 {
 	const kvarc_sink *to = &appending->counted.to;
@@ -1235,7 +1235,7 @@ static kvarc_ret extend_archive(struct appending *appending)
 	note_end(appending);
 	kvarc_ret ret = kvi_writer_open_behind(&appending->w, &appending->r, &counting,
 	                                       &appending->options->writer);
-	/* Of the same file alone the end of the archive is written again. */
+	/* For the same file only the end of the archive is written again. */
 	if (!ret && !appending->same)
 		ret = write_all(appending);
 	if (!ret)

@@ -12,7 +12,7 @@
 #include "util/bytes.h"
 
 enum {
-	HEADER_MAX = 100000000, /* of the safetensors format */
+	HEADER_MAX = 100000000, /* limit of the safetensors format */
 	TOKENS_STEP = 4096
 };
 
@@ -24,10 +24,10 @@ struct export
 	const kvarc_sink *sink;
 	const struct kvi_alloc *alloc;
 	uint64_t *at;  /* offset of each tensor; UINT64_MAX: not in the file */
-	uint64_t data; /* where the next one goes, from the data on */
+	uint64_t data; /* offset of the next tensor, from the begin of the data */
 	bool ids;
 	struct kvi_out header;
-	pthread_mutex_t lock; /* of the sink */
+	pthread_mutex_t lock; /* guards the sink */
 };
 
 static const char *dtype_name(uint8_t dtype)
@@ -90,7 +90,7 @@ static kvarc_ret make_header(struct export *export)
 {
 	char shape[80], name[64];
 	size_t n = 0;
-	put_text(&export->header, "        {"); /* its length comes here */
+	put_text(&export->header, "        {"); /* the length of the header comes here */
 	if (export->ids) {
 		snprintf(shape, sizeof shape, "%llu", (unsigned long long)export->range.n);
 		put_entry(export, "tokens", "I32", shape, 4 * export->range.n);

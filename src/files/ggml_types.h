@@ -13,7 +13,7 @@
 /* Most fields of a block type. */
 enum { KVI_GGML_PLANES_MAX = 4 };
 
-/* One field of a block: `elems` elements of `dtype`, `offset` bytes into it. */
+/* A field of a block: `elems` elements of `dtype`, `offset` bytes into it. */
 struct kvi_ggml_plane {
 	uint8_t role;  /* kvarc_role */
 	uint8_t dtype; /* kvarc_dtype */

@@ -23,7 +23,7 @@ static uint32_t as_count(const struct kvi_gguf_value *value)
 	return value->number >= 1 && value->number <= 65535 ? (uint32_t)value->number : 0;
 }
 
-/* What is needed on the way: embedding / heads gives the default head size. */
+/* Values for defaults: embedding / heads gives the default head size. */
 struct extra {
 	uint32_t embedding, query_heads;
 };
@@ -35,7 +35,7 @@ static void take(struct kvi_gguf *gguf, struct extra *extra, const char *key,
 		snprintf(gguf->arch, sizeof gguf->arch, "%.31s", value->text);
 	else if (!strcmp(key, "general.name"))
 		snprintf(gguf->name, sizeof gguf->name, "%s", value->text);
-	/* The rest begins with the architecture. */
+	/* All other keys begin with the architecture. */
 	const char *dot = strchr(key, '.');
 	if (!dot)
 		return;

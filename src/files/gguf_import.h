@@ -9,19 +9,19 @@
 #include "kvarc.h"
 #include "util/alloc.h"
 
-/* What the metadata of a GGUF model file say that helps to import a cache. */
+/* Metadata of a GGUF model file that help to import a cache. */
 struct kvi_gguf {
 	bool present;
 	char arch[32];
 	char name[128];                        /* general.name, may be empty */
 	uint32_t blocks;                       /* layers; 0: not known, as everywhere here */
 	uint32_t heads;                        /* KV heads; 0 when they differ by layer */
-	uint32_t key_channels, value_channels; /* of one head */
+	uint32_t key_channels, value_channels; /* channels of a head */
 	uint32_t rotary;
 	double theta;
 	bool scaled;     /* RoPE scaling other than none or linear */
 	double linear;   /* linear scaling factor, 1: none */
-	uint8_t pairing; /* KVARC_ROPE_*, of this architecture */
+	uint8_t pairing; /* KVARC_ROPE_* of this architecture */
 };
 
 /*

@@ -85,8 +85,8 @@ enum { BLOCK_BYTES = 1 << 18 };
 
 struct import_comparing {
 	const kvarc_import *im;
-	struct compared_item *items; /* as many as the import has */
-	size_t n;                    /* of the archive */
+	struct compared_item *items; /* one per item of the import */
+	size_t n;                    /* items of the archive */
 	uint8_t *block;
 	bool differs, unreadable;
 };
@@ -190,7 +190,7 @@ struct container_source {
 	size_t packed; /* members that are not stored as they are */
 };
 
-/* What members may grow to: more than deflate can do with this many bytes. */
+/* Limit of all members, in multiples of the container: more than deflate can reach. */
 #define EXPANSION_MAX ((uint64_t)1100)
 
 static bool is_file(const struct listed_member *member)
@@ -341,7 +341,7 @@ static kvarc_ret next_member(kvarc_import *im, struct archive *archive,
 	return KVARC_OK;
 }
 
-/* libarchive goes through a zip file in the order of the members' headers, too. */
+/* Spools deflated members; libarchive passes a zip file in the order of member headers, too. */
 static kvarc_ret inflate_all(kvarc_import *im, struct archive *archive,
                              const struct container_source *source, uint8_t *buf)
 {
@@ -606,7 +606,7 @@ static kvarc_ret member_in_place(kvarc_import *im, const struct listed_member *m
 	return KVARC_OK;
 }
 
-/* What is not a plain file is part of the container's own bytes. */
+/* Adds the stored files as items in place; other members stay bytes of the container. */
 static kvarc_ret take_stored(kvarc_import *im, const struct container_source *source)
 {
 	kvarc_ret ret = KVARC_OK;
@@ -645,7 +645,7 @@ static kvarc_ret take(kvarc_import *im, struct container_source *source)
 /*
  * Adds the members of a zip or tar file as items. Without options.members they are windows of the
  * container, in ascending order, and import_join_members makes one file of them again.
- * Returns OK; END (not a container, or one that is kept as a whole: there may be items left, which
+ * Returns OK; END (not a container, or one that stays whole: there may be items left, which
  * the caller drops, and a note); DATA, IO, MEM, MEMLIMIT.
  */
 static kvarc_ret import_container(kvarc_import *im, const kvarc_source *src)
@@ -721,7 +721,7 @@ void kvarc_import_close(kvarc_import **pim)
 	kvi_free(&im->alloc, im);
 }
 
-/* Where a parser started, to take back what it added. */
+/* Lengths of the lists at the start of a parser, to remove what it added. */
 struct mark {
 	size_t tracks, tensors, areas;
 };

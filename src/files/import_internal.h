@@ -33,10 +33,10 @@ struct kvi_member_window {
 	uint64_t base, bytes;
 };
 
-/* One input file, or for the time of open a member of a container. */
+/* An input file, or for the time of open a member of a container. */
 struct kvi_imp_item {
 	kvarc_source src;
-	struct kvi_member_window *window; /* what src reads: a member in place; NULL otherwise */
+	struct kvi_member_window *window; /* src reads it, for a member in place; NULL otherwise */
 	int fd;                           /* spooled member, -1 otherwise */
 	uint16_t kind;
 	char *name;
@@ -53,8 +53,8 @@ struct kvi_imp_track {
 	kvarc_track pub;
 	char label[48];
 	uint64_t n;
-	uint64_t row;             /* of a batch */
-	uint32_t item;            /* of named tensors: the file that it was made for */
+	uint64_t row;             /* row of a batch */
+	uint32_t item;            /* named tensors: the file that the track was made for */
 	bool one_layer;           /* that file has one layer, others beside it have others */
 	struct kvi_imp_run *runs; /* none: positions 0, 1, 2, ... */
 	size_t n_runs, cap_runs;
@@ -68,7 +68,7 @@ struct kvi_imp_track {
 struct kvi_imp_tensor {
 	kvarc_tensor pub;
 	char name[64];
-	uint32_t area;           /* the first one */
+	uint32_t area;           /* first area of the tensor */
 	struct kvi_area_view at; /* its tensor field is not used here */
 };
 
@@ -106,13 +106,13 @@ struct kvarc_import {
 	kvarc_tensor *pub_tensors;
 	char format[96];
 	char layout[48];            /* for the identity; "": nothing to say */
-	uint32_t streams;           /* of a llama.cpp file; 0: it does not say */
+	uint32_t streams;           /* number of streams of a llama.cpp file; 0: not in the file */
 	const char *engine;         /* NULL: not known */
 	kvarc_source container;     /* when container_kind is not NULL */
 	const char *container_kind; /* "zip", "tar", or NULL */
 	size_t n_members;           /* items that replace their container; 0: none */
 	char note[200];             /* "": none */
-	/* given by kvarc_import_identity; an empty value leaves a key out */
+	/* pairs from kvarc_import_identity; an empty value leaves a key out */
 	struct kvi_identity identity;
 	kvarc_append_call append; /* NULL: kvarc_writer_append_fetch */
 	void *append_opaque;
@@ -125,26 +125,26 @@ struct kvarc_import {
  * removed by the caller.
  */
 kvarc_ret kvi_import_llama(kvarc_import *im, uint32_t item);
-/* The rest of an item from `at` on as a bare state of llama.cpp, with n_ids token ids of 4 bytes at
- * ids_at; 0: none. The caller says what the item is. */
+/* As kvi_import_llama, for the bytes of an item from `at` on as a bare state of llama.cpp, with
+ * n_ids token ids of 4 bytes at ids_at; 0: none. The caller sets the item's kind and the format. */
 kvarc_ret kvi_import_llama_state(kvarc_import *im, uint32_t item, uint64_t at, uint64_t ids_at,
                                  uint32_t n_ids);
-/* As kvi_import_llama, a KVC file (named_tensors.c). */
+/* As kvi_import_llama, for a KVC file (named_tensors.c). */
 kvarc_ret kvi_import_kvc(kvarc_import *im, uint32_t item);
-/* As kvi_import_llama, a safetensors file. */
+/* As kvi_import_llama, for a safetensors file. */
 kvarc_ret kvi_import_safetensors(kvarc_import *im, uint32_t item);
-/* The item as raw pages, as options.raw says. Returns OK, END (more tensors than an archive can
- * describe), GEOMETRY, PROG, MEM, MEMLIMIT. */
+/* Imports the item as raw pages, described by options.raw. Returns OK, END (more tensors than an
+ * archive can describe), GEOMETRY, PROG, MEM, MEMLIMIT. */
 kvarc_ret kvi_import_raw(kvarc_import *im, uint32_t item);
-/* All items, the members of one container, as those of a file of torch.save (torch_pt.c). */
+/* Imports all items, members of one container, as a file of torch.save (torch_pt.c). */
 kvarc_ret kvi_import_pt(kvarc_import *im);
-/* All items from `first` on that are npy files of one container, together. */
+/* Imports all items from `first` on, npy files of one container, together. */
 kvarc_ret kvi_import_npy(kvarc_import *im, uint32_t first);
 /* Sets heads, channels and RoPE of key tensors that have none yet. */
 kvarc_ret kvi_import_find_ropes(kvarc_import *im);
 
-/* Each adds to a growing array and returns the new entry, zeroed, or NULL (kvi_import_full returns
- * the error). */
+/* The kvi_import_add_* calls add to a growing array and return the new entry, zeroed, or NULL
+ * (kvi_import_full returns the error). This one: an item. */
 struct kvi_imp_item *kvi_import_add_item(kvarc_import *im, const char *name);
 /* A track of n tokens. */
 struct kvi_imp_track *kvi_import_add_track(kvarc_import *im, uint64_t n);
@@ -156,7 +156,7 @@ struct kvi_imp_area *kvi_import_add_part(kvarc_import *im, uint64_t offset, uint
                                          uint64_t t0, uint64_t n_tokens);
 /* Belongs to the last area. */
 struct kvi_imp_tensor *kvi_import_add_tensor(kvarc_import *im);
-/* What a NULL of the calls above means: END with a note when a limit of the
+/* The error of a NULL from kvi_import_add_*: END with a note when a limit of the
  * format was reached, else MEM or MEMLIMIT. */
 kvarc_ret kvi_import_full(kvarc_import *im);
 /* The first note wins. */
@@ -164,7 +164,7 @@ void kvi_import_note(kvarc_import *im, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Appends a position to a track. */
 kvarc_ret kvi_import_position(kvarc_import *im, struct kvi_imp_track *track, int64_t position);
-/* heads x channels of a width: `wanted` heads when that divides it and fits. */
+/* Sets heads and channels for a width: `wanted` heads when that divides it and fits. */
 void kvi_import_shape(kvarc_tensor *tensor, uint64_t width, uint32_t wanted);
 
 /* Positions and, when the track has them, ids of tokens [t0, t0 + n). */

@@ -22,7 +22,7 @@ struct hash_reading {
 	struct kvi_pool *pool;
 	struct hash_piece pieces[PIECES_MAX]; /* a ring */
 	unsigned n_pieces, first, n_busy;
-	size_t item; /* the next piece to be read */
+	size_t item; /* item and offset of the next piece */
 	uint64_t at;
 };
 
@@ -77,7 +77,7 @@ static kvarc_ret hash_all(struct hash_reading *reading, struct kvi_h128 *hash)
 static kvarc_ret open_reading(struct hash_reading *reading, const struct kvi_alloc *alloc,
                               const kvarc_common *common)
 {
-	/* Here the caller has nothing to do but to read and hash: it is a worker. */
+	/* The caller has nothing else to do here but to read and hash: it is a worker. */
 	unsigned threads = (common->threads ? common->threads : 1) + !!common->overlap;
 	threads = threads < PIECES_MAX ? threads : PIECES_MAX;
 	kvarc_ret ret = kvi_pool_open(&reading->pool, alloc, threads);

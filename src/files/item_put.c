@@ -7,7 +7,7 @@
 #include "util/source.h"
 #include "writer/writer_internal.h"
 
-enum { LITERAL_BYTES = 256 << 10 }; /* of one BLOB frame */
+enum { LITERAL_BYTES = 256 << 10 }; /* literal bytes of a BLOB frame, at most */
 
 kvarc_ret kvi_item_put_plan(kvarc_writer *w, kvarc_error *error, const struct kvi_alloc *alloc,
                             const struct kvi_restore *plan)

@@ -17,13 +17,13 @@ struct kvi_item_put {
 	kvarc_error *error;
 	struct kvi_out out;
 	uint64_t item, offset; /* offset: of the BLOB's first literal byte */
-	size_t bytes;          /* that wait */
+	size_t bytes;          /* literal bytes that wait */
 };
 
 /* Begins an item, by its number in the archive. alloc: must outlive it. */
 void kvi_item_put_begin(struct kvi_item_put *put, kvarc_writer *w, kvarc_error *error,
                         const struct kvi_alloc *alloc, uint64_t item);
-/* All literal pieces of a file. Returns OK, MEM, MEMLIMIT, IO. */
+/* Writes all literal pieces of a file. Returns OK, MEM, MEMLIMIT, IO. */
 kvarc_ret kvi_item_put_literals(struct kvi_item_put *put, const struct kvi_restore *plan,
                                 const kvarc_source *file);
 /* Writes what waits unless `ret` is a failure, which is returned then, and frees. */

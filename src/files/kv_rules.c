@@ -16,7 +16,7 @@
 
 /* ==== The axes of a named tensor by letters ==== */
 
-/* Where a letter stands, n: nowhere. */
+/* The index of a letter among n, n: not found. */
 static size_t index_of(const char *letters, size_t n, char letter)
 {
 	const char *p = memchr(letters, letter, n);
@@ -139,7 +139,7 @@ enum { NUMBER_MAX = 65535 };
 	"KVCache|RotatingKVCache|ChunkedKVCache|ConcatenateKVCache|BatchKVCache|" \
 	"BatchRotatingKVCache"
 
-/* Those that hold states of layers without keys and values, each an array of its own. */
+/* Classes that hold states of layers without keys and values, each an array of its own. */
 #define MLX_STATES "ArraysCache|MambaCache"
 
 static const struct kvi_rule default_rules[] = {
@@ -150,7 +150,7 @@ static const struct kvi_rule default_rules[] = {
 	{ "{layer}.{0|1}", "bhtc", "2.{layer}", MLX_CLASSES, false, "mlx-lm" },
 	/* caches in a CacheList, before 0.32.2 */
 	{ "{layer}.{number}.{0|1}", "bhtc", "0.{layer}.0.{number}", MLX_CLASSES, false, "mlx-lm" },
-	/* as of it: beside the state of each of its caches, the class as a tensor */
+	/* from 0.32.2 on: beside the state of each cache, its class as a tensor */
 	{ "{layer}.{number}.0.{0|1}", "bhtc", "@{layer}.{number}.1", MLX_CLASSES, false, "mlx-lm" },
 	/* states, in a CacheList, too */
 	{ "{layer}.0.{number}", "s", "1.{layer}", MLX_STATES, false, "mlx-lm" },
@@ -213,7 +213,7 @@ static const struct kvi_rule default_rules[] = {
 
 /* ----- patterns -------------------------------------------------------- */
 
-/* One of two words "A|B}" at *name: moves past it. */
+/* Matches one of two words "A|B}" at *name and moves past it. */
 static bool match_word(const char **rule, const char **name, bool *value)
 {
 	const char *bar = strchr(*rule, '|'), *close = strchr(*rule, '}');
@@ -222,7 +222,7 @@ static bool match_word(const char **rule, const char **name, bool *value)
 	size_t a = (size_t)(bar - *rule), b = (size_t)(close - bar - 1);
 	bool is_a = a && !strncmp(*name, *rule, a);
 	bool is_b = b && !strncmp(*name, bar + 1, b);
-	if (is_a && is_b) /* one is the start of the other */
+	if (is_a && is_b) /* both match: the longer word */
 		is_a = a > b;
 	if (!is_a && !is_b)
 		return false;
@@ -523,7 +523,7 @@ static bool find_spelled(struct kvi_rule_tests *tests, const char *name, struct 
 	return true;
 }
 
-/* What stands at a key, which may end with [N], or begin with @. */
+/* Finds the text at a key, which may end with [N], or begin with @. */
 static bool find(struct kvi_rule_tests *tests, char *key, struct text_part *part)
 {
 	if (key[0] == '@')

@@ -23,14 +23,14 @@ enum { KVI_RULES_MAX = 256, KVI_RULES_BYTES_MAX = 64 << 10 };
  */
 struct kvi_rule {
 	const char *pattern;
-	const char *axes;   /* of struct kvi_axes; NULL: guess; "-": the tensor is kept as bytes */
-	const char *key;    /* of the metadata test (kvi_rule_holds); NULL: no test */
+	const char *axes;   /* letters (kvi_axes_take); NULL: guess; "-": the tensor stays bytes */
+	const char *key;    /* key of the metadata test (kvi_rule_holds); NULL: no test */
 	const char *values; /* words separated by "|" */
 	bool may_lack;      /* the test holds without that key, too */
-	const char *engine; /* that writes such tensors, or NULL */
+	const char *engine; /* engine that writes such tensors, or NULL */
 };
 
-/* What a name says by a rule; number: the first {number}. */
+/* Numbers and words that a rule finds in a name; number: the first {number}. */
 struct kvi_rule_match {
 	uint32_t layer, number;
 	bool value, has_layer;
@@ -40,7 +40,7 @@ struct kvi_rule_match {
 struct kvi_rules {
 	struct kvi_rule *own;
 	size_t n_own;
-	char *text; /* what own points into */
+	char *text; /* text that own points into */
 };
 
 /*
@@ -59,7 +59,7 @@ bool kvi_rule_match(const char *pattern, const char *name, struct kvi_rule_match
 /* The only number between dots in the base name of a file; false: there is none, or more. */
 bool kvi_rule_layer_of_file(const char *name, uint32_t *layer);
 
-/* What the metadata of a file say about a tensor. */
+/* ==== Tests of the metadata of a file, for rules ==== */
 
 /* Most elements that are looked at, and most bytes of a list; bytes of the text of a tensor. */
 enum { KVI_TEXT_LIST_MAX = 1024, KVI_TEXT_LIST_BYTES = 16 << 10, KVI_SPELLED_BYTES = 64 };

@@ -24,7 +24,7 @@ static kvarc_ret leave_out(struct kvi_literals *literals)
 	return KVARC_OK;
 }
 
-/* What a BLOB frame of the index has. */
+/* Adds a BLOB frame of the index. */
 static kvarc_ret add_blob(struct kvi_literals *literals, const struct kvi_blob_ref *ref)
 {
 	struct kvi_blob b;

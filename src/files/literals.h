@@ -7,13 +7,13 @@
 #include "util/bytes.h"
 #include "util/list.h"
 
-/* Where the literal bytes of items are. */
+/* The positions of the literal bytes of items in an archive. */
 struct kvi_literals {
 	kvarc_reader *r;
-	struct kvi_list blobs; /* struct kvi_literal_blob; by item and offset */
+	struct kvi_list blobs; /* struct kvi_literal_blob, by item and offset */
 	/* The BLOB that was read last. */
 	struct kvi_out content;
-	uint64_t loaded; /* offset of its frame; 0: none */
+	uint64_t loaded; /* frame offset of the BLOB in content; 0: none */
 	bool lost;       /* a BLOB is damaged; error: the first one */
 	kvarc_error error;
 };

@@ -16,15 +16,16 @@
 /* Most bytes of its value, and of an architecture, with a terminator. */
 enum { KVI_LLAMA_PAIR_BYTES = 320, KVI_LLAMA_ARCH_BYTES = 65 };
 
-/* Of one KV memory. Zero: a sequence file of one stream, with what its tensors say. */
+/* A KV memory of a llama.cpp file, beside its tensors. Zero: a sequence file of one stream, with
+ * what the tensors say. */
 struct kvi_llama_description {
 	uint32_t session, version;
 	uint32_t packed;          /* the token list is the server's */
-	uint32_t streams, stream; /* their number, 0: not in the file; the one with the tokens */
+	uint32_t streams, stream; /* number, 0: not in the file; stream of the tokens */
 	uint32_t layers;          /* 0: not known */
 	uint32_t rotation_k, rotation_v;
 	uint32_t transposed; /* values are channel-major */
-	uint32_t memories;   /* of the file, this one included; 0: not known */
+	uint32_t memories;   /* number in the file, this one included; 0: not known */
 	uint32_t extension;  /* bytes of a cell's M-RoPE position */
 	char arch[KVI_LLAMA_ARCH_BYTES];
 };

@@ -49,7 +49,7 @@ static int64_t read_item(void *opaque, void *buf, size_t bytes, uint64_t offset)
 	return (int64_t)bytes;
 }
 
-/* Where pieces start; what is kept is counted. */
+/* Fills starts and kept_at, and counts the literal bytes. */
 static kvarc_ret lay_out(struct kvi_llama_item *it)
 {
 	const struct kvi_restore *plan = it->plan;
@@ -77,13 +77,13 @@ static kvarc_ret lay_out(struct kvi_llama_item *it)
 struct literals {
 	struct kvi_llama_item *it;
 	struct kvi_references references;
-	uint64_t number; /* of the item in the whole archive */
-	size_t index;    /* in its state */
-	size_t piece;    /* where the next literal byte goes */
+	uint64_t number; /* number of the item in the whole archive */
+	size_t index;    /* index of the item in its state */
+	size_t piece;    /* piece of the next literal byte */
 	uint64_t blob_at;
 };
 
-/* Bytes of one piece that is kept. */
+/* Stores literal bytes of a piece. */
 static void keep(struct kvi_llama_item *it, size_t piece, uint64_t skip, const uint8_t *data,
                  size_t n)
 {
@@ -139,7 +139,7 @@ static int take_nothing(void *opaque, uint32_t tensor, uint32_t head, uint32_t h
 	return 0;
 }
 
-/* Until all that is kept has come; in salvage to the end, with all elements. */
+/* Reads until all literal bytes have come; in salvage to the end, with all elements. */
 static kvarc_ret walk(const struct kvi_llama_item *it, kvarc_reader *again, bool salvage)
 {
 	kvarc_ret ret = KVARC_OK;

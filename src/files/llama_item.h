@@ -10,10 +10,10 @@
 /* A file whose literal bytes are in memory; elements read as zeros. */
 struct kvi_llama_item {
 	const struct kvi_alloc *alloc;
-	const struct kvi_restore *plan; /* its pieces */
+	const struct kvi_restore *plan; /* pieces of the file */
 	struct kvi_restore made;        /* the plan of a file that no archive describes */
-	uint64_t *starts;               /* of the pieces in the file, and its size */
-	uint64_t *kept_at;              /* of the bytes of each piece that is kept */
+	uint64_t *starts;               /* offsets of the pieces in the file, and its size */
+	uint64_t *kept_at;              /* offset in kept of each literal piece */
 	uint8_t *kept;
 	uint64_t n_kept, got;
 	uint64_t *whole; /* leading tokens of each track that are there */
@@ -27,8 +27,8 @@ struct kvi_llama_item {
  */
 kvarc_ret kvi_llama_item_open(struct kvi_llama_item *it, kvarc_reader *r, size_t i);
 /*
- * The same for a file that was made: `made` is its plan, which becomes the item's, also on failure,
- * `kept` its literal bytes. Returns OK, MEM, MEMLIMIT, in salvage what reading returns.
+ * As kvi_llama_item_open for a made file: `made` is its plan, which becomes the item's, also on
+ * failure, `kept` its literal bytes. Returns OK, MEM, MEMLIMIT, in salvage what reading returns.
  */
 kvarc_ret kvi_llama_item_make(struct kvi_llama_item *it, kvarc_reader *r, struct kvi_restore *made,
                               const uint8_t *kept, size_t n_kept);

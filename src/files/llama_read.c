@@ -19,13 +19,13 @@
 struct llama_attempt;
 static bool checkpoint(struct llama_attempt *attempt);
 
-/* One attempt to read a file by one grammar; what it finds is appended to f. */
+/* An attempt to read a file by a grammar; the parts that it finds are appended to f. */
 struct llama_attempt {
 	struct kvi_llama_file *f;
 	const struct kvi_alloc *alloc;
 	struct kvi_scan *s;
 	const struct kvi_llama_grammar *g;
-	uint32_t checkpoint; /* of the memory being read: 0, or 1 + its number */
+	uint32_t checkpoint; /* checkpoint being read: 0, or 1 + its number */
 	bool no_memory;      /* an allocation failed */
 	bool cut;            /* a matrix went past the end of the file */
 	bool all_read;       /* all memories of the grammar were there */
@@ -56,7 +56,7 @@ bool kvi_llama_cell(struct kvi_scan *scan, const struct kvi_llama_grammar *gramm
 	return !scan->bad;
 }
 
-/* The same of recurrent states. */
+/* Scans a cell of recurrent states. False: it is not valid. */
 static bool llama_state_cell(struct kvi_scan *scan, int32_t *position)
 {
 	*position = (int32_t)kvi_scan32(scan);
@@ -108,7 +108,7 @@ static bool take_elements(struct llama_attempt *attempt, struct kvi_llama_matrix
 	return note_matrix(attempt, matrix);
 }
 
-/* i32 type, u64 row_bytes, rows; or, transposed, i32 type, u32 elem_bytes,
+/* Reads a matrix: i32 type, u64 row_bytes, rows; or, transposed, i32 type, u32 elem_bytes,
  * u32 width, channels. */
 static bool matrix(struct llama_attempt *attempt, uint32_t n_cells, bool trans)
 {
@@ -190,7 +190,7 @@ static bool kv_section(struct llama_attempt *attempt, uint32_t blob, uint32_t st
 	return note_section(attempt, &k);
 }
 
-/* Each reads one memory at the scan's position; false: it is not there. */
+/* Reads a KV memory at the scan's position; false: there is none. */
 static bool llama_kv_memory(struct llama_attempt *attempt, uint32_t blob)
 {
 	struct kvi_scan *s = attempt->s;
@@ -205,8 +205,8 @@ static bool llama_kv_memory(struct llama_attempt *attempt, uint32_t blob)
 	return true;
 }
 
-/* u32 type, u64 row_bytes, rows. Models without an S state have rows of 0 bytes; rows
- * that are no tensor of an archive are a matrix of width 0. */
+/* Reads a state: u32 type, u64 row_bytes, rows. Models without an S state have rows of 0 bytes;
+ * rows that are no tensor of an archive are a matrix of width 0. */
 static bool state(struct llama_attempt *attempt, uint32_t n_cells)
 {
 	struct kvi_scan *s = attempt->s;
@@ -223,9 +223,9 @@ static bool state(struct llama_attempt *attempt, uint32_t n_cells)
 	return take_elements(attempt, &m);
 }
 
-/* States go on to `end`, or to the magic of the context checkpoints. */
-/* How many layers are recurrent is known to the model alone: the R states of all of
- * them, then the S states, go on to the end. */
+/* Reads recurrent states, up to `end` or the magic of the context checkpoints. The number of
+ * recurrent layers is known to the model alone: R states of all of them, then S states, go on to
+ * the end. */
 static bool llama_recurrent_memory(struct llama_attempt *attempt, uint64_t end)
 {
 	struct kvi_scan *s = attempt->s;
@@ -287,7 +287,7 @@ static bool partial_memory(struct llama_attempt *attempt, uint64_t end)
 	return !s->bad && s->at == end;
 }
 
-/* Sections of a state that is not understood are taken back. */
+/* Reads the state of a checkpoint; drops its sections where it is not understood. */
 static void read_state(struct llama_attempt *attempt, struct kvi_llama_checkpoint *checkpoint)
 {
 	struct kvi_llama_file *f = attempt->f;
@@ -373,11 +373,11 @@ static bool llama_appendix(struct llama_attempt *attempt)
 
 enum {
 	ARCH_MAX = 64,
-	PACKED_VERSION = 1 /* of the server's token blob */
+	PACKED_VERSION = 1 /* version of the server's token blob */
 };
 #define NULL_TOKEN UINT32_MAX
 #define BARE_STATE_MAGIC \
-	UINT32_C(0xaf143cd8) /* of a bare state; the number of its sequence follows */
+	UINT32_C(0xaf143cd8) /* begins a bare state; the number of its sequence follows */
 
 /* Old session files: u32 n, i32[n]; then twice u64 n, f32[n]. */
 static bool outputs(struct kvi_scan *scan)
@@ -407,7 +407,7 @@ static void reset(struct kvi_llama_file *file)
 static bool follows(struct llama_attempt *attempt)
 {
 	reset(attempt->f);
-	/* before there were streams, recurrent states alone looked like a KV cache */
+	/* old files without streams: recurrent states alone look like a KV cache */
 	if (attempt->g->n_blobs == 0 && (!attempt->g->recurrent || is_old(attempt->g)))
 		return false;
 	kvi_scan_seek(attempt->s, attempt->f->memory_at);
@@ -622,8 +622,8 @@ kvarc_ret kvi_llama_parse(struct kvi_llama_file *file, const struct kvi_alloc *a
 }
 
 /*
- * The same of a bare state of one sequence (llama_state_seq_get_data), which begins at an offset
- * and ends where the scan does: no version (the newest that fits is taken), no token ids.
+ * As kvi_llama_parse for a bare state of one sequence (llama_state_seq_get_data), which begins at
+ * an offset and ends where the scan does: no version (the newest that fits is used), no token ids.
  */
 static kvarc_ret llama_parse_state(struct kvi_llama_file *file, const struct kvi_alloc *alloc,
                                    struct kvi_scan *scan, uint64_t at, const char **why)
@@ -659,7 +659,7 @@ void kvi_llama_free(struct kvi_llama_file *file, const struct kvi_alloc *alloc)
 
 /* Tokens of the common track that lie in a section as cells [cell, cell + n). */
 struct llama_run {
-	int64_t position; /* of the first, the others follow */
+	int64_t position; /* position of the first token, the others follow */
 	uint64_t t0;      /* tokens [t0, t0 + n) of the track */
 	size_t section;
 	uint32_t cell, n;
@@ -685,7 +685,7 @@ struct llama_shared {
 };
 
 enum {
-	RUNS_MAX = 1024, /* more are not shared: each is looked at for each new one */
+	RUNS_MAX = 1024, /* more are not shared, as each is compared with each new one */
 	SECTION_RUNS_MAX = 64,
 	COMPARE_BYTES = 1 << 16
 };
@@ -699,7 +699,7 @@ struct sharing {
 	bool full;          /* too many runs */
 };
 
-/* The same layers, types and widths, by rows. */
+/* Whether two sections have the same layers, types and widths, by rows. */
 static bool alike(const struct kvi_llama_file *file, size_t a, size_t b)
 {
 	const struct kvi_llama_section *x = &file->sections[a], *y = &file->sections[b];
@@ -827,7 +827,7 @@ static kvarc_ret add_shared_section(struct sharing *sharing, size_t section)
 	uint64_t at = k->cells_at;
 	for (uint32_t i = 0; i <= k->n_cells && !ret && !sharing->full; i++) {
 		int32_t position = -1;
-		kvi_scan_seek(sharing->s, at); /* comparing may take its own way */
+		kvi_scan_seek(sharing->s, at); /* comparing moves the scan */
 		if (i < k->n_cells && !kvi_llama_cell(sharing->s, &sharing->f->grammar, &position))
 			return KVARC_IO; /* the file changed since the parse */
 		at = sharing->s->at;

@@ -21,19 +21,19 @@ enum {
 
 /* The rows of one tensor of one layer and stream. */
 struct kvi_llama_matrix {
-	uint64_t at, bytes; /* of the elements */
-	uint64_t row_bytes; /* trans: of one element */
+	uint64_t at, bytes; /* offset and size of the elements */
+	uint64_t row_bytes; /* trans: bytes of one element */
 	uint32_t width;     /* elements a token; 0: no tensor, bytes as they are */
 	int32_t type;       /* ggml type */
 	bool trans;         /* channel-major */
 };
 
-/* One stream of one KV memory: n_layers key matrices, then as many of values
+/* A stream of a KV memory: n_layers key matrices, then as many of values
  * if it has values; or recurrent states: n_layers R matrices, then as many S. */
 struct kvi_llama_section {
 	uint32_t blob, stream;
-	uint32_t n_streams;  /* of the memory, empty ones included */
-	uint32_t checkpoint; /* 0: of the slot itself, else 1 + number of the checkpoint */
+	uint32_t n_streams;  /* streams of the memory, empty ones included */
+	uint32_t checkpoint; /* 0: the slot itself, else 1 + number of the checkpoint */
 	bool recurrent;
 	uint32_t n_cells; /* never 0: empty streams make no section */
 	uint32_t n_layers;
@@ -52,13 +52,13 @@ struct kvi_llama_grammar {
 	uint32_t version;
 	bool outputs;      /* logits and embeddings before the memory (old ggsn) */
 	bool streams;      /* stream count present (not in old files) */
-	uint8_t ext_bytes; /* of a cell, for models with M-RoPE */
+	uint8_t ext_bytes; /* extra bytes of a cell, for models with M-RoPE */
 	uint8_t n_blobs;
 	bool values[KVI_LLAMA_BLOBS_MAX]; /* false: keys only (MLA, indexer) */
 	bool recurrent;                   /* recurrent states after the KV memories */
 };
 
-/* How many matrices a section has. */
+/* Number of matrices of a section. */
 static inline size_t kvi_llama_section_matrices(const struct kvi_llama_section *section)
 {
 	return (size_t)section->n_layers * (section->values ? 2 : 1);
@@ -66,17 +66,17 @@ static inline size_t kvi_llama_section_matrices(const struct kvi_llama_section *
 
 /* A context checkpoint (the state before token n_tokens), as the server appends it. */
 struct kvi_llama_checkpoint {
-	uint64_t at, end; /* of its record */
+	uint64_t at, end; /* begin and end of its record */
 	uint64_t n_tokens;
-	uint64_t state_at, state_bytes; /* of the model's state */
-	bool understood;                /* that state is sections */
+	uint64_t state_at, state_bytes; /* offset and size of the model's state */
+	bool understood;                /* the state was read as sections */
 };
 
-/* Where the parts of a llama.cpp file lie. */
+/* The offsets of the parts of a llama.cpp file. */
 struct kvi_llama_file {
 	struct kvi_llama_grammar grammar;
 	uint64_t memory_at;
-	uint64_t appendix_at; /* of what the server appended, 0: nothing */
+	uint64_t appendix_at; /* offset of data that the server appended, 0: none */
 	uint64_t tokens_at;   /* text token ids, 0 when they are not plain */
 	uint32_t n_tokens;
 	struct kvi_llama_section *sections;

@@ -62,7 +62,7 @@ static struct kvi_token_span tokens_of(const struct kvi_piece *piece, uint64_t l
 	const struct kvi_area_view *v = &piece->views[0];
 	const uint64_t step = v->token_stride;
 	struct kvi_token_span span = { 0, piece->n_tokens };
-	uint64_t row = 0; /* of all tokens */
+	uint64_t row = 0; /* bytes of all tokens together */
 	if (step && piece->n_tokens * step == piece->bytes)
 		row = piece->bytes;
 	else if (step && piece->n_tokens * step == v->block_stride) /* channel-major */
@@ -157,10 +157,10 @@ struct llama_runs {
 };
 
 enum {
-	TOKENS_AT = 12,   /* of the token list, behind magic, version and its length */
+	TOKENS_AT = 12,   /* offset of the token list, behind magic, version and its length */
 	MATRIX_HEAD = 12, /* before the elements of a matrix */
 	STATE_HEAD = 8,   /* magic and sequence of a checkpoint's state */
-	PACKED_WORDS = 4  /* of a packed token list, without its tokens */
+	PACKED_WORDS = 4  /* words of a packed token list, without its tokens */
 };
 
 /* ----- what is whole -------------------------------------------------- */
@@ -191,7 +191,7 @@ static uint64_t cell_of(const struct kvi_llama_file *file, const struct kvi_llam
 	return 0;
 }
 
-/* How many leading cells of a section are whole in all of its matrices. */
+/* Counts the leading cells of a section that are whole in all of its matrices. */
 static uint64_t llama_whole_cells(const struct kvi_llama_short *shortened,
                                   const struct kvi_llama_section *section)
 {
@@ -214,8 +214,8 @@ static uint64_t llama_whole_cells(const struct kvi_llama_short *shortened,
 	return cells;
 }
 
-/* How many positions from 0 on all have one cell, in any order, that is whole. 0, too, when a
- * position has two cells: of two sequences. */
+/* Counts the positions from 0 on that each have one whole cell, in any order. 0, too, when a
+ * position has two cells, which are of two sequences. */
 static kvarc_ret prefix_cells(const struct kvi_llama_short *shortened,
                               const struct kvi_llama_section *section, uint64_t *prefix)
 {
@@ -449,8 +449,8 @@ static kvarc_ret llama_runs_add(struct llama_runs *runs, const struct kvi_alloc 
 static kvarc_ret llama_window_pick(const struct kvi_llama_short *shortened,
                                    struct llama_runs *runs);
 
-/* Those with positions below the number of tokens, where the window has no cells of its own.
- * *end: of the descriptions of all cells. */
+/* Picks the cells with positions below the number of tokens, where the window has no cells of its
+ * own. *end: end of the descriptions of all cells. */
 static kvarc_ret pick_cells(struct kvi_llama_short *shortened,
                             const struct kvi_llama_section *section, bool window,
                             struct llama_runs *runs, uint64_t *end)
@@ -512,7 +512,7 @@ static kvarc_ret put_cells(struct kvi_llama_short *shortened,
 	return ret;
 }
 
-/* One KV memory, with the one stream that is not empty. */
+/* Writes a KV memory, with the one stream that is not empty. */
 static kvarc_ret put_section(struct kvi_llama_short *shortened,
                              const struct kvi_llama_section *section)
 {
@@ -670,7 +670,7 @@ static kvarc_ret each_cell(const struct kvi_llama_short *shortened,
 	return ret;
 }
 
-/* Those of all sections, the slot's own first. */
+/* Passes the cells of all sections to fn, the slot's own first. */
 static kvarc_ret all_cells(const struct kvi_llama_short *shortened,
                            const struct kvi_llama_section *own, cell_fn fn, void *opaque)
 {
@@ -682,9 +682,9 @@ static kvarc_ret all_cells(const struct kvi_llama_short *shortened,
 	return ret;
 }
 
-/* Which positions there are. */
+/* A map of the positions that have a cell. */
 struct coverage {
-	uint8_t *there; /* of each position below n */
+	uint8_t *there; /* by position below n */
 	uint64_t n;
 };
 

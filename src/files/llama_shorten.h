@@ -23,15 +23,15 @@ struct kvi_llama_moved {
 	uint64_t from, to, bytes;
 };
 
-/* All of them. A byte may go to more than one place, or to none. */
+/* All moved ranges of a file. A byte may be moved to more than one offset, or to none. */
 struct kvi_llama_map {
 	const struct kvi_alloc *alloc;
-	const struct kvi_restore *plan; /* of the file */
-	const uint64_t *starts;         /* of its pieces in it, and its size */
+	const struct kvi_restore *plan; /* pieces of the file */
+	const uint64_t *starts;         /* offsets of the pieces, and the size of the file */
 	struct kvi_llama_moved *list;
 	size_t n, cap;
-	struct kvi_interval *intervals; /* of the list, by kvi_llama_map_sort */
-	const kvarc_sink *sink;         /* of the shorter file */
+	struct kvi_interval *intervals; /* intervals of the list, by kvi_llama_map_sort */
+	const kvarc_sink *sink;         /* sink of the shorter file */
 };
 
 /* Makes the map searchable; nothing is added any more. Returns OK, MEM, MEMLIMIT. */
@@ -52,25 +52,25 @@ enum { KVI_LLAMA_COPY_BYTES = 1 << 16 };
  * kvi_llama_put needs. */
 struct kvi_llama_short {
 	const struct kvi_alloc *alloc;
-	struct kvi_scan *s; /* on the file */
+	struct kvi_scan *s; /* scan of the file */
 	struct kvi_llama_file f;
-	const struct kvi_restore *plan; /* where its elements lie */
-	const uint64_t *whole;          /* leading tokens of each track that are there */
+	const struct kvi_restore *plan; /* pieces of the file: positions of the elements */
+	const uint64_t *whole;          /* by track: leading tokens that are whole */
 	uint64_t limit;                 /* tokens that are wanted, at most */
 	bool strict; /* positions from 0 on, also of all tokens: no engine wrote the file */
 
 	uint64_t tokens; /* leading tokens that an engine can restore; 0: none */
-	uint64_t base;   /* the same, but for what checkpoints hold */
+	uint64_t base;   /* leading tokens without those from checkpoints */
 	bool all;        /* all tokens, with the slot's own memories as they are */
-	const struct kvi_llama_checkpoint *state; /* whose state ends them, NULL: the slot's */
-	bool window;          /* it is put together from the slot's and those of checkpoints */
-	uint64_t window_from; /* its first position */
-	/* of the window in the shorter file: its section, NULL: none, and its bytes */
+	const struct kvi_llama_checkpoint *state; /* its state ends the tokens, NULL: the slot's */
+	bool window;          /* the window is joined from the slot and checkpoints */
+	uint64_t window_from; /* first position of the window */
+	/* Section of the window in the shorter file, NULL: none, and its bytes. */
 	const struct kvi_llama_section *window_section;
 	uint64_t window_bytes;
 
 	const kvarc_sink *sink;    /* gets bytes in order */
-	struct kvi_llama_map *map; /* NULL: elements are copied; else they get an entry each */
+	struct kvi_llama_map *map; /* NULL: elements are copied; else each gets an entry */
 	uint8_t *buffer;           /* KVI_LLAMA_COPY_BYTES */
 	uint64_t at;               /* bytes of the shorter file so far */
 };

@@ -47,7 +47,7 @@ struct rebuilding {
 	uint32_t track, n_layers;
 	uint64_t n;
 	struct kvi_llama_description d;
-	struct rebuilt *keys, *values; /* of each layer */
+	struct rebuilt *keys, *values; /* by layer */
 	bool has_values;
 	int32_t *ids, *positions;
 	struct kvi_restore *plan;
@@ -64,7 +64,8 @@ static kvarc_ret not_rebuilt(struct rebuilding *rebuilding, const char *why)
 
 /* ----- what is there -------------------------------------------------- */
 
-/* Without a pair: the newest version, as far as tensors and identity show what it needs. */
+/* Describes the file by its pair; without one: the newest version, as far as tensors and identity
+ * show what it needs. */
 static kvarc_ret describe(struct rebuilding *rebuilding)
 {
 	const kvarc_geometry *g = kvarc_reader_geometry(rebuilding->r);
@@ -231,7 +232,7 @@ static void put_tokens(struct rebuilding *rebuilding)
 	}
 }
 
-/* A cell is of sequence 0: of a sequence file the number is not looked at. */
+/* Cells are of sequence 0: engines ignore the number in sequence files. */
 static void put_cells(struct rebuilding *rebuilding)
 {
 	const struct kvi_llama_description *d = &rebuilding->d;
@@ -377,7 +378,7 @@ static kvarc_ret no_memory(struct llama_export *export, kvarc_ret ret)
 	return kvi_reader_fail(export->r, ret, "not enough memory for a llama.cpp file");
 }
 
-/* All layers of a range, and the first token. */
+/* Whether an engine can restore a range: all layers, from the first token on. NULL: yes. */
 static const char *check_range(const struct llama_export *export)
 {
 	const kvarc_geometry *g = kvarc_reader_geometry(export->r);
@@ -418,7 +419,7 @@ static kvarc_ret open_item(struct llama_export *export)
 	return ret;
 }
 
-/* How many tokens the file has. */
+/* Chooses the number of tokens of the file. */
 static kvarc_ret choose(struct llama_export *export)
 {
 	struct kvi_llama_short *s = &export->shorter;
@@ -430,7 +431,7 @@ static kvarc_ret choose(struct llama_export *export)
 		ret = kvi_llama_choose(s);
 	if (ret)
 		return ret;
-	/* where all cells are wanted the list comes whole, which may name more tokens than these */
+	/* where all cells are wanted the list is whole, and may name more tokens than the cells */
 	export->prefix->tokens = s->all || s->f.n_tokens < s->limit ? s->f.n_tokens : s->limit;
 	why = s->all && kvi_llama_all_whole(s, true) ? NULL : kvi_llama_obstacle(s);
 	if (!why && s->tokens == 0)

@@ -13,7 +13,7 @@ struct kvi_locked {
 	const kvarc_sink *to;
 };
 
-/* locked must outlive the sink. It has no flush. */
+/* A sink without flush that writes under the lock; locked must outlive it. */
 kvarc_sink kvi_locked_sink(struct kvi_locked *locked);
 
 #endif

@@ -31,7 +31,7 @@ struct names {
 	kvarc_import *im;
 	struct kvi_rules rules;
 	struct kvi_rule_tests tests;
-	size_t first; /* of its tracks */
+	size_t first; /* first track of these tensors */
 	const struct kvi_named *ids;
 	bool misfit; /* the axes of a rule did not fit a tensor that it names */
 };
@@ -43,7 +43,7 @@ struct name_found {
 	const char *engine;
 	uint32_t layer;
 	bool value;
-	bool one_layer; /* of a file for one layer, whose name has the layer */
+	bool one_layer; /* from a file for one layer, whose name has the layer */
 };
 
 /* The axes of a rule, of the options before those of a known engine; NULL: guess. */
@@ -51,7 +51,7 @@ static const char *letters_of(const struct names *names, size_t rule, const char
 {
 	const char *given = names->im->options.axes;
 	if (letters && kvi_axes_of_state(letters))
-		return letters; /* neither keys nor values, whose axes the options say */
+		return letters; /* a state: the options give axes of keys and values alone */
 	return given && rule >= names->rules.n_own ? given : letters ? letters : given;
 }
 
@@ -111,7 +111,7 @@ static int by_layer(const void *a, const void *b)
 		return x->layer < y->layer ? -1 : 1;
 	if (x->value != y->value)
 		return x->value ? 1 : -1;
-	/* same place twice: by where they are, to be the same every time */
+	/* equal keys: ordered by position, to be the same every time */
 	if (x->named->item != y->named->item)
 		return x->named->item < y->named->item ? -1 : 1;
 	return x->named->offset < y->named->offset ? -1 : 1;
@@ -161,7 +161,7 @@ static bool axes_of(const struct name_found *found, const char *guess, struct kv
 	return kvi_axes_take(x, letters, axes);
 }
 
-/* How many ids each row of the batch has; 0: they are of other rows. */
+/* The number of ids of each row of the batch; 0: the ids are of other rows. */
 static uint64_t ids_of_row(const struct kvi_named *ids, const struct kvi_axes *axes)
 {
 	if (!ids || (ids->n_axes == 2 ? ids->shape[0] : 1) != axes->batch)
@@ -360,7 +360,7 @@ static void note_others(struct names *names, size_t found)
 		                names->tests.seen);
 }
 
-/* The same for a file that has metadata, which rules may ask; NULL: none. */
+/* As kvi_import_named for a file with metadata, which rules may test; NULL: none. */
 static kvarc_ret import_named_about(kvarc_import *im, const struct kvi_named *named, size_t n,
                                     const struct kvi_metadata *metadata, size_t *found)
 {
@@ -391,7 +391,7 @@ out:
 	return ret;
 }
 
-/* What those tensors are, in words. */
+/* The kinds of the imported tensors, as words of a message. */
 static const char *import_named_what(const kvarc_import *im)
 {
 	bool states = false, others = false;
@@ -411,7 +411,7 @@ kvarc_ret kvi_import_named(kvarc_import *im, const struct kvi_named *named, size
 
 #define SAFETENSORS_NEED "safetensors files need " JANSSON_MISSING ": kept as an opaque file"
 
-/* u64 length and the brace that follows. END: not safetensors. */
+/* Reads the u64 header length and checks the brace behind it. END: not safetensors. */
 static kvarc_ret header_bytes(const kvarc_import *im, uint32_t item, uint64_t *bytes)
 {
 	const kvarc_source *src = &im->items[item].src;
@@ -441,7 +441,7 @@ static const struct {
 	{ "U8", 1, KVARC_U8, 0 },
 	{ "I32", 4, 0, 4 },
 	{ "I64", 8, 0, 8 },
-	/* kept as bytes, but their sizes are known */
+	/* types that stay bytes, but whose sizes are known */
 	{ "BOOL", 1, 0, 0 },
 	{ "I16", 2, 0, 0 },
 	{ "U16", 2, 0, 0 },
@@ -494,7 +494,7 @@ static bool disjoint(struct kvi_named *named, size_t n)
 	return true;
 }
 
-/* What rules for tensor names may ask a header for. */
+/* The parts of a header that rules for tensor names may test. */
 struct st_about {
 	const json_t *root, *metadata;
 	const kvarc_source *src;
@@ -595,7 +595,7 @@ kvarc_ret kvi_import_safetensors(kvarc_import *im, uint32_t item)
 	if (kvi_source_read(&im->items[item].src, text, (size_t)bytes, 8)) {
 		ret = KVARC_IO;
 	} else {
-		/* what is no JSON has no root */
+		/* a text that is not JSON has no root */
 		(void)!kvi_json_parse(text, (size_t)bytes, &budget, &root);
 	}
 	kvi_free(&im->alloc, text);
@@ -822,7 +822,7 @@ static kvarc_ret take_section(const kvarc_source *src, uint64_t *at, uint64_t en
 	return KVARC_OK;
 }
 
-/* Where the token ids are among the tags from `at` on, which end at `end`. */
+/* Finds the token ids among the tags from `at` on, which end at `end`. */
 static kvarc_ret take_tags(const kvarc_source *src, uint64_t at, uint64_t end, struct kvc *kvc)
 {
 	for (int i = 0; i < TAGS_MAX && at < end; i++) {

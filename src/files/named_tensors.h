@@ -20,7 +20,7 @@ struct kvi_named {
 	uint8_t int_bytes; /* 4 or 8 for I32 and I64, else 0 */
 	uint8_t n_axes;
 	uint64_t shape[KVI_NAMED_AXES_MAX];
-	uint64_t offset, bytes; /* in the item; bytes fit shape and type */
+	uint64_t offset, bytes; /* position in the item; bytes fit shape and type */
 };
 
 /*

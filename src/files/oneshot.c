@@ -29,9 +29,9 @@ static int memory_write(void *opaque, const void *buf, size_t bytes, uint64_t of
 /* Shortest segments and smallest chunks that writer options allow. */
 enum { SEGMENT_MIN = 32, CHUNK_MIN = 64 << 10 };
 /*
- * What a chunk and its share of parameters, their copy and the index may take
+ * The most bytes of a chunk and its share of parameters, their copy and the index
  * beyond its raw bytes: frame and chunk header, padding, a PARAMS frame with 16
- * tables of 257 two-byte frequencies, twice, index entries; of a file its KEY frames, twice.
+ * tables of 257 two-byte frequencies, twice, index entries; for a file its KEY frames, twice.
  */
 enum { CHUNK_EXTRA = 20480, SEGMENT_EXTRA = 4096, FILE_EXTRA = 32768 };
 enum { PARAMS_CHANNEL_BYTES = 12 }; /* at most 6 a channel, twice */

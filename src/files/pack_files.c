@@ -22,7 +22,7 @@
 enum {
 	NOTE_BYTES = 512,
 	OWN_PAIRS = 5,
-	BATCH_SEGMENTS = 16 /* between two looks at the tokens */
+	BATCH_SEGMENTS = 16 /* segments that are appended at once */
 };
 
 struct packing {
@@ -30,10 +30,10 @@ struct packing {
 	kvarc_writer *w;
 	kvarc_writer_options options;
 	struct kvi_pack_checkpoint *checkpoint; /* NULL: none */
-	struct kvi_restore *plans;              /* one an item */
+	struct kvi_restore *plans;              /* by item */
 	const char **keys, **values;
-	size_t n_pairs, n_own;    /* own: those that do not come from the caller, at the front */
-	uint64_t tokens, dropped; /* of all tracks; that a tier leaves out */
+	size_t n_pairs, n_own;    /* n_own: leading pairs that do not come from the caller */
+	uint64_t tokens, dropped; /* tokens of all tracks; tokens that a tier leaves out */
 	char note[NOTE_BYTES];
 };
 
@@ -52,7 +52,7 @@ static uint32_t batch_of(const kvarc_writer_options *options)
 	return segment * BATCH_SEGMENTS;
 }
 
-/* Of a track, as the writer will. */
+/* Counts the tokens of a track that the writer will leave out. */
 static uint64_t drops(const struct packing *packing, uint64_t n)
 {
 	uint64_t batch = batch_of(&packing->options), dropped = 0;
@@ -122,7 +122,7 @@ static kvarc_ret read_failed(const kvarc_writer_options *options)
 	return kvi_fail(options->common.error, KVARC_IO, "reading the input failed");
 }
 
-/* It decides what predictions are; models of levels 4 to 7 belong to it. */
+/* Adds the digest of the profile: it determines predictions and models of levels 4 to 7. */
 static void put_profile(struct kvi_out *out, const kvarc_profile *profile)
 {
 	kvarc_profile_info info = { .levels = 0 };
@@ -163,7 +163,7 @@ static void put_rates(struct kvi_out *out, const int16_t *rates, uint64_t n)
 		kvi_put16(out, (uint16_t)rates[i]);
 }
 
-/* All its numbers: callers need not have a note. */
+/* Adds all numbers of the tier, as callers need not have a note. */
 static void put_tier(struct kvi_out *out, const kvarc_lossy *lossy)
 {
 	const uint32_t numbers[] = { (uint32_t)lossy->tier,      (uint32_t)lossy->rate,
@@ -235,7 +235,7 @@ static kvarc_ret derive_file_id(struct packing *packing)
 {
 	static const uint8_t zero[16];
 	struct kvi_h128 c;
-	/* Of an encrypted archive it would say what the content is. */
+	/* A hash of the input would identify the content of an encrypted archive. */
 	if (packing->options.keys || (packing->options.flags & KVARC_WRITE_FILE_ID) ||
 	    memcmp(packing->options.file_id, zero, sizeof zero))
 		return KVARC_OK;
@@ -337,7 +337,7 @@ static kvarc_ret write_all(struct packing *packing)
 	if (!ret)
 		ret = kvarc_writer_identity(packing->w, packing->n_pairs, packing->keys,
 		                            packing->values);
-	/* Of files that cannot come back there is nothing to say. */
+	/* A file with dropped tokens cannot be restored: it gets no items. */
 	if (!ret && !packing->dropped)
 		ret = put_restores(packing);
 	if (!ret && !packing->dropped)

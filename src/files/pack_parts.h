@@ -10,11 +10,11 @@
  * All return OK, MEM, MEMLIMIT; errors go to e, which may be NULL. Nothing is changed by a tier.
  */
 
-/* What the chain values of the import's tokens begin with, in the archive that kvarc_pack makes. */
+/* The root of the chain values of the import's tokens, in the archive that kvarc_pack makes. */
 KVI_SHARED kvarc_ret kvi_pack_chain_root(kvarc_import *im, uint8_t root[16], kvarc_error *error);
-/* Geometry and identity of that archive. Also IO. */
+/* Writes geometry and identity of that archive. Also IO. */
 KVI_SHARED kvarc_ret kvi_pack_begin(kvarc_import *im, kvarc_writer *w, kvarc_error *error);
-/* Its items, RESTORE and BLOB frames, before or behind the tokens. Also IO. */
+/* Writes items of that archive, RESTORE and BLOB frames, before or behind the tokens. Also IO. */
 KVI_SHARED kvarc_ret kvi_pack_items(kvarc_import *im, kvarc_writer *w, kvarc_error *error);
 
 #endif

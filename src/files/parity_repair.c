@@ -55,7 +55,7 @@ static void view_free(struct repair_view *view)
 	view->patches = (struct kvi_list){ 0 };
 }
 
-/* Of the source alone. */
+/* Reads from the source alone, without patches; zeros behind its end. */
 static kvarc_ret read_source(const struct repair_view *view, uint8_t *buf, size_t bytes,
                              uint64_t offset)
 {
@@ -119,7 +119,7 @@ static kvarc_source view_source(struct repair_view *view, uint64_t size)
 	return (kvarc_source){ .read = view_source_read, .opaque = view, .size = size };
 }
 
-/* ==== Finds rows of parity and restores what they cover (frames.md 12.2) ==== */
+/* ==== Finds rows of parity and restores the pieces of their groups (frames.md 12.2) ==== */
 
 /* The repair of an archive. */
 struct repairing {
@@ -136,21 +136,21 @@ struct repair_row {
 	uint64_t offset, sequence, sync;
 	uint32_t payload_bytes, row_bytes;
 	uint16_t pieces, row, rows;
-	bool done; /* of the first row of a group: nothing is left to be restored by it */
+	bool done; /* a row before this one stands for the group */
 };
 
-/* A group in hand: the pieces of its table, and its rows by number. */
+/* The current group: the pieces of its table, and its rows by number. */
 struct repair_group {
 	const uint8_t *table; /* payload of its first row, without the row */
 	unsigned pieces, rows;
 	uint32_t row_bytes;
-	const struct repair_row *of[KVI_PARITY_MOST]; /* NULL: it is lost */
+	const struct repair_row *of[KVI_PARITY_MOST]; /* NULL: the row is lost */
 	unsigned n_rows;
 	unsigned lost[KVI_PARITY_MOST]; /* pieces */
 	unsigned n_lost;
 };
 
-/* How often all groups are looked at: what one restores may be rows of another. */
+/* Passes over all groups, at most: pieces that a group restores may be rows of another. */
 enum { PASSES = 64 };
 /* Bytes that are restored at a time. */
 enum { RESTORE_STEP = 64 << 10 };
@@ -207,7 +207,7 @@ static bool is_row_head(const uint8_t *p, uint64_t offset)
 	       h.payload_bytes <= KVI_FRAME_MAX;
 }
 
-/* All rows of the archive, at multiples of 16. */
+/* Finds all rows of the archive, at multiples of 16. */
 static kvarc_ret find_rows(struct repairing *repairing)
 {
 	enum { WINDOW = 1 << 20 };
@@ -230,7 +230,7 @@ static kvarc_ret find_rows(struct repairing *repairing)
 	return ret;
 }
 
-/* head and pieces of a row, in memory of the allocator. */
+/* Reads head and pieces of a row, into memory of the allocator. */
 static kvarc_ret read_table(struct repairing *repairing, const struct repair_row *r,
                             uint8_t **table)
 {
@@ -249,7 +249,7 @@ static kvarc_ret gather_rows(struct repairing *repairing, size_t i, struct repai
 	kvarc_ret ret = KVARC_OK;
 	for (size_t k = i; k < repairing->rows.n && !ret; k++) {
 		uint8_t *other;
-		/* They stand one after another. */
+		/* The rows of a group stand one after another. */
 		if (rows[k].pieces != group->pieces || rows[k].rows != group->rows)
 			continue;
 		if (rows[k].offset - rows[i].offset >
@@ -309,10 +309,10 @@ static kvarc_ret add_pieces(struct repairing *repairing, const struct repair_gro
 	return ret;
 }
 
-/* What is solved: memory for a step of each row, of each lost piece, and one more. */
+/* Equations of a group: memory for a step of each row, of each lost piece, and one more. */
 struct solving {
-	unsigned rows[KVI_PARITY_MOST]; /* that are used */
-	uint8_t *inverse;               /* n x 2n, its right half */
+	unsigned rows[KVI_PARITY_MOST]; /* rows that are used */
+	uint8_t *inverse;               /* n x 2n; the right half is the inverse */
 	uint8_t *values, *scratch;
 	uint8_t *found[KVI_PARITY_MOST]; /* the lost pieces */
 };
@@ -524,12 +524,12 @@ static kvarc_ret repair_groups(struct repairing *repairing)
 
 /* ==== Writes an archive once more, with what its parity restores (frames.md 12.2) ==== */
 
-/* What the frames of the result are like. */
+/* The state of the frames of the result, up to and behind the last lost range. */
 struct repair_end {
-	uint64_t end, sequence;   /* behind the good frames from the first one on */
+	uint64_t end, sequence;   /* offset and number behind the leading good frames */
 	uint64_t lost_at, lost;   /* the last range that is no good frame */
-	uint64_t ranges;          /* the number of them */
-	uint16_t last, lost_type; /* types: of the last good frame before it; 0: not known */
+	uint64_t ranges;          /* number of ranges that are no good frames */
+	uint16_t last, lost_type; /* types: last good frame before it, good head in it; 0: none */
 	bool others_behind;       /* frames but INDEX and FOOTER come behind it */
 	bool footer, footer_fits; /* a FOOTER comes; it counts one frame between */
 	bool encrypted;
@@ -719,7 +719,7 @@ static kvarc_ret write_result(struct repairing *repairing, const kvarc_sink *sin
 {
 	struct counting_sink counted = { .size = 0 };
 	const kvarc_sink count = { .write = count_write, .opaque = &counted };
-	/* On trial first: a sink takes each byte once. */
+	/* A trial without the sink comes first, as the sink gets each byte once. */
 	bool end = repairing->options.flags & KVARC_REPAIR_END && has_end(w) &&
 	           make_end(repairing, &count, w) == KVARC_OK;
 	if (w->ranges && !(end && end_alone(w)))

@@ -33,7 +33,7 @@ enum { RAW_AXES_MAX = sizeof RAW_LETTERS - 1, RAW_SHOWN = 41 };
 /* "bf16,2LTHD,L=30,H=3,D=64": type, order of the axes, extents. */
 struct raw_description {
 	uint8_t dtype;                 /* kvarc_dtype */
-	char order[RAW_AXES_MAX + 1];  /* of RAW_LETTERS, each at most once */
+	char order[RAW_AXES_MAX + 1];  /* letters of RAW_LETTERS, each at most once */
 	uint64_t extent[RAW_AXES_MAX]; /* by index in order; 0: follows from the size */
 };
 
@@ -59,7 +59,7 @@ static bool parse_dtype(const char *p, size_t n, uint8_t *dtype)
 	return false;
 }
 
-/* Each letter is one of those known, and stands there once; tokens and channels are there. */
+/* Parses the order: known letters, each once, with tokens and channels. False: not valid. */
 static bool take_order(const char *p, size_t n, struct raw_description *r)
 {
 	if (n == 0 || n > RAW_AXES_MAX)
@@ -164,7 +164,7 @@ static kvarc_ret raw_fit(struct raw_description *r, uint64_t bytes, kvarc_error 
 /* A config.json of this size takes 23 MB at most. */
 enum { CONFIG_MAX = 256 << 10, GROUP_MAX = 4096 };
 
-/* In the order in which an engine's file has them. */
+/* Orders of the axes in files of engines. */
 static const struct {
 	const char *name, *order;
 } layouts[] = {
@@ -181,7 +181,7 @@ static const struct {
 	{ "lmcache:mla", "LTD" },
 };
 
-/* What is known of a file; extents by index in RAW_LETTERS, 0: not known. */
+/* Known type and extents of a file; extents by index in RAW_LETTERS, 0: not known. */
 struct known {
 	const char *dtype; /* NULL: not known */
 	uint64_t extent[RAW_AXES_MAX];
@@ -297,7 +297,7 @@ static kvarc_ret take_config(struct known *known, const kvarc_source *config, co
 	if (kvi_source_read(config, text, (size_t)config->size, 0))
 		ret = KVARC_IO;
 	uint64_t budget = (uint64_t)CONFIG_MAX * KVI_JSON_COST;
-	/* what is no JSON has no root */
+	/* a text that is not JSON has no root */
 	if (!ret)
 		(void)!kvi_json_parse(text, (size_t)config->size, &budget, &root);
 	kvi_free(&alloc, text);
@@ -348,7 +348,7 @@ static bool is_given(const char *words, char letter)
 	return false;
 }
 
-/* The type among the words, which is taken out of them: "bf16,D=64" -> "D=64". */
+/* Splits the type off the other words: "bf16,D=64" -> "bf16" and ",D=64". */
 static void split_words(const char *words, char *dtype, size_t dtype_bytes, char *rest,
                         size_t rest_bytes)
 {
@@ -408,7 +408,7 @@ kvarc_ret kvarc_raw_layout(const char *layout, const char *path, const kvarc_sou
 /* An axis of the file; one that is not there has extent 1. */
 struct raw_axis {
 	uint64_t extent, stride; /* bytes */
-	size_t index;            /* in the order; behind all others: not there */
+	size_t index;            /* index in the order; RAW_AXES_MAX: not there */
 };
 
 struct raw_shape {
@@ -424,7 +424,7 @@ static struct raw_axis axis_of(const struct raw_description *r, char letter)
 		return a;
 	a.index = (size_t)(at - r->order);
 	a.extent = r->extent[a.index];
-	/* cannot overflow: the product of all is the size of the file */
+	/* the stride cannot overflow: the product of all extents is the size of the file */
 	a.stride = kvarc_dtype_bytes(r->dtype);
 	for (size_t i = a.index + 1; r->order[i]; i++)
 		a.stride *= r->extent[i];

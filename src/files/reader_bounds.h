@@ -11,10 +11,10 @@
  * pipe), GEOMETRY. */
 kvarc_ret kvi_range_settle(kvarc_reader *r, kvarc_range *range);
 
-/* Is a tensor in a settled range? */
+/* Whether a tensor is in a range that kvi_range_settle has made exact. */
 bool kvi_range_has(const kvarc_range *range, const kvarc_tensor *tensor);
 
-/* Are token ids stored for a settled range? Looks at its first token. */
+/* Finds whether token ids are stored for an exact range (kvi_range_settle), by its first token. */
 kvarc_ret kvi_range_has_ids(kvarc_reader *r, const kvarc_range *range, bool *ids);
 
 #endif

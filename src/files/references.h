@@ -9,15 +9,15 @@
 /* A piece: bytes [from, from + bytes) of the literal bytes of an item of the archive. */
 struct kvi_reference {
 	uint64_t source, from, bytes;
-	size_t item; /* of the state that is unpacked */
-	uint64_t at; /* of the piece in its file */
+	size_t item; /* index in the state that is unpacked */
+	uint64_t at; /* offset of the piece in its file */
 };
 
 /* All references of the items of a reader. */
 struct kvi_references {
 	size_t n;
-	struct kvi_reference *list;     /* by source */
-	struct kvi_interval *intervals; /* of the list; those of a source are sorted */
+	struct kvi_reference *list;     /* sorted by source */
+	struct kvi_interval *intervals; /* intervals of the list; sorted within a source */
 };
 
 /* Literal bytes as they come. */
@@ -31,12 +31,12 @@ struct kvi_literal_bytes {
 typedef int (*kvi_reference_fn)(void *opaque, size_t item, uint64_t at, const uint8_t *data,
                                 size_t bytes);
 
-/* Of the items of a reader, with its allocator. Returns OK, MEM, MEMLIMIT; to be freed, also then.
- */
+/* Lists the references of the items of a reader, with its allocator. The caller frees them, also on
+ * failure. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_references_open(struct kvi_references *references, const kvarc_reader *r);
 /* Frees the list. */
 void kvi_references_free(struct kvi_references *references, const struct kvi_alloc *alloc);
-/* Hands literal bytes to all who refer to them. Returns what fn returned last, 0: nobody does. */
+/* Hands literal bytes to all pieces that refer to them. Returns what fn returned last, 0: none. */
 int kvi_references_give(const struct kvi_references *references,
                         const struct kvi_literal_bytes *bytes, kvi_reference_fn fn, void *opaque);
 

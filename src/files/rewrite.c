@@ -27,38 +27,38 @@
 
 /* ==== Which segments of a reader can be copied without decoding them ==== */
 
-/* Where a chunk of the reader is in the new archive. */
+/* The copy of a chunk of the reader in the new archive. */
 struct copied_chunk {
-	uint64_t sequence, offset; /* 0: it is not there */
-	bool planned;              /* it will be, before chunks of later segments */
+	uint64_t sequence, offset; /* 0: not written */
+	bool planned;              /* will be written before chunks of later segments */
 };
 
 /* A copy from a reader to a writer: one thread uses it. */
 struct segment_copy {
-	kvarc_reader *r, *again; /* again: of KVARC_WRITE_VERIFY, NULL: not wanted */
+	kvarc_reader *r, *again; /* again: for KVARC_WRITE_VERIFY, NULL: not wanted */
 	kvarc_writer *w;
 	uint32_t track, to_track;
 	const uint32_t *to;
-	struct copied_chunk *copied; /* of each chunk of the reader */
+	struct copied_chunk *copied; /* by chunk of the reader */
 	struct kvi_list given;
-	uint64_t looked_t0; /* of the last search, and where it ended */
+	uint64_t looked_t0; /* first token of the last search; looked: segment where it ended */
 	size_t looked;
-	uint64_t sequence;                         /* the writer's behind the last copied segment */
+	uint64_t sequence;                         /* next of the writer behind the last copy */
 	const struct kvi_predictor_ref *predictor; /* in force in the new archive; NULL: another */
 	struct kvi_buffer frame, target;
 	struct kvi_out content;
 	struct kvi_segment segments[2];
-	kvarc_ret ret; /* of looking at chunks: what is not about them */
+	kvarc_ret ret; /* failure that is not about a chunk */
 };
 
-/* Of a tensor that is left out. */
+/* Number of a tensor that is left out. */
 #define COPY_OUT UINT32_MAX
 
-/* What a copy finds at a token of the source. */
+/* A segment that a copy finds at a token of the source. */
 struct copy_found {
-	uint64_t t0, n; /* its tokens in the reader's track; n = 0: there is none */
-	bool lossy;     /* it has chunks of a lossy tier */
-	bool copied;    /* it can be taken as it is */
+	uint64_t t0, n; /* tokens in the reader's track; n = 0: no segment */
+	bool lossy;     /* the segment has chunks of a lossy tier */
+	bool copied;    /* the segment can be copied as it is */
 	uint64_t segment;
 	kvarc_ret ret; /* MEM, MEMLIMIT, IO: the rest is not known */
 };
@@ -140,7 +140,7 @@ static const struct kvi_chunk_ref *copy_resolve(struct segment_copy *copy,
 	                                                                                  : NULL;
 }
 
-/* Where the copy of a chunk of the reader is; the caller fills it in. */
+/* The entry for the copy of a chunk of the reader; the caller fills it in. */
 static struct copied_chunk *copy_of(struct segment_copy *copy, const struct kvi_chunk_ref *ref)
 {
 	return &copy->copied[ref - KVI_LIST(struct kvi_chunk_ref, copy->r->index.chunks, 0)];
@@ -151,8 +151,8 @@ static bool may_repeat(struct segment_copy *copy, const struct kvi_chunk_ref *ta
 	return copy_of(copy, target)->planned && !(copy->w->options.flags & KVARC_WRITE_STREAMABLE);
 }
 
-/* Whether what a transform may be predicted from is copied, too: its sources, or as long as nobody
- * knows its profile, all tensors before it. */
+/* Whether tensors that a transform may be predicted from are copied, too: its sources, or where its
+ * profile is not known, all tensors before it. */
 static bool sources_come_along(struct segment_copy *copy, const struct kvi_chunk_header *header)
 {
 	const struct kvi_order *order = &copy->r->order;
@@ -161,7 +161,7 @@ static bool sources_come_along(struct segment_copy *copy, const struct kvi_chunk
 	while (place < order->first[copy->track + 1] && order->tensors[place] != header->tensor)
 		place++;
 	if (place == order->first[copy->track + 1])
-		return false; /* a repeat of another track's */
+		return false; /* the chunk repeats a chunk of another track */
 	if (x && kvi_reader_load_predictor(copy->r, x, NULL) == KVARC_OK &&
 	    x->plan->of[place].complete) {
 		const struct kvi_planned *of = &x->plan->of[place];
@@ -262,9 +262,9 @@ static struct copy_found copy_find(struct segment_copy *copy, uint64_t t0, uint6
 
 /* PARAMS in force for the chunk at an order_index of its segment. */
 struct copy_params {
-	uint32_t tensor; /* of the writer */
+	uint32_t tensor; /* number in the writer */
 	uint16_t head, heads;
-	uint64_t from, sequence; /* the reader's frame, the writer's; 0: none */
+	uint64_t from, sequence; /* numbers of the reader's frame, the writer's; 0: none */
 };
 
 /* A chunk that is read: its header and where its payload comes from. */
@@ -515,7 +515,7 @@ static kvarc_ret put_repeated(struct segment_copy *copy, size_t i, const struct 
 	    !copy_same_shape(copy, &piece->h, &there.h))
 		return bad(copy, &piece->frame, "what it repeats differs");
 	ret = put_piece(copy, i, &there, header, &at);
-	/* As spec repeat has it. */
+	/* A chunk that is predicted from a repeat is no target of later repeats (spec repeat). */
 	if (!ret && !(kvi_codec_predicts(header->codec) && w->segment_repeats))
 		*done = (struct copied_chunk){ at.sequence, at.offset, true };
 	return ret;
@@ -540,7 +540,7 @@ static kvarc_ret copy_chunk(struct segment_copy *copy, size_t i,
 	return put_piece(copy, i, &p, &h, copy_of(copy, ref));
 }
 
-/* What chunks of the segment are decoded with, before its frame: it is in force there. */
+/* Puts the predictor of the segment's chunks in force, before the SEGMENT frame. */
 static kvarc_ret find_predictor(struct segment_copy *copy, const struct kvi_segment_ref *segment)
 {
 	for (uint64_t k = segment->first; k < segment->end; k++) {
@@ -651,10 +651,10 @@ struct keeping {
 	kvi_keep_fn keep;
 	void *opaque;
 	uint32_t *same;               /* i, of each tensor */
-	struct segment_copy **copies; /* of each track; NULL: not opened yet */
+	struct segment_copy **copies; /* by track; NULL: not opened yet */
 	struct named_run *run;
-	struct kvi_kept *kept; /* of the segment in hand */
-	uint64_t number;       /* of the last one that was copied */
+	struct kvi_kept *kept; /* decision for the current segment */
+	uint64_t number;       /* number of the last segment that was copied */
 };
 
 /* ----- what is named ------------------------------------------------ */
@@ -832,27 +832,27 @@ kvarc_ret kvi_keep_segments(kvarc_reader *r, const kvarc_sink *sink,
 struct range_transfer {
 	kvarc_reader *r;
 	kvarc_writer *w;
-	kvarc_range range;           /* of the reader, settled */
-	uint32_t track;              /* of the writer */
-	const kvarc_tensor *tensors; /* the writer's */
+	kvarc_range range;           /* range of the reader, made exact */
+	uint32_t track;              /* track of the writer */
+	const kvarc_tensor *tensors; /* tensors of the writer */
 	size_t n_tensors;
-	const uint32_t *source;  /* tensor i of the writer is this one of the reader */
-	const uint32_t *to_of;   /* tensor i of the reader is this one of the writer, or COPY_OUT */
-	uint32_t segment_tokens; /* of the writer's options */
-	bool short_segments;     /* several may lie in one of the writer */
+	const uint32_t *source;  /* by tensor of the writer: the reader's tensor */
+	const uint32_t *to_of;   /* by tensor of the reader: the writer's, or COPY_OUT */
+	uint32_t segment_tokens; /* from the writer's options */
+	bool short_segments;     /* several segments may lie in one of the writer */
 
 	const struct kvi_alloc *alloc;
-	kvarc_view *views; /* one a tensor of the reader, all NULL */
+	kvarc_view *views; /* by tensor of the reader, all NULL */
 	uint32_t batch;    /* tokens that are appended at once */
 	/* Where blocks need others to be decoded, or lie in several segments: all tensors of a
 	 * batch, so that each is decoded once. */
 	uint8_t *ahead; /* NULL: each block is read when it is asked for */
 	uint64_t ahead_t0;
 	bool ids;
-	struct segment_copy *copy; /* of segments with lossy chunks; NULL: in salvage */
+	struct segment_copy *copy; /* copies segments with lossy chunks; NULL: in salvage */
 	int32_t *tokens;           /* ids, then positions, of a batch */
-	kvarc_ret failed;          /* of the reader, in fetch */
-	kvarc_error error;         /* why */
+	kvarc_ret failed;          /* failure of the reader, in fetch */
+	kvarc_error error;         /* error of that failure */
 	pthread_mutex_t lock;      /* a reader serves one thread at a time */
 };
 
@@ -907,7 +907,7 @@ static kvarc_ret read_block(struct range_transfer *transfer, uint32_t tensor, ui
 	return ret;
 }
 
-/* The same for a part of the heads. */
+/* As read_block, for a part of the heads. */
 static kvarc_ret read_heads(struct range_transfer *transfer, uint32_t tensor, uint32_t head,
                             uint32_t heads, uint64_t t0, uint32_t n, uint8_t *dst)
 {
@@ -986,7 +986,7 @@ static kvarc_ret read_ahead(struct range_transfer *transfer, uint64_t t0, uint32
 	kvarc_ret ret = kvarc_reader_read(transfer->r, &range, transfer->views);
 	if (ret != KVARC_MEMLIMIT)
 		return ret;
-	drop_ahead(transfer); /* what it holds is needed more elsewhere */
+	drop_ahead(transfer); /* its memory is needed for decoding */
 	return KVARC_OK;
 }
 
@@ -1018,7 +1018,7 @@ static int fetch(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, u
 	kvarc_ret ret = c->failed;
 	const kvarc_error *e = kvi_reader_error(c->r);
 	if (ret && e && c->error.code == KVARC_OK)
-		c->error = *e; /* the writer has one of its own, maybe the same */
+		c->error = *e; /* the writer reports through its own error, maybe the same one */
 	pthread_mutex_unlock(&c->lock);
 	return ret != KVARC_OK;
 }
@@ -1051,7 +1051,7 @@ static kvarc_ret code_tokens(struct range_transfer *transfer, uint64_t at, uint6
 	return transfer->failed ? transfer->failed : ret;
 }
 
-/* The next segment at or behind token `at` of the range that can be taken as it is. */
+/* The next segment at or behind token `at` of the range that can be copied as it is. */
 static struct copy_found next_copied(struct range_transfer *transfer, uint64_t at, uint64_t end)
 {
 	struct copy_found f = { 0 };
@@ -1149,7 +1149,7 @@ static void transfer_end(struct range_transfer *transfer)
 
 /* ==== Part of an archive as a new archive ==== */
 
-/* What is cut, and the geometry of the new archive. */
+/* The range that is cut, and the geometry of the new archive. */
 struct cutting {
 	kvarc_reader *r;
 	kvarc_writer *w;
@@ -1157,9 +1157,9 @@ struct cutting {
 	kvarc_range range;
 	const kvarc_geometry *from;
 	kvarc_geometry to;
-	kvarc_tensor *tensors; /* of to */
-	uint32_t *source;      /* tensor i of to is this one of from */
-	uint32_t *to_of;       /* tensor i of from is this one of to */
+	kvarc_tensor *tensors; /* tensors of `to` */
+	uint32_t *source;      /* by tensor of `to`: the one of `from` */
+	uint32_t *to_of;       /* by tensor of `from`: the one of `to` */
 	uint32_t segment_tokens;
 };
 
@@ -1195,7 +1195,7 @@ static kvarc_ret make_geometry(struct cutting *cutting)
 	return KVARC_OK;
 }
 
-/* All pairs, and what a llama.cpp file has beside tensors: the file is not copied. */
+/* Copies all pairs, and adds what a llama.cpp file has beside tensors, as it is not copied. */
 static kvarc_ret copy_identity(struct cutting *cutting)
 {
 	char text[KVI_LLAMA_PAIR_BYTES];
@@ -1331,7 +1331,7 @@ static kvarc_ret put_blob(struct compacting *compacting)
 	return ret;
 }
 
-/* Literal bytes of an item of the reader, for the item in hand. */
+/* Copies literal bytes of an item of the reader into the current item. */
 static kvarc_ret put_bytes(struct compacting *compacting, uint64_t item, uint64_t from,
                            uint64_t bytes)
 {
@@ -1411,7 +1411,7 @@ static kvarc_ret put_items(struct compacting *compacting)
 
 /* A segment of a track whose tokens have ids, or not. */
 struct id_run {
-	uint64_t end; /* tokens of the track up to its last one */
+	uint64_t end; /* tokens of the track up to its end */
 	bool ids;
 };
 

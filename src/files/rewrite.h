@@ -9,14 +9,14 @@
 #include "kvarc.h"
 #include "util/shared.h"
 
-/* What becomes of a segment. */
+/* How kvi_keep_segments writes a segment: copied, or named as a segment of a store. */
 struct kvi_kept {
-	bool copied;        /* its payloads are copied as they are; else it is named as one of a */
-	uint8_t digest[16]; /* store: one that the archive has gets this content digest, */
-	bool has_ids;       /* and one of a store these tokens; without ids it has no chain value */
+	bool copied;        /* payloads are copied as they are; false: the segment is named */
+	uint8_t digest[16]; /* named: content digest for a segment that the archive holds */
+	bool has_ids;       /* named, from a store: ids and positions; false: no chain value */
 	int32_t ids[256], positions[256];
 };
-/* Asked for each segment, in the order of the archive, with flags KVARC_SEGMENT_*; kept is all
+/* Decides for each segment, in the order of the archive, with flags KVARC_SEGMENT_*; kept is all
  * zero. Anything but OK ends the copy, which returns it. */
 typedef kvarc_ret (*kvi_keep_fn)(void *opaque, const kvarc_stored *segment, unsigned flags,
                                  struct kvi_kept *kept);

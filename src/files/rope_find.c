@@ -11,9 +11,9 @@
 enum {
 	SAMPLE_TOKENS = 512,
 	SAMPLE_TOKENS_MIN = 32, /* fewer say nothing about angles */
-	SAMPLE_BYTES = 1 << 21, /* of one tensor */
+	SAMPLE_BYTES = 1 << 21, /* bytes of a tensor */
 	SAMPLES = 3,
-	GROUPS_MAX = 16 /* that are searched */
+	GROUPS_MAX = 16 /* groups that are searched */
 };
 
 static bool is_float(uint8_t dtype)
@@ -43,7 +43,7 @@ static const struct kvi_model_file *model_of(const kvarc_import *im, const kvarc
 	               : NULL;
 }
 
-/* By what the model turns keys of this layer; -1: there is no model. */
+/* The index of the RoPE that the model applies to keys of this layer; -1: there is no model. */
 static int turned_by(const kvarc_import *im, const kvarc_tensor *tensor)
 {
 	const struct kvi_model_file *m = model_of(im, tensor);
@@ -318,8 +318,8 @@ static bool from_profile(kvarc_import *im, const struct group *group, uint32_t *
 	return true;
 }
 
-/* The same from the model that is to predict the cache. llama.cpp turns the rows of its own
- * architecture so that pairs are neighbours. */
+/* As from_profile, from the model that is to predict the cache. llama.cpp reorders the rows of its
+ * own architecture so that pairs are neighbours. */
 static bool from_predictor(kvarc_import *im, const struct group *group, uint32_t *channels,
                            struct kvi_rope *r, bool *turns)
 {

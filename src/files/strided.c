@@ -17,7 +17,7 @@ struct stride_walk {
 	bool rows;
 	uint64_t b0, b1; /* blocks of channels: b0 .. b1 */
 	uint64_t extent; /* bytes of one outer step */
-	uint64_t stride; /* between outer steps */
+	uint64_t stride; /* bytes between outer steps */
 };
 
 static uint64_t channel_at(const struct kvi_area_view *view, uint64_t c)
@@ -81,16 +81,16 @@ static void copy_elems(uint8_t *dst, size_t dst_step, const uint8_t *src, size_t
 }
 
 /*
- * Calls run() for each run of elements that a step of the inner loop covers:
+ * A run of elements that a step of the inner loop copies:
  * `count` elements, file_step apart in the file and pack_step in the packed
  * block.
  */
 struct run {
-	uint64_t at;     /* in the area */
-	uint64_t packed; /* in the packed block */
+	uint64_t at;     /* offset in the area */
+	uint64_t packed; /* offset in the packed block */
 	uint64_t file_step, pack_step;
 	uint32_t count;
-	uint64_t outer_at; /* where this outer step starts */
+	uint64_t outer_at; /* offset of this outer step */
 };
 typedef kvarc_ret (*run_fn)(void *ctx, const struct stride_walk *w, const struct run *r);
 
@@ -154,7 +154,7 @@ struct stride_reading {
 	uint64_t base;
 	uint8_t *dst;
 	uint8_t *window;
-	uint64_t at; /* of the window, in the area */
+	uint64_t at; /* offset of the window in the area */
 	size_t have;
 	uint64_t area_end; /* end of the last outer step */
 };
@@ -221,7 +221,7 @@ kvarc_ret kvi_strided_read(const struct kvi_alloc *alloc, const kvarc_source *sr
 	struct stride_reading g = { src, base, dst, kvi_malloc(alloc, WINDOW_BYTES), 0, 0, 0 };
 	if (!g.window)
 		return kvi_alloc_error(alloc);
-	/* One past the furthest byte of the block. */
+	/* The end of the area is one past the furthest byte of the block. */
 	uint64_t t1 = block->t0 + block->n - 1, c1 = (uint64_t)block->c0 + block->channels - 1;
 	uint64_t full = w.b1 > w.b0 ? w.b1 * view->block_elems - 1 : c1;
 	uint64_t far = channel_at(view, c1) > channel_at(view, full) ? channel_at(view, c1)

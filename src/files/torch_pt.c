@@ -17,7 +17,7 @@
 
 /* ==== Parses the opcodes of a pickle into a tree, without what they would do ==== */
 
-/* What a value is. */
+/* The type of a value. */
 enum pickle_type {
 	PICKLE_OTHER,  /* None, a float, bytes, an int of more than 64 bits */
 	PICKLE_INT,    /* number; False and True, too */
@@ -34,12 +34,12 @@ struct pickle_node {
 	uint8_t type;
 	uint32_t n_children;
 	int64_t number;
-	uint32_t at, bytes;   /* of texts and globals, in the pickle */
-	uint32_t at2, bytes2; /* of globals: of the name behind the module */
+	uint32_t at, bytes;   /* position in the pickle of texts and globals */
+	uint32_t at2, bytes2; /* globals: position of the name behind the module */
 	uint32_t first, last; /* links, plus 1; 0: none */
 };
 
-/* One of the children of a value. */
+/* A child of a value. */
 struct pickle_link {
 	uint32_t node, next; /* next: plus 1; 0: the last one */
 };
@@ -75,7 +75,7 @@ static void fail(struct parsing *parsing, kvarc_ret ret)
 		parsing->ret = ret;
 }
 
-/* n bytes of the pickle; NULL, with ret set: there are fewer. */
+/* Passes n bytes of the pickle; NULL, with ret set: there are fewer. */
 static const uint8_t *take(struct parsing *parsing, uint64_t n)
 {
 	const uint8_t *p = parsing->at;
@@ -551,7 +551,7 @@ static bool pickle_is(const struct unpickling *unpickling, const struct pickle_n
 
 /* ==== Files of torch.save: a zip of storages, and a pickle that says what they are ==== */
 
-/* Of one file. VISITS also bounds pickles whose values refer to each other many times. */
+/* Limits of a file. VISITS also bounds pickles whose values refer to each other many times. */
 enum { PICKLE_MAX = 16 << 20, DEPTH_MAX = 32, VISITS_MAX = 1 << 18, NAME_BYTES = 96 };
 
 /* A tensor of the pickle; the name of named is `name` once all are there. */
@@ -563,7 +563,7 @@ struct pt_tensor {
 struct pt_file {
 	kvarc_import *im;
 	struct unpickling p;
-	const char *folder; /* "archive/": of all members */
+	const char *folder; /* "archive/": folder of all members */
 	size_t folder_bytes;
 	struct pt_tensor *list;
 	size_t n, cap;
@@ -572,7 +572,7 @@ struct pt_file {
 };
 
 static const struct {
-	const char *name; /* in module torch */
+	const char *name; /* name in module torch */
 	uint8_t bytes, dtype, int_bytes;
 } storages[] = {
 	{ "BFloat16Storage", 2, KVARC_BF16, 0 },
@@ -828,7 +828,7 @@ static int by_place(const void *a, const void *b)
 	return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Of tensors that share bytes the first one stays. */
+/* Drops all but the first of tensors that share bytes. */
 static void drop_shared(struct pt_file *file)
 {
 	size_t n = 0;

@@ -20,7 +20,7 @@ struct kvi_token_span {
 kvarc_ret kvi_unpack_elements(kvarc_reader *r, const struct kvi_restore *plan,
                               const kvarc_sink *sink, const struct kvi_token_span *spans);
 
-/* Where item i goes; NULL: nowhere. */
+/* The sink of item i; NULL: the item is not written. */
 typedef const kvarc_sink *kvi_item_sink_fn(void *opaque, size_t i);
 
 #endif

@@ -18,17 +18,17 @@
 #include "util/ckd.h"
 #include "util/intervals.h"
 
-/* ==== Rows of several planes, kept until every plane has come ==== */
+/* ==== Rows of several planes, stored until every plane has come ==== */
 
 /* Some rows of one area. */
 struct token_rows {
-	struct token_rows *next, *previous; /* of all rows */
+	struct token_rows *next, *previous; /* neighbours in the list of all rows */
 	struct token_rows *next_in_area;
 	size_t area;
 	uint64_t t0;
 	uint32_t n;
 	size_t size, filled;    /* bytes */
-	const kvarc_sink *sink; /* where they go, and the offset */
+	const kvarc_sink *sink; /* sink of the rows, and offset there */
 	uint64_t at;
 	uint8_t *bytes; /* zero where nothing came yet */
 };
@@ -40,10 +40,10 @@ struct token_rows {
 struct assembly {
 	const struct kvi_alloc *alloc;
 	struct token_rows *list;
-	struct token_rows **of_area; /* the first one of each area */
+	struct token_rows **of_area; /* by area: the first rows */
 };
 
-/* For areas 0 to n_areas - 1. Returns OK, MEM, MEMLIMIT; alloc must outlive the assembly. */
+/* Opens an assembly of areas 0 to n_areas - 1; alloc must outlive it. Returns OK, MEM, MEMLIMIT. */
 static kvarc_ret assembly_open(struct assembly *assembly, const struct kvi_alloc *alloc,
                                size_t n_areas)
 {
@@ -282,11 +282,11 @@ static kvarc_ret unpack_state(kvarc_reader *r, kvi_item_sink_fn *sink_of, void *
 
 /* ==== Restores the files that an archive was made from (spec 10) ==== */
 
-/* One view of an area: where a tensor's elements go. */
+/* A view of an area, which a tensor's elements go to. */
 struct target {
 	uint32_t tensor;
 	size_t item, piece, view;
-	uint64_t base; /* of the area in the file */
+	uint64_t base; /* offset of the area in the file */
 	size_t area;   /* number of the area, over all items */
 	bool rows;     /* whole rows of several planes: to be assembled */
 };
@@ -295,33 +295,33 @@ struct unpack_item {
 	const struct kvi_restore *plan;
 	kvarc_sink sink;
 	bool skip;
-	/* where the next literal byte goes */
+	/* Piece of the next literal byte. */
 	size_t piece;
-	uint64_t file_at; /* of that piece */
+	uint64_t file_at; /* offset of that piece in the file */
 	uint64_t blob_at; /* literals before that piece */
 };
 
 struct unpacking {
-	kvarc_read_call read; /* of ranges; NULL: kvarc_reader_read_deliver */
+	kvarc_read_call read; /* reads ranges; NULL: kvarc_reader_read_deliver */
 	void *read_opaque;
 	kvarc_reader *r;
 	const kvarc_geometry *geometry;
 	const struct kvi_alloc *alloc;
-	const struct kvi_restore *plan; /* of the only item; NULL: those of the reader */
+	const struct kvi_restore *plan; /* plan of the only item; NULL: plans of the reader */
 	struct unpack_item *items;
 	size_t n_items, n_targets, n_areas;
-	struct target *targets;      /* by tensor */
-	struct kvi_interval *tokens; /* of targets; those of a tensor are sorted */
-	size_t *first;               /* of tensor i in both; n_tensors + 1 */
+	struct target *targets;      /* sorted by tensor */
+	struct kvi_interval *tokens; /* intervals of targets; sorted within a tensor */
+	size_t *first;               /* by tensor: first index in both; n_tensors + 1 */
 	struct assembly assembly;
 	struct kvi_references references;
-	kvarc_ret failed;     /* in a worker */
-	pthread_mutex_t lock; /* of the sinks, the assembly and failed */
+	kvarc_ret failed;     /* failure in a worker */
+	pthread_mutex_t lock; /* guards the sinks, the assembly and failed */
 };
 
 /* ----- targets ------------------------------------------------------- */
 
-/* Does one token of a view stay inside a row? */
+/* Whether one token of a view stays inside a row. */
 static bool inside_row(const struct kvi_area_view *view, const kvarc_tensor *tensor, uint64_t row)
 {
 	uint64_t width = kvi_tensor_width(tensor);
@@ -420,7 +420,7 @@ static kvarc_ret prepare(struct unpacking *unpacking)
 		unpacking->items[i].plan = unpacking->plan ? unpacking->plan
 		                                           : kvi_reader_restore(unpacking->r, i);
 	size_t n = count_targets(unpacking);
-	/* one more: never NULL, not even where no item has an area */
+	/* an entry more, so that the arrays are never NULL */
 	unpacking->targets = kvi_array(unpacking->alloc, n + 1, sizeof *unpacking->targets);
 	unpacking->tokens = kvi_array(unpacking->alloc, n + 1, sizeof *unpacking->tokens);
 	if (!unpacking->targets || !unpacking->tokens)
@@ -492,7 +492,7 @@ static int take_blob(void *opaque, uint64_t item, uint64_t offset, const uint8_t
 
 /* ----- areas ----------------------------------------------------------- */
 
-/* A part of a row area: kept until all planes of its tokens came. */
+/* Stores a part of a row area until all planes of its tokens have come. */
 static kvarc_ret assemble(struct unpacking *unpacking, const struct target *target,
                           const struct kvi_piece *piece, const struct kvi_block *block,
                           const void *src)
@@ -617,7 +617,7 @@ static kvarc_ret flush_rows(struct unpacking *unpacking)
 	return KVARC_OK;
 }
 
-/* At the end of the archive the reader has seen to it that every literal byte
+/* Reads all segments in order. At the end the reader has checked that every literal byte
  * and every token of an item came. */
 static kvarc_ret read_segments(struct unpacking *unpacking)
 {
@@ -635,11 +635,11 @@ static kvarc_ret read_segments(struct unpacking *unpacking)
 	}
 }
 
-/* ROUNDS: between two waits for all workers; SEGMENT_TOKENS: of most archives. */
+/* ROUNDS: rounds between two waits for all workers; SEGMENT_TOKENS: size of most segments. */
 enum { ROUNDS = 4, SEGMENT_TOKENS = 256 };
 
-/* The same where segments are faster together: all frames pass in order and are
- * checked, what they hold is decoded a range behind. */
+/* As read_segments, where several segments at once are faster: all frames pass in order and are
+ * checked, and are decoded a range behind. */
 static kvarc_ret read_ranges(struct unpacking *unpacking, unsigned at_once)
 {
 	kvarc_range range = { .n = 0 };
@@ -690,7 +690,7 @@ static kvarc_ret flush_items(struct unpacking *unpacking)
 	return KVARC_OK;
 }
 
-/* What is wrong, in the caller's words, and the end of all but the sinks. */
+/* Reports a failure in the caller's words, and frees all but the sinks. */
 static kvarc_ret finish_unpacking(struct unpacking *unpacking, kvarc_ret ret)
 {
 	if (unpacking->failed == KVARC_MEM || unpacking->failed == KVARC_MEMLIMIT)

@@ -176,7 +176,7 @@ static kvarc_ret add_name(struct packing_folder *folder, struct kvi_list *names,
 	return KVARC_OK;
 }
 
-/* All names of a folder but "." and "..", in order. dir is closed. */
+/* Reads all names of a folder but "." and "..", in order. */
 static kvarc_ret read_names(struct packing_folder *folder, int fd, struct kvi_list *names)
 {
 	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -309,7 +309,7 @@ static void note_left_out(struct packing_folder *folder)
 struct level {
 	int fd;
 	struct kvi_list names;
-	size_t next; /* name in hand */
+	size_t next; /* index of the current name */
 	size_t n;    /* bytes of the path */
 };
 
@@ -459,7 +459,7 @@ struct extracting {
 	uint64_t offset;
 	struct archive *tar;
 	uint8_t *block, *data;
-	int fd; /* of the folder; -1: not open yet */
+	int fd; /* descriptor of the folder; -1: not open yet */
 	uint64_t bytes;
 };
 
@@ -511,7 +511,7 @@ struct extracted {
 	struct timespec mtime;
 };
 
-/* What may be extracted; other entries are DATA. */
+/* Checks that an entry may be extracted. DATA: it may not. */
 static kvarc_ret check_entry(struct extracting *extracting, struct archive_entry *entry,
                              struct extracted *to)
 {
