@@ -728,7 +728,7 @@ struct comparing {
 	struct compare_worker *workers;
 	struct whole_chunks whole;
 	uint64_t lost; /* equal tokens that are written again: the first ones are damaged */
-	/* While segments are decoded: */
+	/* Results of segments that are decoded, guarded by lock: */
 	pthread_mutex_t lock;
 	uint64_t differs; /* index of the first token of the archive's track that differs */
 	bool failed;      /* the import cannot be read */

@@ -9,7 +9,7 @@
 #include "parse/gguf_scan.h"
 #include "numeric/rope_search.h"
 
-/* Architectures whose RoPE turns channel 2i with 2i + 1; all others are half. */
+/* Architectures whose RoPE pairs channel 2i with 2i + 1; all others pair halves. */
 static const char *const interleaved[] = {
 	"llama",         "llama4",    "deci",       "baichuan", "starcoder", "internlm2",
 	"minicpm",       "xverse",    "command-r",  "cohere2",  "olmo",      "arctic",

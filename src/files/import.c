@@ -145,7 +145,7 @@ static int open_item(void *opaque, const kvarc_item *item, kvarc_sink *sink)
 	return 0;
 }
 
-/* Every file came as a whole. */
+/* Whether every file came as a whole. */
 static bool is_complete(const struct import_comparing *comparing)
 {
 	bool complete = comparing->n == comparing->im->n_items;

@@ -732,7 +732,7 @@ static int compare(struct sharing *sharing, uint64_t a, uint64_t b, uint64_t byt
 	return 1;
 }
 
-/* Are the rows of two cells and the n - 1 behind them the same in all matrices? */
+/* Compares the rows of two cells and of the n - 1 behind them in all matrices; as compare. */
 static int same_rows(struct sharing *sharing, size_t section_a, uint32_t cell_a, size_t section_b,
                      uint32_t cell_b, uint32_t n)
 {
@@ -928,7 +928,7 @@ static void llama_shared_free(struct llama_shared *sh, const struct kvi_alloc *a
 	*sh = (struct llama_shared){ .like = sh->like };
 }
 
-/* Is the section one of the common track's? */
+/* Whether a section shares the common track. */
 static bool llama_shares(const struct llama_shared *sh, size_t section)
 {
 	for (size_t i = 0; i < sh->n_spans; i++)

@@ -44,8 +44,8 @@ struct kvi_llama_section {
 };
 
 /*
- * What the file does not say about itself. A file is understood when exactly
- * one of these leads to its exact end.
+ * Facts of a file that are not in it. A file is understood when exactly one
+ * grammar reads it to its exact end.
  */
 struct kvi_llama_grammar {
 	bool session; /* ggsn */

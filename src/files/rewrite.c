@@ -205,7 +205,7 @@ static unsigned look_at(struct segment_copy *copy, const struct kvi_chunk_ref *r
 	return from ? there.codec : KVI_CODEC_RAW;
 }
 
-/* Whether the writer leaves elements as it gets them, and needs none for what it expects. */
+/* Whether the writer leaves elements as it gets them, and needs none for predictions. */
 static bool copies(const kvarc_writer *w)
 {
 	return !w->options.lossy && w->options.level < KVI_LEVEL_MODEL;
@@ -567,7 +567,7 @@ static int drop(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, ui
 	return 0;
 }
 
-/* KVARC_WRITE_VERIFY: what is copied is good, though nobody gets it. */
+/* Decodes a segment for KVARC_WRITE_VERIFY, to check what is copied, and drops the elements. */
 static kvarc_ret verify(struct segment_copy *copy, const struct kvi_segment_ref *segment)
 {
 	const kvarc_range range = {
@@ -844,8 +844,8 @@ struct range_transfer {
 	const struct kvi_alloc *alloc;
 	kvarc_view *views; /* by tensor of the reader, all NULL */
 	uint32_t batch;    /* tokens that are appended at once */
-	/* Where blocks need others to be decoded, or lie in several segments: all tensors of a
-	 * batch, so that each is decoded once. */
+	/* All tensors of a batch, so that each is decoded once, where blocks need others to be
+	 * decoded, or lie in several segments. */
 	uint8_t *ahead; /* NULL: each block is read when it is asked for */
 	uint64_t ahead_t0;
 	bool ids;
@@ -1063,7 +1063,7 @@ static struct copy_found next_copied(struct range_transfer *transfer, uint64_t a
 	return f;
 }
 
-/* Without permission tokens of lossy chunks are copied or left, not decoded. */
+/* Checks that tokens of lossy chunks are copied or left, unless the reader may decode them. */
 static kvarc_ret check_lossy(struct range_transfer *transfer, uint64_t at, uint64_t end)
 {
 	at += transfer->range.t0;

@@ -187,8 +187,8 @@ static bool search(const kvarc_import *im, const struct group *group, const stru
 }
 
 /*
- * The head size is not in llama.cpp files. A size at which all channels of a
- * head turn is the right one; a multiple of it shows partial rotation.
+ * The head size is not in llama.cpp files. A size at which RoPE rotates all channels
+ * of a head is the right one; a multiple of it shows partial rotation.
  */
 static bool search_sizes(const kvarc_import *im, const struct group *group,
                          const struct samples *from, uint32_t *channels, struct kvi_rope *best)

@@ -20,7 +20,7 @@
 
 /* ==== Rows of several planes, stored until every plane has come ==== */
 
-/* Some rows of one area. */
+/* Rows of an area that wait for planes. */
 struct token_rows {
 	struct token_rows *next, *previous; /* neighbours in the list of all rows */
 	struct token_rows *next_in_area;

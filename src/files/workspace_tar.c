@@ -202,7 +202,7 @@ static kvarc_ret read_names(struct packing_folder *folder, int fd, struct kvi_li
 
 /* ----- entries ------------------------------------------------ */
 
-/* link: NULL, or where it leads. */
+/* Writes the header of an entry. link: target of a symbolic link, or NULL. */
 static kvarc_ret put_header(struct packing_folder *folder, const struct stat *st, const char *link)
 {
 	struct archive_entry *e = archive_entry_new();

@@ -463,7 +463,7 @@ static uint64_t index_end(const kvarc_reader *r, uint64_t at, uint64_t end)
 	return last || end - at < r->ahead.cost ? end : at + r->ahead.cost;
 }
 
-/* Follows the footer. DATA: there is none, or what it leads to is not good. */
+/* Loads the INDEX frames that the FOOTER names. DATA: there is none, or an INDEX is not good. */
 static kvarc_ret load_index(kvarc_reader *r)
 {
 	struct kvi_buffer buf = { 0 };

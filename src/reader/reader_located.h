@@ -22,9 +22,9 @@ struct kvi_located {
 	uint32_t tensor, layer;
 	uint16_t head;
 	uint64_t t0;     /* index of its first token in the track */
-	uint64_t offset; /* offset of its payload in the file; 0: in a store, or encrypted */
+	uint64_t offset; /* of its payload in the file; 0: predicted, encrypted or in a store */
 	uint32_t bytes;  /* size of the payload */
-	struct kvi_chunk_header header;  /* not set where decodable is false */
+	struct kvi_chunk_header header;  /* not set where offset is 0 */
 	const struct kvi_params *params; /* NULL: the codec has none */
 	bool predicted;                  /* predicted from other chunks, or by a model */
 	/* Whether it is of the GPU subset (spec 3.6) and predicted by nothing: raw, constant,

@@ -72,7 +72,7 @@ static bool can_predict(const kvarc_reader *r, const struct kvi_predictor_ref *p
 	return predictor->sessions[track] || !kvi_prediction_fits(&o, NULL);
 }
 
-/* Whether a model that nobody needs here can go through the segment. */
+/* Whether a model that no chunk of the segment needs can pass the segment. */
 static bool is_at(const struct kvi_predictor_ref *predictor, const struct kvi_segment_ref *segment)
 {
 	const struct kvi_prediction *g = predictor->sessions[segment->track];

@@ -12,7 +12,7 @@ static int take_nothing(void *opaque, uint32_t tensor, uint32_t head, uint32_t h
 	return 0;
 }
 
-/* Ids of a segment that nobody can decode without the model. */
+/* Reports ids of a segment that cannot be decoded without the model. */
 static kvarc_ret unknown_ids(kvarc_reader *r)
 {
 	struct kvi_predictor_ref *x = kvi_reader_codes_ids(r, r->seq.walk.segment_sequence);

@@ -56,7 +56,7 @@ struct kvi_kept_segment {
 	size_t at, bytes;        /* position of its content in kept_contents */
 };
 
-/* How far a track has come. Counts are tokens from the first one of the track. */
+/* The state of a track. Counts are tokens from the first one of the track. */
 struct kvi_writer_track {
 	uint64_t n_written;   /* tokens in the file, without those that a rewind replaces */
 	uint64_t n_committed; /* tokens of the next COMMIT: a rewind without segments behind it
