@@ -62,7 +62,7 @@ static void take(struct kvi_gguf *gguf, struct extra *extra, const char *key,
 		gguf->linear = value->number;
 }
 
-static void settle(struct kvi_gguf *gguf, const struct extra *extra)
+static void fill_defaults(struct kvi_gguf *gguf, const struct extra *extra)
 {
 	if (!gguf->key_channels && extra->query_heads)
 		gguf->key_channels = extra->embedding / extra->query_heads;
@@ -95,7 +95,7 @@ static kvarc_ret read_pairs(struct kvi_gguf *gguf, struct kvi_scan *scan)
 			return scan->io ? KVARC_IO : KVARC_DATA;
 		take(gguf, &x, key, &v);
 	}
-	settle(gguf, &x);
+	fill_defaults(gguf, &x);
 	return KVARC_OK;
 }
 

@@ -123,13 +123,13 @@ kvarc_ret kvarc_writer_open(kvarc_writer **out, const kvarc_sink *sink,
                             const kvarc_writer_options *options)
 {
 	static const kvarc_writer_options defaults = KVARC_WRITER_OPTIONS_INIT;
-	kvarc_writer_options settled = options ? *options : defaults;
-	const kvarc_writer_options *o = &settled;
+	kvarc_writer_options resolved = options ? *options : defaults;
+	const kvarc_writer_options *o = &resolved;
 	kvarc_error *e = o->common.error;
 	if (!out)
 		return KVARC_PROG;
 	*out = NULL;
-	settled.level = kvi_writer_level(o);
+	resolved.level = kvi_writer_level(o);
 	kvarc_ret ret = kvi_check_sink(e, "kvarc_writer_open", sink);
 	if (!ret)
 		ret = options_check(o, e);
