@@ -549,7 +549,7 @@ static kvarc_ret find_literal(struct append_items *items, struct piece_list *to,
 	return ret;
 }
 
-/* Literal bytes that the archive has become references. */
+/* Replaces literal bytes of an item that the archive has by references. */
 static kvarc_ret refer(struct append_items *items, const struct literal_find *find, size_t item,
                        struct sameness *sameness)
 {

@@ -55,8 +55,8 @@ static void put_text(struct kvi_out *out, const char *text)
 	kvi_put_bytes(out, text, strlen(text));
 }
 
-/* "layers.3.key", "layers.3.key.scale"; a second one of the same name gets the
- * number of its tensor. */
+/* Makes names: "layers.3.key", "layers.3.key.scale"; a second tensor of the same name
+ * gets its number. */
 static void make_name(const struct export *export, uint32_t i, char *name, size_t capacity)
 {
 	static const char *const role[] = { "", ".scale", ".minimum", ".payload", ".high_bits" };

@@ -492,7 +492,7 @@ static kvarc_ret members_take(kvarc_import *im, struct container_source *source)
 
 enum { TAR_MAGIC_AT = 257, SNIFF_BYTES = TAR_MAGIC_AT + 5, MEMBERS_MAX = 1 << 16 };
 
-/* "zip", "tar" or NULL. */
+/* The kind of a container, "zip" or "tar"; NULL: no container. */
 static const char *sniff(const kvarc_source *src, kvarc_ret *ret)
 {
 	uint8_t head[SNIFF_BYTES];
@@ -827,7 +827,7 @@ static kvarc_ret open_single(kvarc_import *im, const kvarc_source *src, const ch
 	return KVARC_OK;
 }
 
-/* Back to before the container was looked into. */
+/* Drops all that reading the container has added. */
 static void close_container(kvarc_import *im)
 {
 	roll_back(im, &(struct mark){ 0, 0, 0 });

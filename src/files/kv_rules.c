@@ -308,7 +308,7 @@ static char *take_word(char **p)
 	return word;
 }
 
-/* Literal text and {layer}, {number}, {A|B} with two words that differ. */
+/* Whether a text is a pattern: literal text and {layer}, {number}, {A|B} of two different words. */
 static bool is_pattern(const char *p)
 {
 	while (*p) {
@@ -327,7 +327,7 @@ static bool is_pattern(const char *p)
 	return true;
 }
 
-/* "KEY=VALUES" or "KEY?=VALUES". */
+/* Parses a test, "KEY=VALUES" or "KEY?=VALUES". */
 static bool take_test(struct kvi_rule *rule, char *text)
 {
 	char *equal = text ? strchr(text, '=') : NULL;
@@ -377,7 +377,7 @@ static bool says_nothing(const char *line)
 	return *line == '\0' || *line == '#';
 }
 
-/* source: the text as it was given, for the message. */
+/* Parses the lines of r->text. source: the text as it was given, for the message. */
 static kvarc_ret take_lines(struct kvi_rules *r, const char *source, kvarc_error *error)
 {
 	char *at = r->text, *line;

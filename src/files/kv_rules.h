@@ -105,25 +105,25 @@ bool kvi_rule_holds(struct kvi_rule_tests *tests, const struct kvi_rule *rule,
  */
 struct kvi_axes {
 	uint64_t batch, parts;            /* rows, which are outermost; 2: keys, then values */
-	uint64_t tokens, heads, channels; /* of one part */
+	uint64_t tokens, heads, channels; /* extents of one part */
 	uint64_t token_stride, head_stride, part_stride;
-	bool heads_first; /* before the tokens */
+	bool heads_first; /* heads before the tokens */
 	bool parts_apart; /* all keys of a row are before its values */
-	bool is_latent;   /* of MLA: neither keys nor values */
-	bool is_state;    /* it has no tokens: its rows of channels are numbered as tokens */
-	bool is_conv;     /* by its shape a state of a convolution: fewer rows than channels */
+	bool is_latent;   /* latents of MLA: neither keys nor values */
+	bool is_state;    /* no tokens: rows of channels are numbered as tokens */
+	bool is_conv;     /* state of a convolution, by its shape: fewer rows than channels */
 };
 
 /*
- * Letters, one an axis, from the outermost one on: b rows of a batch (first), 2 keys and values, t
- * tokens, h heads, 1 an axis of that size, and last one of c channels, p channels of the keys and
- * as many of the values, m channels of the latent of MLA. Or s alone: a state of two axes or more,
- * of which the last one has the channels. False: not letters in such an order.
+ * Whether letters name axes, one each, from the outermost one on: b rows of a batch (first), 2 keys
+ * and values, t tokens, h heads, 1 an axis of that size, and last one of c channels, p channels of
+ * the keys and as many of the values, m channels of the latent of MLA. Or s alone: a state of two
+ * axes or more, of which the last one has the channels.
  */
 bool kvi_axes_known(const char *letters);
-/* Whether they are those of a state. */
+/* Whether known letters are those of a state. */
 bool kvi_axes_of_state(const char *letters);
-/* Reads a shape by known letters. False: it does not fit them, or is empty or too large. */
+/* Reads a shape by known letters. False: the shape does not fit, or is empty or too large. */
 bool kvi_axes_take(const struct kvi_named *named, const char *letters, struct kvi_axes *axes);
 
 #endif

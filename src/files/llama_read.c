@@ -379,7 +379,7 @@ enum {
 #define BARE_STATE_MAGIC \
 	UINT32_C(0xaf143cd8) /* begins a bare state; the number of its sequence follows */
 
-/* Old session files: u32 n, i32[n]; then twice u64 n, f32[n]. */
+/* Passes the outputs of old session files: u32 n, i32[n]; then twice u64 n, f32[n]. */
 static bool outputs(struct kvi_scan *scan)
 {
 	kvi_scan_skip(scan, (uint64_t)kvi_scan32(scan) * 4);
@@ -403,7 +403,7 @@ static void reset(struct kvi_llama_file *file)
 	file->appendix_at = 0;
 }
 
-/* True when the rest of the file from its memory on follows the grammar. */
+/* Whether the rest of the file from its memory on follows the grammar. */
 static bool follows(struct llama_attempt *attempt)
 {
 	reset(attempt->f);
@@ -715,7 +715,7 @@ static bool alike(const struct kvi_llama_file *file, size_t a, size_t b)
 	return true;
 }
 
-/* 1: the same bytes, 0: others, -1: reading failed. */
+/* Compares bytes of the file. Returns 1: equal, 0: different, -1: reading failed. */
 static int compare(struct sharing *sharing, uint64_t a, uint64_t b, uint64_t bytes)
 {
 	while (bytes) {
@@ -1016,7 +1016,7 @@ struct llama {
 	struct llama_shared shared;
 };
 
-/* Matrix number i of the common track's sections: the area of each of their spans. */
+/* Adds matrix i of the sections of the common track: an area for each span. */
 static kvarc_ret add_shared_matrix(struct llama *llama, uint32_t track, size_t i,
                                    const kvarc_tensor *like, const char *name)
 {

@@ -242,7 +242,7 @@ static kvarc_ret prefix_cells(const struct kvi_llama_short *shortened,
 	return shortened->s->bad ? KVARC_IO : KVARC_OK;
 }
 
-/* Number c: is everything of it whole? */
+/* Whether all cells of checkpoint number c are whole. */
 static bool checkpoint_whole(const struct kvi_llama_short *shortened, size_t c)
 {
 	for (size_t i = 0; i < shortened->f.n_sections; i++) {
@@ -263,7 +263,7 @@ bool kvi_llama_all_whole(const struct kvi_llama_short *shortened, bool checkpoin
 	return true;
 }
 
-/* Does a checkpoint hold this memory, so that its state can stand for it? */
+/* Whether a checkpoint holds this memory, so that its state can stand for it. */
 static bool llama_in_checkpoints(const struct kvi_llama_short *shortened,
                                  const struct kvi_llama_section *section)
 {
@@ -290,7 +290,7 @@ static kvarc_ret own_prefix(const struct kvi_llama_short *shortened, bool held, 
 	return KVARC_OK;
 }
 
-/* Are all tokens wanted? The list may name one that has no cell yet. base: the prefix of all. */
+/* Whether all tokens are wanted. The list may name one without a cell. base: the prefix of all. */
 static bool wants_all(const struct kvi_llama_short *shortened, uint64_t base)
 {
 	uint64_t cells = 0;
@@ -381,7 +381,7 @@ static kvarc_ret copy_bytes(struct kvi_llama_short *shortened, uint64_t from, ui
 	return ret;
 }
 
-/* Literal bytes go to the sink, elements to the map if there is one. */
+/* Copies bytes of the file: literal ones to the sink, elements to the map if there is one. */
 static kvarc_ret copy(struct kvi_llama_short *shortened, uint64_t from, uint64_t bytes)
 {
 	struct kvi_llama_map *m = shortened->map;
@@ -404,8 +404,8 @@ static kvarc_ret copy(struct kvi_llama_short *shortened, uint64_t from, uint64_t
 	return KVARC_OK;
 }
 
-/* Magic, version and the token list, packed or plain; of a session what stands before its
- * memory, without outputs: they belong to the last token. */
+/* Writes magic, version and the token list, packed or plain; for a session also the bytes before
+ * its memory, without outputs, which belong to the last token. */
 static kvarc_ret put_header(struct kvi_llama_short *shortened)
 {
 	enum { NO_OUTPUTS = 20 };
@@ -470,7 +470,7 @@ static kvarc_ret pick_cells(struct kvi_llama_short *shortened,
 	return ret || !window ? ret : llama_window_pick(shortened, runs);
 }
 
-/* Matrix number i of a section, and of those that its cells come from. */
+/* Writes matrix i of a section, with rows of the sections that its cells come from. */
 static kvarc_ret put_matrix(struct kvi_llama_short *shortened,
                             const struct kvi_llama_section *section, size_t i,
                             const struct llama_runs *runs)
@@ -496,7 +496,7 @@ static kvarc_ret put_empty_streams(struct kvi_llama_short *shortened, uint32_t n
 	return ret;
 }
 
-/* head: of what stands between cells and matrices. */
+/* Writes the cells and matrices of a section. head: offset of the bytes between both. */
 static kvarc_ret put_cells(struct kvi_llama_short *shortened,
                            const struct kvi_llama_section *section, const struct llama_runs *runs,
                            uint64_t head)
@@ -618,7 +618,7 @@ kvarc_ret kvi_llama_put(struct kvi_llama_short *shortened)
  * together is restored as if the slot had been saved there.
  */
 
-/* Is it a part of the window, of one layout with `like`? NULL: any. */
+/* Whether a section is part of the window and has the layout of `like`; NULL: any layout. */
 static bool is_window(const struct kvi_llama_short *shortened,
                       const struct kvi_llama_section *section, const struct kvi_llama_section *like)
 {
@@ -797,7 +797,7 @@ static kvarc_ret llama_window_pick(const struct kvi_llama_short *shortened, stru
 
 /* ==== A salvaged llama.cpp slot with only the leading tokens that are whole ==== */
 
-/* Leading whole tokens of each track; *literals: all bytes outside tensors are there. */
+/* Finds the leading whole tokens of each track; *literals: all bytes outside tensors are there. */
 static kvarc_ret read_losses(const struct kvi_alloc *alloc, kvarc_reader *r, uint64_t **whole,
                              bool *literals)
 {

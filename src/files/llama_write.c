@@ -122,7 +122,7 @@ static const struct kvi_ggml_type *type_of(const kvarc_tensor *tensor)
 	}
 }
 
-/* Tensor i of the geometry as a plane of keys or values. */
+/* Adds tensor i of the geometry as a plane of keys or values. */
 static kvarc_ret add_tensor(struct rebuilding *rebuilding, struct rebuilt *rebuilt, uint32_t i)
 {
 	const kvarc_tensor *t = &kvarc_reader_geometry(rebuilding->r)->tensors[i];
@@ -446,7 +446,7 @@ static kvarc_ret choose(struct llama_export *export)
 	return KVARC_OK;
 }
 
-/* Literal bytes, then the elements. */
+/* Writes literal bytes, then the elements. */
 static kvarc_ret write_file(struct llama_export *export)
 {
 	struct kvi_llama_short *s = &export->shorter;

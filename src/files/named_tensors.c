@@ -670,7 +670,7 @@ static bool take_dtype(const char *p, struct kvi_named *named, uint8_t *bytes)
 	return false;
 }
 
-/* "(3, 1024, 64)"; *size is the product. */
+/* Parses a shape, "(3, 1024, 64)"; *size is the product. */
 static bool take_shape(const char *p, struct kvi_named *named, uint64_t *size)
 {
 	if (!p || *p++ != '(')
@@ -693,7 +693,7 @@ static bool take_shape(const char *p, struct kvi_named *named, uint64_t *size)
 	return true;
 }
 
-/* END: not an array that is understood. */
+/* Reads the header of an npy file. END: not an array that is understood. */
 static kvarc_ret read_header(const kvarc_import *im, uint32_t item, struct kvi_named *named)
 {
 	const kvarc_source *src = &im->items[item].src;

@@ -204,7 +204,7 @@ static kvarc_ret put_settings(struct packing *packing, struct kvi_out *out)
 	return ret;
 }
 
-/* Everything that decides the bytes of the archive but the input itself. */
+/* Hashes all settings that determine the bytes of the archive, but not the input. */
 static kvarc_ret hash_settings(struct packing *packing, struct kvi_h128 *hash)
 {
 	const struct kvi_alloc *alloc = &packing->im->alloc;

@@ -89,7 +89,7 @@ static kvarc_ret view_read(const struct repair_view *view, void *buf, size_t byt
 	return ret;
 }
 
-/* H128 of bytes, in memory of the allocator. *there: false behind the end. Returns OK, MEM,
+/* Hashes bytes of the view (H128). *there: false behind the end. Returns OK, MEM,
  * MEMLIMIT, IO. */
 static kvarc_ret view_hash(const struct repair_view *view, uint64_t offset, uint32_t bytes,
                            struct kvi_h128 *hash, bool *there)
@@ -403,7 +403,7 @@ static kvarc_ret restore(struct repairing *repairing, const struct repair_group 
 	return ret;
 }
 
-/* Row r of a group whose pieces are all there, as a frame in `frame`. */
+/* Makes row r of a group whose pieces are all there, as a frame in `frame`. */
 static kvarc_ret make_row(struct repairing *repairing, const struct repair_group *group,
                           uint8_t *frame, unsigned r, const struct repair_row *any, uint64_t offset)
 {
@@ -678,8 +678,8 @@ static bool end_alone(const struct repair_end *w)
 	       (w->last == KVI_FRAME_INDEX && w->lost <= KVI_FOOTER_FRAME_BYTES);
 }
 
-/* INDEX and FOOTER behind the good frames, which were written. Returns OK; END: they cannot be
- * made; IO. */
+/* Writes INDEX and FOOTER behind the good frames, which were written. Returns OK; END: they cannot
+ * be made; IO. */
 static kvarc_ret make_end(struct repairing *repairing, const kvarc_sink *sink,
                           const struct repair_end *w)
 {

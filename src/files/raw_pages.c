@@ -74,7 +74,7 @@ static bool take_order(const char *p, size_t n, struct raw_description *r)
 	return strchr(r->order, 'D') && t != b && (b || !strchr(r->order, 'P'));
 }
 
-/* "L=30" of an axis that has no extent yet. */
+/* Parses "L=30", for an axis that has no extent yet. */
 static bool take_extent(const char *p, size_t n, struct raw_description *r)
 {
 	const char *at = n > 2 && p[1] == '=' && p[0] != '2' ? strchr(r->order, p[0]) : NULL;
@@ -187,7 +187,7 @@ struct known {
 	uint64_t extent[RAW_AXES_MAX];
 };
 
-/* "torch.bfloat16" -> "bf16"; NULL: another type. */
+/* The short name of a type, "torch.bfloat16" -> "bf16"; NULL: another type. */
 static const char *dtype_of(const char *text, size_t n)
 {
 	static const char *const names[][2] = {
@@ -206,7 +206,7 @@ static const char *dtype_of(const char *text, size_t n)
 	return NULL;
 }
 
-/* "MODEL@...@bfloat16.pt": LMCache has the type in some of its names. */
+/* Takes the type from a name, "MODEL@...@bfloat16.pt", as LMCache writes some. */
 static void take_name(struct known *known, const char *path)
 {
 	const char *base = strrchr(path, '/');
@@ -225,7 +225,7 @@ static void set(struct known *known, char letter, int64_t n)
 		known->extent[strchr(RAW_LETTERS, letter) - RAW_LETTERS] = (uint64_t)n;
 }
 
-/* ".../hh_g1/HASH.bin": the group of layers; 0 where the path has none. */
+/* The group of layers in a path, ".../hh_g1/HASH.bin"; 0: the path has none. */
 static size_t group_of(const char *path)
 {
 	size_t group = 0;
@@ -442,7 +442,7 @@ static void join_pages(struct raw_shape *shape)
 	shape->page = (struct raw_axis){ 1, 0, RAW_AXES_MAX };
 }
 
-/* NULL, or what cannot be described. */
+/* Why a shape cannot be described; NULL: it can. */
 static const char *why_not(const struct raw_shape *shape)
 {
 	const size_t page = shape->page.index;

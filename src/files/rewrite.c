@@ -352,7 +352,7 @@ static bool serves(const struct segment_copy *copy, const struct kvi_predictor_r
 	       kvi_h128_equal(copy->predictor->p.digest, predictor->p.digest);
 }
 
-/* PREDICTOR, and PROFILE frames where the reader has them. */
+/* Puts a PREDICTOR of the reader in force, with PROFILE frames where the reader has them. */
 static kvarc_ret use_predictor(struct segment_copy *copy, uint64_t sequence)
 {
 	kvarc_reader *r = copy->r;
@@ -1111,7 +1111,7 @@ static kvarc_ret transfer_tokens(struct range_transfer *transfer, uint64_t at, u
 	return ret;
 }
 
-/* Memory, and what the copies of segments need. transfer_end follows, also after a failure.
+/* Makes memory, and a copy of segments if it is needed. transfer_end follows, also after a failure.
  * Returns OK, MEM, MEMLIMIT, and what opening a reader does. */
 static kvarc_ret transfer_begin(struct range_transfer *transfer)
 {
@@ -1289,7 +1289,7 @@ static bool is_literal(const struct kvi_piece *piece)
 	return piece->type != KVI_PIECE_AREA;
 }
 
-/* RESTORE: references become literal pieces, of which neighbours are one. */
+/* Writes RESTORE: references become literal pieces, of which neighbours are joined. */
 static kvarc_ret put_restore(struct compacting *compacting, const struct kvi_restore *from)
 {
 	struct kvi_restore to = *from;

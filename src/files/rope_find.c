@@ -58,7 +58,7 @@ static bool alike(const kvarc_import *im, const kvarc_tensor *tensor, const kvar
 	       turned_by(im, tensor) == turned_by(im, b);
 }
 
-/* "10000", "1e6", "500000.5": a positive number, in any locale. */
+/* Parses a positive number, "10000", "1e6", "500000.5", in any locale. */
 static bool parse_number(const char **p, double *v)
 {
 	const char *start = *p;
@@ -86,7 +86,7 @@ struct manual {
 	uint32_t rotary; /* 0: all channels */
 };
 
-/* "THETA[,half|interleaved][,DIMS]" */
+/* Parses "THETA[,half|interleaved][,DIMS]". */
 static bool parse_manual(const char *p, struct manual *manual)
 {
 	memset(manual, 0, sizeof *manual);
@@ -217,7 +217,7 @@ static bool search_sizes(const kvarc_import *im, const struct group *group,
 	return *channels != 0;
 }
 
-/* False: memory or reading failed; a rope is advice. Free in either case. */
+/* Reads samples. False: memory or reading failed; a rope is advice. Free in either case. */
 static bool read_samples(kvarc_import *im, const struct group *group, struct samples *samples)
 {
 	const kvarc_tensor *like = &im->tensors[group->tensors[0]].pub;
@@ -283,7 +283,7 @@ static void set_rope(struct kvi_rope *r, uint32_t rotary, const uint64_t *freq, 
 	memcpy(r->freq, freq, rotary / 2 * sizeof *freq);
 }
 
-/* Another pairing, where the keys say so. */
+/* Changes the pairing of a rope where the keys show another one. */
 static void choose_pairing(kvarc_import *im, const struct group *group, uint32_t channels,
                            struct kvi_rope *r)
 {
@@ -399,8 +399,8 @@ static void apply(kvarc_import *im, uint32_t first, uint32_t channels, uint32_t 
 	}
 }
 
-/* Another stream of the same cache has the same rope: that of an earlier key
- * of the same file, layer, width and kind of track, or -1. */
+/* The number of an earlier key of the same file, layer, width and kind of track, which has the
+ * same rope, as streams of a cache share ropes; -1: there is none. */
 static int64_t twin_of(const kvarc_import *im, uint32_t tensor)
 {
 	const kvarc_tensor *t = &im->tensors[tensor].pub;

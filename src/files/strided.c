@@ -197,7 +197,7 @@ static kvarc_ret read_run(void *ctx, const struct stride_walk *w, const struct r
 	return KVARC_OK;
 }
 
-/* True when the block is one run of bytes, in the file as in memory. */
+/* Whether the block is one run of bytes, in the file as in memory. */
 static bool contiguous(const struct kvi_area_view *view, const struct kvi_block *block)
 {
 	uint64_t c1 = (uint64_t)block->c0 + block->channels - 1;

@@ -144,7 +144,7 @@ static void push_text(struct parsing *parsing, unsigned width, enum pickle_type 
 	}
 }
 
-/* LONG1: little endian, two's complement. */
+/* Pushes the integer of LONG1: little endian, two's complement. */
 static void push_long(struct parsing *parsing)
 {
 	const uint64_t n = take_number(parsing, 1);
@@ -252,7 +252,7 @@ static void make(struct parsing *parsing, enum pickle_type type, size_t from, si
 	put(parsing, &parsing->stack, node);
 }
 
-/* TUPLE1 to 3, REDUCE, NEWOBJ, BINPERSID: of the topmost n values. */
+/* Makes a value of the topmost n values: TUPLE1 to 3, REDUCE, NEWOBJ, BINPERSID. */
 static void make_of(struct parsing *parsing, enum pickle_type type, size_t n)
 {
 	const struct stack *s = &parsing->stack;
@@ -272,7 +272,7 @@ static void make_of_mark(struct parsing *parsing, enum pickle_type type)
 		make(parsing, type, from, from - 1);
 }
 
-/* APPENDS, SETITEMS, ADDITEMS: what is above the mark goes into the value below it. */
+/* Moves values above the mark into the value below it: APPENDS, SETITEMS, ADDITEMS. */
 static void extend(struct parsing *parsing)
 {
 	const size_t from = above_mark(parsing);
@@ -285,7 +285,7 @@ static void extend(struct parsing *parsing)
 	gather(parsing, from, parsing->stack.list[from - 2], from - 1);
 }
 
-/* APPEND, SETITEM, BUILD: the topmost n values go into the one below them. */
+/* Moves the topmost n values into the one below them: APPEND, SETITEM, BUILD. */
 static void extend_by(struct parsing *parsing, size_t n)
 {
 	uint32_t value[2] = { 0, 0 };
@@ -298,7 +298,7 @@ static void extend_by(struct parsing *parsing, size_t n)
 		append(parsing, parsing->stack.list[parsing->stack.n - 1], value[i]);
 }
 
-/* STACK_GLOBAL: module and name are texts. */
+/* Makes the global of STACK_GLOBAL, whose module and name are texts. */
 static void stack_global(struct parsing *parsing)
 {
 	const uint32_t name = pop(parsing), module = pop(parsing);
@@ -341,7 +341,7 @@ static void recall(struct parsing *parsing, uint64_t key)
 		put(parsing, &parsing->stack, parsing->memo.list[key] - 1);
 }
 
-/* Values. false: another opcode. */
+/* Pushes the value of an opcode. False: another opcode. */
 static bool do_value(struct parsing *parsing, uint8_t op)
 {
 	switch (op) {
@@ -397,7 +397,7 @@ static bool do_value(struct parsing *parsing, uint8_t op)
 	return true;
 }
 
-/* Containers, calls, the memo. false: another opcode. */
+/* Does an opcode of containers, calls or the memo. False: another opcode. */
 static bool do_build(struct parsing *parsing, uint8_t op)
 {
 	switch (op) {
@@ -517,7 +517,7 @@ static kvarc_ret pickle_parse(struct unpickling *unpickling, const struct kvi_al
 	return g.ret;
 }
 
-/* NULL-safe members; *unpickling is empty then. */
+/* Frees the members, which may be NULL; *unpickling is empty then. */
 static void pickle_free(struct unpickling *unpickling, const struct kvi_alloc *alloc)
 {
 	kvi_free(alloc, unpickling->nodes);
@@ -604,7 +604,7 @@ static bool find_storage(const struct pt_file *file, const uint8_t *key, uint32_
 	return false;
 }
 
-/* ('storage', torch.BFloat16Storage, '0', 'cpu', numel): the item and the type of named. */
+/* Sets item and type of named by ('storage', torch.BFloat16Storage, '0', 'cpu', numel). */
 static bool take_storage(const struct pt_file *file, const struct pickle_node *stored,
                          struct kvi_named *named, uint8_t *elem)
 {

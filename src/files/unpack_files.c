@@ -188,7 +188,7 @@ static kvarc_ret no_memory(const struct past_damage *damage)
 	                       "not enough memory to put the files together");
 }
 
-/* Literal bytes of an item of the archive, to an offset of a file. */
+/* Writes literal bytes of an item of the archive at an offset of a file. */
 static kvarc_ret put_bytes(struct past_damage *damage, const kvarc_sink *sink, uint64_t at,
                            uint64_t item, uint64_t from, uint64_t bytes)
 {
@@ -333,7 +333,7 @@ static bool inside_row(const struct kvi_area_view *view, const kvarc_tensor *ten
 	       !kvi_add(end, kvarc_dtype_bytes(tensor->dtype), &end) && end <= row;
 }
 
-/* True when the views are planes of rows that lie one after another. */
+/* Whether the views are planes of rows that lie one after another. */
 static bool is_rows(const struct kvi_piece *piece, const kvarc_geometry *geometry)
 {
 	uint64_t row = piece->bytes / piece->n_tokens;
@@ -389,7 +389,7 @@ static void fill_targets(struct unpacking *unpacking)
 	unpacking->n_areas = area;
 }
 
-/* first, and for each tensor the tokens of its targets, ready to be searched. */
+/* Fills `first`, and for each tensor the tokens of its targets, ready to be searched. */
 static void index_targets(struct unpacking *unpacking)
 {
 	size_t k = 0;
@@ -451,7 +451,7 @@ static bool seek_literal(struct unpack_item *it, uint64_t offset)
 	return false;
 }
 
-/* Literal bytes of an item that another one refers to. A kvi_reference_fn. */
+/* A kvi_reference_fn: writes literal bytes of an item that another one refers to. */
 static int take_referred(void *opaque, size_t item, uint64_t at, const uint8_t *data, size_t bytes)
 {
 	struct unpacking *u = opaque;

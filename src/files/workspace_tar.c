@@ -734,7 +734,7 @@ kvarc_ret kvarc_workspace_extract(const kvarc_source *source, const char *folder
 
 #else
 
-/* OPTIONS: it was not built in. */
+/* Reports that libarchive was not built in. Returns OPTIONS. */
 static kvarc_ret workspace_without(const kvarc_workspace_options *options)
 {
 	(void)kvi_libarchive(options ? options->common.error : NULL);

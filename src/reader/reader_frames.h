@@ -8,9 +8,9 @@
 #include "kvarc.h"
 #include "util/bytes.h"
 
-/* DATA with a text about a frame. */
+/* Reports a damaged frame: what says why. Returns DATA. */
 kvarc_ret kvi_reader_bad(const struct kvi_frame *frame, kvarc_error *error, const char *what);
-/* DATA: a frame that is not valid. */
+/* Reports a frame whose content is not valid. Returns DATA. */
 kvarc_ret kvi_reader_not_valid(const struct kvi_frame *frame, kvarc_error *error);
 /* Reads a frame that must be of this type and sequence number, in one request where the index has
  * its size. */

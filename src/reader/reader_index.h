@@ -132,12 +132,12 @@ const struct kvi_segment_ref *kvi_index_before(const struct kvi_reader_index *in
 kvarc_ret kvi_index_checkpoint(kvarc_reader *r, const struct kvi_index_entry *entry);
 /* Whether the last checkpoint is the one that the file is opened at. */
 bool kvi_index_is_there(const kvarc_reader *r);
-/* OPTIONS: that of the options is not in the file. */
+/* Reports that the file has no such checkpoint as the options name. Returns OPTIONS. */
 kvarc_ret kvi_reader_no_checkpoint(const kvarc_reader *r, kvarc_error *error);
-/* Chunks of a segment: from segment->first to here. Where it lies in a store, one a tensor of
- * the track stands for its elements (spec frames 12.3). */
+/* The end of the chunks of a segment, which begin at segment->first. A segment in a store has a
+ * chunk for each tensor of the track (spec frames 12.3). */
 uint64_t kvi_segment_chunks_end(const kvarc_reader *r, const struct kvi_segment_ref *segment);
-/* Chunk i of these. */
+/* Chunk i of a segment: segment->first to kvi_segment_chunks_end, exclusive. */
 struct kvi_chunk_ref kvi_segment_chunk(const kvarc_reader *r, const struct kvi_segment_ref *segment,
                                        uint64_t i);
 

@@ -10,11 +10,11 @@
 #include "util/alloc.h"
 #include "util/shared.h"
 
-/* Items of the state that the reader was opened at: all of them after open, also on a pipe. */
+/* Number of items of the state that the reader was opened at: final after open, also on a pipe. */
 size_t kvi_reader_n_items(const kvarc_reader *r);
 /* Number of items of earlier states in the archive. */
 size_t kvi_reader_earlier_items(const kvarc_reader *r);
-/* Owned by the reader, valid until close. */
+/* The plan of item i of the state; owned by the reader, valid until close. */
 const struct kvi_restore *kvi_reader_restore(const kvarc_reader *r, size_t i);
 
 /*
@@ -27,8 +27,8 @@ typedef int (*kvi_blob_fn)(void *opaque, uint64_t item, uint64_t offset, const u
                            size_t bytes);
 
 /*
- * Set after open, before the first kvarc_reader_next_segment: BLOBs are handed
- * over, in the caller's thread, while kvarc_reader_next_segment and
+ * Sets the handler of BLOBs, after open, before the first kvarc_reader_next_segment: BLOBs are
+ * handed over, in the caller's thread, while kvarc_reader_next_segment and
  * kvarc_reader_segment_deliver pass them. Without a handler they are checked
  * and skipped. Works the same on files, on pipes and in salvage.
  */

@@ -86,7 +86,7 @@ struct kvi_reader_workers {
 	struct kvi_repeated *repeated; /* NULL until needed; guarded by predictors.lock */
 };
 
-/* Pool, coders, jobs; at the first use. */
+/* Makes pool, coders and jobs at the first use; later checks that no job is busy. */
 kvarc_ret kvi_reader_start(kvarc_reader *r);
 /* Ends the pool and frees coders and jobs; no job runs any more. */
 void kvi_reader_free_workers(kvarc_reader *r);

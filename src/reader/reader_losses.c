@@ -268,7 +268,7 @@ static int by_token(const void *a, const void *b)
 	return (x->t0 > y->t0) - (x->t0 < y->t0);
 }
 
-/* Tokens, each counted once, into the sums of their tracks. */
+/* Adds the tokens of spans, each counted once, to the sums of their tracks. */
 static void count_tokens(struct kvi_lost_span *span, size_t n, kvarc_loss *sums)
 {
 	uint64_t end = 0;
@@ -300,7 +300,7 @@ static void add_track(kvarc_loss *all, const kvarc_loss *loss)
 	all->lost_bytes = sum(all->lost_bytes, loss->lost_bytes);
 }
 
-/* Capacity of spans: all losses; of sums: all tracks and one more. */
+/* Sums up the losses. Capacity of spans: all losses; of sums: all tracks and one more. */
 static void sum_losses(kvarc_reader *r, struct kvi_lost_span *spans, kvarc_loss *sums)
 {
 	const size_t n = r->geometry.n_tracks;

@@ -43,8 +43,8 @@ kvarc_ret kvi_salvage_losses(kvarc_reader *r);
 kvarc_ret kvi_salvage_literals(kvarc_reader *r);
 /* Adds the chunk of a job that cannot be decoded, once. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_salvage_chunk(kvarc_reader *r, const struct kvi_decode_job *job);
-/* *sums: memory of alloc for n_tracks + 1 entries, as kvarc_reader_loss gives them; NULL on
- * failure. Returns OK, MEM, MEMLIMIT. */
+/* Sums up the losses. *sums: memory of alloc for n_tracks + 1 entries, as kvarc_reader_loss gives
+ * them; NULL on failure. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_salvage_sums(kvarc_reader *r, const struct kvi_alloc *alloc, kvarc_loss **sums);
 
 #endif

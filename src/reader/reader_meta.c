@@ -122,7 +122,7 @@ kvarc_ret kvi_reader_blob(kvarc_reader *r, const struct kvi_frame *frame, const 
 	return KVARC_OK;
 }
 
-/* Are all tokens of an item's areas there? tokens: by track. */
+/* Whether all tokens of an item's areas are there; tokens: by track. */
 static bool areas_fit(const struct kvi_restore *restore, const uint64_t *tokens)
 {
 	for (size_t i = 0; i < restore->n_pieces; i++) {

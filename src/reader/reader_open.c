@@ -151,7 +151,7 @@ static kvarc_ret open_crypt(kvarc_reader *r, const struct kvi_crypt *known)
 	                              r->error);
 }
 
-/* known: of another reader of the file, or NULL. */
+/* Opens the file. known: the file key of another reader of the file, or NULL. */
 static kvarc_ret open_file(kvarc_reader *r, const struct kvi_crypt *known)
 {
 	r->predictors.has_lock = !pthread_mutex_init(&r->predictors.lock, NULL);

@@ -58,12 +58,12 @@ kvi_reader_predictor_before(const struct kvi_reader_predictors *predictors, uint
 /* A PREDICTOR frame, the given one or another, that embeds its profile; NULL: none does. */
 struct kvi_predictor_ref *kvi_reader_embedding(const struct kvi_reader_predictors *predictors,
                                                struct kvi_predictor_ref *predictor);
-/* PREDICTOR: the model of predictor is needed. but: what there is instead. */
+/* Reports that the model of predictor is needed; but: what there is instead. Returns PREDICTOR. */
 kvarc_ret kvi_reader_missing_model(const struct kvi_predictor_ref *predictor, const char *but,
                                    kvarc_error *error);
 /* Frees all predictors with their profiles and prediction sessions. */
 void kvi_reader_forget_predictors(kvarc_reader *r);
-/* Prediction sessions that fell back to scalar arithmetic; no job is under way. */
+/* Number of prediction sessions that fell back to scalar arithmetic; no job is under way. */
 uint64_t kvi_reader_fallbacks(const kvarc_reader *r);
 
 #endif

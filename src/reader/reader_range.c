@@ -633,7 +633,7 @@ static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *range,
 	return KVARC_OK;
 }
 
-/* Tensor and head as one number, ascending in the order of chunks. */
+/* A number for tensor and head, ascending in the order of chunks. */
 static uint64_t place_of(uint32_t tensor, uint32_t head)
 {
 	return (uint64_t)tensor << 32 | head;

@@ -33,7 +33,7 @@ static kvarc_ret read_footer(kvarc_reader *r, struct kvi_resume *to)
 	return KVARC_OK;
 }
 
-/* BLOB bytes of items, and the identity: up to the end alone. */
+/* Reads the identity and counts BLOB bytes of items, from frames before the end alone. */
 static kvarc_ret take_frame(kvarc_reader *r, const struct kvi_walk *w)
 {
 	struct kvi_blob b;
@@ -100,7 +100,7 @@ static kvarc_ret walk(kvarc_reader *r, struct kvi_walk *w, struct kvi_resume *to
 	return ret;
 }
 
-/* blobs: their bytes were counted. */
+/* Checks that the packed files are complete. blobs: literal bytes were counted. */
 static kvarc_ret check_items(kvarc_reader *r, bool blobs)
 {
 	bool good = true;

@@ -150,7 +150,7 @@ static struct kvi_stored_copy *find_copy(kvarc_reader *r, const kvarc_stored *ke
 	return NULL;
 }
 
-/* Memory for a segment. NULL: out of memory. */
+/* Makes the memory for a segment. NULL: out of memory. */
 static struct kvi_stored_copy *new_copy(kvarc_reader *r, const kvarc_stored *key)
 {
 	struct kvi_stored_copy *c = kvi_calloc(&r->alloc, 1, sizeof *c);

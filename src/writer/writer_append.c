@@ -37,7 +37,7 @@ static int fetch_views(void *opaque, uint32_t tensor, uint32_t head, uint32_t he
 	return 0;
 }
 
-/* Waiting tokens as a fetch: finds the tensor's place in the packed block. */
+/* A kvarc_fetch of waiting tokens: finds the tensor in the packed block. */
 static int fetch_waiting(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads, uint64_t t0,
                          uint32_t n, void *dst)
 {
@@ -647,7 +647,7 @@ static kvarc_ret rewind_track(kvarc_writer *w, uint32_t track, uint64_t t0)
 	return ret;
 }
 
-/* NULL: a rewind is possible. */
+/* Why a rewind is not possible; NULL: it is. */
 static const char *why_not_rewind(const kvarc_writer *w)
 {
 	if (w->options.flags & KVARC_WRITE_STREAMABLE)

@@ -516,7 +516,7 @@ kvarc_ret kvi_writer_emit_predictor(kvarc_writer *w, uint64_t content_bytes)
 /* A PREDICTOR is repeated when the file is larger than this. */
 enum { COPY_FILE_MIN = 32 << 10 };
 
-/* PREDICTOR once more, so that a damaged one costs nothing. */
+/* Writes PREDICTOR once more, so that a damaged one costs nothing. */
 static kvarc_ret emit_predictor_copy(kvarc_writer *w)
 {
 	uint64_t first = w->predictor_sequence;

@@ -11,9 +11,9 @@ struct kvi_group;
 
 /* Calls the sink's flush. Returns OK, IO. */
 kvarc_ret kvi_writer_flush_sink(kvarc_writer *w);
-/* The KEY frames of an encrypted archive, or copies of them. */
+/* Writes the KEY frames of an encrypted archive, or copies of them. */
 kvarc_ret kvi_writer_emit_keys(kvarc_writer *w);
-/* The file key of the archive that is appended to. Returns OK, MEM, MEMLIMIT, OPTIONS. */
+/* Adopts the file key of the archive that is appended to. Returns OK, MEM, MEMLIMIT, OPTIONS. */
 kvarc_ret kvi_writer_resume_crypt(kvarc_writer *w);
 /* Writes a frame of a private type and random size where an encrypted archive was cut, so that
  * later frames have other offsets than the lost ones. Returns OK, MEM, MEMLIMIT, IO. */
@@ -46,9 +46,9 @@ kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *group, uint8
 /* Writes a COMMIT frame for everything written so far; checkpoint: NULL: it is none. Returns OK,
  * MEM, MEMLIMIT, IO. */
 kvarc_ret kvi_writer_emit_commit(kvarc_writer *w, const struct kvi_checkpoint *checkpoint);
-/* Copies of parameters, commit, index, footer. */
+/* Writes copies of parameters, commit, index and footer. */
 kvarc_ret kvi_writer_finish(kvarc_writer *w);
-/* PREDICTOR as w->predictor has it; content_bytes: size of the profile that follows, 0: none. */
+/* Writes PREDICTOR from w->predictor; content_bytes: size of the profile that follows, 0: none. */
 kvarc_ret kvi_writer_emit_predictor(kvarc_writer *w, uint64_t content_bytes);
 
 #endif

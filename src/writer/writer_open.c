@@ -214,7 +214,7 @@ static uint32_t head_bytes(const kvarc_tensor *tensor)
 	return tensor->channels * (uint32_t)kvarc_dtype_bytes(tensor->dtype);
 }
 
-/* Shorter segments where one head of a full one would pass chunk_bytes. */
+/* The tokens of a segment of a track: fewer where one head of a full one exceeds chunk_bytes. */
 static uint32_t track_tokens(const kvarc_writer *w, uint32_t track)
 {
 	uint32_t n = w->options.segment_tokens;
@@ -540,7 +540,7 @@ static bool leaves_out(const char *lossy)
 	return n >= sizeof end - 1 && !strcmp(lossy + n - (sizeof end - 1), end);
 }
 
-/* lenient: a damaged last segment may be there, which a rewind replaces before anything follows. */
+/* Continues the tracks. lenient: the last segment may be damaged, if a rewind replaces it first. */
 static kvarc_ret take_tracks(kvarc_writer *w, bool lenient)
 {
 	const bool unknown = leaves_out(kvi_identity_get(w->resumed.identity, "lossy"));

@@ -21,7 +21,7 @@ static bool may_have_model(const kvarc_tensor *tensor)
 	        tensor->kind == KVARC_MLA_LATENT);
 }
 
-/* NULL: no tensor could have a model. */
+/* Why the profile predicts no tensor; NULL: no tensor could have a model. */
 static const char *why_nothing(const kvarc_writer *w)
 {
 	const char *why = NULL;

@@ -7,9 +7,9 @@
 
 /* Makes the plan of the tensors that the profile of the options models; before groups are made. */
 kvarc_ret kvi_writer_plan(kvarc_writer *w);
-/* The models of tracks, at levels 4 to 8; after groups are made. */
+/* Opens the prediction sessions of tracks, at levels 4 to 8; after groups are made. */
 kvarc_ret kvi_writer_predictions(kvarc_writer *w);
-/* PREDICTOR, and PROFILE frames when the profile is embedded. */
+/* Writes PREDICTOR, and PROFILE frames when the profile is embedded. */
 kvarc_ret kvi_writer_emit_profile(kvarc_writer *w);
 
 #endif

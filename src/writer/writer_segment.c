@@ -298,7 +298,7 @@ static void observe(struct kvi_encode_job *job)
 	                       job->exact);
 }
 
-/* Upper tensors need not wait for the chunk to be written. */
+/* Publishes features early: upper tensors need not wait for the chunk to be written. */
 static void features_made(void *opaque)
 {
 	struct kvi_encode_job *j = opaque;
@@ -755,7 +755,7 @@ static bool outlive_job(const kvarc_writer *w, const struct kvi_group *group)
 	       keeps_states(w, group);
 }
 
-/* Memory that a job does not have, but needs for a segment. Returns OK, MEM, MEMLIMIT. */
+/* Allocates what a job needs for a segment and does not have. Returns OK, MEM, MEMLIMIT. */
 static kvarc_ret reserve(kvarc_writer *w, struct kvi_encode_job *job, bool own, bool again)
 {
 	if (own && !job->own)
