@@ -85,7 +85,7 @@ enum { BLOCK_BYTES = 1 << 18 };
 
 struct import_comparing {
 	const kvarc_import *im;
-	struct compared_item *items; /* one per item of the import */
+	struct compared_item *items; /* by item of the import */
 	size_t n;                    /* items of the archive */
 	uint8_t *block;
 	bool differs, unreadable;

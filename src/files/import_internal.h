@@ -55,7 +55,7 @@ struct kvi_imp_track {
 	uint64_t n;
 	uint64_t row;             /* row of a batch */
 	uint32_t item;            /* named tensors: the file that the track was made for */
-	bool one_layer;           /* that file has one layer, others beside it have others */
+	bool one_layer;           /* the item has one layer, files beside it have others */
 	struct kvi_imp_run *runs; /* none: positions 0, 1, 2, ... */
 	size_t n_runs, cap_runs;
 	bool has_ids;
@@ -69,7 +69,7 @@ struct kvi_imp_tensor {
 	kvarc_tensor pub;
 	char name[64];
 	uint32_t area;           /* first area of the tensor */
-	struct kvi_area_view at; /* its tensor field is not used here */
+	struct kvi_area_view at; /* strides; the tensor member is not used */
 };
 
 /*
@@ -88,7 +88,7 @@ struct kvi_imp_area {
 struct kvarc_import {
 	struct kvi_alloc alloc;
 	kvarc_error *error;
-	kvarc_import_options options; /* its pointers: during open only */
+	kvarc_import_options options; /* pointers are valid during open only */
 	struct kvi_gguf gguf;
 
 	struct kvi_imp_item *items;

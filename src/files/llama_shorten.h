@@ -62,7 +62,7 @@ struct kvi_llama_short {
 	uint64_t tokens; /* leading tokens that an engine can restore; 0: none */
 	uint64_t base;   /* leading tokens without those from checkpoints */
 	bool all;        /* all tokens, with the slot's own memories as they are */
-	const struct kvi_llama_checkpoint *state; /* its state ends the tokens, NULL: the slot's */
+	const struct kvi_llama_checkpoint *state; /* state at the end; NULL: the slot's */
 	bool window;          /* the window is joined from the slot and checkpoints */
 	uint64_t window_from; /* first position of the window */
 	/* Section of the window in the shorter file, NULL: none, and its bytes. */

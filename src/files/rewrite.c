@@ -986,7 +986,7 @@ static kvarc_ret read_ahead(struct range_transfer *transfer, uint64_t t0, uint32
 	kvarc_ret ret = kvarc_reader_read(transfer->r, &range, transfer->views);
 	if (ret != KVARC_MEMLIMIT)
 		return ret;
-	drop_ahead(transfer); /* its memory is needed for decoding */
+	drop_ahead(transfer); /* decoding needs the memory */
 	return KVARC_OK;
 }
 

@@ -14,7 +14,7 @@ struct kvi_stored_copy {
 	unsigned users; /* the reader while it caches the copy, and uses of the segment */
 	kvarc_stored key;
 	struct kvi_segment segment;
-	kvarc_view *views; /* one per tensor of the geometry, packed; zero for other tracks */
+	kvarc_view *views; /* by tensor of the geometry, packed; zero for other tracks */
 	uint8_t *data;     /* NULL: the track has no tensors */
 };
 
@@ -39,7 +39,7 @@ struct kvi_decode_job {
 	const uint8_t *stored;           /* the elements, from a store; NULL: in a frame */
 	struct kvi_buffer buffer, other; /* the frame; a frame that it repeats or refers to */
 	struct kvi_frame frame;          /* have_frame, else frame.offset */
-	struct kvi_chunk_ref ref;        /* what the frame must be */
+	struct kvi_chunk_ref ref;        /* index entry that the frame must match */
 	uint64_t segment_sequence;
 	struct kvi_segment_use *segment;
 	uint32_t order_index; /* index in the order of chunks */

@@ -22,7 +22,7 @@ struct kvi_located {
 	uint32_t tensor, layer;
 	uint16_t head;
 	uint64_t t0;     /* index of its first token in the track */
-	uint64_t offset; /* of its payload in the file; 0: predicted, encrypted or in a store */
+	uint64_t offset; /* payload in the file; 0: predicted, encrypted or in a store */
 	uint32_t bytes;  /* size of the payload */
 	struct kvi_chunk_header header;  /* not set where offset is 0 */
 	const struct kvi_params *params; /* NULL: the codec has none */

@@ -17,7 +17,7 @@
 
 /* The end of an archive: behind its FOOTER, or else behind its last COMMIT. */
 struct kvi_resume {
-	uint64_t offset, sequence; /* where the next frame goes, and its number */
+	uint64_t offset, sequence; /* offset and number of the next frame */
 	uint64_t last_index, last_commit;
 	/* Entries of the frames that no INDEX lists. */
 	struct kvi_out index;

@@ -50,7 +50,7 @@ KVI_SHARED kvarc_ret kvi_writer_plan_append(kvarc_writer *w, uint32_t track, uin
 /* A chunk that another encoder has encoded. */
 struct kvi_coded_chunk {
 	uint8_t codec;
-	uint32_t payload_bytes; /* of the CHUNK frame; the header has sequence numbers of 0 */
+	uint32_t payload_bytes; /* CHUNK frame payload; its header has sequence numbers of 0 */
 	uint32_t elements;      /* elements that the mask left */
 	uint64_t params_sequence;
 	struct kvi_h128 hash; /* hash of the elements that a decoder makes, if it was wanted */
