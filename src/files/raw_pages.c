@@ -563,7 +563,7 @@ static kvarc_ret add_areas(kvarc_import *im, uint32_t item, const struct raw_sha
 kvarc_ret kvi_import_raw(kvarc_import *im, uint32_t item)
 {
 	struct raw_description r;
-	struct raw_shape s;
+	struct raw_shape s = { 0 };
 	const uint64_t bytes = im->items[item].src.size;
 	kvarc_ret ret = read_shape(im, bytes, &r, &s);
 	if (ret)
