@@ -28,6 +28,7 @@ struct refreshing {
 	void (*report)(void *opaque, const char *text);
 	void *opaque;
 	uint64_t unreadable;
+	struct kvi_h128 listing;
 };
 
 /* ----- what is there ------------------------------------------------ */
@@ -229,30 +230,57 @@ static size_t missing(const struct refreshing *refreshing)
 	return n;
 }
 
+/* The names of all archives that were listed, as one number. */
+static struct kvi_h128 hash_listing(const struct refreshing *refreshing)
+{
+	struct kvi_h128 h = { 0, 0 };
+	for (size_t i = 0; i < refreshing->packs.n; i++)
+		h = kvi_h128_2(&h, sizeof h, KVI_LIST(struct listed_pack, refreshing->packs, i)->id,
+		               16);
+	return h;
+}
+
+/* kvi_index_refresh of what is in *f. */
+static kvarc_ret refresh(struct refreshing *f)
+{
+	kvarc_ret ret = list_packs(f);
+	if (!ret)
+		ret = kvi_index_packs(f->x, true, compare, f);
+	if (!ret)
+		ret = remove_gone(f);
+	/* Cut segments need look-ups: they come in a second go. */
+	const bool bulk = !ret && missing(f) >= BULK_LEAST && missing(f) == f->packs.n;
+	size_t left = 0;
+	if (bulk)
+		ret = kvi_index_bulk(f->x, true);
+	if (bulk && !ret)
+		ret = add_packs(f, false, &left);
+	if (bulk && !ret)
+		ret = kvi_index_bulk(f->x, false);
+	if (!ret)
+		ret = add_all(f);
+	f->listing = hash_listing(f);
+	kvi_free(&f->s->alloc, f->packs.p);
+	kvi_free(&f->s->alloc, f->gone.p);
+	return ret;
+}
+
 kvarc_ret kvi_index_refresh(struct kvarc_store *store, struct kvi_store_index *index,
                             void (*report)(void *opaque, const char *text), void *opaque,
                             uint64_t *unreadable)
 {
 	struct refreshing f = { .s = store, .x = index, .report = report, .opaque = opaque };
-	kvarc_ret ret = list_packs(&f);
-	if (!ret)
-		ret = kvi_index_packs(index, true, compare, &f);
-	if (!ret)
-		ret = remove_gone(&f);
-	/* Cut segments need look-ups: they come in a second go. */
-	const bool bulk = !ret && missing(&f) >= BULK_LEAST && missing(&f) == f.packs.n;
-	size_t left = 0;
-	if (bulk)
-		ret = kvi_index_bulk(index, true);
-	if (bulk && !ret)
-		ret = add_packs(&f, false, &left);
-	if (bulk && !ret)
-		ret = kvi_index_bulk(index, false);
-	if (!ret)
-		ret = add_all(&f);
-	kvi_free(&store->alloc, f.packs.p);
-	kvi_free(&store->alloc, f.gone.p);
+	kvarc_ret ret = refresh(&f);
 	*unreadable = f.unreadable;
+	return ret;
+}
+
+kvarc_ret kvi_index_refresh_listing(struct kvarc_store *store, struct kvi_store_index *index,
+                                    struct kvi_h128 *listing)
+{
+	struct refreshing f = { .s = store, .x = index };
+	kvarc_ret ret = refresh(&f);
+	*listing = f.listing;
 	return ret;
 }
 

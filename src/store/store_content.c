@@ -134,17 +134,20 @@ static int read_content(void *opaque, const kvarc_stored *st, const char *ns, in
 		                   .ids = ids,
 		                   .positions = positions,
 		                   .views = views };
-	uint64_t unreadable = 0;
+	struct kvi_h128 before = { 0, 0 }, listing;
 	if (!c->geometry)
 		return 1;
 	kvi_veil_hash(&c->veil, a.key, st->has_chain ? st->chain : st->digest);
 	kvi_veil_hash(&c->veil, a.digest, st->digest);
 	kvarc_ret ret = read_asked(&a);
-	/* Other processes have put it lately, or gc has put another archive in place of one. */
-	if (ret == KVARC_END) {
-		ret = kvi_index_refresh(c->s, c->s->index, NULL, NULL, &unreadable);
+	/* Other processes have put it lately, or gc has moved it, maybe again. */
+	for (int i = 0; i < KVI_LISTINGS_MOST && ret == KVARC_END; i++) {
+		ret = kvi_index_refresh_listing(c->s, c->s->index, &listing);
 		if (!ret)
 			ret = read_asked(&a);
+		if (i && kvi_h128_equal(before, listing))
+			break;
+		before = listing;
 	}
 	if (ret == KVARC_END || kvi_store_is_damage(c->s, ret))
 		ret = try_all(&a);

@@ -63,18 +63,36 @@ static kvarc_ret look(struct kvarc_store *store, const struct kvi_needs *needs, 
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
+/*
+ * Looks for the parts of a version in the archives that are there now. What is missing may have
+ * moved meanwhile: gc puts a copy behind the part of a listing that has passed, and removes the
+ * archive before it is read. So nothing is missing until two listings are the same.
+ */
+static kvarc_ret look_again(struct kvarc_store *store, const struct kvi_needs *needs, bool *missing)
+{
+	struct kvi_h128 before = { 0, 0 }, listing;
+	kvarc_ret ret = KVARC_OK;
+	*missing = true;
+	for (int i = 0; i < KVI_LISTINGS_MOST && *missing && !ret; i++) {
+		ret = kvi_index_refresh_listing(store, store->index, &listing);
+		if (!ret)
+			ret = look(store, needs, missing);
+		if (i && kvi_h128_equal(before, listing))
+			break;
+		before = listing;
+	}
+	return ret;
+}
+
 /* Looks in a new index of all archives before anybody believes that something is missing. If
  * nothing is missing there, the store's own index is wrong, and is made again. */
 static kvarc_ret look_afresh(struct kvarc_store *store, const struct kvi_needs *needs,
                              bool *missing)
 {
 	struct kvi_store_index *own;
-	uint64_t unreadable = 0;
 	kvarc_ret ret = kvi_fresh_index(store, &own);
 	if (!ret)
-		ret = kvi_index_refresh(store, store->index, NULL, NULL, &unreadable);
-	if (!ret)
-		ret = look(store, needs, missing);
+		ret = look_again(store, needs, missing);
 	kvi_own_index(store, &own);
 	if (ret || *missing)
 		return ret;
@@ -86,13 +104,9 @@ static kvarc_ret look_afresh(struct kvarc_store *store, const struct kvi_needs *
 static kvarc_ret find_missing(struct kvarc_store *store, const struct kvi_needs *needs,
                               bool *missing)
 {
-	uint64_t unreadable = 0;
 	kvarc_ret ret = look(store, needs, missing);
-	if (ret || !*missing)
-		return ret;
-	ret = kvi_index_refresh(store, store->index, NULL, NULL, &unreadable);
-	if (!ret)
-		ret = look(store, needs, missing);
+	if (!ret && *missing)
+		ret = look_again(store, needs, missing);
 	return ret || !*missing ? ret : look_afresh(store, needs, missing);
 }
 

@@ -15,6 +15,7 @@
 #include "veil.h"
 #include "util/alloc.h"
 #include "util/error.h"
+#include "util/hash.h"
 #include "util/list.h"
 
 /* Archives that stay open; tokens of a segment. */
@@ -232,6 +233,15 @@ kvarc_ret kvi_index_fill(struct kvarc_store *store, struct kvi_store_index *inde
 kvarc_ret kvi_index_refresh(struct kvarc_store *store, struct kvi_store_index *index,
                             void (*report)(void *opaque, const char *text), void *opaque,
                             uint64_t *unreadable);
+/* Listings after which a part is missing although archives still come and go between them. */
+enum { KVI_LISTINGS_MOST = 8 };
+/*
+ * kvi_index_refresh without reports; *listing: a number of the archives that were listed. What is
+ * not in the index then may have moved: gc puts a copy behind the part of a listing that has
+ * passed, and removes the archive before it is read. It is missing when two listings are the same.
+ */
+kvarc_ret kvi_index_refresh_listing(struct kvarc_store *store, struct kvi_store_index *index,
+                                    struct kvi_h128 *listing);
 /* Reads one archive into the index again, whose object differs from the one that the index knows.
  * Returns OK, IO, MEM, MEMLIMIT, DATA (the index is damaged). */
 kvarc_ret kvi_index_renew(struct kvarc_store *store, const uint8_t id[16],

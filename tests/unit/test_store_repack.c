@@ -362,6 +362,66 @@ static void test_others(void **state)
 		meet_all(what, GC);
 }
 
+/* Two collections of another program at calls of a load: each moves what a version needs. */
+struct two_moves {
+	struct test_store t;
+	struct test_hook hook;
+	int second, moves; /* second: the call of the second one */
+};
+
+static void move(void *opaque)
+{
+	struct two_moves *x = opaque;
+	if (x->moves > 1)
+		return;
+	const char *session = x->moves++ ? "b" : "long";
+	assert_int_equal(kvarc_store_remove(x->t.s, session, NULL), KVARC_OK);
+	assert_int_equal(store_gc_now(x->t.s).repacked, 1);
+	x->hook.at = x->second;
+}
+
+/* Returns how many calls there were. */
+static int load_while_moving(int first, int second)
+{
+	struct two_moves x = { .second = second };
+	struct test_store y;
+	char index[100];
+	store_new(&y); /* its index knows no archive of what follows */
+	strcpy(x.t.folder, y.folder);
+	snprintf(index, sizeof index, "%s/far.sqlite", y.folder);
+	x.t.index = index;
+	assert_int_equal(store_again(&x.t, NULL), KVARC_OK);
+	store_save_slot(x.t.s, "c", test_slot(100, NONE));
+	store_save_slot(x.t.s, "long", test_slot(300, NONE));
+	store_save_slot(x.t.s, "long", test_slot(500, 290));
+	store_save_slot(x.t.s, "long", test_slot(3000, 290));
+	store_save_slot(x.t.s, "b", test_slot(1300, 290));
+	store_save_slot(x.t.s, "c", test_slot(700, 290));
+	hook_start(&x.hook, y.s, first, move, &x);
+	const kvarc_session_version v = store_load_nowhere(y.s, "c");
+	const int calls = x.hook.calls;
+	hook_end(&x.hook, y.s);
+	assert_int_equal(v.number, 2);
+	assert_int_equal(v.passed_over, 0);
+	store_end(&x.t);
+	store_remove(&y);
+	return calls;
+}
+
+/* The last version is loaded, not the one before, whenever its parts move: at every third call, or
+ * at every $MEET_STEP-th. */
+static void test_moving(void **state)
+{
+	const char *given = getenv("MEET_STEP");
+	const int step = given ? atoi(given) : 3;
+	int calls = 1;
+	(void)state;
+	for (int first = 0; first < calls; first += step)
+		for (int second = first + 1; second <= calls; second += step)
+			calls = load_while_moving(first, second);
+	assert_true(calls > 10);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -369,6 +429,7 @@ int main(void)
 		cmocka_unit_test(test_tail),   cmocka_unit_test(test_options),
 		cmocka_unit_test(test_whole),  cmocka_unit_test(test_damage),
 		cmocka_unit_test(test_crash),  cmocka_unit_test(test_others),
+		cmocka_unit_test(test_moving),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
