@@ -311,15 +311,16 @@ static void check_one(struct store_worker *w)
 }
 
 /* No version behind the one that was loaded was acknowledged before, unless it may be gone. */
-static void check_last(struct store_worker *w, const char *name, uint64_t number, size_t records)
+static void check_last(struct store_worker *w, const char *name, uint64_t number, uint64_t passed,
+                       size_t records)
 {
 	ledger_read(&w->ledger);
 	for (size_t i = w->ledger.n; i-- > 0;) {
 		const struct ledger_operation *o = &w->ledger.list[i];
 		if (o->acknowledged && o->number > number && o->end < records &&
 		    strcmp(o->session, name) == 0 && !ledger_excuses(&w->ledger, o)) {
-			lose("%s: version %d was loaded, and %d was acknowledged", name,
-			     (int)number, (int)o->number);
+			lose("%s: %d was loaded, %d passed over, and %d was acknowledged", name,
+			     (int)number, (int)passed, (int)o->number);
 			return;
 		}
 	}
@@ -340,7 +341,7 @@ static void load_last(struct store_worker *w)
 	/* The only version may be one that is not acknowledged yet, and whose save finds just now
 	 * that gc has removed what it needs. */
 	if (!ret || ret == KVARC_END || (ret == KVARC_STORE && !is_locked(w, ret)))
-		check_last(w, name, ret ? 0 : v.number, records);
+		check_last(w, name, ret ? 0 : v.number, ret ? 0 : v.passed_over, records);
 	else if (!is_locked(w, ret) && !may_fail(w, ret))
 		lose("load %s: %s", name, w->m.error.text);
 }
