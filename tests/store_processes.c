@@ -312,15 +312,15 @@ static void check_one(struct store_worker *w)
 
 /* No version behind the one that was loaded was acknowledged before, unless it may be gone. */
 static void check_last(struct store_worker *w, const char *name, uint64_t number, uint64_t passed,
-                       size_t records)
+                       size_t records, const char *why)
 {
 	ledger_read(&w->ledger);
 	for (size_t i = w->ledger.n; i-- > 0;) {
 		const struct ledger_operation *o = &w->ledger.list[i];
 		if (o->acknowledged && o->number > number && o->end < records &&
 		    strcmp(o->session, name) == 0 && !ledger_excuses(&w->ledger, o)) {
-			lose("%s: %d was loaded, %d passed over, and %d was acknowledged", name,
-			     (int)number, (int)passed, (int)o->number);
+			lose("%s: %d was loaded, %d passed over, and %d was acknowledged: %s", name,
+			     (int)number, (int)passed, (int)o->number, number ? "" : why);
 			return;
 		}
 	}
@@ -336,12 +336,14 @@ static void load_last(struct store_worker *w)
 	ledger_read(&w->ledger);
 	const size_t records = w->ledger.records;
 	const kvarc_ret ret = load(w, name, 0, &v, &digest);
+	char why[300];
+	snprintf(why, sizeof why, "%d: %s", (int)ret, w->m.error.text);
 	if (!ret && (!made_file_of(&f, &v) || !kvi_h128_equal(digest, made_digest(f))))
 		lose("wrong bytes: %s@%d", name, (int)v.number);
 	/* The only version may be one that is not acknowledged yet, and whose save finds just now
 	 * that gc has removed what it needs. */
 	if (!ret || ret == KVARC_END || (ret == KVARC_STORE && !is_locked(w, ret)))
-		check_last(w, name, ret ? 0 : v.number, ret ? 0 : v.passed_over, records);
+		check_last(w, name, ret ? 0 : v.number, ret ? 0 : v.passed_over, records, why);
 	else if (!is_locked(w, ret) && !may_fail(w, ret))
 		lose("load %s: %s", name, w->m.error.text);
 }
