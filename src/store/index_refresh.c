@@ -275,12 +275,21 @@ kvarc_ret kvi_index_refresh(struct kvarc_store *store, struct kvi_store_index *i
 	return ret;
 }
 
-kvarc_ret kvi_index_refresh_listing(struct kvarc_store *store, struct kvi_store_index *index,
-                                    struct kvi_h128 *listing)
+kvarc_ret kvi_index_refresh_until(struct kvarc_store *store, struct kvi_store_index *index,
+                                  kvarc_ret (*ask)(void *opaque), void *opaque)
 {
-	struct refreshing f = { .s = store, .x = index };
-	kvarc_ret ret = refresh(&f);
-	*listing = f.listing;
+	enum { LISTINGS_MOST = 8 }; /* archives come and go between two listings again and again */
+	struct kvi_h128 before = { 0, 0 };
+	kvarc_ret ret = KVARC_END;
+	for (int i = 0; i < LISTINGS_MOST && ret == KVARC_END; i++) {
+		struct refreshing f = { .s = store, .x = index };
+		ret = refresh(&f);
+		if (!ret)
+			ret = ask(opaque);
+		if (i && kvi_h128_equal(before, f.listing))
+			break;
+		before = f.listing;
+	}
 	return ret;
 }
 

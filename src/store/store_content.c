@@ -123,6 +123,12 @@ kvarc_ret kvi_doubt_damaged(struct kvarc_store *store, const uint8_t id[16])
 	return ret;
 }
 
+/* read_asked for kvi_index_refresh_until. */
+static kvarc_ret ask_segment(void *opaque)
+{
+	return read_asked(opaque);
+}
+
 /* kvarc_reader_options.stored_read of an archive; opaque: struct kvi_store_content. */
 static int read_content(void *opaque, const kvarc_stored *st, const char *ns, int32_t *ids,
                         int32_t *positions, const kvarc_view *views)
@@ -134,21 +140,14 @@ static int read_content(void *opaque, const kvarc_stored *st, const char *ns, in
 		                   .ids = ids,
 		                   .positions = positions,
 		                   .views = views };
-	struct kvi_h128 before = { 0, 0 }, listing;
 	if (!c->geometry)
 		return 1;
 	kvi_veil_hash(&c->veil, a.key, st->has_chain ? st->chain : st->digest);
 	kvi_veil_hash(&c->veil, a.digest, st->digest);
 	kvarc_ret ret = read_asked(&a);
 	/* Other processes have put it lately, or gc has moved it, maybe again. */
-	for (int i = 0; i < KVI_LISTINGS_MOST && ret == KVARC_END; i++) {
-		ret = kvi_index_refresh_listing(c->s, c->s->index, &listing);
-		if (!ret)
-			ret = read_asked(&a);
-		if (i && kvi_h128_equal(before, listing))
-			break;
-		before = listing;
-	}
+	if (ret == KVARC_END)
+		ret = kvi_index_refresh_until(c->s, c->s->index, ask_segment, &a);
 	if (ret == KVARC_END || kvi_store_is_damage(c->s, ret))
 		ret = try_all(&a);
 	if (ret && !kvi_store_may_pass(ret)) {

@@ -63,25 +63,27 @@ static kvarc_ret look(struct kvarc_store *store, const struct kvi_needs *needs, 
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
-/*
- * Looks for the parts of a version in the archives that are there now. What is missing may have
- * moved meanwhile: gc puts a copy behind the part of a listing that has passed, and removes the
- * archive before it is read. So nothing is missing until two listings are the same.
- */
+struct parts_asked {
+	struct kvarc_store *s;
+	const struct kvi_needs *needs;
+};
+
+/* Looks for the parts of a version. Returns OK, END (some are missing), IO, MEM. */
+static kvarc_ret ask_parts(void *opaque)
+{
+	const struct parts_asked *asked = opaque;
+	bool missing = true;
+	kvarc_ret ret = look(asked->s, asked->needs, &missing);
+	return !ret && missing ? KVARC_END : ret;
+}
+
+/* Looks for the parts of a version in the archives that are there now. */
 static kvarc_ret look_again(struct kvarc_store *store, const struct kvi_needs *needs, bool *missing)
 {
-	struct kvi_h128 before = { 0, 0 }, listing;
-	kvarc_ret ret = KVARC_OK;
-	*missing = true;
-	for (int i = 0; i < KVI_LISTINGS_MOST && *missing && !ret; i++) {
-		ret = kvi_index_refresh_listing(store, store->index, &listing);
-		if (!ret)
-			ret = look(store, needs, missing);
-		if (i && kvi_h128_equal(before, listing))
-			break;
-		before = listing;
-	}
-	return ret;
+	struct parts_asked asked = { store, needs };
+	kvarc_ret ret = kvi_index_refresh_until(store, store->index, ask_parts, &asked);
+	*missing = ret == KVARC_END;
+	return *missing ? KVARC_OK : ret;
 }
 
 /* Looks in a new index of all archives before anybody believes that something is missing. If

@@ -233,15 +233,14 @@ kvarc_ret kvi_index_fill(struct kvarc_store *store, struct kvi_store_index *inde
 kvarc_ret kvi_index_refresh(struct kvarc_store *store, struct kvi_store_index *index,
                             void (*report)(void *opaque, const char *text), void *opaque,
                             uint64_t *unreadable);
-/* Listings after which a part is missing although archives still come and go between them. */
-enum { KVI_LISTINGS_MOST = 8 };
 /*
- * kvi_index_refresh without reports; *listing: a number of the archives that were listed. What is
- * not in the index then may have moved: gc puts a copy behind the part of a listing that has
- * passed, and removes the archive before it is read. It is missing when two listings are the same.
+ * Refreshes the index and asks, until ask(opaque) returns something else than END, or two listings
+ * of the archives are the same. What an index lacks after one listing may have moved: gc puts a
+ * copy behind the part of the listing that has passed, and removes the archive before it is read.
+ * Returns what ask returned last; IO, MEM, MEMLIMIT of a refresh.
  */
-kvarc_ret kvi_index_refresh_listing(struct kvarc_store *store, struct kvi_store_index *index,
-                                    struct kvi_h128 *listing);
+kvarc_ret kvi_index_refresh_until(struct kvarc_store *store, struct kvi_store_index *index,
+                                  kvarc_ret (*ask)(void *opaque), void *opaque);
 /* Reads one archive into the index again, whose object differs from the one that the index knows.
  * Returns OK, IO, MEM, MEMLIMIT, DATA (the index is damaged). */
 kvarc_ret kvi_index_renew(struct kvarc_store *store, const uint8_t id[16],
