@@ -233,11 +233,15 @@ static size_t missing(const struct refreshing *refreshing)
 /* The names of all archives that were listed, as one number. */
 static struct kvi_h128 hash_listing(const struct refreshing *refreshing)
 {
-	struct kvi_h128 h = { 0, 0 };
-	for (size_t i = 0; i < refreshing->packs.n; i++)
-		h = kvi_h128_2(&h, sizeof h, KVI_LIST(struct listed_pack, refreshing->packs, i)->id,
-		               16);
-	return h;
+	struct {
+		struct kvi_h128 before;
+		uint8_t id[16];
+	} next = { .before = { 0, 0 } };
+	for (size_t i = 0; i < refreshing->packs.n; i++) {
+		memcpy(next.id, KVI_LIST(struct listed_pack, refreshing->packs, i)->id, 16);
+		next.before = kvi_h128(&next, sizeof next);
+	}
+	return next.before;
 }
 
 /* kvi_index_refresh of what is in *f. */
