@@ -91,7 +91,7 @@ complete -c kvarc -n '__fish_seen_subcommand_from session' -l slot-folder -r -F 
 complete -c kvarc -n '__fish_seen_subcommand_from session' -l have -r -F -d 'send: leave out the archives of this list, of '\''store have'\'''
 complete -c kvarc -n '__fish_seen_subcommand_from store' -l budget -x -d 'gc: remove the least recently used versions down to SIZE'
 complete -c kvarc -n '__fish_seen_subcommand_from store' -l keep-versions -x -d 'gc: of each session only the last N versions stay'
-complete -c kvarc -n '__fish_seen_subcommand_from store' -l grace -x -d 'gc: leave archives younger than TIME alone (1h; 90s, 30m, 2d)'
+complete -c kvarc -n '__fish_seen_subcommand_from store' -l grace -x -d 'gc: leave archives younger than TIME alone (2h; 90s, 30m, 2d)'
 complete -c kvarc -n '__fish_seen_subcommand_from store' -l dry-run -d 'gc: remove nothing'
 complete -c kvarc -n '__fish_seen_subcommand_from store' -l no-repack -d 'gc: copy no archives of which little is needed'
 complete -c kvarc -n '__fish_seen_subcommand_from pack unpack test cut append compact train bench eval session store watch' -l threads -s T -x -d 'number of threads, 0 for all cores (default: up to 4)'

@@ -303,7 +303,7 @@ typedef struct kvarc_gc_options {
 	 * for it */
 	uint64_t budget;
 	uint64_t keep;  /* of each session this many last versions stay; 0: all */
-	uint64_t grace; /* archives younger than this many seconds are left alone; 0: 3600 */
+	uint64_t grace; /* archives younger than this many seconds are left alone; 0: 7200 */
 	int dry_run;    /* nothing is removed */
 	int no_grace;   /* grace is 0 seconds: no other process may save meanwhile */
 	/* NULL, or called with one line about each thing that cannot be read or was removed */

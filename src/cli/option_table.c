@@ -752,7 +752,7 @@ const struct option_row options_rows[] = {
 	  "gc: of each session only the last N versions stay",
 	  NUMBER(keep_versions, 1, 1 << 30, "a number, at least 1") },
 	{ 0, "grace", "TIME", ARG_VALUE, NULL, VERB_STORE,
-	  "gc: leave archives younger than TIME alone (1h; 90s, 30m, 2d)",
+	  "gc: leave archives younger than TIME alone (2h; 90s, 30m, 2d)",
 	  CALL(options_set_grace) },
 	{ 0, "dry-run", NULL, ARG_NONE, NULL, VERB_STORE, "gc: remove nothing", FLAG(dry_run) },
 	{ 0, "no-repack", NULL, ARG_NONE, NULL, VERB_STORE,

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { NONE = UINT32_MAX };
@@ -112,6 +113,42 @@ static kvarc_ret run_beside(kvarc_store *s, enum beside what)
 	if (what == SAVE)
 		return store_save_slot(s, "a", test_slot(310, NONE)).version ? KVARC_OK : KVARC_IO;
 	return kvarc_store_gc(s, &o, NULL);
+}
+
+/* Sets the time of a manifest, which is that of its last load. */
+static void used_before(const struct test_store *t, const char *key, int seconds)
+{
+	char path[300];
+	const time_t then = time(NULL) - seconds;
+	const struct timespec times[2] = { { .tv_sec = then }, { .tv_sec = then } };
+	store_file(t, key, 0, path);
+	assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+/* Clocks differ by up to an hour: what a machine with a late clock has just loaded was loaded an
+ * hour ago for a gc, and stays whatever the budget is. */
+static void test_clocks(void **state)
+{
+	struct test_store t;
+	kvarc_gc_options o = KVARC_GC_OPTIONS_INIT;
+	kvarc_gc_result r;
+	(void)state;
+	store_new(&t);
+	store_save_slot(t.s, "a", test_slot(300, NONE));
+	/* the gc is on another machine, whose index knows of no load */
+	store_end(&t);
+	char index[300];
+	snprintf(index, sizeof index, "%s/index.sqlite", t.folder);
+	assert_int_equal(unlink(index), 0);
+	assert_int_equal(store_again(&t, NULL), KVARC_OK);
+	o.budget = 1;
+	used_before(&t, "sessions/a/1", 3600 + 600);
+	assert_int_equal(kvarc_store_gc(t.s, &o, &r), KVARC_OK);
+	assert_int_equal(r.versions, 0);
+	used_before(&t, "sessions/a/1", 7200 + 600);
+	assert_int_equal(kvarc_store_gc(t.s, &o, &r), KVARC_OK);
+	assert_int_equal(r.versions, 1);
+	store_remove(&t);
 }
 
 /* Only what was read is removed: the new version stays, and its number is a new one. (A budget of
@@ -524,6 +561,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_numbers),
+		cmocka_unit_test(test_clocks),
 		cmocka_unit_test(test_removal),
 		cmocka_unit_test(test_renewed),
 		cmocka_unit_test(test_marks),

@@ -332,7 +332,7 @@ class Store:
            dry_run: bool = False, repack: bool = True) -> Collected:
         """Removes archives that no version needs. budget: bytes that archives may take: versions
         are removed until they do; keep: last versions of each session that stay, 0: all. grace:
-        seconds, younger archives are left alone, None: an hour, 0: no other process may save.
+        seconds, younger archives are left alone, None: two hours, 0: no other process may save.
         repack: of archives of which less than half is needed that is copied."""
         options, result = ffi.new("kvarc_gc_options *"), ffi.new("kvarc_gc_result *")
         options.budget, options.keep, options.dry_run = budget, keep, dry_run
