@@ -153,12 +153,13 @@ kvarc_ret kvi_manifests(struct kvarc_store *store, const char *prefix, kvi_manif
 	return ret;
 }
 
-/* Keys of one session: the numbers of its versions, and the highest of its marks. */
+/* Keys of one session: the numbers of its versions, the highest of its marks, and the numbers of
+ * its old marks. */
 struct session_keys {
 	struct kvarc_store *s;
 	const char *session;
-	struct kvi_list *numbers;
-	uint64_t marked, below; /* highest mark; marks below `below` are listed */
+	struct kvi_list *numbers, *old; /* uint64_t; old may be NULL */
+	uint64_t marked;
 	kvarc_ret ret;
 };
 
@@ -179,14 +180,20 @@ static int add_number(void *opaque, const struct kvi_object *object)
 {
 	struct session_keys *x = opaque;
 	struct kvi_session_key k;
+	struct kvi_list *list = NULL;
 	if (kvi_mark_key_parse(&k, object->key)) {
-		if (is_of(x, &k) && k.number > x->marked)
+		if (!is_of(x, &k))
+			return 0;
+		if (k.number > x->marked)
 			x->marked = k.number;
-		return 0;
+		if (object->time && object->time <= kvi_store_now() - MARK_SECONDS)
+			list = x->old;
+	} else if (kvi_session_key_parse(&k, object->key) && is_of(x, &k)) {
+		list = x->numbers;
 	}
-	if (!kvi_session_key_parse(&k, object->key) || !is_of(x, &k))
+	if (!list)
 		return 0;
-	uint64_t *to = kvi_list_add(x->numbers, &x->s->alloc, sizeof *to);
+	uint64_t *to = kvi_list_add(list, &x->s->alloc, sizeof *to);
 	if (to)
 		*to = k.number;
 	else
@@ -194,10 +201,14 @@ static int add_number(void *opaque, const struct kvi_object *object)
 	return x->ret != KVARC_OK;
 }
 
-kvarc_ret kvi_session_numbers(struct kvarc_store *store, const char *session,
-                              struct kvi_list *numbers, uint64_t *marked)
+/* kvi_session_numbers; *old, which may be NULL: the numbers of marks that were put long ago. */
+static kvarc_ret list_session(struct kvarc_store *store, const char *session,
+                              struct kvi_list *numbers, uint64_t *marked, struct kvi_list *old)
 {
-	struct session_keys x = { .s = store, .session = session, .numbers = numbers };
+	struct session_keys x = { .s = store,
+		                  .session = session,
+		                  .numbers = numbers,
+		                  .old = old };
 	char prefix[KVI_KEY_MAX + 1];
 	kvarc_ret ret = KVARC_OK;
 	if (marked)
@@ -207,6 +218,8 @@ kvarc_ret kvi_session_numbers(struct kvarc_store *store, const char *session,
 	/* A list takes its time: where one version was put and the one before it removed meanwhile,
 	 * it may have neither. So a session is not there when it was not there again. */
 	for (int i = 0; i < LOOKS_MOST && !ret && !numbers->n && (i < 2 || x.marked); i++) {
+		if (old)
+			old->n = 0;
 		ret = store->backend->calls->list(store->backend, prefix, add_number, &x,
 		                                  store->error);
 		ret = x.ret ? x.ret : ret;
@@ -216,6 +229,12 @@ kvarc_ret kvi_session_numbers(struct kvarc_store *store, const char *session,
 	if (!ret && numbers->n)
 		qsort(numbers->p, numbers->n, sizeof(uint64_t), by_number);
 	return ret ? ret : numbers->n ? KVARC_OK : KVARC_END;
+}
+
+kvarc_ret kvi_session_numbers(struct kvarc_store *store, const char *session,
+                              struct kvi_list *numbers, uint64_t *marked)
+{
+	return list_session(store, session, numbers, marked, NULL);
 }
 
 kvarc_ret kvi_version_read(struct kvarc_store *store, const char *session, uint64_t *number,
@@ -253,14 +272,14 @@ static struct kvi_session_key key_of(const struct kvarc_store *store, const char
 	return k;
 }
 
-/* The number behind all that were used. Returns OK, END (`first`, and there are versions), IO, MEM,
- * PROG. */
+/* The number behind all that were used, and the numbers of old marks. Returns OK, END (`first`, and
+ * there are versions), IO, MEM, PROG. */
 static kvarc_ret find_next(struct kvarc_store *store, const char *session, bool first,
-                           uint64_t *next)
+                           uint64_t *next, struct kvi_list *old)
 {
 	struct kvi_list numbers = { 0 };
 	uint64_t last = 0;
-	kvarc_ret ret = kvi_session_numbers(store, session, &numbers, &last);
+	kvarc_ret ret = list_session(store, session, &numbers, &last, old);
 	if (!ret && *KVI_LIST(uint64_t, numbers, numbers.n - 1) > last)
 		last = *KVI_LIST(uint64_t, numbers, numbers.n - 1);
 	kvi_free(&store->alloc, numbers.p);
@@ -274,19 +293,81 @@ static kvarc_ret find_next(struct kvarc_store *store, const char *session, bool 
 	                                        "store: the session has no next version");
 }
 
-/* Whether a version that was put has a number that was used before: others have put and removed one
- * since the number was found. Then it goes again. */
-static kvarc_ret check_number(struct kvarc_store *store, const char *session, uint64_t number,
-                              const struct kvi_manifest *manifest, bool *used)
+/* Puts the mark of a number. Returns OK, END (it is there), IO, MEM. */
+static kvarc_ret put_mark(struct kvarc_store *store, const struct kvi_session_key *session_key)
+{
+	/* A mark has no bytes: a full disk may have a name left, though no block. */
+	const kvarc_source source = kvi_text_source("", 0);
+	char key[KVI_KEY_MAX + 1];
+	return kvi_mark_key(key, session_key)
+	               ? store->backend->calls->put(store->backend, key, &source, store->error)
+	               : kvi_fail(store->error, KVARC_PROG,
+	                          "store: the name of the session is too long");
+}
+
+static kvarc_ret fail_race(struct kvarc_store *store)
+{
+	return kvi_fail(
+		store->error, KVARC_IO,
+		"store: other programs put versions of the session all the time; try again");
+}
+
+/* Takes the number behind all that were used, by its mark, which one process alone can put. Old
+ * marks, which are lower, say nothing any more; where they cannot be removed they stay. Returns as
+ * find_next, and IO where others take every number first. */
+static kvarc_ret claim_number(struct kvarc_store *store, const char *session, bool first,
+                              uint64_t *number)
+{
+	kvarc_ret ret = KVARC_END;
+	for (int i = 0; i < RACES_MOST && ret == KVARC_END; i++) {
+		struct kvi_list old = { 0 };
+		ret = find_next(store, session, first, number, &old);
+		const bool versions = ret == KVARC_END;
+		const struct kvi_session_key k = key_of(store, session, *number);
+		if (!ret)
+			ret = put_mark(store, &k);
+		for (size_t n = 0; n < old.n && !ret; n++) {
+			const struct kvi_session_key o =
+				key_of(store, session, *KVI_LIST(uint64_t, old, n));
+			char key[KVI_KEY_MAX + 1];
+			if (kvi_mark_key(key, &o))
+				(void)store->backend->calls->remove(store->backend, key, NULL);
+		}
+		kvi_free(&store->alloc, old.p);
+		if (versions)
+			return KVARC_END;
+	}
+	return ret == KVARC_END ? fail_race(store) : ret;
+}
+
+/* Whether a session has other versions than the one that was put. Returns OK (it has not), END, IO,
+ * MEM. */
+static kvarc_ret check_first(struct kvarc_store *store, const char *session, uint64_t number)
 {
 	struct kvi_list numbers = { 0 };
-	uint64_t marked = 0;
-	kvarc_ret ret = kvi_session_numbers(store, session, &numbers, &marked);
+	kvarc_ret ret = kvi_session_numbers(store, session, &numbers, NULL);
+	const bool alone = ret || (numbers.n == 1 && *KVI_LIST(uint64_t, numbers, 0) == number);
 	kvi_free(&store->alloc, numbers.p);
-	if (ret == KVARC_END) /* the version was removed already, which is fine */
-		ret = KVARC_OK;
-	*used = marked >= number;
-	if (ret || *used)
+	if (ret == KVARC_END) /* others have removed it, which is fine */
+		return KVARC_OK;
+	return ret ? ret : alone ? KVARC_OK : KVARC_END;
+}
+
+/* Puts a manifest under a number that was claimed. Returns OK, END (it is to be put under another
+ * number), IO, MEM, PROG. */
+static kvarc_ret put_numbered(struct kvarc_store *store, const char *session,
+                              struct kvi_manifest *manifest, bool first, uint64_t number)
+{
+	char key[KVI_KEY_MAX + 1];
+	if (!kvi_version_key(key, store->name_space, session, number))
+		return kvi_fail(store->error, KVARC_PROG,
+		                "store: the name of the session is too long");
+	kvarc_ret ret = put_manifest(store, key, manifest);
+	if (ret || !first)
+		return ret;
+	/* Two forks may put the first version at once: who looks last sees both, and goes. */
+	ret = check_first(store, session, number);
+	if (ret)
 		kvi_version_take_back(store, session, number, manifest);
 	return ret;
 }
@@ -294,71 +375,23 @@ static kvarc_ret check_number(struct kvarc_store *store, const char *session, ui
 kvarc_ret kvi_version_put(struct kvarc_store *store, const char *session,
                           struct kvi_manifest *manifest, bool first, uint64_t *number)
 {
+	kvarc_ret ret = KVARC_END;
 	*number = 0;
-	for (int i = 0; i < RACES_MOST; i++) {
-		char key[KVI_KEY_MAX + 1];
+	for (int i = 0; i < RACES_MOST && ret == KVARC_END; i++) {
 		uint64_t next = 0;
-		bool used = false;
-		kvarc_ret ret = find_next(store, session, first, &next);
+		ret = claim_number(store, session, first, &next);
 		if (ret)
 			return ret;
-		if (!kvi_version_key(key, store->name_space, session, next))
-			return kvi_fail(store->error, KVARC_PROG,
-			                "store: the name of the session is too long");
-		ret = put_manifest(store, key, manifest);
-		if (ret == KVARC_END)
-			continue;
-		if (!ret)
-			ret = check_number(store, session, next, manifest, &used);
-		if (ret || !used) {
-			*number = ret ? 0 : next;
-			return ret;
-		}
+		ret = put_numbered(store, session, manifest, first, next);
+		*number = ret ? 0 : next;
 	}
-	return kvi_fail(
-		store->error, KVARC_IO,
-		"store: other programs put versions of the session all the time; try again");
+	return ret == KVARC_END ? fail_race(store) : ret;
 }
 
-static int remove_mark(void *opaque, const struct kvi_object *object)
-{
-	struct session_keys *x = opaque;
-	struct kvi_session_key k;
-	char *to;
-	if (!kvi_mark_key_parse(&k, object->key) || !is_of(x, &k) || k.number >= x->below ||
-	    !object->time || object->time > kvi_store_now() - MARK_SECONDS)
-		return 0;
-	to = kvi_list_add(x->numbers, &x->s->alloc, KVI_KEY_MAX + 1);
-	if (to)
-		memcpy(to, object->key, strlen(object->key) + 1);
-	return 0;
-}
-
-/* Old marks that are lower say nothing any more, and may stay. */
 kvarc_ret kvi_version_mark(struct kvarc_store *store, const struct kvi_session_key *session_key)
 {
-	/* A mark has no bytes: a full disk may have a name left, though no block. */
-	const kvarc_source source = kvi_text_source("", 0);
-	const struct kvi_backend_calls *calls = store->backend->calls;
-	struct kvi_list keys = { 0 };
-	struct session_keys lower = { .s = store,
-		                      .session = session_key->name,
-		                      .numbers = &keys,
-		                      .below = session_key->number };
-	char key[KVI_KEY_MAX + 1], prefix[KVI_KEY_MAX + 1];
-	if (!kvi_mark_key(key, session_key) ||
-	    !kvi_session_prefix(prefix, session_key->name_space, session_key->name))
-		return kvi_fail(store->error, KVARC_IO,
-		                "store: the name of the session is too long");
-	kvarc_ret ret = calls->put(store->backend, key, &source, store->error);
-	if (ret && ret != KVARC_END)
-		return ret;
-	(void)calls->list(store->backend, prefix, remove_mark, &lower, NULL);
-	for (size_t i = 0; i < keys.n; i++)
-		(void)calls->remove(store->backend, (const char *)keys.p + i * (KVI_KEY_MAX + 1),
-		                    NULL);
-	kvi_free(&store->alloc, keys.p);
-	return KVARC_OK;
+	kvarc_ret ret = put_mark(store, session_key);
+	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
 kvarc_ret kvi_version_remove(struct kvarc_store *store, const struct kvi_session_key *session_key,
@@ -389,7 +422,6 @@ void kvi_version_take_back(struct kvarc_store *store, const char *session, uint6
 	const struct kvi_session_key k = key_of(store, session, number);
 	/* A version that cannot be removed is one that does not load: a load uses the one
 	 * before. */
-	if (kvi_version_mark(store, &k) == KVARC_OK)
-		(void)kvi_version_remove(store, &k, manifest->digest);
+	(void)kvi_version_remove(store, &k, manifest->digest);
 	*store->error = was;
 }

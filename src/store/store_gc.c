@@ -23,9 +23,9 @@
 
 /*
  * A gc deletes within DELETE_SECONDS of its start, or not at all; another one takes its tombstones
- * over after STALE_SECONDS. Between them lies what clocks may differ by, which is an hour. The grace
- * period is longer than that: what was put or loaded within the hour before a gc stays, also when
- * the clock of the gc is early and the one of the load late.
+ * over after STALE_SECONDS. Between them lies what clocks may differ by, which is an hour. The
+ * grace period is longer than that: what was put or loaded within the hour before a gc stays, also
+ * when the clock of the gc is early and the one of the load late.
  */
 enum { GRACE_SECONDS = 7200, DELETE_SECONDS = 1800, STALE_SECONDS = 7200 };
 /* A look at the keys of all manifests is good for this long, or for as long as it took itself. */

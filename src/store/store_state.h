@@ -249,8 +249,7 @@ kvarc_ret kvi_index_renew(struct kvarc_store *store, const uint8_t id[16],
 /* Sessions (sessions.c). */
 
 /* The numbers of a session's versions, ascending: entries of numbers are uint64_t. *marked, which
- * may be NULL: up to here numbers were used by versions that were removed. Returns OK, END (none;
- * *marked is set), IO, MEM. */
+ * may be NULL: up to here numbers were taken. Returns OK, END (none; *marked is set), IO, MEM. */
 kvarc_ret kvi_session_numbers(struct kvarc_store *store, const char *session,
                               struct kvi_list *numbers, uint64_t *marked);
 /* Reads the manifest under a key. Returns OK, END (there is none), DATA, OPTIONS, IO, MEM. */
@@ -262,15 +261,14 @@ kvarc_ret kvi_version_read(struct kvarc_store *store, const char *session, uint6
                            struct kvi_manifest *manifest);
 /* n bytes in memory, which stay the caller's, as a source. */
 kvarc_source kvi_text_source(const char *text, size_t n);
-/* Compare and swap: puts a manifest as the version behind the last one that there ever was, which
- * nobody else has put; `first`: of a session that has none. *number: which it is; 0 unless the
- * return is OK. manifest->digest is set. Returns OK, END (with `first`: it has versions), IO, MEM,
- * PROG. */
+/* Puts a manifest as the version behind the last one that there ever was: it takes the number by a
+ * mark, which one process alone can put, so that a number is never used twice; `first`: of a
+ * session that has no version. *number: which it is; 0 unless the return is OK. manifest->digest is
+ * set. Returns OK, END (with `first`: it has versions), IO, MEM, PROG. */
 kvarc_ret kvi_version_put(struct kvarc_store *store, const char *session,
                           struct kvi_manifest *manifest, bool first, uint64_t *number);
-/* Before versions of a session are removed, the highest of which is session_key: says that the
- * numbers up to there were used, so that a save that has found one of them free, before others
- * took it, does not take it again. Returns OK, IO, MEM. */
+/* Before versions of a session are removed, the highest of which is session_key: sees to it that
+ * its mark is there, also where somebody has put the version without one. Returns OK, IO, MEM. */
 kvarc_ret kvi_version_mark(struct kvarc_store *store, const struct kvi_session_key *session_key);
 /* Removes a version, up to whose number there is a mark, and whose manifest is the one that
  * was read or put, by its digest; NULL: that which is there now. Returns OK, END (it is not

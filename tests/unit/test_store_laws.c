@@ -63,8 +63,8 @@ static void test_numbers(void **state)
 	const struct timespec old[2] = { { .tv_sec = 1000 }, { .tv_sec = 1000 } };
 	assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
 	assert_int_equal(kvarc_store_remove(t.s, "a", NULL), KVARC_OK);
-	assert_int_equal(access(path, F_OK), -1);
 	assert_int_equal(kvarc_store_fork(t.s, "b", 0, "a"), KVARC_OK);
+	assert_int_equal(access(path, F_OK), -1);
 	assert_int_equal(store_save_slot(t.s, "a/b", test_slot(100, NONE)).version, 1);
 	assert_int_equal(kvarc_store_remove(t.s, "a/b", NULL), KVARC_OK);
 	assert_int_equal(store_save_slot(t.s, "a/b", test_slot(100, NONE)).version, 2);
@@ -116,7 +116,7 @@ static kvarc_ret run_beside(kvarc_store *s, enum beside what)
 }
 
 /* Sets the time of a manifest, which is that of its last load. */
-static void used_before(const struct test_store *t, const char *key, int seconds)
+static void used_before(struct test_store *t, const char *key, int seconds)
 {
 	char path[300];
 	const time_t then = time(NULL) - seconds;
@@ -219,6 +219,53 @@ static void test_marks(void **state)
 				assert_true(*KVI_LIST(uint64_t, numbers, numbers.n - 1 - i) ==
 				            3 - i);
 			kvi_free(&t.s->alloc, numbers.p);
+			store_remove(&t);
+		}
+}
+
+/* A save that is slow and then dies: `left` calls behind the one before which another process has
+ * saved the session and removed it. */
+struct slow_save {
+	struct other x;
+	struct test_hook hook;
+	int left;
+};
+
+static void save_and_remove(void *opaque)
+{
+	struct slow_save *slow = opaque;
+	slow->x.saved = store_save_slot(slow->x.t.s, "a", test_slot(250, 0)).version;
+	assert_int_equal(kvarc_store_remove(slow->x.t.s, "a", NULL), KVARC_OK);
+	slow->hook.fn = NULL;
+	slow->hook.fails = true;
+	slow->hook.at += slow->left;
+}
+
+/* The number of a version that was removed never shows another one, whatever a slow save does with
+ * a number that it had found free, and wherever it dies. */
+static void test_dies(void **state)
+{
+	(void)state;
+	for (int left = 1; left < 8; left++)
+		for (int at = 0, done = 0; !done; at++) {
+			struct test_store t;
+			struct slow_save slow = { .left = left };
+			struct slot_made s = test_slot(310, NONE), other = test_slot(250, 0);
+			kvarc_saved saved;
+			store_new(&t);
+			store_save_slot(t.s, "a", test_slot(100, NONE));
+			other_open(&slow.x, &t);
+			hook_start(&slow.hook, t.s, at, save_and_remove, &slow);
+			(void)store_save_bytes(t.s, "a", &s, NULL, &saved);
+			done = slow.hook.calls <= at;
+			hook_end(&slow.hook, t.s);
+			assert_int_equal(store_again(&t, NULL), KVARC_OK);
+			if (!done)
+				assert_int_equal(store_compare(t.s, "a", slow.x.saved, &other),
+				                 KVARC_END);
+			slot_free(&s);
+			slot_free(&other);
+			store_end(&slow.x.t);
 			store_remove(&t);
 		}
 }
@@ -565,6 +612,7 @@ int main(void)
 		cmocka_unit_test(test_removal),
 		cmocka_unit_test(test_renewed),
 		cmocka_unit_test(test_marks),
+		cmocka_unit_test(test_dies),
 		cmocka_unit_test(test_fork_fails),
 		cmocka_unit_test(test_put_back),
 		cmocka_unit_test(test_next_save),
