@@ -21,11 +21,7 @@ libkvistore_la_SOURCES += \
 	src/store/store_state.h \
 	src/store/service.c \
 	src/store/store_index.c src/store/store_index.h \
-	src/store/index_state.h \
-	src/store/index_copy.c \
 	src/store/sqlite_calls.c src/store/sqlite_calls.h \
-	src/store/index_changes.c \
-	src/store/index_queries.c \
 	src/store/index_fill.c \
 	src/store/index_refresh.c \
 	src/store/store_packs.c \

@@ -1,19 +1,71 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_index.c - the index of a store: its file, its tables, its statements */
+/* store_index.c - the index of a store: its file, its tables, what is added, what it answers */
 #include "config.h"
 
-#include "index_state.h"
+#include "store_index.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "util/error.h"
+#include "sqlite_calls.h"
 #include "util/arguments.h"
+#include "util/bytes.h"
+#include "util/error.h"
 
-/* Column segments.wn: whole_n of a row; -1: a whole segment that is marked as damaged. */
+/* Statements, which are prepared when the index is opened. */
+enum index_statement {
+	ADD_PACK,
+	ADD_ROW,
+	ADD_REF,
+	SET_DIGEST,
+	SET_FIRST,
+	SET_DOUBT,
+	TRUST_ROWS,
+	DOUBT_ROWS,
+	DOUBT_AT,
+	DOUBTS,
+	BREAK_PACK,
+	END_PACK,
+	GET_PACK,
+	PACKS_COUNTED,
+	DROP_ROWS,
+	DROP_REFS,
+	DROP_PACK,
+	FIND_PACK,
+	LENGTHS,
+	MATCH,
+	CHILDREN,
+	HOLDERS,
+	PACKS_ALL,
+	ROWS,
+	REFS,
+	COUNT_PACKS,
+	COUNT_ROWS,
+	USE,
+	LAST_USE,
+	STATEMENTS
+};
+
+/* Values of packs.sealed: encrypted and known; encrypted and not known; not whole. */
+enum { SEALED = 1, LOCKED = 2, BROKEN = 3 };
+
+/* segments.wn of a whole segment that is marked as damaged. */
+enum { DOUBTED = -1 };
+
+/* An index that is open. */
+struct kvi_store_index {
+	struct kvi_alloc alloc;
+	sqlite3 *db;
+	kvarc_error *error;
+	bool damaged;
+	bool unusable; /* the file cannot be read or written */
+	sqlite3_stmt *statements[STATEMENTS];
+};
+
 /* Version of the tables below, with the letters KVA in front. */
 #define INDEX_VERSION "1263943940"
 enum { BUSY_MS = 60000, RETRY_MS = 10, NAME_BYTES = 4096 };
@@ -44,52 +96,53 @@ static const char drop_trees[] = "DROP INDEX IF EXISTS children; DROP INDEX IF E
 	"(SELECT count(*) FROM segments s WHERE s.pack = packs.pack) + " \
 	"(SELECT count(*) FROM refs r WHERE r.pack = packs.pack)"
 
-static const char *const texts[KVI_STATEMENTS] = {
-	[KVI_ADD_PACK] = "INSERT INTO packs(id, bytes, time, sealed, stamp, rows)"
-			 " VALUES(?1, ?2, ?3, ?4, ?5, 0)",
-	[KVI_ADD_ROW] = "INSERT INTO segments(pack, ns, key, parent, first, track, n, t0, chain,"
-			" digest, wn, wchain, wdigest, id)"
-			" VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
-	[KVI_ADD_REF] = "INSERT INTO refs VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-	[KVI_SET_DIGEST] = "UPDATE segments SET digest = ?2 WHERE seg = ?1",
-	[KVI_DROP_ROWS] = "DELETE FROM segments WHERE pack = ?1",
-	[KVI_DROP_REFS] = "DELETE FROM refs WHERE pack = ?1",
-	[KVI_DROP_PACK] = "DELETE FROM packs WHERE pack = ?1",
-	[KVI_FIND_PACK] = "SELECT pack FROM packs WHERE id = ?1 AND sealed <= ?2",
-	[KVI_SET_FIRST] = "UPDATE segments SET first = ?2 WHERE seg = ?1",
-	[KVI_SET_DOUBT] = "UPDATE segments SET wn = ?2 WHERE seg = ?1 AND wn <= 0",
-	[KVI_TRUST_ROWS] = "UPDATE segments SET wn = 0 WHERE pack = ?1 AND wn < 0",
-	[KVI_DOUBT_ROWS] = "UPDATE segments SET wn = -1 WHERE pack = ?1 AND wn = 0",
-	[KVI_DOUBT_AT] = "UPDATE segments SET wn = -1 WHERE pack = ?1 AND track = ?2 AND t0 = ?3"
-			 " AND wn = 0",
-	[KVI_DOUBTS] = "SELECT " COLUMNS "WHERE s.wn = -1",
-	[KVI_BREAK_PACK] = "UPDATE packs SET sealed = 3 WHERE pack = ?1",
-	[KVI_END_PACK] = "UPDATE packs SET rows = " ROWS_OF_PACK " WHERE pack = ?1",
-	[KVI_GET_PACK] = "SELECT pack, id, bytes, time, sealed, stamp, 0 FROM packs WHERE id = ?1",
-	[KVI_LENGTHS] = "SELECT DISTINCT n FROM segments WHERE parent = ?1 ORDER BY n DESC",
-	[KVI_MATCH] = "SELECT " COLUMNS "WHERE s.key = ?1 AND s.parent = ?2 AND s.ns = ?3"
-		      " AND s.wn >= 0 LIMIT ?4",
-	[KVI_CHILDREN] = "SELECT " COLUMNS "WHERE s.parent = ?1 AND s.n > 0"
-			 " AND (s.first = ?2 OR s.first IS NULL) AND s.wn = 0 AND s.ns = ?3"
-			 " ORDER BY s.n DESC LIMIT ?4",
-	[KVI_HOLDERS] = "SELECT " COLUMNS "WHERE s.key = ?1 AND s.ns = ?2 AND s.wn = ?4"
-			" LIMIT ?3",
-	[KVI_PACKS_ALL] = "SELECT pack, id, bytes, time, sealed, stamp, 0 FROM packs ORDER BY pack",
-	[KVI_PACKS_COUNTED] = "SELECT pack, id, bytes, time, sealed, stamp,"
-			      " rows <> " ROWS_OF_PACK " FROM packs ORDER BY pack",
-	[KVI_ROWS] = "SELECT " COLUMNS "WHERE s.pack = ?1 AND s.wn = 0 ORDER BY s.track, s.t0",
-	[KVI_REFS] = "SELECT pack, ns, track, t0, n, left, chained, key, digest FROM refs"
-		     " WHERE pack = ?1 ORDER BY track, rowid",
-	[KVI_COUNT_PACKS] = "SELECT count(*) FROM packs",
-	[KVI_COUNT_ROWS] = "SELECT count(*) FROM segments WHERE wn = 0",
-	[KVI_USE] = "INSERT INTO uses VALUES(?1, ?2)"
-		    " ON CONFLICT(version) DO UPDATE SET time = max(time, ?2)",
-	[KVI_LAST_USE] = "SELECT time FROM uses WHERE version = ?1",
+static const char *const texts[STATEMENTS] = {
+	[ADD_PACK] = "INSERT INTO packs(id, bytes, time, sealed, stamp, rows)"
+		     " VALUES(?1, ?2, ?3, ?4, ?5, 0)",
+	[ADD_ROW] = "INSERT INTO segments(pack, ns, key, parent, first, track, n, t0, chain,"
+		    " digest, wn, wchain, wdigest, id)"
+		    " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+	[ADD_REF] = "INSERT INTO refs VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+	[SET_DIGEST] = "UPDATE segments SET digest = ?2 WHERE seg = ?1",
+	[DROP_ROWS] = "DELETE FROM segments WHERE pack = ?1",
+	[DROP_REFS] = "DELETE FROM refs WHERE pack = ?1",
+	[DROP_PACK] = "DELETE FROM packs WHERE pack = ?1",
+	[FIND_PACK] = "SELECT pack FROM packs WHERE id = ?1 AND sealed <= ?2",
+	[SET_FIRST] = "UPDATE segments SET first = ?2 WHERE seg = ?1",
+	[SET_DOUBT] = "UPDATE segments SET wn = ?2 WHERE seg = ?1 AND wn <= 0",
+	[TRUST_ROWS] = "UPDATE segments SET wn = 0 WHERE pack = ?1 AND wn < 0",
+	[DOUBT_ROWS] = "UPDATE segments SET wn = -1 WHERE pack = ?1 AND wn = 0",
+	[DOUBT_AT] = "UPDATE segments SET wn = -1 WHERE pack = ?1 AND track = ?2 AND t0 = ?3"
+		     " AND wn = 0",
+	[DOUBTS] = "SELECT " COLUMNS "WHERE s.wn = -1",
+	[BREAK_PACK] = "UPDATE packs SET sealed = 3 WHERE pack = ?1",
+	[END_PACK] = "UPDATE packs SET rows = " ROWS_OF_PACK " WHERE pack = ?1",
+	[GET_PACK] = "SELECT pack, id, bytes, time, sealed, stamp, 0 FROM packs WHERE id = ?1",
+	[LENGTHS] = "SELECT DISTINCT n FROM segments WHERE parent = ?1 ORDER BY n DESC",
+	[MATCH] = "SELECT " COLUMNS "WHERE s.key = ?1 AND s.parent = ?2 AND s.ns = ?3"
+		  " AND s.wn >= 0 LIMIT ?4",
+	[CHILDREN] = "SELECT " COLUMNS "WHERE s.parent = ?1 AND s.n > 0"
+		     " AND (s.first = ?2 OR s.first IS NULL) AND s.wn = 0 AND s.ns = ?3"
+		     " ORDER BY s.n DESC LIMIT ?4",
+	[HOLDERS] = "SELECT " COLUMNS "WHERE s.key = ?1 AND s.ns = ?2 AND s.wn = ?4"
+		    " LIMIT ?3",
+	[PACKS_ALL] = "SELECT pack, id, bytes, time, sealed, stamp, 0 FROM packs ORDER BY pack",
+	[PACKS_COUNTED] = "SELECT pack, id, bytes, time, sealed, stamp,"
+			  " rows <> " ROWS_OF_PACK " FROM packs ORDER BY pack",
+	[ROWS] = "SELECT " COLUMNS "WHERE s.pack = ?1 AND s.wn = 0 ORDER BY s.track, s.t0",
+	[REFS] = "SELECT pack, ns, track, t0, n, left, chained, key, digest FROM refs"
+		 " WHERE pack = ?1 ORDER BY track, rowid",
+	[COUNT_PACKS] = "SELECT count(*) FROM packs",
+	[COUNT_ROWS] = "SELECT count(*) FROM segments WHERE wn = 0",
+	[USE] = "INSERT INTO uses VALUES(?1, ?2)"
+		" ON CONFLICT(version) DO UPDATE SET time = max(time, ?2)",
+	[LAST_USE] = "SELECT time FROM uses WHERE version = ?1",
 };
 
 /* ----- errors and statements ------------------------------------------------ */
 
-kvarc_ret kvi_index_fail(struct kvi_store_index *index, int code)
+/* Fills the error for a code of SQLite. Returns DATA, IO or MEM. */
+static kvarc_ret fail_index(struct kvi_store_index *index, int code)
 {
 	const char *text = index->db ? sqlite3_errmsg(index->db) : sqlite3_errstr(code);
 	kvarc_ret ret = KVARC_IO;
@@ -108,29 +161,71 @@ kvarc_ret kvi_index_fail(struct kvi_store_index *index, int code)
 static kvarc_ret run_text(struct kvi_store_index *index, const char *text)
 {
 	int code = sqlite3_exec(index->db, text, NULL, NULL, NULL);
-	return code == SQLITE_OK ? KVARC_OK : kvi_index_fail(index, code);
+	return code == SQLITE_OK ? KVARC_OK : fail_index(index, code);
 }
 
-sqlite3_stmt *kvi_index_prepare(struct kvi_store_index *index, enum kvi_index_statement which,
-                                kvarc_ret *ret)
+/* A statement, ready to be bound; NULL: *ret says why. */
+static sqlite3_stmt *prepare(struct kvi_store_index *index, enum index_statement which,
+                             kvarc_ret *ret)
 {
 	int code = SQLITE_OK;
 	*ret = KVARC_OK;
 	if (!index->statements[which])
 		code = sqlite3_prepare_v3(index->db, texts[which], -1, SQLITE_PREPARE_PERSISTENT,
 		                          &index->statements[which], NULL);
-	*ret = code == SQLITE_OK ? KVARC_OK : kvi_index_fail(index, code);
+	*ret = code == SQLITE_OK ? KVARC_OK : fail_index(index, code);
 	return *ret ? NULL : index->statements[which];
 }
 
-kvarc_ret kvi_index_finish(struct kvi_store_index *index, sqlite3_stmt *statement, int code,
-                           kvarc_ret ret)
+/* Ends a statement after its last step, whose code it gets: returns ret, or what the code means. */
+static kvarc_ret finish(struct kvi_store_index *index, sqlite3_stmt *statement, int code,
+                        kvarc_ret ret)
 {
 	if (code != SQLITE_DONE && code != SQLITE_ROW && !ret)
-		ret = kvi_index_fail(index, code);
+		ret = fail_index(index, code);
 	sqlite3_reset(statement);
 	sqlite3_clear_bindings(statement);
 	return ret;
+}
+
+/* ----- a copy in memory ------------------------------------------------ */
+
+enum { URI_BYTES = 3 * 4096 };
+
+/* A URI of a file that nobody changes. SQLite needs no file beside it then, which it could not make
+ * in a folder that cannot be written. False: the path is too long. */
+static bool make_uri(char uri[URI_BYTES], const char *path)
+{
+	size_t n = (size_t)sprintf(uri, "file:");
+	for (; *path && n < URI_BYTES - 32; path++)
+		n += (size_t)sprintf(uri + n, strchr("%?#", *path) ? "%%%02X" : "%c",
+		                     (unsigned char)*path);
+	sprintf(uri + n, "?immutable=1");
+	return !*path;
+}
+
+/* Copies all pages of a file. What is not a database of ours is found by those who open it. */
+static bool copy_pages(sqlite3 *to, const char *name, int flags)
+{
+	sqlite3 *from = NULL;
+	bool done = false;
+	if (sqlite3_open_v2(name, &from, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | flags,
+	                    NULL) == SQLITE_OK) {
+		sqlite3_backup *copy = sqlite3_backup_init(to, "main", from, "main");
+		done = copy && sqlite3_backup_step(copy, -1) == SQLITE_DONE;
+		done = copy && sqlite3_backup_finish(copy) == SQLITE_OK && done;
+	}
+	sqlite3_close(from);
+	return done;
+}
+
+/* Fills an empty database in memory with that of a file, which is not changed. False: it cannot be
+ * read. */
+static bool copy_database(sqlite3 *to, const char *path)
+{
+	char uri[URI_BYTES];
+	return copy_pages(to, path, 0) ||
+	       (make_uri(uri, path) && copy_pages(to, uri, SQLITE_OPEN_URI));
 }
 
 /* ----- the file ------------------------------------------------ */
@@ -160,12 +255,12 @@ static kvarc_ret connect(struct kvi_store_index *index, const char *path)
 		sqlite3_busy_timeout(index->db, BUSY_MS);
 		code = set_up(index->db);
 	}
-	return code == SQLITE_OK ? KVARC_OK : kvi_index_fail(index, code);
+	return code == SQLITE_OK ? KVARC_OK : fail_index(index, code);
 }
 
 static void disconnect(struct kvi_store_index *index)
 {
-	for (int i = 0; i < KVI_STATEMENTS; i++) {
+	for (int i = 0; i < STATEMENTS; i++) {
 		sqlite3_finalize(index->statements[i]);
 		index->statements[i] = NULL;
 	}
@@ -180,7 +275,7 @@ static kvarc_ret read_version(struct kvi_store_index *index, sqlite3_int64 *vers
 	*version = 0;
 	if (code == SQLITE_OK && (code = sqlite3_step(q)) == SQLITE_ROW)
 		*version = sqlite3_column_int64(q, 0);
-	kvarc_ret ret = code == SQLITE_ROW ? KVARC_OK : kvi_index_fail(index, code);
+	kvarc_ret ret = code == SQLITE_ROW ? KVARC_OK : fail_index(index, code);
 	sqlite3_finalize(q);
 	return ret;
 }
@@ -207,8 +302,8 @@ static kvarc_ret make_tables(struct kvi_store_index *index, bool *made)
 static kvarc_ret try_statements(struct kvi_store_index *index)
 {
 	kvarc_ret ret = KVARC_OK;
-	for (int i = 0; i < KVI_STATEMENTS && !ret; i++)
-		kvi_index_prepare(index, (enum kvi_index_statement)i, &ret);
+	for (int i = 0; i < STATEMENTS && !ret; i++)
+		prepare(index, (enum index_statement)i, &ret);
 	return ret;
 }
 
@@ -292,7 +387,7 @@ kvarc_ret kvi_index_open_copy(struct kvi_store_index **out, const char *path,
 	if (ret)
 		return ret;
 	struct kvi_store_index *x = *out;
-	*made = !kvi_index_copy(x->db, path) || read_version(x, &version) ||
+	*made = !copy_database(x->db, path) || read_version(x, &version) ||
 	        version != strtoll(INDEX_VERSION, NULL, 10) || try_statements(x);
 	if (!*made)
 		return KVARC_OK;
@@ -341,4 +436,487 @@ kvarc_ret kvi_index_clear(struct kvi_store_index *index)
 kvarc_ret kvi_index_bulk(struct kvi_store_index *index, bool on)
 {
 	return run_text(index, on ? drop_trees : make_trees);
+}
+
+/* ----- changes ------------------------------------------------ */
+
+static kvarc_ret step_once(struct kvi_store_index *index, sqlite3_stmt *statement)
+{
+	return finish(index, statement, sqlite3_step(statement), KVARC_OK);
+}
+
+static void bind_number(sqlite3_stmt *statement, int at, uint64_t n)
+{
+	sqlite3_bind_int64(statement, at, (sqlite3_int64)n);
+}
+
+static void bind_hash(sqlite3_stmt *statement, int at, const uint8_t hash[16])
+{
+	sqlite3_bind_blob(statement, at, hash, 16, SQLITE_STATIC);
+}
+
+kvarc_ret kvi_index_add_pack(struct kvi_store_index *index, struct kvi_index_pack *pack)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = prepare(index, ADD_PACK, &ret);
+	if (!q)
+		return ret;
+	bind_hash(q, 1, pack->id);
+	bind_number(q, 2, pack->bytes);
+	sqlite3_bind_int64(q, 3, pack->time);
+	sqlite3_bind_int(q, 4,
+	                 pack->broken      ? BROKEN
+	                 : pack->locked    ? LOCKED
+	                 : pack->encrypted ? SEALED
+	                                   : 0);
+	bind_number(q, 5, pack->stamp);
+	ret = step_once(index, q);
+	pack->pack = sqlite3_last_insert_rowid(index->db);
+	return ret;
+}
+
+static uint64_t short_key(const uint8_t hash[16])
+{
+	return kvi_load64(hash);
+}
+
+kvarc_ret kvi_index_add_row(struct kvi_store_index *index, const struct kvi_index_row *r)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = prepare(index, ADD_ROW, &ret);
+	if (!q)
+		return ret;
+	sqlite3_bind_int64(q, 1, r->pack);
+	bind_number(q, 2, r->name_space);
+	bind_number(q, 3, short_key(r->has_chain ? r->chain : r->digest));
+	bind_number(q, 4, r->parent);
+	if (r->has_first)
+		sqlite3_bind_int(q, 5, r->first);
+	bind_number(q, 6, r->track);
+	bind_number(q, 7, r->n);
+	bind_number(q, 8, r->t0);
+	if (r->has_chain)
+		bind_hash(q, 9, r->chain);
+	if (r->has_digest)
+		bind_hash(q, 10, r->digest);
+	bind_number(q, 11, r->whole_n);
+	bind_hash(q, 14, r->id);
+	if (r->whole_n) {
+		bind_hash(q, 12, r->whole_chain);
+		bind_hash(q, 13, r->whole_digest);
+	}
+	return step_once(index, q);
+}
+
+kvarc_ret kvi_index_add_ref(struct kvi_store_index *index, const struct kvi_index_ref *r)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = prepare(index, ADD_REF, &ret);
+	if (!q)
+		return ret;
+	sqlite3_bind_int64(q, 1, r->pack);
+	bind_number(q, 2, r->name_space);
+	bind_number(q, 3, r->track);
+	bind_number(q, 4, r->t0);
+	bind_number(q, 5, r->n);
+	bind_number(q, 6, r->left);
+	bind_number(q, 7, r->has_chain);
+	bind_hash(q, 8, r->key);
+	bind_hash(q, 9, r->digest);
+	return step_once(index, q);
+}
+
+kvarc_ret kvi_index_set_digest(struct kvi_store_index *index, int64_t row, const uint8_t digest[16])
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = prepare(index, SET_DIGEST, &ret);
+	if (!q)
+		return ret;
+	sqlite3_bind_int64(q, 1, row);
+	bind_hash(q, 2, digest);
+	return step_once(index, q);
+}
+
+kvarc_ret kvi_index_set_first(struct kvi_store_index *index, int64_t row, int32_t first)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = prepare(index, SET_FIRST, &ret);
+	if (!q)
+		return ret;
+	sqlite3_bind_int64(q, 1, row);
+	sqlite3_bind_int(q, 2, first);
+	return step_once(index, q);
+}
+
+kvarc_ret kvi_index_set_doubt(struct kvi_store_index *index, int64_t row, bool damaged)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = prepare(index, SET_DOUBT, &ret);
+	if (!q)
+		return ret;
+	sqlite3_bind_int64(q, 1, row);
+	sqlite3_bind_int(q, 2, damaged ? DOUBTED : 0);
+	return step_once(index, q);
+}
+
+/* Statements whose only value is the number of a pack; one that is not there is fine. */
+static kvarc_ret run_on_pack(struct kvi_store_index *index, const uint8_t id[16], size_t n,
+                             const enum index_statement *statements)
+{
+	int64_t pack;
+	kvarc_ret ret = kvi_index_find_any(index, id, &pack);
+	if (ret)
+		return ret == KVARC_END ? KVARC_OK : ret;
+	for (size_t i = 0; i < n && !ret; i++) {
+		sqlite3_stmt *q = prepare(index, statements[i], &ret);
+		if (!q)
+			break;
+		sqlite3_bind_int64(q, 1, pack);
+		ret = step_once(index, q);
+	}
+	return ret;
+}
+
+kvarc_ret kvi_index_break(struct kvi_store_index *index, const uint8_t id[16])
+{
+	static const enum index_statement steps[] = { DOUBT_ROWS, BREAK_PACK };
+	return run_on_pack(index, id, 2, steps);
+}
+
+kvarc_ret kvi_index_trust(struct kvi_store_index *index, const uint8_t id[16])
+{
+	static const enum index_statement steps[] = { TRUST_ROWS };
+	int64_t pack;
+	kvarc_ret ret = kvi_index_find_pack(index, id, &pack);
+	if (ret == KVARC_END)
+		return kvi_index_remove_pack(index, id);
+	return ret ? ret : run_on_pack(index, id, 1, steps);
+}
+
+kvarc_ret kvi_index_remove_pack(struct kvi_store_index *index, const uint8_t id[16])
+{
+	static const enum index_statement steps[] = { DROP_ROWS, DROP_REFS, DROP_PACK };
+	return run_on_pack(index, id, 3, steps);
+}
+
+kvarc_ret kvi_index_doubt_at(struct kvi_store_index *index, const struct kvi_index_row *row)
+{
+	int64_t pack;
+	kvarc_ret ret = kvi_index_find_any(index, row->id, &pack);
+	sqlite3_stmt *q = ret ? NULL : prepare(index, DOUBT_AT, &ret);
+	if (!q)
+		return ret == KVARC_END ? KVARC_OK : ret;
+	sqlite3_bind_int64(q, 1, pack);
+	bind_number(q, 2, row->track);
+	bind_number(q, 3, row->t0);
+	return step_once(index, q);
+}
+
+kvarc_ret kvi_index_end_pack(struct kvi_store_index *index, int64_t pack)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = prepare(index, END_PACK, &ret);
+	if (!q)
+		return ret;
+	sqlite3_bind_int64(q, 1, pack);
+	return step_once(index, q);
+}
+
+kvarc_ret kvi_index_use(struct kvi_store_index *index, const char *key, int64_t time)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = prepare(index, USE, &ret);
+	if (!q)
+		return ret;
+	sqlite3_bind_text(q, 1, key, -1, SQLITE_STATIC);
+	sqlite3_bind_int64(q, 2, time);
+	return step_once(index, q);
+}
+
+/* ----- questions ------------------------------------------------ */
+
+/* False: there is none. */
+static bool get_hash(uint8_t out[16], sqlite3_stmt *statement, int column)
+{
+	if (sqlite3_column_bytes(statement, column) != 16) {
+		memset(out, 0, 16);
+		return false;
+	}
+	memcpy(out, sqlite3_column_blob(statement, column), 16);
+	return true;
+}
+
+bool kvi_index_same_object(const struct kvi_index_pack *pack, const struct kvi_object *object)
+{
+	return pack->bytes == object->bytes &&
+	       (!pack->stamp || !object->stamp || pack->stamp == object->stamp);
+}
+
+/* The number in the first column of the first row. */
+static kvarc_ret ask_number(struct kvi_store_index *index, sqlite3_stmt *statement, int64_t *n)
+{
+	int code = sqlite3_step(statement);
+	*n = code == SQLITE_ROW ? sqlite3_column_int64(statement, 0) : 0;
+	return finish(index, statement, code, code == SQLITE_DONE ? KVARC_END : KVARC_OK);
+}
+
+/* highest: of packs.sealed. */
+static kvarc_ret find_pack(struct kvi_store_index *index, const uint8_t id[16], int highest,
+                           int64_t *pack)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = prepare(index, FIND_PACK, &ret);
+	if (!q)
+		return ret;
+	bind_hash(q, 1, id);
+	sqlite3_bind_int(q, 2, highest);
+	return ask_number(index, q, pack);
+}
+
+kvarc_ret kvi_index_find_pack(struct kvi_store_index *index, const uint8_t id[16], int64_t *pack)
+{
+	return find_pack(index, id, SEALED, pack);
+}
+
+kvarc_ret kvi_index_find_locked(struct kvi_store_index *index, const uint8_t id[16], int64_t *pack)
+{
+	return find_pack(index, id, LOCKED, pack);
+}
+
+kvarc_ret kvi_index_find_any(struct kvi_store_index *index, const uint8_t id[16], int64_t *pack)
+{
+	return find_pack(index, id, BROKEN, pack);
+}
+
+kvarc_ret kvi_index_last_use(struct kvi_store_index *index, const char *key, int64_t *time)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = prepare(index, LAST_USE, &ret);
+	*time = 0;
+	if (!q)
+		return ret;
+	sqlite3_bind_text(q, 1, key, -1, SQLITE_STATIC);
+	ret = ask_number(index, q, time);
+	return ret == KVARC_END ? KVARC_OK : ret;
+}
+
+kvarc_ret kvi_index_counts(struct kvi_store_index *index, uint64_t *packs, uint64_t *segments)
+{
+	int64_t n[2] = { 0, 0 };
+	kvarc_ret ret = KVARC_OK;
+	for (int i = 0; i < 2 && !ret; i++) {
+		sqlite3_stmt *q = prepare(index, i ? COUNT_ROWS : COUNT_PACKS, &ret);
+		if (q)
+			ret = ask_number(index, q, &n[i]);
+	}
+	*packs = (uint64_t)n[0];
+	*segments = (uint64_t)n[1];
+	return ret;
+}
+
+/* Reads a row; numbers out of range become values that no search finds. */
+static void get_row(struct kvi_index_row *r, sqlite3_stmt *statement)
+{
+	memset(r, 0, sizeof *r);
+	r->row = sqlite3_column_int64(statement, 0);
+	r->pack = sqlite3_column_int64(statement, 1);
+	r->name_space = (uint64_t)sqlite3_column_int64(statement, 2);
+	r->parent = (uint64_t)sqlite3_column_int64(statement, 3);
+	r->has_first = sqlite3_column_type(statement, 4) != SQLITE_NULL;
+	r->first = sqlite3_column_int(statement, 4);
+	r->track = (uint32_t)sqlite3_column_int64(statement, 5);
+	r->n = (uint32_t)sqlite3_column_int64(statement, 6);
+	r->t0 = (uint64_t)sqlite3_column_int64(statement, 7);
+	r->has_chain = get_hash(r->chain, statement, 8);
+	r->has_digest = get_hash(r->digest, statement, 9);
+	r->whole_n = sqlite3_column_int64(statement, 10) < 0
+	                     ? 0
+	                     : (uint32_t)sqlite3_column_int64(statement, 10);
+	get_hash(r->whole_chain, statement, 11);
+	get_hash(r->whole_digest, statement, 12);
+	get_hash(r->id, statement, 13);
+}
+
+static kvarc_ret get_rows(struct kvi_store_index *index, sqlite3_stmt *statement,
+                          struct kvi_index_row *rows, size_t most, size_t *n)
+{
+	int code = SQLITE_DONE;
+	*n = 0;
+	while (*n < most && (code = sqlite3_step(statement)) == SQLITE_ROW)
+		get_row(&rows[(*n)++], statement);
+	return finish(index, statement, code, KVARC_OK);
+}
+
+kvarc_ret kvi_index_children(struct kvi_store_index *index, uint64_t name_space, uint64_t parent,
+                             int32_t first, struct kvi_index_row *rows, size_t most, size_t *n)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = prepare(index, CHILDREN, &ret);
+	*n = 0;
+	if (!q)
+		return ret;
+	bind_number(q, 1, parent);
+	sqlite3_bind_int(q, 2, first);
+	bind_number(q, 3, name_space);
+	bind_number(q, 4, most);
+	return get_rows(index, q, rows, most, n);
+}
+
+kvarc_ret kvi_index_lengths(struct kvi_store_index *index, uint64_t parent, uint32_t n[256],
+                            size_t *count)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = prepare(index, LENGTHS, &ret);
+	int code = SQLITE_DONE;
+	*count = 0;
+	if (!q)
+		return ret;
+	bind_number(q, 1, parent);
+	while (*count < 256 && (code = sqlite3_step(q)) == SQLITE_ROW) {
+		sqlite3_int64 length = sqlite3_column_int64(q, 0);
+		if (length > 0 && length <= 256)
+			n[(*count)++] = (uint32_t)length;
+	}
+	return finish(index, q, code, KVARC_OK);
+}
+
+/* The column `key` has 8 bytes of the key. */
+static void keep_equal(struct kvi_index_row *rows, size_t *n, const uint8_t key[16])
+{
+	size_t k = 0;
+	for (size_t i = 0; i < *n; i++)
+		if (memcmp(rows[i].has_chain ? rows[i].chain : rows[i].digest, key, 16) == 0)
+			rows[k++] = rows[i];
+	*n = k;
+}
+
+kvarc_ret kvi_index_match(struct kvi_store_index *index, uint64_t name_space, uint64_t parent,
+                          const uint8_t chain[16], struct kvi_index_row *rows, size_t most,
+                          size_t *n)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = prepare(index, MATCH, &ret);
+	*n = 0;
+	if (!q)
+		return ret;
+	bind_number(q, 1, kvi_load64(chain));
+	bind_number(q, 2, parent);
+	bind_number(q, 3, name_space);
+	bind_number(q, 4, most);
+	ret = get_rows(index, q, rows, most, n);
+	keep_equal(rows, n, chain);
+	return ret;
+}
+
+kvarc_ret kvi_index_holders(struct kvi_store_index *index, uint64_t name_space,
+                            const uint8_t key[16], bool damaged, struct kvi_index_row *rows,
+                            size_t most, size_t *n)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = prepare(index, HOLDERS, &ret);
+	*n = 0;
+	if (!q)
+		return ret;
+	bind_number(q, 1, kvi_load64(key));
+	bind_number(q, 2, name_space);
+	bind_number(q, 3, most);
+	sqlite3_bind_int(q, 4, damaged ? DOUBTED : 0);
+	ret = get_rows(index, q, rows, most, n);
+	keep_equal(rows, n, key);
+	return ret;
+}
+
+static void get_pack(struct kvi_index_pack *pack, sqlite3_stmt *statement)
+{
+	const int sealed = sqlite3_column_int(statement, 4);
+	*pack = (struct kvi_index_pack){ .pack = sqlite3_column_int64(statement, 0),
+		                         .bytes = (uint64_t)sqlite3_column_int64(statement, 2),
+		                         .time = sqlite3_column_int64(statement, 3),
+		                         .stamp = (uint64_t)sqlite3_column_int64(statement, 5),
+		                         .encrypted = sealed == SEALED || sealed == LOCKED,
+		                         .locked = sealed == LOCKED,
+		                         .broken = sealed == BROKEN,
+		                         .lacks = sqlite3_column_int(statement, 6) != 0 };
+	get_hash(pack->id, statement, 1);
+}
+
+kvarc_ret kvi_index_get_pack(struct kvi_store_index *index, const uint8_t id[16],
+                             struct kvi_index_pack *pack)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = prepare(index, GET_PACK, &ret);
+	if (!q)
+		return ret;
+	bind_hash(q, 1, id);
+	int code = sqlite3_step(q);
+	if (code == SQLITE_ROW)
+		get_pack(pack, q);
+	return finish(index, q, code, code == SQLITE_DONE ? KVARC_END : KVARC_OK);
+}
+
+kvarc_ret kvi_index_packs(struct kvi_store_index *index, bool count, kvi_index_pack_fn fn,
+                          void *opaque)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = prepare(index, count ? PACKS_COUNTED : PACKS_ALL, &ret);
+	int code = SQLITE_DONE;
+	while (q && !ret && (code = sqlite3_step(q)) == SQLITE_ROW) {
+		struct kvi_index_pack p;
+		get_pack(&p, q);
+		ret = fn(opaque, &p);
+	}
+	return q ? finish(index, q, code, ret) : ret;
+}
+
+/* Gives the rows of a statement that is bound; statement NULL: ret. */
+static kvarc_ret give_rows(struct kvi_store_index *index, sqlite3_stmt *statement, kvarc_ret ret,
+                           kvi_index_row_fn fn, void *opaque)
+{
+	int code = SQLITE_DONE;
+	while (statement && !ret && (code = sqlite3_step(statement)) == SQLITE_ROW) {
+		struct kvi_index_row r;
+		get_row(&r, statement);
+		ret = fn(opaque, &r);
+	}
+	return statement ? finish(index, statement, code, ret) : ret;
+}
+
+kvarc_ret kvi_index_rows(struct kvi_store_index *index, int64_t pack, kvi_index_row_fn fn,
+                         void *opaque)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = prepare(index, ROWS, &ret);
+	if (q)
+		sqlite3_bind_int64(q, 1, pack);
+	return give_rows(index, q, ret, fn, opaque);
+}
+
+kvarc_ret kvi_index_doubts(struct kvi_store_index *index, kvi_index_row_fn fn, void *opaque)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = prepare(index, DOUBTS, &ret);
+	return give_rows(index, q, ret, fn, opaque);
+}
+
+kvarc_ret kvi_index_refs(struct kvi_store_index *index, int64_t pack, kvi_index_ref_fn fn,
+                         void *opaque)
+{
+	kvarc_ret ret;
+	sqlite3_stmt *q = prepare(index, REFS, &ret);
+	int code = SQLITE_DONE;
+	if (q)
+		sqlite3_bind_int64(q, 1, pack);
+	while (q && !ret && (code = sqlite3_step(q)) == SQLITE_ROW) {
+		struct kvi_index_ref r = { .pack = sqlite3_column_int64(q, 0),
+			                   .name_space = (uint64_t)sqlite3_column_int64(q, 1),
+			                   .track = (uint32_t)sqlite3_column_int64(q, 2),
+			                   .n = (uint32_t)sqlite3_column_int64(q, 4),
+			                   .left = (uint32_t)sqlite3_column_int64(q, 5),
+			                   .t0 = (uint64_t)sqlite3_column_int64(q, 3),
+			                   .has_chain = sqlite3_column_int(q, 6) != 0 };
+		get_hash(r.key, q, 7);
+		get_hash(r.digest, q, 8);
+		ret = fn(opaque, &r);
+	}
+	return q ? finish(index, q, code, ret) : ret;
 }

@@ -118,6 +118,13 @@ END {
 	exit bad
 }' "$law" "$tmp/symbols" "$tmp/includes" || fail "see above; the law is in tests/api/layers.txt"
 
+# a file that is gone leaves the law
+awk '/^\t/ { for (i = 1; i <= NF; i++) print folder, $i; next } { folder = $1 }' "$law" |
+	while read -r folder name; do
+		[ -n "$(find "$srcdir/$folder" -name "$name.c")" ] ||
+			fail "$folder/$name.c is in layers.txt, and not there"
+	done
+
 # what is quoted is the law
 sed -n '/^src\//p; /^predictors/p' "$law" | while read -r line; do
 	grep -qF "$line" "$srcdir/CONTRIBUTING.md" || fail "CONTRIBUTING.md does not quote: $line"
