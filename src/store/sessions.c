@@ -205,10 +205,7 @@ static int add_number(void *opaque, const struct kvi_object *object)
 static kvarc_ret list_session(struct kvarc_store *store, const char *session,
                               struct kvi_list *numbers, uint64_t *marked, struct kvi_list *old)
 {
-	struct session_keys x = { .s = store,
-		                  .session = session,
-		                  .numbers = numbers,
-		                  .old = old };
+	struct session_keys x = { .s = store, .session = session, .numbers = numbers, .old = old };
 	char prefix[KVI_KEY_MAX + 1];
 	kvarc_ret ret = KVARC_OK;
 	if (marked)
@@ -327,8 +324,8 @@ static kvarc_ret claim_number(struct kvarc_store *store, const char *session, bo
 		if (!ret)
 			ret = put_mark(store, &k);
 		for (size_t n = 0; n < old.n && !ret; n++) {
-			const struct kvi_session_key o =
-				key_of(store, session, *KVI_LIST(uint64_t, old, n));
+			const struct kvi_session_key o = key_of(store, session,
+			                                        *KVI_LIST(uint64_t, old, n));
 			char key[KVI_KEY_MAX + 1];
 			if (kvi_mark_key(key, &o))
 				(void)store->backend->calls->remove(store->backend, key, NULL);

@@ -150,7 +150,7 @@ static int read_content(void *opaque, const kvarc_stored *st, const char *ns, in
 		ret = kvi_index_refresh_until(c->s, c->s->index, ask_segment, &a);
 	if (ret == KVARC_END || kvi_store_is_damage(c->s, ret))
 		ret = try_all(&a);
-	if (ret && !kvi_store_may_pass(ret)) {
+	if (ret && (!kvi_store_may_pass(ret) || kvi_index_damaged(c->s->index))) {
 		c->failed = ret;
 		errno = 0;
 		return -1;

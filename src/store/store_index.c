@@ -15,14 +15,14 @@
 #include "util/arguments.h"
 #include "util/bytes.h"
 #include "util/error.h"
+#include "util/hash.h"
 
 /* Statements, which are prepared when the index is opened. */
 enum index_statement {
 	ADD_PACK,
 	ADD_ROW,
 	ADD_REF,
-	SET_DIGEST,
-	SET_FIRST,
+	SET_KNOWN,
 	SET_DOUBT,
 	TRUST_ROWS,
 	DOUBT_ROWS,
@@ -67,7 +67,7 @@ struct kvi_store_index {
 };
 
 /* Version of the tables below, with the letters KVA in front. */
-#define INDEX_VERSION "1263943940"
+#define INDEX_VERSION "1263943941"
 enum { BUSY_MS = 60000, RETRY_MS = 10, NAME_BYTES = 4096 };
 
 static const char tables[] =
@@ -75,9 +75,9 @@ static const char tables[] =
 	" time INTEGER, sealed INTEGER, stamp INTEGER, rows INTEGER);"
 	"CREATE TABLE segments(seg INTEGER PRIMARY KEY, pack INTEGER NOT NULL, ns INTEGER,"
 	" key INTEGER, parent INTEGER, first INTEGER, track INTEGER, n INTEGER, t0 INTEGER,"
-	" chain BLOB, digest BLOB, wn INTEGER, wchain BLOB, wdigest BLOB, id BLOB);"
+	" chain BLOB, digest BLOB, wn INTEGER, wchain BLOB, wdigest BLOB, id BLOB, hash INTEGER);"
 	"CREATE TABLE refs(pack INTEGER NOT NULL, ns INTEGER, track INTEGER, t0 INTEGER,"
-	" n INTEGER, left INTEGER, chained INTEGER, key BLOB, digest BLOB);"
+	" n INTEGER, left INTEGER, chained INTEGER, key BLOB, digest BLOB, hash INTEGER);"
 	"CREATE TABLE uses(version TEXT PRIMARY KEY, time INTEGER) WITHOUT ROWID;";
 static const char make_trees[] =
 	"CREATE INDEX IF NOT EXISTS children ON segments(parent, n, first);"
@@ -89,7 +89,7 @@ static const char drop_trees[] = "DROP INDEX IF EXISTS children; DROP INDEX IF E
 
 #define COLUMNS                                                                                \
 	"s.seg, s.pack, s.ns, s.parent, s.first, s.track, s.n, s.t0, s.chain, s.digest, s.wn," \
-	" s.wchain, s.wdigest, s.id FROM segments s "
+	" s.wchain, s.wdigest, s.id, s.hash FROM segments s "
 
 /* Count of the rows that were added for a pack. */
 #define ROWS_OF_PACK                                                     \
@@ -100,15 +100,14 @@ static const char *const texts[STATEMENTS] = {
 	[ADD_PACK] = "INSERT INTO packs(id, bytes, time, sealed, stamp, rows)"
 		     " VALUES(?1, ?2, ?3, ?4, ?5, 0)",
 	[ADD_ROW] = "INSERT INTO segments(pack, ns, key, parent, first, track, n, t0, chain,"
-		    " digest, wn, wchain, wdigest, id)"
-		    " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
-	[ADD_REF] = "INSERT INTO refs VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-	[SET_DIGEST] = "UPDATE segments SET digest = ?2 WHERE seg = ?1",
+		    " digest, wn, wchain, wdigest, id, hash)"
+		    " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+	[ADD_REF] = "INSERT INTO refs VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+	[SET_KNOWN] = "UPDATE segments SET first = ?2, digest = ?3, hash = ?4 WHERE seg = ?1",
 	[DROP_ROWS] = "DELETE FROM segments WHERE pack = ?1",
 	[DROP_REFS] = "DELETE FROM refs WHERE pack = ?1",
 	[DROP_PACK] = "DELETE FROM packs WHERE pack = ?1",
 	[FIND_PACK] = "SELECT pack FROM packs WHERE id = ?1 AND sealed <= ?2",
-	[SET_FIRST] = "UPDATE segments SET first = ?2 WHERE seg = ?1",
 	[SET_DOUBT] = "UPDATE segments SET wn = ?2 WHERE seg = ?1 AND wn <= 0",
 	[TRUST_ROWS] = "UPDATE segments SET wn = 0 WHERE pack = ?1 AND wn < 0",
 	[DOUBT_ROWS] = "UPDATE segments SET wn = -1 WHERE pack = ?1 AND wn = 0",
@@ -130,7 +129,7 @@ static const char *const texts[STATEMENTS] = {
 	[PACKS_COUNTED] = "SELECT pack, id, bytes, time, sealed, stamp,"
 			  " rows <> " ROWS_OF_PACK " FROM packs ORDER BY pack",
 	[ROWS] = "SELECT " COLUMNS "WHERE s.pack = ?1 AND s.wn = 0 ORDER BY s.track, s.t0",
-	[REFS] = "SELECT pack, ns, track, t0, n, left, chained, key, digest FROM refs"
+	[REFS] = "SELECT pack, ns, track, t0, n, left, chained, key, digest, hash FROM refs"
 		 " WHERE pack = ?1 ORDER BY track, rowid",
 	[COUNT_PACKS] = "SELECT count(*) FROM packs",
 	[COUNT_ROWS] = "SELECT count(*) FROM segments WHERE wn = 0",
@@ -455,6 +454,59 @@ static void bind_hash(sqlite3_stmt *statement, int at, const uint8_t hash[16])
 	sqlite3_bind_blob(statement, at, hash, 16, SQLITE_STATIC);
 }
 
+/*
+ * SQLite does not notice bits that have changed in a value, and a save would count on tokens that
+ * are not where the row says: so each row of segments and refs has the H64 of what it means.
+ */
+struct row_bytes {
+	uint8_t p[160];
+	size_t n;
+};
+
+static void hash_number(struct row_bytes *bytes, uint64_t n)
+{
+	kvi_store64(bytes->p + bytes->n, n);
+	bytes->n += 8;
+}
+
+static void hash_hash(struct row_bytes *bytes, const uint8_t hash[16])
+{
+	memcpy(bytes->p + bytes->n, hash, 16);
+	bytes->n += 16;
+}
+
+static int64_t row_hash(const struct kvi_index_row *r)
+{
+	static const uint8_t none[16];
+	struct row_bytes b = { .n = 0 };
+	hash_number(&b, (uint64_t)r->pack);
+	hash_number(&b, r->name_space);
+	hash_number(&b, r->parent);
+	hash_number(&b, r->has_first ? (uint32_t)r->first : UINT64_MAX);
+	hash_number(&b, (uint64_t)r->track << 32 | r->n);
+	hash_number(&b, r->t0);
+	hash_number(&b, (uint64_t)r->whole_n << 2 | (uint64_t)r->has_chain << 1 | r->has_digest);
+	hash_hash(&b, r->has_chain ? r->chain : none);
+	hash_hash(&b, r->has_digest ? r->digest : none);
+	hash_hash(&b, r->whole_n ? r->whole_chain : none);
+	hash_hash(&b, r->whole_n ? r->whole_digest : none);
+	hash_hash(&b, r->id);
+	return (int64_t)kvi_h64(b.p, b.n);
+}
+
+static int64_t ref_hash(const struct kvi_index_ref *r)
+{
+	struct row_bytes b = { .n = 0 };
+	hash_number(&b, (uint64_t)r->pack);
+	hash_number(&b, r->name_space);
+	hash_number(&b, (uint64_t)r->track << 32 | r->n);
+	hash_number(&b, (uint64_t)r->left << 1 | r->has_chain);
+	hash_number(&b, r->t0);
+	hash_hash(&b, r->key);
+	hash_hash(&b, r->digest);
+	return (int64_t)kvi_h64(b.p, b.n);
+}
+
 kvarc_ret kvi_index_add_pack(struct kvi_store_index *index, struct kvi_index_pack *pack)
 {
 	kvarc_ret ret;
@@ -505,6 +557,7 @@ kvarc_ret kvi_index_add_row(struct kvi_store_index *index, const struct kvi_inde
 		bind_hash(q, 12, r->whole_chain);
 		bind_hash(q, 13, r->whole_digest);
 	}
+	sqlite3_bind_int64(q, 15, row_hash(r));
 	return step_once(index, q);
 }
 
@@ -523,28 +576,22 @@ kvarc_ret kvi_index_add_ref(struct kvi_store_index *index, const struct kvi_inde
 	bind_number(q, 7, r->has_chain);
 	bind_hash(q, 8, r->key);
 	bind_hash(q, 9, r->digest);
+	sqlite3_bind_int64(q, 10, ref_hash(r));
 	return step_once(index, q);
 }
 
-kvarc_ret kvi_index_set_digest(struct kvi_store_index *index, int64_t row, const uint8_t digest[16])
+kvarc_ret kvi_index_set_known(struct kvi_store_index *index, const struct kvi_index_row *r)
 {
 	kvarc_ret ret;
-	sqlite3_stmt *q = prepare(index, SET_DIGEST, &ret);
+	sqlite3_stmt *q = prepare(index, SET_KNOWN, &ret);
 	if (!q)
 		return ret;
-	sqlite3_bind_int64(q, 1, row);
-	bind_hash(q, 2, digest);
-	return step_once(index, q);
-}
-
-kvarc_ret kvi_index_set_first(struct kvi_store_index *index, int64_t row, int32_t first)
-{
-	kvarc_ret ret;
-	sqlite3_stmt *q = prepare(index, SET_FIRST, &ret);
-	if (!q)
-		return ret;
-	sqlite3_bind_int64(q, 1, row);
-	sqlite3_bind_int(q, 2, first);
+	sqlite3_bind_int64(q, 1, r->row);
+	if (r->has_first)
+		sqlite3_bind_int(q, 2, r->first);
+	if (r->has_digest)
+		bind_hash(q, 3, r->digest);
+	sqlite3_bind_int64(q, 4, row_hash(r));
 	return step_once(index, q);
 }
 
@@ -714,8 +761,20 @@ kvarc_ret kvi_index_counts(struct kvi_store_index *index, uint64_t *packs, uint6
 	return ret;
 }
 
-/* Reads a row; numbers out of range become values that no search finds. */
-static void get_row(struct kvi_index_row *r, sqlite3_stmt *statement)
+/* Compares the hash in a column with that of what was read. Returns OK, DATA: the index is
+ * damaged. */
+static kvarc_ret check_hash(struct kvi_store_index *index, sqlite3_stmt *statement, int column,
+                            int64_t hash)
+{
+	if (sqlite3_column_int64(statement, column) == hash)
+		return KVARC_OK;
+	index->damaged = true;
+	return kvi_fail(index->error, KVARC_DATA, "store: its index: a row is damaged");
+}
+
+/* Reads a row. Returns OK, DATA. */
+static kvarc_ret get_row(struct kvi_store_index *index, struct kvi_index_row *r,
+                         sqlite3_stmt *statement)
 {
 	memset(r, 0, sizeof *r);
 	r->row = sqlite3_column_int64(statement, 0);
@@ -735,16 +794,20 @@ static void get_row(struct kvi_index_row *r, sqlite3_stmt *statement)
 	get_hash(r->whole_chain, statement, 11);
 	get_hash(r->whole_digest, statement, 12);
 	get_hash(r->id, statement, 13);
+	return check_hash(index, statement, 14, row_hash(r));
 }
 
 static kvarc_ret get_rows(struct kvi_store_index *index, sqlite3_stmt *statement,
                           struct kvi_index_row *rows, size_t most, size_t *n)
 {
 	int code = SQLITE_DONE;
+	kvarc_ret ret = KVARC_OK;
 	*n = 0;
-	while (*n < most && (code = sqlite3_step(statement)) == SQLITE_ROW)
-		get_row(&rows[(*n)++], statement);
-	return finish(index, statement, code, KVARC_OK);
+	while (!ret && *n < most && (code = sqlite3_step(statement)) == SQLITE_ROW) {
+		ret = get_row(index, &rows[*n], statement);
+		*n += !ret;
+	}
+	return finish(index, statement, code, ret);
 }
 
 kvarc_ret kvi_index_children(struct kvi_store_index *index, uint64_t name_space, uint64_t parent,
@@ -875,8 +938,9 @@ static kvarc_ret give_rows(struct kvi_store_index *index, sqlite3_stmt *statemen
 	int code = SQLITE_DONE;
 	while (statement && !ret && (code = sqlite3_step(statement)) == SQLITE_ROW) {
 		struct kvi_index_row r;
-		get_row(&r, statement);
-		ret = fn(opaque, &r);
+		ret = get_row(index, &r, statement);
+		if (!ret)
+			ret = fn(opaque, &r);
 	}
 	return statement ? finish(index, statement, code, ret) : ret;
 }
@@ -916,7 +980,9 @@ kvarc_ret kvi_index_refs(struct kvi_store_index *index, int64_t pack, kvi_index_
 			                   .has_chain = sqlite3_column_int(q, 6) != 0 };
 		get_hash(r.key, q, 7);
 		get_hash(r.digest, q, 8);
-		ret = fn(opaque, &r);
+		ret = check_hash(index, q, 9, ref_hash(&r));
+		if (!ret)
+			ret = fn(opaque, &r);
 	}
 	return q ? finish(index, q, code, ret) : ret;
 }

@@ -103,11 +103,9 @@ kvarc_ret kvi_index_add_row(struct kvi_store_index *index, const struct kvi_inde
 kvarc_ret kvi_index_add_ref(struct kvi_store_index *index, const struct kvi_index_ref *ref);
 /* Ends a pack: all that it holds and names was added. */
 kvarc_ret kvi_index_end_pack(struct kvi_store_index *index, int64_t pack);
-/* The content digest of a row, once it is known. */
-kvarc_ret kvi_index_set_digest(struct kvi_store_index *index, int64_t row,
-                               const uint8_t digest[16]);
-/* The id of its first token. */
-kvarc_ret kvi_index_set_first(struct kvi_store_index *index, int64_t row, int32_t first);
+/* Stores the content digest of a row that was read and the id of its first token, once they are
+ * known. */
+kvarc_ret kvi_index_set_known(struct kvi_store_index *index, const struct kvi_index_row *row);
 /* Marks a row of a whole segment as damaged, or not: saves do not count on one whose archive is
  * damaged there, and loads try it last. */
 kvarc_ret kvi_index_set_doubt(struct kvi_store_index *index, int64_t row, bool damaged);

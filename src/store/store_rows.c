@@ -180,7 +180,7 @@ static kvarc_ret find_digest(struct kvarc_store *store, const kvarc_geometry *ge
 		kvi_veil_hash(&kvi_pack_find(store, row->id)->veil, row->digest, row->digest);
 		row->has_digest = true;
 		/* The digest is stored for the next time; a failure (a full disk) loses nothing. */
-		(void)kvi_index_set_digest(store->index, row->row, row->digest);
+		(void)kvi_index_set_known(store->index, row);
 	}
 	return ret;
 }

@@ -351,7 +351,7 @@ static kvarc_ret row_digest(struct save_plan *plan, struct kvi_index_row *row)
 	if (!ret)
 		kvi_veil_hash(plan->veil, row->digest, row->digest);
 	if (!ret)
-		(void)kvi_index_set_digest(plan->s->index, row->row, row->digest);
+		(void)kvi_index_set_known(plan->s->index, row);
 	return ret;
 }
 
@@ -575,7 +575,7 @@ static kvarc_ret find_first(struct save_plan *plan, struct kvi_index_row *row)
 		return KVARC_END;
 	row->has_first = true;
 	row->first = kvi_veil_first(plan->veil, row->parent, plan->other.ids[0]);
-	(void)kvi_index_set_first(plan->s->index, row->row, row->first);
+	(void)kvi_index_set_known(plan->s->index, row);
 	return KVARC_OK;
 }
 

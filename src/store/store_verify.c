@@ -56,7 +56,6 @@ static kvarc_ret verify_row(struct verifying *verifying, struct kvi_index_row *r
 {
 	kvarc_reader *r;
 	struct kvi_store_rows rows = { 0 };
-	uint8_t digest[16];
 	kvarc_ret ret = kvi_pack_reader(verifying->s, row->id, false, &r);
 	if (!ret)
 		ret = kvi_rows_make(verifying->s, &rows, kvarc_reader_geometry(r), row->track);
@@ -65,11 +64,13 @@ static kvarc_ret verify_row(struct verifying *verifying, struct kvi_index_row *r
 	if (!ret)
 		ret = kvarc_content_digest(rows.geometry, row->track, row->n,
 		                           rows.has_ids ? rows.ids : NULL, rows.positions,
-		                           rows.views, digest);
+		                           rows.views, row->digest);
 	kvi_rows_free(verifying->s, &rows);
-	if (!ret)
-		kvi_veil_hash(&verifying->veil, digest, digest);
-	return ret ? ret : kvi_index_set_digest(verifying->s->index, row->row, digest);
+	if (ret)
+		return ret;
+	kvi_veil_hash(&verifying->veil, row->digest, row->digest);
+	row->has_digest = true;
+	return kvi_index_set_known(verifying->s->index, row);
 }
 
 static kvarc_ret verify_frames(struct verifying *verifying, const struct kvi_map_pack *pack)

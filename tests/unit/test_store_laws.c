@@ -336,17 +336,17 @@ static void write_file(const char *path, const uint8_t *p, size_t n)
 	assert_int_equal(fclose(f), 0);
 }
 
-/* Rows of an archive are removed from the index, behind its back. */
-static void remove_rows(struct test_store *t)
+/* Runs SQL on the index of a store, behind its back. Returns how many rows were changed. */
+static int change_index(struct test_store *t, const char *sql)
 {
 	char path[300];
 	sqlite3 *db;
 	snprintf(path, sizeof path, "%s/index.sqlite", t->folder);
 	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-	assert_int_equal(
-		sqlite3_exec(db, "DELETE FROM segments WHERE seg % 2 = 1", NULL, NULL, NULL),
-		SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+	const int n = sqlite3_changes(db);
 	sqlite3_close(db);
+	return n;
 }
 
 static void change(struct test_store *t, enum meddling how, const char *path, const char *other)
@@ -382,7 +382,7 @@ static void change(struct test_store *t, enum meddling how, const char *path, co
 		break;
 	}
 	default:
-		remove_rows(t);
+		change_index(t, "DELETE FROM segments WHERE seg % 2 = 1");
 	}
 	free(bytes);
 }
@@ -543,6 +543,51 @@ static void test_copied_back(void **state)
 	}
 }
 
+/* Whatever value of the index has changed: what is saved then loads, and so does all before it. */
+static void test_changed_rows(void **state)
+{
+	static const char *const numbers[] = {
+		"segments.ns",    "segments.key", "segments.parent", "segments.first",
+		"segments.track", "segments.n",   "segments.t0",     "segments.wn",
+		"refs.pack",      "refs.ns",      "refs.track",      "refs.t0",
+		"refs.n",         "refs.left",    "refs.chained"
+	};
+	static const char *const hashes[] = { "segments.chain",  "segments.digest",
+		                              "segments.wchain", "segments.wdigest",
+		                              "segments.id",     "refs.key",
+		                              "refs.digest" };
+	enum {
+		NUMBERS = sizeof numbers / sizeof *numbers,
+		HASHES = sizeof hashes / sizeof *hashes
+	};
+	int changed = 0;
+	(void)state;
+	for (int i = 0; i < NUMBERS + HASHES; i++) {
+		struct test_store t;
+		char first[300], last[300], table[20], sql[300];
+		const char *name = i < NUMBERS ? numbers[i] : hashes[i - NUMBERS];
+		const char *column = strchr(name, '.') + 1;
+		snprintf(table, sizeof table, "%.*s", (int)(column - 1 - name), name);
+		snprintf(sql, sizeof sql,
+		         i < NUMBERS ? "UPDATE %s SET %s = coalesce(%s, 0) + 1"
+		                     : "UPDATE %s SET %s = substr(%s, 2) || x'00'"
+		                       " WHERE rowid %% 2 = 1",
+		         table, column, column);
+		make_sessions(&t, first, last);
+		store_end(&t);
+		changed += change_index(&t, sql) != 0;
+		assert_int_equal(store_again(&t, NULL), KVARC_OK);
+		store_save_slot(t.s, "d", test_slot(700, 520));
+		store_check_slot(t.s, "d", 0, test_slot(700, 520));
+		store_check_slot(t.s, "a", 0, test_slot(500, NONE));
+		store_check_slot(t.s, "b", 0, test_slot(600, NONE));
+		store_check_slot(t.s, "c", 0, test_slot(650, 520));
+		assert_int_equal(store_losses(t.s), 0);
+		store_remove(&t);
+	}
+	assert_int_equal(changed, NUMBERS + HASHES);
+}
+
 /* ----- what comes from elsewhere ------------------------------------------------ */
 
 /* Sends the last version of a session to a new one of another store. */
@@ -607,17 +652,12 @@ static void test_received(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_numbers),
-		cmocka_unit_test(test_clocks),
-		cmocka_unit_test(test_removal),
-		cmocka_unit_test(test_renewed),
-		cmocka_unit_test(test_marks),
-		cmocka_unit_test(test_dies),
-		cmocka_unit_test(test_fork_fails),
-		cmocka_unit_test(test_put_back),
-		cmocka_unit_test(test_next_save),
-		cmocka_unit_test(test_footer),
-		cmocka_unit_test(test_copied_back),
+		cmocka_unit_test(test_numbers),     cmocka_unit_test(test_clocks),
+		cmocka_unit_test(test_removal),     cmocka_unit_test(test_renewed),
+		cmocka_unit_test(test_marks),       cmocka_unit_test(test_dies),
+		cmocka_unit_test(test_fork_fails),  cmocka_unit_test(test_put_back),
+		cmocka_unit_test(test_next_save),   cmocka_unit_test(test_footer),
+		cmocka_unit_test(test_copied_back), cmocka_unit_test(test_changed_rows),
 		cmocka_unit_test(test_received),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
