@@ -138,6 +138,20 @@ def test_exceptions_pass(data, pairs, after):
         kvarc.load(Failing(data, after, KeyboardInterrupt()))
 
 
+class Wordy(io.BytesIO):
+    """Says how much it has read in words."""
+
+    def readinto(self, buf):
+        super().readinto(buf)
+        return "all of it"
+
+
+def test_counts_are_numbers(data, capfd):
+    with pytest.raises(kvarc.InputOutputError) as e:
+        kvarc.load(Wordy(data))
+    assert isinstance(e.value.__cause__, TypeError) and not capfd.readouterr().err
+
+
 def test_text_files_are_refused(tmp_path, pairs):
     for bad in (io.StringIO(), 7, None):
         with pytest.raises(TypeError):

@@ -87,7 +87,7 @@ class _File:
         with self.lock:
             self.file.seek(offset)
             if self.into:
-                return self.file.readinto(buf) or 0
+                return operator.index(self.file.readinto(buf) or 0)
             data = self.file.read(len(buf))
         buf[:len(data)] = data
         return len(data)
