@@ -16,7 +16,7 @@ cp "$SLOT" slot.bin
 kv session save chat/1 slot.bin
 kv session save chat/2 slot.bin 2>&1 | short
 kv session save --label noon chat/1 slot.bin 2>&1 | short
-ls st/sessions/chat/%31 | wc -l
+find st/sessions/chat/%31 -name "[1-9]*" | wc -l
 mkdir in
 cp slot.bin in/one.bin
 kv watch --once --store st in 2>&1 | short
