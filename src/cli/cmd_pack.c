@@ -9,7 +9,7 @@
 
 #include "commands.h"
 #include "engine_files.h"
-#include "gpu_files.h"
+#include "gpu.h"
 #include "identities.h"
 #include "secrets.h"
 #include "library.h"

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cmd_test.c - kvarc test: decode everything, name what is damaged */
+/* cmd_test.c - kvarc test: reads whole archives, and compares with a GPU */
 #include "config.h"
 
-#include <stdio.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "commands.h"
 #include "damage_report.h"
-#include "device_test.h"
+#include "gpu.h"
 #include "library.h"
 #include "message.h"
 #include "models.h"
@@ -16,19 +20,95 @@
 #include "units.h"
 #include "watch.h"
 
+/* ==== Test --device: decodes archives on a GPU, too ==== */
+
+/* Work of a GPU. name: NULL, there is none. */
+struct device_sum {
+	const char *name;
+	uint64_t chunks, host_chunks; /* decoded; of these by the host */
+};
+
+static struct gpu test_gpu;
+
+/* The GPU of --device; true without one. false: a message was shown. */
+static bool device_test_open(const struct options *options)
+{
+	return gpu_open(&test_gpu, options);
+}
+
+/* Closes it. */
+static void device_test_close(void)
+{
+	gpu_close(&test_gpu);
+}
+
+/* Brings the chunks of a plan to the GPU and decodes them there; their elements go nowhere. */
+static kvarc_ret run_plan(kvarc_device_plan *plan, size_t n_tensors, struct device_sum *sum)
+{
+	kvarc_device_plan_info info;
+	kvarc_ret ret = kvarc_device_plan_get_info(plan, &info);
+	if (ret || !info.chunks)
+		return ret;
+	kvarc_device_view *views = calloc(n_tensors, sizeof *views);
+	ret = views ? gpu_place(&test_gpu, plan, views, &info) : KVARC_MEM;
+	free(views);
+	if (!ret)
+		ret = gpu_decode(&test_gpu, plan, &info);
+	sum->chunks += info.chunks;
+	sum->host_chunks += info.host_chunks;
+	return ret;
+}
+
+static kvarc_ret run_range(kvarc_reader *r, const kvarc_range *range, struct device_sum *sum)
+{
+	kvarc_device_plan *p = NULL;
+	kvarc_ret ret = kvarc_device_plan_read(&p, test_gpu.d, r, range);
+	if (!ret)
+		ret = run_plan(p, kvarc_reader_geometry(r)->n_tensors, sum);
+	kvarc_device_plan_close(&p);
+	return ret;
+}
+
+/* Decodes all tracks of an archive on the GPU and compares the checks of their chunks. Without a
+ * GPU it does nothing. error is that of r, and gets failures of the GPU, too. */
+static kvarc_ret device_test_run(kvarc_reader *r, kvarc_error *error, struct device_sum *sum)
+{
+	kvarc_ret ret = KVARC_OK;
+	*sum = (struct device_sum){ 0 };
+	if (!test_gpu.d)
+		return KVARC_OK;
+	sum->name = test_gpu.info.name;
+	memset(error, 0, sizeof *error);
+	for (uint32_t t = 0; t < kvarc_reader_geometry(r)->n_tracks && !ret; t++) {
+		const uint64_t n = kvarc_reader_tokens(r, t);
+		for (uint64_t at = 0, some; at < n && !ret; at += some) {
+			some = n - at < GPU_TOKENS ? n - at : GPU_TOKENS;
+			const kvarc_range range = {
+				.track = t, .n_layers = UINT32_MAX, .t0 = at, .n = some
+			};
+			ret = run_range(r, &range, sum);
+		}
+	}
+	if (ret && test_gpu.error.code)
+		*error = test_gpu.error;
+	return ret;
+}
+
+/* ==== Kvarc test: decode everything, name what is damaged ==== */
+
 /* Messages about what was found; a note if all is well. */
-static void show(const struct report *report, struct input *in, kvarc_reader *r, kvarc_ret ret,
+static void show(const struct report *test_report, struct input *in, kvarc_reader *r, kvarc_ret ret,
                  const kvarc_error *error, const kvarc_info *info, const struct damage_list *damage,
                  const struct device_sum *gpu)
 {
 	if (ret == KVARC_OK) {
 		library_warn_state(in->name, info, library_tokens(r));
 		if (info->state == KVARC_STATE_CLOSED && gpu->name)
-			report_note(report, in->name,
+			report_note(test_report, in->name,
 			            "ok, {raw_bytes:B} in {chunks} chunks, {.rate:R}; also on "
 			            "{device}, {host_chunks} of them by the host");
 		else if (info->state == KVARC_STATE_CLOSED)
-			report_note(report, in->name,
+			report_note(test_report, in->name,
 			            "ok, {raw_bytes:B} in {chunks} chunks, {.rate:R}");
 	} else if (damage->n && !watch_input_changed(in, (char[96]){ 0 }, 96)) {
 		damage_show(in->name, damage, kvarc_reader_geometry(r), true);
@@ -38,9 +118,9 @@ static void show(const struct report *report, struct input *in, kvarc_reader *r,
 	}
 }
 
-static void report(const struct options *options, struct input *in, kvarc_reader *r, kvarc_ret ret,
-                   const kvarc_error *error, double seconds, struct damage_list *damage,
-                   const struct device_sum *gpu)
+static void test_report(const struct options *options, struct input *in, kvarc_reader *r,
+                        kvarc_ret ret, const kvarc_error *error, double seconds,
+                        struct damage_list *damage, const struct device_sum *gpu)
 {
 	static const kvarc_geometry none = { 0 };
 	kvarc_info info = { .state = KVARC_STATE_UNKNOWN };
@@ -122,7 +202,7 @@ static void test_one(const struct options *options, const char *file)
 		ret = verified;
 	if (ret == KVARC_OK)
 		ret = device_test_run(r, &error, &gpu);
-	report(options, &in, r, ret, &error, seconds, &damage, &gpu);
+	test_report(options, &in, r, ret, &error, seconds, &damage, &gpu);
 	kvarc_reader_close(&r);
 	damage_free(&damage);
 	input_close(&in);

@@ -17,7 +17,7 @@
 #include "attach.h"
 #include "commands.h"
 #include "damage_report.h"
-#include "gpu_files.h"
+#include "gpu.h"
 #include "identities.h"
 #include "library.h"
 #include "message.h"
@@ -26,7 +26,7 @@
 #include "ranges.h"
 #include "readers.h"
 #include "report.h"
-#include "staging.h"
+#include "outfile.h"
 #include "units.h"
 #include "watch.h"
 

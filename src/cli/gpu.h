@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gpu.h - the GPU of --device, and memory of it */
-#ifndef KVARC_CLI_GPU_H
-#define KVARC_CLI_GPU_H
-
-#include <stdbool.h>
-#include <stdint.h>
+/* gpu.h - the GPU of --device: its memory, and tokens of files on their way through it */
+#ifndef KVI_GPU_H
+#define KVI_GPU_H
 
 #include <kvarc/device.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
-#include "options.h"
+#include "cli/options.h"
+
+/* ==== The GPU of --device, and memory of it ==== */
 
 /* Memory of the GPU that grows. */
 struct gpu_memory {
@@ -32,7 +34,6 @@ enum { GPU_TOKENS = 2048 };
 bool gpu_open(struct gpu *gpu, const struct options *options);
 /* Closes it, and frees its memory. */
 void gpu_close(struct gpu *gpu);
-
 /* Makes memory large enough; what was in it is lost. Returns OK, MEM, IO. */
 kvarc_ret gpu_reserve(struct gpu *gpu, struct gpu_memory *memory, uint64_t bytes);
 /* Number of the next n tokens of a track, from t0 on, that a plan that writes has at most. */
@@ -43,5 +44,33 @@ kvarc_ret gpu_place(struct gpu *gpu, kvarc_device_plan *plan, const kvarc_device
                     kvarc_device_plan_info *info);
 /* Decodes a plan that is placed, and waits for its answers. Returns as kvarc_device_plan_answer. */
 kvarc_ret gpu_decode(struct gpu *gpu, kvarc_device_plan *plan, const kvarc_device_plan_info *info);
+
+/* ==== Pack --device and unpack --device: tokens of files on their way through a GPU ==== */
+
+/* State of coding one file. Begin with the first two members, all else zero; end with
+ * gpu_files_free. */
+struct gpu_files {
+	struct gpu *gpu;
+	const kvarc_geometry *geometry;
+	struct gpu_memory elements; /* elements of the current tokens, a tensor behind the other */
+	uint8_t *host;              /* host copy of elements, or of a part */
+	size_t host_bytes;
+	kvarc_device_view *views;
+	uint64_t chunks, host_chunks; /* coded chunks; of these by the host */
+};
+
+/* A kvarc_append_call; opaque is a struct gpu_files. */
+kvarc_ret gpu_files_append(void *opaque, kvarc_writer *w, uint32_t track, uint64_t n,
+                           const int32_t *ids, const int32_t *positions, kvarc_fetch fetch,
+                           void *fetch_opaque);
+/* A kvarc_read_call; opaque is a struct gpu_files. */
+kvarc_ret gpu_files_read(void *opaque, kvarc_reader *r, const kvarc_range *range,
+                         kvarc_deliver deliver, void *deliver_opaque);
+/* Says how many chunks the host coded. */
+void gpu_files_note(const struct gpu_files *files, const char *file);
+/* The error of the GPU in place of *error, where it has one. */
+void gpu_files_error(const struct gpu_files *files, kvarc_error *error);
+/* Frees the memory. */
+void gpu_files_free(struct gpu_files *files);
 
 #endif

@@ -5,16 +5,14 @@ bin_PROGRAMS += kvarc
 kvarc_SOURCES = \
 	src/cli/main.c \
 	src/cli/commands.h \
-	src/cli/device_test.c src/cli/device_test.h \
+	src/cli/cmd_test.c \
 	src/cli/gpu.c src/cli/gpu.h \
 	src/cli/bench_device.c src/cli/bench_device.h \
-	src/cli/gpu_files.c src/cli/gpu_files.h \
 	src/cli/options.c src/cli/options.h \
 	src/cli/option_table.c src/cli/option_table.h \
 	src/cli/completions.c \
 	src/cli/message.c src/cli/message.h \
 	src/cli/models.c src/cli/models.h \
-	src/cli/model_search.c src/cli/model_search.h \
 	src/cli/cmd_profiles.c \
 	src/cli/cmd_weights.c \
 	src/cli/cmd_session.c \
@@ -36,7 +34,6 @@ kvarc_SOURCES = \
 	src/cli/ids.c src/cli/ids.h \
 	src/cli/outfile.c src/cli/outfile.h \
 	src/cli/tempfile.c src/cli/tempfile.h \
-	src/cli/staging.c src/cli/staging.h \
 	src/cli/paths.c src/cli/paths.h \
 	src/cli/cmd_unpack.c \
 	src/cli/library.c src/cli/library.h \
@@ -44,13 +41,11 @@ kvarc_SOURCES = \
 	src/cli/lost_ranges.c src/cli/lost_ranges.h \
 	src/cli/profiles.c src/cli/profiles.h \
 	src/cli/ranges.c src/cli/ranges.h \
-	src/cli/rule_options.c \
 	src/cli/score_files.c src/cli/score_files.h \
 	src/cli/damage_report.c src/cli/damage_report.h \
 	src/cli/shape.c src/cli/shape.h \
 	src/cli/describe.c src/cli/describe.h \
 	src/cli/checkpoint_fields.c src/cli/checkpoint_fields.h \
-	src/cli/describe_profile.c \
 	src/cli/chain.c src/cli/chain.h \
 	src/cli/plot.c src/cli/plot.h \
 	src/cli/plot_stages.c \
@@ -58,9 +53,7 @@ kvarc_SOURCES = \
 	src/cli/chart.c src/cli/chart.h \
 	src/cli/stages.c src/cli/stages.h \
 	src/cli/cmd_pack.c \
-	src/cli/cmd_test.c \
 	src/cli/cmd_list.c \
-	src/cli/list_table.c src/cli/list_table.h \
 	src/cli/cmd_info.c \
 	src/cli/cmd_cut.c \
 	src/cli/cmd_append.c \
@@ -71,10 +64,9 @@ kvarc_SOURCES = \
 	src/cli/cmd_keygen.c \
 	src/cli/cmd_repair.c \
 	src/cli/secrets.c src/cli/secrets.h \
-	src/cli/passphrase.c src/cli/passphrase.h \
-	src/cli/describe_envelope.c \
 	src/cli/cmd_train.c \
-	src/cli/bench_cache.c src/cli/bench_cache.h src/cli/cmd_bench.c \
+	src/cli/bench_cache.c src/cli/bench_cache.h \
+	src/cli/cmd_bench.c \
 	src/cli/engine_files.c src/cli/engine_files.h \
 	src/cli/cmd_eval.c src/cli/cmd_eval.h \
 	src/cli/eval_plot.c \

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* models.c - the model of --model, as a predictor */
+/* models.c - the model of --model, or the one that is found for an archive, as a predictor */
 #include "config.h"
 
 #include "models.h"
 
+#include <dirent.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +16,218 @@
 
 #include "library.h"
 #include "message.h"
-#include "model_search.h"
 #include "paths.h"
 #include "signals.h"
+#include "units.h"
 #include "weights.h"
+
+/* ==== Looks for the model of an archive in the folders of KVARC_MODEL_PATH ==== */
+
+enum { DEPTH = 5, PATH_BYTES = 4096 };
+
+/* A file or folder that may be a model. */
+struct model_file {
+	char *path;
+	kvarc_predictor *p; /* NULL: not opened yet, or no model */
+	kvarc_predictor_model model;
+	kvarc_error error; /* the predictor keeps where it is */
+	bool opened, has_digest;
+	uint8_t digest[16];
+};
+
+static struct {
+	struct model_file **list;
+	size_t n;
+	bool walked;
+} found_model;
+
+/* Takes ownership of path. */
+static void add(char *path)
+{
+	struct model_file **list = realloc(found_model.list, (found_model.n + 1) * sizeof(void *));
+	struct model_file *c = calloc(1, sizeof(*c));
+
+	if (list)
+		found_model.list = list;
+	if (!list || !c || !path) {
+		free(c);
+		free(path);
+		return;
+	}
+	c->path = path;
+	found_model.list[found_model.n++] = c;
+}
+
+static bool holds_model(const char *folder)
+{
+	char path[PATH_BYTES];
+
+	return (size_t)snprintf(path, sizeof(path), "%s/config.json", folder) < sizeof(path) &&
+	       access(path, R_OK) == 0;
+}
+
+static bool is_gguf(const char *name)
+{
+	size_t n = strlen(name);
+
+	return n > 5 && strcmp(name + n - 5, ".gguf") == 0;
+}
+
+static int is_visible(const struct dirent *dirent)
+{
+	return dirent->d_name[0] != '.';
+}
+
+/* Models in a folder and below, as deep as those of a hub's cache lie. */
+static void walk(const char *folder, unsigned depth)
+{
+	struct dirent **entries;
+	int n;
+
+	if (holds_model(folder))
+		add(strdup(folder));
+	n = depth < DEPTH ? scandir(folder, &entries, is_visible, alphasort) : 0;
+	if (n <= 0)
+		return;
+	for (int i = 0; i < n; i++) {
+		char *path = paths_join(folder, entries[i]->d_name);
+		struct stat st;
+
+		if (path && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+			walk(path, depth + 1);
+		else if (path && S_ISREG(st.st_mode) && is_gguf(path))
+			add(strdup(path));
+		free(path);
+		free(entries[i]);
+	}
+	free(entries);
+}
+
+static void walk_all(void)
+{
+	char folder[PATH_BYTES];
+
+	for (const char *path = getenv("KVARC_MODEL_PATH"); path && *path; path += *path == ':') {
+		size_t n = strcspn(path, ":");
+
+		if (n && n < sizeof(folder)) {
+			memcpy(folder, path, n);
+			folder[n] = '\0';
+			walk(folder, 0);
+		}
+		path += n;
+	}
+	found_model.walked = true;
+}
+
+/* Reads the header, not the weights. */
+static bool opens(const struct options *options, struct model_file *file)
+{
+	kvarc_common common;
+
+	if (!file->opened) {
+		file->opened = true;
+		library_common(options, &common, &file->error);
+		common.progress = progress_opening;
+		common.progress_opaque = (void *)(uintptr_t)paths_base(file->path);
+		if (kvarc_predictor_open_model(&file->p, file->path, &common) == KVARC_OK &&
+		    kvarc_predictor_get_model(file->p, &file->model) != KVARC_OK)
+			kvarc_predictor_close(&file->p);
+	}
+	return file->p;
+}
+
+/* Whether archives call the model by this name. */
+static bool has_name(const struct model_file *file, const char *name)
+{
+	return strcmp(file->model.name[0] ? file->model.name : paths_base(file->path), name) == 0;
+}
+
+/* Whether it could have made keys and values of this shape, of all layers or of the first ones. */
+static bool has_shape(const struct model_file *file, const kvarc_geometry *geometry)
+{
+	for (size_t i = 0; i < geometry->n_tensors; i++) {
+		const kvarc_tensor *t = &geometry->tensors[i];
+
+		if (t->role == KVARC_WHOLE && t->layer < file->model.layers &&
+		    (uint64_t)t->heads * t->channels ==
+		            (uint64_t)file->model.heads * file->model.channels)
+			return true;
+	}
+	return false;
+}
+
+static bool has_weights(struct model_file *file, const uint8_t weights[16])
+{
+	if (!file->has_digest && kvarc_predictor_digest(file->p, file->digest) != KVARC_OK) {
+		kvarc_predictor_close(&file->p);
+		return false;
+	}
+	file->has_digest = true;
+	return memcmp(file->digest, weights, 16) == 0;
+}
+
+static const struct model_file *find(const struct options *options,
+                                     const kvarc_predictor_info *info,
+                                     const kvarc_geometry *geometry)
+{
+	for (int by_name = 1; by_name >= 0; by_name--) {
+		for (size_t i = 0; i < found_model.n; i++) {
+			struct model_file *c = found_model.list[i];
+
+			if (opens(options, c) && has_name(c, info->model_name) == by_name &&
+			    has_shape(c, geometry) && has_weights(c, info->weights)) {
+				msg_note(c->path, "has the weights that are needed");
+				return c;
+			}
+		}
+	}
+	return NULL;
+}
+
+/*
+ * The model with the weights that the archive names, from the folders of KVARC_MODEL_PATH: first
+ * those that have the name of the archive's model, then others of its shape. Its weights are read
+ * once, or come from the weight cache. NULL: the archive needs none, or none was found, which a
+ * message says. file is for that message. *path: where the model is, until model_search_close.
+ */
+static const kvarc_predictor *model_search(const struct options *options, const char *file,
+                                           const kvarc_reader *r, const char **path)
+{
+	const struct model_file *c = NULL;
+	kvarc_predictor_info x;
+	char hex[33];
+
+	if (!paths_have_models(options))
+		return NULL;
+	for (size_t i = 0; kvarc_reader_predictor(r, i, &x) == KVARC_OK && !c; i++) {
+		if (!x.model)
+			continue;
+		if (!found_model.walked)
+			walk_all();
+		c = find(options, &x, kvarc_reader_geometry(r));
+		if (!c)
+			msg_result(file,
+			           "none of %zu models in KVARC_MODEL_PATH has the weights %s",
+			           found_model.n, units_digest(hex, x.weights));
+	}
+	*path = c ? c->path : NULL;
+	return c ? c->p : NULL;
+}
+
+/* Closes all models that were found. */
+static void model_search_close(void)
+{
+	for (size_t i = 0; i < found_model.n; i++) {
+		kvarc_predictor_close(&found_model.list[i]->p);
+		free(found_model.list[i]->path);
+		free(found_model.list[i]);
+	}
+	free(found_model.list);
+	memset(&found_model, 0, sizeof(found_model));
+}
+
+/* ==== The model of --model, as a predictor ==== */
 
 static struct {
 	const struct options *o;
@@ -24,7 +236,7 @@ static struct {
 	kvarc_error error; /* the predictor keeps where it is */
 	char *bus_error;
 	const kvarc_predictor *found; /* found by models_find, which owns it */
-} opened;
+} opened_models;
 
 bool models_is_folder(const struct options *options)
 {
@@ -67,9 +279,9 @@ static void tell(const char *path, const char *text)
 static void explain_bus_error(const char *path)
 {
 	const kvarc_weight_cache *cache = weights_cache();
-	char *before = opened.bus_error;
+	char *before = opened_models.bus_error;
 	size_t n;
-	FILE *f = open_memstream(&opened.bus_error, &n);
+	FILE *f = open_memstream(&opened_models.bus_error, &n);
 
 	if (!f)
 		return;
@@ -85,7 +297,7 @@ static void explain_bus_error(const char *path)
 	      "finished was removed\n",
 	      f);
 	if (fclose(f) == 0)
-		signals_explain_bus_error(opened.bus_error);
+		signals_explain_bus_error(opened_models.bus_error);
 	free(before);
 }
 
@@ -94,47 +306,48 @@ bool models_open(const struct options *options)
 	kvarc_common common;
 	kvarc_ret ret;
 
-	opened.o = options;
-	opened.predicts = may_predict(options) && !(options->verb->bit & VERB_TRAIN);
+	opened_models.o = options;
+	opened_models.predicts = may_predict(options) && !(options->verb->bit & VERB_TRAIN);
 	if (!options->model)
 		return true;
 	explain_bus_error(options->model);
-	library_common(options, &common, &opened.error);
+	library_common(options, &common, &opened_models.error);
 	common.progress = progress_opening;
 	common.progress_opaque = (void *)(uintptr_t)paths_base(options->model);
-	ret = options->blind ? kvarc_predictor_open_blind(&opened.p, options->model, options->blind,
-	                                                  &common)
-	                     : kvarc_predictor_open_model(&opened.p, options->model, &common);
-	if (ret != KVARC_OK && opened.predicts)
-		tell(options->model, opened.error.text);
-	return ret == KVARC_OK || !opened.predicts;
+	ret = options->blind
+	              ? kvarc_predictor_open_blind(&opened_models.p, options->model, options->blind,
+	                                           &common)
+	              : kvarc_predictor_open_model(&opened_models.p, options->model, &common);
+	if (ret != KVARC_OK && opened_models.predicts)
+		tell(options->model, opened_models.error.text);
+	return ret == KVARC_OK || !opened_models.predicts;
 }
 
 void models_close(void)
 {
-	kvarc_predictor_close(&opened.p);
-	opened.found = NULL;
+	kvarc_predictor_close(&opened_models.p);
+	opened_models.found = NULL;
 	model_search_close();
 }
 
 const kvarc_predictor *models_given(void)
 {
-	return opened.predicts ? opened.p : opened.found;
+	return opened_models.predicts ? opened_models.p : opened_models.found;
 }
 
 bool models_find(const char *file, const kvarc_reader *r)
 {
 	const char *path = NULL;
 
-	opened.found = model_search(opened.o, file, r, &path);
-	if (opened.found)
+	opened_models.found = model_search(opened_models.o, file, r, &path);
+	if (opened_models.found)
 		explain_bus_error(path);
-	return opened.found;
+	return opened_models.found;
 }
 
 const kvarc_predictor *models_known(void)
 {
-	return opened.p;
+	return opened_models.p;
 }
 
 const char *models_name(void)
@@ -142,13 +355,13 @@ const char *models_name(void)
 	static kvarc_predictor_model m;
 	static char name[512];
 
-	if (!models_given() || kvarc_predictor_get_model(opened.p, &m) != KVARC_OK)
+	if (!models_given() || kvarc_predictor_get_model(opened_models.p, &m) != KVARC_OK)
 		return "";
 	if (!m.name[0])
-		return paths_base(opened.o->model);
-	if (!opened.o->blind || strchr(m.name, ' '))
+		return paths_base(opened_models.o->model);
+	if (!opened_models.o->blind || strchr(m.name, ' '))
 		return m.name;
-	snprintf(name, sizeof(name), "%s %s", paths_base(opened.o->model), m.name);
+	snprintf(name, sizeof(name), "%s %s", paths_base(opened_models.o->model), m.name);
 	return name;
 }
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* models.h - the model of --model, as a predictor */
-#ifndef KVARC_CLI_MODELS_H
-#define KVARC_CLI_MODELS_H
+/* models.h - the model of --model, or the one that is found for an archive, as a predictor */
+#ifndef KVI_MODELS_H
+#define KVI_MODELS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "kvarc.h"
+#include "cli/options.h"
 #include "kvarc/tools.h"
-#include "options.h"
 
 /* Levels by what they need. */
 enum {
@@ -25,7 +25,7 @@ void models_close(void);
 /* NULL: none. */
 const kvarc_predictor *models_given(void);
 /*
- * Looks, without --model, for the model that the archive names (model_search.h). true: it was
+ * Looks, without --model, for the model that the archive names. true: it was
  * found, models_given returns it until the next call, and the archive has to be opened again with
  * it.
  */
@@ -42,7 +42,6 @@ void models_predict_text(char out[16], unsigned blind);
 uint64_t models_tokens(const kvarc_reader *r, const kvarc_import *im);
 /* Whether --model is a folder: it has no GGUF header then. */
 bool models_is_folder(const struct options *options);
-
 /* The score that a model computes; KVARC_SCORE_NONE: scores come from a file, or none are given. */
 kvarc_score scores_kind(const struct options *options);
 

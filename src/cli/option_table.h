@@ -76,8 +76,8 @@ struct option_row {
  */
 int options_set(struct options *options, const struct option_row *r, const char *value);
 
-/* The option of a compression level, -0 to -9, and those of rules of imports (rule_options.c). */
-option_set_fn options_set_level, options_add_rule, options_add_rules;
+/* The option of a compression level, -0 to -9. */
+option_set_fn options_set_level;
 
 /* End with a row whose name is NULL. */
 extern const struct verb options_verbs[];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* outfile.h - files that appear complete under their name, or not at all */
-#ifndef KVARC_CLI_OUTFILE_H
-#define KVARC_CLI_OUTFILE_H
+/* outfile.h - files that appear complete under their name, or not at all; many in one folder */
+#ifndef KVI_OUTFILE_H
+#define KVI_OUTFILE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -9,6 +9,23 @@
 #include <time.h>
 
 #include "kvarc.h"
+
+struct timespec;
+
+/* ==== A temporary folder for more files than there are descriptors ==== */
+
+/* A folder with files "0", "1", ..., the last used of which are open. One thread at a time. */
+struct staging;
+
+/* Makes the folder in the folder dirfd, named after base (tempfile.h). The caller frees it with
+ * staging_close. NULL: errno is set. */
+struct staging *staging_open(int dirfd, const char *base);
+/* Removes the folder with its files, frees; staging may be NULL. */
+void staging_close(struct staging *staging);
+/* Whether files can get a name in the folder dirfd: the same file system. */
+bool staging_reaches(const struct staging *staging, int dirfd);
+
+/* ==== Files that appear complete under their name, or not at all ==== */
 
 struct staging;
 
@@ -69,10 +86,8 @@ bool output_truncate(struct output *out, uint64_t size);
 bool output_commit(struct output *out);
 /* Removes what there is and frees. */
 void output_abort(struct output *out);
-
 /* Shows the message that a failed write deserves. */
 void output_report(const struct output *out);
-
 /* false, with a message, when the file exists and may not be replaced. */
 bool output_check(const char *path, bool force);
 

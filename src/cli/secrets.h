@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* secrets.h - keys and passphrases: from files, or from the terminal */
-#ifndef KVARC_CLI_SECRETS_H
-#define KVARC_CLI_SECRETS_H
+/* secrets.h - keys and passphrases: from files, or from the terminal without showing them */
+#ifndef KVI_SECRETS_H
+#define KVI_SECRETS_H
 
 #include <stdbool.h>
 
 #include "kvarc.h"
-#include "options.h"
+#include "cli/options.h"
 
 /* Reads the files of --key-file and --passphrase-file. false: a message was shown. */
 bool keys_open(const struct options *options);
 /* Wipes all keys. */
 void keys_close(void);
-
 /* Returns all keys so far; NULL: none. They stay until keys_close. */
 const kvarc_keys *keys_given(void);
 /* Asks for the passphrase of an archive, once in a run and only where no key was given and there is
