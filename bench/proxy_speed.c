@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/cache_proxy.h"
+#include "eval/gate_pack.h"
 
 enum { SEQUENCES = 2, APART = 8, IDS_MAX = 1 << 16, LAYERS_MAX = 256, LIMITS = 5 };
 

@@ -1,9 +1,103 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* eval_summary.c - results of a tier over sequences, and gates of one */
+/* eval_summary.c - results of a tier over sequences, and gates of one; means, ranks, intervals */
+#include "eval_summary.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "eval_state.h"
-#include "statistics.h"
+#include "util/hash.h"
+
+/* ==== Means, ranks and intervals of a few numbers ==== */
+
+double kvi_mean(const double *x, size_t n)
+{
+	double sum = 0;
+	for (size_t i = 0; i < n; i++)
+		sum += x[i];
+	return sum / (double)n;
+}
+
+double kvi_deviation(const double *x, size_t n)
+{
+	double mean = kvi_mean(x, n), sum = 0;
+	for (size_t i = 0; i < n; i++)
+		sum += (x[i] - mean) * (x[i] - mean);
+	return n > 1 ? sqrt(sum / (double)(n - 1)) : 0;
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return x < y ? -1 : x > y;
+}
+
+void kvi_sort(double *x, size_t n)
+{
+	qsort(x, n, sizeof *x, compare);
+}
+
+double kvi_rank(const double *sorted, size_t n, double part)
+{
+	/* 0.95 of 20 is number 19, though 0.95 * 20 is a little more */
+	double rank = ceil(part * (double)n - 1e-9);
+	return sorted[rank > 1 ? (size_t)rank - 1 : 0];
+}
+
+/* Draws n numbers out of x, with replacement, `draws` times, and stores their means in means,
+ * sorted. */
+static void bootstrap(const double *x, size_t n, uint64_t seed, double *means, size_t draws)
+{
+	for (size_t d = 0; d < draws; d++) {
+		double sum = 0;
+		for (size_t i = 0; i < n; i++)
+			sum += x[(kvi_splitmix64(&seed) >> 32) * n >> 32];
+		means[d] = sum / (double)n;
+	}
+	kvi_sort(means, draws);
+}
+
+/* ==== How far one distribution of the next token is from another ==== */
+
+static size_t best_of(const float *z, size_t n)
+{
+	size_t best = 0;
+	for (size_t i = 1; i < n; i++)
+		if (z[i] > z[best])
+			best = i;
+	return best;
+}
+
+/* Subtracts the largest logit, in double: sums neither overflow nor lose a token. */
+struct kvi_divergence kvi_divergence(const float *exact, const float *other, size_t n, int32_t next)
+{
+	size_t a = best_of(exact, n), b = best_of(other, n);
+	double sum = 0, other_sum = 0, difference = 0;
+	for (size_t i = 0; i < n; i++) {
+		double x = (double)exact[i] - (double)exact[a];
+		double y = (double)other[i] - (double)other[b];
+		double p = exp(x);
+		sum += p;
+		other_sum += exp(y);
+		difference += p * (x - y);
+	}
+	double shift = log(other_sum) - log(sum); /* 0 for the same logits, as the difference */
+	struct kvi_divergence d = { .kl = difference / sum + shift,
+		                    .best = { (int32_t)a, (int32_t)b } };
+	if (!isfinite(d.kl))
+		d.kl = INFINITY;
+	else if (d.kl < 0) /* rounding: some 1e-15 */
+		d.kl = 0;
+	if (next >= 0 && (size_t)next < n)
+		d.delta_nll = ((double)exact[next] - (double)exact[a]) -
+		              ((double)other[next] - (double)other[b]) + shift;
+	return d;
+}
+
+/* ==== Results of a tier over sequences, and gates of one ==== */
 
 enum { DRAWS = 2000 };
 
@@ -71,7 +165,7 @@ static void take_means(kvarc_eval_summary *summary, double *means, size_t n, uin
 {
 	summary->mean_kl = kvi_mean(means, n);
 	summary->deviation_kl = kvi_deviation(means, n);
-	kvi_bootstrap(means, n, seed, draws, DRAWS);
+	bootstrap(means, n, seed, draws, DRAWS);
 	summary->low_kl = kvi_rank(draws, DRAWS, 0.025);
 	summary->high_kl = kvi_rank(draws, DRAWS, 0.975);
 	kvi_sort(means, n);

@@ -1,15 +1,86 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* teacher_forced.c - teacher-forced logits of a text after a cache */
+/* teacher_forced.c - teacher-forced logits of a text after a cache, whose rows it reads */
 #include "teacher_forced.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "exact/head.h"
-#include "util/parallel.h"
 #include "format/chunk_order.h"
-#include "util/error.h"
+#include "format/geometry_check.h"
+#include "numeric/formats.h"
+#include "numeric/rotate.h"
 #include "predict/prediction.h"
 #include "util/ckd.h"
+#include "util/error.h"
+#include "util/fpmode.h"
+#include "util/parallel.h"
+#include "util/view.h"
+
+/* ==== Elements of a cache as the rows of numbers that attention looks at ==== */
+
+/* rows.c: n tokens of a tensor from t0 on, to be converted between elements and rows of floats. */
+struct teacher_forced_rows {
+	const kvarc_geometry *geometry;
+	const kvarc_tensor *tensor;
+	const kvarc_view *view; /* NULL: rounded alone */
+	uint64_t t0;
+	size_t n;
+	uint8_t *elements; /* work memory for n tokens, packed */
+};
+
+static struct kvi_view_block block_of(const struct teacher_forced_rows *r)
+{
+	return (struct kvi_view_block){ .row = r->t0,
+		                        .n = (uint32_t)r->n,
+		                        .c0 = 0,
+		                        .nc = kvi_tensor_width(r->tensor),
+		                        .elem = (uint32_t)kvarc_dtype_bytes(r->tensor->dtype) };
+}
+
+/* Elements of all heads to rows, or rows to elements. */
+static void convert(const struct teacher_forced_rows *r, float *x, bool store)
+{
+	const kvarc_tensor *t = r->tensor;
+	const kvarc_rope *rope = kvi_tensor_rope(r->geometry, t);
+	size_t hd = t->channels, bytes = hd * kvarc_dtype_bytes(t->dtype);
+	uint8_t *elements = r->elements;
+	float channels[KVI_GROUP_MAX]; /* no head of an engine has more */
+	uint64_t mode = kvi_fp_exact();
+	for (size_t i = 0; i < r->n * t->heads; i++) {
+		for (size_t c = 0; store && c < hd; c++)
+			channels[kvi_rope_channel(rope, c)] = x[c];
+		if (store)
+			kvi_floats_store(t->dtype, channels, hd, elements);
+		kvi_floats_exact(t->dtype, elements, hd, channels);
+		for (size_t c = 0; c < hd; c++)
+			x[c] = channels[kvi_rope_channel(rope, c)];
+		x += hd;
+		elements += bytes;
+	}
+	kvi_fp_restore(mode);
+}
+
+/* Elements of the view as floats x: n rows of heads x channels, keys in slots. */
+static void teacher_forced_load(const struct teacher_forced_rows *r, float *x)
+{
+	const struct kvi_view_block b = block_of(r);
+	kvi_view_gather(r->view, &b, r->elements);
+	convert(r, x, false);
+}
+
+/* Rounds x to elements, writes those to the view, if any, and their values to x. */
+static void teacher_forced_store(const struct teacher_forced_rows *r, float *x)
+{
+	const struct kvi_view_block b = block_of(r);
+	convert(r, x, true);
+	if (r->view)
+		kvi_view_scatter(r->view, &b, r->elements);
+}
+
+/* ==== Teacher-forced logits of a text after a cache ==== */
 
 enum { KEY, VALUE, BOTH };
 
@@ -164,12 +235,12 @@ void kvi_teacher_forced_close(struct kvi_teacher_forced **out)
 
 /* ---- tokens through the model ---- */
 
-static struct kvi_teacher_forced_rows rows_of(const struct kvi_teacher_forced *teacher,
+static struct teacher_forced_rows rows_of(const struct kvi_teacher_forced *teacher,
                                               size_t layer, unsigned kind, const kvarc_view *views,
                                               uint64_t t0, size_t n)
 {
 	uint32_t tensor = teacher->tensors[BOTH * layer + kind];
-	return (struct kvi_teacher_forced_rows){ .geometry = teacher->o.geometry,
+	return (struct teacher_forced_rows){ .geometry = teacher->o.geometry,
 		                                 .tensor = &teacher->o.geometry->tensors[tensor],
 		                                 .view = views ? &views[tensor] : NULL,
 		                                 .t0 = t0,
@@ -200,8 +271,8 @@ static kvarc_ret store_rows(void *opaque, size_t layer, struct kvi_predicted *pr
 	take_rows(f, f->rows[KEY], predicted->k, predicted->stride, s->n);
 	take_rows(f, f->rows[VALUE], predicted->v, predicted->stride, s->n);
 	for (unsigned k = KEY; k < BOTH; k++) {
-		struct kvi_teacher_forced_rows r = rows_of(f, layer, k, s->views, s->t0, s->n);
-		kvi_teacher_forced_store(&r, f->rows[k]);
+		struct teacher_forced_rows r = rows_of(f, layer, k, s->views, s->t0, s->n);
+		teacher_forced_store(&r, f->rows[k]);
 	}
 	*predicted = (struct kvi_predicted){ f->rows[KEY], f->rows[VALUE], f->C };
 	return KVARC_OK;
@@ -277,8 +348,8 @@ kvarc_ret kvi_teacher_forced_prefill(struct kvi_teacher_forced *teacher,
 void kvi_teacher_forced_keys(const struct kvi_teacher_forced *teacher, size_t layer,
                              const kvarc_view *views, uint64_t t0, size_t n, float *k)
 {
-	const struct kvi_teacher_forced_rows r = rows_of(teacher, layer, KEY, views, t0, n);
-	kvi_teacher_forced_load(&r, k);
+	const struct teacher_forced_rows r = rows_of(teacher, layer, KEY, views, t0, n);
+	teacher_forced_load(&r, k);
 }
 
 /* ---- other caches instead of the exact one ---- */
@@ -290,9 +361,9 @@ static kvarc_ret inject_layer(struct kvi_teacher_forced *teacher, size_t layer,
 	for (size_t t0 = 0; t0 < cache->n && !ret; t0 += KVI_TEACHER_FORCED_STEP) {
 		size_t n = step_tokens((size_t)cache->n, t0);
 		for (unsigned k = KEY; k < BOTH; k++) {
-			struct kvi_teacher_forced_rows r = rows_of(teacher, layer, k, cache->views,
+			struct teacher_forced_rows r = rows_of(teacher, layer, k, cache->views,
 			                                           t0, n);
-			kvi_teacher_forced_load(&r, teacher->rows[k]);
+			teacher_forced_load(&r, teacher->rows[k]);
 		}
 		ret = teacher->o.put(teacher->run, layer, t0, teacher->rows[KEY],
 		                     teacher->rows[VALUE], teacher->C, n);

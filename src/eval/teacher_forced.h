@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * teacher_forced.h - teacher-forced logits of a text after a cache
- *
- * Caches are tensors in memory, whatever archive or codec they come from. The same kernels go
- * through the same tokens whatever the cache, so that caches with the same elements have the
- * same logits, bit for bit.
- */
+/* teacher_forced.h - teacher-forced logits of a text after a cache, whose rows it reads */
 #ifndef KVI_TEACHER_FORCED_H
 #define KVI_TEACHER_FORCED_H
 
-#include "divergence.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvarc.h"
 #include "predictor_handle.h"
+#include "eval/eval_summary.h"
+#include "exact/engine.h"
 #include "exact/head.h"
+#include "util/alloc.h"
+
+struct kvi_pool;
+struct kvi_run;
 
 /* The number of tokens that a run advances at once. */
 enum { KVI_TEACHER_FORCED_STEP = 256 };
@@ -56,7 +59,6 @@ kvarc_ret kvi_teacher_forced_open(struct kvi_teacher_forced **f,
                                   kvarc_error *error);
 /* Frees *f and sets it to NULL; *f may be NULL. */
 void kvi_teacher_forced_close(struct kvi_teacher_forced **f);
-
 /*
  * Computes the cache of a text as an engine in exact arithmetic that stores it so: attention sees
  * the elements. views: one per tensor, are filled. Returns OK, MEM, MEMLIMIT, DATA (an id or
@@ -99,19 +101,5 @@ kvarc_ret kvi_teacher_forced_exact(struct kvi_teacher_forced *teacher,
 kvarc_ret kvi_teacher_forced_compare(struct kvi_teacher_forced *teacher,
                                      const struct kvi_teacher_forced_cache *cache,
                                      struct kvi_divergence *divergence);
-
-/* rows.c: n tokens of a tensor from t0 on, to be converted between elements and rows of floats. */
-struct kvi_teacher_forced_rows {
-	const kvarc_geometry *geometry;
-	const kvarc_tensor *tensor;
-	const kvarc_view *view; /* NULL: rounded alone */
-	uint64_t t0;
-	size_t n;
-	uint8_t *elements; /* work memory for n tokens, packed */
-};
-/* Elements of the view as floats x: n rows of heads x channels, keys in slots. */
-void kvi_teacher_forced_load(const struct kvi_teacher_forced_rows *r, float *x);
-/* Rounds x to elements, writes those to the view, if any, and their values to x. */
-void kvi_teacher_forced_store(const struct kvi_teacher_forced_rows *r, float *x);
 
 #endif

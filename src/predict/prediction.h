@@ -13,7 +13,7 @@
 #include "format/segment.h"
 #include "predictor_handle.h"
 #include "format/chunk_order.h"
-#include "prediction_engine.h"
+#include "prediction_open.h"
 #include "profile/linear_plan.h"
 #include "util/shared.h"
 

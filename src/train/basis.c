@@ -10,8 +10,6 @@
 #include <string.h>
 
 #include "dense.h"
-#include "eigen.h"
-#include "gram.h"
 #include "train_layer.h"
 #include "train_run.h"
 #include "codecs/lossy/quantiser.h"

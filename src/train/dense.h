@@ -1,10 +1,42 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* dense.h - symmetric systems in double, by blocks, in several threads */
-#ifndef KVI_TRAIN_DENSE_H
-#define KVI_TRAIN_DENSE_H
+/* dense.h - symmetric systems in double: factors, products, eigenvectors, second moments */
+#ifndef KVI_DENSE_H
+#define KVI_DENSE_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kvarc.h"
 #include "kvarc/tools.h"
-#include "trainer.h"
+#include "train/train_kernels.h"
+#include "train/trainer.h"
+
+/* ==== Second moments of the features of weighted tokens, summed exactly ==== */
+
+/* Feature of a linear fit: a row over all tokens. */
+struct kvi_train_feature {
+	const int16_t *z; /* values of all tokens */
+	double sigma;     /* estimate; 0: a constant feature */
+};
+
+/* Computes mean (n) and covariance g (n x n) of the features; tokens count w^2 each. Returns OK, or
+ * no memory. */
+kvarc_ret kvi_train_gram(kvarc_trainer *trainer, const struct kvi_train_feature *feature, size_t n,
+                         const float *w, size_t n_tokens, double *g, double *mean);
+
+/* ==== Eigenvectors of a symmetric matrix ==== */
+
+/*
+ * Eigenvalues and eigenvectors of a symmetric, positive semidefinite n x n matrix a, by Jacobi's
+ * method in a fixed order with + - * / and sqrt alone: the same numbers everywhere. v: n x n, the
+ * eigenvectors in columns; value: n, in descending order, none negative. a is overwritten. Runs
+ * under kvi_fp_exact.
+ */
+void kvi_eigen(size_t n, double *a, double *v, double *value);
+
+/* ==== Symmetric systems in double, by blocks, in several threads ==== */
 
 /*
  * a = L L^T in place, n x n, row-major; what is above the diagonal is not read and not set.

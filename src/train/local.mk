@@ -2,8 +2,6 @@
 libkvitools_la_SOURCES += \
 	src/train/basis.c src/train/basis.h \
 	src/train/dense.c src/train/dense.h \
-	src/train/eigen.c src/train/eigen.h \
-	src/train/gram.c src/train/gram.h \
 	src/train/price_layers.c \
 	src/train/price_tokens.c \
 	src/train/train_context.c \

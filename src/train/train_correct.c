@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "dense.h"
-#include "gram.h"
 #include "train_predict.h"
 #include "train_rows.h"
 #include "train_run.h"

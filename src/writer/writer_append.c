@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "writer_append.h"
-#include "writer_errors.h"
 #include "writer_frames.h"
 #include "writer_state.h"
 #include "format/geometry_check.h"

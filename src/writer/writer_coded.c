@@ -3,7 +3,7 @@
 
 #include "writer_append.h"
 #include "writer_coded.h"
-#include "writer_errors.h"
+#include "writer_frames.h"
 #include "writer_state.h"
 #include "codecs/coder.h"
 

@@ -1,17 +1,46 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* writer_frames.c - frames into the sink: sealed, listed in the index, covered by parity */
+/* writer_frames.c - frames into the sink: sealed, listed, covered by parity; failures that stay */
+#include "config.h"
+
+#include "writer_frames.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "writer_frames.h"
 #include "writer_state.h"
 #include "format/crypt.h"
 #include "format/params_header.h"
 #include "format/parity.h"
+
+/* ==== Failures of a writer that stay, and what it refuses ==== */
+
+kvarc_ret kvi_writer_set_error(kvarc_writer *w, kvarc_ret ret)
+{
+	if (ret && !w->sticky)
+		w->sticky = ret;
+	return ret;
+}
+
+bool kvi_writer_refuses(kvarc_writer *w)
+{
+	if (w->process != getpid()) /* the parent process continues to write */
+		w->sticky = kvi_fail(w->error, KVARC_PROG,
+		                     "the writer belongs to the process that this one was forked "
+		                     "from: open another one, on another file");
+	return w->sticky != KVARC_OK;
+}
+
+const struct kvi_alloc *kvi_writer_alloc(const kvarc_writer *w)
+{
+	return &w->alloc;
+}
+
+/* ==== Frames into the sink: sealed, listed in the index, covered by parity ==== */
 
 /* ==== Encrypted archives: KEY frames, and frames that are sealed (frames.md 12.1) ==== */
 

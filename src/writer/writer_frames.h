@@ -1,11 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* writer_frames.h - frames into the sink: sealed, listed in the index, covered by parity */
+/* writer_frames.h - frames into the sink: sealed, listed, covered by parity; failures that stay */
 #ifndef KVI_WRITER_FRAMES_H
 #define KVI_WRITER_FRAMES_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kvarc.h"
 #include "format/commit.h"
 #include "format/frame_index.h"
-#include "kvarc.h"
+
+/* ==== Failures of a writer that stay, and what it refuses ==== */
+
+/* Whether no call can use the writer any more: w->sticky then says why, an earlier failure or a
+ * fork. */
+bool kvi_writer_refuses(kvarc_writer *w);
+/* Makes ret stick and returns it. */
+kvarc_ret kvi_writer_set_error(kvarc_writer *w, kvarc_ret ret);
+
+/* ==== Frames into the sink: sealed, listed in the index, covered by parity ==== */
 
 struct kvi_group;
 

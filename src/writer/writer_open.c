@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "writer_append.h"
-#include "writer_errors.h"
 #include "writer_frames.h"
 #include "writer_predictors.h"
 #include "writer_state.h"

@@ -18,7 +18,6 @@
 #include "util/error.h"
 #include "predict/feature_table.h"
 #include "predict/prediction.h"
-#include "repeat.h"
 #include "writer_segment.h"
 #include "writer_coded.h"
 #include "predict/token_coder.h"

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "eval/eval_state.h"
-#include "eval/statistics.h"
+#include "eval/eval_summary.h"
 #include "random.h"
 
 enum { WORDS = 1000 };

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/cache_proxy.h"
+#include "eval/gate_pack.h"
 #include "import_files.h"
 
 enum { LAYERS = 6, HEADS = 2, CHANNELS = 16, WIDTH = HEADS * CHANNELS, TOKENS = 150 };

@@ -5,7 +5,7 @@
 #include <pthread.h>
 
 #include "reader/reader_internal.h"
-#include "writer/repeat.h"
+#include "writer/writer_segment.h"
 #include "writer/writer_internal.h"
 #include "format/frame.h"
 

@@ -13,7 +13,7 @@
 #include "kernels/linear_formulas.h"
 #include "numeric/formats.h"
 #include "random.h"
-#include "train/eigen.h"
+#include "train/dense.h"
 #include "train/train_kernels.h"
 
 enum { MOST = 300, ROUNDS = 200, K = 70 };

@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* prediction_engine.h - what a prediction session drives through a track: a model in exact
- * arithmetic, or the predictor of an application (kvarc/predictor.h) */
-#ifndef KVI_PREDICTION_ENGINE_H
-#define KVI_PREDICTION_ENGINE_H
+/* prediction_open.h - prediction sessions: their engines, and which tracks a model can have made */
+#ifndef KVI_PREDICTION_OPEN_H
+#define KVI_PREDICTION_OPEN_H
 
-#include "format/segment.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kvarc.h"
 #include "predictor_handle.h"
+#include "exact/engine.h"
+#include "format/segment.h"
 #include "profile/linear_model.h"
+#include "profile/profile_io.h"
 
 /* The functions of a run, which do what those of engine.h with these names do; one call at a
  * time. */
@@ -28,27 +35,11 @@ struct kvi_prediction_ops {
 	kvarc_ret (*rewind)(void *run, uint64_t tokens);
 	void (*close)(void *run);
 };
-extern const struct kvi_prediction_ops kvi_prediction_model; /* run: struct kvi_run */
-extern const struct kvi_prediction_ops kvi_prediction_external;
-extern const struct kvi_prediction_ops kvi_prediction_token_blind;
 
 /* A layer's keys: their slots, and the RoPE that was applied to them; NULL: none. */
 struct kvi_external_layer {
 	const struct kvi_model *model;
 	const kvarc_rope *rope;
 };
-/* Options of a sequence of an external predictor. */
-struct kvi_external_options {
-	const struct kvi_alloc *alloc;
-	const kvarc_external *external;
-	const struct kvi_external_layer *layers;
-};
-/* Opens a run for kvi_prediction_token_blind. On failure *run is NULL. Returns OK, MEM,
- * MEMLIMIT. */
-kvarc_ret kvi_prediction_token_blind_open(void **run, const struct kvi_run_options *options,
-                                          unsigned blind);
-/* Opens a sequence of an external predictor, for kvi_prediction_external. On failure *run is NULL.
- * Returns OK, MEM, MEMLIMIT, PREDICTOR (the predictor's open failed). */
-kvarc_ret kvi_external_open(void **run, const struct kvi_external_options *options);
 
 #endif

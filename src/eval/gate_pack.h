@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cache_proxy.h - how far attention outputs of a changed cache are from those of the exact one */
-#ifndef KVI_CACHE_PROXY_H
-#define KVI_CACHE_PROXY_H
+/* gate_pack.h - rates of layers that keep a model's answers, or attention outputs, as they are */
+#ifndef KVI_GATE_PACK_H
+#define KVI_GATE_PACK_H
 
+#include <stdint.h>
+
+#include "kvarc.h"
+#include "eval/eval_state.h"
 #include "kvarc/tools.h"
-#include "eval_state.h"
 
 struct kvi_proxy;
 
@@ -24,7 +27,6 @@ enum kvi_proxy_layer {
 };
 /* The kind of layer `layer`, less than n_layers. */
 enum kvi_proxy_layer kvi_proxy_has(const struct kvi_proxy *proxy, uint32_t layer);
-
 /*
  * error of each layer with attention: of its worst head, sqrt(sum |o' - o|^2 / sum |o|^2) over the
  * outputs o of stand-in queries with exact keys and values and o' with the decoded ones.

@@ -1,10 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* divergence.h - how far one distribution of the next token is from another */
-#ifndef KVI_DIVERGENCE_H
-#define KVI_DIVERGENCE_H
+/* eval_summary.h - results of a tier over sequences, and gates of one; means, ranks, intervals */
+#ifndef KVI_EVAL_SUMMARY_H
+#define KVI_EVAL_SUMMARY_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+/* ==== Means, ranks and intervals of a few numbers ==== */
+
+/* Mean of n > 0 numbers; infinities count as the largest. */
+double kvi_mean(const double *x, size_t n);
+/* Standard deviation of a sample; 0 for one number. */
+double kvi_deviation(const double *x, size_t n);
+/* Sorts n numbers in ascending order. */
+void kvi_sort(double *x, size_t n);
+/* Value at the nearest rank of a part, above 0 and up to 1, of n > 0 sorted numbers. */
+double kvi_rank(const double *sorted, size_t n, double part);
+
+/* ==== How far one distribution of the next token is from another ==== */
 
 /* Difference of two distributions at one position, in nats. */
 struct kvi_divergence {
