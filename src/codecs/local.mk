@@ -24,10 +24,8 @@ libkvi_la_SOURCES += \
 	src/codecs/lossy/lossy_codec.c src/codecs/lossy/lossy_codec.h \
 	src/codecs/lossy/lossy_encode.c \
 	src/codecs/lossy/payload_parts.c src/codecs/lossy/payload_parts.h \
-	src/codecs/lossy/quantiser.c src/codecs/lossy/quantiser.h \
 	src/codecs/lossy/quantiser_scales.c src/codecs/lossy/quantiser_scales.h \
 	src/codecs/lossy/rates.c \
-	src/codecs/lossy/scored.c \
 	src/codecs/lossy/tier.c \
 	src/codecs/mask.c src/codecs/mask.h \
 	src/codecs/near/near.c src/codecs/near/near.h \
@@ -36,8 +34,6 @@ libkvi_la_SOURCES += \
 	src/codecs/state/state.c \
 	src/codecs/stream.c \
 	src/codecs/streams.c src/codecs/streams.h \
-	src/codecs/streams_decode.c \
-	src/codecs/streams_encode.c \
 	src/codecs/symbols.c src/codecs/symbols.h \
 	src/codecs/tables_fit.c src/codecs/tables_fit.h \
 	src/codecs/tsc/tsc.c \

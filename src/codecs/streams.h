@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* streams.h - the streams of a chunk: tokens are cut, each part is coded alone (spec rans 4) */
+/* streams.h - how the tokens of a chunk are cut into streams, coded and decoded in threads */
 #ifndef KVI_STREAMS_H
 #define KVI_STREAMS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
+#include "kvarc.h"
 #include "codecs/mask.h"
 #include "format/chunk_header.h"
 #include "kernels/rans.h"
@@ -52,9 +54,6 @@ static inline struct kvi_stream_part kvi_stream_part_of(const struct kvi_streams
 struct kvi_tokens {
 	size_t first, end;
 };
-/* The tokens that the check of stream i covers (spec rans 4); mask: the chunk's. */
-struct kvi_tokens kvi_stream_tokens(const struct kvi_streams *streams, const struct kvi_mask *mask,
-                                    unsigned i);
 
 /*
  * The check of the elements of a chunk, T x C of the mask in raw: their hash or, with several
@@ -62,7 +61,6 @@ struct kvi_tokens kvi_stream_tokens(const struct kvi_streams *streams, const str
  */
 uint64_t kvi_streams_check(const struct kvi_streams *streams, const struct kvi_mask *mask,
                            const uint8_t *raw, uint64_t check[KVI_STREAMS_MAX]);
-
 /* The check of a chunk of several streams, from the checks of its streams alone. */
 uint64_t kvi_streams_check_of(const struct kvi_streams *streams,
                               const uint64_t check[KVI_STREAMS_MAX]);

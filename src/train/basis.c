@@ -12,7 +12,7 @@
 #include "dense.h"
 #include "train_layer.h"
 #include "train_run.h"
-#include "codecs/lossy/quantiser.h"
+#include "codecs/had/had.h"
 #include "eval/sensitivity.h"
 #include "numeric/formats.h"
 #include "profile/linear_model.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* had.c - transform codecs had and klt: tiles, bodies, means, bases */
+/* had.c - transform codecs had and klt: tiles, bodies, means, bases, one step a chunk */
 #include "had.h"
 
 #include <math.h>
@@ -8,7 +8,184 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "transform.h"
+#include "codecs/lossy/lossy_codec.h"
 #include "util/ckd.h"
+
+/* ==== One step for all coefficients of a chunk (spec had 2) ==== */
+
+/* Bytes in front of the stream of a body. */
+enum { KVI_BODY_HEAD = 8 };
+
+/* The head of a body: its numbers in front of the stream. */
+struct body {
+	float step;
+	int shift;
+	struct kvi_points points;
+};
+
+/* Distances of coefficients from their codes towards 0, in steps, in a sample: sums and counts for
+ * codes of size 1 and for larger ones. */
+struct centroid {
+	float sum[2];
+	uint32_t n[2];
+};
+
+/* Reads the head of a body; false: it is not valid. */
+static bool body_get(struct kvi_in *in, struct body *body)
+{
+	/* Patterns of positive normal numbers below 2^100; those of negative ones are above. */
+	const uint32_t least = 0x00800000, end = 0x71800000;
+	uint32_t step = kvi_get32(in);
+	body->shift = (int16_t)kvi_get16(in);
+	body->points.near1 = (int8_t)kvi_get8(in);
+	body->points.near2 = (int8_t)kvi_get8(in);
+	memcpy(&body->step, &step, sizeof step);
+	return !in->bad && step >= least && step < end && body->points.near1 >= -KVI_NEAR_MAX &&
+	       body->points.near1 <= KVI_NEAR_MAX && body->points.near2 >= -KVI_NEAR_MAX &&
+	       body->points.near2 <= KVI_NEAR_MAX;
+}
+
+/* Writes the front of a body. */
+static void body_put(uint8_t to[KVI_BODY_HEAD], const struct body *body)
+{
+	uint32_t step;
+	memcpy(&step, &body->step, sizeof step);
+	kvi_store32(to, step);
+	kvi_store16(to + 4, (uint16_t)body->shift);
+	to[6] = (uint8_t)body->points.near1;
+	to[7] = (uint8_t)body->points.near2;
+}
+
+int kvi_quarter_log(float v)
+{
+	uint32_t b;
+	memcpy(&b, &v, sizeof b);
+	int e = (int)(b >> 23) - 127;
+	float m = v;
+	b = (b & 0x7fffff) | 0x3f800000;
+	memcpy(&m, &b, sizeof m);
+	/* odd powers of 2^(1/8) */
+	return 4 * e + (m >= 1.0905077f) + (m >= 1.2968396f) + (m >= 1.5422108f) +
+	       (m >= 1.8340081f);
+}
+
+/* The class of each of n coefficients of size k; NULL without memory. */
+static const uint8_t *classes(struct kvi_coder *coder, const int16_t *k, size_t n, int shift)
+{
+	uint8_t *class = kvi_scratch(coder, KVI_SCRATCH_CHANNELS, n);
+	for (size_t i = 0; class && i < n; i++) {
+		int v = k[i] - shift;
+		class[i] = (uint8_t)(v < 0 ? 0 : v >= KVI_CODE_CLASSES ? KVI_CODE_CLASSES - 1 : v);
+	}
+	return class;
+}
+
+/* 2^(i/16) */
+static const float sixteenths[16] = { 1.0f,       1.0442737f, 1.0905077f, 1.1387886f,
+	                              1.1892071f, 1.2418578f, 1.2968396f, 1.3542556f,
+	                              1.4142135f, 1.4768262f, 1.5422108f, 1.6104903f,
+	                              1.6817929f, 1.7562522f, 1.8340080f, 1.9152066f };
+
+float kvi_power_of(int e)
+{
+	enum { UNIT = 16 };
+	int whole = e >> 4;
+	return sixteenths[e & (UNIT - 1)] *
+	       (whole < 0 ? 1.0f / (float)(1u << -whole) : (float)(1u << whole));
+}
+
+/* A uniform quantiser of normal data takes log2(sigma / step) + 2.047 bits at high rates. */
+float kvi_step_of(const kvarc_lossy *tier, const struct kvi_chunk *chunk, float rms)
+{
+	enum { NORMAL = 33 };
+	int rate = tier->rate + (chunk->kind == KVARC_KEY ? tier->key_rate : 0);
+	float step = rms * kvi_power_of(NORMAL - rate);
+	return step >= 0x1p-120f ? step : 0x1p-120f;
+}
+
+/* The rounding offset for coefficients of that root mean square. */
+/* A dead zone wins more in size than it costs in error, below 2 bits. */
+static float offset_of(float rms, float step)
+{
+	return rms >= 2 * step ? 0.5f : rms >= step ? 0.45f : 0.41f;
+}
+
+/* v, or 0 */
+static float where(bool yes, float v)
+{
+	uint32_t b;
+	memcpy(&b, &v, sizeof b);
+	b &= 0u - (uint32_t)yes;
+	memcpy(&v, &b, sizeof v);
+	return v;
+}
+
+/* Adds the first n coefficients, and their codes, of every fourth of `rows` rows of KVI_LANES;
+ * inverse: 1 / step. */
+static void centroid_watch(struct centroid *centroid, const float *x, const int8_t *codes,
+                               size_t rows, float inverse, size_t n)
+{
+	enum { EVERY = 4 };
+	float sum1 = centroid->sum[0], sum2 = centroid->sum[1];
+	uint32_t n1 = 0, n2 = 0;
+	/* Conditions are arithmetic here: branches on codes cannot be predicted. */
+	for (size_t c = 0; c < rows; c += EVERY)
+		for (size_t i = 0; i < n; i++) {
+			int q = codes[c * KVI_LANES + i];
+			int size = q < 0 ? -q : q;
+			float v = x[c * KVI_LANES + i] * inverse;
+			float d = (float)size - (v < 0 ? -v : v);
+			sum1 = sum1 + where(size == 1, d);
+			sum2 = sum2 + where(size > 1, d);
+			n1 += size == 1;
+			n2 += size > 1;
+		}
+	centroid->sum[0] = sum1;
+	centroid->sum[1] = sum2;
+	centroid->n[0] += n1;
+	centroid->n[1] += n2;
+}
+
+static int8_t near_of(const struct centroid *centroid, int i)
+{
+	float v = centroid->n[i] ? centroid->sum[i] / (float)centroid->n[i] * KVI_POINT_UNITS : 0;
+	int r = (int)(v + (v < 0 ? -0.5f : 0.5f));
+	return (int8_t)(r > KVI_NEAR_MAX ? KVI_NEAR_MAX : r < -KVI_NEAR_MAX ? -KVI_NEAR_MAX : r);
+}
+
+/* The points that reconstruct what was observed best. */
+static struct kvi_points centroid_points(const struct centroid *centroid)
+{
+	return (struct kvi_points){ near_of(centroid, 0), near_of(centroid, 1) };
+}
+
+/* ==== Transform codecs had and klt: tiles, bodies, means, bases ==== */
+
+/* Parameters of the codec had: arrays of C entries. common.rotates: RoPE is removed from keys. */
+struct had_params {
+	struct kvi_params common;
+	bool hadamard;
+	float rms;   /* root mean square of coefficients; encoders alone */
+	float *mean; /* bf16 numbers */
+	int16_t *k;  /* size of coefficients, in classes */
+};
+
+/* The parameters of the codec had; NULL: they are of another codec. */
+static inline struct had_params *had_params_of(const struct kvi_params *params)
+{
+	return params->codec == KVI_CODEC_HAD ? (struct had_params *)(uintptr_t)params : NULL;
+}
+
+/* Numbers of 16 bits of rows, one behind the other, and the value of 1 in each row. */
+struct klt_analysis {
+	int16_t *rows; /* C rows of m_stride entries, of the coefficients of each head */
+	float *unit;   /* C */
+	/* memory at work: a head's matrix, its entries m_stride times its channels; its channels
+	 * and KVI_LANES more */
+	int16_t *turned;
+	float *gain;
+};
 
 /* ==== Elements as rows of 32 tokens, RoPE removed and applied (spec had 3) ==== */
 
@@ -198,7 +375,7 @@ static void tiles_store(struct tiles *tiles, size_t first)
  */
 struct tile_codec {
 	struct tiles t;
-	struct kvi_body body;
+	struct body body;
 	const int16_t *k; /* size of each coefficient in classes, C */
 	/* Called once the step is known, before all blocks. */
 	void (*begin)(struct tile_codec *w);
@@ -249,9 +426,9 @@ static kvarc_ret tile_codec_decode(struct tile_codec *w, struct kvi_coder *coder
 	const struct kvi_chunk *chunk = w->t.job->chunk;
 	const struct kvi_lanes *l = &w->t.job->lanes;
 	const size_t n = l->rows * l->channels;
-	if (!kvi_body_get(in, &w->body))
+	if (!body_get(in, &w->body))
 		return KVARC_DATA;
-	const uint8_t *class = kvi_classes(coder, w->k, l->channels, w->body.shift);
+	const uint8_t *class = classes(coder, w->k, l->channels, w->body.shift);
 	int8_t *codes = kvi_scratch(coder, KVI_SCRATCH_CODES, n);
 	if (!class || !codes)
 		return kvi_alloc_error(coder->alloc);
@@ -287,15 +464,15 @@ static uint32_t encode_head(struct tile_codec *w, float offset, size_t first, si
 static uint32_t encode_first(struct tile_codec *w, float offset, int8_t *codes)
 {
 	const struct kvi_chunk *chunk = w->t.job->chunk;
-	struct kvi_centroid m = { .n = { 0 } };
+	struct centroid m = { .n = { 0 } };
 	uint32_t refused = 0;
 	const float *x;
 	for (size_t h = 0; h < chunk->heads; h++) {
 		refused |= encode_head(w, offset, 0, h, codes, &x);
-		kvi_centroid_watch(&m, x, w->t.codes, chunk->head_channels, 1.0f / w->body.step,
+		centroid_watch(&m, x, w->t.codes, chunk->head_channels, 1.0f / w->body.step,
 		                   tile_tokens(&w->t, 0));
 	}
-	w->body.points = kvi_centroid_points(&m);
+	w->body.points = centroid_points(&m);
 	for (size_t h = 0; h < chunk->heads; h++)
 		decode_head(w, 0, h, codes, false);
 	return refused;
@@ -344,23 +521,23 @@ static kvarc_ret tile_codec_encode(struct tile_codec *w, struct kvi_coder *coder
 {
 	const struct kvi_coder_job *job = w->t.job;
 	const size_t n = job->lanes.rows * job->lanes.channels;
-	struct kvi_body *b = &w->body;
+	struct body *b = &w->body;
 	int8_t *codes = kvi_scratch(coder, KVI_SCRATCH_CODES, n);
 	uint8_t *end = kvi_scratch_end(coder, KVI_SCRATCH_OUT,
 	                               KVI_BODY_HEAD + kvi_codes_capacity(n));
 	if (!codes || !end)
 		return kvi_alloc_error(coder->alloc);
-	*b = (struct kvi_body){ .step = kvi_step_of(job->tier, job->chunk, rms) };
+	*b = (struct body){ .step = kvi_step_of(job->tier, job->chunk, rms) };
 	b->shift = kvi_quarter_log(b->step) - KVI_CODE_UNIT;
-	out->refused = encode_all(w, kvi_offset_of(rms, b->step), codes);
+	out->refused = encode_all(w, offset_of(rms, b->step), codes);
 	if (out->refused)
 		return KVARC_OK;
-	const uint8_t *class = kvi_classes(coder, w->k, job->lanes.channels, b->shift);
+	const uint8_t *class = classes(coder, w->k, job->lanes.channels, b->shift);
 	uint8_t *begin = class ? kvi_codes_put(coder, &job->lanes, class, codes, end) : NULL;
 	if (!begin)
 		return kvi_alloc_error(coder->alloc);
 	begin -= KVI_BODY_HEAD;
-	kvi_body_put(begin, b);
+	body_put(begin, b);
 	kvi_put_bytes(out->body, begin, (size_t)(end - begin));
 	return KVARC_OK;
 }
@@ -523,8 +700,13 @@ static void klt_below_add(const struct klt_below *below, size_t head, bool minus
 
 /* ==== The inverse of the basis of a KLT profile (spec klt 2) ==== */
 
-bool kvi_klt_analysis_make(const struct kvi_klt_analysis *analysis, const struct kvi_model *model,
-                           uint32_t isa_mask)
+/*
+ * y = M^T G (x - mean), G from the sizes of the rows, which are orthogonal: rows and unit are
+ * filled. The caller has set rounding to nearest with subnormals (util/fpmode.h); the same bits
+ * whatever the set of instructions. false: it cannot be computed.
+ */
+static bool klt_analysis_make(const struct klt_analysis *analysis,
+                                  const struct kvi_model *model, uint32_t isa_mask)
 {
 	const struct kvi_kernels *kernels = kvi_kernels_get(isa_mask);
 	const struct kvi_transform *transform = kvi_transform_get(isa_mask);
@@ -701,8 +883,8 @@ static kvarc_ret klt_open_work(struct klt_work *w, struct kvi_coder *coder,
 
 static bool make_analysis(struct klt_work *w)
 {
-	const struct kvi_klt_analysis a = { w->analysis, w->unit, w->turned, w->y };
-	return kvi_klt_analysis_make(&a, w->m, w->codec.t.kernels->isa);
+	const struct klt_analysis a = { w->analysis, w->unit, w->turned, w->y };
+	return klt_analysis_make(&a, w->m, w->codec.t.kernels->isa);
 }
 
 static kvarc_ret klt_encode(struct kvi_coder *coder, const struct kvi_coder_job *job,
@@ -735,11 +917,11 @@ const struct kvi_codec kvi_codec_klt = {
 enum { FLAG_TURNED = 1, FLAG_HADAMARD = 2 };
 
 /* Parameters of zeros; NULL: no memory. */
-static struct kvi_had_params *had_params_new(const struct kvi_alloc *alloc,
+static struct had_params *had_params_new(const struct kvi_alloc *alloc,
                                              const struct kvi_chunk *shape)
 {
 	size_t C = kvi_chunk_channels(shape);
-	struct kvi_had_params *p;
+	struct had_params *p;
 	p = kvi_params_new(alloc, KVI_CODEC_HAD, shape,
 	                   sizeof *p + C * (sizeof *p->mean + sizeof *p->k), 0);
 	if (!p)
@@ -762,7 +944,7 @@ static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *sh
 	for (size_t c = 0; c < C; c++)
 		if ((mean[C + c] & 0x7f) == 0x7f && mean[c] & 0x80)
 			return KVARC_DATA; /* the mean is not finite */
-	struct kvi_had_params *p = had_params_new(alloc, shape);
+	struct had_params *p = had_params_new(alloc, shape);
 	if (!p)
 		return kvi_alloc_error(alloc);
 	p->common.rotates = flags & FLAG_TURNED;
@@ -778,7 +960,7 @@ static kvarc_ret parse(const struct kvi_alloc *alloc, const struct kvi_chunk *sh
 
 static void serialise(const struct kvi_params *params, struct kvi_out *out)
 {
-	const struct kvi_had_params *h = kvi_had_params_of(params);
+	const struct had_params *h = had_params_of(params);
 	size_t C = kvi_params_channels(params);
 	kvi_put8(out, (uint8_t)((params->rotates ? FLAG_TURNED : 0) |
 	                        (h->hadamard ? FLAG_HADAMARD : 0)));
@@ -795,7 +977,7 @@ static void serialise(const struct kvi_params *params, struct kvi_out *out)
 /* The parameters beside the state of a chunk at work. */
 struct had_work {
 	struct tile_codec codec;
-	const struct kvi_had_params *p;
+	const struct had_params *p;
 };
 
 static const float *had_analyse(struct tile_codec *codec, size_t head)
@@ -819,7 +1001,7 @@ static void had_synthesise(struct tile_codec *codec, size_t head, bool decoding)
 static kvarc_ret had_open_work(struct had_work *w, struct kvi_coder *coder,
                                const struct kvi_coder_job *job)
 {
-	const struct kvi_had_params *p = kvi_had_params_of(job->params);
+	const struct had_params *p = had_params_of(job->params);
 	*w = (struct had_work){
 		.codec = { .k = p->k, .analyse = had_analyse, .synthesise = had_synthesise },
 		.p = p,
@@ -893,7 +1075,7 @@ static void add_up(float *sums, size_t rows)
 
 /* Sums over all tokens: of channels, with the squares of each token, or of squares of coefficients
  * once there are means. Rows of KVI_LANES, the sum of each in its first lane. */
-static void pass(struct tiles *tiles, const struct kvi_had_params *params, bool squares,
+static void pass(struct tiles *tiles, const struct had_params *params, bool squares,
                  float *sums, float *of_token)
 {
 	const struct kvi_chunk *chunk = tiles->job->chunk;
@@ -947,7 +1129,7 @@ static bool refuse_far(const struct kvi_coder_job *job, const float *square)
 
 /* Fits means and classes. *far: some tokens were refused, and nothing was fitted. Returns OK, END
  * (numbers that the codec does not work with). */
-static kvarc_ret fit(struct tiles *tiles, struct kvi_had_params *params, float *sums, bool *far)
+static kvarc_ret fit(struct tiles *tiles, struct had_params *params, float *sums, bool *far)
 {
 	const struct kvi_chunk *chunk = tiles->job->chunk;
 	const size_t C = kvi_chunk_channels(chunk);
@@ -987,7 +1169,7 @@ static kvarc_ret had_fit(struct kvi_coder *coder, const struct kvi_coder_job *jo
 		return KVARC_END;
 	float *sums = kvi_scratch(coder, KVI_SCRATCH_FIT,
 	                          kvi_chunk_channels(chunk) * KVI_LANES * sizeof *sums);
-	struct kvi_had_params *p = sums ? had_params_new(coder->alloc, chunk) : NULL;
+	struct had_params *p = sums ? had_params_new(coder->alloc, chunk) : NULL;
 	if (!p)
 		return kvi_alloc_error(coder->alloc);
 	p->common.rotates = kvi_lossy_rotations(job->tier, chunk);

@@ -10,7 +10,7 @@
 
 #include "codecs/grid/grid.h"
 #include "codecs/lossy/lossy_codec.h"
-#include "codecs/lossy/quantiser.h"
+#include "codecs/had/had.h"
 #include "codecs/lossy/quantiser_scales.h"
 
 /* ==== Elements to codes of the nearest points of a lattice, and back (spec near 2) ==== */

@@ -2,7 +2,7 @@
 /* tsc.c - codec tsc: keyframes, differences between tokens, scales of blocks (spec tsc) */
 #include "codecs/lossy/codes.h"
 #include "codecs/lossy/lossy_codec.h"
-#include "codecs/lossy/quantiser.h"
+#include "codecs/had/had.h"
 #include "codecs/lossy/quantiser_scales.h"
 
 enum { KEYFRAME_MAX = 256, BLOCK_DEFAULT = 32, AS_BYTES = 0, AS_STREAM = 1 };
