@@ -81,7 +81,7 @@ typedef enum kvarc_ret {
 /* Value of kvarc_error.offset and .frame when they are not known. */
 #define KVARC_UNKNOWN UINT64_MAX
 
-/* What a code does not say by itself, for programs: kvarc_error.reason. */
+/* Reason of a failure, for programs, where a code alone is too little: kvarc_error.reason. */
 typedef enum kvarc_reason {
 	KVARC_REASON_NONE = 0,
 	/* OPTIONS: not from a pipe, save it as a file */
@@ -112,8 +112,8 @@ typedef enum kvarc_reason {
 } kvarc_reason;
 
 /*
- * What went wrong. The caller owns it, and a call that fails fills all of it; others may leave it
- * as it is. text is one line for a person, no newline, never bytes of a cache. A program uses
+ * Account of a failure. The caller owns it, and a call that fails fills all of it; others may leave
+ * it as it is. text is one line for a person, no newline, never bytes of a cache. A program uses
  * the other members, since the wording changes.
  */
 typedef struct kvarc_error {

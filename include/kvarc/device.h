@@ -56,7 +56,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_open(kvarc_device **d,
  * sets *d to NULL. */
 KVARC_API void kvarc_device_close(kvarc_device **d);
 
-/* What a device is. */
+/* Properties of a device. */
 typedef struct kvarc_device_info {
 	char name[96];            /* as the driver has it, printable ASCII */
 	uint64_t memory;          /* bytes */
@@ -128,10 +128,10 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_model_load(kvarc_device_model 
 KVARC_API void kvarc_device_model_close(kvarc_device_model **m);
 
 /*
- * What reading a range into a device takes: kvarc_device_plan_read looks at the archive;
+ * Steps of reading a range into a device: kvarc_device_plan_read looks at the archive;
  * kvarc_device_stage brings bytes of the file into staging memory; kvarc_device_place says where
  * elements go; kvarc_device_decode launches kernels; and kvarc_device_plan_answer says what came of
- * it. What writing takes: kvarc_device_plan_write looks at the writer; kvarc_device_stage brings
+ * it. Steps of writing: kvarc_device_plan_write looks at the writer; kvarc_device_stage brings
  * its parameters into staging memory; kvarc_device_place says where elements are;
  * kvarc_device_encode launches kernels; and kvarc_device_append gives their payloads to the writer.
  * A plan serves one thread at a time. The device must outlive it, and so must the writer; the
@@ -140,7 +140,7 @@ KVARC_API void kvarc_device_model_close(kvarc_device_model **m);
  */
 typedef struct kvarc_device_plan kvarc_device_plan;
 
-/* What a plan needs, and what it will do. */
+/* Needs of a plan, and what it will do. */
 typedef struct kvarc_device_plan_info {
 	/* memory of the device, aligned to 256: staging from kvarc_device_stage on, work while
 	 * kernels run; status: of a plan that reads one uint32_t a chunk */
@@ -245,7 +245,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_device_decode(kvarc_device_plan *p, u
                                                          uint32_t n_layers, void *stream);
 
 /*
- * What the status words of a decode of layers say; status: on the host, as many as the plan has
+ * Reads the status words of a decode of layers; status: on the host, as many as the plan has
  * chunks. Returns OK; DATA (a chunk is damaged, or was not decoded: the first one is in the error);
  * GEOMETRY (its page table has a page that is not there), PROG.
  */

@@ -17,7 +17,7 @@
  */
 typedef struct kvarc_eval kvarc_eval;
 
-/* What an evaluation is opened with; set unused members to 0. */
+/* Options of an evaluation; set unused members to 0. */
 typedef struct kvarc_eval_options {
 	kvarc_common common;              /* memlimit 0: none; progress in tokens of a sequence */
 	const kvarc_predictor *predictor; /* a model with a head; must outlive the evaluation */
@@ -62,7 +62,7 @@ typedef struct kvarc_eval_result {
 	uint64_t reserved[4];
 } kvarc_eval_result;
 
-/* What every sequence is checked by. */
+/* Limits that every sequence is checked by. */
 typedef enum kvarc_eval_check {
 	KVARC_EVAL_FLOOR = 0, /* a lossless archive: everything has to be the same */
 	KVARC_EVAL_ZEROED = 1 /* a cache of zeros, no archive: nothing may be */

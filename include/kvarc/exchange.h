@@ -2,7 +2,7 @@
 /* kvarc/exchange.h - sessions of a store as a tar */
 /*
  * These calls are in libkvarc-store, as those of <kvarc/store.h>. docs/store.md has the form.
- * What is imported is checked in all frames; checks find damage, not forgery, so whoever made a
+ * All frames of an import are checked; checks find damage, not forgery, so whoever made a
  * file is trusted as one who saves into the store.
  */
 #ifndef KVARC_EXCHANGE_H
@@ -21,7 +21,7 @@ typedef struct kvarc_version_name {
 	uint64_t reserved[2]; /* zero */
 } kvarc_version_name;
 
-/* What was exported. */
+/* Account of an export. */
 typedef struct kvarc_exported {
 	uint64_t versions;
 	uint64_t archives, archive_bytes; /* that were written */

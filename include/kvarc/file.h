@@ -99,8 +99,8 @@ KVARC_API const char *kvarc_import_format(const kvarc_import *im);
 /* How the file lays its tensors out, as the identity "layout" of its archive says; "": it says
  * nothing. Owned by the import. */
 KVARC_API const char *kvarc_import_layout(const kvarc_import *im);
-/* Of a llama.cpp file: how many streams the caches of its server had, one for each of its parallel
- * sequences, or 1 for all. 0: another file, or one that does not say. */
+/* Number of streams that the caches of a llama.cpp server had when it wrote the file, one for each
+ * of its parallel sequences, or 1 for all. 0: another file, or one that does not say. */
 KVARC_API uint32_t kvarc_import_streams(const kvarc_import *im);
 /* With the option members: the number of files that are packed instead of their container, which
  * unpacking does not restore; 0: the file itself is packed. */
@@ -149,7 +149,7 @@ typedef struct kvarc_append_options {
 } kvarc_append_options;
 #define KVARC_APPEND_OPTIONS_INIT KVARC_ZERO
 
-/* What an append has done. Tokens are those of the longest track of the file. */
+/* Account of an append. Tokens are those of the longest track of the file. */
 typedef struct kvarc_append_result {
 	uint64_t tokens;      /* of the file */
 	uint64_t kept_tokens; /* leading ones that the archive had, bit for bit */
@@ -176,7 +176,7 @@ typedef struct kvarc_append_result {
  * it, and around the footer: in this order a crash at any byte, with any of the unflushed writes
  * lost, leaves the last checkpoint, and the next call removes what is behind it and not whole.
  *
- * Of each track the leading tokens are kept whose ids, positions and bytes are those of the last
+ * The leading tokens of each track are kept whose ids, positions and bytes are those of the last
  * state. Bytes are compared by raw_check (spec 7), without decoding, up to the segment in which
  * they first differ, and the checks of all frames that the kept tokens need are verified; with
  * KVARC_WRITE_VERIFY all kept tokens are decoded and compared. The tokens behind the kept ones

@@ -24,7 +24,7 @@
  */
 typedef struct kvarc_gate kvarc_gate;
 
-/* What a gate is opened with; set unused members to 0. */
+/* Options of a gate; set unused members to 0. */
 typedef struct kvarc_gate_options {
 	kvarc_common common; /* memlimit 0: none; progress in tokens, total unknown */
 	/* the model that generated the cache, with an LM head; not used with max_error */
@@ -39,7 +39,7 @@ typedef struct kvarc_gate_options {
 } kvarc_gate_options;
 #define KVARC_GATE_OPTIONS_INIT KVARC_ZERO
 
-/* What a gate found. */
+/* Findings of a gate. */
 typedef struct kvarc_gate_result {
 	int passed;        /* 0: no rate did; nothing of the cache may change */
 	unsigned archives; /* that were tried */

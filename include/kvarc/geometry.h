@@ -18,7 +18,7 @@ typedef enum kvarc_dtype {
 	KVARC_U8 = 7
 } kvarc_dtype;
 
-/* What a tensor holds. */
+/* Kind of values that a tensor holds. */
 typedef enum kvarc_kind {
 	KVARC_KEY = 0,
 	KVARC_VALUE = 1,
@@ -41,7 +41,7 @@ typedef enum kvarc_role {
 	KVARC_HIGH_BITS = 4
 } kvarc_role;
 
-/* What the tokens of a track are. */
+/* Kind of tokens that a track has. */
 typedef enum kvarc_track_kind {
 	KVARC_TRACK_SELF = 0,
 	KVARC_TRACK_WINDOW = 1,

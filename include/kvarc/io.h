@@ -87,8 +87,8 @@ typedef struct kvarc_view {
 typedef int (*kvarc_fetch)(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
                            uint64_t t0, uint32_t n, void *dst);
 
-/* The same way out: takes a decoded, checked block. Called from worker threads, with
- * overlap by the caller's, never for the same block twice. */
+/* Callback for elements on their way out: takes a decoded, checked block. Called from worker
+ * threads, with overlap by the caller's, never for the same block twice. */
 typedef int (*kvarc_deliver)(void *opaque, uint32_t tensor, uint32_t head, uint32_t heads,
                              uint64_t t0, uint32_t n, const void *src);
 
@@ -144,7 +144,7 @@ typedef struct kvarc_common {
 	void *progress_opaque;
 	/* of handles that take a model; must outlive them. NULL: none */
 	const kvarc_weight_cache *weight_cache;
-	/* Of writers and readers. Not 0: one thread more, so that the caller calls fetch, deliver
+	/* For writers and readers. Not 0: one thread more, so that the caller calls fetch, deliver
 	 * and sinks while `threads` others code. */
 	uint64_t overlap;
 	uint64_t reserved[2]; /* zero */

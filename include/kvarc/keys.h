@@ -6,7 +6,7 @@
 #ifndef KVARC_KEYS_H
 #define KVARC_KEYS_H
 
-/* What the bytes of a key are. */
+/* Kind of secret that the bytes of a key are. */
 typedef enum kvarc_key_kind {
 	KVARC_KEY_GIVEN = 1,      /* 32 random bytes */
 	KVARC_KEY_PASSPHRASE = 2, /* any bytes, 1 to 4096; the key comes from them by Argon2id */
@@ -47,7 +47,7 @@ typedef struct kvarc_keys {
 } kvarc_keys;
 #define KVARC_KEYS_INIT KVARC_ZERO
 
-/* What shows of an archive without a key, as far as its frames are not damaged. */
+/* Parts of an archive that show without a key, as far as its frames are not damaged. */
 typedef struct kvarc_envelope {
 	uint16_t format_major, format_minor;
 	uint8_t file_id[16];

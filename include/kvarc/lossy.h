@@ -16,7 +16,7 @@ typedef enum kvarc_tier {
 	KVARC_TIER_VQ = 12,
 	/* Mean, Hadamard transform, uniform quantiser, entropy coder. */
 	KVARC_TIER_HAD = 13,
-	/* The same in the basis of a profile (kvarc_trainer_options.levels bit 9), which writers
+	/* Tier had in the basis of a profile (kvarc_trainer_options.levels bit 9), which writers
 	 * and readers need; where the profile predicts from lower layers, the transform is applied
 	 * to the prediction residual. */
 	KVARC_TIER_KLT = 14
@@ -139,10 +139,11 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_lossy_parse(kvarc_lossy *lossy, const
                                                        kvarc_error *error);
 
 /*
- * What a tier does with each of n tokens whose scores are known, into token_rate (n): by keep, top,
- * spread and recent, and the first and last tokens that stay exact. Higher scores stay; of equal
- * ones the later. keep counts all tokens that stay: exact and recent ones first, and as many others
- * as are left. Pure; the same everywhere. Returns OK, OPTIONS (a score that is not a number), PROG.
+ * Rates that a tier gives to each of n tokens whose scores are known, into token_rate (n): by keep,
+ * top, spread and recent, and the first and last tokens that stay exact. Higher scores stay; of
+ * equal ones the later. keep counts all tokens that stay: exact and recent ones first, and as many
+ * others as are left. Pure; the same everywhere. Returns OK, OPTIONS (a score that is not a
+ * number), PROG.
  */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_lossy_rates(const kvarc_lossy *lossy, const float *score,
                                                        uint64_t n, int16_t *token_rate);

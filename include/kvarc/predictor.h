@@ -14,7 +14,7 @@
  */
 typedef struct kvarc_predictor kvarc_predictor;
 
-/* What a predictor predicts, and its name. */
+/* Shape of what a predictor predicts, and its name. */
 typedef struct kvarc_predictor_model {
 	char arch[32], name[128];         /* "llama"; name may be empty */
 	uint32_t layers, heads, channels; /* of keys and values: heads of channels each */
@@ -43,7 +43,7 @@ typedef struct kvarc_external {
 	 * cache has them, keys after RoPE where it keeps them so. Where they round to the elements,
 	 * bit for bit, a layer's keys or values of a segment take some 100 bytes. */
 	int (*predict)(void *sequence, uint32_t layer, float *k, float *v);
-	/* What they are: the same rows, exact (8-bit and 16-bit floats fit fp32). */
+	/* Meaning of the values: the same rows, exact (8-bit and 16-bit floats fit fp32). */
 	int (*advance)(void *sequence, uint32_t layer, const float *k, const float *v);
 	/* Before the first token again. */
 	int (*restart)(void *sequence);
@@ -76,7 +76,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_predictor_open_external(kvarc_predict
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_predictor_open_model(kvarc_predictor **p,
                                                                 const char *path,
                                                                 const kvarc_common *common);
-/* What a model predicts of a token when it does not see it, but those before it alone. */
+/* Ways in which a model predicts a token that it does not see, from those before it alone. */
 #define KVARC_BLIND_TOP_MAX 16u    /* 1 to this many: the likeliest candidates, mixed */
 #define KVARC_BLIND_EMBEDDING 256u /* the model's answer to the expected row of its embedding */
 /*

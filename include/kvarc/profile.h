@@ -9,7 +9,7 @@
 /* A profile in memory. Immutable; may be shared by readers, writers and threads. */
 typedef struct kvarc_profile kvarc_profile;
 
-/* What a profile is, and what it holds. */
+/* Properties of a profile, and its contents. */
 typedef struct kvarc_profile_info {
 	uint8_t digest[16];
 	uint64_t file_bytes;   /* of the .kvp file, packed */

@@ -22,7 +22,7 @@ typedef struct kvarc_reader kvarc_reader;
 typedef const kvarc_profile *(*kvarc_find_profile)(void *opaque, const uint8_t digest[16],
                                                    const char *name);
 
-/* What a reader is opened with; set unused members to 0. */
+/* Options of a reader; set unused members to 0. */
 typedef struct kvarc_reader_options {
 	kvarc_common common;
 	unsigned flags; /* KVARC_READ_* */
@@ -59,7 +59,7 @@ typedef enum kvarc_state {
 	KVARC_STATE_UNKNOWN = 4  /* a pipe that was not read to its end */
 } kvarc_state;
 
-/* What an archive is, and what it holds. */
+/* Properties of an archive, and its contents. */
 typedef struct kvarc_info {
 	uint16_t format_major, format_minor;
 	uint8_t file_id[16];
@@ -79,7 +79,7 @@ typedef struct kvarc_info {
 	uint64_t dropped_tokens;
 	uint64_t
 		stored_tokens; /* whose ids, positions and elements lie in a store, of all tracks */
-	uint64_t encrypted; /* 1: its frames are encrypted */
+	uint64_t encrypted;    /* 1: its frames are encrypted */
 	uint64_t reserved[5];
 } kvarc_info;
 
@@ -256,7 +256,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_coded_ids(kvarc_reader *r, uin
  * While it runs, views may hold bytes that are not checked yet: chunks are decoded in place
  * where a view is packed. After it, also after a failure, they hold checked tokens, zeros,
  * or what they held.
- * Of segments in a store all of each is asked for, which takes memory. The last ones are kept, at
+ * A segment that lies in a store is asked for whole, which takes memory. The last ones are kept, at
  * least two, at most 16 where they take a quarter of the memory limit. After STORE the reader can
  * be used, and asks again.
  * Returns OK, MEM, MEMLIMIT, OPTIONS (pipe), GEOMETRY (range outside), DATA, PREDICTOR, IO, PROG,
@@ -265,7 +265,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_coded_ids(kvarc_reader *r, uin
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read(kvarc_reader *r, const kvarc_range *range,
                                                        const kvarc_view *views);
 
-/* The same by callback: whole blocks, cut to the range. */
+/* Reads as kvarc_reader_read, by callback: whole blocks, cut to the range. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read_deliver(kvarc_reader *r,
                                                                const kvarc_range *range,
                                                                kvarc_deliver deliver, void *opaque);
@@ -276,7 +276,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_read_deliver(kvarc_reader *r,
  * their way, when the reader asks for them. It asks for no others, but for chunks that chunks of
  * the range repeat (spec codecs/repeat.md), for what a missing profile would have named, and after
  * damage; for as many at once as the memory limit allows, through read_ranges if the source has it.
- * What lies in a store is not of the source.
+ * Segments that lie in a store are not of the source.
  * Nothing is read twice within a call while the memory limit allows it. From call to call a reader
  * keeps what it read to open the file, and parameters, which are not in the plan; but no chunks. An
  * embedded profile is read now. *n is 0 for a source with `memory`. *ranges lives until the next
@@ -323,7 +323,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_reader_verify(kvarc_reader *r, kvarc_
  * reading. Returns how many there were. */
 KVARC_API uint64_t kvarc_reader_damage(kvarc_reader *r, kvarc_damage_fn damage, void *opaque);
 
-/* What is lost of a track, or of the whole archive. */
+/* Losses of a track, or of the whole archive. */
 typedef struct kvarc_loss {
 	uint64_t n_damages; /* of the whole archive, as kvarc_reader_damage counts them */
 	/* tokens that the track had, as far as the archive still shows; of all tracks: of the

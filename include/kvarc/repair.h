@@ -39,7 +39,7 @@ typedef struct kvarc_repair_options {
 } kvarc_repair_options;
 #define KVARC_REPAIR_OPTIONS_INIT KVARC_ZERO
 
-/* What a repair has done. */
+/* Account of a repair. */
 typedef struct kvarc_repair_report {
 	uint64_t file_bytes;                      /* of the repaired archive */
 	uint64_t groups, rows;                    /* of parity that was found */

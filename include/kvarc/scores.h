@@ -18,7 +18,7 @@ typedef enum kvarc_score {
 	KVARC_SCORE_SURPRISAL = 2
 } kvarc_score;
 
-/* What scores are computed with; set unused members to 0. */
+/* Options of the computation of scores; set unused members to 0. */
 typedef struct kvarc_scores_options {
 	kvarc_common common;              /* memlimit 0: none; progress in tokens */
 	const kvarc_predictor *predictor; /* a model with a head */

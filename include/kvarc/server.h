@@ -25,7 +25,8 @@ typedef struct kvarc_server_options {
 } kvarc_server_options;
 #define KVARC_SERVER_OPTIONS_INIT KVARC_ZERO
 
-/* What a server says of itself; strings are owned by the kvarc_server, "" where it says nothing. */
+/* Answer of a server about itself; strings are owned by the kvarc_server, "" where it says
+ * nothing. */
 typedef struct kvarc_server_info {
 	const char *model; /* base name of the file, without ".gguf" */
 	const char *quantization;
@@ -45,7 +46,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_server_open(kvarc_server **s, const c
                                                        const kvarc_server_options *options);
 /* NULL-safe; sets *s to NULL. */
 KVARC_API void kvarc_server_close(kvarc_server **s);
-/* What it said when it was opened. */
+/* Gives the answer that the server gave when it was opened. */
 KVARC_API void kvarc_server_get_info(const kvarc_server *s, kvarc_server_info *info);
 
 /*
@@ -64,7 +65,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_server_restore(kvarc_server *s, unsig
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_server_touch(kvarc_server *s, unsigned slot,
                                                         int32_t token);
 
-/* What is known of a file before it is restored. */
+/* Facts of a file that are known before it is restored. */
 typedef struct kvarc_server_verdict {
 	/* clauses, the first ones that were found; "": none */
 	char refuse[200]; /* it does not fit: the server would refuse it, or compute nonsense */

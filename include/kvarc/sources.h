@@ -22,9 +22,9 @@
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_source_open_path(kvarc_source *source, const char *path,
                                                             const kvarc_common *common);
 
-/* The same for a descriptor, which stays the caller's and must stay open. Offset 0 is the first
- * byte of a regular file, whatever the descriptor's own position, which is neither used nor moved;
- * of a pipe or a socket the next byte that comes. */
+/* Makes a source of a descriptor, which stays the caller's and must stay open. Offset 0 is the
+ * first byte of a regular file, whatever the descriptor's own position, which is neither used
+ * nor moved; of a pipe or a socket the next byte that comes. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_source_fd(kvarc_source *source, int fd,
                                                      const kvarc_common *common);
 
@@ -39,8 +39,8 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_source_file(kvarc_source *source, FIL
  * the handles that use it. */
 KVARC_API void kvarc_source_close(kvarc_source *source);
 
-/* What kvarc_sink_open_path does with a file that exists; without a flag it is not touched, and the
- * call fails. */
+/* Treatment of a file that exists by kvarc_sink_open_path; without a flag it is not touched, and
+ * the call fails. */
 #define KVARC_SINK_TRUNCATE 0x1u /* its content is dropped */
 #define KVARC_SINK_KEEP 0x2u     /* its content stays, for an append; it must exist */
 
@@ -53,15 +53,15 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_sink_open_path(kvarc_sink *sink, cons
                                                           unsigned flags,
                                                           const kvarc_common *common);
 
-/* The same for a descriptor, which stays the caller's and must stay open; offsets as of
+/* Makes a sink of a descriptor, which stays the caller's and must stay open; offsets as of
  * kvarc_source_fd. On a pipe or a socket bytes go out in the order of the calls, flush does
  * nothing, and truncate is NULL. PROG also when the descriptor has O_APPEND, with which offsets
  * mean nothing. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_sink_fd(kvarc_sink *sink, int fd,
                                                    const kvarc_common *common);
 
-/* The same for a FILE, which stays the caller's and must stay open, and not in append mode. flush
- * is fflush and fsync. Its position moves. */
+/* Makes a sink of a FILE, which stays the caller's and must stay open, and not in append mode.
+ * flush is fflush and fsync. Its position moves. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_sink_file(kvarc_sink *sink, FILE *file,
                                                      const kvarc_common *common);
 
@@ -80,7 +80,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_memory_open(kvarc_memory **memory,
 /* NULL-safe; sets *memory to NULL. After the handles that use it. */
 KVARC_API void kvarc_memory_close(kvarc_memory **memory);
 
-/* Its first byte; NULL: it is empty. Until the next write, truncate or close. */
+/* First byte of the memory; NULL: it is empty. Valid until the next write, truncate or close. */
 KVARC_API const void *kvarc_memory_data(const kvarc_memory *memory);
 
 /* How many bytes it has. */

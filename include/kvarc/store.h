@@ -109,14 +109,14 @@ typedef struct kvarc_save_options {
 } kvarc_save_options;
 #define KVARC_SAVE_OPTIONS_INIT KVARC_ZERO
 
-/* What a save did. Tokens and bytes of all tracks. */
+/* Account of a save. Tokens and bytes of all tracks. */
 typedef struct kvarc_saved {
 	uint64_t version;
 	uint64_t tokens, kept_tokens, new_tokens; /* kept: that the store had */
 	uint64_t file_bytes;                      /* of the file that was saved */
 	uint64_t written_bytes;                   /* of the archive that was put */
 	uint64_t not_written_bytes;               /* of the elements of kept tokens */
-	uint64_t tries; /* 1, or more: what it shared was being removed, or is damaged */
+	uint64_t tries;     /* 1, or more: what it shared was being removed, or is damaged */
 	uint64_t unchanged; /* 1: the last version, `version`, is this file: there is no new one */
 	uint64_t reserved[3];
 } kvarc_saved;
@@ -223,7 +223,7 @@ typedef int (*kvarc_has_fn)(void *opaque, const uint8_t id[16]);
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_have(kvarc_store *s, kvarc_has_fn fn,
                                                       void *opaque);
 
-/* What was sent. */
+/* Account of a send. */
 typedef struct kvarc_sent {
 	uint64_t archives, archive_bytes;
 	uint64_t left_out; /* archives that the receiver has */
@@ -243,7 +243,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_send(kvarc_store *s, const char
                                                       kvarc_has_fn has, void *opaque,
                                                       kvarc_sent *sent);
 
-/* What was received. */
+/* Account of a receive. */
 typedef struct kvarc_received {
 	uint64_t version; /* of the session, 0: none */
 	uint64_t archives, archive_bytes;
@@ -280,7 +280,7 @@ typedef int (*kvarc_found_fn)(void *opaque, const kvarc_found *found);
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_find(kvarc_store *s, kvarc_import *im,
                                                       kvarc_found_fn fn, void *opaque);
 
-/* What a store holds, of all namespaces. */
+/* Contents of a store, of all namespaces. */
 typedef struct kvarc_store_sizes {
 	uint64_t sessions, versions;
 	uint64_t archives, archive_bytes;
@@ -295,7 +295,7 @@ typedef struct kvarc_store_sizes {
 /* Returns OK, IO, MEM. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_store_stat(kvarc_store *s, kvarc_store_sizes *sizes);
 
-/* What kvarc_store_gc does; set unused members to 0. */
+/* Options of kvarc_store_gc; set unused members to 0. */
 typedef struct kvarc_gc_options {
 	/* archives, without blocks, may take this many bytes: versions are removed until they do,
 	 * those whose last use is longest ago first, the last version of a session only when no
@@ -315,7 +315,7 @@ typedef struct kvarc_gc_options {
 } kvarc_gc_options;
 #define KVARC_GC_OPTIONS_INIT KVARC_ZERO
 
-/* What it did, or would do. */
+/* Account of a gc: what it did, or would do. */
 typedef struct kvarc_gc_result {
 	uint64_t archives, archive_bytes; /* before */
 	uint64_t removed, removed_bytes;  /* archives */

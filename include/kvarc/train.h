@@ -32,7 +32,7 @@ typedef struct kvarc_trainer kvarc_trainer;
 /* kvarc_trainer_options.held_out: all tokens are fitted. */
 #define KVARC_TRAIN_NONE_HELD_OUT UINT32_MAX
 
-/* What a profile is fitted for. */
+/* Aim that a profile is fitted for. */
 typedef enum kvarc_train_mode {
 	KVARC_TRAIN_LINEAR = 0, /* levels 2 and 3: linear models, from caches alone */
 	KVARC_TRAIN_MODEL = 1,  /* a level of 4 to 7: the residual of a transformer's prediction */
@@ -68,7 +68,7 @@ typedef struct kvarc_train_klt {
 	uint64_t reserved[2]; /* zero */
 } kvarc_train_klt;
 
-/* What a trainer is opened with; set unused members to 0. */
+/* Options of a trainer; set unused members to 0. */
 typedef struct kvarc_trainer_options {
 	kvarc_common common;
 	kvarc_train_mode mode;
@@ -94,7 +94,8 @@ KVARC_API void kvarc_trainer_close(kvarc_trainer **t);
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_identity(kvarc_trainer *t, const char *key,
                                                             const char *value);
 
-/* Of caches that are added from now on: held_out of the options, or 100, to be measured alone.
+/* Share of the caches that are added from now on: held_out of the options, or 100, to be measured
+ * alone.
  * Returns OK, PROG. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_held_out(kvarc_trainer *t, unsigned percent);
 
@@ -113,7 +114,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add(kvarc_trainer *t,
                                                        kvarc_fetch fetch, void *opaque);
 /* All tracks of an archive or an import, which must stay until kvarc_trainer_run has returned. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add_reader(kvarc_trainer *t, kvarc_reader *r);
-/* The same for an import. */
+/* Adds all tracks of an import, likewise. */
 KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_trainer_add_import(kvarc_trainer *t, kvarc_import *im);
 
 /*
@@ -161,7 +162,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_train_import(kvarc_profile **p, kvarc
                                                         int level, const char *model,
                                                         unsigned blind, const kvarc_common *common);
 
-/* What a tensor costs, in bits per element, without anything that a file adds. */
+/* Cost of a tensor, in bits per element, without anything that a file adds. */
 typedef struct kvarc_trained {
 	uint32_t layer;
 	uint8_t kind; /* kvarc_kind */
@@ -177,7 +178,7 @@ typedef struct kvarc_trained {
 } kvarc_trained;
 /* Tensor i in order of layer and kind, after the run; END past the last. */
 KVARC_API kvarc_ret kvarc_trainer_report(const kvarc_trainer *t, size_t i, kvarc_trained *trained);
-/* What the user should know, one line each ("too few tokens ..."); NULL past the last. */
+/* Notes for the user, one line each ("too few tokens ..."); NULL past the last. */
 KVARC_API const char *kvarc_trainer_note(const kvarc_trainer *t, size_t i);
 
 /* Stages of a predictor; each does what those before it do, and more. */

@@ -38,7 +38,7 @@ typedef struct kvarc_workspace_options {
 } kvarc_workspace_options;
 #define KVARC_WORKSPACE_OPTIONS_INIT KVARC_ZERO
 
-/* What was written. */
+/* Account of the files that were written. */
 typedef struct kvarc_workspace_result {
 	uint64_t files, folders, links;
 	uint64_t file_bytes; /* of the files */

@@ -39,7 +39,7 @@ typedef enum kvarc_token_ids {
 /* The profile_name of a profile that was fitted to the file alone. */
 #define KVARC_PROFILE_NAME_FITTED "fitted to this file"
 
-/* What a writer is opened with; KVARC_WRITER_OPTIONS_INIT has the defaults. */
+/* Options of a writer; KVARC_WRITER_OPTIONS_INIT has the defaults. */
 typedef struct kvarc_writer_options {
 	kvarc_common common;
 	/* KVARC_LEVEL(n), n from 0 to KVARC_LEVEL_MAX; zero: the default. 0 fast, 1 grid, 2 and 3
@@ -194,8 +194,7 @@ KVARC_API KVARC_MUST_CHECK kvarc_ret kvarc_writer_commit(kvarc_writer *w);
  * are of the tokens that were there. Tokens that no segment holds yet are dropped. Positions that
  * are not given follow those that are left. Not with KVARC_WRITE_STREAMABLE, token scores of a
  * lossy tier, or levels 4 to 8. Tokens of packed files can be replaced behind a checkpoint alone.
- * That a writer can rewind takes 4 bytes of memory per token, and a
- * little more.
+ * A writer that can rewind takes 4 bytes of memory per token, and a little more.
  * Returns OK, MEM, MEMLIMIT, IO, DATA, PROG, GEOMETRY (no such track or token), STORE (into a
  * segment of the archive that is appended to, which lies in a store that is not given).
  */
@@ -220,7 +219,7 @@ KVARC_API uint64_t kvarc_writer_tokens(const kvarc_writer *w, uint32_t track);
  * where tokens are large. 0 without a geometry, or for a track that does not exist. */
 KVARC_API uint32_t kvarc_writer_segment_tokens(const kvarc_writer *w, uint32_t track);
 
-/* What was written so far. */
+/* Account of what was written so far. */
 KVARC_API void kvarc_writer_get_stats(const kvarc_writer *w, kvarc_writer_stats *stats);
 
 /*

@@ -75,7 +75,7 @@ if [ -s "$tmp/without" ]; then
 	fail "$(wc -l < "$tmp/without") of $declared declarations have no comment"
 fi
 # A comment that begins without its noun is a riddle without the one before.
-if grep -rnE '/\* (What|Of|That|The same|It|They|Those|These|Such|Its) ' src predictors \
+if grep -rnE '/\* (What|Of|That|The same|It|They|Those|These|Such|Its) ' src predictors include \
 	--include='*.[ch]' > "$tmp/riddles"; then
 	cat "$tmp/riddles" >&2
 	fail "comments that begin without a noun or a verb, see above"
