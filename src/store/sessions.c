@@ -11,8 +11,9 @@ enum {
 	RACES_MOST = 10000, /* others put the version that is next */
 	READS_MOST = 100,   /* others remove the last one */
 	LOOKS_MOST = 3,     /* reads of a session that is not there */
-	/* Lower marks stay that long, so that a list that is under way sees one of them. */
-	MARK_SECONDS = 7200
+	/* Lower marks stay that long, so that a list that is under way sees one of them, */
+	MARK_SECONDS = 7200,
+	LIST_SECONDS = 1800 /* which is not believed any more after so long */
 };
 
 kvarc_ret kvi_session_check(struct kvarc_store *store, const char *session)
@@ -318,6 +319,7 @@ static kvarc_ret claim_number(struct kvarc_store *store, const char *session, bo
 	kvarc_ret ret = KVARC_END;
 	for (int i = 0; i < RACES_MOST && ret == KVARC_END; i++) {
 		struct kvi_list old = { 0 };
+		const int64_t begin = kvi_store_now();
 		ret = find_next(store, session, first, number, &old);
 		const bool versions = ret == KVARC_END;
 		const struct kvi_session_key k = key_of(store, session, *number);
@@ -333,6 +335,10 @@ static kvarc_ret claim_number(struct kvarc_store *store, const char *session, bo
 		kvi_free(&store->alloc, old.p);
 		if (versions)
 			return KVARC_END;
+		/* A machine that slept meanwhile may have put the mark of a number whose own mark
+		 * has gone as an old one. */
+		if (!ret && kvi_store_now() - begin > LIST_SECONDS)
+			ret = KVARC_END;
 	}
 	return ret == KVARC_END ? fail_race(store) : ret;
 }

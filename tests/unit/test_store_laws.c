@@ -270,6 +270,57 @@ static void test_dies(void **state)
 		}
 }
 
+/* Seconds that a machine has slept in a save, which then continues. */
+static time_t slept;
+
+time_t time(time_t *t)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	if (t)
+		*t = now.tv_sec + slept;
+	return now.tv_sec + slept;
+}
+
+/* Meanwhile another machine uses the next number and removes its version, whose mark becomes old,
+ * and goes with the next save. */
+static void sleep_long(void *opaque)
+{
+	struct other *x = opaque;
+	char key[40], path[300];
+	const struct timespec old[2] = { { .tv_sec = 1000 }, { .tv_sec = 1000 } };
+	x->saved = store_save_slot(x->t.s, "a", test_slot(250, 0)).version;
+	assert_int_equal(kvarc_store_remove(x->t.s, "a", NULL), KVARC_OK);
+	snprintf(key, sizeof key, "sessions/a/=%d", (int)x->saved);
+	store_file(&x->t, key, 0, path);
+	assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+	store_save_slot(x->t.s, "a", test_slot(260, 0));
+	assert_int_equal(access(path, F_OK), -1);
+	assert_int_equal(kvarc_store_remove(x->t.s, "a", NULL), KVARC_OK);
+	slept = 3 * 3600;
+}
+
+static void test_sleeps(void **state)
+{
+	(void)state;
+	for (int at = 0, done = 0; !done; at++) {
+		struct test_store t;
+		struct other x;
+		struct test_hook hook;
+		store_new(&t);
+		store_save_slot(t.s, "a", test_slot(100, NONE));
+		other_open(&x, &t);
+		hook_start(&hook, t.s, at, sleep_long, &x);
+		const uint64_t version = store_save_slot(t.s, "a", test_slot(310, NONE)).version;
+		done = hook.calls <= at;
+		hook_end(&hook, t.s);
+		slept = 0;
+		assert_true(version != x.saved);
+		store_end(&x.t);
+		store_remove(&t);
+	}
+}
+
 /* A fork that fails at any call takes nothing away from who saves the session meanwhile. */
 static void save_target(void *opaque)
 {
@@ -652,12 +703,19 @@ static void test_received(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_numbers),     cmocka_unit_test(test_clocks),
-		cmocka_unit_test(test_removal),     cmocka_unit_test(test_renewed),
-		cmocka_unit_test(test_marks),       cmocka_unit_test(test_dies),
-		cmocka_unit_test(test_fork_fails),  cmocka_unit_test(test_put_back),
-		cmocka_unit_test(test_next_save),   cmocka_unit_test(test_footer),
-		cmocka_unit_test(test_copied_back), cmocka_unit_test(test_changed_rows),
+		cmocka_unit_test(test_numbers),
+		cmocka_unit_test(test_clocks),
+		cmocka_unit_test(test_removal),
+		cmocka_unit_test(test_renewed),
+		cmocka_unit_test(test_marks),
+		cmocka_unit_test(test_dies),
+		cmocka_unit_test(test_sleeps),
+		cmocka_unit_test(test_fork_fails),
+		cmocka_unit_test(test_put_back),
+		cmocka_unit_test(test_next_save),
+		cmocka_unit_test(test_footer),
+		cmocka_unit_test(test_copied_back),
+		cmocka_unit_test(test_changed_rows),
 		cmocka_unit_test(test_received),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
