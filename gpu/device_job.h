@@ -83,7 +83,7 @@ struct kvi_gpu_chunk {
 	uint32_t from, to; /* the tokens of the chunk that go there: from .. to - 1 */
 };
 
-/* What kernels know of a stream: offsets in the payload. */
+/* A stream as kernels know it: offsets in the payload. */
 struct kvi_gpu_stream {
 	uint32_t states, words, n_words;
 	uint32_t good; /* decoded to its end */
@@ -95,7 +95,7 @@ struct kvi_gpu_plane {
 	uint32_t keep; /* ~0: a byte each; 0: the value serves for all */
 };
 
-/* What the first kernel finds in a payload, for those that follow. */
+/* The parts of a payload that the first kernel finds, for those that follow. */
 struct kvi_gpu_opened {
 	uint32_t status;
 	uint32_t n_streams, stream_tokens; /* remaining tokens of a stream */

@@ -15,7 +15,7 @@ constexpr float EXACT_MAGIC = 12582912.0f;
 constexpr uint32_t CHUNK_BYTES = KVI_GPU_CHUNK_BYTES, PIECE_BYTES = 512,
 		   TILE_ROWS = KVI_GPU_TILE_ROWS, TILE_OUTPUTS = KVI_GPU_TILE_OUTPUTS;
 
-/* What a lane has of 16 rows and 8 columns of integers (add_products). */
+/* The sums of a lane, of 16 rows and 8 columns of integers (add_products). */
 struct exact_sums {
 	u32v v[4];
 };
@@ -75,7 +75,7 @@ template <int LIMBS> WARP_FN f32v float_of_sum(u32v sum)
 /* Parts of a warp's tile: of 16 rows, of 8 outputs. */
 constexpr int TILE_MS = KVI_GPU_TILE_ROWS / 16, TILE_NS = KVI_GPU_TILE_OUTPUTS / 8;
 
-/* What a warp reads: NS parts of a tile of outputs. */
+/* The operands that a warp reads, and its sums: NS parts of a tile of outputs. */
 template <int LIMBS, int PLANES, int NS> struct exact_tile {
 	span<const uint32_t> a[LIMBS], w[PLANES], a_scale, w_scale, a_sum, w_minimum;
 	uint32_t row_tile, output_tile, first; /* part of the tile */

@@ -55,7 +55,7 @@ static uint32_t head_group(const struct kvi_gpu_exact_model *m)
 	return whole(m->channels, KVI_GPU_STEP_COLUMNS);
 }
 
-/* What attention needs beside h and x. */
+/* Lays out the arrays that attention needs beside h and x. */
 static void place_attention(struct kvi_gpu_exact_run *r, struct run_memory *m)
 {
 	const struct kvi_gpu_exact_model *x = r->m;

@@ -63,7 +63,7 @@ struct kvi_gpu_exact_run {
 	struct kvi_gpu_integers activations, query, key, value;
 
 	kvarc_ret ret;
-	/* What the activations are of; x 0: of nothing. */
+	/* The quantised input that the activations are of; x 0: of none. */
 	struct kvi_gpu_quantise quantised;
 };
 

@@ -109,7 +109,8 @@ WARP_FN u32v plane_byte(const rest_planes<D> *r, int plane, uint32_t first, bool
 	return ldg_if(r->p[plane], (lanes() + first) >> PER & r->keep[plane], in);
 }
 
-/* Of elements first + lane behind those that were skipped; bf16: the byte of its plane. */
+/* The plane bits of element first + lane behind those that were skipped; bf16: the byte of its
+ * plane. */
 template <int D> WARP_FN u32v rest_load(const rest_planes<D> *r, uint32_t first, boolv in)
 {
 	const u32v l = lanes();

@@ -50,7 +50,7 @@ template <int D> WARP_FN u32v grid_context(u32v mu, u32v k)
 	return table | g << 8 | y >> 3 << 16 | (mu & 0x80000000);
 }
 
-/* Of channels whose means do not rotate. */
+/* The context of a channel whose mean does not rotate. */
 template <int D>
 WARP_FN u32v fixed_context(span<const int16_t> mean, span<const int16_t> k, u32v channel, boolv on)
 {
@@ -77,7 +77,7 @@ WARP_FN void ring_contexts(const kvi_gpu_chunk *c, kvi_gpu_opened *o, const kvi_
 	st_if(to, at, fixed_context<D>(mean, k, ldg_if(columns, at % o->columns, on), on), on);
 }
 
-/* What a lane knows of the pair that its channel is in. */
+/* A pair of rotating channels, as the lane of one of the two knows it. */
 struct rotating_pair {
 	u64v frequency;
 	u32v own, other;      /* means; other with the sign of sine */

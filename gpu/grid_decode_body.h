@@ -69,7 +69,7 @@ WARP_FN u32v low_bits(u32v v, u32v n)
 	return v & ((splat(1) << n) - 1);
 }
 
-/* Of cell j, which is not 0; start: G - emin. */
+/* The value of an element of cell j, which is not 0; start: G - emin. */
 template <int D> WARP_FN grid_value grid_cell(u32v raw, u32v j, u32v start)
 {
 	constexpr uint32_t m = grid_format<D>::m;
@@ -88,7 +88,7 @@ template <int D> WARP_FN grid_value grid_cell(u32v raw, u32v j, u32v start)
 	return v;
 }
 
-/* Of the cell at zero. */
+/* The value of an element of the cell at zero. */
 template <int D> WARP_FN grid_value grid_zero_cell(u32v raw, u32v start)
 {
 	constexpr uint32_t m = grid_format<D>::m, Z = grid_format<D>::zeros;

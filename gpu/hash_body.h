@@ -136,7 +136,7 @@ template <bool ALIGNED> WARP_FN u64v hash_load(span<const uint8_t> in, u32v at, 
 	return v;
 }
 
-/* What stripes add to the accumulators, summed over the four stripes of a warp. */
+/* The sum that the four stripes of a warp add to the accumulators. */
 WARP_FN u64v hash_stripes(u64v v, u64v secret, boolv on)
 {
 	const u64v k = v ^ secret;

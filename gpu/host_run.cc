@@ -75,7 +75,7 @@ void kvi_gpu_host_decode(const struct kvi_gpu_chunk *chunks, uint32_t n,
 	}
 }
 
-/* What comes before streams: mask, gathered elements, planes. */
+/* Makes the parts of a payload before its streams: mask, gathered elements, planes. */
 template <int D> static void prepare_chunk(const kvi_gpu_encode *e)
 {
 	constexpr int size = format<D>::size;

@@ -15,7 +15,7 @@ extern "C" {
  */
 void kvi_gpu_host_decode(const struct kvi_gpu_chunk *chunks, uint32_t n,
                          const struct kvi_gpu_tables *tables, uint32_t *status);
-/* The same for n chunks to be encoded. */
+/* Encodes n chunks as kernels do; answers: n. */
 void kvi_gpu_host_encode(const struct kvi_gpu_encode *chunks, uint32_t n,
                          const struct kvi_gpu_tables *tables, struct kvi_gpu_encoded *answers);
 /* H64 of n bytes, 1 at least, as kernels make it. */

@@ -28,7 +28,7 @@ WARP_FN u32v bits_out(words_out *w, u32v st, u32v n, u32v bits, boolv active)
 	return select(active, st << n | bits, st);
 }
 
-/* What encoders look up in shared memory. enc: frequency | cumulative frequency << 16 of symbols;
+/* The tables of encoders in shared memory. enc: frequency | cumulative frequency << 16 of symbols;
  * inverse: fl((2^32 - 1) / frequency). Codec 4: ring, as decoders have it. */
 struct encode_shared {
 	span<uint32_t> enc, inverse, ring;

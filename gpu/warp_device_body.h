@@ -214,7 +214,7 @@ template <typename T> WARP_FN u32v ldg_if(span<T> s, u32v i, boolv ok)
 {
 	return ok ? ldg_value(s.p + i) : 0;
 }
-/* Of all lanes, at a byte position. */
+/* Loads a word for each lane, at a position in bytes. */
 WARP_FN u32v ld_byte_at(span<const uint32_t> s, u32v at)
 {
 	return *(const uint32_t *)((const char *)s.p + at);
@@ -257,7 +257,7 @@ template <typename T> WARP_FN void st_one(span<T> s, uint32_t i, uint64_t v)
 {
 	s.p[i] = (T)v;
 }
-/* What lanes wrote before it, others read after it. */
+/* Orders memory within the warp: lanes read behind it what others wrote before it. */
 WARP_FN void warp_barrier(void)
 {
 	__syncwarp();

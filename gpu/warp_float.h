@@ -34,12 +34,12 @@ WARP_FN f32v ld_float(span<uint32_t> s, u32v i)
 {
 	return f_of_bits(ld(s, i));
 }
-/* The same where ok holds, else 0. */
+/* Loads number i where ok holds, else 0. */
 WARP_FN f32v ld_float_if(span<uint32_t> s, u32v i, boolv ok)
 {
 	return f_of_bits(ld_if(s, i, ok));
 }
-/* The same of memory that no kernel writes meanwhile. */
+/* Loads number i where ok holds, else 0, of memory that no kernel writes meanwhile. */
 WARP_FN f32v ldg_float_if(span<const uint32_t> s, u32v i, boolv ok)
 {
 	return f_of_bits(ldg_if(s, i, ok));

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # Contracts: each function and each type that a header declares has a comment right before
-# it, or behind it on its line, and comments of src and predictors begin with a noun or a verb. A
+# it, or behind it on its line, and comments begin with a noun or a verb. A
 # comment speaks for a family, too: names that differ in digits or in one last letter, on
 # adjacent lines. Kernel bodies (*_body.h, ops_*.h, *_vector.h) hold code and are left out.
 # "contracts.sh count" prints the number of declarations without a comment.
@@ -76,7 +76,7 @@ if [ -s "$tmp/without" ]; then
 fi
 # A comment that begins without its noun is a riddle without the one before.
 if grep -rnE '/\* (What|Of|That|The same|It|They|Those|These|Such|Its) ' src predictors include \
-	--include='*.[ch]' > "$tmp/riddles"; then
+	gpu --include='*.[ch]' --include='*.cc' --include='*.cu' > "$tmp/riddles"; then
 	cat "$tmp/riddles" >&2
 	fail "comments that begin without a noun or a verb, see above"
 fi
