@@ -116,19 +116,20 @@ static kvarc_ret piece_decode(kvarc_reader *r, struct kvi_coder *coder,
 /* The header that was read against what the index or the segment say. */
 static bool as_expected(const struct kvi_decode_job *job, const struct kvi_chunk_header *header)
 {
-	return header->tensor == job->ref.tensor && header->head == job->ref.head &&
-	       header->heads == job->ref.heads && header->params == job->ref.params &&
-	       header->segment == job->segment_sequence && header->t0 == job->t0 &&
-	       header->n == job->n;
+	return header->tensor == job->task.ref.tensor && header->head == job->task.ref.head &&
+	       header->heads == job->task.ref.heads && header->params == job->task.ref.params &&
+	       header->segment == job->task.segment_sequence && header->t0 == job->task.t0 &&
+	       header->n == job->task.n;
 }
 
 static kvarc_ret get_frame(struct kvi_decode_job *job, struct kvi_chunk_header *header)
 {
 	kvarc_reader *r = job->r;
-	kvarc_ret ret = job->have_frame ? KVARC_OK
-	                                : kvi_reader_read_frame(r, job->ref.offset, KVI_FRAME_CHUNK,
-	                                                        job->ref.sequence, &job->buffer,
-	                                                        &job->frame, &job->error);
+	kvarc_ret ret = job->have_frame
+	                        ? KVARC_OK
+	                        : kvi_reader_read_frame(r, job->task.ref.offset, KVI_FRAME_CHUNK,
+	                                                job->task.ref.sequence, &job->buffer,
+	                                                &job->frame, &job->error);
 	if (ret)
 		return ret;
 	if (!kvi_chunk_header_parse(header, job->frame.payload, job->frame.head.payload_bytes))
@@ -140,9 +141,9 @@ static kvarc_ret get_frame(struct kvi_decode_job *job, struct kvi_chunk_header *
 		return kvi_reader_bad(&job->frame, &job->error,
 		                      "it is not what the index or its segment say");
 	job->raw_bytes = job->frame.head.decoded_bytes;
-	if (!job->direct && !kvi_buffer_grow(&job->scratch, &r->alloc, job->raw_bytes, 0))
+	if (!job->task.direct && !kvi_buffer_grow(&job->scratch, &r->alloc, job->raw_bytes, 0))
 		return kvi_fail_alloc(&job->error, &r->alloc);
-	job->raw = job->direct ? job->direct : job->scratch.p;
+	job->raw = job->task.direct ? job->task.direct : job->scratch.p;
 	return KVARC_OK;
 }
 
@@ -152,11 +153,12 @@ static struct chunk_piece piece_of(const struct kvi_decode_job *job,
 	struct chunk_piece p = { .frame = &job->frame,
 		                 .h = header,
 		                 .use = job->params,
-		                 .positions = job->segment->known ? job->segment->segment.positions
-		                                                  : NULL,
-		                 .from = job->need_from,
-		                 .to = job->need_to,
-		                 .helpers = job->helpers };
+		                 .positions = job->task.segment->known
+		                                      ? job->task.segment->segment.positions
+		                                      : NULL,
+		                 .from = job->task.need_from,
+		                 .to = job->task.need_to,
+		                 .helpers = job->task.helpers };
 	return p;
 }
 
@@ -165,17 +167,17 @@ static kvarc_ret make_features(struct kvi_decode_job *job, struct kvi_linear_in 
                                struct kvi_features **features)
 {
 	const kvarc_reader *r = job->r;
-	struct kvi_feature_table *t = job->segment->features;
-	const struct kvi_model *m = t->plan->of[job->order_index].model;
+	struct kvi_feature_table *t = job->task.segment->features;
+	const struct kvi_model *m = t->plan->of[job->task.order_index].model;
 	*features = NULL;
-	kvi_linear_in_init(in, t->plan, job->order_index, &r->geometry, job->ref.tensor,
-	                   &job->segment->segment, job->segment->known);
+	kvi_linear_in_init(in, t->plan, job->task.order_index, &r->geometry, job->task.ref.tensor,
+	                   &job->task.segment->segment, job->task.segment->known);
 	if (m->rope && !in->positions)
 		return kvi_reader_bad(&job->frame, &job->error,
 		                      "the positions of its tokens are lost");
-	in->n_tokens = job->n; /* is known also where the segment is lost */
-	if (kvi_feature_slot(t, job->order_index)->asked &&
-	    kvi_feature_table_make(t, job->order_index, job->n, features))
+	in->n_tokens = job->task.n; /* is known also where the segment is lost */
+	if (kvi_feature_slot(t, job->task.order_index)->asked &&
+	    kvi_feature_table_make(t, job->task.order_index, job->task.n, features))
 		return kvi_fail_alloc(&job->error, &r->alloc);
 	return KVARC_OK;
 }
@@ -186,11 +188,11 @@ static kvarc_ret request_prediction(struct kvi_decode_job *job, struct kvi_linea
                                     const uint64_t *check)
 {
 	const kvarc_reader *r = job->r;
-	struct kvi_segment_use *s = job->segment;
-	size_t bytes = (size_t)in->model->C * job->n * sizeof(int16_t);
+	struct kvi_segment_use *s = job->task.segment;
+	size_t bytes = (size_t)in->model->C * job->task.n * sizeof(int16_t);
 	if (!kvi_buffer_grow(&job->expected, &r->alloc, bytes, 0))
 		return kvi_fail_alloc(&job->error, &r->alloc);
-	struct kvi_prediction_request a = { .order_index = job->order_index,
+	struct kvi_prediction_request a = { .order_index = job->task.order_index,
 		                            .s = &s->segment,
 		                            .check = check,
 		                            .in = in,
@@ -208,10 +210,16 @@ static kvarc_ret request_prediction(struct kvi_decode_job *job, struct kvi_linea
 	return KVARC_OK;
 }
 
+/* Whether a chunk makes or needs features of its segment. */
+static bool has_place(const struct kvi_decode_job *job)
+{
+	return job->task.order_index != KVI_NO_ORDER_INDEX;
+}
+
 static bool has_prediction(const struct kvi_decode_job *job)
 {
-	return job->features && job->segment->prediction &&
-	       kvi_feature_slot(job->segment->features, job->order_index)->flags &
+	return has_place(job) && job->task.segment->prediction &&
+	       kvi_feature_slot(job->task.segment->features, job->task.order_index)->flags &
 	               KVI_SLOT_PREDICTION;
 }
 
@@ -221,43 +229,44 @@ static void observe(struct kvi_decode_job *job, const struct kvi_chunk_header *h
 	if (!has_prediction(job))
 		return;
 	job->observed = true;
-	kvi_prediction_observe(job->segment->prediction, job->order_index, job->raw,
-	                       kvi_feature_slot(job->segment->features, job->order_index)->f,
-	                       header->codec == KVI_CODEC_PREDICTED &&
-	                               job->frame.head.payload_bytes ==
-	                                       KVI_CHUNK_HEADER_BYTES + KVI_PREDICTED_EXACT);
+	kvi_prediction_observe(
+		job->task.segment->prediction, job->task.order_index, job->raw,
+		kvi_feature_slot(job->task.segment->features, job->task.order_index)->f,
+		header->codec == KVI_CODEC_PREDICTED &&
+			job->frame.head.payload_bytes ==
+				KVI_CHUNK_HEADER_BYTES + KVI_PREDICTED_EXACT);
 }
 
 /* Codecs linear, model and predicted: the model, and the sources of its prediction. */
 static kvarc_ret find_model(struct kvi_decode_job *job, struct chunk_piece *piece,
                             struct kvi_linear_in *in)
 {
-	struct kvi_segment_use *s = job->segment;
+	struct kvi_segment_use *s = job->task.segment;
 	if (s->predictor_ret) {
 		job->error = s->predictor_error;
 		return s->predictor_ret;
 	}
 	if (!s->features)
 		return kvi_reader_bad(&job->frame, &job->error, "its PREDICTOR is missing");
-	if (!job->features)
+	if (!has_place(job))
 		return kvi_reader_bad(&job->frame, &job->error,
 		                      "chunks of its segment are out of order");
-	if (!s->features->plan->of[job->order_index].model)
+	if (!s->features->plan->of[job->task.order_index].model)
 		return kvi_fail_at(&job->error, KVARC_PREDICTOR, job->frame.offset,
 		                   job->frame.head.sequence,
 		                   "the profile has no model of tensor %u, or one of another shape",
-		                   (unsigned)job->ref.tensor);
-	if (!!(s->features->plan->of[job->order_index].model->flags & KVI_MODEL_BASIS) !=
+		                   (unsigned)job->task.ref.tensor);
+	if (!!(s->features->plan->of[job->task.order_index].model->flags & KVI_MODEL_BASIS) !=
 	    (piece->h->codec == KVI_CODEC_KLT))
 		return kvi_reader_bad(&job->frame, &job->error,
 		                      "its PREDICTOR is of another level");
-	if (!s->features->plan->of[job->order_index].complete)
+	if (!s->features->plan->of[job->task.order_index].complete)
 		return kvi_reader_bad(&job->frame, &job->error,
 		                      "tensors that it is predicted from are not in the file");
 	kvarc_ret ret = make_features(job, in, &piece->features);
 	if (ret)
 		return ret;
-	if (!kvi_feature_table_wait(s->features, job->order_index, in))
+	if (!kvi_feature_table_wait(s->features, job->task.order_index, in))
 		return kvi_reader_bad(&job->frame, &job->error,
 		                      "what it is predicted from is damaged");
 	piece->linear = in;
@@ -276,13 +285,13 @@ static kvarc_ret find_model(struct kvi_decode_job *job, struct chunk_piece *piec
 static kvarc_ret features_of_raw(struct kvi_decode_job *job, struct kvi_coder *coder,
                                  const struct kvi_chunk_header *header)
 {
-	struct kvi_feature_table *t = job->segment->features;
-	struct kvi_feature_slot *slot = kvi_feature_slot(t, job->order_index);
+	struct kvi_feature_table *t = job->task.segment->features;
+	struct kvi_feature_slot *slot = kvi_feature_slot(t, job->task.order_index);
 	struct chunk_piece p = piece_of(job, header);
 	struct kvi_linear_in in;
 	struct kvi_chunk chunk;
 	struct kvi_chunk_payload payload;
-	if (!slot->asked || !t->plan->of[job->order_index].model)
+	if (!slot->asked || !t->plan->of[job->task.order_index].model)
 		return KVARC_OK;
 	bool all = slot->asked == KVI_FEATURES_ALL;
 	kvarc_ret ret = make_features(job, &in, &p.features);
@@ -290,7 +299,7 @@ static kvarc_ret features_of_raw(struct kvi_decode_job *job, struct kvi_coder *c
 		return KVARC_OK; /* chunks that need the features report it */
 	if (ret)
 		return ret;
-	if (all && !kvi_feature_table_wait(t, job->order_index, &in))
+	if (all && !kvi_feature_table_wait(t, job->task.order_index, &in))
 		return KVARC_OK;
 	p.linear = &in;
 	p.use = NULL;
@@ -305,7 +314,7 @@ static kvarc_ret features_of_raw(struct kvi_decode_job *job, struct kvi_coder *c
 		                      "a chunk's features lack their sources");
 	if (ret)
 		return kvi_fail_memory(&job->error, ret, &job->r->alloc);
-	kvi_feature_table_publish(t, job->order_index, slot->asked);
+	kvi_feature_table_publish(t, job->task.order_index, slot->asked);
 	observe(job, header);
 	return KVARC_OK;
 }
@@ -330,7 +339,7 @@ static kvarc_ret decode_chunk(struct kvi_decode_job *job, struct kvi_coder *code
 	if (ret == KVARC_OK)
 		ret = piece_decode(job->r, coder, &p, job->raw, &job->error);
 	if (ret == KVARC_OK && p.features) {
-		kvi_feature_table_publish(job->segment->features, job->order_index,
+		kvi_feature_table_publish(job->task.segment->features, job->task.order_index,
 		                          KVI_FEATURES_ALL);
 		observe(job, header);
 	}
@@ -341,13 +350,14 @@ static kvarc_ret decode_chunk(struct kvi_decode_job *job, struct kvi_coder *code
 static void give_features(struct kvi_decode_job *job, struct kvi_coder *coder,
                           const struct kvi_chunk_header *header)
 {
-	if (!job->features)
+	if (!has_place(job))
 		return;
 	if (!job->ret && !kvi_codec_predicts(header->codec))
 		job->ret = features_of_raw(job, coder, header);
 	if (has_prediction(job) && !job->observed)
-		kvi_prediction_mark_lost(job->segment->prediction, job->order_index, job->t0);
-	kvi_feature_table_leave(job->segment->features, job->order_index);
+		kvi_prediction_mark_lost(job->task.segment->prediction, job->task.order_index,
+		                         job->task.t0);
+	kvi_feature_table_leave(job->task.segment->features, job->task.order_index);
 }
 
 /* A job from its frame to job->raw and its features, for repeated chunks: a REPEAT is
@@ -368,31 +378,31 @@ static void decode_job(struct kvi_decode_job *job, struct kvi_coder *coder)
 static void take_stored(struct kvi_decode_job *job, struct kvi_chunk_header *header)
 {
 	static const uint8_t no_payload[KVI_CHUNK_HEADER_BYTES];
-	const kvarc_tensor *t = &job->r->geometry.tensors[job->ref.tensor];
-	*header = (struct kvi_chunk_header){ .tensor = job->ref.tensor,
-		                             .heads = job->ref.heads,
+	const kvarc_tensor *t = &job->r->geometry.tensors[job->task.ref.tensor];
+	*header = (struct kvi_chunk_header){ .tensor = job->task.ref.tensor,
+		                             .heads = job->task.ref.heads,
 		                             .codec = KVI_CODEC_RAW,
-		                             .n = (uint16_t)job->n,
-		                             .t0 = (uint32_t)job->t0 };
-	job->frame = (struct kvi_frame){ .offset = job->ref.offset,
+		                             .n = (uint16_t)job->task.n,
+		                             .t0 = (uint32_t)job->task.t0 };
+	job->frame = (struct kvi_frame){ .offset = job->task.ref.offset,
 		                         .head = { .type = KVI_FRAME_STOREREF,
 		                                   .payload_bytes = KVI_CHUNK_HEADER_BYTES,
-		                                   .sequence = job->ref.sequence },
+		                                   .sequence = job->task.ref.sequence },
 		                         .payload = no_payload };
-	job->raw_bytes = job->n * kvi_tensor_bytes(t);
-	job->raw = (uint8_t *)(uintptr_t)job->stored;
+	job->raw_bytes = job->task.n * kvi_tensor_bytes(t);
+	job->raw = (uint8_t *)(uintptr_t)job->task.stored;
 	job->ret = KVARC_OK;
-	if (job->direct)
-		job->raw = memcpy(job->direct, job->stored, job->raw_bytes);
+	if (job->task.direct)
+		job->raw = memcpy(job->task.direct, job->task.stored, job->raw_bytes);
 }
 
-void kvi_reader_run_job(struct kvi_job *job, unsigned worker)
+static void run_job(struct kvi_job *job, unsigned worker)
 {
 	struct kvi_decode_job *j = (struct kvi_decode_job *)job;
 	struct kvi_coder *coder = j->r->workers.coders[worker];
 	struct kvi_chunk_header h;
 	j->raw = NULL;
-	if (j->stored) {
+	if (j->task.stored) {
 		take_stored(j, &h);
 	} else {
 		j->ret = get_frame(j, &h);
@@ -401,10 +411,52 @@ void kvi_reader_run_job(struct kvi_job *job, unsigned worker)
 	}
 	give_features(j, coder, &h);
 	/* Elements that failed a check do not stay in the caller's memory. */
-	if (j->ret && j->direct && j->raw)
-		memset(j->direct, 0, j->raw_bytes);
+	if (j->ret && j->task.direct && j->raw)
+		memset(j->task.direct, 0, j->raw_bytes);
 	if (!j->ret && !j->r->options.common.overlap)
 		j->ret = kvi_reader_hand_over(j);
+}
+
+/* A chunk that salvage cannot decode, before it has a job. */
+static kvarc_ret lose(kvarc_reader *r, const struct kvi_decode_task *task)
+{
+	struct kvi_segment_use *use = task->segment;
+	/* A chunk without order_index was marked as lost by the plan. */
+	if (task->order_index != KVI_NO_ORDER_INDEX) {
+		kvi_feature_table_leave(use->features, task->order_index);
+		if (use->prediction)
+			kvi_prediction_mark_lost(use->prediction, task->order_index, task->t0);
+	}
+	return kvi_salvage_chunk(r, task);
+}
+
+kvarc_ret kvi_reader_decode(kvarc_reader *r, const struct kvi_decode_task *task,
+                            const struct kvi_frame *frame, struct kvi_buffer *buffer)
+{
+	struct kvi_params_use *params = NULL;
+	struct kvi_decode_job *job;
+	kvarc_ret ret = kvi_reader_job(r, &job);
+	if (ret)
+		return ret;
+	if (!task->stored)
+		ret = kvi_reader_params(r, &r->packer, &task->ref, &params, r->error);
+	if (ret == KVARC_DATA && r->salvage)
+		return lose(r, task);
+	if (ret)
+		return ret;
+	job->r = r;
+	job->task = *task;
+	job->params = params;
+	job->have_frame = frame;
+	if (frame) {
+		const struct kvi_buffer mine = job->buffer;
+		job->buffer = *buffer;
+		*buffer = mine;
+		job->frame = *frame;
+	}
+	job->job.run = run_job;
+	kvi_reader_submit(r, job);
+	return KVARC_OK;
 }
 
 /* ==== The chunk that a REPEAT names (spec/codecs/repeat.md) ==== */
@@ -485,7 +537,8 @@ static kvarc_ret pass(kvarc_reader *r, struct kvi_repeated *repeated,
 		kvi_feature_table_leave(repeated->use->features, order_index);
 		return target ? ret : KVARC_OK;
 	}
-	kvi_reader_assign(r, j, segment, chunk, repeated->use, order_index);
+	j->r = r;
+	j->task = kvi_decode_task(segment, chunk, repeated->use, order_index);
 	decode_job(j, coder);
 	kvi_params_store_release(&r->workers.store, j->params);
 	j->params = NULL;

@@ -37,16 +37,17 @@ void kvi_stored_release(kvarc_reader *r, struct kvi_stored_copy *copy)
 
 kvarc_ret kvi_reader_hand_over(struct kvi_decode_job *job)
 {
-	const struct kvi_chunk_ref *c = &job->ref;
-	if (!job->deliver)
+	const struct kvi_chunk_ref *c = &job->task.ref;
+	if (!job->task.deliver)
 		return KVARC_OK;
-	size_t row = job->raw_bytes / job->n;
-	if (job->deliver(job->opaque, c->tensor, c->head, c->heads, job->from, job->count,
-	                 job->raw + (size_t)(job->from - job->t0) * row))
+	size_t row = job->raw_bytes / job->task.n;
+	if (job->task.deliver(job->task.opaque, c->tensor, c->head, c->heads, job->task.from,
+	                      job->task.count,
+	                      job->raw + (size_t)(job->task.from - job->task.t0) * row))
 		return kvi_fail_at(&job->error, KVARC_IO, job->frame.offset,
 		                   job->frame.head.sequence,
 		                   "taking the decoded tokens from %llu on of tensor %u failed",
-		                   (unsigned long long)job->from, (unsigned)c->tensor);
+		                   (unsigned long long)job->task.from, (unsigned)c->tensor);
 	return KVARC_OK;
 }
 
@@ -60,11 +61,11 @@ static kvarc_ret reap(kvarc_reader *r, struct kvi_decode_job *job)
 	if (r->options.common.overlap && !job->ret)
 		job->ret = kvi_reader_hand_over(job);
 	bool lost = job->ret == KVARC_DATA && r->salvage;
-	kvarc_ret ret = lost ? kvi_salvage_chunk(r, job) : job->ret;
+	kvarc_ret ret = lost ? kvi_salvage_chunk(r, &job->task) : job->ret;
 	kvi_params_store_release(&r->workers.store, job->params);
-	kvi_segment_use_release(r, job->segment);
+	kvi_segment_use_release(r, job->task.segment);
 	job->params = NULL;
-	job->segment = NULL;
+	job->task.segment = NULL;
 	if (lost)
 		return ret;
 	if (job->ret) {
@@ -90,30 +91,24 @@ kvarc_ret kvi_reader_job(kvarc_reader *r, struct kvi_decode_job **job)
 	return ret;
 }
 
-void kvi_reader_assign(kvarc_reader *r, struct kvi_decode_job *job,
-                       const struct kvi_segment_ref *segment, const struct kvi_chunk_ref *chunk,
-                       struct kvi_segment_use *use, uint32_t order_index)
+struct kvi_decode_task kvi_decode_task(const struct kvi_segment_ref *segment,
+                                       const struct kvi_chunk_ref *chunk,
+                                       struct kvi_segment_use *use, uint32_t order_index)
 {
-	job->r = r;
-	job->batch = r->batch;
-	job->ref = *chunk;
-	job->segment_sequence = segment->sequence;
-	job->segment = use;
-	job->order_index = order_index;
-	job->features = order_index != KVI_NO_ORDER_INDEX;
-	job->t0 = job->from = segment->t0;
-	job->n = job->count = segment->n;
-	job->need_from = job->need_to = 0;
-	job->helpers = 0;
-	job->stored = NULL;
-	job->deliver = NULL;
-	job->direct = NULL;
+	return (struct kvi_decode_task){ .ref = *chunk,
+		                         .segment = use,
+		                         .segment_sequence = segment->sequence,
+		                         .order_index = order_index,
+		                         .t0 = segment->t0,
+		                         .from = segment->t0,
+		                         .n = segment->n,
+		                         .count = segment->n };
 }
 
 void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *job)
 {
 	job->busy = true;
-	job->segment->users++;
+	job->task.segment->users++;
 	kvi_pool_submit(r->workers.pool, &job->job);
 }
 
@@ -123,7 +118,7 @@ kvarc_ret kvi_reader_reap(kvarc_reader *r, unsigned batch)
 	for (unsigned i = 0; r->workers.jobs && i < r->workers.n_jobs && !ret; i++) {
 		struct kvi_decode_job *j =
 			&r->workers.jobs[(r->workers.next_job + i) % r->workers.n_jobs];
-		if (j->busy && j->batch <= batch)
+		if (j->busy && j->task.batch <= batch)
 			ret = reap(r, j);
 	}
 	return ret;

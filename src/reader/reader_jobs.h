@@ -30,36 +30,43 @@ struct kvi_segment_use {
 	unsigned users; /* counted by the calling thread only */
 };
 
+/* A chunk to decode: which, and where its elements go. */
+struct kvi_decode_task {
+	struct kvi_chunk_ref ref; /* index entry that the frame must match */
+	struct kvi_segment_use *segment;
+	uint64_t segment_sequence;
+	uint32_t order_index; /* index in the order of chunks, or KVI_NO_ORDER_INDEX */
+	uint64_t t0, from;    /* first token of the chunk, first wanted */
+	uint32_t n, count;    /* tokens of the chunk, number of wanted ones */
+	/* Tokens of the chunk that are needed at all, those of `from` and `count` among them;
+	 * need_to 0: all. */
+	uint32_t need_from, need_to;
+	const uint8_t *stored; /* the elements, from a store; NULL: in a frame */
+	unsigned helpers;      /* threads that wait for the chunk; 0: none known */
+	unsigned batch;        /* first batch of frames read ahead that it uses */
+	kvarc_deliver deliver; /* NULL: only check, or decode to `direct` */
+	void *opaque;
+	uint8_t *direct; /* the caller's memory; NULL: to the job's `scratch` */
+};
+
+/* The order index of a chunk that neither makes nor needs features. */
+#define KVI_NO_ORDER_INDEX UINT32_MAX
+
 /* A chunk on its way through a worker. */
 struct kvi_decode_job {
 	struct kvi_job job; /* first: the pool gives this back */
 	kvarc_reader *r;
 	bool busy, have_frame;
 	/* in */
-	const uint8_t *stored;           /* the elements, from a store; NULL: in a frame */
+	struct kvi_decode_task task;
 	struct kvi_buffer buffer, other; /* the frame; a frame that it repeats or refers to */
 	struct kvi_frame frame;          /* have_frame, else frame.offset */
-	struct kvi_chunk_ref ref;        /* index entry that the frame must match */
-	uint64_t segment_sequence;
-	struct kvi_segment_use *segment;
-	uint32_t order_index; /* index in the order of chunks */
-	bool features;        /* the chunk makes or needs segment->features */
 	struct kvi_params_use *params;
-	unsigned batch;    /* first batch of frames read ahead that it uses (reader_range.c) */
-	uint64_t t0, from; /* first token of the chunk, first wanted */
-	uint32_t n, count;
-	/* Tokens of the chunk that are needed at all, those of `from` and `count` among them;
-	 * need_to 0: all. */
-	uint32_t need_from, need_to;
-	unsigned helpers;      /* threads that wait for the chunk; 0: none known */
-	kvarc_deliver deliver; /* NULL: only check, or decode to `direct` */
-	void *opaque;
-	uint8_t *direct; /* the caller's memory; NULL: to `scratch` */
 	/* out */
 	struct kvi_buffer scratch;
 	struct kvi_buffer expected; /* predicted means; elements that a state refers to */
 	bool observed;              /* the model has the elements of the chunk */
-	uint8_t *raw;               /* the elements, in `direct` or `scratch` */
+	uint8_t *raw;               /* the elements, in task.direct or `scratch` */
 	uint32_t raw_bytes;
 	kvarc_ret ret;
 	kvarc_error error;
@@ -93,14 +100,11 @@ void kvi_reader_free_workers(kvarc_reader *r);
 /* The next free job; waits for it, and then for its result, if it is busy. */
 kvarc_ret kvi_reader_job(kvarc_reader *r, struct kvi_decode_job **job);
 
-/* Order index of a chunk that neither makes nor needs features. */
-#define KVI_NO_ORDER_INDEX UINT32_MAX
-
-/* Sets up a job of r to decode all of a chunk and to deliver nothing. Of segment, `sequence`, `t0`
- * and `n` are used. order_index: may be KVI_NO_ORDER_INDEX. */
-void kvi_reader_assign(kvarc_reader *r, struct kvi_decode_job *job,
-                       const struct kvi_segment_ref *segment, const struct kvi_chunk_ref *chunk,
-                       struct kvi_segment_use *use, uint32_t order_index);
+/* The task to decode all of a chunk and to deliver nothing. Of segment `sequence`, `t0` and `n` are
+ * used. order_index: may be KVI_NO_ORDER_INDEX. */
+struct kvi_decode_task kvi_decode_task(const struct kvi_segment_ref *segment,
+                                       const struct kvi_chunk_ref *chunk,
+                                       struct kvi_segment_use *use, uint32_t order_index);
 /* Hands a job, whose job.run is set, to the pool. */
 void kvi_reader_submit(kvarc_reader *r, struct kvi_decode_job *job);
 /* Gives what a job decoded to its deliver, if it has one: at the end of the job, or where the

@@ -232,18 +232,18 @@ kvarc_ret kvi_salvage_literals(kvarc_reader *r)
 	return ret;
 }
 
-kvarc_ret kvi_salvage_chunk(kvarc_reader *r, const struct kvi_decode_job *job)
+kvarc_ret kvi_salvage_chunk(kvarc_reader *r, const struct kvi_decode_task *task)
 {
-	const kvarc_tensor *t = &r->geometry.tensors[job->ref.tensor];
-	struct kvi_chunk_ref *c = kvi_index_chunk_at(&r->index, job->ref.offset);
-	kvarc_damage d = { .offset = job->ref.offset,
+	const kvarc_tensor *t = &r->geometry.tensors[task->ref.tensor];
+	struct kvi_chunk_ref *c = kvi_index_chunk_at(&r->index, task->ref.offset);
+	kvarc_damage d = { .offset = task->ref.offset,
 		           .track = t->track,
-		           .tensor = job->ref.tensor,
-		           .t0 = job->t0,
+		           .tensor = task->ref.tensor,
+		           .t0 = task->t0,
 		           .what = "a chunk cannot be decoded: it, its parameters or its "
 		                   "positions are lost" };
-	if (job->ref.linear)
-		d.what = job->segment && job->segment->predictor_ret
+	if (task->ref.linear)
+		d.what = task->segment && task->segment->predictor_ret
 		                 ? "the profile that is needed is damaged in the archive "
 		                   "(its file would do)"
 		                 : "a chunk cannot be decoded: what it is predicted from, or "
@@ -251,7 +251,7 @@ kvarc_ret kvi_salvage_chunk(kvarc_reader *r, const struct kvi_decode_job *job)
 	if (!c || c->lost)
 		return KVARC_OK; /* the list has the chunk from an earlier read */
 	c->lost = true;
-	return kvi_salvage_lose(r, &d, job->n, job->n * head_bytes(t, job->ref.heads));
+	return kvi_salvage_lose(r, &d, task->n, task->n * head_bytes(t, task->ref.heads));
 }
 
 /* Tokens [t0, end) of a track of which something is lost. */

@@ -5,7 +5,7 @@
 
 #include "reader_index.h"
 
-struct kvi_decode_job;
+struct kvi_decode_task;
 struct kvi_alloc;
 
 /* Bytes of the file that hold no good frame. */
@@ -41,8 +41,8 @@ kvarc_ret kvi_salvage_lose(kvarc_reader *r, const kvarc_damage *place, uint64_t 
 kvarc_ret kvi_salvage_losses(kvarc_reader *r);
 /* Finds, after all BLOBs, files whose literal bytes are incomplete. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_salvage_literals(kvarc_reader *r);
-/* Adds the chunk of a job that cannot be decoded, once. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_salvage_chunk(kvarc_reader *r, const struct kvi_decode_job *job);
+/* Adds the chunk of a task that cannot be decoded, once. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_salvage_chunk(kvarc_reader *r, const struct kvi_decode_task *task);
 /* Sums up the losses. *sums: memory of alloc for n_tracks + 1 entries, as kvarc_reader_loss gives
  * them; NULL on failure. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_salvage_sums(kvarc_reader *r, const struct kvi_alloc *alloc, kvarc_loss **sums);

@@ -83,13 +83,13 @@ kvi_reader_prediction_options(const kvarc_reader *r, const struct kvi_predictor_
 	};
 }
 
-void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *predictor,
-                                uint32_t track, uint64_t t0, uint64_t layers,
-                                struct kvi_segment_use *use)
+/* The model that predicts a segment, at its first token, as use->prediction, unless use->
+ * predictor_ret says why it cannot; for the first `layers` layers. */
+static void open_prediction(kvarc_reader *r, struct kvi_predictor_ref *predictor, uint32_t track,
+                            uint64_t layers, struct kvi_segment_use *use)
 {
-	if (predictor->p.kind != KVI_PREDICTOR_MODEL)
-		return;
 	const struct kvi_prediction_options o = kvi_reader_prediction_options(r, predictor, track);
+	const uint64_t t0 = use->segment.t0;
 	kvarc_error *e = &use->predictor_error;
 	kvarc_ret ret = kvi_reader_ids(r, predictor->p.codes_ids ? predictor : NULL, &use->segment,
 	                               e);
@@ -121,21 +121,28 @@ void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *predi
 		use->prediction = g;
 }
 
+kvarc_ret kvi_reader_predict(kvarc_reader *r, struct kvi_predictor_ref *predictor, uint32_t track,
+                             uint64_t layers, struct kvi_segment_use *use)
+{
+	use->predictor_ret = predictor ? kvi_reader_load_predictor(r, predictor,
+	                                                           &use->predictor_error)
+	                               : kvi_fail(&use->predictor_error, KVARC_DATA,
+	                                          "the PREDICTOR frame of chunks is damaged");
+	if (!use->predictor_ret && use->known && predictor->p.kind == KVI_PREDICTOR_MODEL)
+		open_prediction(r, predictor, track, layers, use);
+	return use->predictor_ret ? KVARC_OK
+	                          : kvi_reader_open_features(r, track, predictor->plan,
+	                                                     &use->features, r->error);
+}
+
 kvarc_ret kvi_reader_foresee(kvarc_reader *r, uint64_t predictor, struct kvi_segment_use *use)
 {
 	struct kvi_predictor_ref *x = predictor ? kvi_reader_find_predictor(r, predictor) : NULL;
 	if (!x)
 		return KVARC_OK; /* the walk has checked that none is named */
+	kvarc_ret ret = kvi_reader_predict(r, x, use->segment.track, UINT64_MAX, use);
 	/* Chunks that need no profile can be read without the predictor. */
-	use->predictor_ret = kvi_reader_load_predictor(r, x, &use->predictor_error);
-	if (use->predictor_ret)
-		return KVARC_OK;
-	kvi_reader_open_prediction(r, x, use->segment.track, use->segment.t0, UINT64_MAX, use);
-	if (use->predictor_ret)
-		return KVARC_OK;
-	kvarc_ret ret = kvi_reader_open_features(r, use->segment.track, x->plan, &use->features,
-	                                         r->error);
-	if (ret)
+	if (ret || use->predictor_ret)
 		return ret;
 	for (uint32_t i = 0; i < use->features->n; i++) {
 		uint32_t order_index = use->features->first + i;

@@ -16,11 +16,14 @@ kvarc_ret kvi_reader_open_features(kvarc_reader *r, uint32_t track,
 struct kvi_prediction_options
 kvi_reader_prediction_options(const kvarc_reader *r, const struct kvi_predictor_ref *predictor,
                               uint32_t track);
-/* The model that predicts a segment, at its first token, as use->prediction; for the first `layers`
- * layers. NULL: none does, or use->predictor_ret says why it cannot. */
-void kvi_reader_open_prediction(kvarc_reader *r, struct kvi_predictor_ref *predictor,
-                                uint32_t track, uint64_t t0, uint64_t layers,
-                                struct kvi_segment_use *use);
+/*
+ * Prepares what predicts the chunks of a segment of a track: the profile and, of the first `layers`
+ * layers, the model, which comes to the first token of the segment; then use->features, and
+ * use->prediction of a model. use->predictor_ret: why there is neither, and what predicted chunks
+ * fail with. predictor NULL: its frame is damaged. Returns OK, MEM, MEMLIMIT.
+ */
+kvarc_ret kvi_reader_predict(kvarc_reader *r, struct kvi_predictor_ref *predictor, uint32_t track,
+                             uint64_t layers, struct kvi_segment_use *use);
 /*
  * The index in the order of chunks of the next chunk of a segment, at or after *at. False:
  * there is none; only in damaged files, where the index was not checked.

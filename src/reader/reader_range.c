@@ -17,10 +17,10 @@
 
 /* ==== What a range needs of a segment: predictors, features, tokens ==== */
 
-/* A pass over the segments of a range, in the order of the index: what it needs up to a chunk is in
+/* How far a range is read ahead, in the order of the index: what it needs up to a chunk is in
  * memory, as far as memory allows, or was. segment 0, chunk 0: nothing yet. */
-struct cover {
-	const struct kvi_range *g;
+struct ahead {
+	const struct kvi_range *range;
 	size_t segment; /* first segment that is not read ahead, from this chunk on */
 	uint64_t chunk;
 };
@@ -31,13 +31,13 @@ struct segment_part {
 	struct kvi_segment_use *use;
 	uint64_t next, end;          /* chunks (kvi_segment_chunk) */
 	uint32_t order_index;        /* from which to look for the next chunk */
-	uint64_t covered;            /* the end of the last chunk */
+	uint64_t last_place;         /* the end of the last chunk (place_of) */
 	uint32_t from, to;           /* tokens of the segment that the range has */
 	uint32_t need_from, need_to; /* tokens that are needed of each chunk; need_to 0: all */
 	unsigned helpers;            /* workers that wait while one of its chunks is decoded */
 	size_t index;                /* index of s */
-	struct cover *cover;         /* NULL, or what to read ahead before each chunk */
-	unsigned batch;              /* without cover: first batch with frames of s */
+	struct ahead *ahead;         /* NULL, or what to read ahead before each chunk */
+	unsigned batch;              /* without it: first batch with frames of s */
 };
 
 /* The predictor of a segment if a wanted chunk needs one. NULL: *needed is false, or it is lost. */
@@ -96,47 +96,25 @@ static kvarc_ret load_segment(kvarc_reader *r, const struct kvi_segment_ref *seg
                               const struct kvi_range *range, struct kvi_segment_use **use)
 {
 	bool needed;
-	struct kvi_predictor_ref *x = range_predictor(r, segment, range, &needed);
+	struct kvi_predictor_ref *predictor = range_predictor(r, segment, range, &needed);
 	/* Only its payload says whether a chunk needs positions: they are always read. */
 	kvarc_ret ret = kvi_segment_use_load(r, &r->packer, segment, use, r->error);
 	/* A model passes all segments, also where no chunk needs it; but it is not run over the
 	 * earlier tokens for a range that does not need it at all. */
-	struct kvi_predictor_ref *y = range_passes_model(r, segment, needed);
-	if (y) {
-		needed = true;
-		x = y;
-	}
-	if (ret || !needed)
+	struct kvi_predictor_ref *passes = range_passes_model(r, segment, needed);
+	predictor = passes ? passes : predictor;
+	if (ret || !(needed || passes))
 		return ret;
-	ret = x ? kvi_reader_load_predictor(r, x, &(*use)->predictor_error)
-	        : kvi_fail(&(*use)->predictor_error, KVARC_DATA,
-	                   "the PREDICTOR frame of chunks is damaged");
-	(*use)->predictor_ret = ret;
+	ret = kvi_reader_predict(r, predictor, segment->track, range->layer_end, *use);
+	if (!ret && (*use)->features)
+		kvi_reader_plan_features(r, segment, range, *use);
 	/* A damaged profile is the loss of the chunks; a missing one is an error, as the caller
 	 * can give it. */
-	if (ret == KVARC_DATA && r->salvage)
-		return KVARC_OK;
-	if (ret) {
-		if (r->error)
-			*r->error = (*use)->predictor_error;
+	if (ret || !(*use)->predictor_ret || ((*use)->predictor_ret == KVARC_DATA && r->salvage))
 		return ret;
-	}
-	if ((*use)->known)
-		kvi_reader_open_prediction(r, x, segment->track, segment->t0, range->layer_end,
-		                           *use);
-	if ((*use)->predictor_ret == KVARC_DATA && r->salvage)
-		return KVARC_OK;
-	if ((*use)->predictor_ret) {
-		if (r->error)
-			*r->error = (*use)->predictor_error;
-		return (*use)->predictor_ret;
-	}
-	if (ret == KVARC_OK)
-		ret = kvi_reader_open_features(r, segment->track, x->plan, &(*use)->features,
-		                               r->error);
-	if (ret == KVARC_OK)
-		kvi_reader_plan_features(r, segment, range, *use);
-	return ret;
+	if (r->error)
+		*r->error = (*use)->predictor_error;
+	return (*use)->predictor_ret;
 }
 
 /*
@@ -336,19 +314,20 @@ static bool range_touches(const kvarc_reader *r, const struct kvi_range *range,
 	return false;
 }
 
-/* Adds frames of segments from the position of cover on; moves it to the first that did not fit. */
-static kvarc_ret add_segments(struct frames *frames, struct cover *cover)
+/* Adds frames of segments from the position of ahead on; moves it to the first that did not fit. */
+static kvarc_ret add_segments(struct frames *frames, struct ahead *ahead)
 {
 	const struct kvi_reader_index *x = &frames->r->index;
 	kvarc_ret ret = KVARC_OK;
-	for (; cover->segment < x->segments.n && !ret && !frames->failed; cover->segment++) {
+	for (; ahead->segment < x->segments.n && !ret && !frames->failed; ahead->segment++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, x->segments,
-		                                           cover->segment);
+		                                           ahead->segment);
 		uint64_t next = s->end;
-		if (kvi_segment_has(s, cover->g->track, cover->g->t0, cover->g->t_end) &&
-		    range_touches(frames->r, cover->g, s))
-			ret = add_segment(frames, cover->g, s, cover->chunk, &next);
-		cover->chunk = next < s->end ? next : 0;
+		if (kvi_segment_has(s, ahead->range->track, ahead->range->t0,
+		                    ahead->range->t_end) &&
+		    range_touches(frames->r, ahead->range, s))
+			ret = add_segment(frames, ahead->range, s, ahead->chunk, &next);
+		ahead->chunk = next < s->end ? next : 0;
 		if (next < s->end)
 			break;
 	}
@@ -384,46 +363,46 @@ static kvarc_ret fetch(kvarc_reader *r, struct frames *frames)
  * Only a failure to read counts; damage is found where a frame is used. Returns OK, MEM, IO, and
  * what jobs returned.
  */
-static kvarc_ret cover_chunks(kvarc_reader *r, struct cover *cover, size_t segment, uint64_t chunk)
+static kvarc_ret read_ahead(kvarc_reader *r, struct ahead *ahead, size_t segment, uint64_t chunk)
 {
 	struct kvi_list list = { 0 };
 	struct frames f = { .r = r, .list = &list };
-	if (!r->in.ahead || segment < cover->segment ||
-	    (segment == cover->segment && chunk < cover->chunk))
+	if (!r->in.ahead || segment < ahead->segment ||
+	    (segment == ahead->segment && chunk < ahead->chunk))
 		return KVARC_OK;
-	cover->segment = segment;
-	cover->chunk = chunk;
+	ahead->segment = segment;
+	ahead->chunk = chunk;
 	r->batch++;
 	kvarc_ret ret = r->batch > 1 ? kvi_reader_reap(r, r->batch - 2) : KVARC_OK;
 	kvi_ahead_drop(&r->ahead, r->batch % 2 ? KVI_AHEAD_ODD : KVI_AHEAD_EVEN);
 	f.most = kvi_ahead_budget(&r->ahead);
 	if (ret == KVARC_OK)
-		ret = add_segments(&f, cover);
+		ret = add_segments(&f, ahead);
 	if (ret == KVARC_OK)
 		ret = fetch(r, &f);
 	kvi_free(&r->alloc, list.p);
 	/* A frame that does not fit alone is read when it is used. */
-	if (cover->segment == segment && cover->chunk <= chunk)
-		cover->chunk = chunk + 1;
+	if (ahead->segment == segment && ahead->chunk <= chunk)
+		ahead->chunk = chunk + 1;
 	return ret;
 }
 
 /* Drops all batches; no job is under way. */
-static void cover_end(kvarc_reader *r)
+static void drop_ahead(kvarc_reader *r)
 {
 	kvi_ahead_drop(&r->ahead, KVI_AHEAD_EVEN);
 	kvi_ahead_drop(&r->ahead, KVI_AHEAD_ODD);
 }
 
 /* Reads the SEGMENT frames of a range ahead, as far as memory allows. Returns OK, MEM, IO. */
-static kvarc_ret cover_segments(kvarc_reader *r, const struct kvi_range *range)
+static kvarc_ret read_segments_ahead(kvarc_reader *r, const struct kvi_range *range)
 {
 	struct kvi_list list = { 0 };
 	struct frames f = { .r = r, .list = &list };
 	if (!r->in.ahead)
 		return KVARC_OK;
 	r->batch++;
-	cover_end(r);
+	drop_ahead(r);
 	f.most = kvi_ahead_budget(&r->ahead);
 	for (size_t i = 0; i < r->index.segments.n; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
@@ -462,7 +441,7 @@ static uint64_t model_begins(kvarc_reader *r, const struct kvi_range *range)
 
 /* The tokens and layers through which a model goes before it comes to a range; t0 is t_end: none.
  */
-static struct kvi_range range_lead(kvarc_reader *r, const struct kvi_range *range)
+static struct kvi_range before_range(kvarc_reader *r, const struct kvi_range *range)
 {
 	return (struct kvi_range){ range->track,           0,         range->layer_end,
 		                   model_begins(r, range), range->t0, NULL };
@@ -471,7 +450,7 @@ static struct kvi_range range_lead(kvarc_reader *r, const struct kvi_range *rang
 kvarc_ret kvarc_reader_plan(kvarc_reader *r, const kvarc_range *range, const kvarc_view *views,
                             const kvarc_byte_range **ranges, size_t *n)
 {
-	struct kvi_range g, lead;
+	struct kvi_range g, before;
 	if (ranges)
 		*ranges = NULL;
 	if (n)
@@ -486,11 +465,11 @@ kvarc_ret kvarc_reader_plan(kvarc_reader *r, const kvarc_range *range, const kva
 		return KVARC_OK;
 	g.views = views;
 	struct frames f = { .r = r, .list = &r->plan, .most = UINT64_MAX / 2 };
-	struct cover c = { .g = &lead };
-	lead = range_lead(r, &g);
-	if (lead.t0 < lead.t_end)
+	struct ahead c = { .range = &before };
+	before = before_range(r, &g);
+	if (before.t0 < before.t_end)
 		ret = add_segments(&f, &c);
-	c = (struct cover){ .g = &g };
+	c = (struct ahead){ .range = &g };
 	if (ret == KVARC_OK && g.t0 < g.t_end)
 		ret = add_segments(&f, &c);
 	if (ret == KVARC_OK && (f.failed || !join(r, &r->plan)))
@@ -586,51 +565,35 @@ static struct kvi_view_block view_block(const kvarc_tensor *tensor, uint64_t row
 /* The memory of the view that a chunk can be decoded to without a copy: all of it is wanted, and
  * the view is packed; else NULL. Salvage decodes to no view, as a chunk may be lost. */
 static uint8_t *direct_to(const kvarc_reader *r, const struct kvi_range *range,
-                          const struct kvi_decode_job *job)
+                          const struct kvi_decode_task *task)
 {
-	const struct kvi_chunk_ref *c = &job->ref;
-	struct kvi_view_block b = view_block(&r->geometry.tensors[c->tensor], job->t0 - range->t0,
-	                                     job->n, c->head, c->heads);
-	return range->views && !r->salvage && job->count == job->n
+	const struct kvi_chunk_ref *c = &task->ref;
+	struct kvi_view_block b = view_block(&r->geometry.tensors[c->tensor], task->t0 - range->t0,
+	                                     task->n, c->head, c->heads);
+	return range->views && !r->salvage && task->count == task->n
 	               ? kvi_view_packed(&range->views[c->tensor], &b)
 	               : NULL;
 }
 
-static kvarc_ret submit(kvarc_reader *r, const struct kvi_range *range,
-                        const struct kvi_segment_ref *segment, const struct kvi_chunk_ref *chunk,
-                        struct segment_part *part, uint32_t order_index, kvarc_deliver deliver,
-                        void *opaque)
+/* Has a chunk of a segment decoded: for the caller, or for the features that others need of it. */
+static kvarc_ret decode(kvarc_reader *r, const struct kvi_range *range,
+                        const struct kvi_chunk_ref *chunk, const struct segment_part *part,
+                        uint32_t order_index, kvarc_deliver deliver, void *opaque)
 {
-	struct kvi_params_use *use = NULL;
-	struct kvi_decode_job *j;
-	kvarc_ret ret = kvi_reader_job(r, &j);
-	if (ret == KVARC_OK)
-		ret = kvi_reader_params(r, &r->packer, chunk, &use, r->error);
-	kvi_reader_assign(r, j, segment, chunk, part->use, order_index);
-	j->from = segment->t0 + part->from;
-	j->count = part->to - part->from;
-	j->need_from = part->need_from;
-	j->need_to = part->need_to;
-	j->helpers = part->helpers;
-	j->batch = part->cover ? r->batch : part->batch;
-	if (ret == KVARC_DATA && r->salvage) {
-		/* A chunk without order_index was marked as lost by the plan. */
-		if (j->features)
-			kvi_feature_table_leave(part->use->features, order_index);
-		if (j->features && part->use->prediction)
-			kvi_prediction_mark_lost(part->use->prediction, order_index, segment->t0);
-		return kvi_salvage_chunk(r, j);
+	struct kvi_decode_task task = kvi_decode_task(part->s, chunk, part->use, order_index);
+	task.from += part->from;
+	task.count = part->to - part->from;
+	task.need_from = part->need_from;
+	task.need_to = part->need_to;
+	task.stored = kvi_stored_elements(part->use, chunk->tensor);
+	task.helpers = part->helpers;
+	task.batch = part->ahead ? r->batch : part->batch;
+	if (kvi_range_wants(r, range, chunk->tensor)) {
+		task.direct = direct_to(r, range, &task);
+		task.deliver = task.direct ? NULL : deliver;
+		task.opaque = opaque;
 	}
-	if (ret)
-		return ret;
-	j->params = use;
-	j->stored = kvi_stored_elements(part->use, chunk->tensor);
-	j->direct = kvi_range_wants(r, range, chunk->tensor) ? direct_to(r, range, j) : NULL;
-	j->deliver = !j->direct && kvi_range_wants(r, range, chunk->tensor) ? deliver : NULL;
-	j->opaque = opaque;
-	j->job.run = kvi_reader_run_job;
-	kvi_reader_submit(r, j);
-	return KVARC_OK;
+	return kvi_reader_decode(r, &task, NULL, NULL);
 }
 
 /* A number for tensor and head, ascending in the order of chunks. */
@@ -646,8 +609,8 @@ static uint64_t place_of(uint32_t tensor, uint32_t head)
 static kvarc_ret finish_overlaps(kvarc_reader *r, const struct kvi_chunk_ref *chunk,
                                  struct segment_part *part)
 {
-	bool ascends = place_of(chunk->tensor, chunk->head) >= part->covered;
-	part->covered = place_of(chunk->tensor, chunk->head + chunk->heads);
+	bool ascends = place_of(chunk->tensor, chunk->head) >= part->last_place;
+	part->last_place = place_of(chunk->tensor, chunk->head + chunk->heads);
 	return r->salvage && !ascends ? kvi_reader_drain(r, KVARC_OK) : KVARC_OK;
 }
 
@@ -669,12 +632,12 @@ static kvarc_ret start_next(kvarc_reader *r, const struct kvi_range *range,
 			continue;
 		if (c->heads != r->geometry.tensors[c->tensor].heads)
 			order_index = KVI_NO_ORDER_INDEX;
-		kvarc_ret ret = part->cover && !s->stored
-		                        ? cover_chunks(r, part->cover, part->index, part->next - 1)
+		kvarc_ret ret = part->ahead && !s->stored
+		                        ? read_ahead(r, part->ahead, part->index, part->next - 1)
 		                        : KVARC_OK;
 		if (ret == KVARC_OK)
 			ret = finish_overlaps(r, c, part);
-		return ret ? ret : submit(r, range, s, c, part, order_index, deliver, opaque);
+		return ret ? ret : decode(r, range, c, part, order_index, deliver, opaque);
 	}
 	return KVARC_OK;
 }
@@ -744,22 +707,22 @@ unsigned kvi_reader_segments_at_once(const kvarc_reader *r)
 }
 
 /* Runs a model over the segments before a range. */
-static kvarc_ret lead_model(kvarc_reader *r, const struct kvi_range *range)
+static kvarc_ret run_model_before(kvarc_reader *r, const struct kvi_range *range)
 {
-	const struct kvi_range lead = range_lead(r, range);
-	const uint64_t from = lead.t0;
-	struct cover cover = { .g = &lead };
+	const struct kvi_range before = before_range(r, range);
+	const uint64_t from = before.t0;
+	struct ahead ahead = { .range = &before };
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);
-		struct segment_part part = { .s = s, .index = i, .cover = &cover };
+		struct segment_part part = { .s = s, .index = i, .ahead = &ahead };
 		const struct kvi_range all = { range->track, 0,   range->layer_end, s->t0,
 			                       s->t0 + s->n, NULL };
 		if (!kvi_segment_has(s, range->track, from, range->t0) ||
 		    s->t0 + s->left > range->t0)
 			continue;
-		ret = cover_chunks(r, &cover, i, s->first);
+		ret = read_ahead(r, &ahead, i, s->first);
 		if (ret == KVARC_OK)
 			ret = start_parts(r, &all, &part, 1, NULL, NULL);
 		ret = kvi_reader_drain(r, ret);
@@ -773,29 +736,29 @@ static kvarc_ret lead_model(kvarc_reader *r, const struct kvi_range *range)
  * Several parts take turns: all frames that they need are read before, into two batches; frames
  * that do not fit are read chunk by chunk.
  */
-static kvarc_ret start_covered(kvarc_reader *r, struct cover *cover, struct segment_part *parts,
-                               size_t n, kvarc_deliver deliver, void *opaque)
+static kvarc_ret start_ahead(kvarc_reader *r, struct ahead *ahead, struct segment_part *parts,
+                             size_t n, kvarc_deliver deliver, void *opaque)
 {
 	const size_t end = parts[n - 1].index + 1;
 	kvarc_ret ret = KVARC_OK;
 	for (size_t i = 0; i < n; i++)
 		parts[i].batch = r->batch;
 	if (n == 1) {
-		parts->cover = cover;
-		ret = cover_chunks(r, cover, parts->index, parts->s->first);
-	} else if (cover->segment < end) {
-		bool within = cover->segment > parts->index ||
-		              (cover->segment == parts->index && cover->chunk);
+		parts->ahead = ahead;
+		ret = read_ahead(r, ahead, parts->index, parts->s->first);
+	} else if (ahead->segment < end) {
+		bool within = ahead->segment > parts->index ||
+		              (ahead->segment == parts->index && ahead->chunk);
 		if (!within)
-			ret = cover_chunks(r, cover, parts->index, 0);
+			ret = read_ahead(r, ahead, parts->index, 0);
 		for (size_t i = 0; i < n; i++)
 			parts[i].batch = r->batch;
-		if (ret == KVARC_OK && cover->segment < end)
-			ret = cover_chunks(r, cover, cover->segment, cover->chunk);
-		if (cover->segment < end)
-			*cover = (struct cover){ .g = cover->g, .segment = end };
+		if (ret == KVARC_OK && ahead->segment < end)
+			ret = read_ahead(r, ahead, ahead->segment, ahead->chunk);
+		if (ahead->segment < end)
+			*ahead = (struct ahead){ .range = ahead->range, .segment = end };
 	}
-	return ret ? ret : start_parts(r, cover->g, parts, n, deliver, opaque);
+	return ret ? ret : start_parts(r, ahead->range, parts, n, deliver, opaque);
 }
 
 static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *range, kvarc_deliver deliver,
@@ -806,8 +769,8 @@ static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *range, kvar
 		return KVARC_OK;
 	kvarc_ret ret = kvi_reader_start(r);
 	if (ret == KVARC_OK)
-		ret = lead_model(r, range);
-	struct cover cover = { .g = range };
+		ret = run_model_before(r, range);
+	struct ahead ahead = { .range = range };
 	size_t n = 0, most = kvi_reader_segments_at_once(r);
 	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
@@ -818,16 +781,16 @@ static kvarc_ret read_range(kvarc_reader *r, const struct kvi_range *range, kvar
 		parts[n++] = (struct segment_part){ .s = s, .index = i };
 		if (n < most)
 			continue;
-		ret = start_covered(r, &cover, parts, n, deliver, opaque);
+		ret = start_ahead(r, &ahead, parts, n, deliver, opaque);
 		if (has_model(&r->predictors))
 			ret = kvi_reader_drain(r, ret);
 		kvi_reader_cut_models(r, s);
 		n = 0;
 	}
 	if (n && ret == KVARC_OK)
-		ret = start_covered(r, &cover, parts, n, deliver, opaque);
+		ret = start_ahead(r, &ahead, parts, n, deliver, opaque);
 	ret = kvi_reader_drain(r, ret);
-	cover_end(r);
+	drop_ahead(r);
 	return ret;
 }
 
@@ -923,14 +886,14 @@ kvarc_ret kvarc_reader_read_tokens(kvarc_reader *r, uint32_t track, uint64_t t0,
 	kvarc_ret ret = kvi_range_check(r, &range, &g);
 	if (ret)
 		return ret;
-	ret = cover_segments(r, &g);
+	ret = read_segments_ahead(r, &g);
 	for (size_t i = 0; i < r->index.segments.n && ret == KVARC_OK; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
 		                                           r->index.segments, i);
 		if (kvi_segment_has(s, g.track, g.t0, g.t_end))
 			ret = copy_tokens(r, s, &g, ids, positions);
 	}
-	cover_end(r);
+	drop_ahead(r);
 	/* Ids that are not stored, or coded by a model, are an answer and do not stick. */
 	return ret == KVARC_OPTIONS || ret == KVARC_PREDICTOR ? ret : kvi_reader_set_error(r, ret);
 }

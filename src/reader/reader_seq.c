@@ -229,29 +229,15 @@ static kvarc_ret take_chunk(kvarc_reader *r, kvarc_deliver deliver, void *opaque
 {
 	struct kvi_walk *w = &r->seq.walk;
 	const struct kvi_chunk_header *h = &w->chunk;
-	struct kvi_params_use *use = NULL;
-	struct kvi_decode_job *j;
 	const struct kvi_chunk_ref c = kvi_chunk_ref(&w->frame, h);
-	kvarc_ret ret = kvi_reader_job(r, &j);
-	if (ret == KVARC_OK)
-		ret = kvi_reader_params(r, &r->packer, &c, &use, r->error);
-	if (ret)
-		return ret;
-	struct kvi_buffer mine = j->buffer;
-	j->buffer = w->buffer;
-	w->buffer = mine;
 	const struct kvi_segment_ref s = { .sequence = h->segment, .t0 = h->t0, .n = h->n };
-	kvi_reader_assign(r, j, &s, &c, r->seq.segment,
-	                  foreseen(r, h, w->order_index) ? w->order_index : KVI_NO_ORDER_INDEX);
-	j->frame = w->frame;
-	j->have_frame = true;
-	j->params = use;
-	j->count = r->seq.segment->segment.left;
-	j->deliver = deliver;
-	j->opaque = opaque;
-	j->job.run = kvi_reader_run_job;
-	kvi_reader_submit(r, j);
-	return KVARC_OK;
+	struct kvi_decode_task task = kvi_decode_task(
+		&s, &c, r->seq.segment,
+		foreseen(r, h, w->order_index) ? w->order_index : KVI_NO_ORDER_INDEX);
+	task.count = r->seq.segment->segment.left;
+	task.deliver = deliver;
+	task.opaque = opaque;
+	return kvi_reader_decode(r, &task, &w->frame, &w->buffer);
 }
 
 /* Hands the elements of a segment in a store to workers. */
@@ -272,20 +258,15 @@ static kvarc_ret take_part(kvarc_reader *r, kvarc_deliver deliver, void *opaque)
 	                        : KVARC_OK;
 	for (uint64_t i = 0; i < end && !ret; i++) {
 		const struct kvi_chunk_ref c = kvi_segment_chunk(r, &s, i);
-		struct kvi_decode_job *j;
-		ret = kvi_reader_job(r, &j);
-		if (ret)
-			break;
-		kvi_reader_assign(r, j, &s, &c, use,
-		                  use->features ? r->order.first[x->track] + (uint32_t)i
-		                                : KVI_NO_ORDER_INDEX);
-		j->stored = kvi_stored_elements(use, c.tensor);
-		j->params = NULL;
-		j->count = x->left;
-		j->deliver = deliver;
-		j->opaque = opaque;
-		j->job.run = kvi_reader_run_job;
-		kvi_reader_submit(r, j);
+		struct kvi_decode_task task =
+			kvi_decode_task(&s, &c, use,
+		                        use->features ? r->order.first[x->track] + (uint32_t)i
+		                                      : KVI_NO_ORDER_INDEX);
+		task.stored = kvi_stored_elements(use, c.tensor);
+		task.count = x->left;
+		task.deliver = deliver;
+		task.opaque = opaque;
+		ret = kvi_reader_decode(r, &task, NULL, NULL);
 	}
 	return ret;
 }
