@@ -172,7 +172,7 @@ static kvarc_ret make(const kvarc_predictor *predictor, int i,
 		                              .progress = predictor->common.progress,
 		                              .progress_opaque =
 		                                      predictor->common.progress_opaque };
-	kvarc_ret ret = kvi_kept_engine(&predictor->set->engines[i], &o);
+	kvarc_ret ret = kvi_cached_engine(&predictor->set->engines[i], &o);
 	predictor->set->arithmetic[i] = *arithmetic;
 	kvi_pool_close(pool);
 	return ret;

@@ -439,7 +439,7 @@ kvarc_ret kvi_engine_with_head(struct kvi_engine **out, const struct kvi_engine 
 	*e = *base;
 	e->base = base;
 	e->memory = NULL;
-	e->kept = NULL;
+	e->cached = NULL;
 	kvarc_ret ret = kvi_engine_add_head(e, pool, error);
 	if (ret)
 		kvi_engine_close(out);
@@ -455,8 +455,8 @@ void kvi_engine_close(struct kvi_engine **engine)
 		next = p->next;
 		kvi_free(e->alloc, p);
 	}
-	if (e->kept)
-		munmap((void *)(uintptr_t)e->kept, e->kept_bytes);
+	if (e->cached)
+		munmap((void *)(uintptr_t)e->cached, e->cached_bytes);
 	if (!e->base)
 		kvi_free(e->alloc, e->layers);
 	kvi_free(e->alloc, e);

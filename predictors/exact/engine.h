@@ -80,7 +80,7 @@ struct kvi_engine_options {
 	struct kvi_arithmetic arithmetic;
 	struct kvi_pool *pool;           /* workers of the conversion */
 	kvarc_error *error;              /* gets the reason of a failure; NULL: not wanted */
-	const kvarc_weight_cache *cache; /* used by kvi_kept_engine alone; NULL: none */
+	const kvarc_weight_cache *cache; /* used by kvi_cached_engine alone; NULL: none */
 	kvarc_progress progress;         /* progress of the conversion, in weights; NULL: none */
 	void *progress_opaque;
 };

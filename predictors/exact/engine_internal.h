@@ -31,10 +31,12 @@ struct kvi_engine {
 	struct kvi_operand output; /* the head: rows 0: not made */
 	float *output_norm, *output_norm_bias;
 	struct kvi_h128 head_digest;
-	void *memory;                  /* list of all parts that are not in `kept` */
-	const struct kvi_engine *base; /* owns the layers of this engine, and `kept`; NULL: none */
-	const uint8_t *kept; /* mapped converted weights, which kvi_engine_close unmaps, or NULL */
-	size_t kept_bytes;
+	void *memory; /* list of all parts that are not in `cached` */
+	const struct kvi_engine
+		*base; /* owns the layers of this engine, and `cached`; NULL: none */
+	const uint8_t
+		*cached; /* mapped converted weights, which kvi_engine_close unmaps, or NULL */
+	size_t cached_bytes;
 };
 
 /* Checks that the engine computes the model as it is meant. Returns OK, OPTIONS, DATA. */

@@ -14,7 +14,7 @@ struct kvi_head {
 	void *activations;
 };
 
-static size_t whole(size_t n)
+static size_t round_to_rows(size_t n)
 {
 	return (n + KVI_OPERAND_ROWS - 1) / KVI_OPERAND_ROWS * KVI_OPERAND_ROWS;
 }
@@ -24,8 +24,8 @@ static kvarc_ret open_rows(struct kvi_head *head)
 	const struct kvi_operand *w = &head->o.engine->output;
 	const struct kvi_alloc *alloc = head->o.alloc;
 	size_t bytes;
-	head->width = whole(w->columns);
-	head->stride = whole(w->rows);
+	head->width = round_to_rows(w->columns);
+	head->stride = round_to_rows(w->rows);
 	if (!kvi_activations_bytes(KVI_HEAD_TOKENS, w->columns, w->group, true, &bytes))
 		return KVARC_MEM;
 	head->x = kvi_array(alloc, head->width, KVI_HEAD_TOKENS * sizeof(float));
@@ -63,6 +63,7 @@ void kvi_head_close(struct kvi_head **out)
 	*out = NULL;
 }
 
+/* Caps n logits: cap * tanh(z / cap) by the exact exp; cap 0: nothing is done. */
 static void cap_logits(const struct kvi_head *head, float *z, size_t n)
 {
 	float cap = head->o.engine->file->logit_cap;
@@ -100,7 +101,8 @@ struct kvi_logits kvi_head_logits(struct kvi_head *head, const float *h, size_t 
 
 static uint32_t weight_of(float z, float most)
 {
-	if (!(z - most > -15)) /* less than half a unit, like most tokens of the vocabulary */
+	/* NaN; or exp(-15) * 2^20 < 1/2, as for most of the vocabulary */
+	if (!(z - most > -15))
 		return 0;
 	float x = kvi_elementwise_scalar.exp(z - most) * 0x1p20f;
 	return (uint32_t)((x + 12582912.0f) - 12582912.0f); /* rint */
@@ -114,7 +116,7 @@ static float most_of(const float *z, size_t n)
 	return most;
 }
 
-uint64_t kvi_head_weights(const float *z, size_t n, uint32_t *w)
+uint64_t kvi_head_pick_weights(const float *z, size_t n, uint32_t *w)
 {
 	uint64_t mode = kvi_fp_exact(), sum = 0;
 	float most = most_of(z, n);
@@ -131,7 +133,7 @@ size_t kvi_head_pick(const float *z, size_t n, uint64_t random)
 	size_t i = 0;
 	for (size_t k = 0; k < n; k++)
 		sum += weight_of(z[k], most);
-	/* sum < 2^44: the top of random times it */
+	/* floor((random >> 24) * sum / 2^40) in 64 bits: sum <= 2^44, so 20 bits times it fit */
 	at = ((random >> 44) * sum + ((random >> 24 & 0xfffff) * sum >> 20)) >> 20;
 	while (i + 1 < n && (below += weight_of(z[i], most)) <= at)
 		i++;
@@ -139,42 +141,40 @@ size_t kvi_head_pick(const float *z, size_t n, uint64_t random)
 	return i;
 }
 
-/* Words are weighed in parts, each with its own sum. */
-enum { WORDS_STEP = 2048, STEPS_MAX = KVI_HEAD_VOCAB_MAX / WORDS_STEP };
+/* Parts of the vocabulary: one step of a worker, with a sum of its own. */
+enum { PART_TOKENS = 2048, PARTS_MAX = KVI_HEAD_VOCAB_MAX / PART_TOKENS };
 
 struct weighing {
 	const float *z;
 	size_t n;
 	float most;
 	uint32_t *weights;
-	uint64_t sums[STEPS_MAX];
+	uint64_t sums[PARTS_MAX];
 };
 
-static void weigh_some(void *opaque, size_t step, unsigned worker)
+static void weigh_part(void *opaque, size_t step, unsigned worker)
 {
 	struct weighing *w = opaque;
-	size_t i = step * WORDS_STEP;
-	size_t end = w->n - i < WORDS_STEP ? w->n : i + WORDS_STEP;
+	size_t i = step * PART_TOKENS;
+	size_t end = w->n - i < PART_TOKENS ? w->n : i + PART_TOKENS;
 	uint64_t sum = 0;
 	(void)worker;
 	for (; i < end; i++) {
 		float x = w->z[i] - w->most;
 		w->weights[i] = 1;
-		if (x > -17) /* exp of what is below comes to less than a unit */
+		if (x > -17) /* false for NaN; exp(-17) * 2^24 < 1 */
 			w->weights[i] += (uint32_t)(kvi_elementwise_scalar.exp(x) * 0x1p24f);
 		sum += w->weights[i];
 	}
 	w->sums[step] = sum;
 }
 
-uint64_t kvi_head_weigh(struct kvi_pool *pool, const float *z, size_t n, uint32_t *weights)
+uint64_t kvi_head_coder_weights(struct kvi_pool *pool, const float *z, size_t n, uint32_t *weights)
 {
-	struct weighing w = { .z = z, .n = n, .most = z[0], .weights = weights };
-	size_t steps = (n + WORDS_STEP - 1) / WORDS_STEP;
+	struct weighing w = { .z = z, .n = n, .most = most_of(z, n), .weights = weights };
+	size_t steps = (n + PART_TOKENS - 1) / PART_TOKENS;
 	uint64_t sum = 0;
-	for (size_t i = 1; i < n; i++)
-		w.most = z[i] > w.most ? z[i] : w.most;
-	kvi_parallel(pool, steps, weigh_some, &w);
+	kvi_parallel(pool, steps, weigh_part, &w);
 	for (size_t i = 0; i < steps; i++)
 		sum += w.sums[i];
 	return sum;

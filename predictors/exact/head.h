@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* head.h - what a model says of the next token (spec/arithmetic.md 11) */
+/* head.h - the LM head: logits of the next token, and weights of tokens (spec/arithmetic.md 11) */
 #ifndef KVI_HEAD_H
 #define KVI_HEAD_H
 
@@ -28,10 +28,10 @@ struct kvi_h128 kvi_engine_head_digest(const struct kvi_engine *engine);
 /* Most tokens whose logits are computed at once. */
 enum { KVI_HEAD_TOKENS = 16 };
 
-/* Memory to use a head with. */
+/* Buffers for the logits of KVI_HEAD_TOKENS tokens; used by one thread at a time. */
 struct kvi_head;
-/* Opens the memory to use a head with; options->engine has a head; whole and round_to do not
- * matter. Returns OK, MEM, MEMLIMIT. */
+/* Allocates the buffers. Of options it uses engine, which has an LM head and outlives it, alloc,
+ * pool, isa_mask and kernels. On failure *head is NULL. Returns OK, MEM, MEMLIMIT. */
 KVI_SHARED kvarc_ret kvi_head_open(struct kvi_head **head, const struct kvi_run_options *options);
 KVI_SHARED void kvi_head_close(struct kvi_head **head); /* NULL-safe */
 
@@ -45,16 +45,17 @@ struct kvi_logits {
 KVI_SHARED struct kvi_logits kvi_head_logits(struct kvi_head *head, const float *h, size_t stride,
                                              size_t n);
 
-/* Computes the weights of n > 0 logits, up to 2^20 each (spec/arithmetic.md 11); returns their
- * sum. */
-uint64_t kvi_head_weights(const float *z, size_t n, uint32_t *w);
-/* The token that a random number picks out of the distribution of n > 0 logits. */
+/* The weights of n > 0 logits for picks and candidates: rint(exp(z - max z) * 2^20), 0 where z is
+ * 15 or more below the largest, or not a number (spec/arithmetic.md 11). Returns their sum. */
+uint64_t kvi_head_pick_weights(const float *z, size_t n, uint32_t *w);
+/* The index of the token that random, 64 uniform bits, picks by kvi_head_pick_weights. n > 0. */
 KVI_SHARED size_t kvi_head_pick(const float *z, size_t n, uint64_t random);
 
-/* The distribution of n > 0 logits as weights for a coder, all above 0 (spec tokens 2). Returns
- * their sum. */
+/* Most logits of kvi_head_coder_weights. */
 enum { KVI_HEAD_VOCAB_MAX = 1 << 20 };
-/* kvi_head_weights on the workers of a pool. */
-uint64_t kvi_head_weigh(struct kvi_pool *pool, const float *z, size_t n, uint32_t *weights);
+/* The weights of n logits, 1 to KVI_HEAD_VOCAB_MAX, for the token coder: 1 + floor(exp(z - max z) *
+ * 2^24), and 1 where that is not a number (spec tokens 2). Workers of pool share the work. The
+ * caller has set exact arithmetic (util/fpmode.h). Returns the sum. */
+uint64_t kvi_head_coder_weights(struct kvi_pool *pool, const float *z, size_t n, uint32_t *weights);
 
 #endif

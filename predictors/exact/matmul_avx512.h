@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* matmul_avx512.h - vectors of exact products, 16 numbers; after KERNEL */
+/* matmul_avx512.h - vectors of 16 lanes for matmul_body.h; KERNEL is defined before */
 #ifndef KVI_MATMUL_AVX512_H
 #define KVI_MATMUL_AVX512_H
 
@@ -10,7 +10,8 @@ enum { LANES = 16, TILE_ROWS = 8 };
 #define TILE_BLOCKS 2
 #include "matmul_tile.h"
 
-/* Sums have the type of 32-bit numbers: gcc moves what changes its type in a loop. */
+/* Sums are vectors of int32_t, not __m512i: gcc adds moves to loops in which a sum changes its
+ * type. */
 typedef int32_t vint __attribute__((vector_size(64)));
 typedef __m512i vec;
 typedef __m512 vflt;
@@ -18,7 +19,7 @@ typedef __m512 vflt;
 #define v_load(p) _mm512_loadu_si512(p)
 #define v_store(p, v) _mm512_storeu_si512(p, v)
 #define v_add(a, b) ((a) + (b))
-/* -128 times: activations are a + 128. */
+/* Start of a sum of byte products: -128 times the sum of the weights at p, since A8 is a + 128. */
 #define v_start(p) ((vint)_mm512_slli_epi32(_mm512_sub_epi32(_mm512_setzero_si512(), v_load(p)), 7))
 #define v_even(v) _mm512_srai_epi16(_mm512_slli_epi16(v, 8), 8)
 #define v_odd(v) _mm512_srai_epi16(v, 8)
@@ -33,7 +34,7 @@ typedef __m512 vflt;
 #define f_of(v) _mm512_cvtepi32_ps((vec)(v))
 #define v_bytes(p) ((vint)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
 
-/* Four bytes in every lane. */
+/* Copies the four bytes at p, of any alignment, to every lane. */
 KERNEL vec v_pair(const void *p)
 {
 	int32_t x;

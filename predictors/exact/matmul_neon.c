@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* matmul_neon.c - exact products and activations on 4 lanes */
+/* matmul_neon.c - exact products and activations with NEON, 4 lanes */
 #include "config.h"
 
+/* FUNCTION, KERNEL, TILE_BLOCKS: see matmul_body.h. */
 #define FUNCTION
 #define KERNEL static inline __attribute__((always_inline))
 #define TILE_BLOCKS 1
 #include "matmul_neon.h"
 
+/* Operations that quantise_body.h names; those that matmul_body.h names are in the header. */
 #define v_sum vaddvq_s32
 #define f_sub vsubq_f32
 #define f_abs vabsq_f32
 #define f_most vmaxvq_f32
 #define f_ints vcvtq_s32_f32
-/* The second where they do not compare. */
+/* b where a or b is NaN: vminq_f32 would return the NaN. */
 #define f_min(a, b) vbslq_f32(vcltq_f32(a, b), a, b)
 #define f_max(a, b) vbslq_f32(vcgtq_f32(a, b), a, b)
 
@@ -24,6 +26,7 @@ KERNEL vint v_bytes(const uint8_t *p)
 	return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(x)))));
 }
 
+/* a + 128 in 8 bits: the sign bit is inverted. */
 KERNEL void store_a8(uint8_t *to, const vint v[4])
 {
 	int16x8_t a = vcombine_s16(vmovn_s32(v[0]), vmovn_s32(v[1]));
@@ -32,6 +35,7 @@ KERNEL void store_a8(uint8_t *to, const vint v[4])
 	vst1q_u8(to, veorq_u8(vreinterpretq_u8_s8(c), vdupq_n_u8(128)));
 }
 
+/* A15: 16-bit integers, each quad in the order 0, 2, 1, 3 (matmul.h). */
 KERNEL void store_a15(int16_t *to, const vint v[4])
 {
 	UNROLL
@@ -46,6 +50,7 @@ KERNEL void store_a15(int16_t *to, const vint v[4])
 	}
 }
 
+/* Writes A8 as integers a in the order of A15; reads and writes two quads at a time. */
 KERNEL void widen_bytes(int16_t *to, const uint8_t *a, size_t quads)
 {
 	for (size_t q = 0; q < quads; q += 2, a += 8, to += 8) {
@@ -69,7 +74,9 @@ KERNEL void widen_weights(int16_t *to, const int8_t *w)
 	}
 }
 
-/* Sums of columns 0 and 1, and of 2 and 3, next to each other until the end. */
+/* dots_wide of matmul_body.h. rows01, rows23: two rows of a vector each; a row has two sums, of
+ * columns 0 and 1 and of 2 and 3, which are added at the end. widened: w is of widen_weights, else
+ * bytes. */
 KERNEL void dots_wide(vint sums[TILE_ROWS][TILE_VECTORS], const int16_t *a, size_t a_stride,
                       const void *w, size_t w_stride, size_t quads, int rows, int vectors,
                       bool widened)
@@ -77,10 +84,10 @@ KERNEL void dots_wide(vint sums[TILE_ROWS][TILE_VECTORS], const int16_t *a, size
 	(void)w_stride; /* a tile has one block */
 	UNROLL
 	for (int v = 0; v < vectors; v++) {
-		vint low[TILE_ROWS], high[TILE_ROWS];
+		vint rows01[TILE_ROWS], rows23[TILE_ROWS];
 		UNROLL
 		for (int r = 0; r < rows; r++)
-			low[r] = high[r] = v_zero();
+			rows01[r] = rows23[r] = v_zero();
 		for (size_t q = 0; q < quads; q++) {
 			int16x8_t even, odd;
 			if (widened) {
@@ -97,17 +104,17 @@ KERNEL void dots_wide(vint sums[TILE_ROWS][TILE_VECTORS], const int16_t *a, size
 			for (int r = 0; r < rows; r++) {
 				const int16_t *p = a + (size_t)r * a_stride + q * QUAD;
 				int32x2_t both = vld1_s32((const int32_t *)(const void *)p);
-				int16x4_t e = vreinterpret_s16_s32(vdup_lane_s32(both, 0));
-				int16x4_t o = vreinterpret_s16_s32(vdup_lane_s32(both, 1));
-				low[r] = vmlal_s16(low[r], vget_low_s16(even), e);
-				high[r] = vmlal_s16(high[r], vget_high_s16(even), e);
-				low[r] = vmlal_s16(low[r], vget_low_s16(odd), o);
-				high[r] = vmlal_s16(high[r], vget_high_s16(odd), o);
+				int16x4_t a02 = vreinterpret_s16_s32(vdup_lane_s32(both, 0));
+				int16x4_t a13 = vreinterpret_s16_s32(vdup_lane_s32(both, 1));
+				rows01[r] = vmlal_s16(rows01[r], vget_low_s16(even), a02);
+				rows23[r] = vmlal_s16(rows23[r], vget_high_s16(even), a02);
+				rows01[r] = vmlal_s16(rows01[r], vget_low_s16(odd), a13);
+				rows23[r] = vmlal_s16(rows23[r], vget_high_s16(odd), a13);
 			}
 		}
 		UNROLL
 		for (int r = 0; r < rows; r++)
-			sums[r][v] = vaddq_s32(sums[r][v], vpaddq_s32(low[r], high[r]));
+			sums[r][v] = vaddq_s32(sums[r][v], vpaddq_s32(rows01[r], rows23[r]));
 	}
 }
 
@@ -115,6 +122,7 @@ KERNEL void dots_wide(vint sums[TILE_ROWS][TILE_VECTORS], const int16_t *a, size
 #include "quantise_body.h"
 #include "float8_body.h"
 
+/* For kvi_exact_neondot, which has a product of its own for bytes. */
 void kvi_neon_quantise(struct kvi_activations *activations, const float *x, size_t x_stride,
                        size_t first, size_t n)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* token_blind.c - runs of a model that does not see the token, and what stands for it */
+/* token_blind.c - candidates for a token, or its expected embedding, through the model */
 #include "token_blind.h"
 
 #include <stdbool.h>
@@ -73,7 +73,8 @@ static kvarc_ret guesses_open(struct guesses **out, const struct kvi_run_options
 	return ret;
 }
 
-/* The heaviest words, in order; of the same weight the first. */
+/* Chooses the entries of the vocabulary with the largest weights above 0, in descending order; of
+ * equal weights the lowest ids. */
 static void choose(const struct guesses *guesses, const uint32_t *w, struct guess *to)
 {
 	uint32_t sum = 0, best[KVI_CANDIDATES_MAX];
@@ -95,6 +96,8 @@ static void choose(const struct guesses *guesses, const uint32_t *w, struct gues
 		to->p[i] = (float)best[i] / (float)sum;
 }
 
+/* Computes the mean of the embedding's rows by weight; sum 0: n is 0. row: scratch memory of the
+ * model's width. Rows are finite: the engine has checked the embedding. */
 static void expect_row(const struct guesses *guesses, const uint32_t *w, uint64_t sum, float *row,
                        struct guess *to)
 {
@@ -110,11 +113,11 @@ static void expect_row(const struct guesses *guesses, const uint32_t *w, uint64_
 	}
 }
 
-static void guess(void *opaque, size_t t, unsigned worker)
+static void guess_token(void *opaque, size_t t, unsigned worker)
 {
 	const struct guesses *g = opaque;
 	uint32_t *w = g->weights + t * g->m->vocabulary;
-	uint64_t sum = kvi_head_weights(g->z.z + t * g->z.stride, g->m->vocabulary, w);
+	uint64_t sum = kvi_head_pick_weights(g->z.z + t * g->z.stride, g->m->vocabulary, w);
 	if (g->to[t].row)
 		expect_row(g, w, sum, g->rows + worker * g->m->width, &g->to[t]);
 	else
@@ -129,7 +132,7 @@ static void guesses_make(struct guesses *guesses, const float *h, size_t stride,
 		some = n - t < KVI_HEAD_TOKENS ? n - t : KVI_HEAD_TOKENS;
 		guesses->z = kvi_head_logits(guesses->head, h + t * stride, stride, some);
 		guesses->to = to + t;
-		kvi_parallel(guesses->o.pool, some, guess, guesses);
+		kvi_parallel(guesses->o.pool, some, guess_token, guesses);
 	}
 }
 
@@ -265,8 +268,8 @@ static kvarc_ret copy_own_rows(void *opaque, size_t layer, struct kvi_predicted 
 	return KVARC_OK;
 }
 
-/* The tokens themselves, in an open loop; then the candidates for the token after each. */
-static kvarc_ret go_on(struct kvi_token_blind *blind, const int32_t *ids)
+/* Runs the tokens themselves in an open loop, then guesses the token after each. */
+static kvarc_ret run_tokens(struct kvi_token_blind *blind, const int32_t *ids)
 {
 	const struct kvi_run_pass pass = { .opaque = blind, .rows = copy_own_rows };
 	kvarc_ret ret = kvi_run_through(blind->run, ids, blind->positions, blind->n, &pass);
@@ -278,7 +281,7 @@ static kvarc_ret go_on(struct kvi_token_blind *blind, const int32_t *ids)
 }
 
 /* Candidates that go through the model together. */
-struct some {
+struct candidate_batch {
 	struct kvi_token_blind *b;
 	size_t n;
 	int32_t ids[KVI_RUN_TOKENS], positions[KVI_RUN_TOKENS];
@@ -292,10 +295,11 @@ static void mix(float *x, const float *of, float p, size_t n)
 		x[i] = x[i] + p * of[i];
 }
 
-/* Adds the candidates' rows of a layer to their tokens' predictions. The last layer is not run. */
+/* Adds the candidates' rows of a layer, times p, to their tokens' predictions. END at the last
+ * layer: its attention is not needed. */
 static kvarc_ret mix_rows(void *opaque, size_t layer, const struct kvi_predicted *predicted)
 {
-	const struct some *s = opaque;
+	const struct candidate_batch *s = opaque;
 	struct kvi_token_blind *b = s->b;
 	uint64_t mode = kvi_fp_exact();
 	for (size_t i = 0; i < s->n; i++) {
@@ -307,25 +311,27 @@ static kvarc_ret mix_rows(void *opaque, size_t layer, const struct kvi_predicted
 	return layer + 1 < b->m->n_layers ? KVARC_OK : KVARC_END;
 }
 
-static kvarc_ret run_some(struct some *some)
+static kvarc_ret run_batch(struct candidate_batch *batch)
 {
-	struct kvi_token_blind *b = some->b;
-	const struct kvi_candidates c = { some->ids, b->rows, some->positions, some->at, some->n };
-	const struct kvi_run_pass pass = { .opaque = some, .predicted = mix_rows };
-	if (!some->n)
+	struct kvi_token_blind *b = batch->b;
+	const struct kvi_candidates c = { batch->ids, b->rows, batch->positions, batch->at,
+		                          batch->n };
+	const struct kvi_run_pass pass = { .opaque = batch, .predicted = mix_rows };
+	if (!batch->n)
 		return KVARC_OK;
 	kvarc_ret ret = kvi_run_candidates(b->run, &c);
 	if (!ret)
 		ret = kvi_run_layers(b->run, &pass);
-	some->n = 0;
+	batch->n = 0;
 	return ret == KVARC_END ? KVARC_OK : ret;
 }
 
-/* Runs the candidates of the last token first, because a candidate's rows stay in its token's place
- * in the cache. */
+/* Runs candidates, those of the last token first: a candidate attends to the cached rows before its
+ * token, and its own row stays in the cache at its token's index. So the rows before are still
+ * those of the tokens themselves. */
 static kvarc_ret run_candidates(struct kvi_token_blind *blind)
 {
-	struct some s = { .b = blind };
+	struct candidate_batch s = { .b = blind };
 	kvarc_ret ret = KVARC_OK;
 	for (size_t t = blind->n; t-- > 0 && !ret;) {
 		const struct guess *g = &blind->guess[t];
@@ -339,13 +345,13 @@ static kvarc_ret run_candidates(struct kvi_token_blind *blind)
 			s.token[s.n] = t;
 			s.at[s.n++] = blind->before + t;
 			if (s.n == KVI_RUN_TOKENS)
-				ret = run_some(&s);
+				ret = run_batch(&s);
 		}
 	}
-	return ret ? ret : run_some(&s);
+	return ret ? ret : run_batch(&s);
 }
 
-/* Moves the guess for the next token to the first one of the new segment. */
+/* Moves the next token's guess to index 0, where each guess has a row buffer of its own. */
 static void shift(struct kvi_token_blind *blind)
 {
 	struct guess *first = blind->guess, *next = blind->guess + blind->n;
@@ -361,6 +367,11 @@ static void shift(struct kvi_token_blind *blind)
 		first->n = 0;
 }
 
+/*
+ * Three passes: the tokens themselves, which give their own rows and guesses for the tokens after
+ * them; the candidates, which give the predictions; then the own rows replace those of the
+ * candidates in the cache.
+ */
 kvarc_ret kvi_token_blind_segment(struct kvi_token_blind *blind, const int32_t *ids,
                                   const int32_t *positions, size_t n)
 {
@@ -371,13 +382,14 @@ kvarc_ret kvi_token_blind_segment(struct kvi_token_blind *blind, const int32_t *
 		memset(blind->k + l * blind->layer_floats, 0, n * blind->kv * sizeof *blind->k);
 		memset(blind->v + l * blind->layer_floats, 0, n * blind->kv * sizeof *blind->v);
 	}
-	kvarc_ret ret = go_on(blind, ids);
+	kvarc_ret ret = run_tokens(blind, ids);
 	if (!ret)
 		ret = run_candidates(blind);
 	for (uint32_t l = 0; l < blind->m->n_layers && !ret; l++)
 		ret = kvi_run_put(blind->run, l, blind->before,
 		                  blind->own_k + l * blind->layer_floats,
 		                  blind->own_v + l * blind->layer_floats, blind->kv, n);
+	/* candidates moved the run off the sequence: the next segment comes behind these tokens */
 	kvi_run_place(blind->run, 0, blind->before, blind->positions, n);
 	return ret;
 }

@@ -380,8 +380,8 @@ static bool map(struct kvi_engine *engine, const struct kvi_engine_options *opti
 		munmap(p, layout->bytes);
 		return false;
 	}
-	engine->kept = p;
-	engine->kept_bytes = layout->bytes;
+	engine->cached = p;
+	engine->cached_bytes = layout->bytes;
 	return true;
 }
 
@@ -518,7 +518,7 @@ static void store(struct kvi_engine *engine, const struct kvi_engine_options *op
 	report(options, why ? KVARC_WEIGHTS_NOT_KEPT : KVARC_WEIGHTS_KEPT, l.bytes, why ? why : "");
 }
 
-kvarc_ret kvi_kept_engine(struct kvi_engine **engine, const struct kvi_engine_options *options)
+kvarc_ret kvi_cached_engine(struct kvi_engine **engine, const struct kvi_engine_options *options)
 {
 	kvarc_ret ret = kvi_engine_begin(engine, options);
 	if (ret || find(*engine, options))

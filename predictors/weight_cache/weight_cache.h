@@ -41,7 +41,7 @@ bool kvi_weight_cache_parts(struct kvi_engine *engine,
 /* kvi_engine_make with a weight cache: uses the file of converted weights in the folder of
  * options->cache where there is one, else tries to store one after the conversion. Returns as
  * kvi_engine_make. */
-KVI_SHARED kvarc_ret kvi_kept_engine(struct kvi_engine **engine,
-                                     const struct kvi_engine_options *options);
+KVI_SHARED kvarc_ret kvi_cached_engine(struct kvi_engine **engine,
+                                       const struct kvi_engine_options *options);
 
 #endif

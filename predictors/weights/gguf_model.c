@@ -241,7 +241,7 @@ static kvarc_ret read_tensors(struct loader *loader, uint64_t n)
 	if (n > KVI_MODEL_TENSORS_MAX || n > kvi_scan_remaining(loader->scan) / 24)
 		return fail_damaged(loader);
 	if (n == 0)
-		return kvi_weights_settle(&loader->tensors, loader->error);
+		return kvi_weights_sort(&loader->tensors, loader->error);
 	uint64_t *offsets = kvi_array(alloc, (size_t)n, sizeof *offsets);
 	loader->tensors.w = kvi_calloc(alloc, (size_t)n, sizeof *loader->tensors.w);
 	loader->tensors.n = (size_t)n;
@@ -253,7 +253,7 @@ static kvarc_ret read_tensors(struct loader *loader, uint64_t n)
 	if (!ret)
 		ret = place_tensors(loader, offsets);
 	kvi_free(alloc, offsets);
-	return ret ? ret : kvi_weights_settle(&loader->tensors, loader->error);
+	return ret ? ret : kvi_weights_sort(&loader->tensors, loader->error);
 }
 
 /* The value of a key as a count, `missing` where there is none; 0: it is no count, which the checks

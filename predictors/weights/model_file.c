@@ -22,7 +22,7 @@ struct maps {
 static void add_stamp(struct kvi_file_stamp *all, struct kvi_file_stamp one)
 {
 	all->is = kvi_h128_2(&all->is, sizeof all->is, &one.is, sizeof one.is);
-	all->settled = all->settled && one.settled;
+	all->stable = all->stable && one.stable;
 }
 
 static kvarc_ret path_in(const struct kvi_alloc *alloc, const char *folder, const char *name,
@@ -119,7 +119,7 @@ static kvarc_ret open_path(struct kvi_model_file *file, const char *path, kvarc_
 	struct maps *maps = file->maps;
 	struct kvi_file_stamp stamp;
 	struct stat st;
-	maps->stamp.settled = true;
+	maps->stamp.stable = true;
 	maps->path = kvi_malloc(file->alloc, strlen(path) + 1);
 	if (!maps->path)
 		return kvi_fail_alloc(error, file->alloc);
@@ -153,7 +153,7 @@ kvarc_ret kvi_model_file_open(struct kvi_model_file **file, const struct kvi_all
 static bool stamp_again(const struct kvi_model_file *file, struct kvi_file_stamp *all)
 {
 	const struct maps *maps = file->maps;
-	*all = (struct kvi_file_stamp){ .settled = true };
+	*all = (struct kvi_file_stamp){ .stable = true };
 	if (!maps->n)
 		add_stamp(all, kvi_file_stamp(maps->path));
 	for (size_t i = 0; maps->n && i <= maps->n; i++) {
@@ -171,10 +171,10 @@ bool kvi_model_file_stamp(const struct kvi_model_file *file, struct kvi_h128 *st
 {
 	const struct maps *maps = file->maps;
 	struct kvi_file_stamp now;
-	if (!maps || !maps->stamp.settled || !stamp_again(file, &now))
+	if (!maps || !maps->stamp.stable || !stamp_again(file, &now))
 		return false;
 	*stamp = maps->stamp.is;
-	return now.settled && memcmp(&now.is, &maps->stamp.is, sizeof now.is) == 0;
+	return now.stable && memcmp(&now.is, &maps->stamp.is, sizeof now.is) == 0;
 }
 
 void kvi_model_file_close(struct kvi_model_file **file)

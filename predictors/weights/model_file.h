@@ -116,16 +116,17 @@ bool kvi_model_file_stamp(const struct kvi_model_file *file, struct kvi_h128 *st
 KVI_SHARED bool kvi_matrix_row(const struct kvi_matrix *matrix, uint64_t r, float *x);
 
 /* The groups of a quantised type: columns of a group, whether there are minima. group 0: a type of
- * floats. */
+ * floats, or not known. */
 struct kvi_number_groups {
 	unsigned group;
 	bool minima;
 };
 /* The groups of a type (enum kvi_number_type). */
 KVI_SHARED struct kvi_number_groups kvi_number_groups(unsigned type);
-/* Reads row r of a quantised matrix: its integers, and scales and minima by group, exact or rounded
- * once (spec/arithmetic.md 7). minimum is not touched for types without minima. False: a scale or
- * minimum is not finite, and no predictor can be made of the matrix. */
+/* Reads row r of a matrix of a quantised type (group is not 0): `columns` integers, and scales and
+ * minima by group, exact or rounded once (spec/arithmetic.md 7). minimum is not touched for types
+ * without minima. False: a scale or minimum is not finite, and no predictor can be made of the
+ * matrix. */
 bool kvi_matrix_integers(const struct kvi_matrix *matrix, uint64_t r, int8_t *q, float *scale,
                          float *minimum);
 

@@ -27,7 +27,7 @@ struct kvi_map {
 /* The identity and state of a file: path without links, inode, size and times. */
 struct kvi_file_stamp {
 	struct kvi_h128 is;
-	bool settled; /* a later change of the file changes `is` */
+	bool stable; /* a later change of the file changes `is` */
 };
 /* Maps a file. stamp may be NULL. Returns OK, END (there is no such file), IO with its text. */
 kvarc_ret kvi_map_open(struct kvi_map *map, const char *path, struct kvi_file_stamp *stamp,
@@ -64,8 +64,8 @@ enum { KVI_SHOWN_BYTES = 72 };
 const char *kvi_shown(char dst[KVI_SHOWN_BYTES], const char *name, size_t n);
 /* Refuses tensors that overlap and names that are there twice, then sorts tensors by name. Returns
  * OK, DATA. */
-kvarc_ret kvi_weights_settle(struct kvi_weights *weights, kvarc_error *error);
-/* Finds a tensor by name, after kvi_weights_settle; NULL: there is none. */
+kvarc_ret kvi_weights_sort(struct kvi_weights *weights, kvarc_error *error);
+/* Finds a tensor by name, after kvi_weights_sort; NULL: there is none. */
 struct kvi_weight *kvi_weights_find(const struct kvi_weights *weights, const char *name);
 
 /* Types by their number in ggml; NULL: not known. */
@@ -89,9 +89,11 @@ struct kvi_rope_rule {
 	double factor, low, high, context; /* low, high, context: llama3 alone */
 };
 
-/* Computes the rotary / 2 frequencies of a rule. False: a number is out of range. */
+/* Computes freq[0 .. rotary / 2 - 1], in units of struct kvi_model_rope. False: a number of the
+ * rule is out of range, and freq is not to be used. */
 bool kvi_rope_rule_freq(const struct kvi_rope_rule *r, uint64_t *freq);
-/* Divides a frequency; false when out of range. */
+/* Divides a frequency (struct kvi_model_rope) and rounds it to a multiple of 2^16. False, with
+ * *freq unchanged: the divisor is NaN, below 0.25 or above 2^20. */
 bool kvi_rope_divide(uint64_t *freq, double by);
 
 /* Whether the output matrix is the embedding. */
@@ -106,8 +108,10 @@ struct kvi_model_spec {
 	enum kvi_tied tied;            /* unsaid: tied if there is no output matrix */
 };
 
-/* Makes the ropes of a model, of which head_channels is set; frequencies of a GGUF may have
- * factors that are a tensor. */
+/* Sets file->ropes and n_ropes from spec->ropes; head_channels is set before. The first rope of a
+ * GGUF is divided by the factors of its tensor rope_freqs.weight, if there is one.
+ * kvi_model_file_close frees the frequencies, also after an error. Returns OK, MEM, MEMLIMIT,
+ * OPTIONS, DATA. */
 kvarc_ret kvi_rope_bind(struct kvi_model_file *file, const struct kvi_model_spec *spec,
                         const struct kvi_weights *tensors, kvarc_error *error);
 

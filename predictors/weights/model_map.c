@@ -23,7 +23,7 @@ static int64_t nanoseconds(const struct timespec *time)
 
 /* Two changes within the same tick of a file system's clock leave the same time: whole seconds
  * on some, FAT two, and a jiffy on all others. */
-static bool is_settled(const struct stat *st)
+static bool is_stable(const struct stat *st)
 {
 	const int64_t second = 1000000000;
 	int64_t tick = st->st_mtim.tv_nsec && st->st_ctim.tv_nsec ? second / 10 : 2 * second;
@@ -39,11 +39,11 @@ static struct kvi_file_stamp stamp_of(const char *path, const struct stat *st)
 	const uint64_t numbers[4] = { (uint64_t)st->st_ino, (uint64_t)st->st_size,
 		                      (uint64_t)nanoseconds(&st->st_mtim),
 		                      (uint64_t)nanoseconds(&st->st_ctim) };
-	struct kvi_file_stamp stamp = { .settled = false };
+	struct kvi_file_stamp stamp = { .stable = false };
 	char real[PATH_MAX];
 	if (realpath(path, real)) {
 		stamp.is = kvi_h128_2(numbers, sizeof numbers, real, strlen(real));
-		stamp.settled = is_settled(st);
+		stamp.stable = is_stable(st);
 	}
 	return stamp;
 }
@@ -51,7 +51,7 @@ static struct kvi_file_stamp stamp_of(const char *path, const struct stat *st)
 struct kvi_file_stamp kvi_file_stamp(const char *path)
 {
 	struct stat st;
-	return stat(path, &st) ? (struct kvi_file_stamp){ .settled = false } : stamp_of(path, &st);
+	return stat(path, &st) ? (struct kvi_file_stamp){ .stable = false } : stamp_of(path, &st);
 }
 
 /* --------------------------------------------------------------- maps */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* model_numbers.c - numbers of weights: floats, and blocks of GGUF files (spec/arithmetic.md 7) */
+/* model_numbers.c - rows of a matrix as fp32, or integers with scales (spec/arithmetic.md 7) */
 #include "model_internal.h"
 
 #include <string.h>
@@ -12,7 +12,8 @@ enum {
 	MINIMA = 1       /* flag: the type has minima */
 };
 
-/* The integers of a block, with scales and minima of its groups. */
+/* An unpacked block: number i of group g is q[i] * scale[g] + minimum[g]; types without MINIMA have
+ * no minimum, and do not set it. */
 struct block {
 	int8_t q[BLOCK_MAX];
 	float scale[GROUPS_MAX], minimum[GROUPS_MAX];
@@ -31,8 +32,8 @@ static float from_f16(uint16_t h)
 	if (rest >= 0x7c00) /* infinite or not a number */
 		return from_bits(sign | 0x7f800000 | (rest & 0x3ff) << 13);
 	if (rest >= 0x400)
-		return from_bits(sign | ((rest << 13) + 0x38000000));
-	float small = (float)rest * 0x1p-24f; /* exact */
+		return from_bits(sign | ((rest << 13) + 0x38000000)); /* bias 15 becomes 127 */
+	float small = (float)rest * 0x1p-24f;                         /* exact */
 	return sign ? -small : small;
 }
 
@@ -48,12 +49,12 @@ static float load_f16(const uint8_t *p)
 	return from_f16(kvi_load16(p));
 }
 
-/* Unpacks the low halves of 16 bytes, then the high halves, and subtracts `less`. */
-static void nibbles(const uint8_t *p, int less, int8_t *q)
+/* Unpacks the low halves of 16 bytes, then the high halves, and subtracts `offset`. */
+static void nibbles(const uint8_t *p, int offset, int8_t *q)
 {
 	for (int i = 0; i < 16; i++) {
-		q[i] = (int8_t)((p[i] & 15) - less);
-		q[i + 16] = (int8_t)((p[i] >> 4) - less);
+		q[i] = (int8_t)((p[i] & 15) - offset);
+		q[i + 16] = (int8_t)((p[i] >> 4) - offset);
 	}
 }
 
@@ -107,7 +108,9 @@ static void iq4_nl(const uint8_t *p, struct block *block)
 		block->q[i] = values[block->q[i]];
 }
 
-/* d, dmin and eight pairs of 6-bit factors, packed into 12 bytes. */
+/* Sets scales and minima from d, dmin and 12 bytes: a 6-bit factor of each for 8 groups. Of groups
+ * 0 to 3 they are the lower bits of a byte; of groups 4 to 7 a nibble, with the 2 upper bits of the
+ * bytes of groups 0 to 3. GGUF subtracts minima, so they change their sign here. */
 static void k_scales(const uint8_t *p, struct block *block)
 {
 	float d = load_f16(p), dmin = load_f16(p + 2);
@@ -123,7 +126,7 @@ static void k_scales(const uint8_t *p, struct block *block)
 	}
 }
 
-/* Pairs of groups: low halves of 32 bytes, then high ones. */
+/* Unpacks 8 groups: of each 32 bytes the low nibbles are a group, the high ones the next. */
 static void k_nibbles(const uint8_t *p, int8_t *q)
 {
 	for (int g = 0; g < 8; g += 2, p += 32)
@@ -149,6 +152,7 @@ static void q5_k(const uint8_t *p, struct block *block)
 				(int8_t)(block->q[32 * g + i] + (p[16 + i] >> g & 1) * 16);
 }
 
+/* Low nibbles (128 bytes), upper bit pairs (64), int8 factors of 16 groups, d. */
 static void q6_k(const uint8_t *p, struct block *block)
 {
 	const uint8_t *low = p, *high = p + 128, *factors = p + 192;
@@ -163,6 +167,7 @@ static void q6_k(const uint8_t *p, struct block *block)
 	}
 }
 
+/* A type: columns of a group (0: floats), and the function that unpacks a block. */
 struct type {
 	uint8_t type, group, flags;
 	struct kvi_number_info info;
@@ -183,6 +188,7 @@ static const struct type types[] = {
 	{ KVI_NUM_Q6_K, 16, 0, { "Q6_K", 256, 210 }, q6_k },
 	{ KVI_NUM_IQ4_NL, 32, 0, { "IQ4_NL", 32, 18 }, iq4_nl },
 };
+/* The names in types; both lists are the same. */
 const char kvi_number_names[] = "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, "
 				"Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL";
 
@@ -270,7 +276,8 @@ bool kvi_matrix_row(const struct kvi_matrix *matrix, uint64_t r, float *x)
 		block_floats(t, &b, x + c);
 		p += t->info.bytes;
 	}
-	return finite; /* a scale of f16 times integers of blocks cannot overflow */
+	/* finite scales suffice: |d| < 2^16, times a factor and an integer of a byte, is finite */
+	return finite;
 }
 
 bool kvi_matrix_integers(const struct kvi_matrix *matrix, uint64_t r, int8_t *q, float *scale,

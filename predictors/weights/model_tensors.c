@@ -35,7 +35,7 @@ static int by_name(const void *a, const void *b)
 	return compare_names(x->name, x->name_n, y->name, y->name_n);
 }
 
-kvarc_ret kvi_weights_settle(struct kvi_weights *weights, kvarc_error *error)
+kvarc_ret kvi_weights_sort(struct kvi_weights *weights, kvarc_error *error)
 {
 	char a[KVI_SHOWN_BYTES], b[KVI_SHOWN_BYTES];
 	struct kvi_weight *w = weights->w;

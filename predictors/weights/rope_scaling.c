@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rope_scaling.c - the ropes of a model, their frequencies scaled; the same on every machine:
- * of additions, products and quotients of binary64 alone (spec/arithmetic.md 10)
+ * rope_scaling.c - RoPE frequencies of a model, with their scaling: binary64 sums, products and
+ * quotients alone, so that every machine computes the same (spec/arithmetic.md 10)
  */
 #include "model_internal.h"
 
@@ -9,21 +9,23 @@
 
 bool kvi_rope_divide(uint64_t *freq, double by)
 {
+	/* the quotient stays below 2^64: frequencies are at most 1 / (2 pi) turns */
 	if (!(by >= 0.25) || !(by <= 1048576))
 		return false;
 	*freq = (uint64_t)((double)(*freq >> 16) / by + 0.5) << 16;
 	return true;
 }
 
-/* Slow pairs by the factor, fast ones as they are, between them a blend. */
+/* Scales a frequency as llama 3 (spec/arithmetic.md 10), by its turns in the original context: low
+ * or fewer are divided by the factor, high or more stay, between them is a blend of both. */
 static bool scale_llama3(const struct kvi_rope_rule *r, uint64_t *freq)
 {
-	double f = (double)(*freq >> 16), waves = f * 0x1p-48 * r->context;
-	if (waves >= r->high)
+	double f = (double)(*freq >> 16), turns = f * 0x1p-48 * r->context;
+	if (turns >= r->high)
 		return true;
-	if (waves <= r->low)
+	if (turns <= r->low)
 		return kvi_rope_divide(freq, r->factor);
-	double blend = (waves - r->low) / (r->high - r->low);
+	double blend = (turns - r->low) / (r->high - r->low);
 	f = (1 - blend) * (f / r->factor) + blend * f;
 	*freq = (uint64_t)(f + 0.5) << 16;
 	return true;
@@ -59,6 +61,10 @@ static kvarc_ret divide_by_tensor(const struct kvi_weights *tensors, struct kvi_
 	float by;
 	if (!w)
 		return KVARC_OK;
+	if (!w->plain)
+		return kvi_fail(error, KVARC_DATA,
+		                "tensor rope_freqs.weight has more than two axes: the file is "
+		                "damaged");
 	if (w->type == KVI_NUM_NONE || kvi_number_groups(w->type).group)
 		return kvi_fail(error, KVARC_OPTIONS,
 		                "tensor rope_freqs.weight has numbers of "
@@ -70,8 +76,13 @@ static kvarc_ret divide_by_tensor(const struct kvi_weights *tensors, struct kvi_
 			"tensor rope_freqs.weight has %llu x %llu "
 			"numbers, but the model's sizes ask for 1 x %u: the file is damaged",
 			(unsigned long long)w->rows, (unsigned long long)w->columns, (unsigned)n);
-	/* a matrix with one number a row */
-	struct kvi_matrix f = { w->type, true, n, 1, 1, w->data };
+	/* the vector as a column: row i is factor i */
+	struct kvi_matrix f = { .type = w->type,
+		                .transposed = true,
+		                .rows = n,
+		                .columns = 1,
+		                .stride = 1,
+		                .data = w->data };
 	for (uint32_t i = 0; i < n; i++)
 		if (!kvi_matrix_row(&f, i, &by) || !kvi_rope_divide(&rope->freq[i], (double)by))
 			return kvi_fail(error, KVARC_DATA,

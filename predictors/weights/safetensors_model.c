@@ -131,7 +131,7 @@ static kvarc_ret load_tensors(struct st_loader *loader)
 		if (ret)
 			return ret;
 	}
-	return kvi_weights_settle(&loader->tensors, loader->error);
+	return kvi_weights_sort(&loader->tensors, loader->error);
 }
 
 /* The model's own code multiplies embeddings with a number of their type. */

@@ -45,6 +45,7 @@ static void set_views(struct device_cache *cache, const struct gpu_memory *memor
 	}
 }
 
+/* Encodes tokens t0 to t0 + n - 1 of a track from the GPU and appends them. */
 static kvarc_ret append(struct device_cache *cache, kvarc_writer *w, uint32_t track, uint64_t t0,
                         uint64_t n)
 {
@@ -65,16 +66,14 @@ static kvarc_ret append(struct device_cache *cache, kvarc_writer *w, uint32_t tr
 		ret = kvarc_device_append(p, NULL);
 	if (!ret)
 		ret = kvarc_device_plan_get_info(p, &info);
-	cache->chunks += info.chunks;
-	cache->host_chunks += info.host_chunks;
+	cache->chunks += ret ? 0 : info.chunks;
+	cache->host_chunks += ret ? 0 : info.host_chunks;
 	kvarc_device_plan_close(&p);
 	return ret;
 }
 
-static void keep_fastest(double *best, double start)
+static void keep_fastest(double *best, double seconds)
 {
-	const double seconds = units_now() - start;
-
 	if (*best == 0 || seconds < *best)
 		*best = seconds;
 }
@@ -92,7 +91,7 @@ static kvarc_ret encode_track(struct device_cache *cache, kvarc_writer *w, uint3
 	return ret;
 }
 
-/* Writes the archive. */
+/* Encodes the cache into its archive and times it, without opening the writer. */
 static kvarc_ret encode(struct device_cache *cache, const kvarc_common *common,
                         struct bench_run *run)
 {
@@ -119,10 +118,11 @@ static kvarc_ret encode(struct device_cache *cache, const kvarc_common *common,
 		ret = kvarc_writer_close(&w);
 	else
 		kvarc_writer_abort(&w);
-	keep_fastest(&run->encode_seconds, start);
+	keep_fastest(&run->encode_seconds, units_now() - start);
 	return ret;
 }
 
+/* Decodes a range into cache->to. */
 static kvarc_ret decode_range(struct device_cache *cache, kvarc_reader *r, const kvarc_range *range)
 {
 	kvarc_device_plan_info info;
@@ -155,13 +155,13 @@ static kvarc_ret open_archive(const struct bench_cache *cache, const kvarc_commo
 static kvarc_ret decode(struct device_cache *cache, const kvarc_common *common)
 {
 	struct bench_cache *c = cache->c;
-	const uint64_t most = GPU_TOKENS;
 	kvarc_reader *r;
 	kvarc_ret ret = open_archive(c, common, &r);
 
 	for (uint32_t i = 0; i < c->geometry->n_tracks && !ret; i++) {
 		for (uint64_t t = 0, n; t < c->tokens[i] && !ret; t += n) {
-			n = c->tokens[i] - t < most ? c->tokens[i] - t : most;
+			/* GPU_TOKENS bounds the memory of the GPU */
+			n = c->tokens[i] - t < GPU_TOKENS ? c->tokens[i] - t : GPU_TOKENS;
 			const kvarc_range range = {
 				.track = i, .n_layers = UINT32_MAX, .t0 = t, .n = n
 			};
@@ -172,6 +172,7 @@ static kvarc_ret decode(struct device_cache *cache, const kvarc_common *common)
 	return ret;
 }
 
+/* Uploads, encodes, decodes and fetches once. */
 static kvarc_ret measure(struct device_cache *cache, const kvarc_common *common,
                          struct bench_run *run)
 {
@@ -180,7 +181,7 @@ static kvarc_ret measure(struct device_cache *cache, const kvarc_common *common,
 	double start;
 	kvarc_ret ret;
 
-	memset(c->decoded_data, 0, c->raw_bytes);
+	memset(c->decoded_data, 0, c->raw_bytes); /* elements that are not decoded differ */
 	ret = gpu_reserve(g, &cache->from, c->raw_bytes);
 	if (!ret)
 		ret = gpu_reserve(g, &cache->to, c->raw_bytes);
@@ -195,7 +196,7 @@ static kvarc_ret measure(struct device_cache *cache, const kvarc_common *common,
 		return ret;
 	start = units_now();
 	ret = decode(cache, common);
-	keep_fastest(&run->decode_seconds, start);
+	keep_fastest(&run->decode_seconds, units_now() - start);
 	run->memory_bytes = cache->from.bytes + cache->to.bytes + g->staging.bytes + g->work.bytes +
 	                    g->status.bytes;
 	run->host_chunks = cache->host_chunks;
@@ -213,8 +214,7 @@ bool bench_device_run(struct bench_cache *cache, const struct options *options, 
 	kvarc_ret ret;
 
 	library_common(options, &common, &error);
-	memset(&error, 0, sizeof error);
-	memset(&gpu->error, 0, sizeof gpu->error);
+	memset(&gpu->error, 0, sizeof gpu->error); /* an error of an earlier call */
 	common.progress = NULL;
 	common.threads = run->threads;
 	x.views = calloc(cache->geometry->n_tensors, sizeof *x.views);

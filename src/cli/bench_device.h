@@ -7,8 +7,9 @@
 #include "gpu.h"
 
 /*
- * Encodes a cache from memory of the GPU, decodes it into that, and compares; records the fastest
- * times, the memory of the GPU and the chunks of the host in run. false: a message was shown.
+ * Copies a cache to the GPU, encodes it from there, decodes it into other memory of the GPU, and
+ * compares. Lowers the times of run (0: none yet); sets its memory of the GPU, its chunks, and
+ * those that the host encoded. file: name for messages. false: a message was shown.
  */
 bool bench_device_run(struct bench_cache *cache, const struct options *options, const char *file,
                       struct gpu *gpu, struct bench_run *run);

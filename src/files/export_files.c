@@ -195,7 +195,7 @@ kvarc_ret kvarc_export_safetensors(kvarc_reader *r, const kvarc_range *range,
 		            .range = *range,
 		            .sink = sink,
 		            .alloc = kvi_reader_alloc(r) };
-	ret = kvi_range_settle(r, &x.range);
+	ret = kvi_range_resolve(r, &x.range);
 	if (ret)
 		return ret;
 	pthread_mutex_init(&x.lock, NULL);

@@ -532,7 +532,7 @@ kvarc_ret kvarc_export_llama(kvarc_reader *r, const kvarc_range *range, const kv
 	if (!kvi_reader_can_seek(r))
 		return refuse_export(
 			&x, "the archive comes from a pipe; it needs a source that can seek");
-	ret = kvi_range_settle(r, &x.range);
+	ret = kvi_range_resolve(r, &x.range);
 	if (ret)
 		return ret;
 	const char *why = check_range(&x);

@@ -4,7 +4,7 @@
 
 #include "reader/reader_internal.h"
 
-kvarc_ret kvi_range_settle(kvarc_reader *r, kvarc_range *range)
+kvarc_ret kvi_range_resolve(kvarc_reader *r, kvarc_range *range)
 {
 	const kvarc_geometry *g = kvarc_reader_geometry(r);
 	const kvarc_range given = *range;

@@ -9,12 +9,12 @@
 
 /* Replaces "to the last" by numbers, and a range of zeros by what it means. Returns OK, OPTIONS (a
  * pipe), GEOMETRY. */
-kvarc_ret kvi_range_settle(kvarc_reader *r, kvarc_range *range);
+kvarc_ret kvi_range_resolve(kvarc_reader *r, kvarc_range *range);
 
-/* Whether a tensor is in a range that kvi_range_settle has made exact. */
+/* Whether a tensor is in a range that kvi_range_resolve has made exact. */
 bool kvi_range_has(const kvarc_range *range, const kvarc_tensor *tensor);
 
-/* Finds whether token ids are stored for an exact range (kvi_range_settle), by its first token. */
+/* Finds whether token ids are stored for an exact range (kvi_range_resolve), by its first token. */
 kvarc_ret kvi_range_has_ids(kvarc_reader *r, const kvarc_range *range, bool *ids);
 
 #endif

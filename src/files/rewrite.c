@@ -1244,7 +1244,7 @@ kvarc_ret kvarc_cut(kvarc_reader *r, const kvarc_range *range, const kvarc_sink 
 		             .from = kvarc_reader_geometry(r),
 		             .segment_tokens = options ? options->segment_tokens : 0,
 		             .alloc = kvi_reader_alloc(r) };
-	ret = kvi_range_settle(r, &c.range);
+	ret = kvi_range_resolve(r, &c.range);
 	if (ret)
 		return ret;
 	ret = make_geometry(&c);

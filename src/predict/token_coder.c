@@ -174,8 +174,8 @@ kvarc_ret kvi_token_coder_rewind(struct kvi_token_coder *coder, uint64_t t0, kva
 static void weigh(struct kvi_token_coder *coder, const float *z)
 {
 	uint64_t mode = kvi_fp_exact();
-	coder->total = kvi_head_weigh(coder->run_options.pool, z, coder->file->vocabulary,
-	                              coder->weights);
+	coder->total = kvi_head_coder_weights(coder->run_options.pool, z, coder->file->vocabulary,
+	                                      coder->weights);
 	kvi_fp_restore(mode);
 }
 

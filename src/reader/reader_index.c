@@ -59,7 +59,7 @@ void kvi_index_link(struct kvi_reader_index *index)
 	index->tokens[s->track] = s->t0 + s->n;
 }
 
-void kvi_index_settle(struct kvi_reader_index *index, size_t n_tracks)
+void kvi_index_finish(struct kvi_reader_index *index, size_t n_tracks)
 {
 	memset(index->last, 0, n_tracks * sizeof *index->last);
 	memset(index->tokens, 0, n_tracks * sizeof *index->tokens);

@@ -121,7 +121,7 @@ struct kvi_chunk_ref *kvi_index_chunk_at(const struct kvi_reader_index *index, u
 /* The last segment of the list comes behind those of its track that are left. */
 void kvi_index_link(struct kvi_reader_index *index);
 /* Computes `left` of each segment at the end of the list, and `tokens` and `last` of all tracks. */
-void kvi_index_settle(struct kvi_reader_index *index, size_t n_tracks);
+void kvi_index_finish(struct kvi_reader_index *index, size_t n_tracks);
 /* Counts all tokens of all segments as left, to verify them. Segments of a store that have none
  * left stay so: a store need not have them (spec frames 12.3). */
 void kvi_index_take_all(struct kvi_reader_index *index);

@@ -517,7 +517,7 @@ static void forget(kvarc_reader *r)
 	r->meta.set_closed = false;
 	kvi_reader_forget_predictors(r);
 	kvi_identity_free(&r->meta.identity, &r->alloc);
-	kvi_index_settle(&r->index, r->geometry.n_tracks);
+	kvi_index_finish(&r->index, r->geometry.n_tracks);
 }
 
 static kvarc_ret load(kvarc_reader *r, struct kvi_walk *w)
@@ -542,7 +542,7 @@ static kvarc_ret load(kvarc_reader *r, struct kvi_walk *w)
 		r->state = KVARC_STATE_CLOSED;
 		r->by_index = ret == KVARC_OK;
 	}
-	kvi_index_settle(&r->index, r->geometry.n_tracks);
+	kvi_index_finish(&r->index, r->geometry.n_tracks);
 	for (uint32_t i = 0; i < r->geometry.n_tracks && ret == KVARC_OK; i++)
 		kvi_reader_count(r, i, r->index.tokens[i]);
 	kvi_reader_count_stored(r);

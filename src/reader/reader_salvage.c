@@ -456,7 +456,7 @@ static kvarc_ret scan(struct scan *s)
 		ret = kvi_reader_no_checkpoint(r, r->error);
 	if (ret)
 		return ret;
-	kvi_index_settle(&r->index, r->geometry.n_tracks);
+	kvi_index_finish(&r->index, r->geometry.n_tracks);
 	if (s->gap_in_items && !s->has_index)
 		forget_items(r);
 	set_state(s);

@@ -197,10 +197,10 @@ static double train_unit_of(const kvarc_trainer *trainer, const struct kvi_model
  */
 
 /* The largest number of source tensors held in memory. */
-enum { TRAIN_BELOW_KEPT = 8 };
+enum { TRAIN_SOURCES_MOST = 8 };
 
 /* A tensor that others may be predicted from: numbers in units of 2^step about its means. */
-struct train_kept {
+struct train_source {
 	const struct kvi_model *m;
 	int16_t *z;   /* C rows of all tokens */
 	double noise; /* variance that decoded elements of a head of weight 1 will have about them,
@@ -208,10 +208,10 @@ struct train_kept {
 };
 
 /* The tensors of lower layers that a transform may predict from, in the order of
- * train_below_keep(). */
+ * train_below_add(). */
 struct train_below {
 	size_t n;
-	struct train_kept kept[TRAIN_BELOW_KEPT];
+	struct train_source sources[TRAIN_SOURCES_MOST];
 };
 
 enum {
@@ -226,28 +226,28 @@ static bool head_block(const kvarc_trainer *trainer, const struct kvi_model *mod
 	return (size_t)model->heads * model->head_channels >= HEAD_BLOCK_FROM;
 }
 
-static void let_go(kvarc_trainer *trainer, struct train_below *below, size_t i)
+static void drop_source(kvarc_trainer *trainer, struct train_below *below, size_t i)
 {
-	kvi_free(&trainer->alloc, below->kept[i].z);
-	below->kept[i] = below->kept[--below->n];
+	kvi_free(&trainer->alloc, below->sources[i].z);
+	below->sources[i] = below->sources[--below->n];
 }
 
 /* Frees all z in *below. */
 static void train_below_free(kvarc_trainer *trainer, struct train_below *below)
 {
 	while (below->n)
-		let_go(trainer, below, below->n - 1);
+		drop_source(trainer, below, below->n - 1);
 }
 
 /* Adds a tensor to *below. Takes ownership of z (C rows of all tokens); frees it when *below is
  * full. */
-static void train_below_keep(kvarc_trainer *trainer, struct train_below *below,
-                             const struct kvi_model *model, int16_t *z, double noise)
+static void train_below_add(kvarc_trainer *trainer, struct train_below *below,
+                            const struct kvi_model *model, int16_t *z, double noise)
 {
-	if (below->n == TRAIN_BELOW_KEPT)
+	if (below->n == TRAIN_SOURCES_MOST)
 		kvi_free(&trainer->alloc, z);
 	else
-		below->kept[below->n++] = (struct train_kept){ model, z, noise };
+		below->sources[below->n++] = (struct train_source){ model, z, noise };
 }
 
 /* Sets the sources of model, which has none, from the tensors in *below; frees those of layers
@@ -259,10 +259,10 @@ static void train_below_choose(kvarc_trainer *trainer, struct train_below *below
 		   first = model->layer % trainer->options.klt.group == 0;
 	double channels = 0;
 	for (size_t i = below->n; i-- > 0;)
-		if (below->kept[i].m->layer + 1 < model->layer)
-			let_go(trainer, below, i);
+		if (below->sources[i].m->layer + 1 < model->layer)
+			drop_source(trainer, below, i);
 	for (size_t i = 0; i < below->n && model->n_lower < KVI_LOWER_MAX; i++) {
-		const struct kvi_model *from = below->kept[i].m;
+		const struct kvi_model *from = below->sources[i].m;
 		bool by_head = block && model->heads % from->heads == 0;
 		if (first && from->layer != model->layer)
 			continue;
@@ -292,11 +292,11 @@ struct below_fit {
 	double *s, *a, *work;
 };
 
-static const struct train_kept *kept_of(const struct below_fit *fit, unsigned source)
+static const struct train_source *source_of(const struct below_fit *fit, unsigned source)
 {
 	for (size_t i = 0; i < fit->b->n; i++)
-		if (fit->b->kept[i].m == fit->m->lower[source].model)
-			return &fit->b->kept[i];
+		if (fit->b->sources[i].m == fit->m->lower[source].model)
+			return &fit->b->sources[i];
 	return NULL; /* never reached: the models were chosen from these */
 }
 
@@ -309,7 +309,7 @@ static kvarc_ret take_moments(struct below_fit *fit, const int16_t *z, const flo
 	kvarc_ret ret = x && mean ? KVARC_OK : kvi_train_no_memory(t);
 	size_t at = 0;
 	for (unsigned i = 0; i <= fit->m->n_lower && !ret; i++) {
-		const struct train_kept *k = i < fit->m->n_lower ? kept_of(fit, i) : NULL;
+		const struct train_source *k = i < fit->m->n_lower ? source_of(fit, i) : NULL;
 		const struct kvi_model *m = k ? k->m : fit->m;
 		for (size_t c = 0; c < m->C; c++, at++) {
 			const double unit = k ? train_unit_of(t, m, c / m->head_channels) : 1;
@@ -875,7 +875,7 @@ static void keep(struct basis *basis, struct train_below *below)
 {
 	double rms = ldexp(basis->rms, -basis->m->step[0]);
 	if (basis->z)
-		train_below_keep(basis->t, below, basis->m, basis->z, rms * rms / 64);
+		train_below_add(basis->t, below, basis->m, basis->z, rms * rms / 64);
 	basis->z = NULL;
 }
 

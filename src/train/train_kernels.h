@@ -18,8 +18,8 @@ struct kvi_grid_format;
 enum {
 	KVI_GRAM_TILE = 4,
 	KVI_GRAM_TOKENS = 1024, /* tokens of a call at most; a multiple of 64 */
-	KVI_GRAM_LIMIT = 4095,  /* limit of a feature: 1024 products of two, in the
-	                            * 32-bit sums of any kernel, fit */
+	KVI_GRAM_LIMIT = 4095,  /* limit of a feature: a 32-bit sum of a kernel gets at most 128
+	                         * products (avx2: 2 of 16 tokens), and 128 * 4095^2 < 2^31 */
 	KVI_DENSE_TILE = 4,
 	KVI_WEIGH_ROWS = 128 /* rows that are added up at once; even */
 };

@@ -3,23 +3,25 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-/* Sums of products of two rows: in each 128 bits those of the lower four tokens of eight, then
- * those of the upper ones. */
+/* Sums a[t] * f + b[t] * g of 16-bit rows a and b, in two vectors: the first has the tokens 0 to 3
+ * of every 8 (of 128 bits), the second the tokens 4 to 7, as unpack orders them. */
 typedef struct {
 	__m256i v;
 } pairs;
-#define WEIGH_PAIRS 16
+#define WEIGH_PAIRS 16 /* tokens of one add_pair */
 
-static inline void add_pair(pairs sums[2], const int16_t *a, const int16_t *b, int32_t both)
+/* Adds WEIGH_PAIRS tokens of two rows; factors: that of a in the lower 16 bits, of b above. */
+static inline void add_pair(pairs sums[2], const int16_t *a, const int16_t *b, int32_t factors)
 {
 	__m256i x = _mm256_loadu_si256((const __m256i *)a);
-	__m256i y = _mm256_loadu_si256((const __m256i *)b), c = _mm256_set1_epi32(both);
+	__m256i y = _mm256_loadu_si256((const __m256i *)b), c = _mm256_set1_epi32(factors);
 	__m256i lo = _mm256_madd_epi16(_mm256_unpacklo_epi16(x, y), c);
 	__m256i hi = _mm256_madd_epi16(_mm256_unpackhi_epi16(x, y), c);
 	sums[0].v = _mm256_add_epi32(sums[0].v, lo);
 	sums[1].v = _mm256_add_epi32(sums[1].v, hi);
 }
 
+/* Adds the sums to acc[0 .. WEIGH_PAIRS - 1], in the order of the tokens. */
 static inline void put_pairs(int32_t *acc, const pairs sums[2])
 {
 	__m256i *to = (__m256i *)acc;
@@ -29,9 +31,11 @@ static inline void put_pairs(int32_t *acc, const pairs sums[2])
 	_mm256_storeu_si256(to + 1, _mm256_add_epi32(_mm256_loadu_si256(to + 1), hi));
 }
 
+/* Size of a vector, for train_kernels_body.h. */
 #define BYTES 32
 #include "train_kernels_body.h"
 
+/* The sum of the numbers of 32 bits, in 64 bits. */
 static inline int64_t sum_of(__m256i m256i)
 {
 	__m256i lo = _mm256_cvtepi32_epi64(_mm256_castsi256_si128(m256i));

@@ -641,7 +641,7 @@ static kvarc_ret open_engine(kvarc_trainer *trainer, const struct kvi_arithmetic
 		                              .pool = trainer->pool,
 		                              .error = trainer->error,
 		                              .cache = trainer->options.common.weight_cache };
-	return kvi_kept_engine(engine, &o);
+	return kvi_cached_engine(engine, &o);
 }
 
 static kvarc_ret open_exact(kvarc_trainer *trainer)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* string_field.c - length-prefixed strings (spec 1.3) */
+/* string_field.c - strings as the format stores them: a varint length, then bytes (spec 1.3) */
 #include "string_field.h"
 
 char *kvi_get_string(struct kvi_in *in, const struct kvi_alloc *alloc)

@@ -294,7 +294,7 @@ static void test_weights(void **state)
 		for (size_t i = 0; i < n; i++)
 			z[i] = (float)((int)(rnd() % 40000) - 30000) / 1000;
 		z[n / 2] = 12;
-		uint64_t total = kvi_head_weigh(pool, z, n, w);
+		uint64_t total = kvi_head_coder_weights(pool, z, n, w);
 		for (size_t i = 0; i < n; i++) {
 			double exact = 1 + exp((double)(z[i] - 12)) * 0x1p24;
 			assert_true(fabs((double)w[i] - exact) < 1 + 1e-6 * exact);
@@ -312,7 +312,7 @@ static void test_weights(void **state)
 		{ 1, 1, 1 }, { (1 << 24) + 1, 1, 1 }, { 1, 1, 1 }, { 1, 1, 1 }
 	};
 	for (size_t i = 0; i < 4; i++) {
-		kvi_head_weigh(pool, bad[i], 3, w);
+		kvi_head_coder_weights(pool, bad[i], 3, w);
 		assert_memory_equal(w, expected[i], sizeof expected[i]);
 	}
 	kvi_pool_close(pool);

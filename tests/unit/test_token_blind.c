@@ -191,7 +191,7 @@ static void check_token(const struct engine *e, const struct text *t, unsigned k
 	if (at) {
 		float k[LAYERS * KV], v[LAYERS * KV];
 		run_whole(e, e->engine, t, at - 1, t->ids[at - 1], k, v, z);
-		uint64_t sum = kvi_head_weights(z, WORDS, w);
+		uint64_t sum = kvi_head_pick_weights(z, WORDS, w);
 		if (kind == KVARC_BLIND_EMBEDDING)
 			define_embedding(e, t, at, w, sum, key, value);
 		else

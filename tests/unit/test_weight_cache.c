@@ -90,7 +90,7 @@ static kvarc_ret open_with(struct opened *o, struct kvi_arithmetic a)
 		                                    .pool = o->pool,
 		                                    .cache = &cache };
 	memset(&report, 0, sizeof report);
-	return kvi_kept_engine(&o->e, &options);
+	return kvi_cached_engine(&o->e, &options);
 }
 
 static void close_opened(struct opened *o)
@@ -129,7 +129,7 @@ static void check(struct kvi_arithmetic a, int found, int kept, int lost)
 	struct opened o;
 	assert_int_equal(open_with(&o, a), KVARC_OK);
 	struct kvi_h128 with = numbers(o.e), without;
-	assert_int_equal(!!o.e->kept, found);
+	assert_int_equal(!!o.e->cached, found);
 	if (report.found != found || report.kept != kept || report.lost != lost)
 		fail_msg("found %d kept %d lost %d: %s", report.found, report.kept, report.lost,
 		         report.why);

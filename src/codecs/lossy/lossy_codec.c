@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lossy_codec.c - payloads of lossy chunks to elements: generation, exact tokens, bodies (lossy
- * 1) */
+/* lossy_codec.c - decodes payloads of lossy codecs: generation, exact tokens, bodies (lossy 1) */
 #include "lossy_codec.h"
 
 #include "payload_parts.h"
@@ -11,15 +10,15 @@ unsigned kvi_lossy_generation(const uint8_t *payload, size_t bytes)
 	return bytes ? payload[0] : 0;
 }
 
-/* Decodes a body to the rows of raw that the tokens of a class have. */
+/* Decodes the body of a rate class; its elements go to the rows of raw of the class's tokens. */
 static kvarc_ret decode_class(struct kvi_coder *coder, const struct kvi_codec *codec,
                               const struct kvi_chunk_payload *payload,
                               const struct kvi_parts *parts, unsigned class, struct kvi_in body,
                               uint8_t *raw)
 {
-	const unsigned which = 1u << class;
+	const unsigned part = 1u << class;
 	struct kvi_parts_work w;
-	kvi_parts_job(&w, parts, which, coder);
+	kvi_parts_job(&w, parts, part, coder);
 	bool all = w.chunk.n_tokens == payload->chunk->n_tokens;
 	w.job.params = payload->params;
 	w.job.decoded = raw;
@@ -34,10 +33,12 @@ static kvarc_ret decode_class(struct kvi_coder *coder, const struct kvi_codec *c
 	if (!ret && (body.bad || kvi_in_remaining(&body)))
 		return KVARC_DATA;
 	if (!ret && !all)
-		kvi_parts_put(parts, which, w.job.decoded, raw);
+		kvi_parts_put(parts, part, w.job.decoded, raw);
 	return ret;
 }
 
+/* Reads the rate classes, if there are some, and decodes the body of each; the last takes the
+ * rest. */
 static kvarc_ret decode_bodies(struct kvi_coder *coder, const struct kvi_codec *codec,
                                const struct kvi_chunk_payload *payload, struct kvi_parts *parts,
                                unsigned flags, struct kvi_in *in, uint8_t *raw)
@@ -65,6 +66,7 @@ kvarc_ret kvi_lossy_decode(struct kvi_coder *coder, const struct kvi_codec *code
 	struct kvi_in in = kvi_in_make(payload->payload, payload->payload_bytes);
 	struct kvi_parts parts;
 	unsigned generation = kvi_get8(&in), flags = kvi_get8(&in);
+	/* no kvi_coder_tables_lossy: the caller has not accepted lossy chunks */
 	if (!coder->tables->codes.lut)
 		return KVARC_LOSSY;
 	if (in.bad || !generation || flags & ~(unsigned)(KVI_FLAG_EXACT | KVI_FLAG_RATES) ||

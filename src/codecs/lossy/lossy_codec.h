@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lossy_codec.h - what the lossy codecs have in common (spec/codecs/lossy.md) */
+/* lossy_codec.h - the decoder of lossy payloads, and rules of tiers (spec/codecs/lossy.md) */
 #ifndef KVI_LOSSY_CODEC_H
 #define KVI_LOSSY_CODEC_H
 
 #include "codecs/coder.h"
 
-/* Decodes a payload of a lossy codec, whose row is given; raw: kvi_chunk_bytes. Returns OK, MEM,
+/* Decodes a lossy payload. codec: the row of its codec; raw: kvi_chunk_bytes. Returns OK, MEM,
  * MEMLIMIT, DATA, OPTIONS, PREDICTOR, LOSSY (kvi_coder_tables_lossy was not called). */
 kvarc_ret kvi_lossy_decode(struct kvi_coder *coder, const struct kvi_codec *codec,
                            const struct kvi_chunk_payload *payload, uint8_t *raw);
 
-/* Whether a tier codes chunks of this kind at its rate; all their tokens are finite. */
+/* Whether a tier codes tensors of the chunk's kind and has the rate that the chunk gets; elements
+ * are not looked at. */
 bool kvi_lossy_takes(const kvarc_lossy *tier, const struct kvi_chunk *chunk);
 
 /* Whether RoPE may be removed from keys before they are coded. */
@@ -20,14 +21,14 @@ static inline bool kvi_lossy_rotations(const kvarc_lossy *tier, const struct kvi
 	       chunk->kind == KVARC_KEY;
 }
 
-/* Number of times that elements are coded lossily once a tier has coded them, 255 at most. */
+/* The generation of a payload of this tier: one more than that of its input, 255 at most. */
 static inline uint8_t kvi_lossy_next_generation(const kvarc_lossy *tier)
 {
 	enum { MOST = 255 };
 	return tier->generation < MOST ? (uint8_t)(tier->generation + 1) : MOST;
 }
 
-/* The number of bits per element of tiers with whole bits. */
+/* Whole bits per element of tsc and vq: rates are in 1/16 bit, and keys get key_rate on top. */
 static inline int kvi_lossy_bits(const kvarc_lossy *tier, const struct kvi_chunk *chunk)
 {
 	enum { UNIT = 16 };
