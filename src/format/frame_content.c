@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* frame_content.c - the unpacked content of a frame, or its first bytes */
-#include "frame_walk.h"
+/* frame_content.c - the unpacked content of a frame, and checks of a frame by itself */
+#include "frame_content.h"
+
+#include "codec_ids.h"
 
 kvarc_ret kvi_frame_bad(const struct kvi_frame *frame, kvarc_error *error, const char *what)
 {
@@ -8,6 +10,29 @@ kvarc_ret kvi_frame_bad(const struct kvi_frame *frame, kvarc_error *error, const
 		error, KVARC_DATA, frame->offset, frame->head.sequence,
 		"%s frame %llu at offset %llu is not valid: %s", kvi_frame_name(frame->head.type),
 		(unsigned long long)frame->head.sequence, (unsigned long long)frame->offset, what);
+}
+
+/* OPTIONS: `what` is of a kind that a later version gives a meaning. */
+static kvarc_ret newer(const struct kvi_frame *frame, kvarc_error *error, const char *what,
+                       unsigned number)
+{
+	return kvi_reason(
+		error, KVARC_REASON_NEWER,
+		kvi_fail_at(error, KVARC_OPTIONS, frame->offset, frame->head.sequence,
+	                    "frame %llu at offset %llu %s %u, which needs a newer version of kvarc",
+	                    (unsigned long long)frame->head.sequence,
+	                    (unsigned long long)frame->offset, what, number));
+}
+
+kvarc_ret kvi_frame_meaning(const struct kvi_frame *frame, kvarc_error *error)
+{
+	/* The feature bit is set, and its fields were looked at. */
+	if (frame->of_encrypted && frame->head.type == KVI_FRAME_KEY)
+		return KVARC_OK;
+	kvarc_ret ret = kvi_frame_head_check(&frame->head);
+	if (ret == KVARC_OPTIONS)
+		return newer(frame, error, "has type", frame->head.type);
+	return ret ? kvi_frame_bad(frame, error, "type, flags or sizes") : KVARC_OK;
 }
 
 /* Sets *error from what kvi_unpack returned, and returns that. */
@@ -69,4 +94,44 @@ kvarc_ret kvi_frame_spend(const struct kvi_frame *frame, uint64_t *left, kvarc_e
 		                   (unsigned long long)frame->head.sequence);
 	*left -= frame->head.decoded_bytes;
 	return KVARC_OK;
+}
+
+kvarc_ret kvi_chunk_check(const kvarc_geometry *geometry, const struct kvi_chunk_header *header,
+                          const struct kvi_frame *frame, kvarc_error *error)
+{
+	if (header->tensor >= geometry->n_tensors)
+		return kvi_frame_bad(frame, error, "its tensor does not exist");
+	const kvarc_tensor *t = &geometry->tensors[header->tensor];
+	if ((uint32_t)header->head + header->heads > t->heads)
+		return kvi_frame_bad(frame, error, "its heads do not exist");
+	uint64_t bytes = (uint64_t)header->n * header->heads * t->channels *
+	                 kvarc_dtype_bytes(t->dtype);
+	if (bytes != frame->head.decoded_bytes)
+		return kvi_frame_bad(frame, error, "decoded_bytes does not fit its shape");
+	if (!kvi_codec_name(header->codec))
+		return newer(frame, error, "uses codec", header->codec);
+	bool params = kvi_codec_has_params(header->codec) || kvi_codec_predicts(header->codec);
+	if (params ? header->params == 0 || header->params >= frame->head.sequence
+	           : header->params != 0)
+		return kvi_frame_bad(frame, error, "its PARAMS do not fit its codec");
+	if (!kvi_codec_has_streams(header->codec) &&
+	    (header->cut.section_bytes ||
+	     (header->cut.stream_size != KVI_ONE_STREAM && header->codec != KVI_CODEC_REPEAT)))
+		return kvi_frame_bad(frame, error, "its streams do not fit its codec");
+	if (kvi_codec_predicts(header->codec) && header->heads != t->heads)
+		return kvi_frame_bad(frame, error, "its heads do not fit its codec");
+	return KVARC_OK;
+}
+
+kvarc_ret kvi_params_check(const kvarc_geometry *geometry, const struct kvi_params_header *header,
+                           const struct kvi_frame *frame, kvarc_error *error)
+{
+	if (header->tensor >= geometry->n_tensors ||
+	    (uint32_t)header->head + header->heads > geometry->tensors[header->tensor].heads)
+		return kvi_frame_bad(frame, error, "its tensor or heads do not exist");
+	if (!kvi_codec_name(header->codec))
+		return newer(frame, error, "has parameters of codec", header->codec);
+	return kvi_codec_has_params(header->codec)
+	               ? KVARC_OK
+	               : kvi_frame_bad(frame, error, "its codec has no parameters");
 }

@@ -11,55 +11,39 @@
 
 void kvi_walk_init(struct kvi_walk *w, const struct kvi_input *in, struct kvi_packer *packer)
 {
-	*w = (struct kvi_walk){ .own = *in, .packer = packer, .offset = KVI_SUPERBLOCK_BYTES };
-	w->in = &w->own;
+	*w = (struct kvi_walk){ .in = *in, .packer = packer, .offset = KVI_SUPERBLOCK_BYTES };
 }
 
 void kvi_walk_all(struct kvi_walk *w)
 {
-	if (kvi_input_seekable(w->in))
-		w->own.window = &w->window;
+	if (kvi_input_seekable(&w->in))
+		w->in.window = &w->window;
 }
 
 void kvi_walk_free(struct kvi_walk *w)
 {
-	if (!w->in)
+	const struct kvi_alloc *alloc = w->in.alloc;
+	if (!alloc)
 		return;
-	kvi_free(w->in->alloc, w->window.buffer.p);
-	kvi_free(w->in->alloc, w->buffer.p);
-	kvi_free(w->in->alloc, w->owned);
-	kvi_free(w->in->alloc, w->tokens);
-	kvi_free(w->in->alloc, w->committed);
-	kvi_free(w->in->alloc, w->stored.p);
+	kvi_free(alloc, w->window.buffer.p);
+	kvi_free(alloc, w->current.buffer.p);
+	kvi_free(alloc, w->current.owned);
+	kvi_free(alloc, w->commit.tokens);
+	kvi_free(alloc, w->commit.stated);
+	kvi_free(alloc, w->segment.stored.p);
 	*w = (struct kvi_walk){ 0 };
 }
 
 kvarc_ret kvi_walk_geometry(struct kvi_walk *w, const kvarc_geometry *geometry,
                             const struct kvi_order *order, kvarc_error *error)
 {
-	const struct kvi_alloc *alloc = w->in->alloc;
+	const struct kvi_alloc *alloc = w->in.alloc;
+	struct kvi_walk_commit *c = &w->commit;
 	w->geometry = geometry;
 	w->order = order;
-	w->tokens = kvi_calloc(alloc, geometry->n_tracks, sizeof(uint64_t));
-	w->committed = kvi_calloc(alloc, geometry->n_tracks, sizeof(uint64_t));
-	return w->tokens && w->committed ? KVARC_OK : kvi_fail_alloc(error, alloc);
-}
-
-kvarc_ret kvi_frame_meaning(const struct kvi_frame *frame, kvarc_error *error)
-{
-	/* The feature bit is set, and its fields were looked at. */
-	if (frame->of_encrypted && frame->head.type == KVI_FRAME_KEY)
-		return KVARC_OK;
-	kvarc_ret ret = kvi_frame_head_check(&frame->head);
-	if (ret == KVARC_OPTIONS)
-		return kvi_reason(
-			error, KVARC_REASON_NEWER,
-			kvi_fail_at(error, ret, frame->offset, frame->head.sequence,
-		                    "frame %llu at offset %llu has type %u, which needs a newer "
-		                    "version of kvarc",
-		                    (unsigned long long)frame->head.sequence,
-		                    (unsigned long long)frame->offset, (unsigned)frame->head.type));
-	return ret ? kvi_frame_bad(frame, error, "type, flags or sizes") : KVARC_OK;
+	c->tokens = kvi_calloc(alloc, geometry->n_tracks, sizeof(uint64_t));
+	c->stated = kvi_calloc(alloc, geometry->n_tracks, sizeof(uint64_t));
+	return c->tokens && c->stated ? KVARC_OK : kvi_fail_alloc(error, alloc);
 }
 
 static bool is_packed(uint16_t type)
@@ -68,61 +52,9 @@ static bool is_packed(uint16_t type)
 	       kvi_frame_known(type);
 }
 
-kvarc_ret kvi_chunk_check(const kvarc_geometry *geometry, const struct kvi_chunk_header *header,
-                          const struct kvi_frame *frame, kvarc_error *error)
-{
-	if (header->tensor >= geometry->n_tensors)
-		return kvi_frame_bad(frame, error, "its tensor does not exist");
-	const kvarc_tensor *t = &geometry->tensors[header->tensor];
-	if ((uint32_t)header->head + header->heads > t->heads)
-		return kvi_frame_bad(frame, error, "its heads do not exist");
-	uint64_t bytes = (uint64_t)header->n * header->heads * t->channels *
-	                 kvarc_dtype_bytes(t->dtype);
-	if (bytes != frame->head.decoded_bytes)
-		return kvi_frame_bad(frame, error, "decoded_bytes does not fit its shape");
-	if (!kvi_codec_name(header->codec))
-		return kvi_reason(
-			error, KVARC_REASON_NEWER,
-			kvi_fail_at(error, KVARC_OPTIONS, frame->offset, frame->head.sequence,
-		                    "frame %llu at offset %llu uses codec %u, which needs a newer "
-		                    "version of kvarc",
-		                    (unsigned long long)frame->head.sequence,
-		                    (unsigned long long)frame->offset, (unsigned)header->codec));
-	bool params = kvi_codec_has_params(header->codec) || kvi_codec_predicts(header->codec);
-	if (params ? header->params == 0 || header->params >= frame->head.sequence
-	           : header->params != 0)
-		return kvi_frame_bad(frame, error, "its PARAMS do not fit its codec");
-	if (!kvi_codec_has_streams(header->codec) &&
-	    (header->cut.section_bytes ||
-	     (header->cut.stream_size != KVI_ONE_STREAM && header->codec != KVI_CODEC_REPEAT)))
-		return kvi_frame_bad(frame, error, "its streams do not fit its codec");
-	if (kvi_codec_predicts(header->codec) && header->heads != t->heads)
-		return kvi_frame_bad(frame, error, "its heads do not fit its codec");
-	return KVARC_OK;
-}
-
-kvarc_ret kvi_params_check(const kvarc_geometry *geometry, const struct kvi_params_header *header,
-                           const struct kvi_frame *frame, kvarc_error *error)
-{
-	if (header->tensor >= geometry->n_tensors ||
-	    (uint32_t)header->head + header->heads > geometry->tensors[header->tensor].heads)
-		return kvi_frame_bad(frame, error, "its tensor or heads do not exist");
-	if (!kvi_codec_name(header->codec))
-		return kvi_reason(
-			error, KVARC_REASON_NEWER,
-			kvi_fail_at(error, KVARC_OPTIONS, frame->offset, frame->head.sequence,
-		                    "frame %llu at offset %llu has parameters of codec %u, which "
-		                    "needs a newer version of kvarc",
-		                    (unsigned long long)frame->head.sequence,
-		                    (unsigned long long)frame->offset, (unsigned)header->codec));
-	return kvi_codec_has_params(header->codec)
-	               ? KVARC_OK
-	               : kvi_frame_bad(frame, error, "its codec has no parameters");
-}
-
-/* Folds the INDEX entry of a frame into a hash. The number of the frame that a PARAMS frame copies
- * is left out: it is not known when the frame passes. */
-static void list(struct kvi_h128 *hash, const struct kvi_index_entry *entry)
+/* Adds an INDEX entry. The number of the frame that a PARAMS frame copies is left out: it is not
+ * known when the frame passes. */
+static void list(struct kvi_walk_listing *listing, const struct kvi_index_entry *entry)
 {
 	uint8_t b[75];
 	b[0] = entry->type;
@@ -139,234 +71,253 @@ static void list(struct kvi_h128 *hash, const struct kvi_index_entry *entry)
 	b[50] = entry->has_chain;
 	kvi_store_h128(b + 51, entry->chain);
 	kvi_store64(b + 67, entry->number);
-	*hash = kvi_h128_fold(*hash, b, sizeof b);
+	listing->hash = kvi_h128_fold(listing->hash, b, sizeof b);
+	listing->n++;
 }
 
-static kvarc_ret on_params(struct kvi_walk *w, kvarc_error *error)
+static kvarc_ret on_params(struct kvi_walk_frame *current, const kvarc_geometry *geometry,
+                           kvarc_error *error)
 {
-	const struct kvi_params_header *h = &w->params;
-	if (!kvi_params_header_parse(&w->params, w->content, w->content_bytes))
-		return kvi_frame_bad(&w->frame, error, "it is too short");
-	w->entry.tensor = h->tensor;
-	w->entry.head = h->head;
-	w->entry.heads = h->heads;
-	w->entry.codec = h->codec;
-	return kvi_params_check(w->geometry, h, &w->frame, error);
+	struct kvi_params_header h;
+	if (!kvi_params_header_parse(&h, current->content, current->content_bytes))
+		return kvi_frame_bad(&current->frame, error, "it is too short");
+	current->entry.tensor = h.tensor;
+	current->entry.head = h.head;
+	current->entry.heads = h.heads;
+	current->entry.codec = h.codec;
+	return kvi_params_check(geometry, &h, &current->frame, error);
+}
+
+/* OPTIONS: a pipe is not enough for what the frame does; `what` also names the whole. */
+static kvarc_ret needs_seek(const struct kvi_frame *frame, kvarc_error *error, const char *what)
+{
+	return kvi_reason(error, KVARC_REASON_NEEDS_SEEK,
+	                  kvi_fail_at(error, KVARC_OPTIONS, frame->offset, frame->head.sequence,
+	                              "frame %llu %s needs a source that can seek",
+	                              (unsigned long long)frame->head.sequence, what));
 }
 
 /* The first token of a SEGMENT or STOREREF. */
 static kvarc_ret check_t0(const struct kvi_walk *w, uint32_t track, uint64_t t0, kvarc_error *error)
 {
-	if (track >= w->geometry->n_tracks || t0 > w->tokens[track] || t0 > UINT32_MAX)
-		return kvi_frame_bad(&w->frame, error, "its track or first token");
-	if (t0 != w->tokens[track] && !kvi_input_seekable(w->in))
-		return kvi_reason(
-			error, KVARC_REASON_NEEDS_SEEK,
-			kvi_fail_at(error, KVARC_OPTIONS, w->frame.offset, w->frame.head.sequence,
-		                    "frame %llu replaces earlier tokens: the file needs a source "
-		                    "that can seek",
-		                    (unsigned long long)w->frame.head.sequence));
+	const struct kvi_frame *f = &w->current.frame;
+	const uint64_t *tokens = w->commit.tokens;
+	if (track >= w->geometry->n_tracks || t0 > tokens[track] || t0 > UINT32_MAX)
+		return kvi_frame_bad(f, error, "its track or first token");
+	if (t0 != tokens[track] && !kvi_input_seekable(&w->in))
+		return needs_seek(f, error, "replaces earlier tokens: the file");
 	return KVARC_OK;
+}
+
+/* Begins tokens t0 to end - 1 of a track. */
+static void begin_segment(struct kvi_walk *w, uint32_t track, uint64_t t0, uint64_t end)
+{
+	struct kvi_walk_segment *s = &w->segment;
+	s->open = true;
+	s->track = track;
+	s->sequence = w->sequence;
+	s->end = end;
+	s->predictor = w->predictor;
+	w->current.entry.tensor = track;
+	w->current.entry.segment = t0;
+	w->current.entry.n = (uint32_t)(end - t0);
 }
 
 /* A STOREREF stands for all of its segments, as if all but the last had a COMMIT (spec frames
  * 12.3). */
 static kvarc_ret on_storeref(struct kvi_walk *w, kvarc_error *error)
 {
-	if (!w->in->stored)
-		return kvi_frame_bad(&w->frame, error, "the superblock says that there are none");
-	if (w->in_segment)
-		return kvi_frame_bad(&w->frame, error, "the segment before has no COMMIT");
-	kvarc_ret ret = kvi_storeref_parse(&w->stored, w->in->alloc, w->geometry, w->order,
-	                                   w->content, w->content_bytes);
+	const struct kvi_frame *f = &w->current.frame;
+	struct kvi_list *stored = &w->segment.stored;
+	if (!w->in.stored)
+		return kvi_frame_bad(f, error, "the superblock says that there are none");
+	if (w->segment.open)
+		return kvi_frame_bad(f, error, "the segment before has no COMMIT");
+	kvarc_ret ret = kvi_storeref_parse(stored, w->in.alloc, w->geometry, w->order,
+	                                   w->current.content, w->current.content_bytes);
 	if (ret)
-		return ret == KVARC_DATA ? kvi_frame_bad(&w->frame, error, "its fields")
-		                         : kvi_fail_alloc(error, w->in->alloc);
-	const kvarc_stored *first = KVI_LIST(kvarc_stored, w->stored, 0);
-	const kvarc_stored *last = first + w->stored.n - 1;
+		return ret == KVARC_DATA ? kvi_frame_bad(f, error, "its fields")
+		                         : kvi_fail_alloc(error, w->in.alloc);
+	const kvarc_stored *first = KVI_LIST(kvarc_stored, *stored, 0);
+	const kvarc_stored *last = first + stored->n - 1;
 	ret = check_t0(w, first->track, first->t0, error);
-	if (ret)
-		return ret;
-	w->in_segment = true;
-	w->segment_sequence = w->frame.head.sequence;
-	w->segment_predictor = w->predictor;
-	w->segment_guided = w->predictor_guides;
-	w->segment.track = first->track;
-	w->segment_end = last->t0 + last->n;
-	w->entry.tensor = first->track;
-	w->entry.segment = first->t0;
-	w->entry.n = (uint32_t)(w->segment_end - first->t0);
-	return KVARC_OK;
+	if (ret == KVARC_OK)
+		begin_segment(w, first->track, first->t0, last->t0 + last->n);
+	return ret;
 }
 
 static kvarc_ret on_segment(struct kvi_walk *w, kvarc_error *error)
 {
-	struct kvi_segment *s = &w->segment;
-	if (w->in_segment)
-		return kvi_frame_bad(&w->frame, error, "the segment before has no COMMIT");
-	if (!kvi_segment_parse(s, w->content, w->content_bytes))
-		return kvi_frame_bad(&w->frame, error, "its fields");
+	struct kvi_walk_frame *current = &w->current;
+	struct kvi_segment *s = &w->segment.content;
+	if (w->segment.open)
+		return kvi_frame_bad(&current->frame, error, "the segment before has no COMMIT");
+	if (!kvi_segment_parse(s, current->content, current->content_bytes))
+		return kvi_frame_bad(&current->frame, error, "its fields");
 	kvarc_ret ret = check_t0(w, s->track, s->t0, error);
 	if (ret)
 		return ret;
-	if (s->coded && !w->predictor_codes)
-		return kvi_frame_bad(&w->frame, error,
+	if (s->coded && !w->predictor.codes_ids)
+		return kvi_frame_bad(&current->frame, error,
 		                     "its token ids are coded, and its PREDICTOR does not say so");
-	w->in_segment = true;
-	w->segment_sequence = w->frame.head.sequence;
-	w->segment_predictor = w->predictor;
-	w->segment_guided = w->predictor_guides;
-	w->segment_end = s->t0 + s->n;
-	kvi_order_begin(&w->chunks, w->order, s->track);
-	w->entry.tensor = s->track;
-	w->entry.segment = s->t0;
-	w->entry.n = s->n;
-	w->entry.has_chain = s->has_chain;
-	w->entry.chain = s->chain;
+	begin_segment(w, s->track, s->t0, s->t0 + s->n);
+	kvi_order_begin(&w->segment.chunks, w->order, s->track);
+	current->entry.has_chain = s->has_chain;
+	current->entry.chain = s->chain;
 	return KVARC_OK;
 }
 
-static kvarc_ret on_chunk(struct kvi_walk *w, kvarc_error *error)
+static kvarc_ret on_chunk(struct kvi_walk_frame *current, struct kvi_walk_segment *segment,
+                          const kvarc_geometry *geometry, const struct kvi_order *order,
+                          kvarc_error *error)
 {
-	const struct kvi_chunk_header *h = &w->chunk;
-	if (!kvi_chunk_header_parse(&w->chunk, w->content, w->content_bytes))
-		return kvi_frame_bad(&w->frame, error, "its header");
-	if (!w->in_segment || kvi_order_done(&w->chunks) || h->segment != w->segment_sequence ||
-	    h->n != w->segment.n || h->t0 != w->segment.t0)
-		return kvi_frame_bad(&w->frame, error, "it does not fit its SEGMENT");
-	kvarc_ret ret = kvi_chunk_check(w->geometry, h, &w->frame, error);
+	const struct kvi_frame *f = &current->frame;
+	const struct kvi_chunk_header *h = &current->chunk;
+	if (!kvi_chunk_header_parse(&current->chunk, current->content, current->content_bytes))
+		return kvi_frame_bad(f, error, "its header");
+	if (!segment->open || kvi_order_done(&segment->chunks) || h->segment != segment->sequence ||
+	    h->n != segment->content.n || h->t0 != segment->content.t0)
+		return kvi_frame_bad(f, error, "it does not fit its SEGMENT");
+	kvarc_ret ret = kvi_chunk_check(geometry, h, f, error);
 	if (ret)
 		return ret;
 	if (kvi_codec_predicts(h->codec) &&
-	    (h->params != w->segment_predictor ||
-	     kvi_codec_uses_prediction(h->codec) != w->segment_guided))
-		return kvi_frame_bad(&w->frame, error,
-		                     "it does not name the PREDICTOR of its segment");
-	w->order_index = w->chunks.at;
-	if (!kvi_order_next(&w->chunks, w->order, w->geometry, h->tensor, h->head, h->heads))
-		return kvi_frame_bad(&w->frame, error, "it is not the next chunk of its segment");
-	w->entry.tensor = h->tensor;
-	w->entry.head = h->head;
-	w->entry.heads = h->heads;
-	w->entry.segment = h->segment;
-	w->entry.params = h->params;
+	    (h->params != segment->predictor.sequence ||
+	     kvi_codec_uses_prediction(h->codec) != segment->predictor.is_model))
+		return kvi_frame_bad(f, error, "it does not name the PREDICTOR of its segment");
+	current->order_index = segment->chunks.at;
+	if (!kvi_order_next(&segment->chunks, order, geometry, h->tensor, h->head, h->heads))
+		return kvi_frame_bad(f, error, "it is not the next chunk of its segment");
+	current->entry.tensor = h->tensor;
+	current->entry.head = h->head;
+	current->entry.heads = h->heads;
+	current->entry.segment = h->segment;
+	current->entry.params = h->params;
 	return KVARC_OK;
 }
 
 /* Order alone (spec 3.4); what they say is the reader's. */
 static kvarc_ret on_restore(struct kvi_walk *w, kvarc_error *error)
 {
-	if (w->in_segment)
-		return kvi_frame_bad(&w->frame, error, "it stands in a segment");
-	if (w->past_items && !kvi_input_seekable(w->in))
-		return kvi_reason(
-			error, KVARC_REASON_NEEDS_SEEK,
-			kvi_fail_at(error, KVARC_OPTIONS, w->frame.offset, w->frame.head.sequence,
-		                    "frame %llu adds a file behind tokens: the archive needs a "
-		                    "source that can seek",
-		                    (unsigned long long)w->frame.head.sequence));
+	const struct kvi_frame *f = &w->current.frame;
+	if (w->segment.open)
+		return kvi_frame_bad(f, error, "it stands in a segment");
+	if (w->past_items && !kvi_input_seekable(&w->in))
+		return needs_seek(f, error, "adds a file behind tokens: the archive");
 	w->n_items++;
 	return KVARC_OK;
 }
 
-static kvarc_ret on_blob(struct kvi_walk *w, kvarc_error *error)
+static kvarc_ret on_blob(const struct kvi_walk_frame *current, uint64_t n_items, kvarc_error *error)
 {
 	struct kvi_blob b;
-	if (!kvi_blob_parse(&b, w->content, w->content_bytes))
-		return kvi_frame_bad(&w->frame, error, "its fields");
-	return b.item < w->n_items
+	if (!kvi_blob_parse(&b, current->content, current->content_bytes))
+		return kvi_frame_bad(&current->frame, error, "its fields");
+	return b.item < n_items
 	               ? KVARC_OK
-	               : kvi_frame_bad(&w->frame, error, "its item does not come before it");
+	               : kvi_frame_bad(&current->frame, error, "its item does not come before it");
 }
 
-static kvarc_ret on_predictor(struct kvi_walk *w, kvarc_error *error)
+static kvarc_ret on_predictor(const struct kvi_walk_frame *current, const struct kvi_alloc *alloc,
+                              struct kvi_walk_predictor *predictor, kvarc_error *error)
 {
+	const struct kvi_frame *f = &current->frame;
 	struct kvi_predictor p;
-	kvarc_ret ret = kvi_predictor_parse(&p, w->in->alloc, w->content, w->content_bytes);
+	kvarc_ret ret = kvi_predictor_parse(&p, alloc, current->content, current->content_bytes);
 	if (ret == KVARC_DATA)
-		return kvi_frame_bad(&w->frame, error, "its fields");
+		return kvi_frame_bad(f, error, "its fields");
 	if (ret == KVARC_OPTIONS)
 		return kvi_reason(
 			error, KVARC_REASON_NEWER,
-			kvi_fail_at(error, ret, w->frame.offset, w->frame.head.sequence,
+			kvi_fail_at(error, ret, f->offset, f->head.sequence,
 		                    "the archive needs a predictor that a newer version of kvarc "
 		                    "has"));
 	if (ret)
-		return kvi_fail_alloc(error, w->in->alloc);
-	w->predictor = p.kind != KVI_PREDICTOR_NONE ? w->sequence : 0;
-	w->predictor_guides = p.kind == KVI_PREDICTOR_MODEL;
-	w->predictor_codes = p.codes_ids;
-	w->profile_next = 0;
-	w->profile_bytes = p.content_bytes;
-	kvi_predictor_free(&p, w->in->alloc);
+		return kvi_fail_alloc(error, alloc);
+	*predictor = (struct kvi_walk_predictor){ .sequence = p.kind != KVI_PREDICTOR_NONE
+		                                                      ? f->head.sequence
+		                                                      : 0,
+		                                  .is_model = p.kind == KVI_PREDICTOR_MODEL,
+		                                  .codes_ids = p.codes_ids,
+		                                  .profile_bytes = p.content_bytes };
+	kvi_predictor_free(&p, alloc);
 	return KVARC_OK;
 }
 
-static kvarc_ret on_profile(struct kvi_walk *w, kvarc_error *error)
+static kvarc_ret on_profile(const struct kvi_walk_frame *current,
+                            struct kvi_walk_predictor *predictor, kvarc_error *error)
 {
 	struct kvi_profile_part p;
-	if (!kvi_profile_part_parse(&p, w->content, w->content_bytes))
-		return kvi_frame_bad(&w->frame, error, "its fields");
-	if (p.offset != w->profile_next || p.bytes > w->profile_bytes - w->profile_next)
-		return kvi_frame_bad(&w->frame, error, "it is not the next part of a profile");
-	w->profile_next += p.bytes;
+	if (!kvi_profile_part_parse(&p, current->content, current->content_bytes))
+		return kvi_frame_bad(&current->frame, error, "its fields");
+	if (p.offset != predictor->profile_next ||
+	    p.bytes > predictor->profile_bytes - predictor->profile_next)
+		return kvi_frame_bad(&current->frame, error,
+		                     "it is not the next part of a profile");
+	predictor->profile_next += p.bytes;
 	return KVARC_OK;
 }
 
-static kvarc_ret on_commit(struct kvi_walk *w, kvarc_error *error)
+static kvarc_ret on_commit(struct kvi_walk_frame *current, struct kvi_walk_segment *segment,
+                           struct kvi_walk_commit *commit, size_t n_tracks, kvarc_error *error)
 {
+	const struct kvi_frame *f = &current->frame;
 	struct kvi_commit c;
-	size_t n = w->geometry->n_tracks;
-	if (w->in_segment && !kvi_order_done(&w->chunks))
-		return kvi_frame_bad(&w->frame, error, "chunks of its segment are missing");
-	if (w->in_segment)
-		w->tokens[w->segment.track] = w->segment_end;
-	w->in_segment = false;
-	if (!kvi_commit_parse(&c, w->committed, n, w->content, w->content_bytes) ||
-	    c.frames != w->sequence || c.offset != w->frame.offset)
-		return kvi_frame_bad(&w->frame, error, "its fields");
-	if (memcmp(w->committed, w->tokens, n * sizeof *w->tokens))
-		return kvi_frame_bad(&w->frame, error, "its token counts");
-	if (c.checkpoint.number && c.checkpoint.number <= w->checkpoint)
-		return kvi_frame_bad(&w->frame, error, "the number of its checkpoint");
+	if (segment->open && !kvi_order_done(&segment->chunks))
+		return kvi_frame_bad(f, error, "chunks of its segment are missing");
+	if (segment->open)
+		commit->tokens[segment->track] = segment->end;
+	segment->open = false;
+	if (!kvi_commit_parse(&c, commit->stated, n_tracks, current->content,
+	                      current->content_bytes) ||
+	    c.frames != f->head.sequence || c.offset != f->offset)
+		return kvi_frame_bad(f, error, "its fields");
+	if (memcmp(commit->stated, commit->tokens, n_tracks * sizeof *commit->tokens))
+		return kvi_frame_bad(f, error, "its token counts");
+	if (c.checkpoint.number && c.checkpoint.number <= commit->checkpoint)
+		return kvi_frame_bad(f, error, "the number of its checkpoint");
 	if (c.checkpoint.number)
-		w->checkpoint = c.checkpoint.number;
-	w->entry.number = c.checkpoint.number;
-	w->last_commit = w->frame.offset;
-	w->commit_end = w->frame.offset + w->frame.bytes;
+		commit->checkpoint = c.checkpoint.number;
+	current->entry.number = c.checkpoint.number;
+	commit->offset = f->offset;
+	commit->end = f->offset + f->bytes;
 	return KVARC_OK;
 }
 
-static kvarc_ret on_index(struct kvi_walk *w, kvarc_error *error)
+static kvarc_ret on_index(const struct kvi_walk_frame *current, struct kvi_walk_listing *listing,
+                          kvarc_error *error)
 {
 	struct kvi_index_reader r;
 	struct kvi_index_entry entry;
-	struct kvi_h128 c = { 0, 0 };
-	uint64_t n = 0;
-	if (!kvi_index_begin(&r, w->content, w->content_bytes))
-		return kvi_frame_bad(&w->frame, error, "its fields");
-	while (kvi_index_next(&r, &entry)) {
-		list(&c, &entry);
-		n++;
-	}
-	if (!kvi_index_end(&r) || r.previous != w->last_index)
-		return kvi_frame_bad(&w->frame, error, "its fields");
-	if (n != w->n_listed || !kvi_h128_equal(c, w->listed))
-		return kvi_frame_bad(&w->frame, error, "it does not list the frames before it");
-	w->last_index = w->frame.offset;
-	w->listed = (struct kvi_h128){ 0, 0 };
-	w->n_listed = 0;
+	struct kvi_walk_listing listed = { 0 };
+	if (!kvi_index_begin(&r, current->content, current->content_bytes))
+		return kvi_frame_bad(&current->frame, error, "its fields");
+	while (kvi_index_next(&r, &entry))
+		list(&listed, &entry);
+	if (!kvi_index_end(&r) || r.previous != listing->previous)
+		return kvi_frame_bad(&current->frame, error, "its fields");
+	if (listed.n != listing->n || !kvi_h128_equal(listed.hash, listing->hash))
+		return kvi_frame_bad(&current->frame, error,
+		                     "it does not list the frames before it");
+	*listing = (struct kvi_walk_listing){ .previous = current->frame.offset };
 	return KVARC_OK;
 }
 
-static kvarc_ret on_footer(struct kvi_walk *w, kvarc_error *error)
+/* Whether a frame of this type ends a file well (spec 3.4). */
+static bool ends(uint16_t last_type)
 {
+	return last_type == KVI_FRAME_FOOTER || last_type == KVI_FRAME_COMMIT;
+}
+
+static kvarc_ret on_footer(const struct kvi_walk *w, kvarc_error *error)
+{
+	const struct kvi_walk_frame *current = &w->current;
 	struct kvi_footer f;
-	if (!kvi_footer_parse(&f, w->content, w->content_bytes))
-		return kvi_frame_bad(&w->frame, error, "its size");
-	if (w->uncommitted || w->n_listed || f.index != w->last_index ||
-	    f.commit != w->last_commit || f.frames != w->sequence)
-		return kvi_frame_bad(&w->frame, error, "it does not fit the frames before");
+	if (!kvi_footer_parse(&f, current->content, current->content_bytes))
+		return kvi_frame_bad(&current->frame, error, "its size");
+	if (!ends(w->last_type) || w->listing.n || f.index != w->listing.previous ||
+	    f.commit != w->commit.offset || f.frames != w->sequence)
+		return kvi_frame_bad(&current->frame, error, "it does not fit the frames before");
 	return KVARC_OK;
 }
 
@@ -380,34 +331,36 @@ static bool before_items(uint16_t type)
 
 static kvarc_ret interpret(struct kvi_walk *w, kvarc_error *error)
 {
-	uint16_t type = w->frame.head.type;
-	if (w->profile_next < w->profile_bytes && type != KVI_FRAME_PROFILE &&
+	struct kvi_walk_frame *current = &w->current;
+	const uint16_t type = current->frame.head.type;
+	if (w->predictor.profile_next < w->predictor.profile_bytes && type != KVI_FRAME_PROFILE &&
 	    kvi_frame_counts(type))
-		return kvi_frame_bad(&w->frame, error, "PROFILE frames before it are missing");
+		return kvi_frame_bad(&current->frame, error,
+		                     "PROFILE frames before it are missing");
 	switch (type) {
 	case KVI_FRAME_GEOMETRY:
-		return w->begun ? kvi_frame_bad(&w->frame, error, "there is one already")
-		                : KVARC_OK;
+		return w->last_type ? kvi_frame_bad(&current->frame, error, "there is one already")
+		                    : KVARC_OK;
 	case KVI_FRAME_RESTORE:
 		return on_restore(w, error);
 	case KVI_FRAME_BLOB:
-		return on_blob(w, error);
+		return on_blob(current, w->n_items, error);
 	case KVI_FRAME_PARAMS:
-		return on_params(w, error);
+		return on_params(current, w->geometry, error);
 	case KVI_FRAME_SEGMENT:
 		return on_segment(w, error);
 	case KVI_FRAME_STOREREF:
 		return on_storeref(w, error);
 	case KVI_FRAME_CHUNK:
-		return on_chunk(w, error);
+		return on_chunk(current, &w->segment, w->geometry, w->order, error);
 	case KVI_FRAME_PREDICTOR:
-		return on_predictor(w, error);
+		return on_predictor(current, w->in.alloc, &w->predictor, error);
 	case KVI_FRAME_PROFILE:
-		return on_profile(w, error);
+		return on_profile(current, &w->predictor, error);
 	case KVI_FRAME_COMMIT:
-		return on_commit(w, error);
+		return on_commit(current, &w->segment, &w->commit, w->geometry->n_tracks, error);
 	case KVI_FRAME_INDEX:
-		return on_index(w, error);
+		return on_index(current, &w->listing, error);
 	case KVI_FRAME_FOOTER:
 		return on_footer(w, error);
 	default:
@@ -415,19 +368,23 @@ static kvarc_ret interpret(struct kvi_walk *w, kvarc_error *error)
 	}
 }
 
+/* Finds the content of the current frame. */
 static kvarc_ret get_content(struct kvi_walk *w, kvarc_error *error)
 {
-	const struct kvi_frame *f = &w->frame;
-	w->content = f->payload;
-	w->content_bytes = f->head.payload_bytes;
+	struct kvi_walk_frame *current = &w->current;
+	const struct kvi_frame *f = &current->frame;
+	current->content = f->payload;
+	current->content_bytes = f->head.payload_bytes;
 	if (is_packed(f->head.type)) {
 		bool skims = w->skim && kvi_frame_skims(&f->head);
-		w->content_bytes = f->head.decoded_bytes;
-		w->content = w->head;
+		current->content_bytes = f->head.decoded_bytes;
+		current->content = current->head;
 		if (skims)
-			return kvi_frame_skim(w->packer, f, w->head, error);
+			return kvi_frame_skim(w->packer, f, current->head, error);
 		kvarc_ret ret = kvi_frame_spend(f, w->decode_left, error);
-		return ret ? ret : kvi_frame_content(w->packer, f, &w->content, &w->owned, error);
+		return ret ? ret
+		           : kvi_frame_content(w->packer, f, &current->content, &current->owned,
+		                               error);
 	}
 	if ((f->head.type == KVI_FRAME_COMMIT || f->head.type == KVI_FRAME_FOOTER) &&
 	    f->head.decoded_bytes != f->head.payload_bytes)
@@ -437,40 +394,53 @@ static kvarc_ret get_content(struct kvi_walk *w, kvarc_error *error)
 
 kvarc_ret kvi_walk_next(struct kvi_walk *w, kvarc_error *error)
 {
-	struct kvi_frame *f = &w->frame;
-	kvi_free(w->in->alloc, w->owned);
-	w->owned = NULL;
-	kvarc_ret ret = kvi_frame_read(w->in, w->offset, &w->buffer, f, error);
+	struct kvi_walk_frame *current = &w->current;
+	struct kvi_frame *f = &current->frame;
+	kvi_free(w->in.alloc, current->owned);
+	current->owned = NULL;
+	kvarc_ret ret = kvi_frame_read(&w->in, w->offset, &current->buffer, f, error);
 	if (ret == KVARC_OK)
 		ret = kvi_frame_meaning(f, error);
 	if (ret)
 		return ret;
+	const uint16_t type = f->head.type;
 	if (f->head.sequence != w->sequence)
 		return kvi_frame_bad(f, error, "frames are missing or repeated before it");
-	if (!w->begun && f->head.type != KVI_FRAME_GEOMETRY && f->head.type != KVI_FRAME_KEY)
+	if (!w->last_type && type != KVI_FRAME_GEOMETRY && type != KVI_FRAME_KEY)
 		return kvi_frame_bad(f, error, "the first frame must be GEOMETRY");
-	w->entry = (struct kvi_index_entry){ .type = f->head.type > UINT8_MAX
-		                                             ? 0
-		                                             : (uint8_t)f->head.type,
-		                             .offset = w->offset,
-		                             .sequence = w->sequence };
+	current->entry = (struct kvi_index_entry){ .type = type > UINT8_MAX ? 0 : (uint8_t)type,
+		                                   .offset = w->offset,
+		                                   .sequence = w->sequence };
 	ret = get_content(w, error);
 	if (ret == KVARC_OK)
 		ret = interpret(w, error);
 	if (ret)
 		return ret;
-	w->begun = w->begun || f->head.type == KVI_FRAME_GEOMETRY;
-	w->past_items = w->past_items || !before_items(f->head.type);
-	if (f->head.type != KVI_FRAME_INDEX && f->head.type != KVI_FRAME_FOOTER) {
-		list(&w->listed, &w->entry);
-		w->n_listed++;
-	}
-	if (kvi_frame_counts(f->head.type)) {
-		w->last_type = f->head.type;
-		w->uncommitted = f->head.type != KVI_FRAME_COMMIT &&
-		                 f->head.type != KVI_FRAME_FOOTER;
-	}
+	w->past_items = w->past_items || !before_items(type);
+	if (type != KVI_FRAME_INDEX && type != KVI_FRAME_FOOTER)
+		list(&w->listing, &current->entry);
+	if (kvi_frame_counts(type))
+		w->last_type = type;
 	w->offset += f->bytes;
 	w->sequence++;
 	return KVARC_OK;
+}
+
+kvarc_ret kvi_walk_first(struct kvi_walk *w, kvarc_error *error)
+{
+	kvarc_ret ret = KVARC_OK;
+	while (!ret && !w->last_type)
+		ret = kvi_walk_next(w, error);
+	return ret;
+}
+
+kvarc_ret kvi_walk_end(const struct kvi_walk *w, kvarc_error *error)
+{
+	if (ends(w->last_type))
+		return KVARC_OK;
+	return kvi_reason(error, KVARC_REASON_SALVAGE,
+	                  kvi_fail_at(error, KVARC_DATA, w->offset, w->sequence,
+	                              "the file is cut at byte %llu: "
+	                              "it ends without a commit; salvage gives what is before",
+	                              (unsigned long long)w->offset));
 }

@@ -8,7 +8,7 @@ libkvi_la_SOURCES += \
 	src/format/content_digest.c src/format/content_digest.h \
 	src/format/crypt.c src/format/crypt.h \
 	src/format/frame.c src/format/frame.h \
-	src/format/frame_content.c \
+	src/format/frame_content.c src/format/frame_content.h \
 	src/format/frame_index.c src/format/frame_index.h \
 	src/format/frame_input.c src/format/frame_input.h \
 	src/format/frame_walk.c src/format/frame_walk.h \
@@ -26,5 +26,4 @@ libkvi_la_SOURCES += \
 	src/format/segment.c src/format/segment.h \
 	src/format/segment_keys.c \
 	src/format/storeref.c src/format/storeref.h \
-	src/format/superblock.c src/format/superblock.h \
-	src/format/walk_ends.c
+	src/format/superblock.c src/format/superblock.h

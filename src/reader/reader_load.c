@@ -255,7 +255,7 @@ static kvarc_ret stop_at(kvarc_reader *r, const struct kvi_walk *w, uint64_t off
 	kvarc_ret ret = is_cut(r, offset, &cut);
 	roll_back(r, mark);
 	r->state = cut ? KVARC_STATE_CUT : KVARC_STATE_DAMAGED;
-	r->seq.stop = w->commit_end;
+	r->seq.stop = w->commit.end;
 	r->totals.dropped = r->in.source.size - (r->seq.stop ? r->seq.stop : KVI_SUPERBLOCK_BYTES);
 	return ret;
 }
@@ -263,19 +263,20 @@ static kvarc_ret stop_at(kvarc_reader *r, const struct kvi_walk *w, uint64_t off
 static kvarc_ret scan_all(kvarc_reader *r, struct kvi_walk *w)
 {
 	struct index_mark m = { 0 };
+	const struct kvi_walk_frame *f = &w->current;
 	uint64_t at = w->offset; /* offset of the current frame */
 	kvarc_ret ret;
 	kvi_walk_all(w);
 	while ((ret = kvi_walk_next(w, &r->seq.cut_error)) == KVARC_OK) {
-		ret = add_entry(r, &w->entry);
-		if (ret == KVARC_OK && w->frame.head.type == KVI_FRAME_STOREREF)
-			ret = kvi_reader_add_storeref(r, &w->frame, w->content, &w->entry);
+		ret = add_entry(r, &f->entry);
+		if (ret == KVARC_OK && f->frame.head.type == KVI_FRAME_STOREREF)
+			ret = kvi_reader_add_storeref(r, &f->frame, f->content, &f->entry);
 		else if (ret == KVARC_OK)
-			ret = kvi_reader_meta(r, &w->frame, w->content, w->content_bytes,
+			ret = kvi_reader_meta(r, &f->frame, f->content, f->content_bytes,
 			                      &r->seq.cut_error);
 		if (ret)
 			break;
-		if (w->frame.head.type == KVI_FRAME_COMMIT)
+		if (f->frame.head.type == KVI_FRAME_COMMIT)
 			m = (struct index_mark){
 				r->index.chunks.n,      r->index.segments.n, r->index.params.n,
 				r->index.checkpoints.n, r->index.blobs.n,    r->meta.items.n,
@@ -522,13 +523,14 @@ static void forget(kvarc_reader *r)
 
 static kvarc_ret load(kvarc_reader *r, struct kvi_walk *w)
 {
+	const struct kvi_walk_frame *f = &w->current;
 	kvarc_ret ret = kvi_walk_first(w, r->error);
 	if (ret == KVARC_END)
 		return kvi_fail_at(r->error, KVARC_DATA, w->offset, 0,
 		                   "the file is cut after its first %d bytes",
 		                   KVI_SUPERBLOCK_BYTES);
 	if (ret == KVARC_OK)
-		ret = kvi_reader_geometry(r, &w->frame, w->content, w->content_bytes);
+		ret = kvi_reader_geometry(r, &f->frame, f->content, f->content_bytes);
 	if (ret == KVARC_OK)
 		ret = kvi_walk_geometry(w, &r->geometry, &r->order, r->error);
 	if (ret)

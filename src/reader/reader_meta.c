@@ -162,7 +162,7 @@ static size_t items_before(const kvarc_reader *r, uint64_t sequence)
 
 kvarc_ret kvi_reader_pass_items(kvarc_reader *r, kvarc_error *error)
 {
-	const struct kvi_walk *w = &r->seq.walk;
+	const struct kvi_walk_frame *w = &r->seq.walk.current;
 	const uint64_t sequence = w->frame.head.sequence;
 	const uint16_t type = w->frame.head.type;
 	struct kvi_reader_meta *m = &r->meta;
@@ -182,7 +182,8 @@ kvarc_ret kvi_reader_pass_items(kvarc_reader *r, kvarc_error *error)
 	if (type != KVI_FRAME_COMMIT || w->entry.number == 0 || m->passed_closed)
 		return KVARC_OK;
 	m->passed_closed = true;
-	return check_items(r, m->passed_first, items_before(r, sequence), w->committed, error);
+	return check_items(r, m->passed_first, items_before(r, sequence), r->seq.walk.commit.tokens,
+	                   error);
 }
 
 kvarc_ret kvi_reader_blobs_end(kvarc_reader *r, kvarc_error *error)

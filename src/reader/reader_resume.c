@@ -34,7 +34,7 @@ static kvarc_ret read_footer(kvarc_reader *r, struct kvi_resume *to)
 }
 
 /* Reads the identity and counts BLOB bytes of items, from frames before the end alone. */
-static kvarc_ret take_frame(kvarc_reader *r, const struct kvi_walk *w)
+static kvarc_ret take_frame(kvarc_reader *r, const struct kvi_walk_frame *w)
 {
 	struct kvi_blob b;
 	if (w->frame.head.type == KVI_FRAME_IDENTITY)
@@ -48,7 +48,7 @@ static kvarc_ret take_frame(kvarc_reader *r, const struct kvi_walk *w)
 }
 
 /* An INDEX says which PARAMS are copies; a pass over the frames does not. */
-static void note_copies(kvarc_reader *r, const struct kvi_walk *w)
+static void note_copies(kvarc_reader *r, const struct kvi_walk_frame *w)
 {
 	struct kvi_index_reader ir;
 	struct kvi_index_entry e;
@@ -63,7 +63,7 @@ static void note_copies(kvarc_reader *r, const struct kvi_walk *w)
 	}
 }
 
-static kvarc_ret list_frame(kvarc_reader *r, const struct kvi_walk *w, struct kvi_resume *to)
+static kvarc_ret list_frame(kvarc_reader *r, const struct kvi_walk_frame *w, struct kvi_resume *to)
 {
 	if (w->frame.head.type == KVI_FRAME_INDEX) {
 		note_copies(r, w);
@@ -86,17 +86,17 @@ static kvarc_ret walk(kvarc_reader *r, struct kvi_walk *w, struct kvi_resume *to
 	kvi_identity_free(&r->meta.identity, &r->alloc);
 	do {
 		ret = kvi_walk_next(w, r->error);
-		if (!ret && w->frame.head.type == KVI_FRAME_GEOMETRY)
+		if (!ret && w->current.frame.head.type == KVI_FRAME_GEOMETRY)
 			ret = kvi_walk_geometry(w, &r->geometry, &r->order, r->error);
 		if (!ret)
-			ret = take_frame(r, w);
+			ret = take_frame(r, &w->current);
 		if (!ret)
-			ret = list_frame(r, w, to);
+			ret = list_frame(r, &w->current, to);
 	} while (!ret && w->offset < end);
 	to->offset = w->offset;
 	to->sequence = w->sequence;
-	to->last_index = w->last_index;
-	to->last_commit = w->last_commit;
+	to->last_index = w->listing.previous;
+	to->last_commit = w->commit.offset;
 	return ret;
 }
 

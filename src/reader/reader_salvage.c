@@ -517,7 +517,8 @@ static kvarc_ret load_geometry(kvarc_reader *r)
 	if (ret == KVARC_OK)
 		ret = kvi_walk_next(&w, r->error);
 	if (ret == KVARC_OK)
-		ret = kvi_reader_geometry(r, &w.frame, w.content, w.content_bytes);
+		ret = kvi_reader_geometry(r, &w.current.frame, w.current.content,
+		                          w.current.content_bytes);
 	if (ret == KVARC_DATA || ret == KVARC_END)
 		ret = kvi_fail_at(r->error, KVARC_DATA, KVI_SUPERBLOCK_BYTES, 0,
 		                  "the GEOMETRY frame is damaged: without it nothing can be saved");

@@ -26,7 +26,7 @@ static kvarc_ret next_frame(kvarc_reader *r)
 			*r->error = r->seq.pending_error;
 		return r->seq.pending_ret ? r->seq.pending_ret : kvi_reader_pass_items(r, r->error);
 	}
-	if (r->options.checkpoint && r->seq.walk.checkpoint == r->options.checkpoint)
+	if (r->options.checkpoint && r->seq.walk.commit.checkpoint == r->options.checkpoint)
 		return KVARC_END;
 	if (at_stop(r)) {
 		if (r->error)
@@ -42,7 +42,7 @@ static kvarc_ret next_frame(kvarc_reader *r)
 /* Frames that mean the same wherever they are. */
 static kvarc_ret common_frame(kvarc_reader *r, bool deliver_blobs, kvarc_error *error)
 {
-	const struct kvi_walk *w = &r->seq.walk;
+	const struct kvi_walk_frame *w = &r->seq.walk.current;
 	kvarc_ret ret;
 	switch (w->frame.head.type) {
 	case KVI_FRAME_PARAMS:
@@ -61,7 +61,8 @@ static kvarc_ret common_frame(kvarc_reader *r, bool deliver_blobs, kvarc_error *
 	case KVI_FRAME_COMMIT:
 		if (kvi_input_seekable(&r->in))
 			return KVARC_OK;
-		memcpy(r->index.tokens, w->tokens, r->geometry.n_tracks * sizeof *r->index.tokens);
+		memcpy(r->index.tokens, r->seq.walk.commit.tokens,
+		       r->geometry.n_tracks * sizeof *r->index.tokens);
 		return KVARC_OK;
 	default:
 		return KVARC_OK;
@@ -70,14 +71,14 @@ static kvarc_ret common_frame(kvarc_reader *r, bool deliver_blobs, kvarc_error *
 
 static kvarc_ret open_geometry(kvarc_reader *r)
 {
+	const struct kvi_walk_frame *w = &r->seq.walk.current;
 	kvarc_ret ret = kvi_walk_first(&r->seq.walk, r->error);
 	if (ret == KVARC_END)
 		return kvi_fail_at(r->error, KVARC_DATA, r->seq.walk.offset, 0,
 		                   "the file is cut after its first %d bytes",
 		                   KVI_SUPERBLOCK_BYTES);
 	if (ret == KVARC_OK && !r->index.tokens)
-		ret = kvi_reader_geometry(r, &r->seq.walk.frame, r->seq.walk.content,
-		                          r->seq.walk.content_bytes);
+		ret = kvi_reader_geometry(r, &w->frame, w->content, w->content_bytes);
 	if (ret == KVARC_OK)
 		ret = kvi_walk_geometry(&r->seq.walk, &r->geometry, &r->order, r->error);
 	return ret;
@@ -112,7 +113,7 @@ kvarc_ret kvi_reader_pipe_open(kvarc_reader *r)
 /* The file ends: how? */
 static kvarc_ret finish(kvarc_reader *r)
 {
-	bool here = r->options.checkpoint && r->seq.walk.checkpoint == r->options.checkpoint;
+	bool here = r->options.checkpoint && r->seq.walk.commit.checkpoint == r->options.checkpoint;
 	kvarc_ret ret = r->options.checkpoint && !here ? kvi_reader_no_checkpoint(r, r->error)
 	                                               : kvi_walk_end(&r->seq.walk, r->error);
 	if (ret == KVARC_OK)
@@ -142,7 +143,7 @@ static kvarc_ret show_segment(kvarc_reader *r, struct kvi_segment_ref *ref, kvar
 	struct kvi_segment *s = &r->seq.segment->segment;
 	r->seq.in_segment = true;
 	s->left = ref ? ref->left : s->n;
-	s->sequence = r->seq.walk.segment_sequence;
+	s->sequence = r->seq.walk.segment.sequence;
 	kvarc_ret ret = kvi_reader_pass_ids(r, kvi_reader_codes_ids(r, s->sequence), s, r->error);
 	if (!ret || ret == KVARC_END)
 		ret = kvi_reader_check_chain(r, s, ref, r->error);
@@ -167,7 +168,7 @@ static struct kvi_segment_ref *ref_of(const kvarc_reader *r, size_t part)
 {
 	struct kvi_segment_ref *ref = kvi_input_seekable(&r->in)
 	                                      ? kvi_index_segment(&r->index,
-	                                                          r->seq.walk.segment_sequence)
+	                                                          r->seq.walk.segment.sequence)
 	                                      : NULL;
 	return ref ? ref + part : NULL;
 }
@@ -184,7 +185,7 @@ static kvarc_ret begin_segment(kvarc_reader *r, kvarc_segment *segment)
 	kvarc_ret ret = new_segment(r);
 	if (ret)
 		return ret;
-	r->seq.segment->segment = r->seq.walk.segment;
+	r->seq.segment->segment = r->seq.walk.segment.content;
 	r->seq.in_part = false;
 	return show_segment(r, ref_of(r, 0), segment);
 }
@@ -193,7 +194,7 @@ static kvarc_ret begin_segment(kvarc_reader *r, kvarc_segment *segment)
 static kvarc_ret begin_part(kvarc_reader *r, kvarc_segment *segment)
 {
 	const size_t part = r->seq.next_part++;
-	const kvarc_stored *key = KVI_LIST(kvarc_stored, r->seq.walk.stored, part);
+	const kvarc_stored *key = KVI_LIST(kvarc_stored, r->seq.walk.segment.stored, part);
 	struct kvi_segment_ref *ref = ref_of(r, part);
 	const char *ns = kvi_identity_get(&r->meta.identity, "namespace");
 	kvarc_ret ret = new_segment(r);
@@ -227,7 +228,7 @@ static bool foreseen(kvarc_reader *r, const struct kvi_chunk_header *header, uin
 /* Hands the chunk in the walk's buffer to a worker. */
 static kvarc_ret take_chunk(kvarc_reader *r, kvarc_deliver deliver, void *opaque)
 {
-	struct kvi_walk *w = &r->seq.walk;
+	struct kvi_walk_frame *w = &r->seq.walk.current;
 	const struct kvi_chunk_header *h = &w->chunk;
 	const struct kvi_chunk_ref c = kvi_chunk_ref(&w->frame, h);
 	const struct kvi_segment_ref s = { .sequence = h->segment, .t0 = h->t0, .n = h->n };
@@ -245,7 +246,7 @@ static kvarc_ret take_part(kvarc_reader *r, kvarc_deliver deliver, void *opaque)
 {
 	struct kvi_segment_use *use = r->seq.segment;
 	const struct kvi_segment *x = &use->segment;
-	const struct kvi_segment_ref s = { .offset = r->seq.walk.frame.offset,
+	const struct kvi_segment_ref s = { .offset = r->seq.walk.current.frame.offset,
 		                           .sequence = x->sequence,
 		                           .t0 = x->t0,
 		                           .track = x->track,
@@ -253,8 +254,8 @@ static kvarc_ret take_part(kvarc_reader *r, kvarc_deliver deliver, void *opaque)
 		                           .stored = 1 };
 	const uint64_t end = kvi_segment_chunks_end(r, &s);
 	/* A model goes through all elements; a profile is of the chunks of the file alone. */
-	kvarc_ret ret = r->seq.walk.segment_guided
-	                        ? kvi_reader_foresee(r, r->seq.walk.segment_predictor, use)
+	kvarc_ret ret = r->seq.walk.segment.predictor.is_model
+	                        ? kvi_reader_foresee(r, r->seq.walk.segment.predictor.sequence, use)
 	                        : KVARC_OK;
 	for (uint64_t i = 0; i < end && !ret; i++) {
 		const struct kvi_chunk_ref c = kvi_segment_chunk(r, &s, i);
@@ -274,7 +275,7 @@ static kvarc_ret take_part(kvarc_reader *r, kvarc_deliver deliver, void *opaque)
 /* Reads the frames of the current segment, up to its COMMIT. */
 static kvarc_ret take_frames(kvarc_reader *r, bool decode, kvarc_deliver deliver, void *opaque)
 {
-	kvarc_ret ret = decode ? kvi_reader_foresee(r, r->seq.walk.segment_predictor,
+	kvarc_ret ret = decode ? kvi_reader_foresee(r, r->seq.walk.segment.predictor.sequence,
 	                                            r->seq.segment)
 	                       : KVARC_OK;
 	while (ret == KVARC_OK && r->seq.in_segment) {
@@ -283,7 +284,7 @@ static kvarc_ret take_frames(kvarc_reader *r, bool decode, kvarc_deliver deliver
 			ret = kvi_walk_end(&r->seq.walk, r->error);
 		if (ret)
 			break;
-		uint16_t type = r->seq.walk.frame.head.type;
+		uint16_t type = r->seq.walk.current.frame.head.type;
 		if (type == KVI_FRAME_CHUNK && !kvi_input_seekable(&r->in))
 			r->totals.chunks++;
 		if (type == KVI_FRAME_CHUNK && decode)
@@ -317,7 +318,7 @@ static kvarc_ret pass_segment(kvarc_reader *r, bool decode, kvarc_deliver delive
 static bool next_part(kvarc_reader *r)
 {
 	const struct kvi_segment_ref *ref = ref_of(r, 0);
-	const size_t n = r->seq.walk.stored.n;
+	const size_t n = r->seq.walk.segment.stored.n;
 	while (r->seq.next_part < n && ref && !ref[r->seq.next_part].left)
 		r->seq.next_part++;
 	return r->seq.next_part < n;
@@ -347,9 +348,9 @@ static kvarc_ret next_segment(kvarc_reader *r, kvarc_segment *segment)
 		if (ret)
 			return ret;
 		const struct kvi_segment_ref *ref = ref_of(r, 0);
-		if (r->seq.walk.frame.head.type == KVI_FRAME_STOREREF)
+		if (r->seq.walk.current.frame.head.type == KVI_FRAME_STOREREF)
 			r->seq.next_part = 0;
-		else if (r->seq.walk.frame.head.type != KVI_FRAME_SEGMENT)
+		else if (r->seq.walk.current.frame.head.type != KVI_FRAME_SEGMENT)
 			ret = common_frame(r, true, r->error);
 		else if (!ref || ref->left)
 			return begin_segment(r, segment);
