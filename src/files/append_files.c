@@ -19,8 +19,10 @@
 #include "format/geometry_check.h"
 #include "format/levels.h"
 #include "reader/reader_frames.h"
+#include "reader/reader_index.h"
+#include "reader/reader_internal.h"
+#include "reader/reader_predictors.h"
 #include "reader/reader_segments.h"
-#include "reader/reader_state.h"
 #include "util/arguments.h"
 #include "util/error.h"
 #include "util/parallel.h"
@@ -32,6 +34,8 @@
 /* Results of checks of the frames that several chunks use. */
 struct whole_chunks {
 	kvarc_reader *r;
+	const struct kvi_alloc *alloc;
+	const struct kvi_reader_index *index;
 	_Atomic uint8_t *params; /* by PARAMS frame of the index: the result */
 };
 
@@ -48,34 +52,36 @@ enum { NOT_KNOWN, WHOLE, NOT_WHOLE };
  * Returns OK, MEM, MEMLIMIT. */
 static kvarc_ret whole_open(struct whole_chunks *whole, kvarc_reader *r)
 {
-	*whole = (struct whole_chunks){ .r = r };
-	whole->params = kvi_calloc(&r->alloc, r->index.params.n + 1, sizeof *whole->params);
-	return whole->params ? KVARC_OK : kvi_alloc_error(&r->alloc);
+	*whole = (struct whole_chunks){ .r = r,
+		                        .alloc = kvi_reader_alloc(r),
+		                        .index = kvi_reader_index(r) };
+	whole->params = kvi_calloc(whole->alloc, whole->index->params.n + 1, sizeof *whole->params);
+	return whole->params ? KVARC_OK : kvi_alloc_error(whole->alloc);
 }
 
 /* Frees the results. */
 static void whole_close(struct whole_chunks *whole)
 {
 	if (whole->r)
-		kvi_free(&whole->r->alloc, whole->params);
+		kvi_free(whole->alloc, whole->params);
 	whole->params = NULL;
 }
 
 /* Frees the memory of a worker. */
 static void whole_free(const struct whole_chunks *whole, struct whole_chunks_memory *memory)
 {
-	kvi_free(&whole->r->alloc, memory->chunk.p);
-	kvi_free(&whole->r->alloc, memory->other.p);
+	kvi_free(whole->alloc, memory->chunk.p);
+	kvi_free(whole->alloc, memory->other.p);
 }
 
 static bool params_are_whole(struct whole_chunks *whole, uint64_t sequence,
                              struct whole_chunks_memory *memory)
 {
-	const struct kvi_params_ref *p = kvi_index_params(&whole->r->index, sequence);
+	const struct kvi_params_ref *p = kvi_index_params(whole->index, sequence);
 	if (!p)
 		return false;
 	_Atomic uint8_t *known =
-		&whole->params[p - (const struct kvi_params_ref *)whole->r->index.params.p];
+		&whole->params[p - (const struct kvi_params_ref *)whole->index->params.p];
 	uint8_t is = atomic_load(known);
 	struct kvi_frame f;
 	if (is == NOT_KNOWN) {
@@ -145,8 +151,6 @@ static bool whole_chunk(struct whole_chunks *whole, const struct kvi_segment_ref
 	       header->t0 == segment->t0 && header->n == segment->n &&
 	       has_other(whole, &f, header, memory) && has_parameters(whole, ref, memory);
 }
-
-/* ==== A file becomes the next checkpoint: what is new of it ==== */
 
 /* ==== Finds bytes that the items of an archive's last state have as literals ==== */
 
@@ -248,12 +252,12 @@ static kvarc_ret literal_find_open(struct literal_find *find, kvarc_reader *r)
 	uint64_t bytes = 0;
 	kvarc_ret ret = KVARC_OK;
 	size_t entries = 1;
-	*find = (struct literal_find){ .alloc = &r->alloc };
+	*find = (struct literal_find){ .alloc = kvi_reader_alloc(r) };
 	for (size_t i = 0; i < kvi_reader_n_items(r) && !ret; i++)
 		ret = add_item(find, kvi_reader_restore(r, i), kvi_reader_earlier_items(r) + i,
 		               &bytes);
 	find->wanted = bytes;
-	if (ret || !bytes || bytes > r->alloc.limit / LITERAL_SHARE || bytes > UINT32_MAX)
+	if (ret || !bytes || bytes > find->alloc->limit / LITERAL_SHARE || bytes > UINT32_MAX)
 		return ret ? kvi_reader_fail(r, ret, "not enough memory for the packed files")
 		           : KVARC_OK;
 	while (entries < 4 * (size_t)bytes / BLOCK)
@@ -621,7 +625,8 @@ static bool same_plans(const struct kvi_restore *restore, const struct kvi_resto
 
 static bool same_items(const struct append_items *items)
 {
-	bool same = kvi_reader_n_items(items->r) == items->im->n_items && items->r->meta.set_closed;
+	bool same = kvi_reader_n_items(items->r) == items->im->n_items &&
+	            kvi_reader_at_checkpoint(items->r);
 	for (size_t i = 0; i < items->im->n_items && same; i++)
 		same = same_plans(&items->plans[i], kvi_reader_restore(items->r, i));
 	return same;
@@ -719,6 +724,9 @@ struct compare_worker {
 
 struct comparing {
 	kvarc_reader *r;
+	const struct kvi_alloc *alloc;
+	const struct kvi_reader_index *index;
+	const kvarc_geometry *geometry;
 	kvarc_import *im;
 	uint32_t track;
 	uint64_t shift;
@@ -824,7 +832,7 @@ static const uint8_t *fetch_rows(const struct comparing *comparing, const struct
                                  const struct kvi_segment_ref *segment, size_t bytes,
                                  struct kvi_buffer *rows)
 {
-	if (!kvi_buffer_grow(rows, &comparing->r->alloc, bytes, 0) ||
+	if (!kvi_buffer_grow(rows, comparing->alloc, bytes, 0) ||
 	    kvarc_import_fetch(comparing->im, ref->tensor, ref->head, ref->heads,
 	                       segment->t0 - comparing->shift, segment->n, rows->p))
 		return NULL;
@@ -838,7 +846,7 @@ static kvarc_ret check(const kvarc_append_options *options, const kvarc_sink *si
 static bool chunk_holds(struct comparing *comparing, struct compared_segment *segment,
                         const struct kvi_chunk_ref *ref, struct compare_worker *w)
 {
-	const kvarc_tensor *t = &comparing->r->geometry.tensors[ref->tensor];
+	const kvarc_tensor *t = &comparing->geometry->tensors[ref->tensor];
 	const size_t channels = (size_t)ref->heads * t->channels;
 	const unsigned size = (unsigned)kvarc_dtype_bytes(t->dtype);
 	struct kvi_mask all = {
@@ -863,7 +871,7 @@ static void check_segment(void *opaque, size_t i, unsigned worker)
 	struct compared_segment *x = KVI_LIST(struct compared_segment, c->segments, i);
 	x->holds = x->whole && x->s->first < x->s->end;
 	for (uint64_t k = x->s->first; k < x->s->end && x->holds; k++)
-		x->holds = chunk_holds(c, x, KVI_LIST(struct kvi_chunk_ref, c->r->index.chunks, k),
+		x->holds = chunk_holds(c, x, KVI_LIST(struct kvi_chunk_ref, c->index->chunks, k),
 		                       &c->workers[worker]);
 }
 
@@ -883,9 +891,9 @@ static int compare_block(void *opaque, uint32_t tensor, uint32_t head, uint32_t 
                          uint32_t n, const void *src)
 {
 	struct comparing *c = opaque;
-	const kvarc_tensor *t = &c->r->geometry.tensors[tensor];
+	const kvarc_tensor *t = &c->geometry->tensors[tensor];
 	const size_t row = (size_t)heads * t->channels * kvarc_dtype_bytes(t->dtype);
-	uint8_t *rows = kvi_array(&c->r->alloc, n, row);
+	uint8_t *rows = kvi_array(c->alloc, n, row);
 	bool failed = !rows ||
 	              kvarc_import_fetch(c->im, tensor, head, heads, t0 - c->shift, n, rows);
 	if (failed)
@@ -896,7 +904,7 @@ static int compare_block(void *opaque, uint32_t tensor, uint32_t head, uint32_t 
 		note_difference(c, false, t0 + i);
 		break;
 	}
-	kvi_free(&c->r->alloc, rows);
+	kvi_free(c->alloc, rows);
 	return failed;
 }
 
@@ -918,15 +926,15 @@ static kvarc_ret compare_decoded(struct comparing *comparing, uint64_t t0, uint6
 /* The segments that hold tokens up to `end` of the archive's track. */
 static kvarc_ret list_segments(struct comparing *comparing, uint64_t end)
 {
-	const struct kvi_list *l = &comparing->r->index.segments;
+	const struct kvi_list *l = &comparing->index->segments;
 	for (size_t i = 0; i < l->n; i++) {
 		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, *l, i);
 		if (!kvi_segment_has(s, comparing->track, comparing->shift, end))
 			continue;
-		struct compared_segment *x = kvi_list_add(&comparing->segments,
-		                                          &comparing->r->alloc, sizeof *x);
+		struct compared_segment *x = kvi_list_add(&comparing->segments, comparing->alloc,
+		                                          sizeof *x);
 		if (!x)
-			return kvi_reader_fail(comparing->r, kvi_alloc_error(&comparing->r->alloc),
+			return kvi_reader_fail(comparing->r, kvi_alloc_error(comparing->alloc),
 			                       compare_memory);
 		*x = (struct compared_segment){
 			.s = s,
@@ -940,25 +948,24 @@ static kvarc_ret list_segments(struct comparing *comparing, uint64_t end)
 
 static kvarc_ret check_segments(struct comparing *comparing)
 {
-	kvarc_ret ret = kvi_pool_open(&comparing->pool, &comparing->r->alloc,
-	                              comparing->r->options.common.threads);
+	kvarc_ret ret = kvi_pool_open(&comparing->pool, comparing->alloc,
+	                              kvi_reader_common(comparing->r)->threads);
 	unsigned workers = ret ? 0 : kvi_pool_workers(comparing->pool);
-	comparing->workers = kvi_calloc(&comparing->r->alloc, workers + 1,
-	                                sizeof *comparing->workers);
+	comparing->workers = kvi_calloc(comparing->alloc, workers + 1, sizeof *comparing->workers);
 	if (!ret)
 		ret = comparing->workers ? whole_open(&comparing->whole, comparing->r)
-		                         : kvi_alloc_error(&comparing->r->alloc);
+		                         : kvi_alloc_error(comparing->alloc);
 	if (ret)
 		ret = kvi_reader_fail(comparing->r, ret, compare_memory);
 	else
 		kvi_parallel(comparing->pool, comparing->segments.n, check_segment, comparing);
 	kvi_pool_close(comparing->pool);
 	for (unsigned i = 0; comparing->workers && i < workers; i++) {
-		kvi_free(&comparing->r->alloc, comparing->workers[i].rows.p);
+		kvi_free(comparing->alloc, comparing->workers[i].rows.p);
 		if (comparing->whole.r)
 			whole_free(&comparing->whole, &comparing->workers[i].frames);
 	}
-	kvi_free(&comparing->r->alloc, comparing->workers);
+	kvi_free(comparing->alloc, comparing->workers);
 	whole_close(&comparing->whole);
 	return ret;
 }
@@ -994,24 +1001,23 @@ static kvarc_ret compare_bytes(struct comparing *comparing, uint64_t *end)
 /* The leading tokens of the archive's track whose ids and positions can be read. */
 static kvarc_ret find_whole(struct comparing *comparing, uint64_t *there)
 {
-	const struct kvi_list *l = &comparing->r->index.segments;
-	struct kvi_segment *s = kvi_malloc(&comparing->r->alloc, sizeof *s);
+	const struct kvi_list *l = &comparing->index->segments;
+	struct kvi_segment *s = kvi_malloc(comparing->alloc, sizeof *s);
 	kvarc_ret ret = s ? KVARC_OK
-	                  : kvi_reader_fail(comparing->r, kvi_alloc_error(&comparing->r->alloc),
+	                  : kvi_reader_fail(comparing->r, kvi_alloc_error(comparing->alloc),
 	                                    compare_memory);
 	for (size_t i = 0; i < l->n && !ret; i++) {
 		const struct kvi_segment_ref *x = KVI_LIST(struct kvi_segment_ref, *l, i);
 		if (!kvi_segment_has(x, comparing->track, 0, *there))
 			continue;
-		ret = kvi_reader_read_segment(comparing->r, &comparing->r->packer, x, s,
-		                              comparing->r->error);
+		ret = kvi_reader_segment(comparing->r, x, s);
 		if (ret != KVARC_DATA)
 			continue;
 		kvi_reader_forgive(comparing->r);
 		ret = KVARC_OK;
 		*there = x->t0;
 	}
-	kvi_free(&comparing->r->alloc, s);
+	kvi_free(comparing->alloc, s);
 	return ret;
 }
 
@@ -1064,18 +1070,24 @@ static kvarc_ret compare_track(struct comparing *comparing, struct token_pair *p
 static kvarc_ret append_compare(kvarc_reader *r, kvarc_import *im, uint32_t track, bool decode,
                                 struct append_track *to)
 {
-	struct comparing c = { .r = r, .im = im, .track = track, .decode = decode };
+	struct comparing c = { .r = r,
+		               .alloc = kvi_reader_alloc(r),
+		               .index = kvi_reader_index(r),
+		               .geometry = kvarc_reader_geometry(r),
+		               .im = im,
+		               .track = track,
+		               .decode = decode };
 	*to = (struct append_track){ .n = im->tracks[track].n };
 	if (!to->n || !kvarc_reader_tokens(r, track))
 		return KVARC_OK;
-	struct token_pair *t = kvi_malloc(&r->alloc, sizeof *t);
+	struct token_pair *t = kvi_malloc(c.alloc, sizeof *t);
 	if (!t)
-		return kvi_reader_fail(r, kvi_alloc_error(&r->alloc), compare_memory);
+		return kvi_reader_fail(r, kvi_alloc_error(c.alloc), compare_memory);
 	pthread_mutex_init(&c.lock, NULL);
 	kvarc_ret ret = compare_track(&c, t, to);
 	pthread_mutex_destroy(&c.lock);
-	kvi_free(&r->alloc, t);
-	kvi_free(&r->alloc, c.segments.p);
+	kvi_free(c.alloc, t);
+	kvi_free(c.alloc, c.segments.p);
 	return ret;
 }
 
@@ -1165,10 +1177,18 @@ static kvarc_ret compare_file(struct appending *appending)
 	return ret;
 }
 
-/* Notes whether the last checkpoint is this very file. */
-static void note_same(struct appending *appending)
+/* Notes whether the last checkpoint is this very file, and what else is asked of the reader, which
+ * the writer gets. */
+static void note_state(struct appending *appending)
 {
-	const struct kvi_list *l = &appending->r->index.checkpoints;
+	const struct kvarc_reader *r = appending->r;
+	const struct kvi_reader_index *index = kvi_reader_index(r);
+	const struct kvi_list *l = &index->checkpoints;
+	kvarc_info info = { .state = KVARC_STATE_UNKNOWN };
+	(void)kvarc_reader_get_info(r, &info);
+	appending->remove_to = info.state == KVARC_STATE_CLOSED ? info.file_bytes : 0;
+	appending->wants_checkpoint = !kvi_reader_at_checkpoint(r) && index->segments.n &&
+	                              (kvi_reader_n_items(r) || !l->n);
 	appending->same = appending->items.same && !appending->options->label;
 	for (uint32_t i = 0; i < appending->im->n_tracks; i++)
 		appending->same = appending->same &&
@@ -1176,15 +1196,6 @@ static void note_same(struct appending *appending)
 	if (appending->same)
 		appending->result.checkpoint =
 			KVI_LIST(struct kvi_checkpoint_ref, *l, l->n - 1)->number;
-}
-
-/* Notes what is asked of the reader after the writer has it. */
-static void note_end(struct appending *appending)
-{
-	const struct kvarc_reader *r = appending->r;
-	appending->wants_checkpoint = !r->meta.set_closed && r->index.segments.n &&
-	                              (kvi_reader_n_items(r) || !r->index.checkpoints.n);
-	appending->remove_to = r->state == KVARC_STATE_CLOSED ? r->in.source.size : 0;
 }
 
 /* ----- what is new --------------------------------------------------------- */
@@ -1232,7 +1243,6 @@ static void undo(struct appending *appending)
 static kvarc_ret extend_archive(struct appending *appending)
 {
 	kvarc_sink counting = kvi_counted_sink(&appending->counted);
-	note_end(appending);
 	kvarc_ret ret = kvi_writer_open_behind(&appending->w, &appending->r, &counting,
 	                                       &appending->options->writer);
 	/* For the same file only the end of the archive is written again. */
@@ -1254,9 +1264,9 @@ static kvarc_ret continue_archive(struct appending *appending, const kvarc_sourc
 	if (!ret)
 		ret = compare_file(appending);
 	if (!ret)
-		note_same(appending);
-	if (!ret && appending->same && appending->r->state == KVARC_STATE_CLOSED)
-		appending->result.archive_bytes = source->size;
+		note_state(appending);
+	if (!ret && appending->same && appending->remove_to)
+		appending->result.archive_bytes = appending->remove_to;
 	else if (!ret)
 		ret = extend_archive(appending);
 	append_items_free(&appending->items);

@@ -5,8 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reader/reader_errors.h"
 #include "reader/reader_frames.h"
-#include "reader/reader_state.h"
+#include "reader/reader_index.h"
+#include "reader/reader_internal.h"
+#include "util/error.h"
 
 /* A BLOB frame. */
 struct kvi_literal_blob {
@@ -17,8 +20,8 @@ struct kvi_literal_blob {
 /* Leaves out a damaged BLOB: only who needs its bytes fails. */
 static kvarc_ret leave_out(struct kvi_literals *literals)
 {
-	if (!literals->lost && literals->r->error)
-		literals->error = *literals->r->error;
+	if (!literals->lost && kvi_reader_error(literals->r))
+		literals->error = *kvi_reader_error(literals->r);
 	literals->lost = true;
 	kvi_reader_forgive(literals->r);
 	return KVARC_OK;
@@ -31,13 +34,14 @@ static kvarc_ret add_blob(struct kvi_literals *literals, const struct kvi_blob_r
 	kvarc_ret ret = kvi_reader_content(literals->r, ref->offset, KVI_FRAME_BLOB, ref->sequence,
 	                                   &literals->content);
 	if (!ret && !kvi_blob_parse(&b, literals->content.p, literals->content.n))
-		ret = kvi_fail(literals->r->error, KVARC_DATA, "a BLOB frame is not valid");
+		ret = kvi_fail(kvi_reader_error(literals->r), KVARC_DATA,
+		               "a BLOB frame is not valid");
 	if (ret)
 		return ret == KVARC_DATA ? leave_out(literals) : ret;
-	struct kvi_literal_blob *to = kvi_list_add(&literals->blobs, &literals->r->alloc,
-	                                           sizeof *to);
+	const struct kvi_alloc *alloc = kvi_reader_alloc(literals->r);
+	struct kvi_literal_blob *to = kvi_list_add(&literals->blobs, alloc, sizeof *to);
 	if (!to)
-		return kvi_fail_alloc(literals->r->error, &literals->r->alloc);
+		return kvi_fail_alloc(kvi_reader_error(literals->r), alloc);
 	*to = (struct kvi_literal_blob){ b.item, b.offset, b.bytes, ref->offset, ref->sequence };
 	literals->loaded = ref->offset;
 	return KVARC_OK;
@@ -53,10 +57,10 @@ static int by_offset(const void *a, const void *b)
 
 kvarc_ret kvi_literals_open(struct kvi_literals *literals, kvarc_reader *r)
 {
-	const struct kvi_list *l = &r->index.blobs;
+	const struct kvi_list *l = &kvi_reader_index(r)->blobs;
 	kvarc_ret ret = KVARC_OK;
 	*literals = (struct kvi_literals){ .r = r };
-	kvi_out_init(&literals->content, &r->alloc);
+	kvi_out_init(&literals->content, kvi_reader_alloc(r));
 	for (size_t i = 0; i < l->n && !ret; i++)
 		ret = add_blob(literals, KVI_LIST(struct kvi_blob_ref, *l, i));
 	if (literals->blobs.n)
@@ -69,7 +73,7 @@ void kvi_literals_free(struct kvi_literals *literals)
 {
 	if (!literals->r)
 		return;
-	kvi_free(&literals->r->alloc, literals->blobs.p);
+	kvi_free(kvi_reader_alloc(literals->r), literals->blobs.p);
 	kvi_out_free(&literals->content);
 	*literals = (struct kvi_literals){ 0 };
 }
@@ -99,8 +103,8 @@ kvarc_ret kvi_literals_read(struct kvi_literals *literals, uint64_t item, uint64
 	while (bytes) {
 		const struct kvi_literal_blob *b = find(literals, item, from);
 		struct kvi_blob content;
-		if (!b && literals->lost && literals->r->error)
-			*literals->r->error = literals->error;
+		if (!b && literals->lost && kvi_reader_error(literals->r))
+			*kvi_reader_error(literals->r) = literals->error;
 		if (!b && literals->lost)
 			return kvi_reader_set_error(literals->r, KVARC_DATA);
 		if (!b)

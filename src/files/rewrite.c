@@ -13,37 +13,44 @@
 #include "llama_describe.h"
 #include "reader_bounds.h"
 #include "format/frame.h"
+#include "format/frame_walk.h"
 #include "format/geometry_check.h"
 #include "format/segment.h"
+#include "reader/reader_errors.h"
 #include "reader/reader_frames.h"
+#include "reader/reader_index.h"
+#include "reader/reader_internal.h"
 #include "reader/reader_open.h"
+#include "reader/reader_params.h"
+#include "reader/reader_predictors.h"
 #include "reader/reader_segments.h"
-#include "reader/reader_state.h"
 #include "util/arguments.h"
 #include "util/error.h"
-#include "writer/writer_frames.h"
 #include "writer/writer_internal.h"
-#include "writer/writer_state.h"
 
 /* ==== Which segments of a reader can be copied without decoding them ==== */
 
 /* The copy of a chunk of the reader in the new archive. */
 struct copied_chunk {
-	uint64_t sequence, offset; /* 0: not written */
-	bool planned;              /* will be written before chunks of later segments */
+	struct kvi_copied_at at; /* sequence 0: not written */
+	bool planned;            /* will be written before chunks of later segments */
 };
 
 /* A copy from a reader to a writer: one thread uses it. */
 struct segment_copy {
 	kvarc_reader *r, *again; /* again: for KVARC_WRITE_VERIFY, NULL: not wanted */
+	const struct kvi_alloc *alloc;
+	const struct kvi_reader_index *index;
+	struct kvi_order order;
 	kvarc_writer *w;
+	struct kvi_copy_terms terms;
 	uint32_t track, to_track;
 	const uint32_t *to;
 	struct copied_chunk *copied; /* by chunk of the reader */
 	struct kvi_list given;
 	uint64_t looked_t0; /* first token of the last search; looked: segment where it ended */
 	size_t looked;
-	uint64_t sequence;                         /* next of the writer behind the last copy */
+	uint64_t frames;                           /* of the writer, behind the last copy */
 	const struct kvi_predictor_ref *predictor; /* in force in the new archive; NULL: another */
 	struct kvi_buffer frame, target;
 	struct kvi_out content;
@@ -78,10 +85,9 @@ static bool same_positions(struct segment_copy *copy, uint64_t a, uint64_t b)
 	if (a == b)
 		return true;
 	for (int i = 0; i < 2; i++) {
-		const struct kvi_segment_ref *s = kvi_index_segment(&copy->r->index, sequences[i]);
+		const struct kvi_segment_ref *s = kvi_index_segment(copy->index, sequences[i]);
 		if (!s || !s->offset ||
-		    !good(copy, kvi_reader_read_segment(copy->r, &copy->r->packer, s,
-		                                        &copy->segments[i], copy->r->error)))
+		    !good(copy, kvi_reader_segment(copy->r, s, &copy->segments[i])))
 			return false;
 	}
 	const struct kvi_segment *s = copy->segments;
@@ -89,18 +95,16 @@ static bool same_positions(struct segment_copy *copy, uint64_t a, uint64_t b)
 	       !memcmp(s[0].positions, s[1].positions, s[0].n * sizeof *s->positions);
 }
 
-/* Whether payloads of chunk chunk_header decode to the same elements with the header of chunk a. */
-/* Whether payloads of one chunk mean the same in place of another. */
+/* Whether the payload of chunk `there` decodes to the same elements with the header of another. */
 static bool copy_same_shape(struct segment_copy *copy, const struct kvi_chunk_header *header,
-                            const struct kvi_chunk_header *chunk_header)
+                            const struct kvi_chunk_header *there)
 {
-	const kvarc_geometry *g = &copy->r->geometry;
-	const kvarc_tensor *x = &g->tensors[header->tensor], *y = &g->tensors[chunk_header->tensor];
-	return header->n == chunk_header->n && header->heads == chunk_header->heads &&
-	       x->dtype == y->dtype && x->channels == y->channels && x->rope == y->rope &&
-	       (header->tensor == chunk_header->tensor ||
-	        !kvi_codec_predicts(chunk_header->codec)) &&
-	       same_positions(copy, header->segment, chunk_header->segment);
+	const kvarc_geometry *g = kvarc_reader_geometry(copy->r);
+	const kvarc_tensor *x = &g->tensors[header->tensor], *y = &g->tensors[there->tensor];
+	return header->n == there->n && header->heads == there->heads && x->dtype == y->dtype &&
+	       x->channels == y->channels && x->rope == y->rope &&
+	       (header->tensor == there->tensor || !kvi_codec_predicts(there->codec)) &&
+	       same_positions(copy, header->segment, there->segment);
 }
 
 /* The header of a chunk, and what follows it up to extra bytes; what it says is not checked. */
@@ -108,20 +112,12 @@ static bool peek(struct segment_copy *copy, const struct kvi_chunk_ref *ref, uin
                  size_t extra, struct kvi_chunk_header *header)
 {
 	struct kvi_frame f;
-	return good(copy, kvi_frame_peek(&copy->r->in, ref->offset, head,
-	                                 KVI_CHUNK_HEADER_BYTES + extra, &f, copy->r->error)) &&
-	       f.head.type == KVI_FRAME_CHUNK && f.head.sequence == ref->sequence &&
-	       f.head.payload_bytes >= KVI_CHUNK_HEADER_BYTES + extra &&
-	       kvi_chunk_header_parse(header, f.payload, f.head.payload_bytes) &&
-	       header->tensor == ref->tensor && header->head == ref->head &&
-	       header->heads == ref->heads;
+	return good(copy, kvi_reader_peek_chunk(copy->r, ref, head, extra, header, &f));
 }
 
 /* Reads the header of a chunk, and of the chunk that has its payload: itself, or the target of a
  * REPEAT, which is returned. NULL: one is damaged, which the call that decodes it reports, or
  * copy->ret is set. */
-/* Headers of a chunk and of the one that has its payload, which is itself but for a REPEAT. NULL:
- * it is damaged, which the call that decodes it reports. */
 static const struct kvi_chunk_ref *copy_resolve(struct segment_copy *copy,
                                                 const struct kvi_chunk_ref *ref,
                                                 struct kvi_chunk_header *header,
@@ -135,7 +131,7 @@ static const struct kvi_chunk_ref *copy_resolve(struct segment_copy *copy,
 		return ref;
 	if (!peek(copy, ref, head, KVI_REPEAT_BYTES, header))
 		return NULL;
-	ref = kvi_index_chunk(&copy->r->index, kvi_load64(head + sizeof head - KVI_REPEAT_BYTES));
+	ref = kvi_index_chunk(copy->index, kvi_load64(head + sizeof head - KVI_REPEAT_BYTES));
 	return ref && peek(copy, ref, head, 0, there) && there->codec != KVI_CODEC_REPEAT ? ref
 	                                                                                  : NULL;
 }
@@ -143,19 +139,14 @@ static const struct kvi_chunk_ref *copy_resolve(struct segment_copy *copy,
 /* The entry for the copy of a chunk of the reader; the caller fills it in. */
 static struct copied_chunk *copy_of(struct segment_copy *copy, const struct kvi_chunk_ref *ref)
 {
-	return &copy->copied[ref - KVI_LIST(struct kvi_chunk_ref, copy->r->index.chunks, 0)];
-}
-
-static bool may_repeat(struct segment_copy *copy, const struct kvi_chunk_ref *target)
-{
-	return copy_of(copy, target)->planned && !(copy->w->options.flags & KVARC_WRITE_STREAMABLE);
+	return &copy->copied[ref - KVI_LIST(struct kvi_chunk_ref, copy->index->chunks, 0)];
 }
 
 /* Whether tensors that a transform may be predicted from are copied, too: its sources, or where its
  * profile is not known, all tensors before it. */
 static bool sources_come_along(struct segment_copy *copy, const struct kvi_chunk_header *header)
 {
-	const struct kvi_order *order = &copy->r->order;
+	const struct kvi_order *order = &copy->order;
 	struct kvi_predictor_ref *x = kvi_reader_find_predictor(copy->r, header->params);
 	uint32_t first = order->first[copy->track], place = first;
 	while (place < order->first[copy->track + 1] && order->tensors[place] != header->tensor)
@@ -194,31 +185,25 @@ static unsigned look_at(struct segment_copy *copy, const struct kvi_chunk_ref *r
 {
 	struct kvi_chunk_header h, there;
 	const struct kvi_chunk_ref *from = copy_resolve(copy, ref, &h, &there);
-	*takes = !from ||
-	         (!refers(copy, from, &there) &&
-	          (from == ref || may_repeat(copy, from) || copy_same_shape(copy, &h, &there)) &&
-	          (!kvi_codec_predicts(there.codec) ||
-	           (there.codec == KVI_CODEC_KLT && !copy->w->plan &&
-	            sources_come_along(copy, &there))));
+	*takes = !from || (!refers(copy, from, &there) &&
+	                   (from == ref || (copy_of(copy, from)->planned && copy->terms.repeats) ||
+	                    copy_same_shape(copy, &h, &there)) &&
+	                   (!kvi_codec_predicts(there.codec) ||
+	                    (there.codec == KVI_CODEC_KLT && !copy->terms.predicts &&
+	                     sources_come_along(copy, &there))));
 	if (from == ref)
 		copy_of(copy, ref)->planned = *takes;
 	return from ? there.codec : KVI_CODEC_RAW;
 }
 
-/* Whether the writer leaves elements as it gets them, and needs none for predictions. */
-static bool copies(const kvarc_writer *w)
-{
-	return !w->options.lossy && w->options.level < KVI_LEVEL_MODEL;
-}
-
 static struct copy_found look_into(struct segment_copy *copy, size_t i, bool copied)
 {
-	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, copy->r->index.segments,
+	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, copy->index->segments,
 	                                           i);
 	struct copy_found f = { s->t0, s->left, false, copied, i, KVARC_OK };
 	for (uint64_t k = s->first; k < s->end; k++) {
 		const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref,
-		                                           copy->r->index.chunks, k);
+		                                           copy->index->chunks, k);
 		bool takes;
 		if (copy->to[ref->tensor] == COPY_OUT)
 			continue;
@@ -230,23 +215,19 @@ static struct copy_found look_into(struct segment_copy *copy, size_t i, bool cop
 	return f;
 }
 
-struct keeping;
-static void end(struct keeping *keeping);
-
 /* The first segment with tokens in t0 .. end - 1 that has lossy chunks. */
 static struct copy_found copy_find(struct segment_copy *copy, uint64_t t0, uint64_t end)
 {
-	const kvarc_reader *r = copy->r;
+	const struct kvi_list *l = &copy->index->segments;
 	size_t i = t0 >= copy->looked_t0 ? copy->looked : 0;
 	copy->looked_t0 = t0;
-	for (; i < r->index.segments.n; i++) {
-		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref,
-		                                           r->index.segments, i);
+	for (; i < l->n; i++) {
+		const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, *l, i);
 		if (!kvi_segment_has(s, copy->track, t0, end))
 			continue;
 		struct copy_found f = look_into(copy, i,
-		                                copies(copy->w) && s->left == s->n && s->t0 >= t0 &&
-		                                        s->t0 + s->n <= end);
+		                                copy->terms.copies && s->left == s->n &&
+		                                        s->t0 >= t0 && s->t0 + s->n <= end);
 		copy->looked = i;
 		f.ret = kvi_reader_set_error(copy->r, copy->ret);
 		if (f.lossy || f.ret)
@@ -256,9 +237,7 @@ static struct copy_found copy_find(struct segment_copy *copy, uint64_t t0, uint6
 	return (struct copy_found){ 0 };
 }
 
-/*
- * ==== Copies chunks of a reader to a writer: new headers, the same payloads (spec 7, lossy)
- */
+/* ==== Chunks of a reader into a writer: new headers, the same payloads (spec 7, lossy) ==== */
 
 /* PARAMS in force for the chunk at an order_index of its segment. */
 struct copy_params {
@@ -284,19 +263,25 @@ static void copy_close(struct segment_copy *copy);
 static kvarc_ret copy_open(struct segment_copy **out, kvarc_reader *r, kvarc_writer *w,
                            uint32_t track, uint32_t to_track, const uint32_t *to)
 {
-	struct segment_copy *c = kvi_calloc(&r->alloc, 1, sizeof *c);
+	const struct kvi_alloc *alloc = kvi_reader_alloc(r);
+	struct segment_copy *c = kvi_calloc(alloc, 1, sizeof *c);
 	kvarc_ret ret = KVARC_OK;
 	*out = NULL;
 	if (!c)
-		return kvi_fail_alloc(r->error, &r->alloc);
-	*c = (struct segment_copy){
-		.r = r, .w = w, .track = track, .to_track = to_track, .to = to
-	};
-	kvi_out_init(&c->content, &r->alloc);
-	c->copied = kvi_calloc(&r->alloc, r->index.chunks.n + 1, sizeof *c->copied);
-	if (!c->copied)
-		ret = kvi_fail_alloc(r->error, &r->alloc);
-	else if (w->options.flags & KVARC_WRITE_VERIFY)
+		return kvi_fail_alloc(kvi_reader_error(r), alloc);
+	*c = (struct segment_copy){ .r = r,
+		                    .alloc = alloc,
+		                    .index = kvi_reader_index(r),
+		                    .w = w,
+		                    .terms = kvi_writer_copy_terms(w),
+		                    .track = track,
+		                    .to_track = to_track,
+		                    .to = to };
+	kvi_out_init(&c->content, alloc);
+	c->copied = kvi_calloc(alloc, c->index->chunks.n + 1, sizeof *c->copied);
+	if (!c->copied || kvi_order_make(&c->order, alloc, kvarc_reader_geometry(r)))
+		ret = kvi_fail_alloc(kvi_reader_error(r), alloc);
+	else if (c->terms.verifies)
 		ret = kvi_reader_open_again(r, 0, &c->again);
 	if (ret)
 		copy_close(c);
@@ -309,9 +294,10 @@ static void copy_close(struct segment_copy *copy)
 {
 	if (!copy)
 		return;
-	const struct kvi_alloc *alloc = &copy->r->alloc;
+	const struct kvi_alloc *alloc = copy->alloc;
 	kvarc_reader_close(&copy->again);
 	kvi_out_free(&copy->content);
+	kvi_order_free(&copy->order, alloc);
 	kvi_free(alloc, copy->frame.p);
 	kvi_free(alloc, copy->target.p);
 	kvi_free(alloc, copy->given.p);
@@ -321,7 +307,8 @@ static void copy_close(struct segment_copy *copy)
 
 static kvarc_ret bad(struct segment_copy *copy, const struct kvi_frame *frame, const char *what)
 {
-	return kvi_reader_set_error(copy->r, kvi_reader_bad(frame, copy->r->error, what));
+	return kvi_reader_set_error(copy->r,
+	                            kvi_reader_bad(frame, kvi_reader_error(copy->r), what));
 }
 
 static kvarc_ret read_piece(struct segment_copy *copy, const struct kvi_chunk_ref *ref,
@@ -329,14 +316,15 @@ static kvarc_ret read_piece(struct segment_copy *copy, const struct kvi_chunk_re
 {
 	kvarc_reader *r = copy->r;
 	kvarc_ret ret = kvi_reader_read_frame(r, ref->offset, KVI_FRAME_CHUNK, ref->sequence, buf,
-	                                      &piece->frame, r->error);
+	                                      &piece->frame, kvi_reader_error(r));
 	if (ret)
 		return kvi_reader_set_error(r, ret);
 	piece->ref = *ref;
 	if (!kvi_chunk_header_parse(&piece->h, piece->frame.payload,
 	                            piece->frame.head.payload_bytes))
 		return bad(copy, &piece->frame, "its header is not valid");
-	ret = kvi_chunk_check(&r->geometry, &piece->h, &piece->frame, r->error);
+	ret = kvi_chunk_check(kvarc_reader_geometry(r), &piece->h, &piece->frame,
+	                      kvi_reader_error(r));
 	if (ret)
 		return kvi_reader_set_error(r, ret);
 	if (piece->h.tensor != ref->tensor || piece->h.head != ref->head ||
@@ -356,22 +344,20 @@ static bool serves(const struct segment_copy *copy, const struct kvi_predictor_r
 static kvarc_ret use_predictor(struct segment_copy *copy, uint64_t sequence)
 {
 	kvarc_reader *r = copy->r;
-	kvarc_writer *w = copy->w;
+	kvarc_error *error = kvi_reader_error(r);
 	struct kvi_predictor_ref *x = kvi_reader_find_predictor(r, sequence);
 	if (!x || x->p.kind != KVI_PREDICTOR_PROFILE)
 		return kvi_reader_set_error(
-			r, kvi_fail_at(r->error, KVARC_DATA, KVARC_UNKNOWN, sequence,
+			r, kvi_fail_at(error, KVARC_DATA, KVARC_UNKNOWN, sequence,
 		                       "the PREDICTOR frame of chunks is damaged"));
 	if (serves(copy, x))
 		return KVARC_OK;
 	copy->predictor = x;
-	w->predictor = x->p;
-	const struct kvi_predictor_ref *y = kvi_reader_embedding(&r->predictors, x);
+	const struct kvi_predictor_ref *y = kvi_reader_embedding(r, x);
 	uint64_t left = y ? y->p.content_bytes : 0;
-	kvarc_ret ret = kvi_writer_emit_predictor(w, left);
+	kvarc_ret ret = kvi_writer_use_predictor(copy->w, &x->p, left);
 	for (size_t i = 0; y && i < y->parts.n && left && !ret; i++) {
 		const struct kvi_blob_ref *part = KVI_LIST(struct kvi_blob_ref, y->parts, i);
-		struct kvi_index_entry entry = { 0 };
 		struct kvi_profile_part in;
 		ret = kvi_reader_content(r, part->offset, KVI_FRAME_PROFILE, part->sequence,
 		                         &copy->content);
@@ -379,15 +365,15 @@ static kvarc_ret use_predictor(struct segment_copy *copy, uint64_t sequence)
 		             in.offset != y->p.content_bytes - left || in.bytes > left))
 			break;
 		if (!ret)
-			ret = kvi_writer_emit_content(w, KVI_FRAME_PROFILE, copy->content.p,
-			                              copy->content.n, true, &entry);
+			ret = kvi_writer_frame(copy->w, KVI_FRAME_PROFILE, copy->content.p,
+			                       copy->content.n, true);
 		left -= ret ? 0 : in.bytes;
 	}
 	return ret || !left
 	               ? ret
 	               : kvi_reader_set_error(
-				 r, kvi_reason(r->error, KVARC_REASON_SALVAGE,
-	                                       kvi_fail_at(r->error, KVARC_DATA, KVARC_UNKNOWN,
+				 r, kvi_reason(error, KVARC_REASON_SALVAGE,
+	                                       kvi_fail_at(error, KVARC_DATA, KVARC_UNKNOWN,
 	                                                   x->sequence,
 	                                                   "the embedded profile is not complete; "
 	                                                   "salvage may give the rest")));
@@ -396,7 +382,7 @@ static kvarc_ret use_predictor(struct segment_copy *copy, uint64_t sequence)
 static struct copy_params *given_at(struct segment_copy *copy, size_t i)
 {
 	while (copy->given.n <= i) {
-		struct copy_params *g = kvi_list_add(&copy->given, &copy->r->alloc, sizeof *g);
+		struct copy_params *g = kvi_list_add(&copy->given, copy->alloc, sizeof *g);
 		if (!g)
 			return NULL;
 		*g = (struct copy_params){ 0 };
@@ -410,12 +396,9 @@ static kvarc_ret use_params(struct segment_copy *copy, size_t i, const struct co
 {
 	kvarc_reader *r = copy->r;
 	struct copy_params *g = given_at(copy, i);
-	struct kvi_group group = { .tensor = header->tensor,
-		                   .head = header->head,
-		                   .heads = header->heads };
 	struct kvi_params_header there;
 	if (!g)
-		return kvi_fail_alloc(r->error, &r->alloc);
+		return kvi_fail_alloc(kvi_reader_error(r), copy->alloc);
 	if (g->sequence && g->from == piece->ref.params && g->tensor == header->tensor &&
 	    g->head == header->head && g->heads == header->heads) {
 		header->params = g->sequence;
@@ -428,83 +411,56 @@ static kvarc_ret use_params(struct segment_copy *copy, size_t i, const struct co
 	    there.tensor != piece->ref.tensor || there.head != piece->ref.head ||
 	    there.heads != piece->ref.heads || there.codec != piece->h.codec)
 		return bad(copy, &piece->frame, "its PARAMS are of another chunk");
-	ret = kvi_writer_emit_params(copy->w, &group, there.codec,
-	                             copy->content.p + KVI_PARAMS_HEADER_BYTES,
-	                             copy->content.n - KVI_PARAMS_HEADER_BYTES);
-	*g = (struct copy_params){ header->tensor, header->head, header->heads, piece->ref.params,
-		                   group.params_sequence };
-	header->params = g->sequence;
+	const struct kvi_params_header to = { header->tensor, header->head, header->heads,
+		                              there.codec };
+	ret = kvi_writer_put_params(copy->w, &to, copy->content.p + KVI_PARAMS_HEADER_BYTES,
+	                            copy->content.n - KVI_PARAMS_HEADER_BYTES, &header->params);
+	*g = (struct copy_params){ to.tensor, to.head, to.heads, piece->ref.params,
+		                   header->params };
 	return ret;
-}
-
-/* Writes a chunk frame with this header and rest of the payload; decoded as in this frame. */
-static kvarc_ret put_chunk(struct segment_copy *copy, const struct kvi_chunk_header *header,
-                           const uint8_t *rest, size_t bytes, const struct kvi_frame *frame,
-                           struct copied_chunk *at)
-{
-	kvarc_writer *w = copy->w;
-	const size_t payload = KVI_CHUNK_HEADER_BYTES + bytes;
-	struct kvi_index_entry entry = { .tensor = header->tensor,
-		                         .head = header->head,
-		                         .heads = header->heads,
-		                         .segment = header->segment,
-		                         .params = header->params };
-	struct kvi_out *out = &w->scratch;
-	out->n = 0;
-	if (!kvi_out_reserve(out, (size_t)kvi_frame_bytes((uint32_t)payload)))
-		return kvi_fail_alloc(w->error, &w->alloc);
-	kvi_chunk_header_write(out->p + KVI_FRAME_HEAD_BYTES, header);
-	memcpy(out->p + KVI_FRAME_HEAD_BYTES + KVI_CHUNK_HEADER_BYTES, rest, bytes);
-	at->sequence = w->sequence;
-	at->offset = w->offset;
-	kvarc_ret ret = kvi_writer_emit(w, KVI_FRAME_CHUNK, out->p, (uint32_t)payload,
-	                                frame->head.decoded_bytes, &entry);
-	return ret ? ret : kvi_writer_count(w, header->tensor, frame->head.decoded_bytes);
 }
 
 /* A piece in place of a chunk of the reader, at place i of its segment. */
 static kvarc_ret put_piece(struct segment_copy *copy, size_t i, const struct copy_piece *piece,
-                           struct kvi_chunk_header *header, struct copied_chunk *at)
+                           struct kvi_chunk_header *header, struct kvi_copied_at *at)
 {
+	const struct kvi_frame *f = &piece->frame;
 	kvarc_ret ret = KVARC_OK;
 	header->codec = piece->h.codec;
 	header->cut = piece->h.cut;
 	header->params = 0;
 	if (kvi_codec_predicts(header->codec) &&
 	    !serves(copy, kvi_reader_find_predictor(copy->r, piece->h.params)))
-		return bad(copy, &piece->frame, "it is not of the profile of its segment");
-	if (kvi_codec_predicts(header->codec))
-		header->params = copy->w->predictor_sequence;
-	else if (piece->h.params)
+		return bad(copy, f, "it is not of the profile of its segment");
+	if (!kvi_codec_predicts(header->codec) && piece->h.params)
 		ret = use_params(copy, i, piece, header);
 	return ret ? ret
-	           : put_chunk(copy, header, piece->frame.payload + KVI_CHUNK_HEADER_BYTES,
-	                       piece->frame.head.payload_bytes - KVI_CHUNK_HEADER_BYTES,
-	                       &piece->frame, at);
+	           : kvi_writer_copy_chunk(copy->w, header, f->payload + KVI_CHUNK_HEADER_BYTES,
+	                                   f->head.payload_bytes - KVI_CHUNK_HEADER_BYTES,
+	                                   f->head.decoded_bytes, at);
 }
 
 /* Copies a REPEAT: as a REPEAT of the copy of its target, else with the payload of the target. */
 static kvarc_ret put_repeated(struct segment_copy *copy, size_t i, const struct copy_piece *piece,
                               struct kvi_chunk_header *header)
 {
-	kvarc_writer *w = copy->w;
 	struct kvi_in in = kvi_in_make(piece->frame.payload + KVI_CHUNK_HEADER_BYTES,
 	                               piece->frame.head.payload_bytes - KVI_CHUNK_HEADER_BYTES);
-	const struct kvi_chunk_ref *ref = kvi_index_chunk(&copy->r->index, kvi_get64(&in));
+	const struct kvi_chunk_ref *ref = kvi_index_chunk(copy->index, kvi_get64(&in));
 	uint8_t rest[KVI_REPEAT_BYTES];
-	struct copied_chunk at;
+	struct kvi_copied_at at;
 	struct copy_piece there;
 	if (in.bad || !ref || ref->sequence >= piece->ref.sequence)
 		return bad(copy, &piece->frame, "what it repeats is missing");
 	struct copied_chunk *done = copy_of(copy, ref);
-	if (done->sequence && !(w->options.flags & KVARC_WRITE_STREAMABLE)) {
+	if (done->at.sequence && copy->terms.repeats) {
 		header->codec = KVI_CODEC_REPEAT;
 		header->cut.section_bytes = 0;
 		header->params = 0;
-		kvi_store64(rest, done->sequence);
-		kvi_store64(rest + 8, done->offset);
-		w->segment_repeats = true;
-		return put_chunk(copy, header, rest, sizeof rest, &piece->frame, &at);
+		kvi_store64(rest, done->at.sequence);
+		kvi_store64(rest + 8, done->at.offset);
+		return kvi_writer_copy_chunk(copy->w, header, rest, sizeof rest,
+		                             piece->frame.head.decoded_bytes, &at);
 	}
 	kvarc_ret ret = read_piece(copy, ref, &copy->target, &there);
 	if (ret)
@@ -515,15 +471,14 @@ static kvarc_ret put_repeated(struct segment_copy *copy, size_t i, const struct 
 	    !copy_same_shape(copy, &piece->h, &there.h))
 		return bad(copy, &piece->frame, "what it repeats differs");
 	ret = put_piece(copy, i, &there, header, &at);
-	/* A chunk that is predicted from a repeat is no target of later repeats (spec repeat). */
-	if (!ret && !(kvi_codec_predicts(header->codec) && w->segment_repeats))
-		*done = (struct copied_chunk){ at.sequence, at.offset, true };
+	if (!ret && at.repeatable)
+		*done = (struct copied_chunk){ at, true };
 	return ret;
 }
 
 static kvarc_ret copy_chunk(struct segment_copy *copy, size_t i,
                             const struct kvi_segment_ref *segment, const struct kvi_chunk_ref *ref,
-                            const struct kvi_open_segment *to)
+                            const struct kvi_segment *to)
 {
 	struct copy_piece p;
 	kvarc_ret ret = read_piece(copy, ref, &copy->frame, &p);
@@ -534,10 +489,10 @@ static kvarc_ret copy_chunk(struct segment_copy *copy, size_t i,
 	struct kvi_chunk_header h = p.h;
 	h.tensor = copy->to[h.tensor];
 	h.segment = to->sequence;
-	h.t0 = (uint32_t)to->s.t0;
+	h.t0 = (uint32_t)to->t0;
 	if (h.codec == KVI_CODEC_REPEAT)
 		return put_repeated(copy, i, &p, &h);
-	return put_piece(copy, i, &p, &h, copy_of(copy, ref));
+	return put_piece(copy, i, &p, &h, &copy_of(copy, ref)->at);
 }
 
 /* Puts the predictor of the segment's chunks in force, before the SEGMENT frame. */
@@ -545,7 +500,7 @@ static kvarc_ret find_predictor(struct segment_copy *copy, const struct kvi_segm
 {
 	for (uint64_t k = segment->first; k < segment->end; k++) {
 		const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref,
-		                                           copy->r->index.chunks, k);
+		                                           copy->index->chunks, k);
 		struct kvi_chunk_header h, there;
 		if (copy->to[ref->tensor] == COPY_OUT)
 			continue;
@@ -576,18 +531,12 @@ static kvarc_ret verify(struct segment_copy *copy, const struct kvi_segment_ref 
 	return copy->again ? kvarc_reader_read_deliver(copy->again, &range, drop, NULL) : KVARC_OK;
 }
 
-/* Encoders start with new PARAMS after a copied segment: its PARAMS came after theirs. */
-static kvarc_ret begin_copy(struct segment_copy *copy, struct kvi_writer_track *track)
+/* The number of frames that a writer has written. */
+static uint64_t frames_of(const kvarc_writer *w)
 {
-	kvarc_writer *w = copy->w;
-	kvarc_ret ret = w->started ? KVARC_OK : kvi_writer_start(w);
-	for (uint32_t g = track->first_group; g < track->end_group; g++) {
-		kvi_params_free(w->groups[g].params);
-		w->groups[g].params = NULL;
-	}
-	if (copy->sequence != w->sequence)
-		copy->given.n = 0;
-	return ret;
+	kvarc_writer_stats stats;
+	kvarc_writer_get_stats(w, &stats);
+	return stats.frames;
 }
 
 /* Appends the segment that was found to the writer's track; none of its tokens may wait there.
@@ -595,38 +544,32 @@ static kvarc_ret begin_copy(struct segment_copy *copy, struct kvi_writer_track *
 static kvarc_ret copy_segment(struct segment_copy *copy, const struct copy_found *found,
                               const int32_t *ids, const int32_t *positions)
 {
-	kvarc_writer *w = copy->w;
-	struct kvi_writer_track *t = &w->tracks[copy->to_track];
-	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, copy->r->index.segments,
+	const struct kvi_segment_ref *s = KVI_LIST(struct kvi_segment_ref, copy->index->segments,
 	                                           found->segment);
-	struct kvi_open_segment to = {
-		.s = { .track = copy->to_track, .n = s->n, .t0 = t->n_written, .has_ids = ids }
-	};
+	struct kvi_segment to = { .track = copy->to_track, .n = s->n, .has_ids = ids };
 	size_t i = 0;
 	for (uint32_t k = 0; k < s->n; k++) {
-		to.s.positions[k] = positions[k];
-		to.s.ids[k] = ids ? ids[k] : 0;
+		to.positions[k] = positions[k];
+		to.ids[k] = ids ? ids[k] : 0;
 	}
-	kvarc_ret ret = begin_copy(copy, t);
-	if (!ret)
-		ret = verify(copy, s);
+	/* Others may have written PARAMS since the last copy. */
+	if (copy->frames != frames_of(copy->w))
+		copy->given.n = 0;
+	kvarc_ret ret = verify(copy, s);
 	if (!ret)
 		ret = find_predictor(copy, s);
 	if (!ret)
-		ret = kvi_writer_begin_segment(w, &to);
+		ret = kvi_writer_begin_copy(copy->w, &to);
 	for (uint64_t k = s->first; k < s->end && !ret; k++) {
 		const struct kvi_chunk_ref *ref = KVI_LIST(struct kvi_chunk_ref,
-		                                           copy->r->index.chunks, k);
+		                                           copy->index->chunks, k);
 		if (copy->to[ref->tensor] != COPY_OUT)
 			ret = copy_chunk(copy, i++, s, ref, &to);
 	}
 	copy->given.n = copy->given.n < i ? copy->given.n : i;
-	t->n_submitted += s->n;
-	t->n_appended += s->n;
-	t->next_position = (int64_t)positions[s->n - 1] + 1;
 	if (!ret)
-		ret = kvi_writer_end_segment(w, &to);
-	copy->sequence = w->sequence;
+		ret = kvi_writer_end_copy(copy->w, &to);
+	copy->frames = frames_of(copy->w);
 	return ret;
 }
 
@@ -699,7 +642,7 @@ static kvarc_ret put_named(struct keeping *keeping, const kvarc_stored *stored)
 /* The number of a segment among all segments, also those that rewinds have replaced. */
 static uint64_t find_number(struct keeping *keeping, const kvarc_stored *stored)
 {
-	const struct kvi_list *l = &keeping->r->index.segments;
+	const struct kvi_list *l = &kvi_reader_index(keeping->r)->segments;
 	for (;; keeping->number++) {
 		const struct kvi_segment_ref *ref = KVI_LIST(struct kvi_segment_ref, *l,
 		                                             keeping->number);
@@ -936,9 +879,11 @@ static void plan_ahead(struct range_transfer *transfer)
 {
 	uint32_t n = transfer->segment_tokens ? transfer->segment_tokens : KVI_SEGMENT_TOKENS;
 	kvarc_predictor_info p;
+	kvarc_info info = { .stored_tokens = 0 };
 	uint64_t row = 0;
 	transfer->batch = BATCH_TOKENS / n * n;
-	if (!transfer->short_segments && !kvi_reader_stored_tokens(transfer->r) &&
+	(void)kvarc_reader_get_info(transfer->r, &info);
+	if (!transfer->short_segments && !info.stored_tokens &&
 	    kvarc_reader_predictor(transfer->r, 0, &p) != KVARC_OK)
 		return;
 	for (size_t i = 0; i < transfer->n_tensors; i++)
@@ -1419,14 +1364,13 @@ struct id_run {
 static kvarc_ret next_run(struct compacting *compacting, uint32_t track, uint64_t at, size_t *i,
                           struct kvi_segment *segment, struct id_run *run)
 {
-	const struct kvi_list *l = &compacting->r->index.segments;
+	const struct kvi_list *l = &kvi_reader_index(compacting->r)->segments;
 	*run = (struct id_run){ at, false };
 	for (; *i < l->n; ++*i) {
 		const struct kvi_segment_ref *ref = KVI_LIST(struct kvi_segment_ref, *l, *i);
 		if (ref->track != track || !ref->left)
 			continue;
-		kvarc_ret ret = kvi_reader_read_segment(compacting->r, &compacting->r->packer, ref,
-		                                        segment, compacting->r->error);
+		kvarc_ret ret = kvi_reader_segment(compacting->r, ref, segment);
 		if (ret)
 			return kvi_reader_set_error(compacting->r, ret);
 		const bool ids = segment->has_ids || segment->coded;
@@ -1492,6 +1436,7 @@ static kvarc_ret write_compact(struct compacting *compacting)
 static kvarc_ret check(const kvarc_reader *r, const kvarc_writer_options *options)
 {
 	kvarc_error *e = kvi_reader_error(r);
+	kvarc_info info = { .state = KVARC_STATE_UNKNOWN };
 	if (!kvi_reader_can_seek(r))
 		return kvi_reason(e, KVARC_REASON_NEEDS_SEEK,
 		                  kvi_fail(e, KVARC_OPTIONS,
@@ -1501,7 +1446,8 @@ static kvarc_ret check(const kvarc_reader *r, const kvarc_writer_options *option
 		return kvi_fail(e, KVARC_PROG,
 		                "kvarc_compact takes a reader without KVARC_READ_SALVAGE, before "
 		                "segments are read");
-	if (r->state == KVARC_STATE_DAMAGED)
+	(void)kvarc_reader_get_info(r, &info);
+	if (info.state == KVARC_STATE_DAMAGED)
 		return kvi_reason(e, KVARC_REASON_SALVAGE,
 		                  kvi_fail(e, KVARC_DATA,
 		                           "the archive is damaged behind its last commit: salvage "

@@ -59,6 +59,24 @@ kvarc_ret kvi_reader_read_frame(kvarc_reader *r, uint64_t offset, uint16_t type,
 	return KVARC_OK;
 }
 
+kvarc_ret kvi_reader_peek_chunk(kvarc_reader *r, const struct kvi_chunk_ref *chunk, uint8_t *head,
+                                size_t extra, struct kvi_chunk_header *header,
+                                struct kvi_frame *frame)
+{
+	kvarc_ret ret = kvi_frame_peek(&r->in, chunk->offset, head, KVI_CHUNK_HEADER_BYTES + extra,
+	                               frame, r->error);
+	if (ret)
+		return ret;
+	return frame->head.type == KVI_FRAME_CHUNK && frame->head.sequence == chunk->sequence &&
+	                       frame->head.payload_bytes >= KVI_CHUNK_HEADER_BYTES + extra &&
+	                       kvi_chunk_header_parse(header, frame->payload,
+	                                              frame->head.payload_bytes) &&
+	                       header->tensor == chunk->tensor && header->head == chunk->head &&
+	                       header->heads == chunk->heads
+	               ? KVARC_OK
+	               : KVARC_DATA;
+}
+
 kvarc_ret kvi_reader_load_frame(kvarc_reader *r, struct kvi_packer *packer, uint64_t offset,
                                 uint16_t type, uint64_t sequence, struct kvi_loaded *loaded,
                                 kvarc_error *error)

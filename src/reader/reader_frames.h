@@ -18,6 +18,15 @@ kvarc_ret kvi_reader_read_frame(kvarc_reader *r, uint64_t offset, uint16_t type,
                                 struct kvi_buffer *buf, struct kvi_frame *frame,
                                 kvarc_error *error);
 
+struct kvi_chunk_header;
+struct kvi_chunk_ref;
+/* Reads the header of a chunk of the index, and `extra` bytes behind it, to head, which holds 32 +
+ * KVI_CHUNK_HEADER_BYTES + extra; frame: of it. The frame's check is not verified. Returns OK, DATA
+ * (the frame is damaged, or of another chunk), END, OPTIONS, MEM, MEMLIMIT, IO. */
+kvarc_ret kvi_reader_peek_chunk(kvarc_reader *r, const struct kvi_chunk_ref *chunk, uint8_t *head,
+                                size_t extra, struct kvi_chunk_header *header,
+                                struct kvi_frame *frame);
+
 /* A metadata frame in memory; all zero: none yet. */
 struct kvi_loaded {
 	struct kvi_buffer buffer;

@@ -216,7 +216,7 @@ kvarc_ret kvarc_reader_coded_ids(kvarc_reader *r, uint64_t *tokens, uint64_t *by
 		                                             r->index.segments, i);
 		if (!ref->offset || ref->stored || !kvi_reader_codes_ids(r, ref->sequence))
 			continue;
-		ret = kvi_reader_read_segment(r, &r->packer, ref, s, r->error);
+		ret = kvi_reader_segment(r, ref, s);
 		if (ret || !s->coded)
 			continue;
 		*tokens += s->n;

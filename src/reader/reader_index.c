@@ -14,6 +14,11 @@ static void *find_entry(const struct kvi_list *list, size_t entry_bytes, size_t 
 #define FIND(type, list, member, value) \
 	find_entry(list, sizeof(type), offsetof(type, member), value)
 
+const struct kvi_reader_index *kvi_reader_index(const kvarc_reader *r)
+{
+	return &r->index;
+}
+
 struct kvi_params_ref *kvi_index_params(const struct kvi_reader_index *index, uint64_t sequence)
 {
 	return FIND(struct kvi_params_ref, &index->params, sequence, sequence);

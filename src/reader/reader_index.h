@@ -106,6 +106,8 @@ struct kvi_reader_index {
 	uint64_t unended_offset;
 };
 
+/* The lists of a reader's frames, which the reader owns until close. */
+const struct kvi_reader_index *kvi_reader_index(const kvarc_reader *r);
 /* The PARAMS frame with this sequence number. NULL: not in the index. */
 struct kvi_params_ref *kvi_index_params(const struct kvi_reader_index *index, uint64_t sequence);
 /* The SEGMENT frame with this sequence number, or the first segment of such a STOREREF frame. NULL:

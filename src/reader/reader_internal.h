@@ -34,9 +34,10 @@ typedef int (*kvi_blob_fn)(void *opaque, uint64_t item, uint64_t offset, const u
  */
 void kvi_reader_set_blob_handler(kvarc_reader *r, kvi_blob_fn fn, void *opaque);
 
-struct kvi_superblock;
-/* The parsed first 64 bytes of the file; owned by the reader, valid until close. */
-const struct kvi_superblock *kvi_reader_superblock(const kvarc_reader *r);
+/* Whether the last checkpoint has the state that the reader was opened at: no segment and no item
+ * came behind it. */
+bool kvi_reader_at_checkpoint(const kvarc_reader *r);
+
 /* The allocator of the reader, which the reader owns. */
 const struct kvi_alloc *kvi_reader_alloc(const kvarc_reader *r);
 /* False on a pipe. */
@@ -50,9 +51,6 @@ bool kvi_reader_is_salvage(const kvarc_reader *r);
 /* Segments that are decoded together where a range has several: chunks of one
  * may have to wait for each other. 1: not so, or there is one thread. */
 unsigned kvi_reader_segments_at_once(const kvarc_reader *r);
-
-/* The number of tokens of the state that lie in a store. */
-uint64_t kvi_reader_stored_tokens(const kvarc_reader *r);
 
 /* The caller's, NULL: there is none. */
 kvarc_error *kvi_reader_error(const kvarc_reader *r);

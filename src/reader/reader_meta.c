@@ -202,6 +202,11 @@ size_t kvi_reader_n_items(const kvarc_reader *r)
 	return r->meta.items.n - r->meta.first_item;
 }
 
+bool kvi_reader_at_checkpoint(const kvarc_reader *r)
+{
+	return r->meta.set_closed;
+}
+
 size_t kvi_reader_earlier_items(const kvarc_reader *r)
 {
 	return r->meta.first_item;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "reader_decode.h"
+#include "reader_frames.h"
 #include "reader_load.h"
 #include "reader_open.h"
 #include "reader_salvage.h"
@@ -10,11 +11,6 @@
 #include "reader_state.h"
 #include "format/crypt.h"
 #include "util/arguments.h"
-
-const struct kvi_superblock *kvi_reader_superblock(const kvarc_reader *r)
-{
-	return &r->sb;
-}
 
 const struct kvi_alloc *kvi_reader_alloc(const kvarc_reader *r)
 {
@@ -34,11 +30,6 @@ bool kvi_reader_started(const kvarc_reader *r)
 const kvarc_common *kvi_reader_common(const kvarc_reader *r)
 {
 	return &r->options.common;
-}
-
-uint64_t kvi_reader_stored_tokens(const kvarc_reader *r)
-{
-	return r->totals.stored_tokens;
 }
 
 kvarc_error *kvi_reader_error(const kvarc_reader *r)
@@ -356,13 +347,10 @@ kvarc_ret kvarc_reader_chunk(kvarc_reader *r, uint64_t i, kvarc_chunk_info *chun
 	if (i >= r->index.chunks.n)
 		return KVARC_END;
 	const struct kvi_chunk_ref *c = KVI_LIST(struct kvi_chunk_ref, r->index.chunks, i);
-	kvarc_ret ret = kvi_frame_peek(&r->in, c->offset, head, KVI_CHUNK_HEADER_BYTES, &f,
-	                               r->error);
+	kvarc_ret ret = kvi_reader_peek_chunk(r, c, head, 0, &h, &f);
 	if (ret == KVARC_IO || ret == KVARC_MEM || ret == KVARC_MEMLIMIT)
 		return kvi_reader_set_error(r, ret);
-	if (ret || f.head.type != KVI_FRAME_CHUNK || f.head.sequence != c->sequence ||
-	    !kvi_chunk_header_parse(&h, f.payload, f.head.payload_bytes) || h.tensor != c->tensor ||
-	    h.head != c->head || h.heads != c->heads)
+	if (ret)
 		return kvi_reader_set_error(
 			r, kvi_reason(r->error, KVARC_REASON_SALVAGE,
 		                      kvi_fail_at(r->error, KVARC_DATA, c->offset, c->sequence,

@@ -260,13 +260,13 @@ static kvarc_ret look_for_model(kvarc_reader *r, struct kvi_predictor_ref *predi
 	return predictor->sessions ? KVARC_OK : kvi_fail_alloc(&predictor->error, &r->alloc);
 }
 
-struct kvi_predictor_ref *kvi_reader_embedding(const struct kvi_reader_predictors *predictors,
+struct kvi_predictor_ref *kvi_reader_embedding(const kvarc_reader *r,
                                                struct kvi_predictor_ref *predictor)
 {
 	if (predictor->p.embedded)
 		return predictor;
-	for (size_t i = 0; i < predictors->list.n; i++) {
-		struct kvi_predictor_ref *y = predictor_at(predictors, i);
+	for (size_t i = 0; i < r->predictors.list.n; i++) {
+		struct kvi_predictor_ref *y = predictor_at(&r->predictors, i);
 		if (y->p.kind != KVI_PREDICTOR_NONE && y->p.embedded &&
 		    kvi_h128_equal(y->p.digest, predictor->p.digest))
 			return y;
@@ -279,9 +279,8 @@ static kvarc_ret look_for(kvarc_reader *r, struct kvi_predictor_ref *predictor)
 {
 	kvarc_ret ret = KVARC_OK;
 	predictor->profile = given(r, predictor->p.digest);
-	struct kvi_predictor_ref *y = predictor->profile
-	                                      ? NULL
-	                                      : kvi_reader_embedding(&r->predictors, predictor);
+	struct kvi_predictor_ref *y = predictor->profile ? NULL
+	                                                 : kvi_reader_embedding(r, predictor);
 	if (!predictor->profile && !y)
 		predictor->profile = asked_for(r, predictor);
 	if (y && !y->own) {
@@ -410,7 +409,7 @@ kvarc_ret kvarc_reader_predictor(const kvarc_reader *r, size_t i, kvarc_predicto
 			.level = x->p.level,
 			.name = x->p.name,
 			.embedded = x->p.embedded,
-			.present = kvi_reader_embedding(&r->predictors, x) || given(r, x->p.digest),
+			.present = kvi_reader_embedding(r, x) || given(r, x->p.digest),
 			.model = x->p.kind == KVI_PREDICTOR_MODEL,
 			.model_name = x->p.model_name ? x->p.model_name : "",
 			.arithmetic = x->p.kind != KVI_PREDICTOR_MODEL ? ""

@@ -56,7 +56,7 @@ struct kvi_predictor_ref *kvi_reader_find_predictor(const kvarc_reader *r, uint6
 struct kvi_predictor_ref *
 kvi_reader_predictor_before(const struct kvi_reader_predictors *predictors, uint64_t sequence);
 /* A PREDICTOR frame, the given one or another, that embeds its profile; NULL: none does. */
-struct kvi_predictor_ref *kvi_reader_embedding(const struct kvi_reader_predictors *predictors,
+struct kvi_predictor_ref *kvi_reader_embedding(const kvarc_reader *r,
                                                struct kvi_predictor_ref *predictor);
 /* Reports that the model of predictor is needed; but: what there is instead. Returns PREDICTOR. */
 kvarc_ret kvi_reader_missing_model(const struct kvi_predictor_ref *predictor, const char *but,

@@ -195,6 +195,12 @@ kvarc_ret kvi_reader_resume(kvarc_reader *r, bool lenient, struct kvi_resume *to
 	if (l->n)
 		to->checkpoint = KVI_LIST(struct kvi_checkpoint_ref, *l, l->n - 1)->number;
 	kvi_out_init(&to->index, &r->alloc);
+	if (r->sb.ro_compat)
+		return kvi_reason(r->error, KVARC_REASON_NEWER,
+		                  kvi_fail_at(r->error, KVARC_OPTIONS, 0, KVARC_UNKNOWN,
+		                              "the archive has features (%#x) of a newer version "
+		                              "of kvarc that forbid an append",
+		                              (unsigned)r->sb.ro_compat));
 	return find_end(r, lenient, to);
 }
 
@@ -232,7 +238,7 @@ static kvarc_ret link(kvarc_reader *r, const struct kvi_segment_ref *segment, ui
                       struct kvi_segment *s, struct kvi_chain *chain)
 {
 	const struct kvi_chain before = *chain;
-	kvarc_ret ret = kvi_reader_read_segment(r, &r->packer, segment, s, r->error);
+	kvarc_ret ret = kvi_reader_segment(r, segment, s);
 	if (ret)
 		return ret;
 	ret = kvi_reader_first_ids(r, kvi_reader_codes_ids(r, segment->sequence), s, n, NULL);
@@ -301,7 +307,7 @@ kvarc_ret kvi_reader_track_end(kvarc_reader *r, uint32_t track, uint64_t t0,
 	struct kvi_segment *s = kvi_malloc(&r->alloc, sizeof *s);
 	kvarc_ret ret = s ? KVARC_OK : kvi_fail_alloc(r->error, &r->alloc);
 	if (!ret && !to->no_position)
-		ret = kvi_reader_read_segment(r, &r->packer, p, s, r->error);
+		ret = kvi_reader_segment(r, p, s);
 	if (!ret && !to->no_position)
 		to->position = (int64_t)s->positions[t0 - 1 - p->t0] + 1;
 	if (!ret)
@@ -317,7 +323,7 @@ uint64_t kvi_reader_predictor_like(const kvarc_reader *r, uint64_t sequence,
 	if (!x || x->p.kind != like->kind || x->p.level != like->level ||
 	    !kvi_h128_equal(x->p.digest, like->digest))
 		return 0;
-	return !embedded || kvi_reader_embedding(&r->predictors, x) ? x->sequence : 0;
+	return !embedded || kvi_reader_embedding(r, x) ? x->sequence : 0;
 }
 
 /* The last chunk of heads of a tensor and a segment; NULL: there is none. */

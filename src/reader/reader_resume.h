@@ -40,7 +40,7 @@ struct kvi_resume {
  * identity that frames behind the end give. lenient: a damaged file ends behind its last COMMIT,
  * too, where no checkpoint follows the damage. to->index is the caller's to free, also on failure.
  * Returns OK, MEM, MEMLIMIT, DATA (a damaged file, or one that was cut while files were packed),
- * OPTIONS, IO.
+ * OPTIONS (features of a newer version forbid an append, or are needed), IO.
  */
 kvarc_ret kvi_reader_resume(kvarc_reader *r, bool lenient, struct kvi_resume *to);
 

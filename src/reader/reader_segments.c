@@ -406,6 +406,12 @@ kvarc_ret kvi_reader_read_segment(kvarc_reader *r, struct kvi_packer *packer,
 	return ret;
 }
 
+kvarc_ret kvi_reader_segment(kvarc_reader *r, const struct kvi_segment_ref *ref,
+                             struct kvi_segment *segment)
+{
+	return kvi_reader_read_segment(r, &r->packer, ref, segment, r->error);
+}
+
 kvarc_ret kvi_segment_use_load(kvarc_reader *r, struct kvi_packer *packer,
                                const struct kvi_segment_ref *ref, struct kvi_segment_use **use,
                                kvarc_error *error)

@@ -30,6 +30,10 @@ void kvi_stored_free(kvarc_reader *r);
 kvarc_ret kvi_reader_read_segment(kvarc_reader *r, struct kvi_packer *packer,
                                   const struct kvi_segment_ref *ref, struct kvi_segment *segment,
                                   kvarc_error *error);
+/* As kvi_reader_read_segment, by the thread that has the reader: memory and kvarc_error are the
+ * reader's. */
+kvarc_ret kvi_reader_segment(kvarc_reader *r, const struct kvi_segment_ref *ref,
+                             struct kvi_segment *segment);
 /* A use of a segment with one user, read from its SEGMENT frame unless that is lost. The
  * caller releases it, also on failure, when it may be NULL. Returns OK, MEM, MEMLIMIT, DATA,
  * OPTIONS, IO. */

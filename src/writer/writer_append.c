@@ -540,7 +540,7 @@ static kvarc_ret append_segments(kvarc_writer *w, size_t n, const kvarc_stored *
 		if (!ret)
 			ret = put_frame(w, segments + done, part);
 	}
-	return ret ? ret : kvi_writer_flush_sink(w);
+	return ret ? ret : kvi_writer_flush(w, false);
 }
 
 kvarc_ret kvarc_writer_append_stored(kvarc_writer *w, size_t n, const kvarc_stored *segments,
@@ -713,13 +713,11 @@ kvarc_ret kvarc_writer_checkpoint(kvarc_writer *w, const char *label, uint64_t t
 	kvarc_ret ret = kvi_writer_flush_tracks(w);
 	/* A checkpoint shows that all before it was on the disk. */
 	if (!ret)
-		ret = kvi_writer_flush_sink(w);
+		ret = kvi_writer_flush(w, false);
 	if (!ret)
 		ret = kvi_writer_emit_commit(w, &c);
 	if (!ret)
-		ret = kvi_writer_parity_flush(w);
-	if (!ret)
-		ret = kvi_writer_flush_sink(w);
+		ret = kvi_writer_flush(w, true);
 	if (ret)
 		return kvi_writer_set_error(w, ret);
 	w->checkpoint = c.number;

@@ -16,6 +16,8 @@
 #include "format/crypt.h"
 #include "format/params_header.h"
 #include "format/parity.h"
+#include "format/superblock.h"
+#include "util/arguments.h"
 
 /* ==== Failures of a writer that stay, and what it refuses ==== */
 
@@ -40,9 +42,7 @@ const struct kvi_alloc *kvi_writer_alloc(const kvarc_writer *w)
 	return &w->alloc;
 }
 
-/* ==== Frames into the sink: sealed, listed in the index, covered by parity ==== */
-
-/* ==== Encrypted archives: KEY frames, and frames that are sealed (frames.md 12.1) ==== */
+/* ==== Encrypted archives: frames that are sealed (frames.md 12.1) ==== */
 
 /* Makes the ENCRYPTED frame of the one in *frame, whose header is head: *frame and *bytes are of
  * that, in memory of the writer, until the next call. Returns OK, MEM, MEMLIMIT, PROG. */
@@ -61,47 +61,6 @@ static kvarc_ret seal(kvarc_writer *w, const struct kvi_frame_head *head, uint8_
 	*frame = w->sealed.p;
 	kvi_crypt_seal(w->crypt, *frame, head, w->sync, w->offset, payload);
 	return KVARC_OK;
-}
-
-kvarc_ret kvi_writer_emit_keys(kvarc_writer *w)
-{
-	kvarc_ret ret = KVARC_OK;
-	for (size_t i = 0; w->crypt && i < w->crypt->n_payloads && !ret; i++) {
-		struct kvi_index_entry entry = { 0 };
-		ret = kvi_writer_emit_content(w, KVI_FRAME_KEY, w->crypt->payloads[i],
-		                              KVI_KEY_PAYLOAD_BYTES, false, &entry);
-	}
-	return ret;
-}
-
-kvarc_ret kvi_writer_resume_crypt(kvarc_writer *w)
-{
-	const struct kvi_crypt *from = w->resumed.crypt;
-	kvarc_ret ret;
-	if (!from)
-		return w->options.keys ? kvi_fail(w->error, KVARC_OPTIONS,
-		                                  "the archive is not encrypted: what is appended "
-		                                  "would not be, either; compact it with a key")
-		                       : KVARC_OK;
-	ret = kvi_crypt_open_known(&w->crypt, &w->alloc, from, w->error);
-	if (ret)
-		return ret;
-	w->crypt->n_payloads = from->n_payloads;
-	memcpy(w->crypt->payloads, from->payloads, sizeof from->payloads);
-	return KVARC_OK;
-}
-
-kvarc_ret kvi_writer_part_from_lost(kvarc_writer *w)
-{
-	/* A private type, not critical. The size is random, so that what follows does not meet
-	 * frames that were lost. */
-	enum { TYPE = 0x8000, STEP = KVI_FRAME_ALIGN, STEPS = 256 };
-	struct kvi_index_entry entry = { 0 };
-	uint8_t content[STEP * STEPS] = { 0 }, n;
-	if (!w->crypt || w->was_closed)
-		return KVARC_OK;
-	kvi_aead_random(&n, sizeof n);
-	return kvi_writer_emit_content(w, TYPE, content, STEP * (size_t)(n + 1), false, &entry);
 }
 
 /* ==== Parity of what a writer writes, in groups that take turns (frames.md 12.2) ==== */
@@ -309,7 +268,8 @@ static kvarc_ret join(kvarc_writer *w, struct parity_group *to, struct parity_gr
 	return KVARC_OK;
 }
 
-kvarc_ret kvi_writer_parity_flush(kvarc_writer *w)
+/* Writes the rows of all groups that have pieces. */
+static kvarc_ret flush_parity(kvarc_writer *w)
 {
 	struct kvi_writer_parity *p = w->parity;
 	kvarc_ret ret = KVARC_OK;
@@ -337,8 +297,9 @@ static bool is_full(const struct kvi_writer_parity *parity)
 	return !fits(parity, most + 1, bytes + rows / 2, rows);
 }
 
-kvarc_ret kvi_writer_cover(kvarc_writer *w, uint16_t type, const uint8_t *bytes, uint64_t n,
-                           uint64_t offset)
+/* Adds written bytes of the superblock (type 0) or of a frame to parity. Rows may follow. */
+static kvarc_ret cover(kvarc_writer *w, uint16_t type, const uint8_t *bytes, uint64_t n,
+                       uint64_t offset)
 {
 	struct kvi_writer_parity *p = w->parity;
 	kvarc_ret ret = KVARC_OK;
@@ -352,7 +313,7 @@ kvarc_ret kvi_writer_cover(kvarc_writer *w, uint16_t type, const uint8_t *bytes,
 		n -= step;
 		p->turn = (p->turn + 1) % TURNS;
 		if (!ret && p->turn == 0 && is_full(p))
-			ret = kvi_writer_parity_flush(w);
+			ret = flush_parity(w);
 	}
 	return ret;
 }
@@ -388,8 +349,11 @@ static kvarc_ret emit_index(kvarc_writer *w)
 	return kvi_writer_emit_content(w, KVI_FRAME_INDEX, out->p, out->n, true, NULL);
 }
 
-kvarc_ret kvi_writer_flush_sink(kvarc_writer *w)
+kvarc_ret kvi_writer_flush(kvarc_writer *w, bool parity)
 {
+	kvarc_ret ret = parity ? flush_parity(w) : KVARC_OK;
+	if (ret)
+		return ret;
 	errno = 0;
 	if (w->sink.flush && w->sink.flush(w->sink.opaque))
 		return kvi_fail_callback(w->error, w->offset, KVARC_UNKNOWN,
@@ -435,7 +399,7 @@ kvarc_ret kvi_writer_emit(kvarc_writer *w, uint16_t type, uint8_t *frame, uint32
 	w->sequence++;
 	w->stats.frames++;
 	w->stats.file_bytes = w->offset;
-	ret = kvi_writer_cover(w, type, frame, bytes, w->offset - bytes);
+	ret = cover(w, type, frame, bytes, w->offset - bytes);
 	return ret || w->index_entries < KVI_INDEX_ENTRIES || parity_busy(w) ? ret : emit_index(w);
 }
 
@@ -485,26 +449,26 @@ static kvarc_ret keep_params(kvarc_writer *w, const struct kvi_index_entry *entr
 	                                               : KVARC_OK;
 }
 
-kvarc_ret kvi_writer_emit_params(kvarc_writer *w, struct kvi_group *group, uint8_t codec,
-                                 const uint8_t *content, size_t bytes)
+kvarc_ret kvi_writer_put_params(kvarc_writer *w, const struct kvi_params_header *header,
+                                const uint8_t *content, size_t bytes, uint64_t *sequence)
 {
-	struct kvi_params_header h = { group->tensor, group->head, group->heads, codec };
-	struct kvi_index_entry entry = {
-		.tensor = group->tensor, .head = group->head, .heads = group->heads, .codec = codec
-	};
+	struct kvi_index_entry entry = { .tensor = header->tensor,
+		                         .head = header->head,
+		                         .heads = header->heads,
+		                         .codec = header->codec };
 	struct kvi_out *out = &w->content;
 	uint8_t head[KVI_PARAMS_HEADER_BYTES];
-	kvi_params_header_write(head, &h);
+	kvi_params_header_write(head, header);
 	out->n = 0;
 	kvi_put_bytes(out, head, sizeof head);
 	kvi_put_bytes(out, content, bytes);
 	if (out->failed)
 		return kvi_fail_alloc(w->error, &w->alloc);
 	uint32_t decoded = (uint32_t)out->n;
-	group->params_sequence = w->sequence;
+	*sequence = w->sequence;
 	kvarc_ret ret = kvi_writer_emit_content(w, KVI_FRAME_PARAMS, out->p, out->n, true, &entry);
 	/* An INDEX may have followed and overwritten the scratch buffer. */
-	if (ret || w->sequence != group->params_sequence + 1)
+	if (ret || w->sequence != *sequence + 1)
 		return ret;
 	return keep_params(w, &entry, kvi_load32(w->scratch.p + 12), decoded);
 }
@@ -526,9 +490,11 @@ kvarc_ret kvi_writer_emit_commit(kvarc_writer *w, const struct kvi_checkpoint *c
 	return kvi_writer_emit_content(w, KVI_FRAME_COMMIT, out->p, out->n, false, &entry);
 }
 
-kvarc_ret kvi_writer_emit_predictor(kvarc_writer *w, uint64_t content_bytes)
+kvarc_ret kvi_writer_use_predictor(kvarc_writer *w, const struct kvi_predictor *predictor,
+                                   uint64_t content_bytes)
 {
-	struct kvi_predictor p = w->predictor;
+	struct kvi_predictor p = *predictor;
+	w->predictor = p;
 	p.embedded = content_bytes > 0;
 	p.content_bytes = content_bytes;
 	struct kvi_index_entry entry = { 0 };
@@ -551,7 +517,7 @@ static kvarc_ret emit_predictor_copy(kvarc_writer *w)
 	uint64_t first = w->predictor_sequence;
 	if (!w->predictor_written || w->offset < COPY_FILE_MIN)
 		return KVARC_OK;
-	kvarc_ret ret = kvi_writer_emit_predictor(w, 0);
+	kvarc_ret ret = kvi_writer_use_predictor(w, &w->predictor, 0);
 	w->predictor_sequence = first;
 	return ret;
 }
@@ -582,6 +548,18 @@ static kvarc_ret emit_copies(kvarc_writer *w)
 	return KVARC_OK;
 }
 
+/* Writes the KEY frames of an encrypted archive, or copies of them. */
+static kvarc_ret emit_keys(kvarc_writer *w)
+{
+	kvarc_ret ret = KVARC_OK;
+	for (size_t i = 0; w->crypt && i < w->crypt->n_payloads && !ret; i++) {
+		struct kvi_index_entry entry = { 0 };
+		ret = kvi_writer_emit_content(w, KVI_FRAME_KEY, w->crypt->payloads[i],
+		                              KVI_KEY_PAYLOAD_BYTES, false, &entry);
+	}
+	return ret;
+}
+
 kvarc_ret kvi_writer_finish(kvarc_writer *w)
 {
 	uint8_t payload[KVI_FOOTER_BYTES];
@@ -591,19 +569,136 @@ kvarc_ret kvi_writer_finish(kvarc_writer *w)
 	if (ret == KVARC_OK)
 		ret = emit_predictor_copy(w);
 	if (ret == KVARC_OK)
-		ret = kvi_writer_emit_keys(w);
+		ret = emit_keys(w);
 	if (ret == KVARC_OK && (w->uncommitted || w->crypt))
 		ret = kvi_writer_emit_commit(w, NULL);
 	if (ret == KVARC_OK)
-		ret = kvi_writer_parity_flush(w);
+		ret = flush_parity(w);
 	if (ret == KVARC_OK && w->index_entries)
 		ret = emit_index(w);
 	/* The frames reach the sink before the FOOTER: a crash must not cost the state before. */
 	if (ret == KVARC_OK && (w->archive || w->checkpoint))
-		ret = kvi_writer_flush_sink(w);
+		ret = kvi_writer_flush(w, false);
 	if (ret)
 		return ret;
 	struct kvi_footer f = { w->last_index, w->last_commit, w->sequence };
 	kvi_footer_write(payload, &f);
 	return kvi_writer_emit_content(w, KVI_FRAME_FOOTER, payload, sizeof payload, false, NULL);
+}
+
+/* ==== Where an archive begins, and where one is continued (spec 2, 9.3) ==== */
+
+static kvarc_ret write_superblock(kvarc_writer *w)
+{
+	struct kvi_superblock sb = { .major = KVARC_FORMAT_MAJOR, .minor = KVARC_FORMAT_MINOR };
+	uint8_t b[KVI_SUPERBLOCK_BYTES];
+	sb.incompat = w->options.flags & KVARC_WRITE_STORED ? KVI_INCOMPAT_STORE : 0;
+	memcpy(sb.file_id, w->options.file_id, sizeof sb.file_id);
+	if (!(w->options.flags & KVARC_WRITE_FILE_ID) &&
+	    kvi_all_zero(sb.file_id, sizeof sb.file_id) &&
+	    getentropy(sb.file_id, sizeof sb.file_id))
+		return kvi_fail(w->error, KVARC_IO,
+		                "no random bytes for the file id: give one in the options");
+	if (w->options.keys) {
+		kvarc_ret ret = kvi_crypt_new(&w->crypt, &w->alloc, sb.file_id, w->options.keys,
+		                              w->error);
+		if (ret)
+			return ret;
+		sb.incompat |= KVI_INCOMPAT_ENCRYPTED;
+	}
+	if (w->parity)
+		sb.compat |= KVI_COMPAT_PARITY;
+	kvi_superblock_write(b, &sb);
+	errno = 0;
+	if (w->sink.write(w->sink.opaque, b, sizeof b, 0))
+		return kvi_fail_callback(w->error, 0, KVARC_UNKNOWN,
+		                         "writing the first %zu bytes failed", sizeof b);
+	w->sync = kvi_frame_sync(sb.file_id);
+	w->offset = sizeof b;
+	w->stats.file_bytes = w->offset;
+	return cover(w, 0, b, sizeof b, 0);
+}
+
+kvarc_ret kvi_writer_begin_file(kvarc_writer *w)
+{
+	kvarc_ret ret = write_superblock(w);
+	return ret ? ret : emit_keys(w);
+}
+
+/* Adopts the file key of the archive that is appended to. */
+static kvarc_ret resume_crypt(kvarc_writer *w)
+{
+	const struct kvi_crypt *from = w->resumed.crypt;
+	kvarc_ret ret;
+	if (!from)
+		return w->options.keys ? kvi_fail(w->error, KVARC_OPTIONS,
+		                                  "the archive is not encrypted: what is appended "
+		                                  "would not be, either; compact it with a key")
+		                       : KVARC_OK;
+	ret = kvi_crypt_open_known(&w->crypt, &w->alloc, from, w->error);
+	if (ret)
+		return ret;
+	w->crypt->n_payloads = from->n_payloads;
+	memcpy(w->crypt->payloads, from->payloads, sizeof from->payloads);
+	return KVARC_OK;
+}
+
+static kvarc_ret take_end(kvarc_writer *w, const struct kvi_resume *end)
+{
+	w->sync = end->sync;
+	w->offset = end->offset;
+	w->sequence = w->was_sequence = end->sequence;
+	w->was_closed = end->closed;
+	w->stats.file_bytes = end->offset;
+	w->last_index = end->last_index;
+	w->last_commit = end->last_commit;
+	w->index_delta = end->delta;
+	w->index_entries = end->index_entries;
+	kvi_put_bytes(&w->index, end->index.p, end->index.n);
+	w->checkpoint = end->checkpoint;
+	w->uncommitted = !end->last_commit;
+	return w->index.failed ? kvi_fail_alloc(w->error, &w->alloc) : KVARC_OK;
+}
+
+/* Removes what is behind the last commit. */
+static kvarc_ret end_file(kvarc_writer *w)
+{
+	const uint64_t behind = w->resumed.file_bytes - w->offset;
+	if (!behind)
+		return KVARC_OK;
+	if (!w->sink.truncate)
+		return kvi_fail_at(w->error, KVARC_OPTIONS, w->offset, KVARC_UNKNOWN,
+		                   "the archive was cut: %llu bytes behind its last commit must be "
+		                   "removed, and the sink has no truncate",
+		                   (unsigned long long)behind);
+	if (w->sink.truncate(w->sink.opaque, w->offset))
+		return kvi_fail_at(w->error, KVARC_IO, w->offset, KVARC_UNKNOWN,
+		                   "cutting the archive to %llu bytes failed",
+		                   (unsigned long long)w->offset);
+	return kvi_writer_flush(w, false);
+}
+
+/* Writes a frame of a private type and random size where an encrypted archive was cut, so that
+ * later frames have other offsets than the lost ones. */
+static kvarc_ret part_from_lost(kvarc_writer *w)
+{
+	/* A private type, not critical. The size is random, so that what follows does not meet
+	 * frames that were lost. */
+	enum { TYPE = 0x8000, STEP = KVI_FRAME_ALIGN, STEPS = 256 };
+	struct kvi_index_entry entry = { 0 };
+	uint8_t content[STEP * STEPS] = { 0 }, n;
+	if (!w->crypt || w->was_closed)
+		return KVARC_OK;
+	kvi_aead_random(&n, sizeof n);
+	return kvi_writer_emit_content(w, TYPE, content, STEP * (size_t)(n + 1), false, &entry);
+}
+
+kvarc_ret kvi_writer_continue_file(kvarc_writer *w)
+{
+	kvarc_ret ret = resume_crypt(w);
+	if (!ret)
+		ret = take_end(w, &w->resumed);
+	if (!ret)
+		ret = end_file(w);
+	return ret ? ret : part_from_lost(w);
 }

@@ -2,7 +2,6 @@
 /* writer_open.c - how a writer begins and ends: a new archive, one that is appended to */
 #include "config.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -276,40 +275,7 @@ static kvarc_ret make_tracks(kvarc_writer *w)
 	w->n_groups = groups;
 	for (uint32_t i = 0; i < n; i++)
 		cut_groups(w, i, w->tracks[i].first_group, w->groups);
-	kvi_writer_link_states(w);
 	return KVARC_OK;
-}
-
-static kvarc_ret write_superblock(kvarc_writer *w)
-{
-	struct kvi_superblock sb = { .major = KVARC_FORMAT_MAJOR, .minor = KVARC_FORMAT_MINOR };
-	uint8_t b[KVI_SUPERBLOCK_BYTES];
-	sb.incompat = w->options.flags & KVARC_WRITE_STORED ? KVI_INCOMPAT_STORE : 0;
-	memcpy(sb.file_id, w->options.file_id, sizeof sb.file_id);
-	if (!(w->options.flags & KVARC_WRITE_FILE_ID) &&
-	    kvi_all_zero(sb.file_id, sizeof sb.file_id) &&
-	    getentropy(sb.file_id, sizeof sb.file_id))
-		return kvi_fail(w->error, KVARC_IO,
-		                "no random bytes for the file id: give one in the options");
-	if (w->options.keys) {
-		kvarc_ret ret = kvi_crypt_new(&w->crypt, &w->alloc, sb.file_id, w->options.keys,
-		                              w->error);
-		if (ret)
-			return ret;
-		sb.incompat |= KVI_INCOMPAT_ENCRYPTED;
-		w->options.keys = NULL; /* the caller may wipe them */
-	}
-	if (w->parity)
-		sb.compat |= KVI_COMPAT_PARITY;
-	kvi_superblock_write(b, &sb);
-	errno = 0;
-	if (w->sink.write(w->sink.opaque, b, sizeof b, 0))
-		return kvi_fail_callback(w->error, 0, KVARC_UNKNOWN,
-		                         "writing the first %zu bytes failed", sizeof b);
-	w->sync = kvi_frame_sync(sb.file_id);
-	w->offset = sizeof b;
-	w->stats.file_bytes = w->offset;
-	return kvi_writer_cover(w, 0, b, sizeof b, 0);
 }
 
 /* Makes tracks, groups and models for a geometry, which is copied; writes nothing. Returns OK, MEM,
@@ -332,11 +298,10 @@ static kvarc_ret set_geometry(kvarc_writer *w, const kvarc_geometry *geometry)
 	struct kvi_index_entry entry = { 0 };
 	kvarc_ret ret = take_geometry(w, geometry);
 	if (ret == KVARC_OK)
-		ret = write_superblock(w);
-	if (ret == KVARC_OK)
-		ret = kvi_writer_emit_keys(w);
+		ret = kvi_writer_begin_file(w);
 	if (ret)
 		return ret;
+	w->options.keys = NULL; /* the caller may wipe them */
 	w->has_geometry = true;
 	w->content.n = 0;
 	kvi_geometry_put(&w->content, &w->geometry);
@@ -368,7 +333,8 @@ kvarc_ret kvi_writer_frame(kvarc_writer *w, uint16_t type, const void *content, 
 	struct kvi_index_entry entry = { 0 };
 	if (kvi_writer_refuses(w))
 		return w->sticky;
-	if (!w->has_geometry || (w->started && type != KVI_FRAME_RESTORE && type != KVI_FRAME_BLOB))
+	if (!w->has_geometry || (w->started && type != KVI_FRAME_RESTORE &&
+	                         type != KVI_FRAME_BLOB && type != KVI_FRAME_PROFILE))
 		return kvi_fail(w->error, KVARC_PROG,
 		                "identity and files are written between geometry and tokens");
 	kvarc_ret ret = kvi_writer_flush_tracks(w);
@@ -419,9 +385,7 @@ static kvarc_ret commit(kvarc_writer *w)
 	kvarc_ret ret = kvi_writer_flush_tracks(w);
 	if (ret == KVARC_OK && w->uncommitted)
 		ret = kvi_writer_emit_commit(w, NULL);
-	if (ret == KVARC_OK)
-		ret = kvi_writer_parity_flush(w);
-	return ret ? ret : kvi_writer_flush_sink(w);
+	return ret ? ret : kvi_writer_flush(w, true);
 }
 
 kvarc_ret kvarc_writer_commit(kvarc_writer *w)
@@ -456,7 +420,7 @@ kvarc_ret kvarc_writer_close(kvarc_writer **out)
 	if (ret == KVARC_OK)
 		ret = kvi_writer_finish(w);
 	if (ret == KVARC_OK)
-		ret = kvi_writer_flush_sink(w);
+		ret = kvi_writer_flush(w, false);
 	kvarc_writer_abort(out);
 	return ret;
 }
@@ -482,21 +446,11 @@ static kvarc_ret open_archive(kvarc_writer *w, const kvarc_source *source)
 	return kvarc_reader_open(&w->archive, source, &o);
 }
 
-/* Gives the writer the memory that the reader of the archive leaves of the limit; checks that the
- * archive may be appended to. */
-static kvarc_ret take_archive(kvarc_writer *w)
+/* Leaves the writer the memory that the reader of the archive leaves of the limit. */
+static void share_limit(kvarc_writer *w)
 {
-	const struct kvi_superblock *superblock = kvi_reader_superblock(w->archive);
-	/* Reader and writer together stay below the limit. */
 	uint64_t used = atomic_load(&kvi_reader_alloc(w->archive)->used);
 	w->alloc.limit = w->alloc.limit > used ? w->alloc.limit - used : 1;
-	if (superblock->ro_compat)
-		return kvi_reason(w->error, KVARC_REASON_NEWER,
-		                  kvi_fail_at(w->error, KVARC_OPTIONS, 0, KVARC_UNKNOWN,
-		                              "the archive has features (%#x) of a newer version "
-		                              "of kvarc that forbid an append",
-		                              (unsigned)superblock->ro_compat));
-	return KVARC_OK;
 }
 
 /* Checks that the archive allows what the options ask for. */
@@ -563,28 +517,11 @@ static kvarc_ret take_tracks(kvarc_writer *w, bool lenient)
 	return ret;
 }
 
-static kvarc_ret take_end(kvarc_writer *w, const struct kvi_resume *end)
-{
-	w->sync = end->sync;
-	w->offset = end->offset;
-	w->sequence = w->was_sequence = end->sequence;
-	w->was_closed = end->closed;
-	w->stats.file_bytes = end->offset;
-	w->last_index = end->last_index;
-	w->last_commit = end->last_commit;
-	w->index_delta = end->delta;
-	w->index_entries = end->index_entries;
-	kvi_put_bytes(&w->index, end->index.p, end->index.n);
-	w->checkpoint = end->checkpoint;
-	w->uncommitted = !end->last_commit;
-	return w->index.failed ? kvi_fail_alloc(w->error, &w->alloc) : KVARC_OK;
-}
-
 /* The last PREDICTOR of the archive serves where it says what a new one would say. */
 static void take_predictor(kvarc_writer *w)
 {
 	const bool embedded = w->options.flags & KVARC_WRITE_EMBED_PROFILE;
-	uint64_t sequence = w->plan ? kvi_reader_predictor_like(w->archive, w->sequence,
+	uint64_t sequence = w->plan ? kvi_reader_predictor_like(w->archive, w->resumed.sequence,
 	                                                        &w->predictor, embedded)
 	                            : 0;
 	if (sequence)
@@ -654,57 +591,31 @@ static kvarc_ret take_all_params(kvarc_writer *w)
 	return ret;
 }
 
-/* Removes what is behind the last commit. */
-static kvarc_ret end_file(kvarc_writer *w)
-{
-	const uint64_t behind = w->resumed.file_bytes - w->offset;
-	if (!behind)
-		return KVARC_OK;
-	if (!w->sink.truncate)
-		return kvi_fail_at(w->error, KVARC_OPTIONS, w->offset, KVARC_UNKNOWN,
-		                   "the archive was cut: %llu bytes behind its last commit must be "
-		                   "removed, and the sink has no truncate",
-		                   (unsigned long long)behind);
-	if (w->sink.truncate(w->sink.opaque, w->offset))
-		return kvi_fail_at(w->error, KVARC_IO, w->offset, KVARC_UNKNOWN,
-		                   "cutting the archive to %llu bytes failed",
-		                   (unsigned long long)w->offset);
-	return kvi_writer_flush_sink(w);
-}
-
 /* Continues the archive that w->archive reads. */
 static kvarc_ret resume(kvarc_writer *w, bool lenient)
 {
 	struct kvi_resume *end = &w->resumed;
-	kvarc_ret ret = take_archive(w);
-	if (!ret)
-		ret = kvi_reader_resume(w->archive, lenient, end);
-	else
-		return ret;
+	share_limit(w);
+	kvarc_ret ret = kvi_reader_resume(w->archive, lenient, end);
 	if (!ret)
 		ret = check_options(w);
 	if (!ret)
 		ret = take_geometry(w, kvarc_reader_geometry(w->archive));
-	if (!ret)
-		ret = take_end(w, end);
-	kvi_out_free(&end->index);
 	if (!ret)
 		ret = take_identity(w);
 	if (!ret)
 		ret = take_tracks(w, lenient);
 	if (!ret)
 		ret = take_all_params(w);
-	if (ret)
-		return ret;
-	take_predictor(w);
-	ret = kvi_writer_resume_crypt(w);
-	if (ret)
-		return ret;
-	w->options.keys = NULL; /* the caller may wipe them */
+	if (!ret)
+		take_predictor(w);
 	w->geometry_hash = end->geometry_hash;
-	w->has_geometry = true;
-	ret = end_file(w);
-	return ret ? ret : kvi_writer_part_from_lost(w);
+	w->has_geometry = !ret;
+	if (!ret)
+		ret = kvi_writer_continue_file(w);
+	w->options.keys = NULL; /* the caller may wipe them */
+	kvi_out_free(&end->index);
+	return ret;
 }
 
 kvarc_ret kvi_writer_open_behind(kvarc_writer **w, kvarc_reader **archive, const kvarc_sink *sink,

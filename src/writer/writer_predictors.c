@@ -223,7 +223,7 @@ kvarc_ret kvi_writer_emit_profile(kvarc_writer *w)
 {
 	struct kvi_out out;
 	if (!(w->options.flags & KVARC_WRITE_EMBED_PROFILE))
-		return kvi_writer_emit_predictor(w, 0);
+		return kvi_writer_use_predictor(w, &w->predictor, 0);
 	kvi_out_init(&out, &w->alloc);
 	kvi_profile_put(kvi_profile_of(w->options.profile), &out);
 	kvarc_ret ret = KVARC_OK;
@@ -233,7 +233,7 @@ kvarc_ret kvi_writer_emit_profile(kvarc_writer *w)
 		ret = kvi_fail(w->error, KVARC_PROG,
 		               "the profile is too large to be embedded: 1 GiB is the limit");
 	if (ret == KVARC_OK)
-		ret = kvi_writer_emit_predictor(w, out.n);
+		ret = kvi_writer_use_predictor(w, &w->predictor, out.n);
 	if (ret == KVARC_OK)
 		ret = emit_parts(w, out.p, out.n);
 	kvi_out_free(&out);

@@ -12,6 +12,7 @@
 #include "writer_state.h"
 #include "codecs/coder.h"
 #include "format/frame.h"
+#include "format/params_header.h"
 #include "reader/reader_decode.h"
 #include "reader/reader_internal.h"
 
@@ -200,7 +201,8 @@ static bool is_like(const kvarc_geometry *geometry, const struct kvi_group *grou
 	       group->heads == b->heads;
 }
 
-void kvi_writer_link_states(kvarc_writer *w)
+/* Sets `like` of all groups: files hold states of several checkpoints on tracks of their own. */
+static void link_states(kvarc_writer *w)
 {
 	for (size_t i = 0; i < w->n_groups; i++) {
 		struct kvi_group *g = &w->groups[i];
@@ -555,10 +557,12 @@ static kvarc_ret use_params(struct kvi_encode_job *job)
 		drop_params(job);
 		return KVARC_OK;
 	}
-	kvarc_ret ret = kvi_writer_emit_params(w, job->group, c->params_codec, c->params_content,
-	                                       c->params_bytes);
-	kvi_params_free(job->group->params);
-	job->group->params = c->params;
+	struct kvi_group *g = job->group;
+	const struct kvi_params_header header = { g->tensor, g->head, g->heads, c->params_codec };
+	kvarc_ret ret = kvi_writer_put_params(w, &header, c->params_content, c->params_bytes,
+	                                      &g->params_sequence);
+	kvi_params_free(g->params);
+	g->params = c->params;
 	c->params = NULL;
 	drop_params(job);
 	return ret;
@@ -615,40 +619,41 @@ static kvarc_ret link_chain(kvarc_writer *w, struct kvi_segment *segment, struct
 	return ret ? kvi_fail_alloc(w->error, &w->alloc) : KVARC_OK;
 }
 
-/* The SEGMENT frame. */
-kvarc_ret kvi_writer_begin_segment(kvarc_writer *w, struct kvi_open_segment *segment)
+/* Writes the SEGMENT frame. */
+static kvarc_ret begin_segment(kvarc_writer *w, struct kvi_segment *segment)
 {
 	struct kvi_out *out = &w->content;
 	struct kvi_chain before;
-	kvarc_ret ret = link_chain(w, &segment->s, &before);
+	kvarc_ret ret = link_chain(w, segment, &before);
 	if (ret)
 		return ret;
-	struct kvi_index_entry entry = { .tensor = segment->s.track,
-		                         .segment = segment->s.t0,
-		                         .n = segment->s.n,
-		                         .has_chain = segment->s.has_chain,
-		                         .chain = segment->s.chain };
-	segment->begun = true;
+	struct kvi_index_entry entry = { .tensor = segment->track,
+		                         .segment = segment->t0,
+		                         .n = segment->n,
+		                         .has_chain = segment->has_chain,
+		                         .chain = segment->chain };
 	segment->sequence = w->sequence;
 	w->segment_repeats = false;
 	out->n = 0;
-	kvi_segment_put(out, &segment->s);
+	kvi_segment_put(out, segment);
 	if (out->failed)
 		return kvi_fail_alloc(w->error, &w->alloc);
-	ret = kvi_writer_keep_segment(w, &segment->s, before);
+	ret = kvi_writer_keep_segment(w, segment, before);
 	return ret ? ret
 	           : kvi_writer_emit_content(w, KVI_FRAME_SEGMENT, out->p, out->n, true, &entry);
 }
 
-kvarc_ret kvi_writer_end_segment(kvarc_writer *w, const struct kvi_open_segment *segment)
+/* Closes a segment behind its last chunk. */
+static kvarc_ret end_segment(kvarc_writer *w, const struct kvi_segment *segment)
 {
-	struct kvi_writer_track *t = &w->tracks[segment->s.track];
-	t->n_written += segment->s.n;
+	struct kvi_writer_track *t = &w->tracks[segment->track];
+	t->n_written += segment->n;
 	t->n_committed = t->n_written;
 	return kvi_writer_emit_commit(w, NULL);
 }
 
-kvarc_ret kvi_writer_count(kvarc_writer *w, uint32_t tensor, uint32_t raw_bytes)
+/* Counts a chunk that was written. Returns OK, IO (stopped on request). */
+static kvarc_ret count_chunk(kvarc_writer *w, uint32_t tensor, uint32_t raw_bytes)
 {
 	w->stats.chunks++;
 	w->stats.raw_bytes += raw_bytes;
@@ -678,7 +683,8 @@ static kvarc_ret write_chunk(struct kvi_encode_job *job)
 	bool repeat = try_repeat(job);
 	const bool model = kvi_codec_uses_prediction(job->coded.codec);
 	const bool linear = kvi_codec_predicts(job->coded.codec);
-	kvarc_ret ret = job->segment->begun ? KVARC_OK : kvi_writer_begin_segment(w, job->segment);
+	kvarc_ret ret = job->segment->begun ? KVARC_OK : begin_segment(w, &job->segment->s);
+	job->segment->begun = true;
 	if (!ret)
 		ret = use_params(job);
 	if (ret)
@@ -686,7 +692,7 @@ static kvarc_ret write_chunk(struct kvi_encode_job *job)
 	struct kvi_chunk_header h = { .tensor = g->tensor,
 		                      .head = g->head,
 		                      .heads = g->heads,
-		                      .segment = job->segment->sequence,
+		                      .segment = s->sequence,
 		                      .params = linear                   ? w->predictor_sequence
 		                                : job->coded.uses_params ? g->params_sequence
 		                                                         : 0,
@@ -722,7 +728,7 @@ static kvarc_ret write_chunk(struct kvi_encode_job *job)
 	ret = repeat ? KVARC_OK : keep_state(job, seen.sequence, seen.offset);
 	if (ret)
 		return ret;
-	return kvi_writer_count(w, g->tensor, job->raw_bytes);
+	return count_chunk(w, g->tensor, job->raw_bytes);
 }
 
 /* Waits for the oldest job and, while nothing failed before, writes its chunk. */
@@ -747,7 +753,7 @@ static kvarc_ret finish_job(kvarc_writer *w, kvarc_ret before)
 		return ret;
 	kvi_feature_table_close(s->features);
 	s->features = NULL;
-	return ret ? ret : kvi_writer_end_segment(w, s);
+	return ret ? ret : end_segment(w, &s->s);
 }
 
 /* The flags of a feature slot for a tensor with a model. */
@@ -961,8 +967,8 @@ kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
 	s->verifies = w->options.flags & KVARC_WRITE_VERIFY || (w->coder && !w->coder_verified);
 	if (t->first_group == t->end_group) {
 		ret = kvi_writer_drain(w, ret);
-		ret = ret ? ret : kvi_writer_begin_segment(w, s);
-		return ret ? ret : kvi_writer_end_segment(w, s);
+		ret = ret ? ret : begin_segment(w, &s->s);
+		return ret ? ret : end_segment(w, &s->s);
 	}
 	ret = code_ids(w, &s->s);
 	if (!ret)
@@ -1023,6 +1029,7 @@ kvarc_ret kvi_writer_start(kvarc_writer *w)
 	w->started = true;
 	if (w->n_groups == 0)
 		return KVARC_OK;
+	link_states(w);
 	if (w->plan && !w->predictor_sequence) {
 		kvarc_ret done = kvi_writer_emit_profile(w);
 		if (done)
@@ -1067,4 +1074,64 @@ kvarc_ret kvi_writer_keep_segment(kvarc_writer *w, const struct kvi_segment *seg
 		                        w->content.n };
 	kvi_put_bytes(&t->kept_contents, w->content.p, w->content.n);
 	return t->kept_contents.failed ? kvi_fail_alloc(w->error, &w->alloc) : KVARC_OK;
+}
+
+/* ==== Segments of another archive, whose chunks are written as they are ==== */
+
+struct kvi_copy_terms kvi_writer_copy_terms(const kvarc_writer *w)
+{
+	const kvarc_writer_options *o = &w->options;
+	return (struct kvi_copy_terms){ .copies = !o->lossy && o->level < KVI_LEVEL_MODEL,
+		                        .repeats = !(o->flags & KVARC_WRITE_STREAMABLE),
+		                        .predicts = w->plan,
+		                        .verifies = o->flags & KVARC_WRITE_VERIFY };
+}
+
+kvarc_ret kvi_writer_begin_copy(kvarc_writer *w, struct kvi_segment *segment)
+{
+	const struct kvi_writer_track *t = &w->tracks[segment->track];
+	kvarc_ret ret = w->started ? KVARC_OK : kvi_writer_start(w);
+	for (uint32_t g = t->first_group; g < t->end_group; g++) {
+		kvi_params_free(w->groups[g].params);
+		w->groups[g].params = NULL;
+	}
+	segment->t0 = t->n_written;
+	return ret ? ret : begin_segment(w, segment);
+}
+
+kvarc_ret kvi_writer_copy_chunk(kvarc_writer *w, const struct kvi_chunk_header *header,
+                                const uint8_t *payload, size_t bytes, uint32_t decoded_bytes,
+                                struct kvi_copied_at *at)
+{
+	const size_t all = KVI_CHUNK_HEADER_BYTES + bytes;
+	const bool linear = kvi_codec_predicts(header->codec);
+	struct kvi_chunk_header h = *header;
+	struct kvi_out *out = &w->scratch;
+	h.params = linear ? w->predictor_sequence : header->params;
+	struct kvi_index_entry entry = { .tensor = h.tensor,
+		                         .head = h.head,
+		                         .heads = h.heads,
+		                         .segment = h.segment,
+		                         .params = h.params };
+	out->n = 0;
+	if (!kvi_out_reserve(out, (size_t)kvi_frame_bytes((uint32_t)all)))
+		return kvi_fail_alloc(w->error, &w->alloc);
+	kvi_chunk_header_write(out->p + KVI_FRAME_HEAD_BYTES, &h);
+	memcpy(out->p + KVI_CHUNK_PAYLOAD_AT, payload, bytes);
+	/* A chunk that is predicted from a repeat in its segment cannot be repeated (spec
+	 * repeat). */
+	w->segment_repeats = w->segment_repeats || h.codec == KVI_CODEC_REPEAT;
+	*at = (struct kvi_copied_at){ w->sequence, w->offset, !(linear && w->segment_repeats) };
+	kvarc_ret ret = kvi_writer_emit(w, KVI_FRAME_CHUNK, out->p, (uint32_t)all, decoded_bytes,
+	                                &entry);
+	return ret ? ret : count_chunk(w, h.tensor, decoded_bytes);
+}
+
+kvarc_ret kvi_writer_end_copy(kvarc_writer *w, const struct kvi_segment *segment)
+{
+	struct kvi_writer_track *t = &w->tracks[segment->track];
+	t->n_submitted += segment->n;
+	t->n_appended += segment->n;
+	t->next_position = (int64_t)segment->positions[segment->n - 1] + 1;
+	return end_segment(w, segment);
 }

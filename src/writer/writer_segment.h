@@ -54,9 +54,8 @@ struct kvi_open_segment {
 	struct kvi_taken taken;
 	struct kvi_feature_table *features; /* NULL: no tensor has a model */
 	uint32_t left;                      /* number of chunks that are not written yet */
-	bool begun;                         /* the SEGMENT frame is written, as `sequence` */
+	bool begun;                         /* the SEGMENT frame is written, as s.sequence */
 	bool verifies;                      /* chunks are decoded again and compared */
-	uint64_t sequence;
 };
 
 /* Elements of tokens, and the call that gets them. */
@@ -68,8 +67,6 @@ struct kvi_fetching {
 	uint32_t n;
 };
 
-/* Sets `like` of all groups: files hold states of several checkpoints on tracks of their own. */
-void kvi_writer_link_states(kvarc_writer *w);
 /* Stores what a rewind into a segment needs: w->content is the segment's content. before: chain
  * value of the tokens before it. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_writer_keep_segment(kvarc_writer *w, const struct kvi_segment *segment,
@@ -85,12 +82,6 @@ void kvi_writer_free_workers(kvarc_writer *w);
  * kvi_writer_drain at the latest, until when fetch is called. segment and taken are copied. */
 kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
                              const struct kvi_taken *taken, kvarc_fetch fetch, void *opaque);
-/* Writes the SEGMENT frame. */
-kvarc_ret kvi_writer_begin_segment(kvarc_writer *w, struct kvi_open_segment *segment);
-/* Closes a segment behind its last chunk. Returns OK, MEM, MEMLIMIT, IO. */
-kvarc_ret kvi_writer_end_segment(kvarc_writer *w, const struct kvi_open_segment *segment);
-/* Counts a chunk that was written. Returns OK, IO (stopped on request). */
-kvarc_ret kvi_writer_count(kvarc_writer *w, uint32_t tensor, uint32_t raw_bytes);
 /* Writes the chunks of all jobs, or drops them after a failure ret. */
 kvarc_ret kvi_writer_drain(kvarc_writer *w, kvarc_ret ret);
 

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Layers: every symbol that an object needs, and every header that a file includes, comes from a
 # folder that stands above its own in layers.txt, or from a file of its own folder that stands
-# before it there, so that there is no circle. Runs in the build folder.
+# before it there, so that there is no circle. A header *_state.h is the inside of a handle: files of
+# its own folder alone include it, directly or by another header. Runs in the build folder.
 set -eu
 
 . "${srcdir:-.}/tests/api/common.sh"
@@ -20,8 +21,8 @@ done | sort > "$tmp/objects"
 xargs $NM -A -g < "$tmp/objects" > "$tmp/symbols" 2> /dev/null || skip "$NM failed"
 [ "$(grep -c ' T kvarc_' "$tmp/symbols")" -gt 50 ] || skip "$NM does not understand these objects"
 (cd "$srcdir" && find src predictors -name '*.[ch]' -exec \
-	grep -H '^[[:space:]]*#[[:space:]]*include "[^"]*/' {} +) > "$tmp/includes"
-(cd "$srcdir" && find src predictors -type d) > "$tmp/folders"
+	grep -H '^[[:space:]]*#[[:space:]]*include "' {} +) > "$tmp/includes"
+(cd "$srcdir" && find src predictors -name '*_state.h') > "$tmp/insides"
 
 awk '
 function folder(path,   p, n) {
@@ -33,6 +34,10 @@ function name_of(path,   p, n) {
 	n = split(path, p, "/")
 	sub(/^(libkvi[a-z0-9_]*_la|kvarc)-/, "", p[n])
 	sub(/\.l?o$/, "", p[n])
+	return p[n]
+}
+function last_of(path,   p, n) {
+	n = split(path, p, "/")
 	return p[n]
 }
 function complain(text) {
@@ -87,11 +92,18 @@ FILENAME ~ /symbols$/ {
 		source[from, $NF] = here
 	next
 }
+FILENAME ~ /insides$/ {
+	inside[last_of($0)] = folder($0)
+	next
+}
 FILENAME ~ /includes$/ {
 	at = index($0, ":")
 	file = substr($0, 1, at - 1)
 	split($0, q, "\"")
 	n = split(q[2], p, "/")
+	included[file, p[n]] = 1
+	if (n < 2)
+		next
 	to = "src/" p[1]
 	if (!(to in rank))
 		to = n > 2 || ("predictors/" p[1]) in rank ? "predictors/" p[1] : "?"
@@ -111,12 +123,26 @@ END {
 		if (to != "" && to != a[1] && position[to] > position[a[1]])
 			complain(a[1] " uses " a[2] " of " to ", which stands behind it")
 	}
+	do {
+		more = 0
+		for (k in included) {
+			split(k, a, SUBSEP)
+			if (a[2] in inside && a[1] ~ /\.h$/ && !(last_of(a[1]) in inside))
+				more = inside[last_of(a[1])] = inside[a[2]]
+		}
+	} while (more)
+	for (k in included) {
+		split(k, a, SUBSEP)
+		if (a[2] in inside && folder(a[1]) != inside[a[2]])
+			complain(a[1] " includes " a[2] ", the inside of " inside[a[2]])
+	}
 	for (e in edges)
 		n_edges++
 	printf "%d folders, %d edges, %d files, %d symbols; ", ranks, n_edges, positions, length(home)
 	print bad ? "the order is broken" : "no circle"
 	exit bad
-}' "$law" "$tmp/symbols" "$tmp/includes" || fail "see above; the law is in tests/api/layers.txt"
+}' "$law" "$tmp/symbols" "$tmp/insides" "$tmp/includes" ||
+	fail "see above; the law is in tests/api/layers.txt"
 
 # a file that is gone leaves the law
 awk '/^\t/ { for (i = 1; i <= NF; i++) print folder, $i; next } { folder = $1 }' "$law" |
