@@ -116,9 +116,9 @@ struct append {
 	void *opaque;
 };
 
-static int rate_at(const kvarc_writer *w, const struct append *append, uint64_t i)
+static int rate_at(const kvarc_lossy *lossy, const struct append *append, uint64_t i)
 {
-	return kvi_lossy_rate_at(w->options.lossy, append->t0 + i, append->t0 + append->n);
+	return kvi_lossy_rate_at(lossy, append->t0 + i, append->t0 + append->n);
 }
 
 /* The position of the next token of the append, which is done with. */
@@ -133,7 +133,8 @@ static int32_t pass_token(struct kvi_writer_track *track, struct append *append)
 
 static void pass_dropped(kvarc_writer *w, struct append *append)
 {
-	while (append->done < append->n && rate_at(w, append, append->done) == KVARC_LOSSY_DROP)
+	while (append->done < append->n &&
+	       rate_at(w->options.lossy, append, append->done) == KVARC_LOSSY_DROP)
 		pass_token(&w->tracks[append->track], append);
 }
 
@@ -152,7 +153,7 @@ static void next_tokens(kvarc_writer *w, struct append *append, uint32_t count,
 		pass_dropped(w, append);
 		to->ids[i] = append->ids ? append->ids[append->done] : 0;
 		to->from[i] = (uint32_t)(append->t0 + append->done);
-		to->rate[i] = (int16_t)rate_at(w, append, append->done);
+		to->rate[i] = (int16_t)rate_at(w->options.lossy, append, append->done);
 		to->positions[i] = pass_token(&w->tracks[append->track], append);
 	}
 	append->left -= count;
@@ -180,7 +181,8 @@ static kvarc_ret keep(kvarc_writer *w, struct append *append, uint32_t count)
 		uint32_t tensor = w->order.tensors[i];
 		const kvarc_tensor *x = &w->geometry.tensors[tensor];
 		size_t token = kvi_tensor_bytes(x);
-		if (kvi_writer_fetch(w, &f, tensor, 0, x->heads, wait->data + at + wait->n * token))
+		if (kvi_writer_fetch(&w->geometry, &f, tensor, 0, x->heads,
+		                     wait->data + at + wait->n * token))
 			return kvi_fail(w->error, KVARC_IO, "fetching tokens failed");
 		at += token * t->segment_tokens;
 	}
@@ -230,16 +232,16 @@ static void count_tokens(kvarc_writer *w, struct append *append)
 	if (!w->taken.per_token)
 		return;
 	for (uint64_t i = 0; i < append->n; i++)
-		append->left -= rate_at(w, append, i) == KVARC_LOSSY_DROP;
+		append->left -= rate_at(w->options.lossy, append, i) == KVARC_LOSSY_DROP;
 	for (uint32_t i = w->order.first[append->track]; i < w->order.first[append->track + 1];
 	     i++) {
 		const kvarc_tensor *x = &w->geometry.tensors[w->order.tensors[i]];
 		elements += kvi_tensor_width(x);
 		bytes += kvi_tensor_bytes(x);
 	}
-	w->stats.dropped_tokens += append->n - append->left;
-	w->stats.elements += elements * (append->n - append->left);
-	w->stats.raw_bytes += bytes * (append->n - append->left);
+	w->out.stats.dropped_tokens += append->n - append->left;
+	w->out.stats.elements += elements * (append->n - append->left);
+	w->out.stats.raw_bytes += bytes * (append->n - append->left);
 }
 
 static kvarc_ret writer_append_append_tokens(kvarc_writer *w, struct append *append, bool keep_rest)
@@ -461,7 +463,8 @@ static kvarc_ret chain_before(kvarc_writer *w, const struct kvi_segment *segment
 {
 	chain->known = segment->has_chain && (chain->known || segment->t0 == 0);
 	return segment->has_chain && segment->t0 == 0
-	               ? kvi_chain_root(&chain->value, &w->content, w->geometry_hash, &w->identity)
+	               ? kvi_chain_root(&chain->value, &w->out.content, w->geometry_hash,
+	                                &w->identity)
 	               : KVARC_OK;
 }
 
@@ -478,7 +481,7 @@ static kvarc_ret check_chains(kvarc_writer *w, size_t n, const kvarc_stored *seg
 		position = (int64_t)tokens.s.positions[tokens.s.n - 1] + 1;
 		kvarc_ret ret = chain_before(w, &tokens.s, &chain);
 		if (!ret && chain.known && tokens.s.has_ids)
-			ret = kvi_chain_link(&value, &w->content, chain.value, &tokens.s,
+			ret = kvi_chain_link(&value, &w->out.content, chain.value, &tokens.s,
 			                     tokens.s.n);
 		if (ret)
 			return kvi_fail_alloc(w->error, &w->alloc);
@@ -505,10 +508,10 @@ static kvarc_ret pass_segment(kvarc_writer *w, const struct kvi_segment *segment
 	t->next_position = (int64_t)segment->positions[segment->n - 1] + 1;
 	t->wants_positions = false;
 	t->chain = (struct kvi_chain){ segment->has_chain, segment->chain };
-	w->content.n = 0;
-	kvi_segment_put(&w->content, segment);
-	return w->content.failed ? kvi_fail_alloc(w->error, &w->alloc)
-	                         : kvi_writer_keep_segment(w, segment, before);
+	w->out.content.n = 0;
+	kvi_segment_put(&w->out.content, segment);
+	return w->out.content.failed ? kvi_fail_alloc(w->error, &w->alloc)
+	                             : kvi_writer_keep_segment(w, segment, before);
 }
 
 /* Writes a STOREREF frame of n segments, and its commit. */
@@ -518,12 +521,12 @@ static kvarc_ret put_frame(kvarc_writer *w, const kvarc_stored *segments, size_t
 	struct kvi_index_entry entry = { .tensor = segments->track,
 		                         .segment = segments->t0,
 		                         .n = (uint32_t)(last->t0 + last->n - segments->t0) };
-	w->content.n = 0;
-	kvi_storeref_put(&w->content, segments, n);
-	if (w->content.failed)
+	w->out.content.n = 0;
+	kvi_storeref_put(&w->out.content, segments, n);
+	if (w->out.content.failed)
 		return kvi_fail_alloc(w->error, &w->alloc);
-	kvarc_ret ret = kvi_writer_emit_content(w, KVI_FRAME_STOREREF, w->content.p, w->content.n,
-	                                        true, &entry);
+	kvarc_ret ret = kvi_writer_emit_content(&w->out, KVI_FRAME_STOREREF, w->out.content.p,
+	                                        w->out.content.n, true, &entry);
 	return ret ? ret : kvi_writer_emit_commit(w, NULL);
 }
 
@@ -540,7 +543,7 @@ static kvarc_ret append_segments(kvarc_writer *w, size_t n, const kvarc_stored *
 		if (!ret)
 			ret = put_frame(w, segments + done, part);
 	}
-	return ret ? ret : kvi_writer_flush(w, false);
+	return ret ? ret : kvi_writer_flush(&w->out, false);
 }
 
 kvarc_ret kvarc_writer_append_stored(kvarc_writer *w, size_t n, const kvarc_stored *segments,
@@ -580,19 +583,21 @@ kvarc_ret kvarc_writer_append_stored(kvarc_writer *w, size_t n, const kvarc_stor
 /* ==== Replaces tokens of a track, and names states (spec 6.2, 9.1) ==== */
 
 /* Finds the end behind the first n tokens of a segment that this writer wrote; s: memory for it. */
-static kvarc_ret end_in_segment(kvarc_writer *w, const struct kvi_writer_track *track,
+static kvarc_ret end_in_segment(struct kvi_writer_output *output,
+                                const struct kvi_writer_track *track,
                                 const struct kvi_kept_segment *segment, uint32_t n,
                                 struct kvi_segment *s, struct kvi_track_end *end)
 {
 	kvarc_ret ret = KVARC_OK;
 	if (!kvi_segment_parse(s, track->kept_contents.p + segment->at, segment->bytes))
-		return kvi_fail(w->error, KVARC_DATA,
+		return kvi_fail(output->error, KVARC_DATA,
 		                "what was written is not valid: check this machine's memory");
 	end->position = (int64_t)s->positions[n - 1] + 1;
 	end->chain = (struct kvi_chain){ segment->before.known && s->has_ids, { 0, 0 } };
 	if (end->chain.known)
-		ret = kvi_chain_link(&end->chain.value, &w->content, segment->before.value, s, n);
-	return ret ? kvi_fail_alloc(w->error, &w->alloc) : KVARC_OK;
+		ret = kvi_chain_link(&end->chain.value, &output->content, segment->before.value, s,
+		                     n);
+	return ret ? kvi_fail_alloc(output->error, output->alloc) : KVARC_OK;
 }
 
 /* Forgets the segments of this writer from token t0 on, and finds what its next token follows. */
@@ -612,7 +617,7 @@ static kvarc_ret cut_kept(kvarc_writer *w, uint32_t track, uint64_t t0, struct k
 	if (!s)
 		return kvi_fail_alloc(w->error, &w->alloc);
 	k->n = (uint32_t)(t0 - k->t0);
-	kvarc_ret ret = end_in_segment(w, t, k, k->n, s, end);
+	kvarc_ret ret = end_in_segment(&w->out, t, k, k->n, s, end);
 	kvi_free(&w->alloc, s);
 	return ret;
 }
@@ -647,13 +652,13 @@ static kvarc_ret rewind_track(kvarc_writer *w, uint32_t track, uint64_t t0)
 }
 
 /* Why a rewind is not possible; NULL: it is. */
-static const char *why_not_rewind(const kvarc_writer *w)
+static const char *why_not_rewind(const kvarc_writer_options *options)
 {
-	if (w->options.flags & KVARC_WRITE_STREAMABLE)
+	if (options->flags & KVARC_WRITE_STREAMABLE)
 		return "a rewind refers back: not with KVARC_WRITE_STREAMABLE";
-	if (w->options.lossy && w->options.lossy->token_rate)
+	if (options->lossy && options->lossy->token_rate)
 		return "tokens cannot be replaced where a tier has token scores";
-	if (w->options.level >= KVI_LEVEL_MODEL)
+	if (options->level >= KVI_LEVEL_MODEL)
 		return "tokens that a model predicts (levels 4 to 8) cannot be replaced";
 	return NULL;
 }
@@ -673,7 +678,7 @@ kvarc_ret kvarc_writer_rewind(kvarc_writer *w, uint32_t track, uint64_t tokens)
 	if (!w->has_geometry)
 		return kvi_fail(w->error, KVARC_PROG,
 		                "kvarc_writer_rewind: call kvarc_writer_set_geometry first");
-	const char *why = why_not_rewind(w);
+	const char *why = why_not_rewind(&w->options);
 	if (why)
 		return kvi_fail(w->error, KVARC_PROG, "kvarc_writer_rewind: %s", why);
 	if (track >= w->geometry.n_tracks)
@@ -701,7 +706,7 @@ kvarc_ret kvarc_writer_checkpoint(kvarc_writer *w, const char *label, uint64_t t
 	if (kvi_writer_refuses(w))
 		return w->sticky;
 	label = label ? label : "";
-	const struct kvi_checkpoint c = { w->checkpoint + 1, time, (const uint8_t *)label,
+	const struct kvi_checkpoint c = { w->out.checkpoint + 1, time, (const uint8_t *)label,
 		                          strlen(label) };
 	if (!w->has_geometry)
 		return kvi_fail(w->error, KVARC_PROG,
@@ -713,14 +718,14 @@ kvarc_ret kvarc_writer_checkpoint(kvarc_writer *w, const char *label, uint64_t t
 	kvarc_ret ret = kvi_writer_flush_tracks(w);
 	/* A checkpoint shows that all before it was on the disk. */
 	if (!ret)
-		ret = kvi_writer_flush(w, false);
+		ret = kvi_writer_flush(&w->out, false);
 	if (!ret)
 		ret = kvi_writer_emit_commit(w, &c);
 	if (!ret)
-		ret = kvi_writer_flush(w, true);
+		ret = kvi_writer_flush(&w->out, true);
 	if (ret)
 		return kvi_writer_set_error(w, ret);
-	w->checkpoint = c.number;
+	w->out.checkpoint = c.number;
 	for (size_t i = 0; i < w->geometry.n_tracks; i++)
 		w->tracks[i].item_tokens = 0;
 	if (number)

@@ -18,11 +18,11 @@ const kvarc_geometry *kvi_writer_geometry(const kvarc_writer *w)
 /* ----- what an append will have ------------------------------------------------ */
 
 /* Whether another encoder makes the same of a chunk at this level. */
-static bool may_be_coded(const kvarc_writer *w, const struct kvi_group *group,
+static bool may_be_coded(const kvarc_writer_options *options, const struct kvi_group *group,
                          const struct kvi_append_chunk *chunk)
 {
 	const uint8_t kind = chunk->shape.kind;
-	return w->options.level < KVI_LEVEL_PROFILE && !w->options.lossy &&
+	return options->level < KVI_LEVEL_PROFILE && !options->lossy &&
 	       kvi_float_format(chunk->shape.dtype) && kind != KVARC_CONV_STATE &&
 	       kind != KVARC_RECURRENT_STATE &&
 	       kvi_params_serve(group->params, &chunk->shape, chunk->codec) &&
@@ -51,7 +51,7 @@ static struct kvi_append_chunk chunk_of(const kvarc_writer *w, const struct kvi_
 		                      .params = group->params,
 		                      .params_sequence = group->params_sequence,
 		                      .hashed = !(w->options.flags & KVARC_WRITE_STREAMABLE) };
-	c.elsewhere = may_be_coded(w, group, &c);
+	c.elsewhere = may_be_coded(&w->options, group, &c);
 	return c;
 }
 
@@ -90,12 +90,12 @@ kvarc_ret kvi_writer_append_coded(kvarc_writer *w, uint32_t track, uint64_t n, c
                                   const int32_t *positions, const struct kvi_append_coder *coder,
                                   struct kvi_coded_taken *taken)
 {
-	w->coder = coder;
-	w->coder_t0 = kvarc_writer_tokens(w, track);
-	w->coder_taken = (struct kvi_coded_taken){ 0 };
+	w->other.coder = coder;
+	w->other.t0 = kvarc_writer_tokens(w, track);
+	w->other.taken = (struct kvi_coded_taken){ 0 };
 	kvarc_ret ret = kvarc_writer_append_fetch(w, track, n, ids, positions, coder->fetch,
 	                                          coder->opaque);
-	*taken = w->coder_taken;
-	w->coder = NULL;
+	*taken = w->other.taken;
+	w->other.coder = NULL;
 	return ret;
 }

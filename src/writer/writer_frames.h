@@ -22,32 +22,40 @@ kvarc_ret kvi_writer_set_error(kvarc_writer *w, kvarc_ret ret);
 
 /* ==== Frames into the sink: sealed, listed in the index, covered by parity ==== */
 
+struct kvi_resume;
+struct kvi_writer_output;
+
+/* Opens an output whose alloc and error are set, and all else zero; parity NULL: none. The caller
+ * closes it, also on failure. Returns OK, MEM, MEMLIMIT. */
+kvarc_ret kvi_writer_open_output(struct kvi_writer_output *output, const kvarc_sink *sink,
+                                 const kvarc_parity *parity);
+/* Frees all that an output has. */
+void kvi_writer_close_output(struct kvi_writer_output *output);
 /* Begins a new archive: writes the superblock, and KEY frames of a new file key where the options
  * have keys. Returns OK, MEM, MEMLIMIT, IO, OPTIONS. */
-kvarc_ret kvi_writer_begin_file(kvarc_writer *w);
-/* Continues the archive whose end is w->resumed, with its file key, and cuts off what is behind the
- * end. Returns OK, MEM, MEMLIMIT, IO, OPTIONS (keys for an archive without; a sink that cannot
- * truncate). */
-kvarc_ret kvi_writer_continue_file(kvarc_writer *w);
+kvarc_ret kvi_writer_begin_file(struct kvi_writer_output *output,
+                                const kvarc_writer_options *options);
+/* Continues an archive at its end, with its file key, and cuts off what is behind the end. Returns
+ * OK, MEM, MEMLIMIT, IO, OPTIONS (keys for an archive without; a sink that cannot truncate). */
+kvarc_ret kvi_writer_continue_file(struct kvi_writer_output *output, const struct kvi_resume *end,
+                                   const kvarc_keys *keys);
 /* Calls the sink's flush; parity: the rows of all groups that have pieces are written before.
  * Returns OK, MEM, MEMLIMIT, IO. */
-kvarc_ret kvi_writer_flush(kvarc_writer *w, bool parity);
+kvarc_ret kvi_writer_flush(struct kvi_writer_output *output, bool parity);
 /* Checks the parity that options ask for; NULL: none. Returns OK, PROG. */
 kvarc_ret kvi_writer_parity_check(const kvarc_parity *parity, kvarc_error *error);
-/* Begins parity if the options ask for it. Returns OK, MEM, MEMLIMIT. */
-kvarc_ret kvi_writer_parity_open(kvarc_writer *w);
-/* Frees the parity groups; a writer without parity has none. */
-void kvi_writer_parity_close(kvarc_writer *w);
 /*
  * Writes a frame whose payload is at frame + KVI_FRAME_HEAD_BYTES; space for
  * padding and check behind it is the caller's. entry: what the index says,
  * type, offset and sequence are filled in; NULL for INDEX and FOOTER.
  */
-kvarc_ret kvi_writer_emit(kvarc_writer *w, uint16_t type, uint8_t *frame, uint32_t payload_bytes,
-                          uint32_t decoded_bytes, struct kvi_index_entry *entry);
+kvarc_ret kvi_writer_emit(struct kvi_writer_output *output, uint16_t type, uint8_t *frame,
+                          uint32_t payload_bytes, uint32_t decoded_bytes,
+                          struct kvi_index_entry *entry);
 /* As kvi_writer_emit, for content in memory; packed: compressed where that is smaller. */
-kvarc_ret kvi_writer_emit_content(kvarc_writer *w, uint16_t type, const void *content, size_t bytes,
-                                  bool packed, struct kvi_index_entry *entry);
+kvarc_ret kvi_writer_emit_content(struct kvi_writer_output *output, uint16_t type,
+                                  const void *content, size_t bytes, bool packed,
+                                  struct kvi_index_entry *entry);
 /* Writes a COMMIT frame for everything written so far; checkpoint: NULL: it is none. Returns OK,
  * MEM, MEMLIMIT, IO. */
 kvarc_ret kvi_writer_emit_commit(kvarc_writer *w, const struct kvi_checkpoint *checkpoint);

@@ -139,7 +139,6 @@ kvarc_ret kvarc_writer_open(kvarc_writer **out, const kvarc_sink *sink,
 	kvarc_writer *w = *out;
 	w->process = getpid();
 	w->error = e;
-	w->sink = *sink;
 	w->options = *o;
 	if (o->lossy) {
 		w->lossy = *o->lossy;
@@ -153,14 +152,10 @@ kvarc_ret kvarc_writer_open(kvarc_writer **out, const kvarc_sink *sink,
 		w->options.chunk_bytes = CHUNK_BYTES_DEFAULT;
 	if (w->options.chunk_bytes < CHUNK_BYTES_MIN)
 		w->options.chunk_bytes = CHUNK_BYTES_MIN;
-	kvi_packer_init(&w->packer, &w->alloc);
-	kvi_out_init(&w->scratch, &w->alloc);
-	kvi_out_init(&w->content, &w->alloc);
-	kvi_out_init(&w->sealed, &w->alloc);
-	kvi_out_init(&w->index, &w->alloc);
-	kvi_out_init(&w->copies, &w->alloc);
-	kvi_out_init(&w->copy_list, &w->alloc);
-	ret = kvi_writer_parity_open(w);
+	w->out.alloc = &w->alloc;
+	w->out.error = e;
+	ret = kvi_writer_open_output(&w->out, sink, o->parity);
+	w->options.parity = NULL;
 	if (ret)
 		kvarc_writer_abort(out);
 	return ret;
@@ -192,15 +187,7 @@ void kvarc_writer_abort(kvarc_writer **out)
 	kvi_identity_free(&w->identity, &w->alloc);
 	kvi_order_free(&w->order, &w->alloc);
 	kvi_geometry_free(&w->geometry, &w->alloc);
-	kvi_packer_free(&w->packer);
-	kvi_out_free(&w->scratch);
-	kvi_out_free(&w->content);
-	kvi_out_free(&w->sealed);
-	kvi_crypt_close(&w->crypt);
-	kvi_writer_parity_close(w);
-	kvi_out_free(&w->index);
-	kvi_out_free(&w->copies);
-	kvi_out_free(&w->copy_list);
+	kvi_writer_close_output(&w->out);
 	kvarc_reader_close(&w->archive);
 	kvi_free(&w->alloc, w);
 	*out = NULL;
@@ -298,18 +285,18 @@ static kvarc_ret set_geometry(kvarc_writer *w, const kvarc_geometry *geometry)
 	struct kvi_index_entry entry = { 0 };
 	kvarc_ret ret = take_geometry(w, geometry);
 	if (ret == KVARC_OK)
-		ret = kvi_writer_begin_file(w);
+		ret = kvi_writer_begin_file(&w->out, &w->options);
 	if (ret)
 		return ret;
 	w->options.keys = NULL; /* the caller may wipe them */
 	w->has_geometry = true;
-	w->content.n = 0;
-	kvi_geometry_put(&w->content, &w->geometry);
-	if (w->content.failed)
+	w->out.content.n = 0;
+	kvi_geometry_put(&w->out.content, &w->geometry);
+	if (w->out.content.failed)
 		return kvi_fail_alloc(w->error, &w->alloc);
-	w->geometry_hash = kvi_h128(w->content.p, w->content.n);
-	return kvi_writer_emit_content(w, KVI_FRAME_GEOMETRY, w->content.p, w->content.n, true,
-	                               &entry);
+	w->geometry_hash = kvi_h128(w->out.content.p, w->out.content.n);
+	return kvi_writer_emit_content(&w->out, KVI_FRAME_GEOMETRY, w->out.content.p,
+	                               w->out.content.n, true, &entry);
 }
 
 kvarc_ret kvarc_writer_set_geometry(kvarc_writer *w, const kvarc_geometry *geometry)
@@ -339,7 +326,7 @@ kvarc_ret kvi_writer_frame(kvarc_writer *w, uint16_t type, const void *content, 
 		                "identity and files are written between geometry and tokens");
 	kvarc_ret ret = kvi_writer_flush_tracks(w);
 	if (!ret)
-		ret = kvi_writer_emit_content(w, type, content, bytes, packed, &entry);
+		ret = kvi_writer_emit_content(&w->out, type, content, bytes, packed, &entry);
 	return kvi_writer_set_error(w, ret);
 }
 
@@ -383,9 +370,9 @@ kvarc_ret kvarc_writer_identity(kvarc_writer *w, size_t n, const char *const key
 static kvarc_ret commit(kvarc_writer *w)
 {
 	kvarc_ret ret = kvi_writer_flush_tracks(w);
-	if (ret == KVARC_OK && w->uncommitted)
+	if (ret == KVARC_OK && w->out.uncommitted)
 		ret = kvi_writer_emit_commit(w, NULL);
-	return ret ? ret : kvi_writer_flush(w, true);
+	return ret ? ret : kvi_writer_flush(&w->out, true);
 }
 
 kvarc_ret kvarc_writer_commit(kvarc_writer *w)
@@ -403,7 +390,7 @@ kvarc_ret kvarc_writer_commit(kvarc_writer *w)
 void kvarc_writer_get_stats(const kvarc_writer *w, kvarc_writer_stats *stats)
 {
 	if (w && stats)
-		*stats = w->stats;
+		*stats = w->out.stats;
 }
 
 kvarc_ret kvarc_writer_close(kvarc_writer **out)
@@ -420,7 +407,7 @@ kvarc_ret kvarc_writer_close(kvarc_writer **out)
 	if (ret == KVARC_OK)
 		ret = kvi_writer_finish(w);
 	if (ret == KVARC_OK)
-		ret = kvi_writer_flush(w, false);
+		ret = kvi_writer_flush(&w->out, false);
 	kvarc_writer_abort(out);
 	return ret;
 }
@@ -522,10 +509,10 @@ static void take_predictor(kvarc_writer *w)
 {
 	const bool embedded = w->options.flags & KVARC_WRITE_EMBED_PROFILE;
 	uint64_t sequence = w->plan ? kvi_reader_predictor_like(w->archive, w->resumed.sequence,
-	                                                        &w->predictor, embedded)
+	                                                        &w->predictor.content, embedded)
 	                            : 0;
 	if (sequence)
-		w->predictor_sequence = sequence;
+		w->predictor.sequence = sequence;
 }
 
 /* The group of a PARAMS frame that has none yet; NULL: there is none. */
@@ -612,7 +599,7 @@ static kvarc_ret resume(kvarc_writer *w, bool lenient)
 	w->geometry_hash = end->geometry_hash;
 	w->has_geometry = !ret;
 	if (!ret)
-		ret = kvi_writer_continue_file(w);
+		ret = kvi_writer_continue_file(&w->out, &w->resumed, w->options.keys);
 	w->options.keys = NULL; /* the caller may wipe them */
 	kvi_out_free(&end->index);
 	return ret;

@@ -43,28 +43,29 @@ static char *name_of(const char *name)
 
 /* Chooses the arithmetic and loop that the profile was fitted to: for others its scales would be
  * wrong, and the archive larger without a word. */
-static kvarc_ret choose_arithmetic(kvarc_writer *w, struct kvi_engine_level *level)
+static kvarc_ret choose_arithmetic(const kvarc_writer_options *options,
+                                   struct kvi_engine_level *level)
 {
-	const kvarc_writer_options *o = &w->options;
-	const struct kvi_profile *p = kvi_profile_of(o->profile);
+	const struct kvi_profile *p = kvi_profile_of(options->profile);
 	char key[KVI_ARITHMETIC_KEY_BYTES];
-	kvi_arithmetic_key(key, kvi_models_level((unsigned)o->level));
+	kvi_arithmetic_key(key, kvi_models_level((unsigned)options->level));
 	const char *text = kvi_identity_get(&p->identity, key);
-	*level = kvi_engine_level((unsigned)o->level);
+	*level = kvi_engine_level((unsigned)options->level);
 	if (text && !kvi_engine_of_text(text, level))
-		return kvi_fail(w->error, KVARC_PREDICTOR,
+		return kvi_fail(options->common.error, KVARC_PREDICTOR,
 		                "the profile was trained with an "
 		                "arithmetic of a later version: %.40s",
 		                text);
-	if (kvi_predictor_token_blind(o->predictor)) /* spec model 6 */
+	if (kvi_predictor_token_blind(options->predictor)) /* spec model 6 */
 		*level = kvi_engine_choice(level, KVARC_ARITHMETIC_LEVEL, KVARC_LOOP_OPEN);
-	const struct kvi_engine_level wanted = kvi_engine_choice(level, o->arithmetic, o->loop);
+	const struct kvi_engine_level wanted = kvi_engine_choice(level, options->arithmetic,
+	                                                         options->loop);
 	if (kvi_engine_level_equal(&wanted, level))
 		return KVARC_OK;
-	return kvi_fail(w->error, KVARC_PREDICTOR,
+	return kvi_fail(options->common.error, KVARC_PREDICTOR,
 	                "the profile's models of level %d were trained "
 	                "for %s, not for %s: train others, or leave the choice to the profile",
-	                o->level, kvi_engine_text(level), kvi_engine_text(&wanted));
+	                options->level, kvi_engine_text(level), kvi_engine_text(&wanted));
 }
 
 static kvarc_ret describe_head(kvarc_writer *w, const struct kvi_arithmetic *arithmetic)
@@ -79,20 +80,20 @@ static kvarc_ret describe_head(kvarc_writer *w, const struct kvi_arithmetic *ari
 	                                   w->error);
 	if (ret)
 		return ret;
-	w->predictor.codes_ids = true;
-	w->predictor.head = kvi_engine_head_digest(e);
+	w->predictor.content.codes_ids = true;
+	w->predictor.content.head = kvi_engine_head_digest(e);
 	return KVARC_OK;
 }
 
-/* Fills w->predictor for a model, as PREDICTOR frames have it. */
+/* Fills w->predictor.content for a model, as PREDICTOR frames have it. */
 static kvarc_ret describe_model(kvarc_writer *w)
 {
 	const kvarc_writer_options *o = &w->options;
-	struct kvi_predictor *p = &w->predictor;
+	struct kvi_predictor *p = &w->predictor.content;
 	struct kvi_engine_level l = { .closed = true };
 	kvarc_ret ret = KVARC_OK;
 	if (!kvi_predictor_external(o->predictor)) /* spec model 5 */
-		ret = choose_arithmetic(w, &l);
+		ret = choose_arithmetic(o, &l);
 	if (!ret)
 		ret = kvi_predictor_identify(o->predictor, &l.arithmetic, o->common.isa_mask,
 		                             &p->weights, w->error);
@@ -108,29 +109,29 @@ static kvarc_ret describe_model(kvarc_writer *w)
 }
 
 /* The level of the profile's models that is used; 0: none. */
-static unsigned level_of(const kvarc_writer *w)
+static unsigned level_of(const kvarc_writer_options *options)
 {
-	const kvarc_writer_options *o = &w->options;
-	if (o->lossy && o->lossy->tier == KVARC_TIER_KLT)
+	if (options->lossy && options->lossy->tier == KVARC_TIER_KLT)
 		return KVI_LEVEL_BASIS;
-	return o->level < KVI_LEVEL_PROFILE ? 0 : (unsigned)o->level;
+	return options->level < KVI_LEVEL_PROFILE ? 0 : (unsigned)options->level;
 }
 
 static void describe_profile(kvarc_writer *w)
 {
-	w->predictor = (struct kvi_predictor){ .kind = KVI_PREDICTOR_PROFILE,
-		                               .level = (uint8_t)level_of(w),
-		                               .digest = kvi_profile_of(w->options.profile)->digest,
-		                               .name = name_of(w->options.profile_name) };
+	w->predictor.content =
+		(struct kvi_predictor){ .kind = KVI_PREDICTOR_PROFILE,
+		                        .level = (uint8_t)level_of(&w->options),
+		                        .digest = kvi_profile_of(w->options.profile)->digest,
+		                        .name = name_of(w->options.profile_name) };
 }
 
 kvarc_ret kvi_writer_plan(kvarc_writer *w)
 {
 	const kvarc_writer_options *o = &w->options;
-	if (!level_of(w))
+	if (!level_of(o))
 		return KVARC_OK;
 	kvarc_ret ret = kvi_linear_plan_make(&w->plan, &w->alloc, kvi_profile_of(o->profile),
-	                                     level_of(w), &w->geometry, &w->order,
+	                                     level_of(o), &w->geometry, &w->order,
 	                                     KVI_LINEAR_CHUNK_MAX);
 	if (ret)
 		return kvi_fail_alloc(w->error, &w->alloc);
@@ -150,7 +151,8 @@ static bool stopped(void *opaque)
 {
 	const kvarc_writer *w = opaque;
 	const kvarc_common *c = &w->options.common;
-	return c->progress && c->progress(c->progress_opaque, w->stats.raw_bytes, KVARC_UNKNOWN);
+	return c->progress &&
+	       c->progress(c->progress_opaque, w->out.stats.raw_bytes, KVARC_UNKNOWN);
 }
 
 static kvarc_ret open_ids(kvarc_writer *w, struct kvi_writer_track *track,
@@ -167,7 +169,7 @@ static struct kvi_prediction_options prediction_options(const kvarc_writer *w, u
 {
 	return (struct kvi_prediction_options){
 		.predictor = w->options.predictor,
-		.description = &w->predictor,
+		.description = &w->predictor.content,
 		.plan = w->plan,
 		.geometry = &w->geometry,
 		.order = &w->order,
@@ -192,28 +194,28 @@ kvarc_ret kvi_writer_predictions(kvarc_writer *w)
 			continue;
 		}
 		ret = kvi_prediction_open(&w->tracks[i].prediction, &o, w->error);
-		if (!ret && w->predictor.codes_ids)
+		if (!ret && w->predictor.content.codes_ids)
 			ret = open_ids(w, &w->tracks[i], &o);
 		n++;
 	}
 	return ret || n ? ret : why;
 }
 
-static kvarc_ret emit_parts(kvarc_writer *w, const uint8_t *content, size_t bytes)
+static kvarc_ret emit_parts(struct kvi_writer_output *output, const uint8_t *content, size_t bytes)
 {
 	kvarc_ret ret = KVARC_OK;
 	for (size_t at = 0; at < bytes && ret == KVARC_OK;) {
 		struct kvi_index_entry entry = { 0 };
 		size_t n = bytes - at;
-		w->content.n = 0;
-		kvi_profile_part_put_head(&w->content, at);
-		if (n > KVI_PROFILE_FRAME_BYTES - w->content.n)
-			n = KVI_PROFILE_FRAME_BYTES - w->content.n;
-		kvi_put_bytes(&w->content, content + at, n);
-		if (w->content.failed)
-			return kvi_fail_alloc(w->error, &w->alloc);
-		ret = kvi_writer_emit_content(w, KVI_FRAME_PROFILE, w->content.p, w->content.n,
-		                              true, &entry);
+		output->content.n = 0;
+		kvi_profile_part_put_head(&output->content, at);
+		if (n > KVI_PROFILE_FRAME_BYTES - output->content.n)
+			n = KVI_PROFILE_FRAME_BYTES - output->content.n;
+		kvi_put_bytes(&output->content, content + at, n);
+		if (output->content.failed)
+			return kvi_fail_alloc(output->error, output->alloc);
+		ret = kvi_writer_emit_content(output, KVI_FRAME_PROFILE, output->content.p,
+		                              output->content.n, true, &entry);
 		at += n;
 	}
 	return ret;
@@ -223,7 +225,7 @@ kvarc_ret kvi_writer_emit_profile(kvarc_writer *w)
 {
 	struct kvi_out out;
 	if (!(w->options.flags & KVARC_WRITE_EMBED_PROFILE))
-		return kvi_writer_use_predictor(w, &w->predictor, 0);
+		return kvi_writer_use_predictor(w, &w->predictor.content, 0);
 	kvi_out_init(&out, &w->alloc);
 	kvi_profile_put(kvi_profile_of(w->options.profile), &out);
 	kvarc_ret ret = KVARC_OK;
@@ -233,9 +235,9 @@ kvarc_ret kvi_writer_emit_profile(kvarc_writer *w)
 		ret = kvi_fail(w->error, KVARC_PROG,
 		               "the profile is too large to be embedded: 1 GiB is the limit");
 	if (ret == KVARC_OK)
-		ret = kvi_writer_use_predictor(w, &w->predictor, out.n);
+		ret = kvi_writer_use_predictor(w, &w->predictor.content, out.n);
 	if (ret == KVARC_OK)
-		ret = emit_parts(w, out.p, out.n);
+		ret = emit_parts(&w->out, out.p, out.n);
 	kvi_out_free(&out);
 	return ret;
 }
@@ -245,7 +247,7 @@ kvarc_ret kvi_writer_emit_profile(kvarc_writer *w)
 kvarc_ret kvi_writer_model(const kvarc_writer *w, struct kvi_located_model *model)
 {
 	const kvarc_writer_options *o = &w->options;
-	const struct kvi_predictor *p = &w->predictor;
+	const struct kvi_predictor *p = &w->predictor.content;
 	if (o->level < KVI_LEVEL_MODEL || !w->has_geometry || !w->plan ||
 	    p->kind != KVI_PREDICTOR_MODEL || !kvi_predictor_file(o->predictor) ||
 	    kvi_predictor_token_blind(o->predictor))

@@ -139,7 +139,7 @@ static kvarc_ret add(kvarc_writer *w, struct kvi_group *group, const struct kvi_
 {
 	struct kvi_kept_state *k = find(group, segment);
 	*out = NULL;
-	if (!k && bytes > w->alloc.limit / SHARE - w->kept_states)
+	if (!k && bytes > w->alloc.limit / SHARE - w->earlier.kept_bytes)
 		return KVARC_OK;
 	if (!k) {
 		uint8_t *elements = kvi_malloc(&w->alloc, bytes);
@@ -151,7 +151,7 @@ static kvarc_ret add(kvarc_writer *w, struct kvi_group *group, const struct kvi_
 		*k = (struct kvi_kept_state){ .t0 = segment->t0,
 			                      .n = segment->n,
 			                      .elements = elements };
-		w->kept_states += bytes;
+		w->earlier.kept_bytes += bytes;
 	}
 	*out = k;
 	return KVARC_OK;
@@ -178,7 +178,8 @@ static kvarc_ret take(kvarc_writer *w, struct kvi_group *group, const struct kvi
 		ret = KVARC_DATA;
 	if (!ret)
 		ret = add(w, group, segment, bytes, &k);
-	if (!ret && k && kvi_coder_open(&coder, alloc, w->tables, w->options.common.isa_mask))
+	if (!ret && k &&
+	    kvi_coder_open(&coder, alloc, w->workers.tables, w->options.common.isa_mask))
 		ret = kvi_fail_alloc(w->error, alloc);
 	if (!ret && k)
 		ret = kvi_reader_decode_target(r, coder, &f, k->elements, &e);
@@ -284,10 +285,10 @@ static struct kvi_chunk chunk_of(const struct kvi_encode_job *job)
 		                                         : NULL };
 }
 
-int kvi_writer_fetch(const kvarc_writer *w, const struct kvi_fetching *fetching, uint32_t tensor,
-                     uint32_t head, uint32_t heads, uint8_t *dst)
+int kvi_writer_fetch(const kvarc_geometry *geometry, const struct kvi_fetching *fetching,
+                     uint32_t tensor, uint32_t head, uint32_t heads, uint8_t *dst)
 {
-	const kvarc_tensor *t = &w->geometry.tensors[tensor];
+	const kvarc_tensor *t = &geometry->tensors[tensor];
 	const uint32_t *from = fetching->taken->from;
 	size_t row = (size_t)heads * t->channels * kvarc_dtype_bytes(t->dtype);
 	uint32_t n;
@@ -451,8 +452,8 @@ static void get_elements(struct kvi_encode_job *job)
 	const struct kvi_chunk chunk = chunk_of(job);
 	job->ret = KVARC_OK;
 	job->raw_bytes = (uint32_t)kvi_chunk_bytes(&chunk);
-	if (kvi_writer_fetch(job->w, &f, job->group->tensor, job->group->head, job->group->heads,
-	                     job->raw))
+	if (kvi_writer_fetch(&job->w->geometry, &f, job->group->tensor, job->group->head,
+	                     job->group->heads, job->raw))
 		job->ret = kvi_fail(&job->error, KVARC_IO,
 		                    "fetching %u tokens from token %llu of tensor %u failed",
 		                    (unsigned)s->n, (unsigned long long)s->t0,
@@ -469,7 +470,7 @@ static void keep_payload(struct kvi_encode_job *job)
 /* Makes the frame where the payload is, when that is written before another job begins. */
 static void frame_payload(struct kvi_encode_job *job)
 {
-	if (job->w->n_jobs == 1 && job->coded.free_around && !job->verifies)
+	if (job->w->workers.n_jobs == 1 && job->coded.free_around && !job->verifies)
 		job->frame = (uint8_t *)(uintptr_t)job->coded.payload - KVI_CHUNK_PAYLOAD_AT;
 	else
 		keep_payload(job);
@@ -503,7 +504,7 @@ static void encode_chunk(struct kvi_encode_job *job, struct kvi_coder *coder)
 		if (job->ret)
 			return;
 	}
-	if (w->repeats)
+	if (w->earlier.repeats)
 		job->raw_hash = kvi_h128(job->raw, job->raw_bytes);
 	frame_payload(job);
 	struct kvi_features *made = chunk.features;
@@ -520,7 +521,7 @@ static void encode_chunk(struct kvi_encode_job *job, struct kvi_coder *coder)
 static void writer_encode(struct kvi_job *job, unsigned worker)
 {
 	struct kvi_encode_job *j = (struct kvi_encode_job *)job;
-	struct kvi_coder *coder = j->w->coders[worker];
+	struct kvi_coder *coder = j->w->workers.coders[worker];
 	if (!j->raw)
 		j->raw = kvi_coder_elements(coder, j->w->chunk_max);
 	if (j->raw)
@@ -572,8 +573,9 @@ static kvarc_ret use_params(struct kvi_encode_job *job)
 static bool try_repeat(struct kvi_encode_job *job)
 {
 	kvarc_writer *w = job->w;
-	const struct kvi_repeat *r = w->repeats && job->coded.payload_bytes > KVI_REPEAT_BYTES
-	                                     ? kvi_repeat_find(w->repeats, job->raw_hash,
+	const struct kvi_repeat *r = w->earlier.repeats &&
+	                                             job->coded.payload_bytes > KVI_REPEAT_BYTES
+	                                     ? kvi_repeat_find(w->earlier.repeats, job->raw_hash,
 	                                                       job->raw_bytes, job->segment->s.n)
 	                                     : NULL;
 	if (!r)
@@ -610,10 +612,11 @@ static kvarc_ret link_chain(kvarc_writer *w, struct kvi_segment *segment, struct
 	segment->has_chain = !changed && may_chain(segment) && (chain->known || segment->t0 == 0);
 	segment->chain = (struct kvi_h128){ 0, 0 };
 	if (segment->has_chain && segment->t0 == 0)
-		ret = kvi_chain_root(&chain->value, &w->content, w->geometry_hash, &w->identity);
+		ret = kvi_chain_root(&chain->value, &w->out.content, w->geometry_hash,
+		                     &w->identity);
 	*before = (struct kvi_chain){ segment->has_chain, chain->value };
 	if (segment->has_chain && !ret)
-		ret = kvi_chain_link(&segment->chain, &w->content, chain->value, segment,
+		ret = kvi_chain_link(&segment->chain, &w->out.content, chain->value, segment,
 		                     segment->n);
 	*chain = (struct kvi_chain){ segment->has_chain, segment->chain };
 	return ret ? kvi_fail_alloc(w->error, &w->alloc) : KVARC_OK;
@@ -622,7 +625,7 @@ static kvarc_ret link_chain(kvarc_writer *w, struct kvi_segment *segment, struct
 /* Writes the SEGMENT frame. */
 static kvarc_ret begin_segment(kvarc_writer *w, struct kvi_segment *segment)
 {
-	struct kvi_out *out = &w->content;
+	struct kvi_out *out = &w->out.content;
 	struct kvi_chain before;
 	kvarc_ret ret = link_chain(w, segment, &before);
 	if (ret)
@@ -632,15 +635,16 @@ static kvarc_ret begin_segment(kvarc_writer *w, struct kvi_segment *segment)
 		                         .n = segment->n,
 		                         .has_chain = segment->has_chain,
 		                         .chain = segment->chain };
-	segment->sequence = w->sequence;
-	w->segment_repeats = false;
+	segment->sequence = w->out.sequence;
+	w->earlier.segment_repeats = false;
 	out->n = 0;
 	kvi_segment_put(out, segment);
 	if (out->failed)
 		return kvi_fail_alloc(w->error, &w->alloc);
 	ret = kvi_writer_keep_segment(w, segment, before);
 	return ret ? ret
-	           : kvi_writer_emit_content(w, KVI_FRAME_SEGMENT, out->p, out->n, true, &entry);
+	           : kvi_writer_emit_content(&w->out, KVI_FRAME_SEGMENT, out->p, out->n, true,
+	                                     &entry);
 }
 
 /* Closes a segment behind its last chunk. */
@@ -655,11 +659,11 @@ static kvarc_ret end_segment(kvarc_writer *w, const struct kvi_segment *segment)
 /* Counts a chunk that was written. Returns OK, IO (stopped on request). */
 static kvarc_ret count_chunk(kvarc_writer *w, uint32_t tensor, uint32_t raw_bytes)
 {
-	w->stats.chunks++;
-	w->stats.raw_bytes += raw_bytes;
-	w->stats.elements += raw_bytes / kvarc_dtype_bytes(w->geometry.tensors[tensor].dtype);
+	w->out.stats.chunks++;
+	w->out.stats.raw_bytes += raw_bytes;
+	w->out.stats.elements += raw_bytes / kvarc_dtype_bytes(w->geometry.tensors[tensor].dtype);
 	const kvarc_common *c = &w->options.common;
-	if (c->progress && c->progress(c->progress_opaque, w->stats.raw_bytes, KVARC_UNKNOWN))
+	if (c->progress && c->progress(c->progress_opaque, w->out.stats.raw_bytes, KVARC_UNKNOWN))
 		return kvi_fail(w->error, KVARC_IO, "stopped on request");
 	return KVARC_OK;
 }
@@ -669,9 +673,9 @@ static void count_given(const struct kvi_encode_job *job)
 {
 	if (!job->given)
 		return;
-	job->w->coder_verified |= job->verifies;
-	job->w->coder_taken.chunks++;
-	job->w->coder_taken.bytes += KVI_CHUNK_HEADER_BYTES + job->coded.payload_bytes;
+	job->w->other.verified |= job->verifies;
+	job->w->other.taken.chunks++;
+	job->w->other.taken.bytes += KVI_CHUNK_HEADER_BYTES + job->coded.payload_bytes;
 }
 
 static kvarc_ret write_chunk(struct kvi_encode_job *job)
@@ -693,7 +697,7 @@ static kvarc_ret write_chunk(struct kvi_encode_job *job)
 		                      .head = g->head,
 		                      .heads = g->heads,
 		                      .segment = s->sequence,
-		                      .params = linear                   ? w->predictor_sequence
+		                      .params = linear                   ? w->predictor.sequence
 		                                : job->coded.uses_params ? g->params_sequence
 		                                                         : 0,
 		                      .codec = job->coded.codec,
@@ -708,23 +712,23 @@ static kvarc_ret write_chunk(struct kvi_encode_job *job)
 		                         .params = h.params };
 	struct kvi_repeat seen = { .hash = job->raw_hash,
 		                   .bytes = job->raw_bytes,
-		                   .sequence = w->sequence,
-		                   .offset = w->offset,
+		                   .sequence = w->out.sequence,
+		                   .offset = w->out.offset,
 		                   .raw_check = h.raw_check,
 		                   .n_tokens = s->n,
 		                   .stream_size = h.cut.stream_size };
 	kvi_chunk_header_write(job->frame + KVI_FRAME_HEAD_BYTES, &h);
-	ret = kvi_writer_emit(w, KVI_FRAME_CHUNK, job->frame,
+	ret = kvi_writer_emit(&w->out, KVI_FRAME_CHUNK, job->frame,
 	                      (uint32_t)(KVI_CHUNK_HEADER_BYTES + job->coded.payload_bytes),
 	                      job->raw_bytes, &entry);
 	if (ret)
 		return ret;
 	/* A chunk that is predicted from a repeat in its segment cannot be repeated (spec
 	 * repeat). */
-	w->segment_repeats = w->segment_repeats || repeat;
-	if (w->repeats && !repeat && !model && !job->coded.refers &&
-	    !(linear && w->segment_repeats))
-		kvi_repeat_add(w->repeats, &seen);
+	w->earlier.segment_repeats = w->earlier.segment_repeats || repeat;
+	if (w->earlier.repeats && !repeat && !model && !job->coded.refers &&
+	    !(linear && w->earlier.segment_repeats))
+		kvi_repeat_add(w->earlier.repeats, &seen);
 	ret = repeat ? KVARC_OK : keep_state(job, seen.sequence, seen.offset);
 	if (ret)
 		return ret;
@@ -734,12 +738,13 @@ static kvarc_ret write_chunk(struct kvi_encode_job *job)
 /* Waits for the oldest job and, while nothing failed before, writes its chunk. */
 static kvarc_ret finish_job(kvarc_writer *w, kvarc_ret before)
 {
-	struct kvi_encode_job *j = &w->jobs[w->first_job];
+	struct kvi_writer_workers *workers = &w->workers;
+	struct kvi_encode_job *j = &workers->jobs[workers->first_job];
 	struct kvi_open_segment *s = j->segment;
 	kvarc_ret ret = before;
-	w->first_job = (w->first_job + 1) % w->n_jobs;
-	w->n_busy--;
-	kvi_pool_wait(w->pool, &j->job);
+	workers->first_job = (workers->first_job + 1) % workers->n_jobs;
+	workers->n_busy--;
+	kvi_pool_wait(workers->pool, &j->job);
 	j->group->busy = false;
 	if (ret == KVARC_OK && j->ret) {
 		ret = j->ret;
@@ -781,7 +786,7 @@ static kvarc_ret open_features(kvarc_writer *w, struct kvi_open_segment *segment
 	                                       track);
 	if (ret)
 		return kvi_fail_alloc(w->error, &w->alloc);
-	segment->features->pool = w->pool;
+	segment->features->pool = w->workers.pool;
 	for (uint32_t i = t->first_group; i < t->end_group; i++) {
 		const struct kvi_group *g = &w->groups[i];
 		if (w->plan->of[g->order_index].model)
@@ -796,7 +801,7 @@ static kvarc_ret open_features(kvarc_writer *w, struct kvi_open_segment *segment
  * model, or later chunks. */
 static bool outlive_job(const kvarc_writer *w, const struct kvi_group *group)
 {
-	return w->options.common.overlap || w->coder || w->options.level >= KVI_LEVEL_MODEL ||
+	return w->options.common.overlap || w->other.coder || w->options.level >= KVI_LEVEL_MODEL ||
 	       keeps_states(w, group);
 }
 
@@ -852,18 +857,18 @@ static kvarc_ret take_header(struct kvi_encode_job *job, const struct kvi_coded_
 	return KVARC_OK;
 }
 
-/* Accepts the payload of w->coder for the chunk of a job, if the library's encoder would write the
+/* Accepts the payload of the other encoder for the chunk of a job, if the library's would write the
  * same: fills given, raw_bytes, raw_hash, coded. Returns OK, IO, DATA; then error is filled. */
 static kvarc_ret take_coded(struct kvi_encode_job *job)
 {
 	kvarc_writer *w = job->w;
-	const struct kvi_append_coder *x = w->coder;
+	const struct kvi_append_coder *x = w->other.coder;
 	const struct kvi_group *g = job->group;
 	struct kvi_coded_chunk c;
 	const kvarc_tensor *t = &w->geometry.tensors[g->tensor];
 	const struct kvi_segment *s = &job->segment->s;
 	job->raw_bytes = s->n * g->heads * t->channels * (uint32_t)kvarc_dtype_bytes(t->dtype);
-	if (!x->find(x->opaque, g->tensor, g->head, (uint32_t)(s->t0 - w->coder_t0), &c) ||
+	if (!x->find(x->opaque, g->tensor, g->head, (uint32_t)(s->t0 - w->other.t0), &c) ||
 	    !fits(g, &c, job->raw_bytes))
 		return KVARC_OK;
 	if (x->copy(x->opaque, job->frame + KVI_FRAME_HEAD_BYTES))
@@ -878,7 +883,8 @@ static kvarc_ret take_coded(struct kvi_encode_job *job)
 static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *segment, struct kvi_group *group,
                         kvarc_fetch fetch, void *opaque)
 {
-	while (w->n_busy == w->n_jobs || group->busy) {
+	struct kvi_writer_workers *workers = &w->workers;
+	while (workers->n_busy == workers->n_jobs || group->busy) {
 		kvarc_ret ret = finish_job(w, KVARC_OK);
 		if (ret)
 			return ret;
@@ -887,14 +893,15 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *segment, struc
 	kvarc_ret ret = reference(w, group, &segment->s, &before);
 	if (ret)
 		return ret;
-	if (w->n_busy == 0)
-		w->first_job = 0; /* reuses memory that is still in the caches */
-	struct kvi_encode_job *j = &w->jobs[(w->first_job + w->n_busy) % w->n_jobs];
+	if (workers->n_busy == 0)
+		workers->first_job = 0; /* reuses memory that is still in the caches */
+	struct kvi_encode_job *j =
+		&workers->jobs[(workers->first_job + workers->n_busy) % workers->n_jobs];
 	const bool own = outlive_job(w, group);
 	ret = reserve(w, j, own, segment->verifies);
 	if (ret)
 		return ret;
-	w->n_busy++;
+	workers->n_busy++;
 	j->job.run = writer_encode;
 	j->w = w;
 	j->group = group;
@@ -908,27 +915,27 @@ static kvarc_ret submit(kvarc_writer *w, struct kvi_open_segment *segment, struc
 			? w->tracks[segment->s.track].prediction
 			: NULL;
 	j->observed = j->exact = j->given = false;
-	j->fetched = w->options.common.overlap || w->coder;
+	j->fetched = w->options.common.overlap || w->other.coder;
 	j->fetch = fetch;
 	j->fetch_opaque = opaque;
 	j->before = before;
 	j->coded = (struct kvi_encoded){ 0 };
 	j->frame = j->memory;
 	group->busy = true;
-	j->ret = w->coder ? take_coded(j) : KVARC_OK;
+	j->ret = w->other.coder ? take_coded(j) : KVARC_OK;
 	j->verifies = segment->verifies && (j->given || w->options.flags & KVARC_WRITE_VERIFY);
 	if (j->fetched && !j->ret && !j->given)
 		get_elements(j);
-	kvi_pool_submit(w->pool, &j->job);
+	kvi_pool_submit(workers->pool, &j->job);
 	return KVARC_OK;
 }
 
 kvarc_ret kvi_writer_drain(kvarc_writer *w, kvarc_ret ret)
 {
-	while (w->n_busy)
+	while (w->workers.n_busy)
 		ret = finish_job(w, ret);
 	for (unsigned i = 0; i < 2; i++) {
-		struct kvi_open_segment *s = &w->segments[i];
+		struct kvi_open_segment *s = &w->workers.segments[i];
 		kvi_feature_table_close(s->features);
 		s->features = NULL;
 		s->left = 0;
@@ -954,9 +961,9 @@ kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
                              const struct kvi_taken *taken, kvarc_fetch fetch, void *opaque)
 {
 	const struct kvi_writer_track *t = &w->tracks[segment->track];
-	struct kvi_open_segment *s = &w->segments[w->next_segment];
+	struct kvi_open_segment *s = &w->workers.segments[w->workers.next_segment];
 	kvarc_ret ret = KVARC_OK;
-	w->next_segment ^= 1;
+	w->workers.next_segment ^= 1;
 	while (s->left && ret == KVARC_OK)
 		ret = finish_job(w, ret);
 	if (ret)
@@ -964,7 +971,8 @@ kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
 	s->s = *segment;
 	s->taken = *taken;
 	s->begun = false;
-	s->verifies = w->options.flags & KVARC_WRITE_VERIFY || (w->coder && !w->coder_verified);
+	s->verifies = w->options.flags & KVARC_WRITE_VERIFY ||
+	              (w->other.coder && !w->other.verified);
 	if (t->first_group == t->end_group) {
 		ret = kvi_writer_drain(w, ret);
 		ret = ret ? ret : begin_segment(w, &s->s);
@@ -981,17 +989,61 @@ kvarc_ret kvi_writer_segment(kvarc_writer *w, const struct kvi_segment *segment,
 	return ret;
 }
 
-static kvarc_ret start_jobs(kvarc_writer *w)
+/* Opens the pool, and a coder for each of its workers; the caller closes, also on failure. */
+static kvarc_ret open_workers(struct kvi_writer_workers *workers, const struct kvi_alloc *alloc,
+                              const kvarc_writer_options *options)
 {
-	size_t capacity =
+	const kvarc_common *c = &options->common;
+	kvarc_ret ret = (c->overlap ? kvi_pool_open_beside : kvi_pool_open)(&workers->pool, alloc,
+	                                                                    c->threads);
+	if (ret == KVARC_OK)
+		ret = kvi_coder_tables_open(&workers->tables, alloc);
+	if (ret == KVARC_OK && options->lossy)
+		ret = kvi_coder_tables_lossy(workers->tables);
+	if (ret)
+		return ret;
+	workers->n_coders = kvi_pool_workers(workers->pool);
+	workers->coders = kvi_calloc(alloc, workers->n_coders, sizeof(void *));
+	if (!workers->coders)
+		return kvi_alloc_error(alloc);
+	for (unsigned i = 0; i < workers->n_coders && !ret; i++) {
+		ret = kvi_coder_open(&workers->coders[i], alloc, workers->tables, c->isa_mask);
+		if (!ret)
+			kvi_coder_share(workers->coders[i], workers->pool);
+	}
+	return ret;
+}
+
+/* Ends the pool, and frees coders and jobs. */
+static void close_workers(struct kvi_writer_workers *workers, const struct kvi_alloc *alloc)
+{
+	kvi_pool_close(workers->pool);
+	for (unsigned i = 0; workers->jobs && i < workers->n_jobs; i++) {
+		kvi_free(alloc, workers->jobs[i].own);
+		kvi_free(alloc, workers->jobs[i].again);
+		kvi_free(alloc, workers->jobs[i].memory);
+		kvi_free(alloc, workers->jobs[i].expected);
+		kvi_free(alloc, workers->jobs[i].predicted);
+	}
+	kvi_free(alloc, workers->jobs);
+	for (unsigned i = 0; workers->coders && i < workers->n_coders; i++)
+		kvi_coder_close(workers->coders[i]);
+	kvi_free(alloc, workers->coders);
+	kvi_coder_tables_close(workers->tables);
+}
+
+static kvarc_ret make_jobs(kvarc_writer *w)
+{
+	struct kvi_writer_workers *workers = &w->workers;
+	const size_t capacity =
 		(size_t)kvi_frame_bytes(w->chunk_max + KVI_CHUNK_HEADER_BYTES + KVI_REPEAT_BYTES);
 	/* Enough jobs to keep every worker busy while the caller reads and writes. */
-	w->n_jobs = kvi_pool_jobs(w->pool);
-	w->jobs = kvi_calloc(&w->alloc, w->n_jobs, sizeof *w->jobs);
-	if (!w->jobs)
-		return kvi_fail_alloc(w->error, &w->alloc);
-	for (unsigned i = 0; i < w->n_jobs; i++) {
-		struct kvi_encode_job *j = &w->jobs[i];
+	workers->n_jobs = kvi_pool_jobs(workers->pool);
+	workers->jobs = kvi_calloc(&w->alloc, workers->n_jobs, sizeof *workers->jobs);
+	if (!workers->jobs)
+		return kvi_alloc_error(&w->alloc);
+	for (unsigned i = 0; i < workers->n_jobs; i++) {
+		struct kvi_encode_job *j = &workers->jobs[i];
 		j->w = w;
 		j->memory = kvi_malloc(&w->alloc, capacity);
 		if (w->options.level >= KVI_LEVEL_MODEL)
@@ -1000,65 +1052,37 @@ static kvarc_ret start_jobs(kvarc_writer *w)
 			j->predicted = kvi_malloc(&w->alloc, w->chunk_max);
 		if (!j->memory || (!j->predicted && w->options.level >= KVI_LEVEL_PREDICTED) ||
 		    (!j->expected && w->options.level >= KVI_LEVEL_MODEL))
-			return kvi_fail_alloc(w->error, &w->alloc);
+			return kvi_alloc_error(&w->alloc);
 	}
 	return KVARC_OK;
 }
 
 void kvi_writer_free_workers(kvarc_writer *w)
 {
-	kvi_pool_close(w->pool);
-	for (unsigned i = 0; w->jobs && i < w->n_jobs; i++) {
-		kvi_free(&w->alloc, w->jobs[i].own);
-		kvi_free(&w->alloc, w->jobs[i].again);
-		kvi_free(&w->alloc, w->jobs[i].memory);
-		kvi_free(&w->alloc, w->jobs[i].expected);
-		kvi_free(&w->alloc, w->jobs[i].predicted);
-	}
-	kvi_free(&w->alloc, w->jobs);
-	for (unsigned i = 0; w->coders && i < w->n_coders; i++)
-		kvi_coder_close(w->coders[i]);
-	kvi_free(&w->alloc, w->coders);
-	kvi_coder_tables_close(w->tables);
-	kvi_repeat_close(w->repeats, &w->alloc);
+	close_workers(&w->workers, &w->alloc);
+	kvi_repeat_close(w->earlier.repeats, &w->alloc);
 	free_states(w);
 }
 
 kvarc_ret kvi_writer_start(kvarc_writer *w)
 {
+	kvarc_ret ret = KVARC_OK;
 	w->started = true;
 	if (w->n_groups == 0)
 		return KVARC_OK;
 	link_states(w);
-	if (w->plan && !w->predictor_sequence) {
-		kvarc_ret done = kvi_writer_emit_profile(w);
-		if (done)
-			return done;
-	}
-	const kvarc_common *c = &w->options.common;
-	kvarc_ret ret = (c->overlap ? kvi_pool_open_beside : kvi_pool_open)(&w->pool, &w->alloc,
-	                                                                    c->threads);
-	if (ret == KVARC_OK)
-		ret = kvi_coder_tables_open(&w->tables, &w->alloc);
-	if (ret == KVARC_OK && w->options.lossy)
-		ret = kvi_coder_tables_lossy(w->tables);
+	if (w->plan && !w->predictor.sequence)
+		ret = kvi_writer_emit_profile(w);
 	if (ret)
-		return kvi_fail_alloc(w->error, &w->alloc);
-	w->n_coders = kvi_pool_workers(w->pool);
-	w->coders = kvi_calloc(&w->alloc, w->n_coders, sizeof(void *));
-	if (!w->coders)
-		return kvi_fail_alloc(w->error, &w->alloc);
-	for (unsigned i = 0; i < w->n_coders; i++) {
-		if (kvi_coder_open(&w->coders[i], &w->alloc, w->tables, w->options.common.isa_mask))
-			return kvi_fail_alloc(w->error, &w->alloc);
-		kvi_coder_share(w->coders[i], w->pool);
+		return ret;
+	ret = open_workers(&w->workers, &w->alloc, &w->options);
+	if (!ret && !(w->options.flags & KVARC_WRITE_STREAMABLE)) {
+		w->earlier.repeats = kvi_repeat_open(&w->alloc);
+		ret = w->earlier.repeats ? KVARC_OK : kvi_alloc_error(&w->alloc);
 	}
-	if (!(w->options.flags & KVARC_WRITE_STREAMABLE)) {
-		w->repeats = kvi_repeat_open(&w->alloc);
-		if (!w->repeats)
-			return kvi_fail_alloc(w->error, &w->alloc);
-	}
-	return start_jobs(w);
+	if (!ret)
+		ret = make_jobs(w);
+	return ret ? kvi_fail_alloc(w->error, &w->alloc) : KVARC_OK;
 }
 
 kvarc_ret kvi_writer_keep_segment(kvarc_writer *w, const struct kvi_segment *segment,
@@ -1071,8 +1095,8 @@ kvarc_ret kvi_writer_keep_segment(kvarc_writer *w, const struct kvi_segment *seg
 	if (!k)
 		return kvi_fail_alloc(w->error, &w->alloc);
 	*k = (struct kvi_kept_segment){ segment->t0, segment->n, before, t->kept_contents.n,
-		                        w->content.n };
-	kvi_put_bytes(&t->kept_contents, w->content.p, w->content.n);
+		                        w->out.content.n };
+	kvi_put_bytes(&t->kept_contents, w->out.content.p, w->out.content.n);
 	return t->kept_contents.failed ? kvi_fail_alloc(w->error, &w->alloc) : KVARC_OK;
 }
 
@@ -1106,8 +1130,8 @@ kvarc_ret kvi_writer_copy_chunk(kvarc_writer *w, const struct kvi_chunk_header *
 	const size_t all = KVI_CHUNK_HEADER_BYTES + bytes;
 	const bool linear = kvi_codec_predicts(header->codec);
 	struct kvi_chunk_header h = *header;
-	struct kvi_out *out = &w->scratch;
-	h.params = linear ? w->predictor_sequence : header->params;
+	struct kvi_out *out = &w->out.scratch;
+	h.params = linear ? w->predictor.sequence : header->params;
 	struct kvi_index_entry entry = { .tensor = h.tensor,
 		                         .head = h.head,
 		                         .heads = h.heads,
@@ -1120,10 +1144,11 @@ kvarc_ret kvi_writer_copy_chunk(kvarc_writer *w, const struct kvi_chunk_header *
 	memcpy(out->p + KVI_CHUNK_PAYLOAD_AT, payload, bytes);
 	/* A chunk that is predicted from a repeat in its segment cannot be repeated (spec
 	 * repeat). */
-	w->segment_repeats = w->segment_repeats || h.codec == KVI_CODEC_REPEAT;
-	*at = (struct kvi_copied_at){ w->sequence, w->offset, !(linear && w->segment_repeats) };
-	kvarc_ret ret = kvi_writer_emit(w, KVI_FRAME_CHUNK, out->p, (uint32_t)all, decoded_bytes,
-	                                &entry);
+	w->earlier.segment_repeats = w->earlier.segment_repeats || h.codec == KVI_CODEC_REPEAT;
+	*at = (struct kvi_copied_at){ w->out.sequence, w->out.offset,
+		                      !(linear && w->earlier.segment_repeats) };
+	kvarc_ret ret = kvi_writer_emit(&w->out, KVI_FRAME_CHUNK, out->p, (uint32_t)all,
+	                                decoded_bytes, &entry);
 	return ret ? ret : count_chunk(w, h.tensor, decoded_bytes);
 }
 

@@ -67,13 +67,13 @@ struct kvi_fetching {
 	uint32_t n;
 };
 
-/* Stores what a rewind into a segment needs: w->content is the segment's content. before: chain
+/* Stores what a rewind into a segment needs: w->out.content is the segment's content. before: chain
  * value of the tokens before it. Returns OK, MEM, MEMLIMIT. */
 kvarc_ret kvi_writer_keep_segment(kvarc_writer *w, const struct kvi_segment *segment,
                                   struct kvi_chain before);
 /* Gets heads of a tensor, packed. Returns what fetch does. */
-int kvi_writer_fetch(const kvarc_writer *w, const struct kvi_fetching *fetching, uint32_t tensor,
-                     uint32_t head, uint32_t heads, uint8_t *dst);
+int kvi_writer_fetch(const kvarc_geometry *geometry, const struct kvi_fetching *fetching,
+                     uint32_t tensor, uint32_t head, uint32_t heads, uint8_t *dst);
 /* Makes pool, coders and buffers; at the first append. */
 kvarc_ret kvi_writer_start(kvarc_writer *w);
 /* Ends the pool, and frees coders, jobs and states; no job runs any more. */

@@ -77,24 +77,84 @@ struct kvi_writer_track {
 	struct kvi_token_coder *ids;       /* NULL: ids are stored now; earlier ones may be coded */
 };
 
-/* A writer. One thread uses it at a time; its jobs use what is marked as theirs. */
-struct kvarc_writer {
-	struct kvi_alloc alloc;
+/* Entries of the frames that no INDEX lists yet. */
+struct kvi_writer_index {
+	struct kvi_out entries;
+	struct kvi_index_delta delta;
+	uint64_t n;
+	uint64_t last, last_commit; /* offsets of the last INDEX and COMMIT, 0: none */
+};
+
+/* PARAMS frames that may be written again at the end, as copies. */
+struct kvi_params_copies {
+	struct kvi_out payloads;
+	struct kvi_out list; /* struct kvi_params_copy */
+	bool too_many;
+};
+
+/* Frames on their way into the sink: sealed, listed, covered by parity. */
+struct kvi_writer_output {
+	const struct kvi_alloc *alloc; /* of the writer, as error */
 	kvarc_error *error;
-	kvarc_ret sticky;
-	pid_t process; /* the process that writes; its children must not */
 	kvarc_sink sink;
-	kvarc_writer_options options;
-	kvarc_lossy lossy; /* options.lossy points here */
-	uint64_t sync, offset, sequence;
+	uint64_t sync, offset, sequence; /* offset, sequence: of the next frame */
 	kvarc_writer_stats stats;
 	struct kvi_packer packer;
 	struct kvi_out scratch, content;  /* a frame, its content */
 	struct kvi_crypt *crypt;          /* NULL: the archive is not encrypted */
 	struct kvi_out sealed;            /* an encrypted frame */
 	struct kvi_writer_parity *parity; /* NULL: there is none */
+	struct kvi_writer_index index;
+	struct kvi_params_copies copies;
+	bool uncommitted;    /* frames that count came after the last COMMIT */
+	uint64_t checkpoint; /* number of the last one, 0: none */
+};
 
-	bool has_geometry, started, uncommitted;
+/* The predictor in force. */
+struct kvi_writer_predictor {
+	struct kvi_predictor content; /* content of PREDICTOR frames; owns no memory */
+	uint64_t sequence;
+	bool written; /* by this writer */
+};
+
+/* Chunks that were written, for later ones that repeat them or refer to them. */
+struct kvi_writer_earlier {
+	struct kvi_repeat_table *repeats; /* NULL: nothing is repeated */
+	uint64_t kept_bytes;              /* bytes of the states of all groups */
+	bool segment_repeats;             /* a chunk of the current segment repeats another */
+};
+
+/* Workers, their jobs in a ring, and the segments whose chunks these are. */
+struct kvi_writer_workers {
+	struct kvi_pool *pool;
+	struct kvi_coder_tables *tables;
+	struct kvi_coder **coders;
+	unsigned n_coders;
+	struct kvi_encode_job *jobs;
+	unsigned n_jobs, first_job, n_busy;
+	struct kvi_open_segment segments[2];
+	unsigned next_segment;
+};
+
+/* The other encoder of the current append. */
+struct kvi_writer_other {
+	const struct kvi_append_coder *coder; /* NULL: none */
+	bool verified; /* a segment with payloads of such an encoder was verified */
+	uint64_t t0;   /* first token of that append */
+	struct kvi_coded_taken taken;
+};
+
+/* A writer. One thread uses it at a time; its jobs use what is marked as theirs. */
+struct kvarc_writer {
+	struct kvi_alloc alloc;
+	kvarc_error *error;
+	kvarc_ret sticky;
+	pid_t process; /* the process that writes; its children must not */
+	kvarc_writer_options options;
+	kvarc_lossy lossy; /* options.lossy points here */
+	struct kvi_writer_output out;
+
+	bool has_geometry, started;
 	kvarc_geometry geometry;
 	struct kvi_order order;
 	struct kvi_identity identity;  /* all pairs written */
@@ -104,43 +164,16 @@ struct kvarc_writer {
 	uint64_t *tokens;       /* for commits */
 	struct kvi_group *groups;
 	size_t n_groups;
-	uint32_t chunk_max;             /* raw bytes of the largest chunk */
-	struct kvi_linear_plan *plan;   /* levels 2 to 8 */
-	struct kvi_predictor predictor; /* content of PREDICTOR frames; owns no memory */
-	uint64_t predictor_sequence;
-	bool predictor_written; /* this writer has written PREDICTOR */
+	uint32_t chunk_max;           /* raw bytes of the largest chunk */
+	struct kvi_linear_plan *plan; /* levels 2 to 8 */
+	struct kvi_writer_predictor predictor;
 
 	kvarc_reader *archive;     /* reader of the archive that is appended to; NULL: a new one */
 	struct kvi_resume resumed; /* end of that archive; without one: zeros */
-	bool was_closed;           /* that archive had a FOOTER */
-	uint64_t was_sequence;     /* number of frames of that archive */
 
-	struct kvi_out index;
-	struct kvi_index_delta index_delta;
-	uint64_t index_entries, last_index, last_commit;
-	uint64_t checkpoint; /* number of the last one, 0: none */
-
-	struct kvi_out copies;    /* payloads of PARAMS frames */
-	struct kvi_out copy_list; /* struct kvi_params_copy */
-	bool too_many_copies;
-	struct kvi_repeat_table *repeats;
-	uint64_t kept_states; /* bytes of elements of all groups */
-	bool segment_repeats; /* a chunk of the current segment repeats another */
-
-	struct kvi_pool *pool;
-	struct kvi_coder_tables *tables;
-	struct kvi_coder **coders;
-	unsigned n_coders;
-	struct kvi_encode_job *jobs; /* a ring */
-	unsigned n_jobs, first_job, n_busy;
-	struct kvi_open_segment segments[2];
-	unsigned next_segment;
-
-	/* The other encoder of the current append; NULL: none. */
-	const struct kvi_append_coder *coder;
-	bool coder_verified; /* a segment with payloads of such an encoder was verified */
-	uint64_t coder_t0;   /* first token of that append */
-	struct kvi_coded_taken coder_taken;
+	struct kvi_writer_earlier earlier;
+	struct kvi_writer_workers workers;
+	struct kvi_writer_other other;
 };
 
 #endif
